@@ -1,0 +1,215 @@
+package bitmap
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+const (
+	fanBits = 6 // log2 of a node's slots: one machine word summarises them all
+	fan     = 1 << fanBits
+
+	// pageShift is the shift of a leaf: each of its 64 slots is one word.
+	pageShift = fanBits
+	pageBits  = pageShift + fanBits
+	pageSize  = 1 << pageBits
+
+	// maxDepth is the number of levels over 2^64 ordinals: shifts 6, 12, ... 60.
+	maxDepth = 10
+)
+
+// Bitmap is a set of ordinals [0, n). Make one with [New] or [NewPow2]; the zero
+// value is an empty set over no ordinals, ready for [Bitmap.UnmarshalBinary].
+//
+// A Bitmap must not be copied after first use, and is not safe for concurrent use.
+type Bitmap struct {
+	last  uint64 // n-1
+	some  bool   // n > 0
+	count uint64 // set ordinals modulo 2^64: a full set over 2^64 counts 0
+
+	// root covers [0, 2^(shift+6)) for the smallest such power of 64 that holds
+	// n. Ordinals from n on are set for good, so that no search finds them clear.
+	// A nil root is the set in which nothing has been touched yet: all clear.
+	root *node
+
+	pool *pool // spare nodes; nil until one is left over
+}
+
+// New returns an empty set over [0, n).
+//
+// It costs one allocation, whatever n.
+func New(n uint64) *Bitmap {
+	if n == 0 {
+		return &Bitmap{}
+	}
+	return &Bitmap{last: n - 1, some: true}
+}
+
+// NewPow2 returns an empty set over [0, 2^order). It panics unless order is in
+// [0, 64]. Order 64 is the whole of uint64.
+//
+// It costs one allocation, whatever the order.
+func NewPow2(order int) *Bitmap {
+	if order < 0 || order > 64 {
+		panic(fmt.Sprintf("bitmap: order %d out of range [0, 64]", order))
+	}
+	if order == 64 {
+		return &Bitmap{last: math.MaxUint64, some: true}
+	}
+	return New(1 << order)
+}
+
+// Len returns n, the number of ordinals, set or not. It returns [math.MaxUint64]
+// for a space of 2^64; [Bitmap.Last] tells that one apart. O(1).
+func (b *Bitmap) Len() uint64 {
+	if !b.some {
+		return 0
+	}
+	if b.last == math.MaxUint64 {
+		return math.MaxUint64
+	}
+	return b.last + 1
+}
+
+// Last returns n-1, the highest ordinal; ok is false if n is 0. O(1).
+func (b *Bitmap) Last() (last uint64, ok bool) { return b.last, b.some }
+
+// Count returns how many ordinals are set, saturating at [math.MaxUint64]. O(1).
+func (b *Bitmap) Count() uint64 {
+	if b.count == 0 && b.Full() && b.some {
+		return math.MaxUint64
+	}
+	return b.count
+}
+
+// Empty reports whether no ordinal is set; true if n is 0. O(1).
+func (b *Bitmap) Empty() bool { return b.count == 0 && (!b.some || !b.Full()) }
+
+// Full reports whether every ordinal is set; true if n is 0. O(1).
+func (b *Bitmap) Full() bool {
+	if b.root == nil {
+		return !b.some
+	}
+	return b.root.room == 0
+}
+
+// check panics if x is not an ordinal of the set.
+func (b *Bitmap) check(x uint64) {
+	if x > b.last || !b.some {
+		b.outOfRange(x)
+	}
+}
+
+func (b *Bitmap) checkRange(lo, hi uint64) {
+	b.check(hi)
+	if lo > hi {
+		panic(fmt.Sprintf("bitmap: range [%d, %d] is inverted", lo, hi))
+	}
+}
+
+//go:noinline
+func (b *Bitmap) outOfRange(x uint64) {
+	if !b.some {
+		panic(fmt.Sprintf("bitmap: ordinal %d out of range: the set has none", x))
+	}
+	panic(fmt.Sprintf("bitmap: ordinal %d out of range [0, %d]", x, b.last))
+}
+
+// Test reports whether x is set. It panics if x is out of range. O(log64 n).
+func (b *Bitmap) Test(x uint64) bool {
+	b.check(x)
+	nd := b.root
+	if nd == nil {
+		return false
+	}
+	for nd.kid != nil {
+		step(1)
+		c := nd.slot(x)
+		if !nd.mixed(c) {
+			return nd.some>>c&1 != 0
+		}
+		kid := nd.kid[c]
+		if !kid.holds(x) {
+			return kid.rest
+		}
+		nd = kid
+	}
+	step(1)
+	return nd.words[nd.slot(x)]>>(x%64)&1 != 0
+}
+
+// Word returns the 64 ordinals from x rounded down to a multiple of 64 as a
+// word, lowest ordinal in the lowest bit. Bits for ordinals from n on are 1. It
+// panics if x is out of range. O(log64 n).
+func (b *Bitmap) Word(x uint64) uint64 {
+	b.check(x)
+	if b.root == nil {
+		if x|63 <= b.last {
+			return 0
+		}
+		return ^uint64(0) << (b.last%64 + 1)
+	}
+	nd := b.root
+	for nd.kid != nil {
+		step(1)
+		c := nd.slot(x)
+		if !nd.mixed(c) {
+			return fill(nd.some>>c&1 != 0)
+		}
+		kid := nd.kid[c]
+		if !kid.holds(x) {
+			return fill(kid.rest)
+		}
+		nd = kid
+	}
+	step(1)
+	return nd.words[nd.slot(x)]
+}
+
+// Equal reports whether b and o are over the same n and have the same ordinals
+// set, however each came to be. O(pages).
+func (b *Bitmap) Equal(o *Bitmap) bool {
+	if b.some != o.some || b.last != o.last || b.count != o.count || b.Full() != o.Full() {
+		return false
+	}
+	next, stop := pullRuns(o)
+	defer stop()
+	for lo, hi := range b.Runs() {
+		olo, ohi, ok := next()
+		if !ok || lo != olo || hi != ohi {
+			return false
+		}
+	}
+	return true
+}
+
+// Clone returns a copy that shares nothing with b. O(pages).
+func (b *Bitmap) Clone() *Bitmap {
+	c := &Bitmap{last: b.last, some: b.some, count: b.count}
+	if b.root != nil {
+		c.root = b.root.clone()
+	}
+	return c
+}
+
+// fill is the word whose bits all have the given state.
+func fill(state bool) uint64 {
+	if state {
+		return ^uint64(0)
+	}
+	return 0
+}
+
+// from is the mask of bits c and above; c may be 64.
+func from(c uint64) uint64 {
+	if c > 63 {
+		return 0
+	}
+	return ^uint64(0) << c
+}
+
+// through is the mask of bits c and below; c is at most 63.
+func through(c uint64) uint64 { return ^uint64(0) >> (63 - c) }
+
+func lowest(w uint64) uint64 { return uint64(bits.TrailingZeros64(w)) }

@@ -1,0 +1,406 @@
+package bitmap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+
+	"github.com/bits-and-blooms/bitset"
+)
+
+// The binary form, version 1:
+//
+//	byte 0     0xB7
+//	byte 1     version, 1
+//	byte 2     0 for a set over no ordinals, which ends the body; else 1
+//	uvarint    n-1
+//	tokens     until they cover ceil(n/4096) pages; each a uvarint: length<<2 | kind
+//	4 bytes    CRC-32C of all before, little-endian
+//
+// A token of kind clear or set stands for length pages that are wholly so. Dense
+// is followed by length pages of 64 little-endian words each. Sparse stands for
+// one page in which length>>1 ordinals have the state length&1 and the others
+// have not; the ordinals follow as uvarints: the first as it is, each later one as
+// the distance to the one before less 1. Ordinals from n on are not part of a
+// page. A set has exactly one form that AppendBinary writes.
+const (
+	magic   = 0xB7
+	version = 1
+
+	tokenClear  = 0
+	tokenSet    = 1
+	tokenDense  = 2
+	tokenSparse = 3
+
+	// maxSparse is the most ordinals a sparse page lists: at two bytes each at
+	// worst, still below the 512 bytes of a dense one.
+	maxSparse = 192
+)
+
+// ErrCorrupt is what every error of [Bitmap.UnmarshalBinary] matches.
+var ErrCorrupt = errors.New("bitmap: corrupt data")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// MarshalBinary returns the binary form of the set; see [Bitmap.AppendBinary].
+func (b *Bitmap) MarshalBinary() ([]byte, error) { return b.AppendBinary(nil) }
+
+// AppendBinary appends the binary form of the set to dst: versioned, checksummed,
+// run-length encoded. A full or empty set takes about 12 bytes, an isolated
+// ordinal about 4, a dense page 512. Equal sets have equal forms. The error is
+// always nil.
+func (b *Bitmap) AppendBinary(dst []byte) ([]byte, error) {
+	at := len(dst)
+	dst = append(dst, magic, version, 0)
+	if b.some {
+		dst[at+2] = 1
+		dst = binary.AppendUvarint(dst, b.last)
+		e := encoder{b: b, dst: dst, dense: -1}
+		if b.root == nil {
+			e.run(b.last>>pageBits+1, false)
+		} else {
+			e.node(b.root)
+		}
+		e.flush()
+		dst = e.dst
+	}
+	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[at:], castagnoli)), nil
+}
+
+// An encoder goes through the tree in order and writes tokens. What it has not
+// written yet is either a run of equal pages or a row of dense ones.
+type encoder struct {
+	b     *Bitmap
+	dst   []byte
+	pages uint64 // length of the pending run
+	state bool   // its state
+	dense int    // where in dst the first of the pending dense pages starts; -1: none
+}
+
+func (e *encoder) flush() {
+	if e.pages != 0 {
+		kind := uint64(tokenClear)
+		if e.state {
+			kind = tokenSet
+		}
+		e.dst = binary.AppendUvarint(e.dst, e.pages<<2|kind)
+		e.pages = 0
+	}
+	if e.dense >= 0 {
+		// The token goes before its pages: make room, now that its length is known.
+		n := uint64(len(e.dst)-e.dense) / (fan * 8)
+		var head [binary.MaxVarintLen64]byte
+		size := binary.PutUvarint(head[:], n<<2|tokenDense)
+		e.dst = append(e.dst, head[:size]...)
+		copy(e.dst[e.dense+size:], e.dst[e.dense:len(e.dst)-size])
+		copy(e.dst[e.dense:], head[:size])
+		e.dense = -1
+	}
+}
+
+func (e *encoder) run(pages uint64, state bool) {
+	if pages == 0 {
+		return
+	}
+	if e.dense >= 0 || e.state != state {
+		e.flush()
+	}
+	e.state = state
+	e.pages += pages
+}
+
+func (e *encoder) node(nd *node) {
+	if nd.kid == nil {
+		e.page(nd)
+		return
+	}
+	for c := range uint64(len(nd.kid)) {
+		lo := nd.start(c)
+		if lo > e.b.last {
+			return
+		}
+		pages := (min(e.b.last-lo, 1<<nd.shift-1))>>pageBits + 1
+		if !nd.mixed(c) {
+			e.run(pages, nd.some>>c&1 != 0)
+			continue
+		}
+		kid := nd.kid[c]
+		before := (kid.base - lo) >> pageBits
+		inside := (e.b.nodeSize(kid)-1)>>pageBits + 1
+		e.run(before, kid.rest)
+		e.node(kid)
+		e.run(pages-before-inside, kid.rest)
+	}
+}
+
+func (e *encoder) page(nd *node) {
+	size := e.b.nodeSize(nd)
+	set := uint64(0)
+	for c := range uint64(fan) {
+		set += uint64(bits.OnesCount64(nd.words[c] & e.valid(nd, c)))
+	}
+	switch {
+	case set == 0 || set == size:
+		e.run(1, set != 0)
+	case set <= maxSparse:
+		e.sparse(nd, set, true)
+	case size-set <= maxSparse:
+		e.sparse(nd, size-set, false)
+	default:
+		if e.dense < 0 {
+			e.flush()
+			e.dense = len(e.dst)
+		}
+		for c := range uint64(fan) {
+			e.dst = binary.LittleEndian.AppendUint64(e.dst, nd.words[c]&e.valid(nd, c))
+		}
+	}
+}
+
+// valid is the mask of the ordinals below n in word c of a page.
+func (e *encoder) valid(nd *node, c uint64) uint64 {
+	lo := nd.start(c)
+	if lo > e.b.last {
+		return 0
+	}
+	return through(min(e.b.last-lo, 63))
+}
+
+func (e *encoder) sparse(nd *node, n uint64, state bool) {
+	e.flush()
+	polarity := uint64(0)
+	if state {
+		polarity = 1
+	}
+	e.dst = binary.AppendUvarint(e.dst, (n<<1|polarity)<<2|tokenSparse)
+	next := uint64(0)
+	for c := range uint64(fan) {
+		for w := (nd.words[c] ^ fill(!state)) & e.valid(nd, c); w != 0; w &= w - 1 {
+			x := c*64 + lowest(w)
+			e.dst = binary.AppendUvarint(e.dst, x-next)
+			next = x + 1
+		}
+	}
+}
+
+// UnmarshalBinary replaces the set with the one that data is the binary form of.
+// On an error, which matches [ErrCorrupt], the set is unchanged. It accepts any
+// bytes, and allocates at most a few nodes for each byte of them.
+func (b *Bitmap) UnmarshalBinary(data []byte) error {
+	if len(data) < 7 || data[0] != magic {
+		return fmt.Errorf("%w: not a bitmap", ErrCorrupt)
+	}
+	body := data[:len(data)-4]
+	if got, want := binary.LittleEndian.Uint32(data[len(body):]), crc32.Checksum(body, castagnoli); got != want {
+		return fmt.Errorf("%w: checksum %08x, want %08x", ErrCorrupt, got, want)
+	}
+	if body[1] != version {
+		return fmt.Errorf("%w: version %d, want %d", ErrCorrupt, body[1], version)
+	}
+	d := decoder{b: &Bitmap{}, src: body[3:]}
+	switch body[2] {
+	case 0:
+	case 1:
+		d.b.last, d.b.some = d.uvarint(), true
+		d.pages()
+	default:
+		d.fail("flag %d", body[2])
+	}
+	if d.err == nil && len(d.src) != 0 {
+		d.fail("%d bytes too many", len(d.src))
+	}
+	if d.err != nil {
+		return d.err
+	}
+	*b = *d.b
+	return nil
+}
+
+type decoder struct {
+	b   *Bitmap
+	src []byte
+	err error
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
+	}
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.src)
+	if n <= 0 {
+		d.fail("number cut short or too large")
+		d.src = nil
+		return 0
+	}
+	d.src = d.src[n:]
+	return v
+}
+
+func (d *decoder) pages() {
+	left := d.b.last>>pageBits + 1
+	for page := uint64(0); left != 0 && d.err == nil; {
+		t := d.uvarint()
+		kind, n := t&3, t>>2
+		pages := n
+		if kind == tokenSparse {
+			pages = 1
+		}
+		if pages == 0 || pages > left {
+			d.fail("token of %d pages, %d left", pages, left)
+			return
+		}
+		lo := page << pageBits
+		switch kind {
+		case tokenSet:
+			d.b.SetRange(lo, min(d.b.last-lo, pages<<pageBits-1)+lo)
+		case tokenDense:
+			d.dense(lo, n)
+		case tokenSparse:
+			d.sparse(lo, n)
+		}
+		page += pages
+		left -= pages
+	}
+}
+
+func (d *decoder) dense(lo, pages uint64) {
+	if uint64(len(d.src))/(fan*8) < pages {
+		d.fail("%d dense pages in %d bytes", pages, len(d.src))
+		return
+	}
+	for ; pages != 0; pages-- {
+		var words [fan]uint64
+		for i := range words {
+			words[i] = binary.LittleEndian.Uint64(d.src[8*i:])
+		}
+		d.src = d.src[fan*8:]
+		if !d.b.load(lo, &words) {
+			d.fail("ordinals beyond %d in the page at %d", d.b.last, lo)
+			return
+		}
+		lo += pageSize
+	}
+}
+
+// load sets the ordinals of words in the page from lo, all of which is clear. It
+// reports false, and sets none, if one of them is beyond n.
+func (b *Bitmap) load(lo uint64, words *[fan]uint64) bool {
+	first := -1
+	for c, w := range words {
+		if w == 0 {
+			continue
+		}
+		if first < 0 {
+			first = c
+		}
+		if at := lo + uint64(c)*64; at > b.last || w&^through(min(b.last-at, 63)) != 0 {
+			return false
+		}
+	}
+	if first < 0 {
+		return true
+	}
+	// Setting one ordinal makes the page; the others follow in place.
+	b.Set(lo + uint64(first)*64 + lowest(words[first]))
+	var p path
+	page := p.descend(b.root, lo)
+	more := uint64(0)
+	for c, w := range words {
+		more += uint64(bits.OnesCount64(w &^ page.words[c]))
+		page.words[c] |= w
+		page.setState(uint64(c), page.words[c])
+	}
+	b.count += more
+	for _, nd := range p.node[:p.depth] {
+		nd.words[nd.slot(lo)] += more
+	}
+	b.settle(&p, page, lo)
+	return true
+}
+
+func (d *decoder) sparse(lo, n uint64) {
+	state, n := n&1 != 0, n>>1
+	if n == 0 || n > maxSparse {
+		d.fail("sparse page of %d ordinals", n)
+		return
+	}
+	hi := min(d.b.last-lo, pageSize-1) + lo
+	if !state {
+		d.b.SetRange(lo, hi)
+	}
+	for x := lo; n != 0 && d.err == nil; n-- {
+		gap := d.uvarint()
+		if x > hi || gap > hi-x || x < lo {
+			d.fail("ordinal beyond its page at %d", lo)
+			return
+		}
+		x += gap
+		if state {
+			d.b.Set(x)
+		} else {
+			d.b.Clear(x)
+		}
+		x++ // wraps to 0 after the last ordinal of all, which x < lo catches
+	}
+}
+
+// maxBitSet is the most ordinals that BitSet converts: a flat array of 1 GiB.
+const maxBitSet = 1 << 33
+
+// BitSet returns the set as a flat [bitset.BitSet] of length n. It fails if n is
+// above 2^33, which would be an array of more than 1 GiB.
+func (b *Bitmap) BitSet() (*bitset.BitSet, error) {
+	if b.some && b.last >= maxBitSet {
+		return nil, fmt.Errorf("bitmap: %d ordinals are too many for a flat bit set", b.last)
+	}
+	words := make([]uint64, (b.Len()+63)/64)
+	for lo, hi := range b.Runs() {
+		for c := lo / 64; c <= hi/64; c++ {
+			w := ^uint64(0)
+			if c == lo/64 {
+				w &= from(lo % 64)
+			}
+			if c == hi/64 {
+				w &= through(hi % 64)
+			}
+			words[c] |= w
+		}
+	}
+	return bitset.FromWithLength(uint(b.Len()), words), nil
+}
+
+// FromBitSet returns a set over [0, s.Len()) with the ordinals of s.
+func FromBitSet(s *bitset.BitSet) *Bitmap {
+	b := New(uint64(s.Len()))
+	words := s.Words()
+	for at := 0; at < len(words); at += fan {
+		var page [fan]uint64
+		copy(page[:], words[at:])
+		b.load(uint64(at)*64, &page)
+	}
+	return b
+}
+
+// String returns n and the first runs of set ordinals, for messages and tests:
+// "[0, 9]: 0-3 7".
+func (b *Bitmap) String() string {
+	if !b.some {
+		return "[]:"
+	}
+	s := fmt.Appendf(nil, "[0, %d]:", b.last)
+	shown := 0
+	for lo, hi := range b.Runs() {
+		if shown++; shown > 16 {
+			return string(append(s, " ..."...))
+		}
+		if s = fmt.Appendf(s, " %d", lo); hi != lo {
+			s = fmt.Appendf(s, "-%d", hi)
+		}
+	}
+	return string(s)
+}

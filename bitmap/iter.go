@@ -1,0 +1,79 @@
+package bitmap
+
+import "iter"
+
+// All returns the set ordinals, ascending.
+//
+// As with all iterators of this package the set may change between two steps:
+// an ordinal that was flipped while its word of 64 was being gone through may be
+// reported as it was before, any later one is reported as it is. It allocates
+// nothing for a result.
+func (b *Bitmap) All() iter.Seq[uint64] {
+	return func(yield func(uint64) bool) { b.each(true, yield) }
+}
+
+// Clears returns the clear ordinals, ascending, as [Bitmap.All] does the set ones.
+func (b *Bitmap) Clears() iter.Seq[uint64] {
+	return func(yield func(uint64) bool) { b.each(false, yield) }
+}
+
+func (b *Bitmap) each(state bool, yield func(uint64) bool) {
+	for x := uint64(0); b.some && x <= b.last; {
+		x, ok := b.nextOf(x, state)
+		if !ok {
+			return
+		}
+		base := x &^ 63
+		for w := (b.Word(x) ^ fill(!state)) & from(x%64); w != 0; w &= w - 1 {
+			if x := base + lowest(w); x > b.last || !yield(x) {
+				return
+			}
+		}
+		if base|63 >= b.last {
+			return
+		}
+	}
+}
+
+func (b *Bitmap) nextOf(x uint64, state bool) (uint64, bool) {
+	if state {
+		return b.NextSet(x)
+	}
+	return b.NextClear(x)
+}
+
+// Runs returns the maximal runs [lo, hi] of set ordinals, ascending. If the set
+// changes between two steps the next run starts no lower than two above the end
+// of the last. O(log64 n) a run.
+func (b *Bitmap) Runs() iter.Seq2[uint64, uint64] {
+	return func(yield func(lo, hi uint64) bool) { b.runs(true, yield) }
+}
+
+// ClearRuns returns the maximal runs [lo, hi] of clear ordinals, ascending, as
+// [Bitmap.Runs] does those of set ones.
+func (b *Bitmap) ClearRuns() iter.Seq2[uint64, uint64] {
+	return func(yield func(lo, hi uint64) bool) { b.runs(false, yield) }
+}
+
+func (b *Bitmap) runs(state bool, yield func(lo, hi uint64) bool) {
+	for x := uint64(0); b.some && x <= b.last; {
+		lo, ok := b.nextOf(x, state)
+		if !ok {
+			return
+		}
+		end, ok := b.nextOf(lo, !state)
+		if !ok {
+			yield(lo, b.last)
+			return
+		}
+		if !yield(lo, end-1) || end == b.last {
+			return
+		}
+		x = end + 1
+	}
+}
+
+// pullRuns is Runs for a caller that goes through two sets at once.
+func pullRuns(b *Bitmap) (next func() (lo, hi uint64, ok bool), stop func()) {
+	return iter.Pull2(b.Runs())
+}

@@ -1,0 +1,207 @@
+package bitmap
+
+import (
+	"math/bits"
+
+	"github.com/ipalloc/ipalloc/internal/invariant"
+)
+
+// A node is a page (kid == nil) or an inner node. Either covers the ordinals
+// [base, base + 2^(shift+6)) in 64 slots of 2^shift ordinals each.
+//
+// The pair (room, some) is the state of every slot: room alone is clear, some
+// alone is set, both is mixed. A slot always has at least one of the two.
+//
+// The header is one cache line of 64 bytes; with the words a node is 576 bytes,
+// which is a size class of the Go allocator, so nothing is lost to rounding.
+type node struct {
+	room uint64 // slot c has a clear ordinal
+	some uint64 // slot c has a set ordinal
+
+	// base is the first ordinal, a multiple of 2^(shift+6).
+	base uint64
+
+	// kid holds the child of every mixed slot; nil for a page. A slot that is not
+	// mixed has no child, but for pages that are kept as spares: then the page's
+	// contents agree with the slot's state. A root has no more slots than n needs.
+	kid []*node
+
+	// order is the order summary, nil until BestFit or NextRun first comes by; see
+	// order.go.
+	order *order
+
+	shift uint8 // log2 of the ordinals in a slot: 6 for a page, 12, 18 ... 60 above
+
+	// rest is the state of the slot's ordinals outside this node, when the node is
+	// smaller than the slot it stands in; false when it is not.
+	rest bool
+
+	// spare is 1 + the position in pool.spare of a page that stands in a slot
+	// that is not mixed; 0 for any other node.
+	spare uint8
+
+	// words are the ordinals themselves in a page. In an inner node, words[c] is
+	// how many ordinals of slot c are set, those from n on not counted.
+	words [fan]uint64
+}
+
+func step(n int) {
+	if invariant.Enabled {
+		invariant.Step(n)
+	}
+}
+
+// slot returns the slot of ordinal x.
+func (nd *node) slot(x uint64) uint64 { return x >> (nd.shift & 63) % fan }
+
+// start returns the first ordinal of slot c.
+func (nd *node) start(c uint64) uint64 { return nd.base + c<<(nd.shift&63) }
+
+// end returns the last ordinal of the node.
+func (nd *node) end() uint64 {
+	return nd.base | (1<<(nd.shift+fanBits) - 1) // a shift of 64 or more gives 0
+}
+
+// holds reports whether x lies within the node.
+func (nd *node) holds(x uint64) bool { return (x^nd.base)>>(nd.shift&63) < fan }
+
+func (nd *node) mixed(c uint64) bool { return nd.room&nd.some>>c&1 != 0 }
+
+// smaller reports whether kid is smaller than a slot of nd.
+func (nd *node) smaller(kid *node) bool { return kid.shift+fanBits != nd.shift }
+
+// stale marks the order summaries of the slots in mask as out of date.
+func (nd *node) stale(mask uint64) {
+	if nd.order != nil {
+		nd.order.stale |= mask
+	}
+}
+
+// state returns what slot c of nd holds, as the two bits of room and some, given
+// the child that stands in it.
+func (nd *node) state(kid *node) (room, some uint64) {
+	if kid.room != 0 || (nd.smaller(kid) && !kid.rest) {
+		room = 1
+	}
+	if kid.some != 0 || (nd.smaller(kid) && kid.rest) {
+		some = 1
+	}
+	return room, some
+}
+
+// sync brings the two bits of slot c up to date with its child and reports
+// whether they changed.
+func (nd *node) sync(c uint64) bool {
+	room, some := nd.state(nd.kid[c])
+	was := nd.room>>c&1<<1 | nd.some>>c&1
+	nd.room = nd.room&^(1<<c) | room<<c
+	nd.some = nd.some&^(1<<c) | some<<c
+	return was != room<<1|some
+}
+
+// mark makes the slots in mask wholly clear or wholly set.
+func (nd *node) mark(mask uint64, state bool) {
+	if state {
+		nd.some |= mask
+		nd.room &^= mask
+	} else {
+		nd.room |= mask
+		nd.some &^= mask
+	}
+}
+
+// wipe makes nd a node over the 2^(shift+6) ordinals around x, all of them in
+// the given state. An inner node must have no children left.
+func (b *Bitmap) wipe(nd *node, x uint64, state bool) {
+	nd.base = x &^ (1<<(nd.shift+fanBits) - 1)
+	nd.rest = false
+	nd.stale(^uint64(0))
+	nd.mark(^uint64(0), state)
+	v := fill(state)
+	if nd.kid == nil {
+		for i := range nd.words {
+			nd.words[i] = v
+		}
+		return
+	}
+	for c := range uint64(fan) {
+		nd.words[c] = v & b.size(nd, c)
+	}
+}
+
+// size returns how many ordinals below n slot c of nd has. A slot of 2^64 does
+// not exist, so the number always fits.
+func (b *Bitmap) size(nd *node, c uint64) uint64 {
+	lo := nd.start(c)
+	if lo > b.last || nd.kid != nil && c >= uint64(len(nd.kid)) {
+		return 0 // the second case is the start wrapping round beyond 2^64
+	}
+	return min(b.last-lo, 1<<nd.shift-1) + 1
+}
+
+// total returns how many ordinals of the node are set. The node must not reach
+// beyond n.
+func (nd *node) total() (sum uint64) {
+	step(fan)
+	for _, w := range nd.words {
+		if nd.kid == nil {
+			sum += uint64(bits.OnesCount64(w))
+		} else {
+			sum += w
+		}
+	}
+	return sum
+}
+
+func (nd *node) clone() *node {
+	c := *nd
+	c.order, c.spare = nil, 0
+	if nd.kid == nil {
+		return &c
+	}
+	c.kid = make([]*node, len(nd.kid))
+	for m := nd.room & nd.some; m != 0; m &= m - 1 {
+		if i := lowest(m); i < uint64(len(nd.kid)) {
+			c.kid[i] = nd.kid[i].clone()
+		}
+	}
+	return &c
+}
+
+// rootShift is the shift of a root over [0, last].
+func rootShift(last uint64) uint8 {
+	shift := uint8(pageShift)
+	for shift+fanBits < 64 && last>>(shift+fanBits) != 0 {
+		shift += fanBits
+	}
+	return shift
+}
+
+// plant makes the root of an untouched set: clear up to last, set beyond. When n
+// is not a multiple of a slot, that takes a path of nodes down to n.
+func (b *Bitmap) plant() {
+	b.root = plant(rootShift(b.last), b.last, int(b.last>>rootShift(b.last))+1)
+}
+
+func plant(shift uint8, last uint64, slots int) *node {
+	nd := &node{shift: shift, room: ^uint64(0), base: last &^ (1<<(shift+fanBits) - 1)}
+	c := nd.slot(last)
+	nd.mark(from(c+1), true)
+	cut := last&(1<<shift-1) != 1<<shift-1 // n lies inside slot c
+	if shift == pageShift {
+		for i := c + 1; i < fan; i++ {
+			nd.words[i] = ^uint64(0)
+		}
+		if cut {
+			nd.words[c] = from(last%64 + 1)
+			nd.some |= 1 << c
+		}
+		return nd
+	}
+	nd.kid = make([]*node, slots)
+	if cut {
+		nd.kid[c] = plant(shift-fanBits, last, fan)
+		nd.sync(c)
+	}
+	return nd
+}

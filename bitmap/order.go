@@ -1,0 +1,232 @@
+package bitmap
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// An order summary answers one question in O(levels): where is the lowest
+// maximal aligned clear run of 2^k ordinals?
+//
+// A clear aligned run is maximal if the run of twice its length that contains it
+// is not wholly clear. Each node splits the runs inside it in two groups. Runs of
+// at least a slot are aligned groups of clear slots: they follow from the word
+// some by six shifts and are not stored. Smaller runs lie inside mixed slots: for
+// each order k below the shift, one word says which slots hold a maximal run of
+// 2^k. That word is what "order" stores; a slot whose bit in stale is set has to
+// be asked again first.
+//
+// A child that is smaller than its slot, whose rest is clear, contributes its own
+// runs and its buddies: the rest of the slot is exactly one maximal run of each
+// order from the size of the child to half the slot.
+type order struct {
+	mask  [fanBits]uint64 // slots with a maximal run of order 6*level+i
+	stale uint64          // slots to ask again; used in the first of the chain only
+	next  *order          // the next six orders; a node of shift s has s/6 of them
+}
+
+// BestFit returns the first ordinal of the lowest of the smallest maximal aligned
+// runs of clear ordinals that hold 2^k: the first 2^k of it are the best place to
+// take, because they break the smallest run that will do. ok is false if there is
+// no such run. It panics if k is negative. The set is unchanged.
+//
+// O(log n) steps, and a constant number for each word that flipped since the
+// last call. The first call builds the summaries, one pass over the set.
+func (b *Bitmap) BestFit(k int) (lo uint64, ok bool) {
+	if k < 0 {
+		panic(fmt.Sprintf("bitmap: negative order %d", k))
+	}
+	if !b.some || k > 64 || b.Full() {
+		return 0, false
+	}
+	if b.Empty() {
+		return b.emptyFit(k)
+	}
+	has := b.refresh(b.root) & from(uint64(k))
+	if has == 0 {
+		return 0, false
+	}
+	return b.root.locate(bits.TrailingZeros64(has)), true
+}
+
+// MaxClearOrder returns the order of the largest aligned run of clear ordinals;
+// ok is false if no ordinal is clear. It costs what [Bitmap.BestFit] does.
+func (b *Bitmap) MaxClearOrder() (k int, ok bool) {
+	if !b.some || b.Full() {
+		return 0, false
+	}
+	if b.Empty() {
+		if b.last == ^uint64(0) {
+			return 64, true
+		}
+		return bits.Len64(b.last+1) - 1, true
+	}
+	return bits.Len64(b.refresh(b.root)) - 1, true
+}
+
+// emptyFit is BestFit in an empty set: the maximal runs are the binary digits of n.
+func (b *Bitmap) emptyFit(k int) (lo uint64, ok bool) {
+	if b.last == ^uint64(0) {
+		return 0, true // one run of 2^64
+	}
+	n := b.last + 1
+	has := n & from(uint64(k))
+	if has == 0 {
+		return 0, false
+	}
+	return n &^ (has&-has<<1 - 1), true
+}
+
+// heads[j] has a bit for each multiple of 2^(j+1): where an aligned group of that
+// many bits can start.
+var heads = [fanBits]uint64{
+	0x5555555555555555, 0x1111111111111111, 0x0101010101010101,
+	0x0001000100010001, 0x0000000100000001, 1,
+}
+
+// groups returns, for j from 0 to 6, the first slots of the maximal aligned
+// groups of 2^j slots in m.
+func groups(m uint64) (g [fanBits + 1]uint64) {
+	for j := range fanBits {
+		twice := m & (m >> (1 << j)) & heads[j]
+		g[j] = m &^ (twice | twice<<(1<<j))
+		m = twice
+	}
+	g[fanBits] = m
+	return g
+}
+
+// digest returns which of the seven groups of m are there, as bits.
+func digest(m uint64) (has uint64) {
+	for j, g := range groups(m) {
+		if g != 0 {
+			has |= 1 << j
+		}
+	}
+	return has
+}
+
+// refresh brings the order summary of nd and all below it up to date and returns
+// the orders of its maximal runs, as bits. An order of 64 has no bit: only an
+// empty set has such a run.
+func (b *Bitmap) refresh(nd *node) (has uint64) {
+	if nd.order == nil {
+		for range nd.shift / fanBits {
+			nd.order = &order{next: nd.order}
+		}
+		nd.order.stale = ^uint64(0)
+	}
+	for m := nd.order.stale; m != 0; m &= m - 1 {
+		step(1)
+		c := lowest(m)
+		nd.order.put(c, b.slotOrders(nd, c))
+	}
+	nd.order.stale = 0
+	return nd.orders()
+}
+
+// orders returns the orders of the node's maximal runs, as bits.
+func (nd *node) orders() (has uint64) {
+	k := 0
+	for o := nd.order; o != nil; o = o.next {
+		for i, m := range o.mask {
+			if m != 0 {
+				has |= 1 << (k + i)
+			}
+		}
+		k += fanBits
+	}
+	return has | digest(^nd.some)<<nd.shift
+}
+
+// put records the orders of slot c.
+func (o *order) put(c, has uint64) {
+	for ; o != nil; o = o.next {
+		for i := range o.mask {
+			o.mask[i] = o.mask[i]&^(1<<c) | has>>i&1<<c
+		}
+		has >>= fanBits
+	}
+}
+
+// at returns the slots that hold a maximal run of order k.
+func (o *order) at(k int) uint64 {
+	for ; k >= fanBits; k -= fanBits {
+		o = o.next
+	}
+	return o.mask[k]
+}
+
+// slotOrders returns the orders below the shift of nd that slot c holds.
+func (b *Bitmap) slotOrders(nd *node, c uint64) uint64 {
+	if !nd.mixed(c) {
+		return 0
+	}
+	if nd.kid == nil {
+		return digest(^nd.words[c])
+	}
+	kid := nd.kid[c]
+	return b.refresh(kid) | nd.buddies(kid)
+}
+
+// buddies returns the orders of the maximal runs that the rest of kid's slot
+// consists of.
+func (nd *node) buddies(kid *node) uint64 {
+	if !nd.smaller(kid) || kid.rest {
+		return 0
+	}
+	return from(uint64(kid.shift+fanBits)) &^ from(uint64(nd.shift))
+}
+
+// locate returns the lowest maximal run of order k; nd has one and its summary is
+// up to date.
+func (nd *node) locate(k int) uint64 {
+	step(1)
+	if k >= int(nd.shift) {
+		return nd.start(lowest(groups(^nd.some)[k-int(nd.shift)]))
+	}
+	c := lowest(nd.order.at(k))
+	if nd.kid == nil {
+		return nd.start(c) + lowest(groups(^nd.words[c])[k])
+	}
+	kid := nd.kid[c]
+	if nd.buddies(kid)>>k&1 != 0 {
+		return (kid.base>>k ^ 1) << k
+	}
+	return kid.locate(k)
+}
+
+// checkOrder recomputes an order summary that claims to be up to date.
+func (nd *node) checkOrder() error {
+	if nd.order == nil {
+		return nil
+	}
+	for c := range uint64(fan) {
+		if nd.order.stale>>c&1 != 0 {
+			continue
+		}
+		var got, want uint64
+		k := 0
+		for o := nd.order; o != nil; o = o.next {
+			for i, m := range o.mask {
+				got |= m >> c & 1 << (k + i)
+			}
+			k += fanBits
+		}
+		switch {
+		case !nd.mixed(c):
+		case nd.kid == nil:
+			want = digest(^nd.words[c])
+		default:
+			kid := nd.kid[c]
+			if kid.order == nil || kid.order.stale != 0 {
+				return fmt.Errorf("slot %d is said to be up to date over a child that is not", c)
+			}
+			want = kid.orders() | nd.buddies(kid)
+		}
+		if got != want {
+			return fmt.Errorf("slot %d has orders %x, summary says %x", c, want, got)
+		}
+	}
+	return nil
+}

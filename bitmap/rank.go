@@ -1,0 +1,122 @@
+package bitmap
+
+import "math/bits"
+
+// Rank returns how many ordinals below x are set. It panics if x is out of
+// range. O(log64 n).
+func (b *Bitmap) Rank(x uint64) uint64 {
+	b.check(x)
+	if b.root == nil {
+		return 0
+	}
+	return b.root.below(x)
+}
+
+// RankClear returns how many ordinals below x are clear. It panics if x is out
+// of range. O(log64 n).
+func (b *Bitmap) RankClear(x uint64) uint64 { return x - b.Rank(x) }
+
+// below returns how many ordinals of the node below x, which lies in it, are set.
+func (nd *node) below(x uint64) (sum uint64) {
+	c := nd.slot(x)
+	step(int(c) + 1)
+	if nd.kid == nil {
+		for _, w := range nd.words[:c] {
+			sum += uint64(bits.OnesCount64(w))
+		}
+		return sum + uint64(bits.OnesCount64(nd.words[c]&^from(x%64)))
+	}
+	for _, n := range nd.words[:c] {
+		sum += n
+	}
+	lo := nd.start(c)
+	if !nd.mixed(c) {
+		return sum + (x-lo)&fill(nd.some>>c&1 != 0)
+	}
+	kid := nd.kid[c]
+	rest := fill(kid.rest)
+	switch {
+	case x < kid.base:
+		return sum + (x-lo)&rest
+	case x > kid.end():
+		return sum + (kid.base-lo+x-kid.end()-1)&rest + kid.total()
+	}
+	return sum + (kid.base-lo)&rest + kid.below(x)
+}
+
+// Select returns the ordinal of rank i among the set ones: the one with exactly
+// i set ordinals below it. ok is false if there is none. O(log64 n).
+func (b *Bitmap) Select(i uint64) (x uint64, ok bool) {
+	if b.root == nil || (i >= b.count && (b.count != 0 || b.Empty())) {
+		return 0, false
+	}
+	return b.pick(b.root, i, true), true
+}
+
+// SelectClear returns the ordinal of rank i among the clear ones. ok is false if
+// there is none. O(log64 n).
+func (b *Bitmap) SelectClear(i uint64) (x uint64, ok bool) {
+	if free := b.last - b.count; !b.some || b.Full() || i > free {
+		return 0, false // free is one too few, which a space of 2^64 needs
+	}
+	if b.root == nil {
+		return i, true
+	}
+	return b.pick(b.root, i, false), true
+}
+
+// pick returns the ordinal of nd with i others of the same state below it in nd.
+// There is one.
+func (b *Bitmap) pick(nd *node, i uint64, state bool) uint64 {
+	for c := uint64(0); ; c++ {
+		step(1)
+		if nd.kid == nil {
+			w := nd.words[c] ^ fill(!state)
+			if n := uint64(bits.OnesCount64(w)); i >= n {
+				i -= n
+				continue
+			}
+			return nd.start(c) + selectBit(w, i)
+		}
+		n := nd.words[c]
+		if !state {
+			n = b.size(nd, c) - n
+		}
+		if i >= n {
+			i -= n
+			continue
+		}
+		return b.pickSlot(nd, c, i, state)
+	}
+}
+
+// pickSlot is pick for slot c of an inner node.
+func (b *Bitmap) pickSlot(nd *node, c, i uint64, state bool) uint64 {
+	lo := nd.start(c)
+	kid := nd.kid[c]
+	if !nd.mixed(c) {
+		return lo + i
+	}
+	if nd.smaller(kid) && kid.rest == state {
+		if i < kid.base-lo {
+			return lo + i
+		}
+		i -= kid.base - lo
+		in := kid.total()
+		if !state {
+			in = kid.end() - kid.base + 1 - in
+		}
+		if i >= in {
+			return kid.end() + 1 + i - in
+		}
+	}
+	return b.pick(kid, i, state)
+}
+
+// selectBit returns the position of the set bit of w with i set bits below it.
+func selectBit(w, i uint64) uint64 {
+	for range i {
+		w &= w - 1
+	}
+	return lowest(w)
+}

@@ -1,0 +1,311 @@
+package fuzz
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/bitmap"
+	"github.com/ipalloc/ipalloc/internal/model"
+)
+
+// bitmapSizes are the spaces a trace may choose from, as the highest ordinal:
+// around every boundary of the structure, powers of two and not, up to 2^64.
+var bitmapSizes = []uint64{
+	0, 1, 2, 15, 62, 63, 64, 99, 4094, 4095, 4096, 4099, 8191, 65535, 1<<18 - 1, 1 << 18,
+	1<<24 - 1, 1<<24 + 77, 1<<32 - 1, 1<<40 + 4097, 1<<60 - 1, 1 << 60, 1<<63 + 5, 1<<64 - 2, 1<<64 - 1,
+}
+
+const bitmapOps = 12
+
+// bitmapReplay holds the two sides of a replay.
+type bitmapReplay struct {
+	t testing.TB
+	b *bitmap.Bitmap
+	m *model.Bitmap
+}
+
+// replayBitmap runs a trace on both sides and compares every answer.
+func replayBitmap(t testing.TB, data []byte) {
+	tr := model.NewTrace(data)
+	last := bitmapSizes[tr.Op(len(bitmapSizes))]
+	r := &bitmapReplay{t, bitmap.New(last + 1), model.NewBitmap(last)}
+	if last == 1<<64-1 {
+		r.b = bitmap.NewPow2(64)
+	}
+	for tr.More() {
+		op := tr.Op(bitmapOps)
+		r.step(op, tr)
+		if err := r.b.Check(); err != nil { // BM1, X7
+			t.Fatalf("after op %d: %v", op, err)
+		}
+	}
+	r.compare()
+}
+
+// operand reads an ordinal: near 0, near the end, near a multiple of 4,096, or
+// anywhere, so that the boundaries of pages and nodes are met often.
+func (r *bitmapReplay) operand(tr *model.Trace) uint64 {
+	v := tr.Uint()
+	off := v >> 2 % 200
+	switch v % 4 {
+	case 0:
+		return min(off, r.m.Last)
+	case 1:
+		return r.m.Last - min(off, r.m.Last)
+	case 2:
+		return min(v>>2%64<<12+v>>8%200, r.m.Last)
+	}
+	if r.m.Last == 1<<64-1 {
+		return v * 0x9E3779B97F4A7C15
+	}
+	return v * 0x9E3779B97F4A7C15 % (r.m.Last + 1)
+}
+
+func (r *bitmapReplay) step(op int, tr *model.Trace) {
+	b, m := r.b, r.m
+	x := r.operand(tr)
+	switch op {
+	case 0: // BM2
+		r.same("Set", x, b.Set(x), m.SetRange(x, x) == 1)
+	case 1:
+		r.same("Clear", x, b.Clear(x), m.ClearRange(x, x) == 1)
+	case 2, 3, 4:
+		lo, hi := r.rangeFrom(x, tr)
+		r.fill(op == 3, lo, hi)
+	case 5:
+		got, ok := b.NextSet(x)
+		want, wok := m.Next(x, true)
+		r.same2("NextSet", x, got, ok, want, wok)
+		got, ok = b.NextClear(x)
+		want, wok = m.Next(x, false)
+		r.same2("NextClear", x, got, ok, want, wok)
+	case 6: // BM3
+		want, wok := m.Next(x, false)
+		if !wok {
+			want, wok = m.Next(0, false)
+		}
+		got, ok := b.NextClearWrap(x)
+		r.same2("NextClearWrap", x, got, ok, want, wok)
+		got, ok = b.SetNextClear(x)
+		r.same2("SetNextClear", x, got, ok, want, wok)
+		if wok {
+			m.SetRange(want, want)
+		}
+	case 7:
+		k := int(tr.Below(66))
+		got, ok := b.BestFit(k)
+		want, wok := m.BestFit(k)
+		r.same2("BestFit", uint64(k), got, ok, want, wok)
+		if ok && k < 64 {
+			r.fill(true, got, got+(1<<k-1))
+		}
+	case 8:
+		r.ranks(x, tr)
+	case 9: // BM7
+		r.batch(x, int(tr.Below(200)))
+	case 10: // BM5
+		r.reload()
+	case 11:
+		k := int(tr.Below(64))
+		got, ok := b.NextRun(x, k)
+		want, wok := m.NextRun(x, k)
+		r.same2("NextRun", x, got, ok, want, wok)
+	}
+}
+
+// rangeFrom returns a range from x, short, page-sized, aligned or to anywhere.
+func (r *bitmapReplay) rangeFrom(x uint64, tr *model.Trace) (lo, hi uint64) {
+	v := tr.Uint()
+	k := v >> 2 % 64
+	switch v % 4 {
+	case 0:
+		return x, x + min(v>>2%5000, r.m.Last-x)
+	case 1:
+		lo = x &^ (1<<k - 1)
+		return lo, lo + min(1<<k-1, r.m.Last-lo)
+	case 2:
+		return x, r.m.Last
+	}
+	y := r.operand(tr)
+	return min(x, y), max(x, y)
+}
+
+func (r *bitmapReplay) fill(state bool, lo, hi uint64) {
+	r.same("CountRange", lo, saturate(lo, hi, r.m, r.m.Count(lo, hi)), r.b.CountRange(lo, hi))
+	if state {
+		was := r.m.Count(0, r.m.Last) == 0
+		want := r.m.SetRange(lo, hi)
+		if want == 0 && was && hi-lo == 1<<64-1 && r.m.Last == hi {
+			want = 1<<64 - 1 // 2^64 saturates
+		}
+		r.same("SetRange", lo, r.b.SetRange(lo, hi), want)
+		return
+	}
+	full := len(r.m.Runs(false)) == 0
+	want := r.m.ClearRange(lo, hi)
+	if want == 0 && full {
+		want = 1<<64 - 1
+	}
+	r.same("ClearRange", lo, r.b.ClearRange(lo, hi), want)
+}
+
+// saturate turns the model's count modulo 2^64 into the one that is promised.
+func saturate(lo, hi uint64, m *model.Bitmap, n uint64) uint64 {
+	if n == 0 && hi-lo == 1<<64-1 && len(m.Runs(false)) == 0 {
+		return 1<<64 - 1
+	}
+	return n
+}
+
+func (r *bitmapReplay) ranks(x uint64, tr *model.Trace) {
+	below := uint64(0)
+	if x > 0 {
+		below = r.m.Count(0, x-1)
+	}
+	r.same("Rank", x, r.b.Rank(x), below)
+	r.same("RankClear", x, r.b.RankClear(x), x-below)
+	r.same("Test", x, r.b.Test(x), r.m.Test(x))
+	i := tr.Uint()
+	if n := r.m.Count(0, r.m.Last); n > 0 && i%2 == 0 {
+		i = i / 2 % n
+	}
+	got, ok := r.b.Select(i)
+	want, wok := r.m.Select(i, true)
+	r.same2("Select", i, got, ok, want, wok)
+	got, ok = r.b.SelectClear(i)
+	want, wok = r.m.Select(i, false)
+	r.same2("SelectClear", i, got, ok, want, wok)
+}
+
+func (r *bitmapReplay) batch(x uint64, k int) {
+	var want []uint64
+	at, wrapped := x, false
+	for len(want) < k {
+		y, ok := r.m.Next(at, false)
+		if !ok || (wrapped && y >= x) {
+			if wrapped || x == 0 {
+				break
+			}
+			at, wrapped = 0, true
+			continue
+		}
+		want = append(want, y)
+		if y == r.m.Last {
+			if x == 0 || wrapped {
+				break
+			}
+			at, wrapped = 0, true
+			continue
+		}
+		at = y + 1
+	}
+	got := r.b.AppendNextClear(nil, x, k)
+	r.same("AppendNextClear", x, len(got), len(want))
+	for i := range got {
+		r.same("AppendNextClear", x, got[i], want[i])
+	}
+	dst := make([]uint64, k)
+	r.same("SetNextN", x, r.b.SetNextN(dst, x), len(want))
+	for i, y := range want {
+		r.same("SetNextN", x, dst[i], y)
+		r.m.SetRange(y, y)
+	}
+}
+
+func (r *bitmapReplay) reload() {
+	data, err := r.b.MarshalBinary()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var c bitmap.Bitmap
+	if err := c.UnmarshalBinary(data); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := c.Check(); err != nil {
+		r.t.Fatal(err)
+	}
+	if !c.Equal(r.b) || !r.b.Clone().Equal(&c) {
+		r.t.Fatalf("%v reads back as %v", r.b, &c)
+	}
+	again, _ := c.MarshalBinary()
+	if !bytes.Equal(data, again) {
+		r.t.Fatalf("%v has two binary forms", r.b)
+	}
+	r.b = &c
+}
+
+// compare compares the whole state. BM4
+func (r *bitmapReplay) compare() {
+	for _, state := range []bool{true, false} {
+		seq := r.b.Runs()
+		if !state {
+			seq = r.b.ClearRuns()
+		}
+		want := r.m.Runs(state)
+		i := 0
+		for lo, hi := range seq {
+			if i >= len(want) || want[i] != [2]uint64{lo, hi} {
+				r.t.Fatalf("run %d of state %v is [%d, %d], want %v", i, state, lo, hi, want[min(i, len(want)):])
+			}
+			i++
+		}
+		r.same("runs", 0, i, len(want))
+	}
+	n := r.m.Count(0, r.m.Last)
+	r.same("Empty", 0, r.b.Empty(), len(r.m.Runs(true)) == 0)
+	r.same("Full", 0, r.b.Full(), len(r.m.Runs(false)) == 0)
+	r.same("Count", 0, r.b.Count(), saturate(0, r.m.Last, r.m, n))
+	want := -1
+	for _, f := range r.m.Fits() {
+		want = max(want, int(f[1]))
+	}
+	if k, ok := r.b.MaxClearOrder(); ok != (want >= 0) || ok && k != want {
+		r.t.Fatalf("MaxClearOrder() = %d, %v, want %d", k, ok, want)
+	}
+}
+
+func (r *bitmapReplay) same(op string, x uint64, got, want any) {
+	if got != want {
+		r.t.Fatalf("%s at %d (last %d): got %v, want %v\n%v", op, x, r.m.Last, got, want, r.b)
+	}
+}
+
+func (r *bitmapReplay) same2(op string, x, got uint64, ok bool, want uint64, wok bool) {
+	if ok != wok || ok && got != want {
+		r.t.Fatalf("%s at %d (last %d): got %d %v, want %d %v\n%v", op, x, r.m.Last, got, ok, want, wok, r.b)
+	}
+}
+
+// randomBitmapTrace returns a trace of n operations with mostly small operands.
+func randomBitmapTrace(rng *rand.Rand, n int) []byte {
+	data := []byte{byte(rng.UintN(256))}
+	for range n {
+		data = model.AppendOp(data, byte(rng.UintN(256)), rng.Uint64()>>rng.UintN(64), rng.Uint64()>>rng.UintN(64), rng.Uint64()>>rng.UintN(64))
+	}
+	return data
+}
+
+func TestBitmapAgainstModel(t *testing.T) {
+	rounds := 2000
+	if testing.Short() {
+		rounds = 300
+	}
+	for seed := range uint64(rounds) {
+		replayBitmap(t, randomBitmapTrace(rand.New(rand.NewPCG(seed, 1)), 60))
+	}
+}
+
+func FuzzBitmap(f *testing.F) {
+	for seed := range uint64(len(bitmapSizes)) {
+		data := randomBitmapTrace(rand.New(rand.NewPCG(seed, 2)), 20)
+		data[0] = byte(seed)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1<<12 {
+			return // the model is quadratic
+		}
+		replayBitmap(t, data)
+	})
+}
