@@ -1,0 +1,360 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+)
+
+// t0 is when the tests' clocks begin.
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func mustBlock(t testing.TB, prefix string, o BlockOptions) *Block {
+	t.Helper()
+	b, err := NewBlock(netip.MustParsePrefix(prefix), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func mustCheck(t testing.TB, b *Block) {
+	t.Helper()
+	if err := b.Check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lastBytes writes addresses as their last byte, which is all that differs in the blocks of these tests.
+func lastBytes(als []Allocation) string {
+	var s []string
+	for _, a := range als {
+		b := a.Address.AsSlice()
+		s = append(s, fmt.Sprint(b[len(b)-1]))
+	}
+	return strings.Join(s, " ")
+}
+
+func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func TestBlockOrderIsFirstInFirstOut(t *testing.T) { // IP2
+	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
+	got := b.AutoAssign(nil, 4, Claim{Handle: "h"}, t0, nil)
+	if s := lastBytes(got); s != "0 1 2 3" {
+		t.Fatalf("first four: %s", s)
+	}
+	for _, a := range []string{"10.0.0.2", "10.0.0.0"} {
+		if o, err := b.Release(ip(a), Guard{}, t0, 0); err != nil || o != Released {
+			t.Fatalf("release %s: %v, %v", a, o, err)
+		}
+	}
+	if s := lastBytes(b.AutoAssign(nil, 9, Claim{Handle: "h"}, t0, nil)); s != "4 5 6 7 2 0" {
+		t.Fatalf("next six: %s", s)
+	}
+	mustCheck(t, b)
+	if n, ok := b.Free(); n != 0 || !ok {
+		t.Fatalf("free = %d, %v", n, ok)
+	}
+}
+
+func TestBlockSizes(t *testing.T) { // IP1, B21
+	for _, tt := range []struct {
+		prefix string
+		free   uint64
+		ok     bool
+	}{
+		{"10.0.0.0/32", 1, true}, {"10.0.0.0/31", 2, true}, {"10.0.0.0/26", 64, true}, {"0.0.0.0/0", 1 << 32, true},
+		{"2001:db8::/128", 1, true}, {"2001:db8::/122", 64, true}, {"2001:db8::/65", 1 << 63, true}, {"2001:db8::/64", 0, false},
+	} {
+		b := mustBlock(t, tt.prefix, BlockOptions{})
+		if n, ok := b.Free(); n != tt.free || ok != tt.ok {
+			t.Errorf("%s: free = %d, %v", tt.prefix, n, ok)
+		}
+		got := b.AutoAssign(nil, 3, Claim{Handle: "h"}, t0, nil)
+		for i, a := range got {
+			if !b.Prefix().Contains(a.Address) || a.Address != b.addr(uint64(i)) || a.Prefix().Bits() != b.Prefix().Bits() {
+				t.Errorf("%s: %v", tt.prefix, a)
+			}
+		}
+		mustCheck(t, b)
+		c, err := DecodeBlock(string(b.encode(nil)))
+		if err != nil || string(c.encode(nil)) != string(b.encode(nil)) {
+			t.Errorf("%s: decoded: %v", tt.prefix, err)
+		}
+	}
+	for _, p := range []string{"2001:db8::/63", "10.0.0.1/24", "::ffff:10.0.0.0/120", "::/0"} {
+		if _, err := NewBlock(netip.MustParsePrefix(p), BlockOptions{}); !errors.Is(err, ErrBadPrefix) && !errors.Is(err, ErrBadBlockSize) {
+			t.Errorf("NewBlock(%s) = %v", p, err)
+		}
+	}
+	if _, err := NewBlock(netip.Prefix{}, BlockOptions{}); !errors.Is(err, ErrBadPrefix) {
+		t.Errorf("NewBlock(zero) = %v", err)
+	}
+}
+
+func TestBlockLargeIsSparse(t *testing.T) { // IP1
+	b := mustBlock(t, "2001:db8::/64", BlockOptions{})
+	far := ip("2001:db8::ffff:ffff:ffff:ffff")
+	if _, err := b.Assign(far, Claim{Handle: "far"}, t0); err != nil {
+		t.Fatal(err)
+	}
+	b.AutoAssign(nil, 100, Claim{Handle: "near"}, t0, nil)
+	mustCheck(t, b)
+	c, err := DecodeBlock(string(b.encode(nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, ok := c.Lookup(far); !ok || a.Handle != "far" {
+		t.Fatalf("Lookup(far) = %v, %v", a, ok)
+	}
+	if n := len(slices.Collect(c.All())); n != 101 {
+		t.Fatalf("%d addresses", n)
+	}
+}
+
+func TestBlockReservedEnds(t *testing.T) { // IP2, B9
+	b := mustBlock(t, "10.0.0.0/29", BlockOptions{Head: 3, Tail: 1})
+	if s := lastBytes(b.AutoAssign(nil, 9, Claim{Handle: "h"}, t0, nil)); s != "3 4 5 6" {
+		t.Fatalf("assigned %s", s)
+	}
+	for _, a := range []string{"10.0.0.0", "10.0.0.2", "10.0.0.7"} {
+		if _, err := b.Assign(ip(a), Claim{Handle: "h"}, t0); !errors.Is(err, ErrReserved) {
+			t.Errorf("Assign(%s) = %v", a, err)
+		}
+		if o, _ := b.Release(ip(a), Guard{}, t0, 0); o != WasFree {
+			t.Errorf("Release(%s) = %v", a, o)
+		}
+	}
+	mustCheck(t, b)
+	for _, tt := range []struct {
+		prefix     string
+		head, tail uint64
+		ok         bool
+	}{
+		{"10.0.0.0/30", 3, 1, false}, {"10.0.0.0/31", 3, 1, false}, {"10.0.0.0/32", 3, 1, false}, {"10.0.0.0/29", 3, 1, true},
+		{"10.0.0.0/30", 3, 0, true}, {"10.0.0.0/30", 0, 4, false}, {"10.0.0.0/30", ^uint64(0), 1, false}, {"2001:db8::/64", ^uint64(0), 0, true},
+	} {
+		_, err := NewBlock(netip.MustParsePrefix(tt.prefix), BlockOptions{Head: tt.head, Tail: tt.tail})
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrBadBlockSize) {
+			t.Errorf("%s with %d + %d: %v", tt.prefix, tt.head, tt.tail, err)
+		}
+	}
+}
+
+func TestBlockAvoidsReservations(t *testing.T) { // IP6
+	var sb netipx.IPSetBuilder
+	sb.AddPrefix(netip.MustParsePrefix("10.0.0.2/31"))
+	sb.AddRange(netipx.MustParseIPRange("10.0.0.4-10.0.0.4"))
+	sb.AddRange(netipx.MustParseIPRange("10.0.0.7-10.0.1.7"))
+	set, _ := sb.IPSet()
+	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
+	if s := lastBytes(b.AutoAssign(nil, 9, Claim{Handle: "h"}, t0, set)); s != "0 1 5 6" {
+		t.Fatalf("assigned %s", s)
+	}
+	// They keep their place: without the reservation they come first.
+	b.Release(ip("10.0.0.0"), Guard{}, t0, 0)
+	if s := lastBytes(b.AutoAssign(nil, 9, Claim{Handle: "h"}, t0, nil)); s != "2 3 4 7 0" {
+		t.Fatalf("then %s", s)
+	}
+}
+
+func TestBlockReleaseOutcomes(t *testing.T) { // IP4, B13
+	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
+	a := b.AutoAssign(nil, 1, Claim{Handle: "mine"}, t0, nil)[0]
+	for i, tt := range []struct {
+		g    Guard
+		want Outcome
+	}{
+		{Guard{Handle: "other"}, OwnerChanged}, {Guard{Seq: a.Seq + 1}, OwnerChanged}, {Guard{Handle: "MINE"}, OwnerChanged},
+		{Guard{Handle: "mine", Seq: a.Seq}, Released}, {Guard{Handle: "mine", Seq: a.Seq}, WasFree}, {Guard{}, WasFree},
+	} {
+		if o, err := b.Release(a.Address, tt.g, t0, 0); o != tt.want || err != nil {
+			t.Errorf("%d: Release(%+v) = %v, %v", i, tt.g, o, err)
+		}
+	}
+	next, err := b.Assign(a.Address, Claim{Handle: "mine"}, t0)
+	if err != nil || next.Seq == a.Seq {
+		t.Fatalf("again: %v, %v", next, err)
+	}
+	if o, _ := b.Release(a.Address, Guard{Handle: "mine", Seq: a.Seq}, t0, 0); o != OwnerChanged {
+		t.Errorf("a late release took the successor's address: %v", o)
+	}
+	if _, err := b.Release(ip("10.0.0.8"), Guard{}, t0, 0); !errors.Is(err, ErrBadAddress) {
+		t.Errorf("release outside: %v", err)
+	}
+}
+
+func TestBlockCooling(t *testing.T) { // IP7
+	b := mustBlock(t, "10.0.0.0/31", BlockOptions{Claimed: t0})
+	b.AutoAssign(nil, 2, Claim{Handle: "a"}, t0, nil)
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	b.Release(ip("10.0.0.1"), Guard{}, at(1), 10*time.Second)
+	b.Release(ip("10.0.0.0"), Guard{}, at(2), 10*time.Second)
+	mustCheck(t, b)
+	if _, ok := b.Empty(); ok || b.Cooling() != 2 || b.Used() != 0 {
+		t.Fatalf("cooling counts as empty: %d cooling, %d used", b.Cooling(), b.Used())
+	}
+	if got := b.AutoAssign(nil, 1, Claim{Handle: "b"}, at(3), nil); len(got) != 0 {
+		t.Fatalf("handed out a cooling address: %v", got)
+	}
+	if _, err := b.Assign(ip("10.0.0.1"), Claim{Handle: "b"}, at(3)); !errors.Is(err, ErrCooling) {
+		t.Fatalf("another handle took it: %v", err)
+	}
+	if _, err := b.Assign(ip("10.0.0.1"), Claim{}, at(3)); !errors.Is(err, ErrCooling) {
+		t.Fatalf("no handle took it: %v", err)
+	}
+	if _, err := b.Assign(ip("10.0.0.1"), Claim{Handle: "a"}, at(3)); err != nil {
+		t.Fatalf("its own handle: %v", err)
+	}
+	if b.Advance(at(11), 0) || !b.Advance(at(12), 0) || b.Cooling() != 0 {
+		t.Fatalf("released at 2 for 10 s, cooling %d at 12", b.Cooling())
+	}
+	b.Release(ip("10.0.0.1"), Guard{}, at(13), 10*time.Second)
+	b.Advance(at(99), 0)
+	if since, ok := b.Empty(); !ok || !since.Equal(at(23)) {
+		t.Fatalf("empty since %v, %v", since, ok)
+	}
+	if s := lastBytes(b.AutoAssign(nil, 2, Claim{Handle: "c"}, at(99), nil)); s != "0 1" {
+		t.Fatalf("order after cooling: %s", s)
+	}
+	mustCheck(t, b)
+}
+
+func TestBlockLeases(t *testing.T) { // IP12
+	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	b.AutoAssign(nil, 2, Claim{Handle: "long", TTL: 100 * time.Second}, t0, nil)
+	b.AutoAssign(nil, 1, Claim{Handle: "short", TTL: 10 * time.Second}, t0, nil)
+	b.AutoAssign(nil, 1, Claim{Handle: "ever"}, t0, nil)
+	if n := b.Renew("ever", time.Second, at(5)); n != 0 {
+		t.Fatalf("renewed %d without lease", n)
+	}
+	if n := b.Renew("short", 10*time.Second, at(5)); n != 1 {
+		t.Fatalf("renewed %d", n)
+	}
+	if b.Advance(at(12), 0); b.Used() != 4 {
+		t.Fatal("a renewed lease ended at its old end")
+	}
+	if b.Advance(at(15), 3*time.Second); b.Used() != 3 || b.Cooling() != 1 {
+		t.Fatalf("at its end: %d held, %d cooling", b.Used(), b.Cooling())
+	}
+	mustCheck(t, b)
+	b.Advance(at(1000), 3*time.Second)
+	if b.Used() != 1 || b.Cooling() != 0 {
+		t.Fatalf("at last: %d held, %d cooling", b.Used(), b.Cooling())
+	}
+	mustCheck(t, b)
+}
+
+func TestBlockAttributesAreSharedAndSeparate(t *testing.T) { // IP2, B14
+	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
+	pod, _ := NewAttributes(map[string]string{"pod": "a", "node": "n"})
+	b.AutoAssign(nil, 3, Claim{Handle: "h", Attributes: pod}, t0, nil)
+	if b.holders.count != 1 {
+		t.Fatalf("%d holders for three equal addresses", b.holders.count)
+	}
+	other, _ := NewAttributes(map[string]string{"pod": "b"})
+	if err := b.SetAttributes(ip("10.0.0.1"), Guard{Handle: "h"}, other, pod); err != nil {
+		t.Fatal(err)
+	}
+	mustCheck(t, b)
+	for i, want := range []string{"a", "b", "a"} {
+		if a, _ := b.Lookup(b.addr(uint64(i))); a.Attributes.Map()["pod"] != want {
+			t.Errorf("address %d: %v", i, a.Attributes.Map())
+		}
+	}
+	if err := b.SetAttributes(ip("10.0.0.1"), Guard{Handle: "x"}, pod, pod); !errors.Is(err, ErrOwner) {
+		t.Errorf("foreign handle: %v", err)
+	}
+	if err := b.SetAttributes(ip("10.0.0.5"), Guard{}, pod, pod); !errors.Is(err, ErrNotFound) {
+		t.Errorf("free address: %v", err)
+	}
+	if b.holders.heldBy("h") != 3 {
+		t.Errorf("handle holds %d", b.holders.heldBy("h"))
+	}
+}
+
+func TestAttributes(t *testing.T) {
+	big := map[string]string{}
+	for i := range 1 << 16 {
+		big[fmt.Sprint(i)] = ""
+	}
+	if _, err := NewAttributes(big); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("2^16 attributes: %v", err)
+	}
+	a, _ := NewAttributes(map[string]string{"b": "2", "a": "", "": "x"})
+	c, _ := NewAttributes(map[string]string{"": "x", "a": "", "b": "2"})
+	if a != c || len(a.Map()) != 3 || a.Map()["b"] != "2" || !a.valid() {
+		t.Errorf("%v, %v", a.Map(), c.Map())
+	}
+	if z, err := NewAttributes(nil); err != nil || z != (Attributes{}) || z.Map() != nil {
+		t.Errorf("empty: %v, %v", z, err)
+	}
+}
+
+func TestBlockFullFitsIn512Bytes(t *testing.T) { // IP2
+	r := rand.New(rand.NewPCG(1, 2))
+	b := mustBlock(t, "10.0.0.0/26", BlockOptions{Owner: HostOwner("node-with-a-name-of-32-characters"), Head: 0, Claimed: t0, Seq: 1 << 60})
+	handle := func() string { return fmt.Sprintf("%016x%016x%08x", r.Uint64(), r.Uint64(), r.Uint32()) }
+	for range 1000 {
+		x := b.addr(r.Uint64N(64))
+		if o, _ := b.Release(x, Guard{}, t0, 0); o == WasFree {
+			b.Assign(x, Claim{Handle: handle()}, t0)
+		}
+	}
+	for b.used < 64 {
+		b.AutoAssign(nil, 1, Claim{Handle: handle()}, t0, nil)
+	}
+	if n := len(b.encode(nil)) - 64*40; n > 512 {
+		t.Errorf("full /26: %d bytes beside the handles", n)
+	}
+}
+
+func TestBlockSteadyStateDoesNotAllocate(t *testing.T) {
+	b := mustBlock(t, "10.0.0.0/26", BlockOptions{})
+	handles := make([]string, 64)
+	for i := range handles {
+		handles[i] = fmt.Sprintf("handle-%033d", i)
+	}
+	for i := range 32 {
+		b.AutoAssign(nil, 1, Claim{Handle: handles[i]}, t0, nil)
+	}
+	buf := make([]Allocation, 0, 1)
+	i := 0
+	if n := testing.AllocsPerRun(1000, func() {
+		a := b.AutoAssign(buf, 1, Claim{Handle: handles[32+i&31]}, t0, nil)
+		b.Release(a[0].Address, Guard{Seq: a[0].Seq}, t0, 0)
+		i++
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	mustCheck(t, b)
+}
+
+func BenchmarkBlock(b *testing.B) {
+	for _, used := range []int{0, 32, 62} {
+		b.Run(fmt.Sprintf("used=%d", used), func(b *testing.B) {
+			blk := mustBlock(b, "10.0.0.0/26", BlockOptions{})
+			handles := make([]string, 64)
+			for i := range handles {
+				handles[i] = fmt.Sprintf("handle-%033d", i)
+			}
+			for i := range used {
+				blk.AutoAssign(nil, 1, Claim{Handle: handles[i]}, t0, nil)
+			}
+			buf := make([]Allocation, 0, 1)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				a := blk.AutoAssign(buf, 1, Claim{Handle: handles[63]}, t0, nil)
+				blk.Release(a[0].Address, Guard{Seq: a[0].Seq}, t0, 0)
+			}
+		})
+	}
+}

@@ -1,0 +1,79 @@
+// Package ipset hands out single addresses from pools that are divided into blocks, each block kept close to one host.
+//
+// Terms: a pool is a prefix; a block is an aligned child prefix of it, the unit of ownership and of writing; an ordinal
+// is the position of an address in its block; a handle is the caller's opaque key for the addresses of one thing (a pod,
+// a virtual machine); the affinity of a block is the one owner it belongs to, or nobody; a host borrows when it takes
+// an address from a block of another owner; a cooling address is released and not yet reusable.
+//
+// Policy: AutoAssign serves a host from its own blocks in address order, first-in first-out inside a block; then claims
+// a free block, searching from a place fixed by the host's name; then takes over a block of another owner that has been
+// empty for a minute; then, unless affinity is strict, borrows. Limits forbid claiming, never borrowing.
+//
+// # State
+//
+// All state is records in a [Store]: ordered keys with opaque values and a revision each. The first byte of a key
+// is its kind:
+//
+//	c                     the catalog: configuration, pools, reservations, the generation of pool changes
+//	b<block>              a block: its affinity, its free queue, who has which address (the only truth about addresses)
+//	s<size,level,index>   a space page: which 64 blocks, or pages below, of one block size are taken
+//	o<owner>              the blocks of one owner, in address order
+//	h<handle>\0<block>    exists while the handle holds an address of the block
+//	r<block>              exists while the block has an address that is free or cooling
+//	e<block>              exists while a block with an owner is empty; since when
+//	u<block>              exists while a block without owner has room
+//	d<time><block>        the moment at which time alone changes the block: a lease or a cooldown ends
+//	q<request>            the answer that was given to a request key
+//	l<family><handle>     the last address of a sticky handle
+//
+// h, r, e, u and d are indexes: a function of the block, written in the block's own commit, so they cannot
+// drift from it. They are written without an expected revision, because whoever writes them has the block's: no two
+// commits ever compete for an index record, and a handle with addresses in many blocks is never a point of contention.
+// Blocks are keyed by prefix, not by pool: splitting or merging pools writes the catalog alone.
+//
+// # Commits
+//
+// An engine keeps a cache of what it has read and writes with one commit per change, which names the revision
+// of every record that it writes or relied upon. It is right only because the store checks these. Every commit that
+// takes an address guards the catalog, so that a pool that was disabled, resized or removed, and a changed
+// reservation, are seen by every engine from the next commit on, watch or no watch. A commit made because something
+// was not found (a claim, a borrowed address, a shortage) guards what was looked at as well.
+//
+// A claim writes the block (which must not exist), the page that finds it, and the owner's record. The page
+// carries the highest sequence number of the blocks that were deleted under it: deleting a block raises this mark
+// in the same commit and a new block starts above it, so that a sequence number never repeats for an address. Every
+// change of the set of pools raises the catalog's generation, the upper 20 bits of the sequence numbers of blocks
+// made from then on, which keeps this true when the block size of a range changes. Because only the current block
+// size of a pool can be claimed and the claim guards the catalog, a block of another size can only vanish, and it is
+// enough to look once whether one is in the way.
+//
+// A free block is found by descending the pages: a 64-ary tree with one word per record, so that a host's first
+// block costs one read and one commit, and a full pool is one word. A block with room, an empty one and an orphan
+// are found through the ordered indexes, each by one short list from a place fixed by the host's name.
+//
+// Callers of one engine are combined: while a commit is under way, what arrives waits and goes into the next
+// one together. One engine therefore has one commit under way; many engines may share one store.
+//
+// The outcome of a commit is done, a conflict (retried after reading again) or unknown ([ErrUnknown]: the connection
+// broke after sending). Repeating AutoAssign or AssignIP with the same request key settles an unknown outcome: the key
+// is written in the commit that serves it, so that a repetition finds the first answer. Without a key, release by handle.
+//
+// # Limits
+//
+// A block holds 1 to 2^64 addresses. A name (host, handle, request key, pool) is at most 1,024 bytes and holds no NUL
+// byte; attributes of one address are at most 64 KiB. The list of blocks of one owner is one record: an owner with
+// 10,000 blocks rewrites 60 KB per claim. Reservations that cut holes into many otherwise full pages make the search
+// for a free block linear in those pages.
+//
+// # Complexity
+//
+//	AutoAssign from a block, release   O(size of the block record), one commit
+//	first block of a host              O(log64 n) page records, two round trips
+//	block to borrow                    O(log n)
+//	full pool                          O(1)
+//	by handle                          O(addresses of the handle)
+//	Utilization, Check                 O(n)
+//
+// Concurrency: an [Engine] and a store are safe for concurrent use; a [Block] is not. Restart: nothing is held outside
+// the store; a new engine starts with an empty cache.
+package ipset

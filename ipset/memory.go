@@ -1,0 +1,215 @@
+package ipset
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// history is how many commits a memory store remembers for its watches.
+const history = 1024
+
+// Memory is a [Store] in memory. The zero value is not usable; [NewMemory] makes one.
+//
+// One mutex guards the table: a commit holds it for about 100 ns per record, and a list for as long as it takes to copy
+// what it returns.
+type Memory struct {
+	mu     sync.Mutex
+	table  sorted
+	rev    uint64
+	ring   [history]Event // the commit of revision v is at v % history; its Changes slice is reused
+	oldest uint64         // the lowest revision after which a watch can start
+	wait   chan struct{}  // closed at the next commit; nil when nobody waits
+}
+
+// NewMemory returns an empty store at revision 0.
+func NewMemory() *Memory { return &Memory{} }
+
+// Get implements [Store].
+func (m *Memory) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
+	if err := ctx.Err(); err != nil {
+		return dst, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, k := range keys {
+		if r := m.table.get(k); r != nil {
+			dst = append(dst, *r)
+		} else {
+			dst = append(dst, Record{Key: k})
+		}
+	}
+	return dst, nil
+}
+
+// List implements [Store].
+func (m *Memory) List(ctx context.Context, r Range) ([]Record, uint64, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.scan(nil, r), m.rev, nil
+}
+
+// Commit implements [Store].
+func (m *Memory) Commit(ctx context.Context, ops []Op) (uint64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	if err := checkOps(ops); err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	writes := false
+	for i := range ops {
+		op := &ops[i]
+		writes = writes || op.Kind != OpGuard
+		if op.Expect == AnyRevision {
+			continue
+		}
+		have := uint64(0)
+		if r := m.table.get(op.Key); r != nil {
+			have = r.Rev
+		}
+		if have != op.Expect {
+			return 0, &ConflictError{Key: op.Key}
+		}
+	}
+	if !writes {
+		return m.rev, nil
+	}
+	m.apply(ops)
+	return m.rev, nil
+}
+
+// apply makes the changes, notes them for watches and wakes who waits.
+func (m *Memory) apply(ops []Op) {
+	m.rev++
+	ev := &m.ring[m.rev%history]
+	ev.Rev, ev.Changes = m.rev, ev.Changes[:0]
+	if m.rev-m.oldest > history {
+		m.oldest = m.rev - history
+	}
+	for i := range ops {
+		switch op := &ops[i]; op.Kind {
+		case OpPut:
+			r := Record{Key: op.Key, Value: op.Value, Rev: m.rev}
+			m.table.put(r)
+			ev.Changes = append(ev.Changes, r)
+		case OpDelete:
+			if m.table.delete(op.Key) {
+				ev.Changes = append(ev.Changes, Record{Key: op.Key})
+			}
+		}
+	}
+	if m.wait != nil {
+		close(m.wait)
+		m.wait = nil
+	}
+}
+
+// checkOps refuses what no store accepts, so that a mistake shows on the first store it meets.
+func checkOps(ops []Op) error {
+	if len(ops) > 16 {
+		seen := make(map[string]struct{}, len(ops))
+		for i := range ops {
+			seen[ops[i].Key] = struct{}{}
+		}
+		if len(seen) != len(ops) {
+			return fmt.Errorf("%w: a key occurs twice in one commit", ErrBadArgument)
+		}
+	}
+	for i := range ops {
+		op := &ops[i]
+		if op.Key == "" || op.Kind > OpDelete || op.Kind == OpGuard && op.Expect == AnyRevision {
+			return fmt.Errorf("%w: op %d of the commit", ErrBadArgument, i)
+		}
+		for j := 0; j < i && len(ops) <= 16; j++ {
+			if ops[j].Key == op.Key {
+				return fmt.Errorf("%w: key %q occurs twice in one commit", ErrBadArgument, op.Key)
+			}
+		}
+	}
+	return nil
+}
+
+// Watch implements [Store]. It remembers the last 1,024 commits.
+func (m *Memory) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for next := after + 1; ; next++ {
+			ev, err := m.next(ctx, next, prefixes)
+			if err != nil {
+				yield(Event{}, err)
+				return
+			}
+			if len(ev.Changes) > 0 && !yield(ev, nil) {
+				return
+			}
+		}
+	}
+}
+
+// next waits for the commit of revision rev and returns a copy of its changes to keys with one of the prefixes.
+func (m *Memory) next(ctx context.Context, rev uint64, prefixes []string) (Event, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return Event{}, err
+		}
+		m.mu.Lock()
+		if rev <= m.oldest {
+			m.mu.Unlock()
+			return Event{}, ErrCompacted
+		}
+		if rev <= m.rev {
+			ev := Event{Rev: rev}
+			for _, r := range m.ring[rev%history].Changes {
+				if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(r.Key, p) }) {
+					ev.Changes = append(ev.Changes, r)
+				}
+			}
+			m.mu.Unlock()
+			slices.SortFunc(ev.Changes, func(a, b Record) int { return strings.Compare(a.Key, b.Key) })
+			return ev, nil
+		}
+		if m.wait == nil {
+			m.wait = make(chan struct{})
+		}
+		wait := m.wait
+		m.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Limits implements [Store]: memory has none.
+func (m *Memory) Limits() Limits { return Limits{} }
+
+// Check verifies the order of the table and its count.
+func (m *Memory) Check() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, last := 0, ""
+	for c, chunk := range m.table.chunks {
+		if len(chunk) == 0 || len(chunk) > chunkMax || m.table.firsts[c] != chunk[0].Key {
+			return fmt.Errorf("ipset: memory store: chunk %d of %d records", c, len(chunk))
+		}
+		for _, r := range chunk {
+			if r.Key <= last || r.Rev == 0 || r.Rev > m.rev {
+				return fmt.Errorf("ipset: memory store: record %q at revision %d after %q", r.Key, r.Rev, last)
+			}
+			last = r.Key
+			n++
+		}
+	}
+	if n != m.table.n {
+		return fmt.Errorf("ipset: memory store: %d records, counted as %d", n, m.table.n)
+	}
+	return nil
+}

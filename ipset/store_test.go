@@ -1,0 +1,133 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestSortedAgainstMap drives the table and a map with the same operations at sizes around the chunk limits.
+func TestSortedAgainstMap(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, space := range []int{1, 10, 255, 256, 257, 5000} {
+		m := NewMemory()
+		want := map[string]uint64{}
+		for step := range 20000 {
+			k := fmt.Sprintf("%05d", r.IntN(space))
+			if growing := step/4000%2 == 0; r.IntN(10) < 7 == growing {
+				m.rev++
+				m.table.put(Record{Key: k, Rev: m.rev})
+				want[k] = m.rev
+			} else {
+				_, had := want[k]
+				if m.table.delete(k) != had {
+					t.Fatalf("delete(%s) != %v", k, had)
+				}
+				delete(want, k)
+			}
+			if step%997 == 0 {
+				compareTable(t, m, want)
+			}
+		}
+		compareTable(t, m, want)
+	}
+}
+
+func compareTable(t *testing.T, m *Memory, want map[string]uint64) {
+	t.Helper()
+	if err := m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	keys := make([]string, 0, len(want))
+	for k := range want {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, rg := range []Range{{}, {From: "00100", To: "00200"}, {From: "00003", Limit: 7}, {To: "00300", Limit: 5, Reverse: true}, {From: "00290", To: "00300", Reverse: true}, {Limit: 3, Reverse: true}} {
+		var sel []string
+		for _, k := range keys {
+			if k >= rg.From && (rg.To == "" || k < rg.To) {
+				sel = append(sel, k)
+			}
+		}
+		if rg.Reverse {
+			slices.Reverse(sel)
+		}
+		if rg.Limit > 0 && len(sel) > rg.Limit {
+			sel = sel[:rg.Limit]
+		}
+		got := m.table.scan(nil, rg)
+		if len(got) != len(sel) {
+			t.Fatalf("scan(%+v): %d records, want %d", rg, len(got), len(sel))
+		}
+		for i, rec := range got {
+			if rec.Key != sel[i] || rec.Rev != want[rec.Key] {
+				t.Fatalf("scan(%+v)[%d] = %v, want %s", rg, i, rec, sel[i])
+			}
+		}
+	}
+}
+
+func TestMemorySnapshot(t *testing.T) { // X5
+	ctx := context.Background()
+	m := NewMemory()
+	for i := range 1000 {
+		if _, err := m.Commit(ctx, []Op{{Kind: OpPut, Key: fmt.Sprintf("k%04d", i), Value: strings.Repeat("v", i%7), Expect: 0}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := m.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := RestoreMemory(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Check(); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := c.MarshalBinary()
+	if string(again) != string(data) {
+		t.Error("snapshot of the restored store differs")
+	}
+	if rev, err := c.Commit(ctx, []Op{{Kind: OpPut, Key: "k0500", Expect: 501}}); err != nil || rev != 1001 {
+		t.Errorf("commit after restoring: %d, %v", rev, err)
+	}
+	for _, i := range []int{0, 5, 20, len(data) / 2, len(data) - 1} {
+		bad := slices.Clone(data)
+		bad[i] ^= 1
+		if _, err := RestoreMemory(bad); !errors.Is(err, ErrSnapshot) {
+			t.Errorf("byte %d changed: %v", i, err)
+		}
+		if _, err := RestoreMemory(data[:i]); !errors.Is(err, ErrSnapshot) {
+			t.Errorf("cut at %d: %v", i, err)
+		}
+	}
+	if _, err := RestoreMemory(nil); !errors.Is(err, ErrSnapshot) {
+		t.Errorf("nothing: %v", err)
+	}
+}
+
+func TestMemoryWatchForgets(t *testing.T) { // ST1
+	ctx := context.Background()
+	m := NewMemory()
+	for i := range history + 10 {
+		m.Commit(ctx, []Op{{Kind: OpPut, Key: "k", Value: fmt.Sprint(i), Expect: AnyRevision}})
+	}
+	for ev, err := range m.Watch(ctx, 5, "k") {
+		if !errors.Is(err, ErrCompacted) {
+			t.Fatalf("watch from a forgotten revision: %v, %v", ev, err)
+		}
+	}
+	for ev, err := range m.Watch(ctx, 10, "k") {
+		if err != nil || ev.Rev != 11 || ev.Changes[0].Value != "10" {
+			t.Fatalf("watch from the oldest revision: %+v, %v", ev, err)
+		}
+		break
+	}
+}
