@@ -1,0 +1,203 @@
+package cidrset
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// AllocateNext takes the next free child by the set's policy and returns it: the
+// first at or after the cursor, wrapping, unless an option says otherwise.
+//
+// It returns [ErrFull] if no child is free, at once however large the set, and an
+// error that matches [ErrCooling] if all that is free is cooling; the set is
+// unchanged then. The result is masked, of length ChildBits and inside the pool.
+// O(log n); it does not allocate in steady state. Safe for concurrent use.
+func (s *Set) AllocateNext() (netip.Prefix, error) {
+	now := s.clock()
+	s.mu.Lock()
+	i, err := s.next(now)
+	if err != nil {
+		s.mu.Unlock()
+		return netip.Prefix{}, err
+	}
+	if s.events == nil {
+		s.mu.Unlock()
+		return s.codec.Prefix(i), nil
+	}
+	p := s.codec.Prefix(i)
+	s.events.add(Change{Op: OpAllocate, Prefixes: []netip.Prefix{p}})
+	s.mu.Unlock()
+	s.deliver()
+	return p, nil
+}
+
+// next takes a child and returns its ordinal. The lock is held.
+func (s *Set) next(now time.Time) (i uint64, err error) {
+	ok := false
+	switch s.policy {
+	case policyRoundRobin:
+		if i, ok = s.busy.SetNextClear(s.cursor); ok {
+			s.cursor = (i + 1) & s.codec.Last()
+		}
+	case policyLowest:
+		i, ok = s.busy.SetNextClear(0)
+	case policyRandom:
+		if !s.busy.Full() {
+			i, ok = s.busy.SelectClear(s.draw())
+			s.busy.Set(i)
+		}
+	}
+	switch {
+	case ok:
+		return i, nil
+	case s.cooling == nil:
+		return 0, ErrFull
+	}
+	if i, ok = s.cooling.pop(now); !ok {
+		return 0, s.exhausted("allocate", netip.Prefix{}, ErrFull)
+	}
+	return i, nil
+}
+
+// draw returns a random rank among the free children, of which there is one.
+func (s *Set) draw() uint64 {
+	free := s.codec.Last() - s.busy.Count() + 1
+	if free == 0 {
+		return s.random.Uint64() // 2^64 of them
+	}
+	return s.random.Uint64N(free)
+}
+
+// exhausted returns the error for a request that found no space: ErrCooling if
+// waiting may help, else err.
+func (s *Set) exhausted(op string, p netip.Prefix, err error) error {
+	if s.cooling != nil {
+		if until, ok := s.cooling.until(); ok {
+			return &Error{Op: op, Pool: s.codec.Pool(), Prefix: p, Until: until, Err: ErrCooling}
+		}
+	}
+	if err == ErrFull {
+		return err
+	}
+	return s.fail(op, p, err)
+}
+
+// AllocateN fills dst with children, as len(dst) calls of [Set.AllocateNext]
+// would, under one lock and as one change: all of them or none.
+//
+// If fewer are free it returns an error that matches [ErrFull] or [ErrCooling]
+// and leaves the set as it was; the contents of dst are then unspecified. O(log n)
+// for a child at worst, far less where free children are neighbours. Safe for
+// concurrent use.
+func (s *Set) AllocateN(dst []netip.Prefix) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	now := s.clock()
+	s.mu.Lock()
+	if err := s.nextN(dst, now); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	if s.events != nil {
+		s.events.add(Change{Op: OpAllocate, Prefixes: append([]netip.Prefix(nil), dst...)})
+	}
+	s.mu.Unlock()
+	s.deliver()
+	return nil
+}
+
+func (s *Set) nextN(dst []netip.Prefix, now time.Time) error {
+	n := uint64(len(dst))
+	last := s.codec.Last()
+	fresh := uint64(0)
+	if !s.busy.Full() {
+		fresh = last - s.busy.Count() // one too few, which a set of 2^64 needs
+		if fresh >= n {
+			fresh = n
+		} else {
+			fresh++
+		}
+	}
+	if fresh < n && (s.cooling == nil || !s.cooling.ready(n-fresh, now)) {
+		return s.exhausted("allocate", netip.Prefix{}, fmt.Errorf("%w: %d children asked for, fewer are free", ErrFull, n))
+	}
+	if s.policy == policyRandom || fresh < n {
+		for i := range dst {
+			o, err := s.next(now)
+			if err != nil {
+				panic("cidrset: " + err.Error()) // there were enough a moment ago, under this lock
+			}
+			dst[i] = s.codec.Prefix(o)
+		}
+		return nil
+	}
+	start := s.cursor
+	if s.policy == policyLowest {
+		start = 0
+	}
+	if uint64(cap(s.scratch)) < n {
+		s.scratch = make([]uint64, n)
+	}
+	ordinals := s.scratch[:n]
+	s.busy.SetNextN(ordinals, start)
+	for i, o := range ordinals {
+		dst[i] = s.codec.Prefix(o)
+	}
+	if s.policy == policyRoundRobin {
+		s.cursor = (ordinals[n-1] + 1) & last
+	}
+	return nil
+}
+
+// Allocate takes a free prefix of the given length, from that of the pool to that
+// of a child, and returns it: the first part of the lowest of the smallest free
+// aligned spaces that hold it. It leaves the cursor alone; policies do not matter
+// to it. With [Cooldown], space that has cooled long enough joins what is free
+// when nothing else fits.
+//
+// It fails with an [*Error] that matches [ErrBadBits] for an impossible length;
+// [ErrFull] if no free space is that large, though smaller ones may be;
+// [ErrCooling] if it may be once something has cooled. The set is unchanged then.
+// O(log n) amortised, independent of how many prefixes are live; it does not
+// allocate in steady state. Safe for concurrent use.
+func (s *Set) Allocate(bits int) (netip.Prefix, error) {
+	k := s.codec.ChildBits() - bits
+	if k < 0 || k > s.codec.Order() {
+		return netip.Prefix{}, s.fail("allocate", netip.Prefix{}, fmt.Errorf("%w: /%d, want /%d to /%d",
+			ErrBadBits, bits, s.Pool().Bits(), s.ChildBits()))
+	}
+	now := s.clock()
+	s.mu.Lock()
+	lo, ok := s.busy.BestFit(k)
+	if !ok && s.cooling != nil && s.thaw(now) {
+		lo, ok = s.busy.BestFit(k)
+	}
+	if !ok {
+		err := s.exhausted("allocate", netip.Prefix{}, fmt.Errorf("%w: no free /%d", ErrFull, bits))
+		s.mu.Unlock()
+		return netip.Prefix{}, err
+	}
+	s.busy.SetRange(lo, lo|^uint64(0)>>(64-k))
+	p := s.codec.PrefixOf(lo, bits)
+	if s.events != nil {
+		s.events.add(Change{Op: OpAllocate, Prefixes: []netip.Prefix{p}})
+	}
+	s.mu.Unlock()
+	s.deliver()
+	return p, nil
+}
+
+// thaw makes everything that has cooled long enough free, and reports whether
+// there was any.
+func (s *Set) thaw(now time.Time) (any bool) {
+	for {
+		lo, hi, ok := s.cooling.popRun(now)
+		if !ok {
+			return any
+		}
+		s.busy.ClearRange(lo, hi)
+		any = true
+	}
+}

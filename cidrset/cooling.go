@@ -1,0 +1,255 @@
+package cidrset
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ipalloc/ipalloc/bitmap"
+)
+
+// cooling is the children that were released and may not be reused yet, in the
+// order in which they were released. A cooling child stays set in Set.busy, so
+// that no search finds it.
+//
+// It holds runs of neighbours, not children: a queue of runs (a doubly linked list
+// in one slice, so that it does not allocate in steady state), and an index that
+// finds the run of a child, for Occupy.
+type cooling struct {
+	set    *bitmap.Bitmap   // the children in the queue
+	starts *bitmap.Bitmap   // the first child of every run
+	at     map[uint64]int32 // the run that starts there
+	runs   []run
+	head   int32 // oldest run; none if there is none
+	tail   int32
+	spare  int32 // list of unused runs, by next
+	wait   time.Duration
+	now    func() time.Time
+}
+
+// run is the children [lo, hi], reusable from until on. Along the queue until
+// never decreases.
+type run struct {
+	lo, hi     uint64
+	until      time.Time
+	prev, next int32
+}
+
+const none = -1
+
+func newCooling(order int, wait time.Duration, now func() time.Time) *cooling {
+	return &cooling{
+		set: bitmap.NewPow2(order), starts: bitmap.NewPow2(order), at: map[uint64]int32{},
+		head: none, tail: none, spare: none, wait: wait, now: now,
+	}
+}
+
+// clock reads the set's clock; the zero time if it has none. It is called without
+// the lock, because the clock is the caller's code.
+func (s *Set) clock() time.Time {
+	if s.cooling == nil {
+		return time.Time{}
+	}
+	return s.cooling.now()
+}
+
+// add puts the children of [lo, hi] that are taken at the end of the queue and
+// returns how many there were.
+func (c *cooling) add(busy *bitmap.Bitmap, lo, hi uint64, now time.Time) (added uint64) {
+	until := now.Add(c.wait)
+	if c.tail != none && until.Before(c.runs[c.tail].until) {
+		until = c.runs[c.tail].until // the clock was set back
+	}
+	for x := lo; ; {
+		x, ok := nextTaken(busy, c.set, x)
+		if !ok || x > hi {
+			return added
+		}
+		end := min(endTaken(busy, c.set, x), hi)
+		c.insert(c.tail, none, x, end, until)
+		added += c.set.SetRange(x, end)
+		if end == hi {
+			return added
+		}
+	}
+}
+
+// nextTaken returns the lowest child at or after x that is busy and not in cold,
+// which may be nil.
+func nextTaken(busy, cold *bitmap.Bitmap, x uint64) (uint64, bool) {
+	for {
+		x, ok := busy.NextSet(x)
+		if !ok || cold == nil || !cold.Test(x) {
+			return x, ok
+		}
+		if x, ok = cold.NextClear(x); !ok {
+			return 0, false
+		}
+		if busy.Test(x) {
+			return x, true
+		}
+	}
+}
+
+// endTaken returns the last child of the run of taken ones that x is in.
+func endTaken(busy, cold *bitmap.Bitmap, x uint64) uint64 {
+	end, _ := busy.Last()
+	if y, ok := busy.NextClear(x); ok {
+		end = y - 1
+	}
+	if cold != nil {
+		if y, ok := cold.NextSet(x); ok {
+			end = min(end, y-1)
+		}
+	}
+	return end
+}
+
+// insert puts a run between prev and next in the queue.
+func (c *cooling) insert(prev, next int32, lo, hi uint64, until time.Time) {
+	i := c.spare
+	if i == none {
+		i = int32(len(c.runs))
+		c.runs = append(c.runs, run{})
+	} else {
+		c.spare = c.runs[i].next
+	}
+	c.runs[i] = run{lo, hi, until, prev, next}
+	c.link(prev, i)
+	c.link(i, next)
+	c.starts.Set(lo)
+	c.at[lo] = i
+}
+
+// link makes a and b neighbours; either may be none.
+func (c *cooling) link(a, b int32) {
+	if a == none {
+		c.head = b
+	} else {
+		c.runs[a].next = b
+	}
+	if b == none {
+		c.tail = a
+	} else {
+		c.runs[b].prev = a
+	}
+}
+
+// cut takes [lo, hi], a part of run i, out of it and out of the queue.
+func (c *cooling) cut(i int32, lo, hi uint64) {
+	r := c.runs[i]
+	c.set.ClearRange(lo, hi)
+	c.starts.Clear(r.lo)
+	delete(c.at, r.lo)
+	c.link(r.prev, r.next)
+	c.runs[i] = run{next: c.spare}
+	c.spare = i
+	prev := r.prev
+	if r.lo < lo {
+		c.insert(prev, r.next, r.lo, lo-1, r.until)
+		prev = c.at[r.lo]
+	}
+	if r.hi > hi {
+		c.insert(prev, r.next, hi+1, r.hi, r.until)
+	}
+}
+
+// pop takes the oldest child out of the queue if it has cooled long enough.
+func (c *cooling) pop(now time.Time) (i uint64, ok bool) {
+	if c.head == none || c.runs[c.head].until.After(now) {
+		return 0, false
+	}
+	i = c.runs[c.head].lo
+	c.cut(c.head, i, i)
+	return i, true
+}
+
+// popRun takes the oldest run out of the queue if it has cooled long enough.
+func (c *cooling) popRun(now time.Time) (lo, hi uint64, ok bool) {
+	if c.head == none || c.runs[c.head].until.After(now) {
+		return 0, 0, false
+	}
+	lo, hi = c.runs[c.head].lo, c.runs[c.head].hi
+	c.cut(c.head, lo, hi)
+	return lo, hi, true
+}
+
+// ready reports whether n children have cooled long enough. O(n).
+func (c *cooling) ready(n uint64, now time.Time) bool {
+	for i := c.head; i != none && !c.runs[i].until.After(now); i = c.runs[i].next {
+		size := c.runs[i].hi - c.runs[i].lo
+		if size >= n-1 {
+			return true
+		}
+		n -= size + 1
+	}
+	return false
+}
+
+// until returns when the oldest child may be reused.
+func (c *cooling) until() (t time.Time, ok bool) {
+	if c.head == none {
+		return time.Time{}, false
+	}
+	return c.runs[c.head].until, true
+}
+
+// remove takes the children of [lo, hi] out of the queue and returns how many
+// were in it.
+func (c *cooling) remove(lo, hi uint64) (removed uint64) {
+	for {
+		x, ok := c.set.NextSet(lo)
+		if !ok || x > hi {
+			return removed
+		}
+		rank := c.starts.Rank(x)
+		if !c.starts.Test(x) {
+			rank--
+		}
+		start, _ := c.starts.Select(rank)
+		i := c.at[start]
+		end := min(c.runs[i].hi, hi)
+		removed += end - x + 1
+		c.cut(i, x, end)
+		if end == hi {
+			return removed
+		}
+		lo = end + 1
+	}
+}
+
+// check recomputes the queue's index and the order of its times.
+func (c *cooling) check(busy *bitmap.Bitmap) error {
+	if err := errors.Join(c.set.Check(), c.starts.Check()); err != nil {
+		return err
+	}
+	last, _ := busy.Last()
+	set := bitmap.NewPow2(0)
+	if last > 0 {
+		set = bitmap.New(last + 1) // 0 for 2^64
+		if last == ^uint64(0) {
+			set = bitmap.NewPow2(64)
+		}
+	}
+	n, prev := 0, int32(none)
+	for i := c.head; i != none; prev, i = i, c.runs[i].next {
+		r := c.runs[i]
+		n++
+		switch {
+		case r.prev != prev:
+			return fmt.Errorf("cooling run %d: previous is %d, want %d", i, r.prev, prev)
+		case prev != none && r.until.Before(c.runs[prev].until):
+			return fmt.Errorf("cooling run %d is ready before the one it follows", i)
+		case c.at[r.lo] != i || !c.starts.Test(r.lo):
+			return fmt.Errorf("cooling run %d is not in the index", i)
+		case set.SetRange(r.lo, r.hi) != r.hi-r.lo+1:
+			return fmt.Errorf("cooling run %d [%d, %d] overlaps another", i, r.lo, r.hi)
+		case busy.CountRange(r.lo, r.hi) != r.hi-r.lo+1:
+			return fmt.Errorf("cooling run %d [%d, %d] is free", i, r.lo, r.hi)
+		}
+	}
+	if c.tail != prev || n != len(c.at) || uint64(n) != c.starts.Count() || !set.Equal(c.set) {
+		return fmt.Errorf("cooling: %d runs, %d in the index, %d starts", n, len(c.at), c.starts.Count())
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package cidrset
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// Occupy takes every child that overlaps p, and returns how many of them were not
+// taken before, saturating at the largest uint64: a caller that expects p to be
+// its own sees a double assignment by that. p may be larger than the pool, which
+// takes the whole pool, or smaller than a child, which takes that child. Doing it
+// again does nothing. A cooling child is taken at once. The cursor stays.
+//
+// It fails with an [*Error] that matches [ErrBadPrefix] if p is invalid, unmasked
+// or 4-in-6, and [ErrOutOfRange] if p has no address in the pool; the set is
+// unchanged then. O(log n) and what it cuts, for a prefix of any length. Safe for
+// concurrent use.
+func (s *Set) Occupy(p netip.Prefix) (taken uint64, err error) {
+	lo, hi, _, err := s.locate(p)
+	if err != nil {
+		return 0, s.fail("occupy", p, err)
+	}
+	s.mu.Lock()
+	taken = s.busy.SetRange(lo, hi)
+	if s.cooling != nil {
+		taken += s.cooling.remove(lo, hi)
+	}
+	if s.events == nil || taken == 0 {
+		s.mu.Unlock()
+		return taken, nil
+	}
+	s.events.add(Change{Op: OpOccupy, Prefixes: []netip.Prefix{p}})
+	s.mu.Unlock()
+	s.deliver()
+	return taken, nil
+}
+
+// Release gives back every child inside p, and returns how many of them were
+// taken, saturating. Doing it again does nothing. The cursor stays.
+//
+// It fails with an [*Error] that matches [ErrBadPrefix] as [Set.Occupy] does;
+// [ErrMisaligned] if p is smaller than a child, because giving back the child
+// could free a neighbour's space; [ErrOutOfRange] if p is larger than the pool or
+// not in it. The set is unchanged then. O(log n) and what it cuts. Safe for
+// concurrent use.
+func (s *Set) Release(p netip.Prefix) (freed uint64, err error) {
+	lo, hi, err := s.releasable(p)
+	if err != nil {
+		return 0, s.fail("release", p, err)
+	}
+	now := s.clock()
+	s.mu.Lock()
+	freed = s.release(lo, hi, now)
+	if s.events == nil || freed == 0 {
+		s.mu.Unlock()
+		return freed, nil
+	}
+	s.events.add(Change{Op: OpRelease, Prefixes: []netip.Prefix{p}})
+	s.mu.Unlock()
+	s.deliver()
+	return freed, nil
+}
+
+// ReleaseN gives back every child inside each of ps, as [Set.Release] does, under
+// one lock and as one change, and returns how many there were in all. If one of ps
+// is refused, the error names it and nothing is released. Safe for concurrent use.
+func (s *Set) ReleaseN(ps []netip.Prefix) (freed uint64, err error) {
+	for _, p := range ps {
+		if _, _, err := s.releasable(p); err != nil {
+			return 0, s.fail("release", p, err)
+		}
+	}
+	now := s.clock()
+	s.mu.Lock()
+	for _, p := range ps {
+		lo, hi, _ := s.codec.Locate(p)
+		freed += s.release(lo, hi, now)
+	}
+	if s.events != nil && freed != 0 {
+		s.events.add(Change{Op: OpRelease, Prefixes: append([]netip.Prefix(nil), ps...)})
+	}
+	s.mu.Unlock()
+	s.deliver()
+	return freed, nil
+}
+
+// releasable returns the children inside p, or why it may not be released.
+func (s *Set) releasable(p netip.Prefix) (lo, hi uint64, err error) {
+	lo, hi, rel, err := s.locate(p)
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case rel == addr.Larger:
+		return 0, 0, fmt.Errorf("%w: larger than it", ErrOutOfRange)
+	case rel == addr.Part:
+		return 0, 0, fmt.Errorf("%w: children are /%d", ErrMisaligned, s.ChildBits())
+	}
+	return lo, hi, nil
+}
+
+// release makes the taken children of [lo, hi] free or, with Cooldown, cooling.
+func (s *Set) release(lo, hi uint64, now time.Time) (freed uint64) {
+	if s.cooling == nil {
+		return s.busy.ClearRange(lo, hi)
+	}
+	return s.cooling.add(s.busy, lo, hi, now)
+}
+
+// Has reports whether p lies in the pool and every child it overlaps is taken;
+// cooling children are not. False for a prefix that is not valid or not in the
+// pool. O(log n). Safe for concurrent use.
+func (s *Set) Has(p netip.Prefix) bool {
+	lo, hi, rel, err := s.locate(p)
+	if err != nil || rel == addr.Larger {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x, ok := s.busy.NextClear(lo); ok && x <= hi {
+		return false
+	}
+	return s.cooling == nil || s.cooling.set.CountRange(lo, hi) == 0
+}
+
+// HasAny reports whether any child that p overlaps is taken. p may be larger than
+// the pool. False for a prefix that is not valid or not in the pool. O(log n).
+// Safe for concurrent use.
+func (s *Set) HasAny(p netip.Prefix) bool {
+	lo, hi, _, err := s.locate(p)
+	if err != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cooling != nil {
+		return s.busy.CountRange(lo, hi) > s.cooling.set.CountRange(lo, hi)
+	}
+	x, ok := s.busy.NextSet(lo)
+	return ok && x <= hi
+}

@@ -1,0 +1,84 @@
+package cidrset
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/bitmap"
+)
+
+// Stats are the counts of a [Set] at one moment, in children. They saturate at the
+// largest uint64, which only a set of 2^64 children can reach.
+// Capacity = Used + Cooling + Free.
+type Stats struct {
+	Capacity uint64
+	Used     uint64 // taken
+	Cooling  uint64 // given back, not to be reused yet; an expired child counts until it is reused
+	Free     uint64
+
+	// LargestFree is the length of the shortest prefix that [Set.Allocate] could
+	// take now: the largest aligned free space. It is -1 if no child is free.
+	LargestFree int
+}
+
+// Stats returns the counts of the set. O(1), but for LargestFree, which costs what
+// [Set.Allocate] does. Safe for concurrent use.
+func (s *Set) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	busy := s.busy.Count()
+	st := Stats{Capacity: s.busy.Len(), Used: busy, Free: s.codec.Last() - busy, LargestFree: -1}
+	switch {
+	case s.busy.Full():
+		st.Free = 0
+	case st.Free != ^uint64(0): // Last is one less than the capacity
+		st.Free++
+	}
+	if s.cooling != nil {
+		st.Cooling = s.cooling.set.Count()
+		st.Used -= st.Cooling
+	}
+	if k, ok := s.busy.MaxClearOrder(); ok {
+		st.LargestFree = s.ChildBits() - k
+	}
+	return st
+}
+
+// Cursor returns the child at which the next AllocateNext starts to look. Only
+// round robin moves it. Safe for concurrent use.
+func (s *Set) Cursor() netip.Prefix {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.codec.Prefix(s.cursor)
+}
+
+// coolingSet returns the cooling children, nil without Cooldown.
+func (s *Set) coolingSet() *bitmap.Bitmap {
+	if s.cooling == nil {
+		return nil
+	}
+	return s.cooling.set
+}
+
+// Check recomputes everything the set derives and returns the first contradiction,
+// nil if there is none. It is for tests and for state that came from outside.
+// O(children touched). Safe for concurrent use.
+func (s *Set) Check() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	errs := []error{s.busy.Check()}
+	if last, ok := s.busy.Last(); !ok || last != s.codec.Last() {
+		errs = append(errs, fmt.Errorf("%d children, want %d", last, s.codec.Last()))
+	}
+	if s.cursor > s.codec.Last() {
+		errs = append(errs, fmt.Errorf("cursor %d beyond %d", s.cursor, s.codec.Last()))
+	}
+	if s.cooling != nil {
+		errs = append(errs, s.cooling.check(s.busy))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return s.fail("check", netip.Prefix{}, err)
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package addr
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// ErrBits is what [NewCodec] refuses a child length with.
+var ErrBits = errors.New("child prefix length out of range")
+
+// MaxOrder is the largest log2 of children a codec has ordinals for.
+const MaxOrder = 64
+
+// Codec maps ordinals to the equal child prefixes of a pool and back: ordinal i
+// is the i-th child from the lowest address. Make one with [NewCodec].
+type Codec struct {
+	pool   netip.Prefix
+	hi, lo uint64 // the pool's address; an IPv4 one in the low 32 bits
+	shift  uint8  // log2 of the addresses in a child
+	order  uint8  // log2 of the children in the pool
+	child  uint8  // prefix length of a child
+	v4     bool
+}
+
+// NewCodec returns the codec between ordinals [0, 2^(childBits - pool.Bits()))
+// and the children of pool. It fails with the error of [Check] for a bad pool,
+// and with one that wraps [ErrBits] unless childBits is from pool.Bits() to 32 or
+// 128 and at most 64 more than pool.Bits().
+func NewCodec(pool netip.Prefix, childBits int) (Codec, error) {
+	if err := Check(pool); err != nil {
+		return Codec{}, err
+	}
+	width := pool.Addr().BitLen()
+	if most := min(width, pool.Bits()+MaxOrder); childBits < pool.Bits() || childBits > most {
+		return Codec{}, fmt.Errorf("%w: /%d, want /%d to /%d", ErrBits, childBits, pool.Bits(), most)
+	}
+	base := FromAddr(pool.Addr())
+	return Codec{
+		pool: pool, hi: base.Hi, lo: base.Lo,
+		shift: uint8(width - childBits), order: uint8(childBits - pool.Bits()), child: uint8(childBits),
+		v4: pool.Addr().Is4(),
+	}, nil
+}
+
+// Pool returns the pool.
+func (c *Codec) Pool() netip.Prefix { return c.pool }
+
+// ChildBits returns the prefix length of a child.
+func (c *Codec) ChildBits() int { return int(c.child) }
+
+// Order returns log2 of the number of children, 0 to 64.
+func (c *Codec) Order() int { return int(c.order) }
+
+// Last returns the highest ordinal.
+func (c *Codec) Last() uint64 { return ^uint64(0) >> (64 - c.order) } // a shift of 64 gives 0
+
+// Prefix returns the child of ordinal i, which must not be above [Codec.Last]. It
+// does not allocate.
+func (c *Codec) Prefix(i uint64) netip.Prefix { return netip.PrefixFrom(c.Addr(i), int(c.child)) }
+
+// PrefixOf returns the prefix of the given length that starts at the child of
+// ordinal i. It does not allocate.
+func (c *Codec) PrefixOf(i uint64, bits int) netip.Prefix { return netip.PrefixFrom(c.Addr(i), bits) }
+
+// Addr returns the first address of the child of ordinal i. It does not allocate.
+func (c *Codec) Addr(i uint64) netip.Addr {
+	if c.v4 {
+		var b [4]byte
+		binary.BigEndian.PutUint32(b[:], uint32(c.lo|i<<(c.shift&63)))
+		return netip.AddrFrom4(b)
+	}
+	hi, lo := c.hi, c.lo
+	if c.shift >= 64 {
+		hi |= i << (c.shift - 64)
+	} else {
+		lo |= i << c.shift
+		hi |= i >> (64 - c.shift) // 0 when shift is 0
+	}
+	return U128{hi, lo}.Addr6()
+}
+
+// Ordinal returns the ordinal of the child that a lies in; ok is false if a is not
+// in the pool, of the other family, 4-in-6 or has a zone. It does not allocate.
+func (c *Codec) Ordinal(a netip.Addr) (i uint64, ok bool) {
+	if a.Is4() {
+		if !c.v4 {
+			return 0, false
+		}
+		b := a.As4()
+		i = (uint64(binary.BigEndian.Uint32(b[:])) ^ c.lo) >> (c.shift & 63)
+		return i, i <= c.Last()
+	}
+	if c.v4 || !a.IsValid() || a.Zone() != "" {
+		return 0, false
+	}
+	u := FromAddr(a).Xor(U128{c.hi, c.lo}).Shr(uint(c.shift))
+	// Within the pool only the bits of the ordinal differ from its address.
+	return u.Lo, u.Hi == 0 && u.Lo <= c.Last()
+}
+
+// Relation says how a prefix lies to the pool and its children.
+type Relation int
+
+const (
+	Foreign Relation = iota // no address in common, or of the other family
+	Larger                  // contains the whole pool and more
+	Whole                   // one or more whole children
+	Part                    // a part of one child
+)
+
+// Locate returns the range [lo, hi] of the children that p overlaps and how p
+// lies to them. p must have passed [Check]. It does not allocate.
+func (c *Codec) Locate(p netip.Prefix) (lo, hi uint64, r Relation) {
+	bits := p.Bits()
+	if bits < c.pool.Bits() {
+		if p.Overlaps(c.pool) { // false for the other family
+			return 0, c.Last(), Larger
+		}
+		return 0, 0, Foreign
+	}
+	lo, ok := c.Ordinal(p.Addr())
+	if !ok {
+		return 0, 0, Foreign
+	}
+	if bits > int(c.child) {
+		return lo, lo, Part
+	}
+	return lo, lo | ^uint64(0)>>(64-(int(c.child)-bits)), Whole
+}
