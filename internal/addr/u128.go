@@ -1,8 +1,3 @@
-// Package addr is the 128-bit arithmetic of addresses and the codec between an
-// ordinal and the prefix or address it stands for.
-//
-// An address is a number: an IPv4 address its 32 bits, an IPv6 address its 128.
-// The two families never mix, so a number goes with the family it came from.
 package addr
 
 import (
