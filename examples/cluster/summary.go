@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"text/tabwriter"
+
+	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/internal/spacemap"
+)
+
+// summarize writes what came of the replay, for a person to read.
+func summarize(w io.Writer, cfg *config, p *nodePhase) error {
+	var out bytes.Buffer
+	describe(&out, cfg, p.nodes)
+	classes(&out, p)
+	pools(&out, p)
+	events(&out, p)
+	for i := range p.families {
+		out.WriteByte('\n')
+		style := spacemap.TextStyle{ASCII: cfg.ascii, Letters: cfg.letters, Color: cfg.color}
+		if err := spacemap.Text(&out, p.drawing(i), style); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// describe says what cluster this is.
+func describe(out *bytes.Buffer, cfg *config, nodes []node) {
+	var milli, memory, gpus uint64
+	for _, n := range nodes {
+		milli += n.milliCPU
+		memory += n.memoryMiB
+		gpus += n.gpus
+	}
+	source := "the built-in trace"
+	if cfg.nodesFile != "" {
+		source = cfg.nodesFile
+	}
+	fmt.Fprintf(out, "%s of %s: %s, %.1f TiB of memory, %s\n\n", countOf(len(nodes), "node"), source,
+		countOf(int(milli/1000), "core"), float64(memory)/(1<<20), countOf(int(gpus), "GPU"))
+}
+
+// classes says how many nodes of each size were served, and with what.
+func classes(out *bytes.Buffer, p *nodePhase) {
+	total := make([]int, len(p.cores)+1)
+	served := make([]int, len(p.cores)+1)
+	for i := range p.nodes {
+		c := p.class(&p.nodes[i])
+		total[c]++
+		if len(p.held[p.nodes[i].name]) == len(p.families) {
+			served[c]++
+		}
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	for c := range total {
+		fmt.Fprintf(t, "%s\t%d of %d served", p.className(c), served[c], total[c])
+		for _, f := range p.families {
+			fmt.Fprintf(t, "\t%s /%d", f.name, f.sizes[c])
+		}
+		fmt.Fprintln(t)
+	}
+	t.Flush()
+}
+
+// className says which nodes a class holds.
+func (p *nodePhase) className(c int) string {
+	switch {
+	case len(p.cores) == 0:
+		return "all nodes"
+	case c == 0:
+		return fmt.Sprintf("below %s", countOf(int(p.cores[0]), "core"))
+	default:
+		return fmt.Sprintf("from %s", countOf(int(p.cores[c-1]), "core"))
+	}
+}
+
+// pools says how full they are.
+func pools(out *bytes.Buffer, p *nodePhase) {
+	out.WriteByte('\n')
+	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	for _, f := range p.families {
+		st := f.set.Stats()
+		largest := "nothing free"
+		if st.LargestFree >= 0 {
+			largest = fmt.Sprintf("largest free prefix /%d", st.LargestFree)
+		}
+		fmt.Fprintf(t, "%s\t%v\t%d of %s /%d taken\t%s\n", f.name, f.pool, st.Used, capacity(st), f.childBits(), largest)
+	}
+	t.Flush()
+}
+
+// capacity returns how many children a pool has. The one count that does not fit is 2^64.
+func capacity(st cidrset.Stats) string {
+	if st.Capacity == math.MaxUint64 {
+		return "2^64"
+	}
+	return fmt.Sprint(st.Capacity)
+}
+
+// events says what happened on the way.
+func events(out *bytes.Buffer, p *nodePhase) {
+	r := &p.report
+	out.WriteByte('\n')
+	fmt.Fprintf(out, "churn      %s removed and added again; %d got the prefixes they had before\n", countOf(r.churned, "node"), r.same)
+	fmt.Fprintf(out, "restart    from %s of snapshot: the same state, and every node still holds its prefixes\n", countOf(r.snapshotBytes, "byte"))
+	fmt.Fprintf(out, "rebuild    from the nodes' own records: the same prefixes\n")
+	fmt.Fprintf(out, "verified   %s, by sorting and adding up what the nodes hold: no overlap, nothing outside, all counts right\n", countOf(r.checks, "time"))
+	each := float64(r.allocating.Nanoseconds()) / float64(r.allocations) / 1000
+	fmt.Fprintf(out, "time       %.2f µs for each of %s, with the bookkeeping\n", each, countOf(r.allocations, "allocation"))
+}
+
+// drawing says what the map of a family shows: one layer for each class.
+func (p *nodePhase) drawing(family int) spacemap.Drawing {
+	f := p.families[family]
+	d := spacemap.Drawing{Title: f.name, Pool: f.pool, Finest: f.childBits(), Layers: make([]spacemap.Layer, len(f.sizes))}
+	for c := range d.Layers {
+		d.Layers[c] = spacemap.Layer{Label: fmt.Sprintf("%s, /%d", p.className(c), f.sizes[c])}
+	}
+	for i := range p.nodes {
+		layer := &d.Layers[p.class(&p.nodes[i])]
+		layer.Prefixes = append(layer.Prefixes, p.held[p.nodes[i].name][family])
+	}
+	return d
+}
+
+// writeSVG writes the maps of all families into one file.
+func writeSVG(file string, p *nodePhase) error {
+	drawings := make([]spacemap.Drawing, len(p.families))
+	for i := range drawings {
+		drawings[i] = p.drawing(i)
+	}
+	var out bytes.Buffer
+	if err := spacemap.SVG(&out, spacemap.SVGStyle{}, drawings...); err != nil {
+		return err
+	}
+	return os.WriteFile(file, out.Bytes(), 0o644)
+}
+
+// countOf says how many there are of something.
+func countOf(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
