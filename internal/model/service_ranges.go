@@ -1,0 +1,280 @@
+package model
+
+import (
+	"net/netip"
+	"slices"
+	"sort"
+)
+
+// ServiceOptions are the options of the service twins.
+type ServiceOptions struct {
+	Lowest, NeverSpill, PointToPoint bool
+	StaticSize                       int // -1: the rule's
+	Static, Reserved                 []netip.Prefix
+}
+
+// addressesOf lists all addresses of p, and how many at the beginning and at the end
+// are not usable.
+func (o ServiceOptions) addressesOf(p netip.Prefix) (all []netip.Addr, skip, cut int) {
+	for ip := p.Addr(); p.Contains(ip); ip = ip.Next() {
+		all = append(all, ip)
+	}
+	switch {
+	case o.PointToPoint && len(all) <= 2:
+		return all, 0, 0
+	case p.Addr().Is4() && len(all) <= 2, len(all) == 1:
+		return all, len(all), 0
+	case p.Addr().Is4():
+		return all, 1, 1
+	}
+	return all, 1, 0
+}
+
+// bandsOf returns the band of each usable address of p, were p alone.
+func (o ServiceOptions) bandsOf(p netip.Prefix) map[netip.Addr]int {
+	all, skip, cut := o.addressesOf(p)
+	static := int(ServiceStaticSize(uint64(len(all)), 16, 256))
+	if o.StaticSize >= 0 {
+		static = o.StaticSize
+	}
+	bands := map[netip.Addr]int{}
+	for i, ip := range all[skip : len(all)-cut] {
+		bands[ip] = ServiceDynamic
+		if i < static {
+			bands[ip] = ServiceStatic
+		}
+	}
+	return bands
+}
+
+// finish applies the options that do not belong to one prefix.
+func (o ServiceOptions) finish(ip netip.Addr, band int) int {
+	switch {
+	case band == ServiceClosed:
+		return ServiceClosed
+	case holds(o.Reserved, ip):
+		return ServiceClosed
+	case holds(o.Static, ip):
+		return ServiceStatic
+	}
+	return band
+}
+
+func holds(ps []netip.Prefix, ip netip.Addr) bool {
+	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// NewServiceRange returns the twin of servicealloc.Range: a set of the usable addresses.
+func NewServiceRange(p netip.Prefix, o ServiceOptions) *ServiceSet[netip.Addr] {
+	m := &ServiceSet[netip.Addr]{Held: map[netip.Addr]bool{}, NeverSpill: o.NeverSpill, Lowest: o.Lowest}
+	bands := o.bandsOf(p)
+	all, skip, cut := o.addressesOf(p)
+	for _, ip := range all[skip : len(all)-cut] {
+		m.Members = append(m.Members, ip)
+		m.Band = append(m.Band, o.finish(ip, bands[ip]))
+	}
+	return m
+}
+
+// NewServicePorts returns the twin of the ports of one protocol.
+func NewServicePorts(first, last uint16, o ServiceOptions) *ServiceSet[uint16] {
+	m := &ServiceSet[uint16]{Held: map[uint16]bool{}, NeverSpill: o.NeverSpill, Lowest: o.Lowest}
+	static := ServiceStaticSize(uint64(last-first)+1, 32, 128)
+	if o.StaticSize >= 0 {
+		static = uint64(o.StaticSize)
+	}
+	for i := range uint64(last-first) + 1 {
+		m.Members = append(m.Members, first+uint16(i))
+		if i < static {
+			m.Band = append(m.Band, ServiceStatic)
+		} else {
+			m.Band = append(m.Band, ServiceDynamic)
+		}
+	}
+	return m
+}
+
+// ServiceRanges is the twin of servicealloc.Ranges. It derives everything from the
+// entries each time it is asked. Which and Start are, by family (0 is IPv4), the random
+// values of the next pick.
+type ServiceRanges struct {
+	Options      ServiceOptions
+	Entries      map[string]*ServiceEntry
+	Held         map[netip.Addr]bool
+	Which, Start [2]uint64
+	bands        map[netip.Prefix]map[netip.Addr]int // bandsOf each prefix, remembered
+}
+
+// ServiceEntry is one of several ranges.
+type ServiceEntry struct {
+	Prefixes []netip.Prefix
+	Draining bool
+}
+
+// NewServiceRanges returns a twin without ranges.
+func NewServiceRanges(o ServiceOptions) *ServiceRanges {
+	return &ServiceRanges{Options: o, Entries: map[string]*ServiceEntry{}, Held: map[netip.Addr]bool{},
+		bands: map[netip.Prefix]map[netip.Addr]int{}}
+}
+
+// band returns the band of ip in p, ServiceClosed if p does not have it usable.
+func (m *ServiceRanges) band(p netip.Prefix, ip netip.Addr) int {
+	if m.bands[p] == nil {
+		m.bands[p] = m.Options.bandsOf(p)
+	}
+	return m.bands[p][ip]
+}
+
+// Band returns the band of ip: static if it is static in any range that does not
+// drain, else dynamic if it is so in any.
+func (m *ServiceRanges) Band(ip netip.Addr) int {
+	best := ServiceClosed
+	for _, e := range m.Entries {
+		for _, p := range e.Prefixes {
+			if b := m.band(p, ip); !e.Draining && b != ServiceClosed && (best == ServiceClosed || b == ServiceStatic) {
+				best = b
+			}
+		}
+	}
+	return m.Options.finish(ip, best)
+}
+
+// usable reports whether a range other than without, draining or not, has ip.
+func (m *ServiceRanges) usable(ip netip.Addr, without string) bool {
+	for name, e := range m.Entries {
+		for _, p := range e.Prefixes {
+			if name != without && m.band(p, ip) != ServiceClosed {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Groups returns, ascending, a set for each prefix that lies in no other of the family.
+func (m *ServiceRanges) Groups(v4 bool) (groups []*ServiceSet[netip.Addr]) {
+	var all []netip.Prefix
+	for _, e := range m.Entries {
+		for _, p := range e.Prefixes {
+			if p.Addr().Is4() == v4 && !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].Addr().Less(all[j].Addr()) })
+	for _, p := range all {
+		if slices.ContainsFunc(all, func(q netip.Prefix) bool { return q != p && q.Bits() < p.Bits() && q.Contains(p.Addr()) }) {
+			continue
+		}
+		g := &ServiceSet[netip.Addr]{Held: m.Held, NeverSpill: m.Options.NeverSpill, Lowest: m.Options.Lowest}
+		for ip := p.Addr(); p.Contains(ip); ip = ip.Next() {
+			g.Members = append(g.Members, ip)
+			g.Band = append(g.Band, m.Band(ip))
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+// choose returns the group and the band of the next pick: the group that has the k-th
+// free address.
+func (m *ServiceRanges) choose(v4 bool) (*ServiceSet[netip.Addr], int) {
+	groups := m.Groups(v4)
+	for _, band := range []int{ServiceDynamic, ServiceStatic} {
+		total := 0
+		for _, g := range groups {
+			total += g.Free(band)
+		}
+		if total == 0 || band == ServiceStatic && m.Options.NeverSpill {
+			continue
+		}
+		k := int(ServiceScale(m.Which[slot(v4)], uint64(total)))
+		for _, g := range groups {
+			if k -= g.Free(band); k < 0 {
+				return g, band
+			}
+		}
+	}
+	return nil, ServiceClosed
+}
+
+func slot(v4 bool) int {
+	if v4 {
+		return 0
+	}
+	return 1
+}
+
+// Next takes an address of a family.
+func (m *ServiceRanges) Next(v4 bool) (ip netip.Addr, spilled bool, fail string) {
+	g, band := m.choose(v4)
+	if g == nil {
+		return netip.Addr{}, false, ServiceFull
+	}
+	return g.Take(band, m.Start[slot(v4)]), band == ServiceStatic, ""
+}
+
+// Take takes ip.
+func (m *ServiceRanges) Take(ip netip.Addr) (fail string) {
+	if m.Band(ip) != ServiceClosed {
+		if m.Held[ip] {
+			return ServiceOccupied
+		}
+		m.Held[ip] = true
+		return ""
+	}
+	inside := false
+	for _, e := range m.Entries {
+		inside = inside || holds(e.Prefixes, ip)
+	}
+	switch {
+	case !inside:
+		return ServiceOutOfRange
+	case holds(m.Options.Reserved, ip):
+		return ServiceReserved
+	case m.usable(ip, ""):
+		return ServiceDraining
+	}
+	return ServiceOutOfRange
+}
+
+// Add, Drain and Remove change the ranges.
+func (m *ServiceRanges) Add(name string, ps ...netip.Prefix) (fail string) {
+	if m.Entries[name] != nil {
+		return ServiceExists
+	}
+	m.Entries[name] = &ServiceEntry{Prefixes: ps}
+	return ""
+}
+
+// Drain ends allocation from a range.
+func (m *ServiceRanges) Drain(name string) (fail string) {
+	if m.Entries[name] == nil {
+		return ServiceNoRange
+	}
+	m.Entries[name].Draining = true
+	return ""
+}
+
+// Remove removes a range that nothing held depends on.
+func (m *ServiceRanges) Remove(name string) (fail string) {
+	if m.Entries[name] == nil {
+		return ServiceNoRange
+	}
+	if len(m.Remaining(name)) > 0 {
+		return ServiceInUse
+	}
+	delete(m.Entries, name)
+	return ""
+}
+
+// Remaining returns what is held and only the range of that name has usable.
+func (m *ServiceRanges) Remaining(name string) (left []netip.Addr) {
+	for ip := range m.Held {
+		if !m.usable(ip, name) {
+			left = append(left, ip)
+		}
+	}
+	slices.SortFunc(left, netip.Addr.Compare)
+	return left
+}

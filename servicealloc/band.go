@@ -1,0 +1,177 @@
+package servicealloc
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// Band says which part of a range an address or a port belongs to.
+type Band uint8
+
+const (
+	// Closed members are handed out to nobody: they are reserved, or usable only in
+	// ranges that drain. What is held there stays held until it is released.
+	Closed Band = iota
+	// Static members are for callers that name them; the engine picks one only when
+	// the dynamic band has none left.
+	Static
+	// Dynamic members are what the engine picks from. A caller may name one too.
+	Dynamic
+)
+
+// String returns "closed", "static" or "dynamic".
+func (b Band) String() string {
+	switch b {
+	case Static:
+		return "static"
+	case Dynamic:
+		return "dynamic"
+	}
+	return "closed"
+}
+
+// The sizes of the static bands are Kubernetes' (KEP-3070 for addresses, KEP-3668 for
+// ports): a share of the range, at least a handful, at most what fits in a page.
+const (
+	tooSmallToSplit = 16 // up to here a band of 16 would leave nothing
+
+	minStatic       = 16
+	maxStaticAddrs  = 256
+	addrsPerStatic  = 16
+	maxStaticPorts  = 128
+	portsPerStatic  = 32
+	bitsBeyondShare = 12 // 2^12 addresses / addrsPerStatic is maxStaticAddrs already
+)
+
+// staticAddrs is the default size of the static band of a prefix with 2^hostBits
+// addresses, the ones that are never handed out included. It is smaller than what is
+// usable for every length, so the dynamic band is never empty unless the range is.
+func staticAddrs(hostBits int) uint64 {
+	if hostBits >= bitsBeyondShare {
+		return maxStaticAddrs
+	}
+	return staticShare(1<<hostBits, addrsPerStatic, maxStaticAddrs)
+}
+
+// staticPorts is the default size of the static band of a range of n ports.
+func staticPorts(n uint64) uint64 { return staticShare(n, portsPerStatic, maxStaticPorts) }
+
+func staticShare(n, per, most uint64) uint64 {
+	if n <= tooSmallToSplit {
+		return 0
+	}
+	return min(max(minStatic, n/per), most)
+}
+
+// A zone is a closed stretch that one rule puts into a band.
+type zone struct {
+	lo, hi addr.U128
+	band   Band
+}
+
+// merge lays zones over each other and returns the bands that result as ascending
+// zones that do not touch unless their bands differ: a member in any closed zone is
+// closed, else it is static in any static zone, else dynamic. What no zone covers is
+// left out. Cost: quadratic in the zones, which are a few per configured range.
+func merge(zones []zone) []zone {
+	var one = addr.U128{Lo: 1}
+	var cuts []addr.U128 // where the answer may change: each begins an elementary stretch
+	for _, z := range zones {
+		cuts = append(cuts, z.lo)
+		if after := z.hi.Add(one); after != (addr.U128{}) {
+			cuts = append(cuts, after)
+		}
+	}
+	slices.SortFunc(cuts, addr.U128.Cmp)
+	cuts = slices.Compact(cuts)
+
+	var out []zone
+	for i, lo := range cuts {
+		b, covered := strongest(zones, lo)
+		if !covered || b == Closed {
+			continue
+		}
+		hi := addr.U128{Hi: ^uint64(0), Lo: ^uint64(0)}
+		if i+1 < len(cuts) {
+			hi = cuts[i+1].Sub(one)
+		}
+		if n := len(out); n > 0 && out[n-1].band == b && out[n-1].hi.Add(one) == lo {
+			out[n-1].hi = hi
+			continue
+		}
+		out = append(out, zone{lo, hi, b})
+	}
+	return out
+}
+
+// strongest returns the band of x. The order of the constants is the order of the rule.
+func strongest(zones []zone, x addr.U128) (b Band, covered bool) {
+	b = Dynamic
+	for _, z := range zones {
+		if z.lo.Cmp(x) <= 0 && x.Cmp(z.hi) <= 0 {
+			b, covered = min(b, z.band), true
+		}
+	}
+	return b, covered
+}
+
+// bandIn returns the band of x in merged zones.
+func bandIn(zones []zone, x addr.U128) Band {
+	i, _ := slices.BinarySearchFunc(zones, x, func(z zone, x addr.U128) int { return z.hi.Cmp(x) })
+	if i < len(zones) && zones[i].lo.Cmp(x) <= 0 {
+		return zones[i].band
+	}
+	return Closed
+}
+
+// A span is a closed stretch of positions of a space.
+type span struct{ lo, hi uint64 }
+
+// A band of a space: its positions, how many they are and how many are taken. The
+// counts need 65 bits, because a window of a large range has 2^64 positions.
+type band struct {
+	spans  []span   // ascending, disjoint
+	before []uint64 // before[i] positions of the band lie below spans[i]
+	size   addr.U128
+	used   addr.U128
+}
+
+// add appends a span above the ones that are there.
+func (b *band) add(s span) {
+	b.spans = append(b.spans, s)
+	b.before = append(b.before, b.size.Lo)
+	b.size = b.size.Add(addr.U128{Lo: s.hi - s.lo}).Add(addr.U128{Lo: 1})
+}
+
+func (b *band) full() bool { return b.used == b.size }
+
+func (b *band) free() addr.U128 { return b.size.Sub(b.used) }
+
+// at returns the k-th position of the band, which has more than k.
+func (b *band) at(k uint64) uint64 {
+	if len(b.spans) == 1 {
+		return b.spans[0].lo + k
+	}
+	i, found := slices.BinarySearch(b.before, k)
+	if !found {
+		i--
+	}
+	return b.spans[i].lo + (k - b.before[i])
+}
+
+// spanFrom returns the index of the first span that ends at x or above, len if none.
+func (b *band) spanFrom(x uint64) int {
+	if len(b.spans) == 1 && x <= b.spans[0].hi {
+		return 0
+	}
+	i, _ := slices.BinarySearchFunc(b.spans, x, func(s span, x uint64) int { return cmp.Compare(s.hi, x) })
+	return i
+}
+
+// holds reports whether x is in the band.
+func (b *band) holds(x uint64) bool {
+	i := b.spanFrom(x)
+	return i < len(b.spans) && b.spans[i].lo <= x
+}

@@ -1,0 +1,222 @@
+package servicealloc
+
+import (
+	"errors"
+	"math/bits"
+	"net/netip"
+	"testing"
+)
+
+// The worked numbers of the bands, and those that Kubernetes tests. SA1, SA2
+func TestBandsOfPrefixes(t *testing.T) {
+	for _, tt := range []struct {
+		prefix          string
+		static, dynamic uint64
+		lo, hi          string // of the static band
+		first, last     string // of the dynamic band
+	}{
+		{"10.96.0.0/24", 16, 238, "10.96.0.1", "10.96.0.16", "10.96.0.17", "10.96.0.254"},
+		{"10.96.0.0/20", 256, 3838, "10.96.0.1", "10.96.1.0", "10.96.1.1", "10.96.15.254"},
+		{"10.96.0.0/16", 256, 65278, "10.96.0.1", "10.96.1.0", "10.96.1.1", "10.96.255.254"},
+		{"10.96.0.0/28", 0, 14, "", "", "10.96.0.1", "10.96.0.14"},
+		{"10.96.0.0/27", 16, 14, "10.96.0.1", "10.96.0.16", "10.96.0.17", "10.96.0.30"},
+		{"10.96.0.0/22", 64, 958, "10.96.0.1", "10.96.0.64", "10.96.0.65", "10.96.3.254"},
+		{"192.168.1.0/25", 16, 110, "192.168.1.1", "192.168.1.16", "192.168.1.17", "192.168.1.126"},
+		{"192.168.1.240/30", 0, 2, "", "", "192.168.1.241", "192.168.1.242"},
+		{"192.0.0.0/8", 256, 1<<24 - 2 - 256, "192.0.0.1", "192.0.1.0", "192.0.1.1", "192.255.255.254"},
+		{"0.0.0.0/1", 256, 1<<31 - 2 - 256, "0.0.0.1", "0.0.1.0", "0.0.1.1", "127.255.255.254"},
+		{"0.0.0.0/0", 256, 1<<32 - 2 - 256, "0.0.0.1", "0.0.1.0", "0.0.1.1", "255.255.255.254"},
+		{"192.168.1.0/32", 0, 0, "", "", "", ""},
+		{"192.168.1.0/31", 0, 0, "", "", "", ""},
+		{"fd00::1/128", 0, 0, "", "", "", ""},
+		{"fd00::/127", 0, 1, "", "", "fd00::1", "fd00::1"},
+		{"fd00::/126", 0, 3, "", "", "fd00::1", "fd00::3"},
+		{"fd00::/124", 0, 15, "", "", "fd00::1", "fd00::f"},
+		{"fd00::/123", 16, 15, "fd00::1", "fd00::10", "fd00::11", "fd00::1f"},
+		{"fd00::/122", 16, 47, "fd00::1", "fd00::10", "fd00::11", "fd00::3f"},
+		{"fd00::/118", 64, 959, "fd00::1", "fd00::40", "fd00::41", "fd00::3ff"},
+		{"fd00::/112", 256, 65535 - 256, "fd00::1", "fd00::100", "fd00::101", "fd00::ffff"},
+		{"fd00::/108", 256, 1<<20 - 1 - 256, "fd00::1", "fd00::100", "fd00::101", "fd00::f:ffff"},
+		{"fd00::/64", 256, 1<<64 - 1 - 256, "fd00::1", "fd00::100", "fd00::101", "fd00::ffff:ffff:ffff:ffff"},
+		{"fd00::/63", 256, 1<<64 - 1, "fd00::1", "fd00::100", "fd00::101", "fd00:0:0:1:ffff:ffff:ffff:ffff"},
+		{"fd00::/12", 256, 1<<64 - 1, "fd00::1", "fd00::100", "fd00::101", "fd0f:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
+		{"::/0", 256, 1<<64 - 1, "::1", "::100", "::101", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
+	} {
+		r := newRangeT(t, tt.prefix)
+		check(t, r)
+		s := r.Stats()
+		if s.Static != (BandStats{tt.static, 0, tt.static}) || s.Dynamic != (BandStats{tt.dynamic, 0, tt.dynamic}) {
+			t.Errorf("%s: %+v", tt.prefix, s)
+		}
+		for _, e := range []struct {
+			addr    string
+			band    Band
+			outside func(netip.Addr) netip.Addr // the neighbour that is not in the band
+		}{{tt.lo, Static, netip.Addr.Prev}, {tt.hi, Static, netip.Addr.Next}, {tt.first, Dynamic, netip.Addr.Prev}, {tt.last, Dynamic, netip.Addr.Next}} {
+			if e.addr == "" {
+				continue
+			}
+			if got := r.Band(ip(e.addr)); got != e.band {
+				t.Errorf("%s: %s is %v, want %v", tt.prefix, e.addr, got, e.band)
+			}
+			if got := r.Band(e.outside(ip(e.addr))); got == e.band {
+				t.Errorf("%s: the neighbour of %s is %v too", tt.prefix, e.addr, got)
+			}
+			if err := r.Allocate(ip(e.addr)); err != nil && e.addr != tt.lo && e.addr != tt.first {
+				t.Errorf("%s: %v", tt.prefix, err)
+			}
+		}
+		check(t, r)
+	}
+}
+
+// Every length has a dynamic band unless it has no address. SA1, SA2
+func TestBandsOfEveryLength(t *testing.T) {
+	for _, base := range []string{"0.0.0.0", "::"} {
+		a := ip(base)
+		for length := 0; length <= a.BitLen(); length++ {
+			r := newRangeT(t, netip.PrefixFrom(a, length).String())
+			s := r.Stats()
+			if usable := s.Static.Capacity + s.Dynamic.Capacity; usable > 0 && s.Dynamic.Capacity == 0 {
+				t.Errorf("/%d: no dynamic address: %+v", length, s)
+			}
+			_, _, err := r.AllocateNext()
+			if want := a.BitLen()-length == 0 || a.Is4() && a.BitLen()-length == 1; (err == ErrFull) != want {
+				t.Errorf("%s/%d: %v", base, length, err)
+			}
+			check(t, r)
+		}
+	}
+}
+
+// SA1: RFC 3021 and RFC 6164.
+func TestPointToPoint(t *testing.T) {
+	for p, want := range map[string]int{"192.0.2.0/31": 2, "192.0.2.0/32": 1, "2001:db8::/127": 2, "2001:db8::/128": 1, "192.0.2.0/30": 2, "2001:db8::/126": 3} {
+		r := newRangeT(t, p, PointToPoint())
+		got := map[netip.Addr]bool{}
+		for {
+			a, _, err := r.AllocateNext()
+			if err != nil {
+				break
+			}
+			got[a] = true
+		}
+		if len(got) != want {
+			t.Errorf("%s: %d addresses, want %d", p, len(got), want)
+		}
+		if last := bits.OnesCount(uint(want)); want == 2 && p != "192.0.2.0/30" && !got[pfx(p).Addr()] {
+			t.Errorf("%s: the first one is missing (%d)", p, last)
+		}
+	}
+}
+
+// SA5: the numbers that Kubernetes tests.
+func TestBandsOfPorts(t *testing.T) {
+	for _, tt := range []struct {
+		first, last uint16
+		static      uint64
+	}{
+		{30000, 32767, 86}, {30000, 30009, 0}, {30000, 30015, 0}, {30000, 30016, 16}, {30000, 30127, 16},
+		{30000, 30128, 16}, {30000, 32047, 64}, {30000, 34095, 128}, {30000, 38191, 128}, {1, 65535, 128}, {65535, 65535, 0},
+	} {
+		p := newPortsT(t, tt.first, tt.last)
+		n := uint64(tt.last-tt.first) + 1
+		for proto := TCP; proto <= SCTP; proto++ {
+			if s := p.Stats(proto); s.Static.Capacity != tt.static || s.Dynamic.Capacity != n-tt.static {
+				t.Errorf("%d-%d: %+v, want %d static", tt.first, tt.last, s, tt.static)
+			}
+		}
+		check(t, p)
+	}
+}
+
+// SA4: other sizes, several sub-ranges.
+func TestBandOptions(t *testing.T) {
+	r := newRangeT(t, "10.0.0.0/24", StaticSize(4), Reserve(pfx("10.0.0.2/32"), pfx("10.0.0.64/26"), pfx("10.0.0.96/27")),
+		StaticPrefixes(pfx("10.0.0.200/29"), pfx("10.0.0.204/30"), pfx("10.0.0.250/31")))
+	check(t, r)
+	for a, want := range map[string]Band{"10.0.0.0": Closed, "10.0.0.1": Static, "10.0.0.2": Closed, "10.0.0.4": Static, "10.0.0.5": Dynamic,
+		"10.0.0.63": Dynamic, "10.0.0.64": Closed, "10.0.0.127": Closed, "10.0.0.128": Dynamic, "10.0.0.199": Dynamic, "10.0.0.200": Static,
+		"10.0.0.207": Static, "10.0.0.208": Dynamic, "10.0.0.249": Dynamic, "10.0.0.250": Static, "10.0.0.252": Dynamic, "10.0.0.254": Dynamic, "10.0.0.255": Closed} {
+		if got := r.Band(ip(a)); got != want {
+			t.Errorf("%s: %v, want %v", a, got, want)
+		}
+	}
+	if s := r.Stats(); s.Static.Capacity != 3+8+2 || s.Dynamic.Capacity != 254-13-65 {
+		t.Errorf("%+v", s)
+	}
+	p := newPortsT(t, 100, 199, StaticSize(0), StaticPorts(PortRange{150, 159}), ReservePorts(PortRange{155, 164}))
+	check(t, p)
+	if s := p.Stats(UDP); s.Static.Capacity != 5 || s.Dynamic.Capacity != 85 {
+		t.Errorf("%+v", s)
+	}
+	wantErr(t, p.Allocate(Port{UDP, 160}), ErrReserved)
+	for _, size := range []uint64{0, 1, 253, 254} {
+		s := newRangeT(t, "10.0.0.0/24", StaticSize(size)).Stats()
+		if s.Static.Capacity != size || s.Dynamic.Capacity != 254-size {
+			t.Errorf("%d: %+v", size, s)
+		}
+	}
+	// IPv4-mapped addresses are handed out to nobody.
+	if s := newRangeT(t, "::/80").Stats(); s.Dynamic.Capacity != 1<<48-1-256-1<<32 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What a constructor refuses. SA1, SA4, X1
+func TestNewRefuses(t *testing.T) {
+	zoned := netip.PrefixFrom(ip("fe80::1%eth0"), 64)
+	for name, tt := range map[string]struct {
+		prefix netip.Prefix
+		opts   []Option
+		want   error
+	}{
+		"zero prefix":        {netip.Prefix{}, nil, ErrBadPrefix},
+		"host bits":          {pfx("10.0.0.1/24"), nil, ErrBadPrefix},
+		"host bits v6":       {pfx("fd00::1/64"), nil, ErrBadPrefix},
+		"4-in-6":             {pfx("::ffff:10.0.0.0/120"), nil, ErrBadPrefix},
+		"zoned":              {zoned, nil, ErrBadPrefix},
+		"too long":           {netip.PrefixFrom(ip("10.0.0.0"), 33), nil, ErrBadPrefix},
+		"static too large":   {pfx("10.0.0.0/24"), []Option{StaticSize(255)}, ErrBadOption},
+		"static of nothing":  {pfx("10.0.0.0/32"), []Option{StaticSize(1)}, ErrBadOption},
+		"reserve elsewhere":  {pfx("10.0.0.0/24"), []Option{Reserve(pfx("10.0.1.0/24"))}, ErrBadOption},
+		"reserve v6":         {pfx("10.0.0.0/24"), []Option{Reserve(pfx("fd00::/64"))}, ErrBadOption},
+		"reserve unmasked":   {pfx("10.0.0.0/24"), []Option{Reserve(pfx("10.0.0.1/25"))}, ErrBadPrefix},
+		"static elsewhere":   {pfx("10.0.0.0/24"), []Option{StaticPrefixes(pfx("10.0.1.0/24"))}, ErrBadOption},
+		"no source":          {pfx("10.0.0.0/24"), []Option{Random(nil)}, ErrBadOption},
+		"two policies":       {pfx("10.0.0.0/24"), []Option{LowestFirst(), Random(&fixed{})}, ErrBadOption},
+		"ports":              {pfx("10.0.0.0/24"), []Option{ReservePorts(PortRange{1, 2})}, ErrBadOption},
+		"ports upside down":  {pfx("10.0.0.0/24"), []Option{StaticPorts(PortRange{2, 1})}, ErrBadPort},
+		"ports from nothing": {pfx("10.0.0.0/24"), []Option{StaticPorts(PortRange{0, 1})}, ErrBadPort},
+	} {
+		r, err := New(tt.prefix, tt.opts...)
+		if r != nil || !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, %v; want %v", name, r, err, tt.want)
+		}
+	}
+	for name, tt := range map[string]struct {
+		r    PortRange
+		opts []Option
+		want error
+	}{
+		"port 0":            {PortRange{0, 10}, nil, ErrBadPort},
+		"empty":             {PortRange{10, 9}, nil, ErrBadPort},
+		"zero":              {PortRange{}, nil, ErrBadPort},
+		"static too large":  {PortRange{1, 10}, []Option{StaticSize(11)}, ErrBadOption},
+		"reserve elsewhere": {PortRange{1, 10}, []Option{ReservePorts(PortRange{10, 11})}, ErrBadOption},
+		"addresses":         {PortRange{1, 10}, []Option{Reserve(pfx("10.0.0.0/24"))}, ErrBadOption},
+		"point to point":    {PortRange{1, 10}, []Option{PointToPoint()}, ErrBadOption},
+	} {
+		if p, err := NewPorts(tt.r, tt.opts...); p != nil || !errors.Is(err, tt.want) {
+			t.Errorf("ports, %s: %v, %v; want %v", name, p, err, tt.want)
+		}
+	}
+	for _, s := range []string{"", "-", "30000", "30000-", "-30000", "30000-65536", "30000-70000", "0-10", "10-9", "1-2-3", "+1-2", "a-b", "1 -2", "30000-32767\n"} {
+		if _, err := ParsePortRange(s); !errors.Is(err, ErrBadPort) {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+	if r, err := ParsePortRange("1-65535"); err != nil || r != (PortRange{1, 65535}) || r.String() != "1-65535" {
+		t.Error(r, err)
+	}
+}

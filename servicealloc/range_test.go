@@ -1,0 +1,336 @@
+package servicealloc
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/internal/model"
+)
+
+// Filling a range, giving one address back and asking for others. The three ranges are
+// those of the table that Kubernetes has; the IPv6 one there ends after 65,535
+// addresses, ours does not. SA1, SA3
+func TestRangeContract(t *testing.T) {
+	for _, tt := range []struct {
+		prefix   string
+		free     uint64
+		released string
+		outside  []string
+		taken    string
+	}{
+		{"192.168.1.0/24", 254, "192.168.1.5", []string{"192.168.0.1", "192.168.1.0", "192.168.1.255", "192.168.2.2"}, "192.168.1.1"},
+		{"10.0.0.0/15", 131070, "10.0.0.5", []string{"10.0.0.0", "10.1.255.255", "10.15.255.255", "10.255.255.2"}, "10.0.0.1"},
+		{"2001:db8:1::/112", 65535, "2001:db8:1::5", []string{"2001:db8::1", "2001:db8:1::", "2001:db8:1::1:0", "2001:db8:2::2"}, "2001:db8:1::1"},
+	} {
+		r := newRangeT(t, tt.prefix)
+		found := map[netip.Addr]bool{}
+		for range tt.free {
+			a, _, err := r.AllocateNext()
+			if err != nil || found[a] || !pfx(tt.prefix).Contains(a) {
+				t.Fatalf("%s: %v, %v after %d", tt.prefix, a, err, len(found))
+			}
+			found[a] = true
+		}
+		if _, _, err := r.AllocateNext(); err != ErrFull {
+			t.Fatal(err)
+		}
+		released := ip(tt.released)
+		for range 2 { // taken by the engine, then by name
+			if !r.Release(released) || r.Release(released) || r.Has(released) {
+				t.Fatalf("%s: release of %v", tt.prefix, released)
+			}
+			if a, spilled, err := r.AllocateNext(); a != released || err != nil || spilled != (r.Band(a) == Static) {
+				t.Fatalf("%s: %v, %v, %v; only %v is free", tt.prefix, a, spilled, err, released)
+			}
+			r.Release(released)
+			for _, s := range tt.outside {
+				before := snapshotOf(t, r)
+				wantErr(t, r.Allocate(ip(s)), ErrOutOfRange)
+				wantErr(t, r.DryRun(ip(s)), ErrOutOfRange)
+				if r.Has(ip(s)) || r.Release(ip(s)) || r.Band(ip(s)) != Closed || snapshotOf(t, r) != before {
+					t.Fatalf("%s: %s changed something", tt.prefix, s)
+				}
+			}
+			wantErr(t, r.Allocate(ip(tt.taken)), ErrOccupied)
+			wantErr(t, r.Allocate(released), nil)
+		}
+		if s := r.Stats(); s.Static.Free+s.Dynamic.Free != 0 || s.Static.Used+s.Dynamic.Used != tt.free {
+			t.Fatalf("%s: %+v", tt.prefix, s)
+		}
+		check(t, r)
+	}
+}
+
+// Addresses that no range may take, whatever it is. X1
+func TestRangeRefusesForms(t *testing.T) {
+	for _, p := range []string{"10.0.0.0/8", "::/0", "fe80::/10", "fd00::/64"} {
+		r := newRangeT(t, p)
+		for _, a := range []netip.Addr{{}, ip("::ffff:10.0.0.1"), ip("fe80::1%eth0"), ip("fd00::1%1")} {
+			wantErr(t, r.Allocate(a), ErrOutOfRange)
+			if r.Has(a) || r.Release(a) || r.Band(a) != Closed {
+				t.Errorf("%s has %v", p, a)
+			}
+		}
+	}
+	wantErr(t, newRangeT(t, "10.0.0.0/8").Allocate(ip("fd00::1")), ErrOutOfRange)
+	wantErr(t, newRangeT(t, "::/0").Allocate(ip("10.0.0.1")), ErrOutOfRange)
+}
+
+// The dynamic band goes first; what is released in it redirects the engine there. SA2, SA3
+func TestDynamicBandGoesFirst(t *testing.T) {
+	for _, opts := range [][]Option{nil, {LowestFirst()}, {Random(rand.NewPCG(3, 4))}} {
+		r := newRangeT(t, "10.0.0.0/27", opts...)
+		for i := range 14 {
+			if a, spilled, err := r.AllocateNext(); spilled || err != nil || r.Band(a) != Dynamic {
+				t.Fatalf("%d: %v, %v, %v", i, a, spilled, err)
+			}
+		}
+		a, spilled, err := r.AllocateNext() // number 14, counted from 0, is the first that spills
+		if !spilled || err != nil || r.Band(a) != Static {
+			t.Fatal(a, spilled, err)
+		}
+		r.Release(ip("10.0.0.20"))
+		if a, spilled, err := r.AllocateNext(); a != ip("10.0.0.20") || spilled || err != nil {
+			t.Fatal(a, spilled, err)
+		}
+		check(t, r)
+	}
+	r := newRangeT(t, "10.0.0.0/27", NeverSpill()) // SA4
+	for range 14 {
+		r.AllocateNext()
+	}
+	if _, _, err := r.AllocateNext(); err != ErrFull {
+		t.Fatal(err)
+	}
+	if _, _, err := r.DryRunNext(); err != ErrFull {
+		t.Fatal(err)
+	}
+	if err := r.Allocate(ip("10.0.0.16")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Every state of a range of 14 addresses, every pick, every address. SA3, SA4
+func TestEveryStateOfA28(t *testing.T) {
+	p := pfx("10.0.0.0/28")
+	for _, o := range []model.ServiceOptions{{StaticSize: -1}, {StaticSize: 5}, {StaticSize: 14}, {StaticSize: 5, NeverSpill: true},
+		{StaticSize: 3, Reserved: []netip.Prefix{pfx("10.0.0.6/31")}, Static: []netip.Prefix{pfx("10.0.0.10/32")}}} {
+		src := &fixed{}
+		opts := []Option{Random(src), Reserve(o.Reserved...), StaticPrefixes(o.Static...)}
+		if o.StaticSize >= 0 {
+			opts = append(opts, StaticSize(uint64(o.StaticSize)))
+		}
+		if o.NeverSpill {
+			opts = append(opts, NeverSpill())
+		}
+		r := newRangeT(t, p.String(), opts...)
+		twin := model.NewServiceRange(p, o)
+		var members []netip.Addr // in no reserved sub-range
+		for i, a := range twin.Members {
+			if twin.Band[i] != model.ServiceClosed {
+				members = append(members, a)
+			}
+		}
+		for state := range 1 << len(members) {
+			for i, a := range members { // Gray code would do with one; this shows release too
+				if want := state>>i&1 == 1; want != r.Has(a) {
+					if want {
+						wantErr(t, r.Allocate(a), nil)
+					} else if !r.Release(a) {
+						t.Fatalf("%b: %v is not released", state, a)
+					}
+				}
+				twin.Held[a] = state>>i&1 == 1
+			}
+			tryPicks(t, r, twin, state)
+			if state%64 == 0 {
+				check(t, r)
+			}
+		}
+	}
+}
+
+// tryPicks compares the next pick from every start, each undone again.
+func tryPicks(t *testing.T, r *Range, twin *model.ServiceSet[netip.Addr], state int) {
+	t.Helper()
+	for k := range uint64(14) {
+		u := k<<60 | 1<<59
+		r.pick.next = u
+		band := twin.Choose()
+		a, spilled, err := r.AllocateNext()
+		if band == model.ServiceClosed {
+			if err != ErrFull {
+				t.Fatalf("%b: %v, %v; want full", state, a, err)
+			}
+			return
+		}
+		want, _ := twin.Pick(band, u)
+		if err != nil || a != want || spilled != (band == model.ServiceStatic) {
+			t.Fatalf("%b from %d: %v, %v, %v; want %v", state, k, a, spilled, err, want)
+		}
+		r.Release(a)
+	}
+}
+
+// SA3: batches, against the twin, over the edge of the band and of the range.
+func TestAllocateN(t *testing.T) {
+	r := newRangeT(t, "10.0.0.0/24", LowestFirst())
+	dst := make([]netip.Addr, 254)
+	if _, err := r.AllocateN(make([]netip.Addr, 255)); err != ErrFull {
+		t.Fatal(err)
+	}
+	spilled, err := r.AllocateN(dst)
+	if err != nil || spilled != 16 {
+		t.Fatal(spilled, err)
+	}
+	for i, a := range dst {
+		want := ip("10.0.0.0").As4()
+		want[3] = byte(i + 17)
+		if i >= 238 {
+			want[3] = byte(i - 237)
+		}
+		if a != netip.AddrFrom4(want) {
+			t.Fatalf("%d: %v, want %v", i, a, netip.AddrFrom4(want))
+		}
+	}
+	before := slices.Clone(dst[:1])
+	if _, err := r.AllocateN(dst[:1]); err != ErrFull || dst[0] != before[0] {
+		t.Fatal(err, dst[0])
+	}
+	if n, err := r.AllocateN(nil); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	check(t, r)
+	n := newRangeT(t, "10.0.0.0/24", NeverSpill())
+	if _, err := n.AllocateN(dst[:239]); err != ErrFull || n.Stats().Dynamic.Used != 0 {
+		t.Fatal(err, n.Stats())
+	}
+	if spilled, err := n.AllocateN(dst[:238]); err != nil || spilled != 0 {
+		t.Fatal(spilled, err)
+	}
+}
+
+// An IPv6 /64: to its last address, past 2^63, and small while it is empty. SA1, SA2
+func TestRange64(t *testing.T) {
+	r := newRangeT(t, "fd00::/64")
+	last := ip("fd00::ffff:ffff:ffff:ffff")
+	for _, s := range []string{"fd00::1", "fd00::100", "fd00::101", "fd00::7fff:ffff:ffff:ffff", "fd00::8000:0:0:0", "fd00::ffff:ffff:ffff:fffe"} {
+		wantErr(t, r.Allocate(ip(s)), nil)
+	}
+	wantErr(t, r.Allocate(ip("fd00::")), ErrOutOfRange)
+	wantErr(t, r.Allocate(ip("fd00:0:0:1::")), ErrOutOfRange)
+	r.pick.next = ^uint64(0) // the last start of the band
+	if a, spilled, err := r.AllocateNext(); a != last || spilled || err != nil {
+		t.Fatal(a, spilled, err)
+	}
+	r.pick.next = ^uint64(0) // taken by now: the walk comes round to the band's first free one
+	if a, spilled, err := r.AllocateNext(); a != ip("fd00::102") || spilled || err != nil {
+		t.Fatal(a, spilled, err)
+	}
+	check(t, r)
+	if got := slices.Collect(r.All()); len(got) != 8 || got[7] != last || !slices.IsSortedFunc(got, netip.Addr.Compare) {
+		t.Fatal(got)
+	}
+	if s := r.Stats(); s.Dynamic.Used != 6 || s.Static.Used != 2 || s.Dynamic.Free != 1<<64-1-256-6 {
+		t.Fatalf("%+v", s)
+	}
+	for a := range r.All() {
+		if !r.Release(a) {
+			t.Fatal(a)
+		}
+	}
+	check(t, r)
+}
+
+func TestRange64IsSmall(t *testing.T) {
+	const n = 1000
+	keep := make([]*Range, n)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range keep {
+		keep[i] = newRangeT(t, "fd00::/64")
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if each := (after.HeapAlloc - before.HeapAlloc) / n; each >= 1024 {
+		t.Errorf("an empty /64 takes %d bytes", each)
+	}
+	runtime.KeepAlive(keep)
+}
+
+// SA3: a dry run answers what the call will, over a range of everything.
+func TestDryRunIsFaithful(t *testing.T) {
+	for _, p := range []string{"10.0.0.0/24", "fd00::/120", "fd00::/60"} {
+		r := newRangeT(t, p)
+		for range 300 {
+			before := snapshotOf(t, r)
+			a, spilled, err := r.DryRunNext()
+			if snapshotOf(t, r) != before {
+				t.Fatal("a dry run changed something")
+			}
+			b, spilled2, err2 := r.AllocateNext()
+			if a != b || spilled != spilled2 || err != err2 {
+				t.Fatalf("dry run %v %v %v, call %v %v %v", a, spilled, err, b, spilled2, err2)
+			}
+			if err == nil {
+				wantErr(t, r.DryRun(a), ErrOccupied)
+			}
+		}
+	}
+}
+
+// X3: the same calls give the same answers; another source gives others.
+func TestDeterministic(t *testing.T) {
+	run := func(opts ...Option) (out []netip.Addr) {
+		r := newRangeT(t, "10.0.0.0/16", opts...)
+		for range 100 {
+			a, _, _ := r.AllocateNext()
+			out = append(out, a)
+		}
+		return out
+	}
+	if !slices.Equal(run(), run()) || !slices.Equal(run(Random(rand.NewPCG(5, 6))), run(Random(rand.NewPCG(5, 6)))) {
+		t.Error("two runs differ")
+	}
+	if slices.Equal(run(), run(Random(rand.NewPCG(5, 6)))) {
+		t.Error("another source gives the same addresses")
+	}
+}
+
+// SA3: All may be stopped, and the range changed under it.
+func TestAllWhileChanging(t *testing.T) {
+	r := newRangeT(t, "10.0.0.0/22")
+	for range 500 {
+		r.AllocateNext()
+	}
+	n := 0
+	for a := range r.All() {
+		if n++; n == 10 {
+			break
+		}
+		_ = r.Has(a)
+	}
+	seen := 0
+	for a := range r.All() {
+		seen++
+		if !r.Release(a) {
+			t.Fatal(a)
+		}
+		if _, _, err := r.AllocateNext(); err != nil {
+			t.Fatal(err)
+		}
+		if seen > 2000 {
+			break // allocated ahead of the loop again and again
+		}
+	}
+	if r.Stats().Static.Used+r.Stats().Dynamic.Used != 500 {
+		t.Error(r.Stats())
+	}
+	for range newRangeT(t, "10.0.0.0/32").All() {
+		t.Error("an address of nothing")
+	}
+}
