@@ -307,19 +307,15 @@ func (b *Bitmap) load(lo uint64, words *[fan]uint64) bool {
 	}
 	// Setting one ordinal makes the page; the others follow in place.
 	b.Set(lo + uint64(first)*64 + lowest(words[first]))
-	var p path
-	page := p.descend(b.root, lo)
+	page := b.find(lo)
 	more := uint64(0)
 	for c, w := range words {
 		more += uint64(bits.OnesCount64(w &^ page.words[c]))
 		page.words[c] |= w
 		page.setState(uint64(c), page.words[c])
 	}
-	b.count += more
-	for _, nd := range p.node[:p.depth] {
-		nd.words[nd.slot(lo)] += more
-	}
-	b.settle(&p, page, lo)
+	b.account(lo, more)
+	b.settle(page, lo)
 	return true
 }
 

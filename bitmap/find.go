@@ -7,7 +7,7 @@ func (b *Bitmap) NextSet(x uint64) (next uint64, ok bool) {
 	if b.root == nil {
 		return 0, false
 	}
-	next, ok = b.root.next(x, true)
+	next, ok = b.next(x, true)
 	return next, ok && next <= b.last
 }
 
@@ -18,7 +18,7 @@ func (b *Bitmap) NextClear(x uint64) (next uint64, ok bool) {
 	if b.root == nil {
 		return x, true
 	}
-	return b.root.next(x, false)
+	return b.next(x, false)
 }
 
 // NextClearWrap returns the lowest clear ordinal at or after x or, if there is
@@ -39,10 +39,18 @@ func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 	if b.root == nil {
 		b.plant()
 	}
-	var p path
-	if page := p.descend(b.root, x); page != nil {
-		if next, ok = page.nextWord(x); ok {
-			b.set(&p, page, next)
+	if page := b.find(x); page != nil {
+		c := x / 64 % fan
+		if w := ^page.words[c] & (^uint64(0) << (x % 64)); w != 0 {
+			next = x&^63 | lowest(w)
+			b.set(page, next)
+			return next, true
+		}
+		if m := page.room & from(c+1); m != 0 {
+			step(1)
+			c = lowest(m)
+			next = page.base + c*64 + lowest(^page.words[c])
+			b.set(page, next)
 			return next, true
 		}
 	}
@@ -50,21 +58,6 @@ func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 		b.Set(next)
 	}
 	return next, ok
-}
-
-// nextWord returns the lowest clear ordinal of a page at or after x.
-func (nd *node) nextWord(x uint64) (next uint64, ok bool) {
-	c := x / 64 % fan
-	if w := ^nd.words[c] & from(x%64); w != 0 {
-		return x&^63 + lowest(w), true
-	}
-	m := nd.room & (from(c) << 1)
-	if m == 0 {
-		return 0, false
-	}
-	step(1)
-	c = lowest(m)
-	return nd.base + c*64 + lowest(^nd.words[c]), true
 }
 
 // AppendNextClear appends to dst the next k clear ordinals at or after x,
@@ -121,55 +114,49 @@ func (b *Bitmap) SetNextN(dst []uint64, x uint64) int {
 	return len(dst)
 }
 
-// next returns the lowest ordinal of the given state at or after x within the
-// node, where x lies in it. Ordinals from n on count as set.
-func (nd *node) next(x uint64, state bool) (uint64, bool) {
-	step(1)
-	c := nd.slot(x)
-	has := nd.room
-	if state {
-		has = nd.some
-	}
-	if has>>c&1 != 0 {
-		if y, ok := nd.nextIn(c, x, state); ok {
-			return y, true
-		}
-	}
-	if has &= from(c) << 1; has == 0 {
-		return 0, false
-	}
-	c = lowest(has)
-	if nd.kid != nil && c >= uint64(len(nd.kid)) {
-		return 0, false // beyond n, and perhaps beyond 2^64
-	}
-	return nd.nextIn(c, nd.start(c), state)
-}
-
-// nextIn is next within slot c, which has an ordinal of the given state.
-func (nd *node) nextIn(c, x uint64, state bool) (uint64, bool) {
-	if nd.kid == nil {
+// next returns the lowest ordinal of the given state at or after x. Ordinals from
+// n on count as set.
+//
+// It follows x down. Where a node has the state in a later slot, that slot is
+// where the search goes on should the nodes below have nothing at or after x; the
+// last such place is the nearest. From there it cannot fail, so no node is looked
+// at more than twice.
+func (b *Bitmap) next(x uint64, state bool) (uint64, bool) {
+	var later *node
+	var laterX uint64
+	for nd := b.root; ; {
 		step(1)
-		w := (nd.words[c] ^ fill(!state)) & from(x%64)
-		return nd.start(c) + lowest(w), w != 0
-	}
-	if !nd.mixed(c) {
-		return x, true
-	}
-	kid := nd.kid[c]
-	if x < kid.base {
-		if kid.rest == state {
-			return x, true
+		c := nd.slot(x)
+		has := nd.room
+		if state {
+			has = nd.some
 		}
-		x = kid.base
-	}
-	if x <= kid.end() {
-		if y, ok := kid.next(x, state); ok {
-			return y, true
+		if m := has & from(c+1); m != 0 {
+			later, laterX = nd, nd.start(lowest(m))
 		}
-		if kid.end() == nd.start(c)|(1<<nd.shift-1) {
+		if has>>c&1 != 0 {
+			if nd.kid == nil {
+				if w := (nd.words[c] ^ fill(!state)) & (^uint64(0) << (x % 64)); w != 0 {
+					return x&^63 | lowest(w), true
+				}
+			} else if !nd.mixed(c) {
+				return x, true
+			} else if kid := nd.kid[c]; kid.holds(x) {
+				if kid.rest == state && nd.smaller(kid) && kid.end() != nd.start(c)|(1<<nd.shift-1) {
+					later, laterX = nd, kid.end()+1
+				}
+				nd = kid
+				continue
+			} else if kid.rest == state {
+				return x, true
+			} else if x < kid.base {
+				nd, x = kid, kid.base
+				continue
+			}
+		}
+		if later == nil || laterX <= x { // the latter is beyond n and has wrapped round 2^64
 			return 0, false
 		}
-		x = kid.end() + 1
+		nd, x, later = later, laterX, nil
 	}
-	return x, kid.rest == state && nd.smaller(kid)
 }

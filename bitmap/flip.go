@@ -10,14 +10,13 @@ func (b *Bitmap) Set(x uint64) bool {
 	if b.root == nil {
 		b.plant()
 	}
-	var p path
-	page := p.descend(b.root, x)
+	page := b.find(x)
 	if page == nil {
-		if page = b.open(&p, x, true); page == nil {
+		if page = b.open(x, true); page == nil {
 			return false
 		}
 	}
-	return b.set(&p, page, x)
+	return b.set(page, x)
 }
 
 // Clear clears x and reports whether it was set. It panics if x is out of range.
@@ -27,10 +26,9 @@ func (b *Bitmap) Clear(x uint64) bool {
 	if b.root == nil {
 		return false
 	}
-	var p path
-	page := p.descend(b.root, x)
+	page := b.find(x)
 	if page == nil {
-		if page = b.open(&p, x, false); page == nil {
+		if page = b.open(x, false); page == nil {
 			return false
 		}
 	}
@@ -42,25 +40,22 @@ func (b *Bitmap) Clear(x uint64) bool {
 	}
 	page.words[c] = now
 	page.stale(1 << c)
-	b.count--
-	for i := p.depth - 1; i >= 0; i-- {
-		nd := p.node[i&15]
-		s := nd.slot(x)
-		nd.words[s]--
-		nd.stale(1 << s)
-	}
-	if old == ^uint64(0) || now == 0 {
+	b.account(x, ^uint64(0))
+	if now == 0 || old == ^uint64(0) {
+		was := page.room
 		page.room |= 1 << c
 		if now == 0 {
 			page.some &^= 1 << c
 		}
-		b.settle(&p, page, x)
+		if was == 0 || page.some == 0 {
+			b.settle(page, x)
+		}
 	}
 	return true
 }
 
-// set sets x in its page, which p leads to.
-func (b *Bitmap) set(p *path, page *node, x uint64) bool {
+// set sets x in its page.
+func (b *Bitmap) set(page *node, x uint64) bool {
 	c := x / 64 % fan
 	old := page.words[c]
 	now := old | 1<<(x%64)
@@ -69,53 +64,58 @@ func (b *Bitmap) set(p *path, page *node, x uint64) bool {
 	}
 	page.words[c] = now
 	page.stale(1 << c)
-	b.count++
-	for i := p.depth - 1; i >= 0; i-- {
-		nd := p.node[i&15]
-		s := nd.slot(x)
-		nd.words[s]++
-		nd.stale(1 << s)
-	}
+	b.account(x, 1)
 	if old == 0 || now == ^uint64(0) {
+		was := page.some
 		page.some |= 1 << c
 		if now == ^uint64(0) {
 			page.room &^= 1 << c
 		}
-		b.settle(p, page, x)
+		if was == 0 || page.room == 0 {
+			b.settle(page, x)
+		}
 	}
 	return true
 }
 
-// A path is the inner nodes from the root down to the parent of a page.
-type path struct {
-	node  [16]*node // maxDepth of them are used; 16 spares the bounds check
-	depth int
-}
-
-// descend follows x down from root and returns its page, or nil if the last node
-// of the path has no child that holds x.
-func (p *path) descend(root *node, x uint64) *node {
-	nd := root
+// find returns the page that holds x, nil if there is none.
+func (b *Bitmap) find(x uint64) *node {
+	nd := b.root
 	for nd.kid != nil {
 		step(1)
-		p.node[p.depth&15] = nd
-		p.depth++
-		kid := nd.kid[nd.slot(x)]
-		if kid == nil || !kid.holds(x) {
+		nd = nd.kid[nd.slot(x)]
+		if nd == nil || !nd.holds(x) {
 			return nil
 		}
-		nd = kid
 	}
 	step(1)
 	return nd
 }
 
-// open makes the page that holds x, where p ends in a slot without one, and
-// returns it. It returns nil if x is in the given state already.
-func (b *Bitmap) open(p *path, x uint64, state bool) *node {
-	nd := p.node[p.depth-1]
+// account adds diff to every count above the page of x, which exists.
+func (b *Bitmap) account(x, diff uint64) {
+	b.count += diff
+	for nd := b.root; nd.kid != nil; {
+		step(1)
+		s := nd.slot(x)
+		nd.words[s] += diff
+		nd.stale(1 << s)
+		nd = nd.kid[s]
+	}
+}
+
+// open makes the page that holds x, of which there is none, and returns it. It
+// returns nil if x is in the given state already.
+func (b *Bitmap) open(x uint64, state bool) *node {
+	b.restock(1) // first, because it may move nodes
+	nd := b.root
 	c := nd.slot(x)
 	kid := nd.kid[c]
+	for kid != nil && kid.holds(x) {
+		nd = kid
+		c = nd.slot(x)
+		kid = nd.kid[c]
+	}
 	mixed := nd.mixed(c)
 	rest := nd.some>>c&1 != 0
 	if mixed {
@@ -124,18 +124,8 @@ func (b *Bitmap) open(p *path, x uint64, state bool) *node {
 	if rest == state {
 		return nil
 	}
-	if b.restock() {
-		// That pulled a spare out of the tree and may have moved nodes of the path.
-		p.depth = 0
-		if page := p.descend(b.root, x); page != nil {
-			return page
-		}
-		return b.open(p, x, state)
-	}
 	if mixed {
 		nd = b.split(nd, c, x, x)
-		p.node[p.depth] = nd
-		p.depth++
 		c = nd.slot(x)
 	} else if kid != nil {
 		b.drop(nd, c)
@@ -180,13 +170,19 @@ func coverShift(lo, hi uint64) uint8 {
 	return uint8((n+fanBits-1)/fanBits*fanBits - fanBits)
 }
 
-// settle brings the summaries of the path up to date after a word of page became
-// or ceased to be wholly clear or wholly set, and gives back what became
-// superfluous by that.
-func (b *Bitmap) settle(p *path, page *node, x uint64) {
+// settle brings the summaries above page up to date after it became or ceased to
+// be wholly clear or wholly set, and gives back what became superfluous by that.
+func (b *Bitmap) settle(page *node, x uint64) {
+	var path [maxDepth]*node
+	depth := 0
+	for nd := b.root; nd != page; nd = nd.kid[nd.slot(x)] {
+		step(1)
+		path[depth] = nd
+		depth++
+	}
 	var idle *node
-	for i := p.depth - 1; i >= 0; i-- {
-		nd := p.node[i]
+	for i := depth - 1; i >= 0; i-- {
+		nd := path[i]
 		c := nd.slot(x)
 		if !nd.sync(c) {
 			break
@@ -203,7 +199,7 @@ func (b *Bitmap) settle(p *path, page *node, x uint64) {
 			b.drop(nd, c) // its children, the page among them, go into reserve
 			idle = nil
 			if i > 0 {
-				b.splice(p.node[i-1], nd)
+				b.splice(path[i-1], nd)
 			}
 		}
 	}

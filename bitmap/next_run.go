@@ -35,7 +35,7 @@ func (nd *node) nextRun(x uint64, k int) (uint64, bool) {
 			return lo, true
 		}
 	}
-	if fits &= from(c) << 1; fits == 0 {
+	if fits &= from(c + 1); fits == 0 {
 		return 0, false
 	}
 	c = lowest(fits)

@@ -3,8 +3,14 @@ package bitmap
 // Limits of the reserve: enough for the pages at the two edges of every range
 // operation and for a churn that fills and opens pages at random, little enough
 // not to matter (64 pages are 36 KiB).
+//
+// From minPages on, a page is pulled out of its slot rather than allocated. Below,
+// a new one is the better choice: it lets a page that has just filled up stay
+// where the next release is likely to find it. The gap between the two absorbs the
+// ups and downs of a churn, so that it neither allocates nor lets go of pages.
 const (
 	maxPages  = 64
+	minPages  = maxPages / 2
 	maxInners = 8
 )
 
@@ -45,14 +51,12 @@ func (b *Bitmap) keep(page *node) {
 	page.spare = uint8(len(p.spare))
 }
 
-// restock pulls a spare out of the tree if no unused page is left, and reports
-// whether it did.
-func (b *Bitmap) restock() bool {
-	if b.pool == nil || len(b.pool.page) != 0 || len(b.pool.spare) == 0 {
-		return false
+// restock pulls spares out of the tree until n unused pages are in reserve, as far
+// as there are spares enough.
+func (b *Bitmap) restock(n int) {
+	for b.pool != nil && len(b.pool.page) < n && len(b.pool.spare) >= minPages {
+		b.pull()
 	}
-	b.pull()
-	return true
 }
 
 // pull takes a spare out of the tree and makes it an unused page.

@@ -26,6 +26,10 @@ func (b *Bitmap) fill(lo, hi uint64, state bool) uint64 {
 		}
 		b.plant()
 	}
+	if lo>>pageBits == hi>>pageBits && hi-lo < pageSize-1 {
+		return b.fillPage(lo, hi, state)
+	}
+	b.restock(len(edges{}.page))
 	whole := b.Empty() == state && b.Full() != state // decides what a difference of 0 means
 	var edges edges
 	diff := b.fillNode(b.root, lo, hi, state, &edges)
@@ -43,6 +47,31 @@ func (b *Bitmap) fill(lo, hi uint64, state bool) uint64 {
 	}
 	if diff == 0 && whole && b.Full() == state && lo != hi {
 		return math.MaxUint64
+	}
+	return diff
+}
+
+// fillPage is fill for a range within one page: the way of a single flip.
+func (b *Bitmap) fillPage(lo, hi uint64, state bool) uint64 {
+	page := b.find(lo)
+	if page == nil {
+		if page = b.open(lo, state); page == nil {
+			return 0
+		}
+	}
+	room, some := page.room, page.some
+	diff := page.fillWords(lo, hi, state)
+	if diff == 0 {
+		return 0
+	}
+	page.stale(from(page.slot(lo)) & through(page.slot(hi)))
+	if state {
+		b.account(lo, diff)
+	} else {
+		b.account(lo, -diff)
+	}
+	if (room == 0) != (page.room == 0) || (some == 0) != (page.some == 0) {
+		b.settle(page, lo)
 	}
 	return diff
 }

@@ -14,6 +14,22 @@ import (
 // unchanged then. The result is masked, of length ChildBits and inside the pool.
 // O(log n); it does not allocate in steady state. Safe for concurrent use.
 func (s *Set) AllocateNext() (netip.Prefix, error) {
+	if !s.plain {
+		return s.allocateNext()
+	}
+	s.mu.Lock()
+	i, ok := s.busy.SetNextClear(s.cursor)
+	if !ok {
+		s.mu.Unlock()
+		return netip.Prefix{}, ErrFull
+	}
+	s.cursor = (i + 1) & s.codec.Last()
+	s.mu.Unlock()
+	return s.codec.Prefix(i), nil
+}
+
+// allocateNext is AllocateNext with options.
+func (s *Set) allocateNext() (netip.Prefix, error) {
 	now := s.clock()
 	s.mu.Lock()
 	i, err := s.next(now)

@@ -47,6 +47,21 @@ func (s *Set) Occupy(p netip.Prefix) (taken uint64, err error) {
 // not in it. The set is unchanged then. O(log n) and what it cuts. Safe for
 // concurrent use.
 func (s *Set) Release(p netip.Prefix) (freed uint64, err error) {
+	i, ok := s.codec.Child(p)
+	if !ok || !s.plain {
+		return s.releasePrefix(p)
+	}
+	s.mu.Lock()
+	was := s.busy.Clear(i)
+	s.mu.Unlock()
+	if was {
+		freed = 1
+	}
+	return freed, nil
+}
+
+// releasePrefix is Release of any prefix, and with options.
+func (s *Set) releasePrefix(p netip.Prefix) (freed uint64, err error) {
 	lo, hi, err := s.releasable(p)
 	if err != nil {
 		return 0, s.fail("release", p, err)
@@ -76,7 +91,7 @@ func (s *Set) ReleaseN(ps []netip.Prefix) (freed uint64, err error) {
 	now := s.clock()
 	s.mu.Lock()
 	for _, p := range ps {
-		lo, hi, _ := s.codec.Locate(p)
+		lo, hi, _, _ := s.locate(p)
 		freed += s.release(lo, hi, now)
 	}
 	if s.events != nil && freed != 0 {

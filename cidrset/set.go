@@ -17,6 +17,7 @@ import (
 type Set struct {
 	codec  addr.Codec
 	policy policy
+	plain  bool       // round robin, no cooldown, nobody to tell: the fast paths
 	random *rand.Rand // with policyRandom
 
 	mu      sync.Mutex
@@ -127,15 +128,20 @@ func newSet(pool netip.Prefix, childBits int, opts []Option) (*Set, error) {
 		return nil, fmt.Errorf("%w: %w", ErrBadPool, err)
 	}
 	s := &Set{codec: codec, busy: bitmap.NewPow2(codec.Order())}
+	return s, s.apply(opts)
+}
+
+func (s *Set) apply(opts []Option) error {
 	for _, opt := range opts {
 		if opt == nil {
-			return nil, fmt.Errorf("%w: nil", ErrBadOption)
+			return fmt.Errorf("%w: nil", ErrBadOption)
 		}
 		if err := opt(s); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return s, nil
+	s.plain = s.policy == policyRoundRobin && s.cooling == nil && s.events == nil
+	return nil
 }
 
 // Pool returns the pool.
@@ -147,6 +153,9 @@ func (s *Set) ChildBits() int { return s.codec.ChildBits() }
 // locate returns the range of children that p overlaps and how p lies to them.
 // Every method that is given a prefix asks here first.
 func (s *Set) locate(p netip.Prefix) (lo, hi uint64, rel addr.Relation, err error) {
+	if i, ok := s.codec.Child(p); ok {
+		return i, i, addr.Whole, nil
+	}
 	if err := addr.Check(p); err != nil {
 		return 0, 0, addr.Foreign, fmt.Errorf("%w: %w", ErrBadPrefix, err)
 	}

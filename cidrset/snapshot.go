@@ -102,13 +102,8 @@ func restore(data []byte, opts []Option) (*Set, error) {
 	if err != nil || r.bad {
 		return nil, fmt.Errorf("%w: bad pool or child length", ErrSnapshot)
 	}
-	for _, opt := range opts {
-		if opt == nil {
-			return nil, fmt.Errorf("%w: nil", ErrBadOption)
-		}
-		if err := opt(s); err != nil {
-			return nil, err
-		}
+	if err := s.apply(opts); err != nil {
+		return nil, err
 	}
 	last := s.codec.Last()
 	s.cursor = r.uvarint()
