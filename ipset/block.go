@@ -36,8 +36,7 @@ type Block struct {
 	holders holders
 	dir     []*slots          // by ordinal / 64, for blocks of up to dirMax addresses
 	sparse  map[uint64]*slots // the same for larger ones
-	track   bool              // whether touched is kept
-	touched []touch           // handles that came or left since the engine last asked
+	touched *[]touch          // where to note handles that come or leave; nil outside an engine
 }
 
 // slots are 64 ordinals in a row.
@@ -198,14 +197,14 @@ func (b *Block) count(h int32, by int) {
 	e := &b.holders.list[h]
 	if by > 0 {
 		e.held++
-		if b.track && e.handle != "" && e.held == 1 && b.holders.heldBy(e.handle) == 1 {
-			b.touched = append(b.touched, touch{e.handle, true})
+		if b.touched != nil && e.handle != "" && e.held == 1 && b.holders.heldBy(e.handle) == 1 {
+			*b.touched = append(*b.touched, touch{e.handle, true})
 		}
 		return
 	}
 	e.held--
-	if b.track && e.handle != "" && e.held == 0 && b.holders.heldBy(e.handle) == 0 {
-		b.touched = append(b.touched, touch{e.handle, false})
+	if b.touched != nil && e.handle != "" && e.held == 0 && b.holders.heldBy(e.handle) == 0 {
+		*b.touched = append(*b.touched, touch{e.handle, false})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 // The coded block, version 1. Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
@@ -240,7 +241,7 @@ func DecodeBlock(data string) (*Block, error) {
 		if flags&flagVirtual != 0 {
 			o.Owner.Kind = Virtual
 		}
-		if o.Owner.Name == "" {
+		if o.Owner.check() != nil {
 			r.fail("owner")
 		}
 	}
@@ -350,7 +351,7 @@ func (b *Block) decodeHolder(r *reader, known *[]int32) int32 {
 		return 0
 	}
 	h := b.holders.intern(id)
-	if int(h) != len(*known) || !(Attributes{id.active}).valid() || !(Attributes{id.alternate}).valid() {
+	if int(h) != len(*known) || len(id.handle) > maxName || strings.IndexByte(id.handle, 0) >= 0 || !(Attributes{id.active}).valid() || !(Attributes{id.alternate}).valid() {
 		r.fail("holder")
 		return 0
 	}

@@ -58,6 +58,9 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("ipset: conflict: record %q changed", e.Key)
 }
 
+// isConflict reports whether a commit met a conflict.
+func isConflict(err error) bool { return errors.Is(err, ErrConflict) }
+
 // Is reports whether target is ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 

@@ -1,0 +1,361 @@
+package ipset
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+)
+
+// change applies f to a copy of the catalog and commits what it leaves. pools says that the set of pools changes.
+func (e *Engine) change(ctx context.Context, op string, pools bool, f func(t *txn, c *catalog) error) error {
+	if err := e.do(ctx, &catalogPlan{pools: pools, f: f}); err != nil {
+		return &Error{Op: op, Err: err}
+	}
+	return nil
+}
+
+// catalogPlan changes the catalog.
+type catalogPlan struct {
+	pools bool
+	f     func(t *txn, c *catalog) error
+}
+
+// plan implements plan. The catalog takes a commit of its own: what is in the same batch must not rest on the old one.
+func (p *catalogPlan) plan(t *txn) error {
+	if t.pending() {
+		return errFirst
+	}
+	now, err := t.catalog()
+	if err != nil {
+		return err
+	}
+	next := now.clone()
+	if err := p.f(t, next); err != nil {
+		return err
+	}
+	if p.pools {
+		if next.Generation++; next.Generation > maxGeneration {
+			return ErrExhausted
+		}
+	}
+	if err := next.prepare(); err != nil {
+		return err
+	}
+	value, err := next.encode()
+	if err != nil {
+		return err
+	}
+	if limit := t.e.limits.Value; limit > 0 && len(value) > limit {
+		return fmt.Errorf("%w: catalog of %d bytes, at most %d", ErrTooLarge, len(value), limit)
+	}
+	if err := t.room(1); err != nil {
+		return err
+	}
+	t.setCatalog(next, value)
+	return nil
+}
+
+// clone returns a catalog that shares nothing that can change.
+func (c *catalog) clone() *catalog {
+	d := &catalog{Version: c.Version, Generation: c.Generation, Config: c.Config, Reserved: slices.Clone(c.Reserved)}
+	for _, p := range c.Pools {
+		d.Pools = append(d.Pools, p.clone())
+	}
+	return d
+}
+
+// Config returns the configuration.
+func (e *Engine) Config(ctx context.Context) (Config, error) {
+	c, err := e.readCatalog(ctx)
+	if err != nil {
+		return Config{}, err
+	}
+	return c.Config, nil
+}
+
+// SetConfig replaces the configuration. It returns [ErrBadConfig] for one that contradicts itself.
+func (e *Engine) SetConfig(ctx context.Context, cfg Config) error {
+	return e.change(ctx, "configure", false, func(_ *txn, c *catalog) error {
+		c.Config = cfg
+		return cfg.check()
+	})
+}
+
+// Pools returns all pools, in the order in which they are tried.
+func (e *Engine) Pools(ctx context.Context) ([]Pool, error) {
+	c, err := e.readCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.clone().Pools, nil
+}
+
+// readCatalog reads the catalog as it is now.
+func (e *Engine) readCatalog(ctx context.Context) (*catalog, error) {
+	recs, err := e.store.Get(ctx, nil, catalogKey)
+	if err != nil {
+		return nil, err
+	}
+	return decodeCatalog(recs[0].Value)
+}
+
+// AddPool adds a pool. Blocks that a former pool left in its prefix are served by it; those of another size drain.
+//
+// It returns [ErrBadName], [ErrBadPrefix], [ErrBadBlockSize], [ErrBadAddress] (a range outside the prefix),
+// [ErrUnknownUse] or [ErrBadConfig] for a pool that cannot be; [ErrPoolExists]; [ErrOverlap].
+func (e *Engine) AddPool(ctx context.Context, p Pool) error {
+	p = p.clone()
+	if err := p.check(); err != nil {
+		return err
+	}
+	return e.change(ctx, "add", true, func(t *txn, c *catalog) error {
+		if c.byName(p.Name) >= 0 {
+			return &Error{Op: "add", Pool: p.Name, Err: ErrPoolExists}
+		}
+		added := p.clone()
+		sizes, err := t.sizesIn(p.Prefix)
+		if err != nil {
+			return err
+		}
+		added.drain(sizes...)
+		c.Pools = append(c.Pools, added)
+		return nil
+	})
+}
+
+// sizesIn returns the sizes of the blocks in a prefix.
+func (t *txn) sizesIn(p netip.Prefix) ([]int, error) {
+	var sizes []int
+	r := blockRange(kindBlock, p)
+	r.Limit = 256
+	for {
+		recs, err := t.list(r)
+		if err != nil {
+			return nil, err
+		}
+		for _, rec := range recs {
+			if b, ok := parseBlockID(rec.Key[1:]); ok && !slices.Contains(sizes, b.Bits()) {
+				sizes = append(sizes, b.Bits())
+			}
+		}
+		if len(recs) < r.Limit {
+			return sizes, nil
+		}
+		r.From = recs[len(recs)-1].Key + "\x00"
+	}
+}
+
+// drain notes sizes that blocks of the pool may have beside its own.
+func (p *Pool) drain(sizes ...int) {
+	for _, s := range sizes {
+		if !slices.Contains(p.Draining, s) {
+			p.Draining = append(p.Draining, s)
+		}
+	}
+	p.Draining = slices.DeleteFunc(p.Draining, func(s int) bool { return s == p.BlockBits })
+	slices.Sort(p.Draining)
+}
+
+// UpdatePool replaces the pool of p's name by p. The prefix cannot change. A changed BlockBits resizes: blocks of the
+// old size drain, that is, keep their addresses, give out no more, and go when they are empty. Draining is kept by the engine.
+//
+// It returns [ErrUnknownPool], [ErrBadArgument] for another prefix, or the errors of AddPool for a pool that cannot be.
+func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
+	p = p.clone()
+	if err := p.check(); err != nil {
+		return err
+	}
+	return e.change(ctx, "update", true, func(_ *txn, c *catalog) error {
+		i := c.byName(p.Name)
+		if i < 0 {
+			return &Error{Op: "update", Pool: p.Name, Err: ErrUnknownPool}
+		}
+		if p.Prefix != c.Pools[i].Prefix {
+			return &Error{Op: "update", Pool: p.Name, Err: fmt.Errorf("%w: the prefix cannot change", ErrBadArgument)}
+		}
+		next := p.clone()
+		next.Draining = slices.Clone(c.Pools[i].Draining)
+		next.drain(c.Pools[i].BlockBits)
+		c.Pools[i] = next
+		return nil
+	})
+}
+
+// RemovePool removes a pool from the catalog. Its blocks stay until they are released: see [Engine.Drain] for who
+// still has addresses. It returns [ErrUnknownPool].
+func (e *Engine) RemovePool(ctx context.Context, name string) error {
+	return e.change(ctx, "remove", true, func(_ *txn, c *catalog) error {
+		i := c.byName(name)
+		if i < 0 {
+			return &Error{Op: "remove", Pool: name, Err: ErrUnknownPool}
+		}
+		c.Pools = slices.Delete(c.Pools, i, i+1)
+		return nil
+	})
+}
+
+// SplitPool replaces a pool by 2^bits pools of equal size with the same settings, named after it and their order: a-0,
+// a-1 and so on. Blocks stay where they are; nothing but the catalog is written.
+//
+// It returns [ErrUnknownPool], [ErrBadArgument] for more than 8 bits or less than 1, [ErrBadBlockSize] if a part
+// would be smaller than a block, and [ErrPoolExists] if a name is taken. A block larger than a part stops it, too.
+func (e *Engine) SplitPool(ctx context.Context, name string, bits int) error {
+	return e.change(ctx, "split", true, func(t *txn, c *catalog) error {
+		i := c.byName(name)
+		if i < 0 {
+			return &Error{Op: "split", Pool: name, Err: ErrUnknownPool}
+		}
+		p := c.Pools[i]
+		if bits < 1 || bits > 8 {
+			return fmt.Errorf("%w: split in 2^%d", ErrBadArgument, bits)
+		}
+		for _, size := range append([]int{p.BlockBits}, p.Draining...) {
+			if p.Prefix.Bits()+bits > size {
+				return &Error{Op: "split", Pool: name, Err: fmt.Errorf("%w: parts of /%d, blocks of /%d", ErrBadBlockSize, p.Prefix.Bits()+bits, size)}
+			}
+		}
+		c.Pools = slices.Delete(c.Pools, i, i+1)
+		first := ordinalOf(netip.PrefixFrom(p.Prefix.Addr(), p.Prefix.Bits()+bits))
+		for n := range uint64(1) << bits {
+			part := p.clone()
+			part.Name = fmt.Sprintf("%s-%d", name, n)
+			at := first
+			at.Lo |= n
+			part.Prefix = blockAt(p.Prefix.Addr().Is6(), p.Prefix.Bits()+bits, at)
+			if part.Ranges = cut(p.Ranges, part.Prefix); len(p.Ranges) > 0 && len(part.Ranges) == 0 {
+				part.Disabled = true // none of its addresses may be taken
+			}
+			c.Pools = append(c.Pools, part)
+		}
+		return nil
+	})
+}
+
+// cut returns the parts of the ranges that lie in p.
+func cut(rs []netipx.IPRange, p netip.Prefix) []netipx.IPRange {
+	var out []netipx.IPRange
+	last := lastAddr(p)
+	for _, r := range rs {
+		from, to := r.From(), r.To()
+		if from.Less(p.Addr()) {
+			from = p.Addr()
+		}
+		if last.Less(to) {
+			to = last
+		}
+		if !to.Less(from) {
+			out = append(out, netipx.IPRangeFrom(from, to))
+		}
+	}
+	return out
+}
+
+// MergePools replaces pools that together are a prefix by one with the settings of the first, named name. Blocks stay
+// where they are; those of another size than the first pool's drain.
+//
+// It returns [ErrUnknownPool], [ErrBadPrefix] if the pools do not fill one prefix, and [ErrPoolExists].
+func (e *Engine) MergePools(ctx context.Context, name string, parts ...string) error {
+	return e.change(ctx, "merge", true, func(_ *txn, c *catalog) error {
+		if len(parts) == 0 {
+			return fmt.Errorf("%w: no pools to merge", ErrBadArgument)
+		}
+		var sb netipx.IPSetBuilder
+		var merged Pool
+		ranges := []netipx.IPRange{}
+		for n, part := range parts {
+			i := c.byName(part)
+			if i < 0 {
+				return &Error{Op: "merge", Pool: part, Err: ErrUnknownPool}
+			}
+			p := c.Pools[i]
+			if n == 0 {
+				merged = p.clone()
+			}
+			merged.drain(append(p.Draining, p.BlockBits)...)
+			if sb.AddPrefix(p.Prefix); len(p.Ranges) == 0 {
+				ranges = append(ranges, netipx.RangeOfPrefix(p.Prefix))
+			}
+			ranges = append(ranges, p.Ranges...)
+			c.Pools = slices.Delete(c.Pools, i, i+1)
+		}
+		set, err := sb.IPSet()
+		if err != nil {
+			return err
+		}
+		whole := set.Prefixes()
+		if len(whole) != 1 {
+			return &Error{Op: "merge", Pool: name, Err: fmt.Errorf("%w: the parts are %d prefixes", ErrBadPrefix, len(whole))}
+		}
+		merged.Name, merged.Prefix, merged.Ranges = name, whole[0], nil
+		if all, err := setOf(ranges); err != nil {
+			return err
+		} else if !all.ContainsPrefix(whole[0]) {
+			merged.Ranges = all.Ranges()
+		}
+		c.Pools = append(c.Pools, merged)
+		return nil
+	})
+}
+
+// Reservations returns the addresses that automatic assignment never takes.
+func (e *Engine) Reservations(ctx context.Context) (*netipx.IPSet, error) {
+	c, err := e.readCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return setOf(c.Reserved)
+}
+
+// SetReservations replaces the addresses that automatic assignment never takes. Addresses in use stay in use and
+// are returned.
+func (e *Engine) SetReservations(ctx context.Context, set *netipx.IPSet) (live []Allocation, err error) {
+	if set == nil {
+		set = &netipx.IPSet{}
+	}
+	err = e.change(ctx, "reserve", false, func(_ *txn, c *catalog) error {
+		c.Reserved = slices.Clone(set.Ranges())
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range set.Prefixes() {
+		for al, err := range e.Allocations(ctx, p) {
+			if err != nil {
+				return live, err
+			}
+			if !al.Cooling {
+				live = append(live, al)
+			}
+		}
+	}
+	return live, nil
+}
+
+// Drain disables a pool and returns what is still held in it, and by whom. It returns [ErrUnknownPool].
+func (e *Engine) Drain(ctx context.Context, name string) (held []Allocation, err error) {
+	var prefix netip.Prefix
+	err = e.change(ctx, "drain", true, func(_ *txn, c *catalog) error {
+		i := c.byName(name)
+		if i < 0 {
+			return &Error{Op: "drain", Pool: name, Err: ErrUnknownPool}
+		}
+		c.Pools[i].Disabled, prefix = true, c.Pools[i].Prefix
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for al, err := range e.Allocations(ctx, prefix) {
+		if err != nil {
+			return held, err
+		}
+		if !al.Cooling {
+			held = append(held, al)
+		}
+	}
+	return held, nil
+}

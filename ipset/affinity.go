@@ -1,0 +1,454 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// ClaimFailure is a block that could not be claimed, and why.
+type ClaimFailure struct {
+	Block netip.Prefix
+	Err   error
+}
+
+// maxClaim is the largest number of blocks that one ClaimAffinity names.
+const maxClaim = 1 << 16
+
+// ClaimAffinity gives an owner every block in a prefix, as far as it lies in a pool: blocks that do not exist are
+// made, those without owner are adopted, those of others and those beyond a limit fail, and those the owner has
+// count as claimed. One commit per block; an interrupted claim is resumed by repeating it.
+//
+// It returns [ErrBadName], [ErrBadPrefix], [ErrUnknownPool] if no pool overlaps the prefix, [ErrTooLarge] for more
+// than 65,536 blocks; or an error of the store and what was done so far.
+func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
+	if err := errors.Join(o.check(), checkPrefix(p)); err != nil {
+		return nil, nil, &Error{Op: "claim", Prefix: p, Owner: o.String(), Err: err}
+	}
+	cat, err := e.readCatalog(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	any := false
+	for _, pool := range cat.Pools {
+		if !pool.Prefix.Overlaps(p) {
+			continue
+		}
+		any = true
+		part := p
+		if part.Bits() < pool.Prefix.Bits() {
+			part = pool.Prefix
+		}
+		if part.Bits() > pool.BlockBits {
+			failed = append(failed, ClaimFailure{part, fmt.Errorf("%w: a block of %s is a /%d", ErrBadBlockSize, pool.Name, pool.BlockBits)})
+			continue
+		}
+		if pool.BlockBits-part.Bits() > 16 {
+			return claimed, failed, &Error{Op: "claim", Prefix: part, Err: fmt.Errorf("%w: more than %d blocks", ErrTooLarge, maxClaim)}
+		}
+		n := ordinalOf(netip.PrefixFrom(part.Addr(), pool.BlockBits))
+		for range 1 << (pool.BlockBits - part.Bits()) {
+			block := blockAt(part.Addr().Is6(), pool.BlockBits, n)
+			n = n.Add(addr.U128{Lo: 1})
+			switch err := e.do(ctx, &claimPlan{block: block, owner: o}); {
+			case err == nil:
+				claimed = append(claimed, block)
+			case errors.Is(err, ErrOwner), errors.Is(err, ErrLimit), errors.Is(err, ErrOverlap):
+				failed = append(failed, ClaimFailure{block, err})
+			default:
+				return claimed, failed, &Error{Op: "claim", Prefix: block, Owner: o.String(), Err: err}
+			}
+		}
+	}
+	if !any {
+		return nil, nil, &Error{Op: "claim", Prefix: p, Err: ErrUnknownPool}
+	}
+	return claimed, failed, nil
+}
+
+// claimPlan gives a block to an owner: makes it, or adopts it.
+type claimPlan struct {
+	block netip.Prefix
+	owner Owner
+}
+
+// plan implements plan.
+func (p *claimPlan) plan(t *txn) error {
+	cat, err := t.catalog()
+	if err != nil {
+		return err
+	}
+	i := cat.containing(p.block.Addr())
+	if i < 0 || cat.Pools[i].BlockBits != p.block.Bits() {
+		return ErrUnknownPool
+	}
+	be, err := t.block(cat, p.block)
+	if err != nil {
+		return err
+	}
+	t.guard(&be.entry)
+	if be.Block != nil && be.owner.Kind != Nobody {
+		if be.owner == p.owner {
+			return nil
+		}
+		return &Error{Op: "claim", Prefix: p.block, Owner: be.owner.String(), Err: ErrOwner}
+	}
+	var d draft
+	blocks, err := d.blocksOf(t, p.owner)
+	if err != nil {
+		return err
+	}
+	limits := *cat.catalog
+	limits.Config.NoAutoBlocks = false // this is a claim by hand
+	if !limits.mayClaim(blocks, i, 0) {
+		t.guard(&t.e.cache.owners[p.owner].entry)
+		return ErrLimit
+	}
+	b := be.Block
+	if b == nil {
+		b, err = t.newBlock(cat, i, p.block, BlockOptions{Owner: p.owner}, &d)
+	} else {
+		err = d.give(t, p.owner, p.block)
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.room(d.size() + opsPerBlock + len(be.touches)); err != nil {
+		return err
+	}
+	d.apply(t)
+	if b != be.Block {
+		be.set(b)
+	}
+	b.owner, b.claimed = p.owner, t.now
+	t.changed(be)
+	return nil
+}
+
+// EnsureBlock makes sure that an owner has a block in one of the pools that may serve the arguments, claiming one without
+// assigning an address, and returns the owner's blocks there. Num4 and Num6 say which families; their values do not count.
+// Errors as for AutoAssign; [ErrLimit] or [ErrShort] if there is none to be had.
+func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.Prefix, err error) {
+	a.AllOrNothing, a.Request, a.Sticky = true, "", false
+	a.Num4, a.Num6 = min(a.Num4, 1), min(a.Num6, 1)
+	if err := a.check(); err != nil {
+		return nil, &Error{Op: "ensure block", Owner: a.Owner.String(), Err: err}
+	}
+	p := ensurePlan{assignPlan{AssignArgs: a}}
+	if a.Owner.Kind == Host {
+		labels, ok := e.hosts(a.Owner.Name)
+		if !ok {
+			return nil, &Error{Op: "ensure block", Owner: a.Owner.String(), Err: ErrUnknownHost}
+		}
+		p.node = labels
+	}
+	if err := e.do(ctx, &p); err != nil {
+		return nil, &Error{Op: "ensure block", Owner: a.Owner.String(), Err: err}
+	}
+	for _, k := range p.picks {
+		blocks = append(blocks, k.be.prefix)
+	}
+	return blocks, nil
+}
+
+// ensurePlan picks like an assignment, only from what is or becomes the owner's, and takes no address.
+type ensurePlan struct{ assignPlan }
+
+// plan implements plan.
+func (p *ensurePlan) plan(t *txn) error {
+	p.result, p.draft, p.picks = Assigned{}, draft{}, p.picks[:0]
+	if err := p.pick(t); err != nil {
+		return err
+	}
+	for i := range p.picks {
+		if k := &p.picks[i]; k.fresh == nil && !k.adopt && k.be.owner != p.Owner {
+			return ErrLimit // it would have to borrow
+		} else {
+			k.ordinals = nil
+		}
+	}
+	return p.commit(t)
+}
+
+// ReleaseAffinity takes the blocks in a prefix from an owner: an empty one is deleted, one in use is left without owner
+// unless mustBeEmpty. Blocks of others are not touched. It returns the blocks taken and, with mustBeEmpty, an error that
+// is [ErrNotEmpty] if one was in use; errors of the store as they come. Steps of a few blocks each.
+func (e *Engine) ReleaseAffinity(ctx context.Context, p netip.Prefix, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
+	if err := errors.Join(o.check(), checkPrefix(p)); err != nil {
+		return nil, &Error{Op: "release affinity", Prefix: p, Owner: o.String(), Err: err}
+	}
+	blocks, err := e.BlocksOf(ctx, o)
+	if err != nil {
+		return nil, &Error{Op: "release affinity", Owner: o.String(), Err: err}
+	}
+	blocks = slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return !p.Overlaps(b) })
+	return e.disown(ctx, o, blocks, mustBeEmpty)
+}
+
+// ReleaseHost takes all its blocks from an owner, as ReleaseAffinity does.
+func (e *Engine) ReleaseHost(ctx context.Context, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
+	blocks, err := e.BlocksOf(ctx, o)
+	if err != nil {
+		return nil, &Error{Op: "release affinity", Owner: o.String(), Err: err}
+	}
+	return e.disown(ctx, o, blocks, mustBeEmpty)
+}
+
+// ReleasePool takes every block of a pool from its owner, as ReleaseAffinity does. It returns [ErrUnknownPool].
+func (e *Engine) ReleasePool(ctx context.Context, name string, mustBeEmpty bool) (released []netip.Prefix, err error) {
+	cat, err := e.readCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := cat.byName(name)
+	if i < 0 {
+		return nil, &Error{Op: "release affinity", Pool: name, Err: ErrUnknownPool}
+	}
+	var notEmpty error
+	for b, err := range e.Blocks(ctx, cat.Pools[i].Prefix) {
+		if err != nil {
+			return released, err
+		}
+		if b.owner.Kind == Nobody {
+			continue
+		}
+		done, err := e.disown(ctx, b.owner, []netip.Prefix{b.prefix}, mustBeEmpty)
+		if released = append(released, done...); err != nil && !errors.Is(err, ErrNotEmpty) {
+			return released, err
+		} else if err != nil {
+			notEmpty = err
+		}
+	}
+	return released, notEmpty
+}
+
+// disown takes blocks from an owner, some at a time.
+func (e *Engine) disown(ctx context.Context, o Owner, blocks []netip.Prefix, mustBeEmpty bool) (released []netip.Prefix, err error) {
+	var notEmpty error
+	for part := range slices.Chunk(blocks, e.blocksPerCommit()) {
+		p := disownPlan{owner: o, blocks: part, mustBeEmpty: mustBeEmpty}
+		if err := e.do(ctx, &p); err != nil {
+			return released, &Error{Op: "release affinity", Owner: o.String(), Err: err}
+		}
+		released = append(released, p.released...)
+		if p.refused.IsValid() {
+			notEmpty = &Error{Op: "release affinity", Prefix: p.refused, Owner: o.String(), Err: ErrNotEmpty}
+		}
+	}
+	return released, notEmpty
+}
+
+// disownPlan takes blocks from an owner in one commit.
+type disownPlan struct {
+	owner       Owner
+	blocks      []netip.Prefix
+	mustBeEmpty bool
+	emptySince  int64 // if not 0, only blocks that have been empty since then or before
+	keep        int   // blocks that the owner keeps at least
+	released    []netip.Prefix
+	refused     netip.Prefix
+}
+
+// plan implements plan.
+func (p *disownPlan) plan(t *txn) error {
+	p.released, p.refused = p.released[:0], netip.Prefix{}
+	cat, err := t.catalog()
+	if err != nil {
+		return err
+	}
+	if err := t.warm(p.blocks); err != nil {
+		return err
+	}
+	var d draft
+	var take []*blockEntry
+	n := 0
+	owned, err := d.blocksOf(t, p.owner)
+	if err != nil {
+		return err
+	}
+	for _, block := range p.blocks {
+		be, err := t.block(cat, block)
+		if err != nil {
+			return err
+		}
+		switch {
+		case be.Block == nil || be.owner != p.owner || p.keep > 0 && len(owned)-len(take) <= p.keep:
+			t.guard(&be.entry)
+			continue
+		case !be.isEmpty() && p.mustBeEmpty, p.emptySince != 0 && be.since > p.emptySince:
+			t.guard(&be.entry)
+			p.refused = block
+			continue
+		}
+		if be.isEmpty() {
+			if err := d.vacate(t, block, be.seq); err != nil {
+				return err
+			}
+		}
+		if err := d.take(t, p.owner, block); err != nil {
+			return err
+		}
+		take = append(take, be)
+		n += opsPerBlock + len(be.touches)
+	}
+	if len(take) == 0 {
+		return nil
+	}
+	if err := t.room(n + d.size()); err != nil {
+		return err
+	}
+	d.apply(t)
+	for _, be := range take {
+		p.released = append(p.released, be.prefix)
+		if be.isEmpty() {
+			be.set(nil)
+		} else {
+			be.owner = Owner{}
+		}
+		t.changed(be)
+	}
+	return nil
+}
+
+// SetOwnerArgs are the arguments of [Engine.SetAttributes].
+type SetOwnerArgs struct {
+	Address netip.Addr
+	// Guard names the handle, and perhaps the allocation, that must hold the address.
+	Guard
+	// Active and Alternate replace the attributes where they are not nil.
+	Active, Alternate *Attributes
+	// Swap exchanges active and alternate before they are replaced.
+	Swap bool
+	// IfActive and IfAlternate, if not nil, must be what is there, before the swap.
+	IfActive, IfAlternate *Attributes
+}
+
+// SetAttributes changes the attributes of one address: of the owner that is active and of the one that may take over, and
+// swaps them. Other addresses of the handle keep theirs.
+//
+// It returns [ErrBadAddress]; [ErrNotFound] if the address is not held; [ErrOwner] if the guard or one of the expected
+// attributes does not hold; then nothing changes.
+func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
+	if addr.CheckAddr(a.Address) != nil {
+		return &Error{Op: "set attributes", Address: a.Address, Err: ErrBadAddress}
+	}
+	if err := e.do(ctx, &attributesPlan{a}); err != nil {
+		return &Error{Op: "set attributes", Address: a.Address, Owner: a.Handle, Err: err}
+	}
+	return nil
+}
+
+type attributesPlan struct{ SetOwnerArgs }
+
+// plan implements plan.
+func (p *attributesPlan) plan(t *txn) error {
+	cat, err := t.catalog()
+	if err != nil {
+		return err
+	}
+	be, err := t.locate(cat, p.Address)
+	if err != nil {
+		return err
+	}
+	if be == nil {
+		return ErrNotFound
+	}
+	t.guard(&be.entry)
+	if be.Block == nil {
+		return ErrNotFound
+	}
+	al, ok := be.Lookup(p.Address)
+	switch {
+	case !ok || al.Cooling:
+		return ErrNotFound
+	case p.IfActive != nil && *p.IfActive != al.Attributes, p.IfAlternate != nil && *p.IfAlternate != al.Alternate:
+		return ErrOwner
+	}
+	active, alternate := al.Attributes, al.Alternate
+	if p.Swap {
+		active, alternate = alternate, active
+	}
+	if p.Active != nil {
+		active = *p.Active
+	}
+	if p.Alternate != nil {
+		alternate = *p.Alternate
+	}
+	if x, _ := be.Block.locate(p.Address); be.canRelease(x, p.Guard) != Released {
+		return ErrOwner
+	}
+	if err := t.room(opsPerBlock + len(be.touches)); err != nil {
+		return err
+	}
+	if err := be.Block.SetAttributes(p.Address, p.Guard, active, alternate); err != nil {
+		return err
+	}
+	t.changed(be)
+	return nil
+}
+
+// Renew moves the end of all leases of a handle to ttl from now and returns how many addresses they are.
+func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) (int, error) {
+	if err := checkName("handle", handle); err != nil || ttl <= 0 {
+		return 0, &Error{Op: "renew", Owner: handle, Err: errors.Join(err, ErrBadArgument)}
+	}
+	n := 0
+	err := e.eachBlockOf(ctx, handle, func(blocks []netip.Prefix) error {
+		p := renewPlan{handle: handle, ttl: ttl, blocks: blocks}
+		err := e.do(ctx, &p)
+		n += p.n
+		return err
+	})
+	if err != nil {
+		return n, &Error{Op: "renew", Owner: handle, Err: err}
+	}
+	return n, nil
+}
+
+type renewPlan struct {
+	handle string
+	ttl    time.Duration
+	blocks []netip.Prefix
+	n      int
+}
+
+// plan implements plan.
+func (p *renewPlan) plan(t *txn) error {
+	p.n = 0
+	cat, err := t.catalog()
+	if err != nil {
+		return err
+	}
+	if err := t.warm(p.blocks); err != nil {
+		return err
+	}
+	var found []*blockEntry
+	n := 0
+	for _, block := range p.blocks {
+		be, err := t.block(cat, block)
+		if err != nil {
+			return err
+		}
+		if be.Block == nil || be.holders.heldBy(p.handle) == 0 {
+			t.guard(&be.entry)
+			continue
+		}
+		found = append(found, be)
+		n += opsPerBlock + len(be.touches)
+	}
+	if err := t.room(n); err != nil {
+		return err
+	}
+	for _, be := range found {
+		if n := be.Renew(p.handle, p.ttl, unstamp(t.now)); n > 0 {
+			p.n += n
+			t.changed(be)
+		}
+	}
+	return nil
+}

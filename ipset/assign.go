@@ -1,0 +1,310 @@
+package ipset
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// AssignArgs are the arguments of [Engine.AutoAssign]. Zero fields mean the default.
+type AssignArgs struct {
+	// Owner is the host (or virtual owner) that the addresses are for.
+	Owner Owner
+	// Num4 and Num6 are how many addresses of each family.
+	Num4, Num6 int
+	// Claim is the handle, the attributes and the time to live.
+	Claim
+	// Use must be one of Workload, Tunnel and LoadBalancer.
+	Use Use
+	// Namespace has the labels of the namespace.
+	Namespace map[string]string
+	// Pools narrows the choice to the named pools; their selectors then do not count unless PoolsAndSelectors.
+	Pools             []string
+	PoolsAndSelectors bool
+	// MaxBlocks narrows the limit of blocks per host if it is above 0.
+	MaxBlocks int
+	// Head and Tail are the addresses to reserve for the host at the ends of blocks made for it; they need strict affinity.
+	Head, Tail uint64
+	// AllOrNothing turns a shortage in any family into an error and nothing assigned.
+	AllOrNothing bool
+	// Sticky gives the handle the addresses back that it had last, as far as they are free.
+	Sticky bool
+	// Request, if not empty, names this request: a repetition gets the first answer.
+	Request string
+}
+
+// Reason is why a pool gave no more addresses.
+type Reason uint8
+
+const (
+	// Full: every address is held.
+	Full Reason = iota
+	// ReservedLeft: only reserved addresses, or ones outside the pool's ranges, are left.
+	ReservedLeft
+	// CoolingLeft: only cooling addresses are left.
+	CoolingLeft
+	// ForeignLeft: others have blocks with room, and strict affinity forbids to use them.
+	ForeignLeft
+	// LimitReached: there are free blocks, and a limit or the configuration forbids to claim them.
+	LimitReached
+)
+
+// String returns a few words.
+func (r Reason) String() string {
+	return [...]string{"full", "reserved", "cooling", "foreign", "limit"}[min(r, LimitReached)]
+}
+
+// Shortage says why a pool did not give what was asked.
+type Shortage struct {
+	Family int // 4 or 6
+	Pool   string
+	Reason Reason
+}
+
+// Assigned is the result of [Engine.AutoAssign].
+type Assigned struct {
+	V4, V6 []Allocation
+	// Short has one entry per pool tried in a family with fewer addresses than asked.
+	Short []Shortage
+}
+
+// AutoAssign gives addresses to a host: from its own blocks in address order; then from a free block that it
+// claims, searched from a place fixed by its name; then from a block of another that has been empty for at least
+// a minute, which it takes over; then, unless affinity is strict, borrowed from any block with room. With strict
+// affinity, blocks without an owner are adopted before the search fails. Limits forbid to claim, take over or adopt,
+// not to borrow.
+//
+// Fewer addresses than asked is not an error unless AllOrNothing: Short says why. All is done in one commit.
+//
+// Errors, nothing assigned: [ErrBadName], [ErrBadArgument], [ErrUnknownUse], [ErrUnknownHost] for arguments;
+// [ErrUnknownPool], [ErrNoPool] when no pool may serve a family; [ErrStrict] when Head or Tail are asked without strict
+// affinity; [ErrShort] with AllOrNothing; [ErrTooLarge] when one commit cannot hold it; [ErrContention] after
+// Retry.Attempts conflicts; any error of the store. After [ErrUnknown] the addresses may have been assigned: repeat
+// with the same Request, or release by handle.
+//
+// Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.
+func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {
+	if err := a.check(); err != nil {
+		return Assigned{}, &Error{Op: "assign", Owner: a.Owner.String(), Err: err}
+	}
+	p := assignPlan{AssignArgs: a}
+	if a.Owner.Kind == Host {
+		labels, ok := e.hosts(a.Owner.Name)
+		if !ok {
+			return Assigned{}, &Error{Op: "assign", Owner: a.Owner.String(), Err: ErrUnknownHost}
+		}
+		p.node = labels
+	}
+	if err := e.do(ctx, &p); err != nil {
+		return Assigned{}, &Error{Op: "assign", Owner: a.Owner.String(), Err: err}
+	}
+	return p.result, nil
+}
+
+// check refuses what no state of the pools could serve.
+func (a *AssignArgs) check() error {
+	if err := a.Owner.check(); err != nil {
+		return err
+	}
+	for _, n := range [...]struct{ what, name string }{{"handle", a.Handle}, {"request key", a.Request}} {
+		if n.name != "" {
+			if err := checkName(n.what, n.name); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6 == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
+		return fmt.Errorf("%w: %d + %d addresses, 1 to %d", ErrBadArgument, a.Num4, a.Num6, maxBatch)
+	case a.Use&^allUses != 0 || a.Use&(a.Use-1) != 0 || a.Use == 0:
+		return ErrUnknownUse
+	case a.TTL < 0 || a.MaxBlocks < 0 || a.Sticky && a.Handle == "":
+		return fmt.Errorf("%w: time to live %v, at most %d blocks, sticky %v", ErrBadArgument, a.TTL, a.MaxBlocks, a.Sticky)
+	}
+	return nil
+}
+
+const (
+	// maxBatch bounds the addresses of one call and family.
+	maxBatch = 1 << 16
+	// takeoverAge is how long a block must have been empty before another owner may take it.
+	takeoverAge = int64(time.Minute)
+	// listPage is how many index records are read at a time.
+	listPage = 64
+	// maxGuards is how many of its own blocks an assignment can rest upon: half of what etcd compares in one commit.
+	maxGuards = 64
+)
+
+// assignPlan is one AutoAssign: it picks addresses, from the best place to the worst, and changes nothing; when the
+// picks are complete, commit carries them out.
+type assignPlan struct {
+	AssignArgs
+	node   map[string]string
+	result Assigned
+
+	cat   *catalogEntry
+	own   *ownerEntry // the owner's record, as it was when the plan began
+	draft draft
+	picks []pick
+}
+
+// pick is a block with ordinals to take from it.
+type pick struct {
+	be       *blockEntry
+	fresh    *Block // replaces the block: a claim or a take-over
+	adopt    bool
+	ordinals []uint64
+}
+
+// search is the picking for one family.
+type search struct {
+	family  int
+	want    int   // addresses still to find
+	pools   []int // that may serve, in order
+	reasons map[int]Reason
+}
+
+// plan implements plan.
+func (p *assignPlan) plan(t *txn) error {
+	p.result, p.draft, p.picks = Assigned{}, draft{}, p.picks[:0]
+	err := p.replay(t, false)
+	if err != errNoAnswer {
+		return err
+	}
+	if err := p.pick(t); err != nil {
+		// What stands in the way may be the first call's own doing.
+		if p.Request != "" && err != errFirst {
+			if again := p.replay(t, true); again != errNoAnswer {
+				return again
+			}
+		}
+		return err
+	}
+	return p.commit(t)
+}
+
+// pick finds addresses of both families.
+func (p *assignPlan) pick(t *txn) error {
+	var err error
+	if p.cat, err = t.catalog(); err != nil {
+		return err
+	}
+	if p.Head+p.Tail > 0 && !p.cat.Config.Strict {
+		return fmt.Errorf("%w: reserving addresses for a host needs strict affinity", ErrStrict)
+	}
+	if p.own, err = t.owner(p.Owner); err != nil {
+		return err
+	}
+	for _, f := range [...]struct{ family, want int }{{4, p.Num4}, {6, p.Num6}} {
+		if f.want == 0 {
+			continue
+		}
+		s := search{family: f.family, want: f.want, reasons: make(map[int]Reason)}
+		s.pools, err = p.cat.choose(choice{
+			family: f.family, use: p.Use, host: p.Owner.Name, node: p.node, space: p.Namespace, names: p.Pools, both: p.PoolsAndSelectors, ends: p.Head + p.Tail,
+		})
+		if err != nil {
+			return err
+		}
+		if err := p.pickFamily(t, &s); err != nil {
+			return err
+		}
+		if s.want > 0 {
+			if err := p.short(t, &s); err != nil {
+				return err
+			}
+		}
+	}
+	if p.AllOrNothing && len(p.result.Short) > 0 {
+		return p.tooFew()
+	}
+	return nil
+}
+
+// pickFamily goes through the places, best first, until nothing is wanting.
+func (p *assignPlan) pickFamily(t *txn, s *search) error {
+	if p.Sticky {
+		if err := p.pickSticky(t, s); err != nil || s.want == 0 {
+			return err
+		}
+	}
+	if err := p.pickOwn(t, s); err != nil || s.want == 0 {
+		return err
+	}
+	if err := p.pickFree(t, s); err != nil || s.want == 0 {
+		return err
+	}
+	if err := p.pickEmpty(t, s); err != nil || s.want == 0 {
+		return err
+	}
+	if p.cat.Config.Strict {
+		return p.pickOrphans(t, s)
+	}
+	return p.pickForeign(t, s)
+}
+
+// pickOwn picks from the blocks that the owner has, in address order. If that is not enough, all that follows rests
+// on these blocks having no room, which the commit verifies; of very many it cannot, so they are read afresh instead.
+func (p *assignPlan) pickOwn(t *txn, s *search) error {
+	many := len(p.own.blocks) > maxGuards
+	for want, picks := s.want, len(p.picks); ; many = false {
+		if err := t.warm(p.own.blocks); err != nil {
+			return err
+		}
+		for _, block := range p.own.blocks {
+			if s.want == 0 {
+				return nil
+			}
+			i := p.cat.containing(block.Addr())
+			if !s.serves(i) || block.Bits() != p.cat.Pools[i].BlockBits {
+				continue // another family or pool, or a size that the pool no longer has: left to drain
+			}
+			be, err := t.block(p.cat, block)
+			if err != nil {
+				return err
+			}
+			if be.Block != nil && be.owner == p.Owner {
+				p.pickFrom(s, i, be)
+			}
+		}
+		if s.want == 0 || !many {
+			break
+		}
+		s.want, p.picks = want, p.picks[:picks]
+		t.refresh(p.own.blocks)
+	}
+	if s.want > 0 {
+		t.guard(&p.own.entry)
+		for _, block := range p.own.blocks[:min(len(p.own.blocks), maxGuards)] {
+			t.guard(&t.e.cache.blocks[block].entry)
+		}
+	}
+	return nil
+}
+
+// pickFree claims blocks that nobody has.
+func (p *assignPlan) pickFree(t *txn, s *search) error {
+	for _, i := range s.pools {
+		pool := &p.cat.Pools[i]
+		start := startOf(p.Owner, pool.Prefix, pool.BlockBits)
+		for s.want > 0 {
+			if !p.mayClaim(t, i) {
+				s.reasons[i] = LimitReached // whether there is a free block is looked up if it comes to a shortage
+				break
+			}
+			block, ok, err := p.nextFree(t, i, start)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			b, err := t.newBlock(p.cat, i, block, p.blockOptions(), &p.draft)
+			if err != nil {
+				return err
+			}
+			p.take(s, i, t.e.cache.blocks[block], b)
+		}
+	}
+	return nil
+}

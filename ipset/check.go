@@ -1,0 +1,380 @@
+package ipset
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// ProblemKind says what is wrong.
+type ProblemKind string
+
+// The kinds of problems that [Check] finds.
+const (
+	Damaged       ProblemKind = "damaged"        // a record that cannot be read
+	Overlapping   ProblemKind = "overlapping"    // two blocks share addresses
+	WrongSize     ProblemKind = "wrong size"     // a block of a size that its pool neither has nor drains
+	NoPool        ProblemKind = "no pool"        // a block outside every pool
+	StaleIndex    ProblemKind = "stale index"    // an index record that no block stands behind
+	MissingIndex  ProblemKind = "missing index"  // an index record that a block should have
+	WrongOwner    ProblemKind = "wrong owner"    // a list of blocks that is not what the blocks say
+	WrongPage     ProblemKind = "wrong page"     // a space page that is not what the blocks say
+	NobodyUses    ProblemKind = "nobody uses"    // an address that is held and that nobody uses
+	NobodyHolds   ProblemKind = "nobody holds"   // an address in use in a pool that is not held
+	OtherHandle   ProblemKind = "other handle"   // an address in use by another than the one who holds it
+	UsedTwice     ProblemKind = "used twice"     // an address that two use
+	OutsideOfPool ProblemKind = "outside a pool" // an address in use in no pool
+)
+
+// Problem is one thing that [Check] found.
+type Problem struct {
+	Kind   ProblemKind
+	Key    string       // the record, if it is about one
+	Block  netip.Prefix // the block, if it is about one
+	Addr   netip.Addr   // the address, if it is about one
+	Detail string
+}
+
+// String returns one line.
+func (p Problem) String() string {
+	var s strings.Builder
+	s.WriteString(string(p.Kind))
+	if p.Block.IsValid() {
+		fmt.Fprintf(&s, " %s", p.Block)
+	}
+	if p.Addr.IsValid() {
+		fmt.Fprintf(&s, " %s", p.Addr)
+	}
+	if p.Key != "" {
+		fmt.Fprintf(&s, " %q", p.Key)
+	}
+	if p.Detail != "" {
+		fmt.Fprintf(&s, ": %s", p.Detail)
+	}
+	return s.String()
+}
+
+// Step is one commit of a repair: it restores derived records, or gives addresses back.
+type Step struct {
+	Text     string
+	Ops      []Op      // each on the revision that was checked
+	Releases []Release // each guarded by sequence number
+}
+
+// Report is what [Check] found and what would repair it.
+type Report struct {
+	Problems    []Problem
+	Repair      []Step
+	Blocks      int
+	Allocations int
+}
+
+// InUse is one address that somebody uses, as the caller knows it.
+type InUse struct {
+	Address netip.Addr
+	// Handle, if not empty, should be the one that holds the address.
+	Handle string
+}
+
+// Check examines a snapshot of all records, in key order as [Store.List] returns them: that every record can be read,
+// that blocks neither overlap nor lie where no pool made them, and that every index record, list of blocks and space page is
+// what the blocks say. If uses is not nil it is compared with what is held; cooling addresses and those without
+// use do not count against each other.
+//
+// It is pure. The report's Repair can be read before it is given to [Engine.Repair].
+func Check(recs []Record, uses iter.Seq[InUse]) *Report {
+	c := &checker{rep: &Report{}, revs: make(map[string]uint64, len(recs)), want: make(map[string]string), owners: make(map[Owner][]netip.Prefix), pages: make(map[pageID]page)}
+	c.cat = &catalog{}
+	for _, r := range recs {
+		c.revs[r.Key] = r.Rev
+		if r.Key == catalogKey {
+			cat, err := decodeCatalog(r.Value)
+			if err != nil {
+				c.add(Problem{Kind: Damaged, Key: r.Key, Detail: err.Error()})
+				continue
+			}
+			c.cat = cat
+		}
+	}
+	for _, r := range recs {
+		if strings.HasPrefix(r.Key, kindBlock) {
+			c.block(r)
+		}
+	}
+	c.rep.Blocks = len(c.blocks)
+	c.derive()
+	for _, r := range recs {
+		c.derived(r)
+	}
+	c.missing()
+	if uses != nil {
+		c.compare(uses)
+	}
+	return c.rep
+}
+
+type checker struct {
+	rep    *Report
+	cat    *catalog
+	revs   map[string]uint64
+	blocks []*Block
+	want   map[string]string // index records as they should be
+	from   map[string]string // the block's key behind each
+	owners map[Owner][]netip.Prefix
+	pages  map[pageID]page
+}
+
+func (c *checker) add(p Problem) { c.rep.Problems = append(c.rep.Problems, p) }
+
+func (c *checker) step(text string, ops ...Op) {
+	c.rep.Repair = append(c.rep.Repair, Step{Text: text, Ops: ops})
+}
+
+// block reads one block and verifies where it lies.
+func (c *checker) block(r Record) {
+	b, err := DecodeBlock(r.Value)
+	if err == nil && r.Key != blockKey(kindBlock, b.prefix) {
+		err = fmt.Errorf("%w: it is block %s", ErrRecord, b.prefix)
+	}
+	if err != nil {
+		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: err.Error()})
+		return
+	}
+	if n := len(c.blocks); n > 0 && c.blocks[n-1].prefix.Overlaps(b.prefix) {
+		c.add(Problem{Kind: Overlapping, Block: b.prefix, Detail: "with " + c.blocks[n-1].prefix.String()})
+	}
+	switch i := c.cat.containing(b.prefix.Addr()); {
+	case i < 0:
+		c.add(Problem{Kind: NoPool, Block: b.prefix, Detail: "owner " + b.owner.String()})
+	case b.prefix.Bits() != c.cat.Pools[i].BlockBits && !slices.Contains(c.cat.Pools[i].Draining, b.prefix.Bits()):
+		c.add(Problem{Kind: WrongSize, Block: b.prefix, Detail: fmt.Sprintf("pool %s has /%d", c.cat.Pools[i].Name, c.cat.Pools[i].BlockBits)})
+	}
+	c.blocks = append(c.blocks, b)
+	c.rep.Allocations += int(b.used)
+}
+
+// derive computes every record that the blocks say.
+func (c *checker) derive() {
+	c.from = make(map[string]string)
+	for _, b := range c.blocks {
+		behind := blockKey(kindBlock, b.prefix)
+		put := func(key, value string) { c.want[key], c.from[key] = value, behind }
+		x := b.index()
+		if x.room {
+			put(blockKey(kindRoom, b.prefix), indexValue(x.ready))
+		}
+		if x.empty {
+			put(blockKey(kindEmpty, b.prefix), indexValue(x.since))
+		}
+		if x.orphan {
+			put(blockKey(kindOrphan, b.prefix), "")
+		}
+		if x.due != 0 {
+			put(dueKey(x.due, b.prefix), "")
+		}
+		for i := range b.holders.list {
+			if h := &b.holders.list[i]; h.held > 0 && h.handle != "" {
+				put(handleKey(h.handle, b.prefix), "")
+			}
+		}
+		if b.owner.Kind != Nobody {
+			c.owners[b.owner] = append(c.owners[b.owner], b.prefix)
+		}
+		id, i := leafOf(b.prefix)
+		for ok := true; ok; {
+			p := c.pages[id]
+			p.word |= 1 << i
+			c.pages[id] = p
+			if p.word != ^uint64(0) {
+				break
+			}
+			id, i, ok = id.parent()
+		}
+	}
+}
+
+// derived compares a record with what the blocks say.
+func (c *checker) derived(r Record) {
+	switch r.Key[:1] {
+	case kindRoom, kindEmpty, kindOrphan, kindDue, kindHandle:
+		want, ok := c.want[r.Key]
+		switch {
+		case !ok:
+			c.add(Problem{Kind: StaleIndex, Key: r.Key})
+			c.step(fmt.Sprintf("remove index record %q", r.Key), c.guarded(r.Key, Op{Kind: OpDelete, Key: r.Key, Expect: r.Rev})...)
+		case want != r.Value:
+			c.add(Problem{Kind: StaleIndex, Key: r.Key, Detail: "value"})
+			c.step(fmt.Sprintf("rewrite index record %q", r.Key), c.guarded(r.Key, Op{Kind: OpPut, Key: r.Key, Value: want, Expect: r.Rev})...)
+		}
+	case kindOwner:
+		o, ok := parseOwnerKey(r.Key)
+		if blocks, err := decodeOwner(r.Value); !ok || err != nil || !slices.Equal(blocks, c.owners[o]) {
+			c.add(Problem{Kind: WrongOwner, Key: r.Key, Detail: fmt.Sprintf("lists %v, owns %v", blocks, c.owners[o])})
+			c.setOwner(o, r.Key, r.Rev)
+		}
+	case kindPage:
+		id, ok := parsePageKey(r.Key)
+		p, err := decodePage(r.Value)
+		if want := c.pages[id]; !ok || err != nil || p.word != want.word {
+			c.add(Problem{Kind: WrongPage, Key: r.Key, Detail: fmt.Sprintf("says %016x, blocks say %016x", p.word, want.word)})
+			c.step(fmt.Sprintf("rewrite space page %q", r.Key), Op{Kind: OpPut, Key: r.Key, Value: page{want.word, p.mark}.encode(), Expect: r.Rev})
+		}
+	case kindCatalog, kindBlock, kindSticky:
+	case kindRequest:
+		if _, err := decodeAnswer(r.Value); err != nil {
+			c.add(Problem{Kind: Damaged, Key: r.Key, Detail: err.Error()})
+		}
+	default:
+		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "unknown kind of record"})
+	}
+}
+
+// guarded adds to the repair of an index record the guard on the block that it is about, so that it cannot undo what
+// happened since the check.
+func (c *checker) guarded(key string, op Op) []Op {
+	behind := c.from[key]
+	if behind == "" {
+		if id := blockIDOf(key); id != "" {
+			behind = kindBlock + id
+		}
+	}
+	if behind == "" {
+		return []Op{op}
+	}
+	return []Op{op, {Kind: OpGuard, Key: behind, Expect: c.revs[behind]}}
+}
+
+// blockIDOf returns the part of an index key that names the block.
+func blockIDOf(key string) string {
+	for _, n := range [...]int{6, 18} {
+		if len(key) > n {
+			if _, ok := parseBlockID(key[len(key)-n:]); ok {
+				return key[len(key)-n:]
+			}
+		}
+	}
+	return ""
+}
+
+func (c *checker) setOwner(o Owner, key string, rev uint64) {
+	op := Op{Kind: OpPut, Key: key, Value: encodeOwner(c.owners[o]), Expect: rev}
+	if len(c.owners[o]) == 0 {
+		op = Op{Kind: OpDelete, Key: key, Expect: rev}
+	}
+	ops := []Op{op}
+	for _, p := range c.owners[o] {
+		k := blockKey(kindBlock, p)
+		ops = append(ops, Op{Kind: OpGuard, Key: k, Expect: c.revs[k]})
+	}
+	c.step(fmt.Sprintf("rewrite the blocks of %s", o), ops...)
+}
+
+// missing reports the derived records that are not there.
+func (c *checker) missing() {
+	for key, value := range c.want {
+		if c.revs[key] == 0 {
+			c.add(Problem{Kind: MissingIndex, Key: key})
+			c.step(fmt.Sprintf("write index record %q", key), c.guarded(key, Op{Kind: OpPut, Key: key, Value: value, Expect: 0})...)
+		}
+	}
+	for o := range c.owners {
+		if key := ownerKey(o); c.revs[key] == 0 {
+			c.add(Problem{Kind: WrongOwner, Key: key, Detail: "missing"})
+			c.setOwner(o, key, 0)
+		}
+	}
+	for id, p := range c.pages {
+		if key := id.key(); c.revs[key] == 0 {
+			c.add(Problem{Kind: WrongPage, Key: key, Detail: "missing"})
+			c.step(fmt.Sprintf("write space page %q", key), Op{Kind: OpPut, Key: key, Value: p.encode(), Expect: 0})
+		}
+	}
+	byText := func(a, b Problem) int { return strings.Compare(a.String(), b.String()) }
+	slices.SortStableFunc(c.rep.Problems, byText)
+	slices.SortStableFunc(c.rep.Repair, func(a, b Step) int { return strings.Compare(a.Text, b.Text) })
+}
+
+// compare sets what is used against what is held.
+func (c *checker) compare(uses iter.Seq[InUse]) {
+	used := make(map[netip.Addr]InUse)
+	for u := range uses {
+		if _, twice := used[u.Address]; twice {
+			c.add(Problem{Kind: UsedTwice, Addr: u.Address, Detail: u.Handle})
+		}
+		used[u.Address] = u
+	}
+	for _, b := range c.blocks {
+		for al := range b.All() {
+			u, ok := used[al.Address]
+			if al.Cooling {
+				continue // if it is in use all the same, nobody holds it
+			}
+			delete(used, al.Address)
+			switch {
+			case !ok:
+				c.add(Problem{Kind: NobodyUses, Addr: al.Address, Block: b.prefix, Detail: "handle " + al.Handle})
+				c.rep.Repair = append(c.rep.Repair, Step{
+					Text:     fmt.Sprintf("release %s of handle %s", al.Address, al.Handle),
+					Releases: []Release{{al.Address, Guard{Handle: al.Handle, Seq: al.Seq}}},
+				})
+			case u.Handle != "" && u.Handle != al.Handle:
+				c.add(Problem{Kind: OtherHandle, Addr: al.Address, Detail: fmt.Sprintf("held by %s, used by %s", al.Handle, u.Handle)})
+			}
+		}
+	}
+	left := make([]netip.Addr, 0, len(used))
+	for a := range used {
+		left = append(left, a)
+	}
+	slices.SortFunc(left, netip.Addr.Compare)
+	for _, a := range left {
+		kind := NobodyHolds
+		if c.cat.containing(a) < 0 {
+			kind = OutsideOfPool
+		}
+		c.add(Problem{Kind: kind, Addr: a, Detail: used[a].Handle})
+	}
+}
+
+// Check reads everything and examines it; see the function [Check]. uses may be nil.
+func (e *Engine) Check(ctx context.Context, uses iter.Seq[InUse]) (*Report, error) {
+	recs, _, err := e.store.List(ctx, Range{})
+	if err != nil {
+		return nil, err
+	}
+	return Check(recs, uses), nil
+}
+
+// Repair carries out the steps of a report, each in a commit of its own on the revisions that were checked, and
+// returns the number of steps done. A step that meets a conflict is left for the next check: what it is about has changed.
+func (e *Engine) Repair(ctx context.Context, steps []Step) (done int, err error) {
+	for _, s := range steps {
+		if len(s.Ops) > 0 {
+			_, err := e.store.Commit(ctx, s.Ops)
+			if err != nil && !isConflict(err) {
+				return done, &Error{Op: "repair", Err: err}
+			}
+			if err == nil {
+				done++
+			}
+			continue
+		}
+		if _, err := e.ReleaseIPs(ctx, s.Releases...); err != nil {
+			return done, err
+		}
+		done++
+	}
+	return done, nil
+}
+
+// dueTime returns the moment in the key of a due record.
+func dueTime(key string) int64 {
+	if len(key) < 9 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64([]byte(key[1:9])))
+}

@@ -1,0 +1,199 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// clock is a time that tests move.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+// world is an engine on a memory store with a clock.
+type world struct {
+	*Engine
+	t     testing.TB
+	store *Memory
+	clock *clock
+}
+
+var bg = context.Background()
+
+// noSleep retries at once.
+func noSleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+
+func newWorld(t testing.TB, cfg Config, pools ...Pool) *world {
+	t.Helper()
+	w := &world{t: t, store: NewMemory(), clock: &clock{t: t0}}
+	w.Engine = w.engine(w.store)
+	if err := w.SetConfig(bg, cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pools {
+		if err := w.AddPool(bg, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// engine returns another engine on a store, with the world's clock.
+func (w *world) engine(s Store) *Engine {
+	w.t.Helper()
+	e, err := New(s, Options{Now: w.clock.now, Rand: rand.NewPCG(1, 2), Retry: Retry{Sleep: noSleep}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return e
+}
+
+func pool(name, prefix string, bits int) Pool {
+	return Pool{Name: name, Prefix: netip.MustParsePrefix(prefix), BlockBits: bits}
+}
+
+// want are arguments of an assignment of n IPv4 addresses.
+func want(host string, n int, handle string) AssignArgs {
+	return AssignArgs{Owner: HostOwner(host), Num4: n, Use: Workload, Claim: Claim{Handle: handle}}
+}
+
+// assign assigns and fails the test on an error.
+func (w *world) assign(a AssignArgs) Assigned {
+	w.t.Helper()
+	got, err := w.AutoAssign(bg, a)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got
+}
+
+func (w *world) blocksOf(host string) []netip.Prefix {
+	w.t.Helper()
+	blocks, err := w.BlocksOf(bg, HostOwner(host))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return blocks
+}
+
+func TestAutoAssignFirstBlock(t *testing.T) { // IP3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 26))
+	got := w.assign(want("h", 3, "p"))
+	if len(got.V4) != 3 || len(got.Short) != 0 {
+		t.Fatalf("%+v", got)
+	}
+	block := startOf(HostOwner("h"), netip.MustParsePrefix("10.0.0.0/16"), 26)
+	for i, a := range got.V4 {
+		if a.Block != block || a.Handle != "p" || a.Prefix().Bits() != 26 {
+			t.Errorf("address %d: %+v, want in %s", i, a, block)
+		}
+	}
+	als, err := w.IPsByHandle(bg, "p")
+	if err != nil || len(als) != 3 || als[0].Address != got.V4[0].Address {
+		t.Fatalf("by handle: %v, %v", als, err)
+	}
+	res, err := w.ReleaseIPs(bg, Release{Address: got.V4[0].Address}, Release{Address: got.V4[0].Address}, Release{Address: ip("10.0.255.255")})
+	if err != nil || res[0].Outcome != Released || res[1].Outcome != WasFree || res[2].Outcome != WasFree {
+		t.Fatalf("release: %v, %v", res, err)
+	}
+	addrs, err := w.ReleaseByHandle(bg, "p")
+	if err != nil || len(addrs) != 2 {
+		t.Fatalf("release by handle: %v, %v", addrs, err)
+	}
+	if als, _ := w.IPsByHandle(bg, "p"); len(als) != 0 {
+		t.Fatalf("still held: %v", als)
+	}
+	w.check()
+}
+
+func TestAutoAssignErrors(t *testing.T) { // IP3, X1
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w.hosts = func(name string) (map[string]string, bool) { return nil, name != "ghost" }
+	for name, tt := range map[string]struct {
+		a    AssignArgs
+		want error
+	}{
+		"no owner":     {AssignArgs{Num4: 1, Use: Workload}, ErrBadName},
+		"empty name":   {AssignArgs{Owner: HostOwner(""), Num4: 1, Use: Workload}, ErrBadName},
+		"NUL":          {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Claim: Claim{Handle: "a\x00b"}}, ErrBadName},
+		"none":         {AssignArgs{Owner: HostOwner("h"), Use: Workload}, ErrBadArgument},
+		"negative":     {AssignArgs{Owner: HostOwner("h"), Num4: -1, Num6: 2, Use: Workload}, ErrBadArgument},
+		"no use":       {AssignArgs{Owner: HostOwner("h"), Num4: 1}, ErrUnknownUse},
+		"two uses":     {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload | Tunnel}, ErrUnknownUse},
+		"unknown use":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: 128}, ErrUnknownUse},
+		"unknown host": {want("ghost", 1, ""), ErrUnknownHost},
+		"no pool":      {AssignArgs{Owner: HostOwner("h"), Num6: 1, Use: Workload}, ErrNoPool},
+		"use of none":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: LoadBalancer}, ErrNoPool},
+		"unknown pool": {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Pools: []string{"b"}}, ErrUnknownPool},
+		"ends":         {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Head: 3, Tail: 1}, ErrStrict},
+		"sticky":       {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Sticky: true}, ErrBadArgument},
+	} {
+		before, _ := w.store.MarshalBinary()
+		got, err := w.AutoAssign(bg, tt.a)
+		if !errors.Is(err, tt.want) || len(got.V4)+len(got.V6) > 0 {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		if e := (*Error)(nil); !errors.As(err, &e) || e.Op != "assign" {
+			t.Errorf("%s: %v is no *Error", name, err)
+		}
+		if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
+			t.Errorf("%s changed the store", name)
+		}
+	}
+}
+
+func TestAutoAssignTwoHostsShareNothing(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 26))
+	seen := map[netip.Addr]bool{}
+	for i := range 200 {
+		for _, al := range w.assign(want(fmt.Sprint("h", i%3), 1, fmt.Sprint("p", i))).V4 {
+			if seen[al.Address] {
+				t.Fatalf("%s twice", al.Address)
+			}
+			seen[al.Address] = true
+		}
+	}
+	for i := range 3 {
+		if n := len(w.blocksOf(fmt.Sprint("h", i))); n != 2 {
+			t.Errorf("h%d has %d blocks", i, n)
+		}
+	}
+	w.check()
+}
+
+// check fails the test if any record is not what the blocks say. kinds may occur.
+func (w *world) check(kinds ...ProblemKind) {
+	w.t.Helper()
+	rep, err := w.Check(bg, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range rep.Problems {
+		if !slices.Contains(kinds, p.Kind) {
+			w.t.Fatal(p)
+		}
+	}
+	if err := w.store.Check(); err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -1,0 +1,108 @@
+package ipset
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// The first byte of a key; see the package comment.
+const (
+	kindCatalog = "c"
+	kindBlock   = "b"
+	kindPage    = "s"
+	kindOwner   = "o"
+	kindHandle  = "h"
+	kindRoom    = "r"
+	kindEmpty   = "e"
+	kindOrphan  = "u"
+	kindDue     = "d"
+	kindRequest = "q"
+	kindSticky  = "l"
+)
+
+// catalogKey is the key of the one catalog record.
+const catalogKey = kindCatalog
+
+// appendBlockID appends the part of a key that names a block: family, base address, prefix length. Blocks sort by
+// address, and of two that begin at the same address the larger one comes first.
+func appendBlockID(dst []byte, p netip.Prefix) []byte {
+	if p.Addr().Is4() {
+		dst = append(dst, '4')
+	} else {
+		dst = append(dst, '6')
+	}
+	return append(appendAddr(dst, p.Addr()), byte(p.Bits()))
+}
+
+// blockKey returns the key of the given kind for a block.
+func blockKey(kind string, p netip.Prefix) string {
+	var buf [20]byte
+	return string(appendBlockID(append(buf[:0], kind...), p))
+}
+
+// parseBlockID is the inverse of appendBlockID.
+func parseBlockID(s string) (netip.Prefix, bool) {
+	if len(s) != 6 && len(s) != 18 || (s[0] == '4') != (len(s) == 6) || s[0] != '4' && s[0] != '6' {
+		return netip.Prefix{}, false
+	}
+	a, _ := netip.AddrFromSlice([]byte(s[1 : len(s)-1]))
+	p := netip.PrefixFrom(a, int(s[len(s)-1]))
+	return p, p.IsValid() && p == p.Masked() && !a.Is4In6()
+}
+
+// blockRange returns the keys of the given kind of all blocks that begin in p.
+func blockRange(kind string, p netip.Prefix) Range {
+	from := appendBlockID([]byte(kind), p)
+	from[len(from)-1] = 0
+	to := appendBlockID([]byte(kind), netip.PrefixFrom(lastAddr(p), p.Bits()))
+	to[len(to)-1] = 0xff // no prefix is that long
+	return Range{From: string(from), To: string(to)}
+}
+
+// lastAddr returns the highest address of a prefix.
+func lastAddr(p netip.Prefix) netip.Addr {
+	width := p.Addr().BitLen()
+	u := addr.FromAddr(p.Addr()).Or(addr.Low(uint(width - p.Bits())))
+	if width == 32 {
+		return u.Addr4()
+	}
+	return u.Addr6()
+}
+
+// handleKey returns the key of the index record that a handle has addresses in a block.
+func handleKey(handle string, p netip.Prefix) string {
+	b := make([]byte, 0, len(handle)+20)
+	b = append(b, kindHandle...)
+	b = append(b, handle...)
+	return string(appendBlockID(append(b, 0), p))
+}
+
+// handleRange returns the keys of all blocks that a handle has addresses in.
+func handleRange(handle string) Range {
+	return Range{From: kindHandle + handle + "\x00", To: kindHandle + handle + "\x01"}
+}
+
+// ownerKey returns the key of the list of blocks of an owner.
+func ownerKey(o Owner) string { return kindOwner + string(rune('0'+o.Kind)) + o.Name }
+
+// dueKey returns the key under which a block waits for a moment.
+func dueKey(at int64, p netip.Prefix) string {
+	var buf [28]byte
+	b := binary.BigEndian.AppendUint64(append(buf[:0], kindDue...), uint64(at))
+	return string(appendBlockID(b, p))
+}
+
+// stickyKey returns the key of a handle's last addresses of a family, 4 or 6.
+func stickyKey(family int, handle string) string {
+	return kindSticky + string(rune('0'+family)) + handle
+}
+
+// family returns 4 or 6.
+func family(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return 4
+	}
+	return 6
+}

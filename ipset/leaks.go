@@ -1,0 +1,122 @@
+package ipset
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Liveness is what the caller knows of an allocation.
+type Liveness uint8
+
+const (
+	// Alive: somebody uses it, or it cannot be told.
+	Alive Liveness = iota
+	// Leaked: nobody uses it; it is given back if that is so for the whole grace period.
+	Leaked
+	// Gone: where it was used does not exist any more; it is given back at once.
+	Gone
+)
+
+// Collector finds addresses that are held and that nobody uses, and gives them back. An address is a candidate when it is
+// first seen leaked, and confirmed when it has been so for the grace period; seen alive once, it starts anew. The
+// addresses of a handle go together or not at all. Those without handle are never touched.
+//
+// A Collector remembers only candidates. It is not safe for concurrent use.
+type Collector struct {
+	e     *Engine
+	grace time.Duration
+	since map[leakKey]time.Time // candidates
+}
+
+// leakKey is one allocation: a later one of the same address is another.
+type leakKey struct {
+	addr netip.Addr
+	seq  uint64
+}
+
+// NewCollector returns a collector that waits for grace; 0 or less confirms only what is [Gone].
+func (e *Engine) NewCollector(grace time.Duration) *Collector {
+	return &Collector{e: e, grace: grace, since: make(map[leakKey]time.Time)}
+}
+
+// Candidates returns the number of addresses that were leaked when last seen.
+func (c *Collector) Candidates() int { return len(c.since) }
+
+// Collect looks at every address once and gives back those confirmed. live is asked for each address that has a handle,
+// and asked again about those of a confirmed handle just before they are released; the release is guarded by handle and
+// sequence number, so that an address that got another owner meanwhile stays. It returns what was given back, and the
+// error of the store that ended it.
+func (c *Collector) Collect(ctx context.Context, live func(Allocation) Liveness) ([]Allocation, error) {
+	now := c.e.now()
+	seen := make(map[leakKey]time.Time)
+	handles := make(map[string]bool) // whether all addresses of a handle are confirmed
+	byHandle := make(map[string][]Allocation)
+	for al, err := range c.e.Allocations(ctx, netip.Prefix{}) {
+		if err != nil {
+			return nil, err
+		}
+		if al.Handle == "" || al.Cooling {
+			continue
+		}
+		key, confirmed := leakKey{al.Address, al.Seq}, false
+		if l := live(al); l != Alive {
+			first, known := c.since[key]
+			if !known {
+				first = now
+			}
+			seen[key] = first
+			confirmed = l == Gone || c.grace > 0 && now.Sub(first) >= c.grace
+		}
+		if before, known := handles[al.Handle]; known {
+			confirmed = confirmed && before
+		}
+		handles[al.Handle] = confirmed
+		byHandle[al.Handle] = append(byHandle[al.Handle], al)
+		if !confirmed {
+			byHandle[al.Handle] = nil
+		}
+	}
+	c.since = seen
+	return c.release(ctx, handles, byHandle, live)
+}
+
+// release gives back the addresses of the confirmed handles, handle by handle.
+func (c *Collector) release(ctx context.Context, handles map[string]bool, byHandle map[string][]Allocation, live func(Allocation) Liveness) ([]Allocation, error) {
+	var names []string
+	for h, confirmed := range handles {
+		if confirmed {
+			names = append(names, h)
+		}
+	}
+	slices.Sort(names)
+	var done []Allocation
+	for _, h := range names {
+		als := byHandle[h]
+		// The handle may have got addresses since, and be alive by them.
+		current, err := c.e.IPsByHandle(ctx, h)
+		if err != nil {
+			return done, err
+		}
+		alive := func(al Allocation) bool { return live(al) == Alive }
+		if len(current) != len(als) || slices.ContainsFunc(current, alive) {
+			continue
+		}
+		releases := make([]Release, len(als))
+		for i, al := range als {
+			releases[i] = Release{al.Address, Guard{Handle: h, Seq: al.Seq}}
+		}
+		res, err := c.e.ReleaseIPs(ctx, releases...)
+		for i, r := range res {
+			if r.Outcome == Released {
+				done = append(done, als[i])
+			}
+			delete(c.since, leakKey{als[i].Address, als[i].Seq})
+		}
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}

@@ -1,0 +1,291 @@
+package ipset
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/internal/selector"
+)
+
+// Use is what an address is for; a set of bits in a [Pool].
+type Use uint8
+
+const (
+	// Workload addresses go to pods, containers and virtual machines.
+	Workload Use = 1 << iota
+	// Tunnel addresses go to the tunnel devices of hosts.
+	Tunnel
+	// LoadBalancer addresses go to services.
+	LoadBalancer
+
+	allUses     = Workload | Tunnel | LoadBalancer
+	defaultUses = Workload | Tunnel
+)
+
+// Pool is a prefix that is divided into blocks. Zero fields mean the defaults said with them.
+type Pool struct {
+	Name   string
+	Prefix netip.Prefix
+	// BlockBits is the prefix length of a block, /26 or /122 by default. A block may hold up to 2^64 addresses.
+	BlockBits int
+	// Nodes and Namespaces select who is served; the zero selector matches all.
+	Nodes, Namespaces Selector `json:",omitempty"`
+	// Uses are what the pool's addresses may be used for; Workload and Tunnel by default.
+	Uses Use
+	// Disabled pools give out nothing; what they have given stays.
+	Disabled bool
+	// Manual pools are only used by who asks for them.
+	Manual bool
+	// Priority orders the pools that qualify: higher first, then by name.
+	Priority int
+	// Ranges, if any, are the only addresses of the prefix that automatic assignment takes.
+	Ranges []netipx.IPRange `json:",omitempty"`
+	// MaxBlocksPerHost limits the blocks of this pool that one owner claims; 0 is no limit but that of the [Config].
+	MaxBlocksPerHost int
+	// Cooldown is how long a released address is kept from others.
+	Cooldown time.Duration
+	// Draining lists the block sizes that the pool had and that blocks may still have.
+	Draining []int `json:",omitempty"`
+}
+
+// check fills in defaults and refuses what cannot be.
+func (p *Pool) check() error {
+	if err := checkName("pool", p.Name); err != nil {
+		return err
+	}
+	if err := checkPrefix(p.Prefix); err != nil {
+		return &Error{Op: "check", Pool: p.Name, Err: err}
+	}
+	width := p.Prefix.Addr().BitLen()
+	if p.BlockBits == 0 {
+		p.BlockBits = max(width-6, p.Prefix.Bits())
+	}
+	if p.BlockBits < p.Prefix.Bits() || p.BlockBits > width || width-p.BlockBits > 64 {
+		return &Error{Op: "check", Pool: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: /%d", ErrBadBlockSize, p.BlockBits)}
+	}
+	if p.Uses == 0 {
+		p.Uses = defaultUses
+	}
+	if p.Uses&^allUses != 0 {
+		return &Error{Op: "check", Pool: p.Name, Err: ErrUnknownUse}
+	}
+	if p.MaxBlocksPerHost < 0 || p.Cooldown < 0 {
+		return &Error{Op: "check", Pool: p.Name, Err: ErrBadConfig}
+	}
+	for _, r := range p.Ranges {
+		if !r.IsValid() || !p.Prefix.Contains(r.From()) || !p.Prefix.Contains(r.To()) {
+			return &Error{Op: "check", Pool: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: range %s", ErrBadAddress, r)}
+		}
+	}
+	for _, sel := range []Selector{p.Nodes, p.Namespaces} {
+		if _, err := sel.compile(); err != nil {
+			return &Error{Op: "check", Pool: p.Name, Err: err}
+		}
+	}
+	return nil
+}
+
+// clone returns a pool that shares nothing that can change.
+func (p Pool) clone() Pool {
+	p.Ranges, p.Draining = slices.Clone(p.Ranges), slices.Clone(p.Draining)
+	p.Nodes, p.Namespaces = p.Nodes.clone(), p.Namespaces.clone()
+	return p
+}
+
+// Config is what holds for all pools. The zero value is the default.
+type Config struct {
+	// Strict forbids taking addresses from blocks of others.
+	Strict bool
+	// NoAutoBlocks forbids AutoAssign and AssignIP to claim blocks; it needs Strict.
+	NoAutoBlocks bool
+	// MaxBlocksPerHost limits the blocks that one owner claims, over all pools: 0 is 20; -1 is no limit;
+	// a number needs Strict.
+	MaxBlocksPerHost int
+}
+
+// defaultMaxBlocks is the limit where none is configured.
+const defaultMaxBlocks = 20
+
+// check refuses what contradicts itself.
+func (c Config) check() error {
+	switch {
+	case c.NoAutoBlocks && !c.Strict:
+		return fmt.Errorf("%w: without automatic blocks, affinity must be strict", ErrBadConfig)
+	case c.MaxBlocksPerHost > 0 && !c.Strict:
+		return fmt.Errorf("%w: a limit of blocks per host needs strict affinity", ErrBadConfig)
+	case c.MaxBlocksPerHost < -1:
+		return fmt.Errorf("%w: a limit of %d blocks", ErrBadConfig, c.MaxBlocksPerHost)
+	}
+	return nil
+}
+
+// maxBlocks returns the limit of blocks per owner; asked narrows it if it is above 0.
+func (c Config) maxBlocks(asked int) int {
+	limit := c.MaxBlocksPerHost
+	switch {
+	case limit == 0:
+		limit = defaultMaxBlocks
+	case limit < 0:
+		limit = int(^uint(0) >> 1)
+	}
+	if asked > 0 {
+		limit = min(limit, asked)
+	}
+	return limit
+}
+
+// catalog is the record that every commit depends on.
+type catalog struct {
+	Version    int              `json:"version"`
+	Generation uint64           `json:"generation"` // raised by every change of pools
+	Config     Config           `json:"config"`
+	Pools      []Pool           `json:"pools"` // by priority, then name
+	Reserved   []netipx.IPRange `json:"reserved"`
+
+	// By pool: what automatic assignment may not take, nil for nothing; and the selectors, compiled.
+	avoid         []*netipx.IPSet
+	nodes, spaces []*selector.Selector
+}
+
+const (
+	catalogVersion = 1
+	// genShift is where the generation begins in a sequence number: 2^20 changes of pools, 2^44 allocations under one page.
+	genShift      = 44
+	maxGeneration = 1<<(64-genShift) - 1
+)
+
+func (c *catalog) encode() (string, error) {
+	c.Version = catalogVersion
+	b, err := json.Marshal(c)
+	return string(b), err
+}
+
+// decodeCatalog reads the record; no record is an empty catalog.
+func decodeCatalog(s string) (*catalog, error) {
+	c := &catalog{Version: catalogVersion}
+	if s != "" {
+		if err := json.Unmarshal([]byte(s), c); err != nil {
+			return nil, fmt.Errorf("%w: catalog: %v", ErrRecord, err)
+		}
+	}
+	if c.Version != catalogVersion {
+		return nil, fmt.Errorf("%w: catalog of version %d", ErrRecord, c.Version)
+	}
+	return c, c.prepare()
+}
+
+// prepare checks everything and derives what is looked up often.
+func (c *catalog) prepare() error {
+	if err := c.Config.check(); err != nil {
+		return err
+	}
+	slices.SortFunc(c.Pools, func(a, b Pool) int {
+		if a.Priority != b.Priority {
+			return b.Priority - a.Priority
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	reserved, err := setOf(c.Reserved)
+	if err != nil {
+		return err
+	}
+	c.avoid = make([]*netipx.IPSet, len(c.Pools))
+	c.nodes, c.spaces = make([]*selector.Selector, len(c.Pools)), make([]*selector.Selector, len(c.Pools))
+	for i := range c.Pools {
+		p := &c.Pools[i]
+		if err := p.check(); err != nil {
+			return err
+		}
+		for j := range i {
+			if c.Pools[j].Name == p.Name {
+				return &Error{Op: "check", Pool: p.Name, Err: ErrPoolExists}
+			}
+			if c.Pools[j].Prefix.Overlaps(p.Prefix) {
+				return &Error{Op: "check", Pool: p.Name, Prefix: c.Pools[j].Prefix, Err: ErrOverlap}
+			}
+		}
+		if c.avoid[i], err = p.avoided(reserved); err != nil {
+			return err
+		}
+		if c.nodes[i], err = p.Nodes.compile(); err != nil {
+			return err
+		}
+		if c.spaces[i], err = p.Namespaces.compile(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// avoided returns what automatic assignment may not take of a pool.
+func (p *Pool) avoided(reserved *netipx.IPSet) (*netipx.IPSet, error) {
+	var sb netipx.IPSetBuilder
+	if len(p.Ranges) > 0 {
+		sb.AddPrefix(p.Prefix)
+		for _, r := range p.Ranges {
+			sb.RemoveRange(r)
+		}
+	}
+	var inside netipx.IPSetBuilder
+	inside.AddPrefix(p.Prefix)
+	inside.Intersect(reserved)
+	in, err := inside.IPSet()
+	if err != nil {
+		return nil, err
+	}
+	sb.AddSet(in)
+	set, err := sb.IPSet()
+	if err != nil || len(set.Ranges()) == 0 {
+		return nil, err
+	}
+	return set, nil
+}
+
+func setOf(rs []netipx.IPRange) (*netipx.IPSet, error) {
+	var sb netipx.IPSetBuilder
+	for _, r := range rs {
+		if !r.IsValid() || r.From().Is4In6() || r.From().Zone() != "" {
+			return nil, fmt.Errorf("%w: reservation %s", ErrBadAddress, r)
+		}
+		sb.AddRange(r)
+	}
+	return sb.IPSet()
+}
+
+// byName returns the index of a pool, -1 if there is none.
+func (c *catalog) byName(name string) int {
+	return slices.IndexFunc(c.Pools, func(p Pool) bool { return p.Name == name })
+}
+
+// containing returns the index of the pool that a lies in, -1 for none.
+func (c *catalog) containing(a netip.Addr) int {
+	return slices.IndexFunc(c.Pools, func(p Pool) bool { return p.Prefix.Contains(a) })
+}
+
+// cooldown returns how long an address released from a block is kept from others.
+func (c *catalog) cooldown(block netip.Prefix) int64 {
+	if i := c.containing(block.Addr()); i >= 0 {
+		return int64(c.Pools[i].Cooldown)
+	}
+	return 0
+}
+
+// mayClaim reports whether an owner of blocks may have one more of pool i; asked narrows the limit if it is above 0.
+func (c *catalog) mayClaim(blocks []netip.Prefix, i, asked int) bool {
+	if c.Config.NoAutoBlocks || len(blocks) >= c.Config.maxBlocks(asked) {
+		return false
+	}
+	pool, n := &c.Pools[i], 0
+	for _, b := range blocks {
+		if pool.Prefix.Contains(b.Addr()) {
+			n++
+		}
+	}
+	return pool.MaxBlocksPerHost == 0 || n < pool.MaxBlocksPerHost
+}

@@ -1,0 +1,174 @@
+package ipset
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// Lookup returns the allocation of an address as it is in the store. It returns [ErrNotFound] for one that is not held,
+// [ErrCooling] with the allocation for one that is cooling, and [ErrBadAddress].
+func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (Allocation, error) {
+	if addr.CheckAddr(a) != nil {
+		return Allocation{}, &Error{Op: "look up", Address: a, Err: ErrBadAddress}
+	}
+	b, err := e.blockOf(ctx, a)
+	if err != nil {
+		return Allocation{}, &Error{Op: "look up", Address: a, Err: err}
+	}
+	if b != nil {
+		if al, ok := b.Lookup(a); ok && al.Cooling {
+			return al, &Error{Op: "look up", Address: a, Err: ErrCooling}
+		} else if ok {
+			return al, nil
+		}
+	}
+	return Allocation{}, &Error{Op: "look up", Address: a, Err: ErrNotFound}
+}
+
+// BlockOf returns a copy of the block that an address is in, nil if there is none.
+func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (*Block, error) {
+	if addr.CheckAddr(a) != nil {
+		return nil, &Error{Op: "look up", Address: a, Err: ErrBadAddress}
+	}
+	return e.blockOf(ctx, a)
+}
+
+// blockOf reads the block that an address is in: blocks do not overlap, so it is the last that begins at or before it.
+func (e *Engine) blockOf(ctx context.Context, a netip.Addr) (*Block, error) {
+	key := blockKey(kindBlock, netip.PrefixFrom(a, a.BitLen()))
+	recs, _, err := e.store.List(ctx, Range{From: key[:2], To: key + "\x00", Limit: 1, Reverse: true})
+	if err != nil || len(recs) == 0 {
+		return nil, err
+	}
+	b, err := DecodeBlock(recs[0].Value)
+	if err != nil || !b.prefix.Contains(a) {
+		return nil, err
+	}
+	cat, err := e.readCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.advance(stamp(e.now()), cat.cooldown(b.prefix))
+	return b, nil
+}
+
+// Blocks yields a copy of every block in p, in address order; an error is the last thing it yields. It reads a few
+// at a time, so that it is no snapshot. The zero prefix is every block of both families.
+func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*Block, error] {
+	return func(yield func(*Block, error) bool) {
+		r := Range{From: kindBlock, To: kindBlock + "\xff"}
+		if p.IsValid() {
+			r = blockRange(kindBlock, p)
+		}
+		cat, err := e.readCatalog(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		now := stamp(e.now())
+		for r.Limit = 256; ; {
+			recs, _, err := e.store.List(ctx, r)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, rec := range recs {
+				b, err := DecodeBlock(rec.Value)
+				if err == nil {
+					b.advance(now, cat.cooldown(b.prefix))
+				}
+				if !yield(b, err) || err != nil {
+					return
+				}
+			}
+			if len(recs) < r.Limit {
+				return
+			}
+			r.From = recs[len(recs)-1].Key + "\x00"
+		}
+	}
+}
+
+// Allocations yields what is held or cooling in p, in address order; an error is the last thing it yields. No snapshot.
+func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[Allocation, error] {
+	return func(yield func(Allocation, error) bool) {
+		if p.IsValid() {
+			// The block that p begins in may begin before p.
+			b, err := e.blockOf(ctx, p.Addr())
+			if err != nil {
+				yield(Allocation{}, err)
+				return
+			}
+			if b != nil && b.prefix.Bits() < p.Bits() {
+				for al := range b.All() {
+					if p.Contains(al.Address) && !yield(al, nil) {
+						return
+					}
+				}
+				return
+			}
+		}
+		for b, err := range e.Blocks(ctx, p) {
+			if err != nil {
+				yield(Allocation{}, err)
+				return
+			}
+			for al := range b.All() {
+				if !yield(al, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// IPsByHandle returns the addresses of a handle in address order; none is no error. It returns [ErrBadName] for an
+// empty handle. Cost: two round trips.
+func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, error) {
+	if err := checkName("handle", handle); err != nil {
+		return nil, &Error{Op: "look up", Err: err}
+	}
+	recs, _, err := e.store.List(ctx, handleRange(handle))
+	if err != nil || len(recs) == 0 {
+		return nil, err
+	}
+	keys := make([]string, len(recs))
+	for i, rec := range recs {
+		keys[i] = kindBlock + rec.Key[len(handle)+2:]
+	}
+	if recs, err = e.store.Get(ctx, nil, keys...); err != nil {
+		return nil, err
+	}
+	now := stamp(e.now())
+	var als []Allocation
+	for _, rec := range recs {
+		if rec.Rev == 0 {
+			continue
+		}
+		b, err := DecodeBlock(rec.Value)
+		if err != nil {
+			return nil, &Error{Op: "look up", Owner: handle, Err: err}
+		}
+		b.advance(now, 0)
+		for _, x := range b.ordinalsOf(nil, handle) {
+			_, s := b.look(x)
+			als = append(als, b.allocation(x, s))
+		}
+	}
+	return als, nil
+}
+
+// BlocksOf returns the blocks of an owner in address order. One round trip.
+func (e *Engine) BlocksOf(ctx context.Context, o Owner) ([]netip.Prefix, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	recs, err := e.store.Get(ctx, nil, ownerKey(o))
+	if err != nil {
+		return nil, err
+	}
+	return decodeOwner(recs[0].Value)
+}

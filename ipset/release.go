@@ -1,0 +1,266 @@
+package ipset
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Release names an address to give back.
+type Release struct {
+	Address netip.Addr
+	// Guard is the condition on which it is released.
+	Guard
+}
+
+// ReleaseResult is what became of one address.
+type ReleaseResult struct {
+	Address netip.Addr
+	Outcome Outcome
+}
+
+// releaseBatch is how many addresses go into one commit.
+const releaseBatch = 4096
+
+// ReleaseIPs gives addresses back and says for each what became of it, in the order of the arguments. Addresses
+// released together are queued in address order, block by block. Repeating a release is never an error: the address
+// was free. An address that nobody manages was free, too.
+//
+// Addresses go in as many commits as they need, all of a block in one where they fit. It returns [ErrBadAddress] if an
+// address is not valid, nothing released; or an error of the store, and the results so far.
+func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]ReleaseResult, error) {
+	for _, r := range releases {
+		if !r.Address.IsValid() || r.Address.Is4In6() || r.Address.Zone() != "" {
+			return nil, &Error{Op: "release", Address: r.Address, Err: ErrBadAddress}
+		}
+	}
+	size := releaseBatch
+	if e.limits.Ops > 0 {
+		size = max(1, min(size, e.limits.Ops/(2*opsPerBlock)))
+	}
+	results := make([]ReleaseResult, 0, len(releases))
+	for part := range slices.Chunk(releases, size) {
+		p := releasePlan{releases: part}
+		if err := e.do(ctx, &p); err != nil {
+			return results, &Error{Op: "release", Address: part[0].Address, Err: err}
+		}
+		results = append(results, p.results...)
+	}
+	return results, nil
+}
+
+// releasePlan releases addresses in one commit.
+type releasePlan struct {
+	releases []Release
+	results  []ReleaseResult
+
+	drops []drop
+	draft draft
+}
+
+// drop is the ordinals to release of one block.
+type drop struct {
+	be       *blockEntry
+	ordinals []uint64
+}
+
+// plan implements plan.
+func (p *releasePlan) plan(t *txn) error {
+	p.results, p.drops, p.draft = p.results[:0], p.drops[:0], draft{}
+	cat, err := t.catalog()
+	if err != nil {
+		return err
+	}
+	for _, r := range p.releases {
+		be, err := t.locate(cat, r.Address)
+		if err != nil {
+			return err
+		}
+		p.results = append(p.results, ReleaseResult{r.Address, p.outcome(t, be, r)})
+	}
+	return t.drop(cat, p.drops, &p.draft)
+}
+
+// outcome says what becomes of one address, and notes it if it is to be released.
+func (p *releasePlan) outcome(t *txn, be *blockEntry, r Release) Outcome {
+	if be == nil || be.Block == nil {
+		if be != nil {
+			t.guard(&be.entry)
+		}
+		return WasFree
+	}
+	x, err := be.Block.locate(r.Address)
+	if err != nil {
+		return WasFree
+	}
+	if o := be.canRelease(x, r.Guard); o != Released {
+		t.guard(&be.entry)
+		return o
+	}
+	for i := range p.drops {
+		if p.drops[i].be == be {
+			if slices.Contains(p.drops[i].ordinals, x) {
+				return WasFree // named twice
+			}
+			p.drops[i].ordinals = append(p.drops[i].ordinals, x)
+			return Released
+		}
+	}
+	p.drops = append(p.drops, drop{be, []uint64{x}})
+	return Released
+}
+
+// locate returns the block that an address is in, advanced to the present; nil if there is none and no pool would
+// make one.
+func (t *txn) locate(cat *catalogEntry, a netip.Addr) (*blockEntry, error) {
+	var would *blockEntry // the block that the pool would make
+	if i := cat.containing(a); i >= 0 {
+		var err error
+		would, err = t.block(cat, netip.PrefixFrom(a, cat.Pools[i].BlockBits).Masked())
+		if err != nil || would.Block != nil || len(cat.Pools[i].Draining) == 0 {
+			return would, err
+		}
+	}
+	// The pool is gone or had another block size. Blocks do not overlap, so it is the last one that begins at or
+	// before the address, if any.
+	key := blockKey(kindBlock, netip.PrefixFrom(a, a.BitLen()))
+	recs, err := t.list(Range{From: key[:2], To: key + "\x00", Limit: 1, Reverse: true})
+	if err != nil || len(recs) == 0 {
+		return would, err
+	}
+	p, ok := parseBlockID(recs[0].Key[1:])
+	if !ok || !p.Contains(a) {
+		return would, nil
+	}
+	return t.block(cat, p)
+}
+
+// drop releases ordinals of blocks in the transaction, each block's in ascending order. A block without owner that is left
+// empty is deleted. It changes nothing if it returns an error.
+func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
+	n := 0
+	for _, dr := range drops {
+		n += opsPerBlock + len(dr.ordinals) + len(dr.be.touches)
+		cools := len(dr.ordinals) > 0 && cat.cooldown(dr.be.prefix) > 0
+		if dr.be.emptiedBy(dr.ordinals) && dr.be.owner.Kind == Nobody && !cools {
+			if err := d.vacate(t, dr.be.prefix, dr.be.seq); err != nil {
+				return err
+			}
+		}
+	}
+	if err := t.room(n + d.size()); err != nil {
+		return err
+	}
+	for _, dr := range drops {
+		slices.Sort(dr.ordinals)
+		cooldown := cat.cooldown(dr.be.prefix)
+		for _, x := range dr.ordinals {
+			dr.be.drop(x, t.now, t.now+cooldown)
+		}
+		if dr.be.isEmpty() && dr.be.owner.Kind == Nobody {
+			dr.be.set(nil)
+		}
+		t.changed(dr.be)
+	}
+	d.apply(t)
+	return nil
+}
+
+// emptiedBy reports whether nothing is held or cooling when the ordinals are released.
+func (b *Block) emptiedBy(ordinals []uint64) bool {
+	return uint64(len(ordinals)) == b.used && len(b.cool) == 0
+}
+
+// ReleaseByHandle gives back every address of a handle and returns them in the order of their blocks. A handle that
+// has none is no error. With many blocks it goes in steps; an interrupted release is resumed by repeating it.
+//
+// It returns [ErrBadName] for an empty handle, or an error of the store and the addresses released so far.
+func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
+	if err := checkName("handle", handle); err != nil {
+		return nil, &Error{Op: "release", Err: err}
+	}
+	var released []netip.Addr
+	err := e.eachBlockOf(ctx, handle, func(blocks []netip.Prefix) error {
+		p := releaseHandlePlan{handle: handle, blocks: blocks}
+		err := e.do(ctx, &p)
+		if err == nil {
+			released = append(released, p.released...)
+		}
+		return err
+	})
+	if err != nil {
+		return released, &Error{Op: "release", Owner: handle, Err: err}
+	}
+	return released, nil
+}
+
+// eachBlockOf calls do with the blocks that a handle has addresses in, a few at a time.
+func (e *Engine) eachBlockOf(ctx context.Context, handle string, do func([]netip.Prefix) error) error {
+	recs, _, err := e.store.List(ctx, handleRange(handle))
+	if err != nil {
+		return err
+	}
+	blocks := make([]netip.Prefix, 0, len(recs))
+	for _, rec := range recs {
+		p, ok := parseBlockID(rec.Key[len(handle)+2:])
+		if !ok {
+			return fmt.Errorf("%w: key %q", ErrRecord, rec.Key)
+		}
+		blocks = append(blocks, p)
+	}
+	for part := range slices.Chunk(blocks, e.blocksPerCommit()) {
+		if err := do(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blocksPerCommit is how many blocks a step of a long operation changes.
+func (e *Engine) blocksPerCommit() int {
+	if e.limits.Ops == 0 {
+		return 64
+	}
+	return max(1, e.limits.Ops/(2*opsPerBlock))
+}
+
+// releaseHandlePlan releases the addresses of a handle in some blocks.
+type releaseHandlePlan struct {
+	handle   string
+	blocks   []netip.Prefix
+	released []netip.Addr
+}
+
+// plan implements plan.
+func (p *releaseHandlePlan) plan(t *txn) error {
+	p.released = p.released[:0]
+	cat, err := t.catalog()
+	if err != nil {
+		return err
+	}
+	if err := t.warm(p.blocks); err != nil {
+		return err
+	}
+	var drops []drop
+	for _, block := range p.blocks {
+		be, err := t.block(cat, block)
+		if err != nil {
+			return err
+		}
+		if be.Block == nil {
+			t.guard(&be.entry)
+			continue
+		}
+		ordinals := be.ordinalsOf(nil, p.handle)
+		if len(ordinals) == 0 {
+			t.guard(&be.entry)
+			continue
+		}
+		for _, x := range ordinals {
+			p.released = append(p.released, be.addr(x))
+		}
+		drops = append(drops, drop{be, ordinals})
+	}
+	return t.drop(cat, drops, &draft{})
+}

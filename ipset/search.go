@@ -1,0 +1,273 @@
+package ipset
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// nextFree finds a free block of a pool, from start to the end and then from the beginning to start.
+func (p *assignPlan) nextFree(t *txn, i int, start netip.Prefix) (netip.Prefix, bool, error) {
+	pool := &p.cat.Pools[i]
+	read := func(id pageID) (page, error) { return p.draft.page(t, id) }
+	skip := func(block netip.Prefix) (bool, error) {
+		if p.unusable(i, block) {
+			return true, nil
+		}
+		return t.occupied(p.cat, i, block)
+	}
+	lo, at := ordinalOf(netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits)), ordinalOf(start)
+	hi := lo.Or(addr.Low(uint(pool.BlockBits - pool.Prefix.Bits())))
+	block, ok, err := findFree(read, pool.Prefix, pool.BlockBits, at, hi, skip)
+	if !ok && err == nil && at != lo {
+		block, ok, err = findFree(read, pool.Prefix, pool.BlockBits, lo, at.Sub(addr.U128{Lo: 1}), skip)
+	}
+	return block, ok, err
+}
+
+// blockOptions are those of a block made for the owner.
+func (p *assignPlan) blockOptions() BlockOptions {
+	return BlockOptions{Owner: p.Owner, Head: p.Head, Tail: p.Tail}
+}
+
+// take picks from a block made for the owner.
+func (p *assignPlan) take(s *search, i int, be *blockEntry, b *Block) {
+	ordinals := b.free.peek(nil, s.want, b.avoided(p.cat, i))
+	s.want -= len(ordinals)
+	p.picks = append(p.picks, pick{be: be, fresh: b, ordinals: ordinals})
+}
+
+// pickEmpty takes over blocks of others that have been empty for long enough.
+func (p *assignPlan) pickEmpty(t *txn, s *search) error {
+	for _, i := range s.pools {
+		if s.want == 0 || !p.mayClaim(t, i) {
+			continue
+		}
+		err := p.walk(t, i, kindEmpty, func(block netip.Prefix, since int64) (bool, error) {
+			if t.now-since < takeoverAge || s.want == 0 || !p.mayClaim(t, i) {
+				return s.want == 0, nil
+			}
+			be, err := t.block(p.cat, block)
+			if err != nil || be.Block == nil || !be.isEmpty() || be.owner == p.Owner || be.owner.Kind == Nobody || t.now-be.since < takeoverAge {
+				return false, err
+			}
+			if p.unusable(i, block) {
+				return false, nil
+			}
+			o := p.blockOptions()
+			o.Claimed, o.Seq = unstamp(t.now), be.seq
+			b, err := NewBlock(block, o)
+			if err != nil {
+				return false, err
+			}
+			if err := p.draft.take(t, be.owner, block); err != nil {
+				return false, err
+			}
+			p.take(s, i, be, b)
+			return false, p.draft.give(t, p.Owner, block)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pickOrphans adopts blocks without owner that have room. Only strict affinity needs it: otherwise they are borrowed
+// from like any other.
+func (p *assignPlan) pickOrphans(t *txn, s *search) error {
+	for _, i := range s.pools {
+		if s.want == 0 || !p.mayClaim(t, i) {
+			continue
+		}
+		err := p.walk(t, i, kindOrphan, func(block netip.Prefix, _ int64) (bool, error) {
+			if s.want == 0 || !p.mayClaim(t, i) {
+				return true, nil
+			}
+			be, err := t.block(p.cat, block)
+			if err != nil || be.Block == nil || be.owner.Kind != Nobody {
+				return false, err
+			}
+			if n := len(p.picks); p.pickFrom(s, i, be) {
+				p.picks[n].adopt = true
+				return false, p.draft.give(t, p.Owner, block)
+			}
+			return false, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return p.noteForeign(t, s)
+}
+
+// noteForeign finds the pools in which others have room that strict affinity keeps from this owner.
+func (p *assignPlan) noteForeign(t *txn, s *search) error {
+	for _, i := range s.pools {
+		if _, known := s.reasons[i]; known || s.want == 0 {
+			continue
+		}
+		err := p.walk(t, i, kindRoom, func(block netip.Prefix, ready int64) (bool, error) {
+			be, err := t.block(p.cat, block)
+			if err != nil || be.Block == nil || be.owner == p.Owner || ready > t.now {
+				return false, err
+			}
+			s.reasons[i] = ForeignLeft
+			return true, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pickForeign borrows from any block with room.
+func (p *assignPlan) pickForeign(t *txn, s *search) error {
+	for _, i := range s.pools {
+		err := p.walk(t, i, kindRoom, func(block netip.Prefix, ready int64) (bool, error) {
+			if s.want == 0 {
+				return true, nil
+			}
+			if ready > t.now {
+				p.reason(s, i, CoolingLeft)
+				return false, nil
+			}
+			be, err := t.block(p.cat, block)
+			if err != nil || be.Block == nil || be.owner == p.Owner || p.replaced(be) {
+				return false, err
+			}
+			if !p.pickFrom(s, i, be) {
+				t.guard(&be.entry)
+			}
+			return s.want == 0, nil
+		})
+		if err != nil || s.want == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// walk calls visit for the blocks of the pool's present size that an index lists, from the owner's place on and
+// around, until it returns true.
+func (p *assignPlan) walk(t *txn, i int, kind string, visit func(netip.Prefix, int64) (bool, error)) error {
+	pool := &p.cat.Pools[i]
+	all := blockRange(kind, pool.Prefix)
+	start := blockKey(kind, startOf(p.Owner, pool.Prefix, pool.BlockBits))
+	for _, r := range [...]Range{{From: start, To: all.To, Limit: listPage}, {From: all.From, To: start, Limit: listPage}} {
+		for {
+			recs, err := t.list(r)
+			if err != nil {
+				return err
+			}
+			for _, rec := range recs {
+				block, ok := parseBlockID(rec.Key[1:])
+				if !ok || block.Bits() != pool.BlockBits {
+					continue
+				}
+				if done, err := visit(block, parseIndexValue(rec.Value)); err != nil || done {
+					return err
+				}
+			}
+			if len(recs) < listPage {
+				break
+			}
+			r.From = recs[len(recs)-1].Key + "\x00"
+		}
+	}
+	return nil
+}
+
+// pickFrom picks what is wanted and free from a block and reports whether it found any.
+func (p *assignPlan) pickFrom(s *search, i int, be *blockEntry) bool {
+	ordinals := p.next(be, s.want, be.avoid(p.cat, i))
+	if len(ordinals) == 0 {
+		switch {
+		case len(be.cool) > 0:
+			p.reason(s, i, CoolingLeft)
+		case !be.free.empty():
+			p.reason(s, i, ReservedLeft)
+		}
+		return false
+	}
+	s.want -= len(ordinals)
+	p.picks = append(p.picks, pick{be: be, ordinals: ordinals})
+	return true
+}
+
+// replaced reports whether a block has been taken over.
+func (p *assignPlan) replaced(be *blockEntry) bool {
+	return slices.ContainsFunc(p.picks, func(k pick) bool { return k.be == be && k.fresh != nil })
+}
+
+// next returns the next ordinals of a block that have not been picked already.
+func (p *assignPlan) next(be *blockEntry, n int, avoid []span) []uint64 {
+	var had []uint64
+	for _, k := range p.picks {
+		if k.be == be {
+			had = append(had, k.ordinals...)
+		}
+	}
+	ordinals := be.free.peek(nil, n+len(had), avoid)
+	if len(had) > 0 {
+		ordinals = slices.DeleteFunc(ordinals, func(x uint64) bool { return slices.Contains(had, x) })
+	}
+	return ordinals[:min(n, len(ordinals))]
+}
+
+// mayClaim reports whether the limits let the owner have one more block of a pool.
+func (p *assignPlan) mayClaim(t *txn, i int) bool {
+	blocks, err := p.draft.blocksOf(t, p.Owner)
+	if err != nil {
+		return false // the record was read when the plan began
+	}
+	return p.cat.mayClaim(blocks, i, p.MaxBlocks)
+}
+
+// serves reports whether pool i is one of those searched.
+func (s *search) serves(i int) bool {
+	for _, j := range s.pools {
+		if i == j {
+			return true
+		}
+	}
+	return false
+}
+
+// reason notes why a pool gave nothing, unless something better is known.
+func (p *assignPlan) reason(s *search, i int, r Reason) {
+	if old, known := s.reasons[i]; !known || r > old {
+		s.reasons[i] = r
+	}
+}
+
+// short reports the pools of a family that could not give enough. A limit is a reason only where there is a free block.
+func (p *assignPlan) short(t *txn, s *search) error {
+	for _, i := range s.pools {
+		if s.reasons[i] == LimitReached {
+			pool := &p.cat.Pools[i]
+			_, ok, err := p.nextFree(t, i, startOf(p.Owner, pool.Prefix, pool.BlockBits))
+			if err != nil {
+				return err
+			}
+			if !ok {
+				s.reasons[i] = Full
+			}
+		}
+		p.result.Short = append(p.result.Short, Shortage{s.family, p.cat.Pools[i].Name, s.reasons[i]})
+	}
+	return nil
+}
+
+// tooFew is the error of an all-or-nothing call.
+func (p *assignPlan) tooFew() error {
+	var why []string
+	for _, s := range p.result.Short {
+		why = append(why, fmt.Sprintf("%s: %s", s.Pool, s.Reason))
+	}
+	return fmt.Errorf("%w: %s", ErrShort, strings.Join(why, ", "))
+}

@@ -1,0 +1,133 @@
+package ipset
+
+import (
+	"context"
+	"math/bits"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// Count is a number of addresses: Hi * 2^64 + Lo.
+type Count = addr.U128
+
+// Utilization is how much of a pool or a block is used. Capacity = Used + Cooling + Reserved + Available for a block;
+// of a pool, too, with the addresses in no block among Available or Reserved.
+type Utilization struct {
+	// Pool is empty for blocks outside every pool.
+	Pool   string
+	Prefix netip.Prefix
+	Owner  Owner // of a block
+	// Capacity is all addresses. Used are held. Cooling are released and not yet free. Reserved are free, and kept from
+	// automatic assignment: by a reservation, by the pool's ranges or for the host. Available can be assigned now.
+	Capacity, Used, Cooling, Reserved, Available Count
+	Blocks                                       []Utilization // of a pool, in address order
+}
+
+// Utilization returns the use of every pool, in the order in which they are tried, and of their blocks; blocks outside
+// every pool come last, under no name. It reads every block.
+func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
+	cat, err := e.readCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pools := make([]Utilization, len(cat.Pools), len(cat.Pools)+1)
+	for i := range cat.Pools {
+		p := &cat.Pools[i]
+		pools[i] = Utilization{Pool: p.Name, Prefix: p.Prefix, Capacity: sizeOf(p.Prefix)}
+		pools[i].Reserved = cat.reservedIn(i, p.Prefix)
+	}
+	lost := Utilization{}
+	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
+		if err != nil {
+			return nil, err
+		}
+		i := cat.containing(b.prefix.Addr())
+		u := b.utilization(cat, i)
+		if i < 0 {
+			lost.Blocks = append(lost.Blocks, u)
+			lost.add(u)
+			lost.Capacity = lost.Capacity.Add(u.Capacity)
+			lost.Reserved = lost.Reserved.Add(u.Reserved)
+			continue
+		}
+		pools[i].Blocks = append(pools[i].Blocks, u)
+		pools[i].add(u)
+		// What the block says of its reserved addresses replaces what the pool knew of them.
+		pools[i].Reserved = pools[i].Reserved.Sub(cat.reservedIn(i, b.prefix)).Add(u.Reserved)
+	}
+	for i := range pools {
+		u := &pools[i]
+		u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved)
+	}
+	if len(lost.Blocks) > 0 {
+		lost.Available = lost.Capacity.Sub(lost.Used).Sub(lost.Cooling).Sub(lost.Reserved)
+		pools = append(pools, lost)
+	}
+	return pools, nil
+}
+
+func (u *Utilization) add(b Utilization) {
+	u.Used, u.Cooling = u.Used.Add(b.Used), u.Cooling.Add(b.Cooling)
+}
+
+// utilization returns the use of a block of pool i, -1 for none.
+func (b *Block) utilization(cat *catalog, i int) Utilization {
+	u := Utilization{
+		Prefix: b.prefix, Owner: b.owner, Capacity: sizeOf(b.prefix),
+		Used: Count{Lo: b.used}, Cooling: Count{Lo: uint64(len(b.cool))},
+		Reserved: Count{Lo: b.head}.Add(Count{Lo: b.tail}),
+	}
+	if i >= 0 {
+		u.Pool = cat.Pools[i].Name
+		if cat.avoid[i] != nil {
+			for _, s := range b.spansOf(cat.avoid[i]) {
+				u.Reserved = u.Reserved.Add(b.freeIn(s))
+			}
+		}
+	}
+	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved)
+	return u
+}
+
+// freeIn returns the number of queued ordinals in a span.
+func (b *Block) freeIn(s span) Count {
+	var n Count
+	for _, q := range b.free.spans[b.free.head:] {
+		if lo, hi := max(q.lo, s.lo), min(q.hi, s.hi); lo <= hi {
+			n = n.Add(Count{Lo: hi - lo}).Add(Count{Lo: 1})
+		}
+	}
+	return n
+}
+
+// reservedIn returns the number of addresses of p that automatic assignment may not take from pool i.
+func (c *catalog) reservedIn(i int, p netip.Prefix) Count {
+	var n Count
+	if c.avoid[i] == nil {
+		return n
+	}
+	first, last := addr.FromAddr(p.Addr()), addr.FromAddr(lastAddr(p))
+	for _, r := range c.avoid[i].Ranges() {
+		lo, hi := addr.FromAddr(r.From()), addr.FromAddr(r.To())
+		if lo.Cmp(first) < 0 {
+			lo = first
+		}
+		if hi.Cmp(last) > 0 {
+			hi = last
+		}
+		if lo.Cmp(hi) <= 0 {
+			n = n.Add(hi.Sub(lo)).Add(Count{Lo: 1})
+		}
+	}
+	return n
+}
+
+// sizeOf returns the number of addresses of a prefix; of ::/0 it is one too few to be represented, 2^128 - 1.
+func sizeOf(p netip.Prefix) Count {
+	n := addr.Low(uint(p.Addr().BitLen() - p.Bits()))
+	if lo, carry := bits.Add64(n.Lo, 1, 0); n.Hi != ^uint64(0) || carry == 0 {
+		return Count{Hi: n.Hi + carry, Lo: lo}
+	}
+	return n
+}
