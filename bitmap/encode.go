@@ -308,6 +308,9 @@ func (b *Bitmap) load(lo uint64, words *[fan]uint64) bool {
 	// Setting one ordinal makes the page; the others follow in place.
 	b.Set(lo + uint64(first)*64 + lowest(words[first]))
 	page := b.find(lo)
+	if page == nil {
+		return true // that one was all the page lacked, and it has become a mark
+	}
 	more := uint64(0)
 	for c, w := range words {
 		more += uint64(bits.OnesCount64(w &^ page.words[c]))
@@ -370,14 +373,22 @@ func (b *Bitmap) BitSet() (*bitset.BitSet, error) {
 	return bitset.FromWithLength(uint(b.Len()), words), nil
 }
 
-// FromBitSet returns a set over [0, s.Len()) with the ordinals of s.
+// FromBitSet returns a set over [0, s.Len()) with the ordinals of s. Bits that s
+// may hold beyond its length are ignored.
 func FromBitSet(s *bitset.BitSet) *Bitmap {
-	b := New(uint64(s.Len()))
+	n := uint64(s.Len())
+	b := New(n)
 	words := s.Words()
-	for at := 0; at < len(words); at += fan {
+	for at := uint64(0); at < (n+63)/64; at += fan {
 		var page [fan]uint64
 		copy(page[:], words[at:])
-		b.load(uint64(at)*64, &page)
+		if end := at + fan; n < end*64 {
+			clear(page[(n+63)/64-at:])
+			if n%64 != 0 {
+				page[n/64-at] &= through(n%64 - 1)
+			}
+		}
+		b.load(at*64, &page)
 	}
 	return b
 }

@@ -18,20 +18,21 @@ func (b *Bitmap) Clears() iter.Seq[uint64] {
 }
 
 func (b *Bitmap) each(state bool, yield func(uint64) bool) {
-	for x := uint64(0); b.some && x <= b.last; {
-		x, ok := b.nextOf(x, state)
+	for at := uint64(0); b.some && at <= b.last; {
+		x, ok := b.nextOf(at, state)
 		if !ok {
 			return
 		}
 		base := x &^ 63
 		for w := (b.Word(x) ^ fill(!state)) & from(x%64); w != 0; w &= w - 1 {
-			if x := base + lowest(w); x > b.last || !yield(x) {
+			if y := base + lowest(w); y > b.last || !yield(y) {
 				return
 			}
 		}
 		if base|63 >= b.last {
 			return
 		}
+		at = base + 64
 	}
 }
 

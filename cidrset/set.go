@@ -156,7 +156,7 @@ func (s *Set) locate(p netip.Prefix) (lo, hi uint64, rel addr.Relation, err erro
 	if i, ok := s.codec.Child(p); ok {
 		return i, i, addr.Whole, nil
 	}
-	if err := addr.Check(p); err != nil {
+	if err := s.codec.Check(p); err != nil {
 		return 0, 0, addr.Foreign, fmt.Errorf("%w: %w", ErrBadPrefix, err)
 	}
 	lo, hi, rel = s.codec.Locate(p)

@@ -81,8 +81,23 @@ func (c *Codec) Addr(i uint64) netip.Addr {
 	return U128{hi, lo}.Addr6()
 }
 
+// Check returns nil if p is valid and masked and not 4-in-6; otherwise the reason,
+// as the function [Check] does. The one exception is an IPv6 pool that contains
+// ::ffff:0:0/96: what lies there are children of it like any other, and whatever
+// a pool can hand out it must take back.
+func (c *Codec) Check(p netip.Prefix) error {
+	err := Check(p)
+	if err == ErrMapped && !c.v4 && c.pool.Overlaps(p) {
+		if err = nil; p != p.Masked() {
+			err = ErrUnmasked
+		}
+	}
+	return err
+}
+
 // Ordinal returns the ordinal of the child that a lies in; ok is false if a is not
-// in the pool, of the other family, 4-in-6 or has a zone. It does not allocate.
+// in the pool, of the other family or has a zone. A 4-in-6 address is in an IPv6
+// pool that contains it, and in no IPv4 pool. It does not allocate.
 func (c *Codec) Ordinal(a netip.Addr) (i uint64, ok bool) {
 	if a.Is4() {
 		if !c.v4 {
@@ -101,7 +116,7 @@ func (c *Codec) Ordinal(a netip.Addr) (i uint64, ok bool) {
 }
 
 // Child returns the ordinal of p if p is a child of the pool: the fast way to what
-// [Check] and [Codec.Locate] would find. It does not allocate.
+// [Codec.Check] and [Codec.Locate] would find. It does not allocate.
 func (c *Codec) Child(p netip.Prefix) (i uint64, ok bool) {
 	a := p.Addr()
 	if p.Bits() != int(c.child) || a.Is4() != c.v4 {
@@ -129,7 +144,7 @@ const (
 )
 
 // Locate returns the range [lo, hi] of the children that p overlaps and how p
-// lies to them. p must have passed [Check]. It does not allocate.
+// lies to them. p must have passed [Codec.Check]. It does not allocate.
 func (c *Codec) Locate(p netip.Prefix) (lo, hi uint64, r Relation) {
 	bits := p.Bits()
 	if bits < c.pool.Bits() {
