@@ -1,0 +1,130 @@
+package selector
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Match reports whether the selector selects what has that name and those labels,
+// and how many of its labels are met by positive requirements of the best matching
+// term: the term that needs the most. A label that several requirements ask for
+// counts once, and so does the name. The empty selector selects everything, with
+// none met. Match does not allocate.
+func (s *Selector) Match(name string, labels map[string]string) (met int, ok bool) {
+	if s.Empty() {
+		return 0, true
+	}
+	for i := range s.terms {
+		if t := &s.terms[i]; t.failing(name, labels) == nil {
+			return t.positive(), true // terms that need more come first
+		}
+	}
+	return 0, false
+}
+
+// Labels returns the labels that Match counts, as they are on the matched thing:
+// "key=value" in ascending order of keys, joined by commas, the name last as
+// "metadata.name=value". Of several terms that are equally good it is the string
+// that sorts lowest. It is "" if nothing is counted.
+func (s *Selector) Labels(name string, labels map[string]string) string {
+	best, found := "", -1
+	if s.Empty() {
+		return ""
+	}
+	for i := range s.terms {
+		t := &s.terms[i]
+		if found >= 0 && t.positive() < found {
+			break
+		}
+		if t.failing(name, labels) != nil {
+			continue
+		}
+		if text := t.met(name, labels); found < 0 || text < best {
+			best, found = text, t.positive()
+		}
+	}
+	return best
+}
+
+// met returns the labels that t needs, as they are.
+func (t *term) met(name string, labels map[string]string) string {
+	var b strings.Builder
+	for _, key := range t.keys {
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(key + "=" + labels[key])
+	}
+	if t.named {
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(NameField + "=" + name)
+	}
+	return b.String()
+}
+
+// Why returns the first requirement of each term that does not hold, with what is
+// there instead: "zone in (b), but zone=a". It is "" if the selector matches.
+func (s *Selector) Why(name string, labels map[string]string) string {
+	var reasons []string
+	if s.Empty() {
+		return ""
+	}
+	for i := range s.terms {
+		r := s.terms[i].failing(name, labels)
+		if r == nil {
+			return ""
+		}
+		value, ok := labels[r.key]
+		if r.field {
+			value, ok = name, true
+		}
+		reason := r.String() + ", but " + r.key + "=" + value
+		if !ok {
+			reason = r.String() + ", but there is no " + r.key
+		}
+		if !slices.Contains(reasons, reason) {
+			reasons = append(reasons, reason)
+		}
+	}
+	return strings.Join(reasons, "; or ")
+}
+
+// failing returns the first requirement of t that does not hold, nil if all do.
+func (t *term) failing(name string, labels map[string]string) *requirement {
+	for i := range t.requirements {
+		r := &t.requirements[i]
+		value, ok := name, true
+		if !r.field {
+			value, ok = labels[r.key]
+		}
+		if !r.holds(value, ok) {
+			return r
+		}
+	}
+	return nil
+}
+
+// holds reports whether r holds for a label of that value, which is there if ok.
+func (r *requirement) holds(value string, ok bool) bool {
+	switch r.op {
+	case In:
+		_, found := slices.BinarySearch(r.values, value)
+		return ok && found
+	case NotIn:
+		_, found := slices.BinarySearch(r.values, value)
+		return !ok || !found
+	case Exists:
+		return ok
+	case DoesNotExist:
+		return !ok
+	}
+	// The original needs a number as strconv reads it, signs included.
+	n, err := strconv.ParseInt(value, 10, 64)
+	if !ok || err != nil {
+		return false
+	}
+	return r.op == Gt && n > r.bound || r.op == Lt && n < r.bound
+}

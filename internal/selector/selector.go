@@ -1,0 +1,206 @@
+package selector
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Operator says what a [Requirement] asks of a label.
+type Operator string
+
+// The operators.
+const (
+	In           Operator = "In"
+	NotIn        Operator = "NotIn"
+	Exists       Operator = "Exists"
+	DoesNotExist Operator = "DoesNotExist"
+	Gt           Operator = "Gt"
+	Lt           Operator = "Lt"
+)
+
+// NameField is the only key that a requirement on a field can have.
+const NameField = "metadata.name"
+
+// Requirement asks one thing of one label, or of a field. In and NotIn need at
+// least one value, Gt and Lt one decimal integer, Exists and DoesNotExist none.
+type Requirement struct {
+	Key    string
+	Op     Operator
+	Values []string
+}
+
+// Term is requirements that must all hold, at least one in all.
+type Term struct {
+	Labels []Requirement
+	Fields []Requirement // on NameField, with In or NotIn
+}
+
+// Selector is terms of which one must hold. The zero Selector and a nil one have
+// no term and select everything. It is immutable.
+type Selector struct {
+	terms []term // most labels first, then by labels and text
+	text  string
+}
+
+// term is a compiled Term.
+type term struct {
+	requirements []requirement
+	keys         []string // of the positive requirements on labels, ascending, once each
+	named        bool     // the name is required to be one of some
+	text         string
+}
+
+// requirement is a compiled Requirement.
+type requirement struct {
+	key    string
+	op     Operator
+	values []string // of In and NotIn, ascending, once each
+	bound  int64    // of Gt and Lt
+	field  bool
+}
+
+// New returns the selector of the given terms, which it does not keep. It fails
+// with an [*Error] that says which requirement is wrong and why.
+func New(terms ...Term) (*Selector, error) {
+	s := &Selector{}
+	for i := range terms {
+		t, err := compile(i, &terms[i])
+		if err != nil {
+			return nil, err
+		}
+		s.terms = append(s.terms, t)
+	}
+	slices.SortFunc(s.terms, func(a, b term) int {
+		if a.positive() != b.positive() {
+			return b.positive() - a.positive()
+		}
+		return strings.Compare(a.text, b.text)
+	})
+	s.terms = slices.CompactFunc(s.terms, func(a, b term) bool { return a.text == b.text })
+	texts := make([]string, len(s.terms))
+	for i := range s.terms {
+		texts[i] = s.terms[i].text
+	}
+	s.text = strings.Join(texts, " or ")
+	return s, nil
+}
+
+// FromLabels returns the selector of what has all the given labels, the empty
+// selector if there are none. It fails as [New] does.
+func FromLabels(labels map[string]string) (*Selector, error) {
+	if len(labels) == 0 {
+		return &Selector{}, nil
+	}
+	var t Term
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		t.Labels = append(t.Labels, Requirement{Key: key, Op: In, Values: []string{labels[key]}})
+	}
+	return New(t)
+}
+
+// Empty reports whether the selector has no term and so selects everything.
+func (s *Selector) Empty() bool { return s == nil || len(s.terms) == 0 }
+
+// String returns the canonical form: "a in (x,y), !b or c > 5". Two selectors have
+// the same one if, and only if, they are of the same requirements in whatever
+// order. The empty selector is "".
+func (s *Selector) String() string {
+	if s == nil {
+		return ""
+	}
+	return s.text
+}
+
+// compile checks and compiles term i of a selector.
+func compile(i int, src *Term) (term, error) {
+	var t term
+	if len(src.Labels)+len(src.Fields) == 0 {
+		return t, &Error{Term: i, Index: -1, Err: ErrEmptyTerm}
+	}
+	for j, r := range src.Labels {
+		c, err := compileRequirement(r, false)
+		if err != nil {
+			return t, &Error{Term: i, Index: j, Requirement: r, Err: err}
+		}
+		t.requirements = append(t.requirements, c)
+	}
+	for j, r := range src.Fields {
+		c, err := compileRequirement(r, true)
+		if err != nil {
+			return t, &Error{Term: i, Index: j, Field: true, Requirement: r, Err: err}
+		}
+		t.requirements = append(t.requirements, c)
+	}
+	slices.SortFunc(t.requirements, func(a, b requirement) int {
+		return strings.Compare(a.String(), b.String())
+	})
+	t.requirements = slices.CompactFunc(t.requirements, func(a, b requirement) bool {
+		return a.String() == b.String()
+	})
+	texts := make([]string, len(t.requirements))
+	for k, r := range t.requirements {
+		texts[k] = r.String()
+		switch {
+		case !r.positive():
+		case r.field:
+			t.named = true
+		default:
+			t.keys = append(t.keys, r.key)
+		}
+	}
+	slices.Sort(t.keys)
+	t.keys = slices.Compact(t.keys)
+	t.text = strings.Join(texts, ", ")
+	return t, nil
+}
+
+func compileRequirement(r Requirement, field bool) (requirement, error) {
+	c := requirement{key: r.Key, op: r.Op, field: field}
+	if err := check(r, field); err != nil {
+		return c, err
+	}
+	switch r.Op {
+	case In, NotIn:
+		c.values = slices.Clone(r.Values)
+		slices.Sort(c.values)
+		c.values = slices.Compact(c.values)
+	case Gt, Lt:
+		c.bound, _ = strconv.ParseInt(r.Values[0], 10, 64)
+	}
+	return c, nil
+}
+
+// positive reports whether r needs the label to be there.
+func (r *requirement) positive() bool { return r.op != NotIn && r.op != DoesNotExist }
+
+// positive returns how many labels, the name counted as one, t needs to be there.
+func (t *term) positive() int {
+	n := len(t.keys)
+	if t.named {
+		n++
+	}
+	return n
+}
+
+// String returns the requirement as a person would write it.
+func (r requirement) String() string {
+	key := r.key
+	if r.field {
+		key = "field " + key
+	}
+	switch r.op {
+	case In:
+		return key + " in (" + strings.Join(r.values, ",") + ")"
+	case NotIn:
+		return key + " notin (" + strings.Join(r.values, ",") + ")"
+	case DoesNotExist:
+		return "!" + key
+	case Gt:
+		return key + " > " + strconv.FormatInt(r.bound, 10)
+	case Lt:
+		return key + " < " + strconv.FormatInt(r.bound, 10)
+	}
+	return key
+}

@@ -1,0 +1,289 @@
+package selector_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/internal/selector"
+)
+
+type (
+	req    = selector.Requirement
+	term   = selector.Term
+	labels = map[string]string
+)
+
+func must(t testing.TB, terms ...term) *selector.Selector {
+	t.Helper()
+	s, err := selector.New(terms...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// CC1: what each operator asks, for the absent label too.
+func TestOperators(t *testing.T) {
+	for _, c := range []struct {
+		r     req
+		value string // "-" for no such label
+		want  bool
+	}{
+		{req{"a", selector.In, []string{"x", "y"}}, "y", true},
+		{req{"a", selector.In, []string{"x", "y"}}, "z", false},
+		{req{"a", selector.In, []string{"x", "y"}}, "-", false},
+		{req{"a", selector.In, []string{""}}, "", true},
+		{req{"a", selector.In, []string{""}}, "-", false},
+		{req{"a", selector.NotIn, []string{"x", "y"}}, "y", false},
+		{req{"a", selector.NotIn, []string{"x", "y"}}, "z", true},
+		{req{"a", selector.NotIn, []string{"x", "y"}}, "-", true},
+		{req{"a", selector.NotIn, []string{""}}, "-", true},
+		{req{"a", selector.Exists, nil}, "", true},
+		{req{"a", selector.Exists, nil}, "-", false},
+		{req{"a", selector.DoesNotExist, nil}, "", false},
+		{req{"a", selector.DoesNotExist, nil}, "-", true},
+		{req{"a", selector.Gt, []string{"5"}}, "6", true},
+		{req{"a", selector.Gt, []string{"5"}}, "5", false},
+		{req{"a", selector.Gt, []string{"5"}}, "10", true}, // a number, not a string
+		{req{"a", selector.Gt, []string{"5"}}, "x6", false},
+		{req{"a", selector.Gt, []string{"5"}}, "", false},
+		{req{"a", selector.Gt, []string{"5"}}, "-", false},
+		{req{"a", selector.Gt, []string{"5"}}, "9223372036854775807", true},
+		{req{"a", selector.Gt, []string{"5"}}, "9223372036854775808", false},
+		{req{"a", selector.Gt, []string{"-1"}}, "0", true},
+		{req{"a", selector.Gt, []string{"9223372036854775807"}}, "9223372036854775807", false},
+		{req{"a", selector.Lt, []string{"5"}}, "4", true},
+		{req{"a", selector.Lt, []string{"5"}}, "5", false},
+		{req{"a", selector.Lt, []string{"50"}}, "6", true},
+		{req{"a", selector.Lt, []string{"5"}}, "", false},
+		{req{"a", selector.Lt, []string{"5"}}, "-", false},
+		{req{"a", selector.Lt, []string{"-9223372036854775808"}}, "-9223372036854775808", false},
+	} {
+		node := labels{"b": "y", "a": c.value}
+		if c.value == "-" {
+			delete(node, "a")
+		}
+		s := must(t, term{Labels: []req{c.r}})
+		if _, got := s.Match("n", node); got != c.want {
+			t.Errorf("%v on %v: %v, want %v", s, node, got, c.want)
+		}
+		if got := s.Why("n", node); (got == "") != c.want {
+			t.Errorf("%v on %v: because %q, want a match %v", s, node, got, c.want)
+		}
+	}
+}
+
+// CC1, CC2: terms are OR-ed, requirements AND-ed; the best matching term counts.
+func TestMatch(t *testing.T) {
+	a := req{"a", selector.Exists, nil}
+	b := req{"b", selector.In, []string{"1", "2"}}
+	notC := req{"c", selector.DoesNotExist, nil}
+	n1 := req{selector.NameField, selector.In, []string{"n1"}}
+	notN1 := req{selector.NameField, selector.NotIn, []string{"n1"}}
+	for name, c := range map[string]struct {
+		terms []term
+		node  string
+		has   labels
+		met   int // -1: no match
+		text  string
+	}{
+		"empty matches everything":       {nil, "n1", labels{"a": ""}, 0, ""},
+		"both of a term":                 {[]term{{Labels: []req{b, a}}}, "n1", labels{"a": "x", "b": "2"}, 2, "a=x,b=2"},
+		"one of a term":                  {[]term{{Labels: []req{a, b}}}, "n1", labels{"a": "x"}, -1, ""},
+		"one term of two":                {[]term{{Labels: []req{a}}, {Labels: []req{b}}}, "n1", labels{"b": "1"}, 1, "b=1"},
+		"the better term":                {[]term{{Labels: []req{a}}, {Labels: []req{a, b}}}, "n1", labels{"a": "x", "b": "1"}, 2, "a=x,b=1"},
+		"the better term fails":          {[]term{{Labels: []req{a}}, {Labels: []req{a, b}}}, "n1", labels{"a": "x", "b": "3"}, 1, "a=x"},
+		"of equal terms the lowest":      {[]term{{Labels: []req{b}}, {Labels: []req{a}}}, "n1", labels{"a": "x", "b": "1"}, 1, "a=x"},
+		"negative ones do not count":     {[]term{{Labels: []req{a, notC}}}, "n1", labels{"a": "x"}, 1, "a=x"},
+		"only negative ones":             {[]term{{Labels: []req{notC}}}, "n1", labels{"a": "x"}, 0, ""},
+		"the name":                       {[]term{{Fields: []req{n1}}}, "n1", nil, 1, "metadata.name=n1"},
+		"another name":                   {[]term{{Fields: []req{n1}}}, "n2", nil, -1, ""},
+		"not that name":                  {[]term{{Fields: []req{notN1}}}, "n2", nil, 0, ""},
+		"that very name":                 {[]term{{Fields: []req{notN1}}}, "n1", nil, -1, ""},
+		"the name is no label":           {[]term{{Fields: []req{n1}}}, "n2", labels{"metadata.name": "n1"}, -1, ""},
+		"the label is not the name":      {[]term{{Labels: []req{{selector.NameField, selector.In, []string{"n1"}}}}}, "n1", nil, -1, ""},
+		"name and label":                 {[]term{{Labels: []req{a}, Fields: []req{n1}}}, "n1", labels{"a": "x"}, 2, "a=x,metadata.name=n1"},
+		"a label asked for twice is one": {[]term{{Labels: []req{{"a", selector.Gt, []string{"1"}}, {"a", selector.Lt, []string{"9"}}}}}, "n1", labels{"a": "5"}, 1, "a=5"},
+		"several values are one label":   {[]term{{Labels: []req{b}}}, "n1", labels{"b": "2"}, 1, "b=2"},
+		"no labels at all":               {[]term{{Labels: []req{a}}}, "n1", nil, -1, ""},
+	} {
+		s := must(t, c.terms...)
+		met, ok := s.Match(c.node, c.has)
+		if !ok {
+			met = -1
+		}
+		if text := s.Labels(c.node, c.has); met != c.met || text != c.text {
+			t.Errorf("%s: %d %q, want %d %q", name, met, text, c.met, c.text)
+		}
+	}
+	var none *selector.Selector
+	if met, ok := none.Match("n", nil); met != 0 || !ok || !none.Empty() || none.String() != "" || none.Why("n", nil) != "" || none.Labels("n", nil) != "" {
+		t.Error("the nil selector does not select everything")
+	}
+}
+
+// The canonical form is one for all orders and repetitions of the same thing.
+func TestCanonicalForm(t *testing.T) {
+	x := term{Labels: []req{{"b", selector.In, []string{"y", "x", "y"}}, {"a", selector.DoesNotExist, nil}, {"b", selector.In, []string{"x", "y"}}}}
+	y := term{Labels: []req{{"c", selector.Gt, []string{"+5"}}}, Fields: []req{{selector.NameField, selector.NotIn, []string{"n2", "n1"}}}}
+	want := "!a, b in (x,y) or c > 5, field metadata.name notin (n1,n2)"
+	for _, terms := range [][]term{{x, y}, {y, x}, {x, y, x}} {
+		if got := must(t, terms...).String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	s, err := selector.FromLabels(labels{"b": "2", "a": "1"})
+	if err != nil || s.String() != "a in (1), b in (2)" {
+		t.Errorf("FromLabels: %v, %v", s, err)
+	}
+	if s, err := selector.FromLabels(nil); err != nil || !s.Empty() {
+		t.Errorf("FromLabels(nil): %v, %v", s, err)
+	}
+	if _, err := selector.FromLabels(labels{"a b": "1"}); !errors.Is(err, selector.ErrKey) {
+		t.Errorf("FromLabels of a bad key: %v", err)
+	}
+}
+
+func TestWhy(t *testing.T) {
+	s := must(t,
+		term{Labels: []req{{"zone", selector.In, []string{"b", "c"}}}},
+		term{Labels: []req{{"gpu", selector.Exists, nil}}},
+		term{Fields: []req{{selector.NameField, selector.In, []string{"n9"}}}})
+	want := "field metadata.name in (n9), but metadata.name=n1; or gpu, but there is no gpu; or zone in (b,c), but zone=a"
+	if got := s.Why("n1", labels{"zone": "a"}); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Every refusal names its place and can be told by its sentinel.
+func TestRefusals(t *testing.T) {
+	long := strings.Repeat("x", 64)
+	for name, c := range map[string]struct {
+		term term
+		err  error
+		path string
+	}{
+		"nothing asked":         {term{}, selector.ErrEmptyTerm, "[1]"},
+		"unknown operator":      {term{Labels: []req{{"a", "Near", nil}}}, selector.ErrOperator, "[1].Labels[0]"},
+		"no operator":           {term{Labels: []req{{"a", "", nil}}}, selector.ErrOperator, "[1].Labels[0]"},
+		"operator in lower":     {term{Labels: []req{{"a", "in", []string{"x"}}}}, selector.ErrOperator, "[1].Labels[0]"},
+		"no key":                {term{Labels: []req{{"", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
+		"space in key":          {term{Labels: []req{{"a b", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
+		"key begins with a dot": {term{Labels: []req{{".a", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
+		"long key":              {term{Labels: []req{{long, selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
+		"empty prefix":          {term{Labels: []req{{"/a", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
+		"empty name":            {term{Labels: []req{{"a/", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
+		"prefix in upper":       {term{Labels: []req{{"A.io/a", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
+		"prefix with a hyphen":  {term{Labels: []req{{"-a.io/a", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
+		"prefix, empty part":    {term{Labels: []req{{"a..io/a", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
+		"two slashes":           {term{Labels: []req{{"a/b/c", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
+		"In without values":     {term{Labels: []req{{"a", selector.In, nil}}}, selector.ErrValues, "[1].Labels[0]"},
+		"NotIn without values":  {term{Labels: []req{{"a", selector.NotIn, nil}}}, selector.ErrValues, "[1].Labels[0]"},
+		"Exists with a value":   {term{Labels: []req{{"a", selector.Exists, []string{"x"}}}}, selector.ErrValues, "[1].Labels[0]"},
+		"DoesNotExist with one": {term{Labels: []req{{"a", selector.DoesNotExist, []string{"x"}}}}, selector.ErrValues, "[1].Labels[0]"},
+		"Gt with two":           {term{Labels: []req{{"a", selector.Gt, []string{"1", "2"}}}}, selector.ErrValues, "[1].Labels[0]"},
+		"Lt with none":          {term{Labels: []req{{"a", selector.Lt, nil}}}, selector.ErrValues, "[1].Labels[0]"},
+		"Gt of a word":          {term{Labels: []req{{"a", selector.Gt, []string{"x"}}}}, selector.ErrValue, "[1].Labels[0]"},
+		"Gt of too much":        {term{Labels: []req{{"a", selector.Gt, []string{"9223372036854775808"}}}}, selector.ErrValue, "[1].Labels[0]"},
+		"long value":            {term{Labels: []req{{"a", selector.In, []string{"x", long}}}}, selector.ErrValue, "[1].Labels[0]"},
+		"value with a space":    {term{Labels: []req{{"a", selector.Exists, nil}, {"a", selector.In, []string{"x y"}}}}, selector.ErrValue, "[1].Labels[1]"},
+		"value ends in a dot":   {term{Labels: []req{{"a", selector.In, []string{"x."}}}}, selector.ErrValue, "[1].Labels[0]"},
+		"another field":         {term{Fields: []req{{"spec.x", selector.In, []string{"x"}}}}, selector.ErrKey, "[1].Fields[0]"},
+		"field exists":          {term{Fields: []req{{selector.NameField, selector.Exists, nil}}}, selector.ErrOperator, "[1].Fields[0]"},
+		"field with no value":   {term{Fields: []req{{selector.NameField, selector.In, nil}}}, selector.ErrValues, "[1].Fields[0]"},
+		"field with a bad name": {term{Fields: []req{{selector.NameField, selector.In, []string{""}}}}, selector.ErrValue, "[1].Fields[0]"},
+	} {
+		good := term{Labels: []req{{"k8s.example.com/a", selector.In, []string{"", strings.Repeat("x", 63)}}}}
+		s, err := selector.New(good, c.term)
+		var e *selector.Error
+		if s != nil || !errors.Is(err, c.err) || !errors.As(err, &e) || e.Path() != c.path || e.Term != 1 {
+			t.Errorf("%s: %v, want %v at %s", name, err, c.err, c.path)
+		}
+	}
+}
+
+// Match agrees with the plainest reading of the rules, whatever the order of terms.
+func TestMatchAgainstPlainReading(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	ops := []selector.Operator{selector.In, selector.NotIn, selector.Exists, selector.DoesNotExist, selector.Gt, selector.Lt}
+	pick := func(from string) string { i := rng.IntN(len(from)); return from[i : i+1] }
+	for range 20000 {
+		node := labels{}
+		for range rng.IntN(4) {
+			node[pick("abc")] = pick("123x")
+		}
+		var terms []term
+		for range rng.IntN(4) {
+			var tm term
+			for range 1 + rng.IntN(3) {
+				r := req{Key: pick("abc"), Op: ops[rng.IntN(len(ops))]}
+				switch r.Op {
+				case selector.In, selector.NotIn:
+					r.Values = []string{pick("123x"), pick("123x")}
+				case selector.Gt, selector.Lt:
+					r.Values = []string{pick("123")}
+				}
+				tm.Labels = append(tm.Labels, r)
+			}
+			terms = append(terms, tm)
+		}
+		want := plain(terms, node)
+		for range 2 {
+			met, ok := must(t, terms...).Match("n", node)
+			if !ok {
+				met = -1
+			}
+			if met != want {
+				t.Fatalf("%v on %v: %d, want %d", terms, node, met, want)
+			}
+			slices.Reverse(terms)
+		}
+	}
+}
+
+// plain returns how many labels the best matching term needs, -1 for no match.
+func plain(terms []term, node labels) int {
+	best := -1
+	if len(terms) == 0 {
+		return 0
+	}
+	for _, tm := range terms {
+		needed, ok := map[string]bool{}, true
+		for _, r := range tm.Labels {
+			value, has := node[r.Key]
+			n, numErr := strconv.Atoi(value)
+			switch r.Op {
+			case selector.In:
+				ok = ok && has && slices.Contains(r.Values, value)
+			case selector.NotIn:
+				ok = ok && !(has && slices.Contains(r.Values, value))
+			case selector.Exists:
+				ok = ok && has
+			case selector.DoesNotExist:
+				ok = ok && !has
+			default:
+				bound, _ := strconv.Atoi(r.Values[0])
+				ok = ok && has && numErr == nil && (r.Op == selector.Gt && n > bound || r.Op == selector.Lt && n < bound)
+			}
+			if r.Op != selector.NotIn && r.Op != selector.DoesNotExist {
+				needed[r.Key] = true
+			}
+		}
+		if ok {
+			best = max(best, len(needed))
+		}
+	}
+	return best
+}
+
+func TestMatchDoesNotAllocate(t *testing.T) {
+	s := must(t, term{Labels: []req{{"a", selector.In, []string{"x", "y"}}, {"n", selector.Gt, []string{"5"}}}})
+	node := labels{"a": "y", "n": "7"}
+	if n := testing.AllocsPerRun(100, func() { s.Match("n1", node) }); n != 0 {
+		t.Errorf("Match allocates %v times", n)
+	}
+}
