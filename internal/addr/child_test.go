@@ -1,0 +1,48 @@
+package addr_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// CS3: Child is a short cut, so it must say what Codec.Check and Locate say together.
+func TestChildAgreesWithLocate(t *testing.T) {
+	for _, c := range []struct {
+		pool  string
+		child int
+	}{
+		{"0.0.0.0/0", 0}, {"0.0.0.0/0", 32}, {"10.0.0.0/8", 8}, {"10.0.0.0/8", 24}, {"10.0.0.0/8", 32}, {"10.9.8.7/32", 32},
+		{"::/0", 0}, {"::/0", 64}, {"::/64", 96}, {"::/64", 128}, {"::/80", 104}, {"2001:db8::/32", 48}, {"2001:db8::/32", 64}, {"2001:db8::/32", 96},
+		{"2001:db8:0:7::/64", 64}, {"2001:db8:0:7::/64", 65}, {"2001:db8:0:7::/64", 128}, {"2001:db8::9/128", 128},
+	} {
+		cd := codec(t, c.pool, c.child)
+		pool := cd.Pool()
+		ps := []netip.Prefix{{}, pool, netip.PrefixFrom(pool.Addr(), -1)}
+		for _, a := range []netip.Addr{
+			pool.Addr(), pool.Addr().Prev(), cd.Addr(cd.Last()), cd.Addr(cd.Last()).Next(), cd.Addr(cd.Last() / 2),
+			netip.MustParseAddr("10.0.0.0"), netip.MustParseAddr("11.0.0.0"), netip.MustParseAddr("255.255.255.255"),
+			netip.MustParseAddr("2001:db8::"), netip.MustParseAddr("2001:db9::"), netip.MustParseAddr("a00::"),
+			netip.MustParseAddr("::ffff:0.0.0.0"), netip.MustParseAddr("::ffff:10.0.0.0"),
+			netip.MustParseAddr("2001:db8:0:7:ffff:ffff:ffff:ffff"), netip.MustParseAddr("2001:db8:0:7::1"),
+		} {
+			for _, bits := range []int{0, c.child - 1, c.child, c.child + 1, 32, 128} {
+				ps = append(ps, netip.PrefixFrom(a, bits)) // host bits set and invalid ones included
+			}
+		}
+		for _, p := range ps {
+			want, ok := uint64(0), false
+			if cd.Check(p) == nil && p.Bits() == c.child {
+				lo, hi, r := cd.Locate(p)
+				want, ok = lo, r == addr.Whole && lo == hi
+			}
+			if got, gotOK := cd.Child(p); gotOK != ok || ok && got != want {
+				t.Errorf("%s in /%d: Child(%s) = %d %v, want %d %v", c.pool, c.child, p, got, gotOK, want, ok)
+			}
+		}
+		if n := testing.AllocsPerRun(100, func() { sinkUint, _ = cd.Child(pool) }); n != 0 {
+			t.Errorf("Child allocates %v times", n)
+		}
+	}
+}
