@@ -146,6 +146,9 @@ type assignPlan struct {
 	own   *ownerEntry // the owner's record, as it was when the plan began
 	draft draft
 	picks []pick
+	// Room for what most calls pick.
+	onePick [1]pick
+	few     [2]uint64
 }
 
 // pick is a block with ordinals to take from it.
@@ -159,14 +162,15 @@ type pick struct {
 // search is the picking for one family.
 type search struct {
 	family  int
-	want    int   // addresses still to find
-	pools   []int // that may serve, in order
+	want    int    // addresses still to find
+	pools   []int  // that may serve, in order
+	few     [4]int // room for as many, so that they need no allocation
 	reasons map[int]Reason
 }
 
 // plan implements plan.
 func (p *assignPlan) plan(t *txn) error {
-	p.result, p.draft, p.picks = Assigned{}, draft{}, p.picks[:0]
+	p.result, p.draft, p.picks = Assigned{}, draft{}, p.onePick[:0]
 	err := p.replay(t, false)
 	if err != errNoAnswer {
 		return err
@@ -200,7 +204,7 @@ func (p *assignPlan) pick(t *txn) error {
 			continue
 		}
 		s := search{family: f.family, want: f.want, reasons: make(map[int]Reason)}
-		s.pools, err = p.cat.choose(choice{
+		s.pools, err = p.cat.choose(s.few[:0], choice{
 			family: f.family, use: p.Use, host: p.Owner.Name, node: p.node, space: p.Namespace, names: p.Pools, both: p.PoolsAndSelectors, ends: p.Head + p.Tail,
 		})
 		if err != nil {

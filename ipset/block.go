@@ -295,17 +295,22 @@ func (b *Block) isCooling(x uint64) bool {
 // each yields the held and cooling ordinals with their slots, ascending.
 func (b *Block) each() iter.Seq2[uint64, *slot] {
 	return func(yield func(uint64, *slot) bool) {
-		walk := func(no uint64, p *slots) bool {
+		for first, p := range b.pages() {
 			for w := p.held | p.cooling; w != 0; w &= w - 1 {
 				i := uint64(bits.TrailingZeros64(w))
-				if !yield(no*64+i, &p.slot[i]) {
-					return false
+				if !yield(first+i, &p.slot[i]) {
+					return
 				}
 			}
-			return true
 		}
+	}
+}
+
+// pages yields the slots that were ever used with their first ordinal, ascending.
+func (b *Block) pages() iter.Seq2[uint64, *slots] {
+	return func(yield func(uint64, *slots) bool) {
 		for no, p := range b.dir {
-			if p != nil && !walk(uint64(no), p) {
+			if p != nil && !yield(uint64(no)*64, p) {
 				return
 			}
 		}
@@ -318,7 +323,7 @@ func (b *Block) each() iter.Seq2[uint64, *slot] {
 		}
 		slices.Sort(nos)
 		for _, no := range nos {
-			if !walk(no, b.sparse[no]) {
+			if !yield(no*64, b.sparse[no]) {
 				return
 			}
 		}

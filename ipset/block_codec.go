@@ -3,6 +3,7 @@ package ipset
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"strings"
 )
@@ -97,23 +98,24 @@ func (b *Block) encodeSlots(dst []byte, flags byte) []byte {
 	}
 	dst = binary.AppendUvarint(dst, b.heldRuns())
 	next, length := uint64(0), uint64(0) // the ordinal after the last held one; what is left of the run
-	for x, s := range b.each() {
-		if b.page(x, false).cooling>>(x&63)&1 != 0 {
-			continue
-		}
-		if length == 0 {
-			length = b.heldFrom(x)
-			dst = binary.AppendUvarint(dst, x-next)
-			dst = binary.AppendUvarint(dst, length-1)
-		}
-		length--
-		next = x + 1
-		dst = e.append(dst, s.holder)
-		dst = binary.AppendUvarint(dst, b.seq-s.seq)
-		if flags&flagLeases != 0 {
-			if s.until == 0 {
+	for first, p := range b.pages() {
+		for w := p.held; w != 0; w &= w - 1 {
+			i := uint64(bits.TrailingZeros64(w))
+			x, s := first+i, &p.slot[i]
+			if length == 0 {
+				length = b.heldFrom(x)
+				dst = binary.AppendUvarint(dst, x-next)
+				dst = binary.AppendUvarint(dst, length-1)
+			}
+			length--
+			next = x + 1
+			dst = e.append(dst, s.holder)
+			dst = binary.AppendUvarint(dst, b.seq-s.seq)
+			switch {
+			case flags&flagLeases == 0:
+			case s.until == 0:
 				dst = append(dst, 0)
-			} else {
+			default:
 				dst = binary.AppendUvarint(dst, 1+uint64(s.until-b.claimed))
 			}
 		}
@@ -150,15 +152,13 @@ func (b *Block) heldFrom(x uint64) uint64 {
 
 // heldRuns returns the number of maximal runs of held ordinals.
 func (b *Block) heldRuns() uint64 {
-	n, next := uint64(0), uint64(0)
-	for x := range b.each() {
-		if b.page(x, false).held>>(x&63)&1 == 0 {
-			continue
+	n, next, carry := uint64(0), uint64(0), uint64(0) // carry: the ordinal before next is held
+	for first, p := range b.pages() {
+		if first != next {
+			carry = 0
 		}
-		if x != next || n == 0 {
-			n++
-		}
-		next = x + 1
+		n += uint64(bits.OnesCount64(p.held &^ (p.held<<1 | carry)))
+		next, carry = first+64, p.held>>63
 	}
 	return n
 }
@@ -225,7 +225,7 @@ func DecodeBlock(data string) (*Block, error) {
 	if v := r.byte(); v != blockVersion {
 		return nil, fmt.Errorf("%w: block of version %d", ErrRecord, v)
 	}
-	flags, bits := r.byte(), int(r.byte())
+	flags, length := r.byte(), int(r.byte())
 	size := uint64(4)
 	if flags&flagV6 != 0 {
 		size = 16
@@ -248,7 +248,7 @@ func DecodeBlock(data string) (*Block, error) {
 	if flags&flagReserved != 0 {
 		o.Head, o.Tail = r.uvarint(), r.uvarint()
 	}
-	b, err := NewBlock(netip.PrefixFrom(base, bits), o)
+	b, err := NewBlock(netip.PrefixFrom(base, length), o)
 	if err != nil || r.err != nil || base.Is4In6() {
 		return nil, fmt.Errorf("%w: block header", ErrRecord)
 	}

@@ -21,11 +21,30 @@ type catalogEntry struct {
 
 type blockEntry struct {
 	entry
+	at      netip.Prefix
 	*Block             // nil if there is none
 	was     blockIndex // what the index records say
 	touches []touch    // handles that came or left since
+	keys    [3]string  // of the room, empty and orphan records
 	spans   []span     // ordinals that automatic assignment may not take, by the catalog of
 	of      *catalog
+}
+
+// indexKey returns the key of one of the block's index records; those of the block are built once.
+func (be *blockEntry) indexKey(kind string) string {
+	var k *string
+	switch kind {
+	case kindRoom:
+		k = &be.keys[0]
+	case kindEmpty:
+		k = &be.keys[1]
+	default:
+		k = &be.keys[2]
+	}
+	if *k == "" {
+		*k = blockKey(kind, be.at)
+	}
+	return *k
 }
 
 // set makes b the block of the entry.
@@ -60,23 +79,19 @@ func newCache() cache {
 
 // trim forgets records of any kind that has more than limit. Which ones is chance and changes no answer.
 func (c *cache) trim(limit int) {
-	for k := range c.blocks {
-		if len(c.blocks) <= limit {
-			break
-		}
-		delete(c.blocks, k)
+	trimMap(c.blocks, limit)
+	trimMap(c.owners, limit)
+	trimMap(c.pages, limit)
+}
+
+func trimMap[K comparable, V any](m map[K]V, limit int) {
+	if len(m) <= limit {
+		return // a range would cost more than all the rest
 	}
-	for k := range c.owners {
-		if len(c.owners) <= limit {
-			break
+	for k := range m {
+		if delete(m, k); len(m) <= limit {
+			return
 		}
-		delete(c.owners, k)
-	}
-	for k := range c.pages {
-		if len(c.pages) <= limit {
-			break
-		}
-		delete(c.pages, k)
 	}
 }
 
@@ -115,7 +130,7 @@ func (c *cache) put(r Record) error {
 		if !ok {
 			return fmt.Errorf("%w: key %q", ErrRecord, r.Key)
 		}
-		be := &blockEntry{entry: e}
+		be := &blockEntry{entry: e, at: p}
 		if r.Rev != 0 {
 			b, err := DecodeBlock(r.Value)
 			if err == nil && b.prefix != p {

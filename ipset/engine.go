@@ -55,6 +55,8 @@ type Engine struct {
 	cache  cache
 	txn    txn
 	random *rand.Rand
+	alone  call     // of a caller that found nobody at work
+	one    [1]*call // the batch that it is
 }
 
 // New returns an engine on a store. It reads nothing.
@@ -126,16 +128,21 @@ func (e *Engine) do(ctx context.Context, p plan) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c := &call{plan: p, ctx: ctx}
 	e.mu.Lock()
 	if !e.busy {
 		e.busy = true
 		e.mu.Unlock()
-		e.run(ctx, []*call{c})
-		e.pass()
-		return c.err
+		e.alone = call{plan: p, ctx: ctx}
+		e.one[0] = &e.alone
+		e.run(ctx, e.one[:])
+		err := e.alone.err
+		e.alone = call{}
+		if batch := e.next(); batch != nil {
+			go e.drain(batch)
+		}
+		return err
 	}
-	c.done = make(chan struct{})
+	c := &call{plan: p, ctx: ctx, done: make(chan struct{})}
 	e.waiting = append(e.waiting, c)
 	e.mu.Unlock()
 	select {
@@ -162,14 +169,10 @@ func (e *Engine) leave(c *call) error {
 	}
 }
 
-// pass gives the turn to those that wait, in a goroutine that lives until nobody does.
-func (e *Engine) pass() {
-	if batch := e.next(); batch != nil {
-		go func() {
-			for ; batch != nil; batch = e.next() {
-				e.serve(batch)
-			}
-		}()
+// drain has the turn for those that wait, until nobody does.
+func (e *Engine) drain(batch []*call) {
+	for ; batch != nil; batch = e.next() {
+		e.serve(batch)
 	}
 }
 

@@ -73,8 +73,8 @@ func lastAddr(p netip.Prefix) netip.Addr {
 
 // handleKey returns the key of the index record that a handle has addresses in a block.
 func handleKey(handle string, p netip.Prefix) string {
-	b := make([]byte, 0, len(handle)+20)
-	b = append(b, kindHandle...)
+	var buf [128]byte // longer ones cost a second allocation
+	b := append(buf[:0], kindHandle...)
 	b = append(b, handle...)
 	return string(appendBlockID(append(b, 0), p))
 }

@@ -30,6 +30,9 @@ const releaseBatch = 4096
 // Addresses go in as many commits as they need, all of a block in one where they fit. It returns [ErrBadAddress] if an
 // address is not valid, nothing released; or an error of the store, and the results so far.
 func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]ReleaseResult, error) {
+	if len(releases) == 0 {
+		return nil, nil
+	}
 	for _, r := range releases {
 		if !r.Address.IsValid() || r.Address.Is4In6() || r.Address.Zone() != "" {
 			return nil, &Error{Op: "release", Address: r.Address, Err: ErrBadAddress}
@@ -38,6 +41,13 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]Release
 	size := releaseBatch
 	if e.limits.Ops > 0 {
 		size = max(1, min(size, e.limits.Ops/(2*opsPerBlock)))
+	}
+	if len(releases) <= size {
+		p := releasePlan{releases: releases}
+		if err := e.do(ctx, &p); err != nil {
+			return nil, &Error{Op: "release", Address: releases[0].Address, Err: err}
+		}
+		return p.results, nil
 	}
 	results := make([]ReleaseResult, 0, len(releases))
 	for part := range slices.Chunk(releases, size) {
@@ -57,6 +67,9 @@ type releasePlan struct {
 
 	drops []drop
 	draft draft
+	// Room for the release of one address.
+	oneDrop [1]drop
+	oneX    [1]uint64
 }
 
 // drop is the ordinals to release of one block.
@@ -67,7 +80,7 @@ type drop struct {
 
 // plan implements plan.
 func (p *releasePlan) plan(t *txn) error {
-	p.results, p.drops, p.draft = p.results[:0], p.drops[:0], draft{}
+	p.results, p.drops, p.draft = p.results[:0], p.oneDrop[:0], draft{}
 	cat, err := t.catalog()
 	if err != nil {
 		return err
@@ -107,7 +120,11 @@ func (p *releasePlan) outcome(t *txn, be *blockEntry, r Release) Outcome {
 			return Released
 		}
 	}
-	p.drops = append(p.drops, drop{be, []uint64{x}})
+	ordinals := []uint64{x}
+	if len(p.drops) == 0 {
+		p.oneX[0], ordinals = x, p.oneX[:]
+	}
+	p.drops = append(p.drops, drop{be, ordinals})
 	return Released
 }
 

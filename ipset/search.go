@@ -212,7 +212,11 @@ func (p *assignPlan) next(be *blockEntry, n int, avoid []span) []uint64 {
 			had = append(had, k.ordinals...)
 		}
 	}
-	ordinals := be.free.peek(nil, n+len(had), avoid)
+	dst := p.few[:0]
+	if len(p.picks) > 0 {
+		dst = nil // it is in use
+	}
+	ordinals := be.free.peek(dst, n+len(had), avoid)
 	if len(had) > 0 {
 		ordinals = slices.DeleteFunc(ordinals, func(x uint64) bool { return slices.Contains(had, x) })
 	}

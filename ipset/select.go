@@ -14,18 +14,18 @@ type choice struct {
 	ends   uint64            // addresses reserved at the ends of each block
 }
 
-// choose returns the indexes of the pools that may serve, in the order in which they are tried. It is pure.
+// choose appends to dst the indexes of the pools that may serve, in the order in which they are tried. It is pure.
 //
 // A pool must be enabled, of the family and for the use, and its blocks must be larger than what is reserved of them.
 // Asked for by name, it is taken as it is unless both is set; otherwise it must be automatic and select both
 // the host and the namespace. It returns [ErrUnknownPool] if a name is no pool's, and [ErrNoPool] if none is left.
-func (c *catalog) choose(q choice) ([]int, error) {
+func (c *catalog) choose(dst []int, q choice) ([]int, error) {
 	for _, name := range q.names {
 		if c.byName(name) < 0 {
 			return nil, &Error{Op: "choose", Pool: name, Err: ErrUnknownPool}
 		}
 	}
-	var chosen []int
+	chosen := dst
 	for i := range c.Pools {
 		p := &c.Pools[i]
 		asked := slices.Contains(q.names, p.Name)
@@ -38,7 +38,7 @@ func (c *catalog) choose(q choice) ([]int, error) {
 			chosen = append(chosen, i)
 		}
 	}
-	if len(chosen) == 0 {
+	if len(chosen) == len(dst) {
 		return nil, ErrNoPool
 	}
 	return chosen, nil

@@ -266,16 +266,16 @@ func (t *txn) build() []Op {
 // appendIndex appends the changes of the index records of a block.
 func appendIndex(ops []Op, be *blockEntry) []Op {
 	var is blockIndex
-	p, _ := parseBlockID(be.key[1:])
+	p := be.at
 	if be.Block != nil {
 		is = be.index()
 	}
 	flag := func(kind string, was, is bool, wasValue, isValue int64) {
 		switch {
 		case is && (!was || wasValue != isValue):
-			ops = append(ops, Op{Kind: OpPut, Key: blockKey(kind, p), Value: indexValue(isValue), Expect: AnyRevision})
+			ops = append(ops, Op{Kind: OpPut, Key: be.indexKey(kind), Value: indexValue(isValue), Expect: AnyRevision})
 		case was && !is:
-			ops = append(ops, Op{Kind: OpDelete, Key: blockKey(kind, p), Expect: AnyRevision})
+			ops = append(ops, Op{Kind: OpDelete, Key: be.indexKey(kind), Expect: AnyRevision})
 		}
 	}
 	flag(kindRoom, be.was.room, is.room, be.was.ready, is.ready)
@@ -295,8 +295,11 @@ func appendIndex(ops []Op, be *blockEntry) []Op {
 // appendTouched writes the index records of the handles that came or left. A handle that did both more than once is
 // what it is after the last time, and needs nothing if it is as it was before the first.
 func appendTouched(ops []Op, p netip.Prefix, touched []touch) []Op {
-	if len(touched) == 1 {
-		return append(ops, handleOp(touched[0], p))
+	if len(touched) < 2 {
+		for _, c := range touched {
+			ops = append(ops, handleOp(c, p))
+		}
+		return ops
 	}
 	last := make(map[string]int, len(touched))
 	for i, c := range touched {
@@ -327,7 +330,8 @@ func indexValue(v int64) string {
 	if v == 0 {
 		return ""
 	}
-	return string(binary.AppendVarint(nil, v))
+	var buf [binary.MaxVarintLen64]byte
+	return string(binary.AppendVarint(buf[:0], v))
 }
 
 // parseIndexValue is the inverse of indexValue. What does not parse is never due.

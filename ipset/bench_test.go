@@ -1,0 +1,151 @@
+package ipset
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// BenchmarkEngine is an AutoAssign and the release of its address through the engine on a memory store, in a /26 with some
+// addresses held by handles of their own.
+func BenchmarkEngine(b *testing.B) {
+	for _, used := range []int{0, 32, 62} {
+		b.Run(fmt.Sprintf("used=%d", used), func(b *testing.B) {
+			w := newWorld(b, Config{}, pool("a", "10.0.0.0/16", 26))
+			for i := range used {
+				w.assign(want("h", 1, fmt.Sprintf("handle-%033d", i)))
+			}
+			a := want("h", 1, fmt.Sprintf("handle-%033d", 99))
+			b.ReportAllocs()
+			for b.Loop() {
+				got, err := w.AutoAssign(bg, a)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := w.ReleaseIPs(bg, Release{Address: got.V4[0].Address, Guard: Guard{Seq: got.V4[0].Seq}}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkFirstBlock is the first address of a host that has no block, in clusters of different size.
+func BenchmarkFirstBlock(b *testing.B) {
+	for _, blocks := range []int{10, 1000, 100_000} {
+		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
+			w := newWorld(b, Config{}, pool("a", "10.0.0.0/8", 26))
+			for i := range blocks {
+				w.assign(want(fmt.Sprint("old", i/20), 64, ""))
+			}
+			e := w.engine(w.store) // a new engine, with nothing cached
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				host := fmt.Sprint("new", i)
+				if _, err := e.AutoAssign(bg, want(host, 1, "h")); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				if _, err := e.ReleaseByHandle(bg, "h"); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := e.ReleaseHost(bg, HostOwner(host), false); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// full returns a world whose pool has all its addresses assigned, to hosts with 20 blocks each.
+func full(t testing.TB, prefix string) *world {
+	w := newWorld(t, Config{}, pool("a", prefix, 26))
+	n := 1 << (26 - netip.MustParsePrefix(prefix).Bits())
+	for i := range n {
+		w.assign(want(fmt.Sprint("old", i/20), 64, ""))
+	}
+	return w
+}
+
+// BenchmarkFull is an AutoAssign that finds nothing, in pools of different size.
+func BenchmarkFull(b *testing.B) {
+	for _, prefix := range []string{"10.0.0.0/22", "10.0.0.0/16", "10.0.0.0/10"} {
+		b.Run("pool="+prefix[9:], func(b *testing.B) {
+			w := full(b, prefix)
+			for b.Loop() {
+				got, err := w.AutoAssign(bg, want("new", 1, "h"))
+				if err != nil || len(got.V4) != 0 || got.Short[0].Reason != Full {
+					b.Fatal(got, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkBorrow takes and releases the only free address of a full pool, by a host that has no block.
+func BenchmarkBorrow(b *testing.B) {
+	for _, prefix := range []string{"10.0.0.0/22", "10.0.0.0/16", "10.0.0.0/10"} {
+		b.Run("pool="+prefix[9:], func(b *testing.B) {
+			w := full(b, prefix)
+			if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.77")}); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				got, err := w.AutoAssign(bg, want("new", 1, "h"))
+				if err != nil || len(got.V4) != 1 {
+					b.Fatal(got, err)
+				}
+				if _, err := w.ReleaseIPs(bg, Release{Address: got.V4[0].Address}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkLoad loads a snapshot of ten million addresses in 156,250 blocks, each with a handle of 40 bytes. It is
+// skipped in short mode: it takes minutes to build.
+func BenchmarkLoad(b *testing.B) {
+	if testing.Short() {
+		b.Skip("builds ten million allocations")
+	}
+	w := newWorld(b, Config{}, pool("a", "10.0.0.0/8", 26))
+	const n = 10_000_000
+	for i := range n {
+		a := want(fmt.Sprint("host", i/64/20), 1, fmt.Sprintf("k8s-pod-network.%024d", i))
+		if _, err := w.AutoAssign(bg, a); err != nil {
+			b.Fatal(err)
+		}
+	}
+	data, err := w.store.MarshalBinary()
+	if err != nil {
+		b.Fatal(err)
+	}
+	live := liveHeap()
+	b.ReportMetric(float64(live-uint64(len(data)))/1e9, "GB-live")
+	b.ReportMetric(float64(len(data))/1e9, "GB-snapshot")
+	w = nil
+	b.ResetTimer()
+	start := time.Now()
+	m, err := RestoreMemory(data)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(time.Since(start).Seconds(), "s-load")
+	b.ReportMetric(float64(liveHeap()-uint64(len(data)))/1e9, "GB-loaded")
+	if m.table.n < n {
+		b.Fatal(m.table.n)
+	}
+}
+
+// liveHeap returns the bytes that are still reachable.
+func liveHeap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
