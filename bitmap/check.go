@@ -11,7 +11,7 @@ import (
 // it finds, nil if there is none. It is for tests and for data that came from
 // outside. O(memory).
 func (b *Bitmap) Check() error {
-	if b.root == nil {
+	if !b.touched {
 		if b.count != 0 || b.pool != nil {
 			return errors.New("bitmap: an untouched set has a count or a reserve")
 		}
@@ -24,7 +24,7 @@ func (b *Bitmap) Check() error {
 		return fmt.Errorf("bitmap: root has shift %d and base %d, want %d and 0", b.root.shift, b.root.base, got)
 	}
 	spares := 0
-	count, err := b.checkNode(b.root, &spares)
+	count, err := b.checkNode(&b.root, &spares)
 	if err != nil {
 		return err
 	}

@@ -58,10 +58,10 @@ func (b *Bitmap) AppendBinary(dst []byte) ([]byte, error) {
 		dst[at+2] = 1
 		dst = binary.AppendUvarint(dst, b.last)
 		e := encoder{b: b, dst: dst, dense: -1}
-		if b.root == nil {
+		if !b.touched {
 			e.run(b.last>>pageBits+1, false)
 		} else {
-			e.node(b.root)
+			e.node(&b.root)
 		}
 		e.flush()
 		dst = e.dst
@@ -317,6 +317,7 @@ func (b *Bitmap) load(lo uint64, words *[fan]uint64) bool {
 		page.words[c] |= w
 		page.setState(uint64(c), page.words[c])
 	}
+	b.count += more
 	b.account(lo, more)
 	b.settle(page, lo)
 	return true

@@ -4,7 +4,7 @@ package bitmap
 // none. It panics if x is out of range. O(log64 n).
 func (b *Bitmap) NextSet(x uint64) (next uint64, ok bool) {
 	b.check(x)
-	if b.root == nil {
+	if !b.touched {
 		return 0, false
 	}
 	next, ok = b.next(x, true)
@@ -15,7 +15,7 @@ func (b *Bitmap) NextSet(x uint64) (next uint64, ok bool) {
 // is none. It panics if x is out of range. O(log64 n).
 func (b *Bitmap) NextClear(x uint64) (next uint64, ok bool) {
 	b.check(x)
-	if b.root == nil {
+	if !b.touched {
 		return x, true
 	}
 	return b.next(x, false)
@@ -35,21 +35,20 @@ func (b *Bitmap) NextClearWrap(x uint64) (next uint64, ok bool) {
 // SetNextClear finds as [Bitmap.NextClearWrap] does and sets what it found. It
 // costs little more than [Bitmap.Set] alone when a clear ordinal is near.
 func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
-	b.check(x)
-	if b.root == nil {
-		b.plant()
-	}
+	b.ready(x)
 	if page := b.find(x); page != nil {
 		c := x / 64 % fan
-		if w := ^page.words[c] & (^uint64(0) << (x % 64)); w != 0 {
-			next = x&^63 | lowest(w)
-			b.set(page, next)
-			return next, true
+		w := ^page.words[c] & (^uint64(0) << (x % 64))
+		if w == 0 {
+			if m := page.room & from(c+1); m != 0 {
+				step(1)
+				c = lowest(m)
+				w = ^page.words[c]
+			}
 		}
-		if m := page.room & from(c+1); m != 0 {
-			step(1)
-			c = lowest(m)
-			next = page.base + c*64 + lowest(^page.words[c])
+		if w != 0 {
+			next = page.base + c*64 + lowest(w)
+			b.account(next, 1)
 			b.set(page, next)
 			return next, true
 		}
@@ -124,7 +123,7 @@ func (b *Bitmap) SetNextN(dst []uint64, x uint64) int {
 func (b *Bitmap) next(x uint64, state bool) (uint64, bool) {
 	var later *node
 	var laterX uint64
-	for nd := b.root; ; {
+	for nd := &b.root; ; {
 		step(1)
 		c := nd.slot(x)
 		has := nd.room

@@ -6,65 +6,80 @@ import "math/bits"
 // O(log64 n); it allocates only when x is the first of its page to differ and no
 // spare page is left.
 func (b *Bitmap) Set(x uint64) bool {
-	b.check(x)
-	if b.root == nil {
-		b.plant()
-	}
+	b.ready(x)
 	page := b.find(x)
 	if page == nil {
 		if page = b.open(x, true); page == nil {
 			return false
 		}
 	}
-	return b.set(page, x)
+	if page.words[x/64%fan]>>(x%64)&1 != 0 {
+		return false
+	}
+	b.account(x, 1)
+	b.set(page, x)
+	return true
 }
 
 // Clear clears x and reports whether it was set. It panics if x is out of range.
 // O(log64 n); it allocates as [Bitmap.Set] does.
 func (b *Bitmap) Clear(x uint64) bool {
-	b.check(x)
-	if b.root == nil {
-		return false
-	}
-	page := b.find(x)
-	if page == nil {
-		if page = b.open(x, false); page == nil {
-			return false
+	b.ready(x)
+	nd := &b.root
+	c := nd.slot(x)
+	for c < uint64(len(nd.kid)) {
+		step(1)
+		kid := nd.kid[c]
+		if kid == nil || !kid.holds(x) {
+			return b.clearSlow(nd, x)
 		}
+		nd.words[c]-- // in the expectation that x is set
+		nd.stale(1 << c)
+		nd = kid
+		c = nd.slot(x)
 	}
-	c := x / 64 % fan
-	old := page.words[c]
+	step(1)
+	old := nd.words[c]
 	now := old &^ (1 << (x % 64))
 	if now == old {
+		b.account(x, 1)
 		return false
 	}
-	page.words[c] = now
-	page.stale(1 << c)
-	b.account(x, ^uint64(0))
+	nd.words[c] = now
+	nd.stale(1 << c)
+	b.count--
 	if now == 0 || old == ^uint64(0) {
-		was := page.room
-		page.room |= 1 << c
+		was := nd.room
+		nd.room |= 1 << c
 		if now == 0 {
-			page.some &^= 1 << c
+			nd.some &^= 1 << c
 		}
-		if was == 0 || page.some == 0 {
-			b.settle(page, x)
+		if was == 0 || nd.some == 0 {
+			b.settle(nd, x)
 		}
 	}
 	return true
 }
 
-// set sets x in its page.
-func (b *Bitmap) set(page *node, x uint64) bool {
+// clearSlow is Clear where no page holds x, as seen at nd, the counts above which
+// are one down already.
+func (b *Bitmap) clearSlow(nd *node, x uint64) bool {
+	for up := &b.root; up != nd; {
+		c := up.slot(x)
+		up.words[c]++
+		up = up.kid[c]
+	}
+	return b.open(x, false) != nil && b.Clear(x)
+}
+
+// set sets x, which is clear, in its page; the counts above know of it already.
+func (b *Bitmap) set(page *node, x uint64) {
 	c := x / 64 % fan
 	old := page.words[c]
 	now := old | 1<<(x%64)
-	if now == old {
-		return false
-	}
 	page.words[c] = now
 	page.stale(1 << c)
-	b.account(x, 1)
+	b.count++
 	if old == 0 || now == ^uint64(0) {
 		was := page.some
 		page.some |= 1 << c
@@ -75,32 +90,36 @@ func (b *Bitmap) set(page *node, x uint64) bool {
 			b.settle(page, x)
 		}
 	}
-	return true
 }
 
 // find returns the page that holds x, nil if there is none.
 func (b *Bitmap) find(x uint64) *node {
-	nd := b.root
-	for nd.kid != nil {
+	nd := &b.root
+	for {
 		step(1)
-		nd = nd.kid[nd.slot(x)]
+		c := nd.slot(x)
+		if c >= uint64(len(nd.kid)) { // always so for a page, never for another node
+			return nd
+		}
+		nd = nd.kid[c]
 		if nd == nil || !nd.holds(x) {
 			return nil
 		}
 	}
-	step(1)
-	return nd
 }
 
 // account adds diff to every count above the page of x, which exists.
 func (b *Bitmap) account(x, diff uint64) {
-	b.count += diff
-	for nd := b.root; nd.kid != nil; {
+	nd := &b.root
+	for {
 		step(1)
-		s := nd.slot(x)
-		nd.words[s] += diff
-		nd.stale(1 << s)
-		nd = nd.kid[s]
+		c := nd.slot(x)
+		if c >= uint64(len(nd.kid)) {
+			return
+		}
+		nd.words[c] += diff
+		nd.stale(1 << c)
+		nd = nd.kid[c]
 	}
 }
 
@@ -108,7 +127,7 @@ func (b *Bitmap) account(x, diff uint64) {
 // returns nil if x is in the given state already.
 func (b *Bitmap) open(x uint64, state bool) *node {
 	b.restock(1) // first, because it may move nodes
-	nd := b.root
+	nd := &b.root
 	c := nd.slot(x)
 	kid := nd.kid[c]
 	for kid != nil && kid.holds(x) {
@@ -175,7 +194,7 @@ func coverShift(lo, hi uint64) uint8 {
 func (b *Bitmap) settle(page *node, x uint64) {
 	var path [maxDepth]*node
 	depth := 0
-	for nd := b.root; nd != page; nd = nd.kid[nd.slot(x)] {
+	for nd := &b.root; nd != page; nd = nd.kid[nd.slot(x)] {
 		step(1)
 		path[depth] = nd
 		depth++

@@ -11,11 +11,11 @@ func (b *Bitmap) NextRun(x uint64, k int) (lo uint64, ok bool) {
 	if k < 0 || k > 63 {
 		panic(fmt.Sprintf("bitmap: order %d out of range [0, 63]", k))
 	}
-	if b.root == nil {
+	if !b.touched {
 		lo = alignUp(x, k)
 		return lo, lo >= x && lo <= b.last && b.last-lo >= 1<<k-1
 	}
-	b.refresh(b.root)
+	b.refresh(&b.root)
 	return b.root.nextRun(x, k)
 }
 

@@ -180,11 +180,13 @@ func rootShift(last uint64) uint8 {
 // plant makes the root of an untouched set: clear up to last, set beyond. When n
 // is not a multiple of a slot, that takes a path of nodes down to n.
 func (b *Bitmap) plant() {
-	b.root = plant(rootShift(b.last), b.last, int(b.last>>rootShift(b.last))+1)
+	shift := rootShift(b.last)
+	b.root.plant(shift, b.last, int(b.last>>shift)+1)
+	b.touched = true
 }
 
-func plant(shift uint8, last uint64, slots int) *node {
-	nd := &node{shift: shift, room: ^uint64(0), base: last &^ (1<<(shift+fanBits) - 1)}
+func (nd *node) plant(shift uint8, last uint64, slots int) {
+	*nd = node{shift: shift, room: ^uint64(0), base: last &^ (1<<(shift+fanBits) - 1)}
 	c := nd.slot(last)
 	nd.mark(from(c+1), true)
 	cut := last&(1<<shift-1) != 1<<shift-1 // n lies inside slot c
@@ -196,12 +198,12 @@ func plant(shift uint8, last uint64, slots int) *node {
 			nd.words[c] = from(last%64 + 1)
 			nd.some |= 1 << c
 		}
-		return nd
+		return
 	}
 	nd.kid = make([]*node, slots)
 	if cut {
-		nd.kid[c] = plant(shift-fanBits, last, fan)
+		nd.kid[c] = new(node)
+		nd.kid[c].plant(shift-fanBits, last, fan)
 		nd.sync(c)
 	}
-	return nd
 }

@@ -42,7 +42,7 @@ func (b *Bitmap) BestFit(k int) (lo uint64, ok bool) {
 	if b.Empty() {
 		return b.emptyFit(k)
 	}
-	has := b.refresh(b.root) & from(uint64(k))
+	has := b.refresh(&b.root) & from(uint64(k))
 	if has == 0 {
 		return 0, false
 	}
@@ -61,7 +61,7 @@ func (b *Bitmap) MaxClearOrder() (k int, ok bool) {
 		}
 		return bits.Len64(b.last+1) - 1, true
 	}
-	return bits.Len64(b.refresh(b.root)) - 1, true
+	return bits.Len64(b.refresh(&b.root)) - 1, true
 }
 
 // emptyFit is BestFit in an empty set: the maximal runs are the binary digits of n.

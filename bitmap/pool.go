@@ -68,7 +68,7 @@ func (b *Bitmap) pull() {
 	page := p.spare[p.hand]
 	p.hand++
 	var up *node
-	nd := b.root
+	nd := &b.root
 	for nd.kid[nd.slot(page.base)] != page {
 		up, nd = nd, nd.kid[nd.slot(page.base)]
 	}

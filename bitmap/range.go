@@ -20,7 +20,7 @@ func (b *Bitmap) ClearRange(lo, hi uint64) uint64 { return b.fill(lo, hi, false)
 
 func (b *Bitmap) fill(lo, hi uint64, state bool) uint64 {
 	b.checkRange(lo, hi)
-	if b.root == nil {
+	if !b.touched {
 		if !state {
 			return 0
 		}
@@ -32,7 +32,7 @@ func (b *Bitmap) fill(lo, hi uint64, state bool) uint64 {
 	b.restock(len(edges{}.page))
 	whole := b.Empty() == state && b.Full() != state // decides what a difference of 0 means
 	var edges edges
-	diff := b.fillNode(b.root, lo, hi, state, &edges)
+	diff := b.fillNode(&b.root, lo, hi, state, &edges)
 	if state {
 		b.count += diff
 	} else {
@@ -65,11 +65,12 @@ func (b *Bitmap) fillPage(lo, hi uint64, state bool) uint64 {
 		return 0
 	}
 	page.stale(from(page.slot(lo)) & through(page.slot(hi)))
-	if state {
-		b.account(lo, diff)
-	} else {
-		b.account(lo, -diff)
+	up := diff
+	if !state {
+		up = -diff
 	}
+	b.count += up
+	b.account(lo, up)
 	if (room == 0) != (page.room == 0) || (some == 0) != (page.some == 0) {
 		b.settle(page, lo)
 	}
@@ -85,7 +86,7 @@ type edges struct {
 
 // parent returns the node that page stands in, or nil if it is not in the tree.
 func (b *Bitmap) parent(page *node) *node {
-	for nd := b.root; nd.kid != nil; {
+	for nd := &b.root; nd.kid != nil; {
 		step(1)
 		kid := nd.kid[nd.slot(page.base)]
 		if kid == page {
@@ -219,7 +220,7 @@ func (b *Bitmap) fillPart(nd *node, c, lo, hi uint64, state bool, e *edges) (dif
 // [math.MaxUint64]. It panics if hi is out of range or lo > hi. O(log64 n).
 func (b *Bitmap) CountRange(lo, hi uint64) uint64 {
 	b.checkRange(lo, hi)
-	if b.root == nil {
+	if !b.touched {
 		return 0
 	}
 	if lo == 0 {

@@ -6,7 +6,7 @@ import "math/bits"
 // range. O(log64 n).
 func (b *Bitmap) Rank(x uint64) uint64 {
 	b.check(x)
-	if b.root == nil {
+	if !b.touched {
 		return 0
 	}
 	return b.root.below(x)
@@ -47,10 +47,10 @@ func (nd *node) below(x uint64) (sum uint64) {
 // Select returns the ordinal of rank i among the set ones: the one with exactly
 // i set ordinals below it. ok is false if there is none. O(log64 n).
 func (b *Bitmap) Select(i uint64) (x uint64, ok bool) {
-	if b.root == nil || (i >= b.count && (b.count != 0 || b.Empty())) {
+	if !b.touched || (i >= b.count && (b.count != 0 || b.Empty())) {
 		return 0, false
 	}
-	return b.pick(b.root, i, true), true
+	return b.pick(&b.root, i, true), true
 }
 
 // SelectClear returns the ordinal of rank i among the clear ones. ok is false if
@@ -59,10 +59,10 @@ func (b *Bitmap) SelectClear(i uint64) (x uint64, ok bool) {
 	if free := b.last - b.count; !b.some || b.Full() || i > free {
 		return 0, false // free is one too few, which a space of 2^64 needs
 	}
-	if b.root == nil {
+	if !b.touched {
 		return i, true
 	}
-	return b.pick(b.root, i, false), true
+	return b.pick(&b.root, i, false), true
 }
 
 // pick returns the ordinal of nd with i others of the same state below it in nd.

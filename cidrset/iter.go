@@ -47,7 +47,7 @@ func (s *Set) word(x uint64, taken bool) (base, word uint64, ok bool) {
 		if s.cooling == nil {
 			x, ok = s.busy.NextSet(x)
 		} else {
-			x, ok = nextTaken(s.busy, s.cooling.set, x)
+			x, ok = nextTaken(&s.busy, s.cooling.set, x)
 		}
 	} else {
 		x, ok = s.busy.NextClear(x)
@@ -123,8 +123,8 @@ func (s *Set) run(x uint64, taken bool) (lo, hi uint64, ok bool) {
 		return lo, hi, true
 	}
 	cold := s.coolingSet()
-	if lo, ok = nextTaken(s.busy, cold, x); !ok {
+	if lo, ok = nextTaken(&s.busy, cold, x); !ok {
 		return 0, 0, false
 	}
-	return lo, endTaken(s.busy, cold, lo), true
+	return lo, endTaken(&s.busy, cold, lo), true
 }

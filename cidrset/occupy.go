@@ -121,7 +121,7 @@ func (s *Set) release(lo, hi uint64, now time.Time) (freed uint64) {
 	if s.cooling == nil {
 		return s.busy.ClearRange(lo, hi)
 	}
-	return s.cooling.add(s.busy, lo, hi, now)
+	return s.cooling.add(&s.busy, lo, hi, now)
 }
 
 // Has reports whether p lies in the pool and every child it overlaps is taken;

@@ -21,11 +21,11 @@ type Set struct {
 	random *rand.Rand // with policyRandom
 
 	mu      sync.Mutex
-	busy    *bitmap.Bitmap // children that are taken or cooling
-	cursor  uint64         // ordinal at which AllocateNext starts to look
-	cooling *cooling       // nil without Cooldown
-	events  *events        // nil without OnChange
-	scratch []uint64       // ordinals of a batch
+	busy    bitmap.Bitmap // children that are taken or cooling
+	cursor  uint64        // ordinal at which AllocateNext starts to look
+	cooling *cooling      // nil without Cooldown
+	events  *events       // nil without OnChange
+	scratch []uint64      // ordinals of a batch
 }
 
 type policy uint8
@@ -127,7 +127,7 @@ func newSet(pool netip.Prefix, childBits int, opts []Option) (*Set, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrBadPool, err)
 	}
-	s := &Set{codec: codec, busy: bitmap.NewPow2(codec.Order())}
+	s := &Set{codec: codec, busy: *bitmap.NewPow2(codec.Order())}
 	return s, s.apply(opts)
 }
 

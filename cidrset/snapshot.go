@@ -6,8 +6,6 @@ import (
 	"hash/crc32"
 	"net/netip"
 	"time"
-
-	"github.com/ipalloc/ipalloc/bitmap"
 )
 
 // The snapshot, version 1:
@@ -107,14 +105,12 @@ func restore(data []byte, opts []Option) (*Set, error) {
 	}
 	last := s.codec.Last()
 	s.cursor = r.uvarint()
-	var busy bitmap.Bitmap
-	if err := busy.UnmarshalBinary(r.bytes(r.uvarint())); err != nil || r.bad {
+	if err := s.busy.UnmarshalBinary(r.bytes(r.uvarint())); err != nil || r.bad {
 		return nil, fmt.Errorf("%w: bad bitmap", ErrSnapshot)
 	}
-	if n, ok := busy.Last(); !ok || n != last || s.cursor > last {
+	if n, ok := s.busy.Last(); !ok || n != last || s.cursor > last {
 		return nil, fmt.Errorf("%w: sizes disagree", ErrSnapshot)
 	}
-	s.busy = &busy
 	for n := r.uvarint(); n > 0; n-- {
 		if err := s.restoreRun(&r); err != nil {
 			return nil, err

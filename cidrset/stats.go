@@ -75,7 +75,7 @@ func (s *Set) Check() error {
 		errs = append(errs, fmt.Errorf("cursor %d beyond %d", s.cursor, s.codec.Last()))
 	}
 	if s.cooling != nil {
-		errs = append(errs, s.cooling.check(s.busy))
+		errs = append(errs, s.cooling.check(&s.busy))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return s.fail("check", netip.Prefix{}, err)

@@ -18,6 +18,7 @@ const MaxOrder = 64
 type Codec struct {
 	pool   netip.Prefix
 	hi, lo uint64 // the pool's address; an IPv4 one in the low 32 bits
+	last   uint64 // the highest ordinal
 	shift  uint8  // log2 of the addresses in a child
 	order  uint8  // log2 of the children in the pool
 	child  uint8  // prefix length of a child
@@ -38,7 +39,7 @@ func NewCodec(pool netip.Prefix, childBits int) (Codec, error) {
 	}
 	base := FromAddr(pool.Addr())
 	return Codec{
-		pool: pool, hi: base.Hi, lo: base.Lo,
+		pool: pool, hi: base.Hi, lo: base.Lo, last: ^uint64(0) >> (MaxOrder - (childBits - pool.Bits())),
 		shift: uint8(width - childBits), order: uint8(childBits - pool.Bits()), child: uint8(childBits),
 		v4: pool.Addr().Is4(),
 	}, nil
@@ -54,11 +55,16 @@ func (c *Codec) ChildBits() int { return int(c.child) }
 func (c *Codec) Order() int { return int(c.order) }
 
 // Last returns the highest ordinal.
-func (c *Codec) Last() uint64 { return ^uint64(0) >> (64 - c.order) } // a shift of 64 gives 0
+func (c *Codec) Last() uint64 { return c.last }
 
 // Prefix returns the child of ordinal i, which must not be above [Codec.Last]. It
 // does not allocate.
-func (c *Codec) Prefix(i uint64) netip.Prefix { return netip.PrefixFrom(c.Addr(i), int(c.child)) }
+func (c *Codec) Prefix(i uint64) netip.Prefix {
+	if !c.v4 {
+		return netip.PrefixFrom(c.addr6(i), int(c.child))
+	}
+	return netip.PrefixFrom(U128{Lo: c.lo | i<<(c.shift&63)}.Addr4(), int(c.child))
+}
 
 // PrefixOf returns the prefix of the given length that starts at the child of
 // ordinal i. It does not allocate.
@@ -66,11 +72,13 @@ func (c *Codec) PrefixOf(i uint64, bits int) netip.Prefix { return netip.PrefixF
 
 // Addr returns the first address of the child of ordinal i. It does not allocate.
 func (c *Codec) Addr(i uint64) netip.Addr {
-	if c.v4 {
-		var b [4]byte
-		binary.BigEndian.PutUint32(b[:], uint32(c.lo|i<<(c.shift&63)))
-		return netip.AddrFrom4(b)
+	if !c.v4 {
+		return c.addr6(i)
 	}
+	return U128{Lo: c.lo | i<<(c.shift&63)}.Addr4()
+}
+
+func (c *Codec) addr6(i uint64) netip.Addr {
 	hi, lo := c.hi, c.lo
 	if c.shift >= 64 {
 		hi |= i << (c.shift - 64)
@@ -105,14 +113,14 @@ func (c *Codec) Ordinal(a netip.Addr) (i uint64, ok bool) {
 		}
 		b := a.As4()
 		i = (uint64(binary.BigEndian.Uint32(b[:])) ^ c.lo) >> (c.shift & 63)
-		return i, i <= c.Last()
+		return i, i <= c.last
 	}
 	if c.v4 || !a.IsValid() || a.Zone() != "" {
 		return 0, false
 	}
 	u := FromAddr(a).Xor(U128{c.hi, c.lo}).Shr(uint(c.shift))
 	// Within the pool only the bits of the ordinal differ from its address.
-	return u.Lo, u.Hi == 0 && u.Lo <= c.Last()
+	return u.Lo, u.Hi == 0 && u.Lo <= c.last
 }
 
 // Child returns the ordinal of p if p is a child of the pool: the fast way to what
@@ -126,11 +134,11 @@ func (c *Codec) Child(p netip.Prefix) (i uint64, ok bool) {
 		b := a.As4()
 		v := uint64(binary.BigEndian.Uint32(b[:])) ^ c.lo
 		i = v >> (c.shift & 63)
-		return i, i <= c.Last() && i<<(c.shift&63) == v
+		return i, i <= c.last && i<<(c.shift&63) == v
 	}
 	u := FromAddr(a).Xor(U128{c.hi, c.lo})
 	v := u.Shr(uint(c.shift))
-	return v.Lo, v.Hi == 0 && v.Lo <= c.Last() && v.Shl(uint(c.shift)) == u
+	return v.Lo, v.Hi == 0 && v.Lo <= c.last && v.Shl(uint(c.shift)) == u
 }
 
 // Relation says how a prefix lies to the pool and its children.
@@ -149,7 +157,7 @@ func (c *Codec) Locate(p netip.Prefix) (lo, hi uint64, r Relation) {
 	bits := p.Bits()
 	if bits < c.pool.Bits() {
 		if p.Overlaps(c.pool) { // false for the other family
-			return 0, c.Last(), Larger
+			return 0, c.last, Larger
 		}
 		return 0, 0, Foreign
 	}
