@@ -1,0 +1,78 @@
+# make help lists the targets. What the gate runs, and in which order: .ci/run.
+SHELL := bash
+.DEFAULT_GOAL := help
+
+FUZZTIME ?= 10s
+BENCH ?= .
+COUNT ?= 1
+
+tools := internal/tools/bin
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: test
+test: ## run all tests, those of nested modules in short form
+	@.ci/each root go test ./...
+	@.ci/each nested go test -short ./...
+
+.PHONY: race
+race: ## run the tests under the race detector, in short form
+	@.ci/each work go test -race -short ./...
+
+.PHONY: invariants
+invariants: ## run the tests with every internal assertion compiled in
+	@.ci/each work go test -tags invariants ./...
+
+.PHONY: fuzz
+fuzz: ## fuzz every target for FUZZTIME (default 10s)
+	@.ci/each work "$(CURDIR)/.ci/fuzz" $(FUZZTIME)
+
+.PHONY: lint
+lint: format vet staticcheck sizes ## check format, vet, staticcheck, and name files that grew long
+
+.PHONY: format
+format:
+	@out=$$(gofmt -l .); [ -z "$$out" ] || { printf 'gofmt would change:\n%s\n' "$$out"; exit 1; }
+
+.PHONY: vet
+vet:
+	@.ci/each all go vet ./...
+
+.PHONY: staticcheck
+staticcheck: $(tools)/staticcheck
+	@.ci/each all "$(CURDIR)/$(tools)/staticcheck" ./...
+
+# Over 500 lines a file usually holds two things. This warns; it does not fail.
+.PHONY: sizes
+sizes:
+	@find . -name '*.go' ! -name '*_test.go' ! -path './.git/*' -exec wc -l {} + | \
+		awk '$$1 > 500 && $$2 != "total" { print "warning: " $$2 " has " $$1 " lines, 500 is the aim" }'
+
+$(tools)/staticcheck: internal/tools/go.mod internal/tools/go.sum
+	@cd internal/tools && GOWORK=off go build -o bin/ tool && touch bin/*
+
+.PHONY: tools
+tools: $(tools)/staticcheck ## build staticcheck, apidiff and benchstat into internal/tools/bin
+
+.PHONY: bench
+bench: ## run our benchmarks that match BENCH (default all), COUNT times
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./bench/...
+
+.PHONY: bench-peers
+bench-peers: ## measure the peers beside us and refresh the table in README.md
+	cd bench/peers && GOWORK=off go run . -readme ../../README.md
+
+.PHONY: bench-guard
+bench-guard: ## check what benchmarks must not lose: ratios and allocation counts
+	go test ./bench/... -run Guard -count=1 -v
+
+.PHONY: doc
+doc: ## print the documentation of every package that can be imported
+	@for p in $$(go list -f '{{if ne .Name "main"}}{{.ImportPath}}{{end}}' ./... | grep -v -e /internal/ -e /fuzz -e /bench); do \
+		echo "==== $$p"; go doc -all "$$p"; done
+
+.PHONY: ci
+ci: ## run the whole gate, as on a clean clone
+	@.ci/run
