@@ -196,25 +196,33 @@ func (p *assignPlan) pick(t *txn) error {
 	if p.Head+p.Tail > 0 && !p.cat.Config.Strict {
 		return fmt.Errorf("%w: reserving addresses for a host needs strict affinity", ErrStrict)
 	}
-	if p.own, err = t.owner(p.Owner); err != nil {
-		return err
-	}
-	for _, f := range [...]struct{ family, want int }{{4, p.Num4}, {6, p.Num6}} {
-		if f.want == 0 {
+	searches := [...]search{{family: 4, want: p.Num4}, {family: 6, want: p.Num6}}
+	for i := range searches {
+		s := &searches[i]
+		if s.want == 0 {
 			continue
 		}
-		s := search{family: f.family, want: f.want, reasons: make(map[int]Reason)}
+		s.reasons = make(map[int]Reason)
 		s.pools, err = p.cat.choose(s.few[:0], choice{
-			family: f.family, use: p.Use, host: p.Owner.Name, node: p.node, space: p.Namespace, names: p.Pools, both: p.PoolsAndSelectors, ends: p.Head + p.Tail,
+			family: s.family, use: p.Use, host: p.Owner.Name, node: p.node, space: p.Namespace, names: p.Pools, both: p.PoolsAndSelectors, ends: p.Head + p.Tail,
 		})
 		if err != nil {
 			return err
 		}
-		if err := p.pickFamily(t, &s); err != nil {
+	}
+	if err := p.readOwner(t, searches[:]); err != nil {
+		return err
+	}
+	for i := range searches {
+		s := &searches[i]
+		if s.want == 0 {
+			continue
+		}
+		if err := p.pickFamily(t, s); err != nil {
 			return err
 		}
 		if s.want > 0 {
-			if err := p.short(t, &s); err != nil {
+			if err := p.short(t, s); err != nil {
 				return err
 			}
 		}
@@ -223,6 +231,25 @@ func (p *assignPlan) pick(t *txn) error {
 		return p.tooFew()
 	}
 	return nil
+}
+
+// readOwner reads the owner's record, and, because an owner that is new here will need a block, the pages where its
+// search would begin: one round trip for both.
+func (p *assignPlan) readOwner(t *txn, searches []search) (err error) {
+	if t.e.cache.owners[p.Owner] == nil {
+		keys := []string{ownerKey(p.Owner)}
+		for i := range searches {
+			for _, j := range searches[i].pools[:min(1, len(searches[i].pools))] {
+				pool := &p.cat.Pools[j]
+				keys = t.pageKeys(keys, pool.Prefix, startOf(p.Owner, pool.Prefix, pool.BlockBits))
+			}
+		}
+		if err := t.load(keys...); err != nil {
+			return err
+		}
+	}
+	p.own, err = t.owner(p.Owner)
+	return err
 }
 
 // pickFamily goes through the places, best first, until nothing is wanting.

@@ -158,9 +158,7 @@ func (p *assignIPPlan) claim(t *txn, cat *catalogEntry, i int, be *blockEntry, d
 
 // newBlock drafts a block that does not exist.
 func (t *txn) newBlock(cat *catalogEntry, i int, block netip.Prefix, o BlockOptions, d *draft) (*Block, error) {
-	if _, err := t.block(cat, block); err != nil {
-		return nil, err
-	}
+	t.assumeAbsent(block)
 	if taken, err := t.occupied(cat, i, block); err != nil || taken {
 		if err == nil {
 			err = &Error{Op: "claim", Prefix: block, Err: ErrOverlap}

@@ -12,6 +12,11 @@ import (
 // nextFree finds a free block of a pool, from start to the end and then from the beginning to start.
 func (p *assignPlan) nextFree(t *txn, i int, start netip.Prefix) (netip.Prefix, bool, error) {
 	pool := &p.cat.Pools[i]
+	if keys := t.pageKeys(nil, pool.Prefix, start); len(keys) > 0 {
+		if err := t.load(keys...); err != nil {
+			return netip.Prefix{}, false, err
+		}
+	}
 	read := func(id pageID) (page, error) { return p.draft.page(t, id) }
 	skip := func(block netip.Prefix) (bool, error) {
 		if p.unusable(i, block) {

@@ -87,6 +87,14 @@ func (t *txn) block(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 	return be, nil
 }
 
+// assumeAbsent saves the reading of a block whose page says that it does not exist: if it does, the commit that makes it is in
+// conflict, and it is read then.
+func (t *txn) assumeAbsent(p netip.Prefix) {
+	if t.e.cache.blocks[p] == nil {
+		t.e.cache.blocks[p] = &blockEntry{entry: entry{key: blockKey(kindBlock, p)}, at: p}
+	}
+}
+
 // warm reads those of the blocks that the cache lacks, in one round trip.
 func (t *txn) warm(blocks []netip.Prefix) error {
 	var keys []string
@@ -142,6 +150,21 @@ func (t *txn) owner(o Owner) (*ownerEntry, error) {
 		}
 	}
 	return t.e.cache.owners[o], nil
+}
+
+// pageKeys appends the keys of those pages that the cache lacks between a block and the whole of its pool.
+func (t *txn) pageKeys(keys []string, pool, block netip.Prefix) []string {
+	id, _ := leafOf(block)
+	for ok := true; ok; {
+		if t.e.cache.pages[id] == nil {
+			keys = append(keys, id.key())
+		}
+		if block.Bits()-pageBits*(int(id.level)+1) <= pool.Bits() {
+			break // a page of level n spans 2^(pageBits*(n+1)) blocks: this one spans the pool
+		}
+		id, _, ok = id.parent()
+	}
+	return keys
 }
 
 // page returns a page.

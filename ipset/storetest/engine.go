@@ -1,0 +1,362 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// start is when the clocks of these tests begin.
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// clock is a time that moves when told.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+// newEngine returns an engine that retries often and quickly.
+func newEngine(t *testing.T, s ipset.Store, c *clock) *ipset.Engine {
+	t.Helper()
+	e, err := ipset.New(s, ipset.Options{Now: c.now, Retry: ipset.Retry{Attempts: 1000, Base: 50 * time.Microsecond, Max: 2 * time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestEngine runs an engine on the store.
+func TestEngine(t *testing.T, open Open) {
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T, Open)
+	}{
+		{"FailsAtEveryCall", testFailsAtEveryCall}, {"UnknownAtEveryCommit", testUnknownAtEveryCommit},
+		{"ContextEndsAtEveryCall", testContextEndsAtEveryCall}, {"ManyHosts", testManyHosts}, {"ManyEngines", testManyEngines},
+		{"RoundTrips", testRoundTrips},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.test(t, open) })
+	}
+}
+
+// step is one operation of a history. It may be called again after an error and must then do the same.
+type step struct {
+	name string
+	do   func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error
+}
+
+// assign gives a handle n4 + n6 addresses; the request key makes it repeatable.
+func assign(host string, n4, n6 int, handle string) step {
+	return step{"assign " + handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
+		got, err := e.AutoAssign(ctx, ipset.AssignArgs{
+			Owner: ipset.HostOwner(host), Num4: n4, Num6: n6, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}, Request: "request of " + handle,
+		})
+		if err != nil {
+			return err
+		}
+		for _, al := range append(got.V4, got.V6...) {
+			if other, taken := held[al.Address]; taken {
+				return fmt.Errorf("%s given to %s and to %s", al.Address, other, handle)
+			}
+			held[al.Address] = handle
+		}
+		return nil
+	}}
+}
+
+func release(handle string) step {
+	return step{"release " + handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
+		if _, err := e.ReleaseByHandle(ctx, handle); err != nil {
+			return err
+		}
+		for a, h := range held {
+			if h == handle {
+				delete(held, a)
+			}
+		}
+		return nil
+	}}
+}
+
+// history is a little of everything on pools of tiny blocks.
+func history() []step {
+	reserve := func(s string) step {
+		return step{"reserve " + s, func(ctx context.Context, e *ipset.Engine, _ map[netip.Addr]string) error {
+			var sb netipx.IPSetBuilder
+			sb.AddPrefix(netip.MustParsePrefix(s))
+			set, err := sb.IPSet()
+			if err != nil {
+				return err
+			}
+			_, err = e.SetReservations(ctx, set)
+			return err
+		}}
+	}
+	named := func(host, a, handle string) step {
+		return step{"assign " + a, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
+			_, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: ipset.HostOwner(host), Claim: ipset.Claim{Handle: handle}, Request: "named " + a})
+			if errors.Is(err, ipset.ErrTaken) {
+				return nil
+			}
+			if err == nil {
+				held[netip.MustParseAddr(a)] = handle
+			}
+			return err
+		}}
+	}
+	disown := func(host string) step {
+		return step{"remove " + host, func(ctx context.Context, e *ipset.Engine, _ map[netip.Addr]string) error {
+			_, err := e.ReleaseHost(ctx, ipset.HostOwner(host), false)
+			return err
+		}}
+	}
+	return []step{
+		assign("a", 3, 2, "p1"), assign("b", 5, 0, "p2"), assign("a", 4, 1, "p3"), release("p1"), named("c", "10.0.0.9", "p4"),
+		assign("c", 6, 0, "p5"), release("p3"), reserve("10.0.0.0/30"), assign("a", 2, 2, "p6"), disown("b"), assign("b", 1, 0, "p7"),
+		release("p2"), assign("d", 9, 0, "p8"), release("p5"), release("p4"), disown("a"), assign("c", 4, 4, "p9"), release("p8"),
+	}
+}
+
+// setUp adds the pools of the histories.
+func setUp(t *testing.T, e *ipset.Engine) {
+	t.Helper()
+	for name, p := range map[string]string{"four": "10.0.0.0/27", "six": "2001:db8::/124"} {
+		prefix := netip.MustParsePrefix(p)
+		if err := e.AddPool(context.Background(), ipset.Pool{Name: name, Prefix: prefix, BlockBits: prefix.Addr().BitLen() - 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// verify checks that the store is consistent and holds exactly what was given.
+func verify(t *testing.T, e *ipset.Engine, held map[netip.Addr]string) {
+	t.Helper()
+	rep, err := e.Check(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range rep.Problems {
+		t.Error(p)
+	}
+	have := make(map[netip.Addr]string)
+	for al, err := range e.Allocations(context.Background(), netip.Prefix{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		have[al.Address] = al.Handle
+	}
+	for a, h := range held {
+		if have[a] != h {
+			t.Errorf("%s was given to %q, the store says %q", a, h, have[a])
+		}
+	}
+	for a, h := range have {
+		if held[a] != h {
+			t.Errorf("%s is held by %q, which was not told", a, h)
+		}
+	}
+}
+
+// replay runs the history with a fault at call k. After it, a new engine repeats the step that met it and goes on; it
+// reports whether the fault was met.
+func replay(t *testing.T, open Open, k int, kind Fault, commitsOnly bool) bool {
+	t.Helper()
+	f := NewFaulty(open(t))
+	c := &clock{t: start}
+	e := newEngine(t, f, c)
+	setUp(t, e)
+	met, n := false, 0
+	f.Set(func(_ int, commit bool) Fault {
+		if commitsOnly && !commit || met {
+			return None
+		}
+		if n++; n == k {
+			met = true
+			return kind
+		}
+		return None
+	})
+	held := make(map[netip.Addr]string)
+	for _, s := range history() {
+		before := met
+		err := s.do(context.Background(), e, held)
+		if err == nil && met != before && kind == After {
+			t.Fatalf("fault %d: %s did not notice", k, s.name)
+		}
+		if err != nil {
+			if !errors.Is(err, ErrInjected) || met == before || kind == After && !errors.Is(err, ipset.ErrUnknown) {
+				t.Fatalf("fault %d: %s: %v", k, s.name, err)
+			}
+			e = newEngine(t, f, c) // as after a crash: nothing is cached
+			if err := s.do(context.Background(), e, held); err != nil {
+				t.Fatalf("fault %d: %s again: %v", k, s.name, err)
+			}
+		}
+		c.add(time.Minute)
+	}
+	f.Set(nil)
+	verify(t, e, held)
+	return met
+}
+
+// testFailsAtEveryCall breaks every call once, so that it leaves no trace.
+func testFailsAtEveryCall(t *testing.T, open Open) {
+	for k := 1; replay(t, open, k, Before, false); k++ {
+	}
+}
+
+// testUnknownAtEveryCommit makes every commit once without its caller being told.
+func testUnknownAtEveryCommit(t *testing.T, open Open) {
+	for k := 1; replay(t, open, k, After, true); k++ {
+	}
+}
+
+// testContextEndsAtEveryCall ends the caller's context at every call once: its error comes back, and what was done is
+// either whole or nothing.
+func testContextEndsAtEveryCall(t *testing.T, open Open) {
+	for k := 1; ; k++ {
+		f := NewFaulty(open(t))
+		c := &clock{t: start}
+		e := newEngine(t, f, c)
+		setUp(t, e)
+		ctx, cancel := context.WithCancel(context.Background())
+		met := false
+		f.Set(func(n int, _ bool) Fault {
+			if n == k {
+				cancel()
+				met = true
+			}
+			return None
+		})
+		held := make(map[netip.Addr]string)
+		for _, s := range history() {
+			if err := s.do(ctx, e, held); err != nil {
+				if !errors.Is(err, context.Canceled) || !met {
+					t.Fatalf("end at %d: %s: %v", k, s.name, err)
+				}
+				ctx = context.Background()
+				if err := s.do(ctx, e, held); err != nil {
+					t.Fatalf("end at %d: %s again: %v", k, s.name, err)
+				}
+			}
+		}
+		f.Set(nil)
+		verify(t, e, held)
+		cancel()
+		if !met {
+			return
+		}
+	}
+}
+
+// testManyHosts has hosts assign and release at once through one engine.
+func testManyHosts(t *testing.T, open Open) { many(t, open, 1) }
+
+// testManyEngines has them go through several engines on one store.
+func testManyEngines(t *testing.T, open Open) { many(t, open, 4) }
+
+func many(t *testing.T, open Open, engines int) {
+	s := open(t)
+	c := &clock{t: start}
+	var es []*ipset.Engine
+	for range engines {
+		es = append(es, newEngine(t, s, c))
+	}
+	prefix := netip.MustParsePrefix("10.0.0.0/22")
+	if err := es[0].AddPool(context.Background(), ipset.Pool{Name: "p", Prefix: prefix, BlockBits: 29}); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	held := make(map[netip.Addr]string)
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			e, host := es[w%engines], fmt.Sprint("host", w%6)
+			for i := range 12 {
+				handle := fmt.Sprintf("w%d-%d", w, i)
+				mine := make(map[netip.Addr]string)
+				if err := assign(host, 1+i%3, 0, handle).do(context.Background(), e, mine); err != nil {
+					t.Error(err)
+					return
+				}
+				if i%2 == 0 {
+					if err := release(handle).do(context.Background(), e, mine); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				mu.Lock()
+				for a, h := range mine {
+					if other, taken := held[a]; taken {
+						t.Errorf("%s given to %s and to %s", a, other, h)
+					}
+					held[a] = h
+				}
+				mu.Unlock()
+			}
+		}()
+	}
+	wg.Wait()
+	verify(t, es[0], held)
+}
+
+// testRoundTrips counts the calls of the store: one per assignment and release in steady state, two and no list for a
+// host's first block.
+func testRoundTrips(t *testing.T, open Open) { // ST5
+	f := NewFaulty(open(t))
+	e := newEngine(t, f, &clock{t: start})
+	setUp(t, e)
+	held := make(map[netip.Addr]string)
+	expect := func(what string, s step, most, lists int) {
+		t.Helper()
+		f.Set(nil)
+		if err := s.do(context.Background(), e, held); err != nil {
+			t.Fatal(err)
+		}
+		if all, commits, gets, l := f.Calls(); all > most || commits != 1 || l > lists {
+			t.Errorf("%s: %d commits, %d gets, %d lists, at most %d calls", what, commits, gets, l, most)
+		}
+	}
+	plain := func(handle string) step {
+		return step{handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
+			got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("a"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}})
+			if err == nil {
+				held[got.V4[0].Address] = handle
+			}
+			return err
+		}}
+	}
+	expect("first block", plain("p1"), 2, 0)
+	expect("next address", plain("p2"), 1, 0)
+	expect("next address, with a request key", assign("a", 1, 0, "p3"), 1, 0)
+	for a := range held {
+		expect("release", step{"release", func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
+			_, err := e.ReleaseIPs(ctx, ipset.Release{Address: a})
+			delete(held, a)
+			return err
+		}}, 1, 0)
+	}
+	verify(t, e, held)
+}
