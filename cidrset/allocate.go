@@ -71,7 +71,7 @@ func (s *Set) next(now time.Time) (i uint64, err error) {
 		return 0, ErrFull
 	}
 	if i, ok = s.cooling.pop(now); !ok {
-		return 0, s.exhausted("allocate", netip.Prefix{}, ErrFull)
+		return 0, s.exhausted(now, ErrFull)
 	}
 	return i, nil
 }
@@ -87,23 +87,24 @@ func (s *Set) draw() uint64 {
 
 // exhausted returns the error for a request that found no space: ErrCooling if
 // waiting may help, else err.
-func (s *Set) exhausted(op string, p netip.Prefix, err error) error {
+func (s *Set) exhausted(now time.Time, err error) error {
 	if s.cooling != nil {
-		if until, ok := s.cooling.until(); ok {
-			return &Error{Op: op, Pool: s.codec.Pool(), Prefix: p, Until: until, Err: ErrCooling}
+		if until, ok := s.cooling.until(now); ok {
+			return &Error{Op: "allocate", Pool: s.codec.Pool(), Until: until, Err: ErrCooling}
 		}
 	}
 	if err == ErrFull {
 		return err
 	}
-	return s.fail(op, p, err)
+	return s.fail("allocate", netip.Prefix{}, err)
 }
 
 // AllocateN fills dst with children, as len(dst) calls of [Set.AllocateNext]
 // would, under one lock and as one change: all of them or none.
 //
-// If fewer are free it returns an error that matches [ErrFull] or [ErrCooling]
-// and leaves the set as it was; the contents of dst are then unspecified. O(log n)
+// If fewer are free it returns an error that matches [ErrFull], or [ErrCooling] if
+// enough of the others are cooling, with Until when the last of them has cooled;
+// the set is as it was then, and the contents of dst are unspecified. O(log n)
 // for a child at worst, far less where free children are neighbours. Safe for
 // concurrent use.
 func (s *Set) AllocateN(dst []netip.Prefix) error {
@@ -136,8 +137,10 @@ func (s *Set) nextN(dst []netip.Prefix, now time.Time) error {
 			fresh++
 		}
 	}
-	if fresh < n && (s.cooling == nil || !s.cooling.ready(n-fresh, now)) {
-		return s.exhausted("allocate", netip.Prefix{}, fmt.Errorf("%w: %d children asked for, fewer are free", ErrFull, n))
+	if fresh < n {
+		if err := s.enough(n-fresh, n, now); err != nil {
+			return err
+		}
 	}
 	if s.policy == policyRandom || fresh < n {
 		for i := range dst {
@@ -167,17 +170,31 @@ func (s *Set) nextN(dst []netip.Prefix, now time.Time) error {
 	return nil
 }
 
+// enough returns nil if the missing ones of n children have cooled long enough.
+func (s *Set) enough(missing, n uint64, now time.Time) error {
+	if s.cooling != nil {
+		if until, ok := s.cooling.when(missing); ok {
+			if until.After(now) {
+				return &Error{Op: "allocate", Pool: s.codec.Pool(), Until: until, Err: ErrCooling}
+			}
+			return nil
+		}
+	}
+	return s.fail("allocate", netip.Prefix{}, fmt.Errorf("%w: %d children asked for, fewer are free", ErrFull, n))
+}
+
 // Allocate takes a free prefix of the given length, from that of the pool to that
 // of a child, and returns it: the first part of the lowest of the smallest free
 // aligned spaces that hold it. It leaves the cursor alone; policies do not matter
-// to it. With [Cooldown], space that has cooled long enough joins what is free
-// when nothing else fits.
+// to it. With [Cooldown], if nothing else fits, all that has cooled long enough
+// becomes free, provided that it fits then.
 //
 // It fails with an [*Error] that matches [ErrBadBits] for an impossible length;
 // [ErrFull] if no free space is that large, though smaller ones may be;
 // [ErrCooling] if it may be once something has cooled. The set is unchanged then.
-// O(log n) amortised, independent of how many prefixes are live; it does not
-// allocate in steady state. Safe for concurrent use.
+// O(log n) amortised, independent of how many prefixes are live, and where it comes
+// to that, for each run of children that has cooled; it does not allocate in steady
+// state. Safe for concurrent use.
 func (s *Set) Allocate(bits int) (netip.Prefix, error) {
 	k := s.codec.ChildBits() - bits
 	if k < 0 || k > s.codec.Order() {
@@ -187,11 +204,11 @@ func (s *Set) Allocate(bits int) (netip.Prefix, error) {
 	now := s.clock()
 	s.mu.Lock()
 	lo, ok := s.busy.BestFit(k)
-	if !ok && s.cooling != nil && s.thaw(now) {
-		lo, ok = s.busy.BestFit(k)
+	if !ok && s.cooling != nil {
+		lo, ok = s.thaw(k, now)
 	}
 	if !ok {
-		err := s.exhausted("allocate", netip.Prefix{}, fmt.Errorf("%w: no free /%d", ErrFull, bits))
+		err := s.exhausted(now, fmt.Errorf("%w: no free /%d", ErrFull, bits))
 		s.mu.Unlock()
 		return netip.Prefix{}, err
 	}
@@ -205,15 +222,19 @@ func (s *Set) Allocate(bits int) (netip.Prefix, error) {
 	return p, nil
 }
 
-// thaw makes everything that has cooled long enough free, and reports whether
-// there was any.
-func (s *Set) thaw(now time.Time) (any bool) {
-	for {
-		lo, hi, ok := s.cooling.popRun(now)
-		if !ok {
-			return any
-		}
-		s.busy.ClearRange(lo, hi)
-		any = true
+// thaw is BestFit with what has cooled long enough free as well. If that fits, it
+// is free from then on; else it goes on cooling, for the call fails.
+func (s *Set) thaw(k int, now time.Time) (lo uint64, ok bool) {
+	for _, r := range s.cooling.ready(now) {
+		s.busy.ClearRange(r.lo, r.hi)
 	}
+	lo, ok = s.busy.BestFit(k)
+	for i, r := range s.cooling.ready(now) {
+		if ok {
+			s.cooling.cut(i, r.lo, r.hi)
+		} else {
+			s.busy.SetRange(r.lo, r.hi)
+		}
+	}
+	return lo, ok
 }

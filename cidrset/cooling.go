@@ -3,6 +3,7 @@ package cidrset
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/ipalloc/ipalloc/bitmap"
@@ -60,17 +61,18 @@ func (c *cooling) add(busy *bitmap.Bitmap, lo, hi uint64, now time.Time) (added 
 	if c.tail != none && until.Before(c.runs[c.tail].until) {
 		until = c.runs[c.tail].until // the clock was set back
 	}
-	for x := lo; ; {
-		x, ok := nextTaken(busy, c.set, x)
+	for {
+		x, ok := nextTaken(busy, c.set, lo)
 		if !ok || x > hi {
 			return added
 		}
 		end := min(endTaken(busy, c.set, x), hi)
 		c.insert(c.tail, none, x, end, until)
-		added += c.set.SetRange(x, end)
+		added = addSat(added, c.set.SetRange(x, end))
 		if end == hi {
 			return added
 		}
+		lo = end + 1
 	}
 }
 
@@ -78,11 +80,11 @@ func (c *cooling) add(busy *bitmap.Bitmap, lo, hi uint64, now time.Time) (added 
 // which may be nil.
 func nextTaken(busy, cold *bitmap.Bitmap, x uint64) (uint64, bool) {
 	for {
-		x, ok := busy.NextSet(x)
-		if !ok || cold == nil || !cold.Test(x) {
-			return x, ok
+		at, ok := busy.NextSet(x)
+		if !ok || cold == nil || !cold.Test(at) {
+			return at, ok
 		}
-		if x, ok = cold.NextClear(x); !ok {
+		if x, ok = cold.NextClear(at); !ok {
 			return 0, false
 		}
 		if busy.Test(x) {
@@ -135,10 +137,11 @@ func (c *cooling) link(a, b int32) {
 	}
 }
 
-// cut takes [lo, hi], a part of run i, out of it and out of the queue.
-func (c *cooling) cut(i int32, lo, hi uint64) {
+// cut takes [lo, hi], a part of run i, out of it and out of the queue, and returns
+// how many children that is.
+func (c *cooling) cut(i int32, lo, hi uint64) (removed uint64) {
 	r := c.runs[i]
-	c.set.ClearRange(lo, hi)
+	removed = c.set.ClearRange(lo, hi)
 	c.starts.Clear(r.lo)
 	delete(c.at, r.lo)
 	c.link(r.prev, r.next)
@@ -152,6 +155,7 @@ func (c *cooling) cut(i int32, lo, hi uint64) {
 	if r.hi > hi {
 		c.insert(prev, r.next, hi+1, r.hi, r.until)
 	}
+	return removed
 }
 
 // pop takes the oldest child out of the queue if it has cooled long enough.
@@ -164,34 +168,57 @@ func (c *cooling) pop(now time.Time) (i uint64, ok bool) {
 	return i, true
 }
 
-// popRun takes the oldest run out of the queue if it has cooled long enough.
-func (c *cooling) popRun(now time.Time) (lo, hi uint64, ok bool) {
-	if c.head == none || c.runs[c.head].until.After(now) {
-		return 0, 0, false
-	}
-	lo, hi = c.runs[c.head].lo, c.runs[c.head].hi
-	c.cut(c.head, lo, hi)
-	return lo, hi, true
-}
-
-// ready reports whether n children have cooled long enough. O(n).
-func (c *cooling) ready(n uint64, now time.Time) bool {
-	for i := c.head; i != none && !c.runs[i].until.After(now); i = c.runs[i].next {
+// when returns from when on n children, at least one, may be reused; ok is false
+// if fewer are cooling. O(n).
+func (c *cooling) when(n uint64) (t time.Time, ok bool) {
+	for i := c.head; i != none; i = c.runs[i].next {
 		size := c.runs[i].hi - c.runs[i].lo
 		if size >= n-1 {
-			return true
+			return c.runs[i].until, true
 		}
 		n -= size + 1
 	}
-	return false
+	return time.Time{}, false
 }
 
-// until returns when the oldest child may be reused.
-func (c *cooling) until() (t time.Time, ok bool) {
-	if c.head == none {
-		return time.Time{}, false
+// ready yields the runs that have cooled long enough, oldest first. The loop may
+// cut the run it is at.
+func (c *cooling) ready(now time.Time) iter.Seq2[int32, run] {
+	return func(yield func(int32, run) bool) {
+		for i := c.head; i != none && !c.runs[i].until.After(now); {
+			r := c.runs[i]
+			if !yield(i, r) {
+				return
+			}
+			i = r.next
+		}
 	}
-	return c.runs[c.head].until, true
+}
+
+// addSat returns a + b, at most the largest uint64: all of 2^64 children are one
+// more than that.
+func addSat(a, b uint64) uint64 {
+	if sum := a + b; sum >= a {
+		return sum
+	}
+	return ^uint64(0)
+}
+
+// wholly reports whether all of [lo, hi] is set.
+func wholly(b *bitmap.Bitmap, lo, hi uint64) bool {
+	x, ok := b.NextClear(lo)
+	return !ok || x > hi
+}
+
+// until returns when the oldest child that has not cooled long enough may be
+// reused.
+func (c *cooling) until(now time.Time) (t time.Time, ok bool) {
+	for i := c.head; i != none; i = c.runs[i].next {
+		if t = c.runs[i].until; t.After(now) {
+			return t, true
+		}
+	}
+	return time.Time{}, false
 }
 
 // remove takes the children of [lo, hi] out of the queue and returns how many
@@ -209,8 +236,7 @@ func (c *cooling) remove(lo, hi uint64) (removed uint64) {
 		start, _ := c.starts.Select(rank)
 		i := c.at[start]
 		end := min(c.runs[i].hi, hi)
-		removed += end - x + 1
-		c.cut(i, x, end)
+		removed = addSat(removed, c.cut(i, x, end))
 		if end == hi {
 			return removed
 		}
@@ -242,11 +268,12 @@ func (c *cooling) check(busy *bitmap.Bitmap) error {
 			return fmt.Errorf("cooling run %d is ready before the one it follows", i)
 		case c.at[r.lo] != i || !c.starts.Test(r.lo):
 			return fmt.Errorf("cooling run %d is not in the index", i)
-		case set.SetRange(r.lo, r.hi) != r.hi-r.lo+1:
+		case set.CountRange(r.lo, r.hi) != 0:
 			return fmt.Errorf("cooling run %d [%d, %d] overlaps another", i, r.lo, r.hi)
-		case busy.CountRange(r.lo, r.hi) != r.hi-r.lo+1:
+		case !wholly(busy, r.lo, r.hi):
 			return fmt.Errorf("cooling run %d [%d, %d] is free", i, r.lo, r.hi)
 		}
+		set.SetRange(r.lo, r.hi)
 	}
 	if c.tail != prev || n != len(c.at) || uint64(n) != c.starts.Count() || !set.Equal(c.set) {
 		return fmt.Errorf("cooling: %d runs, %d in the index, %d starts", n, len(c.at), c.starts.Count())

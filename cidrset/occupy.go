@@ -26,7 +26,7 @@ func (s *Set) Occupy(p netip.Prefix) (taken uint64, err error) {
 	s.mu.Lock()
 	taken = s.busy.SetRange(lo, hi)
 	if s.cooling != nil {
-		taken += s.cooling.remove(lo, hi)
+		taken = addSat(taken, s.cooling.remove(lo, hi))
 	}
 	if s.events == nil || taken == 0 {
 		s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *Set) ReleaseN(ps []netip.Prefix) (freed uint64, err error) {
 	s.mu.Lock()
 	for _, p := range ps {
 		lo, hi, _, _ := s.locate(p)
-		freed += s.release(lo, hi, now)
+		freed = addSat(freed, s.release(lo, hi, now))
 	}
 	if s.events != nil && freed != 0 {
 		s.events.add(Change{Op: OpRelease, Prefixes: append([]netip.Prefix(nil), ps...)})
@@ -134,10 +134,7 @@ func (s *Set) Has(p netip.Prefix) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if x, ok := s.busy.NextClear(lo); ok && x <= hi {
-		return false
-	}
-	return s.cooling == nil || s.cooling.set.CountRange(lo, hi) == 0
+	return wholly(&s.busy, lo, hi) && (s.cooling == nil || s.cooling.set.CountRange(lo, hi) == 0)
 }
 
 // HasAny reports whether any child that p overlaps is taken. p may be larger than
@@ -151,7 +148,9 @@ func (s *Set) HasAny(p netip.Prefix) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cooling != nil {
-		return s.busy.CountRange(lo, hi) > s.cooling.set.CountRange(lo, hi)
+		busy, cold := s.busy.CountRange(lo, hi), s.cooling.set.CountRange(lo, hi)
+		// The counts of 2^64 and of one less are the same.
+		return busy > cold || busy == ^uint64(0) && s.busy.Full() && !s.cooling.set.Full()
 	}
 	x, ok := s.busy.NextSet(lo)
 	return ok && x <= hi

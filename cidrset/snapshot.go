@@ -131,7 +131,7 @@ func (s *Set) restoreRun(r *reader) error {
 		return fmt.Errorf("%w: cooling children beyond the pool", ErrSnapshot)
 	}
 	hi := lo + size
-	if x, ok := s.busy.NextClear(lo); ok && x <= hi {
+	if !wholly(&s.busy, lo, hi) {
 		return fmt.Errorf("%w: a cooling child is free", ErrSnapshot)
 	}
 	c := s.cooling

@@ -38,6 +38,9 @@ func (s *Set) Stats() Stats {
 	if s.cooling != nil {
 		st.Cooling = s.cooling.set.Count()
 		st.Used -= st.Cooling
+		if busy == ^uint64(0) && s.busy.Full() && st.Cooling != 0 && !s.cooling.set.Full() {
+			st.Used++ // busy is 2^64, one more than it says
+		}
 	}
 	if k, ok := s.busy.MaxClearOrder(); ok {
 		st.LargestFree = s.ChildBits() - k
