@@ -112,13 +112,17 @@ func (p *assignPlan) pickOrphans(t *txn, s *search) error {
 // noteForeign finds the pools in which others have room that strict affinity keeps from this owner.
 func (p *assignPlan) noteForeign(t *txn, s *search) error {
 	for _, i := range s.pools {
-		if _, known := s.reasons[i]; known || s.want == 0 {
+		if s.want == 0 || s.reasons[i] == LimitReached {
 			continue
 		}
 		err := p.walk(t, i, kindRoom, func(block netip.Prefix, ready int64) (bool, error) {
 			be, err := t.block(p.cat, block)
-			if err != nil || be.Block == nil || be.owner == p.Owner || ready > t.now {
+			if err != nil || be.Block == nil || be.owner == p.Owner || be.owner.Kind == Nobody {
 				return false, err
+			}
+			if ready > t.now {
+				p.reason(s, i, CoolingLeft)
+				return false, nil
 			}
 			s.reasons[i] = ForeignLeft
 			return true, nil
@@ -190,18 +194,27 @@ func (p *assignPlan) walk(t *txn, i int, kind string, visit func(netip.Prefix, i
 // pickFrom picks what is wanted and free from a block and reports whether it found any.
 func (p *assignPlan) pickFrom(s *search, i int, be *blockEntry) bool {
 	ordinals := p.next(be, s.want, be.avoid(p.cat, i))
-	if len(ordinals) == 0 {
-		switch {
-		case len(be.cool) > 0:
-			p.reason(s, i, CoolingLeft)
-		case !be.free.empty():
-			p.reason(s, i, ReservedLeft)
-		}
-		return false
-	}
 	s.want -= len(ordinals)
-	p.picks = append(p.picks, pick{be: be, ordinals: ordinals})
-	return true
+	if len(ordinals) > 0 {
+		p.picks = append(p.picks, pick{be: be, ordinals: ordinals})
+	}
+	if s.want > 0 && len(be.cool) > 0 {
+		p.reason(s, i, CoolingLeft)
+	}
+	if free, _ := be.Free(); s.want > 0 && free > uint64(p.countPicked(be)) {
+		p.reason(s, i, ReservedLeft) // free, and passed over
+	}
+	return len(ordinals) > 0
+}
+
+// countPicked returns how many addresses of a block have been picked.
+func (p *assignPlan) countPicked(be *blockEntry) (n int) {
+	for _, k := range p.picks {
+		if k.be == be && k.fresh == nil {
+			n += len(k.ordinals)
+		}
+	}
+	return n
 }
 
 // replaced reports whether a block has been taken over.
