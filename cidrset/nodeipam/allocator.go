@@ -268,9 +268,7 @@ func (a *Allocator) setTerminating(o *owner, on bool) {
 // claim records that owner number i holds p, and reports whether every child that
 // p overlaps was free.
 func (a *Allocator) claim(p netip.Prefix, i int32) (clean bool) {
-	if a.claims.get(p) == absent {
-		a.claims.put(p, i)
-	} else {
+	if !a.claims.add(p, i) {
 		a.others[p] = append(a.others[p], i)
 	}
 	clean = true
@@ -311,9 +309,6 @@ func (a *Allocator) free(p netip.Prefix) {
 		case addr.Larger:
 			q = pl.codec.Pool()
 		}
-		if a.claims.cover(q) != absent || a.reserved.cover(q) != absent {
-			return
-		}
 		pl.taken.ClearRange(lo, hi)
 		a.mark(pl, q)
 	})
@@ -321,10 +316,9 @@ func (a *Allocator) free(p netip.Prefix) {
 
 // reserve adds a reservation; it reports whether it was new.
 func (a *Allocator) reserve(p netip.Prefix) bool {
-	if a.reserved.get(p) != absent {
+	if !a.reserved.add(p, 0) {
 		return false
 	}
-	a.reserved.put(p, 0)
 	a.eachPool(p, func(pl *pool) { pl.set(p) })
 	return true
 }

@@ -101,8 +101,22 @@ func (x *index) get(p netip.Prefix) int32 {
 	return absent
 }
 
-// put gives p a value, which is not absent.
-func (x *index) put(p netip.Prefix, value int32) {
+// put gives p a value, which is not absent, in place of the one it has.
+func (x *index) put(p netip.Prefix, value int32) { x.nodes[x.at(p)].value = value }
+
+// add gives p a value unless it has one, and reports whether it had none.
+func (x *index) add(p netip.Prefix, value int32) bool {
+	n := &x.nodes[x.at(p)]
+	if n.value != absent {
+		return false
+	}
+	n.value = value
+	return true
+}
+
+// at returns the position of the node of p, to which the caller gives a value if it
+// has none.
+func (x *index) at(p netip.Prefix) uint32 {
 	key, family := keyOf(p)
 	length := uint8(p.Bits())
 	at, above, side := x.roots[family], uint32(0), 0
@@ -115,11 +129,10 @@ func (x *index) put(p netip.Prefix, value int32) {
 	}
 	for {
 		if at == 0 {
-			i := x.node(key, length, family)
-			x.nodes[i].value = value
-			link(i)
+			at = x.node(key, length, family)
+			link(at)
 			x.count++
-			return
+			return at
 		}
 		n := &x.nodes[at]
 		same := min(shared(n.key, key), n.bits, length)
@@ -144,8 +157,7 @@ func (x *index) put(p netip.Prefix, value int32) {
 		if n.value == absent {
 			x.count++
 		}
-		n.value = value
-		return
+		return at
 	}
 }
 

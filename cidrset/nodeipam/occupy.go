@@ -116,6 +116,8 @@ func (a *Allocator) Load(nodes []Node) []*Error {
 	if len(a.numbers) == 0 {
 		a.numbers = make(map[string]int32, len(nodes))
 		a.owners = slices.Grow(a.owners, len(nodes))
+		// A prefix and the branch above it take a node each.
+		a.claims.nodes = slices.Grow(a.claims.nodes, 2*len(nodes)*len(a.slots))
 	}
 	j := judge{a: a, op: "load"}
 	var changed []Node
@@ -170,16 +172,19 @@ func (a *Allocator) observe(j *judge, n *Node, list bool) (changed bool) {
 	a.scratch = want
 	switch {
 	case known && len(n.Prefixes) > 0:
-		changed = a.replace(number, want)
+		if changed = a.replace(number, want); len(want) == 0 {
+			a.release(number)
+			j.number = absent
+		}
 	case !known && len(want) > 0:
 		var o *owner
-		o, number = a.newOwner(n.Name)
+		o, j.number = a.newOwner(n.Name)
 		o.prefixes = append(o.prefixes, want...)
-		j.number = number
 		changed = true
 	}
 	j.claims(n, changed)
-	if o := a.owner(n.Name); o != nil {
+	if j.number != absent {
+		o := &a.owners[j.number]
 		changed = changed || o.terminating != n.Terminating
 		a.setTerminating(o, n.Terminating)
 		if list {
@@ -190,7 +195,7 @@ func (a *Allocator) observe(j *judge, n *Node, list bool) (changed bool) {
 }
 
 // replace takes back what the owner holds and is not in want, and records want,
-// which the caller claims. An owner that is left with nothing is gone.
+// which the caller claims.
 func (a *Allocator) replace(number int32, want []netip.Prefix) (changed bool) {
 	o := &a.owners[number]
 	if slices.Equal(o.prefixes, want) {
@@ -200,9 +205,6 @@ func (a *Allocator) replace(number int32, want []netip.Prefix) (changed bool) {
 		a.disclaim(p, number)
 	}
 	o.prefixes = append(o.prefixes[:0], want...)
-	if len(want) == 0 {
-		a.release(number)
-	}
 	return true
 }
 
@@ -232,7 +234,7 @@ func (j *judge) unusable(i int, p netip.Prefix, texts []string, err error) {
 // judges those that n says it has.
 func (j *judge) claims(n *Node, fresh bool) {
 	a := j.a
-	if fresh && a.owner(n.Name) != nil {
+	if fresh && j.number != absent {
 		for _, p := range a.owners[j.number].prefixes {
 			if !a.claim(p, j.number) {
 				fresh = false

@@ -1,0 +1,228 @@
+package model
+
+import (
+	"net/netip"
+	"sort"
+)
+
+// NodeIPAM is the twin of nodeipam.Allocator: who holds what and what is reserved,
+// as lists. Whether a child is free is asked of every prefix, one after another.
+// Its pools are small.
+type NodeIPAM struct {
+	Slots    []NodeSlot
+	Reserved []netip.Prefix
+	Held     map[string][]netip.Prefix
+	Leaving  map[string]bool // owners that are terminating
+}
+
+// NodeSlot is a slot of [NodeIPAM].
+type NodeSlot struct {
+	Bits  int
+	V4    bool
+	Pools []*NodePool
+}
+
+// NodePool is a pool of [NodeIPAM].
+type NodePool struct {
+	Prefix   netip.Prefix
+	Cursor   uint64
+	Draining bool
+}
+
+// children returns the number of children of a pool of the slot.
+func (s *NodeSlot) children(p *NodePool) uint64 { return 1 << (s.Bits - p.Prefix.Bits()) }
+
+// child returns child i of a pool, counted up one address at a time.
+func (s *NodeSlot) child(p *NodePool, i uint64) netip.Prefix {
+	b := p.Prefix.Addr().AsSlice()
+	step := len(b)*8 - s.Bits // bits of a child's addresses
+	for k := 0; i != 0; k, i = k+1, i>>1 {
+		if i&1 == 1 {
+			b[len(b)-1-(step+k)/8] |= 1 << ((step + k) % 8)
+		}
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return netip.PrefixFrom(a, s.Bits)
+}
+
+// Free reports whether nothing held or reserved overlaps p.
+func (m *NodeIPAM) Free(p netip.Prefix) bool {
+	for _, r := range m.Reserved {
+		if r.Overlaps(p) {
+			return false
+		}
+	}
+	return len(m.Rivals(p, "")) == 0
+}
+
+// Rivals returns the owners other than the given one that hold something
+// overlapping p, by name.
+func (m *NodeIPAM) Rivals(p netip.Prefix, but string) (names []string) {
+	for name, ps := range m.Held {
+		for _, q := range ps {
+			if name != but && q.Overlaps(p) {
+				names = append(names, name)
+				break
+			}
+		}
+	}
+	sort.Strings(names)
+	return names
+}
+
+// next returns the free child that a slot would give now.
+func (m *NodeIPAM) next(s *NodeSlot) (pool *NodePool, i uint64, ok bool) {
+	for _, p := range s.Pools {
+		n := s.children(p)
+		for k := uint64(0); k < n && !p.Draining; k++ {
+			if i := (p.Cursor + k) % n; m.Free(s.child(p, i)) {
+				return p, i, true
+			}
+		}
+	}
+	return nil, 0, false
+}
+
+// Allocate returns what the owner holds or gives it a child of each slot; ok is
+// false, and slot the first without one, if it can't.
+func (m *NodeIPAM) Allocate(name string) (ps []netip.Prefix, slot int, ok bool) {
+	if ps, ok := m.Held[name]; ok {
+		return ps, 0, true
+	}
+	for i := range m.Slots {
+		if _, _, ok := m.next(&m.Slots[i]); !ok {
+			return nil, i, false
+		}
+	}
+	for i := range m.Slots {
+		s := &m.Slots[i]
+		p, o, _ := m.next(s)
+		p.Cursor = (o + 1) % s.children(p)
+		ps = append(ps, s.child(p, o))
+	}
+	m.Held[name] = ps
+	return ps, 0, true
+}
+
+// Observe records what a node has. Prefixes are masked.
+func (m *NodeIPAM) Observe(name string, ps []netip.Prefix, leaving bool) {
+	if len(ps) > 0 {
+		var set []netip.Prefix
+		for _, p := range ps {
+			known := false
+			for _, q := range set {
+				known = known || p == q
+			}
+			if !known && p.IsValid() {
+				set = append(set, p)
+			}
+		}
+		m.Held[name] = set
+		if len(set) == 0 {
+			m.Release(name)
+		}
+	}
+	if m.Held[name] != nil {
+		m.Leaving[name] = leaving
+	}
+}
+
+// Release forgets the owner.
+func (m *NodeIPAM) Release(name string) bool {
+	_, ok := m.Held[name]
+	delete(m.Held, name)
+	delete(m.Leaving, name)
+	return ok
+}
+
+// Judge returns what is wrong with prefix i of an owner, as words in order:
+// "slot", "family", "range" or "size", then "reserved", then the name of a rival
+// if there is one, whichever is first.
+func (m *NodeIPAM) Judge(name string, i int, p netip.Prefix) (words []string) {
+	if w := m.fits(i, p); w != "" {
+		words = append(words, w)
+	}
+	for _, r := range m.Reserved {
+		if r.Overlaps(p) {
+			words = append(words, "reserved")
+			break
+		}
+	}
+	if len(m.Rivals(p, name)) > 0 {
+		words = append(words, "rival")
+	}
+	return words
+}
+
+func (m *NodeIPAM) fits(i int, p netip.Prefix) string {
+	if i >= len(m.Slots) {
+		return "slot"
+	}
+	s := &m.Slots[i]
+	if s.V4 != p.Addr().Is4() {
+		return "family"
+	}
+	for _, pool := range s.Pools {
+		if pool.Prefix.Bits() <= p.Bits() && pool.Prefix.Contains(p.Addr()) {
+			if p.Bits() != s.Bits {
+				return "size"
+			}
+			return ""
+		}
+	}
+	return "range"
+}
+
+// Pool returns the pool that is p and its slot, nil if there is none.
+func (m *NodeIPAM) Pool(p netip.Prefix) (*NodeSlot, *NodePool) {
+	for i := range m.Slots {
+		for _, pool := range m.Slots[i].Pools {
+			if pool.Prefix == p {
+				return &m.Slots[i], pool
+			}
+		}
+	}
+	return nil, nil
+}
+
+// Overlaps reports whether p overlaps a pool other than the given one.
+func (m *NodeIPAM) Overlaps(p netip.Prefix, but *NodePool) bool {
+	for i := range m.Slots {
+		for _, pool := range m.Slots[i].Pools {
+			if pool != but && pool.Prefix.Overlaps(p) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Count returns how many children of a pool are reserved, used by owners alone, and
+// free.
+func (m *NodeIPAM) Count(s *NodeSlot, p *NodePool) (reserved, used, free uint64) {
+	for i := range s.children(p) {
+		c := s.child(p, i)
+		is := false
+		for _, r := range m.Reserved {
+			is = is || r.Overlaps(c)
+		}
+		switch {
+		case is:
+			reserved++
+		case m.Free(c):
+			free++
+		default:
+			used++
+		}
+	}
+	return reserved, used, free
+}
+
+// Grow makes a pool larger; the cursor stays at its address.
+func (m *NodeIPAM) Grow(s *NodeSlot, p *NodePool, to netip.Prefix) {
+	at := s.child(p, p.Cursor).Addr()
+	p.Prefix, p.Cursor = to, 0
+	for s.child(p, p.Cursor).Addr() != at {
+		p.Cursor++
+	}
+}
