@@ -1,0 +1,109 @@
+package clustercidr_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+)
+
+// overlapping returns an allocator with two entries that share one /8, in children
+// of different size, and n nodes that go to them in turn.
+func overlapping(tb testing.TB, n int) (*clustercidr.Allocator, []clustercidr.Node) {
+	tb.Helper()
+	a, err := clustercidr.New(clustercidr.Config{Families: []clustercidr.Family{clustercidr.IPv4}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, e := range []struct {
+		name string
+		bits int
+	}{{"large", 8}, {"small", 5}} {
+		err := a.Add(clustercidr.ClusterCIDR{
+			Name: e.name, IPv4: netip.MustParsePrefix("10.0.0.0/8"), HostBits: e.bits,
+			Selector: clustercidr.Selector{{Labels: []clustercidr.Requirement{{Key: "size", Op: clustercidr.In, Values: []string{e.name}}}}},
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	labels := []map[string]string{{"size": "large"}, {"size": "small"}}
+	nodes := make([]clustercidr.Node, n)
+	for i := range nodes {
+		nodes[i] = clustercidr.Node{Name: fmt.Sprintf("node-%06d", i), Labels: labels[i%2]}
+	}
+	return a, nodes
+}
+
+// BenchmarkFill allocates for n nodes over two overlapping pools of different child
+// size; an operation is all of them. CC4: 5,000 in less than 50 ms.
+func BenchmarkFill(b *testing.B) {
+	for _, n := range []int{1000, 5000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				a, nodes := overlapping(b, n)
+				b.StartTimer()
+				for i := range nodes {
+					if _, err := a.Allocate(nodes[i]); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/node")
+		})
+	}
+}
+
+// BenchmarkPair releases one node and allocates for it again while n nodes hold
+// something.
+func BenchmarkPair(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
+			a, nodes := overlapping(b, n)
+			for i := range nodes {
+				if _, err := a.Allocate(nodes[i]); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				i = (i + 7919) % n
+				if _, ok := a.Release(nodes[i].Name); !ok {
+					b.Fatal("held nothing")
+				}
+				if _, err := a.Allocate(nodes[i]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkLoad records n nodes at start-up, each with its entry.
+func BenchmarkLoad(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
+			a, nodes := overlapping(b, n)
+			for i := range nodes {
+				if _, err := a.Allocate(nodes[i]); err != nil {
+					b.Fatal(err)
+				}
+			}
+			var records []clustercidr.Node
+			for r := range a.All() {
+				records = append(records, r)
+			}
+			for b.Loop() {
+				b.StopTimer()
+				fresh, _ := overlapping(b, 0)
+				b.StartTimer()
+				if problems := fresh.Load(records); len(problems) > 0 {
+					b.Fatal(problems[0])
+				}
+			}
+		})
+	}
+}

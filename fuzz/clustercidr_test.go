@@ -1,0 +1,418 @@
+package fuzz
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+	"github.com/ipalloc/ipalloc/internal/model"
+)
+
+// The world of a trace: pools that overlap in every way, in children of every size,
+// and selectors that match one another's nodes.
+var (
+	clusterPools = [2][]netip.Prefix{
+		parsePrefixes("10.0.0.0/27", "10.0.0.0/28", "10.0.0.16/28", "10.0.0.8/29", "9.0.0.0/28", "10.0.0.0/26", "100.64.0.0/28"),
+		parsePrefixes("fd00::/123", "fd00::/124", "fd00::10/124", "fd00::8/125", "fc00::/124", "fd00::/122", "fd00:0:0:1::/124"),
+	}
+	clusterStrays = parsePrefixes("10.0.0.0/24", "10.0.0.12/30", "10.0.0.18/32", "192.0.2.0/28", "0.0.0.0/0",
+		"fd00::/64", "fd00::c/126", "fd00::12/128", "2001:db8::/32", "::/0")
+	clusterTerms = [][]model.ClusterRequirement{
+		{{Key: "a", Op: "Exists"}},
+		{{Key: "a", Op: "In", Values: []string{"1"}}},
+		{{Key: "b", Op: "In", Values: []string{"1", "2"}}, {Key: "a", Op: "Exists"}},
+		{{Key: "c", Op: "Gt", Values: []string{"1"}}, {Key: "c", Op: "Lt", Values: []string{"3"}}},
+		{{Key: "b", Op: "NotIn", Values: []string{"1"}}},
+		{{Key: "a", Op: "DoesNotExist"}, {Key: "b", Op: "DoesNotExist"}},
+		{{Field: true, Key: "metadata.name", Op: "In", Values: []string{"n1", "n2"}}},
+		{{Field: true, Key: "metadata.name", Op: "NotIn", Values: []string{"n3"}}, {Key: "c", Op: "Exists"}},
+	}
+)
+
+func parsePrefixes(texts ...string) (ps []netip.Prefix) {
+	for _, text := range texts {
+		ps = append(ps, netip.MustParsePrefix(text))
+	}
+	return ps
+}
+
+// clusterReplay holds the two sides of a replay, and a third allocator that is told
+// the changes of the first. X5
+type clusterReplay struct {
+	t       testing.TB
+	a       *clustercidr.Allocator
+	m       *model.ClusterCIDRs
+	replica *clustercidr.Allocator
+	config  clustercidr.Config
+	opts    []clustercidr.Option
+}
+
+// replayCluster runs a trace on both sides and compares every answer.
+func replayCluster(t testing.TB, data []byte) {
+	tr := model.NewTrace(data)
+	r := &clusterReplay{t: t}
+	need := [][]int{nil, {0}, {0, 1}, {1, 0}}[tr.Op(4)]
+	lowest := tr.Op(2) == 1
+	for _, f := range need {
+		r.config.Families = append(r.config.Families, clustercidr.Family(f+1))
+	}
+	if lowest {
+		r.opts = append(r.opts, clustercidr.LowestFirst())
+	}
+	r.m = model.NewClusterCIDRs(lowest, need...)
+	r.replica = r.fresh()
+	r.opts = append(r.opts, clustercidr.OnChange(func(c clustercidr.Change) {
+		if err := r.replica.Apply(c); err != nil {
+			t.Fatalf("applying %v: %v", c, err)
+		}
+	}))
+	r.a = r.fresh()
+	for tr.More() {
+		op := tr.Op(12)
+		r.step(op, tr)
+		if err := r.a.Check(); err != nil { // X7
+			t.Fatalf("after op %d: %v", op, err)
+		}
+	}
+	r.compare()
+	r.same("replica", r.bytes(r.replica), r.bytes(r.a))
+}
+
+func (r *clusterReplay) fresh() *clustercidr.Allocator {
+	a, err := clustercidr.New(r.config, r.opts...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return a
+}
+
+func (r *clusterReplay) bytes(a *clustercidr.Allocator) string {
+	data, err := a.MarshalBinary()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(data)
+}
+
+func (r *clusterReplay) step(op int, tr *model.Trace) {
+	switch op {
+	case 0, 1:
+		r.add(tr)
+	case 2:
+		name := fmt.Sprintf("e%d", tr.Below(6))
+		gone, err := r.a.Delete(name)
+		wantGone, ok := r.m.Delete(name)
+		r.same("Delete "+name, fmt.Sprint(gone, err == nil), fmt.Sprint(wantGone, ok))
+	case 3, 4, 5:
+		r.allocate(tr)
+	case 6:
+		name := fmt.Sprintf("n%d", tr.Below(12))
+		as, ok := r.a.Release(name)
+		want, wok := r.m.Release(name)
+		r.same("Release "+name, fmt.Sprint(as, ok), fmt.Sprint(want, wok))
+	case 7:
+		r.observe(tr)
+	case 8:
+		p := r.prefix(tr)
+		if _, err := r.a.Reserve(p); err != nil {
+			r.t.Fatal(err)
+		}
+		r.m.Reserved[p] = true
+	case 9:
+		p := r.prefix(tr)
+		r.same("Unreserve "+p.String(), fmt.Sprint(r.a.Unreserve(p)), fmt.Sprint(r.m.Reserved[p]))
+		delete(r.m.Reserved, p)
+	case 10:
+		r.restart(tr.Op(2) == 1)
+	case 11:
+		r.compare()
+	}
+}
+
+func (r *clusterReplay) add(tr *model.Trace) {
+	e := model.ClusterEntry{Name: fmt.Sprintf("e%d", tr.Below(6)), HostBits: int(tr.Below(6))}
+	which := tr.Uint()
+	for f := range clusterPools {
+		if which%4 != uint64(f)+1 { // 0 and 3: both
+			e.Pools[f] = clusterPools[f][int(which/4>>(8*f))%len(clusterPools[f])]
+		}
+	}
+	for v := tr.Uint(); v%4 != 0 && len(e.Terms) < 3; v /= 32 {
+		e.Terms = append(e.Terms, clusterTerms[v/4%8])
+	}
+	c := clustercidr.ClusterCIDR{Name: e.Name, IPv4: e.Pools[0], IPv6: e.Pools[1], HostBits: e.HostBits}
+	if e.HostBits == 0 {
+		if c.IPv4.IsValid() {
+			c.MaskIPv4 = 32
+		} else {
+			c.MaskIPv6 = 128
+		}
+	}
+	for _, t := range e.Terms {
+		var term clustercidr.Term
+		for _, q := range t {
+			req := clustercidr.Requirement{Key: q.Key, Op: clustercidr.Operator(q.Op), Values: q.Values}
+			if q.Field {
+				term.Fields = append(term.Fields, req)
+			} else {
+				term.Labels = append(term.Labels, req)
+			}
+		}
+		c.Selector = append(c.Selector, term)
+	}
+	err, fail := r.a.Add(c), r.m.Add(e)
+	r.same("Add "+e.Name, failure(err), fail)
+}
+
+// failure returns the model's word for an error.
+func failure(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, clustercidr.ErrExists):
+		return model.ClusterExists
+	case errors.Is(err, clustercidr.ErrTerminating):
+		return model.ClusterTerminating
+	case errors.Is(err, clustercidr.ErrNoMatch):
+		return model.ClusterNoMatch
+	case errors.Is(err, clustercidr.ErrFull):
+		return model.ClusterFull
+	}
+	return model.ClusterBad
+}
+
+func (r *clusterReplay) allocate(tr *model.Trace) {
+	name := fmt.Sprintf("n%d", tr.Below(12))
+	labels := map[string]string{}
+	v := tr.Uint()
+	for _, key := range []string{"a", "b", "c"} {
+		if v%4 != 0 {
+			labels[key] = fmt.Sprint(v % 4)
+		}
+		v /= 4
+	}
+	n := clustercidr.Node{Name: name, Labels: labels}
+	_, held := r.m.Nodes[name]
+	x := r.a.Explain(n) // CC6: it foretells what Allocate does
+	as, err := r.a.Allocate(n)
+	want, fail, tried := r.m.Allocate(name, labels)
+	r.same("Allocate "+name, fmt.Sprint(as, failure(err)), fmt.Sprint(want, fail))
+	if !held {
+		r.same("Explain "+name, x.Chosen(), want.Entry)
+	}
+	var e *clustercidr.Error
+	if errors.As(err, &e) {
+		r.same("tried", fmt.Sprint(e.Tried), fmt.Sprint(tried))
+		if e.Changed == nil {
+			r.t.Fatalf("%v: nothing to wait for", err)
+		}
+	}
+}
+
+// prefix reads a prefix: a child of an entry, a pool, or something odd.
+func (r *clusterReplay) prefix(tr *model.Trace) netip.Prefix {
+	v := tr.Uint()
+	f := int(v / 3 % 2)
+	pool := clusterPools[f][int(v/6)%len(clusterPools[f])]
+	switch v % 3 {
+	case 0:
+		return pool
+	case 1:
+		return clusterStrays[int(v/3)%len(clusterStrays)]
+	}
+	at := pool.Addr()
+	for range v / 6 / 7 % 32 {
+		at = at.Next()
+	}
+	p, _ := at.Prefix(at.BitLen() - int(v/6/7/32%6))
+	return p
+}
+
+func (r *clusterReplay) observe(tr *model.Trace) {
+	n := clustercidr.Node{Name: fmt.Sprintf("n%d", tr.Below(12))}
+	if v := tr.Below(10); v < 7 {
+		n.Entry = fmt.Sprintf("e%d", v) // e6 is never there
+	}
+	for range 1 + tr.Below(3) {
+		if p := r.prefix(tr); !slices.Contains(n.Prefixes, p) {
+			n.Prefixes = append(n.Prefixes, p)
+		}
+	}
+	changed, problems := r.a.Observe(n)
+	wantChanged, want := r.m.Observe(n.Name, n.Entry, n.Prefixes)
+	var got []string
+	for _, p := range problems {
+		got = append(got, problemWord(r.t, p))
+	}
+	sort.Strings(got)
+	sort.Strings(want)
+	r.same(fmt.Sprintf("Observe %v", n), fmt.Sprint(changed, got), fmt.Sprint(wantChanged, want))
+}
+
+func problemWord(t testing.TB, e *clustercidr.Error) string {
+	for err, word := range map[error]string{
+		clustercidr.ErrAmbiguous: "ambiguous", clustercidr.ErrNoEntry: "no entry", clustercidr.ErrTooMany: "too many",
+		clustercidr.ErrFamily: "unfit", clustercidr.ErrOutOfRange: "unfit", clustercidr.ErrMisaligned: "unfit",
+		clustercidr.ErrReserved: "reserved", clustercidr.ErrMissing: "missing", clustercidr.ErrDuplicate: "duplicate " + e.Other,
+	} {
+		if errors.Is(e, err) {
+			return word
+		}
+	}
+	t.Fatalf("a problem without a kind: %v", e)
+	return ""
+}
+
+// restart makes the allocator anew and goes on with that: from a snapshot, or from
+// what is recorded of entries, reservations and nodes. CC5, X5
+func (r *clusterReplay) restart(snapshot bool) {
+	data := []byte(r.bytes(r.a))
+	before := r.a
+	if snapshot {
+		var err error
+		if r.a, err = clustercidr.Restore(data, r.opts...); err != nil {
+			r.t.Fatal(err)
+		}
+		r.same("restored", r.bytes(r.a), string(data))
+		return
+	}
+	r.replica, _ = clustercidr.New(r.config, r.opts[:len(r.opts)-1]...)
+	r.a = r.fresh()
+	for _, p := range before.Reserved() {
+		if _, err := r.a.Reserve(p); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	for e := range before.Entries() {
+		if err := r.a.Add(e.ClusterCIDR); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.a.Load(slices.Collect(before.All()))
+	for e := range before.Entries() {
+		if e.Terminating {
+			if gone, err := r.a.Delete(e.Name); gone || err != nil {
+				r.t.Fatalf("%s is not terminating after a restart: %v, %v", e.Name, gone, err)
+			}
+		}
+	}
+	if r.m.Lowest && r.bytes(r.a) != string(data) {
+		r.t.Fatal("rebuilt from what is recorded, the state is another")
+	}
+	for _, e := range r.m.Entries {
+		e.Cursors = [2]int{} // they are not recorded
+	}
+	r.compare()
+}
+
+// compare compares the whole state.
+func (r *clusterReplay) compare() {
+	nodes := 0
+	for n := range r.a.All() {
+		nodes++
+		want := r.m.Nodes[n.Name]
+		r.same("node "+n.Name, fmt.Sprint(n.Entry, n.Prefixes), fmt.Sprint(want.Entry, want.Prefixes))
+	}
+	r.same("nodes", fmt.Sprint(nodes), fmt.Sprint(len(r.m.Nodes)))
+	entries := 0
+	for e := range r.a.Entries() {
+		entries++
+		want := r.m.Entries[e.Name]
+		if want == nil {
+			r.t.Fatalf("entry %s is still there", e.Name)
+		}
+		r.same("entry "+e.Name, fmt.Sprint(e.Terminating, e.Nodes, e.IPv4, e.IPv6), fmt.Sprint(want.Terminating, r.m.NodesOf(e.Name), want.Pools[0], want.Pools[1]))
+		stats, err := r.a.EntryStats(e.Name)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, s := range stats {
+			f := int(s.Family) - 1
+			r.same("free of "+e.Name, fmt.Sprint(s.Free), fmt.Sprint(r.m.Free(want, f)))
+		}
+	}
+	r.same("entries", fmt.Sprint(entries), fmt.Sprint(len(r.m.Entries)))
+	r.same("reserved", fmt.Sprint(len(r.a.Reserved())), fmt.Sprint(len(r.m.Reserved)))
+}
+
+func (r *clusterReplay) same(what, got, want string) {
+	r.t.Helper()
+	if got != want {
+		var state strings.Builder
+		for e := range r.a.Entries() {
+			fmt.Fprintln(&state, e)
+		}
+		for n := range r.a.All() {
+			fmt.Fprintln(&state, n)
+		}
+		r.t.Fatalf("%s: got %q, want %q\nreserved %v\n%s", what, got, want, r.a.Reserved(), &state)
+	}
+}
+
+// randomClusterTrace returns a trace of n operations.
+func randomClusterTrace(rng *rand.Rand, n int) []byte {
+	data := []byte{byte(rng.UintN(256)), byte(rng.UintN(256))}
+	for range n {
+		data = model.AppendOp(data, byte(rng.UintN(256)), rng.Uint64()>>40, rng.Uint64()>>40, rng.Uint64()>>40, rng.Uint64()>>40, rng.Uint64()>>40)
+		data = data[:len(data)-rng.IntN(3)] // operations take fewer operands than there are
+	}
+	return data
+}
+
+func TestClusterCIDRAgainstModel(t *testing.T) {
+	rounds := 1000
+	if testing.Short() {
+		rounds = 150
+	}
+	for seed := range uint64(rounds) {
+		replayCluster(t, randomClusterTrace(rand.New(rand.NewPCG(seed, 1)), 60))
+	}
+}
+
+func FuzzClusterCIDR(f *testing.F) {
+	for seed := range uint64(16) {
+		f.Add(randomClusterTrace(rand.New(rand.NewPCG(seed, 2)), 30))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1<<10 {
+			return // the model is quadratic
+		}
+		replayCluster(t, data)
+	})
+}
+
+// FuzzClusterCIDRSnapshot: whatever the bytes, an error or an allocator that passes
+// its own check and has one binary form. X5
+func FuzzClusterCIDRSnapshot(f *testing.F) {
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a, err := clustercidr.Restore(data)
+		if err != nil {
+			if !errors.Is(err, clustercidr.ErrSnapshot) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if err := a.Check(); err != nil {
+			t.Fatal(err)
+		}
+		again, err := a.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := clustercidr.Restore(again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if once, _ := b.MarshalBinary(); !bytes.Equal(once, again) {
+			t.Fatal("two binary forms")
+		}
+	})
+}

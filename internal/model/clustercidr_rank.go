@@ -1,0 +1,121 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Rank returns the entries that may serve a node, best first, in the words of the
+// rule: it sorts by one key after the other, the least important first.
+func (m *ClusterCIDRs) Rank(name string, labels map[string]string) []*ClusterEntry {
+	type match struct {
+		e       *ClusterEntry
+		met     int
+		matched string
+	}
+	var found []match
+	for _, e := range m.Entries {
+		met, matched, ok := e.match(name, labels)
+		if ok && !e.Terminating {
+			found = append(found, match{e, met, matched})
+		}
+	}
+	for _, less := range []func(a, b match) int{
+		func(a, b match) int { return compareEntries(a.e, b.e) },
+		func(a, b match) int { return strings.Compare(a.matched, b.matched) },
+		func(a, b match) int { return a.e.HostBits - b.e.HostBits },
+		func(a, b match) int { return a.e.capacity() - b.e.capacity() },
+		func(a, b match) int { return b.met - a.met },
+		func(a, b match) int { return min(len(b.e.Terms), 1) - min(len(a.e.Terms), 1) },
+	} {
+		slices.SortStableFunc(found, less)
+	}
+	entries := make([]*ClusterEntry, len(found))
+	for i := range found {
+		entries[i] = found[i].e
+	}
+	return entries
+}
+
+// capacity returns the children of the family that has fewer.
+func (e *ClusterEntry) capacity() int {
+	least := 1 << 62
+	for f := range e.Pools {
+		if e.Pools[f].IsValid() {
+			least = min(least, e.children(f))
+		}
+	}
+	return least
+}
+
+// compareEntries compares by base address, prefix length and name.
+func compareEntries(a, b *ClusterEntry) int {
+	for f := range a.Pools {
+		if x, y := a.Pools[f].IsValid(), b.Pools[f].IsValid(); x != y {
+			return sign(x)
+		}
+		if c := a.Pools[f].Addr().Compare(b.Pools[f].Addr()); c != 0 {
+			return c
+		}
+	}
+	return cmp.Or(b.Pools[0].Bits()-a.Pools[0].Bits(), b.Pools[1].Bits()-a.Pools[1].Bits(), strings.Compare(a.Name, b.Name))
+}
+
+// match returns how many labels the best matching term needs, and those labels.
+func (e *ClusterEntry) match(name string, labels map[string]string) (met int, matched string, ok bool) {
+	if len(e.Terms) == 0 {
+		return 0, "", true
+	}
+	for _, t := range e.Terms {
+		var need []string
+		named, holds := false, true
+		for _, r := range t {
+			holds = holds && r.holds(name, labels)
+			switch {
+			case r.Op == "NotIn" || r.Op == "DoesNotExist":
+			case r.Field:
+				named = true
+			case !slices.Contains(need, r.Key):
+				need = append(need, r.Key)
+			}
+		}
+		if !holds {
+			continue
+		}
+		slices.Sort(need)
+		var pairs []string
+		for _, key := range need {
+			pairs = append(pairs, key+"="+labels[key])
+		}
+		if named {
+			pairs = append(pairs, "metadata.name="+name)
+		}
+		text := strings.Join(pairs, ",")
+		if !ok || len(pairs) > met || len(pairs) == met && text < matched {
+			met, matched, ok = len(pairs), text, true
+		}
+	}
+	return met, matched, ok
+}
+
+func (r ClusterRequirement) holds(name string, labels map[string]string) bool {
+	value, has := labels[r.Key]
+	if r.Field {
+		value, has = name, true
+	}
+	switch r.Op {
+	case "In":
+		return has && slices.Contains(r.Values, value)
+	case "NotIn":
+		return !has || !slices.Contains(r.Values, value)
+	case "Exists":
+		return has
+	case "DoesNotExist":
+		return !has
+	}
+	bound, _ := strconv.ParseInt(r.Values[0], 10, 64)
+	n, err := strconv.ParseInt(value, 10, 64)
+	return has && err == nil && (r.Op == "Gt" && n > bound || r.Op == "Lt" && n < bound)
+}
