@@ -323,7 +323,7 @@ func (p *assignPlan) pickFree(t *txn, s *search) error {
 				s.reasons[i] = LimitReached // whether there is a free block is looked up if it comes to a shortage
 				break
 			}
-			block, ok, err := p.nextFree(t, i, start)
+			block, ok, err := p.nextFree(t, s, i, start)
 			if err != nil {
 				return err
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 // nextFree finds a free block of a pool, from start to the end and then from the beginning to start.
-func (p *assignPlan) nextFree(t *txn, i int, start netip.Prefix) (netip.Prefix, bool, error) {
+func (p *assignPlan) nextFree(t *txn, s *search, i int, start netip.Prefix) (netip.Prefix, bool, error) {
 	pool := &p.cat.Pools[i]
 	if keys := t.pageKeys(nil, pool.Prefix, start); len(keys) > 0 {
 		if err := t.load(keys...); err != nil {
@@ -20,6 +20,7 @@ func (p *assignPlan) nextFree(t *txn, i int, start netip.Prefix) (netip.Prefix, 
 	read := func(id pageID) (page, error) { return p.draft.page(t, id) }
 	skip := func(block netip.Prefix) (bool, error) {
 		if p.unusable(i, block) {
+			p.reason(s, i, ReservedLeft)
 			return true, nil
 		}
 		return t.occupied(p.cat, i, block)
@@ -43,6 +44,9 @@ func (p *assignPlan) take(s *search, i int, be *blockEntry, b *Block) {
 	ordinals := b.free.peek(nil, s.want, b.avoided(p.cat, i))
 	s.want -= len(ordinals)
 	p.picks = append(p.picks, pick{be: be, fresh: b, ordinals: ordinals})
+	if free, _ := b.Free(); s.want > 0 && free > uint64(len(ordinals)) {
+		p.reason(s, i, ReservedLeft)
+	}
 }
 
 // pickEmpty takes over blocks of others that have been empty for long enough.
@@ -272,7 +276,7 @@ func (p *assignPlan) short(t *txn, s *search) error {
 	for _, i := range s.pools {
 		if s.reasons[i] == LimitReached {
 			pool := &p.cat.Pools[i]
-			_, ok, err := p.nextFree(t, i, startOf(p.Owner, pool.Prefix, pool.BlockBits))
+			_, ok, err := p.nextFree(t, s, i, startOf(p.Owner, pool.Prefix, pool.BlockBits))
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,635 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestConfigContradictions(t *testing.T) { // IP3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	for _, tt := range []struct {
+		cfg Config
+		ok  bool
+	}{
+		{Config{}, true}, {Config{Strict: true}, true}, {Config{Strict: true, NoAutoBlocks: true}, true}, {Config{NoAutoBlocks: true}, false},
+		{Config{MaxBlocksPerHost: 3}, false}, {Config{MaxBlocksPerHost: 3, Strict: true}, true}, {Config{MaxBlocksPerHost: -1}, true}, {Config{MaxBlocksPerHost: -2}, false},
+	} {
+		err := w.SetConfig(bg, tt.cfg)
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrBadConfig) {
+			t.Errorf("%+v: %v", tt.cfg, err)
+		}
+		if now, err := w.Engine.Config(bg); err != nil || (now == tt.cfg) != tt.ok {
+			t.Errorf("%+v: is %+v, %v", tt.cfg, now, err)
+		}
+	}
+}
+
+func TestBadPools(t *testing.T) { // IP1, X1
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	bad := func(change func(*Pool)) Pool {
+		p := pool("b", "10.1.0.0/24", 26)
+		change(&p)
+		return p
+	}
+	for name, tt := range map[string]struct {
+		p    Pool
+		want error
+	}{
+		"no name":       {bad(func(p *Pool) { p.Name = "" }), ErrBadName},
+		"same name":     {bad(func(p *Pool) { p.Name = "a" }), ErrPoolExists},
+		"no prefix":     {bad(func(p *Pool) { p.Prefix = netip.Prefix{} }), ErrBadPrefix},
+		"not masked":    {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.1.0.1/24") }), ErrBadPrefix},
+		"4 in 6":        {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("::ffff:10.1.0.0/120") }), ErrBadPrefix},
+		"same prefix":   {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/24") }), ErrOverlap},
+		"larger":        {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/16") }), ErrOverlap},
+		"smaller":       {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.64/26") }), ErrOverlap},
+		"large blocks":  {bad(func(p *Pool) { p.BlockBits = 23 }), ErrBadBlockSize},
+		"too long":      {bad(func(p *Pool) { p.BlockBits = 33 }), ErrBadBlockSize},
+		"huge blocks":   {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("2001:db8::/48"), 63 }), ErrBadBlockSize},
+		"unknown use":   {bad(func(p *Pool) { p.Uses = 64 }), ErrUnknownUse},
+		"negative":      {bad(func(p *Pool) { p.Cooldown = -1 }), ErrBadConfig},
+		"range outside": {bad(func(p *Pool) { p.Ranges = ranges("10.2.0.0/24").Ranges() }), ErrBadAddress},
+		"empty term":    {bad(func(p *Pool) { p.Nodes = Selector{{}} }), ErrBadConfig},
+		"unknown op":    {bad(func(p *Pool) { p.Namespaces = Selector{{Labels: []Requirement{{Key: "a", Op: "Like"}}}} }), ErrBadConfig},
+	} {
+		before, _ := w.store.MarshalBinary()
+		if err := w.AddPool(bg, tt.p); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
+			t.Errorf("%s changed the store", name)
+		}
+	}
+	if err := w.UpdatePool(bg, pool("zz", "10.0.0.0/24", 26)); !errors.Is(err, ErrUnknownPool) {
+		t.Error(err)
+	}
+	if err := w.UpdatePool(bg, pool("a", "10.0.0.0/25", 26)); !errors.Is(err, ErrBadArgument) {
+		t.Error(err)
+	}
+	if err := w.RemovePool(bg, "zz"); !errors.Is(err, ErrUnknownPool) {
+		t.Error(err)
+	}
+	p := pool("d", "10.3.0.0/16", 0)
+	w.AddPool(bg, p)
+	w.AddPool(bg, pool("e", "2001:db8::/64", 0))
+	w.AddPool(bg, pool("f", "10.4.0.0/28", 0))
+	ps, _ := w.Pools(bg)
+	if ps[1].BlockBits != 26 || ps[2].BlockBits != 122 || ps[3].BlockBits != 28 || ps[1].Uses != Workload|Tunnel {
+		t.Errorf("defaults: %+v", ps)
+	}
+}
+
+// TestChoose is the truth table of pool selection.
+func TestChoose(t *testing.T) { // IP1
+	zone := func(z string) Selector {
+		return Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{z}}}}}
+	}
+	c := &catalog{Version: catalogVersion, Pools: []Pool{
+		{Name: "any", Prefix: netip.MustParsePrefix("10.0.0.0/24")},
+		{Name: "east", Prefix: netip.MustParsePrefix("10.0.1.0/24"), Nodes: zone("east"), Priority: 5},
+		{Name: "tenant", Prefix: netip.MustParsePrefix("10.0.2.0/24"), Namespaces: zone("x"), Priority: 9},
+		{Name: "manual", Prefix: netip.MustParsePrefix("10.0.3.0/24"), Manual: true},
+		{Name: "off", Prefix: netip.MustParsePrefix("10.0.4.0/24"), Disabled: true},
+		{Name: "lb", Prefix: netip.MustParsePrefix("10.0.5.0/24"), Uses: LoadBalancer},
+		{Name: "six", Prefix: netip.MustParsePrefix("2001:db8::/64")},
+		{Name: "n1", Prefix: netip.MustParsePrefix("10.0.6.0/24"), Nodes: Selector{{Fields: []Requirement{{Key: "metadata.name", Op: In, Values: []string{"n1"}}}}}},
+	}}
+	if err := c.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	east, x := map[string]string{"zone": "east"}, map[string]string{"zone": "x"}
+	for _, tt := range []struct {
+		q    choice
+		want string
+	}{
+		{choice{family: 4, use: Workload}, "any"},
+		{choice{family: 4, use: Tunnel}, "any"},
+		{choice{family: 4, use: LoadBalancer}, "lb"},
+		{choice{family: 6, use: Workload}, "six"},
+		{choice{family: 6, use: LoadBalancer}, "none"},
+		{choice{family: 4, use: Workload, node: east}, "east any"},
+		{choice{family: 4, use: Workload, node: east, space: x}, "tenant east any"},
+		{choice{family: 4, use: Workload, space: east}, "any"},
+		{choice{family: 4, use: Workload, host: "n1"}, "any n1"},
+		{choice{family: 4, use: Workload, names: []string{"east"}}, "east"},
+		{choice{family: 4, use: Workload, names: []string{"east"}, both: true}, "none"},
+		{choice{family: 4, use: Workload, names: []string{"east"}, both: true, node: east}, "east"},
+		{choice{family: 4, use: Workload, names: []string{"manual", "any"}}, "any manual"},
+		{choice{family: 4, use: Workload, names: []string{"off"}}, "none"},
+		{choice{family: 4, use: Workload, names: []string{"six"}}, "none"},
+		{choice{family: 4, use: Workload, names: []string{"nowhere"}}, "unknown"},
+		{choice{family: 4, use: Workload, ends: 64}, "none"},
+		{choice{family: 4, use: Workload, ends: 63}, "any"},
+	} {
+		got, err := c.choose(nil, tt.q)
+		var names []string
+		for _, i := range got {
+			names = append(names, c.Pools[i].Name)
+		}
+		s := strings.Join(names, " ")
+		switch {
+		case errors.Is(err, ErrNoPool):
+			s = "none"
+		case errors.Is(err, ErrUnknownPool):
+			s = "unknown"
+		}
+		if s != tt.want {
+			t.Errorf("%+v: %s, want %s", tt.q, s, tt.want)
+		}
+	}
+}
+
+func TestReasons(t *testing.T) { // IP3
+	reason := func(w *world, a AssignArgs) Reason {
+		t.Helper()
+		got := w.assign(a)
+		if len(got.Short) != 1 {
+			t.Fatalf("%+v", got)
+		}
+		return got.Short[0].Reason
+	}
+	fill := func(cfg Config, p Pool) *world {
+		w := newWorld(t, cfg, p)
+		w.assign(want("x", 8, "x"))
+		return w
+	}
+	if r := reason(fill(Config{}, pool("a", "10.0.0.0/29", 30)), want("h", 1, "p")); r != Full {
+		t.Errorf("full pool: %v", r)
+	}
+	w := fill(Config{Strict: true}, pool("a", "10.0.0.0/28", 28))
+	if r := reason(w, want("h", 1, "p")); r != ForeignLeft {
+		t.Errorf("room in another's block: %v", r)
+	}
+	w = newWorld(t, Config{Strict: true, MaxBlocksPerHost: 1}, pool("a", "10.0.0.0/28", 30))
+	if r := reason(w, want("h", 5, "p")); r != LimitReached {
+		t.Errorf("limit: %v", r)
+	}
+	w = newWorld(t, Config{Strict: true, NoAutoBlocks: true}, pool("a", "10.0.0.0/28", 30))
+	if r := reason(w, want("h", 1, "p")); r != LimitReached {
+		t.Errorf("no automatic blocks: %v", r)
+	}
+	w = newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	w.SetReservations(bg, ranges("10.0.0.0/30"))
+	if r := reason(w, want("h", 5, "p")); r != ReservedLeft {
+		t.Errorf("reserved: %v", r)
+	}
+	p := pool("a", "10.0.0.0/29", 29)
+	p.Cooldown = time.Hour
+	w = newWorld(t, Config{}, p)
+	w.assign(want("h", 8, "p"))
+	w.releaseHandle("p")
+	if r := reason(w, want("h", 1, "q")); r != CoolingLeft {
+		t.Errorf("cooling, own block: %v", r)
+	}
+	if r := reason(w, want("other", 1, "q")); r != CoolingLeft {
+		t.Errorf("cooling, another's block: %v", r)
+	}
+	w.check()
+}
+
+func TestTakeOver(t *testing.T) { // IP3: an empty block of another host, after a minute
+	for _, strict := range []bool{false, true} {
+		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/28", 28))
+		w.assign(want("old", 1, "p"))
+		w.clock.add(time.Hour)
+		w.releaseHandle("p")
+		w.clock.add(59 * time.Second)
+		got := w.assign(want("new", 1, "q"))
+		if owner := w.blocksOf("new"); len(owner) != 0 || len(got.V4) == 1 == strict {
+			t.Fatalf("strict %v, after 59 s: %v, %+v", strict, owner, got)
+		}
+		w.releaseHandle("q")
+		w.clock.add(60 * time.Second)
+		before, _ := w.BlockOf(bg, ip("10.0.0.0"))
+		if got := w.assign(want("new", 1, "q")); len(got.V4) != 1 || got.V4[0].Seq <= before.seq {
+			t.Fatalf("strict %v, after a minute: %+v", strict, got)
+		}
+		if len(w.blocksOf("new")) != 1 || len(w.blocksOf("old")) != 0 {
+			t.Fatalf("strict %v: owned by %v, %v", strict, w.blocksOf("new"), w.blocksOf("old"))
+		}
+		w.check()
+	}
+}
+
+func TestTakeOverIsLostToTheOwner(t *testing.T) { // the owner assigns while another takes the block over
+	w := newWorld(t, Config{Strict: true}, pool("a", "10.0.0.0/28", 28))
+	w.assign(want("old", 1, "p"))
+	w.releaseHandle("p")
+	w.clock.add(time.Hour)
+	r := &racing{Store: w.store}
+	e := w.engine(r)
+	r.before = func([]Op) { w.assign(want("old", 1, "r")) }
+	got, err := e.AutoAssign(bg, want("new", 1, "q"))
+	if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ForeignLeft {
+		t.Errorf("%+v, %v", got, err)
+	}
+	w.check()
+}
+
+func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28))
+	al := w.assign(want("h", 1, "p")).V4[0]
+	w.releaseHandle("p")
+	r := &racing{Store: w.store}
+	e := w.engine(r)
+	r.before = func([]Op) { w.assign(want("h", 1, "q")) }
+	if rel, err := e.ReleaseAffinity(bg, al.Block, HostOwner("h"), true); !errors.Is(err, ErrNotEmpty) || len(rel) != 0 {
+		t.Errorf("%v, %v", rel, err)
+	}
+	if als, _ := w.IPsByHandle(bg, "q"); len(als) != 1 {
+		t.Errorf("the address is lost: %v", als)
+	}
+	w.check()
+	// The other way round: the block goes while the host's next address is on its way.
+	w.releaseHandle("q")
+	r.before = func([]Op) {
+		if _, err := w.ReleaseHost(bg, HostOwner("h"), true); err != nil {
+			t.Error(err)
+		}
+	}
+	again, err := e.AutoAssign(bg, want("h", 1, "s"))
+	if err != nil || len(again.V4) != 1 || again.V4[0].Seq <= al.Seq {
+		t.Errorf("%+v, %v", again, err)
+	}
+	w.check()
+}
+
+func TestSequenceNumbersNeverRepeat(t *testing.T) { // IP2
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
+	type key struct {
+		a   netip.Addr
+		seq uint64
+	}
+	seen := map[key]bool{}
+	sizes := []int{30, 28, 32, 29}
+	for i := range 200 {
+		h := fmt.Sprint("h", i%3)
+		for _, al := range w.assign(want(h, 3, "p")).V4 {
+			if k := (key{al.Address, al.Seq}); seen[k] {
+				t.Fatalf("round %d: %v again", i, k)
+			} else {
+				seen[k] = true
+			}
+		}
+		if i%2 == 0 {
+			w.releaseHandle("p")
+		}
+		if i%5 == 0 {
+			w.ReleaseHost(bg, HostOwner(h), false)
+		}
+		if i%11 == 0 {
+			if err := w.UpdatePool(bg, pool("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i%31 == 0 {
+			w.RemovePool(bg, "a")
+			if err := w.AddPool(bg, pool("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.check()
+	}
+}
+
+func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) { // IP3, IP6
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/27", 29))
+	live := w.assign(want("x", 1, "x")).V4[0]
+	held, err := w.SetReservations(bg, ranges("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/29", live.Block.String()))
+	if err != nil || len(held) != 1 || held[0].Address != live.Address {
+		t.Fatalf("live addresses inside: %v, %v", held, err)
+	}
+	got := w.assign(want("h", 40, "p"))
+	for _, al := range got.V4 {
+		if set, _ := w.Reservations(bg); set.Contains(al.Address) {
+			t.Errorf("%s is reserved", al.Address)
+		}
+	}
+	for _, b := range w.blocksOf("h") {
+		if set, _ := w.Reservations(bg); set.ContainsPrefix(b) {
+			t.Errorf("block %s is reserved", b)
+		}
+	}
+	// An owned block that is reserved is passed over; a named address is not.
+	if got := w.assign(want("x", 1, "y")); len(got.V4) != 0 {
+		t.Errorf("from its reserved block: %v", got.V4)
+	}
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.0"), Owner: HostOwner("h"), Claim: Claim{Handle: "named"}}); err != nil {
+		t.Errorf("by name: %v", err)
+	}
+	w.check()
+}
+
+func TestRangesOfAPool(t *testing.T) { // IP1
+	p := pool("a", "10.0.0.0/26", 28)
+	p.Ranges = append(ranges("10.0.0.16/30").Ranges(), ranges("10.0.0.40/31").Ranges()...)
+	w := newWorld(t, Config{}, p)
+	got := w.assign(want("h", 10, "p"))
+	var as []string
+	for _, al := range got.V4 {
+		as = append(as, al.Address.String())
+	}
+	slices.Sort(as)
+	if s := strings.Join(as, " "); s != "10.0.0.16 10.0.0.17 10.0.0.18 10.0.0.19 10.0.0.40 10.0.0.41" {
+		t.Errorf("assigned %s", s)
+	}
+	us, err := w.Utilization(bg)
+	if u := us[0]; err != nil || u.Used.Lo != 6 || u.Reserved.Lo != 58 || u.Available.Lo != 0 || u.Capacity.Lo != 64 {
+		t.Errorf("%+v, %v", u, err)
+	}
+	w.check()
+}
+
+func TestUtilizationAddsUp(t *testing.T) { // IP9, IP7
+	p := pool("a", "10.0.0.0/26", 28)
+	p.Cooldown = time.Hour
+	w := newWorld(t, Config{Strict: true}, p)
+	w.SetReservations(bg, ranges("10.0.0.2/31", "10.0.0.62/31"))
+	a := want("h", 20, "p")
+	a.Head, a.Tail = 3, 1
+	got := w.assign(a).V4
+	w.ReleaseIPs(bg, Release{Address: got[0].Address}, Release{Address: got[5].Address})
+	us, err := w.Utilization(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := us[0]
+	if u.Used.Lo != 18 || u.Cooling.Lo != 2 || u.Capacity.Lo != 64 || u.Used.Lo+u.Cooling.Lo+u.Reserved.Lo+u.Available.Lo != 64 || len(u.Blocks) != 2 {
+		t.Errorf("%+v", u)
+	}
+	w.clock.add(2 * time.Hour)
+	rest := w.assign(want("h", 64, "q"))
+	rest2 := w.assign(want("g", 64, "q"))
+	if n := uint64(len(rest.V4) + len(rest2.V4)); n < u.Available.Lo {
+		t.Errorf("%d could be had, available were %d and 2 cooling", n, u.Available.Lo)
+	}
+	w.check()
+}
+
+func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), pool("b", "2001:db8::/124", 124))
+	a := want("h", 3, "p")
+	a.Num6, a.Request = 2, "r1"
+	first := w.assign(a)
+	again := w.assign(a)
+	other, err := w.engine(w.store).AutoAssign(bg, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []Assigned{again, other} {
+		if !slices.Equal(got.V4, first.V4) || !slices.Equal(got.V6, first.V6) {
+			t.Errorf("%+v, first %+v", got, first)
+		}
+	}
+	if als, _ := w.IPsByHandle(bg, "p"); len(als) != 5 {
+		t.Errorf("%d addresses held", len(als))
+	}
+	// A shortage, too, is the first answer, although there is room later.
+	b := want("h", 20, "q")
+	b.Request = "r2"
+	short := w.assign(b)
+	w.releaseHandle("p")
+	if got := w.assign(b); !slices.Equal(got.V4, short.V4) || !slices.Equal(got.Short, short.Short) {
+		t.Errorf("%+v, first %+v", got, short)
+	}
+	// AssignIP: the address is taken, by the first call itself.
+	c := AssignIPArgs{Address: ip("10.0.0.0"), Owner: HostOwner("h"), Claim: Claim{Handle: "r"}, Request: "r3"}
+	al, err := w.AssignIP(bg, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.engine(w.store).AssignIP(bg, c); err != nil || got != al {
+		t.Errorf("%+v, %v; first %+v", got, err, al)
+	}
+	c.Request = ""
+	if _, err := w.AssignIP(bg, c); !errors.Is(err, ErrTaken) {
+		t.Errorf("without its key: %v", err)
+	}
+	c.Request, c.Address = "r3", ip("10.0.0.1")
+	if _, err := w.AssignIP(bg, c); !errors.Is(err, ErrBadArgument) {
+		t.Errorf("key of another request: %v", err)
+	}
+	w.check()
+	w.clock.add(2 * time.Hour)
+	if s, err := w.Sweep(bg, SweepArgs{RequestsAfter: time.Hour}); err != nil || s.Requests != 3 || w.records(kindRequest) != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestAllOrNothing(t *testing.T) { // IP3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), pool("b", "2001:db8::/126", 126))
+	a := want("h", 3, "p")
+	a.Num6, a.AllOrNothing = 5, true
+	before, _ := w.store.MarshalBinary()
+	if got, err := w.AutoAssign(bg, a); !errors.Is(err, ErrShort) || len(got.V4) > 0 || !strings.Contains(err.Error(), "b: full") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
+		t.Error("the store changed")
+	}
+	a.Num6 = 4
+	if got := w.assign(a); len(got.V4) != 3 || len(got.V6) != 4 {
+		t.Errorf("%+v", got)
+	}
+	w.check()
+}
+
+func TestLeasesAndSticky(t *testing.T) { // IP12
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28))
+	a := want("h", 2, "vm")
+	a.TTL, a.Sticky = time.Hour, true
+	first := w.assign(a)
+	w.assign(want("h", 1, "ever"))
+	w.clock.add(50 * time.Minute)
+	if n, err := w.Renew(bg, "vm", time.Hour); n != 2 || err != nil {
+		t.Fatalf("renewed %d, %v", n, err)
+	}
+	if n, err := w.Renew(bg, "ever", time.Hour); n != 0 || err != nil {
+		t.Fatalf("renewed %d without lease, %v", n, err)
+	}
+	w.clock.add(59 * time.Minute)
+	if _, err := w.Sweep(bg, SweepArgs{}); err != nil {
+		t.Fatal(err)
+	}
+	if als, _ := w.IPsByHandle(bg, "vm"); len(als) != 2 {
+		t.Fatalf("ended before its renewed end: %v", als)
+	}
+	w.clock.add(time.Minute)
+	if als, _ := w.IPsByHandle(bg, "vm"); len(als) != 0 {
+		t.Fatalf("held after its end: %v", als)
+	}
+	w.check()
+	if s, err := w.Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 1 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	w.check()
+	w.assign(want("h", 3, "other"))
+	if got := w.assign(a); !slices.EqualFunc(got.V4, first.V4, func(x, y Allocation) bool { return x.Address == y.Address && x.Seq > y.Seq }) {
+		t.Errorf("not the addresses it had: %+v, had %+v", got.V4, first.V4)
+	}
+	w.releaseHandle("vm")
+	w.AssignIP(bg, AssignIPArgs{Address: first.V4[0].Address, Owner: HostOwner("h"), Claim: Claim{Handle: "thief"}})
+	got := w.assign(a)
+	if len(got.V4) != 2 || got.V4[0].Address != first.V4[1].Address {
+		t.Errorf("one was taken: %+v", got.V4)
+	}
+	w.check()
+}
+
+func TestIdleBlocksGoBack(t *testing.T) { // IP5
+	labels := map[string]string{"zone": "a"}
+	p := pool("a", "10.0.0.0/24", 30)
+	p.Nodes = Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{"a"}}}}}
+	w := newWorld(t, Config{}, p)
+	w.hosts = func(string) (map[string]string, bool) { return labels, true }
+	w.assign(want("h", 12, "p"))
+	w.clock.add(time.Hour)
+	w.releaseHandle("p")
+	w.clock.add(9 * time.Minute)
+	sweep := func(a SweepArgs) int {
+		t.Helper()
+		s, err := w.Sweep(bg, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.check()
+		return len(s.Returned)
+	}
+	if n := sweep(SweepArgs{IdleAfter: 10 * time.Minute, Keep: 1}); n != 0 {
+		t.Errorf("%d returned too early: age counts from when they became empty", n)
+	}
+	w.clock.add(time.Minute)
+	if n := sweep(SweepArgs{IdleAfter: 10 * time.Minute, Keep: 1}); n != 2 || len(w.blocksOf("h")) != 1 {
+		t.Errorf("%d returned, %d kept", n, len(w.blocksOf("h")))
+	}
+	if n := sweep(SweepArgs{Unselected: true}); n != 0 {
+		t.Errorf("%d returned although selected", n)
+	}
+	labels = map[string]string{"zone": "b"}
+	if n := sweep(SweepArgs{Unselected: true}); n != 1 || len(w.blocksOf("h")) != 0 {
+		t.Errorf("%d returned", n)
+	}
+	if _, err := w.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, ErrNoPool) {
+		t.Errorf("no longer selected: %v", err)
+	}
+}
+
+func TestSplitMergeDrain(t *testing.T) { // IP11
+	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/24", 28))
+	w.assign(want("h", 100, "p"))
+	before := w.records(kindBlock)
+	rev := w.store.rev
+	if err := w.SplitPool(bg, "a", 2); err != nil {
+		t.Fatal(err)
+	}
+	if w.store.rev != rev+1 || len(w.store.ring[w.store.rev%history].Changes) != 1 {
+		t.Error("a split wrote more than the catalog")
+	}
+	w.check()
+	if ps, _ := w.Pools(bg); len(ps) != 4 || ps[3].Name != "a-3" || ps[3].Prefix != netip.MustParsePrefix("10.0.0.192/26") {
+		t.Fatalf("%+v", ps)
+	}
+	if err := w.SplitPool(bg, "a-0", 3); !errors.Is(err, ErrBadBlockSize) {
+		t.Errorf("parts smaller than a block: %v", err)
+	}
+	if err := w.MergePools(bg, "b", "a-0", "a-2"); !errors.Is(err, ErrBadPrefix) {
+		t.Errorf("parts that are no prefix: %v", err)
+	}
+	w.assign(want("g", 20, "q"))
+	if err := w.MergePools(bg, "b", "a-1", "a-0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.MergePools(bg, "a", "b", "a-2", "a-3"); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	got := w.assign(want("h", 256, "r"))
+	if n := 100 + 20 + len(got.V4); n != 256 {
+		t.Errorf("%d addresses given of 256", n)
+	}
+	if w.records(kindBlock) < before {
+		t.Error("blocks were lost")
+	}
+	held, err := w.Drain(bg, "a")
+	if err != nil || len(held) != 256 {
+		t.Errorf("drain lists %d, %v", len(held), err)
+	}
+	if _, err := w.AutoAssign(bg, want("h", 1, "s")); !errors.Is(err, ErrNoPool) {
+		t.Errorf("drained pool: %v", err)
+	}
+	w.check()
+}
+
+// TestChangeOfPoolIsSeenAtOnce: an engine that has everything cached must not assign from a pool that another disabled.
+func TestChangeOfPoolIsSeenAtOnce(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	e := w.engine(w.store)
+	if _, err := e.AutoAssign(bg, want("h", 1, "p")); err != nil {
+		t.Fatal(err)
+	}
+	p := pool("a", "10.0.0.0/24", 28)
+	p.Disabled = true
+	if err := w.UpdatePool(bg, p); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.AutoAssign(bg, want("h", 1, "q")); !errors.Is(err, ErrNoPool) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := w.AddPool(bg, pool("b", "10.0.1.0/24", 28)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || !netip.MustParsePrefix("10.0.1.0/24").Contains(got.V4[0].Address) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestStaleCacheDoesNotClaim: room that another engine made in the own block is found before a block is claimed, or a
+// shortage is reported.
+func TestStaleCacheDoesNotClaim(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 30))
+	e := w.engine(w.store)
+	got, err := e.AutoAssign(bg, want("h", 4, "p"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.ReleaseIPs(bg, Release{Address: got.V4[1].Address}); err != nil {
+		t.Fatal(err)
+	}
+	if next, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || next.V4[0].Address != got.V4[1].Address {
+		t.Errorf("%+v, %v", next, err)
+	}
+	if n := len(w.blocksOf("h")); n != 1 {
+		t.Errorf("%d blocks", n)
+	}
+	e.AutoAssign(bg, want("h", 4, "r"))
+	w.ReleaseIPs(bg, Release{Address: got.V4[2].Address})
+	if next, err := e.AutoAssign(bg, want("h", 1, "s")); err != nil || len(next.V4) != 1 {
+		t.Errorf("reported short: %+v, %v", next, err)
+	}
+	w.check()
+}
+
+func TestHandlesDifferInCase(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	for _, h := range []string{"pod", "Pod", "POD", "pod\r\n", "pod/", "p", "\x01", "é"} {
+		w.assign(want("h", 1, h))
+	}
+	for _, h := range []string{"pod", "Pod", "POD", "pod\r\n", "pod/", "p", "\x01", "é"} {
+		if als, err := w.IPsByHandle(bg, h); err != nil || len(als) != 1 || als[0].Handle != h {
+			t.Errorf("%q: %v, %v", h, als, err)
+		}
+	}
+	w.assign(want("h", 2, ""))
+	if _, err := w.IPsByHandle(bg, ""); !errors.Is(err, ErrBadName) {
+		t.Errorf("empty handle: %v", err)
+	}
+	if _, err := w.ReleaseByHandle(bg, "a\x00b"); !errors.Is(err, ErrBadName) {
+		t.Errorf("NUL: %v", err)
+	}
+	w.check()
+}
