@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ipalloc/ipalloc/bitmap"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
@@ -20,17 +21,21 @@ const windowBits = 64
 // Like a space it has no lock.
 type area struct {
 	v4    bool
-	order uint      // windowBits, but for tests
+	none  bool      // there is no address at all
+	order uint8     // windowBits, but for tests
 	first addr.U128 // the address of ordinal 0
 	last  addr.U128 // the highest ordinal
-	none  bool      // there is not even ordinal 0
-	zones []zone    // the bands, in ordinals
 
-	one  *space   // the only window, where one is enough
-	rows []window // else: those that exist, ascending
-	cur  uint64   // else: the index of the window that dynamic picks come from
+	one   space // the only window, where one is enough
+	*wide       // nil there
+}
 
-	size, used [3]addr.U128 // else: totals by Band, which one has itself
+// wide is what an area of several windows has.
+type wide struct {
+	zones      []zone       // the bands, in ordinals
+	rows       []window     // those that exist, ascending
+	cur        uint64       // the index of the window that dynamic picks come from
+	size, used [3]addr.U128 // by Band, over all windows
 }
 
 type window struct {
@@ -46,27 +51,33 @@ type place struct {
 
 // newArea returns an area of the addresses first..last with the bands that merged
 // zones, in addresses, say. An area of no address has none set.
-func newArea(v4 bool, order uint, first, last addr.U128, none bool, zones []zone) *area {
+func newArea(v4 bool, order uint8, first, last addr.U128, none bool, zones []zone) *area {
 	a := &area{v4: v4, order: order, first: first, last: last.Sub(first), none: none}
 	if none {
 		return a
 	}
-	for _, z := range zones {
-		a.zones = append(a.zones, zone{z.lo.Sub(first), z.hi.Sub(first), z.band})
-	}
-	if !a.wide() {
-		a.one = newSpace(a.last.Lo, a.zones, addr.U128{})
+	zones = relative(zones, first)
+	if a.index(a.last) == 0 {
+		a.one.init(a.last.Lo, zones, addr.U128{})
 		return a
 	}
-	for _, z := range a.zones {
+	a.wide = &wide{zones: zones}
+	for _, z := range zones {
 		a.size[z.band] = a.size[z.band].Add(z.hi.Sub(z.lo)).Add(addr.U128{Lo: 1})
 	}
 	return a
 }
 
-func (a *area) wide() bool { return a.index(a.last) != 0 }
+// relative returns zones as seen from first.
+func relative(zones []zone, first addr.U128) []zone {
+	zones = slices.Clone(zones)
+	for i, z := range zones {
+		zones[i] = zone{z.lo.Sub(first), z.hi.Sub(first), z.band}
+	}
+	return zones
+}
 
-func (a *area) index(ord addr.U128) uint64 { return ord.Shr(a.order).Lo }
+func (a *area) index(ord addr.U128) uint64 { return ord.Shr(uint(a.order)).Lo }
 
 // offset returns the position of ord in its window.
 func (a *area) offset(ord addr.U128) uint64 { return ord.Lo & a.mask() }
@@ -74,7 +85,7 @@ func (a *area) offset(ord addr.U128) uint64 { return ord.Lo & a.mask() }
 func (a *area) mask() uint64 { return ^uint64(0) >> (64 - a.order) }
 
 // base returns the ordinal that window idx begins at.
-func (a *area) base(idx uint64) addr.U128 { return addr.U128{Lo: idx}.Shl(a.order) }
+func (a *area) base(idx uint64) addr.U128 { return addr.U128{Lo: idx}.Shl(uint(a.order)) }
 
 // find returns the window idx and where it is, or would be, in the row.
 func (a *area) find(idx uint64) (*space, int) {
@@ -87,8 +98,8 @@ func (a *area) find(idx uint64) (*space, int) {
 
 // at returns the window idx, or nil if nothing was ever taken in it.
 func (a *area) at(idx uint64) *space {
-	if a.one != nil {
-		return a.one
+	if a.wide == nil {
+		return &a.one
 	}
 	s, _ := a.find(idx)
 	return s
@@ -100,13 +111,15 @@ func (a *area) fresh(idx uint64) *space {
 	if idx == a.index(a.last) {
 		last = a.offset(a.last)
 	}
-	return newSpace(last, a.zones, a.base(idx))
+	s := new(space)
+	s.init(last, a.zones, a.base(idx))
+	return s
 }
 
 // open returns window idx, which exists from now on.
 func (a *area) open(idx uint64) *space {
-	if a.one != nil {
-		return a.one
+	if a.wide == nil {
+		return &a.one
 	}
 	s, i := a.find(idx)
 	if s == nil {
@@ -134,7 +147,7 @@ func (a *area) locate(ip netip.Addr) (addr.U128, bool) {
 
 // addr returns the address of position x in window idx.
 func (a *area) addr(idx, x uint64) netip.Addr {
-	if a.one != nil {
+	if a.wide == nil {
 		if a.v4 {
 			return addr.U128{Lo: a.first.Lo + x}.Addr4()
 		}
@@ -147,6 +160,14 @@ func (a *area) addr(idx, x uint64) netip.Addr {
 	return u.Addr6()
 }
 
+// bandOf returns the band of ord.
+func (a *area) bandOf(ord addr.U128) Band {
+	if a.wide == nil {
+		return a.one.bandOf(ord.Lo)
+	}
+	return bandIn(a.zones, ord)
+}
+
 // has reports whether ord is taken.
 func (a *area) has(ord addr.U128) bool {
 	s := a.at(a.index(ord))
@@ -157,7 +178,7 @@ func (a *area) has(ord addr.U128) bool {
 func (a *area) take(ord addr.U128) bool {
 	s, x := a.open(a.index(ord)), a.offset(ord)
 	ok := s.take(x)
-	if ok && a.one == nil {
+	if ok && a.wide != nil {
 		inc(&a.used[s.bandOf(x)])
 	}
 	return ok
@@ -166,7 +187,7 @@ func (a *area) take(ord addr.U128) bool {
 // drop releases ord and reports whether it was taken. A window that holds nothing any
 // more goes, unless picks come from it.
 func (a *area) drop(ord addr.U128) bool {
-	if a.one != nil {
+	if a.wide == nil {
 		return a.one.drop(ord.Lo)
 	}
 	idx := a.index(ord)
@@ -187,10 +208,12 @@ func (a *area) count(b Band) (size, used addr.U128) {
 	switch {
 	case a.none:
 		return addr.U128{}, addr.U128{}
-	case a.one != nil:
-		return a.one.bands[b].size, a.one.bands[b].used
+	case a.wide != nil:
+		return a.wide.size[b], a.wide.used[b]
+	case b == Closed:
+		return addr.U128{}, a.one.closed
 	}
-	return a.size[b], a.used[b]
+	return a.one.band(b).size, a.one.band(b).used
 }
 
 func (a *area) free(b Band) addr.U128 {
@@ -212,7 +235,7 @@ func (a *area) choose(spill bool) Band {
 // plan returns where the next pick from band b goes, and changes nothing. The band
 // has room.
 func (a *area) plan(b Band, p *picker) place {
-	if a.one != nil {
+	if a.wide == nil {
 		return place{0, a.one.peek(b, p.next), b}
 	}
 	idx := a.roomy(b, a.startWindow(b, p))
@@ -225,7 +248,7 @@ func (a *area) plan(b Band, p *picker) place {
 
 // pick takes what plan names.
 func (a *area) pick(b Band, p *picker) place {
-	if a.one != nil {
+	if a.wide == nil {
 		return place{0, a.one.takeNext(b, p.next), b}
 	}
 	idx := a.roomy(b, a.startWindow(b, p))
@@ -264,7 +287,7 @@ func (a *area) roomy(b Band, idx uint64) uint64 {
 			idx = 0
 			continue
 		}
-		if s := a.at(next); s == nil || !s.bands[b].full() {
+		if s := a.at(next); s == nil || !s.band(b).full() {
 			return next
 		}
 		if idx = next + 1; idx == 0 {
@@ -294,20 +317,20 @@ func (a *area) pickRun(b Band, dst []netip.Addr, p *picker) {
 // pickIn fills what one window can give of dst and returns how much that is.
 func (a *area) pickIn(b Band, dst []netip.Addr, p *picker) int {
 	var idx uint64
-	s := a.one
-	if s == nil {
+	s := &a.one
+	if a.wide != nil {
 		idx = a.roomy(b, a.startWindow(b, p))
 		a.enter(b, idx)
 		s = a.open(idx)
 	}
 	n := len(dst)
-	if free := s.bands[b].free(); free.Hi == 0 && free.Lo < uint64(n) {
+	if free := s.band(b).free(); free.Hi == 0 && free.Lo < uint64(n) {
 		n = int(free.Lo)
 	}
-	if a.one == nil {
+	if a.wide != nil {
 		a.used[b] = a.used[b].Add(addr.U128{Lo: uint64(n)})
 	}
-	from := s.bands[b].at(scale(p.next, s.bands[b].size))
+	from := s.band(b).at(scale(p.next, s.band(b).size))
 	var buf [64]uint64 // on the stack, whatever the caller asks for
 	for done := 0; done < n; {
 		run := buf[:min(len(buf), n-done)]
@@ -328,9 +351,9 @@ func (a *area) held(ord addr.U128) (from addr.U128, word uint64, ok bool) {
 	if a.none {
 		return addr.U128{}, 0, false
 	}
-	if a.one != nil {
+	if a.wide == nil {
 		x, ok := a.one.bits.NextSet(ord.Lo)
-		return addr.U128{Lo: x &^ 63}, wordFrom(a.one, x, ok), ok
+		return addr.U128{Lo: x &^ 63}, wordFrom(a.one.bits, x, ok), ok
 	}
 	_, i := a.find(a.index(ord))
 	for ; i < len(a.rows); i++ {
@@ -342,7 +365,7 @@ func (a *area) held(ord addr.U128) (from addr.U128, word uint64, ok bool) {
 			continue
 		}
 		if x, ok := w.bits.NextSet(x); ok {
-			return a.base(w.idx).Add(addr.U128{Lo: x &^ 63}), wordFrom(w.space, x, true), true
+			return a.base(w.idx).Add(addr.U128{Lo: x &^ 63}), wordFrom(w.bits, x, true), true
 		}
 	}
 	return addr.U128{}, 0, false
@@ -350,12 +373,12 @@ func (a *area) held(ord addr.U128) (from addr.U128, word uint64, ok bool) {
 
 // wordFrom returns the word that holds x without what lies below x or beyond the end,
 // which the bitmap reads as taken.
-func wordFrom(s *space, x uint64, ok bool) uint64 {
+func wordFrom(b *bitmap.Bitmap, x uint64, ok bool) uint64 {
 	if !ok {
 		return 0
 	}
-	w := s.bits.Word(x) >> (x & 63) << (x & 63)
-	if last, _ := s.bits.Last(); last-(x&^63) < 63 {
+	w := b.Word(x) >> (x & 63) << (x & 63)
+	if last, _ := b.Last(); last-(x&^63) < 63 {
 		w &= 1<<(last-(x&^63)+1) - 1
 	}
 	return w

@@ -130,18 +130,27 @@ func bandIn(zones []zone, x addr.U128) Band {
 type span struct{ lo, hi uint64 }
 
 // A band of a space: its positions, how many they are and how many are taken. The
-// counts need 65 bits, because a window of a large range has 2^64 positions.
+// counts need 65 bits, because a window of a large range has 2^64 positions. Nearly
+// every band is one span, so that one stands in the band itself.
 type band struct {
-	spans  []span   // ascending, disjoint
-	before []uint64 // before[i] positions of the band lie below spans[i]
-	size   addr.U128
-	used   addr.U128
+	span
+	more       []spanAfter // ascending, disjoint, above the first one
+	size, used addr.U128
+}
+
+// A spanAfter is a span that is not the first one of its band.
+type spanAfter struct {
+	span
+	before uint64 // how many positions of the band lie below it
 }
 
 // add appends a span above the ones that are there.
 func (b *band) add(s span) {
-	b.spans = append(b.spans, s)
-	b.before = append(b.before, b.size.Lo)
+	if b.size.IsZero() {
+		b.span = s
+	} else {
+		b.more = append(b.more, spanAfter{s, b.size.Lo})
+	}
 	b.size = b.size.Add(addr.U128{Lo: s.hi - s.lo}).Add(addr.U128{Lo: 1})
 }
 
@@ -151,27 +160,45 @@ func (b *band) free() addr.U128 { return b.size.Sub(b.used) }
 
 // at returns the k-th position of the band, which has more than k.
 func (b *band) at(k uint64) uint64 {
-	if len(b.spans) == 1 {
-		return b.spans[0].lo + k
+	if k <= b.hi-b.lo {
+		return b.lo + k
 	}
-	i, found := slices.BinarySearch(b.before, k)
+	i, found := slices.BinarySearchFunc(b.more, k, func(s spanAfter, k uint64) int { return cmp.Compare(s.before, k) })
 	if !found {
 		i--
 	}
-	return b.spans[i].lo + (k - b.before[i])
+	return b.more[i].lo + (k - b.more[i].before)
 }
 
-// spanFrom returns the index of the first span that ends at x or above, len if none.
-func (b *band) spanFrom(x uint64) int {
-	if len(b.spans) == 1 && x <= b.spans[0].hi {
-		return 0
+// from returns the first span of the band, which is not empty, that ends at x or above.
+func (b *band) from(x uint64) (span, bool) {
+	if x <= b.hi {
+		return b.span, true
 	}
-	i, _ := slices.BinarySearchFunc(b.spans, x, func(s span, x uint64) int { return cmp.Compare(s.hi, x) })
-	return i
+	i, _ := slices.BinarySearchFunc(b.more, x, func(s spanAfter, x uint64) int { return cmp.Compare(s.hi, x) })
+	if i == len(b.more) {
+		return span{}, false
+	}
+	return b.more[i].span, true
 }
 
 // holds reports whether x is in the band.
 func (b *band) holds(x uint64) bool {
-	i := b.spanFrom(x)
-	return i < len(b.spans) && b.spans[i].lo <= x
+	if b.size.IsZero() {
+		return false
+	}
+	s, ok := b.from(x)
+	return ok && s.lo <= x
+}
+
+// spans returns all spans, ascending.
+func (b *band) spans() (out []span) {
+	if b.size.IsZero() {
+		return nil
+	}
+	out = append(out, b.span)
+	for _, s := range b.more {
+		out = append(out, s.span)
+	}
+	return out
 }

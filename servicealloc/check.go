@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ipalloc/ipalloc/bitmap"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
@@ -30,11 +31,15 @@ func (a *area) check(zones []zone) error {
 		return nil
 	}
 	want := newArea(a.v4, a.order, a.first, a.first.Add(a.last), false, zones)
-	if !slices.Equal(a.zones, want.zones) || a.size != want.size || (a.one == nil) != (want.one == nil) {
-		return errors.New("bands")
+	if (a.wide == nil) != (want.wide == nil) {
+		return errors.New("number of windows")
 	}
-	if a.one != nil {
-		return a.one.check(a.zones, addr.U128{})
+	zones = relative(zones, a.first)
+	if a.wide == nil {
+		return a.one.check(zones, addr.U128{})
+	}
+	if !slices.Equal(a.zones, zones) || a.size != want.size {
+		return errors.New("bands")
 	}
 	var used [3]addr.U128
 	for i, w := range a.rows {
@@ -48,7 +53,7 @@ func (a *area) check(zones []zone) error {
 			return fmt.Errorf("window %d: %w", w.idx, err)
 		}
 		for b := range used {
-			used[b] = used[b].Add(w.bands[b].used)
+			used[b] = used[b].Add(*w.used(Band(b)))
 		}
 	}
 	if used != a.used {
@@ -67,13 +72,15 @@ func (s *space) check(zones []zone, base addr.U128) error {
 	if want.simple != s.simple || want.simple && want.split != s.split {
 		return errors.New("shape of the bands")
 	}
-	for b := range want.bands {
-		w, h := &want.bands[b], &s.bands[b]
-		if !slices.Equal(w.spans, h.spans) || !slices.Equal(w.before, h.before) || w.size != h.size {
-			return fmt.Errorf("%v band", Band(b))
+	for _, b := range []Band{Static, Dynamic} {
+		w, h := want.band(b), s.band(b)
+		if w.span != h.span || !slices.Equal(w.more, h.more) || w.size != h.size {
+			return fmt.Errorf("%v band", b)
 		}
-		if w.used != h.used {
-			return fmt.Errorf("%v band: %v taken, counted %v", Band(b), h.used, w.used)
+	}
+	for b := Closed; b <= Dynamic; b++ {
+		if w, h := *want.used(b), *s.used(b); w != h {
+			return fmt.Errorf("%v band: counted %v taken, there are %v", b, h, w)
 		}
 	}
 	return nil
@@ -91,8 +98,8 @@ func (p *portCore) check() error {
 	if err != nil {
 		return err
 	}
-	for i, s := range p.space {
-		if err := s.check(want.space[i].zones(), addr.U128{}); err != nil {
+	for i := range p.space {
+		if err := p.space[i].check(want.space[i].zones(), addr.U128{}); err != nil {
 			return fmt.Errorf("servicealloc: ports %v/%v: %w", p.r, Protocol(i+1), err)
 		}
 	}
@@ -102,7 +109,7 @@ func (p *portCore) check() error {
 // zones returns the bands as zones, the inverse of cut.
 func (s *space) zones() (zones []zone) {
 	for _, b := range []Band{Static, Dynamic} {
-		for _, sp := range s.bands[b].spans {
+		for _, sp := range s.band(b).spans() {
 			zones = append(zones, zone{addr.U128{Lo: sp.lo}, addr.U128{Lo: sp.hi}, b})
 		}
 	}
@@ -119,18 +126,13 @@ func (r *Ranges) Check() error {
 }
 
 func (c *rangeCore) check() error {
-	again := &rangeCore{order: c.order, set: c.set, entries: c.entries}
-	again.rebuild()
-	for i := range c.roots {
-		if !slices.EqualFunc(c.roots[i], again.roots[i], func(x, y *root) bool { return x.prefix == y.prefix }) {
+	for i, f := range []Family{IPv4, IPv6} {
+		all, _ := c.prefixes(f)
+		if !slices.EqualFunc(c.roots[i], maximal(all), func(r *root, p netip.Prefix) bool { return r.prefix == p }) {
 			return errors.New("servicealloc: the largest prefixes")
 		}
-		for j, root := range c.roots[i] {
-			zones := slices.Clone(again.roots[i][j].zones)
-			for k := range zones {
-				zones[k].lo, zones[k].hi = zones[k].lo.Add(root.first), zones[k].hi.Add(root.first)
-			}
-			if err := root.check(zones); err != nil {
+		for _, root := range c.roots[i] {
+			if err := root.check(c.zonesOf(root.prefix)); err != nil {
 				return fmt.Errorf("servicealloc: ranges in %v: %w", root.prefix, err)
 			}
 		}
@@ -161,19 +163,17 @@ func (c *rangeCore) strays() error {
 
 // holdsOutside reports whether something is held outside zones, which are in addresses.
 func (a *area) holdsOutside(zones []zone) bool {
-	for i := range zones {
-		zones[i].lo, zones[i].hi = zones[i].lo.Sub(a.first), zones[i].hi.Sub(a.first)
+	zones = relative(zones, a.first)
+	outside := func(b *bitmap.Bitmap, base addr.U128) bool {
+		last, _ := b.Last()
+		s := &space{bits: b}
+		s.cut(last, zones, base)
+		return !s.closed.IsZero()
 	}
-	outside := func(s *space, base addr.U128) bool {
-		last, _ := s.bits.Last()
-		t := &space{bits: s.bits}
-		t.cut(last, zones, base)
-		return t.bands[Closed].used != addr.U128{}
+	if a.wide == nil {
+		return outside(a.one.bits, addr.U128{})
 	}
-	if a.one != nil {
-		return outside(a.one, addr.U128{})
-	}
-	return slices.ContainsFunc(a.rows, func(w window) bool { return outside(w.space, a.base(w.idx)) })
+	return slices.ContainsFunc(a.rows, func(w window) bool { return outside(w.bits, a.base(w.idx)) })
 }
 
 // Check is [Ranges.Check] for what the registry hands out. It also says if its indexes
@@ -234,8 +234,8 @@ func (r *Registry) checkTaken(addrs, ports int) error {
 	if err := r.ports.check(); err != nil {
 		return err
 	}
-	for _, s := range r.ports.space {
-		ports -= int(s.bits.Count())
+	for i := range r.ports.space {
+		ports -= int(r.ports.space[i].bits.Count())
 	}
 	if ports != 0 {
 		return errors.New("servicealloc: ports taken and owned differ")

@@ -111,7 +111,7 @@ func (e *encoder) area(a *area) error {
 	switch {
 	case a.none:
 		return nil
-	case a.one != nil:
+	case a.wide == nil:
 		return e.bitmap(a.one.bits)
 	}
 	e.uint(a.cur)
@@ -272,7 +272,7 @@ func (d *decoder) area(a *area) {
 	if a.none {
 		return
 	}
-	if a.one != nil {
+	if a.wide == nil {
 		if b := d.bitmap(a.last.Lo); b != nil {
 			a.one.bits = b
 			a.one.recount()
@@ -301,7 +301,7 @@ func (d *decoder) area(a *area) {
 		s.recount()
 		a.rows = append(a.rows, window{idx, s})
 		for b := range a.used {
-			a.used[b] = a.used[b].Add(s.bands[b].used)
+			a.used[b] = a.used[b].Add(*s.used(Band(b)))
 		}
 	}
 }

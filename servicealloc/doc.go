@@ -7,22 +7,22 @@
 // all but the base address (IPv6). The lowest of them are the static band, the rest is
 // the dynamic band:
 //
-//	prefix          static band                 dynamic band                 addresses
-//	10.96.0.0/28    none                        10.96.0.1 - 10.96.0.14         0 +    14
-//	10.96.0.0/27    10.96.0.1 - 10.96.0.16      10.96.0.17 - 10.96.0.30       16 +    14
-//	10.96.0.0/24    10.96.0.1 - 10.96.0.16      10.96.0.17 - 10.96.0.254      16 +   238
-//	10.96.0.0/22    10.96.0.1 - 10.96.0.64      10.96.0.65 - 10.96.3.254      64 +   958
-//	10.96.0.0/20    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.15.254     256 +  3838
-//	10.96.0.0/16    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.255.254    256 + 65278
-//	fd00::/64       fd00::1 - fd00::100         fd00::101 - the last one     256 + 2^64-257
+//		prefix          static band                 dynamic band                 addresses
+//		10.96.0.0/28    none                        10.96.0.1 - 10.96.0.14         0 +    14
+//		10.96.0.0/27    10.96.0.1 - 10.96.0.16      10.96.0.17 - 10.96.0.30       16 +    14
+//		10.96.0.0/24    10.96.0.1 - 10.96.0.16      10.96.0.17 - 10.96.0.254      16 +   238
+//		10.96.0.0/22    10.96.0.1 - 10.96.0.64      10.96.0.65 - 10.96.3.254      64 +   958
+//		10.96.0.0/20    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.15.254     256 +  3838
+//		10.96.0.0/16    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.255.254    256 + 65278
+//		fd00::/64       fd00::1 - fd00::100         fd00::101 - the last one     256 + 2^64-257
 //
-//   - You name an address: you get it if it is free, in either band. The static band is
-//     where a well-known one, such as cluster DNS at 10.96.0.10, is safe: nothing takes it
-//     before you ask.
-//   - You don't: you get the next free address of the dynamic band at or after a random
-//     start, coming round at its end; with [LowestFirst] the lowest free one.
-//   - The dynamic band is full: the same in the static band, and the answer says spilled;
-//     with [NeverSpill], or when that is full too, [ErrFull].
+//	  - You name an address: you get it if it is free, in either band. The static band is
+//	    where a well-known one, such as cluster DNS at 10.96.0.10, is safe: nothing takes it
+//	    before you ask.
+//	  - You don't: you get the next free address of the dynamic band at or after a random
+//	    start, coming round at its end; with [LowestFirst] the lowest free one.
+//	  - The dynamic band is full: the same in the static band, and the answer says spilled;
+//	    with [NeverSpill], or when that is full too, [ErrFull].
 //
 // The static band has min(max(16, size/16), 256) addresses, none if size <= 16, where
 // size is 2^hostbits; of n ports it has min(max(16, n/32), 128), none if n <= 16

@@ -32,19 +32,25 @@ func (r *Range) Export() (RangeAllocation, error) {
 	if r.area.none {
 		return out, nil
 	}
-	if n := len(r.area.rows); n > 0 && r.area.rows[n-1].idx > 0 && !r.area.rows[n-1].bits.Empty() {
-		return RangeAllocation{}, &Error{Op: "export", Range: r.p, Err: ErrOutOfRange, Detail: "taken too far up"}
-	}
 	s := r.area.at(0)
 	if s == nil {
-		return out, nil
+		s = r.area.fresh(0)
 	}
 	data, ok := bigEndian(s.bits)
-	if !ok {
+	if !ok || r.area.beyondFirst() {
 		return RangeAllocation{}, &Error{Op: "export", Range: r.p, Err: ErrOutOfRange, Detail: "taken too far up"}
 	}
 	out.Data = data
 	return out, nil
+}
+
+// beyondFirst reports whether anything is taken outside the first window.
+func (a *area) beyondFirst() bool {
+	if a.wide == nil || len(a.rows) == 0 {
+		return false
+	}
+	top := a.rows[len(a.rows)-1]
+	return top.idx > 0 && !top.bits.Empty()
 }
 
 // bigEndian returns the set ordinals as bits of a trimmed big-endian number.
@@ -60,7 +66,7 @@ func bigEndian(b *bitmap.Bitmap) ([]byte, bool) {
 	}
 	data := make([]byte, top/8+1)
 	for x, ok := b.NextSet(0); ok; x, ok = b.NextSet(x) {
-		w := wordFrom(&space{bits: b}, x, true)
+		w := wordFrom(b, x, true)
 		for x &^= 63; w != 0; w >>= 8 {
 			if byte(w) != 0 {
 				data[len(data)-1-int(x/8)] = byte(w)
@@ -146,8 +152,8 @@ func (a *area) load(data []byte) error {
 		}
 		return err
 	}
-	s := a.one
-	if s == nil {
+	s := &a.one
+	if a.wide != nil {
 		s = a.fresh(0)
 	}
 	last, _ := s.bits.Last()
@@ -157,10 +163,10 @@ func (a *area) load(data []byte) error {
 	}
 	s.bits = b
 	s.recount()
-	if a.one == nil {
-		a.cur, a.rows, a.used = 0, []window{{0, s}}, [3]addr.U128{}
+	if a.wide != nil {
+		a.cur, a.rows = 0, []window{{0, s}}
 		for b := range a.used {
-			a.used[b] = s.bands[b].used
+			a.used[b] = *s.used(Band(b))
 		}
 	}
 	return nil
@@ -264,7 +270,8 @@ func FromPortAllocation(a RangeAllocation, opts ...Option) (*Ports, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range p.core.space {
+	for i := range p.core.space {
+		s := &p.core.space[i]
 		s.bits = b.Clone()
 		s.recount()
 	}

@@ -129,6 +129,20 @@ func (c *config) noAddrs(op string) error {
 	return nil
 }
 
+// none are the settings of whatever is made without an option.
+var none settings
+
+// shared returns the settings, which nothing changes any more, in a place that all have
+// who have none: a range is small.
+func (c *config) shared() *settings {
+	s := &c.settings
+	if s.lowest || s.neverSpill || s.pointToPoint || s.sized || len(s.static)+len(s.reserved)+len(s.staticPorts)+len(s.closedPorts) > 0 {
+		copied := c.settings
+		return &copied
+	}
+	return &none
+}
+
 // source returns the source to pick with, nil for lowest first; own is the same one
 // if the engine has made it, so that a snapshot can carry it on.
 func (c *config) source(seed1, seed2 uint64) (src rand.Source, own *rand.PCG) {
@@ -144,8 +158,7 @@ func (c *config) source(seed1, seed2 uint64) (src rand.Source, own *rand.PCG) {
 
 // forRestore refuses the options that a snapshot brings along.
 func (c *config) forRestore() error {
-	s := c.settings
-	if s.lowest || s.neverSpill || s.pointToPoint || s.sized || len(s.static)+len(s.reserved)+len(s.staticPorts)+len(s.closedPorts) > 0 {
+	if c.shared() != &none {
 		return &Error{Op: "restore", Err: ErrBadOption, Detail: "only Random and OnChange; the snapshot says the rest"}
 	}
 	return nil

@@ -98,7 +98,7 @@ type Ports struct {
 type portCore struct {
 	r     PortRange
 	set   settings
-	space [protocols]*space
+	space [protocols]space
 	pick  [protocols]picker
 	own   [protocols]*rand.PCG // the sources, if the engine made them
 }
@@ -152,7 +152,7 @@ func newPortCore(r PortRange, c config) (*portCore, error) {
 	zones = merge(zones)
 	p := &portCore{r: r, set: c.settings}
 	for i := range p.space {
-		p.space[i] = newSpace(r.size()-1, zones, addr.U128{})
+		p.space[i].init(r.size()-1, zones, addr.U128{})
 		src, own := c.source(uint64(r.First)<<16|uint64(r.Last), uint64(i))
 		p.own[i], p.pick[i] = own, newPicker(src)
 	}
@@ -191,7 +191,7 @@ func (p *Ports) unlock(op Op, port Port) {
 
 // next takes a port and draws for the one after it.
 func (p *portCore) next(proto Protocol) (number uint16, spilled, ok bool) {
-	s, pick := p.space[proto-1], &p.pick[proto-1]
+	s, pick := &p.space[proto-1], &p.pick[proto-1]
 	b := s.choose(!p.set.neverSpill)
 	if b == Closed {
 		return 0, false, false
@@ -204,9 +204,9 @@ func (p *portCore) next(proto Protocol) (number uint16, spilled, ok bool) {
 // choose returns the band that the next pick comes from, Closed if there is none.
 func (s *space) choose(spill bool) Band {
 	switch {
-	case !s.bands[Dynamic].full():
+	case !s.band(Dynamic).full():
 		return Dynamic
-	case spill && !s.bands[Static].full():
+	case spill && !s.band(Static).full():
 		return Static
 	}
 	return Closed
@@ -242,8 +242,8 @@ func (p *Ports) AllocateN(proto Protocol, dst []uint16) (spilled int, err error)
 
 // fill takes len(dst) ports; the random value it uses is for the caller to replace.
 func (p *portCore) fill(proto Protocol, dst []uint16) (spilled int, ok bool) {
-	s, pick := p.space[proto-1], &p.pick[proto-1]
-	dynamic, ok := share(s.bands[Dynamic].free(), s.bands[Static].free(), len(dst), !p.set.neverSpill)
+	s, pick := &p.space[proto-1], &p.pick[proto-1]
+	dynamic, ok := share(s.band(Dynamic).free(), s.band(Static).free(), len(dst), !p.set.neverSpill)
 	if !ok {
 		return 0, false
 	}
@@ -255,7 +255,7 @@ func (p *portCore) fill(proto Protocol, dst []uint16) (spilled int, ok bool) {
 		if len(part.dst) == 0 {
 			continue
 		}
-		from := s.bands[part.b].at(scale(pick.next, s.bands[part.b].size))
+		from := s.band(part.b).at(scale(pick.next, s.band(part.b).size))
 		for done := 0; done < len(part.dst); {
 			run := buf[:min(len(buf), len(part.dst)-done)]
 			s.takeRun(part.b, from, run)
@@ -294,7 +294,7 @@ func (p *portCore) locate(port Port) (*space, uint64, error) {
 	case !p.r.Contains(port.Number):
 		return nil, 0, ErrOutOfRange
 	}
-	return p.space[port.Protocol-1], uint64(port.Number - p.r.First), nil
+	return &p.space[port.Protocol-1], uint64(port.Number - p.r.First), nil
 }
 
 // takeable returns the position of port if it may be taken now.
@@ -361,7 +361,7 @@ func (p *Ports) DryRunNext(proto Protocol) (number uint16, spilled bool, err err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.core.space[proto-1]
+	s := &p.core.space[proto-1]
 	b := s.choose(!p.core.set.neverSpill)
 	if b == Closed {
 		return 0, false, ErrFull
@@ -387,11 +387,11 @@ func (p *Ports) All(proto Protocol) iter.Seq[uint16] {
 		if !proto.valid() {
 			return
 		}
-		s, first := p.core.space[proto-1], p.core.r.First
+		s, first := &p.core.space[proto-1], p.core.r.First
 		for x := uint64(0); x < p.core.r.size(); x = x&^63 + 64 {
 			p.mu.Lock()
 			from, ok := s.bits.NextSet(x)
-			word := wordFrom(s, from, ok)
+			word := wordFrom(s.bits, from, ok)
 			p.mu.Unlock()
 			for x = from; word != 0; word &= word - 1 {
 				if !yield(first + uint16(from&^63) + uint16(bits.TrailingZeros64(word))) {
@@ -416,10 +416,10 @@ func (p *Ports) Stats(proto Protocol) Stats {
 }
 
 func (s *space) stats() Stats {
-	st, dy := &s.bands[Static], &s.bands[Dynamic]
+	st, dy := s.band(Static), s.band(Dynamic)
 	return Stats{
 		Static:  BandStats{saturate(st.size), saturate(st.used), saturate(st.free())},
 		Dynamic: BandStats{saturate(dy.size), saturate(dy.used), saturate(dy.free())},
-		Closed:  saturate(s.bands[Closed].used),
+		Closed:  saturate(s.closed),
 	}
 }

@@ -14,11 +14,11 @@ import (
 // zero value is not usable. All methods are safe for concurrent use.
 type Range struct {
 	mu   sync.Mutex
-	area *area
 	pick picker
+	area area
 	hook *hook
 	own  *rand.PCG // the source, if the engine made it
-	set  settings
+	set  *settings
 	p    netip.Prefix
 }
 
@@ -51,7 +51,7 @@ func New(p netip.Prefix, opts ...Option) (*Range, error) {
 	return newRange(p, windowBits, c)
 }
 
-func newRange(p netip.Prefix, order uint, c config) (*Range, error) {
+func newRange(p netip.Prefix, order uint8, c config) (*Range, error) {
 	if err := addr.Check(p); err != nil {
 		return nil, &Error{Op: "new", Range: p, Err: ErrBadPrefix, Detail: err.Error()}
 	}
@@ -69,8 +69,8 @@ func newRange(p netip.Prefix, order uint, c config) (*Range, error) {
 	}
 	v4 := p.Addr().Is4()
 	zones := merge(c.within(v4, c.zonesOf(p)))
-	r := &Range{set: c.settings, p: p, hook: newHook(c.onChange)}
-	r.area = newArea(v4, order, first, last, !ok, zones)
+	r := &Range{set: c.shared(), p: p, hook: newHook(c.onChange)}
+	r.area = *newArea(v4, order, first, last, !ok, zones)
 	base := addr.FromAddr(p.Addr())
 	src, own := c.source(base.Hi^uint64(p.Bits()), base.Lo)
 	r.own, r.pick = own, newPicker(src)
@@ -89,12 +89,15 @@ func (r *Range) Prefix() netip.Prefix { return r.p }
 // [NeverSpill] is on. Cost: O(log n) however full the range is; no allocation.
 func (r *Range) AllocateNext() (ip netip.Addr, spilled bool, err error) {
 	r.mu.Lock()
-	b := r.area.choose(!r.set.neverSpill)
-	if b == Closed {
+	var at place
+	if s := &r.area.one; s.simple && !s.band(Dynamic).full() {
+		at.x, at.band = s.takeSimple(r.pick.next), Dynamic // what pick would do
+	} else if b := r.area.choose(!r.set.neverSpill); b != Closed {
+		at = r.area.pick(b, &r.pick)
+	} else {
 		r.mu.Unlock()
 		return netip.Addr{}, false, ErrFull
 	}
-	at := r.area.pick(b, &r.pick)
 	r.pick.draw()
 	ticket := r.hook.ticket()
 	r.mu.Unlock()
@@ -102,7 +105,7 @@ func (r *Range) AllocateNext() (ip netip.Addr, spilled bool, err error) {
 	if ticket != 0 {
 		r.hook.deliver(ticket, Change{Op: OpAllocate, Addrs: []netip.Addr{ip}})
 	}
-	return ip, b == Static, nil
+	return ip, at.band == Static, nil
 }
 
 // AllocateN fills dst with addresses, all or none, under one lock and as one change:
@@ -217,7 +220,7 @@ func (r *Range) Band(ip netip.Addr) Band {
 	if !ok {
 		return Closed
 	}
-	return bandIn(r.area.zones, ord)
+	return r.area.bandOf(ord)
 }
 
 // DryRunNext returns exactly what [Range.AllocateNext] is going to answer if nothing

@@ -288,7 +288,7 @@ func (r *Ranges) Band(ip netip.Addr) Band {
 	if !ok {
 		return Closed
 	}
-	return bandIn(a.zones, ord)
+	return a.bandOf(ord)
 }
 
 // DryRunNext returns exactly what [Ranges.AllocateNext] is going to answer if nothing

@@ -17,7 +17,7 @@ import (
 // usable or not; what its ranges make of them is in the zones. What is held has no
 // part in this: it is one bit, whatever ranges come and go above it.
 type rangeCore struct {
-	order   uint // windowBits, but for tests
+	order   uint8 // windowBits, but for tests
 	set     settings
 	entries []*RangeInfo // by name
 	roots   [2][]*root   // by family, ascending
@@ -200,55 +200,61 @@ func (a *area) beyond(from addr.U128) (next addr.U128, ok bool) {
 	return next, next.Cmp(a.first) > 0
 }
 
-// rebuild makes the roots anew from the entries and carries over what is held.
-func (c *rangeCore) rebuild() {
-	for i, f := range []Family{IPv4, IPv6} {
-		var all, ready []netip.Prefix
-		for _, e := range c.entries {
-			for _, p := range e.Prefixes {
-				if familyOf(p.Addr()) != f {
-					continue
-				}
-				all = append(all, p)
-				if !e.Draining {
-					ready = append(ready, p)
-				}
+// prefixes returns the prefixes of all ranges of the family, and those of the ranges
+// that do not drain.
+func (c *rangeCore) prefixes(f Family) (all, ready []netip.Prefix) {
+	for _, e := range c.entries {
+		for _, p := range e.Prefixes {
+			if familyOf(p.Addr()) != f {
+				continue
+			}
+			all = append(all, p)
+			if !e.Draining {
+				ready = append(ready, p)
 			}
 		}
-		old := c.roots[i]
-		c.roots[i] = nil
-		for _, p := range maximal(all) {
-			c.roots[i] = append(c.roots[i], &root{p, c.plan(p, ready, old)})
-		}
 	}
+	return all, ready
 }
 
-// plan returns the area of the root p with what of old is held in it.
-func (c *rangeCore) plan(p netip.Prefix, ready []netip.Prefix, old []*root) *area {
+// zonesOf returns what the ranges that do not drain make of the addresses of p.
+func (c *rangeCore) zonesOf(p netip.Prefix) []zone {
+	_, ready := c.prefixes(familyOf(p.Addr()))
 	slices.SortFunc(ready, comparePrefix)
 	var zones []zone
-	for i, q := range ready {
-		if p.Overlaps(q) && (i == 0 || ready[i-1] != q) {
+	for _, q := range slices.Compact(ready) {
+		if p.Overlaps(q) {
 			zones = append(zones, c.set.zonesOf(q)...)
 		}
 	}
-	v4 := p.Addr().Is4()
-	first, last := ends(p)
-	a := newArea(v4, c.order, first, last, false, merge(c.set.within(v4, zones)))
-	for _, o := range old {
-		switch {
-		case o.prefix == p:
-			a.adopt(o.area)
-		case o.prefix.Overlaps(p):
-			a.copyFrom(o.area)
+	return merge(c.set.within(p.Addr().Is4(), zones))
+}
+
+// rebuild makes the roots anew from the entries and carries over what is held.
+func (c *rangeCore) rebuild() {
+	for i, f := range []Family{IPv4, IPv6} {
+		all, _ := c.prefixes(f)
+		old := c.roots[i]
+		c.roots[i] = nil
+		for _, p := range maximal(all) {
+			first, last := ends(p)
+			a := newArea(f == IPv4, c.order, first, last, false, c.zonesOf(p))
+			for _, o := range old {
+				switch {
+				case o.prefix == p:
+					a.adopt(o.area)
+				case o.prefix.Overlaps(p):
+					a.copyFrom(o.area)
+				}
+			}
+			c.roots[i] = append(c.roots[i], &root{p, a})
 		}
 	}
-	return a
 }
 
 // adopt takes over the windows of o, an area of the same addresses with other zones.
 func (a *area) adopt(o *area) {
-	if a.one != nil {
+	if a.wide == nil {
 		a.one.bits = o.one.bits
 		a.one.recount()
 		return
@@ -258,7 +264,7 @@ func (a *area) adopt(o *area) {
 		last, _ := w.bits.Last()
 		w.cut(last, a.zones, a.base(w.idx))
 		for b := range a.used {
-			a.used[b] = a.used[b].Add(w.bands[b].used)
+			a.used[b] = a.used[b].Add(*w.used(Band(b)))
 		}
 	}
 }
@@ -329,7 +335,7 @@ func (c *rangeCore) takeable(ip netip.Addr) (*area, addr.U128, error) {
 	switch {
 	case !ok:
 		return nil, ord, ErrOutOfRange
-	case bandIn(a.zones, ord) != Closed:
+	case a.bandOf(ord) != Closed:
 		if a.has(ord) {
 			return nil, ord, ErrOccupied
 		}

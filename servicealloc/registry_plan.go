@@ -94,8 +94,8 @@ func (r *Registry) roomFor(proto Protocol, ports []Port) bool {
 	if r.ports == nil {
 		return true
 	}
-	s := r.ports.space[proto-1]
-	free := [3]uint64{Static: s.bands[Static].free().Lo, Dynamic: s.bands[Dynamic].free().Lo}
+	s := &r.ports.space[proto-1]
+	free := [3]uint64{Static: s.band(Static).free().Lo, Dynamic: s.band(Dynamic).free().Lo}
 	var open uint64
 	for _, p := range ports {
 		switch {
@@ -168,18 +168,26 @@ func (r *Registry) draw(req Request) {
 // from now.
 func (c *rangeCore) windows() (back func()) {
 	var cur []uint64
-	for _, roots := range c.roots {
-		for _, r := range roots {
-			cur = append(cur, r.cur)
-		}
+	for _, a := range c.wides() {
+		cur = append(cur, a.cur)
 	}
 	return func() {
-		for _, roots := range c.roots {
-			for _, r := range roots {
-				r.cur, cur = cur[0], cur[1:]
+		for i, a := range c.wides() {
+			a.cur = cur[i]
+		}
+	}
+}
+
+// wides returns the areas that have windows.
+func (c *rangeCore) wides() (out []*area) {
+	for _, roots := range c.roots {
+		for _, r := range roots {
+			if r.wide != nil {
+				out = append(out, r.area)
 			}
 		}
 	}
+	return out
 }
 
 // A parting of a request says what of it the owner keeps, by its place in the request,

@@ -108,5 +108,5 @@ func (r *Registry) Band(ip netip.Addr) Band {
 	if !ok {
 		return Closed
 	}
-	return bandIn(a.zones, ord)
+	return a.bandOf(ord)
 }

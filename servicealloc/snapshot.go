@@ -11,11 +11,11 @@ func (r *Range) AppendBinary(data []byte) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := newEncoder(data, kindRange)
-	e.settings(&r.set)
+	e.settings(r.set)
 	e.prefixes([]netip.Prefix{r.p})
 	e.source(r.own)
 	e.uint(r.pick.next)
-	if err := e.area(r.area); err != nil {
+	if err := e.area(&r.area); err != nil {
 		return data, err
 	}
 	return e.seal(), nil
@@ -49,7 +49,7 @@ func Restore(data []byte, opts ...Option) (*Range, error) {
 	}
 	d.source(r.own)
 	r.pick.next = d.any()
-	d.area(r.area)
+	d.area(&r.area)
 	if err := d.end(); err != nil {
 		return nil, err
 	}
@@ -89,10 +89,10 @@ func (p *Ports) AppendBinary(data []byte) ([]byte, error) {
 	e := newEncoder(data, kindPorts)
 	e.settings(&p.core.set)
 	e.portRanges([]PortRange{p.core.r})
-	for i, s := range p.core.space {
+	for i := range p.core.space {
 		e.source(p.core.own[i])
 		e.uint(p.core.pick[i].next)
-		if err := e.bitmap(s.bits); err != nil {
+		if err := e.bitmap(p.core.space[i].bits); err != nil {
 			return data, err
 		}
 	}
@@ -125,7 +125,8 @@ func RestorePorts(data []byte, opts ...Option) (*Ports, error) {
 	if err != nil {
 		return nil, contradiction(err)
 	}
-	for i, s := range core.space {
+	for i := range core.space {
+		s := &core.space[i]
 		d.source(core.own[i])
 		core.pick[i].next = d.any()
 		if b := d.bitmap(rs[0].size() - 1); b != nil {

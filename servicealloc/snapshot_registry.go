@@ -13,10 +13,8 @@ func (r *Registry) AppendBinary(data []byte) ([]byte, error) {
 	defer r.mu.Unlock()
 	e := newEncoder(data, kindRegistry)
 	e.ranges(r.ranges)
-	for _, roots := range r.ranges.roots {
-		for _, root := range roots {
-			e.uint(root.cur)
-		}
+	for _, w := range r.ranges.wides() {
+		e.uint(w.cur)
 	}
 	if r.ports == nil {
 		e.portRanges(nil)
@@ -76,10 +74,8 @@ func RestoreRegistry(data []byte, opts ...Option) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, roots := range ranges.roots {
-		for _, root := range roots {
-			root.cur = d.uint(root.index(root.last))
-		}
+	for _, a := range ranges.wides() {
+		a.cur = d.uint(a.index(a.last))
 	}
 	rs := d.portRanges()
 	if len(rs) > 1 {

@@ -10,8 +10,9 @@ import (
 // network, broadcast and reserved positions are in no band (or outside the space), so
 // a release needs no look at them and a count no correction.
 type space struct {
-	bits  *bitmap.Bitmap
-	bands [3]band // by Band; of the closed one only the taken positions are counted
+	bits   *bitmap.Bitmap
+	bands  [2]band   // see band
+	closed addr.U128 // how much is taken outside the bands
 
 	// simple: the static band is [0, split) and the dynamic one [split, last]. It is
 	// what nearly every range is, and spares a search in each operation.
@@ -19,23 +20,24 @@ type space struct {
 	split  uint64
 }
 
-// newSpace returns a space of the positions [0, last] with nothing taken. The zones
-// are merged ones of a larger space that this one begins at base of; only what
-// overlaps it counts.
-func newSpace(last uint64, zones []zone, base addr.U128) *space {
-	s := &space{}
+// band returns the static or the dynamic band.
+func (s *space) band(b Band) *band { return &s.bands[(b-Static)&1] }
+
+// init makes s a space of the positions [0, last] with nothing taken. The zones are
+// merged ones of a larger space that this one begins at base of; only what overlaps it
+// counts.
+func (s *space) init(last uint64, zones []zone, base addr.U128) {
 	if last == ^uint64(0) {
 		s.bits = bitmap.NewPow2(64)
 	} else {
 		s.bits = bitmap.New(last + 1)
 	}
 	s.cut(last, zones, base)
-	return s
 }
 
 // cut makes the bands anew from zones, and counts what is taken in each.
 func (s *space) cut(last uint64, zones []zone, base addr.U128) {
-	s.bands = [3]band{}
+	s.bands = [2]band{}
 	top := base.Add(addr.U128{Lo: last})
 	for _, z := range zones {
 		if z.hi.Cmp(base) < 0 || z.lo.Cmp(top) > 0 {
@@ -48,13 +50,14 @@ func (s *space) cut(last uint64, zones []zone, base addr.U128) {
 		if z.hi.Cmp(top) < 0 {
 			sp.hi = z.hi.Sub(base).Lo
 		}
-		s.bands[z.band].add(sp)
+		s.band(z.band).add(sp)
 	}
-	st, dy := s.bands[Static].spans, s.bands[Dynamic].spans
-	s.simple = len(dy) == 1 && dy[0].hi == last && len(st) <= 1 &&
-		(len(st) == 0 && dy[0].lo == 0 || len(st) == 1 && st[0].lo == 0 && st[0].hi+1 == dy[0].lo)
+	st, dy := s.band(Static), s.band(Dynamic)
+	s.simple = !dy.size.IsZero() && len(dy.more) == 0 && dy.hi == last && len(st.more) == 0 &&
+		(st.size.IsZero() && dy.lo == 0 || !st.size.IsZero() && st.lo == 0 && st.hi+1 == dy.lo)
+	s.split = 0
 	if s.simple {
-		s.split = dy[0].lo
+		s.split = dy.lo
 	}
 	s.recount()
 }
@@ -62,15 +65,15 @@ func (s *space) cut(last uint64, zones []zone, base addr.U128) {
 // recount derives the counts of the bands from the bits.
 func (s *space) recount() {
 	last, _ := s.bits.Last()
-	closed := countTaken(s.bits, span{0, last})
-	for _, b := range []Band{Static, Dynamic} {
-		s.bands[b].used = addr.U128{}
-		for _, sp := range s.bands[b].spans {
-			s.bands[b].used = s.bands[b].used.Add(countTaken(s.bits, sp))
+	s.closed = countTaken(s.bits, span{0, last})
+	for i := range s.bands {
+		b := &s.bands[i]
+		b.used = addr.U128{}
+		for _, sp := range b.spans() {
+			b.used = b.used.Add(countTaken(s.bits, sp))
 		}
-		closed = closed.Sub(s.bands[b].used)
+		s.closed = s.closed.Sub(b.used)
 	}
-	s.bands[Closed].used = closed
 }
 
 // countTaken counts exactly where CountRange of 2^64 positions would saturate.
@@ -89,12 +92,20 @@ func (s *space) bandOf(x uint64) Band {
 		return Dynamic
 	case s.simple:
 		return Static
-	case s.bands[Dynamic].holds(x):
+	case s.band(Dynamic).holds(x):
 		return Dynamic
-	case s.bands[Static].holds(x):
+	case s.band(Static).holds(x):
 		return Static
 	}
 	return Closed
+}
+
+// used returns the count of what is taken in b.
+func (s *space) used(b Band) *addr.U128 {
+	if b == Closed {
+		return &s.closed
+	}
+	return &s.band(b).used
 }
 
 // take takes x whatever its band and reports whether it was free.
@@ -102,7 +113,7 @@ func (s *space) take(x uint64) bool {
 	if !s.bits.Set(x) {
 		return false
 	}
-	inc(&s.bands[s.bandOf(x)].used)
+	inc(s.used(s.bandOf(x)))
 	return true
 }
 
@@ -111,22 +122,28 @@ func (s *space) drop(x uint64) bool {
 	if !s.bits.Clear(x) {
 		return false
 	}
-	dec(&s.bands[s.bandOf(x)].used)
+	dec(s.used(s.bandOf(x)))
 	return true
 }
 
 // takeNext takes what peek names. The band has room.
 func (s *space) takeNext(b Band, u uint64) uint64 {
-	bd := &s.bands[b]
-	inc(&bd.used)
-	if !s.simple || b != Dynamic {
-		x := s.nextFree(bd, bd.at(scale(u, bd.size)))
-		s.bits.Set(x)
-		return x
+	if s.simple && b == Dynamic {
+		return s.takeSimple(u)
 	}
-	// One descent: the band reaches the end of the space, so the first free position
-	// is the answer, unless the walk came round and ended in the static band.
-	x, _ := s.bits.SetNextClear(s.split + scale(u, bd.size))
+	x := s.peek(b, u)
+	s.bits.Set(x)
+	inc(&s.band(b).used)
+	return x
+}
+
+// takeSimple is takeNext from the dynamic band of a simple space. It takes one descent:
+// the band reaches the end of the space, so the first free position is the answer,
+// unless the walk came round and ended in the static band.
+func (s *space) takeSimple(u uint64) uint64 {
+	b := s.band(Dynamic)
+	inc(&b.used)
+	x, _ := s.bits.SetNextClear(s.split + scale(u, b.size))
 	if x < s.split {
 		s.bits.Clear(x)
 		x, _ = s.bits.SetNextClear(s.split)
@@ -137,53 +154,52 @@ func (s *space) takeNext(b Band, u uint64) uint64 {
 // peek returns the free position of band b, which has room, that lies next to the one
 // that u chooses, going up and round inside the band.
 func (s *space) peek(b Band, u uint64) uint64 {
-	bd := &s.bands[b]
+	bd := s.band(b)
 	return s.nextFree(bd, bd.at(scale(u, bd.size)))
 }
 
 // nextFree returns the first free position of bd, which has room, at or after from,
-// coming round at the end of the band. It goes over a full span in one step and never
+// coming round at the end of the band. It goes over full spans in one step and never
 // looks at a span twice: O(log n) for each gap between spans that it has to cross.
 func (s *space) nextFree(bd *band, from uint64) uint64 {
 	for {
 		x, ok := s.bits.NextClear(from)
 		if !ok {
-			from = bd.spans[0].lo
+			from = bd.lo
 			continue
 		}
-		i := bd.spanFrom(x)
-		if i == len(bd.spans) {
-			from = bd.spans[0].lo
+		sp, ok := bd.from(x)
+		if !ok {
+			from = bd.lo
 			continue
 		}
-		if bd.spans[i].lo <= x {
+		if sp.lo <= x {
 			return x
 		}
-		from = bd.spans[i].lo // x lies in a gap: go on where the band does
+		from = sp.lo // x lies in a gap: go on where the band does
 	}
 }
 
-// takeRun fills dst with the free positions of band b from the one that u chooses, as
-// that many calls of takeNext would find them if each began where the last one ended.
-// The band has room for all.
+// takeRun fills dst with the free positions of band b from from on, as that many calls
+// of takeNext would find them if each began where the last one ended. The band has room
+// for all.
 func (s *space) takeRun(b Band, from uint64, dst []uint64) {
-	bd := &s.bands[b]
+	bd := s.band(b)
 	bd.used = bd.used.Add(addr.U128{Lo: uint64(len(dst))})
 	for len(dst) > 0 {
-		i := bd.spanFrom(from)
-		if i == len(bd.spans) {
-			i, from = 0, bd.spans[0].lo
+		sp, ok := bd.from(from)
+		if !ok {
+			from = bd.lo
+			continue
 		}
-		sp := span{max(from, bd.spans[i].lo), bd.spans[i].hi}
+		sp.lo = max(sp.lo, from)
 		if k := s.room(sp, len(dst)); k > 0 {
 			s.bits.SetNextN(dst[:k], sp.lo)
 			dst = dst[k:]
 		}
-		if sp.hi == ^uint64(0) {
-			from = bd.spans[0].lo
-			continue
+		if from = sp.hi + 1; from == 0 {
+			from = bd.lo
 		}
-		from = sp.hi + 1
 	}
 }
 

@@ -60,7 +60,7 @@ func TestRandomStartIsUniform(t *testing.T) {
 // partsOf counts picks in equal parts of the dynamic band.
 func partsOf(t *testing.T, p string, seed uint64, parts int) float64 {
 	r := newRangeT(t, p, Random(rand.NewPCG(seed, 98)))
-	size := r.area.one.bands[Dynamic].size.Lo
+	size := r.area.one.band(Dynamic).size.Lo
 	counts := make([]int, parts)
 	for range parts * 200 {
 		a, _, err := r.AllocateNext()

@@ -46,7 +46,7 @@ func TestWindows(t *testing.T) {
 			opts, draw = []Option{LowestFirst()}, func() uint64 { return 0 }
 		}
 		r, twin := newWide(t, tt.prefix, tt.o, opts...)
-		if r.area.one != nil {
+		if r.area.wide == nil {
 			t.Fatal("not wide")
 		}
 		u := draw()
@@ -160,7 +160,7 @@ func TestBeyond64Bits(t *testing.T) {
 			}
 		}
 		check(t, r)
-		if len(r.area.rows) > 1 {
+		if r.area.wide != nil && len(r.area.rows) > 1 {
 			t.Errorf("%s: %d windows for nothing", p, len(r.area.rows))
 		}
 	}
