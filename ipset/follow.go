@@ -1,0 +1,116 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+)
+
+// Follow watches the catalog, the lists of blocks of some owners and those blocks, and forgets what another engine has
+// changed, until ctx ends; it returns the context's error or that of the store. Nothing depends on it: without it, a
+// stale record is found by the conflict that it causes, which costs the call that meets it two round trips more.
+//
+// What it receives does not grow with the number of other owners. One call per engine is enough.
+func (e *Engine) Follow(ctx context.Context, owners ...Owner) error {
+	for _, o := range owners {
+		if err := o.check(); err != nil {
+			return &Error{Op: "follow", Owner: o.String(), Err: err}
+		}
+	}
+	for {
+		keys, rev, err := e.followed(ctx, owners)
+		if err != nil {
+			return &Error{Op: "follow", Err: err}
+		}
+		if err := e.do(ctx, &forgetPlan{keys: keys}); err != nil {
+			return &Error{Op: "follow", Err: err}
+		}
+		if err := e.follow(ctx, rev, keys); err != nil && !errors.Is(err, ErrCompacted) {
+			return &Error{Op: "follow", Err: err}
+		}
+	}
+}
+
+// followed returns the keys to watch, and a revision of the store before they were read.
+func (e *Engine) followed(ctx context.Context, owners []Owner) (keys []string, rev uint64, err error) {
+	if _, rev, err = e.store.List(ctx, Range{Limit: 1}); err != nil {
+		return nil, 0, err
+	}
+	keys = append(keys, catalogKey)
+	for _, o := range owners {
+		blocks, err := e.BlocksOf(ctx, o)
+		if err != nil {
+			return nil, 0, err
+		}
+		keys = append(keys, ownerKey(o))
+		for _, b := range blocks {
+			keys = append(keys, blockKey(kindBlock, b))
+		}
+	}
+	return keys, rev, nil
+}
+
+// follow forgets what changes of keys. It returns nil when an owner's blocks are others than those watched.
+func (e *Engine) follow(ctx context.Context, rev uint64, keys []string) error {
+	watched := make(map[string]bool, len(keys))
+	for _, k := range keys {
+		watched[k] = true
+	}
+	for ev, err := range e.store.Watch(ctx, rev, keys...) {
+		if err != nil {
+			return err
+		}
+		p := forgetPlan{rev: ev.Rev}
+		again := false
+		for _, r := range ev.Changes {
+			if watched[r.Key] { // a key that a watched one begins is another's
+				p.keys = append(p.keys, r.Key)
+				again = again || r.Key[:1] == kindOwner
+			}
+		}
+		if err := e.do(ctx, &p); err != nil {
+			return err
+		}
+		if again {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// forgetPlan drops cached records that are older than a revision; 0 drops them whatever they are.
+type forgetPlan struct {
+	keys []string
+	rev  uint64
+}
+
+// plan implements plan. What the transaction rests upon must stay the same throughout.
+func (p *forgetPlan) plan(t *txn) error {
+	if t.pending() || len(t.guards) > 0 {
+		return errFirst
+	}
+	for _, k := range p.keys {
+		if rev, cached := t.e.cache.revision(k); cached && (p.rev == 0 || rev < p.rev) {
+			t.e.cache.forget(k)
+		}
+	}
+	return nil
+}
+
+// revision returns the revision at which a record is cached.
+func (c *cache) revision(key string) (uint64, bool) {
+	switch key[:1] {
+	case kindCatalog:
+		if c.catalog != nil {
+			return c.catalog.rev, true
+		}
+	case kindBlock:
+		if p, ok := parseBlockID(key[1:]); ok && c.blocks[p] != nil {
+			return c.blocks[p].rev, true
+		}
+	case kindOwner:
+		if o, ok := parseOwnerKey(key); ok && c.owners[o] != nil {
+			return c.owners[o].rev, true
+		}
+	}
+	return 0, false
+}

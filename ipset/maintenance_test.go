@@ -1,0 +1,318 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestFollowForgetsWhatOthersChange(t *testing.T) { // ST1
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	e := w.engine(w.store)
+	if _, err := e.AutoAssign(bg, want("h", 1, "p")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(bg)
+	ended := make(chan error)
+	go func() { ended <- e.Follow(ctx, HostOwner("h")) }()
+	cachedAt := func(key string) uint64 {
+		done := make(chan uint64, 1)
+		e.do(bg, planFunc(func(*txn) error {
+			rev, _ := e.cache.revision(key)
+			done <- rev
+			return nil
+		}))
+		return <-done
+	}
+	eventually := func(what string, ok func() bool) {
+		t.Helper()
+		for range 20000 {
+			if ok() {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		t.Fatal(what)
+	}
+	eventually("the watch does not begin", func() bool { return cachedAt(catalogKey) == 0 })
+	e.AutoAssign(bg, want("h", 1, "q"))
+	block := blockKey(kindBlock, w.blocksOf("h")[0])
+	if cachedAt(block) == 0 || cachedAt(catalogKey) == 0 {
+		t.Fatal("nothing is cached")
+	}
+	w.releaseHandle("p") // by another engine
+	eventually("a changed block stays", func() bool { return cachedAt(block) == 0 })
+	w.AddPool(bg, pool("b", "10.0.1.0/24", 28))
+	eventually("a changed catalog stays", func() bool { return cachedAt(catalogKey) == 0 })
+	e.AutoAssign(bg, want("h", 1, "r"))
+	w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.1"), Owner: HostOwner("h")})
+	eventually("a changed list of blocks stays", func() bool { return cachedAt(ownerKey(HostOwner("h"))) == 0 })
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Follow: %v", err)
+	}
+	w.check()
+}
+
+// planFunc makes a plan of a function.
+type planFunc func(*txn) error
+
+func (f planFunc) plan(t *txn) error { return f(t) }
+
+func TestCollector(t *testing.T) { // IP10
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	leaked := w.assign(want("h", 2, "leaked")).V4
+	half := w.assign(want("h", 2, "half")).V4
+	w.assign(want("h", 1, "gone"))
+	w.assign(want("h", 1, "late"))
+	w.assign(want("h", 1, ""))
+	state := map[string]Liveness{"leaked": Leaked, "late": Leaked, "gone": Gone}
+	live := func(al Allocation) Liveness {
+		if al.Handle == "half" && al.Address == half[0].Address {
+			return Leaked
+		}
+		return state[al.Handle]
+	}
+	c := w.NewCollector(15 * time.Minute)
+	collect := func() (hs []string) {
+		t.Helper()
+		als, err := c.Collect(bg, live)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, al := range als {
+			hs = append(hs, al.Handle)
+		}
+		w.check()
+		return hs
+	}
+	if hs := collect(); !slices.Equal(hs, []string{"gone"}) {
+		t.Errorf("at once: %v", hs)
+	}
+	w.clock.add(10 * time.Minute)
+	state["late"] = Alive
+	if hs := collect(); len(hs) != 0 {
+		t.Errorf("before the grace period is over: %v", hs)
+	}
+	state["late"] = Leaked // begins anew
+	w.clock.add(5 * time.Minute)
+	if hs := collect(); !slices.Equal(hs, []string{"leaked", "leaked"}) {
+		t.Errorf("after it: %v", hs)
+	}
+	if _, err := w.Lookup(bg, half[0].Address); err != nil {
+		t.Errorf("half of a handle went: %v", err)
+	}
+	// An address that got another owner under the same handle starts anew.
+	w.AssignIP(bg, AssignIPArgs{Address: leaked[0].Address, Owner: HostOwner("h"), Claim: Claim{Handle: "leaked"}})
+	if hs := collect(); slices.Contains(hs, "leaked") {
+		t.Errorf("the successor went: %v", hs)
+	}
+	w.clock.add(time.Hour)
+	if hs := collect(); !slices.Equal(hs, []string{"late", "leaked"}) {
+		t.Errorf("at last: %v", hs)
+	}
+	if c.Candidates() != 1 {
+		t.Errorf("%d candidates left", c.Candidates())
+	}
+	never := w.NewCollector(0)
+	if als, err := never.Collect(bg, func(Allocation) Liveness { return Leaked }); err != nil || len(als) != 0 {
+		t.Errorf("without grace: %v, %v", als, err)
+	}
+}
+
+func TestCollectorAsksOnceMore(t *testing.T) { // IP10: checked once more just before
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w.assign(want("h", 2, "p"))
+	calls := 0
+	c := w.NewCollector(time.Minute)
+	als, err := c.Collect(bg, func(Allocation) Liveness {
+		if calls++; calls > 2 {
+			return Alive
+		}
+		return Gone
+	})
+	if err != nil || len(als) != 0 || calls <= 2 {
+		t.Errorf("%v, %v, asked %d times", als, err, calls)
+	}
+}
+
+// TestCheckFindsAndRepairs breaks each kind of record and repairs it.
+func TestCheckFindsAndRepairs(t *testing.T) { // IP10, IP8
+	build := func() *world {
+		p := pool("a", "10.0.0.0/26", 28)
+		p.Cooldown = time.Hour
+		w := newWorld(t, Config{}, p)
+		w.assign(want("h", 3, "p"))
+		w.assign(want("gone", 3, "q"))
+		w.assign(want("empty", 1, "r"))
+		lease := want("h", 1, "s")
+		lease.TTL = time.Hour
+		w.assign(lease)
+		w.ReleaseHost(bg, HostOwner("gone"), false)
+		w.check()
+		return w
+	}
+	w := build()
+	all := w.store.table.scan(nil, Range{})
+	for _, rec := range all {
+		if rec.Key[:1] == kindBlock || rec.Key == catalogKey {
+			continue
+		}
+		for _, wrong := range []Op{
+			{Kind: OpDelete, Key: rec.Key, Expect: AnyRevision},
+			{Kind: OpPut, Key: rec.Key, Value: rec.Value + "x", Expect: AnyRevision},
+			{Kind: OpPut, Key: rec.Key[:len(rec.Key)-1] + "\x1b", Value: rec.Value, Expect: AnyRevision},
+		} {
+			w := build()
+			w.store.Commit(bg, []Op{wrong})
+			rep, err := w.Check(bg, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rec.Key[:1] == kindHandle && wrong.Kind == OpPut && wrong.Key == rec.Key && len(rep.Problems) == 0 {
+				t.Errorf("%q: a wrong value goes unseen", wrong.Key)
+			}
+			if len(rep.Problems) == 0 || len(rep.Repair) == 0 {
+				t.Errorf("%v of %q: %d problems, %d steps", wrong.Kind, wrong.Key, len(rep.Problems), len(rep.Repair))
+				continue
+			}
+			if n, err := w.Repair(bg, rep.Repair); err != nil || n != len(rep.Repair) {
+				t.Errorf("%q: %d of %d steps, %v", wrong.Key, n, len(rep.Repair), err)
+			}
+			w.check()
+		}
+	}
+}
+
+func TestCheckFindsBlocksThatCannotBe(t *testing.T) { // IP10
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	w.assign(want("h", 1, "p"))
+	putBlock := func(prefix string) {
+		b := mustBlock(t, prefix, BlockOptions{})
+		w.store.Commit(bg, []Op{{Kind: OpPut, Key: blockKey(kindBlock, b.prefix), Value: string(b.encode(nil)), Expect: AnyRevision}})
+	}
+	putBlock("10.0.0.0/27") // overlaps, wrong size
+	putBlock("10.9.0.0/28") // no pool
+	w.store.Commit(bg, []Op{{Kind: OpPut, Key: "b4zz", Value: "?", Expect: 0}, {Kind: OpPut, Key: "x", Value: "?", Expect: 0}})
+	rep, err := w.Check(bg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []ProblemKind
+	for _, p := range rep.Problems {
+		if p.String() == "" {
+			t.Error("nothing to read")
+		}
+		kinds = append(kinds, p.Kind)
+	}
+	for _, k := range []ProblemKind{WrongSize, NoPool, Damaged} {
+		if !slices.Contains(kinds, k) {
+			t.Errorf("%s is not among %v", k, kinds)
+		}
+	}
+	if overlaps := startOf(HostOwner("h"), netip.MustParsePrefix("10.0.0.0/26"), 28).Overlaps(netip.MustParsePrefix("10.0.0.0/27")); overlaps != slices.Contains(kinds, Overlapping) {
+		t.Errorf("overlap found: %v", !overlaps)
+	}
+}
+
+func TestCheckAgainstUses(t *testing.T) { // IP10
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	held := w.assign(want("h", 4, "p")).V4
+	uses := []InUse{
+		{held[0].Address, "p"}, {held[1].Address, ""}, {held[2].Address, "other"},
+		{ip("10.0.0.63"), "nobody"}, {ip("192.0.2.1"), ""}, {held[0].Address, "twice"},
+	}
+	rep, err := w.Check(bg, slices.Values(uses))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[ProblemKind]netip.Addr{}
+	for _, p := range rep.Problems {
+		got[p.Kind] = p.Addr
+	}
+	for k, a := range map[ProblemKind]netip.Addr{
+		OtherHandle: held[2].Address, NobodyUses: held[3].Address, NobodyHolds: ip("10.0.0.63"), OutsideOfPool: ip("192.0.2.1"), UsedTwice: held[0].Address,
+	} {
+		if got[k] != a {
+			t.Errorf("%s: %v, want %v", k, got[k], a)
+		}
+	}
+	if n, err := w.Repair(bg, rep.Repair); n != 1 || err != nil {
+		t.Fatalf("%d steps, %v", n, err)
+	}
+	if als, _ := w.IPsByHandle(bg, "p"); len(als) != 3 {
+		t.Errorf("left: %v", als)
+	}
+	w.check()
+}
+
+func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	al := w.assign(want("h", 1, "p")).V4[0]
+	key := handleKey("p", al.Block)
+	w.store.Commit(bg, []Op{{Kind: OpDelete, Key: key, Expect: AnyRevision}})
+	rep, _ := w.Check(bg, nil)
+	w.ReleaseIPs(bg, Release{Address: al.Address})
+	if n, err := w.Repair(bg, rep.Repair); n != 0 || err != nil {
+		t.Errorf("%d steps on old revisions, %v", n, err)
+	}
+	w.check()
+}
+
+func TestImportBlock(t *testing.T) { // IP2
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30))
+	const data = `{"cidr":"10.0.0.4/30","affinity":"host:node-a","allocations":[0,0,null,1],"unallocated":[2],
+		"attributes":[{"handle_id":"pod-1","secondary":{"pod":"p"}},{"handle_id":"pod-2","secondary":null}],
+		"sequenceNumber":1767323045000000007,"sequenceNumberForAllocation":{"0":1767323045000000001,"1":1767323045000000001,"3":3},"deleted":false}`
+	block := func() *Block {
+		b, err := ImportCalicoBlock([]byte(data), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	if err := w.ImportBlock(bg, block()); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	if err := w.ImportBlock(bg, block()); !errors.Is(err, ErrOverlap) {
+		t.Errorf("again: %v", err)
+	}
+	if als, _ := w.IPsByHandle(bg, "pod-1"); len(als) != 2 {
+		t.Errorf("pod-1: %v", als)
+	}
+	got := w.assign(want("node-a", 2, "new"))
+	if got.V4[0].Address != ip("10.0.0.6") || got.V4[1].Seq <= 1767323045000000007 {
+		t.Errorf("%+v", got.V4)
+	}
+	w.check()
+	w.RemovePool(bg, "a")
+	if err := w.ImportBlock(bg, mustBlock(t, "10.0.0.8/30", BlockOptions{})); !errors.Is(err, ErrUnknownPool) {
+		t.Errorf("no pool: %v", err)
+	}
+}
+
+func TestEnsureBlock(t *testing.T) {
+	w := newWorld(t, Config{Strict: true}, pool("a", "10.0.0.0/28", 29), pool("b", "2001:db8::/124", 125))
+	a := want("h", 1, "")
+	a.Num6, a.Head, a.Tail = 1, 3, 1
+	blocks, err := w.EnsureBlock(bg, a)
+	if err != nil || len(blocks) != 2 || w.records(kindHandle) != 0 {
+		t.Fatalf("%v, %v", blocks, err)
+	}
+	again, err := w.EnsureBlock(bg, a)
+	if err != nil || !slices.Equal(again, blocks) {
+		t.Errorf("again: %v, %v", again, err)
+	}
+	for i := range 2 {
+		w.EnsureBlock(bg, want(fmt.Sprint("g", i), 1, ""))
+	}
+	if _, err := w.EnsureBlock(bg, want("last", 1, "")); !errors.Is(err, ErrShort) {
+		t.Errorf("no block left: %v", err)
+	}
+	w.check()
+}
