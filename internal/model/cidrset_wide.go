@@ -1,0 +1,274 @@
+package model
+
+import (
+	"math/big"
+	"math/bits"
+	"net/netip"
+	"time"
+)
+
+// WideCidrSet is the twin of cidrset.Set for pools of any size: a [Bitmap] of the
+// children that are taken or cooling, and the cooling ones as a list of runs, oldest
+// first.
+type WideCidrSet struct {
+	CidrConfig
+	Busy   *Bitmap
+	Cold   []WideCold
+	Cursor uint64
+}
+
+// WideCold is a run of cooling children.
+type WideCold struct {
+	Lo, Hi uint64
+	Until  time.Time
+}
+
+// NewWideCidrSet returns a twin with all children free.
+func NewWideCidrSet(c CidrConfig) *WideCidrSet {
+	return &WideCidrSet{CidrConfig: c, Busy: NewBitmap(c.Last())}
+}
+
+// SumRuns returns how many ordinals the runs have, at most the largest uint64.
+func SumRuns(runs [][2]uint64) (n uint64) {
+	for _, r := range runs {
+		sum, carry := bits.Add64(n, r[1]-r[0], 0)
+		one, more := bits.Add64(sum, 1, 0)
+		if carry+more != 0 {
+			return ^uint64(0)
+		}
+		n = one
+	}
+	return n
+}
+
+// locate returns the children that p, which is in the pool, overlaps.
+func (m *WideCidrSet) locate(p netip.Prefix) (lo, hi uint64) {
+	if p.Bits() <= m.Pool.Bits() {
+		return 0, m.Last()
+	}
+	width := uint(m.Pool.Addr().BitLen())
+	first := new(big.Int).SetBytes(p.Addr().AsSlice())
+	first.Sub(first, new(big.Int).SetBytes(m.Pool.Addr().AsSlice()))
+	size := new(big.Int).Lsh(big.NewInt(1), width-uint(p.Bits()))
+	last := new(big.Int).Add(first, size.Sub(size, big.NewInt(1)))
+	child := width - uint(m.Bits)
+	return first.Rsh(first, child).Uint64(), last.Rsh(last, child).Uint64()
+}
+
+// AllocateNext takes a child by the policy, else the oldest that has cooled.
+func (m *WideCidrSet) AllocateNext(now time.Time) (netip.Prefix, CidrFailure) {
+	free := m.Busy.Runs(false)
+	if len(free) == 0 {
+		switch {
+		case len(m.Cold) == 0:
+			return netip.Prefix{}, CidrFailure{Kind: CidrFull}
+		case m.Cold[0].Until.After(now):
+			return netip.Prefix{}, CidrFailure{CidrCooling, m.Cold[0].Until}
+		}
+		i := m.Cold[0].Lo
+		m.uncool(i, i)
+		return m.Block(i, 0), CidrFailure{}
+	}
+	i := free[0][0]
+	switch m.Policy {
+	case CidrRoundRobin:
+		if x, ok := m.Busy.Next(m.Cursor, false); ok {
+			i = x
+		}
+		if m.Cursor = 0; i != m.Last() {
+			m.Cursor = i + 1
+		}
+	case CidrRandom:
+		n := uint64(0) // modulo 2^64, as Draw wants it
+		for _, r := range free {
+			n += r[1] - r[0] + 1
+		}
+		i, _ = m.Busy.Select(m.Draw(n), false)
+	}
+	m.Busy.SetRange(i, i)
+	return m.Block(i, 0), CidrFailure{}
+}
+
+// uncool takes what is in [lo, hi] out of the list and returns the runs it was.
+func (m *WideCidrSet) uncool(lo, hi uint64) (gone [][2]uint64) {
+	var left []WideCold
+	for _, c := range m.Cold {
+		if c.Hi < lo || hi < c.Lo {
+			left = append(left, c)
+			continue
+		}
+		if c.Lo < lo {
+			left = append(left, WideCold{c.Lo, lo - 1, c.Until})
+		}
+		if c.Hi > hi {
+			left = append(left, WideCold{hi + 1, c.Hi, c.Until})
+		}
+		gone = append(gone, [2]uint64{max(lo, c.Lo), min(hi, c.Hi)})
+	}
+	m.Cold = left
+	return gone
+}
+
+// AllocateN is n times AllocateNext, or nothing.
+func (m *WideCidrSet) AllocateN(n int, now time.Time) (ps []netip.Prefix, f CidrFailure) {
+	if fresh := SumRuns(m.Busy.Runs(false)); fresh < uint64(n) {
+		missing := uint64(n) - fresh
+		f.Kind = CidrFull
+		for _, c := range m.Cold {
+			if c.Hi-c.Lo >= missing-1 {
+				if f.Kind = ""; c.Until.After(now) {
+					f = CidrFailure{CidrCooling, c.Until}
+				}
+				break
+			}
+			missing -= c.Hi - c.Lo + 1
+		}
+	}
+	if f.Kind != "" {
+		return nil, f
+	}
+	for range n {
+		p, _ := m.AllocateNext(now)
+		ps = append(ps, p)
+	}
+	return ps, f
+}
+
+// Allocate takes the lowest of the smallest aligned free blocks that hold the
+// length; if there is none, one with what has cooled, which is free from then on.
+func (m *WideCidrSet) Allocate(length int, now time.Time) (netip.Prefix, CidrFailure) {
+	k := m.Bits - length
+	if k < 0 || length < m.Pool.Bits() {
+		return netip.Prefix{}, CidrFailure{Kind: CidrBits}
+	}
+	lo, ok := m.Busy.BestFit(k)
+	if !ok {
+		ready := 0
+		for ; ready < len(m.Cold) && !m.Cold[ready].Until.After(now); ready++ {
+			m.Busy.ClearRange(m.Cold[ready].Lo, m.Cold[ready].Hi)
+		}
+		if lo, ok = m.Busy.BestFit(k); !ok {
+			for _, c := range m.Cold[:ready] {
+				m.Busy.SetRange(c.Lo, c.Hi)
+			}
+			if ready < len(m.Cold) {
+				return netip.Prefix{}, CidrFailure{CidrCooling, m.Cold[ready].Until}
+			}
+			return netip.Prefix{}, CidrFailure{Kind: CidrFull}
+		}
+		m.Cold = m.Cold[ready:]
+	}
+	p := m.Block(lo, k)
+	_, hi := m.locate(p)
+	m.Busy.SetRange(lo, hi)
+	return p, CidrFailure{}
+}
+
+// Occupy takes every child that overlaps p.
+func (m *WideCidrSet) Occupy(p netip.Prefix) (uint64, CidrFailure) {
+	switch {
+	case m.Refuse(p) != "":
+		return 0, CidrFailure{Kind: CidrPrefix}
+	case !p.Overlaps(m.Pool):
+		return 0, CidrFailure{Kind: CidrRange}
+	}
+	lo, hi := m.locate(p)
+	news := append(m.within(m.Busy.Runs(false), lo, hi), m.uncool(lo, hi)...)
+	m.Busy.SetRange(lo, hi)
+	return SumRuns(news), CidrFailure{}
+}
+
+// within returns the parts of the runs that are in [lo, hi].
+func (m *WideCidrSet) within(runs [][2]uint64, lo, hi uint64) (out [][2]uint64) {
+	for _, r := range runs {
+		if r[0] <= hi && lo <= r[1] {
+			out = append(out, [2]uint64{max(lo, r[0]), min(hi, r[1])})
+		}
+	}
+	return out
+}
+
+// Release gives back every taken child inside p.
+func (m *WideCidrSet) Release(p netip.Prefix, now time.Time) (uint64, CidrFailure) {
+	if kind := m.refuseRelease(p); kind != "" {
+		return 0, CidrFailure{Kind: kind}
+	}
+	lo, hi := m.locate(p)
+	taken, _, _ := m.Runs()
+	gone := m.within(taken, lo, hi)
+	until := now.Add(m.Cooldown)
+	if n := len(m.Cold); n > 0 && m.Cold[n-1].Until.After(until) {
+		until = m.Cold[n-1].Until
+	}
+	for _, r := range gone {
+		if m.Cooldown == 0 {
+			m.Busy.ClearRange(r[0], r[1])
+		} else {
+			m.Cold = append(m.Cold, WideCold{r[0], r[1], until})
+		}
+	}
+	return SumRuns(gone), CidrFailure{}
+}
+
+// ReleaseN gives back all of ps, or nothing.
+func (m *WideCidrSet) ReleaseN(ps []netip.Prefix, now time.Time) (n uint64, f CidrFailure) {
+	for _, p := range ps {
+		if kind := m.refuseRelease(p); kind != "" {
+			return 0, CidrFailure{Kind: kind}
+		}
+	}
+	for _, p := range ps {
+		freed, _ := m.Release(p, now)
+		if n += freed; n < freed {
+			n = ^uint64(0)
+		}
+	}
+	return n, f
+}
+
+// Has reports whether p is in the pool and all it overlaps is taken.
+func (m *WideCidrSet) Has(p netip.Prefix) bool {
+	if m.Refuse(p) != "" || !p.Overlaps(m.Pool) || p.Bits() < m.Pool.Bits() {
+		return false
+	}
+	lo, hi := m.locate(p)
+	taken, _, _ := m.Runs()
+	in := m.within(taken, lo, hi)
+	return len(in) == 1 && in[0] == [2]uint64{lo, hi}
+}
+
+// HasAny reports whether some of what p overlaps is taken.
+func (m *WideCidrSet) HasAny(p netip.Prefix) bool {
+	if m.Refuse(p) != "" || !p.Overlaps(m.Pool) {
+		return false
+	}
+	lo, hi := m.locate(p)
+	taken, _, _ := m.Runs()
+	return len(m.within(taken, lo, hi)) > 0
+}
+
+// Runs implements [CidrTwin].
+func (m *WideCidrSet) Runs() (taken, cooling, free [][2]uint64) {
+	is, cold := NewBitmap(m.Last()), NewBitmap(m.Last())
+	for _, r := range m.Busy.Runs(true) {
+		is.SetRange(r[0], r[1])
+	}
+	for _, c := range m.Cold {
+		is.ClearRange(c.Lo, c.Hi)
+		cold.SetRange(c.Lo, c.Hi)
+	}
+	return is.Runs(true), cold.Runs(true), m.Busy.Runs(false)
+}
+
+// At implements [CidrTwin].
+func (m *WideCidrSet) At() uint64 { return m.Cursor }
+
+// Restart implements [CidrTwin].
+func (m *WideCidrSet) Restart(c CidrConfig) {
+	if m.CidrConfig = c; c.Cooldown == 0 {
+		for _, c := range m.Cold {
+			m.Busy.ClearRange(c.Lo, c.Hi)
+		}
+		m.Cold = nil
+	}
+}
