@@ -49,7 +49,7 @@ func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 		if w != 0 {
 			next = page.base + c*64 + lowest(w)
 			b.account(next, 1)
-			b.set(page, next)
+			b.set(page, c, next)
 			return next, true
 		}
 	}

@@ -13,11 +13,12 @@ func (b *Bitmap) Set(x uint64) bool {
 			return false
 		}
 	}
-	if page.words[x/64%fan]>>(x%64)&1 != 0 {
+	c := x / 64 % fan
+	if page.words[c]>>(x%64)&1 != 0 {
 		return false
 	}
 	b.account(x, 1)
-	b.set(page, x)
+	b.set(page, c, x)
 	return true
 }
 
@@ -45,18 +46,14 @@ func (b *Bitmap) Clear(x uint64) bool {
 		b.account(x, 1)
 		return false
 	}
+	was := nd.room
 	nd.words[c] = now
+	nd.room = was | 1<<c
+	nd.some = nd.some&^(1<<c) | nonzero(now)<<c
 	nd.stale(1 << c)
 	b.count--
-	if now == 0 || old == ^uint64(0) {
-		was := nd.room
-		nd.room |= 1 << c
-		if now == 0 {
-			nd.some &^= 1 << c
-		}
-		if was == 0 || nd.some == 0 {
-			b.settle(nd, x)
-		}
+	if was == 0 || nd.some == 0 {
+		b.settle(nd, x)
 	}
 	return true
 }
@@ -72,25 +69,27 @@ func (b *Bitmap) clearSlow(nd *node, x uint64) bool {
 	return b.open(x, false) != nil && b.Clear(x)
 }
 
-// set sets x, which is clear, in its page; the counts above know of it already.
-func (b *Bitmap) set(page *node, x uint64) {
-	c := x / 64 % fan
-	old := page.words[c]
-	now := old | 1<<(x%64)
-	page.words[c] = now
+// set sets x, which is clear, in word c of its page; the counts above know of it
+// already.
+//
+// Here as in Clear the summary bits are written whether they change or not: near
+// full, every other flip fills or opens a word, and a branch on that would be
+// predicted wrong as often.
+func (b *Bitmap) set(page *node, c, x uint64) {
+	now := page.words[c%fan] | 1<<(x%64)
+	was := page.some
+	page.words[c%fan] = now
+	page.some = was | 1<<c
+	page.room = page.room&^(1<<c) | nonzero(^now)<<c
 	page.stale(1 << c)
 	b.count++
-	if old == 0 || now == ^uint64(0) {
-		was := page.some
-		page.some |= 1 << c
-		if now == ^uint64(0) {
-			page.room &^= 1 << c
-		}
-		if was == 0 || page.room == 0 {
-			b.settle(page, x)
-		}
+	if was == 0 || page.room == 0 {
+		b.settle(page, x)
 	}
 }
+
+// nonzero returns 0 if w is 0 and 1 if it is not, without a branch.
+func nonzero(w uint64) uint64 { return (w | -w) >> 63 }
 
 // find returns the page that holds x, nil if there is none.
 func (b *Bitmap) find(x uint64) *node {
