@@ -183,7 +183,14 @@ func (d *decoder) any() uint64 { return d.uint(^uint64(0)) }
 func (d *decoder) bool() bool { return d.uint(1) == 1 }
 
 // count reads how many things follow, each of which takes a byte at least.
-func (d *decoder) count() int { return int(d.uint(uint64(len(d.data)))) }
+func (d *decoder) count() int {
+	n := d.any()
+	if n > uint64(len(d.data)) {
+		d.fail("count")
+		return 0
+	}
+	return int(n)
+}
 
 func (d *decoder) bytes() []byte {
 	n := d.count()

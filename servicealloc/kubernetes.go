@@ -55,7 +55,6 @@ func (a *area) beyondFirst() bool {
 
 // bigEndian returns the set ordinals as bits of a trimmed big-endian number.
 func bigEndian(b *bitmap.Bitmap) ([]byte, bool) {
-	last, _ := b.Last()
 	n := b.Count()
 	if n == 0 {
 		return nil, true
@@ -65,17 +64,15 @@ func bigEndian(b *bitmap.Bitmap) ([]byte, bool) {
 		return nil, false
 	}
 	data := make([]byte, top/8+1)
-	for x, ok := b.NextSet(0); ok; x, ok = b.NextSet(x) {
+	for at := uint64(0); at <= top; {
+		x, _ := b.NextSet(at)
 		w := wordFrom(b, x, true)
-		for x &^= 63; w != 0; w >>= 8 {
+		for i := x &^ 63; w != 0; i, w = i+8, w>>8 {
 			if byte(w) != 0 {
-				data[len(data)-1-int(x/8)] = byte(w)
+				data[len(data)-1-int(i/8)] = byte(w)
 			}
-			x += 8
 		}
-		if x = x&^63 + 64; x > last || x > top {
-			break
-		}
+		at = x&^63 + 64
 	}
 	return data, true
 }
@@ -238,7 +235,7 @@ func (p *Ports) Import(proto Protocol, a RangeAllocation) error {
 		return err
 	}
 	p.mu.Lock()
-	s := p.core.space[proto-1]
+	s := &p.core.space[proto-1]
 	s.bits = b
 	s.recount()
 	ticket := p.hook.ticket()
