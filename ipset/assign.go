@@ -241,14 +241,16 @@ func (p *assignPlan) readOwner(t *txn, searches []search) (err error) {
 		for i := range searches {
 			for _, j := range searches[i].pools[:min(1, len(searches[i].pools))] {
 				pool := &p.cat.Pools[j]
-				keys = t.pageKeys(keys, pool.Prefix, startOf(p.Owner, pool.Prefix, pool.BlockBits))
+				keys = t.pageKeys(keys, pool.Prefix, StartOf(p.Owner, pool.Prefix, pool.BlockBits))
 			}
 		}
 		if err := t.load(keys...); err != nil {
 			return err
 		}
 	}
-	p.own, err = t.owner(p.Owner)
+	if p.own, err = t.owner(p.Owner); err == nil {
+		t.guard(&p.own.entry)
+	}
 	return err
 }
 
@@ -274,8 +276,8 @@ func (p *assignPlan) pickFamily(t *txn, s *search) error {
 	return p.pickForeign(t, s)
 }
 
-// pickOwn picks from the blocks that the owner has, in address order. If that is not enough, all that follows rests
-// on these blocks having no room, which the commit verifies; of very many it cannot, so they are read afresh instead.
+// pickOwn picks from the blocks that the owner has, in address order. What follows rests on those passed over having no
+// room, which the commit verifies; of very many it cannot, so they are read afresh when they do not suffice.
 func (p *assignPlan) pickOwn(t *txn, s *search) error {
 	many := len(p.own.blocks) > maxGuards
 	for want, picks := s.want, len(p.picks); ; many = false {
@@ -297,27 +299,23 @@ func (p *assignPlan) pickOwn(t *txn, s *search) error {
 			if be.Block != nil && be.owner == p.Owner {
 				p.pickFrom(s, i, be)
 			}
+			if !many {
+				t.doubt(&be.entry)
+			}
 		}
 		if s.want == 0 || !many {
-			break
+			return nil
 		}
 		s.want, p.picks = want, p.picks[:picks]
 		t.refresh(p.own.blocks)
 	}
-	if s.want > 0 {
-		t.guard(&p.own.entry)
-		for _, block := range p.own.blocks[:min(len(p.own.blocks), maxGuards)] {
-			t.guard(&t.e.cache.blocks[block].entry)
-		}
-	}
-	return nil
 }
 
 // pickFree claims blocks that nobody has.
 func (p *assignPlan) pickFree(t *txn, s *search) error {
 	for _, i := range s.pools {
 		pool := &p.cat.Pools[i]
-		start := startOf(p.Owner, pool.Prefix, pool.BlockBits)
+		start := StartOf(p.Owner, pool.Prefix, pool.BlockBits)
 		for s.want > 0 {
 			if !p.mayClaim(t, i) {
 				s.reasons[i] = LimitReached // whether there is a free block is looked up if it comes to a shortage

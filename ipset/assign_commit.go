@@ -121,6 +121,7 @@ func (p *assignPlan) pickSticky(t *txn, s *search) error {
 		if err != nil {
 			return err
 		}
+		t.guard(&be.entry)
 		if be.Block == nil || p.cat.Config.Strict && be.owner != p.Owner {
 			continue
 		}

@@ -214,7 +214,7 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) { // IP10
 			t.Errorf("%s is not among %v", k, kinds)
 		}
 	}
-	if overlaps := startOf(HostOwner("h"), netip.MustParsePrefix("10.0.0.0/26"), 28).Overlaps(netip.MustParsePrefix("10.0.0.0/27")); overlaps != slices.Contains(kinds, Overlapping) {
+	if overlaps := StartOf(HostOwner("h"), netip.MustParsePrefix("10.0.0.0/26"), 28).Overlaps(netip.MustParsePrefix("10.0.0.0/27")); overlaps != slices.Contains(kinds, Overlapping) {
 		t.Errorf("overlap found: %v", !overlaps)
 	}
 }

@@ -155,9 +155,10 @@ func findFree(read pageReader, pool netip.Prefix, size int, from, to addr.U128, 
 	}
 }
 
-// startOf returns the block of a pool at which the walks of an owner begin: a place fixed by its name, so that hosts
-// that come at the same time look in different places and one that comes back looks where it was before.
-func startOf(o Owner, pool netip.Prefix, size int) netip.Prefix {
+// StartOf returns the block of a pool at which the walks of an owner begin: a place fixed by its name, so that hosts
+// that come at the same time look in different places and one that comes back looks where it was before. size is the
+// prefix length of the pool's blocks, from that of the pool on.
+func StartOf(o Owner, pool netip.Prefix, size int) netip.Prefix {
 	h := uint64(14695981039346656037) // FNV-1a, then a finaliser so that every bit depends on all
 	for _, c := range []byte(o.String()) {
 		h = (h ^ uint64(c)) * 1099511628211

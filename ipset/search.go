@@ -60,8 +60,12 @@ func (p *assignPlan) pickEmpty(t *txn, s *search) error {
 				return s.want == 0, nil
 			}
 			be, err := t.block(p.cat, block)
-			if err != nil || be.Block == nil || !be.isEmpty() || be.owner == p.Owner || be.owner.Kind == Nobody || t.now-be.since < takeoverAge {
+			if err != nil {
 				return false, err
+			}
+			if be.Block == nil || !be.isEmpty() || be.owner == p.Owner || be.owner.Kind == Nobody || t.now-be.since < takeoverAge {
+				t.doubt(&be.entry) // the index says otherwise
+				return false, nil
 			}
 			if p.unusable(i, block) {
 				return false, nil
@@ -97,13 +101,14 @@ func (p *assignPlan) pickOrphans(t *txn, s *search) error {
 				return true, nil
 			}
 			be, err := t.block(p.cat, block)
-			if err != nil || be.Block == nil || be.owner.Kind != Nobody {
+			if err != nil {
 				return false, err
 			}
-			if n := len(p.picks); p.pickFrom(s, i, be) {
+			if n := len(p.picks); be.Block != nil && be.owner.Kind == Nobody && p.pickFrom(s, i, be) {
 				p.picks[n].adopt = true
 				return false, p.draft.give(t, p.Owner, block)
 			}
+			t.doubt(&be.entry)
 			return false, nil
 		})
 		if err != nil {
@@ -150,11 +155,11 @@ func (p *assignPlan) pickForeign(t *txn, s *search) error {
 				return false, nil
 			}
 			be, err := t.block(p.cat, block)
-			if err != nil || be.Block == nil || be.owner == p.Owner || p.replaced(be) {
+			if err != nil || p.replaced(be) {
 				return false, err
 			}
-			if !p.pickFrom(s, i, be) {
-				t.guard(&be.entry)
+			if be.Block == nil || be.owner == p.Owner || !p.pickFrom(s, i, be) {
+				t.doubt(&be.entry) // the index says that it has room
 			}
 			return s.want == 0, nil
 		})
@@ -170,7 +175,7 @@ func (p *assignPlan) pickForeign(t *txn, s *search) error {
 func (p *assignPlan) walk(t *txn, i int, kind string, visit func(netip.Prefix, int64) (bool, error)) error {
 	pool := &p.cat.Pools[i]
 	all := blockRange(kind, pool.Prefix)
-	start := blockKey(kind, startOf(p.Owner, pool.Prefix, pool.BlockBits))
+	start := blockKey(kind, StartOf(p.Owner, pool.Prefix, pool.BlockBits))
 	for _, r := range [...]Range{{From: start, To: all.To, Limit: listPage}, {From: all.From, To: start, Limit: listPage}} {
 		for {
 			recs, err := t.list(r)
@@ -276,7 +281,7 @@ func (p *assignPlan) short(t *txn, s *search) error {
 	for _, i := range s.pools {
 		if s.reasons[i] == LimitReached {
 			pool := &p.cat.Pools[i]
-			_, ok, err := p.nextFree(t, s, i, startOf(p.Owner, pool.Prefix, pool.BlockBits))
+			_, ok, err := p.nextFree(t, s, i, StartOf(p.Owner, pool.Prefix, pool.BlockBits))
 			if err != nil {
 				return err
 			}

@@ -120,9 +120,10 @@ func (t *txn) refresh(blocks []netip.Prefix) {
 
 // occupied reports whether something is where a block would be made: the block itself, although its page does not know
 // it, or a block of another size that the pool had. Because such a size can no longer be claimed and the commit guards the
-// catalog, looking once is enough.
+// catalog, looking once is enough; that what was seen is still there is for the commit to verify.
 func (t *txn) occupied(cat *catalogEntry, i int, block netip.Prefix) (bool, error) {
 	if be := t.e.cache.blocks[block]; be != nil && be.Block != nil {
+		t.guard(&be.entry)
 		return true, nil
 	}
 	for _, size := range cat.Pools[i].Draining {
@@ -135,8 +136,12 @@ func (t *txn) occupied(cat *catalogEntry, i int, block netip.Prefix) (bool, erro
 			continue
 		}
 		be, err := t.block(cat, netip.PrefixFrom(block.Addr(), size).Masked())
-		if err != nil || be.Block != nil {
+		if err != nil {
 			return true, err
+		}
+		if be.Block != nil {
+			t.guard(&be.entry)
+			return true, nil
 		}
 	}
 	return false, nil
@@ -213,6 +218,14 @@ func (t *txn) setCatalog(c *catalog, value string) {
 	ce.catalog, ce.dirty = c, t.id
 	t.newCat = ce
 	t.other = append(t.other, Op{Kind: OpPut, Key: catalogKey, Value: value, Expect: ce.rev})
+}
+
+// doubt guards a record that an index record contradicts: one of them is out of date. Where the store cannot verify so
+// many in one commit, the answer may be as old as the cache.
+func (t *txn) doubt(e *entry) {
+	if limit := t.e.limits.Ops; limit == 0 || len(t.guards) < limit*3/4 {
+		t.guard(e)
+	}
 }
 
 // changed notes a block as changed.

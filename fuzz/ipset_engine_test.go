@@ -1,0 +1,330 @@
+package fuzz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// ipamPools are the pools a trace may add: tiny, so that they fill, and of several block sizes.
+var ipamPools = []struct {
+	name, prefix string
+	bits         [2]int // block sizes to switch between
+	cooldown     time.Duration
+}{
+	{"a", "10.0.0.0/28", [2]int{30, 29}, 0}, {"b", "10.0.1.0/29", [2]int{31, 32}, 20 * time.Second},
+	{"c", "10.0.2.0/28", [2]int{28, 30}, 0}, {"d", "fd00::/124", [2]int{126, 127}, 0},
+}
+
+const ipamOps = 16
+
+// ipamReplay is the two sides of a replay.
+type ipamReplay struct {
+	t     testing.TB
+	store *ipset.Memory
+	e     []*ipset.Engine // all on one store, each with a cache of its own
+	m     *model.IPSet
+	seen  map[ipset.Release]bool
+	asked int
+}
+
+func newIPAMReplay(t testing.TB) *ipamReplay {
+	r := &ipamReplay{t: t, store: ipset.NewMemory(), m: &model.IPSet{
+		Blocks: make(map[netip.Prefix]*model.IPSetBlock), Limit: 20, Now: ipsetStart,
+		Start: func(owner string, p model.IPSetPool) netip.Prefix {
+			return ipset.StartOf(ipset.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)
+		},
+	}, seen: make(map[ipset.Release]bool)}
+	for range 2 {
+		e, err := ipset.New(r.store, ipset.Options{
+			Now: func() time.Time { return r.m.Now }, Cache: 4, // so small that it forgets all the time
+			Retry: ipset.Retry{Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.e = append(r.e, e)
+	}
+	return r
+}
+
+// replayIPAM runs a trace on an engine and on its twin and compares every answer, and all blocks after every step.
+func replayIPAM(t testing.TB, data []byte) {
+	tr := model.NewTrace(data)
+	r := newIPAMReplay(t)
+	r.togglePool(r.e[0], 0)
+	r.togglePool(r.e[0], 3)
+	for step := 0; tr.More() && step < 300; step++ {
+		op := tr.Op(ipamOps)
+		r.m.Advance()
+		r.step(op, r.e[tr.Below(2)], tr)
+		r.compare(op)
+	}
+}
+
+// host returns the name of one of three hosts.
+func (r *ipamReplay) host(tr *model.Trace) string { return fmt.Sprint("h", tr.Below(3)) }
+
+func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
+	ctx := context.Background()
+	switch op {
+	case 0, 1, 2, 3:
+		r.autoAssign(e, r.host(tr), op == 3, 1+int(tr.Below(7)), fmt.Sprint("p", tr.Below(6)), tr.Below(4) == 0, tr.Below(4) == 0)
+	case 4:
+		r.assignIP(e, r.host(tr), r.address(tr), fmt.Sprint("p", tr.Below(6)))
+	case 5, 6:
+		a := r.address(tr)
+		want := ipset.WasFree
+		if r.m.Release(a) {
+			want = ipset.Released
+		}
+		if res, err := e.ReleaseIPs(ctx, ipset.Release{Address: a}); err != nil || res[0].Outcome != want {
+			r.t.Fatalf("release %s: %v, %v, want %v", a, res, err, want)
+		}
+	case 7, 8:
+		h := fmt.Sprint("p", tr.Below(6))
+		want := r.m.ReleaseHandle(h)
+		if got, err := e.ReleaseByHandle(ctx, h); err != nil || !slices.Equal(got, want) {
+			r.t.Fatalf("release %s: %v, %v, want %v", h, got, err, want)
+		}
+	case 9:
+		host, mustBeEmpty := r.host(tr), tr.Below(2) == 0
+		r.m.ReleaseHost("host:"+host, mustBeEmpty)
+		if _, err := e.ReleaseHost(ctx, ipset.HostOwner(host), mustBeEmpty); err != nil && !errors.Is(err, ipset.ErrNotEmpty) {
+			r.t.Fatal(err)
+		}
+	case 10:
+		r.togglePool(e, int(tr.Below(uint64(len(ipamPools)))))
+	case 11:
+		r.changePool(e, int(tr.Below(uint64(len(ipamPools)))), tr.Below(3) == 0)
+	case 12:
+		r.reserve(e, tr)
+	case 13:
+		r.configure(e, tr.Below(2) == 0, int(tr.Below(4)))
+	case 14:
+		r.m.Step(time.Duration(tr.Below(90)) * time.Second)
+		if _, err := e.Sweep(ctx, ipset.SweepArgs{}); err != nil {
+			r.t.Fatal(err)
+		}
+		r.m.Sweep()
+	case 15:
+		h := fmt.Sprint("p", tr.Below(6))
+		if n, err := e.Renew(ctx, h, 30*time.Second); err != nil || n != r.m.Renew(h, 30*time.Second) {
+			r.t.Fatalf("renewed %d of %s: %v", n, h, err)
+		}
+	}
+}
+
+// address returns one of a pool, whether or not the pool is there.
+func (r *ipamReplay) address(tr *model.Trace) netip.Addr {
+	a := netip.MustParsePrefix(ipamPools[tr.Below(uint64(len(ipamPools)))].prefix).Addr()
+	for range tr.Below(16) {
+		a = a.Next()
+	}
+	return a
+}
+
+func (r *ipamReplay) autoAssign(e *ipset.Engine, host string, v6 bool, n int, handle string, lease, repeat bool) {
+	args := ipset.AssignArgs{Owner: ipset.HostOwner(host), Num4: n, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}}
+	h := model.IPSetHold{Handle: handle}
+	if v6 {
+		args.Num4, args.Num6 = 0, n
+	}
+	if lease {
+		args.TTL, h.Until = 40*time.Second, r.m.Now.Add(40*time.Second)
+	}
+	if repeat {
+		r.asked++
+		args.Request = fmt.Sprint("request ", r.asked)
+	}
+	got, err := e.AutoAssign(context.Background(), args)
+	if repeat && err == nil { // IP3
+		again, err := r.e[r.asked%2].AutoAssign(context.Background(), args)
+		if err != nil || !slices.Equal(again.V4, got.V4) || !slices.Equal(again.V6, got.V6) {
+			r.t.Fatalf("the repeated request got %+v, %v, the first %+v", again, err, got)
+		}
+	}
+	want, ok := r.m.AutoAssign("host:"+host, v6, n, h)
+	if !ok {
+		if !errors.Is(err, ipset.ErrNoPool) {
+			r.t.Fatalf("no pool: %v", err)
+		}
+		return
+	}
+	all := append(got.V4, got.V6...)
+	if err != nil || !slices.EqualFunc(all, want, func(al ipset.Allocation, a netip.Addr) bool { return al.Address == a }) {
+		r.t.Fatalf("%s got %v, %v, want %v", host, all, err, want)
+	}
+	if (len(got.Short) > 0) != (len(want) < n) {
+		r.t.Fatalf("%d of %d, short: %v", len(want), n, got.Short)
+	}
+	for _, al := range all {
+		r.fresh(al)
+	}
+}
+
+// fresh verifies that an address never has a sequence number twice.
+func (r *ipamReplay) fresh(al ipset.Allocation) {
+	k := ipset.Release{Address: al.Address, Guard: ipset.Guard{Seq: al.Seq}}
+	if r.seen[k] {
+		r.t.Fatalf("%s has sequence number %d again", al.Address, al.Seq)
+	}
+	r.seen[k] = true
+}
+
+func (r *ipamReplay) assignIP(e *ipset.Engine, host string, a netip.Addr, handle string) {
+	al, err := e.AssignIP(context.Background(), ipset.AssignIPArgs{Address: a, Owner: ipset.HostOwner(host), Claim: ipset.Claim{Handle: handle}})
+	why := r.m.AssignIP(a, "host:"+host, model.IPSetHold{Handle: handle})
+	want := map[string]error{
+		"no pool": ipset.ErrNoPool, "taken": ipset.ErrTaken, "cooling": ipset.ErrCooling, "strict": ipset.ErrStrict,
+		"limit": ipset.ErrLimit, "overlap": ipset.ErrOverlap,
+	}[why]
+	if !errors.Is(err, want) || (err == nil) != (why == "") {
+		r.t.Fatalf("assign %s to %s: %v, want %q", a, host, err, why)
+	}
+	if err == nil {
+		r.fresh(al)
+	}
+}
+
+// pools tells the twin which pools there are, in the order of their names.
+func (r *ipamReplay) pools(change func([]model.IPSetPool) []model.IPSetPool) {
+	r.m.Pools = change(r.m.Pools)
+	slices.SortFunc(r.m.Pools, func(a, b model.IPSetPool) int { return int(a.Name[0]) - int(b.Name[0]) })
+}
+
+// togglePool adds a pool, or removes it.
+func (r *ipamReplay) togglePool(e *ipset.Engine, i int) {
+	def := ipamPools[i]
+	j := slices.IndexFunc(r.m.Pools, func(p model.IPSetPool) bool { return p.Name == def.name })
+	if j >= 0 {
+		if err := e.RemovePool(context.Background(), def.name); err != nil {
+			r.t.Fatal(err)
+		}
+		r.pools(func(ps []model.IPSetPool) []model.IPSetPool { return slices.Delete(ps, j, j+1) })
+		return
+	}
+	p := ipset.Pool{Name: def.name, Prefix: netip.MustParsePrefix(def.prefix), BlockBits: def.bits[0], Cooldown: def.cooldown}
+	if err := e.AddPool(context.Background(), p); err != nil {
+		r.t.Fatal(err)
+	}
+	r.pools(func(ps []model.IPSetPool) []model.IPSetPool {
+		return append(ps, model.IPSetPool{Name: p.Name, Prefix: p.Prefix, Bits: p.BlockBits, Cooldown: p.Cooldown})
+	})
+}
+
+// changePool switches the block size of a pool, or whether it is disabled.
+func (r *ipamReplay) changePool(e *ipset.Engine, i int, disable bool) {
+	def := ipamPools[i]
+	for j := range r.m.Pools {
+		p := &r.m.Pools[j]
+		if p.Name != def.name {
+			continue
+		}
+		if disable {
+			p.Disabled = !p.Disabled
+		} else {
+			p.Bits = def.bits[0] + def.bits[1] - p.Bits
+		}
+		err := e.UpdatePool(context.Background(), ipset.Pool{Name: p.Name, Prefix: p.Prefix, BlockBits: p.Bits, Cooldown: p.Cooldown, Disabled: p.Disabled})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// reserve replaces the reservations by one prefix, or by none.
+func (r *ipamReplay) reserve(e *ipset.Engine, tr *model.Trace) {
+	r.m.Reserved = nil
+	var sb netipx.IPSetBuilder
+	if a, bits := r.address(tr), int(tr.Below(5)); bits > 0 {
+		p := netip.PrefixFrom(a, a.BitLen()-bits+1).Masked()
+		r.m.Reserved = []netip.Prefix{p}
+		sb.AddPrefix(p)
+	}
+	set, err := sb.IPSet()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	live, err := e.SetReservations(context.Background(), set)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	want := 0
+	for _, b := range r.m.Blocks {
+		for a, h := range b.Holds {
+			if !h.Cooling && set.Contains(a) {
+				want++
+			}
+		}
+	}
+	if len(live) != want { // IP6
+		r.t.Fatalf("%d live addresses in the reservation, want %d", len(live), want)
+	}
+}
+
+// configure sets strictness and the limit of blocks.
+func (r *ipamReplay) configure(e *ipset.Engine, strict bool, limit int) {
+	cfg := ipset.Config{Strict: strict}
+	r.m.Strict, r.m.Limit = strict, 20
+	if strict && limit > 0 {
+		cfg.MaxBlocksPerHost, r.m.Limit = limit, limit
+	}
+	if err := e.SetConfig(context.Background(), cfg); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// compare compares all blocks, and verifies the store.
+func (r *ipamReplay) compare(op int) {
+	r.t.Helper()
+	rep, err := r.e[0].Check(context.Background(), nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, p := range rep.Problems {
+		if p.Kind != ipset.NoPool {
+			r.t.Fatalf("after op %d: %s", op, p)
+		}
+	}
+	n := 0
+	for b, err := range r.e[0].Blocks(context.Background(), netip.Prefix{}) {
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		m := r.m.Blocks[b.Prefix()]
+		if m == nil {
+			r.t.Fatalf("after op %d: block %s should not be", op, b.Prefix())
+		}
+		compareBlock(r.t, b, m)
+		n++
+	}
+	if n != len(r.m.Blocks) {
+		r.t.Fatalf("after op %d: %d blocks, want %d", op, n, len(r.m.Blocks))
+	}
+}
+
+// FuzzIPAM replays traces on two engines that share a store, and on their twin.
+func FuzzIPAM(f *testing.F) { // IP3, IP4, IP5, IP6, IP7, IP8, IP12
+	for i := range 8 {
+		f.Add(randomBytes(uint64(i)+100, 300))
+	}
+	f.Fuzz(replayIPAMTest)
+}
+
+func replayIPAMTest(t *testing.T, data []byte) { replayIPAM(t, data) }
+
+func TestIPAMAgainstTwin(t *testing.T) { // IP3, IP4, IP5, IP6, IP7, IP8, IP12
+	for seed := range uint64(60) {
+		replayIPAM(t, randomBytes(seed+1000, 600))
+	}
+}

@@ -1,0 +1,131 @@
+package model
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// IPSetHold is one address of an [IPSetBlock] that is held or cooling.
+type IPSetHold struct {
+	Handle  string
+	Attr    string
+	Until   time.Time // end of the lease or of the cooldown; zero for none
+	Cooling bool
+}
+
+// IPSetBlock is the twin of ipset.Block: a list of free addresses in the order in which they go out, a list of cooling
+// ones in the order of their release, and a map of who has what.
+type IPSetBlock struct {
+	Prefix netip.Prefix
+	Owner  string
+	Since  time.Time // when it became empty
+	Free   []netip.Addr
+	Cool   []netip.Addr
+	Holds  map[netip.Addr]IPSetHold
+}
+
+// NewIPSetBlock returns an empty block of which head and tail addresses at the ends are never given.
+func NewIPSetBlock(p netip.Prefix, head, tail int, now time.Time) *IPSetBlock {
+	b := &IPSetBlock{Prefix: p, Since: now, Holds: make(map[netip.Addr]IPSetHold)}
+	var all []netip.Addr
+	for a := p.Addr(); p.Contains(a); a = a.Next() {
+		all = append(all, a)
+	}
+	b.Free = slices.Clone(all[head : len(all)-tail])
+	return b
+}
+
+// Peek returns the next n addresses that may be taken.
+func (b *IPSetBlock) Peek(n int, avoid func(netip.Addr) bool) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range b.Free {
+		if len(out) < n && (avoid == nil || !avoid(a)) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Take gives an address, free or cooling, to a handle.
+func (b *IPSetBlock) Take(a netip.Addr, h IPSetHold) {
+	without := func(as []netip.Addr) []netip.Addr {
+		return slices.DeleteFunc(as, func(x netip.Addr) bool { return x == a })
+	}
+	b.Free, b.Cool = without(b.Free), without(b.Cool)
+	b.Holds[a] = h
+}
+
+// CanTake says what stands in the way of giving an address to a handle: "", "taken", "cooling" or "reserved".
+func (b *IPSetBlock) CanTake(a netip.Addr, handle string) string {
+	h, ok := b.Holds[a]
+	switch {
+	case ok && !h.Cooling:
+		return "taken"
+	case ok && (handle == "" || h.Handle != handle):
+		return "cooling"
+	case !ok && !slices.Contains(b.Free, a):
+		return "reserved"
+	}
+	return ""
+}
+
+// Drop releases an address that is held.
+func (b *IPSetBlock) Drop(a netip.Addr, now time.Time, cooldown time.Duration) {
+	h := b.Holds[a]
+	if cooldown > 0 {
+		h.Cooling, h.Until = true, now.Add(cooldown)
+		b.Holds[a] = h
+		b.Cool = append(b.Cool, a)
+	} else {
+		delete(b.Holds, a)
+		b.Free = append(b.Free, a)
+	}
+	if len(b.Holds) == 0 {
+		b.Since = now
+	}
+}
+
+// Advance ends the leases and cooldowns that are over.
+func (b *IPSetBlock) Advance(now time.Time, cooldown time.Duration) {
+	var ended []netip.Addr
+	for a, h := range b.Holds {
+		if !h.Cooling && !h.Until.IsZero() && !h.Until.After(now) {
+			ended = append(ended, a)
+		}
+	}
+	slices.SortFunc(ended, func(x, y netip.Addr) int {
+		if c := b.Holds[x].Until.Compare(b.Holds[y].Until); c != 0 {
+			return c
+		}
+		return x.Compare(y)
+	})
+	for _, a := range ended {
+		b.Drop(a, b.Holds[a].Until, cooldown)
+	}
+	for len(b.Cool) > 0 && !b.Holds[b.Cool[0]].Until.After(now) {
+		a := b.Cool[0]
+		until := b.Holds[a].Until
+		b.Cool = b.Cool[1:]
+		delete(b.Holds, a)
+		b.Free = append(b.Free, a)
+		if len(b.Holds) == 0 {
+			b.Since = until
+		}
+	}
+}
+
+// Used returns the number of addresses held.
+func (b *IPSetBlock) Used() int { return len(b.Holds) - len(b.Cool) }
+
+// HeldBy returns the addresses that a handle holds, ascending.
+func (b *IPSetBlock) HeldBy(handle string) []netip.Addr {
+	var out []netip.Addr
+	for a, h := range b.Holds {
+		if h.Handle == handle && !h.Cooling {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
