@@ -1,5 +1,7 @@
 package bitmap
 
+import "math/bits"
+
 // NextSet returns the lowest set ordinal at or after x; ok is false if there is
 // none. It panics if x is out of range. O(log64 n).
 func (b *Bitmap) NextSet(x uint64) (next uint64, ok bool) {
@@ -36,23 +38,46 @@ func (b *Bitmap) NextClearWrap(x uint64) (next uint64, ok bool) {
 // costs little more than [Bitmap.Set] alone when a clear ordinal is near.
 func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 	b.ready(x)
-	if page := b.find(x); page != nil {
-		c := x / 64 % fan
-		w := ^page.words[c] & (^uint64(0) << (x % 64))
-		if w == 0 {
-			if m := page.room & from(c+1); m != 0 {
-				step(1)
-				c = lowest(m)
-				w = ^page.words[c]
-			}
+	nd := &b.root
+	c := nd.slot(x)
+	for c < uint64(len(nd.kid)) {
+		step(1)
+		kid := nd.kid[c]
+		if kid == nil || !kid.holds(x) {
+			return b.setNextSlow(nd, x)
 		}
-		if w != 0 {
-			next = page.base + c*64 + lowest(w)
-			b.account(next, 1)
-			b.set(page, c, next)
-			return next, true
-		}
+		nd.words[c]++ // in the expectation that the page has a clear ordinal after x
+		nd.stale(1 << c)
+		nd = kid
+		c = nd.slot(x)
 	}
+	step(1)
+	w := ^nd.words[c] & (^uint64(0) << (x % 64))
+	if w == 0 {
+		m := nd.room & from(c+1)
+		if m == 0 {
+			return b.setNextSlow(nd, x)
+		}
+		step(1)
+		c = lowest(m)
+		w = ^nd.words[c]
+	}
+	next = nd.base + c*64 + lowest(w)
+	b.count++
+	now := nd.words[c] | w&-w // from here on as in set, which is too large to inline
+	nd.words[c] = now
+	nd.room = nd.room&^(1<<c) | nonzero(^now)<<c
+	nd.stale(1 << c)
+	if now&(now-1) == 0 || nd.room == 0 {
+		b.setEdge(nd, c, next)
+	}
+	return next, true
+}
+
+// setNextSlow is SetNextClear where the page of x, as far as there is one, has
+// nothing to set; nd is where that was seen, the counts above it are one up.
+func (b *Bitmap) setNextSlow(nd *node, x uint64) (next uint64, ok bool) {
+	b.takeBack(nd, x, ^uint64(0))
 	if next, ok = b.NextClearWrap(x); ok {
 		b.Set(next)
 	}
@@ -97,20 +122,50 @@ func (b *Bitmap) appendClear(dst []uint64, lo, hi uint64, end int) []uint64 {
 
 // SetNextN fills dst with the next clear ordinals at or after x, wrapping once,
 // sets them, and returns how many there were: len(dst) unless the set is full
-// by then. It panics if x is out of range. It does not allocate but for pages,
-// as [Bitmap.Set].
+// by then. It panics if x is out of range. It looks at each word once, and
+// allocates only for pages, as [Bitmap.Set].
 func (b *Bitmap) SetNextN(dst []uint64, x uint64) int {
-	dst = b.AppendNextClear(dst[:0], x, len(dst))
-	for i := 0; i < len(dst); {
-		// A run of neighbours, and a batch mostly is one, is set in one go.
-		j := i + 1
-		for j < len(dst) && dst[j] > dst[j-1] && dst[j]-dst[j-1] == 1 {
-			j++
-		}
-		b.SetRange(dst[i], dst[j-1])
-		i = j
+	b.ready(x)
+	n := b.setClear(dst, x, b.last)
+	if n < len(dst) && x != 0 {
+		n += b.setClear(dst[n:], 0, x-1)
 	}
-	return len(dst)
+	return n
+}
+
+// setClear sets the clear ordinals of [lo, hi] until dst is full of them.
+func (b *Bitmap) setClear(dst []uint64, lo, hi uint64) (n int) {
+	for n < len(dst) {
+		x, ok := b.next(lo, false)
+		if !ok || x > hi {
+			return n
+		}
+		page := b.find(x)
+		if page == nil {
+			page = b.open(x, true)
+		}
+		c := x / 64 % fan
+		base := x &^ 63
+		left := ^page.words[c] & (^uint64(0) << (x % 64))
+		if hi-base < 63 {
+			left &= through(hi - base)
+		}
+		mask := left
+		for ; left != 0 && n < len(dst); left &= left - 1 {
+			dst[n] = base + lowest(left)
+			n++
+		}
+		mask &^= left
+		more := uint64(bits.OnesCount64(mask))
+		b.count += more
+		b.account(x, more)
+		b.set(page, c, mask, x)
+		if base|63 >= hi {
+			return n
+		}
+		lo = base + 64
+	}
+	return n
 }
 
 // next returns the lowest ordinal of the given state at or after x. Ordinals from

@@ -17,8 +17,9 @@ func (b *Bitmap) Set(x uint64) bool {
 	if page.words[c]>>(x%64)&1 != 0 {
 		return false
 	}
+	b.count++
 	b.account(x, 1)
-	b.set(page, c, x)
+	b.set(page, c, 1<<(x%64), x)
 	return true
 }
 
@@ -48,12 +49,16 @@ func (b *Bitmap) Clear(x uint64) bool {
 	}
 	was := nd.room
 	nd.words[c] = now
-	nd.room = was | 1<<c
-	nd.some = nd.some&^(1<<c) | nonzero(now)<<c
+	nd.room = was | 1<<c // written whether it changes or not; see set
 	nd.stale(1 << c)
 	b.count--
-	if was == 0 || nd.some == 0 {
-		b.settle(nd, x)
+	if now == 0 || was == 0 {
+		if now == 0 {
+			nd.some &^= 1 << c
+		}
+		if was == 0 || nd.some == 0 {
+			b.settle(nd, x)
+		}
 	}
 	return true
 }
@@ -61,28 +66,42 @@ func (b *Bitmap) Clear(x uint64) bool {
 // clearSlow is Clear where no page holds x, as seen at nd, the counts above which
 // are one down already.
 func (b *Bitmap) clearSlow(nd *node, x uint64) bool {
-	for up := &b.root; up != nd; {
-		c := up.slot(x)
-		up.words[c]++
-		up = up.kid[c]
-	}
+	b.takeBack(nd, x, 1)
 	return b.open(x, false) != nil && b.Clear(x)
 }
 
-// set sets x, which is clear, in word c of its page; the counts above know of it
-// already.
+// takeBack adds diff to the counts on the way to x that were changed too early:
+// those above nd.
+func (b *Bitmap) takeBack(nd *node, x, diff uint64) {
+	for up := &b.root; up != nd; {
+		c := up.slot(x)
+		up.words[c] += diff
+		up = up.kid[c]
+	}
+}
+
+// set sets the ordinals of mask, which are clear, in word c of a page; x is one of
+// them, and the counts above know of them already.
 //
-// Here as in Clear the summary bits are written whether they change or not: near
-// full, every other flip fills or opens a word, and a branch on that would be
-// predicted wrong as often.
-func (b *Bitmap) set(page *node, c, x uint64) {
-	now := page.words[c%fan] | 1<<(x%64)
-	was := page.some
+// The bit of room is written whether it changes or not: near full, every other
+// flip fills or opens a word, and a branch on that would be predicted wrong as
+// often. A word that is all clear is rare, so that is a branch.
+func (b *Bitmap) set(page *node, c, mask, x uint64) {
+	old := page.words[c%fan]
+	now := old | mask
 	page.words[c%fan] = now
-	page.some = was | 1<<c
 	page.room = page.room&^(1<<c) | nonzero(^now)<<c
 	page.stale(1 << c)
-	b.count++
+	if old == 0 || page.room == 0 {
+		b.setEdge(page, c, x)
+	}
+}
+
+// setEdge is the rest of set after a word ceased to be all clear or the page
+// became full.
+func (b *Bitmap) setEdge(page *node, c, x uint64) {
+	was := page.some
+	page.some |= 1 << c
 	if was == 0 || page.room == 0 {
 		b.settle(page, x)
 	}

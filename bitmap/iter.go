@@ -67,7 +67,7 @@ func (b *Bitmap) runs(state bool, yield func(lo, hi uint64) bool) {
 			yield(lo, b.last)
 			return
 		}
-		if !yield(lo, end-1) || end == b.last {
+		if !yield(lo, end-1) || end >= b.last {
 			return
 		}
 		x = end + 1

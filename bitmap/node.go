@@ -117,17 +117,25 @@ func (b *Bitmap) wipe(nd *node, x uint64, state bool) {
 	nd.rest = false
 	nd.stale(^uint64(0))
 	nd.mark(^uint64(0), state)
-	v := fill(state)
-	if nd.kid == nil {
-		for i := range nd.words {
-			nd.words[i] = v
+	switch {
+	case nd.kid == nil && state:
+		nd.words = allSet
+	case nd.kid == nil || !state:
+		nd.words = [fan]uint64{}
+	default:
+		for c := range uint64(fan) {
+			nd.words[c] = b.size(nd, c)
 		}
-		return
-	}
-	for c := range uint64(fan) {
-		nd.words[c] = v & b.size(nd, c)
 	}
 }
+
+// allSet is the words of a page that is wholly set.
+var allSet = func() (w [fan]uint64) {
+	for i := range w {
+		w[i] = ^uint64(0)
+	}
+	return w
+}()
 
 // size returns how many ordinals below n slot c of nd has. A slot of 2^64 does
 // not exist, so the number always fits.

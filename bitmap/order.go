@@ -96,14 +96,22 @@ func groups(m uint64) (g [fanBits + 1]uint64) {
 	return g
 }
 
-// digest returns which of the seven groups of m are there, as bits.
-func digest(m uint64) (has uint64) {
-	for j, g := range groups(m) {
-		if g != 0 {
-			has |= 1 << j
-		}
-	}
-	return has
+// digest returns which of the seven groups of m are there, as bits: groups
+// unrolled, without a branch.
+func digest(m uint64) uint64 {
+	m1 := m & (m >> 1) & 0x5555555555555555
+	m2 := m1 & (m1 >> 2) & 0x1111111111111111
+	m3 := m2 & (m2 >> 4) & 0x0101010101010101
+	m4 := m3 & (m3 >> 8) & 0x0001000100010001
+	m5 := m4 & (m4 >> 16) & 0x0000000100000001
+	m6 := m5 & (m5 >> 32)
+	return nonzero(m&^(m1|m1<<1)) |
+		nonzero(m1&^(m2|m2<<2))<<1 |
+		nonzero(m2&^(m3|m3<<4))<<2 |
+		nonzero(m3&^(m4|m4<<8))<<3 |
+		nonzero(m4&^(m5|m5<<16))<<4 |
+		nonzero(m5&^(m6|m6<<32))<<5 |
+		m6<<6
 }
 
 // refresh brings the order summary of nd and all below it up to date and returns
@@ -126,25 +134,29 @@ func (b *Bitmap) refresh(nd *node) (has uint64) {
 }
 
 // orders returns the orders of the node's maximal runs, as bits.
-func (nd *node) orders() (has uint64) {
+func (nd *node) orders() uint64 {
+	has := digest(^nd.some) << nd.shift
 	k := 0
 	for o := nd.order; o != nil; o = o.next {
-		for i, m := range o.mask {
-			if m != 0 {
-				has |= 1 << (k + i)
-			}
-		}
+		m := &o.mask
+		has |= (nonzero(m[0]) | nonzero(m[1])<<1 | nonzero(m[2])<<2 |
+			nonzero(m[3])<<3 | nonzero(m[4])<<4 | nonzero(m[5])<<5) << k
 		k += fanBits
 	}
-	return has | digest(^nd.some)<<nd.shift
+	return has
 }
 
 // put records the orders of slot c.
 func (o *order) put(c, has uint64) {
-	for ; o != nil; o = o.next {
-		for i := range o.mask {
-			o.mask[i] = o.mask[i]&^(1<<c) | has>>i&1<<c
-		}
+	c %= fan
+	for bit := uint64(1) << c; o != nil; o = o.next {
+		m := &o.mask
+		m[0] = m[0]&^bit | has&1<<c
+		m[1] = m[1]&^bit | has>>1&1<<c
+		m[2] = m[2]&^bit | has>>2&1<<c
+		m[3] = m[3]&^bit | has>>3&1<<c
+		m[4] = m[4]&^bit | has>>4&1<<c
+		m[5] = m[5]&^bit | has>>5&1<<c
 		has >>= fanBits
 	}
 }

@@ -4,10 +4,10 @@ package bitmap
 // operation and for a churn that fills and opens pages at random, little enough
 // not to matter (64 pages are 36 KiB).
 //
-// From minPages on, a page is pulled out of its slot rather than allocated. Below,
-// a new one is the better choice: it lets a page that has just filled up stay
-// where the next release is likely to find it. The gap between the two absorbs the
-// ups and downs of a churn, so that it neither allocates nor lets go of pages.
+// A page that has just filled up should stay where the next release is likely to
+// find it, so at first a new page is allocated rather than a spare pulled out of
+// its slot. Once there have been minPages spares, it is the other way round: from
+// then on the spares absorb the ups and downs of a churn.
 const (
 	maxPages  = 64
 	minPages  = maxPages / 2
@@ -21,7 +21,8 @@ type pool struct {
 	spare []*node // node.spare is 1 + the index in here
 	page  []*node
 	inner []*node
-	hand  int // where the next spare is pulled from, so that each stays a while
+	hand  int  // where the next spare is pulled from, so that each stays a while
+	warm  bool // there have been minPages spares
 }
 
 func (p *pool) unspare(nd *node) {
@@ -49,12 +50,13 @@ func (b *Bitmap) keep(page *node) {
 	}
 	p.spare = append(p.spare, page)
 	page.spare = uint8(len(p.spare))
+	p.warm = p.warm || len(p.spare) >= minPages
 }
 
 // restock pulls spares out of the tree until n unused pages are in reserve, as far
-// as there are spares enough.
+// as there are spares, unless it is better to allocate.
 func (b *Bitmap) restock(n int) {
-	for b.pool != nil && len(b.pool.page) < n && len(b.pool.spare) >= minPages {
+	for b.pool != nil && b.pool.warm && len(b.pool.page) < n && len(b.pool.spare) != 0 {
 		b.pull()
 	}
 }

@@ -84,6 +84,9 @@ func (s *Set) releasePrefix(p netip.Prefix) (freed uint64, err error) {
 // is refused, the error names it and nothing is released. Safe for concurrent use.
 func (s *Set) ReleaseN(ps []netip.Prefix) (freed uint64, err error) {
 	for _, p := range ps {
+		if _, ok := s.codec.Child(p); ok {
+			continue
+		}
 		if _, _, err := s.releasable(p); err != nil {
 			return 0, s.fail("release", p, err)
 		}
@@ -91,8 +94,16 @@ func (s *Set) ReleaseN(ps []netip.Prefix) (freed uint64, err error) {
 	now := s.clock()
 	s.mu.Lock()
 	for _, p := range ps {
-		lo, hi, _, _ := s.locate(p)
-		freed = addSat(freed, s.release(lo, hi, now))
+		i, ok := s.codec.Child(p)
+		switch {
+		case !ok:
+			lo, hi, _, _ := s.locate(p)
+			freed = addSat(freed, s.release(lo, hi, now))
+		case s.cooling != nil:
+			freed = addSat(freed, s.release(i, i, now))
+		case s.busy.Clear(i):
+			freed = addSat(freed, 1)
+		}
 	}
 	if s.events != nil && freed != 0 {
 		s.events.add(Change{Op: OpRelease, Prefixes: append([]netip.Prefix(nil), ps...)})
