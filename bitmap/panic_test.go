@@ -2,6 +2,7 @@ package bitmap_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -127,14 +128,14 @@ func TestOrderPanics(t *testing.T) {
 			if touched {
 				b.Set(0)
 			}
-			for _, k := range []int{-1, -64, -1 << 62} {
+			for _, k := range []int{-1, -64, math.MinInt} {
 				mustPanic(t, fmt.Sprintf("BestFit(%d)", k), func() { b.BestFit(k) })
 				mustPanic(t, fmt.Sprintf("NextRun(0, %d)", k), func() { b.NextRun(0, k) })
 			}
-			for _, k := range []int{64, 65, 1 << 62} {
+			for _, k := range []int{64, 65, math.MaxInt} {
 				mustPanic(t, fmt.Sprintf("NextRun(0, %d)", k), func() { b.NextRun(0, k) })
 			}
-			for _, k := range []int{65, 66, 128, 1 << 62} { // a run that no set has is not a mistake
+			for _, k := range []int{65, 66, 128, math.MaxInt} { // a run that no set has is not a mistake
 				if lo, ok := b.BestFit(k); ok {
 					t.Errorf("last %d: BestFit(%d) = %d", last, k, lo)
 				}
@@ -142,7 +143,7 @@ func TestOrderPanics(t *testing.T) {
 		}
 	}
 	mustPanic(t, "BestFit(-1) over no ordinals", func() { bitmap.New(0).BestFit(-1) })
-	for _, order := range []int{-1, 65, 128, -1 << 62} {
+	for _, order := range []int{-1, 65, 128, math.MinInt} {
 		mustPanic(t, fmt.Sprintf("NewPow2(%d)", order), func() { bitmap.NewPow2(order) })
 	}
 }
