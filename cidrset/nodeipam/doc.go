@@ -46,6 +46,18 @@
 // [Restore] of a snapshot. Load after Restore brings it up to date; what it does
 // not list is to be released by the caller, as a [Controller] does.
 //
+// # Controller
+//
+// A [Controller] works from a [Source], a view of the nodes that may be late, and
+// through a [Writer], which has the last word; it knows nothing of Kubernetes. It
+// loads the whole view before it allocates anything. Its queue remembers names, a
+// bounded number, each once, so that a node is never worked on twice at a time;
+// nodes that do not fit are found again by looking at the whole view. A write that
+// certainly failed gives the prefixes back. One whose outcome is unknown keeps them,
+// and they are written again, until a live read made after the last attempt says
+// what the node has. The same goes for a write that succeeded and that the view
+// does not show yet.
+//
 // # Origin
 //
 // The policy is that of the range allocator of the Kubernetes node IPAM controller.

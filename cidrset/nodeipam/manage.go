@@ -234,6 +234,13 @@ func (a *Allocator) AppendPrefixes(dst []netip.Prefix, name string) []netip.Pref
 	return dst
 }
 
+// Has reports whether the owner holds anything. Safe for concurrent use.
+func (a *Allocator) Has(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.owner(name) != nil
+}
+
 // Owners returns the owners by name with what they hold, as it was when the loop
 // began. No lock is held while the body runs. The prefixes are the body's to keep.
 func (a *Allocator) Owners() iter.Seq2[string, []netip.Prefix] {

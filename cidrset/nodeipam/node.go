@@ -23,6 +23,7 @@ type Node struct {
 	// by it.
 
 	Labels map[string]string
+	UID    string // tells a node from another of the same name before or after it
 	Entry  string // the entry that the prefixes came from; see [Assignment]
 }
 
