@@ -143,7 +143,7 @@ func TestScatterIsAPermutation(t *testing.T) {
 func TestWorksRun(t *testing.T) {
 	for _, w := range cidrsetWorks(options{}).works {
 		if strings.Contains(w.id, "2^2") || strings.Contains(w.id, "batch/") {
-			continue
+			continue // the sets are large
 		}
 		for _, c := range w.cells {
 			j := c.open()
@@ -161,12 +161,31 @@ func TestWorksRun(t *testing.T) {
 	}
 }
 
+// allWorks returns the works of all systems.
+func allWorks() (list []*work) {
+	for _, sys := range systems {
+		list = append(list, sys.works(options{}).works...)
+	}
+	return list
+}
+
+// A work is found by its id, whatever system it belongs to.
+func TestIDsAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, w := range allWorks() {
+		if seen[w.id] {
+			t.Errorf("two works have the id %q", w.id)
+		}
+		seen[w.id] = true
+	}
+}
+
 func TestColumnsAreContestants(t *testing.T) {
 	var want []string
 	for _, c := range columns {
 		want = append(want, c.name)
 	}
-	for _, w := range cidrsetWorks(options{}).works {
+	for _, w := range allWorks() {
 		for _, c := range w.cells {
 			if !slices.Contains(want, c.contestant) {
 				t.Errorf("%s has a contestant %q without a column", w.id, c.contestant)
@@ -177,15 +196,17 @@ func TestColumnsAreContestants(t *testing.T) {
 
 // Every target names works and contestants that exist.
 func TestTargetsAreMeasured(t *testing.T) {
-	works := cidrsetWorks(options{}).works
+	works := allWorks()
 	for _, w := range works {
 		for _, c := range w.cells {
 			c.samples = []sample{{ns: 1}}
 		}
 	}
-	for _, g := range cidrsetTargets {
-		if _, ok := g.got(&table{works: works}); !ok {
-			t.Errorf("%s: not measured by a whole run", g.text)
+	for _, sys := range systems {
+		for _, g := range sys.targets {
+			if _, ok := g.got(&table{works: works}); !ok {
+				t.Errorf("%s: not measured by a whole run", g.text)
+			}
 		}
 	}
 }
@@ -301,13 +322,16 @@ func measured(ns map[string]float64) *table {
 
 func TestTable(t *testing.T) {
 	tab := measured(map[string]float64{ours: 20, kubernetes: 1.5e6, flat: 25})
-	tab.memory = []footprint{{"m", "memory", map[string]float64{ours: 0.125}}}
+	tab.memory = []footprint{{systemCidrset, "memory", map[string]float64{ours: 0.125}}, {"another", "memory", nil}}
+	if lines := tab.lines("another"); lines != nil {
+		t.Errorf("a system that was not measured has %q", lines)
+	}
 	got := tab.lines(systemCidrset)
 	want := []string{
-		"| time of   | driver or floor |     ours |  bitset | roaring | Cilium | Kubernetes | ours: B, allocs | Kubernetes / ours | ours / bitset |",
-		"|-----------|----------------:|---------:|--------:|--------:|-------:|-----------:|----------------:|------------------:|--------------:|",
-		"| some work |               - |  20.0 ns | 25.0 ns |       - |      - |    1.50 ms |         0, 2.00 |           75,000x |        0.800x |",
-		"| memory    |               - | 0.1250 B |       - |       - |      - |          - |                 |                   |               |",
+		"| time of   |     ours |  bitset | Kubernetes | ours: B, allocs | Kubernetes / ours | ours / bitset |",
+		"|-----------|---------:|--------:|-----------:|----------------:|------------------:|--------------:|",
+		"| some work |  20.0 ns | 25.0 ns |    1.50 ms |         0, 2.00 |           75,000x |        0.800x |",
+		"| memory    | 0.1250 B |       - |          - |                 |                   |               |",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -77,12 +77,16 @@ func versions(paths ...string) []string {
 }
 
 // provenance says what a table was measured with.
-func provenance(args []string, o options) string {
-	return fmt.Sprintf("Medians of %d interleaved passes on %s, %d of %d cores, %s, GOAMD64=%s; `%s` in bench/peers at commit %s; %s.",
-		o.passes, cpuModel(), o.procs, runtime.NumCPU(), runtime.Version(), goamd64(),
+func provenance(args []string, r *runner) string {
+	s := fmt.Sprintf("Medians of %d interleaved passes on %s, %d of %d cores, %s, GOAMD64=%s; `%s` in bench/peers at commit %s; %s.",
+		r.passes, cpuModel(), r.procs, runtime.NumCPU(), runtime.Version(), goamd64(),
 		strings.Join(append([]string{"GOWORK=off go run ."}, args...), " "), commit(),
 		strings.Join(versions("k8s.io/kubernetes", "github.com/cilium/cilium", "github.com/bits-and-blooms/bitset",
 			"github.com/RoaringBitmap/roaring/v2"), ", "))
+	if r.windows > 0 {
+		s += fmt.Sprintf(" Other programs disturbed %d of %d windows on several goroutines.", r.troubled, r.windows)
+	}
+	return s
 }
 
 func goamd64() string {

@@ -20,6 +20,18 @@ func main() {
 	}
 }
 
+// A system is a package of this module with its peers.
+type system struct {
+	name    string // of the package, and of the section of the table
+	works   func(options) *worklist
+	memory  func() []footprint // nil if none is measured
+	targets []target
+}
+
+var systems = []system{
+	{systemCidrset, cidrsetWorks, cidrsetMemory, cidrsetTargets},
+}
+
 // config is what the flags say.
 type config struct {
 	options
@@ -71,8 +83,11 @@ func run(args []string, stdout, stderr io.Writer) error {
 			return fmt.Errorf("%s: %w", c.readme, err)
 		}
 	}
-	works, err := chosen(cidrsetWorks(c.options).works, c.only)
-	if err != nil {
+	var works []*work
+	for _, sys := range systems {
+		works = append(works, sys.works(c.options).works...)
+	}
+	if works, err = chosen(works, c.only); err != nil {
 		return err
 	}
 	if c.profile != "" {
@@ -95,17 +110,17 @@ func run(args []string, stdout, stderr io.Writer) error {
 				cell.job = nil
 			}
 		}
-		t.memory = cidrsetMemory()
+		for _, sys := range systems {
+			if sys.memory != nil {
+				t.memory = append(t.memory, sys.memory()...)
+			}
+		}
 	}
-	lines, missed := verdicts(t, cidrsetTargets)
-	report := strings.Join(t.lines(systemCidrset), "\n")
-	about := provenance(args, c.options)
-	if r.windows > 0 {
-		about += fmt.Sprintf(" Other programs disturbed %d of %d windows on several goroutines.", r.troubled, r.windows)
-	}
-	fmt.Fprintf(stdout, "%s\n\n%s\n\n%s\n", report, about, strings.Join(lines, "\n"))
+	report := strings.Join(t.sections(), "\n\n") + "\n\n" + provenance(args, r)
+	lines, missed := t.verdicts()
+	fmt.Fprintf(stdout, "%s\n\n%s\n", report, strings.Join(lines, "\n"))
 	if c.readme != "" {
-		if err := refresh(c.readme, report+"\n\n"+about); err != nil {
+		if err := refresh(c.readme, report); err != nil {
 			return err
 		}
 	}

@@ -16,17 +16,11 @@ var states = []struct{ id, title string }{
 // memoryOrder is log2 of the children of those sets.
 const memoryOrder = 20
 
-// footprint is what contestants need for a set in some state.
-type footprint struct {
-	id, title string
-	bytes     map[string]float64 // of live heap, for a child, by contestant
-}
-
 // cidrsetMemory measures the memory of all contestants of package cidrset.
 func cidrsetMemory() []footprint {
 	var list []footprint
 	for _, state := range states {
-		f := footprint{"memory/" + state.id, fmt.Sprintf("memory for a child of 2^%d, %s", memoryOrder, state.title), map[string]float64{}}
+		f := footprint{systemCidrset, fmt.Sprintf("memory for a child of 2^%d, %s", memoryOrder, state.title), map[string]float64{}}
 		addMemory(f, oursPeer, state.id)
 		addMemory(f, bitsetPeer, state.id)
 		addMemory(f, roaringPeer, state.id)
@@ -38,15 +32,18 @@ func cidrsetMemory() []footprint {
 }
 
 func addMemory[H any, S prefixSet[H]](f footprint, p prefixPeer[H, S], state string) {
-	const copies = 4 // so that what else the heap does is small beside them
-	var held [copies]S
+	copies := 4 // so that what else the heap does is small beside them
+	if state == "empty" {
+		copies = 64 // a bitset is not small then
+	}
+	held := make([]S, copies)
 	before := liveHeap()
 	for i := range held {
 		held[i] = inState(p, state)
 	}
 	after := liveHeap()
-	runtime.KeepAlive(&held)
-	f.bytes[p.name] = max(0, float64(after)-float64(before)) / copies / (1 << memoryOrder)
+	runtime.KeepAlive(held)
+	f.bytes[p.name] = max(0, float64(after)-float64(before)) / float64(copies) / (1 << memoryOrder)
 }
 
 // inState returns a set in one of the states.

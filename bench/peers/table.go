@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -12,6 +13,12 @@ import (
 type table struct {
 	works  []*work
 	memory []footprint
+}
+
+// footprint is what contestants need for a set in some state.
+type footprint struct {
+	system, title string
+	bytes         map[string]float64 // of live heap, for a child, by contestant
 }
 
 // A column of the table is a contestant.
@@ -38,8 +45,33 @@ func (t *table) ratio(id, a, b string) (float64, bool) {
 	return x / y, ok && ok2 && y > 0
 }
 
-// lines returns the table of a system as the lines of a Markdown table.
+// sections returns the table of each system that was measured, under its name.
+func (t *table) sections() (list []string) {
+	for _, sys := range systems {
+		if lines := t.lines(sys.name); len(lines) > 0 {
+			list = append(list, "**"+sys.name+"**\n\n"+strings.Join(lines, "\n"))
+		}
+	}
+	return list
+}
+
+// contestants returns the columns of those that did something in a system.
+func (t *table) contestants(system string) (list []column) {
+	for _, c := range columns {
+		if slices.ContainsFunc(t.works, func(w *work) bool { return w.system == system && w.cell(c.name) != nil }) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// lines returns the table of a system as the lines of a Markdown table, none if it
+// was not measured.
 func (t *table) lines(system string) []string {
+	columns := t.contestants(system)
+	if len(columns) == 0 {
+		return nil
+	}
 	head := []string{"time of"}
 	for _, c := range columns {
 		head = append(head, c.title)
@@ -60,6 +92,9 @@ func (t *table) lines(system string) []string {
 		rows = append(rows, append(row, t.factor(w.id, kubernetes, ours), t.factor(w.id, ours, flat)))
 	}
 	for _, f := range t.memory {
+		if f.system != system {
+			continue
+		}
 		row := []string{f.title}
 		for _, c := range columns {
 			v, ok := f.bytes[c.name]

@@ -101,6 +101,15 @@ func (g *target) met(v float64) bool {
 	return v <= g.limit
 }
 
+// verdicts returns those on the targets of all systems and how many were missed.
+func (t *table) verdicts() (lines []string, missed int) {
+	for _, sys := range systems {
+		l, n := verdicts(t, sys.targets)
+		lines, missed = append(lines, l...), missed+n
+	}
+	return lines, missed
+}
+
 // verdicts returns a line for each target and how many were missed. A target whose
 // works were not measured is neither met nor missed.
 func verdicts(t *table, targets []target) (lines []string, missed int) {
