@@ -78,6 +78,11 @@ func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 // nothing to set; nd is where that was seen, the counts above it are one up.
 func (b *Bitmap) setNextSlow(nd *node, x uint64) (next uint64, ok bool) {
 	b.takeBack(nd, x, ^uint64(0))
+	if nd.kid == nil { // the page has been searched to its end
+		if x = nd.end() + 1; x > b.last {
+			x = 0
+		}
+	}
 	if next, ok = b.NextClearWrap(x); ok {
 		b.Set(next)
 	}

@@ -188,6 +188,7 @@ func (b *Bitmap) split(nd *node, c, lo, hi uint64) *node {
 	mid := b.put(nd, c, b.takeNode(coverShift(min(lo, kid.base), max(hi, kid.end()))), lo, rest)
 	k := mid.slot(kid.base)
 	mid.kid[k] = kid
+	kid.told = untold
 	mid.words[k] = taken
 	if rest {
 		mid.words[k] = b.size(mid, k) - (size - taken) // what is clear is all in the child

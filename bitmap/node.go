@@ -40,6 +40,10 @@ type node struct {
 	// that is not mixed; 0 for any other node.
 	spare uint8
 
+	// told is the orders of a page as its parent has recorded them, or untold; see
+	// order.go.
+	told uint16
+
 	// words are the ordinals themselves in a page. In an inner node, words[c] is
 	// how many ordinals of slot c are set, those from n on not counted.
 	words [fan]uint64
@@ -77,14 +81,16 @@ func (nd *node) stale(mask uint64) {
 	}
 }
 
-// state returns what slot c of nd holds, as the two bits of room and some, given
-// the child that stands in it.
+// state returns what the slot of nd that kid stands in holds, as the two bits of
+// room and some.
 func (nd *node) state(kid *node) (room, some uint64) {
-	if kid.room != 0 || (nd.smaller(kid) && !kid.rest) {
-		room = 1
-	}
-	if kid.some != 0 || (nd.smaller(kid) && kid.rest) {
-		some = 1
+	room, some = nonzero(kid.room), nonzero(kid.some)
+	if nd.smaller(kid) {
+		if kid.rest {
+			some = 1
+		} else {
+			room = 1
+		}
 	}
 	return room, some
 }
@@ -93,10 +99,10 @@ func (nd *node) state(kid *node) (room, some uint64) {
 // whether they changed.
 func (nd *node) sync(c uint64) bool {
 	room, some := nd.state(nd.kid[c])
-	was := nd.room>>c&1<<1 | nd.some>>c&1
-	nd.room = nd.room&^(1<<c) | room<<c
-	nd.some = nd.some&^(1<<c) | some<<c
-	return was != room<<1|some
+	wasRoom, wasSome := nd.room, nd.some
+	nd.room = wasRoom&^(1<<c) | room<<c
+	nd.some = wasSome&^(1<<c) | some<<c
+	return nd.room != wasRoom || nd.some != wasSome
 }
 
 // mark makes the slots in mask wholly clear or wholly set.
@@ -115,6 +121,7 @@ func (nd *node) mark(mask uint64, state bool) {
 func (b *Bitmap) wipe(nd *node, x uint64, state bool) {
 	nd.base = x &^ (1<<(nd.shift+fanBits) - 1)
 	nd.rest = false
+	nd.told = untold
 	nd.stale(^uint64(0))
 	nd.mark(^uint64(0), state)
 	switch {
@@ -163,7 +170,7 @@ func (nd *node) total() (sum uint64) {
 
 func (nd *node) clone() *node {
 	c := *nd
-	c.order, c.spare = nil, 0
+	c.order, c.spare, c.told = nil, 0, untold
 	if nd.kid == nil {
 		return &c
 	}
@@ -194,7 +201,7 @@ func (b *Bitmap) plant() {
 }
 
 func (nd *node) plant(shift uint8, last uint64, slots int) {
-	*nd = node{shift: shift, room: ^uint64(0), base: last &^ (1<<(shift+fanBits) - 1)}
+	*nd = node{shift: shift, room: ^uint64(0), base: last &^ (1<<(shift+fanBits) - 1), told: untold}
 	c := nd.slot(last)
 	nd.mark(from(c+1), true)
 	cut := last&(1<<shift-1) != 1<<shift-1 // n lies inside slot c

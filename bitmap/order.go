@@ -19,11 +19,17 @@ import (
 // A child that is smaller than its slot, whose rest is clear, contributes its own
 // runs and its buddies: the rest of the slot is exactly one maximal run of each
 // order from the size of the child to half the slot.
+//
+// A node of shift s has a chain of s/6 of these, six orders each, 64 bytes a link.
 type order struct {
-	mask  [fanBits]uint64 // slots with a maximal run of order 6*level+i
-	stale uint64          // slots to ask again; used in the first of the chain only
-	next  *order          // the next six orders; a node of shift s has s/6 of them
+	mask  [fanBits]uint64 // slots with a maximal run of order 6*link+i
+	stale uint64          // in the first link: slots to ask again
+	next  *order
 }
+
+// untold is the value of node.told of a page whose orders its parent has not
+// recorded.
+const untold = ^uint16(0)
 
 // BestFit returns the first ordinal of the lowest of the smallest maximal aligned
 // runs of clear ordinals that hold 2^k: the first 2^k of it are the best place to
@@ -84,20 +90,21 @@ var heads = [fanBits]uint64{
 	0x0001000100010001, 0x0000000100000001, 1,
 }
 
-// groups returns, for j from 0 to 6, the first slots of the maximal aligned
-// groups of 2^j slots in m.
-func groups(m uint64) (g [fanBits + 1]uint64) {
-	for j := range fanBits {
-		twice := m & (m >> (1 << j)) & heads[j]
-		g[j] = m &^ (twice | twice<<(1<<j))
-		m = twice
+// group returns the first slots of the maximal aligned groups of 2^j slots in m,
+// for j up to 6.
+func group(m uint64, j int) uint64 {
+	for i := range j {
+		m &= m >> (1 << i) & heads[i]
 	}
-	g[fanBits] = m
-	return g
+	if j < fanBits {
+		twice := m & (m >> (1 << j)) & heads[j]
+		m &^= twice | twice<<(1<<j)
+	}
+	return m
 }
 
-// digest returns which of the seven groups of m are there, as bits: groups
-// unrolled, without a branch.
+// digest returns for which j group(m, j) is not empty, as bits. It is unrolled and
+// has no branch, because it runs for every mixed word that flipped.
 func digest(m uint64) uint64 {
 	m1 := m & (m >> 1) & 0x5555555555555555
 	m2 := m1 & (m1 >> 2) & 0x1111111111111111
@@ -124,19 +131,54 @@ func (b *Bitmap) refresh(nd *node) (has uint64) {
 		}
 		nd.order.stale = ^uint64(0)
 	}
-	for m := nd.order.stale; m != 0; m &= m - 1 {
-		step(1)
-		c := lowest(m)
-		nd.order.put(c, b.slotOrders(nd, c))
-	}
+	stale := nd.order.stale
 	nd.order.stale = 0
+	if nd.kid == nil {
+		nd.order.forget(stale)
+		for m := stale & nd.room & nd.some; m != 0; m &= m - 1 {
+			step(1)
+			c := lowest(m)
+			nd.order.put(c, digest(^nd.words[c]))
+		}
+		return nd.orders()
+	}
+	for ; stale != 0; stale &= stale - 1 {
+		step(1)
+		if c := lowest(stale); c < uint64(len(nd.kid)) {
+			b.refreshSlot(nd, c)
+		}
+	}
 	return nd.orders()
+}
+
+// refreshSlot is refresh for one slot of an inner node.
+func (b *Bitmap) refreshSlot(nd *node, c uint64) {
+	kid := nd.kid[c]
+	if !nd.mixed(c) {
+		if kid != nil {
+			kid.told = untold
+		}
+		nd.order.forget(1 << c)
+		return
+	}
+	has := b.refresh(kid)
+	if kid.kid == nil {
+		// The orders of a page fit told, and most flips leave them as they were.
+		if uint64(kid.told) == has {
+			return
+		}
+		kid.told = uint16(has)
+	}
+	nd.order.forget(1 << c)
+	nd.order.put(c, has|nd.buddies(kid))
 }
 
 // orders returns the orders of the node's maximal runs, as bits.
 func (nd *node) orders() uint64 {
-	has := digest(^nd.some) << nd.shift
-	k := 0
+	has, k := uint64(0), 0
+	if free := ^nd.some; free != 0 { // rare in inner nodes
+		has = digest(free) << nd.shift
+	}
 	for o := nd.order; o != nil; o = o.next {
 		m := &o.mask
 		has |= (nonzero(m[0]) | nonzero(m[1])<<1 | nonzero(m[2])<<2 |
@@ -146,17 +188,29 @@ func (nd *node) orders() uint64 {
 	return has
 }
 
-// put records the orders of slot c.
-func (o *order) put(c, has uint64) {
-	c %= fan
-	for bit := uint64(1) << c; o != nil; o = o.next {
+// forget takes the slots of mask out of every order.
+func (o *order) forget(mask uint64) {
+	for ; o != nil; o = o.next {
 		m := &o.mask
-		m[0] = m[0]&^bit | has&1<<c
-		m[1] = m[1]&^bit | has>>1&1<<c
-		m[2] = m[2]&^bit | has>>2&1<<c
-		m[3] = m[3]&^bit | has>>3&1<<c
-		m[4] = m[4]&^bit | has>>4&1<<c
-		m[5] = m[5]&^bit | has>>5&1<<c
+		m[0] &^= mask
+		m[1] &^= mask
+		m[2] &^= mask
+		m[3] &^= mask
+		m[4] &^= mask
+		m[5] &^= mask
+	}
+}
+
+// put adds slot c to the orders it has.
+func (o *order) put(c, has uint64) {
+	for c %= fan; o != nil; o = o.next {
+		m := &o.mask
+		m[0] |= has & 1 << c
+		m[1] |= has >> 1 & 1 << c
+		m[2] |= has >> 2 & 1 << c
+		m[3] |= has >> 3 & 1 << c
+		m[4] |= has >> 4 & 1 << c
+		m[5] |= has >> 5 & 1 << c
 		has >>= fanBits
 	}
 }
@@ -167,18 +221,6 @@ func (o *order) at(k int) uint64 {
 		o = o.next
 	}
 	return o.mask[k]
-}
-
-// slotOrders returns the orders below the shift of nd that slot c holds.
-func (b *Bitmap) slotOrders(nd *node, c uint64) uint64 {
-	if !nd.mixed(c) {
-		return 0
-	}
-	if nd.kid == nil {
-		return digest(^nd.words[c])
-	}
-	kid := nd.kid[c]
-	return b.refresh(kid) | nd.buddies(kid)
 }
 
 // buddies returns the orders of the maximal runs that the rest of kid's slot
@@ -195,11 +237,11 @@ func (nd *node) buddies(kid *node) uint64 {
 func (nd *node) locate(k int) uint64 {
 	step(1)
 	if k >= int(nd.shift) {
-		return nd.start(lowest(groups(^nd.some)[k-int(nd.shift)]))
+		return nd.start(lowest(group(^nd.some, k-int(nd.shift))))
 	}
 	c := lowest(nd.order.at(k))
 	if nd.kid == nil {
-		return nd.start(c) + lowest(groups(^nd.words[c])[k])
+		return nd.start(c) + lowest(group(^nd.words[c], k))
 	}
 	kid := nd.kid[c]
 	if nd.buddies(kid)>>k&1 != 0 {
@@ -231,7 +273,7 @@ func (nd *node) checkOrder() error {
 			want = digest(^nd.words[c])
 		default:
 			kid := nd.kid[c]
-			if kid.order == nil || kid.order.stale != 0 {
+			if kid.order == nil || kid.order.stale != 0 || kid.kid == nil && uint64(kid.told) != kid.orders() && kid.told != untold {
 				return fmt.Errorf("slot %d is said to be up to date over a child that is not", c)
 			}
 			want = kid.orders() | nd.buddies(kid)

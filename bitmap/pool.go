@@ -169,7 +169,7 @@ func (b *Bitmap) splice(up, nd *node) {
 		}
 	}
 	nd.kid[c] = nil
-	kid.rest = state
+	kid.rest, kid.told = state, untold
 	up.kid[up.slot(kid.base)] = kid
 	b.discard(nd)
 }
