@@ -176,13 +176,15 @@ func (e *Engine) drain(batch []*call) {
 	}
 }
 
-// next takes all that wait, or gives up the turn if nobody does.
+// next takes all that wait, or gives up the turn and returns nil if nobody does.
 func (e *Engine) next() []*call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	batch := e.waiting
 	e.waiting = nil
-	e.busy = len(batch) > 0
+	if e.busy = len(batch) > 0; !e.busy {
+		return nil
+	}
 	for _, c := range batch {
 		c.taken = true
 	}

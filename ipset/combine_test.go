@@ -1,0 +1,291 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// gated is a store whose commits wait for the test, or for their context.
+type gated struct {
+	Store
+	arrived chan int // the number of operations of a commit that waits
+	open    chan struct{}
+	mu      sync.Mutex
+	commits int
+}
+
+func (g *gated) Commit(ctx context.Context, ops []Op) (uint64, error) {
+	g.mu.Lock()
+	g.commits++
+	g.mu.Unlock()
+	g.arrived <- len(ops)
+	select {
+	case <-g.open:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	return g.Store.Commit(ctx, ops)
+}
+
+func newGated(t *testing.T) (*world, *gated, *Engine) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	g := &gated{Store: w.store, arrived: make(chan int, 100), open: make(chan struct{}, 100)}
+	return w, g, w.engine(g)
+}
+
+// waitFor waits until n calls wait in the engine.
+func waitFor(e *Engine, n int) {
+	for {
+		e.mu.Lock()
+		waiting := len(e.waiting)
+		e.mu.Unlock()
+		if waiting == n {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+func TestConcurrentCallersAreCombined(t *testing.T) { // IP3
+	w, g, e := newGated(t)
+	var wg sync.WaitGroup
+	call := func(i int) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if _, err := e.AutoAssign(bg, want("h", 1, fmt.Sprint(i))); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	call(0)
+	<-g.arrived
+	for i := range 31 {
+		call(1 + i)
+	}
+	waitFor(e, 31)
+	g.open <- struct{}{}
+	g.open <- struct{}{}
+	wg.Wait()
+	if g.commits != 2 {
+		t.Errorf("%d commits for 32 callers", g.commits)
+	}
+	w.check()
+}
+
+func TestCallerThatLeavesTheQueueLeavesNoTrace(t *testing.T) {
+	w, g, e := newGated(t)
+	first := make(chan error, 1)
+	go func() { _, err := e.AutoAssign(bg, want("h", 1, "first")); first <- err }()
+	<-g.arrived
+	ctx, cancel := context.WithCancel(bg)
+	second := make(chan error, 1)
+	go func() { _, err := e.AutoAssign(ctx, want("h", 1, "second")); second <- err }()
+	waitFor(e, 1)
+	cancel()
+	if err := <-second; !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnknown) {
+		t.Errorf("left the queue: %v", err)
+	}
+	g.open <- struct{}{}
+	if err := <-first; err != nil {
+		t.Errorf("the other: %v", err)
+	}
+	if als, _ := w.IPsByHandle(bg, "second"); len(als) != 0 {
+		t.Errorf("it got %v", als)
+	}
+	w.check()
+}
+
+func TestCallerThatLeavesABatchDoesNotEndIt(t *testing.T) {
+	w, g, e := newGated(t)
+	errs := make([]chan error, 3)
+	ctx, cancel := context.WithCancel(bg)
+	for i, c := range []context.Context{bg, ctx, bg} {
+		errs[i] = make(chan error, 1)
+		go func() { _, err := e.AutoAssign(c, want("h", 1, fmt.Sprint(i))); errs[i] <- err }()
+		if i == 0 {
+			<-g.arrived
+		} else {
+			waitFor(e, i)
+		}
+	}
+	g.open <- struct{}{}
+	if err := <-errs[0]; err != nil {
+		t.Error(err)
+	}
+	<-g.arrived // the batch of the other two
+	cancel()
+	if err := <-errs[1]; !errors.Is(err, context.Canceled) || !errors.Is(err, ErrUnknown) {
+		t.Errorf("left a batch: %v", err)
+	}
+	g.open <- struct{}{}
+	if err := <-errs[2]; err != nil {
+		t.Errorf("who stayed: %v", err)
+	}
+	w.check()
+}
+
+func TestBatchEndsWithItsLastCaller(t *testing.T) {
+	w, g, e := newGated(t)
+	first := make(chan error, 1)
+	go func() { _, err := e.AutoAssign(bg, want("h", 1, "first")); first <- err }()
+	<-g.arrived
+	ctx, cancel := context.WithCancel(bg)
+	var wg sync.WaitGroup
+	for i := range 3 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if _, err := e.AutoAssign(ctx, want("h", 1, fmt.Sprint(i))); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}()
+		waitFor(e, i+1)
+	}
+	g.open <- struct{}{}
+	<-first
+	<-g.arrived
+	cancel()
+	wg.Wait()
+	// The engine is free again although nobody opened the gate, and no goroutine stays.
+	for busy := true; busy; runtime.Gosched() {
+		e.mu.Lock()
+		busy = e.busy
+		e.mu.Unlock()
+	}
+	g.open <- struct{}{}
+	if _, err := e.AutoAssign(bg, want("h", 1, "next")); err != nil {
+		t.Error(err)
+	}
+	for range 20000 {
+		if !strings.Contains(stacks(), "(*Engine).drain") {
+			w.check()
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Error("a goroutine stays behind:\n" + stacks())
+}
+
+func stacks() string {
+	buf := make([]byte, 1<<16)
+	return string(buf[:runtime.Stack(buf, true)])
+}
+
+// limited is a memory store with the limits of another.
+type limited struct {
+	*Memory
+	ops int
+}
+
+func (l limited) Limits() Limits { return Limits{Ops: l.ops} }
+
+func (l limited) Commit(ctx context.Context, ops []Op) (uint64, error) {
+	writes, expects := 0, 0
+	for _, op := range ops {
+		if op.Kind != OpGuard {
+			writes++
+		}
+		if op.Expect != AnyRevision {
+			expects++
+		}
+	}
+	if writes > l.ops || expects > l.ops {
+		return 0, fmt.Errorf("%w: %d writes, %d expectations", ErrTooLarge, writes, expects)
+	}
+	return l.Memory.Commit(ctx, ops)
+}
+
+// TestCommitsKeepTheLimits runs everything that is large through a store that takes 64 records at a time.
+func TestCommitsKeepTheLimits(t *testing.T) { // IP11, ST1
+	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/22", 30))
+	e := w.engine(limited{w.store, 64})
+	var wg sync.WaitGroup
+	for i := range 128 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if got, err := e.AutoAssign(bg, want(fmt.Sprint("h", i%2), 4, fmt.Sprint("p", i%3))); err != nil || len(got.V4) != 4 {
+				t.Errorf("%+v, %v", got, err)
+			}
+		}()
+	}
+	wg.Wait()
+	w.check()
+	if n := len(w.blocksOf("h0")); n != 64 {
+		t.Errorf("%d blocks", n)
+	}
+	if _, err := e.AutoAssign(bg, want("h9", 500, "q")); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("500 addresses: %v", err)
+	}
+	if as, err := e.ReleaseByHandle(bg, "p1"); err != nil || len(as) != 172 {
+		t.Errorf("released %d, %v", len(as), err)
+	}
+	w.check()
+	var rs []Release
+	for al, err := range e.Allocations(bg, w.blocksOf("h0")[0]) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		rs = append(rs, Release{Address: al.Address})
+	}
+	for al := range e.Allocations(bg, pool("", "10.0.0.0/22", 0).Prefix) {
+		rs = append(rs, Release{Address: al.Address})
+	}
+	if res, err := e.ReleaseIPs(bg, rs...); err != nil || len(res) != len(rs) {
+		t.Errorf("%d of %d, %v", len(res), len(rs), err)
+	}
+	// A removed host goes in steps, and what was interrupted is resumed.
+	ctx, cancel := context.WithCancel(bg)
+	r := &racing{Store: limited{w.store, 64}}
+	e = w.engine(r)
+	r.before = func([]Op) { cancel() }
+	if _, err := e.ReleaseHost(ctx, HostOwner("h0"), false); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+	w.check()
+	if _, err := e.ReleaseHost(bg, HostOwner("h0"), false); err != nil || len(w.blocksOf("h0")) != 0 {
+		t.Errorf("resumed: %v, %d blocks left", err, len(w.blocksOf("h0")))
+	}
+	w.check()
+}
+
+// TestContentionIsBounded: a conflict that never ends is given up after Attempts, with waits that grow.
+func TestContentionIsBounded(t *testing.T) { // ST3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w.assign(want("h", 1, "p"))
+	var waits []time.Duration
+	s := &alwaysConflict{Store: w.store}
+	e, err := New(s, Options{Now: w.clock.now, Retry: Retry{Attempts: 6, Base: 4 * time.Millisecond, Max: 10 * time.Millisecond, Sleep: func(_ context.Context, d time.Duration) error {
+		waits = append(waits, d)
+		return nil
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.AutoAssign(bg, want("h", 1, "q"))
+	if !errors.Is(err, ErrContention) || !errors.Is(err, ErrConflict) || s.commits != 6 || len(waits) != 4 {
+		t.Errorf("%v after %d commits and waits %v", err, s.commits, waits)
+	}
+	for i, most := range []time.Duration{4, 8, 10, 10} {
+		if most *= time.Millisecond; i < len(waits) && (waits[i] > most || waits[i] < most/2) {
+			t.Errorf("wait %d: %v, at most %v", i, waits[i], most)
+		}
+	}
+}
+
+type alwaysConflict struct {
+	Store
+	commits int
+}
+
+func (a *alwaysConflict) Commit(context.Context, []Op) (uint64, error) {
+	a.commits++
+	return 0, &ConflictError{Key: catalogKey}
+}
