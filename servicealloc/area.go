@@ -2,6 +2,8 @@ package servicealloc
 
 import (
 	"cmp"
+	"encoding/binary"
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -131,33 +133,52 @@ func (a *area) open(idx uint64) *space {
 
 // locate returns the ordinal of ip, which is not in the area if it has none.
 func (a *area) locate(ip netip.Addr) (addr.U128, bool) {
-	if a.none {
-		return addr.U128{}, false
-	}
 	if a.v4 {
 		if !ip.Is4() {
 			return addr.U128{}, false
 		}
-	} else if b := ip.As16(); netip.AddrFrom16(b) != ip || ip.Is4In6() {
-		return addr.U128{}, false // IPv4 in either form, or zoned
+		b := ip.As4()
+		x := uint64(binary.BigEndian.Uint32(b[:])) - a.first.Lo // below first it comes round to a huge one
+		return addr.U128{Lo: x}, x <= a.last.Lo && !a.none
 	}
-	ord := addr.FromAddr(ip).Sub(a.first) // below first it comes round to a huge one
-	return ord, ord.Cmp(a.last) <= 0
+	// AppendBinary, because As16 hands over an array that was written in halves and is
+	// copied whole, which a processor can't forward from its store buffer. It gives 4
+	// bytes for IPv4, 0 for no address, and more than 16 for a zone.
+	var buf [32]byte
+	b, _ := ip.AppendBinary(buf[:0])
+	if len(b) != 16 || ip.Is4In6() {
+		return addr.U128{}, false
+	}
+	lo, borrow := bits.Sub64(binary.BigEndian.Uint64(b[8:]), a.first.Lo, 0)
+	hi, _ := bits.Sub64(binary.BigEndian.Uint64(b), a.first.Hi, borrow)
+	ok := hi < a.last.Hi || hi == a.last.Hi && lo <= a.last.Lo
+	return addr.U128{Hi: hi, Lo: lo}, ok && !a.none
 }
 
 // addr returns the address of position x in window idx.
 func (a *area) addr(idx, x uint64) netip.Addr {
 	if a.wide == nil {
-		if a.v4 {
-			return addr.U128{Lo: a.first.Lo + x}.Addr4()
-		}
-		return a.first.Add(addr.U128{Lo: x}).Addr6()
+		return a.addrOne(x)
 	}
 	u := a.first.Add(a.base(idx)).Add(addr.U128{Lo: x})
 	if a.v4 {
 		return u.Addr4()
 	}
 	return u.Addr6()
+}
+
+// addrOne is addr where there is one window.
+func (a *area) addrOne(x uint64) netip.Addr {
+	if a.v4 {
+		var b [4]byte
+		binary.BigEndian.PutUint32(b[:], uint32(a.first.Lo+x))
+		return netip.AddrFrom4(b)
+	}
+	lo, carry := bits.Add64(a.first.Lo, x, 0)
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], a.first.Hi+carry)
+	binary.BigEndian.PutUint64(b[8:], lo)
+	return netip.AddrFrom16(b)
 }
 
 // bandOf returns the band of ord.

@@ -14,17 +14,22 @@ import (
 // Lowest first is the same walk from the value 0, which nothing replaces.
 type picker struct {
 	next uint64
+	pcg  *rand.PCG   // src, if it is one: a direct call costs less
 	src  rand.Source // nil: lowest first
 }
 
 func newPicker(src rand.Source) picker {
-	p := picker{src: src}
+	pcg, _ := src.(*rand.PCG)
+	p := picker{pcg: pcg, src: src}
 	p.draw()
 	return p
 }
 
 func (p *picker) draw() {
-	if p.src != nil {
+	switch {
+	case p.pcg != nil:
+		p.next = p.pcg.Uint64()
+	case p.src != nil:
 		p.next = p.src.Uint64()
 	}
 }

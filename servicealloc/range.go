@@ -89,15 +89,18 @@ func (r *Range) Prefix() netip.Prefix { return r.p }
 // [NeverSpill] is on. Cost: O(log n) however full the range is; no allocation.
 func (r *Range) AllocateNext() (ip netip.Addr, spilled bool, err error) {
 	r.mu.Lock()
-	var at place
-	if s := &r.area.one; s.simple && !s.band(Dynamic).full() {
-		at.x, at.band = s.takeSimple(r.pick.next), Dynamic // what pick would do
-	} else if b := r.area.choose(!r.set.neverSpill); b != Closed {
-		at = r.area.pick(b, &r.pick)
-	} else {
+	if s := &r.area.one; s.simple && !s.dynamic().full() && r.hook == nil {
+		x := s.takeSimple(r.pick.next) // what pick would do
+		r.pick.draw()
+		r.mu.Unlock()
+		return r.area.addrOne(x), false, nil
+	}
+	b := r.area.choose(!r.set.neverSpill)
+	if b == Closed {
 		r.mu.Unlock()
 		return netip.Addr{}, false, ErrFull
 	}
+	at := r.area.pick(b, &r.pick)
 	r.pick.draw()
 	ticket := r.hook.ticket()
 	r.mu.Unlock()
@@ -105,7 +108,7 @@ func (r *Range) AllocateNext() (ip netip.Addr, spilled bool, err error) {
 	if ticket != 0 {
 		r.hook.deliver(ticket, Change{Op: OpAllocate, Addrs: []netip.Addr{ip}})
 	}
-	return ip, at.band == Static, nil
+	return ip, b == Static, nil
 }
 
 // AllocateN fills dst with addresses, all or none, under one lock and as one change:
@@ -150,33 +153,24 @@ func share(dynamic, static addr.U128, n int, spill bool) (int, bool) {
 // [ErrOccupied]: it is taken. [ErrReserved]: it is out of circulation. [ErrOutOfRange]:
 // it is not a usable address of the range. Cost: O(log n); an error allocates.
 func (r *Range) Allocate(ip netip.Addr) error {
-	r.mu.Lock()
-	ord, err := r.takeable(ip)
-	if err != nil {
-		r.mu.Unlock()
-		return r.fail("allocate", ip, err)
+	ord, ok := r.area.locate(ip)
+	switch {
+	case !ok:
+		return r.fail("allocate", ip, ErrOutOfRange)
+	case r.set.isReserved(ip):
+		return r.fail("allocate", ip, ErrReserved)
 	}
-	r.area.take(ord)
+	r.mu.Lock()
+	if !r.area.take(ord) {
+		r.mu.Unlock()
+		return r.fail("allocate", ip, ErrOccupied)
+	}
 	ticket := r.hook.ticket()
 	r.mu.Unlock()
 	if ticket != 0 {
 		r.hook.deliver(ticket, Change{Op: OpAllocate, Addrs: []netip.Addr{ip}})
 	}
 	return nil
-}
-
-// takeable returns the ordinal of ip if it may be taken now.
-func (r *Range) takeable(ip netip.Addr) (addr.U128, error) {
-	ord, ok := r.area.locate(ip)
-	switch {
-	case !ok:
-		return ord, ErrOutOfRange
-	case r.set.isReserved(ip):
-		return ord, ErrReserved
-	case r.area.has(ord):
-		return ord, ErrOccupied
-	}
-	return ord, nil
 }
 
 func (r *Range) fail(op string, ip netip.Addr, err error) error {
@@ -191,6 +185,11 @@ func (r *Range) Release(ip netip.Addr) bool {
 		return false
 	}
 	r.mu.Lock()
+	if s := &r.area.one; s.simple && r.hook == nil {
+		ok = s.dropSimple(ord.Lo) // what drop would do
+		r.mu.Unlock()
+		return ok
+	}
 	if !r.area.drop(ord) {
 		r.mu.Unlock()
 		return false
@@ -239,11 +238,17 @@ func (r *Range) DryRunNext() (ip netip.Addr, spilled bool, err error) {
 // DryRun returns exactly what [Range.Allocate] of ip is going to answer if nothing
 // changes in between, and changes nothing.
 func (r *Range) DryRun(ip netip.Addr) error {
+	ord, ok := r.area.locate(ip)
+	switch {
+	case !ok:
+		return r.fail("allocate", ip, ErrOutOfRange)
+	case r.set.isReserved(ip):
+		return r.fail("allocate", ip, ErrReserved)
+	}
 	r.mu.Lock()
-	_, err := r.takeable(ip)
-	r.mu.Unlock()
-	if err != nil {
-		return r.fail("allocate", ip, err)
+	defer r.mu.Unlock()
+	if r.area.has(ord) {
+		return r.fail("allocate", ip, ErrOccupied)
 	}
 	return nil
 }

@@ -23,6 +23,8 @@ type space struct {
 // band returns the static or the dynamic band.
 func (s *space) band(b Band) *band { return &s.bands[(b-Static)&1] }
 
+func (s *space) dynamic() *band { return &s.bands[Dynamic-Static] }
+
 // init makes s a space of the positions [0, last] with nothing taken. The zones are
 // merged ones of a larger space that this one begins at base of; only what overlaps it
 // counts.
@@ -126,6 +128,19 @@ func (s *space) drop(x uint64) bool {
 	return true
 }
 
+// dropSimple is drop of a simple space.
+func (s *space) dropSimple(x uint64) bool {
+	if !s.bits.Clear(x) {
+		return false
+	}
+	if x >= s.split {
+		dec(&s.bands[Dynamic-Static].used)
+	} else {
+		dec(&s.bands[0].used)
+	}
+	return true
+}
+
 // takeNext takes what peek names. The band has room.
 func (s *space) takeNext(b Band, u uint64) uint64 {
 	if s.simple && b == Dynamic {
@@ -141,7 +156,7 @@ func (s *space) takeNext(b Band, u uint64) uint64 {
 // the band reaches the end of the space, so the first free position is the answer,
 // unless the walk came round and ended in the static band.
 func (s *space) takeSimple(u uint64) uint64 {
-	b := s.band(Dynamic)
+	b := s.dynamic()
 	inc(&b.used)
 	x, _ := s.bits.SetNextClear(s.split + scale(u, b.size))
 	if x < s.split {
