@@ -22,108 +22,135 @@ var blockPrefixes = []string{"10.0.0.1/32", "10.0.0.0/31", "10.0.0.0/29", "10.0.
 
 const blockOps = 8
 
+// blockReplay is the two sides of a replay.
+type blockReplay struct {
+	t        testing.TB
+	p        netip.Prefix
+	size     int
+	now      time.Time
+	b        *ipset.Block
+	m        *model.IPSetBlock
+	reserved netip.Prefix
+	seen     map[ipset.Release]bool
+}
+
 // replayBlock runs a trace on a block and on its twin and compares every answer, and the state after every step.
 func replayBlock(t testing.TB, data []byte) {
 	tr := model.NewTrace(data)
-	p := netip.MustParsePrefix(blockPrefixes[tr.Op(len(blockPrefixes))])
-	size := 1 << (p.Addr().BitLen() - p.Bits())
+	r := &blockReplay{t: t, p: netip.MustParsePrefix(blockPrefixes[tr.Op(len(blockPrefixes))]), now: ipsetStart, seen: make(map[ipset.Release]bool)}
+	r.size = 1 << (r.p.Addr().BitLen() - r.p.Bits())
 	head, tail := int(tr.Below(3)), int(tr.Below(2))
-	now := ipsetStart
-	b, err := ipset.NewBlock(p, ipset.BlockOptions{Head: uint64(head), Tail: uint64(tail), Claimed: now})
-	if head+tail >= size { // IP2
+	b, err := ipset.NewBlock(r.p, ipset.BlockOptions{Head: uint64(head), Tail: uint64(tail), Claimed: r.now})
+	if head+tail >= r.size { // IP2
 		if !errors.Is(err, ipset.ErrBadBlockSize) {
-			t.Fatalf("%s with %d + %d reserved: %v", p, head, tail, err)
+			t.Fatalf("%s with %d + %d reserved: %v", r.p, head, tail, err)
 		}
 		return
 	}
-	m := model.NewIPSetBlock(p, head, tail, now)
-	m.Owner = ""
-	var reserved netip.Prefix
-	avoid := func(a netip.Addr) bool { return reserved.IsValid() && reserved.Contains(a) }
-	address := func() netip.Addr {
-		a := p.Addr()
-		for range tr.Below(uint64(size)) {
-			a = a.Next()
-		}
-		return a
+	r.b, r.m = b, model.NewIPSetBlock(r.p, head, tail, r.now)
+	for tr.More() {
+		r.b.Advance(r.now, 7*time.Second)
+		r.m.Advance(r.now, 7*time.Second)
+		r.step(tr.Op(blockOps), tr)
+		compareBlock(t, r.b, r.m)
 	}
-	claim := func() (ipset.Claim, model.IPSetHold) {
-		v := tr.Uint()
-		c := ipset.Claim{Handle: fmt.Sprint("h", v%5)}
-		c.Attributes, _ = ipset.NewAttributes(map[string]string{"k": fmt.Sprint(v / 5 % 2)})
-		h := model.IPSetHold{Handle: c.Handle, Attr: fmt.Sprint(v / 5 % 2)}
-		if v/10%3 == 0 {
-			c.TTL = time.Duration(1+v/30%20) * time.Second
-			h.Until = now.Add(c.TTL)
+}
+
+func (r *blockReplay) step(op int, tr *model.Trace) {
+	switch op {
+	case 0, 1:
+		r.autoAssign(tr)
+	case 2:
+		r.assign(tr)
+	case 3, 4:
+		a, cool := r.address(tr), time.Duration(tr.Below(3))*5*time.Second
+		want := ipset.WasFree
+		if h, ok := r.m.Holds[a]; ok && !h.Cooling {
+			want = ipset.Released
+			r.m.Drop(a, r.now, cool)
 		}
-		return c, h
-	}
-	seen := make(map[ipset.Release]bool)
-	fresh := func(al ipset.Allocation) {
-		k := ipset.Release{Address: al.Address, Guard: ipset.Guard{Seq: al.Seq}}
-		if seen[k] {
-			t.Fatalf("%s has sequence number %d again", al.Address, al.Seq)
+		if o, err := r.b.Release(a, ipset.Guard{}, r.now, cool); o != want || err != nil {
+			r.t.Fatalf("release %s: %v, %v, want %v", a, o, err, want)
 		}
-		seen[k] = true
-	}
-	for step := 0; tr.More(); step++ {
-		b.Advance(now, 7*time.Second)
-		m.Advance(now, 7*time.Second)
-		switch op := tr.Op(blockOps); op {
-		case 0, 1:
-			n := int(tr.Below(uint64(min(size, 9)) + 1))
-			c, h := claim()
-			var set *netipx.IPSet
-			if reserved.IsValid() {
-				var sb netipx.IPSetBuilder
-				sb.AddPrefix(reserved)
-				set, _ = sb.IPSet()
-			}
-			got := b.AutoAssign(nil, n, c, now, set)
-			want := m.Peek(n, avoid)
-			if !slices.EqualFunc(got, want, func(al ipset.Allocation, a netip.Addr) bool { return al.Address == a }) {
-				t.Fatalf("step %d: assigned %v, want %v", step, got, want)
-			}
-			for _, al := range got {
-				fresh(al)
-				m.Take(al.Address, h)
-			}
-		case 2:
-			a := address()
-			c, h := claim()
-			al, err := b.Assign(a, c, now)
-			why := m.CanTake(a, c.Handle)
-			if want := map[string]error{"": nil, "taken": ipset.ErrTaken, "cooling": ipset.ErrCooling, "reserved": ipset.ErrReserved}[why]; !errors.Is(err, want) || (err == nil) != (want == nil) {
-				t.Fatalf("step %d: assign %s: %v, want %q", step, a, err, why)
-			}
-			if err == nil {
-				fresh(al)
-				m.Take(a, h)
-			}
-		case 3, 4:
-			a, cool := address(), time.Duration(tr.Below(3))*5*time.Second
-			want := ipset.WasFree
-			if h, ok := m.Holds[a]; ok && !h.Cooling {
-				want = ipset.Released
-				m.Drop(a, now, cool)
-			}
-			if o, err := b.Release(a, ipset.Guard{}, now, cool); o != want || err != nil {
-				t.Fatalf("step %d: release %s: %v, %v, want %v", step, a, o, err, want)
-			}
-		case 5:
-			now = now.Add(time.Duration(tr.Below(30)) * time.Second)
-		case 6:
-			reserved = netip.PrefixFrom(address(), p.Bits()+int(tr.Below(uint64(p.Addr().BitLen()-p.Bits()+1)))).Masked()
-		case 7: // through the code and back
-			data, _ := b.MarshalBinary()
-			c, err := ipset.DecodeBlock(string(data))
-			if err != nil {
-				t.Fatalf("step %d: %v", step, err)
-			}
-			b = c
+	case 5:
+		r.now = r.now.Add(time.Duration(tr.Below(30)) * time.Second)
+	case 6:
+		bits := r.p.Bits() + int(tr.Below(uint64(r.p.Addr().BitLen()-r.p.Bits()+1)))
+		r.reserved = netip.PrefixFrom(r.address(tr), bits).Masked()
+	case 7: // through the code and back
+		data, _ := r.b.MarshalBinary()
+		c, err := ipset.DecodeBlock(string(data))
+		if err != nil {
+			r.t.Fatal(err)
 		}
-		compareBlock(t, b, m)
+		r.b = c
 	}
+}
+
+func (r *blockReplay) autoAssign(tr *model.Trace) {
+	n := int(tr.Below(uint64(min(r.size, 9)) + 1))
+	c, h := r.claim(tr)
+	var set *netipx.IPSet
+	if r.reserved.IsValid() {
+		var sb netipx.IPSetBuilder
+		sb.AddPrefix(r.reserved)
+		set, _ = sb.IPSet()
+	}
+	got := r.b.AutoAssign(nil, n, c, r.now, set)
+	want := r.m.Peek(n, func(a netip.Addr) bool { return r.reserved.IsValid() && r.reserved.Contains(a) })
+	if !slices.EqualFunc(got, want, func(al ipset.Allocation, a netip.Addr) bool { return al.Address == a }) {
+		r.t.Fatalf("assigned %v, want %v", got, want)
+	}
+	for _, al := range got {
+		r.fresh(al)
+		r.m.Take(al.Address, h)
+	}
+}
+
+func (r *blockReplay) assign(tr *model.Trace) {
+	a := r.address(tr)
+	c, h := r.claim(tr)
+	al, err := r.b.Assign(a, c, r.now)
+	why := r.m.CanTake(a, c.Handle)
+	want := map[string]error{"taken": ipset.ErrTaken, "cooling": ipset.ErrCooling, "reserved": ipset.ErrReserved}[why]
+	if !errors.Is(err, want) || (err == nil) != (why == "") {
+		r.t.Fatalf("assign %s: %v, want %q", a, err, why)
+	}
+	if err == nil {
+		r.fresh(al)
+		r.m.Take(a, h)
+	}
+}
+
+// address returns one of the block.
+func (r *blockReplay) address(tr *model.Trace) netip.Addr {
+	a := r.p.Addr()
+	for range tr.Below(uint64(r.size)) {
+		a = a.Next()
+	}
+	return a
+}
+
+// claim returns a handle, an attribute and perhaps a lease.
+func (r *blockReplay) claim(tr *model.Trace) (ipset.Claim, model.IPSetHold) {
+	v := tr.Uint()
+	c := ipset.Claim{Handle: fmt.Sprint("h", v%5)}
+	c.Attributes, _ = ipset.NewAttributes(map[string]string{"k": fmt.Sprint(v / 5 % 2)})
+	h := model.IPSetHold{Handle: c.Handle, Attr: fmt.Sprint(v / 5 % 2)}
+	if v/10%3 == 0 {
+		c.TTL = time.Duration(1+v/30%20) * time.Second
+		h.Until = r.now.Add(c.TTL)
+	}
+	return c, h
+}
+
+// fresh verifies that an address never has a sequence number twice.
+func (r *blockReplay) fresh(al ipset.Allocation) {
+	k := ipset.Release{Address: al.Address, Guard: ipset.Guard{Seq: al.Seq}}
+	if r.seen[k] {
+		r.t.Fatalf("%s has sequence number %d again", al.Address, al.Seq)
+	}
+	r.seen[k] = true
 }
 
 // compareBlock compares a block with its twin.

@@ -1,0 +1,136 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// cancelling ends a context at the nth list.
+type cancelling struct {
+	Store
+	lists  int
+	at     int
+	cancel func()
+}
+
+func (c *cancelling) List(ctx context.Context, r Range) ([]Record, uint64, error) {
+	if c.lists++; c.lists == c.at {
+		c.cancel()
+	}
+	return c.Store.List(ctx, r)
+}
+
+func TestCancelledSearchIsNotAShortage(t *testing.T) { // B17
+	for at := 1; at <= 3; at++ {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+		for i := range 4 {
+			w.assign(want(fmt.Sprint("h", i), 16, "p"))
+		}
+		ctx, cancel := context.WithCancel(bg)
+		e := w.engine(&cancelling{Store: w.store, at: at, cancel: cancel})
+		if got, err := e.AutoAssign(ctx, want("new", 1, "q")); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended at list %d: %+v, %v", at, got, err)
+		}
+	}
+}
+
+// broken fails commits that write a handle, and counts all calls.
+type broken struct {
+	Store
+	calls int
+}
+
+var errForbidden = errors.New("forbidden")
+
+func (b *broken) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
+	b.calls++
+	return b.Store.Get(ctx, dst, keys...)
+}
+
+func (b *broken) List(ctx context.Context, r Range) ([]Record, uint64, error) {
+	b.calls++
+	return b.Store.List(ctx, r)
+}
+
+func (b *broken) Commit(ctx context.Context, ops []Op) (uint64, error) {
+	b.calls++
+	for _, op := range ops {
+		if op.Key[:1] == kindHandle {
+			return 0, errForbidden
+		}
+	}
+	return b.Store.Commit(ctx, ops)
+}
+
+func TestOtherErrorsAreNotRetried(t *testing.T) { // B18, ST3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 26))
+	b := &broken{Store: w.store}
+	e := w.engine(b)
+	if _, err := e.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, errForbidden) || errors.Is(err, ErrLimit) {
+		t.Errorf("%v", err)
+	}
+	if b.calls > 3 {
+		t.Errorf("%d calls", b.calls)
+	}
+	w.check()
+}
+
+func TestOrphansOfBothFamiliesAreSeen(t *testing.T) { // B19, IP9
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26), pool("b", "2001:db8::/120", 122))
+	a := want("h", 1, "p")
+	a.Num6 = 1
+	w.assign(a)
+	for _, name := range []string{"a", "b"} {
+		if err := w.RemovePool(bg, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	us, err := w.Utilization(bg)
+	if err != nil || len(us) != 1 || us[0].Pool != "" || len(us[0].Blocks) != 2 || us[0].Used != (Count{Lo: 2}) || us[0].Available != (Count{Lo: 126}) {
+		t.Errorf("%+v, %v", us, err)
+	}
+	w.check(NoPool)
+	if as := w.releaseHandle("p"); len(as) != 2 {
+		t.Errorf("released %v", as)
+	}
+}
+
+func TestVirtualOwnersAreReleasedToo(t *testing.T) { // B20
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	a := want("", 1, "lb")
+	a.Owner = Owner{Virtual, "lb"}
+	w.assign(a)
+	w.assign(want("lb", 1, "host of the same name"))
+	if n := len(w.blocksOf("lb")); n != 1 {
+		t.Fatalf("host has %d blocks", n)
+	}
+	released, err := w.ReleasePool(bg, "a", false)
+	if err != nil || len(released) != 2 || w.records(kindOwner) != 0 {
+		t.Errorf("released %v, %v, %d owners left", released, err, w.records(kindOwner))
+	}
+	w.check()
+}
+
+func TestHugeBlocksDoNotMakeUselessBlocks(t *testing.T) { // B21, IP1
+	w := newWorld(t, Config{}, pool("a", "2001:db8::/48", 64), pool("b", "2001:db9::/32", 122))
+	a := AssignArgs{Owner: HostOwner("h"), Num6: 3, Use: Workload, Claim: Claim{Handle: "p"}, Pools: []string{"a"}}
+	for range 5 {
+		if got := w.assign(a); len(got.V6) != 3 || got.V6[0].Prefix().Bits() != 64 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if n := len(w.blocksOf("h")); n != 1 {
+		t.Errorf("%d blocks", n)
+	}
+	a.Pools = []string{"b"}
+	if got := w.assign(a); len(got.V6) != 3 {
+		t.Errorf("2^90 blocks: %+v", got)
+	}
+	us, err := w.Utilization(bg)
+	if err != nil || us[0].Capacity != (Count{Hi: 1 << 16}) || us[0].Used != (Count{Lo: 15}) {
+		t.Errorf("%+v, %v", us, err)
+	}
+	w.check()
+}

@@ -1,0 +1,273 @@
+package ipset
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), pool("b", "2001:db8::/124", 124))
+	a := want("h", 3, "p")
+	a.Num6, a.Request = 2, "r1"
+	first := w.assign(a)
+	again := w.assign(a)
+	other, err := w.engine(w.store).AutoAssign(bg, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []Assigned{again, other} {
+		if !slices.Equal(got.V4, first.V4) || !slices.Equal(got.V6, first.V6) {
+			t.Errorf("%+v, first %+v", got, first)
+		}
+	}
+	if als, _ := w.IPsByHandle(bg, "p"); len(als) != 5 {
+		t.Errorf("%d addresses held", len(als))
+	}
+	// A shortage, too, is the first answer, although there is room later.
+	b := want("h", 20, "q")
+	b.Request = "r2"
+	short := w.assign(b)
+	w.releaseHandle("p")
+	if got := w.assign(b); !slices.Equal(got.V4, short.V4) || !slices.Equal(got.Short, short.Short) {
+		t.Errorf("%+v, first %+v", got, short)
+	}
+	// AssignIP: the address is taken, by the first call itself.
+	c := AssignIPArgs{Address: ip("10.0.0.0"), Owner: HostOwner("h"), Claim: Claim{Handle: "r"}, Request: "r3"}
+	al, err := w.AssignIP(bg, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.engine(w.store).AssignIP(bg, c); err != nil || got != al {
+		t.Errorf("%+v, %v; first %+v", got, err, al)
+	}
+	c.Request = ""
+	if _, err := w.AssignIP(bg, c); !errors.Is(err, ErrTaken) {
+		t.Errorf("without its key: %v", err)
+	}
+	c.Request, c.Address = "r3", ip("10.0.0.1")
+	if _, err := w.AssignIP(bg, c); !errors.Is(err, ErrBadArgument) {
+		t.Errorf("key of another request: %v", err)
+	}
+	w.check()
+	w.clock.add(2 * time.Hour)
+	if s, err := w.Sweep(bg, SweepArgs{RequestsAfter: time.Hour}); err != nil || s.Requests != 3 || w.records(kindRequest) != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestAllOrNothing(t *testing.T) { // IP3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), pool("b", "2001:db8::/126", 126))
+	a := want("h", 3, "p")
+	a.Num6, a.AllOrNothing = 5, true
+	before, _ := w.store.MarshalBinary()
+	if got, err := w.AutoAssign(bg, a); !errors.Is(err, ErrShort) || len(got.V4) > 0 || !strings.Contains(err.Error(), "b: full") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
+		t.Error("the store changed")
+	}
+	a.Num6 = 4
+	if got := w.assign(a); len(got.V4) != 3 || len(got.V6) != 4 {
+		t.Errorf("%+v", got)
+	}
+	w.check()
+}
+
+func TestLeasesAndSticky(t *testing.T) { // IP12
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28))
+	a := want("h", 2, "vm")
+	a.TTL, a.Sticky = time.Hour, true
+	first := w.assign(a)
+	w.assign(want("h", 1, "ever"))
+	w.clock.add(50 * time.Minute)
+	if n, err := w.Renew(bg, "vm", time.Hour); n != 2 || err != nil {
+		t.Fatalf("renewed %d, %v", n, err)
+	}
+	if n, err := w.Renew(bg, "ever", time.Hour); n != 0 || err != nil {
+		t.Fatalf("renewed %d without lease, %v", n, err)
+	}
+	w.clock.add(59 * time.Minute)
+	if _, err := w.Sweep(bg, SweepArgs{}); err != nil {
+		t.Fatal(err)
+	}
+	if als, _ := w.IPsByHandle(bg, "vm"); len(als) != 2 {
+		t.Fatalf("ended before its renewed end: %v", als)
+	}
+	w.clock.add(time.Minute)
+	if als, _ := w.IPsByHandle(bg, "vm"); len(als) != 0 {
+		t.Fatalf("held after its end: %v", als)
+	}
+	w.check()
+	if s, err := w.Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 1 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	w.check()
+	w.assign(want("h", 3, "other"))
+	if got := w.assign(a); !slices.EqualFunc(got.V4, first.V4, func(x, y Allocation) bool { return x.Address == y.Address && x.Seq > y.Seq }) {
+		t.Errorf("not the addresses it had: %+v, had %+v", got.V4, first.V4)
+	}
+	w.releaseHandle("vm")
+	w.AssignIP(bg, AssignIPArgs{Address: first.V4[0].Address, Owner: HostOwner("h"), Claim: Claim{Handle: "thief"}})
+	got := w.assign(a)
+	if len(got.V4) != 2 || got.V4[0].Address != first.V4[1].Address {
+		t.Errorf("one was taken: %+v", got.V4)
+	}
+	w.check()
+}
+
+func TestIdleBlocksGoBack(t *testing.T) { // IP5
+	labels := map[string]string{"zone": "a"}
+	p := pool("a", "10.0.0.0/24", 30)
+	p.Nodes = Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{"a"}}}}}
+	w := newWorld(t, Config{}, p)
+	w.hosts = func(string) (map[string]string, bool) { return labels, true }
+	w.assign(want("h", 12, "p"))
+	w.clock.add(time.Hour)
+	w.releaseHandle("p")
+	w.clock.add(9 * time.Minute)
+	sweep := func(a SweepArgs) int {
+		t.Helper()
+		s, err := w.Sweep(bg, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.check()
+		return len(s.Returned)
+	}
+	if n := sweep(SweepArgs{IdleAfter: 10 * time.Minute, Keep: 1}); n != 0 {
+		t.Errorf("%d returned too early: age counts from when they became empty", n)
+	}
+	w.clock.add(time.Minute)
+	if n := sweep(SweepArgs{IdleAfter: 10 * time.Minute, Keep: 1}); n != 2 || len(w.blocksOf("h")) != 1 {
+		t.Errorf("%d returned, %d kept", n, len(w.blocksOf("h")))
+	}
+	if n := sweep(SweepArgs{Unselected: true}); n != 0 {
+		t.Errorf("%d returned although selected", n)
+	}
+	labels = map[string]string{"zone": "b"}
+	if n := sweep(SweepArgs{Unselected: true}); n != 1 || len(w.blocksOf("h")) != 0 {
+		t.Errorf("%d returned", n)
+	}
+	if _, err := w.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, ErrNoPool) {
+		t.Errorf("no longer selected: %v", err)
+	}
+}
+
+func TestSplitMergeDrain(t *testing.T) { // IP11
+	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/24", 28))
+	w.assign(want("h", 100, "p"))
+	before := w.records(kindBlock)
+	rev := w.store.rev
+	if err := w.SplitPool(bg, "a", 2); err != nil {
+		t.Fatal(err)
+	}
+	if w.store.rev != rev+1 || len(w.store.ring[w.store.rev%history].Changes) != 1 {
+		t.Error("a split wrote more than the catalog")
+	}
+	w.check()
+	if ps, _ := w.Pools(bg); len(ps) != 4 || ps[3].Name != "a-3" || ps[3].Prefix != netip.MustParsePrefix("10.0.0.192/26") {
+		t.Fatalf("%+v", ps)
+	}
+	if err := w.SplitPool(bg, "a-0", 3); !errors.Is(err, ErrBadBlockSize) {
+		t.Errorf("parts smaller than a block: %v", err)
+	}
+	if err := w.MergePools(bg, "b", "a-0", "a-2"); !errors.Is(err, ErrBadPrefix) {
+		t.Errorf("parts that are no prefix: %v", err)
+	}
+	w.assign(want("g", 20, "q"))
+	if err := w.MergePools(bg, "b", "a-1", "a-0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.MergePools(bg, "a", "b", "a-2", "a-3"); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	got := w.assign(want("h", 256, "r"))
+	if n := 100 + 20 + len(got.V4); n != 256 {
+		t.Errorf("%d addresses given of 256", n)
+	}
+	if w.records(kindBlock) < before {
+		t.Error("blocks were lost")
+	}
+	held, err := w.Drain(bg, "a")
+	if err != nil || len(held) != 256 {
+		t.Errorf("drain lists %d, %v", len(held), err)
+	}
+	if _, err := w.AutoAssign(bg, want("h", 1, "s")); !errors.Is(err, ErrNoPool) {
+		t.Errorf("drained pool: %v", err)
+	}
+	w.check()
+}
+
+// TestChangeOfPoolIsSeenAtOnce: an engine that has everything cached must not assign from a pool that another disabled.
+func TestChangeOfPoolIsSeenAtOnce(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	e := w.engine(w.store)
+	if _, err := e.AutoAssign(bg, want("h", 1, "p")); err != nil {
+		t.Fatal(err)
+	}
+	p := pool("a", "10.0.0.0/24", 28)
+	p.Disabled = true
+	if err := w.UpdatePool(bg, p); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.AutoAssign(bg, want("h", 1, "q")); !errors.Is(err, ErrNoPool) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := w.AddPool(bg, pool("b", "10.0.1.0/24", 28)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || !netip.MustParsePrefix("10.0.1.0/24").Contains(got.V4[0].Address) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestStaleCacheDoesNotClaim: room that another engine made in the own block is found before a block is claimed, or a
+// shortage is reported.
+func TestStaleCacheDoesNotClaim(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 30))
+	e := w.engine(w.store)
+	got, err := e.AutoAssign(bg, want("h", 4, "p"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.ReleaseIPs(bg, Release{Address: got.V4[1].Address}); err != nil {
+		t.Fatal(err)
+	}
+	if next, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || next.V4[0].Address != got.V4[1].Address {
+		t.Errorf("%+v, %v", next, err)
+	}
+	if n := len(w.blocksOf("h")); n != 1 {
+		t.Errorf("%d blocks", n)
+	}
+	e.AutoAssign(bg, want("h", 4, "r"))
+	w.ReleaseIPs(bg, Release{Address: got.V4[2].Address})
+	if next, err := e.AutoAssign(bg, want("h", 1, "s")); err != nil || len(next.V4) != 1 {
+		t.Errorf("reported short: %+v, %v", next, err)
+	}
+	w.check()
+}
+
+func TestHandlesDifferInCase(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	for _, h := range []string{"pod", "Pod", "POD", "pod\r\n", "pod/", "p", "\x01", "é"} {
+		w.assign(want("h", 1, h))
+	}
+	for _, h := range []string{"pod", "Pod", "POD", "pod\r\n", "pod/", "p", "\x01", "é"} {
+		if als, err := w.IPsByHandle(bg, h); err != nil || len(als) != 1 || als[0].Handle != h {
+			t.Errorf("%q: %v, %v", h, als, err)
+		}
+	}
+	w.assign(want("h", 2, ""))
+	if _, err := w.IPsByHandle(bg, ""); !errors.Is(err, ErrBadName) {
+		t.Errorf("empty handle: %v", err)
+	}
+	if _, err := w.ReleaseByHandle(bg, "a\x00b"); !errors.Is(err, ErrBadName) {
+		t.Errorf("NUL: %v", err)
+	}
+	w.check()
+}

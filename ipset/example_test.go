@@ -1,0 +1,186 @@
+package ipset_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// must ends an example on an error that cannot happen in it.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// newEngine returns an engine on a new memory store with one pool.
+func newEngine(prefix string, blockBits int) *ipset.Engine {
+	e, err := ipset.New(ipset.NewMemory(), ipset.Options{})
+	must(err)
+	must(e.AddPool(context.Background(), ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix(prefix), BlockBits: blockBits}))
+	return e
+}
+
+func Example() {
+	ctx := context.Background()
+	e, err := ipset.New(ipset.NewMemory(), ipset.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 29})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	got, err := e.AutoAssign(ctx, ipset.AssignArgs{
+		Owner: ipset.HostOwner("node-a"), Num4: 2, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, a := range got.V4 {
+		fmt.Println(a.Handle, "has", a.Prefix())
+	}
+	released, err := e.ReleaseByHandle(ctx, "pod-1")
+	fmt.Println("released", len(released), err)
+	// Output:
+	// pod-1 has 10.0.0.152/29
+	// pod-1 has 10.0.0.153/29
+	// released 2 <nil>
+}
+
+// Fewer addresses than asked is a result, not an error: it says why.
+func ExampleEngine_AutoAssign_full() {
+	ctx := context.Background()
+	e := newEngine("10.0.0.0/30", 31)
+	a := ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 5, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"}}
+	got, err := e.AutoAssign(ctx, a)
+	fmt.Println(len(got.V4), "of 5,", err)
+	for _, s := range got.Short {
+		fmt.Printf("%s: %s\n", s.Pool, s.Reason)
+	}
+	a.AllOrNothing = true
+	_, err = e.AutoAssign(ctx, a)
+	fmt.Println(errors.Is(err, ipset.ErrShort), err)
+	// Output:
+	// 4 of 5, <nil>
+	// pods: full
+	// true ipset: assign (host:node-a): not enough addresses: pods: full
+}
+
+// A request key makes a call repeatable: after a timeout, the caller does not know whether it has addresses.
+func ExampleEngine_AutoAssign_request() {
+	ctx := context.Background()
+	e := newEngine("10.0.0.0/24", 26)
+	a := ipset.AssignArgs{
+		Owner: ipset.HostOwner("node-a"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"}, Request: "uid-of-pod-1",
+	}
+	first, err := e.AutoAssign(ctx, a)
+	must(err)
+	again, err := e.AutoAssign(ctx, a)
+	must(err)
+	fmt.Println(first.V4[0] == again.V4[0])
+	// Output: true
+}
+
+// An address is released on condition: a late release does not take it from who has it now.
+func ExampleEngine_ReleaseIPs() {
+	ctx := context.Background()
+	e := newEngine("10.0.0.0/24", 26)
+	addr := netip.MustParseAddr("10.0.0.7")
+	old, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: addr, Owner: ipset.HostOwner("node-a"), Claim: ipset.Claim{Handle: "old"}})
+	must(err)
+	late := ipset.Release{Address: addr, Guard: ipset.Guard{Seq: old.Seq}}
+	for range 2 {
+		res, err := e.ReleaseIPs(ctx, late)
+		must(err)
+		fmt.Println(res[0].Outcome)
+	}
+	_, err = e.AssignIP(ctx, ipset.AssignIPArgs{Address: addr, Owner: ipset.HostOwner("node-a"), Claim: ipset.Claim{Handle: "new"}})
+	must(err)
+	res, err := e.ReleaseIPs(ctx, late)
+	must(err)
+	fmt.Println(res[0].Outcome)
+	// Output:
+	// released
+	// was free
+	// owner changed
+}
+
+// Check says what is wrong with the records, and Repair what was lost of them.
+func ExampleEngine_Check() {
+	ctx := context.Background()
+	store := ipset.NewMemory()
+	e, err := ipset.New(store, ipset.Options{})
+	must(err)
+	must(e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
+	_, err = e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"}})
+	must(err)
+	// Somebody deletes the record that lists the blocks of the host.
+	_, err = store.Commit(ctx, []ipset.Op{{Kind: ipset.OpDelete, Key: "o1node-a", Expect: ipset.AnyRevision}})
+	must(err)
+	rep, err := e.Check(ctx, nil)
+	must(err)
+	for _, p := range rep.Problems {
+		fmt.Println(p)
+	}
+	for _, s := range rep.Repair {
+		fmt.Println("would", s.Text)
+	}
+	n, err := e.Repair(ctx, rep.Repair)
+	fmt.Println(n, "repaired,", err)
+	// Output:
+	// wrong owner "o1node-a": missing
+	// would rewrite the blocks of host:node-a
+	// 1 repaired, <nil>
+}
+
+// A block can be used without an engine, by who keeps it elsewhere.
+func ExampleBlock() {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	b, err := ipset.NewBlock(netip.MustParsePrefix("192.0.2.0/30"), ipset.BlockOptions{})
+	must(err)
+	for _, a := range b.AutoAssign(nil, 3, ipset.Claim{Handle: "pod-1"}, now, nil) {
+		fmt.Println(a.Address, a.Seq)
+	}
+	_, err = b.Release(netip.MustParseAddr("192.0.2.1"), ipset.Guard{Handle: "pod-1"}, now, 0)
+	must(err)
+	for a := range b.FreeAddresses() {
+		fmt.Println("free:", a)
+	}
+	// Output:
+	// 192.0.2.0 1
+	// 192.0.2.1 2
+	// 192.0.2.2 3
+	// free: 192.0.2.3
+	// free: 192.0.2.1
+}
+
+// A snapshot carries everything, revisions included.
+func ExampleRestoreMemory() {
+	ctx := context.Background()
+	store := ipset.NewMemory()
+	e, err := ipset.New(store, ipset.Options{})
+	must(err)
+	must(e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
+	a := ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"}}
+	_, err = e.AutoAssign(ctx, a)
+	must(err)
+	data, err := store.MarshalBinary()
+	must(err)
+
+	store, err = ipset.RestoreMemory(data)
+	must(err)
+	e, err = ipset.New(store, ipset.Options{})
+	must(err)
+	held, err := e.IPsByHandle(ctx, "pod-1")
+	must(err)
+	fmt.Println(len(held), "address of", held[0].Handle)
+	// Output: 1 address of pod-1
+}
