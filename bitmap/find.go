@@ -9,7 +9,7 @@ func (b *Bitmap) NextSet(x uint64) (next uint64, ok bool) {
 	if !b.touched {
 		return 0, false
 	}
-	next, ok = b.next(x, true)
+	_, next, ok = b.seek(x, true)
 	return next, ok && next <= b.last
 }
 
@@ -20,7 +20,8 @@ func (b *Bitmap) NextClear(x uint64) (next uint64, ok bool) {
 	if !b.touched {
 		return x, true
 	}
-	return b.next(x, false)
+	_, next, ok = b.seek(x, false)
+	return next, ok
 }
 
 // NextClearWrap returns the lowest clear ordinal at or after x or, if there is
@@ -83,10 +84,20 @@ func (b *Bitmap) setNextSlow(nd *node, x uint64) (next uint64, ok bool) {
 			x = 0
 		}
 	}
-	if next, ok = b.NextClearWrap(x); ok {
-		b.Set(next)
+	page, next, ok := b.seek(x, false)
+	if !ok && x != 0 {
+		page, next, ok = b.seek(0, false)
 	}
-	return next, ok
+	if !ok {
+		return 0, false
+	}
+	if page == nil {
+		page = b.claim(next)
+	}
+	b.count++
+	b.account(next, 1)
+	b.set(page, next/64%fan, 1<<(next%64), next)
+	return next, true
 }
 
 // AppendNextClear appends to dst the next k clear ordinals at or after x,
@@ -141,13 +152,12 @@ func (b *Bitmap) SetNextN(dst []uint64, x uint64) int {
 // setClear sets the clear ordinals of [lo, hi] until dst is full of them.
 func (b *Bitmap) setClear(dst []uint64, lo, hi uint64) (n int) {
 	for n < len(dst) {
-		x, ok := b.next(lo, false)
+		page, x, ok := b.seek(lo, false)
 		if !ok || x > hi {
 			return n
 		}
-		page := b.find(x)
 		if page == nil {
-			page = b.open(x, true)
+			page = b.claim(x)
 		}
 		c := x / 64 % fan
 		base := x &^ 63
@@ -173,14 +183,23 @@ func (b *Bitmap) setClear(dst []uint64, lo, hi uint64) (n int) {
 	return n
 }
 
-// next returns the lowest ordinal of the given state at or after x. Ordinals from
-// n on count as set.
+// claim returns the page of x, which is clear, but in no page that says so: it may
+// lie in a spare.
+func (b *Bitmap) claim(x uint64) *node {
+	if page := b.find(x); page != nil {
+		return page
+	}
+	return b.open(x, true)
+}
+
+// seek returns the lowest ordinal of the given state at or after x, and the page
+// that it was found in, nil if a slot or the rest of one told. Ordinals from n on count as set.
 //
 // It follows x down. Where a node has the state in a later slot, that slot is
 // where the search goes on should the nodes below have nothing at or after x; the
 // last such place is the nearest. From there it cannot fail, so no node is looked
 // at more than twice.
-func (b *Bitmap) next(x uint64, state bool) (uint64, bool) {
+func (b *Bitmap) seek(x uint64, state bool) (page *node, y uint64, ok bool) {
 	var later *node
 	var laterX uint64
 	for nd := &b.root; ; {
@@ -196,10 +215,10 @@ func (b *Bitmap) next(x uint64, state bool) (uint64, bool) {
 		if has>>c&1 != 0 {
 			if nd.kid == nil {
 				if w := (nd.words[c] ^ fill(!state)) & (^uint64(0) << (x % 64)); w != 0 {
-					return x&^63 | lowest(w), true
+					return nd, x&^63 | lowest(w), true
 				}
 			} else if !nd.mixed(c) {
-				return x, true
+				return nil, x, true
 			} else if kid := nd.kid[c]; kid.holds(x) {
 				if kid.rest == state && nd.smaller(kid) && kid.end() != nd.start(c)|(1<<nd.shift-1) {
 					later, laterX = nd, kid.end()+1
@@ -207,14 +226,14 @@ func (b *Bitmap) next(x uint64, state bool) (uint64, bool) {
 				nd = kid
 				continue
 			} else if kid.rest == state {
-				return x, true
+				return nil, x, true
 			} else if x < kid.base {
 				nd, x = kid, kid.base
 				continue
 			}
 		}
 		if later == nil || laterX <= x { // the latter is beyond n and has wrapped round 2^64
-			return 0, false
+			return nil, 0, false
 		}
 		nd, x, later = later, laterX, nil
 	}

@@ -209,39 +209,57 @@ func coverShift(lo, hi uint64) uint8 {
 }
 
 // settle brings the summaries above page up to date after it became or ceased to
-// be wholly clear or wholly set, and gives back what became superfluous by that.
+// be wholly clear or wholly set.
 func (b *Bitmap) settle(page *node, x uint64) {
+	nd := &b.root
+	if page == nd {
+		return
+	}
+	c := nd.slot(x)
+	for nd.kid[c] != page {
+		step(1)
+		nd = nd.kid[c]
+		c = nd.slot(x)
+	}
+	room, some := nd.room, nd.some
+	if !nd.sync(c) {
+		return
+	}
+	if nd != &b.root && ((room == 0) != (nd.room == 0) || (some == 0) != (nd.some == 0)) && b.settleInner(nd, x) {
+		return
+	}
+	switch {
+	case !nd.mixed(c):
+		b.keep(page)
+	case page.spare != 0:
+		b.pool.unspare(page)
+	}
+}
+
+// settleInner is settle for an inner node. What became superfluous goes into
+// reserve; it reports whether nd, and with it the page of x, is part of that.
+func (b *Bitmap) settleInner(nd *node, x uint64) (dropped bool) {
 	var path [maxDepth]*node
 	depth := 0
-	for nd := &b.root; nd != page; nd = nd.kid[nd.slot(x)] {
+	for up := &b.root; up != nd; up = up.kid[up.slot(x)] {
 		step(1)
-		path[depth] = nd
+		path[depth] = up
 		depth++
 	}
-	var idle *node
 	for i := depth - 1; i >= 0; i-- {
-		nd := path[i]
-		c := nd.slot(x)
-		if !nd.sync(c) {
+		up := path[i]
+		c := up.slot(x)
+		if !up.sync(c) {
 			break
 		}
-		kid := nd.kid[c]
-		switch {
-		case nd.mixed(c):
-			if kid.spare != 0 {
-				b.pool.unspare(kid)
-			}
-		case kid == page:
-			idle = page
-		default:
-			b.drop(nd, c) // its children, the page among them, go into reserve
-			idle = nil
-			if i > 0 {
-				b.splice(path[i-1], nd)
-			}
+		if up.mixed(c) {
+			continue
+		}
+		b.drop(up, c)
+		dropped = true
+		if i > 0 {
+			b.splice(path[i-1], up)
 		}
 	}
-	if idle != nil {
-		b.keep(idle)
-	}
+	return dropped
 }

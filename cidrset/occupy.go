@@ -19,6 +19,21 @@ import (
 // unchanged then. O(log n) and what it cuts, for a prefix of any length. Safe for
 // concurrent use.
 func (s *Set) Occupy(p netip.Prefix) (taken uint64, err error) {
+	i, ok := s.codec.Child(p)
+	if !ok || !s.plain {
+		return s.occupyPrefix(p)
+	}
+	s.mu.Lock()
+	was := s.busy.Set(i)
+	s.mu.Unlock()
+	if was {
+		taken = 1
+	}
+	return taken, nil
+}
+
+// occupyPrefix is Occupy of any prefix, and with options.
+func (s *Set) occupyPrefix(p netip.Prefix) (taken uint64, err error) {
 	lo, hi, _, err := s.locate(p)
 	if err != nil {
 		return 0, s.fail("occupy", p, err)
