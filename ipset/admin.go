@@ -160,7 +160,8 @@ func (p *Pool) drain(sizes ...int) {
 }
 
 // UpdatePool replaces the pool of p's name by p. The prefix cannot change. A changed BlockBits resizes: blocks of the
-// old size drain, that is, keep their addresses, give out no more, and go when they are empty. Draining is kept by the engine.
+// old size drain, that is, keep their addresses, give out no more, and go when they are empty. Draining is kept by the
+// engine; sizes that have drained leave it with the next update.
 //
 // It returns [ErrUnknownPool], [ErrBadArgument] for another prefix, or the errors of AddPool for a pool that cannot be.
 func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
@@ -168,7 +169,7 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	return e.change(ctx, "update", true, func(_ *txn, c *catalog) error {
+	return e.change(ctx, "update", true, func(t *txn, c *catalog) error {
 		i := c.byName(p.Name)
 		if i < 0 {
 			return &Error{Op: "update", Pool: p.Name, Err: ErrUnknownPool}
@@ -177,7 +178,12 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 			return &Error{Op: "update", Pool: p.Name, Err: fmt.Errorf("%w: the prefix cannot change", ErrBadArgument)}
 		}
 		next := p.clone()
-		next.Draining = slices.Clone(c.Pools[i].Draining)
+		// A size that drains can only vanish, the present one may be claimed at this moment.
+		sizes, err := t.sizesIn(p.Prefix)
+		if err != nil {
+			return err
+		}
+		next.Draining = slices.DeleteFunc(slices.Clone(c.Pools[i].Draining), func(s int) bool { return !slices.Contains(sizes, s) })
 		next.drain(c.Pools[i].BlockBits)
 		c.Pools[i] = next
 		return nil

@@ -161,7 +161,7 @@ type ensurePlan struct{ assignPlan }
 
 // plan implements plan.
 func (p *ensurePlan) plan(t *txn) error {
-	p.result, p.draft, p.picks = Assigned{}, draft{}, p.picks[:0]
+	p.result, p.draft, p.picks, p.taken = Assigned{}, draft{}, p.picks[:0], nil
 	if err := p.pick(t); err != nil {
 		return err
 	}

@@ -126,7 +126,7 @@ func (a *AssignArgs) check() error {
 
 const (
 	// maxBatch bounds the addresses of one call and family.
-	maxBatch = 1 << 16
+	maxBatch = 1 << 12
 	// takeoverAge is how long a block must have been empty before another owner may take it.
 	takeoverAge = int64(time.Minute)
 	// listPage is how many index records are read at a time.
@@ -146,6 +146,9 @@ type assignPlan struct {
 	own   *ownerEntry // the owner's record, as it was when the plan began
 	draft draft
 	picks []pick
+	// sticky is how many of the first picks are of addresses the handle had before, taken are the blocks taken over.
+	sticky int
+	taken  map[*blockEntry]bool
 	// Room for what most calls pick.
 	onePick [1]pick
 	few     [2]uint64
@@ -170,7 +173,7 @@ type search struct {
 
 // plan implements plan.
 func (p *assignPlan) plan(t *txn) error {
-	p.result, p.draft, p.picks = Assigned{}, draft{}, p.onePick[:0]
+	p.result, p.draft, p.picks, p.sticky, p.taken = Assigned{}, draft{}, p.onePick[:0], 0, nil
 	err := p.replay(t, false)
 	if err != errNoAnswer {
 		return err

@@ -130,6 +130,7 @@ func (p *assignPlan) pickSticky(t *txn, s *search) error {
 			continue
 		}
 		p.picks = append(p.picks, pick{be: be, ordinals: []uint64{x}})
+		p.sticky = len(p.picks)
 		s.want--
 	}
 	return nil

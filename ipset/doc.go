@@ -71,8 +71,11 @@
 //	first block of a host              O(log64 n) page records, two round trips
 //	block to borrow                    O(log n)
 //	full pool                          O(1)
-//	by handle                          O(addresses of the handle)
+//	by handle                          O(addresses of the handle), a list and a read or commit
 //	Utilization, Check                 O(n)
+//
+// Changes are observed at the store: [Store.Watch] delivers every commit whole and in order, which is what a journal, an
+// audit log or a metric is built from.
 //
 // Concurrency: an [Engine] and a store are safe for concurrent use; a [Block] is not. Restart: nothing is held outside
 // the store; a new engine starts with an empty cache.

@@ -79,6 +79,10 @@ func (p *assignPlan) pickEmpty(t *txn, s *search) error {
 			if err := p.draft.take(t, be.owner, block); err != nil {
 				return false, err
 			}
+			if p.taken == nil {
+				p.taken = make(map[*blockEntry]bool)
+			}
+			p.taken[be] = true
 			p.take(s, i, be, b)
 			return false, p.draft.give(t, p.Owner, block)
 		})
@@ -155,7 +159,7 @@ func (p *assignPlan) pickForeign(t *txn, s *search) error {
 				return false, nil
 			}
 			be, err := t.block(p.cat, block)
-			if err != nil || p.replaced(be) {
+			if err != nil || p.taken[be] {
 				return false, err
 			}
 			if be.Block == nil || be.owner == p.Owner || !p.pickFrom(s, i, be) {
@@ -210,31 +214,17 @@ func (p *assignPlan) pickFrom(s *search, i int, be *blockEntry) bool {
 	if s.want > 0 && len(be.cool) > 0 {
 		p.reason(s, i, CoolingLeft)
 	}
-	if free, _ := be.Free(); s.want > 0 && free > uint64(p.countPicked(be)) {
+	if free, _ := be.Free(); s.want > 0 && free > uint64(len(ordinals)+p.sticky) {
 		p.reason(s, i, ReservedLeft) // free, and passed over
 	}
 	return len(ordinals) > 0
 }
 
-// countPicked returns how many addresses of a block have been picked.
-func (p *assignPlan) countPicked(be *blockEntry) (n int) {
-	for _, k := range p.picks {
-		if k.be == be && k.fresh == nil {
-			n += len(k.ordinals)
-		}
-	}
-	return n
-}
-
-// replaced reports whether a block has been taken over.
-func (p *assignPlan) replaced(be *blockEntry) bool {
-	return slices.ContainsFunc(p.picks, func(k pick) bool { return k.be == be && k.fresh != nil })
-}
-
-// next returns the next ordinals of a block that have not been picked already.
+// next returns the next ordinals of a block that have not been picked already, which only those of a sticky handle can be:
+// every block is met once otherwise.
 func (p *assignPlan) next(be *blockEntry, n int, avoid []span) []uint64 {
 	var had []uint64
-	for _, k := range p.picks {
+	for _, k := range p.picks[:p.sticky] {
 		if k.be == be {
 			had = append(had, k.ordinals...)
 		}

@@ -1,0 +1,137 @@
+package ipset
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/internal/model"
+)
+
+// TestBlockExhaustively runs every sequence of five operations on a block of four addresses beside its twin.
+func TestBlockExhaustively(t *testing.T) { // IP2, IP7
+	prefix := netip.MustParsePrefix("10.0.0.0/30")
+	const ops, depth = 12, 5
+	total := 1
+	for range depth {
+		total *= ops
+	}
+	if testing.Short() {
+		total /= ops
+	}
+	for n := range total {
+		b := mustBlock(t, "10.0.0.0/30", BlockOptions{Claimed: t0})
+		m := model.NewIPSetBlock(prefix, 0, 0, t0)
+		now := t0
+		for k := n; k > 0; k /= ops {
+			b.Advance(now, 0)
+			m.Advance(now, 0)
+			handle := fmt.Sprint("h", k%2)
+			switch op := k % ops; op {
+			case 0:
+				now = now.Add(6 * time.Second)
+			case 1, 2:
+				for _, a := range m.Peek(op, nil) {
+					m.Take(a, model.IPSetHold{Handle: handle})
+				}
+				b.AutoAssign(nil, op, Claim{Handle: handle}, now, nil)
+			case 3, 4, 5:
+				a := b.addr(uint64(op - 3))
+				if m.CanTake(a, handle) == "" {
+					m.Take(a, model.IPSetHold{Handle: handle})
+				}
+				b.Assign(a, Claim{Handle: handle}, now)
+			default:
+				a, cool := b.addr(uint64((op-6)%3)), time.Duration((op-6)/3)*5*time.Second
+				if h, ok := m.Holds[a]; ok && !h.Cooling {
+					m.Drop(a, now, cool)
+				}
+				b.Release(a, Guard{}, now, cool)
+			}
+		}
+		if free := slices.Collect(b.FreeAddresses()); !slices.Equal(free, m.Free) || b.Used() != uint64(m.Used()) || int(b.Cooling()) != len(m.Cool) {
+			t.Fatalf("sequence %d: free %v, want %v; %d held, %d cooling", n, free, m.Free, b.Used(), b.Cooling())
+		}
+		if err := b.Check(); err != nil {
+			t.Fatalf("sequence %d: %v", n, err)
+		}
+	}
+}
+
+// TestEngineExhaustively runs every sequence of four operations of two hosts on a pool of two blocks of two addresses.
+func TestEngineExhaustively(t *testing.T) { // IP3, IP5, IP8
+	const ops, depth = 9, 4
+	total := 1
+	for range depth {
+		total *= ops
+	}
+	if testing.Short() {
+		total /= ops
+	}
+	for _, strict := range []bool{false, true} {
+		for n := range total {
+			w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/30", 31))
+			for k := n; k > 0; k /= ops {
+				switch op := k % ops; op {
+				case 0, 1:
+					w.assign(want(fmt.Sprint("h", op), 1, "p"))
+				case 2, 3:
+					w.assign(want(fmt.Sprint("h", op-2), 3, "q"))
+				case 4:
+					w.ReleaseIPs(bg, Release{Address: ip("10.0.0.1")}, Release{Address: ip("10.0.0.2")})
+				case 5:
+					w.releaseHandle("p")
+				case 6, 7:
+					w.ReleaseHost(bg, HostOwner(fmt.Sprint("h", op-6)), k%2 == 0)
+				case 8:
+					w.clock.add(time.Minute)
+				}
+			}
+			w.check()
+		}
+	}
+}
+
+func TestStickyTakesBackItsCoolingAddress(t *testing.T) { // IP7, IP12
+	p := pool("a", "10.0.0.0/28", 28)
+	p.Cooldown = time.Hour
+	w := newWorld(t, Config{}, p)
+	a := want("h", 1, "vm")
+	a.Sticky = true
+	first := w.assign(a).V4[0].Address
+	w.releaseHandle("vm")
+	if got := w.assign(want("h", 1, "other")).V4[0].Address; got == first {
+		t.Errorf("%s was cooling", got)
+	}
+	if got := w.assign(a).V4[0].Address; got != first {
+		t.Errorf("got %s, had %s", got, first)
+	}
+	w.check()
+}
+
+// TestDrainedSizesAreForgotten: a block size that no block has any more costs no look at the store.
+func TestDrainedSizesAreForgotten(t *testing.T) { // IP11
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	w.assign(want("h", 1, "p"))
+	draining := func(bits int) []int {
+		t.Helper()
+		if err := w.UpdatePool(bg, pool("a", "10.0.0.0/26", bits)); err != nil {
+			t.Fatal(err)
+		}
+		ps, _ := w.Pools(bg)
+		return ps[0].Draining
+	}
+	if d := draining(30); !slices.Equal(d, []int{28}) {
+		t.Errorf("draining %v", d)
+	}
+	if d := draining(29); !slices.Equal(d, []int{28, 30}) {
+		t.Errorf("draining %v", d)
+	}
+	w.releaseHandle("p")
+	w.ReleaseHost(bg, HostOwner("h"), true)
+	if d := draining(29); len(d) != 0 {
+		t.Errorf("draining %v", d)
+	}
+}
