@@ -30,6 +30,7 @@ type system struct {
 
 var systems = []system{
 	{systemCidrset, cidrsetWorks, cidrsetMemory, cidrsetTargets},
+	{systemService, serviceWorks, nil, serviceTargets},
 }
 
 // config is what the flags say.

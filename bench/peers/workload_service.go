@@ -1,0 +1,287 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// addrSet is what every contestant of the system servicealloc can do, with its own type
+// H for an address. A release that fails shows in the allocations that follow.
+type addrSet[H any] interface {
+	AllocateNext() (H, error)
+	Allocate(H) error
+	Release(H)
+}
+
+// countedSet is an addrSet that counts and lists.
+type countedSet[H any] interface {
+	Free() uint64
+	All(yield func(H))
+}
+
+// addrPeer is a contestant of the system servicealloc.
+type addrPeer[H any, S addrSet[H]] struct {
+	name   string
+	most   uint64 // how many addresses of an IPv6 range it uses; 0 means all
+	make   func(netip.Prefix) (S, error)
+	handle func(netip.Addr) H // to the contestant's type, never timed
+	addr   func(H) netip.Addr
+}
+
+// portPeer is a contestant at the works on ports.
+type portPeer[H any, S addrSet[H]] struct {
+	name   string
+	make   func(first, last uint16) (S, error)
+	handle func(uint16) H
+}
+
+const systemService = "servicealloc"
+
+// serviceRanges are the ranges of the works, all but the first with room for 2^20.
+var serviceRanges = []struct{ id, title, prefix string }{
+	{"16", "IPv4 /16", "10.96.0.0/16"},
+	{"12", "IPv4 /12", "10.96.0.0/12"},
+	{"v6", "IPv6 /108 (Kubernetes and Cilium: 65,536 of it)", "fd00:96::/108"},
+}
+
+// The node ports of Kubernetes.
+const firstPort, lastPort = 30000, 32767
+
+// usable returns how many addresses of p can be handed out.
+func usable(p netip.Prefix) uint64 {
+	n := uint64(1) << (p.Addr().BitLen() - p.Bits())
+	if p.Addr().Is4() {
+		return n - 2
+	}
+	return n - 1
+}
+
+// serviceWorks returns the works of package servicealloc with all contestants.
+func serviceWorks(o options) *worklist {
+	ws := &worklist{system: systemService, skip: func(contestant, id string) bool { return skipService(o, contestant, id) }}
+	addAddrPeer(ws, nullAddrPeer)
+	addAddrPeer(ws, oursAddrPeer)
+	addAddrPeer(ws, bitsetAddrPeer)
+	addAddrPeer(ws, ciliumAddrPeer)
+	addAddrPeer(ws, kubernetesAddrPeer)
+	addReads(ws, oursAddrPeer)
+	addReads(ws, ciliumAddrPeer)
+	addReads(ws, kubernetesAddrPeer)
+	addObjects(ws, oursAddrPeer)
+	addObjects(ws, kubernetesObjectPeer)
+	addPorts(ws, oursPortPeer)
+	addPorts(ws, kubernetesPortPeer)
+	return ws
+}
+
+// skipService tells what a quick run leaves out: fills of 2^20 that take seconds.
+func skipService(o options, contestant, id string) bool {
+	return o.quick && (contestant == kubernetes || contestant == cilium) && (id == "svcfill/12" || id == "svcobjects/10000")
+}
+
+// addAddrPeer adds a contestant to every work that needs no more than addrSet.
+func addAddrPeer[H any, S addrSet[H]](ws *worklist, p addrPeer[H, S]) {
+	for _, r := range serviceRanges {
+		for _, f := range fills[:2] {
+			ws.add(fmt.Sprintf("svcpair/%s/%s", r.id, f.name), fmt.Sprintf("Release + AllocateNext, %s, %s %% taken", r.title, f.name),
+				p.name, func() *job { return servicePairJob(p, r.prefix, f.free) })
+		}
+	}
+	for _, g := range []int{2, 32} {
+		ws.add(fmt.Sprintf("svcpair/g%d", g), fmt.Sprintf("the same, IPv4 /16, 50 %% taken, %d goroutines", g),
+			p.name, func() *job { return serviceParallelJob(p, g) })
+	}
+	ws.add("svcnamed/16", "Release + Allocate of that address, IPv4 /16, 50 % taken", p.name, func() *job { return serviceNamedJob(p) })
+	for _, r := range serviceRanges {
+		ws.add("svcfill/"+r.id, "AllocateNext, a new "+r.title+" until it is full", p.name, func() *job { return serviceFillJob(p, r.prefix) })
+	}
+}
+
+// servicePool returns a range of which all but about 1/free of what the contestant can
+// use is taken, at random places, and n of what is taken.
+func servicePool[H any, S addrSet[H]](p addrPeer[H, S], prefix string, free uint64, n int) (S, []H) {
+	pool := netip.MustParsePrefix(prefix)
+	s := must(p.make(pool))
+	order, base := pool.Addr().BitLen()-pool.Bits(), addrNumber(pool.Addr())
+	if p.most > 0 && pool.Addr().Is6() {
+		order = min(order, 16)
+	}
+	last := uint64(1)<<order - 1
+	var taken []H
+	for i := (last + 1) / free; i <= last; i++ {
+		x := scatter(i, order)
+		if x == 0 || x == last { // base, and network or broadcast of IPv4
+			continue
+		}
+		h := p.handle(base(x))
+		if err := s.Allocate(h); err != nil {
+			panic(err)
+		}
+		if len(taken) < n {
+			taken = append(taken, h)
+		}
+	}
+	return s, taken
+}
+
+// servicePairs gives back a random one of the addresses in win and takes another, n
+// times. It returns the state of the generator, of which x is the seed.
+func servicePairs[H any, S addrSet[H]](s S, win []H, shift uint, n int, x uint64) uint64 {
+	for range n {
+		x = x*6364136223846793005 + 1442695040888963407
+		w := x >> shift
+		s.Release(win[w])
+		h, err := s.AllocateNext()
+		if err != nil {
+			panic(err)
+		}
+		win[w] = h
+	}
+	return x
+}
+
+func servicePairJob[H any, S addrSet[H]](p addrPeer[H, S], prefix string, free uint64) *job {
+	s, win := servicePool(p, prefix, free, window)
+	x := uint64(1)
+	return &job{run: func(n int) { x = servicePairs(s, win, 64-windowBits, n, x) }}
+}
+
+func serviceParallelJob[H any, S addrSet[H]](p addrPeer[H, S], g int) *job {
+	s, taken := servicePool(p, serviceRanges[0].prefix, 2, g*own)
+	x := make([]uint64, g)
+	return &job{parallel: true, grain: g, run: func(n int) {
+		together(g, func(i int) {
+			x[i] = servicePairs(s, taken[i*own:(i+1)*own], 64-ownBits, n/g, x[i]+uint64(i))
+		})
+	}}
+}
+
+func serviceNamedJob[H any, S addrSet[H]](p addrPeer[H, S]) *job {
+	s, win := servicePool(p, serviceRanges[0].prefix, 2, window)
+	x := uint64(1)
+	return &job{run: func(n int) {
+		for range n {
+			x = x*6364136223846793005 + 1442695040888963407
+			h := win[x>>(64-windowBits)]
+			s.Release(h)
+			if err := s.Allocate(h); err != nil {
+				panic(err)
+			}
+		}
+	}}
+}
+
+func serviceFillJob[H any, S addrSet[H]](p addrPeer[H, S], prefix string) *job {
+	pool := netip.MustParsePrefix(prefix)
+	n := usable(pool)
+	if p.most > 0 && pool.Addr().Is6() {
+		n = min(n, p.most)
+	}
+	var s S
+	return &job{
+		n:     int(n),
+		reset: func() { s = must(p.make(pool)) },
+		run: func(n int) {
+			for range n {
+				if _, err := s.AllocateNext(); err != nil {
+					panic(err)
+				}
+			}
+		},
+	}
+}
+
+// addReads adds a contestant to the works that count and list.
+func addReads[H any, S interface {
+	addrSet[H]
+	countedSet[H]
+}](ws *worklist, p addrPeer[H, S]) {
+	for _, r := range serviceRanges[:2] {
+		ws.add("svcfree/"+r.id, "free addresses, "+r.title+", 50 % taken", p.name, func() *job {
+			s, _ := servicePool(p, r.prefix, 2, 0)
+			var sum uint64
+			return &job{run: func(n int) {
+				for range n {
+					sum += s.Free()
+				}
+				if sum == 0 {
+					panic("nothing is free")
+				}
+			}}
+		})
+	}
+	ws.add("svcall/12", "listing, for an address of an IPv4 /12, 50 % taken", p.name, func() *job {
+		s, _ := servicePool(p, serviceRanges[1].prefix, 2, 0)
+		held := int(usable(netip.MustParsePrefix(serviceRanges[1].prefix)) - s.Free())
+		return &job{n: held, run: func(n int) {
+			seen := 0
+			s.All(func(H) { seen++ })
+			if seen != n {
+				panic(fmt.Sprintf("listed %d of %d", seen, n))
+			}
+		}}
+	})
+}
+
+// addObjects adds a contestant to the work that is measured against IPAddress objects.
+func addObjects[H any, S addrSet[H]](ws *worklist, p addrPeer[H, S]) {
+	for _, held := range []int{1000, 10000} {
+		ws.add(fmt.Sprintf("svcobjects/%d", held),
+			fmt.Sprintf("Release + AllocateNext, IPv4 /16, %d taken (Kubernetes: IPAddress objects, an API that answers at once)", held),
+			p.name, func() *job {
+				s := must(p.make(netip.MustParsePrefix(serviceRanges[0].prefix)))
+				base := addrNumber(netip.MustParsePrefix(serviceRanges[0].prefix).Addr())
+				var win []H
+				for i := range uint64(held) {
+					h := p.handle(base(1 + scatter(i, 15)*2)) // never the broadcast address
+					if err := s.Allocate(h); err != nil {
+						panic(err)
+					}
+					win = append(win, h)
+				}
+				win = win[:own]
+				x := uint64(1)
+				return &job{run: func(n int) { x = servicePairs(s, win, 64-ownBits, n, x) }}
+			})
+	}
+}
+
+// addrNumber returns a function that gives the address x places behind a.
+func addrNumber(a netip.Addr) func(x uint64) netip.Addr {
+	b := a.As16()
+	return func(x uint64) netip.Addr {
+		c := b
+		for i := len(c) - 1; x > 0; i-- { // the places are zero: a is the base of a prefix
+			c[i] |= byte(x)
+			x >>= 8
+		}
+		if a.Is4() {
+			return netip.AddrFrom16(c).Unmap()
+		}
+		return netip.AddrFrom16(c)
+	}
+}
+
+// addPorts adds a contestant to the work on node ports.
+func addPorts[H any, S addrSet[H]](ws *worklist, p portPeer[H, S]) {
+	for _, f := range fills[:2] {
+		ws.add("svcports/"+f.name, fmt.Sprintf("Release + AllocateNext, ports %d-%d, %s %% taken", firstPort, lastPort, f.name), p.name, func() *job {
+			s := must(p.make(firstPort, lastPort))
+			var win []H
+			for n := uint64(firstPort); n <= lastPort; n++ {
+				if n%f.free == 0 {
+					continue
+				}
+				h := p.handle(uint16(n))
+				if err := s.Allocate(h); err != nil {
+					panic(err)
+				}
+				if len(win) < own {
+					win = append(win, h)
+				}
+			}
+			x := uint64(1)
+			return &job{run: func(n int) { x = servicePairs(s, win, 64-ownBits, n, x) }}
+		})
+	}
+}
