@@ -25,14 +25,6 @@ func (f Family) String() string {
 	return "no family"
 }
 
-// width returns the number of bits of an address.
-func (f Family) width() int {
-	if f == IPv4 {
-		return 32
-	}
-	return 128
-}
-
 func familyOf(p netip.Prefix) Family {
 	if p.Addr().Is4() {
 		return IPv4

@@ -1,0 +1,373 @@
+package clustercidr_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+)
+
+// Every refusal of an entry names entry and field, can be told by its sentinel, and
+// changes nothing. CC1
+func TestAddRefusals(t *testing.T) {
+	mapped := netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 112)
+	good := e46("x", "10.0.0.0/16", "fd00::/112", 8, "a")
+	with := func(change func(*entry)) entry {
+		e := good
+		change(&e)
+		return e
+	}
+	for name, c := range map[string]struct {
+		e     entry
+		err   error
+		field string
+	}{
+		"no name":               {with(func(e *entry) { e.Name = "" }), clustercidr.ErrBadName, "Name"},
+		"no pool":               {entry{Name: "x", HostBits: 8}, clustercidr.ErrBadPool, "IPv4, IPv6"},
+		"a family too few":      {e4("x", "10.0.0.0/16", 8), clustercidr.ErrFamily, "IPv6"},
+		"the other too few":     {e6("x", "fd00::/112", 8), clustercidr.ErrFamily, "IPv4"},
+		"host bits":             {with(func(e *entry) { e.IPv4 = pfx("10.0.0.1/16") }), clustercidr.ErrBadPool, "IPv4"},
+		"host bits of IPv6":     {with(func(e *entry) { e.IPv6 = pfx("fd00::1/112") }), clustercidr.ErrBadPool, "IPv6"},
+		"invalid prefix":        {with(func(e *entry) { e.IPv4 = netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), 33) }), clustercidr.ErrBadPool, "IPv4"},
+		"IPv6 in IPv4":          {with(func(e *entry) { e.IPv4 = pfx("fd00::/112") }), clustercidr.ErrBadPool, "IPv4"},
+		"IPv4 in IPv6":          {with(func(e *entry) { e.IPv6 = pfx("10.0.0.0/16") }), clustercidr.ErrBadPool, "IPv6"},
+		"4-in-6":                {with(func(e *entry) { e.IPv6 = mapped }), clustercidr.ErrBadPool, "IPv6"},
+		"no size":               {with(func(e *entry) { e.HostBits = 0 }), clustercidr.ErrBadBits, "HostBits"},
+		"negative host bits":    {with(func(e *entry) { e.HostBits = -1 }), clustercidr.ErrBadBits, "HostBits"},
+		"too many host bits":    {with(func(e *entry) { e.HostBits = 17 }), clustercidr.ErrBadBits, "HostBits"},
+		"absurd host bits":      {with(func(e *entry) { e.HostBits = 1 << 40 }), clustercidr.ErrBadBits, "HostBits"},
+		"negative mask":         {with(func(e *entry) { e.MaskIPv4 = -1 }), clustercidr.ErrBadBits, "MaskIPv4"},
+		"mask of 33":            {with(func(e *entry) { e.MaskIPv4 = 33 }), clustercidr.ErrBadBits, "MaskIPv4"},
+		"mask of 129":           {with(func(e *entry) { e.MaskIPv6 = 129 }), clustercidr.ErrBadBits, "MaskIPv6"},
+		"mask above the pool":   {with(func(e *entry) { e.HostBits, e.MaskIPv4 = 0, 15 }), clustercidr.ErrBadBits, "MaskIPv4"},
+		"mask and bits differ":  {with(func(e *entry) { e.MaskIPv4 = 25 }), clustercidr.ErrBadBits, "MaskIPv4"},
+		"masks differ":          {with(func(e *entry) { e.HostBits, e.MaskIPv4, e.MaskIPv6 = 0, 24, 121 }), clustercidr.ErrBadBits, "MaskIPv6"},
+		"mask without a family": {with(func(e *entry) { e.IPv6, e.MaskIPv6 = netip.Prefix{}, 120 }), clustercidr.ErrBadBits, "MaskIPv6"},
+		"unknown operator": {with(func(e *entry) { e.Selector = sel("b", "a"); e.Selector[1].Labels[0].Op = "Near" }),
+			clustercidr.ErrBadSelector, "Selector[1].Labels[0]"},
+		"empty term": {with(func(e *entry) { e.Selector = clustercidr.Selector{{}} }), clustercidr.ErrBadSelector, "Selector[0]"},
+		"unknown field": {with(func(e *entry) { e.Selector = sel("@=n1"); e.Selector[0].Fields[0].Key = "spec.x" }),
+			clustercidr.ErrBadSelector, "Selector[0].Fields[0]"},
+		"changed":   {with(func(e *entry) { e.Name = "old" }), clustercidr.ErrExists, ""},
+		"other way": {with(func(e *entry) { e.Name, e.Selector = "old", sel("b") }), clustercidr.ErrExists, ""},
+	} {
+		a := allocator(t, dual, e46("old", "10.0.0.0/16", "fd00::/112", 8, "a,c"))
+		e := fails(t, a, c.err, func() error { return a.Add(c.e) })
+		if e.Field != c.field || e.Entry != c.e.Name || e.Error() == "" {
+			t.Errorf("%s: %v names entry %q field %q, want %q", name, e, e.Entry, e.Field, c.field)
+		}
+	}
+}
+
+// The size of a node may be said in three ways, and one address is a size. CC1
+func TestSizes(t *testing.T) {
+	for _, c := range []struct {
+		bits, mask4, mask6 int
+		want               string
+	}{
+		{8, 0, 0, "x [10.0.0.0/24 fd00::/120]"},
+		{0, 24, 0, "x [10.0.0.0/24 fd00::/120]"},
+		{0, 0, 120, "x [10.0.0.0/24 fd00::/120]"},
+		{8, 24, 120, "x [10.0.0.0/24 fd00::/120]"},
+		{0, 32, 128, "x [10.0.0.0/32 fd00::/128]"},
+		{0, 32, 0, "x [10.0.0.0/32 fd00::/128]"},
+		{16, 0, 0, "x [10.0.0.0/16 fd00::/112]"},
+	} {
+		e := entry{Name: "x", IPv4: pfx("10.0.0.0/16"), IPv6: pfx("fd00::/112"), HostBits: c.bits, MaskIPv4: c.mask4, MaskIPv6: c.mask6}
+		gets(t, allocator(t, dual, e), node{Name: "n1"}, c.want)
+	}
+	a := allocator(t, v4, entry{Name: "all", IPv4: pfx("0.0.0.0/0"), HostBits: 32}) // all there is
+	gets(t, a, node{Name: "n1"}, "all [0.0.0.0/0]")
+	fails(t, a, clustercidr.ErrFull, func() error { _, err := a.Allocate(node{Name: "n2"}); return err })
+	b := allocator(t, nil, entry{Name: "all", IPv6: pfx("::/0"), MaskIPv6: 128})
+	gets(t, b, node{Name: "n1"}, "all [::/128]")
+}
+
+// Adding what is there already, in other words, is no change.
+func TestAddAgain(t *testing.T) {
+	a := allocator(t, dual, e46("x", "10.0.0.0/16", "fd00::/112", 8, "a=1|2,b", "c"))
+	before := bytesOf(t, a)
+	again := e46("x", "10.0.0.0/16", "fd00::/112", 0, "c", "b,a=2|1|2")
+	again.MaskIPv4 = 24
+	if err := a.Add(again); err != nil || bytesOf(t, a) != before {
+		t.Error(err)
+	}
+	// What the caller does to its copy afterwards does not matter.
+	again.Selector[0].Labels[0].Key = "changed"
+	for e := range a.Entries() {
+		e.Selector[0].Labels[0].Values[0] = "changed"
+	}
+	if bytesOf(t, a) != before {
+		t.Error("the entry was changed from outside")
+	}
+}
+
+func TestNewRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		config clustercidr.Config
+		opts   []clustercidr.Option
+		err    error
+	}{
+		"no such family": {clustercidr.Config{Families: []clustercidr.Family{3}}, nil, clustercidr.ErrFamily},
+		"family twice":   {clustercidr.Config{Families: []clustercidr.Family{clustercidr.IPv4, clustercidr.IPv4}}, nil, clustercidr.ErrFamily},
+		"reservation":    {clustercidr.Config{Reserved: prefixes("10.0.0.1/24")}, nil, clustercidr.ErrBadPrefix},
+		"nil option":     {clustercidr.Config{}, []clustercidr.Option{nil}, clustercidr.ErrBadOption},
+		"nil function":   {clustercidr.Config{}, []clustercidr.Option{clustercidr.OnChange(nil)}, clustercidr.ErrBadOption},
+		"two functions": {clustercidr.Config{}, []clustercidr.Option{
+			clustercidr.OnChange(func(clustercidr.Change) {}), clustercidr.OnChange(func(clustercidr.Change) {})}, clustercidr.ErrBadOption},
+	} {
+		if a, err := clustercidr.New(c.config, c.opts...); a != nil || asError(t, err, c.err).Op != "new" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The remaining documented errors, each with the state unchanged.
+func TestOtherErrors(t *testing.T) {
+	a := allocator(t, v4, e4("x", "10.0.0.0/24", 8, "a"))
+	gets(t, a, node{Name: "n1", Labels: labels("a=1")}, "x [10.0.0.0/24]")
+	fails(t, a, clustercidr.ErrBadName, func() error { _, err := a.Allocate(node{}); return err })
+	fails(t, a, clustercidr.ErrNoMatch, func() error { _, err := a.Allocate(node{Name: "n2"}); return err })
+	fails(t, a, clustercidr.ErrFull, func() error { _, err := a.Allocate(node{Name: "n2", Labels: labels("a=1")}); return err })
+	fails(t, a, clustercidr.ErrNoEntry, func() error { _, err := a.Delete("y"); return err })
+	fails(t, a, clustercidr.ErrNoEntry, func() error { _, err := a.EntryStats("y"); return err })
+	for _, p := range []netip.Prefix{{}, pfx("10.0.0.1/24"), netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 120)} {
+		fails(t, a, clustercidr.ErrBadPrefix, func() error { _, err := a.Reserve(p); return err })
+		if a.Unreserve(p) {
+			t.Errorf("%v was reserved", p)
+		}
+	}
+	fails(t, a, clustercidr.ErrBadChange, func() error { return a.Apply(clustercidr.Change{}) })
+	if as, ok := a.Release("n2"); ok || as.Prefixes != nil {
+		t.Error("n2 held something")
+	}
+}
+
+// The prefixes of a node are in the order of the configuration.
+func TestOrderOfFamilies(t *testing.T) {
+	for want, families := range map[string][]clustercidr.Family{
+		"x [10.0.0.0/24 fd00::/120]":  dual,
+		"x [fd00::/120 10.0.0.0/24]":  {clustercidr.IPv6, clustercidr.IPv4},
+		"x [fd00::/120 10.0.0.0/24] ": {clustercidr.IPv6}, // what is not needed comes last
+	} {
+		a := allocator(t, families, e46("x", "10.0.0.0/16", "fd00::/112", 8))
+		gets(t, a, node{Name: "n1"}, want[:len("x [10.0.0.0/24 fd00::/120]")])
+	}
+}
+
+// Children are handed out in turn, not lowest first, unless that is asked for.
+func TestPolicies(t *testing.T) {
+	for _, lowest := range []bool{false, true} {
+		var opts []clustercidr.Option
+		want := []string{"x [10.0.2.0/24]", "x [10.0.3.0/24]", "x [10.0.0.0/24]"}
+		if lowest {
+			opts = append(opts, clustercidr.LowestFirst())
+			want = []string{"x [10.0.0.0/24]", "x [10.0.2.0/24]", "x [10.0.3.0/24]"}
+		}
+		a, err := clustercidr.New(clustercidr.Config{}, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Add(e4("x", "10.0.0.0/22", 8)); err != nil {
+			t.Fatal(err)
+		}
+		gets(t, a, node{Name: "n0"}, "x [10.0.0.0/24]")
+		gets(t, a, node{Name: "n1"}, "x [10.0.1.0/24]")
+		a.Release("n0")
+		for i, w := range want {
+			gets(t, a, node{Name: fmt.Sprint("m", i)}, w)
+		}
+	}
+}
+
+// Reservations may overlap, nest and repeat; each is taken back by itself, and nodes
+// inside keep what they have.
+func TestReservations(t *testing.T) {
+	a := allocator(t, v4, e4("x", "10.0.0.0/22", 8, "a"))
+	n := func(i int) node { return node{Name: fmt.Sprint("n", i), Labels: labels("a=1")} }
+	gets(t, a, n(1), "x [10.0.0.0/24]")
+	for _, p := range prefixes("10.0.0.0/23", "10.0.1.0/24", "10.0.0.16/28") {
+		problems, err := a.Reserve(p)
+		again, err2 := a.Reserve(p)
+		if err != nil || err2 != nil || fmt.Sprint(problems) != fmt.Sprint(again) {
+			t.Error(err, err2, problems, again)
+		}
+		inside := p.Overlaps(pfx("10.0.0.0/24"))
+		if inside != (len(problems) == 1) || inside && (problems[0].Node != "n1" || problems[0].Prefix != pfx("10.0.0.0/24") || !is(problems[0], clustercidr.ErrReserved)) {
+			t.Errorf("reserve %v: %v", p, problems)
+		}
+	}
+	if got := fmt.Sprint(a.Reserved()); got != "[10.0.0.0/23 10.0.0.16/28 10.0.1.0/24]" {
+		t.Errorf("reserved %s", got)
+	}
+	a.Release("n1")
+	gets(t, a, n(2), "x [10.0.2.0/24]")
+	gets(t, a, n(3), "x [10.0.3.0/24]")
+	full := func() error { _, err := a.Allocate(n(4)); return err }
+	fails(t, a, clustercidr.ErrFull, full)
+	if !a.Unreserve(pfx("10.0.0.0/23")) || a.Unreserve(pfx("10.0.0.0/23")) || a.Unreserve(pfx("10.0.0.0/24")) {
+		t.Error("unreserve")
+	}
+	e := fails(t, a, clustercidr.ErrFull, full) // the two inside are still there
+	if !a.Unreserve(pfx("10.0.1.0/24")) {
+		t.Error("unreserve")
+	}
+	<-e.Changed
+	gets(t, a, n(4), "x [10.0.1.0/24]")
+}
+
+// A full node is served as soon as a release, a deletion or a new entry makes room.
+func TestWaitingWhenFull(t *testing.T) {
+	for name, change := range map[string]func(*clustercidr.Allocator) error{
+		"release": func(a *clustercidr.Allocator) error { a.Release("n1"); return nil },
+		"add":     func(a *clustercidr.Allocator) error { return a.Add(e4("y", "10.1.0.0/24", 8)) },
+		"move": func(a *clustercidr.Allocator) error {
+			a.Observe(node{Name: "n1", Entry: "x", Prefixes: prefixes("10.7.0.0/24")})
+			return nil
+		},
+	} {
+		a := allocator(t, v4, e4("x", "10.0.0.0/24", 8, "a"))
+		gets(t, a, node{Name: "n1", Labels: labels("a=1")}, "x [10.0.0.0/24]")
+		n2 := node{Name: "n2", Labels: labels("a=1")}
+		e := fails(t, a, clustercidr.ErrFull, func() error { _, err := a.Allocate(n2); return err })
+		select {
+		case <-e.Changed:
+			t.Errorf("%s: woken too early", name)
+		default:
+		}
+		if err := change(a); err != nil {
+			t.Fatal(err)
+		}
+		<-e.Changed
+		if _, err := a.Allocate(n2); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Goroutines that drain overlapping pools get distinct prefixes, all there are, and
+// the changes are told in order, each before its call returns. CC4, X5
+func TestConcurrentDrain(t *testing.T) {
+	var told []clustercidr.Change // written by one call of the function at a time
+	a, err := clustercidr.New(clustercidr.Config{}, clustercidr.OnChange(func(c clustercidr.Change) { told = append(told, c) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []entry{e4("x", "10.0.0.0/21", 4, "a"), e4("y", "10.0.0.0/20", 6, "b")} {
+		if err := a.Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	got := make([]int, 8)
+	for g := range got {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := 0; ; i++ {
+				n := node{Name: fmt.Sprint(g, "-", i), Labels: labels([]string{"a=1", "b=1"}[g%2])}
+				if _, err := a.Allocate(n); err != nil {
+					return
+				}
+				got[g]++
+				if i%5 == 0 {
+					a.Explain(n)
+					a.Release(n.Name)
+					got[g]--
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	check(t, a)
+	stats, _ := a.EntryStats("x")
+	if stats[0].Free != 0 {
+		t.Errorf("%d children of x are still free", stats[0].Free)
+	}
+	var held []netip.Prefix
+	for n := range a.All() {
+		held = append(held, n.Prefixes...)
+	}
+	slices.SortFunc(held, func(x, y netip.Prefix) int { return x.Addr().Compare(y.Addr()) })
+	for i := 1; i < len(held); i++ {
+		if held[i-1].Overlaps(held[i]) {
+			t.Fatalf("%v and %v overlap", held[i-1], held[i])
+		}
+	}
+	b := allocator(t, nil)
+	for _, c := range told {
+		if err := b.Apply(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if bytesOf(t, a) != bytesOf(t, b) {
+		t.Error("the changes, in order, give another state")
+	}
+}
+
+// The function that hears of changes may read the allocator, and knows what went.
+func TestOnChange(t *testing.T) {
+	var a *clustercidr.Allocator
+	var got []string
+	a, err := clustercidr.New(clustercidr.Config{}, clustercidr.OnChange(func(c clustercidr.Change) {
+		_, held := a.Lookup("n1")
+		got = append(got, fmt.Sprint(c.Op, " ", c.Entry, c.Prefix, len(c.Nodes), c.Gone, held))
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Load([]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}, {Name: "n2", Prefixes: prefixes("10.0.1.0/24")}})
+	for range 2 { // the second time nothing changes, and nothing is told
+		a.Load([]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}})
+		if err := a.Add(e4("x", "10.0.0.0/22", 8)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Allocate(node{Name: "n3"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Reserve(pfx("10.0.3.0/24")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := a.Delete("x"); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []string{"n1", "n2", "n2", "n3"} {
+		a.Release(n)
+	}
+	a.Unreserve(pfx("10.0.3.0/24"))
+	want := []string{
+		"occupy invalid Prefix 2 [] true", "add xinvalid Prefix 2 [] true", "allocate invalid Prefix 1 [] true",
+		"reserve 10.0.3.0/24 0 [] true", "delete xinvalid Prefix 0 [] true",
+		"release invalid Prefix 1 [] false", "release invalid Prefix 1 [] false", "release invalid Prefix 1 [x] false",
+		"unreserve 10.0.3.0/24 0 [] false",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("told\n%q\nwant\n%q", got, want)
+	}
+}
+
+// What Allocate and Release allocate is the record of the node, its list of
+// prefixes, and the copy for the caller.
+func TestAllocations(t *testing.T) {
+	a, nodes := overlapping(t, 100)
+	for _, n := range nodes {
+		if _, err := a.Allocate(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := testing.AllocsPerRun(200, func() {
+		a.Release(nodes[7].Name)
+		if _, err := a.Allocate(nodes[7]); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 3 {
+		t.Errorf("%v allocations for a release and an allocation, want 3", n)
+	}
+	if n := testing.AllocsPerRun(200, func() { a.Stats() }); n != 0 {
+		t.Errorf("Stats allocates %v times", n)
+	}
+}

@@ -1,0 +1,249 @@
+package clustercidr_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+)
+
+// Load never fails as a whole: each record is held, and what is wrong with it is a
+// problem that names node, entry and prefix. CC5
+func TestLoadProblems(t *testing.T) {
+	for name, c := range map[string]struct {
+		nodes    []node
+		problems []string
+		held     string
+	}{
+		"nothing wrong": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")}},
+			nil, "n1 x [10.0.0.0/24 fd00::/120]"},
+		"in the other order": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("fd00::/120", "10.0.0.0/24")}},
+			nil, "n1 x [fd00::/120 10.0.0.0/24]"},
+		"no prefixes": {[]node{{Name: "n1", Entry: "x"}}, nil, ""},
+		"no entry recorded, one fits": {
+			[]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")}},
+			nil, "n1 x [10.0.0.0/24 fd00::/120]"},
+		"no entry recorded, several fit": {
+			[]node{{Name: "n1", Prefixes: prefixes("10.1.0.0/24", "fd01::/120")}},
+			[]string{"clustercidr: load n1 of twin-a: no entry is recorded and several fit: twin-b"}, "n1 twin-a [10.1.0.0/24 fd01::/120]"},
+		"no entry recorded, none fits": {
+			[]node{{Name: "n1", Prefixes: prefixes("10.9.0.0/24", "fd09::/120")}},
+			[]string{
+				"clustercidr: load n1 10.9.0.0/24: not in the pool of any entry",
+				"clustercidr: load n1 fd09::/120: not in the pool of any entry",
+			}, "n1  [10.9.0.0/24 fd09::/120]"},
+		"no entry recorded, of two entries": {
+			[]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24", "fd01::/120")}},
+			[]string{"clustercidr: load n1: not in the pool of any one entry, only of several"}, "n1  [10.0.0.0/24 fd01::/120]"},
+		"the entry is not there": {
+			[]node{{Name: "n1", Entry: "gone", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")}},
+			[]string{"clustercidr: load n1 of gone: no such entry"}, "n1 gone [10.0.0.0/24 fd00::/120]"},
+		"out of range": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.1.0.0/24", "fd00::/120")}},
+			[]string{"clustercidr: load n1 of x 10.1.0.0/24: not in the pool 10.0.0.0/22"}, "n1 x [10.1.0.0/24 fd00::/120]"},
+		"larger than the pool": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/8", "fd00::/120")}},
+			[]string{
+				"clustercidr: load n1 of x 10.0.0.0/8: not in the pool 10.0.0.0/22",
+				"clustercidr: load n1 of x 10.0.0.0/8: overlaps a reservation",
+			}, "n1 x [10.0.0.0/8 fd00::/120]"},
+		"misaligned": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/23", "fd00::40/122")}},
+			[]string{
+				"clustercidr: load n1 of x 10.0.0.0/23: not of the size of a child: children are /24",
+				"clustercidr: load n1 of x fd00::40/122: not of the size of a child: children are /120",
+			}, "n1 x [10.0.0.0/23 fd00::40/122]"},
+		"three prefixes": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120", "10.0.1.0/24")}},
+			[]string{"clustercidr: load n1 of x 10.0.1.0/24: more than one prefix of a family"}, "n1 x [10.0.0.0/24 fd00::/120 10.0.1.0/24]"},
+		"a family is missing": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24")}},
+			[]string{"clustercidr: load n1 of x: has no prefix of a family that every node needs: IPv6"}, "n1 x [10.0.0.0/24]"},
+		"a reservation": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.3.0/24", "fd00::/120")}},
+			[]string{"clustercidr: load n1 of x 10.0.3.0/24: overlaps a reservation"}, "n1 x [10.0.3.0/24 fd00::/120]"},
+		"two nodes with the same": {
+			[]node{
+				{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")},
+				{Name: "n2", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::100/120")},
+			},
+			[]string{"clustercidr: load n2 of x 10.0.0.0/24: held by another node: n1"},
+			"n1 x [10.0.0.0/24 fd00::/120] n2 x [10.0.0.0/24 fd00::100/120]"},
+		"one inside another's": {
+			[]node{
+				{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")},
+				{Name: "n2", Entry: "y", Prefixes: prefixes("10.0.0.128/26", "fd02::/122")},
+			},
+			[]string{"clustercidr: load n2 of y 10.0.0.128/26: held by another node: n1"},
+			"n1 x [10.0.0.0/24 fd00::/120] n2 y [10.0.0.128/26 fd02::/122]"},
+		"garbage": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: []netip.Prefix{{}, pfx("fd00::/120")}, Texts: []string{"10.0.0", "fd00::/120"}}},
+			[]string{
+				`clustercidr: load n1 of x "10.0.0": bad prefix: not a valid address or prefix`,
+				"clustercidr: load n1 of x: has no prefix of a family that every node needs: IPv4",
+			}, "n1 x [fd00::/120]"},
+		"nothing but garbage": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: []netip.Prefix{{}}}},
+			[]string{"clustercidr: load n1 of x: bad prefix: not a valid address or prefix"}, ""},
+		"host bits": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.7/24", "fd00::/120")}},
+			[]string{"clustercidr: load n1 of x 10.0.0.7/24: bad prefix: has host bits set"}, "n1 x [10.0.0.0/24 fd00::/120]"},
+		"4-in-6": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("::ffff:10.0.0.0/120", "fd00::/120")}},
+			[]string{"clustercidr: load n1 of x ::ffff:10.0.0.0/120: bad prefix: IPv4-mapped IPv6 (4-in-6); use the IPv4 form"},
+			"n1 x [10.0.0.0/24 fd00::/120]"},
+		"listed twice": {
+			[]node{
+				{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")},
+				{Name: "n1", Prefixes: prefixes("10.0.1.0/24", "fd00::/120")},
+			},
+			[]string{
+				"clustercidr: load n1: listed twice",
+				"clustercidr: load n1 of x 10.0.1.0/24: more than one prefix of a family",
+			}, "n1 x [10.0.0.0/24 fd00::/120 10.0.1.0/24]"},
+		"the same prefix twice": {
+			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120", "10.0.0.0/24")}},
+			nil, "n1 x [10.0.0.0/24 fd00::/120]"},
+		"no name": {
+			[]node{{Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")}},
+			[]string{"clustercidr: load x: empty name"}, " x [10.0.0.0/24 fd00::/120]"},
+	} {
+		a := allocator(t, dual,
+			e46("x", "10.0.0.0/22", "fd00::/118", 8, "a"),
+			e46("y", "10.0.0.0/22", "fd02::/118", 6, "b"),
+			e46("twin-b", "10.1.0.0/22", "fd01::/118", 8, "a"),
+			e46("twin-a", "10.1.0.0/22", "fd01::/118", 8, "a"))
+		if _, err := a.Reserve(pfx("10.0.3.0/26")); err != nil {
+			t.Fatal(err)
+		}
+		var problems []string
+		for _, e := range a.Load(c.nodes) {
+			problems = append(problems, e.Error())
+		}
+		if !slices.Equal(problems, c.problems) {
+			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(problems, "\n"), strings.Join(c.problems, "\n"))
+		}
+		var held []string
+		for n := range a.All() {
+			held = append(held, fmt.Sprint(n.Name, " ", n.Entry, " ", n.Prefixes))
+		}
+		if got := strings.Join(held, " "); got != c.held {
+			t.Errorf("%s: held %s, want %s", name, got, c.held)
+		}
+		check(t, a)
+	}
+}
+
+// Whatever is held is out of circulation, as long as it is, until its last node goes.
+func TestForeignPrefixesBlockExactlyWhatTheyOverlap(t *testing.T) {
+	a := allocator(t, v4, e4("x", "10.0.0.0/22", 8, "a"))
+	a.Load([]node{
+		{Name: "f1", Prefixes: prefixes("10.0.0.0/27")},
+		{Name: "f2", Prefixes: prefixes("10.0.0.32/27")}, // a neighbour in the same child
+		{Name: "f3", Prefixes: prefixes("10.0.1.0/24")},
+		{Name: "f4", Prefixes: prefixes("10.0.1.0/24")}, // the same
+	})
+	n := func(i int) node { return node{Name: fmt.Sprint("n", i), Labels: labels("a=1")} }
+	gets(t, a, n(1), "x [10.0.2.0/24]")
+	gets(t, a, n(2), "x [10.0.3.0/24]")
+	for _, name := range []string{"f1", "f3"} {
+		a.Release(name)
+		fails(t, a, clustercidr.ErrFull, func() error { _, err := a.Allocate(n(3)); return err })
+	}
+	a.Release("f2")
+	gets(t, a, n(3), "x [10.0.0.0/24]")
+	a.Release("f4")
+	gets(t, a, n(4), "x [10.0.1.0/24]")
+}
+
+// Observe replaces what was held, keeps what an empty record says nothing about, and
+// keeps the entry when the record names none.
+func TestObserve(t *testing.T) {
+	a := allocator(t, v4, e4("x", "10.0.0.0/22", 8, "a"), e4("y", "10.0.0.0/22", 8, "a"))
+	gets(t, a, node{Name: "n1", Labels: labels("a=1")}, "x [10.0.0.0/24]")
+	for i, c := range []struct {
+		n       node
+		changed bool
+		want    string
+	}{
+		{node{Name: "n1"}, false, "x [10.0.0.0/24]"},
+		{node{Name: "n1", Prefixes: []netip.Prefix{{}}}, false, "x [10.0.0.0/24]"},
+		{node{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}, false, "x [10.0.0.0/24]"},
+		{node{Name: "n1", Entry: "y", Prefixes: prefixes("10.0.0.0/24")}, true, "y [10.0.0.0/24]"},
+		{node{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}, false, "y [10.0.0.0/24]"},
+		{node{Name: "n1", Entry: "y", Prefixes: prefixes("10.0.2.0/24")}, true, "y [10.0.2.0/24]"},
+	} {
+		changed, _ := a.Observe(c.n)
+		as, _ := a.Lookup("n1")
+		if got := fmt.Sprint(as.Entry, " ", as.Prefixes); changed != c.changed || got != c.want {
+			t.Errorf("%d: %v %s, want %v %s", i, changed, got, c.changed, c.want)
+		}
+	}
+	gets(t, a, node{Name: "n2", Labels: labels("a=1")}, "x [10.0.1.0/24]")
+	gets(t, a, node{Name: "n3", Labels: labels("a=1")}, "x [10.0.3.0/24]") // n1 is at 10.0.2.0/24
+	gets(t, a, node{Name: "n4", Labels: labels("a=1")}, "x [10.0.0.0/24]") // which n1 has left
+	if _, ok := a.Lookup("n9"); ok {
+		t.Error("n9 holds something")
+	}
+}
+
+// The last node of a terminating entry may leave it by moving, too.
+func TestTerminatingEntryGoesWithItsLastNode(t *testing.T) {
+	var changes []clustercidr.Change
+	a, err := clustercidr.New(clustercidr.Config{}, clustercidr.OnChange(func(c clustercidr.Change) { changes = append(changes, c) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []entry{e4("x", "10.0.0.0/22", 8), e4("y", "10.1.0.0/22", 8), e4("z", "10.2.0.0/22", 8)} {
+		if err := a.Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Load([]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24")}, {Name: "n2", Entry: "y", Prefixes: prefixes("10.1.0.0/24")}})
+	for name, want := range map[string]bool{"x": false, "y": false, "z": true} {
+		if gone, err := a.Delete(name); gone != want || err != nil {
+			t.Errorf("delete %s: %v, %v", name, gone, err)
+		}
+	}
+	if gone, err := a.Delete("x"); gone || err != nil { // again
+		t.Error(gone, err)
+	}
+	before := len(changes)
+	a.Load([]node{{Name: "n1", Entry: "w", Prefixes: prefixes("10.0.0.0/24")}, {Name: "n2", Entry: "w", Prefixes: prefixes("10.1.0.0/24")}})
+	if c := changes[before:]; len(c) != 1 || !slices.Equal(c[0].Gone, []string{"x", "y"}) {
+		t.Errorf("changes %+v", c)
+	}
+	if s := a.Stats(); s != (clustercidr.Stats{Nodes: 2}) {
+		t.Errorf("%+v", s)
+	}
+	check(t, a)
+}
+
+// Nodes without an entry become the first entry's that they fit, as they would if
+// they were loaded after it. CC5
+func TestEntryAddedLaterAdoptsItsNodes(t *testing.T) {
+	a := allocator(t, v4)
+	a.Load([]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}, {Name: "n2", Prefixes: prefixes("10.0.1.0/25")}})
+	if s := a.Stats(); s.Foreign != 2 {
+		t.Errorf("%+v", s)
+	}
+	if err := a.Add(e4("x", "10.0.0.0/22", 8)); err != nil {
+		t.Fatal(err)
+	}
+	if s := a.Stats(); s != (clustercidr.Stats{Entries: 1, Nodes: 2, Foreign: 1}) {
+		t.Errorf("%+v", s)
+	}
+	b := allocator(t, v4, e4("x", "10.0.0.0/22", 8))
+	b.Load(slices.Collect(a.All()))
+	if bytesOf(t, a) != bytesOf(t, b) {
+		t.Error("rebuilt, it is another")
+	}
+	if gone, err := a.Delete("x"); gone || err != nil {
+		t.Error(gone, err)
+	}
+}

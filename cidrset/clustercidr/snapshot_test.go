@@ -1,0 +1,106 @@
+package clustercidr_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+)
+
+// busy returns an allocator with something of everything.
+func busy(t testing.TB) *clustercidr.Allocator {
+	t.Helper()
+	a, err := clustercidr.New(clustercidr.Config{Families: []clustercidr.Family{clustercidr.IPv6}, Reserved: prefixes("10.0.3.0/24", "fd00::300/120")},
+		clustercidr.OnChange(func(clustercidr.Change) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []entry{e46("x", "10.0.0.0/22", "fd00::/118", 8, "a=1|2,!b", "@=n1"), e6("y", "fd00::/112", 0), e6("z", "fd00::/112", 4, "n>3")} {
+		if e.Name == "y" {
+			e.MaskIPv6 = 128
+		}
+		if err := a.Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		for _, l := range []string{"a=1", "n=5", ""} {
+			if _, err := a.Allocate(node{Name: fmt.Sprint("n", i, l), Labels: labels(l)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a.Release("n0a=1")
+	a.Load([]node{{Name: "f1", Prefixes: prefixes("fd07::/64", "10.0.0.0/8", "10.0.0.0/32")}, {Name: "f2", Entry: "ghost", Prefixes: prefixes("fd07::/64")}})
+	if gone, err := a.Delete("z"); gone || err != nil {
+		t.Fatal(gone, err)
+	}
+	check(t, a)
+	return a
+}
+
+// A snapshot carries everything, cursors included: the restored allocator is the
+// same and goes on the same way. X5
+func TestSnapshot(t *testing.T) {
+	a := busy(t)
+	data := []byte(bytesOf(t, a))
+	b, err := clustercidr.Restore(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, b)
+	if bytesOf(t, b) != string(data) {
+		t.Error("the restored one has another snapshot")
+	}
+	n := node{Name: "new", Labels: labels("a=1")}
+	as, err := a.Allocate(n)
+	as2, err2 := b.Allocate(n)
+	if fmt.Sprint(as, err) != fmt.Sprint(as2, err2) {
+		t.Errorf("%v %v, restored %v %v", as, err, as2, err2)
+	}
+	if prefix, err := a.AppendBinary([]byte("before")); err != nil || string(prefix[:6]) != "before" || string(prefix[6:]) != bytesOf(t, a) {
+		t.Error("AppendBinary does not append")
+	}
+	if _, err := clustercidr.Restore(data, nil); !is(err, clustercidr.ErrBadOption) {
+		t.Errorf("a nil option: %v", err)
+	}
+}
+
+// Damaged bytes are refused, or give an allocator that passes its check.
+func TestDamagedSnapshots(t *testing.T) {
+	data := []byte(bytesOf(t, busy(t)))
+	refused := func(what string, data []byte) {
+		if b, err := clustercidr.Restore(data); b != nil || !is(err, clustercidr.ErrSnapshot) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	for n := range data {
+		refused("cut short", data[:n])
+		flipped := append([]byte(nil), data...)
+		flipped[n] ^= 0x10
+		refused("one bit", flipped)
+	}
+	refused("too long", append(append([]byte(nil), data...), 0))
+	for n := 3; n < len(data)-4; n++ { // with a checksum that is right
+		for _, bit := range []byte{1, 2, 0x10, 0x80, 0xff} {
+			changed := append([]byte(nil), data...)
+			changed[n] ^= bit
+			binary.LittleEndian.PutUint32(changed[len(data)-4:], crc32.Checksum(changed[:len(data)-4], crc32.MakeTable(crc32.Castagnoli)))
+			b, err := clustercidr.Restore(changed)
+			if err != nil {
+				if !is(err, clustercidr.ErrSnapshot) {
+					t.Fatalf("byte %d: %v", n, err)
+				}
+				continue
+			}
+			if err := b.Check(); err != nil {
+				t.Fatalf("byte %d, bits %x: %v", n, bit, err)
+			}
+		}
+	}
+	data[2] = 2
+	binary.LittleEndian.PutUint32(data[len(data)-4:], crc32.Checksum(data[:len(data)-4], crc32.MakeTable(crc32.Castagnoli)))
+	refused("another version", data)
+}
