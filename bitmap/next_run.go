@@ -50,7 +50,7 @@ func (nd *node) nextGroup(x uint64, k int) (uint64, bool) {
 	}
 	m := ^nd.some
 	for i := range j {
-		m &= m >> (1 << i) & heads[i]
+		m &= m >> (1 << i) & heads[i%8]
 	}
 	lo := alignUp(x, k)
 	if lo < x || !nd.holds(lo) {
@@ -71,7 +71,7 @@ func (nd *node) nextRunIn(c, x uint64, k int) (uint64, bool) {
 	if nd.kid == nil {
 		m := ^nd.words[c]
 		for i := range k {
-			m &= m >> (1 << i) & heads[i]
+			m &= m >> (1 << i) & heads[i%8]
 		}
 		m &= from(x % 64)
 		return nd.start(c) + lowest(m), m != 0

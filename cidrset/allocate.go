@@ -44,7 +44,9 @@ func (s *Set) allocateNext() (netip.Prefix, error) {
 	p := s.codec.Prefix(i)
 	s.events.add(Change{Op: OpAllocate, Prefixes: []netip.Prefix{p}})
 	s.mu.Unlock()
-	s.deliver()
+	if s.events != nil {
+		s.deliver()
+	}
 	return p, nil
 }
 
@@ -121,7 +123,9 @@ func (s *Set) AllocateN(dst []netip.Prefix) error {
 		s.events.add(Change{Op: OpAllocate, Prefixes: append([]netip.Prefix(nil), dst...)})
 	}
 	s.mu.Unlock()
-	s.deliver()
+	if s.events != nil {
+		s.deliver()
+	}
 	return nil
 }
 
@@ -218,7 +222,9 @@ func (s *Set) Allocate(bits int) (netip.Prefix, error) {
 		s.events.add(Change{Op: OpAllocate, Prefixes: []netip.Prefix{p}})
 	}
 	s.mu.Unlock()
-	s.deliver()
+	if s.events != nil {
+		s.deliver()
+	}
 	return p, nil
 }
 

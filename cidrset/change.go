@@ -49,12 +49,10 @@ type events struct {
 
 func (e *events) add(c Change) { e.queue = append(e.queue, c) }
 
-// deliver calls the receiver for everything queued. The lock is not held.
+// deliver calls the receiver, of which there is one, for everything queued. The
+// lock is not held.
 func (s *Set) deliver() {
 	e := s.events
-	if e == nil {
-		return
-	}
 	e.receive.Lock()
 	defer e.receive.Unlock()
 	for {

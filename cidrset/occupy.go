@@ -49,7 +49,9 @@ func (s *Set) occupyPrefix(p netip.Prefix) (taken uint64, err error) {
 	}
 	s.events.add(Change{Op: OpOccupy, Prefixes: []netip.Prefix{p}})
 	s.mu.Unlock()
-	s.deliver()
+	if s.events != nil {
+		s.deliver()
+	}
 	return taken, nil
 }
 
@@ -90,7 +92,9 @@ func (s *Set) releasePrefix(p netip.Prefix) (freed uint64, err error) {
 	}
 	s.events.add(Change{Op: OpRelease, Prefixes: []netip.Prefix{p}})
 	s.mu.Unlock()
-	s.deliver()
+	if s.events != nil {
+		s.deliver()
+	}
 	return freed, nil
 }
 
@@ -124,7 +128,9 @@ func (s *Set) ReleaseN(ps []netip.Prefix) (freed uint64, err error) {
 		s.events.add(Change{Op: OpRelease, Prefixes: append([]netip.Prefix(nil), ps...)})
 	}
 	s.mu.Unlock()
-	s.deliver()
+	if s.events != nil {
+		s.deliver()
+	}
 	return freed, nil
 }
 

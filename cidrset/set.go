@@ -153,8 +153,8 @@ func (s *Set) ChildBits() int { return s.codec.ChildBits() }
 // locate returns the range of children that p overlaps and how p lies to them.
 // Every method that is given a prefix asks here first.
 func (s *Set) locate(p netip.Prefix) (lo, hi uint64, rel addr.Relation, err error) {
-	if i, ok := s.codec.Child(p); ok {
-		return i, i, addr.Whole, nil
+	if lo, hi, ok := s.codec.Block(p); ok {
+		return lo, hi, addr.Whole, nil
 	}
 	if err := s.codec.Check(p); err != nil {
 		return 0, 0, addr.Foreign, fmt.Errorf("%w: %w", ErrBadPrefix, err)

@@ -141,6 +141,27 @@ func (c *Codec) Child(p netip.Prefix) (i uint64, ok bool) {
 	return v.Lo, v.Hi == 0 && v.Lo <= c.last && v.Shl(uint(c.shift)) == u
 }
 
+// Block returns the range [lo, hi] of the children in p if p is one or more whole
+// children of the pool: the fast way to what [Codec.Check] and [Codec.Locate]
+// would find. It does not allocate.
+func (c *Codec) Block(p netip.Prefix) (lo, hi uint64, ok bool) {
+	a := p.Addr()
+	k := int(c.child) - p.Bits() // log2 of the children in p
+	if k < 0 || k > int(c.order) || a.Is4() != c.v4 {
+		return 0, 0, false
+	}
+	span := ^uint64(0) >> (64 - k)
+	if c.v4 {
+		b := a.As4()
+		v := uint64(binary.BigEndian.Uint32(b[:])) ^ c.lo
+		lo = v >> (c.shift & 63)
+		return lo, lo | span, lo <= c.last && lo&span == 0 && lo<<(c.shift&63) == v
+	}
+	u := FromAddr(a).Xor(U128{c.hi, c.lo})
+	v := u.Shr(uint(c.shift))
+	return v.Lo, v.Lo | span, v.Hi == 0 && v.Lo <= c.last && v.Lo&span == 0 && v.Shl(uint(c.shift)) == u
+}
+
 // Relation says how a prefix lies to the pool and its children.
 type Relation int
 
