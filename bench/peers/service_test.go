@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -331,4 +332,20 @@ func TestServicePeers(t *testing.T) {
 	servicePeerObeys(t, ciliumAddrPeer)
 	servicePeerObeys(t, kubernetesAddrPeer)
 	servicePeerObeys(t, kubernetesObjectPeer)
+}
+
+// Every work of a /16, of ports and of objects runs with every contestant.
+func TestServiceWorksRun(t *testing.T) {
+	for _, w := range serviceWorks(options{quick: true}).works {
+		if strings.Contains(w.id, "/12") || strings.Contains(w.id, "/v6") {
+			continue // the same with ranges that take seconds to fill
+		}
+		for _, c := range w.cells {
+			j := c.open()
+			if j.reset != nil {
+				j.reset()
+			}
+			j.run(max(j.n, j.grain, 64))
+		}
+	}
 }

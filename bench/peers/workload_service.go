@@ -233,7 +233,7 @@ func addObjects[H any, S addrSet[H]](ws *worklist, p addrPeer[H, S]) {
 				base := addrNumber(netip.MustParsePrefix(serviceRanges[0].prefix).Addr())
 				var win []H
 				for i := range uint64(held) {
-					h := p.handle(base(1 + scatter(i, 15)*2)) // never the broadcast address
+					h := p.handle(base(1 + scatter(i, 15)))
 					if err := s.Allocate(h); err != nil {
 						panic(err)
 					}
