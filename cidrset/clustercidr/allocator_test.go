@@ -88,7 +88,8 @@ func TestSizes(t *testing.T) {
 
 // Adding what is there already, in other words, is no change.
 func TestAddAgain(t *testing.T) {
-	a := allocator(t, dual, e46("x", "10.0.0.0/16", "fd00::/112", 8, "a=1|2,b", "c"))
+	first := e46("x", "10.0.0.0/16", "fd00::/112", 8, "a=1|2,b", "c")
+	a := allocator(t, dual, first)
 	before := bytesOf(t, a)
 	again := e46("x", "10.0.0.0/16", "fd00::/112", 0, "c", "b,a=2|1|2")
 	again.MaskIPv4 = 24
@@ -96,7 +97,8 @@ func TestAddAgain(t *testing.T) {
 		t.Error(err)
 	}
 	// What the caller does to its copy afterwards does not matter.
-	again.Selector[0].Labels[0].Key = "changed"
+	first.Selector[0].Labels[0].Values[0] = "changed"
+	first.Selector[1].Labels[0].Key = "changed"
 	for e := range a.Entries() {
 		e.Selector[0].Labels[0].Values[0] = "changed"
 	}
@@ -246,6 +248,23 @@ func TestWaitingWhenFull(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// What wakes a node that is full does not wake one that nothing matches.
+func TestWaitingForAnEntry(t *testing.T) {
+	a := allocator(t, v4, e4("x", "10.0.0.0/24", 8, "a"))
+	gets(t, a, node{Name: "n1", Labels: labels("a=1")}, "x [10.0.0.0/24]")
+	e := fails(t, a, clustercidr.ErrNoMatch, func() error { _, err := a.Allocate(node{Name: "n2"}); return err })
+	a.Release("n1")
+	select {
+	case <-e.Changed:
+		t.Error("woken by a release")
+	default:
+	}
+	if err := a.Add(e4("y", "10.1.0.0/24", 8)); err != nil {
+		t.Fatal(err)
+	}
+	<-e.Changed
 }
 
 // Goroutines that drain overlapping pools get distinct prefixes, all there are, and

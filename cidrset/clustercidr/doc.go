@@ -49,7 +49,8 @@
 // Allocate and Release look at O(log n) nodes of the index of n claims: for two
 // overlapping pools, an allocation looks at no more than 33, 45 and 54 of them when
 // 1,000, 10,000 and 100,000 nodes are there. The index never grows deeper than an
-// address has bits. A claim takes about 80 bytes of index.
+// address has bits. A claim takes two nodes of it, of 40 bytes each, at most.
+// Allocate compares the node with every entry besides.
 //
 // # Concurrency
 //
@@ -71,6 +72,12 @@
 // the same entries, the same is free, the same is terminating. Only where each entry
 // goes on is not recorded; with [LowestFirst] there is no such thing.
 // [Allocator.MarshalBinary] and [Restore] carry that too.
+//
+// # Controller
+//
+// [Allocator.Engine] is this allocator in the form in which the controller of
+// package nodeipam runs it: that one watches nodes, records what they get, and
+// sorts out what went wrong.
 //
 // # The index
 //

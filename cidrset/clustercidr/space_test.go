@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/invariant"
@@ -175,6 +176,20 @@ func TestSpaceLengths(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The package comment says what a claim costs.
+func TestSizeOfTheIndex(t *testing.T) {
+	if size := unsafe.Sizeof(spaceNode{}); size > 40 {
+		t.Errorf("a node takes %d bytes", size)
+	}
+	var s space
+	for i := range uint64(1000) {
+		s.put(block{addr.U128{Hi: i * 0x9E3779B97F4A7C15}, 64}, &claim{})
+	}
+	if n := len(s.nodes); n > 2*1000 {
+		t.Errorf("%d nodes for 1,000 claims", n)
 	}
 }
 
