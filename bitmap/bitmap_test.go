@@ -105,6 +105,7 @@ func TestFlipsAtLandmarks(t *testing.T) {
 		}
 		for name, at := range orders {
 			w := newTwin(t, last)
+			w.askAll(marks) // untouched
 			for i := range n {
 				w.set(marks[at(i)])
 				w.set(marks[at(i)]) // again: no change

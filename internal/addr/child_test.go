@@ -7,8 +7,9 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// CS3: Child is a short cut, so it must say what Codec.Check and Locate say together.
-func TestChildAgreesWithLocate(t *testing.T) {
+// CS3: Child and Block are short cuts, so they must say what Codec.Check and Locate
+// say together.
+func TestShortCutsAgreeWithLocate(t *testing.T) {
 	for _, c := range []struct {
 		pool  string
 		child int
@@ -27,22 +28,25 @@ func TestChildAgreesWithLocate(t *testing.T) {
 			netip.MustParseAddr("::ffff:0.0.0.0"), netip.MustParseAddr("::ffff:10.0.0.0"),
 			netip.MustParseAddr("2001:db8:0:7:ffff:ffff:ffff:ffff"), netip.MustParseAddr("2001:db8:0:7::1"),
 		} {
-			for _, bits := range []int{0, c.child - 1, c.child, c.child + 1, 32, 128} {
+			for bits := -1; bits <= 129; bits++ {
 				ps = append(ps, netip.PrefixFrom(a, bits)) // host bits set and invalid ones included
 			}
 		}
 		for _, p := range ps {
-			want, ok := uint64(0), false
-			if cd.Check(p) == nil && p.Bits() == c.child {
-				lo, hi, r := cd.Locate(p)
-				want, ok = lo, r == addr.Whole && lo == hi
+			lo, hi, r := uint64(0), uint64(0), addr.Foreign
+			if cd.Check(p) == nil {
+				lo, hi, r = cd.Locate(p)
 			}
-			if got, gotOK := cd.Child(p); gotOK != ok || ok && got != want {
-				t.Errorf("%s in /%d: Child(%s) = %d %v, want %d %v", c.pool, c.child, p, got, gotOK, want, ok)
+			if gotLo, gotHi, ok := cd.Block(p); ok != (r == addr.Whole) || ok && (gotLo != lo || gotHi != hi) {
+				t.Errorf("%s in /%d: Block(%s) = %d %d %v, Locate says %d %d %d", c.pool, c.child, p, gotLo, gotHi, ok, lo, hi, r)
+			}
+			child := r == addr.Whole && p.Bits() == c.child
+			if got, ok := cd.Child(p); ok != child || ok && got != lo {
+				t.Errorf("%s in /%d: Child(%s) = %d %v, Locate says %d %d %d", c.pool, c.child, p, got, ok, lo, hi, r)
 			}
 		}
-		if n := testing.AllocsPerRun(100, func() { sinkUint, _ = cd.Child(pool) }); n != 0 {
-			t.Errorf("Child allocates %v times", n)
+		if n := testing.AllocsPerRun(100, func() { sinkUint, _ = cd.Child(pool); sinkUint, _, _ = cd.Block(pool) }); n != 0 {
+			t.Errorf("Child and Block allocate %v times", n)
 		}
 	}
 }
