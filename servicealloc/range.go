@@ -157,10 +157,18 @@ func (r *Range) Allocate(ip netip.Addr) error {
 	switch {
 	case !ok:
 		return r.fail("allocate", ip, ErrOutOfRange)
-	case r.set.isReserved(ip):
+	case len(r.set.reserved) > 0 && r.set.isReserved(ip):
 		return r.fail("allocate", ip, ErrReserved)
 	}
 	r.mu.Lock()
+	if s := &r.area.one; s.simple && r.hook == nil {
+		ok = s.take(ord.Lo) // what the area's take would do
+		r.mu.Unlock()
+		if !ok {
+			return r.fail("allocate", ip, ErrOccupied)
+		}
+		return nil
+	}
 	if !r.area.take(ord) {
 		r.mu.Unlock()
 		return r.fail("allocate", ip, ErrOccupied)

@@ -115,6 +115,10 @@ func (s *space) take(x uint64) bool {
 	if !s.bits.Set(x) {
 		return false
 	}
+	if s.simple {
+		inc(&s.bands[s.simpleBand(x)].used)
+		return true
+	}
 	inc(s.used(s.bandOf(x)))
 	return true
 }
@@ -133,12 +137,16 @@ func (s *space) dropSimple(x uint64) bool {
 	if !s.bits.Clear(x) {
 		return false
 	}
-	if x >= s.split {
-		dec(&s.bands[Dynamic-Static].used)
-	} else {
-		dec(&s.bands[0].used)
-	}
+	dec(&s.bands[s.simpleBand(x)].used)
 	return true
+}
+
+// simpleBand returns the index of the band of x in a simple space.
+func (s *space) simpleBand(x uint64) int {
+	if x >= s.split {
+		return int(Dynamic - Static)
+	}
+	return 0
 }
 
 // takeNext takes what peek names. The band has room.
