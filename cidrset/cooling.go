@@ -250,18 +250,17 @@ func (c *cooling) check(busy *bitmap.Bitmap) error {
 		return err
 	}
 	last, _ := busy.Last()
-	set := bitmap.NewPow2(0)
-	if last > 0 {
-		set = bitmap.New(last + 1) // 0 for 2^64
-		if last == ^uint64(0) {
-			set = bitmap.NewPow2(64)
-		}
+	set := bitmap.New(last + 1)
+	if last == ^uint64(0) {
+		set = bitmap.NewPow2(64)
 	}
 	n, prev := 0, int32(none)
 	for i := c.head; i != none; prev, i = i, c.runs[i].next {
 		r := c.runs[i]
 		n++
 		switch {
+		case r.lo > r.hi || r.hi > last:
+			return fmt.Errorf("cooling run %d [%d, %d] is not one", i, r.lo, r.hi)
 		case r.prev != prev:
 			return fmt.Errorf("cooling run %d: previous is %d, want %d", i, r.prev, prev)
 		case prev != none && r.until.Before(c.runs[prev].until):

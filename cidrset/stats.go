@@ -71,13 +71,12 @@ func (s *Set) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	errs := []error{s.busy.Check()}
-	if last, ok := s.busy.Last(); !ok || last != s.codec.Last() {
-		errs = append(errs, fmt.Errorf("%d children, want %d", last, s.codec.Last()))
-	}
 	if s.cursor > s.codec.Last() {
 		errs = append(errs, fmt.Errorf("cursor %d beyond %d", s.cursor, s.codec.Last()))
 	}
-	if s.cooling != nil {
+	if last, ok := s.busy.Last(); !ok || last != s.codec.Last() {
+		errs = append(errs, fmt.Errorf("children up to %d, want %d", last, s.codec.Last()))
+	} else if s.cooling != nil {
 		errs = append(errs, s.cooling.check(&s.busy))
 	}
 	if err := errors.Join(errs...); err != nil {
