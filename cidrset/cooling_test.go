@@ -2,8 +2,12 @@ package cidrset_test
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"net/netip"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset"
 )
@@ -108,5 +112,260 @@ func TestCoolingCountsSaturate(t *testing.T) {
 	plain := occupied(t, "fd00::/64", 128, "fd00::/64")
 	if n, err := plain.ReleaseN(prefixes("fd00::/65 fd00::8000:0:0:0/65")); err != nil || n != all {
 		t.Fatalf("ReleaseN of both halves = %d, %v", n, err)
+	}
+	for _, s := range []*cidrset.Set{plain, s} { // in 65 parts, a child last
+		_, _ = s.Occupy(s.Pool())
+		parts := []netip.Prefix{pfx("fd00::8000:0:0:0/65")}
+		for bits := 66; bits <= 128; bits++ {
+			b := [16]byte{0: 0xfd}
+			binary.BigEndian.PutUint64(b[8:], 1<<(128-bits))
+			parts = append(parts, netip.PrefixFrom(netip.AddrFrom16(b), bits))
+		}
+		parts = append(parts, pfx("fd00::/128"))
+		if n, err := s.ReleaseN(parts); err != nil || n != all || s.Stats().Used != 0 {
+			t.Fatalf("ReleaseN of all in parts = %d, %v", n, err)
+		}
+		check(t, s)
+	}
+}
+
+// CS8: never-used children first, then the released ones, oldest first, none before
+// its time.
+func TestCooldownOrder(t *testing.T) {
+	opt, clock := cooldown(60)
+	s := newSet(t, "10.0.0.0/29", 32, opt)
+	for range 6 {
+		if _, err := s.AllocateNext(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release(t, s, "10.0.0.4/32", 1) // at 1000
+	clock.second++
+	release(t, s, "10.0.0.1/32", 1) // at 1001
+	release(t, s, "10.0.0.0/32", 1) // after it, though lower
+	clock.second++
+	release(t, s, "10.0.0.2/31", 2) // at 1002
+	clock.second = 5000             // all have cooled
+	next(t, s, "10.0.0.6/32")
+	next(t, s, "10.0.0.7/32")
+	cursor := s.Cursor()
+	for _, want := range []string{"10.0.0.4/32", "10.0.0.1/32", "10.0.0.0/32", "10.0.0.2/32", "10.0.0.3/32"} {
+		if s.Has(pfx(want)) || s.HasAny(pfx(want)) {
+			t.Fatalf("%s is taken while it cools", want)
+		}
+		next(t, s, want)
+	}
+	if s.Cursor() != cursor {
+		t.Fatal("a cooled child moves the cursor")
+	}
+	if _, err := s.AllocateNext(); err != cidrset.ErrFull { // nothing cools: bare
+		t.Fatal(err)
+	}
+	release(t, s, "10.0.0.5/32", 1)
+	_, err := s.AllocateNext()
+	cools(t, err, 5060)
+	clock.second = 5059
+	_, err = s.AllocateNext()
+	cools(t, err, 5060)
+	clock.second = 5060 // not before, but then
+	next(t, s, "10.0.0.5/32")
+	release(t, s, "10.0.0.5/32", 1)
+	release(t, s, "10.0.0.5/32", 0) // again: it goes on cooling as it did
+	clock.second += 30
+	release(t, s, "10.0.0.0/29", 7)
+	_, err = s.AllocateNext()
+	cools(t, err, 5120)
+	if st := s.Stats(); st != (cidrset.Stats{Capacity: 8, Cooling: 8, LargestFree: -1}) {
+		t.Fatalf("%+v", st)
+	}
+}
+
+// CS4, CS8: Occupy takes cooling children at once, out of the middle of a run too,
+// and counts them; the others go on cooling in their order.
+func TestOccupyCoolingOnes(t *testing.T) {
+	opt, clock := cooldown(60)
+	s := occupied(t, "10.0.0.0/28", 32, "10.0.0.0/28", opt)
+	release(t, s, "10.0.0.0/29", 8)
+	clock.second += 10
+	release(t, s, "10.0.0.8/29", 8)
+	occupy(t, s, "10.0.0.2/32", 1)                         // splits a run
+	occupy(t, s, "10.0.0.0/32", 1)                         // its start
+	occupy(t, s, "10.0.0.7/32", 1)                         // its end
+	occupy(t, s, "10.0.0.8/30", 4)                         // the start of another
+	occupy(t, s, "10.0.0.4/30", 3)                         // one of them was taken
+	occupy(t, s, "10.0.0.14/31", 2)                        // an end
+	listed(t, "FreePrefixes", s.FreePrefixes(), "")        // none of it is free
+	if st := s.Stats(); st.Used != 12 || st.Cooling != 4 { // 1, 3, 12, 13
+		t.Fatalf("%+v", st)
+	}
+	_, err := s.AllocateNext()
+	cools(t, err, 1060)
+	clock.second = 1065
+	next(t, s, "10.0.0.1/32")
+	next(t, s, "10.0.0.3/32")
+	_, err = s.AllocateNext()
+	cools(t, err, 1070)
+	occupy(t, s, "10.0.0.12/32", 1)
+	clock.second = 1070
+	next(t, s, "10.0.0.13/32")
+	if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+		t.Fatal(err)
+	}
+	// All of it, over runs and free ones between them.
+	release(t, s, "10.0.0.3/32", 1)
+	release(t, s, "10.0.0.8/29", 8)
+	clock.second = 2000
+	if p, err := s.Allocate(29); err != nil || p != pfx("10.0.0.8/29") {
+		t.Fatal(p, err)
+	}
+	release(t, s, "10.0.0.12/30", 4)
+	occupy(t, s, "10.0.0.0/28", 5)
+}
+
+// CS8: a clock that is set back makes children cool longer, never shorter, and keeps
+// their order.
+func TestCooldownClockSetBack(t *testing.T) {
+	opt, clock := cooldown(60)
+	s := occupied(t, "10.0.0.0/30", 32, "10.0.0.0/30", opt)
+	release(t, s, "10.0.0.3/32", 1)
+	clock.second = 100
+	release(t, s, "10.0.0.0/32", 1) // not before the one it follows
+	_, err := s.AllocateNext()
+	cools(t, err, 1060)
+	clock.second = 1059
+	_, err = s.AllocateNext()
+	cools(t, err, 1060)
+	clock.second = 1060
+	next(t, s, "10.0.0.3/32")
+	next(t, s, "10.0.0.0/32")
+	// With an empty queue there is nothing to follow.
+	clock.second = 200
+	release(t, s, "10.0.0.1/32", 1)
+	_, err = s.AllocateNext()
+	cools(t, err, 260)
+}
+
+// CS8, CS10: a batch over children that are fresh and children that have cooled.
+func TestAllocateNFreshAndCooled(t *testing.T) {
+	opt, clock := cooldown(60)
+	s := newSet(t, "10.0.0.0/28", 32, opt)
+	if err := s.AllocateN(make([]netip.Prefix, 14)); err != nil {
+		t.Fatal(err)
+	}
+	release(t, s, "10.0.0.9/32", 1)
+	clock.second += 10
+	release(t, s, "10.0.0.0/30", 4)
+	clock.second = 1065
+	got := make([]netip.Prefix, 3)
+	if err := s.AllocateN(got); err != nil || got[0] != pfx("10.0.0.14/32") || got[1] != pfx("10.0.0.15/32") || got[2] != pfx("10.0.0.9/32") {
+		t.Fatal(got, err)
+	}
+	check(t, s)
+	clock.second = 1070
+	if err := s.AllocateN(got); err != nil || got[0] != pfx("10.0.0.0/32") || got[2] != pfx("10.0.0.2/32") {
+		t.Fatal(got, err)
+	}
+	if err := s.AllocateN(got[:2]); !errors.Is(err, cidrset.ErrFull) || errors.Is(err, cidrset.ErrCooling) {
+		t.Fatal(err)
+	}
+	next(t, s, "10.0.0.3/32")
+}
+
+// CS7, CS8: Allocate of a length takes what was never used; only if that does not
+// fit is what has cooled taken in, all of it, and free from then on.
+func TestAllocateThaws(t *testing.T) {
+	opt, clock := cooldown(60)
+	s := occupied(t, "10.0.0.0/28", 32, "10.0.0.0/29", opt)
+	release(t, s, "10.0.0.0/30", 4)
+	clock.second += 30
+	release(t, s, "10.0.0.4/31", 2)
+	clock.second = 1075
+	if p, err := s.Allocate(30); err != nil || p != pfx("10.0.0.8/30") { // fresh, though the other fits as well
+		t.Fatal(p, err)
+	}
+	if p, err := s.Allocate(30); err != nil || p != pfx("10.0.0.12/30") {
+		t.Fatal(p, err)
+	}
+	if st := s.Stats(); st.Cooling != 6 || st.Free != 0 {
+		t.Fatalf("%+v", st)
+	}
+	if p, err := s.Allocate(31); err != nil || p != pfx("10.0.0.0/31") {
+		t.Fatal(p, err)
+	}
+	if st := s.Stats(); st.Cooling != 2 || st.Free != 2 || st.LargestFree != 31 {
+		t.Fatalf("%+v", st)
+	}
+	check(t, s)
+	_, err := s.Allocate(30)
+	cools(t, err, 1090)
+	if p, err := s.Allocate(31); err != nil || p != pfx("10.0.0.2/31") {
+		t.Fatal(p, err)
+	}
+	_, err = s.Allocate(32)
+	cools(t, err, 1090)
+	clock.second = 1090
+	if p, err := s.Allocate(32); err != nil || p != pfx("10.0.0.4/32") {
+		t.Fatal(p, err)
+	}
+	next(t, s, "10.0.0.5/32")
+	_, err = s.Allocate(32)
+	refused(t, err, "allocate", cidrset.ErrFull, "/32")
+	check(t, s)
+}
+
+// CS8: releasing 2^20 children is one run, not 2^20 entries, and so is its snapshot.
+func TestCooldownHoldsRuns(t *testing.T) {
+	opt, clock := cooldown(60)
+	s := occupied(t, "10.0.0.0/8", 28, "10.0.0.0/8", opt)
+	empty := len(snapshot(t, s))
+	before := heap()
+	release(t, s, "10.0.0.0/8", 1<<20)
+	if grown := heap() - before; grown > 64<<10 {
+		t.Fatalf("releasing 2^20 children takes %d bytes", grown)
+	}
+	if grown := len(snapshot(t, s)) - empty; grown > 64 {
+		t.Fatalf("releasing 2^20 children makes the snapshot %d bytes longer", grown)
+	}
+	clock.second = 1060
+	next(t, s, "10.0.0.0/28")
+	next(t, s, "10.0.0.16/28")
+	_, err := s.Allocate(8)
+	refused(t, err, "allocate", cidrset.ErrFull)
+	if p, err := s.Allocate(9); err != nil || p != pfx("10.128.0.0/9") {
+		t.Fatal(p, err)
+	}
+	check(t, s)
+}
+
+// heap returns the bytes in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// CS8, CS9: the clock is called without the lock and once for each call.
+func TestCooldownClockIsTheCallers(t *testing.T) {
+	calls := 0
+	var s *cidrset.Set
+	s = newSet(t, "10.0.0.0/28", 32, cidrset.Cooldown(time.Minute, func() time.Time {
+		calls++
+		if s != nil {
+			_ = s.Stats() // would deadlock
+		}
+		return time.Unix(1000, 0)
+	}))
+	for i, f := range []func() error{
+		func() error { _, err := s.AllocateNext(); return err },
+		func() error { return s.AllocateN(make([]netip.Prefix, 3)) },
+		func() error { _, err := s.Allocate(30); return err },
+		func() error { _, err := s.Release(pfx("10.0.0.0/32")); return err },
+		func() error { _, err := s.ReleaseN(prefixes("10.0.0.1/32 10.0.0.2/31")); return err },
+	} {
+		calls = 0
+		if err := f(); err != nil || calls != 1 {
+			t.Fatalf("call %d: the clock is read %d times: %v", i, calls, err)
+		}
 	}
 }

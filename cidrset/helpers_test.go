@@ -3,9 +3,11 @@ package cidrset_test
 import (
 	"errors"
 	"iter"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,3 +145,29 @@ func cooldown(seconds int64) (cidrset.Option, *clock) {
 	c := &clock{1000}
 	return cidrset.Cooldown(time.Duration(seconds)*time.Second, c.now), c
 }
+
+// A kind is a combination of options. The clock of those that cool is shared and
+// only goes forward.
+type kind struct {
+	name    string
+	options func() []cidrset.Option
+}
+
+var (
+	kindClock atomic.Int64
+	kinds     = []kind{
+		{"round robin", func() []cidrset.Option { return nil }},
+		{"lowest first", func() []cidrset.Option { return []cidrset.Option{cidrset.LowestFirst()} }},
+		{"random", func() []cidrset.Option { return []cidrset.Option{cidrset.Random(rand.NewPCG(1, 2))} }},
+		{"cooldown", func() []cidrset.Option { return []cidrset.Option{cidrset.Cooldown(time.Minute, kindNow)} }},
+		{"told", func() []cidrset.Option { return []cidrset.Option{cidrset.OnChange(func(cidrset.Change) {})} }},
+		{"lowest first, cooldown, told", func() []cidrset.Option {
+			return []cidrset.Option{cidrset.LowestFirst(), cidrset.Cooldown(time.Minute, kindNow), cidrset.OnChange(func(cidrset.Change) {})}
+		}},
+	}
+)
+
+func kindNow() time.Time { return time.Unix(kindClock.Load(), 0) }
+
+// wait lets everything cool.
+func (kind) wait() { kindClock.Add(60) }

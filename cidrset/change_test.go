@@ -1,0 +1,274 @@
+package cidrset_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/cidrset"
+)
+
+// X5: each call that changes something is told once, with what was asked, and a call
+// that changes nothing is not told.
+func TestOnChange(t *testing.T) {
+	var told []string
+	var s *cidrset.Set
+	s = newSet(t, "10.0.0.0/28", 30, cidrset.OnChange(func(c cidrset.Change) {
+		told = append(told, fmt.Sprint(c.Op, c.Prefixes))
+		_ = s.Stats() // it may read the set
+		for range s.All() {
+		}
+	}))
+	batch := make([]netip.Prefix, 2)
+	for i, c := range []struct {
+		call func()
+		want string
+	}{
+		{func() { _, _ = s.AllocateNext() }, "allocate [10.0.0.0/30]"},
+		{func() { _ = s.AllocateN(batch) }, "allocate [10.0.0.4/30 10.0.0.8/30]"},
+		{func() { _ = s.AllocateN(batch) }, ""},
+		{func() { _ = s.AllocateN(nil) }, ""},
+		{func() { _, _ = s.Allocate(28) }, ""},
+		{func() { _, _ = s.Allocate(33) }, ""},
+		{func() { _, _ = s.Occupy(pfx("10.0.0.0/31")) }, ""},
+		{func() { _, _ = s.Occupy(pfx("10.0.0.9/32")) }, ""},
+		{func() { _, _ = s.Occupy(pfx("10.0.0.13/32")) }, "occupy [10.0.0.13/32]"},
+		{func() { _, _ = s.AllocateNext() }, ""},
+		{func() { _, _ = s.Release(pfx("10.0.0.13/32")) }, ""},
+		{func() { _, _ = s.Release(pfx("10.0.0.8/29")) }, "release [10.0.0.8/29]"},
+		{func() { _, _ = s.Release(pfx("10.0.0.8/29")) }, ""},
+		{func() { _, _ = s.ReleaseN(prefixes("10.0.0.8/30 10.0.0.12/30")) }, ""},
+		{func() { _, _ = s.ReleaseN(nil) }, ""},
+		{func() { _, _ = s.ReleaseN(prefixes("10.0.0.8/30 10.0.0.0/31")) }, ""},
+		{func() { _, _ = s.Allocate(29) }, "allocate [10.0.0.8/29]"},
+		{func() { _, _ = s.ReleaseN(prefixes("10.0.0.8/30 10.0.0.8/30")) }, "release [10.0.0.8/30 10.0.0.8/30]"},
+		{func() { _, _ = s.Occupy(pfx("0.0.0.0/0")) }, "occupy [0.0.0.0/0]"},
+		{func() { _, _ = s.Occupy(pfx("::/0")) }, ""},
+		{func() { _, _ = s.MarshalBinary() }, ""},
+	} {
+		told = nil
+		c.call()
+		var want []string
+		if c.want != "" {
+			want = []string{c.want}
+		}
+		if !slices.Equal(told, want) {
+			t.Fatalf("call %d tells %v, want %v", i, told, want)
+		}
+	}
+	for i := range batch {
+		batch[i] = netip.Prefix{} // the caller's list is not the receiver's
+	}
+}
+
+// CS10: the receiver's prefixes are its own, whatever the caller does with the slice.
+func TestOnChangeOwnsItsPrefixes(t *testing.T) {
+	var told []cidrset.Change
+	s := newSet(t, "10.0.0.0/24", 28, cidrset.OnChange(func(c cidrset.Change) { told = append(told, c) }))
+	batch := make([]netip.Prefix, 2)
+	if err := s.AllocateN(batch); err != nil {
+		t.Fatal(err)
+	}
+	batch[0] = netip.Prefix{}
+	if err := s.AllocateN(batch); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(told); got != "[{allocate [10.0.0.0/28 10.0.0.16/28]} {allocate [10.0.0.32/28 10.0.0.48/28]}]" {
+		t.Fatal(got)
+	}
+}
+
+// parallel runs f in n goroutines and waits for all.
+func parallel(n int, f func(worker int)) {
+	var wg sync.WaitGroup
+	for w := range n {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			f(w)
+		}()
+	}
+	wg.Wait()
+}
+
+// CS9: a drain by many gives each child to one.
+func TestDrainConcurrently(t *testing.T) {
+	const workers, n = 8, 1 << 13
+	for _, k := range kinds {
+		s := newSet(t, "10.0.0.0/13", 26, k.options()...)
+		got := make([][]netip.Prefix, workers)
+		parallel(workers, func(w int) {
+			batch := make([]netip.Prefix, 1+w%4)
+			for {
+				var p netip.Prefix
+				var err error
+				switch w % 4 {
+				case 0, 1:
+					p, err = s.AllocateNext()
+				case 2:
+					p, err = s.Allocate(26)
+				default:
+					if err = s.AllocateN(batch); err == nil {
+						got[w] = append(got[w], batch[1:]...)
+					}
+					p = batch[0]
+				}
+				if err != nil {
+					return
+				}
+				got[w] = append(got[w], p)
+			}
+		})
+		seen := map[netip.Prefix]bool{}
+		for _, ps := range got {
+			for _, p := range ps {
+				if seen[p] || p.Bits() != 26 {
+					t.Fatalf("%s: %v twice", k.name, p)
+				}
+				seen[p] = true
+			}
+		}
+		if len(seen) != n {
+			t.Fatalf("%s: %d children, want %d", k.name, len(seen), n)
+		}
+		check(t, s)
+	}
+}
+
+// CS9, X5: many change one set; iterators and hooks read it meanwhile. Each change
+// has been told when its call returns, one receiver runs at a time, and the journal,
+// replayed in its order, gives the same set.
+func TestHammer(t *testing.T) {
+	const workers, calls = 8, 300
+	var (
+		s       *cidrset.Set
+		journal []cidrset.Change // unguarded: one call at a time is the promise
+		inside  atomic.Int32
+		mu      sync.Mutex
+		told    = map[netip.Prefix]int{} // how often each was told as allocated
+	)
+	s = newSet(t, "10.0.0.0/20", 28, cidrset.OnChange(func(c cidrset.Change) {
+		if inside.Add(1) != 1 {
+			t.Error("two receivers at a time")
+		}
+		defer inside.Add(-1)
+		journal = append(journal, c)
+		if c.Op == cidrset.OpAllocate {
+			mu.Lock()
+			for _, p := range c.Prefixes {
+				told[p]++
+			}
+			mu.Unlock()
+		}
+		_ = s.Stats()
+		for range s.FreePrefixes() {
+			break
+		}
+	}))
+	parallel(workers, func(w int) {
+		rng := rand.New(rand.NewPCG(uint64(w), 9))
+		var held []netip.Prefix
+		took := func(ps ...netip.Prefix) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, p := range ps {
+				if told[p] == 0 {
+					t.Errorf("%v was not told when the call returned", p)
+				}
+			}
+			held = append(held, ps...)
+		}
+		for range calls {
+			switch rng.IntN(7) {
+			case 0, 1:
+				if p, err := s.AllocateNext(); err == nil {
+					took(p)
+				}
+			case 2:
+				if p, err := s.Allocate(28 - rng.IntN(4)); err == nil {
+					took(p)
+				}
+			case 3:
+				if batch := make([]netip.Prefix, 1+rng.IntN(5)); s.AllocateN(batch) == nil {
+					took(batch...)
+				}
+			case 4, 5:
+				for range min(len(held), 1+rng.IntN(3)) {
+					i := rng.IntN(len(held))
+					if n, err := s.Release(held[i]); err != nil || n != capacity(28-held[i].Bits()) {
+						t.Errorf("Release(%v) = %d, %v: someone else had it", held[i], n, err)
+					}
+					held = slices.Delete(held, i, i+1)
+				}
+			case 6:
+				for p := range s.All() {
+					if p.Bits() != 28 {
+						t.Errorf("%v is no child", p)
+					}
+					if rng.IntN(40) == 0 {
+						break
+					}
+				}
+			}
+		}
+		if n, err := s.ReleaseN(held[:len(held)/2]); err != nil || len(held) > 1 && n == 0 {
+			t.Error(n, err)
+		}
+	})
+	check(t, s)
+	again := newSet(t, "10.0.0.0/20", 28)
+	for i, c := range journal {
+		for _, p := range c.Prefixes {
+			n, err := again.Occupy(p)
+			if c.Op == cidrset.OpRelease {
+				_, _ = again.Release(p)
+				n = capacity(28-p.Bits()) - n // it was wholly taken
+			}
+			if err != nil || n != capacity(28-p.Bits()) {
+				t.Fatalf("change %d, %v %v, is out of order: %d, %v", i, c.Op, p, n, err)
+			}
+		}
+	}
+	if !slices.Equal(slices.Collect(again.UsedPrefixes()), slices.Collect(s.UsedPrefixes())) {
+		t.Fatal("the journal gives another set")
+	}
+}
+
+// CS9: the same with cooldown and random picks, where the paths are others.
+func TestHammerCooling(t *testing.T) {
+	var second atomic.Int64
+	s := newSet(t, "10.0.0.0/22", 28, cidrset.Random(rand.NewPCG(5, 1)),
+		cidrset.Cooldown(3*time.Second, func() time.Time { return time.Unix(second.Load(), 0) }))
+	var taken sync.Map
+	parallel(6, func(int) {
+		var held []netip.Prefix
+		for i := range 500 {
+			second.Add(1)
+			if p, err := s.AllocateNext(); err == nil {
+				if _, twice := taken.LoadOrStore(p, true); twice {
+					t.Errorf("%v twice", p)
+				}
+				held = append(held, p)
+			}
+			if i%2 == 1 && len(held) > 0 {
+				taken.Delete(held[0])
+				if n, err := s.Release(held[0]); n != 1 || err != nil {
+					t.Errorf("Release(%v) = %d, %v", held[0], n, err)
+				}
+				held = held[1:]
+			}
+			if i%100 == 0 {
+				_, _ = s.MarshalBinary()
+				for range s.All() {
+					_ = s.Stats()
+				}
+			}
+		}
+	})
+	check(t, s)
+}

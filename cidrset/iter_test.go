@@ -1,0 +1,237 @@
+package cidrset_test
+
+import (
+	"iter"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/cidrset"
+)
+
+// CS6: the words and pages of the bitmap must not show.
+func TestIterators(t *testing.T) {
+	for _, c := range []struct {
+		pool        string
+		bits        int
+		taken       string
+		all, free   string
+		used, space string
+	}{
+		{"10.0.0.1/32", 32, "", "", "10.0.0.1/32", "", "10.0.0.1/32"},
+		{"10.0.0.1/32", 32, "10.0.0.1/32", "10.0.0.1/32", "", "10.0.0.1/32", ""},
+		{"10.0.0.0/30", 32, "10.0.0.1/32 10.0.0.2/32", "10.0.0.1/32 10.0.0.2/32", "10.0.0.0/32 10.0.0.3/32", "10.0.0.1/32 10.0.0.2/32", "10.0.0.0/32 10.0.0.3/32"},
+		{"10.0.0.0/30", 32, "10.0.0.2/31 10.0.0.1/32", "10.0.0.1/32 10.0.0.2/32 10.0.0.3/32", "10.0.0.0/32", "10.0.0.1/32 10.0.0.2/31", "10.0.0.0/32"},
+		{"10.0.0.0/22", 24, "10.0.0.0/23", "10.0.0.0/24 10.0.1.0/24", "10.0.2.0/24 10.0.3.0/24", "10.0.0.0/23", "10.0.2.0/23"},
+		{"fd00::/63", 64, "fd00:0:0:1::/64", "fd00:0:0:1::/64", "fd00::/64", "fd00:0:0:1::/64", "fd00::/64"},
+	} {
+		s := occupied(t, c.pool, c.bits, c.taken)
+		listed(t, "All", s.All(), c.all)
+		listed(t, "Free", s.Free(), c.free)
+		listed(t, "UsedPrefixes", s.UsedPrefixes(), c.used)
+		listed(t, "FreePrefixes", s.FreePrefixes(), c.space)
+	}
+}
+
+// CS6: on random sets of every boundary size, what is listed is what is taken, and
+// the prefixes are ascending, disjoint, and none can be joined with its neighbour.
+func TestIteratorsAtBoundaries(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 6))
+	for _, order := range []int{0, 1, 2, 5, 6, 7, 11, 12, 13} {
+		for _, share := range []float64{0, 0.02, 0.5, 0.98, 1} {
+			pool := netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), 32-order)
+			s := newSet(t, pool.String(), 32)
+			var want [2][]netip.Prefix // free, taken
+			for a := pool.Addr(); pool.Contains(a); a = a.Next() {
+				p, i := netip.PrefixFrom(a, 32), 0
+				if rng.Float64() < share {
+					i = 1
+					occupy(t, s, p.String(), 1)
+				}
+				want[i] = append(want[i], p)
+			}
+			for i, pair := range [2][2]iter.Seq[netip.Prefix]{{s.Free(), s.FreePrefixes()}, {s.All(), s.UsedPrefixes()}} {
+				if got := slices.Collect(pair[0]); !slices.Equal(got, want[i]) {
+					t.Fatalf("order %d, %v taken: children are %v, want %v", order, share, got, want[i])
+				}
+				if got := slices.Collect(pair[1]); !slices.Equal(got, joined(want[i], pool)) {
+					t.Fatalf("order %d, %v taken: prefixes are %v, want %v", order, share, got, joined(want[i], pool))
+				}
+			}
+		}
+	}
+}
+
+// joined joins neighbours into their parent until there is no more to join.
+func joined(ps []netip.Prefix, pool netip.Prefix) []netip.Prefix {
+	for more := true; more; {
+		more = false
+		var out []netip.Prefix
+		for i := 0; i < len(ps); i++ {
+			p := ps[i]
+			parent := netip.PrefixFrom(p.Addr(), max(p.Bits()-1, 0)).Masked()
+			if i+1 < len(ps) && p.Bits() > pool.Bits() && ps[i+1].Bits() == p.Bits() && parent.Contains(ps[i+1].Addr()) && parent.Addr() == p.Addr() {
+				p, more = parent, true
+				i++
+			}
+			out = append(out, p)
+		}
+		ps = out
+	}
+	return ps
+}
+
+// CS6: a set of 2^64 children is listed by what is in it, and its counts saturate.
+func TestIterateAndCountWide(t *testing.T) {
+	for _, c := range []struct {
+		pool, first, last, high string
+		bits                    int
+	}{
+		{"fd00::/64", "fd00::/128", "fd00::ffff:ffff:ffff:ffff/128", "fd00::8000:0:0:0/65", 128},
+		{"::/0", "::/64", "ffff:ffff:ffff:ffff::/64", "8000::/1", 64},
+		{"fd00::/32", "fd00::/96", "fd00:0:ffff:ffff:ffff:ffff::/96", "fd00:0:8000::/33", 96},
+	} {
+		const all = ^uint64(0)
+		s := occupied(t, c.pool, c.bits, c.first+" "+c.last)
+		listed(t, "All", s.All(), c.first+" "+c.last)
+		if st := s.Stats(); st != (cidrset.Stats{Capacity: all, Used: 2, Free: all - 1, LargestFree: s.Pool().Bits() + 2}) {
+			t.Fatalf("two taken: %+v", st)
+		}
+		n := 0
+		var prev netip.Prefix
+		for p := range s.FreePrefixes() { // 1, 2, 4 … 2^62, 2^62 … 1
+			if n++; prev.IsValid() && (!prev.Addr().Less(p.Addr()) || prev.Overlaps(p)) {
+				t.Fatalf("%v after %v", p, prev)
+			}
+			prev = p
+		}
+		if n != 126 {
+			t.Fatalf("%d free prefixes, want 126", n)
+		}
+		for p := range s.Free() {
+			if p == pfx(c.first) {
+				t.Fatal("a taken child is free")
+			}
+			break
+		}
+		release(t, s, c.first, 1)
+		if st := s.Stats(); st.Used != 1 || st.Free != all || st.LargestFree != s.Pool().Bits()+1 {
+			t.Fatalf("one taken: %+v", st)
+		}
+		occupy(t, s, c.high, 1<<63-1)
+		if st := s.Stats(); st.Used != 1<<63 || st.Free != 1<<63 || st.LargestFree != s.Pool().Bits()+1 {
+			t.Fatalf("half taken: %+v", st)
+		}
+		listed(t, "UsedPrefixes", s.UsedPrefixes(), c.high)
+		occupy(t, s, c.pool, 1<<63)
+		if st := s.Stats(); st != (cidrset.Stats{Capacity: all, Used: all, LargestFree: -1}) {
+			t.Fatalf("full: %+v", st)
+		}
+		listed(t, "UsedPrefixes", s.UsedPrefixes(), c.pool)
+		listed(t, "FreePrefixes", s.FreePrefixes(), "")
+		listed(t, "Free", s.Free(), "")
+		release(t, s, c.last, 1)
+		if st := s.Stats(); st != (cidrset.Stats{Capacity: all, Used: all, Free: 1, LargestFree: c.bits}) {
+			t.Fatalf("one free: %+v", st)
+		}
+		listed(t, "Free", s.Free(), c.last)
+		release(t, s, c.pool, all)
+		listed(t, "FreePrefixes", s.FreePrefixes(), c.pool)
+	}
+}
+
+// CS6, CS9: the body of a loop may call anything, and leave.
+func TestIterateAndChange(t *testing.T) {
+	for _, k := range kinds {
+		s := occupied(t, "10.0.0.0/20", 32, "10.0.0.0/21", k.options()...)
+		for name, seq := range map[string]iter.Seq[netip.Prefix]{
+			"All": s.All(), "Free": s.Free(), "UsedPrefixes": s.UsedPrefixes(), "FreePrefixes": s.FreePrefixes(),
+		} {
+			n := 0
+			var prev netip.Prefix
+			for p := range seq {
+				if prev.IsValid() && !prev.Addr().Less(p.Addr()) {
+					t.Fatalf("%s, %s: %v after %v", k.name, name, p, prev)
+				}
+				prev = p
+				before := s.Has(p)
+				if _, err := s.Occupy(p); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Release(p); err != nil {
+					t.Fatal(err)
+				}
+				if before {
+					_, _ = s.Occupy(p)
+				}
+				k.wait()
+				got, err := s.AllocateNext()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Release(got); err != nil {
+					t.Fatal(err)
+				}
+				k.wait()
+				for range s.All() {
+					break
+				}
+				_ = s.Stats()
+				check(t, s)
+				if n++; n == 70 { // beyond a word
+					break
+				}
+			}
+		}
+	}
+	// Freeing all while walking: each child is seen once, in order.
+	s := occupied(t, "10.0.0.0/20", 32, "10.0.0.0/20")
+	var seen []netip.Prefix
+	for p := range s.All() {
+		seen = append(seen, p)
+		release(t, s, p.String(), 1)
+	}
+	if len(seen) != 4096 || !slices.IsSortedFunc(seen, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) {
+		t.Fatalf("%d seen", len(seen))
+	}
+	// What is taken ahead of the loop is seen, what is behind is not.
+	s = occupied(t, "10.0.0.0/16", 24, "10.0.64.0/24")
+	listed(t, "All", func(yield func(netip.Prefix) bool) {
+		for p := range s.All() {
+			if p == pfx("10.0.64.0/24") {
+				_, _ = s.Occupy(pfx("10.0.0.0/24"))
+				_, _ = s.Occupy(pfx("10.0.200.0/24"))
+			}
+			if !yield(p) {
+				return
+			}
+		}
+	}, "10.0.64.0/24 10.0.200.0/24")
+}
+
+// CS6: Has and HasAny at every edge of what is taken.
+func TestHas(t *testing.T) {
+	s := occupied(t, "10.0.0.0/24", 28, "10.0.0.16/28 10.0.0.32/27")
+	for _, c := range []struct {
+		p        string
+		has, any bool
+	}{
+		{"10.0.0.16/28", true, true}, {"10.0.0.0/28", false, false}, {"10.0.0.0/27", false, true}, {"10.0.0.32/27", true, true},
+		{"10.0.0.32/28", true, true}, {"10.0.0.48/28", true, true}, {"10.0.0.64/28", false, false}, {"10.0.0.0/26", false, true},
+		{"10.0.0.17/32", true, true}, {"10.0.0.15/32", false, false}, {"10.0.0.64/32", false, false}, {"10.0.0.128/25", false, false},
+		{"10.0.0.0/24", false, true}, {"10.0.0.0/23", false, true}, {"0.0.0.0/0", false, true}, {"10.0.1.0/24", false, false},
+		{"::/0", false, false}, {"10.0.0.240/28", false, false},
+	} {
+		if got := s.Has(pfx(c.p)); got != c.has {
+			t.Errorf("Has(%s) is %v", c.p, got)
+		}
+		if got := s.HasAny(pfx(c.p)); got != c.any {
+			t.Errorf("HasAny(%s) is %v", c.p, got)
+		}
+	}
+	occupy(t, s, "10.0.0.0/24", 13)
+	if !s.Has(pfx("10.0.0.0/24")) || s.Has(pfx("10.0.0.0/23")) || !s.HasAny(pfx("10.0.0.0/23")) {
+		t.Error("a full pool")
+	}
+}

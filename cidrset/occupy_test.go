@@ -1,0 +1,236 @@
+package cidrset_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/cidrset"
+)
+
+// CS4: Occupy rounds out, to a child and to the pool.
+func TestOccupyRoundsOut(t *testing.T) {
+	for _, c := range []struct {
+		pool  string
+		bits  int
+		p     string
+		taken uint64
+		now   string // UsedPrefixes
+	}{
+		{"10.0.0.0/22", 24, "10.0.1.77/32", 1, "10.0.1.0/24"},
+		{"10.0.0.0/22", 24, "10.0.3.128/25", 1, "10.0.3.0/24"},
+		{"10.0.0.0/22", 24, "10.0.2.0/24", 1, "10.0.2.0/24"},
+		{"10.0.0.0/22", 24, "10.0.2.0/23", 2, "10.0.2.0/23"},
+		{"10.0.0.0/22", 24, "10.0.0.0/22", 4, "10.0.0.0/22"},
+		{"10.0.0.0/22", 24, "10.0.0.0/21", 4, "10.0.0.0/22"},
+		{"10.0.0.0/22", 24, "8.0.0.0/6", 4, "10.0.0.0/22"},
+		{"10.0.0.0/22", 24, "0.0.0.0/0", 4, "10.0.0.0/22"},
+		{"10.9.8.7/32", 32, "0.0.0.0/0", 1, "10.9.8.7/32"},
+		{"0.0.0.0/0", 1, "255.255.255.255/32", 1, "128.0.0.0/1"},
+		{"0.0.0.0/0", 32, "0.0.0.0/0", 1 << 32, "0.0.0.0/0"},
+		{"0.0.0.0/0", 0, "10.0.0.0/8", 1, "0.0.0.0/0"},
+		{"fd00::/63", 64, "fd00:0:0:1::5/128", 1, "fd00:0:0:1::/64"},
+		{"fd00::/63", 64, "fc00::/7", 2, "fd00::/63"},
+		{"::/0", 64, "::/0", ^uint64(0), "::/0"},
+		{"fd00::/64", 128, "::/0", ^uint64(0), "fd00::/64"},
+		{"fd00::/64", 128, "fd00::/65", 1 << 63, "fd00::/65"},
+		{"::/64", 128, "::ffff:10.0.0.0/120", 256, "::ffff:10.0.0.0/120"}, // holds 4-in-6: takes back what it hands out
+		{"::/0", 1, "::ffff:10.0.0.0/128", 1, "::/1"},
+	} {
+		for _, k := range kinds {
+			s := newSet(t, c.pool, c.bits, k.options()...)
+			occupy(t, s, c.p, c.taken)
+			listed(t, "UsedPrefixes", s.UsedPrefixes(), c.now)
+			occupy(t, s, c.p, 0) // idempotent
+			if !s.HasAny(pfx(c.p)) {
+				t.Fatalf("HasAny(%s) is false", c.p)
+			}
+			if larger := pfx(c.p).Bits() < pfx(c.pool).Bits(); s.Has(pfx(c.p)) == larger {
+				t.Fatalf("Has(%s) is %v", c.p, !larger)
+			}
+			release(t, s, c.now, c.taken)
+			release(t, s, c.now, 0)
+			if s.HasAny(pfx(c.pool)) || s.Has(pfx(c.now)) {
+				t.Fatal("something is taken after release")
+			}
+		}
+	}
+}
+
+// CS4: a count below what was expected is a double assignment.
+func TestOccupyCountsWhatIsNew(t *testing.T) {
+	s := occupied(t, "10.0.0.0/20", 24, "10.0.3.0/24 10.0.5.0/24")
+	for _, c := range []struct {
+		p     string
+		taken uint64
+	}{{"10.0.3.0/24", 0}, {"10.0.2.0/23", 1}, {"10.0.4.0/22", 3}, {"10.0.0.0/20", 10}, {"10.0.0.0/20", 0}} {
+		occupy(t, s, c.p, c.taken)
+	}
+}
+
+// CS5: Release frees whole children only.
+func TestReleaseRounds(t *testing.T) {
+	for _, c := range []struct {
+		pool  string
+		bits  int
+		taken string
+		p     string
+		freed uint64
+		left  string
+	}{
+		{"10.0.0.0/22", 24, "10.0.0.0/22", "10.0.1.0/24", 1, "10.0.0.0/24 10.0.2.0/23"},
+		{"10.0.0.0/22", 24, "10.0.1.0/24 10.0.2.0/24", "10.0.0.0/23", 1, "10.0.2.0/24"},
+		{"10.0.0.0/22", 24, "10.0.1.0/24 10.0.2.0/24", "10.0.0.0/22", 2, ""},
+		{"10.0.0.0/22", 24, "", "10.0.0.0/22", 0, ""},
+		{"10.9.8.7/32", 32, "10.9.8.7/32", "10.9.8.7/32", 1, ""},
+		{"0.0.0.0/0", 32, "0.0.0.0/0", "128.0.0.0/1", 1 << 31, "0.0.0.0/1"},
+		{"::/0", 0, "::/0", "::/0", 1, ""},
+		{"fd00::/64", 128, "fd00::/64", "fd00::/64", ^uint64(0), ""},
+		{"fd00::/64", 128, "fd00::/64", "fd00::8000:0:0:0/65", 1 << 63, "fd00::/65"},
+		{"::/64", 128, "::fffe:0:0/95", "::ffff:1.2.3.0/120", 256, ""},
+	} {
+		for _, k := range kinds {
+			s := occupied(t, c.pool, c.bits, c.taken, k.options()...)
+			release(t, s, c.p, c.freed)
+			release(t, s, c.p, 0) // idempotent
+			if c.left != "" || c.freed < 1<<20 && c.pool != "::/64" {
+				listed(t, "UsedPrefixes", s.UsedPrefixes(), c.left)
+			}
+			if s.HasAny(pfx(c.p)) {
+				t.Fatalf("%s is taken after release", c.p)
+			}
+		}
+	}
+}
+
+// Prefixes that a method has to refuse, for the pools of the next test.
+var (
+	bad = []netip.Prefix{
+		{}, netip.PrefixFrom(netip.Addr{}, 24), netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), -1),
+		netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), 33), netip.PrefixFrom(netip.MustParseAddr("fd00::"), 129),
+		netip.PrefixFrom(netip.MustParseAddr("10.0.0.1"), 24), netip.PrefixFrom(netip.MustParseAddr("10.0.1.0"), 16),
+		netip.PrefixFrom(netip.MustParseAddr("10.0.0.1"), 8), netip.PrefixFrom(netip.MustParseAddr("fd00::1"), 64),
+		netip.PrefixFrom(netip.MustParseAddr("fd00::1"), 48), netip.PrefixFrom(netip.MustParseAddr("fd00:0:0:1::"), 32),
+		netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 120), netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 128),
+		netip.PrefixFrom(netip.MustParseAddr("::ffff:0:0"), 96), netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 24),
+	}
+	foreign = prefixes("9.255.255.0/24 10.1.0.0/24 10.1.0.0/16 10.1.0.1/32 11.0.0.0/8 128.0.0.0/1 " +
+		"fcff:ffff:ffff:ffff::/64 fd00:0:1::/64 fd00:0:1::/48 fd00:0:1::/128 fe00::/7 ::/96 2001:db8::/32")
+)
+
+// X1: every method refuses, by type, and nothing changes, not a byte.
+func TestRefusalsChangeNothing(t *testing.T) {
+	for _, pool := range []struct {
+		pool, taken, alien string
+		bits               int
+		small, large       []netip.Prefix
+	}{
+		{"10.0.0.0/16", "10.0.0.0/24 10.0.7.0/24 10.0.64.0/18", "fd00::/48 ::/0 fd00::/64", 24,
+			prefixes("10.0.0.0/25 10.0.7.255/32 10.0.9.128/25"), prefixes("10.0.0.0/15 0.0.0.0/0 10.0.0.0/8")},
+		{"fd00::/48", "fd00::/64 fd00:0:0:7::/64 fd00:0:0:8000::/49", "10.0.0.0/16 0.0.0.0/0 10.0.0.0/24", 64,
+			prefixes("fd00::/65 fd00:0:0:7::1/128"), prefixes("fd00::/47 ::/0 fc00::/7")},
+	} {
+		for _, k := range kinds {
+			s := occupied(t, pool.pool, pool.bits, pool.taken, k.options()...)
+			if _, err := s.AllocateNext(); err != nil { // a cursor that is not 0
+				t.Fatal(err)
+			}
+			release(t, s, prefixes(pool.taken)[0].String(), 1)
+			before := snapshot(t, s)
+			unchanged := func(what string) {
+				t.Helper()
+				if !bytes.Equal(before, snapshot(t, s)) {
+					t.Fatalf("%s: %s changes the set", k.name, what)
+				}
+				check(t, s)
+			}
+			refuse := func(p netip.Prefix, occupies bool, kind error) {
+				t.Helper()
+				words := []string{pool.pool}
+				if p != (netip.Prefix{}) {
+					words = append(words, p.String())
+				}
+				if occupies {
+					n, err := s.Occupy(p)
+					refused(t, err, "occupy", kind, words...)
+					about(t, err, s.Pool(), p)
+					if n != 0 {
+						t.Fatalf("Occupy(%v) = %d", p, n)
+					}
+					if s.HasAny(p) {
+						t.Fatalf("HasAny(%v)", p)
+					}
+				}
+				n, err := s.Release(p)
+				refused(t, err, "release", kind, words...)
+				about(t, err, s.Pool(), p)
+				if n != 0 {
+					t.Fatalf("Release(%v) = %d", p, n)
+				}
+				for _, ps := range [][]netip.Prefix{{p}, {s.Pool(), p}, {p, s.Pool()}, {s.Pool(), p, s.Pool()}} { // CS10
+					n, err := s.ReleaseN(ps)
+					refused(t, err, "release", kind, words...)
+					about(t, err, s.Pool(), p)
+					if n != 0 {
+						t.Fatalf("ReleaseN(%v) = %d", ps, n)
+					}
+				}
+				if kind != cidrset.ErrMisaligned && s.Has(p) {
+					t.Fatalf("Has(%v)", p)
+				}
+				unchanged(p.String())
+			}
+			for _, p := range bad {
+				refuse(p, true, cidrset.ErrBadPrefix)
+			}
+			for _, p := range slices.Concat(foreign, prefixes(pool.alien)) {
+				refuse(p, true, cidrset.ErrOutOfRange)
+			}
+			for _, p := range pool.small {
+				refuse(p, false, cidrset.ErrMisaligned)
+			}
+			for _, p := range pool.large {
+				refuse(p, false, cidrset.ErrOutOfRange)
+			}
+			for _, bits := range []int{-1 << 40, -1, 0, s.Pool().Bits() - 1, pool.bits + 1, 32, 33, 128, 129, 1 << 40} {
+				if bits >= s.Pool().Bits() && bits <= pool.bits {
+					continue
+				}
+				p, err := s.Allocate(bits)
+				refused(t, err, "allocate", cidrset.ErrBadBits, pool.pool, fmt.Sprintf("/%d", bits))
+				about(t, err, s.Pool(), netip.Prefix{})
+				if p.IsValid() {
+					t.Fatalf("Allocate(%d) gives %v", bits, p)
+				}
+				unchanged("Allocate")
+			}
+			if err := s.AllocateN(make([]netip.Prefix, 1<<16+1)); !errors.Is(err, cidrset.ErrFull) { // CS10
+				t.Fatal(err)
+			}
+			unchanged("AllocateN")
+			if p, err := s.Allocate(s.Pool().Bits()); err == nil || p.IsValid() {
+				t.Fatal("the pool is free")
+			}
+			unchanged("Allocate")
+			if err := s.AllocateN(nil); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := s.ReleaseN(nil); n != 0 || err != nil {
+				t.Fatal(n, err)
+			}
+			unchanged("an empty batch")
+		}
+	}
+}
+
+// about wants the error to carry the pool and the prefix.
+func about(t *testing.T, err error, pool, p netip.Prefix) {
+	t.Helper()
+	var e *cidrset.Error
+	if !errors.As(err, &e) || e.Pool != pool || e.Prefix != p || !e.Until.IsZero() {
+		t.Fatalf("error %v carries %v and %v", err, e.Pool, e.Prefix)
+	}
+}
