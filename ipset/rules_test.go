@@ -1,0 +1,128 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) { // IP2
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	w.assign(want("h", 8, "p"))
+	if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.7")}, Release{Address: ip("10.0.0.1")}, Release{Address: ip("10.0.0.4")}); err != nil {
+		t.Fatal(err)
+	}
+	if s := lastBytes(w.assign(want("h", 3, "q")).V4); s != "1 4 7" {
+		t.Errorf("handed out %s", s)
+	}
+}
+
+// TestFreedBlockOfAFullPoolIsFound: with more than 64 blocks the page of the freed one was full, and so marked above.
+func TestFreedBlockOfAFullPoolIsFound(t *testing.T) { // IP3, IP9
+	for _, prefix := range []string{"10.0.0.0/20", "10.0.0.0/19", "10.0.0.0/13"} {
+		w := full(t, prefix)
+		w.check()
+		if got := w.assign(want("new", 1, "p")); len(got.V4) != 0 || got.Short[0].Reason != Full {
+			t.Fatalf("%s: %+v", prefix, got)
+		}
+		block := w.blocksOf("old2")[7]
+		var rs []Release
+		for a := block.Addr(); block.Contains(a); a = a.Next() {
+			rs = append(rs, Release{Address: a})
+		}
+		w.ReleaseIPs(bg, rs...)
+		if rel, err := w.ReleaseAffinity(bg, block, HostOwner("old2"), true); err != nil || len(rel) != 1 {
+			t.Fatalf("%s: released %v, %v", prefix, rel, err)
+		}
+		if got := w.assign(want("new", 64, "p")); len(got.V4) != 64 || got.V4[0].Block != block {
+			t.Errorf("%s: freed %s, got %d: %+v", prefix, block, len(got.V4), got.Short)
+		}
+		w.check()
+	}
+}
+
+func TestCollectorSparesAHandleThatGrows(t *testing.T) { // IP10: all of a handle or none
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w.assign(want("h", 2, "p"))
+	grown := false
+	c := w.NewCollector(time.Minute)
+	als, err := c.Collect(bg, func(Allocation) Liveness {
+		if !grown {
+			grown = true
+			w.assign(want("other", 1, "p"))
+		}
+		return Gone
+	})
+	if err != nil || len(als) != 0 {
+		t.Errorf("%v, %v", als, err)
+	}
+	if als, err := c.Collect(bg, func(Allocation) Liveness { return Gone }); err != nil || len(als) != 3 {
+		t.Errorf("next time: %v, %v", als, err)
+	}
+}
+
+func TestStickyDoesNotBreakStrictAffinity(t *testing.T) { // IP12, IP3
+	for _, strict := range []bool{false, true} {
+		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/24", 28))
+		a := want("h", 1, "vm")
+		a.Sticky = true
+		first := w.assign(a).V4[0].Address
+		w.releaseHandle("vm")
+		a.Owner = HostOwner("g") // the machine moved
+		if got := w.assign(a).V4[0].Address; (got == first) == strict {
+			t.Errorf("strict %v: had %s, got %s", strict, first, got)
+		}
+		w.check()
+	}
+}
+
+// small is a store that refuses commits of more than 4 KiB, which no count of records foresees.
+type small struct{ Store }
+
+func (s small) Commit(ctx context.Context, ops []Op) (uint64, error) {
+	n := 0
+	for _, op := range ops {
+		n += len(op.Value)
+	}
+	if n > 4096 {
+		return 0, fmt.Errorf("%w: %d bytes", ErrTooLarge, n)
+	}
+	return s.Store.Commit(ctx, ops)
+}
+
+func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) { // ST1
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30))
+	g := &gated{Store: small{w.store}, arrived: make(chan int, 1000), open: make(chan struct{}, 1000)}
+	e := w.engine(g)
+	var wg sync.WaitGroup
+	big := func(i, size int) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			a := want(fmt.Sprint("h", i), 1, fmt.Sprint(i))
+			a.Attributes, _ = NewAttributes(map[string]string{"k": strings.Repeat("x", size)})
+			if _, err := e.AutoAssign(bg, a); (err != nil) != (size > 4096) || err != nil && !errors.Is(err, ErrTooLarge) {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}()
+	}
+	big(0, 10)
+	<-g.arrived
+	for i := range 4 {
+		big(1+i, 2000)
+	}
+	big(5, 5000)
+	waitFor(e, 5)
+	for range 1000 {
+		g.open <- struct{}{}
+	}
+	wg.Wait()
+	w.check()
+	if n := w.records(kindBlock); n != 5 {
+		t.Errorf("%d blocks", n)
+	}
+}
