@@ -1,8 +1,9 @@
-// Command cluster gives every node of a cluster its pod prefixes, the way a controller of a real
-// cluster would, and shows what came of it.
+// Command cluster gives every node of a cluster its pod prefixes and every service its addresses
+// and node ports, the way the controllers of a real cluster would, and shows what came of it.
 //
 //	go run ./examples/cluster                          # a small trace that ships with it
 //	go run ./examples/cluster -nodes nodes.csv         # a cluster of your own
+//	go run ./examples/cluster -services services.csv   # services of your own
 //	go run ./examples/cluster -h
 //
 // It reads a trace of nodes, gives each one prefix of each family, large nodes a larger one than
@@ -10,7 +11,11 @@
 // ends with a summary and a map of the pools. After every step, what the engine says is compared
 // with what follows from the nodes' prefixes alone, computed without the engine.
 //
-// trace.go reads, nodes.go is the work, verify.go the comparison, summary.go the report.
+// Services take a cluster IP of each family, some of them one that they name (cluster DNS the tenth
+// of the range), and node ports; each gets all it asks for or nothing. They go through the same life.
+//
+// trace.go reads, nodes.go is the work, verify.go the comparison, summary.go the report;
+// services_trace.go, services.go, services_verify.go and services_summary.go do it for services.
 //
 // Exit status: 0 when all went well; 1 when a promise was broken or a pool is too small, with what
 // and why; 2 for wrong flags or a malformed trace, with file, line and column.
@@ -27,6 +32,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -53,7 +60,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, err)
 		return exitUsage
 	}
-	if err := replay(cfg, nodes, stdout); err != nil {
+	var services []service
+	if len(cfg.services) > 0 {
+		if services, err = loadServices(cfg.servicesFile); err != nil {
+			fmt.Fprintln(stderr, err)
+			return exitUsage
+		}
+	}
+	if err := replay(cfg, nodes, services, stdout); err != nil {
 		fmt.Fprintf(stderr, "cluster: %v\n", err)
 		return exitFailed
 	}
@@ -61,7 +75,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 // replay runs the phases over a trace and reports.
-func replay(cfg *config, nodes []node, stdout io.Writer) error {
+func replay(cfg *config, nodes []node, services []service, stdout io.Writer) error {
 	phase, err := newNodePhase(cfg, nodes, time.Now)
 	if err != nil {
 		return err
@@ -71,6 +85,11 @@ func replay(cfg *config, nodes []node, stdout io.Writer) error {
 	}
 	if err := summarize(stdout, cfg, phase); err != nil {
 		return err
+	}
+	if len(cfg.services) > 0 {
+		if err := replayServices(cfg, services, stdout); err != nil {
+			return err
+		}
 	}
 	if cfg.svg == "" {
 		return nil
@@ -82,15 +101,30 @@ func replay(cfg *config, nodes []node, stdout io.Writer) error {
 	return nil
 }
 
+// replayServices runs the phases over the services and reports.
+func replayServices(cfg *config, services []service, stdout io.Writer) error {
+	phase, err := newServicePhase(cfg, services)
+	if err != nil {
+		return err
+	}
+	if err := phase.run(); err != nil {
+		return err
+	}
+	return summarizeServices(stdout, cfg, phase)
+}
+
 // config is what the flags say.
 type config struct {
-	nodesFile string
-	families  []familyConfig
-	cores     []uint64 // ascending: a node belongs to the class after the last of these that it reaches
-	svg       string
-	ascii     bool
-	letters   bool
-	color     bool
+	nodesFile    string
+	families     []familyConfig
+	cores        []uint64 // ascending: a node belongs to the class after the last of these that it reaches
+	servicesFile string
+	services     []serviceRange // none: no services
+	nodePorts    servicealloc.PortRange
+	svg          string
+	ascii        bool
+	letters      bool
+	color        bool
 }
 
 // familyConfig is a pool, and the length of a node's prefix for each class of nodes.
@@ -106,6 +140,9 @@ const (
 	defaultPool6 = "fd00:10:128::/48"
 	builtinPool4 = "10.128.0.0/19"
 	builtinPool6 = "fd00:10:128::/56"
+
+	defaultService4 = "10.96.0.0/20"
+	defaultService6 = "fd00:10:96::/108"
 )
 
 // parse reads the flags. It prints the help to stderr itself; every other fault is returned.
@@ -121,13 +158,19 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	cores := flags.String("cores", "32,64", "where the classes of nodes begin, in cores, ascending: `a,b` makes three classes, below a, from a, from b")
 	sizes4 := flags.String("sizes4", "26,25,24", "IPv4 prefix `lengths`, one for each class of nodes")
 	sizes6 := flags.String("sizes6", "64,63,62", "IPv6 prefix `lengths` likewise")
+	flags.StringVar(&cfg.servicesFile, "services", "", "trace of services: a CSV `file` with the columns "+strings.Join(serviceColumns, ",")+
+		" (default: a built-in trace of 24 services); an address is any, none, a place in the range such as #10, or itself; ports are protocols, "+
+		"perhaps with a number, as in \"TCP UDP:30053\"")
+	service4 := flags.String("service4", defaultService4, "IPv4 `prefix` that the services' addresses come from, or none")
+	service6 := flags.String("service6", defaultService6, "IPv6 `prefix` likewise; without both there are no services")
+	nodePorts := flags.String("nodeports", "30000-32767", "the `range` of the node ports")
 	flags.StringVar(&cfg.svg, "svg", "", "write the map of the pools to this `file` too, as SVG")
 	flags.BoolVar(&cfg.ascii, "ascii", false, "draw the map in plain ASCII")
 	flags.BoolVar(&cfg.letters, "letters", false, "draw the map with a letter for each class of nodes in place of shades")
 	flags.BoolVar(&cfg.color, "color", false, "colour the map by class of node (ANSI escape sequences)")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(stderr, "Usage: cluster [flags]\n\nReplays a trace of cluster nodes: gives each its pod prefixes, and shows what came of it.")
+			fmt.Fprintln(stderr, "Usage: cluster [flags]\n\nReplays a trace of cluster nodes and services: gives each node its pod prefixes, each service its\naddresses and node ports, and shows what came of it.")
 			flags.SetOutput(stderr)
 			flags.PrintDefaults()
 		}
@@ -154,7 +197,33 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	if len(cfg.families) == 0 {
 		return nil, errors.New("-pool4 and -pool6 are both none: nothing to give to the nodes")
 	}
-	return cfg, nil
+	return cfg, cfg.parseServices(*service4, *service6, *nodePorts)
+}
+
+// parseServices reads the flags about services. Prefixes are masked here as those of pools are.
+func (c *config) parseServices(prefix4, prefix6, ports string) error {
+	for _, f := range []struct {
+		family servicealloc.Family
+		flag   string
+		prefix string
+	}{{servicealloc.IPv4, "-service4", prefix4}, {servicealloc.IPv6, "-service6", prefix6}} {
+		if f.prefix == "none" {
+			continue
+		}
+		p, err := netip.ParsePrefix(f.prefix)
+		if err != nil {
+			return fmt.Errorf("%s %s: not a prefix, and not none", f.flag, f.prefix)
+		}
+		if p = p.Masked(); p.Addr().Is4() != (f.family == servicealloc.IPv4) || p.Addr().Is4In6() {
+			return fmt.Errorf("%s %s: not an %v prefix", f.flag, f.prefix, f.family)
+		}
+		c.services = append(c.services, serviceRange{f.family.String(), f.family, p})
+	}
+	var err error
+	if c.nodePorts, err = servicealloc.ParsePortRange(ports); err != nil {
+		return fmt.Errorf("-nodeports %s: two ports are needed, as in 30000-32767", ports)
+	}
+	return nil
 }
 
 // pick returns a if the condition holds, else b.
