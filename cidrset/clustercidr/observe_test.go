@@ -31,6 +31,9 @@ func TestLoadProblems(t *testing.T) {
 		"no entry recorded, several fit": {
 			[]node{{Name: "n1", Prefixes: prefixes("10.1.0.0/24", "fd01::/120")}},
 			[]string{"clustercidr: load n1 of twin-a: no entry is recorded and several fit: twin-b"}, "n1 twin-a [10.1.0.0/24 fd01::/120]"},
+		"no entry recorded, several fit, the later name better": {
+			[]node{{Name: "n1", Prefixes: prefixes("10.2.0.0/24", "fd03::/120")}},
+			[]string{"clustercidr: load n1 of small: no entry is recorded and several fit: big"}, "n1 small [10.2.0.0/24 fd03::/120]"},
 		"no entry recorded, none fits": {
 			[]node{{Name: "n1", Prefixes: prefixes("10.9.0.0/24", "fd09::/120")}},
 			[]string{
@@ -116,6 +119,8 @@ func TestLoadProblems(t *testing.T) {
 		a := allocator(t, dual,
 			e46("x", "10.0.0.0/22", "fd00::/118", 8, "a"),
 			e46("y", "10.0.0.0/22", "fd02::/118", 6, "b"),
+			e46("big", "10.2.0.0/20", "fd03::/116", 8, "a"),
+			e46("small", "10.2.0.0/22", "fd03::/118", 8, "a"),
 			e46("twin-b", "10.1.0.0/22", "fd01::/118", 8, "a"),
 			e46("twin-a", "10.1.0.0/22", "fd01::/118", 8, "a"))
 		if _, err := a.Reserve(pfx("10.0.3.0/26")); err != nil {

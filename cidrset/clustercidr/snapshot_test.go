@@ -1,6 +1,7 @@
 package clustercidr_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -87,8 +88,7 @@ func TestDamagedSnapshots(t *testing.T) {
 		for _, bit := range []byte{1, 2, 0x10, 0x80, 0xff} {
 			changed := append([]byte(nil), data...)
 			changed[n] ^= bit
-			binary.LittleEndian.PutUint32(changed[len(data)-4:], crc32.Checksum(changed[:len(data)-4], crc32.MakeTable(crc32.Castagnoli)))
-			b, err := clustercidr.Restore(changed)
+			b, err := clustercidr.Restore(sum(changed))
 			if err != nil {
 				if !is(err, clustercidr.ErrSnapshot) {
 					t.Fatalf("byte %d: %v", n, err)
@@ -101,6 +101,43 @@ func TestDamagedSnapshots(t *testing.T) {
 		}
 	}
 	data[2] = 2
+	refused("another version", sum(data))
+}
+
+// sum makes the checksum right.
+func sum(data []byte) []byte {
 	binary.LittleEndian.PutUint32(data[len(data)-4:], crc32.Checksum(data[:len(data)-4], crc32.MakeTable(crc32.Castagnoli)))
-	refused("another version", data)
+	return data
+}
+
+// What no allocator would have written is refused, however well-formed.
+func TestContradictingSnapshots(t *testing.T) {
+	a := allocator(t, v4, e4("x", "10.0.0.0/16", 8))
+	for _, p := range prefixes("10.7.0.0/24", "10.7.1.0/24") {
+		if _, err := a.Reserve(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Load([]node{{Name: "n1", Prefixes: prefixes("10.8.0.0/24")}, {Name: "n2", Prefixes: prefixes("10.9.0.0/24", "10.9.1.0/24")}})
+	for what, swap := range map[string][2]string{
+		"a reservation twice":                {"10.7.0.0/24", "10.7.1.0/24"},
+		"reservations out of order":          {"10.7.0.0/24", "10.7.2.0/24"},
+		"a node with a prefix twice":         {"10.9.0.0/24", "10.9.1.0/24"},
+		"a node without the entry it fits":   {"10.8.0.0/24", "10.0.8.0/24"},
+		"an entry with host bits":            {"10.0.0.0/16", "10.0.1.0/16"},
+		"an entry smaller than its children": {"10.0.0.0/16", "10.0.0.0/25"},
+	} {
+		var raw [2][]byte
+		for i, s := range swap {
+			raw[i], _ = pfx(s).MarshalBinary()
+		}
+		data := bytes.Replace([]byte(bytesOf(t, a)), raw[0], raw[1], 1)
+		if b, err := clustercidr.Restore(sum(data)); b != nil || !is(err, clustercidr.ErrSnapshot) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	data := bytes.Replace([]byte(bytesOf(t, a)), []byte("\x02n1"), []byte("\x02n3"), 1)
+	if _, err := clustercidr.Restore(sum(data)); !is(err, clustercidr.ErrSnapshot) {
+		t.Errorf("nodes out of order: %v", err)
+	}
 }
