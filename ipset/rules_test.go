@@ -80,6 +80,29 @@ func TestStickyDoesNotBreakStrictAffinity(t *testing.T) { // IP12, IP3
 	}
 }
 
+// TestStickyAddressIsNotLostInATakeOver: the block of the address that the handle had is empty, and another's.
+func TestStickyAddressIsNotLostInATakeOver(t *testing.T) { // IP12, IP3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	a := want("old", 1, "vm")
+	a.Sticky = true
+	w.assign(a)
+	w.releaseHandle("vm")
+	w.clock.add(time.Hour)
+	a.Owner, a.Num4 = HostOwner("new"), 3
+	got := w.assign(a)
+	seen := map[string]bool{}
+	for _, al := range got.V4 {
+		if seen[al.Address.String()] {
+			t.Errorf("%s twice", al.Address)
+		}
+		seen[al.Address.String()] = true
+	}
+	if als, err := w.IPsByHandle(bg, "vm"); err != nil || len(als) != 3 || len(got.V4) != 3 {
+		t.Errorf("given %v, held %v, %v", got.V4, als, err)
+	}
+	w.check()
+}
+
 // small is a store that refuses commits of more than 4 KiB, which no count of records foresees.
 type small struct{ Store }
 

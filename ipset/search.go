@@ -67,7 +67,7 @@ func (p *assignPlan) pickEmpty(t *txn, s *search) error {
 				t.doubt(&be.entry) // the index says otherwise
 				return false, nil
 			}
-			if p.unusable(i, block) {
+			if p.unusable(i, block) || p.picked(be) {
 				return false, nil
 			}
 			o := p.blockOptions()
@@ -218,6 +218,11 @@ func (p *assignPlan) pickFrom(s *search, i int, be *blockEntry) bool {
 		p.reason(s, i, ReservedLeft) // free, and passed over
 	}
 	return len(ordinals) > 0
+}
+
+// picked reports whether an address of a block has been picked for the handle that had it before.
+func (p *assignPlan) picked(be *blockEntry) bool {
+	return slices.ContainsFunc(p.picks[:p.sticky], func(k pick) bool { return k.be == be })
 }
 
 // next returns the next ordinals of a block that have not been picked already, which only those of a sticky handle can be:
