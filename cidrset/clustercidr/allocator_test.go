@@ -2,6 +2,7 @@ package clustercidr_test
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -38,7 +39,7 @@ func TestAddRefusals(t *testing.T) {
 		"no size":               {with(func(e *entry) { e.HostBits = 0 }), clustercidr.ErrBadBits, "HostBits"},
 		"negative host bits":    {with(func(e *entry) { e.HostBits = -1 }), clustercidr.ErrBadBits, "HostBits"},
 		"too many host bits":    {with(func(e *entry) { e.HostBits = 17 }), clustercidr.ErrBadBits, "HostBits"},
-		"absurd host bits":      {with(func(e *entry) { e.HostBits = 1 << 40 }), clustercidr.ErrBadBits, "HostBits"},
+		"absurd host bits":      {with(func(e *entry) { e.HostBits = math.MaxInt }), clustercidr.ErrBadBits, "HostBits"},
 		"negative mask":         {with(func(e *entry) { e.MaskIPv4 = -1 }), clustercidr.ErrBadBits, "MaskIPv4"},
 		"mask of 33":            {with(func(e *entry) { e.MaskIPv4 = 33 }), clustercidr.ErrBadBits, "MaskIPv4"},
 		"mask of 129":           {with(func(e *entry) { e.MaskIPv6 = 129 }), clustercidr.ErrBadBits, "MaskIPv6"},

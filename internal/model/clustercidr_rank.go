@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +42,7 @@ func (m *ClusterCIDRs) Rank(name string, labels map[string]string) []*ClusterEnt
 
 // capacity returns the children of the family that has fewer.
 func (e *ClusterEntry) capacity() int {
-	least := 1 << 62
+	least := math.MaxInt
 	for f := range e.Pools {
 		if e.Pools[f].IsValid() {
 			least = min(least, e.children(f))
