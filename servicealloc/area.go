@@ -46,10 +46,7 @@ type window struct {
 }
 
 // A place is where an allocation goes: a position in the window idx.
-type place struct {
-	idx, x uint64
-	band   Band
-}
+type place struct{ idx, x uint64 }
 
 // newArea returns an area of the addresses first..last with the bands that merged
 // zones, in addresses, say. An area of no address has none set.
@@ -242,12 +239,14 @@ func (a *area) free(b Band) addr.U128 {
 	return size.Sub(used)
 }
 
+func (a *area) bandFull(b Band) bool { return a.free(b).IsZero() }
+
 // choose returns the band that the next pick comes from, Closed if there is none.
 func (a *area) choose(spill bool) Band {
 	switch {
-	case a.free(Dynamic) != addr.U128{}:
+	case !a.bandFull(Dynamic):
 		return Dynamic
-	case spill && a.free(Static) != addr.U128{}:
+	case spill && !a.bandFull(Static):
 		return Static
 	}
 	return Closed
@@ -257,25 +256,25 @@ func (a *area) choose(spill bool) Band {
 // has room.
 func (a *area) plan(b Band, p *picker) place {
 	if a.wide == nil {
-		return place{0, a.one.peek(b, p.next), b}
+		return place{0, a.one.peek(b, p.next)}
 	}
 	idx := a.roomy(b, a.startWindow(b, p))
 	s := a.at(idx)
 	if s == nil {
 		s = a.fresh(idx)
 	}
-	return place{idx, s.peek(b, p.next), b}
+	return place{idx, s.peek(b, p.next)}
 }
 
 // pick takes what plan names.
 func (a *area) pick(b Band, p *picker) place {
 	if a.wide == nil {
-		return place{0, a.one.takeNext(b, p.next), b}
+		return place{0, a.one.takeNext(b, p.next)}
 	}
 	idx := a.roomy(b, a.startWindow(b, p))
 	a.enter(b, idx)
 	inc(&a.used[b])
-	return place{idx, a.open(idx).takeNext(b, p.next), b}
+	return place{idx, a.open(idx).takeNext(b, p.next)}
 }
 
 // startWindow returns where the walk over the windows begins: lowest first means the
@@ -311,9 +310,7 @@ func (a *area) roomy(b Band, idx uint64) uint64 {
 		if s := a.at(next); s == nil || !s.band(b).full() {
 			return next
 		}
-		if idx = next + 1; idx == 0 {
-			continue
-		}
+		idx = next + 1 // after the last of 2^64 windows this is the first
 	}
 }
 

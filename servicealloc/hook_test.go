@@ -75,21 +75,9 @@ func TestJournalRebuilds(t *testing.T) {
 
 // A change is delivered once, a batch as one, a failure not at all, and the hook may
 // read. X5
-func TestHookSeesEveryChange(t *testing.T) {
+func TestHookOfARange(t *testing.T) {
 	var got []Change
-	see := OnChange(func(c Change) { got = append(got, c) })
-	want := func(what string, ops ...Op) {
-		t.Helper()
-		if len(got) != len(ops) {
-			t.Fatalf("%s: %+v", what, got)
-		}
-		for i, op := range ops {
-			if got[i].Op != op {
-				t.Fatalf("%s: %+v", what, got)
-			}
-		}
-		got = nil
-	}
+	want := func(what string, ops ...Op) { t.Helper(); wantOps(t, what, &got, ops...) }
 	var r *Range
 	r, _ = New(pfx("10.0.0.0/24"), OnChange(func(c Change) {
 		for _, a := range c.Addrs {
@@ -114,6 +102,33 @@ func TestHookSeesEveryChange(t *testing.T) {
 	r.DryRunNext()
 	want("failures")
 
+	i := newRangeT(t, "10.0.0.0/24", OnChange(func(c Change) { got = append(got, c) }))
+	i.AllocateNext()
+	i.Import(RangeAllocation{"10.0.0.0/24", []byte{5}})
+	if c := got[1]; !slices.Equal(c.Addrs, []netip.Addr{ip("10.0.0.1"), ip("10.0.0.3")}) {
+		t.Errorf("%+v", c)
+	}
+	want("import", OpAllocate, OpReplace)
+}
+
+// wantOps compares what a hook has seen, and forgets it.
+func wantOps(t *testing.T, what string, got *[]Change, ops ...Op) {
+	t.Helper()
+	var seen []Op
+	for _, c := range *got {
+		seen = append(seen, c.Op)
+	}
+	if !slices.Equal(seen, ops) {
+		t.Fatalf("%s: %+v, want %v", what, *got, ops)
+	}
+	*got = nil
+}
+
+// The same of ports, several ranges and owners. X5
+func TestHookOfTheOthers(t *testing.T) {
+	var got []Change
+	see := OnChange(func(c Change) { got = append(got, c) })
+	want := func(what string, ops ...Op) { t.Helper(); wantOps(t, what, &got, ops...) }
 	p := newPortsT(t, 1, 100, see)
 	p.AllocateNext(TCP)
 	p.AllocateN(UDP, make([]uint16, 3))
@@ -154,14 +169,6 @@ func TestHookSeesEveryChange(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	want("registry", OpAddRange, OpAllocate, OpReplace, OpRelease, OpRemoveRange)
-
-	i := newRangeT(t, "10.0.0.0/24", see)
-	i.AllocateNext()
-	i.Import(RangeAllocation{"10.0.0.0/24", []byte{5}})
-	if c := got[1]; !slices.Equal(c.Addrs, []netip.Addr{ip("10.0.0.1"), ip("10.0.0.3")}) {
-		t.Errorf("%+v", c)
-	}
-	want("import", OpAllocate, OpReplace)
 }
 
 // A hook that panics does not stop the next one. X4

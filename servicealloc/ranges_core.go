@@ -379,18 +379,16 @@ func (c *rangeCore) choose(f Family) (*area, Band) {
 func (c *rangeCore) weigh(f Family, b Band) int {
 	roots := c.of(f)
 	total := c.free(f, b)
-	if total == (addr.U128{}) {
+	if total.IsZero() {
 		return -1
 	}
 	k := scaleWide(c.pick[f.slot()].which.next, total)
-	for i, r := range roots {
-		n := r.free(b)
-		if k.Cmp(n) < 0 {
-			return i
-		}
+	i := 0
+	for n := roots[0].free(b); k.Cmp(n) >= 0; n = roots[i].free(b) { // k is below the sum of all
 		k = k.Sub(n)
+		i++
 	}
-	panic("unreachable: k is below the sum")
+	return i
 }
 
 // fill fills dst from band b, which has room for all of it.

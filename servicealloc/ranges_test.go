@@ -303,68 +303,90 @@ func TestRangesModel(t *testing.T) {
 		for i := range 2 {
 			twin.Which[i], twin.Start[i] = draw(), draw()
 		}
-		rng := rand.New(rand.NewPCG(uint64(seed), 1))
+		d := &rangesDriver{t, r, twin, o, rand.New(rand.NewPCG(uint64(seed), 1)), draw}
 		for range 1200 {
-			name := string(rune('a' + rng.IntN(4)))
-			a := prefixes[4].Addr()
-			for range rng.IntN(130) {
-				a = a.Next()
-			}
-			switch rng.IntN(12) {
-			case 0:
-				p := prefixes[rng.IntN(len(prefixes))]
-				same(t, r.Add(name, p), twin.Add(name, p))
-			case 1:
-				same(t, r.Drain(name), twin.Drain(name))
-			case 2:
-				same(t, r.Remove(name), twin.Remove(name))
-			case 3, 4, 5:
-				dry, _, dryErr := r.DryRunNext(IPv4)
-				got, spilled, err := r.AllocateNext(IPv4)
-				want, spill, fail := twin.Next(true)
-				same(t, err, fail)
-				if got != want || spilled != spill || dry != got || dryErr != err {
-					t.Fatalf("%v, %v (dry %v); want %v, %v", got, spilled, dry, want, spill)
-				}
-				if err == nil {
-					twin.Which[0], twin.Start[0] = draw(), draw()
-				}
-			case 6, 7:
-				fail := twin.Take(a)
-				same(t, r.DryRun(a), fail)
-				same(t, r.Allocate(a), fail)
-			case 8:
-				n := rng.IntN(20)
-				dst := make([]netip.Addr, n)
-				free := r.Stats(IPv4).Dynamic.Free
-				if !o.NeverSpill {
-					free += r.Stats(IPv4).Static.Free
-				}
-				_, err := r.AllocateN(IPv4, dst)
-				if (err == nil) != (uint64(n) <= free) {
-					t.Fatal(n, free, err)
-				}
-				if err != nil {
-					continue
-				}
-				for _, got := range dst { // each is one that the twin may give
-					same(t, nil, twin.Take(got))
-				}
-				if n > 0 {
-					twin.Which[0], twin.Start[0] = draw(), draw()
-				}
-			default:
-				if got := r.Release(a); got != twin.Held[a] {
-					t.Fatal(a, got)
-				}
-				delete(twin.Held, a)
-			}
+			d.step(prefixes)
 			check(t, r)
 			if got := slices.Collect(r.All()); len(got) != len(twin.Held) || !slices.IsSortedFunc(got, netip.Addr.Compare) {
 				t.Fatal(got, twin.Held)
 			}
 		}
 	}
+}
+
+type rangesDriver struct {
+	t    *testing.T
+	r    *Ranges
+	twin *model.ServiceRanges
+	o    model.ServiceOptions
+	rng  *rand.Rand
+	draw func() uint64
+}
+
+// step performs one operation on both and compares the answers.
+func (d *rangesDriver) step(prefixes []netip.Prefix) {
+	t, r, twin, rng := d.t, d.r, d.twin, d.rng
+	name := string(rune('a' + rng.IntN(4)))
+	a := prefixes[4].Addr()
+	for range rng.IntN(130) {
+		a = a.Next()
+	}
+	switch rng.IntN(12) {
+	case 0:
+		p := prefixes[rng.IntN(len(prefixes))]
+		same(t, r.Add(name, p), twin.Add(name, p))
+	case 1:
+		same(t, r.Drain(name), twin.Drain(name))
+	case 2:
+		same(t, r.Remove(name), twin.Remove(name))
+	case 3, 4, 5:
+		d.next()
+	case 6, 7:
+		fail := twin.Take(a)
+		same(t, r.DryRun(a), fail)
+		same(t, r.Allocate(a), fail)
+	case 8:
+		d.batch(rng.IntN(20))
+	default:
+		if got := r.Release(a); got != twin.Held[a] {
+			t.Fatal(a, got)
+		}
+		delete(twin.Held, a)
+	}
+}
+
+// next compares a pick, dry and real.
+func (d *rangesDriver) next() {
+	t := d.t
+	dry, _, dryErr := d.r.DryRunNext(IPv4)
+	got, spilled, err := d.r.AllocateNext(IPv4)
+	want, spill, fail := d.twin.Next(true)
+	same(t, err, fail)
+	if got != want || spilled != spill || dry != got || dryErr != err {
+		t.Fatalf("%v, %v (dry %v); want %v, %v", got, spilled, dry, want, spill)
+	}
+	if err == nil {
+		d.twin.Which[0], d.twin.Start[0] = d.draw(), d.draw()
+	}
+}
+
+// batch takes n addresses, each of which must be one that the twin may give.
+func (d *rangesDriver) batch(n int) {
+	t := d.t
+	free := d.r.Stats(IPv4).Dynamic.Free
+	if !d.o.NeverSpill {
+		free += d.r.Stats(IPv4).Static.Free
+	}
+	dst := make([]netip.Addr, n)
+	if _, err := d.r.AllocateN(IPv4, dst); (err == nil) != (uint64(n) <= free) {
+		t.Fatal(n, free, err)
+	} else if err != nil || n == 0 {
+		return
+	}
+	for _, got := range dst {
+		same(t, nil, d.twin.Take(got))
+	}
+	d.twin.Which[0], d.twin.Start[0] = d.draw(), d.draw()
 }
 
 func same(t *testing.T, err error, want string) {
