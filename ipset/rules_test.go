@@ -149,3 +149,61 @@ func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) { // ST1
 		t.Errorf("%d blocks", n)
 	}
 }
+
+// counting counts the calls of a store and the records that they return or write.
+type counting struct {
+	Store
+	calls, records int
+}
+
+func (c *counting) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
+	c.calls, c.records = c.calls+1, c.records+len(keys)
+	return c.Store.Get(ctx, dst, keys...)
+}
+
+func (c *counting) List(ctx context.Context, r Range) ([]Record, uint64, error) {
+	recs, rev, err := c.Store.List(ctx, r)
+	c.calls, c.records = c.calls+1, c.records+len(recs)
+	return recs, rev, err
+}
+
+func (c *counting) Commit(ctx context.Context, ops []Op) (uint64, error) {
+	c.calls, c.records = c.calls+1, c.records+len(ops)
+	return c.Store.Commit(ctx, ops)
+}
+
+// TestWorkDoesNotGrowWithTheCluster: what a new host's first block, a borrowed address and the answer that a pool is full
+// cost an engine that has cached nothing but the catalog, in calls and in records. It may grow by a page per level.
+func TestWorkDoesNotGrowWithTheCluster(t *testing.T) { // IP9, ST5
+	for _, prefix := range []string{"10.0.0.0/22", "10.0.0.0/18", "10.0.0.0/14"} {
+		w := full(t, prefix)
+		s := &counting{Store: w.store}
+		e := w.engine(s)
+		cost := func(what string, calls, records int, a AssignArgs, n int) {
+			t.Helper()
+			e.cache = newCache()
+			if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("x"), Num6: 1, Use: Workload}); !errors.Is(err, ErrNoPool) {
+				t.Fatal(err) // it has read the catalog
+			}
+			s.calls, s.records = 0, 0
+			got, err := e.AutoAssign(bg, a)
+			if err != nil || len(got.V4) != n {
+				t.Fatalf("%s, %s: %+v, %v", prefix, what, got, err)
+			}
+			if s.calls > calls || s.records > records {
+				t.Errorf("%s, %s: %d calls and %d records, at most %d and %d", prefix, what, s.calls, s.records, calls, records)
+			}
+		}
+		cost("full", 7, 10, want("new", 1, "p"), 0)
+		w.ReleaseIPs(bg, Release{Address: ip("10.0.0.77")})
+		cost("borrow", 8, 16, want("new", 1, "p"), 1)
+		w.releaseHandle("p")
+		block := w.blocksOf("old0")[0]
+		for a := block.Addr(); block.Contains(a); a = a.Next() {
+			w.ReleaseIPs(bg, Release{Address: a})
+		}
+		w.ReleaseAffinity(bg, block, HostOwner("old0"), true)
+		cost("first block", 5, 18, want("new", 1, "p"), 1)
+		w.check()
+	}
+}

@@ -2,8 +2,10 @@ package ipset
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -110,6 +112,39 @@ func TestMemorySnapshot(t *testing.T) { // X5
 	}
 	if _, err := RestoreMemory(nil); !errors.Is(err, ErrSnapshot) {
 		t.Errorf("nothing: %v", err)
+	}
+}
+
+// TestRestoreOfHostileBytes changes a snapshot and repairs its checksum: what is accepted passes the check.
+func TestRestoreOfHostileBytes(t *testing.T) { // X5
+	ctx := context.Background()
+	m := NewMemory()
+	for i := range 40 {
+		m.Commit(ctx, []Op{{Kind: OpPut, Key: fmt.Sprintf("k%02d", i), Value: strings.Repeat("v", i%3), Expect: 0}})
+	}
+	data, _ := m.MarshalBinary()
+	r := rand.New(rand.NewPCG(11, 12))
+	refused := 0
+	for range 5000 {
+		bad := slices.Clone(data[:len(data)-4])
+		for range 1 + r.IntN(3) {
+			bad[len(snapshotMagic)+r.IntN(len(bad)-len(snapshotMagic))] = byte(r.IntN(256))
+		}
+		bad = bad[:len(bad)-r.IntN(2)*r.IntN(20)]
+		bad = binary.BigEndian.AppendUint32(bad, crc32.Checksum(bad, castagnoli))
+		c, err := RestoreMemory(bad)
+		if err != nil {
+			if refused++; !errors.Is(err, ErrSnapshot) {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := c.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if refused == 0 {
+		t.Error("nothing was refused")
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+
+	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
 // txn is one commit in the making: what it relies upon and what it changes. Plans read through it and change the
@@ -396,6 +398,10 @@ func (t *txn) settle(rev uint64) {
 		pe.rev = rev
 	}
 	for _, be := range t.blocks {
+		if invariant.Enabled && be.Block != nil {
+			err := be.Block.Check()
+			invariant.Assert(err == nil, "%v", err)
+		}
 		be.was = blockIndex{}
 		if be.rev = rev; be.Block == nil {
 			be.rev = 0
