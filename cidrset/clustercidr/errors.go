@@ -66,7 +66,7 @@ var (
 // that; its Err is one of the sentinels, or wraps one. The problems that
 // [Allocator.Load] finds are of this type too.
 type Error struct {
-	Op     string       // "add", "delete", "allocate", "observe", "load", "reserve", "apply", "restore", "new"
+	Op     string       // the method, in lower case: "add", "allocate", "load", "restore"
 	Node   string       // the node it is about, if any
 	Entry  string       // the entry it is about, if any
 	Field  string       // with "add" and "new": the field that is wrong, as "Selector[0].Labels[1]"
