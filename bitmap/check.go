@@ -42,7 +42,7 @@ func (b *Bitmap) checkPool(spares int) error {
 		return nil
 	}
 	p := b.pool
-	if len(p.spare) != spares || len(p.spare)+len(p.page) > maxPages || len(p.inner) > maxInners {
+	if len(p.spare) != spares || spares > maxSpares || len(p.page) > maxPages || len(p.inner) > maxInners {
 		return fmt.Errorf("bitmap: reserve of %d spares (%d in the tree), %d pages, %d inner nodes",
 			len(p.spare), spares, len(p.page), len(p.inner))
 	}
@@ -116,7 +116,7 @@ func (b *Bitmap) checkSlot(nd *node, c uint64, spares *int) (uint64, error) {
 		return uint64(bits.OnesCount64(w)), nil
 	}
 	whole := b.size(nd, c) & fill(full)
-	if c >= uint64(len(nd.kid)) || nd.kid[c] == nil {
+	if nd.kid[c] == nil {
 		if nd.mixed(c) {
 			return bad("mixed, and no child")
 		}

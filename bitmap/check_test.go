@@ -35,6 +35,9 @@ func checkedSet(t *testing.T) *Bitmap {
 // first returns the first node below nd for which ok says so, its parent and its
 // slot there.
 func first(nd *node, ok func(up, kid *node, c uint64) bool) (up, kid *node, c uint64) {
+	if nd.kid == nil {
+		return nil, nil, 0
+	}
 	for i, k := range nd.kid {
 		if k == nil {
 			continue

@@ -38,15 +38,18 @@
 // lazily: a flip marks its word stale, one OR for each level.
 //
 // In steady state nothing allocates: up to 64 pages that became wholly clear or
-// wholly set stay where they are, or in reserve, for the next flip.
+// wholly set stay where they are, or in reserve, for the next flip. A churn in
+// which the number of mixed pages goes up and down by more than that does.
 //
 // # Memory
 //
-// A page is 576 bytes (1.13 bits for each ordinal of a dense set; 1.25 with
-// order summaries), an inner node 1,088 bytes. An isolated ordinal in a sparse
-// set costs one page and, at worst, one inner node. A set whose n is not a
-// power of two also keeps the path to n once it is touched, at most one inner
-// node for each 6 bits of n.
+// A page is 576 bytes (1.13 bits for each ordinal of a dense set; 1.25 with order
+// summaries), an inner node 1,088 bytes, and one more makes up the Bitmap itself. A
+// dense set takes at most 1.3 bits an ordinal and 1 KiB, but for n between 4,097
+// and 9,000, where the root of a few pages makes it up to 2.5 KiB in all. An
+// isolated ordinal in a sparse set costs one page and, at worst, one inner node. A
+// set whose n is not a power of two also keeps the path to n once it is touched, at
+// most one inner node for each 6 bits of n.
 //
 // # Errors and concurrency
 //

@@ -116,9 +116,9 @@ func (e *encoder) node(nd *node) {
 		e.page(nd)
 		return
 	}
-	for c := range uint64(len(nd.kid)) {
+	for c := range uint64(fan) {
 		lo := nd.start(c)
-		if lo > e.b.last {
+		if e.b.size(nd, c) == 0 {
 			return
 		}
 		pages := (min(e.b.last-lo, 1<<nd.shift-1))>>pageBits + 1

@@ -41,7 +41,7 @@ func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 	b.ready(x)
 	nd := &b.root
 	c := nd.slot(x)
-	for c < uint64(len(nd.kid)) {
+	for nd.kid != nil {
 		step(1)
 		kid := nd.kid[c]
 		if kid == nil || !kid.holds(x) {

@@ -29,7 +29,7 @@ func (b *Bitmap) Clear(x uint64) bool {
 	b.ready(x)
 	nd := &b.root
 	c := nd.slot(x)
-	for c < uint64(len(nd.kid)) {
+	for nd.kid != nil {
 		step(1)
 		kid := nd.kid[c]
 		if kid == nil || !kid.holds(x) {
@@ -115,11 +115,10 @@ func (b *Bitmap) find(x uint64) *node {
 	nd := &b.root
 	for {
 		step(1)
-		c := nd.slot(x)
-		if c >= uint64(len(nd.kid)) { // always so for a page, never for another node
+		if nd.kid == nil {
 			return nd
 		}
-		nd = nd.kid[c]
+		nd = nd.kid[nd.slot(x)]
 		if nd == nil || !nd.holds(x) {
 			return nil
 		}
@@ -131,10 +130,10 @@ func (b *Bitmap) account(x, diff uint64) {
 	nd := &b.root
 	for {
 		step(1)
-		c := nd.slot(x)
-		if c >= uint64(len(nd.kid)) {
+		if nd.kid == nil {
 			return
 		}
+		c := nd.slot(x)
 		nd.words[c] += diff
 		nd.stale(1 << c)
 		nd = nd.kid[c]
@@ -144,7 +143,6 @@ func (b *Bitmap) account(x, diff uint64) {
 // open makes the page that holds x, of which there is none, and returns it. It
 // returns nil if x is in the given state already.
 func (b *Bitmap) open(x uint64, state bool) *node {
-	b.restock(1) // first, because it may move nodes
 	nd := &b.root
 	c := nd.slot(x)
 	kid := nd.kid[c]
@@ -215,22 +213,23 @@ func (b *Bitmap) settle(page *node, x uint64) {
 	if page == nd {
 		return
 	}
+	var up *node
 	c := nd.slot(x)
 	for nd.kid[c] != page {
 		step(1)
-		nd = nd.kid[c]
+		up, nd = nd, nd.kid[c]
 		c = nd.slot(x)
 	}
 	room, some := nd.room, nd.some
 	if !nd.sync(c) {
 		return
 	}
-	if nd != &b.root && ((room == 0) != (nd.room == 0) || (some == 0) != (nd.some == 0)) && b.settleInner(nd, x) {
+	if up != nil && ((room == 0) != (nd.room == 0) || (some == 0) != (nd.some == 0)) && b.settleInner(nd, x) {
 		return
 	}
 	switch {
 	case !nd.mixed(c):
-		b.keep(page)
+		b.keep(up, nd, c)
 	case page.spare != 0:
 		b.pool.unspare(page)
 	}

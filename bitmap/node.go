@@ -12,8 +12,8 @@ import (
 // The pair (room, some) is the state of every slot: room alone is clear, some
 // alone is set, both is mixed. A slot always has at least one of the two.
 //
-// The header is one cache line of 64 bytes; with the words a node is 576 bytes,
-// which is a size class of the Go allocator, so nothing is lost to rounding.
+// A node is 560 bytes. With the 8 that the Go allocator puts before an object of
+// this size it fits the size class of 576; 9 more would make that 640.
 type node struct {
 	room uint64 // slot c has a clear ordinal
 	some uint64 // slot c has a set ordinal
@@ -23,8 +23,8 @@ type node struct {
 
 	// kid holds the child of every mixed slot; nil for a page. A slot that is not
 	// mixed has no child, but for pages that are kept as spares: then the page's
-	// contents agree with the slot's state. A root has no more slots than n needs.
-	kid []*node
+	// contents agree with the slot's state.
+	kid *[fan]*node
 
 	// order is the order summary, nil until BestFit or NextRun first comes by; see
 	// order.go.
@@ -148,8 +148,8 @@ var allSet = func() (w [fan]uint64) {
 // not exist, so the number always fits.
 func (b *Bitmap) size(nd *node, c uint64) uint64 {
 	lo := nd.start(c)
-	if lo > b.last || nd.kid != nil && c >= uint64(len(nd.kid)) {
-		return 0 // the second case is the start wrapping round beyond 2^64
+	if lo > b.last || c > (^uint64(0)-nd.base)>>nd.shift { // beyond n, or beyond 2^64
+		return 0
 	}
 	return min(b.last-lo, 1<<nd.shift-1) + 1
 }
@@ -174,11 +174,10 @@ func (nd *node) clone() *node {
 	if nd.kid == nil {
 		return &c
 	}
-	c.kid = make([]*node, len(nd.kid))
+	c.kid = new([fan]*node)
 	for m := nd.room & nd.some; m != 0; m &= m - 1 {
-		if i := lowest(m); i < uint64(len(nd.kid)) {
-			c.kid[i] = nd.kid[i].clone()
-		}
+		i := lowest(m)
+		c.kid[i] = nd.kid[i].clone()
 	}
 	return &c
 }
@@ -195,12 +194,11 @@ func rootShift(last uint64) uint8 {
 // plant makes the root of an untouched set: clear up to last, set beyond. When n
 // is not a multiple of a slot, that takes a path of nodes down to n.
 func (b *Bitmap) plant() {
-	shift := rootShift(b.last)
-	b.root.plant(shift, b.last, int(b.last>>shift)+1)
+	b.root.plant(rootShift(b.last), b.last)
 	b.touched = true
 }
 
-func (nd *node) plant(shift uint8, last uint64, slots int) {
+func (nd *node) plant(shift uint8, last uint64) {
 	*nd = node{shift: shift, room: ^uint64(0), base: last &^ (1<<(shift+fanBits) - 1), told: untold}
 	c := nd.slot(last)
 	nd.mark(from(c+1), true)
@@ -215,10 +213,10 @@ func (nd *node) plant(shift uint8, last uint64, slots int) {
 		}
 		return
 	}
-	nd.kid = make([]*node, slots)
+	nd.kid = new([fan]*node)
 	if cut {
 		nd.kid[c] = new(node)
-		nd.kid[c].plant(shift-fanBits, last, fan)
+		nd.kid[c].plant(shift-fanBits, last)
 		nd.sync(c)
 	}
 }

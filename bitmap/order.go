@@ -20,7 +20,8 @@ import (
 // runs and its buddies: the rest of the slot is exactly one maximal run of each
 // order from the size of the child to half the slot.
 //
-// A node of shift s has a chain of s/6 of these, six orders each, 64 bytes a link.
+// A node of shift s has a chain of at least s/6 of these, six orders each, 64
+// bytes a link.
 type order struct {
 	mask  [fanBits]uint64 // slots with a maximal run of order 6*link+i
 	stale uint64          // in the first link: slots to ask again
@@ -126,10 +127,8 @@ func digest(m uint64) uint64 {
 // empty set has such a run.
 func (b *Bitmap) refresh(nd *node) (has uint64) {
 	if nd.order == nil {
-		for range nd.shift / fanBits {
-			nd.order = &order{next: nd.order}
-		}
-		nd.order.stale = ^uint64(0)
+		nd.order = &order{stale: ^uint64(0)}
+		nd.order.extend(nd.shift)
 	}
 	stale := nd.order.stale
 	nd.order.stale = 0
@@ -144,11 +143,20 @@ func (b *Bitmap) refresh(nd *node) (has uint64) {
 	}
 	for ; stale != 0; stale &= stale - 1 {
 		step(1)
-		if c := lowest(stale); c < uint64(len(nd.kid)) {
-			b.refreshSlot(nd, c)
-		}
+		b.refreshSlot(nd, lowest(stale))
 	}
 	return nd.orders()
+}
+
+// extend makes a chain long enough for a node of the given shift. A longer one, of
+// a node that was larger in an earlier life, does no harm: the links at its end
+// stay empty.
+func (o *order) extend(shift uint8) {
+	for ; o != nil && shift > fanBits; o, shift = o.next, shift-fanBits {
+		if o.next == nil {
+			o.next = &order{}
+		}
+	}
 }
 
 // refreshSlot is refresh for one slot of an inner node.

@@ -1,28 +1,25 @@
 package bitmap
 
-// Limits of the reserve: enough for the pages at the two edges of every range
-// operation and for a churn that fills and opens pages at random, little enough
-// not to matter (64 pages are 36 KiB).
+// Limits of the reserve, 64 pages or 36 KiB in all.
 //
-// A page that has just filled up should stay where the next release is likely to
-// find it, so at first a new page is allocated rather than a spare pulled out of
-// its slot. Once there have been minPages spares, it is the other way round: from
-// then on the spares absorb the ups and downs of a churn.
+// A page that has just become wholly clear or set should stay where it is, so that
+// the next flip finds it ready: in a set of 16 pages all of them do. In a larger
+// one the next flip is elsewhere, most likely, so from then on such a page is taken
+// out, which costs less than to find it later. The unused ones absorb the ups and
+// downs of a churn and serve the two edges of every range operation.
 const (
-	maxPages  = 64
-	minPages  = maxPages / 2
+	maxSpares = 16
+	maxPages  = 48
 	maxInners = 8
 )
 
 // A pool is what a set keeps so that it need not allocate in steady state: pages
-// that became wholly clear or wholly set and still stand in their slot, where
-// the next flip finds them ready (spare), and unused nodes (page, inner).
+// that became wholly clear or wholly set and still stand in their slot (spare),
+// and unused nodes (page, inner).
 type pool struct {
 	spare []*node // node.spare is 1 + the index in here
 	page  []*node
 	inner []*node
-	hand  int  // where the next spare is pulled from, so that each stays a while
-	warm  bool // there have been minPages spares
 }
 
 func (p *pool) unspare(nd *node) {
@@ -34,47 +31,21 @@ func (p *pool) unspare(nd *node) {
 	nd.spare = 0
 }
 
-// keep keeps a page whose slot ceased to be mixed, in place of an older one if
-// need be.
-func (b *Bitmap) keep(page *node) {
+// keep is called when slot c of nd, which a page stands in, ceased to be mixed: it
+// keeps the page in place or takes it out. up is the parent of nd, nil for the
+// root.
+func (b *Bitmap) keep(up, nd *node, c uint64) {
 	if b.pool == nil {
 		b.pool = &pool{}
 	}
 	p := b.pool
-	if len(p.spare)+len(p.page) == maxPages {
-		if len(p.page) == 0 {
-			b.pull()
-		}
-		p.page[len(p.page)-1] = nil
-		p.page = p.page[:len(p.page)-1]
+	if len(p.spare) < maxSpares {
+		page := nd.kid[c]
+		p.spare = append(p.spare, page)
+		page.spare = uint8(len(p.spare))
+		return
 	}
-	p.spare = append(p.spare, page)
-	page.spare = uint8(len(p.spare))
-	p.warm = p.warm || len(p.spare) >= minPages
-}
-
-// restock pulls spares out of the tree until n unused pages are in reserve, as far
-// as there are spares, unless it is better to allocate.
-func (b *Bitmap) restock(n int) {
-	for b.pool != nil && b.pool.warm && len(b.pool.page) < n && len(b.pool.spare) != 0 {
-		b.pull()
-	}
-}
-
-// pull takes a spare out of the tree and makes it an unused page.
-func (b *Bitmap) pull() {
-	p := b.pool
-	if p.hand >= len(p.spare) {
-		p.hand = 0
-	}
-	page := p.spare[p.hand]
-	p.hand++
-	var up *node
-	nd := &b.root
-	for nd.kid[nd.slot(page.base)] != page {
-		up, nd = nd, nd.kid[nd.slot(page.base)]
-	}
-	b.drop(nd, nd.slot(page.base))
+	b.drop(nd, c)
 	if up != nil {
 		b.splice(up, nd)
 	}
@@ -98,7 +69,7 @@ func (b *Bitmap) discard(nd *node) {
 		p.unspare(nd)
 	}
 	if nd.kid == nil {
-		if len(p.spare)+len(p.page) < maxPages {
+		if len(p.page) < maxPages {
 			p.page = append(p.page, nd)
 		}
 		return
@@ -132,15 +103,14 @@ func (b *Bitmap) takeNode(shift uint8) *node {
 		return b.takePage()
 	}
 	if b.pool == nil || len(b.pool.inner) == 0 {
-		return &node{shift: shift, kid: make([]*node, fan)}
+		return &node{shift: shift, kid: new([fan]*node)}
 	}
 	p := b.pool
 	nd := p.inner[len(p.inner)-1]
 	p.inner[len(p.inner)-1] = nil
 	p.inner = p.inner[:len(p.inner)-1]
-	if nd.shift != shift {
-		nd.shift, nd.order = shift, nil
-	}
+	nd.shift = shift
+	nd.order.extend(shift)
 	return nd
 }
 

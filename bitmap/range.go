@@ -29,7 +29,6 @@ func (b *Bitmap) fill(lo, hi uint64, state bool) uint64 {
 	if lo>>pageBits == hi>>pageBits && hi-lo < pageSize-1 {
 		return b.fillPage(lo, hi, state)
 	}
-	b.restock(len(edges{}.page))
 	whole := b.Empty() == state && b.Full() != state // decides what a difference of 0 means
 	var edges edges
 	diff := b.fillNode(&b.root, lo, hi, state, &edges)
@@ -39,10 +38,11 @@ func (b *Bitmap) fill(lo, hi uint64, state bool) uint64 {
 		b.count -= diff
 	}
 	for _, page := range edges.page[:edges.n] {
-		// A page that a node above was dropped with is in reserve by now, and in
-		// place it may have become mixed or part of a larger whole: ask the tree.
-		if nd := b.parent(page); nd != nil && !nd.mixed(nd.slot(page.base)) && page.spare == 0 {
-			b.keep(page)
+		// A page that a node above was dropped with is in reserve by now, and the
+		// slot of one in place may have become mixed by what the other edge did.
+		up, nd := b.parents(page)
+		if nd != nil && !nd.mixed(nd.slot(page.base)) && page.spare == 0 {
+			b.keep(up, nd, nd.slot(page.base))
 		}
 	}
 	if diff == 0 && whole && b.Full() == state && lo != hi {
@@ -84,20 +84,21 @@ type edges struct {
 	n    int
 }
 
-// parent returns the node that page stands in, or nil if it is not in the tree.
-func (b *Bitmap) parent(page *node) *node {
-	for nd := &b.root; nd.kid != nil; {
+// parents returns the node that page stands in and the one above that, nil if
+// there is none.
+func (b *Bitmap) parents(page *node) (up, nd *node) {
+	for nd = &b.root; nd.kid != nil; {
 		step(1)
 		kid := nd.kid[nd.slot(page.base)]
 		if kid == page {
-			return nd
+			return up, nd
 		}
 		if kid == nil || !kid.holds(page.base) {
-			return nil
+			break
 		}
-		nd = kid
+		up, nd = nd, kid
 	}
-	return nil
+	return nil, nil
 }
 
 // fillNode brings [lo, hi], which lies within nd, into the given state and
