@@ -7,20 +7,35 @@
 // Equal prefixes out of one pool, such as a /24 of 10.0.0.0/8 for each node, and
 // larger ones out of the same pool: cidrset.
 //
+// The same by owner, one prefix of each address family for every node, with the
+// service range kept out, and the loop that keeps an API server's records in step:
+// cidrset/nodeipam. Where labels of the node choose the pool: cidrset/clustercidr.
+//
+// Single addresses and ports for services, with a band kept for those who name
+// theirs: servicealloc.
+//
+// Single addresses for what runs on many hosts, each host with blocks of its own, in
+// a store that many programs share: ipset.
+//
 // A set of numbers that finds the next free one, or the best-fitting aligned run
-// of free ones, however full it is: bitmap. The packages above it stand on it;
-// it is public because other things are numbered too.
+// of free ones, however full it is: bitmap. The packages above stand on it; it is
+// public because other things are numbered too.
 //
 // # Vocabulary
 //
 //	prefix     a netip.Prefix whose host bits are zero
 //	pool       the prefix that is divided
 //	child      one of the equal prefixes that a pool is divided into
-//	ordinal    the position of a child in its pool, from 0, a uint64
+//	block      in ipset, a child that belongs to one host
+//	ordinal    the position of a child or address in its parent, from 0, a uint64
 //	allocate   the engine chooses
 //	occupy     the caller names what is taken
 //	release    give back
+//	reserve    take out of circulation; nobody's
+//	owner      the caller's name for who holds something; in ipset a handle
+//	affinity   the host that a block belongs to
 //	cooling    released, and not to be reused yet
+//	band       the static or the dynamic part of a service range
 //
 // # Errors
 //
@@ -29,17 +44,103 @@
 // asked for and what stands in the way. After an error, the state is what it was
 // before the call.
 //
-//	package   sentinel        what stands in the way
-//	cidrset   ErrFull         no free child, or no free space of the length asked for
-//	          ErrCooling      there would be, but it was released too recently; Error.Until says when
-//	          ErrOutOfRange   the prefix is of the other family, or not in the pool
-//	          ErrMisaligned   the prefix is smaller than a child
-//	          ErrBadPool      the pool is invalid, has host bits, or is an IPv4-mapped one
-//	          ErrBadPrefix    the same of a prefix
-//	          ErrBadBits      a prefix length that is impossible in this pool
-//	          ErrBadOption    an option that cannot be, or that contradicts another
-//	          ErrSnapshot     bytes that are not a snapshot, or a damaged one
-//	bitmap    ErrCorrupt      bytes that are not a set, or a damaged one
+//	package       sentinel        what stands in the way
+//	cidrset       ErrFull         no free child, or no free space of the length asked for
+//	              ErrCooling      there would be space, but it was given back too recently
+//	              ErrOutOfRange   the prefix is not in the pool
+//	              ErrMisaligned   the prefix is a part of a child
+//	              ErrBadPool      the pool is invalid, unmasked or 4-in-6
+//	              ErrBadPrefix    the prefix is invalid, unmasked or 4-in-6
+//	              ErrBadBits      the prefix length is impossible for this pool
+//	              ErrBadOption    an option that cannot be, or that contradicts another
+//	              ErrSnapshot     the bytes given to Restore are damaged or not a snapshot
+//	nodeipam      ErrFull         a slot has no pool with a free child
+//	              ErrOutOfRange   the prefix is in no pool of its slot
+//	              ErrBadPool      the pool is invalid, unmasked or 4-in-6
+//	              ErrBadPrefix    the prefix is invalid, unmasked or 4-in-6, or its text is no prefix at all
+//	              ErrBadBits      the child length is impossible for a pool
+//	              ErrBadOption    an option that cannot be, or that contradicts another
+//	              ErrSnapshot     the bytes given to Restore are damaged or not a snapshot
+//	              ErrMisaligned   the prefix is in a pool but not one of its children: smaller or larger
+//	              ErrDuplicate    another owner holds the prefix or one that overlaps it
+//	              ErrReserved     the prefix overlaps a reservation
+//	              ErrFamily       the prefix, or pool, is of the other family than its slot
+//	              ErrTooMany      an owner has more prefixes than there are slots
+//	              ErrListedTwice  a list of nodes has two with the same name
+//	              ErrBadOwner     the name of the owner is empty
+//	              ErrHolds        the owner holds other prefixes than those named
+//	              ErrNoSlot       there is no slot of that number, or none at all
+//	              ErrNoPool       no such pool, or a slot without one
+//	              ErrOverlap      the pool overlaps another one
+//	              ErrInUse        owners hold prefixes of the pool
+//	clustercidr   ErrFull         entries match the node, and none of them has room in all families
+//	              ErrOutOfRange   the prefix is not in the entry's pool, or in no entry's
+//	              ErrBadPool      the pool is invalid, unmasked, 4-in-6 or of the other family
+//	              ErrBadPrefix    the prefix is invalid, unmasked or 4-in-6, or its text is no prefix at all
+//	              ErrBadBits      the size of a node is missing, impossible, or two things at once
+//	              ErrBadOption    an option that cannot be, or that contradicts another
+//	              ErrSnapshot     the bytes given to Restore are damaged or not a snapshot
+//	              ErrNoMatch      no entry matches the node
+//	              ErrNoEntry      there is no entry of that name
+//	              ErrExists       another entry of that name is there; entries never change
+//	              ErrTerminating  the entry was deleted and waits for its last node to go
+//	              ErrBadName      the name is empty
+//	              ErrBadSelector  a selector that cannot be meant
+//	              ErrFamily       the entry lacks an address family, or there is no such family
+//	              ErrMisaligned   the prefix is in the pool but not of the size of a child
+//	              ErrTooMany      a second prefix of one family
+//	              ErrMissing      the node has no prefix of a family that every node needs
+//	              ErrAmbiguous    no entry is recorded and several fit
+//	              ErrDuplicate    another node holds the prefix or one that overlaps it
+//	              ErrReserved     the prefix overlaps a reservation
+//	              ErrBadChange    a change of no known kind
+//	              ErrListedTwice  a list of nodes has two with the same name
+//	servicealloc  ErrFull         no free address or port is left in the bands that the engine may use
+//	              ErrOccupied     the named address or port is taken
+//	              ErrOutOfRange   the address or port is not one that the range hands out: outside it, of the other family, or its network, broadcast or base address
+//	              ErrReserved     the address or port lies in a sub-range taken out of circulation
+//	              ErrDraining     the address is usable only in ranges that drain
+//	              ErrBadPrefix    a prefix is invalid, zoned, 4-in-6 or has host bits set
+//	              ErrBadPort      a port range is empty, begins at 0 or goes beyond 65535, or a protocol is none of TCP, UDP and SCTP
+//	              ErrBadOption    an option is impossible for what is being built
+//	              ErrBadRequest   a request contradicts itself, or names no owner
+//	              ErrExists       a range of that name is there already
+//	              ErrNoRange      there is no range of that name
+//	              ErrInUse        addresses are held that no other range has usable
+//	              ErrNoOwner      the owner holds nothing
+//	              ErrMismatch     the owner holds something else than what is asked for
+//	              ErrGeneration   the owner's grant has been replaced since the caller read it
+//	              ErrSnapshot     bytes are no snapshot of this kind, damaged, or contradict themselves
+//	ipset         ErrConflict     conflict: a record changed
+//	              ErrUnknown      outcome unknown
+//	              ErrTooLarge     larger than one commit or record may be
+//	              ErrCompacted    the store no longer has these changes
+//	              ErrSnapshot     not a snapshot, or damaged
+//	              ErrRecord       damaged record
+//	              ErrBadPrefix    not a masked prefix
+//	              ErrBadAddress   not an address this can serve
+//	              ErrBadName      bad name
+//	              ErrBadBlockSize block size does not fit
+//	              ErrBadConfig    configuration contradicts itself
+//	              ErrBadArgument  bad argument
+//	              ErrUnknownUse   unknown use
+//	              ErrUnknownHost  unknown host
+//	              ErrUnknownPool  unknown pool
+//	              ErrPoolExists   pool exists
+//	              ErrOverlap      pools overlap
+//	              ErrNoPool       no pool qualifies
+//	              ErrShort        not enough addresses
+//	              ErrTaken        address is taken
+//	              ErrCooling      address is cooling
+//	              ErrReserved     address is reserved for the host
+//	              ErrNotFound     not assigned
+//	              ErrStrict       strict affinity forbids it
+//	              ErrLimit        block limit reached
+//	              ErrNotEmpty     block is not empty
+//	              ErrOwner        owned by another
+//	              ErrContention   gave up after repeated conflicts
+//	              ErrExhausted    sequence numbers exhausted
+//	bitmap        ErrCorrupt      bytes that are not a set, or a damaged one
 //
 // Nothing that a caller passes makes an allocator panic. An ordinal out of range
 // makes package bitmap panic, as an index out of range does a slice.
