@@ -30,7 +30,7 @@ import (
 //	  length - 1
 //
 // A holder is 0 or 1 followed by a new one (handle, active and, for 1, alternate attributes), or 2 + the number of
-// one that came before. An address with a handle of its own so takes about five bytes beside the handle.
+// one that came before. An address with a handle of its own so takes about four bytes beside the handle.
 const (
 	blockVersion = 1
 

@@ -312,8 +312,10 @@ func TestBlockFullFitsIn512Bytes(t *testing.T) { // IP2
 	for b.used < 64 {
 		b.AutoAssign(nil, 1, Claim{Handle: handle()}, t0, nil)
 	}
-	if n := len(b.encode(nil)) - 64*40; n > 512 {
-		t.Errorf("full /26: %d bytes beside the handles", n)
+	n := len(b.encode(nil)) - 64*40
+	t.Logf("full /26: %d bytes beside the handles", n)
+	if n > 512 {
+		t.Error("more than 512")
 	}
 }
 

@@ -2,7 +2,6 @@ package ipset
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -199,6 +198,10 @@ func (c *checker) derive() {
 
 // derived compares a record with what the blocks say.
 func (c *checker) derived(r Record) {
+	if r.Key == "" {
+		c.add(Problem{Kind: Damaged, Detail: "a record without key"})
+		return
+	}
 	switch r.Key[:1] {
 	case kindRoom, kindEmpty, kindOrphan, kindDue, kindHandle:
 		want, ok := c.want[r.Key]
@@ -369,12 +372,4 @@ func (e *Engine) Repair(ctx context.Context, steps []Step) (done int, err error)
 		done++
 	}
 	return done, nil
-}
-
-// dueTime returns the moment in the key of a due record.
-func dueTime(key string) int64 {
-	if len(key) < 9 {
-		return 0
-	}
-	return int64(binary.BigEndian.Uint64([]byte(key[1:9])))
 }

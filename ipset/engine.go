@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -23,7 +24,7 @@ type Retry struct {
 
 // Options are what an engine can be given; the zero value is useful.
 type Options struct {
-	// Now is the clock, time.Now by default. It is read once per commit.
+	// Now is the clock, time.Now by default. It is read once per commit and must not call the engine.
 	Now func() time.Time
 	// Rand draws the waits between retries; by default the process's generator.
 	Rand rand.Source
@@ -289,7 +290,7 @@ func (e *Engine) again(t *txn, attempt int, conflict error) error {
 			return err
 		}
 	}
-	if c := (*ConflictError)(nil); errors.As(conflict, &c) && c.Key[:1] == kindRequest {
+	if c := (*ConflictError)(nil); errors.As(conflict, &c) && strings.HasPrefix(c.Key, kindRequest) {
 		recs, err := e.store.Get(t.ctx, nil, c.Key)
 		if err != nil {
 			return err

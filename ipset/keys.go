@@ -94,6 +94,9 @@ func dueKey(at int64, p netip.Prefix) string {
 	return string(appendBlockID(b, p))
 }
 
+// dueTimeEnd is where the time in such a key ends.
+const dueTimeEnd = 1 + 8
+
 // stickyKey returns the key of a handle's last addresses of a family, 4 or 6.
 func stickyKey(family int, handle string) string {
 	return kindSticky + string(rune('0'+family)) + handle

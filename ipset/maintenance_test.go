@@ -219,6 +219,33 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) { // IP10
 	}
 }
 
+// TestGarbageInTheStore: records that nobody wrote are reported, and break nothing.
+func TestGarbageInTheStore(t *testing.T) { // X4
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	w.assign(want("h", 1, "p"))
+	var recs []Record
+	for _, kind := range []string{"", "a", "b", "c2", "d", "e", "h", "l", "o", "q", "r", "s", "u", "z"} {
+		for _, rest := range []string{"", "\x00", "4", "6zz", "4\x0a\x00\x00\x00\x1c\x00", "\x00\x00\x00\x00\x00\x00\x00\x00"} {
+			if key := kind + rest; key != "" {
+				recs = append(recs, Record{Key: key, Value: "?", Rev: 1})
+				w.store.Commit(bg, []Op{{Kind: OpPut, Key: key, Value: "?", Expect: AnyRevision}})
+			}
+		}
+	}
+	recs = append(recs, Record{})
+	if rep := Check(recs, nil); len(rep.Problems) < len(recs)/2 {
+		t.Errorf("%d problems in %d records", len(rep.Problems), len(recs))
+	}
+	if _, err := w.Check(bg, nil); err != nil {
+		t.Error(err)
+	}
+	w.clock.add(time.Hour)
+	w.Sweep(bg, SweepArgs{IdleAfter: 1, Unselected: true, RequestsAfter: 1})
+	if got, err := w.AutoAssign(bg, want("h", 1, "q")); err != nil || len(got.V4) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestCheckAgainstUses(t *testing.T) { // IP10
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
 	held := w.assign(want("h", 4, "p")).V4

@@ -14,8 +14,7 @@ const history = 1024
 
 // Memory is a [Store] in memory. The zero value is not usable; [NewMemory] makes one.
 //
-// One mutex guards the table: a commit holds it for about 100 ns per record, and a list for as long as it takes to copy
-// what it returns.
+// One mutex guards the table; a list holds it for as long as it takes to copy what it returns.
 type Memory struct {
 	mu     sync.Mutex
 	table  sorted

@@ -4,9 +4,8 @@ import "sort"
 
 // sorted is the memory store's table: records in key order, in chunks of up to chunkMax, the chunks in one slice.
 //
-// Two levels are enough: a chunk of 256 records is found by binary search over the first keys, and inserting moves at
-// most 10 KB inside it. Ten million records are about 50,000 chunks; the slice of chunks is only moved when
-// one splits or empties, once in more than a hundred insertions. A tree would save those moves and cost three times the code.
+// Two levels are enough: a chunk is found by binary search over the first keys, and inserting moves records of one chunk
+// only. The slice of chunks is moved when one splits or empties, which takes at least 32 insertions or removals.
 //
 // Invariants: no chunk is empty; keys ascend inside a chunk and from chunk to chunk; firsts[i] is chunks[i][0].Key.
 type sorted struct {

@@ -51,16 +51,19 @@ func (e *Engine) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
 // sweepDue advances the blocks whose time has come.
 func (e *Engine) sweepDue(ctx context.Context, s *Swept) error {
 	now := stamp(e.now())
-	r := Range{From: kindDue, To: dueKey(now+1, netip.PrefixFrom(netip.IPv4Unspecified(), 0))[:9], Limit: 256}
+	r := Range{From: kindDue, To: dueKey(now+1, netip.PrefixFrom(netip.IPv4Unspecified(), 0))[:dueTimeEnd], Limit: 256}
 	for {
 		recs, _, err := e.store.List(ctx, r)
 		if err != nil {
 			return err
 		}
 		for _, rec := range recs {
-			p, ok := parseBlockID(rec.Key[9:])
+			p, ok := netip.Prefix{}, false
+			if len(rec.Key) > dueTimeEnd {
+				p, ok = parseBlockID(rec.Key[dueTimeEnd:])
+			}
 			if !ok {
-				continue
+				continue // Check reports it
 			}
 			if err := e.do(ctx, &advancePlan{p}); err != nil {
 				return err
