@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+
+	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+func node(name string, cidrs ...string) nodeipam.Node { return nodeipam.ParseNode(name, cidrs...) }
+
+func newWriter(t *testing.T, handler http.HandlerFunc) *nodeWriter {
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &nodeWriter{client: client, timeout: 200 * time.Millisecond}
+}
+
+func answer(w http.ResponseWriter, code int, obj any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(obj)
+}
+
+func TestOnePatchWritesBothFieldsAndTheUID(t *testing.T) { // NA5
+	var body, path string
+	w := newWriter(t, func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		body, path = string(data), r.Method+" "+r.URL.Path
+		answer(w, 200, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1.NodeSpec{PodCIDRs: []string{"10.0.0.0/24", "fd00::/64"}}})
+	})
+	n := node("n")
+	n.UID = "u"
+	as := nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24", "fd00::/64").Prefixes, Entry: "e"}
+	if err := w.Write(t.Context(), n, as); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"metadata":{"annotations":{"` + entryAnnotation + `":"e"},"uid":"u"},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64"]}}`
+	if body != want || path != "PATCH /api/v1/nodes/n" {
+		t.Fatalf("%s: %s", path, body)
+	}
+	as.Prefixes = as.Prefixes[:1] // an answer that is not what was asked for
+	if err := w.Write(t.Context(), n, as); err == nil || errors.Is(err, nodeipam.ErrRejected) {
+		t.Fatal(err)
+	}
+}
+
+// Which failures are definite: the API server has looked at the request and refused
+// it. All else leaves open what happened, and the client must not try by itself.
+func TestFailuresOfAWrite(t *testing.T) { // NA5
+	status := func(code int, reason metav1.StatusReason) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "0")
+			answer(w, code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: int32(code), Reason: reason})
+		}
+	}
+	for _, c := range []struct {
+		name string
+		f    http.HandlerFunc
+		want error // nil: unknown
+	}{
+		{"not found", status(404, metav1.StatusReasonNotFound), nodeipam.ErrGone},
+		{"invalid", status(422, metav1.StatusReasonInvalid), nodeipam.ErrRejected},
+		{"forbidden", status(403, metav1.StatusReasonForbidden), nodeipam.ErrRejected},
+		{"unauthorized", status(401, metav1.StatusReasonUnauthorized), nodeipam.ErrRejected},
+		{"another UID", status(409, metav1.StatusReasonConflict), nodeipam.ErrRejected},
+		{"bad request", status(400, metav1.StatusReasonBadRequest), nodeipam.ErrRejected},
+		{"too many", status(429, metav1.StatusReasonTooManyRequests), nodeipam.ErrRejected},
+		{"internal", status(500, metav1.StatusReasonInternalError), nil},
+		{"unavailable", status(503, metav1.StatusReasonServiceUnavailable), nil},
+		{"server timeout", status(504, metav1.StatusReasonTimeout), nil},
+		{"bad gateway", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, nil},
+		{"connection lost", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, nil},
+		{"half an answer", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, "{")
+		}, nil},
+		{"no answer", func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		}, nil},
+	} {
+		var calls atomic.Int32
+		w := newWriter(t, func(w http.ResponseWriter, r *http.Request) {
+			calls.Add(1)
+			c.f(w, r)
+		})
+		err := w.Write(t.Context(), node("n"), nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24").Prefixes})
+		definite := errors.Is(err, nodeipam.ErrRejected) || errors.Is(err, nodeipam.ErrGone)
+		if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && definite {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		if calls.Load() != 1 {
+			t.Errorf("%s: %d requests", c.name, calls.Load())
+		}
+	}
+}
+
+func TestReadAsksTheServer(t *testing.T) { // NA5
+	w := newWriter(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("resourceVersion") != "" || !strings.HasSuffix(r.URL.Path, "/n") {
+			answer(w, 404, metav1.Status{Status: "Failure", Code: 404, Reason: metav1.StatusReasonNotFound})
+			return
+		}
+		now := metav1.Now()
+		answer(w, 200, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", DeletionTimestamp: &now, Annotations: map[string]string{entryAnnotation: "e"}},
+			Spec: v1.NodeSpec{PodCIDR: "10.0.0.0/24"}})
+	})
+	n, err := w.Read(t.Context(), "n")
+	if err != nil || n.UID != "u" || !n.Terminating || n.Entry != "e" || fmt.Sprint(n.Prefixes) != "[10.0.0.0/24]" {
+		t.Fatal(n, err)
+	}
+	if _, err := w.Read(t.Context(), "m"); !errors.Is(err, nodeipam.ErrGone) {
+		t.Fatal(err)
+	}
+}
+
+func TestSourceFollowsTheNodes(t *testing.T) { // NA5
+	client := fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"k": "v"}, Annotations: map[string]string{"big": "x"}}})
+	s := &nodeSource{client: client}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	names := make(chan string, 10)
+	if err := s.Start(ctx, func(name string) { names <- name }); err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := s.Get("a"); !ok || n.Labels["k"] != "v" || <-names != "a" {
+		t.Fatal(n, ok)
+	}
+	if _, err := client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1.NodeSpec{PodCIDRs: []string{"x"}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if name := <-names; name != "b" {
+		t.Fatal(name)
+	}
+	if n, _ := s.Get("b"); len(n.Prefixes) != 1 || n.Prefixes[0].IsValid() || n.Texts[0] != "x" {
+		t.Fatal(n)
+	}
+	if err := client.CoreV1().Nodes().Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if name := <-names; name != "a" {
+		t.Fatal(name)
+	}
+	if _, ok := s.Get("a"); ok || len(s.List()) != 1 {
+		t.Fatal(s.List())
+	}
+	cancel()
+	if err := (&nodeSource{client: client}).Start(ctx, func(string) {}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+func TestReasonsOfEvents(t *testing.T) {
+	for want, errs := range map[string][]error{
+		"CIDRNotAvailable":     {&nodeipam.Error{Op: "allocate", Err: nodeipam.ErrFull}, &clustercidr.Error{Op: "allocate", Err: clustercidr.ErrNoMatch}},
+		"CIDRRecordInvalid":    {&nodeipam.Error{Op: "load", Err: nodeipam.ErrDuplicate}, &clustercidr.Error{Op: "load", Err: clustercidr.ErrOutOfRange}},
+		"CIDRAssignmentFailed": {nodeipam.ErrRejected, nodeipam.ErrUnknownOutcome},
+	} {
+		for _, err := range errs {
+			if got := reason(fmt.Errorf("x: %w", err)); got != want {
+				t.Errorf("%v: %s, want %s", err, got, want)
+			}
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) { // OP3: counts and capacities apart
+	text := metrics(nodeipam.ControllerStats{Assigned: 7, OwnTime: time.Second / 2}, []poolCount{{"e", "10.0.0.0/16", 256, 255}})
+	for _, want := range []string{
+		"# TYPE node_ipam_writes_total counter\nnode_ipam_writes_total 7\n",
+		"node_ipam_own_seconds_total 0.5\n",
+		"node_ipam_pool_capacity{cluster_cidr=\"e\",pool=\"10.0.0.0/16\"} 256\n",
+		"node_ipam_pool_free{cluster_cidr=\"e\",pool=\"10.0.0.0/16\"} 255\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	o := &options{address: "127.0.0.1:0"}
+	a, err := nodeipam.New(nodeipam.Config{Slots: []nodeipam.Slot{{Bits: 24, Pools: node("", "10.0.0.0/16").Prefixes}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := nodeipam.NewController(nodeipam.ControllerConfig{Engine: a.Engine(), Source: &nodeSource{}, Writer: &nodeWriter{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{options: o, controller: c}
+	codes := []int{}
+	for _, elect := range []bool{false, true} {
+		o.leaderElect = elect
+		w := httptest.NewRecorder()
+		p.ready(w, httptest.NewRequest("GET", "/readyz", nil))
+		codes = append(codes, w.Code)
+	}
+	if !slices.Equal(codes, []int{503, 200}) {
+		t.Fatal(codes)
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// options are the flags. Those that kube-controller-manager has too mean the same.
+type options struct {
+	kubeconfig string
+	master     string
+	qps        float64
+	burst      int
+
+	allocate      bool
+	allocatorType string
+	clusterCIDR   string
+	maskSize      int
+	maskSizeIPv4  int
+	maskSizeIPv6  int
+	serviceCIDRs  string
+	clusterCIDRs  string
+	families      string
+
+	workers int
+	address string
+
+	leaderElect    bool
+	leaseDuration  time.Duration
+	renewDeadline  time.Duration
+	retryPeriod    time.Duration
+	leaseNamespace string
+	leaseName      string
+}
+
+func parseOptions(args []string, out io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("node-ipam-controller", flag.ContinueOnError)
+	f.SetOutput(out)
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server; without it, the service account of the pod")
+	f.StringVar(&o.master, "master", "", "`URL` of the API server, instead of the one in the kubeconfig")
+	f.Float64Var(&o.qps, "kube-api-qps", 50, "requests per second to the API server")
+	f.IntVar(&o.burst, "kube-api-burst", 100, "requests to the API server at once, beyond -kube-api-qps")
+	f.BoolVar(&o.allocate, "allocate-node-cidrs", false, "give nodes their CIDRs; must be set, so that two controllers don't by accident")
+	f.StringVar(&o.allocatorType, "cidr-allocator-type", "RangeAllocator", "RangeAllocator is the only `type`; -cluster-cidrs chooses by label")
+	f.StringVar(&o.clusterCIDR, "cluster-cidr", "", "`CIDRs` that nodes get theirs from, with commas between; the families in the order that nodes have them")
+	f.IntVar(&o.maskSize, "node-cidr-mask-size", 0, "prefix `length` of a node's CIDR, with one family (default 24 for IPv4, 64 for IPv6)")
+	f.IntVar(&o.maskSizeIPv4, "node-cidr-mask-size-ipv4", 0, "prefix `length` of a node's IPv4 CIDR (default 24)")
+	f.IntVar(&o.maskSizeIPv6, "node-cidr-mask-size-ipv6", 0, "prefix `length` of a node's IPv6 CIDR (default 64)")
+	f.StringVar(&o.serviceCIDRs, "service-cluster-ip-range", "", "`CIDRs` of services, with commas between; no node gets any of these")
+	f.StringVar(&o.clusterCIDRs, "cluster-cidrs", "", "YAML `file` of ClusterCIDRs, of which the labels of a node choose one; instead of -cluster-cidr")
+	f.StringVar(&o.families, "families", "", "with -cluster-cidrs, the families that every node needs: `IPv4, IPv6` or either; default: what the entry has")
+	f.IntVar(&o.workers, "concurrent-node-syncs", 30, "nodes that are worked on at a time")
+	f.StringVar(&o.address, "bind-address", "127.0.0.1:10270", "`address` of /healthz, /readyz and /metrics; empty for none")
+	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding a lease, so that several may run")
+	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a lease lasts that is not renewed")
+	f.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long the leader tries to renew before it stops")
+	f.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "wait between tries to get or renew the lease")
+	f.StringVar(&o.leaseNamespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease")
+	f.StringVar(&o.leaseName, "leader-elect-resource-name", "node-ipam-controller", "name of the lease")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	return o, o.check(f)
+}
+
+func (o *options) check(f *flag.FlagSet) error {
+	switch {
+	case f.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case !o.allocate:
+		return errors.New("nothing to do without -allocate-node-cidrs")
+	case o.allocatorType != "RangeAllocator":
+		return fmt.Errorf("-cidr-allocator-type %q: want RangeAllocator", o.allocatorType)
+	case (o.clusterCIDR == "") == (o.clusterCIDRs == ""):
+		return errors.New("one of -cluster-cidr and -cluster-cidrs is needed")
+	case o.clusterCIDRs != "" && (o.maskSize != 0 || o.maskSizeIPv4 != 0 || o.maskSizeIPv6 != 0):
+		return errors.New("-node-cidr-mask-size and the like are for -cluster-cidr; the entries of -cluster-cidrs have sizes of their own")
+	case o.families != "" && o.clusterCIDRs == "":
+		return errors.New("-families is for -cluster-cidrs")
+	case o.workers < 1:
+		return errors.New("-concurrent-node-syncs: want 1 or more")
+	}
+	return nil
+}
+
+// prefixes reads CIDRs with commas between. What people write in flags is masked.
+func prefixes(flagName, text string) (ps []netip.Prefix, err error) {
+	for _, part := range strings.Split(text, ",") {
+		if part = strings.TrimSpace(part); part == "" && text == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(part)
+		if err != nil {
+			return nil, fmt.Errorf("-%s: %q is no CIDR", flagName, part)
+		}
+		ps = append(ps, p.Masked())
+	}
+	return ps, nil
+}
+
+// rangeConfig returns what the range allocator works with: a slot for each family
+// in the order in which -cluster-cidr begins with them, all CIDRs of the family in it.
+func (o *options) rangeConfig() (c nodeipam.Config, err error) {
+	pools, err := prefixes("cluster-cidr", o.clusterCIDR)
+	if err != nil {
+		return c, err
+	}
+	if c.Reserved, err = prefixes("service-cluster-ip-range", o.serviceCIDRs); err != nil {
+		return c, err
+	}
+	slots := map[bool]int{}
+	for _, p := range pools {
+		v4 := p.Addr().Is4()
+		i, ok := slots[v4]
+		if !ok {
+			i = len(c.Slots)
+			slots[v4] = i
+			c.Slots = append(c.Slots, nodeipam.Slot{Bits: 64})
+			if v4 {
+				c.Slots[i].Bits = 24
+			}
+		}
+		c.Slots[i].Pools = append(c.Slots[i].Pools, p)
+	}
+	return c, o.masks(&c, slots)
+}
+
+// masks sets the lengths of nodes' CIDRs.
+func (o *options) masks(c *nodeipam.Config, slots map[bool]int) error {
+	if o.maskSize != 0 {
+		switch {
+		case len(c.Slots) > 1:
+			return errors.New("-node-cidr-mask-size is for one family; with two, use -node-cidr-mask-size-ipv4 and -ipv6")
+		case o.maskSizeIPv4 != 0 || o.maskSizeIPv6 != 0:
+			return errors.New("-node-cidr-mask-size goes without -node-cidr-mask-size-ipv4 and -ipv6")
+		}
+		c.Slots[0].Bits = o.maskSize
+	}
+	for _, m := range []struct {
+		name string
+		v4   bool
+		size int
+	}{{"ipv4", true, o.maskSizeIPv4}, {"ipv6", false, o.maskSizeIPv6}} {
+		i, ok := slots[m.v4]
+		switch {
+		case m.size != 0 && !ok:
+			return fmt.Errorf("-node-cidr-mask-size-%s without a CIDR of that family", m.name)
+		case m.size != 0:
+			c.Slots[i].Bits = m.size
+		}
+	}
+	return nil
+}

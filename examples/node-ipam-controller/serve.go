@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// events writes what is wrong with a node as an event of it.
+type events struct {
+	broadcaster record.EventBroadcaster
+	recorder    record.EventRecorder
+}
+
+func newEvents(client kubernetes.Interface, log *slog.Logger) *events {
+	b := record.NewBroadcaster()
+	b.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	b.StartEventWatcher(func(e *v1.Event) { log.Debug("event", "node", e.InvolvedObject.Name, "reason", e.Reason) })
+	return &events{b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "node-ipam-controller"})}
+}
+
+func (e *events) stop() { e.broadcaster.Shutdown() }
+
+// node records an event. Its object is a node by name, with the name for a UID, as
+// the node controllers of Kubernetes do it: kubectl describe node finds it so.
+func (e *events) node(name string, err error) {
+	ref := &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+	e.recorder.Event(ref, v1.EventTypeWarning, reason(err), err.Error())
+}
+
+// reason returns the reason of an event. The first two are those of Kubernetes.
+func reason(err error) string {
+	var inRange *nodeipam.Error
+	var inLabelled *clustercidr.Error
+	record := errors.As(err, &inRange) && inRange.Op != "allocate" || errors.As(err, &inLabelled) && inLabelled.Op != "allocate"
+	switch {
+	case record:
+		return "CIDRRecordInvalid"
+	case inRange != nil || inLabelled != nil:
+		return "CIDRNotAvailable"
+	}
+	return "CIDRAssignmentFailed"
+}
+
+// poolCount is a pool's line in the metrics.
+type poolCount struct {
+	entry, pool    string
+	capacity, free uint64
+}
+
+func rangeCounts(a *nodeipam.Allocator) (out []poolCount) {
+	for _, s := range a.Stats().Slots {
+		for _, p := range s.Pools {
+			out = append(out, poolCount{"", p.Pool.String(), p.Capacity, p.Free})
+		}
+	}
+	return out
+}
+
+func labelledCounts(a *clustercidr.Allocator) (out []poolCount) {
+	for e := range a.Entries() {
+		pools, err := a.EntryStats(e.Name)
+		if err != nil {
+			continue // deleted a moment ago
+		}
+		for _, p := range pools {
+			out = append(out, poolCount{e.Name, p.Pool.String(), p.Capacity, p.Free})
+		}
+	}
+	return out
+}
+
+// serve answers /healthz, /readyz and /metrics until stop is called.
+func (p *program) serve() (stop func(), err error) {
+	if p.options.address == "" {
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", p.options.address)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	mux.HandleFunc("GET /readyz", p.ready)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = io.WriteString(w, metrics(p.controller.Stats(), p.pools()))
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	p.log.Info("serving health and metrics", "address", listener.Addr().String())
+	go func() { _ = server.Serve(listener) }()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = server.Shutdown(ctx)
+	}, nil
+}
+
+// ready says whether the controller works: whether all nodes have been loaded. One
+// that waits for the lease is as ready as it can be.
+func (p *program) ready(w http.ResponseWriter, _ *http.Request) {
+	if p.controller.Synced() {
+		_, _ = io.WriteString(w, "ok")
+		return
+	}
+	if p.options.leaderElect {
+		_, _ = io.WriteString(w, "not leading, or loading")
+		return
+	}
+	http.Error(w, "loading", http.StatusServiceUnavailable)
+}
+
+// metrics returns the counts in the text format of Prometheus.
+func metrics(st nodeipam.ControllerStats, pools []poolCount) string {
+	var b strings.Builder
+	one := func(kind, name, help string, value any) {
+		fmt.Fprintf(&b, "# HELP node_ipam_%s %s\n# TYPE node_ipam_%s %s\nnode_ipam_%s %v\n", name, help, name, kind, name, value)
+	}
+	one("gauge", "nodes_waiting", "Nodes to be worked on.", st.Waiting)
+	one("gauge", "nodes_running", "Nodes being worked on.", st.Running)
+	one("gauge", "nodes_delayed", "Nodes that wait for their next try.", st.Delayed)
+	one("gauge", "nodes_unsettled", "Nodes that may have CIDRs which the cache does not show yet.", st.Unsettled)
+	one("counter", "writes_total", "Writes that succeeded.", st.Assigned)
+	one("counter", "writes_rejected_total", "Writes that certainly failed.", st.Rejected)
+	one("counter", "writes_unknown_total", "Writes whose outcome was unknown.", st.Unknown)
+	one("counter", "reads_total", "Live reads of nodes whose record was unclear.", st.Reads)
+	one("counter", "retries_total", "Nodes that had to wait and be tried again.", st.Retries)
+	one("counter", "queue_overflows_total", "Nodes that the queue had no room for.", st.Overflows)
+	one("counter", "sweeps_total", "Looks at all nodes.", st.Sweeps)
+	one("counter", "api_seconds_total", "Time spent in requests to the API server, over all workers.", st.WriterTime.Seconds())
+	one("counter", "own_seconds_total", "Time spent on nodes outside of requests, over all workers.", st.OwnTime.Seconds())
+	for _, g := range []struct {
+		name, help string
+		value      func(poolCount) uint64
+	}{
+		{"capacity", "CIDRs for nodes in the pool.", func(p poolCount) uint64 { return p.capacity }},
+		{"free", "CIDRs of the pool that are left.", func(p poolCount) uint64 { return p.free }},
+	} {
+		fmt.Fprintf(&b, "# HELP node_ipam_pool_%s %s\n# TYPE node_ipam_pool_%s gauge\n", g.name, g.help, g.name)
+		for _, p := range pools {
+			fmt.Fprintf(&b, "node_ipam_pool_%s{cluster_cidr=%q,pool=%q} %d\n", g.name, p.entry, p.pool, g.value(p))
+		}
+	}
+	return b.String()
+}
