@@ -23,7 +23,11 @@ func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) { // IP2
 
 // TestFreedBlockOfAFullPoolIsFound: with more than 64 blocks the page of the freed one was full, and so marked above.
 func TestFreedBlockOfAFullPoolIsFound(t *testing.T) { // IP3, IP9
-	for _, prefix := range []string{"10.0.0.0/20", "10.0.0.0/19", "10.0.0.0/13"} {
+	prefixes := []string{"10.0.0.0/20", "10.0.0.0/19", "10.0.0.0/13"} // a page, two, more than one page of pages
+	if testing.Short() {
+		prefixes = prefixes[:2]
+	}
+	for _, prefix := range prefixes {
 		w := full(t, prefix)
 		w.check()
 		if got := w.assign(want("new", 1, "p")); len(got.V4) != 0 || got.Short[0].Reason != Full {
@@ -175,7 +179,11 @@ func (c *counting) Commit(ctx context.Context, ops []Op) (uint64, error) {
 // TestWorkDoesNotGrowWithTheCluster: what a new host's first block, a borrowed address and the answer that a pool is full
 // cost an engine that has cached nothing but the catalog, in calls and in records. It may grow by a page per level.
 func TestWorkDoesNotGrowWithTheCluster(t *testing.T) { // IP9, ST5
-	for _, prefix := range []string{"10.0.0.0/22", "10.0.0.0/18", "10.0.0.0/14"} {
+	prefixes := []string{"10.0.0.0/22", "10.0.0.0/18", "10.0.0.0/14"}
+	if testing.Short() {
+		prefixes = prefixes[:2]
+	}
+	for _, prefix := range prefixes {
 		w := full(t, prefix)
 		s := &counting{Store: w.store}
 		e := w.engine(s)
