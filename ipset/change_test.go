@@ -35,6 +35,20 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
 	if got := w.assign(b); !slices.Equal(got.V4, short.V4) || !slices.Equal(got.Short, short.Short) {
 		t.Errorf("%+v, first %+v", got, short)
 	}
+	// All or nothing, and the first call took what a second would need; then the pool does not serve any more at all.
+	d := want("h", 12, "s")
+	d.AllOrNothing, d.Request, d.Pools = true, "r4", []string{"c"}
+	w.AddPool(bg, pool("c", "10.0.2.0/28", 28))
+	whole := w.assign(d)
+	if got, err := w.AutoAssign(bg, d); err != nil || !slices.Equal(got.V4, whole.V4) {
+		t.Errorf("all or nothing: %+v, %v", got, err)
+	}
+	w.RemovePool(bg, "c")
+	if got, err := w.AutoAssign(bg, d); err != nil || !slices.Equal(got.V4, whole.V4) {
+		t.Errorf("pool removed: %+v, %v", got, err)
+	}
+	w.releaseHandle("s")
+	w.AddPool(bg, pool("c", "10.0.2.0/28", 28))
 	// AssignIP: the address is taken, by the first call itself.
 	c := AssignIPArgs{Address: ip("10.0.0.0"), Owner: HostOwner("h"), Claim: Claim{Handle: "r"}, Request: "r3"}
 	al, err := w.AssignIP(bg, c)
@@ -54,7 +68,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
 	}
 	w.check()
 	w.clock.add(2 * time.Hour)
-	if s, err := w.Sweep(bg, SweepArgs{RequestsAfter: time.Hour}); err != nil || s.Requests != 3 || w.records(kindRequest) != 0 {
+	if s, err := w.Sweep(bg, SweepArgs{RequestsAfter: time.Hour}); err != nil || s.Requests != 4 || w.records(kindRequest) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

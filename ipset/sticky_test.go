@@ -1,0 +1,62 @@
+package ipset
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestStickyAtRandom mixes sticky assignments of moving handles with everything that moves blocks about: what is given is
+// held by who got it, by nobody else, and was free or cooling from its own use before.
+func TestStickyAtRandom(t *testing.T) { // IP12, IP8
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		p := pool("a", "10.0.0.0/28", 30)
+		p.Cooldown = time.Duration(seed%2) * 30 * time.Second
+		w := newWorld(t, Config{Strict: seed%4 >= 2}, p, pool("b", "2001:db8::/125", 127))
+		held := map[netip.Addr]string{}
+		for range 120 {
+			handle := fmt.Sprint("vm", r.IntN(4))
+			a := want(fmt.Sprint("h", r.IntN(3)), 1+r.IntN(3), handle)
+			switch r.IntN(6) {
+			case 0, 1, 2:
+				a.Num6 = r.IntN(3)
+				a.Sticky = r.IntN(4) > 0
+				got := w.assign(a)
+				for _, al := range append(got.V4, got.V6...) {
+					if other, taken := held[al.Address]; taken {
+						t.Fatalf("seed %d: %s given to %s is held by %s", seed, al.Address, handle, other)
+					}
+					held[al.Address] = handle
+				}
+			case 3:
+				for _, x := range w.releaseHandle(handle) {
+					delete(held, x)
+				}
+			case 4:
+				w.ReleaseHost(bg, a.Owner, r.IntN(2) == 0)
+			case 5:
+				w.clock.add(time.Duration(r.IntN(90)) * time.Second)
+				w.Sweep(bg, SweepArgs{IdleAfter: time.Minute, Keep: 1})
+			}
+			w.check()
+			n := 0
+			for al, err := range w.Allocations(bg, netip.Prefix{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if al.Cooling {
+					continue
+				}
+				if n++; held[al.Address] != al.Handle {
+					t.Fatalf("seed %d: %s is held by %q, was given to %q", seed, al.Address, al.Handle, held[al.Address])
+				}
+			}
+			if n != len(held) {
+				t.Fatalf("seed %d: %d held, %d given", seed, n, len(held))
+			}
+		}
+	}
+}
