@@ -74,28 +74,43 @@ type zone struct {
 // merge lays zones over each other and returns the bands that result as ascending
 // zones that do not touch unless their bands differ: a member in any closed zone is
 // closed, else it is static in any static zone, else dynamic. What no zone covers is
-// left out. Cost: quadratic in the zones, which are a few per configured range.
+// left out. Cost: O(n log n).
 func merge(zones []zone) []zone {
 	var one = addr.U128{Lo: 1}
-	var cuts []addr.U128 // where the answer may change: each begins an elementary stretch
+	// An edge is where a zone begins, or the place after its end.
+	type edge struct {
+		at   addr.U128
+		band Band
+		step int
+	}
+	var edges []edge
 	for _, z := range zones {
-		cuts = append(cuts, z.lo)
-		if after := z.hi.Add(one); after != (addr.U128{}) {
-			cuts = append(cuts, after)
+		edges = append(edges, edge{z.lo, z.band, 1})
+		if after := z.hi.Add(one); !after.IsZero() { // else nothing comes after it
+			edges = append(edges, edge{after, z.band, -1})
 		}
 	}
-	slices.SortFunc(cuts, addr.U128.Cmp)
-	cuts = slices.Compact(cuts)
+	slices.SortFunc(edges, func(x, y edge) int { return x.at.Cmp(y.at) })
 
 	var out []zone
-	for i, lo := range cuts {
-		b, covered := strongest(zones, lo)
-		if !covered || b == Closed {
-			continue
+	var open [3]int // how many zones of each band cover the place
+	for i := 0; i < len(edges); {
+		lo := edges[i].at
+		for ; i < len(edges) && edges[i].at == lo; i++ {
+			open[edges[i].band] += edges[i].step
 		}
-		hi := addr.U128{Hi: ^uint64(0), Lo: ^uint64(0)}
-		if i+1 < len(cuts) {
-			hi = cuts[i+1].Sub(one)
+		hi := addr.Low(128)
+		if i < len(edges) {
+			hi = edges[i].at.Sub(one)
+		}
+		b := Dynamic
+		switch {
+		case open[Closed] > 0:
+			continue
+		case open[Static] > 0:
+			b = Static
+		case open[Dynamic] == 0:
+			continue
 		}
 		if n := len(out); n > 0 && out[n-1].band == b && out[n-1].hi.Add(one) == lo {
 			out[n-1].hi = hi
@@ -104,17 +119,6 @@ func merge(zones []zone) []zone {
 		out = append(out, zone{lo, hi, b})
 	}
 	return out
-}
-
-// strongest returns the band of x. The order of the constants is the order of the rule.
-func strongest(zones []zone, x addr.U128) (b Band, covered bool) {
-	b = Dynamic
-	for _, z := range zones {
-		if z.lo.Cmp(x) <= 0 && x.Cmp(z.hi) <= 0 {
-			b, covered = min(b, z.band), true
-		}
-	}
-	return b, covered
 }
 
 // bandIn returns the band of x in merged zones.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -183,6 +184,7 @@ func TestNewRefuses(t *testing.T) {
 		"reserve v6":         {pfx("10.0.0.0/24"), []Option{Reserve(pfx("fd00::/64"))}, ErrBadOption},
 		"reserve unmasked":   {pfx("10.0.0.0/24"), []Option{Reserve(pfx("10.0.0.1/25"))}, ErrBadPrefix},
 		"static elsewhere":   {pfx("10.0.0.0/24"), []Option{StaticPrefixes(pfx("10.0.1.0/24"))}, ErrBadOption},
+		"too many":           {pfx("10.0.0.0/8"), []Option{Reserve(slices.Repeat([]netip.Prefix{pfx("10.1.0.0/24")}, 4097)...)}, ErrLimit},
 		"no source":          {pfx("10.0.0.0/24"), []Option{Random(nil)}, ErrBadOption},
 		"two policies":       {pfx("10.0.0.0/24"), []Option{LowestFirst(), Random(&fixed{})}, ErrBadOption},
 		"ports":              {pfx("10.0.0.0/24"), []Option{ReservePorts(PortRange{1, 2})}, ErrBadOption},

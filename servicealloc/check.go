@@ -127,12 +127,12 @@ func (r *Ranges) Check() error {
 
 func (c *rangeCore) check() error {
 	for i, f := range []Family{IPv4, IPv6} {
-		all, _ := c.prefixes(f)
+		all, ready := c.prefixes(f)
 		if !slices.EqualFunc(c.roots[i], maximal(all), func(r *root, p netip.Prefix) bool { return r.prefix == p }) {
 			return errors.New("servicealloc: the largest prefixes")
 		}
 		for _, root := range c.roots[i] {
-			if err := root.check(c.zonesOf(root.prefix)); err != nil {
+			if err := root.check(c.zonesOf(root.prefix, ready)); err != nil {
 				return fmt.Errorf("servicealloc: ranges in %v: %w", root.prefix, err)
 			}
 		}
@@ -143,14 +143,13 @@ func (c *rangeCore) check() error {
 // strays says if something is held that no range, draining or not, has usable. Cost:
 // O(log n) for each zone.
 func (c *rangeCore) strays() error {
-	for _, roots := range c.roots {
-		for _, r := range roots {
+	for i, f := range []Family{IPv4, IPv6} {
+		all, _ := c.prefixes(f)
+		for _, r := range c.roots[i] {
 			var zones []zone
-			for _, e := range c.entries {
-				for _, p := range e.Prefixes {
-					if first, last, ok := c.set.usable(p); ok && r.prefix.Overlaps(p) {
-						zones = append(zones, zone{first, last, Dynamic})
-					}
+			for _, p := range inside(all, r.prefix) {
+				if first, last, ok := c.set.usable(p); ok {
+					zones = append(zones, zone{first, last, Dynamic})
 				}
 			}
 			if r.holdsOutside(merge(zones)) {

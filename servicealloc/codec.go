@@ -192,6 +192,16 @@ func (d *decoder) count() int {
 	return int(n)
 }
 
+// few is count of something that people configure.
+func (d *decoder) few() int {
+	n := d.count()
+	if n > maxPrefixes {
+		d.fail("too many prefixes")
+		return 0
+	}
+	return n
+}
+
 func (d *decoder) bytes() []byte {
 	n := d.count()
 	b := d.data[:n]
@@ -217,7 +227,7 @@ func (d *decoder) prefix() netip.Prefix {
 
 func (d *decoder) prefixes() []netip.Prefix {
 	var ps []netip.Prefix
-	for n := d.count(); n > 0 && d.bad == ""; n-- {
+	for n := d.few(); n > 0 && d.bad == ""; n-- {
 		ps = append(ps, d.prefix())
 	}
 	return ps
@@ -230,7 +240,7 @@ func (d *decoder) portRange() PortRange {
 
 func (d *decoder) portRanges() []PortRange {
 	var rs []PortRange
-	for n := d.count(); n > 0 && d.bad == ""; n-- {
+	for n := d.few(); n > 0 && d.bad == ""; n-- {
 		r := d.portRange()
 		if r.check() != nil {
 			d.fail("port range")

@@ -48,7 +48,8 @@
 // last one; untouched it costs under 1 KiB. Beyond that, dynamic addresses come from a
 // window of 2^64 addresses that moves when it is full, while any address may be named.
 // IPv4-mapped IPv6 addresses and zones are refused everywhere, and ::ffff:0:0/96 is
-// handed out to nobody.
+// handed out to nobody. There may be 4,096 prefixes in all ranges and in each option,
+// and 1,024 ports in a request.
 //
 // # Cost and concurrency
 //

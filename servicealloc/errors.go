@@ -39,6 +39,9 @@ var (
 	// ErrInUse: addresses are held that no other range has usable.
 	ErrInUse = errors.New("still in use")
 
+	// ErrLimit: there would be more prefixes than the package allows.
+	ErrLimit = errors.New("too many")
+
 	// ErrNoOwner: the owner holds nothing.
 	ErrNoOwner = errors.New("no such owner")
 	// ErrMismatch: the owner holds something else than what is asked for.

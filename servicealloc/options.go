@@ -36,8 +36,8 @@ type settings struct {
 func LowestFirst() Option { return func(c *config) { c.lowest = true } }
 
 // Random makes src the source of the random starts. It is called under the allocator's
-// lock, once when the allocator is made and once for each allocation that succeeds (by
-// [Ranges] and [Registry]: twice), and must not be used elsewhere at the same time.
+// lock, for each value that is drawn ahead when the allocator is made and for each that
+// an allocation has used, and must not be used elsewhere at the same time.
 //
 // Without this option the source is a PCG seeded by the range itself, so that the same
 // calls give the same answers; a program that wants them to differ from run to run
@@ -88,6 +88,13 @@ func PointToPoint() Option { return func(c *config) { c.pointToPoint = true } }
 // takes it.
 func OnChange(fn func(Change)) Option { return func(c *config) { c.onChange = fn } }
 
+// Limits on what people configure, so that hostile bytes can't make the work on it,
+// some of which is quadratic, take minutes.
+const (
+	maxPrefixes     = 1 << 12 // of all ranges, and of each option
+	maxRequestPorts = 1 << 10
+)
+
 // collect adds up opts and refuses those that contradict themselves.
 func collect(op string, opts []Option) (config, error) {
 	var c config
@@ -99,6 +106,9 @@ func collect(op string, opts []Option) (config, error) {
 	}
 	if c.random && c.lowest {
 		return c, &Error{Op: op, Err: ErrBadOption, Detail: "both Random and LowestFirst"}
+	}
+	if max(len(c.static), len(c.reserved), len(c.staticPorts), len(c.closedPorts)) > maxPrefixes {
+		return c, &Error{Op: op, Err: ErrLimit, Detail: "prefixes or port ranges in an option"}
 	}
 	for _, p := range append(append([]netip.Prefix(nil), c.static...), c.reserved...) {
 		if err := addr.Check(p); err != nil {

@@ -73,7 +73,7 @@ func NewRanges(opts ...Option) (*Ranges, error) {
 // are held in it already, because another range has them, stay held.
 //
 // [ErrExists]: the name is in use. [ErrBadPrefix]: a prefix is invalid, zoned, 4-in-6
-// or unmasked, or there is none. Cost: linear in the ranges, and in what is held below
+// or unmasked, or there is none. [ErrLimit]: there would be more than 4,096 prefixes. Cost: linear in the ranges, and in what is held below
 // a prefix that now lies inside a larger one.
 func (r *Ranges) Add(name string, ps ...netip.Prefix) error {
 	r.mu.Lock()

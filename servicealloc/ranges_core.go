@@ -83,6 +83,13 @@ func (c *rangeCore) add(name string, ps []netip.Prefix) error {
 	if len(ps) == 0 {
 		return &Error{Op: "add", Name: name, Err: ErrBadPrefix, Detail: "none given"}
 	}
+	n := len(ps)
+	for _, e := range c.entries {
+		n += len(e.Prefixes)
+	}
+	if n > maxPrefixes {
+		return &Error{Op: "add", Name: name, Err: ErrLimit, Detail: "prefixes"}
+	}
 	for _, p := range ps {
 		if err := addr.Check(p); err != nil {
 			return &Error{Op: "add", Name: name, Range: p, Err: ErrBadPrefix, Detail: err.Error()}
@@ -123,7 +130,7 @@ func (c *rangeCore) remove(name string) error {
 // change meanwhile.
 func (c *rangeCore) dependents(e *RangeInfo) iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
-		for _, p := range maximal(e.Prefixes) {
+		for _, p := range maximal(ascending(slices.Clone(e.Prefixes))) {
 			for ip := range c.heldIn(p) {
 				if c.set.hasAny(e.Prefixes, ip) && !c.served(ip, e) && !yield(ip) {
 					return
@@ -201,7 +208,7 @@ func (a *area) beyond(from addr.U128) (next addr.U128, ok bool) {
 }
 
 // prefixes returns the prefixes of all ranges of the family, and those of the ranges
-// that do not drain.
+// that do not drain, each ascending and once.
 func (c *rangeCore) prefixes(f Family) (all, ready []netip.Prefix) {
 	for _, e := range c.entries {
 		for _, p := range e.Prefixes {
@@ -214,18 +221,30 @@ func (c *rangeCore) prefixes(f Family) (all, ready []netip.Prefix) {
 			}
 		}
 	}
-	return all, ready
+	return ascending(all), ascending(ready)
 }
 
-// zonesOf returns what the ranges that do not drain make of the addresses of p.
-func (c *rangeCore) zonesOf(p netip.Prefix) []zone {
-	_, ready := c.prefixes(familyOf(p.Addr()))
-	slices.SortFunc(ready, comparePrefix)
+func ascending(ps []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(ps, comparePrefix)
+	return slices.Compact(ps)
+}
+
+// inside returns those of ps, ascending, that lie in p, which none of them contains.
+func inside(ps []netip.Prefix, p netip.Prefix) []netip.Prefix {
+	i, _ := slices.BinarySearchFunc(ps, p, comparePrefix)
+	n := i
+	for n < len(ps) && p.Overlaps(ps[n]) {
+		n++
+	}
+	return ps[i:n]
+}
+
+// zonesOf returns what the ranges that do not drain, whose prefixes are ready, make of
+// the addresses of the root p.
+func (c *rangeCore) zonesOf(p netip.Prefix, ready []netip.Prefix) []zone {
 	var zones []zone
-	for _, q := range slices.Compact(ready) {
-		if p.Overlaps(q) {
-			zones = append(zones, c.set.zonesOf(q)...)
-		}
+	for _, q := range inside(ready, p) {
+		zones = append(zones, c.set.zonesOf(q)...)
 	}
 	return merge(c.set.within(p.Addr().Is4(), zones))
 }
@@ -233,17 +252,22 @@ func (c *rangeCore) zonesOf(p netip.Prefix) []zone {
 // rebuild makes the roots anew from the entries and carries over what is held.
 func (c *rangeCore) rebuild() {
 	for i, f := range []Family{IPv4, IPv6} {
-		all, _ := c.prefixes(f)
+		all, ready := c.prefixes(f)
 		old := c.roots[i]
 		c.roots[i] = nil
 		for _, p := range maximal(all) {
 			first, last := ends(p)
-			a := newArea(f == IPv4, c.order, first, last, false, c.zonesOf(p))
+			a := newArea(f == IPv4, c.order, first, last, false, c.zonesOf(p, ready))
+			for len(old) > 0 && old[0].first.Add(old[0].last).Cmp(first) < 0 {
+				old = old[1:] // its addresses end before p: it has gone
+			}
 			for _, o := range old {
-				switch {
-				case o.prefix == p:
+				if !o.prefix.Overlaps(p) {
+					break // it begins behind p
+				}
+				if o.prefix == p {
 					a.adopt(o.area)
-				case o.prefix.Overlaps(p):
+				} else {
 					a.copyFrom(o.area)
 				}
 			}
@@ -298,11 +322,8 @@ func comparePrefix(p, q netip.Prefix) int {
 	return cmp.Or(p.Addr().Compare(q.Addr()), cmp.Compare(p.Bits(), q.Bits()))
 }
 
-// maximal returns the prefixes of ps that lie in no other, ascending.
-func maximal(ps []netip.Prefix) []netip.Prefix {
-	ps = slices.Clone(ps)
-	slices.SortFunc(ps, comparePrefix)
-	var out []netip.Prefix
+// maximal returns the prefixes of ps, ascending, that lie in no other.
+func maximal(ps []netip.Prefix) (out []netip.Prefix) {
 	for _, p := range ps { // what contains p sorts before it
 		if n := len(out); n == 0 || !out[n-1].Overlaps(p) {
 			out = append(out, p)

@@ -203,6 +203,18 @@ func TestRangesRefuse(t *testing.T) {
 	if snapshotOf(t, r) != before {
 		t.Error("something changed")
 	}
+	many := make([]netip.Prefix, 4096)
+	for i := range many {
+		many[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 0}), 24)
+	}
+	wantErr(t, r.Add("many", many...), ErrLimit)
+	wantErr(t, r.Add("most", many[1:]...), nil)
+	if _, err := RestoreRanges([]byte(snapshotOf(t, r))); err != nil {
+		t.Error(err)
+	}
+	r.core.entries[0].Prefixes = append(r.core.entries[0].Prefixes, pfx("12.0.0.0/8"))
+	_, err = RestoreRanges([]byte(snapshotOf(t, r)))
+	wantErr(t, err, ErrSnapshot)
 	_, err = NewRanges(ReservePorts(PortRange{1, 2}))
 	wantErr(t, err, ErrBadOption)
 }

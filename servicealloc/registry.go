@@ -13,7 +13,7 @@ type Request struct {
 	// Addrs has at most one address of each family, in the order in which the answer
 	// is wanted. An unspecified address (0.0.0.0 or ::) lets the engine choose.
 	Addrs []netip.Addr
-	// Ports has any number of ports. The number 0 lets the engine choose one; of one
+	// Ports has up to 1,024 ports. The number 0 lets the engine choose one; of one
 	// protocol it chooses as [Ports.AllocateN] does.
 	Ports []Port
 }

@@ -34,6 +34,9 @@ func wellFormed(owner string, req Request) error {
 		}
 		families[f.slot()] = true
 	}
+	if len(req.Ports) > maxRequestPorts {
+		return bad(Error{Err: ErrBadRequest, Detail: "more than 1024 ports"})
+	}
 	for i, p := range req.Ports {
 		if !p.Protocol.valid() {
 			return bad(Error{Port: p, Err: ErrBadPort})

@@ -65,6 +65,7 @@ func TestRegistryRefuses(t *testing.T) {
 		{"o", []netip.Addr{ip("10.0.0.1"), ip("10.0.0.2")}, nil, ErrBadRequest, "IPv4"},
 		{"o", []netip.Addr{ip("fd00::1"), netip.IPv6Unspecified()}, nil, ErrBadRequest, "IPv6"},
 		{"o", nil, []Port{{TCP, 30001}, {TCP, 30001}}, ErrBadRequest, "30001/TCP"},
+		{"o", nil, slices.Repeat([]Port{{TCP, 0}}, 1025), ErrBadRequest, "1024"},
 		{"o", []netip.Addr{{}}, nil, ErrOutOfRange, ""},
 		{"o", []netip.Addr{ip("::ffff:10.0.0.1")}, nil, ErrOutOfRange, "::ffff:10.0.0.1"},
 		{"o", []netip.Addr{ip("fd00::1%z")}, nil, ErrOutOfRange, "zone"},

@@ -187,12 +187,16 @@ func (d *decoder) ranges(c *config) (*rangeCore, error) {
 		r.pick[i].which.next = d.any()
 		r.pick[i].start.next = d.any()
 	}
-	for n := d.count(); n > 0 && d.bad == ""; n-- {
+	prefixes := 0
+	for n := d.few(); n > 0 && d.bad == ""; n-- {
 		e := &RangeInfo{Name: string(d.bytes()), Prefixes: d.prefixes(), Draining: d.bool()}
 		if k := len(r.entries); len(e.Prefixes) == 0 || k > 0 && r.entries[k-1].Name >= e.Name {
 			d.fail("ranges out of order")
 		}
 		r.entries = append(r.entries, e)
+		if prefixes += len(e.Prefixes); prefixes > maxPrefixes {
+			d.fail("too many prefixes")
+		}
 	}
 	if d.bad != "" {
 		return nil, d.end()

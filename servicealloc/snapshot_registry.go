@@ -2,7 +2,6 @@ package servicealloc
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 )
 
@@ -98,6 +97,9 @@ func RestoreRegistry(data []byte, opts ...Option) (*Registry, error) {
 	if err := d.end(); err != nil {
 		return nil, err
 	}
+	if err := ranges.strays(); err != nil {
+		return nil, contradiction(err)
+	}
 	return r, nil
 }
 
@@ -123,10 +125,11 @@ func (d *decoder) grants(r *Registry) {
 	}
 }
 
-// retake takes what g holds, draining ranges included, and reports whether it could.
+// retake takes what g holds and reports whether it could. Whether a range has each
+// address usable is looked at in the end, of all at once.
 func (r *Registry) retake(g *Grant) bool {
 	for _, ip := range g.Addrs {
-		if !r.ranges.retake(ip) {
+		if a, ord, ok := r.ranges.locate(ip); !ok || !a.take(ord) {
 			return false
 		}
 	}
@@ -139,10 +142,4 @@ func (r *Registry) retake(g *Grant) bool {
 		}
 	}
 	return true
-}
-
-// retake takes ip if any range has it usable and reports whether it was free.
-func (c *rangeCore) retake(ip netip.Addr) bool {
-	a, ord, ok := c.locate(ip)
-	return ok && c.served(ip, nil) && a.take(ord)
 }

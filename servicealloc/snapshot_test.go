@@ -225,7 +225,7 @@ func TestRestoreOptions(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		m, err := w.restore(data, Random(&fixed{}))
+		_, err := w.restore(data, Random(&fixed{}))
 		if name == "lowest" {
 			if !errors.Is(err, ErrBadOption) {
 				t.Errorf("%s: %v", name, err)
@@ -236,7 +236,8 @@ func TestRestoreOptions(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		changes := 0
-		if m, err = w.restore(data, OnChange(func(Change) { changes++ })); err != nil {
+		m, err := w.restore(data, OnChange(func(Change) { changes++ }))
+		if err != nil {
 			t.Fatal(err)
 		}
 		if nextOf(m); changes == 0 && name != "empty" {

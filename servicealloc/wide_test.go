@@ -49,59 +49,78 @@ func TestWindows(t *testing.T) {
 		if r.area.wide == nil {
 			t.Fatal("not wide")
 		}
-		u := draw()
-		rng := rand.New(rand.NewPCG(3, 4))
+		d := &wideDriver{t, r, twin, draw, draw(), rand.New(rand.NewPCG(3, 4))}
 		for i := range 6000 {
-			// Drift between nearly full and nearly empty.
-			grow := i/1500%2 == 0
-			switch k := rng.IntN(10); {
-			case k == 0:
-				n := rng.IntN(100)
-				dst := make([]netip.Addr, n)
-				want, spill, ok := twin.Run(n, u)
-				got, err := r.AllocateN(dst)
-				if ok != (err == nil) || ok && (got != spill || !slices.Equal(dst, want)) {
-					t.Fatalf("%s: AllocateN(%d) = %v, %d, %v; want %v, %d", tt.prefix, n, dst, got, err, want, spill)
-				}
-				if ok && n > 0 {
-					u = draw()
-				}
-			case k < 6 == grow:
-				band := twin.Choose()
-				dry, _, dryErr := r.DryRunNext()
-				a, spilled, err := r.AllocateNext()
-				if a != dry || err != dryErr {
-					t.Fatalf("%s: dry run %v, call %v", tt.prefix, dry, a)
-				}
-				if band == model.ServiceClosed {
-					wantErr(t, err, ErrFull)
-					continue
-				}
-				if want := twin.Take(band, u); err != nil || a != want || spilled != (band == model.ServiceStatic) {
-					t.Fatalf("%s: %v, %v, %v; want %v of band %d", tt.prefix, a, spilled, err, want, band)
-				}
-				u = draw()
-			case k == 9:
-				a := twin.Members[rng.IntN(len(twin.Members))]
-				b, _ := twin.BandOf(a)
-				if ok := r.Allocate(a) == nil; ok != (!twin.Held[a] && b != model.ServiceClosed) {
-					t.Fatalf("%s: Allocate(%v) = %v", tt.prefix, a, ok)
-				} else if ok {
-					twin.Held[a] = true
-				}
-			default:
-				a := twin.Members[rng.IntN(len(twin.Members))]
-				if r.Release(a) != twin.Held[a] {
-					t.Fatalf("%s: Release(%v)", tt.prefix, a)
-				}
-				delete(twin.Held, a)
-			}
+			d.step(i/1500%2 == 0) // drift between nearly full and nearly empty
 			if i%16 == 0 {
 				compareHeld(t, r, twin)
 			}
 		}
 		compareHeld(t, r, twin)
 	}
+}
+
+type wideDriver struct {
+	t    *testing.T
+	r    *Range
+	twin *model.ServiceSet[netip.Addr]
+	draw func() uint64
+	u    uint64 // drawn ahead
+	rng  *rand.Rand
+}
+
+// step performs one operation on both and compares the answers.
+func (d *wideDriver) step(grow bool) {
+	t, r, twin, rng := d.t, d.r, d.twin, d.rng
+	switch k := rng.IntN(10); {
+	case k == 0:
+		d.batch(rng.IntN(100))
+	case k < 6 == grow:
+		d.next()
+	case k == 9:
+		a := twin.Members[rng.IntN(len(twin.Members))]
+		b, _ := twin.BandOf(a)
+		if ok := r.Allocate(a) == nil; ok != (!twin.Held[a] && b != model.ServiceClosed) {
+			t.Fatalf("%v: Allocate(%v) = %v", r.p, a, ok)
+		} else if ok {
+			twin.Held[a] = true
+		}
+	default:
+		a := twin.Members[rng.IntN(len(twin.Members))]
+		if r.Release(a) != twin.Held[a] {
+			t.Fatalf("%v: Release(%v)", r.p, a)
+		}
+		delete(twin.Held, a)
+	}
+}
+
+func (d *wideDriver) batch(n int) {
+	dst := make([]netip.Addr, n)
+	want, spill, ok := d.twin.Run(n, d.u)
+	got, err := d.r.AllocateN(dst)
+	if ok != (err == nil) || ok && (got != spill || !slices.Equal(dst, want)) {
+		d.t.Fatalf("%v: AllocateN(%d) = %v, %d, %v; want %v, %d", d.r.p, n, dst, got, err, want, spill)
+	}
+	if ok && n > 0 {
+		d.u = d.draw()
+	}
+}
+
+func (d *wideDriver) next() {
+	t, band := d.t, d.twin.Choose()
+	dry, _, dryErr := d.r.DryRunNext()
+	a, spilled, err := d.r.AllocateNext()
+	if a != dry || err != dryErr {
+		t.Fatalf("%v: dry run %v, call %v", d.r.p, dry, a)
+	}
+	if band == model.ServiceClosed {
+		wantErr(t, err, ErrFull)
+		return
+	}
+	if want := d.twin.Take(band, d.u); err != nil || a != want || spilled != (band == model.ServiceStatic) {
+		t.Fatalf("%v: %v, %v, %v; want %v of band %d", d.r.p, a, spilled, err, want, band)
+	}
+	d.u = d.draw()
 }
 
 func compareHeld(t *testing.T, r *Range, twin *model.ServiceSet[netip.Addr]) {
