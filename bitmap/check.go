@@ -68,7 +68,7 @@ func (b *Bitmap) checkNode(nd *node, spares *int) (count uint64, err error) {
 	if nd.room|nd.some != ^uint64(0) {
 		return 0, where("slots %x have neither room nor some", ^(nd.room | nd.some))
 	}
-	if nd.base&(nd.end()-nd.base) != 0 {
+	if nd.base&(1<<(nd.shift+fanBits)-1) != 0 {
 		return 0, where("not aligned")
 	}
 	for c := range uint64(fan) {

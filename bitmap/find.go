@@ -106,34 +106,36 @@ func (b *Bitmap) setNextSlow(nd *node, x uint64) (next uint64, ok bool) {
 // word once and allocates only to grow dst.
 func (b *Bitmap) AppendNextClear(dst []uint64, x uint64, k int) []uint64 {
 	b.check(x)
-	end := len(dst) + k
-	dst = b.appendClear(dst, x, b.last, end)
-	if len(dst) < end && x != 0 {
-		dst = b.appendClear(dst, 0, x-1, end)
+	dst, k = b.appendClear(dst, x, b.last, k)
+	if k > 0 && x != 0 {
+		dst, _ = b.appendClear(dst, 0, x-1, k)
 	}
 	return dst
 }
 
-// appendClear appends clear ordinals of [lo, hi] until dst has length end.
-func (b *Bitmap) appendClear(dst []uint64, lo, hi uint64, end int) []uint64 {
-	for len(dst) < end {
+// appendClear appends up to k clear ordinals of [lo, hi] and returns how many are
+// wanting.
+func (b *Bitmap) appendClear(dst []uint64, lo, hi uint64, k int) ([]uint64, int) {
+	for k > 0 {
 		x, ok := b.NextClear(lo)
 		if !ok || x > hi {
-			return dst
+			break
 		}
 		base := x &^ 63
-		for w := ^b.Word(x) & from(x%64); w != 0 && len(dst) < end; w &= w - 1 {
-			if x = base + lowest(w); x > hi {
-				return dst
-			}
-			dst = append(dst, x)
+		w := ^b.Word(x) & from(x%64)
+		if hi-base < 63 {
+			w &= through(hi - base)
+		}
+		for ; w != 0 && k > 0; w &= w - 1 {
+			dst = append(dst, base+lowest(w))
+			k--
 		}
 		if base|63 >= hi {
-			return dst
+			break
 		}
 		lo = base + 64
 	}
-	return dst
+	return dst, k
 }
 
 // SetNextN fills dst with the next clear ordinals at or after x, wrapping once,

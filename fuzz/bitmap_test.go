@@ -134,7 +134,7 @@ func (r *bitmapReplay) rangeFrom(x uint64, tr *model.Trace) (lo, hi uint64) {
 func (r *bitmapReplay) fill(state bool, lo, hi uint64) {
 	r.same("CountRange", lo, saturate(lo, hi, r.m, r.m.Count(lo, hi)), r.b.CountRange(lo, hi))
 	if state {
-		was := r.m.Count(0, r.m.Last) == 0
+		was := len(r.m.Runs(true)) == 0
 		want := r.m.SetRange(lo, hi)
 		if want == 0 && was && hi-lo == 1<<64-1 && r.m.Last == hi {
 			want = 1<<64 - 1 // 2^64 saturates
