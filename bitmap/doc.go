@@ -44,12 +44,12 @@
 // # Memory
 //
 // A page is 576 bytes (1.13 bits for each ordinal of a dense set; 1.25 with order
-// summaries), an inner node 1,088 bytes, and one more makes up the Bitmap itself. A
-// dense set takes at most 1.3 bits an ordinal and 1 KiB, but for n between 4,097
-// and 9,000, where the root of a few pages makes it up to 2.5 KiB in all. An
-// isolated ordinal in a sparse set costs one page and, at worst, one inner node. A
-// set whose n is not a power of two also keeps the path to n once it is touched, at
-// most one inner node for each 6 bits of n.
+// summaries), an inner node 1,088 bytes, and the first node is part of the Bitmap. A
+// dense set takes at most 1.3 bits an ordinal and 1 KiB; one of two to eight pages,
+// n from 4,097 to 32,768, up to 0.9 KiB more, because its first node has a whole
+// array of children. An isolated ordinal in a sparse set costs one page and, at
+// worst, one inner node. A set whose n is not a power of two also keeps the path to
+// n once it is touched, at most one inner node for each 6 bits of n.
 //
 // # Errors and concurrency
 //

@@ -51,6 +51,13 @@ func (b *Bitmap) keep(up, nd *node, c uint64) {
 	}
 }
 
+// pull takes a spare out of its slot. It leaves all other nodes where they are, so
+// that it may be called in the middle of an operation.
+func (b *Bitmap) pull(page *node) {
+	_, nd := b.parents(page)
+	b.drop(nd, nd.slot(page.base))
+}
+
 // drop takes the child out of slot c of nd and puts it and all below it into
 // reserve, as far as there is room.
 func (b *Bitmap) drop(nd *node, c uint64) {
@@ -87,10 +94,13 @@ func (b *Bitmap) discard(nd *node) {
 
 // takePage returns an unused page, from the reserve if it has one.
 func (b *Bitmap) takePage() *node {
-	if b.pool == nil || len(b.pool.page) == 0 {
+	p := b.pool
+	if p != nil && len(p.page) == 0 && len(p.spare) == maxSpares {
+		b.pull(p.spare[0])
+	}
+	if p == nil || len(p.page) == 0 {
 		return &node{shift: pageShift}
 	}
-	p := b.pool
 	nd := p.page[len(p.page)-1]
 	p.page[len(p.page)-1] = nil
 	p.page = p.page[:len(p.page)-1]
