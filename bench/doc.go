@@ -1,0 +1,84 @@
+// Package bench holds the benchmarks of this module's packages bitmap and cidrset,
+// and the guard that keeps a change from losing what they show. It exports nothing.
+// How the allocators compare with those of other projects is measured in
+// bench/peers.
+//
+// # Running
+//
+//	make bench                                    all, to standard output
+//	make bench BENCH='Pair/size=2.16' COUNT=10    those that match, ten times each
+//	go test -run '^$' -bench . -benchtime 10ms ./bench    all, roughly, in half a minute
+//
+// BENCH is the regular expression of go test -bench, taken apart at each slash; the ^
+// of a name like size=2^16 is an anchor in it, so write a dot.
+//
+// Set-up is not timed, seeds are fixed, and a driver holds no more than 4,096
+// prefixes, so that its own memory stays in cache. The time of the driver, a few
+// nanoseconds, is part of every figure.
+//
+// # Comparing two commits
+//
+// make tools builds benchstat into internal/tools/bin. Run both commits on the same
+// idle machine, one after the other, at least ten times each:
+//
+//	git switch --detach main && make bench BENCH=Pair COUNT=10 >old.out
+//	git switch - && make bench BENCH=Pair COUNT=10 >new.out
+//	internal/tools/bin/benchstat old.out new.out
+//
+// Git ignores files named *.out. Since names are made of key=value, benchstat can also
+// compare within a run: benchstat -col /full new.out.
+//
+// # Names
+//
+// A name is the work, then what it is done on, as /key=value. They are stable: a work
+// that changes gets a new name. size is the number of children (of ordinals, in package
+// bitmap) of a set, full how many per cent of them are taken, at random places.
+//
+//	Pair/size/full            Release of a random child, and AllocateNext
+//	Far/size                  the same with one free child, the last, and the cursor on the first
+//	Fill/size                 AllocateNext until the set is full, which empties it
+//	Full/size                 AllocateNext of a full set: ErrFull
+//	Has/size                  Has of a taken child, half full
+//	All/size                  iteration over all taken children, half full; ns/child
+//	Stats/size                a pair at 99 %, and Stats
+//	Range/size/children       Occupy and Release of a prefix of so many children
+//	Batch/work=fill           AllocateN of 64 until the set is full, per child
+//	Batch/work=pair           ReleaseN of 64 and AllocateN of 64, per child
+//	Mixed/live                Release, and Allocate of another length from /20 to /28
+//	New/size                  New, for IPv6 from 2^40 on
+//	Memory/size/state         time: making a set in that state; B/set, B/child, bits/child: its memory
+//	MemoryIsolated/size       4,096 children scattered over an IPv6 pool; B/taken
+//	Snapshot/size/state       AppendBinary; B/snapshot
+//	Restore/size/state        Restore
+//	ParallelPair/.../goroutines, ParallelBatch, ParallelHas
+//	                          the same from so many goroutines on one set (a writer beside those of Has)
+//	IPv6Pair/size             Pair in an IPv6 pool of which all but 2^16 children are occupied for good
+//	IPv6Far, IPv6Range        as above
+//	IPv6Sparse/size           Release and Occupy of one of 4,096 scattered children
+//	BitmapFlip/size/full      Clear and Set of a set ordinal
+//	BitmapNextClear, BitmapRank, BitmapSelect, BitmapSelectClear
+//	                          one call at a random ordinal, or of a random rank
+//	BitmapBestFit/size/full/order   BestFit of that order after a flip
+//
+// A state is empty, sparse (one child in 4,096 taken, at random), half (at random) or
+// full.
+//
+// # The guard
+//
+// make bench-guard runs the tests named TestGuard, which CI does too. None of them looks
+// at an absolute time:
+//
+//   - TestGuardRatios compares two works, of which one is most often the pair at 50 % and
+//     in the end a plain bitset behind the same mutex and codec: both in turn, nine times,
+//     by the CPU time of the thread, and takes the median of the quotients. A comparison
+//     fails only if it does so eight times in a row. The bounds stand in guard_test.go
+//     beside what was measured when they were set. It runs only if asked for by name, as
+//     in go test -run Guard, and not with the race detector, assertions or coverage.
+//   - TestGuardAllocations wants no allocation in steady state on any hot path, and
+//     TestGuardMemory holds the weight of sets to what is promised; they are part of
+//     every go test.
+//   - TestGuardSteps, with the tag invariants, counts the words and nodes that the works
+//     look at. It is exact: a bound lies less than a third above what is counted today.
+//
+// When a change makes a work faster, lower its bound.
+package bench
