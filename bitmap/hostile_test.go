@@ -118,7 +118,7 @@ func TestHostileForms(t *testing.T) {
 		{"sparse ordinal missing", form(4095, token(2<<1|1, tokSparse), 7)},
 		{"sparse ordinal beyond its page", form(8191, token(1<<1|1, tokSparse), 4096, token(1, tokClear))},
 		{"sparse ordinal beyond n", form(9, token(1<<1|1, tokSparse), 10)},
-		{"sparse clear ordinal beyond n", form(9, token(1<<1|0, tokSparse), 10)},
+		{"sparse clear ordinal beyond n", form(9, token(1<<1, tokSparse), 10)},
 		{"sparse sum beyond its page", form(8191, token(2<<1|1, tokSparse), 4000, 95, token(1, tokClear))},
 		{"sparse gap that wraps", form(4095, token(2<<1|1, tokSparse), 7, top)},
 		{"sparse beyond the last of all", form(top, token(1<<52-1, tokClear), token(2<<1|1, tokSparse), 4095, 0)},
@@ -227,7 +227,7 @@ func TestHostileFormsAllocateLittle(t *testing.T) {
 		{"single pages set and clear", form(top, pair(token(1, tokSet), token(1, tokClear))...)},
 		{"sparse pages in a row", form(top, pair(token(1<<1|1, tokSparse), 0)...)},
 		{"sparse pages far apart", form(top, pair(token(1<<1|1, tokSparse), 0, far)...)},
-		{"holes far apart", form(top, pair(token(1<<1|0, tokSparse), 0, token(1<<43, tokSet))...)},
+		{"holes far apart", form(top, pair(token(1<<1, tokSparse), 0, token(1<<43, tokSet))...)},
 		{"dense pages of one word", form(top, pair(token(1, tokDense), page(7))...)},
 	} {
 		var b bitmap.Bitmap
