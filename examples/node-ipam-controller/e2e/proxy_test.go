@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"crypto/tls"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -12,14 +13,19 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
+
+// watchLag is how long the proxy holds back what watches say. Without it the watch
+// would tell the controller at once what the lost answer did not.
+const watchLag = time.Second
 
 // lossyProxy forwards to the API server and drops the answers of some patches after
 // they have been made, and some patches before: to the client both look the same.
+// Watches go on, but late.
 type lossyProxy struct {
 	*httptest.Server
 	after, before atomic.Int64
-	calm          atomic.Bool
 }
 
 func newLossyProxy(t *testing.T, target string) *lossyProxy {
@@ -35,9 +41,15 @@ func newLossyProxy(t *testing.T, target string) *lossyProxy {
 		},
 		Transport:     &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100},
 		FlushInterval: -1, // watches
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.Request.URL.Query().Get("watch") != "" {
+				resp.Body = newLate(resp.Body)
+			}
+			return nil
+		},
 	}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPatch && strings.HasPrefix(r.URL.Path, "/api/v1/nodes/") && !p.calm.Load() {
+		if r.Method == http.MethodPatch && strings.HasPrefix(r.URL.Path, "/api/v1/nodes/") {
 			switch rand.IntN(4) {
 			case 0:
 				p.after.Add(1)
@@ -55,4 +67,43 @@ func newLossyProxy(t *testing.T, target string) *lossyProxy {
 		p.Close()
 	})
 	return p
+}
+
+// late is a body whose bytes come watchLag after they have come.
+type late struct {
+	*io.PipeReader
+	body io.Closer
+}
+
+func newLate(body io.ReadCloser) *late {
+	type chunk struct {
+		at   time.Time
+		data []byte
+	}
+	chunks := make(chan chunk, 1<<16)
+	go func() {
+		defer close(chunks)
+		for {
+			data := make([]byte, 8<<10)
+			n, err := body.Read(data)
+			chunks <- chunk{time.Now().Add(watchLag), data[:n]}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	r, w := io.Pipe()
+	go func() {
+		for c := range chunks {
+			time.Sleep(time.Until(c.at))
+			_, _ = w.Write(c.data) // fails once the reader is gone; the rest is dropped then
+		}
+		_ = w.Close()
+	}()
+	return &late{r, body}
+}
+
+func (l *late) Close() error {
+	_ = l.PipeReader.Close()
+	return l.body.Close()
 }
