@@ -55,14 +55,14 @@ func New(n uint64) *Bitmap {
 //
 // It costs one allocation, whatever the order.
 func NewPow2(order int) *Bitmap {
-	if order < 0 || order > 64 {
-		panic(fmt.Sprintf("bitmap: order %d out of range [0, 64]", order))
+	if uint(order) > 64 {
+		badOrder(order)
 	}
-	if order == 64 {
-		return &Bitmap{last: math.MaxUint64, some: true}
-	}
-	return New(1 << order)
+	return &Bitmap{last: math.MaxUint64 >> (64 - uint(order)), some: true}
 }
+
+//go:noinline
+func badOrder(order int) { panic(fmt.Sprintf("bitmap: order %d out of range [0, 64]", order)) }
 
 // Len returns n, the number of ordinals, set or not. It returns [math.MaxUint64]
 // for a space of 2^64; [Bitmap.Last] tells that one apart. O(1).
