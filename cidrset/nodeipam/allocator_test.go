@@ -478,7 +478,19 @@ func TestPoolsOnline(t *testing.T) { // NA6
 
 func second[T any](_ T, err error) error { return err }
 
-func TestForcedOutOfEveryPool(t *testing.T) { // NA6: a slot may be left without a pool
+func TestGrowingAPoolKeepsItsPlaceAndWhatIsTaken(t *testing.T) { // NA6
+	a := mustNew(t, Config{Slots: []Slot{{26, pfxs("10.0.0.0/26", "10.1.0.0/26", "10.2.0.0/26")}}, Reserved: pfxs("10.0.0.128/27")})
+	a.Load([]Node{ParseNode("outside", "10.0.0.64/26")})
+	if err := a.GrowPool(pfx("10.0.0.0/26"), pfx("10.0.0.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	allocate(t, a, "a", "10.0.0.0/26")
+	allocate(t, a, "b", "10.0.0.192/26") // the rest is held and reserved
+	allocate(t, a, "c", "10.1.0.0/26")
+	allocate(t, a, "d", "10.2.0.0/26")
+}
+
+func TestSlotLeftWithoutAPool(t *testing.T) { // NA6: a slot may be left without a pool
 	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/16")}}})
 	if _, err := a.RemovePool(pfx("10.0.0.0/16")); err != nil {
 		t.Fatal(err)
