@@ -176,6 +176,42 @@ func TestFormsAreShort(t *testing.T) {
 	}
 }
 
+// BM5: the boundary between a page that lists its ordinals, set or clear, and one
+// of 64 words. Both are part of the form: a reader must take either.
+func TestSparseBoundary(t *testing.T) {
+	for _, c := range []struct {
+		count  uint64 // set ordinals of a page, every other one from 0
+		cut    bool   // clear ones, in a full page
+		length int
+	}{
+		// Header 3, size 2, checksum 4, token 2; then a byte an ordinal or 512.
+		{192, false, 3 + 2 + 4 + 2 + 192},
+		{193, false, 3 + 2 + 4 + 1 + 512},
+		{192, true, 3 + 2 + 4 + 2 + 192},
+		{193, true, 3 + 2 + 4 + 1 + 512},
+	} {
+		b := bitmap.New(4096)
+		if c.cut {
+			b.SetRange(0, 4095)
+		}
+		for i := range c.count {
+			if c.cut {
+				b.Clear(i * 2)
+			} else {
+				b.Set(i * 2)
+			}
+		}
+		data := marshal(t, b)
+		if len(data) != c.length {
+			t.Errorf("%d ordinals, clear %v: %d bytes, want %d", c.count, c.cut, len(data), c.length)
+		}
+		var back bitmap.Bitmap
+		if err := back.UnmarshalBinary(data); err != nil || !back.Equal(b) {
+			t.Errorf("%d ordinals, clear %v: reads back as %v, %v", c.count, c.cut, &back, err)
+		}
+	}
+}
+
 // BM5: AppendBinary appends, and the checksum is that of its own part.
 func TestAppendBinary(t *testing.T) {
 	b := filled(9999, [2]uint64{5, 5000})()
