@@ -61,6 +61,7 @@ var sinkPrefix netip.Prefix
 // addFloor adds the works that compare AllocateNext alone, called directly and not
 // through the driver, with its floor, which stands in the column of the driver.
 func addFloor(ws *worklist) {
+	_ = sinkPrefix // it is only written otherwise
 	for _, order := range []int{16, 20, 24} {
 		id := fmt.Sprintf("alone/2^%d", order)
 		title := fmt.Sprintf("AllocateNext alone, called directly, 2^%d children until full", order)

@@ -224,7 +224,8 @@ func TestSpaceAgainstList(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, ok := s.next(world, 71, world.key)
-			want, wok := world.key, false
+			var want addr.U128
+			wok := false
 			for k := world; ; k.key = (block{k.key, 71}).last().Add(addr.U128{Lo: 1}) {
 				want = k.key
 				if !slices.ContainsFunc(list, func(h held) bool { return h.b.overlaps(block{k.key, 71}) }) {
