@@ -2,6 +2,7 @@ package servicealloc
 
 import (
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -169,6 +170,26 @@ func TestHookOfTheOthers(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	want("registry", OpAddRange, OpAllocate, OpReplace, OpRelease, OpRemoveRange)
+}
+
+// A change waits for those before it, however late they are delivered. X5
+func TestHookKeepsTheOrder(t *testing.T) {
+	var got []uint64
+	h := newHook(func(c Change) { got = append(got, c.Generation) })
+	first, second := h.ticket(), h.ticket()
+	done := make(chan struct{})
+	go func() {
+		h.deliver(second, Change{Generation: 2})
+		close(done)
+	}()
+	for range 1000 {
+		runtime.Gosched() // it would have been delivered by now
+	}
+	h.deliver(first, Change{Generation: 1})
+	<-done
+	if !slices.Equal(got, []uint64{1, 2}) {
+		t.Error(got)
+	}
 }
 
 // A hook that panics does not stop the next one. X4

@@ -45,7 +45,7 @@ func TestExport(t *testing.T) {
 		wantErr(t, r.Import(got), nil)
 		check(t, r)
 	}
-	for _, far := range []string{"2001:db8:0:0:1::", "2001:db8::1000:0", "2001:db8:0:1::"} {
+	for _, far := range []string{"2001:db8:0:0:1::", "2001:db8::1000:0", "2001:db8:0:1::", "2001:db8:0:1::1"} {
 		r := newRangeT(t, "2001:db8::/48")
 		wantErr(t, r.Allocate(ip(far)), nil)
 		if _, err := r.Export(); far != "2001:db8::1000:0" || err != nil {

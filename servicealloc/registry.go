@@ -26,7 +26,8 @@ type Grant struct {
 	Generation uint64
 	Addrs      []netip.Addr // in the order of the request
 	Ports      []Port       // in the order of the request
-	// Spilled: something that the engine chose is from a static band.
+	// Spilled: something that the engine chose, for this grant or for one that it
+	// replaced, came from a static band.
 	Spilled bool
 }
 

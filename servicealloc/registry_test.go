@@ -198,6 +198,21 @@ func TestRegistryReplace(t *testing.T) {
 	check(t, r)
 }
 
+// That the engine had to spill stays known as long as the owner has a grant. SA3, SA7
+func TestSpilledStays(t *testing.T) {
+	r := newRegistryT(t, "10.0.0.0/24", "fd00::/64", StaticSize(254))
+	g, err := r.Allocate("svc", Request{Addrs: anyBoth[:1]})
+	if err != nil || !g.Spilled {
+		t.Fatal(g, err)
+	}
+	if g, err = r.Replace("svc", g.Generation, Request{Addrs: anyBoth[:1], Ports: []Port{{TCP, 0}}}); err != nil || !g.Spilled {
+		t.Fatal(g, err)
+	}
+	if g, err = r.Allocate("other", Request{Ports: []Port{{TCP, 0}}}); err != nil || g.Spilled {
+		t.Fatal(g, err)
+	}
+}
+
 func textOf[T interface{ String() string }](xs []T) string {
 	var out []string
 	for _, x := range xs {

@@ -153,7 +153,10 @@ func TestRestoreHostile(t *testing.T) {
 			}
 			try(resealed(b), "flipped and sealed")
 		}
-		try(resealed(append(slices.Clone(data), 0)), "longer")
+		longer := resealed(append(slices.Clone(data[:len(data)-4]), 0, 0, 0, 0, 0)) // one byte, and room for the checksum
+		if _, err := w.restore(longer); !errors.Is(err, ErrSnapshot) {
+			t.Fatalf("%s: a byte after the end: %v", name, err)
+		}
 		for other, o := range worlds(t) {
 			if _, err := w.restore([]byte(snapshotOf(t, o.m))); err == nil && data[len(snapMagic)] != snapshotOf(t, o.m)[len(snapMagic)] {
 				t.Errorf("%s: takes a snapshot of %s", name, other)
