@@ -11,6 +11,9 @@ import (
 // included; a quarter more of the constant where a root is over a few pages only.
 func TestDenseSetsCost(t *testing.T) {
 	for _, n := range []uint64{1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 20} {
+		if testing.Short() && n > 1<<16 {
+			break
+		}
 		for _, fit := range []bool{false, true} {
 			for name, build := range map[string]func(b *bitmap.Bitmap){
 				"random half": func(b *bitmap.Bitmap) {

@@ -139,8 +139,8 @@ func TestIsolatedOrdinalsCost(t *testing.T) {
 // BM1: what is wholly set or clear in an aligned run is two bits in a node that is
 // there anyway, but for the spares.
 func TestAlignedRunsCost(t *testing.T) {
-	const n = 1 << 22 // 1,024 pages, 16 inner nodes under the root
-	inner := float64(18*(1<<10+512) + spares)
+	const n = 1 << 20 // 256 pages, 4 inner nodes under the root
+	inner := float64(6*(1<<10+512) + spares)
 	for name, c := range map[string]struct {
 		build func(b *bitmap.Bitmap)
 		most  float64
