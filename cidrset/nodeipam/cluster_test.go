@@ -1,0 +1,246 @@
+//go:build go1.25
+
+package nodeipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// cluster is an API server with a watch: the nodes as they are, and the view of
+// them, which is behind by lag. It is the Source and the Writer of a controller.
+type cluster struct {
+	t   *testing.T
+	lag time.Duration // from a change to the view, 0: at once
+	// before each write and read; the error is the answer that the caller sees, and
+	// land says whether the write happens all the same.
+	onWrite func(name string) (err error, land bool)
+	onRead  func(name string) error
+	latency time.Duration
+	synced  chan struct{} // Start waits for it
+
+	mu       sync.Mutex
+	nodes    map[string]Node // as they are
+	view     map[string]Node
+	version  int            // counts changes
+	shown    map[string]int // the version that the view shows of a node
+	changed  func(string)
+	inFlight map[string]bool
+	most     int // writes in flight at once
+	writes   []string
+	reports  []string
+}
+
+var errTimeout = errors.New("connection lost")
+
+func newCluster(t *testing.T, nodes ...Node) *cluster {
+	k := &cluster{t: t, nodes: map[string]Node{}, view: map[string]Node{}, shown: map[string]int{}, inFlight: map[string]bool{}, synced: make(chan struct{})}
+	close(k.synced)
+	for _, n := range nodes {
+		n.UID = "0"
+		k.nodes[n.Name], k.view[n.Name] = n, n
+	}
+	return k
+}
+
+// set changes a node, or deletes it if n is nil, and has the view follow.
+func (k *cluster) set(name string, n *Node) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.change(name, n)
+}
+
+func (k *cluster) change(name string, n *Node) {
+	if n == nil {
+		delete(k.nodes, name)
+	} else {
+		k.nodes[name] = *n
+	}
+	k.version++
+	version := k.version
+	follow := func() {
+		k.mu.Lock()
+		if k.shown[name] > version { // timers of one instant fire in any order; a view never goes back
+			k.mu.Unlock()
+			return
+		}
+		k.shown[name] = version
+		if n == nil {
+			delete(k.view, name)
+		} else {
+			k.view[name] = *n
+		}
+		changed := k.changed
+		k.mu.Unlock()
+		if changed != nil {
+			changed(name)
+		}
+	}
+	time.AfterFunc(k.lag, follow)
+}
+
+func (k *cluster) Start(ctx context.Context, changed func(string)) error {
+	k.mu.Lock()
+	k.changed = changed
+	k.mu.Unlock()
+	select {
+	case <-k.synced:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (k *cluster) List() (nodes []Node) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, n := range k.view {
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+func (k *cluster) Get(name string) (Node, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n, ok := k.view[name]
+	return n, ok
+}
+
+func (k *cluster) Write(ctx context.Context, n Node, as Assignment) error {
+	k.mu.Lock()
+	if k.inFlight[n.Name] {
+		k.t.Errorf("two writes to %s at once", n.Name)
+	}
+	k.inFlight[n.Name] = true
+	k.most = max(k.most, len(k.inFlight))
+	k.writes = append(k.writes, fmt.Sprint(n.Name, as.Prefixes))
+	k.mu.Unlock()
+	defer func() {
+		k.mu.Lock()
+		delete(k.inFlight, n.Name)
+		k.mu.Unlock()
+	}()
+	if k.latency > 0 {
+		select {
+		case <-time.After(k.latency):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	var answer error
+	land := true
+	if k.onWrite != nil {
+		answer, land = k.onWrite(n.Name)
+	}
+	if land {
+		if err := k.land(n, as); err != nil {
+			return err
+		}
+	}
+	return answer
+}
+
+func (k *cluster) land(n Node, as Assignment) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	is, ok := k.nodes[n.Name]
+	switch {
+	case !ok:
+		return fmt.Errorf("no %s: %w", n.Name, ErrGone)
+	case is.UID != n.UID:
+		return fmt.Errorf("another node: %w", ErrRejected)
+	case len(is.Prefixes) > 0 && !slices.Equal(is.Prefixes, as.Prefixes):
+		return fmt.Errorf("has %v: %w", is.Prefixes, ErrRejected)
+	case len(is.Prefixes) == 0:
+		for _, other := range k.nodes {
+			for _, p := range other.Prefixes {
+				for _, q := range as.Prefixes {
+					if p.Overlaps(q) {
+						k.t.Errorf("%v given to %s and %s", q, other.Name, n.Name)
+					}
+				}
+			}
+		}
+		is.Prefixes = clone(as.Prefixes)
+		k.change(n.Name, &is)
+	}
+	return nil
+}
+
+func (k *cluster) Read(_ context.Context, name string) (Node, error) {
+	if k.onRead != nil {
+		if err := k.onRead(name); err != nil {
+			return Node{}, err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n, ok := k.nodes[name]
+	if !ok {
+		return Node{}, ErrGone
+	}
+	return n, nil
+}
+
+func (k *cluster) report(node string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.reports = append(k.reports, node+": "+err.Error())
+}
+
+func (k *cluster) prefixes(name string) []netip.Prefix {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.nodes[name].Prefixes
+}
+
+// start runs a controller until the test ends or stop is called, which waits.
+func (k *cluster) start(a *Allocator, more ...func(*ControllerConfig)) (c *Controller, stop func()) {
+	k.t.Helper()
+	cfg := ControllerConfig{Engine: a.Engine(), Source: k, Writer: k, Report: k.report}
+	for _, f := range more {
+		f(&cfg)
+	}
+	c, err := NewController(cfg)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(k.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	return c, sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			k.t.Errorf("Run: %v", err)
+		}
+		if err := a.Check(); err != nil {
+			k.t.Error(err)
+		}
+	})
+}
+
+func plain(n int) (nodes []Node) {
+	for i := range n {
+		nodes = append(nodes, Node{Name: fmt.Sprintf("n%04d", i)})
+	}
+	return nodes
+}
+
+func small(t *testing.T, children int) *Allocator {
+	bits := 24
+	for n := 1; n < children; n *= 2 {
+		bits--
+	}
+	return mustNew(t, Config{Slots: []Slot{{24, []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), bits)}}}})
+}
+
+type badSource struct{ Source }
+
+func (badSource) Start(context.Context, func(string)) error { return errTimeout }

@@ -1,0 +1,272 @@
+//go:build go1.25
+
+package nodeipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestJitterShortensWaitsByUpToHalf(t *testing.T) { // X3
+	q := newQueue(ControllerConfig{Base: time.Second, Max: time.Minute, Jitter: rand.NewPCG(1, 2)})
+	for failures, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 100: time.Minute} {
+		for range 100 {
+			if d := q.backoff(failures); d < want/2 || d > want {
+				t.Fatalf("wait %v after %d failures, want up to %v", d, failures, want)
+			}
+		}
+	}
+}
+
+// What does not fit into the queue is found by looking at the view.
+func TestBoundedQueueLosesNoNode(t *testing.T) { // NA5
+	synctest.Test(t, func(t *testing.T) {
+		k := newCluster(t, plain(500)...)
+		k.latency = time.Millisecond
+		bound := func(cfg *ControllerConfig) { cfg.Bound, cfg.Workers = 10, 4 }
+		a := small(t, 512)
+		c, stop := k.start(a, bound)
+		defer stop()
+		time.Sleep(time.Minute)
+		if st := c.Stats(); st.Assigned != 500 || st.Unsettled != 0 || st.Overflows == 0 || st.Sweeps < 10 {
+			t.Fatalf("%+v", st)
+		}
+		for _, n := range k.List() { // deletions all at once
+			k.set(n.Name, nil)
+		}
+		time.Sleep(time.Minute)
+		if st := a.Stats(); st.Owners != 0 {
+			t.Fatalf("%d owners left", st.Owners)
+		}
+	})
+}
+
+func TestFailingNodesDoNotStarveOthers(t *testing.T) { // NA5
+	synctest.Test(t, func(t *testing.T) {
+		k := newCluster(t, plain(200)...)
+		k.onWrite = func(name string) (error, bool) {
+			if name < "n0100" {
+				return ErrRejected, false
+			}
+			return nil, true
+		}
+		c, stop := k.start(small(t, 256), func(cfg *ControllerConfig) { cfg.Bound, cfg.Workers = 10, 4 })
+		defer stop()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		st := c.Stats()
+		if st.Assigned != 100 || st.Waiting+st.Running+st.Delayed > 10 {
+			t.Fatalf("%+v", st)
+		}
+		before := st.Rejected
+		time.Sleep(time.Hour)
+		if n := c.Stats().Rejected - before; n == 0 || n > 200*3*70 {
+			t.Fatalf("%d attempts in an hour in which nothing succeeds", n)
+		}
+	})
+}
+
+func TestShutdownWaitsForWorkers(t *testing.T) { // X4; a bubble fails if a goroutine is left
+	synctest.Test(t, func(t *testing.T) {
+		for _, after := range []time.Duration{0, 1, time.Millisecond, 5 * time.Millisecond, time.Second} {
+			k := newCluster(t, plain(100)...)
+			k.latency = 2 * time.Millisecond
+			c, stop := k.start(small(t, 64))
+			time.Sleep(after)
+			stop()
+			if st := c.Stats(); st.Running != 0 {
+				t.Fatalf("%+v", st)
+			}
+			if err := c.Run(t.Context()); !errors.Is(err, ErrRunning) {
+				t.Fatal(err)
+			}
+		}
+		k := newCluster(t)
+		k.synced = make(chan struct{}) // never in sync
+		_, stop := k.start(small(t, 1))
+		time.Sleep(time.Second)
+		cfg := ControllerConfig{Engine: small(t, 1).Engine(), Source: badSource{}, Writer: k}
+		c, err := NewController(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Run(t.Context()); !errors.Is(err, errTimeout) {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		c, _ = NewController(ControllerConfig{Engine: small(t, 1).Engine(), Source: k, Writer: k})
+		if err := c.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, stop) // while Start waits
+		time.Sleep(2 * time.Second)
+	})
+}
+
+func TestNewControllerRefusesWhatCannotBe(t *testing.T) {
+	k := newCluster(t)
+	good := ControllerConfig{Engine: small(t, 1).Engine(), Source: k, Writer: k}
+	for name, f := range map[string]func(*ControllerConfig){
+		"engine": func(c *ControllerConfig) { c.Engine = nil }, "source": func(c *ControllerConfig) { c.Source = nil },
+		"writer": func(c *ControllerConfig) { c.Writer = nil }, "workers": func(c *ControllerConfig) { c.Workers = -1 },
+		"bound": func(c *ControllerConfig) { c.Bound = -1 }, "attempts": func(c *ControllerConfig) { c.Attempts = -1 },
+		"base": func(c *ControllerConfig) { c.Base = -1 }, "max": func(c *ControllerConfig) { c.Max = time.Millisecond },
+	} {
+		cfg := good
+		f(&cfg)
+		if _, err := NewController(cfg); !errors.Is(err, ErrBadOption) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	c, err := NewController(good)
+	if err != nil || c.Workers != 30 || c.Bound != 5000 || c.Attempts != 3 {
+		t.Fatal(c, err)
+	}
+}
+
+func TestQueueKeepsANodeThatChangesWhileItRuns(t *testing.T) { // NA5
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(ControllerConfig{Bound: 3, Base: time.Second, Max: time.Second, Clock: systemClock{}})
+		q.add("a")
+		q.add("b")
+		q.add("a")
+		a := q.get()
+		q.add("a")
+		b := q.get()
+		if a.name != "a" || b.name != "b" || q.head != len(q.waiting) {
+			t.Fatal(a, b, q.waiting)
+		}
+		q.done(b, verdictDone)
+		q.done(a, verdictRetry)
+		if again := q.get(); again != a || a.failures != 1 { // at once: it has changed
+			t.Fatal(again)
+		}
+		q.done(a, verdictRetry)
+		if q.head != len(q.waiting) || len(q.delayed) != 1 {
+			t.Fatal("not delayed")
+		}
+		q.add("c")
+		q.add("d")
+		if _, ok := q.items["a"]; len(q.items) != 3 || !ok || q.offer("a") != true || len(q.delayed) != 1 {
+			t.Fatal("a sweep does not end a wait")
+		}
+		q.lost = false
+		q.add("e") // takes the place of a
+		if _, ok := q.items["a"]; len(q.items) != 3 || ok || !q.lost || len(q.delayed) != 0 {
+			t.Fatal(q.items)
+		}
+		q.add("f")
+		if _, ok := q.items["f"]; ok || q.offer("f") || q.dropped != 3 {
+			t.Fatal(q.items, q.dropped)
+		}
+		q.close()
+		if q.get() != nil || q.offer("e") {
+			t.Fatal("closed")
+		}
+	})
+}
+
+// A storm: nodes come, go and come again while writes and reads fail in every way
+// and controllers are stopped and started. No prefix is ever recorded for two nodes
+// that exist at a time (land reports it), nothing is reassigned, and once the
+// trouble is over every node has its prefixes and nothing is leaked.
+func TestStorm(t *testing.T) { // NA3, NA4, NA5
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 8
+	}
+	for seed := range seeds {
+		synctest.Test(t, func(t *testing.T) { storm(t, rand.New(rand.NewPCG(seed, 3))) })
+	}
+}
+
+func storm(t *testing.T, rng *rand.Rand) {
+	k := newCluster(t, plain(40)...)
+	k.latency, k.lag = time.Millisecond, time.Duration(rng.IntN(500))*time.Millisecond
+	var mu sync.Mutex
+	calm := false
+	draw := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		if calm {
+			return n
+		}
+		return rng.IntN(n)
+	}
+	k.onWrite = func(string) (error, bool) {
+		switch draw(10) {
+		case 0, 1:
+			return ErrRejected, false
+		case 2, 3:
+			return errTimeout, true
+		case 4, 5:
+			return errTimeout, false
+		}
+		return nil, true
+	}
+	k.onRead = func(string) error {
+		if draw(3) == 0 {
+			return errTimeout
+		}
+		return nil
+	}
+	config := func(cfg *ControllerConfig) {
+		cfg.Bound, cfg.Workers = 4+draw(60), 1+draw(8)
+		cfg.Max = 2 * time.Second
+	}
+	var a *Allocator
+	var stop func()
+	for round := range 4 {
+		a = small(t, 64)
+		var c *Controller
+		c, stop = k.start(a, config)
+		for i := range 60 {
+			name := fmt.Sprintf("n%04d", draw(60))
+			k.mu.Lock()
+			if _, ok := k.nodes[name]; ok {
+				k.change(name, nil)
+			} else {
+				k.change(name, &Node{Name: name, UID: fmt.Sprint(round, i)})
+			}
+			k.mu.Unlock()
+			c.changed(fmt.Sprintf("n%04d", draw(60))) // a heartbeat
+			time.Sleep(time.Duration(draw(100)) * time.Millisecond)
+		}
+		if round < 3 {
+			stop()
+			time.Sleep(k.lag + time.Millisecond) // what is in flight lands; the view is complete when it starts
+		}
+	}
+	mu.Lock()
+	calm = true
+	mu.Unlock()
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	stop()
+	k.checkAllServed(a)
+}
+
+// checkAllServed checks that every node has what the allocator holds for it, and
+// that it holds nothing else.
+func (k *cluster) checkAllServed(a *Allocator) {
+	t := k.t
+	for name, n := range k.nodes {
+		if len(n.Prefixes) != 1 || !slices.Equal(a.Prefixes(name), n.Prefixes) {
+			t.Errorf("%s has %v, holds %v", name, n.Prefixes, a.Prefixes(name))
+		}
+	}
+	if len(k.view) != len(k.nodes) {
+		t.Errorf("the view has %d nodes of %d", len(k.view), len(k.nodes))
+	}
+	if st := a.Stats(); st.Owners != len(k.nodes) {
+		t.Errorf("%d owners, %d nodes", st.Owners, len(k.nodes))
+	}
+}

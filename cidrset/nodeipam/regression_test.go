@@ -1,0 +1,178 @@
+package nodeipam
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+// The regression tests carry the names of what must not happen; V1 to V7 are the
+// defects of the original that they stand for.
+
+// V1, NA2: the original drains the first family.
+func TestFailingDualStackDoesNotLeakTheFirstFamily(t *testing.T) {
+	a := mustNew(t, dual("10.0.0.0/21", 24, "fd00::/64", 64))
+	allocate(t, a, "n1", "10.0.0.0/24", "fd00::/64")
+	before := snapshot(t, a)
+	for range 1000 {
+		_, err := a.Allocate("n2")
+		var e *Error
+		if !errors.Is(err, ErrFull) || !errors.As(err, &e) || e.Slot != 1 || e.Owner != "n2" {
+			t.Fatal(err)
+		}
+	}
+	if snapshot(t, a) != before {
+		t.Fatalf("1,000 failing attempts changed %+v", a.Stats())
+	}
+	if err := a.AddPool(1, pfx("fd00:0:0:1::/64")); err != nil {
+		t.Fatal(err)
+	}
+	allocate(t, a, "n2", "10.0.1.0/24", "fd00:0:0:1::/64")
+}
+
+// V2: the original loses a block for each retry of a node that is gone. Here asking
+// again is free and releasing by name gives all back.
+func TestRetriesForOneOwnerDoNotLeak(t *testing.T) {
+	a := mustNew(t, dual("10.0.0.0/21", 24, "fd00::/48", 64))
+	for range 100 {
+		allocate(t, a, "gone", "10.0.0.0/24", "fd00::/64")
+	}
+	if !a.Release("gone") || a.Release("gone") {
+		t.Fatal("Release must free once")
+	}
+	if st := a.Stats(); st.Prefixes != 0 || st.Owners != 0 || st.Slots[0].Pools[0].Free != 8 {
+		t.Fatalf("leaked: %+v", st)
+	}
+}
+
+// V4: two nodes with one prefix.
+func TestDeletingOneOfTwoOwnersDoesNotFreeThePrefixOfTheOther(t *testing.T) {
+	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/23")}}})
+	problems := a.Load([]Node{ParseNode("n1", "10.0.0.0/24"), ParseNode("n2", "10.0.0.0/24")})
+	if len(problems) != 1 || !errors.Is(problems[0], ErrDuplicate) || problems[0].Owner != "n2" || problems[0].Other != "n1" {
+		t.Fatalf("problems %v", problems)
+	}
+	for i, gone := range []string{"n1", "n2"} {
+		a.Release(gone)
+		if free := a.Stats().Slots[0].Pools[0].Free; free != uint64(i)+1 {
+			t.Fatalf("%d children free after %s was released", free, gone)
+		}
+	}
+}
+
+// V5, V15, NA1: a node whose prefix is the service CIDR.
+func TestReleaseDoesNotFreeAReservation(t *testing.T) {
+	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/23")}}, Reserved: pfxs("10.0.0.0/24", "10.0.4.0/28")})
+	if err := a.Occupy("n", pfx("10.0.0.0/24")); !errors.Is(err, ErrReserved) {
+		t.Fatal(err)
+	}
+	if problems := a.Load([]Node{ParseNode("n", "10.0.0.0/24")}); len(problems) != 1 || !errors.Is(problems[0], ErrReserved) {
+		t.Fatal(problems)
+	}
+	a.Release("n")
+	allocate(t, a, "m", "10.0.1.0/24")
+	if _, err := a.Allocate("o"); !errors.Is(err, ErrFull) {
+		t.Fatal(err)
+	}
+	if err := a.AddPool(0, pfx("10.0.4.0/23")); err != nil { // also in pools added later
+		t.Fatal(err)
+	}
+	allocate(t, a, "o", "10.0.5.0/24")
+	want := PoolStats{Pool: pfx("10.0.4.0/23"), Capacity: 2, Used: 1, Reserved: 1}
+	if st := a.Stats().Slots[0].Pools[1]; st != want {
+		t.Fatalf("%+v, want %+v", st, want)
+	}
+}
+
+// V6: the mask was changed while nodes held smaller prefixes.
+func TestReleasingOnePartDoesNotFreeTheChildOfItsNeighbour(t *testing.T) {
+	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/23")}}})
+	problems := a.Load([]Node{ParseNode("n1", "10.0.0.0/27"), ParseNode("n2", "10.0.0.32/27")})
+	if len(problems) != 2 || !errors.Is(problems[0], ErrMisaligned) || !errors.Is(problems[1], ErrMisaligned) {
+		t.Fatal(problems)
+	}
+	a.Release("n1")
+	allocate(t, a, "n3", "10.0.1.0/24")
+	if _, err := a.Allocate("n4"); !errors.Is(err, ErrFull) {
+		t.Fatal("the child was freed with a part of it in use")
+	}
+	a.Release("n2")
+	allocate(t, a, "n4", "10.0.0.0/24")
+}
+
+// V6 the other way: nodes hold more than a child.
+func TestReleasingALargePrefixDoesNotFreeWhatLiesInside(t *testing.T) {
+	a := mustNew(t, Config{Slots: []Slot{{26, pfxs("10.0.0.0/22")}}})
+	a.Load([]Node{ParseNode("large", "10.0.0.0/23"), ParseNode("small", "10.0.0.64/26"), ParseNode("huge", "0.0.0.0/0")})
+	if free := a.Stats().Slots[0].Pools[0].Free; free != 0 {
+		t.Fatalf("%d free", free)
+	}
+	a.Release("huge")
+	if free := a.Stats().Slots[0].Pools[0].Free; free != 8 {
+		t.Fatalf("%d free, want 8", free)
+	}
+	a.Release("large")
+	if free := a.Stats().Slots[0].Pools[0].Free; free != 15 {
+		t.Fatalf("%d free, want 15", free)
+	}
+	allocate(t, a, "n", "10.0.0.0/26")
+	allocate(t, a, "m", "10.0.0.128/26")
+}
+
+// V7, V14, NA3: a bad record.
+func TestBadRecordsDoNotStopTheStart(t *testing.T) {
+	c := dual("10.0.0.0/22", 24, "fd00::/56", 64)
+	c.Reserved = pfxs("10.0.3.0/24")
+	a := mustNew(t, c)
+	nodes := []Node{
+		ParseNode("good", "10.0.0.0/24", "fd00::/64"),
+		ParseNode("garbage", "10.0.0/24x", "fd00:0:0:1::/64"),
+		ParseNode("foreign", "172.16.0.0/24"),
+		ParseNode("small", "10.0.1.0/28"),
+		ParseNode("service", "10.0.3.0/24"),
+		ParseNode("swapped", "fd00:0:0:2::/64", "10.0.2.0/24"),
+		ParseNode("three", "10.0.0.0/24", "fd00::/64", "10.9.0.0/24"),
+		ParseNode("good"),
+		ParseNode("single", "10.0.2.0/24"),
+		ParseNode("good", "10.0.0.0/24"),
+	}
+	var got []string
+	for _, e := range a.Load(nodes) {
+		got = append(got, e.Error())
+	}
+	want := []string{
+		`nodeipam: load garbage slot 0 "10.0.0/24x": bad prefix: not a valid address or prefix`,
+		`nodeipam: load foreign slot 0 172.16.0.0/24: not in the pool`,
+		`nodeipam: load small slot 0 10.0.1.0/28 in 10.0.0.0/22: not of the size of a child: children are /24`,
+		`nodeipam: load service slot 0 10.0.3.0/24: overlaps a reservation`,
+		`nodeipam: load swapped slot 0 fd00:0:0:2::/64: of the other address family than its slot`,
+		`nodeipam: load swapped slot 1 10.0.2.0/24: of the other address family than its slot`,
+		`nodeipam: load three slot 0 10.0.0.0/24: held by another owner: good`,
+		`nodeipam: load three slot 1 fd00::/64: held by another owner: good`,
+		`nodeipam: load three slot 2 10.9.0.0/24: more prefixes than slots`,
+		`nodeipam: load good: listed twice`,
+		`nodeipam: load single slot 0 10.0.2.0/24: held by another owner: swapped`,
+		`nodeipam: load good: listed twice`,
+		`nodeipam: load good slot 0 10.0.0.0/24: held by another owner: three`,
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("problems:\n%s\nwant:\n%s", lines(got), lines(want))
+	}
+	// All of it is out of circulation: no IPv4 child is left, the IPv6 ones are skipped.
+	if _, err := a.Allocate("n"); !errors.Is(err, ErrFull) {
+		t.Fatal(err)
+	}
+	if err := a.AddPool(0, pfx("172.16.0.0/23")); err != nil {
+		t.Fatal(err)
+	}
+	allocate(t, a, "n", "172.16.1.0/24", "fd00:0:0:3::/64")
+	a.Release("foreign")
+	allocate(t, a, "m", "172.16.0.0/24", "fd00:0:0:4::/64")
+}
+
+func lines(ss []string) (out string) {
+	for _, s := range ss {
+		out += s + "\n"
+	}
+	return out
+}

@@ -1,0 +1,240 @@
+package nodeipam
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// Every held prefix times every reservation times every released prefix, in and
+// around a slot of four children: the whole neighbourhood of what a release may and may not free. NA3, NA4
+func TestSmallWorldExhaustively(t *testing.T) {
+	var all []netip.Prefix // every prefix in and just around the pool
+	for bits := 27; bits <= 32; bits++ {
+		for i := range 1 << (bits - 27) {
+			a := pfx("10.0.0.0/27").Addr().As4()
+			a[3] = byte(i << (32 - bits))
+			all = append(all, netip.PrefixFrom(netip.AddrFrom4(a), bits))
+		}
+	}
+	pool := pfxs("10.0.0.0/28")
+	for _, held := range all {
+		for _, reserved := range all {
+			for _, p := range all {
+				a, err := New(Config{Slots: []Slot{{30, pool}}, Reserved: []netip.Prefix{reserved}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := snapshot(t, a)
+				a.Load([]Node{{Name: "held", Prefixes: []netip.Prefix{held}}, {Name: "p", Prefixes: []netip.Prefix{p}}})
+				a.Release("p")
+				for i := range 4 {
+					child := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i * 4)}), 30)
+					taken := a.pools[0].taken.Test(uint64(i))
+					if want := child.Overlaps(held) || child.Overlaps(reserved); taken != want {
+						t.Fatalf("held %v, reserved %v, released %v: %v taken %v", held, reserved, p, child, taken)
+					}
+				}
+				a.Release("held")
+				if snapshot(t, a) != before || a.Check() != nil {
+					t.Fatalf("held %v, reserved %v, released %v: %v", held, reserved, p, a.Check())
+				}
+			}
+		}
+	}
+}
+
+func TestSnapshot(t *testing.T) { // X5
+	c := dual("10.0.0.0/16", 24, "fd00::/32", 64)
+	c.Reserved = pfxs("10.0.0.0/25", "10.0.0.0/24", "fd00::/33")
+	a := mustNew(t, c)
+	for i := range 100 {
+		if _, err := a.Allocate(fmt.Sprint("n", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Load([]Node{ParseNode("dup", "10.0.1.0/24"), ParseNode("far", "172.16.0.0/12")})
+	a.Terminate("n3")
+	_ = a.DrainPool(pfx("10.0.0.0/16"))
+	data, err := a.AppendBinary([]byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Restore(data[1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if snapshot(t, b) != string(data[1:]) || b.Check() != nil || fmt.Sprint(b.Stats()) != fmt.Sprint(a.Stats()) {
+		t.Fatalf("%+v, want %+v: %v", b.Stats(), a.Stats(), b.Check())
+	}
+	if _, err := Restore(data[1:], nil); !errors.Is(err, ErrBadOption) {
+		t.Fatal(err)
+	}
+	for i := range data[1:] { // cut short, and every byte damaged
+		if _, err := Restore(data[1 : i+1]); !errors.Is(err, ErrSnapshot) {
+			t.Fatalf("%d bytes: %v", i, err)
+		}
+		data[i+1] ^= 0x55
+		if _, err := Restore(data[1:]); !errors.Is(err, ErrSnapshot) {
+			t.Fatalf("byte %d: %v", i, err)
+		}
+		data[i+1] ^= 0x55
+	}
+}
+
+func FuzzRestore(f *testing.F) {
+	a, _ := New(dual("10.0.0.0/24", 28, "fd00::/48", 64))
+	_, _ = a.Allocate("n")
+	b, _ := a.MarshalBinary()
+	f.Add(b[:len(b)-4])
+	f.Add([]byte("ni\x01"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		a, err := Restore(seal(body))
+		if err != nil {
+			if !errors.Is(err, ErrSnapshot) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if err := a.Check(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestRestoreOfHostileBodies(t *testing.T) { // X5
+	p := "\x05\x0a\x00\x00\x00\x18" // 10.0.0.0/24
+	for name, body := range map[string]string{
+		"no slot":               "ni\x01\x00\x00\x00",
+		"family 5":              "ni\x01\x01\x1c\x05\x00\x00\x00",
+		"pool of another":       "ni\x01\x01\x1c\x06\x01" + p + "\x00\x00\x00\x00",
+		"two pools":             "ni\x01\x01\x1c\x04\x02" + p + "\x00\x00" + p + "\x00\x00\x00\x00",
+		"cursor beyond":         "ni\x01\x01\x1c\x04\x01" + p + "\x00\x10\x00\x00",
+		"version":               "ni\x02\x01\x1c\x04\x01" + p + "\x00\x00\x00\x00",
+		"reserved twice":        "ni\x01\x01\x1c\x04\x01" + p + "\x00\x00\x02" + p + p + "\x00",
+		"owner without":         "ni\x01\x01\x1c\x04\x01" + p + "\x00\x00\x00\x01\x01n\x00\x00",
+		"owner twice":           "ni\x01\x01\x1c\x04\x01" + p + "\x00\x00\x00\x02\x01n\x00\x01" + p + "\x01n\x00\x01" + p,
+		"owners out of order":   "ni\x01\x01\x1c\x04\x01" + p + "\x00\x00\x00\x02\x01n\x00\x01" + p + "\x01m\x00\x01" + p,
+		"prefix twice":          "ni\x01\x01\x1c\x04\x01" + p + "\x00\x00\x00\x01\x01n\x00\x02" + p + p,
+		"host bits":             "ni\x01\x01\x1c\x04\x01" + p + "\x00\x00\x00\x01\x01n\x00\x01\x05\x0a\x00\x00\x01\x18",
+		"more owners than data": "ni\x01\x01\x1c\x04\x01" + p + "\x00\x00\x00\xff\xff\x03",
+		"trailing":              "ni\x01\x01\x1c\x04\x01" + p + "\x00\x00\x00\x00\x00",
+	} {
+		if _, err := Restore(seal([]byte(body))); !errors.Is(err, ErrSnapshot) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Restore(seal([]byte("ni\x01\x01\x1c\x04\x01" + p + "\x00\x00\x00\x01\x01n\x00\x01" + p))); err != nil {
+		t.Errorf("the good one: %v", err)
+	}
+}
+
+func TestConcurrentOwnersGetDistinctPrefixes(t *testing.T) { // NA2, CS9
+	a := mustNew(t, dual("10.0.0.0/16", 24, "fd00::/48", 64))
+	got := make([][]netip.Prefix, 256)
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := w; i < len(got); i += 8 {
+				if i%4 == 0 {
+					_, _ = a.Allocate(fmt.Sprint("brief", i))
+					a.Release(fmt.Sprint("brief", i))
+				}
+				name := fmt.Sprint("n", i)
+				for got[i] == nil {
+					got[i], _ = a.Allocate(name)
+				}
+				_ = a.Stats()
+				_ = a.Prefixes(name)
+			}
+		}()
+	}
+	wg.Wait()
+	seen := map[netip.Prefix]int{}
+	for i, ps := range got {
+		for _, p := range ps {
+			if j, dup := seen[p]; dup {
+				t.Fatalf("%v given to %d and %d", p, i, j)
+			}
+			seen[p] = i
+		}
+	}
+	if len(seen) != 512 {
+		t.Fatalf("%d prefixes", len(seen))
+	}
+}
+
+func TestChangesComeInOrderAndOutsideTheLock(t *testing.T) { // X5
+	var a *Allocator
+	var got []string
+	a = mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/22")}}}, OnChange(func(c Change) {
+		_ = a.Stats() // would deadlock under the lock
+		text := c.Op.String()
+		for _, n := range c.Nodes {
+			text += fmt.Sprint(" ", n.Name, n.Prefixes)
+		}
+		if c.Prefix.IsValid() {
+			text += " " + c.Prefix.String()
+		}
+		got = append(got, text)
+	}))
+	allocate(t, a, "a", "10.0.0.0/24")
+	allocate(t, a, "a", "10.0.0.0/24") // nothing changed
+	a.Load([]Node{ParseNode("b", "10.0.1.0/24"), ParseNode("c", "10.0.2.0/24"), ParseNode("a", "10.0.0.0/24")})
+	_ = a.Occupy("d", pfx("10.0.3.0/24"))
+	a.Release("b")
+	a.Release("b")
+	a.Terminate("c")
+	a.Terminate("c")
+	a.Observe(ParseNode("a", "x"))
+	_, _ = a.Reserve(pfx("10.1.0.0/16"))
+	_, _ = a.Reserve(pfx("10.1.0.0/16"))
+	_ = a.Unreserve(pfx("10.1.0.0/16"))
+	_ = a.AddPool(0, pfx("10.4.0.0/16"))
+	_ = a.GrowPool(pfx("10.4.0.0/16"), pfx("10.4.0.0/15"))
+	_ = a.DrainPool(pfx("10.4.0.0/15"))
+	_ = a.DrainPool(pfx("10.4.0.0/15"))
+	_ = a.UndrainPool(pfx("10.4.0.0/15"))
+	_, _ = a.RemovePool(pfx("10.4.0.0/15"))
+	want := []string{
+		"allocate a[10.0.0.0/24]", "occupy b[10.0.1.0/24] c[10.0.2.0/24]", "occupy d[10.0.3.0/24]", "release b[10.0.1.0/24]",
+		"terminate c[]", "occupy a[invalid Prefix]", "reserve 10.1.0.0/16", "unreserve 10.1.0.0/16", "add pool 10.4.0.0/16",
+		"grow pool 10.4.0.0/16", "drain pool 10.4.0.0/15", "undrain pool 10.4.0.0/15", "remove pool 10.4.0.0/15",
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("changes:\n%s\nwant:\n%s", lines(got), lines(want))
+	}
+	if Op(200).String() != "unknown" {
+		t.Fatal(Op(200))
+	}
+}
+
+func TestAllocations(t *testing.T) { // BM7: nothing in steady state
+	a := mustNew(t, dual("10.0.0.0/12", 24, "fd00::/44", 64))
+	for i := range 1000 {
+		_, _ = a.Allocate(fmt.Sprint("n", i))
+	}
+	buf := make([]netip.Prefix, 0, 2)
+	for _, c := range []struct {
+		name string
+		want float64
+		f    func()
+	}{
+		{"AppendAllocate and Release", 0, func() {
+			_, _ = a.AppendAllocate(buf, "x")
+			a.Release("x")
+		}},
+		{"AppendAllocate again", 0, func() { _, _ = a.AppendAllocate(buf, "n7") }},
+		{"Allocate again", 1, func() { _, _ = a.Allocate("n7") }},
+		{"AppendPrefixes", 0, func() { _ = a.AppendPrefixes(buf, "n7") }},
+	} {
+		if got := testing.AllocsPerRun(5000, c.f); got > c.want {
+			t.Errorf("%s: %v allocations, want %v", c.name, got, c.want)
+		}
+	}
+}
