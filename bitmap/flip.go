@@ -143,6 +143,7 @@ func (b *Bitmap) account(x, diff uint64) {
 // open makes the page that holds x, of which there is none, and returns it. It
 // returns nil if x is in the given state already.
 func (b *Bitmap) open(x uint64, state bool) *node {
+	b.restock()
 	nd := &b.root
 	c := nd.slot(x)
 	kid := nd.kid[c]

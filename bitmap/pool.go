@@ -51,11 +51,19 @@ func (b *Bitmap) keep(up, nd *node, c uint64) {
 	}
 }
 
-// pull takes a spare out of its slot. It leaves all other nodes where they are, so
-// that it may be called in the middle of an operation.
-func (b *Bitmap) pull(page *node) {
-	_, nd := b.parents(page)
+// restock is called before an operation that may need a page, because it may move
+// nodes: if none is unused and there are spares enough it takes one of those.
+func (b *Bitmap) restock() {
+	p := b.pool
+	if p == nil || len(p.page) != 0 || len(p.spare) < maxSpares {
+		return
+	}
+	page := p.spare[0]
+	up, nd := b.parents(page)
 	b.drop(nd, nd.slot(page.base))
+	if up != nil {
+		b.splice(up, nd)
+	}
 }
 
 // drop takes the child out of slot c of nd and puts it and all below it into
@@ -95,9 +103,6 @@ func (b *Bitmap) discard(nd *node) {
 // takePage returns an unused page, from the reserve if it has one.
 func (b *Bitmap) takePage() *node {
 	p := b.pool
-	if p != nil && len(p.page) == 0 && len(p.spare) == maxSpares {
-		b.pull(p.spare[0])
-	}
 	if p == nil || len(p.page) == 0 {
 		return &node{shift: pageShift}
 	}

@@ -29,6 +29,7 @@ func (b *Bitmap) fill(lo, hi uint64, state bool) uint64 {
 	if lo>>pageBits == hi>>pageBits && hi-lo < pageSize-1 {
 		return b.fillPage(lo, hi, state)
 	}
+	b.restock()
 	whole := b.Empty() == state && b.Full() != state // decides what a difference of 0 means
 	var edges edges
 	diff := b.fillNode(&b.root, lo, hi, state, &edges)
