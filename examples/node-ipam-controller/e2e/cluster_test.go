@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -95,33 +96,75 @@ func command(t *testing.T, dir, name string, args ...string) []byte {
 	return out
 }
 
-// process is a program that runs until it is killed, its output in a file.
-type process struct {
-	cmd *exec.Cmd
-	log string
+// launch starts a program with its output at the end of a file.
+func launch(log, path string, args ...string) (*exec.Cmd, error) {
+	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = file, file
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // should the test end without a cleanup
+	return cmd, cmd.Start()
 }
 
-func start(t *testing.T, log, path string, args ...string) *process {
+// start runs a program until the test ends.
+func start(t *testing.T, log, path string, args ...string) {
 	t.Helper()
-	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	cmd, err := launch(log, path, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = file.Close() }()
-	p := &process{cmd: exec.Command(path, args...), log: log}
-	p.cmd.Stdout, p.cmd.Stderr = file, file
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // should the test end without a cleanup
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.kill)
-	return p
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+// supervised is a program that is started again when it ends by itself, as one that
+// has lost its lease does, until it is killed.
+type supervised struct {
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	killed bool
+	ended  chan struct{}
+}
+
+func supervise(t *testing.T, log, path string, args ...string) *supervised {
+	s := &supervised{ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		for {
+			s.mu.Lock()
+			if s.killed {
+				s.mu.Unlock()
+				return
+			}
+			cmd, err := launch(log, path, args...)
+			s.cmd = cmd
+			s.mu.Unlock()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = cmd.Wait()
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	t.Cleanup(s.kill)
+	return s
 }
 
 // kill is kill -9.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
+func (s *supervised) kill() {
+	s.mu.Lock()
+	s.killed = true
+	if s.cmd != nil && s.cmd.Process != nil {
+		_ = s.cmd.Process.Kill()
+	}
+	s.mu.Unlock()
+	<-s.ended
 }
 
 func freePort(t *testing.T) int {
@@ -145,7 +188,8 @@ func newCluster(t *testing.T, bin string, serviceCIDRs string) *cluster {
 	dir := t.TempDir()
 	c := &cluster{dir: dir, etcd: fmt.Sprintf("http://127.0.0.1:%d", freePort(t))}
 	peer := fmt.Sprintf("http://127.0.0.1:%d", freePort(t))
-	etcd := start(t, filepath.Join(dir, "etcd.log"), filepath.Join(bin, "etcd"), "--data-dir", filepath.Join(dir, "etcd"), "--log-level", "error",
+	logs := []string{filepath.Join(dir, "etcd.log"), filepath.Join(dir, "kube-apiserver.log")}
+	start(t, logs[0], filepath.Join(bin, "etcd"), "--data-dir", filepath.Join(dir, "etcd"), "--log-level", "error",
 		"--listen-client-urls", c.etcd, "--advertise-client-urls", c.etcd, "--listen-peer-urls", peer,
 		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer, "--unsafe-no-fsync")
 	port := freePort(t)
@@ -155,7 +199,7 @@ func newCluster(t *testing.T, bin string, serviceCIDRs string) *cluster {
 	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	api := start(t, filepath.Join(dir, "kube-apiserver.log"), filepath.Join(bin, "kube-apiserver"),
+	start(t, logs[1], filepath.Join(bin, "kube-apiserver"),
 		"--etcd-servers", c.etcd, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--secure-port", fmt.Sprint(port),
 		"--cert-dir", filepath.Join(dir, "certs"), "--endpoint-reconciler-type", "none", "--service-cluster-ip-range", serviceCIDRs,
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", key,
@@ -169,8 +213,8 @@ func newCluster(t *testing.T, bin string, serviceCIDRs string) *cluster {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, p := range []*process{etcd, api} {
-				t.Logf("the end of %s:\n%s", p.log, tail(p.log))
+			for _, log := range logs {
+				t.Logf("the end of %s:\n%s", log, tail(log))
 			}
 		}
 	})

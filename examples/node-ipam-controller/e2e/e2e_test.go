@@ -104,15 +104,16 @@ func (r *run) note(n *v1.Node) {
 }
 
 // controller starts the program.
-func (r *run) controller(kubeconfig string, more ...string) *process {
+func (r *run) controller(kubeconfig string, more ...string) *supervised {
 	r.Helper()
 	args := append([]string{"-kubeconfig", kubeconfig, "-allocate-node-cidrs", "-bind-address", r.health, "-kube-api-qps", "2000", "-kube-api-burst", "2000",
-		"-leader-elect-lease-duration", "3s", "-leader-elect-renew-deadline", "2s", "-leader-elect-retry-period", "250ms",
+		"-leader-elect-lease-duration", "6s", "-leader-elect-renew-deadline", "4s", "-leader-elect-retry-period", "500ms",
 		"-service-cluster-ip-range", serviceCIDRs}, more...)
-	p := start(r.T, filepath.Join(r.c.dir, "controller.log"), r.program, args...)
+	log := filepath.Join(r.c.dir, "controller.log")
+	p := supervise(r.T, log, r.program, args...)
 	r.Cleanup(func() {
 		if r.Failed() {
-			r.Logf("the end of %s:\n%s", p.log, tail(p.log))
+			r.Logf("the end of %s:\n%s", log, tail(log))
 		}
 	})
 	return p
