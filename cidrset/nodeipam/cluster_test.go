@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -18,7 +19,7 @@ import (
 type cluster struct {
 	t   *testing.T
 	lag time.Duration // from a change to the view, 0: at once
-	// before each write and read; the error is the answer that the caller sees, and
+	// before each write and read, under the lock; the error is the answer that the caller sees, and
 	// land says whether the write happens all the same.
 	onWrite func(name string) (err error, land bool)
 	onRead  func(name string) error
@@ -137,7 +138,7 @@ func (k *cluster) Write(ctx context.Context, n Node, as Assignment) error {
 	var answer error
 	land := true
 	if k.onWrite != nil {
-		answer, land = k.onWrite(n.Name)
+		k.locked(func() { answer, land = k.onWrite(n.Name) })
 	}
 	if land {
 		if err := k.land(n, as); err != nil {
@@ -175,13 +176,13 @@ func (k *cluster) land(n Node, as Assignment) error {
 }
 
 func (k *cluster) Read(_ context.Context, name string) (Node, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.onRead != nil {
 		if err := k.onRead(name); err != nil {
 			return Node{}, err
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	n, ok := k.nodes[name]
 	if !ok {
 		return Node{}, ErrGone
@@ -193,6 +194,19 @@ func (k *cluster) report(node string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.reports = append(k.reports, node+": "+err.Error())
+}
+
+// locked runs f while nothing else looks at what the tests share with the callbacks.
+func (k *cluster) locked(f func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f()
+}
+
+// sleep lets time pass and everything that it brings happen.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 func (k *cluster) prefixes(name string) []netip.Prefix {

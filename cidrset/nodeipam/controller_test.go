@@ -17,7 +17,7 @@ func TestControllerServesAllNodes(t *testing.T) { // NA5
 		k.latency, k.lag = 10*time.Millisecond, 3*time.Millisecond
 		c, stop := k.start(mustNew(t, dual("10.0.0.0/12", 24, "fd00::/44", 64)))
 		defer stop()
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		synctest.Wait()
 		for name, n := range k.nodes {
 			if len(n.Prefixes) != 2 {
@@ -43,12 +43,12 @@ func TestNothingIsAllocatedBeforeTheViewIsComplete(t *testing.T) { // NA5
 		defer stop()
 		synctest.Wait()
 		k.set("n0000", &Node{Name: "n0000"}) // the watch brings nodes one after another
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		if a.Stats().Owners != 0 || len(k.writes) != 0 || c.Synced() {
 			t.Fatalf("%+v, writes %v", a.Stats(), k.writes)
 		}
 		k.set("old", &Node{Name: "old", Prefixes: pfxs("10.0.0.0/24")})
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		close(k.synced)
 		synctest.Wait()
 		if got := a.Prefixes("old"); !slices.Equal(got, pfxs("10.0.0.0/24")) || len(k.writes) != 3 {
@@ -69,7 +69,7 @@ func TestThreeAttemptsThenLongerWaits(t *testing.T) { // NA5
 		a := small(t, 8)
 		c, stop := k.start(a, func(cfg *ControllerConfig) { cfg.Base, cfg.Max = time.Second, 3*time.Second })
 		defer stop()
-		time.Sleep(9*time.Second + time.Second/2)
+		sleep(9*time.Second + time.Second/2)
 		synctest.Wait()
 		want := "0s 0s 0s 1s 1s 1s 3s 3s 3s 6s 6s 6s 9s 9s 9s"
 		if got := strings.Join(at, " "); got != want {
@@ -106,15 +106,14 @@ func TestLostAnswerDoesNotGiveThePrefixToAnotherNode(t *testing.T) { // NA5
 		a := small(t, 1)
 		c, stop := k.start(a)
 		defer stop()
-		time.Sleep(time.Second)
-		k.nodes["n0001"] = Node{Name: "n0001"}
+		sleep(time.Second)
 		k.set("n0001", &Node{Name: "n0001"})
-		time.Sleep(10 * time.Second)
+		sleep(10 * time.Second)
 		if !a.Has("n0000") || a.Has("n0001") || c.Stats().Unsettled != 1 {
 			t.Fatalf("n0000 holds %v, n0001 %v", a.Prefixes("n0000"), a.Prefixes("n0001"))
 		}
-		broken = false
-		time.Sleep(time.Hour)
+		k.locked(func() { broken = false })
+		sleep(time.Hour)
 		synctest.Wait()
 		if !slices.Equal(k.prefixes("n0000"), pfxs("10.0.0.0/24")) || k.prefixes("n0001") != nil {
 			t.Fatal(k.nodes)
@@ -153,23 +152,23 @@ func TestLaterRejectionsDoNotSettleAnUnknownOutcome(t *testing.T) { // NA5
 			a := small(t, 8)
 			c, stop := k.start(a)
 			defer stop()
-			time.Sleep(250 * time.Millisecond) // two rounds
+			sleep(250 * time.Millisecond) // two rounds
 			if !slices.Equal(a.Prefixes("n0000"), pfxs("10.0.0.0/24")) || c.Stats().Unsettled != 1 {
 				t.Fatalf("holds %v", a.Prefixes("n0000"))
 			}
-			time.Sleep(100 * time.Millisecond)
+			sleep(100 * time.Millisecond)
 			synctest.Wait()
 			if c.Stats().Unsettled != 0 || !slices.Equal(a.Prefixes("n0000"), pfxs("10.0.0.0/24")) {
 				t.Fatalf("%+v, holds %v", c.Stats(), a.Prefixes("n0000"))
 			}
 			if landed {
-				time.Sleep(time.Minute)
+				sleep(time.Minute)
 				if tries != 9 {
 					t.Fatalf("%d attempts", tries)
 				}
 				return
 			}
-			time.Sleep(time.Minute) // not recorded, and now the rejections are the last word
+			sleep(time.Minute) // not recorded, and now the rejections are the last word
 			if want := "n0000[10.0.0.0/24]"; a.Stats().Owners != 0 || k.writes[11] != want || k.writes[12] == want {
 				t.Fatalf("holds %v, writes %v", a.Prefixes("n0000"), k.writes)
 			}
@@ -192,10 +191,10 @@ func TestRejectedRewriteDoesNotFreeWhatWasWritten(t *testing.T) { // NA5
 		a := small(t, 8)
 		c, stop := k.start(a)
 		defer stop()
-		time.Sleep(time.Second)
-		reject = true
+		sleep(time.Second)
+		k.locked(func() { reject = true })
 		c.changed("n0000") // a heartbeat that the server saw before the write
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		if !slices.Equal(a.Prefixes("n0000"), k.prefixes("n0000")) || c.Stats().Reads != 1 {
 			t.Fatalf("holds %v, has %v", a.Prefixes("n0000"), k.prefixes("n0000"))
 		}
@@ -216,16 +215,16 @@ func TestGoneInTheViewIsNotEnoughForAnUnsettledNode(t *testing.T) { // NA5
 		a := small(t, 8)
 		c, stop := k.start(a)
 		defer stop()
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		k.set("n0000", nil)
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		writes := len(k.writes)
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		if !a.Has("n0000") || len(k.writes) != writes {
 			t.Fatalf("holds %v after %d writes, %d with the node gone", a.Prefixes("n0000"), writes, len(k.writes))
 		}
-		dark = false
-		time.Sleep(2 * time.Minute)
+		k.locked(func() { dark = false })
+		sleep(2 * time.Minute)
 		if a.Has("n0000") || c.Stats().Unsettled != 0 || c.Stats().Delayed != 0 {
 			t.Fatalf("holds %v, %+v", a.Prefixes("n0000"), c.Stats())
 		}
@@ -241,11 +240,11 @@ func TestNodeGoneBeforeTheWriteDoesNotLeak(t *testing.T) {
 		a := small(t, 8)
 		_, stop := k.start(a)
 		defer stop()
-		time.Sleep(30 * time.Second)
+		sleep(30 * time.Second)
 		if a.Stats().Owners != 0 {
 			t.Fatal(a.Prefixes("n0000"))
 		}
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		if len(k.writes) > 10 {
 			t.Fatalf("%d writes to a node that is gone", len(k.writes))
 		}
@@ -257,13 +256,13 @@ func TestNodeWithOtherPrefixesGivesBackOurs(t *testing.T) { // NA5
 		k := newCluster(t, plain(1)...)
 		k.lag = time.Hour
 		k.onWrite = func(string) (error, bool) { // somebody else was quicker
-			k.set("n0000", &Node{Name: "n0000", UID: "0", Prefixes: pfxs("10.0.5.0/24")})
+			k.change("n0000", &Node{Name: "n0000", UID: "0", Prefixes: pfxs("10.0.5.0/24")})
 			return errTimeout, false
 		}
 		a := small(t, 8)
 		c, stop := k.start(a)
 		defer stop()
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		if got := a.Prefixes("n0000"); !slices.Equal(got, pfxs("10.0.5.0/24")) || c.Stats().Reads != 1 {
 			t.Fatalf("holds %v", got)
 		}
@@ -285,14 +284,14 @@ func TestTerminatingNodes(t *testing.T) { // NA4
 		k.set("old", &Node{Name: "old", Prefixes: pfxs("10.0.0.0/24"), Terminating: true})
 		k.set("leaving", &leaving)
 		k.set("new", &Node{Name: "new"})
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		if len(k.writes) != 0 || a.Stats().Terminating != 1 || strings.Contains(strings.Join(k.reports, "\n"), "leaving") {
 			t.Fatal(k.writes, a.Stats(), k.reports)
 		}
 		gone := time.Now()
 		k.set("old", nil)
 		for k.prefixes("new") == nil {
-			time.Sleep(time.Millisecond)
+			sleep(time.Millisecond)
 		}
 		if time.Since(gone) > 5*time.Millisecond { // not after its wait of a minute
 			t.Fatalf("served %v after there was space", time.Since(gone))
@@ -306,7 +305,7 @@ func TestRetryAfterAPoolWasAdded(t *testing.T) { // NA6
 		a := small(t, 1)
 		c, stop := k.start(a)
 		defer stop()
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		if st := c.Stats(); st.Delayed != 8 || st.Assigned != 1 || !strings.Contains(strings.Join(k.reports, "\n"), "no free space") {
 			t.Fatal(st, k.reports)
 		}
@@ -328,7 +327,7 @@ func TestReportsOfARecordComeOnce(t *testing.T) { // NA3
 		a := small(t, 8)
 		c, stop := k.start(a)
 		defer stop()
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		// n0 or n2 is the second, as the list has it.
 		if len(k.reports) != 3 {
 			t.Fatal(k.reports)
@@ -336,13 +335,13 @@ func TestReportsOfARecordComeOnce(t *testing.T) { // NA3
 		for _, n := range k.List() {
 			c.changed(n.Name)
 		}
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		if len(k.reports) > 4 { // now the other one is told too
 			t.Fatal(k.reports)
 		}
 		later := ParseNode("n4", "x")
 		k.set("n4", &later)
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		if last := k.reports[len(k.reports)-1]; !strings.Contains(last, `n4 slot 0 "x"`) {
 			t.Fatal(last)
 		}

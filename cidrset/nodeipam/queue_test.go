@@ -34,14 +34,14 @@ func TestBoundedQueueLosesNoNode(t *testing.T) { // NA5
 		a := small(t, 512)
 		c, stop := k.start(a, bound)
 		defer stop()
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		if st := c.Stats(); st.Assigned != 500 || st.Unsettled != 0 || st.Overflows == 0 || st.Sweeps < 10 {
 			t.Fatalf("%+v", st)
 		}
 		for _, n := range k.List() { // deletions all at once
 			k.set(n.Name, nil)
 		}
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		if st := a.Stats(); st.Owners != 0 {
 			t.Fatalf("%d owners left", st.Owners)
 		}
@@ -59,14 +59,14 @@ func TestFailingNodesDoNotStarveOthers(t *testing.T) { // NA5
 		}
 		c, stop := k.start(small(t, 256), func(cfg *ControllerConfig) { cfg.Bound, cfg.Workers = 10, 4 })
 		defer stop()
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		synctest.Wait()
 		st := c.Stats()
 		if st.Assigned != 100 || st.Waiting+st.Running+st.Delayed > 10 {
 			t.Fatalf("%+v", st)
 		}
 		before := st.Rejected
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		if n := c.Stats().Rejected - before; n == 0 || n > 200*3*70 {
 			t.Fatalf("%d attempts in an hour in which nothing succeeds", n)
 		}
@@ -79,7 +79,7 @@ func TestShutdownWaitsForWorkers(t *testing.T) { // X4; a bubble fails if a goro
 			k := newCluster(t, plain(100)...)
 			k.latency = 2 * time.Millisecond
 			c, stop := k.start(small(t, 64))
-			time.Sleep(after)
+			sleep(after)
 			stop()
 			if st := c.Stats(); st.Running != 0 {
 				t.Fatalf("%+v", st)
@@ -91,7 +91,7 @@ func TestShutdownWaitsForWorkers(t *testing.T) { // X4; a bubble fails if a goro
 		k := newCluster(t)
 		k.synced = make(chan struct{}) // never in sync
 		_, stop := k.start(small(t, 1))
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		cfg := ControllerConfig{Engine: small(t, 1).Engine(), Source: badSource{}, Writer: k}
 		c, err := NewController(cfg)
 		if err != nil {
@@ -107,7 +107,7 @@ func TestShutdownWaitsForWorkers(t *testing.T) { // X4; a bubble fails if a goro
 			t.Fatal(err)
 		}
 		time.AfterFunc(time.Second, stop) // while Start waits
-		time.Sleep(2 * time.Second)
+		sleep(2 * time.Second)
 	})
 }
 
@@ -238,17 +238,17 @@ func storm(t *testing.T, rng *rand.Rand) {
 			}
 			k.mu.Unlock()
 			c.changed(fmt.Sprintf("n%04d", draw(60))) // a heartbeat
-			time.Sleep(time.Duration(draw(100)) * time.Millisecond)
+			sleep(time.Duration(draw(100)) * time.Millisecond)
 		}
 		if round < 3 {
 			stop()
-			time.Sleep(k.lag + time.Millisecond) // what is in flight lands; the view is complete when it starts
+			sleep(k.lag + time.Millisecond) // what is in flight lands; the view is complete when it starts
 		}
 	}
 	mu.Lock()
 	calm = true
 	mu.Unlock()
-	time.Sleep(time.Minute)
+	sleep(time.Minute)
 	synctest.Wait()
 	stop()
 	k.checkAllServed(a)
