@@ -56,6 +56,10 @@ $(tools)/staticcheck: internal/tools/go.mod internal/tools/go.sum
 .PHONY: tools
 tools: $(tools)/staticcheck ## build staticcheck, apidiff and benchstat into internal/tools/bin
 
+.PHONY: e2e
+e2e: ## run the node IPAM controller against a real kube-apiserver (builds it first: some 12 minutes)
+	@cd examples/node-ipam-controller && go test -tags e2e -timeout 60m -v ./e2e
+
 .PHONY: bench
 bench: ## run our benchmarks that match BENCH (default all), COUNT times
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./bench/...

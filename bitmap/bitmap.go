@@ -137,10 +137,10 @@ func (b *Bitmap) outOfRange(x uint64) {
 // Test reports whether x is set. It panics if x is out of range. O(log64 n).
 func (b *Bitmap) Test(x uint64) bool {
 	b.check(x)
-	nd := &b.root
-	if nd == nil {
+	if !b.touched {
 		return false
 	}
+	nd := &b.root
 	for nd.kid != nil {
 		step(1)
 		c := nd.slot(x)

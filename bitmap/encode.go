@@ -355,8 +355,8 @@ const maxBitSet = 1 << 33
 // BitSet returns the set as a flat [bitset.BitSet] of length n. It fails if n is
 // above 2^33, which would be an array of more than 1 GiB.
 func (b *Bitmap) BitSet() (*bitset.BitSet, error) {
-	if b.some && b.last >= maxBitSet {
-		return nil, fmt.Errorf("bitmap: %d ordinals are too many for a flat bit set", b.last)
+	if n := b.Len(); n > maxBitSet || uint64(uint(n)) != n || uint64(int(n/64)) != n/64 {
+		return nil, fmt.Errorf("bitmap: %d ordinals are too many for a flat bit set", n)
 	}
 	words := make([]uint64, (b.Len()+63)/64)
 	for lo, hi := range b.Runs() {

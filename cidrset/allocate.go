@@ -30,22 +30,25 @@ func (s *Set) AllocateNext() (netip.Prefix, error) {
 
 // allocateNext is AllocateNext with options.
 func (s *Set) allocateNext() (netip.Prefix, error) {
-	now := s.clock()
+	p, err := s.lockedNext(s.clock())
+	if err == nil && s.events != nil {
+		s.deliver()
+	}
+	return p, err
+}
+
+// lockedNext takes a child and queues the change. It gives the lock back even if the
+// random source panics.
+func (s *Set) lockedNext(now time.Time) (netip.Prefix, error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	i, err := s.next(now)
 	if err != nil {
-		s.mu.Unlock()
 		return netip.Prefix{}, err
 	}
-	if s.events == nil {
-		s.mu.Unlock()
-		return s.codec.Prefix(i), nil
-	}
 	p := s.codec.Prefix(i)
-	s.events.add(Change{Op: OpAllocate, Prefixes: []netip.Prefix{p}})
-	s.mu.Unlock()
 	if s.events != nil {
-		s.deliver()
+		s.events.add(Change{Op: OpAllocate, Prefixes: []netip.Prefix{p}})
 	}
 	return p, nil
 }
@@ -113,18 +116,21 @@ func (s *Set) AllocateN(dst []netip.Prefix) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	now := s.clock()
+	err := s.lockedNextN(dst, s.clock())
+	if err == nil && s.events != nil {
+		s.deliver()
+	}
+	return err
+}
+
+func (s *Set) lockedNextN(dst []netip.Prefix, now time.Time) error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err := s.nextN(dst, now); err != nil {
-		s.mu.Unlock()
 		return err
 	}
 	if s.events != nil {
 		s.events.add(Change{Op: OpAllocate, Prefixes: append([]netip.Prefix(nil), dst...)})
-	}
-	s.mu.Unlock()
-	if s.events != nil {
-		s.deliver()
 	}
 	return nil
 }
@@ -195,7 +201,8 @@ func (s *Set) enough(missing, n uint64, now time.Time) error {
 //
 // It fails with an [*Error] that matches [ErrBadBits] for an impossible length;
 // [ErrFull] if no free space is that large, though smaller ones may be;
-// [ErrCooling] if it may be once something has cooled. The set is unchanged then.
+// [ErrCooling] if something is cooling: one may be that large once it has cooled, or
+// not. The set is unchanged then.
 // O(log n) amortised, independent of how many prefixes are live, and where it comes
 // to that, for each run of children that has cooled; it does not allocate in steady
 // state. Safe for concurrent use.

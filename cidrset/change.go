@@ -39,8 +39,8 @@ type Change struct {
 // events carries changes from the methods that make them, which queue them under
 // the set's lock, to the receiver, who must not be called under that lock. The
 // order of the queue is the order of the changes, and one goroutine at a time
-// empties it. A method returns when the queue was empty after its own change went
-// in, so its change has been delivered by then, by whomever.
+// empties it. A method that has queued a change takes what is queued and delivers it,
+// or waits until another has, so its change is delivered when it returns.
 type events struct {
 	f       func(Change)
 	queue   []Change   // guarded by the set's lock
@@ -55,16 +55,20 @@ func (s *Set) deliver() {
 	e := s.events
 	e.receive.Lock()
 	defer e.receive.Unlock()
-	for {
-		s.mu.Lock()
-		queue := e.queue
-		e.queue = nil
-		s.mu.Unlock()
-		if len(queue) == 0 {
-			return
+	s.mu.Lock()
+	queue := e.queue
+	e.queue = nil
+	s.mu.Unlock()
+	defer func() {
+		if len(queue) != 0 { // the receiver panicked: what it has not seen stays queued
+			s.mu.Lock()
+			e.queue = append(queue, e.queue...)
+			s.mu.Unlock()
 		}
-		for _, c := range queue {
-			e.f(c)
-		}
+	}()
+	for len(queue) != 0 {
+		c := queue[0]
+		queue = queue[1:]
+		e.f(c)
 	}
 }

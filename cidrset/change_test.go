@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -94,6 +95,155 @@ func parallel(n int, f func(worker int)) {
 		}()
 	}
 	wg.Wait()
+}
+
+// X5: while the receiver runs, changes of others are made but not told; they are
+// told before their calls return.
+func TestOneReceiverAtATime(t *testing.T) {
+	var s *cidrset.Set
+	var told []netip.Prefix
+	inside := atomic.Int32{}
+	first, second := pfx("10.0.0.0/28"), pfx("10.0.0.64/28")
+	entered := make(chan struct{})
+	s = newSet(t, "10.0.0.0/24", 28, cidrset.OnChange(func(c cidrset.Change) {
+		inside.Add(1)
+		defer inside.Add(-1)
+		if c.Prefixes[0] == first {
+			close(entered)
+			for !s.Has(second) { // the other call has changed the set
+				runtime.Gosched()
+			}
+			for range 1000 {
+				runtime.Gosched()
+				if inside.Load() != 1 {
+					t.Error("two receivers at a time")
+					return
+				}
+			}
+		}
+		told = append(told, c.Prefixes...)
+	}))
+	parallel(2, func(w int) {
+		if w == 0 {
+			_, _ = s.Occupy(first)
+			return
+		}
+		<-entered
+		_, _ = s.Occupy(second)
+		if !slices.Equal(told, []netip.Prefix{first, second}) {
+			t.Errorf("when the second call returns, %v were told", told)
+		}
+	})
+}
+
+// X5, X4: a receiver that panics does so in its caller, has been told what it was
+// called with, and gets the rest later; the set is neither locked nor behind.
+func TestReceiverPanics(t *testing.T) {
+	var s *cidrset.Set
+	var told []netip.Prefix
+	first := pfx("10.0.0.0/28")
+	others := prefixes("10.0.0.64/28 10.0.0.128/28")
+	entered := make(chan struct{})
+	panics := 0
+	s = newSet(t, "10.0.0.0/24", 28, cidrset.OnChange(func(c cidrset.Change) {
+		told = append(told, c.Prefixes...)
+		if c.Prefixes[0] == first {
+			close(entered)
+			for !s.Has(others[0]) || !s.Has(others[1]) { // both are queued
+				runtime.Gosched()
+			}
+			panic("first")
+		}
+		if panics++; panics == 1 {
+			panic("second")
+		}
+	}))
+	var recovered atomic.Int32
+	parallel(3, func(w int) {
+		defer func() {
+			if recover() != nil {
+				recovered.Add(1)
+			}
+		}()
+		if w == 0 {
+			_, _ = s.Occupy(first)
+			return
+		}
+		<-entered
+		_, _ = s.Occupy(others[w-1])
+	})
+	slices.SortFunc(told, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	if !slices.Equal(told, append([]netip.Prefix{first}, others...)) || recovered.Load() != 2 {
+		t.Fatalf("told %v, %d panics", told, recovered.Load())
+	}
+	used(t, s, 3)
+	check(t, s)
+}
+
+// X4: a source or a clock of the caller's that panics leaves the set unlocked and as
+// it was.
+func TestCallersCodePanics(t *testing.T) {
+	armed := false
+	opts := []cidrset.Option{
+		cidrset.Random(sourceFunc(func() uint64 {
+			if armed {
+				panic("source")
+			}
+			return 7
+		})),
+		cidrset.Cooldown(time.Minute, func() time.Time { return time.Unix(1000, 0) }),
+	}
+	s := newSet(t, "10.0.0.0/24", 28, opts...)
+	if _, err := s.AllocateNext(); err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(t, s)
+	armed = true
+	for _, call := range []func(){
+		func() { _, _ = s.AllocateNext() },
+		func() { _ = s.AllocateN(make([]netip.Prefix, 1)) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic came out")
+				}
+			}()
+			call()
+		}()
+		done := make(chan []byte, 1)
+		go func() { data, _ := s.MarshalBinary(); done <- data }()
+		select {
+		case data := <-done:
+			if string(data) != string(before) {
+				t.Error("the set has changed")
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("the set stays locked")
+		}
+	}
+}
+
+type sourceFunc func() uint64
+
+func (f sourceFunc) Uint64() uint64 { return f() }
+
+// X5: no change is lost or told twice, however many come at once.
+func TestEveryChangeIsToldOnce(t *testing.T) {
+	const workers, calls = 8, 3000
+	told := 0
+	s := newSet(t, "10.0.0.0/16", 28, cidrset.OnChange(func(cidrset.Change) { told++ }))
+	parallel(workers, func(int) {
+		for range calls {
+			p, err := s.AllocateNext()
+			if n, err2 := s.Release(p); err != nil || err2 != nil || n != 1 {
+				t.Error(n, err, err2)
+			}
+		}
+	})
+	if told != 2*workers*calls {
+		t.Fatalf("%d changes told of %d", told, 2*workers*calls)
+	}
 }
 
 // CS9: a drain by many gives each child to one.

@@ -33,6 +33,8 @@ func TestCheckFinds(t *testing.T) {
 		{"overlaps", func(s *Set) { s.cooling.runs[s.cooling.head].hi = 8 }},
 		{"2 runs, 2 in the index, 3 starts", func(s *Set) { s.cooling.starts.Set(5) }},
 		{"2 runs, 3 in the index, 2 starts", func(s *Set) { s.cooling.at[5] = 0 }},
+		{"0 spare ones of 3", func(s *Set) { s.cooling.runs = append(s.cooling.runs, run{}) }},
+		{"1 spare ones of 2", func(s *Set) { s.cooling.spare = s.cooling.tail }},
 		{"cooling:", func(s *Set) { s.cooling.set.Set(5) }},
 		{"cooling:", func(s *Set) { s.cooling.set.Clear(8) }},
 		{"cooling:", func(s *Set) { s.cooling.tail = s.cooling.head }},
@@ -62,5 +64,82 @@ func TestCheckFinds(t *testing.T) {
 		if err == nil || !errors.As(err, &e) || e.Op != "check" || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("Check() = %v, want %q", err, c.word)
 		}
+	}
+}
+
+// CS8: a queue that runs are put into and taken out of for long does not grow.
+func TestCoolingReusesRuns(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s, err := New(netip.MustParsePrefix("10.0.0.0/24"), 32, Cooldown(time.Minute, func() time.Time { return now }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Occupy(s.Pool()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		lo := s.codec.PrefixOf(uint64(i%32*8), 29)
+		if _, err := s.Release(lo); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Occupy(s.codec.Prefix(uint64(i%32*8 + 3))); err != nil { // cuts it in two
+			t.Fatal(err)
+		}
+		now = now.Add(time.Minute)
+		for range 7 {
+			if _, err := s.AllocateNext(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := len(s.cooling.runs); n > 2 {
+		t.Fatalf("%d runs were needed, want 2", n)
+	}
+}
+
+// CS8: neighbours that are released at the same time are one run, also one by one;
+// those of another time are not.
+func TestCoolingJoinsNeighbours(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s, err := New(netip.MustParsePrefix("10.0.0.0/24"), 32, Cooldown(time.Minute, func() time.Time { return now }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Occupy(s.Pool()); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		child uint64
+		later time.Duration
+		runs  int
+	}{{10, 0, 1}, {11, 0, 1}, {12, 0, 1}, {14, 0, 2}, {13, 0, 3}, {9, 0, 4}, {10, 0, 4}, {15, 0, 5}, {16, time.Second, 6}, {17, 0, 6}, {255, 0, 7}, {0, 0, 8}} {
+		now = now.Add(c.later)
+		if _, err := s.Release(s.codec.Prefix(c.child)); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(s.cooling.at); n != c.runs {
+			t.Fatalf("after release %d there are %d runs, want %d", i, n, c.runs)
+		}
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// X5: the times kept are those that a snapshot keeps.
+func TestCoolingKeepsNoMonotonicReading(t *testing.T) {
+	s, err := New(netip.MustParsePrefix("10.0.0.0/30"), 32, Cooldown(time.Hour, time.Now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.AllocateNext()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Release(p); err != nil {
+		t.Fatal(err)
+	}
+	if until := s.cooling.runs[0].until; until != until.Round(0) {
+		t.Fatalf("%v has a monotonic reading", until)
 	}
 }

@@ -51,7 +51,7 @@ func (s *Set) clock() time.Time {
 	if s.cooling == nil {
 		return time.Time{}
 	}
-	return s.cooling.now()
+	return s.cooling.now().Round(0) // without the monotonic reading, which no snapshot keeps
 }
 
 // add puts the children of [lo, hi] that are taken at the end of the queue and
@@ -62,13 +62,13 @@ func (c *cooling) add(busy *bitmap.Bitmap, lo, hi uint64, now time.Time) (added 
 		until = c.runs[c.tail].until // the clock was set back
 	}
 	for {
-		x, ok := nextTaken(busy, c.set, lo)
-		if !ok || x > hi {
+		x, ok := nextTaken(busy, c.set, lo, hi)
+		if !ok {
 			return added
 		}
 		end := min(endTaken(busy, c.set, x), hi)
-		c.insert(c.tail, none, x, end, until)
-		added = addSat(added, c.set.SetRange(x, end))
+		c.push(x, end, until)
+		added += c.set.SetRange(x, end) // at most 2^64 - 1 if it is not the only run
 		if end == hi {
 			return added
 		}
@@ -76,19 +76,16 @@ func (c *cooling) add(busy *bitmap.Bitmap, lo, hi uint64, now time.Time) (added 
 	}
 }
 
-// nextTaken returns the lowest child at or after x that is busy and not in cold,
-// which may be nil.
-func nextTaken(busy, cold *bitmap.Bitmap, x uint64) (uint64, bool) {
+// nextTaken returns the lowest child of [x, hi] that is busy and not in cold, which
+// may be nil.
+func nextTaken(busy, cold *bitmap.Bitmap, x, hi uint64) (uint64, bool) {
 	for {
 		at, ok := busy.NextSet(x)
-		if !ok || cold == nil || !cold.Test(at) {
-			return at, ok
+		if !ok || at > hi || cold == nil || !cold.Test(at) {
+			return at, ok && at <= hi
 		}
 		if x, ok = cold.NextClear(at); !ok {
 			return 0, false
-		}
-		if busy.Test(x) {
-			return x, true
 		}
 	}
 }
@@ -105,6 +102,18 @@ func endTaken(busy, cold *bitmap.Bitmap, x uint64) uint64 {
 		}
 	}
 	return end
+}
+
+// push puts a run at the end of the queue: it lengthens the last one if they are
+// neighbours in time and place, so that a batch of neighbours is one run.
+func (c *cooling) push(lo, hi uint64, until time.Time) {
+	if c.tail != none {
+		if last := &c.runs[c.tail]; last.until.Equal(until) && last.hi != ^uint64(0) && last.hi+1 == lo {
+			last.hi = hi
+			return
+		}
+	}
+	c.insert(c.tail, none, lo, hi, until)
 }
 
 // insert puts a run between prev and next in the queue.
@@ -273,6 +282,13 @@ func (c *cooling) check(busy *bitmap.Bitmap) error {
 			return fmt.Errorf("cooling run %d [%d, %d] is free", i, r.lo, r.hi)
 		}
 		set.SetRange(r.lo, r.hi)
+	}
+	spare := 0
+	for i := c.spare; i != none; i = c.runs[i].next {
+		spare++
+	}
+	if n+spare != len(c.runs) {
+		return fmt.Errorf("cooling: %d runs and %d spare ones of %d", n, spare, len(c.runs))
 	}
 	if c.tail != prev || n != len(c.at) || uint64(n) != c.starts.Count() || !set.Equal(c.set) {
 		return fmt.Errorf("cooling: %d runs, %d in the index, %d starts", n, len(c.at), c.starts.Count())

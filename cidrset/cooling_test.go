@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
 // CS6, CS8: free, cooling and taken children between each other.
@@ -335,6 +336,34 @@ func TestCooldownHoldsRuns(t *testing.T) {
 		t.Fatal(p, err)
 	}
 	check(t, s)
+}
+
+// CS5, CS8: the price of a release is what it cuts: each run once.
+func TestReleaseOfManyRunsIsLinear(t *testing.T) {
+	if !invariant.Enabled {
+		t.Skip("steps are counted under the tag invariants only")
+	}
+	steps := func(n int) uint64 { // of releasing n children that are not neighbours
+		opt, _ := cooldown(60)
+		s := newSet(t, "10.0.0.0/8", 28, opt)
+		for i := range n {
+			if _, err := s.Occupy(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 11), byte(i >> 3), byte(i << 5)}), 28)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := invariant.Steps()
+		freed, err := s.Release(s.Pool())
+		taken := invariant.Steps() - before
+		if err != nil || freed != uint64(n) {
+			t.Fatal(freed, err)
+		}
+		check(t, s)
+		return taken
+	}
+	few, many := steps(500), steps(4000)
+	if many > 16*few {
+		t.Fatalf("500 runs take %d steps, 4000 take %d", few, many)
+	}
 }
 
 // heap returns the bytes in use.

@@ -38,31 +38,31 @@ func (s *Set) each(taken bool, yield func(netip.Prefix) bool) {
 	}
 }
 
-// word returns the next 64 children at or after x that have one in the given
-// state, as bits: those at or after x that are. The bits are in step with the lock.
+// word returns a word, at or after the one that x starts, before which no child from
+// x on is in the given state, and as bits the children of it that are. There may be
+// none: a search skips one run of cooling children and no more, so that the lock is
+// not held for long.
 func (s *Set) word(x uint64, taken bool) (base, word uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if taken {
-		if s.cooling == nil {
-			x, ok = s.busy.NextSet(x)
-		} else {
-			x, ok = nextTaken(&s.busy, s.cooling.set, x)
+	if !taken {
+		if x, ok = s.busy.NextClear(x); ok {
+			word = ^s.busy.Word(x)
 		}
-	} else {
-		x, ok = s.busy.NextClear(x)
+		return x &^ 63, word, ok
+	}
+	cold := s.coolingSet()
+	x, ok = s.busy.NextSet(x)
+	if ok && cold != nil && cold.Test(x) {
+		x, ok = cold.NextClear(x)
 	}
 	if !ok {
 		return 0, 0, false
 	}
 	word = s.busy.Word(x)
-	switch {
-	case !taken:
-		word = ^word
-	case s.cooling != nil:
-		word &^= s.cooling.set.Word(x)
+	if cold != nil {
+		word &^= cold.Word(x)
 	}
-	word &= ^uint64(0) << (x % 64)
 	if last := s.codec.Last(); last-x&^63 < 63 {
 		word &= 1<<(last-x&^63+1) - 1
 	}
@@ -123,7 +123,7 @@ func (s *Set) run(x uint64, taken bool) (lo, hi uint64, ok bool) {
 		return lo, hi, true
 	}
 	cold := s.coolingSet()
-	if lo, ok = nextTaken(&s.busy, cold, x); !ok {
+	if lo, ok = nextTaken(&s.busy, cold, x, s.codec.Last()); !ok {
 		return 0, 0, false
 	}
 	return lo, endTaken(&s.busy, cold, lo), true

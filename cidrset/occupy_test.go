@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"testing"
@@ -195,7 +196,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 			for _, p := range pool.large {
 				refuse(p, false, cidrset.ErrOutOfRange)
 			}
-			for _, bits := range []int{-1 << 40, -1, 0, s.Pool().Bits() - 1, pool.bits + 1, 32, 33, 128, 129, 1 << 40} {
+			for _, bits := range []int{math.MinInt, -1, 0, s.Pool().Bits() - 1, pool.bits + 1, 32, 33, 128, 129, math.MaxInt} {
 				if bits >= s.Pool().Bits() && bits <= pool.bits {
 					continue
 				}

@@ -101,20 +101,23 @@ func TestRandomDrains(t *testing.T) {
 		used(t, s, uint64(len(seen)))
 		check(t, s)
 	}
-	// Of 2^64 children, the draw is over all 64 bits.
+	// Of 2^64 children, the draw is over all 64 bits, the first one as well.
 	s := newSet(t, "fd00::/64", 128, cidrset.Random(rand.NewPCG(9, 9)))
-	or := [16]byte{}
-	for range 64 {
-		p, err := s.AllocateNext()
-		if err != nil {
-			t.Fatal(err)
+	var first, later [8]byte
+	for i := range uint64(64) {
+		p, err := newSet(t, "fd00::/64", 128, cidrset.Random(rand.NewPCG(i, i))).AllocateNext()
+		q, err2 := s.AllocateNext()
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
 		}
-		for i, b := range p.Addr().As16() {
-			or[i] |= b
+		a, b := p.Addr().As16(), q.Addr().As16()
+		for i := range first {
+			first[i] |= a[8+i]
+			later[i] |= b[8+i]
 		}
 	}
-	if [8]byte(or[8:]) != [8]byte{255, 255, 255, 255, 255, 255, 255, 255} {
-		t.Fatalf("the bits drawn are %x", or[8:])
+	if all := [8]byte{255, 255, 255, 255, 255, 255, 255, 255}; first != all || later != all {
+		t.Fatalf("the bits drawn are %x and %x", first, later)
 	}
 	used(t, s, 64)
 	occupy(t, s, "fd00::/64", 1<<64-64)

@@ -46,8 +46,8 @@ func LowestFirst() Option {
 }
 
 // Random makes AllocateNext take a free child at random, each with the same
-// probability, from the given source. The set's lock guards the source; nothing
-// else may use it.
+// probability, from the given source. The set's lock guards the source: nothing else
+// may use it, and it must not use the set.
 func Random(src rand.Source) Option {
 	return func(s *Set) error {
 		if src == nil {
@@ -90,8 +90,9 @@ func Cooldown(d time.Duration, now func() time.Time) Option {
 
 // OnChange has f called with every change, in the order in which they happened,
 // before the method that made the change returns and outside the set's lock. A
-// batch is one change. f may read the set; it must not change it. One f is called
-// at a time.
+// batch is one change. f may read the set; if it changes it, it waits for itself for
+// ever. One f is called at a time. If f panics, the change it was called with counts
+// as told.
 func OnChange(f func(Change)) Option {
 	return func(s *Set) error {
 		switch {

@@ -125,16 +125,19 @@ func restore(data []byte, opts []Option) (*Set, error) {
 // restoreRun reads one cooling run.
 func (s *Set) restoreRun(r *reader) error {
 	lo, size := r.uvarint(), r.uvarint()
-	until := time.Unix(r.varint(), int64(min(r.uvarint(), 999_999_999)))
+	second, nano := r.varint(), r.uvarint()
 	last := s.codec.Last()
 	if r.bad || lo > last || size > last-lo {
 		return fmt.Errorf("%w: cooling children beyond the pool", ErrSnapshot)
+	}
+	if nano >= uint64(time.Second) {
+		return fmt.Errorf("%w: %d nanoseconds", ErrSnapshot, nano)
 	}
 	hi := lo + size
 	if !wholly(&s.busy, lo, hi) {
 		return fmt.Errorf("%w: a cooling child is free", ErrSnapshot)
 	}
-	c := s.cooling
+	c, until := s.cooling, time.Unix(second, int64(nano))
 	if c == nil {
 		s.busy.ClearRange(lo, hi)
 		return nil

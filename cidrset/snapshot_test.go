@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset"
 )
@@ -120,6 +121,24 @@ func TestRestoreGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	next(t, back, "fd00:0:0:2::/64")
+}
+
+// X5, CS8: times go over to the nanosecond, those before 1970 as well.
+func TestRestoreTimes(t *testing.T) {
+	for _, now := range []time.Time{time.Unix(1000, 1), time.Unix(1000, 999_999_999), time.Unix(-5000, 3), time.Unix(1<<40, 500)} {
+		opt := cidrset.Cooldown(1500*time.Millisecond, func() time.Time { return now })
+		s := occupied(t, "10.0.0.0/30", 32, "10.0.0.0/30", opt)
+		release(t, s, "10.0.0.2/32", 1)
+		back, err := cidrset.Restore(snapshot(t, s), opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = back.AllocateNext()
+		var e *cidrset.Error
+		if !errors.As(err, &e) || !e.Until.Equal(now.Add(1500*time.Millisecond)) {
+			t.Fatalf("released at %v: %v", now, err)
+		}
+	}
 }
 
 // frame puts the checksums of a snapshot right: that of the bitmap inside, if it is
@@ -300,6 +319,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{"cooling from beyond the pool", false, build("10.0.0.0/24", 28, 0, occupied(t, "10.0.0.0/24", 28, "10.0.0.0/24"), cold{16, 0, 1000, 0})},
 		{"cooling round the end of uint64", false, build("10.0.0.0/24", 28, 0, half, cold{2, ^uint64(0), 1000, 0})},
 		{"cooling twice", false, build("10.0.0.0/24", 28, 0, half, cold{0, 3, 1000, 0}, cold{3, 0, 1000, 0})},
+		{"a nanosecond too many", false, build("10.0.0.0/24", 28, 0, half, cold{0, 3, 1000, 1_000_000_000})},
 		{"out of order", false, build("10.0.0.0/24", 28, 0, half, cold{0, 0, 1000, 1}, cold{1, 0, 1000, 0})},
 	} {
 		if got := survives(t, c.data, opt); got != c.ok {

@@ -17,8 +17,9 @@ type Stats struct {
 	Cooling  uint64 // given back, not to be reused yet; an expired child counts until it is reused
 	Free     uint64
 
-	// LargestFree is the length of the shortest prefix that [Set.Allocate] could
-	// take now: the largest aligned free space. It is -1 if no child is free.
+	// LargestFree is the length of the shortest prefix in the free space: the largest
+	// aligned part of it. It is -1 if no child is free. Cooling children do not count,
+	// though [Set.Allocate] may use those that have cooled long enough.
 	LargestFree int
 }
 
