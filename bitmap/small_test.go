@@ -16,7 +16,7 @@ import (
 // lead to the state that the pattern says, in which all answers are those of that
 // state, whatever the way there. No randomness.
 //
-// Under the tag "invariants" the set checks itself after each of the 30 million
+// Under the tag "invariants" the set checks itself after each of the 26 million
 // operations, which takes a minute; without it, only in the world of 11 ordinals.
 const smallN = 16
 
