@@ -338,6 +338,48 @@ func TestCooldownHoldsRuns(t *testing.T) {
 	check(t, s)
 }
 
+// CS8: the last child of 2^64 and the first are no neighbours.
+func TestCoolingAtTheEndOfUint64(t *testing.T) {
+	opt, clock := cooldown(60)
+	s := occupied(t, "fd00::/64", 128, "fd00::/64", opt)
+	release(t, s, "fd00::ffff:ffff:ffff:ffff/128", 1)
+	release(t, s, "fd00::/128", 1)
+	release(t, s, "fd00::1/128", 1)
+	clock.second = 1060
+	next(t, s, "fd00::ffff:ffff:ffff:ffff/128")
+	if p, err := s.Allocate(127); err != nil || p != pfx("fd00::/127") {
+		t.Fatal(p, err)
+	}
+	if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+		t.Fatal(err)
+	}
+}
+
+// CS5, CS8: a release that has nothing to give back looks no further than its prefix.
+func TestReleaseAmongCoolingIsConstant(t *testing.T) {
+	if !invariant.Enabled {
+		t.Skip("steps are counted under the tag invariants only")
+	}
+	opt, _ := cooldown(60)
+	s := newSet(t, "10.0.0.0/8", 28, opt)
+	for i := range 4000 {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 11), byte(i >> 3), byte(i << 5)}), 28)
+		if _, err := s.Occupy(p); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Release(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range []string{"10.0.0.0/28", "10.0.0.16/28", "10.0.0.0/26"} {
+		before := invariant.Steps()
+		n, err := s.Release(pfx(p))
+		if steps := invariant.Steps() - before; n != 0 || err != nil || steps > 50 {
+			t.Fatalf("Release(%s) = %d, %v takes %d steps", p, n, err, steps)
+		}
+	}
+}
+
 // CS5, CS8: the price of a release is what it cuts: each run once.
 func TestReleaseOfManyRunsIsLinear(t *testing.T) {
 	if !invariant.Enabled {
