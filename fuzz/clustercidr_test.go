@@ -143,7 +143,7 @@ func (r *clusterReplay) add(tr *model.Trace) {
 	which := tr.Uint()
 	for f := range clusterPools {
 		if which%4 != uint64(f)+1 { // 0 and 3: both
-			e.Pools[f] = clusterPools[f][int(which/4>>(8*f))%len(clusterPools[f])]
+			e.Pools[f] = clusterPools[f][which/4>>(8*f)%uint64(len(clusterPools[f]))]
 		}
 	}
 	for v := tr.Uint(); v%4 != 0 && len(e.Terms) < 3; v /= 32 {
@@ -222,12 +222,12 @@ func (r *clusterReplay) allocate(tr *model.Trace) {
 func (r *clusterReplay) prefix(tr *model.Trace) netip.Prefix {
 	v := tr.Uint()
 	f := int(v / 3 % 2)
-	pool := clusterPools[f][int(v/6)%len(clusterPools[f])]
+	pool := clusterPools[f][v/6%uint64(len(clusterPools[f]))]
 	switch v % 3 {
 	case 0:
 		return pool
 	case 1:
-		return clusterStrays[int(v/3)%len(clusterStrays)]
+		return clusterStrays[v/3%uint64(len(clusterStrays))]
 	}
 	at := pool.Addr()
 	for range v / 6 / 7 % 32 {

@@ -44,17 +44,26 @@ func newIPAMReplay(t testing.TB) *ipamReplay {
 			return ipset.StartOf(ipset.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)
 		},
 	}, seen: make(map[ipset.Release]bool)}
+	r.restart()
+	return r
+}
+
+// restart makes two engines that know nothing yet. The twin has no cache: with one, an
+// engine that has not heard of the other's last change may come to its blocks in another
+// order, and borrow where it could have taken over. What caches must not do is tested in
+// package ipset.
+func (r *ipamReplay) restart() {
+	r.e = r.e[:0]
 	for range 2 {
 		e, err := ipset.New(r.store, ipset.Options{
-			Now: func() time.Time { return r.m.Now }, Cache: 4, // so small that it forgets all the time
+			Now:   func() time.Time { return r.m.Now },
 			Retry: ipset.Retry{Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }},
 		})
 		if err != nil {
-			t.Fatal(err)
+			r.t.Fatal(err)
 		}
 		r.e = append(r.e, e)
 	}
-	return r
 }
 
 // replayIPAM runs a trace on an engine and on its twin and compares every answer, and all blocks after every step.
@@ -66,6 +75,7 @@ func replayIPAM(t testing.TB, data []byte) {
 	for step := 0; tr.More() && step < 300; step++ {
 		op := tr.Op(ipamOps)
 		r.m.Advance()
+		r.restart()
 		r.step(op, r.e[tr.Below(2)], tr)
 		r.compare(op)
 	}
