@@ -46,7 +46,7 @@
 // A page is 576 bytes (1.13 bits for each ordinal of a dense set; 1.25 with order
 // summaries), an inner node 1,088 bytes, and the first node is part of the Bitmap. A
 // dense set takes at most 1.3 bits an ordinal and 1 KiB; one of two to eight pages,
-// n from 4,097 to 32,768, up to 0.9 KiB more, because its first node has a whole
+// n from 4,097 to about 40,000, up to 0.9 KiB more, because its first node has a whole
 // array of children. An isolated ordinal in a sparse set costs one page and, at
 // worst, one inner node. A set whose n is not a power of two also keeps the path to
 // n once it is touched, at most one inner node for each 6 bits of n.
