@@ -51,7 +51,9 @@ func TestNothingIsAllocatedBeforeTheViewIsComplete(t *testing.T) { // NA5
 		sleep(time.Second)
 		close(k.synced)
 		synctest.Wait()
-		if got := a.Prefixes("old"); !slices.Equal(got, pfxs("10.0.0.0/24")) || len(k.writes) != 3 {
+		// A node whose write does not show in the view yet may be written once more, the same.
+		written := slices.Compact(slices.Sorted(slices.Values(k.writes)))
+		if got := a.Prefixes("old"); !slices.Equal(got, pfxs("10.0.0.0/24")) || len(written) != 3 || a.Stats().Owners != 4 {
 			t.Fatalf("old has %v, writes %v", got, k.writes)
 		}
 	})
