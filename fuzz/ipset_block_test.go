@@ -112,7 +112,7 @@ func (r *blockReplay) assign(tr *model.Trace) {
 	c, h := r.claim(tr)
 	al, err := r.b.Assign(a, c, r.now)
 	why := r.m.CanTake(a, c.Handle)
-	want := map[string]error{"taken": ipset.ErrTaken, "cooling": ipset.ErrCooling, "reserved": ipset.ErrReserved}[why]
+	want := map[string]error{"taken": ipset.ErrOccupied, "cooling": ipset.ErrCooling, "reserved": ipset.ErrReserved}[why]
 	if !errors.Is(err, want) || (err == nil) != (why == "") {
 		r.t.Fatalf("assign %s: %v, want %q", a, err, why)
 	}

@@ -195,7 +195,7 @@ func (r *ipamReplay) assignIP(e *ipset.Engine, host string, a netip.Addr, handle
 	al, err := e.AssignIP(context.Background(), ipset.AssignIPArgs{Address: a, Owner: ipset.HostOwner(host), Claim: ipset.Claim{Handle: handle}})
 	why := r.m.AssignIP(a, "host:"+host, model.IPSetHold{Handle: handle})
 	want := map[string]error{
-		"no pool": ipset.ErrNoPool, "taken": ipset.ErrTaken, "cooling": ipset.ErrCooling, "strict": ipset.ErrStrict,
+		"no pool": ipset.ErrNoPool, "taken": ipset.ErrOccupied, "cooling": ipset.ErrCooling, "strict": ipset.ErrStrict,
 		"limit": ipset.ErrLimit, "overlap": ipset.ErrOverlap,
 	}[why]
 	if !errors.Is(err, want) || (err == nil) != (why == "") {

@@ -26,7 +26,7 @@ type AssignIPArgs struct {
 // not count: the caller knows what it asks for.
 //
 // Errors, nothing assigned: [ErrBadName], [ErrBadAddress], [ErrUnknownUse], [ErrUnknownHost] for arguments; [ErrNoPool]
-// if no enabled pool has the address for this use; [ErrTaken]; [ErrCooling] unless the handle is the one that
+// if no enabled pool has the address for this use; [ErrOccupied]; [ErrCooling] unless the handle is the one that
 // released it; [ErrReserved]; [ErrStrict] if the block is another's and affinity is strict; [ErrLimit] if the block
 // would have to be claimed and may not; [ErrContention], [ErrUnknown] and other errors of the store as for AutoAssign.
 func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, error) {

@@ -129,7 +129,7 @@ func (b *Block) spansOf(set *netipx.IPSet) []span {
 
 // Assign takes one address.
 //
-// It returns [ErrBadAddress] if the block does not have it, [ErrReserved] for one at its ends, [ErrTaken], or
+// It returns [ErrBadAddress] if the block does not have it, [ErrReserved] for one at its ends, [ErrOccupied], or
 // [ErrCooling] unless the handle is the one that released it; then nothing changes.
 func (b *Block) Assign(a netip.Addr, c Claim, now time.Time) (Allocation, error) {
 	x, err := b.locate(a)
@@ -150,7 +150,7 @@ func (b *Block) canAssign(x uint64, handle string) error {
 	case st == stateReserved:
 		return ErrReserved
 	case st == stateHeld:
-		return ErrTaken
+		return ErrOccupied
 	case st == stateCooling && (handle == "" || b.holders.list[s.holder].handle != handle):
 		return ErrCooling
 	}

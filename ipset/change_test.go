@@ -59,7 +59,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
 		t.Errorf("%+v, %v; first %+v", got, err, al)
 	}
 	c.Request = ""
-	if _, err := w.AssignIP(bg, c); !errors.Is(err, ErrTaken) {
+	if _, err := w.AssignIP(bg, c); !errors.Is(err, ErrOccupied) {
 		t.Errorf("without its key: %v", err)
 	}
 	c.Request, c.Address = "r3", ip("10.0.0.1")

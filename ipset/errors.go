@@ -36,7 +36,7 @@ var (
 var (
 	ErrNoPool     = errors.New("ipset: no pool qualifies")
 	ErrShort      = errors.New("ipset: not enough addresses")
-	ErrTaken      = errors.New("ipset: address is taken")
+	ErrOccupied   = errors.New("ipset: address is taken")
 	ErrCooling    = errors.New("ipset: address is cooling")
 	ErrReserved   = errors.New("ipset: address is reserved for the host")
 	ErrNotFound   = errors.New("ipset: not assigned")
