@@ -19,6 +19,9 @@
 // holds it, so that prefixes of several sizes live in one pool without stranding
 // space. [Set.Occupy] takes what the caller names, [Set.Release] gives back.
 //
+// Prefixes are masked, without zone, and not 4-in-6: write those as IPv4. Only a pool
+// that holds all of ::ffff:0:0/96 hands out children in there, and takes them back.
+//
 // # Errors
 //
 // Every error is one of the sentinels below (errors.Is), most of them inside an

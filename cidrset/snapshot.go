@@ -33,7 +33,8 @@ func (s *Set) MarshalBinary() ([]byte, error) { return s.AppendBinary(nil) }
 
 // AppendBinary appends a snapshot of the set to b: pool, child length, cursor,
 // taken and cooling children, versioned and checksummed. It is at most one bit for
-// each child and a little, and a few bytes for a set that is empty or full. Safe
+// each child and a little, a few bytes for a set that is empty or full, and some
+// twenty bytes more for each run of children that began to cool at one moment. Safe
 // for concurrent use; the set is locked meanwhile.
 func (s *Set) AppendBinary(b []byte) ([]byte, error) {
 	pool, err := s.Pool().MarshalBinary()
