@@ -1,0 +1,41 @@
+package boltstore_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/storetest"
+)
+
+// open returns a store on a file of its own.
+func open(t *testing.T, opts boltstore.Options) *boltstore.Store {
+	t.Helper()
+	return reopen(t, filepath.Join(t.TempDir(), "store.db"), opts)
+}
+
+// reopen returns the store in a file.
+func reopen(t *testing.T, path string, opts boltstore.Options) *boltstore.Store {
+	t.Helper()
+	s, err := boltstore.Open(t.Context(), path, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// ST2: the one conformance suite, on a real file.
+func TestConformance(t *testing.T) {
+	storetest.TestStore(t, func(t *testing.T) ipset.Store { return open(t, boltstore.Options{}) })
+}
+
+// ST2, ST4, ST5: an engine on it. What syncing adds is time alone, which the rest of these tests spends.
+func TestEngine(t *testing.T) {
+	storetest.TestEngine(t, func(t *testing.T) ipset.Store { return open(t, boltstore.Options{NoSync: true}) })
+}

@@ -1,0 +1,2 @@
+// Package boltstore keeps the records of package ipset in a bbolt file.
+package boltstore

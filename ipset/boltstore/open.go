@@ -1,0 +1,215 @@
+package boltstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// lockPoll is how often a lock that somebody has is asked for.
+const lockPoll = 50 * time.Millisecond
+
+// Open opens the store in a file, which is made if it does not exist.
+//
+// [ErrLocked], a *[LockedError]: another process has the file; see Options.LockWait. [ErrDamaged], a *[DamagedError]: the file
+// was cut off, torn or overwritten, and nothing was changed in it. [ErrForeign]: it is not a store of this package.
+// [ErrVersion]: it was written by a newer program. Errors of the system match what package os says of them (os.ErrPermission,
+// os.ErrNotExist).
+//
+// A file is made whole or not at all: it appears under its name when it is a store. Its directory must exist.
+func Open(ctx context.Context, path string, opts Options) (*Store, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	f, err := acquire(ctx, path, &opts)
+	if err != nil {
+		return nil, err
+	}
+	st, err := inspect(f, path, &opts)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	s := &Store{path: path, opts: opts, file: f, state: st}
+	s.watches.oldest = st.rev
+	if err := s.attach(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// acquire opens a file, makes it if that is allowed, and locks it.
+func acquire(ctx context.Context, path string, opts *Options) (*os.File, error) {
+	began, made := time.Now(), false
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		f, err := openExisting(path, opts)
+		if errors.Is(err, fs.ErrNotExist) && !opts.NoCreate && !opts.ReadOnly && !made {
+			made = true
+			if err := create(path, opts.Mode); err != nil {
+				return nil, fmt.Errorf("boltstore: make %s: %w", path, err)
+			}
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("boltstore: %w", err)
+		}
+		locked, err := lockFile(f, !opts.ReadOnly)
+		if err == nil && locked && !current(f, path) {
+			f.Close() // replaced while we waited, as Compact does
+			continue
+		}
+		if err == nil && locked {
+			return f, nil
+		}
+		if err == nil {
+			err = waitForLock(ctx, f, path, opts, began)
+		} else {
+			err = fmt.Errorf("boltstore: %w", err)
+		}
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// openExisting opens a file that must exist and be one.
+func openExisting(path string, opts *Options) (*os.File, error) {
+	flag := os.O_RDWR
+	if opts.ReadOnly {
+		flag = os.O_RDONLY
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
+	}
+	return os.OpenFile(path, flag, 0)
+}
+
+// current reports whether path still names the open file.
+func current(f *os.File, path string) bool {
+	have, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(path)
+	return err == nil && os.SameFile(have, named)
+}
+
+// waitForLock returns nil when it is time to ask for the lock again.
+func waitForLock(ctx context.Context, f *os.File, path string, opts *Options, began time.Time) error {
+	refused := &LockedError{Path: path}
+	refused.PID, refused.Process = lockHolder(f)
+	wait := lockPoll
+	if opts.LockWait >= 0 {
+		left := opts.LockWait - time.Since(began)
+		if left <= 0 {
+			if opts.LockWait > 0 {
+				refused.Cause = context.DeadlineExceeded
+			}
+			return refused
+		}
+		wait = min(wait, left)
+	}
+	opts.Logger.DebugContext(ctx, "waiting for a file that is in use", "path", path, "pid", refused.PID, "process", refused.Process)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		refused.Cause = ctx.Err()
+		return refused
+	}
+}
+
+// inspect reads what a file says of itself, and all of it if that is due. The file is locked.
+func inspect(f *os.File, path string, opts *Options) (state, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return state{}, fmt.Errorf("boltstore: %w", err)
+	}
+	im, err := readImage(f, path, info.Size())
+	if err != nil {
+		return state{}, err
+	}
+	st, _, err := im.roots()
+	if err != nil {
+		return state{}, err
+	}
+	if im.stale {
+		opts.Logger.Warn("one of the two meta pages is damaged, taking the other: if the machine stopped in the middle of a commit, that one was not acknowledged",
+			"path", path, "revision", st.rev)
+	}
+	if opts.Verify.due(info.Size(), st.boot) || im.stale && opts.Verify != VerifyNever {
+		began := time.Now()
+		if err := im.verify(); err != nil {
+			return state{}, err
+		}
+		opts.Logger.Debug("verified", "path", path, "bytes", info.Size(), "records", st.count, "took", time.Since(began))
+		return st, nil
+	}
+	// bbolt believes the list of free pages, whatever it says.
+	return st, im.freelist(func(uint64) error { return nil })
+}
+
+// Sizes that bbolt is given.
+const (
+	// growBy is how many bytes a file grows by at least; each time costs a sync.
+	growBy = 1 << 20
+	// mapSize is how much address space a file is given at first. While it fits, bbolt never has to map it anew, for which it
+	// waits until nobody reads.
+	mapSize = 1 << 30
+)
+
+// attach hands the file to bbolt.
+func (s *Store) attach() (err error) {
+	opts := &bbolt.Options{
+		Timeout:      1, // the lock is ours already
+		ReadOnly:     s.opts.ReadOnly,
+		NoSync:       s.opts.NoSync,
+		MaxSize:      int(s.opts.MaxSize),
+		FreelistType: bbolt.FreelistMapType,
+		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return s.file, nil },
+	}
+	if runtime.GOOS != "windows" && ^uint(0)>>32 != 0 { // there the file would grow to that size, or the space is short
+		opts.InitialMmapSize = mapSize
+	}
+	err = s.guard(func() error {
+		s.db, err = bbolt.Open(s.path, s.opts.Mode, opts)
+		return err
+	})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return &LockedError{Path: s.path}
+	case err != nil && !errors.Is(err, ErrDamaged):
+		return fmt.Errorf("boltstore: open %s: %w", s.path, err)
+	case err != nil:
+		return err
+	}
+	s.db.AllocSize = growBy
+	if s.opts.ReadOnly || s.opts.NoSync {
+		return nil
+	}
+	// A process that died may have left pages that are not on the disk yet; from here on what is read is durable.
+	if err := s.db.Sync(); err != nil {
+		s.db.Close()
+		return fmt.Errorf("boltstore: open %s: %w", s.path, err)
+	}
+	return nil
+}

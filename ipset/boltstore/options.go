@@ -1,0 +1,97 @@
+package boltstore
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+)
+
+// Options of a store. The zero value is right for one that must be durable.
+type Options struct {
+	// Mode is that of the file if it is made; 0 is 0600.
+	Mode os.FileMode
+	// NoCreate fails with an error that matches os.ErrNotExist instead of making a file that does not exist.
+	NoCreate bool
+	// ReadOnly opens the file without the right to write. Several processes can have it open so at once, none of them beside
+	// one that writes. Commits fail with [ErrReadOnly].
+	ReadOnly bool
+	// NoSync leaves it to the system when to write to the disk. What was acknowledged is then safe from the death of the
+	// process, not from that of the machine, after which the file may be damaged. A commit costs some 50 µs instead of
+	// two syncs of the disk.
+	NoSync bool
+	// LockWait is how long to wait for a file that another process has: 0 is not at all, less than 0 as long as the context
+	// allows. It is asked for again every 50 ms.
+	LockWait time.Duration
+	// Verify says when opening reads the whole file and compares it with its checksums.
+	Verify Verify
+	// MaxSize is the size that the file may have, in bytes; a commit for which it would have to grow beyond it fails with
+	// [ErrNoSpace]. 0 is no limit.
+	MaxSize int64
+	// History is how many commits are remembered for watches; 0 is 1,024.
+	History int
+	// Logger is told of what a person may want to know: a wait for the lock, a meta page that had to be left out, a failed
+	// write. nil is silence.
+	Logger *slog.Logger
+}
+
+// Verify says when opening a store reads the whole file.
+type Verify int
+
+const (
+	// VerifyAuto: always if the file has at most 16 MiB, else as VerifyRestart.
+	VerifyAuto Verify = iota
+	// VerifyRestart: if the machine has been started since the last commit, or that can't be told. The death of a process
+	// can't damage a file; that of a machine, or the way to another one, can.
+	VerifyRestart
+	// VerifyAlways: every time.
+	VerifyAlways
+	// VerifyNever: only what a commit in progress could have left behind.
+	VerifyNever
+)
+
+// verifySmall is the size up to which VerifyAuto always verifies.
+const verifySmall = 16 << 20
+
+// defaultHistory is how many commits a store remembers for its watches.
+const defaultHistory = 1024
+
+// withDefaults fills in what is zero and refuses what can't be.
+func (o Options) withDefaults() (Options, error) {
+	switch {
+	case o.Verify < VerifyAuto || o.Verify > VerifyNever:
+		return o, fmt.Errorf("boltstore: Options.Verify is %d", o.Verify)
+	case o.MaxSize < 0 || int64(int(o.MaxSize)) != o.MaxSize:
+		return o, fmt.Errorf("boltstore: Options.MaxSize is %d", o.MaxSize)
+	case o.History < 0:
+		return o, fmt.Errorf("boltstore: Options.History is %d", o.History)
+	case o.Mode&^os.ModePerm != 0:
+		return o, fmt.Errorf("boltstore: Options.Mode is %v", o.Mode)
+	}
+	if o.Mode == 0 {
+		o.Mode = 0o600
+	}
+	if o.History == 0 {
+		o.History = defaultHistory
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// due reports whether a file of that size whose last commit was made in that start of the machine is to be read as a whole.
+func (v Verify) due(size int64, boot string) bool {
+	switch v {
+	case VerifyAlways:
+		return true
+	case VerifyNever:
+		return false
+	case VerifyAuto:
+		if size <= verifySmall {
+			return true
+		}
+	}
+	now := bootID()
+	return now == "" || boot != now
+}

@@ -1,0 +1,218 @@
+package boltstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"runtime/debug"
+	"sync"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// Store is an ipset.Store in a bbolt file. Make one with [Open] and end it with [Store.Close]; the zero value is not usable.
+// All methods are safe for concurrent use.
+type Store struct {
+	path string
+	opts Options
+	file *os.File
+	db   *bbolt.DB
+
+	mu      sync.Mutex
+	queue   []*request
+	running bool          // a goroutine commits what is queued
+	idle    chan struct{} // closed when it ends; nil unless Close waits for that
+	closed  bool
+	dirty   bool  // commits were made that one of the two meta pages does not show
+	failed  error // why no more commits are made
+	stuck   bool  // bbolt died with its locks held and must not be closed
+	state   state // of the last commit
+	watches history
+}
+
+// Limits of one commit; see Store.Limits.
+const (
+	maxValue  = 64 << 20
+	maxCommit = 256 << 20
+)
+
+// Limits implements ipset.Store: 64 MiB for a value, 256 MiB for a commit, any number of records.
+func (s *Store) Limits() ipset.Limits { return ipset.Limits{Value: maxValue, Bytes: maxCommit} }
+
+// Path returns the path that the store was opened with.
+func (s *Store) Path() string { return s.path }
+
+// Close waits for the commit that is under way and for readers, and gives the file back. Commits that have not begun, and
+// everything called later, fail with [ErrClosed]. Closing a store that is closed does nothing.
+//
+// A store that is not closed loses nothing: Close only saves the next Open a warning, and makes good the loss of one of
+// the two pages that a file begins with.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	for _, r := range s.queue {
+		r.finish(0, ErrClosed)
+	}
+	s.queue = nil
+	s.watches.wake()
+	if s.running {
+		s.idle = make(chan struct{})
+		s.mu.Unlock()
+		<-s.idle
+		s.mu.Lock()
+	}
+	dirty, stuck := s.dirty && s.failed == nil, s.stuck
+	s.mu.Unlock()
+	if stuck {
+		return s.file.Close()
+	}
+	var err error
+	if dirty {
+		// An empty commit writes the state into the other meta page as well.
+		err = s.guard(func() error { return s.db.Update(func(*bbolt.Tx) error { return nil }) })
+	}
+	if err := errors.Join(err, s.guard(s.db.Close)); err != nil {
+		return fmt.Errorf("boltstore: close %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// guard calls f and returns an error that matches [ErrDamaged] if bbolt panics, or if a page of its map can't be read: the
+// file was cut off while it was open.
+func (s *Store) guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = &DamagedError{Path: s.path, Page: -1, What: fmt.Sprint(p)}
+		}
+	}()
+	return f()
+}
+
+// view calls f with one view of the file.
+func (s *Store) view(ctx context.Context, f func(*bbolt.Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	err := s.guard(func() error { return s.db.View(f) })
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+		return ErrClosed
+	}
+	return err
+}
+
+// record returns the record that bbolt has under a key; raw is nil if there is none.
+func (s *Store) record(table string, key, raw []byte) (rev uint64, value []byte, err error) {
+	if raw == nil {
+		return 0, nil, nil
+	}
+	rev, _, value, err = decodeRecord(table, key, raw)
+	if err != nil {
+		err = &DamagedError{Path: s.path, Page: -1, What: err.Error()}
+	}
+	return rev, value, err
+}
+
+// Get implements ipset.Store.
+func (s *Store) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]ipset.Record, error) {
+	n := len(dst)
+	err := s.view(ctx, func(tx *bbolt.Tx) error {
+		dst = dst[:n]
+		b := tx.Bucket([]byte(recordsBucket))
+		for _, k := range keys {
+			key := []byte(k)
+			rev, value, err := s.record(recordsBucket, key, b.Get(key))
+			if err != nil {
+				return err
+			}
+			dst = append(dst, ipset.Record{Key: k, Value: string(value), Rev: rev})
+		}
+		return nil
+	})
+	if err != nil {
+		return dst[:n], err
+	}
+	return dst, nil
+}
+
+// checkEvery is after how many records a list looks at its context.
+const checkEvery = 1 << 10
+
+// List implements ipset.Store. A commit that needs more room than the file has mapped waits for it, as does every call after
+// that commit; see the package comment.
+func (s *Store) List(ctx context.Context, r ipset.Range) (recs []ipset.Record, rev uint64, err error) {
+	err = s.view(ctx, func(tx *bbolt.Tx) error {
+		st, err := parseState(tx.Bucket([]byte(stateBucket)).Get([]byte(stateKey)))
+		if err != nil {
+			return &DamagedError{Path: s.path, Page: -1, What: err.Error()}
+		}
+		rev = st.rev
+		for k, raw := range scan(tx.Bucket([]byte(recordsBucket)).Cursor(), r) {
+			if len(recs)%checkEvery == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
+			at, value, err := s.record(recordsBucket, k, raw)
+			if err != nil {
+				return err
+			}
+			recs = append(recs, ipset.Record{Key: string(k), Value: string(value), Rev: at})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return recs, rev, nil
+}
+
+// scan yields the entries of a range.
+func scan(c *bbolt.Cursor, r ipset.Range) iter.Seq2[[]byte, []byte] {
+	from, to := []byte(r.From), []byte(r.To)
+	return func(yield func(k, v []byte) bool) {
+		n := 0
+		step := func(k, v []byte) bool {
+			if n++; k == nil || r.Limit > 0 && n > r.Limit {
+				return false
+			}
+			return yield(k, v)
+		}
+		if !r.Reverse {
+			for k, v := c.Seek(from); r.To == "" || bytes.Compare(k, to) < 0; k, v = c.Next() {
+				if !step(k, v) {
+					return
+				}
+			}
+			return
+		}
+		k, v := c.Last()
+		if r.To != "" {
+			if k, v = c.Seek(to); k == nil {
+				k, v = c.Last()
+			}
+		}
+		if r.To != "" && bytes.Compare(k, to) >= 0 {
+			k, v = c.Prev()
+		}
+		for ; k != nil && bytes.Compare(k, from) >= 0; k, v = c.Prev() {
+			if !step(k, v) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package boltstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// tables are the buckets that hold records.
+func isTable(name string) bool { return name == recordsBucket }
+
+// roots returns the state of a file and the buckets in its root, having looked at nothing else.
+func (im *image) roots() (st state, tables []entry, err error) {
+	known := false
+	var foreign string
+	err = im.walk(im.meta.root, nil, nil, 0, func(e entry) error {
+		switch name := string(e.key); {
+		case name == stateBucket:
+			known = true
+			return im.bucket(e, func(r entry) error {
+				if string(r.key) != stateKey {
+					return im.damaged(int64(r.page), fmt.Sprintf("record %q in %s", r.key, stateBucket))
+				}
+				if st, err = parseState(r.value); err != nil && !errors.Is(err, ErrVersion) {
+					err = im.damaged(int64(r.page), err.Error())
+				}
+				return err
+			})
+		case isTable(name):
+			e.key, e.value = slices.Clone(e.key), slices.Clone(e.value)
+			tables = append(tables, e)
+		default:
+			foreign = name
+		}
+		return nil
+	})
+	switch {
+	case err != nil && !errors.Is(err, ErrDamaged):
+		return state{}, nil, fmt.Errorf("boltstore: %s: %w", im.path, err)
+	case err != nil:
+		return state{}, nil, err
+	case foreign != "":
+		return state{}, nil, fmt.Errorf("%w: %s is a bbolt database that holds the bucket %q, of another program", ErrForeign, im.path, foreign)
+	case !known:
+		return state{}, nil, fmt.Errorf("%w: %s is a bbolt database of another program, or an empty one", ErrForeign, im.path)
+	case len(tables) == 0:
+		return state{}, nil, im.damaged(int64(im.meta.root), "the bucket of the records is gone")
+	}
+	return st, tables, nil
+}
+
+// verify reads the whole file: every page is one of the tree or free, and no two things at once; every record has the checksum
+// it was written with; and there are as many records, with the sum of checksums, as the last commit said.
+func (im *image) verify() error {
+	im.seen = make([]bool, im.meta.high)
+	defer func() { im.seen = nil }()
+	if err := im.freelist(func(id uint64) error { return im.mark(id, 1) }); err != nil {
+		return err
+	}
+	st, tables, err := im.roots()
+	if err != nil {
+		return err
+	}
+	var have state
+	for _, t := range tables {
+		table := string(t.key)
+		if err := im.bucket(t, func(e entry) error {
+			if e.bucket {
+				return im.damaged(int64(e.page), fmt.Sprintf("bucket %q in %s", e.key, table))
+			}
+			rev, sum, _, err := decodeRecord(table, e.key, e.value)
+			if err != nil {
+				return im.damaged(int64(e.page), err.Error())
+			}
+			if rev > st.rev {
+				return im.damaged(int64(e.page), fmt.Sprintf("record %q is of commit %d, the last one was %d", e.key, rev, st.rev))
+			}
+			have.count++
+			have.sum += uint64(sum)
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	if have.count != st.count || have.sum != st.sum {
+		return im.damaged(-1, fmt.Sprintf("%d records of the %d that the last commit left, or not those: parts of it are older than the rest", have.count, st.count))
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package boltstore
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// history are the last commits, oldest first. The store's lock guards it.
+type history struct {
+	events []ipset.Event
+	oldest uint64        // the lowest revision after which a watch can start
+	wait   chan struct{} // closed at the next commit; nil when nobody waits
+}
+
+// add notes commits, keeping at most max.
+func (h *history) add(evs []ipset.Event, max int) {
+	h.events = append(h.events, evs...)
+	if n := len(h.events) - max; n > 0 {
+		h.oldest = h.events[n-1].Rev
+		h.events = slices.Delete(h.events, 0, n)
+	}
+	h.wake()
+}
+
+// wake has everybody who waits look again.
+func (h *history) wake() {
+	if h.wait != nil {
+		close(h.wait)
+		h.wait = nil
+	}
+}
+
+// Watch implements ipset.Store for the commits made through this Store: only one process at a time can have the file. It
+// remembers the last Options.History commits, and none from before it was opened. When the store is closed it yields
+// [ErrClosed].
+func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[ipset.Event, error] {
+	return func(yield func(ipset.Event, error) bool) {
+		next := after
+		for {
+			ev, err := s.next(ctx, next)
+			if err != nil {
+				yield(ipset.Event{}, err)
+				return
+			}
+			next = ev.Rev
+			if ev.Changes = watched(ev.Changes, prefixes); len(ev.Changes) > 0 && !yield(ev, nil) {
+				return
+			}
+		}
+	}
+}
+
+// next waits for the first commit after a revision.
+func (s *Store) next(ctx context.Context, after uint64) (ipset.Event, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return ipset.Event{}, err
+		}
+		s.mu.Lock()
+		h := &s.watches
+		i, _ := slices.BinarySearchFunc(h.events, after+1, func(e ipset.Event, rev uint64) int {
+			if e.Rev < rev {
+				return -1
+			}
+			return 1
+		})
+		switch {
+		case after < h.oldest:
+			s.mu.Unlock()
+			return ipset.Event{}, ipset.ErrCompacted
+		case i < len(h.events):
+			ev := h.events[i]
+			s.mu.Unlock()
+			return ev, nil
+		case s.closed:
+			s.mu.Unlock()
+			return ipset.Event{}, ErrClosed
+		}
+		if h.wait == nil {
+			h.wait = make(chan struct{})
+		}
+		wait := h.wait
+		s.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// watched returns a copy of the changes of keys with one of the prefixes.
+func watched(changes []ipset.Record, prefixes []string) []ipset.Record {
+	var mine []ipset.Record
+	for _, r := range changes {
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(r.Key, p) }) {
+			mine = append(mine, r)
+		}
+	}
+	return mine
+}
