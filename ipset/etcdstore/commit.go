@@ -1,0 +1,185 @@
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// Commit implements [ipset.Store]: one transaction, one round trip, also when it is in conflict. The revision is etcd's.
+// A commit that changes nothing, such as the removal of records that do not exist, returns the current revision.
+//
+// Every commit verifies the format record, so that a store that was removed, adopted or converted takes no more:
+// [ErrReplaced].
+func (s *Store) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, failure(ctx, "commit", err)
+	}
+	if err := s.check(ops); err != nil {
+		return 0, err
+	}
+	req := s.request(ops)
+	since := s.high.Load()
+	var resp *pb.TxnResponse
+	var err error
+	if len(req.Success) == 0 {
+		err = s.read(ctx, "commit", func() (err error) {
+			resp, err = s.kv.Txn(ctx, req)
+			return err
+		})
+	} else {
+		resp, err = s.write(ctx, "commit", req)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := s.seen(resp.Header, since); err != nil {
+		return 0, s.misplaced(resp, err)
+	}
+	if !resp.Succeeded {
+		return 0, s.conflict(ops, resp)
+	}
+	return uint64(resp.Header.Revision), nil
+}
+
+// misplaced types the error of a commit that was answered by another cluster or an earlier state of this one.
+func (s *Store) misplaced(resp *pb.TxnResponse, err error) error {
+	e := &Error{Op: "commit", Err: err}
+	if resp.Succeeded {
+		e.kind = ipset.ErrUnknown
+	}
+	return e
+}
+
+// check refuses what no store accepts and what is over the limits.
+func (s *Store) check(ops []ipset.Op) error {
+	keys := make(map[string]struct{}, len(ops))
+	writes, expects, size := 0, 0, 0
+	for i := range ops {
+		op := &ops[i]
+		if op.Key == "" || op.Kind > ipset.OpDelete || op.Kind == ipset.OpGuard && op.Expect == ipset.AnyRevision {
+			return fmt.Errorf("%w: op %d of the commit", ipset.ErrBadArgument, i)
+		}
+		if keys[op.Key] = struct{}{}; len(keys) != i+1 {
+			return fmt.Errorf("%w: key %q occurs twice in one commit", ipset.ErrBadArgument, op.Key)
+		}
+		if op.Kind != ipset.OpGuard {
+			writes++
+		}
+		if op.Expect != ipset.AnyRevision {
+			expects++
+		}
+		size += len(op.Key) + len(op.Value)
+		if len(op.Value) > s.limits.Value {
+			return fmt.Errorf("%w: value of %d bytes, at most %d", ipset.ErrTooLarge, len(op.Value), s.limits.Value)
+		}
+	}
+	switch {
+	case max(writes, expects) > s.limits.Ops:
+		return fmt.Errorf("%w: %d records written and %d expected in one commit, at most %d", ipset.ErrTooLarge, writes, expects, s.limits.Ops)
+	case size > s.limits.Bytes:
+		return fmt.Errorf("%w: commit of %d bytes, at most %d", ipset.ErrTooLarge, size, s.limits.Bytes)
+	}
+	return nil
+}
+
+// request returns the transaction of a commit. If an expectation fails, it answers with the revisions of all records
+// that one was about, in the order of ops; the format record comes before them.
+func (s *Store) request(ops []ipset.Op) *pb.TxnRequest {
+	n := len(ops) + 1
+	req := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, n), Success: make([]*pb.RequestOp, 0, n), Failure: make([]*pb.RequestOp, 0, n)}
+	expect := func(key string, rev uint64) {
+		req.Compare = append(req.Compare, revisionIs(key, rev))
+		req.Failure = append(req.Failure, rangeOp(&pb.RangeRequest{Key: []byte(key), KeysOnly: true}))
+	}
+	expect(s.format, s.mark)
+	for i := range ops {
+		op := &ops[i]
+		key := s.space + op.Key
+		if op.Expect != ipset.AnyRevision {
+			expect(key, op.Expect)
+		}
+		switch op.Kind {
+		case ipset.OpPut:
+			req.Success = append(req.Success, putOp(key, op.Value))
+		case ipset.OpDelete:
+			req.Success = append(req.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)}}})
+		}
+	}
+	return req
+}
+
+// conflict names the record that a failed transaction was about.
+func (s *Store) conflict(ops []ipset.Op, resp *pb.TxnResponse) error {
+	revision := func(i int) uint64 {
+		if i < len(resp.Responses) {
+			if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
+				return uint64(kvs[0].ModRevision)
+			}
+		}
+		return 0
+	}
+	if rev := revision(0); rev != s.mark {
+		return &Error{Op: "commit", Err: fmt.Errorf("%w: its format record is of revision %d, not %d", ErrReplaced, rev, s.mark)}
+	}
+	i := 0
+	for _, op := range ops {
+		if op.Expect == ipset.AnyRevision {
+			continue
+		}
+		if i++; revision(i) != op.Expect {
+			return &ipset.ConflictError{Key: op.Key}
+		}
+	}
+	return &Error{Op: "commit", Err: fmt.Errorf("%w: an expectation failed, and all records are as expected", ErrForeign)}
+}
+
+// write makes a transaction that writes, once. Its error wraps ipset.ErrUnknown unless it certainly left no trace.
+//
+// The client would repeat a transaction that somebody on the way has cancelled, although it may have been made: ending the
+// context of the call as soon as that is known keeps it from doing so.
+func (s *Store) write(ctx context.Context, op string, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if size := proto.Size(req); size > s.maxBytes {
+		return nil, &Error{Op: op, kind: ipset.ErrTooLarge, Err: fmt.Errorf("request of %d bytes, at most %d", size, s.maxBytes)}
+	}
+	once, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var to peer.Peer // set only if a connection was given the request
+	resp, err := s.kv.Txn(once, req, grpc.Peer(&to), grpc.OnFinish(func(err error) {
+		if c := status.Code(err); c == codes.Canceled || c == codes.DeadlineExceeded {
+			cancel()
+		}
+	}))
+	switch {
+	case err == nil:
+		return resp, nil
+	case to.Addr == nil:
+		return nil, failure(ctx, op, err)
+	case traceless(err):
+		return nil, failure(context.WithoutCancel(ctx), op, err)
+	}
+	return nil, unknown(ctx, op, err)
+}
+
+// revisionIs compares the revision of a key; 0 is that of a key that does not exist.
+func revisionIs(key string, rev uint64) *pb.Compare {
+	return &pb.Compare{
+		Key: []byte(key), Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, TargetUnion: &pb.Compare_ModRevision{ModRevision: int64(rev)},
+	}
+}
+
+func putOp(key, value string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value)}}}
+}
+
+func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}}
+}

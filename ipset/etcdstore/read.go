@@ -1,0 +1,233 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// A read that finds no member, or one that cannot answer now, is repeated as the client repeats its own: about every
+// 50 ms, for two and a half seconds.
+const (
+	readAttempts = 50
+	readWait     = 50 * time.Millisecond
+)
+
+// Pages of a long list hold about pageBytes, as far as the records before tell; the first has firstPage records.
+const (
+	firstPage = 256
+	maxPage   = 4096
+	pageBytes = 4 << 20
+)
+
+// listAttempts is how often a list begins anew because what it was reading was compacted.
+const listAttempts = 10
+
+// anySize lifts gRPC's limit of an answer, which is 4 MiB, below what a page or a watch may need.
+var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
+
+// read makes a call that changes nothing, again if no member could answer it.
+func (s *Store) read(ctx context.Context, op string, call func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := call()
+		if err == nil {
+			return nil
+		}
+		if attempt >= readAttempts || ctx.Err() != nil || code(err) != codes.Unavailable {
+			return failure(ctx, op, err)
+		}
+		if err := sleep(ctx, readWait); err != nil {
+			return failure(ctx, op, err)
+		}
+	}
+}
+
+// sleep waits for d or a little more, so that those that failed together do not come back together.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d + rand.N(d/4+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// readTxn makes a transaction of reads.
+func (s *Store) readTxn(ctx context.Context, op string, ops []*pb.RequestOp) (resp *pb.TxnResponse, err error) {
+	err = s.read(ctx, op, func() (err error) {
+		resp, err = s.kv.Txn(ctx, &pb.TxnRequest{Success: ops}, anySize)
+		return err
+	})
+	return resp, err
+}
+
+// rangeOf makes one range request.
+func (s *Store) rangeOf(ctx context.Context, op string, r *pb.RangeRequest) (resp *pb.RangeResponse, err error) {
+	since := s.high.Load()
+	err = s.read(ctx, op, func() (err error) {
+		resp, err = s.kv.Range(ctx, r, anySize)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.seen(resp.Header, since); err != nil {
+		return nil, &Error{Op: op, Err: err}
+	}
+	return resp, nil
+}
+
+// restarts calls f again for as long as a compaction overtakes it.
+func restarts(ctx context.Context, f func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := f()
+		if !errors.Is(err, ipset.ErrCompacted) {
+			return err
+		}
+		if attempt == listAttempts || ctx.Err() != nil {
+			return &Error{Op: "list", Err: err.(*Error).Err, retry: true} // ErrCompacted is for watches
+		}
+	}
+}
+
+// Get implements [ipset.Store]: one round trip for as many records as a transaction may name, 128 unless the servers are
+// told otherwise. More are read in several, at the revision of the first.
+func (s *Store) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]ipset.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return dst, failure(ctx, "get", err)
+	}
+	n := len(dst)
+	err := restarts(ctx, func() (err error) {
+		dst, err = s.get(ctx, dst[:n], keys)
+		return err
+	})
+	if err != nil {
+		return dst[:n], err
+	}
+	return dst, nil
+}
+
+func (s *Store) get(ctx context.Context, dst []ipset.Record, keys []string) ([]ipset.Record, error) {
+	rev := int64(0)
+	for part := range slices.Chunk(keys, s.maxOps) {
+		if len(part) == 1 {
+			resp, err := s.rangeOf(ctx, "get", &pb.RangeRequest{Key: []byte(s.space + part[0]), Revision: rev})
+			if err != nil {
+				return dst, err
+			}
+			dst = append(dst, s.record(part[0], resp.Kvs))
+			continue
+		}
+		ops := make([]*pb.RequestOp, len(part))
+		for i, k := range part {
+			ops[i] = rangeOp(&pb.RangeRequest{Key: []byte(s.space + k), Revision: rev})
+		}
+		since := s.high.Load()
+		resp, err := s.readTxn(ctx, "get", ops)
+		if err != nil {
+			return dst, err
+		}
+		if err := s.seen(resp.Header, since); err != nil {
+			return dst, &Error{Op: "get", Err: err}
+		}
+		if rev == 0 {
+			rev = resp.Header.Revision
+		}
+		for i, k := range part {
+			dst = append(dst, s.record(k, resp.Responses[i].GetResponseRange().GetKvs()))
+		}
+	}
+	return dst, nil
+}
+
+// record returns what was found of a key.
+func (s *Store) record(key string, kvs []*mvccpb.KeyValue) ipset.Record {
+	if len(kvs) == 0 {
+		return ipset.Record{Key: key}
+	}
+	return ipset.Record{Key: key, Value: string(kvs[0].Value), Rev: uint64(kvs[0].ModRevision)}
+}
+
+// List implements [ipset.Store]: pages of one revision. If a compaction removes it in the middle, the list begins anew. A
+// reverse list with a limit costs a round trip more. The servers walk the index of the whole range,
+// whatever the limit.
+func (s *Store) List(ctx context.Context, r ipset.Range) (recs []ipset.Record, rev uint64, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, failure(ctx, "list", err)
+	}
+	from, to := s.space+r.From, s.end
+	if r.To != "" {
+		to = s.space + r.To
+	}
+	err = restarts(ctx, func() (err error) {
+		switch {
+		case from >= to:
+			recs, rev, err = s.page(ctx, &pb.RangeRequest{Key: []byte(s.format), CountOnly: true})
+		case r.Reverse && r.Limit > 0:
+			recs, rev, err = s.last(ctx, from, to, r.Limit)
+		default:
+			recs, rev, err = s.pages(ctx, from, to, r.Limit)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if r.Reverse && r.Limit <= 0 {
+		slices.Reverse(recs)
+	}
+	return recs, rev, nil
+}
+
+// page reads one page, and the revision that it shows.
+func (s *Store) page(ctx context.Context, r *pb.RangeRequest) ([]ipset.Record, uint64, error) {
+	resp, err := s.rangeOf(ctx, "list", r)
+	if err != nil {
+		return nil, 0, err
+	}
+	var recs []ipset.Record
+	for _, kv := range resp.Kvs {
+		recs = append(recs, ipset.Record{Key: string(kv.Key[len(s.space):]), Value: string(kv.Value), Rev: uint64(kv.ModRevision)})
+	}
+	rev := r.Revision
+	if rev == 0 {
+		rev = resp.Header.Revision
+	}
+	return recs, uint64(rev), nil
+}
+
+// pages reads a range in ascending order; a limit of 0 is none.
+func (s *Store) pages(ctx context.Context, from, to string, limit int) (all []ipset.Record, rev uint64, err error) {
+	size := 0
+	for page := firstPage; ; {
+		if limit > 0 {
+			page = min(page, limit-len(all))
+		}
+		recs, at, err := s.page(ctx, &pb.RangeRequest{Key: []byte(from), RangeEnd: []byte(to), Limit: int64(page), Revision: int64(rev)})
+		if err != nil {
+			return nil, 0, err
+		}
+		rev = at
+		all = append(all, recs...)
+		if len(recs) < page || len(all) == limit {
+			return all, rev, nil
+		}
+		for i := range recs {
+			size += len(recs[i].Key) + len(recs[i].Value)
+		}
+		from = s.space + recs[len(recs)-1].Key + "\x00"
+		page = max(1, min(maxPage, pageBytes/(size/len(all)+1)))
+	}
+}

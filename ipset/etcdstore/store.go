@@ -1,0 +1,129 @@
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// What an etcd server takes in one request unless it is told otherwise: --max-txn-ops and --max-request-bytes.
+const (
+	defaultMaxOps   = 128
+	defaultMaxBytes = 3 << 19
+)
+
+// maxPrefix bounds the prefix, which every key of every request repeats.
+const maxPrefix = 256
+
+// Under the prefix there are the format record and the records of the store.
+const (
+	formatName = "format"
+	spaceName  = "data/"
+)
+
+// Options are what a store can be given; the zero value is useful.
+type Options struct {
+	// Cluster is the ID of the cluster that the store must be in; 0 is any. `etcdctl endpoint status -w json` shows it.
+	Cluster uint64
+	// NoCreate refuses a prefix that holds no store. Without it, a mistyped prefix is an empty store.
+	NoCreate bool
+	// Adopt takes over a store that was made in another cluster: after `etcdutl snapshot restore`, or a mirror. The cluster
+	// it was made in may hand out nothing any more. Every store opened before, on this cluster, ends with ErrReplaced.
+	Adopt bool
+	// MaxOps and MaxBytes are the --max-txn-ops and --max-request-bytes of the servers, where these are not the
+	// default (128 and 1.5 MiB).
+	MaxOps, MaxBytes int
+}
+
+// Store is an ipset.Store in an etcd. [Open] makes one. Safe for concurrent use, by any number of processes.
+//
+// It holds nothing that must be closed; the client is the caller's, and must outlive it.
+type Store struct {
+	kv       pb.KVClient
+	watches  pb.WatchClient
+	format   string // the key of the format record
+	space    string // what the keys of all records begin with
+	end      string // the first key after them
+	cluster  uint64
+	born     uint64 // the revision at which the store was made
+	mark     uint64 // the revision of the format record
+	high     atomic.Uint64
+	maxOps   int
+	maxBytes int
+	limits   ipset.Limits
+}
+
+// Open returns the store under a prefix, which must end in "/", and makes an empty one if there is nothing. It costs one
+// round trip, two if it makes the store. The client's KV and Watcher fields are not used, only its connection.
+//
+// It returns [ErrForeign] if the prefix holds keys but no store, [ErrVersion] if a newer release made it,
+// [ErrCluster] if the cluster is not the expected one or not the one that the store was made in, [ErrNoStore] if there
+// is none and NoCreate is set, ipset.ErrBadArgument for a prefix or limits that cannot be. Nothing is written then.
+func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options) (*Store, error) {
+	if client == nil {
+		return nil, fmt.Errorf("%w: no client", ipset.ErrBadArgument)
+	}
+	if len(prefix) < 2 || len(prefix) > maxPrefix || !strings.HasSuffix(prefix, "/") {
+		return nil, fmt.Errorf("%w: prefix %q: 2 to %d bytes, the last one /", ipset.ErrBadArgument, prefix, maxPrefix)
+	}
+	s := &Store{
+		kv: pb.NewKVClient(client.ActiveConnection()), watches: pb.NewWatchClient(client.ActiveConnection()),
+		format: prefix + formatName, space: prefix + spaceName, end: clientv3.GetPrefixRangeEnd(prefix + spaceName),
+		maxOps: o.MaxOps, maxBytes: o.MaxBytes,
+	}
+	if s.maxOps == 0 {
+		s.maxOps = defaultMaxOps
+	}
+	if s.maxBytes == 0 {
+		s.maxBytes = defaultMaxBytes
+	}
+	s.setLimits()
+	if s.maxOps < 2 || s.limits.Bytes < minBytes {
+		return nil, fmt.Errorf("%w: %d operations and %d bytes per request are too few", ipset.ErrBadArgument, s.maxOps, s.maxBytes)
+	}
+	if err := s.open(ctx, prefix, o); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// minBytes is what a commit must be able to hold: the longest keys that there are, and attributes of one address.
+const minBytes = 1 << 17
+
+// opBytes is how much a request holds for an operation beside its key and value: the comparison, the operation and the
+// question for the revision, each with a key that begins with the prefix.
+func (s *Store) opBytes() int { return 3 * (len(s.space) + 32) }
+
+// setLimits derives the limits of a commit from those of a request: the key of an operation is in it up to three times, and the
+// format record is one operation of every request.
+func (s *Store) setLimits() {
+	size := (s.maxBytes - 1024 - s.maxOps*s.opBytes()) / 3
+	s.limits = ipset.Limits{Ops: s.maxOps - 1, Value: size, Bytes: size}
+}
+
+// Limits implements [ipset.Store]: with the servers' defaults 127 records and about 500 KB.
+func (s *Store) Limits() ipset.Limits { return s.limits }
+
+// Cluster returns the ID of the cluster that the store is in.
+func (s *Store) Cluster() uint64 { return s.cluster }
+
+// seen verifies the header of an answer: it comes from the cluster that the store was opened in, and from no earlier state of it
+// than since, which is the highest revision seen before the question was asked.
+func (s *Store) seen(h *pb.ResponseHeader, since uint64) error {
+	if h.GetClusterId() != s.cluster {
+		return fmt.Errorf("%w: %x answers, the store is in %x", ErrCluster, h.GetClusterId(), s.cluster)
+	}
+	rev := uint64(h.GetRevision())
+	if rev < since {
+		return fmt.Errorf("%w: revision %d after %d", ErrRollback, rev, since)
+	}
+	for have := s.high.Load(); rev > have && !s.high.CompareAndSwap(have, rev); have = s.high.Load() {
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// A watch that loses its stream opens another, at once and then after waits that double.
+const (
+	firstWait = 20 * time.Millisecond
+	lastWait  = 2 * time.Second
+)
+
+// askAgain is when a question for the progress of a stream is repeated: a server leaves it unanswered while
+// one of the watchers catches up.
+const askAgain = 50 * time.Millisecond
+
+// creating is how many watchers are asked for before the first is confirmed: neither side may wait for the other to read.
+const creating = 64
+
+// errBroken says that the caller has broken the loop.
+var errBroken = errors.New("etcdstore: loop broken")
+
+// Watch implements [ipset.Store]. One stream of its own carries one watcher per prefix; what is not under a prefix is not
+// sent. It resumes by itself, without loss or repetition, when the stream breaks or a member loses its leader,
+// for as long as ctx lasts. With one prefix, a commit is yielded when it arrives; with more, when the server has confirmed
+// that every watcher has all up to its revision: one round trip later.
+//
+// What a client learns too late that the way to its member is cut, it learns of a watch too late as well:
+// set DialKeepAliveTime and DialKeepAliveTimeout.
+//
+// It ends with ipset.ErrCompacted, [ErrCluster], the context's error or one that is not [Retryable].
+func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[ipset.Event, error] {
+	return func(yield func(ipset.Event, error) bool) {
+		w := &watch{s: s, ranges: s.disjoint(prefixes), next: max(after, s.born) + 1, yield: yield}
+		for wait := firstWait; ; wait = min(2*wait, lastWait) {
+			err := ctx.Err()
+			if err == nil {
+				err = w.run(ctx)
+			}
+			var e *Error
+			switch {
+			case errors.Is(err, errBroken):
+				return
+			case ctx.Err() != nil:
+				e = failure(ctx, "watch", ctx.Err())
+			case !errors.As(err, &e):
+				e = failure(ctx, "watch", err)
+			}
+			if !e.retry || ctx.Err() != nil {
+				yield(ipset.Event{}, e)
+				return
+			}
+			if w.ready {
+				wait = firstWait
+			}
+			if err := sleep(ctx, wait); err != nil {
+				yield(ipset.Event{}, failure(ctx, "watch", err))
+				return
+			}
+		}
+	}
+}
+
+// disjoint returns the prefixes as key ranges, without those that another one contains.
+func (s *Store) disjoint(prefixes []string) []*pb.WatchCreateRequest {
+	sorted := slices.Sorted(slices.Values(prefixes))
+	var ranges []*pb.WatchCreateRequest
+	last := ""
+	for i, p := range sorted {
+		if i > 0 && strings.HasPrefix(p, last) {
+			continue
+		}
+		last = p
+		ranges = append(ranges, &pb.WatchCreateRequest{
+			Key: []byte(s.space + p), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(s.space + p)), WatchId: int64(len(ranges) + 1), Fragment: true,
+			// One watcher tells from time to time how far the server is, so that a quiet watch can resume after a compaction.
+			ProgressNotify: len(ranges) == 0,
+		})
+	}
+	return ranges
+}
+
+// watch is one watch over all its streams.
+type watch struct {
+	s      *Store
+	ranges []*pb.WatchCreateRequest
+	next   uint64 // the lowest revision that has not been yielded
+	yield  func(ipset.Event, error) bool
+
+	ready   bool                    // all watchers of the present stream exist
+	created int                     // how many
+	pending map[uint64]*ipset.Event // what has arrived and may not be whole
+}
+
+// run opens a stream and yields from it until it breaks.
+func (w *watch) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	w.ready, w.created, w.pending = false, 0, make(map[uint64]*ipset.Event)
+	if len(w.ranges) == 0 {
+		<-ctx.Done() // nothing is watched
+		return ctx.Err()
+	}
+	st, err := w.s.watches.Watch(ctx, anySize)
+	if err != nil {
+		return err
+	}
+	q := &questions{stream: st}
+	defer q.stop()
+	for i := range min(creating, len(w.ranges)) {
+		if err := w.create(q, i); err != nil {
+			return err
+		}
+	}
+	for {
+		resp, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		if err := w.take(q, resp); err != nil {
+			return err
+		}
+	}
+}
+
+// create asks for a watcher.
+func (w *watch) create(q *questions, i int) error {
+	r := w.ranges[i]
+	r.StartRevision = int64(w.next)
+	return q.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: r}})
+}
+
+// take works on one answer of the server.
+func (w *watch) take(q *questions, resp *pb.WatchResponse) error {
+	if id := resp.Header.GetClusterId(); id != w.s.cluster {
+		return &Error{Op: "watch", Err: fmt.Errorf("%w: %x answers, the store is in %x", ErrCluster, id, w.s.cluster)}
+	}
+	switch {
+	case resp.CompactRevision != 0:
+		return rpctypes.ErrGRPCCompacted
+	case resp.Canceled:
+		return cancelled(resp.CancelReason)
+	case resp.Created:
+		w.created++
+		if next := w.created + creating - 1; next < len(w.ranges) {
+			return w.create(q, next)
+		}
+		if w.ready = w.created == len(w.ranges); w.ready && len(w.pending) > 0 {
+			return q.ask()
+		}
+		return nil
+	case len(resp.Events) > 0:
+		if err := w.add(resp); err != nil || resp.Fragment {
+			return err
+		}
+		if len(w.ranges) == 1 {
+			return w.flush(w.highest())
+		}
+	case resp.WatchId == clientv3.InvalidWatchID || len(w.ranges) == 1: // progress of all watchers
+		q.answered()
+		if err := w.flush(uint64(resp.Header.Revision)); err != nil {
+			return err
+		}
+		if w.next = max(w.next, uint64(resp.Header.Revision)+1); len(w.pending) == 0 {
+			return nil
+		}
+	}
+	if !w.ready {
+		return nil
+	}
+	return q.ask()
+}
+
+// cancelled is the error of a watcher that the server has ended.
+func cancelled(reason string) error {
+	if _, desc, ok := strings.Cut(reason, "desc = "); ok {
+		reason = desc
+	}
+	if err := rpctypes.Error(status.Error(codes.Unknown, reason)); reason != "" {
+		return err
+	}
+	return rpctypes.ErrGRPCWatchCanceled
+}
+
+// add keeps the events of one watcher.
+func (w *watch) add(resp *pb.WatchResponse) error {
+	for _, ev := range resp.Events {
+		rev := uint64(ev.Kv.ModRevision)
+		if rev < w.next {
+			return &Error{Op: "watch", Err: fmt.Errorf("a server sent revision %d after it had confirmed all before %d: older than 3.4.25 or 3.5.8?", rev, w.next)}
+		}
+		e := w.pending[rev]
+		if e == nil {
+			e = &ipset.Event{Rev: rev}
+			w.pending[rev] = e
+		}
+		r := ipset.Record{Key: string(ev.Kv.Key[len(w.s.space):])}
+		if ev.Type == clientv3.EventTypePut {
+			r.Value, r.Rev = string(ev.Kv.Value), rev
+		}
+		e.Changes = append(e.Changes, r)
+	}
+	return nil
+}
+
+// highest returns the highest revision that has arrived.
+func (w *watch) highest() uint64 {
+	high := uint64(0)
+	for rev := range w.pending {
+		high = max(high, rev)
+	}
+	return high
+}
+
+// flush yields everything up to a revision, in order.
+func (w *watch) flush(upTo uint64) error {
+	var revs []uint64
+	for rev := range w.pending {
+		if rev <= upTo {
+			revs = append(revs, rev)
+		}
+	}
+	slices.Sort(revs)
+	for _, rev := range revs {
+		ev := w.pending[rev]
+		delete(w.pending, rev)
+		slices.SortFunc(ev.Changes, func(a, b ipset.Record) int { return strings.Compare(a.Key, b.Key) })
+		w.next = rev + 1
+		if !w.yield(*ev, nil) {
+			return errBroken
+		}
+	}
+	return nil
+}
+
+// questions is the sending half of a stream.
+type questions struct {
+	mu     sync.Mutex
+	stream pb.Watch_WatchClient
+	timer  *time.Timer // runs while a question for the progress is unanswered
+}
+
+func (q *questions) send(r *pb.WatchRequest) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return broken(q.stream.Send(r))
+}
+
+// broken drops the error that says only that the receiving half has another.
+func broken(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// ask asks how far all watchers are, unless that is already asked, and goes on asking until there is an answer.
+func (q *questions) ask() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.timer != nil {
+		return nil
+	}
+	q.timer = time.AfterFunc(askAgain, q.again)
+	return broken(q.stream.Send(progressRequest))
+}
+
+var progressRequest = &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
+
+// again repeats the question. A failure to send shows in the receiving half.
+func (q *questions) again() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.timer != nil {
+		q.timer.Reset(askAgain)
+		_ = q.stream.Send(progressRequest)
+	}
+}
+
+// answered ends the question.
+func (q *questions) answered() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.timer != nil {
+		q.timer.Stop()
+		q.timer = nil
+	}
+}
+
+func (q *questions) stop() { q.answered() }
