@@ -126,9 +126,14 @@ func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 	})
 }
 
-// sizesIn returns the sizes of the blocks in a prefix.
+// sizesIn returns the sizes of the blocks that overlap a prefix.
 func (t *txn) sizesIn(p netip.Prefix) ([]int, error) {
 	var sizes []int
+	if b, ok, err := t.lastBlock(p.Addr()); err != nil {
+		return nil, err
+	} else if ok {
+		sizes = append(sizes, b.Bits()) // it may begin before p and be larger
+	}
 	r := blockRange(kindBlock, p)
 	r.Limit = 256
 	for {

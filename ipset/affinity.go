@@ -91,7 +91,6 @@ func (p *claimPlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	t.guard(&be.entry)
 	if be.Block != nil && be.owner.Kind != Nobody {
 		if be.owner == p.owner {
 			return nil
@@ -106,7 +105,6 @@ func (p *claimPlan) plan(t *txn) error {
 	limits := *cat.catalog
 	limits.Config.NoAutoBlocks = false // this is a claim by hand
 	if !limits.mayClaim(blocks, i, 0) {
-		t.guard(&t.e.cache.owners[p.owner].entry)
 		return ErrLimit
 	}
 	b := be.Block
@@ -278,10 +276,8 @@ func (p *disownPlan) plan(t *txn) error {
 		}
 		switch {
 		case be.Block == nil || be.owner != p.owner || p.keep > 0 && len(owned)-len(take) <= p.keep:
-			t.guard(&be.entry)
 			continue
 		case !be.isEmpty() && p.mustBeEmpty, p.emptySince != 0 && be.since > p.emptySince:
-			t.guard(&be.entry)
 			p.refused = block
 			continue
 		}
@@ -435,7 +431,6 @@ func (p *renewPlan) plan(t *txn) error {
 			return err
 		}
 		if be.Block == nil || be.holders.heldBy(p.handle) == 0 {
-			t.guard(&be.entry)
 			continue
 		}
 		found = append(found, be)

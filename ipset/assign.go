@@ -129,9 +129,7 @@ const (
 	maxBatch = 1 << 12
 	// takeoverAge is how long a block must have been empty before another owner may take it.
 	takeoverAge = int64(time.Minute)
-	// listPage is how many index records are read at a time.
-	listPage = 64
-	// maxGuards is how many of its own blocks an assignment can rest upon: half of what etcd compares in one commit.
+	// maxGuards is how many records a plan has the commit verify: half of what etcd compares in one commit.
 	maxGuards = 64
 )
 
@@ -239,21 +237,20 @@ func (p *assignPlan) pick(t *txn) error {
 // readOwner reads the owner's record, and, because an owner that is new here will need a block, the pages where its
 // search would begin: one round trip for both.
 func (p *assignPlan) readOwner(t *txn, searches []search) (err error) {
-	if t.e.cache.owners[p.Owner] == nil {
+	if t.e.cache.owners.get(p.Owner) == nil {
 		keys := []string{ownerKey(p.Owner)}
 		for i := range searches {
 			for _, j := range searches[i].pools[:min(1, len(searches[i].pools))] {
 				pool := &p.cat.Pools[j]
-				keys = t.pageKeys(keys, pool.Prefix, StartOf(p.Owner, pool.Prefix, pool.BlockBits))
+				id, _ := leafOf(StartOf(p.Owner, pool.Prefix, pool.BlockBits))
+				keys = t.pageKeys(keys, pool.Prefix, id)
 			}
 		}
 		if err := t.load(keys...); err != nil {
 			return err
 		}
 	}
-	if p.own, err = t.owner(p.Owner); err == nil {
-		t.guard(&p.own.entry)
-	}
+	p.own, err = t.owner(p.Owner)
 	return err
 }
 
@@ -280,13 +277,18 @@ func (p *assignPlan) pickFamily(t *txn, s *search) error {
 }
 
 // pickOwn picks from the blocks that the owner has, in address order. What follows rests on those passed over having no
-// room, which the commit verifies; of very many it cannot, so they are read afresh when they do not suffice.
+// room, which the commit verifies. Of very many it cannot: they are made sure of only when they do not suffice, so that
+// an owner with more than 64 blocks has its addresses in the order of what the engine knows.
 func (p *assignPlan) pickOwn(t *txn, s *search) error {
-	many := len(p.own.blocks) > maxGuards
-	for want, picks := s.want, len(p.picks); ; many = false {
-		if err := t.warm(p.own.blocks); err != nil {
-			return err
-		}
+	if err := t.warm(p.own.blocks); err != nil {
+		return err
+	}
+	read, many := t.block, len(p.own.blocks) > t.mostGuards()
+	if many {
+		read = t.peek
+	}
+	var over []*blockEntry
+	for want, picks := s.want, len(p.picks); ; {
 		for _, block := range p.own.blocks {
 			if s.want == 0 {
 				return nil
@@ -295,22 +297,20 @@ func (p *assignPlan) pickOwn(t *txn, s *search) error {
 			if !s.serves(i) || block.Bits() != p.cat.Pools[i].BlockBits {
 				continue // another family or pool, or a size that the pool no longer has: left to drain
 			}
-			be, err := t.block(p.cat, block)
+			be, err := read(p.cat, block)
 			if err != nil {
 				return err
 			}
-			if be.Block != nil && be.owner == p.Owner {
-				p.pickFrom(s, i, be)
-			}
-			if !many {
-				t.doubt(&be.entry)
+			mine := be.Block != nil && be.owner == p.Owner
+			if (!mine || !p.pickFrom(s, i, be)) && many {
+				over = append(over, be)
 			}
 		}
-		if s.want == 0 || !many {
-			return nil
+		changed, err := t.doubt(over)
+		if err != nil || len(changed) == 0 {
+			return err
 		}
-		s.want, p.picks = want, p.picks[:picks]
-		t.refresh(p.own.blocks)
+		s.want, p.picks, over = want, p.picks[:picks], over[:0]
 	}
 }
 
@@ -335,7 +335,7 @@ func (p *assignPlan) pickFree(t *txn, s *search) error {
 			if err != nil {
 				return err
 			}
-			p.take(s, i, t.e.cache.blocks[block], b)
+			p.take(s, i, t.e.cache.blocks.get(block), b)
 		}
 	}
 	return nil

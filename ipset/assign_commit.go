@@ -78,12 +78,12 @@ func (p *assignPlan) replay(t *txn, ask bool) error {
 
 // unusable reports whether a block has no address that automatic assignment may take.
 func (p *assignPlan) unusable(i int, block netip.Prefix) bool {
-	set := p.cat.avoid[i]
-	if set == nil || !set.OverlapsPrefix(block) {
+	avoid := p.cat.avoid[i]
+	if !avoid.overlap(block) {
 		return false
 	}
 	b, err := NewBlock(block, BlockOptions{Head: p.Head, Tail: p.Tail})
-	return err != nil || len(b.free.peek(nil, 1, b.spansOf(set))) == 0
+	return err != nil || len(b.free.peek(nil, 1, b.spansOf(avoid))) == 0
 }
 
 // avoided returns the ordinals of the block that automatic assignment may not take.

@@ -107,7 +107,6 @@ func (p *assignIPPlan) assign(t *txn) error {
 	if err != nil {
 		return err
 	}
-	t.guard(&be.entry)
 	var d draft
 	b := be.Block
 	if b == nil {
@@ -150,7 +149,6 @@ func (p *assignIPPlan) claim(t *txn, cat *catalogEntry, i int, be *blockEntry, d
 		return nil, err
 	}
 	if !cat.mayClaim(blocks, i, p.MaxBlocks) {
-		t.guard(&t.e.cache.owners[p.Owner].entry)
 		return nil, &Error{Op: "claim", Prefix: block, Err: ErrLimit}
 	}
 	return t.newBlock(cat, i, block, BlockOptions{Owner: p.Owner, Head: p.Head, Tail: p.Tail}, d)
@@ -159,7 +157,7 @@ func (p *assignIPPlan) claim(t *txn, cat *catalogEntry, i int, be *blockEntry, d
 // newBlock drafts a block that does not exist.
 func (t *txn) newBlock(cat *catalogEntry, i int, block netip.Prefix, o BlockOptions, d *draft) (*Block, error) {
 	t.assumeAbsent(block)
-	if taken, err := t.occupied(cat, i, block); err != nil || taken {
+	if _, taken, err := t.occupied(cat, i, block); err != nil || taken {
 		if err == nil {
 			err = &Error{Op: "claim", Prefix: block, Err: ErrOverlap}
 		}

@@ -3,7 +3,6 @@ package ipset
 import (
 	"iter"
 	"net/netip"
-	"slices"
 	"time"
 
 	"go4.org/netipx"
@@ -93,7 +92,7 @@ func (b *Block) AutoAssign(dst []Allocation, n int, c Claim, now time.Time, avoi
 	var buf [64]uint64
 	var spans []span
 	if avoid != nil {
-		spans = b.spansOf(avoid)
+		spans = b.spansOf(avoid.Ranges())
 	}
 	id, at := c.identity(), stamp(now)
 	for _, x := range b.free.peek(buf[:0], n, spans) {
@@ -101,30 +100,6 @@ func (b *Block) AutoAssign(dst []Allocation, n int, c Claim, now time.Time, avoi
 		dst = append(dst, Allocation{Address: b.addr(x), Block: b.prefix, Handle: c.Handle, Attributes: c.Attributes, Seq: seq, Until: unstamp(c.until(at))})
 	}
 	return dst
-}
-
-// spansOf returns the ordinals of the block that are in set.
-func (b *Block) spansOf(set *netipx.IPSet) []span {
-	var spans []span
-	first, last := b.addr(0), b.addr(b.last)
-	rs := set.Ranges()
-	i, _ := slices.BinarySearchFunc(rs, first, func(r netipx.IPRange, a netip.Addr) int {
-		if r.To().Less(a) {
-			return -1
-		}
-		return 1
-	})
-	for ; i < len(rs) && !last.Less(rs[i].From()); i++ {
-		s := span{0, b.last}
-		if first.Less(rs[i].From()) {
-			s.lo, _ = b.codec.Ordinal(rs[i].From())
-		}
-		if rs[i].To().Less(last) {
-			s.hi, _ = b.codec.Ordinal(rs[i].To())
-		}
-		spans = append(spans, s)
-	}
-	return spans
 }
 
 // Assign takes one address.

@@ -3,15 +3,15 @@ package ipset
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 )
 
-// entry is what is known of one record: the revision at which it was read or written, 0 if it did not exist. guarded
-// and dirty are the number of the transaction that relies upon it or changes it.
+// entry is what is known of one record: the revision at which it was read or written, 0 if it did not exist. guarded,
+// dirty and read are the number of the transaction that last relied upon it, changed it or read it.
 type entry struct {
 	key            string
 	rev            uint64
 	guarded, dirty uint64
+	read           uint64
 }
 
 type catalogEntry struct {
@@ -68,30 +68,58 @@ type pageEntry struct {
 // cache is what an engine has read. It is good until a commit finds otherwise.
 type cache struct {
 	catalog *catalogEntry
-	blocks  map[netip.Prefix]*blockEntry
-	owners  map[Owner]*ownerEntry
-	pages   map[pageID]*pageEntry
+	blocks  kept[netip.Prefix, blockEntry]
+	owners  kept[Owner, ownerEntry]
+	pages   kept[pageID, pageEntry]
 }
 
 func newCache() cache {
-	return cache{blocks: map[netip.Prefix]*blockEntry{}, owners: map[Owner]*ownerEntry{}, pages: map[pageID]*pageEntry{}}
+	return cache{blocks: newKept[netip.Prefix, blockEntry](), owners: newKept[Owner, ownerEntry](), pages: newKept[pageID, pageEntry]()}
 }
 
-// trim forgets records of any kind that has more than limit. Which ones is chance and changes no answer.
-func (c *cache) trim(limit int) {
-	trimMap(c.blocks, limit)
-	trimMap(c.owners, limit)
-	trimMap(c.pages, limit)
+// age lets go of what has not been used for long. What a transaction has read stays until the next one begins.
+func (c *cache) age(limit int) {
+	c.blocks.age(limit)
+	c.owners.age(limit)
+	c.pages.age(limit)
 }
 
-func trimMap[K comparable, V any](m map[K]V, limit int) {
-	if len(m) <= limit {
-		return // a range would cost more than all the rest
+// kept is records of one kind in two generations. What is used is or becomes young; when the young are as many as the
+// limit they become the old, and the old that were not used meanwhile are forgotten. So the last limit records used are
+// kept, and about twice as many at most; which ones follows from the calls alone. While all that is used is young, nothing
+// moves; the maps change places and keep their memory.
+type kept[K comparable, V any] struct{ young, old map[K]*V }
+
+func newKept[K comparable, V any]() kept[K, V] { return kept[K, V]{map[K]*V{}, map[K]*V{}} }
+
+// get returns what is kept under a key, or nil.
+func (c *kept[K, V]) get(k K) *V {
+	v, ok := c.young[k]
+	if ok || len(c.old) == 0 {
+		return v
 	}
-	for k := range m {
-		if delete(m, k); len(m) <= limit {
-			return
-		}
+	if v, ok = c.old[k]; ok {
+		delete(c.old, k)
+		c.young[k] = v
+	}
+	return v
+}
+
+func (c *kept[K, V]) put(k K, v *V) {
+	delete(c.old, k)
+	c.young[k] = v
+}
+
+func (c *kept[K, V]) drop(k K) {
+	delete(c.young, k)
+	delete(c.old, k)
+}
+
+// age begins a new generation if the present one is complete.
+func (c *kept[K, V]) age(limit int) {
+	if len(c.young) >= limit {
+		clear(c.old)
+		c.young, c.old = c.old, c.young
 	}
 }
 
@@ -102,22 +130,51 @@ func (c *cache) forget(key string) {
 		c.catalog = nil
 	case kindBlock:
 		if p, ok := parseBlockID(key[1:]); ok {
-			delete(c.blocks, p)
+			c.blocks.drop(p)
 		}
 	case kindOwner:
 		if o, ok := parseOwnerKey(key); ok {
-			delete(c.owners, o)
+			c.owners.drop(o)
 		}
 	case kindPage:
 		if id, ok := parsePageKey(key); ok {
-			delete(c.pages, id)
+			c.pages.drop(id)
 		}
 	}
 }
 
-// put keeps a record that was read.
-func (c *cache) put(r Record) error {
-	e := entry{key: r.Key, rev: r.Rev}
+// entry returns what is known of the record of a key, nil for nothing.
+func (c *cache) entry(key string) *entry {
+	switch key[:1] {
+	case kindCatalog:
+		if c.catalog != nil {
+			return &c.catalog.entry
+		}
+	case kindBlock:
+		if p, ok := parseBlockID(key[1:]); ok {
+			if be := c.blocks.get(p); be != nil {
+				return &be.entry
+			}
+		}
+	case kindOwner:
+		if o, ok := parseOwnerKey(key); ok {
+			if oe := c.owners.get(o); oe != nil {
+				return &oe.entry
+			}
+		}
+	case kindPage:
+		if id, ok := parsePageKey(key); ok {
+			if pe := c.pages.get(id); pe != nil {
+				return &pe.entry
+			}
+		}
+	}
+	return nil
+}
+
+// put keeps a record that was read by a transaction.
+func (c *cache) put(r Record, by uint64) error {
+	e := entry{key: r.Key, rev: r.Rev, read: by}
 	switch r.Key[:1] {
 	case kindCatalog:
 		cat, err := decodeCatalog(r.Value)
@@ -142,7 +199,7 @@ func (c *cache) put(r Record) error {
 			be.set(b)
 			be.was = b.index()
 		}
-		c.blocks[p] = be
+		c.blocks.put(p, be)
 	case kindOwner:
 		o, ok := parseOwnerKey(r.Key)
 		if !ok {
@@ -152,96 +209,14 @@ func (c *cache) put(r Record) error {
 		if err != nil {
 			return &Error{Op: "read", Owner: o.String(), Err: err}
 		}
-		c.owners[o] = &ownerEntry{e, blocks}
+		c.owners.put(o, &ownerEntry{e, blocks})
 	case kindPage:
 		id, ok := parsePageKey(r.Key)
 		p, err := decodePage(r.Value)
 		if err != nil || !ok {
 			return fmt.Errorf("%w: space page %q", ErrRecord, r.Key)
 		}
-		c.pages[id] = &pageEntry{e, p}
+		c.pages.put(id, &pageEntry{e, p})
 	}
 	return nil
-}
-
-// blockIndex is what the index records of a block say beside those of its handles: a function of the block.
-type blockIndex struct {
-	room, empty, orphan bool
-	ready               int64 // with room: 0 if an address is free, else when the first has cooled
-	since               int64 // with empty
-	due                 int64 // when time next changes the block; 0 is never
-}
-
-// index derives the index records. It may not depend on the present time, or it could not be checked.
-func (b *Block) index() blockIndex {
-	x := blockIndex{due: b.lease}
-	if len(b.cool) > 0 {
-		_, s := b.look(b.cool[0])
-		x.ready = s.until
-		if x.due == 0 || x.ready < x.due {
-			x.due = x.ready
-		}
-	}
-	if x.room = !b.free.empty() || len(b.cool) > 0; !b.free.empty() {
-		x.ready = 0
-	}
-	x.orphan = x.room && b.owner.Kind == Nobody
-	if x.empty = b.isEmpty() && b.owner.Kind != Nobody; x.empty {
-		x.since = b.since
-	}
-	return x
-}
-
-// parseOwnerKey is the inverse of ownerKey.
-func parseOwnerKey(key string) (Owner, bool) {
-	if len(key) < 3 || key[1] != '0'+byte(Host) && key[1] != '0'+byte(Virtual) {
-		return Owner{}, false
-	}
-	return Owner{OwnerKind(key[1] - '0'), key[2:]}, true
-}
-
-const ownerVersion = 1
-
-// encodeOwner returns the record of an owner's blocks.
-func encodeOwner(blocks []netip.Prefix) string {
-	b := make([]byte, 0, 1+18*len(blocks))
-	b = append(b, ownerVersion)
-	for _, p := range blocks {
-		b = appendBlockID(b, p)
-	}
-	return string(b)
-}
-
-func decodeOwner(s string) ([]netip.Prefix, error) {
-	if s == "" {
-		return nil, nil
-	}
-	bad := fmt.Errorf("%w: list of blocks", ErrRecord)
-	if s[0] != ownerVersion {
-		return nil, bad
-	}
-	var blocks []netip.Prefix
-	for s = s[1:]; s != ""; {
-		n := 18
-		if strings.HasPrefix(s, "4") {
-			n = 6
-		}
-		if len(s) < n {
-			return nil, bad
-		}
-		p, ok := parseBlockID(s[:n])
-		if !ok || len(blocks) > 0 && comparePrefix(blocks[len(blocks)-1], p) >= 0 {
-			return nil, bad
-		}
-		blocks, s = append(blocks, p), s[n:]
-	}
-	return blocks, nil
-}
-
-// comparePrefix orders prefixes as their block keys are ordered.
-func comparePrefix(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return a.Bits() - b.Bits()
 }

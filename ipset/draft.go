@@ -1,6 +1,11 @@
 package ipset
 
-import "net/netip"
+import (
+	"math/bits"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
 
 // draft is what one plan would change of owners and pages. A plan looks and picks first and changes nothing that
 // others see until it cannot fail any more; then apply hands the draft to the transaction.
@@ -45,7 +50,7 @@ func (d *draft) setBlocks(t *txn, o Owner, p netip.Prefix, change func([]netip.P
 	return nil
 }
 
-// page returns a page as the draft has it. The commit will depend on it.
+// page returns a page as the draft has it.
 func (d *draft) page(t *txn, id pageID) (page, error) {
 	if p, ok := d.pages[id]; ok {
 		return p, nil
@@ -54,7 +59,6 @@ func (d *draft) page(t *txn, id pageID) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	t.guard(&pe.entry)
 	return pe.page, nil
 }
 
@@ -63,6 +67,47 @@ func (d *draft) setPage(id pageID, p page) {
 		d.pages = make(map[pageID]page)
 	}
 	d.pages[id] = p
+}
+
+// free returns the first block of a pool, of the given size and with an ordinal of from to to, that does not exist. It reads
+// each page on its way at most once, in one round trip with those above:
+//
+//	climb while a page has no clear bit left of what may be searched, descend to the first clear one
+func (d *draft) free(t *txn, pool netip.Prefix, size int, from, to addr.U128) (netip.Prefix, bool, error) {
+	id := pageID{v6: pool.Addr().Is6(), bits: uint8(size)}
+	at, level := from, uint(0) // at is the next child to look at, in units of its level
+	for {
+		last := to.Shr(pageBits * level)
+		if at.Cmp(last) > 0 {
+			return netip.Prefix{}, false, nil
+		}
+		id.level, id.index = uint8(level), at.Shr(pageBits)
+		if t.e.cache.pages.get(id) == nil {
+			if err := t.load(t.pageKeys(nil, pool, id)...); err != nil {
+				return netip.Prefix{}, false, err
+			}
+		}
+		p, err := d.page(t, id)
+		if err != nil {
+			return netip.Prefix{}, false, err
+		}
+		free := ^p.word & (^uint64(0) << (at.Lo & 63))
+		if free == 0 {
+			if id.index.Cmp(last.Shr(pageBits)) >= 0 {
+				return netip.Prefix{}, false, nil // to is in this page or before it
+			}
+			at, level = id.index.Add(addr.U128{Lo: 1}), level+1
+			continue
+		}
+		at = id.index.Shl(pageBits).Or(addr.U128{Lo: uint64(bits.TrailingZeros64(free))})
+		if at.Cmp(last) > 0 {
+			return netip.Prefix{}, false, nil
+		}
+		if level == 0 {
+			return blockAt(id.v6, size, at), true, nil
+		}
+		at, level = at.Shl(pageBits), level-1
+	}
 }
 
 // occupy marks a block as existing and returns the mark of its page, the sequence number to start after. A page that
@@ -116,9 +161,9 @@ func (d *draft) size() int { return len(d.owners) + len(d.pages) }
 // apply hands the draft to the transaction. Everything in it has been read, so that it cannot fail.
 func (d *draft) apply(t *txn) {
 	for o, blocks := range d.owners {
-		t.setOwner(t.e.cache.owners[o], blocks)
+		t.setOwner(t.e.cache.owners.get(o), blocks)
 	}
 	for id, p := range d.pages {
-		t.setPage(t.e.cache.pages[id], p)
+		t.setPage(t.e.cache.pages.get(id), p)
 	}
 }

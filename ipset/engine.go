@@ -223,10 +223,12 @@ func (e *Engine) run(ctx context.Context, batch []*call) {
 	clear(t.prior)
 	most := len(batch)
 	for attempt := 1; len(batch) > 0; {
-		e.cache.trim(e.keep)
+		e.cache.age(e.keep)
 		t.begin(ctx)
-		n := e.planAll(t, batch[:min(most, len(batch))])
-		err := t.commit()
+		n, err := e.planAll(t, batch[:min(most, len(batch))])
+		if err == nil {
+			err = t.commit()
+		}
 		switch {
 		case isConflict(err):
 			if err = e.again(t, attempt, err); err != nil {
@@ -265,15 +267,22 @@ func (e *Engine) fail(calls []*call, err error) {
 	}
 }
 
-// planAll plans calls until one needs a transaction of its own, and returns how many it planned.
-func (e *Engine) planAll(t *txn, batch []*call) int {
+// planAll plans calls until one needs a transaction of its own, and returns how many it planned. It returns a conflict if
+// one has come to light by reading.
+func (e *Engine) planAll(t *txn, batch []*call) (int, error) {
 	for i, c := range batch {
+		guards := len(t.guards)
+		t.before = i
 		c.err = c.plan.plan(t)
-		if errors.Is(c.err, errFirst) && i > 0 {
-			return i
+		switch {
+		case isConflict(c.err):
+			return i + 1, c.err
+		case c.err == errFirst && i > 0:
+			t.unguard(guards)
+			return i, nil
 		}
 	}
-	return len(batch)
+	return len(batch), nil
 }
 
 // again prepares the next attempt after a conflict: what the transaction touched is read afresh, all at once, after a

@@ -32,7 +32,7 @@ func (e *Engine) Follow(ctx context.Context, owners ...Owner) error {
 
 // followed returns the keys to watch, and a revision of the store before they were read.
 func (e *Engine) followed(ctx context.Context, owners []Owner) (keys []string, rev uint64, err error) {
-	if _, rev, err = e.store.List(ctx, Range{Limit: 1}); err != nil {
+	if _, rev, err = e.store.List(ctx, Range{From: catalogKey, To: catalogKey + "\x00"}); err != nil {
 		return nil, 0, err
 	}
 	keys = append(keys, catalogKey)
@@ -89,28 +89,9 @@ func (p *forgetPlan) plan(t *txn) error {
 		return errFirst
 	}
 	for _, k := range p.keys {
-		if rev, cached := t.e.cache.revision(k); cached && (p.rev == 0 || rev < p.rev) {
+		if e := t.e.cache.entry(k); e != nil && (p.rev == 0 || e.rev < p.rev) {
 			t.e.cache.forget(k)
 		}
 	}
 	return nil
-}
-
-// revision returns the revision at which a record is cached.
-func (c *cache) revision(key string) (uint64, bool) {
-	switch key[:1] {
-	case kindCatalog:
-		if c.catalog != nil {
-			return c.catalog.rev, true
-		}
-	case kindBlock:
-		if p, ok := parseBlockID(key[1:]); ok && c.blocks[p] != nil {
-			return c.blocks[p].rev, true
-		}
-	case kindOwner:
-		if o, ok := parseOwnerKey(key); ok && c.owners[o] != nil {
-			return c.owners[o].rev, true
-		}
-	}
-	return 0, false
 }

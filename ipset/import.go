@@ -51,8 +51,7 @@ func (p *importPlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	t.guard(&be.entry)
-	if taken, err := t.occupied(cat, i, block); err != nil || taken {
+	if _, taken, err := t.occupied(cat, i, block); err != nil || taken {
 		if err == nil {
 			err = ErrOverlap
 		}

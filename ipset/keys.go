@@ -61,6 +61,13 @@ func blockRange(kind string, p netip.Prefix) Range {
 	return Range{From: string(from), To: string(to)}
 }
 
+// blockBefore returns the range that holds the last block that begins at or before a. Blocks do not overlap, so that no other
+// can have a.
+func blockBefore(a netip.Addr) Range {
+	key := blockKey(kindBlock, netip.PrefixFrom(a, a.BitLen()))
+	return Range{From: key[:2], To: key + "\x00", Limit: 1, Reverse: true}
+}
+
 // lastAddr returns the highest address of a prefix.
 func lastAddr(p netip.Prefix) netip.Addr {
 	width := p.Addr().BitLen()

@@ -22,8 +22,11 @@ func TestFollowForgetsWhatOthersChange(t *testing.T) { // ST1
 	cachedAt := func(key string) uint64 {
 		done := make(chan uint64, 1)
 		e.do(bg, planFunc(func(*txn) error {
-			rev, _ := e.cache.revision(key)
-			done <- rev
+			if known := e.cache.entry(key); known != nil {
+				done <- known.rev
+			} else {
+				done <- 0
+			}
 			return nil
 		}))
 		return <-done

@@ -59,7 +59,7 @@ func (m *Memory) Commit(ctx context.Context, ops []Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if err := checkOps(ops); err != nil {
+	if err := CheckOps(ops); err != nil {
 		return 0, err
 	}
 	m.mu.Lock()
@@ -110,31 +110,6 @@ func (m *Memory) apply(ops []Op) {
 		close(m.wait)
 		m.wait = nil
 	}
-}
-
-// checkOps refuses what no store accepts, so that a mistake shows on the first store it meets.
-func checkOps(ops []Op) error {
-	if len(ops) > 16 {
-		seen := make(map[string]struct{}, len(ops))
-		for i := range ops {
-			seen[ops[i].Key] = struct{}{}
-		}
-		if len(seen) != len(ops) {
-			return fmt.Errorf("%w: a key occurs twice in one commit", ErrBadArgument)
-		}
-	}
-	for i := range ops {
-		op := &ops[i]
-		if op.Key == "" || op.Kind > OpDelete || op.Kind == OpGuard && op.Expect == AnyRevision {
-			return fmt.Errorf("%w: op %d of the commit", ErrBadArgument, i)
-		}
-		for j := 0; j < i && len(ops) <= 16; j++ {
-			if ops[j].Key == op.Key {
-				return fmt.Errorf("%w: key %q occurs twice in one commit", ErrBadArgument, op.Key)
-			}
-		}
-	}
-	return nil
 }
 
 // Watch implements [Store]. It remembers the last 1,024 commits.

@@ -3,7 +3,6 @@ package ipset
 import (
 	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -109,50 +108,6 @@ func decodePage(s string) (page, error) {
 	}
 	p.word = binary.BigEndian.Uint64([]byte(word))
 	return p, nil
-}
-
-// pageReader returns a page; reading may fail.
-type pageReader func(pageID) (page, error)
-
-// findFree returns the first block of pool at or after from, and below or at to, that does not exist and that
-// skip does not refuse. It reads one page per level at most where nothing is skipped.
-//
-//	climb while a page has no clear bit left of what may be searched, descend to the first clear one
-func findFree(read pageReader, pool netip.Prefix, size int, from, to addr.U128, skip func(netip.Prefix) (bool, error)) (netip.Prefix, bool, error) {
-	id := pageID{v6: pool.Addr().Is6(), bits: uint8(size)}
-	at, level := from, uint(0) // at is the next child to look at, in units of its level
-	for {
-		last := to.Shr(pageBits * level)
-		if at.Cmp(last) > 0 {
-			return netip.Prefix{}, false, nil
-		}
-		id.level, id.index = uint8(level), at.Shr(pageBits)
-		p, err := read(id)
-		if err != nil {
-			return netip.Prefix{}, false, err
-		}
-		free := ^p.word & (^uint64(0) << (at.Lo & 63))
-		if free == 0 {
-			if id.index.Cmp(last.Shr(pageBits)) >= 0 {
-				return netip.Prefix{}, false, nil // to is in this page or before it
-			}
-			at, level = id.index.Add(addr.U128{Lo: 1}), level+1
-			continue
-		}
-		at = id.index.Shl(pageBits).Or(addr.U128{Lo: uint64(bits.TrailingZeros64(free))})
-		if at.Cmp(last) > 0 {
-			return netip.Prefix{}, false, nil
-		}
-		if level > 0 {
-			at, level = at.Shl(pageBits), level-1
-			continue
-		}
-		block := blockAt(id.v6, size, at)
-		if no, err := skip(block); err != nil || !no {
-			return block, err == nil, err
-		}
-		at = at.Add(addr.U128{Lo: 1})
-	}
 }
 
 // StartOf returns the block of a pool at which the walks of an owner begin: a place fixed by its name, so that hosts

@@ -149,7 +149,7 @@ type catalog struct {
 	Reserved   []netipx.IPRange `json:"reserved"`
 
 	// By pool: what automatic assignment may not take, nil for nothing; and the selectors, compiled.
-	avoid         []*netipx.IPSet
+	avoid         []addrRanges
 	nodes, spaces []*selector.Selector
 }
 
@@ -195,7 +195,7 @@ func (c *catalog) prepare() error {
 	if err != nil {
 		return err
 	}
-	c.avoid = make([]*netipx.IPSet, len(c.Pools))
+	c.avoid = make([]addrRanges, len(c.Pools))
 	c.nodes, c.spaces = make([]*selector.Selector, len(c.Pools)), make([]*selector.Selector, len(c.Pools))
 	for i := range c.Pools {
 		p := &c.Pools[i]
@@ -224,7 +224,7 @@ func (c *catalog) prepare() error {
 }
 
 // avoided returns what automatic assignment may not take of a pool.
-func (p *Pool) avoided(reserved *netipx.IPSet) (*netipx.IPSet, error) {
+func (p *Pool) avoided(reserved *netipx.IPSet) (addrRanges, error) {
 	var sb netipx.IPSetBuilder
 	if len(p.Ranges) > 0 {
 		sb.AddPrefix(p.Prefix)
@@ -241,10 +241,10 @@ func (p *Pool) avoided(reserved *netipx.IPSet) (*netipx.IPSet, error) {
 	}
 	sb.AddSet(in)
 	set, err := sb.IPSet()
-	if err != nil || len(set.Ranges()) == 0 {
+	if err != nil {
 		return nil, err
 	}
-	return set, nil
+	return set.Ranges(), nil
 }
 
 func setOf(rs []netipx.IPRange) (*netipx.IPSet, error) {

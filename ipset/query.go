@@ -36,23 +36,39 @@ func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 	return e.blockOf(ctx, a)
 }
 
-// blockOf reads the block that an address is in: blocks do not overlap, so it is the last that begins at or before it.
+// blockOf reads the block that an address is in, nil if there is none.
 func (e *Engine) blockOf(ctx context.Context, a netip.Addr) (*Block, error) {
-	key := blockKey(kindBlock, netip.PrefixFrom(a, a.BitLen()))
-	recs, _, err := e.store.List(ctx, Range{From: key[:2], To: key + "\x00", Limit: 1, Reverse: true})
-	if err != nil || len(recs) == 0 {
-		return nil, err
-	}
-	b, err := DecodeBlock(recs[0].Value)
-	if err != nil || !b.prefix.Contains(a) {
-		return nil, err
-	}
 	cat, err := e.readCatalog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b.advance(stamp(e.now()), cat.cooldown(b.prefix))
-	return b, nil
+	var recs []Record
+	if i := cat.containing(a); i >= 0 {
+		var keys []string
+		for _, p := range cat.Pools[i].blocksOf(a) {
+			keys = append(keys, blockKey(kindBlock, p))
+		}
+		recs, err = e.store.Get(ctx, nil, keys...)
+	} else {
+		recs, _, err = e.store.List(ctx, blockBefore(a))
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, rec := range recs {
+		if rec.Rev == 0 {
+			continue
+		}
+		b, err := DecodeBlock(rec.Value)
+		if err != nil {
+			return nil, err
+		}
+		if b.prefix.Contains(a) {
+			b.advance(stamp(e.now()), cat.cooldown(b.prefix))
+			return b, nil
+		}
+	}
+	return nil, nil
 }
 
 // Blocks yields a copy of every block in p, in address order; an error is the last thing it yields. It reads a few

@@ -98,9 +98,6 @@ func (p *releasePlan) plan(t *txn) error {
 // outcome says what becomes of one address, and notes it if it is to be released.
 func (p *releasePlan) outcome(t *txn, be *blockEntry, r Release) Outcome {
 	if be == nil || be.Block == nil {
-		if be != nil {
-			t.guard(&be.entry)
-		}
 		return WasFree
 	}
 	x, err := be.Block.locate(r.Address)
@@ -108,7 +105,6 @@ func (p *releasePlan) outcome(t *txn, be *blockEntry, r Release) Outcome {
 		return WasFree
 	}
 	if o := be.canRelease(x, r.Guard); o != Released {
-		t.guard(&be.entry)
 		return o
 	}
 	for i := range p.drops {
@@ -128,29 +124,51 @@ func (p *releasePlan) outcome(t *txn, be *blockEntry, r Release) Outcome {
 	return Released
 }
 
-// locate returns the block that an address is in, advanced to the present; nil if there is none and no pool would
-// make one.
+// locate returns the block that an address is in, advanced to the present; if there is none, that which its pool would
+// make, and nil outside every pool.
 func (t *txn) locate(cat *catalogEntry, a netip.Addr) (*blockEntry, error) {
-	var would *blockEntry // the block that the pool would make
-	if i := cat.containing(a); i >= 0 {
-		var err error
-		would, err = t.block(cat, netip.PrefixFrom(a, cat.Pools[i].BlockBits).Masked())
-		if err != nil || would.Block != nil || len(cat.Pools[i].Draining) == 0 {
-			return would, err
+	i := cat.containing(a)
+	if i < 0 {
+		p, ok, err := t.lastBlock(a)
+		if err != nil || !ok {
+			return nil, err
 		}
+		return t.block(cat, p)
 	}
-	// The pool is gone or had another block size. Blocks do not overlap, so it is the last one that begins at or
-	// before the address, if any.
-	key := blockKey(kindBlock, netip.PrefixFrom(a, a.BitLen()))
-	recs, err := t.list(Range{From: key[:2], To: key + "\x00", Limit: 1, Reverse: true})
-	if err != nil || len(recs) == 0 {
+	would, err := t.block(cat, netip.PrefixFrom(a, cat.Pools[i].BlockBits).Masked())
+	if err != nil || would.Block != nil || len(cat.Pools[i].Draining) == 0 {
 		return would, err
 	}
-	p, ok := parseBlockID(recs[0].Key[1:])
-	if !ok || !p.Contains(a) {
-		return would, nil
+	blocks := cat.Pools[i].blocksOf(a)
+	if err := t.warm(blocks); err != nil {
+		return nil, err
 	}
-	return t.block(cat, p)
+	for _, p := range blocks {
+		if be, err := t.block(cat, p); err != nil || be.Block != nil {
+			return be, err
+		}
+	}
+	return would, nil
+}
+
+// blocksOf returns the blocks that an address of the pool may be in, one of each size that the pool has or had.
+func (p *Pool) blocksOf(a netip.Addr) []netip.Prefix {
+	blocks := []netip.Prefix{netip.PrefixFrom(a, p.BlockBits).Masked()}
+	for _, size := range p.Draining {
+		blocks = append(blocks, netip.PrefixFrom(a, size).Masked())
+	}
+	return blocks
+}
+
+// lastBlock returns the block that an address is in, if there is one: blocks do not overlap, so it is the last that begins at
+// or before it.
+func (t *txn) lastBlock(a netip.Addr) (netip.Prefix, bool, error) {
+	recs, err := t.list(blockBefore(a))
+	if err != nil || len(recs) == 0 {
+		return netip.Prefix{}, false, err
+	}
+	p, ok := parseBlockID(recs[0].Key[1:])
+	return p, ok && p.Contains(a), nil
 }
 
 // drop releases ordinals of blocks in the transaction, each block's in ascending order. A block without owner that is left
@@ -266,12 +284,10 @@ func (p *releaseHandlePlan) plan(t *txn) error {
 			return err
 		}
 		if be.Block == nil {
-			t.guard(&be.entry)
 			continue
 		}
 		ordinals := be.ordinalsOf(nil, p.handle)
 		if len(ordinals) == 0 {
-			t.guard(&be.entry)
 			continue
 		}
 		for _, x := range ordinals {

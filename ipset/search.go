@@ -12,26 +12,54 @@ import (
 // nextFree finds a free block of a pool, from start to the end and then from the beginning to start.
 func (p *assignPlan) nextFree(t *txn, s *search, i int, start netip.Prefix) (netip.Prefix, bool, error) {
 	pool := &p.cat.Pools[i]
-	if keys := t.pageKeys(nil, pool.Prefix, start); len(keys) > 0 {
-		if err := t.load(keys...); err != nil {
-			return netip.Prefix{}, false, err
-		}
-	}
-	read := func(id pageID) (page, error) { return p.draft.page(t, id) }
-	skip := func(block netip.Prefix) (bool, error) {
-		if p.unusable(i, block) {
-			p.reason(s, i, ReservedLeft)
-			return true, nil
-		}
-		return t.occupied(p.cat, i, block)
-	}
-	lo, at := ordinalOf(netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits)), ordinalOf(start)
+	at := ordinalOf(start)
+	lo := ordinalOf(netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits))
 	hi := lo.Or(addr.Low(uint(pool.BlockBits - pool.Prefix.Bits())))
-	block, ok, err := findFree(read, pool.Prefix, pool.BlockBits, at, hi, skip)
+	block, ok, err := p.freeFrom(t, s, i, at, hi)
 	if !ok && err == nil && at != lo {
-		block, ok, err = findFree(read, pool.Prefix, pool.BlockBits, lo, at.Sub(addr.U128{Lo: 1}), skip)
+		block, ok, err = p.freeFrom(t, s, i, lo, at.Sub(addr.U128{Lo: 1}))
 	}
 	return block, ok, err
+}
+
+// freeFrom finds the first block of a pool from ordinal at to hi that does not exist and that may be claimed.
+func (p *assignPlan) freeFrom(t *txn, s *search, i int, at, hi addr.U128) (netip.Prefix, bool, error) {
+	pool := &p.cat.Pools[i]
+	for at.Cmp(hi) <= 0 {
+		block, ok, err := p.draft.free(t, pool.Prefix, pool.BlockBits, at, hi)
+		if !ok || err != nil {
+			return netip.Prefix{}, false, err
+		}
+		next, no := p.reserved(i, block)
+		if no {
+			p.reason(s, i, ReservedLeft)
+		} else if next, no, err = t.occupied(p.cat, i, block); !no || err != nil {
+			return block, err == nil, err
+		}
+		if !next.IsValid() {
+			break
+		}
+		at = ordinalOf(next)
+	}
+	return netip.Prefix{}, false, nil
+}
+
+// reserved reports whether a block that would be made had no address that automatic assignment may take, and which is the
+// next one that may have, the zero prefix if there is none.
+func (p *assignPlan) reserved(i int, block netip.Prefix) (next netip.Prefix, no bool) {
+	if end, covered := p.cat.avoid[i].cover(block); covered {
+		return after(block, end), true
+	}
+	return after(block, lastAddr(block)), p.unusable(i, block)
+}
+
+// after returns the block of the same size as b that has the address after end; the zero prefix if end is the last
+// address there is.
+func after(b netip.Prefix, end netip.Addr) netip.Prefix {
+	if end = end.Next(); !end.IsValid() {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(end, b.Bits()).Masked()
 }
 
 // blockOptions are those of a block made for the owner.
@@ -47,161 +75,6 @@ func (p *assignPlan) take(s *search, i int, be *blockEntry, b *Block) {
 	if free, _ := b.Free(); s.want > 0 && free > uint64(len(ordinals)) {
 		p.reason(s, i, ReservedLeft)
 	}
-}
-
-// pickEmpty takes over blocks of others that have been empty for long enough.
-func (p *assignPlan) pickEmpty(t *txn, s *search) error {
-	for _, i := range s.pools {
-		if s.want == 0 || !p.mayClaim(t, i) {
-			continue
-		}
-		err := p.walk(t, i, kindEmpty, func(block netip.Prefix, since int64) (bool, error) {
-			if t.now-since < takeoverAge || s.want == 0 || !p.mayClaim(t, i) {
-				return s.want == 0, nil
-			}
-			be, err := t.block(p.cat, block)
-			if err != nil {
-				return false, err
-			}
-			if be.Block == nil || !be.isEmpty() || be.owner == p.Owner || be.owner.Kind == Nobody || t.now-be.since < takeoverAge {
-				t.doubt(&be.entry) // the index says otherwise
-				return false, nil
-			}
-			if p.unusable(i, block) || p.picked(be) {
-				return false, nil
-			}
-			o := p.blockOptions()
-			o.Claimed, o.Seq = unstamp(t.now), be.seq
-			b, err := NewBlock(block, o)
-			if err != nil {
-				return false, err
-			}
-			if err := p.draft.take(t, be.owner, block); err != nil {
-				return false, err
-			}
-			if p.taken == nil {
-				p.taken = make(map[*blockEntry]bool)
-			}
-			p.taken[be] = true
-			p.take(s, i, be, b)
-			return false, p.draft.give(t, p.Owner, block)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// pickOrphans adopts blocks without owner that have room. Only strict affinity needs it: otherwise they are borrowed
-// from like any other.
-func (p *assignPlan) pickOrphans(t *txn, s *search) error {
-	for _, i := range s.pools {
-		if s.want == 0 || !p.mayClaim(t, i) {
-			continue
-		}
-		err := p.walk(t, i, kindOrphan, func(block netip.Prefix, _ int64) (bool, error) {
-			if s.want == 0 || !p.mayClaim(t, i) {
-				return true, nil
-			}
-			be, err := t.block(p.cat, block)
-			if err != nil {
-				return false, err
-			}
-			if n := len(p.picks); be.Block != nil && be.owner.Kind == Nobody && p.pickFrom(s, i, be) {
-				p.picks[n].adopt = true
-				return false, p.draft.give(t, p.Owner, block)
-			}
-			t.doubt(&be.entry)
-			return false, nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return p.noteForeign(t, s)
-}
-
-// noteForeign finds the pools in which others have room that strict affinity keeps from this owner.
-func (p *assignPlan) noteForeign(t *txn, s *search) error {
-	for _, i := range s.pools {
-		if s.want == 0 || s.reasons[i] == LimitReached {
-			continue
-		}
-		err := p.walk(t, i, kindRoom, func(block netip.Prefix, ready int64) (bool, error) {
-			be, err := t.block(p.cat, block)
-			if err != nil || be.Block == nil || be.owner == p.Owner || be.owner.Kind == Nobody {
-				return false, err
-			}
-			if ready > t.now {
-				p.reason(s, i, CoolingLeft)
-				return false, nil
-			}
-			s.reasons[i] = ForeignLeft
-			return true, nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// pickForeign borrows from any block with room.
-func (p *assignPlan) pickForeign(t *txn, s *search) error {
-	for _, i := range s.pools {
-		err := p.walk(t, i, kindRoom, func(block netip.Prefix, ready int64) (bool, error) {
-			if s.want == 0 {
-				return true, nil
-			}
-			if ready > t.now {
-				p.reason(s, i, CoolingLeft)
-				return false, nil
-			}
-			be, err := t.block(p.cat, block)
-			if err != nil || p.taken[be] {
-				return false, err
-			}
-			if be.Block == nil || be.owner == p.Owner || !p.pickFrom(s, i, be) {
-				t.doubt(&be.entry) // the index says that it has room
-			}
-			return s.want == 0, nil
-		})
-		if err != nil || s.want == 0 {
-			return err
-		}
-	}
-	return nil
-}
-
-// walk calls visit for the blocks of the pool's present size that an index lists, from the owner's place on and
-// around, until it returns true.
-func (p *assignPlan) walk(t *txn, i int, kind string, visit func(netip.Prefix, int64) (bool, error)) error {
-	pool := &p.cat.Pools[i]
-	all := blockRange(kind, pool.Prefix)
-	start := blockKey(kind, StartOf(p.Owner, pool.Prefix, pool.BlockBits))
-	for _, r := range [...]Range{{From: start, To: all.To, Limit: listPage}, {From: all.From, To: start, Limit: listPage}} {
-		for {
-			recs, err := t.list(r)
-			if err != nil {
-				return err
-			}
-			for _, rec := range recs {
-				block, ok := parseBlockID(rec.Key[1:])
-				if !ok || block.Bits() != pool.BlockBits {
-					continue
-				}
-				if done, err := visit(block, parseIndexValue(rec.Value)); err != nil || done {
-					return err
-				}
-			}
-			if len(recs) < listPage {
-				break
-			}
-			r.From = recs[len(recs)-1].Key + "\x00"
-		}
-	}
-	return nil
 }
 
 // pickFrom picks what is wanted and free from a block and reports whether it found any.

@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"context"
+	"fmt"
 	"iter"
 )
 
@@ -95,4 +96,31 @@ type Store interface {
 
 	// Limits returns what one commit may hold; it does not change.
 	Limits() Limits
+}
+
+// CheckOps refuses what no store accepts in a commit: a key that occurs twice or is empty, an unknown kind, a guard for
+// any revision. It returns an error that is [ErrBadArgument]. It is for those who write a [Store], so that a mistake shows on
+// the first store that it meets, and in the same words.
+func CheckOps(ops []Op) error {
+	if len(ops) > 16 {
+		seen := make(map[string]struct{}, len(ops))
+		for i := range ops {
+			seen[ops[i].Key] = struct{}{}
+		}
+		if len(seen) != len(ops) {
+			return fmt.Errorf("%w: a key occurs twice in one commit", ErrBadArgument)
+		}
+	}
+	for i := range ops {
+		op := &ops[i]
+		if op.Key == "" || op.Kind > OpDelete || op.Kind == OpGuard && op.Expect == AnyRevision {
+			return fmt.Errorf("%w: op %d of the commit", ErrBadArgument, i)
+		}
+		for j := 0; j < i && len(ops) <= 16; j++ {
+			if ops[j].Key == op.Key {
+				return fmt.Errorf("%w: key %q occurs twice in one commit", ErrBadArgument, op.Key)
+			}
+		}
+	}
+	return nil
 }

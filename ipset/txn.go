@@ -2,12 +2,9 @@ package ipset
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
-	"slices"
 
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
@@ -27,6 +24,7 @@ type txn struct {
 	other  []Op              // blind writes, requests, the catalog
 	seen   map[string]string // answers to request keys that this transaction writes, by key
 	prior  map[string]string // answers that were found to exist, by key; kept over the attempts
+	before int               // how many plans came before this one
 	writes int               // an upper bound of the records written
 	ops    []Op
 	buf    []byte
@@ -49,166 +47,15 @@ func (t *txn) begin(ctx context.Context) {
 // pending reports whether the transaction changes anything so far.
 func (t *txn) pending() bool { return t.writes > 0 }
 
-// load reads records that the cache lacks, in one round trip.
-func (t *txn) load(keys ...string) error {
-	recs, err := t.e.store.Get(t.ctx, nil, keys...)
-	if err != nil {
-		return err
-	}
-	for _, r := range recs {
-		if err := t.e.cache.put(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// catalog returns the catalog, which every commit then guards.
-func (t *txn) catalog() (*catalogEntry, error) {
-	if t.e.cache.catalog == nil {
-		if err := t.load(catalogKey); err != nil {
-			return nil, err
-		}
-	}
-	t.guard(&t.e.cache.catalog.entry)
-	return t.e.cache.catalog, nil
-}
-
-// block returns what is known of a block, advanced to the present.
-func (t *txn) block(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
-	be := t.e.cache.blocks[p]
-	if be == nil {
-		if err := t.load(blockKey(kindBlock, p)); err != nil {
-			return nil, err
-		}
-		be = t.e.cache.blocks[p]
-	}
-	if be.Block != nil && (be.lease != 0 || len(be.cool) > 0) {
-		be.advance(t.now, cat.cooldown(p))
-	}
-	return be, nil
-}
-
-// assumeAbsent saves the reading of a block whose page says that it does not exist: if it does, the commit that makes it is in
-// conflict, and it is read then.
-func (t *txn) assumeAbsent(p netip.Prefix) {
-	if t.e.cache.blocks[p] == nil {
-		t.e.cache.blocks[p] = &blockEntry{entry: entry{key: blockKey(kindBlock, p)}, at: p}
-	}
-}
-
-// warm reads those of the blocks that the cache lacks, in one round trip.
-func (t *txn) warm(blocks []netip.Prefix) error {
-	var keys []string
-	for _, p := range blocks {
-		if t.e.cache.blocks[p] == nil {
-			keys = append(keys, blockKey(kindBlock, p))
-		}
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	return t.load(keys...)
-}
-
-// refresh forgets those of the blocks that the transaction does not change, so that they are read again.
-func (t *txn) refresh(blocks []netip.Prefix) {
-	for _, p := range blocks {
-		if be := t.e.cache.blocks[p]; be != nil && be.dirty != t.id && be.guarded != t.id {
-			delete(t.e.cache.blocks, p)
-		}
-	}
-}
-
-// occupied reports whether something is where a block would be made: the block itself, although its page does not know
-// it, or a block of another size that the pool had. Because such a size can no longer be claimed and the commit guards the
-// catalog, looking once is enough; that what was seen is still there is for the commit to verify.
-func (t *txn) occupied(cat *catalogEntry, i int, block netip.Prefix) (bool, error) {
-	if be := t.e.cache.blocks[block]; be != nil && be.Block != nil {
-		t.guard(&be.entry)
-		return true, nil
-	}
-	for _, size := range cat.Pools[i].Draining {
-		if size > block.Bits() {
-			r := blockRange(kindBlock, block)
-			r.Limit = 1
-			if recs, err := t.list(r); err != nil || len(recs) > 0 {
-				return true, err
-			}
-			continue
-		}
-		be, err := t.block(cat, netip.PrefixFrom(block.Addr(), size).Masked())
-		if err != nil {
-			return true, err
-		}
-		if be.Block != nil {
-			t.guard(&be.entry)
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// owner returns the blocks of an owner.
-func (t *txn) owner(o Owner) (*ownerEntry, error) {
-	if t.e.cache.owners[o] == nil {
-		if err := t.load(ownerKey(o)); err != nil {
-			return nil, err
-		}
-	}
-	return t.e.cache.owners[o], nil
-}
-
-// pageKeys appends the keys of those pages that the cache lacks between a block and the whole of its pool.
-func (t *txn) pageKeys(keys []string, pool, block netip.Prefix) []string {
-	id, _ := leafOf(block)
-	for ok := true; ok; {
-		if t.e.cache.pages[id] == nil {
-			keys = append(keys, id.key())
-		}
-		if block.Bits()-pageBits*(int(id.level)+1) <= pool.Bits() {
-			break // a page of level n spans 2^(pageBits*(n+1)) blocks: this one spans the pool
-		}
-		id, _, ok = id.parent()
-	}
-	return keys
-}
-
-// page returns a page.
-func (t *txn) page(id pageID) (*pageEntry, error) {
-	if t.e.cache.pages[id] == nil {
-		if err := t.load(id.key()); err != nil {
-			return nil, err
-		}
-	}
-	return t.e.cache.pages[id], nil
-}
-
-// list reads a range of index records. They show what the store has, so nothing may be pending.
-func (t *txn) list(r Range) ([]Record, error) {
-	if t.pending() {
-		return nil, errFirst
-	}
-	recs, _, err := t.e.store.List(t.ctx, r)
-	return recs, err
-}
-
-// guard makes the commit depend on a record being as it is known.
-func (t *txn) guard(e *entry) {
-	if e.guarded != t.id {
-		e.guarded = t.id
-		t.guards = append(t.guards, e)
-	}
-}
-
-// room reserves n records of the commit for a plan. It returns errFirst if they would fit a commit of their own.
+// room reserves n records of the commit for a plan, which has read all that it rests upon. It returns errFirst if they
+// would fit a commit of their own.
 func (t *txn) room(n int) error {
 	limit := t.e.limits.Ops
-	if limit > 0 && t.writes+n > limit {
-		if t.pending() {
+	if limit > 0 && (t.writes+n > limit || len(t.guards) > limit) {
+		if t.before > 0 {
 			return errFirst
 		}
-		return fmt.Errorf("%w: %d records, at most %d", ErrTooLarge, n, limit)
+		return fmt.Errorf("%w: %d records, at most %d", ErrTooLarge, max(n, len(t.guards)), limit)
 	}
 	t.writes += n
 	return nil
@@ -220,14 +67,6 @@ func (t *txn) setCatalog(c *catalog, value string) {
 	ce.catalog, ce.dirty = c, t.id
 	t.newCat = ce
 	t.other = append(t.other, Op{Kind: OpPut, Key: catalogKey, Value: value, Expect: ce.rev})
-}
-
-// doubt guards a record that an index record contradicts: one of them is out of date. Where the store cannot verify so
-// many in one commit, the answer may be as old as the cache.
-func (t *txn) doubt(e *entry) {
-	if limit := t.e.limits.Ops; limit == 0 || len(t.guards) < limit*3/4 {
-		t.guard(e)
-	}
 }
 
 // changed notes a block as changed.
@@ -301,89 +140,6 @@ func (t *txn) build() []Op {
 	return ops
 }
 
-// appendIndex appends the changes of the index records of a block.
-func appendIndex(ops []Op, be *blockEntry) []Op {
-	var is blockIndex
-	p := be.at
-	if be.Block != nil {
-		is = be.index()
-	}
-	flag := func(kind string, was, is bool, wasValue, isValue int64) {
-		switch {
-		case is && (!was || wasValue != isValue):
-			ops = append(ops, Op{Kind: OpPut, Key: be.indexKey(kind), Value: indexValue(isValue), Expect: AnyRevision})
-		case was && !is:
-			ops = append(ops, Op{Kind: OpDelete, Key: be.indexKey(kind), Expect: AnyRevision})
-		}
-	}
-	flag(kindRoom, be.was.room, is.room, be.was.ready, is.ready)
-	flag(kindEmpty, be.was.empty, is.empty, be.was.since, is.since)
-	flag(kindOrphan, be.was.orphan, is.orphan, 0, 0)
-	if be.was.due != is.due {
-		if be.was.due != 0 {
-			ops = append(ops, Op{Kind: OpDelete, Key: dueKey(be.was.due, p), Expect: AnyRevision})
-		}
-		if is.due != 0 {
-			ops = append(ops, Op{Kind: OpPut, Key: dueKey(is.due, p), Expect: AnyRevision})
-		}
-	}
-	return appendTouched(ops, p, be.touches)
-}
-
-// appendTouched writes the index records of the handles that came or left. A handle that did both more than once is
-// what it is after the last time, and needs nothing if it is as it was before the first.
-func appendTouched(ops []Op, p netip.Prefix, touched []touch) []Op {
-	if len(touched) < 2 {
-		for _, c := range touched {
-			ops = append(ops, handleOp(c, p))
-		}
-		return ops
-	}
-	last := make(map[string]int, len(touched))
-	for i, c := range touched {
-		last[c.handle] = i
-	}
-	first := make(map[string]bool, len(touched))
-	for i, c := range touched {
-		if _, ok := first[c.handle]; !ok {
-			first[c.handle] = c.came
-		}
-		if last[c.handle] == i && first[c.handle] == c.came {
-			ops = append(ops, handleOp(c, p))
-		}
-	}
-	return ops
-}
-
-func handleOp(c touch, p netip.Prefix) Op {
-	op := Op{Kind: OpDelete, Key: handleKey(c.handle, p), Expect: AnyRevision}
-	if c.came {
-		op.Kind = OpPut
-	}
-	return op
-}
-
-// indexValue codes the time in an index record; 0 is no value.
-func indexValue(v int64) string {
-	if v == 0 {
-		return ""
-	}
-	var buf [binary.MaxVarintLen64]byte
-	return string(binary.AppendVarint(buf[:0], v))
-}
-
-// parseIndexValue is the inverse of indexValue. What does not parse is never due.
-func parseIndexValue(s string) int64 {
-	if s == "" {
-		return 0
-	}
-	r := &reader{s: s}
-	if v := r.varint(); r.err == nil && r.s == "" {
-		return v
-	}
-	return math.MaxInt64
-}
-
 // settle notes that the commit was made at revision rev.
 func (t *txn) settle(rev uint64) {
 	if t.newCat != nil {
@@ -433,22 +189,4 @@ func (t *txn) forget() []string {
 		t.e.cache.forget(k)
 	}
 	return keys
-}
-
-// insertBlock returns blocks with p, without changing blocks.
-func insertBlock(blocks []netip.Prefix, p netip.Prefix) []netip.Prefix {
-	i, found := slices.BinarySearchFunc(blocks, p, comparePrefix)
-	if found {
-		return blocks
-	}
-	return slices.Insert(slices.Clone(blocks), i, p)
-}
-
-// removeBlock returns blocks without p, without changing blocks.
-func removeBlock(blocks []netip.Prefix, p netip.Prefix) []netip.Prefix {
-	i, found := slices.BinarySearchFunc(blocks, p, comparePrefix)
-	if !found {
-		return blocks
-	}
-	return slices.Delete(slices.Clone(blocks), i, i+1)
 }

@@ -80,10 +80,8 @@ func (b *Block) utilization(cat *catalog, i int) Utilization {
 	}
 	if i >= 0 {
 		u.Pool = cat.Pools[i].Name
-		if cat.avoid[i] != nil {
-			for _, s := range b.spansOf(cat.avoid[i]) {
-				u.Reserved = u.Reserved.Add(b.freeIn(s))
-			}
+		for _, s := range b.spansOf(cat.avoid[i]) {
+			u.Reserved = u.Reserved.Add(b.freeIn(s))
 		}
 	}
 	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved)
@@ -104,21 +102,19 @@ func (b *Block) freeIn(s span) Count {
 // reservedIn returns the number of addresses of p that automatic assignment may not take from pool i.
 func (c *catalog) reservedIn(i int, p netip.Prefix) Count {
 	var n Count
-	if c.avoid[i] == nil {
-		return n
-	}
 	first, last := addr.FromAddr(p.Addr()), addr.FromAddr(lastAddr(p))
-	for _, r := range c.avoid[i].Ranges() {
+	for _, r := range c.avoid[i].from(p.Addr()) {
 		lo, hi := addr.FromAddr(r.From()), addr.FromAddr(r.To())
+		if lo.Cmp(last) > 0 {
+			break
+		}
 		if lo.Cmp(first) < 0 {
 			lo = first
 		}
 		if hi.Cmp(last) > 0 {
 			hi = last
 		}
-		if lo.Cmp(hi) <= 0 {
-			n = n.Add(hi.Sub(lo)).Add(Count{Lo: 1})
-		}
+		n = n.Add(hi.Sub(lo)).Add(Count{Lo: 1})
 	}
 	return n
 }

@@ -172,12 +172,18 @@ func testBadCommits(t *testing.T, s ipset.Store) {
 }
 
 func testList(t *testing.T, s ipset.Store) {
-	if recs, rev, err := s.List(context.Background(), ipset.Range{}); err != nil || len(recs) != 0 || rev != 0 {
-		t.Fatalf("empty store: %v, %d, %v", recs, rev, err)
+	recs, empty, err := s.List(context.Background(), ipset.Range{})
+	if err != nil || len(recs) != 0 {
+		t.Fatalf("empty store: %v, %v", recs, err)
 	}
-	var last uint64
+	last := empty // a watch after it sees the first commit
 	for i := range 300 {
 		last = commit(t, s, put(fmt.Sprintf("k%03d", i*2), fmt.Sprint(i), 0))
+		if i == 0 {
+			if evs := watched(t, s, empty, 1, "k"); evs[0].Rev != last {
+				t.Fatalf("a watch after the revision %d of the empty store begins at %d, not %d", empty, evs[0].Rev, last)
+			}
+		}
 	}
 	commit(t, s, put("j", "", 0), put("l", "", 0))
 	for _, tt := range []struct {

@@ -1,0 +1,60 @@
+package ipset
+
+import "net/netip"
+
+// occupied reports whether something is where a block would be made: the block itself, although its page does not know
+// it, or a block of another size that the pool had; and which is the next block that may be free of it.
+//
+// A size that drains can no longer be claimed, which the commit verifies by the catalog, so that its blocks only
+// vanish. Where they are the pages of that size say.
+func (t *txn) occupied(cat *catalogEntry, i int, block netip.Prefix) (next netip.Prefix, taken bool, err error) {
+	if be := t.e.cache.blocks.get(block); be != nil && be.Block != nil {
+		t.guard(&be.entry)
+		return after(block, lastAddr(block)), true, nil
+	}
+	for _, size := range cat.Pools[i].Draining {
+		if size < block.Bits() {
+			next, taken, err = t.insideOne(cat.Pools[i].Prefix, size, block)
+		} else {
+			next, taken, err = t.aroundSome(size, block)
+		}
+		if taken || err != nil {
+			return next, taken, err
+		}
+	}
+	return netip.Prefix{}, false, nil
+}
+
+// insideOne reports whether the block lies in one of the given size that exists. Those in a row are passed at once.
+func (t *txn) insideOne(pool netip.Prefix, size int, block netip.Prefix) (netip.Prefix, bool, error) {
+	at := ordinalOf(netip.PrefixFrom(block.Addr(), size))
+	last := ordinalOf(netip.PrefixFrom(lastAddr(pool), size))
+	hole, ok, err := new(draft).free(t, pool, size, at, last)
+	switch {
+	case err != nil:
+		return netip.Prefix{}, true, err
+	case !ok:
+		return netip.Prefix{}, true, nil
+	case ordinalOf(hole) == at:
+		return netip.Prefix{}, false, nil
+	}
+	return netip.PrefixFrom(hole.Addr(), block.Bits()), true, nil
+}
+
+// aroundSome reports whether blocks of the given smaller size lie in the block.
+func (t *txn) aroundSome(size int, block netip.Prefix) (netip.Prefix, bool, error) {
+	next := after(block, lastAddr(block))
+	if size-block.Bits() > pageBits {
+		r := blockRange(kindBlock, block)
+		r.Limit = 1
+		recs, err := t.list(r)
+		return next, len(recs) > 0, err
+	}
+	id, i := leafOf(netip.PrefixFrom(block.Addr(), size))
+	pe, err := t.page(id)
+	if err != nil {
+		return next, true, err
+	}
+	inside := ^uint64(0) >> (64 - 1<<(size-block.Bits())) << i
+	return next, pe.word&inside != 0, nil
+}

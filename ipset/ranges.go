@@ -1,0 +1,57 @@
+package ipset
+
+import (
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+)
+
+// addrRanges are addresses as ascending ranges that neither overlap nor adjoin, which is what [netipx.IPSet.Ranges] returns.
+type addrRanges []netipx.IPRange
+
+// from returns the ranges that end at or after a.
+func (rs addrRanges) from(a netip.Addr) addrRanges {
+	i, _ := slices.BinarySearchFunc(rs, a, func(r netipx.IPRange, a netip.Addr) int {
+		if r.To().Less(a) {
+			return -1
+		}
+		return 1
+	})
+	return rs[i:]
+}
+
+// overlap reports whether an address of p is in the ranges.
+func (rs addrRanges) overlap(p netip.Prefix) bool {
+	rs = rs.from(p.Addr())
+	return len(rs) > 0 && !lastAddr(p).Less(rs[0].From())
+}
+
+// cover reports whether all of p is in the ranges, and where the one that has it ends.
+func (rs addrRanges) cover(p netip.Prefix) (end netip.Addr, ok bool) {
+	rs = rs.from(lastAddr(p))
+	if len(rs) == 0 || p.Addr().Less(rs[0].From()) {
+		return netip.Addr{}, false
+	}
+	return rs[0].To(), true
+}
+
+// spansOf returns the ordinals of the block that are in the ranges.
+func (b *Block) spansOf(rs addrRanges) []span {
+	var spans []span
+	first, last := b.addr(0), b.addr(b.last)
+	for _, r := range rs.from(first) {
+		if last.Less(r.From()) {
+			break
+		}
+		s := span{0, b.last}
+		if first.Less(r.From()) {
+			s.lo, _ = b.codec.Ordinal(r.From())
+		}
+		if r.To().Less(last) {
+			s.hi, _ = b.codec.Ordinal(r.To())
+		}
+		spans = append(spans, s)
+	}
+	return spans
+}

@@ -1,0 +1,201 @@
+package ipset
+
+import "net/netip"
+
+// Plans decide by what they read here, and the commit verifies it: on whatever one of these methods returns the commit
+// depends, so that a plan made from a cache that has fallen behind ends in a conflict and is made again. Only
+// peek leaves that to its caller.
+
+// load reads records in one round trip. One that the transaction rests upon already and that is not any more what it was
+// is a conflict, found before the commit finds it.
+func (t *txn) load(keys ...string) error {
+	recs, err := t.e.store.Get(t.ctx, nil, keys...)
+	if err != nil {
+		return err
+	}
+	for _, r := range recs {
+		e := t.e.cache.entry(r.Key)
+		switch {
+		case e != nil && e.rev == r.Rev:
+			e.read = t.id
+		case e != nil && e.guarded == t.id:
+			return &ConflictError{Key: r.Key}
+		default:
+			if err := t.e.cache.put(r, t.id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// guard makes the commit depend on a record being as it is known.
+func (t *txn) guard(e *entry) {
+	if e.guarded != t.id {
+		e.guarded = t.id
+		t.guards = append(t.guards, e)
+	}
+}
+
+// unguard takes back all guards but the first n.
+func (t *txn) unguard(n int) {
+	for _, e := range t.guards[n:] {
+		e.guarded = 0
+	}
+	t.guards = t.guards[:n]
+}
+
+// sure reports whether the transaction may rest on a record as it is known: the commit verifies it, or, where the records are
+// too many for one commit to verify, it was read in this transaction. Else it has to be read again.
+func (t *txn) sure(e *entry) bool {
+	if e.read == t.id {
+		return true
+	}
+	if len(t.guards) < t.mostGuards() {
+		t.guard(e)
+	}
+	return e.guarded == t.id
+}
+
+// mostGuards is the number of records that one plan has the commit verify: half of what the store can, as two may meet in one
+// commit.
+func (t *txn) mostGuards() int {
+	if limit := t.e.limits.Ops; limit > 0 {
+		return min(maxGuards, limit/2)
+	}
+	return maxGuards
+}
+
+// catalog returns the catalog.
+func (t *txn) catalog() (*catalogEntry, error) {
+	if t.e.cache.catalog == nil {
+		if err := t.load(catalogKey); err != nil {
+			return nil, err
+		}
+	}
+	t.guard(&t.e.cache.catalog.entry)
+	return t.e.cache.catalog, nil
+}
+
+// owner returns the blocks of an owner.
+func (t *txn) owner(o Owner) (*ownerEntry, error) {
+	oe := t.e.cache.owners.get(o)
+	if oe == nil {
+		if err := t.load(ownerKey(o)); err != nil {
+			return nil, err
+		}
+		oe = t.e.cache.owners.get(o)
+	}
+	t.guard(&oe.entry)
+	return oe, nil
+}
+
+// page returns a page.
+func (t *txn) page(id pageID) (*pageEntry, error) {
+	pe := t.e.cache.pages.get(id)
+	if pe == nil || !t.sure(&pe.entry) {
+		if err := t.load(id.key()); err != nil {
+			return nil, err
+		}
+		pe = t.e.cache.pages.get(id)
+		t.sure(&pe.entry)
+	}
+	return pe, nil
+}
+
+// block returns a block, advanced to the present.
+func (t *txn) block(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
+	be, err := t.peek(cat, p)
+	if err == nil {
+		t.guard(&be.entry)
+	}
+	return be, err
+}
+
+// peek is block for those who meet many: what they change is verified all the same, and what they pass over they hand
+// to doubt.
+func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
+	be := t.e.cache.blocks.get(p)
+	if be == nil {
+		if err := t.load(blockKey(kindBlock, p)); err != nil {
+			return nil, err
+		}
+		be = t.e.cache.blocks.get(p)
+	}
+	if be.Block != nil && (be.lease != 0 || len(be.cool) > 0) {
+		be.advance(t.now, cat.cooldown(p))
+	}
+	return be, nil
+}
+
+// doubt makes sure of blocks that were passed over for what they hold, and returns those that are not what they were.
+func (t *txn) doubt(blocks []*blockEntry) (changed []netip.Prefix, err error) {
+	var keys []string
+	for _, be := range blocks {
+		if !t.sure(&be.entry) {
+			keys = append(keys, be.key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	if err := t.load(keys...); err != nil {
+		return nil, err
+	}
+	for _, be := range blocks {
+		if t.e.cache.blocks.get(be.at) != be {
+			changed = append(changed, be.at)
+		}
+	}
+	return changed, nil
+}
+
+// assumeAbsent saves the reading of a block whose page says that it does not exist: if it does, the commit that makes
+// it is in conflict, and it is read then.
+func (t *txn) assumeAbsent(p netip.Prefix) *blockEntry {
+	be := t.e.cache.blocks.get(p)
+	if be == nil {
+		be = &blockEntry{entry: entry{key: blockKey(kindBlock, p)}, at: p}
+		t.e.cache.blocks.put(p, be)
+	}
+	t.guard(&be.entry)
+	return be
+}
+
+// warm reads those of the blocks that the cache lacks, in one round trip.
+func (t *txn) warm(blocks []netip.Prefix) error {
+	var keys []string
+	for _, p := range blocks {
+		if t.e.cache.blocks.get(p) == nil {
+			keys = append(keys, blockKey(kindBlock, p))
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return t.load(keys...)
+}
+
+// pageKeys appends the keys of a page and of those above it, up to the one that spans the pool, as far as the cache lacks
+// them.
+func (t *txn) pageKeys(keys []string, pool netip.Prefix, id pageID) []string {
+	for ok := true; ok; {
+		if t.e.cache.pages.get(id) == nil {
+			keys = append(keys, id.key())
+		}
+		if int(id.bits)-pageBits*(int(id.level)+1) <= pool.Bits() {
+			break // a page of level n spans 2^(pageBits*(n+1)) blocks: this one spans the pool
+		}
+		id, _, ok = id.parent()
+	}
+	return keys
+}
+
+// list reads a range of index records. They show what the store has, so nothing may be pending.
+func (t *txn) list(r Range) ([]Record, error) {
+	if t.pending() {
+		return nil, errFirst
+	}
+	recs, _, err := t.e.store.List(t.ctx, r)
+	return recs, err
+}

@@ -1,0 +1,191 @@
+package ipset
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestStaleAbsenceIsNotBuiltUpon: an engine once saw that there was no block of the pool's old size, and has not heard of the
+// one that was made since.
+func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) { // IP5, IP3
+	for n := range 32 { // hosts begin in different places
+		sizes := [2]int{29, 31}
+		if n%2 == 1 {
+			sizes = [2]int{31, 29}
+		}
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", sizes[0]))
+		e := w.engine(w.store)
+		for a := ip("10.0.0.0"); a != ip("10.0.0.64"); a = a.Next() {
+			if res, err := e.ReleaseIPs(bg, Release{Address: a}); err != nil || res[0].Outcome != WasFree {
+				t.Fatal(res, err)
+			}
+		}
+		w.assign(want("b", 24, "old"))
+		if err := w.UpdatePool(bg, pool("a", "10.0.0.0/26", sizes[1])); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.AutoAssign(bg, want(fmt.Sprint("a", n), 4, "new")); err != nil {
+			t.Fatal(err)
+		}
+		w.check()
+	}
+}
+
+// TestPoolInsideALargeBlock: a pool that was removed left a block larger than the pool that takes its place.
+func TestPoolInsideALargeBlock(t *testing.T) { // IP5
+	w := newWorld(t, Config{}, pool("old", "10.0.0.0/24", 24))
+	held := w.assign(want("a", 20, "p")).V4
+	if err := w.RemovePool(bg, "old"); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []Pool{pool("first", "10.0.0.0/28", 28), pool("second", "10.0.0.16/28", 30)} {
+		if err := w.AddPool(bg, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.assign(want("b", 1, "q")); len(got.V4) != 0 {
+		t.Errorf("%v was given inside of %v", got.V4, held[0].Block)
+	}
+	w.check()
+	w.releaseHandle("p")
+	if _, err := w.ReleaseHost(bg, HostOwner("a"), true); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.assign(want("b", 32, "q")); len(got.V4) != 32 {
+		t.Errorf("%d of 32 once the large block is gone", len(got.V4))
+	}
+	w.check()
+}
+
+// TestStaleEngineDoesWhatItSays: what an engine does by a list of index records it does to the blocks as they are, not as it
+// remembers them.
+func TestStaleEngineDoesWhatItSays(t *testing.T) { // IP3, IP5, IP12
+	p := pool("a", "10.0.0.0/24", 28)
+	p.Cooldown = time.Minute
+	newStale := func(t *testing.T) (*world, *Engine) {
+		w := newWorld(t, Config{}, p)
+		e := w.engine(w.store)
+		if _, err := e.AutoAssign(bg, want("a", 1, "p")); err != nil {
+			t.Fatal(err)
+		}
+		return w, e
+	}
+	t.Run("sweep", func(t *testing.T) {
+		w, e := newStale(t)
+		w.releaseHandle("p")
+		w.clock.add(2 * time.Minute)
+		if s, err := e.Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 1 {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		if n := w.records(kindDue); n != 0 {
+			t.Errorf("%d blocks are still due", n)
+		}
+	})
+	t.Run("renew", func(t *testing.T) {
+		w, e := newStale(t)
+		a := want("a", 1, "p")
+		a.TTL = time.Hour
+		w.assign(a)
+		if n, err := e.Renew(bg, "p", time.Hour); err != nil || n != 1 {
+			t.Errorf("renewed %d, %v", n, err)
+		}
+	})
+	t.Run("keep", func(t *testing.T) {
+		w, e := newStale(t)
+		w.assign(want("a", 40, "q"))
+		w.releaseHandle("p")
+		w.releaseHandle("q")
+		w.clock.add(time.Hour)
+		s, err := e.Sweep(bg, SweepArgs{IdleAfter: time.Minute, Keep: 1})
+		if err != nil || len(s.Returned) != 2 || len(w.blocksOf("a")) != 1 {
+			t.Errorf("gave back %v, %v, left %v", s.Returned, err, w.blocksOf("a"))
+		}
+	})
+	t.Run("order", func(t *testing.T) {
+		w, e := newStale(t)
+		w.assign(want("a", 15, "q"))
+		if _, err := e.AutoAssign(bg, want("a", 1, "r")); err != nil { // fills a second block in e's view only in part
+			t.Fatal(err)
+		}
+		w.releaseHandle("q")
+		w.clock.add(2 * time.Minute)
+		first := w.blocksOf("a")[0]
+		got, err := e.AutoAssign(bg, want("a", 1, "s"))
+		if err != nil || got.V4[0].Block != first {
+			t.Errorf("%v, %v, want one of %s", got.V4, err, first)
+		}
+	})
+}
+
+// TestKeptForgetsByUse: what is used often stays, whatever the order of the keys in memory, and nothing is allocated while
+// all that is used fits.
+func TestKeptForgetsByUse(t *testing.T) { // X3
+	c := newKept[int, int]()
+	for n := range 100 {
+		c.age(8)
+		if n > 0 && c.get(0) == nil {
+			t.Fatalf("0 was forgotten before %d", n)
+		}
+		c.put(n, &n)
+	}
+	for n := range 100 {
+		known := c.young[n] != nil || c.old[n] != nil
+		if known && n > 0 && n < 84 || !known && (n == 0 || n > 92) {
+			t.Errorf("%d is known: %v", n, known)
+		}
+	}
+	c.drop(0)
+	if c.get(0) != nil || len(c.young)+len(c.old) > 16 {
+		t.Errorf("%d and %d kept, 0 known: %v", len(c.young), len(c.old), c.get(0) != nil)
+	}
+	values := make([]int, 64)
+	use := func() {
+		for i := range values {
+			c.age(16)
+			if k := i * 7 % 64; c.get(k) == nil {
+				c.put(k, &values[k])
+			}
+		}
+	}
+	use()
+	use()
+	if n := testing.AllocsPerRun(100, use); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestSmallCachesGiveTheSameAnswers: how much an engine remembers changes what it costs, not what it does.
+func TestSmallCachesGiveTheSameAnswers(t *testing.T) { // X3, IP3
+	var first string
+	for _, keep := range []int{1, 2, 3, 7, 64, 0} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/25", 28), pool("b", "10.1.0.0/26", 30))
+		e, err := New(w.store, Options{Now: w.clock.now, Cache: keep, Retry: Retry{Sleep: noSleep}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers := ""
+		for i := range 120 {
+			if i%5 == 4 {
+				as, err := e.ReleaseByHandle(bg, fmt.Sprint("p", i/2))
+				if err != nil {
+					t.Fatal(err)
+				}
+				answers += fmt.Sprintln(as)
+				w.clock.add(20 * time.Second)
+				continue
+			}
+			got, err := e.AutoAssign(bg, want(fmt.Sprint("h", i%3), 1+i%4, fmt.Sprint("p", i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			answers += fmt.Sprintln(got)
+		}
+		w.check()
+		if first == "" {
+			first = answers
+		} else if answers != first {
+			t.Errorf("with a cache of %d:\n%swith one of 1:\n%s", keep, answers, first)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package ipset
+
+import "net/netip"
+
+// A walk reads firstList index records first, then more at a time, at most listPage.
+const (
+	firstList = 8
+	listPage  = 64
+)
+
+// walk goes through the blocks of a pool's present size that an index lists, from the owner's place on and around.
+//
+// The index records are read now, the blocks perhaps long ago. So blocks that are not what their record says are read
+// again, and the commit verifies those that the caller passes over; all are read again where it could not verify so many.
+// Blocks of which automatic assignment may take nothing are left out without being read.
+type walk struct {
+	p    *assignPlan
+	t    *txn
+	s    *search
+	i    int // the pool
+	kind string
+	most int64 // blocks with a higher value in their record are left out
+
+	rest  []Range // what is still to be listed
+	limit int
+	page  []netip.Prefix // blocks listed and not visited yet
+}
+
+// walk begins a walk.
+func (p *assignPlan) walk(t *txn, s *search, i int, kind string, most int64) *walk {
+	pool := &p.cat.Pools[i]
+	all := blockRange(kind, pool.Prefix)
+	start := blockKey(kind, StartOf(p.Owner, pool.Prefix, pool.BlockBits))
+	rest := []Range{{From: start, To: all.To}, {From: all.From, To: start}}
+	return &walk{p: p, t: t, s: s, i: i, kind: kind, most: most, rest: rest, limit: firstList}
+}
+
+// next returns the next block, advanced to the present; nil after the last.
+func (w *walk) next() (*blockEntry, error) {
+	for len(w.page) == 0 {
+		if len(w.rest) == 0 {
+			return nil, nil
+		}
+		if err := w.list(); err != nil {
+			return nil, err
+		}
+	}
+	block := w.page[0]
+	w.page = w.page[1:]
+	return w.t.peek(w.p.cat, block)
+}
+
+// pass says that a block is of no use by what it holds.
+func (w *walk) pass(be *blockEntry) { w.t.sure(&be.entry) }
+
+// list reads the next records of the index, and the blocks that are not as they say.
+func (w *walk) list() error {
+	r := w.rest[0]
+	r.Limit = w.limit
+	w.limit = min(2*w.limit, listPage)
+	recs, err := w.t.list(r)
+	if err != nil {
+		return err
+	}
+	var old []string
+	many := len(w.t.guards)+len(recs) > w.t.mostGuards()
+	beyond := "" // the end of what has been listed, or of the avoided range that it ends in
+	for _, rec := range recs {
+		if rec.Key < beyond {
+			continue
+		}
+		beyond = rec.Key + "\x00"
+		block, ok := parseBlockID(rec.Key[1:])
+		value := parseIndexValue(rec.Value)
+		switch {
+		case !ok || block.Bits() != w.p.cat.Pools[w.i].BlockBits:
+			continue
+		case value > w.most:
+			if w.kind == kindRoom {
+				w.p.reason(w.s, w.i, CoolingLeft)
+			}
+			continue
+		}
+		if end, covered := w.p.cat.avoid[w.i].cover(block); covered {
+			w.p.reason(w.s, w.i, ReservedLeft)
+			beyond = r.To
+			if b := after(block, end); b.IsValid() {
+				beyond = blockKey(w.kind, b)
+			}
+			continue
+		}
+		w.page = append(w.page, block)
+		if be := w.t.e.cache.blocks.get(block); be == nil || many && be.guarded != w.t.id || !be.was.says(w.kind, value) {
+			old = append(old, kindBlock+rec.Key[1:])
+		}
+	}
+	if w.rest[0].From = beyond; len(recs) < r.Limit || beyond >= r.To {
+		w.rest = w.rest[1:]
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	return w.t.load(old...)
+}
+
+// pickEmpty takes over blocks of others that have been empty for long enough.
+func (p *assignPlan) pickEmpty(t *txn, s *search) error {
+	before := t.now - takeoverAge
+	for _, i := range s.pools {
+		for w := p.walk(t, s, i, kindEmpty, before); s.want > 0 && p.mayClaim(t, i); {
+			be, err := w.next()
+			if err != nil {
+				return err
+			}
+			if be == nil {
+				break
+			}
+			if be.Block == nil || !be.isEmpty() || be.owner == p.Owner || be.owner.Kind == Nobody || be.since > before {
+				w.pass(be)
+				continue
+			}
+			if p.unusable(i, be.prefix) || p.picked(be) {
+				continue
+			}
+			if err := p.takeOver(t, s, i, be); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// takeOver makes a block that another has left empty the owner's.
+func (p *assignPlan) takeOver(t *txn, s *search, i int, be *blockEntry) error {
+	o := p.blockOptions()
+	o.Claimed, o.Seq = unstamp(t.now), be.seq
+	b, err := NewBlock(be.prefix, o)
+	if err != nil {
+		return err
+	}
+	if err := p.draft.take(t, be.owner, be.prefix); err != nil {
+		return err
+	}
+	if err := p.draft.give(t, p.Owner, be.prefix); err != nil {
+		return err
+	}
+	if p.taken == nil {
+		p.taken = make(map[*blockEntry]bool)
+	}
+	p.taken[be] = true
+	p.take(s, i, be, b)
+	return nil
+}
+
+// pickOrphans adopts blocks without owner that have room. Only strict affinity needs it: otherwise they are borrowed
+// from like any other.
+func (p *assignPlan) pickOrphans(t *txn, s *search) error {
+	for _, i := range s.pools {
+		for w := p.walk(t, s, i, kindOrphan, 0); s.want > 0 && p.mayClaim(t, i); {
+			be, err := w.next()
+			if err != nil {
+				return err
+			}
+			if be == nil {
+				break
+			}
+			n := len(p.picks)
+			if be.Block == nil || be.owner.Kind != Nobody || !p.pickFrom(s, i, be) {
+				w.pass(be)
+				continue
+			}
+			p.picks[n].adopt = true
+			if err := p.draft.give(t, p.Owner, be.prefix); err != nil {
+				return err
+			}
+		}
+	}
+	return p.noteForeign(t, s)
+}
+
+// noteForeign finds the pools in which others have room that strict affinity keeps from this owner.
+func (p *assignPlan) noteForeign(t *txn, s *search) error {
+	for _, i := range s.pools {
+		if s.want == 0 || s.reasons[i] == LimitReached {
+			continue
+		}
+		for w := p.walk(t, s, i, kindRoom, t.now); s.reasons[i] != ForeignLeft; {
+			be, err := w.next()
+			if err != nil {
+				return err
+			}
+			if be == nil {
+				break
+			}
+			if be.Block == nil || be.owner == p.Owner || be.owner.Kind == Nobody {
+				w.pass(be)
+				continue
+			}
+			s.reasons[i] = ForeignLeft
+		}
+	}
+	return nil
+}
+
+// pickForeign borrows from any block with room.
+func (p *assignPlan) pickForeign(t *txn, s *search) error {
+	for _, i := range s.pools {
+		for w := p.walk(t, s, i, kindRoom, t.now); s.want > 0; {
+			be, err := w.next()
+			if err != nil {
+				return err
+			}
+			if be == nil {
+				break
+			}
+			if p.taken[be] {
+				continue
+			}
+			if be.Block == nil || be.owner == p.Owner || !p.pickFrom(s, i, be) {
+				w.pass(be)
+			}
+		}
+	}
+	return nil
+}
