@@ -33,6 +33,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -55,7 +56,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "cluster: %v\n", err)
 		return exitUsage
 	}
-	nodes, err := loadNodes(cfg.nodesFile)
+	nodes, err := trace.LoadNodes(cfg.nodesFile)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return exitUsage
@@ -75,7 +76,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 // replay runs the phases over a trace and reports.
-func replay(cfg *config, nodes []node, services []service, stdout io.Writer) error {
+func replay(cfg *config, nodes []trace.Node, services []service, stdout io.Writer) error {
 	phase, err := newNodePhase(cfg, nodes, time.Now)
 	if err != nil {
 		return err
@@ -150,7 +151,7 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	cfg := &config{}
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.StringVar(&cfg.nodesFile, "nodes", "", "trace of nodes: a CSV `file` with the columns "+strings.Join(nodeColumns, ",")+
+	flags.StringVar(&cfg.nodesFile, "nodes", "", "trace of nodes: a CSV `file` with the columns "+strings.Join(trace.NodeColumns, ",")+
 		" (default: a built-in trace of 40 nodes)")
 	pool4 := flags.String("pool4", "", "IPv4 `prefix` that the nodes' prefixes come from, or none "+
 		"(default "+defaultPool4+"; for the built-in trace "+builtinPool4+")")

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/examples/internal/promise"
+	"github.com/ipalloc/ipalloc/examples/internal/trace"
 )
 
 // family is one pool at work: every node has one prefix of each.
@@ -25,7 +27,7 @@ func (f *family) childBits() int { return slices.Max(f.sizes) }
 // nodePhase gives nodes their prefixes. held is the record a controller would keep in the node
 // objects; all the rest can be rebuilt from it.
 type nodePhase struct {
-	nodes    []node
+	nodes    []trace.Node
 	cores    []uint64
 	families []*family
 	held     map[string][]netip.Prefix // by node, one for each family in order
@@ -43,7 +45,7 @@ type nodeReport struct {
 	checks        int // how often everything was verified
 }
 
-func newNodePhase(cfg *config, nodes []node, now func() time.Time) (*nodePhase, error) {
+func newNodePhase(cfg *config, nodes []trace.Node, now func() time.Time) (*nodePhase, error) {
 	p := &nodePhase{nodes: nodes, cores: cfg.cores, held: map[string][]netip.Prefix{}, now: now}
 	for _, fc := range cfg.families {
 		f := &family{familyConfig: fc}
@@ -80,7 +82,7 @@ func (p *nodePhase) run() error {
 }
 
 // add gives a node one prefix of each family, or none at all.
-func (p *nodePhase) add(n *node) error {
+func (p *nodePhase) add(n *trace.Node) error {
 	prefixes := make([]netip.Prefix, 0, len(p.families))
 	for _, f := range p.families {
 		prefix, err := f.set.Allocate(f.sizes[p.class(n)])
@@ -94,23 +96,23 @@ func (p *nodePhase) add(n *node) error {
 		}
 		prefixes = append(prefixes, prefix)
 	}
-	p.held[n.name] = prefixes
+	p.held[n.Name] = prefixes
 	return nil
 }
 
 // class returns the place of a node's size among the thresholds, and so its place in a family's sizes.
-func (p *nodePhase) class(n *node) int {
+func (p *nodePhase) class(n *trace.Node) int {
 	class := 0
-	for class < len(p.cores) && n.milliCPU >= p.cores[class]*1000 {
+	for class < len(p.cores) && n.MilliCPU >= p.cores[class]*1000 {
 		class++
 	}
 	return class
 }
 
 // explain says why a node got nothing, and what would help.
-func (p *nodePhase) explain(n *node, f *family, err error) error {
+func (p *nodePhase) explain(n *trace.Node, f *family, err error) error {
 	if !errors.Is(err, cidrset.ErrFull) {
-		return fmt.Errorf("node %q: %w", n.name, err)
+		return fmt.Errorf("node %q: %w", n.Name, err)
 	}
 	st := f.set.Stats()
 	largest := "nothing is free"
@@ -122,7 +124,7 @@ func (p *nodePhase) explain(n *node, f *family, err error) error {
 		fix = fmt.Sprintf("all %s together need a /%d (-pool%s)", countOf(len(p.nodes), "node"), need, f.name[3:])
 	}
 	return fmt.Errorf("the pool %v is too small: node %q, number %d of %d with %g cores, needs a /%d; %d of %s /%d are taken, %s; %s",
-		f.pool, n.name, len(p.held)+1, len(p.nodes), float64(n.milliCPU)/1000, f.sizes[p.class(n)],
+		f.pool, n.Name, len(p.held)+1, len(p.nodes), float64(n.MilliCPU)/1000, f.sizes[p.class(n)],
 		st.Used, capacity(st), f.childBits(), largest, fix)
 }
 
@@ -147,7 +149,7 @@ func (p *nodePhase) remove(name string) error {
 			return err
 		}
 		if want := children(prefix, f.childBits()); freed != want {
-			return broken(f.name+" when a node was removed",
+			return promise.Broken(f.name+" when a node was removed",
 				[]string{fmt.Sprintf("releasing %v of node %q freed %d of its %d /%d", prefix, name, freed, want, f.childBits())})
 		}
 	}
@@ -157,8 +159,8 @@ func (p *nodePhase) remove(name string) error {
 
 // churn removes every tenth node and adds them again, the last one first.
 func (p *nodePhase) churn() error {
-	var gone []node
-	var left []node
+	var gone []trace.Node
+	var left []trace.Node
 	had := map[string][]netip.Prefix{}
 	for i, n := range p.nodes {
 		if i%10 != 0 {
@@ -166,8 +168,8 @@ func (p *nodePhase) churn() error {
 			continue
 		}
 		gone = append(gone, n)
-		had[n.name] = p.held[n.name]
-		if err := p.remove(n.name); err != nil {
+		had[n.Name] = p.held[n.Name]
+		if err := p.remove(n.Name); err != nil {
 			return err
 		}
 	}
@@ -178,7 +180,7 @@ func (p *nodePhase) churn() error {
 		if err := p.add(&n); err != nil {
 			return err
 		}
-		if slices.Equal(had[n.name], p.held[n.name]) {
+		if slices.Equal(had[n.Name], p.held[n.Name]) {
 			p.report.same++
 		}
 	}
@@ -210,8 +212,8 @@ func (p *nodePhase) restart() error {
 			found = append(found, "a second snapshot differs from the first")
 		}
 		for _, n := range p.nodes {
-			if prefix := p.held[n.name][i]; !f.set.Has(prefix) {
-				found = append(found, fmt.Sprintf("%v of node %q is not held", prefix, n.name))
+			if prefix := p.held[n.Name][i]; !f.set.Has(prefix) {
+				found = append(found, fmt.Sprintf("%v of node %q is not held", prefix, n.Name))
 			}
 		}
 		spare, err := cidrset.Restore(data)
@@ -221,7 +223,7 @@ func (p *nodePhase) restart() error {
 		if before, after := next(old), next(spare); before != after {
 			found = append(found, fmt.Sprintf("the next prefix would be %s, it was %s", after, before))
 		}
-		if err := broken(f.name+" "+when, found); err != nil {
+		if err := promise.Broken(f.name+" "+when, found); err != nil {
 			return err
 		}
 	}
@@ -266,19 +268,19 @@ func (p *nodePhase) rebuild() error {
 		}
 		var found []string
 		for _, n := range p.nodes {
-			prefix := p.held[n.name][i]
+			prefix := p.held[n.Name][i]
 			taken, err := set.Occupy(prefix)
 			if err != nil {
 				return err
 			}
 			if want := children(prefix, f.childBits()); taken != want {
-				found = append(found, fmt.Sprintf("%v of node %q: %d of %d /%d were free", prefix, n.name, taken, want, f.childBits()))
+				found = append(found, fmt.Sprintf("%v of node %q: %d of %d /%d were free", prefix, n.Name, taken, want, f.childBits()))
 			}
 		}
 		if !slices.Equal(slices.Collect(set.UsedPrefixes()), slices.Collect(f.set.UsedPrefixes())) {
 			found = append(found, "what the nodes' records say is not what the set holds")
 		}
-		if err := broken(f.name+" after a rebuild from the nodes' records", found); err != nil {
+		if err := promise.Broken(f.name+" after a rebuild from the nodes' records", found); err != nil {
 			return err
 		}
 	}

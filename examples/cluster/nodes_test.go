@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/examples/internal/promise"
+	"github.com/ipalloc/ipalloc/examples/internal/trace"
 )
 
 // newPhase returns the built-in cluster before its first node, with the default pools and what args
@@ -20,7 +22,7 @@ func newPhase(t *testing.T, args ...string) *nodePhase {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := loadNodes("")
+	nodes, err := trace.LoadNodes("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +59,8 @@ func (p *nodePhase) snapshots(t *testing.T) []string {
 
 func TestClass(t *testing.T) { // the thresholds belong to the class above
 	p := &nodePhase{cores: []uint64{32, 64}}
-	for milli, want := range map[uint64]int{0: 0, 31999: 0, 32000: 1, 32001: 1, 63999: 1, 64000: 2, maxCount: 2} {
-		if got := p.class(&node{milliCPU: milli}); got != want {
+	for milli, want := range map[uint64]int{0: 0, 31999: 0, 32000: 1, 32001: 1, 63999: 1, 64000: 2, trace.MaxCount: 2} {
+		if got := p.class(&trace.Node{MilliCPU: milli}); got != want {
 			t.Errorf("%d: class %d, want %d", milli, got, want)
 		}
 	}
@@ -69,9 +71,9 @@ func TestAdd(t *testing.T) { // CS7
 	p := newPhase(t)
 	p.addAll(t)
 	for _, n := range p.nodes {
-		held, class := p.held[n.name], p.class(&n)
+		held, class := p.held[n.Name], p.class(&n)
 		if len(held) != 2 || held[0].Bits() != []int{26, 25, 24}[class] || held[1].Bits() != []int{64, 63, 62}[class] || !held[0].Addr().Is4() {
-			t.Errorf("node %q of class %d holds %v", n.name, class, held)
+			t.Errorf("node %q of class %d holds %v", n.Name, class, held)
 		}
 	}
 }
@@ -79,12 +81,12 @@ func TestAdd(t *testing.T) { // CS7
 // A node that can't have a prefix of every family gets none: a hundred attempts change nothing.
 func TestAddAllOrNothing(t *testing.T) {
 	p := newPhase(t, "-pool6", "fd00::/62")
-	if err := p.add(&node{name: "first", milliCPU: 64000}); err != nil {
+	if err := p.add(&trace.Node{Name: "first", MilliCPU: 64000}); err != nil {
 		t.Fatal(err)
 	}
 	before := p.snapshots(t)
 	for range 100 {
-		if err := p.add(&node{name: "second", milliCPU: 64000}); err == nil || !strings.Contains(err.Error(), "the pool fd00::/62 is too small") {
+		if err := p.add(&trace.Node{Name: "second", MilliCPU: 64000}); err == nil || !strings.Contains(err.Error(), "the pool fd00::/62 is too small") {
 			t.Fatalf("error %v", err)
 		}
 	}
@@ -122,8 +124,8 @@ func TestRestart(t *testing.T) { // CS6
 			t.Errorf("%s goes on with the old set", f.name)
 		}
 		for _, n := range p.nodes {
-			if !f.set.Has(p.held[n.name][i]) {
-				t.Errorf("%q lost %v", n.name, p.held[n.name][i])
+			if !f.set.Has(p.held[n.Name][i]) {
+				t.Errorf("%q lost %v", n.Name, p.held[n.Name][i])
 			}
 		}
 	}
@@ -152,7 +154,7 @@ func TestPhasesFindFaults(t *testing.T) {
 			p.addAll(t)
 			c.plant(p)
 			err := c.phase(p)
-			var fault *brokenError
+			var fault *promise.Error
 			if !errors.As(err, &fault) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v\nwant %s", err, c.want)
 			}

@@ -4,11 +4,11 @@ import (
 	_ "embed"
 	"io"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -49,39 +49,27 @@ const maxNth = 1 << 16
 
 // loadServices reads the service trace in a file, or the built-in one when the name is empty.
 func loadServices(file string) ([]service, error) {
-	if file == "" {
-		return readServices("trace/services.csv", strings.NewReader(builtinServices))
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return readServices(file, f)
+	return trace.Load(file, "services.csv", builtinServices, readServices)
 }
 
-// readServices reads a service trace. A fault in it is a *traceError. Names are unique.
+// readServices reads a service trace. A fault in it is a *trace.Error. Names are unique.
 func readServices(file string, r io.Reader) ([]service, error) {
-	t := newTable(file, r, serviceColumns)
+	t := trace.NewTable(file, r, serviceColumns)
 	var services []service
 	seen := map[string]int{} // name -> line
-	for t.next() {
-		s := service{name: t.text("name"), addrs: [2]wish{t.wish("ip4", "IPv4"), t.wish("ip6", "IPv6")}, ports: t.ports("nodeports")}
-		if s.name == "" {
-			t.fail("name", "name is empty: a service needs a name")
-		}
-		if first, ok := seen[s.name]; ok {
-			t.fail("name", "service %q is on line %d already", s.name, first)
-		}
-		seen[s.name] = t.line()
-		services = append(services, s)
+	for t.Next() {
+		services = append(services, service{
+			name:  t.Name("name", "service", seen),
+			addrs: [2]wish{wishOf(t, "ip4", "IPv4"), wishOf(t, "ip6", "IPv6")},
+			ports: portsOf(t, "nodeports"),
+		})
 	}
-	return services, t.err
+	return services, t.Err()
 }
 
-// wish returns a field that says which address is wanted.
-func (t *table) wish(column, family string) wish {
-	s := t.text(column)
+// wishOf returns a field that says which address is wanted.
+func wishOf(t *trace.Table, column, family string) wish {
+	s := t.Text(column)
 	switch {
 	case s == "none":
 		return wish{}
@@ -90,26 +78,26 @@ func (t *table) wish(column, family string) wish {
 	case strings.HasPrefix(s, "#"):
 		n, err := strconv.Atoi(s[1:])
 		if err != nil || n < 1 || n > maxNth {
-			t.fail(column, "%s is %q: not the place of an address, from #1 to #%d", column, s, maxNth)
+			t.Fail(column, "%s is %q: not the place of an address, from #1 to #%d", column, s, maxNth)
 		}
 		return wish{kind: wishNth, nth: n}
 	}
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Is4() != (family == "IPv4") || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() {
-		t.fail(column, "%s is %q: any, none, a place such as #10, or an %s address is needed", column, s, family)
+		t.Fail(column, "%s is %q: any, none, a place such as #10, or an %s address is needed", column, s, family)
 	}
 	return wish{kind: wishAddr, addr: a}
 }
 
-// ports returns a field that lists ports: TCP, or TCP:30080 for a named one, with space between.
-func (t *table) ports(column string) (list []servicealloc.Port) {
+// portsOf returns a field that lists ports: TCP, or TCP:30080 for a named one, with space between.
+func portsOf(t *trace.Table, column string) (list []servicealloc.Port) {
 	protocols := []servicealloc.Protocol{servicealloc.TCP, servicealloc.UDP, servicealloc.SCTP}
-	for _, s := range strings.Fields(t.text(column)) {
+	for _, s := range strings.Fields(t.Text(column)) {
 		name, number, named := strings.Cut(s, ":")
 		i := slices.IndexFunc(protocols, func(p servicealloc.Protocol) bool { return p.String() == name })
 		n, err := strconv.ParseUint(number, 10, 16)
 		if i < 0 || named && (err != nil || n == 0) {
-			t.fail(column, "%s has %q: a protocol (TCP, UDP, SCTP) is needed, perhaps with a port, as in TCP:30080", column, s)
+			t.Fail(column, "%s has %q: a protocol (TCP, UDP, SCTP) is needed, perhaps with a port, as in TCP:30080", column, s)
 			return nil
 		}
 		list = append(list, servicealloc.Port{Protocol: protocols[i], Number: uint16(n)})

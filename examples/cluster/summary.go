@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/internal/spacemap"
 )
 
@@ -31,12 +32,12 @@ func summarize(w io.Writer, cfg *config, p *nodePhase) error {
 }
 
 // describe says what cluster this is.
-func describe(out *bytes.Buffer, cfg *config, nodes []node) {
+func describe(out *bytes.Buffer, cfg *config, nodes []trace.Node) {
 	var milli, memory, gpus uint64
 	for _, n := range nodes {
-		milli += n.milliCPU
-		memory += n.memoryMiB
-		gpus += n.gpus
+		milli += n.MilliCPU
+		memory += n.MemoryMiB
+		gpus += n.GPUs
 	}
 	source := "the built-in trace"
 	if cfg.nodesFile != "" {
@@ -53,7 +54,7 @@ func classes(out *bytes.Buffer, p *nodePhase) {
 	for i := range p.nodes {
 		c := p.class(&p.nodes[i])
 		total[c]++
-		if len(p.held[p.nodes[i].name]) == len(p.families) {
+		if len(p.held[p.nodes[i].Name]) == len(p.families) {
 			served[c]++
 		}
 	}
@@ -124,7 +125,7 @@ func (p *nodePhase) drawing(family int) spacemap.Drawing {
 	}
 	for i := range p.nodes {
 		layer := &d.Layers[p.class(&p.nodes[i])]
-		layer.Prefixes = append(layer.Prefixes, p.held[p.nodes[i].name][family])
+		layer.Prefixes = append(layer.Prefixes, p.held[p.nodes[i].Name][family])
 	}
 	return d
 }

@@ -6,11 +6,12 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/examples/internal/promise"
+	"github.com/ipalloc/ipalloc/examples/internal/trace"
 )
 
 // This file knows nothing of how the engine works. It starts from what the nodes hold, sorts and
@@ -34,51 +35,26 @@ func viewOf(s *cidrset.Set) view {
 	return view{slices.Collect(s.UsedPrefixes()), slices.Collect(s.FreePrefixes()), s.Stats(), s.Check()}
 }
 
-// brokenError says which promises did not hold, and when.
-type brokenError struct {
-	when  string
-	found []string
-}
-
-// broken returns a *brokenError, or nil when nothing was found.
-func broken(when string, found []string) error {
-	if len(found) == 0 {
-		return nil
-	}
-	return &brokenError{when, found}
-}
-
-// Error names the first ten faults: one broken rule easily shows a thousand times.
-func (e *brokenError) Error() string {
-	const most = 10
-	shown := e.found[:min(len(e.found), most)]
-	s := "broken promise, " + e.when + ":\n\t" + strings.Join(shown, "\n\t")
-	if more := len(e.found) - len(shown); more > 0 {
-		s += fmt.Sprintf("\n\tand %d more", more)
-	}
-	return s
-}
-
 // verify compares every family with what the given nodes, and no others, hold.
-func (p *nodePhase) verify(when string, nodes []node) error {
+func (p *nodePhase) verify(when string, nodes []trace.Node) error {
 	p.report.checks++
 	if len(p.held) != len(nodes) {
-		return broken(when, []string{fmt.Sprintf("%d nodes hold something, there are %d", len(p.held), len(nodes))})
+		return promise.Broken(when, []string{fmt.Sprintf("%d nodes hold something, there are %d", len(p.held), len(nodes))})
 	}
 	for i, f := range p.families {
 		claims := make([]claim, len(nodes))
 		for j := range nodes {
 			n := &nodes[j]
-			if len(p.held[n.name]) != len(p.families) {
-				return broken(when, []string{fmt.Sprintf("node %q holds %v, one prefix of each family is right", n.name, p.held[n.name])})
+			if len(p.held[n.Name]) != len(p.families) {
+				return promise.Broken(when, []string{fmt.Sprintf("node %q holds %v, one prefix of each family is right", n.Name, p.held[n.Name])})
 			}
-			claims[j] = claim{n.name, p.held[n.name][i], f.sizes[p.class(n)]}
+			claims[j] = claim{n.Name, p.held[n.Name][i], f.sizes[p.class(n)]}
 		}
 		found := checkClaims(f.pool, claims)
 		if len(found) == 0 {
 			found = checkView(f.pool, f.childBits(), claims, viewOf(f.set))
 		}
-		if err := broken(f.name+" "+when, found); err != nil {
+		if err := promise.Broken(f.name+" "+when, found); err != nil {
 			return err
 		}
 	}

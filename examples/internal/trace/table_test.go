@@ -1,4 +1,4 @@
-package main
+package trace
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 )
+
+const header = "sn,cpu_milli,memory_mib,gpu,model\n"
 
 func TestMalformedTrace(t *testing.T) {
 	for name, c := range map[string]struct{ trace, text string }{
@@ -45,12 +47,12 @@ func TestMalformedTrace(t *testing.T) {
 		"escape sequence":  {header + "a,\x1b[2J,1,0,\n", `2:3: cpu_milli is "\x1b[2J": not a whole number`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := write(t, c.trace)
-			status, out, errs := start("-nodes", file)
-			if status != exitUsage || out != "" {
-				t.Errorf("status %d, %q", status, out)
+			_, err := readNodes("x.csv", strings.NewReader(c.trace))
+			var fault *Error
+			if !errors.As(err, &fault) {
+				t.Fatalf("%v", err)
 			}
-			if diff := cmp.Diff(file+":"+c.text+"\n", errs); diff != "" {
+			if diff := cmp.Diff("x.csv:"+c.text, err.Error()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -60,7 +62,7 @@ func TestMalformedTrace(t *testing.T) {
 // What people's tools write is read alike: a byte order mark, CR LF, quotes, blanks, other columns
 // and another order of columns, no end of line.
 func TestReadNodes(t *testing.T) {
-	want := []node{{"a", 8000, 32768, 1, "T4"}, {"b, the second", 0, 0, 0, ""}}
+	want := []Node{{"a", 8000, 32768, 1, "T4"}, {"b, the second", 0, 0, 0, ""}}
 	for name, trace := range map[string]string{
 		"plain":         header + "a,8000,32768,1,T4\n\"b, the second\",0,0,0,\n",
 		"mark, CR LF":   "\ufeff" + strings.ReplaceAll(header, "\n", "\r\n") + "a,8000,32768,1,T4\r\n\"b, the second\",0,0,0,\r\n",
@@ -74,7 +76,7 @@ func TestReadNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(node{})); diff != "" {
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -84,7 +86,7 @@ func TestReadNodes(t *testing.T) {
 // The largest number that is taken.
 func TestLargestCount(t *testing.T) {
 	nodes, err := readNodes("x.csv", strings.NewReader(header+"a,1099511627776,1099511627776,1099511627776,\n"))
-	if err != nil || nodes[0].milliCPU != maxCount || nodes[0].memoryMiB != maxCount || nodes[0].gpus != maxCount {
+	if err != nil || nodes[0].MilliCPU != MaxCount || nodes[0].MemoryMiB != MaxCount || nodes[0].GPUs != MaxCount {
 		t.Errorf("%+v, %v", nodes, err)
 	}
 }
