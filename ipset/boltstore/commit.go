@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 
 	"go.etcd.io/bbolt"
 
@@ -17,9 +16,9 @@ import (
 // into one transaction of bbolt, so that they share its syncs. There is no timer: while one transaction is under way, the
 // next one gathers.
 type request struct {
+	table string
 	ops   []ipset.Op
 	bytes int
-	taken bool // guarded by the store's lock: its transaction has begun
 	done  chan struct{}
 	rev   uint64
 	err   error
@@ -48,7 +47,12 @@ func (s *Store) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	r := &request{ops: ops, bytes: size, done: make(chan struct{})}
+	return s.commit(ctx, &request{table: recordsBucket, ops: ops, bytes: size})
+}
+
+// commit queues a request and waits for its answer.
+func (s *Store) commit(ctx context.Context, r *request) (uint64, error) {
+	r.done = make(chan struct{})
 	if err := s.enqueue(r); err != nil {
 		return 0, err
 	}
@@ -96,9 +100,9 @@ func (s *Store) enqueue(r *request) error {
 func (s *Store) run() {
 	for {
 		s.gather()
-		err := s.guard(s.transaction)
+		err := s.transaction()
 		s.mu.Lock()
-		if err != nil && s.failed == nil {
+		if err != nil {
 			s.fail(err)
 		}
 		if len(s.queue) == 0 {
@@ -142,84 +146,6 @@ func (s *Store) take() []*request {
 	return batch
 }
 
-// transaction commits one batch and answers its callers. It returns an error, or panics, if the store can't go on.
-func (s *Store) transaction() (err error) {
-	tx, err := s.db.Begin(true)
-	if err != nil {
-		return err
-	}
-	batch := s.take()
-	b := &batchWriter{s: s, tx: tx, records: tx.Bucket([]byte(recordsBucket)), next: s.state}
-	answered := false
-	defer func() {
-		if p := recover(); p != nil {
-			err = s.died(p)
-		}
-		if !answered {
-			for _, r := range batch {
-				r.finish(0, err)
-			}
-		}
-	}()
-	revs, errs := make([]uint64, len(batch)), make([]error, len(batch))
-	for i, r := range batch {
-		if revs[i], errs[i] = b.commit(r.ops); errs[i] != nil && !errors.Is(errs[i], ipset.ErrConflict) {
-			tx.Rollback()
-			return errs[i]
-		}
-	}
-	if !b.wrote {
-		tx.Rollback()
-	} else if err := b.end(); err != nil {
-		fatal, err := s.undone(b.next.rev, err)
-		answered = true
-		for _, r := range batch {
-			r.finish(0, err)
-		}
-		return fatal
-	}
-	s.mu.Lock()
-	if b.wrote {
-		s.state, s.dirty = b.next, true
-		s.watches.add(b.events, s.opts.History)
-	}
-	s.mu.Unlock()
-	answered = true
-	for i, r := range batch {
-		r.finish(revs[i], errs[i])
-	}
-	return nil
-}
-
-// undone says what became of a transaction that bbolt failed to commit: fatal, if not nil, is why the store can't go on, and
-// answer is for the callers.
-func (s *Store) undone(rev uint64, cause error) (fatal, answer error) {
-	var seen state
-	err := s.db.View(func(tx *bbolt.Tx) (err error) {
-		seen, err = parseState(tx.Bucket([]byte(stateBucket)).Get([]byte(stateKey)))
-		return err
-	})
-	switch {
-	case err != nil: // bbolt lost its map of the file
-		return errors.Join(cause, err), fmt.Errorf("%w: boltstore: %w", ipset.ErrUnknown, errors.Join(cause, err))
-	case seen.rev >= rev: // written, but not known to be on the disk
-		return cause, fmt.Errorf("%w: boltstore: %w", ipset.ErrUnknown, cause)
-	case noSpace(cause):
-		s.opts.Logger.Warn("no space for a commit", "path", s.path, "error", cause)
-		return nil, fmt.Errorf("%w: %s: %w", ErrNoSpace, s.path, cause)
-	}
-	s.opts.Logger.Error("commit failed", "path", s.path, "error", cause)
-	return nil, fmt.Errorf("boltstore: commit to %s: %w", s.path, cause)
-}
-
-// died notes that bbolt panicked in a transaction: what locks it held it holds for ever.
-func (s *Store) died(p any) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stuck = true
-	return &DamagedError{Path: s.path, Page: -1, What: fmt.Sprint(p)}
-}
-
 // fail ends commits. The lock is held.
 func (s *Store) fail(err error) {
 	s.failed = err
@@ -230,81 +156,91 @@ func (s *Store) fail(err error) {
 	s.opts.Logger.Error("no more commits are made until the file is opened again", "path", s.path, "error", err)
 }
 
-// batchWriter writes the commits of one transaction.
-type batchWriter struct {
-	s       *Store
-	tx      *bbolt.Tx
-	records *bbolt.Bucket
-	next    state
-	wrote   bool
-	events  []ipset.Event
-}
-
-// commit checks one caller's expectations and makes its changes. An error that is no conflict ends the transaction.
-func (b *batchWriter) commit(ops []ipset.Op) (uint64, error) {
-	writes := false
-	sums := make([]uint32, len(ops)) // of the records that are there now
-	have := make([]bool, len(ops))
-	for i := range ops {
-		op := &ops[i]
-		rev := uint64(0)
-		if raw := b.records.Get([]byte(op.Key)); raw != nil {
-			var err error
-			if rev, sums[i], _, err = decodeRecord(recordsBucket, []byte(op.Key), raw); err != nil {
-				return 0, &DamagedError{Path: b.s.path, Page: -1, What: err.Error()}
+// transaction commits one batch and answers its callers. It returns an error if the store can't go on.
+func (s *Store) transaction() error {
+	var batch []*request
+	var revs []uint64
+	var errs []error
+	var b *batchWriter
+	committing := false
+	err := s.guard(func() error {
+		tx, err := s.db.Begin(true)
+		if err != nil {
+			return err
+		}
+		batch = s.take()
+		b = newBatchWriter(s, tx)
+		revs, errs = make([]uint64, len(batch)), make([]error, len(batch))
+		for i, r := range batch {
+			if revs[i], errs[i] = b.commit(r.table, r.ops); errs[i] != nil && !errors.Is(errs[i], ipset.ErrConflict) {
+				return errors.Join(errs[i], tx.Rollback())
 			}
-			have[i] = true
 		}
-		if op.Expect != ipset.AnyRevision && op.Expect != rev {
-			return 0, &ipset.ConflictError{Key: op.Key}
+		if !b.wrote {
+			return tx.Rollback()
 		}
-		writes = writes || op.Kind != ipset.OpGuard
+		committing = true
+		return b.end()
+	})
+	switch p := (*panicError)(nil); {
+	case errors.As(err, &p): // what locks bbolt held it holds for ever
+		s.mu.Lock()
+		s.stuck = true
+		s.mu.Unlock()
+		err = p.damaged(s.path)
+	case err != nil && committing:
+		var fatal error
+		fatal, err = s.undone(b.id, err)
+		answer(batch, nil, nil, err)
+		return fatal
 	}
-	if !writes {
-		return b.next.rev, nil
-	}
-	b.wrote = true
-	b.next.rev++
-	ev := ipset.Event{Rev: b.next.rev}
-	for i := range ops {
-		op := &ops[i]
-		if op.Kind == ipset.OpGuard {
-			continue
-		}
-		if have[i] {
-			b.next.count--
-			b.next.sum -= uint64(sums[i])
-		}
-		key := []byte(op.Key)
-		switch {
-		case op.Kind == ipset.OpPut:
-			raw, sum := encodeRecord(recordsBucket, key, b.next.rev, op.Value)
-			if err := b.records.Put(key, raw); err != nil {
-				return 0, err
-			}
-			b.next.count++
-			b.next.sum += uint64(sum)
-			ev.Changes = append(ev.Changes, ipset.Record{Key: op.Key, Value: op.Value, Rev: b.next.rev})
-		case have[i]:
-			if err := b.records.Delete(key); err != nil {
-				return 0, err
-			}
-			ev.Changes = append(ev.Changes, ipset.Record{Key: op.Key})
-		}
-	}
-	slices.SortFunc(ev.Changes, func(x, y ipset.Record) int { return strings.Compare(x.Key, y.Key) })
-	b.events = append(b.events, ev)
-	return b.next.rev, nil
-}
-
-// end writes the state and commits.
-func (b *batchWriter) end() error {
-	b.next.boot = bootID()
-	if err := b.tx.Bucket([]byte(stateBucket)).Put([]byte(stateKey), b.next.append(nil)); err != nil {
-		b.tx.Rollback()
+	if err != nil {
+		answer(batch, nil, nil, err)
 		return err
 	}
-	return b.tx.Commit()
+	s.mu.Lock()
+	if b.wrote {
+		s.state, s.dirty = b.next, true
+		s.watches.add(b.events, s.opts.History)
+	}
+	s.mu.Unlock()
+	answer(batch, revs, errs, nil)
+	return nil
+}
+
+// answer gives each caller its answer, or one error to all.
+func answer(batch []*request, revs []uint64, errs []error, err error) {
+	for i, r := range batch {
+		if err != nil {
+			r.finish(0, err)
+		} else {
+			r.finish(revs[i], errs[i])
+		}
+	}
+}
+
+// undone says what became of a transaction that bbolt failed to commit: fatal, if not nil, is why the store can't go on, and
+// answer is for the callers.
+func (s *Store) undone(id int, cause error) (fatal, answer error) {
+	seen := 0
+	err := s.guard(func() error {
+		return s.db.View(func(tx *bbolt.Tx) error {
+			seen = tx.ID()
+			return nil
+		})
+	})
+	switch {
+	case err != nil: // bbolt lost its map of the file
+		cause = errors.Join(cause, err)
+		return cause, fmt.Errorf("%w: boltstore: %w", ipset.ErrUnknown, cause)
+	case seen >= id: // written, but not known to be on the disk
+		return cause, fmt.Errorf("%w: boltstore: %w", ipset.ErrUnknown, cause)
+	case noSpace(cause):
+		s.opts.Logger.Warn("no space for a commit", "path", s.path, "error", cause)
+		return nil, fmt.Errorf("%w: %s: %w", ErrNoSpace, s.path, cause)
+	}
+	s.opts.Logger.Error("commit failed", "path", s.path, "error", cause)
+	return nil, fmt.Errorf("boltstore: commit to %s: %w", s.path, cause)
 }
 
 // checkOps refuses what no store accepts and what is too large for this one, and returns the size of the rest.

@@ -3,27 +3,29 @@ package boltstore
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"go.etcd.io/bbolt"
 )
 
-// create makes an empty store under a name that nobody has. It is written beside it, and then given the name, which fails if
-// somebody else was first; that is no error.
+// create makes an empty store under a name that nobody has. It is written beside it, and then given the name; that somebody
+// else was first is no error.
 func create(path string, mode os.FileMode) error {
 	temp, err := emptyFile(path, mode)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(temp)
-	if err := initialise(temp, mode); err != nil {
+	if err := initialise(temp); err != nil {
 		return err
 	}
-	return publish(temp, path)
+	if err := publish(temp, path); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // emptyFile makes a file beside path under a name of its own.
@@ -42,54 +44,40 @@ func emptyFile(path string, mode os.FileMode) (string, error) {
 }
 
 // initialise writes an empty store into an empty file.
-func initialise(path string, mode os.FileMode) error {
-	db, err := bbolt.Open(path, mode, &bbolt.Options{Timeout: 1})
+func initialise(path string) error {
+	w, err := newPacker(path)
 	if err != nil {
 		return err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucket([]byte(stateBucket))
-		if err != nil {
-			return err
-		}
-		if _, err := tx.CreateBucket([]byte(recordsBucket)); err != nil {
-			return err
-		}
-		return b.Put([]byte(stateKey), state{boot: bootID()}.append(nil))
-	})
-	if err == nil {
-		err = db.Update(func(*bbolt.Tx) error { return nil }) // both meta pages show it
-	}
-	return errors.Join(err, db.Close())
+	err = w.put([]byte(stateBucket), []byte(stateKey), state{boot: bootID()}.append(nil))
+	return errors.Join(err, w.close(err == nil))
 }
 
-// publish gives a whole file its name, unless somebody has it.
+// publish gives a whole file its name; os.ErrExist: somebody has that.
 func publish(temp, path string) error {
 	err := os.Link(temp, path)
 	switch {
 	case err == nil:
 		return syncDir(path)
 	case errors.Is(err, fs.ErrExist):
-		return nil
+		return &fs.PathError{Op: "make", Path: path, Err: fs.ErrExist}
 	}
 	// A file system without links. A crash from here to the end of the copy leaves a file that is refused as damaged.
-	data, err := os.ReadFile(temp)
+	from, err := os.Open(temp)
 	if err != nil {
 		return err
 	}
-	info, err := os.Stat(temp)
+	defer from.Close()
+	info, err := from.Stat()
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode())
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
+	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode())
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close(), syncDir(path))
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Sync(), to.Close(), syncDir(path))
 }
 
 // syncDir makes the name of a file durable. Where a directory can't be opened or synced, the system sees to that itself.

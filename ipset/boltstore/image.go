@@ -214,7 +214,8 @@ func (im *image) walk(id uint64, from, to []byte, depth int, visit func(entry) e
 	}
 	switch flags {
 	case flagLeaf:
-		return im.leaf(id, b, count, from, to, visit)
+		_, err := im.leaf(id, b, count, from, to, visit)
+		return err
 	case flagBranch:
 	default:
 		return im.damaged(int64(id), fmt.Sprintf("flags %#x", flags))
@@ -250,30 +251,31 @@ func (im *image) walk(id uint64, from, to []byte, depth int, visit func(entry) e
 	return nil
 }
 
-// leaf visits the entries of a leaf page.
-func (im *image) leaf(id uint64, b []byte, count int, from, to []byte, visit func(entry) error) error {
+// leaf visits the entries of a leaf page and returns where the last of them ends.
+func (im *image) leaf(id uint64, b []byte, count int, from, to []byte, visit func(entry) error) (end uint64, err error) {
 	e := binary.NativeEndian
 	var last []byte
 	for i := range count {
 		if pageHead+(i+1)*16 > len(b) {
-			return im.damaged(int64(id), "count")
+			return end, im.damaged(int64(id), "count")
 		}
 		at := b[pageHead+i*16:]
-		n := uint64(e.Uint32(at[8:]))
-		kv, err := im.slice(id, at, uint64(e.Uint32(at[4:])), n+uint64(e.Uint32(at[12:])))
+		pos, n := uint64(e.Uint32(at[4:])), uint64(e.Uint32(at[8:]))
+		kv, err := im.slice(id, at, pos, n+uint64(e.Uint32(at[12:])))
 		if err != nil {
-			return err
+			return end, err
 		}
 		key := kv[:n]
 		if n == 0 || i > 0 && bytes.Compare(key, last) <= 0 || bytes.Compare(key, from) < 0 || to != nil && bytes.Compare(key, to) >= 0 {
-			return im.damaged(int64(id), "order of keys")
+			return end, im.damaged(int64(id), "order of keys")
 		}
 		if err := visit(entry{page: id, bucket: e.Uint32(at)&leafBucket != 0, key: key, value: kv[n:]}); err != nil {
-			return err
+			return end, err
 		}
+		end = max(end, uint64(pageHead+i*16)+pos+uint64(len(kv)))
 		last = key
 	}
-	return nil
+	return end, nil
 }
 
 // slice returns n bytes of a page at a position relative to an element.
@@ -296,7 +298,8 @@ func (im *image) bucket(b entry, visit func(entry) error) error {
 	if len(page) < pageHead || binary.NativeEndian.Uint16(page[8:]) != flagLeaf {
 		return im.damaged(int64(b.page), fmt.Sprintf("bucket %q", b.key))
 	}
-	return im.leaf(b.page, page, int(binary.NativeEndian.Uint16(page[10:])), nil, nil, visit)
+	_, err := im.leaf(b.page, page, int(binary.NativeEndian.Uint16(page[10:])), nil, nil, visit)
+	return err
 }
 
 // freelist visits every free page.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"runtime"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -29,6 +31,14 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := open(ctx, path, opts, initialMap())
+	if errors.Is(err, syscall.ENOMEM) { // a process may be short of address space
+		s, err = open(ctx, path, opts, 0)
+	}
+	return s, err
+}
+
+func open(ctx context.Context, path string, opts Options, mapped int) (*Store, error) {
 	f, err := acquire(ctx, path, &opts)
 	if err != nil {
 		return nil, err
@@ -40,7 +50,7 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	}
 	s := &Store{path: path, opts: opts, file: f, state: st}
 	s.watches.oldest = st.rev
-	if err := s.attach(); err != nil {
+	if err := s.attach(mapped); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -144,7 +154,11 @@ func inspect(f *os.File, path string, opts *Options) (state, error) {
 	if err != nil {
 		return state{}, fmt.Errorf("boltstore: %w", err)
 	}
-	im, err := readImage(f, path, info.Size())
+	return inspectImage(f, path, info.Size(), opts)
+}
+
+func inspectImage(file io.ReaderAt, path string, size int64, opts *Options) (state, error) {
+	im, err := readImage(file, path, size)
 	if err != nil {
 		return state{}, err
 	}
@@ -156,12 +170,12 @@ func inspect(f *os.File, path string, opts *Options) (state, error) {
 		opts.Logger.Warn("one of the two meta pages is damaged, taking the other: if the machine stopped in the middle of a commit, that one was not acknowledged",
 			"path", path, "revision", st.rev)
 	}
-	if opts.Verify.due(info.Size(), st.boot) || im.stale && opts.Verify != VerifyNever {
+	if opts.Verify.due(size, st.boot) || im.stale && opts.Verify != VerifyNever {
 		began := time.Now()
 		if err := im.verify(); err != nil {
 			return state{}, err
 		}
-		opts.Logger.Debug("verified", "path", path, "bytes", info.Size(), "records", st.count, "took", time.Since(began))
+		opts.Logger.Debug("verified", "path", path, "bytes", size, "records", st.count, "took", time.Since(began))
 		return st, nil
 	}
 	// bbolt believes the list of free pages, whatever it says.
@@ -172,35 +186,41 @@ func inspect(f *os.File, path string, opts *Options) (state, error) {
 const (
 	// growBy is how many bytes a file grows by at least; each time costs a sync.
 	growBy = 1 << 20
-	// mapSize is how much address space a file is given at first. While it fits, bbolt never has to map it anew, for which it
+	// largeMap is how much address space a file is given at first. While it fits, bbolt never has to map it anew, for which it
 	// waits until nobody reads.
-	mapSize = 1 << 30
+	largeMap = 1 << 30
 )
 
-// attach hands the file to bbolt.
-func (s *Store) attach() (err error) {
-	opts := &bbolt.Options{
-		Timeout:      1, // the lock is ours already
-		ReadOnly:     s.opts.ReadOnly,
-		NoSync:       s.opts.NoSync,
-		MaxSize:      int(s.opts.MaxSize),
-		FreelistType: bbolt.FreelistMapType,
-		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return s.file, nil },
+// initialMap is largeMap but for systems where the file would grow to that size, or where address space is short.
+func initialMap() int {
+	if runtime.GOOS == "windows" || ^uint(0)>>32 == 0 {
+		return 0
 	}
-	if runtime.GOOS != "windows" && ^uint(0)>>32 != 0 { // there the file would grow to that size, or the space is short
-		opts.InitialMmapSize = mapSize
+	return largeMap
+}
+
+// attach hands the file to bbolt.
+func (s *Store) attach(mapped int) (err error) {
+	opts := &bbolt.Options{
+		Timeout:         1, // the lock is ours already
+		ReadOnly:        s.opts.ReadOnly,
+		NoSync:          s.opts.NoSync,
+		MaxSize:         int(s.opts.MaxSize),
+		FreelistType:    bbolt.FreelistMapType,
+		InitialMmapSize: mapped,
+		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return s.file, nil },
 	}
 	err = s.guard(func() error {
 		s.db, err = bbolt.Open(s.path, s.opts.Mode, opts)
 		return err
 	})
-	switch {
+	switch p := (*panicError)(nil); {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return &LockedError{Path: s.path}
-	case err != nil && !errors.Is(err, ErrDamaged):
-		return fmt.Errorf("boltstore: open %s: %w", s.path, err)
+	case errors.As(err, &p):
+		return p.damaged(s.path)
 	case err != nil:
-		return err
+		return fmt.Errorf("boltstore: open %s: %w", s.path, err)
 	}
 	s.db.AllocSize = growBy
 	if s.opts.ReadOnly || s.opts.NoSync {

@@ -10,8 +10,9 @@ import (
 
 // The root of a file has a bucket for each table and one that says what the file is:
 //
-//	ipalloc/state       one record, "state": see state.append
-//	ipalloc/records     the records of the ipset.Store
+//	ipalloc/state        one record, "state": see state.append
+//	ipalloc/records      the records of the ipset.Store
+//	ipalloc/journal/... one for each journal: see journal.go
 //
 // The value of every record in a table is
 //
@@ -25,6 +26,7 @@ import (
 const (
 	stateBucket   = "ipalloc/state"
 	recordsBucket = "ipalloc/records"
+	journalPrefix = "ipalloc/journal/"
 	stateKey      = "state"
 
 	recordHeader = 8 + 4
@@ -59,7 +61,7 @@ func decodeRecord(table string, key, raw []byte) (rev uint64, sum uint32, value 
 		return 0, 0, nil, fmt.Errorf("record %q of %d bytes", key, len(raw))
 	}
 	rev, sum, value = binary.BigEndian.Uint64(raw), binary.BigEndian.Uint32(raw[8:]), raw[recordHeader:]
-	if rev == 0 || recordSum(table, key, rev, value) != sum {
+	if recordSum(table, key, rev, value) != sum {
 		return 0, 0, nil, fmt.Errorf("record %q: checksum", key)
 	}
 	return rev, sum, value, nil

@@ -73,27 +73,39 @@ func (s *Store) Close() error {
 	}
 	dirty, stuck := s.dirty && s.failed == nil, s.stuck
 	s.mu.Unlock()
-	if stuck {
-		return s.file.Close()
-	}
 	var err error
-	if dirty {
+	if dirty && !stuck {
 		// An empty commit writes the state into the other meta page as well.
 		err = s.guard(func() error { return s.db.Update(func(*bbolt.Tx) error { return nil }) })
+		stuck = errors.As(err, new(*panicError))
 	}
-	if err := errors.Join(err, s.guard(s.db.Close)); err != nil {
+	if stuck {
+		err = errors.Join(err, s.file.Close())
+	} else {
+		err = errors.Join(err, s.guard(s.db.Close))
+	}
+	if err != nil {
 		return fmt.Errorf("boltstore: close %s: %w", s.path, err)
 	}
 	return nil
 }
 
-// guard calls f and returns an error that matches [ErrDamaged] if bbolt panics, or if a page of its map can't be read: the
-// file was cut off while it was open.
+// A panicError is what bbolt panicked with, or a page of its map that can't be read.
+type panicError struct{ what any }
+
+func (e *panicError) Error() string { return fmt.Sprint(e.what) }
+
+func (e *panicError) damaged(path string) error {
+	return &DamagedError{Path: path, Page: -1, What: e.Error()}
+}
+
+// guard calls f and returns a *panicError if bbolt panics, or if a page of its map can't be read: the file was damaged or
+// cut off since it was opened.
 func (s *Store) guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = &DamagedError{Path: s.path, Page: -1, What: fmt.Sprint(p)}
+			err = &panicError{what: p}
 		}
 	}()
 	return f()
@@ -111,7 +123,10 @@ func (s *Store) view(ctx context.Context, f func(*bbolt.Tx) error) error {
 		return ErrClosed
 	}
 	err := s.guard(func() error { return s.db.View(f) })
-	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+	switch p := (*panicError)(nil); {
+	case errors.As(err, &p):
+		return p.damaged(s.path)
+	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
 		return ErrClosed
 	}
 	return err

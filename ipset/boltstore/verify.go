@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
-// tables are the buckets that hold records.
-func isTable(name string) bool { return name == recordsBucket }
+// isTable reports whether a bucket holds records.
+func isTable(name string) bool {
+	return name == recordsBucket || strings.HasPrefix(name, journalPrefix) && len(name) > len(journalPrefix)
+}
 
 // roots returns the state of a file and the buckets in its root, having looked at nothing else.
 func (im *image) roots() (st state, tables []entry, err error) {
@@ -43,7 +46,7 @@ func (im *image) roots() (st state, tables []entry, err error) {
 		return state{}, nil, fmt.Errorf("%w: %s is a bbolt database that holds the bucket %q, of another program", ErrForeign, im.path, foreign)
 	case !known:
 		return state{}, nil, fmt.Errorf("%w: %s is a bbolt database of another program, or an empty one", ErrForeign, im.path)
-	case len(tables) == 0:
+	case !slices.ContainsFunc(tables, func(t entry) bool { return string(t.key) == recordsBucket }):
 		return state{}, nil, im.damaged(int64(im.meta.root), "the bucket of the records is gone")
 	}
 	return st, tables, nil
@@ -72,7 +75,7 @@ func (im *image) verify() error {
 			if err != nil {
 				return im.damaged(int64(e.page), err.Error())
 			}
-			if rev > st.rev {
+			if rev > st.rev && table == recordsBucket {
 				return im.damaged(int64(e.page), fmt.Sprintf("record %q is of commit %d, the last one was %d", e.key, rev, st.rev))
 			}
 			have.count++

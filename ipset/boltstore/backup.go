@@ -1,0 +1,192 @@
+package boltstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"go.etcd.io/bbolt"
+)
+
+// Backup writes a copy of the store to w, as of the last commit, and returns its size. It is a file as Open takes it,
+// journals and all. Commits go on meanwhile; the pages that they give up are not used again until w has taken everything, so
+// that a slow w lets the file grow.
+//
+// Whatever the error, ctx.Err() if ctx ends, what w has got is no store.
+func (s *Store) Backup(ctx context.Context, w io.Writer) (n int64, err error) {
+	err = s.view(ctx, func(tx *bbolt.Tx) error {
+		n, err = tx.WriteTo(&boundWriter{ctx, w})
+		return err
+	})
+	if err != nil {
+		return n, fmt.Errorf("boltstore: back up %s: %w", s.path, err)
+	}
+	return n, nil
+}
+
+// boundWriter is a writer that fails when a context ends.
+type boundWriter struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (b *boundWriter) Write(p []byte) (int, error) {
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return b.w.Write(p)
+}
+
+// boundReader is a reader that fails when a context ends.
+type boundReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (b *boundReader) Read(p []byte) (int, error) {
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return b.r.Read(p)
+}
+
+// Restore makes a file of a copy that [Store.Backup] wrote. The file appears under its name when all of it has been read and
+// verified; one that is there already is never overwritten: os.ErrExist. [ErrDamaged], [ErrForeign] and [ErrVersion] are about
+// the copy, and made nothing.
+func Restore(ctx context.Context, r io.Reader, path string) error {
+	err := makeFile(path, 0o600, func(f *os.File) error {
+		_, err := io.Copy(f, &boundReader{ctx, r})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("boltstore: restore %s: %w", path, err)
+	}
+	return nil
+}
+
+// Compact writes the store as of the last commit into a new file, without the free pages that a file keeps when records are
+// removed: a store never gives space back to the disk by itself. To use it in place of the old one, close the store and rename
+// the file. The file appears under its name when it is whole and verified; one that is there already is never overwritten:
+// os.ErrExist. Commits go on meanwhile, as with Backup, and are not in it.
+func (s *Store) Compact(ctx context.Context, path string) error {
+	err := makeFile(path, s.opts.Mode, func(f *os.File) error {
+		return s.view(ctx, func(from *bbolt.Tx) error { return pack(ctx, from, f) })
+	})
+	if err != nil {
+		return fmt.Errorf("boltstore: compact %s into %s: %w", s.path, path, err)
+	}
+	return nil
+}
+
+// packBytes is how much goes into one transaction of a file that is being made.
+const packBytes = 4 << 20
+
+// pack copies all that a transaction sees into an empty file.
+func pack(ctx context.Context, from *bbolt.Tx, f *os.File) error {
+	w, err := newPacker(f.Name())
+	if err != nil {
+		return err
+	}
+	err = from.ForEach(func(name []byte, b *bbolt.Bucket) error {
+		return b.ForEach(func(k, v []byte) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return w.put(name, k, v)
+		})
+	})
+	return errors.Join(err, w.close(err == nil))
+}
+
+// A packer writes entries in ascending order into a file that nobody else has.
+type packer struct {
+	db   *bbolt.DB
+	tx   *bbolt.Tx
+	size int
+}
+
+func newPacker(path string) (*packer, error) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 1, NoSync: true, FreelistType: bbolt.FreelistMapType})
+	if err != nil {
+		return nil, err
+	}
+	w := &packer{db: db}
+	if w.tx, err = db.Begin(true); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	_, err = w.tx.CreateBucket([]byte(recordsBucket)) // there even if it is empty
+	if err != nil {
+		return nil, errors.Join(err, w.close(false))
+	}
+	return w, nil
+}
+
+// put adds an entry, and begins a new transaction when there is much in this one.
+func (w *packer) put(bucket, key, value []byte) error {
+	if w.size += len(key) + len(value); w.size > packBytes {
+		if err := w.tx.Commit(); err != nil {
+			return err
+		}
+		tx, err := w.db.Begin(true)
+		if err != nil {
+			return err
+		}
+		w.tx, w.size = tx, 0
+	}
+	b, err := w.tx.CreateBucketIfNotExists(bucket)
+	if err != nil {
+		return err
+	}
+	b.FillPercent = 0.9
+	return b.Put(key, value)
+}
+
+// close ends the file: both meta pages show all of it, and it is on the disk.
+func (w *packer) close(commit bool) error {
+	if !commit {
+		return errors.Join(w.tx.Rollback(), w.db.Close())
+	}
+	err := w.tx.Commit()
+	if err == nil {
+		err = w.db.Update(func(*bbolt.Tx) error { return nil })
+	}
+	return errors.Join(err, w.db.Sync(), w.db.Close())
+}
+
+// makeFile makes a file that fill writes, verifies it, and gives it its name, which nobody must have.
+func makeFile(path string, mode os.FileMode, fill func(*os.File) error) (err error) {
+	if _, err := os.Lstat(path); err == nil {
+		return &fs.PathError{Op: "make", Path: path, Err: fs.ErrExist}
+	}
+	temp, err := emptyFile(path, mode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(temp)) }()
+	f, err := os.OpenFile(temp, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := fill(f); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	im, err := readImage(f, path, info.Size())
+	if err == nil {
+		err = im.verify()
+	}
+	if err != nil {
+		return err
+	}
+	return publish(temp, path)
+}

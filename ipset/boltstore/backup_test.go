@@ -1,0 +1,171 @@
+package boltstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+)
+
+// A backup that is taken while commits are made is a store as of one of them.
+func TestBackupWhileRunning(t *testing.T) {
+	s := open(t, boltstore.Options{NoSync: true})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			v := fmt.Sprint(i)
+			ops := []ipset.Op{
+				{Kind: ipset.OpPut, Key: "a", Value: v, Expect: ipset.AnyRevision}, {Kind: ipset.OpPut, Key: "k" + v, Value: strings.Repeat(v, 50)},
+				{Kind: ipset.OpPut, Key: "z", Value: v, Expect: ipset.AnyRevision},
+			}
+			if _, err := s.Commit(context.Background(), ops); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	defer func() { close(stop); wg.Wait() }()
+	dir := t.TempDir()
+	for i := range 5 {
+		put(t, s, "begun", "")
+		var copied bytes.Buffer
+		n, err := s.Backup(t.Context(), &copied)
+		if err != nil || n != int64(copied.Len()) {
+			t.Fatalf("%d bytes of %d, %v", n, copied.Len(), err)
+		}
+		restored, packed := filepath.Join(dir, fmt.Sprint("restored", i)), filepath.Join(dir, fmt.Sprint("packed", i))
+		if err := boltstore.Restore(t.Context(), &copied, restored); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Compact(t.Context(), packed); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{restored, packed} {
+			c := reopen(t, path, boltstore.Options{NoCreate: true, NoSync: true, Verify: boltstore.VerifyAlways})
+			recs, rev := contents(t, c)
+			all := slices.IndexFunc(recs, func(r ipset.Record) bool { return r.Key == "a" }) == 0
+			if !all || recs[0].Value != recs[len(recs)-1].Value || c.Stats().Revision != rev || rev == 0 {
+				t.Fatalf("%s: %d records at %d: %v to %v", path, len(recs), rev, recs[0], recs[len(recs)-1])
+			}
+			if next := put(t, c, "more", ""); next != rev+1 {
+				t.Errorf("%s: revision %d after %d", path, next, rev)
+			}
+		}
+	}
+}
+
+// A copy has the records, their revisions and that of the store; a compacted one has no free pages.
+func TestCompact(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := reopen(t, path, boltstore.Options{NoSync: true, Mode: 0o640})
+	for i := range 50 {
+		put(t, s, fmt.Sprint(i), strings.Repeat("x", 20<<10))
+	}
+	for i := range 45 {
+		if _, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpDelete, Key: fmt.Sprint(i), Expect: ipset.AnyRevision}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to := path + ".packed"
+	if err := s.Compact(t.Context(), to); err != nil {
+		t.Fatal(err)
+	}
+	recs, rev := contents(t, s)
+	before := s.Stats()
+	c := reopen(t, to, boltstore.Options{})
+	got, at := contents(t, c)
+	after := c.Stats()
+	if !slices.Equal(got, recs) || at != rev || after.Records != before.Records {
+		t.Errorf("%d records at %d, want %d at %d", len(got), at, len(recs), rev)
+	}
+	if after.Bytes*4 > before.Bytes || before.Free == 0 {
+		t.Errorf("%+v, was %+v", after, before)
+	}
+	if info, _ := os.Stat(to); info.Mode() != 0o640 {
+		t.Errorf("mode %v", info.Mode())
+	}
+}
+
+// Nothing is overwritten, nothing is made of a copy that is cut off or of something else, and what is begun is cleared away.
+func TestRestoreRefuses(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, boltstore.Options{NoSync: true})
+	for i := range 100 {
+		put(t, s, fmt.Sprint(i), strings.Repeat("x", 1000))
+	}
+	var copied bytes.Buffer
+	if _, err := s.Backup(t.Context(), &copied); err != nil {
+		t.Fatal(err)
+	}
+	full := copied.Bytes()
+	to := filepath.Join(dir, "to")
+	for cut := 0; cut < len(full); cut += len(full)/7 + 1 {
+		if err := boltstore.Restore(t.Context(), bytes.NewReader(full[:cut]), to); !errors.Is(err, boltstore.ErrDamaged) {
+			t.Errorf("%d of %d bytes: %v", cut, len(full), err)
+		}
+	}
+	if err := boltstore.Restore(t.Context(), strings.NewReader(strings.Repeat("no store ", 10000)), to); !errors.Is(err, boltstore.ErrForeign) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := boltstore.Restore(ctx, bytes.NewReader(full), to); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := s.Compact(ctx, to); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := s.Backup(ctx, &copied); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := boltstore.Restore(t.Context(), bytes.NewReader(full), filepath.Join(dir, "no", "to")); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if err := os.WriteFile(to, []byte("somebody's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := boltstore.Restore(t.Context(), bytes.NewReader(full), to); !errors.Is(err, os.ErrExist) {
+		t.Error(err)
+	}
+	if err := s.Compact(t.Context(), to); !errors.Is(err, os.ErrExist) {
+		t.Error(err)
+	}
+	if b, _ := os.ReadFile(to); string(b) != "somebody's" {
+		t.Errorf("overwritten: %q", b)
+	}
+}
+
+// A writer that fails fails the backup with its error.
+func TestBackupWriterFails(t *testing.T) {
+	s := open(t, boltstore.Options{NoSync: true})
+	put(t, s, "a", "1")
+	want := errors.New("disk of the backup is full")
+	if _, err := s.Backup(t.Context(), failing{want}); !strings.Contains(fmt.Sprint(err), want.Error()) {
+		t.Error(err)
+	}
+	put(t, s, "a", "2")
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }

@@ -1,0 +1,106 @@
+package boltstore
+
+import (
+	"slices"
+	"strings"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// batchWriter writes the commits of one transaction.
+type batchWriter struct {
+	s      *Store
+	tx     *bbolt.Tx
+	id     int // of the transaction
+	next   state
+	wrote  bool
+	events []ipset.Event
+}
+
+func newBatchWriter(s *Store, tx *bbolt.Tx) *batchWriter {
+	return &batchWriter{s: s, tx: tx, id: tx.ID(), next: s.state}
+}
+
+// present is what a commit finds under a key.
+type present struct {
+	sum  uint32
+	here bool
+}
+
+// commit checks one caller's expectations and makes its changes. An error that is no conflict ends the transaction.
+func (b *batchWriter) commit(table string, ops []ipset.Op) (uint64, error) {
+	bucket, err := b.tx.CreateBucketIfNotExists([]byte(table))
+	if err != nil {
+		return 0, err
+	}
+	have, writes, err := b.expect(bucket, table, ops)
+	if err != nil || !writes {
+		return b.next.rev, err
+	}
+	b.wrote = true
+	if table == recordsBucket {
+		b.next.rev++
+	}
+	ev := ipset.Event{Rev: b.next.rev}
+	for i := range ops {
+		op, key := &ops[i], []byte(ops[i].Key)
+		if op.Kind == ipset.OpGuard {
+			continue
+		}
+		if have[i].here {
+			b.next.count--
+			b.next.sum -= uint64(have[i].sum)
+		}
+		switch {
+		case op.Kind == ipset.OpPut:
+			raw, sum := encodeRecord(table, key, b.next.rev, op.Value)
+			if err := bucket.Put(key, raw); err != nil {
+				return 0, err
+			}
+			b.next.count++
+			b.next.sum += uint64(sum)
+			ev.Changes = append(ev.Changes, ipset.Record{Key: op.Key, Value: op.Value, Rev: b.next.rev})
+		case have[i].here:
+			if err := bucket.Delete(key); err != nil {
+				return 0, err
+			}
+			ev.Changes = append(ev.Changes, ipset.Record{Key: op.Key})
+		}
+	}
+	if table == recordsBucket {
+		slices.SortFunc(ev.Changes, func(x, y ipset.Record) int { return strings.Compare(x.Key, y.Key) })
+		b.events = append(b.events, ev)
+	}
+	return b.next.rev, nil
+}
+
+// expect checks the expectations of one caller's commit, and returns what is there now.
+func (b *batchWriter) expect(bucket *bbolt.Bucket, table string, ops []ipset.Op) (have []present, writes bool, err error) {
+	have = make([]present, len(ops))
+	for i := range ops {
+		op, key := &ops[i], []byte(ops[i].Key)
+		rev := uint64(0)
+		if raw := bucket.Get(key); raw != nil {
+			have[i].here = true
+			if rev, have[i].sum, _, err = decodeRecord(table, key, raw); err != nil {
+				return nil, false, &DamagedError{Path: b.s.path, Page: -1, What: err.Error()}
+			}
+		}
+		if op.Expect != ipset.AnyRevision && op.Expect != rev {
+			return nil, false, &ipset.ConflictError{Key: op.Key}
+		}
+		writes = writes || op.Kind != ipset.OpGuard
+	}
+	return have, writes, nil
+}
+
+// end writes the state and commits.
+func (b *batchWriter) end() error {
+	b.next.boot = bootID()
+	if err := b.tx.Bucket([]byte(stateBucket)).Put([]byte(stateKey), b.next.append(nil)); err != nil {
+		return err
+	}
+	return b.tx.Commit()
+}

@@ -1,0 +1,253 @@
+package boltstore_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+)
+
+// sample makes a file of some fifty pages in use, with free ones between them: a branch with leaves, a value that takes several
+// pages, a journal. It returns the file as it was in the middle and in the end, and what is in it then.
+func sample(t *testing.T, n int, closeIt bool) (path string, older, newer []byte, recs, last []ipset.Record) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "store.db")
+	s := reopen(t, path, boltstore.Options{})
+	used := int64(0) // of the file; the rest is for it to grow into
+	read := func() []byte {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b[:min(int64(len(b)), used+8*int64(os.Getpagesize()))]
+	}
+	fill := func(from, to int) {
+		var ops []ipset.Op
+		for i := from; i < to; i++ {
+			ops = append(ops, ipset.Op{Kind: ipset.OpPut, Key: fmt.Sprintf("b%04d", i), Value: strings.Repeat("value", i%50), Expect: ipset.AnyRevision})
+		}
+		if _, err := s.Commit(t.Context(), ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(0, n)
+	put(t, s, "c", strings.Repeat("catalog", n))
+	used = s.Stats().Bytes
+	older = read()
+	for i := range 5 {
+		fill(i*n/5, i*n/5+n/20+1)
+	}
+	if _, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpDelete, Key: "b0001", Expect: ipset.AnyRevision}}); err != nil {
+		t.Fatal(err)
+	}
+	last, _ = contents(t, s)
+	put(t, s, "b0000", "the last commit")
+	recs, _ = contents(t, s)
+	used = s.Stats().Bytes
+	if closeIt {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path, older, read(), recs, last
+}
+
+// damages are ways in which one page of a file goes wrong.
+func damages(page int, size int, older, newer []byte) map[string][]byte {
+	change := func(f func(p []byte)) []byte {
+		b := bytes.Clone(newer)
+		f(b[page*size : (page+1)*size])
+		return b
+	}
+	out := map[string][]byte{
+		"zeroed":     change(func(p []byte) { clear(p) }),
+		"torn":       change(func(p []byte) { clear(p[512:]) }),
+		"torn front": change(func(p []byte) { clear(p[:512]) }),
+		"noise": change(func(p []byte) {
+			r := rand.New(rand.NewPCG(uint64(page), 1))
+			for i := range p {
+				p[i] = byte(r.Uint32())
+			}
+		}),
+		"bit":   change(func(p []byte) { p[page%200] ^= 1 << (page % 8) }),
+		"moved": change(func(p []byte) { copy(p, newer[(page+1)*size%(len(newer)-size):]) }),
+	}
+	if (page+1)*size <= len(older) {
+		out["older"] = change(func(p []byte) { copy(p, older[page*size:]) })
+		out["half older"] = change(func(p []byte) { copy(p[size/2:], older[page*size+size/2:]) })
+	}
+	return out
+}
+
+// examine opens a damaged file, and returns whether that was refused, as it must be unless everything is as one of wants.
+func examine(t *testing.T, path, what string, data []byte, opts boltstore.Options, wants ...[]ipset.Record) (refused bool) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := boltstore.Open(t.Context(), path, opts)
+	if err != nil {
+		if !errors.Is(err, boltstore.ErrDamaged) && !errors.Is(err, boltstore.ErrForeign) && !errors.Is(err, boltstore.ErrVersion) {
+			t.Errorf("%s: %v", what, err)
+		}
+		return true
+	}
+	defer s.Close()
+	recs, _, err := s.List(t.Context(), ipset.Range{})
+	if err != nil || !slices.ContainsFunc(wants, func(w []ipset.Record) bool { return slices.Equal(recs, w) }) {
+		t.Errorf("%s: opened with %d records of %d, %v", what, len(recs), len(wants[0]), err)
+	}
+	return false
+}
+
+// ST4: a file that is cut off at any page, or in the middle of one, is refused or has everything. Nothing is ever taken as empty.
+func TestTruncated(t *testing.T) {
+	path, _, whole, recs, _ := sample(t, 400, true)
+	size, refused := os.Getpagesize(), 0
+	for at := 0; at < len(whole); at += size / 2 {
+		if examine(t, path, fmt.Sprintf("cut at %d", at), whole[:at], boltstore.Options{NoSync: true}, recs) {
+			refused++
+		}
+	}
+	if refused < 20 {
+		t.Errorf("%d of %d were refused", refused, 2*len(whole)/size)
+	}
+}
+
+// ST4: a page that is torn, lost, overwritten, swapped or as it was before gets the file refused, or was not in use. One of the
+// two meta pages may go wrong without a loss, if the store was closed.
+func TestTornPages(t *testing.T) {
+	path, older, newer, recs, _ := sample(t, 400, true)
+	size, refused, harmless := os.Getpagesize(), 0, 0
+	for page := 0; page < len(newer)/size; page++ {
+		for what, data := range damages(page, size, older, newer) {
+			switch {
+			case bytes.Equal(data, newer):
+			case examine(t, path, fmt.Sprintf("page %d %s", page, what), data, boltstore.Options{NoSync: true}, recs):
+				refused++
+			default:
+				harmless++
+			}
+		}
+	}
+	t.Logf("%d refused, %d without effect", refused, harmless)
+	if refused < 100 || harmless == 0 {
+		t.Errorf("%d refused, %d without effect", refused, harmless)
+	}
+}
+
+// The same after a process died, when one of the meta pages shows the last commit and the other the one before. If just the
+// newer one is lost, nothing tells that from a commit that was cut short.
+func TestTornPagesAfterKill(t *testing.T) {
+	path, older, newer, recs, last := sample(t, 100, false)
+	path += ".copy"
+	size := os.Getpagesize()
+	for page := 0; page < len(newer)/size; page++ {
+		wants := [][]ipset.Record{recs}
+		if page < 2 {
+			wants = append(wants, last)
+		}
+		for what, data := range damages(page, size, older, newer) {
+			examine(t, path, fmt.Sprintf("page %d %s", page, what), data, boltstore.Options{NoSync: true}, wants...)
+		}
+	}
+}
+
+// What Options.Verify leaves out at the door is noticed at the record: an error, no crash, and no record that was not written.
+func TestTornPagesUnverified(t *testing.T) {
+	path, older, newer, recs, _ := sample(t, 400, true)
+	written := make(map[string][]string)
+	for _, r := range recs {
+		written[r.Key] = append(written[r.Key], r.Value)
+	}
+	size := os.Getpagesize()
+	for page := 0; page < len(newer)/size; page++ {
+		for what, data := range damages(page, size, older, newer) {
+			if strings.Contains(what, "older") || what == "moved" {
+				continue // a page as it was, or another one, can't be told by looking at one record
+			}
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, err := boltstore.Open(t.Context(), path, boltstore.Options{Verify: boltstore.VerifyNever, NoSync: true})
+			if err != nil {
+				continue
+			}
+			for _, r := range recs {
+				got, err := s.Get(t.Context(), nil, r.Key)
+				if err == nil && got[0].Rev != 0 && !slices.Contains(written[r.Key], got[0].Value) {
+					t.Errorf("page %d %s: %q = %q", page, what, r.Key, got[0].Value)
+				}
+			}
+			if all, _, err := s.List(t.Context(), ipset.Range{}); err == nil && len(all) > len(recs) {
+				t.Errorf("page %d %s: %d records", page, what, len(all))
+			}
+			_ = s.Close()
+		}
+	}
+}
+
+// What is refused can be salvaged: every record that comes out was written, nearly all do, and the new file is a store.
+func TestSalvage(t *testing.T) {
+	path, older, newer, recs, _ := sample(t, 400, true)
+	dir := filepath.Dir(path)
+	size, whole := os.Getpagesize(), 0
+	for page := 0; page < len(newer)/size; page += 7 {
+		for what, data := range damages(page, size, older, newer) {
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			to := filepath.Join(dir, fmt.Sprintf("%d-%s", page, what))
+			got, err := boltstore.Salvage(t.Context(), path, to)
+			if err != nil {
+				t.Errorf("page %d %s: %v", page, what, err)
+				continue
+			}
+			s := reopen(t, to, boltstore.Options{Verify: boltstore.VerifyAlways, NoCreate: true, NoSync: true})
+			have, _ := contents(t, s)
+			if got.Records != uint64(len(have)) || len(have) < len(recs)*3/4 || len(have) > len(recs)+1 {
+				t.Errorf("page %d %s: %+v, %d records of %d", page, what, got, len(have), len(recs))
+			}
+			if got.Whole {
+				whole++
+				if !slices.Equal(have, recs) {
+					t.Errorf("page %d %s: not whole", page, what)
+				}
+			}
+			put(t, s, "after", "")
+			s.Close()
+			os.Remove(to)
+		}
+	}
+	if whole == 0 {
+		t.Error("nothing was salvaged whole")
+	}
+	os.WriteFile(path, newer, 0o600)
+	to := filepath.Join(dir, "new")
+	if got, err := boltstore.Salvage(t.Context(), path, to); err != nil || !got.Whole || !got.Known || got.Expected != uint64(len(recs)) {
+		t.Errorf("an undamaged file: %+v, %v", got, err)
+	}
+	if _, err := boltstore.Salvage(t.Context(), path, to); !errors.Is(err, os.ErrExist) {
+		t.Errorf("onto a file: %v", err)
+	}
+	s := reopen(t, path, boltstore.Options{})
+	if _, err := boltstore.Salvage(t.Context(), path, to+"2"); !errors.Is(err, boltstore.ErrLocked) {
+		t.Errorf("an open file: %v", err)
+	}
+	s.Close()
+	os.WriteFile(path, []byte(strings.Repeat("text", 10000)), 0o600)
+	if _, err := boltstore.Salvage(t.Context(), path, to+"3"); !errors.Is(err, boltstore.ErrForeign) {
+		t.Errorf("another file: %v", err)
+	}
+	if left, _ := filepath.Glob(to + "*"); len(left) != 1 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -1,0 +1,372 @@
+package boltstore_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+)
+
+// put commits one record.
+func put(t *testing.T, s ipset.Store, key, value string) uint64 {
+	t.Helper()
+	rev, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: key, Value: value, Expect: ipset.AnyRevision}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rev
+}
+
+// contents returns everything in a store.
+func contents(t *testing.T, s ipset.Store) ([]ipset.Record, uint64) {
+	t.Helper()
+	recs, rev, err := s.List(t.Context(), ipset.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recs, rev
+}
+
+// ST2, ST4: records, their revisions and the store's are there after reopening, and revisions go on from there.
+func TestReopen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := reopen(t, path, boltstore.Options{})
+	first := put(t, s, "a", "1")
+	second := put(t, s, "b", "2")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	s = reopen(t, path, boltstore.Options{NoCreate: true})
+	recs, rev := contents(t, s)
+	if rev != second || len(recs) != 2 || recs[0] != (ipset.Record{Key: "a", Value: "1", Rev: first}) || recs[1].Rev != second {
+		t.Fatalf("%v at %d", recs, rev)
+	}
+	for _, err := range s.Watch(t.Context(), first, "a") {
+		if !errors.Is(err, ipset.ErrCompacted) {
+			t.Errorf("a watch from before this process: %v", err)
+		}
+	}
+	third := put(t, s, "a", "3")
+	for ev, err := range s.Watch(t.Context(), second, "a") {
+		if err != nil || ev.Rev != third || third <= second {
+			t.Errorf("%v, %v after revision %d", ev, err, second)
+		}
+		break
+	}
+}
+
+// A watch that is too late is told so; Options.History says how late that is.
+func TestHistory(t *testing.T) {
+	s := open(t, boltstore.Options{History: 3, NoSync: true})
+	var revs []uint64
+	for range 5 {
+		revs = append(revs, put(t, s, "a", ""))
+	}
+	for after, want := range map[uint64]error{revs[0]: ipset.ErrCompacted, revs[1]: nil} {
+		for ev, err := range s.Watch(t.Context(), after, "a") {
+			if !errors.Is(err, want) || err == nil && ev.Rev != revs[2] {
+				t.Errorf("after %d: %v, %v", after, ev, err)
+			}
+			break
+		}
+	}
+}
+
+// Everything that is called after Close fails with one error, and whoever waits is told.
+func TestClosed(t *testing.T) {
+	s := open(t, boltstore.Options{})
+	ended := make(chan error)
+	go func() {
+		for _, err := range s.Watch(context.Background(), 0, "a") {
+			ended <- err
+		}
+	}()
+	put(t, s, "b", "") // so that the watch has most likely begun to wait
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, boltstore.ErrClosed) {
+		t.Errorf("Watch: %v", err)
+	}
+	ctx := t.Context()
+	_, err1 := s.Get(ctx, nil, "a")
+	_, _, err2 := s.List(ctx, ipset.Range{})
+	_, err3 := s.Commit(ctx, []ipset.Op{{Kind: ipset.OpPut, Key: "a"}})
+	_, err4 := s.Backup(ctx, &strings.Builder{})
+	err5 := s.Compact(ctx, filepath.Join(t.TempDir(), "x"))
+	for i, err := range []error{err1, err2, err3, err4, err5} {
+		if !errors.Is(err, boltstore.ErrClosed) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if s.Stats() != (boltstore.Stats{}) {
+		t.Error(s.Stats())
+	}
+}
+
+// A second one to open a file gets an error that says who has it, or waits, as it likes.
+func TestLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	first := reopen(t, path, boltstore.Options{})
+	_, err := boltstore.Open(t.Context(), path, boltstore.Options{})
+	var locked *boltstore.LockedError
+	if !errors.Is(err, boltstore.ErrLocked) || !errors.As(err, &locked) || locked.Path != path || locked.Cause != nil {
+		t.Fatalf("at once: %v", err)
+	}
+	if runtime.GOOS == "linux" && locked.PID != os.Getpid() {
+		t.Errorf("%v, want process %d", err, os.Getpid())
+	}
+	if _, err = boltstore.Open(t.Context(), path, boltstore.Options{ReadOnly: true}); !errors.Is(err, boltstore.ErrLocked) {
+		t.Errorf("a reader beside a writer: %v", err)
+	}
+	if _, err = boltstore.Open(t.Context(), path, boltstore.Options{LockWait: time.Millisecond}); !errors.Is(err, boltstore.ErrLocked) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("after a while: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	opened := make(chan error)
+	try := func(ctx context.Context) {
+		s, err := boltstore.Open(ctx, path, boltstore.Options{LockWait: -1})
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}
+	go try(ctx)
+	cancel()
+	if err := <-opened; !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that ends: %v", err)
+	}
+	go try(t.Context())
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-opened; err != nil {
+		t.Errorf("waited: %v", err)
+	}
+}
+
+// Several may read at once, and none of them writes.
+func TestReadOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	if _, err := boltstore.Open(t.Context(), path, boltstore.Options{ReadOnly: true}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nothing there: %v", err)
+	}
+	if _, err := boltstore.Open(t.Context(), path, boltstore.Options{NoCreate: true}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nothing there: %v", err)
+	}
+	w := reopen(t, path, boltstore.Options{})
+	put(t, w, "a", "1")
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		s := reopen(t, path, boltstore.Options{ReadOnly: true})
+		if recs, _ := contents(t, s); len(recs) != 1 {
+			t.Errorf("%v", recs)
+		}
+		if _, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: "b"}}); !errors.Is(err, boltstore.ErrReadOnly) {
+			t.Errorf("Commit: %v", err)
+		}
+	}
+}
+
+// boltFile makes a bbolt file with some buckets.
+func boltFile(t *testing.T, path string, buckets ...string) {
+	t.Helper()
+	edit(t, path, func(tx *bbolt.Tx) error {
+		for _, b := range buckets {
+			if _, err := tx.CreateBucket([]byte(b)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// edit changes a bbolt file as another program could.
+func edit(t *testing.T, path string, f func(*bbolt.Tx) error) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Update(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is not a store of this package is refused with an error of its own, and not touched.
+func TestBadFiles(t *testing.T) {
+	write := func(b string) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			if err := os.WriteFile(path, []byte(b), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	store := func(t *testing.T, path string) {
+		s := reopen(t, path, boltstore.Options{})
+		put(t, s, "a", "1")
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := func(change func(old string) string) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			store(t, path)
+			edit(t, path, func(tx *bbolt.Tx) error {
+				b := tx.Bucket([]byte("ipalloc/state"))
+				return b.Put([]byte("state"), []byte(change(string(b.Get([]byte("state"))))))
+			})
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		make func(*testing.T, string)
+		want error
+		says string
+	}{
+		{"empty", write(""), boltstore.ErrDamaged, "remove it"},
+		{"one byte", write("x"), boltstore.ErrForeign, "not a bbolt database"},
+		{"text", write(strings.Repeat("a configuration file\n", 1000)), boltstore.ErrForeign, "not a bbolt database"},
+		{"zeroes", write(strings.Repeat("\x00", 1<<16)), boltstore.ErrDamaged, "zeroes"},
+		{"bbolt, empty", func(t *testing.T, path string) { boltFile(t, path) }, boltstore.ErrForeign, "another program"},
+		{"bbolt of another", func(t *testing.T, path string) { boltFile(t, path, "key", "meta") }, boltstore.ErrForeign, "meta"},
+		{"bbolt, newer", func(t *testing.T, path string) {
+			boltFile(t, path)
+			b, _ := os.ReadFile(path)
+			for page := 0; page < 2; page++ {
+				binary.NativeEndian.PutUint32(b[page*os.Getpagesize()+16+4:], 3)
+			}
+			write(string(b))(t, path)
+		}, boltstore.ErrVersion, "bbolt"},
+		{"a bucket more", func(t *testing.T, path string) { store(t, path); boltFile(t, path, "mine") }, boltstore.ErrForeign, "mine"},
+		{"newer format", state(func(old string) string { return strings.Replace(old, " 1\n", " 2\n", 1) + "more" }), boltstore.ErrVersion, "format 2"},
+		{"state cut", state(func(old string) string { return old[:len(old)-1] }), boltstore.ErrDamaged, "length"},
+		{"state changed", state(func(old string) string { return old[:len(old)-1] + "\x00" + old[len(old):] }), boltstore.ErrDamaged, "checksum"},
+		{"state gone", func(t *testing.T, path string) {
+			store(t, path)
+			edit(t, path, func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("ipalloc/state")) })
+		}, boltstore.ErrForeign, "another program"},
+		{"records gone", func(t *testing.T, path string) {
+			store(t, path)
+			edit(t, path, func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("ipalloc/records")) })
+		}, boltstore.ErrDamaged, "gone"},
+		{"a record changed", func(t *testing.T, path string) {
+			store(t, path)
+			edit(t, path, func(tx *bbolt.Tx) error {
+				return tx.Bucket([]byte("ipalloc/records")).Put([]byte("a"), []byte("\x00\x00\x00\x00\x00\x00\x00\x01abcd2"))
+			})
+		}, boltstore.ErrDamaged, "checksum"},
+		{"a record more", func(t *testing.T, path string) {
+			store(t, path)
+			edit(t, path, func(tx *bbolt.Tx) error { return tx.Bucket([]byte("ipalloc/records")).Delete([]byte("a")) })
+		}, boltstore.ErrDamaged, "0 records of the 1"},
+		{"a directory", func(t *testing.T, path string) {
+			if err := os.Mkdir(path, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, nil, "not a regular file"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "store.db")
+			tt.make(t, path)
+			before, _ := os.ReadFile(path)
+			for _, opts := range []boltstore.Options{{}, {ReadOnly: true}} {
+				s, err := boltstore.Open(t.Context(), path, opts)
+				if err == nil {
+					s.Close()
+					t.Fatal("opened")
+				}
+				if tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), path) {
+					t.Errorf("%v, want %v saying %q", err, tt.want, tt.says)
+				}
+			}
+			if after, _ := os.ReadFile(path); string(after) != string(before) {
+				t.Error("the file was changed")
+			}
+		})
+	}
+}
+
+// A path that leads nowhere, and options that can't be.
+func TestBadArguments(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := boltstore.Open(t.Context(), filepath.Join(dir, "no", "store.db"), boltstore.Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "nothing"), filepath.Join(dir, "link")); err == nil {
+		if _, err := boltstore.Open(t.Context(), filepath.Join(dir, "link"), boltstore.Options{}); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a link to nothing: %v", err)
+		}
+	}
+	for _, opts := range []boltstore.Options{{Verify: 4}, {Verify: -1}, {MaxSize: -1}, {History: -1}, {Mode: os.ModeDir}} {
+		if _, err := boltstore.Open(t.Context(), filepath.Join(dir, "store.db"), opts); err == nil {
+			t.Errorf("%+v was taken", opts)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := boltstore.Open(ctx, filepath.Join(dir, "store.db"), boltstore.Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "store*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A file is made with the mode asked for, and its making leaves nothing beside it.
+func TestMake(t *testing.T) {
+	dir := t.TempDir()
+	for mode, want := range map[os.FileMode]os.FileMode{0: 0o600, 0o640: 0o640} {
+		path := filepath.Join(dir, "store-"+want.String())
+		reopen(t, path, boltstore.Options{Mode: mode})
+		if info, err := os.Stat(path); err != nil || runtime.GOOS != "windows" && info.Mode() != want {
+			t.Errorf("%v, %v, want %v", info.Mode(), err, want)
+		}
+	}
+	if all, _ := os.ReadDir(dir); len(all) != 2 {
+		t.Errorf("%v", all)
+	}
+}
+
+// Two that make the same file at once get the same store, one after the other.
+func TestMakeAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	done := make(chan error)
+	for i := range 8 {
+		go func() {
+			s, err := boltstore.Open(context.Background(), path, boltstore.Options{LockWait: -1})
+			if err == nil {
+				_, err = s.Commit(context.Background(), []ipset.Op{{Kind: ipset.OpPut, Key: string(rune('a' + i))}})
+				err = errors.Join(err, s.Close())
+			}
+			done <- err
+		}()
+	}
+	for range 8 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if recs, _ := contents(t, reopen(t, path, boltstore.Options{})); len(recs) != 8 {
+		t.Errorf("%v", recs)
+	}
+}

@@ -1,0 +1,206 @@
+package boltstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+)
+
+// Salvaged says what [Salvage] found.
+type Salvaged struct {
+	// Records is how many there are in the new file.
+	Records uint64
+	// Expected is how many the damaged file should have, if Known.
+	Expected uint64
+	Known    bool
+	// Whole: nothing is missing, and nothing is older than the rest. Then the new file is what the old one was.
+	Whole bool
+}
+
+// Salvage reads what can be read of a damaged file and writes it into a new one, which is a store again, though maybe not a
+// right one: some records may be missing and others older than they were. Before the new file is used, run ipset's Check on an
+// engine on it and look at what it says; if addresses may be handed out that the lost records knew as taken, only a list of
+// what is in use from elsewhere can tell. A backup, if there is one, is better than this.
+//
+// It takes every record whose checksum is right from every page that the list of free pages does not name; if that list is
+// gone too, from every page, the newest of each record. from is only read, and must not be open; os.ErrExist: to exists.
+// [ErrForeign], [ErrVersion]: there is nothing in it that this package wrote.
+func Salvage(ctx context.Context, from, to string) (Salvaged, error) {
+	var out Salvaged
+	err := func() error {
+		f, err := os.Open(from)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if locked, err := lockFile(f, false); err != nil || !locked {
+			return errors.Join(err, &LockedError{Path: from})
+		}
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		im := salvageImage(f, from, info.Size())
+		out, err = im.salvage(ctx, to)
+		return err
+	}()
+	if err != nil {
+		return out, fmt.Errorf("boltstore: salvage %s: %w", from, err)
+	}
+	return out, nil
+}
+
+// salvageImage is readImage for a file that may have no meta page, or fewer pages than that says.
+func salvageImage(f *os.File, path string, size int64) *image {
+	if im, err := readImage(f, path, size); err == nil {
+		return im
+	}
+	im := &image{file: f, path: path, size: size}
+	if m, err := im.metaAt(0); err == nil {
+		im.meta = m
+	}
+	for n := int64(minPage); n <= maxPage && n < size; n *= 2 {
+		if m, err := im.metaAt(n); err == nil && int64(m.pageSize) == n && m.txid >= im.meta.txid {
+			im.meta = m
+		}
+	}
+	if im.meta.pageSize == 0 {
+		im.meta = meta{pageSize: uint32(os.Getpagesize()), root: noFreelist, freelist: noFreelist}
+	}
+	im.pageSize = int64(im.meta.pageSize)
+	im.meta.high = uint64(size / im.pageSize)
+	return im
+}
+
+// rescued are the records that were found, by table and key.
+type rescued map[string]map[string]found
+
+type found struct {
+	rev uint64
+	sum uint32
+	raw []byte
+}
+
+// salvage writes what can be read into a new file.
+func (im *image) salvage(ctx context.Context, to string) (Salvaged, error) {
+	st, _, stErr := im.roots()
+	if errors.Is(stErr, ErrForeign) || errors.Is(stErr, ErrVersion) {
+		return Salvaged{}, stErr
+	}
+	tables, err := im.rescue(ctx)
+	if err != nil {
+		return Salvaged{}, err
+	}
+	var next state
+	for name, table := range tables {
+		for _, r := range table {
+			if name == recordsBucket {
+				next.rev = max(next.rev, r.rev)
+			}
+			next.count++
+			next.sum += uint64(r.sum)
+		}
+	}
+	if next.count == 0 {
+		return Salvaged{}, fmt.Errorf("%w: %s: no record has a right checksum", ErrForeign, im.path)
+	}
+	out := Salvaged{Records: next.count}
+	if stErr == nil {
+		out.Known, out.Expected = true, st.count
+		out.Whole = st.count == next.count && st.sum == next.sum
+		next.rev = max(next.rev, st.rev)
+	}
+	if !out.Whole {
+		next.rev++ // whoever remembers a revision of the old file must not take this for it
+	}
+	return out, makeFile(to, 0o600, func(f *os.File) error { return writeTables(f.Name(), next, tables) })
+}
+
+// rescue returns the records with a right checksum on pages that are in use. Which table a record belongs to the checksum
+// tells as well.
+func (im *image) rescue(ctx context.Context) (rescued, error) {
+	free := make([]bool, im.meta.high)
+	if err := im.freelist(func(id uint64) error { free[id] = true; return nil }); err != nil {
+		clear(free)
+	}
+	tables := rescued{recordsBucket: {}}
+	if err := im.leaves(ctx, free, func(_ string, e entry) bool {
+		if e.bucket && isTable(string(e.key)) {
+			tables[string(e.key)] = map[string]found{}
+		}
+		return false
+	}); err != nil {
+		return nil, err
+	}
+	return tables, im.leaves(ctx, free, func(of string, e entry) bool {
+		if e.bucket {
+			return isTable(string(e.key))
+		}
+		for name, table := range tables {
+			rev, sum, _, err := decodeRecord(name, e.key, e.value)
+			if err != nil || of != "" && of != name {
+				continue
+			}
+			if have, ok := table[string(e.key)]; !ok || have.rev < rev {
+				table[string(e.key)] = found{rev, sum, slices.Clone(e.value)}
+			}
+			return true
+		}
+		return false
+	})
+}
+
+// leaves visits every entry of every leaf page that is not free, and those of the buckets that are small enough to be in
+// another's page, with that bucket's name. visit reports whether the entry is good; if one of a page is, the pages that belong
+// to it are not looked at on their own.
+func (im *image) leaves(ctx context.Context, free []bool, visit func(of string, e entry) bool) error {
+	for id := uint64(2); id < im.meta.high; id++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if free[id] {
+			continue
+		}
+		b, flags, count, err := im.page(nil, id)
+		if err != nil || flags != flagLeaf {
+			continue
+		}
+		good := false
+		// An error ends the page, not the search.
+		end, _ := im.leaf(id, b, count, nil, nil, func(e entry) error {
+			good = visit("", e) || good
+			if e.bucket && len(e.value) >= 16 && binary.NativeEndian.Uint64(e.value) == 0 {
+				_ = im.bucket(e, func(inner entry) error {
+					good = visit(string(e.key), inner) || good
+					return nil
+				})
+			}
+			return nil
+		})
+		if good && end > 0 {
+			id += (end - 1) / uint64(im.pageSize) // not what the head says belongs to it, which may be wrong
+		}
+	}
+	return nil
+}
+
+// writeTables writes tables into an empty file.
+func writeTables(path string, st state, tables rescued) error {
+	w, err := newPacker(path)
+	if err != nil {
+		return err
+	}
+	err = w.put([]byte(stateBucket), []byte(stateKey), st.append(nil))
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		for _, key := range slices.Sorted(maps.Keys(tables[name])) {
+			if err == nil {
+				err = w.put([]byte(name), []byte(key), tables[name][key].raw)
+			}
+		}
+	}
+	return errors.Join(err, w.close(err == nil))
+}

@@ -1,0 +1,35 @@
+package boltstore
+
+import "go.etcd.io/bbolt"
+
+// Stats are numbers about a store at one moment.
+type Stats struct {
+	// Revision is that of the last commit.
+	Revision uint64
+	// Records is the number of records.
+	Records uint64
+	// Bytes is the size of what is in use of the file, and Free how much of that is free pages, which the next commits use.
+	Bytes, Free int64
+	// Transactions is the number of transactions that the file has seen in its life, those of callers that committed at once
+	// being one. Each costs two syncs of the disk.
+	Transactions uint64
+}
+
+// Stats returns numbers about the store. After Close they are zero.
+func (s *Store) Stats() Stats {
+	var st Stats
+	_ = s.guard(func() error {
+		return s.db.View(func(tx *bbolt.Tx) error {
+			st.Bytes, st.Transactions = tx.Size(), uint64(tx.ID())
+			return nil
+		})
+	})
+	if st.Transactions == 0 {
+		return Stats{}
+	}
+	st.Free = int64(s.db.Stats().FreePageN+s.db.Stats().PendingPageN) * int64(s.db.Info().PageSize)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.Revision, st.Records = s.state.rev, s.state.count
+	return st
+}
