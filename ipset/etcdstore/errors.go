@@ -117,7 +117,7 @@ func code(err error) codes.Code {
 // passing reports whether an error goes away by itself.
 func passing(err error) bool {
 	switch code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted:
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted, codes.Internal: // Internal is a stream that broke, too
 		return true
 	case codes.Canceled:
 		return !closing(err) // somebody on the way ended the call, not the caller
@@ -131,7 +131,9 @@ func passing(err error) bool {
 }
 
 // closing reports whether the caller closed the client.
-func closing(err error) bool { return strings.Contains(rpctypes.ErrorDesc(err), "client connection is closing") }
+func closing(err error) bool {
+	return strings.Contains(rpctypes.ErrorDesc(err), "client connection is closing")
+}
 
 // tooLargeToSend reports whether the client refused a request for its own limit.
 func tooLargeToSend(err error) bool {

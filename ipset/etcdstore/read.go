@@ -16,11 +16,13 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
-// A read that finds no member, or one that cannot answer now, is repeated as the client repeats its own: about every
-// 50 ms, for two and a half seconds.
+// A read that finds no member, or one that cannot answer now, is repeated about as the client repeats its own. A member
+// without leader takes seven seconds to say so: such an answer is not waited for more often than there are others to ask.
 const (
 	readAttempts = 50
 	readWait     = 50 * time.Millisecond
+	slowAttempts = 3
+	slowAfter    = 10 * time.Second
 )
 
 // Pages of a long list hold about pageBytes, as far as the records before tell; the first has firstPage records.
@@ -38,12 +40,14 @@ var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
 
 // read makes a call that changes nothing, again if no member could answer it.
 func (s *Store) read(ctx context.Context, op string, call func() error) error {
+	begin := time.Now()
 	for attempt := 1; ; attempt++ {
 		err := call()
 		if err == nil {
 			return nil
 		}
-		if attempt >= readAttempts || ctx.Err() != nil || code(err) != codes.Unavailable {
+		last := attempt >= readAttempts || attempt >= slowAttempts && time.Since(begin) > slowAfter
+		if last || ctx.Err() != nil || code(err) != codes.Unavailable {
 			return failure(ctx, op, err)
 		}
 		if err := sleep(ctx, readWait); err != nil {
@@ -90,14 +94,14 @@ func (s *Store) rangeOf(ctx context.Context, op string, r *pb.RangeRequest) (res
 }
 
 // restarts calls f again for as long as a compaction overtakes it.
-func restarts(ctx context.Context, f func() error) error {
+func restarts(f func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := f()
 		if !errors.Is(err, ipset.ErrCompacted) {
 			return err
 		}
-		if attempt == listAttempts || ctx.Err() != nil {
-			return &Error{Op: "list", Err: err.(*Error).Err, retry: true} // ErrCompacted is for watches
+		if e := (*Error)(nil); errors.As(err, &e) && attempt == listAttempts {
+			return &Error{Op: e.Op, Err: e.Err, retry: true} // ErrCompacted is for watches
 		}
 	}
 }
@@ -109,7 +113,7 @@ func (s *Store) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]
 		return dst, failure(ctx, "get", err)
 	}
 	n := len(dst)
-	err := restarts(ctx, func() (err error) {
+	err := restarts(func() (err error) {
 		dst, err = s.get(ctx, dst[:n], keys)
 		return err
 	})
@@ -171,7 +175,7 @@ func (s *Store) List(ctx context.Context, r ipset.Range) (recs []ipset.Record, r
 	if r.To != "" {
 		to = s.space + r.To
 	}
-	err = restarts(ctx, func() (err error) {
+	err = restarts(func() (err error) {
 		switch {
 		case from >= to:
 			recs, rev, err = s.page(ctx, &pb.RangeRequest{Key: []byte(s.format), CountOnly: true})

@@ -61,6 +61,7 @@ func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 				e = failure(ctx, "watch", ctx.Err())
 			case !errors.As(err, &e):
 				e = failure(ctx, "watch", err)
+				e.retry = e.retry || errors.Is(err, io.EOF) // the server ended the stream
 			}
 			if !e.retry || ctx.Err() != nil {
 				yield(ipset.Event{}, e)

@@ -1,0 +1,155 @@
+package etcdstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ipalloc/ipalloc/internal/etcdtest"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// TestLimits verifies that what Limits promises is taken by a server with its defaults, also where the request is as large
+// as it can be, and that one more of anything is refused before it is sent.
+func TestLimits(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	for _, length := range []int{0, maxPrefix - len(newPrefix()) - 5} {
+		prefix := newPrefix() + strings.Repeat("x", length) + "/"
+		s := openIn(t, client, prefix, Options{})
+		l := s.Limits()
+		if l.Ops != 127 || l.Value < 400_000 || l.Bytes != l.Value {
+			t.Errorf("limits %+v", l)
+		}
+		keys := func(i, size int) string { return strings.Repeat("k", size-8) + fmt.Sprintf("%08d", i) }
+		each := l.Bytes / l.Ops
+		for name, f := range map[string]func(more int) []ipset.Op{
+			"one value": func(more int) []ipset.Op {
+				return []ipset.Op{{Kind: ipset.OpPut, Key: "k", Value: strings.Repeat("v", l.Value-1+more), Expect: ipset.AnyRevision}}
+			},
+			"all in keys": func(more int) (ops []ipset.Op) {
+				for i := range l.Ops {
+					ops = append(ops, ipset.Op{Kind: ipset.OpPut, Key: keys(i, each), Expect: 0})
+				}
+				ops[0].Value = strings.Repeat("v", l.Bytes-each*l.Ops+more)
+				return ops
+			},
+			"all removed": func(more int) (ops []ipset.Op) {
+				for i := range l.Ops + more {
+					ops = append(ops, ipset.Op{Kind: ipset.OpDelete, Key: keys(i, 3000), Expect: ipset.AnyRevision})
+				}
+				return ops
+			},
+			"all expected, and as many written": func(more int) (ops []ipset.Op) {
+				for i := range l.Ops + more {
+					ops = append(ops, ipset.Op{Kind: ipset.OpGuard, Key: fmt.Sprint("g", i)}, ipset.Op{Kind: ipset.OpPut, Key: fmt.Sprint("p", i), Expect: ipset.AnyRevision})
+				}
+				return ops
+			},
+			"all guards": func(more int) (ops []ipset.Op) {
+				for i := range l.Ops + more {
+					ops = append(ops, ipset.Op{Kind: ipset.OpGuard, Key: fmt.Sprint("g", i)})
+				}
+				return ops
+			},
+		} {
+			if _, err := s.Commit(limited(t), f(1)); !errors.Is(err, ipset.ErrTooLarge) || errors.Is(err, ipset.ErrUnknown) || Retryable(err) {
+				t.Errorf("%s, one more: %v", name, err)
+			}
+			if _, err := s.Commit(limited(t), f(0)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// TestSmallerServer verifies that a server that takes less than the store was told is understood, and that it is
+// served when the store is told.
+func TestSmallerServer(t *testing.T) {
+	c := etcdtest.New(t, etcdtest.Config{NoSync: true, Flags: []string{"--max-txn-ops=40", "--max-request-bytes=600000"}})
+	client := connect(t, c.Endpoints())
+	ops := func(n, size int) (ops []ipset.Op) {
+		for i := range n {
+			ops = append(ops, ipset.Op{Kind: ipset.OpPut, Key: fmt.Sprint("k", i), Value: strings.Repeat("v", size), Expect: ipset.AnyRevision})
+		}
+		return ops
+	}
+	s := openIn(t, client, newPrefix(), Options{})
+	for _, ops := range [][]ipset.Op{ops(60, 1), ops(2, 250_000)} {
+		if _, err := s.Commit(limited(t), ops); err != nil && (!errors.Is(err, ipset.ErrTooLarge) || errors.Is(err, ipset.ErrUnknown) || Retryable(err)) {
+			t.Errorf("%d records: %v", len(ops), err)
+		}
+	}
+	if _, err := s.Commit(limited(t), ops(60, 1)); !errors.Is(err, ipset.ErrTooLarge) {
+		t.Errorf("the server took 60 records: %v", err)
+	}
+	told := openIn(t, client, newPrefix(), Options{MaxOps: 40, MaxBytes: 600_000})
+	l := told.Limits()
+	if _, err := told.Commit(limited(t), ops(l.Ops, 1)); err != nil || l.Ops != 39 {
+		t.Errorf("%d records: %v", l.Ops, err)
+	}
+	if _, err := told.Commit(limited(t), ops(1, l.Value-2)); err != nil {
+		t.Errorf("%d bytes: %v", l.Value, err)
+	}
+	var keys []string
+	for i := range 100 {
+		keys = append(keys, fmt.Sprint("k", i))
+	}
+	if recs, err := told.Get(limited(t), nil, keys...); err != nil || len(recs) != 100 || recs[38].Rev == 0 || recs[39].Rev != 0 {
+		t.Errorf("%d records read: %v", len(recs), err)
+	}
+}
+
+// TestFullDatabase verifies that a database that is full is not taken for a commit that was not made: the member that first
+// exceeds its quota makes it and refuses it. Once there is room again the store goes on.
+func TestFullDatabase(t *testing.T) {
+	c := etcdtest.New(t, etcdtest.Config{NoSync: true, Flags: []string{"--quota-backend-bytes=4194304"}})
+	client := connect(t, c.Endpoints())
+	s := openIn(t, client, newPrefix(), Options{})
+	value := strings.Repeat("v", 300_000)
+	var err error
+	n := 0
+	for ; err == nil && n < 100; n++ {
+		_, err = s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: fmt.Sprint("k", n), Value: value, Expect: 0}})
+	}
+	if !errors.Is(err, ipset.ErrUnknown) || Retryable(err) || !strings.Contains(err.Error(), "space exceeded") {
+		t.Fatalf("after %d commits: %v", n, err)
+	}
+	recs, rev, err := s.List(limited(t), ipset.Range{})
+	if err != nil || len(recs) < n-1 {
+		t.Fatalf("%d records of %d: %v", len(recs), n, err)
+	}
+	t.Logf("%d commits, the last one refused; %d records", n, len(recs))
+	if _, err := client.Compact(limited(t), int64(rev)); err != nil {
+		t.Fatal(err)
+	}
+	// What is left is too much; removing needs no room.
+	for _, r := range recs {
+		if _, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpDelete, Key: r.Key, Expect: r.Rev}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := mustList(t, s)
+	if _, err := client.Compact(limited(t), int64(last)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Defragment(limited(t), c.Endpoints()[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.AlarmDisarm(limited(t), &clientv3.AlarmMember{}); err != nil {
+		t.Fatal(err)
+	}
+	mustCommit(t, s, "again", value)
+}
+
+// mustList returns the revision of the store.
+func mustList(t *testing.T, s *Store) uint64 {
+	t.Helper()
+	_, rev, err := s.List(limited(t), ipset.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rev
+}

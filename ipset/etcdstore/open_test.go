@@ -1,0 +1,229 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// refused verifies that Open fails as it should, finally, and leaves the prefix as it was.
+func refused(t *testing.T, client *clientv3.Client, prefix string, o Options, want error) {
+	t.Helper()
+	before, err := client.Get(limited(t), prefix, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(limited(t), client, prefix, o); !errors.Is(err, want) || s != nil || Retryable(err) {
+		t.Errorf("Open(%q, %+v) = %v, want %v", prefix, o, err, want)
+	}
+	after, err := client.Get(limited(t), prefix, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(before.Kvs) != fmt.Sprint(after.Kvs) {
+		t.Errorf("Open(%q, %+v) changed %v to %v", prefix, o, before.Kvs, after.Kvs)
+	}
+}
+
+func put(t *testing.T, client *clientv3.Client, key, value string) {
+	t.Helper()
+	if _, err := client.Put(limited(t), key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mustCommit puts a value under a key.
+func mustCommit(t testing.TB, s *Store, key, value string) uint64 {
+	t.Helper()
+	rev, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: key, Value: value, Expect: ipset.AnyRevision}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rev
+}
+
+func TestOpenArguments(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	for _, prefix := range []string{"", "/", "x", "/x", strings.Repeat("x", maxPrefix) + "/"} {
+		if _, err := Open(limited(t), client, prefix, Options{}); !errors.Is(err, ipset.ErrBadArgument) {
+			t.Errorf("prefix %q: %v", prefix, err)
+		}
+	}
+	for _, o := range []Options{{MaxOps: 1}, {MaxOps: -1}, {MaxBytes: 1000}, {MaxBytes: -1}} {
+		if _, err := Open(limited(t), client, newPrefix(), o); !errors.Is(err, ipset.ErrBadArgument) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if _, err := Open(limited(t), nil, newPrefix(), Options{}); !errors.Is(err, ipset.ErrBadArgument) {
+		t.Errorf("no client: %v", err)
+	}
+}
+
+func TestOpenFindsWhatIsThere(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	prefix := newPrefix()
+	refused(t, client, prefix, Options{NoCreate: true}, ErrNoStore)
+	s := openIn(t, client, prefix, Options{})
+	rev := mustCommit(t, s, "k", "v")
+	for _, o := range []Options{{}, {NoCreate: true}, {Adopt: true}, {Cluster: s.Cluster()}} {
+		again := openIn(t, client, prefix, o)
+		if recs, err := again.Get(limited(t), nil, "k"); err != nil || recs[0].Rev != rev || again.mark != s.mark || again.born != s.born {
+			t.Errorf("%+v: %v, %v", o, recs, err)
+		}
+	}
+}
+
+// TestOpenAtOnce has many make the same store: one does, the others find it.
+func TestOpenAtOnce(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	for range 5 {
+		prefix := newPrefix()
+		var wg sync.WaitGroup
+		var marks [8]uint64
+		for i := range marks {
+			wg.Go(func() {
+				s, err := Open(t.Context(), client, prefix, Options{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				marks[i] = s.mark
+			})
+		}
+		wg.Wait()
+		for _, m := range marks {
+			if m != marks[0] {
+				t.Errorf("format records %v", marks)
+			}
+		}
+	}
+}
+
+func TestForeignPrefix(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	for _, key := range []string{"a", "format/", "data/b", "zzz"} {
+		prefix := newPrefix()
+		put(t, client, prefix+key, "somebody else's")
+		refused(t, client, prefix, Options{}, ErrForeign)
+		refused(t, client, prefix, Options{Adopt: true}, ErrForeign)
+	}
+	s := open(t)
+	cluster := s.Cluster()
+	for _, value := range []string{
+		"", "x", "ipset store", "ipset store\n", "ipset store\nversion \n", "ipset store\nversion 0\ncluster 1\n", "ipset store\nversion -1\ncluster 1\n",
+		"ipset store\nversion x\ncluster 1\n", encodeFormat(cluster) + "\n", encodeFormat(cluster)[:30], " " + encodeFormat(cluster),
+		fmt.Sprintf("ipset store\nversion 1\ncluster 0%d\n", cluster), fmt.Sprintf("ipset store\nversion 01\ncluster %d\n", cluster),
+	} {
+		prefix := newPrefix()
+		put(t, client, prefix+"format", value)
+		refused(t, client, prefix, Options{}, ErrForeign)
+	}
+}
+
+// TestForeignKeysBeside verifies that keys that others put beside the records of a store are neither read nor written.
+func TestForeignKeysBeside(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	prefix := newPrefix()
+	openIn(t, client, prefix, Options{})
+	beside := []string{"a", "data", "data.", "data0", "dat", "format2", "\xff"}
+	for _, k := range beside {
+		put(t, client, prefix+k, "somebody else's")
+	}
+	s := openIn(t, client, prefix, Options{})
+	rev := mustCommit(t, s, "k", "v")
+	for _, k := range beside {
+		put(t, client, prefix+k, "somebody else's, again")
+	}
+	last := mustCommit(t, s, "k", "w")
+	if recs, _, err := s.List(limited(t), ipset.Range{}); err != nil || len(recs) != 1 || recs[0].Key != "k" {
+		t.Errorf("List = %v, %v", recs, err)
+	}
+	for ev, err := range s.Watch(limited(t), rev, "") {
+		if err != nil || ev.Rev != last || len(ev.Changes) != 1 {
+			t.Errorf("Watch: %+v, %v", ev, err)
+		}
+		break
+	}
+}
+
+func TestNewerVersion(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	prefix := newPrefix()
+	put(t, client, prefix+"format", "ipset store\nversion 2\nwhatever it says")
+	refused(t, client, prefix, Options{}, ErrVersion)
+	refused(t, client, prefix, Options{Adopt: true}, ErrVersion)
+}
+
+func TestWrongCluster(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	here := open(t).Cluster()
+	refused(t, client, newPrefix(), Options{Cluster: here + 1}, ErrCluster)
+
+	// The keys were copied from another cluster, which may be alive.
+	prefix := newPrefix()
+	put(t, client, prefix+"format", encodeFormat(here-1))
+	put(t, client, prefix+"data/k", "v")
+	refused(t, client, prefix, Options{}, ErrCluster)
+	refused(t, client, prefix, Options{Cluster: here}, ErrCluster)
+	refused(t, client, prefix, Options{Cluster: here - 1, Adopt: true}, ErrCluster)
+	s := openIn(t, client, prefix, Options{Adopt: true})
+	if recs, err := s.Get(limited(t), nil, "k"); err != nil || recs[0].Value != "v" {
+		t.Errorf("adopted: %v, %v", recs, err)
+	}
+	mustCommit(t, openIn(t, client, prefix, Options{}), "k", "w")
+}
+
+// TestReplaced verifies that a store takes no commit any more once its format record is another: also when it is there again.
+func TestReplaced(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	for name, replace := range map[string]func(ctx context.Context, prefix string) error{
+		"removed": func(ctx context.Context, prefix string) error {
+			_, err := client.Delete(ctx, prefix, clientv3.WithPrefix())
+			return err
+		},
+		"removed and made again": func(ctx context.Context, prefix string) error {
+			if _, err := client.Delete(ctx, prefix, clientv3.WithPrefix()); err != nil {
+				return err
+			}
+			_, err := Open(ctx, client, prefix, Options{})
+			return err
+		},
+		"converted": func(ctx context.Context, prefix string) error {
+			_, err := client.Put(ctx, prefix+"format", "ipset store\nversion 2\n")
+			return err
+		},
+		"written again": func(ctx context.Context, prefix string) error {
+			resp, err := client.Get(ctx, prefix+"format")
+			if err != nil {
+				return err
+			}
+			_, err = client.Put(ctx, prefix+"format", string(resp.Kvs[0].Value))
+			return err
+		},
+	} {
+		prefix := newPrefix()
+		s := openIn(t, client, prefix, Options{})
+		rev := mustCommit(t, s, "k", "v")
+		if err := replace(limited(t), prefix); err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range []ipset.Op{
+			{Kind: ipset.OpPut, Key: "k", Value: "w", Expect: ipset.AnyRevision}, {Kind: ipset.OpPut, Key: "new", Expect: 0}, {Kind: ipset.OpGuard, Key: "k", Expect: rev},
+			{Kind: ipset.OpDelete, Key: "k", Expect: ipset.AnyRevision},
+		} {
+			if _, err := s.Commit(limited(t), []ipset.Op{op}); !errors.Is(err, ErrReplaced) || errors.Is(err, ipset.ErrConflict) || errors.Is(err, ipset.ErrUnknown) || Retryable(err) {
+				t.Errorf("%s: %+v: %v", name, op, err)
+			}
+		}
+		if recs, err := s.Get(limited(t), nil, "k", "new"); err != nil || recs[0].Value == "w" || recs[1].Rev != 0 {
+			t.Errorf("%s: a refused commit wrote: %v, %v", name, recs, err)
+		}
+	}
+}
