@@ -123,7 +123,8 @@ func (p *claimPlan) plan(t *txn) error {
 	if b != be.Block {
 		be.set(b)
 	}
-	b.owner, b.claimed = p.owner, t.now
+	b.setOwner(p.owner)
+	b.claimed = t.now
 	t.changed(be)
 	return nil
 }
@@ -304,7 +305,7 @@ func (p *disownPlan) plan(t *txn) error {
 		if be.isEmpty() {
 			be.set(nil)
 		} else {
-			be.owner = Owner{}
+			be.setOwner(Owner{})
 		}
 		t.changed(be)
 	}
@@ -318,6 +319,8 @@ type SetOwnerArgs struct {
 	Guard
 	// Active and Alternate replace the attributes where they are not nil.
 	Active, Alternate *Attributes
+	// Host, if not nil, is who the address is held for from now on: where a virtual machine has moved to.
+	Host *Owner
 	// Swap exchanges active and alternate before they are replaced.
 	Swap bool
 	// IfActive and IfAlternate, if not nil, must be what is there, before the swap.
@@ -325,13 +328,18 @@ type SetOwnerArgs struct {
 }
 
 // SetAttributes changes the attributes of one address: of the owner that is active and of the one that may take over, and
-// swaps them. Other addresses of the handle keep theirs.
+// swaps them; and the host that it is held for. Other addresses of the handle keep theirs.
 //
-// It returns [ErrBadAddress]; [ErrNotFound] if the address is not held; [ErrOwner] if the guard or one of the expected
+// It returns [ErrBadAddress]; [ErrBadName] for a host that cannot be; [ErrNotFound] if the address is not held; [ErrOwner] if the guard or one of the expected
 // attributes does not hold; then nothing changes.
 func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
 	if addr.CheckAddr(a.Address) != nil {
 		return &Error{Op: "set attributes", Address: a.Address, Err: ErrBadAddress}
+	}
+	if a.Host != nil {
+		if err := a.Host.check(); err != nil {
+			return &Error{Op: "set attributes", Address: a.Address, Err: err}
+		}
 	}
 	if err := e.do(ctx, &attributesPlan{a}); err != nil {
 		return &Error{Op: "set attributes", Address: a.Address, Owner: a.Handle, Err: err}
@@ -375,7 +383,8 @@ func (p *attributesPlan) plan(t *txn) error {
 	if p.Alternate != nil {
 		alternate = *p.Alternate
 	}
-	if x, _ := be.Block.locate(p.Address); be.canRelease(x, p.Guard) != Released {
+	x, _ := be.Block.locate(p.Address)
+	if be.canRelease(x, p.Guard) != Released {
 		return ErrOwner
 	}
 	if err := t.room(opsPerBlock + len(be.touches)); err != nil {
@@ -383,6 +392,12 @@ func (p *attributesPlan) plan(t *txn) error {
 	}
 	if err := be.Block.SetAttributes(p.Address, p.Guard, active, alternate); err != nil {
 		return err
+	}
+	if p.Host != nil {
+		_, s := be.look(x)
+		id := be.holders.list[s.holder].identity
+		id.host = be.noteOf(*p.Host)
+		be.rehold(s, id)
 	}
 	t.changed(be)
 	return nil

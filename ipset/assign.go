@@ -27,7 +27,7 @@ type AssignArgs struct {
 	Head, Tail uint64
 	// AllOrNothing turns a shortage in any family into an error and nothing assigned.
 	AllOrNothing bool
-	// Sticky gives the handle the addresses back that it had last, as far as they are free.
+	// Sticky gives the handle the addresses back that it had last, as far as they are free. It costs one round trip more.
 	Sticky bool
 	// Request, if not empty, names this request: a repetition gets the first answer.
 	Request string
@@ -144,6 +144,8 @@ type assignPlan struct {
 	own   *ownerEntry // the owner's record, as it was when the plan began
 	draft draft
 	picks []pick
+	// last is what the handle had before, by family.
+	last [2]lastHeld
 	// sticky is how many of the first picks are of addresses the handle had before, taken are the blocks taken over.
 	sticky int
 	taken  map[*blockEntry]bool
@@ -171,7 +173,7 @@ type search struct {
 
 // plan implements plan.
 func (p *assignPlan) plan(t *txn) error {
-	p.result, p.draft, p.picks, p.sticky, p.taken = Assigned{}, draft{}, p.onePick[:0], 0, nil
+	p.result, p.draft, p.picks, p.sticky, p.taken, p.last = Assigned{}, draft{}, p.onePick[:0], 0, nil, [2]lastHeld{}
 	err := p.replay(t, false)
 	if err != errNoAnswer {
 		return err
@@ -213,6 +215,11 @@ func (p *assignPlan) pick(t *txn) error {
 	}
 	if err := p.readOwner(t, searches[:]); err != nil {
 		return err
+	}
+	if p.Sticky {
+		if err := p.readLast(t); err != nil {
+			return err
+		}
 	}
 	for i := range searches {
 		s := &searches[i]

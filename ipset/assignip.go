@@ -81,7 +81,7 @@ func (p *assignIPPlan) replay(t *txn, ask bool) (bool, error) {
 	if err != nil || a == nil {
 		return false, err
 	}
-	v4, v6 := a.allocations(p.Claim)
+	v4, v6 := a.allocations(p.Owner, p.Claim)
 	if all := append(v4, v6...); len(all) != 1 || all[0].Address != p.Address {
 		return false, fmt.Errorf("%w: the request key was used for something else", ErrBadArgument)
 	} else {
@@ -123,14 +123,14 @@ func (p *assignIPPlan) assign(t *txn) error {
 	if err := b.canAssign(x, p.Handle); err != nil {
 		return err
 	}
-	if err := t.room(d.size() + opsPerBlock + len(be.touches) + 1); err != nil {
+	if err := t.room(d.size() + opsPerBlock + len(be.touches) + 2); err != nil {
 		return err
 	}
 	d.apply(t)
 	if b != be.Block {
 		be.set(b)
 	}
-	b.hold(x, p.identity(), p.until(t.now))
+	b.hold(x, p.identity(b, p.Owner), p.until(t.now))
 	t.changed(be)
 	p.result, _ = b.Lookup(p.Address)
 	if p.Request != "" {

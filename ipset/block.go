@@ -3,6 +3,7 @@ package ipset
 import (
 	"fmt"
 	"iter"
+	"math"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -34,6 +35,7 @@ type Block struct {
 	cool    []uint64 // cooling ordinals in the order of their release
 	used    uint64   // held ordinals
 	holders holders
+	hosts   map[string]uint64 // addresses held for others than the owner, by the host's code
 	dir     []*slots          // by ordinal / 64, for blocks of up to dirMax addresses
 	sparse  map[uint64]*slots // the same for larger ones
 	touched *[]touch          // where to note handles that come or leave; nil outside an engine
@@ -52,10 +54,10 @@ type slot struct {
 	holder int32
 }
 
-// touch notes that a handle has got its first address in the block or has lost its last.
+// touch notes that a handle, or a host that is not the owner, has got its first address in the block or has lost its last.
 type touch struct {
-	handle string
-	came   bool
+	kind, name string
+	came       bool
 }
 
 // dirMax is the largest block whose slots are found by index: 1,024 pointers. Beyond, a map costs less.
@@ -169,7 +171,8 @@ func (b *Block) look(x uint64) (state, *slot) {
 	return stateFree, nil
 }
 
-// hold gives a free or cooling ordinal to a holder and returns the sequence number. until is the end of the lease or 0.
+// hold gives a free or cooling ordinal to a holder and returns the sequence number. until is the end of the lease or 0. The
+// identity's host is as noteOf has it.
 func (b *Block) hold(x uint64, id identity, until int64) uint64 {
 	h := b.holders.intern(id)
 	b.holders.list[h].refs++
@@ -195,16 +198,17 @@ func (b *Block) hold(x uint64, id identity, until int64) uint64 {
 // count changes the number of held addresses of a holder and notes a handle that came or left.
 func (b *Block) count(h int32, by int) {
 	e := &b.holders.list[h]
+	b.countHost(e.host, by)
 	if by > 0 {
 		e.held++
 		if b.touched != nil && e.handle != "" && e.held == 1 && b.holders.heldBy(e.handle) == 1 {
-			*b.touched = append(*b.touched, touch{e.handle, true})
+			*b.touched = append(*b.touched, touch{kindHandle, e.handle, true})
 		}
 		return
 	}
 	e.held--
 	if b.touched != nil && e.handle != "" && e.held == 0 && b.holders.heldBy(e.handle) == 0 {
-		*b.touched = append(*b.touched, touch{e.handle, false})
+		*b.touched = append(*b.touched, touch{kindHandle, e.handle, false})
 	}
 }
 
@@ -233,13 +237,14 @@ func (b *Block) drop(x uint64, now, until int64) {
 // and addresses that have cooled are queued. It reports whether anything changed. Safe to repeat. O(1) while
 // nothing is due.
 func (b *Block) Advance(now time.Time, cooldown time.Duration) bool {
-	return b.advance(stamp(now), int64(cooldown))
+	return b.advance(stamp(now), int64(cooldown), math.MaxInt)
 }
 
-func (b *Block) advance(now, cooldown int64) bool {
+// advance ends at most so many leases; the next call goes on.
+func (b *Block) advance(now, cooldown int64, most int) bool {
 	changed := false
 	if b.lease != 0 && b.lease <= now {
-		b.expire(now, cooldown)
+		b.expire(now, cooldown, most)
 		changed = true
 	}
 	n := 0
@@ -264,8 +269,8 @@ func (b *Block) advance(now, cooldown int64) bool {
 	return changed
 }
 
-// expire releases the addresses whose lease has ended, in the order of their ends, and finds the next end.
-func (b *Block) expire(now, cooldown int64) {
+// expire releases the addresses whose lease has ended, in the order of their ends and at most so many, and finds the next end.
+func (b *Block) expire(now, cooldown int64, most int) {
 	type end struct {
 		until int64
 		x     uint64
@@ -282,6 +287,9 @@ func (b *Block) expire(now, cooldown int64) {
 		}
 	}
 	slices.SortStableFunc(ends, func(a, c end) int { return int(min(max(a.until-c.until, -1), 1)) })
+	if len(ends) > most {
+		b.lease, ends = ends[most].until, ends[:most]
+	}
 	for _, e := range ends {
 		b.drop(e.x, e.until, e.until+cooldown)
 	}

@@ -17,7 +17,10 @@ type Claim struct {
 	TTL time.Duration
 }
 
-func (c Claim) identity() identity { return identity{handle: c.Handle, active: c.Attributes.code} }
+// identity returns what an address of a block that is held for a host by this claim has in common with others.
+func (c Claim) identity(b *Block, host Owner) identity {
+	return identity{handle: c.Handle, active: c.Attributes.code, host: b.noteOf(host)}
+}
 
 // until returns the end of a lease begun now, 0 without a TTL.
 func (c Claim) until(now int64) int64 {
@@ -94,10 +97,10 @@ func (b *Block) AutoAssign(dst []Allocation, n int, c Claim, now time.Time, avoi
 	if avoid != nil {
 		spans = b.spansOf(avoid.Ranges())
 	}
-	id, at := c.identity(), stamp(now)
+	id, at := c.identity(b, b.owner), stamp(now)
 	for _, x := range b.free.peek(buf[:0], n, spans) {
 		seq := b.hold(x, id, c.until(at))
-		dst = append(dst, Allocation{Address: b.addr(x), Block: b.prefix, Handle: c.Handle, Attributes: c.Attributes, Seq: seq, Until: unstamp(c.until(at))})
+		dst = append(dst, Allocation{Address: b.addr(x), Block: b.prefix, Host: b.owner, Handle: c.Handle, Attributes: c.Attributes, Seq: seq, Until: unstamp(c.until(at))})
 	}
 	return dst
 }
@@ -114,7 +117,7 @@ func (b *Block) Assign(a netip.Addr, c Claim, now time.Time) (Allocation, error)
 	if err := b.canAssign(x, c.Handle); err != nil {
 		return Allocation{}, err
 	}
-	b.hold(x, c.identity(), c.until(stamp(now)))
+	b.hold(x, c.identity(b, b.owner), c.until(stamp(now)))
 	al, _ := b.Lookup(a)
 	return al, nil
 }
@@ -188,7 +191,7 @@ func (b *Block) Lookup(a netip.Addr) (Allocation, bool) {
 func (b *Block) allocation(x uint64, s *slot) Allocation {
 	h := &b.holders.list[s.holder]
 	return Allocation{
-		Address: b.addr(x), Block: b.prefix, Handle: h.handle, Attributes: Attributes{h.active},
+		Address: b.addr(x), Block: b.prefix, Host: b.hostOf(&h.identity), Handle: h.handle, Attributes: Attributes{h.active},
 		Alternate: Attributes{h.alternate}, Seq: s.seq, Until: unstamp(s.until), Cooling: b.isCooling(x),
 	}
 }
@@ -249,15 +252,24 @@ func (b *Block) SetAttributes(a netip.Addr, g Guard, active, alternate Attribute
 		return ErrOwner
 	}
 	_, s := b.look(x)
+	id := b.holders.list[s.holder].identity
+	id.active, id.alternate = active.code, alternate.code
+	b.rehold(s, id)
+	return nil
+}
+
+// rehold has a held address held by another identity of the same handle.
+func (b *Block) rehold(s *slot, id identity) {
 	old := s.holder
-	h := b.holders.intern(identity{b.holders.list[old].handle, active.code, alternate.code})
+	h := b.holders.intern(id)
 	if h == old {
-		return nil
+		return
 	}
 	b.holders.list[h].refs++
 	b.holders.list[h].held++
+	b.countHost(id.host, 1)
+	b.countHost(b.holders.list[old].host, -1)
 	b.holders.list[old].held--
 	b.holders.drop(old)
 	s.holder = h
-	return nil
 }

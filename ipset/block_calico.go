@@ -34,6 +34,8 @@ type calicoAttribute struct {
 const (
 	// calicoReserved is the handle of the addresses that Calico sets aside in a Windows host's block.
 	calicoReserved = "windows-reserved-ipam-handle"
+	// calicoNode is the attribute in which Calico keeps the host that an address is for.
+	calicoNode = "node"
 	// calicoMax is the largest block taken over; Calico's own largest is 4,096 addresses.
 	calicoMax = 1 << 16
 )
@@ -112,6 +114,12 @@ func (b *Block) importCalico(r *reader, x uint64, a *calicoAttribute, seq uint64
 		return err
 	}
 	id.active, id.alternate = active.code, alternate.code
+	if node := a.Active[calicoNode]; node != "" {
+		if err := checkName("node", node); err != nil {
+			return fmt.Errorf("%w: %v", ErrRecord, err)
+		}
+		id.host = b.noteOf(HostOwner(node))
+	}
 	s := slot{seq: min(max(seq, 1), b.seq), holder: b.holders.intern(id)}
 	if a.ReleasedAt != nil {
 		s.until = stamp(*a.ReleasedAt) + int64(cooldown)

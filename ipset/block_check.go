@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 )
@@ -16,6 +17,7 @@ func (b *Block) Check() error {
 	}
 	refs, held := make(map[int32]uint64), make(map[int32]uint64)
 	used, cooling, lease := uint64(0), uint64(0), int64(0)
+	hosts := make(map[string]uint64)
 	var busy []span
 	for x, s := range b.each() {
 		p := b.page(x, false)
@@ -37,6 +39,9 @@ func (b *Block) Check() error {
 		}
 		used++
 		held[s.holder]++
+		if host := b.holders.list[s.holder].host; host != "" && host != nobody {
+			hosts[host]++
+		}
 		if s.until != 0 && (lease == 0 || s.until < lease) {
 			lease = s.until
 		}
@@ -47,13 +52,16 @@ func (b *Block) Check() error {
 	if lease != 0 && (b.lease == 0 || b.lease > lease) {
 		return bad("a lease ends at %d, expected from %d on", lease, b.lease)
 	}
+	if !maps.Equal(hosts, b.hosts) {
+		return bad("held for others: %v, counted as %v", hosts, b.hosts)
+	}
 	queued := slices.Sorted(slices.Values(b.cool))
 	for i, x := range queued {
 		if i > 0 && queued[i-1] == x || !b.isCooling(x) {
 			return bad("cooling queue has %d, which is not cooling, or twice", x)
 		}
 	}
-	if err := b.holders.check(refs, held); err != nil {
+	if err := b.holders.check(refs, held, b.owner.code()); err != nil {
 		return bad("%v", err)
 	}
 	return b.checkQueue(busy, bad)
@@ -81,8 +89,8 @@ func (b *Block) checkQueue(busy []span, bad func(string, ...any) error) error {
 	return nil
 }
 
-// check verifies the table against the references counted in the slots.
-func (t *holders) check(refs, held map[int32]uint64) error {
+// check verifies the table against the references counted in the slots, and that a host is noted only where it is not the owner.
+func (t *holders) check(refs, held map[int32]uint64, owner string) error {
 	seen := 0
 	for n, first := range t.buckets {
 		for i := first; i >= 0; i = t.list[i].next {
@@ -95,6 +103,9 @@ func (t *holders) check(refs, held map[int32]uint64) error {
 			}
 			if h.hash != hashHandle(h.handle) || h.hash&uint32(len(t.buckets)-1) != uint32(n) {
 				return fmt.Errorf("holder %q is in the wrong chain", h.handle)
+			}
+			if _, err := ownerOf(h.host); err != nil || h.host == owner {
+				return fmt.Errorf("holder %q: host %q in a block of %q", h.handle, h.host, owner)
 			}
 			for j := h.next; j >= 0; j = t.list[j].next {
 				if t.list[j].identity == h.identity {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -29,8 +30,10 @@ import (
 //	  start                signed, from the end of the span before
 //	  length - 1
 //
-// A holder is 0 or 1 followed by a new one (handle, active and, for 1, alternate attributes), or 2 + the number of
-// one that came before. An address with a handle of its own so takes about four bytes beside the handle.
+// A holder is 0 or 1 followed by a new one (with flagHosts its host; handle, active and, for 1, alternate attributes), or
+// 2 + the number of one that came before. A host is 0 for the block's owner, 1 followed by a new one (the string of its code),
+// or 2 + the number of one that came before. An address with a handle of its own so takes about four bytes beside the handle,
+// one more in a block in which any is held for another than the owner.
 const (
 	blockVersion = 1
 
@@ -40,7 +43,8 @@ const (
 	flagReserved = 1 << 3
 	flagLeases   = 1 << 4
 	flagCooling  = 1 << 5
-	flagsKnown   = 1<<6 - 1
+	flagHosts    = 1 << 6
+	flagsKnown   = 1<<7 - 1
 )
 
 // AppendBinary appends the coded block to dst. It returns no error.
@@ -69,6 +73,9 @@ func (b *Block) encode(dst []byte) []byte {
 	if len(b.cool) > 0 {
 		flags |= flagCooling
 	}
+	if b.holders.hosts() {
+		flags |= flagHosts
+	}
 	dst = append(dst, blockVersion, flags, byte(b.prefix.Bits()))
 	dst = appendAddr(dst, b.prefix.Addr())
 	if b.owner.Kind != Nobody {
@@ -90,7 +97,7 @@ func (b *Block) encode(dst []byte) []byte {
 
 // encodeSlots writes the held and the cooling ordinals.
 func (b *Block) encodeSlots(dst []byte, flags byte) []byte {
-	e := holderEncoder{list: b.holders.list}
+	e := holderEncoder{list: b.holders.list, withHosts: flags&flagHosts != 0}
 	if len(b.holders.list) > len(e.small) {
 		e.number = make([]int32, len(b.holders.list))
 	} else {
@@ -181,6 +188,9 @@ type holderEncoder struct {
 	number []int32 // 1 + the order of first occurrence, 0 before it
 	count  int32
 	small  [64]int32
+
+	withHosts bool
+	hosts     []string // in the order of first occurrence; there are few
 }
 
 func (e *holderEncoder) append(dst []byte, h int32) []byte {
@@ -195,12 +205,26 @@ func (e *holderEncoder) append(dst []byte, h int32) []byte {
 	} else {
 		dst = append(dst, 1)
 	}
+	if e.withHosts {
+		dst = e.appendHost(dst, id.host)
+	}
 	dst = appendString(dst, id.handle)
 	dst = appendString(dst, id.active)
 	if id.alternate != "" {
 		dst = appendString(dst, id.alternate)
 	}
 	return dst
+}
+
+func (e *holderEncoder) appendHost(dst []byte, host string) []byte {
+	if host == "" {
+		return append(dst, 0)
+	}
+	if i := slices.Index(e.hosts, host); i >= 0 {
+		return binary.AppendUvarint(dst, uint64(i)+2)
+	}
+	e.hosts = append(e.hosts, host)
+	return appendString(append(dst, 1), host)
 }
 
 func appendString(dst []byte, s string) []byte {
@@ -274,7 +298,7 @@ func DecodeBlock(data string) (*Block, error) {
 }
 
 func (b *Block) decodeSlots(r *reader, flags byte) {
-	var known []int32
+	known := holderDecoder{withHosts: flags&flagHosts != 0}
 	next := uint64(0)
 	for runs := r.uvarint(); runs > 0 && r.err == nil; runs-- {
 		x := next + r.uvarint()
@@ -331,19 +355,31 @@ func (b *Block) restore(r *reader, x uint64, s slot, cooling bool) {
 	}
 	p.held |= 1 << (x & 63)
 	h.held++
+	b.countHost(h.host, 1)
 	b.used++
 }
 
-func (b *Block) decodeHolder(r *reader, known *[]int32) int32 {
+// holderDecoder is what has been decoded of holders.
+type holderDecoder struct {
+	list      []int32
+	withHosts bool
+	hosts     []string
+}
+
+func (b *Block) decodeHolder(r *reader, known *holderDecoder) int32 {
 	n := r.uvarint()
 	if n >= 2 {
-		if n-2 >= uint64(len(*known)) {
+		if n-2 >= uint64(len(known.list)) {
 			r.fail("holder")
 			return 0
 		}
-		return (*known)[n-2]
+		return known.list[n-2]
 	}
-	id := identity{handle: r.bytes(r.uvarint()), active: r.bytes(r.uvarint())}
+	id := identity{}
+	if known.withHosts {
+		id.host = known.host(r)
+	}
+	id.handle, id.active = r.bytes(r.uvarint()), r.bytes(r.uvarint())
 	if n == 1 {
 		id.alternate = r.bytes(r.uvarint())
 	}
@@ -351,12 +387,30 @@ func (b *Block) decodeHolder(r *reader, known *[]int32) int32 {
 		return 0
 	}
 	h := b.holders.intern(id)
-	if int(h) != len(*known) || len(id.handle) > maxName || strings.IndexByte(id.handle, 0) >= 0 || !(Attributes{id.active}).valid() || !(Attributes{id.alternate}).valid() {
+	if int(h) != len(known.list) || len(id.handle) > maxName || strings.IndexByte(id.handle, 0) >= 0 || !(Attributes{id.active}).valid() || !(Attributes{id.alternate}).valid() {
 		r.fail("holder")
 		return 0
 	}
-	*known = append(*known, h)
+	known.list = append(known.list, h)
 	return h
+}
+
+func (known *holderDecoder) host(r *reader) string {
+	switch n := r.uvarint(); {
+	case n == 0:
+		return ""
+	case n > 1 && n-2 < uint64(len(known.hosts)):
+		return known.hosts[n-2]
+	case n > 1:
+		r.fail("host")
+		return ""
+	}
+	host := r.bytes(r.uvarint())
+	if _, err := ownerOf(host); err != nil || host == "" || slices.Contains(known.hosts, host) {
+		r.fail("host")
+	}
+	known.hosts = append(known.hosts, host)
+	return host
 }
 
 func (b *Block) decodeQueue(r *reader) {

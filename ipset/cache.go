@@ -28,6 +28,8 @@ type blockEntry struct {
 	keys    [3]string  // of the room, empty and orphan records
 	spans   []span     // ordinals that automatic assignment may not take, by the catalog of
 	of      *catalog
+	// advanced is the transaction that has applied to the block what the present time changes.
+	advanced uint64
 }
 
 // indexKey returns the key of one of the block's index records; those of the block are built once.

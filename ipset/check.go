@@ -107,6 +107,9 @@ func Check(recs []Record, uses iter.Seq[InUse]) *Report {
 	c.rep.Blocks = len(c.blocks)
 	c.derive()
 	for _, r := range recs {
+		c.aged(r)
+	}
+	for _, r := range recs {
 		c.derived(r)
 	}
 	c.missing()
@@ -177,8 +180,11 @@ func (c *checker) derive() {
 		}
 		for i := range b.holders.list {
 			if h := &b.holders.list[i]; h.held > 0 && h.handle != "" {
-				put(handleKey(h.handle, b.prefix), "")
+				put(holderKey(kindHandle, h.handle, b.prefix), "")
 			}
+		}
+		for host := range b.hosts {
+			put(holderKey(kindHost, host, b.prefix), "")
 		}
 		if b.owner.Kind != Nobody {
 			c.owners[b.owner] = append(c.owners[b.owner], b.prefix)
@@ -196,6 +202,20 @@ func (c *checker) derive() {
 	}
 }
 
+// aged reads a request or a sticky record, which an entry lists by its age.
+func (c *checker) aged(r Record) {
+	if !hasAge(r.Key) {
+		return
+	}
+	at, err := ageOf(r)
+	if err != nil {
+		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: err.Error()})
+		return
+	}
+	entry := agedKey(at, r.Key)
+	c.want[entry], c.from[entry] = "", r.Key
+}
+
 // derived compares a record with what the blocks say.
 func (c *checker) derived(r Record) {
 	if r.Key == "" {
@@ -203,7 +223,7 @@ func (c *checker) derived(r Record) {
 		return
 	}
 	switch r.Key[:1] {
-	case kindRoom, kindEmpty, kindOrphan, kindDue, kindHandle:
+	case kindRoom, kindEmpty, kindOrphan, kindDue, kindHandle, kindHost, kindAged:
 		want, ok := c.want[r.Key]
 		switch {
 		case !ok:
@@ -226,11 +246,11 @@ func (c *checker) derived(r Record) {
 			c.add(Problem{Kind: WrongPage, Key: r.Key, Detail: fmt.Sprintf("says %016x, blocks say %016x", p.word, want.word)})
 			c.step(fmt.Sprintf("rewrite space page %q", r.Key), Op{Kind: OpPut, Key: r.Key, Value: page{want.word, p.mark}.encode(), Expect: r.Rev})
 		}
-	case kindCatalog, kindBlock, kindSticky:
-	case kindRequest:
-		if _, err := decodeAnswer(r.Value); err != nil {
-			c.add(Problem{Kind: Damaged, Key: r.Key, Detail: err.Error()})
+	case kindRequest, kindSticky:
+		if !hasAge(r.Key) {
+			c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "a key that names nobody"})
 		}
+	case kindCatalog, kindBlock:
 	default:
 		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "unknown kind of record"})
 	}
@@ -240,7 +260,11 @@ func (c *checker) derived(r Record) {
 // happened since the check.
 func (c *checker) guarded(key string, op Op) []Op {
 	behind := c.from[key]
-	if behind == "" {
+	switch {
+	case behind != "":
+	case isAgedKey(key):
+		behind = key[agedTimeEnd:]
+	case key[:1] != kindAged:
 		if id := blockIDOf(key); id != "" {
 			behind = kindBlock + id
 		}

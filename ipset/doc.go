@@ -19,14 +19,16 @@
 //	s<size,level,index>   a space page: which 64 blocks, or pages below, of one block size are taken
 //	o<owner>              the blocks of one owner, in address order
 //	h<handle>\0<block>    exists while the handle holds an address of the block
+//	n<host>\0<block>      exists while an address of a block that is not the host's is held for the host
 //	r<block>              exists while the block has an address that is free or cooling
-//	e<block>              exists while a block with an owner is empty; since when
+//	e<block>              exists while no address of a block with an owner is held; since when it is empty
 //	u<block>              exists while a block without owner has room
 //	d<time><block>        the moment at which time alone changes the block: a lease or a cooldown ends
 //	q<request>            the answer that was given to a request key
-//	l<family><handle>     the last address of a sticky handle
+//	l<family><handle>     the last addresses of a sticky handle
+//	t<time><q or l>       a request or a sticky handle by its age
 //
-// h, r, e, u and d are indexes: a function of the block, written in the block's own commit, so they cannot
+// h, n, r, e, u and d are indexes: a function of the block, written in the block's own commit, so they cannot
 // drift from it. They are written without an expected revision, because whoever writes them has the block's: no two
 // commits ever compete for an index record, and a handle with addresses in many blocks is never a point of contention.
 // Blocks are keyed by prefix, not by pool: splitting or merging pools writes the catalog alone.
@@ -57,6 +59,7 @@
 // The outcome of a commit is done, a conflict (retried after reading again) or unknown ([ErrUnknown]: the connection
 // broke after sending). Repeating AutoAssign or AssignIP with the same request key settles an unknown outcome: the key
 // is written in the commit that serves it, so that a repetition finds the first answer. Without a key, release by handle.
+// A key is remembered until a [Engine.Sweep] finds it old, after a day by default; repeated later it is a new request.
 //
 // # Limits
 //

@@ -123,7 +123,7 @@ func ExampleEngine_Check() {
 	_, err = e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"}})
 	must(err)
 	// Somebody deletes the record that lists the blocks of the host.
-	_, err = store.Commit(ctx, []ipset.Op{{Kind: ipset.OpDelete, Key: "o1node-a", Expect: ipset.AnyRevision}})
+	_, err = store.Commit(ctx, []ipset.Op{{Kind: ipset.OpDelete, Key: "o1node-a\x00", Expect: ipset.AnyRevision}})
 	must(err)
 	rep, err := e.Check(ctx, nil)
 	must(err)
@@ -136,7 +136,7 @@ func ExampleEngine_Check() {
 	n, err := e.Repair(ctx, rep.Repair)
 	fmt.Println(n, "repaired,", err)
 	// Output:
-	// wrong owner "o1node-a": missing
+	// wrong owner "o1node-a\x00": missing
 	// would rewrite the blocks of host:node-a
 	// 1 repaired, <nil>
 }

@@ -2,8 +2,11 @@ package ipset
 
 import "hash/maphash"
 
-// identity is what addresses with equal handle and equal attributes share.
-type identity struct{ handle, active, alternate string }
+// identity is what addresses with equal handle, equal attributes and the same host share.
+type identity struct {
+	handle, active, alternate string
+	host                      string // its code, "" for the block's owner
+}
 
 // holder is one identity in a block and how many addresses refer to it.
 type holder struct {
@@ -89,6 +92,16 @@ func (t *holders) drop(i int32) {
 	t.list[i] = holder{next: t.unused}
 	t.unused = i
 	t.count--
+}
+
+// hosts reports whether an address, held or cooling, has a host noted.
+func (t *holders) hosts() bool {
+	for i := range t.list {
+		if t.list[i].host != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // heldBy returns the number of addresses that a handle holds.

@@ -3,6 +3,8 @@ package ipset
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // ImportBlock puts a block as it is into the store, with its index records: one that [ImportCalicoBlock] read, or that
@@ -70,7 +72,7 @@ func (p *importPlan) plan(t *txn) error {
 			handles++
 		}
 	}
-	if err := t.room(d.size() + opsPerBlock + len(be.touches) + handles); err != nil {
+	if err := t.room(d.size() + opsPerBlock + len(be.touches) + handles + len(p.b.hosts)); err != nil {
 		return err
 	}
 	d.apply(t)
@@ -79,8 +81,11 @@ func (p *importPlan) plan(t *txn) error {
 	for i := range p.b.holders.list {
 		if h := &p.b.holders.list[i]; h.held > 0 && h.handle != "" && !named[h.handle] {
 			named[h.handle] = true
-			be.touches = append(be.touches, touch{h.handle, true})
+			be.touches = append(be.touches, touch{kindHandle, h.handle, true})
 		}
+	}
+	for _, host := range slices.Sorted(maps.Keys(p.b.hosts)) {
+		be.touches = append(be.touches, touch{kindHost, host, true})
 	}
 	t.changed(be)
 	return nil

@@ -10,7 +10,7 @@ import (
 type blockIndex struct {
 	room, empty, orphan bool
 	ready               int64 // with room: 0 if an address is free, else when the first has cooled
-	since               int64 // with empty
+	since               int64 // with empty: since when it is or, while addresses cool, from when on it will be
 	due                 int64 // when time next changes the block; 0 is never
 }
 
@@ -28,8 +28,11 @@ func (b *Block) index() blockIndex {
 		x.ready = 0
 	}
 	x.orphan = x.room && b.owner.Kind == Nobody
-	if x.empty = b.isEmpty() && b.owner.Kind != Nobody; x.empty {
-		x.since = b.since
+	if x.empty = b.used == 0 && b.owner.Kind != Nobody; x.empty {
+		if x.since = b.since; len(b.cool) > 0 {
+			_, s := b.look(b.cool[len(b.cool)-1])
+			x.since = s.until // as advance will have it
+		}
 	}
 	return x
 }
@@ -74,33 +77,35 @@ func appendIndex(ops []Op, be *blockEntry) []Op {
 	return appendTouched(ops, p, be.touches)
 }
 
-// appendTouched writes the index records of the handles that came or left. A handle that did both more than once is
-// what it is after the last time, and needs nothing if it is as it was before the first.
+// appendTouched writes the index records of the handles and hosts that came or left. One that did both more than once
+// is what it is after the last time, and needs nothing if it is as it was before the first.
 func appendTouched(ops []Op, p netip.Prefix, touched []touch) []Op {
 	if len(touched) < 2 {
 		for _, c := range touched {
-			ops = append(ops, handleOp(c, p))
+			ops = append(ops, touchOp(c, p))
 		}
 		return ops
 	}
-	last := make(map[string]int, len(touched))
+	type who struct{ kind, name string }
+	last := make(map[who]int, len(touched))
 	for i, c := range touched {
-		last[c.handle] = i
+		last[who{c.kind, c.name}] = i
 	}
-	first := make(map[string]bool, len(touched))
+	first := make(map[who]bool, len(touched))
 	for i, c := range touched {
-		if _, ok := first[c.handle]; !ok {
-			first[c.handle] = c.came
+		w := who{c.kind, c.name}
+		if _, ok := first[w]; !ok {
+			first[w] = c.came
 		}
-		if last[c.handle] == i && first[c.handle] == c.came {
-			ops = append(ops, handleOp(c, p))
+		if last[w] == i && first[w] == c.came {
+			ops = append(ops, touchOp(c, p))
 		}
 	}
 	return ops
 }
 
-func handleOp(c touch, p netip.Prefix) Op {
-	op := Op{Kind: OpDelete, Key: handleKey(c.handle, p), Expect: AnyRevision}
+func touchOp(c touch, p netip.Prefix) Op {
+	op := Op{Kind: OpDelete, Key: holderKey(c.kind, c.name, p), Expect: AnyRevision}
 	if c.came {
 		op.Kind = OpPut
 	}

@@ -3,6 +3,7 @@ package ipset
 import (
 	"encoding/binary"
 	"net/netip"
+	"strings"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
@@ -14,12 +15,14 @@ const (
 	kindPage    = "s"
 	kindOwner   = "o"
 	kindHandle  = "h"
+	kindHost    = "n"
 	kindRoom    = "r"
 	kindEmpty   = "e"
 	kindOrphan  = "u"
 	kindDue     = "d"
 	kindRequest = "q"
 	kindSticky  = "l"
+	kindAged    = "t"
 )
 
 // catalogKey is the key of the one catalog record.
@@ -78,11 +81,11 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return u.Addr6()
 }
 
-// handleKey returns the key of the index record that a handle has addresses in a block.
-func handleKey(handle string, p netip.Prefix) string {
+// holderKey returns the key of the index record that a handle, or a host by its code, has addresses in a block.
+func holderKey(kind, name string, p netip.Prefix) string {
 	var buf [128]byte // longer ones cost a second allocation
-	b := append(buf[:0], kindHandle...)
-	b = append(b, handle...)
+	b := append(buf[:0], kind...)
+	b = append(b, name...)
 	return string(appendBlockID(append(b, 0), p))
 }
 
@@ -91,8 +94,14 @@ func handleRange(handle string) Range {
 	return Range{From: kindHandle + handle + "\x00", To: kindHandle + handle + "\x01"}
 }
 
-// ownerKey returns the key of the list of blocks of an owner.
-func ownerKey(o Owner) string { return kindOwner + string(rune('0'+o.Kind)) + o.Name }
+// ownerKey returns the key of the list of blocks of an owner. It ends like no other, so that it is a prefix of itself alone.
+func ownerKey(o Owner) string { return kindOwner + o.code() + "\x00" }
+
+// hostRange returns the keys of all blocks of others that have addresses held for a host.
+func hostRange(o Owner) Range {
+	key := kindHost + o.code()
+	return Range{From: key + "\x00", To: key + "\x01"}
+}
 
 // dueKey returns the key under which a block waits for a moment.
 func dueKey(at int64, p netip.Prefix) string {
@@ -109,6 +118,32 @@ func stickyKey(family int, handle string) string {
 	return kindSticky + string(rune('0'+family)) + handle
 }
 
+// agedKey returns the key under which a request or sticky record is found by its age.
+func agedKey(at int64, key string) string {
+	b := append(make([]byte, 0, agedTimeEnd+len(key)), kindAged...)
+	b = binary.BigEndian.AppendUint64(append(b, key[0]), uint64(at))
+	return string(append(b, key...))
+}
+
+// isAgedKey reports whether agedKey may have made a key.
+func isAgedKey(s string) bool {
+	return strings.HasPrefix(s, kindAged) && len(s) > agedTimeEnd && s[1] == s[agedTimeEnd] && hasAge(s[agedTimeEnd:])
+}
+
+// hasAge reports whether a key is one of a request or of a sticky handle.
+func hasAge(key string) bool {
+	switch {
+	case len(key) < 2:
+		return false
+	case key[:1] == kindRequest:
+		return true
+	}
+	return key[:1] == kindSticky && len(key) > 2 && (key[1] == '4' || key[1] == '6')
+}
+
+// agedTimeEnd is where the time in such a key ends.
+const agedTimeEnd = 2 + 8
+
 // family returns 4 or 6.
 func family(p netip.Prefix) int {
 	if p.Addr().Is4() {
@@ -116,3 +151,6 @@ func family(p netip.Prefix) int {
 	}
 	return 6
 }
+
+// stickyFamily returns the family in a sticky record's key.
+func stickyFamily(key string) int { return int(key[1] - '0') }

@@ -227,7 +227,7 @@ func TestGarbageInTheStore(t *testing.T) { // X4
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	var recs []Record
-	for _, kind := range []string{"", "a", "b", "c2", "d", "e", "h", "l", "o", "q", "r", "s", "u", "z"} {
+	for _, kind := range []string{"", "a", "b", "c2", "d", "e", "h", "l", "n", "o", "q", "t", "tq", "tl", "tq\x00\x00\x00\x00\x00\x00\x00\x01", "tl\x00\x00\x00\x00\x00\x00\x00\x01l", "r", "s", "u", "z"} {
 		for _, rest := range []string{"", "\x00", "4", "6zz", "4\x0a\x00\x00\x00\x1c\x00", "\x00\x00\x00\x00\x00\x00\x00\x00"} {
 			if key := kind + rest; key != "" {
 				recs = append(recs, Record{Key: key, Value: "?", Rev: 1})
@@ -243,7 +243,7 @@ func TestGarbageInTheStore(t *testing.T) { // X4
 		t.Error(err)
 	}
 	w.clock.add(time.Hour)
-	w.Sweep(bg, SweepArgs{IdleAfter: 1, Unselected: true, RequestsAfter: 1})
+	w.Sweep(bg, SweepArgs{IdleAfter: 1, Unselected: true, RequestsAfter: 1, StickyAfter: 1})
 	if got, err := w.AutoAssign(bg, want("h", 1, "q")); err != nil || len(got.V4) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -283,7 +283,7 @@ func TestCheckAgainstUses(t *testing.T) { // IP10
 func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
 	al := w.assign(want("h", 1, "p")).V4[0]
-	key := handleKey("p", al.Block)
+	key := holderKey(kindHandle, "p", al.Block)
 	w.store.Commit(bg, []Op{{Kind: OpDelete, Key: key, Expect: AnyRevision}})
 	rep, _ := w.Check(bg, nil)
 	w.ReleaseIPs(bg, Release{Address: al.Address})

@@ -9,10 +9,11 @@ import (
 
 // parseOwnerKey is the inverse of ownerKey.
 func parseOwnerKey(key string) (Owner, bool) {
-	if len(key) < 3 || key[1] != '0'+byte(Host) && key[1] != '0'+byte(Virtual) {
+	if len(key) < 4 || key[len(key)-1] != 0 {
 		return Owner{}, false
 	}
-	return Owner{OwnerKind(key[1] - '0'), key[2:]}, true
+	o, err := ownerOf(key[1 : len(key)-1])
+	return o, err == nil && o.Kind != Nobody
 }
 
 const ownerVersion = 1

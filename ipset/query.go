@@ -2,7 +2,9 @@ package ipset
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"math"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -64,7 +66,7 @@ func (e *Engine) blockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 			return nil, err
 		}
 		if b.prefix.Contains(a) {
-			b.advance(stamp(e.now()), cat.cooldown(b.prefix))
+			b.advance(stamp(e.now()), cat.cooldown(b.prefix), math.MaxInt)
 			return b, nil
 		}
 	}
@@ -94,7 +96,7 @@ func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*Block, e
 			for _, rec := range recs {
 				b, err := DecodeBlock(rec.Value)
 				if err == nil {
-					b.advance(now, cat.cooldown(b.prefix))
+					b.advance(now, cat.cooldown(b.prefix), math.MaxInt)
 				}
 				if !yield(b, err) || err != nil {
 					return
@@ -151,30 +153,59 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, 
 	if err != nil || len(recs) == 0 {
 		return nil, err
 	}
-	keys := make([]string, len(recs))
-	for i, rec := range recs {
-		keys[i] = kindBlock + rec.Key[len(handle)+2:]
-	}
-	if recs, err = e.store.Get(ctx, nil, keys...); err != nil {
+	blocks, err := blocksIn(recs, len(handleRange(handle).From))
+	if err != nil {
 		return nil, err
 	}
-	now := stamp(e.now())
 	var als []Allocation
+	now := stamp(e.now())
+	err = e.eachRecord(ctx, blocks, func(b *Block) {
+		b.advance(now, 0, math.MaxInt)
+		for _, x := range b.ordinalsOf(nil, handle) {
+			_, s := b.look(x)
+			als = append(als, b.allocation(x, s))
+		}
+	})
+	if err != nil {
+		return nil, &Error{Op: "look up", Owner: handle, Err: err}
+	}
+	return als, nil
+}
+
+// blocksIn returns the blocks that index records name from a place in their keys on.
+func blocksIn(recs []Record, at int) ([]netip.Prefix, error) {
+	blocks := make([]netip.Prefix, 0, len(recs))
+	for _, rec := range recs {
+		p, ok := parseBlockID(rec.Key[at:])
+		if !ok {
+			return nil, fmt.Errorf("%w: key %q", ErrRecord, rec.Key)
+		}
+		blocks = append(blocks, p)
+	}
+	return blocks, nil
+}
+
+// eachRecord calls do with a copy of each of the blocks that exist, all as they are at one moment.
+func (e *Engine) eachRecord(ctx context.Context, blocks []netip.Prefix, do func(*Block)) error {
+	keys := make([]string, len(blocks))
+	for i, p := range blocks {
+		keys[i] = blockKey(kindBlock, p)
+	}
+	recs, err := e.store.Get(ctx, nil, keys...)
+	if err != nil {
+		return err
+	}
 	for _, rec := range recs {
 		if rec.Rev == 0 {
 			continue
 		}
 		b, err := DecodeBlock(rec.Value)
 		if err != nil {
-			return nil, &Error{Op: "look up", Owner: handle, Err: err}
+			return err
 		}
-		b.advance(now, 0)
-		for _, x := range b.ordinalsOf(nil, handle) {
-			_, s := b.look(x)
-			als = append(als, b.allocation(x, s))
-		}
+		do(b)
 	}
-	return als, nil
+	return nil
 }
 
 // BlocksOf returns the blocks of an owner in address order. One round trip.

@@ -1,6 +1,9 @@
 package ipset
 
-import "net/netip"
+import (
+	"math"
+	"net/netip"
+)
 
 // Plans decide by what they read here, and the commit verifies it: on whatever one of these methods returns the commit
 // depends, so that a plan made from a cache that has fallen behind ends in a conflict and is made again. Only
@@ -55,6 +58,15 @@ func (t *txn) sure(e *entry) bool {
 		t.guard(e)
 	}
 	return e.guarded == t.id
+}
+
+// mostLeases is the number of leases that may end in one block and commit: each may be the last address of its handle there,
+// and of its host.
+func (t *txn) mostLeases() int {
+	if limit := t.e.limits.Ops; limit > 0 {
+		return max(1, limit/8)
+	}
+	return math.MaxInt
 }
 
 // mostGuards is the number of records that one plan has the commit verify: half of what the store can, as two may meet in one
@@ -122,8 +134,9 @@ func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 		}
 		be = t.e.cache.blocks.get(p)
 	}
-	if be.Block != nil && (be.lease != 0 || len(be.cool) > 0) {
-		be.advance(t.now, cat.cooldown(p))
+	if be.Block != nil && be.advanced != t.id && (be.lease != 0 || len(be.cool) > 0) {
+		be.advanced = t.id
+		be.advance(t.now, cat.cooldown(p), t.mostLeases())
 	}
 	return be, nil
 }

@@ -2,7 +2,6 @@ package ipset
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -72,10 +71,11 @@ type releasePlan struct {
 	oneX    [1]uint64
 }
 
-// drop is the ordinals to release of one block.
+// drop is the ordinals to release of one block, and how many handles and hosts may so leave it.
 type drop struct {
 	be       *blockEntry
 	ordinals []uint64
+	leave    int
 }
 
 // plan implements plan.
@@ -113,6 +113,7 @@ func (p *releasePlan) outcome(t *txn, be *blockEntry, r Release) Outcome {
 				return WasFree // named twice
 			}
 			p.drops[i].ordinals = append(p.drops[i].ordinals, x)
+			p.drops[i].leave += 2
 			return Released
 		}
 	}
@@ -120,7 +121,7 @@ func (p *releasePlan) outcome(t *txn, be *blockEntry, r Release) Outcome {
 	if len(p.drops) == 0 {
 		p.oneX[0], ordinals = x, p.oneX[:]
 	}
-	p.drops = append(p.drops, drop{be, ordinals})
+	p.drops = append(p.drops, drop{be, ordinals, 2})
 	return Released
 }
 
@@ -176,7 +177,7 @@ func (t *txn) lastBlock(a netip.Addr) (netip.Prefix, bool, error) {
 func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
 	n := 0
 	for _, dr := range drops {
-		n += opsPerBlock + len(dr.ordinals) + len(dr.be.touches)
+		n += opsPerBlock + dr.leave + len(dr.be.touches)
 		cools := len(dr.ordinals) > 0 && cat.cooldown(dr.be.prefix) > 0
 		if dr.be.emptiedBy(dr.ordinals) && dr.be.owner.Kind == Nobody && !cools {
 			if err := d.vacate(t, dr.be.prefix, dr.be.seq); err != nil {
@@ -236,13 +237,9 @@ func (e *Engine) eachBlockOf(ctx context.Context, handle string, do func([]netip
 	if err != nil {
 		return err
 	}
-	blocks := make([]netip.Prefix, 0, len(recs))
-	for _, rec := range recs {
-		p, ok := parseBlockID(rec.Key[len(handle)+2:])
-		if !ok {
-			return fmt.Errorf("%w: key %q", ErrRecord, rec.Key)
-		}
-		blocks = append(blocks, p)
+	blocks, err := blocksIn(recs, len(handleRange(handle).From))
+	if err != nil {
+		return err
 	}
 	for part := range slices.Chunk(blocks, e.blocksPerCommit()) {
 		if err := do(part); err != nil {
@@ -293,7 +290,7 @@ func (p *releaseHandlePlan) plan(t *txn) error {
 		for _, x := range ordinals {
 			p.released = append(p.released, be.addr(x))
 		}
-		drops = append(drops, drop{be, ordinals})
+		drops = append(drops, drop{be, ordinals, 1 + min(len(ordinals), 1+len(be.hosts))})
 	}
 	return t.drop(cat, drops, &draft{})
 }

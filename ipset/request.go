@@ -70,11 +70,11 @@ func decodeAnswer(s string) (*answer, error) {
 	return a, nil
 }
 
-// allocations returns the addresses as they were given to the claim of the first call.
-func (a *answer) allocations(c Claim) (v4, v6 []Allocation) {
+// allocations returns the addresses as they were given to the host and claim of the first call.
+func (a *answer) allocations(host Owner, c Claim) (v4, v6 []Allocation) {
 	for _, d := range a.addresses {
 		al := Allocation{
-			Address: d.prefix.Addr(), Block: d.prefix.Masked(), Handle: c.Handle, Attributes: c.Attributes,
+			Address: d.prefix.Addr(), Block: d.prefix.Masked(), Host: host, Handle: c.Handle, Attributes: c.Attributes,
 			Seq: d.seq, Until: unstamp(d.until),
 		}
 		if al.Address.Is4() {
@@ -122,5 +122,7 @@ func (t *txn) remember(request string, a *answer) {
 	}
 	key, value := kindRequest+request, a.encode()
 	t.seen[key] = value
-	t.other = append(t.other, Op{Kind: OpPut, Key: key, Value: value, Expect: 0})
+	t.other = append(t.other,
+		Op{Kind: OpPut, Key: key, Value: value, Expect: 0},
+		Op{Kind: OpPut, Key: agedKey(a.at, key), Expect: AnyRevision})
 }

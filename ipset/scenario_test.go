@@ -370,3 +370,22 @@ func TestUtilizationAddsUp(t *testing.T) { // IP9, IP7
 	}
 	w.check()
 }
+
+// TestTakeOverOfWhatHasCooled: nobody has swept the block, or touched it, since its last address cooled.
+func TestTakeOverOfWhatHasCooled(t *testing.T) { // IP3, IP7
+	p := pool("a", "10.0.0.0/28", 28)
+	p.Cooldown = 30 * time.Second
+	w := newWorld(t, Config{Strict: true}, p)
+	w.assign(want("old", 2, "p"))
+	w.releaseHandle("p")
+	for _, tt := range []struct {
+		after time.Duration
+		n     int
+	}{{29 * time.Second, 0}, {60 * time.Second, 0}, {time.Second, 1}} { // 30 s to cool and a minute to be empty
+		w.clock.add(tt.after)
+		if got := w.assign(want("new", 1, "q")); len(got.V4) != tt.n {
+			t.Errorf("%v later: %v, want %d", tt.after, got, tt.n)
+		}
+		w.check()
+	}
+}

@@ -2,12 +2,12 @@ package ipset
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"time"
 )
 
-// SweepArgs say what [Engine.Sweep] tidies. Zero fields leave that part out.
+// SweepArgs say what [Engine.Sweep] tidies. Blocks go back only as far as the fields say; what would grow for ever if nobody
+// swept it has an age at which it goes.
 type SweepArgs struct {
 	// IdleAfter gives back blocks that have been empty for that long.
 	IdleAfter time.Duration
@@ -15,8 +15,11 @@ type SweepArgs struct {
 	Keep int
 	// Unselected gives back empty blocks of pools that no longer select their host, however long they are empty.
 	Unselected bool
-	// RequestsAfter forgets the answers to request keys that are older.
+	// RequestsAfter forgets the answers to request keys that are older: a day if it is 0, never if it is below.
 	RequestsAfter time.Duration
+	// StickyAfter forgets what sticky handles had that have held nothing for about as long: 30 days if it is 0, never
+	// if it is below.
+	StickyAfter time.Duration
 }
 
 // Swept is what a sweep did.
@@ -25,22 +28,25 @@ type Swept struct {
 	Advanced int
 	// Returned are the blocks that were given back.
 	Returned []netip.Prefix
-	// Requests is the number of answers forgotten.
-	Requests int
+	// Requests and Sticky are the numbers of answers and of sticky handles forgotten.
+	Requests, Sticky int
 }
 
 // Sweep does what only time brings about: it ends leases and cooldowns in blocks that nobody touches, gives back
-// blocks that are idle or no longer selected, and forgets old request keys. Call it now and then, from any one engine.
-// It reads the indexes, not the blocks, so that its cost is what there is to do; each step is a commit of its own, and
-// an interrupted sweep is simply repeated.
+// blocks that are idle or no longer selected, and forgets old request keys and sticky handles. Call it every minute or so,
+// from any one engine: nothing else forgets these. It reads the indexes, not the blocks, so that its cost is what there is to
+// do; each step is a commit of its own, and an interrupted sweep is simply repeated.
 func (e *Engine) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
 	var s Swept
 	err := e.sweepDue(ctx, &s)
 	if err == nil && (a.IdleAfter > 0 || a.Unselected) {
 		err = e.sweepIdle(ctx, a, &s)
 	}
-	if err == nil && a.RequestsAfter > 0 {
-		err = e.sweepRequests(ctx, a.RequestsAfter, &s)
+	if err == nil {
+		s.Requests, err = e.sweepAged(ctx, kindRequest, a.RequestsAfter, 24*time.Hour)
+	}
+	if err == nil {
+		s.Sticky, err = e.sweepAged(ctx, kindSticky, a.StickyAfter, 30*24*time.Hour)
 	}
 	if err != nil {
 		return s, &Error{Op: "sweep", Err: err}
@@ -65,8 +71,10 @@ func (e *Engine) sweepDue(ctx context.Context, s *Swept) error {
 			if !ok {
 				continue // Check reports it
 			}
-			if err := e.do(ctx, &advancePlan{p}); err != nil {
-				return err
+			for plan := (advancePlan{block: p, more: true}); plan.more; {
+				if err := e.do(ctx, &plan); err != nil {
+					return err
+				}
 			}
 			s.Advanced++
 		}
@@ -78,10 +86,14 @@ func (e *Engine) sweepDue(ctx context.Context, s *Swept) error {
 }
 
 // advancePlan writes what time has changed in a block, and deletes it if nobody owns it and nothing is left.
-type advancePlan struct{ block netip.Prefix }
+type advancePlan struct {
+	block netip.Prefix
+	more  bool // leases have ended that this commit did not take
+}
 
 // plan implements plan.
 func (p *advancePlan) plan(t *txn) error {
+	p.more = false
 	cat, err := t.catalog()
 	if err != nil {
 		return err
@@ -90,6 +102,7 @@ func (p *advancePlan) plan(t *txn) error {
 	if err != nil || be.Block == nil || be.index() == be.was && len(be.touches) == 0 {
 		return err
 	}
+	p.more = be.lease != 0 && be.lease <= t.now
 	return t.drop(cat, []drop{{be: be}}, &draft{})
 }
 
@@ -151,34 +164,4 @@ func (e *Engine) selected(cat *catalog, b *Block) bool {
 	}
 	labels, ok := e.hosts(b.owner.Name)
 	return ok && cat.selectsNode(i, b.owner.Name, labels)
-}
-
-// sweepRequests forgets old answers.
-func (e *Engine) sweepRequests(ctx context.Context, age time.Duration, s *Swept) error {
-	before := stamp(e.now()) - int64(age)
-	r := Range{From: kindRequest, To: kindRequest + "\xff\xff", Limit: 256}
-	for {
-		recs, _, err := e.store.List(ctx, r)
-		if err != nil {
-			return err
-		}
-		for _, rec := range recs {
-			a, err := decodeAnswer(rec.Value)
-			if err != nil {
-				return err
-			}
-			if a.at > before {
-				continue
-			}
-			_, err = e.store.Commit(ctx, []Op{{Kind: OpDelete, Key: rec.Key, Expect: rec.Rev}})
-			if err != nil && !errors.Is(err, ErrConflict) {
-				return err
-			}
-			s.Requests++
-		}
-		if len(recs) < r.Limit {
-			return nil
-		}
-		r.From = recs[len(recs)-1].Key + "\x00"
-	}
 }

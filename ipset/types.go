@@ -145,7 +145,10 @@ func (a Attributes) valid() bool {
 type Allocation struct {
 	Address netip.Addr
 	// Block is the prefix of the block that the address is in.
-	Block  netip.Prefix
+	Block netip.Prefix
+	// Host is who the address is held for; if that is not the owner of the block, it is borrowed. Nobody if an import
+	// did not say.
+	Host   Owner
 	Handle string
 	// Attributes are those of the active owner; Alternate those of the owner that may take over.
 	Attributes Attributes

@@ -1,0 +1,193 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"testing"
+	"time"
+)
+
+// TestRequestsAreForgottenByAge: answers go when they are old, at the cost of those that go.
+func TestRequestsAreForgottenByAge(t *testing.T) { // IP3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 26))
+	ask := func(i int) Assigned {
+		a := want("h", 1, fmt.Sprint("p", i))
+		a.Request = fmt.Sprint("request ", i)
+		return w.assign(a)
+	}
+	const n = 300
+	for i := range n {
+		ask(i)
+		w.clock.add(time.Minute)
+	}
+	w.check()
+	for _, tt := range []struct {
+		args  SweepArgs
+		after time.Duration
+		n     int
+	}{
+		{SweepArgs{RequestsAfter: -1}, 1000 * time.Hour, 0},
+		{SweepArgs{RequestsAfter: 1000*time.Hour + 101*time.Minute}, 0, 200},
+		{SweepArgs{}, 0, 100}, // a day by default
+		{SweepArgs{}, 0, 0},
+	} {
+		w.clock.add(tt.after)
+		s := &counting{Store: limited{w.store, 64}}
+		got, err := w.engine(s).Sweep(bg, tt.args)
+		if err != nil || got.Requests != tt.n {
+			t.Errorf("%+v: %+v, %v, want %d", tt.args, got, err, tt.n)
+		}
+		if s.records > 4*tt.n+10 { // entry and record, each read and removed
+			t.Errorf("%+v: %d records touched to forget %d", tt.args, s.records, tt.n)
+		}
+		w.check()
+	}
+	if n := w.records(kindRequest) + w.records(kindAged); n != 0 {
+		t.Errorf("%d records are left", n)
+	}
+	if al := ask(0); len(al.V4) != 1 || al.V4[0].Handle != "p0" {
+		t.Errorf("a forgotten key: %+v", al)
+	}
+	w.check()
+}
+
+// TestStickyHandlesAreForgotten: not while they hold an address, and only so long after.
+func TestStickyHandlesAreForgotten(t *testing.T) { // IP12
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26), pool("b", "2001:db8::/120", 122))
+	for _, h := range []string{"holds", "left", "came back"} {
+		a := want("h", 1, h)
+		a.Num6, a.Sticky = 1, true
+		w.assign(a)
+		if h != "holds" {
+			w.releaseHandle(h)
+		}
+	}
+	w.check()
+	w.clock.add(20 * 24 * time.Hour)
+	a := want("h", 1, "came back")
+	a.Sticky = true
+	w.assign(a)
+	w.releaseHandle("came back")
+	w.check()
+	w.clock.add(11 * 24 * time.Hour)
+	for _, want := range []int{3, 0} { // both families of one, one family of another
+		if s, err := w.Sweep(bg, SweepArgs{}); err != nil || s.Sticky != want {
+			t.Errorf("%+v, %v, want %d forgotten", s, err, want)
+		}
+		w.check()
+	}
+	if n, m := w.records(kindSticky), w.records(kindAged); n != 3 || m != 3 {
+		t.Errorf("%d sticky records, %d by age", n, m)
+	}
+	w.releaseHandle("holds")
+	w.clock.add(100 * 24 * time.Hour)
+	if s, err := w.Sweep(bg, SweepArgs{StickyAfter: -1}); err != nil || s.Sticky != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s, err := w.Sweep(bg, SweepArgs{}); err != nil || s.Sticky != 3 || w.records(kindSticky)+w.records(kindAged) != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	w.check()
+}
+
+// TestStaleAgesAreRepaired: an entry that names nothing, and a record that no entry names.
+func TestStaleAgesAreRepaired(t *testing.T) { // IP10
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	a := want("h", 1, "p")
+	a.Request = "r"
+	w.assign(a)
+	entry := agedKey(stamp(w.clock.now()), kindRequest+"r")
+	for _, op := range []Op{
+		{Kind: OpDelete, Key: entry, Expect: AnyRevision},
+		{Kind: OpPut, Key: agedKey(5, kindSticky+"4gone"), Expect: AnyRevision},
+	} {
+		if _, err := w.store.Commit(bg, []Op{op}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rep, err := w.Check(bg, nil)
+	if err != nil || len(rep.Problems) != 2 {
+		t.Fatalf("%v, %v", rep.Problems, err)
+	}
+	if n, err := w.Repair(bg, rep.Repair); err != nil || n != 2 {
+		t.Errorf("%d repaired, %v", n, err)
+	}
+	w.check()
+}
+
+// failing is a store all of whose calls fail from some call on.
+type failing struct {
+	Store
+	left int
+}
+
+var errDown = errors.New("the store is down")
+
+func (f *failing) down() bool {
+	f.left--
+	return f.left < 0
+}
+
+func (f *failing) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
+	if f.down() {
+		return nil, errDown
+	}
+	return f.Store.Get(ctx, dst, keys...)
+}
+
+func (f *failing) List(ctx context.Context, r Range) ([]Record, uint64, error) {
+	if f.down() {
+		return nil, 0, errDown
+	}
+	return f.Store.List(ctx, r)
+}
+
+func (f *failing) Commit(ctx context.Context, ops []Op) (uint64, error) {
+	if f.down() {
+		return 0, errDown
+	}
+	return f.Store.Commit(ctx, ops)
+}
+
+func (f *failing) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[Event, error] {
+	return f.Store.Watch(ctx, after, prefixes...)
+}
+
+// TestSweepIsResumed: a store that fails at every call in turn leaves what it says, and a second sweep does the rest.
+func TestSweepIsResumed(t *testing.T) { // IP11, ST1
+	p := pool("a", "10.0.0.0/26", 29)
+	p.Cooldown = time.Minute
+	for k := 0; ; k++ {
+		w := newWorld(t, Config{}, p)
+		for i := range 12 {
+			a := want(fmt.Sprint("h", i%3), 2, fmt.Sprint("p", i))
+			a.Request, a.Sticky = fmt.Sprint("r", i), true
+			if i%2 == 0 {
+				a.TTL = time.Minute
+			}
+			w.assign(a)
+			if i%3 == 0 {
+				w.releaseHandle(a.Handle)
+			}
+		}
+		w.clock.add(1000 * time.Hour)
+		args := SweepArgs{IdleAfter: time.Minute, Keep: 1}
+		_, err := w.engine(&failing{w.store, k}).Sweep(bg, args)
+		w.check()
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, errDown) {
+			t.Fatal(err)
+		}
+		if _, err := w.Sweep(bg, args); err != nil {
+			t.Fatal(err)
+		}
+		w.check()
+		if n := w.records(kindDue) + w.records(kindRequest); n != 0 {
+			t.Fatalf("failure at call %d: %d records are left", k+1, n)
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+// held returns the addresses that are held for a host, as text.
+func (w *world) heldFor(host string) string {
+	w.t.Helper()
+	als, err := w.IPsByHost(bg, HostOwner(host))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, al := range als {
+		if al.Host != HostOwner(host) || al.Cooling {
+			w.t.Errorf("%+v is not held for %s", al, host)
+		}
+	}
+	return lastBytes(als)
+}
+
+func TestReleaseByHost(t *testing.T) { // IP4
+	for _, strict := range []bool{false, true} {
+		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/28", 29))
+		w.assign(want("a", 5, "p"))
+		w.assign(want("b", 8, "q"))
+		if !strict {
+			w.assign(want("b", 2, "q")) // of a's block
+		}
+		if _, err := w.ReleaseHost(bg, HostOwner("a"), false); err != nil {
+			t.Fatal(err)
+		}
+		a := w.heldFor("a")
+		if w.assign(want("c", 1, "p")); len(a) != len("0 1 2 3 4") {
+			t.Fatalf("strict %v: held for a: %s", strict, a)
+		}
+		if w.heldFor("a") != a {
+			t.Errorf("strict %v: once another has the block or a part of it, %s are held for a, before %s", strict, w.heldFor("a"), a)
+		}
+		w.check()
+		as, err := w.ReleaseByHost(bg, HostOwner("a"))
+		if err != nil || len(as) != 5 || w.heldFor("a") != "" {
+			t.Errorf("strict %v: released %v, %v, left %s", strict, as, err, w.heldFor("a"))
+		}
+		w.check()
+		as, blocks, err := w.RemoveHost(bg, HostOwner("b"))
+		if n := map[bool]int{false: 10, true: 8}[strict]; err != nil || len(as) != n || len(blocks) != 1 || w.heldFor("b") != "" {
+			t.Errorf("strict %v: removing b released %v and %v, %v", strict, as, blocks, err)
+		}
+		if w.heldFor("c") == "" || w.records(kindHandle) != 1 {
+			t.Errorf("strict %v: c has %q", strict, w.heldFor("c"))
+		}
+		if as, err := w.ReleaseByHost(bg, HostOwner("b")); err != nil || len(as) != 0 {
+			t.Errorf("strict %v: again: %v, %v", strict, as, err)
+		}
+		w.check()
+	}
+	w := newWorld(t, Config{})
+	if _, err := w.ReleaseByHost(bg, Owner{}); !errors.Is(err, ErrBadName) {
+		t.Error(err)
+	}
+	if _, err := w.IPsByHost(bg, HostOwner("")); !errors.Is(err, ErrBadName) {
+		t.Error(err)
+	}
+}
+
+// TestHostMoves: a virtual machine is migrated, so that the removal of the host it left does not take its address.
+func TestHostMoves(t *testing.T) { // IP4
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	al := w.assign(want("a", 1, "vm")).V4[0]
+	to := HostOwner("b")
+	for _, tt := range []struct {
+		to   Owner
+		want error
+	}{{Owner{}, ErrBadName}, {to, nil}, {to, nil}} {
+		err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Guard: Guard{Handle: "vm"}, Active: &al.Attributes, Host: &tt.to})
+		if !errors.Is(err, tt.want) {
+			t.Errorf("to %v: %v", tt.to, err)
+		}
+		w.check()
+	}
+	if a, b := w.heldFor("a"), w.heldFor("b"); a != "" || b == "" {
+		t.Errorf("a has %q, b %q", a, b)
+	}
+	if as, _, err := w.RemoveHost(bg, HostOwner("a")); err != nil || len(as) != 0 {
+		t.Errorf("%v, %v", as, err)
+	}
+	if got, err := w.Lookup(bg, al.Address); err != nil || got.Host != to || got.Seq != al.Seq {
+		t.Errorf("%+v, %v", got, err)
+	}
+	w.check()
+}
+
+// TestHostsAtRandom compares who every address is held for with a map, while blocks change their owners.
+func TestHostsAtRandom(t *testing.T) { // IP4, IP8
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, strict := range []bool{false, true} {
+		p := pool("a", "10.0.0.0/26", 29)
+		p.Cooldown = 10 * time.Second
+		w := newWorld(t, Config{Strict: strict}, p)
+		held := make(map[netip.Addr]string)
+		ended := make(map[netip.Addr]time.Time)
+		for n := range 1500 {
+			w.clock.add(time.Second)
+			host := fmt.Sprint("h", r.IntN(4))
+			switch r.IntN(9) {
+			case 0, 1, 2, 3:
+				a := want(host, 1+r.IntN(4), fmt.Sprint("p", r.IntN(6)))
+				if r.IntN(3) == 0 {
+					a.TTL = 20 * time.Second
+				}
+				for _, al := range w.assign(a).V4 {
+					held[al.Address] = host
+					delete(ended, al.Address)
+					if a.TTL > 0 {
+						ended[al.Address] = al.Until
+					}
+				}
+			case 4, 5:
+				for _, a := range w.releaseHandle(fmt.Sprint("p", r.IntN(6))) {
+					delete(held, a)
+				}
+			case 6:
+				if _, err := w.ReleaseHost(bg, HostOwner(host), false); err != nil {
+					t.Fatal(err)
+				}
+			case 7:
+				as, err := w.ReleaseByHost(bg, HostOwner(host))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, a := range as {
+					if held[a] != host {
+						t.Fatalf("step %d: %s was released for %s, and is held for %q", n, a, host, held[a])
+					}
+					delete(held, a)
+				}
+			case 8:
+				if as := slices.SortedFunc(maps.Keys(held), netip.Addr.Compare); len(as) > 0 {
+					a, to := as[r.IntN(len(as))], HostOwner(host)
+					if err := w.SetAttributes(bg, SetOwnerArgs{Address: a, Host: &to}); err == nil {
+						held[a] = host
+					}
+				}
+			}
+			for a, until := range ended {
+				if !until.After(w.clock.now()) {
+					delete(held, a)
+					delete(ended, a)
+				}
+			}
+			w.check()
+			for i := range 4 {
+				host, want := fmt.Sprint("h", i), map[netip.Addr]bool{}
+				als, err := w.IPsByHost(bg, HostOwner(host))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for a, h := range held {
+					if h == host {
+						want[a] = true
+					}
+				}
+				for _, al := range als {
+					if !want[al.Address] {
+						t.Fatalf("step %d: %+v is not held for %s", n, al, host)
+					}
+					delete(want, al.Address)
+				}
+				if len(want) > 0 {
+					t.Fatalf("step %d: %v are held for %s, too", n, want, host)
+				}
+			}
+		}
+	}
+}
+
+// TestRemovalOfAHostGoesInSteps: more addresses than one commit takes, each with a handle of its own, and an interruption at
+// every commit.
+func TestRemovalOfAHostGoesInSteps(t *testing.T) { // IP11, ST1
+	const n = 100
+	for interrupted := 1; ; interrupted++ {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/25", 26))
+		for i := range n {
+			w.assign(want("a", 1, fmt.Sprint("p", i)))
+		}
+		w.assign(want("b", 10, "q"))
+		w.assign(want("b", 128, "r")) // of all that is left
+		ctx, cancel := context.WithCancel(bg)
+		commits := 0
+		e := w.engine(hooked{limited{w.store, 32}, func() {
+			if commits++; commits == interrupted {
+				cancel()
+			}
+		}})
+		as, blocks, err := e.RemoveHost(ctx, HostOwner("a"))
+		cancel()
+		w.check()
+		if err == nil {
+			if commits < n/16 || len(as) != n || len(blocks) != 2 {
+				t.Fatalf("%d commits for %d addresses and blocks %v", commits, len(as), blocks)
+			}
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		more, _, err := e.RemoveHost(bg, HostOwner("a"))
+		if err != nil || len(as)+len(more) != n {
+			t.Fatalf("interrupted at commit %d: %d and %d addresses, %v", interrupted, len(as), len(more), err)
+		}
+		if w.heldFor("a") != "" || len(w.blocksOf("a")) != 0 {
+			t.Fatalf("interrupted at commit %d: left %q and %v", interrupted, w.heldFor("a"), w.blocksOf("a"))
+		}
+		w.check()
+	}
+}
+
+// hooked calls back before each commit.
+type hooked struct {
+	Store
+	before func()
+}
+
+func (c hooked) Commit(ctx context.Context, ops []Op) (uint64, error) {
+	c.before()
+	return c.Store.Commit(ctx, ops)
+}
+
+// TestManyLeasesEndInSteps: the leases of a large block end at once, and one commit cannot take all their handles.
+func TestManyLeasesEndInSteps(t *testing.T) { // IP12, IP11
+	const n = 300
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/23", 23))
+	for i := range n {
+		a := want("a", 1, fmt.Sprint("p", i))
+		a.TTL = time.Minute
+		w.assign(a)
+	}
+	w.clock.add(2 * time.Minute)
+	e := w.engine(limited{w.store, 64})
+	if got, err := e.AutoAssign(bg, want("a", 1, "new")); err != nil || len(got.V4) != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	w.check()
+	if _, err := e.Sweep(bg, SweepArgs{}); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	if h, d := w.records(kindHandle), w.records(kindDue); h != 1 || d != 0 {
+		t.Errorf("%d handles are left, %d blocks due", h, d)
+	}
+}
+
+// TestBorrowedBlockFitsIn512Bytes: the same bound for a block whose addresses are all held for others than its owner.
+func TestBorrowedBlockFitsIn512Bytes(t *testing.T) { // IP2, IP4
+	const name = "node-with-a-name-of-32-characters"
+	b := mustBlock(t, "10.0.0.0/26", BlockOptions{Owner: HostOwner(name), Claimed: t0, Seq: 1 << 60})
+	for i := range 64 {
+		b.Assign(b.addr(uint64(i*37%64)), Claim{Handle: fmt.Sprintf("%040d", i)}, t0)
+	}
+	owned := len(b.encode(nil))
+	b.setOwner(Owner{})
+	mustCheck(t, b)
+	if n := len(b.encode(nil)); n-64*40 > 512 || n > owned+64+4 {
+		t.Errorf("%d bytes beside the handles without owner, %d with", n-64*40, owned-64*40)
+	}
+	b.setOwner(HostOwner("other"))
+	mustCheck(t, b)
+	if n := len(b.encode(nil)); n-64*40 > 512 {
+		t.Errorf("%d bytes beside the handles with another owner", n-64*40)
+	}
+	b.setOwner(HostOwner(name))
+	mustCheck(t, b)
+	if n := len(b.encode(nil)); n != owned || len(b.hosts) != 0 {
+		t.Errorf("%d bytes with the first owner again, %d at first", n, owned)
+	}
+}

@@ -1,0 +1,130 @@
+package ipset
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// lastHeld is the addresses of one family that a sticky handle was given last, and when it was.
+type lastHeld struct {
+	at        int64
+	addresses []netip.Addr
+}
+
+const stickyVersion = 1
+
+func (l *lastHeld) encode() string {
+	b := binary.AppendVarint([]byte{stickyVersion}, l.at)
+	for _, a := range l.addresses {
+		b = appendAddr(b, a)
+	}
+	return string(b)
+}
+
+// decodeLastHeld reads the record of a family; no record is no addresses.
+func decodeLastHeld(family int, s string) (l lastHeld, err error) {
+	if s == "" {
+		return l, nil
+	}
+	r := &reader{s: s}
+	if v := r.byte(); v != stickyVersion {
+		r.fail("version")
+	}
+	l.at = r.varint()
+	size := uint64(4)
+	if family == 6 {
+		size = 16
+	}
+	for r.s != "" {
+		if a, ok := netip.AddrFromSlice([]byte(r.bytes(size))); ok {
+			l.addresses = append(l.addresses, a)
+		}
+	}
+	if r.err != nil {
+		return lastHeld{}, fmt.Errorf("%w: last addresses of a handle", ErrRecord)
+	}
+	return l, nil
+}
+
+// readLast reads what the handle had last, in one round trip. It is a preference, so that nothing rests on its being true.
+func (p *assignPlan) readLast(t *txn) error {
+	var families []int
+	var keys []string
+	for _, n := range [...]struct{ family, want int }{{4, p.Num4}, {6, p.Num6}} {
+		key := stickyKey(n.family, p.Handle)
+		if n.want == 0 {
+			continue
+		}
+		// A call of the same transaction may have been given other addresses.
+		if i := slices.IndexFunc(t.other, func(op Op) bool { return op.Key == key }); i >= 0 {
+			p.last[n.family/6], _ = decodeLastHeld(n.family, t.other[i].Value)
+			continue
+		}
+		families, keys = append(families, n.family), append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	recs, err := t.e.store.Get(t.ctx, nil, keys...)
+	if err != nil {
+		return err
+	}
+	for i, rec := range recs {
+		if p.last[families[i]/6], err = decodeLastHeld(families[i], rec.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pickSticky picks the addresses that the handle had last, where they are free, or cooling from its own use.
+func (p *assignPlan) pickSticky(t *txn, s *search) error {
+	for _, a := range p.last[s.family/6].addresses {
+		i := p.cat.containing(a)
+		if s.want == 0 || !s.serves(i) {
+			continue
+		}
+		be, err := t.peek(p.cat, netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked())
+		if err != nil {
+			return err
+		}
+		t.sure(&be.entry)
+		if be.Block == nil || p.cat.Config.Strict && be.owner != p.Owner {
+			continue
+		}
+		x, _ := be.locate(a)
+		if _, avoided := within(be.avoid(p.cat, i), x); avoided || be.canAssign(x, p.Handle) != nil {
+			continue
+		}
+		p.picks = append(p.picks, pick{be: be, ordinals: []uint64{x}})
+		p.sticky = len(p.picks)
+		s.want--
+	}
+	return nil
+}
+
+// stick notes the addresses that the handle has been given, for the next time.
+func (p *assignPlan) stick(t *txn, als []Allocation) {
+	if len(als) == 0 {
+		return
+	}
+	f := family(als[0].Block)
+	key, was := stickyKey(f, p.Handle), p.last[f/6].at
+	l := lastHeld{at: t.now}
+	for _, al := range als {
+		l.addresses = append(l.addresses, al.Address)
+	}
+	if was != 0 && was != t.now {
+		t.write(Op{Kind: OpDelete, Key: agedKey(was, key), Expect: AnyRevision})
+	}
+	t.write(Op{Kind: OpPut, Key: key, Value: l.encode(), Expect: AnyRevision})
+	t.write(Op{Kind: OpPut, Key: agedKey(t.now, key), Expect: AnyRevision})
+}
+
+// write adds a record that no other plan competes for, in place of what an earlier plan of the transaction writes there.
+func (t *txn) write(op Op) {
+	t.other = slices.DeleteFunc(t.other, func(o Op) bool { return o.Key == op.Key })
+	t.other = append(t.other, op)
+}
