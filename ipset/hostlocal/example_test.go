@@ -1,0 +1,91 @@
+package hostlocal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+)
+
+func Example() {
+	ctx := context.Background()
+	engine, err := hostlocal.New(ipset.NewMemory(), hostlocal.Config{
+		Network: "pods",
+		Sets: []hostlocal.RangeSet{
+			{{Subnet: netip.MustParsePrefix("10.1.2.0/24")}},
+			{{Subnet: netip.MustParsePrefix("2001:db8:1::/64")}},
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, container := range []string{"c1", "c2"} {
+		got, err := engine.Add(ctx, hostlocal.Attachment{Container: container, Interface: "eth0"})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for _, a := range got {
+			fmt.Println(container, a.Prefix, "via", a.Gateway)
+		}
+	}
+	freed, err := engine.Del(ctx, hostlocal.Attachment{Container: "c1", Interface: "eth0"})
+	fmt.Println(freed, err)
+	// Output:
+	// c1 10.1.2.2/24 via 10.1.2.1
+	// c1 2001:db8:1::2/64 via 2001:db8:1::1
+	// c2 10.1.2.3/24 via 10.1.2.1
+	// c2 2001:db8:1::3/64 via 2001:db8:1::1
+	// [10.1.2.2 2001:db8:1::2] <nil>
+}
+
+func ExampleEngine_Add_requested() {
+	ctx := context.Background()
+	engine, err := hostlocal.New(ipset.NewMemory(), hostlocal.Config{
+		Network: "pods",
+		Sets:    []hostlocal.RangeSet{{{Subnet: netip.MustParsePrefix("192.0.2.0/28")}}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	want := netip.MustParseAddr("192.0.2.9")
+	got, err := engine.Add(ctx, hostlocal.Attachment{Container: "db", Interface: "eth0"}, want)
+	fmt.Println(got[0].Prefix, err)
+
+	_, err = engine.Add(ctx, hostlocal.Attachment{Container: "web", Interface: "eth0"}, want)
+	fmt.Println(errors.Is(err, hostlocal.ErrOccupied), err)
+	// Output:
+	// 192.0.2.9/28 <nil>
+	// true hostlocal: add pods web/eth0 set 0: 192.0.2.9 already taken by db/eth0
+}
+
+func ExampleEngine_GC() {
+	ctx := context.Background()
+	engine, err := hostlocal.New(ipset.NewMemory(), hostlocal.Config{
+		Network: "pods",
+		Sets:    []hostlocal.RangeSet{{{Subnet: netip.MustParsePrefix("192.0.2.0/28")}}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, container := range []string{"alive", "lost"} {
+		if _, err := engine.Add(ctx, hostlocal.Attachment{Container: container, Interface: "eth0"}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	freed, err := engine.GC(ctx, []hostlocal.Attachment{{Container: "alive", Interface: "eth0"}})
+	for _, h := range freed {
+		fmt.Println(h.Attachment, h.Addresses)
+	}
+	fmt.Println(err)
+	// Output:
+	// lost/eth0 [192.0.2.3]
+	// <nil>
+}

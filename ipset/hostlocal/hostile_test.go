@@ -1,0 +1,154 @@
+package hostlocal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// TestHostileRecords replaces every record by damaged ones and adds keys that nobody wrote: every operation answers, with
+// ErrRecord or as if nothing were wrong with what it read, and Check notices all that changes what is held.
+func TestHostileRecords(t *testing.T) { // X4, X7
+	base := newWorld(t)
+	base.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}, Boot: "b1", Leases: true})
+	for _, c := range []string{"a", "b", "c"} {
+		if _, err := base.Add(ctx, eth0(c)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recs, _, err := base.store.List(ctx, ipset.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(name string, noticed bool, key, value string) {
+		t.Helper()
+		store := ipset.NewMemory()
+		for _, r := range recs {
+			mustCommit(t, store, ipset.Op{Kind: ipset.OpPut, Key: r.Key, Value: r.Value, Expect: ipset.AnyRevision})
+		}
+		kind := ipset.OpPut
+		if value == "" {
+			kind = ipset.OpDelete
+		}
+		mustCommit(t, store, ipset.Op{Kind: kind, Key: key, Value: value, Expect: ipset.AnyRevision})
+		w := &world{TB: t, store: store}
+		for _, boot := range []string{"b1", "b2"} {
+			w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}, Boot: boot, Leases: true})
+			if err := w.Check(ctx); boot == "b1" && noticed && !errors.Is(err, ErrRecord) {
+				t.Errorf("%s: Check: %v", name, err)
+			}
+			w.exercise(name)
+		}
+	}
+	for _, r := range recs {
+		kind := base.kindOf(r.Key)
+		try(fmt.Sprintf("%q removed", r.Key), kind != kindHeader && kind != kindCursor, r.Key, "")
+		for i := range r.Value {
+			flipped := []byte(r.Value)
+			flipped[i] ^= 0x81
+			// The name of a boot, epochs before it and where a set goes on are nobody's but their own.
+			own := kind == kindHeader || kind == kindCursor || kind == kindAttachment && i == 1
+			try(fmt.Sprintf("%q, byte %d of %q", r.Key, i, r.Value), !own, r.Key, string(flipped))
+			if i > 0 {
+				try(fmt.Sprintf("%q, %d bytes of %q", r.Key, i, r.Value), kind != kindHeader, r.Key, r.Value[:i])
+			}
+		}
+		if kind == kindAttachment {
+			try(fmt.Sprintf("%q, of an epoch to come", r.Key), true, r.Key, r.Value[:1]+"\x05"+r.Value[2:])
+		}
+		try(fmt.Sprintf("%q, a byte more", r.Key), kind != kindHeader, r.Key, r.Value+"\x00")
+		try(fmt.Sprintf("%q, much more", r.Key), kind != kindHeader, r.Key, strings.Repeat("\xff", 5000))
+	}
+	for _, key := range []string{"", "h\x00", "t", "t\x00", "tx", "t\x00eth0", "a", "a4", "a4abc", "a6abc", "a4abcde", "a9", "p", "p4", "p4abcdef", "p6", "c", "cabc", "cabcde", "z"} {
+		for _, value := range []string{"\x00", "\x01", "\x01\x01a4", encodeWord(7), holding{1, addrs("10.0.0.6")}.encode()} {
+			try(fmt.Sprintf("key %q with %q", key, value), true, base.prefix+key, value)
+		}
+	}
+}
+
+func mustCommit(t *testing.T, s ipset.Store, op ipset.Op) {
+	t.Helper()
+	if _, err := s.Commit(ctx, []ipset.Op{op}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exercise runs every operation.
+func (w *world) exercise(name string) {
+	w.Helper()
+	ok := func(op string, err error) {
+		w.Helper()
+		if own := (*Error)(nil); err != nil && !errors.As(err, &own) {
+			w.Errorf("%s: %s: %v", name, op, err)
+		}
+	}
+	for _, c := range []string{"a", "d", "e"} {
+		_, err := w.Add(ctx, eth0(c))
+		ok("Add", err)
+		_, err = w.Add(ctx, eth0(c), addrs("10.0.0.6")...)
+		ok("Add", err)
+		ok("Verify", w.Verify(ctx, eth0(c), addrs("10.0.0.2")...))
+		_, err = w.Del(ctx, eth0(c))
+		ok("Del", err)
+	}
+	ok("Status", w.Status(ctx))
+	for _, a := range addrs("10.0.0.2", "10.0.0.3", "fd00::4") {
+		_, _, err := w.Holder(ctx, a)
+		ok("Holder", err)
+	}
+	_, err := w.Stats(ctx)
+	ok("Stats", err)
+	_, err = w.Import(ctx, State{Holdings: []Holding{{eth0("z"), addrs("10.0.0.5", "10.0.0.4")}}})
+	ok("Import", err)
+	_, err = w.GC(ctx, []Attachment{eth0("b")})
+	ok("GC", err)
+	ok("Check", w.Check(ctx))
+}
+
+func FuzzRecords(f *testing.F) {
+	f.Add("", "")
+	f.Add("t", "\x01\x00")
+	f.Fuzz(func(t *testing.T, key, value string) {
+		store := ipset.NewMemory()
+		mustCommit(t, store, ipset.Op{Kind: ipset.OpPut, Key: "nnet\x00" + key, Value: value, Expect: 0})
+		w := &world{TB: t, store: store}
+		w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}, Boot: "b"})
+		w.exercise(key)
+	})
+}
+
+// TestNoStoreLeft: an error of the store itself comes through as it is.
+func TestNoStoreLeft(t *testing.T) { // ST3
+	lost := errors.New("lost")
+	w := newWorld(t)
+	w.store = failing{w.store, lost}
+	w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29")}})
+	_, err := w.Add(ctx, eth0("a"))
+	_, err2 := w.Del(ctx, eth0("a"))
+	_, err3 := w.Export(ctx)
+	_, err4 := w.GC(ctx, nil)
+	for _, err := range []error{err, err2, err3, err4, w.Verify(ctx, eth0("a")), w.Status(ctx), w.Check(ctx)} {
+		if !errors.Is(err, lost) {
+			t.Error(err)
+		}
+	}
+	w.store = ipset.NewMemory()
+	w.open(Config{})
+}
+
+type failing struct {
+	ipset.Store
+	err error
+}
+
+func (f failing) Get(context.Context, []ipset.Record, ...string) ([]ipset.Record, error) {
+	return nil, f.err
+}
+
+func (f failing) List(context.Context, ipset.Range) ([]ipset.Record, uint64, error) {
+	return nil, 0, f.err
+}

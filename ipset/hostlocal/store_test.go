@@ -1,0 +1,389 @@
+package hostlocal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/storetest"
+)
+
+// counting is a store that counts the records of each call, and may refuse large commits.
+type counting struct {
+	ipset.Store
+	read, written, trips int
+	limits               ipset.Limits
+}
+
+func (c *counting) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]ipset.Record, error) {
+	c.read += len(keys)
+	c.trips++
+	return c.Store.Get(ctx, dst, keys...)
+}
+
+func (c *counting) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+	if c.limits.Ops > 0 && len(ops) > c.limits.Ops {
+		return 0, ipset.ErrTooLarge
+	}
+	for _, op := range ops {
+		if op.Kind != ipset.OpGuard {
+			c.written++
+		}
+	}
+	c.trips++
+	return c.Store.Commit(ctx, ops)
+}
+
+func (c *counting) Limits() ipset.Limits { return c.limits }
+
+// TestConstantCost: how many records an operation reads and writes does not depend on how many addresses are taken.
+func TestConstantCost(t *testing.T) { // HL4
+	for _, c := range []struct {
+		name string
+		set  RangeSet
+		free []netip.Addr // all others of the set are taken
+	}{
+		{"/16, full", subnets("10.0.0.0/16"), nil},
+		{"/16, one free behind the cursor", subnets("10.0.0.0/16"), addrs("10.0.0.2")},
+		{"/16, one free in the middle", subnets("10.0.0.0/16"), addrs("10.0.128.77")},
+		{"/18 of IPv6, one free at the end", RangeSet{parseRange("fd00::/64 fd00::1 fd00::3fff fd00::2000")}, addrs("fd00::3fff")},
+	} {
+		if testing.Short() && c.name != "/16, one free behind the cursor" {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			store := &counting{Store: ipset.NewMemory()}
+			w := &world{TB: t, store: store}
+			w.open(Config{Sets: []RangeSet{c.set}})
+			r := w.sets[0][0]
+			var s State
+			n := 0
+			for a := r.Start; a.Compare(r.End) <= 0; a = a.Next() {
+				if a != r.Gateway && !slices.Contains(c.free, a) {
+					s.Holdings = append(s.Holdings, Holding{eth0(fmt.Sprint("c", n)), []netip.Addr{a}})
+					n++
+				}
+			}
+			s.Cursors = map[int]netip.Addr{0: netip.MustParseAddr("10.0.100.1")}
+			if _, err := w.Import(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+			cost := func(what string, read, written int, do func() error) {
+				t.Helper()
+				store.read, store.written, store.trips = 0, 0, 0
+				if err := do(); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				t.Logf("%s: %d read, %d written, %d round trips", what, store.read, store.written, store.trips)
+				if store.read > read || store.written > written {
+					t.Errorf("%s: read %d and wrote %d records, want at most %d and %d", what, store.read, store.written, read, written)
+				}
+			}
+			last := eth0(fmt.Sprint("c", n-1))
+			cost("Add", 20, 8, func() error {
+				_, err := w.Add(ctx, eth0("x"))
+				if len(c.free) == 0 && errors.Is(err, ErrFull) {
+					return nil
+				}
+				return err
+			})
+			cost("Status", 20, 0, func() error {
+				if err := w.Status(ctx); !errors.Is(err, ErrFull) {
+					return fmt.Errorf("not full: %w", err)
+				}
+				return nil
+			})
+			cost("Verify", 3, 0, func() error { return w.Verify(ctx, last) })
+			cost("Del", 8, 6, func() error { _, err := w.Del(ctx, last); return err })
+			cost("Del of nobody", 3, 0, func() error { _, err := w.Del(ctx, eth0("nobody")); return err })
+			w.check()
+		})
+	}
+}
+
+// TestParallel: many engines on one store never give an address twice, and give all of them.
+func TestParallel(t *testing.T) { // HL1, ST3
+	const engines, each = 8, 30
+	store := ipset.NewMemory()
+	var mu sync.Mutex
+	seen := map[netip.Addr]Attachment{}
+	var wg sync.WaitGroup
+	for i := range engines {
+		e, err := New(store, Config{Network: "n", Sets: []RangeSet{subnets("10.0.0.0/24"), subnets("fd00::/120")}, Retry: ipset.Retry{Attempts: 100000}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range 2 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for n := range each / 2 {
+					who := eth0(fmt.Sprint("c", i, k, n))
+					got, err := e.Add(ctx, who)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					for _, a := range got {
+						if other, twice := seen[a.Prefix.Addr()]; twice {
+							t.Errorf("%s for %s and %s", a.Prefix, who, other)
+						}
+						seen[a.Prefix.Addr()] = who
+					}
+					mu.Unlock()
+					if n%5 == 4 {
+						mu.Lock()
+						gone, err := e.Del(ctx, who)
+						for _, a := range gone {
+							delete(seen, a)
+						}
+						mu.Unlock()
+						if err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			}()
+		}
+	}
+	wg.Wait()
+	e, err := New(store, Config{Network: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.Export(ctx)
+	if err != nil || len(s.Holdings) != engines*each*4/5 {
+		t.Fatal(len(s.Holdings), err)
+	}
+}
+
+// rival is a store that lets another engine go first, for a number of times.
+type rival struct {
+	ipset.Store
+	times int
+	first func()
+}
+
+func (r *rival) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+	if r.times > 0 {
+		r.times--
+		r.first()
+	}
+	return r.Store.Commit(ctx, ops)
+}
+
+// TestConflict: whatever another engine does between reading and commit, the answer is true.
+func TestConflict(t *testing.T) { // ST3
+	w := newWorld(t, subnets("10.0.0.0/29"))
+	n := 0
+	store := &rival{Store: w.store, times: 2, first: func() {
+		n++
+		w.add(eth0(fmt.Sprint("rival", n)), nil, []any{"10.0.0.2", "10.0.0.3", "10.0.0.5", "10.0.0.6"}[n-1])
+	}}
+	var waits []time.Duration
+	retry := ipset.Retry{Attempts: 5, Base: 8 * time.Millisecond, Max: 20 * time.Millisecond, Sleep: func(_ context.Context, d time.Duration) error {
+		waits = append(waits, d)
+		return nil
+	}}
+	e, err := New(store, Config{Network: "net", Sets: []RangeSet{subnets("10.0.0.0/29")}, Retry: retry, Rand: rand.NewPCG(1, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.Add(ctx, eth0("a")); err != nil || got[0].Prefix.Addr().String() != "10.0.0.4" || len(waits) != 1 {
+		t.Fatal(got, err, waits)
+	}
+	// The last free addresses go to the rival: full, not a conflict.
+	store.times = 2
+	if _, err := e.Add(ctx, eth0("b")); !errors.Is(err, ErrFull) {
+		t.Fatal(err)
+	}
+	// That it is full is verified as well: the rival gives one back.
+	store.times, store.first = 1, func() { w.del(eth0("rival1"), "10.0.0.2") }
+	if got, err := e.Add(ctx, eth0("b")); err != nil || got[0].Prefix.Addr().String() != "10.0.0.2" {
+		t.Fatal(got, err)
+	}
+	waits = nil
+	store.times, store.first = 100, func() {
+		if _, err := w.Del(ctx, eth0("a")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Add(ctx, eth0("a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := e.Del(ctx, eth0("a")); !errors.Is(err, ipset.ErrContention) || !errors.Is(err, ipset.ErrConflict) || len(waits) != 3 {
+		t.Fatal(err, waits)
+	}
+	for i, d := range waits {
+		if most := min(retry.Base<<i, retry.Max); d < most/2 || d > most {
+			t.Errorf("wait %d of %v, at most %v", i, d, most)
+		}
+	}
+}
+
+// TestExpiryRace: an attachment that is added anew while the ones of an earlier boot go stays.
+func TestExpiryRace(t *testing.T) { // HL1
+	w := newWorld(t)
+	w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/24")}, Boot: "b1"})
+	w.add(eth0("a"), nil, "10.0.0.2")
+	w.add(eth0("b"), nil, "10.0.0.3")
+	w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/24")}, Boot: "b2"})
+	n := 0
+	store := &rival{Store: w.store, times: 2, first: func() {
+		if n++; n == 2 { // the first commit notes the boot, the second releases
+			w.del(eth0("a"), "10.0.0.2")
+			w.add(eth0("a"), nil, "10.0.0.4")
+		}
+	}}
+	e, err := New(store, Config{Network: "net", Boot: "b2", Leases: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Verify(ctx, eth0("a"), addrs("10.0.0.4")...); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Verify(ctx, eth0("b")); !errors.Is(err, ErrNotFound) {
+		t.Fatal(err)
+	}
+}
+
+// TestFaults breaks the store at every call, before and after it is carried out: an address is held by one who was told so,
+// or by one who was told that it is not known.
+func TestFaults(t *testing.T) { // ST4
+	for call := 1; call < 40; call++ {
+		for _, after := range []bool{false, true} {
+			mem := ipset.NewMemory()
+			store := storetest.NewFaulty(mem)
+			e, err := New(store, Config{Network: "n", Sets: []RangeSet{subnets("10.0.0.0/28"), subnets("fd00::/120")}, Boot: "b", Leases: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.Set(func(n int, _ bool) storetest.Fault {
+				switch {
+				case n != call:
+					return storetest.None
+				case after:
+					return storetest.After
+				}
+				return storetest.Before
+			})
+			told := map[Attachment][]netip.Addr{}
+			unknown := map[Attachment]bool{}
+			for i := range 6 {
+				who := eth0(fmt.Sprint("c", i%3))
+				if i%2 == 0 {
+					got, err := e.Add(ctx, who)
+					if errors.Is(err, ipset.ErrUnknown) {
+						unknown[who] = true
+					}
+					for _, a := range got {
+						told[who] = append(told[who], a.Prefix.Addr())
+					}
+				} else if _, err := e.Del(ctx, who); err == nil {
+					delete(told, who)
+					delete(unknown, who)
+				} else if errors.Is(err, ipset.ErrUnknown) {
+					unknown[who] = true
+				}
+			}
+			plain, err := New(mem, Config{Network: "n"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := plain.Check(ctx); err != nil {
+				t.Fatalf("call %d, after %v: %v", call, after, err)
+			}
+			for who, want := range told {
+				for _, a := range want {
+					if h, ok, err := plain.Holder(ctx, a); (!ok || h != who || err != nil) && !unknown[who] {
+						t.Fatalf("call %d, after %v: %s was told %s, and %v has it (%v)", call, after, who, a, h, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestContext: a call ends with its context, also while another has the turn.
+func TestContext(t *testing.T) { // ST1
+	w := newWorld(t, subnets("10.0.0.0/29"))
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := w.Add(over, eth0("a")); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err := w.lock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	late, stop := context.WithCancel(ctx)
+	done := make(chan error)
+	go func() { _, err := w.Del(late, eth0("a")); done <- err }()
+	stop()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	w.unlock()
+	w.add(eth0("a"), nil, "10.0.0.2")
+}
+
+// TestImport: HL3
+func TestImport(t *testing.T) {
+	for _, ops := range []int{0, 64, 16} {
+		store := &counting{Store: ipset.NewMemory(), limits: ipset.Limits{Ops: ops}}
+		w := &world{TB: t, store: store}
+		w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/24"), subnets("fd00::/64")}})
+		w.add(eth0("here"), nil, "10.0.0.2", "fd00::2")
+		s := State{Cursors: map[int]netip.Addr{0: netip.MustParseAddr("10.0.0.99"), -1: netip.MustParseAddr("10.0.0.1"), 7: {}}}
+		for i := range 50 {
+			s.Holdings = append(s.Holdings, Holding{eth0(fmt.Sprint("c", i)), addrs(fmt.Sprint("10.0.0.", 10+i), fmt.Sprint("10.7.0.", i))})
+		}
+		s.Holdings = append(s.Holdings,
+			Holding{eth0("late"), addrs("10.0.0.2")}, Holding{eth0("here"), addrs("10.0.0.2", "192.0.2.1")}, Holding{Attachment{"old", ""}, addrs("10.0.0.200")},
+			Holding{eth0("none"), nil}, Holding{eth0("bad"), []netip.Addr{{}}}, Holding{Attachment{"a\x00", "b"}, addrs("10.0.0.201")}, Holding{Attachment{}, addrs("10.0.0.202")})
+		for range 2 { // repeating it changes nothing
+			left, err := w.Import(ctx, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var why []string
+			for _, own := range left {
+				why = append(why, own.Unwrap().Error())
+			}
+			slices.Sort(why)
+			if got := strings.Join(why, "; "); len(left) != 6 || !strings.Contains(got, ErrOccupied.Error()) || strings.Count(got, ErrBadName.Error()) != 2 || strings.Count(got, ErrBadAddress.Error()) != 3 {
+				t.Fatal(got)
+			}
+			w.check()
+		}
+		w.add(eth0("x"), nil, "10.0.0.100", "fd00::3")
+		out, err := w.Export(ctx)
+		if err != nil || len(out.Holdings) != 53 || out.Cursors[0].String() != "10.0.0.100" {
+			t.Fatal(len(out.Holdings), err)
+		}
+		// What is exported makes the same network elsewhere.
+		other := newWorld(t, subnets("10.0.0.0/24"), subnets("fd00::/64"))
+		if left, err := other.Import(ctx, out); err != nil || len(left) > 0 {
+			t.Fatal(left, err)
+		}
+		again, err := other.Export(ctx)
+		if err != nil || fmt.Sprint(again) != fmt.Sprint(out) {
+			t.Fatal("an exported state reads back as another one")
+		}
+		if freed, err := w.GC(ctx, nil); err != nil || len(freed) != 53 {
+			t.Fatal(len(freed), err)
+		}
+		w.check()
+	}
+}
