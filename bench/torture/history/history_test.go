@@ -1,0 +1,208 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+)
+
+// limit is how long the checker may take before it is taken for hung.
+const limit = 2 * time.Minute
+
+// engines returns engines on one store, with a pool.
+func engines(t *testing.T, s ipset.Store, n int, pool netip.Prefix) (es []*ipset.Engine) {
+	t.Helper()
+	for range n {
+		e, err := ipset.New(s, ipset.Options{Retry: ipset.Retry{Attempts: 1000, Base: 50 * time.Microsecond, Max: 2 * time.Millisecond}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		es = append(es, e)
+	}
+	if err := es[0].AddPool(t.Context(), ipset.Pool{Name: "p", Prefix: pool, BlockBits: 28}); err != nil {
+		t.Fatal(err)
+	}
+	return es
+}
+
+var stores = map[string]func(t *testing.T) ipset.Store{
+	"memory": func(*testing.T) ipset.Store { return ipset.NewMemory() },
+	"bolt": func(t *testing.T) ipset.Store {
+		s, err := boltstore.Open(t.Context(), filepath.Join(t.TempDir(), "store"), boltstore.Options{NoSync: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	},
+}
+
+// TestLinearizable records histories of several engines on one store, with room and without, and has them explained.
+func TestLinearizable(t *testing.T) { // ST4, IP8
+	seeds := 10
+	if testing.Short() {
+		seeds = 2
+	}
+	for name, open := range stores {
+		for seed := range uint64(seeds) {
+			pool := netip.MustParsePrefix("10.0.0.0/26")
+			es := engines(t, open(t), 4, pool)
+			steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 8, Rounds: 60, Name: name, Seed: seed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Check(steps, limit); err != nil {
+				t.Fatalf("%s, seed %d: %v", name, seed, err)
+			}
+			if err := Verify(t.Context(), es[0], Held(steps)); err != nil {
+				t.Fatalf("%s, seed %d: %v", name, seed, err)
+			}
+			kinds := count(steps)
+			if kinds[Assign] == 0 || kinds[Release] == 0 || kinds[Occupied] == 0 {
+				t.Errorf("%s, seed %d: %v", name, seed, kinds)
+			}
+			if seed == 0 {
+				t.Logf("%s: %d operations: %v", name, len(steps), kinds)
+			}
+		}
+	}
+}
+
+// TestFullIsFull verifies that nobody is told that a pool is full while it has room.
+func TestFullIsFull(t *testing.T) { // ST4
+	pool := netip.MustParsePrefix("10.0.0.0/28")
+	full := 0
+	for name, open := range stores {
+		for seed := range uint64(4) {
+			es := engines(t, open(t), 3, pool)
+			steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 5, Rounds: 30, Name: name, Seed: seed, Keep: 5})
+			if err != nil {
+				t.Fatal(err)
+			}
+			full += count(steps)[Full]
+			if err := CheckPool(steps, pool, limit); err != nil {
+				t.Fatalf("%s, seed %d: %v", name, seed, err)
+			}
+		}
+	}
+	if full == 0 {
+		t.Error("nobody found the pool full")
+	}
+}
+
+func count(steps []Step) map[Kind]int {
+	n := make(map[Kind]int)
+	for _, s := range steps {
+		n[s.Kind]++
+	}
+	return n
+}
+
+// careless is a store that does not look at what is expected of records: whoever comes last wins.
+type careless struct{ ipset.Store }
+
+func (s careless) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+	var writes []ipset.Op
+	for _, op := range ops {
+		if op.Kind != ipset.OpGuard {
+			op.Expect = ipset.AnyRevision
+			writes = append(writes, op)
+		}
+	}
+	return s.Store.Commit(ctx, writes)
+}
+
+// TestDoubleAssignmentIsRefused verifies that the checker sees what it is there to see.
+func TestDoubleAssignmentIsRefused(t *testing.T) {
+	pool := netip.MustParsePrefix("10.0.0.0/26")
+	es := engines(t, careless{ipset.NewMemory()}, 4, pool)
+	steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 8, Rounds: 60, Name: "careless"})
+	if err == nil {
+		err = Check(steps, limit)
+	}
+	if !errors.Is(err, ErrNotLinearizable) {
+		t.Errorf("a store that gives addresses twice: %v", err)
+	}
+	pool, err = netip.MustParsePrefix("10.0.0.0/28"), nil
+	for seed := uint64(0); err == nil && seed < 200; seed++ { // few operations need some luck to meet
+		es = engines(t, careless{ipset.NewMemory()}, 4, pool)
+		steps, err = Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 4, Rounds: 20, Name: "careless", Seed: seed})
+		if err == nil {
+			err = CheckPool(steps, pool, limit)
+		}
+	}
+	if !errors.Is(err, ErrNotLinearizable) {
+		t.Errorf("a store that gives addresses twice, by pool: %v", err)
+	}
+}
+
+// forgetful is a store that now and then only says that it has made a commit.
+type forgetful struct {
+	ipset.Store
+	n atomic.Int64
+}
+
+func (s *forgetful) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+	if s.n.Add(1)%40 == 39 {
+		_, rev, err := s.List(ctx, ipset.Range{Limit: 1})
+		return rev, err
+	}
+	return s.Store.Commit(ctx, ops)
+}
+
+// TestLossIsRefused verifies that what was said to be done and was not is noticed in the end, if not before.
+func TestLossIsRefused(t *testing.T) {
+	pool := netip.MustParsePrefix("10.0.0.0/24")
+	es := engines(t, &forgetful{Store: ipset.NewMemory()}, 1, pool)
+	steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 4, Rounds: 60, Name: "forgetful", Retry: func(err error) bool { return errors.Is(err, ipset.ErrContention) }})
+	if err == nil {
+		err = errors.Join(Check(steps, limit), Verify(t.Context(), es[0], Held(steps)))
+	}
+	if err == nil {
+		t.Error("nothing was noticed")
+	}
+}
+
+// TestChecker verifies the models on histories by hand.
+func TestChecker(t *testing.T) {
+	a, b := netip.MustParseAddr("10.0.0.0"), netip.MustParseAddr("10.0.0.1")
+	for name, tt := range map[string]struct {
+		steps []Step
+		ok    bool
+	}{
+		"one after the other":      {[]Step{{0, Assign, a, "x", 1, 2}, {0, Release, a, "x", 3, 4}, {1, Assign, a, "y", 5, 6}}, true},
+		"twice":                    {[]Step{{0, Assign, a, "x", 1, 2}, {1, Assign, a, "y", 3, 4}}, false},
+		"twice at once":            {[]Step{{0, Assign, a, "x", 1, 4}, {1, Assign, a, "y", 2, 3}}, false},
+		"two addresses":            {[]Step{{0, Assign, a, "x", 1, 4}, {1, Assign, b, "y", 2, 3}}, true},
+		"released meanwhile":       {[]Step{{0, Assign, a, "x", 1, 2}, {0, Release, a, "x", 3, 9}, {1, Assign, a, "y", 4, 5}}, true},
+		"released later":           {[]Step{{0, Assign, a, "x", 1, 2}, {1, Assign, a, "y", 3, 4}, {0, Release, a, "x", 5, 6}}, false},
+		"occupied by nobody":       {[]Step{{0, Occupied, a, "x", 1, 2}}, false},
+		"occupied meanwhile":       {[]Step{{0, Occupied, a, "x", 1, 9}, {1, Assign, a, "y", 2, 3}}, true},
+		"full":                     {[]Step{{0, Assign, a, "x", 1, 2}, {0, Assign, b, "y", 3, 4}, {1, Full, netip.Addr{}, "z", 5, 6}}, true},
+		"released by another name": {[]Step{{0, Assign, a, "x", 1, 2}, {0, Release, a, "y", 3, 4}}, false},
+	} {
+		if err := Check(tt.steps, limit); (err == nil) != tt.ok || !tt.ok && !errors.Is(err, ErrNotLinearizable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	pool := netip.PrefixFrom(a, 31)
+	half := []Step{{0, Assign, a, "x", 1, 2}, {1, Full, netip.Addr{}, "z", 5, 6}}
+	if err := CheckPool(half, pool, limit); !errors.Is(err, ErrNotLinearizable) {
+		t.Errorf("full while half is free: %v", err)
+	}
+	if err := CheckPool(append(half, Step{0, Assign, b, "y", 3, 4}), pool, limit); err != nil {
+		t.Errorf("full: %v", err)
+	}
+	rand.Shuffle(len(half), func(i, j int) { half[i], half[j] = half[j], half[i] })
+	if err := CheckPool(half, pool, time.Nanosecond); !errors.Is(err, ErrUndecided) && !errors.Is(err, ErrNotLinearizable) {
+		t.Errorf("no time: %v", err)
+	}
+}

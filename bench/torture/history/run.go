@@ -1,0 +1,192 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// Config says what to run.
+type Config struct {
+	// Engines are used in turn by the writers.
+	Engines []*ipset.Engine
+	// Pool is where named addresses are drawn from.
+	Pool netip.Prefix
+	// Writers work at once, each until it has done Rounds operations or Stop is closed.
+	Writers, Rounds int
+	Stop            <-chan struct{}
+	// Name and Seed make handles and choices.
+	Name string
+	Seed uint64
+	// Keep is how many addresses a writer holds before it releases rather than assigns; 4 if 0.
+	Keep int
+	// Retry says whether a call is repeated after an error. It is told the outcome of every call that failed.
+	Retry func(error) bool
+	// Clock returns the time; that of this process if nil.
+	Clock func() int64
+}
+
+// Run has writers assign and release, and returns what they did and were told. It ends early with the first error that is not to
+// be retried.
+func Run(ctx context.Context, c Config) ([]Step, error) {
+	if c.Keep == 0 {
+		c.Keep = 4
+	}
+	if c.Clock == nil {
+		begin := time.Now()
+		c.Clock = func() int64 { return int64(time.Since(begin)) }
+	}
+	if c.Retry == nil {
+		c.Retry = func(error) bool { return false }
+	}
+	ws := make([]*writer, c.Writers)
+	errs := make([]error, c.Writers)
+	var wg sync.WaitGroup
+	for i := range ws {
+		ws[i] = &writer{Config: c, id: i, engine: c.Engines[i%len(c.Engines)], random: rand.New(rand.NewPCG(c.Seed, uint64(i)))}
+		wg.Go(func() { errs[i] = ws[i].run(ctx) })
+	}
+	wg.Wait()
+	var steps []Step
+	for _, w := range ws {
+		steps = append(steps, w.steps...)
+	}
+	return steps, errors.Join(errs...)
+}
+
+// writer is one user of an engine.
+type writer struct {
+	Config
+	id     int
+	engine *ipset.Engine
+	random *rand.Rand
+	steps  []Step
+	mine   []Step // what it holds
+}
+
+func (w *writer) run(ctx context.Context) error {
+	for i := 0; w.Rounds == 0 || i < w.Rounds; i++ {
+		select {
+		case <-w.Stop:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		default:
+		}
+		var err error
+		handle := fmt.Sprintf("%s-%d-%d", w.Name, w.id, i)
+		switch x := w.random.IntN(10); {
+		case len(w.mine) > 0 && (len(w.mine) >= w.Keep || x < 3):
+			err = w.release(ctx)
+		case x < 8:
+			err = w.auto(ctx, handle)
+		default:
+			err = w.named(ctx, handle)
+		}
+		if err != nil {
+			return fmt.Errorf("writer %d: %w", w.id, err)
+		}
+	}
+	return nil
+}
+
+// call repeats f for as long as its error is to be retried, and notes what it did. f fills in the step.
+func (w *writer) call(handle string, f func(*Step) error) error {
+	s := Step{Client: w.id, Handle: handle, Call: w.Clock()}
+	err := f(&s)
+	for err != nil && w.Retry(err) {
+		err = f(&s)
+	}
+	if err != nil {
+		return err
+	}
+	s.Return = w.Clock()
+	w.steps = append(w.steps, s)
+	if s.Kind == Assign {
+		w.mine = append(w.mine, s)
+	}
+	return nil
+}
+
+// host is one of a few, so that hosts are shared by writers of all processes.
+func (w *writer) host() ipset.Owner { return ipset.HostOwner(fmt.Sprint("host", w.random.IntN(5))) }
+
+func (w *writer) auto(ctx context.Context, handle string) error {
+	owner := w.host()
+	return w.call(handle, func(s *Step) error {
+		got, err := w.engine.AutoAssign(ctx, ipset.AssignArgs{
+			Owner: owner, Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}, Request: "r" + handle,
+		})
+		switch {
+		case err != nil:
+			return err
+		case len(got.V4) == 0:
+			s.Kind = Full
+		default:
+			s.Kind, s.Address = Assign, got.V4[0].Address
+		}
+		return nil
+	})
+}
+
+func (w *writer) named(ctx context.Context, handle string) error {
+	owner, a := w.host(), w.Pool.Addr()
+	for range w.random.IntN(1 << min(10, a.BitLen()-w.Pool.Bits())) {
+		a = a.Next()
+	}
+	return w.call(handle, func(s *Step) error {
+		_, err := w.engine.AssignIP(ctx, ipset.AssignIPArgs{Address: a, Owner: owner, Claim: ipset.Claim{Handle: handle}, Request: "r" + handle})
+		s.Kind, s.Address = Assign, a
+		if errors.Is(err, ipset.ErrOccupied) {
+			s.Kind, err = Occupied, nil
+		}
+		return err
+	})
+}
+
+// release gives one address back, by its handle, so that it can be repeated.
+func (w *writer) release(ctx context.Context) error {
+	i := w.random.IntN(len(w.mine))
+	held := w.mine[i]
+	w.mine = slices.Delete(w.mine, i, i+1)
+	return w.call(held.Handle, func(s *Step) error {
+		s.Kind, s.Address = Release, held.Address
+		_, err := w.engine.ReleaseByHandle(ctx, held.Handle)
+		return err
+	})
+}
+
+// Verify compares a store with what must be held, and has the engine check it.
+func Verify(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
+	rep, err := e.Check(ctx, nil)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range rep.Problems {
+		errs = append(errs, fmt.Errorf("history: check: %v", p))
+	}
+	have := make(map[netip.Addr]string)
+	for al, err := range e.Allocations(ctx, netip.Prefix{}) {
+		if err != nil {
+			return err
+		}
+		have[al.Address] = al.Handle
+		if held[al.Address] != al.Handle {
+			errs = append(errs, fmt.Errorf("history: %s is held by %q, given to %q", al.Address, al.Handle, held[al.Address]))
+		}
+	}
+	for a, h := range held {
+		if have[a] != h {
+			errs = append(errs, fmt.Errorf("history: %s was given to %q, held by %q", a, h, have[a]))
+		}
+	}
+	return errors.Join(errs...)
+}
