@@ -1,9 +1,10 @@
-// Command cluster gives every node of a cluster its pod prefixes and every service its addresses
-// and node ports, the way the controllers of a real cluster would, and shows what came of it.
+// Command cluster gives every node of a cluster its pod prefixes, every service its addresses and
+// node ports, and every pod its addresses, the way the controllers and network plugins of a real
+// cluster would, and shows what came of it.
 //
-//	go run ./examples/cluster                          # a small trace that ships with it
-//	go run ./examples/cluster -nodes nodes.csv         # a cluster of your own
-//	go run ./examples/cluster -services services.csv   # services of your own
+//	go run ./examples/cluster                                  # small traces that ship with it
+//	go run ./examples/cluster -nodes nodes.csv -pods pods.csv  # a cluster of your own
+//	go run ./examples/cluster -services services.csv           # services of your own
 //	go run ./examples/cluster -h
 //
 // It reads a trace of nodes, gives each one prefix of each family, large nodes a larger one than
@@ -14,27 +15,32 @@
 // Services take a cluster IP of each family, some of them one that they name (cluster DNS the tenth
 // of the range), and node ports; each gets all it asks for or nothing. They go through the same life.
 //
-// trace.go reads, nodes.go is the work, verify.go the comparison, summary.go the report;
-// services_trace.go, services.go, services_verify.go and services_summary.go do it for services.
+// Pods come and go in time order, each on the least loaded node, and take an address of each family
+// from blocks that their node has claimed out of a pool of the whole cluster. That is the other way
+// to number pods: with a prefix for each node, a node can have no more pods than it was given
+// addresses on its first day, and keeps what it does not need; with blocks, it claims and returns
+// them as pods come and go, and borrows when there are none left. A cluster uses one of the two for
+// a network of pods; here each has a range of its own, so that both can be seen on the same nodes.
+//
+// nodes.go, services.go and pods.go are the work, *_verify.go and verify.go the comparison,
+// *_summary.go and summary.go the report. What examples/durable shares with it is below
+// examples/internal: the traces in trace, the pods' network in podnet.
 //
 // Exit status: 0 when all went well; 1 when a promise was broken or a pool is too small, with what
 // and why; 2 for wrong flags or a malformed trace, with file, line and column.
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
-	"github.com/ipalloc/ipalloc/servicealloc"
+	"github.com/ipalloc/ipalloc/internal/spacemap"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -56,50 +62,75 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "cluster: %v\n", err)
 		return exitUsage
 	}
-	nodes, err := trace.LoadNodes(cfg.nodesFile)
+	t, err := load(cfg)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return exitUsage
 	}
-	var services []service
-	if len(cfg.services) > 0 {
-		if services, err = loadServices(cfg.servicesFile); err != nil {
-			fmt.Fprintln(stderr, err)
-			return exitUsage
-		}
-	}
-	if err := replay(cfg, nodes, services, stdout); err != nil {
+	if err := replay(context.Background(), cfg, t, stdout); err != nil {
 		fmt.Fprintf(stderr, "cluster: %v\n", err)
 		return exitFailed
 	}
 	return exitOK
 }
 
-// replay runs the phases over a trace and reports.
-func replay(cfg *config, nodes []trace.Node, services []service, stdout io.Writer) error {
-	phase, err := newNodePhase(cfg, nodes, time.Now)
+// traces is what is replayed.
+type traces struct {
+	nodes    []trace.Node
+	services []service
+	pods     []trace.Pod
+}
+
+// load reads the traces that are asked for.
+func load(cfg *config) (t traces, err error) {
+	t.nodes, err = trace.LoadNodes(cfg.nodesFile)
+	if err == nil && len(cfg.services) > 0 {
+		t.services, err = loadServices(cfg.servicesFile)
+	}
+	if err == nil && len(cfg.pods.Ranges) > 0 {
+		t.pods, err = trace.LoadPods(cfg.podFlags.File, t.nodes)
+	}
+	return t, err
+}
+
+// replay runs the phases over the traces and reports.
+func replay(ctx context.Context, cfg *config, t traces, stdout io.Writer) error {
+	drawings, err := replayNodes(cfg, t.nodes, stdout)
 	if err != nil {
 		return err
 	}
-	if err := phase.run(); err != nil {
-		return err
-	}
-	if err := summarize(stdout, cfg, phase); err != nil {
-		return err
-	}
 	if len(cfg.services) > 0 {
-		if err := replayServices(cfg, services, stdout); err != nil {
+		if err := replayServices(cfg, t.services, stdout); err != nil {
 			return err
 		}
+	}
+	if len(cfg.pods.Ranges) > 0 {
+		blocks, err := replayPods(ctx, cfg, t, stdout)
+		if err != nil {
+			return err
+		}
+		drawings = append(drawings, blocks...)
 	}
 	if cfg.svg == "" {
 		return nil
 	}
-	if err := writeSVG(cfg.svg, phase); err != nil {
+	if err := writeSVG(cfg.svg, drawings); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "\nmap written to %s\n", cfg.svg)
 	return nil
+}
+
+// replayNodes runs the phases over the nodes and reports.
+func replayNodes(cfg *config, nodes []trace.Node, stdout io.Writer) ([]spacemap.Drawing, error) {
+	phase, err := newNodePhase(cfg, nodes, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	if err := phase.run(); err != nil {
+		return nil, err
+	}
+	return phase.drawings(), summarize(stdout, cfg, phase)
 }
 
 // replayServices runs the phases over the services and reports.
@@ -114,184 +145,18 @@ func replayServices(cfg *config, services []service, stdout io.Writer) error {
 	return summarizeServices(stdout, cfg, phase)
 }
 
-// config is what the flags say.
-type config struct {
-	nodesFile    string
-	families     []familyConfig
-	cores        []uint64 // ascending: a node belongs to the class after the last of these that it reaches
-	servicesFile string
-	services     []serviceRange // none: no services
-	nodePorts    servicealloc.PortRange
-	svg          string
-	ascii        bool
-	letters      bool
-	color        bool
-}
-
-// familyConfig is a pool, and the length of a node's prefix for each class of nodes.
-type familyConfig struct {
-	name  string
-	pool  netip.Prefix
-	sizes []int
-}
-
-// The pools fit the clusters they are for: the built-in one fills three quarters of its IPv4 pool.
-const (
-	defaultPool4 = "10.128.0.0/13"
-	defaultPool6 = "fd00:10:128::/48"
-	builtinPool4 = "10.128.0.0/19"
-	builtinPool6 = "fd00:10:128::/56"
-
-	defaultService4 = "10.96.0.0/20"
-	defaultService6 = "fd00:10:96::/108"
-)
-
-// parse reads the flags. It prints the help to stderr itself; every other fault is returned.
-func parse(args []string, stderr io.Writer) (*config, error) {
-	cfg := &config{}
-	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.StringVar(&cfg.nodesFile, "nodes", "", "trace of nodes: a CSV `file` with the columns "+strings.Join(trace.NodeColumns, ",")+
-		" (default: a built-in trace of 40 nodes)")
-	pool4 := flags.String("pool4", "", "IPv4 `prefix` that the nodes' prefixes come from, or none "+
-		"(default "+defaultPool4+"; for the built-in trace "+builtinPool4+")")
-	pool6 := flags.String("pool6", "", "IPv6 `prefix` likewise (default "+defaultPool6+"; for the built-in trace "+builtinPool6+")")
-	cores := flags.String("cores", "32,64", "where the classes of nodes begin, in cores, ascending: `a,b` makes three classes, below a, from a, from b")
-	sizes4 := flags.String("sizes4", "26,25,24", "IPv4 prefix `lengths`, one for each class of nodes")
-	sizes6 := flags.String("sizes6", "64,63,62", "IPv6 prefix `lengths` likewise")
-	flags.StringVar(&cfg.servicesFile, "services", "", "trace of services: a CSV `file` with the columns "+strings.Join(serviceColumns, ",")+
-		" (default: a built-in trace of 24 services); an address is any, none, a place in the range such as #10, or itself; ports are protocols, "+
-		"perhaps with a number, as in \"TCP UDP:30053\"")
-	service4 := flags.String("service4", defaultService4, "IPv4 `prefix` that the services' addresses come from, or none")
-	service6 := flags.String("service6", defaultService6, "IPv6 `prefix` likewise; without both there are no services")
-	nodePorts := flags.String("nodeports", "30000-32767", "the `range` of the node ports")
-	flags.StringVar(&cfg.svg, "svg", "", "write the map of the pools to this `file` too, as SVG")
-	flags.BoolVar(&cfg.ascii, "ascii", false, "draw the map in plain ASCII")
-	flags.BoolVar(&cfg.letters, "letters", false, "draw the map with a letter for each class of nodes in place of shades")
-	flags.BoolVar(&cfg.color, "color", false, "colour the map by class of node (ANSI escape sequences)")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(stderr, "Usage: cluster [flags]\n\nReplays a trace of cluster nodes and services: gives each node its pod prefixes, each service its\naddresses and node ports, and shows what came of it.")
-			flags.SetOutput(stderr)
-			flags.PrintDefaults()
-		}
-		return nil, err
-	}
-	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: a trace is named with -nodes", flags.Arg(0))
-	}
-	if *pool4 == "" {
-		*pool4 = pick(cfg.nodesFile == "", builtinPool4, defaultPool4)
-	}
-	if *pool6 == "" {
-		*pool6 = pick(cfg.nodesFile == "", builtinPool6, defaultPool6)
-	}
-	if err := cfg.parseCores(*cores); err != nil {
-		return nil, err
-	}
-	if err := cfg.addFamily("4", *pool4, *sizes4); err != nil {
-		return nil, err
-	}
-	if err := cfg.addFamily("6", *pool6, *sizes6); err != nil {
-		return nil, err
-	}
-	if len(cfg.families) == 0 {
-		return nil, errors.New("-pool4 and -pool6 are both none: nothing to give to the nodes")
-	}
-	return cfg, cfg.parseServices(*service4, *service6, *nodePorts)
-}
-
-// parseServices reads the flags about services. Prefixes are masked here as those of pools are.
-func (c *config) parseServices(prefix4, prefix6, ports string) error {
-	for _, f := range []struct {
-		family servicealloc.Family
-		flag   string
-		prefix string
-	}{{servicealloc.IPv4, "-service4", prefix4}, {servicealloc.IPv6, "-service6", prefix6}} {
-		if f.prefix == "none" {
-			continue
-		}
-		p, err := netip.ParsePrefix(f.prefix)
-		if err != nil {
-			return fmt.Errorf("%s %s: not a prefix, and not none", f.flag, f.prefix)
-		}
-		if p = p.Masked(); p.Addr().Is4() != (f.family == servicealloc.IPv4) || p.Addr().Is4In6() {
-			return fmt.Errorf("%s %s: not an %v prefix", f.flag, f.prefix, f.family)
-		}
-		c.services = append(c.services, serviceRange{f.family.String(), f.family, p})
-	}
-	var err error
-	if c.nodePorts, err = servicealloc.ParsePortRange(ports); err != nil {
-		return fmt.Errorf("-nodeports %s: two ports are needed, as in 30000-32767", ports)
-	}
-	return nil
-}
-
-// pick returns a if the condition holds, else b.
-func pick(condition bool, a, b string) string {
-	if condition {
-		return a
-	}
-	return b
-}
-
-func (c *config) parseCores(list string) error {
-	for _, s := range split(list) {
-		n, err := strconv.ParseUint(s, 10, 32)
-		if err != nil {
-			return fmt.Errorf("-cores %s: %q is no number of cores", list, s)
-		}
-		if n == 0 || len(c.cores) > 0 && n <= c.cores[len(c.cores)-1] {
-			return fmt.Errorf("-cores %s: the numbers have to ascend from 1", list)
-		}
-		c.cores = append(c.cores, n)
-	}
-	return nil
-}
-
-// addFamily reads the flags of one family. People write pools with host bits (10.128.3.1/13): they
-// are masked here, as the engine refuses them.
-func (c *config) addFamily(version, pool, sizes string) error {
-	if pool == "none" {
-		return nil
-	}
-	p, err := netip.ParsePrefix(pool)
+// replayPods runs the phases over the pods and reports.
+func replayPods(ctx context.Context, cfg *config, t traces, stdout io.Writer) ([]spacemap.Drawing, error) {
+	phase, err := newPodPhase(ctx, cfg, t.nodes, t.pods)
 	if err != nil {
-		return fmt.Errorf("-pool%s %s: not a prefix, and not none", version, pool)
+		return nil, err
 	}
-	p = p.Masked()
-	if p.Addr().Is4() != (version == "4") || p.Addr().Is4In6() {
-		return fmt.Errorf("-pool%s %s: not an IPv%s prefix", version, pool, version)
+	if err := phase.run(ctx); err != nil {
+		return nil, err
 	}
-	f := familyConfig{name: "IPv" + version, pool: p}
-	for _, s := range split(sizes) {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 0 || n > p.Addr().BitLen() {
-			return fmt.Errorf("-sizes%s %s: %q is no IPv%s prefix length", version, sizes, s, version)
-		}
-		if n < p.Bits() {
-			return fmt.Errorf("-sizes%s %s: a /%d does not fit into the pool %v", version, sizes, n, p)
-		}
-		f.sizes = append(f.sizes, n)
+	drawings, err := phase.net.Drawings(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if len(f.sizes) != len(c.cores)+1 {
-		return fmt.Errorf("-sizes%s %s: %d lengths for %d classes of nodes (-cores)", version, sizes, len(f.sizes), len(c.cores)+1)
-	}
-	if longest := slices.Max(f.sizes); longest-p.Bits() > 64 {
-		return fmt.Errorf("-sizes%s %s: the pool %v holds more than 2^64 /%d", version, sizes, p, longest)
-	}
-	c.families = append(c.families, f)
-	return nil
-}
-
-// split returns the parts of a comma-separated list, none for an empty one.
-func split(list string) []string {
-	if strings.TrimSpace(list) == "" {
-		return nil
-	}
-	parts := strings.Split(list, ",")
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
-	}
-	return parts
+	return drawings, summarizePods(ctx, stdout, cfg, phase, drawings)
 }

@@ -52,6 +52,8 @@ func TestGolden(t *testing.T) { // CS7, X3
 		"ipv6.txt":    {"-pool4", "none", "-ascii"},
 		"equal.txt":   {"-cores", "", "-pool4", "10.0.0.0/16", "-sizes4", "24", "-pool6", "fd00::/48", "-sizes6", "64"},
 		"masked.txt":  {"-cores", "64", "-pool4", "192.0.2.0/24", "-sizes4", "31,30", "-pool6", "2001:db8::7:ffff/107", "-sizes6", "113,112", "-color"},
+		"packed.txt":  {"-place", "most", "-podpool4", "10.0.0.7/22", "-block4", "28", "-podpool6", "none", "-idle", "0", "-ascii"},
+		"nopods.txt":  {"-podpool4", "none", "-podpool6", "none", "-service4", "none", "-service6", "none"},
 		"help.txt":    {"-h"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +90,7 @@ func TestUsage(t *testing.T) {
 		text string
 	}{
 		{[]string{"-bogus"}, "flag provided but not defined: -bogus"},
-		{[]string{"nodes.csv"}, `unexpected argument "nodes.csv": a trace is named with -nodes`},
+		{[]string{"nodes.csv"}, `unexpected argument "nodes.csv": a trace is named with -nodes, -pods or -services`},
 		{[]string{"-pool4", "none", "-pool6", "none"}, "-pool4 and -pool6 are both none: nothing to give to the nodes"},
 		{[]string{"-pool4", "10.0.0.0"}, "-pool4 10.0.0.0: not a prefix, and not none"},
 		{[]string{"-pool4", "fd00::/48"}, "-pool4 fd00::/48: not an IPv4 prefix"},
@@ -105,6 +107,14 @@ func TestUsage(t *testing.T) {
 		{[]string{"-cores", "32,32"}, "-cores 32,32: the numbers have to ascend from 1"},
 		{[]string{"-cores", "0,32"}, "-cores 0,32: the numbers have to ascend from 1"},
 		{[]string{"-cores", "32,many"}, `-cores 32,many: "many" is no number of cores`},
+		{[]string{"-podpool4", "10.0.0.0"}, "-podpool4 10.0.0.0: not a prefix, and not none"},
+		{[]string{"-podpool6", "10.0.0.0/24"}, "-podpool6 10.0.0.0/24: not an IPv6 prefix"},
+		{[]string{"-podpool6", "fd00::/63"}, "-podpool6 fd00::/63: more than 2^64 addresses"},
+		{[]string{"-block4", "23"}, "-block4 23: no block of 10.244.0.0/24 has that length"},
+		{[]string{"-block6", "129"}, "-block6 129: no block of fd00:10:244::/116 has that length"},
+		{[]string{"-place", "best"}, `-place: "best" is no placement: least or most`},
+		{[]string{"-idle", "90ms"}, "-idle 90ms: whole seconds are needed"},
+		{[]string{"-idle", "-1h"}, "-idle -1h0m0s: whole seconds are needed"},
 	} {
 		status, out, errs := start(c.args...)
 		if status != exitUsage || out != "" || errs != "cluster: "+c.text+"\n" {
@@ -219,11 +229,11 @@ func TestSVG(t *testing.T) { // OP2
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text, ok := token.(xml.CharData); ok && (string(text) == "IPv4" || string(text) == "IPv6") {
+		if text, ok := token.(xml.CharData); ok && strings.HasPrefix(string(text), "IPv") {
 			titles++
 		}
 	}
-	if titles != 2 {
+	if titles != 4 { // nodes' prefixes and pods' blocks, two families each
 		t.Errorf("%d maps", titles)
 	}
 

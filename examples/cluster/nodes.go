@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/examples/internal/promise"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
+	"github.com/ipalloc/ipalloc/examples/internal/wording"
 )
 
 // family is one pool at work: every node has one prefix of each.
@@ -119,9 +119,9 @@ func (p *nodePhase) explain(n *trace.Node, f *family, err error) error {
 	if st.LargestFree >= 0 {
 		largest = fmt.Sprintf("the largest free prefix is a /%d", st.LargestFree)
 	}
-	fix := "no pool of that family is large enough for all " + countOf(len(p.nodes), "node")
+	fix := "no pool of that family is large enough for all " + wording.Count(len(p.nodes), "node")
 	if need := f.poolBitsFor(p); need >= 0 {
-		fix = fmt.Sprintf("all %s together need a /%d (-pool%s)", countOf(len(p.nodes), "node"), need, f.name[3:])
+		fix = fmt.Sprintf("all %s together need a /%d (-pool%s)", wording.Count(len(p.nodes), "node"), need, f.name[3:])
 	}
 	return fmt.Errorf("the pool %v is too small: node %q, number %d of %d with %g cores, needs a /%d; %d of %s /%d are taken, %s; %s",
 		f.pool, n.Name, len(p.held)+1, len(p.nodes), float64(n.MilliCPU)/1000, f.sizes[p.class(n)],
@@ -149,7 +149,7 @@ func (p *nodePhase) remove(name string) error {
 			return err
 		}
 		if want := children(prefix, f.childBits()); freed != want {
-			return promise.Broken(f.name+" when a node was removed",
+			return wording.Broken(f.name+" when a node was removed",
 				[]string{fmt.Sprintf("releasing %v of node %q freed %d of its %d /%d", prefix, name, freed, want, f.childBits())})
 		}
 	}
@@ -223,7 +223,7 @@ func (p *nodePhase) restart() error {
 		if before, after := next(old), next(spare); before != after {
 			found = append(found, fmt.Sprintf("the next prefix would be %s, it was %s", after, before))
 		}
-		if err := promise.Broken(f.name+" "+when, found); err != nil {
+		if err := wording.Broken(f.name+" "+when, found); err != nil {
 			return err
 		}
 	}
@@ -280,7 +280,7 @@ func (p *nodePhase) rebuild() error {
 		if !slices.Equal(slices.Collect(set.UsedPrefixes()), slices.Collect(f.set.UsedPrefixes())) {
 			found = append(found, "what the nodes' records say is not what the set holds")
 		}
-		if err := promise.Broken(f.name+" after a rebuild from the nodes' records", found); err != nil {
+		if err := wording.Broken(f.name+" after a rebuild from the nodes' records", found); err != nil {
 			return err
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/examples/internal/promise"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
+	"github.com/ipalloc/ipalloc/examples/internal/wording"
 )
 
 // newPhase returns the built-in cluster before its first node, with the default pools and what args
@@ -154,7 +154,7 @@ func TestPhasesFindFaults(t *testing.T) {
 			p.addAll(t)
 			c.plant(p)
 			err := c.phase(p)
-			var fault *promise.Error
+			var fault *wording.BrokenError
 			if !errors.As(err, &fault) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v\nwant %s", err, c.want)
 			}

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/examples/internal/promise"
+	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -118,9 +118,9 @@ func (p *servicePhase) add(s *service) error {
 	}
 	again, err := p.registry.Allocate(s.name, p.request(s))
 	if err != nil || !sameGrant(g, again) {
-		return promise.Broken("when a service asked again", []string{fmt.Sprintf("service %q got %v, then %v (%v)", s.name, g, again, err)})
+		return wording.Broken("when a service asked again", []string{fmt.Sprintf("service %q got %v, then %v (%v)", s.name, g, again, err)})
 	}
-	if err := promise.Broken("when a service was added", checkPicks(p.ranges, s, g, p.held)); err != nil {
+	if err := wording.Broken("when a service was added", checkPicks(p.ranges, s, g, p.held)); err != nil {
 		return err
 	}
 	p.held[s.name] = g
@@ -154,7 +154,7 @@ func (p *servicePhase) refuse() error {
 	for range 100 {
 		g, err := p.registry.Allocate("refused", req)
 		if !errors.Is(err, servicealloc.ErrOccupied) && !errors.Is(err, servicealloc.ErrFull) {
-			return promise.Broken("when an address was asked for twice", []string{fmt.Sprintf("%v was given to %v (%v)", taken, g, err)})
+			return wording.Broken("when an address was asked for twice", []string{fmt.Sprintf("%v was given to %v (%v)", taken, g, err)})
 		}
 		p.report.refused++
 	}
@@ -163,7 +163,7 @@ func (p *servicePhase) refuse() error {
 		return err
 	}
 	if !bytes.Equal(before, after) {
-		return promise.Broken("after requests that were refused", []string{"something of them is still held"})
+		return wording.Broken("after requests that were refused", []string{"something of them is still held"})
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func (p *servicePhase) churn() error {
 			p.report.same++
 		}
 		if err := p.registry.ReleaseIf(s.name, old.Generation); !errors.Is(err, servicealloc.ErrGeneration) {
-			return promise.Broken("after a service came back", []string{fmt.Sprintf("service %q could be released by its old generation (%v)", s.name, err)})
+			return wording.Broken("after a service came back", []string{fmt.Sprintf("service %q could be released by its old generation (%v)", s.name, err)})
 		}
 	}
 	p.report.churned = len(gone)
@@ -221,7 +221,7 @@ func (p *servicePhase) restart() error {
 		return err
 	}
 	if !bytes.Equal(data, again) {
-		return promise.Broken(when, []string{"a second snapshot of the services differs from the first"})
+		return wording.Broken(when, []string{"a second snapshot of the services differs from the first"})
 	}
 	var req servicealloc.Request
 	for _, r := range p.ranges {
@@ -230,7 +230,7 @@ func (p *servicePhase) restart() error {
 	before, err1 := old.DryRun("next", req)
 	after, err2 := p.registry.DryRun("next", req)
 	if !sameGrant(before, after) || (err1 == nil) != (err2 == nil) {
-		return promise.Broken(when, []string{fmt.Sprintf("the next service would get %v (%v), it was %v (%v)", after, err2, before, err1)})
+		return wording.Broken(when, []string{fmt.Sprintf("the next service would get %v (%v), it was %v (%v)", after, err2, before, err1)})
 	}
 	return p.verify(when, p.services)
 }
@@ -250,5 +250,5 @@ func (p *servicePhase) compare() error {
 	for _, f := range servicealloc.Diff(p.registry.State(), desired) {
 		found = append(found, fmt.Sprintf("%v: %+v", f.Kind, f.Claim))
 	}
-	return promise.Broken("beside the services' own records", found)
+	return wording.Broken("beside the services' own records", found)
 }

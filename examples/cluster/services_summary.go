@@ -7,16 +7,13 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
 // summarizeServices writes what the services got, for a person to read.
 func summarizeServices(w io.Writer, cfg *config, p *servicePhase) error {
 	var out bytes.Buffer
-	source := "the built-in trace"
-	if cfg.servicesFile != "" {
-		source = cfg.servicesFile
-	}
 	dual, named, ports := 0, 0, 0
 	for _, s := range p.services {
 		g := p.held[s.name]
@@ -29,7 +26,7 @@ func summarizeServices(w io.Writer, cfg *config, p *servicePhase) error {
 		ports += len(g.Ports)
 	}
 	fmt.Fprintf(&out, "\n%s of %s: %d dual-stack, %d with an address of their own choice, %s\n\n",
-		countOf(len(p.services), "service"), source, dual, named, countOf(ports, "node port"))
+		wording.Count(len(p.services), "service"), sourceOf(cfg.servicesFile), dual, named, wording.Count(ports, "node port"))
 	t := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
 	for _, r := range p.ranges {
 		st := p.registry.Stats(r.family)
@@ -52,10 +49,10 @@ func summarizeServices(w io.Writer, cfg *config, p *servicePhase) error {
 		}
 	}
 	r := &p.report
-	fmt.Fprintf(&out, "refused    %s for an address that was taken: nothing of them stuck\n", countOf(r.refused, "request"))
-	fmt.Fprintf(&out, "churn      %s removed and added again; %d got what they had before\n", countOf(r.churned, "service"), r.same)
-	fmt.Fprintf(&out, "restart    from %s of snapshot: the same state, and the same answer to the next question\n", countOf(r.snapshotBytes, "byte"))
-	fmt.Fprintf(&out, "verified   %s, from what the services hold: nothing twice, nothing outside, each in the band that it asked for\n", countOf(r.checks, "time"))
+	fmt.Fprintf(&out, "refused    %s for an address that was taken: nothing of them stuck\n", wording.Count(r.refused, "request"))
+	fmt.Fprintf(&out, "churn      %s removed and added again; %d got what they had before\n", wording.Count(r.churned, "service"), r.same)
+	fmt.Fprintf(&out, "restart    from %s of snapshot: the same state, and the same answer to the next question\n", wording.Count(r.snapshotBytes, "byte"))
+	fmt.Fprintf(&out, "verified   %s, from what the services hold: nothing twice, nothing outside, each in the band that it asked for\n", wording.Count(r.checks, "time"))
 	_, err := w.Write(out.Bytes())
 	return err
 }

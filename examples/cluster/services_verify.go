@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/examples/internal/promise"
+	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -167,5 +167,5 @@ func (p *servicePhase) verify(when string, services []service) error {
 		}
 	}
 	slices.Sort(found)
-	return promise.Broken("services "+when, found)
+	return wording.Broken("services "+when, found)
 }

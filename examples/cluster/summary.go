@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
+	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/internal/spacemap"
 )
 
@@ -39,12 +40,16 @@ func describe(out *bytes.Buffer, cfg *config, nodes []trace.Node) {
 		memory += n.MemoryMiB
 		gpus += n.GPUs
 	}
-	source := "the built-in trace"
-	if cfg.nodesFile != "" {
-		source = cfg.nodesFile
+	fmt.Fprintf(out, "%s of %s: %s, %.1f TiB of memory, %s\n\n", wording.Count(len(nodes), "node"), sourceOf(cfg.nodesFile),
+		wording.Count(int(milli/1000), "core"), float64(memory)/(1<<20), wording.Count(int(gpus), "GPU"))
+}
+
+// sourceOf returns what a trace is called.
+func sourceOf(file string) string {
+	if file == "" {
+		return "the built-in trace"
 	}
-	fmt.Fprintf(out, "%s of %s: %s, %.1f TiB of memory, %s\n\n", countOf(len(nodes), "node"), source,
-		countOf(int(milli/1000), "core"), float64(memory)/(1<<20), countOf(int(gpus), "GPU"))
+	return file
 }
 
 // classes says how many nodes of each size were served, and with what.
@@ -75,9 +80,9 @@ func (p *nodePhase) className(c int) string {
 	case len(p.cores) == 0:
 		return "all nodes"
 	case c == 0:
-		return fmt.Sprintf("below %s", countOf(int(p.cores[0]), "core"))
+		return fmt.Sprintf("below %s", wording.Count(int(p.cores[0]), "core"))
 	default:
-		return fmt.Sprintf("from %s", countOf(int(p.cores[c-1]), "core"))
+		return fmt.Sprintf("from %s", wording.Count(int(p.cores[c-1]), "core"))
 	}
 }
 
@@ -108,12 +113,12 @@ func capacity(st cidrset.Stats) string {
 func events(out *bytes.Buffer, p *nodePhase) {
 	r := &p.report
 	out.WriteByte('\n')
-	fmt.Fprintf(out, "churn      %s removed and added again; %d got the prefixes they had before\n", countOf(r.churned, "node"), r.same)
-	fmt.Fprintf(out, "restart    from %s of snapshot: the same state, and every node still holds its prefixes\n", countOf(r.snapshotBytes, "byte"))
+	fmt.Fprintf(out, "churn      %s removed and added again; %d got the prefixes they had before\n", wording.Count(r.churned, "node"), r.same)
+	fmt.Fprintf(out, "restart    from %s of snapshot: the same state, and every node still holds its prefixes\n", wording.Count(r.snapshotBytes, "byte"))
 	fmt.Fprintf(out, "rebuild    from the nodes' own records: the same prefixes\n")
-	fmt.Fprintf(out, "verified   %s, by sorting and adding up what the nodes hold: no overlap, nothing outside, all counts right\n", countOf(r.checks, "time"))
+	fmt.Fprintf(out, "verified   %s, by sorting and adding up what the nodes hold: no overlap, nothing outside, all counts right\n", wording.Count(r.checks, "time"))
 	each := float64(r.allocating.Nanoseconds()) / float64(r.allocations) / 1000
-	fmt.Fprintf(out, "time       %.2f µs for each of %s, with the bookkeeping\n", each, countOf(r.allocations, "allocation"))
+	fmt.Fprintf(out, "time       %.2f µs for each of %s, with the bookkeeping\n", each, wording.Count(r.allocations, "allocation"))
 }
 
 // drawing says what the map of a family shows: one layer for each class.
@@ -130,23 +135,20 @@ func (p *nodePhase) drawing(family int) spacemap.Drawing {
 	return d
 }
 
-// writeSVG writes the maps of all families into one file.
-func writeSVG(file string, p *nodePhase) error {
+// drawings returns the maps of all families.
+func (p *nodePhase) drawings() []spacemap.Drawing {
 	drawings := make([]spacemap.Drawing, len(p.families))
 	for i := range drawings {
 		drawings[i] = p.drawing(i)
 	}
+	return drawings
+}
+
+// writeSVG writes all maps into one file.
+func writeSVG(file string, drawings []spacemap.Drawing) error {
 	var out bytes.Buffer
 	if err := spacemap.SVG(&out, spacemap.SVGStyle{}, drawings...); err != nil {
 		return err
 	}
 	return os.WriteFile(file, out.Bytes(), 0o644)
-}
-
-// countOf says how many there are of something.
-func countOf(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

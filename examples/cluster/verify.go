@@ -10,8 +10,8 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/examples/internal/promise"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
+	"github.com/ipalloc/ipalloc/examples/internal/wording"
 )
 
 // This file knows nothing of how the engine works. It starts from what the nodes hold, sorts and
@@ -39,14 +39,14 @@ func viewOf(s *cidrset.Set) view {
 func (p *nodePhase) verify(when string, nodes []trace.Node) error {
 	p.report.checks++
 	if len(p.held) != len(nodes) {
-		return promise.Broken(when, []string{fmt.Sprintf("%d nodes hold something, there are %d", len(p.held), len(nodes))})
+		return wording.Broken(when, []string{fmt.Sprintf("%d nodes hold something, there are %d", len(p.held), len(nodes))})
 	}
 	for i, f := range p.families {
 		claims := make([]claim, len(nodes))
 		for j := range nodes {
 			n := &nodes[j]
 			if len(p.held[n.Name]) != len(p.families) {
-				return promise.Broken(when, []string{fmt.Sprintf("node %q holds %v, one prefix of each family is right", n.Name, p.held[n.Name])})
+				return wording.Broken(when, []string{fmt.Sprintf("node %q holds %v, one prefix of each family is right", n.Name, p.held[n.Name])})
 			}
 			claims[j] = claim{n.Name, p.held[n.Name][i], f.sizes[p.class(n)]}
 		}
@@ -54,7 +54,7 @@ func (p *nodePhase) verify(when string, nodes []trace.Node) error {
 		if len(found) == 0 {
 			found = checkView(f.pool, f.childBits(), claims, viewOf(f.set))
 		}
-		if err := promise.Broken(f.name+" "+when, found); err != nil {
+		if err := wording.Broken(f.name+" "+when, found); err != nil {
 			return err
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/examples/internal/promise"
+	"github.com/ipalloc/ipalloc/examples/internal/wording"
 )
 
 func prefixesOf(list ...string) []netip.Prefix {
@@ -112,12 +112,12 @@ func TestCheckView(t *testing.T) {
 }
 
 func TestBrokenText(t *testing.T) {
-	if err := promise.Broken("never", nil); err != nil {
+	if err := wording.Broken("never", nil); err != nil {
 		t.Error(err)
 	}
 	found := strings.Split("abcdefghijkl", "")
 	want := "broken promise, at noon:\n\t" + strings.Join(found[:10], "\n\t") + "\n\tand 2 more"
-	if got := promise.Broken("at noon", found).Error(); got != want {
+	if got := wording.Broken("at noon", found).Error(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -25,8 +25,8 @@ type Pod struct {
 // without deletion time stays.
 var PodColumns = []string{"name", "cpu_milli", "creation_time", "deletion_time"}
 
-// nodeColumn may stand beside them: where each pod ran.
-const nodeColumn = "node"
+// NodeColumn may stand beside them: where each pod ran.
+const NodeColumn = "node"
 
 // LoadPods reads the pod trace in a file, or the built-in one when the name is empty. Names are
 // unique, no pod goes before it comes, and the nodes that it names are among those given.
@@ -48,16 +48,16 @@ func readPods(file string, r io.Reader, nodes map[string]bool) ([]Pod, error) {
 		p := Pod{
 			Name:     t.Name("name", "pod", seen),
 			MilliCPU: t.Count("cpu_milli"),
-			Created:  t.Count("creation_time"),
+			Created:  t.Time("creation_time"),
 		}
 		if p.Stays = t.Text("deletion_time") == ""; !p.Stays {
-			if p.Deleted = t.Count("deletion_time"); p.Deleted < p.Created {
+			if p.Deleted = t.Time("deletion_time"); p.Deleted < p.Created {
 				t.Fail("deletion_time", "deletion_time is %d: the pod comes at %d only", p.Deleted, p.Created)
 			}
 		}
-		if t.Has(nodeColumn) {
-			if p.Node = t.Text(nodeColumn); p.Node != "" && !nodes[p.Node] {
-				t.Fail(nodeColumn, "there is no node %q", p.Node)
+		if t.Has(NodeColumn) {
+			if p.Node = t.Text(NodeColumn); p.Node != "" && !nodes[p.Node] {
+				t.Fail(NodeColumn, "there is no node %q", p.Node)
 			}
 		}
 		pods = append(pods, p)

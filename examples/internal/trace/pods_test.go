@@ -15,16 +15,17 @@ var someNodes = map[string]bool{"n1": true, "n2": true}
 
 func TestMalformedPods(t *testing.T) { // X2
 	for text, want := range map[string]string{
-		"":                             "1:1: the file is empty, the header is missing: name,cpu_milli,creation_time,deletion_time",
-		"name,cpu_milli\n":             `1:1: no column "creation_time" in the header, which needs name,cpu_milli,creation_time,deletion_time`,
-		podHeader + ",1,1,2\n":         "2:1: name is empty: a pod needs a name",
-		podHeader + "a,1,1,2\na,1,,\n": `3:1: pod "a" is on line 2 already`,
-		podHeader + "a,x,1,2\n":        `2:3: cpu_milli is "x": not a whole number`,
-		podHeader + "a,1,,2\n":         "2:5: creation_time is empty: a whole number is needed",
-		podHeader + "a,1,-1,2\n":       `2:5: creation_time is "-1": it can't be negative`,
-		podHeader + "a,1,3,2\n":        "2:7: deletion_time is 2: the pod comes at 3 only",
-		podHeader + "a,1,3,soon\n":     `2:7: deletion_time is "soon": not a whole number`,
-		podHeader + "a,1,3\n":          "2:5: 3 fields, the header has 4",
+		"":                              "1:1: the file is empty, the header is missing: name,cpu_milli,creation_time,deletion_time",
+		"name,cpu_milli\n":              `1:1: no column "creation_time" in the header, which needs name,cpu_milli,creation_time,deletion_time`,
+		podHeader + ",1,1,2\n":          "2:1: name is empty: a pod needs a name",
+		podHeader + "a,1,1,2\na,1,,\n":  `3:1: pod "a" is on line 2 already`,
+		podHeader + "a,x,1,2\n":         `2:3: cpu_milli is "x": not a whole number`,
+		podHeader + "a,1,,2\n":          "2:5: creation_time is empty: a whole number is needed",
+		podHeader + "a,1,-1,2\n":        `2:5: creation_time is "-1": it can't be negative`,
+		podHeader + "a,1,3,2\n":         "2:7: deletion_time is 2: the pod comes at 3 only",
+		podHeader + "a,1,3,soon\n":      `2:7: deletion_time is "soon": not a whole number`,
+		podHeader + "a,1,4294967297,\n": "2:5: creation_time is 4294967297: beyond 4294967296 seconds",
+		podHeader + "a,1,3\n":           "2:5: 3 fields, the header has 4",
 		podHeader + strings.Repeat("a", 1025) + ",1,3,4\n": "2:1: name is no name: longer than 1024 bytes, or with a NUL byte in it",
 		podHeader + "a\x00b,1,3,4\n":                       "2:1: name is no name: longer than 1024 bytes, or with a NUL byte in it",
 		"node," + podHeader + "n3,a,1,3,4\n":               `2:1: there is no node "n3"`,
@@ -95,6 +96,16 @@ func TestSchedule(t *testing.T) { // X3
 				}
 			}
 		})
+	}
+}
+
+func TestPeak(t *testing.T) {
+	pods := []Pod{{Name: "a", Created: 1, Deleted: 5}, {Name: "b", Created: 5, Deleted: 5}, {Name: "c", Created: 5, Deleted: 6}, {Name: "d", Created: 7, Stays: true}}
+	if after, n := Peak(Schedule([]Node{{Name: "n"}}, pods, Least)); after != 4 || n != 2 { // 1+a 5-a 5+b 5+c
+		t.Errorf("%d after %d", n, after)
+	}
+	if after, n := Peak(nil); after != 0 || n != 0 {
+		t.Errorf("%d after %d", n, after)
 	}
 }
 

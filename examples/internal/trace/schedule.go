@@ -23,7 +23,15 @@ func ParsePlacement(s string) (Placement, error) {
 	if p := Placement(s); p == Least || p == Most {
 		return p, nil
 	}
-	return "", fmt.Errorf("%q is no placement: %s or %s", s, Least, Most)
+	return "", fmt.Errorf("%q is no placement: least or most", s)
+}
+
+// String says in words where pods go.
+func (p Placement) String() string {
+	if p == Most {
+		return "each on the most loaded node with room"
+	}
+	return "each on the least loaded node"
 }
 
 // Event is one pod that comes to a node or goes from it.
@@ -146,4 +154,19 @@ func (s *scheduler) remove(pod *Pod) string {
 	m.requested -= pod.MilliCPU
 	delete(s.where, pod)
 	return m.name
+}
+
+// Peak returns after how many events most pods are there, for the first time, and how many.
+func Peak(events []Event) (after, pods int) {
+	there := 0
+	for i := range events {
+		if !events[i].Comes {
+			there--
+			continue
+		}
+		if there++; there > pods {
+			after, pods = i+1, there
+		}
+	}
+	return after, pods
 }

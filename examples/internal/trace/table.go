@@ -185,6 +185,18 @@ func (t *Table) Count(column string) uint64 {
 	return n
 }
 
+// maxTime bounds the times of a trace, so that a clock that counts nanoseconds can follow: 136 years.
+const maxTime = 1 << 32
+
+// Time returns a field that holds a number of seconds from the beginning of the trace.
+func (t *Table) Time(column string) uint64 {
+	n := t.Count(column)
+	if n > maxTime {
+		t.Fail(column, "%s is %d: beyond %d seconds", column, n, uint64(maxTime))
+	}
+	return n
+}
+
 // Fail ends the table with a fault in a field of the current row. The first fault stands.
 func (t *Table) Fail(column, format string, args ...any) {
 	t.failField(t.index[column], format, args...)

@@ -1,0 +1,207 @@
+package podnet
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ipalloc/ipalloc/examples/internal/trace"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// builtin returns the built-in traces and pools, and what args change.
+func builtin(t *testing.T, args ...string) Config {
+	t.Helper()
+	var f Flags
+	set := flag.NewFlagSet("test", flag.ContinueOnError)
+	f.Register(set)
+	if err := set.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	cfg, place, err := f.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Nodes, err = trace.LoadNodes(""); err != nil {
+		t.Fatal(err)
+	}
+	pods, err := trace.LoadPods("", cfg.Nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Events = trace.Schedule(cfg.Nodes, pods, place)
+	return cfg
+}
+
+func open(t *testing.T, store ipset.Store, cfg Config) *Network {
+	t.Helper()
+	n, err := Open(t.Context(), store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// finish runs a network to its end, verifies it and returns what is in the store.
+func finish(t *testing.T, n *Network) string {
+	t.Helper()
+	if err := n.Run(t.Context(), len(n.cfg.Events)); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Verify(t.Context(), "at the end"); err != nil {
+		t.Fatal(err)
+	}
+	return dump(t, n)
+}
+
+// dump returns all blocks, with their owners, addresses, and the free ones in the order in which they
+// will be handed out.
+func dump(t *testing.T, n *Network) string {
+	t.Helper()
+	var s strings.Builder
+	for _, r := range n.cfg.Ranges {
+		for b, err := range n.engine.Blocks(t.Context(), r.Pool) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&s, "%v of %v:", b.Prefix(), b.Owner())
+			for a := range b.All() {
+				fmt.Fprintf(&s, " %v %s", a.Address, a.Handle)
+			}
+			free := 0
+			for a := range b.FreeAddresses() {
+				if free++; free <= 8 {
+					fmt.Fprintf(&s, " %v", a)
+				}
+			}
+			s.WriteByte('\n')
+		}
+	}
+	return s.String()
+}
+
+// A network that is given up after any event, and opened again, ends as one that never stopped.
+func TestStopAnywhere(t *testing.T) { // ST4, X3
+	cfg := builtin(t)
+	want := finish(t, open(t, ipset.NewMemory(), cfg))
+	step := 3
+	if testing.Short() {
+		step = 29
+	}
+	for stop := 0; stop <= len(cfg.Events); stop += step {
+		store := ipset.NewMemory()
+		n := open(t, store, cfg)
+		if err := n.Run(t.Context(), stop); err != nil {
+			t.Fatal(err)
+		}
+		n = open(t, store, cfg)
+		if n.Next() > stop {
+			t.Fatalf("stopped before event %d, it goes on at %d", stop, n.Next())
+		}
+		if diff := cmp.Diff(want, finish(t, n)); diff != "" {
+			t.Fatalf("stopped before event %d (-want +got):\n%s", stop, diff)
+		}
+	}
+}
+
+// breaking is a store whose connection breaks at one commit, which is made or not.
+type breaking struct {
+	*ipset.Memory
+	left int // commits until then
+	made bool
+}
+
+var errBroken = fmt.Errorf("connection lost: %w", ipset.ErrUnknown)
+
+func (b *breaking) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+	if b.left--; b.left != 0 {
+		return b.Memory.Commit(ctx, ops)
+	}
+	if b.made {
+		if _, err := b.Memory.Commit(ctx, ops); err != nil {
+			return 0, err
+		}
+	}
+	return 0, errBroken
+}
+
+// The same for a program that dies in any commit, before it or after.
+func TestDieInAnyCommit(t *testing.T) { // ST1, ST4
+	cfg := builtin(t)
+	want := finish(t, open(t, ipset.NewMemory(), cfg))
+	step := 3
+	if testing.Short() {
+		step = 31
+	}
+	for _, made := range []bool{false, true} {
+		for commit, died := 1, true; died; commit += step {
+			store := &breaking{Memory: ipset.NewMemory(), left: commit, made: made}
+			n, err := Open(t.Context(), store, cfg)
+			if err == nil {
+				err = n.Run(t.Context(), len(cfg.Events))
+			}
+			if died = err != nil; died && !errors.Is(err, errBroken) {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, finish(t, open(t, store.Memory, cfg))); diff != "" {
+				t.Fatalf("died in commit %d, made: %v (-want +got):\n%s", commit, made, diff)
+			}
+		}
+	}
+}
+
+func TestOpenRefusesAnotherStore(t *testing.T) { // X2
+	store := ipset.NewMemory()
+	cfg := builtin(t)
+	if err := open(t, store, cfg).Run(t.Context(), 40); err != nil {
+		t.Fatal(err)
+	}
+	other := builtin(t, "-place", "most")
+	fewer := builtin(t)
+	fewer.Events = nil
+	for want, cfg := range map[string]Config{
+		"the store's pool IPv4 is 10.244.0.0/24 in /29 blocks, not 10.244.0.0/24 in /28": builtin(t, "-block4", "28"),
+		"the store's pool IPv4 is 10.244.0.0/24 in /29 blocks, not 10.0.0.0/24 in /29":   builtin(t, "-podpool4", "10.0.0.0/24"),
+		"the store has another pool, IPv6 fd00:10:244::/116":                             builtin(t, "-podpool6", "none"),
+		`on node "db-02", in this trace it is on "`:                                      other,
+		`for pod "shop/web-03", which the trace does not know`:                           fewer,
+	} {
+		if _, err := Open(t.Context(), store, cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+}
+
+func TestTooSmall(t *testing.T) { // X2
+	n := open(t, ipset.NewMemory(), builtin(t, "-podpool4", "10.0.0.0/27", "-podpool6", "none"))
+	err := n.Run(t.Context(), len(n.cfg.Events))
+	want := `pod "ml/train-03" on node "web-07", with 32 other pods: `
+	if !errors.Is(err, ipset.ErrShort) || !strings.HasPrefix(err.Error(), want) {
+		t.Fatalf("%v\nwant %s", err, want)
+	}
+	if err := n.Verify(t.Context(), "when it was full"); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := n.Run(ctx, len(n.cfg.Events)); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// Counts add up: what was claimed and not given back is there.
+func TestCounts(t *testing.T) {
+	n := open(t, ipset.NewMemory(), builtin(t))
+	dumped := finish(t, n)
+	c := n.Counts()
+	if left := strings.Count(dumped, "\n"); c.Claimed-c.Returned != left || c.Returned == 0 || c.Borrowed == 0 {
+		t.Errorf("%+v, %d blocks are there", c, left)
+	}
+	n.Describe(io.Discard, "x", "y")
+}

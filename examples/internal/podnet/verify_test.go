@@ -1,0 +1,94 @@
+package podnet
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/examples/internal/wording"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// Every lie is seen: of the engine, and of what pods are told.
+func TestVerifySees(t *testing.T) {
+	const pod, other = "shop/web-03", "data/db-01"
+	var (
+		node string     // of the pod
+		a    netip.Addr // likewise
+	)
+	for name, c := range map[string]struct {
+		lie  func(n *Network) error
+		want string
+	}{
+		"released behind its back": {
+			func(n *Network) error {
+				_, err := n.engine.ReleaseByHandle(t.Context(), pod)
+				return err
+			},
+			"the pods hold",
+		},
+		"leaked": {
+			func(n *Network) error {
+				_, err := n.engine.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner(node), Num4: 1, Claim: ipset.Claim{Handle: "stray"}, Use: ipset.Workload})
+				return err
+			},
+			`for pod "stray"`,
+		},
+		"nobody uses": {
+			func(n *Network) error {
+				_, err := n.engine.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner(node), Num4: 1, Claim: ipset.Claim{Handle: "stray"}, Use: ipset.Workload})
+				return err
+			},
+			"Check: nobody uses",
+		},
+		"another's attributes": {
+			func(n *Network) error {
+				none := ipset.Attributes{}
+				return n.engine.SetAttributes(t.Context(), ipset.SetOwnerArgs{Address: a, Active: &none})
+			},
+			"with map[], pod",
+		},
+		"taken from its node": {
+			func(n *Network) error {
+				_, err := n.engine.ReleaseHost(t.Context(), ipset.HostOwner(node), false)
+				return err
+			},
+			`belongs to node "", it was node "`,
+		},
+		"lost pool": {
+			func(n *Network) error { return n.engine.RemovePool(t.Context(), "IPv4") },
+			"Check: no pool 10.244.0.0/29",
+		},
+		"told nothing":  {func(n *Network) error { delete(n.held, pod); return nil }, `pod "` + pod + `" has no address`},
+		"told too much": {func(n *Network) error { n.held[pod] = append(n.held[pod], a); return nil }, "one address of each family is right"},
+		"told the same": {func(n *Network) error { n.held[other] = n.held[pod]; return nil }, `is held by pods "` + other + `" and "` + pod + `"`},
+		"told outside": {
+			func(n *Network) error { n.held[pod][0] = netip.MustParseAddr("192.0.2.1"); return nil },
+			`pod "` + pod + `" has 192.0.2.1, which is outside 10.244.0.0/24`,
+		},
+		"a ghost": {func(n *Network) error { n.held["ghost"] = n.held[pod]; return nil }, `pod "ghost" has`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := open(t, ipset.NewMemory(), builtin(t))
+			if err := n.Run(t.Context(), 40); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Verify(t.Context(), "before"); err != nil {
+				t.Fatal(err)
+			}
+			a, node = n.held[pod][0], n.there()[pod]
+			if err := c.lie(n); err != nil {
+				t.Fatal(err)
+			}
+			err := n.Verify(t.Context(), "after")
+			var broken *wording.BrokenError
+			if !errors.As(err, &broken) || !strings.HasPrefix(err.Error(), "broken promise, pods after:\n\t") {
+				t.Fatal(err)
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
