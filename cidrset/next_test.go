@@ -111,3 +111,42 @@ func TestFullIsConstant(t *testing.T) {
 		}
 	}
 }
+
+// X5: a set that is rebuilt from what another one told answers on as that one, if it is given its cursor.
+func TestSetCursor(t *testing.T) {
+	var copied *cidrset.Set
+	s := newSet(t, "10.0.0.0/29", 32, cidrset.OnChange(func(c cidrset.Change) {
+		for _, p := range c.Prefixes {
+			if c.Op == cidrset.OpRelease {
+				_, _ = copied.Release(p)
+			} else {
+				_, _ = copied.Occupy(p)
+			}
+		}
+	}))
+	copied = newSet(t, "10.0.0.0/29", 32)
+	next(t, s, "10.0.0.0/32")
+	next(t, s, "10.0.0.1/32")
+	release(t, s, "10.0.0.0/32", 1)
+	if err := copied.SetCursor(s.Cursor()); err != nil {
+		t.Fatal(err)
+	}
+	next(t, copied, "10.0.0.2/32")
+	next(t, s, "10.0.0.2/32")
+	for text, want := range map[string]error{
+		"10.0.0.8/32": cidrset.ErrOutOfRange, "10.0.0.0/29": cidrset.ErrMisaligned, "10.0.0.0/8": cidrset.ErrMisaligned,
+		"10.0.0.1/31": cidrset.ErrBadPrefix, "::/128": cidrset.ErrOutOfRange,
+	} {
+		if err := s.SetCursor(pfx(text)); !errors.Is(err, want) {
+			t.Errorf("SetCursor(%s) = %v, want %v", text, err, want)
+		}
+	}
+	if got := s.Cursor(); got != pfx("10.0.0.3/32") {
+		t.Errorf("the cursor went to %v", got)
+	}
+	if err := s.SetCursor(pfx("10.0.0.7/32")); err != nil {
+		t.Fatal(err)
+	}
+	next(t, s, "10.0.0.7/32")
+	next(t, s, "10.0.0.0/32")
+}

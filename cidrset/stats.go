@@ -57,6 +57,27 @@ func (s *Set) Cursor() netip.Prefix {
 	return s.codec.Prefix(s.cursor)
 }
 
+// SetCursor has the next AllocateNext start to look at the given child, as [Set.Cursor] says it of another set: a set
+// that is rebuilt by occupying what [OnChange] has told then answers as the other one would. It changes nothing else
+// and is not told.
+//
+// It fails with an [*Error] that matches [ErrBadPrefix] or [ErrOutOfRange] as [Set.Occupy] does, and [ErrMisaligned]
+// unless p is a child; the cursor stays then. O(1). Safe for concurrent use.
+func (s *Set) SetCursor(p netip.Prefix) error {
+	i, ok := s.codec.Child(p)
+	if !ok {
+		_, _, _, err := s.locate(p)
+		if err == nil {
+			err = fmt.Errorf("%w or larger: a child is a /%d", ErrMisaligned, s.ChildBits())
+		}
+		return s.fail("set the cursor to", p, err)
+	}
+	s.mu.Lock()
+	s.cursor = i
+	s.mu.Unlock()
+	return nil
+}
+
 // coolingSet returns the cooling children, nil without Cooldown.
 func (s *Set) coolingSet() *bitmap.Bitmap {
 	if s.cooling == nil {
