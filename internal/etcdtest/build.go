@@ -29,7 +29,7 @@ var (
 	// ErrSkip: the environment says to do without etcd.
 	ErrSkip = errors.New("left out, as " + Env + " says")
 	// ErrBuild: etcd could not be built; its modules may be out of reach.
-	ErrBuild = errors.New("can't build etcd")
+	ErrBuild = errors.New("can't build")
 )
 
 // Binary returns the path of an etcd server, building it if it is not there yet: that
@@ -47,22 +47,32 @@ func Binary(ctx context.Context) (string, error) {
 	default:
 		return path, nil
 	}
+	return Cached(ctx, "etcd-"+Version, "etcd", buildEtcd)
+}
+
+// Cached returns the path of a program in ipalloc/<dir> of the user's cache: etcd, or
+// whatever else a test needs that takes minutes to build. If it is not there, build
+// makes the file out, and may use the directory scratch. One process builds, others
+// that ask meanwhile wait for it.
+//
+// It fails with what build fails with, with the error of ctx, or with one of the file
+// system. What is in the cache afterwards is a whole program or none.
+func Cached(ctx context.Context, dir, program string, build func(ctx context.Context, scratch, out string) error) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("etcdtest: a place for etcd: %w", err)
+		return "", fmt.Errorf("etcdtest: a place for %s: %w", program, err)
 	}
-	path, err := binaryIn(ctx, filepath.Join(cache, "ipalloc", "etcd-"+Version), buildEtcd)
+	path, err := cachedIn(ctx, filepath.Join(cache, "ipalloc", dir), program, build)
 	if err != nil {
-		return "", fmt.Errorf("etcdtest: %w", err)
+		return "", fmt.Errorf("etcdtest: %s: %w", program, err)
 	}
 	return path, nil
 }
 
-// binaryIn returns the binary of a directory, which build makes if it is not there.
-// The lock only spares work. It is the rename that keeps half a binary out of sight,
-// also where there are no locks.
-func binaryIn(ctx context.Context, dir string, build func(ctx context.Context, scratch, out string) error) (string, error) {
-	path := filepath.Join(dir, "etcd")
+// cachedIn is Cached in a directory of its own. The lock only spares work. It is the
+// rename that keeps half a program out of sight, also where there are no locks.
+func cachedIn(ctx context.Context, dir, program string, build func(ctx context.Context, scratch, out string) error) (string, error) {
+	path := filepath.Join(dir, program)
 	if runtime.GOOS == "windows" {
 		path += ".exe"
 	}

@@ -28,7 +28,7 @@ func TestManyAskAndOneBuilds(t *testing.T) {
 		group.Add(1)
 		go func() {
 			defer group.Done()
-			path, err := binaryIn(t.Context(), dir, build)
+			path, err := cachedIn(t.Context(), dir, "etcd", build)
 			if err != nil {
 				t.Error(err)
 				return
@@ -68,7 +68,7 @@ func TestAFailedBuildLeavesNothing(t *testing.T) {
 		}
 		return broken
 	}
-	if _, err := binaryIn(t.Context(), dir, half); !errors.Is(err, broken) {
+	if _, err := cachedIn(t.Context(), dir, "etcd", half); !errors.Is(err, broken) {
 		t.Fatal(err)
 	}
 	if exists(filepath.Join(dir, "etcd")) {
@@ -76,7 +76,7 @@ func TestAFailedBuildLeavesNothing(t *testing.T) {
 	}
 	onlyBinary(t, dir)
 	whole := func(_ context.Context, _, out string) error { return os.WriteFile(out, nil, 0o700) }
-	if _, err := binaryIn(t.Context(), dir, whole); err != nil {
+	if _, err := cachedIn(t.Context(), dir, "etcd", whole); err != nil {
 		t.Error("the lock is held: ", err)
 	}
 }
@@ -89,7 +89,7 @@ func TestWaitingForABuildEndsWithTheContext(t *testing.T) {
 	building, finish := make(chan struct{}), make(chan struct{})
 	built := make(chan error, 1)
 	go func() {
-		_, err := binaryIn(t.Context(), dir, func(_ context.Context, _, out string) error {
+		_, err := cachedIn(t.Context(), dir, "etcd", func(_ context.Context, _, out string) error {
 			close(building)
 			<-finish
 			return os.WriteFile(out, nil, 0o700)
@@ -100,7 +100,7 @@ func TestWaitingForABuildEndsWithTheContext(t *testing.T) {
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	_, err := binaryIn(ctx, dir, func(context.Context, string, string) error {
+	_, err := cachedIn(ctx, dir, "etcd", func(context.Context, string, string) error {
 		t.Error("built at the same time")
 		return nil
 	})
@@ -169,7 +169,7 @@ func TestWithoutAProxyTheTestFails(t *testing.T) {
 	t.Setenv("GOPROXY", "off")
 	t.Setenv("GOTOOLCHAIN", "local")
 	_, err := Binary(t.Context())
-	if !errors.Is(err, ErrBuild) || !strings.HasPrefix(err.Error(), "etcdtest: can't build etcd "+Version) {
+	if !errors.Is(err, ErrBuild) || !strings.HasPrefix(err.Error(), "etcdtest: etcd: can't build "+Version) {
 		t.Error(err)
 	}
 }
