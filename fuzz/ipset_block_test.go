@@ -168,6 +168,9 @@ func compareBlock(t testing.TB, b *ipset.Block, m *model.IPSetBlock) {
 		if !ok || h.Cooling != al.Cooling || h.Handle != al.Handle || !h.Until.Equal(al.Until) {
 			t.Fatalf("%s: %+v, want %+v", m.Prefix, al, h)
 		}
+		if h.Host != "" && h.Host != al.Host.String() && !h.Cooling {
+			t.Fatalf("%s: %+v, want %+v", m.Prefix, al, h)
+		}
 		if h.Attr != "" && al.Attributes.Map()["k"] != h.Attr {
 			t.Fatalf("%s: %+v, want %+v", m.Prefix, al, h)
 		}

@@ -309,7 +309,7 @@ func (p *assignPlan) pickOwn(t *txn, s *search) error {
 				return err
 			}
 			mine := be.Block != nil && be.owner == p.Owner
-			if (!mine || !p.pickFrom(s, i, be)) && many {
+			if (!mine || !p.pickFrom(t, s, i, be)) && many {
 				over = append(over, be)
 			}
 		}

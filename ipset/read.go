@@ -6,8 +6,8 @@ import (
 )
 
 // Plans decide by what they read here, and the commit verifies it: on whatever one of these methods returns the commit
-// depends, so that a plan made from a cache that has fallen behind ends in a conflict and is made again. Only
-// peek leaves that to its caller.
+// depends, so that a plan made from a cache that has fallen behind ends in a conflict and is made again, a plan that
+// fails, too. Only peek leaves that to its caller.
 
 // load reads records in one round trip. One that the transaction rests upon already and that is not any more what it was
 // is a conflict, found before the commit finds it.
@@ -124,8 +124,7 @@ func (t *txn) block(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 	return be, err
 }
 
-// peek is block for those who meet many: what they change is verified all the same, and what they pass over they hand
-// to doubt.
+// peek is block for those who meet many: they guard what they pick, and make sure of what they pass over.
 func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 	be := t.e.cache.blocks.get(p)
 	if be == nil {

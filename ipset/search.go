@@ -78,10 +78,11 @@ func (p *assignPlan) take(s *search, i int, be *blockEntry, b *Block) {
 }
 
 // pickFrom picks what is wanted and free from a block and reports whether it found any.
-func (p *assignPlan) pickFrom(s *search, i int, be *blockEntry) bool {
+func (p *assignPlan) pickFrom(t *txn, s *search, i int, be *blockEntry) bool {
 	ordinals := p.next(be, s.want, be.avoid(p.cat, i))
 	s.want -= len(ordinals)
 	if len(ordinals) > 0 {
+		t.guard(&be.entry)
 		p.picks = append(p.picks, pick{be: be, ordinals: ordinals})
 	}
 	if s.want > 0 && len(be.cool) > 0 {

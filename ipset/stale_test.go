@@ -118,6 +118,30 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) { // IP3, IP5, IP12
 	})
 }
 
+// TestStaleRoomIsNoShortage: an engine remembers that a block of another had two free addresses, and there are three.
+func TestStaleRoomIsNoShortage(t *testing.T) { // IP3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	w.assign(want("a", 5, "p"))
+	held := w.assign(want("a", 1, "q")).V4
+	e := w.engine(w.store)
+	two := want("b", 2, "r")
+	two.AllOrNothing = true
+	if _, err := e.AutoAssign(bg, two); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.ReleaseByHandle(bg, "r"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.ReleaseIPs(bg, Release{Address: held[0].Address}); err != nil {
+		t.Fatal(err)
+	}
+	two.Num4 = 3
+	if got, err := e.AutoAssign(bg, two); err != nil || len(got.V4) != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	w.check()
+}
+
 // TestKeptForgetsByUse: what is used often stays, whatever the order of the keys in memory, and nothing is allocated while
 // all that is used fits.
 func TestKeptForgetsByUse(t *testing.T) { // X3

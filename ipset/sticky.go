@@ -86,11 +86,10 @@ func (p *assignPlan) pickSticky(t *txn, s *search) error {
 		if s.want == 0 || !s.serves(i) {
 			continue
 		}
-		be, err := t.peek(p.cat, netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked())
+		be, err := t.block(p.cat, netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked())
 		if err != nil {
 			return err
 		}
-		t.sure(&be.entry)
 		if be.Block == nil || p.cat.Config.Strict && be.owner != p.Owner {
 			continue
 		}

@@ -132,6 +132,7 @@ func (p *assignPlan) pickEmpty(t *txn, s *search) error {
 
 // takeOver makes a block that another has left empty the owner's.
 func (p *assignPlan) takeOver(t *txn, s *search, i int, be *blockEntry) error {
+	t.guard(&be.entry)
 	o := p.blockOptions()
 	o.Claimed, o.Seq = unstamp(t.now), be.seq
 	b, err := NewBlock(be.prefix, o)
@@ -165,7 +166,7 @@ func (p *assignPlan) pickOrphans(t *txn, s *search) error {
 				break
 			}
 			n := len(p.picks)
-			if be.Block == nil || be.owner.Kind != Nobody || !p.pickFrom(s, i, be) {
+			if be.Block == nil || be.owner.Kind != Nobody || !p.pickFrom(t, s, i, be) {
 				w.pass(be)
 				continue
 			}
@@ -216,7 +217,7 @@ func (p *assignPlan) pickForeign(t *txn, s *search) error {
 			if p.taken[be] {
 				continue
 			}
-			if be.Block == nil || be.owner == p.Owner || !p.pickFrom(s, i, be) {
+			if be.Block == nil || be.owner == p.Owner || !p.pickFrom(t, s, i, be) {
 				w.pass(be)
 			}
 		}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ type IPSetPool struct {
 	Bits     int
 	Disabled bool
 	Cooldown time.Duration
+	Most     int // blocks of one owner, 0 is no limit
 }
 
 // IPSet is the twin of ipset.Engine: pools, blocks and reservations in slices and maps, every question answered by
@@ -26,6 +28,25 @@ type IPSet struct {
 	Now      time.Time
 	// Start is where the walks of an owner through a pool begin.
 	Start func(owner string, p IPSetPool) netip.Prefix
+	// Last is what sticky handles were given last, by handle and whether it is IPv6.
+	Last map[IPSetLast][]netip.Addr
+}
+
+// IPSetLast names what a sticky handle had of one family.
+type IPSetLast struct {
+	Handle string
+	V6     bool
+}
+
+// IPSetWant is what [IPSet.AutoAssign] is asked for.
+type IPSetWant struct {
+	Owner      string
+	N          [2]int // IPv4 and IPv6 addresses
+	Hold       IPSetHold
+	Sticky     bool
+	All        bool // or nothing
+	Head, Tail int  // reserved ends of new blocks
+	Most       int  // blocks of the owner, 0 is no narrower limit
 }
 
 // sorted returns the blocks in address order.
@@ -78,19 +99,23 @@ func (m *IPSet) reserved(a netip.Addr) bool {
 	return slices.ContainsFunc(m.Reserved, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// unusable reports whether all of a block is reserved.
-func (m *IPSet) unusable(p netip.Prefix) bool {
-	return len(NewIPSetBlock(p, 0, 0, m.Now).Peek(1, m.reserved)) == 0
+// unusable reports whether nothing would be left of a new block.
+func (m *IPSet) unusable(p netip.Prefix, w IPSetWant) bool {
+	return len(NewIPSetBlock(p, w.Head, w.Tail, m.Now).Peek(1, m.reserved)) == 0
 }
 
-// owned returns the number of blocks of an owner.
-func (m *IPSet) owned(owner string) (n int) {
+// mayClaim reports whether an owner may have one more block of a pool.
+func (m *IPSet) mayClaim(owner string, p IPSetPool, most int) bool {
+	all, there := 0, 0
 	for _, b := range m.Blocks {
 		if b.Owner == owner {
-			n++
+			all++
+			if p.Prefix.Contains(b.Prefix.Addr()) {
+				there++
+			}
 		}
 	}
-	return n
+	return all < m.Limit && (most == 0 || all < most) && (p.Most == 0 || there < p.Most)
 }
 
 // walk returns the blocks that a pool could have, from the owner's place on and around.
@@ -118,52 +143,100 @@ func (m *IPSet) overlaps(p netip.Prefix) bool {
 	return false
 }
 
-// claim makes a block for an owner, or adopts or takes over the one that is there.
-func (m *IPSet) claim(p netip.Prefix, owner string) *IPSetBlock {
-	b := m.Blocks[p]
-	if b == nil || len(b.Holds) == 0 && b.Owner != "" {
-		b = NewIPSetBlock(p, 0, 0, m.Now)
-		m.Blocks[p] = b
+// clone returns a twin with blocks of its own.
+func (m *IPSet) clone() map[netip.Prefix]*IPSetBlock {
+	blocks := make(map[netip.Prefix]*IPSetBlock)
+	for p, b := range m.Blocks {
+		c := *b
+		c.Free, c.Cool, c.Holds = slices.Clone(b.Free), slices.Clone(b.Cool), maps.Clone(b.Holds)
+		blocks[p] = &c
 	}
-	b.Owner = owner
-	return b
+	return blocks
 }
 
-// AutoAssign gives n addresses of a family, as ipset.Engine.AutoAssign does. ok is false if no pool may serve.
-func (m *IPSet) AutoAssign(owner string, v6 bool, n int, h IPSetHold) (out []netip.Addr, ok bool) {
-	var pools []IPSetPool
-	for _, p := range m.Pools {
-		if !p.Disabled && p.Prefix.Addr().Is6() == v6 {
-			pools = append(pools, p)
+// AutoAssign gives addresses, as ipset.Engine.AutoAssign does. why is "no pool" or "short" if it gives none for that.
+func (m *IPSet) AutoAssign(w IPSetWant) (out []netip.Addr, why string) {
+	var pools [2][]IPSetPool
+	for f := range pools {
+		for _, p := range m.Pools {
+			small := p.Prefix.Addr().BitLen()-p.Bits < 10 && w.Head+w.Tail >= 1<<(p.Prefix.Addr().BitLen()-p.Bits)
+			if !p.Disabled && p.Prefix.Addr().Is6() == (f == 1) && !small {
+				pools[f] = append(pools[f], p)
+			}
+		}
+		if w.N[f] > 0 && len(pools[f]) == 0 {
+			return nil, "no pool"
 		}
 	}
+	before := m.clone()
+	for f := range pools {
+		got := m.autoAssign(w, w.N[f], f == 1, pools[f])
+		if w.All && len(got) < w.N[f] {
+			m.Blocks = before
+			return nil, "short"
+		}
+		out = append(out, got...)
+	}
+	if !w.Sticky {
+		return out, ""
+	}
+	for f := range pools {
+		var last []netip.Addr
+		for _, a := range out {
+			if a.Is6() == (f == 1) {
+				last = append(last, a)
+			}
+		}
+		if len(last) > 0 {
+			m.Last[IPSetLast{w.Hold.Handle, f == 1}] = last
+		}
+	}
+	return out, ""
+}
+
+// autoAssign gives n addresses of one family.
+func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out []netip.Addr) {
+	owner := w.Owner
 	take := func(b *IPSetBlock) {
 		for _, a := range b.Peek(n-len(out), m.reserved) {
-			b.Take(a, h)
+			b.Take(a, w.Hold)
 			out = append(out, a)
 		}
 	}
-	current := func(b *IPSetBlock) bool { // in one of the pools, of its present size
+	poolOf := func(b *IPSetBlock) bool { // in one of the pools, of its present size
 		return slices.ContainsFunc(pools, func(p IPSetPool) bool { return p.Prefix.Contains(b.Prefix.Addr()) && p.Bits == b.Prefix.Bits() })
 	}
+	if w.Sticky {
+		for _, a := range m.Last[IPSetLast{w.Hold.Handle, v6}] {
+			b := m.containing(a)
+			if b != nil && poolOf(b) && len(out) < n && (!m.Strict || b.Owner == owner) && !m.reserved(a) && b.CanTake(a, w.Hold.Handle) == "" {
+				b.Take(a, w.Hold)
+				out = append(out, a)
+			}
+		}
+	}
 	for _, b := range m.sorted() {
-		if b.Owner == owner && current(b) {
+		if b.Owner == owner && poolOf(b) {
 			take(b)
 		}
 	}
 	for _, p := range pools {
-		for _, b := range m.walk(owner, p) {
-			if len(out) < n && m.owned(owner) < m.Limit && !m.overlaps(b) && !m.unusable(b) {
-				take(m.claim(b, owner))
+		for _, q := range m.walk(owner, p) {
+			if len(out) < n && m.mayClaim(owner, p, w.Most) && !m.overlaps(q) && !m.unusable(q, w) {
+				m.Blocks[q] = NewIPSetBlock(q, w.Head, w.Tail, m.Now)
+				m.Blocks[q].Owner = owner
+				take(m.Blocks[q])
 			}
 		}
 	}
 	for _, p := range pools {
 		for _, q := range m.walk(owner, p) {
 			b := m.Blocks[q]
-			if len(out) < n && m.owned(owner) < m.Limit && b != nil && b.Owner != "" && b.Owner != owner && len(b.Holds) == 0 &&
-				m.Now.Sub(b.Since) >= time.Minute && !m.unusable(q) {
-				take(m.claim(q, owner))
+			if len(out) < n && m.mayClaim(owner, p, w.Most) && b != nil && b.Owner != "" && b.Owner != owner && len(b.Holds) == 0 &&
+				m.Now.Sub(b.Since) >= time.Minute && !m.unusable(q, w) {
+				m.Blocks[q] = NewIPSetBlock(q, w.Head, w.Tail, m.Now)
+				m.Blocks[q].Owner = owner
+				take(m.Blocks[q])
 			}
 		}
 	}
@@ -174,39 +247,69 @@ func (m *IPSet) AutoAssign(owner string, v6 bool, n int, h IPSetHold) (out []net
 			case b == nil || b.Owner == owner || len(out) == n || len(b.Peek(1, m.reserved)) == 0:
 			case !m.Strict:
 				take(b)
-			case b.Owner == "" && m.owned(owner) < m.Limit:
+			case b.Owner == "" && m.mayClaim(owner, p, w.Most):
 				b.Owner = owner
 				take(b)
 			}
 		}
 	}
-	return out, len(pools) > 0
+	return out
 }
 
 // AssignIP gives one address, as ipset.Engine.AssignIP does; it says what stands in the way: "", "no pool", "taken",
-// "cooling", "strict", "limit" or "overlap".
-func (m *IPSet) AssignIP(a netip.Addr, owner string, h IPSetHold) string {
+// "cooling", "reserved", "strict", "limit", "overlap" or "size".
+func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 	p, ok := m.pool(a)
 	if !ok || p.Disabled {
 		return "no pool"
 	}
 	b := m.containing(a)
-	if b == nil {
+	switch {
+	case b == nil:
 		block := netip.PrefixFrom(a, p.Bits).Masked()
-		switch {
-		case m.owned(owner) >= m.Limit:
+		if !m.mayClaim(w.Owner, p, w.Most) {
 			return "limit"
-		case m.overlaps(block):
+		}
+		if m.overlaps(block) {
 			return "overlap"
 		}
-		b = m.claim(block, owner)
-	} else if m.Strict && b.Owner != owner {
+		if w.Head+w.Tail >= 1<<(a.BitLen()-p.Bits) {
+			return "size"
+		}
+		b = NewIPSetBlock(block, w.Head, w.Tail, m.Now)
+		b.Owner = w.Owner
+	case m.Strict && b.Owner != w.Owner:
 		return "strict"
 	}
-	if why := b.CanTake(a, h.Handle); why != "" {
+	if why := b.CanTake(a, w.Hold.Handle); why != "" {
 		return why
 	}
-	b.Take(a, h)
+	m.Blocks[b.Prefix] = b
+	b.Take(a, w.Hold)
+	return ""
+}
+
+// Claim gives a block of a pool's present size to an owner by hand; it says what stands in the way: "", "no pool", "owner",
+// "limit" or "overlap".
+func (m *IPSet) Claim(block netip.Prefix, owner string) string {
+	p, ok := m.pool(block.Addr())
+	b := m.Blocks[block]
+	switch {
+	case !ok || p.Bits != block.Bits():
+		return "no pool"
+	case b != nil && b.Owner == owner:
+		return ""
+	case b != nil && b.Owner != "":
+		return "owner"
+	case !m.mayClaim(owner, p, 0):
+		return "limit"
+	case b == nil && m.overlaps(block):
+		return "overlap"
+	case b == nil:
+		b = NewIPSetBlock(block, 0, 0, m.Now)
+		m.Blocks[block] = b
+	}
+	b.Owner = owner
 	return ""
 }
 
@@ -241,15 +344,75 @@ func (m *IPSet) gone(b *IPSetBlock) {
 }
 
 // ReleaseHandle gives back all addresses of a handle and returns them, block by block.
-func (m *IPSet) ReleaseHandle(handle string) (out []netip.Addr) {
+func (m *IPSet) ReleaseHandle(handle string) []netip.Addr {
+	return m.releaseWhere(func(h IPSetHold) bool { return h.Handle == handle })
+}
+
+// ReleaseByHost gives back all addresses that are held for a host and returns them, block by block.
+func (m *IPSet) ReleaseByHost(host string) []netip.Addr {
+	return m.releaseWhere(func(h IPSetHold) bool { return h.Host == host })
+}
+
+func (m *IPSet) releaseWhere(is func(IPSetHold) bool) (out []netip.Addr) {
 	for _, b := range m.sorted() {
-		for _, a := range b.HeldBy(handle) {
-			b.Drop(a, m.Now, m.cooldown(a))
-			out = append(out, a)
+		var as []netip.Addr
+		for a, h := range b.Holds {
+			if !h.Cooling && is(h) {
+				as = append(as, a)
+			}
 		}
-		m.gone(b)
+		slices.SortFunc(as, netip.Addr.Compare)
+		for _, a := range as {
+			b.Drop(a, m.Now, m.cooldown(a))
+		}
+		if len(as) > 0 {
+			m.gone(b)
+		}
+		out = append(out, as...)
 	}
 	return out
+}
+
+// Leased reports whether any address is held for a time only.
+func (m *IPSet) Leased() bool {
+	for _, b := range m.Blocks {
+		for _, h := range b.Holds {
+			if !h.Cooling && !h.Until.IsZero() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Move has an address held for another host and reports whether it is held.
+func (m *IPSet) Move(a netip.Addr, host string) bool {
+	b := m.containing(a)
+	if b == nil {
+		return false
+	}
+	h, ok := b.Holds[a]
+	if ok = ok && !h.Cooling; ok {
+		h.Host = host
+		b.Holds[a] = h
+	}
+	return ok
+}
+
+// GiveBack takes from their owners the blocks that have been empty for a time, in address order, as long as an owner keeps
+// more than keep.
+func (m *IPSet) GiveBack(idle time.Duration, keep int) {
+	for _, b := range m.sorted() {
+		owned := 0
+		for _, c := range m.Blocks {
+			if c.Owner == b.Owner {
+				owned++
+			}
+		}
+		if b.Owner != "" && len(b.Holds) == 0 && m.Now.Sub(b.Since) >= idle && owned > keep {
+			delete(m.Blocks, b.Prefix)
+		}
+	}
 }
 
 // ReleaseHost takes its blocks from an owner; empty ones go, and only those if mustBeEmpty.

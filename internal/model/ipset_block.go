@@ -9,6 +9,7 @@ import (
 // IPSetHold is one address of an [IPSetBlock] that is held or cooling.
 type IPSetHold struct {
 	Handle  string
+	Host    string // who it is held for, where the block's owner does not say
 	Attr    string
 	Until   time.Time // end of the lease or of the cooldown; zero for none
 	Cooling bool
