@@ -27,6 +27,8 @@ type Config struct {
 	Seed uint64
 	// Keep is how many addresses a writer holds before it releases rather than assigns; 4 if 0.
 	Keep int
+	// Limit is how long one attempt of a call may take; 0 is no limit.
+	Limit time.Duration
 	// Retry says whether a call is repeated after an error. It is told the outcome of every call that failed.
 	Retry func(error) bool
 	// Clock returns the time; that of this process if nil.
@@ -98,11 +100,11 @@ func (w *writer) run(ctx context.Context) error {
 }
 
 // call repeats f for as long as its error is to be retried, and notes what it did. f fills in the step.
-func (w *writer) call(handle string, f func(*Step) error) error {
+func (w *writer) call(ctx context.Context, handle string, f func(context.Context, *Step) error) error {
 	s := Step{Client: w.id, Handle: handle, Call: w.Clock()}
-	err := f(&s)
+	err := w.attempt(ctx, &s, f)
 	for err != nil && w.Retry(err) {
-		err = f(&s)
+		err = w.attempt(ctx, &s, f)
 	}
 	if err != nil {
 		return err
@@ -115,12 +117,21 @@ func (w *writer) call(handle string, f func(*Step) error) error {
 	return nil
 }
 
+func (w *writer) attempt(ctx context.Context, s *Step, f func(context.Context, *Step) error) error {
+	if w.Limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.Limit)
+		defer cancel()
+	}
+	return f(ctx, s)
+}
+
 // host is one of a few, so that hosts are shared by writers of all processes.
 func (w *writer) host() ipset.Owner { return ipset.HostOwner(fmt.Sprint("host", w.random.IntN(5))) }
 
 func (w *writer) auto(ctx context.Context, handle string) error {
 	owner := w.host()
-	return w.call(handle, func(s *Step) error {
+	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
 		got, err := w.engine.AutoAssign(ctx, ipset.AssignArgs{
 			Owner: owner, Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}, Request: "r" + handle,
 		})
@@ -141,7 +152,7 @@ func (w *writer) named(ctx context.Context, handle string) error {
 	for range w.random.IntN(1 << min(10, a.BitLen()-w.Pool.Bits())) {
 		a = a.Next()
 	}
-	return w.call(handle, func(s *Step) error {
+	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
 		_, err := w.engine.AssignIP(ctx, ipset.AssignIPArgs{Address: a, Owner: owner, Claim: ipset.Claim{Handle: handle}, Request: "r" + handle})
 		s.Kind, s.Address = Assign, a
 		if errors.Is(err, ipset.ErrOccupied) {
@@ -156,7 +167,7 @@ func (w *writer) release(ctx context.Context) error {
 	i := w.random.IntN(len(w.mine))
 	held := w.mine[i]
 	w.mine = slices.Delete(w.mine, i, i+1)
-	return w.call(held.Handle, func(s *Step) error {
+	return w.call(ctx, held.Handle, func(ctx context.Context, s *Step) error {
 		s.Kind, s.Address = Release, held.Address
 		_, err := w.engine.ReleaseByHandle(ctx, held.Handle)
 		return err
