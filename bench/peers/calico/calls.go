@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// countingStore counts the calls of an engine.
+type countingStore struct {
+	ipset.Store
+	calls int
+}
+
+func (s *countingStore) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]ipset.Record, error) {
+	s.calls++
+	return s.Store.Get(ctx, dst, keys...)
+}
+
+func (s *countingStore) List(ctx context.Context, r ipset.Range) ([]ipset.Record, uint64, error) {
+	s.calls++
+	return s.Store.List(ctx, r)
+}
+
+func (s *countingStore) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+	s.calls++
+	return s.Store.Commit(ctx, ops)
+}
+
+// storeCalls counts the calls to the store, each a round trip where the store is a database.
+func storeCalls() []fact {
+	facts := []fact{
+		{"calls/assign", "calls to the store: AutoAssign, the host has a block with room", map[string]float64{}, whole},
+		{"calls/handle", "calls to the store: release by handle", map[string]float64{}, whole},
+		{"calls/release", "calls to the store: release", map[string]float64{}, whole},
+		{"calls/first", "calls to the store: first address of a new host, its process has just begun", map[string]float64{}, whole},
+	}
+	count := func(who string, e engine, calls func() int) {
+		know(e, "host")
+		know(e, "new")
+		handle := handleName(0)
+		must(e.assign("host", handleName(1), 0)) // its first
+		before := 0
+		for i, step := range []func(){
+			func() { must(e.assign("host", handle, 0)) },
+			func() { check(e.releaseHandle(handle)) },
+			func() {
+				l := must(e.assign("host", handle, 0))
+				before = calls()
+				check(e.release(l, handle))
+			},
+			func() {
+				e.fresh()
+				must(e.assign("new", handle, 0))
+			},
+		} {
+			before = calls()
+			step()
+			facts[i].values[who] = float64(calls() - before)
+		}
+	}
+	store := &countingStore{Store: ipset.NewMemory()}
+	count(ours, newOurs(store, wholeNet, ipset.Config{MaxBlocksPerHost: -1}), func() int { return store.calls })
+	b := newBackend(coded)
+	count(theirs, newCalicoEngine(b, wholeNet), func() int { return int(b.calls()) })
+	return facts
+}

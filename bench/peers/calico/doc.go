@@ -1,0 +1,30 @@
+// Command calico measures package ipset beside Calico IPAM (projectcalico/calico, libcalico-go/lib/ipam of release-v3.28,
+// the newest that is published as a Go module): the same work, in one run.
+//
+//	calico                             measure and print the tables
+//	calico -readme ../../../README.md  and refresh them between the markers in a file
+//	calico -check                      and exit with status 1 if a target is missed
+//	calico -quick                      fewer and shorter passes, nothing that takes minutes
+//	calico -only REGEXP                some works, as in engine/32, or of one contestant, as in engine/32@ours
+//
+// In each pass every contestant does a work once, one after the other; a figure is the median over the passes. Work of one
+// caller is timed by the CPU time of the process on one core: it includes the goroutines that a contestant starts, and
+// neither other programs of the machine nor waiting. Work of several callers, and all work on etcd, is timed by the clock on
+// the wall with two cores, and repeated if others took much of the machine meanwhile. Garbage is collected between the
+// windows, untimed; that favours who makes more of it.
+//
+// The contestants:
+//
+//   - ours: a [ipset.Block], or an engine on [ipset.Memory].
+//   - Calico: its block, which is not exported, reached by linkname; or its client on an implementation in memory of its
+//     backend's interface, which codes and decodes JSON as each backend of Calico does and as our engine codes its
+//     records. Its log is off. The pools and reservations, which Calico's product reads from the datastore in every
+//     call, are at hand and cost nothing.
+//   - Calico, uncoded: the same on a backend that keeps objects and hands out the shallowest copies that its code allows;
+//     no datastore of Calico works so.
+//
+// The tests run Calico's client and our engine through the same random traces and compare every answer and every state:
+// blocks, whose they are, who has which address, the order of the free ones. A host goes under two names, such that the
+// search for a free block, which begins at a place derived from the name by either, begins at the same. What differs must
+// be in the table of divergences, and all of that is seen in the test.
+package main

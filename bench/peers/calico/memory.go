@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// The load whose memory is measured, and the part of it with which Calico is, so that its figures are extrapolated.
+const (
+	heldBlocks    = 160_000
+	heldAddresses = 10_000_000
+	calicoShare   = 100
+)
+
+// heldIn returns how many addresses of the i-th block are held, 62 or 63, and the number of the first.
+func heldIn(i int) (n, first int) {
+	first = i * heldAddresses / heldBlocks
+	return (i+1)*heldAddresses/heldBlocks - first, first
+}
+
+// memory measures what ten million addresses take, each with a handle of 40 bytes of its own.
+func memory(o options, log io.Writer) []fact {
+	if o.quick {
+		return nil
+	}
+	runtime.GOMAXPROCS(o.procs)
+	begin := time.Now()
+	title := fmt.Sprintf("%s addresses in %s blocks, each with a handle of its own of 40 bytes: ", whole(heldAddresses), whole(heldBlocks))
+	note := fmt.Sprintf(" (Calico: of %s, multiplied)", whole(heldAddresses/calicoShare))
+	facts := []fact{
+		{"memory/heap", title + "live heap, loaded" + note, map[string]float64{}, size},
+		{"memory/each", "the same, for an address", map[string]float64{}, size},
+		{"memory/records", "the same, keys and values alone", map[string]float64{}, size},
+		{"memory/load", "the same, time to load a snapshot (Calico: to list and decode blocks and handles)", map[string]float64{}, duration},
+	}
+	set := func(who string, heap, records, load float64) {
+		for i, v := range []float64{heap, heap / heldAddresses, records, load} {
+			facts[i].values[who] = v
+		}
+	}
+	before := liveHeap()
+	data := ourSnapshot()
+	fmt.Fprintf(log, "%6.1fs  memory: built\n", time.Since(begin).Seconds())
+	records := len(data)
+	t := time.Now()
+	m := must(ipset.RestoreMemory(data))
+	load := time.Since(t)
+	data = nil
+	heap := liveHeap() - before
+	check(m.Check())
+	runtime.KeepAlive(m)
+	m = nil
+	set(ours, float64(heap), float64(records), float64(load))
+
+	before = liveHeap()
+	b, records := calicoLoad()
+	heap = liveHeap() - before
+	t = time.Now()
+	blocks := must(b.List(bg, model.BlockListOptions{}, ""))
+	handles := must(b.List(bg, model.IPAMHandleListOptions{}, ""))
+	load = time.Since(t)
+	runtime.KeepAlive(b)
+	if len(blocks.KVPairs) != heldBlocks/calicoShare || len(handles.KVPairs) != heldAddresses/calicoShare {
+		panic("the load is not what it should be")
+	}
+	set(theirs, float64(heap)*calicoShare, float64(records)*calicoShare, float64(load)*calicoShare)
+	fmt.Fprintf(log, "%6.1fs  memory\n", time.Since(begin).Seconds())
+	return facts
+}
+
+// ourSnapshot returns the snapshot of a store with the load.
+func ourSnapshot() []byte {
+	store := ipset.NewMemory()
+	e := newOurs(store, wholeNet, ipset.Config{MaxBlocksPerHost: -1})
+	now := time.Now()
+	var buf []ipset.Allocation
+	for i := range heldBlocks {
+		b := must(ipset.NewBlock(nth(i), ipset.BlockOptions{Owner: ipset.HostOwner(ownerName(i)), Claimed: now}))
+		n, first := heldIn(i)
+		for j := range n {
+			b.AutoAssign(buf[:0], 1, ipset.Claim{Handle: handleName(first + j)}, now, nil)
+		}
+		check(e.ImportBlock(bg, b))
+	}
+	return must(store.MarshalBinary())
+}
+
+// ownerName returns the host of a block.
+func ownerName(i int) string { return fmt.Sprint("node-", i/20) }
+
+// calicoLoad returns a backend with a part of the load, and the bytes of its paths and values.
+func calicoLoad() (*backend, int) {
+	b := newBackend(coded)
+	c := newCalicoEngine(b, netip.PrefixFrom(wholeNet.Addr(), 8))
+	for i := range heldBlocks / calicoShare {
+		owner := ownerName(i)
+		block := newCalicoBlock(netOf(nth(i)), nil)
+		affinity := "host:" + owner
+		block.Affinity = &affinity
+		n, first := heldIn(i)
+		for j := range n {
+			handle := handleName(first + j)
+			must(calicoAutoAssign(&block, 1, &handle, owner, nil, true, noReservations{}))
+			c.store(model.IPAMHandleKey{HandleID: handle}, &model.IPAMHandle{HandleID: handle, Block: map[string]int{block.CIDR.String(): 1}})
+		}
+		c.store(model.BlockAffinityKey{CIDR: block.CIDR, Host: owner}, &model.BlockAffinity{State: model.StateConfirmed})
+		c.store(model.BlockKey{CIDR: block.CIDR}, block.AllocationBlock)
+	}
+	bytes := 0
+	b.tree.Ascend(func(r *record) bool {
+		bytes += len(r.path) + len(r.json)
+		return true
+	})
+	return b, bytes
+}
