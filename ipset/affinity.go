@@ -21,8 +21,8 @@ type ClaimFailure struct {
 const maxClaim = 1 << 16
 
 // ClaimAffinity gives an owner every block in a prefix, as far as it lies in a pool: blocks that do not exist are
-// made, those without owner are adopted, those of others and those beyond a limit fail, and those the owner has
-// count as claimed. One commit per block; an interrupted claim is resumed by repeating it.
+// made, those without owner are adopted, those of others, those beyond a limit and those of a disabled pool fail, and those
+// the owner has count as claimed. One commit per block; an interrupted claim is resumed by repeating it.
 //
 // It returns [ErrBadName], [ErrBadPrefix], [ErrUnknownPool] if no pool overlaps the prefix, [ErrTooLarge] for more
 // than 65,536 blocks; or an error of the store and what was done so far.
@@ -44,6 +44,10 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (cl
 		if part.Bits() < pool.Prefix.Bits() {
 			part = pool.Prefix
 		}
+		if pool.Disabled {
+			failed = append(failed, ClaimFailure{part, &Error{Op: "claim", Pool: pool.Name, Err: ErrNoPool}})
+			continue
+		}
 		if part.Bits() > pool.BlockBits {
 			failed = append(failed, ClaimFailure{part, fmt.Errorf("%w: a block of %s is a /%d", ErrBadBlockSize, pool.Name, pool.BlockBits)})
 			continue
@@ -58,7 +62,7 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (cl
 			switch err := e.do(ctx, &claimPlan{block: block, owner: o}); {
 			case err == nil:
 				claimed = append(claimed, block)
-			case errors.Is(err, ErrOwner), errors.Is(err, ErrLimit), errors.Is(err, ErrOverlap):
+			case errors.Is(err, ErrOwner), errors.Is(err, ErrLimit), errors.Is(err, ErrOverlap), errors.Is(err, ErrNoPool):
 				failed = append(failed, ClaimFailure{block, err})
 			default:
 				return claimed, failed, &Error{Op: "claim", Prefix: block, Owner: o.String(), Err: err}
@@ -86,6 +90,9 @@ func (p *claimPlan) plan(t *txn) error {
 	i := cat.containing(p.block.Addr())
 	if i < 0 || cat.Pools[i].BlockBits != p.block.Bits() {
 		return ErrUnknownPool
+	}
+	if cat.Pools[i].Disabled {
+		return ErrNoPool
 	}
 	be, err := t.block(cat, p.block)
 	if err != nil {
@@ -129,54 +136,10 @@ func (p *claimPlan) plan(t *txn) error {
 	return nil
 }
 
-// EnsureBlock makes sure that an owner has a block in one of the pools that may serve the arguments, claiming one without
-// assigning an address, and returns the owner's blocks there. Num4 and Num6 say which families; their values do not count.
-// Errors as for AutoAssign; [ErrLimit] or [ErrShort] if there is none to be had.
-func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.Prefix, err error) {
-	a.AllOrNothing, a.Request, a.Sticky = true, "", false
-	a.Num4, a.Num6 = min(a.Num4, 1), min(a.Num6, 1)
-	if err := a.check(); err != nil {
-		return nil, &Error{Op: "ensure block", Owner: a.Owner.String(), Err: err}
-	}
-	p := ensurePlan{assignPlan{AssignArgs: a}}
-	if a.Owner.Kind == Host {
-		labels, ok := e.hosts(a.Owner.Name)
-		if !ok {
-			return nil, &Error{Op: "ensure block", Owner: a.Owner.String(), Err: ErrUnknownHost}
-		}
-		p.node = labels
-	}
-	if err := e.do(ctx, &p); err != nil {
-		return nil, &Error{Op: "ensure block", Owner: a.Owner.String(), Err: err}
-	}
-	for _, k := range p.picks {
-		blocks = append(blocks, k.be.prefix)
-	}
-	return blocks, nil
-}
-
-// ensurePlan picks like an assignment, only from what is or becomes the owner's, and takes no address.
-type ensurePlan struct{ assignPlan }
-
-// plan implements plan.
-func (p *ensurePlan) plan(t *txn) error {
-	p.result, p.draft, p.picks, p.taken = Assigned{}, draft{}, p.picks[:0], nil
-	if err := p.pick(t); err != nil {
-		return err
-	}
-	for i := range p.picks {
-		if k := &p.picks[i]; k.fresh == nil && !k.adopt && k.be.owner != p.Owner {
-			return ErrLimit // it would have to borrow
-		} else {
-			k.ordinals = nil
-		}
-	}
-	return p.commit(t)
-}
-
-// ReleaseAffinity takes the blocks in a prefix from an owner: an empty one is deleted, one in use is left without owner
-// unless mustBeEmpty. Blocks of others are not touched. It returns the blocks taken and, with mustBeEmpty, an error that
-// is [ErrNotEmpty] if one was in use; errors of the store as they come. Steps of a few blocks each.
+// ReleaseAffinity takes the blocks that lie in a prefix from an owner: an empty one is deleted, one in use is left without
+// owner unless mustBeEmpty. Blocks of others, and one that is larger than the prefix, are not touched. It returns the blocks
+// taken and, with mustBeEmpty, an error that is [ErrNotEmpty] if one was in use; errors of the store as they come. Steps of a
+// few blocks each.
 func (e *Engine) ReleaseAffinity(ctx context.Context, p netip.Prefix, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
 	if err := errors.Join(o.check(), checkPrefix(p)); err != nil {
 		return nil, &Error{Op: "release affinity", Prefix: p, Owner: o.String(), Err: err}
@@ -185,7 +148,7 @@ func (e *Engine) ReleaseAffinity(ctx context.Context, p netip.Prefix, o Owner, m
 	if err != nil {
 		return nil, &Error{Op: "release affinity", Owner: o.String(), Err: err}
 	}
-	blocks = slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return !p.Overlaps(b) })
+	blocks = slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return !p.Overlaps(b) || b.Bits() < p.Bits() })
 	return e.disown(ctx, o, blocks, mustBeEmpty)
 }
 
@@ -348,6 +311,20 @@ func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
 }
 
 type attributesPlan struct{ SetOwnerArgs }
+
+// detach implements detacher.
+func (p *attributesPlan) detach() {
+	for _, a := range []**Attributes{&p.Active, &p.Alternate, &p.IfActive, &p.IfAlternate} {
+		if *a != nil {
+			c := **a
+			*a = &c
+		}
+	}
+	if p.Host != nil {
+		c := *p.Host
+		p.Host = &c
+	}
+}
 
 // plan implements plan.
 func (p *attributesPlan) plan(t *txn) error {

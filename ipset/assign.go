@@ -3,6 +3,8 @@ package ipset
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -140,10 +142,11 @@ type assignPlan struct {
 	node   map[string]string
 	result Assigned
 
-	cat   *catalogEntry
-	own   *ownerEntry // the owner's record, as it was when the plan began
-	draft draft
-	picks []pick
+	cat      *catalogEntry
+	searches [2]search
+	own      *ownerEntry // the owner's record, as it was when the plan began
+	draft    draft
+	picks    []pick
 	// last is what the handle had before, by family.
 	last [2]lastHeld
 	// sticky is how many of the first picks are of addresses the handle had before, taken are the blocks taken over.
@@ -171,9 +174,14 @@ type search struct {
 	reasons map[int]Reason
 }
 
+// detach implements detacher.
+func (p *assignPlan) detach() {
+	p.Namespace, p.Pools = maps.Clone(p.Namespace), slices.Clone(p.Pools)
+}
+
 // plan implements plan.
 func (p *assignPlan) plan(t *txn) error {
-	p.result, p.draft, p.picks, p.sticky, p.taken, p.last = Assigned{}, draft{}, p.onePick[:0], 0, nil, [2]lastHeld{}
+	p.reset()
 	err := p.replay(t, false)
 	if err != errNoAnswer {
 		return err
@@ -190,18 +198,22 @@ func (p *assignPlan) plan(t *txn) error {
 	return p.commit(t)
 }
 
-// pick finds addresses of both families.
-func (p *assignPlan) pick(t *txn) error {
-	var err error
+// reset forgets what an earlier attempt has found.
+func (p *assignPlan) reset() {
+	p.result, p.draft, p.picks, p.sticky, p.taken, p.last = Assigned{}, draft{}, p.onePick[:0], 0, nil, [2]lastHeld{}
+}
+
+// begin finds the pools of both families and reads what every assignment needs.
+func (p *assignPlan) begin(t *txn) (err error) {
 	if p.cat, err = t.catalog(); err != nil {
 		return err
 	}
 	if p.Head+p.Tail > 0 && !p.cat.Config.Strict {
 		return fmt.Errorf("%w: reserving addresses for a host needs strict affinity", ErrStrict)
 	}
-	searches := [...]search{{family: 4, want: p.Num4}, {family: 6, want: p.Num6}}
-	for i := range searches {
-		s := &searches[i]
+	p.searches = [2]search{{family: 4, want: p.Num4}, {family: 6, want: p.Num6}}
+	for i := range p.searches {
+		s := &p.searches[i]
 		if s.want == 0 {
 			continue
 		}
@@ -213,16 +225,19 @@ func (p *assignPlan) pick(t *txn) error {
 			return err
 		}
 	}
-	if err := p.readOwner(t, searches[:]); err != nil {
+	if err := p.readOwner(t); err != nil || !p.Sticky {
 		return err
 	}
-	if p.Sticky {
-		if err := p.readLast(t); err != nil {
-			return err
-		}
+	return p.readLast(t)
+}
+
+// pick finds addresses of both families.
+func (p *assignPlan) pick(t *txn) error {
+	if err := p.begin(t); err != nil {
+		return err
 	}
-	for i := range searches {
-		s := &searches[i]
+	for i := range p.searches {
+		s := &p.searches[i]
 		if s.want == 0 {
 			continue
 		}
@@ -243,11 +258,11 @@ func (p *assignPlan) pick(t *txn) error {
 
 // readOwner reads the owner's record, and, because an owner that is new here will need a block, the pages where its
 // search would begin: one round trip for both.
-func (p *assignPlan) readOwner(t *txn, searches []search) (err error) {
+func (p *assignPlan) readOwner(t *txn) (err error) {
 	if t.e.cache.owners.get(p.Owner) == nil {
 		keys := []string{ownerKey(p.Owner)}
-		for i := range searches {
-			for _, j := range searches[i].pools[:min(1, len(searches[i].pools))] {
+		for i := range p.searches {
+			for _, j := range p.searches[i].pools[:min(1, len(p.searches[i].pools))] {
 				pool := &p.cat.Pools[j]
 				id, _ := leafOf(StartOf(p.Owner, pool.Prefix, pool.BlockBits))
 				keys = t.pageKeys(keys, pool.Prefix, id)

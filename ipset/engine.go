@@ -29,7 +29,8 @@ type Options struct {
 	// Rand draws the waits between retries; by default the process's generator.
 	Rand rand.Source
 	// Hosts returns the labels of a host, and false for one that does not exist; without it all hosts exist
-	// and have no labels. It is called without a lock held and must not block for long.
+	// and have no labels. It is called without a lock held and must not block for long; what it has returned must not
+	// change any more.
 	Hosts func(name string) (labels map[string]string, ok bool)
 	// Retry is about conflicts with other engines.
 	Retry Retry
@@ -114,6 +115,13 @@ type plan interface {
 	plan(t *txn) error
 }
 
+// detacher is a plan with a part that belongs to the caller, who may leave and change it before the plan is carried out.
+type detacher interface {
+	plan
+	// detach copies that part.
+	detach()
+}
+
 // call is one caller's plan on its way.
 type call struct {
 	plan  plan
@@ -143,12 +151,15 @@ func (e *Engine) do(ctx context.Context, p plan) error {
 		}
 		return err
 	}
+	if d, ok := p.(detacher); ok {
+		d.detach()
+	}
 	c := &call{plan: p, ctx: ctx, done: make(chan struct{})}
 	e.waiting = append(e.waiting, c)
 	e.mu.Unlock()
 	select {
 	case <-c.done:
-		return c.err
+		return c.result()
 	case <-ctx.Done():
 		return e.leave(c)
 	}
@@ -164,10 +175,22 @@ func (e *Engine) leave(c *call) error {
 	}
 	select {
 	case <-c.done:
-		return c.err
+		return c.result()
 	default:
 		return fmt.Errorf("%w: %w", ErrUnknown, c.ctx.Err())
 	}
+}
+
+// result returns the call's error. A batch that all have left was cancelled: the caller is told how its own context ended.
+func (c *call) result() error {
+	end := c.ctx.Err()
+	switch {
+	case end == nil || errors.Is(c.err, end) || !errors.Is(c.err, context.Canceled):
+		return c.err
+	case errors.Is(c.err, ErrUnknown):
+		return fmt.Errorf("%w: %w", ErrUnknown, end)
+	}
+	return end
 }
 
 // drain has the turn for those that wait, until nobody does.

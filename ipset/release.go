@@ -78,6 +78,9 @@ type drop struct {
 	leave    int
 }
 
+// detach implements detacher.
+func (p *releasePlan) detach() { p.releases = slices.Clone(p.releases) }
+
 // plan implements plan.
 func (p *releasePlan) plan(t *txn) error {
 	p.results, p.drops, p.draft = p.results[:0], p.oneDrop[:0], draft{}

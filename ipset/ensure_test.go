@@ -1,0 +1,176 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestEnsureBlockIsContentWithAFullOne: a block need not have room, and a second one is not claimed.
+func TestEnsureBlockIsContentWithAFullOne(t *testing.T) { // IP5
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
+	w.assign(want("h", 8, "p"))
+	for range 2 {
+		blocks, err := w.EnsureBlock(bg, want("h", 1, ""))
+		if err != nil || !slices.Equal(blocks, w.blocksOf("h")) || len(blocks) != 2 {
+			t.Errorf("%v, %v", blocks, err)
+		}
+	}
+	w.assign(want("g", 8, "q")) // all that is left
+	if blocks, err := w.EnsureBlock(bg, want("new", 1, "")); !errors.Is(err, ErrShort) || blocks != nil {
+		t.Errorf("%v, %v", blocks, err)
+	}
+	a := want("h2", 1, "")
+	a.MaxBlocks = 1
+	w.releaseHandle("q")
+	if _, err := w.ReleaseHost(bg, HostOwner("g"), true); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.SetConfig(bg, Config{Strict: true, NoAutoBlocks: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.EnsureBlock(bg, a); !errors.Is(err, ErrLimit) || len(w.blocksOf("h2")) != 0 {
+		t.Errorf("without automatic blocks: %v, %v", err, w.blocksOf("h2"))
+	}
+	w.check()
+}
+
+func TestAffinityOfWhatIsNotMeant(t *testing.T) { // IP5
+	p := pool("off", "10.1.0.0/28", 30)
+	p.Disabled = true
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), p)
+	w.assign(want("h", 1, "p"))
+	for _, s := range []string{"10.0.0.4/30", "10.0.0.0/29", "10.0.0.15/32"} { // parts of the block
+		if got, err := w.ReleaseAffinity(bg, netip.MustParsePrefix(s), HostOwner("h"), false); err != nil || len(got) != 0 || len(w.blocksOf("h")) != 1 {
+			t.Errorf("%s: %v, %v", s, got, err)
+		}
+	}
+	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/7"), HostOwner("h"))
+	if err != nil || len(claimed) != 1 || len(failed) != 1 || !errors.Is(failed[0].Err, ErrNoPool) {
+		t.Errorf("%v, %v, %v", claimed, failed, err)
+	}
+	if got, err := w.ReleaseAffinity(bg, netip.MustParsePrefix("10.0.0.0/28"), HostOwner("h"), false); err != nil || len(got) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+	w.check()
+}
+
+// TestDeadlineInABatch: all callers of a batch have left, so that it is cancelled; each is told how its own context ended, and
+// that the outcome is not known.
+func TestDeadlineInABatch(t *testing.T) { // ST1
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	g := &waits{Store: w.store, entered: make(chan struct{}, 8)}
+	e := w.engine(g)
+	done := make(chan error, 3)
+	assign := func(ctx context.Context) {
+		_, err := e.AutoAssign(ctx, want("h", 1, "p"))
+		done <- err
+	}
+	first, stop := context.WithCancel(bg)
+	go assign(first)
+	<-g.entered // it has the turn, and waits in the store
+	ctx, cancel := context.WithDeadline(bg, time.Now().Add(-time.Hour))
+	defer cancel()
+	if _, err := e.AutoAssign(ctx, want("h", 1, "p")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a call that came too late: %v", err)
+	}
+	ends := newEnding()
+	go assign(ends)
+	waitFor(e, 1)
+	stop()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first: %v", err)
+	}
+	<-g.entered // the second is in a batch
+	ends.end()
+	if err := <-done; !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || !errors.Is(err, ErrUnknown) {
+		t.Errorf("the second: %v", err)
+	}
+}
+
+// waits is a store whose commits wait for the end of their context, and then do not say what became of them.
+type waits struct {
+	Store
+	entered chan struct{}
+}
+
+func (w *waits) Commit(ctx context.Context, ops []Op) (uint64, error) {
+	w.entered <- struct{}{}
+	<-ctx.Done()
+	return 0, errors.Join(ErrUnknown, ctx.Err())
+}
+
+// ending is a context whose deadline passes when told.
+type ending struct {
+	context.Context
+	mu   sync.Mutex
+	done chan struct{}
+	err  error
+}
+
+func newEnding() *ending { return &ending{Context: bg, done: make(chan struct{})} }
+
+func (e *ending) Done() <-chan struct{} { return e.done }
+
+func (e *ending) Err() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+func (e *ending) end() {
+	e.mu.Lock()
+	e.err = context.DeadlineExceeded
+	e.mu.Unlock()
+	close(e.done)
+}
+
+// TestCallerMayReuseWhatItPassed: one who leaves takes its arguments along, which the plan needs once more after a conflict.
+// Of use with -race.
+func TestCallerMayReuseWhatItPassed(t *testing.T) {
+	w, g, e := newGated(t)
+	go e.AutoAssign(bg, want("h", 1, "first"))
+	<-g.arrived // it has the turn
+	a := want("h", 1, "second")
+	a.Namespace, a.Pools = map[string]string{"k": "v"}, []string{"a"}
+	rs := []Release{{Address: ip("10.0.0.1")}}
+	ctx, cancel := context.WithCancel(bg)
+	left := make(chan struct{}, 2)
+	go func() {
+		e.AutoAssign(ctx, a)
+		a.Namespace["k"], a.Pools[0] = "w", "b"
+		left <- struct{}{}
+	}()
+	go func() {
+		e.ReleaseIPs(ctx, rs...)
+		rs[0].Address = ip("10.0.0.2")
+		left <- struct{}{}
+	}()
+	waitFor(e, 2)
+	last := make(chan error)
+	go func() { // keeps the batch alive
+		_, err := e.AutoAssign(bg, want("h", 1, "third"))
+		last <- err
+	}()
+	waitFor(e, 3)
+	g.open <- struct{}{}
+	<-g.arrived
+	w.assign(want("h", 1, "other")) // a conflict for the batch
+	cancel()
+	<-left
+	<-left
+	g.open <- struct{}{}
+	<-g.arrived
+	g.open <- struct{}{}
+	if err := <-last; err != nil {
+		t.Error(err)
+	}
+	if als, err := w.IPsByHandle(bg, "second"); err != nil || len(als) != 1 {
+		t.Error(als, err)
+	}
+	w.check()
+}
