@@ -7,15 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 // manifest is a ClusterCIDR as people write it, in both forms in use:
@@ -25,7 +23,8 @@ import (
 type manifest struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
-		Name string `json:"name"`
+		Name              string       `json:"name"`
+		DeletionTimestamp *metav1.Time `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
 		NodeSelector    *v1.NodeSelector `json:"nodeSelector"`
@@ -65,44 +64,62 @@ func (f *family) pool() (p netip.Prefix, mask int, err error) {
 	return p.Masked(), f.PerNodeMaskSize, nil
 }
 
-// readEntries reads the ClusterCIDRs of a file, documents with --- between.
-func readEntries(path string) ([]clustercidr.ClusterCIDR, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	var entries []clustercidr.ClusterCIDR
-	documents := yaml.NewYAMLReader(bufio.NewReader(file))
+// fileEntry is a ClusterCIDR of a file.
+type fileEntry struct {
+	clustercidr.ClusterCIDR
+	deleted bool // serves nobody any more
+}
+
+// parseEntries reads ClusterCIDRs, documents with --- between. A file without any is
+// refused: it is rather one that is being written.
+func parseEntries(data []byte) ([]fileEntry, error) {
+	var entries []fileEntry
+	names := map[string]bool{}
+	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
-		data, err := documents.Read()
+		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return nil, err
 		}
-		if strings.TrimSpace(string(data)) == "" {
+		if blank(document) {
 			continue
 		}
-		c, err := parseEntry(data)
-		if err != nil {
-			return nil, fmt.Errorf("%s: entry %d: %w", path, len(entries)+1, err)
+		e, err := parseEntry(document)
+		if err == nil && names[e.Name] {
+			err = fmt.Errorf("%s: metadata.name: a second entry of that name", e.Name)
 		}
-		entries = append(entries, c)
+		if err != nil {
+			return nil, fmt.Errorf("entry %d: %w", len(entries)+1, err)
+		}
+		names[e.Name] = true
+		entries = append(entries, e)
 	}
 	if len(entries) == 0 {
-		return nil, fmt.Errorf("%s: no ClusterCIDR in it", path)
+		return nil, errors.New("no ClusterCIDR in it")
 	}
 	return entries, nil
 }
 
-func parseEntry(data []byte) (c clustercidr.ClusterCIDR, err error) {
+// blank says whether there is nothing but comments in a document.
+func blank(document []byte) bool {
+	for line := range bytes.Lines(document) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && line[0] != '#' && !bytes.Equal(line, []byte("---")) {
+			return false
+		}
+	}
+	return true
+}
+
+func parseEntry(data []byte) (c fileEntry, err error) {
 	var m manifest
 	if err := sigsyaml.Unmarshal(data, &m); err != nil {
 		return c, err
 	}
-	fail := func(field string, err error) (clustercidr.ClusterCIDR, error) {
+	fail := func(field string, err error) (fileEntry, error) {
 		return c, fmt.Errorf("%s: %s: %w", m.Metadata.Name, field, err)
 	}
 	switch m.Kind {
@@ -110,7 +127,7 @@ func parseEntry(data []byte) (c clustercidr.ClusterCIDR, err error) {
 	default:
 		return fail("kind", fmt.Errorf("%q, want ClusterCIDR or ClusterCIDRConfig", m.Kind))
 	}
-	c.Name, c.HostBits = m.Metadata.Name, m.Spec.PerNodeHostBits
+	c.Name, c.HostBits, c.deleted = m.Metadata.Name, m.Spec.PerNodeHostBits, m.Metadata.DeletionTimestamp != nil
 	if c.IPv4, c.MaskIPv4, err = m.Spec.IPv4.pool(); err != nil {
 		return fail("spec.ipv4", err)
 	}
@@ -131,87 +148,4 @@ func requirements(in []v1.NodeSelectorRequirement) (out []clustercidr.Requiremen
 		out = append(out, clustercidr.Requirement{Key: r.Key, Op: clustercidr.Operator(r.Operator), Values: r.Values})
 	}
 	return out
-}
-
-// newLabelled returns the allocator that chooses by labels, with its entries.
-func newLabelled(o *options) (*clustercidr.Allocator, error) {
-	var c clustercidr.Config
-	var err error
-	if c.Reserved, err = prefixes("service-cluster-ip-range", o.serviceCIDRs); err != nil {
-		return nil, err
-	}
-	for _, f := range strings.Split(o.families, ",") {
-		switch strings.ToLower(strings.TrimSpace(f)) {
-		case "ipv4":
-			c.Families = append(c.Families, clustercidr.IPv4)
-		case "ipv6":
-			c.Families = append(c.Families, clustercidr.IPv6)
-		case "":
-		default:
-			return nil, fmt.Errorf("-families: %q, want IPv4 or IPv6", f)
-		}
-	}
-	entries, err := readEntries(o.clusterCIDRs)
-	if err != nil {
-		return nil, err
-	}
-	a, err := clustercidr.New(c)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if err := a.Add(e); err != nil {
-			return nil, fmt.Errorf("%s: %w", o.clusterCIDRs, err)
-		}
-	}
-	return a, nil
-}
-
-// labelled is a nodeipam.Engine that chooses by labels.
-type labelled struct{ a *clustercidr.Allocator }
-
-func toLabelled(n nodeipam.Node) clustercidr.Node {
-	return clustercidr.Node{Name: n.Name, Labels: n.Labels, Entry: n.Entry, Prefixes: n.Prefixes, Texts: n.Texts}
-}
-
-func (l labelled) Load(nodes []nodeipam.Node) (ps []nodeipam.Problem) {
-	in := make([]clustercidr.Node, len(nodes))
-	for i, n := range nodes {
-		in[i] = toLabelled(n)
-	}
-	for _, err := range l.a.Load(in) {
-		ps = append(ps, nodeipam.Problem{Node: err.Node, Err: err})
-	}
-	return ps
-}
-
-func (l labelled) Observe(n nodeipam.Node) []nodeipam.Problem { return l.Load([]nodeipam.Node{n}) }
-
-func (l labelled) Allocate(n nodeipam.Node) (nodeipam.Assignment, error) {
-	as, err := l.a.Allocate(toLabelled(n))
-	return assignment(as), err
-}
-
-func assignment(as clustercidr.Assignment) nodeipam.Assignment {
-	return nodeipam.Assignment{Prefixes: as.Prefixes, Entry: as.Entry}
-}
-
-func (l labelled) Holds(name string) (nodeipam.Assignment, bool) {
-	as, ok := l.a.Lookup(name)
-	return assignment(as), ok
-}
-
-// Terminate has nothing to note: a node keeps what it has until it is released.
-func (l labelled) Terminate(string) {}
-
-func (l labelled) Release(name string) bool {
-	_, ok := l.a.Release(name)
-	return ok
-}
-
-func (l labelled) Names() (names []string) {
-	for n := range l.a.All() {
-		names = append(names, n.Name)
-	}
-	return names
 }

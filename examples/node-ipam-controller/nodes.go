@@ -59,8 +59,15 @@ type nodeSource struct {
 	informer atomic.Pointer[cache.SharedIndexInformer]
 }
 
+// Start lists the nodes as they are. By default an informer begins with what the
+// cache of an API server has, which may lack what the leader before has written.
 func (s *nodeSource) Start(ctx context.Context, changed func(name string)) error {
-	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slim))
+	upToDate := func(o *metav1.ListOptions) {
+		if o.ResourceVersion == "0" {
+			o.ResourceVersion = ""
+		}
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slim), informers.WithTweakListOptions(upToDate))
 	informer := factory.Core().V1().Nodes().Informer()
 	notify := func(obj any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {

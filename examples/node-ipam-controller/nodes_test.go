@@ -171,6 +171,39 @@ func TestSourceFollowsTheNodes(t *testing.T) { // NA5
 	}
 }
 
+// The list that a controller starts from has to be what there is, not what an API
+// server remembers, which may lack the last writes of the leader before.
+func TestSourceListsWhatThereIs(t *testing.T) { // NA5
+	lists := make(chan string, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if q.Get("sendInitialEvents") != "" { // an older server
+			answer(w, 422, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 422, Reason: metav1.StatusReasonInvalid})
+			return
+		}
+		if q.Get("watch") != "" {
+			<-r.Context().Done()
+			return
+		}
+		lists <- q.Get("resourceVersion")
+		answer(w, 200, v1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "7"}})
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := (&nodeSource{client: client}).Start(ctx, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if version := <-lists; version != "" {
+		t.Errorf("listed as of version %q", version)
+	}
+	cancel() // ends the watch, which the server waits for
+}
+
 func TestReasonsOfEvents(t *testing.T) {
 	for want, errs := range map[string][]error{
 		"CIDRNotAvailable":     {&nodeipam.Error{Op: "allocate", Err: nodeipam.ErrFull}, &clustercidr.Error{Op: "allocate", Err: clustercidr.ErrNoMatch}},
@@ -186,10 +219,12 @@ func TestReasonsOfEvents(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) { // OP3: counts and capacities apart
-	text := metrics(nodeipam.ControllerStats{Assigned: 7, OwnTime: time.Second / 2}, []poolCount{{"e", "10.0.0.0/16", 256, 255}})
+	c := &chooser{counts: func() []poolCount { return []poolCount{{"e", "10.0.0.0/16", 256, 255}} }, file: &entryFile{settled: true}}
+	text := metrics(nodeipam.ControllerStats{Assigned: 7, OwnTime: time.Second / 2}, c)
 	for _, want := range []string{
 		"# TYPE node_ipam_writes_total counter\nnode_ipam_writes_total 7\n",
 		"node_ipam_own_seconds_total 0.5\n",
+		"node_ipam_cluster_cidrs_in_force 1\n",
 		"node_ipam_pool_capacity{cluster_cidr=\"e\",pool=\"10.0.0.0/16\"} 256\n",
 		"node_ipam_pool_free{cluster_cidr=\"e\",pool=\"10.0.0.0/16\"} 255\n",
 	} {

@@ -12,7 +12,8 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// options are the flags. Those that kube-controller-manager has too mean the same.
+// options are the flags. Those that kube-controller-manager has too mean the same
+// there.
 type options struct {
 	kubeconfig string
 	master     string
@@ -28,7 +29,9 @@ type options struct {
 	serviceCIDRs  string
 	clusterCIDRs  string
 	families      string
+	syncPeriod    time.Duration
 
+	dryRun  bool
 	workers int
 	address string
 
@@ -57,8 +60,10 @@ func parseOptions(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.serviceCIDRs, "service-cluster-ip-range", "", "`CIDRs` of services, with commas between; no node gets any of these")
 	f.StringVar(&o.clusterCIDRs, "cluster-cidrs", "", "YAML `file` of ClusterCIDRs, of which the labels of a node choose one; instead of -cluster-cidr")
 	f.StringVar(&o.families, "families", "", "with -cluster-cidrs, the families that every node needs: `IPv4, IPv6` or either; default: what the entry has")
+	f.DurationVar(&o.syncPeriod, "cluster-cidrs-sync-period", 10*time.Second, "wait between two looks at the file of -cluster-cidrs; what two of them see the same is applied")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print what each node has or would get, and what is wrong, write nothing, and end")
 	f.IntVar(&o.workers, "concurrent-node-syncs", 30, "nodes that are worked on at a time")
-	f.StringVar(&o.address, "bind-address", "127.0.0.1:10270", "`address` of /healthz, /readyz and /metrics; empty for none")
+	f.StringVar(&o.address, "http-address", "127.0.0.1:10270", "`address` of /healthz, /readyz and /metrics; empty for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding a lease, so that several may run")
 	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a lease lasts that is not renewed")
 	f.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long the leader tries to renew before it stops")
@@ -75,8 +80,8 @@ func (o *options) check(f *flag.FlagSet) error {
 	switch {
 	case f.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case !o.allocate:
-		return errors.New("nothing to do without -allocate-node-cidrs")
+	case !o.allocate && !o.dryRun:
+		return errors.New("nothing to do without -allocate-node-cidrs or -dry-run")
 	case o.allocatorType != "RangeAllocator":
 		return fmt.Errorf("-cidr-allocator-type %q: want RangeAllocator", o.allocatorType)
 	case (o.clusterCIDR == "") == (o.clusterCIDRs == ""):
@@ -85,6 +90,8 @@ func (o *options) check(f *flag.FlagSet) error {
 		return errors.New("-node-cidr-mask-size and the like are for -cluster-cidr; the entries of -cluster-cidrs have sizes of their own")
 	case o.families != "" && o.clusterCIDRs == "":
 		return errors.New("-families is for -cluster-cidrs")
+	case o.syncPeriod <= 0:
+		return errors.New("-cluster-cidrs-sync-period: want more than 0")
 	case o.workers < 1:
 		return errors.New("-concurrent-node-syncs: want 1 or more")
 	}

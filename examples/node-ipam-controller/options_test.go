@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,6 +56,7 @@ func TestBadFlags(t *testing.T) {
 		"-cluster-cidr 10.0.0.0/8 -cluster-cidrs x":      "one of -cluster-cidr and -cluster-cidrs is needed",
 		"-cluster-cidr 10.0.0.0/8 x":                     `unexpected argument "x"`,
 		"-allocate-node-cidrs=false -cluster-cidr x":     "nothing to do without -allocate-node-cidrs",
+		"-cluster-cidrs x -cluster-cidrs-sync-period 0s": "-cluster-cidrs-sync-period: want more than 0",
 		"-cidr-allocator-type Cloud -cluster-cidr x":     `-cidr-allocator-type "Cloud": want RangeAllocator`,
 		"-cluster-cidrs x -node-cidr-mask-size 24":       "-node-cidr-mask-size and the like",
 		"-cluster-cidr x -families IPv4":                 "-families is for -cluster-cidrs",
@@ -63,25 +65,6 @@ func TestBadFlags(t *testing.T) {
 	} {
 		if _, err := parse(t, strings.Fields(args)...); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", args, err, want)
-		}
-	}
-}
-
-func TestExitCodes(t *testing.T) {
-	for _, c := range []struct {
-		args string
-		code int
-		log  string
-	}{
-		{"-h", 0, "-cluster-cidr"},
-		{"", 2, "nothing to do"},
-		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/24 -node-cidr-mask-size 20", 2, "bad prefix length"},
-		{"-allocate-node-cidrs -cluster-cidrs /nowhere/entries.yaml", 2, "no such file"},
-		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kubeconfig /nowhere/config", 1, "no such file"},
-	} {
-		var out strings.Builder
-		if code := run(t.Context(), strings.Fields(c.args), &out); code != c.code || !strings.Contains(out.String(), c.log) {
-			t.Errorf("%s: code %d, output %s", c.args, code, out.String())
 		}
 	}
 }
@@ -109,17 +92,21 @@ spec:
     - matchFields: [{key: metadata.name, operator: In, values: [n1]}]
 ---
 kind: ClusterCIDRConfig
-metadata: {name: masks}
+metadata: {name: masks, deletionTimestamp: "2026-01-02T03:04:05Z"}
 spec:
   ipv4: {cidr: 10.1.0.0/16, perNodeMaskSize: 24}
   ipv6: {cidr: "fd01::/64", perNodeMaskSize: 120}
 `)
-	entries, err := readEntries(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "[{bits [{[{pool In [a b]}] []} {[] [{metadata.name In [n1]}]}] 10.0.0.0/16 fd00::/64 8 0 0}" +
-		" {masks [] 10.1.0.0/16 fd01::/64 0 24 120}]"
+	entries, err := parseEntries(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "[{{bits [{[{pool In [a b]}] []} {[] [{metadata.name In [n1]}]}] 10.0.0.0/16 fd00::/64 8 0 0} false}" +
+		" {{masks [] 10.1.0.0/16 fd01::/64 0 24 120} true}]"
 	if got := fmt.Sprint(entries); got != want {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
@@ -127,11 +114,12 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, counts, err := newEngine(o)
+	c, err := newChooser(o, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(counts()); !strings.Contains(got, "{bits 10.0.0.0/16 256 255}") {
+	engine := c.engine
+	if got := fmt.Sprint(c.counts()); !strings.Contains(got, "{bits 10.0.0.0/16 256 255}") {
 		t.Fatal(got)
 	}
 	if as, err := engine.Allocate(node("n1")); err != nil || as.Entry != "bits" || fmt.Sprint(as.Prefixes) != "[fd00::/120 10.0.1.0/24]" {
@@ -146,13 +134,15 @@ spec:
 		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {ipv4: 10.0.0}":    `x: spec.ipv4: "10.0.0" is no CIDR`,
 		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {ipv6: {cidr: z}}": `x: spec.ipv6: "z" is no CIDR`,
 		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {ipv6: {mask: 1}}": "unknown field",
-		"{": "yaml",
-		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}, ipv6: {cidr: 'fd00::/64', perNodeMaskSize: 96}}":                             "x",
-		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Near}]}]}}": "x",
+		"{":               "yaml",
+		"# nothing yet\n": "no ClusterCIDR in it",
+		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {perNodeHostBits: 8, ipv4: 10.0.0.0/16}\n---\nkind: ClusterCIDR\nmetadata: {name: x}\nspec: {perNodeHostBits: 8, ipv4: 10.1.0.0/16}": "x: metadata.name: a second entry",
+		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}, ipv6: {cidr: 'fd00::/64', perNodeMaskSize: 96}}":                                    "x",
+		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Near}]}]}}":        "x",
 	} {
 		write(text)
 		o.families = ""
-		if _, err := newLabelled(o); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := newChooser(o, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}

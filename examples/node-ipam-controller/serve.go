@@ -2,61 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
-
 	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
-
-// events writes what is wrong with a node as an event of it.
-type events struct {
-	broadcaster record.EventBroadcaster
-	recorder    record.EventRecorder
-}
-
-func newEvents(client kubernetes.Interface, log *slog.Logger) *events {
-	b := record.NewBroadcaster()
-	b.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	b.StartEventWatcher(func(e *v1.Event) { log.Debug("event", "node", e.InvolvedObject.Name, "reason", e.Reason) })
-	return &events{b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "node-ipam-controller"})}
-}
-
-func (e *events) stop() { e.broadcaster.Shutdown() }
-
-// node records an event. Its object is a node by name, with the name for a UID, as
-// the node controllers of Kubernetes do it: kubectl describe node finds it so.
-func (e *events) node(name string, err error) {
-	ref := &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
-	e.recorder.Event(ref, v1.EventTypeWarning, reason(err), err.Error())
-}
-
-// reason returns the reason of an event. The first two are those of Kubernetes.
-func reason(err error) string {
-	var inRange *nodeipam.Error
-	var inLabelled *clustercidr.Error
-	record := errors.As(err, &inRange) && inRange.Op != "allocate" || errors.As(err, &inLabelled) && inLabelled.Op != "allocate"
-	switch {
-	case record:
-		return "CIDRRecordInvalid"
-	case inRange != nil || inLabelled != nil:
-		return "CIDRNotAvailable"
-	}
-	return "CIDRAssignmentFailed"
-}
 
 // poolCount is a pool's line in the metrics.
 type poolCount struct {
@@ -100,7 +55,7 @@ func (p *program) serve() (stop func(), err error) {
 	mux.HandleFunc("GET /readyz", p.ready)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = io.WriteString(w, metrics(p.controller.Stats(), p.pools()))
+		_, _ = io.WriteString(w, metrics(p.controller.Stats(), p.chooser))
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	p.log.Info("serving health and metrics", "address", listener.Addr().String())
@@ -127,7 +82,7 @@ func (p *program) ready(w http.ResponseWriter, _ *http.Request) {
 }
 
 // metrics returns the counts in the text format of Prometheus.
-func metrics(st nodeipam.ControllerStats, pools []poolCount) string {
+func metrics(st nodeipam.ControllerStats, c *chooser) string {
 	var b strings.Builder
 	one := func(kind, name, help string, value any) {
 		fmt.Fprintf(&b, "# HELP node_ipam_%s %s\n# TYPE node_ipam_%s %s\nnode_ipam_%s %v\n", name, help, name, kind, name, value)
@@ -145,6 +100,14 @@ func metrics(st nodeipam.ControllerStats, pools []poolCount) string {
 	one("counter", "sweeps_total", "Looks at all nodes.", st.Sweeps)
 	one("counter", "api_seconds_total", "Time spent in requests to the API server, over all workers.", st.WriterTime.Seconds())
 	one("counter", "own_seconds_total", "Time spent on nodes outside of requests, over all workers.", st.OwnTime.Seconds())
+	if c.file != nil {
+		inForce := 0
+		if c.file.inForce() {
+			inForce = 1
+		}
+		one("gauge", "cluster_cidrs_in_force", "1 if all that the file of ClusterCIDRs says is in force.", inForce)
+	}
+	pools := c.counts()
 	for _, g := range []struct {
 		name, help string
 		value      func(poolCount) uint64

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// dryRun prints a line for each node, by name: what it has or would get, and a line
+// for each thing that is wrong. Nothing is written to the cluster.
+func dryRun(ctx context.Context, w io.Writer, client kubernetes.Interface, c *chooser) error {
+	nodes, err := listNodes(ctx, client)
+	if err != nil {
+		return err
+	}
+	problems := map[string][]error{}
+	for _, p := range c.engine.Load(nodes) {
+		problems[p.Node] = append(problems[p.Node], p.Err)
+	}
+	has, gets, bad := 0, 0, 0
+	for _, n := range nodes {
+		wrong := problems[n.Name]
+		switch {
+		case len(n.Prefixes) > 0:
+			has++
+			fmt.Fprintf(w, "%s\thas\t%s\n", n.Name, strings.Join(n.Texts, ","))
+		case n.Terminating:
+			fmt.Fprintf(w, "%s\tis terminating\n", n.Name)
+		default:
+			as, err := c.engine.Allocate(n)
+			if err != nil {
+				wrong = append(wrong, err)
+				break
+			}
+			gets++
+			fmt.Fprintf(w, "%s\twould get\t%s\n", n.Name, joined(as))
+		}
+		for _, err := range wrong {
+			bad++
+			fmt.Fprintf(w, "%s\tWRONG\t%v\n", n.Name, err)
+		}
+	}
+	for _, p := range c.counts() {
+		fmt.Fprintf(w, "pool %s: %d of %d would be free\n", strings.TrimSpace(p.entry+" "+p.pool), p.free, p.capacity)
+	}
+	_, err = fmt.Fprintf(w, "%d nodes: %d have CIDRs, %d would get them, %d things are wrong\n", len(nodes), has, gets, bad)
+	return err
+}
+
+func joined(as nodeipam.Assignment) string {
+	text := strings.Join(texts(as.Prefixes), ",")
+	if as.Entry != "" {
+		text += " of " + as.Entry
+	}
+	return text
+}
+
+// listNodes returns all nodes by name, a page at a time.
+func listNodes(ctx context.Context, client kubernetes.Interface) (nodes []nodeipam.Node, err error) {
+	options := metav1.ListOptions{Limit: 500}
+	for {
+		page, err := client.CoreV1().Nodes().List(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			nodes = append(nodes, toNode(&page.Items[i]))
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
+	}
+	slices.SortFunc(nodes, func(a, b nodeipam.Node) int { return strings.Compare(a.Name, b.Name) })
+	return nodes, nil
+}

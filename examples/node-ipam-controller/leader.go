@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// requestTimeout is how long one request to the API server may take.
+const requestTimeout = 30 * time.Second
+
+// program is the controller and what surrounds it.
+type program struct {
+	options    *options
+	log        *slog.Logger
+	client     kubernetes.Interface
+	config     *rest.Config
+	chooser    *chooser
+	controller *nodeipam.Controller
+	events     *events
+}
+
+// work makes the controller and runs it until ctx ends or the lease is lost.
+func work(ctx context.Context, p *program) (err error) {
+	p.events = newEvents(p.client)
+	defer p.events.stop()
+	p.controller, err = nodeipam.NewController(nodeipam.ControllerConfig{
+		Engine: p.chooser.engine, Source: &nodeSource{client: p.client},
+		Writer: &nodeWriter{client: p.client, timeout: requestTimeout}, Workers: p.options.workers, Report: p.report,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop, err := p.serve()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if file := p.chooser.file; file != nil {
+		var group sync.WaitGroup
+		group.Go(func() { file.follow(ctx, p.options.syncPeriod, p.controller.Retry) })
+		defer group.Wait()
+		defer cancel()
+	}
+	if !p.options.leaderElect {
+		return p.controller.Run(ctx)
+	}
+	lock, err := p.lease()
+	if err != nil {
+		return err
+	}
+	return p.lead(ctx, lock)
+}
+
+// lead runs the controller while it holds the lease.
+//
+// A lease is never given up before it runs out, not even by a program that is asked
+// to stop: a patch that was under way then may still be carried out, and the next
+// leader must not list the nodes before that.
+func (p *program) lead(outer context.Context, lock resourcelock.Interface) error {
+	ctx, cancel := context.WithCancel(outer)
+	defer cancel()
+	ended := make(chan error, 1)
+	began := make(chan struct{})
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:          lock,
+		LeaseDuration: p.options.leaseDuration,
+		RenewDeadline: p.options.renewDeadline,
+		RetryPeriod:   p.options.retryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				p.log.Info("leading")
+				close(began)
+				ended <- p.controller.Run(ctx)
+				cancel()
+			},
+			OnStoppedLeading: func() { p.log.Info("not leading") },
+		},
+		Name: p.options.leaseName,
+	})
+	if err != nil {
+		return err
+	}
+	elector.Run(ctx)
+	select {
+	case <-began:
+		err := <-ended // after the last answer
+		if outer.Err() == nil && errors.Is(err, context.Canceled) {
+			return errors.New("the lease was lost")
+		}
+		return err
+	default:
+		return context.Cause(ctx)
+	}
+}
+
+// lease returns the lease to hold. It goes over a client of its own: its renewal must
+// not wait behind the patches of a thousand nodes.
+func (p *program) lease() (resourcelock.Interface, error) {
+	config := rest.CopyConfig(p.config)
+	config.Timeout = p.options.renewDeadline / 2
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "leader-election"))
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	return &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: p.options.leaseNamespace, Name: p.options.leaseName},
+		Client:     client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())},
+	}, nil
+}
+
+func (p *program) report(node string, err error) {
+	p.log.Warn("node", "name", node, "err", err)
+	p.events.node(node, err)
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// follower is a program that would lead by a lease of the client.
+func follower(t *testing.T, client *fake.Clientset, name string) (*program, resourcelock.Interface) {
+	o, err := parse(t, "-cluster-cidr", "10.0.0.0/16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newChooser(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{options: o, log: slog.New(slog.DiscardHandler), chooser: c}
+	p.controller, err = nodeipam.NewController(nodeipam.ControllerConfig{Engine: c.engine, Source: &nodeSource{client: client}, Writer: &nodeWriter{client: client}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: o.leaseNamespace, Name: o.leaseName},
+		Client: client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: name}}
+}
+
+func TestALostLeaseEndsTheProgram(t *testing.T) { // NA5
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var cut atomic.Bool
+		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return cut.Load(), nil, errors.New("no way")
+		})
+		p, lock := follower(t, client, "one")
+		ended := make(chan error, 1)
+		go func() { ended <- p.lead(t.Context(), lock) }()
+		time.Sleep(time.Minute)
+		if !p.controller.Synced() {
+			t.Fatal("it does not lead")
+		}
+		cut.Store(true)
+		start := time.Now()
+		if err := <-ended; err == nil || err.Error() != "the lease was lost" {
+			t.Error(err)
+		}
+		if took := time.Since(start); took >= p.options.leaseDuration {
+			t.Errorf("it went on for %v, and the lease lasts %v", took, p.options.leaseDuration)
+		}
+	})
+}
+
+// The next leader begins when the lease has run out, also after one that was asked to
+// stop: its last patch may be under way still.
+func TestTheNextLeaderWaitsForTheLease(t *testing.T) { // NA5
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		first, lock := follower(t, client, "one")
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- first.lead(ctx, lock) }()
+		time.Sleep(time.Minute)
+		if !first.controller.Synced() {
+			t.Fatal("it does not lead")
+		}
+		second, lock := follower(t, client, "two")
+		ctx2, stop2 := context.WithCancel(t.Context())
+		go func() { ended <- second.lead(ctx2, lock) }()
+		time.Sleep(time.Minute)
+		if second.controller.Synced() {
+			t.Fatal("two lead")
+		}
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		time.Sleep(first.options.leaseDuration - first.options.retryPeriod - time.Second)
+		if second.controller.Synced() {
+			t.Error("it did not wait for the lease to run out")
+		}
+		time.Sleep(time.Minute)
+		if !second.controller.Synced() {
+			t.Error("nobody leads")
+		}
+		stop2()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// One that is stopped before it leads has done nothing.
+func TestStoppedWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no way") })
+		p, lock := follower(t, client, "one")
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		if err := p.lead(ctx, lock); !errors.Is(err, context.DeadlineExceeded) || p.controller.Synced() {
+			t.Error(err)
+		}
+	})
+}

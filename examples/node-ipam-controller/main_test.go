@@ -1,0 +1,35 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"k8s.io/klog/v2"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(klog.Logger{}) // client-go is told a lot of failures here, and says so
+	os.Exit(m.Run())
+}
+
+func TestExitCodes(t *testing.T) {
+	defer klog.SetLogger(klog.Logger{})
+	for _, c := range []struct {
+		args string
+		code int
+		log  string
+	}{
+		{"-h", 0, "-cluster-cidr"},
+		{"", 2, "nothing to do"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/24 -node-cidr-mask-size 20", 2, "bad prefix length"},
+		{"-allocate-node-cidrs -cluster-cidrs /nowhere/entries.yaml", 2, "no such file"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kubeconfig /nowhere/config", 1, "no such file"},
+	} {
+		var out strings.Builder
+		if code := run(t.Context(), strings.Fields(c.args), io.Discard, &out); code != c.code || !strings.Contains(out.String(), c.log) {
+			t.Errorf("%s: code %d, output %s", c.args, code, out.String())
+		}
+	}
+}
