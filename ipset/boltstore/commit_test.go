@@ -265,9 +265,9 @@ func TestTooLarge(t *testing.T) {
 // ST4: when there is no room a commit fails with a clear error and changes nothing; what needs no room goes on, and so does
 // the rest when there is room again.
 func TestNoSpace(t *testing.T) {
-	s := openT(t, Options{MaxSize: 3 << 20})
+	s := openT(t, Options{MaxSize: 2 << 20, NoSync: true})
 	want := map[string]string{}
-	value := strings.Repeat("x", 100<<10)
+	value := strings.Repeat("x", 2000)
 	var err error
 	for i := 0; err == nil; i++ {
 		key := fmt.Sprint(i)
@@ -291,17 +291,18 @@ func TestNoSpace(t *testing.T) {
 			}
 		}
 	}
-	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ipset.ErrUnknown) || !strings.Contains(err.Error(), s.path) || len(want) < 5 {
+	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ipset.ErrUnknown) || !strings.Contains(err.Error(), s.path) || len(want) < 500 {
 		t.Fatalf("after %d records: %v", len(want), err)
 	}
 	verify("full")
 	for range 3 {
-		if _, err := s.Commit(t.Context(), []ipset.Op{put("more", value+value+value, 0)}); !errors.Is(err, ErrNoSpace) {
+		if _, err := s.Commit(t.Context(), []ipset.Op{put("more", strings.Repeat(value, 100), 0)}); !errors.Is(err, ErrNoSpace) {
 			t.Fatal(err)
 		}
 		verify("full still")
 	}
-	for _, key := range []string{"0", "1", "2", "3"} {
+	for i := range 100 {
+		key := fmt.Sprint(i)
 		if _, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpDelete, Key: key, Expect: ipset.AnyRevision}}); err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +321,7 @@ func TestNoSpace(t *testing.T) {
 	}
 	defer s.Close()
 	verify("reopened")
-	if _, err := s.Commit(t.Context(), []ipset.Op{put("more", value+value+value, 0)}); err != nil {
+	if _, err := s.Commit(t.Context(), []ipset.Op{put("more", strings.Repeat(value, 100), 0)}); err != nil {
 		t.Error(err)
 	}
 }

@@ -223,6 +223,9 @@ func (s *Store) attach(mapped int) (err error) {
 		return fmt.Errorf("boltstore: open %s: %w", s.path, err)
 	}
 	s.db.AllocSize = growBy
+	if most := int(s.opts.MaxSize) / 16; most > 0 { // bbolt refuses to grow to where it could not grow by that much more
+		s.db.AllocSize = min(growBy, max(most, 16<<10))
+	}
 	if s.opts.ReadOnly || s.opts.NoSync {
 		return nil
 	}

@@ -24,16 +24,17 @@ type Store struct {
 	file *os.File
 	db   *bbolt.DB
 
-	mu      sync.Mutex
-	queue   []*request
-	running bool          // a goroutine commits what is queued
-	idle    chan struct{} // closed when it ends; nil unless Close waits for that
-	closed  bool
-	dirty   bool  // commits were made that one of the two meta pages does not show
-	failed  error // why no more commits are made
-	stuck   bool  // bbolt died with its locks held and must not be closed
-	state   state // of the last commit
-	watches history
+	mu       sync.Mutex
+	queue    []*request
+	running  bool          // a goroutine commits what is queued
+	idle     chan struct{} // closed when it ends; nil unless Close waits for that
+	closed   bool
+	dirty    bool  // commits were made that one of the two meta pages does not show
+	failed   error // why no more commits are made
+	stuck    bool  // bbolt died with its locks held and must not be closed
+	state    state // of the last commit
+	watches  history
+	journals map[string]bool // by name, those that are open
 }
 
 // Limits of one commit; see Store.Limits.

@@ -1,0 +1,234 @@
+package boltstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// ErrJournal: a journal of that name is open already, or is of something else than what it is opened as.
+var ErrJournal = errors.New("boltstore: journal")
+
+// Journal keeps an allocator of type A, one of packages cidrset and servicealloc, in the file of a [Store]: no crash makes it
+// hand out again what it had handed out. Make one with [OpenSet], [OpenRange], [OpenPorts], [OpenRanges] or [OpenRegistry]; it
+// lasts as long as the store. All methods are safe for concurrent use.
+//
+// The allocator changes within [Journal.Do] alone, and what Do returns is in the file. Callers of one journal share
+// transactions with each other, and with all else that is written to the store. What the journal writes for a change does not grow with
+// the allocator: the change; from time to time a snapshot takes the place of the changes so far.
+type Journal[A any] struct {
+	store *Store
+	name  string
+	kind  kind[A]
+
+	mu      sync.Mutex
+	alloc   A
+	queue   []*call[A]
+	running bool
+	told    []change     // what the allocator told of since the last commit
+	live    *atomic.Bool // whether the allocator is listened to; that of one that was replaced is not
+	failed  error
+
+	// Owned by the goroutine that runs, or by who opens.
+	log journalLog
+}
+
+// call is one caller of Do. Callers take turns with the allocator, each on its own goroutine.
+type call[A any] struct {
+	turn     chan struct{} // closed when it is the caller's turn
+	given    bool          // guarded by the journal's lock: it is, or is about to be
+	declined bool          // guarded by the journal's lock: the caller does not want it any more
+	alloc    A             // for the turn
+	refused  error         // there will be none
+	executed chan struct{} // closed when the turn is over
+	done     chan struct{} // closed when what was changed is in the file, or will not be
+	lost     error         // why the change is not in the file, or may not be
+}
+
+// Name returns the name that the journal was opened with.
+func (j *Journal[A]) Name() string { return j.name }
+
+// Do calls f with the allocator and returns when everything that f changed is in the file: only then hand out what it
+// returned. Calls of one journal run one after the other. f must not wait for another Do, and must not keep the allocator. What f
+// changed before it returned an error is kept, and is in the file when Do returns that error.
+//
+// Any other error means that the change was not made, and the allocator is as the file has it: [ErrNoSpace], [ErrReadOnly],
+// [ErrClosed], or ctx.Err() if ctx ended before f was called; unless it matches ipset.ErrUnknown as well: then the change may
+// have been made or still be made, because ctx ended while it was written or the disk failed. See also the function [Do].
+func (j *Journal[A]) Do(ctx context.Context, f func(A) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c := &call[A]{turn: make(chan struct{}), executed: make(chan struct{}), done: make(chan struct{})}
+	if err := j.enqueue(c); err != nil {
+		return err
+	}
+	select {
+	case <-c.turn:
+	case <-ctx.Done():
+		if !j.withdraw(c) {
+			<-c.turn
+			close(c.executed)
+		}
+		return ctx.Err()
+	}
+	if c.refused != nil {
+		return c.refused
+	}
+	err := c.execute(f)
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		select {
+		case <-c.done:
+		default:
+			return fmt.Errorf("%w: %w", ipset.ErrUnknown, ctx.Err())
+		}
+	}
+	if c.lost != nil {
+		return c.lost
+	}
+	return err
+}
+
+// execute calls f in the caller's turn, which is over whatever f does.
+func (c *call[A]) execute(f func(A) error) error {
+	defer close(c.executed)
+	return f(c.alloc)
+}
+
+// Do is [Journal.Do] for a function with a result:
+//
+//	p, err := boltstore.Do(ctx, nodes, (*cidrset.Set).AllocateNext)
+//
+// If the error matches ipset.ErrUnknown, the result is what has been handed out if the change was made, so that it can be
+// given back.
+func Do[A, R any](ctx context.Context, j *Journal[A], f func(A) (R, error)) (R, error) {
+	var result R
+	err := j.Do(ctx, func(a A) (err error) {
+		result, err = f(a)
+		return err
+	})
+	if err != nil && !errors.Is(err, ipset.ErrUnknown) {
+		var none R
+		return none, err
+	}
+	return result, err
+}
+
+// View calls f with the allocator, to read it. It shows changes whose Do has not returned yet, and which may yet fail. f must
+// neither change the allocator nor keep it; a change that it makes all the same gets into the file some time later.
+func (j *Journal[A]) View(f func(A)) {
+	j.mu.Lock()
+	a := j.alloc
+	j.mu.Unlock()
+	f(a)
+}
+
+// enqueue adds a call and sees to it that somebody makes it.
+func (j *Journal[A]) enqueue(c *call[A]) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed != nil {
+		return fmt.Errorf("boltstore: journal %q: %w", j.name, j.failed)
+	}
+	j.queue = append(j.queue, c)
+	j.start()
+	return nil
+}
+
+// start has a goroutine work while there is something to do. The lock is held.
+func (j *Journal[A]) start() {
+	if !j.running {
+		j.running = true
+		go j.run()
+	}
+}
+
+// withdraw declines a turn that has not been given.
+func (j *Journal[A]) withdraw(c *call[A]) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c.declined = !c.given
+	return c.declined
+}
+
+// give has a caller take its turn, unless it has declined.
+func (j *Journal[A]) give(c *call[A], a A) {
+	j.mu.Lock()
+	c.given = !c.declined
+	j.mu.Unlock()
+	if c.given {
+		c.alloc = a
+		close(c.turn)
+		<-c.executed
+	}
+}
+
+// tell is what the allocator calls on a change.
+func (j *Journal[A]) tell(c change) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.told = append(j.told, c)
+	j.start() // if it is a change within Do, that is what runs already
+}
+
+// run makes calls and commits what they changed, until there is nothing to do.
+func (j *Journal[A]) run() {
+	for {
+		runtime.Gosched() // callers that were just answered may be about to come back
+		j.mu.Lock()
+		calls, a := j.queue, j.alloc
+		j.queue = nil
+		if len(calls) == 0 && len(j.told) == 0 {
+			j.running = false
+			j.mu.Unlock()
+			return
+		}
+		j.mu.Unlock()
+		for _, c := range calls {
+			j.give(c, a)
+		}
+		err := j.commit(a)
+		for _, c := range calls {
+			c.lost = err
+			close(c.done)
+		}
+	}
+}
+
+// commit writes what the allocator told of. If that fails it brings the allocator back to what the file has.
+func (j *Journal[A]) commit(a A) error {
+	j.mu.Lock()
+	told := j.told
+	j.told = nil
+	j.mu.Unlock()
+	if len(told) == 0 {
+		return nil
+	}
+	err := j.write(a, told)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("boltstore: journal %q: %w", j.name, err)
+	fatal := err
+	if !errors.Is(err, ipset.ErrUnknown) {
+		if fatal = j.load(context.Background()); fatal == nil {
+			return err
+		}
+	}
+	j.mu.Lock()
+	j.failed = fatal
+	for _, c := range j.queue {
+		c.given, c.refused = true, fatal
+		close(c.turn)
+	}
+	j.queue = nil
+	j.mu.Unlock()
+	return err
+}

@@ -1,0 +1,282 @@
+package boltstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/servicealloc"
+)
+
+// openJournal opens a journal that nobody has open.
+func openJournal[A any](ctx context.Context, s *Store, name string, k kind[A]) (*Journal[A], error) {
+	j := &Journal[A]{store: s, name: name, kind: k}
+	if name == "" || len(name) > 1024 {
+		return nil, fmt.Errorf("%w: a name of %d bytes", ErrJournal, len(name))
+	}
+	if err := s.claim(name); err != nil {
+		return nil, err
+	}
+	err := j.load(ctx)
+	if err == nil && k.suits != nil {
+		var is string
+		if is, err = k.suits(j.alloc); err != nil {
+			err = fmt.Errorf("%w %q is of %s: %w", ErrJournal, name, is, err)
+		}
+	}
+	if err == nil && !s.opts.ReadOnly && (j.log.snapshot == 0 || j.log.next > j.log.first) {
+		err = j.writeSnapshot(j.alloc)
+	}
+	if err != nil {
+		s.unclaim(name)
+		return nil, err
+	}
+	return j, nil
+}
+
+// unclaim notes that a journal is not open any more.
+func (s *Store) unclaim(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.journals, name)
+}
+
+// claim notes that a journal is open.
+func (s *Store) claim(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.journals[name]:
+		return fmt.Errorf("%w %q is open already", ErrJournal, name)
+	case s.journals == nil:
+		s.journals = make(map[string]bool)
+	}
+	s.journals[name] = true
+	return nil
+}
+
+// OpenSet opens the journal of a cidrset.Set, which is made with pool, childBits and opts if the file has none of that name.
+// Every time it is opened, opts say how the set picks children; cidrset.OnChange must not be among them. Children that were
+// given back before a crash cool for the whole time again.
+//
+// [ErrJournal]: the journal is open, is not of a set, or is of one of another pool. [ErrDamaged]: it contradicts itself. Else the
+// errors of cidrset.New, of [Store.Commit] and of a read.
+func OpenSet(ctx context.Context, s *Store, name string, pool netip.Prefix, childBits int, opts ...cidrset.Option) (*Journal[*cidrset.Set], error) {
+	with := func(tell func(change)) []cidrset.Option {
+		return append(append([]cidrset.Option(nil), opts...), cidrset.OnChange(func(c cidrset.Change) {
+			tell(change{Op: c.Op.String(), Prefixes: c.Prefixes})
+		}))
+	}
+	return openJournal(ctx, s, name, kind[*cidrset.Set]{
+		name: "cidrset.Set",
+		create: func(tell func(change)) (*cidrset.Set, error) {
+			return cidrset.New(pool, childBits, with(tell)...)
+		},
+		restore: func(data []byte, tell func(change)) (*cidrset.Set, error) {
+			return cidrset.Restore(data, with(tell)...)
+		},
+		marshal: (*cidrset.Set).MarshalBinary,
+		finish: func(set *cidrset.Set, b *batch) {
+			at := set.Cursor()
+			b.Cursor = &at
+		},
+		replay: replaySet,
+		settle: func(set *cidrset.Set, b batch) error {
+			if b.Cursor == nil {
+				return errors.New("no cursor")
+			}
+			return set.SetCursor(*b.Cursor)
+		},
+		suits: func(set *cidrset.Set) (string, error) {
+			is := fmt.Sprintf("%v in /%d", set.Pool(), set.ChildBits())
+			if set.Pool() != pool || set.ChildBits() != childBits {
+				return is, fmt.Errorf("asked for is %v in /%d", pool, childBits)
+			}
+			return is, nil
+		},
+	})
+}
+
+func replaySet(set *cidrset.Set, c change) error {
+	switch c.Op {
+	case cidrset.OpAllocate.String(), cidrset.OpOccupy.String():
+		for _, p := range c.Prefixes {
+			if c.Op == cidrset.OpAllocate.String() && set.HasAny(p) {
+				return fmt.Errorf("%v is taken", p)
+			}
+			if _, err := set.Occupy(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	case cidrset.OpRelease.String():
+		_, err := set.ReleaseN(c.Prefixes)
+		return err
+	}
+	return errors.New("unknown change")
+}
+
+// serviceChange translates a change. What is rare, or can't be repeated by naming what it took, takes a snapshot.
+func serviceChange(c servicealloc.Change) change {
+	out := change{Op: c.Op.String(), Owner: c.Owner, Generation: c.Generation, Addrs: c.Addrs, Ports: c.Ports}
+	switch c.Op {
+	case servicealloc.OpAllocate, servicealloc.OpRelease:
+	case servicealloc.OpReplace:
+		out.whole = c.Owner == ""
+	default:
+		out.whole = true
+	}
+	return out
+}
+
+// told is the option by which an allocator tells of its changes. It stands last, where it takes the place of any other.
+func told(opts []servicealloc.Option, tell func(change)) []servicealloc.Option {
+	return append(append([]servicealloc.Option(nil), opts...), servicealloc.OnChange(func(c servicealloc.Change) { tell(serviceChange(c)) }))
+}
+
+// holder is what the allocators of services have in common.
+type holder[T any] interface {
+	Allocate(T) error
+	Release(T) bool
+}
+
+// replayService repeats a change of an allocator of addresses or ports.
+func replayService[T any](a holder[T], c change, of []T) error {
+	for _, x := range of {
+		switch c.Op {
+		case servicealloc.OpAllocate.String():
+			if err := a.Allocate(x); err != nil {
+				return err
+			}
+		case servicealloc.OpRelease.String():
+			if !a.Release(x) {
+				return fmt.Errorf("%v is not held", x)
+			}
+		default:
+			return errors.New("unknown change")
+		}
+	}
+	return nil
+}
+
+// OpenRange opens the journal of a servicealloc.Range, which is made with p and opts if the file has none of that name.
+// Later, what the file says holds, and opts are not looked at. A servicealloc.OnChange among them is not called; a
+// servicealloc.Random lasts until the store is closed. The errors are those of [OpenSet] and of servicealloc.New.
+func OpenRange(ctx context.Context, s *Store, name string, p netip.Prefix, opts ...servicealloc.Option) (*Journal[*servicealloc.Range], error) {
+	return openJournal(ctx, s, name, kind[*servicealloc.Range]{
+		name: "servicealloc.Range",
+		create: func(tell func(change)) (*servicealloc.Range, error) {
+			return servicealloc.New(p, told(opts, tell)...)
+		},
+		restore: func(data []byte, tell func(change)) (*servicealloc.Range, error) {
+			return servicealloc.Restore(data, told(nil, tell)...)
+		},
+		marshal: (*servicealloc.Range).MarshalBinary,
+		replay: func(r *servicealloc.Range, c change) error {
+			return replayService[netip.Addr](r, c, c.Addrs)
+		},
+		suits: func(r *servicealloc.Range) (string, error) {
+			if r.Prefix() != p {
+				return r.Prefix().String(), fmt.Errorf("asked for is %v", p)
+			}
+			return p.String(), nil
+		},
+	})
+}
+
+// OpenPorts opens the journal of a servicealloc.Ports, in the way of [OpenRange].
+func OpenPorts(ctx context.Context, s *Store, name string, r servicealloc.PortRange, opts ...servicealloc.Option) (*Journal[*servicealloc.Ports], error) {
+	return openJournal(ctx, s, name, kind[*servicealloc.Ports]{
+		name: "servicealloc.Ports",
+		create: func(tell func(change)) (*servicealloc.Ports, error) {
+			return servicealloc.NewPorts(r, told(opts, tell)...)
+		},
+		restore: func(data []byte, tell func(change)) (*servicealloc.Ports, error) {
+			return servicealloc.RestorePorts(data, told(nil, tell)...)
+		},
+		marshal: (*servicealloc.Ports).MarshalBinary,
+		replay: func(p *servicealloc.Ports, c change) error {
+			return replayService[servicealloc.Port](p, c, c.Ports)
+		},
+		suits: func(p *servicealloc.Ports) (string, error) {
+			return suitsPorts(p.Range(), r)
+		},
+	})
+}
+
+func suitsPorts(have, want servicealloc.PortRange) (string, error) {
+	if have != want {
+		return have.String(), fmt.Errorf("asked for is %v", want)
+	}
+	return have.String(), nil
+}
+
+// OpenRanges opens the journal of a servicealloc.Ranges, in the way of [OpenRange]. Adding, draining and removing a range writes
+// a snapshot.
+func OpenRanges(ctx context.Context, s *Store, name string, opts ...servicealloc.Option) (*Journal[*servicealloc.Ranges], error) {
+	return openJournal(ctx, s, name, kind[*servicealloc.Ranges]{
+		name: "servicealloc.Ranges",
+		create: func(tell func(change)) (*servicealloc.Ranges, error) {
+			return servicealloc.NewRanges(told(opts, tell)...)
+		},
+		restore: func(data []byte, tell func(change)) (*servicealloc.Ranges, error) {
+			return servicealloc.RestoreRanges(data, told(nil, tell)...)
+		},
+		marshal: (*servicealloc.Ranges).MarshalBinary,
+		replay: func(r *servicealloc.Ranges, c change) error {
+			return replayService[netip.Addr](r, c, c.Addrs)
+		},
+	})
+}
+
+// OpenRegistry opens the journal of a servicealloc.Registry, in the way of [OpenRange]. Adding, draining and removing a range, and
+// a grant that spilled into a static band, write a snapshot.
+func OpenRegistry(ctx context.Context, s *Store, name string, ports servicealloc.PortRange, opts ...servicealloc.Option) (*Journal[*servicealloc.Registry], error) {
+	return openJournal(ctx, s, name, kind[*servicealloc.Registry]{
+		name: "servicealloc.Registry",
+		create: func(tell func(change)) (*servicealloc.Registry, error) {
+			return servicealloc.NewRegistry(ports, told(opts, tell)...)
+		},
+		restore: func(data []byte, tell func(change)) (*servicealloc.Registry, error) {
+			return servicealloc.RestoreRegistry(data, told(nil, tell)...)
+		},
+		marshal: (*servicealloc.Registry).MarshalBinary,
+		finish: func(r *servicealloc.Registry, b *batch) {
+			for i := range b.Changes {
+				c := &b.Changes[i]
+				if g, ok := r.Get(c.Owner); ok && g.Spilled {
+					c.whole = true // a grant made by naming what it holds would not say so
+				}
+			}
+		},
+		replay: replayRegistry,
+		suits: func(r *servicealloc.Registry) (string, error) {
+			return suitsPorts(r.PortRange(), ports)
+		},
+	})
+}
+
+func replayRegistry(r *servicealloc.Registry, c change) error {
+	var g servicealloc.Grant
+	var err error
+	req := servicealloc.Request{Addrs: c.Addrs, Ports: c.Ports}
+	switch c.Op {
+	case servicealloc.OpAllocate.String():
+		g, err = r.Allocate(c.Owner, req)
+	case servicealloc.OpReplace.String():
+		old, _ := r.Get(c.Owner)
+		g, err = r.Replace(c.Owner, old.Generation, req)
+	case servicealloc.OpRelease.String():
+		return r.ReleaseIf(c.Owner, c.Generation)
+	default:
+		err = errors.New("unknown change")
+	}
+	if err == nil && g.Generation != c.Generation {
+		err = fmt.Errorf("generation %d", g.Generation)
+	}
+	return err
+}

@@ -1,0 +1,443 @@
+package boltstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/servicealloc"
+)
+
+var (
+	pool     = netip.MustParsePrefix("10.0.0.0/16")
+	services = netip.MustParsePrefix("10.96.0.0/22")
+	ports    = servicealloc.PortRange{First: 30000, Last: 30999}
+)
+
+// snapshotOf returns an allocator's snapshot.
+func snapshotOf[A interface{ MarshalBinary() ([]byte, error) }](t *testing.T, j *boltstore.Journal[A]) (data []byte) {
+	t.Helper()
+	j.View(func(a A) {
+		var err error
+		if data, err = a.MarshalBinary(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return data
+}
+
+// crashed returns the store in a copy of the file of one that is open: what a process that was killed leaves.
+func crashed(t *testing.T, s *boltstore.Store) *boltstore.Store {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "crashed.db")
+	var b bytes.Buffer
+	if _, err := s.Backup(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if err := boltstore.Restore(t.Context(), &b, path); err != nil {
+		t.Fatal(err)
+	}
+	return reopen(t, path, boltstore.Options{NoSync: true, Verify: boltstore.VerifyAlways})
+}
+
+// must returns a journal that was opened.
+func must[A any](t *testing.T) func(j *boltstore.Journal[A], err error) *boltstore.Journal[A] {
+	return func(j *boltstore.Journal[A], err error) *boltstore.Journal[A] {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+}
+
+// X5: at every moment a crash leaves a set that answers on as the live one: the same children taken and cooling, the same cursor.
+func TestJournalOfASet(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for name, opts := range map[string][]cidrset.Option{
+		"round robin": nil, "lowest": {cidrset.LowestFirst()}, "cooldown": {cidrset.Cooldown(time.Hour, func() time.Time { return now })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(3, 4))
+			s := open(t, boltstore.Options{NoSync: true})
+			j := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), s, "nodes", pool, 24, opts...))
+			var held []netip.Prefix
+			for step := range 300 {
+				var err error
+				switch k := rnd.IntN(6); {
+				case k == 0 && len(held) > 0:
+					i := rnd.IntN(len(held))
+					p := held[i]
+					held = slices.Delete(held, i, i+1)
+					err = j.Do(t.Context(), func(a *cidrset.Set) error { _, err := a.Release(p); return err })
+				case k == 1:
+					var p netip.Prefix
+					p, err = boltstore.Do(t.Context(), j, func(a *cidrset.Set) (netip.Prefix, error) { return a.Allocate(22) })
+					held = append(held, p)
+				case k == 2:
+					p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(rnd.IntN(256)), 0}), 24)
+					err = j.Do(t.Context(), func(a *cidrset.Set) error { _, err := a.Occupy(p); return err })
+				default:
+					var p netip.Prefix
+					p, err = boltstore.Do(t.Context(), j, (*cidrset.Set).AllocateNext)
+					held = append(held, p)
+				}
+				if errors.Is(err, cidrset.ErrFull) || errors.Is(err, cidrset.ErrCooling) {
+					held = held[:len(held)-1]
+				} else if err != nil {
+					t.Fatal(step, err)
+				}
+				if step%20 != 0 {
+					continue
+				}
+				c := crashed(t, s)
+				k := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), c, "nodes", pool, 24, opts...))
+				if !bytes.Equal(snapshotOf(t, j), snapshotOf(t, k)) {
+					t.Fatalf("step %d: not the same after a crash", step)
+				}
+				c.Close()
+			}
+		})
+	}
+}
+
+// X5: the same of ports and addresses of services, and of a registry with its owners, generations and spills.
+func TestJournalOfServices(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	s := open(t, boltstore.Options{NoSync: true})
+	ctx := t.Context()
+	type all struct {
+		one    *boltstore.Journal[*servicealloc.Range]
+		ports  *boltstore.Journal[*servicealloc.Ports]
+		many   *boltstore.Journal[*servicealloc.Ranges]
+		owners *boltstore.Journal[*servicealloc.Registry]
+	}
+	openAll := func(s *boltstore.Store) all {
+		return all{
+			must[*servicealloc.Range](t)(boltstore.OpenRange(ctx, s, "one", services, servicealloc.LowestFirst())),
+			must[*servicealloc.Ports](t)(boltstore.OpenPorts(ctx, s, "ports", ports, servicealloc.LowestFirst())),
+			must[*servicealloc.Ranges](t)(boltstore.OpenRanges(ctx, s, "many", servicealloc.LowestFirst())),
+			must[*servicealloc.Registry](t)(boltstore.OpenRegistry(ctx, s, "owners", servicealloc.PortRange{First: 1, Last: 100}, servicealloc.LowestFirst())),
+		}
+	}
+	a := openAll(s)
+	small := netip.MustParsePrefix("10.97.0.0/27") // 16 static, 14 dynamic: it spills soon
+	err := errors.Join(
+		a.many.Do(ctx, func(r *servicealloc.Ranges) error {
+			return r.Add("main", services, netip.MustParsePrefix("fd00::/112"))
+		}),
+		a.owners.Do(ctx, func(r *servicealloc.Registry) error { return r.AddRange("main", small) }),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spilled := false
+	for step := range 400 {
+		addr := services.Addr()
+		for range 1 + rnd.IntN(50) {
+			addr = addr.Next()
+		}
+		port := servicealloc.Port{Protocol: servicealloc.TCP, Number: ports.First + uint16(rnd.IntN(50))}
+		owner := fmt.Sprint("owner", rnd.IntN(24))
+		err := errors.Join(
+			a.one.Do(ctx, func(r *servicealloc.Range) error {
+				if rnd.IntN(2) == 0 {
+					r.Release(addr)
+				} else if _, _, err := r.AllocateNext(); err != nil {
+					return err
+				}
+				return nil
+			}),
+			a.ports.Do(ctx, func(p *servicealloc.Ports) error {
+				if rnd.IntN(2) == 0 {
+					p.Release(port)
+				} else if _, err := p.AllocateN(servicealloc.UDP, make([]uint16, 2)); err != nil {
+					return err
+				} else if !p.Has(port) {
+					return p.Allocate(port)
+				}
+				return nil
+			}),
+			a.many.Do(ctx, func(r *servicealloc.Ranges) error {
+				switch rnd.IntN(20) {
+				case 0:
+					return r.Add(fmt.Sprint("more", step), netip.MustParsePrefix("10.98.0.0/28"))
+				case 1, 2, 3, 4, 5:
+					r.Release(addr)
+					return nil
+				}
+				_, _, err := r.AllocateNext(servicealloc.Family(4 + step%2*2))
+				return err
+			}),
+			a.owners.Do(ctx, func(r *servicealloc.Registry) error {
+				g, held := r.Get(owner)
+				var err error
+				switch {
+				case !held:
+					g, err = r.Allocate(owner, servicealloc.Request{Addrs: []netip.Addr{netip.IPv4Unspecified()}, Ports: []servicealloc.Port{{Protocol: servicealloc.TCP}}})
+				case rnd.IntN(2) == 0:
+					g, err = r.Replace(owner, g.Generation, servicealloc.Request{Addrs: g.Addrs, Ports: []servicealloc.Port{{Protocol: servicealloc.UDP}, {Protocol: servicealloc.TCP}}})
+				default:
+					r.Release(owner)
+				}
+				spilled = spilled || g.Spilled
+				return err
+			}),
+		)
+		if err != nil {
+			t.Fatal(step, err)
+		}
+		if step%25 != 0 {
+			continue
+		}
+		c := crashed(t, s)
+		b := openAll(c)
+		if !bytes.Equal(snapshotOf(t, a.one), snapshotOf(t, b.one)) || !bytes.Equal(snapshotOf(t, a.ports), snapshotOf(t, b.ports)) ||
+			!bytes.Equal(snapshotOf(t, a.many), snapshotOf(t, b.many)) || !bytes.Equal(snapshotOf(t, a.owners), snapshotOf(t, b.owners)) {
+			t.Fatalf("step %d: not the same after a crash", step)
+		}
+		c.Close()
+	}
+	if !spilled {
+		t.Error("nothing spilled")
+	}
+	names, err := s.Journals(ctx)
+	if err != nil || !slices.Equal(names, []string{"many", "one", "owners", "ports"}) {
+		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// With random starts, the default, what is held is the same after a crash; the starts are those since the last snapshot again.
+func TestJournalOfRandomStarts(t *testing.T) {
+	s := open(t, boltstore.Options{NoSync: true})
+	j := must[*servicealloc.Range](t)(boltstore.OpenRange(t.Context(), s, "r", services))
+	given := make(map[netip.Addr]bool)
+	for i := range 4 {
+		for range 50 {
+			ip, err := boltstore.Do(t.Context(), j, func(r *servicealloc.Range) (netip.Addr, error) {
+				ip, _, err := r.AllocateNext()
+				return ip, err
+			})
+			if err != nil || given[ip] {
+				t.Fatalf("life %d: %v, %v", i, ip, err)
+			}
+			given[ip] = true
+		}
+		s = crashed(t, s)
+		j = must[*servicealloc.Range](t)(boltstore.OpenRange(t.Context(), s, "r", services))
+	}
+	j.View(func(r *servicealloc.Range) {
+		if have := slices.Collect(r.All()); len(have) != len(given) || r.Check() != nil {
+			t.Errorf("%d held, %d given", len(have), len(given))
+		}
+	})
+}
+
+// The log does not grow for ever, and what Do changes is in the file when it returns, whoever calls it.
+func TestJournalAtOnce(t *testing.T) {
+	s := open(t, boltstore.Options{NoSync: true})
+	j := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), s, "set", netip.MustParsePrefix("2001:db8::/48"), 64))
+	var mu sync.Mutex
+	given := make(map[netip.Prefix]int)
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for range 200 {
+				p, err := boltstore.Do(context.Background(), j, (*cidrset.Set).AllocateNext)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				given[p]++
+				mu.Unlock()
+				if w%2 == 0 {
+					if err := j.Do(context.Background(), func(a *cidrset.Set) error { _, err := a.Release(p); return err }); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					given[p]--
+					mu.Unlock()
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	c := crashed(t, s)
+	k := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), c, "set", netip.MustParsePrefix("2001:db8::/48"), 64))
+	k.View(func(a *cidrset.Set) {
+		for p, n := range given {
+			if n > 1 || a.Has(p) != (n == 1) {
+				t.Errorf("%v: given %d times, held %v", p, n, a.Has(p))
+			}
+		}
+	})
+	if n := s.Stats().Records; n > 4098 {
+		t.Errorf("%d records", n)
+	}
+}
+
+// ST4: when there is no room the call fails and the allocator is as the file has it; it goes on when there is.
+func TestJournalNoSpace(t *testing.T) {
+	s := open(t, boltstore.Options{NoSync: true, MaxSize: 2 << 20})
+	j := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), s, "set", netip.MustParsePrefix("10.0.0.0/8"), 28))
+	next := func() (netip.Prefix, error) { return boltstore.Do(t.Context(), j, (*cidrset.Set).AllocateNext) }
+	first, err := next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	for err == nil { // fill what is left
+		i++
+		_, err = s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: fmt.Sprint(i), Value: string(make([]byte, 2000))}})
+	}
+	before := snapshotOf(t, j)
+	many := func(a *cidrset.Set) error { return a.AllocateN(make([]netip.Prefix, 2500)) } // some 40 KB of log
+	for range 3 {
+		if err := j.Do(t.Context(), many); !errors.Is(err, boltstore.ErrNoSpace) {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(before, snapshotOf(t, j)) {
+			t.Fatal("a call that failed changed the set")
+		}
+	}
+	for ; i > 0; i-- {
+		if _, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpDelete, Key: fmt.Sprint(i), Expect: ipset.AnyRevision}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if second, err := next(); err != nil || second == first {
+		t.Errorf("%v, %v after %v", second, err, first)
+	}
+	if err := j.Do(t.Context(), many); err != nil {
+		t.Error(err)
+	}
+}
+
+// What can't be opened says why; what is dropped begins anew.
+func TestJournalRefuses(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := reopen(t, path, boltstore.Options{NoSync: true})
+	j := must[*cidrset.Set](t)(boltstore.OpenSet(ctx, s, "set", pool, 24))
+	if j.Name() != "set" {
+		t.Error(j.Name())
+	}
+	other := func() (err error) { _, err = boltstore.OpenSet(ctx, s, "set", pool, 25); return err }
+	kind := func() (err error) { _, err = boltstore.OpenRange(ctx, s, "set", pool); return err }
+	again := func() (err error) { _, err = boltstore.OpenSet(ctx, s, "set", pool, 24); return err }
+	for i, f := range []func() error{other, kind, again, func() error { return s.DropJournal(ctx, "set") }} {
+		if err := f(); !errors.Is(err, boltstore.ErrJournal) {
+			t.Errorf("%d, while it is open: %v", i, err)
+		}
+	}
+	if _, err := boltstore.OpenSet(ctx, s, "", pool, 24); !errors.Is(err, boltstore.ErrJournal) {
+		t.Errorf("no name: %v", err)
+	}
+	if _, err := boltstore.OpenSet(ctx, s, "new", pool, 7); !errors.Is(err, cidrset.ErrBadBits) {
+		t.Errorf("a set that can't be: %v", err)
+	}
+	if _, err := boltstore.OpenSet(ctx, s, "new", pool, 24, cidrset.OnChange(func(cidrset.Change) {})); !errors.Is(err, cidrset.ErrBadOption) {
+		t.Errorf("a hook: %v", err)
+	}
+	if _, err := boltstore.OpenSet(ctx, s, "new", pool, 24); err != nil {
+		t.Errorf("after it could not be opened: %v", err)
+	}
+	if _, err := boltstore.Do(ctx, j, (*cidrset.Set).AllocateNext); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if _, err := boltstore.Do(ctx, j, (*cidrset.Set).AllocateNext); !errors.Is(err, boltstore.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	s = reopen(t, path, boltstore.Options{ReadOnly: true})
+	for i, f := range []func() error{other, kind} {
+		if err := f(); !errors.Is(err, boltstore.ErrJournal) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	j = must[*cidrset.Set](t)(boltstore.OpenSet(ctx, s, "set", pool, 24))
+	if _, err := boltstore.Do(ctx, j, (*cidrset.Set).AllocateNext); !errors.Is(err, boltstore.ErrReadOnly) {
+		t.Errorf("read-only: %v", err)
+	}
+	j.View(func(a *cidrset.Set) {
+		if a.Stats().Used != 1 {
+			t.Errorf("read-only: %+v", a.Stats())
+		}
+	})
+	s.Close()
+	s = reopen(t, path, boltstore.Options{NoSync: true})
+	if err := s.DropJournal(ctx, "set"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DropJournal(ctx, "nothing"); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := s.Journals(ctx); err != nil || !slices.Equal(names, []string{"new"}) {
+		t.Errorf("%v, %v", names, err)
+	}
+	j = must[*cidrset.Set](t)(boltstore.OpenSet(ctx, s, "set", pool, 25))
+	j.View(func(a *cidrset.Set) {
+		if a.Stats().Used != 0 {
+			t.Errorf("dropped: %+v", a.Stats())
+		}
+	})
+}
+
+// X4: an error or a panic of the caller's function comes back to the caller, and what it changed before is kept; a context that
+// has ended keeps it from being called.
+func TestJournalCallersCode(t *testing.T) {
+	s := open(t, boltstore.Options{NoSync: true})
+	j := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), s, "set", pool, 24))
+	mine := errors.New("mine")
+	if err := j.Do(t.Context(), func(a *cidrset.Set) error { _, _ = a.AllocateNext(); return mine }); err != mine {
+		t.Errorf("%v", err)
+	}
+	func() {
+		defer func() {
+			if p := recover(); p != "mine" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		_ = j.Do(t.Context(), func(a *cidrset.Set) error { _, _ = a.AllocateNext(); panic("mine") })
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := j.Do(ctx, func(*cidrset.Set) error { t.Error("called"); return nil }); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	inside, leave := make(chan struct{}), make(chan struct{})
+	go j.Do(context.Background(), func(*cidrset.Set) error { close(inside); <-leave; return nil })
+	<-inside
+	ctx, cancel = context.WithCancel(t.Context())
+	waiting := make(chan error)
+	go func() { waiting <- j.Do(ctx, func(*cidrset.Set) error { t.Error("called"); return nil }) }()
+	cancel()
+	if err := <-waiting; !errors.Is(err, context.Canceled) || errors.Is(err, ipset.ErrUnknown) {
+		t.Error(err)
+	}
+	close(leave)
+	j.View(func(a *cidrset.Set) { _, _ = a.AllocateNext() }) // against the rules
+	if p, err := boltstore.Do(t.Context(), j, (*cidrset.Set).AllocateNext); err != nil || p != netip.MustParsePrefix("10.0.3.0/24") {
+		t.Errorf("%v, %v", p, err)
+	}
+	k := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), crashed(t, s), "set", pool, 24))
+	k.View(func(a *cidrset.Set) {
+		if a.Stats().Used != 4 {
+			t.Errorf("%+v", a.Stats())
+		}
+	})
+}
