@@ -28,7 +28,7 @@ type lossyProxy struct {
 	after, before atomic.Int64
 }
 
-func newLossyProxy(t *testing.T, target string) *lossyProxy {
+func newLossyProxy(t *testing.T, target, token string) *lossyProxy {
 	to, err := url.Parse(target)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,87 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// apply creates what a manifest holds; a field that there is not is an error.
+func (c *cluster) apply(t *testing.T, path string) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	resources := map[string]string{
+		"ServiceAccount": "/api/v1/namespaces/%/serviceaccounts", "Deployment": "/apis/apps/v1/namespaces/%/deployments",
+		"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		"Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/%/roles", "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/%/rolebindings",
+	}
+	documents := yaml.NewYAMLReader(bufio.NewReader(file))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		var what metav1.PartialObjectMetadata
+		if err == nil {
+			err = yaml.Unmarshal(document, &what)
+		}
+		if err == nil {
+			document, err = yaml.ToJSON(document)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := c.client.RESTClient().Post().AbsPath(strings.Replace(resources[what.Kind], "%", what.Namespace, 1))
+		err = request.Param("fieldValidation", "Strict").SetHeader("Content-Type", "application/json").Body(document).Do(t.Context()).Error()
+		if err != nil {
+			t.Fatalf("%s: %s %s: %v", filepath.Base(path), what.Kind, what.Name, err)
+		}
+	}
+}
+
+// checkRights asks the API server what the service account must and must not be able
+// to do.
+func (c *cluster) checkRights(t *testing.T) {
+	t.Helper()
+	for _, q := range []struct {
+		may  bool
+		what authorizationv1.ResourceAttributes
+	}{
+		{true, authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"}},
+		{true, authorizationv1.ResourceAttributes{Verb: "create", Resource: "events", Namespace: "default"}},
+		{false, authorizationv1.ResourceAttributes{Verb: "delete", Resource: "nodes"}},
+		{false, authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes", Subresource: "status"}},
+		{false, authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets", Namespace: "kube-system"}},
+		{false, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Namespace: "kube-system"}},
+		{false, authorizationv1.ResourceAttributes{Verb: "update", Resource: "leases", Group: "coordination.k8s.io", Namespace: "kube-system", Name: "kube-scheduler"}},
+	} {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:kube-system:node-ipam-controller", ResourceAttributes: &q.what}}
+		wait(t, "an answer of RBAC, which may be behind", func() bool {
+			return c.allowed(t.Context(), t, review) == q.may
+		})
+	}
+}
+
+func (c *cluster) allowed(ctx context.Context, t *testing.T, review *authorizationv1.SubjectAccessReview) bool {
+	answer, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Status.Allowed
+}
