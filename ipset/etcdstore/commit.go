@@ -2,9 +2,12 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -31,7 +34,7 @@ func (s *Store) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
 	var resp *pb.TxnResponse
 	var err error
 	if len(req.Success) == 0 {
-		err = s.read(ctx, "commit", func() (err error) {
+		err = s.read(ctx, "commit", func(ctx context.Context) (err error) {
 			resp, err = s.kv.Txn(ctx, req)
 			return err
 		})
@@ -142,15 +145,28 @@ func (s *Store) conflict(ops []ipset.Op, resp *pb.TxnResponse) error {
 	return &Error{Op: "commit", Err: fmt.Errorf("%w: an expectation failed, and all records are as expected", ErrForeign)}
 }
 
-// write makes a transaction that writes, once. Its error wraps ipset.ErrUnknown unless it certainly left no trace.
-//
-// The client would repeat a transaction that somebody on the way has cancelled, although it may have been made: ending the
-// context of the call as soon as that is known keeps it from doing so.
+// A commit that a member refuses because it knows of no leader is sent to another one: this often, with pauses of readWait.
+const writeAttempts = 3
+
+// write makes a transaction that writes. Its error wraps ipset.ErrUnknown unless it certainly left no trace.
 func (s *Store) write(ctx context.Context, op string, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if size := proto.Size(req); size > s.maxBytes {
 		return nil, &Error{Op: op, kind: ipset.ErrTooLarge, Err: fmt.Errorf("request of %d bytes, at most %d", size, s.maxBytes)}
 	}
-	once, cancel := context.WithCancel(ctx)
+	for attempt := 1; ; attempt++ {
+		resp, err := s.writeOnce(ctx, op, req)
+		if !errors.Is(err, rpctypes.ErrNoLeader) || attempt == writeAttempts || sleep(ctx, readWait) != nil {
+			return resp, err
+		}
+	}
+}
+
+// writeOnce sends a transaction that writes, once.
+//
+// The client would repeat a transaction that somebody on the way has cancelled, although it may have been made: ending the
+// context of the call as soon as that is known keeps it from doing so.
+func (s *Store) writeOnce(ctx context.Context, op string, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	once, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	var to peer.Peer // set only if a connection was given the request
 	resp, err := s.kv.Txn(once, req, grpc.Peer(&to), grpc.OnFinish(func(err error) {

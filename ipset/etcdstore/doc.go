@@ -18,7 +18,8 @@
 // the store keeps it from doing so, since that transaction may have been made.
 //
 // Reads are linearizable. Those that take several round trips show the revision of the first; if a compaction removes that in the
-// middle, they begin anew. A read that no member could answer is repeated for some seconds. Nothing else is.
+// middle, they begin anew. A read that no member could answer is repeated for some seconds, a commit that a member refused because it
+// knows of no leader twice. Nothing else is.
 //
 // # Outcomes
 //

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/ipalloc/ipalloc/ipset"
@@ -78,13 +80,35 @@ func TestOutcomes(t *testing.T) { // ST1, ST3
 		if tt.is != nil && !errors.Is(err, tt.is) {
 			t.Errorf("%v: %v is not %v", tt.err, err, tt.is)
 		}
-		if n := r.count(); n != 1 {
+		sent := 1
+		if errors.Is(err, rpctypes.ErrNoLeader) {
+			sent = writeAttempts // to a member that has one
+		}
+		if n := r.count(); n != sent {
 			t.Errorf("%v: sent %d times", tt.err, n)
 		}
 		r.set(nil)
 		if recs, err := s.Get(limited(t), nil, key); err != nil || (recs[0].Rev != 0) != tt.unknown {
 			t.Errorf("%v: %v, %v", tt.err, recs, err)
 		}
+	}
+}
+
+// TestCommitGoesToAnotherMember verifies that a commit that a member without leader refused is made by one that has one.
+func TestCommitGoesToAnotherMember(t *testing.T) {
+	r, client := newRelay(t)
+	s := openIn(t, client, newPrefix(), Options{})
+	r.set(func(ctx context.Context, _ *pb.TxnRequest, pass func() (*pb.TxnResponse, error)) (*pb.TxnResponse, error) {
+		if md, _ := metadata.FromIncomingContext(ctx); !slices.Equal(md[rpctypes.MetadataRequireLeaderKey], []string{rpctypes.MetadataHasLeader}) {
+			t.Errorf("a member without leader is not asked to say so: %v", md)
+		}
+		if r.count() < writeAttempts {
+			return nil, rpctypes.ErrGRPCNoLeader
+		}
+		return pass()
+	})
+	if rev := mustCommit(t, s, "k", "v"); rev == 0 || r.count() != writeAttempts {
+		t.Errorf("revision %d after %d calls", rev, r.count())
 	}
 }
 
@@ -133,10 +157,10 @@ func TestNobodyListens(t *testing.T) {
 	s := openIn(t, client, newPrefix(), Options{})
 	r.server.Stop()
 	_, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "k"}})
-	for errors.Is(err, ipset.ErrUnknown) { // the client may not have noticed yet
+	for i := 0; i < 100 && errors.Is(err, ipset.ErrUnknown); i++ { // the client may not have noticed yet
 		_, err = s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "k"}})
 	}
-	if e := (*Error)(nil); !errors.As(err, &e) || code(e.Err) != codes.Unavailable || !Retryable(err) {
+	if e := (*Error)(nil); !errors.As(err, &e) || code(e.Err) != codes.Unavailable || !Retryable(err) || errors.Is(err, ipset.ErrUnknown) {
 		t.Errorf("Commit: %v", err)
 	}
 	if _, err := s.Get(limited(t), nil, "k"); err == nil || !Retryable(err) {

@@ -10,6 +10,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
@@ -17,7 +18,8 @@ import (
 )
 
 // A read that finds no member, or one that cannot answer now, is repeated about as the client repeats its own. A member
-// without leader takes seven seconds to say so: such an answer is not waited for more often than there are others to ask.
+// that was cut off a moment ago takes seven seconds to say so: such an answer is not waited for more often than there are others to
+// ask.
 const (
 	readAttempts = 50
 	readWait     = 50 * time.Millisecond
@@ -38,11 +40,12 @@ const listAttempts = 10
 // anySize lifts gRPC's limit of an answer, which is 4 MiB, below what a page or a watch may need.
 var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
 
-// read makes a call that changes nothing, again if no member could answer it.
-func (s *Store) read(ctx context.Context, op string, call func() error) error {
+// read makes a call that changes nothing, again if no member could answer it. Members that know of no leader are asked to say
+// so at once, where they would wait for one.
+func (s *Store) read(ctx context.Context, op string, call func(context.Context) error) error {
 	begin := time.Now()
 	for attempt := 1; ; attempt++ {
-		err := call()
+		err := call(clientv3.WithRequireLeader(ctx))
 		if err == nil {
 			return nil
 		}
@@ -70,7 +73,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // readTxn makes a transaction of reads.
 func (s *Store) readTxn(ctx context.Context, op string, ops []*pb.RequestOp) (resp *pb.TxnResponse, err error) {
-	err = s.read(ctx, op, func() (err error) {
+	err = s.read(ctx, op, func(ctx context.Context) (err error) {
 		resp, err = s.kv.Txn(ctx, &pb.TxnRequest{Success: ops}, anySize)
 		return err
 	})
@@ -80,7 +83,7 @@ func (s *Store) readTxn(ctx context.Context, op string, ops []*pb.RequestOp) (re
 // rangeOf makes one range request.
 func (s *Store) rangeOf(ctx context.Context, op string, r *pb.RangeRequest) (resp *pb.RangeResponse, err error) {
 	since := s.high.Load()
-	err = s.read(ctx, op, func() (err error) {
+	err = s.read(ctx, op, func(ctx context.Context) (err error) {
 		resp, err = s.kv.Range(ctx, r, anySize)
 		return err
 	})

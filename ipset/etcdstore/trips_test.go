@@ -13,6 +13,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
@@ -102,7 +103,7 @@ func TestConflictIsOneRoundTrip(t *testing.T) {
 // how many there are.
 func TestRestart(t *testing.T) {
 	blocks := 100_000
-	if testing.Short() {
+	if testing.Short() || invariant.Enabled { // with assertions, what makes the blocks takes minutes
 		blocks = 5_000
 	}
 	prefix := newPrefix()
