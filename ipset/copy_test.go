@@ -1,0 +1,191 @@
+package ipset_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/storetest"
+)
+
+// copySource returns a store with blocks, handles and leases in it.
+func copySource(t *testing.T) *ipset.Memory {
+	t.Helper()
+	s := ipset.NewMemory()
+	e, err := ipset.New(s, ipset.Options{})
+	if err == nil {
+		err = e.AddPool(t.Context(), ipset.Pool{Name: "pool", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 29})
+	}
+	for i := range 40 {
+		if err == nil {
+			_, err = e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("host", i%5)), Num4: 2, Use: ipset.Workload,
+				Claim: ipset.Claim{Handle: fmt.Sprint("pod", i)}, Request: fmt.Sprint("request", i)})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// holds returns who has which address in a store, having checked that it is consistent.
+func holds(t *testing.T, s ipset.Store) map[netip.Addr]string {
+	t.Helper()
+	e, err := ipset.New(s, ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := e.Check(t.Context(), nil)
+	if err != nil || len(rep.Problems) > 0 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	out := make(map[netip.Addr]string)
+	for al, err := range e.Allocations(t.Context(), netip.Prefix{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[al.Address] = al.Handle
+	}
+	return out
+}
+
+// tight is a store that takes little in one commit.
+type tight struct{ ipset.Store }
+
+func (tight) Limits() ipset.Limits { return ipset.Limits{Ops: 7, Bytes: 500} }
+
+func (s tight) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+	size := 0
+	for _, op := range ops {
+		size += len(op.Key) + len(op.Value)
+	}
+	if len(ops) > 7 || len(ops) > 1 && size > 500 {
+		return 0, ipset.ErrTooLarge
+	}
+	return s.Store.Commit(ctx, ops)
+}
+
+// ST2: a copy holds what the original does, within the limits of the store copied to; copied again it is left alone.
+func TestCopy(t *testing.T) {
+	src := copySource(t)
+	want := holds(t, src)
+	dst := tight{ipset.NewMemory()}
+	rep, err := ipset.Copy(t.Context(), dst, src)
+	if err != nil || rep.Written != rep.Records || rep.Records < 80 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	got := holds(t, dst)
+	if len(got) != len(want) || len(want) != 80 {
+		t.Fatalf("%d addresses, want %d", len(got), len(want))
+	}
+	for a, h := range want {
+		if got[a] != h {
+			t.Errorf("%v is held by %q, was by %q", a, got[a], h)
+		}
+	}
+	if rep, err := ipset.Copy(t.Context(), dst, src); err != nil || rep.Written != 0 {
+		t.Errorf("again: %+v, %v", rep, err)
+	}
+	e, err := ipset.New(dst.Store, ipset.Options{}) // whose own commits are larger
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.ReleaseByHandle(t.Context(), "pod7"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ipset.Copy(t.Context(), dst, src); !errors.Is(err, ipset.ErrHolds) {
+		t.Errorf("onto a store in use: %v", err)
+	}
+}
+
+// ST4: a copy that is interrupted anywhere, before or after a commit is made, is of no use to an engine, and goes on.
+func TestCopyInterrupted(t *testing.T) {
+	src := copySource(t)
+	want := len(holds(t, src))
+	for _, kind := range []storetest.Fault{storetest.Before, storetest.After} {
+		met := true
+		for k := 1; met; k++ {
+			dst := storetest.NewFaulty(tight{ipset.NewMemory()})
+			met = false
+			dst.Set(func(n int, _ bool) storetest.Fault {
+				if n == k {
+					met = true
+					return kind
+				}
+				return storetest.None
+			})
+			_, err := ipset.Copy(t.Context(), dst, src)
+			dst.Set(nil)
+			if !met {
+				if err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+			if !errors.Is(err, storetest.ErrInjected) {
+				t.Fatalf("fault %d: %v", k, err)
+			}
+			if recs, err := dst.Get(t.Context(), nil, "c"); err != nil || recs[0].Rev != 0 && kind == storetest.Before {
+				t.Fatalf("fault %d: the catalog is there, %v", k, err)
+			}
+			if _, err := ipset.Copy(t.Context(), dst, src); err != nil {
+				t.Fatalf("after fault %d: %v", k, err)
+			}
+			if got := holds(t, dst); len(got) != want {
+				t.Fatalf("after fault %d: %d addresses, want %d", k, len(got), want)
+			}
+		}
+	}
+}
+
+// A store that changes while it is copied is not taken for whole, and one that holds something else is not written to.
+func TestCopyRefuses(t *testing.T) {
+	src := copySource(t)
+	busy := storetest.NewFaulty(src)
+	lists := 0
+	busy.Set(func(int, bool) storetest.Fault {
+		if lists++; lists == 2 {
+			if _, err := src.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: "q-somebody", Expect: ipset.AnyRevision}}); err != nil {
+				t.Error(err)
+			}
+		}
+		return storetest.None
+	})
+	dst := ipset.NewMemory()
+	if _, err := ipset.Copy(t.Context(), dst, busy); !errors.Is(err, ipset.ErrChanged) {
+		t.Errorf("a busy source: %v", err)
+	}
+	if recs, err := dst.Get(t.Context(), nil, "c"); err != nil || recs[0].Rev != 0 {
+		t.Errorf("the catalog was written, %v", err)
+	}
+	other := ipset.NewMemory()
+	if _, err := other.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := ipset.Copy(t.Context(), other, src); !errors.Is(err, ipset.ErrHolds) || rep.Written != 0 {
+		t.Errorf("onto something else: %+v, %v", rep, err)
+	}
+	racing := storetest.NewFaulty(ipset.NewMemory())
+	racing.Set(func(n int, commit bool) storetest.Fault {
+		if commit && n == 2 {
+			if _, err := racing.Store.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: "q-somebody"}}); err != nil {
+				t.Error(err)
+			}
+		}
+		return storetest.None
+	})
+	if _, err := ipset.Copy(t.Context(), racing, src); !errors.Is(err, ipset.ErrHolds) {
+		t.Errorf("onto a store that somebody writes to: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := ipset.Copy(ctx, ipset.NewMemory(), src); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if rep, err := ipset.Copy(t.Context(), ipset.NewMemory(), ipset.NewMemory()); err != nil || rep != (ipset.CopyReport{}) {
+		t.Errorf("nothing: %+v, %v", rep, err)
+	}
+}
