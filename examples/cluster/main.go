@@ -154,9 +154,8 @@ func replayPods(ctx context.Context, cfg *config, t traces, stdout io.Writer) ([
 	if err := phase.run(ctx); err != nil {
 		return nil, err
 	}
-	drawings, err := phase.net.Drawings(ctx)
-	if err != nil {
+	if err := summarizePods(ctx, stdout, cfg, phase); err != nil {
 		return nil, err
 	}
-	return drawings, summarizePods(ctx, stdout, cfg, phase, drawings)
+	return phase.net.Drawings(ctx)
 }

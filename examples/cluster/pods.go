@@ -103,7 +103,7 @@ func (p *podPhase) restart(ctx context.Context) error {
 }
 
 // summarizePods writes what came of it, for a person to read. The end is the picture of blocks.
-func summarizePods(ctx context.Context, w io.Writer, cfg *config, p *podPhase, drawings []spacemap.Drawing) error {
+func summarizePods(ctx context.Context, w io.Writer, cfg *config, p *podPhase) error {
 	var out bytes.Buffer
 	out.WriteByte('\n')
 	p.net.Describe(&out, sourceOf(cfg.podFlags.File), cfg.place.String())
@@ -113,13 +113,8 @@ func summarizePods(ctx context.Context, w io.Writer, cfg *config, p *podPhase, d
 	fmt.Fprintf(&out, "restart    at the peak, from %s of snapshot: the same state, and it went on from there\n", wording.Count(r.snapshotBytes, "byte"))
 	fmt.Fprintf(&out, "verified   %s, from what the pods were told: nobody without, nothing twice, nothing left behind; and Check found nothing\n",
 		wording.Count(r.checks, "time"))
-	fmt.Fprintf(&out, "\nat the peak\n%s\nat the end\n", r.atPeak)
-	if err := p.net.Utilization(ctx, &out); err != nil {
-		return err
-	}
-	out.WriteByte('\n')
-	style := spacemap.TextStyle{ASCII: cfg.ascii, Letters: true, Color: cfg.color}
-	if err := spacemap.Text(&out, drawings[0], style); err != nil {
+	fmt.Fprintf(&out, "\nat the peak\n%s", r.atPeak)
+	if err := p.net.End(ctx, &out, spacemap.TextStyle{ASCII: cfg.ascii, Letters: true, Color: cfg.color}); err != nil {
 		return err
 	}
 	_, err := w.Write(out.Bytes())

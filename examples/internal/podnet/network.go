@@ -107,8 +107,7 @@ func (n *Network) addPools(ctx context.Context) error {
 	return nil
 }
 
-// resume reads who has what. The pod that came last of those that are there says which events have
-// been seen through; what happened after, if anything, was pods that went, or came and went.
+// resume reads who has what, which says which events have been seen through.
 func (n *Network) resume(ctx context.Context) error {
 	came := make(map[string]int, len(n.cfg.Events)/2)
 	for i, e := range n.cfg.Events {
@@ -127,7 +126,7 @@ func (n *Network) resume(ctx context.Context) error {
 				if !ok {
 					return fmt.Errorf("the store has %v for pod %q, which the trace does not know", a.Address, a.Handle)
 				}
-				if node, _ := a.Attributes.Map()[nodeKey]; node != n.cfg.Events[i].Node {
+				if node := a.Attributes.Map()[nodeKey]; node != n.cfg.Events[i].Node {
 					return fmt.Errorf("the store has pod %q on node %q, in this trace it is on %q", a.Handle, node, n.cfg.Events[i].Node)
 				}
 				n.held[a.Handle] = append(n.held[a.Handle], a.Address)
@@ -136,11 +135,33 @@ func (n *Network) resume(ctx context.Context) error {
 			}
 		}
 	}
+	n.skipGone()
 	return nil
+}
+
+// skipGone takes the events as seen through that must have been: a pod that is there has come; one
+// that had come before it and is not there has gone, and with that, all that was before. What
+// happened after that, if anything, is pods that came and went again: it is asked for once more.
+func (n *Network) skipGone() {
+	goes := make(map[string]int, len(n.cfg.Events)/2)
+	for i, e := range n.cfg.Events {
+		if !e.Comes {
+			goes[e.Pod.Name] = i
+		}
+	}
+	for i := 0; i < n.next; i++ {
+		e := &n.cfg.Events[i]
+		if last, ok := goes[e.Pod.Name]; ok && e.Comes && n.held[e.Pod.Name] == nil {
+			n.next = max(n.next, last+1)
+		}
+	}
 }
 
 // Next returns the number of the event at which Run goes on.
 func (n *Network) Next() int { return n.next }
+
+// Addresses returns what a pod was told, in the order of the ranges; nothing for one that is not there.
+func (n *Network) Addresses(pod string) []netip.Addr { return n.held[pod] }
 
 // Counts returns what was done since Open.
 func (n *Network) Counts() Counts { return n.counts }

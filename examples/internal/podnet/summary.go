@@ -33,7 +33,21 @@ func (n *Network) Describe(w io.Writer, source, placement string) {
 	fmt.Fprintf(w, "pods       %d created, %d deleted; %d at once at the peak, %d at the end\n", came, went, most, came-went)
 }
 
-// Utilization writes how full the pools are, a line for each, under a title.
+// End writes how full the pools are, and the picture of the first one.
+func (n *Network) End(ctx context.Context, w io.Writer, style spacemap.TextStyle) error {
+	fmt.Fprintf(w, "\nat the end\n")
+	if err := n.Utilization(ctx, w); err != nil {
+		return err
+	}
+	drawings, err := n.Drawings(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	return spacemap.Text(w, drawings[0], style)
+}
+
+// Utilization writes how full the pools are, a line for each.
 func (n *Network) Utilization(ctx context.Context, w io.Writer) error {
 	pools, err := n.engine.Utilization(ctx)
 	if err != nil {
