@@ -64,16 +64,12 @@ func (s *Store) misplaced(resp *pb.TxnResponse, err error) error {
 
 // check refuses what no store accepts and what is over the limits.
 func (s *Store) check(ops []ipset.Op) error {
-	keys := make(map[string]struct{}, len(ops))
+	if err := ipset.CheckOps(ops); err != nil {
+		return err
+	}
 	writes, expects, size := 0, 0, 0
 	for i := range ops {
 		op := &ops[i]
-		if op.Key == "" || op.Kind > ipset.OpDelete || op.Kind == ipset.OpGuard && op.Expect == ipset.AnyRevision {
-			return fmt.Errorf("%w: op %d of the commit", ipset.ErrBadArgument, i)
-		}
-		if keys[op.Key] = struct{}{}; len(keys) != i+1 {
-			return fmt.Errorf("%w: key %q occurs twice in one commit", ipset.ErrBadArgument, op.Key)
-		}
 		if op.Kind != ipset.OpGuard {
 			writes++
 		}
