@@ -71,16 +71,22 @@ func work(path, run string, noSync bool) error {
 	if err != nil {
 		return err
 	}
+	nodes, services, err := journals(s)
+	if err != nil {
+		return err
+	}
 	out := &report{w: os.Stdout}
 	failed := make(chan error)
 	for w := range workers {
-		go func() { failed <- worker(e, out, fmt.Sprintf("%s.%d", run, w)) }()
+		for kind, a := range map[string]allocator{"pod": pods{e}, nodePrefix: cidrs{nodes, make(map[string]netip.Prefix)}, "service": grants{services}} {
+			go func() { failed <- worker(a, out, fmt.Sprintf("%s.%s.%d", kind, run, w)) }()
+		}
 	}
 	return <-failed
 }
 
 // worker allocates and releases under handles of its own.
-func worker(e *ipset.Engine, out *report, name string) error {
+func worker(a allocator, out *report, name string) error {
 	ctx := context.Background()
 	var mine []string
 	for i := 0; ; i++ {
@@ -89,7 +95,7 @@ func worker(e *ipset.Engine, out *report, name string) error {
 			handle := mine[k]
 			mine = append(mine[:k], mine[k+1:]...)
 			out.line("release %s", handle)
-			if _, err := e.ReleaseByHandle(ctx, handle); err != nil {
+			if err := a.release(ctx, handle); err != nil {
 				return fmt.Errorf("release %s: %w", handle, err)
 			}
 			out.line("released %s", handle)
@@ -97,18 +103,11 @@ func worker(e *ipset.Engine, out *report, name string) error {
 		}
 		handle := fmt.Sprintf("%s.%d", name, i)
 		out.line("assign %s", handle)
-		got, err := e.AutoAssign(ctx, ipset.AssignArgs{
-			Owner: ipset.HostOwner(fmt.Sprint("host", rand.IntN(hosts))), Num4: 1 + rand.IntN(3), Num6: rand.IntN(2), Use: ipset.Workload,
-			Claim: ipset.Claim{Handle: handle}, AllOrNothing: true,
-		})
+		got, err := a.assign(ctx, handle)
 		if err != nil {
 			return fmt.Errorf("assign %s: %w", handle, err)
 		}
-		line := "assigned " + handle
-		for _, a := range append(got.V4, got.V6...) {
-			line += " " + a.Address.String()
-		}
-		out.line("%s", line)
+		out.line("assigned %s %s", handle, strings.Join(got, " "))
 		mine = append(mine, handle)
 	}
 }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ST4: whenever a process is killed, every operation that it was told is done is there afterwards, nothing is held twice, and
+// ST4, X5: whenever a process is killed that works on an engine and on allocators with a journal, every operation that it was told is done is there afterwards, nothing is held twice, and
 // nothing by nobody.
 func TestKillStorm(t *testing.T) {
 	kills := 1000

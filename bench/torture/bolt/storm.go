@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
@@ -20,7 +21,7 @@ import (
 type storm struct {
 	path string
 	rnd  *rand.Rand
-	held map[netip.Addr]string // what was acknowledged, or found made of what was in doubt
+	held map[string]string // what was acknowledged, or found made of what was in doubt
 
 	kills, acknowledged, doubts, made int
 }
@@ -37,11 +38,11 @@ func newStorm(path string, rnd *rand.Rand) (*storm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &storm{path: path, rnd: rnd, held: make(map[netip.Addr]string)}, s.Close()
+	return &storm{path: path, rnd: rnd, held: make(map[string]string)}, s.Close()
 }
 
 func (s *storm) String() string {
-	return fmt.Sprintf("%d operations acknowledged and all there, %d cut short of which %d had been made, %d addresses held",
+	return fmt.Sprintf("%d operations acknowledged and all there, %d cut short, of which something was held for %d; %d things held",
 		s.acknowledged, s.doubts, s.made, len(s.held))
 }
 
@@ -101,7 +102,7 @@ func killed(task string, after int, pause time.Duration) ([]string, error) {
 // follow enters what was acknowledged, and returns the handles whose last operation was not.
 func (s *storm) follow(lines []string) (doubt map[string]bool, err error) {
 	doubt = make(map[string]bool)
-	of := make(map[string][]netip.Addr)
+	of := make(map[string][]string)
 	for _, line := range lines {
 		words := strings.Fields(line)
 		handle := words[1]
@@ -110,8 +111,7 @@ func (s *storm) follow(lines []string) (doubt map[string]bool, err error) {
 			doubt[handle] = true
 			continue
 		case "assigned":
-			for _, w := range words[2:] {
-				a := netip.MustParseAddr(w)
+			for _, a := range words[2:] {
 				other := s.held[a]
 				if other != "" && !doubt[other] { // who releases it may have been told so a moment later
 					return nil, fmt.Errorf("%v was given to %s while %s had it", a, handle, other)
@@ -149,44 +149,84 @@ func (s *storm) compare(doubt map[string]bool) error {
 	if err != nil || len(rep.Problems) > 0 {
 		return fmt.Errorf("check: %v, %v", rep, err)
 	}
-	have := make(map[netip.Addr]string)
-	for al, err := range e.Allocations(ctx, netip.Prefix{}) {
-		if err != nil {
-			return err
-		}
-		if other := have[al.Address]; other != "" {
-			return fmt.Errorf("%v is held twice: by %s and %s", al.Address, other, al.Handle)
-		}
-		have[al.Address] = al.Handle
-		switch {
-		case s.held[al.Address] == al.Handle:
-		case doubt[al.Handle]:
-			s.made++
-		default:
-			return fmt.Errorf("%v is held by %s, which was not told or has released it; as far as is known %q holds it", al.Address, al.Handle, s.held[al.Address])
-		}
+	nodes, services, err := journals(st)
+	if err != nil {
+		return err
 	}
-	for a, h := range s.held {
-		if have[a] != h && !doubt[h] {
-			return fmt.Errorf("%v, given to %s, is lost: held by %q", a, h, have[a])
-		}
+	have, err := held(ctx, e, nodes, services)
+	if err != nil {
+		return err
+	}
+	if err := s.match(have, doubt); err != nil {
+		return err
 	}
 	s.held = have
-	return s.thin(ctx, e)
+	return s.thin(ctx, pods{e}, nodes, grants{services})
 }
 
-// thin releases some of what dead processes hold, so that the pools do not fill.
-func (s *storm) thin(ctx context.Context, e *ipset.Engine) error {
-	for a, h := range s.held {
-		if s.rnd.IntN(3) == 0 {
-			if _, err := e.ReleaseByHandle(ctx, h); err != nil {
-				return fmt.Errorf("release %s: %w", a, err)
+// match compares what is held with what was told, and names what has no handle by it.
+func (s *storm) match(have map[string]string, doubt map[string]bool) error {
+	nameless := 0 // what a set may hold for those that were cut short
+	for h := range doubt {
+		if strings.HasPrefix(h, nodePrefix) {
+			nameless++
+		}
+	}
+	made := make(map[string]bool)
+	for what, handle := range have {
+		told := s.held[what]
+		switch {
+		case handle == "" && told != "":
+			have[what] = told
+		case handle == "":
+			if nameless--; nameless < 0 {
+				return fmt.Errorf("%s is held by nobody", what)
 			}
-			for b, other := range s.held {
-				if other == h {
-					delete(s.held, b)
-				}
-			}
+			have[what] = nodePrefix + " unknown"
+			s.made++
+		case told == handle:
+		case doubt[handle]:
+			made[handle] = true
+		default:
+			return fmt.Errorf("%s is held by %s, which was not told or has released it; as far as is known %q holds it", what, handle, told)
+		}
+	}
+	s.made += len(made)
+	for what, h := range s.held {
+		if have[what] != h && !doubt[h] {
+			return fmt.Errorf("%s, given to %s, is lost: held by %q", what, h, have[what])
+		}
+	}
+	return nil
+}
+
+// thin releases some of what dead processes hold, so that nothing fills.
+func (s *storm) thin(ctx context.Context, pods pods, nodes *boltstore.Journal[*cidrset.Set], services grants) error {
+	released := make(map[string]bool)
+	for what, h := range s.held {
+		if s.rnd.IntN(3) != 0 || released[h] {
+			continue
+		}
+		var err error
+		switch {
+		case strings.HasPrefix(h, nodePrefix):
+			err = nodes.Do(ctx, func(set *cidrset.Set) error {
+				_, err := set.Release(netip.MustParsePrefix(what))
+				return err
+			})
+			delete(s.held, what)
+		case strings.HasPrefix(h, "service"):
+			released[h], err = true, services.release(ctx, h)
+		default:
+			released[h], err = true, pods.release(ctx, h)
+		}
+		if err != nil {
+			return fmt.Errorf("release %s of %s: %w", what, h, err)
+		}
+	}
+	for what, h := range s.held {
+		if released[h] {
+			delete(s.held, what)
 		}
 	}
 	return nil

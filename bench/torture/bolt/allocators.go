@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/servicealloc"
+)
+
+// allocator is what a worker works on: it gives something to a handle, and takes all of that back.
+type allocator interface {
+	assign(ctx context.Context, handle string) ([]string, error)
+	release(ctx context.Context, handle string) error
+}
+
+// pods have addresses of an engine.
+type pods struct{ e *ipset.Engine }
+
+func (p pods) assign(ctx context.Context, handle string) (out []string, err error) {
+	got, err := p.e.AutoAssign(ctx, ipset.AssignArgs{
+		Owner: ipset.HostOwner(fmt.Sprint("host", rand.IntN(hosts))), Num4: 1 + rand.IntN(3), Num6: rand.IntN(2), Use: ipset.Workload,
+		Claim: ipset.Claim{Handle: handle}, AllOrNothing: true,
+	})
+	for _, a := range append(got.V4, got.V6...) {
+		out = append(out, a.Address.String())
+	}
+	return out, err
+}
+
+func (p pods) release(ctx context.Context, handle string) error {
+	_, err := p.e.ReleaseByHandle(ctx, handle)
+	return err
+}
+
+// cidrs are prefixes of nodes from a set with a journal, which knows no handles.
+type cidrs struct {
+	j    *boltstore.Journal[*cidrset.Set]
+	mine map[string]netip.Prefix
+}
+
+// nodePrefix begins the handles of those.
+const nodePrefix = "node"
+
+func (c cidrs) assign(ctx context.Context, handle string) ([]string, error) {
+	p, err := boltstore.Do(ctx, c.j, (*cidrset.Set).AllocateNext)
+	c.mine[handle] = p
+	return []string{p.String()}, err
+}
+
+func (c cidrs) release(ctx context.Context, handle string) error {
+	p := c.mine[handle]
+	delete(c.mine, handle)
+	return c.j.Do(ctx, func(s *cidrset.Set) error {
+		if n, err := s.Release(p); n != 1 || err != nil {
+			return fmt.Errorf("%v: %d freed, %w", p, n, err)
+		}
+		return nil
+	})
+}
+
+// grants are addresses and ports of services from a registry with a journal.
+type grants struct {
+	j *boltstore.Journal[*servicealloc.Registry]
+}
+
+func (g grants) assign(ctx context.Context, handle string) ([]string, error) {
+	got, err := boltstore.Do(ctx, g.j, func(r *servicealloc.Registry) (servicealloc.Grant, error) {
+		return r.Allocate(handle, servicealloc.Request{Addrs: []netip.Addr{netip.IPv4Unspecified()}, Ports: []servicealloc.Port{{Protocol: servicealloc.TCP}}})
+	})
+	return parts(got), err
+}
+
+// parts names what is in a grant.
+func parts(g servicealloc.Grant) (out []string) {
+	for _, a := range g.Addrs {
+		out = append(out, a.String())
+	}
+	for _, p := range g.Ports {
+		out = append(out, p.String())
+	}
+	return out
+}
+
+func (g grants) release(ctx context.Context, handle string) error {
+	return g.j.Do(ctx, func(r *servicealloc.Registry) error {
+		if _, ok := r.Release(handle); !ok {
+			return errors.New("held nothing")
+		}
+		return nil
+	})
+}
+
+// journals opens those of a file, making them if they are new.
+func journals(s *boltstore.Store) (*boltstore.Journal[*cidrset.Set], *boltstore.Journal[*servicealloc.Registry], error) {
+	ctx := context.Background()
+	nodes, err := boltstore.OpenSet(ctx, s, "nodes", netip.MustParsePrefix("10.200.0.0/13"), 24)
+	if err != nil {
+		return nil, nil, err
+	}
+	services, err := boltstore.OpenRegistry(ctx, s, "services", servicealloc.PortRange{First: 30000, Last: 32767})
+	if err != nil {
+		return nil, nil, err
+	}
+	return nodes, services, services.Do(ctx, func(r *servicealloc.Registry) error {
+		if len(r.Ranges()) > 0 {
+			return nil
+		}
+		return r.AddRange("services", netip.MustParsePrefix("10.96.0.0/20"))
+	})
+}
+
+// held returns who has what, as a file says; "" for what has no handle there.
+func held(ctx context.Context, e *ipset.Engine, nodes *boltstore.Journal[*cidrset.Set], services *boltstore.Journal[*servicealloc.Registry]) (map[string]string, error) {
+	have := make(map[string]string)
+	var err error
+	add := func(what, handle string) {
+		if other, twice := have[what]; twice {
+			err = errors.Join(err, fmt.Errorf("%s is held twice: by %q and %q", what, other, handle))
+		}
+		have[what] = handle
+	}
+	for al, err := range e.Allocations(ctx, netip.Prefix{}) {
+		if err != nil {
+			return nil, err
+		}
+		add(al.Address.String(), al.Handle)
+	}
+	nodes.View(func(s *cidrset.Set) {
+		err = errors.Join(err, s.Check())
+		for p := range s.All() {
+			add(p.String(), "")
+		}
+	})
+	services.View(func(r *servicealloc.Registry) {
+		err = errors.Join(err, r.Check())
+		for g := range r.All() {
+			for _, part := range parts(g) {
+				add(part, g.Owner)
+			}
+		}
+	})
+	return have, err
+}
