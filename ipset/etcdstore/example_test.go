@@ -1,0 +1,53 @@
+package etcdstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+)
+
+// An engine on a cluster of three. The client notices within seconds that the way to a member is cut.
+func ExampleOpen() {
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:         []string{"https://10.0.0.1:2379", "https://10.0.0.2:2379", "https://10.0.0.3:2379"},
+		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 3 * time.Second, PermitWithoutStream: true,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	ctx := context.Background()
+	store, err := etcdstore.Open(ctx, client, "/ipalloc/", etcdstore.Options{NoCreate: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	engine, err := ipset.New(store, ipset.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	args := ipset.AssignArgs{
+		Owner: ipset.HostOwner("node-1"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-7"},
+		Request: "the same for every attempt",
+	}
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		got, err := engine.AutoAssign(attempt, args)
+		cancel()
+		if err == nil {
+			fmt.Println(got.V4[0].Address)
+			return
+		}
+		if !etcdstore.Retryable(err) {
+			log.Fatal(err, "; may have been done: ", errors.Is(err, ipset.ErrUnknown))
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
