@@ -89,7 +89,11 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 	if err := a.check(); err != nil {
 		return Assigned{}, &Error{Op: "assign", Owner: a.Owner.String(), Err: err}
 	}
-	p := assignPlan{AssignArgs: a}
+	p, _ := e.plans.Get().(*assignPlan)
+	if p == nil {
+		p = new(assignPlan)
+	}
+	*p = assignPlan{AssignArgs: a}
 	if a.Owner.Kind == Host {
 		labels, ok := e.hosts(a.Owner.Name)
 		if !ok {
@@ -97,10 +101,13 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 		}
 		p.node = labels
 	}
-	if err := e.do(ctx, &p); err != nil {
+	if err := e.do(ctx, p); err != nil { // a batch may still be at it
 		return Assigned{}, &Error{Op: "assign", Owner: a.Owner.String(), Err: err}
 	}
-	return p.result, nil
+	result := p.result
+	*p = assignPlan{}
+	e.plans.Put(p)
+	return result, nil
 }
 
 // check refuses what no state of the pools could serve.
@@ -168,10 +175,10 @@ type pick struct {
 // search is the picking for one family.
 type search struct {
 	family  int
-	want    int    // addresses still to find
-	pools   []int  // that may serve, in order
-	few     [4]int // room for as many, so that they need no allocation
-	reasons map[int]Reason
+	want    int            // addresses still to find
+	pools   []int          // that may serve, in order
+	few     [4]int         // room for as many, so that they need no allocation
+	reasons map[int]Reason // by pool; nil for none
 }
 
 // detach implements detacher.
@@ -217,7 +224,6 @@ func (p *assignPlan) begin(t *txn) (err error) {
 		if s.want == 0 {
 			continue
 		}
-		s.reasons = make(map[int]Reason)
 		s.pools, err = p.cat.choose(s.few[:0], choice{
 			family: s.family, use: p.Use, host: p.Owner.Name, node: p.node, space: p.Namespace, names: p.Pools, both: p.PoolsAndSelectors, ends: p.Head + p.Tail,
 		})
@@ -305,10 +311,7 @@ func (p *assignPlan) pickOwn(t *txn, s *search) error {
 	if err := t.warm(p.own.blocks); err != nil {
 		return err
 	}
-	read, many := t.block, len(p.own.blocks) > t.mostGuards()
-	if many {
-		read = t.peek
-	}
+	many := len(p.own.blocks) > t.mostGuards()
 	var over []*blockEntry
 	for want, picks := s.want, len(p.picks); ; {
 		for _, block := range p.own.blocks {
@@ -319,9 +322,12 @@ func (p *assignPlan) pickOwn(t *txn, s *search) error {
 			if !s.serves(i) || block.Bits() != p.cat.Pools[i].BlockBits {
 				continue // another family or pool, or a size that the pool no longer has: left to drain
 			}
-			be, err := read(p.cat, block)
+			be, err := t.peek(p.cat, block)
 			if err != nil {
 				return err
+			}
+			if !many {
+				t.guard(&be.entry)
 			}
 			mine := be.Block != nil && be.owner == p.Owner
 			if (!mine || !p.pickFrom(t, s, i, be)) && many {
@@ -343,7 +349,7 @@ func (p *assignPlan) pickFree(t *txn, s *search) error {
 		start := StartOf(p.Owner, pool.Prefix, pool.BlockBits)
 		for s.want > 0 {
 			if !p.mayClaim(t, i) {
-				s.reasons[i] = LimitReached // whether there is a free block is looked up if it comes to a shortage
+				s.because(i, LimitReached) // whether there is a free block is looked up if it comes to a shortage
 				break
 			}
 			block, ok, err := p.nextFree(t, s, i, start)

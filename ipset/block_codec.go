@@ -53,7 +53,10 @@ func (b *Block) AppendBinary(dst []byte) ([]byte, error) { return b.encode(dst),
 // MarshalBinary returns the coded block. It returns no error.
 func (b *Block) MarshalBinary() ([]byte, error) { return b.encode(nil), nil }
 
-func (b *Block) encode(dst []byte) []byte {
+func (b *Block) encode(dst []byte) []byte { return b.encodeWith(dst, &holderEncoder{}) }
+
+// encodeWith is encode with an encoder that may have been used before.
+func (b *Block) encodeWith(dst []byte, e *holderEncoder) []byte {
 	flags := byte(0)
 	if b.prefix.Addr().Is6() {
 		flags |= flagV6
@@ -91,18 +94,13 @@ func (b *Block) encode(dst []byte) []byte {
 	if flags&flagLeases != 0 {
 		dst = binary.AppendVarint(dst, b.lease-b.claimed)
 	}
-	dst = b.encodeSlots(dst, flags)
+	e.begin(b.holders.list, flags&flagHosts != 0)
+	dst = b.encodeSlots(dst, flags, e)
 	return b.encodeQueue(dst)
 }
 
 // encodeSlots writes the held and the cooling ordinals.
-func (b *Block) encodeSlots(dst []byte, flags byte) []byte {
-	e := holderEncoder{list: b.holders.list, withHosts: flags&flagHosts != 0}
-	if len(b.holders.list) > len(e.small) {
-		e.number = make([]int32, len(b.holders.list))
-	} else {
-		e.number = e.small[:len(b.holders.list)]
-	}
+func (b *Block) encodeSlots(dst []byte, flags byte, e *holderEncoder) []byte {
 	dst = binary.AppendUvarint(dst, b.heldRuns())
 	next, length := uint64(0), uint64(0) // the ordinal after the last held one; what is left of the run
 	for first, p := range b.pages() {
@@ -187,10 +185,20 @@ type holderEncoder struct {
 	list   []holder
 	number []int32 // 1 + the order of first occurrence, 0 before it
 	count  int32
-	small  [64]int32
 
 	withHosts bool
 	hosts     []string // in the order of first occurrence; there are few
+}
+
+// begin makes the encoder ready for a block's holders. Its memory is used again.
+func (e *holderEncoder) begin(list []holder, withHosts bool) {
+	e.list, e.count, e.withHosts, e.hosts = list, 0, withHosts, e.hosts[:0]
+	if cap(e.number) < len(list) {
+		e.number = make([]int32, len(list), max(64, len(list)))
+		return
+	}
+	e.number = e.number[:len(list)]
+	clear(e.number)
 }
 
 func (e *holderEncoder) append(dst []byte, h int32) []byte {

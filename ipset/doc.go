@@ -5,6 +5,9 @@
 // a virtual machine); the affinity of a block is the one owner it belongs to, or nobody; a host borrows when it takes
 // an address from a block of another owner; a cooling address is released and not yet reusable.
 //
+// Each address is held for a host, which is what [Engine.ReleaseByHost] goes by: mostly the owner of its block, else
+// one that borrowed it.
+//
 // Policy: AutoAssign serves a host from its own blocks in address order, first-in first-out inside a block; then claims
 // a free block, searching from a place fixed by the host's name; then takes over a block of another owner that has been
 // empty for a minute; then, unless affinity is strict, borrows. Limits forbid claiming, never borrowing.
@@ -38,8 +41,10 @@
 // An engine keeps a cache of what it has read and writes with one commit per change, which names the revision
 // of every record that it writes or relied upon. It is right only because the store checks these. Every commit that
 // takes an address guards the catalog, so that a pool that was disabled, resized or removed, and a changed
-// reservation, are seen by every engine from the next commit on, watch or no watch. A commit made because something
-// was not found (a claim, a borrowed address, a shortage) guards what was looked at as well.
+// reservation, are seen by every engine from the next commit on, watch or no watch. What a decision rests upon is
+// guarded as well: the owner's blocks passed over because they were full, the pages on the way to a free one, and, for an answer
+// that changes nothing, all that it says. So how much an engine remembers, and how old that is, changes what a call costs
+// and not what it answers.
 //
 // A claim writes the block (which must not exist), the page that finds it, and the owner's record. The page
 // carries the highest sequence number of the blocks that were deleted under it: deleting a block raises this mark
@@ -65,8 +70,11 @@
 //
 // A block holds 1 to 2^64 addresses. A name (host, handle, request key, pool) is at most 1,024 bytes and holds no NUL
 // byte; attributes of one address are at most 64 KiB. The list of blocks of one owner is one record: an owner with
-// 10,000 blocks rewrites 60 KB per claim. Reservations that cut holes into many otherwise full pages make the search
-// for a free block linear in those pages.
+// 10,000 blocks rewrites 60 KB per claim; with more than 64 blocks it has addresses in the order of what the engine last saw.
+//
+// A reserved range is passed over in one step, whatever its size. A free block that is wholly reserved keeps its page from
+// being full, so that the search for another block in an otherwise full pool reads one page for each such hole. Blocks that are
+// empty for less than a minute, or have only cooling addresses, are passed over by their index records, 64 to a list.
 //
 // # Complexity
 //
@@ -74,7 +82,7 @@
 //	first block of a host              O(log64 n) page records, two round trips
 //	block to borrow                    O(log n)
 //	full pool                          O(1)
-//	by handle                          O(addresses of the handle), a list and a read or commit
+//	by handle, by host                 O(addresses of the handle or host), a list and a read or commit
 //	Utilization, Check                 O(n)
 //
 // Changes are observed at the store: [Store.Watch] delivers every commit whole and in order, which is what a journal, an

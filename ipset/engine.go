@@ -57,8 +57,9 @@ type Engine struct {
 	cache  cache
 	txn    txn
 	random *rand.Rand
-	alone  call     // of a caller that found nobody at work
-	one    [1]*call // the batch that it is
+	plans  sync.Pool // of *assignPlan
+	alone  call      // of a caller that found nobody at work
+	one    [1]*call  // the batch that it is
 }
 
 // New returns an engine on a store. It reads nothing.

@@ -138,10 +138,18 @@ func (s *search) serves(i int) bool {
 	return false
 }
 
+// because sets the reason why a pool gave nothing.
+func (s *search) because(i int, r Reason) {
+	if s.reasons == nil {
+		s.reasons = make(map[int]Reason)
+	}
+	s.reasons[i] = r
+}
+
 // reason notes why a pool gave nothing, unless something better is known.
 func (p *assignPlan) reason(s *search, i int, r Reason) {
 	if old, known := s.reasons[i]; !known || r > old {
-		s.reasons[i] = r
+		s.because(i, r)
 	}
 }
 
@@ -155,7 +163,7 @@ func (p *assignPlan) short(t *txn, s *search) error {
 				return err
 			}
 			if !ok {
-				s.reasons[i] = Full
+				s.because(i, Full)
 			}
 		}
 		p.result.Short = append(p.result.Short, Shortage{s.family, p.cat.Pools[i].Name, s.reasons[i]})

@@ -12,22 +12,23 @@ import (
 // txn is one commit in the making: what it relies upon and what it changes. Plans read through it and change the
 // cached blocks, owners and pages in place; when the commit does not succeed, all that it touched is forgotten.
 type txn struct {
-	e      *Engine
-	ctx    context.Context
-	id     uint64 // never repeats in an engine
-	now    int64
-	guards []*entry
-	blocks []*blockEntry
-	owners []*ownerEntry
-	pages  []*pageEntry
-	newCat *catalogEntry     // the catalog if it changes
-	other  []Op              // blind writes, requests, the catalog
-	seen   map[string]string // answers to request keys that this transaction writes, by key
-	prior  map[string]string // answers that were found to exist, by key; kept over the attempts
-	before int               // how many plans came before this one
-	writes int               // an upper bound of the records written
-	ops    []Op
-	buf    []byte
+	e       *Engine
+	ctx     context.Context
+	id      uint64 // never repeats in an engine
+	now     int64
+	guards  []*entry
+	blocks  []*blockEntry
+	owners  []*ownerEntry
+	pages   []*pageEntry
+	newCat  *catalogEntry     // the catalog if it changes
+	other   []Op              // blind writes, requests, the catalog
+	seen    map[string]string // answers to request keys that this transaction writes, by key
+	prior   map[string]string // answers that were found to exist, by key; kept over the attempts
+	before  int               // how many plans came before this one
+	writes  int               // an upper bound of the records written
+	ops     []Op
+	buf     []byte
+	encoder holderEncoder
 }
 
 // errFirst is returned by a plan that can only be made when nothing is pending in the transaction.
@@ -123,7 +124,7 @@ func (t *txn) build() []Op {
 	}
 	for _, be := range t.blocks {
 		if be.Block != nil {
-			t.buf = be.Block.encode(t.buf[:0])
+			t.buf = be.Block.encodeWith(t.buf[:0], &t.encoder)
 			ops = append(ops, Op{Kind: OpPut, Key: be.key, Value: string(t.buf), Expect: be.rev})
 		} else {
 			ops = append(ops, Op{Kind: OpDelete, Key: be.key, Expect: be.rev})

@@ -71,14 +71,7 @@ func (w *walk) list() error {
 		}
 		beyond = rec.Key + "\x00"
 		block, ok := parseBlockID(rec.Key[1:])
-		value := parseIndexValue(rec.Value)
-		switch {
-		case !ok || block.Bits() != w.p.cat.Pools[w.i].BlockBits:
-			continue
-		case value > w.most:
-			if w.kind == kindRoom {
-				w.p.reason(w.s, w.i, CoolingLeft)
-			}
+		if !ok || block.Bits() != w.p.cat.Pools[w.i].BlockBits {
 			continue
 		}
 		if end, covered := w.p.cat.avoid[w.i].cover(block); covered {
@@ -86,6 +79,13 @@ func (w *walk) list() error {
 			beyond = r.To
 			if b := after(block, end); b.IsValid() {
 				beyond = blockKey(w.kind, b)
+			}
+			continue
+		}
+		value := parseIndexValue(rec.Value)
+		if value > w.most {
+			if w.kind == kindRoom {
+				w.p.reason(w.s, w.i, CoolingLeft)
 			}
 			continue
 		}
@@ -197,7 +197,7 @@ func (p *assignPlan) noteForeign(t *txn, s *search) error {
 				w.pass(be)
 				continue
 			}
-			s.reasons[i] = ForeignLeft
+			s.because(i, ForeignLeft)
 		}
 	}
 	return nil

@@ -1,0 +1,104 @@
+package ipset
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+)
+
+// cluster returns a store with n blocks, 100 of each host, made without an engine's help so that it is quick.
+func cluster(t *testing.T, n int) *world {
+	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/8", 26))
+	w.assign(want("host0", 1, "p"))
+	for first := ip("10.0.0.0"); n > 0; n -= 100 {
+		host := HostOwner(fmt.Sprint("host", n/100))
+		blocks, _, err := w.ClaimAffinity(bg, netip.PrefixFrom(first, 19).Masked(), host)
+		if err != nil || len(blocks) < 100 {
+			t.Fatal(len(blocks), err)
+		}
+		for range 128 * 64 {
+			first = first.Next()
+		}
+	}
+	return w
+}
+
+// TestRestartReadsLittle: what an engine that knows nothing reads for its first allocation is the catalog, the host's own records
+// and a page per level, whatever else the store holds.
+func TestRestartReadsLittle(t *testing.T) { // ST5, IP9
+	n := 100_000
+	if testing.Short() {
+		n = 10_000
+	}
+	w := cluster(t, n)
+	for _, tt := range []struct {
+		host           string
+		calls, records int
+	}{
+		{"new", 3, 20},   // catalog; owner and pages; commit
+		{"host0", 4, 20}, // catalog; owner and pages; its block; commit
+	} {
+		c := &counting{Store: w.store}
+		got, err := w.engine(c).AutoAssign(bg, want(tt.host, 1, "q"))
+		if err != nil || len(got.V4) != 1 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if c.calls > tt.calls || c.records > tt.records {
+			t.Errorf("%s: %d calls and %d records for the first address among %d blocks, at most %d and %d", tt.host, c.calls, c.records, n, tt.calls, tt.records)
+		}
+	}
+}
+
+// TestReservationsAreNotWalkedThrough: looking for a block in a pool that is reserved, wholly or but for a few, costs what the
+// reservations cut and not what they hold.
+func TestReservationsAreNotWalkedThrough(t *testing.T) { // IP6, IP9
+	for _, tt := range []struct {
+		name     string
+		reserved []string
+		calls    int
+		n        int
+	}{
+		{"all", []string{"10.0.0.0/8"}, 8, 0},
+		{"all but the last block", []string{"10.0.0.0/9", "10.128.0.0/10", "10.192.0.0/11", "10.224.0.0/12", "10.240.0.0/13", "10.248.0.0/14", "10.252.0.0/15", "10.254.0.0/16", "10.255.0.0/17", "10.255.128.0/18", "10.255.192.0/19", "10.255.224.0/20", "10.255.240.0/21", "10.255.248.0/22", "10.255.252.0/23", "10.255.254.0/24", "10.255.255.0/25", "10.255.255.128/26"}, 8, 1},
+		{"two holes", []string{"10.0.0.0/10", "10.65.0.0/16", "10.128.0.0/9"}, 8, 1},
+	} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/8", 26))
+		if _, err := w.SetReservations(bg, ranges(tt.reserved...)); err != nil {
+			t.Fatal(err)
+		}
+		c := &counting{Store: w.store}
+		got, err := w.engine(c).AutoAssign(bg, want("h", 1, "p"))
+		if err != nil || len(got.V4) != tt.n || tt.n == 0 && got.Short[0].Reason != ReservedLeft {
+			t.Errorf("%s: %+v, %v", tt.name, got, err)
+		}
+		if c.calls > tt.calls || c.records > 40 {
+			t.Errorf("%s: %d calls and %d records, at most %d and 40", tt.name, c.calls, c.records, tt.calls)
+		}
+		w.check()
+	}
+}
+
+// TestReservedRoomIsNotWalkedThrough: the blocks of others have room, and all of it is reserved.
+func TestReservedRoomIsNotWalkedThrough(t *testing.T) { // IP6, IP9
+	for _, strict := range []bool{false, true} {
+		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/16", 26))
+		for i := range 52 {
+			w.assign(want(fmt.Sprint("old", i), 20*64, "old"))
+		}
+		w.releaseHandle("old")
+		if n := len(w.blocksOf("old0")); n != 20 {
+			t.Fatal(n)
+		}
+		if _, err := w.SetReservations(bg, ranges("10.0.0.0/16")); err != nil {
+			t.Fatal(err)
+		}
+		c := &counting{Store: w.store}
+		got, err := w.engine(c).AutoAssign(bg, want("new", 1, "p"))
+		if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ReservedLeft {
+			t.Errorf("strict %v: %+v, %v", strict, got, err)
+		}
+		if c.calls > 12 || c.records > 60 {
+			t.Errorf("strict %v: %d calls and %d records", strict, c.calls, c.records)
+		}
+	}
+}
