@@ -97,6 +97,43 @@ func TestStoreDies(t *testing.T) { // ST1, ST4
 	checkEnd(t, store)
 }
 
+// From a file to an etcd in the middle of the trace, and on; a copy of that into a file is a backup.
+func TestCopy(t *testing.T) {
+	file := bolt(t)
+	p := spawn(t, file)
+	if _, ok := p.await(120); !ok {
+		t.Fatal("it ended before that")
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.end()
+	etcd, _ := etcd(t)
+	backup := bolt(t)
+	for _, c := range []struct{ from, to string }{{file, etcd}, {etcd, backup}} {
+		for range 2 { // the second time there is nothing left to copy
+			status, out, stderr := start(t.Context(), "-store", c.from, "-copy-to", c.to)
+			if status != exitOK || !strings.HasSuffix(out, " records, copied from "+c.from+" to "+c.to+"\n") {
+				t.Fatalf("status %d, %s%s", status, out, stderr)
+			}
+		}
+		finish(t, c.to)
+	}
+	finish(t, file)
+	// A store with something else in it is no place to copy to. (One at the end of the same trace would be.)
+	other := bolt(t)
+	p = spawn(t, other, "-pace", "1h")
+	p.await(1)
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.end()
+	status, out, stderr := start(t.Context(), "-store", backup, "-copy-to", other)
+	if status != exitFailed || out != "" || !strings.Contains(stderr, "holds something else") {
+		t.Errorf("status %d, %s%s", status, out, stderr)
+	}
+}
+
 // Ctrl-C, and what a service manager sends.
 func TestStop(t *testing.T) {
 	store := bolt(t)

@@ -5,6 +5,7 @@
 //	durable -store memory                              # the default; nothing is kept
 //	durable -store bolt:///var/lib/durable.db          # a file of this machine
 //	durable -store etcd://10.0.0.1:2379/durable        # an etcd of many machines
+//	durable -store bolt:///var/lib/durable.db -copy-to etcd://10.0.0.1:2379/durable
 //
 // What it finds in the end goes to standard output, and depends on the traces alone; what happens on
 // the way goes to standard error. README.md is a walk through all of it.
@@ -54,7 +55,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "durable: %v\n", err)
 		return exitUsage
 	}
-	err = replay(ctx, cfg, stdout, stderr)
+	if cfg.copyTo != nil {
+		err = copyStore(ctx, cfg, stdout)
+	} else {
+		err = replay(ctx, cfg, stdout, stderr)
+	}
 	switch {
 	case err == nil:
 		return exitOK
@@ -70,6 +75,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // config is what the flags and the traces say.
 type config struct {
 	store  *location
+	copyTo *location // or nil
 	net    podnet.Config
 	source string // what the trace of pods is called
 	place  trace.Placement
@@ -84,6 +90,7 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	flags := flag.NewFlagSet("durable", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	store := flags.String("store", "memory", "the `store`: memory, bolt:///path/of/file, or etcd://host:port,host:port/prefix")
+	copyTo := flags.String("copy-to", "", "copy all that is in the store to this other, empty `store`, and end")
 	nodesFile := flags.String("nodes", "", "trace of nodes: a CSV `file` (default: a built-in trace of 40 nodes)")
 	var pods podnet.Flags
 	pods.Register(flags)
@@ -104,6 +111,14 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	var err error
 	if cfg.store, err = parseLocation("-store", *store); err != nil {
 		return nil, err
+	}
+	if *copyTo != "" {
+		if cfg.copyTo, err = parseLocation("-copy-to", *copyTo); err != nil {
+			return nil, err
+		}
+		if cfg.store.kind == "memory" || cfg.copyTo.kind == "memory" {
+			return nil, errors.New("-copy-to: nothing is kept in memory")
+		}
 	}
 	return cfg, cfg.load(*nodesFile, &pods)
 }

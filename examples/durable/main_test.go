@@ -79,6 +79,9 @@ func TestUsage(t *testing.T) { // X2
 		{[]string{"-store", "bolt://"}, "-store bolt://: the path of a file is missing, as in bolt:///var/lib/durable.db"},
 		{[]string{"-store", "etcd:///x"}, "-store etcd:///x: a host is missing, as in etcd://10.0.0.1:2379/durable"},
 		{[]string{"-store", "etcd://x:2379/"}, "-store etcd://x:2379/: the prefix of the keys is missing, as in etcd://10.0.0.1:2379/durable"},
+		{[]string{"-copy-to", "bolt:///x"}, "-copy-to: nothing is kept in memory"},
+		{[]string{"-store", "bolt:///x", "-copy-to", "memory"}, "-copy-to: nothing is kept in memory"},
+		{[]string{"-store", "bolt:///x", "-copy-to", "y"}, "-copy-to y: memory, bolt:///path/of/file or etcd://host:port/prefix is needed"},
 		{[]string{"-podpool4", "none", "-podpool6", "none"}, "-podpool4 and -podpool6 are both none: nothing to give to the pods"},
 		{[]string{"-place", "best"}, `-place: "best" is no placement: least or most`},
 		{[]string{"-nodes", "testdata/builtin.txt"}, `testdata/builtin.txt:1:1: no column "sn" in the header, which needs sn,cpu_milli,memory_mib,gpu,model`},
@@ -102,6 +105,7 @@ func TestFailures(t *testing.T) { // X2
 	for want, args := range map[string][]string{
 		"not a store of this package":                          {"-store", "bolt://" + file},
 		"no such file or directory":                            {"-store", "bolt://" + filepath.Join(dir, "no", "x.db")},
+		"no such file":                                         {"-store", "bolt://" + filepath.Join(dir, "x2.db"), "-copy-to", "bolt://" + filepath.Join(dir, "x3.db")},
 		"at the peak there are 82 pods (-podpool4, -podpool6)": {"-podpool4", "10.0.0.0/28"},
 	} {
 		if status, out, errs := start(t.Context(), args...); status != exitFailed || out != "" || !strings.Contains(errs, want) {

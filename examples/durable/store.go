@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
@@ -99,4 +101,24 @@ func (l *location) openEtcd(ctx context.Context, mustExist bool) (ipset.Store, f
 		return nil, nil, errors.Join(err, client.Close())
 	}
 	return s, client.Close, nil
+}
+
+// copyStore copies a store to another one.
+func copyStore(ctx context.Context, cfg *config, stdout io.Writer) (err error) {
+	from, closeFrom, err := cfg.store.open(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeFrom()) }()
+	to, closeTo, err := cfg.copyTo.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeTo()) }()
+	report, err := ipset.Copy(ctx, to, from)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "%s, copied from %s to %s\n", wording.Count(report.Records, "record"), cfg.store.text, cfg.copyTo.text)
+	return err
 }
