@@ -87,6 +87,9 @@ func failure(ctx context.Context, op string, err error) *Error {
 	if e := ctx.Err(); e != nil {
 		return &Error{Op: op, Err: e, retry: errors.Is(e, context.DeadlineExceeded)}
 	}
+	if _, limited := ctx.Deadline(); limited && code(err) == codes.DeadlineExceeded {
+		return &Error{Op: op, Err: context.DeadlineExceeded, retry: true} // a server was told the deadline, and its clock was first
+	}
 	err = rpctypes.Error(err)
 	e := &Error{Op: op, Err: err, retry: passing(err)}
 	switch {
