@@ -159,6 +159,7 @@ func (k *cluster) faults(ctx context.Context, duration time.Duration, a *audit) 
 	all := []fault{
 		{"leader stopped and started", k.leaderStops}, {"compaction", k.compacts}, {"member cut off from members", k.cutsOff(false, false)}, {"defragmentation", k.defragments},
 		{"leader cut off from all", k.cutsOff(true, true)}, {"leader killed and started", k.leaderDies}, {"connections broken", k.breaks},
+		{"member paused", k.pauses},
 	}
 	end := time.Now().Add(duration)
 	for round := 0; round == 0 || time.Now().Before(end); round++ {
@@ -236,6 +237,18 @@ func (k *cluster) cutsOff(leader, clients bool) func(context.Context) error {
 		}
 		return nil
 	}
+}
+
+// pauses has a member stand still with its connections open.
+func (k *cluster) pauses(ctx context.Context) error {
+	m := k.Members()[k.random.IntN(3)]
+	if err := m.Pause(); errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	err := wait(ctx, k.hold)
+	return errors.Join(err, m.Resume())
 }
 
 // breaks closes the connections of clients to all members a few times.
