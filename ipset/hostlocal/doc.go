@@ -14,7 +14,8 @@
 //
 // # State
 //
-// All state is records in an [ipset.Store]. A key is "n", the network's name, NUL, the kind, and:
+// All state is records in an [ipset.Store], which may hold those of other engines, too. A key is "L", the network's name,
+// NUL, the kind, and:
 //
 //	h                       the header: the boot, and how many there were
 //	t<container>\0<iface>   an attachment: its addresses, and in which boot it was added (the only truth)

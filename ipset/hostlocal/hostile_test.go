@@ -114,7 +114,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add("t", "\x01\x00")
 	f.Fuzz(func(t *testing.T, key, value string) {
 		store := ipset.NewMemory()
-		mustCommit(t, store, ipset.Op{Kind: ipset.OpPut, Key: "nnet\x00" + key, Value: value, Expect: 0})
+		mustCommit(t, store, ipset.Op{Kind: ipset.OpPut, Key: "Lnet\x00" + key, Value: value, Expect: 0})
 		w := &world{TB: t, store: store}
 		w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}, Boot: "b"})
 		w.exercise(key)

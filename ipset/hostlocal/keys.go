@@ -58,7 +58,7 @@ const (
 // keys makes the keys of one network. Its records lie between prefix and the same with its NUL made 1.
 type keys struct{ prefix string }
 
-func newKeys(network string) keys { return keys{"n" + network + "\x00"} }
+func newKeys(network string) keys { return keys{"L" + network + "\x00"} }
 
 func (k keys) kind(kind byte) []byte {
 	b := make([]byte, 0, len(k.prefix)+64)

@@ -1,0 +1,16 @@
+module github.com/ipalloc/ipalloc/examples/cni-ipam
+
+go 1.25.0
+
+require (
+	github.com/containernetworking/cni v1.3.1
+	github.com/ipalloc/ipalloc v0.0.0
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0
+)
+
+require (
+	github.com/vishvananda/netns v0.0.4 // indirect
+	go.etcd.io/bbolt v1.5.0 // indirect
+	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb // indirect
+	golang.org/x/sys v0.45.0 // indirect
+)
