@@ -64,7 +64,7 @@
 // The outcome of a commit is done, a conflict (retried after reading again) or unknown ([ErrUnknown]: the connection
 // broke after sending). Repeating AutoAssign or AssignIP with the same request key settles an unknown outcome: the key
 // is written in the commit that serves it, so that a repetition finds the first answer. Without a key, release by handle.
-// A key is remembered until a [Engine.Sweep] finds it old, after a day by default; repeated later it is a new request.
+// A key is remembered until [Engine.Sweep] finds it old, after a day by default; repeated later it is a new request.
 //
 // # Limits
 //

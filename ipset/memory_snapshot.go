@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"sync"
 )
 
 // A snapshot of a memory store:
@@ -14,7 +15,8 @@ import (
 //	CRC-32C of the above   4 bytes, big endian
 const snapshotMagic = "ipset store 1\n"
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli is made when it is first needed: programs that live for milliseconds import this package.
+var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 // AppendBinary appends a snapshot of the whole store to b. It holds the lock while it copies. It returns no error.
 func (m *Memory) AppendBinary(b []byte) ([]byte, error) {
@@ -34,7 +36,7 @@ func (m *Memory) AppendBinary(b []byte) ([]byte, error) {
 			b = append(b, r.Value...)
 		}
 	}
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), nil
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli())), nil
 }
 
 // MarshalBinary returns a snapshot of the whole store. It returns no error.
@@ -50,7 +52,7 @@ func RestoreMemory(data []byte) (*Memory, error) {
 		return bad("no header")
 	}
 	end := len(data) - 4
-	if crc32.Checksum(data[:end], castagnoli) != binary.BigEndian.Uint32(data[end:]) {
+	if crc32.Checksum(data[:end], castagnoli()) != binary.BigEndian.Uint32(data[end:]) {
 		return bad("checksum")
 	}
 	in := &reader{s: string(data[len(snapshotMagic):end])}

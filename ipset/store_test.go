@@ -131,7 +131,7 @@ func TestRestoreOfHostileBytes(t *testing.T) { // X5
 			bad[len(snapshotMagic)+r.IntN(len(bad)-len(snapshotMagic))] = byte(r.IntN(256))
 		}
 		bad = bad[:len(bad)-r.IntN(2)*r.IntN(20)]
-		bad = binary.BigEndian.AppendUint32(bad, crc32.Checksum(bad, castagnoli))
+		bad = binary.BigEndian.AppendUint32(bad, crc32.Checksum(bad, castagnoli()))
 		c, err := RestoreMemory(bad)
 		if err != nil {
 			if refused++; !errors.Is(err, ErrSnapshot) {
