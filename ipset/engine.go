@@ -301,7 +301,7 @@ func (e *Engine) planAll(t *txn, batch []*call) (int, error) {
 		switch {
 		case isConflict(c.err):
 			return i + 1, c.err
-		case c.err == errFirst && i > 0:
+		case errors.Is(c.err, errFirst) && i > 0:
 			t.unguard(guards)
 			return i, nil
 		}
