@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -20,7 +21,7 @@ func TestDryRun(t *testing.T) {
 	going := record("going")
 	going.DeletionTimestamp, going.Finalizers = &now, []string{"x/y"}
 	client := fake.NewClientset(record("c-new"), record("b-twin", "10.0.1.0/24"), record("a-twin", "10.0.1.0/24"), record("e-late"), going, record("d-new"))
-	o, err := parse(t, "-cluster-cidr", "10.0.0.0/22", "-service-cluster-ip-range", "10.0.0.0/24", "-dry-run")
+	o, err := parseOptions([]string{"-dry-run", "-cluster-cidr", "10.0.0.0/22", "-service-cluster-ip-range", "10.0.0.0/24"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,8 +59,9 @@ type nodeSource struct {
 	informer atomic.Pointer[cache.SharedIndexInformer]
 }
 
-// Start lists the nodes as they are. By default an informer begins with what the
-// cache of an API server has, which may lack what the leader before has written.
+// Start begins with the nodes as they are. An informer whose API server does not
+// stream them, which would be as good, takes what a cache of it has, unless told not
+// to; and that may lack what the leader before has written.
 func (s *nodeSource) Start(ctx context.Context, changed func(name string)) error {
 	upToDate := func(o *metav1.ListOptions) {
 		if o.ResourceVersion == "0" {
