@@ -60,6 +60,14 @@ func TestVerifySees(t *testing.T) {
 			func(n *Network) error { return n.engine.RemovePool(t.Context(), "IPv4") },
 			"Check: no pool 10.244.0.0/29",
 		},
+		"another size": {
+			func(n *Network) error { n.cfg.Ranges[0].Pool = netip.MustParsePrefix("10.244.0.0/23"); return nil },
+			"IPv4: the engine says that the pool has 256 addresses, it has 2^9",
+		},
+		"another count": {
+			func(n *Network) error { n.holder[netip.MustParseAddr("10.244.0.250")] = pod; return nil },
+			"IPv4: the engine counts 40 used and 216 available, its blocks hold 40, the pods 41",
+		},
 		"told nothing":  {func(n *Network) error { delete(n.held, pod); return nil }, `pod "` + pod + `" has no address`},
 		"told too much": {func(n *Network) error { n.held[pod] = append(n.held[pod], a); return nil }, "one address of each family is right"},
 		"told the same": {func(n *Network) error { n.held[other] = n.held[pod]; return nil }, `is held by pods "` + other + `" and "` + pod + `"`},

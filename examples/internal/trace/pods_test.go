@@ -104,6 +104,10 @@ func TestPeak(t *testing.T) {
 	if after, n := Peak(Schedule([]Node{{Name: "n"}}, pods, Least)); after != 4 || n != 2 { // 1+a 5-a 5+b 5+c
 		t.Errorf("%d after %d", n, after)
 	}
+	twice := []Pod{{Name: "a", Created: 1, Deleted: 2}, {Name: "b", Created: 3, Deleted: 4}}
+	if after, n := Peak(Schedule([]Node{{Name: "n"}}, twice, Least)); after != 1 || n != 1 { // the first of two
+		t.Errorf("%d after %d", n, after)
+	}
 	if after, n := Peak(nil); after != 0 || n != 0 {
 		t.Errorf("%d after %d", n, after)
 	}
