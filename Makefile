@@ -60,6 +60,10 @@ tools: $(tools)/staticcheck ## build staticcheck, apidiff and benchstat into int
 e2e: ## run the node IPAM controller against a real kube-apiserver (builds it first: some 12 minutes)
 	@cd examples/node-ipam-controller && go test -tags e2e -timeout 60m -v ./e2e
 
+.PHONY: torture
+torture: ## kill, tear, fill and cut off the stores at length (some 20 minutes)
+	@cd bench/torture && GOWORK=off go run ./bolt && GOWORK=off go run ./etcd -duration 10m -kills 100
+
 .PHONY: bench
 bench: ## run our benchmarks that match BENCH (default all), COUNT times
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./bench/...

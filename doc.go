@@ -15,7 +15,12 @@
 // theirs: servicealloc.
 //
 // Single addresses for what runs on many hosts, each host with blocks of its own, in
-// a store that many programs share: ipset.
+// a store that many programs share: ipset. The store is memory, a file
+// (ipset/boltstore, which keeps allocators of cidrset and servicealloc, too) or an
+// etcd (ipset/etcdstore).
+//
+// Single addresses for the containers of one node, from ranges that come with every
+// call, as CNI's host-local hands them out: ipset/hostlocal.
 //
 // A set of numbers that finds the next free one, or the best-fitting aligned run
 // of free ones, however full it is: bitmap. The packages above stand on it; it is
@@ -32,7 +37,8 @@
 //	occupy     the caller names what is taken
 //	release    give back
 //	reserve    take out of circulation; nobody's
-//	owner      the caller's name for who holds something; in ipset a handle
+//	owner      the caller's name for who holds something; in ipset a handle,
+//	           beside which the host is kept that it is held for
 //	affinity   the host that a block belongs to
 //	cooling    released, and not to be reused yet
 //	band       the static or the dynamic part of a service range
@@ -73,6 +79,10 @@
 //	              ErrNoPool       no such pool, or a slot without one
 //	              ErrOverlap      the pool overlaps another one
 //	              ErrInUse        owners hold prefixes of the pool
+//	              ErrRejected     for a Writer to wrap: the write has certainly not happened
+//	              ErrGone         for a Writer to wrap: there is no such node
+//	              ErrUnknownOutcome  reported for a node whose write may have happened
+//	              ErrRunning      a controller runs once
 //	clustercidr   ErrFull         entries match the node, and none of them has room in all families
 //	              ErrOutOfRange   the prefix is not in the entry's pool, or in no entry's
 //	              ErrBadPool      the pool is invalid, unmasked, 4-in-6 or of the other family
@@ -111,6 +121,7 @@
 //	              ErrMismatch     the owner holds something else than what is asked for
 //	              ErrGeneration   the owner's grant has been replaced since the caller read it
 //	              ErrSnapshot     bytes are no snapshot of this kind, damaged, or contradict themselves
+//	              ErrLimit        more prefixes or port ranges than the package allows
 //	ipset         ErrConflict     conflict: a record changed
 //	              ErrUnknown      outcome unknown
 //	              ErrTooLarge     larger than one commit or record may be
@@ -130,7 +141,7 @@
 //	              ErrOverlap      pools overlap
 //	              ErrNoPool       no pool qualifies
 //	              ErrShort        not enough addresses
-//	              ErrTaken        address is taken
+//	              ErrOccupied     address is taken
 //	              ErrCooling      address is cooling
 //	              ErrReserved     address is reserved for the host
 //	              ErrNotFound     not assigned
@@ -140,6 +151,40 @@
 //	              ErrOwner        owned by another
 //	              ErrContention   gave up after repeated conflicts
 //	              ErrExhausted    sequence numbers exhausted
+//	              ErrHolds        the store to copy to holds something else
+//	              ErrChanged      the store to copy from changed meanwhile
+//	hostlocal     ErrFull         a set has no free address
+//	              ErrExists       the attachment holds an address of the set already
+//	              ErrOccupied     the named address is taken
+//	              ErrReserved     the named address is the gateway of its range
+//	              ErrOutOfRange   the named address lies in no set, or in one that another named address is taken from
+//	              ErrNoRanges     there is no range set to allocate from
+//	              ErrNotFound     the attachment holds nothing
+//	              ErrMismatch     the attachment holds other addresses than those named
+//	              ErrBadPrefix    a subnet is invalid, unmasked or 4-in-6
+//	              ErrTooSmall     a subnet has less than four addresses, or a set has no range
+//	              ErrBadRange     the ends of a range are not in the subnet, or in the wrong order
+//	              ErrFamily       a set mixes address families
+//	              ErrOverlap      two ranges share addresses
+//	              ErrBadAddress   an address is invalid, zoned or 4-in-6
+//	              ErrBadName      a name is empty, too long or holds a NUL byte
+//	              ErrBadOption    an option that cannot be, or that contradicts another
+//	              ErrRecord       a record of the store is damaged, or contradicts another
+//	boltstore     ErrLocked       another process has the file
+//	              ErrDamaged      the file is not as it was written
+//	              ErrForeign      the file is something else than a store
+//	              ErrVersion      the file was written by a newer program
+//	              ErrNoSpace      the disk, a quota or Options.MaxSize has no room for the commit
+//	              ErrReadOnly     the store was opened for reading
+//	              ErrClosed       the store was closed
+//	              ErrFailed       an earlier write failed: open the file again
+//	              ErrJournal      a journal of that name is open, or is of something else
+//	etcdstore     ErrForeign      somebody else's keys are under the prefix
+//	              ErrNoStore      there is no store under the prefix, and none is to be made
+//	              ErrVersion      the store was written by a newer program
+//	              ErrCluster      the answer is another cluster's
+//	              ErrReplaced     the store was removed, adopted or converted since it was opened
+//	              ErrRollback     the cluster went back to an earlier state
 //	bitmap        ErrCorrupt      bytes that are not a set, or a damaged one
 //
 // Nothing that a caller passes makes an allocator panic. An ordinal out of range
