@@ -15,6 +15,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// all returns the works of all sections.
+func all() []*work { return append(allWorks(options{}), (&etcd{}).works().works...) }
+
 // small reports whether a work's state is built in no time.
 func small(id string) bool {
 	return !strings.HasSuffix(id, "/65536") && !strings.HasSuffix(id, "/100000") && !strings.HasSuffix(id, "/1024")
@@ -48,7 +51,7 @@ func TestIDsAreUnique(t *testing.T) {
 	for _, c := range columns {
 		shown[c.name] = true
 	}
-	for _, w := range allWorks(options{}) {
+	for _, w := range all() {
 		if seen[w.id] {
 			t.Errorf("two works have the id %q", w.id)
 		}
@@ -63,7 +66,7 @@ func TestIDsAreUnique(t *testing.T) {
 
 // Every target names works, contestants and counts that exist, and is missed when it is.
 func TestTargetsAreMeasured(t *testing.T) {
-	tab := &table{works: allWorks(options{})}
+	tab := &table{works: all()}
 	for _, w := range tab.works {
 		for _, c := range w.cells {
 			c.samples = []sample{{ns: 1}}

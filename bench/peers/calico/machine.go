@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/ipalloc/ipalloc/internal/etcdtest"
 )
 
 // start is the origin of wall times.
@@ -76,11 +78,14 @@ func versions(paths ...string) []string {
 }
 
 // provenance says what the tables were measured with.
-func provenance(args []string, r *runner) string {
-	s := fmt.Sprintf("Medians of %d interleaved passes on %s; one caller: CPU time of the process on one core, several: wall time on %d of %d cores; %s; `%s` in bench/peers/calico at commit %s; %s.",
+func provenance(args []string, r *runner, etcd bool) string {
+	s := fmt.Sprintf("Medians of %d interleaved passes on %s; one caller on memory: CPU time of the process on one core, all else: wall time on %d of %d cores; %s; `%s` in bench/peers/calico at commit %s; %s.",
 		r.passes, cpuModel(), r.procs, runtime.NumCPU(), runtime.Version(),
 		strings.Join(append([]string{"GOWORK=off go run ."}, args...), " "), commit(),
-		strings.Join(versions("github.com/projectcalico/calico"), ", "))
+		strings.Join(versions("github.com/projectcalico/calico", "go.etcd.io/etcd/client/v3"), ", "))
+	if etcd {
+		s += " The etcd is " + etcdtest.Version + ", one member on this machine that syncs every write to its disk."
+	}
 	if r.windows > 0 {
 		s += fmt.Sprintf(" Other programs disturbed %d of %d windows of wall time.", r.troubled, r.windows)
 	}

@@ -24,7 +24,7 @@ func main() {
 type config struct {
 	options
 	readme, only, profile string
-	check                 bool
+	check, etcd           bool
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
@@ -37,6 +37,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	fs.BoolVar(&c.quick, "quick", false, "3 passes of 10ms, without the slowest works")
 	fs.StringVar(&c.readme, "readme", "", "`file` in which to refresh the tables")
 	fs.BoolVar(&c.check, "check", false, "fail if a target is missed")
+	fs.BoolVar(&c.etcd, "etcd", false, "measure on an etcd as well, which is built the first time")
 	fs.StringVar(&c.only, "only", "", "`regexp` of works, as in engine/32, or of work@contestant")
 	fs.StringVar(&c.profile, "cpuprofile", "", "`file` for a CPU profile")
 	if err := fs.Parse(args); err != nil {
@@ -72,6 +73,14 @@ func run(args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	works := allWorks(c.options)
+	var server *etcd
+	if c.etcd {
+		if server, err = startEtcd(bg); err != nil {
+			return err
+		}
+		defer server.close()
+		works = append(works, server.works().works...)
+	}
 	if works, err = chosen(works, c.only); err != nil {
 		return err
 	}
@@ -95,13 +104,16 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if counted("calls") {
 		t.counts = append(t.counts, storeCalls()...)
 	}
+	if c.etcd && counted("etcd/requests") {
+		t.counts = append(t.counts, server.counts()...)
+	}
 	if counted("crowd") {
 		t.counts = append(t.counts, crowd(c.options, coded, crowdEach, stderr)...)
 	}
 	if counted("memory") {
 		t.counts = append(t.counts, memory(c.options, stderr)...)
 	}
-	report := strings.Join(t.sections(), "\n\n") + "\n\n" + provenance(args, r)
+	report := strings.Join(t.sections(), "\n\n") + "\n\n" + provenance(args, r, c.etcd)
 	lines, missed := t.verdicts()
 	fmt.Fprintf(stdout, "%s\n\n%s\n", report, strings.Join(lines, "\n"))
 	if c.readme != "" {
@@ -134,5 +146,5 @@ func chosen(works []*work, only string) ([]*work, error) {
 	return list, nil
 }
 
-// allWorks returns the works in the order of the tables.
+// allWorks returns the works on memory in the order of the tables.
 func allWorks(o options) []*work { return slices.Concat(blockWorks().works, engineWorks(o).works) }

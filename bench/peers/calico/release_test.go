@@ -206,8 +206,8 @@ func (w *world) claim(tr *model.Trace) {
 	case pool != nil && p.Bits() > pool.BlockBits && terr != nil && len(got) == 0 && len(failures) == 1 && failures[0].Block == p:
 		w.note(claimsPart)
 	case terr != nil && oerr != nil && len(claimed) == 0 && len(got) == 0:
-	case pool != nil && pool.Disabled && terr != nil && oerr == nil:
-		w.diverged(claimsDisabled, before)
+	case pool != nil && pool.Disabled && terr != nil && oerr == nil && len(got) == 0 && len(failures) > 0:
+		w.note(claimsDisabled)
 	case w.beyondPool(p):
 		w.diverged(claimsBeyond, before)
 	case terr == nil && limit:
@@ -256,13 +256,13 @@ func (w *world) releaseAffinity(tr *model.Trace) {
 		if terr == nil {
 			w.fail("Calico releases %v, which is in no pool", p)
 		}
-		if len(got) > 0 {
+		if len(got) > 0 || oerr != nil {
 			w.diverged(releasesGone, before)
 		} else {
 			w.note(releasesGone)
 		}
-	case p.Bits() > pool.BlockBits && terr != nil:
-		w.diverged(releasesPart, before)
+	case p.Bits() > pool.BlockBits && terr != nil && oerr == nil && len(got) == 0:
+		w.note(releasesPart)
 	case w.calicoClass(terr) == "not empty" && w.ourClass(oerr) == "not empty":
 		if !w.sameBlocks() {
 			w.diverged(stopsAtFirst, before)
@@ -327,12 +327,10 @@ func (w *world) ensureBlock(tr *model.Trace) {
 	w.housekeeping(blocks, host)
 	got, oerr := w.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: w.ours(host), Num4: 1, Use: ipset.Workload, Head: head, Tail: tail})
 	switch {
-	case terr == nil && oerr == nil && len(got) == 1 && got[0] == prefixOf(*block):
+	case terr == nil && oerr == nil && len(got) > 0 && got[0] == prefixOf(*block):
 	case terr != nil && oerr != nil:
 	case terr != nil && len(got) == 1 && blocks[got[0]] != nil && blocks[got[0]].Affinity == nil:
 		w.diverged(adoptsOrphans, before)
-	case terr == nil && blocks[prefixOf(*block)] != nil && len(blocks[prefixOf(*block)].Unallocated) == 0:
-		w.diverged(ensuresFull, before)
 	default:
 		w.fail("Calico %v, %v; ours %v, %v", block, terr, got, oerr)
 	}

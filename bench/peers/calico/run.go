@@ -68,7 +68,7 @@ func (r *runner) measure(w *work) {
 
 // calibrate finds how much of a job fills a window, which warms it up too.
 func (r *runner) calibrate(c *cell) {
-	window := r.window
+	window := max(r.window, c.job.window)
 	if c.job.wall {
 		window *= 4 // what others take is known by the tick only
 	}

@@ -24,6 +24,8 @@ var targets = []target{
 	{text: "first address of a new host: 100,000 blocks / 10", got: oursOver("first/100000", "first/10"), limit: 1.5},
 	{text: "full pool: 65,536 blocks / 16", got: oursOver("full/65536", "full/16"), limit: 1.5},
 	{text: "borrow: 65,536 blocks / 16", got: oursOver("borrow/65536", "borrow/16"), limit: 3},
+	{text: "one etcd, 1 caller: Calico / ours", got: ratioOf("etcd/1"), limit: 2.5, least: true},
+	{text: "one etcd, 32 callers of one host: Calico / ours", got: ratioOf("etcd/32"), limit: 8, least: true},
 	{text: "AutoAssign: calls to the store", got: factOf("calls/assign"), limit: 1},
 	{text: "release: calls to the store", got: factOf("calls/release"), limit: 1},
 	{text: "first address of a new host: calls to the store", got: factOf("calls/first"), limit: 3},

@@ -1,6 +1,9 @@
 package main
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // A work is one row of a table: something that several contestants can do.
 type work struct {
@@ -43,6 +46,8 @@ type job struct {
 	// wall says that the time is that of the clock on the wall, with all cores: for works of several callers, and for
 	// those that wait.
 	wall bool
+	// window is the least time of it in a pass.
+	window time.Duration
 	// close frees what open took, if not nil.
 	close func()
 }

@@ -60,6 +60,9 @@ func engineWorks(o options) *worklist {
 
 // know stores what the contestant's store must know of a host beforehand.
 func know(e engine, host string) {
+	if l, ok := e.(*locked); ok {
+		e = l.engine
+	}
 	if c, ok := e.(*calicoEngine); ok {
 		c.known(host)
 	}
