@@ -23,7 +23,7 @@ race: ## run the tests under the race detector, in short form
 
 .PHONY: invariants
 invariants: ## run the tests with every internal assertion compiled in
-	@.ci/each work go test -tags invariants ./...
+	@.ci/each root go test -tags invariants ./...
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (default 10s)
