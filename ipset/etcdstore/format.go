@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -45,7 +46,11 @@ func decodeFormat(s string) (cluster uint64, err error) {
 
 // open reads the format record, and writes it if there is nothing under the prefix or the store is to be adopted.
 func (s *Store) open(ctx context.Context, prefix string, o Options) error {
-	resp, err := s.readTxn(ctx, "open", s.formatRequest(prefix).Failure)
+	var resp *pb.RangeResponse
+	err := s.read(ctx, "open", func(ctx context.Context) (err error) {
+		resp, err = s.kv.Range(ctx, &pb.RangeRequest{Key: []byte(s.format)})
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -53,35 +58,56 @@ func (s *Store) open(ctx context.Context, prefix string, o Options) error {
 	if o.Cluster != 0 && o.Cluster != s.cluster {
 		return &Error{Op: "open", Err: fmt.Errorf("%w: %d, not %d", ErrCluster, s.cluster, o.Cluster)}
 	}
-	have := resp.Responses[0].GetResponseRange().GetKvs()
-	if len(have) == 0 && len(resp.Responses[1].GetResponseRange().GetKvs()) == 0 {
-		if o.NoCreate {
-			return &Error{Op: "open", Err: fmt.Errorf("%w under %q", ErrNoStore, prefix)}
-		}
-		if resp, err = s.write(ctx, "open", s.formatRequest(prefix)); err != nil {
-			return err
-		}
-		if resp.Succeeded {
-			return s.opened(resp.Header, uint64(resp.Header.Revision), uint64(resp.Header.Revision))
-		}
-		have = resp.Responses[0].GetResponseRange().GetKvs() // somebody was faster
+	switch {
+	case len(resp.Kvs) > 0:
+		return s.take(ctx, resp.Header, resp.Kvs[0], o)
+	case o.NoCreate:
+		return &Error{Op: "open", Err: fmt.Errorf("%w under %q", ErrNoStore, prefix)}
 	}
-	if len(have) == 0 {
-		first := resp.Responses[1].GetResponseRange().GetKvs()[0].Key
-		return &Error{Op: "open", Err: fmt.Errorf("%w: %q is there, %q is not", ErrForeign, first, s.format)}
+	return s.create(ctx, prefix, o)
+}
+
+// create makes the store if there is nothing under the prefix.
+func (s *Store) create(ctx context.Context, prefix string, o Options) error {
+	all := []byte(clientv3.GetPrefixRangeEnd(prefix))
+	resp, err := s.write(ctx, "open", &pb.TxnRequest{
+		Compare: []*pb.Compare{{ // of every key that there is
+			Key: []byte(prefix), RangeEnd: all, Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
+			TargetUnion: &pb.Compare_CreateRevision{},
+		}},
+		Success: []*pb.RequestOp{putOp(s.format, encodeFormat(s.cluster))},
+		Failure: []*pb.RequestOp{
+			rangeOp(&pb.RangeRequest{Key: []byte(s.format)}),
+			rangeOp(&pb.RangeRequest{Key: []byte(prefix), RangeEnd: all, Limit: 1, KeysOnly: true}),
+		},
+	})
+	if err != nil {
+		return err
 	}
-	cluster, err := decodeFormat(string(have[0].Value))
+	if resp.Succeeded {
+		return s.opened(resp.Header, uint64(resp.Header.Revision), uint64(resp.Header.Revision))
+	}
+	if have := resp.Responses[0].GetResponseRange().GetKvs(); len(have) > 0 { // somebody was faster
+		return s.take(ctx, resp.Header, have[0], o)
+	}
+	first := resp.Responses[1].GetResponseRange().GetKvs()[0].Key
+	return &Error{Op: "open", Err: fmt.Errorf("%w: %q is there, %q is not", ErrForeign, first, s.format)}
+}
+
+// take verifies the format record that was found.
+func (s *Store) take(ctx context.Context, h *pb.ResponseHeader, kv *mvccpb.KeyValue, o Options) error {
+	cluster, err := decodeFormat(string(kv.Value))
 	if err != nil {
 		return &Error{Op: "open", Err: err}
 	}
-	born, mark := uint64(have[0].CreateRevision), uint64(have[0].ModRevision)
-	if cluster == s.cluster {
-		return s.opened(resp.Header, born, mark)
+	born, mark := uint64(kv.CreateRevision), uint64(kv.ModRevision)
+	switch {
+	case cluster == s.cluster:
+		return s.opened(h, born, mark)
+	case o.Adopt:
+		return s.adopt(ctx, born, mark)
 	}
-	if !o.Adopt {
-		return &Error{Op: "open", Err: fmt.Errorf("%w: the store was made in %d, this is %d", ErrCluster, cluster, s.cluster)}
-	}
-	return s.adopt(ctx, born, mark)
+	return &Error{Op: "open", Err: fmt.Errorf("%w: the store was made in %d, this is %d", ErrCluster, cluster, s.cluster)}
 }
 
 // opened takes over the revisions of the format record.
@@ -91,22 +117,6 @@ func (s *Store) opened(h *pb.ResponseHeader, born, mark uint64) error {
 		return &Error{Op: "open", Err: err}
 	}
 	return nil
-}
-
-// formatRequest makes the store if there is nothing under the prefix, else it reads the format record and the first key.
-func (s *Store) formatRequest(prefix string) *pb.TxnRequest {
-	all := []byte(clientv3.GetPrefixRangeEnd(prefix))
-	return &pb.TxnRequest{
-		Compare: []*pb.Compare{{
-			Key: []byte(prefix), RangeEnd: all, Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
-			TargetUnion: &pb.Compare_CreateRevision{},
-		}},
-		Success: []*pb.RequestOp{putOp(s.format, encodeFormat(s.cluster))},
-		Failure: []*pb.RequestOp{
-			rangeOp(&pb.RangeRequest{Key: []byte(s.format)}),
-			rangeOp(&pb.RangeRequest{Key: []byte(prefix), RangeEnd: all, Limit: 1, KeysOnly: true}),
-		},
-	}
 }
 
 // adopt writes the format record for this cluster.
