@@ -13,9 +13,9 @@
 // # Policy
 //
 // A commit is one transaction: a comparison of the mod revision of every record it relies upon, and of the format record's,
-// then the writes; else the question for those revisions, so that a conflict names its record in the same round trip. It is
-// sent once. The etcd client repeats a call that somebody on the way has cancelled, a transaction as well;
-// the store keeps it from doing so, since that transaction may have been made.
+// then the writes; else the question for those revisions, so that a conflict names its record in the same round trip. One that
+// may have been made is never sent again. The etcd client repeats a call that somebody on the way has cancelled, a
+// transaction as well; the store keeps it from doing so. What the client is given to intercept calls must not repeat them either.
 //
 // Reads are linearizable. Those that take several round trips show the revision of the first; if a compaction removes that in the
 // middle, they begin anew. A read that no member could answer is repeated for some seconds, a commit that a member refused because it
