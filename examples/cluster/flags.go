@@ -57,7 +57,7 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&cfg.nodesFile, "nodes", "", "trace of nodes: a CSV `file` with the columns "+strings.Join(trace.NodeColumns, ",")+
-		" (default: a built-in trace of 40 nodes)")
+		" and perhaps gpu (default: a built-in trace of 40 nodes)")
 	pool4 := flags.String("pool4", "", "IPv4 `prefix` that the nodes' prefixes come from, or none "+
 		"(default "+defaultPool4+"; for the built-in trace "+builtinPool4+")")
 	pool6 := flags.String("pool6", "", "IPv6 `prefix` likewise (default "+defaultPool6+"; for the built-in trace "+builtinPool6+")")

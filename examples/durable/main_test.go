@@ -84,7 +84,7 @@ func TestUsage(t *testing.T) { // X2
 		{[]string{"-store", "bolt:///x", "-copy-to", "y"}, "-copy-to y: memory, bolt:///path/of/file or etcd://host:port/prefix is needed"},
 		{[]string{"-podpool4", "none", "-podpool6", "none"}, "-podpool4 and -podpool6 are both none: nothing to give to the pods"},
 		{[]string{"-place", "best"}, `-place: "best" is no placement: least or most`},
-		{[]string{"-nodes", "testdata/builtin.txt"}, `testdata/builtin.txt:1:1: no column "sn" in the header, which needs sn,cpu_milli,memory_mib,gpu,model`},
+		{[]string{"-nodes", "testdata/builtin.txt"}, `testdata/builtin.txt:1:1: no column "sn" in the header, which needs sn,cpu_milli,memory_mib`},
 	} {
 		status, out, errs := start(t.Context(), c.args...)
 		if status != exitUsage || out != "" || errs != "durable: "+c.text+"\n" {

@@ -20,8 +20,9 @@ type Node struct {
 	Model     string // of the GPUs
 }
 
-// NodeColumns are the columns of a node trace, in any order; others may stand beside them.
-var NodeColumns = []string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}
+// NodeColumns are the columns of a node trace, in any order. gpu, the number of GPUs, and model may
+// stand beside them, and others.
+var NodeColumns = []string{"sn", "cpu_milli", "memory_mib"}
 
 // LoadNodes reads the node trace in a file, or the built-in one when the name is empty. Names are
 // unique, and there is at least one node.
@@ -36,8 +37,12 @@ func readNodes(file string, r io.Reader) ([]Node, error) {
 			Name:      t.Name("sn", "node", seen),
 			MilliCPU:  t.Count("cpu_milli"),
 			MemoryMiB: t.Count("memory_mib"),
-			GPUs:      t.Count("gpu"),
-			Model:     t.Text("model"),
+		}
+		if t.Has("gpu") {
+			n.GPUs = t.Count("gpu")
+		}
+		if t.Has("model") {
+			n.Model = t.Text("model")
 		}
 		nodes = append(nodes, n)
 	}
