@@ -157,10 +157,8 @@ func (s *seen) retry(err error) bool {
 	if errors.As(err, &e) {
 		cause = e.Err
 	}
-	// Nobody cancels here: an engine cancels a batch of calls when the last one's deadline has passed.
-	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	switch {
-	case late:
+	case errors.Is(err, context.DeadlineExceeded):
 		cause = context.DeadlineExceeded // wherever it ended
 	case errors.Is(err, ipset.ErrContention):
 		cause = ipset.ErrContention
@@ -173,7 +171,7 @@ func (s *seen) retry(err error) bool {
 		what = "unknown outcome: " + what
 	}
 	s.result.Errors[what]++
-	again := late || etcdstore.Retryable(err)
+	again := etcdstore.Retryable(err)
 	if again {
 		time.Sleep(pause)
 	}
