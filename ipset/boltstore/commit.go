@@ -245,15 +245,11 @@ func (s *Store) undone(id int, cause error) (fatal, answer error) {
 
 // checkOps refuses what no store accepts and what is too large for this one, and returns the size of the rest.
 func checkOps(ops []ipset.Op) (size int, err error) {
-	seen := make(map[string]struct{}, len(ops))
+	if err := ipset.CheckOps(ops); err != nil {
+		return 0, err
+	}
 	for i := range ops {
 		op := &ops[i]
-		if op.Key == "" || op.Kind > ipset.OpDelete || op.Kind == ipset.OpGuard && op.Expect == ipset.AnyRevision {
-			return 0, fmt.Errorf("%w: op %d of the commit", ipset.ErrBadArgument, i)
-		}
-		if seen[op.Key] = struct{}{}; len(seen) != i+1 {
-			return 0, fmt.Errorf("%w: key %q occurs twice in one commit", ipset.ErrBadArgument, op.Key)
-		}
 		if len(op.Key) > bbolt.MaxKeySize || len(op.Value) > maxValue {
 			return 0, fmt.Errorf("%w: key of %d bytes with a value of %d, at most %d and %d", ipset.ErrTooLarge, len(op.Key), len(op.Value), bbolt.MaxKeySize, maxValue)
 		}

@@ -169,16 +169,16 @@ func TestContextEndsDuringCommit(t *testing.T) {
 	}
 	cancel, done = try("under way")
 	queued(s, 1)
-	batch := s.take() // what the goroutine that waits for the transaction would do next
+	r := s.take()[0] // what the goroutine that waits for the transaction would do next
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) || !errors.Is(err, ipset.ErrUnknown) {
 		t.Errorf("while it is under way: %v", err)
 	}
 	s.mu.Lock()
-	s.queue = append(batch, s.queue...)
+	s.queue = append(s.queue, r)
 	s.mu.Unlock()
 	release()
-	<-batch[0].done
+	<-r.done
 	recs, err := s.Get(t.Context(), nil, "waits", "under way")
 	if err != nil || recs[0].Rev != 0 || recs[1].Rev != 1 {
 		t.Errorf("%v, %v", recs, err)

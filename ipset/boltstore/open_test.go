@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -157,6 +159,53 @@ func TestLocked(t *testing.T) {
 		t.Errorf("waited: %v", err)
 	}
 }
+
+// Who waits for a file that is replaced meanwhile, as after Compact, gets the new one.
+func TestReplacedWhileWaiting(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := reopen(t, path, boltstore.Options{NoSync: true})
+	put(t, s, "a", "old")
+	if err := s.Compact(t.Context(), path+".packed"); err != nil {
+		t.Fatal(err)
+	}
+	c := reopen(t, path+".packed", boltstore.Options{NoSync: true})
+	put(t, c, "a", "new")
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	waiting := make(chan struct{})
+	logger := slog.New(&onRecord{f: sync.OnceFunc(func() { close(waiting) })})
+	opened := make(chan *boltstore.Store)
+	go func() {
+		s, err := boltstore.Open(context.Background(), path, boltstore.Options{LockWait: -1, Logger: logger})
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- s
+	}()
+	<-waiting
+	if err := os.Rename(path+".packed", path); err != nil {
+		t.Skip(err) // not while it is open, on some systems
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = <-opened
+	defer s.Close()
+	if recs, _ := contents(t, s); len(recs) != 1 || recs[0].Value != "new" {
+		t.Errorf("%v", recs)
+	}
+}
+
+// onRecord is a log that calls f.
+type onRecord struct {
+	slog.Handler
+	f func()
+}
+
+func (o *onRecord) Enabled(context.Context, slog.Level) bool { return true }
+
+func (o *onRecord) Handle(context.Context, slog.Record) error { o.f(); return nil }
 
 // Several may read at once, and none of them writes.
 func TestReadOnly(t *testing.T) {
