@@ -222,7 +222,7 @@ func TestTornPagesAfterKill(t *testing.T) {
 
 // What Options.Verify leaves out at the door is noticed at the record: an error, no crash, and no record that was not written.
 func TestTornPagesUnverified(t *testing.T) {
-	path, older, newer, recs, _ := sample(t, 400, true)
+	path, older, newer, recs, _ := sample(t, 150, true)
 	written := make(map[string][]string)
 	for _, r := range recs {
 		written[r.Key] = append(written[r.Key], r.Value)
@@ -256,7 +256,7 @@ func TestTornPagesUnverified(t *testing.T) {
 
 // What is refused can be salvaged: every record that comes out was written, nearly all do, and the new file is a store.
 func TestSalvage(t *testing.T) {
-	path, older, newer, recs, _ := sample(t, 400, true)
+	path, older, newer, recs, _ := sample(t, 200, true)
 	dir := filepath.Dir(path)
 	size, whole := os.Getpagesize(), 0
 	for page := 0; page < len(newer)/size; page += 7 {

@@ -53,9 +53,9 @@
 // # Cost
 //
 // A transaction of bbolt is two syncs, and writes some five pages of 4 KiB. On a disk that takes 3 ms for a sync, one caller makes
-// 170 commits/s, 8 make 2,100, 64 make 8,000 (26 commits for each sync); with NoSync one makes 9,500 and 64 make 100,000 (2
-// cores; go test -run '^$' -bench Commit). A store of 100,000 blocks is open and has handed out its first address
-// in 9 ms, in 175 ms if all of it is verified (go test -run '^$' -bench Restart).
+// 160 commits/s, 8 make 2,300, 64 make 10,000 (27 commits for each sync); with NoSync one makes 27,000 (2 cores, under load;
+// go test -run '^$' -bench Commit). A store of 100,000 blocks is open and has handed out its first address in 9 ms, in 90 to
+// 180 ms if all of it is verified (go test -run '^$' -bench Restart).
 //
 // # Concurrency, restart
 //
