@@ -101,14 +101,17 @@ func TestHostMoves(t *testing.T) { // IP4
 
 // TestHostsAtRandom compares who every address is held for with a map, while blocks change their owners.
 func TestHostsAtRandom(t *testing.T) { // IP4, IP8
-	r := rand.New(rand.NewPCG(7, 8))
+	r, steps := rand.New(rand.NewPCG(7, 8)), 1500
+	if testing.Short() {
+		steps = 300
+	}
 	for _, strict := range []bool{false, true} {
 		p := pool("a", "10.0.0.0/26", 29)
 		p.Cooldown = 10 * time.Second
 		w := newWorld(t, Config{Strict: strict}, p)
 		held := make(map[netip.Addr]string)
 		ended := make(map[netip.Addr]time.Time)
-		for n := range 1500 {
+		for n := range steps {
 			w.clock.add(time.Second)
 			host := fmt.Sprint("h", r.IntN(4))
 			switch r.IntN(9) {

@@ -11,7 +11,11 @@ import (
 // TestStickyAtRandom mixes sticky assignments of moving handles with everything that moves blocks about: what is given is
 // held by who got it, by nobody else, and was free or cooling from its own use before.
 func TestStickyAtRandom(t *testing.T) { // IP12, IP8
-	for seed := range uint64(40) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 12
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 5))
 		p := pool("a", "10.0.0.0/28", 30)
 		p.Cooldown = time.Duration(seed%2) * 30 * time.Second
