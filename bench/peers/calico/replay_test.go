@@ -321,6 +321,12 @@ func (w *world) migrate() {
 		w.compareBlock(kvp.Value.(*calicomodel.AllocationBlock), b)
 		back := must(calicomodel.ParseValue(key, must(b.ExportCalico(0)))).(*calicomodel.AllocationBlock)
 		w.compareBlock(back, b)
+		for al := range b.All() {
+			x := must(back.IPToOrdinal(ipOf(al.Address)))
+			if theirs := kvp.Value.(*calicomodel.AllocationBlock).GetSequenceNumberForOrdinal(x); al.Seq != theirs || back.GetSequenceNumberForOrdinal(x) != theirs {
+				w.fail("%v: sequence number %d with Calico, %d here, %d back there", al.Address, theirs, al.Seq, back.GetSequenceNumberForOrdinal(x))
+			}
+		}
 		if back.Host() != b.Owner().Name || back.CIDR.String() != key.CIDR.String() {
 			w.fail("%s comes back as %v of %s", r.path, back.CIDR, back.Host())
 		}
