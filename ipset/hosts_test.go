@@ -162,27 +162,33 @@ func TestHostsAtRandom(t *testing.T) { // IP4, IP8
 			}
 			w.check()
 			for i := range 4 {
-				host, want := fmt.Sprint("h", i), map[netip.Addr]bool{}
-				als, err := w.IPsByHost(bg, HostOwner(host))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for a, h := range held {
-					if h == host {
-						want[a] = true
-					}
-				}
-				for _, al := range als {
-					if !want[al.Address] {
-						t.Fatalf("step %d: %+v is not held for %s", n, al, host)
-					}
-					delete(want, al.Address)
-				}
-				if len(want) > 0 {
-					t.Fatalf("step %d: %v are held for %s, too", n, want, host)
-				}
+				w.compareHost(fmt.Sprint("h", i), held)
 			}
 		}
+	}
+}
+
+// compareHost compares the addresses that are held for a host with a map of who each is held for.
+func (w *world) compareHost(host string, held map[netip.Addr]string) {
+	w.t.Helper()
+	want := map[netip.Addr]bool{}
+	for a, h := range held {
+		if h == host {
+			want[a] = true
+		}
+	}
+	als, err := w.IPsByHost(bg, HostOwner(host))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, al := range als {
+		if !want[al.Address] {
+			w.t.Fatalf("%+v is not held for %s", al, host)
+		}
+		delete(want, al.Address)
+	}
+	if len(want) > 0 {
+		w.t.Fatalf("%v are held for %s, too", want, host)
 	}
 }
 
