@@ -197,7 +197,7 @@ func (r *ipamReplay) claim(e *ipset.Engine, host string, a netip.Addr) {
 	}
 	claimed, failed, err := e.ClaimAffinity(context.Background(), block, ipset.HostOwner(host))
 	why := r.m.Claim(block, "host:"+host)
-	want := map[string]error{"owner": ipset.ErrOwner, "limit": ipset.ErrLimit, "overlap": ipset.ErrOverlap}[why]
+	want := map[string]error{"disabled": ipset.ErrNoPool, "owner": ipset.ErrOwner, "limit": ipset.ErrLimit, "overlap": ipset.ErrOverlap}[why]
 	switch {
 	case why == "no pool" && errors.Is(err, ipset.ErrUnknownPool):
 	case why == "" && err == nil && slices.Equal(claimed, []netip.Prefix{block}):

@@ -289,14 +289,16 @@ func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 	return ""
 }
 
-// Claim gives a block of a pool's present size to an owner by hand; it says what stands in the way: "", "no pool", "owner",
-// "limit" or "overlap".
+// Claim gives a block of a pool's present size to an owner by hand; it says what stands in the way: "", "no pool",
+// "disabled", "owner", "limit" or "overlap".
 func (m *IPSet) Claim(block netip.Prefix, owner string) string {
 	p, ok := m.pool(block.Addr())
 	b := m.Blocks[block]
 	switch {
 	case !ok || p.Bits != block.Bits():
 		return "no pool"
+	case p.Disabled:
+		return "disabled"
 	case b != nil && b.Owner == owner:
 		return ""
 	case b != nil && b.Owner != "":
