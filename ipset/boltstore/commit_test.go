@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -424,4 +425,33 @@ func TestAgainstAMap(t *testing.T) {
 		}
 	}
 	s.Close()
+}
+
+// ST1: when bbolt says that a transaction failed which the file shows nevertheless, as after a sync that failed, the outcome is
+// unknown, and no more commits are made until the file is opened again; reads go on.
+func TestSyncFails(t *testing.T) {
+	s := openT(t, Options{NoSync: true})
+	if _, err := s.Commit(t.Context(), []ipset.Op{put("a", "1", 0)}); err != nil {
+		t.Fatal(err)
+	}
+	last := int(s.Stats().Transactions)
+	if fatal, answer := s.undone(last+1, syscall.EIO); fatal != nil || errors.Is(answer, ipset.ErrUnknown) || !errors.Is(answer, syscall.EIO) {
+		t.Errorf("not written: %v, %v", fatal, answer)
+	}
+	fatal, answer := s.undone(last, syscall.EIO)
+	if fatal == nil || !errors.Is(answer, ipset.ErrUnknown) || !errors.Is(answer, syscall.EIO) {
+		t.Errorf("written: %v, %v", fatal, answer)
+	}
+	s.mu.Lock()
+	s.fail(fatal)
+	s.mu.Unlock()
+	if _, err := s.Commit(t.Context(), []ipset.Op{put("a", "2", 1)}); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("Commit: %v", err)
+	}
+	if recs, err := s.Get(t.Context(), nil, "a"); err != nil || recs[0].Value != "1" {
+		t.Errorf("Get: %v, %v", recs, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
 }

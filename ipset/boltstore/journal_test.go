@@ -112,107 +112,120 @@ func TestJournalOfASet(t *testing.T) {
 	}
 }
 
+// allServices are journals of everything in package servicealloc.
+type allServices struct {
+	one    *boltstore.Journal[*servicealloc.Range]
+	ports  *boltstore.Journal[*servicealloc.Ports]
+	many   *boltstore.Journal[*servicealloc.Ranges]
+	owners *boltstore.Journal[*servicealloc.Registry]
+}
+
+func openServices(t *testing.T, s *boltstore.Store) allServices {
+	t.Helper()
+	ctx, lowest := t.Context(), servicealloc.LowestFirst()
+	return allServices{
+		must[*servicealloc.Range](t)(boltstore.OpenRange(ctx, s, "one", services, lowest)),
+		must[*servicealloc.Ports](t)(boltstore.OpenPorts(ctx, s, "ports", ports, lowest)),
+		must[*servicealloc.Ranges](t)(boltstore.OpenRanges(ctx, s, "many", lowest)),
+		must[*servicealloc.Registry](t)(boltstore.OpenRegistry(ctx, s, "owners", servicealloc.PortRange{First: 1, Last: 100}, lowest)),
+	}
+}
+
+// snapshots returns what they all hold.
+func (a allServices) snapshots(t *testing.T) []byte {
+	t.Helper()
+	return slices.Concat(snapshotOf(t, a.one), snapshotOf(t, a.ports), snapshotOf(t, a.many), snapshotOf(t, a.owners))
+}
+
+// step changes something in each.
+func (a allServices) step(ctx context.Context, rnd *rand.Rand, n int) error {
+	addr := services.Addr()
+	for range 1 + rnd.IntN(50) {
+		addr = addr.Next()
+	}
+	port := servicealloc.Port{Protocol: servicealloc.TCP, Number: ports.First + uint16(rnd.IntN(50))}
+	return errors.Join(
+		a.one.Do(ctx, func(r *servicealloc.Range) error {
+			if rnd.IntN(2) == 0 {
+				r.Release(addr)
+				return nil
+			}
+			_, _, err := r.AllocateNext()
+			return err
+		}),
+		a.ports.Do(ctx, func(p *servicealloc.Ports) error {
+			if rnd.IntN(2) == 0 {
+				p.Release(port)
+			} else if _, err := p.AllocateN(servicealloc.UDP, make([]uint16, 2)); err != nil {
+				return err
+			} else if !p.Has(port) {
+				return p.Allocate(port)
+			}
+			return nil
+		}),
+		a.many.Do(ctx, func(r *servicealloc.Ranges) error {
+			switch rnd.IntN(20) {
+			case 0:
+				return r.Add(fmt.Sprint("more", n), netip.MustParsePrefix("10.98.0.0/28"))
+			case 1, 2, 3, 4, 5:
+				r.Release(addr)
+				return nil
+			}
+			_, _, err := r.AllocateNext(servicealloc.Family(4 + n%2*2))
+			return err
+		}),
+		a.owners.Do(ctx, func(r *servicealloc.Registry) error {
+			owner := fmt.Sprint("owner", rnd.IntN(24))
+			g, held := r.Get(owner)
+			var err error
+			switch {
+			case !held:
+				_, err = r.Allocate(owner, servicealloc.Request{Addrs: []netip.Addr{netip.IPv4Unspecified()}, Ports: []servicealloc.Port{{Protocol: servicealloc.TCP}}})
+			case rnd.IntN(2) == 0:
+				_, err = r.Replace(owner, g.Generation, servicealloc.Request{Addrs: g.Addrs, Ports: []servicealloc.Port{{Protocol: servicealloc.UDP}, {Protocol: servicealloc.TCP}}})
+			default:
+				r.Release(owner)
+			}
+			return err
+		}),
+	)
+}
+
 // X5: the same of ports and addresses of services, and of a registry with its owners, generations and spills.
 func TestJournalOfServices(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	s := open(t, boltstore.Options{NoSync: true})
-	ctx := t.Context()
-	type all struct {
-		one    *boltstore.Journal[*servicealloc.Range]
-		ports  *boltstore.Journal[*servicealloc.Ports]
-		many   *boltstore.Journal[*servicealloc.Ranges]
-		owners *boltstore.Journal[*servicealloc.Registry]
-	}
-	openAll := func(s *boltstore.Store) all {
-		return all{
-			must[*servicealloc.Range](t)(boltstore.OpenRange(ctx, s, "one", services, servicealloc.LowestFirst())),
-			must[*servicealloc.Ports](t)(boltstore.OpenPorts(ctx, s, "ports", ports, servicealloc.LowestFirst())),
-			must[*servicealloc.Ranges](t)(boltstore.OpenRanges(ctx, s, "many", servicealloc.LowestFirst())),
-			must[*servicealloc.Registry](t)(boltstore.OpenRegistry(ctx, s, "owners", servicealloc.PortRange{First: 1, Last: 100}, servicealloc.LowestFirst())),
-		}
-	}
-	a := openAll(s)
+	a := openServices(t, s)
 	small := netip.MustParsePrefix("10.97.0.0/27") // 16 static, 14 dynamic: it spills soon
 	err := errors.Join(
-		a.many.Do(ctx, func(r *servicealloc.Ranges) error {
+		a.many.Do(t.Context(), func(r *servicealloc.Ranges) error {
 			return r.Add("main", services, netip.MustParsePrefix("fd00::/112"))
 		}),
-		a.owners.Do(ctx, func(r *servicealloc.Registry) error { return r.AddRange("main", small) }),
+		a.owners.Do(t.Context(), func(r *servicealloc.Registry) error { return r.AddRange("main", small) }),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
 	spilled := false
-	for step := range 400 {
-		addr := services.Addr()
-		for range 1 + rnd.IntN(50) {
-			addr = addr.Next()
+	for n := range 400 {
+		if err = errors.Join(err, a.step(t.Context(), rnd, n)); err != nil {
+			t.Fatal(n, err)
 		}
-		port := servicealloc.Port{Protocol: servicealloc.TCP, Number: ports.First + uint16(rnd.IntN(50))}
-		owner := fmt.Sprint("owner", rnd.IntN(24))
-		err := errors.Join(
-			a.one.Do(ctx, func(r *servicealloc.Range) error {
-				if rnd.IntN(2) == 0 {
-					r.Release(addr)
-				} else if _, _, err := r.AllocateNext(); err != nil {
-					return err
-				}
-				return nil
-			}),
-			a.ports.Do(ctx, func(p *servicealloc.Ports) error {
-				if rnd.IntN(2) == 0 {
-					p.Release(port)
-				} else if _, err := p.AllocateN(servicealloc.UDP, make([]uint16, 2)); err != nil {
-					return err
-				} else if !p.Has(port) {
-					return p.Allocate(port)
-				}
-				return nil
-			}),
-			a.many.Do(ctx, func(r *servicealloc.Ranges) error {
-				switch rnd.IntN(20) {
-				case 0:
-					return r.Add(fmt.Sprint("more", step), netip.MustParsePrefix("10.98.0.0/28"))
-				case 1, 2, 3, 4, 5:
-					r.Release(addr)
-					return nil
-				}
-				_, _, err := r.AllocateNext(servicealloc.Family(4 + step%2*2))
-				return err
-			}),
-			a.owners.Do(ctx, func(r *servicealloc.Registry) error {
-				g, held := r.Get(owner)
-				var err error
-				switch {
-				case !held:
-					g, err = r.Allocate(owner, servicealloc.Request{Addrs: []netip.Addr{netip.IPv4Unspecified()}, Ports: []servicealloc.Port{{Protocol: servicealloc.TCP}}})
-				case rnd.IntN(2) == 0:
-					g, err = r.Replace(owner, g.Generation, servicealloc.Request{Addrs: g.Addrs, Ports: []servicealloc.Port{{Protocol: servicealloc.UDP}, {Protocol: servicealloc.TCP}}})
-				default:
-					r.Release(owner)
-				}
+		a.owners.View(func(r *servicealloc.Registry) {
+			for g := range r.All() {
 				spilled = spilled || g.Spilled
-				return err
-			}),
-		)
-		if err != nil {
-			t.Fatal(step, err)
-		}
-		if step%25 != 0 {
+			}
+		})
+		if n%25 != 0 {
 			continue
 		}
 		c := crashed(t, s)
-		b := openAll(c)
-		if !bytes.Equal(snapshotOf(t, a.one), snapshotOf(t, b.one)) || !bytes.Equal(snapshotOf(t, a.ports), snapshotOf(t, b.ports)) ||
-			!bytes.Equal(snapshotOf(t, a.many), snapshotOf(t, b.many)) || !bytes.Equal(snapshotOf(t, a.owners), snapshotOf(t, b.owners)) {
-			t.Fatalf("step %d: not the same after a crash", step)
+		if !bytes.Equal(a.snapshots(t), openServices(t, c).snapshots(t)) {
+			t.Fatalf("step %d: not the same after a crash", n)
 		}
 		c.Close()
 	}
 	if !spilled {
 		t.Error("nothing spilled")
 	}
-	names, err := s.Journals(ctx)
+	names, err := s.Journals(t.Context())
 	if err != nil || !slices.Equal(names, []string{"many", "one", "owners", "ports"}) {
 		t.Errorf("%v, %v", names, err)
 	}

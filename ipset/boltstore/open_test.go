@@ -261,79 +261,90 @@ func edit(t *testing.T, path string, f func(*bbolt.Tx) error) {
 	}
 }
 
-// What is not a store of this package is refused with an error of its own, and not touched.
-func TestBadFiles(t *testing.T) {
-	write := func(b string) func(*testing.T, string) {
-		return func(t *testing.T, path string) {
-			if err := os.WriteFile(path, []byte(b), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+// makeStore makes a file with one record.
+func makeStore(t *testing.T, path string) {
+	t.Helper()
+	s := reopen(t, path, boltstore.Options{})
+	put(t, s, "a", "1")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
 	}
-	store := func(t *testing.T, path string) {
-		s := reopen(t, path, boltstore.Options{})
-		put(t, s, "a", "1")
-		if err := s.Close(); err != nil {
+}
+
+// containing returns what makes a file of some bytes.
+func containing(b string) func(*testing.T, string) {
+	return func(t *testing.T, path string) {
+		if err := os.WriteFile(path, []byte(b), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	state := func(change func(old string) string) func(*testing.T, string) {
-		return func(t *testing.T, path string) {
-			store(t, path)
-			edit(t, path, func(tx *bbolt.Tx) error {
-				b := tx.Bucket([]byte("ipalloc/state"))
-				return b.Put([]byte("state"), []byte(change(string(b.Get([]byte("state"))))))
-			})
-		}
+}
+
+// withState returns what makes a store whose state is changed.
+func withState(change func(old string) string) func(*testing.T, string) {
+	return edited(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte("ipalloc/state"))
+		return b.Put([]byte("state"), []byte(change(string(b.Get([]byte("state"))))))
+	})
+}
+
+// edited returns what makes a store that another program changes.
+func edited(f func(*bbolt.Tx) error) func(*testing.T, string) {
+	return func(t *testing.T, path string) {
+		makeStore(t, path)
+		edit(t, path, f)
 	}
-	for _, tt := range []struct {
-		name string
-		make func(*testing.T, string)
-		want error
-		says string
-	}{
-		{"empty", write(""), boltstore.ErrDamaged, "remove it"},
-		{"one byte", write("x"), boltstore.ErrForeign, "not a bbolt database"},
-		{"text", write(strings.Repeat("a configuration file\n", 1000)), boltstore.ErrForeign, "not a bbolt database"},
-		{"zeroes", write(strings.Repeat("\x00", 1<<16)), boltstore.ErrDamaged, "zeroes"},
-		{"bbolt, empty", func(t *testing.T, path string) { boltFile(t, path) }, boltstore.ErrForeign, "another program"},
-		{"bbolt of another", func(t *testing.T, path string) { boltFile(t, path, "key", "meta") }, boltstore.ErrForeign, "meta"},
-		{"bbolt, newer", func(t *testing.T, path string) {
-			boltFile(t, path)
-			b, _ := os.ReadFile(path)
-			for page := 0; page < 2; page++ {
-				binary.NativeEndian.PutUint32(b[page*os.Getpagesize()+16+4:], 3)
-			}
-			write(string(b))(t, path)
-		}, boltstore.ErrVersion, "bbolt"},
-		{"a bucket more", func(t *testing.T, path string) { store(t, path); boltFile(t, path, "mine") }, boltstore.ErrForeign, "mine"},
-		{"newer format", state(func(old string) string { return strings.Replace(old, " 1\n", " 2\n", 1) + "more" }), boltstore.ErrVersion, "format 2"},
-		{"state cut", state(func(old string) string { return old[:len(old)-1] }), boltstore.ErrDamaged, "length"},
-		{"state changed", state(func(old string) string { return old[:len(old)-1] + "\x00" + old[len(old):] }), boltstore.ErrDamaged, "checksum"},
-		{"state gone", func(t *testing.T, path string) {
-			store(t, path)
-			edit(t, path, func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("ipalloc/state")) })
-		}, boltstore.ErrForeign, "another program"},
-		{"records gone", func(t *testing.T, path string) {
-			store(t, path)
-			edit(t, path, func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("ipalloc/records")) })
-		}, boltstore.ErrDamaged, "gone"},
-		{"a record changed", func(t *testing.T, path string) {
-			store(t, path)
-			edit(t, path, func(tx *bbolt.Tx) error {
-				return tx.Bucket([]byte("ipalloc/records")).Put([]byte("a"), []byte("\x00\x00\x00\x00\x00\x00\x00\x01abcd2"))
-			})
-		}, boltstore.ErrDamaged, "checksum"},
-		{"a record more", func(t *testing.T, path string) {
-			store(t, path)
-			edit(t, path, func(tx *bbolt.Tx) error { return tx.Bucket([]byte("ipalloc/records")).Delete([]byte("a")) })
-		}, boltstore.ErrDamaged, "0 records of the 1"},
-		{"a directory", func(t *testing.T, path string) {
-			if err := os.Mkdir(path, 0o700); err != nil {
-				t.Fatal(err)
-			}
-		}, nil, "not a regular file"},
-	} {
+}
+
+// newerBbolt makes a file of a version of bbolt to come.
+func newerBbolt(t *testing.T, path string) {
+	boltFile(t, path)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := range 2 {
+		binary.NativeEndian.PutUint32(b[page*os.Getpagesize()+16+4:], 3)
+	}
+	containing(string(b))(t, path)
+}
+
+// badFiles are what is no store, and what the error says of it.
+var badFiles = []struct {
+	name string
+	make func(*testing.T, string)
+	want error
+	says string
+}{
+	{"empty", containing(""), boltstore.ErrDamaged, "remove it"},
+	{"one byte", containing("x"), boltstore.ErrForeign, "not a bbolt database"},
+	{"text", containing(strings.Repeat("a configuration file\n", 1000)), boltstore.ErrForeign, "not a bbolt database"},
+	{"zeroes", containing(strings.Repeat("\x00", 1<<16)), boltstore.ErrDamaged, "zeroes"},
+	{"bbolt, empty", func(t *testing.T, path string) { boltFile(t, path) }, boltstore.ErrForeign, "another program"},
+	{"bbolt of another", func(t *testing.T, path string) { boltFile(t, path, "key", "meta") }, boltstore.ErrForeign, "meta"},
+	{"bbolt, newer", newerBbolt, boltstore.ErrVersion, "bbolt"},
+	{"a bucket more", func(t *testing.T, path string) { makeStore(t, path); boltFile(t, path, "mine") }, boltstore.ErrForeign, "mine"},
+	{"newer format", withState(func(old string) string { return strings.Replace(old, " 1\n", " 2\n", 1) + "more" }), boltstore.ErrVersion, "format 2"},
+	{"state cut", withState(func(old string) string { return old[:len(old)-1] }), boltstore.ErrDamaged, "length"},
+	{"state changed", withState(func(old string) string { return old[:len(old)-1] + string(old[len(old)-1]^1) }), boltstore.ErrDamaged, ""},
+	{"state gone", edited(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("ipalloc/state")) }), boltstore.ErrForeign, "another program"},
+	{"records gone", edited(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("ipalloc/records")) }), boltstore.ErrDamaged, "gone"},
+	{"a record changed", edited(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("ipalloc/records")).Put([]byte("a"), []byte("\x00\x00\x00\x00\x00\x00\x00\x01abcd2"))
+	}), boltstore.ErrDamaged, "checksum"},
+	{"a record less", edited(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("ipalloc/records")).Delete([]byte("a"))
+	}), boltstore.ErrDamaged, "0 records of the 1"},
+	{"a directory", func(t *testing.T, path string) {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}, nil, "not a regular file"},
+}
+
+// What is not a store of this package is refused with an error of its own, and not touched.
+func TestBadFiles(t *testing.T) {
+	for _, tt := range badFiles {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "store.db")
 			tt.make(t, path)
