@@ -69,8 +69,9 @@ bench: ## run our benchmarks that match BENCH (default all), COUNT times
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./bench/...
 
 .PHONY: bench-peers
-bench-peers: ## measure the peers beside us and refresh the table in README.md
-	cd bench/peers && GOWORK=off go run . -readme ../../README.md
+bench-peers: ## measure the peers beside us and refresh the tables in bench/peers
+	cd bench/peers && GOWORK=off go run . -readme README.md
+	cd bench/peers/calico && GOWORK=off go run . -etcd -readme README.md
 
 .PHONY: bench-guard
 bench-guard: ## check what benchmarks must not lose: ratios and allocation counts

@@ -13,7 +13,7 @@
 // and it is repeated if others took much of the machine meanwhile.
 //
 //	peers                          measure and print the table
-//	peers -readme ../../README.md  and refresh it between the markers in a file
+//	peers -readme README.md        and refresh it between the markers in a file
 //	peers -check                   and exit with status 1 if a target is missed
 //	peers -quick                   fewer and shorter passes
 //
