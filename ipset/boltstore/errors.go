@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 
 	bolterrors "go.etcd.io/bbolt/errors"
 )
@@ -98,6 +97,3 @@ func noSpace(err error) bool {
 	}
 	return false
 }
-
-// outOfRoom are what a system says when a disk, a quota or a limit of the process is exhausted.
-var outOfRoom = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}

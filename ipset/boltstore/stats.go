@@ -21,13 +21,14 @@ func (s *Store) Stats() Stats {
 	_ = s.guard(func() error {
 		return s.db.View(func(tx *bbolt.Tx) error {
 			st.Bytes, st.Transactions = tx.Size(), uint64(tx.ID())
+			pages := s.db.Stats()
+			st.Free = int64(pages.FreePageN+pages.PendingPageN) * int64(s.db.Info().PageSize)
 			return nil
 		})
 	})
 	if st.Transactions == 0 {
 		return Stats{}
 	}
-	st.Free = int64(s.db.Stats().FreePageN+s.db.Stats().PendingPageN) * int64(s.db.Info().PageSize)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.Revision, st.Records = s.state.rev, s.state.count
