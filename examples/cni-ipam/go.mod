@@ -9,6 +9,7 @@ require (
 )
 
 require (
+	github.com/bits-and-blooms/bitset v1.29.0 // indirect
 	github.com/vishvananda/netns v0.0.4 // indirect
 	go.etcd.io/bbolt v1.5.0 // indirect
 	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb // indirect
