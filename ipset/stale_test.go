@@ -142,6 +142,25 @@ func TestStaleRoomIsNoShortage(t *testing.T) { // IP3
 	w.check()
 }
 
+// TestManyOwnBlocksAreMadeSureOf: an owner has more blocks than a commit verifies, all of them full as the engine remembers
+// them; that is not an answer.
+func TestManyOwnBlocksAreMadeSureOf(t *testing.T) { // IP3
+	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/25", 32))
+	e := w.engine(w.store)
+	if got, err := e.AutoAssign(bg, want("h", 128, "p")); err != nil || len(got.V4) != 128 {
+		t.Fatal(len(got.V4), err)
+	}
+	for _, s := range []string{"10.0.0.3", "10.0.0.99"} {
+		if _, err := w.ReleaseIPs(bg, Release{Address: ip(s)}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || lastBytes(got.V4) != s[len("10.0.0."):] {
+			t.Errorf("%s is free, got %+v, %v", s, got, err)
+		}
+	}
+	w.check()
+}
+
 // TestKeptForgetsByUse: what is used often stays, whatever the order of the keys in memory, and nothing is allocated while
 // all that is used fits.
 func TestKeptForgetsByUse(t *testing.T) { // X3
