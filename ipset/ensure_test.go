@@ -174,3 +174,39 @@ func TestCallerMayReuseWhatItPassed(t *testing.T) {
 	}
 	w.check()
 }
+
+// TestResultOfACancelledBatch: the batch's error comes back as that of the caller's own context.
+func TestResultOfACancelledBatch(t *testing.T) { // ST1
+	ends := newEnding()
+	ends.end()
+	cancelled := errors.Join(ErrUnknown, context.Canceled)
+	for _, tt := range []struct {
+		ctx      context.Context
+		err      error
+		deadline bool
+		unknown  bool
+	}{
+		{ends, cancelled, true, true}, {ends, context.Canceled, true, false}, {bg, cancelled, false, true}, {ends, ErrNoPool, false, false}, {ends, nil, false, false},
+	} {
+		got := (&call{ctx: tt.ctx, err: tt.err}).result()
+		if errors.Is(got, context.DeadlineExceeded) != tt.deadline || errors.Is(got, ErrUnknown) != tt.unknown || !tt.deadline && got != tt.err {
+			t.Errorf("%v with the context's %v: %v", tt.err, tt.ctx.Err(), got)
+		}
+	}
+}
+
+// TestPoolDisabledDuringAClaim: what was claimed before stays, nothing more is claimed.
+func TestPoolDisabledDuringAClaim(t *testing.T) { // IP5
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
+	r := &racing{Store: w.store}
+	r.before = func([]Op) {
+		if _, err := w.Drain(bg, "a"); err != nil {
+			t.Error(err)
+		}
+	}
+	claimed, failed, err := w.engine(r).ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/28"), HostOwner("h"))
+	if err != nil || len(claimed) != 0 || len(failed) != 4 || !errors.Is(failed[0].Err, ErrNoPool) {
+		t.Errorf("%v, %v, %v", claimed, failed, err)
+	}
+	w.check()
+}
