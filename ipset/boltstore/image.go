@@ -214,6 +214,9 @@ func (im *image) walk(id uint64, from, to []byte, depth int, visit func(entry) e
 	}
 	switch flags {
 	case flagLeaf:
+		if first, err := im.firstKey(id, b, count); err != nil || depth > 0 && !bytes.Equal(first, from) {
+			return errors.Join(err, im.damaged(int64(id), "not the page that the one above it names"))
+		}
 		_, err := im.leaf(id, b, count, from, to, visit)
 		return err
 	case flagBranch:
@@ -237,6 +240,9 @@ func (im *image) walk(id uint64, from, to []byte, depth int, visit func(entry) e
 				return err
 			}
 			next = e.Uint64(at[8:])
+			if i == 0 && depth > 0 && !bytes.Equal(key, from) { // bbolt finds a page it has changed by its first key
+				return im.damaged(int64(id), "not the page that the one above it names")
+			}
 			if i > 0 && bytes.Compare(key, last) <= 0 || to != nil && bytes.Compare(key, to) >= 0 {
 				return im.damaged(int64(id), "order of keys")
 			}
@@ -249,6 +255,15 @@ func (im *image) walk(id uint64, from, to []byte, depth int, visit func(entry) e
 		child, below, last = next, key, key
 	}
 	return nil
+}
+
+// firstKey returns the first key of a leaf page, nil if it is empty.
+func (im *image) firstKey(id uint64, b []byte, count int) ([]byte, error) {
+	if count == 0 {
+		return nil, nil
+	}
+	at, e := b[pageHead:], binary.NativeEndian
+	return im.slice(id, at, uint64(e.Uint32(at[4:])), uint64(e.Uint32(at[8:])))
 }
 
 // leaf visits the entries of a leaf page and returns where the last of them ends.

@@ -52,8 +52,8 @@ func (s *Store) Path() string { return s.path }
 // Close waits for the commit that is under way and for readers, and gives the file back. Commits that have not begun, and
 // everything called later, fail with [ErrClosed]. Closing a store that is closed does nothing.
 //
-// A store that is not closed loses nothing: Close only saves the next Open a warning, and makes good the loss of one of
-// the two pages that a file begins with.
+// A store that is not closed loses nothing. Close only has both of the pages that a file begins with show the last commit, so that
+// the loss of one of them takes nothing with it; with Options.NoSync it leaves that out.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -72,7 +72,7 @@ func (s *Store) Close() error {
 		<-s.idle
 		s.mu.Lock()
 	}
-	dirty, stuck := s.dirty && s.failed == nil, s.stuck
+	dirty, stuck := s.dirty && s.failed == nil && !s.opts.NoSync, s.stuck
 	s.mu.Unlock()
 	var err error
 	if dirty && !stuck {
