@@ -1,17 +1,18 @@
 // Command calico measures package ipset beside Calico IPAM (projectcalico/calico, libcalico-go/lib/ipam of release-v3.28,
 // the newest that is published as a Go module): the same work, in one run.
 //
-//	calico                             measure and print the tables
-//	calico -readme ../../../README.md  and refresh them between the markers in a file
-//	calico -check                      and exit with status 1 if a target is missed
-//	calico -quick                      fewer and shorter passes, nothing that takes minutes
-//	calico -only REGEXP                some works, as in engine/32, or of one contestant, as in engine/32@ours
+//	calico                    measure and print the tables
+//	calico -etcd              also on an etcd, which is built the first time
+//	calico -readme README.md  and refresh them between the markers in a file
+//	calico -check             and exit with status 1 if a target is missed
+//	calico -quick             fewer and shorter passes, nothing that takes minutes
+//	calico -only REGEXP       some works, as in engine/32, or of one contestant, as in engine/32@ours
 //
 // In each pass every contestant does a work once, one after the other; a figure is the median over the passes. Work of one
 // caller is timed by the CPU time of the process on one core: it includes the goroutines that a contestant starts, and
 // neither other programs of the machine nor waiting. Work of several callers, and all work on etcd, is timed by the clock on
 // the wall with two cores, and repeated if others took much of the machine meanwhile. Garbage is collected between the
-// windows, untimed; that favours who makes more of it.
+// windows, untimed; that favours who makes more of it. What is loaded once is timed by the CPU time of all threads.
 //
 // The contestants:
 //

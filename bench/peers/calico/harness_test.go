@@ -72,7 +72,7 @@ func TestTargetsAreMeasured(t *testing.T) {
 			c.samples = []sample{{ns: 1}}
 		}
 	}
-	for _, id := range []string{"calls/assign", "calls/release", "calls/first", "crowd/errors", "crowd/blocks", "crowd/extra", "memory/heap", "memory/each", "memory/records", "memory/load"} {
+	for _, id := range []string{"calls/assign", "calls/release", "calls/first", "crowd/errors", "crowd/blocks", "crowd/extra", "memory/built", "memory/heap", "memory/each", "memory/records", "memory/load"} {
 		tab.counts = append(tab.counts, fact{id, id, map[string]float64{ours: 1, theirs: 1}, whole})
 	}
 	for _, g := range targets {

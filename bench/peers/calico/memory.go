@@ -35,48 +35,49 @@ func memory(o options, log io.Writer) []fact {
 	title := fmt.Sprintf("%s addresses in %s blocks, each with a handle of its own of 40 bytes: ", whole(heldAddresses), whole(heldBlocks))
 	note := fmt.Sprintf(" (Calico: of %s, multiplied)", whole(heldAddresses/calicoShare))
 	facts := []fact{
-		{"memory/heap", title + "live heap, loaded" + note, map[string]float64{}, size},
+		{"memory/built", title + "live heap, as commits leave it" + note, map[string]float64{}, size},
+		{"memory/heap", "the same, loaded from a snapshot", map[string]float64{}, size},
 		{"memory/each", "the same, for an address", map[string]float64{}, size},
 		{"memory/records", "the same, keys and values alone", map[string]float64{}, size},
-		{"memory/load", "the same, time to load a snapshot (Calico: to list and decode blocks and handles)", map[string]float64{}, duration},
-	}
-	set := func(who string, heap, records, load float64) {
-		for i, v := range []float64{heap, heap / heldAddresses, records, load} {
-			facts[i].values[who] = v
-		}
+		{"memory/load", "the same, CPU time to load a snapshot (Calico: to list and decode blocks and handles)", map[string]float64{}, duration},
 	}
 	before := liveHeap()
-	data := ourSnapshot()
+	data, built := ourSnapshot()
+	facts[0].values[ours] = float64(built - before)
 	fmt.Fprintf(log, "%6.1fs  memory: built\n", time.Since(begin).Seconds())
 	records := len(data)
-	t := time.Now()
+	t := processTime()
 	m := must(ipset.RestoreMemory(data))
-	load := time.Since(t)
+	load := processTime() - t
 	data = nil
 	heap := liveHeap() - before
 	check(m.Check())
 	runtime.KeepAlive(m)
 	m = nil
-	set(ours, float64(heap), float64(records), float64(load))
+	for i, v := range []float64{float64(heap), float64(heap) / heldAddresses, float64(records), float64(load)} {
+		facts[i+1].values[ours] = v
+	}
 
 	before = liveHeap()
 	b, records := calicoLoad()
 	heap = liveHeap() - before
-	t = time.Now()
+	t = processTime()
 	blocks := must(b.List(bg, model.BlockListOptions{}, ""))
 	handles := must(b.List(bg, model.IPAMHandleListOptions{}, ""))
-	load = time.Since(t)
+	load = processTime() - t
 	runtime.KeepAlive(b)
 	if len(blocks.KVPairs) != heldBlocks/calicoShare || len(handles.KVPairs) != heldAddresses/calicoShare {
 		panic("the load is not what it should be")
 	}
-	set(theirs, float64(heap)*calicoShare, float64(records)*calicoShare, float64(load)*calicoShare)
+	for i, v := range map[int]float64{0: float64(heap), 2: float64(heap) / heldAddresses, 3: float64(records), 4: float64(load)} {
+		facts[i].values[theirs] = v * calicoShare
+	}
 	fmt.Fprintf(log, "%6.1fs  memory\n", time.Since(begin).Seconds())
 	return facts
 }
 
-// ourSnapshot returns the snapshot of a store with the load.
-func ourSnapshot() []byte {
+// ourSnapshot returns the snapshot of a store with the load, and the live heap with that store.
+func ourSnapshot() ([]byte, uint64) {
 	store := ipset.NewMemory()
 	e := newOurs(store, wholeNet, ipset.Config{MaxBlocksPerHost: -1})
 	now := time.Now()
@@ -89,7 +90,8 @@ func ourSnapshot() []byte {
 		}
 		check(e.ImportBlock(bg, b))
 	}
-	return must(store.MarshalBinary())
+	built := liveHeap()
+	return must(store.MarshalBinary()), built
 }
 
 // ownerName returns the host of a block.
