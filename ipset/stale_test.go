@@ -232,3 +232,20 @@ func TestSmallCachesGiveTheSameAnswers(t *testing.T) { // X3, IP3
 		}
 	}
 }
+
+// TestConflictFoundByReading: while it looks for a block to borrow from, the engine reads that its own one, which it passed
+// over as full, has room.
+func TestConflictFoundByReading(t *testing.T) { // IP3, ST3
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	e := w.engine(w.store)
+	if _, err := e.AutoAssign(bg, want("h", 8, "p")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.3")}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || lastBytes(got.V4) != "3" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	w.check()
+}
