@@ -27,6 +27,7 @@ type call struct {
 	args        string
 	anyNetns    bool
 	conf        *netConf
+	badVersion  error // why the version could not be read
 }
 
 func (c *call) attachment() hostlocal.Attachment {
@@ -132,13 +133,8 @@ func (c *call) readConf(stdin io.Reader) *types.Error {
 	case !plainName(c.conf.Name):
 		return types.NewError(types.ErrInvalidNetworkConfig, "invalid characters found in network name", c.conf.Name)
 	}
-	if full != nil {
-		v, err := (&version.ConfigDecoder{}).Decode(data)
-		if err != nil {
-			return types.NewError(types.ErrDecodingFailure, err.Error(), "")
-		}
-		c.conf.CNIVersion = v
-		c.conf.broken = full
+	if c.conf.broken = full; full != nil {
+		c.conf.CNIVersion, c.badVersion = (&version.ConfigDecoder{}).Decode(data)
 	}
 	return nil
 }
@@ -148,6 +144,9 @@ var minimum = map[string]string{"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.
 
 // checkVersion refuses a version of the configuration that the verb or the plugin does not know.
 func (c *call) checkVersion() *types.Error {
+	if c.badVersion != nil {
+		return types.NewError(types.ErrDecodingFailure, c.badVersion.Error(), "")
+	}
 	conf := c.conf.CNIVersion
 	if conf == "" {
 		conf = "0.1.0"

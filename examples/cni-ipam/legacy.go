@@ -170,17 +170,21 @@ func (s *state) importFiles() error {
 	return nil
 }
 
-// writeLegacy writes a state as host-local would have it. Files that are there with the same content stay.
+// writeLegacy writes a state as host-local would have it. Files that are there with the same content stay, and empty ones are
+// filled: they are from a call that was killed.
 func writeLegacy(dir string, state hostlocal.State) error {
 	put := func(name, content string) error {
 		path := dir + "/" + name
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
 			have, err := os.ReadFile(path)
-			if err == nil && string(have) != content {
-				err = fmt.Errorf("%s is there with another content", path)
+			switch {
+			case err != nil || string(have) == content:
+				return err
+			case len(have) > 0:
+				return fmt.Errorf("%s is there with another content", path)
 			}
-			return err
+			return os.WriteFile(path, []byte(content), 0o600)
 		}
 		if err != nil {
 			return err

@@ -163,7 +163,7 @@ func status(c *call) ([]byte, error) {
 	if err := conf.complete(); err != nil {
 		return nil, err
 	}
-	want, err := conf.wishes(c.args)
+	want, err := conf.wishes("")
 	if err != nil {
 		return nil, err
 	}
