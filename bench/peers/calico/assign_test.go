@@ -224,13 +224,16 @@ func (w *world) judge(r request, theirs, ours answer, before moment, blocks map[
 	same := slices.Equal(theirs.v4, ours.v4) && slices.Equal(theirs.v6, ours.v6)
 	switch {
 	case same && theirs.class == ours.class:
+		return true
 	case same && ours.class == "" && (theirs.class == "limit" || theirs.class == "no auto") && len(ours.v4)+len(ours.v6) < r.n4+r.n6:
 		w.note(shortIsError)
+		return true
 	case same && theirs.class == "unknown pool" && ours.class == "no pool" && w.anyDisabled(r.pools):
 		w.note(asksDisabled)
+		return true
 	case theirs.class == "unknown pool" && ours.class == "" && w.anyDisabled(r.pools):
 		w.diverged(asksDisabled, before)
-	case theirs.class == "no pool" && ours.class == "no pool" && len(ours.v4)+len(ours.v6) == 0 && len(theirs.v6) == 0:
+	case (theirs.class == "no pool" || theirs.class == "unknown pool" && w.anyDisabled(r.pools)) && ours.class == "no pool" && len(ours.v4) == 0 && len(theirs.v6) == 0:
 		w.diverged(halfDone, before) // IPv4 addresses, and no pool for IPv6
 	case (theirs.class == "limit" || theirs.class == "no auto") && r.n4 > 0 && r.n6 > 0 && len(theirs.v4) < r.n4 && theirs.v6 == nil && ours.class != "":
 		w.diverged(halfDone, before) // IPv6 is not tried, which has no pool
@@ -245,7 +248,7 @@ func (w *world) judge(r request, theirs, ours answer, before moment, blocks map[
 	default:
 		w.fail("Calico %v\nours   %v", theirs, ours)
 	}
-	return same
+	return false
 }
 
 // extends reports whether b is a and more.

@@ -4,7 +4,7 @@ package main
 // accepts no other difference.
 type divergence struct {
 	Case, Calico, Ours, Reason string
-	// Replayed says that random traces show it; the others have a test of their own each.
+	// Replayed says that random traces show it; the others have a test of their own each. Traces may show one of those, too.
 	Replayed bool
 }
 
@@ -39,23 +39,24 @@ const (
 
 // Divergences that have a test of their own.
 const (
-	textOrder     = "the order of a host's own blocks"
-	askedOrder    = "the order of the pools asked for"
-	oneFamily     = "pools asked for, of one family only"
-	smallBlocks   = "reserved ends in blocks that are too small for them"
-	looseEnds     = "reserved ends without strict affinity"
-	nothingAsked  = "no addresses asked"
-	singleBlocks  = "the place where the search for a block of one address begins"
-	overlaps      = "a pool whose block size changed"
-	idleBlock     = "no free block, and one of another host's that is empty for a minute"
-	hugeBlocks    = "IPv6 blocks of 2^64 addresses"
-	writeLost     = "a crash between two writes"
-	handleLost    = "a record of a handle that cannot be written"
-	endedBorrow   = "a context that ends while blocks of others are searched"
-	endedRelease  = "a context that has ended, and a release"
-	crowdedHost   = "256 callers of one host"
-	ensuresOther  = "a block for a host in named IPv6 pools"
-	configuresAny = "a configuration that nobody wrote"
+	textOrder       = "the order of a host's own blocks"
+	askedOrder      = "the order of the pools asked for"
+	oneFamily       = "pools asked for, of one family only"
+	smallBlocks     = "reserved ends in blocks that are too small for them"
+	looseEnds       = "reserved ends without strict affinity"
+	nothingAsked    = "no addresses asked"
+	singleBlocks    = "the place where the search for a block of one address begins"
+	overlaps        = "a pool whose block size changed"
+	idleBlock       = "no free block, and one of another host's that is empty for a minute"
+	hugeBlocks      = "IPv6 blocks of 2^64 addresses"
+	writeLost       = "a crash between two writes"
+	handleLost      = "a record of a handle that cannot be written"
+	endedBorrow     = "a context that ends while blocks of others are searched"
+	endedRelease    = "a context that has ended, and a release"
+	crowdedHost     = "256 callers of one host"
+	ensuresReserved = "a block for a host whose blocks are reserved"
+	ensuresOther    = "a block for a host in named IPv6 pools"
+	configuresAny   = "a configuration that nobody wrote"
 )
 
 const correct = "who is told what holds can do something about it"
@@ -103,6 +104,7 @@ var divergences = []divergence{
 	{endedBorrow, "no addresses, and no error", "the context's error", correct, false},
 	{endedRelease, "a panic", "the context's error", "no panics on a caller's data", false},
 	{crowdedHost, "calls fail while there is room: the block was full when it was claimed", "none fails, and no block too many", "callers of an engine are combined", false},
+	{ensuresReserved, "another one, or an error", "the ones it has", "it has a block", false},
 	{ensuresOther, "the named IPv4 pools are taken", "the named ones", "an oversight", false},
 	{configuresAny, "reading writes the default", "reading writes nothing", "who may read need not be allowed to write", false},
 }

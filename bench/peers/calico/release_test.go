@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -240,9 +241,10 @@ func (w *world) beyondPool(p netip.Prefix) bool {
 // releaseAffinity compares the release of the blocks in a prefix. IP5
 func (w *world) releaseAffinity(tr *model.Trace) {
 	p, host, mustBeEmpty := w.prefix(tr), hostNames[tr.Below(4)], tr.Below(2) == 0
-	if tr.Below(3) == 0 {
-		if pool := w.poolAt(p.Addr()); pool != nil {
-			p = pool.Prefix
+	if al, ok := w.held(tr); ok && tr.Below(2) == 0 {
+		// All blocks of the pool of somebody who has one in use.
+		if pool, b := w.poolAt(al.Address), w.blocks()[al.Block]; pool != nil && b.Affinity != nil {
+			p, host = pool.Prefix, b.Host()
 		}
 	}
 	w.step("ReleaseAffinity %v %s %v", p, host, mustBeEmpty)
@@ -327,11 +329,21 @@ func (w *world) ensureBlock(tr *model.Trace) {
 	w.housekeeping(blocks, host)
 	got, oerr := w.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: w.ours(host), Num4: 1, Use: ipset.Workload, Head: head, Tail: tail})
 	switch {
-	case terr == nil && oerr == nil && len(got) > 0 && got[0] == prefixOf(*block):
+	case terr == nil && oerr == nil && slices.Contains(got, prefixOf(*block)):
 	case terr != nil && oerr != nil:
+	case oerr == nil && w.wholly(got) && (terr != nil || !slices.Contains(got, prefixOf(*block))):
+		w.diverged(ensuresReserved, before)
+	case terr == nil && errors.Is(oerr, ipset.ErrLimit):
+		w.diverged(limitNamed, before)
 	case terr != nil && len(got) == 1 && blocks[got[0]] != nil && blocks[got[0]].Affinity == nil:
 		w.diverged(adoptsOrphans, before)
 	default:
 		w.fail("Calico %v, %v; ours %v, %v", block, terr, got, oerr)
 	}
+}
+
+// wholly reports whether the first of the blocks is wholly reserved.
+func (w *world) wholly(blocks []netip.Prefix) bool {
+	set := must(w.engine.Reservations(bg))
+	return len(blocks) > 0 && set.ContainsPrefix(blocks[0])
 }

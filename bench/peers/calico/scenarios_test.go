@@ -12,6 +12,7 @@ import (
 	v3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
 )
@@ -73,6 +74,9 @@ func (b *both) claim(host string, blocks ...string) {
 	}
 }
 
+// windowsEnds are the addresses that a Windows host keeps.
+var windowsEnds = &ipam.HostReservedAttr{StartOfBlock: 3, EndOfBlock: 1, Handle: ipam.WindowsReservedHandle, Note: "reserved"}
+
 // scenarios show the divergences that a replay does not: each function returns whether Calico and whether we do what the
 // table says.
 var scenarios = map[string]func(*testing.T) (theirs, ours bool){
@@ -98,13 +102,12 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		return err == nil && len(v4.IPs) == 1 && len(v6.IPs) == 1, errors.Is(oerr, ipset.ErrNoPool)
 	},
 	smallBlocks: func(t *testing.T) (bool, bool) {
-		ends := &ipam.HostReservedAttr{StartOfBlock: 3, EndOfBlock: 1, Handle: ipam.WindowsReservedHandle}
 		theirs, ours := true, true
 		for _, pool := range []string{"10.1.0.0/28 30", "10.1.0.0/28 32"} {
 			b := newBoth(t, ipset.Config{Strict: true}, pool, "10.2.0.0/24 28")
 			var err error
 			panicked := panics(func() {
-				_, _, err = b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload, HostReservedAttrIPv4s: ends})
+				_, _, err = b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload, HostReservedAttrIPv4s: windowsEnds})
 			})
 			theirs = theirs && (panicked || err != nil && b.records("/block/10.1.0.") > 0)
 			got, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Head: 3, Tail: 1})
@@ -115,7 +118,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 	looseEnds: func(t *testing.T) (bool, bool) {
 		b := newBoth(t, ipset.Config{}, "10.1.0.0/26 28")
 		_, _, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload,
-			HostReservedAttrIPv4s: &ipam.HostReservedAttr{StartOfBlock: 3, EndOfBlock: 1, Handle: ipam.WindowsReservedHandle}})
+			HostReservedAttrIPv4s: windowsEnds})
 		_, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Head: 3, Tail: 1})
 		return err == nil, errors.Is(oerr, ipset.ErrStrict)
 	},
@@ -195,10 +198,20 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		facts := crowd(options{procs: 2}, copied, 4, t.Output())
 		return facts[0].values[theirs] > 0, facts[0].values[ours] == 0 && facts[2].values[ours] == 0
 	},
+	ensuresReserved: func(t *testing.T) (bool, bool) {
+		b := newBoth(t, ipset.Config{Strict: true}, "10.1.0.0/27 28")
+		b.claim("x", "10.1.0.0/28")
+		b.calico.reserved = []string{"10.1.0.0/28"}
+		var sb netipx.IPSetBuilder
+		sb.AddPrefix(netip.MustParsePrefix("10.1.0.0/28"))
+		must(b.engine.SetReservations(bg, must(sb.IPSet())))
+		v4, _, err := b.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: "x", HostReservedAttrIPv4s: windowsEnds})
+		o, oerr := b.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Head: 3, Tail: 1})
+		return err == nil && v4.String() == "10.1.0.16/28", oerr == nil && len(o) == 1 && o[0].String() == "10.1.0.0/28"
+	},
 	ensuresOther: func(t *testing.T) (bool, bool) {
 		b := newBoth(t, ipset.Config{Strict: true}, "fd00:1::/120 124", "fd00:2::/120 124")
-		ends := &ipam.HostReservedAttr{StartOfBlock: 3, EndOfBlock: 1, Handle: ipam.WindowsReservedHandle}
-		_, v6, err := b.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: "x", HostReservedAttrIPv6s: ends, IPv6Pools: []cnet.IPNet{cnet.MustParseNetwork("fd00:2::/120")}})
+		_, v6, err := b.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: "x", HostReservedAttrIPv6s: windowsEnds, IPv6Pools: []cnet.IPNet{cnet.MustParseNetwork("fd00:2::/120")}})
 		o, oerr := b.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num6: 1, Use: ipset.Workload, Pools: []string{"b"}, Head: 3, Tail: 1})
 		named := netip.MustParsePrefix("fd00:2::/120")
 		return err == nil && !named.Contains(prefixOf(*v6).Addr()), oerr == nil && named.Contains(o[0].Addr())
