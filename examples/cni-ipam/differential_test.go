@@ -22,9 +22,9 @@ type divergence struct {
 // step is one call of both, and what came of it.
 type step struct {
 	invocation
-	theirs, ours                      answer
-	before, theirsAfter, oursAfter    held
-	requested, merged, listed, prefix bool // what the configuration has
+	theirs, ours                   answer
+	before, theirsAfter, oursAfter held
+	requested, merged, listed      bool // what the configuration has
 }
 
 func (s *step) theyFail() bool { return s.theirs.code != 0 }

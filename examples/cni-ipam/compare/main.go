@@ -175,7 +175,6 @@ func middle(costs []cost) (m cost) {
 
 // fill takes 99 % of a prefix, in host-local's form on both sides. Ours imports it with its first call, which is not measured.
 func fill(theirs, ours *side, prefix netip.Prefix) error {
-	random := rand.New(rand.NewPCG(1, 1))
 	began := time.Now()
 	n := 0
 	for _, s := range []*side{theirs, ours} {
@@ -183,7 +182,7 @@ func fill(theirs, ours *side, prefix netip.Prefix) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		random = rand.New(rand.NewPCG(1, 1))
+		random := rand.New(rand.NewPCG(1, 1))
 		n = 0
 		for a := prefix.Addr().Next().Next(); prefix.Contains(a.Next()); a = a.Next() {
 			if random.IntN(100) == 0 {
