@@ -90,6 +90,9 @@ func TestTargetsAreMeasured(t *testing.T) {
 	if lines, missed := tab.verdicts(); missed == 0 || len(lines) != len(targets) || !strings.Contains(strings.Join(lines, "\n"), "MISS") {
 		t.Errorf("every ratio is 1, and %d are missed: %q", missed, lines)
 	}
+	if got := misses([]string{"pass  a", "MISS  b: 2x", "----  c", "MISS  d"}); got != "\n\nTargets missed in this run:\n\n- b: 2x\n- d" || misses([]string{"pass  a"}) != "" {
+		t.Errorf("missed: %q", got)
+	}
 	if lines, missed := (&table{}).verdicts(); missed != 0 || !strings.HasPrefix(lines[0], "----") {
 		t.Errorf("nothing is measured, and %d are missed", missed)
 	}

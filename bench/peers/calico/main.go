@@ -113,8 +113,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if counted("memory") {
 		t.counts = append(t.counts, memory(c.options, stderr)...)
 	}
-	report := strings.Join(t.sections(), "\n\n") + "\n\n" + provenance(args, r, c.etcd)
 	lines, missed := t.verdicts()
+	report := strings.Join(t.sections(), "\n\n") + "\n\n" + provenance(args, r, c.etcd) + misses(lines)
 	fmt.Fprintf(stdout, "%s\n\n%s\n", report, strings.Join(lines, "\n"))
 	if c.readme != "" {
 		if err := refresh(c.readme, report); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // A target is a limit on something that one run measures.
@@ -88,4 +89,18 @@ func (t *table) verdicts() (lines []string, missed int) {
 		lines = append(lines, fmt.Sprintf("%s  %s: %s%s (%s %s%s)", word, g.text, significant(v), unit, sign, significant(g.limit), unit))
 	}
 	return lines, missed
+}
+
+// misses says which targets a run missed, for those who read only the tables.
+func misses(lines []string) string {
+	var list strings.Builder
+	for _, line := range lines {
+		if what, ok := strings.CutPrefix(line, "MISS  "); ok {
+			list.WriteString("\n- " + what)
+		}
+	}
+	if list.Len() == 0 {
+		return ""
+	}
+	return "\n\nTargets missed in this run:\n" + list.String()
 }
