@@ -73,6 +73,10 @@ bench-peers: ## measure the peers beside us and refresh the tables in bench/peer
 	cd bench/peers && GOWORK=off go run . -readme README.md
 	cd bench/peers/calico && GOWORK=off go run . -etcd -readme README.md
 
+.PHONY: bench-cni
+bench-cni: ## measure examples/cni-ipam beside the real host-local, from start to exit
+	@cd examples/cni-ipam && go run ./compare
+
 .PHONY: bench-guard
 bench-guard: ## check what benchmarks must not lose: ratios and allocation counts
 	go test ./bench/... -run Guard -count=1 -v
