@@ -57,7 +57,7 @@ $(tools)/staticcheck: internal/tools/go.mod internal/tools/go.sum
 tools: $(tools)/staticcheck ## build staticcheck, apidiff and benchstat into internal/tools/bin
 
 .PHONY: e2e
-e2e: ## run the node IPAM controller against a real kube-apiserver (builds it first: some 12 minutes)
+e2e: ## run the node IPAM controller against a real kube-apiserver (builds it first: 13 minutes of CPU time)
 	@cd examples/node-ipam-controller && go test -tags e2e -timeout 60m -v ./e2e
 
 .PHONY: torture
