@@ -26,7 +26,8 @@ type Options struct {
 	// Verify says when opening reads the whole file and compares it with its checksums.
 	Verify Verify
 	// MaxSize is the size that the file may have, in bytes; a commit for which it would have to grow beyond it fails with
-	// [ErrNoSpace]. 0 is no limit.
+	// [ErrNoSpace]. 0 is no limit. A removal needs room as well, since bbolt writes what it changes to other pages before it
+	// frees the old ones: in a file that is full to the last page it may fail, too.
 	MaxSize int64
 	// History is how many commits are remembered for watches; 0 is 1,024.
 	History int

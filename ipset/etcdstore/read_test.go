@@ -59,8 +59,9 @@ func churn(t *testing.T, s *Store, a, b string) (stop func()) {
 func TestLongReads(t *testing.T) {
 	s := open(t)
 	keys := fill(t, s, 2000, "v", func(i int) string { return fmt.Sprintf("k%05d", i) })
-	mustCommit(t, s, "a", "")
-	mustCommit(t, s, "z", "")
+	if _, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "a"}, {Kind: ipset.OpPut, Key: "z"}}); err != nil {
+		t.Fatal(err)
+	}
 	defer churn(t, s, "a", "z")()
 	all := append([]string{"a"}, append(keys[:500], "z")...)
 	for range 20 {
