@@ -21,22 +21,33 @@ func takeLock(path string, wait time.Duration) (*os.File, error) {
 		err = waitForLock(f, wait)
 	}
 	if err != nil {
-		f.Close()
+		if !errors.Is(err, errBusy) { // else who still waits has the file
+			f.Close()
+		}
 		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 	}
 	return f, nil
 }
 
-// waitForLock blocks until the lock is ours. The process ends after a timeout, and the wait with it.
+// waitForLock blocks until the lock is ours, or for as long as wait. A wait in the kernel can't be ended: after errBusy, which
+// mostly ends the process, whoever waits closes the file when he has the lock.
 func waitForLock(f *os.File, wait time.Duration) error {
-	done := make(chan error, 1)
-	go func() { done <- flock(f, syscall.LOCK_EX) }()
+	done, tooLate := make(chan error), make(chan struct{})
+	go func() {
+		err := flock(f, syscall.LOCK_EX)
+		select {
+		case done <- err:
+		case <-tooLate:
+			f.Close()
+		}
+	}()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case err := <-done:
 		return err
 	case <-timer.C:
+		close(tooLate)
 		return errBusy
 	}
 }
