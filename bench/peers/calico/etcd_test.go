@@ -17,9 +17,6 @@ import (
 
 // newEtcd starts a server for a test.
 func newEtcd(t *testing.T) *etcd {
-	if testing.Short() {
-		t.Skip("it takes an etcd")
-	}
 	e := must(clients(etcdtest.New(t, etcdtest.Config{NoSync: true})))
 	t.Cleanup(func() { e.client.Close() })
 	return e
