@@ -1,0 +1,150 @@
+package ipalloc
+
+import (
+	"errors"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The sentinels that every package returns, for [errors.Is]. Each error matches one
+// of them and is, or wraps, an [*Error].
+var (
+	// ErrInvalid means an argument, option or configuration field is impossible;
+	// Error.Field names it.
+	ErrInvalid = errors.New("invalid argument")
+	// ErrFull means nothing is free that fits the request.
+	ErrFull = errors.New("full")
+	// ErrCooling means what would fit was released too recently; Error.Until says
+	// when the next of it becomes free.
+	ErrCooling = errors.New("cooling")
+	// ErrOccupied means the named prefix, address or port, or a part of it, is taken.
+	ErrOccupied = errors.New("occupied")
+	// ErrNotHeld means the owner does not hold what the call refers to.
+	ErrNotHeld = errors.New("not held")
+	// ErrOutOfRange means the named prefix, address or port is not in the pool or range.
+	ErrOutOfRange = errors.New("out of range")
+	// ErrMisaligned means the named prefix is not of the size that the pool hands out.
+	ErrMisaligned = errors.New("misaligned")
+	// ErrReserved means the named prefix or address overlaps a reservation.
+	ErrReserved = errors.New("reserved")
+	// ErrDuplicate means two records claim the same thing.
+	ErrDuplicate = errors.New("duplicate")
+	// ErrExists means something else of that name exists.
+	ErrExists = errors.New("exists")
+	// ErrNotFound means nothing of that name exists, or no entry matches.
+	ErrNotFound = errors.New("not found")
+	// ErrInUse means the pool, range or block still has holders, or is being drained.
+	ErrInUse = errors.New("in use")
+	// ErrMismatch means the state differs from what the caller expects: another
+	// holder, generation, pool, kind or version.
+	ErrMismatch = errors.New("mismatch")
+	// ErrLimit means a documented or configured limit would be exceeded.
+	ErrLimit = errors.New("limit exceeded")
+	// ErrConflict means another writer changed a record first. Repeat the call.
+	ErrConflict = errors.New("conflict")
+	// ErrUnknownOutcome means the change may or may not have been made.
+	ErrUnknownOutcome = errors.New("unknown outcome")
+	// ErrCorrupt means stored bytes are damaged or contradict themselves.
+	ErrCorrupt = errors.New("corrupt")
+	// ErrClosed means the store or controller was closed.
+	ErrClosed = errors.New("closed")
+)
+
+// Error says which call failed, what it asked for and what stands in the way. Fields
+// that do not apply are zero.
+//
+// An allocator may return the same *Error many times, so that reporting a full pool
+// costs no allocation. Callers must not modify it.
+type Error struct {
+	Package string // "cidrset"
+	Op      string // "allocate", "occupy", "new", "restore" and so on
+
+	Owner  string       // the node, service, host, handle or attachment the call is for
+	Field  string       // the argument, configuration field or slot, such as "Slots[1].Bits"
+	Prefix netip.Prefix // the prefix asked for
+	Addr   netip.Addr   // the address asked for
+	Port   uint16       // the port asked for
+	Bits   int          // the prefix length asked for, if no prefix is named
+	Text   string       // what was given instead, if it could not be read
+	Pool   netip.Prefix // the pool or range it was asked of
+	Name   string       // the name of the pool, range, entry or record
+
+	Holder string    // who holds what stands in the way
+	Until  time.Time // with ErrCooling: when the next of it becomes free
+
+	Reason string // replaces the text of Err in the message, if not empty
+	Err    error  // a sentinel of this package, or an error that wraps one
+}
+
+// Error returns one line: package, call, what was asked, of which pool, and why not:
+//
+//	cidrset: allocate /22 in 10.0.0.0/16: no free prefix of that length (largest is /23)
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Package + ": " + e.Op)
+	for _, s := range []string{e.Field, prefixText(e.Prefix), addrText(e.Addr), e.numbers(), quoted(e.Text)} {
+		if s != "" {
+			b.WriteString(" " + s)
+		}
+	}
+	if e.Owner != "" {
+		b.WriteString(" for " + strconv.Quote(e.Owner))
+	}
+	if in := strings.TrimSpace(quoted(e.Name) + " " + prefixText(e.Pool)); in != "" {
+		b.WriteString(" in " + in)
+	}
+	b.WriteString(": ")
+	switch {
+	case e.Reason != "":
+		b.WriteString(e.Reason)
+	case e.Err != nil:
+		b.WriteString(e.Err.Error())
+	default:
+		b.WriteString("failed")
+	}
+	if e.Holder != "" {
+		b.WriteString(", held by " + strconv.Quote(e.Holder))
+	}
+	if !e.Until.IsZero() {
+		b.WriteString(" until " + e.Until.UTC().Format(time.RFC3339Nano))
+	}
+	return b.String()
+}
+
+// numbers returns the port and the prefix length asked for.
+func (e *Error) numbers() string {
+	var s []string
+	if e.Port != 0 {
+		s = append(s, "port "+strconv.Itoa(int(e.Port)))
+	}
+	if e.Bits != 0 {
+		s = append(s, "/"+strconv.Itoa(e.Bits))
+	}
+	return strings.Join(s, " ")
+}
+
+func prefixText(p netip.Prefix) string {
+	if p == (netip.Prefix{}) {
+		return ""
+	}
+	return p.String()
+}
+
+func addrText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+func quoted(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strconv.Quote(s)
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }

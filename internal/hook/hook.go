@@ -1,0 +1,81 @@
+// Package hook delivers the changes of an allocator to one receiver: in the order in
+// which they were made, outside the allocator's lock, each exactly once.
+//
+// A method that changes the allocator adds a change while it holds the allocator's
+// lock, unlocks, and calls Deliver before it returns:
+//
+//	a.mu.Lock()
+//	...
+//	a.changes.Add(Change{...})
+//	a.mu.Unlock()
+//	a.changes.Deliver()
+//
+// A method that only confirms what an earlier call did also calls Deliver, so that it
+// does not acknowledge a change which the receiver has not seen.
+package hook
+
+import "sync"
+
+// Queue holds the changes that the receiver has not seen yet. A nil Queue has no
+// receiver: its methods do nothing.
+type Queue[C any] struct {
+	receiver func(C)
+	lock     sync.Locker // the allocator's; guards waiting
+	waiting  []C         // in the order of the changes
+
+	delivering sync.Mutex // held while the receiver runs; taken before lock
+	spare      []C        // guarded by delivering: the array that waiting had before
+}
+
+// New returns an empty queue for the receiver f. The given lock is the one that
+// callers of Add hold.
+func New[C any](lock sync.Locker, f func(C)) *Queue[C] {
+	return &Queue[C]{receiver: f, lock: lock}
+}
+
+// Add appends a change. The caller holds the allocator's lock.
+func (q *Queue[C]) Add(c C) {
+	if q != nil {
+		q.waiting = append(q.waiting, c)
+	}
+}
+
+// Deliver returns when the receiver has seen every change that was added before the
+// call. One goroutine at a time runs the receiver; it delivers what is waiting when
+// its turn begins and no more, so no caller is kept busy with later changes.
+//
+// If the receiver panics, the change that it was called with counts as delivered, the
+// rest of the turn is delivered as well, and the panic then continues in this caller.
+//
+// The caller does not hold the allocator's lock. A receiver that calls Deliver
+// deadlocks.
+func (q *Queue[C]) Deliver() {
+	if q == nil {
+		return
+	}
+	q.delivering.Lock()
+	defer q.delivering.Unlock()
+	q.lock.Lock()
+	batch := q.waiting
+	q.waiting = q.spare
+	q.lock.Unlock()
+	q.spare = nil
+	q.run(batch)
+	clear(batch)
+	q.spare = batch[:0]
+}
+
+// run delivers the batch. If the receiver panics or ends its goroutine, the deferred
+// call delivers the rest.
+func (q *Queue[C]) run(batch []C) {
+	defer func() {
+		if len(batch) != 0 {
+			q.run(batch)
+		}
+	}()
+	for len(batch) != 0 {
+		c := batch[0]
+		batch = batch[1:]
+		q.receiver(c)
+	}
+}
