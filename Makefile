@@ -81,6 +81,14 @@ bench-cni: ## measure examples/cni-ipam beside the real host-local, from start t
 bench-guard: ## check what benchmarks must not lose: ratios and allocation counts
 	go test ./bench/... -run Guard -count=1 -v
 
+.PHONY: release
+release: ## prepare release VERSION: write go.mod and go.sum of the nested modules, prove that it can be fetched
+	@cd internal/tools && GOWORK=off go run ./release -version '$(VERSION)' -write
+
+.PHONY: pin
+pin: ## have the nested modules require their siblings as they are at HEAD
+	@cd internal/tools && GOWORK=off go run ./release -pin
+
 .PHONY: doc
 doc: ## print the documentation of every package that can be imported
 	@for p in $$(go list -f '{{if ne .Name "main"}}{{.ImportPath}}{{end}}' ./... | grep -v -e /internal/ -e /fuzz -e /bench); do \
