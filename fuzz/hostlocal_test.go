@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/model"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 const hostlocalOps = 16
@@ -44,7 +44,7 @@ func hostlocalRange(subnet, start, end, gateway string) hostlocal.Range {
 // hostlocalReplay is the two sides of a replay: engines that share a store, and the model.
 type hostlocalReplay struct {
 	t      testing.TB
-	store  ipset.Store
+	store  store.Store
 	e      [2]*hostlocal.Engine
 	m      *model.HostLocal
 	config int
@@ -77,7 +77,7 @@ func (r *hostlocalReplay) open() {
 // replayHostLocal runs a trace on both sides and compares every answer, and all that is held after every step.
 func replayHostLocal(t testing.TB, data []byte) {
 	tr := model.NewTrace(data)
-	r := &hostlocalReplay{t: t, store: ipset.NewMemory(), m: model.NewHostLocal()}
+	r := &hostlocalReplay{t: t, store: store.NewMemory(), m: model.NewHostLocal()}
 	r.config = tr.Op(len(hostlocalConfigs))
 	r.m.Leases = tr.Op(2) == 1
 	r.open()

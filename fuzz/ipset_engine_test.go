@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // ipamPools are the pools a trace may add: tiny, so that they fill, and of several block sizes.
@@ -33,7 +34,7 @@ var ipamCaches = []int{64, 64, 1, 2, 7, 0}
 // ipamReplay is the two sides of a replay.
 type ipamReplay struct {
 	t     testing.TB
-	store *ipset.Memory
+	store *store.Memory
 	e     []*ipset.Engine // all on one store, each with a cache of its own that it keeps over the trace
 	m     *model.IPSet
 	seen  map[ipset.Release]bool
@@ -41,7 +42,7 @@ type ipamReplay struct {
 }
 
 func newIPAMReplay(t testing.TB) *ipamReplay {
-	r := &ipamReplay{t: t, store: ipset.NewMemory(), m: &model.IPSet{
+	r := &ipamReplay{t: t, store: store.NewMemory(), m: &model.IPSet{
 		Blocks: make(map[netip.Prefix]*model.IPSetBlock), Limit: 20, Now: ipsetStart, Last: make(map[model.IPSetLast][]netip.Addr),
 		Start: func(owner string, p model.IPSetPool) netip.Prefix {
 			return ipset.StartOf(ipset.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // change applies f to a copy of the catalog and commits what it leaves. pools says that the set of pools changes.
@@ -49,7 +51,7 @@ func (p *catalogPlan) plan(t *txn) error {
 		return err
 	}
 	if limit := t.e.limits.Value; limit > 0 && len(value) > limit {
-		return fmt.Errorf("%w: catalog of %d bytes, at most %d", ErrTooLarge, len(value), limit)
+		return fmt.Errorf("%w: catalog of %d bytes, at most %d", ipalloc.ErrLimit, len(value), limit)
 	}
 	if err := t.room(1); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
@@ -24,7 +25,7 @@ const maxClaim = 1 << 16
 // made, those without owner are adopted, those of others, those beyond a limit and those of a disabled pool fail, and those
 // the owner has count as claimed. One commit per block; an interrupted claim is resumed by repeating it.
 //
-// It returns [ErrBadName], [ErrBadPrefix], [ErrUnknownPool] if no pool overlaps the prefix, [ErrTooLarge] for more
+// It returns [ErrBadName], [ErrBadPrefix], [ErrUnknownPool] if no pool overlaps the prefix, ipalloc.ErrLimit for more
 // than 65,536 blocks; or an error of the store and what was done so far.
 func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
 	if err := errors.Join(o.check(), checkPrefix(p)); err != nil {
@@ -53,7 +54,7 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (cl
 			continue
 		}
 		if pool.BlockBits-part.Bits() > 16 {
-			return claimed, failed, &Error{Op: "claim", Prefix: part, Err: fmt.Errorf("%w: more than %d blocks", ErrTooLarge, maxClaim)}
+			return claimed, failed, &Error{Op: "claim", Prefix: part, Err: fmt.Errorf("%w: more than %d blocks", ipalloc.ErrLimit, maxClaim)}
 		}
 		n := ordinalOf(netip.PrefixFrom(part.Addr(), pool.BlockBits))
 		for range 1 << (pool.BlockBits - part.Bits()) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Requests and sticky handles have no end of their own. A record t<kind><time><key> beside each, written in the same commit, lists
@@ -19,7 +21,7 @@ func (e *Engine) sweepAged(ctx context.Context, kind string, age, normal time.Du
 	}
 	now := stamp(e.now())
 	before := agedKey(max(now-int64(age)+1, 0), kind)
-	r := Range{From: kindAged + kind, To: before[:agedTimeEnd], Limit: e.agedPerCommit()}
+	r := store.Range{From: kindAged + kind, To: before[:agedTimeEnd], Limit: e.agedPerCommit()}
 	for {
 		recs, _, err := e.store.List(ctx, r)
 		if err != nil || len(recs) == 0 {
@@ -45,9 +47,9 @@ func (e *Engine) agedPerCommit() int {
 
 // forgetAged forgets the records that some entries name, as far as they still are of that age. Sticky handles that hold an
 // address grow young again. A conflict leaves the entries to the next sweep.
-func (e *Engine) forgetAged(ctx context.Context, entries []Record, now int64) (forgotten int, err error) {
+func (e *Engine) forgetAged(ctx context.Context, entries []store.Record, now int64) (forgotten int, err error) {
 	var keys []string
-	entries = slices.DeleteFunc(entries, func(r Record) bool { return !isAgedKey(r.Key) }) // Check reports them
+	entries = slices.DeleteFunc(entries, func(r store.Record) bool { return !isAgedKey(r.Key) }) // Check reports them
 	for _, entry := range entries {
 		keys = append(keys, entry.Key[agedTimeEnd:])
 	}
@@ -55,10 +57,10 @@ func (e *Engine) forgetAged(ctx context.Context, entries []Record, now int64) (f
 	if err != nil {
 		return 0, err
 	}
-	var ops []Op
+	var ops []store.Op
 	for i, rec := range recs {
 		entry := entries[i].Key
-		ops = append(ops, Op{Kind: OpDelete, Key: entry, Expect: AnyRevision})
+		ops = append(ops, store.Op{Kind: store.Delete, Key: entry, Expect: store.AnyRevision})
 		at, err := ageOf(rec)
 		if err != nil {
 			return 0, err
@@ -71,9 +73,9 @@ func (e *Engine) forgetAged(ctx context.Context, entries []Record, now int64) (f
 		case err != nil:
 			return 0, err
 		case young != "":
-			ops = append(ops, Op{Kind: OpPut, Key: rec.Key, Value: young, Expect: rec.Rev}, Op{Kind: OpPut, Key: agedKey(now, rec.Key), Expect: AnyRevision})
+			ops = append(ops, store.Op{Kind: store.Put, Key: rec.Key, Value: young, Expect: rec.Rev}, store.Op{Kind: store.Put, Key: agedKey(now, rec.Key), Expect: store.AnyRevision})
 		default:
-			ops = append(ops, Op{Kind: OpDelete, Key: rec.Key, Expect: rec.Rev})
+			ops = append(ops, store.Op{Kind: store.Delete, Key: rec.Key, Expect: rec.Rev})
 			forgotten++
 		}
 	}
@@ -87,7 +89,7 @@ func (e *Engine) forgetAged(ctx context.Context, entries []Record, now int64) (f
 }
 
 // ageOf returns when a request was answered, or a sticky handle given an address; 0 if the record does not exist.
-func ageOf(rec Record) (int64, error) {
+func ageOf(rec store.Record) (int64, error) {
 	switch {
 	case rec.Rev == 0:
 		return 0, nil
@@ -104,7 +106,7 @@ func ageOf(rec Record) (int64, error) {
 }
 
 // renewed returns the record of a sticky handle with the present time, if the handle holds an address; else "".
-func (e *Engine) renewed(ctx context.Context, rec Record, now int64) (string, error) {
+func (e *Engine) renewed(ctx context.Context, rec store.Record, now int64) (string, error) {
 	if rec.Key[:1] != kindSticky {
 		return "", nil
 	}

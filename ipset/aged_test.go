@@ -7,6 +7,8 @@ import (
 	"iter"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // TestRequestsAreForgottenByAge: answers go when they are old, at the cost of those that go.
@@ -99,11 +101,11 @@ func TestStaleAgesAreRepaired(t *testing.T) { // IP10
 	a.Request = "r"
 	w.assign(a)
 	entry := agedKey(stamp(w.clock.now()), kindRequest+"r")
-	for _, op := range []Op{
-		{Kind: OpDelete, Key: entry, Expect: AnyRevision},
-		{Kind: OpPut, Key: agedKey(5, kindSticky+"4gone"), Expect: AnyRevision},
+	for _, op := range []store.Op{
+		{Kind: store.Delete, Key: entry, Expect: store.AnyRevision},
+		{Kind: store.Put, Key: agedKey(5, kindSticky+"4gone"), Expect: store.AnyRevision},
 	} {
-		if _, err := w.store.Commit(bg, []Op{op}); err != nil {
+		if _, err := w.store.Commit(bg, []store.Op{op}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,7 +121,7 @@ func TestStaleAgesAreRepaired(t *testing.T) { // IP10
 
 // failing is a store all of whose calls fail from some call on.
 type failing struct {
-	Store
+	store.Store
 	left int
 }
 
@@ -130,28 +132,28 @@ func (f *failing) down() bool {
 	return f.left < 0
 }
 
-func (f *failing) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
+func (f *failing) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	if f.down() {
 		return nil, errDown
 	}
 	return f.Store.Get(ctx, dst, keys...)
 }
 
-func (f *failing) List(ctx context.Context, r Range) ([]Record, uint64, error) {
+func (f *failing) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
 	if f.down() {
 		return nil, 0, errDown
 	}
 	return f.Store.List(ctx, r)
 }
 
-func (f *failing) Commit(ctx context.Context, ops []Op) (uint64, error) {
+func (f *failing) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if f.down() {
 		return 0, errDown
 	}
 	return f.Store.Commit(ctx, ops)
 }
 
-func (f *failing) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[Event, error] {
+func (f *failing) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return f.Store.Watch(ctx, after, prefixes...)
 }
 

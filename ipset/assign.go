@@ -80,8 +80,8 @@ type Assigned struct {
 //
 // Errors, nothing assigned: [ErrBadName], [ErrBadArgument], [ErrUnknownUse], [ErrUnknownHost] for arguments;
 // [ErrUnknownPool], [ErrNoPool] when no pool may serve a family; [ErrStrict] when Head or Tail are asked without strict
-// affinity; [ErrShort] with AllOrNothing; [ErrTooLarge] when one commit cannot hold it; [ErrContention] after
-// Retry.Attempts conflicts; any error of the store. After [ErrUnknown] the addresses may have been assigned: repeat
+// affinity; [ErrShort] with AllOrNothing; ipalloc.ErrLimit when one commit cannot hold it; [ErrContention] after
+// Retry.Attempts conflicts; any error of the store. After ipalloc.ErrUnknownOutcome the addresses may have been assigned: repeat
 // with the same Request, or release by handle.
 //
 // Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.

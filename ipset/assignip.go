@@ -28,7 +28,7 @@ type AssignIPArgs struct {
 // Errors, nothing assigned: [ErrBadName], [ErrBadAddress], [ErrUnknownUse], [ErrUnknownHost] for arguments; [ErrNoPool]
 // if no enabled pool has the address for this use; [ErrOccupied]; [ErrCooling] unless the handle is the one that
 // released it; [ErrReserved]; [ErrStrict] if the block is another's and affinity is strict; [ErrLimit] if the block
-// would have to be claimed and may not; [ErrContention], [ErrUnknown] and other errors of the store as for AutoAssign.
+// would have to be claimed and may not; [ErrContention], ipalloc.ErrUnknownOutcome and other errors of the store as for AutoAssign.
 func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, error) {
 	fail := func(err error) (Allocation, error) {
 		return Allocation{}, &Error{Op: "assign", Address: a.Address, Owner: a.Owner.String(), Err: err}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // t0 is when the tests' clocks begin.
@@ -286,7 +288,7 @@ func TestAttributes(t *testing.T) {
 	for i := range 1 << 16 {
 		big[fmt.Sprint(i)] = ""
 	}
-	if _, err := NewAttributes(big); !errors.Is(err, ErrTooLarge) {
+	if _, err := NewAttributes(big); !errors.Is(err, ipalloc.ErrLimit) {
 		t.Errorf("2^16 attributes: %v", err)
 	}
 	a, _ := NewAttributes(map[string]string{"b": "2", "a": "", "": "x"})

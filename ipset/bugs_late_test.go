@@ -5,17 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // cancelling ends a context at the nth list.
 type cancelling struct {
-	Store
+	store.Store
 	lists  int
 	at     int
 	cancel func()
 }
 
-func (c *cancelling) List(ctx context.Context, r Range) ([]Record, uint64, error) {
+func (c *cancelling) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
 	if c.lists++; c.lists == c.at {
 		c.cancel()
 	}
@@ -38,23 +40,23 @@ func TestCancelledSearchIsNotAShortage(t *testing.T) { // B17
 
 // broken fails commits that write a handle, and counts all calls.
 type broken struct {
-	Store
+	store.Store
 	calls int
 }
 
 var errForbidden = errors.New("forbidden")
 
-func (b *broken) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
+func (b *broken) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	b.calls++
 	return b.Store.Get(ctx, dst, keys...)
 }
 
-func (b *broken) List(ctx context.Context, r Range) ([]Record, uint64, error) {
+func (b *broken) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
 	b.calls++
 	return b.Store.List(ctx, r)
 }
 
-func (b *broken) Commit(ctx context.Context, ops []Op) (uint64, error) {
+func (b *broken) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	b.calls++
 	for _, op := range ops {
 		if op.Key[:1] == kindHandle {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func ranges(prefixes ...string) *netipx.IPSet {
@@ -38,7 +40,17 @@ func (w *world) releaseHandle(h string) []netip.Addr {
 
 // records returns the number of records of a kind.
 func (w *world) records(kind string) int {
-	return len(w.store.table.scan(nil, Range{From: kind, To: kind + "\xff\xff"}))
+	return len(w.list(store.Range{From: kind, To: kind + "\xff\xff"}))
+}
+
+// list returns the records of a range.
+func (w *world) list(r store.Range) []store.Record {
+	w.t.Helper()
+	recs, _, err := w.store.List(bg, r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return recs
 }
 
 func TestHandleIsNotCountedForMoreThanAssigned(t *testing.T) { // B1, IP8
@@ -56,12 +68,12 @@ func TestHandleIsNotCountedForMoreThanAssigned(t *testing.T) { // B1, IP8
 
 // racing calls back before a commit, once.
 type racing struct {
-	Store
+	store.Store
 	mu     sync.Mutex
-	before func(ops []Op)
+	before func(ops []store.Op)
 }
 
-func (r *racing) Commit(ctx context.Context, ops []Op) (uint64, error) {
+func (r *racing) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	r.mu.Lock()
 	f := r.before
 	r.before = nil
@@ -76,7 +88,7 @@ func TestConflictDoesNotCountAHandleTwice(t *testing.T) { // B2
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
 	r := &racing{Store: w.store}
 	e := w.engine(r)
-	r.before = func([]Op) { w.assign(want("h", 1, "other")) }
+	r.before = func([]store.Op) { w.assign(want("h", 1, "other")) }
 	if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: HostOwner("h"), Claim: Claim{Handle: "p"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +228,7 @@ func TestNoAffinityWithoutBlock(t *testing.T) { // B8: the affinity is a field o
 	r := &racing{Store: w.store}
 	e := w.engine(r)
 	ctx, cancel := context.WithCancel(bg)
-	r.before = func([]Op) { cancel() }
+	r.before = func([]store.Op) { cancel() }
 	if _, err := e.AutoAssign(ctx, want("h", 1, "p")); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
@@ -380,7 +392,7 @@ func TestLostClaimRaceIsRetried(t *testing.T) { // B16
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	r := &racing{Store: w.store}
 	e := w.engine(r)
-	r.before = func([]Op) {
+	r.before = func([]store.Op) {
 		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: HostOwner("fast")}); err != nil {
 			t.Error(err)
 		}

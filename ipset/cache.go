@@ -3,6 +3,8 @@ package ipset
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // entry is what is known of one record: the revision at which it was read or written, 0 if it did not exist. guarded,
@@ -175,7 +177,7 @@ func (c *cache) entry(key string) *entry {
 }
 
 // put keeps a record that was read by a transaction.
-func (c *cache) put(r Record, by uint64) error {
+func (c *cache) put(r store.Record, by uint64) error {
 	e := entry{key: r.Key, rev: r.Rev, read: by}
 	switch r.Key[:1] {
 	case kindCatalog:

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
@@ -175,12 +177,18 @@ func TestSplitMergeDrain(t *testing.T) { // IP11
 	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/24", 28))
 	w.assign(want("h", 100, "p"))
 	before := w.records(kindBlock)
-	rev := w.store.rev
+	_, rev, _ := w.store.List(bg, store.Range{Limit: 1})
 	if err := w.SplitPool(bg, "a", 2); err != nil {
 		t.Fatal(err)
 	}
-	if w.store.rev != rev+1 || len(w.store.ring[w.store.rev%history].Changes) != 1 {
-		t.Error("a split wrote more than the catalog")
+	for ev, err := range w.store.Watch(bg, rev, "") {
+		if err != nil || len(ev.Changes) != 1 {
+			t.Errorf("a split wrote more than the catalog: %v, %v", ev, err)
+		}
+		break
+	}
+	if _, now, _ := w.store.List(bg, store.Range{Limit: 1}); now != rev+1 {
+		t.Errorf("a split made %d commits", now-rev)
 	}
 	w.check()
 	if ps, _ := w.Pools(bg); len(ps) != 4 || ps[3].Name != "a-3" || ps[3].Prefix != netip.MustParsePrefix("10.0.0.192/26") {

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // ProblemKind says what is wrong.
@@ -60,8 +62,8 @@ func (p Problem) String() string {
 // Step is one commit of a repair: it restores derived records, or gives addresses back.
 type Step struct {
 	Text     string
-	Ops      []Op      // each on the revision that was checked
-	Releases []Release // each guarded by sequence number
+	Ops      []store.Op // each on the revision that was checked
+	Releases []Release  // each guarded by sequence number
 }
 
 // Report is what [Check] found and what would repair it.
@@ -85,7 +87,7 @@ type InUse struct {
 // use do not count against each other.
 //
 // It is pure. The report's Repair can be read before it is given to [Engine.Repair].
-func Check(recs []Record, uses iter.Seq[InUse]) *Report {
+func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
 	c := &checker{rep: &Report{}, revs: make(map[string]uint64, len(recs)), want: make(map[string]string), owners: make(map[Owner][]netip.Prefix), pages: make(map[pageID]page)}
 	c.cat = &catalog{}
 	for _, r := range recs {
@@ -132,12 +134,12 @@ type checker struct {
 
 func (c *checker) add(p Problem) { c.rep.Problems = append(c.rep.Problems, p) }
 
-func (c *checker) step(text string, ops ...Op) {
+func (c *checker) step(text string, ops ...store.Op) {
 	c.rep.Repair = append(c.rep.Repair, Step{Text: text, Ops: ops})
 }
 
 // block reads one block and verifies where it lies.
-func (c *checker) block(r Record) {
+func (c *checker) block(r store.Record) {
 	b, err := DecodeBlock(r.Value)
 	if err == nil && r.Key != blockKey(kindBlock, b.prefix) {
 		err = fmt.Errorf("%w: it is block %s", ErrRecord, b.prefix)
@@ -203,7 +205,7 @@ func (c *checker) derive() {
 }
 
 // aged reads a request or a sticky record, which an entry lists by its age.
-func (c *checker) aged(r Record) {
+func (c *checker) aged(r store.Record) {
 	if !hasAge(r.Key) {
 		return
 	}
@@ -217,7 +219,7 @@ func (c *checker) aged(r Record) {
 }
 
 // derived compares a record with what the blocks say.
-func (c *checker) derived(r Record) {
+func (c *checker) derived(r store.Record) {
 	if r.Key == "" {
 		c.add(Problem{Kind: Damaged, Detail: "a record without key"})
 		return
@@ -228,10 +230,10 @@ func (c *checker) derived(r Record) {
 		switch {
 		case !ok:
 			c.add(Problem{Kind: StaleIndex, Key: r.Key})
-			c.step(fmt.Sprintf("remove index record %q", r.Key), c.guarded(r.Key, Op{Kind: OpDelete, Key: r.Key, Expect: r.Rev})...)
+			c.step(fmt.Sprintf("remove index record %q", r.Key), c.guarded(r.Key, store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev})...)
 		case want != r.Value:
 			c.add(Problem{Kind: StaleIndex, Key: r.Key, Detail: "value"})
-			c.step(fmt.Sprintf("rewrite index record %q", r.Key), c.guarded(r.Key, Op{Kind: OpPut, Key: r.Key, Value: want, Expect: r.Rev})...)
+			c.step(fmt.Sprintf("rewrite index record %q", r.Key), c.guarded(r.Key, store.Op{Kind: store.Put, Key: r.Key, Value: want, Expect: r.Rev})...)
 		}
 	case kindOwner:
 		o, ok := parseOwnerKey(r.Key)
@@ -244,7 +246,7 @@ func (c *checker) derived(r Record) {
 		p, err := decodePage(r.Value)
 		if want := c.pages[id]; !ok || err != nil || p.word != want.word {
 			c.add(Problem{Kind: WrongPage, Key: r.Key, Detail: fmt.Sprintf("says %016x, blocks say %016x", p.word, want.word)})
-			c.step(fmt.Sprintf("rewrite space page %q", r.Key), Op{Kind: OpPut, Key: r.Key, Value: page{want.word, p.mark}.encode(), Expect: r.Rev})
+			c.step(fmt.Sprintf("rewrite space page %q", r.Key), store.Op{Kind: store.Put, Key: r.Key, Value: page{want.word, p.mark}.encode(), Expect: r.Rev})
 		}
 	case kindRequest, kindSticky:
 		if !hasAge(r.Key) {
@@ -258,7 +260,7 @@ func (c *checker) derived(r Record) {
 
 // guarded adds to the repair of an index record the guard on the block that it is about, so that it cannot undo what
 // happened since the check.
-func (c *checker) guarded(key string, op Op) []Op {
+func (c *checker) guarded(key string, op store.Op) []store.Op {
 	behind := c.from[key]
 	switch {
 	case behind != "":
@@ -270,9 +272,9 @@ func (c *checker) guarded(key string, op Op) []Op {
 		}
 	}
 	if behind == "" {
-		return []Op{op}
+		return []store.Op{op}
 	}
-	return []Op{op, {Kind: OpGuard, Key: behind, Expect: c.revs[behind]}}
+	return []store.Op{op, {Kind: store.Guard, Key: behind, Expect: c.revs[behind]}}
 }
 
 // blockIDOf returns the part of an index key that names the block.
@@ -288,14 +290,14 @@ func blockIDOf(key string) string {
 }
 
 func (c *checker) setOwner(o Owner, key string, rev uint64) {
-	op := Op{Kind: OpPut, Key: key, Value: encodeOwner(c.owners[o]), Expect: rev}
+	op := store.Op{Kind: store.Put, Key: key, Value: encodeOwner(c.owners[o]), Expect: rev}
 	if len(c.owners[o]) == 0 {
-		op = Op{Kind: OpDelete, Key: key, Expect: rev}
+		op = store.Op{Kind: store.Delete, Key: key, Expect: rev}
 	}
-	ops := []Op{op}
+	ops := []store.Op{op}
 	for _, p := range c.owners[o] {
 		k := blockKey(kindBlock, p)
-		ops = append(ops, Op{Kind: OpGuard, Key: k, Expect: c.revs[k]})
+		ops = append(ops, store.Op{Kind: store.Guard, Key: k, Expect: c.revs[k]})
 	}
 	c.step(fmt.Sprintf("rewrite the blocks of %s", o), ops...)
 }
@@ -305,7 +307,7 @@ func (c *checker) missing() {
 	for key, value := range c.want {
 		if c.revs[key] == 0 {
 			c.add(Problem{Kind: MissingIndex, Key: key})
-			c.step(fmt.Sprintf("write index record %q", key), c.guarded(key, Op{Kind: OpPut, Key: key, Value: value, Expect: 0})...)
+			c.step(fmt.Sprintf("write index record %q", key), c.guarded(key, store.Op{Kind: store.Put, Key: key, Value: value, Expect: 0})...)
 		}
 	}
 	for o := range c.owners {
@@ -317,7 +319,7 @@ func (c *checker) missing() {
 	for id, p := range c.pages {
 		if key := id.key(); c.revs[key] == 0 {
 			c.add(Problem{Kind: WrongPage, Key: key, Detail: "missing"})
-			c.step(fmt.Sprintf("write space page %q", key), Op{Kind: OpPut, Key: key, Value: p.encode(), Expect: 0})
+			c.step(fmt.Sprintf("write space page %q", key), store.Op{Kind: store.Put, Key: key, Value: p.encode(), Expect: 0})
 		}
 	}
 	byText := func(a, b Problem) int { return strings.Compare(a.String(), b.String()) }
@@ -369,7 +371,7 @@ func (c *checker) compare(uses iter.Seq[InUse]) {
 
 // Check reads everything and examines it; see the function [Check]. uses may be nil.
 func (e *Engine) Check(ctx context.Context, uses iter.Seq[InUse]) (*Report, error) {
-	recs, _, err := e.store.List(ctx, Range{})
+	recs, _, err := e.store.List(ctx, store.Range{})
 	if err != nil {
 		return nil, err
 	}

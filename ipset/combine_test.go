@@ -9,18 +9,21 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // gated is a store whose commits wait for the test, or for their context.
 type gated struct {
-	Store
+	store.Store
 	arrived chan int // the number of operations of a commit that waits
 	open    chan struct{}
 	mu      sync.Mutex
 	commits int
 }
 
-func (g *gated) Commit(ctx context.Context, ops []Op) (uint64, error) {
+func (g *gated) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	g.mu.Lock()
 	g.commits++
 	g.mu.Unlock()
@@ -89,7 +92,7 @@ func TestCallerThatLeavesTheQueueLeavesNoTrace(t *testing.T) {
 	go func() { _, err := e.AutoAssign(ctx, want("h", 1, "second")); second <- err }()
 	waitFor(e, 1)
 	cancel()
-	if err := <-second; !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnknown) {
+	if err := <-second; !errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("left the queue: %v", err)
 	}
 	g.open <- struct{}{}
@@ -121,7 +124,7 @@ func TestCallerThatLeavesABatchDoesNotEndIt(t *testing.T) {
 	}
 	<-g.arrived // the batch of the other two
 	cancel()
-	if err := <-errs[1]; !errors.Is(err, context.Canceled) || !errors.Is(err, ErrUnknown) {
+	if err := <-errs[1]; !errors.Is(err, context.Canceled) || !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("left a batch: %v", err)
 	}
 	g.open <- struct{}{}
@@ -180,24 +183,24 @@ func stacks() string {
 
 // limited is a memory store with the limits of another.
 type limited struct {
-	*Memory
+	*store.Memory
 	ops int
 }
 
-func (l limited) Limits() Limits { return Limits{Ops: l.ops} }
+func (l limited) Limits() store.Limits { return store.Limits{Ops: l.ops} }
 
-func (l limited) Commit(ctx context.Context, ops []Op) (uint64, error) {
+func (l limited) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	writes, expects := 0, 0
 	for _, op := range ops {
-		if op.Kind != OpGuard {
+		if op.Kind != store.Guard {
 			writes++
 		}
-		if op.Expect != AnyRevision {
+		if op.Expect != store.AnyRevision {
 			expects++
 		}
 	}
 	if writes > l.ops || expects > l.ops {
-		return 0, fmt.Errorf("%w: %d writes, %d expectations", ErrTooLarge, writes, expects)
+		return 0, fmt.Errorf("%w: %d writes, %d expectations", ipalloc.ErrLimit, writes, expects)
 	}
 	return l.Memory.Commit(ctx, ops)
 }
@@ -221,7 +224,7 @@ func TestCommitsKeepTheLimits(t *testing.T) { // IP11, ST1
 	if n := len(w.blocksOf("h0")); n != 64 {
 		t.Errorf("%d blocks", n)
 	}
-	if _, err := e.AutoAssign(bg, want("h9", 500, "q")); !errors.Is(err, ErrTooLarge) {
+	if _, err := e.AutoAssign(bg, want("h9", 500, "q")); !errors.Is(err, ipalloc.ErrLimit) {
 		t.Errorf("500 addresses: %v", err)
 	}
 	if as, err := e.ReleaseByHandle(bg, "p1"); err != nil || len(as) != 172 {
@@ -245,7 +248,7 @@ func TestCommitsKeepTheLimits(t *testing.T) { // IP11, ST1
 	ctx, cancel := context.WithCancel(bg)
 	r := &racing{Store: limited{w.store, 64}}
 	e = w.engine(r)
-	r.before = func([]Op) { cancel() }
+	r.before = func([]store.Op) { cancel() }
 	if _, err := e.ReleaseHost(ctx, HostOwner("h0"), false); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
@@ -270,7 +273,7 @@ func TestContentionIsBounded(t *testing.T) { // ST3
 		t.Fatal(err)
 	}
 	_, err = e.AutoAssign(bg, want("h", 1, "q"))
-	if !errors.Is(err, ErrContention) || !errors.Is(err, ErrConflict) || s.commits != 6 || len(waits) != 4 {
+	if !errors.Is(err, ErrContention) || !errors.Is(err, ipalloc.ErrConflict) || s.commits != 6 || len(waits) != 4 {
 		t.Errorf("%v after %d commits and waits %v", err, s.commits, waits)
 	}
 	for i, most := range []time.Duration{4, 8, 10, 10} {
@@ -281,11 +284,11 @@ func TestContentionIsBounded(t *testing.T) { // ST3
 }
 
 type alwaysConflict struct {
-	Store
+	store.Store
 	commits int
 }
 
-func (a *alwaysConflict) Commit(context.Context, []Op) (uint64, error) {
+func (a *alwaysConflict) Commit(context.Context, []store.Op) (uint64, error) {
 	a.commits++
-	return 0, &ConflictError{Key: catalogKey}
+	return 0, store.Conflict("test", catalogKey)
 }

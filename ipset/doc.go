@@ -14,7 +14,7 @@
 //
 // # State
 //
-// All state is records in a [Store]: ordered keys with opaque values and a revision each. The first byte of a key
+// All state is records in a [store.Store]: ordered keys with opaque values and a revision each. The first byte of a key
 // is its kind:
 //
 //	c                     the catalog: configuration, pools, reservations, the generation of pool changes
@@ -61,7 +61,7 @@
 // Callers of one engine are combined: while a commit is under way, what arrives waits and goes into the next
 // one together. One engine therefore has one commit under way; many engines may share one store.
 //
-// The outcome of a commit is done, a conflict (retried after reading again) or unknown ([ErrUnknown]: the connection
+// The outcome of a commit is done, a conflict (retried after reading again) or unknown (ipalloc.ErrUnknownOutcome: the connection
 // broke after sending). Repeating AutoAssign or AssignIP with the same request key settles an unknown outcome: the key
 // is written in the commit that serves it, so that a repetition finds the first answer. Without a key, release by handle.
 // A key is remembered until [Engine.Sweep] finds it old, after a day by default; repeated later it is a new request.

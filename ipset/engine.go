@@ -9,6 +9,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Retry says how often and how fast a commit that met a conflict is made again.
@@ -43,8 +46,8 @@ type Options struct {
 //
 // Calls that change something are combined: while a commit is under way they wait and go into the next one together.
 type Engine struct {
-	store  Store
-	limits Limits
+	store  store.Store
+	limits store.Limits
 	now    func() time.Time
 	hosts  func(string) (map[string]string, bool)
 	retry  Retry
@@ -63,11 +66,11 @@ type Engine struct {
 }
 
 // New returns an engine on a store. It reads nothing.
-func New(store Store, o Options) (*Engine, error) {
-	if store == nil {
+func New(db store.Store, o Options) (*Engine, error) {
+	if db == nil {
 		return nil, fmt.Errorf("%w: no store", ErrBadArgument)
 	}
-	e := &Engine{store: store, limits: store.Limits(), now: o.Now, hosts: o.Hosts, retry: o.Retry, keep: o.Cache, cache: newCache()}
+	e := &Engine{store: db, limits: db.Limits(), now: o.Now, hosts: o.Hosts, retry: o.Retry, keep: o.Cache, cache: newCache()}
 	if e.now == nil {
 		e.now = time.Now
 	}
@@ -178,7 +181,7 @@ func (e *Engine) leave(c *call) error {
 	case <-c.done:
 		return c.result()
 	default:
-		return fmt.Errorf("%w: %w", ErrUnknown, c.ctx.Err())
+		return fmt.Errorf("%w: %w", ipalloc.ErrUnknownOutcome, c.ctx.Err())
 	}
 }
 
@@ -188,8 +191,8 @@ func (c *call) result() error {
 	switch {
 	case end == nil || errors.Is(c.err, end) || !errors.Is(c.err, context.Canceled):
 		return c.err
-	case errors.Is(c.err, ErrUnknown):
-		return fmt.Errorf("%w: %w", ErrUnknown, end)
+	case errors.Is(c.err, ipalloc.ErrUnknownOutcome):
+		return fmt.Errorf("%w: %w", ipalloc.ErrUnknownOutcome, end)
 	}
 	return end
 }
@@ -261,7 +264,7 @@ func (e *Engine) run(ctx context.Context, batch []*call) {
 			}
 			attempt++
 			continue
-		case errors.Is(err, ErrTooLarge) && n > 1:
+		case errors.Is(err, ipalloc.ErrLimit) && n > 1:
 			t.forget()
 			most = 1 // what does not fit together may fit alone
 			continue
@@ -323,12 +326,12 @@ func (e *Engine) again(t *txn, attempt int, conflict error) error {
 			return err
 		}
 	}
-	if c := (*ConflictError)(nil); errors.As(conflict, &c) && strings.HasPrefix(c.Key, kindRequest) {
-		recs, err := e.store.Get(t.ctx, nil, c.Key)
+	if key, ok := store.ConflictKey(conflict); ok && strings.HasPrefix(key, kindRequest) {
+		recs, err := e.store.Get(t.ctx, nil, key)
 		if err != nil {
 			return err
 		}
-		t.prior[c.Key] = recs[0].Value
+		t.prior[key] = recs[0].Value
 	}
 	return t.load(keys...)
 }

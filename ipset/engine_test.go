@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // clock is a time that tests move.
@@ -34,7 +36,7 @@ func (c *clock) add(d time.Duration) {
 type world struct {
 	*Engine
 	t     testing.TB
-	store *Memory
+	store *store.Memory
 	clock *clock
 }
 
@@ -45,7 +47,7 @@ func noSleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
 func newWorld(t testing.TB, cfg Config, pools ...Pool) *world {
 	t.Helper()
-	w := &world{t: t, store: NewMemory(), clock: &clock{t: t0}}
+	w := &world{t: t, store: store.NewMemory(), clock: &clock{t: t0}}
 	w.Engine = w.engine(w.store)
 	if err := w.SetConfig(bg, cfg); err != nil {
 		t.Fatal(err)
@@ -59,7 +61,7 @@ func newWorld(t testing.TB, cfg Config, pools ...Pool) *world {
 }
 
 // engine returns another engine on a store, with the world's clock.
-func (w *world) engine(s Store) *Engine {
+func (w *world) engine(s store.Store) *Engine {
 	w.t.Helper()
 	e, err := New(s, Options{Now: w.clock.now, Rand: rand.NewPCG(1, 2), Retry: Retry{Sleep: noSleep}})
 	if err != nil {

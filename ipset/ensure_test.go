@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // TestEnsureBlockIsContentWithAFullOne: a block need not have room, and a second one is not claimed.
@@ -87,21 +90,21 @@ func TestDeadlineInABatch(t *testing.T) { // ST1
 	}
 	<-g.entered // the second is in a batch
 	ends.end()
-	if err := <-done; !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || !errors.Is(err, ErrUnknown) {
+	if err := <-done; !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("the second: %v", err)
 	}
 }
 
 // waits is a store whose commits wait for the end of their context, and then do not say what became of them.
 type waits struct {
-	Store
+	store.Store
 	entered chan struct{}
 }
 
-func (w *waits) Commit(ctx context.Context, ops []Op) (uint64, error) {
+func (w *waits) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	w.entered <- struct{}{}
 	<-ctx.Done()
-	return 0, errors.Join(ErrUnknown, ctx.Err())
+	return 0, errors.Join(ipalloc.ErrUnknownOutcome, ctx.Err())
 }
 
 // ending is a context whose deadline passes when told.
@@ -179,7 +182,7 @@ func TestCallerMayReuseWhatItPassed(t *testing.T) {
 func TestResultOfACancelledBatch(t *testing.T) { // ST1
 	ends := newEnding()
 	ends.end()
-	cancelled := errors.Join(ErrUnknown, context.Canceled)
+	cancelled := errors.Join(ipalloc.ErrUnknownOutcome, context.Canceled)
 	for _, tt := range []struct {
 		ctx      context.Context
 		err      error
@@ -189,7 +192,7 @@ func TestResultOfACancelledBatch(t *testing.T) { // ST1
 		{ends, cancelled, true, true}, {ends, context.Canceled, true, false}, {bg, cancelled, false, true}, {ends, ErrNoPool, false, false}, {ends, nil, false, false},
 	} {
 		got := (&call{ctx: tt.ctx, err: tt.err}).result()
-		if errors.Is(got, context.DeadlineExceeded) != tt.deadline || errors.Is(got, ErrUnknown) != tt.unknown || !tt.deadline && got != tt.err {
+		if errors.Is(got, context.DeadlineExceeded) != tt.deadline || errors.Is(got, ipalloc.ErrUnknownOutcome) != tt.unknown || !tt.deadline && got != tt.err {
 			t.Errorf("%v with the context's %v: %v", tt.err, tt.ctx.Err(), got)
 		}
 	}
@@ -199,7 +202,7 @@ func TestResultOfACancelledBatch(t *testing.T) { // ST1
 func TestPoolDisabledDuringAClaim(t *testing.T) { // IP5
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
 	r := &racing{Store: w.store}
-	r.before = func([]Op) {
+	r.before = func([]store.Op) {
 		if _, err := w.Drain(bg, "a"); err != nil {
 			t.Error(err)
 		}

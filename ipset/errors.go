@@ -5,17 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/ipalloc/ipalloc"
 )
 
-// Errors of a store.
-var (
-	ErrConflict  = errors.New("ipset: conflict: a record changed")
-	ErrUnknown   = errors.New("ipset: outcome unknown")
-	ErrTooLarge  = errors.New("ipset: larger than one commit or record may be")
-	ErrCompacted = errors.New("ipset: the store no longer has these changes")
-	ErrSnapshot  = errors.New("ipset: not a snapshot, or damaged")
-	ErrRecord    = errors.New("ipset: damaged record")
-)
+// ErrRecord means that a record in the store is damaged.
+var ErrRecord = errors.New("ipset: damaged record")
 
 // Errors of arguments and configuration.
 var (
@@ -48,21 +43,8 @@ var (
 	ErrExhausted  = errors.New("ipset: sequence numbers exhausted")
 )
 
-// ConflictError is returned by a commit one of whose expectations failed. It matches [ErrConflict].
-type ConflictError struct {
-	// Key is the record that was not at the expected revision.
-	Key string
-}
-
-func (e *ConflictError) Error() string {
-	return fmt.Sprintf("ipset: conflict: record %q changed", e.Key)
-}
-
 // isConflict reports whether a commit met a conflict.
-func isConflict(err error) bool { return errors.Is(err, ErrConflict) }
-
-// Is reports whether target is ErrConflict.
-func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+func isConflict(err error) bool { return errors.Is(err, ipalloc.ErrConflict) }
 
 // Error says which operation failed on what. It wraps one of the sentinels of this package or the store's own error.
 type Error struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // must ends an example on an error that cannot happen in it.
@@ -19,7 +20,7 @@ func must(err error) {
 
 // newEngine returns an engine on a new memory store with one pool.
 func newEngine(prefix string, blockBits int) *ipset.Engine {
-	e, err := ipset.New(ipset.NewMemory(), ipset.Options{})
+	e, err := ipset.New(store.NewMemory(), ipset.Options{})
 	must(err)
 	must(e.AddPool(context.Background(), ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix(prefix), BlockBits: blockBits}))
 	return e
@@ -27,7 +28,7 @@ func newEngine(prefix string, blockBits int) *ipset.Engine {
 
 func Example() {
 	ctx := context.Background()
-	e, err := ipset.New(ipset.NewMemory(), ipset.Options{})
+	e, err := ipset.New(store.NewMemory(), ipset.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -116,14 +117,14 @@ func ExampleEngine_ReleaseIPs() {
 // Check says what is wrong with the records, and Repair what was lost of them.
 func ExampleEngine_Check() {
 	ctx := context.Background()
-	store := ipset.NewMemory()
-	e, err := ipset.New(store, ipset.Options{})
+	db := store.NewMemory()
+	e, err := ipset.New(db, ipset.Options{})
 	must(err)
 	must(e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
 	_, err = e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"}})
 	must(err)
 	// Somebody deletes the record that lists the blocks of the host.
-	_, err = store.Commit(ctx, []ipset.Op{{Kind: ipset.OpDelete, Key: "o1node-a\x00", Expect: ipset.AnyRevision}})
+	_, err = db.Commit(ctx, []store.Op{{Kind: store.Delete, Key: "o1node-a\x00", Expect: store.AnyRevision}})
 	must(err)
 	rep, err := e.Check(ctx, nil)
 	must(err)
@@ -165,19 +166,19 @@ func ExampleBlock() {
 // A snapshot carries everything, revisions included.
 func ExampleRestoreMemory() {
 	ctx := context.Background()
-	store := ipset.NewMemory()
-	e, err := ipset.New(store, ipset.Options{})
+	db := store.NewMemory()
+	e, err := ipset.New(db, ipset.Options{})
 	must(err)
 	must(e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
 	a := ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"}}
 	_, err = e.AutoAssign(ctx, a)
 	must(err)
-	data, err := store.MarshalBinary()
+	data, err := db.MarshalBinary()
 	must(err)
 
-	store, err = ipset.RestoreMemory(data)
+	db, err = store.RestoreMemory(data)
 	must(err)
-	e, err = ipset.New(store, ipset.Options{})
+	e, err = ipset.New(db, ipset.Options{})
 	must(err)
 	held, err := e.IPsByHandle(ctx, "pod-1")
 	must(err)

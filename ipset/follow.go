@@ -3,6 +3,8 @@ package ipset
 import (
 	"context"
 	"errors"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Follow watches the catalog, the lists of blocks of some owners and those blocks, and forgets what another engine has
@@ -26,7 +28,7 @@ func (e *Engine) Follow(ctx context.Context, owners ...Owner) error {
 		if err := e.do(ctx, &forgetPlan{keys: keys}); err != nil {
 			return &Error{Op: "follow", Err: err}
 		}
-		if err := e.follow(ctx, rev, keys); err != nil && !errors.Is(err, ErrCompacted) {
+		if err := e.follow(ctx, rev, keys); err != nil && !errors.Is(err, store.ErrCompacted) {
 			return &Error{Op: "follow", Err: err}
 		}
 	}
@@ -34,7 +36,7 @@ func (e *Engine) Follow(ctx context.Context, owners ...Owner) error {
 
 // followed returns the keys to watch, and a revision of the store before they were read.
 func (e *Engine) followed(ctx context.Context, owners []Owner) (keys []string, rev uint64, err error) {
-	if _, rev, err = e.store.List(ctx, Range{From: catalogKey, To: catalogKey + "\x00"}); err != nil {
+	if _, rev, err = e.store.List(ctx, store.Range{From: catalogKey, To: catalogKey + "\x00"}); err != nil {
 		return nil, 0, err
 	}
 	keys = append(keys, catalogKey)

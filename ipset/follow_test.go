@@ -6,23 +6,25 @@ import (
 	"iter"
 	"sync"
 	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // watchCounter counts the prefixes that are watched, and the changes that arrive.
 type watchCounter struct {
-	Store
+	store.Store
 	mu       sync.Mutex
 	prefixes int
 	changes  int
 	begun    chan struct{}
 }
 
-func (s *watchCounter) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[Event, error] {
+func (s *watchCounter) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	s.mu.Lock()
 	s.prefixes = len(prefixes)
 	s.mu.Unlock()
 	s.begun <- struct{}{}
-	return func(yield func(Event, error) bool) {
+	return func(yield func(store.Event, error) bool) {
 		for ev, err := range s.Store.Watch(ctx, after, prefixes...) {
 			s.mu.Lock()
 			s.changes += len(ev.Changes)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // held returns the addresses that are held for a host, as text.
@@ -235,11 +237,11 @@ func TestRemovalOfAHostGoesInSteps(t *testing.T) { // IP11, ST1
 
 // hooked calls back before each commit.
 type hooked struct {
-	Store
+	store.Store
 	before func()
 }
 
-func (c hooked) Commit(ctx context.Context, ops []Op) (uint64, error) {
+func (c hooked) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	c.before()
 	return c.Store.Commit(ctx, ops)
 }

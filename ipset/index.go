@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // blockIndex is what the index records of a block say beside those of its handles: a function of the block.
@@ -49,7 +51,7 @@ func (x blockIndex) says(kind string, value int64) bool {
 }
 
 // appendIndex appends the changes of the index records of a block.
-func appendIndex(ops []Op, be *blockEntry) []Op {
+func appendIndex(ops []store.Op, be *blockEntry) []store.Op {
 	var is blockIndex
 	p := be.at
 	if be.Block != nil {
@@ -58,9 +60,9 @@ func appendIndex(ops []Op, be *blockEntry) []Op {
 	flag := func(kind string, was, is bool, wasValue, isValue int64) {
 		switch {
 		case is && (!was || wasValue != isValue):
-			ops = append(ops, Op{Kind: OpPut, Key: be.indexKey(kind), Value: indexValue(isValue), Expect: AnyRevision})
+			ops = append(ops, store.Op{Kind: store.Put, Key: be.indexKey(kind), Value: indexValue(isValue), Expect: store.AnyRevision})
 		case was && !is:
-			ops = append(ops, Op{Kind: OpDelete, Key: be.indexKey(kind), Expect: AnyRevision})
+			ops = append(ops, store.Op{Kind: store.Delete, Key: be.indexKey(kind), Expect: store.AnyRevision})
 		}
 	}
 	flag(kindRoom, be.was.room, is.room, be.was.ready, is.ready)
@@ -68,10 +70,10 @@ func appendIndex(ops []Op, be *blockEntry) []Op {
 	flag(kindOrphan, be.was.orphan, is.orphan, 0, 0)
 	if be.was.due != is.due {
 		if be.was.due != 0 {
-			ops = append(ops, Op{Kind: OpDelete, Key: dueKey(be.was.due, p), Expect: AnyRevision})
+			ops = append(ops, store.Op{Kind: store.Delete, Key: dueKey(be.was.due, p), Expect: store.AnyRevision})
 		}
 		if is.due != 0 {
-			ops = append(ops, Op{Kind: OpPut, Key: dueKey(is.due, p), Expect: AnyRevision})
+			ops = append(ops, store.Op{Kind: store.Put, Key: dueKey(is.due, p), Expect: store.AnyRevision})
 		}
 	}
 	return appendTouched(ops, p, be.touches)
@@ -79,7 +81,7 @@ func appendIndex(ops []Op, be *blockEntry) []Op {
 
 // appendTouched writes the index records of the handles and hosts that came or left. One that did both more than once
 // is what it is after the last time, and needs nothing if it is as it was before the first.
-func appendTouched(ops []Op, p netip.Prefix, touched []touch) []Op {
+func appendTouched(ops []store.Op, p netip.Prefix, touched []touch) []store.Op {
 	if len(touched) < 2 {
 		for _, c := range touched {
 			ops = append(ops, touchOp(c, p))
@@ -104,10 +106,10 @@ func appendTouched(ops []Op, p netip.Prefix, touched []touch) []Op {
 	return ops
 }
 
-func touchOp(c touch, p netip.Prefix) Op {
-	op := Op{Kind: OpDelete, Key: holderKey(c.kind, c.name, p), Expect: AnyRevision}
+func touchOp(c touch, p netip.Prefix) store.Op {
+	op := store.Op{Kind: store.Delete, Key: holderKey(c.kind, c.name, p), Expect: store.AnyRevision}
 	if c.came {
-		op.Kind = OpPut
+		op.Kind = store.Put
 	}
 	return op
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // The first byte of a key; see the package comment.
@@ -56,19 +57,19 @@ func parseBlockID(s string) (netip.Prefix, bool) {
 }
 
 // blockRange returns the keys of the given kind of all blocks that begin in p.
-func blockRange(kind string, p netip.Prefix) Range {
+func blockRange(kind string, p netip.Prefix) store.Range {
 	from := appendBlockID([]byte(kind), p)
 	from[len(from)-1] = 0
 	to := appendBlockID([]byte(kind), netip.PrefixFrom(lastAddr(p), p.Bits()))
 	to[len(to)-1] = 0xff // no prefix is that long
-	return Range{From: string(from), To: string(to)}
+	return store.Range{From: string(from), To: string(to)}
 }
 
 // blockBefore returns the range that holds the last block that begins at or before a. Blocks do not overlap, so that no other
 // can have a.
-func blockBefore(a netip.Addr) Range {
+func blockBefore(a netip.Addr) store.Range {
 	key := blockKey(kindBlock, netip.PrefixFrom(a, a.BitLen()))
-	return Range{From: key[:2], To: key + "\x00", Limit: 1, Reverse: true}
+	return store.Range{From: key[:2], To: key + "\x00", Limit: 1, Reverse: true}
 }
 
 // lastAddr returns the highest address of a prefix.
@@ -90,17 +91,17 @@ func holderKey(kind, name string, p netip.Prefix) string {
 }
 
 // handleRange returns the keys of all blocks that a handle has addresses in.
-func handleRange(handle string) Range {
-	return Range{From: kindHandle + handle + "\x00", To: kindHandle + handle + "\x01"}
+func handleRange(handle string) store.Range {
+	return store.Range{From: kindHandle + handle + "\x00", To: kindHandle + handle + "\x01"}
 }
 
 // ownerKey returns the key of the list of blocks of an owner. It ends like no other, so that it is a prefix of itself alone.
 func ownerKey(o Owner) string { return kindOwner + o.code() + "\x00" }
 
 // hostRange returns the keys of all blocks of others that have addresses held for a host.
-func hostRange(o Owner) Range {
+func hostRange(o Owner) store.Range {
 	key := kindHost + o.code()
-	return Range{From: key + "\x00", To: key + "\x01"}
+	return store.Range{From: key + "\x00", To: key + "\x01"}
 }
 
 // dueKey returns the key under which a block waits for a moment.

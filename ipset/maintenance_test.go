@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func TestFollowForgetsWhatOthersChange(t *testing.T) { // ST1
@@ -160,23 +162,23 @@ func TestCheckFindsAndRepairs(t *testing.T) { // IP10, IP8
 		return w
 	}
 	w := build()
-	all := w.store.table.scan(nil, Range{})
+	all := w.list(store.Range{})
 	for _, rec := range all {
 		if rec.Key[:1] == kindBlock || rec.Key == catalogKey {
 			continue
 		}
-		for _, wrong := range []Op{
-			{Kind: OpDelete, Key: rec.Key, Expect: AnyRevision},
-			{Kind: OpPut, Key: rec.Key, Value: rec.Value + "x", Expect: AnyRevision},
-			{Kind: OpPut, Key: rec.Key[:len(rec.Key)-1] + "\x1b", Value: rec.Value, Expect: AnyRevision},
+		for _, wrong := range []store.Op{
+			{Kind: store.Delete, Key: rec.Key, Expect: store.AnyRevision},
+			{Kind: store.Put, Key: rec.Key, Value: rec.Value + "x", Expect: store.AnyRevision},
+			{Kind: store.Put, Key: rec.Key[:len(rec.Key)-1] + "\x1b", Value: rec.Value, Expect: store.AnyRevision},
 		} {
 			w := build()
-			w.store.Commit(bg, []Op{wrong})
+			w.store.Commit(bg, []store.Op{wrong})
 			rep, err := w.Check(bg, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if rec.Key[:1] == kindHandle && wrong.Kind == OpPut && wrong.Key == rec.Key && len(rep.Problems) == 0 {
+			if rec.Key[:1] == kindHandle && wrong.Kind == store.Put && wrong.Key == rec.Key && len(rep.Problems) == 0 {
 				t.Errorf("%q: a wrong value goes unseen", wrong.Key)
 			}
 			if len(rep.Problems) == 0 || len(rep.Repair) == 0 {
@@ -196,11 +198,11 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) { // IP10
 	w.assign(want("h", 1, "p"))
 	putBlock := func(prefix string) {
 		b := mustBlock(t, prefix, BlockOptions{})
-		w.store.Commit(bg, []Op{{Kind: OpPut, Key: blockKey(kindBlock, b.prefix), Value: string(b.encode(nil)), Expect: AnyRevision}})
+		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: blockKey(kindBlock, b.prefix), Value: string(b.encode(nil)), Expect: store.AnyRevision}})
 	}
 	putBlock("10.0.0.0/27") // overlaps, wrong size
 	putBlock("10.9.0.0/28") // no pool
-	w.store.Commit(bg, []Op{{Kind: OpPut, Key: "b4zz", Value: "?", Expect: 0}, {Kind: OpPut, Key: "x", Value: "?", Expect: 0}})
+	w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: "b4zz", Value: "?", Expect: 0}, {Kind: store.Put, Key: "x", Value: "?", Expect: 0}})
 	rep, err := w.Check(bg, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -226,16 +228,16 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) { // IP10
 func TestGarbageInTheStore(t *testing.T) { // X4
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
-	var recs []Record
+	var recs []store.Record
 	for _, kind := range []string{"", "a", "b", "c2", "d", "e", "h", "l", "n", "o", "q", "t", "tq", "tl", "tq\x00\x00\x00\x00\x00\x00\x00\x01", "tl\x00\x00\x00\x00\x00\x00\x00\x01l", "r", "s", "u", "z"} {
 		for _, rest := range []string{"", "\x00", "4", "6zz", "4\x0a\x00\x00\x00\x1c\x00", "\x00\x00\x00\x00\x00\x00\x00\x00"} {
 			if key := kind + rest; key != "" {
-				recs = append(recs, Record{Key: key, Value: "?", Rev: 1})
-				w.store.Commit(bg, []Op{{Kind: OpPut, Key: key, Value: "?", Expect: AnyRevision}})
+				recs = append(recs, store.Record{Key: key, Value: "?", Rev: 1})
+				w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: key, Value: "?", Expect: store.AnyRevision}})
 			}
 		}
 	}
-	recs = append(recs, Record{})
+	recs = append(recs, store.Record{})
 	if rep := Check(recs, nil); len(rep.Problems) < len(recs)/2 {
 		t.Errorf("%d problems in %d records", len(rep.Problems), len(recs))
 	}
@@ -284,7 +286,7 @@ func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
 	al := w.assign(want("h", 1, "p")).V4[0]
 	key := holderKey(kindHandle, "p", al.Block)
-	w.store.Commit(bg, []Op{{Kind: OpDelete, Key: key, Expect: AnyRevision}})
+	w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}})
 	rep, _ := w.Check(bg, nil)
 	w.ReleaseIPs(bg, Release{Address: al.Address})
 	if n, err := w.Repair(bg, rep.Repair); n != 0 || err != nil {

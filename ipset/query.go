@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Lookup returns the allocation of an address as it is in the store. It returns [ErrNotFound] for one that is not held,
@@ -44,7 +45,7 @@ func (e *Engine) blockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	var recs []Record
+	var recs []store.Record
 	if i := cat.containing(a); i >= 0 {
 		var keys []string
 		for _, p := range cat.Pools[i].blocksOf(a) {
@@ -77,7 +78,7 @@ func (e *Engine) blockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 // at a time, so that it is no snapshot. The zero prefix is every block of both families.
 func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*Block, error] {
 	return func(yield func(*Block, error) bool) {
-		r := Range{From: kindBlock, To: kindBlock + "\xff"}
+		r := store.Range{From: kindBlock, To: kindBlock + "\xff"}
 		if p.IsValid() {
 			r = blockRange(kindBlock, p)
 		}
@@ -173,7 +174,7 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, 
 }
 
 // blocksIn returns the blocks that index records name from a place in their keys on.
-func blocksIn(recs []Record, at int) ([]netip.Prefix, error) {
+func blocksIn(recs []store.Record, at int) ([]netip.Prefix, error) {
 	blocks := make([]netip.Prefix, 0, len(recs))
 	for _, rec := range recs {
 		p, ok := parseBlockID(rec.Key[at:])

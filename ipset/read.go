@@ -3,6 +3,8 @@ package ipset
 import (
 	"math"
 	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Plans decide by what they read here, and the commit verifies it: on whatever one of these methods returns the commit
@@ -22,7 +24,7 @@ func (t *txn) load(keys ...string) error {
 		case e != nil && e.rev == r.Rev:
 			e.read = t.id
 		case e != nil && e.guarded == t.id:
-			return &ConflictError{Key: r.Key}
+			return store.Conflict("ipset", r.Key)
 		default:
 			if err := t.e.cache.put(r, t.id); err != nil {
 				return err
@@ -204,7 +206,7 @@ func (t *txn) pageKeys(keys []string, pool netip.Prefix, id pageID) []string {
 }
 
 // list reads a range of index records. They show what the store has, so nothing may be pending.
-func (t *txn) list(r Range) ([]Record, error) {
+func (t *txn) list(r store.Range) ([]store.Record, error) {
 	if t.pending() {
 		return nil, errFirst
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // answer is what is kept under a request key: the addresses that the first call was given and what it was short of.
@@ -123,6 +125,6 @@ func (t *txn) remember(request string, a *answer) {
 	key, value := kindRequest+request, a.encode()
 	t.seen[key] = value
 	t.other = append(t.other,
-		Op{Kind: OpPut, Key: key, Value: value, Expect: 0},
-		Op{Kind: OpPut, Key: agedKey(a.at, key), Expect: AnyRevision})
+		store.Op{Kind: store.Put, Key: key, Value: value, Expect: 0},
+		store.Op{Kind: store.Put, Key: agedKey(a.at, key), Expect: store.AnyRevision})
 }

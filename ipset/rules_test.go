@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) { // IP2
@@ -108,15 +111,15 @@ func TestStickyAddressIsNotLostInATakeOver(t *testing.T) { // IP12, IP3
 }
 
 // small is a store that refuses commits of more than 4 KiB, which no count of records foresees.
-type small struct{ Store }
+type small struct{ store.Store }
 
-func (s small) Commit(ctx context.Context, ops []Op) (uint64, error) {
+func (s small) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	n := 0
 	for _, op := range ops {
 		n += len(op.Value)
 	}
 	if n > 4096 {
-		return 0, fmt.Errorf("%w: %d bytes", ErrTooLarge, n)
+		return 0, fmt.Errorf("%w: %d bytes", ipalloc.ErrLimit, n)
 	}
 	return s.Store.Commit(ctx, ops)
 }
@@ -132,7 +135,7 @@ func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) { // ST1
 			defer wg.Done()
 			a := want(fmt.Sprint("h", i), 1, fmt.Sprint(i))
 			a.Attributes, _ = NewAttributes(map[string]string{"k": strings.Repeat("x", size)})
-			if _, err := e.AutoAssign(bg, a); (err != nil) != (size > 4096) || err != nil && !errors.Is(err, ErrTooLarge) {
+			if _, err := e.AutoAssign(bg, a); (err != nil) != (size > 4096) || err != nil && !errors.Is(err, ipalloc.ErrLimit) {
 				t.Errorf("call %d: %v", i, err)
 			}
 		}()
@@ -156,22 +159,22 @@ func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) { // ST1
 
 // counting counts the calls of a store and the records that they return or write.
 type counting struct {
-	Store
+	store.Store
 	calls, records int
 }
 
-func (c *counting) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
+func (c *counting) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	c.calls, c.records = c.calls+1, c.records+len(keys)
 	return c.Store.Get(ctx, dst, keys...)
 }
 
-func (c *counting) List(ctx context.Context, r Range) ([]Record, uint64, error) {
+func (c *counting) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
 	recs, rev, err := c.Store.List(ctx, r)
 	c.calls, c.records = c.calls+1, c.records+len(recs)
 	return recs, rev, err
 }
 
-func (c *counting) Commit(ctx context.Context, ops []Op) (uint64, error) {
+func (c *counting) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	c.calls, c.records = c.calls+1, c.records+len(ops)
 	return c.Store.Commit(ctx, ops)
 }

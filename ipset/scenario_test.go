@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func TestConfigContradictions(t *testing.T) { // IP3
@@ -223,7 +225,7 @@ func TestTakeOverIsLostToTheOwner(t *testing.T) { // the owner assigns while ano
 	w.clock.add(time.Hour)
 	r := &racing{Store: w.store}
 	e := w.engine(r)
-	r.before = func([]Op) { w.assign(want("old", 1, "r")) }
+	r.before = func([]store.Op) { w.assign(want("old", 1, "r")) }
 	got, err := e.AutoAssign(bg, want("new", 1, "q"))
 	if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ForeignLeft {
 		t.Errorf("%+v, %v", got, err)
@@ -237,7 +239,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	w.releaseHandle("p")
 	r := &racing{Store: w.store}
 	e := w.engine(r)
-	r.before = func([]Op) { w.assign(want("h", 1, "q")) }
+	r.before = func([]store.Op) { w.assign(want("h", 1, "q")) }
 	if rel, err := e.ReleaseAffinity(bg, al.Block, HostOwner("h"), true); !errors.Is(err, ErrNotEmpty) || len(rel) != 0 {
 		t.Errorf("%v, %v", rel, err)
 	}
@@ -247,7 +249,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	w.check()
 	// The other way round: the block goes while the host's next address is on its way.
 	w.releaseHandle("q")
-	r.before = func([]Op) {
+	r.before = func([]store.Op) {
 		if _, err := w.ReleaseHost(bg, HostOwner("h"), true); err != nil {
 			t.Error(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // TestStaleAbsenceIsNotBuiltUpon: an engine once saw that there was no block of the pool's old size, and has not heard of the
@@ -238,28 +240,28 @@ func TestSmallCachesGiveTheSameAnswers(t *testing.T) { // X3, IP3
 // over as full, has room. It plans anew without the commit that would tell it the same.
 func TestConflictFoundByReading(t *testing.T) { // IP3, ST3
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
-	store := &committed{Store: w.store}
-	e := w.engine(store)
+	db := &committed{Store: w.store}
+	e := w.engine(db)
 	if _, err := e.AutoAssign(bg, want("h", 8, "p")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.3")}); err != nil {
 		t.Fatal(err)
 	}
-	store.n = 0
-	if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || lastBytes(got.V4) != "3" || store.n != 1 {
-		t.Errorf("%+v, %v after %d commits", got, err, store.n)
+	db.n = 0
+	if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || lastBytes(got.V4) != "3" || db.n != 1 {
+		t.Errorf("%+v, %v after %d commits", got, err, db.n)
 	}
 	w.check()
 }
 
 // committed counts the commits that are asked for.
 type committed struct {
-	Store
+	store.Store
 	n int
 }
 
-func (c *committed) Commit(ctx context.Context, ops []Op) (uint64, error) {
+func (c *committed) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	c.n++
 	return c.Store.Commit(ctx, ops)
 }

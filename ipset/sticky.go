@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // lastHeld is the addresses of one family that a sticky handle was given last, and when it was.
@@ -58,7 +60,7 @@ func (p *assignPlan) readLast(t *txn) error {
 			continue
 		}
 		// A call of the same transaction may have been given other addresses.
-		if i := slices.IndexFunc(t.other, func(op Op) bool { return op.Key == key }); i >= 0 {
+		if i := slices.IndexFunc(t.other, func(op store.Op) bool { return op.Key == key }); i >= 0 {
 			p.last[n.family/6], _ = decodeLastHeld(n.family, t.other[i].Value)
 			continue
 		}
@@ -116,14 +118,14 @@ func (p *assignPlan) stick(t *txn, als []Allocation) {
 		l.addresses = append(l.addresses, al.Address)
 	}
 	if was != 0 && was != t.now {
-		t.write(Op{Kind: OpDelete, Key: agedKey(was, key), Expect: AnyRevision})
+		t.write(store.Op{Kind: store.Delete, Key: agedKey(was, key), Expect: store.AnyRevision})
 	}
-	t.write(Op{Kind: OpPut, Key: key, Value: l.encode(), Expect: AnyRevision})
-	t.write(Op{Kind: OpPut, Key: agedKey(t.now, key), Expect: AnyRevision})
+	t.write(store.Op{Kind: store.Put, Key: key, Value: l.encode(), Expect: store.AnyRevision})
+	t.write(store.Op{Kind: store.Put, Key: agedKey(t.now, key), Expect: store.AnyRevision})
 }
 
 // write adds a record that no other plan competes for, in place of what an earlier plan of the transaction writes there.
-func (t *txn) write(op Op) {
-	t.other = slices.DeleteFunc(t.other, func(o Op) bool { return o.Key == op.Key })
+func (t *txn) write(op store.Op) {
+	t.other = slices.DeleteFunc(t.other, func(o store.Op) bool { return o.Key == op.Key })
 	t.other = append(t.other, op)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/netip"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // SweepArgs say what [Engine.Sweep] tidies. Blocks go back only as far as the fields say; what would grow for ever if nobody
@@ -57,7 +59,7 @@ func (e *Engine) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
 // sweepDue advances the blocks whose time has come.
 func (e *Engine) sweepDue(ctx context.Context, s *Swept) error {
 	now := stamp(e.now())
-	r := Range{From: kindDue, To: dueKey(now+1, netip.PrefixFrom(netip.IPv4Unspecified(), 0))[:dueTimeEnd], Limit: 256}
+	r := store.Range{From: kindDue, To: dueKey(now+1, netip.PrefixFrom(netip.IPv4Unspecified(), 0))[:dueTimeEnd], Limit: 256}
 	for {
 		recs, _, err := e.store.List(ctx, r)
 		if err != nil {
@@ -113,7 +115,7 @@ func (e *Engine) sweepIdle(ctx context.Context, a SweepArgs, s *Swept) error {
 	if err != nil {
 		return err
 	}
-	r := Range{From: kindEmpty, To: kindEmpty + "\xff", Limit: 256}
+	r := store.Range{From: kindEmpty, To: kindEmpty + "\xff", Limit: 256}
 	for {
 		recs, _, err := e.store.List(ctx, r)
 		if err != nil {

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // txn is one commit in the making: what it relies upon and what it changes. Plans read through it and change the
@@ -21,12 +23,12 @@ type txn struct {
 	owners  []*ownerEntry
 	pages   []*pageEntry
 	newCat  *catalogEntry     // the catalog if it changes
-	other   []Op              // blind writes, requests, the catalog
+	other   []store.Op        // blind writes, requests, the catalog
 	seen    map[string]string // answers to request keys that this transaction writes, by key
 	prior   map[string]string // answers that were found to exist, by key; kept over the attempts
 	before  int               // how many plans came before this one
 	writes  int               // an upper bound of the records written
-	ops     []Op
+	ops     []store.Op
 	buf     []byte
 	encoder holderEncoder
 }
@@ -56,7 +58,7 @@ func (t *txn) room(n int) error {
 		if t.before > 0 {
 			return errFirst
 		}
-		return fmt.Errorf("%w: %d records, at most %d", ErrTooLarge, max(n, len(t.guards)), limit)
+		return fmt.Errorf("%w: %d records, at most %d", ipalloc.ErrLimit, max(n, len(t.guards)), limit)
 	}
 	t.writes += n
 	return nil
@@ -67,7 +69,7 @@ func (t *txn) setCatalog(c *catalog, value string) {
 	ce := t.e.cache.catalog
 	ce.catalog, ce.dirty = c, t.id
 	t.newCat = ce
-	t.other = append(t.other, Op{Kind: OpPut, Key: catalogKey, Value: value, Expect: ce.rev})
+	t.other = append(t.other, store.Op{Kind: store.Put, Key: catalogKey, Value: value, Expect: ce.rev})
 }
 
 // changed notes a block as changed.
@@ -110,31 +112,31 @@ func (t *txn) commit() error {
 }
 
 // build returns the operations of the commit.
-func (t *txn) build() []Op {
+func (t *txn) build() []store.Op {
 	ops := t.ops[:0]
 	for _, oe := range t.owners {
-		op := Op{Kind: OpDelete, Key: oe.key, Expect: oe.rev}
+		op := store.Op{Kind: store.Delete, Key: oe.key, Expect: oe.rev}
 		if len(oe.blocks) > 0 {
-			op.Kind, op.Value = OpPut, encodeOwner(oe.blocks)
+			op.Kind, op.Value = store.Put, encodeOwner(oe.blocks)
 		}
 		ops = append(ops, op)
 	}
 	for _, pe := range t.pages {
-		ops = append(ops, Op{Kind: OpPut, Key: pe.key, Value: pe.encode(), Expect: pe.rev})
+		ops = append(ops, store.Op{Kind: store.Put, Key: pe.key, Value: pe.encode(), Expect: pe.rev})
 	}
 	for _, be := range t.blocks {
 		if be.Block != nil {
 			t.buf = be.Block.encodeWith(t.buf[:0], &t.encoder)
-			ops = append(ops, Op{Kind: OpPut, Key: be.key, Value: string(t.buf), Expect: be.rev})
+			ops = append(ops, store.Op{Kind: store.Put, Key: be.key, Value: string(t.buf), Expect: be.rev})
 		} else {
-			ops = append(ops, Op{Kind: OpDelete, Key: be.key, Expect: be.rev})
+			ops = append(ops, store.Op{Kind: store.Delete, Key: be.key, Expect: be.rev})
 		}
 		ops = appendIndex(ops, be)
 	}
 	ops = append(ops, t.other...)
 	for _, e := range t.guards {
 		if e.dirty != t.id {
-			ops = append(ops, Op{Kind: OpGuard, Key: e.key, Expect: e.rev})
+			ops = append(ops, store.Op{Kind: store.Guard, Key: e.key, Expect: e.rev})
 		}
 	}
 	t.ops = ops

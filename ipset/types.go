@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // OwnerKind tells hosts from owners that are none.
@@ -75,7 +77,7 @@ type Attributes struct {
 	code string
 }
 
-// NewAttributes returns the attributes in m. It returns [ErrTooLarge] if they come to more than 64 KiB.
+// NewAttributes returns the attributes in m. It returns ipalloc.ErrLimit if they come to more than 64 KiB.
 func NewAttributes(m map[string]string) (Attributes, error) {
 	if len(m) == 0 {
 		return Attributes{}, nil
@@ -87,7 +89,7 @@ func NewAttributes(m map[string]string) (Attributes, error) {
 		size += len(k) + len(v) + 2
 	}
 	if size > maxAttributes {
-		return Attributes{}, fmt.Errorf("%w: attributes of %d bytes, at most %d", ErrTooLarge, size, maxAttributes)
+		return Attributes{}, fmt.Errorf("%w: attributes of %d bytes, at most %d", ipalloc.ErrLimit, size, maxAttributes)
 	}
 	slices.Sort(keys)
 	b := make([]byte, 0, size)
@@ -98,7 +100,7 @@ func NewAttributes(m map[string]string) (Attributes, error) {
 		b = append(b, m[k]...)
 	}
 	if len(b) > maxAttributes {
-		return Attributes{}, fmt.Errorf("%w: attributes of %d bytes, at most %d", ErrTooLarge, len(b), maxAttributes)
+		return Attributes{}, fmt.Errorf("%w: attributes of %d bytes, at most %d", ipalloc.ErrLimit, len(b), maxAttributes)
 	}
 	return Attributes{string(b)}, nil
 }

@@ -1,6 +1,10 @@
 package ipset
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
 
 // A walk reads firstList index records first, then more at a time, at most listPage.
 const (
@@ -21,7 +25,7 @@ type walk struct {
 	kind string
 	most int64 // blocks with a higher value in their record are left out
 
-	rest  []Range // what is still to be listed
+	rest  []store.Range // what is still to be listed
 	limit int
 	page  []netip.Prefix // blocks listed and not visited yet
 }
@@ -31,7 +35,7 @@ func (p *assignPlan) walk(t *txn, s *search, i int, kind string, most int64) *wa
 	pool := &p.cat.Pools[i]
 	all := blockRange(kind, pool.Prefix)
 	start := blockKey(kind, StartOf(p.Owner, pool.Prefix, pool.BlockBits))
-	rest := []Range{{From: start, To: all.To}, {From: all.From, To: start}}
+	rest := []store.Range{{From: start, To: all.To}, {From: all.From, To: start}}
 	return &walk{p: p, t: t, s: s, i: i, kind: kind, most: most, rest: rest, limit: firstList}
 }
 

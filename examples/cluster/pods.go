@@ -10,14 +10,14 @@ import (
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/internal/spacemap"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // podPhase gives pods their addresses. The store is the record: the network is opened from it.
 type podPhase struct {
 	cfg    podnet.Config
 	peak   int // the number of the event after which most pods are there
-	store  *ipset.Memory
+	store  *store.Memory
 	net    *podnet.Network
 	report podReport
 }
@@ -31,7 +31,7 @@ type podReport struct {
 }
 
 func newPodPhase(ctx context.Context, cfg *config, nodes []trace.Node, pods []trace.Pod) (*podPhase, error) {
-	p := &podPhase{cfg: cfg.pods, store: ipset.NewMemory()}
+	p := &podPhase{cfg: cfg.pods, store: store.NewMemory()}
 	p.cfg.Nodes, p.cfg.Events = nodes, trace.Schedule(nodes, pods, cfg.place)
 	p.peak, _ = trace.Peak(p.cfg.Events)
 	var err error
@@ -79,7 +79,7 @@ func (p *podPhase) restart(ctx context.Context) error {
 	p.report.snapshotBytes = len(data)
 	p.report.counts = p.net.Counts()
 	next := p.net.Next()
-	if p.store, err = ipset.RestoreMemory(data); err != nil {
+	if p.store, err = store.RestoreMemory(data); err != nil {
 		return err
 	}
 	again, err := p.store.MarshalBinary()

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // The files of a network, in the directory where host-local has its own.
@@ -114,9 +114,9 @@ func (s *state) openStore() (*boltstore.Store, error) {
 	if s.verify {
 		opts.Verify = boltstore.VerifyAlways
 	}
-	store, err := boltstore.Open(context.Background(), path, opts)
+	db, err := boltstore.Open(context.Background(), path, opts)
 	if !errors.Is(err, boltstore.ErrDamaged) && !errors.Is(err, boltstore.ErrForeign) {
-		return store, err
+		return db, err
 	}
 	last, bootErr := readBootID(s.file(bootName))
 	switch {
@@ -206,7 +206,7 @@ func (s *state) settle() error {
 	if now == was {
 		return nil
 	}
-	_, err = s.store.Commit(ctx, []ipset.Op{{Kind: ipset.OpPut, Key: noteKey, Value: now.encode(), Expect: recs[0].Rev}})
+	_, err = s.store.Commit(ctx, []store.Op{{Kind: store.Put, Key: noteKey, Value: now.encode(), Expect: recs[0].Rev}})
 	return err
 }
 

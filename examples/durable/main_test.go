@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 var update = flag.Bool("update", false, "write the golden file")
@@ -134,14 +135,14 @@ type process struct {
 }
 
 // spawn starts the program on a store.
-func spawn(t *testing.T, store string, args ...string) *process {
+func spawn(t *testing.T, db string, args ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), guard)
-	p := &process{t: t, cmd: exec.CommandContext(ctx, exe, append([]string{"-store", store, "-events"}, args...)...), cancel: cancel}
+	p := &process{t: t, cmd: exec.CommandContext(ctx, exe, append([]string{"-store", db, "-events"}, args...)...), cancel: cancel}
 	p.cmd.Env = append(os.Environ(), asProgram+"=1")
 	p.cmd.Stdout = &p.stdout
 	stderr, err := p.cmd.StderrPipe()
@@ -181,9 +182,9 @@ func (p *process) end() (status int, stderr string) {
 }
 
 // held says who holds what in a store, without the program.
-func held(t *testing.T, store ipset.Store) map[string][]netip.Addr {
+func held(t *testing.T, db store.Store) map[string][]netip.Addr {
 	t.Helper()
-	e, err := ipset.New(store, ipset.Options{})
+	e, err := ipset.New(db, ipset.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +211,7 @@ func checkEnd(t *testing.T, location string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, closeStore, err := l.open(t.Context(), true)
+	db, closeStore, err := l.open(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func checkEnd(t *testing.T, location string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods := held(t, store)
+	pods := held(t, db)
 	for _, e := range cfg.net.Events {
 		if !e.Pod.Stays {
 			continue

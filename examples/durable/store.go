@@ -12,9 +12,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // location is what a flag says of a store.
@@ -71,7 +71,7 @@ func (l *location) again() string {
 
 // open opens the store. What is not there is made, but for one that must exist. The function that it
 // returns closes it.
-func (l *location) open(ctx context.Context, mustExist bool) (ipset.Store, func() error, error) {
+func (l *location) open(ctx context.Context, mustExist bool) (store.Store, func() error, error) {
 	switch l.kind {
 	case "bolt":
 		s, err := boltstore.Open(ctx, l.path, boltstore.Options{NoCreate: mustExist})
@@ -82,12 +82,12 @@ func (l *location) open(ctx context.Context, mustExist bool) (ipset.Store, func(
 	case "etcd":
 		return l.openEtcd(ctx, mustExist)
 	default:
-		return ipset.NewMemory(), func() error { return nil }, nil
+		return store.NewMemory(), func() error { return nil }, nil
 	}
 }
 
 // openEtcd connects to the cluster and opens the store there.
-func (l *location) openEtcd(ctx context.Context, mustExist bool) (ipset.Store, func() error, error) {
+func (l *location) openEtcd(ctx context.Context, mustExist bool) (store.Store, func() error, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:   l.endpoints,
 		DialTimeout: 5 * time.Second,
@@ -115,7 +115,7 @@ func copyStore(ctx context.Context, cfg *config, stdout io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeTo()) }()
-	report, err := ipset.Copy(ctx, to, from)
+	report, err := store.Copy(ctx, to, from)
 	if err != nil {
 		return err
 	}

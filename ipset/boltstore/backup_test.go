@@ -12,8 +12,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A backup that is taken while commits are made is a store as of one of them.
@@ -31,9 +31,9 @@ func TestBackupWhileRunning(t *testing.T) {
 			default:
 			}
 			v := fmt.Sprint(i)
-			ops := []ipset.Op{
-				{Kind: ipset.OpPut, Key: "a", Value: v, Expect: ipset.AnyRevision}, {Kind: ipset.OpPut, Key: "k" + v, Value: strings.Repeat(v, 50)},
-				{Kind: ipset.OpPut, Key: "z", Value: v, Expect: ipset.AnyRevision},
+			ops := []store.Op{
+				{Kind: store.Put, Key: "a", Value: v, Expect: store.AnyRevision}, {Kind: store.Put, Key: "k" + v, Value: strings.Repeat(v, 50)},
+				{Kind: store.Put, Key: "z", Value: v, Expect: store.AnyRevision},
 			}
 			if _, err := s.Commit(context.Background(), ops); err != nil {
 				t.Error(err)
@@ -60,7 +60,7 @@ func TestBackupWhileRunning(t *testing.T) {
 		for _, path := range []string{restored, packed} {
 			c := reopen(t, path, boltstore.Options{NoCreate: true, NoSync: true, Verify: boltstore.VerifyAlways})
 			recs, rev := contents(t, c)
-			all := slices.IndexFunc(recs, func(r ipset.Record) bool { return r.Key == "a" }) == 0
+			all := slices.IndexFunc(recs, func(r store.Record) bool { return r.Key == "a" }) == 0
 			if !all || recs[0].Value != recs[len(recs)-1].Value || c.Stats().Revision != rev || rev == 0 {
 				t.Fatalf("%s: %d records at %d: %v to %v", path, len(recs), rev, recs[0], recs[len(recs)-1])
 			}
@@ -79,7 +79,7 @@ func TestCompact(t *testing.T) {
 		put(t, s, fmt.Sprint(i), strings.Repeat("x", 20<<10))
 	}
 	for i := range 45 {
-		if _, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpDelete, Key: fmt.Sprint(i), Expect: ipset.AnyRevision}}); err != nil {
+		if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Delete, Key: fmt.Sprint(i), Expect: store.AnyRevision}}); err != nil {
 			t.Fatal(err)
 		}
 	}

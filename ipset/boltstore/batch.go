@@ -6,7 +6,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // batchWriter writes the commits of one transaction.
@@ -16,7 +16,7 @@ type batchWriter struct {
 	id     int // of the transaction
 	next   state
 	wrote  bool
-	events []ipset.Event
+	events []store.Event
 }
 
 func newBatchWriter(s *Store, tx *bbolt.Tx) *batchWriter {
@@ -30,7 +30,7 @@ type present struct {
 }
 
 // commit checks one caller's expectations and makes its changes. An error that is no conflict ends the transaction.
-func (b *batchWriter) commit(table string, ops []ipset.Op) (uint64, error) {
+func (b *batchWriter) commit(table string, ops []store.Op) (uint64, error) {
 	bucket, err := b.tx.CreateBucketIfNotExists([]byte(table))
 	if err != nil {
 		return 0, err
@@ -43,10 +43,10 @@ func (b *batchWriter) commit(table string, ops []ipset.Op) (uint64, error) {
 	if table == recordsBucket {
 		b.next.rev++
 	}
-	ev := ipset.Event{Rev: b.next.rev}
+	ev := store.Event{Rev: b.next.rev}
 	for i := range ops {
 		op, key := &ops[i], []byte(ops[i].Key)
-		if op.Kind == ipset.OpGuard {
+		if op.Kind == store.Guard {
 			continue
 		}
 		if have[i].here {
@@ -54,30 +54,30 @@ func (b *batchWriter) commit(table string, ops []ipset.Op) (uint64, error) {
 			b.next.sum -= uint64(have[i].sum)
 		}
 		switch {
-		case op.Kind == ipset.OpPut:
+		case op.Kind == store.Put:
 			raw, sum := encodeRecord(table, key, b.next.rev, op.Value)
 			if err := bucket.Put(key, raw); err != nil {
 				return 0, err
 			}
 			b.next.count++
 			b.next.sum += uint64(sum)
-			ev.Changes = append(ev.Changes, ipset.Record{Key: op.Key, Value: op.Value, Rev: b.next.rev})
+			ev.Changes = append(ev.Changes, store.Record{Key: op.Key, Value: op.Value, Rev: b.next.rev})
 		case have[i].here:
 			if err := bucket.Delete(key); err != nil {
 				return 0, err
 			}
-			ev.Changes = append(ev.Changes, ipset.Record{Key: op.Key})
+			ev.Changes = append(ev.Changes, store.Record{Key: op.Key})
 		}
 	}
 	if table == recordsBucket {
-		slices.SortFunc(ev.Changes, func(x, y ipset.Record) int { return strings.Compare(x.Key, y.Key) })
+		slices.SortFunc(ev.Changes, func(x, y store.Record) int { return strings.Compare(x.Key, y.Key) })
 		b.events = append(b.events, ev)
 	}
 	return b.next.rev, nil
 }
 
 // expect checks the expectations of one caller's commit, and returns what is there now.
-func (b *batchWriter) expect(bucket *bbolt.Bucket, table string, ops []ipset.Op) (have []present, writes bool, err error) {
+func (b *batchWriter) expect(bucket *bbolt.Bucket, table string, ops []store.Op) (have []present, writes bool, err error) {
 	have = make([]present, len(ops))
 	for i := range ops {
 		op, key := &ops[i], []byte(ops[i].Key)
@@ -88,10 +88,10 @@ func (b *batchWriter) expect(bucket *bbolt.Bucket, table string, ops []ipset.Op)
 				return nil, false, &DamagedError{Path: b.s.path, Page: -1, What: err.Error()}
 			}
 		}
-		if op.Expect != ipset.AnyRevision && op.Expect != rev {
-			return nil, false, &ipset.ConflictError{Key: op.Key}
+		if op.Expect != store.AnyRevision && op.Expect != rev {
+			return nil, false, store.Conflict("boltstore", op.Key)
 		}
-		writes = writes || op.Kind != ipset.OpGuard
+		writes = writes || op.Kind != store.Guard
 	}
 	return have, writes, nil
 }

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // BenchmarkCommit writes one record per commit, by some callers at once, each with keys of its own.
@@ -33,8 +33,8 @@ func BenchmarkCommit(b *testing.B) {
 					go func() {
 						defer wg.Done()
 						for i := 0; left.Add(-1) >= 0; i++ {
-							op := ipset.Op{Kind: ipset.OpPut, Key: fmt.Sprintf("b%d-%d", c, i%64), Value: "some value of a block with some addresses in it", Expect: ipset.AnyRevision}
-							if _, err := s.Commit(context.Background(), []ipset.Op{op}); err != nil {
+							op := store.Op{Kind: store.Put, Key: fmt.Sprintf("b%d-%d", c, i%64), Value: "some value of a block with some addresses in it", Expect: store.AnyRevision}
+							if _, err := s.Commit(context.Background(), []store.Op{op}); err != nil {
 								b.Error(err)
 								return
 							}

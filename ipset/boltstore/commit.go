@@ -9,7 +9,8 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A request is one caller's commit. Callers queue theirs; a goroutine that lives while there are any takes all that wait
@@ -17,7 +18,7 @@ import (
 // next one gathers.
 type request struct {
 	table string
-	ops   []ipset.Op
+	ops   []store.Op
 	bytes int
 	done  chan struct{}
 	rev   uint64
@@ -34,25 +35,27 @@ func (r *request) finish(rev uint64, err error) {
 // much.
 const batchBytes = 8 << 20
 
-// Commit implements ipset.Store. Callers that commit at once share one transaction of bbolt, each of them all or nothing.
+// Commit implements store.Store. Callers that commit at once share one transaction of bbolt, each of them all or nothing.
 //
 // If ctx ends before the transaction of the commit has begun, the error is that of the context, and the commit left no trace;
-// if it ends while the transaction is under way, it matches ipset.ErrUnknown as well. [ErrNoSpace]: there was no room, and
+// if it ends while the transaction is under way, it matches ipalloc.ErrUnknownOutcome as well. [ErrNoSpace]: there was no room, and
 // nothing was changed; when there is room again, commits go on. [ErrFailed]: the store must be opened again.
-func (s *Store) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	size, err := checkOps(ops)
-	if err != nil {
+	if err := store.CheckOps("boltstore", ops, limits); err != nil {
 		return 0, err
 	}
-	return s.commit(ctx, &request{table: recordsBucket, ops: ops, bytes: size})
+	return s.commit(ctx, &request{table: recordsBucket, ops: ops})
 }
 
 // commit queues a request and waits for its answer.
 func (s *Store) commit(ctx context.Context, r *request) (uint64, error) {
 	r.done = make(chan struct{})
+	for i := range r.ops {
+		r.bytes += len(r.ops[i].Key) + len(r.ops[i].Value)
+	}
 	if err := s.enqueue(r); err != nil {
 		return 0, err
 	}
@@ -72,7 +75,7 @@ func (s *Store) commit(ctx context.Context, r *request) (uint64, error) {
 	case <-r.done:
 		return r.rev, r.err
 	default:
-		return 0, fmt.Errorf("%w: %w", ipset.ErrUnknown, ctx.Err())
+		return 0, fmt.Errorf("%w: %w", ipalloc.ErrUnknownOutcome, ctx.Err())
 	}
 }
 
@@ -172,7 +175,7 @@ func (s *Store) transaction() error {
 		b = newBatchWriter(s, tx)
 		revs, errs = make([]uint64, len(batch)), make([]error, len(batch))
 		for i, r := range batch {
-			if revs[i], errs[i] = b.commit(r.table, r.ops); errs[i] != nil && !errors.Is(errs[i], ipset.ErrConflict) {
+			if revs[i], errs[i] = b.commit(r.table, r.ops); errs[i] != nil && !errors.Is(errs[i], ipalloc.ErrConflict) {
 				return errors.Join(errs[i], tx.Rollback())
 			}
 		}
@@ -232,31 +235,13 @@ func (s *Store) undone(id int, cause error) (fatal, answer error) {
 	switch {
 	case err != nil: // bbolt lost its map of the file
 		cause = errors.Join(cause, err)
-		return cause, fmt.Errorf("%w: boltstore: %w", ipset.ErrUnknown, cause)
+		return cause, fmt.Errorf("%w: boltstore: %w", ipalloc.ErrUnknownOutcome, cause)
 	case seen >= id: // written, but not known to be on the disk
-		return cause, fmt.Errorf("%w: boltstore: %w", ipset.ErrUnknown, cause)
+		return cause, fmt.Errorf("%w: boltstore: %w", ipalloc.ErrUnknownOutcome, cause)
 	case noSpace(cause):
 		s.opts.Logger.Warn("no space for a commit", "path", s.path, "error", cause)
 		return nil, fmt.Errorf("%w: %s: %w", ErrNoSpace, s.path, cause)
 	}
 	s.opts.Logger.Error("commit failed", "path", s.path, "error", cause)
 	return nil, fmt.Errorf("boltstore: commit to %s: %w", s.path, cause)
-}
-
-// checkOps refuses what no store accepts and what is too large for this one, and returns the size of the rest.
-func checkOps(ops []ipset.Op) (size int, err error) {
-	if err := ipset.CheckOps(ops); err != nil {
-		return 0, err
-	}
-	for i := range ops {
-		op := &ops[i]
-		if len(op.Key) > bbolt.MaxKeySize || len(op.Value) > maxValue {
-			return 0, fmt.Errorf("%w: key of %d bytes with a value of %d, at most %d and %d", ipset.ErrTooLarge, len(op.Key), len(op.Value), bbolt.MaxKeySize, maxValue)
-		}
-		size += len(op.Key) + len(op.Value)
-	}
-	if size > maxCommit {
-		return 0, fmt.Errorf("%w: commit of %d bytes, at most %d", ipset.ErrTooLarge, size, maxCommit)
-	}
-	return size, nil
 }

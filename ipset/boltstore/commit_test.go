@@ -17,7 +17,8 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func openT(t *testing.T, opts Options) *Store {
@@ -30,8 +31,8 @@ func openT(t *testing.T, opts Options) *Store {
 	return s
 }
 
-func put(key, value string, expect uint64) ipset.Op {
-	return ipset.Op{Kind: ipset.OpPut, Key: key, Value: value, Expect: expect}
+func put(key, value string, expect uint64) store.Op {
+	return store.Op{Kind: store.Put, Key: key, Value: value, Expect: expect}
 }
 
 // hold keeps transactions from beginning until the function that it returns is called.
@@ -75,7 +76,7 @@ func TestCallersShareASync(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			var err error
-			if revs[i], err = s.Commit(context.Background(), []ipset.Op{put(fmt.Sprint(i), "", 0), put("all", fmt.Sprint(i), ipset.AnyRevision)}); err != nil {
+			if revs[i], err = s.Commit(context.Background(), []store.Op{put(fmt.Sprint(i), "", 0), put("all", fmt.Sprint(i), store.AnyRevision)}); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -91,7 +92,7 @@ func TestCallersShareASync(t *testing.T) {
 		t.Errorf("revisions %v", revs)
 	}
 	for i := range 3 {
-		if _, err := s.Commit(t.Context(), []ipset.Op{put("one", "", ipset.AnyRevision)}); err != nil {
+		if _, err := s.Commit(t.Context(), []store.Op{put("one", "", store.AnyRevision)}); err != nil {
 			t.Fatal(err)
 		}
 		if n := s.Stats().Transactions - before; n != uint64(2+i) {
@@ -112,12 +113,12 @@ func TestSharedTransactionKeepsThemApart(t *testing.T) { // ST1
 	}
 	answers := make([]answer, 5)
 	var wg sync.WaitGroup
-	for i, ops := range [][]ipset.Op{
+	for i, ops := range [][]store.Op{
 		{put("a", "1", 0)},
 		{put("b", "1", 0), put("a", "2", 0)}, // in conflict with the first
 		{put("a", "2", 1)},                   // expects what the first writes
-		{{Kind: ipset.OpGuard, Key: "a", Expect: 2}},
-		{{Kind: ipset.OpDelete, Key: "a", Expect: 2}, put("c", "", 0)},
+		{{Kind: store.Guard, Key: "a", Expect: 2}},
+		{{Kind: store.Delete, Key: "a", Expect: 2}, put("c", "", 0)},
 	} {
 		wg.Add(1)
 		go func() {
@@ -128,19 +129,19 @@ func TestSharedTransactionKeepsThemApart(t *testing.T) { // ST1
 	}
 	release()
 	wg.Wait()
-	for i, want := range []answer{{1, nil}, {0, ipset.ErrConflict}, {2, nil}, {2, nil}, {3, nil}} {
+	for i, want := range []answer{{1, nil}, {0, ipalloc.ErrConflict}, {2, nil}, {2, nil}, {3, nil}} {
 		if answers[i].err == nil && answers[i].rev != want.rev || !errors.Is(answers[i].err, want.err) {
 			t.Errorf("commit %d: %v, want %v", i, answers[i], want)
 		}
 	}
-	recs, rev, err := s.List(t.Context(), ipset.Range{})
+	recs, rev, err := s.List(t.Context(), store.Range{})
 	if err != nil || rev != 3 || len(recs) != 1 || recs[0].Key != "c" || s.Stats().Records != 1 {
 		t.Errorf("%v at %d, %v", recs, rev, err)
 	}
-	if _, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpGuard, Key: "x"}}); err != nil {
+	if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Guard, Key: "x"}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Commit(t.Context(), []ipset.Op{put("c", "", 7)}); !errors.Is(err, ipset.ErrConflict) {
+	if _, err := s.Commit(t.Context(), []store.Op{put("c", "", 7)}); !errors.Is(err, ipalloc.ErrConflict) {
 		t.Error(err)
 	}
 	if n := s.Stats().Transactions - before; n != 1 {
@@ -157,7 +158,7 @@ func TestContextEndsDuringCommit(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() {
-			_, err := s.Commit(ctx, []ipset.Op{put(key, "", 0)})
+			_, err := s.Commit(ctx, []store.Op{put(key, "", 0)})
 			done <- err
 		}()
 		return cancel, done
@@ -165,14 +166,14 @@ func TestContextEndsDuringCommit(t *testing.T) {
 	cancel, done := try("waits")
 	queued(s, 1)
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) || errors.Is(err, ipset.ErrUnknown) {
+	if err := <-done; !errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("while it waits: %v", err)
 	}
 	cancel, done = try("under way")
 	queued(s, 1)
 	r := s.take()[0] // what the goroutine that waits for the transaction would do next
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) || !errors.Is(err, ipset.ErrUnknown) {
+	if err := <-done; !errors.Is(err, context.Canceled) || !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("while it is under way: %v", err)
 	}
 	s.mu.Lock()
@@ -193,7 +194,7 @@ func TestCloseWhileCommitting(t *testing.T) {
 	done := make(chan error, 2)
 	for i := range 2 {
 		go func() {
-			_, err := s.Commit(context.Background(), []ipset.Op{put(fmt.Sprint(i), "", 0)})
+			_, err := s.Commit(context.Background(), []store.Op{put(fmt.Sprint(i), "", 0)})
 			done <- err
 		}()
 		queued(s, i+1)
@@ -214,7 +215,7 @@ func TestCloseWhileCommitting(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if recs, _, err := s.List(t.Context(), ipset.Range{}); err != nil || len(recs) != 0 {
+	if recs, _, err := s.List(t.Context(), store.Range{}); err != nil || len(recs) != 0 {
 		t.Errorf("%v, %v", recs, err)
 	}
 }
@@ -229,7 +230,7 @@ func TestBatchIsBounded(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			if _, err := s.Commit(context.Background(), []ipset.Op{put(fmt.Sprint(i), strings.Repeat("x", batchBytes/2), 0)}); err != nil {
+			if _, err := s.Commit(context.Background(), []store.Op{put(fmt.Sprint(i), strings.Repeat("x", batchBytes/2), 0)}); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -245,20 +246,20 @@ func TestBatchIsBounded(t *testing.T) {
 // Limits are kept, and nothing is written.
 func TestTooLarge(t *testing.T) {
 	s := openT(t, Options{NoSync: true})
-	big := strings.Repeat("x", maxValue)
-	for name, ops := range map[string][]ipset.Op{
+	big := strings.Repeat("x", limits.Value)
+	for name, ops := range map[string][]store.Op{
 		"key":    {put(strings.Repeat("k", bbolt.MaxKeySize+1), "", 0)},
 		"value":  {put("k", big+"x", 0)},
 		"commit": {put("1", big, 0), put("2", big, 0), put("3", big, 0), put("4", big, 0)},
 	} {
-		if _, err := s.Commit(t.Context(), ops); !errors.Is(err, ipset.ErrTooLarge) {
+		if _, err := s.Commit(t.Context(), ops); !errors.Is(err, ipalloc.ErrLimit) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if st := s.Stats(); st.Revision != 0 || st.Records != 0 {
 		t.Error(st)
 	}
-	if _, err := s.Commit(t.Context(), []ipset.Op{put(strings.Repeat("k", bbolt.MaxKeySize), "", 0)}); err != nil {
+	if _, err := s.Commit(t.Context(), []store.Op{put(strings.Repeat("k", bbolt.MaxKeySize), "", 0)}); err != nil {
 		t.Error(err)
 	}
 }
@@ -272,13 +273,13 @@ func TestNoSpace(t *testing.T) {
 	var err error
 	for i := 0; err == nil; i++ {
 		key := fmt.Sprint(i)
-		if _, err = s.Commit(t.Context(), []ipset.Op{put(key, value, 0)}); err == nil {
+		if _, err = s.Commit(t.Context(), []store.Op{put(key, value, 0)}); err == nil {
 			want[key] = value
 		}
 	}
 	verify := func(when string) {
 		t.Helper()
-		recs, _, err := s.List(t.Context(), ipset.Range{})
+		recs, _, err := s.List(t.Context(), store.Range{})
 		have := map[string]string{}
 		for _, r := range recs {
 			have[r.Key] = r.Value
@@ -292,18 +293,18 @@ func TestNoSpace(t *testing.T) {
 			}
 		}
 	}
-	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ipset.ErrUnknown) || !strings.Contains(err.Error(), s.path) || len(want) < 500 {
+	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ipalloc.ErrUnknownOutcome) || !strings.Contains(err.Error(), s.path) || len(want) < 500 {
 		t.Fatalf("after %d records: %v", len(want), err)
 	}
 	verify("full")
 	for range 3 {
-		if _, err := s.Commit(t.Context(), []ipset.Op{put("more", strings.Repeat(value, 100), 0)}); !errors.Is(err, ErrNoSpace) {
+		if _, err := s.Commit(t.Context(), []store.Op{put("more", strings.Repeat(value, 100), 0)}); !errors.Is(err, ErrNoSpace) {
 			t.Fatal(err)
 		}
 		verify("full still")
 	}
 	remove := func(key string) error {
-		_, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpDelete, Key: key, Expect: ipset.AnyRevision}})
+		_, err := s.Commit(t.Context(), []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}})
 		if err == nil {
 			delete(want, key)
 		}
@@ -326,7 +327,7 @@ func TestNoSpace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Commit(t.Context(), []ipset.Op{put("again", value, 0)}); err != nil {
+	if _, err := s.Commit(t.Context(), []store.Op{put("again", value, 0)}); err != nil {
 		t.Fatal(err)
 	}
 	want["again"] = value
@@ -339,7 +340,7 @@ func TestNoSpace(t *testing.T) {
 	}
 	defer s.Close()
 	verify("reopened")
-	if _, err := s.Commit(t.Context(), []ipset.Op{put("more", strings.Repeat(value, 100), 0)}); err != nil {
+	if _, err := s.Commit(t.Context(), []store.Op{put("more", strings.Repeat(value, 100), 0)}); err != nil {
 		t.Error(err)
 	}
 }
@@ -351,23 +352,23 @@ func TestCutWhileOpen(t *testing.T) {
 	}
 	s := openT(t, Options{NoSync: true})
 	for i := range 100 {
-		if _, err := s.Commit(t.Context(), []ipset.Op{put(fmt.Sprint(i), strings.Repeat("x", 1000), 0)}); err != nil {
+		if _, err := s.Commit(t.Context(), []store.Op{put(fmt.Sprint(i), strings.Repeat("x", 1000), 0)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := os.Truncate(s.path, int64(2*s.db.Info().PageSize)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.List(t.Context(), ipset.Range{}); !errors.Is(err, ErrDamaged) {
+	if _, _, err := s.List(t.Context(), store.Range{}); !errors.Is(err, ErrDamaged) {
 		t.Errorf("List: %v", err)
 	}
 	if _, err := s.Get(t.Context(), nil, "1"); !errors.Is(err, ErrDamaged) {
 		t.Errorf("Get: %v", err)
 	}
-	if _, err := s.Commit(t.Context(), []ipset.Op{put("1", "", ipset.AnyRevision)}); !errors.Is(err, ErrDamaged) {
+	if _, err := s.Commit(t.Context(), []store.Op{put("1", "", store.AnyRevision)}); !errors.Is(err, ErrDamaged) {
 		t.Errorf("Commit: %v", err)
 	}
-	if _, err := s.Commit(t.Context(), []ipset.Op{put("1", "", ipset.AnyRevision)}); !errors.Is(err, ErrFailed) || !errors.Is(err, ErrDamaged) {
+	if _, err := s.Commit(t.Context(), []store.Op{put("1", "", store.AnyRevision)}); !errors.Is(err, ErrFailed) || !errors.Is(err, ErrDamaged) {
 		t.Errorf("second Commit: %v", err)
 	}
 	done := make(chan error)
@@ -386,17 +387,17 @@ func TestCutWhileOpen(t *testing.T) {
 func TestAgainstAMap(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	s := openT(t, Options{NoSync: true})
-	want := map[string]ipset.Record{}
+	want := map[string]store.Record{}
 	rev := uint64(0)
 	for step := range 2000 {
-		var ops []ipset.Op
+		var ops []store.Op
 		ok := true
 		for i := range 1 + rnd.IntN(4) {
-			op := ipset.Op{Kind: ipset.OpKind(rnd.IntN(3)), Key: fmt.Sprintf("%d%02d", i, rnd.IntN(60)), Expect: ipset.AnyRevision}
-			if op.Kind == ipset.OpPut {
+			op := store.Op{Kind: store.Kind(rnd.IntN(3)), Key: fmt.Sprintf("%d%02d", i, rnd.IntN(60)), Expect: store.AnyRevision}
+			if op.Kind == store.Put {
 				op.Value = strings.Repeat(op.Key, rnd.IntN(300))
 			}
-			if op.Kind == ipset.OpGuard || rnd.IntN(2) == 0 {
+			if op.Kind == store.Guard || rnd.IntN(2) == 0 {
 				op.Expect = want[op.Key].Rev
 				if rnd.IntN(20) == 0 {
 					op.Expect, ok = op.Expect+1, false
@@ -405,16 +406,16 @@ func TestAgainstAMap(t *testing.T) {
 			ops = append(ops, op)
 		}
 		got, err := s.Commit(t.Context(), ops)
-		if ok != (err == nil) || !ok && !errors.Is(err, ipset.ErrConflict) {
+		if ok != (err == nil) || !ok && !errors.Is(err, ipalloc.ErrConflict) {
 			t.Fatalf("step %d: %v", step, err)
 		}
-		if ok && slices.ContainsFunc(ops, func(op ipset.Op) bool { return op.Kind != ipset.OpGuard }) {
+		if ok && slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind != store.Guard }) {
 			rev++
 			for _, op := range ops {
 				switch op.Kind {
-				case ipset.OpPut:
-					want[op.Key] = ipset.Record{Key: op.Key, Value: op.Value, Rev: rev}
-				case ipset.OpDelete:
+				case store.Put:
+					want[op.Key] = store.Record{Key: op.Key, Value: op.Value, Rev: rev}
+				case store.Delete:
 					delete(want, op.Key)
 				}
 			}
@@ -431,7 +432,7 @@ func TestAgainstAMap(t *testing.T) {
 				t.Fatalf("step %d: %v", step, err)
 			}
 		}
-		recs, at, err := s.List(t.Context(), ipset.Range{})
+		recs, at, err := s.List(t.Context(), store.Range{})
 		if err != nil || at != rev || len(recs) != len(want) {
 			t.Fatalf("step %d: %d records at %d, %v, want %d at %d", step, len(recs), at, err, len(want), rev)
 		}
@@ -448,21 +449,21 @@ func TestAgainstAMap(t *testing.T) {
 // unknown, and no more commits are made until the file is opened again; reads go on.
 func TestSyncFails(t *testing.T) {
 	s := openT(t, Options{NoSync: true})
-	if _, err := s.Commit(t.Context(), []ipset.Op{put("a", "1", 0)}); err != nil {
+	if _, err := s.Commit(t.Context(), []store.Op{put("a", "1", 0)}); err != nil {
 		t.Fatal(err)
 	}
 	last := int(s.Stats().Transactions)
-	if fatal, answer := s.undone(last+1, syscall.EIO); fatal != nil || errors.Is(answer, ipset.ErrUnknown) || !errors.Is(answer, syscall.EIO) {
+	if fatal, answer := s.undone(last+1, syscall.EIO); fatal != nil || errors.Is(answer, ipalloc.ErrUnknownOutcome) || !errors.Is(answer, syscall.EIO) {
 		t.Errorf("not written: %v, %v", fatal, answer)
 	}
 	fatal, answer := s.undone(last, syscall.EIO)
-	if fatal == nil || !errors.Is(answer, ipset.ErrUnknown) || !errors.Is(answer, syscall.EIO) {
+	if fatal == nil || !errors.Is(answer, ipalloc.ErrUnknownOutcome) || !errors.Is(answer, syscall.EIO) {
 		t.Errorf("written: %v, %v", fatal, answer)
 	}
 	s.mu.Lock()
 	s.fail(fatal)
 	s.mu.Unlock()
-	if _, err := s.Commit(t.Context(), []ipset.Op{put("a", "2", 1)}); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
+	if _, err := s.Commit(t.Context(), []store.Op{put("a", "2", 1)}); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
 		t.Errorf("Commit: %v", err)
 	}
 	if recs, err := s.Get(t.Context(), nil, "a"); err != nil || recs[0].Value != "1" {

@@ -4,9 +4,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
-	"github.com/ipalloc/ipalloc/ipset/storetest"
+	"github.com/ipalloc/ipalloc/ipset/enginetest"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // open returns a store on a file of its own.
@@ -32,10 +33,10 @@ func reopen(t *testing.T, path string, opts boltstore.Options) *boltstore.Store 
 
 // ST2: the one conformance suite, on a real file.
 func TestConformance(t *testing.T) {
-	storetest.TestStore(t, func(t *testing.T) ipset.Store { return open(t, boltstore.Options{}) })
+	storetest.TestStore(t, func(t *testing.T) store.Store { return open(t, boltstore.Options{}) })
 }
 
 // ST2, ST4, ST5: an engine on it. What syncing adds is time alone, which the rest of these tests spends.
 func TestEngine(t *testing.T) {
-	storetest.TestEngine(t, func(t *testing.T) ipset.Store { return open(t, boltstore.Options{NoSync: true}) })
+	enginetest.Test(t, func(t *testing.T) store.Store { return open(t, boltstore.Options{NoSync: true}) })
 }

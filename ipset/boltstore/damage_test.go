@@ -11,13 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // sample makes a file of some fifty pages in use, with free ones between them: a branch with leaves, a value that takes several
 // pages, a journal. It returns the file as it was in the middle and in the end, and what is in it then.
-func sample(t *testing.T, n int, closeIt bool) (path string, older, newer []byte, recs, last []ipset.Record) {
+func sample(t *testing.T, n int, closeIt bool) (path string, older, newer []byte, recs, last []store.Record) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "store.db")
 	s := reopen(t, path, boltstore.Options{})
@@ -30,9 +30,9 @@ func sample(t *testing.T, n int, closeIt bool) (path string, older, newer []byte
 		return b[:min(int64(len(b)), used+8*int64(os.Getpagesize()))]
 	}
 	fill := func(from, to int) {
-		var ops []ipset.Op
+		var ops []store.Op
 		for i := from; i < to; i++ {
-			ops = append(ops, ipset.Op{Kind: ipset.OpPut, Key: fmt.Sprintf("b%04d", i), Value: strings.Repeat("value", i%50), Expect: ipset.AnyRevision})
+			ops = append(ops, store.Op{Kind: store.Put, Key: fmt.Sprintf("b%04d", i), Value: strings.Repeat("value", i%50), Expect: store.AnyRevision})
 		}
 		if _, err := s.Commit(t.Context(), ops); err != nil {
 			t.Fatal(err)
@@ -45,7 +45,7 @@ func sample(t *testing.T, n int, closeIt bool) (path string, older, newer []byte
 	for i := range 5 {
 		fill(i*n/5, i*n/5+n/20+1)
 	}
-	if _, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpDelete, Key: "b0001", Expect: ipset.AnyRevision}}); err != nil {
+	if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Delete, Key: "b0001", Expect: store.AnyRevision}}); err != nil {
 		t.Fatal(err)
 	}
 	last, _ = contents(t, s)
@@ -88,7 +88,7 @@ func damages(page int, size int, older, newer []byte) map[string][]byte {
 }
 
 // examine opens a damaged file, and returns whether that was refused, as it must be unless everything is as one of wants.
-func examine(t *testing.T, path, what string, data []byte, opts boltstore.Options, wants ...[]ipset.Record) (refused bool) {
+func examine(t *testing.T, path, what string, data []byte, opts boltstore.Options, wants ...[]store.Record) (refused bool) {
 	t.Helper()
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -100,8 +100,8 @@ func examine(t *testing.T, path, what string, data []byte, opts boltstore.Option
 		}
 		return true
 	}
-	recs, _, err := s.List(t.Context(), ipset.Range{})
-	if err != nil || !slices.ContainsFunc(wants, func(w []ipset.Record) bool { return slices.Equal(recs, w) }) {
+	recs, _, err := s.List(t.Context(), store.Range{})
+	if err != nil || !slices.ContainsFunc(wants, func(w []store.Record) bool { return slices.Equal(recs, w) }) {
 		t.Errorf("%s: opened with %d records of %d, %v", what, len(recs), len(wants[0]), err)
 	}
 	for range 8 { // the damage must not come out later, as when a page in use is taken for a free one
@@ -117,7 +117,7 @@ func examine(t *testing.T, path, what string, data []byte, opts boltstore.Option
 	}
 	defer s.Close()
 	after, _ := contents(t, s)
-	other := func(r ipset.Record) bool { return r.Key == "b0007" }
+	other := func(r store.Record) bool { return r.Key == "b0007" }
 	if !slices.Equal(slices.DeleteFunc(recs, other), slices.DeleteFunc(after, other)) {
 		t.Errorf("%s: opened, written, and then other records changed", what)
 	}
@@ -210,7 +210,7 @@ func TestTornPagesAfterKill(t *testing.T) {
 	path += ".copy"
 	size := os.Getpagesize()
 	for page := 0; page < len(newer)/size; page++ {
-		wants := [][]ipset.Record{recs}
+		wants := [][]store.Record{recs}
 		if page < 2 {
 			wants = append(wants, last)
 		}
@@ -246,7 +246,7 @@ func TestTornPagesUnverified(t *testing.T) {
 					t.Errorf("page %d %s: %q = %q", page, what, r.Key, got[0].Value)
 				}
 			}
-			if all, _, err := s.List(t.Context(), ipset.Range{}); err == nil && len(all) > len(recs) {
+			if all, _, err := s.List(t.Context(), store.Range{}); err == nil && len(all) > len(recs) {
 				t.Errorf("page %d %s: %d records", page, what, len(all))
 			}
 			_ = s.Close()

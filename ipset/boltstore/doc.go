@@ -35,7 +35,7 @@
 // # Watches
 //
 // One process at a time has the file, so a watch sees all commits there are. It can begin at the last Options.History ones since the
-// file was opened; ipset.ErrCompacted otherwise, as after every restart.
+// file was opened; store.ErrCompacted otherwise, as after every restart.
 //
 // # Reading
 //
@@ -47,7 +47,7 @@
 // # Backup, restore, moving
 //
 // [Store.Backup] writes a copy while the store is in use, [Restore] makes a file of it and verifies it; copying the file itself is
-// safe only while no process has it open. [Salvage] saves what is readable of a file that is refused. ipset.Copy moves the
+// safe only while no process has it open. [Salvage] saves what is readable of a file that is refused. store.Copy moves the
 // records between stores of any kind, from memory to a file to an etcd.
 //
 // # Cost

@@ -8,7 +8,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// What can go wrong beside the errors of ipset.Store, for errors.Is. Every one of them left the file as it was.
+// What can go wrong beside the errors of store.Store, for errors.Is. Every one of them left the file as it was.
 var (
 	// ErrLocked: another process, or another Store of this one, has the file. See [LockedError].
 	ErrLocked = errors.New("boltstore: the file is in use")

@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // An engine on a file: what it gave is there after a restart.
@@ -68,13 +69,13 @@ func Example_move() {
 	dir, _ := os.MkdirTemp("", "example")
 	defer os.RemoveAll(dir)
 
-	memory := ipset.NewMemory()
+	memory := store.NewMemory()
 	engine, _ := ipset.New(memory, ipset.Options{})
 	_ = engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16"), BlockBits: 26})
 
 	file, _ := boltstore.Open(ctx, filepath.Join(dir, "store.db"), boltstore.Options{})
 	defer file.Close()
-	fmt.Println(ipset.Copy(ctx, file, memory))
+	fmt.Println(store.Copy(ctx, file, memory))
 
 	var backup bytes.Buffer
 	_, _ = file.Backup(ctx, &backup)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // FuzzImage changes some bytes of a file: whatever they are, reading it gives an error of this package or all that was in it,
@@ -22,7 +22,7 @@ func FuzzImage(f *testing.F) {
 		f.Fatal(err)
 	}
 	for i := range 60 {
-		ops := []ipset.Op{put(strings.Repeat(string(rune('a'+i%26)), 1+i/26), strings.Repeat("value", i*3), ipset.AnyRevision)}
+		ops := []store.Op{put(strings.Repeat(string(rune('a'+i%26)), 1+i/26), strings.Repeat("value", i*3), store.AnyRevision)}
 		if _, err := s.Commit(context.Background(), ops); err != nil {
 			f.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc"
 )
 
 // ErrJournal: a journal of that name is open already, or is of something else than what it is opened as.
@@ -58,7 +58,7 @@ func (j *Journal[A]) Name() string { return j.name }
 // changed before it returned an error is kept, and is in the file when Do returns that error.
 //
 // Any other error means that the change was not made, and the allocator is as the file has it: [ErrNoSpace], [ErrReadOnly],
-// [ErrClosed], or ctx.Err() if ctx ended before f was called; unless it matches ipset.ErrUnknown as well: then the change may
+// [ErrClosed], or ctx.Err() if ctx ended before f was called; unless it matches ipalloc.ErrUnknownOutcome as well: then the change may
 // have been made or still be made, because ctx ended while it was written or the disk failed. See also the function [Do].
 func (j *Journal[A]) Do(ctx context.Context, f func(A) error) error {
 	if err := ctx.Err(); err != nil {
@@ -87,7 +87,7 @@ func (j *Journal[A]) Do(ctx context.Context, f func(A) error) error {
 		select {
 		case <-c.done:
 		default:
-			return fmt.Errorf("%w: %w", ipset.ErrUnknown, ctx.Err())
+			return fmt.Errorf("%w: %w", ipalloc.ErrUnknownOutcome, ctx.Err())
 		}
 	}
 	if c.lost != nil {
@@ -106,7 +106,7 @@ func (c *call[A]) execute(f func(A) error) error {
 //
 //	p, err := boltstore.Do(ctx, nodes, (*cidrset.Set).AllocateNext)
 //
-// If the error matches ipset.ErrUnknown, the result is what has been handed out if the change was made, so that it can be
+// If the error matches ipalloc.ErrUnknownOutcome, the result is what has been handed out if the change was made, so that it can be
 // given back.
 func Do[A, R any](ctx context.Context, j *Journal[A], f func(A) (R, error)) (R, error) {
 	var result R
@@ -114,7 +114,7 @@ func Do[A, R any](ctx context.Context, j *Journal[A], f func(A) (R, error)) (R, 
 		result, err = f(a)
 		return err
 	})
-	if err != nil && !errors.Is(err, ipset.ErrUnknown) {
+	if err != nil && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		var none R
 		return none, err
 	}
@@ -217,7 +217,7 @@ func (j *Journal[A]) commit(a A) error {
 	}
 	err = fmt.Errorf("boltstore: journal %q: %w", j.name, err)
 	fatal := err
-	if !errors.Is(err, ipset.ErrUnknown) {
+	if !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		if fatal = j.load(context.Background()); fatal == nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -93,8 +93,8 @@ func (j *Journal[A]) write(a A, told []change) error {
 	if l.bytes+len(data) > max(logBytes, 2*l.snapshot) {
 		return j.writeSnapshot(a)
 	}
-	op := ipset.Op{Kind: ipset.OpPut, Key: logKey(l.next), Value: string(data), Expect: 0}
-	if err := j.put([]ipset.Op{op}); err != nil {
+	op := store.Op{Kind: store.Put, Key: logKey(l.next), Value: string(data), Expect: 0}
+	if err := j.put([]store.Op{op}); err != nil {
 		return err
 	}
 	l.next++
@@ -109,12 +109,12 @@ func (j *Journal[A]) writeSnapshot(a A) error {
 		return err
 	}
 	l := &j.log
-	ops := []ipset.Op{
-		{Kind: ipset.OpPut, Key: keyKind, Value: j.kind.name, Expect: ipset.AnyRevision},
-		{Kind: ipset.OpPut, Key: keySnapshot, Value: string(data), Expect: ipset.AnyRevision},
+	ops := []store.Op{
+		{Kind: store.Put, Key: keyKind, Value: j.kind.name, Expect: store.AnyRevision},
+		{Kind: store.Put, Key: keySnapshot, Value: string(data), Expect: store.AnyRevision},
 	}
 	for n := l.first; n < l.next; n++ {
-		ops = append(ops, ipset.Op{Kind: ipset.OpDelete, Key: logKey(n), Expect: ipset.AnyRevision})
+		ops = append(ops, store.Op{Kind: store.Delete, Key: logKey(n), Expect: store.AnyRevision})
 	}
 	if err := j.put(ops); err != nil {
 		return err
@@ -124,12 +124,11 @@ func (j *Journal[A]) writeSnapshot(a A) error {
 }
 
 // put commits to the table of the journal.
-func (j *Journal[A]) put(ops []ipset.Op) error {
-	size, err := checkOps(ops)
-	if err != nil {
+func (j *Journal[A]) put(ops []store.Op) error {
+	if err := store.CheckOps("boltstore", ops, limits); err != nil {
 		return err
 	}
-	_, err = j.store.commit(context.Background(), &request{table: j.table(), ops: ops, bytes: size})
+	_, err := j.store.commit(context.Background(), &request{table: j.table(), ops: ops})
 	return err
 }
 
@@ -250,14 +249,14 @@ func (s *Store) DropJournal(ctx context.Context, name string) error {
 	}
 	defer s.unclaim(name)
 	table := journalPrefix + name
-	var ops []ipset.Op
+	var ops []store.Op
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte(table))
 		if b == nil {
 			return nil
 		}
 		return b.ForEach(func(k, _ []byte) error {
-			ops = append(ops, ipset.Op{Kind: ipset.OpDelete, Key: string(k), Expect: ipset.AnyRevision})
+			ops = append(ops, store.Op{Kind: store.Delete, Key: string(k), Expect: store.AnyRevision})
 			return nil
 		})
 	})

@@ -13,9 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -315,7 +316,7 @@ func TestJournalNoSpace(t *testing.T) {
 	i := 0
 	for err == nil { // fill what is left
 		i++
-		_, err = s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: fmt.Sprint(i), Value: string(make([]byte, 2000))}})
+		_, err = s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: fmt.Sprint(i), Value: string(make([]byte, 2000))}})
 	}
 	before := snapshotOf(t, j)
 	many := func(a *cidrset.Set) error { return a.AllocateN(make([]netip.Prefix, 2500)) } // some 40 KB of log
@@ -328,7 +329,7 @@ func TestJournalNoSpace(t *testing.T) {
 		}
 	}
 	for ; i > 0; i-- {
-		if _, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpDelete, Key: fmt.Sprint(i), Expect: ipset.AnyRevision}}); err != nil {
+		if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Delete, Key: fmt.Sprint(i), Expect: store.AnyRevision}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -439,7 +440,7 @@ func TestJournalCallersCode(t *testing.T) {
 	waiting := make(chan error)
 	go func() { waiting <- j.Do(ctx, func(*cidrset.Set) error { t.Error("called"); return nil }) }()
 	cancel()
-	if err := <-waiting; !errors.Is(err, context.Canceled) || errors.Is(err, ipset.ErrUnknown) {
+	if err := <-waiting; !errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Error(err)
 	}
 	close(leave)

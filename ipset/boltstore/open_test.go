@@ -15,14 +15,14 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // put commits one record.
-func put(t *testing.T, s ipset.Store, key, value string) uint64 {
+func put(t *testing.T, s store.Store, key, value string) uint64 {
 	t.Helper()
-	rev, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: key, Value: value, Expect: ipset.AnyRevision}})
+	rev, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: key, Value: value, Expect: store.AnyRevision}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,9 +30,9 @@ func put(t *testing.T, s ipset.Store, key, value string) uint64 {
 }
 
 // contents returns everything in a store.
-func contents(t *testing.T, s ipset.Store) ([]ipset.Record, uint64) {
+func contents(t *testing.T, s store.Store) ([]store.Record, uint64) {
 	t.Helper()
-	recs, rev, err := s.List(t.Context(), ipset.Range{})
+	recs, rev, err := s.List(t.Context(), store.Range{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,11 +53,11 @@ func TestReopen(t *testing.T) {
 	}
 	s = reopen(t, path, boltstore.Options{NoCreate: true})
 	recs, rev := contents(t, s)
-	if rev != second || len(recs) != 2 || recs[0] != (ipset.Record{Key: "a", Value: "1", Rev: first}) || recs[1].Rev != second {
+	if rev != second || len(recs) != 2 || recs[0] != (store.Record{Key: "a", Value: "1", Rev: first}) || recs[1].Rev != second {
 		t.Fatalf("%v at %d", recs, rev)
 	}
 	for _, err := range s.Watch(t.Context(), first, "a") {
-		if !errors.Is(err, ipset.ErrCompacted) {
+		if !errors.Is(err, store.ErrCompacted) {
 			t.Errorf("a watch from before this process: %v", err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestHistory(t *testing.T) {
 	for range 5 {
 		revs = append(revs, put(t, s, "a", ""))
 	}
-	for after, want := range map[uint64]error{revs[0]: ipset.ErrCompacted, revs[1]: nil} {
+	for after, want := range map[uint64]error{revs[0]: store.ErrCompacted, revs[1]: nil} {
 		for ev, err := range s.Watch(t.Context(), after, "a") {
 			if !errors.Is(err, want) || err == nil && ev.Rev != revs[2] {
 				t.Errorf("after %d: %v, %v", after, ev, err)
@@ -105,8 +105,8 @@ func TestClosed(t *testing.T) {
 	}
 	ctx := t.Context()
 	_, err1 := s.Get(ctx, nil, "a")
-	_, _, err2 := s.List(ctx, ipset.Range{})
-	_, err3 := s.Commit(ctx, []ipset.Op{{Kind: ipset.OpPut, Key: "a"}})
+	_, _, err2 := s.List(ctx, store.Range{})
+	_, err3 := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "a"}})
 	_, err4 := s.Backup(ctx, &strings.Builder{})
 	err5 := s.Compact(ctx, filepath.Join(t.TempDir(), "x"))
 	for i, err := range []error{err1, err2, err3, err4, err5} {
@@ -229,7 +229,7 @@ func TestReadOnly(t *testing.T) {
 		if recs, _ := contents(t, s); len(recs) != 1 {
 			t.Errorf("%v", recs)
 		}
-		if _, err := s.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: "b"}}); !errors.Is(err, boltstore.ErrReadOnly) {
+		if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "b"}}); !errors.Is(err, boltstore.ErrReadOnly) {
 			t.Errorf("Commit: %v", err)
 		}
 	}
@@ -415,7 +415,7 @@ func TestMakeAtOnce(t *testing.T) {
 		go func() {
 			s, err := boltstore.Open(context.Background(), path, boltstore.Options{LockWait: -1})
 			if err == nil {
-				_, err = s.Commit(context.Background(), []ipset.Op{{Kind: ipset.OpPut, Key: string(rune('a' + i))}})
+				_, err = s.Commit(context.Background(), []store.Op{{Kind: store.Put, Key: string(rune('a' + i))}})
 				err = errors.Join(err, s.Close())
 			}
 			done <- err

@@ -11,7 +11,7 @@ import (
 // The root of a file has a bucket for each table and one that says what the file is:
 //
 //	ipalloc/state        one record, "state": see state.append
-//	ipalloc/records      the records of the ipset.Store
+//	ipalloc/records      the records of the store.Store
 //	ipalloc/journal/... one for each journal: see journal.go
 //
 // The value of every record in a table is

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
-	"github.com/ipalloc/ipalloc/ipset/storetest"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // manyBlocks makes a store of n blocks, each with addresses, by hosts with 20 blocks each.

@@ -13,10 +13,10 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Store is an ipset.Store in a bbolt file. Make one with [Open] and end it with [Store.Close]; the zero value is not usable.
+// Store is an store.Store in a bbolt file. Make one with [Open] and end it with [Store.Close]; the zero value is not usable.
 // All methods are safe for concurrent use.
 type Store struct {
 	path string
@@ -37,14 +37,11 @@ type Store struct {
 	journals map[string]bool // by name, those that are open
 }
 
-// Limits of one commit; see Store.Limits.
-const (
-	maxValue  = 64 << 20
-	maxCommit = 256 << 20
-)
+// limits of one commit.
+var limits = store.Limits{Key: bbolt.MaxKeySize, Value: 64 << 20, Bytes: 256 << 20}
 
-// Limits implements ipset.Store: 64 MiB for a value, 256 MiB for a commit, any number of records.
-func (s *Store) Limits() ipset.Limits { return ipset.Limits{Value: maxValue, Bytes: maxCommit} }
+// Limits implements store.Store: 32 KiB for a key, 64 MiB for a value, 256 MiB for a commit, any number of records.
+func (s *Store) Limits() store.Limits { return limits }
 
 // Path returns the path that the store was opened with.
 func (s *Store) Path() string { return s.path }
@@ -145,8 +142,8 @@ func (s *Store) record(table string, key, raw []byte) (rev uint64, value []byte,
 	return rev, value, err
 }
 
-// Get implements ipset.Store.
-func (s *Store) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]ipset.Record, error) {
+// Get implements store.Store.
+func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	n := len(dst)
 	err := s.view(ctx, func(tx *bbolt.Tx) error {
 		dst = dst[:n]
@@ -157,7 +154,7 @@ func (s *Store) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]
 			if err != nil {
 				return err
 			}
-			dst = append(dst, ipset.Record{Key: k, Value: string(value), Rev: rev})
+			dst = append(dst, store.Record{Key: k, Value: string(value), Rev: rev})
 		}
 		return nil
 	})
@@ -170,9 +167,9 @@ func (s *Store) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]
 // checkEvery is after how many records a list looks at its context.
 const checkEvery = 1 << 10
 
-// List implements ipset.Store. A commit that needs more room than the file has mapped waits for it, as does every call after
+// List implements store.Store. A commit that needs more room than the file has mapped waits for it, as does every call after
 // that commit; see the package comment.
-func (s *Store) List(ctx context.Context, r ipset.Range) (recs []ipset.Record, rev uint64, err error) {
+func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, rev uint64, err error) {
 	err = s.view(ctx, func(tx *bbolt.Tx) error {
 		st, err := parseState(tx.Bucket([]byte(stateBucket)).Get([]byte(stateKey)))
 		if err != nil {
@@ -187,7 +184,7 @@ func (s *Store) List(ctx context.Context, r ipset.Range) (recs []ipset.Record, r
 			if err != nil {
 				return err
 			}
-			recs = append(recs, ipset.Record{Key: string(k), Value: string(value), Rev: at})
+			recs = append(recs, store.Record{Key: string(k), Value: string(value), Rev: at})
 		}
 		return nil
 	})
@@ -198,7 +195,7 @@ func (s *Store) List(ctx context.Context, r ipset.Range) (recs []ipset.Record, r
 }
 
 // scan yields the entries of a range.
-func scan(c *bbolt.Cursor, r ipset.Range) iter.Seq2[[]byte, []byte] {
+func scan(c *bbolt.Cursor, r store.Range) iter.Seq2[[]byte, []byte] {
 	from, to := []byte(r.From), []byte(r.To)
 	return func(yield func(k, v []byte) bool) {
 		n := 0

@@ -6,18 +6,18 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // history are the last commits, oldest first. The store's lock guards it.
 type history struct {
-	events []ipset.Event
+	events []store.Event
 	oldest uint64        // the lowest revision after which a watch can start
 	wait   chan struct{} // closed at the next commit; nil when nobody waits
 }
 
 // add notes commits, keeping at most max.
-func (h *history) add(evs []ipset.Event, max int) {
+func (h *history) add(evs []store.Event, max int) {
 	h.events = append(h.events, evs...)
 	if n := len(h.events) - max; n > 0 {
 		h.oldest = h.events[n-1].Rev
@@ -34,16 +34,16 @@ func (h *history) wake() {
 	}
 }
 
-// Watch implements ipset.Store for the commits made through this Store: only one process at a time can have the file. It
+// Watch implements store.Store for the commits made through this Store: only one process at a time can have the file. It
 // remembers the last Options.History commits, and none from before it was opened. When the store is closed it yields
 // [ErrClosed].
-func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[ipset.Event, error] {
-	return func(yield func(ipset.Event, error) bool) {
+func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		next := after
 		for {
 			ev, err := s.next(ctx, next)
 			if err != nil {
-				yield(ipset.Event{}, err)
+				yield(store.Event{}, err)
 				return
 			}
 			next = ev.Rev
@@ -55,14 +55,14 @@ func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 }
 
 // next waits for the first commit after a revision.
-func (s *Store) next(ctx context.Context, after uint64) (ipset.Event, error) {
+func (s *Store) next(ctx context.Context, after uint64) (store.Event, error) {
 	for {
 		if err := ctx.Err(); err != nil {
-			return ipset.Event{}, err
+			return store.Event{}, err
 		}
 		s.mu.Lock()
 		h := &s.watches
-		i, _ := slices.BinarySearchFunc(h.events, after+1, func(e ipset.Event, rev uint64) int {
+		i, _ := slices.BinarySearchFunc(h.events, after+1, func(e store.Event, rev uint64) int {
 			if e.Rev < rev {
 				return -1
 			}
@@ -71,14 +71,14 @@ func (s *Store) next(ctx context.Context, after uint64) (ipset.Event, error) {
 		switch {
 		case after < h.oldest:
 			s.mu.Unlock()
-			return ipset.Event{}, ipset.ErrCompacted
+			return store.Event{}, store.ErrCompacted
 		case i < len(h.events):
 			ev := h.events[i]
 			s.mu.Unlock()
 			return ev, nil
 		case s.closed:
 			s.mu.Unlock()
-			return ipset.Event{}, ErrClosed
+			return store.Event{}, ErrClosed
 		}
 		if h.wait == nil {
 			h.wait = make(chan struct{})
@@ -93,8 +93,8 @@ func (s *Store) next(ctx context.Context, after uint64) (ipset.Event, error) {
 }
 
 // watched returns a copy of the changes of keys with one of the prefixes.
-func watched(changes []ipset.Record, prefixes []string) []ipset.Record {
-	var mine []ipset.Record
+func watched(changes []store.Record, prefixes []string) []store.Record {
+	var mine []store.Record
 	for _, r := range changes {
 		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(r.Key, p) }) {
 			mine = append(mine, r)

@@ -10,9 +10,10 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/etcdtest"
-	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/storetest"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // secured is a member with TLS in both directions and users: root, writer and reader of /own/, and nobody.
@@ -76,7 +77,7 @@ func (c *secured) as(t *testing.T, user string) *clientv3.Client {
 // denied verifies an error for want of permission.
 func denied(t *testing.T, what string, err error) {
 	t.Helper()
-	if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, ipset.ErrUnknown) || Retryable(err) {
+	if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
 		t.Errorf("%s: %v", what, err)
 	}
 }
@@ -94,7 +95,7 @@ func TestAuthAndTLS(t *testing.T) {
 	})
 	t.Run("writer", func(t *testing.T) {
 		client := c.as(t, "writer")
-		storetest.TestStore(t, func(t *testing.T) ipset.Store { return openIn(t, client, "/own"+newPrefix(), Options{}) })
+		storetest.TestStore(t, func(t *testing.T) store.Store { return openIn(t, client, "/own"+newPrefix(), Options{}) })
 		_, err := Open(limited(t), client, "/other/", Options{})
 		denied(t, "Open elsewhere", err)
 	})
@@ -105,7 +106,7 @@ func TestAuthAndTLS(t *testing.T) {
 		if recs, err := s.Get(limited(t), nil, "k", "l"); err != nil || recs[0].Rev != rev {
 			t.Errorf("Get: %v, %v", recs, err)
 		}
-		_, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "k", Expect: rev}})
+		_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: rev}})
 		denied(t, "Commit", err)
 		for ev, err := range s.Watch(limited(t), 0, "k") {
 			if err != nil || ev.Rev != rev {
@@ -128,7 +129,7 @@ func TestAuthAndTLS(t *testing.T) {
 		if _, err := c.as(t, "root").RoleRevokePermission(limited(t), "writer", "/own/", clientv3.GetPrefixRangeEnd("/own/")); err != nil {
 			t.Fatal(err)
 		}
-		_, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "k", Expect: rev}})
+		_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: rev}})
 		denied(t, "Commit", err)
 		_, err = s.Get(limited(t), nil, "k")
 		denied(t, "Get", err)

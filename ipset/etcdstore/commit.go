@@ -14,19 +14,20 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Commit implements [ipset.Store]: one transaction, one round trip, also when it is in conflict. The revision is etcd's.
+// Commit implements [store.Store]: one transaction, one round trip, also when it is in conflict. The revision is etcd's.
 // A commit that changes nothing, such as the removal of records that do not exist, returns the current revision.
 //
 // Every commit verifies the format record, so that a store that was removed, adopted or converted takes no more:
 // [ErrReplaced].
-func (s *Store) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, failure(ctx, "commit", err)
 	}
-	if err := s.check(ops); err != nil {
+	if err := store.CheckOps("etcdstore", ops, s.limits); err != nil {
 		return 0, err
 	}
 	req := s.request(ops)
@@ -57,42 +58,14 @@ func (s *Store) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
 func (s *Store) misplaced(resp *pb.TxnResponse, err error) error {
 	e := &Error{Op: "commit", Err: err}
 	if resp.Succeeded {
-		e.kind = ipset.ErrUnknown
+		e.kind = ipalloc.ErrUnknownOutcome
 	}
 	return e
 }
 
-// check refuses what no store accepts and what is over the limits.
-func (s *Store) check(ops []ipset.Op) error {
-	if err := ipset.CheckOps(ops); err != nil {
-		return err
-	}
-	writes, expects, size := 0, 0, 0
-	for i := range ops {
-		op := &ops[i]
-		if op.Kind != ipset.OpGuard {
-			writes++
-		}
-		if op.Expect != ipset.AnyRevision {
-			expects++
-		}
-		size += len(op.Key) + len(op.Value)
-		if len(op.Value) > s.limits.Value {
-			return fmt.Errorf("%w: value of %d bytes, at most %d", ipset.ErrTooLarge, len(op.Value), s.limits.Value)
-		}
-	}
-	switch {
-	case max(writes, expects) > s.limits.Ops:
-		return fmt.Errorf("%w: %d records written and %d expected in one commit, at most %d", ipset.ErrTooLarge, writes, expects, s.limits.Ops)
-	case size > s.limits.Bytes:
-		return fmt.Errorf("%w: commit of %d bytes, at most %d", ipset.ErrTooLarge, size, s.limits.Bytes)
-	}
-	return nil
-}
-
 // request returns the transaction of a commit. If an expectation fails, it answers with the revisions of all records
 // that one was about, in the order of ops; the format record comes before them.
-func (s *Store) request(ops []ipset.Op) *pb.TxnRequest {
+func (s *Store) request(ops []store.Op) *pb.TxnRequest {
 	n := len(ops) + 1
 	req := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, n), Success: make([]*pb.RequestOp, 0, n), Failure: make([]*pb.RequestOp, 0, n)}
 	expect := func(key string, rev uint64) {
@@ -103,13 +76,13 @@ func (s *Store) request(ops []ipset.Op) *pb.TxnRequest {
 	for i := range ops {
 		op := &ops[i]
 		key := s.space + op.Key
-		if op.Expect != ipset.AnyRevision {
+		if op.Expect != store.AnyRevision {
 			expect(key, op.Expect)
 		}
 		switch op.Kind {
-		case ipset.OpPut:
+		case store.Put:
 			req.Success = append(req.Success, putOp(key, op.Value))
-		case ipset.OpDelete:
+		case store.Delete:
 			req.Success = append(req.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)}}})
 		}
 	}
@@ -117,7 +90,7 @@ func (s *Store) request(ops []ipset.Op) *pb.TxnRequest {
 }
 
 // conflict names the record that a failed transaction was about.
-func (s *Store) conflict(ops []ipset.Op, resp *pb.TxnResponse) error {
+func (s *Store) conflict(ops []store.Op, resp *pb.TxnResponse) error {
 	revision := func(i int) uint64 {
 		if i < len(resp.Responses) {
 			if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
@@ -131,11 +104,11 @@ func (s *Store) conflict(ops []ipset.Op, resp *pb.TxnResponse) error {
 	}
 	i := 0
 	for _, op := range ops {
-		if op.Expect == ipset.AnyRevision {
+		if op.Expect == store.AnyRevision {
 			continue
 		}
 		if i++; revision(i) != op.Expect {
-			return &ipset.ConflictError{Key: op.Key}
+			return store.Conflict("etcdstore", op.Key)
 		}
 	}
 	return &Error{Op: "commit", Err: fmt.Errorf("%w: an expectation failed, and all records are as expected", ErrForeign)}
@@ -144,10 +117,10 @@ func (s *Store) conflict(ops []ipset.Op, resp *pb.TxnResponse) error {
 // A commit that a member refuses because it knows of no leader is sent to another one: this often, with pauses of readWait.
 const writeAttempts = 3
 
-// write makes a transaction that writes. Its error wraps ipset.ErrUnknown unless it certainly left no trace.
+// write makes a transaction that writes. Its error wraps ipalloc.ErrUnknownOutcome unless it certainly left no trace.
 func (s *Store) write(ctx context.Context, op string, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if size := proto.Size(req); size > s.maxBytes {
-		return nil, &Error{Op: op, kind: ipset.ErrTooLarge, Err: fmt.Errorf("request of %d bytes, at most %d", size, s.maxBytes)}
+		return nil, &Error{Op: op, kind: ipalloc.ErrLimit, Err: fmt.Errorf("request of %d bytes, at most %d", size, s.maxBytes)}
 	}
 	for attempt := 1; ; attempt++ {
 		resp, err := s.writeOnce(ctx, op, req)

@@ -1,5 +1,5 @@
 // Package etcdstore keeps the records of package ipset in an etcd cluster: any number of engines, on any number of
-// machines, share the pools under one prefix. It is an [ipset.Store].
+// machines, share the pools under one prefix. It is an [store.Store].
 //
 // Terms: the prefix is what all keys of a store begin with; the space is where its records are; the format record says
 // what is under the prefix, in which version, and in which cluster it was made; a member is one server of the cluster.
@@ -23,7 +23,7 @@
 //
 // # Outcomes
 //
-// A commit that failed left no trace, unless its error is ipset.ErrUnknown. It left none if it was handed to no connection,
+// A commit that failed left no trace, unless its error is ipalloc.ErrUnknownOutcome. It left none if it was handed to no connection,
 // and if a server refused it before proposing it to the cluster or all members refuse it alike: too large, no permission, a bad
 // token, too many requests, no leader. Its outcome is unknown if the connection broke, the context ended or the call was
 // cancelled on the way after it was sent, and after "request timed out", "leader changed", "server stopped" and

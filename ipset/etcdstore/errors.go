@@ -9,7 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // What is wrong with the cluster or with what is under the prefix. None of these goes away by trying again.
@@ -31,9 +32,9 @@ var (
 )
 
 // Error is what the store returns for a failure of the cluster or of the way to it. It wraps the etcd client's error
-// (see package rpctypes) or a context's, and, where they apply, ipset.ErrUnknown, ipset.ErrTooLarge and ipset.ErrCompacted.
+// (see package rpctypes) or a context's, and, where they apply, ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit and store.ErrCompacted.
 //
-// Without ipset.ErrUnknown the call left no trace.
+// Without ipalloc.ErrUnknownOutcome the call left no trace.
 type Error struct {
 	// Op is the method: "open", "get", "list", "commit" or "watch".
 	Op string
@@ -66,7 +67,7 @@ func (e *Error) Unwrap() []error {
 }
 
 // Retryable reports whether the same call can succeed later without anybody repairing anything: a conflict, a leader that
-// changed, a member that was out of reach, a deadline that was too short. If errors.Is(err, ipset.ErrUnknown) as well, the
+// changed, a member that was out of reach, a deadline that was too short. If errors.Is(err, ipalloc.ErrUnknownOutcome) as well, the
 // call is to be repeated with its request key. A context that was cancelled, a full database, a missing permission, a commit
 // that is too large and all errors of this package's variables are not retryable.
 //
@@ -76,7 +77,7 @@ func Retryable(err error) bool {
 	switch {
 	case errors.As(err, &e):
 		return e.retry
-	case errors.Is(err, ipset.ErrConflict), errors.Is(err, ipset.ErrContention):
+	case errors.Is(err, ipalloc.ErrConflict):
 		return true
 	}
 	return errors.Is(err, context.DeadlineExceeded)
@@ -94,9 +95,9 @@ func failure(ctx context.Context, op string, err error) *Error {
 	e := &Error{Op: op, Err: err, retry: passing(err)}
 	switch {
 	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps), tooLargeToSend(err):
-		e.kind = ipset.ErrTooLarge
+		e.kind = ipalloc.ErrLimit
 	case errors.Is(err, rpctypes.ErrCompacted):
-		e.kind = ipset.ErrCompacted
+		e.kind = store.ErrCompacted
 	}
 	return e
 }
@@ -104,7 +105,7 @@ func failure(ctx context.Context, op string, err error) *Error {
 // unknown types an error of a commit that may have been made.
 func unknown(ctx context.Context, op string, err error) *Error {
 	e := failure(ctx, op, err)
-	e.kind = ipset.ErrUnknown
+	e.kind = ipalloc.ErrUnknownOutcome
 	return e
 }
 

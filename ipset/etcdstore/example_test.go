@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 )
@@ -46,7 +47,7 @@ func ExampleOpen() {
 			return
 		}
 		if !etcdstore.Retryable(err) {
-			log.Fatal(err, "; may have been done: ", errors.Is(err, ipset.ErrUnknown))
+			log.Fatal(err, "; may have been done: ", errors.Is(err, ipalloc.ErrUnknownOutcome))
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -8,8 +8,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/etcdtest"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // TestLimits verifies that what Limits promises is taken by a server with its defaults, also where the request is as large
@@ -25,37 +26,37 @@ func TestLimits(t *testing.T) {
 		}
 		keys := func(i, size int) string { return strings.Repeat("k", size-8) + fmt.Sprintf("%08d", i) }
 		each := l.Bytes / l.Ops
-		for name, f := range map[string]func(more int) []ipset.Op{
-			"one value": func(more int) []ipset.Op {
-				return []ipset.Op{{Kind: ipset.OpPut, Key: "k", Value: strings.Repeat("v", l.Value-1+more), Expect: ipset.AnyRevision}}
+		for name, f := range map[string]func(more int) []store.Op{
+			"one value": func(more int) []store.Op {
+				return []store.Op{{Kind: store.Put, Key: "k", Value: strings.Repeat("v", l.Value-1+more), Expect: store.AnyRevision}}
 			},
-			"all in keys": func(more int) (ops []ipset.Op) {
+			"all in keys": func(more int) (ops []store.Op) {
 				for i := range l.Ops {
-					ops = append(ops, ipset.Op{Kind: ipset.OpPut, Key: keys(i, each), Expect: 0})
+					ops = append(ops, store.Op{Kind: store.Put, Key: keys(i, each), Expect: 0})
 				}
 				ops[0].Value = strings.Repeat("v", l.Bytes-each*l.Ops+more)
 				return ops
 			},
-			"all removed": func(more int) (ops []ipset.Op) {
+			"all removed": func(more int) (ops []store.Op) {
 				for i := range l.Ops + more {
-					ops = append(ops, ipset.Op{Kind: ipset.OpDelete, Key: keys(i, 3000), Expect: ipset.AnyRevision})
+					ops = append(ops, store.Op{Kind: store.Delete, Key: keys(i, 3000), Expect: store.AnyRevision})
 				}
 				return ops
 			},
-			"all expected, and as many written": func(more int) (ops []ipset.Op) {
+			"all expected, and as many written": func(more int) (ops []store.Op) {
 				for i := range l.Ops + more {
-					ops = append(ops, ipset.Op{Kind: ipset.OpGuard, Key: fmt.Sprint("g", i)}, ipset.Op{Kind: ipset.OpPut, Key: fmt.Sprint("p", i), Expect: ipset.AnyRevision})
+					ops = append(ops, store.Op{Kind: store.Guard, Key: fmt.Sprint("g", i)}, store.Op{Kind: store.Put, Key: fmt.Sprint("p", i), Expect: store.AnyRevision})
 				}
 				return ops
 			},
-			"all guards": func(more int) (ops []ipset.Op) {
+			"all guards": func(more int) (ops []store.Op) {
 				for i := range l.Ops + more {
-					ops = append(ops, ipset.Op{Kind: ipset.OpGuard, Key: fmt.Sprint("g", i)})
+					ops = append(ops, store.Op{Kind: store.Guard, Key: fmt.Sprint("g", i)})
 				}
 				return ops
 			},
 		} {
-			if _, err := s.Commit(limited(t), f(1)); !errors.Is(err, ipset.ErrTooLarge) || errors.Is(err, ipset.ErrUnknown) || Retryable(err) {
+			if _, err := s.Commit(limited(t), f(1)); !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
 				t.Errorf("%s, one more: %v", name, err)
 			}
 			if _, err := s.Commit(limited(t), f(0)); err != nil {
@@ -70,19 +71,19 @@ func TestLimits(t *testing.T) {
 func TestSmallerServer(t *testing.T) {
 	c := etcdtest.New(t, etcdtest.Config{NoSync: true, Flags: []string{"--max-txn-ops=40", "--max-request-bytes=600000"}})
 	client := connect(t, c.Endpoints())
-	ops := func(n, size int) (ops []ipset.Op) {
+	ops := func(n, size int) (ops []store.Op) {
 		for i := range n {
-			ops = append(ops, ipset.Op{Kind: ipset.OpPut, Key: fmt.Sprint("k", i), Value: strings.Repeat("v", size), Expect: ipset.AnyRevision})
+			ops = append(ops, store.Op{Kind: store.Put, Key: fmt.Sprint("k", i), Value: strings.Repeat("v", size), Expect: store.AnyRevision})
 		}
 		return ops
 	}
 	s := openIn(t, client, newPrefix(), Options{})
-	for _, ops := range [][]ipset.Op{ops(60, 1), ops(2, 250_000)} {
-		if _, err := s.Commit(limited(t), ops); err != nil && (!errors.Is(err, ipset.ErrTooLarge) || errors.Is(err, ipset.ErrUnknown) || Retryable(err)) {
+	for _, ops := range [][]store.Op{ops(60, 1), ops(2, 250_000)} {
+		if _, err := s.Commit(limited(t), ops); err != nil && (!errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err)) {
 			t.Errorf("%d records: %v", len(ops), err)
 		}
 	}
-	if _, err := s.Commit(limited(t), ops(60, 1)); !errors.Is(err, ipset.ErrTooLarge) {
+	if _, err := s.Commit(limited(t), ops(60, 1)); !errors.Is(err, ipalloc.ErrLimit) {
 		t.Errorf("the server took 60 records: %v", err)
 	}
 	told := openIn(t, client, newPrefix(), Options{MaxOps: 40, MaxBytes: 600_000})
@@ -112,27 +113,27 @@ func TestFullDatabase(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
-		_, err = s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: fmt.Sprint("k", n), Value: value, Expect: 0}})
+		_, err = s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: fmt.Sprint("k", n), Value: value, Expect: 0}})
 	}
-	if !errors.Is(err, ipset.ErrUnknown) || Retryable(err) || !strings.Contains(err.Error(), "space exceeded") {
+	if !errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) || !strings.Contains(err.Error(), "space exceeded") {
 		t.Fatalf("after %d commits: %v", n, err)
 	}
-	recs, rev, err := s.List(limited(t), ipset.Range{})
+	recs, rev, err := s.List(limited(t), store.Range{})
 	if err != nil || len(recs) < n-1 {
 		t.Fatalf("%d records of %d: %v", len(recs), n, err)
 	}
 	t.Logf("%d commits, the last one refused; %d records", n, len(recs))
-	if _, err := client.Compact(limited(t), int64(rev)); err != nil {
+	if _, err := client.Compact(limited(t), int64(rev), clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
 	// What is left is too much; removing needs no room.
 	for _, r := range recs {
-		if _, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpDelete, Key: r.Key, Expect: r.Rev}}); err != nil {
+		if _, err := s.Commit(limited(t), []store.Op{{Kind: store.Delete, Key: r.Key, Expect: r.Rev}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	last := mustList(t, s)
-	if _, err := client.Compact(limited(t), int64(last)); err != nil {
+	if _, err := client.Compact(limited(t), int64(last), clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.Defragment(limited(t), c.Endpoints()[0]); err != nil {
@@ -147,7 +148,7 @@ func TestFullDatabase(t *testing.T) {
 // mustList returns the revision of the store.
 func mustList(t *testing.T, s *Store) uint64 {
 	t.Helper()
-	_, rev, err := s.List(limited(t), ipset.Range{})
+	_, rev, err := s.List(limited(t), store.Range{})
 	if err != nil {
 		t.Fatal(err)
 	}

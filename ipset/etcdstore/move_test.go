@@ -12,12 +12,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ipalloc/ipalloc/internal/etcdtest"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // TestMove copies a store from memory to etcd and back: what was held is held, and the next address is nobody's.
 func TestMove(t *testing.T) { // ST2
-	from := ipset.NewMemory()
+	from := store.NewMemory()
 	e := newEngine(t, from, "10.0.0.0/16")
 	held := make(map[netip.Addr]string)
 	for i := range 300 {
@@ -25,9 +25,9 @@ func TestMove(t *testing.T) { // ST2
 		held[auto(t, e, fmt.Sprint("host", i%40), handle, "r"+handle)] = handle
 	}
 	there := open(t)
-	back := ipset.NewMemory()
-	for _, move := range []struct{ to, from ipset.Store }{{there, from}, {back, there}} {
-		rep, err := ipset.Copy(limited(t), move.to, move.from)
+	back := store.NewMemory()
+	for _, move := range []struct{ to, from store.Store }{{there, from}, {back, there}} {
+		rep, err := store.Copy(limited(t), move.to, move.from)
 		if err != nil || rep.Written != rep.Records || rep.Records < 300 {
 			t.Fatalf("%+v, %v", rep, err)
 		}
@@ -111,7 +111,7 @@ func TestRollback(t *testing.T) {
 	if !errors.Is(err, ErrRollback) || Retryable(err) {
 		t.Errorf("Get: %v", err)
 	}
-	_, err = s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "k", Expect: last - 10}})
+	_, err = s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: last - 10}})
 	if !errors.Is(err, ErrRollback) || Retryable(err) {
 		t.Errorf("Commit: %v", err)
 	}

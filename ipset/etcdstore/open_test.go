@@ -10,7 +10,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // refused verifies that Open fails as it should, finally, and leaves the prefix as it was.
@@ -42,7 +43,7 @@ func put(t *testing.T, client *clientv3.Client, key, value string) {
 // mustCommit puts a value under a key.
 func mustCommit(t testing.TB, s *Store, key, value string) uint64 {
 	t.Helper()
-	rev, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: key, Value: value, Expect: ipset.AnyRevision}})
+	rev, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: key, Value: value, Expect: store.AnyRevision}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,16 +53,16 @@ func mustCommit(t testing.TB, s *Store, key, value string) uint64 {
 func TestOpenArguments(t *testing.T) {
 	client := connect(t, sharedCluster(t).Endpoints())
 	for _, prefix := range []string{"", "/", "x", "/x", strings.Repeat("x", maxPrefix) + "/"} {
-		if _, err := Open(limited(t), client, prefix, Options{}); !errors.Is(err, ipset.ErrBadArgument) {
+		if _, err := Open(limited(t), client, prefix, Options{}); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("prefix %q: %v", prefix, err)
 		}
 	}
 	for _, o := range []Options{{MaxOps: 1}, {MaxOps: -1}, {MaxBytes: 1000}, {MaxBytes: -1}} {
-		if _, err := Open(limited(t), client, newPrefix(), o); !errors.Is(err, ipset.ErrBadArgument) {
+		if _, err := Open(limited(t), client, newPrefix(), o); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := Open(limited(t), nil, newPrefix(), Options{}); !errors.Is(err, ipset.ErrBadArgument) {
+	if _, err := Open(limited(t), nil, newPrefix(), Options{}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("no client: %v", err)
 	}
 }
@@ -142,7 +143,7 @@ func TestForeignKeysBeside(t *testing.T) {
 		put(t, client, prefix+k, "somebody else's, again")
 	}
 	last := mustCommit(t, s, "k", "w")
-	if recs, _, err := s.List(limited(t), ipset.Range{}); err != nil || len(recs) != 1 || recs[0].Key != "k" {
+	if recs, _, err := s.List(limited(t), store.Range{}); err != nil || len(recs) != 1 || recs[0].Key != "k" {
 		t.Errorf("List = %v, %v", recs, err)
 	}
 	for ev, err := range s.Watch(limited(t), rev, "") {
@@ -214,11 +215,11 @@ func TestReplaced(t *testing.T) {
 		if err := replace(limited(t), prefix); err != nil {
 			t.Fatal(err)
 		}
-		for _, op := range []ipset.Op{
-			{Kind: ipset.OpPut, Key: "k", Value: "w", Expect: ipset.AnyRevision}, {Kind: ipset.OpPut, Key: "new", Expect: 0}, {Kind: ipset.OpGuard, Key: "k", Expect: rev},
-			{Kind: ipset.OpDelete, Key: "k", Expect: ipset.AnyRevision},
+		for _, op := range []store.Op{
+			{Kind: store.Put, Key: "k", Value: "w", Expect: store.AnyRevision}, {Kind: store.Put, Key: "new", Expect: 0}, {Kind: store.Guard, Key: "k", Expect: rev},
+			{Kind: store.Delete, Key: "k", Expect: store.AnyRevision},
 		} {
-			if _, err := s.Commit(limited(t), []ipset.Op{op}); !errors.Is(err, ErrReplaced) || errors.Is(err, ipset.ErrConflict) || errors.Is(err, ipset.ErrUnknown) || Retryable(err) {
+			if _, err := s.Commit(limited(t), []store.Op{op}); !errors.Is(err, ErrReplaced) || errors.Is(err, ipalloc.ErrConflict) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
 				t.Errorf("%s: %+v: %v", name, op, err)
 			}
 		}

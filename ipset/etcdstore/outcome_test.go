@@ -18,7 +18,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // outcomes are answers to a commit and what is to be made of them.
@@ -47,8 +49,8 @@ var outcomes = []struct {
 
 	{rpctypes.ErrGRPCNoLeader, false, true, rpctypes.ErrNoLeader},
 	{rpctypes.ErrGRPCRequestTooManyRequests, false, true, rpctypes.ErrTooManyRequests},
-	{rpctypes.ErrGRPCRequestTooLarge, false, false, ipset.ErrTooLarge},
-	{rpctypes.ErrGRPCTooManyOps, false, false, ipset.ErrTooLarge},
+	{rpctypes.ErrGRPCRequestTooLarge, false, false, ipalloc.ErrLimit},
+	{rpctypes.ErrGRPCTooManyOps, false, false, ipalloc.ErrLimit},
 	{rpctypes.ErrGRPCPermissionDenied, false, false, rpctypes.ErrPermissionDenied},
 	{rpctypes.ErrGRPCAuthFailed, false, false, rpctypes.ErrAuthFailed},
 	{rpctypes.ErrGRPCUserNotFound, false, false, rpctypes.ErrUserNotFound},
@@ -72,10 +74,10 @@ func TestOutcomes(t *testing.T) { // ST1, ST3
 			}
 			return nil, tt.err
 		})
-		_, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: key, Expect: 0}})
+		_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: key, Expect: 0}})
 		var e *Error
-		if !errors.As(err, &e) || e.Op != "commit" || errors.Is(err, ipset.ErrUnknown) != tt.unknown || Retryable(err) != tt.retry || errors.Is(err, ipset.ErrConflict) {
-			t.Errorf("%v: %v (unknown %v, retryable %v), want unknown %v, retryable %v", tt.err, err, errors.Is(err, ipset.ErrUnknown), Retryable(err), tt.unknown, tt.retry)
+		if !errors.As(err, &e) || e.Op != "commit" || errors.Is(err, ipalloc.ErrUnknownOutcome) != tt.unknown || Retryable(err) != tt.retry || errors.Is(err, ipalloc.ErrConflict) {
+			t.Errorf("%v: %v (unknown %v, retryable %v), want unknown %v, retryable %v", tt.err, err, errors.Is(err, ipalloc.ErrUnknownOutcome), Retryable(err), tt.unknown, tt.retry)
 		}
 		if tt.is != nil && !errors.Is(err, tt.is) {
 			t.Errorf("%v: %v is not %v", tt.err, err, tt.is)
@@ -123,11 +125,11 @@ func TestReadsAreRepeated(t *testing.T) {
 			return err
 		},
 		"guards": func() error {
-			_, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpGuard, Key: "a", Expect: rev}})
+			_, err := s.Commit(limited(t), []store.Op{{Kind: store.Guard, Key: "a", Expect: rev}})
 			return err
 		},
 		"list": func() error {
-			_, _, err := s.List(limited(t), ipset.Range{Reverse: true, Limit: 1})
+			_, _, err := s.List(limited(t), store.Range{Reverse: true, Limit: 1})
 			return err
 		},
 	}
@@ -145,7 +147,7 @@ func TestReadsAreRepeated(t *testing.T) {
 		r.set(func(context.Context, *pb.TxnRequest, func() (*pb.TxnResponse, error)) (*pb.TxnResponse, error) {
 			return nil, rpctypes.ErrGRPCPermissionDenied
 		})
-		if err := call(); !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, ipset.ErrUnknown) || Retryable(err) || r.count() != 1 {
+		if err := call(); !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) || r.count() != 1 {
 			t.Errorf("%s: %v after %d calls", name, err, r.count())
 		}
 	}
@@ -156,11 +158,11 @@ func TestNobodyListens(t *testing.T) {
 	r, client := newRelay(t)
 	s := openIn(t, client, newPrefix(), Options{})
 	r.server.Stop()
-	_, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "k"}})
-	for i := 0; i < 100 && errors.Is(err, ipset.ErrUnknown); i++ { // the client may not have noticed yet
-		_, err = s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "k"}})
+	_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k"}})
+	for i := 0; i < 100 && errors.Is(err, ipalloc.ErrUnknownOutcome); i++ { // the client may not have noticed yet
+		_, err = s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k"}})
 	}
-	if e := (*Error)(nil); !errors.As(err, &e) || code(e.Err) != codes.Unavailable || !Retryable(err) || errors.Is(err, ipset.ErrUnknown) {
+	if e := (*Error)(nil); !errors.As(err, &e) || code(e.Err) != codes.Unavailable || !Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("Commit: %v", err)
 	}
 	if _, err := s.Get(limited(t), nil, "k"); err == nil || !Retryable(err) {
@@ -174,7 +176,7 @@ func TestNobodyListens(t *testing.T) {
 	address := listener.Addr().String()
 	_ = listener.Close()
 	lost := connect(t, []string{address})
-	if _, err := Open(limited(t), lost, newPrefix(), Options{}); err == nil || !Retryable(err) || errors.Is(err, ipset.ErrUnknown) {
+	if _, err := Open(limited(t), lost, newPrefix(), Options{}); err == nil || !Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -184,13 +186,13 @@ func TestClosedClient(t *testing.T) {
 	client := connect(t, sharedCluster(t).Endpoints())
 	s := openIn(t, client, newPrefix(), Options{})
 	_ = client.Close()
-	_, commitErr := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "k"}})
+	_, commitErr := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k"}})
 	_, getErr := s.Get(limited(t), nil, "k")
 	var watchErr error
 	for _, watchErr = range s.Watch(limited(t), 0, "") {
 	}
 	for what, err := range map[string]error{"Commit": commitErr, "Get": getErr, "Watch": watchErr} {
-		if err == nil || Retryable(err) || errors.Is(err, ipset.ErrUnknown) || limited(t).Err() != nil {
+		if err == nil || Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) || limited(t).Err() != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -203,7 +205,7 @@ func TestDeadlines(t *testing.T) {
 	s := openIn(t, client, newPrefix(), Options{})
 	ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
-	if _, err := s.Commit(ctx, []ipset.Op{{Kind: ipset.OpPut, Key: "k"}}); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ipset.ErrUnknown) || !Retryable(err) {
+	if _, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "k"}}); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ipalloc.ErrUnknownOutcome) || !Retryable(err) {
 		t.Errorf("before: %v", err)
 	}
 	made := make(chan struct{})
@@ -214,8 +216,8 @@ func TestDeadlines(t *testing.T) {
 	})
 	ctx, cancel = context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	_, err := s.Commit(ctx, []ipset.Op{{Kind: ipset.OpPut, Key: "k", Expect: 0}})
-	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ipset.ErrUnknown) || !Retryable(err) {
+	_, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "k", Expect: 0}})
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || !Retryable(err) {
 		t.Errorf("during: %v", err)
 	}
 	<-made
@@ -229,7 +231,7 @@ func TestDeadlines(t *testing.T) {
 		stop()
 		return nil, rpctypes.ErrGRPCTimeout
 	})
-	if _, err := s.Commit(ctx, []ipset.Op{{Kind: ipset.OpPut, Key: "k"}}); !errors.Is(err, context.Canceled) || !errors.Is(err, ipset.ErrUnknown) || Retryable(err) {
+	if _, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "k"}}); !errors.Is(err, context.Canceled) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -273,7 +275,7 @@ func TestLostAnswer(t *testing.T) { // ST1, ST4
 				return nil, lost
 			})
 			handle := fmt.Sprint("p", i)
-			if _, err := assign(ctx, e, handle); !errors.Is(err, ipset.ErrUnknown) {
+			if _, err := assign(ctx, e, handle); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 				t.Fatalf("%v: the first call: %v", lost, err)
 			}
 			cancel()
@@ -336,10 +338,10 @@ func TestAnotherClusterAnswers(t *testing.T) {
 		if _, err := s.Get(limited(t), nil, "k", "l"); !errors.Is(err, want) || Retryable(err) {
 			t.Errorf("Get: %v, want %v", err, want)
 		}
-		if _, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "k", Expect: ipset.AnyRevision}}); !errors.Is(err, want) || !errors.Is(err, ipset.ErrUnknown) || Retryable(err) {
+		if _, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: store.AnyRevision}}); !errors.Is(err, want) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
 			t.Errorf("Commit: %v, want %v", err, want)
 		}
-		if _, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "k", Expect: 0}}); !errors.Is(err, want) || errors.Is(err, ipset.ErrUnknown) || errors.Is(err, ipset.ErrConflict) {
+		if _, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: 0}}); !errors.Is(err, want) || errors.Is(err, ipalloc.ErrUnknownOutcome) || errors.Is(err, ipalloc.ErrConflict) {
 			t.Errorf("Commit in conflict: %v, want %v", err, want)
 		}
 	}
@@ -352,8 +354,8 @@ func TestSmallSends(t *testing.T) {
 		c.DialOptions = append(c.DialOptions, grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(10<<10)))
 	})
 	s := openIn(t, client, newPrefix(), Options{})
-	_, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "k", Value: string(make([]byte, 20<<10))}})
-	if !errors.Is(err, ipset.ErrTooLarge) || errors.Is(err, ipset.ErrUnknown) || Retryable(err) {
+	_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Value: string(make([]byte, 20<<10))}})
+	if !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
 		t.Errorf("Commit: %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A read that finds no member, or one that cannot answer now, is repeated about as the client repeats its own. A member
@@ -100,7 +100,7 @@ func (s *Store) rangeOf(ctx context.Context, op string, r *pb.RangeRequest) (res
 func restarts(f func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := f()
-		if !errors.Is(err, ipset.ErrCompacted) {
+		if !errors.Is(err, store.ErrCompacted) {
 			return err
 		}
 		if e := (*Error)(nil); errors.As(err, &e) && attempt == listAttempts {
@@ -109,9 +109,9 @@ func restarts(f func() error) error {
 	}
 }
 
-// Get implements [ipset.Store]: one round trip for as many records as a transaction may name, 128 unless the servers are
+// Get implements [store.Store]: one round trip for as many records as a transaction may name, 128 unless the servers are
 // told otherwise. More are read in several, at the revision of the first.
-func (s *Store) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]ipset.Record, error) {
+func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return dst, failure(ctx, "get", err)
 	}
@@ -126,7 +126,7 @@ func (s *Store) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]
 	return dst, nil
 }
 
-func (s *Store) get(ctx context.Context, dst []ipset.Record, keys []string) ([]ipset.Record, error) {
+func (s *Store) get(ctx context.Context, dst []store.Record, keys []string) ([]store.Record, error) {
 	rev := int64(0)
 	for part := range slices.Chunk(keys, s.maxOps) {
 		if len(part) == 1 {
@@ -160,17 +160,17 @@ func (s *Store) get(ctx context.Context, dst []ipset.Record, keys []string) ([]i
 }
 
 // record returns what was found of a key.
-func (s *Store) record(key string, kvs []*mvccpb.KeyValue) ipset.Record {
+func (s *Store) record(key string, kvs []*mvccpb.KeyValue) store.Record {
 	if len(kvs) == 0 {
-		return ipset.Record{Key: key}
+		return store.Record{Key: key}
 	}
-	return ipset.Record{Key: key, Value: string(kvs[0].Value), Rev: uint64(kvs[0].ModRevision)}
+	return store.Record{Key: key, Value: string(kvs[0].Value), Rev: uint64(kvs[0].ModRevision)}
 }
 
-// List implements [ipset.Store]: pages of one revision. If a compaction removes it in the middle, the list begins anew. A
+// List implements [store.Store]: pages of one revision. If a compaction removes it in the middle, the list begins anew. A
 // reverse list with a limit costs a round trip more. The servers walk the index of the whole range,
 // whatever the limit.
-func (s *Store) List(ctx context.Context, r ipset.Range) (recs []ipset.Record, rev uint64, err error) {
+func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, rev uint64, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, failure(ctx, "list", err)
 	}
@@ -199,14 +199,14 @@ func (s *Store) List(ctx context.Context, r ipset.Range) (recs []ipset.Record, r
 }
 
 // page reads one page, and the revision that it shows.
-func (s *Store) page(ctx context.Context, r *pb.RangeRequest) ([]ipset.Record, uint64, error) {
+func (s *Store) page(ctx context.Context, r *pb.RangeRequest) ([]store.Record, uint64, error) {
 	resp, err := s.rangeOf(ctx, "list", r)
 	if err != nil {
 		return nil, 0, err
 	}
-	var recs []ipset.Record
+	var recs []store.Record
 	for _, kv := range resp.Kvs {
-		recs = append(recs, ipset.Record{Key: string(kv.Key[len(s.space):]), Value: string(kv.Value), Rev: uint64(kv.ModRevision)})
+		recs = append(recs, store.Record{Key: string(kv.Key[len(s.space):]), Value: string(kv.Value), Rev: uint64(kv.ModRevision)})
 	}
 	rev := r.Revision
 	if rev == 0 {
@@ -216,7 +216,7 @@ func (s *Store) page(ctx context.Context, r *pb.RangeRequest) ([]ipset.Record, u
 }
 
 // pages reads a range in ascending order; a limit of 0 is none.
-func (s *Store) pages(ctx context.Context, from, to string, limit int) (all []ipset.Record, rev uint64, err error) {
+func (s *Store) pages(ctx context.Context, from, to string, limit int) (all []store.Record, rev uint64, err error) {
 	size := 0
 	for page := firstPage; ; {
 		if limit > 0 {

@@ -10,16 +10,16 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // fill puts n records, 100 in a commit, and returns their keys.
 func fill(t testing.TB, s *Store, n int, value string, key func(i int) string) (keys []string) {
 	t.Helper()
-	var ops []ipset.Op
+	var ops []store.Op
 	for i := range n {
 		keys = append(keys, key(i))
-		ops = append(ops, ipset.Op{Kind: ipset.OpPut, Key: key(i), Value: value, Expect: ipset.AnyRevision})
+		ops = append(ops, store.Op{Kind: store.Put, Key: key(i), Value: value, Expect: store.AnyRevision})
 		if len(ops) == 100 || i == n-1 || len(ops)*len(value) > s.limits.Bytes/2 {
 			if _, err := s.Commit(limited(t), ops); err != nil {
 				t.Fatal(err)
@@ -38,8 +38,8 @@ func churn(t *testing.T, s *Store, a, b string) (stop func()) {
 	wg.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			v := fmt.Sprint(i)
-			rev, err := s.Commit(ctx, []ipset.Op{
-				{Kind: ipset.OpPut, Key: a, Value: v, Expect: ipset.AnyRevision}, {Kind: ipset.OpPut, Key: b, Value: v, Expect: ipset.AnyRevision},
+			rev, err := s.Commit(ctx, []store.Op{
+				{Kind: store.Put, Key: a, Value: v, Expect: store.AnyRevision}, {Kind: store.Put, Key: b, Value: v, Expect: store.AnyRevision},
 			})
 			if err == nil && i%5 == 4 {
 				_, err = client.Compact(ctx, int64(rev))
@@ -59,13 +59,13 @@ func churn(t *testing.T, s *Store, a, b string) (stop func()) {
 func TestLongReads(t *testing.T) {
 	s := open(t)
 	keys := fill(t, s, 2000, "v", func(i int) string { return fmt.Sprintf("k%05d", i) })
-	if _, err := s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: "a"}, {Kind: ipset.OpPut, Key: "z"}}); err != nil {
+	if _, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "a"}, {Kind: store.Put, Key: "z"}}); err != nil {
 		t.Fatal(err)
 	}
 	defer churn(t, s, "a", "z")()
 	all := append([]string{"a"}, append(keys[:500], "z")...)
 	for range 20 {
-		recs, _, err := s.List(limited(t), ipset.Range{})
+		recs, _, err := s.List(limited(t), store.Range{})
 		if err != nil && !Retryable(err) {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestLongReads(t *testing.T) {
 		if err == nil && (len(got) != len(all) || got[0].Rev != got[len(got)-1].Rev || got[0].Rev == 0) {
 			t.Errorf("Get: %d records, %v and %v", len(got), got[0], got[len(got)-1])
 		}
-		last, _, err := s.List(limited(t), ipset.Range{Reverse: true, Limit: 2})
+		last, _, err := s.List(limited(t), store.Range{Reverse: true, Limit: 2})
 		if err != nil && !Retryable(err) {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestLongReads(t *testing.T) {
 // TestRestarts verifies that a read that a compaction overtakes begins anew, and gives up after a while with an error that is
 // no watch's.
 func TestRestarts(t *testing.T) {
-	compacted := &Error{Op: "list", kind: ipset.ErrCompacted, Err: errors.New("compacted")}
+	compacted := &Error{Op: "list", kind: store.ErrCompacted, Err: errors.New("compacted")}
 	calls := 0
 	if err := restarts(func() error {
 		if calls++; calls < listAttempts {
@@ -107,7 +107,7 @@ func TestRestarts(t *testing.T) {
 		calls++
 		return compacted
 	})
-	if errors.Is(err, ipset.ErrCompacted) || !Retryable(err) || calls != listAttempts {
+	if errors.Is(err, store.ErrCompacted) || !Retryable(err) || calls != listAttempts {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 	calls = 0
@@ -121,14 +121,14 @@ func TestLargeRecords(t *testing.T) {
 	s := open(t)
 	value := strings.Repeat("v", 400_000)
 	keys := fill(t, s, 24, value, func(i int) string { return fmt.Sprintf("k%02d", i) })
-	recs, _, err := s.List(limited(t), ipset.Range{})
+	recs, _, err := s.List(limited(t), store.Range{})
 	if err != nil || len(recs) != len(keys) || recs[23].Value != value {
 		t.Errorf("List: %d records, %v", len(recs), err)
 	}
 	if recs, err = s.Get(limited(t), nil, keys...); err != nil || len(recs) != len(keys) || recs[23].Value != value {
 		t.Errorf("Get: %d records, %v", len(recs), err)
 	}
-	if recs, _, err = s.List(limited(t), ipset.Range{Reverse: true, Limit: 20}); err != nil || len(recs) != 20 || recs[0].Key != keys[23] {
+	if recs, _, err = s.List(limited(t), store.Range{Reverse: true, Limit: 20}); err != nil || len(recs) != 20 || recs[0].Key != keys[23] {
 		t.Errorf("List in reverse: %d records, %v", len(recs), err)
 	}
 }
@@ -158,7 +158,7 @@ func TestReverse(t *testing.T) {
 	for k := range seen {
 		keys = append(keys, k)
 	}
-	recs, _, err := s.List(limited(t), ipset.Range{})
+	recs, _, err := s.List(limited(t), store.Range{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestReverse(t *testing.T) {
 		t.Fatal("not in order")
 	}
 	for range 300 {
-		r := ipset.Range{From: key(0), To: key(0), Limit: random.IntN(5), Reverse: true}
+		r := store.Range{From: key(0), To: key(0), Limit: random.IntN(5), Reverse: true}
 		switch random.IntN(6) {
 		case 0:
 			r.From = ""

@@ -6,7 +6,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // numberBytes is how much of a key, after what it has in common with another, is taken for a number.
@@ -16,7 +16,7 @@ const numberBytes = 16
 //
 // etcd reads in descending order by reading everything and sorting it. So the range is narrowed first: the records in ranges
 // below the end, each twice as wide as the one before, are counted, which the servers do in their index.
-func (s *Store) last(ctx context.Context, from, to string, limit int) ([]ipset.Record, uint64, error) {
+func (s *Store) last(ctx context.Context, from, to string, limit int) ([]store.Record, uint64, error) {
 	cuts := cutsBelow(from, to, s.maxOps)
 	ops := make([]*pb.RequestOp, len(cuts))
 	end := to

@@ -9,7 +9,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // What an etcd server takes in one request unless it is told otherwise: --max-txn-ops and --max-request-bytes.
@@ -41,7 +42,7 @@ type Options struct {
 	MaxOps, MaxBytes int
 }
 
-// Store is an ipset.Store in an etcd. [Open] makes one. Safe for concurrent use, by any number of processes.
+// Store is an store.Store in an etcd. [Open] makes one. Safe for concurrent use, by any number of processes.
 //
 // It holds nothing that must be closed; the client is the caller's, and must outlive it.
 type Store struct {
@@ -56,7 +57,7 @@ type Store struct {
 	high     atomic.Uint64
 	maxOps   int
 	maxBytes int
-	limits   ipset.Limits
+	limits   store.Limits
 }
 
 // Open returns the store under a prefix, which must end in "/", and makes an empty one if there is nothing. It costs one
@@ -64,13 +65,13 @@ type Store struct {
 //
 // It returns [ErrForeign] if the prefix holds keys but no store, [ErrVersion] if a newer release made it,
 // [ErrCluster] if the cluster is not the expected one or not the one that the store was made in, [ErrNoStore] if there
-// is none and NoCreate is set, ipset.ErrBadArgument for a prefix or limits that cannot be. Nothing is written then.
+// is none and NoCreate is set, ipalloc.ErrInvalid for a prefix or limits that cannot be. Nothing is written then.
 func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options) (*Store, error) {
 	if client == nil {
-		return nil, fmt.Errorf("%w: no client", ipset.ErrBadArgument)
+		return nil, fmt.Errorf("%w: no client", ipalloc.ErrInvalid)
 	}
 	if len(prefix) < 2 || len(prefix) > maxPrefix || !strings.HasSuffix(prefix, "/") {
-		return nil, fmt.Errorf("%w: prefix %q: 2 to %d bytes, the last one /", ipset.ErrBadArgument, prefix, maxPrefix)
+		return nil, fmt.Errorf("%w: prefix %q: 2 to %d bytes, the last one /", ipalloc.ErrInvalid, prefix, maxPrefix)
 	}
 	s := &Store{
 		kv: pb.NewKVClient(client.ActiveConnection()), watches: pb.NewWatchClient(client.ActiveConnection()),
@@ -85,7 +86,7 @@ func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options
 	}
 	s.setLimits()
 	if s.maxOps < 2 || s.limits.Bytes < minBytes {
-		return nil, fmt.Errorf("%w: %d operations and %d bytes per request are too few", ipset.ErrBadArgument, s.maxOps, s.maxBytes)
+		return nil, fmt.Errorf("%w: %d operations and %d bytes per request are too few", ipalloc.ErrInvalid, s.maxOps, s.maxBytes)
 	}
 	if err := s.open(ctx, prefix, o); err != nil {
 		return nil, err
@@ -104,11 +105,11 @@ func (s *Store) opBytes() int { return 3 * (len(s.space) + 32) }
 // format record is one operation of every request.
 func (s *Store) setLimits() {
 	size := (s.maxBytes - 1024 - s.maxOps*s.opBytes()) / 3
-	s.limits = ipset.Limits{Ops: s.maxOps - 1, Value: size, Bytes: size}
+	s.limits = store.Limits{Ops: s.maxOps - 1, Value: size, Bytes: size}
 }
 
-// Limits implements [ipset.Store]: with the servers' defaults 127 records and about 500 KB.
-func (s *Store) Limits() ipset.Limits { return s.limits }
+// Limits implements [store.Store]: with the servers' defaults 127 records and about 500 KB.
+func (s *Store) Limits() store.Limits { return s.limits }
 
 // Cluster returns the ID of the cluster that the store is in.
 func (s *Store) Cluster() uint64 { return s.cluster }

@@ -3,12 +3,13 @@ package etcdstore
 import (
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/storetest"
+	"github.com/ipalloc/ipalloc/ipset/enginetest"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
-func newStore(t *testing.T) ipset.Store { return open(t) }
+func newStore(t *testing.T) store.Store { return open(t) }
 
 func TestStore(t *testing.T) { storetest.TestStore(t, newStore) } // ST1, ST2
 
-func TestEngine(t *testing.T) { storetest.TestEngine(t, newStore) } // ST2, ST4, ST5, IP8
+func TestEngine(t *testing.T) { enginetest.Test(t, newStore) } // ST2, ST4, ST5, IP8

@@ -15,10 +15,11 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // newEngine returns an engine on a store, with a pool of /26 blocks if there is none yet.
-func newEngine(t testing.TB, s ipset.Store, pool string) *ipset.Engine {
+func newEngine(t testing.TB, s store.Store, pool string) *ipset.Engine {
 	t.Helper()
 	e, err := ipset.New(s, ipset.Options{})
 	if err != nil {
@@ -90,11 +91,11 @@ func TestConflictIsOneRoundTrip(t *testing.T) {
 	rev := mustCommit(t, s, "a", "1")
 	mustCommit(t, s, "b", "1")
 	tap.reset()
-	_, err := s.Commit(limited(t), []ipset.Op{
-		{Kind: ipset.OpPut, Key: "a", Expect: rev}, {Kind: ipset.OpPut, Key: "x", Expect: ipset.AnyRevision}, {Kind: ipset.OpPut, Key: "b", Expect: rev}, {Kind: ipset.OpGuard, Key: "c", Expect: 0},
+	_, err := s.Commit(limited(t), []store.Op{
+		{Kind: store.Put, Key: "a", Expect: rev}, {Kind: store.Put, Key: "x", Expect: store.AnyRevision}, {Kind: store.Put, Key: "b", Expect: rev}, {Kind: store.Guard, Key: "c", Expect: 0},
 	})
-	var c *ipset.ConflictError
-	if got, _ := tap.counted(); !errors.As(err, &c) || c.Key != "b" || !Retryable(err) || len(got) != 1 {
+	key, _ := store.ConflictKey(err)
+	if got, _ := tap.counted(); key != "b" || !Retryable(err) || len(got) != 1 {
 		t.Errorf("%v, %v", err, got)
 	}
 }
@@ -132,23 +133,23 @@ func TestRestart(t *testing.T) {
 // fillBlocks makes a store of a pool with as many blocks as hosts, each with one address in it.
 func fillBlocks(t testing.TB, s *Store, blocks int) {
 	t.Helper()
-	m := ipset.NewMemory()
+	m := store.NewMemory()
 	e := newEngine(t, m, "10.0.0.0/8")
 	for i := range blocks {
 		auto(t, e, fmt.Sprint("host ", i), fmt.Sprint("pod ", i), "")
 	}
-	recs, _, err := m.List(t.Context(), ipset.Range{})
+	recs, _, err := m.List(t.Context(), store.Range{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	work := make(chan []ipset.Record)
+	work := make(chan []store.Record)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for part := range work {
-				var ops []ipset.Op
+				var ops []store.Op
 				for _, r := range part {
-					ops = append(ops, ipset.Op{Kind: ipset.OpPut, Key: r.Key, Value: r.Value, Expect: 0})
+					ops = append(ops, store.Op{Kind: store.Put, Key: r.Key, Value: r.Value, Expect: 0})
 				}
 				if _, err := s.Commit(t.Context(), ops); err != nil {
 					t.Error(err)

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A watch that loses its stream opens another, at once and then after waits that double.
@@ -36,7 +36,7 @@ const creating = 64
 // errBroken says that the caller has broken the loop.
 var errBroken = errors.New("etcdstore: loop broken")
 
-// Watch implements [ipset.Store]. One stream of its own carries one watcher per prefix; what is not under a prefix is not
+// Watch implements [store.Store]. One stream of its own carries one watcher per prefix; what is not under a prefix is not
 // sent. It resumes by itself, without loss or repetition, when the stream breaks or a member loses its leader,
 // for as long as ctx lasts. With one prefix, a commit is yielded when it arrives; with more, when the server has confirmed
 // that every watcher has all up to its revision: one round trip later.
@@ -44,9 +44,9 @@ var errBroken = errors.New("etcdstore: loop broken")
 // What a client learns too late that the way to its member is cut, it learns of a watch too late as well:
 // set DialKeepAliveTime and DialKeepAliveTimeout.
 //
-// It ends with ipset.ErrCompacted, [ErrCluster], the context's error or one that is not [Retryable].
-func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[ipset.Event, error] {
-	return func(yield func(ipset.Event, error) bool) {
+// It ends with store.ErrCompacted, [ErrCluster], the context's error or one that is not [Retryable].
+func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
 		w := &watch{s: s, ranges: s.disjoint(prefixes), next: max(after, s.born) + 1, yield: yield}
 		for wait := firstWait; ; wait = min(2*wait, lastWait) {
 			err := ctx.Err()
@@ -64,14 +64,14 @@ func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 				e.retry = e.retry || errors.Is(err, io.EOF) // the server ended the stream
 			}
 			if !e.retry || ctx.Err() != nil {
-				yield(ipset.Event{}, e)
+				yield(store.Event{}, e)
 				return
 			}
 			if w.ready {
 				wait = firstWait
 			}
 			if err := sleep(ctx, wait); err != nil {
-				yield(ipset.Event{}, failure(ctx, "watch", err))
+				yield(store.Event{}, failure(ctx, "watch", err))
 				return
 			}
 		}
@@ -102,18 +102,18 @@ type watch struct {
 	s      *Store
 	ranges []*pb.WatchCreateRequest
 	next   uint64 // the lowest revision that has not been yielded
-	yield  func(ipset.Event, error) bool
+	yield  func(store.Event, error) bool
 
 	ready   bool                    // all watchers of the present stream exist
 	created int                     // how many
-	pending map[uint64]*ipset.Event // what has arrived and may not be whole
+	pending map[uint64]*store.Event // what has arrived and may not be whole
 }
 
 // run opens a stream and yields from it until it breaks.
 func (w *watch) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	w.ready, w.created, w.pending = false, 0, make(map[uint64]*ipset.Event)
+	w.ready, w.created, w.pending = false, 0, make(map[uint64]*store.Event)
 	if len(w.ranges) == 0 {
 		<-ctx.Done() // nothing is watched
 		return ctx.Err()
@@ -208,10 +208,10 @@ func (w *watch) add(resp *pb.WatchResponse) error {
 		}
 		e := w.pending[rev]
 		if e == nil {
-			e = &ipset.Event{Rev: rev}
+			e = &store.Event{Rev: rev}
 			w.pending[rev] = e
 		}
-		r := ipset.Record{Key: string(ev.Kv.Key[len(w.s.space):])}
+		r := store.Record{Key: string(ev.Kv.Key[len(w.s.space):])}
 		if ev.Type == clientv3.EventTypePut {
 			r.Value, r.Rev = string(ev.Kv.Value), rev
 		}
@@ -241,7 +241,7 @@ func (w *watch) flush(upTo uint64) error {
 	for _, rev := range revs {
 		ev := w.pending[rev]
 		delete(w.pending, rev)
-		slices.SortFunc(ev.Changes, func(a, b ipset.Record) int { return strings.Compare(a.Key, b.Key) })
+		slices.SortFunc(ev.Changes, func(a, b store.Record) int { return strings.Compare(a.Key, b.Key) })
 		w.next = rev + 1
 		if !w.yield(*ev, nil) {
 			return errBroken

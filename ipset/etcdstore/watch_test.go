@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ipalloc/ipalloc/internal/etcdtest"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // watched is what the tests of order watch.
@@ -24,24 +24,24 @@ var watched = []string{"c", "o1", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "b8"
 
 // scribble has writers commit to keys in and beside the watched prefixes, n commits each, and returns what a watch must
 // yield, in order. between is called after each commit.
-func scribble(t *testing.T, s *Store, writers, n int, between func(i int)) []ipset.Event {
+func scribble(t *testing.T, s *Store, writers, n int, between func(i int)) []store.Event {
 	t.Helper()
 	var mu sync.Mutex
-	var all []ipset.Event
+	var all []store.Event
 	var wg sync.WaitGroup
 	keys := []string{"c", "o1", "b1x", "b1y", "b2", "b3", "b4", "b5", "b6", "b7", "b8z", "b9", "a", "o2", "z"}
 	for w := range writers {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(w), 1))
 			for i := range n {
-				var ops []ipset.Op
+				var ops []store.Op
 				for _, k := range random.Perm(len(keys))[:1+random.IntN(5)] {
-					op := ipset.Op{Kind: ipset.OpPut, Key: keys[k], Value: fmt.Sprint(w, ",", i), Expect: ipset.AnyRevision}
+					op := store.Op{Kind: store.Put, Key: keys[k], Value: fmt.Sprint(w, ",", i), Expect: store.AnyRevision}
 					if random.IntN(4) == 0 {
-						op = ipset.Op{Kind: ipset.OpPut, Key: fmt.Sprintf("b5-%d-%d", w, i), Expect: 0}
-						ops = append(ops, ipset.Op{Kind: ipset.OpDelete, Key: fmt.Sprintf("b5-%d-%d", w, i-1), Expect: ipset.AnyRevision})
+						op = store.Op{Kind: store.Put, Key: fmt.Sprintf("b5-%d-%d", w, i), Expect: 0}
+						ops = append(ops, store.Op{Kind: store.Delete, Key: fmt.Sprintf("b5-%d-%d", w, i-1), Expect: store.AnyRevision})
 					}
-					if !slices.ContainsFunc(ops, func(o ipset.Op) bool { return o.Key == op.Key }) {
+					if !slices.ContainsFunc(ops, func(o store.Op) bool { return o.Key == op.Key }) {
 						ops = append(ops, op)
 					}
 				}
@@ -57,18 +57,18 @@ func scribble(t *testing.T, s *Store, writers, n int, between func(i int)) []ips
 					t.Error(err)
 					return
 				}
-				ev := ipset.Event{Rev: rev}
+				ev := store.Event{Rev: rev}
 				for _, op := range ops {
-					if !slices.ContainsFunc(watched, func(p string) bool { return strings.HasPrefix(op.Key, p) }) || op.Kind == ipset.OpDelete && !exists[op.Key] {
+					if !slices.ContainsFunc(watched, func(p string) bool { return strings.HasPrefix(op.Key, p) }) || op.Kind == store.Delete && !exists[op.Key] {
 						continue
 					}
-					r := ipset.Record{Key: op.Key, Value: op.Value, Rev: rev}
-					if op.Kind == ipset.OpDelete {
-						r = ipset.Record{Key: op.Key}
+					r := store.Record{Key: op.Key, Value: op.Value, Rev: rev}
+					if op.Kind == store.Delete {
+						r = store.Record{Key: op.Key}
 					}
 					ev.Changes = append(ev.Changes, r)
 				}
-				slices.SortFunc(ev.Changes, func(a, b ipset.Record) int { return strings.Compare(a.Key, b.Key) })
+				slices.SortFunc(ev.Changes, func(a, b store.Record) int { return strings.Compare(a.Key, b.Key) })
 				mu.Lock()
 				if len(ev.Changes) > 0 {
 					all = append(all, ev)
@@ -79,14 +79,14 @@ func scribble(t *testing.T, s *Store, writers, n int, between func(i int)) []ips
 		})
 	}
 	wg.Wait()
-	slices.SortFunc(all, func(a, b ipset.Event) int { return int(a.Rev) - int(b.Rev) })
+	slices.SortFunc(all, func(a, b store.Event) int { return int(a.Rev) - int(b.Rev) })
 	return all
 }
 
 // dedupe drops later operations on a key.
-func dedupe(ops []ipset.Op) (once []ipset.Op) {
+func dedupe(ops []store.Op) (once []store.Op) {
 	for _, op := range ops {
-		if !slices.ContainsFunc(once, func(o ipset.Op) bool { return o.Key == op.Key }) {
+		if !slices.ContainsFunc(once, func(o store.Op) bool { return o.Key == op.Key }) {
 			once = append(once, op)
 		}
 	}
@@ -94,8 +94,8 @@ func dedupe(ops []ipset.Op) (once []ipset.Op) {
 }
 
 // collect watches until the record "c" has the value "end", which comes after all others.
-func collect(ctx context.Context, s *Store, after uint64, prefixes ...string) ([]ipset.Event, error) {
-	var evs []ipset.Event
+func collect(ctx context.Context, s *Store, after uint64, prefixes ...string) ([]store.Event, error) {
+	var evs []store.Event
 	for ev, err := range s.Watch(ctx, after, prefixes...) {
 		if err != nil {
 			return evs, err
@@ -109,7 +109,7 @@ func collect(ctx context.Context, s *Store, after uint64, prefixes ...string) ([
 }
 
 // wantEvents compares what a watch yielded with what was committed.
-func wantEvents(t *testing.T, what string, got, want []ipset.Event) {
+func wantEvents(t *testing.T, what string, got, want []store.Event) {
 	t.Helper()
 	for i := range max(len(got), len(want)) {
 		switch {
@@ -125,7 +125,7 @@ func wantEvents(t *testing.T, what string, got, want []ipset.Event) {
 func TestWatchWholeCommits(t *testing.T) { // ST1
 	s := open(t)
 	type result struct {
-		evs []ipset.Event
+		evs []store.Event
 		err error
 	}
 	live := make(chan result)
@@ -177,7 +177,7 @@ func TestWatchResumes(t *testing.T) { // ST1, ST4
 				p.cut(false)
 			}
 		}
-		var evs []ipset.Event
+		var evs []store.Event
 		var err error
 		done := make(chan struct{})
 		go func() {
@@ -205,11 +205,11 @@ func TestWatchResumes(t *testing.T) { // ST1, ST4
 		}
 		if prefixes[0] == "" { // what is not in want was watched, too
 			for i := range evs {
-				evs[i].Changes = slices.DeleteFunc(evs[i].Changes, func(r ipset.Record) bool {
+				evs[i].Changes = slices.DeleteFunc(evs[i].Changes, func(r store.Record) bool {
 					return !slices.ContainsFunc(watched, func(p string) bool { return strings.HasPrefix(r.Key, p) })
 				})
 			}
-			evs = slices.DeleteFunc(evs, func(ev ipset.Event) bool { return len(ev.Changes) == 0 })
+			evs = slices.DeleteFunc(evs, func(ev store.Event) bool { return len(ev.Changes) == 0 })
 		}
 		wantEvents(t, "resumed", evs, want)
 		if streams < 5 {
@@ -224,7 +224,7 @@ func TestWatchOverRestart(t *testing.T) {
 	c := etcdtest.New(t, etcdtest.Config{NoSync: true})
 	s := openIn(t, connect(t, c.Endpoints()), newPrefix(), Options{})
 	first := make(chan struct{})
-	var evs []ipset.Event
+	var evs []store.Event
 	var err error
 	done := make(chan struct{})
 	go func() {
@@ -269,7 +269,7 @@ func mustRetry(t *testing.T, s *Store, key, value string) uint64 {
 			return recs[0].Rev
 		}
 		if err == nil {
-			_, err = s.Commit(limited(t), []ipset.Op{{Kind: ipset.OpPut, Key: key, Value: value, Expect: recs[0].Rev}})
+			_, err = s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: key, Value: value, Expect: recs[0].Rev}})
 		}
 		if err != nil && !Retryable(err) {
 			t.Fatal(err)
@@ -308,12 +308,12 @@ func TestWatchCompacted(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.cut(false)
-		if err := <-ended; !errors.Is(err, ipset.ErrCompacted) || Retryable(err) {
+		if err := <-ended; !errors.Is(err, store.ErrCompacted) || Retryable(err) {
 			t.Errorf("a watch that was away: %v", err)
 		}
 		n := 0
 		for _, err := range s.Watch(limited(t), first, prefixes...) {
-			if n++; !errors.Is(err, ipset.ErrCompacted) || Retryable(err) {
+			if n++; !errors.Is(err, store.ErrCompacted) || Retryable(err) {
 				t.Errorf("a watch from the past: %v", err)
 			}
 		}
@@ -385,17 +385,17 @@ func TestWatchLargePast(t *testing.T) {
 		}
 	}
 	seen := openIn(t, connect(t, sharedCluster(t).Endpoints(), tap.into), strings.TrimSuffix(s.format, formatName), Options{})
-	var want []ipset.Event
+	var want []store.Event
 	for i := range 12 {
-		rev, err := s.Commit(limited(t), []ipset.Op{
-			{Kind: ipset.OpPut, Key: "a", Value: strings.Repeat("v", 200_000+i), Expect: ipset.AnyRevision},
-			{Kind: ipset.OpPut, Key: "b", Value: strings.Repeat("w", 200_000+i), Expect: ipset.AnyRevision},
-			{Kind: ipset.OpPut, Key: "c", Value: fmt.Sprint(i), Expect: ipset.AnyRevision},
+		rev, err := s.Commit(limited(t), []store.Op{
+			{Kind: store.Put, Key: "a", Value: strings.Repeat("v", 200_000+i), Expect: store.AnyRevision},
+			{Kind: store.Put, Key: "b", Value: strings.Repeat("w", 200_000+i), Expect: store.AnyRevision},
+			{Kind: store.Put, Key: "c", Value: fmt.Sprint(i), Expect: store.AnyRevision},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, ipset.Event{Rev: rev, Changes: []ipset.Record{
+		want = append(want, store.Event{Rev: rev, Changes: []store.Record{
 			{Key: "a", Value: strings.Repeat("v", 200_000+i), Rev: rev}, {Key: "b", Value: strings.Repeat("w", 200_000+i), Rev: rev}, {Key: "c", Value: fmt.Sprint(i), Rev: rev},
 		}})
 	}
@@ -419,11 +419,11 @@ func TestWatchManyPrefixes(t *testing.T) {
 	for i := range 300 {
 		prefixes = append(prefixes, fmt.Sprintf("k%03d", i))
 	}
-	var want []ipset.Event
+	var want []store.Event
 	for i := range 300 {
 		k := fmt.Sprintf("k%03d", i)
 		rev := mustCommit(t, s, k, "v")
-		want = append(want, ipset.Event{Rev: rev, Changes: []ipset.Record{{Key: k, Value: "v", Rev: rev}}})
+		want = append(want, store.Event{Rev: rev, Changes: []store.Record{{Key: k, Value: "v", Rev: rev}}})
 	}
 	mustCommit(t, s, "c", "end")
 	evs, err := collect(limited(t), s, 0, append(prefixes, "c")...)

@@ -26,7 +26,7 @@ type Address struct {
 //
 // It returns [ErrExists] if the attachment holds an address of a set, whatever is requested; [ErrFull]; [ErrOccupied] or
 // [ErrReserved] for a request; [ErrOutOfRange] for requests that no set took; [ErrBadAddress], [ErrBadName],
-// [ErrNoRanges]; [ErrRecord]; ipset.ErrContention and the store's errors. After ipset.ErrUnknown the addresses may be
+// [ErrNoRanges]; [ErrRecord]; ipset.ErrContention and the store's errors. After ipalloc.ErrUnknownOutcome the addresses may be
 // held: Del settles it. What the attachment holds outside the sets stays held.
 //
 // Cost: a few records of the store for each address, however many are taken.

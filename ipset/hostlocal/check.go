@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Check reads every record of the network in one view, computes everything derived afresh and compares: whose every
@@ -21,7 +21,7 @@ func (e *Engine) Check(ctx context.Context) error {
 	return e.explain(e.check(recs), "check", Attachment{})
 }
 
-func (e *Engine) check(recs []ipset.Record) error {
+func (e *Engine) check(recs []store.Record) error {
 	var h header
 	holdings := make(map[Attachment]holding)
 	holders := make(map[netip.Addr]Attachment)

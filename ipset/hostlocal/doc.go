@@ -14,7 +14,7 @@
 //
 // # State
 //
-// All state is records in an [ipset.Store], which may hold those of other engines, too. A key is "L", the network's name,
+// All state is records in an [store.Store], which may hold those of other engines, too. A key is "L", the network's name,
 // NUL, the kind, and:
 //
 //	h                       the header: the boot, and how many there were

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Config is what an engine serves.
@@ -33,7 +34,7 @@ type Config struct {
 // on one store. Safe for concurrent use; calls of one engine run one after the other.
 type Engine struct {
 	keys
-	store   ipset.Store
+	store   store.Store
 	network string
 	sets    []RangeSet
 	boot    string
@@ -47,10 +48,10 @@ type Engine struct {
 //
 // It returns [ErrBadName] for the network, the errors of [Canonical] for the sets, and [ErrBadOption] without a store or
 // for leases without the name of a boot.
-func New(store ipset.Store, c Config) (*Engine, error) {
+func New(db store.Store, c Config) (*Engine, error) {
 	err := checkName("network", c.Network)
 	switch {
-	case store == nil:
+	case db == nil:
 		err = fmt.Errorf("%w: no store", ErrBadOption)
 	case len(c.Boot) > maxName:
 		err = fmt.Errorf("%w: name of the boot of %d bytes, at most %d", ErrBadOption, len(c.Boot), maxName)
@@ -65,7 +66,7 @@ func New(store ipset.Store, c Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		keys: newKeys(c.Network), store: store, network: c.Network, sets: sets, boot: c.Boot, leases: c.Leases,
+		keys: newKeys(c.Network), store: db, network: c.Network, sets: sets, boot: c.Boot, leases: c.Leases,
 		retry: c.Retry, turn: make(chan struct{}, 1),
 	}
 	if e.retry.Attempts < 1 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/invariant"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 var ctx = context.Background()
@@ -32,13 +32,13 @@ func addrs(texts ...string) (as []netip.Addr) {
 // world is a store and the engine on it now.
 type world struct {
 	testing.TB
-	store ipset.Store
+	store store.Store
 	*Engine
 }
 
 func newWorld(t testing.TB, sets ...RangeSet) *world {
 	t.Helper()
-	w := &world{TB: t, store: ipset.NewMemory()}
+	w := &world{TB: t, store: store.NewMemory()}
 	w.open(Config{Sets: sets})
 	t.Cleanup(w.check)
 	return w
@@ -263,7 +263,7 @@ func TestAllOrNothing(t *testing.T) { // HL1
 	w := newWorld(t, subnets("10.0.0.0/24"), subnets("fd00::/126"))
 	w.add(eth0("a"), nil, "10.0.0.2", "fd00::2")
 	w.add(eth0("b"), nil, "10.0.0.3", "fd00::3")
-	before, err := w.store.(*ipset.Memory).MarshalBinary()
+	before, err := w.store.(*store.Memory).MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestAllOrNothing(t *testing.T) { // HL1
 		w.add(eth0("c"), addrs("10.0.0.3"), ErrOccupied)
 		w.add(eth0("c"), addrs("10.0.0.7", "10.0.0.8"), ErrFull)
 	}
-	if after, _ := w.store.(*ipset.Memory).MarshalBinary(); string(after) != string(before) {
+	if after, _ := w.store.(*store.Memory).MarshalBinary(); string(after) != string(before) {
 		t.Fatal("a failing Add changed the store")
 	}
 	w.del(eth0("a"), "10.0.0.2", "fd00::2")

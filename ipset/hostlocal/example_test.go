@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func Example() {
 	ctx := context.Background()
-	engine, err := hostlocal.New(ipset.NewMemory(), hostlocal.Config{
+	engine, err := hostlocal.New(store.NewMemory(), hostlocal.Config{
 		Network: "pods",
 		Sets: []hostlocal.RangeSet{
 			{{Subnet: netip.MustParsePrefix("10.1.2.0/24")}},
@@ -45,7 +45,7 @@ func Example() {
 
 func ExampleEngine_Add_requested() {
 	ctx := context.Background()
-	engine, err := hostlocal.New(ipset.NewMemory(), hostlocal.Config{
+	engine, err := hostlocal.New(store.NewMemory(), hostlocal.Config{
 		Network: "pods",
 		Sets:    []hostlocal.RangeSet{{{Subnet: netip.MustParsePrefix("192.0.2.0/28")}}},
 	})
@@ -66,7 +66,7 @@ func ExampleEngine_Add_requested() {
 
 func ExampleEngine_GC() {
 	ctx := context.Background()
-	engine, err := hostlocal.New(ipset.NewMemory(), hostlocal.Config{
+	engine, err := hostlocal.New(store.NewMemory(), hostlocal.Config{
 		Network: "pods",
 		Sets:    []hostlocal.RangeSet{{{Subnet: netip.MustParsePrefix("192.0.2.0/28")}}},
 	})

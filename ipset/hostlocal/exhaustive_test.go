@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/model"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // small is a set of four addresses in two ranges that lie on both sides of the edge of a page, one of them a gateway.
@@ -32,8 +32,8 @@ func TestExhaustively(t *testing.T) { // HL1
 		total *= ops
 	}
 	for n := range total {
-		store := ipset.NewMemory()
-		e, err := New(store, Config{Network: "n", Sets: small()})
+		db := store.NewMemory()
+		e, err := New(db, Config{Network: "n", Sets: small()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,8 +88,8 @@ func TestEveryState(t *testing.T) { // HL4
 		if state&(1<<5) != 0 {
 			continue // the gateway
 		}
-		store := ipset.NewMemory()
-		e, err := New(store, Config{Network: "n", Sets: []RangeSet{set}})
+		db := store.NewMemory()
+		e, err := New(db, Config{Network: "n", Sets: []RangeSet{set}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // TestHostileRecords replaces every record by damaged ones and adds keys that nobody wrote: every operation answers, with
@@ -20,22 +20,22 @@ func TestHostileRecords(t *testing.T) { // X4, X7
 			t.Fatal(err)
 		}
 	}
-	recs, _, err := base.store.List(ctx, ipset.Range{})
+	recs, _, err := base.store.List(ctx, store.Range{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	try := func(name string, noticed bool, key, value string) {
 		t.Helper()
-		store := ipset.NewMemory()
+		db := store.NewMemory()
 		for _, r := range recs {
-			mustCommit(t, store, ipset.Op{Kind: ipset.OpPut, Key: r.Key, Value: r.Value, Expect: ipset.AnyRevision})
+			mustCommit(t, db, store.Op{Kind: store.Put, Key: r.Key, Value: r.Value, Expect: store.AnyRevision})
 		}
-		kind := ipset.OpPut
+		kind := store.Put
 		if value == "" {
-			kind = ipset.OpDelete
+			kind = store.Delete
 		}
-		mustCommit(t, store, ipset.Op{Kind: kind, Key: key, Value: value, Expect: ipset.AnyRevision})
-		w := &world{TB: t, store: store}
+		mustCommit(t, db, store.Op{Kind: kind, Key: key, Value: value, Expect: store.AnyRevision})
+		w := &world{TB: t, store: db}
 		for _, boot := range []string{"b1", "b2"} {
 			w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}, Boot: boot, Leases: true})
 			if err := w.Check(ctx); boot == "b1" && noticed && !errors.Is(err, ErrRecord) {
@@ -70,9 +70,9 @@ func TestHostileRecords(t *testing.T) { // X4, X7
 	}
 }
 
-func mustCommit(t *testing.T, s ipset.Store, op ipset.Op) {
+func mustCommit(t *testing.T, s store.Store, op store.Op) {
 	t.Helper()
-	if _, err := s.Commit(ctx, []ipset.Op{op}); err != nil {
+	if _, err := s.Commit(ctx, []store.Op{op}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -113,9 +113,9 @@ func FuzzRecords(f *testing.F) {
 	f.Add("", "")
 	f.Add("t", "\x01\x00")
 	f.Fuzz(func(t *testing.T, key, value string) {
-		store := ipset.NewMemory()
-		mustCommit(t, store, ipset.Op{Kind: ipset.OpPut, Key: "Lnet\x00" + key, Value: value, Expect: 0})
-		w := &world{TB: t, store: store}
+		db := store.NewMemory()
+		mustCommit(t, db, store.Op{Kind: store.Put, Key: "Lnet\x00" + key, Value: value, Expect: 0})
+		w := &world{TB: t, store: db}
 		w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}, Boot: "b"})
 		w.exercise(key)
 	})
@@ -136,19 +136,19 @@ func TestNoStoreLeft(t *testing.T) { // ST3
 			t.Error(err)
 		}
 	}
-	w.store = ipset.NewMemory()
+	w.store = store.NewMemory()
 	w.open(Config{})
 }
 
 type failing struct {
-	ipset.Store
+	store.Store
 	err error
 }
 
-func (f failing) Get(context.Context, []ipset.Record, ...string) ([]ipset.Record, error) {
+func (f failing) Get(context.Context, []store.Record, ...string) ([]store.Record, error) {
 	return nil, f.err
 }
 
-func (f failing) List(context.Context, ipset.Range) ([]ipset.Record, uint64, error) {
+func (f failing) List(context.Context, store.Range) ([]store.Record, uint64, error) {
 	return nil, 0, f.err
 }

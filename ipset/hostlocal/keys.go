@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Attachment is who holds addresses: one interface of one container. Together with the network's name it is the
@@ -91,11 +91,11 @@ func (k keys) page(id pageID) string {
 }
 
 // all returns the records of one kind; those of all kinds for 0.
-func (k keys) all(kind byte) ipset.Range {
+func (k keys) all(kind byte) store.Range {
 	if kind == 0 {
-		return ipset.Range{From: k.prefix, To: k.prefix[:len(k.prefix)-1] + "\x01"}
+		return store.Range{From: k.prefix, To: k.prefix[:len(k.prefix)-1] + "\x01"}
 	}
-	return ipset.Range{From: k.prefix + string(rune(kind)), To: k.prefix + string(rune(kind+1))}
+	return store.Range{From: k.prefix + string(rune(kind)), To: k.prefix + string(rune(kind+1))}
 }
 
 // kindOf returns the kind of a key of the network; 0 if it has none.

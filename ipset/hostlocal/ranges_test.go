@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // parseRange reads "subnet start end gateway"; "-" and what is missing is zero.
@@ -169,18 +169,18 @@ func TestCanonicalSets(t *testing.T) { // HL1
 func TestNewRefuses(t *testing.T) {
 	long := strings.Repeat("x", maxName+1)
 	for _, c := range []struct {
-		store ipset.Store
+		store store.Store
 		c     Config
 		want  error
 	}{
 		{nil, Config{Network: "n"}, ErrBadOption},
-		{ipset.NewMemory(), Config{}, ErrBadName},
-		{ipset.NewMemory(), Config{Network: "a\x00b"}, ErrBadName},
-		{ipset.NewMemory(), Config{Network: long}, ErrBadName},
-		{ipset.NewMemory(), Config{Network: "n", Leases: true}, ErrBadOption},
-		{ipset.NewMemory(), Config{Network: "n", Boot: long}, ErrBadOption},
-		{ipset.NewMemory(), Config{Network: "n", Sets: []RangeSet{{}}}, ErrTooSmall},
-		{ipset.NewMemory(), Config{Network: "n"}, nil},
+		{store.NewMemory(), Config{}, ErrBadName},
+		{store.NewMemory(), Config{Network: "a\x00b"}, ErrBadName},
+		{store.NewMemory(), Config{Network: long}, ErrBadName},
+		{store.NewMemory(), Config{Network: "n", Leases: true}, ErrBadOption},
+		{store.NewMemory(), Config{Network: "n", Boot: long}, ErrBadOption},
+		{store.NewMemory(), Config{Network: "n", Sets: []RangeSet{{}}}, ErrTooSmall},
+		{store.NewMemory(), Config{Network: "n"}, nil},
 	} {
 		if e, err := New(c.store, c.c); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
 			t.Errorf("New(%+v): %v, want %v", c.c, err, c.want)

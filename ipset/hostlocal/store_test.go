@@ -12,29 +12,31 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/storetest"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // counting is a store that counts the records of each call, and may refuse large commits.
 type counting struct {
-	ipset.Store
+	store.Store
 	read, written, trips int
-	limits               ipset.Limits
+	limits               store.Limits
 }
 
-func (c *counting) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]ipset.Record, error) {
+func (c *counting) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	c.read += len(keys)
 	c.trips++
 	return c.Store.Get(ctx, dst, keys...)
 }
 
-func (c *counting) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+func (c *counting) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if c.limits.Ops > 0 && len(ops) > c.limits.Ops {
-		return 0, ipset.ErrTooLarge
+		return 0, ipalloc.ErrLimit
 	}
 	for _, op := range ops {
-		if op.Kind != ipset.OpGuard {
+		if op.Kind != store.Guard {
 			c.written++
 		}
 	}
@@ -42,7 +44,7 @@ func (c *counting) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
 	return c.Store.Commit(ctx, ops)
 }
 
-func (c *counting) Limits() ipset.Limits { return c.limits }
+func (c *counting) Limits() store.Limits { return c.limits }
 
 // TestConstantCost: how many records an operation reads and writes does not depend on how many addresses are taken.
 func TestConstantCost(t *testing.T) { // HL4
@@ -60,8 +62,8 @@ func TestConstantCost(t *testing.T) { // HL4
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			store := &counting{Store: ipset.NewMemory()}
-			w := &world{TB: t, store: store}
+			db := &counting{Store: store.NewMemory()}
+			w := &world{TB: t, store: db}
 			w.open(Config{Sets: []RangeSet{c.set}})
 			r := w.sets[0][0]
 			var s State
@@ -78,13 +80,13 @@ func TestConstantCost(t *testing.T) { // HL4
 			}
 			cost := func(what string, read, written int, do func() error) {
 				t.Helper()
-				store.read, store.written, store.trips = 0, 0, 0
+				db.read, db.written, db.trips = 0, 0, 0
 				if err := do(); err != nil {
 					t.Fatalf("%s: %v", what, err)
 				}
-				t.Logf("%s: %d read, %d written, %d round trips", what, store.read, store.written, store.trips)
-				if store.read > read || store.written > written {
-					t.Errorf("%s: read %d and wrote %d records, want at most %d and %d", what, store.read, store.written, read, written)
+				t.Logf("%s: %d read, %d written, %d round trips", what, db.read, db.written, db.trips)
+				if db.read > read || db.written > written {
+					t.Errorf("%s: read %d and wrote %d records, want at most %d and %d", what, db.read, db.written, read, written)
 				}
 			}
 			last := eth0(fmt.Sprint("c", n-1))
@@ -112,12 +114,12 @@ func TestConstantCost(t *testing.T) { // HL4
 // TestParallel: many engines on one store never give an address twice, and give all of them.
 func TestParallel(t *testing.T) { // HL1, ST3
 	const engines, each = 8, 30
-	store := ipset.NewMemory()
+	db := store.NewMemory()
 	var mu sync.Mutex
 	seen := map[netip.Addr]Attachment{}
 	var wg sync.WaitGroup
 	for i := range engines {
-		e, err := New(store, Config{Network: "n", Sets: []RangeSet{subnets("10.0.0.0/24"), subnets("fd00::/120")}, Retry: ipset.Retry{Attempts: 100000}})
+		e, err := New(db, Config{Network: "n", Sets: []RangeSet{subnets("10.0.0.0/24"), subnets("fd00::/120")}, Retry: ipset.Retry{Attempts: 100000}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +158,7 @@ func TestParallel(t *testing.T) { // HL1, ST3
 		}
 	}
 	wg.Wait()
-	e, err := New(store, Config{Network: "n"})
+	e, err := New(db, Config{Network: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,12 +173,12 @@ func TestParallel(t *testing.T) { // HL1, ST3
 
 // rival is a store that lets another engine go first, for a number of times.
 type rival struct {
-	ipset.Store
+	store.Store
 	times int
 	first func()
 }
 
-func (r *rival) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+func (r *rival) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if r.times > 0 {
 		r.times--
 		r.first()
@@ -188,7 +190,7 @@ func (r *rival) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
 func TestConflict(t *testing.T) { // ST3
 	w := newWorld(t, subnets("10.0.0.0/29"))
 	n := 0
-	store := &rival{Store: w.store, times: 2, first: func() {
+	db := &rival{Store: w.store, times: 2, first: func() {
 		n++
 		w.add(eth0(fmt.Sprint("rival", n)), nil, []any{"10.0.0.2", "10.0.0.3", "10.0.0.5", "10.0.0.6"}[n-1])
 	}}
@@ -197,7 +199,7 @@ func TestConflict(t *testing.T) { // ST3
 		waits = append(waits, d)
 		return nil
 	}}
-	e, err := New(store, Config{Network: "net", Sets: []RangeSet{subnets("10.0.0.0/29")}, Retry: retry, Rand: rand.NewPCG(1, 1)})
+	e, err := New(db, Config{Network: "net", Sets: []RangeSet{subnets("10.0.0.0/29")}, Retry: retry, Rand: rand.NewPCG(1, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,17 +207,17 @@ func TestConflict(t *testing.T) { // ST3
 		t.Fatal(got, err, waits)
 	}
 	// The last free addresses go to the rival: full, not a conflict.
-	store.times = 2
+	db.times = 2
 	if _, err := e.Add(ctx, eth0("b")); !errors.Is(err, ErrFull) {
 		t.Fatal(err)
 	}
 	// That it is full is verified as well: the rival gives one back.
-	store.times, store.first = 1, func() { w.del(eth0("rival1"), "10.0.0.2") }
+	db.times, db.first = 1, func() { w.del(eth0("rival1"), "10.0.0.2") }
 	if got, err := e.Add(ctx, eth0("b")); err != nil || got[0].Prefix.Addr().String() != "10.0.0.2" {
 		t.Fatal(got, err)
 	}
 	waits = nil
-	store.times, store.first = 100, func() {
+	db.times, db.first = 100, func() {
 		if _, err := w.Del(ctx, eth0("a")); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +225,7 @@ func TestConflict(t *testing.T) { // ST3
 			t.Fatal(err)
 		}
 	}
-	if _, err := e.Del(ctx, eth0("a")); !errors.Is(err, ipset.ErrContention) || !errors.Is(err, ipset.ErrConflict) || len(waits) != 3 {
+	if _, err := e.Del(ctx, eth0("a")); !errors.Is(err, ipset.ErrContention) || !errors.Is(err, ipalloc.ErrConflict) || len(waits) != 3 {
 		t.Fatal(err, waits)
 	}
 	for i, d := range waits {
@@ -241,13 +243,13 @@ func TestExpiryRace(t *testing.T) { // HL1
 	w.add(eth0("b"), nil, "10.0.0.3")
 	w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/24")}, Boot: "b2"})
 	n := 0
-	store := &rival{Store: w.store, times: 2, first: func() {
+	db := &rival{Store: w.store, times: 2, first: func() {
 		if n++; n == 2 { // the first commit notes the boot, the second releases
 			w.del(eth0("a"), "10.0.0.2")
 			w.add(eth0("a"), nil, "10.0.0.4")
 		}
 	}}
-	e, err := New(store, Config{Network: "net", Boot: "b2", Leases: true})
+	e, err := New(db, Config{Network: "net", Boot: "b2", Leases: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,13 +266,13 @@ func TestExpiryRace(t *testing.T) { // HL1
 func TestFaults(t *testing.T) { // ST4
 	for call := 1; call < 40; call++ {
 		for _, after := range []bool{false, true} {
-			mem := ipset.NewMemory()
-			store := storetest.NewFaulty(mem)
-			e, err := New(store, Config{Network: "n", Sets: []RangeSet{subnets("10.0.0.0/28"), subnets("fd00::/120")}, Boot: "b", Leases: true})
+			mem := store.NewMemory()
+			db := storetest.NewFaulty(mem)
+			e, err := New(db, Config{Network: "n", Sets: []RangeSet{subnets("10.0.0.0/28"), subnets("fd00::/120")}, Boot: "b", Leases: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			store.Set(func(n int, _ bool) storetest.Fault {
+			db.Set(func(n int, _ bool) storetest.Fault {
 				switch {
 				case n != call:
 					return storetest.None
@@ -285,7 +287,7 @@ func TestFaults(t *testing.T) { // ST4
 				who := eth0(fmt.Sprint("c", i%3))
 				if i%2 == 0 {
 					got, err := e.Add(ctx, who)
-					if errors.Is(err, ipset.ErrUnknown) {
+					if errors.Is(err, ipalloc.ErrUnknownOutcome) {
 						unknown[who] = true
 					}
 					for _, a := range got {
@@ -294,7 +296,7 @@ func TestFaults(t *testing.T) { // ST4
 				} else if _, err := e.Del(ctx, who); err == nil {
 					delete(told, who)
 					delete(unknown, who)
-				} else if errors.Is(err, ipset.ErrUnknown) {
+				} else if errors.Is(err, ipalloc.ErrUnknownOutcome) {
 					unknown[who] = true
 				}
 			}
@@ -341,8 +343,8 @@ func TestContext(t *testing.T) { // ST1
 // TestImport: HL3
 func TestImport(t *testing.T) {
 	for _, ops := range []int{0, 64, 16} {
-		store := &counting{Store: ipset.NewMemory(), limits: ipset.Limits{Ops: ops}}
-		w := &world{TB: t, store: store}
+		db := &counting{Store: store.NewMemory(), limits: store.Limits{Ops: ops}}
+		w := &world{TB: t, store: db}
 		w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/24"), subnets("fd00::/64")}})
 		w.add(eth0("here"), nil, "10.0.0.2", "fd00::2")
 		s := State{Cursors: map[int]netip.Addr{0: netip.MustParseAddr("10.0.0.99"), -1: netip.MustParseAddr("10.0.0.1"), 7: {}}}

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset"
 )
 
 // State is all that a network holds, for [Engine.Export] and [Engine.Import].
@@ -90,7 +90,7 @@ func (e *Engine) Import(ctx context.Context, s State) (left []*Error, err error)
 	for size := e.stepSize(); len(good) > 0; {
 		n := min(size, len(good))
 		more, err := e.importStep(ctx, good[:n])
-		if errors.Is(err, ipset.ErrTooLarge) && n > 1 {
+		if errors.Is(err, ipalloc.ErrLimit) && n > 1 {
 			size = n / 2
 			continue
 		}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // txn is one commit in the making: the records it has read, and what becomes of them. Every record that was read is
@@ -13,16 +15,16 @@ import (
 type txn struct {
 	keys
 	ctx   context.Context
-	store ipset.Store
+	store store.Store
 	cells map[string]*cell
 	order []*cell // in the order of reading, which makes commits of equal histories equal
 	trips int     // reads so far
-	buf   []ipset.Record
+	buf   []store.Record
 }
 
 // cell is one record: as it was read, and as it is to be. An empty value is no record.
 type cell struct {
-	rec   ipset.Record
+	rec   store.Record
 	value string
 }
 
@@ -92,16 +94,16 @@ func (t *txn) setWord(id pageID, w uint64) {
 // commit makes the changes, if what was read is still so. Without a change it verifies what was read, unless that was
 // read in one moment.
 func (t *txn) commit() error {
-	ops := make([]ipset.Op, 0, len(t.order))
+	ops := make([]store.Op, 0, len(t.order))
 	changed := false
 	for _, c := range t.order {
-		op := ipset.Op{Key: c.rec.Key, Expect: c.rec.Rev}
+		op := store.Op{Key: c.rec.Key, Expect: c.rec.Rev}
 		switch {
 		case c.value == c.rec.Value:
 		case c.value == "":
-			op.Kind, changed = ipset.OpDelete, true
+			op.Kind, changed = store.Delete, true
 		default:
-			op.Kind, op.Value, changed = ipset.OpPut, c.value, true
+			op.Kind, op.Value, changed = store.Put, c.value, true
 		}
 		ops = append(ops, op)
 	}
@@ -161,7 +163,7 @@ func (e *Engine) attempt(ctx context.Context, plan func(*txn) error) error {
 		switch {
 		case err == nil:
 			return answer
-		case !errors.Is(err, ipset.ErrConflict):
+		case !errors.Is(err, ipalloc.ErrConflict):
 			return err
 		case attempt >= e.retry.Attempts:
 			return fmt.Errorf("%w: %w", ipset.ErrContention, err)

@@ -4,25 +4,26 @@ import (
 	"context"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // countingStore counts the calls of an engine.
 type countingStore struct {
-	ipset.Store
+	store.Store
 	calls int
 }
 
-func (s *countingStore) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]ipset.Record, error) {
+func (s *countingStore) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	s.calls++
 	return s.Store.Get(ctx, dst, keys...)
 }
 
-func (s *countingStore) List(ctx context.Context, r ipset.Range) ([]ipset.Record, uint64, error) {
+func (s *countingStore) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
 	s.calls++
 	return s.Store.List(ctx, r)
 }
 
-func (s *countingStore) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+func (s *countingStore) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	s.calls++
 	return s.Store.Commit(ctx, ops)
 }
@@ -59,8 +60,8 @@ func storeCalls() []fact {
 			facts[i].values[who] = float64(calls() - before)
 		}
 	}
-	store := &countingStore{Store: ipset.NewMemory()}
-	count(ours, newOurs(store, wholeNet, ipset.Config{MaxBlocksPerHost: -1}), func() int { return store.calls })
+	db := &countingStore{Store: store.NewMemory()}
+	count(ours, newOurs(db, wholeNet, ipset.Config{MaxBlocksPerHost: -1}), func() int { return db.calls })
 	b := newBackend(coded)
 	count(theirs, newCalicoEngine(b, wholeNet), func() int { return int(b.calls()) })
 	return facts

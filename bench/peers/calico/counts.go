@@ -13,6 +13,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // The crowd: so many callers of one host, each of which asks for so many addresses, in blocks of 16.
@@ -46,7 +47,7 @@ func crowd(o options, c codec, each int, log io.Writer) []fact {
 	}
 
 	pool := netip.PrefixFrom(wholeNet.Addr(), 16)
-	e := must(ipset.New(ipset.NewMemory(), ipset.Options{}))
+	e := must(ipset.New(store.NewMemory(), ipset.Options{}))
 	check(e.SetConfig(bg, ipset.Config{MaxBlocksPerHost: -1}))
 	check(e.AddPool(bg, ipset.Pool{Name: "pool", Prefix: pool, BlockBits: crowdBlockBits}))
 	note(ours, func(handle string) bool {

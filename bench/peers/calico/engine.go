@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // engine is what a contestant of the works on engines can do: assign addresses of one pool of /26.
@@ -31,11 +32,11 @@ type lease struct {
 // oursEngine is an engine on a store.
 type oursEngine struct {
 	*ipset.Engine
-	store ipset.Store
+	store store.Store
 }
 
 // newOurs returns an engine on a store, in which it makes the pool.
-func newOurs(s ipset.Store, pool netip.Prefix, c ipset.Config) *oursEngine {
+func newOurs(s store.Store, pool netip.Prefix, c ipset.Config) *oursEngine {
 	o := &oursEngine{store: s}
 	o.fresh()
 	check(o.SetConfig(bg, c))

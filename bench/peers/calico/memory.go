@@ -10,6 +10,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // The load whose memory is measured, and the part of it with which Calico is, so that its figures are extrapolated.
@@ -47,7 +48,7 @@ func memory(o options, log io.Writer) []fact {
 	fmt.Fprintf(log, "%6.1fs  memory: built\n", time.Since(begin).Seconds())
 	records := len(data)
 	t := processTime()
-	m := must(ipset.RestoreMemory(data))
+	m := must(store.RestoreMemory(data))
 	load := processTime() - t
 	data = nil
 	heap := liveHeap() - before
@@ -78,8 +79,8 @@ func memory(o options, log io.Writer) []fact {
 
 // ourSnapshot returns the snapshot of a store with the load, and the live heap with that store.
 func ourSnapshot() ([]byte, uint64) {
-	store := ipset.NewMemory()
-	e := newOurs(store, wholeNet, ipset.Config{MaxBlocksPerHost: -1})
+	db := store.NewMemory()
+	e := newOurs(db, wholeNet, ipset.Config{MaxBlocksPerHost: -1})
 	now := time.Now()
 	var buf []ipset.Allocation
 	for i := range heldBlocks {
@@ -91,7 +92,7 @@ func ourSnapshot() ([]byte, uint64) {
 		check(e.ImportBlock(bg, b))
 	}
 	built := liveHeap()
-	return must(store.MarshalBinary()), built
+	return must(db.MarshalBinary()), built
 }
 
 // ownerName returns the host of a block.

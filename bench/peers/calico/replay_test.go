@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // replay runs a trace through both and returns how often they differed in which known way.
@@ -292,7 +293,7 @@ func (w *world) attributes(a netip.Addr) {
 func (w *world) migrate() {
 	w.Helper()
 	w.step("migrate")
-	e := must(ipset.New(ipset.NewMemory(), ipset.Options{}))
+	e := must(ipset.New(store.NewMemory(), ipset.Options{}))
 	check(e.SetConfig(bg, ipset.Config{MaxBlocksPerHost: -1}))
 	for i := range plans {
 		check(e.AddPool(bg, plans[i].ours()))

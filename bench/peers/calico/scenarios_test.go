@@ -15,6 +15,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // both is a client of Calico's and an engine of ours with one pool, for one scenario.
@@ -28,7 +29,7 @@ type both struct {
 
 func newBoth(t *testing.T, c ipset.Config, pools ...string) *both {
 	b := &both{t: t, backend: newBackend(coded), now: time.Unix(1e9, 0)}
-	b.engine = must(ipset.New(ipset.NewMemory(), ipset.Options{Now: func() time.Time { return b.now }}))
+	b.engine = must(ipset.New(store.NewMemory(), ipset.Options{Now: func() time.Time { return b.now }}))
 	var list []v3.IPPool
 	for i, s := range pools {
 		prefix, bits, _ := strings.Cut(s, " ")
@@ -220,9 +221,9 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		b := newBackend(coded)
 		c := &calico{backend: b}
 		must(ipam.NewIPAMClient(b, c, (*calicoReservations)(c)).GetIPAMConfig(bg))
-		store := ipset.NewMemory()
-		must(must(ipset.New(store, ipset.Options{})).Config(bg))
-		recs, _, err := store.List(bg, ipset.Range{})
+		db := store.NewMemory()
+		must(must(ipset.New(db, ipset.Options{})).Config(bg))
+		recs, _, err := db.List(bg, store.Range{})
 		return b.tree.Len() == 1, err == nil && len(recs) == 0
 	},
 	writeLost:  crashes,
@@ -282,13 +283,13 @@ func crashes(t *testing.T) (theirs, ours bool) {
 		}
 		_ = err // a dead caller hears nothing
 	}
-	store := ipset.NewMemory()
-	e := must(ipset.New(&dead{Store: store}, ipset.Options{}))
+	db := store.NewMemory()
+	e := must(ipset.New(&dead{Store: db}, ipset.Options{}))
 	check(e.AddPool(bg, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 28}))
-	before := must(store.MarshalBinary())
-	e = must(ipset.New(&dead{Store: store, now: true}, ipset.Options{}))
+	before := must(db.MarshalBinary())
+	e = must(ipset.New(&dead{Store: db, now: true}, ipset.Options{}))
 	_, err := e.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "handle"}})
-	return traces > 0, err != nil && string(must(store.MarshalBinary())) == string(before)
+	return traces > 0, err != nil && string(must(db.MarshalBinary())) == string(before)
 }
 
 // losesHandle lets no handle be written. Calico's assignment goes on all the same.
@@ -306,10 +307,10 @@ func losesHandle(t *testing.T) (theirs, ours bool) {
 	v4, _, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", HandleID: &handle, IntendedUse: v3.IPPoolAllowedUseWorkload})
 	b.backend.before = nil
 	rerr := b.calico.ReleaseByHandle(bg, handle)
-	store := ipset.NewMemory()
-	e := must(ipset.New(&dead{Store: store}, ipset.Options{}))
+	db := store.NewMemory()
+	e := must(ipset.New(&dead{Store: db}, ipset.Options{}))
 	check(e.AddPool(bg, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 28}))
-	e = must(ipset.New(&dead{Store: store, now: true}, ipset.Options{}))
+	e = must(ipset.New(&dead{Store: db, now: true}, ipset.Options{}))
 	_, oerr := e.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}})
 	als := must(e.IPsByHandle(bg, handle))
 	return err == nil && len(given(v4)) == 1 && rerr != nil, oerr != nil && len(als) == 0
@@ -317,11 +318,11 @@ func losesHandle(t *testing.T) (theirs, ours bool) {
 
 // dead is a store that takes no more commits from some moment on.
 type dead struct {
-	ipset.Store
+	store.Store
 	now bool
 }
 
-func (d *dead) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+func (d *dead) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if d.now {
 		return 0, errors.New("not allowed")
 	}

@@ -15,6 +15,7 @@ import (
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // plan is a pool in the words of both.
@@ -121,7 +122,7 @@ type world struct {
 	variant
 	backend *backend
 	calico  *calico
-	store   *ipset.Memory
+	store   *store.Memory
 	engine  *ipset.Engine
 	now     time.Time
 	menu    []plan                       // the pools that it may have
@@ -136,7 +137,7 @@ type world struct {
 
 func newWorld(t testing.TB, v variant, c codec) *world {
 	w := &world{
-		TB: t, variant: v, backend: newBackend(c), store: ipset.NewMemory(), now: time.Unix(1e9, 0),
+		TB: t, variant: v, backend: newBackend(c), store: store.NewMemory(), now: time.Unix(1e9, 0),
 		pools: map[string]*ipset.Pool{}, labels: map[string]map[string]string{}, seqs: map[ipset.Allocation]uint64{}, seen: map[string]int{},
 	}
 	n := planOf(v.pools[0]).blocks()
@@ -254,7 +255,7 @@ func (w *world) moment() moment {
 // back takes a world back to a moment.
 func (w *world) back(m moment) {
 	w.backend.tree = m.tree
-	w.store = must(ipset.RestoreMemory(m.store))
+	w.store = must(store.RestoreMemory(m.store))
 	w.open()
 }
 

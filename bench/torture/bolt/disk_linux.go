@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
@@ -144,7 +145,7 @@ func assignUntilFull(ctx context.Context, e *ipset.Engine, given map[netip.Addr]
 		}
 		_, err := assign(ctx, e, fmt.Sprint("handle ", i), given)
 		switch {
-		case errors.Is(err, ipset.ErrUnknown):
+		case errors.Is(err, ipalloc.ErrUnknownOutcome):
 			return 0, fmt.Errorf("the outcome is unknown: %w", err)
 		case errors.Is(err, boltstore.ErrNoSpace):
 			refusals++

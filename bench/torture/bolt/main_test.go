@@ -15,6 +15,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func TestMain(m *testing.M) {
@@ -70,8 +71,8 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, store := range []ipset.Store{ipset.NewMemory(), s} {
-		e, err := ipset.New(store, ipset.Options{})
+	for _, db := range []store.Store{store.NewMemory(), s} {
+		e, err := ipset.New(db, ipset.Options{})
 		if err == nil {
 			err = pools(e)
 		}
@@ -84,7 +85,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 			watches.Add(1)
 			go func() {
 				defer watches.Done()
-				for range store.Watch(ctx, 0, "b") {
+				for range db.Watch(ctx, 0, "b") {
 				}
 			}()
 		}

@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // audit follows the blocks and the handles of the store by a watch, and so must know them in the end.
 type audit struct {
 	commits  atomic.Int64
 	relists  int
-	records  map[string]ipset.Record
+	records  map[string]store.Record
 	finished chan error
 }
 
@@ -24,7 +24,7 @@ var watched = []string{"b", "h"}
 const lastKey = "h: the last one"
 
 func startAudit(ctx context.Context, endpoints []string) *audit {
-	a := &audit{records: make(map[string]ipset.Record), finished: make(chan error, 1)}
+	a := &audit{records: make(map[string]store.Record), finished: make(chan error, 1)}
 	go func() { a.finished <- a.run(ctx, endpoints) }()
 	return a
 }
@@ -48,7 +48,7 @@ func (a *audit) run(ctx context.Context, endpoints []string) error {
 			return err
 		}
 		for ev, err := range s.Watch(ctx, rev, watched...) {
-			if errors.Is(err, ipset.ErrCompacted) {
+			if errors.Is(err, store.ErrCompacted) {
 				break // as anybody would who missed something
 			}
 			if err != nil {
@@ -76,7 +76,7 @@ func (a *audit) run(ctx context.Context, endpoints []string) error {
 func (a *audit) list(ctx context.Context, s *etcdstore.Store) (uint64, error) {
 	for {
 		clear(a.records)
-		recs, rev, err := s.List(ctx, ipset.Range{})
+		recs, rev, err := s.List(ctx, store.Range{})
 		if err == nil {
 			for _, r := range recs {
 				if r.Key[:1] == watched[0] || r.Key[:1] == watched[1] {
@@ -93,7 +93,7 @@ func (a *audit) list(ctx context.Context, s *etcdstore.Store) (uint64, error) {
 
 // finish ends the watch, and compares what it has told with what is there.
 func (a *audit) finish(ctx context.Context, s *etcdstore.Store, say func(string, ...any)) error {
-	if _, err := s.Commit(ctx, []ipset.Op{{Kind: ipset.OpPut, Key: lastKey, Expect: ipset.AnyRevision}}); err != nil {
+	if _, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: lastKey, Expect: store.AnyRevision}}); err != nil {
 		return err
 	}
 	if err := <-a.finished; err != nil {
@@ -101,7 +101,7 @@ func (a *audit) finish(ctx context.Context, s *etcdstore.Store, say func(string,
 	}
 	n := 0
 	for _, kind := range watched {
-		recs, _, err := s.List(ctx, ipset.Range{From: kind, To: kind + "\xff"})
+		recs, _, err := s.List(ctx, store.Range{From: kind, To: kind + "\xff"})
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bench/torture/history"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
@@ -166,7 +167,7 @@ func (s *seen) retry(err error) bool {
 		s.result.Wrong = append(s.result.Wrong, err.Error())
 	}
 	what := fmt.Sprintf("%.70s", cause.Error())
-	if errors.Is(err, ipset.ErrUnknown) {
+	if errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		s.result.Unknown++
 		what = "unknown outcome: " + what
 	}

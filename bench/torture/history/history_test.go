@@ -12,13 +12,14 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // limit is how long the checker may take before it is taken for hung.
 const limit = 2 * time.Minute
 
 // engines returns engines on one store, with a pool.
-func engines(t *testing.T, s ipset.Store, n int, pool netip.Prefix) (es []*ipset.Engine) {
+func engines(t *testing.T, s store.Store, n int, pool netip.Prefix) (es []*ipset.Engine) {
 	t.Helper()
 	for range n {
 		e, err := ipset.New(s, ipset.Options{Retry: ipset.Retry{Attempts: 1000, Base: 50 * time.Microsecond, Max: 2 * time.Millisecond}})
@@ -33,9 +34,9 @@ func engines(t *testing.T, s ipset.Store, n int, pool netip.Prefix) (es []*ipset
 	return es
 }
 
-var stores = map[string]func(t *testing.T) ipset.Store{
-	"memory": func(*testing.T) ipset.Store { return ipset.NewMemory() },
-	"bolt": func(t *testing.T) ipset.Store {
+var stores = map[string]func(t *testing.T) store.Store{
+	"memory": func(*testing.T) store.Store { return store.NewMemory() },
+	"bolt": func(t *testing.T) store.Store {
 		s, err := boltstore.Open(t.Context(), filepath.Join(t.TempDir(), "store"), boltstore.Options{NoSync: true})
 		if err != nil {
 			t.Fatal(err)
@@ -107,13 +108,13 @@ func count(steps []Step) map[Kind]int {
 }
 
 // careless is a store that does not look at what is expected of records: whoever comes last wins.
-type careless struct{ ipset.Store }
+type careless struct{ store.Store }
 
-func (s careless) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
-	var writes []ipset.Op
+func (s careless) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	var writes []store.Op
 	for _, op := range ops {
-		if op.Kind != ipset.OpGuard {
-			op.Expect = ipset.AnyRevision
+		if op.Kind != store.Guard {
+			op.Expect = store.AnyRevision
 			writes = append(writes, op)
 		}
 	}
@@ -123,7 +124,7 @@ func (s careless) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
 // TestDoubleAssignmentIsRefused verifies that the checker sees what it is there to see.
 func TestDoubleAssignmentIsRefused(t *testing.T) {
 	pool := netip.MustParsePrefix("10.0.0.0/26")
-	es := engines(t, careless{ipset.NewMemory()}, 4, pool)
+	es := engines(t, careless{store.NewMemory()}, 4, pool)
 	steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 8, Rounds: 60, Name: "careless"})
 	if err == nil {
 		err = Check(steps, limit)
@@ -133,7 +134,7 @@ func TestDoubleAssignmentIsRefused(t *testing.T) {
 	}
 	pool, err = netip.MustParsePrefix("10.0.0.0/28"), nil
 	for seed := uint64(0); err == nil && seed < 200; seed++ { // few operations need some luck to meet
-		es = engines(t, careless{ipset.NewMemory()}, 4, pool)
+		es = engines(t, careless{store.NewMemory()}, 4, pool)
 		steps, err = Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 4, Rounds: 20, Name: "careless", Seed: seed})
 		if err == nil {
 			err = CheckPool(steps, pool, limit)
@@ -146,13 +147,13 @@ func TestDoubleAssignmentIsRefused(t *testing.T) {
 
 // forgetful is a store that now and then only says that it has made a commit.
 type forgetful struct {
-	ipset.Store
+	store.Store
 	n atomic.Int64
 }
 
-func (s *forgetful) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+func (s *forgetful) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if s.n.Add(1)%40 == 39 {
-		_, rev, err := s.List(ctx, ipset.Range{Limit: 1})
+		_, rev, err := s.List(ctx, store.Range{Limit: 1})
 		return rev, err
 	}
 	return s.Store.Commit(ctx, ops)
@@ -161,7 +162,7 @@ func (s *forgetful) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) 
 // TestLossIsRefused verifies that what was said to be done and was not is noticed in the end, if not before.
 func TestLossIsRefused(t *testing.T) {
 	pool := netip.MustParsePrefix("10.0.0.0/24")
-	es := engines(t, &forgetful{Store: ipset.NewMemory()}, 1, pool)
+	es := engines(t, &forgetful{Store: store.NewMemory()}, 1, pool)
 	steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 4, Rounds: 60, Name: "forgetful", Retry: func(err error) bool { return errors.Is(err, ipset.ErrContention) }})
 	if err == nil {
 		err = errors.Join(Check(steps, limit), Verify(t.Context(), es[0], Held(steps)))

@@ -1,5 +1,5 @@
 // Package podnet gives the pods of a trace their addresses out of pools that are divided into blocks,
-// as the network plugins of a cluster's nodes would, over any [ipset.Store].
+// as the network plugins of a cluster's nodes would, over any [store.Store].
 //
 // A pod that comes to a node gets one address of each family, from the node's own blocks while they
 // have room; one that goes gives them back; blocks that have been empty for a while go back to the

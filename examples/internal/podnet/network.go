@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Range is where the pods' addresses of one family come from.
@@ -66,10 +67,10 @@ var epoch = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Open returns the network that the store holds, or a new one if the store is empty, at the event at
 // which it stopped. It fails if the store holds other pools or pods than those of the configuration.
-func Open(ctx context.Context, store ipset.Store, cfg Config) (*Network, error) {
+func Open(ctx context.Context, db store.Store, cfg Config) (*Network, error) {
 	n := &Network{cfg: cfg, held: map[string][]netip.Addr{}, holder: map[netip.Addr]string{}, owners: map[netip.Prefix]string{}}
 	var err error
-	n.engine, err = ipset.New(store, ipset.Options{Now: func() time.Time {
+	n.engine, err = ipset.New(db, ipset.Options{Now: func() time.Time {
 		return epoch.Add(time.Duration(n.clock.Load()) * time.Second)
 	}})
 	if err != nil {

@@ -11,8 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // builtin returns the built-in traces and pools, and what args change.
@@ -39,9 +41,9 @@ func builtin(t *testing.T, args ...string) Config {
 	return cfg
 }
 
-func open(t *testing.T, store ipset.Store, cfg Config) *Network {
+func open(t *testing.T, db store.Store, cfg Config) *Network {
 	t.Helper()
-	n, err := Open(t.Context(), store, cfg)
+	n, err := Open(t.Context(), db, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,18 +91,18 @@ func dump(t *testing.T, n *Network) string {
 // A network that is given up after any event, and opened again, ends as one that never stopped.
 func TestStopAnywhere(t *testing.T) { // ST4, X3
 	cfg := builtin(t)
-	want := finish(t, open(t, ipset.NewMemory(), cfg))
+	want := finish(t, open(t, store.NewMemory(), cfg))
 	step := 3
 	if testing.Short() {
 		step = 29
 	}
 	for stop := 0; stop <= len(cfg.Events); stop += step {
-		store := ipset.NewMemory()
-		n := open(t, store, cfg)
+		db := store.NewMemory()
+		n := open(t, db, cfg)
 		if err := n.Run(t.Context(), stop); err != nil {
 			t.Fatal(err)
 		}
-		n = open(t, store, cfg)
+		n = open(t, db, cfg)
 		// The pods that come and go by themselves, one after the other, are what it can't know of.
 		if n.Next() > stop || n.Next() < stop-alone(cfg.Events[:stop]) {
 			t.Fatalf("stopped before event %d, it goes on at %d", stop, n.Next())
@@ -121,14 +123,14 @@ func alone(events []trace.Event) (n int) {
 
 // breaking is a store whose connection breaks at one commit, which is made or not.
 type breaking struct {
-	*ipset.Memory
+	*store.Memory
 	left int // commits until then
 	made bool
 }
 
-var errBroken = fmt.Errorf("connection lost: %w", ipset.ErrUnknown)
+var errBroken = fmt.Errorf("connection lost: %w", ipalloc.ErrUnknownOutcome)
 
-func (b *breaking) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+func (b *breaking) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if b.left--; b.left != 0 {
 		return b.Memory.Commit(ctx, ops)
 	}
@@ -143,22 +145,22 @@ func (b *breaking) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
 // The same for a program that dies in any commit, before it or after.
 func TestDieInAnyCommit(t *testing.T) { // ST1, ST4
 	cfg := builtin(t)
-	want := finish(t, open(t, ipset.NewMemory(), cfg))
+	want := finish(t, open(t, store.NewMemory(), cfg))
 	step := 3
 	if testing.Short() {
 		step = 31
 	}
 	for _, made := range []bool{false, true} {
 		for commit, died := 1, true; died; commit += step {
-			store := &breaking{Memory: ipset.NewMemory(), left: commit, made: made}
-			n, err := Open(t.Context(), store, cfg)
+			db := &breaking{Memory: store.NewMemory(), left: commit, made: made}
+			n, err := Open(t.Context(), db, cfg)
 			if err == nil {
 				err = n.Run(t.Context(), len(cfg.Events))
 			}
 			if died = err != nil; died && !errors.Is(err, errBroken) {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, finish(t, open(t, store.Memory, cfg))); diff != "" {
+			if diff := cmp.Diff(want, finish(t, open(t, db.Memory, cfg))); diff != "" {
 				t.Fatalf("died in commit %d, made: %v (-want +got):\n%s", commit, made, diff)
 			}
 		}
@@ -166,9 +168,9 @@ func TestDieInAnyCommit(t *testing.T) { // ST1, ST4
 }
 
 func TestOpenRefusesAnotherStore(t *testing.T) { // X2
-	store := ipset.NewMemory()
+	db := store.NewMemory()
 	cfg := builtin(t)
-	if err := open(t, store, cfg).Run(t.Context(), 40); err != nil {
+	if err := open(t, db, cfg).Run(t.Context(), 40); err != nil {
 		t.Fatal(err)
 	}
 	other := builtin(t, "-place", "most")
@@ -181,14 +183,14 @@ func TestOpenRefusesAnotherStore(t *testing.T) { // X2
 		`on node "db-02", in this trace it is on "`:                                      other,
 		`for pod "shop/web-03", which the trace does not know`:                           fewer,
 	} {
-		if _, err := Open(t.Context(), store, cfg); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Open(t.Context(), db, cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nwant %s", err, want)
 		}
 	}
 }
 
 func TestTooSmall(t *testing.T) { // X2
-	n := open(t, ipset.NewMemory(), builtin(t, "-podpool4", "10.0.0.0/27", "-podpool6", "none"))
+	n := open(t, store.NewMemory(), builtin(t, "-podpool4", "10.0.0.0/27", "-podpool6", "none"))
 	err := n.Run(t.Context(), len(n.cfg.Events))
 	want := `pod "ml/train-03" on node "web-07", with 32 other pods: `
 	if !errors.Is(err, ipset.ErrShort) || !strings.HasPrefix(err.Error(), want) {
@@ -206,7 +208,7 @@ func TestTooSmall(t *testing.T) { // X2
 
 // Counts add up: what was claimed and not given back is there.
 func TestCounts(t *testing.T) {
-	n := open(t, ipset.NewMemory(), builtin(t))
+	n := open(t, store.NewMemory(), builtin(t))
 	dumped := finish(t, n)
 	c := n.Counts()
 	if left := strings.Count(dumped, "\n"); c.Claimed-c.Returned != left || c.Returned == 0 || c.Borrowed == 0 {

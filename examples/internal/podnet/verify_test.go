@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Every lie is seen: of the engine, and of what pods are told.
@@ -78,7 +79,7 @@ func TestVerifySees(t *testing.T) {
 		"a ghost": {func(n *Network) error { n.held["ghost"] = n.held[pod]; return nil }, `pod "ghost" has`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := open(t, ipset.NewMemory(), builtin(t))
+			n := open(t, store.NewMemory(), builtin(t))
 			if err := n.Run(t.Context(), 40); err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package ipset
+package store
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // history is how many commits a memory store remembers for its watches.
@@ -27,9 +29,17 @@ type Memory struct {
 // NewMemory returns an empty store at revision 0.
 func NewMemory() *Memory { return &Memory{} }
 
+// ended returns the error of a call whose context has ended.
+func ended(ctx context.Context, op string) error {
+	if err := ctx.Err(); err != nil {
+		return &ipalloc.Error{Package: "store", Op: op, Err: err}
+	}
+	return nil
+}
+
 // Get implements [Store].
 func (m *Memory) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx, "get"); err != nil {
 		return dst, err
 	}
 	m.mu.Lock()
@@ -46,7 +56,7 @@ func (m *Memory) Get(ctx context.Context, dst []Record, keys ...string) ([]Recor
 
 // List implements [Store].
 func (m *Memory) List(ctx context.Context, r Range) ([]Record, uint64, error) {
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx, "list"); err != nil {
 		return nil, 0, err
 	}
 	m.mu.Lock()
@@ -56,10 +66,10 @@ func (m *Memory) List(ctx context.Context, r Range) ([]Record, uint64, error) {
 
 // Commit implements [Store].
 func (m *Memory) Commit(ctx context.Context, ops []Op) (uint64, error) {
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx, "commit"); err != nil {
 		return 0, err
 	}
-	if err := CheckOps(ops); err != nil {
+	if err := CheckOps("store", ops, Limits{}); err != nil {
 		return 0, err
 	}
 	m.mu.Lock()
@@ -67,7 +77,7 @@ func (m *Memory) Commit(ctx context.Context, ops []Op) (uint64, error) {
 	writes := false
 	for i := range ops {
 		op := &ops[i]
-		writes = writes || op.Kind != OpGuard
+		writes = writes || op.Kind != Guard
 		if op.Expect == AnyRevision {
 			continue
 		}
@@ -76,7 +86,7 @@ func (m *Memory) Commit(ctx context.Context, ops []Op) (uint64, error) {
 			have = r.Rev
 		}
 		if have != op.Expect {
-			return 0, &ConflictError{Key: op.Key}
+			return 0, Conflict("store", op.Key)
 		}
 	}
 	if !writes {
@@ -96,11 +106,11 @@ func (m *Memory) apply(ops []Op) {
 	}
 	for i := range ops {
 		switch op := &ops[i]; op.Kind {
-		case OpPut:
+		case Put:
 			r := Record{Key: op.Key, Value: op.Value, Rev: m.rev}
 			m.table.put(r)
 			ev.Changes = append(ev.Changes, r)
-		case OpDelete:
+		case Delete:
 			if m.table.delete(op.Key) {
 				ev.Changes = append(ev.Changes, Record{Key: op.Key})
 			}
@@ -131,13 +141,13 @@ func (m *Memory) Watch(ctx context.Context, after uint64, prefixes ...string) it
 // next waits for the commit of revision rev and returns a copy of its changes to keys with one of the prefixes.
 func (m *Memory) next(ctx context.Context, rev uint64, prefixes []string) (Event, error) {
 	for {
-		if err := ctx.Err(); err != nil {
+		if err := ended(ctx, "watch"); err != nil {
 			return Event{}, err
 		}
 		m.mu.Lock()
 		if rev <= m.oldest {
 			m.mu.Unlock()
-			return Event{}, ErrCompacted
+			return Event{}, &ipalloc.Error{Package: "store", Op: "watch", Err: ErrCompacted}
 		}
 		if rev <= m.rev {
 			ev := Event{Rev: rev}
@@ -165,25 +175,28 @@ func (m *Memory) next(ctx context.Context, rev uint64, prefixes []string) (Event
 // Limits implements [Store]: memory has none.
 func (m *Memory) Limits() Limits { return Limits{} }
 
-// Check verifies the order of the table and its count.
+// Check verifies the order of the table and its count. A violation is ipalloc.ErrCorrupt.
 func (m *Memory) Check() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	bad := func(format string, args ...any) error {
+		return &ipalloc.Error{Package: "store", Op: "check", Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrCorrupt}
+	}
 	n, last := 0, ""
 	for c, chunk := range m.table.chunks {
 		if len(chunk) == 0 || len(chunk) > chunkMax || m.table.firsts[c] != chunk[0].Key {
-			return fmt.Errorf("ipset: memory store: chunk %d of %d records", c, len(chunk))
+			return bad("chunk %d of %d records", c, len(chunk))
 		}
 		for _, r := range chunk {
 			if r.Key <= last || r.Rev == 0 || r.Rev > m.rev {
-				return fmt.Errorf("ipset: memory store: record %q at revision %d after %q", r.Key, r.Rev, last)
+				return bad("record %q at revision %d after %q", r.Key, r.Rev, last)
 			}
 			last = r.Key
 			n++
 		}
 	}
 	if n != m.table.n {
-		return fmt.Errorf("ipset: memory store: %d records, counted as %d", n, m.table.n)
+		return bad("%d records, counted as %d", n, m.table.n)
 	}
 	return nil
 }

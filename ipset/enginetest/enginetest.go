@@ -1,4 +1,14 @@
-package storetest
+// Package enginetest runs the engine of package ipset on a store, to show that the store
+// is fit for it:
+//
+//	func Test(t *testing.T) {
+//		enginetest.Test(t, func(t *testing.T) store.Store { return open(t) })
+//	}
+//
+// The tests fail every call of the store once, make a commit's outcome unknown at every
+// commit, end the context at every call, run many hosts and many engines at once, and
+// count round trips. Package storetest verifies the contract of the store itself.
+package enginetest
 
 import (
 	"context"
@@ -11,7 +21,10 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // start is when the clocks of these tests begin.
@@ -36,7 +49,7 @@ func (c *clock) add(d time.Duration) {
 }
 
 // newEngine returns an engine that retries often and quickly.
-func newEngine(t *testing.T, s ipset.Store, c *clock) *ipset.Engine {
+func newEngine(t *testing.T, s store.Store, c *clock) *ipset.Engine {
 	t.Helper()
 	e, err := ipset.New(s, ipset.Options{Now: c.now, Retry: ipset.Retry{Attempts: 1000, Base: 50 * time.Microsecond, Max: 2 * time.Millisecond}})
 	if err != nil {
@@ -45,11 +58,11 @@ func newEngine(t *testing.T, s ipset.Store, c *clock) *ipset.Engine {
 	return e
 }
 
-// TestEngine runs an engine on the store.
-func TestEngine(t *testing.T, open Open) {
+// Test runs an engine on the store.
+func Test(t *testing.T, open storetest.Open) {
 	for _, tt := range []struct {
 		name string
-		test func(*testing.T, Open)
+		test func(*testing.T, storetest.Open)
 	}{
 		{"FailsAtEveryCall", testFailsAtEveryCall}, {"UnknownAtEveryCommit", testUnknownAtEveryCommit},
 		{"ContextEndsAtEveryCall", testContextEndsAtEveryCall}, {"ManyHosts", testManyHosts}, {"ManyEngines", testManyEngines},
@@ -177,34 +190,34 @@ func verify(t *testing.T, e *ipset.Engine, held map[netip.Addr]string) {
 	}
 }
 
-// replay runs the history with a fault at call k. After it, a new engine repeats the step that met it and goes on; it
+// replay runs the history with a fault at call k. storetest.After it, a new engine repeats the step that met it and goes on; it
 // reports whether the fault was met.
-func replay(t *testing.T, open Open, k int, kind Fault, commitsOnly bool) bool {
+func replay(t *testing.T, open storetest.Open, k int, kind storetest.Fault, commitsOnly bool) bool {
 	t.Helper()
-	f := NewFaulty(open(t))
+	f := storetest.NewFaulty(open(t))
 	c := &clock{t: start}
 	e := newEngine(t, f, c)
 	setUp(t, e)
 	met, n := false, 0
-	f.Set(func(_ int, commit bool) Fault {
+	f.Set(func(_ int, commit bool) storetest.Fault {
 		if commitsOnly && !commit || met {
-			return None
+			return storetest.None
 		}
 		if n++; n == k {
 			met = true
 			return kind
 		}
-		return None
+		return storetest.None
 	})
 	held := make(map[netip.Addr]string)
 	for _, s := range history() {
 		before := met
 		err := s.do(context.Background(), e, held)
-		if err == nil && met != before && kind == After {
+		if err == nil && met != before && kind == storetest.After {
 			t.Fatalf("fault %d: %s did not notice", k, s.name)
 		}
 		if err != nil {
-			if !errors.Is(err, ErrInjected) || met == before || kind == After && !errors.Is(err, ipset.ErrUnknown) {
+			if !errors.Is(err, storetest.ErrInjected) || met == before || kind == storetest.After && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 				t.Fatalf("fault %d: %s: %v", k, s.name, err)
 			}
 			e = newEngine(t, f, c) // as after a crash: nothing is cached
@@ -220,33 +233,33 @@ func replay(t *testing.T, open Open, k int, kind Fault, commitsOnly bool) bool {
 }
 
 // testFailsAtEveryCall breaks every call once, so that it leaves no trace.
-func testFailsAtEveryCall(t *testing.T, open Open) {
-	for k := 1; replay(t, open, k, Before, false); k++ {
+func testFailsAtEveryCall(t *testing.T, open storetest.Open) {
+	for k := 1; replay(t, open, k, storetest.Before, false); k++ {
 	}
 }
 
 // testUnknownAtEveryCommit makes every commit once without its caller being told.
-func testUnknownAtEveryCommit(t *testing.T, open Open) {
-	for k := 1; replay(t, open, k, After, true); k++ {
+func testUnknownAtEveryCommit(t *testing.T, open storetest.Open) {
+	for k := 1; replay(t, open, k, storetest.After, true); k++ {
 	}
 }
 
 // testContextEndsAtEveryCall ends the caller's context at every call once: its error comes back, and what was done is
 // either whole or nothing.
-func testContextEndsAtEveryCall(t *testing.T, open Open) {
+func testContextEndsAtEveryCall(t *testing.T, open storetest.Open) {
 	for k := 1; ; k++ {
-		f := NewFaulty(open(t))
+		f := storetest.NewFaulty(open(t))
 		c := &clock{t: start}
 		e := newEngine(t, f, c)
 		setUp(t, e)
 		ctx, cancel := context.WithCancel(context.Background())
 		met := false
-		f.Set(func(n int, _ bool) Fault {
+		f.Set(func(n int, _ bool) storetest.Fault {
 			if n == k {
 				cancel()
 				met = true
 			}
-			return None
+			return storetest.None
 		})
 		held := make(map[netip.Addr]string)
 		for _, s := range history() {
@@ -270,12 +283,12 @@ func testContextEndsAtEveryCall(t *testing.T, open Open) {
 }
 
 // testManyHosts has hosts assign and release at once through one engine.
-func testManyHosts(t *testing.T, open Open) { many(t, open, 1) }
+func testManyHosts(t *testing.T, open storetest.Open) { many(t, open, 1) }
 
 // testManyEngines has them go through several engines on one store.
-func testManyEngines(t *testing.T, open Open) { many(t, open, 4) }
+func testManyEngines(t *testing.T, open storetest.Open) { many(t, open, 4) }
 
-func many(t *testing.T, open Open, engines int) {
+func many(t *testing.T, open storetest.Open, engines int) {
 	s := open(t)
 	c := &clock{t: start}
 	var es []*ipset.Engine
@@ -324,8 +337,8 @@ func many(t *testing.T, open Open, engines int) {
 
 // testRoundTrips counts the calls of the store: one per assignment and release in steady state, two and no list for a
 // host's first block.
-func testRoundTrips(t *testing.T, open Open) { // ST5
-	f := NewFaulty(open(t))
+func testRoundTrips(t *testing.T, open storetest.Open) { // ST5
+	f := storetest.NewFaulty(open(t))
 	e := newEngine(t, f, &clock{t: start})
 	setUp(t, e)
 	held := make(map[netip.Addr]string)

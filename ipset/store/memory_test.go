@@ -1,15 +1,16 @@
-package ipset
+package store
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
 // TestSortedAgainstMap drives the table and a map with the same operations at sizes around the chunk limits.
@@ -78,7 +79,7 @@ func TestMemorySnapshot(t *testing.T) { // X5
 	ctx := context.Background()
 	m := NewMemory()
 	for i := range 1000 {
-		if _, err := m.Commit(ctx, []Op{{Kind: OpPut, Key: fmt.Sprintf("k%04d", i), Value: strings.Repeat("v", i%7), Expect: 0}}); err != nil {
+		if _, err := m.Commit(ctx, []Op{{Kind: Put, Key: fmt.Sprintf("k%04d", i), Value: strings.Repeat("v", i%7), Expect: 0}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,20 +98,20 @@ func TestMemorySnapshot(t *testing.T) { // X5
 	if string(again) != string(data) {
 		t.Error("snapshot of the restored store differs")
 	}
-	if rev, err := c.Commit(ctx, []Op{{Kind: OpPut, Key: "k0500", Expect: 501}}); err != nil || rev != 1001 {
+	if rev, err := c.Commit(ctx, []Op{{Kind: Put, Key: "k0500", Expect: 501}}); err != nil || rev != 1001 {
 		t.Errorf("commit after restoring: %d, %v", rev, err)
 	}
 	for _, i := range []int{0, 5, 20, len(data) / 2, len(data) - 1} {
 		bad := slices.Clone(data)
 		bad[i] ^= 1
-		if _, err := RestoreMemory(bad); !errors.Is(err, ErrSnapshot) {
+		if _, err := RestoreMemory(bad); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("byte %d changed: %v", i, err)
 		}
-		if _, err := RestoreMemory(data[:i]); !errors.Is(err, ErrSnapshot) {
+		if _, err := RestoreMemory(data[:i]); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("cut at %d: %v", i, err)
 		}
 	}
-	if _, err := RestoreMemory(nil); !errors.Is(err, ErrSnapshot) {
+	if _, err := RestoreMemory(nil); !errors.Is(err, ipalloc.ErrCorrupt) {
 		t.Errorf("nothing: %v", err)
 	}
 }
@@ -120,7 +121,7 @@ func TestRestoreOfHostileBytes(t *testing.T) { // X5
 	ctx := context.Background()
 	m := NewMemory()
 	for i := range 40 {
-		m.Commit(ctx, []Op{{Kind: OpPut, Key: fmt.Sprintf("k%02d", i), Value: strings.Repeat("v", i%3), Expect: 0}})
+		m.Commit(ctx, []Op{{Kind: Put, Key: fmt.Sprintf("k%02d", i), Value: strings.Repeat("v", i%3), Expect: 0}})
 	}
 	data, _ := m.MarshalBinary()
 	r := rand.New(rand.NewPCG(11, 12))
@@ -128,13 +129,13 @@ func TestRestoreOfHostileBytes(t *testing.T) { // X5
 	for range 5000 {
 		bad := slices.Clone(data[:len(data)-4])
 		for range 1 + r.IntN(3) {
-			bad[len(snapshotMagic)+r.IntN(len(bad)-len(snapshotMagic))] = byte(r.IntN(256))
+			bad[len(snapshotMagic)+1+r.IntN(len(bad)-len(snapshotMagic)-1)] = byte(r.IntN(256))
 		}
 		bad = bad[:len(bad)-r.IntN(2)*r.IntN(20)]
-		bad = binary.BigEndian.AppendUint32(bad, crc32.Checksum(bad, castagnoli()))
+		bad = snap.Seal(bad, 0)
 		c, err := RestoreMemory(bad)
 		if err != nil {
-			if refused++; !errors.Is(err, ErrSnapshot) {
+			if refused++; !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Fatal(err)
 			}
 			continue
@@ -152,7 +153,7 @@ func TestMemoryWatchForgets(t *testing.T) { // ST1
 	ctx := context.Background()
 	m := NewMemory()
 	for i := range history + 10 {
-		m.Commit(ctx, []Op{{Kind: OpPut, Key: "k", Value: fmt.Sprint(i), Expect: AnyRevision}})
+		m.Commit(ctx, []Op{{Kind: Put, Key: "k", Value: fmt.Sprint(i), Expect: AnyRevision}})
 	}
 	for ev, err := range m.Watch(ctx, 5, "k") {
 		if !errors.Is(err, ErrCompacted) {

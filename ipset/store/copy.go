@@ -1,16 +1,11 @@
-package ipset
+package store
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-)
 
-// Errors of [Copy].
-var (
-	ErrHolds   = errors.New("ipset: the store to copy to holds something else")
-	ErrChanged = errors.New("ipset: the store to copy from changed meanwhile")
+	"github.com/ipalloc/ipalloc"
 )
 
 // CopyReport says what [Copy] did.
@@ -25,19 +20,24 @@ const (
 	copyBytes = 1 << 20
 )
 
-// Copy writes all that src holds into dst, which holds nothing: to move from one kind of store to another. No engine may
-// run on either; engines on dst begin when it has returned. Revisions are those of dst.
+// Copy writes all records of src into dst, to move from one kind of store to another.
+// dst must be empty, or hold a part of an earlier Copy from src. No program may use
+// either store meanwhile. Records get the revisions of dst.
 //
-// It may be interrupted at any moment and called again, when it goes on where it was: the catalog is written last, so that
-// until then an engine on dst has no pools to hand out addresses of. Every error leaves dst in such a state.
+// Copy may be interrupted at any moment and called again; it then continues. It writes
+// the record under [RootKey] last, in a commit of its own: until then the records in dst
+// are of no use to an engine. After every error dst is in that state.
 //
-// [ErrHolds]: dst has a record that src has not, or has otherwise. [ErrChanged]: an engine still runs on src; nothing of
-// dst was put to use: stop it, and copy into an empty store. [ErrTooLarge]: a record of src is larger than dst takes.
-// [ErrUnknown]: call again. Else the errors of the stores. It keeps two copies of the records of src in memory.
+// Errors: ipalloc.ErrExists if dst has a record that src has not, or another value of it,
+// or was written to meanwhile. ipalloc.ErrMismatch if src changed meanwhile: stop its
+// users, and copy into an empty store. ipalloc.ErrLimit if a record of src is larger than
+// dst accepts. ipalloc.ErrUnknownOutcome: call again. Else the errors of the stores.
+//
+// It lists both stores, and src twice; it holds two lists of src in memory.
 func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
 	recs, _, err := src.List(ctx, Range{})
 	if err != nil {
-		return CopyReport{}, fmt.Errorf("ipset: copy: list the source: %w", err)
+		return CopyReport{}, copyError("list the source", err)
 	}
 	c := copier{dst: dst, limits: dst.Limits(), report: CopyReport{Records: len(recs)}}
 	if err := c.compare(ctx, recs); err != nil {
@@ -48,8 +48,8 @@ func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
 		if c.have[r.Key] {
 			continue
 		}
-		op := Op{Kind: OpPut, Key: r.Key, Value: r.Value}
-		if r.Key == catalogKey {
+		op := Op{Kind: Put, Key: r.Key, Value: r.Value}
+		if r.Key == RootKey {
 			last = append(last, op)
 		} else if err := c.add(ctx, op); err != nil {
 			return c.report, err
@@ -61,12 +61,22 @@ func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
 	again, _, err := src.List(ctx, Range{})
 	switch {
 	case err != nil:
-		return c.report, fmt.Errorf("ipset: copy: list the source again: %w", err)
+		return c.report, copyError("list the source again", err)
 	case !slices.Equal(recs, again):
-		return c.report, ErrChanged
+		return c.report, &ipalloc.Error{Package: "store", Op: "copy", Reason: "the source changed meanwhile", Err: ipalloc.ErrMismatch}
 	}
 	c.ops = last
 	return c.report, c.flush(ctx)
+}
+
+// copyError returns the error of a store during a copy.
+func copyError(doing string, err error) error {
+	return &ipalloc.Error{Package: "store", Op: "copy", Reason: doing + ": " + err.Error(), Err: err}
+}
+
+// holds returns the error of a destination that holds something else.
+func holds(key, reason string) error {
+	return &ipalloc.Error{Package: "store", Op: "copy", Name: key, Reason: reason, Err: ipalloc.ErrExists}
 }
 
 // copier gathers the records of a copy into commits.
@@ -83,7 +93,7 @@ type copier struct {
 func (c *copier) compare(ctx context.Context, recs []Record) error {
 	there, _, err := c.dst.List(ctx, Range{})
 	if err != nil {
-		return fmt.Errorf("ipset: copy: list the destination: %w", err)
+		return copyError("list the destination", err)
 	}
 	want := make(map[string]string, len(recs))
 	for _, r := range recs {
@@ -92,12 +102,12 @@ func (c *copier) compare(ctx context.Context, recs []Record) error {
 	c.have = make(map[string]bool, len(there))
 	for _, r := range there {
 		if v, ok := want[r.Key]; !ok || v != r.Value {
-			return fmt.Errorf("%w: record %q", ErrHolds, r.Key)
+			return holds(r.Key, "the destination holds another record")
 		}
 		c.have[r.Key] = true
 	}
-	if c.have[catalogKey] && len(there) < len(recs) {
-		return fmt.Errorf("%w: it is in use", ErrHolds)
+	if c.have[RootKey] && len(there) < len(recs) {
+		return holds(RootKey, "the destination is in use")
 	}
 	return nil
 }
@@ -129,10 +139,11 @@ func (c *copier) flush(ctx context.Context) error {
 	}
 	_, err := c.dst.Commit(ctx, c.ops)
 	switch {
-	case isConflict(err):
-		return fmt.Errorf("%w: somebody writes to it: %w", ErrHolds, err)
+	case errors.Is(err, ipalloc.ErrConflict):
+		key, _ := ConflictKey(err)
+		return holds(key, "another program writes to the destination")
 	case err != nil:
-		return fmt.Errorf("ipset: copy: %w", err)
+		return copyError("write to the destination", err)
 	}
 	c.report.Written += len(c.ops)
 	c.ops, c.bytes = nil, 0

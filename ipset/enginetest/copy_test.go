@@ -1,4 +1,4 @@
-package ipset_test
+package enginetest
 
 import (
 	"context"
@@ -7,14 +7,16 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/storetest"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // copySource returns a store with blocks, handles and leases in it.
-func copySource(t *testing.T) *ipset.Memory {
+func copySource(t *testing.T) *store.Memory {
 	t.Helper()
-	s := ipset.NewMemory()
+	s := store.NewMemory()
 	e, err := ipset.New(s, ipset.Options{})
 	if err == nil {
 		err = e.AddPool(t.Context(), ipset.Pool{Name: "pool", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 29})
@@ -32,7 +34,7 @@ func copySource(t *testing.T) *ipset.Memory {
 }
 
 // holds returns who has which address in a store, having checked that it is consistent.
-func holds(t *testing.T, s ipset.Store) map[netip.Addr]string {
+func holds(t *testing.T, s store.Store) map[netip.Addr]string {
 	t.Helper()
 	e, err := ipset.New(s, ipset.Options{})
 	if err != nil {
@@ -53,17 +55,17 @@ func holds(t *testing.T, s ipset.Store) map[netip.Addr]string {
 }
 
 // tight is a store that takes little in one commit.
-type tight struct{ ipset.Store }
+type tight struct{ store.Store }
 
-func (tight) Limits() ipset.Limits { return ipset.Limits{Ops: 7, Bytes: 500} }
+func (tight) Limits() store.Limits { return store.Limits{Ops: 7, Bytes: 500} }
 
-func (s tight) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+func (s tight) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	size := 0
 	for _, op := range ops {
 		size += len(op.Key) + len(op.Value)
 	}
 	if len(ops) > 7 || len(ops) > 1 && size > 500 {
-		return 0, ipset.ErrTooLarge
+		return 0, ipalloc.ErrLimit
 	}
 	return s.Store.Commit(ctx, ops)
 }
@@ -72,8 +74,8 @@ func (s tight) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
 func TestCopy(t *testing.T) {
 	src := copySource(t)
 	want := holds(t, src)
-	dst := tight{ipset.NewMemory()}
-	rep, err := ipset.Copy(t.Context(), dst, src)
+	dst := tight{store.NewMemory()}
+	rep, err := store.Copy(t.Context(), dst, src)
 	if err != nil || rep.Written != rep.Records || rep.Records < 80 {
 		t.Fatalf("%+v, %v", rep, err)
 	}
@@ -86,7 +88,7 @@ func TestCopy(t *testing.T) {
 			t.Errorf("%v is held by %q, was by %q", a, got[a], h)
 		}
 	}
-	if rep, err := ipset.Copy(t.Context(), dst, src); err != nil || rep.Written != 0 {
+	if rep, err := store.Copy(t.Context(), dst, src); err != nil || rep.Written != 0 {
 		t.Errorf("again: %+v, %v", rep, err)
 	}
 	e, err := ipset.New(dst.Store, ipset.Options{}) // whose own commits are larger
@@ -96,7 +98,7 @@ func TestCopy(t *testing.T) {
 	if _, err := e.ReleaseByHandle(t.Context(), "pod7"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ipset.Copy(t.Context(), dst, src); !errors.Is(err, ipset.ErrHolds) {
+	if _, err := store.Copy(t.Context(), dst, src); !errors.Is(err, ipalloc.ErrExists) {
 		t.Errorf("onto a store in use: %v", err)
 	}
 }
@@ -108,7 +110,7 @@ func TestCopyInterrupted(t *testing.T) {
 	for _, kind := range []storetest.Fault{storetest.Before, storetest.After} {
 		met := true
 		for k := 1; met; k++ {
-			dst := storetest.NewFaulty(tight{ipset.NewMemory()})
+			dst := storetest.NewFaulty(tight{store.NewMemory()})
 			met = false
 			dst.Set(func(n int, _ bool) storetest.Fault {
 				if n == k {
@@ -117,7 +119,7 @@ func TestCopyInterrupted(t *testing.T) {
 				}
 				return storetest.None
 			})
-			_, err := ipset.Copy(t.Context(), dst, src)
+			_, err := store.Copy(t.Context(), dst, src)
 			dst.Set(nil)
 			if !met {
 				if err != nil {
@@ -131,7 +133,7 @@ func TestCopyInterrupted(t *testing.T) {
 			if recs, err := dst.Get(t.Context(), nil, "c"); err != nil || recs[0].Rev != 0 && kind == storetest.Before {
 				t.Fatalf("fault %d: the catalog is there, %v", k, err)
 			}
-			if _, err := ipset.Copy(t.Context(), dst, src); err != nil {
+			if _, err := store.Copy(t.Context(), dst, src); err != nil {
 				t.Fatalf("after fault %d: %v", k, err)
 			}
 			if got := holds(t, dst); len(got) != want {
@@ -148,44 +150,44 @@ func TestCopyRefuses(t *testing.T) {
 	lists := 0
 	busy.Set(func(int, bool) storetest.Fault {
 		if lists++; lists == 2 {
-			if _, err := src.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: "q-somebody", Expect: ipset.AnyRevision}}); err != nil {
+			if _, err := src.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "q-somebody", Expect: store.AnyRevision}}); err != nil {
 				t.Error(err)
 			}
 		}
 		return storetest.None
 	})
-	dst := ipset.NewMemory()
-	if _, err := ipset.Copy(t.Context(), dst, busy); !errors.Is(err, ipset.ErrChanged) {
+	dst := store.NewMemory()
+	if _, err := store.Copy(t.Context(), dst, busy); !errors.Is(err, ipalloc.ErrMismatch) {
 		t.Errorf("a busy source: %v", err)
 	}
 	if recs, err := dst.Get(t.Context(), nil, "c"); err != nil || recs[0].Rev != 0 {
 		t.Errorf("the catalog was written, %v", err)
 	}
-	other := ipset.NewMemory()
-	if _, err := other.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: "x"}}); err != nil {
+	other := store.NewMemory()
+	if _, err := other.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "x"}}); err != nil {
 		t.Fatal(err)
 	}
-	if rep, err := ipset.Copy(t.Context(), other, src); !errors.Is(err, ipset.ErrHolds) || rep.Written != 0 {
+	if rep, err := store.Copy(t.Context(), other, src); !errors.Is(err, ipalloc.ErrExists) || rep.Written != 0 {
 		t.Errorf("onto something else: %+v, %v", rep, err)
 	}
-	racing := storetest.NewFaulty(ipset.NewMemory())
+	racing := storetest.NewFaulty(store.NewMemory())
 	racing.Set(func(n int, commit bool) storetest.Fault {
 		if commit && n == 2 {
-			if _, err := racing.Store.Commit(t.Context(), []ipset.Op{{Kind: ipset.OpPut, Key: "q-somebody"}}); err != nil {
+			if _, err := racing.Store.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "q-somebody"}}); err != nil {
 				t.Error(err)
 			}
 		}
 		return storetest.None
 	})
-	if _, err := ipset.Copy(t.Context(), racing, src); !errors.Is(err, ipset.ErrHolds) {
+	if _, err := store.Copy(t.Context(), racing, src); !errors.Is(err, ipalloc.ErrExists) {
 		t.Errorf("onto a store that somebody writes to: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ipset.Copy(ctx, ipset.NewMemory(), src); !errors.Is(err, context.Canceled) {
+	if _, err := store.Copy(ctx, store.NewMemory(), src); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if rep, err := ipset.Copy(t.Context(), ipset.NewMemory(), ipset.NewMemory()); err != nil || rep != (ipset.CopyReport{}) {
+	if rep, err := store.Copy(t.Context(), store.NewMemory(), store.NewMemory()); err != nil || rep != (store.CopyReport{}) {
 		t.Errorf("nothing: %+v, %v", rep, err)
 	}
 }

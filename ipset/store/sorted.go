@@ -1,6 +1,8 @@
-package ipset
+package store
 
-import "sort"
+import (
+	"sort"
+)
 
 // sorted is the memory store's table: records in key order, in chunks of up to chunkMax, the chunks in one slice.
 //

@@ -7,7 +7,8 @@ import (
 	"iter"
 	"sync"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // ErrInjected is the error that [Faulty] makes up.
@@ -27,7 +28,7 @@ const (
 
 // Faulty is a Store that fails where a test wants it to.
 type Faulty struct {
-	ipset.Store
+	store.Store
 
 	mu      sync.Mutex
 	calls   int
@@ -38,7 +39,7 @@ type Faulty struct {
 }
 
 // NewFaulty returns a store that passes everything on to s until [Faulty.Set] is called.
-func NewFaulty(s ipset.Store) *Faulty { return &Faulty{Store: s} }
+func NewFaulty(s store.Store) *Faulty { return &Faulty{Store: s} }
 
 // Set has fault asked about each call from now on: call counts all of them from 1, commits and reads. A read that should
 // fail After fails Before. nil stops it. The counters start anew.
@@ -68,24 +69,24 @@ func (f *Faulty) next(kind *int, commit bool) Fault {
 	return fault(n, commit)
 }
 
-// Get implements ipset.Store.
-func (f *Faulty) Get(ctx context.Context, dst []ipset.Record, keys ...string) ([]ipset.Record, error) {
+// Get implements store.Store.
+func (f *Faulty) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	if f.next(&f.gets, false) != None {
 		return dst, injected(ctx)
 	}
 	return f.Store.Get(ctx, dst, keys...)
 }
 
-// List implements ipset.Store.
-func (f *Faulty) List(ctx context.Context, r ipset.Range) ([]ipset.Record, uint64, error) {
+// List implements store.Store.
+func (f *Faulty) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
 	if f.next(&f.lists, false) != None {
 		return nil, 0, injected(ctx)
 	}
 	return f.Store.List(ctx, r)
 }
 
-// Commit implements ipset.Store.
-func (f *Faulty) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
+// Commit implements store.Store.
+func (f *Faulty) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	switch f.next(&f.commits, true) {
 	case Before:
 		return 0, injected(ctx)
@@ -93,13 +94,13 @@ func (f *Faulty) Commit(ctx context.Context, ops []ipset.Op) (uint64, error) {
 		if _, err := f.Store.Commit(context.WithoutCancel(ctx), ops); err != nil {
 			return 0, err
 		}
-		return 0, fmt.Errorf("%w: %w", ipset.ErrUnknown, injected(ctx))
+		return 0, fmt.Errorf("%w: %w", ipalloc.ErrUnknownOutcome, injected(ctx))
 	}
 	return f.Store.Commit(ctx, ops)
 }
 
-// Watch implements ipset.Store.
-func (f *Faulty) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[ipset.Event, error] {
+// Watch implements store.Store.
+func (f *Faulty) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return f.Store.Watch(ctx, after, prefixes...)
 }
 

@@ -1,0 +1,38 @@
+// Package store defines the contract between package ipset and a database, and
+// implements it in memory.
+//
+//	s := store.NewMemory()
+//	rev, err := s.Commit(ctx, []store.Op{
+//		{Kind: store.Put, Key: "a", Value: "1"},               // "a" must not exist
+//		{Kind: store.Guard, Key: "b", Expect: 7},              // "b" must be at revision 7
+//		{Kind: store.Delete, Key: "c", Expect: store.AnyRevision},
+//	})
+//
+// Terms: a record is a key with a value; its revision is that of the commit that last
+// wrote it, and 0 means that it does not exist. A commit writes several records, each
+// on the revision that its caller expects, all or nothing, and may guard records that
+// it does not write. It ends in one of four ways:
+//
+//	nil                          made, and durable as far as the store is
+//	ipalloc.ErrConflict          not made: a record has another revision; [ConflictKey] names it
+//	ipalloc.ErrUnknownOutcome    made, not made, or made later: the outcome never arrived
+//	anything else                not made
+//
+// Revisions of a store only grow. [Store.Watch] delivers the commits in the order of
+// their revisions.
+//
+// Stores: [Memory] here, boltstore in one file, etcdstore in an etcd cluster, each in a
+// module of its own. [Copy] moves the records from one to another. To write another
+// store, implement [Store] and run the suite of package storetest.
+//
+// Errors: every error is, or wraps, an *ipalloc.Error. Errors of a context and of a
+// backend match no sentinel of package ipalloc; the cause is wrapped.
+//
+// Limits: [Memory] has none. The others report theirs by [Store.Limits].
+//
+// Complexity of [Memory]: a record is found in O(log n); a commit of k records takes
+// O(k log n); a list copies what it returns. A snapshot takes O(n).
+//
+// Concurrency: every store is safe for concurrent use. Restart: [Memory] keeps nothing;
+// [Memory.AppendBinary] and [RestoreMemory] save and load all of it.
+package store

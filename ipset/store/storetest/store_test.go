@@ -1,0 +1,15 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+func memory(*testing.T) store.Store { return store.NewMemory() }
+
+func TestMemory(t *testing.T) { TestStore(t, memory) } // ST1, ST2
+
+func TestMemoryThroughFaulty(t *testing.T) {
+	TestStore(t, func(t *testing.T) store.Store { return NewFaulty(store.NewMemory()) })
+}
