@@ -8,6 +8,7 @@ import (
 
 	"github.com/bits-and-blooms/bitset"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
@@ -262,7 +263,7 @@ func (s *flatSet) AllocateNext() (netip.Prefix, error) {
 	if !ok {
 		if i, ok = s.taken.NextClear(0); !ok {
 			s.mu.Unlock()
-			return netip.Prefix{}, cidrset.ErrFull
+			return netip.Prefix{}, ipalloc.ErrFull
 		}
 	}
 	s.taken.Set(i)
@@ -274,7 +275,7 @@ func (s *flatSet) AllocateNext() (netip.Prefix, error) {
 func (s *flatSet) Occupy(p netip.Prefix) (uint64, error) {
 	lo, hi, rel := s.codec.Locate(p)
 	if rel == addr.Foreign {
-		return 0, cidrset.ErrOutOfRange
+		return 0, ipalloc.ErrOutOfRange
 	}
 	s.mu.Lock()
 	for i := lo; i <= hi; i++ {
@@ -287,7 +288,7 @@ func (s *flatSet) Occupy(p netip.Prefix) (uint64, error) {
 func (s *flatSet) Release(p netip.Prefix) (uint64, error) {
 	i, ok := s.codec.Child(p)
 	if !ok {
-		return 0, cidrset.ErrOutOfRange
+		return 0, ipalloc.ErrOutOfRange
 	}
 	s.mu.Lock()
 	s.taken.Clear(uint(i))

@@ -120,7 +120,7 @@ func BenchmarkRestore(b *testing.B) {
 	snapshots(b, func(b *testing.B, s *cidrset.Set) {
 		data := must(s.MarshalBinary())
 		for b.Loop() {
-			if _, err := cidrset.Restore(data); err != nil {
+			if _, err := cidrset.Restore(s.Pool(), s.ChildBits(), data); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
@@ -49,7 +51,7 @@ func BenchmarkFull(b *testing.B) {
 		s, _ := newSet(order)
 		must(s.Occupy(pool4))
 		for b.Loop() {
-			if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+			if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 				b.Fatal(err)
 			}
 		}

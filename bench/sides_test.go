@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"errors"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bitmap"
 	"github.com/ipalloc/ipalloc/cidrset"
 )
@@ -84,7 +86,7 @@ func full(order int) side {
 	s, _ := newSet(order)
 	must(s.Occupy(pool4))
 	return steps(func() {
-		if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+		if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 			panic(err)
 		}
 	})
@@ -138,7 +140,7 @@ func snapshot() side {
 func restore() side {
 	s, _ := loaded(16, 2, 0)
 	data := must(s.MarshalBinary())
-	return steps(func() { must(cidrset.Restore(data)) })
+	return steps(func() { must(cidrset.Restore(s.Pool(), s.ChildBits(), data)) })
 }
 
 // query is the side of a benchmark of package bitmap: f at ordinals anywhere.

@@ -4,15 +4,18 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // AllocateNext takes the next free child by the set's policy and returns it: the
 // first at or after the cursor, wrapping, unless an option says otherwise.
 //
-// It returns [ErrFull] if no child is free, at once however large the set, and an
-// error that matches [ErrCooling] if all that is free is cooling; the set is
-// unchanged then. The result is masked, of length ChildBits and inside the pool.
-// O(log n); it does not allocate in steady state. Safe for concurrent use.
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrFull] if no child is
+// free, or [ipalloc.ErrCooling] if all free children are cooling; Until then says when
+// the next one becomes free. The set is unchanged. The result is masked, of length
+// ChildBits and inside the pool. O(log n), and O(1) if the set is full; it does not
+// allocate in steady state. Safe for concurrent use.
 func (s *Set) AllocateNext() (netip.Prefix, error) {
 	if !s.plain {
 		return s.allocateNext()
@@ -20,8 +23,9 @@ func (s *Set) AllocateNext() (netip.Prefix, error) {
 	s.mu.Lock()
 	i, ok := s.busy.SetNextClear(s.cursor)
 	if !ok {
+		err := s.exhausted()
 		s.mu.Unlock()
-		return netip.Prefix{}, ErrFull
+		return netip.Prefix{}, err
 	}
 	s.cursor = (i + 1) & s.codec.Last()
 	s.mu.Unlock()
@@ -31,14 +35,14 @@ func (s *Set) AllocateNext() (netip.Prefix, error) {
 // allocateNext is AllocateNext with options.
 func (s *Set) allocateNext() (netip.Prefix, error) {
 	p, err := s.lockedNext(s.clock())
-	if err == nil && s.events != nil {
-		s.deliver()
+	if err == nil {
+		s.changes.Deliver()
 	}
 	return p, err
 }
 
-// lockedNext takes a child and queues the change. It gives the lock back even if the
-// random source panics.
+// lockedNext takes a child and queues the change. It unlocks even if the random source
+// panics.
 func (s *Set) lockedNext(now time.Time) (netip.Prefix, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,9 +51,7 @@ func (s *Set) lockedNext(now time.Time) (netip.Prefix, error) {
 		return netip.Prefix{}, err
 	}
 	p := s.codec.Prefix(i)
-	if s.events != nil {
-		s.events.add(Change{Op: OpAllocate, Prefixes: []netip.Prefix{p}})
-	}
+	s.changed(OpAllocate, p)
 	return p, nil
 }
 
@@ -73,15 +75,15 @@ func (s *Set) next(now time.Time) (i uint64, err error) {
 	case ok:
 		return i, nil
 	case s.cooling == nil:
-		return 0, ErrFull
+		return 0, s.exhausted()
 	}
 	if i, ok = s.cooling.pop(now); !ok {
-		return 0, s.exhausted(now, ErrFull)
+		return 0, s.unavailable(now)
 	}
 	return i, nil
 }
 
-// draw returns a random rank among the free children, of which there is one.
+// draw returns a random rank among the free children, of which there is at least one.
 func (s *Set) draw() uint64 {
 	free := s.codec.Last() - s.busy.Count() + 1
 	if free == 0 {
@@ -90,35 +92,47 @@ func (s *Set) draw() uint64 {
 	return s.random.Uint64N(free)
 }
 
-// exhausted returns the error for a request that found no space: ErrCooling if
-// waiting may help, else err.
-func (s *Set) exhausted(now time.Time, err error) error {
+// exhausted returns the error of a full set: always the same one, because callers retry
+// and the first call made it. The lock is held.
+func (s *Set) exhausted() *ipalloc.Error {
+	if s.full == nil {
+		s.full = s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, "")
+	}
+	return s.full
+}
+
+// unavailable returns the error of a call that found no free child: ErrCooling if one
+// is cooling. The lock is held.
+func (s *Set) unavailable(now time.Time) *ipalloc.Error {
 	if s.cooling != nil {
 		if until, ok := s.cooling.until(now); ok {
-			return &Error{Op: "allocate", Pool: s.codec.Pool(), Until: until, Err: ErrCooling}
+			return s.coolingUntil(until)
 		}
 	}
-	if err == ErrFull {
-		return err
-	}
-	return s.fail("allocate", netip.Prefix{}, err)
+	return s.exhausted()
+}
+
+func (s *Set) coolingUntil(until time.Time) *ipalloc.Error {
+	e := s.fail("allocate", netip.Prefix{}, ipalloc.ErrCooling, "")
+	e.Until = until
+	return e
 }
 
 // AllocateN fills dst with children, as len(dst) calls of [Set.AllocateNext]
 // would, under one lock and as one change: all of them or none.
 //
-// If fewer are free it returns an error that matches [ErrFull], or [ErrCooling] if
-// enough of the others are cooling, with Until when the last of them has cooled;
-// the set is as it was then, and the contents of dst are unspecified. O(log n)
-// for a child at worst, far less where free children are neighbours. Safe for
-// concurrent use.
+// If fewer are free it fails with an error that matches [ipalloc.ErrFull], or
+// [ipalloc.ErrCooling] if enough of the others are cooling; Until then says when the
+// last of them becomes free. The set is unchanged and the contents of dst are
+// unspecified. O(log n) for each child, and less where free children are neighbours.
+// Safe for concurrent use.
 func (s *Set) AllocateN(dst []netip.Prefix) error {
 	if len(dst) == 0 {
 		return nil
 	}
 	err := s.lockedNextN(dst, s.clock())
-	if err == nil && s.events != nil {
-		s.deliver()
+	if err == nil {
+		s.changes.Deliver()
 	}
 	return err
 }
@@ -129,9 +143,7 @@ func (s *Set) lockedNextN(dst []netip.Prefix, now time.Time) error {
 	if err := s.nextN(dst, now); err != nil {
 		return err
 	}
-	if s.events != nil {
-		s.events.add(Change{Op: OpAllocate, Prefixes: append([]netip.Prefix(nil), dst...)})
-	}
+	s.changed(OpAllocate, dst...)
 	return nil
 }
 
@@ -140,7 +152,7 @@ func (s *Set) nextN(dst []netip.Prefix, now time.Time) error {
 	last := s.codec.Last()
 	fresh := uint64(0)
 	if !s.busy.Full() {
-		fresh = last - s.busy.Count() // one too few, which a set of 2^64 needs
+		fresh = last - s.busy.Count() // free-1: the count of an empty 2^64 set does not fit a uint64
 		if fresh >= n {
 			fresh = n
 		} else {
@@ -185,32 +197,31 @@ func (s *Set) enough(missing, n uint64, now time.Time) error {
 	if s.cooling != nil {
 		if until, ok := s.cooling.when(missing); ok {
 			if until.After(now) {
-				return &Error{Op: "allocate", Pool: s.codec.Pool(), Until: until, Err: ErrCooling}
+				return s.coolingUntil(until)
 			}
 			return nil
 		}
 	}
-	return s.fail("allocate", netip.Prefix{}, fmt.Errorf("%w: %d children asked for, fewer are free", ErrFull, n))
+	return s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, fmt.Sprintf("fewer than %d children are free", n))
 }
 
-// Allocate takes a free prefix of the given length, from that of the pool to that
-// of a child, and returns it: the first part of the lowest of the smallest free
-// aligned spaces that hold it. It leaves the cursor alone; policies do not matter
-// to it. With [Cooldown], if nothing else fits, all that has cooled long enough
-// becomes free, provided that it fits then.
+// Allocate takes a free prefix of the given length, from that of the pool to that of a
+// child, and returns it: the first part of the lowest of the smallest free aligned
+// spaces that hold it. It leaves the cursor alone and ignores the policy. With
+// [Cooldown], if nothing else fits, all children that have cooled long enough become
+// free, provided that the prefix fits then.
 //
-// It fails with an [*Error] that matches [ErrBadBits] for an impossible length;
-// [ErrFull] if no free space is that large, though smaller ones may be;
-// [ErrCooling] if something is cooling: one may be that large once it has cooled, or
-// not. The set is unchanged then.
-// O(log n) amortised, independent of how many prefixes are live, and where it comes
-// to that, for each run of children that has cooled; it does not allocate in steady
-// state. Safe for concurrent use.
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid], with Field
+// "bits", for an impossible length; [ipalloc.ErrFull] if no free space is that large,
+// though smaller ones may be; [ipalloc.ErrCooling] if children are cooling, which may
+// or may not make room. The set is unchanged then. O(log n) amortised, however many
+// prefixes are live; it does not allocate in steady state. Safe for concurrent use.
 func (s *Set) Allocate(bits int) (netip.Prefix, error) {
 	k := s.codec.ChildBits() - bits
 	if k < 0 || k > s.codec.Order() {
-		return netip.Prefix{}, s.fail("allocate", netip.Prefix{}, fmt.Errorf("%w: /%d, want /%d to /%d",
-			ErrBadBits, bits, s.Pool().Bits(), s.ChildBits()))
+		err := invalidBits("bits", s.Pool(), bits, s.ChildBits())
+		err.Op = "allocate"
+		return netip.Prefix{}, err
 	}
 	now := s.clock()
 	s.mu.Lock()
@@ -219,20 +230,29 @@ func (s *Set) Allocate(bits int) (netip.Prefix, error) {
 		lo, ok = s.thaw(k, now)
 	}
 	if !ok {
-		err := s.exhausted(now, fmt.Errorf("%w: no free /%d", ErrFull, bits))
+		err := s.noFit(bits, now)
 		s.mu.Unlock()
 		return netip.Prefix{}, err
 	}
 	s.busy.SetRange(lo, lo|^uint64(0)>>(64-k))
 	p := s.codec.PrefixOf(lo, bits)
-	if s.events != nil {
-		s.events.add(Change{Op: OpAllocate, Prefixes: []netip.Prefix{p}})
-	}
+	s.changed(OpAllocate, p)
 	s.mu.Unlock()
-	if s.events != nil {
-		s.deliver()
-	}
+	s.changes.Deliver()
 	return p, nil
+}
+
+// noFit returns the error for a prefix length that does not fit. The lock is held.
+func (s *Set) noFit(bits int, now time.Time) error {
+	err := *s.unavailable(now)
+	err.Bits = bits
+	if err.Err == ipalloc.ErrFull {
+		err.Reason = "nothing is free"
+		if k, ok := s.busy.MaxClearOrder(); ok {
+			err.Reason = fmt.Sprintf("no free prefix of that length (largest is /%d)", s.ChildBits()-k)
+		}
+	}
+	return &err
 }
 
 // thaw is BestFit with what has cooled long enough free as well. If that fits, it

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
@@ -37,7 +38,7 @@ func TestAllocateNIsSingleCalls(t *testing.T) {
 				before := snapshot(t, many)
 				err := many.AllocateN(got)
 				if st := one.Stats(); size > st.Free+st.Cooling {
-					if !errors.Is(err, cidrset.ErrFull) || !bytes.Equal(before, snapshot(t, many)) {
+					if !errors.Is(err, ipalloc.ErrFull) || !bytes.Equal(before, snapshot(t, many)) {
 						t.Fatalf("%s: AllocateN of %d with %+v: %v", k.name, size, st, err)
 					}
 					continue
@@ -81,7 +82,7 @@ func TestReleaseN(t *testing.T) {
 	if n, err := s.ReleaseN(ps[1:]); n != 0 || err != nil || len(told) != 1 {
 		t.Fatal(n, err, told)
 	}
-	if n, err := s.ReleaseN(ps); n != 0 || !errors.Is(err, cidrset.ErrOutOfRange) || len(told) != 1 {
+	if n, err := s.ReleaseN(ps); n != 0 || !errors.Is(err, ipalloc.ErrOutOfRange) || len(told) != 1 {
 		t.Fatal(n, err, told)
 	}
 	check(t, s)

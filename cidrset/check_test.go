@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
@@ -60,7 +61,7 @@ func TestCheckFinds(t *testing.T) {
 		}
 		c.harm(s)
 		err = s.Check()
-		var e *Error
+		var e *ipalloc.Error
 		if err == nil || !errors.As(err, &e) || e.Op != "check" || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("Check() = %v, want %q", err, c.word)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
@@ -51,7 +52,7 @@ func TestAllocateThatFailsThawsNothing(t *testing.T) {
 		t.Fatalf("Allocate(29) = %v, %v", p, err)
 	}
 	_, err = s.Allocate(29)
-	refused(t, err, "allocate", cidrset.ErrFull, "10.0.0.0/28", "/29")
+	refused(t, err, "allocate", ipalloc.ErrFull, "10.0.0.0/28", "/29")
 	check(t, s)
 }
 
@@ -72,7 +73,7 @@ func TestAllocateNSaysWhenEnoughHaveCooled(t *testing.T) {
 		cools(t, s.AllocateN(make([]netip.Prefix, c.n)), c.until)
 	}
 	err := s.AllocateN(make([]netip.Prefix, 5))
-	refused(t, err, "allocate", cidrset.ErrFull, "5 children")
+	refused(t, err, "allocate", ipalloc.ErrFull, "5 children")
 	if !bytes.Equal(before, snapshot(t, s)) {
 		t.Fatal("the set has changed")
 	}
@@ -159,7 +160,7 @@ func TestCooldownOrder(t *testing.T) {
 	if s.Cursor() != cursor {
 		t.Fatal("a cooled child moves the cursor")
 	}
-	if _, err := s.AllocateNext(); err != cidrset.ErrFull { // nothing cools: bare
+	if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) { // nothing cools: bare
 		t.Fatal(err)
 	}
 	release(t, s, "10.0.0.5/32", 1)
@@ -209,7 +210,7 @@ func TestOccupyCoolingOnes(t *testing.T) {
 	occupy(t, s, "10.0.0.12/32", 1)
 	clock.second = 1070
 	next(t, s, "10.0.0.13/32")
-	if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+	if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 		t.Fatal(err)
 	}
 	// All of it, over runs and free ones between them.
@@ -266,7 +267,7 @@ func TestAllocateNFreshAndCooled(t *testing.T) {
 	if err := s.AllocateN(got); err != nil || got[0] != pfx("10.0.0.0/32") || got[2] != pfx("10.0.0.2/32") {
 		t.Fatal(got, err)
 	}
-	if err := s.AllocateN(got[:2]); !errors.Is(err, cidrset.ErrFull) || errors.Is(err, cidrset.ErrCooling) {
+	if err := s.AllocateN(got[:2]); !errors.Is(err, ipalloc.ErrFull) || errors.Is(err, ipalloc.ErrCooling) {
 		t.Fatal(err)
 	}
 	next(t, s, "10.0.0.3/32")
@@ -310,7 +311,7 @@ func TestAllocateThaws(t *testing.T) {
 	}
 	next(t, s, "10.0.0.5/32")
 	_, err = s.Allocate(32)
-	refused(t, err, "allocate", cidrset.ErrFull, "/32")
+	refused(t, err, "allocate", ipalloc.ErrFull, "/32")
 	check(t, s)
 }
 
@@ -331,7 +332,7 @@ func TestCooldownHoldsRuns(t *testing.T) {
 	next(t, s, "10.0.0.0/28")
 	next(t, s, "10.0.0.16/28")
 	_, err := s.Allocate(8)
-	refused(t, err, "allocate", cidrset.ErrFull)
+	refused(t, err, "allocate", ipalloc.ErrFull)
 	if p, err := s.Allocate(9); err != nil || p != pfx("10.128.0.0/9") {
 		t.Fatal(p, err)
 	}
@@ -350,7 +351,7 @@ func TestCoolingAtTheEndOfUint64(t *testing.T) {
 	if p, err := s.Allocate(127); err != nil || p != pfx("fd00::/127") {
 		t.Fatal(p, err)
 	}
-	if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+	if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 		t.Fatal(err)
 	}
 }

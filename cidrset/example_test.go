@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
@@ -35,7 +36,7 @@ func ExampleSet_AllocateNext_full() {
 	set, _ := cidrset.New(netip.MustParsePrefix("192.0.2.0/30"), 31)
 	for {
 		p, err := set.AllocateNext()
-		if errors.Is(err, cidrset.ErrFull) {
+		if errors.Is(err, ipalloc.ErrFull) {
 			fmt.Println("full")
 			return
 		}
@@ -65,7 +66,7 @@ func ExampleSet_Allocate() {
 	// 10.0.1.0/24 <nil>
 	// 10.0.0.64/26 <nil>
 	// 10.0.0.128/25 <nil>
-	// cidrset: allocate in 10.0.0.0/22: no free space: no free /22
+	// cidrset: allocate /22 in 10.0.0.0/22: no free prefix of that length (largest is /23)
 	// free 10.0.2.0/23
 }
 
@@ -99,7 +100,7 @@ func ExampleSet_Release() {
 	}
 	// Output:
 	// 2 <nil>
-	// cidrset: release 10.0.7.128/25 in 10.0.0.0/16: smaller than a child: children are /24
+	// cidrset: release 10.0.7.128/25 in 10.0.0.0/16: smaller than a child, which is a /24
 	// taken 10.0.6.0/24
 	// taken 10.0.7.0/24
 }
@@ -115,13 +116,13 @@ func ExampleCooldown() {
 	_, err := set.AllocateNext()
 	fmt.Println(b, err)
 
-	var e *cidrset.Error
-	if errors.As(err, &e) && errors.Is(err, cidrset.ErrCooling) {
+	var e *ipalloc.Error
+	if errors.As(err, &e) && errors.Is(err, ipalloc.ErrCooling) {
 		now = e.Until
 	}
 	fmt.Println(set.AllocateNext())
 	// Output:
-	// 192.0.2.2/31 cidrset: allocate in 192.0.2.0/30: free space is cooling until 1970-01-01T00:01:00Z
+	// 192.0.2.2/31 cidrset: allocate in 192.0.2.0/30: cooling until 1970-01-01T00:01:00Z
 	// 192.0.2.0/31 <nil>
 }
 
@@ -151,7 +152,7 @@ func ExampleRestore() {
 	_, _ = set.AllocateNext()
 	data, _ := set.MarshalBinary()
 
-	again, err := cidrset.Restore(data)
+	again, err := cidrset.Restore(set.Pool(), set.ChildBits(), data)
 	fmt.Println(err)
 	fmt.Println(again.AllocateNext())
 	// Output:

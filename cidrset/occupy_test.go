@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc"
 )
 
 // CS4: Occupy rounds out, to a child and to the pool.
@@ -179,36 +179,36 @@ func TestRefusalsChangeNothing(t *testing.T) {
 						t.Fatalf("ReleaseN(%v) = %d", ps, n)
 					}
 				}
-				if kind != cidrset.ErrMisaligned && s.Has(p) {
+				if kind != ipalloc.ErrMisaligned && s.Has(p) {
 					t.Fatalf("Has(%v)", p)
 				}
 				unchanged(p.String())
 			}
 			for _, p := range bad {
-				refuse(p, true, cidrset.ErrBadPrefix)
+				refuse(p, true, ipalloc.ErrInvalid)
 			}
 			for _, p := range slices.Concat(foreign, prefixes(pool.alien)) {
-				refuse(p, true, cidrset.ErrOutOfRange)
+				refuse(p, true, ipalloc.ErrOutOfRange)
 			}
 			for _, p := range pool.small {
-				refuse(p, false, cidrset.ErrMisaligned)
+				refuse(p, false, ipalloc.ErrMisaligned)
 			}
 			for _, p := range pool.large {
-				refuse(p, false, cidrset.ErrOutOfRange)
+				refuse(p, false, ipalloc.ErrOutOfRange)
 			}
 			for _, bits := range []int{math.MinInt, -1, 0, s.Pool().Bits() - 1, pool.bits + 1, 32, 33, 128, 129, math.MaxInt} {
 				if bits >= s.Pool().Bits() && bits <= pool.bits {
 					continue
 				}
 				p, err := s.Allocate(bits)
-				refused(t, err, "allocate", cidrset.ErrBadBits, pool.pool, fmt.Sprintf("/%d", bits))
+				refused(t, err, "allocate", ipalloc.ErrInvalid, pool.pool, fmt.Sprintf("/%d", bits))
 				about(t, err, s.Pool(), netip.Prefix{})
 				if p.IsValid() {
 					t.Fatalf("Allocate(%d) gives %v", bits, p)
 				}
 				unchanged("Allocate")
 			}
-			if err := s.AllocateN(make([]netip.Prefix, 1<<16+1)); !errors.Is(err, cidrset.ErrFull) { // CS10
+			if err := s.AllocateN(make([]netip.Prefix, 1<<16+1)); !errors.Is(err, ipalloc.ErrFull) { // CS10
 				t.Fatal(err)
 			}
 			unchanged("AllocateN")
@@ -230,7 +230,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 // about wants the error to carry the pool and the prefix.
 func about(t *testing.T, err error, pool, p netip.Prefix) {
 	t.Helper()
-	var e *cidrset.Error
+	var e *ipalloc.Error
 	if !errors.As(err, &e) || e.Pool != pool || e.Prefix != p || !e.Until.IsZero() {
 		t.Fatalf("error %v carries %v and %v", err, e.Pool, e.Prefix)
 	}

@@ -1,10 +1,12 @@
 package cidrset_test
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
@@ -152,7 +154,7 @@ func TestDrainAgainAfterReleaseAll(t *testing.T) {
 		drain := func() (ps []netip.Prefix) {
 			for {
 				p, err := s.AllocateNext()
-				if err == cidrset.ErrFull {
+				if errors.Is(err, ipalloc.ErrFull) {
 					return ps
 				}
 				ps = append(ps, p)
@@ -194,7 +196,7 @@ func TestHalfOccupiedThenRefilled(t *testing.T) {
 				t.Fatalf("%d of %d is %v, %v", i, half, p, err)
 			}
 		}
-		if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+		if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 			t.Fatal(err)
 		}
 		occupy(t, s, c.high, 0)
@@ -218,14 +220,14 @@ func TestFullyAllocatedAndWide(t *testing.T) {
 		pool := netip.MustParsePrefix(c.pool)
 		s := newSet(t, pool.Masked().String(), pool.Bits())
 		next(t, s, pool.Masked().String())
-		if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+		if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 			t.Fatal(err)
 		}
 		release(t, s, pool.Masked().String(), 1)
 		next(t, s, pool.Masked().String())
 		release(t, s, pool.Masked().String(), 1)
 		occupy(t, s, pool.Masked().String(), 1)
-		if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+		if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 			t.Fatal(err)
 		}
 	}

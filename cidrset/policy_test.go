@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
@@ -28,7 +29,7 @@ func TestLowestFirst(t *testing.T) {
 		t.Fatalf("the cursor is at %v", got)
 	}
 	next(t, s, "10.0.0.7/32")
-	if _, err := s.AllocateNext(); err != cidrset.ErrFull {
+	if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 		t.Fatal(err)
 	}
 }
@@ -196,7 +197,7 @@ func TestPolicyWithCooldown(t *testing.T) {
 		}
 	}
 	next(t, s, first.String())
-	if _, err := s.AllocateNext(); !errors.Is(err, cidrset.ErrFull) {
+	if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 		t.Fatal(err)
 	}
 }

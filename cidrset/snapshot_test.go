@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
@@ -61,7 +62,7 @@ func TestSnapshotGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		opt, _ := cooldown(60)
-		back, err := cidrset.Restore(data, opt)
+		back, err := cidrset.Restore(s.Pool(), s.ChildBits(), data, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +83,7 @@ func TestRestoreGoesOn(t *testing.T) {
 		}
 		opt, clock := cooldown(60)
 		clock.second = 1070 // all have cooled
-		back, err := cidrset.Restore(data, opt)
+		back, err := cidrset.Restore(s.Pool(), s.ChildBits(), data, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +108,7 @@ func TestRestoreGoesOn(t *testing.T) {
 		}
 	}
 	// A set without Cooldown has them free.
-	back, err := cidrset.Restore(snapshot(t, samples(t)["cold"]))
+	back, err := cidrset.Restore(pfx("10.0.0.0/16"), 24, snapshot(t, samples(t)["cold"]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestRestoreGoesOn(t *testing.T) {
 		t.Fatalf("%+v", st)
 	}
 	// Another policy.
-	back, err = cidrset.Restore(snapshot(t, samples(t)["moved"]), cidrset.LowestFirst())
+	back, err = cidrset.Restore(pfx("fd00::/48"), 64, snapshot(t, samples(t)["moved"]), cidrset.LowestFirst())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,12 +130,12 @@ func TestRestoreTimes(t *testing.T) {
 		opt := cidrset.Cooldown(1500*time.Millisecond, func() time.Time { return now })
 		s := occupied(t, "10.0.0.0/30", 32, "10.0.0.0/30", opt)
 		release(t, s, "10.0.0.2/32", 1)
-		back, err := cidrset.Restore(snapshot(t, s), opt)
+		back, err := cidrset.Restore(s.Pool(), s.ChildBits(), snapshot(t, s), opt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = back.AllocateNext()
-		var e *cidrset.Error
+		var e *ipalloc.Error
 		if !errors.As(err, &e) || !e.Until.Equal(now.Add(1500*time.Millisecond)) {
 			t.Fatalf("released at %v: %v", now, err)
 		}
@@ -150,7 +151,7 @@ func frame(data []byte) []byte {
 		return data
 	}
 	body := data[:len(data)-4]
-	at := 4 + int(body[3]) + 1
+	at := 4 + int(body[3]) + 2
 	for range 2 { // the cursor, then the length of the bitmap
 		if at >= len(body) {
 			break
@@ -167,13 +168,28 @@ func frame(data []byte) []byte {
 	return data
 }
 
-// survives wants Restore to refuse the bytes or to make a set that works.
+// shape returns the pool and the child length that a snapshot names, which may be
+// impossible; others if it names none.
+func shape(data []byte) (pool netip.Prefix, bits int) {
+	if len(data) > 3 && len(data) > 5+int(data[3]) {
+		if a, ok := netip.AddrFromSlice(data[4 : 4+data[3]]); ok {
+			return netip.PrefixFrom(a, int(data[4+data[3]])), int(data[5+data[3]])
+		}
+	}
+	return pfx("10.0.0.0/16"), 24
+}
+
+// survives wants Restore to refuse the bytes or to make a set that works, of the pool
+// that the bytes name.
 func survives(t testing.TB, data []byte, opts ...cidrset.Option) (ok bool) {
-	s, err := cidrset.Restore(data, opts...)
+	pool, bits := shape(data)
+	s, err := cidrset.Restore(pool, bits, data, opts...)
 	if err != nil {
-		var e *cidrset.Error
-		if s != nil || !errors.Is(err, cidrset.ErrSnapshot) || !errors.As(err, &e) || e.Op != "restore" {
-			t.Fatalf("Restore(%x) = %v, %v", data, s, err)
+		var e *ipalloc.Error
+		_, bad := cidrset.New(pool, bits)
+		is := errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrMismatch) || bad != nil && errors.Is(err, ipalloc.ErrInvalid)
+		if s != nil || !is || !errors.As(err, &e) || e.Op != "restore" {
+			t.Fatalf("Restore(%v, %d, %x) = %v, %v", pool, bits, data, s, err)
 		}
 		return false
 	}
@@ -276,9 +292,9 @@ type cold struct {
 
 // craft returns a snapshot with the given bitmap of taken and cooling children.
 func craft(pool netip.Prefix, bits int, cursor uint64, busy []byte, runs ...cold) []byte {
-	p, _ := pool.MarshalBinary()
+	p := pool.Addr().AsSlice()
 	b := append([]byte{'c', 's', 1, byte(len(p))}, p...)
-	b = append(b, byte(bits))
+	b = append(b, byte(pool.Bits()), byte(bits))
 	b = binary.AppendUvarint(b, cursor)
 	b = binary.AppendUvarint(b, uint64(len(busy)))
 	b = append(b, busy...)
@@ -343,7 +359,7 @@ func TestRestoreRefuses(t *testing.T) {
 // bitmapOf cuts the bitmap out of the snapshot of a set.
 func bitmapOf(t testing.TB, s *cidrset.Set) []byte {
 	data := snapshot(t, s)
-	at := 4 + int(data[3]) + 1
+	at := 4 + int(data[3]) + 2
 	_, n := binary.Uvarint(data[at:])
 	at += n
 	size, n := binary.Uvarint(data[at:])
@@ -363,7 +379,7 @@ func TestRestoreTakesNoMoreThanTheBytesJustify(t *testing.T) {
 				mutant = frame(mutant)
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
-				_, _ = cidrset.Restore(mutant, opt)
+				_, _ = cidrset.Restore(s.Pool(), s.ChildBits(), mutant, opt)
 				runtime.ReadMemStats(&after)
 				if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<10 {
 					t.Fatalf("%s, byte %d as %d: %d bytes make %d", name, i, v, len(data), grown)
@@ -399,11 +415,11 @@ func TestSnapshotSize(t *testing.T) {
 
 // goldenSnapshots are snapshots of version 1, by the name of the sample.
 var goldenSnapshots = map[string]string{
-	"cold":  "637301050a0000001018414cb70101ff018f040000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000a6ccd7b5020300c810000807dc1000a643a090",
-	"empty": "637301050a0000001018000ab70101ff010496f0fa280020cfdd44",
-	"full":  "637301050a0000001018000ab70101ff0105957391da0020cfdd44",
-	"moved": "63730111fd00000000000000000000000000000030400510b70101ffff0327000001003c4cb2cfe800d739ffe5",
-	"one":   "637301050a09080720200009b7010100057355d95a00019bdf32",
-	"pages": "637301050a00000008180012b70101ffff030f070c09240fff1f2db0edf100a47e2ebd",
-	"wide":  "63730111fd00000000000000000000000000000040800025b70101ffffffffffffffffff010f07fcfffffdff07818080028080808080f8ff1fa73acacd0049034894",
+	"cold":  "637301040a0000001018414cb70101ff018f040000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000a6ccd7b5020300c810000807dc1000c10c3f54",
+	"empty": "637301040a0000001018000ab70101ff010496f0fa28009d389e73",
+	"full":  "637301040a0000001018000ab70101ff0105957391da009d389e73",
+	"moved": "63730110fd00000000000000000000000000000030400510b70101ffff0327000001003c4cb2cfe800f79970a6",
+	"one":   "637301040a09080720200009b7010100057355d95a00e6d7e48b",
+	"pages": "637301040a00000008180012b70101ffff030f070c09240fff1f2db0edf10090f53b1f",
+	"wide":  "63730110fd00000000000000000000000000000040800025b70101ffffffffffffffffff010f07fcfffffdff07818080028080808080f8ff1fa73acacd00fd8e09a0",
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
@@ -61,16 +62,15 @@ func (s *Set) Cursor() netip.Prefix {
 // that is rebuilt by occupying what [OnChange] has told then answers as the other one would. It changes nothing else
 // and is not told.
 //
-// It fails with an [*Error] that matches [ErrBadPrefix] or [ErrOutOfRange] as [Set.Occupy] does, and [ErrMisaligned]
+// It fails with an [*ipalloc.Error] as [Set.Occupy] does, and one that matches [ipalloc.ErrMisaligned]
 // unless p is a child; the cursor stays then. O(1). Safe for concurrent use.
 func (s *Set) SetCursor(p netip.Prefix) error {
 	i, ok := s.codec.Child(p)
 	if !ok {
-		_, _, _, err := s.locate(p)
-		if err == nil {
-			err = fmt.Errorf("%w or larger: a child is a /%d", ErrMisaligned, s.ChildBits())
+		if _, _, _, err := s.locate(p); err != nil {
+			return s.refused("set cursor", p, err)
 		}
-		return s.fail("set the cursor to", p, err)
+		return s.fail("set cursor", p, ipalloc.ErrMisaligned, fmt.Sprintf("a child is a /%d", s.ChildBits()))
 	}
 	s.mu.Lock()
 	s.cursor = i
@@ -102,7 +102,7 @@ func (s *Set) Check() error {
 		errs = append(errs, s.cooling.check(&s.busy))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return s.fail("check", netip.Prefix{}, err)
+		return s.fail("check", netip.Prefix{}, fmt.Errorf("%w: %w", ipalloc.ErrCorrupt, err), "")
 	}
 	return nil
 }

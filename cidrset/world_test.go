@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/internal/model"
@@ -101,7 +102,7 @@ func (w twinned) copies(t testing.TB, policy int, now *time.Time) (*cidrset.Set,
 		opts = append(opts, cidrset.Random(rand.NewPCG(7, 7)))
 		m.Draw = rand.New(rand.NewPCG(7, 7)).Uint64N
 	}
-	s, err := cidrset.Restore(w.data, opts...)
+	s, err := cidrset.Restore(w.m.Pool, w.m.Bits, w.data, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +169,8 @@ func blocks(order int) (out []netip.Prefix) {
 }
 
 var failures = map[string]error{
-	model.CidrFull: cidrset.ErrFull, model.CidrCooling: cidrset.ErrCooling, model.CidrRange: cidrset.ErrOutOfRange,
-	model.CidrMisaligned: cidrset.ErrMisaligned, model.CidrBits: cidrset.ErrBadBits,
+	model.CidrFull: ipalloc.ErrFull, model.CidrCooling: ipalloc.ErrCooling, model.CidrRange: ipalloc.ErrOutOfRange,
+	model.CidrMisaligned: ipalloc.ErrMisaligned, model.CidrBits: ipalloc.ErrInvalid,
 }
 
 // CS2, CS4 to CS8, CS10, X1: every state of a pool of up to 4 children, cooling in
@@ -213,7 +214,7 @@ func inWorld(t *testing.T, w twinned, policy int, second int64, op operation) {
 		fail("got %v, %v, want %v", got, err, want)
 	}
 	if f.Kind != "" {
-		var e *cidrset.Error
+		var e *ipalloc.Error
 		if !errors.Is(err, failures[f.Kind]) || errors.As(err, &e) && !e.Until.Equal(f.Until) {
 			fail("got %v, %v, want %+v", got, err, f)
 		}
@@ -261,7 +262,7 @@ func TestSixteenChildren(t *testing.T) {
 		at := slices.Index(child, s.Cursor())
 		p, err := s.AllocateNext()
 		if free := bits.RotateLeft16(^uint16(pattern), -at); free == 0 {
-			if err != cidrset.ErrFull {
+			if !errors.Is(err, ipalloc.ErrFull) {
 				t.Fatalf("%016b: AllocateNext is %v, %v", pattern, p, err)
 			}
 		} else {

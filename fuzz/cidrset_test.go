@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/internal/model"
 )
@@ -254,8 +255,8 @@ func (r *cidrReplay) prefix(tr *model.Trace) netip.Prefix {
 }
 
 var cidrKinds = map[string]error{
-	model.CidrFull: cidrset.ErrFull, model.CidrCooling: cidrset.ErrCooling, model.CidrRange: cidrset.ErrOutOfRange,
-	model.CidrMisaligned: cidrset.ErrMisaligned, model.CidrPrefix: cidrset.ErrBadPrefix, model.CidrBits: cidrset.ErrBadBits,
+	model.CidrFull: ipalloc.ErrFull, model.CidrCooling: ipalloc.ErrCooling, model.CidrRange: ipalloc.ErrOutOfRange,
+	model.CidrMisaligned: ipalloc.ErrMisaligned, model.CidrPrefix: ipalloc.ErrInvalid, model.CidrBits: ipalloc.ErrInvalid,
 }
 
 // answer compares an answer, its error and whether the set told of a change: once if
@@ -265,11 +266,11 @@ func (r *cidrReplay) answer(op string, got any, err error, want any, f model.Cid
 		r.t.Fatalf("%s = %v, %v, want %v", op, got, err, want)
 	}
 	if f.Kind != "" {
-		var e *cidrset.Error
+		var e *ipalloc.Error
 		switch is := errors.As(err, &e); {
 		case !errors.Is(err, cidrKinds[f.Kind]):
 			r.t.Fatalf("%s: error is %v, want %s", op, err, f.Kind)
-		case !is && err != cidrset.ErrFull:
+		case !is && !errors.Is(err, ipalloc.ErrFull):
 			r.t.Fatalf("%s: error %v has no type", op, err)
 		case is && (e.Pool != r.c.Pool || !e.Until.Equal(f.Until)):
 			r.t.Fatalf("%s: error is %v, want until %v", op, err, f.Until)
@@ -297,7 +298,7 @@ func (r *cidrReplay) restart(other bool, tr *model.Trace) {
 		kind = tr.Op(6)
 	}
 	opts := r.options(kind)
-	if r.s, err = cidrset.Restore(data, opts...); err != nil {
+	if r.s, err = cidrset.Restore(r.c.Pool, r.c.Bits, data, opts...); err != nil {
 		r.t.Fatal(err)
 	}
 	again, err := r.s.MarshalBinary()

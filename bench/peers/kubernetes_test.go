@@ -9,6 +9,7 @@ import (
 
 	kcidrset "k8s.io/kubernetes/pkg/controller/nodeipam/ipam/cidrset"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/model"
@@ -125,7 +126,7 @@ func (r *replay) allocate() bool {
 	r.t.Helper()
 	n, kerr := r.k.AllocateNext()
 	p, err := r.s.AllocateNext()
-	if errors.Is(kerr, kcidrset.ErrCIDRRangeNoCIDRsRemaining) && errors.Is(err, cidrset.ErrFull) {
+	if errors.Is(kerr, kcidrset.ErrCIDRRangeNoCIDRsRemaining) && errors.Is(err, ipalloc.ErrFull) {
 		return false
 	}
 	if kerr != nil || err != nil {
@@ -202,7 +203,7 @@ func (r *replay) occupy(p netip.Prefix) {
 		r.t.Fatalf("Occupy %v in %v: Kubernetes %v", p, r.codec.Pool(), kerr)
 	}
 	if p != p.Masked() {
-		r.refuses("Occupy", p, err, cidrset.ErrBadPrefix)
+		r.refuses("Occupy", p, err, ipalloc.ErrInvalid)
 		if ok {
 			r.diverge(namesUnmasked)
 			taken, err = r.each(lo, hi, r.s.Occupy)
@@ -210,7 +211,7 @@ func (r *replay) occupy(p netip.Prefix) {
 	}
 	if !ok {
 		if p == p.Masked() {
-			r.refuses("Occupy", p, err, cidrset.ErrOutOfRange)
+			r.refuses("Occupy", p, err, ipalloc.ErrOutOfRange)
 		}
 		return
 	}
@@ -231,14 +232,14 @@ func (r *replay) release(p netip.Prefix) {
 	name, want := "", error(nil)
 	switch {
 	case p != p.Masked():
-		name, want = namesUnmasked, cidrset.ErrBadPrefix
+		name, want = namesUnmasked, ipalloc.ErrInvalid
 	case !ok:
-		r.refuses("Release", p, err, cidrset.ErrOutOfRange)
+		r.refuses("Release", p, err, ipalloc.ErrOutOfRange)
 		return
 	case p.Bits() > r.codec.ChildBits():
-		name, want = releasesPart, cidrset.ErrMisaligned
+		name, want = releasesPart, ipalloc.ErrMisaligned
 	case p.Bits() < r.codec.Pool().Bits():
-		name, want = releasesMore, cidrset.ErrOutOfRange
+		name, want = releasesMore, ipalloc.ErrOutOfRange
 	}
 	if want != nil {
 		r.refuses("Release", p, err, want)
@@ -330,7 +331,7 @@ func TestNoPrefixLikeKubernetes(t *testing.T) {
 		{"occupy", r.k.Occupy(nil), func() error { _, err := r.s.Occupy(netip.Prefix{}); return err }},
 		{"release", r.k.Release(nil), func() error { _, err := r.s.Release(netip.Prefix{}); return err }},
 	} {
-		if err := c.err(); c.kerr == nil || !errors.Is(err, cidrset.ErrBadPrefix) {
+		if err := c.err(); c.kerr == nil || !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%s of no prefix: Kubernetes %v, ours %v", c.op, c.kerr, err)
 		}
 	}
@@ -348,7 +349,7 @@ var demonstrations = map[string]struct {
 		n, _ := k.AllocateNext()
 		_, ours := s.Release(netip.MustParsePrefix("10.0.0.4/30"))
 		return err == nil && n != nil && n.String() == "10.0.0.0/28", ours
-	}, cidrset.ErrMisaligned},
+	}, ipalloc.ErrMisaligned},
 	releasesMore: {func() (bool, error) {
 		k, s := bothFull()
 		err := k.Release(ipNet(netip.MustParsePrefix("0.0.0.0/0")))
@@ -358,26 +359,26 @@ var demonstrations = map[string]struct {
 		}
 		_, ours := s.Release(netip.MustParsePrefix("0.0.0.0/0"))
 		return n == 16+1, ours
-	}, cidrset.ErrOutOfRange},
+	}, ipalloc.ErrOutOfRange},
 	namesUnmasked: {func() (bool, error) {
 		k, s := bothFull()
 		err := k.Release(ipNet(netip.MustParsePrefix("10.0.0.17/28")))
 		n, _ := k.AllocateNext()
 		_, ours := s.Release(netip.MustParsePrefix("10.0.0.17/28"))
 		return err == nil && n != nil && n.String() == "10.0.0.16/28", ours
-	}, cidrset.ErrBadPrefix},
+	}, ipalloc.ErrInvalid},
 	poolUnmasked: {func() (bool, error) {
 		pool := netip.MustParsePrefix("10.0.5.0/16")
 		_, ours := cidrset.New(pool, 24)
 		distinct := drain(must(kcidrset.NewCIDRSet(ipNet(pool), 24)))
 		return len(distinct) == 64, ours
-	}, cidrset.ErrBadPool},
+	}, ipalloc.ErrInvalid},
 	poolMapped: {func() (bool, error) {
 		k := must(kcidrset.NewCIDRSet(&net.IPNet{IP: net.ParseIP("10.0.0.0"), Mask: net.CIDRMask(16, 32)}, 24))
 		n, err := k.AllocateNext()
 		_, ours := cidrset.New(netip.MustParsePrefix("::ffff:10.0.0.0/112"), 120)
 		return err == nil && n.String() == "0.0.0.0/24", ours
-	}, cidrset.ErrBadPool},
+	}, ipalloc.ErrInvalid},
 	poolLargeIPv6: {func() (bool, error) {
 		pool := netip.MustParsePrefix("2001:db8::/47")
 		_, err := kcidrset.NewCIDRSet(ipNet(pool), 64)
@@ -399,7 +400,7 @@ var demonstrations = map[string]struct {
 		}
 		_, kerr = k.AllocateNext()
 		return errors.Is(kerr, kcidrset.ErrCIDRRangeNoCIDRsRemaining), ours
-	}, cidrset.ErrBadBits},
+	}, ipalloc.ErrInvalid},
 	childTooLong: {func() (bool, error) {
 		pool := netip.MustParsePrefix("10.0.0.0/24")
 		k, kerr := kcidrset.NewCIDRSet(ipNet(pool), 33)
@@ -409,7 +410,7 @@ var demonstrations = map[string]struct {
 		}
 		n, kerr := k.AllocateNext()
 		return kerr == nil && n.Mask == nil, ours
-	}, cidrset.ErrBadBits},
+	}, ipalloc.ErrInvalid},
 }
 
 // bothFull returns a full set of 16 children of each kind.

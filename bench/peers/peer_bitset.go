@@ -6,7 +6,7 @@ import (
 
 	"github.com/bits-and-blooms/bitset"
 
-	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
@@ -42,7 +42,7 @@ func (s *bitsetSet) AllocateNext() (netip.Prefix, error) {
 	if !ok {
 		if i, ok = s.taken.NextClear(0); !ok {
 			s.mu.Unlock()
-			return netip.Prefix{}, cidrset.ErrFull
+			return netip.Prefix{}, ipalloc.ErrFull
 		}
 	}
 	s.taken.Set(i)
@@ -60,7 +60,7 @@ func (s *bitsetSet) Occupy(p netip.Prefix) (uint64, error) {
 	}
 	lo, hi, rel := s.codec.Locate(p)
 	if rel == addr.Foreign {
-		return 0, cidrset.ErrOutOfRange
+		return 0, ipalloc.ErrOutOfRange
 	}
 	s.mu.Lock()
 	s.taken.SetRange(uint(lo), uint(hi+1))
@@ -77,7 +77,7 @@ func (s *bitsetSet) Release(p netip.Prefix) (uint64, error) {
 	}
 	lo, hi, rel := s.codec.Locate(p)
 	if rel == addr.Foreign {
-		return 0, cidrset.ErrOutOfRange
+		return 0, ipalloc.ErrOutOfRange
 	}
 	s.mu.Lock()
 	s.taken.SetRange(uint(lo), uint(hi+1)) // there is no ClearRange

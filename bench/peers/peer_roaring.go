@@ -6,7 +6,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
@@ -43,7 +43,7 @@ func (s *roaringSet) AllocateNext() (netip.Prefix, error) {
 	if i < 0 {
 		if i = s.free.NextValue(0); i < 0 {
 			s.mu.Unlock()
-			return netip.Prefix{}, cidrset.ErrFull
+			return netip.Prefix{}, ipalloc.ErrFull
 		}
 	}
 	s.free.Remove(uint32(i))
@@ -61,7 +61,7 @@ func (s *roaringSet) Occupy(p netip.Prefix) (uint64, error) {
 	}
 	lo, hi, rel := s.codec.Locate(p)
 	if rel == addr.Foreign {
-		return 0, cidrset.ErrOutOfRange
+		return 0, ipalloc.ErrOutOfRange
 	}
 	s.mu.Lock()
 	s.free.RemoveRange(lo, hi+1)
@@ -78,7 +78,7 @@ func (s *roaringSet) Release(p netip.Prefix) (uint64, error) {
 	}
 	lo, hi, rel := s.codec.Locate(p)
 	if rel == addr.Foreign {
-		return 0, cidrset.ErrOutOfRange
+		return 0, ipalloc.ErrOutOfRange
 	}
 	s.mu.Lock()
 	s.free.AddRange(lo, hi+1)

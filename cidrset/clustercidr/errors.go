@@ -6,26 +6,26 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// The sentinels that this package shares with package cidrset, for errors.Is.
+// The sentinels that this package shares with package nodeipam, for errors.Is.
 var (
 	// ErrFull: entries match the node, and none of them has room in all families.
-	ErrFull = cidrset.ErrFull
+	ErrFull = nodeipam.ErrFull
 	// ErrOutOfRange: the prefix is not in the entry's pool, or in no entry's.
-	ErrOutOfRange = cidrset.ErrOutOfRange
+	ErrOutOfRange = nodeipam.ErrOutOfRange
 	// ErrBadPool: the pool is invalid, unmasked, 4-in-6 or of the other family.
-	ErrBadPool = cidrset.ErrBadPool
+	ErrBadPool = nodeipam.ErrBadPool
 	// ErrBadPrefix: the prefix is invalid, unmasked or 4-in-6, or its text is no
 	// prefix at all.
-	ErrBadPrefix = cidrset.ErrBadPrefix
+	ErrBadPrefix = nodeipam.ErrBadPrefix
 	// ErrBadBits: the size of a node is missing, impossible, or two things at once.
-	ErrBadBits = cidrset.ErrBadBits
+	ErrBadBits = nodeipam.ErrBadBits
 	// ErrBadOption: an option that cannot be, or that contradicts another.
-	ErrBadOption = cidrset.ErrBadOption
+	ErrBadOption = nodeipam.ErrBadOption
 	// ErrSnapshot: the bytes given to [Restore] are damaged or not a snapshot.
-	ErrSnapshot = cidrset.ErrSnapshot
+	ErrSnapshot = nodeipam.ErrSnapshot
 )
 
 // The sentinels of this package, for errors.Is.

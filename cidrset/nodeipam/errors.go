@@ -4,27 +4,25 @@ import (
 	"errors"
 	"net/netip"
 	"strconv"
-
-	"github.com/ipalloc/ipalloc/cidrset"
 )
 
-// The sentinels that this package shares with package cidrset, for errors.Is.
+// The sentinels that this package shares with clustercidr, for errors.Is.
 var (
 	// ErrFull: a slot has no pool with a free child.
-	ErrFull = cidrset.ErrFull
+	ErrFull = errors.New("no free space")
 	// ErrOutOfRange: the prefix is in no pool of its slot.
-	ErrOutOfRange = cidrset.ErrOutOfRange
+	ErrOutOfRange = errors.New("not in the pool")
 	// ErrBadPool: the pool is invalid, unmasked or 4-in-6.
-	ErrBadPool = cidrset.ErrBadPool
+	ErrBadPool = errors.New("bad pool")
 	// ErrBadPrefix: the prefix is invalid, unmasked or 4-in-6, or its text is no
 	// prefix at all.
-	ErrBadPrefix = cidrset.ErrBadPrefix
+	ErrBadPrefix = errors.New("bad prefix")
 	// ErrBadBits: the child length is impossible for a pool.
-	ErrBadBits = cidrset.ErrBadBits
+	ErrBadBits = errors.New("bad prefix length")
 	// ErrBadOption: an option that cannot be, or that contradicts another.
-	ErrBadOption = cidrset.ErrBadOption
+	ErrBadOption = errors.New("bad option")
 	// ErrSnapshot: the bytes given to [Restore] are damaged or not a snapshot.
-	ErrSnapshot = cidrset.ErrSnapshot
+	ErrSnapshot = errors.New("bad snapshot")
 )
 
 // The sentinels of this package, for errors.Is.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
@@ -111,7 +112,7 @@ func (p *nodePhase) class(n *trace.Node) int {
 
 // explain says why a node got nothing, and what would help.
 func (p *nodePhase) explain(n *trace.Node, f *family, err error) error {
-	if !errors.Is(err, cidrset.ErrFull) {
+	if !errors.Is(err, ipalloc.ErrFull) {
 		return fmt.Errorf("node %q: %w", n.Name, err)
 	}
 	st := f.set.Stats()
@@ -200,7 +201,7 @@ func (p *nodePhase) restart() error {
 		}
 		p.report.snapshotBytes += len(data)
 		old := f.set
-		if f.set, err = cidrset.Restore(data); err != nil {
+		if f.set, err = cidrset.Restore(f.pool, f.childBits(), data); err != nil {
 			return err
 		}
 		again, err := f.set.MarshalBinary()
@@ -216,7 +217,7 @@ func (p *nodePhase) restart() error {
 				found = append(found, fmt.Sprintf("%v of node %q is not held", prefix, n.Name))
 			}
 		}
-		spare, err := cidrset.Restore(data)
+		spare, err := cidrset.Restore(f.pool, f.childBits(), data)
 		if err != nil {
 			return err
 		}

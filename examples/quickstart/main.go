@@ -10,6 +10,7 @@ import (
 	"log"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
@@ -32,7 +33,7 @@ func run() error {
 
 	for { // hand out what is left
 		prefix, err := set.AllocateNext()
-		if errors.Is(err, cidrset.ErrFull) {
+		if errors.Is(err, ipalloc.ErrFull) {
 			fmt.Println("full")
 			break
 		} else if err != nil {
@@ -51,7 +52,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	restored, err := cidrset.Restore(snapshot)
+	restored, err := cidrset.Restore(set.Pool(), set.ChildBits(), snapshot)
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func NewReader(data []byte, magic string, newest byte) *Reader {
 	case r.version == 0:
 		r.Fail("version 0")
 	case r.version > newest:
-		r.err = fmt.Errorf("%w: snapshot of version %d, this program reads up to %d", ipalloc.ErrMismatch, r.version, newest)
+		r.Mismatch("snapshot of version %d, this program reads up to %d", r.version, newest)
 	default:
 		r.data = body[len(magic)+1:]
 	}
@@ -160,6 +160,15 @@ func (r *Reader) Version() byte { return r.version }
 func (r *Reader) Fail(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%w: %s", ipalloc.ErrCorrupt, fmt.Sprintf(format, args...))
+		r.data = nil
+	}
+}
+
+// Mismatch records that the snapshot is of something else than the caller expects,
+// unless an earlier error is recorded. Err then matches [ipalloc.ErrMismatch].
+func (r *Reader) Mismatch(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: %s", ipalloc.ErrMismatch, fmt.Sprintf(format, args...))
 		r.data = nil
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
@@ -77,7 +78,11 @@ func OpenSet(ctx context.Context, s *Store, name string, pool netip.Prefix, chil
 			return cidrset.New(pool, childBits, with(tell)...)
 		},
 		restore: func(data []byte, tell func(change)) (*cidrset.Set, error) {
-			return cidrset.Restore(data, with(tell)...)
+			set, err := cidrset.Restore(pool, childBits, data, with(tell)...)
+			if errors.Is(err, ipalloc.ErrMismatch) {
+				err = fmt.Errorf("%w of another set: %w", ErrJournal, err)
+			}
+			return set, err
 		},
 		marshal: (*cidrset.Set).MarshalBinary,
 		finish: func(set *cidrset.Set, b *batch) {
@@ -90,13 +95,6 @@ func OpenSet(ctx context.Context, s *Store, name string, pool netip.Prefix, chil
 				return errors.New("no cursor")
 			}
 			return set.SetCursor(*b.Cursor)
-		},
-		suits: func(set *cidrset.Set) (string, error) {
-			is := fmt.Sprintf("%v in /%d", set.Pool(), set.ChildBits())
-			if set.Pool() != pool || set.ChildBits() != childBits {
-				return is, fmt.Errorf("asked for is %v in /%d", pool, childBits)
-			}
-			return is, nil
 		},
 	})
 }

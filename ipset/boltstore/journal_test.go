@@ -94,7 +94,7 @@ func TestJournalOfASet(t *testing.T) {
 					p, err = boltstore.Do(t.Context(), j, (*cidrset.Set).AllocateNext)
 					held = append(held, p)
 				}
-				if errors.Is(err, cidrset.ErrFull) || errors.Is(err, cidrset.ErrCooling) {
+				if errors.Is(err, ipalloc.ErrFull) || errors.Is(err, ipalloc.ErrCooling) {
 					held = held[:len(held)-1]
 				} else if err != nil {
 					t.Fatal(step, err)
@@ -361,10 +361,10 @@ func TestJournalRefuses(t *testing.T) {
 	if _, err := boltstore.OpenSet(ctx, s, "", pool, 24); !errors.Is(err, boltstore.ErrJournal) {
 		t.Errorf("no name: %v", err)
 	}
-	if _, err := boltstore.OpenSet(ctx, s, "new", pool, 7); !errors.Is(err, cidrset.ErrBadBits) {
+	if _, err := boltstore.OpenSet(ctx, s, "new", pool, 7); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("a set that can't be: %v", err)
 	}
-	if _, err := boltstore.OpenSet(ctx, s, "new", pool, 24, cidrset.OnChange(func(cidrset.Change) {})); !errors.Is(err, cidrset.ErrBadOption) {
+	if _, err := boltstore.OpenSet(ctx, s, "new", pool, 24, cidrset.OnChange(func(cidrset.Change) {})); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("a hook: %v", err)
 	}
 	if _, err := boltstore.OpenSet(ctx, s, "new", pool, 24); err != nil {

@@ -1,0 +1,133 @@
+package cidrset
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// An Option changes how a [Set] chooses children or reports changes. Only [New] and
+// [Restore] apply options; each kind may be given once.
+type Option interface{ apply(*config) *ipalloc.Error }
+
+// config is what the options of one call add up to.
+type config struct {
+	policy   policy
+	random   *rand.Rand
+	wait     time.Duration
+	now      func() time.Time
+	onChange func(Change)
+}
+
+type policy uint8
+
+const (
+	policyRoundRobin policy = iota
+	policyLowest
+	policyRandom
+)
+
+// option implements Option.
+type option func(*config) *ipalloc.Error
+
+func (o option) apply(c *config) *ipalloc.Error { return o(c) }
+
+// invalid returns the error of an impossible argument or option.
+func invalid(field, reason string, args ...any) *ipalloc.Error {
+	return &ipalloc.Error{Package: "cidrset", Field: field, Reason: fmt.Sprintf(reason, args...), Err: ipalloc.ErrInvalid}
+}
+
+// invalidBits returns the error of an impossible prefix length in pool.
+func invalidBits(field string, pool netip.Prefix, bits, longest int) *ipalloc.Error {
+	err := invalid(field, "want /%d to /%d", pool.Bits(), longest)
+	err.Pool, err.Bits = pool, bits
+	if bits == 0 { // not in the text otherwise
+		err.Reason += ", not /0"
+	}
+	return err
+}
+
+// LowestFirst makes AllocateNext take the lowest free child instead of the first
+// after the cursor.
+func LowestFirst() Option {
+	return option(func(c *config) *ipalloc.Error { return c.choose("LowestFirst", policyLowest) })
+}
+
+// Random makes AllocateNext take a free child at random, each with the same
+// probability. The set draws from src under its lock: nothing else may use src, and
+// src must not use the set.
+func Random(src rand.Source) Option {
+	return option(func(c *config) *ipalloc.Error {
+		if src == nil {
+			return invalid("Random", "no source")
+		}
+		c.random = rand.New(src)
+		return c.choose("Random", policyRandom)
+	})
+}
+
+func (c *config) choose(field string, p policy) *ipalloc.Error {
+	if c.policy != policyRoundRobin {
+		return invalid(field, "a second policy")
+	}
+	c.policy = p
+	return nil
+}
+
+// Cooldown keeps released children from being allocated again before d has passed on
+// the given clock. Children that were never used are allocated first, then released
+// ones, oldest first. Occupy takes a cooling child at once. A clock that is set back
+// makes children cool longer, never shorter.
+//
+// Each call that allocates or releases reads the clock once, without holding the
+// set's lock.
+func Cooldown(d time.Duration, now func() time.Time) Option {
+	return option(func(c *config) *ipalloc.Error {
+		switch {
+		case d <= 0:
+			return invalid("Cooldown", "a duration of %v", d)
+		case now == nil:
+			return invalid("Cooldown", "no clock")
+		case c.now != nil:
+			return invalid("Cooldown", "a second cooldown")
+		}
+		c.wait, c.now = d, now
+		return nil
+	})
+}
+
+// OnChange makes the set call f with every change, in the order in which they
+// happened, outside the set's lock, before the method that made the change returns. A
+// batch is one change, and only one call of f runs at a time.
+//
+// f may read the set but must not modify it: a modifying call deadlocks. If f panics,
+// that change counts as delivered, later changes are still delivered, and the panic
+// continues in the caller whose turn it was to deliver.
+func OnChange(f func(Change)) Option {
+	return option(func(c *config) *ipalloc.Error {
+		switch {
+		case f == nil:
+			return invalid("OnChange", "no function")
+		case c.onChange != nil:
+			return invalid("OnChange", "a second function")
+		}
+		c.onChange = f
+		return nil
+	})
+}
+
+// configure applies the options.
+func configure(opts []Option) (c config, err *ipalloc.Error) {
+	for i, opt := range opts {
+		if opt == nil {
+			return c, invalid(fmt.Sprintf("opts[%d]", i), "nil option")
+		}
+		if err := opt.apply(&c); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
