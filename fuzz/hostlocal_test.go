@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -132,8 +133,8 @@ func (r *hostlocalReplay) step(op int, e *hostlocal.Engine, tr *model.Trace) {
 	case 11:
 		want := r.m.Full()
 		err := e.Status(ctx)
-		var own *hostlocal.Error
-		if want < 0 && err != nil || want >= 0 && (!errors.As(err, &own) || !errors.Is(err, hostlocal.ErrFull) || own.Set != want) {
+		var in *hostlocal.SetError
+		if want < 0 && err != nil || want >= 0 && (!errors.As(err, &in) || !errors.Is(err, ipalloc.ErrFull) || in.Set != want) {
 			r.t.Fatalf("Status() = %v, want full in set %d", err, want)
 		}
 	case 12:
@@ -154,8 +155,8 @@ func byText(a, b netip.Addr) int { return slices.Compare([]byte(a.String()), []b
 // wordOf turns an error into what the model says of it.
 func wordOf(err error) string {
 	for word, sentinel := range map[string]error{
-		"exists": hostlocal.ErrExists, "full": hostlocal.ErrFull, "occupied": hostlocal.ErrOccupied, "reserved": hostlocal.ErrReserved,
-		"unused": hostlocal.ErrOutOfRange, "not found": hostlocal.ErrNotFound, "mismatch": hostlocal.ErrMismatch,
+		"exists": ipalloc.ErrExists, "full": ipalloc.ErrFull, "occupied": ipalloc.ErrOccupied, "reserved": ipalloc.ErrReserved,
+		"unused": ipalloc.ErrOutOfRange, "not found": ipalloc.ErrNotFound, "mismatch": ipalloc.ErrMismatch,
 	} {
 		if errors.Is(err, sentinel) {
 			return word
@@ -167,15 +168,15 @@ func wordOf(err error) string {
 	return ""
 }
 
-// add: HL1
 func (r *hostlocalReplay) add(e *hostlocal.Engine, who hostlocal.Attachment, asked []netip.Addr) {
 	want, set, why := r.m.Add(model.HostLocalKey{who.Container, who.Interface}, asked)
 	got, err := e.Add(context.Background(), who, asked...)
-	var own *hostlocal.Error
+	var own *ipalloc.Error
+	var in *hostlocal.SetError
 	switch {
 	case wordOf(err) != why || len(got) != len(want):
 		r.t.Fatalf("Add(%s, %v) = %v, %v, want %v, %q", who, asked, got, err, want, why)
-	case err != nil && (!errors.As(err, &own) || own.Set != set || own.Attachment != who):
+	case err != nil && (!errors.As(err, &own) || !errors.As(err, &in) || in.Set != set || own.Owner != who.String()):
 		r.t.Fatalf("Add(%s, %v): %v, want it of set %d", who, asked, err, set)
 	}
 	for i, a := range want {
@@ -248,7 +249,7 @@ func (r *hostlocalReplay) load(e *hostlocal.Engine, who hostlocal.Attachment, tr
 	}
 }
 
-// compare compares all that is held, and checks what is derived. X7
+// compare compares all that is held, and checks what is derived.
 func (r *hostlocalReplay) compare(op int) {
 	ctx := context.Background()
 	if err := r.e[0].Check(ctx); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 )
 
@@ -250,17 +251,19 @@ func (c *netConf) rangeSets(lists ...[][]rangeConf) ([]hostlocal.RangeSet, error
 		}
 	}
 	canonical, err := hostlocal.Canonical(sets)
-	var fault *hostlocal.Error
-	if errors.As(err, &fault) && !acrossSets(fault) {
-		return nil, badConf("invalid range set %d: %s", fault.Set, rangeText(fault, written))
+	var fault *ipalloc.Error
+	var in *hostlocal.SetError
+	wrong := errors.As(err, &fault) && errors.As(err, &in)
+	if wrong && (in.Range >= 0 || in.Other < 0) { // not that two sets overlap, which comes last
+		return nil, badConf("invalid range set %d: %s", in.Set, rangeText(fault, in, written))
 	}
 	if v4 > 1 || v6 > 1 {
 		if several, _ := version.GreaterThanOrEqualTo(c.CNIVersion, "0.3.0"); !several {
 			return nil, badConf("CNI version %v does not support more than 1 address per family", c.CNIVersion)
 		}
 	}
-	if err != nil {
-		return nil, badConf("range set %d overlaps with %d", fault.Set, fault.Other)
+	if wrong {
+		return nil, badConf("range set %d overlaps with %d", in.Set, in.Other)
 	}
 	return canonical, nil
 }
@@ -276,6 +279,3 @@ func (r rangeConf) canonical() hostlocal.Range {
 		Subnet: netip.PrefixFrom(base, bits), Start: toAddr(r.RangeStart), End: toAddr(r.RangeEnd), Gateway: toAddr(r.Gateway),
 	}
 }
-
-// acrossSets reports whether a fault is that two sets overlap.
-func acrossSets(e *hostlocal.Error) bool { return e.Range < 0 && e.Other >= 0 }

@@ -151,7 +151,7 @@ func (s *state) importFiles() error {
 	keep := map[string]bool{}
 	for _, e := range left {
 		logf("import %s: %v; the file is left where it is", s.dir, e)
-		keep[fileName(e.Address)] = true
+		keep[fileName(e.Addr)] = true
 	}
 	for _, name := range append(l.files, l.empty...) {
 		if keep[name] {

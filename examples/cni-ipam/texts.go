@@ -10,66 +10,73 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 )
 
 // The texts below are host-local's, to the letter where it has one: people have scripts that look for them.
 
-// rangeText says what is wrong with a range.
-func rangeText(e *hostlocal.Error, written [][]rangeConf) string {
-	if len(written[e.Set]) == 0 {
+// rangeText says what is wrong with a range, in the order in which host-local checks.
+func rangeText(err *ipalloc.Error, in *hostlocal.SetError, written [][]rangeConf) string {
+	if in.Range < 0 {
 		return "empty range set"
 	}
-	r := written[e.Set][e.Range]
+	r := written[in.Set][in.Range]
 	subnet := (*net.IPNet)(&r.Subnet)
-	bits, _ := r.Subnet.Mask.Size()
+	bits, width := r.Subnet.Mask.Size()
+	four := r.Subnet.IP.To4()
+	_, field, _ := strings.Cut(err.Field, ".")
 	switch {
+	case errors.Is(err, ipalloc.ErrExists):
+		a, b, _ := strings.Cut(err.Reason, " overlaps ")
+		return fmt.Sprintf("subnets %s and %s overlap", a, b)
 	case r.Subnet.IP == nil:
 		return "IP <nil> not v4 nor v6"
-	case errors.Is(e, hostlocal.ErrTooSmall):
-		if four := r.Subnet.IP.To4(); four != nil {
+	case field == "Subnet" && width > 0 && bits > width-2:
+		if four != nil {
 			subnet = &net.IPNet{IP: four, Mask: r.Subnet.Mask}
 		}
 		return fmt.Sprintf("Network %s too small to allocate from", subnet)
-	case errors.Is(e, hostlocal.ErrBadPrefix) && r.Subnet.IP.To4() != nil && len(r.Subnet.Mask) == net.IPv6len:
+	case field == "Subnet" && four != nil && len(r.Subnet.Mask) == net.IPv6len:
 		return "IPNet IP and Mask version mismatch"
-	case errors.Is(e, hostlocal.ErrBadPrefix) && !r.Subnet.IP.Equal(r.Subnet.IP.Mask(r.Subnet.Mask)):
+	case field == "Subnet" && !r.Subnet.IP.Equal(r.Subnet.IP.Mask(r.Subnet.Mask)):
 		return fmt.Sprintf("Network has host bits set. For a subnet mask of length %d the network address is %s", bits, r.Subnet.IP.Mask(r.Subnet.Mask))
-	case errors.Is(e, hostlocal.ErrBadRange) && r.RangeStart != nil && toAddr(r.RangeStart) == e.Address:
-		return fmt.Sprintf("RangeStart %s not in network %s", e.Address, subnet)
-	case errors.Is(e, hostlocal.ErrBadRange):
-		return fmt.Sprintf("RangeEnd %s not in network %s", e.Address, subnet)
-	case errors.Is(e, hostlocal.ErrFamily):
+	case field == "Start":
+		return fmt.Sprintf("RangeStart %s not in network %s", err.Addr, subnet)
+	case field == "End":
+		return fmt.Sprintf("RangeEnd %s not in network %s", err.Addr, subnet)
+	case field == "":
 		return "mixed address families"
-	case errors.Is(e, hostlocal.ErrOverlap):
-		a, b, _ := strings.Cut(e.Text, " and ")
-		return fmt.Sprintf("subnets %s and %s overlap", a, b)
 	}
-	return e.Error()
+	return err.Error()
 }
 
-// addError is what an ADD that failed says. Codes: what the configuration asks for and can't be is 7, what may
-// be had later 11.
+// addError returns what an ADD that failed says. The code is 7 for a configuration that
+// cannot be served, and 11 for what may be had later.
 func addError(err error, sets []hostlocal.RangeSet, who hostlocal.Attachment) error {
-	var e *hostlocal.Error
-	if !errors.As(err, &e) {
+	var e *ipalloc.Error
+	var in *hostlocal.SetError
+	if !errors.As(err, &e) || !errors.As(err, &in) {
 		return err
 	}
 	at := func(code uint, format string, a ...any) error {
-		return types.NewError(code, fmt.Sprintf("failed to allocate for range %d: ", e.Set)+fmt.Sprintf(format, a...), holderDetails(e))
+		details := ""
+		if e.Holder != "" {
+			details = "held by " + e.Holder
+		}
+		return types.NewError(code, fmt.Sprintf("failed to allocate for range %d: ", in.Set)+fmt.Sprintf(format, a...), details)
 	}
-	switch {
-	case errors.Is(err, hostlocal.ErrExists):
-		return at(types.ErrInternal, "%s has been allocated to %s, duplicate allocation is not allowed", e.Address, who.Container)
-	case errors.Is(err, hostlocal.ErrFull):
-		return at(types.ErrTryAgainLater, "no IP addresses available in range set: %s", sets[e.Set])
-	case errors.Is(err, hostlocal.ErrOccupied):
-		return at(types.ErrTryAgainLater, "requested IP address %s is not available in range set %s", e.Address, sets[e.Set])
-	case errors.Is(err, hostlocal.ErrReserved):
-		return at(types.ErrInvalidNetworkConfig, "requested ip %s is subnet's gateway", e.Address)
-	case errors.Is(err, hostlocal.ErrOutOfRange):
-		return types.NewError(types.ErrInvalidNetworkConfig, "failed to allocate all requested IPs: "+joinAddrs(e.Addresses), "")
+	switch in.Err {
+	case ipalloc.ErrExists:
+		return at(types.ErrInternal, "%s has been allocated to %s, duplicate allocation is not allowed", e.Addr, who.Container)
+	case ipalloc.ErrFull:
+		return at(types.ErrTryAgainLater, "no IP addresses available in range set: %s", sets[in.Set])
+	case ipalloc.ErrOccupied:
+		return at(types.ErrTryAgainLater, "requested IP address %s is not available in range set %s", e.Addr, sets[in.Set])
+	case ipalloc.ErrReserved:
+		return at(types.ErrInvalidNetworkConfig, "requested ip %s is subnet's gateway", e.Addr)
+	case ipalloc.ErrOutOfRange:
+		return types.NewError(types.ErrInvalidNetworkConfig, "failed to allocate all requested IPs: "+joinAddrs(in.Addrs), "")
 	}
 	return err
 }
@@ -82,23 +89,15 @@ func joinAddrs(as []netip.Addr) string {
 	return strings.Join(texts, " ")
 }
 
-// holderDetails says who has the address.
-func holderDetails(e *hostlocal.Error) string {
-	if e.Holder == (hostlocal.Attachment{}) {
-		return ""
-	}
-	return "held by " + e.Holder.String()
-}
-
 // asError gives an error its code: 11 if it passes, 5 for input and output, 999 for the rest.
 func asError(err error) *types.Error {
 	var done *types.Error
 	switch {
 	case errors.As(err, &done):
 		return done
-	case errors.Is(err, ipset.ErrContention), errors.Is(err, errBusy), errors.Is(err, errExported), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ipalloc.ErrConflict), errors.Is(err, errBusy), errors.Is(err, errExported), errors.Is(err, context.DeadlineExceeded):
 		return types.NewError(types.ErrTryAgainLater, err.Error(), "")
-	case errors.Is(err, hostlocal.ErrRecord):
+	case errors.Is(err, ipalloc.ErrCorrupt):
 		return types.NewError(types.ErrInternal, err.Error(), "")
 	}
 	return types.NewError(types.ErrIOFailure, err.Error(), "")

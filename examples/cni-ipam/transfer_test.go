@@ -219,7 +219,7 @@ func TestLateFile(t *testing.T) { // HL3
 	if err := os.WriteFile(filepath.Join(n.dir, "net", "10.1.2.2"), []byte("thief\r\neth0"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if a := n.must(add1("c", c)); !strings.Contains(a.stderr, "already taken by a/eth0") || a.addresses(t)[0] != "10.1.2.5/24" {
+	if a := n.must(add1("c", c)); !strings.Contains(a.stderr, "occupied, held by \"a/eth0\"") || a.addresses(t)[0] != "10.1.2.5/24" {
 		t.Fatal(a)
 	}
 	if a := n.word("export"); a.code != 1 || !strings.Contains(a.stderr, "10.1.2.2 is there with another content") {

@@ -13,6 +13,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 )
 
@@ -89,14 +90,15 @@ func check(c *call) ([]byte, error) {
 	}
 	err = s.engine.Verify(context.Background(), c.attachment(), listed...)
 	err = errors.Join(err, s.close())
-	var e *hostlocal.Error
+	var e *ipalloc.Error
+	var in *hostlocal.SetError
 	switch errors.As(err, &e); {
-	case errors.Is(err, hostlocal.ErrNotFound):
+	case errors.Is(err, ipalloc.ErrNotFound):
 		err = fmt.Errorf("host-local: Failed to find address added by container %v", c.containerID)
-	case errors.Is(err, hostlocal.ErrMismatch) && e.Address.IsValid():
-		err = fmt.Errorf("host-local: address %s of prevResult is not held by container %v", e.Address, c.containerID)
-	case errors.Is(err, hostlocal.ErrMismatch):
-		err = fmt.Errorf("host-local: prevResult has none of the addresses of container %v: %s", c.containerID, joinAddrs(e.Addresses))
+	case errors.Is(err, ipalloc.ErrMismatch) && e.Addr.IsValid():
+		err = fmt.Errorf("host-local: address %s of prevResult is not held by container %v", e.Addr, c.containerID)
+	case errors.Is(err, ipalloc.ErrMismatch) && errors.As(err, &in):
+		err = fmt.Errorf("host-local: prevResult has none of the addresses of container %v: %s", c.containerID, joinAddrs(in.Addrs))
 	default:
 		return nil, err
 	}
@@ -176,8 +178,8 @@ func status(c *call) ([]byte, error) {
 		return nil, nil
 	}
 	msg := err.Error()
-	if e := (*hostlocal.Error)(nil); errors.Is(err, hostlocal.ErrFull) && errors.As(err, &e) {
-		msg = fmt.Sprintf("no IP addresses available in range set: %s", want.sets[e.Set])
+	if in := (*hostlocal.SetError)(nil); errors.Is(err, ipalloc.ErrFull) && errors.As(err, &in) {
+		msg = fmt.Sprintf("no IP addresses available in range set: %s", want.sets[in.Set])
 	}
 	return nil, types.NewError(types.ErrPluginNotAvailable, msg, "")
 }

@@ -2,10 +2,11 @@ package hostlocal
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
@@ -17,22 +18,25 @@ type Address struct {
 	Gateway netip.Addr
 }
 
-// Add takes one address of every set for an attachment, in the order of the sets, and returns them: all of them, or none
-// and an error that names the set.
+// Add takes one address of every set for an attachment and returns them in the order of
+// the sets: all of them, or none and an error whose [SetError] names the set.
 //
-// Of the requested addresses, each set takes the first that lies in one of its ranges and was not taken by a set before.
-// Without one, it takes the first free address after the one it gave last without request, wrapping. A request
-// does not move that place.
+// From the requested addresses, each set takes the first that lies in one of its ranges
+// and that no earlier set took. Without one, it takes the first free address after the
+// one it gave last, wrapping. A request does not move that position.
 //
-// It returns [ErrExists] if the attachment holds an address of a set, whatever is requested; [ErrFull]; [ErrOccupied] or
-// [ErrReserved] for a request; [ErrOutOfRange] for requests that no set took; [ErrBadAddress], [ErrBadName],
-// [ErrNoRanges]; [ErrRecord]; ipset.ErrContention and the store's errors. After ipalloc.ErrUnknownOutcome the addresses may be
-// held: Del settles it. What the attachment holds outside the sets stays held.
+// It returns ErrExists if the attachment holds an address of a set, whatever is
+// requested; ErrFull; ErrOccupied, with Holder, or ErrReserved for the gateway, if a
+// request cannot be had; ErrOutOfRange for requests that no set took; ErrInvalid for a
+// name, an address, or an engine without sets; ErrCorrupt; ErrConflict and the store's
+// errors. What the attachment holds outside the sets stays held. After an error nothing
+// has changed, except that after ErrUnknownOutcome the addresses may be held: call
+// [Engine.Del] on the same engine.
 //
 // Cost: a few records of the store for each address, however many are taken.
 func (e *Engine) Add(ctx context.Context, who Attachment, requested ...netip.Addr) ([]Address, error) {
 	if err := e.checkAdd(who, requested); err != nil {
-		return nil, err
+		return nil, e.explain(err, "add", who)
 	}
 	keys := e.holders(who)
 	for i := range e.sets {
@@ -41,10 +45,9 @@ func (e *Engine) Add(ctx context.Context, who Attachment, requested ...netip.Add
 	var got []Address
 	err := e.do(ctx, "add", who, func(t *txn) error {
 		h, err := t.begin(e, slices.Clone(keys)...)
-		if err != nil {
-			return err
+		if err == nil {
+			got, err = t.add(e, h, who, slices.Clone(requested))
 		}
-		got, err = t.add(e, h, who, slices.Clone(requested))
 		return err
 	})
 	if err != nil {
@@ -53,62 +56,64 @@ func (e *Engine) Add(ctx context.Context, who Attachment, requested ...netip.Add
 	return got, nil
 }
 
-// checkAdd refuses what can be refused without looking.
+// checkAdd refuses what can be refused without reading.
 func (e *Engine) checkAdd(who Attachment, requested []netip.Addr) error {
-	err := who.check()
+	err := checkName("Container", who.Container)
 	if err == nil {
-		err = checkName("interface", who.Interface)
+		err = checkName("Interface", who.Interface)
 	}
-	if err == nil && len(e.sets) == 0 {
-		err = ErrNoRanges
-	}
-	if err != nil {
-		return e.explain(fault("add", err), "add", who)
+	if err == nil {
+		err = e.checkSets()
 	}
 	for _, a := range requested {
-		if err := addr.CheckAddr(a); err != nil {
-			own := fault("add", ErrBadAddress)
-			own.Address, own.Text = a, err.Error()
-			return e.explain(own, "add", who)
+		if err == nil {
+			err = checkAddr(a)
 		}
+	}
+	return err
+}
+
+func (e *Engine) checkSets() error {
+	if len(e.sets) == 0 {
+		return fault(ipalloc.ErrInvalid, "Sets", "no range sets to allocate from")
 	}
 	return nil
 }
 
-// holders returns the keys of the attachments that answer to a name: it, and the one of its container without interface.
+func checkAddr(a netip.Addr) error {
+	if bad := addr.CheckAddr(a); bad != nil {
+		err := fault(ipalloc.ErrInvalid, "address", bad.Error())
+		err.Addr = a
+		return err
+	}
+	return nil
+}
+
+// holders returns the keys of the attachments that answer to a name: its own, and that
+// of its container without interface.
 func (e *Engine) holders(who Attachment) []string {
 	return []string{e.attachment(who), e.attachment(Attachment{Container: who.Container})}
 }
 
-// held returns what the attachment itself holds, and what all that answer to its name hold, by text.
+// held returns what the attachment itself holds, and what all that answer to its name
+// hold, in the order of host-local's file names.
 func (t *txn) held(who Attachment) (own holding, all []netip.Addr, err error) {
-	for i, key := range []string{t.attachment(who), t.attachment(Attachment{Container: who.Container})} {
-		v, err := t.get(key)
-		if err != nil || v == "" {
-			if err != nil {
-				return own, nil, err
-			}
-			continue
-		}
-		h, err := decodeHolding(v)
+	if own, err = t.holding(who); err != nil {
+		return own, nil, err
+	}
+	all = slices.Clone(own.addresses)
+	if who.Interface != "" {
+		old, err := t.holding(Attachment{Container: who.Container})
 		if err != nil {
 			return own, nil, err
 		}
-		if i == 0 {
-			own = h
-		}
-		all = append(all, h.addresses...)
+		all = append(all, old.addresses...)
 	}
-	slices.SortFunc(all, func(a, b netip.Addr) int { return compareText(a, b) })
+	slices.SortFunc(all, func(a, b netip.Addr) int { return strings.Compare(a.String(), b.String()) })
 	return own, all, nil
 }
 
-// compareText orders addresses as host-local comes across them: by the names of its files.
-func compareText(a, b netip.Addr) int {
-	return slices.Compare([]byte(a.String()), []byte(b.String()))
-}
-
-// add plans one Add. It changes nothing before it can fail no more, except that a later set sees what an earlier one took.
+// add plans one Add.
 func (t *txn) add(e *Engine, h header, who Attachment, requested []netip.Addr) ([]Address, error) {
 	own, held, err := t.held(who)
 	if err != nil {
@@ -116,47 +121,44 @@ func (t *txn) add(e *Engine, h header, who Attachment, requested []netip.Addr) (
 	}
 	got := make([]Address, 0, len(e.sets))
 	for i, s := range e.sets {
-		bad := func(sentinel error, a netip.Addr) *Error {
-			err := fault("add", sentinel)
-			err.Set, err.Address = i, a
+		refuse := func(sentinel error, a netip.Addr, reason string) error {
+			err, _ := setFault(sentinel, i, a, reason)
 			return err
 		}
-		if k := slices.IndexFunc(held, func(a netip.Addr) bool { return s.RangeOf(a) >= 0 }); k >= 0 {
-			return nil, bad(ErrExists, held[k])
+		if k := slices.IndexFunc(held, s.Contains); k >= 0 {
+			return nil, refuse(ipalloc.ErrExists, held[k], "the attachment holds it already")
 		}
 		var a netip.Addr
-		in := -1
-		asked := slices.IndexFunc(requested, func(a netip.Addr) bool { return s.RangeOf(a) >= 0 })
-		if asked >= 0 {
-			a = requested[asked]
-			in = s.RangeOf(a)
+		if k := slices.IndexFunc(requested, s.Contains); k >= 0 {
+			a = requested[k]
 			requested = slices.DeleteFunc(requested, func(b netip.Addr) bool { return a == b })
-			if a == s[in].Gateway {
-				return nil, bad(ErrReserved, a)
+			if a == s[s.RangeOf(a)].Gateway {
+				return nil, refuse(ipalloc.ErrReserved, a, "the gateway of its range")
 			}
-		} else if a, in, err = t.advance(s, t.cursor(i)); err != nil {
-			return nil, err
-		} else if in < 0 {
-			return nil, bad(ErrFull, a)
-		}
-		holder, err := t.take(a, who)
-		if err != nil {
-			return nil, err
-		}
-		if holder != (Attachment{}) {
-			err := bad(ErrOccupied, a)
-			if asked < 0 {
-				err.Err = fmt.Errorf("%w: a page has it free", ErrRecord)
+			holder, err := t.holder(a)
+			if err != nil {
+				return nil, err
 			}
-			err.Holder = holder
+			if holder != (Attachment{}) {
+				err, _ := setFault(ipalloc.ErrOccupied, i, a, "")
+				err.Holder = holder.String()
+				return nil, err
+			}
+		} else if a, err = t.advance(s, t.cursor(i)); err != nil {
+			return nil, err
+		} else if !a.IsValid() {
+			return nil, refuse(ipalloc.ErrFull, a, "no free address in "+s.String())
+		}
+		if err := t.take(a, who); err != nil {
 			return nil, err
 		}
+		r := s[s.RangeOf(a)]
 		own.addresses = append(own.addresses, a)
-		got = append(got, Address{netip.PrefixFrom(a, s[in].Subnet.Bits()), s[in].Gateway})
+		got = append(got, Address{netip.PrefixFrom(a, r.Subnet.Bits()), r.Gateway})
 	}
 	if len(requested) > 0 {
-		err := fault("add", ErrOutOfRange)
-		err.Addresses = requested
+		err, in := setFault(ipalloc.ErrOutOfRange, -1, requested[0], "in no set that still gives an address")
+		in.Addrs = requested
 		return nil, err
 	}
 	own.epoch = h.epoch
@@ -164,34 +166,33 @@ func (t *txn) add(e *Engine, h header, who Attachment, requested []netip.Addr) (
 	return got, nil
 }
 
-// advance picks the next free address of a set and moves its cursor there. The range is -1 if there is none.
-func (t *txn) advance(s RangeSet, cursor string) (a netip.Addr, in int, err error) {
+// advance picks the next free address of a set, the zero Addr if there is none, and
+// moves the set's cursor there.
+func (t *txn) advance(s RangeSet, cursor string) (netip.Addr, error) {
 	v, err := t.get(cursor)
 	if err != nil {
-		return a, -1, err
+		return netip.Addr{}, err
 	}
-	last, err := decodeCursor(v)
+	last, err := decodeCursor(cursor, v)
 	if err != nil {
-		return a, -1, err
+		return netip.Addr{}, err
 	}
-	a, in, ok, err := t.pick(s, last)
-	if err != nil || !ok {
-		return a, -1, err
+	a, err := t.pick(s, last)
+	if err == nil && a.IsValid() {
+		t.put(cursor, encodeCursor(a))
 	}
-	t.put(cursor, encodeCursor(a))
-	return a, in, nil
+	return a, err
 }
 
-// take writes that an address belongs to an attachment, or returns whose it is already.
-func (t *txn) take(a netip.Addr, who Attachment) (holder Attachment, err error) {
-	key := t.address(a)
-	v, err := t.get(key)
+// take gives a free address to an attachment.
+func (t *txn) take(a netip.Addr, who Attachment) error {
+	holder, err := t.holder(a)
+	if err == nil && holder != (Attachment{}) {
+		err = corrupt(t.address(a), "held by %s, but its page has it free", holder)
+	}
 	if err != nil {
-		return holder, err
+		return err
 	}
-	if v != "" {
-		return decodeHolder(v)
-	}
-	t.put(key, encodeHolder(who))
-	return holder, t.mark(a)
+	t.put(t.address(a), encodeHolder(who))
+	return t.mark(a)
 }

@@ -2,21 +2,23 @@ package hostlocal
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Values begin with the version of their form. Numbers are uvarints.
+// Values begin with the version of their form. Numbers are uvarints. They carry no
+// checksum, because the store has one.
 const codecVersion = 1
 
-// header is the one record that all operations of a network rely upon.
+// header is read by every operation of a network, and every commit names its revision:
 //
 //	version, epoch, purged, boot (the rest)
 //
-// An epoch is the time between two reboots of the node, as far as it was seen: it grows by one when a call comes with
-// another boot id than the one recorded. Attachments record the epoch they were made in. purged is the epoch before
-// which no attachment is left.
+// An epoch is the time between two starts of the node, as far as they were seen: it
+// grows by one when a call brings another boot than the one recorded. An attachment
+// records the epoch in which it was made. No attachment is older than epoch purged.
 type header struct {
 	epoch, purged uint64
 	boot          string
@@ -27,22 +29,20 @@ func (h header) encode() string {
 	return string(append(binary.AppendUvarint(b, h.purged), h.boot...))
 }
 
-func decodeHeader(s string) (h header, err error) {
-	if s == "" {
+func decodeHeader(key, value string) (h header, err error) {
+	if value == "" {
 		return h, nil
 	}
-	r := reader{s: s}
-	r.version()
+	r := newReader(value)
 	h.epoch, h.purged = r.uvarint(), r.uvarint()
 	h.boot = r.s
 	if r.bad || h.purged > h.epoch || len(h.boot) > maxName {
-		return header{}, fmt.Errorf("%w: header", ErrRecord)
+		return header{}, corrupt(key, "damaged header")
 	}
 	return h, nil
 }
 
-// holding is the content of an attachment's record: version, epoch, addresses. What lies between them is told by
-// each address's own form.
+// holding is the content of an attachment's record: version, epoch, addresses.
 type holding struct {
 	epoch     uint64
 	addresses []netip.Addr
@@ -56,10 +56,10 @@ func (h holding) encode() string {
 	return string(b)
 }
 
-// decodeHolding reads an attachment's record. It has at least one address and none of them twice.
-func decodeHolding(s string) (h holding, err error) {
-	r := reader{s: s}
-	r.version()
+// decodeHolding reads an attachment's record, which has at least one address and none
+// of them twice.
+func decodeHolding(key, value string) (h holding, err error) {
+	r := newReader(value)
 	h.epoch = r.uvarint()
 	for !r.bad && r.s != "" {
 		a := r.addr()
@@ -67,81 +67,82 @@ func decodeHolding(s string) (h holding, err error) {
 		h.addresses = append(h.addresses, a)
 	}
 	if r.bad || len(h.addresses) == 0 {
-		return holding{}, fmt.Errorf("%w: attachment", ErrRecord)
+		return holding{}, corrupt(key, "damaged attachment")
 	}
 	return h, nil
 }
 
-// encodeHolder codes the attachment that an address's record points to: version, length of the container's name, it,
-// and the interface's.
+// encodeHolder encodes the attachment that holds an address: version, length of the
+// container's name, the container's name, the interface's name.
 func encodeHolder(a Attachment) string {
 	b := binary.AppendUvarint([]byte{codecVersion}, uint64(len(a.Container)))
 	return string(append(append(b, a.Container...), a.Interface...))
 }
 
-func decodeHolder(s string) (a Attachment, err error) {
-	r := reader{s: s}
-	r.version()
+func decodeHolder(key, value string) (a Attachment, err error) {
+	r := newReader(value)
 	n := r.uvarint()
 	if !r.bad && n <= uint64(len(r.s)) {
 		a = Attachment{r.s[:n], r.s[n:]}
 	}
 	if a.check() != nil {
-		return Attachment{}, fmt.Errorf("%w: address", ErrRecord)
+		return Attachment{}, corrupt(key, "damaged holder")
 	}
 	return a, nil
 }
 
-// encodeCursor codes the address that was last picked from a set.
+// encodeCursor encodes the address that a set gave last.
 func encodeCursor(a netip.Addr) string {
 	return string(append([]byte{codecVersion, family(a.Is6())}, a.AsSlice()...))
 }
 
-func decodeCursor(s string) (netip.Addr, error) {
-	if s == "" {
+func decodeCursor(key, value string) (netip.Addr, error) {
+	if value == "" {
 		return netip.Addr{}, nil
 	}
-	r := reader{s: s}
-	r.version()
+	r := newReader(value)
 	a := r.addr()
 	if r.bad || r.s != "" {
-		return netip.Addr{}, fmt.Errorf("%w: cursor", ErrRecord)
+		return netip.Addr{}, corrupt(key, "damaged cursor")
 	}
 	return a, nil
 }
 
-// encodeWord codes the content of a page.
+// encodeWord encodes a page; one that is all clear has no record.
 func encodeWord(w uint64) string {
+	if w == 0 {
+		return ""
+	}
 	return string(binary.BigEndian.AppendUint64([]byte{codecVersion}, w))
 }
 
-func decodeWord(s string) (uint64, error) {
+func decodeWord(key, value string) (uint64, error) {
 	switch {
-	case s == "":
+	case value == "":
 		return 0, nil
-	case len(s) != 9 || s[0] != codecVersion:
-		return 0, fmt.Errorf("%w: page", ErrRecord)
+	case len(value) != 9 || value[0] != codecVersion:
+		return 0, corrupt(key, "damaged page")
 	}
-	return binary.BigEndian.Uint64([]byte(s[1:])), nil
+	return binary.BigEndian.Uint64([]byte(value[1:])), nil
 }
 
-// reader takes values off the front of a string; bad says that something was missing or wrong.
+// reader takes values off the front of a string; bad says that something was missing
+// or wrong.
 type reader struct {
 	s   string
 	bad bool
 }
 
-func (r *reader) version() {
-	if r.s == "" || r.s[0] != codecVersion {
-		r.bad, r.s = true, ""
-		return
+// newReader reads the version.
+func newReader(value string) *reader {
+	if value == "" || value[0] != codecVersion {
+		return &reader{bad: true}
 	}
-	r.s = r.s[1:]
+	return &reader{s: value[1:]}
 }
 
 func (r *reader) uvarint() uint64 {
-	n := min(len(r.s), binary.MaxVarintLen64)
-	v, n := binary.Uvarint([]byte(r.s[:n]))
+	v, n := binary.Uvarint([]byte(r.s[:min(len(r.s), binary.MaxVarintLen64)]))
 	if n <= 0 {
 		r.bad, r.s = true, ""
 		return 0
@@ -150,9 +151,20 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
-func (r *reader) addr() netip.Addr {
-	a, rest, ok := cutAddr(r.s)
-	r.s = rest
-	r.bad = r.bad || !ok
+// addr reads a family and an address.
+func (r *reader) addr() (a netip.Addr) {
+	n := 0
+	switch {
+	case len(r.s) >= 5 && r.s[0] == '4':
+		n = 5
+	case len(r.s) >= 17 && r.s[0] == '6':
+		n = 17
+	default:
+		r.bad = true
+		return a
+	}
+	a, _ = netip.AddrFromSlice([]byte(r.s[1:n]))
+	r.s = r.s[n:]
+	r.bad = r.bad || addr.CheckAddr(a) != nil
 	return a
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -75,7 +76,7 @@ func (w *world) add(who Attachment, requested []netip.Addr, want ...any) {
 		w.check()
 	}
 	if sentinel, ok := want[0].(error); ok {
-		if own := (*Error)(nil); !errors.Is(err, sentinel) || !errors.As(err, &own) || got != nil {
+		if !errors.Is(err, sentinel) || own(err) == nil || got != nil {
 			w.Fatalf("Add(%s, %v) = %v, %v, want %v", who, requested, got, err, sentinel)
 		}
 		return
@@ -125,7 +126,7 @@ func others(as ...string) map[string]Attachment {
 }
 
 // TestRoundRobin is host-local's table of where the next address comes from.
-func TestRoundRobin(t *testing.T) { // HL1
+func TestRoundRobin(t *testing.T) {
 	for i, c := range []struct {
 		subnets []string
 		held    []string
@@ -149,16 +150,16 @@ func TestRoundRobin(t *testing.T) { // HL1
 		{[]string{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc/126"}, nil, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe"},
 		{[]string{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc/126"}, nil, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
 		// And of when there is none.
-		{[]string{"10.0.0.0/30"}, []string{"10.0.0.2"}, "", ErrFull},
-		{[]string{"10.0.0.0/29"}, []string{"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"}, "", ErrFull},
-		{[]string{"10.0.0.0/30", "10.0.1.0/30"}, []string{"10.0.0.2", "10.0.1.2"}, "", ErrFull},
-		{[]string{"10.0.0.0/30", "10.0.1.0/30"}, []string{"10.0.0.2", "10.0.1.2"}, "10.0.1.2", ErrFull},
+		{[]string{"10.0.0.0/30"}, []string{"10.0.0.2"}, "", ipalloc.ErrFull},
+		{[]string{"10.0.0.0/29"}, []string{"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"}, "", ipalloc.ErrFull},
+		{[]string{"10.0.0.0/30", "10.0.1.0/30"}, []string{"10.0.0.2", "10.0.1.2"}, "", ipalloc.ErrFull},
+		{[]string{"10.0.0.0/30", "10.0.1.0/30"}, []string{"10.0.0.2", "10.0.1.2"}, "10.0.1.2", ipalloc.ErrFull},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			w := newWorld(t, subnets(c.subnets...))
 			w.load(c.last, others(c.held...))
 			w.add(eth0("id"), nil, c.want)
-			if status := w.Status(ctx); c.want == error(ErrFull) && !errors.Is(status, ErrFull) {
+			if status := w.Status(ctx); c.want == error(ipalloc.ErrFull) && !errors.Is(status, ipalloc.ErrFull) {
 				t.Fatalf("status %v", status)
 			}
 		})
@@ -166,7 +167,7 @@ func TestRoundRobin(t *testing.T) { // HL1
 }
 
 // TestIterator takes and releases a whole set from several places, as host-local's iterator goes.
-func TestIterator(t *testing.T) { // HL1
+func TestIterator(t *testing.T) {
 	for _, c := range []struct {
 		last string
 		want []string
@@ -185,7 +186,7 @@ func TestIterator(t *testing.T) { // HL1
 				}
 			}
 			if !release {
-				w.add(eth0("more"), nil, ErrFull)
+				w.add(eth0("more"), nil, ipalloc.ErrFull)
 			}
 		}
 	}
@@ -197,51 +198,55 @@ func TestIterator(t *testing.T) { // HL1
 	for i, a := range []string{"192.168.1.0", "192.168.1.2", "192.168.1.3", "192.168.2.0", "192.168.2.2", "192.168.2.3"} {
 		w.add(eth0(fmt.Sprint("c", i)), nil, a)
 	}
-	w.add(eth0("more"), nil, ErrFull)
+	w.add(eth0("more"), nil, ipalloc.ErrFull)
 	w = newWorld(t, RangeSet{bounds("255.255.255.252/30", "255.255.255.254", "255.255.255.255")})
 	w.load("255.255.255.255", nil)
 	w.add(eth0("a"), nil, "255.255.255.254")
 	w.add(eth0("b"), nil, "255.255.255.255")
-	w.add(eth0("c"), nil, ErrFull)
+	w.add(eth0("c"), nil, ipalloc.ErrFull)
 }
 
-func TestRequests(t *testing.T) { // HL1
+func TestRequests(t *testing.T) {
 	w := newWorld(t, subnets("192.168.1.0/29"), subnets("10.1.2.0/24", "10.2.2.0/24"))
 	w.add(eth0("a"), addrs("192.168.1.5"), "192.168.1.5", "10.1.2.2")
-	w.add(eth0("b"), addrs("192.168.1.5"), ErrOccupied)
-	w.add(eth0("b"), addrs("192.168.1.7"), ErrOutOfRange)
-	w.add(eth0("b"), addrs("192.168.1.0"), ErrOutOfRange)
-	w.add(eth0("b"), addrs("192.168.1.1"), ErrReserved)
-	w.add(eth0("b"), addrs("192.168.1.3", "192.168.1.4"), ErrOutOfRange)
-	w.add(eth0("b"), addrs("fd00::1"), ErrOutOfRange)
-	w.add(eth0("b"), []netip.Addr{{}}, ErrBadAddress)
-	w.add(eth0("b"), addrs("::ffff:192.168.1.3"), ErrBadAddress)
+	w.add(eth0("b"), addrs("192.168.1.5"), ipalloc.ErrOccupied)
+	w.add(eth0("b"), addrs("192.168.1.7"), ipalloc.ErrOutOfRange)
+	w.add(eth0("b"), addrs("192.168.1.0"), ipalloc.ErrOutOfRange)
+	w.add(eth0("b"), addrs("192.168.1.1"), ipalloc.ErrReserved)
+	w.add(eth0("b"), addrs("192.168.1.3", "192.168.1.4"), ipalloc.ErrOutOfRange)
+	w.add(eth0("b"), addrs("fd00::1"), ipalloc.ErrOutOfRange)
+	w.add(eth0("b"), []netip.Addr{{}}, ipalloc.ErrInvalid)
+	w.add(eth0("b"), addrs("::ffff:192.168.1.3"), ipalloc.ErrInvalid)
 	// Nothing has changed: neither cursor moved, and the same request twice is one.
 	w.add(eth0("b"), addrs("10.2.2.88", "10.2.2.88"), "192.168.1.2", "10.2.2.88")
 	w.add(eth0("c"), nil, "192.168.1.3", "10.1.2.3")
-	w.add(eth0("d"), addrs("10.2.2.1", "192.168.1.4"), ErrReserved)
+	w.add(eth0("d"), addrs("10.2.2.1", "192.168.1.4"), ipalloc.ErrReserved)
 
-	var own *Error
-	if _, err := w.Add(ctx, eth0("d"), addrs("192.168.1.5")...); !errors.As(err, &own) || own.Set != 0 || own.Holder != eth0("a") ||
-		own.Address.String() != "192.168.1.5" || own.Network != "net" || own.Attachment != eth0("d") {
-		t.Fatalf("%+v", own)
+	_, err := w.Add(ctx, eth0("d"), addrs("192.168.1.5")...)
+	var in *SetError
+	if e := own(err); !errors.As(err, &in) || in.Set != 0 || in.Range != -1 || in.Other != -1 || e.Holder != "a/eth0" || e.Addr.String() != "192.168.1.5" ||
+		e.Name != "net" || e.Owner != "d/eth0" || e.Field != "Sets[0]" || e.Op != "add" {
+		t.Fatalf("%+v", err)
 	}
-	if want := "hostlocal: add net d/eth0 set 0: 192.168.1.5 already taken by a/eth0"; own.Error() != want {
-		t.Fatalf("%q, want %q", own, want)
+	if want := `hostlocal: add Sets[0] 192.168.1.5 for "d/eth0" in "net": occupied, held by "a/eth0"`; err.Error() != want {
+		t.Fatalf("%q, want %q", err, want)
+	}
+	if _, err = w.Add(ctx, eth0("d"), addrs("10.7.0.1", "10.7.0.2")...); !errors.As(err, &in) || in.Set != -1 || fmt.Sprint(in.Addrs) != "[10.7.0.1 10.7.0.2]" {
+		t.Fatalf("%+v", err)
 	}
 }
 
 // TestSecondAdd: a live attachment gets no second address of a set and keeps what it holds whatever happens.
-func TestSecondAdd(t *testing.T) { // HL1, HL3
+func TestSecondAdd(t *testing.T) {
 	w := newWorld(t, subnets("fd00::/64"))
 	w.add(eth0("a"), nil, "fd00::2")
-	w.add(eth0("a"), nil, ErrExists)
-	w.add(eth0("a"), addrs("fd00::9"), ErrExists)
+	w.add(eth0("a"), nil, ipalloc.ErrExists)
+	w.add(eth0("a"), addrs("fd00::9"), ipalloc.ErrExists)
 	w.add(Attachment{"a", "eth1"}, nil, "fd00::3")
 
 	// The configuration becomes dual stack: the original fails and releases the live address.
 	w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}})
-	w.add(eth0("a"), nil, ErrExists)
+	w.add(eth0("a"), nil, ipalloc.ErrExists)
 	w.add(eth0("b"), nil, "10.0.0.2", "fd00::4")
 	w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29")}})
 	w.add(eth0("a"), nil, "10.0.0.3")
@@ -250,7 +255,7 @@ func TestSecondAdd(t *testing.T) { // HL1, HL3
 
 	// What was recorded without interface counts for every interface.
 	w.load("", map[string]Attachment{"10.0.0.6": {Container: "old"}})
-	w.add(eth0("old"), nil, ErrExists)
+	w.add(eth0("old"), nil, ipalloc.ErrExists)
 	w.del(eth0("old"), "10.0.0.6")
 	w.add(eth0("old"), nil, "10.0.0.4")
 	w.load("", map[string]Attachment{"10.0.0.6": {Container: "old"}})
@@ -258,8 +263,22 @@ func TestSecondAdd(t *testing.T) { // HL1, HL3
 	w.del(Attachment{"old", "eth7"}, "10.0.0.6")
 }
 
+// TestWhichIsHeld: of several addresses that stand in the way, the error names the first
+// in the order of host-local's file names, where 10.0.0.10 comes before 10.0.0.9.
+func TestWhichIsHeld(t *testing.T) {
+	for _, order := range [][]string{{"10.0.0.9", "10.0.0.10"}, {"10.0.0.10", "10.0.0.9"}} {
+		w := newWorld(t, subnets("10.0.0.0/24"))
+		if _, err := w.Import(ctx, State{Holdings: []Holding{{eth0("a"), addrs(order...)}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Add(ctx, eth0("a")); !errors.Is(err, ipalloc.ErrExists) || own(err).Addr.String() != "10.0.0.10" {
+			t.Error(err)
+		}
+	}
+}
+
 // TestAllOrNothing: an Add that fails in a later set leaves no trace.
-func TestAllOrNothing(t *testing.T) { // HL1
+func TestAllOrNothing(t *testing.T) {
 	w := newWorld(t, subnets("10.0.0.0/24"), subnets("fd00::/126"))
 	w.add(eth0("a"), nil, "10.0.0.2", "fd00::2")
 	w.add(eth0("b"), nil, "10.0.0.3", "fd00::3")
@@ -268,9 +287,9 @@ func TestAllOrNothing(t *testing.T) { // HL1
 		t.Fatal(err)
 	}
 	for range 1000 {
-		w.add(eth0("c"), nil, ErrFull)
-		w.add(eth0("c"), addrs("10.0.0.3"), ErrOccupied)
-		w.add(eth0("c"), addrs("10.0.0.7", "10.0.0.8"), ErrFull)
+		w.add(eth0("c"), nil, ipalloc.ErrFull)
+		w.add(eth0("c"), addrs("10.0.0.3"), ipalloc.ErrOccupied)
+		w.add(eth0("c"), addrs("10.0.0.7", "10.0.0.8"), ipalloc.ErrFull)
 	}
 	if after, _ := w.store.(*store.Memory).MarshalBinary(); string(after) != string(before) {
 		t.Fatal("a failing Add changed the store")
@@ -280,7 +299,7 @@ func TestAllOrNothing(t *testing.T) { // HL1
 }
 
 // TestRangesChange: what is taken is known by address, whatever the ranges were.
-func TestRangesChange(t *testing.T) { // HL1
+func TestRangesChange(t *testing.T) {
 	w := newWorld(t, subnets("10.0.0.0/29"))
 	for i := range 5 {
 		w.add(eth0(fmt.Sprint("c", i)), nil, fmt.Sprint("10.0.0.", i+2))
@@ -292,8 +311,8 @@ func TestRangesChange(t *testing.T) { // HL1
 	w.add(eth0("old gateway"), addrs("10.0.0.1"), "10.0.0.1")
 
 	w.open(Config{}) // no ranges at all
-	w.add(eth0("w"), nil, ErrNoRanges)
-	if err := w.Status(ctx); !errors.Is(err, ErrNoRanges) {
+	w.add(eth0("w"), nil, ipalloc.ErrInvalid)
+	if err := w.Status(ctx); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Fatal(err)
 	}
 	if err := w.Verify(ctx, eth0("y"), addrs("10.0.0.8")...); err != nil {
@@ -306,7 +325,7 @@ func TestRangesChange(t *testing.T) { // HL1
 	}
 }
 
-func TestVerify(t *testing.T) { // HL2
+func TestVerify(t *testing.T) {
 	w := newWorld(t, subnets("10.0.0.0/24"), subnets("fd00::/64"))
 	w.add(eth0("a"), nil, "10.0.0.2", "fd00::2")
 	w.load("", map[string]Attachment{"10.9.9.9": {Container: "old"}})
@@ -319,13 +338,13 @@ func TestVerify(t *testing.T) { // HL2
 		{eth0("a"), addrs("10.0.0.2"), nil},
 		{eth0("a"), addrs("fd00::2", "10.0.0.2"), nil},
 		{eth0("a"), addrs("192.0.2.1", "10.0.0.2"), nil}, // another plugin's
-		{eth0("a"), addrs("192.0.2.1"), ErrMismatch},
-		{eth0("a"), addrs("10.0.0.2", "10.0.0.3"), ErrMismatch},
-		{eth0("a"), addrs("10.0.0.2", "fd00::3"), ErrMismatch},
-		{Attachment{"a", "eth1"}, nil, ErrNotFound},
-		{eth0("10.0.0.2"), nil, ErrNotFound}, // the original finds its cursor file
+		{eth0("a"), addrs("192.0.2.1"), ipalloc.ErrMismatch},
+		{eth0("a"), addrs("10.0.0.2", "10.0.0.3"), ipalloc.ErrMismatch},
+		{eth0("a"), addrs("10.0.0.2", "fd00::3"), ipalloc.ErrMismatch},
+		{Attachment{"a", "eth1"}, nil, ipalloc.ErrNotFound},
+		{eth0("10.0.0.2"), nil, ipalloc.ErrNotFound}, // the original finds its cursor file
 		{eth0("old"), addrs("10.9.9.9"), nil},
-		{eth0(""), nil, ErrBadName},
+		{eth0(""), nil, ipalloc.ErrInvalid},
 	} {
 		if err := w.Verify(ctx, c.who, c.listed...); !errors.Is(err, c.want) {
 			t.Errorf("Verify(%s, %v): %v, want %v", c.who, c.listed, err, c.want)
@@ -333,7 +352,7 @@ func TestVerify(t *testing.T) { // HL2
 	}
 }
 
-func TestGC(t *testing.T) { // HL1, HL2
+func TestGC(t *testing.T) {
 	w := newWorld(t, subnets("10.0.0.0/16"))
 	var valid []Attachment
 	for i := range 3000 { // more than one step
@@ -364,7 +383,7 @@ func TestGC(t *testing.T) { // HL1, HL2
 	}
 }
 
-func TestLeases(t *testing.T) { // HL1
+func TestLeases(t *testing.T) {
 	w := newWorld(t)
 	open := func(boot string, leases bool) {
 		w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/24")}, Boot: boot, Leases: leases})
@@ -388,7 +407,7 @@ func TestLeases(t *testing.T) { // HL1
 			t.Fatal(err)
 		}
 	}
-	if err := w.Verify(ctx, eth0("a")); !errors.Is(err, ErrNotFound) {
+	if err := w.Verify(ctx, eth0("a")); !errors.Is(err, ipalloc.ErrNotFound) {
 		t.Fatal(err)
 	}
 	w.check()
@@ -409,7 +428,7 @@ func TestHolder(t *testing.T) {
 	if who, ok, err := w.Holder(ctx, netip.MustParseAddr("10.0.0.3")); err != nil || ok {
 		t.Fatal(who, ok, err)
 	}
-	if _, _, err := w.Holder(ctx, netip.Addr{}); !errors.Is(err, ErrBadAddress) {
+	if _, _, err := w.Holder(ctx, netip.Addr{}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Fatal(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -58,10 +59,10 @@ func ExampleEngine_Add_requested() {
 	fmt.Println(got[0].Prefix, err)
 
 	_, err = engine.Add(ctx, hostlocal.Attachment{Container: "web", Interface: "eth0"}, want)
-	fmt.Println(errors.Is(err, hostlocal.ErrOccupied), err)
+	fmt.Println(errors.Is(err, ipalloc.ErrOccupied), err)
 	// Output:
 	// 192.0.2.9/28 <nil>
-	// true hostlocal: add pods web/eth0 set 0: 192.0.2.9 already taken by db/eth0
+	// true hostlocal: add Sets[0] 192.0.2.9 for "web/eth0" in "pods": occupied, held by "db/eth0"
 }
 
 func ExampleEngine_GC() {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -16,7 +17,7 @@ func small() []RangeSet {
 }
 
 // TestExhaustively runs every sequence of operations of two containers on three addresses beside the twin.
-func TestExhaustively(t *testing.T) { // HL1
+func TestExhaustively(t *testing.T) {
 	sets, err := Canonical(small())
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +58,7 @@ func TestExhaustively(t *testing.T) { // HL1
 				asked = all[op-4 : op-3]
 			default:
 				full := m.Full() >= 0
-				if err := e.Status(ctx); errors.Is(err, ErrFull) != full {
+				if err := e.Status(ctx); errors.Is(err, ipalloc.ErrFull) != full {
 					t.Fatalf("sequence %d: %v, want full %v", n, err, full)
 				}
 				continue
@@ -78,7 +79,7 @@ func TestExhaustively(t *testing.T) { // HL1
 
 // TestEveryState puts a set that spans an edge of two pages into every one of its states, and looks for the next free
 // address from every place.
-func TestEveryState(t *testing.T) { // HL4
+func TestEveryState(t *testing.T) {
 	set := RangeSet{parseRange("10.0.0.0/24 10.0.0.60 10.0.0.67 10.0.0.65")}
 	var all []netip.Addr
 	for i := range 8 {

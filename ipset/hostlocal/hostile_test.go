@@ -7,12 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// TestHostileRecords replaces every record by damaged ones and adds keys that nobody wrote: every operation answers, with
-// ErrRecord or as if nothing were wrong with what it read, and Check notices all that changes what is held.
-func TestHostileRecords(t *testing.T) { // X4, X7
+// TestHostileRecords replaces every record by damaged ones and adds keys that no engine
+// writes. Every operation returns ErrCorrupt, or an answer that does not depend on the
+// damage, and Check reports all damage that changes what is held.
+func TestHostileRecords(t *testing.T) {
 	base := newWorld(t)
 	base.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}, Boot: "b1", Leases: true})
 	for _, c := range []string{"a", "b", "c"} {
@@ -38,21 +40,21 @@ func TestHostileRecords(t *testing.T) { // X4, X7
 		w := &world{TB: t, store: db}
 		for _, boot := range []string{"b1", "b2"} {
 			w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}, Boot: boot, Leases: true})
-			if err := w.Check(ctx); boot == "b1" && noticed && !errors.Is(err, ErrRecord) {
+			if err := w.Check(ctx); boot == "b1" && noticed && !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Errorf("%s: Check: %v", name, err)
 			}
 			w.exercise(name)
 		}
 	}
 	for _, r := range recs {
-		kind := base.kindOf(r.Key)
+		kind, _ := base.split(r.Key)
 		try(fmt.Sprintf("%q removed", r.Key), kind != kindHeader && kind != kindCursor, r.Key, "")
 		for i := range r.Value {
 			flipped := []byte(r.Value)
 			flipped[i] ^= 0x81
-			// The name of a boot, epochs before it and where a set goes on are nobody's but their own.
-			own := kind == kindHeader || kind == kindCursor || kind == kindAttachment && i == 1
-			try(fmt.Sprintf("%q, byte %d of %q", r.Key, i, r.Value), !own, r.Key, string(flipped))
+			// Nothing else tells what a boot is called, its epoch, and what a set gave last.
+			alone := kind == kindHeader || kind == kindCursor || kind == kindAttachment && i == 1
+			try(fmt.Sprintf("%q, byte %d of %q", r.Key, i, r.Value), !alone, r.Key, string(flipped))
 			if i > 0 {
 				try(fmt.Sprintf("%q, %d bytes of %q", r.Key, i, r.Value), kind != kindHeader, r.Key, r.Value[:i])
 			}
@@ -70,6 +72,25 @@ func TestHostileRecords(t *testing.T) { // X4, X7
 	}
 }
 
+// TestHostileAttachmentKeys: a key that names no attachment is damage. Export and GC must
+// not read it as a holding of an attachment without a name.
+func TestHostileAttachmentKeys(t *testing.T) {
+	for _, rest := range []string{"t", "tx", "t\x00", "t\x00eth0", "tc\x00eth0\x00", "t" + strings.Repeat("x", maxName+1) + "\x00eth0"} {
+		w := newWorld(t, subnets("10.0.0.0/29"))
+		w.add(eth0("a"), nil, "10.0.0.2")
+		key := w.prefix + rest
+		mustCommit(t, w.store, store.Op{Kind: store.Put, Key: key, Value: holding{0, addrs("10.0.0.6")}.encode(), Expect: store.AnyRevision})
+		if s, err := w.Export(ctx); !errors.Is(err, ipalloc.ErrCorrupt) || len(s.Holdings) > 0 {
+			t.Errorf("%q: Export %v, %v", rest, s, err)
+		}
+		if freed, err := w.GC(ctx, nil); !errors.Is(err, ipalloc.ErrCorrupt) || len(freed) > 0 {
+			t.Errorf("%q: GC %v, %v", rest, freed, err)
+		}
+		mustCommit(t, w.store, store.Op{Kind: store.Delete, Key: key, Expect: store.AnyRevision})
+		w.del(eth0("a"), "10.0.0.2")
+	}
+}
+
 func mustCommit(t *testing.T, s store.Store, op store.Op) {
 	t.Helper()
 	if _, err := s.Commit(ctx, []store.Op{op}); err != nil {
@@ -82,7 +103,7 @@ func (w *world) exercise(name string) {
 	w.Helper()
 	ok := func(op string, err error) {
 		w.Helper()
-		if own := (*Error)(nil); err != nil && !errors.As(err, &own) {
+		if err != nil && own(err) == nil {
 			w.Errorf("%s: %s: %v", name, op, err)
 		}
 	}
@@ -121,8 +142,8 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// TestNoStoreLeft: an error of the store itself comes through as it is.
-func TestNoStoreLeft(t *testing.T) { // ST3
+// TestFailingStore: every operation returns the store's error as it is.
+func TestFailingStore(t *testing.T) {
 	lost := errors.New("lost")
 	w := newWorld(t)
 	w.store = failing{w.store, lost}

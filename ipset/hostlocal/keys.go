@@ -6,16 +6,18 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Attachment is who holds addresses: one interface of one container. Together with the network's name it is the
-// key of the CNI specification.
+// Attachment holds addresses: one interface of one container. With the network's name
+// it is the key of the CNI specification.
 type Attachment struct {
 	Container string
-	// Interface is empty only in what was imported from the oldest form of host-local's files, which did not record
-	// it: such an attachment answers to every interface of its container that has none of its own.
+	// Interface is empty only in an import from the oldest form of host-local's files,
+	// which did not record it. Such an attachment answers to every interface of its
+	// container.
 	Interface string
 }
 
@@ -33,17 +35,25 @@ func (a Attachment) Compare(b Attachment) int {
 // maxName bounds names so that a key fits every store.
 const maxName = 1024
 
-// checkName refuses what cannot be a part of a key: a NUL byte ends a name there.
-func checkName(what, name string) error {
+// checkName refuses a name that cannot be part of a key, where a NUL byte ends a name.
+func checkName(field, name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: empty %s", ErrBadName, what)
+		return fault(ipalloc.ErrInvalid, field, "empty name")
 	case len(name) > maxName:
-		return fmt.Errorf("%w: %s of %d bytes, at most %d", ErrBadName, what, len(name), maxName)
+		return fault(ipalloc.ErrInvalid, field, fmt.Sprintf("name of %d bytes, at most %d", len(name), maxName))
 	case strings.IndexByte(name, 0) >= 0:
-		return fmt.Errorf("%w: %s %q holds a NUL byte", ErrBadName, what, name)
+		return fault(ipalloc.ErrInvalid, field, fmt.Sprintf("name %q holds a NUL byte", name))
 	}
 	return nil
+}
+
+// check refuses names that no key can have. An empty interface passes.
+func (a Attachment) check() error {
+	if err := checkName("Container", a.Container); err != nil || a.Interface == "" {
+		return err
+	}
+	return checkName("Interface", a.Interface)
 }
 
 // The kind of a record is the byte after the network's name; see the package comment.
@@ -55,7 +65,8 @@ const (
 	kindAttachment = 't'
 )
 
-// keys makes the keys of one network. Its records lie between prefix and the same with its NUL made 1.
+// keys makes the keys of one network. Its records lie between prefix and the same with
+// its NUL made 1.
 type keys struct{ prefix string }
 
 func newKeys(network string) keys { return keys{"L" + network + "\x00"} }
@@ -90,25 +101,6 @@ func (k keys) page(id pageID) string {
 	return string(binary.BigEndian.AppendUint64(b, id.index.Lo))
 }
 
-// all returns the records of one kind; those of all kinds for 0.
-func (k keys) all(kind byte) store.Range {
-	if kind == 0 {
-		return store.Range{From: k.prefix, To: k.prefix[:len(k.prefix)-1] + "\x01"}
-	}
-	return store.Range{From: k.prefix + string(rune(kind)), To: k.prefix + string(rune(kind+1))}
-}
-
-// kindOf returns the kind of a key of the network; 0 if it has none.
-func (k keys) kindOf(key string) byte {
-	if len(key) == len(k.prefix) {
-		return 0
-	}
-	return key[len(k.prefix)]
-}
-
-// rest returns what follows the kind in a key of the network that has one.
-func (k keys) rest(key string) string { return key[len(k.prefix)+1:] }
-
 func family(v6 bool) byte {
 	if v6 {
 		return '6'
@@ -116,60 +108,47 @@ func family(v6 bool) byte {
 	return '4'
 }
 
-// parseAttachment is the inverse of keys.attachment.
-func (k keys) parseAttachment(key string) (Attachment, error) {
-	container, ifname, ok := strings.Cut(k.rest(key), "\x00")
-	a := Attachment{container, ifname}
-	if !ok || a.check() != nil {
-		return Attachment{}, fmt.Errorf("%w: key %q", ErrRecord, key)
+// all returns the records of one kind, or of all kinds for 0.
+func (k keys) all(kind byte) store.Range {
+	if kind == 0 {
+		return store.Range{From: k.prefix, To: k.prefix[:len(k.prefix)-1] + "\x01"}
 	}
-	return a, nil
+	return store.Range{From: k.prefix + string(rune(kind)), To: k.prefix + string(rune(kind+1))}
 }
 
-// check refuses names that no key can have. An empty interface passes.
-func (a Attachment) check() error {
-	if err := checkName("container", a.Container); err != nil || a.Interface == "" {
-		return err
+// split returns the kind of a key of the network, 0 if it has none, and what follows.
+func (k keys) split(key string) (kind byte, rest string) {
+	if len(key) == len(k.prefix) {
+		return 0, ""
 	}
-	return checkName("interface", a.Interface)
+	return key[len(k.prefix)], key[len(k.prefix)+1:]
 }
 
-// parseAddress is the inverse of keys.address.
-func (k keys) parseAddress(key string) (netip.Addr, error) {
-	a, rest, ok := cutAddr(k.rest(key))
-	if !ok || rest != "" {
-		return netip.Addr{}, fmt.Errorf("%w: key %q", ErrRecord, key)
+// parseAttachment reads a record of an attachment, key and value.
+func (k keys) parseAttachment(r store.Record) (a Attachment, h holding, err error) {
+	_, rest := k.split(r.Key)
+	container, ifname, ok := strings.Cut(rest, "\x00")
+	if a = (Attachment{container, ifname}); !ok || a.check() != nil {
+		return Attachment{}, h, corrupt(r.Key, "not the key of an attachment")
 	}
-	return a, nil
+	h, err = decodeHolding(r.Key, r.Value)
+	return a, h, err
 }
 
-// cutAddr reads a family and an address from the front of s.
-func cutAddr(s string) (a netip.Addr, rest string, ok bool) {
-	n := 0
-	switch {
-	case len(s) >= 5 && s[0] == '4':
-		n = 5
-	case len(s) >= 17 && s[0] == '6':
-		n = 17
-	default:
-		return a, s, false
+// parseCursor reads a record of a cursor, key and value.
+func (k keys) parseCursor(r store.Record) (set int, a netip.Addr, err error) {
+	_, rest := k.split(r.Key)
+	if len(rest) != 4 {
+		return 0, a, corrupt(r.Key, "not the key of a cursor")
 	}
-	a, _ = netip.AddrFromSlice([]byte(s[1:n]))
-	return a, s[n:], addr.CheckAddr(a) == nil
+	a, err = decodeCursor(r.Key, r.Value)
+	return int(binary.BigEndian.Uint32([]byte(rest))), a, err
 }
 
-// parsePage is the inverse of keys.page.
-func (k keys) parsePage(key string) (id pageID, err error) {
-	s := k.rest(key)
-	switch {
-	case len(s) == 6 && s[0] == '4':
-		id.index.Lo = uint64(binary.BigEndian.Uint32([]byte(s[2:])))
-	case len(s) == 18 && s[0] == '6':
-		id.v6 = true
-		id.index = addr.U128{Hi: binary.BigEndian.Uint64([]byte(s[2:])), Lo: binary.BigEndian.Uint64([]byte(s[10:]))}
-	default:
-		return id, fmt.Errorf("%w: key %q", ErrRecord, key)
+// toAddr is the inverse of addr.FromAddr.
+func toAddr(u addr.U128, v6 bool) netip.Addr {
+	if v6 {
+		return u.Addr6()
 	}
-	id.level = s[1]
-	return id, nil
+	return u.Addr4()
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
-// A page is one word: of level 0, which of 64 addresses in a row are taken; of level n, which of 64 pages of level n-1
-// are full. 1 is taken. The geometry depends on the family only, not on ranges, so ranges change freely. A page
-// that was never written, or that is all clear, has no record.
+// A page is one word. At level 0 it says which of 64 addresses in a row are taken, at
+// level n which of 64 pages of level n-1 are full; 1 is taken. The geometry depends on
+// the family alone, so ranges may change freely. A page that is all clear has no record.
 
 // pageBits is log2 of the children of a page.
 const pageBits = 6
@@ -48,55 +48,49 @@ func (id pageID) parent() (up pageID, child uint, ok bool) {
 }
 
 // mark notes that an address is taken, in its leaf and in the pages above that it fills.
-func (t *txn) mark(a netip.Addr) error {
-	id, child := leafOf(a)
-	for ok := true; ok; id, child, ok = id.parent() {
-		w, err := t.word(id)
-		if err != nil {
-			return err
-		}
-		w |= 1 << child
-		t.setWord(id, w)
-		if w != fullWord {
-			return nil
-		}
-	}
-	return nil
-}
+func (t *txn) mark(a netip.Addr) error { return t.flip(a, true) }
 
 // unmark is the inverse of mark.
-func (t *txn) unmark(a netip.Addr) error {
+func (t *txn) unmark(a netip.Addr) error { return t.flip(a, false) }
+
+func (t *txn) flip(a netip.Addr, taken bool) error {
 	id, child := leafOf(a)
 	for ok := true; ok; id, child, ok = id.parent() {
-		w, err := t.word(id)
+		was, err := t.word(id)
 		if err != nil {
 			return err
 		}
-		t.setWord(id, w&^(1<<child))
-		if w != fullWord {
-			return nil // the page above did not count this one as full
+		w := was &^ (1 << child)
+		if taken {
+			w |= 1 << child
+		}
+		t.put(t.page(id), encodeWord(w))
+		if (was == fullWord) == (w == fullWord) {
+			return nil // nothing changes for the page above
 		}
 	}
 	return nil
 }
 
-// findFree returns the first address from from to to, both included, that is not taken and not skip. It reads at most
-// two pages per level, and one leaf more for skip.
+// findFree returns the first address from from to to, both included, that is neither
+// taken nor skip; the zero Addr if there is none. It reads at most two pages a level,
+// and one leaf more for skip.
 //
-//	climb while a page has no clear bit left of what may be searched, descend to the first clear one
-func (t *txn) findFree(from, to, skip netip.Addr) (netip.Addr, bool, error) {
+// It climbs while a page has no clear bit left in the searched part, and descends to the
+// first clear one.
+func (t *txn) findFree(from, to, skip netip.Addr) (none netip.Addr, err error) {
 	skipLeaf, skipBit := leafOf(skip)
 	id, last := pageID{v6: from.Is6()}, addr.FromAddr(to)
 	at := addr.FromAddr(from) // the next child to look at, in units of level
 	for level := uint(0); ; {
 		end := last.Shr(pageBits * level)
 		if at.Cmp(end) > 0 {
-			return netip.Addr{}, false, nil
+			return none, nil
 		}
 		id.level, id.index = uint8(level), at.Shr(pageBits)
 		w, err := t.word(id)
 		if err != nil {
-			return netip.Addr{}, false, err
+			return none, err
 		}
 		invariant.Step(1)
 		if id == skipLeaf {
@@ -105,37 +99,34 @@ func (t *txn) findFree(from, to, skip netip.Addr) (netip.Addr, bool, error) {
 		free := ^w & (fullWord << (at.Lo & 63))
 		if free == 0 {
 			if id.index.Cmp(end.Shr(pageBits)) >= 0 {
-				return netip.Addr{}, false, nil // to is in this page or before it
+				return none, nil // to is in this page or before it
 			}
 			at, level = id.index.Add(addr.U128{Lo: 1}), level+1
 			continue
 		}
 		at = id.index.Shl(pageBits).Or(addr.U128{Lo: uint64(bits.TrailingZeros64(free))})
 		if at.Cmp(end) > 0 {
-			return netip.Addr{}, false, nil
+			return none, nil
 		}
 		if level == 0 {
-			return toAddr(at, id.v6), true, nil
+			return toAddr(at, id.v6), nil
 		}
 		at, level = at.Shl(pageBits), level-1
 	}
 }
 
-// pick returns the first free address of a set after a cursor, and its range: from the one that follows the cursor to the
-// end of its range, then the other ranges in turn, at last the cursor's own from its start. A cursor in none of the
-// ranges means all of them in order. What is skipped is the gateway of the range searched.
-func (t *txn) pick(s RangeSet, cursor netip.Addr) (a netip.Addr, in int, ok bool, err error) {
+// pick returns the first free address of a set after a cursor, the zero Addr if there is
+// none: from the one after the cursor to the end of its range, then the other ranges in
+// turn, at last the cursor's own from its start. A cursor in none of the ranges means all
+// of them in order. It skips the gateway of the range searched.
+func (t *txn) pick(s RangeSet, cursor netip.Addr) (a netip.Addr, err error) {
 	first := s.RangeOf(cursor)
 	if first >= 0 && cursor != s[first].End {
-		if a, ok, err = t.findFree(cursor.Next(), s[first].End, s[first].Gateway); ok || err != nil {
-			return a, first, ok, err
-		}
+		a, err = t.findFree(cursor.Next(), s[first].End, s[first].Gateway)
 	}
-	for k := range s {
-		i := (first + 1 + k) % len(s)
-		if a, ok, err = t.findFree(s[i].Start, s[i].End, s[i].Gateway); ok || err != nil {
-			return a, i, ok, err
-		}
+	for k := 0; k < len(s) && err == nil && !a.IsValid(); k++ {
+		r := s[(first+1+k)%len(s)]
+		a, err = t.findFree(r.Start, r.End, r.Gateway)
 	}
-	return netip.Addr{}, -1, false, nil
+	return a, err
 }

@@ -5,18 +5,21 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Verify says whether an attachment holds what it should. Listed are the addresses that the caller believes it has; those
-// outside all sets that it does not hold are taken for somebody else's business.
+// Verify checks that an attachment holds the listed addresses. A listed address outside
+// all sets that the attachment does not hold is ignored, because another plugin may have
+// given it.
 //
-// It returns [ErrNotFound] if the attachment holds nothing; [ErrMismatch] naming the first listed address in a set
-// that it does not hold, or if addresses are listed and it holds none of them; [ErrBadName], [ErrRecord] and the
+// It returns ErrNotFound if the attachment holds nothing; ErrMismatch for the first
+// listed address of a set that it does not hold, or, with [SetError.Addrs], if addresses
+// are listed and it holds none of them; ErrInvalid for a name, ErrCorrupt and the
 // store's errors. Cost: one read.
 func (e *Engine) Verify(ctx context.Context, who Attachment, listed ...netip.Addr) error {
 	if err := who.check(); err != nil {
-		return e.explain(fault("verify", err), "verify", who)
+		return e.explain(err, "verify", who)
 	}
 	return e.do(ctx, "verify", who, func(t *txn) error {
 		if _, err := t.begin(e, e.holders(who)...); err != nil {
@@ -27,7 +30,8 @@ func (e *Engine) Verify(ctx context.Context, who Attachment, listed ...netip.Add
 		case err != nil:
 			return err
 		case len(held) == 0:
-			return fault("verify", ErrNotFound)
+			err, _ := setFault(ipalloc.ErrNotFound, -1, netip.Addr{}, "the attachment holds nothing")
+			return err
 		}
 		found := len(listed) == 0
 		for _, a := range listed {
@@ -35,42 +39,40 @@ func (e *Engine) Verify(ctx context.Context, who Attachment, listed ...netip.Add
 				found = true
 				continue
 			}
-			set := slices.IndexFunc(e.sets, func(s RangeSet) bool { return s.RangeOf(a) >= 0 })
-			if set >= 0 {
-				err := fault("verify", ErrMismatch)
-				err.Set, err.Address = set, a
+			if set := slices.IndexFunc(e.sets, func(s RangeSet) bool { return s.Contains(a) }); set >= 0 {
+				err, _ := setFault(ipalloc.ErrMismatch, set, a, "the attachment does not hold it")
 				return err
 			}
 		}
 		if !found {
-			err := fault("verify", ErrMismatch)
-			err.Addresses = held
+			err, in := setFault(ipalloc.ErrMismatch, -1, netip.Addr{}, "the attachment holds none of the listed addresses")
+			in.Addrs = held
 			return err
 		}
 		return nil
 	})
 }
 
-// Status returns nil if an Add could succeed now: if every set has a free address.
+// Status returns nil if every set has a free address, so that an Add could succeed.
 //
-// It returns [ErrFull] naming the first set that has none, [ErrNoRanges], [ErrRecord] and the store's errors. Cost: a few
-// records for each set, however many addresses are taken.
+// It returns ErrFull, with [SetError.Set], for the first set that has none, ErrInvalid
+// for an engine without sets, ErrCorrupt and the store's errors. Cost: a few records for
+// each set, however many addresses are taken.
 func (e *Engine) Status(ctx context.Context) error {
-	if len(e.sets) == 0 {
-		return e.explain(fault("status", ErrNoRanges), "status", Attachment{})
+	if err := e.checkSets(); err != nil {
+		return e.explain(err, "status", Attachment{})
 	}
 	return e.do(ctx, "status", Attachment{}, func(t *txn) error {
 		if _, err := t.begin(e); err != nil {
 			return err
 		}
 		for i, s := range e.sets {
-			_, _, ok, err := t.pick(s, netip.Addr{})
-			if err != nil {
+			a, err := t.pick(s, netip.Addr{})
+			if err == nil && !a.IsValid() {
+				err, _ := setFault(ipalloc.ErrFull, i, a, "no free address in "+s.String())
 				return err
 			}
-			if !ok {
-				err := fault("status", ErrFull)
-				err.Set = i
+			if err != nil {
 				return err
 			}
 		}
@@ -78,31 +80,24 @@ func (e *Engine) Status(ctx context.Context) error {
 	})
 }
 
-// Holder returns who holds an address; ok is false if nobody does.
+// Holder returns which attachment holds an address; ok is false if it is free.
 //
-// It returns [ErrBadAddress], [ErrRecord] and the store's errors. Cost: one read.
+// It returns ErrInvalid for the address, ErrCorrupt and the store's errors. Cost: one
+// read.
 func (e *Engine) Holder(ctx context.Context, a netip.Addr) (who Attachment, ok bool, err error) {
-	if err := addr.CheckAddr(a); err != nil {
-		own := fault("holder", ErrBadAddress)
-		own.Address, own.Text = a, err.Error()
-		return who, false, e.explain(own, "holder", who)
+	if err := checkAddr(a); err != nil {
+		return who, false, e.explain(err, "holder", who)
 	}
-	err = e.do(ctx, "holder", Attachment{}, func(t *txn) error {
-		if _, err := t.begin(e, t.address(a)); err != nil {
-			return err
+	err = e.do(ctx, "holder", Attachment{}, func(t *txn) (err error) {
+		if _, err = t.begin(e, t.address(a)); err == nil {
+			who, err = t.holder(a)
 		}
-		v, _ := t.get(t.address(a))
-		if who, ok = (Attachment{}), v != ""; !ok {
-			return nil
-		}
-		var err error
-		who, err = decodeHolder(v)
 		return err
 	})
 	if err != nil {
 		return Attachment{}, false, err
 	}
-	return who, ok, nil
+	return who, who != Attachment{}, nil
 }
 
 // Count is a number of addresses: Hi * 2^64 + Lo.
@@ -110,20 +105,21 @@ type Count = addr.U128
 
 // Usage is how much of a set is used.
 type Usage struct {
-	// Capacity is the number of addresses that the set can hand out; the gateways are not among them. Used are
-	// those of them that are held. Gateways that are held, which happens when the gateway was another one before,
-	// are in neither.
+	// Capacity is the number of addresses that the set can hand out, without gateways.
+	// Used is how many of them are held. A gateway that is held, because the gateway was
+	// another address before, is in neither.
 	Capacity, Used Count
 }
 
-// Stats is what an engine has handed out.
+// Stats counts what a network holds.
 type Stats struct {
 	Attachments int
-	Addresses   int     // all that is held, also outside the sets
-	Sets        []Usage // of the sets as they are now
+	Addresses   int     // all that are held, also outside the sets
+	Sets        []Usage // of the engine's sets
 }
 
-// Stats counts. It returns [ErrRecord] and the store's errors. Cost: linear in the addresses held.
+// Stats counts. It returns ErrCorrupt and the store's errors. Cost: linear in the
+// addresses held.
 func (e *Engine) Stats(ctx context.Context) (Stats, error) {
 	st := Stats{Sets: make([]Usage, len(e.sets))}
 	for i, s := range e.sets {

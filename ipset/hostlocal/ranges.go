@@ -6,19 +6,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Range is a run of addresses of one subnet. Fields other than Subnet may be zero; [Canonical] fills them.
+// Range is a run of addresses of one subnet. Subnet is required; [Canonical] fills the
+// other fields if they are zero.
 type Range struct {
-	// Subnet is what the addresses belong to; its length goes with every address that is handed out.
+	// Subnet contains the addresses. Its length goes with every address handed out.
 	Subnet netip.Prefix
-	// Start and End are the first and the last address handed out. By default Start is the one after the subnet's base
-	// address, and End the subnet's last one, for IPv4 the one before it. Named, they may be any of the subnet, its
+	// Start and End are the first and the last address handed out. The default of Start
+	// is the address after the subnet's base; that of End is the subnet's last address,
+	// for IPv4 the one before it. If named, they may be any address of the subnet, its
 	// base and broadcast address included.
 	Start, End netip.Addr
-	// Gateway is never handed out of this range. It is not required to lie in the subnet. By default it is the one
-	// after the subnet's base address.
+	// Gateway is never handed out of this range. It may lie outside the subnet. The
+	// default is the address after the subnet's base.
 	Gateway netip.Addr
 }
 
@@ -30,7 +33,8 @@ func (r Range) Contains(a netip.Addr) bool {
 	return a.BitLen() == r.Start.BitLen() && a.Compare(r.Start) >= 0 && a.Compare(r.End) <= 0
 }
 
-// RangeSet is a list of ranges of one family, tried in order: an attachment gets one address of each set.
+// RangeSet is a list of ranges of one family, tried in order. An attachment gets one
+// address of each set.
 type RangeSet []Range
 
 // String returns the ranges, joined by commas.
@@ -42,30 +46,32 @@ func (s RangeSet) String() string {
 	return strings.Join(texts, ",")
 }
 
-// RangeOf returns the number of the range that a lies in; -1 if it lies in none.
+// RangeOf returns the number of the range that contains a, or -1.
 func (s RangeSet) RangeOf(a netip.Addr) int {
 	return slices.IndexFunc(s, func(r Range) bool { return r.Contains(a) })
 }
 
+// Contains reports whether a lies in a range of the set, which must be canonical.
+func (s RangeSet) Contains(a netip.Addr) bool { return s.RangeOf(a) >= 0 }
+
 // Canonical returns a copy of the sets in which every field of every range is filled.
 //
-// It returns an [*Error] that names the set and the range: [ErrTooSmall] for a subnet of less than four addresses and
-// for a set without ranges; [ErrBadPrefix]; [ErrBadAddress] for a gateway, start or end; [ErrBadRange]; [ErrFamily];
-// [ErrOverlap] for two ranges of one set, and then for two sets. They are looked for in this order, set by set.
+// It returns an error that wraps a [SetError]: ErrInvalid, with Field, for a range that
+// cannot be, a set without ranges or with both families; ErrExists for two ranges that
+// overlap, first within one set, then between two. Sets are checked in order.
 func Canonical(sets []RangeSet) ([]RangeSet, error) {
 	out := make([]RangeSet, len(sets))
 	for i, s := range sets {
 		out[i] = slices.Clone(s)
-		if err := out[i].canonicalize(); err != nil {
-			err.Set = i
+		if err := out[i].canonicalize(i); err != nil {
 			return nil, err
 		}
 	}
 	for i, s := range out {
 		for j, q := range out[i+1:] {
-			if s.overlaps(q) {
-				err := fault("configure", ErrOverlap)
-				err.Set, err.Other = i, i+1+j
+			if slices.ContainsFunc(s, func(r Range) bool { return slices.ContainsFunc(q, r.overlaps) }) {
+				err, in := setFault(ipalloc.ErrExists, i, netip.Addr{}, fmt.Sprintf("overlaps Sets[%d]", i+1+j))
+				err.Op, in.Other = "new", i+1+j
 				return nil, err
 			}
 		}
@@ -73,117 +79,94 @@ func Canonical(sets []RangeSet) ([]RangeSet, error) {
 	return out, nil
 }
 
-func (s RangeSet) canonicalize() *Error {
+func (s RangeSet) canonicalize(set int) error {
+	refuse := func(sentinel error, i int, field, reason string) (*ipalloc.Error, *SetError) {
+		err, in := setFault(sentinel, set, netip.Addr{}, reason)
+		err.Op, in.Range = "new", i
+		if i >= 0 {
+			err.Field += fmt.Sprintf("[%d]", i) + field
+		}
+		return err, in
+	}
 	if len(s) == 0 {
-		err := fault("configure", ErrTooSmall)
-		err.Text = "empty range set"
+		err, _ := refuse(ipalloc.ErrInvalid, -1, "", "no ranges")
 		return err
 	}
 	for i := range s {
-		err := s[i].canonicalize()
-		if err == nil && s[i].Start.BitLen() != s[0].Start.BitLen() {
-			err = fault("configure", ErrFamily)
+		field, a, reason := s[i].canonicalize()
+		if reason == "" && s[i].Start.BitLen() != s[0].Start.BitLen() {
+			reason = "mixed address families"
 		}
-		if err != nil {
-			err.Range = i
+		if reason != "" {
+			err, _ := refuse(ipalloc.ErrInvalid, i, field, reason)
+			err.Addr = a
+			if field == ".Subnet" {
+				err.Prefix = s[i].Subnet
+			}
 			return err
 		}
 	}
 	for i, r := range s {
-		for j, q := range s[i+1:] {
-			if r.overlaps(q) {
-				err := fault("configure", ErrOverlap)
-				err.Range, err.Other = i, i+1+j
-				err.Text = fmt.Sprintf("%s and %s", r, q)
-				return err
-			}
+		if j := slices.IndexFunc(s[i+1:], r.overlaps); j >= 0 {
+			err, in := refuse(ipalloc.ErrExists, i, "", fmt.Sprintf("%s overlaps %s", r, s[i+1+j]))
+			in.Other = i + 1 + j
+			return err
 		}
 	}
 	return nil
 }
 
-// mapped are the addresses that have an IPv4 form, too. No range may hold them: the two forms would be two addresses here
-// and are one on the wire.
+// mapped are the addresses that also have an IPv4 form. No range may hold them: the two
+// forms would be two addresses here and are one on the wire.
 var mapped = netip.MustParsePrefix("::ffff:0:0/96")
 
-// canonicalize checks a range in the order in which host-local does, and fills what is missing.
-func (r *Range) canonicalize() *Error {
-	bad := func(sentinel error, a netip.Addr, text string) *Error {
-		err := fault("configure", sentinel)
-		err.Address, err.Text = a, text
-		return err
-	}
-	if !r.Subnet.IsValid() {
-		return bad(ErrBadPrefix, netip.Addr{}, addr.ErrInvalid.Error())
-	}
+// canonicalize checks a range in host-local's order and fills what is missing. It returns
+// the field that is wrong, the address in it, and why; an empty reason means none.
+func (r *Range) canonicalize() (field string, a netip.Addr, reason string) {
 	base := r.Subnet.Addr()
-	if r.Subnet.Bits() > base.BitLen()-2 {
-		return bad(ErrTooSmall, netip.Addr{}, r.Subnet.String())
-	}
-	if err := addr.Check(r.Subnet); err != nil {
-		return bad(ErrBadPrefix, netip.Addr{}, r.Subnet.String()+" "+err.Error())
-	}
-	if r.Subnet.Overlaps(mapped) {
-		return bad(ErrBadPrefix, netip.Addr{}, r.Subnet.String()+" holds IPv4-mapped addresses")
+	bad := addr.Check(r.Subnet)
+	switch {
+	case !r.Subnet.IsValid():
+		return ".Subnet", a, addr.ErrInvalid.Error()
+	case r.Subnet.Bits() > base.BitLen()-2:
+		return ".Subnet", a, "too small to allocate from"
+	case bad != nil:
+		return ".Subnet", a, bad.Error()
+	case r.Subnet.Overlaps(mapped):
+		return ".Subnet", a, "holds IPv4-mapped addresses"
 	}
 	named := r.Start.IsValid()
 	for _, f := range []struct {
-		at   *netip.Addr
-		fill netip.Addr
-		name string
-	}{{&r.Gateway, base.Next(), "gateway"}, {&r.Start, base.Next(), "start"}, {&r.End, defaultEnd(lastAddr(r.Subnet)), "end"}} {
+		at    *netip.Addr
+		fill  netip.Addr
+		field string
+	}{{&r.Gateway, base.Next(), ".Gateway"}, {&r.Start, base.Next(), ".Start"}, {&r.End, defaultEnd(r.Subnet), ".End"}} {
 		if !f.at.IsValid() {
 			*f.at = f.fill
-			continue
-		}
-		if err := addr.CheckAddr(*f.at); err != nil {
-			return bad(ErrBadAddress, *f.at, f.name+" "+err.Error())
+		} else if err := addr.CheckAddr(*f.at); err != nil {
+			return f.field, *f.at, err.Error()
 		}
 	}
-	// An end before the start is said of the start if the caller named it, else of the end.
+	// An end before the start is an error of the start if the caller named it.
 	switch inverted := r.End.BitLen() == r.Start.BitLen() && r.End.Less(r.Start); {
 	case !r.Subnet.Contains(r.Start), named && inverted:
-		return bad(ErrBadRange, r.Start, "start of "+r.Subnet.String())
+		return ".Start", r.Start, "not in " + r.Subnet.String() + " or after the end"
 	case !r.Subnet.Contains(r.End), inverted:
-		return bad(ErrBadRange, r.End, "end of "+r.Subnet.String())
+		return ".End", r.End, "not in " + r.Subnet.String() + " or before the start"
 	}
-	return nil
+	return "", a, ""
 }
 
-// defaultEnd returns the last address of a subnet that is handed out unless its range says otherwise.
-func defaultEnd(last netip.Addr) netip.Addr {
-	if last.Is4() {
-		return last.Prev()
-	}
-	return last
-}
-
-// lastAddr returns the highest address of a prefix.
-func lastAddr(p netip.Prefix) netip.Addr {
+// defaultEnd returns the last address of a subnet that is handed out by default.
+func defaultEnd(p netip.Prefix) netip.Addr {
 	u := addr.FromAddr(p.Addr()).Or(addr.Low(uint(p.Addr().BitLen() - p.Bits())))
-	return toAddr(u, p.Addr().Is6())
-}
-
-// toAddr is the inverse of addr.FromAddr.
-func toAddr(u addr.U128, v6 bool) netip.Addr {
-	if v6 {
-		return u.Addr6()
+	if last := toAddr(u, p.Addr().Is6()); last.Is6() {
+		return last
 	}
-	return u.Addr4()
+	return toAddr(u, false).Prev()
 }
 
 // overlaps reports whether two canonical ranges share an address.
 func (r Range) overlaps(q Range) bool {
 	return r.Start.BitLen() == q.Start.BitLen() && r.Start.Compare(q.End) <= 0 && q.Start.Compare(r.End) <= 0
-}
-
-func (s RangeSet) overlaps(q RangeSet) bool {
-	for _, r := range s {
-		for _, o := range q {
-			if r.overlaps(o) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -26,7 +27,7 @@ func parseRange(text string) (r Range) {
 	return r
 }
 
-func TestCanonicalRange(t *testing.T) { // HL1: host-local's tables of ranges
+func TestCanonicalRange(t *testing.T) {
 	for _, c := range []struct {
 		in   string
 		want any
@@ -44,33 +45,33 @@ func TestCanonicalRange(t *testing.T) { // HL1: host-local's tables of ranges
 		{"192.0.2.0/24 - - fd00::1", "192.0.2.0/24 192.0.2.1 192.0.2.254 fd00::1"},
 		{"192.0.2.0/24 192.0.2.7 192.0.2.7", "192.0.2.0/24 192.0.2.7 192.0.2.7 192.0.2.1"},
 
-		{"192.0.2.12/24", ErrBadPrefix},
-		{"2001:db8:1::24:19ff:fee1:c44a/64", ErrBadPrefix},
-		{"2001:db8:24:19ff::/63", ErrBadPrefix},
-		{"192.168.127.0/23", ErrBadPrefix},
-		{"::ffff:10.0.0.0/104", ErrBadPrefix},
-		{"::/64", ErrBadPrefix}, // holds the IPv4-mapped addresses
-		{"192.0.2.0/31", ErrTooSmall},
-		{"192.0.2.0/32", ErrTooSmall},
-		{"192.0.2.3/32", ErrTooSmall},
-		{"fd00::/127", ErrTooSmall},
-		{"fd00::/128", ErrTooSmall},
-		{"::ffff:10.0.0.0/128", ErrTooSmall},
-		{"192.0.2.0/24 192.0.3.0", ErrBadRange},
-		{"192.0.2.0/24 - 192.0.4.0", ErrBadRange},
-		{"192.0.2.0/24 192.0.2.50 192.0.2.40", ErrBadRange},
-		{"192.0.2.0/24 - 192.0.2.0", ErrBadRange},
-		{"192.0.2.0/24 192.0.2.255", ErrBadRange},
-		{"192.0.2.0/24 fd00::1", ErrBadRange},
-		{"192.0.2.0/24 - fd00::1", ErrBadRange},
-		{"192.0.2.0/24 ::ffff:192.0.2.7", ErrBadAddress},
-		{"192.0.2.0/24 - - ::ffff:192.0.2.7", ErrBadAddress},
-		{"fe80::/64 fe80::1%eth0", ErrBadAddress},
+		{"192.0.2.12/24", ipalloc.ErrInvalid},
+		{"2001:db8:1::24:19ff:fee1:c44a/64", ipalloc.ErrInvalid},
+		{"2001:db8:24:19ff::/63", ipalloc.ErrInvalid},
+		{"192.168.127.0/23", ipalloc.ErrInvalid},
+		{"::ffff:10.0.0.0/104", ipalloc.ErrInvalid},
+		{"::/64", ipalloc.ErrInvalid}, // holds the IPv4-mapped addresses
+		{"192.0.2.0/31", ipalloc.ErrInvalid},
+		{"192.0.2.0/32", ipalloc.ErrInvalid},
+		{"192.0.2.3/32", ipalloc.ErrInvalid},
+		{"fd00::/127", ipalloc.ErrInvalid},
+		{"fd00::/128", ipalloc.ErrInvalid},
+		{"::ffff:10.0.0.0/128", ipalloc.ErrInvalid},
+		{"192.0.2.0/24 192.0.3.0", ipalloc.ErrInvalid},
+		{"192.0.2.0/24 - 192.0.4.0", ipalloc.ErrInvalid},
+		{"192.0.2.0/24 192.0.2.50 192.0.2.40", ipalloc.ErrInvalid},
+		{"192.0.2.0/24 - 192.0.2.0", ipalloc.ErrInvalid},
+		{"192.0.2.0/24 192.0.2.255", ipalloc.ErrInvalid},
+		{"192.0.2.0/24 fd00::1", ipalloc.ErrInvalid},
+		{"192.0.2.0/24 - fd00::1", ipalloc.ErrInvalid},
+		{"192.0.2.0/24 ::ffff:192.0.2.7", ipalloc.ErrInvalid},
+		{"192.0.2.0/24 - - ::ffff:192.0.2.7", ipalloc.ErrInvalid},
+		{"fe80::/64 fe80::1%eth0", ipalloc.ErrInvalid},
 	} {
 		got, err := Canonical([]RangeSet{{parseRange(c.in)}})
 		if sentinel, ok := c.want.(error); ok {
-			var own *Error
-			if !errors.Is(err, sentinel) || !errors.As(err, &own) || own.Set != 0 || own.Range != 0 || got != nil {
+			var in *SetError
+			if !errors.Is(err, sentinel) || !errors.As(err, &in) || in.Set != 0 || in.Range != 0 || got != nil || !strings.HasPrefix(own(err).Field, "Sets[0][0].") {
 				t.Errorf("%s: %v, %v, want %v", c.in, got, err, sentinel)
 			}
 			continue
@@ -79,7 +80,7 @@ func TestCanonicalRange(t *testing.T) { // HL1: host-local's tables of ranges
 			t.Errorf("%s: %v, %v, want %s", c.in, got, err, c.want)
 		}
 	}
-	if _, err := Canonical([]RangeSet{{{}}}); !errors.Is(err, ErrBadPrefix) {
+	if _, err := Canonical([]RangeSet{{{}}}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -93,14 +94,13 @@ func TestBadRangeNames(t *testing.T) {
 		"192.0.2.0/24 - 192.0.2.0":           "192.0.2.0",
 		"192.0.2.0/24 192.0.3.1 192.0.4.0":   "192.0.3.1",
 	} {
-		var own *Error
-		if _, err := Canonical([]RangeSet{{parseRange(in)}}); !errors.As(err, &own) || own.Address.String() != want {
+		if _, err := Canonical([]RangeSet{{parseRange(in)}}); err == nil || own(err).Addr.String() != want {
 			t.Errorf("%s: %v, want %s", in, err, want)
 		}
 	}
 }
 
-func TestContains(t *testing.T) { // HL1
+func TestContains(t *testing.T) {
 	sets, err := Canonical([]RangeSet{
 		{parseRange("192.0.2.0/24 192.0.2.40 192.0.2.50")}, {parseRange("2001:db8:1::/64 2001:db8:1::40 2001:db8:1::50")},
 		subnets("192.168.0.0/24", "172.16.1.0/24"),
@@ -129,7 +129,7 @@ func TestContains(t *testing.T) { // HL1
 	}
 }
 
-func TestCanonicalSets(t *testing.T) { // HL1
+func TestCanonicalSets(t *testing.T) {
 	one := func(text string) RangeSet { return RangeSet{parseRange(text)} }
 	for _, c := range []struct {
 		name              string
@@ -140,24 +140,24 @@ func TestCanonicalSets(t *testing.T) { // HL1
 		{"none", nil, nil, 0, 0, 0},
 		{"apart", []RangeSet{one("10.0.0.0/24"), one("10.0.1.0/24")}, nil, 0, 0, 0},
 		{"bits alike, families not", []RangeSet{one("0.0.0.0/24"), one("100::/24")}, nil, 0, 0, 0},
-		{"identical", []RangeSet{one("10.0.0.0/24"), one("10.0.0.0/24")}, ErrOverlap, 0, -1, 1},
-		{"one in the other", []RangeSet{one("10.9.0.0/24"), one("10.0.0.0/20"), one("10.0.1.0/24")}, ErrOverlap, 1, -1, 2},
+		{"identical", []RangeSet{one("10.0.0.0/24"), one("10.0.0.0/24")}, ipalloc.ErrExists, 0, -1, 1},
+		{"one in the other", []RangeSet{one("10.9.0.0/24"), one("10.0.0.0/20"), one("10.0.1.0/24")}, ipalloc.ErrExists, 1, -1, 2},
 		{"halves", []RangeSet{one("10.0.0.0/24 - 10.0.0.127"), one("10.0.0.0/24 10.0.0.128")}, nil, 0, 0, 0},
-		{"halves that meet", []RangeSet{one("10.0.0.0/24 - 10.0.0.127"), one("10.0.0.0/24 10.0.0.127")}, ErrOverlap, 0, -1, 1},
-		{"in one set", []RangeSet{one("10.9.0.0/24"), append(one("192.168.0.0/20"), one("192.168.2.0/24")...)}, ErrOverlap, 1, 0, 1},
-		{"families", []RangeSet{append(one("10.1.0.0/22"), one("2001:db8:5::/64")...)}, ErrFamily, 0, 1, -1},
-		{"empty", []RangeSet{one("10.1.0.0/22"), {}}, ErrTooSmall, 1, -1, -1},
-		{"first fault first", []RangeSet{append(one("10.0.0.0/24"), one("10.0.0.0/24")...), {}}, ErrOverlap, 0, 0, 1},
+		{"halves that meet", []RangeSet{one("10.0.0.0/24 - 10.0.0.127"), one("10.0.0.0/24 10.0.0.127")}, ipalloc.ErrExists, 0, -1, 1},
+		{"in one set", []RangeSet{one("10.9.0.0/24"), append(one("192.168.0.0/20"), one("192.168.2.0/24")...)}, ipalloc.ErrExists, 1, 0, 1},
+		{"families", []RangeSet{append(one("10.1.0.0/22"), one("2001:db8:5::/64")...)}, ipalloc.ErrInvalid, 0, 1, -1},
+		{"empty", []RangeSet{one("10.1.0.0/22"), {}}, ipalloc.ErrInvalid, 1, -1, -1},
+		{"first fault first", []RangeSet{append(one("10.0.0.0/24"), one("10.0.0.0/24")...), {}}, ipalloc.ErrExists, 0, 0, 1},
 	} {
-		var own *Error
+		var in *SetError
 		got, err := Canonical(c.sets)
 		switch {
 		case !errors.Is(err, c.want):
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		case err == nil && len(got) != len(c.sets):
 			t.Errorf("%s: %v", c.name, got)
-		case err != nil && (!errors.As(err, &own) || own.Set != c.set || own.Range != c.range_ || own.Other != c.with):
-			t.Errorf("%s: %+v", c.name, own)
+		case err != nil && (!errors.As(err, &in) || in.Set != c.set || in.Range != c.range_ || in.Other != c.with):
+			t.Errorf("%s: %+v", c.name, in)
 		}
 	}
 	in := []RangeSet{one("10.0.0.0/24")}
@@ -173,13 +173,13 @@ func TestNewRefuses(t *testing.T) {
 		c     Config
 		want  error
 	}{
-		{nil, Config{Network: "n"}, ErrBadOption},
-		{store.NewMemory(), Config{}, ErrBadName},
-		{store.NewMemory(), Config{Network: "a\x00b"}, ErrBadName},
-		{store.NewMemory(), Config{Network: long}, ErrBadName},
-		{store.NewMemory(), Config{Network: "n", Leases: true}, ErrBadOption},
-		{store.NewMemory(), Config{Network: "n", Boot: long}, ErrBadOption},
-		{store.NewMemory(), Config{Network: "n", Sets: []RangeSet{{}}}, ErrTooSmall},
+		{nil, Config{Network: "n"}, ipalloc.ErrInvalid},
+		{store.NewMemory(), Config{}, ipalloc.ErrInvalid},
+		{store.NewMemory(), Config{Network: "a\x00b"}, ipalloc.ErrInvalid},
+		{store.NewMemory(), Config{Network: long}, ipalloc.ErrInvalid},
+		{store.NewMemory(), Config{Network: "n", Leases: true}, ipalloc.ErrInvalid},
+		{store.NewMemory(), Config{Network: "n", Boot: long}, ipalloc.ErrInvalid},
+		{store.NewMemory(), Config{Network: "n", Sets: []RangeSet{{}}}, ipalloc.ErrInvalid},
 		{store.NewMemory(), Config{Network: "n"}, nil},
 	} {
 		if e, err := New(c.store, c.c); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
@@ -188,8 +188,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 	w := newWorld(t, subnets("10.0.0.0/24"))
 	for _, who := range []Attachment{{}, {"", "eth0"}, {"c", ""}, {"c\x00", "eth0"}, {"c", "e\x00"}, {long, "eth0"}, {"c", long}} {
-		w.add(who, nil, ErrBadName)
-		if _, err := w.Del(ctx, who); !errors.Is(err, ErrBadName) && who != (Attachment{"c", ""}) {
+		w.add(who, nil, ipalloc.ErrInvalid)
+		if _, err := w.Del(ctx, who); !errors.Is(err, ipalloc.ErrInvalid) && who != (Attachment{"c", ""}) {
 			t.Errorf("Del(%q): %v", who, err)
 		}
 	}

@@ -2,31 +2,31 @@ package hostlocal
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 )
 
-// Del releases all that an attachment holds and returns it, whatever the ranges are now. One that holds nothing is no
-// error: the answer is empty. An attachment without holding answers with that of its container without interface.
+// Del releases all that an attachment holds and returns it, whatever the ranges are
+// now. If the attachment holds nothing, Del releases what its container holds without
+// interface; if that is nothing either, the answer is empty.
 //
-// It returns [ErrBadName], [ErrRecord], ipset.ErrContention and the store's errors. Cost: a few records for each
+// It returns ErrInvalid for a name, ErrCorrupt, ErrConflict and the store's errors.
+// After an Add that ended with ErrUnknownOutcome, Del of the same engine is final: it
+// makes the lost commit fail if it has not been made yet. Cost: a few records for each
 // address held, however many are taken.
 func (e *Engine) Del(ctx context.Context, who Attachment) ([]netip.Addr, error) {
 	if err := who.check(); err != nil {
-		return nil, e.explain(fault("del", err), "del", who)
+		return nil, e.explain(err, "del", who)
 	}
 	var freed []netip.Addr
 	err := e.do(ctx, "del", who, func(t *txn) (err error) {
 		if _, err = t.begin(e, e.holders(who)...); err != nil {
 			return err
 		}
-		for _, a := range []Attachment{who, {Container: who.Container}} {
-			if freed, err = t.release(a); err != nil || len(freed) > 0 {
-				return err
-			}
+		if freed, err = t.release(who); err == nil && len(freed) == 0 {
+			freed, err = t.release(Attachment{Container: who.Container})
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -36,28 +36,17 @@ func (e *Engine) Del(ctx context.Context, who Attachment) ([]netip.Addr, error) 
 
 // release removes an attachment and frees what it holds.
 func (t *txn) release(who Attachment) ([]netip.Addr, error) {
-	key := t.attachment(who)
-	v, err := t.get(key)
-	if err != nil || v == "" {
+	h, err := t.holding(who)
+	if err != nil || len(h.addresses) == 0 {
 		return nil, err
 	}
-	h, err := decodeHolding(v)
-	if err != nil {
-		return nil, err
-	}
-	var need []string
-	for _, a := range h.addresses {
-		id, _ := leafOf(a)
-		need = append(need, t.address(a), t.page(id))
-	}
-	if err := t.load(need...); err != nil {
+	if err := t.load(t.records(h.addresses)...); err != nil {
 		return nil, err
 	}
 	for _, a := range h.addresses {
-		v, _ := t.get(t.address(a))
-		holder, err := decodeHolder(v)
+		holder, err := t.holder(a)
 		if err == nil && holder != who {
-			err = fmt.Errorf("%w: %s is in the hands of %s", ErrRecord, a, holder)
+			err = corrupt(t.address(a), "held by %q, but %s has it", holder, who)
 		}
 		if err != nil {
 			return nil, err
@@ -67,24 +56,40 @@ func (t *txn) release(who Attachment) ([]netip.Addr, error) {
 			return nil, err
 		}
 	}
-	t.put(key, "")
+	t.put(t.attachment(who), "")
 	return h.addresses, nil
 }
 
-// GC releases what is held by any attachment that is not in valid, and returns it, by attachment. An attachment without
-// interface is valid if its container occurs. An empty list releases everything: who has no list must not call.
+// records returns the keys of addresses and of their pages of the lowest level.
+func (t *txn) records(as []netip.Addr) (need []string) {
+	for _, a := range as {
+		id, _ := leafOf(a)
+		need = append(need, t.address(a), t.page(id))
+	}
+	return need
+}
+
+// GC releases what is held by any attachment that is not in valid, and returns it, by
+// attachment. An attachment without interface is valid if its container occurs. An
+// empty list releases everything.
 //
-// It works in steps that are a commit each; after an error the steps before it are done, and their result is returned with
-// it. It returns [ErrRecord], ipset.ErrContention and the store's errors. An attachment that is added while it runs may be
-// released. Cost: linear in the attachments.
+// It works in steps of one commit each. After an error the earlier steps are done, and
+// their result is returned with the error: ErrInvalid for an attachment of valid that
+// cannot exist, before anything is released; ErrCorrupt, ErrConflict and the store's
+// errors. An attachment that is added while GC runs may be released. Cost: linear in the
+// attachments.
 func (e *Engine) GC(ctx context.Context, valid []Attachment) ([]Holding, error) {
 	keep := make(map[Attachment]bool, 2*len(valid))
 	for _, a := range valid {
+		if err := a.check(); err != nil {
+			return nil, e.explain(err, "gc", a)
+		}
 		keep[a] = true
 		keep[Attachment{Container: a.Container}] = true
 	}
+	// Attachments of an earlier boot are gone anyway and must not be counted.
 	if err := e.do(ctx, "gc", Attachment{}, func(t *txn) error { _, err := t.begin(e); return err }); err != nil {
-		return nil, err // or attachments of an earlier boot, which are gone anyway, would be counted
+		return nil, err
 	}
 	if err := e.lock(ctx); err != nil {
 		return nil, err
@@ -103,7 +108,7 @@ type Holding struct {
 // sweepPage is how many attachments are read at a time.
 const sweepPage = 1024
 
-// sweep releases all attachments that a function says go. The function is asked once more in the commit.
+// sweep releases the attachments for which goes returns true. The commit asks again.
 func (e *Engine) sweep(ctx context.Context, goes func(Attachment, holding) bool) (freed []Holding, err error) {
 	for r := e.all(kindAttachment); ; {
 		r.Limit = sweepPage
@@ -113,11 +118,7 @@ func (e *Engine) sweep(ctx context.Context, goes func(Attachment, holding) bool)
 		}
 		var batch []Attachment
 		for _, rec := range recs {
-			a, err := e.parseAttachment(rec.Key)
-			if err != nil {
-				return freed, err
-			}
-			h, err := decodeHolding(rec.Value)
+			a, h, err := e.parseAttachment(rec)
 			if err != nil {
 				return freed, err
 			}
@@ -149,32 +150,25 @@ func (e *Engine) stepSize() int {
 
 // sweepStep releases attachments in one commit.
 func (e *Engine) sweepStep(ctx context.Context, step []Attachment, goes func(Attachment, holding) bool) (freed []Holding, err error) {
+	need := make([]string, len(step))
+	for i, a := range step {
+		need[i] = e.attachment(a)
+	}
 	err = e.attempt(ctx, func(t *txn) error {
 		freed = freed[:0]
-		need := make([]string, 0, len(step))
-		for _, a := range step {
-			need = append(need, t.attachment(a))
-		}
 		if err := t.load(need...); err != nil {
 			return err
 		}
 		for _, a := range step {
-			v, _ := t.get(t.attachment(a))
-			if v == "" {
-				continue
+			h, err := t.holding(a)
+			if err == nil && len(h.addresses) > 0 && goes(a, h) {
+				if _, err = t.release(a); err == nil {
+					freed = append(freed, Holding{a, h.addresses})
+				}
 			}
-			h, err := decodeHolding(v)
 			if err != nil {
 				return err
 			}
-			if !goes(a, h) {
-				continue
-			}
-			addrs, err := t.release(a)
-			if err != nil {
-				return err
-			}
-			freed = append(freed, Holding{a, addrs})
 		}
 		return nil
 	})

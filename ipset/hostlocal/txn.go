@@ -4,25 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// txn is one commit in the making: the records it has read, and what becomes of them. Every record that was read is
-// named in the commit with the revision it had, so that a commit stands for one moment whatever other engines do.
+// txn is one commit in the making: the records it has read and their new values. The
+// commit names every record that was read with the revision it had, so it stands for
+// one moment whatever other engines do.
 type txn struct {
 	keys
 	ctx   context.Context
 	store store.Store
+	fence bool // write the header even if it does not change
 	cells map[string]*cell
-	order []*cell // in the order of reading, which makes commits of equal histories equal
+	order []*cell // in the order of reading: equal histories make equal commits
 	trips int     // reads so far
 	buf   []store.Record
 }
 
-// cell is one record: as it was read, and as it is to be. An empty value is no record.
+// cell is one record: as it was read, and its new value. An empty value is no record.
 type cell struct {
 	rec   store.Record
 	value string
@@ -34,7 +38,7 @@ func (t *txn) load(keys ...string) error {
 	for _, k := range keys {
 		if t.cells[k] == nil {
 			missing = append(missing, k)
-			t.cells[k] = &cell{} // so that a key named twice is read once
+			t.cells[k] = &cell{} // a key named twice is read once
 		}
 	}
 	if len(missing) == 0 {
@@ -68,6 +72,26 @@ func (t *txn) get(key string) (string, error) {
 // put changes a record that was read; an empty value removes it.
 func (t *txn) put(key, value string) { t.cells[key].value = value }
 
+// holding returns what an attachment holds.
+func (t *txn) holding(who Attachment) (h holding, err error) {
+	key := t.attachment(who)
+	v, err := t.get(key)
+	if err == nil && v != "" {
+		h, err = decodeHolding(key, v)
+	}
+	return h, err
+}
+
+// holder returns which attachment holds an address; the zero Attachment if it is free.
+func (t *txn) holder(a netip.Addr) (who Attachment, err error) {
+	key := t.address(a)
+	v, err := t.get(key)
+	if err == nil && v != "" {
+		who, err = decodeHolder(key, v)
+	}
+	return who, err
+}
+
 // word returns a page.
 func (t *txn) word(id pageID) (uint64, error) {
 	key := t.page(id)
@@ -75,30 +99,21 @@ func (t *txn) word(id pageID) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	w, err := decodeWord(v)
-	if err != nil {
-		err = fmt.Errorf("%w %q", err, key)
-	}
-	return w, err
+	return decodeWord(key, v)
 }
 
-// setWord changes a page that was read.
-func (t *txn) setWord(id pageID, w uint64) {
-	v := ""
-	if w != 0 {
-		v = encodeWord(w)
-	}
-	t.put(t.page(id), v)
-}
-
-// commit makes the changes, if what was read is still so. Without a change it verifies what was read, unless that was
-// read in one moment.
+// commit makes the changes if every record is still as it was read. Without a change
+// it verifies what was read, unless one round trip read it all.
 func (t *txn) commit() error {
 	ops := make([]store.Op, 0, len(t.order))
 	changed := false
 	for _, c := range t.order {
 		op := store.Op{Key: c.rec.Key, Expect: c.rec.Rev}
 		switch {
+		case t.fence && c.rec.Key == t.header() && c.value == "":
+			op.Kind, op.Value, changed = store.Put, header{}.encode(), true
+		case t.fence && c.rec.Key == t.header():
+			op.Kind, op.Value, changed = store.Put, c.value, true
 		case c.value == c.rec.Value:
 		case c.value == "":
 			op.Kind, changed = store.Delete, true
@@ -114,12 +129,38 @@ func (t *txn) commit() error {
 	return err
 }
 
-// errPurge is returned by a plan that found attachments of an earlier boot, which have to go first.
+// errPurge is returned by a plan that found attachments of an earlier boot, which have
+// to go first.
 var errPurge = errors.New("hostlocal: purge first")
 
-// do makes a plan and commits it, and again after a conflict. The plan reads and changes records through the
-// transaction. If its error is an [*Error], it is an answer: nothing is changed, and it is given once the commit has
-// shown that what it rests on is true.
+// begin reads the header and further records in one round trip, and notes a new boot.
+func (t *txn) begin(e *Engine, keys ...string) (header, error) {
+	key := t.header()
+	t.fence = e.unsettled
+	if err := t.load(append(keys, key)...); err != nil {
+		return header{}, err
+	}
+	v, _ := t.get(key)
+	h, err := decodeHeader(key, v)
+	if err != nil {
+		return h, err
+	}
+	if e.boot != "" && h.boot != e.boot {
+		if h.boot != "" {
+			h.epoch++
+		}
+		h.boot = e.boot
+		t.put(key, h.encode())
+	}
+	if e.leases && h.purged < h.epoch {
+		return h, errPurge
+	}
+	return h, nil
+}
+
+// do makes a plan and commits it, again after each conflict. The plan reads and
+// changes records through the transaction. An error of this package is an answer: it
+// changes nothing, and is returned once the commit has verified what it rests on.
 func (e *Engine) do(ctx context.Context, op string, who Attachment, plan func(*txn) error) error {
 	if err := e.lock(ctx); err != nil {
 		return err
@@ -134,39 +175,28 @@ func (e *Engine) do(ctx context.Context, op string, who Attachment, plan func(*t
 	return e.explain(err, op, who)
 }
 
-// explain completes an error of this package, and makes one of what is wrong with a record.
-func (e *Engine) explain(err error, op string, who Attachment) error {
-	var own *Error
-	switch {
-	case errors.As(err, &own):
-	case errors.Is(err, ErrRecord):
-		own = fault(op, err)
-		err = own
-	default:
-		return err
-	}
-	own.Op, own.Network, own.Attachment = op, e.network, who
-	return err
-}
-
-// attempt is one plan, with as many commits as it takes.
+// attempt carries out one plan, with as many commits as it takes.
 func (e *Engine) attempt(ctx context.Context, plan func(*txn) error) error {
 	for attempt := 1; ; attempt++ {
 		t := &txn{keys: e.keys, ctx: ctx, store: e.store, cells: make(map[string]*cell, 32)}
 		answer := plan(t)
-		if own := (*Error)(nil); errors.As(answer, &own) {
-			t.drop()
+		if own(answer) != nil {
+			for _, c := range t.order {
+				c.value = c.rec.Value
+			}
 		} else if answer != nil {
 			return answer
 		}
 		err := t.commit()
 		switch {
 		case err == nil:
+			e.unsettled = e.unsettled && !t.fence
 			return answer
 		case !errors.Is(err, ipalloc.ErrConflict):
+			e.unsettled = e.unsettled || errors.Is(err, ipalloc.ErrUnknownOutcome)
 			return err
-		case attempt >= e.retry.Attempts:
-			return fmt.Errorf("%w: %w", ipset.ErrContention, err)
+		case attempt >= e.tries:
+			return fault(err, "", fmt.Sprintf("other writers were faster %d times", attempt))
 		}
 		if err := e.wait(ctx, attempt); err != nil {
 			return err
@@ -174,9 +204,18 @@ func (e *Engine) attempt(ctx context.Context, plan func(*txn) error) error {
 	}
 }
 
-// drop takes back all changes.
-func (t *txn) drop() {
-	for _, c := range t.order {
-		c.value = c.rec.Value
+// wait sleeps before the retry that follows an attempt; after the first it does not.
+func wait(ctx context.Context, attempt int) error {
+	if attempt == 1 {
+		return nil
+	}
+	d := min(time.Millisecond<<min(attempt-2, 20), 100*time.Millisecond)
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
