@@ -62,13 +62,13 @@ func firstAllocation(tb testing.TB, path string, opts boltstore.Options) (calls,
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f.Set(nil)
+	f.Reset()
 	got, err := e.AutoAssign(context.Background(), ipset.AssignArgs{Owner: ipset.HostOwner("host0"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "new"}})
 	if err != nil || len(got.V4) != 1 {
 		tb.Fatalf("%v, %v", got, err)
 	}
-	calls, _, _, lists = f.Calls()
-	return calls, lists
+	n := f.Counts()
+	return n.Calls(), n.Lists
 }
 
 // ST5: what the first allocation after a restart reads does not grow with the store: neither the calls of the store, nor, when

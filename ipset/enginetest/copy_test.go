@@ -54,27 +54,15 @@ func holds(t *testing.T, s store.Store) map[netip.Addr]string {
 	return out
 }
 
-// tight is a store that takes little in one commit.
-type tight struct{ store.Store }
+// tight is what a store accepts in one commit in these tests.
+var tight = store.Limits{Ops: 7, Bytes: 500}
 
-func (tight) Limits() store.Limits { return store.Limits{Ops: 7, Bytes: 500} }
-
-func (s tight) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	size := 0
-	for _, op := range ops {
-		size += len(op.Key) + len(op.Value)
-	}
-	if len(ops) > 7 || len(ops) > 1 && size > 500 {
-		return 0, ipalloc.ErrLimit
-	}
-	return s.Store.Commit(ctx, ops)
-}
-
-// ST2: a copy holds what the original does, within the limits of the store copied to; copied again it is left alone.
+// A copy holds what the original does, within the limits of the store copied to; copied again it is left alone.
 func TestCopy(t *testing.T) {
 	src := copySource(t)
 	want := holds(t, src)
-	dst := tight{store.NewMemory()}
+	mem := store.NewMemory()
+	dst := storetest.NewLimited(mem, tight)
 	rep, err := store.Copy(t.Context(), dst, src)
 	if err != nil || rep.Written != rep.Records || rep.Records < 80 {
 		t.Fatalf("%+v, %v", rep, err)
@@ -91,7 +79,7 @@ func TestCopy(t *testing.T) {
 	if rep, err := store.Copy(t.Context(), dst, src); err != nil || rep.Written != 0 {
 		t.Errorf("again: %+v, %v", rep, err)
 	}
-	e, err := ipset.New(dst.Store, ipset.Options{}) // whose own commits are larger
+	e, err := ipset.New(mem, ipset.Options{}) // whose own commits are larger
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,24 +91,18 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// ST4: a copy that is interrupted anywhere, before or after a commit is made, is of no use to an engine, and goes on.
+// A copy that is interrupted anywhere, before or after a commit is made, is of no use to an engine, and goes on.
 func TestCopyInterrupted(t *testing.T) {
 	src := copySource(t)
 	want := len(holds(t, src))
-	for _, kind := range []storetest.Fault{storetest.Before, storetest.After} {
+	for _, fault := range []storetest.Outcome{storetest.Fail(storetest.ErrInjected), storetest.Unknown(true), storetest.Unknown(false)} {
 		met := true
 		for k := 1; met; k++ {
-			dst := storetest.NewFaulty(tight{store.NewMemory()})
-			met = false
-			dst.Set(func(n int, _ bool) storetest.Fault {
-				if n == k {
-					met = true
-					return kind
-				}
-				return storetest.None
-			})
+			dst := storetest.NewLimited(store.NewMemory(), tight)
+			dst.Script(storetest.At(k, fault))
 			_, err := store.Copy(t.Context(), dst, src)
-			dst.Set(nil)
+			met = dst.Counts().Calls() >= k
+			dst.Script(nil)
 			if !met {
 				if err != nil {
 					t.Fatal(err)
@@ -130,7 +112,7 @@ func TestCopyInterrupted(t *testing.T) {
 			if !errors.Is(err, storetest.ErrInjected) {
 				t.Fatalf("fault %d: %v", k, err)
 			}
-			if recs, err := dst.Get(t.Context(), nil, "c"); err != nil || recs[0].Rev != 0 && kind == storetest.Before {
+			if recs, err := dst.Get(t.Context(), nil, "c"); err != nil || recs[0].Rev != 0 && !fault.Made {
 				t.Fatalf("fault %d: the catalog is there, %v", k, err)
 			}
 			if _, err := store.Copy(t.Context(), dst, src); err != nil {
@@ -147,14 +129,13 @@ func TestCopyInterrupted(t *testing.T) {
 func TestCopyRefuses(t *testing.T) {
 	src := copySource(t)
 	busy := storetest.NewFaulty(src)
-	lists := 0
-	busy.Set(func(int, bool) storetest.Fault {
-		if lists++; lists == 2 {
+	busy.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if c.Kind == storetest.List && c.Nth == 2 {
 			if _, err := src.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "q-somebody", Expect: store.AnyRevision}}); err != nil {
 				t.Error(err)
 			}
 		}
-		return storetest.None
+		return storetest.Outcome{}
 	})
 	dst := store.NewMemory()
 	if _, err := store.Copy(t.Context(), dst, busy); !errors.Is(err, ipalloc.ErrMismatch) {
@@ -170,14 +151,15 @@ func TestCopyRefuses(t *testing.T) {
 	if rep, err := store.Copy(t.Context(), other, src); !errors.Is(err, ipalloc.ErrExists) || rep.Written != 0 {
 		t.Errorf("onto something else: %+v, %v", rep, err)
 	}
-	racing := storetest.NewFaulty(store.NewMemory())
-	racing.Set(func(n int, commit bool) storetest.Fault {
-		if commit && n == 2 {
-			if _, err := racing.Store.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "q-somebody"}}); err != nil {
+	mem := store.NewMemory()
+	racing := storetest.NewFaulty(mem)
+	racing.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if c.Kind == storetest.Commit {
+			if _, err := mem.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "q-somebody"}}); err != nil {
 				t.Error(err)
 			}
 		}
-		return storetest.None
+		return storetest.Outcome{}
 	})
 	if _, err := store.Copy(t.Context(), racing, src); !errors.Is(err, ipalloc.ErrExists) {
 		t.Errorf("onto a store that somebody writes to: %v", err)

@@ -190,34 +190,34 @@ func verify(t *testing.T, e *ipset.Engine, held map[netip.Addr]string) {
 	}
 }
 
-// replay runs the history with a fault at call k. storetest.After it, a new engine repeats the step that met it and goes on; it
-// reports whether the fault was met.
-func replay(t *testing.T, open storetest.Open, k int, kind storetest.Fault, commitsOnly bool) bool {
+// replay runs the history with a fault that the script reports by setting met. After it, a new engine repeats the step that
+// met it and continues. k numbers the run.
+func replay(t *testing.T, open storetest.Open, k int, fault storetest.Outcome, commitsOnly bool) bool {
 	t.Helper()
 	f := storetest.NewFaulty(open(t))
 	c := &clock{t: start}
 	e := newEngine(t, f, c)
 	setUp(t, e)
 	met, n := false, 0
-	f.Set(func(_ int, commit bool) storetest.Fault {
-		if commitsOnly && !commit || met {
-			return storetest.None
+	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if commitsOnly && c.Kind != storetest.Commit || met {
+			return storetest.Outcome{}
 		}
 		if n++; n == k {
 			met = true
-			return kind
+			return fault
 		}
-		return storetest.None
+		return storetest.Outcome{}
 	})
 	held := make(map[netip.Addr]string)
 	for _, s := range history() {
 		before := met
 		err := s.do(context.Background(), e, held)
-		if err == nil && met != before && kind == storetest.After {
+		if err == nil && met != before && fault.Unknown {
 			t.Fatalf("fault %d: %s did not notice", k, s.name)
 		}
 		if err != nil {
-			if !errors.Is(err, storetest.ErrInjected) || met == before || kind == storetest.After && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			if !errors.Is(err, storetest.ErrInjected) || met == before || fault.Unknown && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 				t.Fatalf("fault %d: %s: %v", k, s.name, err)
 			}
 			e = newEngine(t, f, c) // as after a crash: nothing is cached
@@ -227,20 +227,22 @@ func replay(t *testing.T, open storetest.Open, k int, kind storetest.Fault, comm
 		}
 		c.add(time.Minute)
 	}
-	f.Set(nil)
+	f.Script(nil)
 	verify(t, e, held)
 	return met
 }
 
 // testFailsAtEveryCall breaks every call once, so that it leaves no trace.
 func testFailsAtEveryCall(t *testing.T, open storetest.Open) {
-	for k := 1; replay(t, open, k, storetest.Before, false); k++ {
+	for k := 1; replay(t, open, k, storetest.Fail(storetest.ErrInjected), false); k++ {
 	}
 }
 
-// testUnknownAtEveryCommit makes every commit once without its caller being told.
+// testUnknownAtEveryCommit loses the answer of every commit once, of one that was made and of one that was not.
 func testUnknownAtEveryCommit(t *testing.T, open storetest.Open) {
-	for k := 1; replay(t, open, k, storetest.After, true); k++ {
+	for _, made := range []bool{true, false} {
+		for k := 1; replay(t, open, k, storetest.Unknown(made), true); k++ {
+		}
 	}
 }
 
@@ -254,12 +256,12 @@ func testContextEndsAtEveryCall(t *testing.T, open storetest.Open) {
 		setUp(t, e)
 		ctx, cancel := context.WithCancel(context.Background())
 		met := false
-		f.Set(func(n int, _ bool) storetest.Fault {
-			if n == k {
+		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			if c.N == k {
 				cancel()
 				met = true
 			}
-			return storetest.None
+			return storetest.Outcome{}
 		})
 		held := make(map[netip.Addr]string)
 		for _, s := range history() {
@@ -273,7 +275,7 @@ func testContextEndsAtEveryCall(t *testing.T, open storetest.Open) {
 				}
 			}
 		}
-		f.Set(nil)
+		f.Script(nil)
 		verify(t, e, held)
 		cancel()
 		if !met {
@@ -344,12 +346,12 @@ func testRoundTrips(t *testing.T, open storetest.Open) { // ST5
 	held := make(map[netip.Addr]string)
 	expect := func(what string, s step, most, lists int) {
 		t.Helper()
-		f.Set(nil)
+		f.Script(nil)
 		if err := s.do(context.Background(), e, held); err != nil {
 			t.Fatal(err)
 		}
-		if all, commits, gets, l := f.Calls(); all > most || commits != 1 || l > lists {
-			t.Errorf("%s: %d commits, %d gets, %d lists, at most %d calls", what, commits, gets, l, most)
+		if n := f.Counts(); n.Calls() > most || n.Commits != 1 || n.Lists > lists {
+			t.Errorf("%s: %d commits, %d gets, %d lists, at most %d calls", what, n.Commits, n.Gets, n.Lists, most)
 		}
 	}
 	plain := func(handle string) step {

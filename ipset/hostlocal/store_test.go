@@ -288,15 +288,11 @@ func TestFaults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			db.Set(func(n int, _ bool) storetest.Fault {
-				switch {
-				case n != call:
-					return storetest.None
-				case after:
-					return storetest.After
-				}
-				return storetest.Before
-			})
+			fault := storetest.Fail(storetest.ErrInjected)
+			if after {
+				fault = storetest.Unknown(true)
+			}
+			db.Script(storetest.At(call, fault))
 			told := map[Attachment][]netip.Addr{}
 			unknown := map[Attachment]bool{}
 			for i := range 6 {
