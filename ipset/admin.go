@@ -271,6 +271,7 @@ func cut(rs []netipx.IPRange, p netip.Prefix) []netipx.IPRange {
 //
 // It returns [ErrUnknownPool], [ErrBadPrefix] if the pools do not fill one prefix, and [ErrPoolExists].
 func (e *Engine) MergePools(ctx context.Context, name string, parts ...string) error {
+	parts = slices.Clone(parts) // the plan may run after the caller has left
 	return e.change(ctx, "merge", true, func(_ *txn, c *catalog) error {
 		if len(parts) == 0 {
 			return fmt.Errorf("%w: no pools to merge", ErrBadArgument)

@@ -381,7 +381,8 @@ func (p *attributesPlan) plan(t *txn) error {
 	return nil
 }
 
-// Renew moves the end of all leases of a handle to ttl from now and returns how many addresses they are.
+// Renew moves the end of all leases of a handle to ttl from now and returns how many addresses they are. It returns
+// [ErrNotFound] if the handle has no lease, because there is none or because it has ended.
 func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) (int, error) {
 	if err := checkName("handle", handle); err != nil || ttl <= 0 {
 		return 0, &Error{Op: "renew", Owner: handle, Err: errors.Join(err, ErrBadArgument)}
@@ -390,9 +391,14 @@ func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) (i
 	err := e.eachBlockOf(ctx, handle, func(blocks []netip.Prefix) error {
 		p := renewPlan{handle: handle, ttl: ttl, blocks: blocks}
 		err := e.do(ctx, &p)
-		n += p.n
+		if err == nil { // else a batch may still be at it
+			n += p.n
+		}
 		return err
 	})
+	if err == nil && n == 0 {
+		err = ErrNotFound
+	}
 	if err != nil {
 		return n, &Error{Op: "renew", Owner: handle, Err: err}
 	}

@@ -31,7 +31,8 @@ type AssignArgs struct {
 	AllOrNothing bool
 	// Sticky gives the handle the addresses back that it had last, as far as they are free. It costs one round trip more.
 	Sticky bool
-	// Request, if not empty, names this request: a repetition gets the first answer.
+	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
+	// holds, and assigns what is missing of them. The same key with other arguments is [ErrBadArgument].
 	Request string
 }
 
@@ -148,6 +149,7 @@ type assignPlan struct {
 	AssignArgs
 	node   map[string]string
 	result Assigned
+	memo   memo
 
 	cat      *catalogEntry
 	searches [2]search
@@ -189,25 +191,66 @@ func (p *assignPlan) detach() {
 // plan implements plan.
 func (p *assignPlan) plan(t *txn) error {
 	p.reset()
-	err := p.replay(t, false)
-	if err != errNoAnswer {
+	done, err := p.replay(t, false)
+	if done || err != nil {
 		return err
 	}
-	if err := p.pick(t); err != nil {
+	err = p.pick(t)
+	if (err != nil || len(p.result.Short) > 0) && err != errFirst && p.Request != "" && p.memo.was.Value == "" {
 		// What stands in the way may be the first call's own doing.
-		if p.Request != "" && err != errFirst {
-			if again := p.replay(t, true); again != errNoAnswer {
-				return again
-			}
+		p.reset()
+		if done, again := p.replay(t, true); done || again != nil {
+			return again
 		}
+		err = p.pick(t)
+	}
+	if err != nil {
 		return err
 	}
 	return p.commit(t)
 }
 
+// replay puts what is still held of the answer that the request key was given before into the result, and reports whether that
+// is all that is asked for.
+func (p *assignPlan) replay(t *txn, ask bool) (done bool, err error) {
+	if p.Request == "" {
+		return false, nil
+	}
+	p.memo = memo{key: kindRequest + p.Request, digest: p.digest()}
+	if p.cat, err = t.catalog(); err != nil {
+		return false, err
+	}
+	held, ok, err := t.recall(p.cat, &p.memo, p.Handle, ask)
+	if !ok || err != nil {
+		return false, err
+	}
+	for _, al := range held {
+		if al.Address.Is4() {
+			p.result.V4 = append(p.result.V4, al)
+		} else {
+			p.result.V6 = append(p.result.V6, al)
+		}
+	}
+	if len(p.result.V4) == p.Num4 && len(p.result.V6) == p.Num6 {
+		return true, t.room(0)
+	}
+	if t.seen[p.memo.key] != "" {
+		return false, errFirst // the record is written once in a transaction
+	}
+	return false, nil
+}
+
+// digest tells this request from others.
+func (p *assignPlan) digest() digest {
+	a := &p.AssignArgs
+	return digestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes.code, int64(a.TTL), a.Use, a.Namespace,
+		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.AllOrNothing, a.Sticky)
+}
+
 // reset forgets what an earlier attempt has found.
 func (p *assignPlan) reset() {
 	p.result, p.draft, p.picks, p.sticky, p.taken, p.last = Assigned{}, draft{}, p.onePick[:0], 0, nil, [2]lastHeld{}
+	p.memo = memo{}
 }
 
 // begin finds the pools of both families and reads what every assignment needs.
@@ -218,7 +261,7 @@ func (p *assignPlan) begin(t *txn) (err error) {
 	if p.Head+p.Tail > 0 && !p.cat.Config.Strict {
 		return fmt.Errorf("%w: reserving addresses for a host needs strict affinity", ErrStrict)
 	}
-	p.searches = [2]search{{family: 4, want: p.Num4}, {family: 6, want: p.Num6}}
+	p.searches = [2]search{{family: 4, want: p.Num4 - len(p.result.V4)}, {family: 6, want: p.Num6 - len(p.result.V6)}}
 	for i := range p.searches {
 		s := &p.searches[i]
 		if s.want == 0 {

@@ -1,12 +1,6 @@
 package ipset
 
-import (
-	"errors"
-	"net/netip"
-)
-
-// errNoAnswer says that a request has not been answered before.
-var errNoAnswer = errors.New("ipset: no answer yet")
+import "net/netip"
 
 // opsPerBlock bounds the records that an assignment writes for a block: itself, room, empty, orphan, two of due and one each
 // of its handle and its host. dropOps is what giving back an address may cost: the same, the owner's record and some pages.
@@ -18,11 +12,11 @@ const (
 // commit carries out the picks. All that can fail is asked first; then blocks, owners and pages are changed and the
 // result is complete.
 func (p *assignPlan) commit(t *txn) error {
-	n := p.draft.size() + opsPerBlock*len(p.picks) + 2 + 6 // and a request, and a sticky handle's families, each with its age
+	n := p.draft.size() + opsPerBlock*len(p.picks) + memoOps + 6 // and a sticky handle's families, each with its age
 	for _, k := range p.picks {
 		n += len(k.be.touches)
 	}
-	if len(p.picks) == 0 && p.Request == "" {
+	if len(p.picks) == 0 {
 		n = 0 // guards only
 	}
 	if err := t.room(n); err != nil {
@@ -55,26 +49,10 @@ func (p *assignPlan) commit(t *txn) error {
 		p.stick(t, p.result.V4)
 		p.stick(t, p.result.V6)
 	}
-	if p.Request != "" {
-		a := &answer{at: t.now, short: p.result.Short}
-		a.add(p.result.V4)
-		a.add(p.result.V6)
-		t.remember(p.Request, a)
+	if len(p.picks) == 0 {
+		return nil
 	}
-	return nil
-}
-
-// replay gives the answer that the request key was given before; it returns errNoAnswer if there is none.
-func (p *assignPlan) replay(t *txn, ask bool) error {
-	a, err := t.answerTo(p.Request, ask)
-	if err != nil {
-		return err
-	}
-	if a == nil {
-		return errNoAnswer
-	}
-	p.result.V4, p.result.V6 = a.allocations(p.Owner, p.Claim)
-	p.result.Short = a.short
+	t.remember(&p.memo, p.result.V4, p.result.V6)
 	return nil
 }
 

@@ -18,12 +18,14 @@ type AssignIPArgs struct {
 	MaxBlocks int
 	// Head and Tail are the addresses to reserve for the host at the ends of a block made for it; they need strict affinity.
 	Head, Tail uint64
-	// Request, if not empty, names this request: a repetition gets the first answer.
+	// Request, if not empty, names this request: a repetition returns the allocation while the handle still holds it, and
+	// assigns the address again after. The same key with other arguments is [ErrBadArgument].
 	Request string
 }
 
 // AssignIP gives one named address. If its block does not exist, the owner claims it. Selectors and reservations do
-// not count: the caller knows what it asks for.
+// not count: the caller knows what it asks for. If the handle already holds the address, AssignIP returns the allocation as it
+// is.
 //
 // Errors, nothing assigned: [ErrBadName], [ErrBadAddress], [ErrUnknownUse], [ErrUnknownHost] for arguments; [ErrNoPool]
 // if no enabled pool has the address for this use; [ErrOccupied]; [ErrCooling] unless the handle is the one that
@@ -59,6 +61,7 @@ func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, erro
 type assignIPPlan struct {
 	AssignIPArgs
 	result Allocation
+	memo   memo
 }
 
 // plan implements plan.
@@ -67,7 +70,7 @@ func (p *assignIPPlan) plan(t *txn) error {
 		return err
 	}
 	err := p.assign(t)
-	if err != nil && err != errFirst && p.Request != "" {
+	if err != nil && err != errFirst && p.Request != "" && p.memo.was.Value == "" {
 		if done, again := p.replay(t, true); done || again != nil {
 			return again
 		}
@@ -75,19 +78,26 @@ func (p *assignIPPlan) plan(t *txn) error {
 	return err
 }
 
-// replay gives the answer that the request key was given before, if any.
+// replay returns the address if the request key was given it before and the handle still holds it.
 func (p *assignIPPlan) replay(t *txn, ask bool) (bool, error) {
-	a, err := t.answerTo(p.Request, ask)
-	if err != nil || a == nil {
+	if p.Request == "" {
+		return false, nil
+	}
+	p.memo = memo{key: kindRequest + p.Request, digest: digestOf("named", p.Address, p.Owner, p.Handle, p.Attributes.code, int64(p.TTL), p.Use,
+		p.MaxBlocks, p.Head, p.Tail)}
+	cat, err := t.catalog()
+	if err != nil {
 		return false, err
 	}
-	v4, v6 := a.allocations(p.Owner, p.Claim)
-	if all := append(v4, v6...); len(all) != 1 || all[0].Address != p.Address {
-		return false, fmt.Errorf("%w: the request key was used for something else", ErrBadArgument)
-	} else {
-		p.result = all[0]
+	held, _, err := t.recall(cat, &p.memo, p.Handle, ask)
+	if len(held) == 0 || err != nil {
+		if t.seen[p.memo.key] != "" && err == nil {
+			err = errFirst // the record is written once in a transaction
+		}
+		return false, err
 	}
-	return true, nil
+	p.result = held[0]
+	return true, t.room(0)
 }
 
 // assign finds or makes the block and takes the address.
@@ -97,15 +107,24 @@ func (p *assignIPPlan) assign(t *txn) error {
 		return err
 	}
 	i := cat.containing(p.Address)
-	if i < 0 || cat.Pools[i].Disabled || p.Use != 0 && cat.Pools[i].Uses&p.Use == 0 {
+	if i < 0 {
 		return ErrNoPool
-	}
-	if p.Head+p.Tail > 0 && !cat.Config.Strict {
-		return fmt.Errorf("%w: reserving addresses for a host needs strict affinity", ErrStrict)
 	}
 	be, err := t.locate(cat, p.Address)
 	if err != nil {
 		return err
+	}
+	if be.Block != nil && p.Handle != "" {
+		if al, ok := be.Lookup(p.Address); ok && !al.Cooling && al.Handle == p.Handle {
+			p.result = al
+			return nil
+		}
+	}
+	switch {
+	case cat.Pools[i].Disabled || p.Use != 0 && cat.Pools[i].Uses&p.Use == 0:
+		return ErrNoPool
+	case p.Head+p.Tail > 0 && !cat.Config.Strict:
+		return fmt.Errorf("%w: reserving addresses for a host needs strict affinity", ErrStrict)
 	}
 	var d draft
 	b := be.Block
@@ -123,7 +142,7 @@ func (p *assignIPPlan) assign(t *txn) error {
 	if err := b.canAssign(x, p.Handle); err != nil {
 		return err
 	}
-	if err := t.room(d.size() + opsPerBlock + len(be.touches) + 2); err != nil {
+	if err := t.room(d.size() + opsPerBlock + len(be.touches) + memoOps); err != nil {
 		return err
 	}
 	d.apply(t)
@@ -133,11 +152,7 @@ func (p *assignIPPlan) assign(t *txn) error {
 	b.hold(x, p.identity(b, p.Owner), p.until(t.now))
 	t.changed(be)
 	p.result, _ = b.Lookup(p.Address)
-	if p.Request != "" {
-		a := &answer{at: t.now}
-		a.add([]Allocation{p.result})
-		t.remember(p.Request, a)
-	}
+	t.remember(&p.memo, []Allocation{p.result})
 	return nil
 }
 

@@ -29,12 +29,12 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
 	if als, _ := w.IPsByHandle(bg, "p"); len(als) != 5 {
 		t.Errorf("%d addresses held", len(als))
 	}
-	// A shortage, too, is the first answer, although there is room later.
+	// A shortage is not remembered: the repetition gets what has become free beside what it holds.
 	b := want("h", 20, "q")
 	b.Request = "r2"
 	short := w.assign(b)
 	w.releaseHandle("p")
-	if got := w.assign(b); !slices.Equal(got.V4, short.V4) || !slices.Equal(got.Short, short.Short) {
+	if got := w.assign(b); len(got.V4) != len(short.V4)+3 || !slices.Equal(got.V4[:len(short.V4)], short.V4) || len(got.Short) != 1 {
 		t.Errorf("%+v, first %+v", got, short)
 	}
 	// All or nothing, and the first call took what a second would need; then the pool does not serve any more at all.
@@ -50,6 +50,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
 		t.Errorf("pool removed: %+v, %v", got, err)
 	}
 	w.releaseHandle("s")
+	w.releaseHandle("q")
 	w.AddPool(bg, pool("c", "10.0.2.0/28", 28))
 	// AssignIP: the address is taken, by the first call itself.
 	c := AssignIPArgs{Address: ip("10.0.0.0"), Owner: HostOwner("h"), Claim: Claim{Handle: "r"}, Request: "r3"}
@@ -61,9 +62,14 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
 		t.Errorf("%+v, %v; first %+v", got, err, al)
 	}
 	c.Request = ""
-	if _, err := w.AssignIP(bg, c); !errors.Is(err, ErrOccupied) {
-		t.Errorf("without its key: %v", err)
+	if got, err := w.AssignIP(bg, c); err != nil || got != al {
+		t.Errorf("by its holder, without the key: %+v, %v", got, err)
 	}
+	c.Handle = "thief"
+	if _, err := w.AssignIP(bg, c); !errors.Is(err, ErrOccupied) {
+		t.Errorf("by another: %v", err)
+	}
+	c.Handle = "r"
 	c.Request, c.Address = "r3", ip("10.0.0.1")
 	if _, err := w.AssignIP(bg, c); !errors.Is(err, ErrBadArgument) {
 		t.Errorf("key of another request: %v", err)
@@ -103,7 +109,7 @@ func TestLeasesAndSticky(t *testing.T) { // IP12
 	if n, err := w.Renew(bg, "vm", time.Hour); n != 2 || err != nil {
 		t.Fatalf("renewed %d, %v", n, err)
 	}
-	if n, err := w.Renew(bg, "ever", time.Hour); n != 0 || err != nil {
+	if n, err := w.Renew(bg, "ever", time.Hour); n != 0 || !errors.Is(err, ErrNotFound) {
 		t.Fatalf("renewed %d without lease, %v", n, err)
 	}
 	w.clock.add(59 * time.Minute)

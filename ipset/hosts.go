@@ -152,10 +152,12 @@ func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 func (e *Engine) ReleaseByHost(ctx context.Context, o Owner) (released []netip.Addr, err error) {
 	blocks, err := e.hostBlocks(ctx, o)
 	for part := range slices.Chunk(blocks, e.blocksPerCommit()) {
-		for p := (releaseHostPlan{host: o, blocks: part, more: true}); err == nil && p.more; {
-			if err = e.do(ctx, &p); err == nil {
-				released = append(released, p.released...)
+		p := &releaseHostPlan{host: o, blocks: part, more: true}
+		for err == nil && p.more {
+			if err = e.do(ctx, p); err != nil {
+				break // a batch may still be at p
 			}
+			released = append(released, p.released...)
 		}
 	}
 	if err != nil {

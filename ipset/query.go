@@ -41,6 +41,9 @@ func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 
 // blockOf reads the block that an address is in, nil if there is none.
 func (e *Engine) blockOf(ctx context.Context, a netip.Addr) (*Block, error) {
+	if err := e.current(ctx); err != nil {
+		return nil, err
+	}
 	cat, err := e.readCatalog(ctx)
 	if err != nil {
 		return nil, err
@@ -81,6 +84,10 @@ func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*Block, e
 		r := store.Range{From: kindBlock, To: kindBlock + "\xff"}
 		if p.IsValid() {
 			r = blockRange(kindBlock, p)
+		}
+		if err := e.current(ctx); err != nil {
+			yield(nil, err)
+			return
 		}
 		cat, err := e.readCatalog(ctx)
 		if err != nil {
@@ -150,6 +157,9 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, 
 	if err := checkName("handle", handle); err != nil {
 		return nil, &Error{Op: "look up", Err: err}
 	}
+	if err := e.current(ctx); err != nil {
+		return nil, err
+	}
 	recs, _, err := e.store.List(ctx, handleRange(handle))
 	if err != nil || len(recs) == 0 {
 		return nil, err
@@ -212,6 +222,9 @@ func (e *Engine) eachRecord(ctx context.Context, blocks []netip.Prefix, do func(
 // BlocksOf returns the blocks of an owner in address order. One round trip.
 func (e *Engine) BlocksOf(ctx context.Context, o Owner) ([]netip.Prefix, error) {
 	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if err := e.current(ctx); err != nil {
 		return nil, err
 	}
 	recs, err := e.store.Get(ctx, nil, ownerKey(o))

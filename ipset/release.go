@@ -236,6 +236,9 @@ func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Ad
 
 // eachBlockOf calls do with the blocks that a handle has addresses in, a few at a time.
 func (e *Engine) eachBlockOf(ctx context.Context, handle string, do func([]netip.Prefix) error) error {
+	if err := e.current(ctx); err != nil {
+		return err
+	}
 	recs, _, err := e.store.List(ctx, handleRange(handle))
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -8,33 +9,42 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// answer is what is kept under a request key: the addresses that the first call was given and what it was short of.
+// answer is what is kept under a request key: which request it was and the addresses that it was given. A shortage is not kept:
+// a repetition asks for what is missing.
 type answer struct {
 	at        int64 // when, for pruning
+	digest    digest
 	addresses []answered
-	short     []Shortage
 }
 
+// answered is one allocation of an answer. That it is still held is seen by its sequence number.
 type answered struct {
 	prefix netip.Prefix // address with its block's length
 	seq    uint64
-	until  int64
 }
 
-const answerVersion = 1
+// digest tells requests with different arguments apart.
+type digest [16]byte
+
+// digestOf returns the digest of a request's arguments, each by its text.
+func digestOf(args ...any) digest {
+	h := sha256.New()
+	for _, a := range args {
+		s := fmt.Sprint(a)
+		fmt.Fprintf(h, "%d:%s", len(s), s)
+	}
+	return digest(h.Sum(nil)[:16])
+}
+
+const answerVersion = 2
 
 func (a *answer) encode() string {
 	b := binary.AppendVarint([]byte{answerVersion}, a.at)
+	b = append(b, a.digest[:]...)
 	b = binary.AppendUvarint(b, uint64(len(a.addresses)))
 	for _, d := range a.addresses {
 		b = appendBlockID(b, d.prefix)
 		b = binary.AppendUvarint(b, d.seq)
-		b = binary.AppendVarint(b, d.until)
-	}
-	b = binary.AppendUvarint(b, uint64(len(a.short)))
-	for _, s := range a.short {
-		b = appendString(b, s.Pool)
-		b = append(b, byte(s.Family), byte(s.Reason))
 	}
 	return string(b)
 }
@@ -46,6 +56,7 @@ func decodeAnswer(s string) (*answer, error) {
 		r.fail("version")
 	}
 	a.at = r.varint()
+	copy(a.digest[:], r.bytes(uint64(len(a.digest))))
 	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
 		size := uint64(18)
 		if r.s != "" && r.s[0] == '4' {
@@ -57,14 +68,11 @@ func decodeAnswer(s string) (*answer, error) {
 		}
 		// An address is no masked prefix, which is all that parseBlockID would add.
 		ip, ok := netip.AddrFromSlice([]byte(id[1 : size-1]))
-		d := answered{prefix: netip.PrefixFrom(ip, int(id[size-1])), seq: r.uvarint(), until: r.varint()}
+		d := answered{prefix: netip.PrefixFrom(ip, int(id[size-1])), seq: r.uvarint()}
 		if !ok || !d.prefix.IsValid() {
 			r.fail("address")
 		}
 		a.addresses = append(a.addresses, d)
-	}
-	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
-		a.short = append(a.short, Shortage{Pool: r.bytes(r.uvarint()), Family: int(r.byte()), Reason: Reason(r.byte())})
 	}
 	if r.err != nil || r.s != "" {
 		return nil, fmt.Errorf("%w: answer to a request", ErrRecord)
@@ -72,59 +80,87 @@ func decodeAnswer(s string) (*answer, error) {
 	return a, nil
 }
 
-// allocations returns the addresses as they were given to the host and claim of the first call.
-func (a *answer) allocations(host Owner, c Claim) (v4, v6 []Allocation) {
-	for _, d := range a.addresses {
-		al := Allocation{
-			Address: d.prefix.Addr(), Block: d.prefix.Masked(), Host: host, Handle: c.Handle, Attributes: c.Attributes,
-			Seq: d.seq, Until: unstamp(d.until),
-		}
-		if al.Address.Is4() {
-			v4 = append(v4, al)
-		} else {
-			v6 = append(v6, al)
-		}
-	}
-	return v4, v6
-}
-
 func (a *answer) add(als []Allocation) {
 	for _, al := range als {
-		a.addresses = append(a.addresses, answered{al.Prefix(), al.Seq, stamp(al.Until)})
+		a.addresses = append(a.addresses, answered{al.Prefix(), al.Seq})
 	}
 }
 
-// answerTo returns the answer that a request key was given before. With ask it is looked for in the store;
-// otherwise only if a conflict has shown that there is one: the first call of a key so needs no read of its own.
-func (t *txn) answerTo(request string, ask bool) (*answer, error) {
-	if request == "" {
-		return nil, nil
+// memo is a request key on its way through a plan.
+type memo struct {
+	key    string // of the record, "" without a request key
+	digest digest
+	was    store.Record // the record as it was found
+	at     int64        // its time, if there is one
+}
+
+// recall returns what of the answer that the request key was given before is still held by the handle, in the order of the
+// answer; ok is false if there is no answer. With ask the answer is looked for in the store; otherwise only if a conflict has
+// shown that there is one: the first call of a key so needs no read of its own.
+func (t *txn) recall(cat *catalogEntry, m *memo, handle string, ask bool) (held []Allocation, ok bool, err error) {
+	if m.key == "" {
+		return nil, false, nil
 	}
-	key := kindRequest + request
-	if s, ok := t.seen[key]; ok {
-		return decodeAnswer(s)
-	}
-	if ask && t.prior[key] == "" {
-		recs, err := t.e.store.Get(t.ctx, nil, key)
-		if err != nil {
-			return nil, err
+	if s, seen := t.seen[m.key]; seen {
+		m.was.Value = s // written in this transaction
+	} else {
+		if ask && t.prior[m.key].Rev == 0 {
+			recs, err := t.e.store.Get(t.ctx, nil, m.key)
+			if err != nil {
+				return nil, false, err
+			}
+			t.prior[m.key] = recs[0]
 		}
-		t.prior[key] = recs[0].Value
+		m.was = t.prior[m.key]
 	}
-	if s := t.prior[key]; s != "" {
-		return decodeAnswer(s)
+	if m.was.Value == "" {
+		return nil, false, nil
 	}
-	return nil, nil
+	a, err := decodeAnswer(m.was.Value)
+	if err != nil {
+		return nil, false, err
+	}
+	if a.digest != m.digest {
+		return nil, false, fmt.Errorf("%w: the request key was used for a request with other arguments", ErrBadArgument)
+	}
+	m.at = a.at
+	for _, d := range a.addresses {
+		be, err := t.block(cat, d.prefix.Masked())
+		if err != nil {
+			return nil, false, err
+		}
+		if be.Block == nil {
+			continue
+		}
+		x, err := be.Block.locate(d.prefix.Addr())
+		if err != nil {
+			continue
+		}
+		if st, s := be.look(x); st == stateHeld && s.seq == d.seq && be.holders.list[s.holder].handle == handle {
+			held = append(held, be.allocation(x, s))
+		}
+	}
+	return held, true, nil
 }
 
-// remember writes the answer to a request key, which must not have one yet.
-func (t *txn) remember(request string, a *answer) {
-	if request == "" {
+// memoOps is how many records remember writes: the answer, its entry by age and the removal of the former entry.
+const memoOps = 3
+
+// remember writes the answer to a request key in place of the one that was found. An empty one is not worth remembering.
+func (t *txn) remember(m *memo, als ...[]Allocation) {
+	a := &answer{at: t.now, digest: m.digest}
+	for _, als := range als {
+		a.add(als)
+	}
+	if m.key == "" || len(a.addresses) == 0 {
 		return
 	}
-	key, value := kindRequest+request, a.encode()
-	t.seen[key] = value
+	value := a.encode()
+	t.seen[m.key] = value
+	if m.was.Rev != 0 && m.at != t.now {
+		t.other = append(t.other, store.Op{Kind: store.Delete, Key: agedKey(m.at, m.key), Expect: store.AnyRevision})
+	}
 	t.other = append(t.other,
-		store.Op{Kind: store.Put, Key: key, Value: value, Expect: 0},
-		store.Op{Kind: store.Put, Key: agedKey(a.at, key), Expect: store.AnyRevision})
+		store.Op{Kind: store.Put, Key: m.key, Value: value, Expect: m.was.Rev},
+		store.Op{Kind: store.Put, Key: agedKey(a.at, m.key), Expect: store.AnyRevision})
 }

@@ -14,27 +14,33 @@ import (
 // txn is one commit in the making: what it relies upon and what it changes. Plans read through it and change the
 // cached blocks, owners and pages in place; when the commit does not succeed, all that it touched is forgotten.
 type txn struct {
-	e       *Engine
-	ctx     context.Context
-	id      uint64 // never repeats in an engine
-	now     int64
-	guards  []*entry
-	blocks  []*blockEntry
-	owners  []*ownerEntry
-	pages   []*pageEntry
-	newCat  *catalogEntry     // the catalog if it changes
-	other   []store.Op        // blind writes, requests, the catalog
-	seen    map[string]string // answers to request keys that this transaction writes, by key
-	prior   map[string]string // answers that were found to exist, by key; kept over the attempts
-	before  int               // how many plans came before this one
-	writes  int               // an upper bound of the records written
-	ops     []store.Op
-	buf     []byte
-	encoder holderEncoder
+	e      *Engine
+	ctx    context.Context
+	id     uint64 // never repeats in an engine
+	now    int64
+	guards []*entry
+	blocks []*blockEntry
+	owners []*ownerEntry
+	pages  []*pageEntry
+	newCat *catalogEntry           // the catalog if it changes
+	other  []store.Op              // blind writes, requests, the catalog
+	seen   map[string]string       // answers to request keys that this transaction writes, by key
+	prior  map[string]store.Record // answers that were found to exist, by key; kept over the attempts
+	before int                     // how many plans came before this one
+	// committing is set while the store's Commit runs.
+	committing bool
+	writes     int // an upper bound of the records written
+	ops        []store.Op
+	buf        []byte
+	encoder    holderEncoder
 }
 
 // errFirst is returned by a plan that can only be made when nothing is pending in the transaction.
 var errFirst = errors.New("ipset: plan must be the first of its transaction")
+
+func newTxn(e *Engine) txn {
+	return txn{e: e, seen: make(map[string]string), prior: make(map[string]store.Record)}
+}
 
 // begin empties the transaction.
 func (t *txn) begin(ctx context.Context) {
@@ -104,7 +110,9 @@ func (t *txn) commit() error {
 	if len(ops) == 0 {
 		return nil
 	}
+	t.committing = true
 	rev, err := t.e.store.Commit(t.ctx, ops)
+	t.committing = false
 	if err == nil {
 		t.settle(rev)
 	}

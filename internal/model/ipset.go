@@ -260,11 +260,13 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 // "cooling", "reserved", "strict", "limit", "overlap" or "size".
 func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 	p, ok := m.pool(a)
-	if !ok || p.Disabled {
+	if !ok || p.Disabled && !m.Has(a, w.Hold.Handle) {
 		return "no pool"
 	}
 	b := m.containing(a)
 	switch {
+	case m.Has(a, w.Hold.Handle):
+		return ""
 	case b == nil:
 		block := netip.PrefixFrom(a, p.Bits).Masked()
 		if !m.mayClaim(w.Owner, p, w.Most) {
@@ -287,6 +289,16 @@ func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 	m.Blocks[b.Prefix] = b
 	b.Take(a, w.Hold)
 	return ""
+}
+
+// Has reports whether a handle holds an address.
+func (m *IPSet) Has(a netip.Addr, handle string) bool {
+	b := m.containing(a)
+	if b == nil || handle == "" {
+		return false
+	}
+	h, ok := b.Holds[a]
+	return ok && !h.Cooling && h.Handle == handle
 }
 
 // Claim gives a block of a pool's present size to an owner by hand; it says what stands in the way: "", "no pool",

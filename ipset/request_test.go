@@ -1,0 +1,168 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestRequestKeyIsBoundToItsArguments: the same key with any other argument is refused, and nothing is assigned.
+func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	first := want("h", 2, "p")
+	first.Request, first.Pools, first.Namespace = "r", []string{"a"}, map[string]string{"k": "v"}
+	got := w.assign(first)
+	before, _ := w.store.MarshalBinary()
+	for name, change := range map[string]func(*AssignArgs){
+		"owner":      func(a *AssignArgs) { a.Owner = HostOwner("g") },
+		"number":     func(a *AssignArgs) { a.Num4 = 3 },
+		"family":     func(a *AssignArgs) { a.Num6 = 1 },
+		"handle":     func(a *AssignArgs) { a.Handle = "q" },
+		"attributes": func(a *AssignArgs) { a.Attributes, _ = NewAttributes(map[string]string{"a": "b"}) },
+		"time":       func(a *AssignArgs) { a.TTL = time.Hour },
+		"use":        func(a *AssignArgs) { a.Use = Tunnel },
+		"namespace":  func(a *AssignArgs) { a.Namespace = map[string]string{"k": "w"} },
+		"pools":      func(a *AssignArgs) { a.Pools = nil },
+		"limit":      func(a *AssignArgs) { a.MaxBlocks = 4 },
+		"all":        func(a *AssignArgs) { a.AllOrNothing = true },
+	} {
+		a := first
+		change(&a)
+		for _, e := range []*Engine{w.Engine, w.engine(w.store)} {
+			if got, err := e.AutoAssign(bg, a); !errors.Is(err, ErrBadArgument) {
+				t.Errorf("another %s: %+v, %v", name, got, err)
+			}
+		}
+	}
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, ErrBadArgument) {
+		t.Errorf("another verb: %v", err)
+	}
+	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
+		t.Error("the store changed")
+	}
+	if again := w.assign(first); !slices.Equal(again.V4, got.V4) {
+		t.Errorf("%+v, first %+v", again, got)
+	}
+}
+
+// TestRequestKeyAnswersWithWhatIsHeld: what has been released is not given again under the key, whether or not another has it
+// now; what is missing is assigned anew, and the next repetition gets all of it.
+func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	a := want("h", 2, "pod")
+	a.Request = "r"
+	first := w.assign(a)
+	w.releaseHandle("pod")
+	other := w.assign(want("h", 8, "other"))
+	if got := w.assign(a); len(got.V4) != 0 || len(got.Short) != 1 {
+		t.Fatalf("%+v of another", got)
+	}
+	if _, err := w.ReleaseIPs(bg, Release{Address: other.V4[7].Address}, Release{Address: other.V4[6].Address}); err != nil {
+		t.Fatal(err)
+	}
+	second := w.assign(a)
+	if len(second.V4) != 2 || second.V4[0].Seq <= first.V4[1].Seq {
+		t.Fatalf("%+v, first %+v", second, first)
+	}
+	w.check()
+	// One of two is given to another.
+	gone := second.V4[0].Address
+	if _, err := w.ReleaseIPs(bg, Release{Address: gone}); err != nil {
+		t.Fatal(err)
+	}
+	w.releaseHandle("other")
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: gone, Owner: HostOwner("h"), Claim: Claim{Handle: "thief"}}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.add(time.Minute)
+	third := w.assign(a)
+	if len(third.V4) != 2 || third.V4[0] != second.V4[1] || third.V4[1].Address == gone {
+		t.Fatalf("%+v, second %+v", third, second)
+	}
+	w.check()
+	if again := w.assign(a); !slices.Equal(again.V4, third.V4) {
+		t.Fatalf("%+v, third %+v", again, third)
+	}
+	if als, _ := w.IPsByHandle(bg, "pod"); len(als) != 2 {
+		t.Errorf("holds %v", als)
+	}
+	// A named address the same.
+	named := AssignIPArgs{Address: gone, Owner: HostOwner("h"), Claim: Claim{Handle: "pod"}, Request: "named"}
+	if _, err := w.AssignIP(bg, named); !errors.Is(err, ErrOccupied) {
+		t.Error(err)
+	}
+	w.releaseHandle("thief")
+	al, err := w.AssignIP(bg, named)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ReleaseIPs(bg, Release{Address: gone})
+	if again, err := w.AssignIP(bg, named); err != nil || again.Seq <= al.Seq {
+		t.Errorf("%+v, %v", again, err)
+	}
+	w.check()
+	// The entries by age are as many as the keys.
+	if q, aged := w.records(kindRequest), w.records(kindAged); q != 2 || aged != 2 {
+		t.Errorf("%d keys, %d entries", q, aged)
+	}
+}
+
+// TestRequestKeyTwiceInOneBatch: calls with one key that come together get one answer.
+func TestRequestKeyTwiceInOneBatch(t *testing.T) {
+	w, g, e := newGated(t)
+	go e.AutoAssign(bg, want("h", 1, "first"))
+	<-g.arrived
+	type answer struct {
+		got Assigned
+		err error
+	}
+	answers := make(chan answer, 5)
+	for i := range 5 {
+		go func() {
+			a := want("h", 2, "pod")
+			a.Request = "r"
+			got, err := e.AutoAssign(bg, a)
+			answers <- answer{got, err}
+		}()
+		waitFor(e, i+1)
+	}
+	close(g.open)
+	first := <-answers
+	for range 4 {
+		if a := <-answers; a.err != nil || !slices.Equal(a.got.V4, first.got.V4) {
+			t.Errorf("%+v, another %+v", a, first)
+		}
+	}
+	if als, _ := w.IPsByHandle(bg, "pod"); len(als) != 2 {
+		t.Errorf("holds %v", als)
+	}
+	w.check()
+}
+
+// TestAnswerBytes: every cut of an answer is refused, and so is a length that the bytes do not have.
+func TestAnswerBytes(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29), pool("b", "fd00::/125", 125))
+	a := want("h", 2, "p")
+	a.Num6, a.Request = 1, "r"
+	w.assign(a)
+	recs, err := w.store.Get(bg, nil, kindRequest+"r")
+	if err != nil || recs[0].Rev == 0 {
+		t.Fatal(recs, err)
+	}
+	whole := recs[0].Value
+	if d, err := decodeAnswer(whole); err != nil || d.encode() != whole {
+		t.Fatal(err)
+	}
+	for i := range whole {
+		if _, err := decodeAnswer(whole[:i]); err == nil {
+			t.Errorf("%d of %d bytes are an answer", i, len(whole))
+		}
+	}
+	for i, s := range []string{whole + "\x00", "\x01" + whole[1:]} {
+		if _, err := decodeAnswer(s); err == nil {
+			t.Error(fmt.Sprint("hostile bytes ", i))
+		}
+	}
+}
