@@ -188,5 +188,5 @@ func makeFile(path string, mode os.FileMode, fill func(*os.File) error) (err err
 	if err != nil {
 		return err
 	}
-	return publish(temp, path)
+	return publish(temp, path, true)
 }

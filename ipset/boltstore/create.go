@@ -1,28 +1,40 @@
 package boltstore
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
-// create makes an empty store under a name that nobody has. It is written beside it, and then given the name; that somebody
-// else was first is no error.
-func create(path string, mode os.FileMode) error {
+// create makes an empty store. It is written under another name and then given its own.
+// If another process is first, that is no error. Without sync, a crash of the machine may
+// leave a damaged file.
+func create(path string, mode os.FileMode, sync bool) error {
 	temp, err := emptyFile(path, mode)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(temp)
-	if err := initialise(temp); err != nil {
+	f, err := os.OpenFile(temp, os.O_WRONLY, 0)
+	if err != nil {
 		return err
 	}
-	if err := publish(temp, path); !errors.Is(err, fs.ErrExist) {
+	_, err = f.Write(emptyImage(os.Getpagesize(), state{boot: bootID()}))
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := publish(temp, path, sync); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil
@@ -43,20 +55,53 @@ func emptyFile(path string, mode os.FileMode) (string, error) {
 	}
 }
 
-// initialise writes an empty store into an empty file.
-func initialise(path string) error {
-	w, err := newPacker(path)
-	if err != nil {
-		return err
+// emptyImage returns the file of a store without records: what bbolt writes for it, in one
+// piece. See [image] for the form.
+func emptyImage(pageSize int, st state) []byte {
+	e := binary.NativeEndian
+	page := func(b []byte, id uint64, flags uint16, count int) []byte {
+		b = e.AppendUint16(e.AppendUint64(b, id), flags)
+		return e.AppendUint32(e.AppendUint16(b, uint16(count)), 0)
 	}
-	err = w.put([]byte(stateBucket), []byte(stateKey), state{boot: bootID()}.append(nil))
-	return errors.Join(err, w.close(err == nil))
+	const root, free, high = 3, 2, 4
+	file := make([]byte, 0, high*pageSize)
+	for id := range uint64(2) {
+		file = page(file[:int(id)*pageSize], id, flagMeta, 0)
+		at := len(file)
+		for _, v := range []uint32{boltMagic, boltVersion, uint32(pageSize), 0} {
+			file = e.AppendUint32(file, v)
+		}
+		for _, v := range []uint64{root, 0, free, high, id} {
+			file = e.AppendUint64(file, v)
+		}
+		h := fnv.New64a()
+		h.Write(file[at:])
+		file = e.AppendUint64(file, h.Sum64())
+	}
+	leaf := func(id uint64, bucket uint32, entries ...string) []byte {
+		b := page(nil, id, flagLeaf, len(entries)/2)
+		pos := len(entries) / 2 * 16 // of the first key, relative to its element
+		for i := 0; i < len(entries); i += 2 {
+			for _, v := range []int{int(bucket), pos, len(entries[i]), len(entries[i+1])} {
+				b = e.AppendUint32(b, uint32(v))
+			}
+			pos += len(entries[i]) + len(entries[i+1]) - 16
+		}
+		return append(b, strings.Join(entries, "")...)
+	}
+	inline := func(b []byte) string { return string(make([]byte, 16)) + string(b) } // root page 0, sequence 0
+	file = page(file[:free*pageSize], free, flagFreelist, 0)
+	return append(file[:root*pageSize], leaf(root, leafBucket,
+		recordsBucket, inline(leaf(0, 0)), stateBucket, inline(leaf(0, 0, stateKey, string(st.append(nil)))),
+	)...)[:high*pageSize]
 }
 
 // publish gives a whole file its name; os.ErrExist: somebody has that.
-func publish(temp, path string) error {
+func publish(temp, path string, sync bool) error {
 	err := os.Link(temp, path)
 	switch {
+	case err == nil && !sync:
+		return nil
 	case err == nil:
 		return syncDir(path)
 	case errors.Is(err, fs.ErrExist):

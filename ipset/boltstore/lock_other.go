@@ -2,7 +2,13 @@
 
 package boltstore
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 // lockFile leaves it to bbolt to take the lock.
 func lockFile(*os.File, bool) (bool, error) { return true, nil }
+
+// unlockFile leaves it to bbolt to give the lock back.
+func unlockFile(*os.File) error { return errors.ErrUnsupported }

@@ -27,3 +27,6 @@ func lockFile(f *os.File, exclusive bool) (bool, error) {
 		}
 	}
 }
+
+// unlockFile gives the lock back.
+func unlockFile(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }

@@ -31,7 +31,7 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := open(ctx, path, opts, initialMap())
+	s, err := open(ctx, path, opts, initialMap(opts.InitialMap))
 	if errors.Is(err, syscall.ENOMEM) { // a process may be short of address space
 		s, err = open(ctx, path, opts, 0)
 	}
@@ -67,7 +67,7 @@ func acquire(ctx context.Context, path string, opts *Options) (*os.File, error) 
 		f, err := openExisting(path, opts)
 		if errors.Is(err, fs.ErrNotExist) && !opts.NoCreate && !opts.ReadOnly && !made {
 			made = true
-			if err := create(path, opts.Mode); err != nil {
+			if err := create(path, opts.Mode, !opts.NoSync); err != nil {
 				return nil, fmt.Errorf("boltstore: make %s: %w", path, err)
 			}
 			continue
@@ -191,8 +191,11 @@ const (
 	largeMap = 1 << 30
 )
 
-// initialMap is largeMap but for systems where the file would grow to that size, or where address space is short.
-func initialMap() int {
+// initialMap is size, or largeMap if that is 0, but for systems where the file would grow to that size, or where address space is short.
+func initialMap(size int) int {
+	if size > 0 {
+		return size
+	}
 	if runtime.GOOS == "windows" || ^uint(0)>>32 == 0 {
 		return 0
 	}
@@ -205,6 +208,7 @@ func (s *Store) attach(mapped int) (err error) {
 		Timeout:         1, // the lock is ours already
 		ReadOnly:        s.opts.ReadOnly,
 		NoSync:          s.opts.NoSync,
+		NoGrowSync:      s.opts.NoSync,
 		MaxSize:         int(s.opts.MaxSize),
 		FreelistType:    bbolt.FreelistMapType,
 		InitialMmapSize: mapped,

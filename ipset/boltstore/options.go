@@ -20,6 +20,10 @@ type Options struct {
 	// process, not from that of the machine, after which the file may be damaged. A commit costs some 40 µs instead of
 	// two syncs of the disk.
 	NoSync bool
+	// InitialMap is how many bytes of address space the file is given at first; 0 is 1 GiB.
+	// A file that outgrows it is mapped anew, for which bbolt waits until no read is under
+	// way. A process that ends after one commit saves a tenth of a millisecond with 1 MiB.
+	InitialMap int
 	// LockWait is how long to wait for a file that another process has: 0 is not at all, less than 0 as long as the context
 	// allows. It is asked for again every 50 ms.
 	LockWait time.Duration
@@ -64,6 +68,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("boltstore: Options.Verify is %d", o.Verify)
 	case o.MaxSize < 0 || int64(int(o.MaxSize)) != o.MaxSize:
 		return o, fmt.Errorf("boltstore: Options.MaxSize is %d", o.MaxSize)
+	case o.InitialMap < 0:
+		return o, fmt.Errorf("boltstore: Options.InitialMap is %d", o.InitialMap)
 	case o.History < 0:
 		return o, fmt.Errorf("boltstore: Options.History is %d", o.History)
 	case o.Mode&^os.ModePerm != 0:

@@ -52,10 +52,32 @@ func (s *Store) Path() string { return s.path }
 // A store that is not closed loses nothing. Close only has both of the pages that a file begins with show the last commit, so that
 // the loss of one of them takes nothing with it; with Options.NoSync it leaves that out.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if s.end() {
 		return nil
+	}
+	return s.closeFile()
+}
+
+// Abandon is Close for a process that is about to end. It gives the lock of the file back
+// and leaves unmapping the file to the end of the process, which is cheaper. Where the
+// system has no lock of its own to give back, or a commit is left to write, it is Close.
+func (s *Store) Abandon() error {
+	if s.end() {
+		return nil
+	}
+	if s.stuck || s.dirty && !s.opts.NoSync || unlockFile(s.file) != nil {
+		return s.closeFile()
+	}
+	return nil
+}
+
+// end has every further call fail, and waits for the commit that is under way. It reports
+// whether the store was closed already.
+func (s *Store) end() (closed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return true
 	}
 	s.closed = true
 	for _, r := range s.queue {
@@ -69,6 +91,12 @@ func (s *Store) Close() error {
 		<-s.idle
 		s.mu.Lock()
 	}
+	return false
+}
+
+// closeFile gives the file back.
+func (s *Store) closeFile() error {
+	s.mu.Lock()
 	dirty, stuck := s.dirty && s.failed == nil && !s.opts.NoSync, s.stuck
 	s.mu.Unlock()
 	var err error
