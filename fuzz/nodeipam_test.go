@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/internal/model"
 )
@@ -67,7 +68,7 @@ func replayNodeIPAM(t testing.TB, data []byte) {
 	for tr.More() {
 		op := tr.Op(nodeipamOps)
 		r.step(op, tr)
-		if err := r.a.Check(); err != nil { // X7
+		if err := r.a.Check(); err != nil {
 			t.Fatalf("after op %d: %v", op, err)
 		}
 		r.compare(op)
@@ -79,8 +80,10 @@ func (r *nodeipamReplay) step(op int, tr *model.Trace) {
 	case 0, 1, 2, 3:
 		r.allocate(name)
 	case 4, 5:
-		if got, want := r.a.Release(name), r.m.Release(name); got != want { // NA4
-			r.t.Fatalf("Release(%s) = %v, want %v", name, got, want)
+		was := r.m.Held[name]
+		as, got := r.a.Release(name)
+		if want := r.m.Release(name); got != want || !slices.Equal(as.Prefixes, was) {
+			r.t.Fatalf("Release(%s) = %v, %v, want %v", name, as, got, was)
 		}
 	case 6, 7:
 		r.occupy(name, r.someNode(name, tr))
@@ -111,13 +114,13 @@ func (r *nodeipamReplay) step(op int, tr *model.Trace) {
 }
 
 func (r *nodeipamReplay) allocate(name string) {
-	got, err := r.a.Allocate(name) // NA2
+	got, err := r.a.Allocate(nodeipam.Node{Name: name})
 	want, slot, ok := r.m.Allocate(name)
-	var e *nodeipam.Error
+	var e *ipalloc.Error
 	switch {
-	case ok != (err == nil) || !slices.Equal(got, want):
+	case ok != (err == nil) || !slices.Equal(got.Prefixes, want):
 		r.t.Fatalf("Allocate(%s) = %v, %v, want %v, %v", name, got, err, want, ok)
-	case !ok && (!errors.Is(err, nodeipam.ErrFull) || !errors.As(err, &e) || e.Slot != slot || e.Owner != name):
+	case !ok && (!errors.Is(err, ipalloc.ErrFull) || !errors.As(err, &e) || e.Field != fmt.Sprintf("Slots[%d]", slot)):
 		r.t.Fatalf("Allocate(%s): %v, want full in slot %d", name, err, slot)
 	}
 }
@@ -153,23 +156,23 @@ func (r *nodeipamReplay) someNode(name string, tr *model.Trace) nodeipam.Node {
 }
 
 // words turns problems into what the model says of them.
-func (r *nodeipamReplay) words(problems []*nodeipam.Error) (words []string) {
+func (r *nodeipamReplay) words(problems []*ipalloc.Error) (words []string) {
 	for _, e := range problems {
 		w := "?"
 		switch {
-		case errors.Is(e, nodeipam.ErrTooMany):
+		case errors.Is(e, ipalloc.ErrLimit):
 			w = "slot"
-		case errors.Is(e, nodeipam.ErrFamily):
+		case errors.Is(e, ipalloc.ErrMismatch):
 			w = "family"
-		case errors.Is(e, nodeipam.ErrOutOfRange):
+		case errors.Is(e, ipalloc.ErrOutOfRange):
 			w = "range"
-		case errors.Is(e, nodeipam.ErrMisaligned):
+		case errors.Is(e, ipalloc.ErrMisaligned):
 			w = "size"
-		case errors.Is(e, nodeipam.ErrReserved):
+		case errors.Is(e, ipalloc.ErrReserved):
 			w = "reserved"
-		case errors.Is(e, nodeipam.ErrBadPrefix):
+		case errors.Is(e, ipalloc.ErrInvalid):
 			w = "bad"
-		case errors.Is(e, nodeipam.ErrDuplicate):
+		case errors.Is(e, ipalloc.ErrDuplicate):
 			w = "rival"
 		}
 		words = append(words, w)
@@ -177,13 +180,13 @@ func (r *nodeipamReplay) words(problems []*nodeipam.Error) (words []string) {
 	return words
 }
 
-// occupy: NA3, the strict form.
+// occupy compares the verb that refuses.
 func (r *nodeipamReplay) occupy(name string, n nodeipam.Node) {
-	err := r.a.Occupy(name, n.Prefixes...)
+	err := r.a.Occupy(nodeipam.Node{Name: name, Prefixes: n.Prefixes})
 	had, holds := r.m.Held[name]
 	ok := len(n.Prefixes) > 0
 	for i, p := range n.Prefixes {
-		ok = ok && p.IsValid() && len(r.m.Judge(name, i, p)) == 0
+		ok = ok && p.IsValid() && len(r.m.Judge(name, i, p)) == 0 && !slices.Contains(n.Prefixes[:i], p)
 	}
 	ok = ok && !holds || len(n.Prefixes) > 0 && slices.Equal(had, n.Prefixes)
 	if ok != (err == nil) {
@@ -207,25 +210,25 @@ func (r *nodeipamReplay) load(nodes []nodeipam.Node) {
 		for i, p := range n.Prefixes {
 			if p.IsValid() {
 				want = append(want, r.m.Judge(n.Name, i, p)...)
-				rivals[fmt.Sprint(n.Name, i)] = r.m.Rivals(p, n.Name)
+				rivals[fmt.Sprintf("%sPrefixes[%d]", n.Name, i)] = r.m.Rivals(p, n.Name)
 			}
 		}
 	}
-	check := func(problems []*nodeipam.Error) {
+	check := func(problems []*ipalloc.Error) {
 		if got := r.words(problems); !slices.Equal(got, want) {
 			r.t.Fatalf("recording %+v: %v, want %v", nodes, problems, want)
 		}
 		for _, e := range problems {
-			if e.Other != "" && !slices.Contains(rivals[fmt.Sprint(e.Owner, e.Slot)], e.Other) {
+			if e.Holder != "" && !slices.Contains(rivals[e.Owner+e.Field], e.Holder) {
 				r.t.Fatalf("%v: no such rival", e)
 			}
 		}
 	}
 	if len(nodes) == 1 {
-		was := r.a.Prefixes(nodes[0].Name)
+		was, _ := r.a.Lookup(nodes[0].Name)
 		changed, problems := r.a.Observe(nodes[0])
 		check(problems)
-		if now := r.a.Prefixes(nodes[0].Name); !changed && !slices.Equal(was, now) {
+		if now, _ := r.a.Lookup(nodes[0].Name); !changed && !slices.Equal(was.Prefixes, now.Prefixes) {
 			r.t.Fatalf("Observe(%+v) changed %v to %v and says it did not", nodes[0], was, now)
 		}
 		return
@@ -241,25 +244,25 @@ func (r *nodeipamReplay) reserve(p netip.Prefix) {
 		r.m.Reserved = slices.Delete(r.m.Reserved, at, at+1)
 		return
 	}
-	if err := r.a.Unreserve(p); !errors.Is(err, nodeipam.ErrBadPrefix) {
+	if err := r.a.Unreserve(p); !errors.Is(err, ipalloc.ErrNotFound) {
 		r.t.Fatalf("Unreserve(%v): %v", p, err)
 	}
-	in, err := r.a.Reserve(p)
-	if err != nil {
+	if err := r.a.Reserve(p); err != nil {
 		r.t.Fatal(err)
 	}
 	var names []string
-	for _, h := range in {
-		if !slices.Contains(names, h.Owner) {
-			names = append(names, h.Owner)
+	in := r.a.Holders(p)
+	for _, n := range in {
+		if !slices.Contains(names, n.Name) {
+			names = append(names, n.Name)
 		}
-		if !h.Prefix.Overlaps(p) {
-			r.t.Fatalf("Reserve(%v) lists %v", p, h)
+		if !n.Prefixes[0].Overlaps(p) {
+			r.t.Fatalf("Holders(%v) lists %v", p, n)
 		}
 	}
 	slices.Sort(names)
 	if want := r.m.Rivals(p, ""); !slices.Equal(names, want) {
-		r.t.Fatalf("Reserve(%v) lists %v, want %v", p, in, want)
+		r.t.Fatalf("Holders(%v) lists %v, want %v", p, in, want)
 	}
 	r.m.Reserved = append(r.m.Reserved, p)
 }
@@ -279,16 +282,12 @@ func (r *nodeipamReplay) drain(tr *model.Trace) {
 		return
 	}
 	p.Draining = !p.Draining
-	f := r.a.UndrainPool
-	if p.Draining {
-		f = r.a.DrainPool
-	}
-	if err := f(p.Prefix); err != nil {
+	if err := r.a.DrainPool(p.Prefix, p.Draining); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// pools adds, grows or removes one. NA6
+// pools adds, grows or removes one.
 func (r *nodeipamReplay) pools(tr *model.Trace) {
 	s, p := r.somePool(tr)
 	q := r.somePrefix(tr)
@@ -316,8 +315,8 @@ func (r *nodeipamReplay) pools(tr *model.Trace) {
 			r.m.Grow(s, p, q)
 		}
 	default:
-		_, err := r.a.RemovePool(p.Prefix)
-		if ok := len(r.m.Rivals(p.Prefix, "")) == 0; ok != (err == nil) || !ok && !errors.Is(err, nodeipam.ErrInUse) {
+		err := r.a.RemovePool(p.Prefix)
+		if ok := len(r.m.Rivals(p.Prefix, "")) == 0; ok != (err == nil) || !ok && !errors.Is(err, ipalloc.ErrInUse) {
 			r.t.Fatalf("RemovePool(%v): %v, want %v", p.Prefix, err, ok)
 		} else if ok {
 			s.Pools = slices.Delete(s.Pools, slices.Index(s.Pools, p), slices.Index(s.Pools, p)+1)
@@ -325,7 +324,7 @@ func (r *nodeipamReplay) pools(tr *model.Trace) {
 	}
 }
 
-// reload goes on with what a snapshot restores. X5
+// reload goes on with what a snapshot restores.
 func (r *nodeipamReplay) reload() {
 	data, err := r.a.MarshalBinary()
 	if err != nil {
@@ -346,8 +345,8 @@ func (r *nodeipamReplay) reload() {
 func (r *nodeipamReplay) compare(op int) {
 	for _, a := range []*nodeipam.Allocator{r.a, r.follow} {
 		held := map[string][]netip.Prefix{}
-		for name, ps := range a.Owners() {
-			held[name] = ps
+		for n := range a.All() {
+			held[n.Name] = n.Prefixes
 		}
 		if fmt.Sprint(held) != fmt.Sprint(r.m.Held) {
 			r.t.Fatalf("after op %d: %v, want %v", op, held, r.m.Held)
@@ -359,19 +358,32 @@ func (r *nodeipamReplay) compare(op int) {
 			}
 		}
 		st := a.Stats()
-		if st.Terminating != leaving || st.Owners != len(held) {
+		if st.Terminating != leaving || st.Nodes != len(held) {
 			r.t.Fatalf("after op %d: %+v, want %d terminating of %d", op, st, leaving, len(held))
 		}
+		at := 0
 		for i := range r.m.Slots {
 			s := &r.m.Slots[i]
-			for k, p := range s.Pools {
+			for _, p := range s.Pools {
 				reserved, used, free := r.m.Count(s, p)
-				want := nodeipam.PoolStats{Pool: p.Prefix, Draining: p.Draining, Capacity: reserved + used + free, Used: used, Reserved: reserved, Free: free}
-				if k >= len(st.Slots[i].Pools) || st.Slots[i].Pools[k] != want {
-					r.t.Fatalf("after op %d: slot %d: %+v, want pool %d %+v", op, i, st.Slots[i], k, want)
+				want := nodeipam.PoolStats{Slot: i, Pool: p.Prefix, Bits: s.Bits, Draining: p.Draining,
+					Capacity: reserved + used + free, Used: used, Reserved: reserved, Free: free}
+				if at >= len(st.Pools) || st.Pools[at] != want {
+					r.t.Fatalf("after op %d: %+v, want pool %d %+v", op, st.Pools, at, want)
 				}
+				at++
 			}
 		}
+	}
+	r.sameBytes(op)
+}
+
+// sameBytes tests that the follower has the same state down to the cursors.
+func (r *nodeipamReplay) sameBytes(op int) {
+	a, err := r.a.MarshalBinary()
+	b, err2 := r.follow.MarshalBinary()
+	if err != nil || err2 != nil || !slices.Equal(a, b) {
+		r.t.Fatalf("after op %d: the follower's snapshot differs: %v, %v", op, err, err2)
 	}
 }
 

@@ -5,27 +5,25 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 // The sentinels that this package shares with package nodeipam, for errors.Is.
 var (
 	// ErrFull: entries match the node, and none of them has room in all families.
-	ErrFull = nodeipam.ErrFull
+	ErrFull = errors.New("no free space")
 	// ErrOutOfRange: the prefix is not in the entry's pool, or in no entry's.
-	ErrOutOfRange = nodeipam.ErrOutOfRange
+	ErrOutOfRange = errors.New("not in the pool")
 	// ErrBadPool: the pool is invalid, unmasked, 4-in-6 or of the other family.
-	ErrBadPool = nodeipam.ErrBadPool
+	ErrBadPool = errors.New("bad pool")
 	// ErrBadPrefix: the prefix is invalid, unmasked or 4-in-6, or its text is no
 	// prefix at all.
-	ErrBadPrefix = nodeipam.ErrBadPrefix
+	ErrBadPrefix = errors.New("bad prefix")
 	// ErrBadBits: the size of a node is missing, impossible, or two things at once.
-	ErrBadBits = nodeipam.ErrBadBits
+	ErrBadBits = errors.New("bad prefix length")
 	// ErrBadOption: an option that cannot be, or that contradicts another.
-	ErrBadOption = nodeipam.ErrBadOption
+	ErrBadOption = errors.New("bad option")
 	// ErrSnapshot: the bytes given to [Restore] are damaged or not a snapshot.
-	ErrSnapshot = nodeipam.ErrSnapshot
+	ErrSnapshot = errors.New("bad snapshot")
 )
 
 // The sentinels of this package, for errors.Is.

@@ -1,134 +1,313 @@
 package nodeipam
 
 import (
+	"iter"
 	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Allocate gives the owner one child for each slot, from the first pool of the
-// slot that has a free one and does not drain, and returns them in the order of
-// the slots: all of them or none. Within a pool it takes the first free child at
-// or after the pool's cursor, wrapping, and moves the cursor just behind it. An
-// owner that holds prefixes already gets those, however many and wherever from.
+// Allocate gives n one free child for each slot, or of each family of one entry, and
+// returns them: all of them or none. A child is free if no held prefix and no
+// reservation overlaps it. A node that holds something gets that, whatever its labels
+// say now. Allocate returns after the receiver of [OnChange] has seen the change that
+// gave the node its prefixes, also if an earlier call made it.
 //
-// It fails with an [*Error] that names the slot and matches [ErrFull] if a slot
-// has no free child, and [ErrBadOwner] for an empty name; nothing has changed
-// then, cursors included. O(log n); the result is the only thing allocated in
-// steady state. Safe for concurrent use.
-func (a *Allocator) Allocate(name string) ([]netip.Prefix, error) {
-	return a.AppendAllocate(nil, name)
-}
-
-// AppendAllocate does what [Allocator.Allocate] does and appends the prefixes to
-// dst. It does not allocate in steady state if dst has room. On an error it
-// returns dst as it was.
-func (a *Allocator) AppendAllocate(dst []netip.Prefix, name string) ([]netip.Prefix, error) {
-	if name == "" {
-		return dst, &Error{Op: "allocate", Slot: -1, Err: ErrBadOwner}
+// By slots, the first pool of the slot that has a free child and does not drain
+// serves it. By labels, the best entry that matches and has room in all its families
+// does; see the package comment for the order. In a pool the next free child after the
+// cursor is taken, wrapping, and the cursor moves behind it.
+//
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrFull] if no child is
+// free, with Field naming the slot; [ipalloc.ErrNotFound] if no entry matches n;
+// [ipalloc.ErrInvalid] for an empty name. Nothing has changed then, cursors included,
+// except that a node of the same name and another UID has been released. The error
+// for a full pool is shared and costs no allocation.
+//
+// O(log n) in what is held, plus the match of every entry. The returned prefixes are
+// the only allocation in steady state.
+func (a *Allocator) Allocate(n Node) (Assignment, error) {
+	if n.Name == "" {
+		return Assignment{}, opError("allocate", invalid("Name", "empty"))
 	}
 	a.mu.Lock()
-	if o := a.owner(name); o != nil {
-		dst = append(dst, o.prefixes...)
-		a.mu.Unlock()
-		return dst, nil
-	}
-	for i, s := range a.slots {
-		if s.room() == nil {
-			a.mu.Unlock()
-			return dst, &Error{Op: "allocate", Owner: name, Slot: i, Err: ErrFull}
-		}
-	}
-	// From here nothing can fail: no slot takes from another's pools.
-	o, number := a.newOwner(name)
-	for _, s := range a.slots {
-		pl := s.room()
-		i, _ := pl.taken.SetNextClear(pl.cursor)
-		pl.cursor = (i + 1) & pl.codec.Last()
-		p := pl.codec.Prefix(i)
-		o.prefixes = append(o.prefixes, p)
-		a.claims.put(p, number) // free children are nobody's
-	}
-	start := len(dst)
-	dst = append(dst, o.prefixes...)
-	if a.events == nil {
-		a.mu.Unlock()
-		return dst, nil
-	}
-	a.events.add(Change{Op: OpAllocate, Nodes: []Node{{Name: name, Prefixes: clone(dst[start:])}}})
+	as, err := a.allocate(&n)
 	a.mu.Unlock()
-	a.deliver()
-	return dst, nil
+	a.changes.Deliver()
+	return as, err
 }
 
-// room returns the first pool with a free child that does not drain, nil if there
-// is none.
-func (s *slot) room() *pool {
-	for _, pl := range s.pools {
-		if !pl.draining && !pl.taken.Full() {
-			return pl
+func (a *Allocator) allocate(n *Node) (Assignment, error) {
+	if o := a.predecessor(n); o != nil {
+		a.release(o)
+	}
+	o := a.owners[n.Name]
+	if o != nil {
+		if o.uid == "" && n.UID != "" {
+			o.uid = n.UID
+			a.record(OpOccupy, o)
 		}
+		return o.assignment(), nil
+	}
+	ps, entry, err := a.policy.choose(*n, a.want[:0])
+	a.want = ps
+	if err != nil {
+		return Assignment{}, err
+	}
+	for _, p := range ps {
+		a.policy.advance(entry, p)
+	}
+	o = a.owner(n.Name)
+	o.uid = n.UID
+	a.hold(o, entry, ps)
+	a.record(OpAllocate, o)
+	return o.assignment(), nil
+}
+
+// record queues a change of one owner for the receiver.
+func (a *Allocator) record(op Op, o *owner) {
+	if a.changes != nil {
+		a.changes.Add(Change{Op: op, Nodes: []Node{o.node()}})
+	}
+}
+
+// Occupy gives n the prefixes that the caller names, Prefixes[i] for slot i or all of
+// entry n.Entry: all of them or none. There may be fewer than slots. It does nothing
+// if n holds exactly them already.
+//
+// It fails with an [*ipalloc.Error] for the first prefix in the way, as
+// [Allocator.Load] reports it; [ipalloc.ErrMismatch] if n holds other prefixes;
+// [ipalloc.ErrInUse] if the entry terminates; [ipalloc.ErrInvalid] for an empty name,
+// no prefix at all, or a prefix that is invalid or unmasked. Nothing has changed then,
+// except as for Allocate. A draining pool refuses nothing. O(log n) for a prefix.
+//
+// Use [Allocator.Observe] or [Allocator.Load] to record what nodes already have; they
+// refuse nothing.
+func (a *Allocator) Occupy(n Node) error {
+	switch {
+	case n.Name == "":
+		return opError("occupy", invalid("Name", "empty"))
+	case len(n.Prefixes) == 0:
+		return opError("occupy", &ipalloc.Error{Owner: n.Name, Field: "Prefixes", Err: ipalloc.ErrInvalid, Reason: "none"})
+	}
+	a.mu.Lock()
+	err := a.occupy(&n)
+	a.mu.Unlock()
+	a.changes.Deliver()
+	return err
+}
+
+func (a *Allocator) occupy(n *Node) error {
+	for i, p := range n.Prefixes {
+		err := addr.Check(p)
+		if err == nil && slices.Contains(n.Prefixes[:i], p) {
+			err = ipalloc.ErrDuplicate
+		}
+		if err != nil {
+			return opError("occupy", &ipalloc.Error{Owner: n.Name, Field: field(i), Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()})
+		}
+	}
+	if o := a.predecessor(n); o != nil {
+		a.release(o)
+	}
+	o := a.owners[n.Name]
+	if o != nil && slices.Equal(o.prefixes, n.Prefixes) && (n.Entry == "" || n.Entry == o.entry) {
+		return nil
+	}
+	r := recording{a: a, op: "occupy", name: n.Name, entry: n.Entry, owner: o, strict: true}
+	a.found = a.found[:0]
+	for i, p := range n.Prefixes {
+		a.found = append(a.found, place{i, p})
+	}
+	r.entry = a.policy.origin(&r, n.Prefixes)
+	a.policy.judge(&r, a.found)
+	if o != nil {
+		r.add(&ipalloc.Error{Field: field(0), Prefix: n.Prefixes[0], Err: ipalloc.ErrMismatch, Reason: "the node holds other prefixes"})
+	}
+	if len(r.problems) > 0 {
+		return r.problems[0]
+	}
+	o = a.owner(n.Name)
+	o.uid = n.UID
+	a.hold(o, r.entry, n.Prefixes)
+	a.record(OpOccupy, o)
+	return nil
+}
+
+// Release gives back what the node holds and returns it; ok is false if it held
+// nothing. A prefix becomes free unless another node holds, or a reservation covers,
+// a part of it. A terminating entry is removed with its last node. Cursors stay, so a
+// released prefix is used again as late as possible. O(log n) for a prefix.
+//
+// Release a node when it is gone, not before: a terminating node still uses its
+// addresses.
+func (a *Allocator) Release(name string) (as Assignment, ok bool) {
+	a.mu.Lock()
+	o := a.owners[name]
+	if o != nil {
+		as, ok = o.assignment(), true
+		a.release(o)
+	}
+	a.mu.Unlock()
+	a.changes.Deliver()
+	return as, ok
+}
+
+// Terminate notes that the node is being deleted. It keeps its prefixes until it is
+// released. Terminate reports whether the node holds any; otherwise there is nothing
+// to note.
+func (a *Allocator) Terminate(name string) bool {
+	a.mu.Lock()
+	o := a.owners[name]
+	if o != nil && !o.terminating {
+		a.setTerminating(o, true)
+		a.record(OpTerminate, o)
+	}
+	a.mu.Unlock()
+	a.changes.Deliver()
+	return o != nil
+}
+
+// Lookup returns what the node holds; ok is false if it holds nothing.
+func (a *Allocator) Lookup(name string) (as Assignment, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if o := a.owners[name]; o != nil {
+		return o.assignment(), true
+	}
+	return Assignment{}, false
+}
+
+// All returns the nodes that hold something, ascending by name, as they were when the
+// loop began. [Allocator.Load] makes the same state from them. O(n log n). The lock is
+// not held while the body runs.
+func (a *Allocator) All() iter.Seq[Node] {
+	return func(yield func(Node) bool) {
+		a.mu.Lock()
+		nodes := make([]Node, 0, len(a.owners))
+		for _, o := range a.sorted() {
+			nodes = append(nodes, o.node())
+		}
+		a.mu.Unlock()
+		for _, n := range nodes {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// Reserve takes p out of circulation, in all pools, those added later included, until
+// [Allocator.Unreserve]. Nodes that hold something inside keep it; [Allocator.Holders]
+// lists them. Reservations may overlap; reserving p again does nothing. It fails with
+// an [*ipalloc.Error] that matches [ipalloc.ErrInvalid] if p is invalid or unmasked.
+// O(log n).
+func (a *Allocator) Reserve(p netip.Prefix) error {
+	if err := addr.Check(p); err != nil {
+		return opError("reserve", &ipalloc.Error{Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()})
+	}
+	a.mu.Lock()
+	if a.reserve(p) && a.changes != nil {
+		a.changes.Add(Change{Op: OpReserve, Prefix: p})
+	}
+	a.mu.Unlock()
+	a.changes.Deliver()
+	return nil
+}
+
+// reserve adds a reservation and reports whether it was new.
+func (a *Allocator) reserve(p netip.Prefix) bool {
+	if a.reservation(p) != nil {
+		return false
+	}
+	a.reservations++
+	a.spaceOf(p).put(blockOf(p), &claim{})
+	return true
+}
+
+// reservation returns the claim of the reservation of exactly p, nil if there is none.
+func (a *Allocator) reservation(p netip.Prefix) *claim {
+	_, c := a.spaceOf(p).inside(blockOf(p))
+	for c != nil && c.owner != nil {
+		c = c.next
+	}
+	return c
+}
+
+// Unreserve removes the reservation of exactly p. What no node holds and no other
+// reservation covers becomes free. It fails with an [*ipalloc.Error] that matches
+// [ipalloc.ErrNotFound] if p is not reserved, or [ipalloc.ErrInvalid] if p is invalid
+// or unmasked. O(log n).
+func (a *Allocator) Unreserve(p netip.Prefix) error {
+	if err := addr.Check(p); err != nil {
+		return opError("unreserve", &ipalloc.Error{Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()})
+	}
+	a.mu.Lock()
+	found := a.unreserve(p)
+	if found && a.changes != nil {
+		a.changes.Add(Change{Op: OpUnreserve, Prefix: p})
+	}
+	a.mu.Unlock()
+	a.changes.Deliver()
+	if !found {
+		return opError("unreserve", &ipalloc.Error{Prefix: p, Err: ipalloc.ErrNotFound, Reason: "not reserved"})
 	}
 	return nil
 }
 
-// Release gives back what the owner holds and reports whether it held anything.
-// Only what nobody else holds or has reserved, whole or in part, becomes free.
-// Cursors stay, so that what was given back is used again as late as possible.
-//
-// O(log n) for a prefix, and what others hold inside it. It does not allocate.
-// Safe for concurrent use.
-func (a *Allocator) Release(name string) bool {
+func (a *Allocator) unreserve(p netip.Prefix) bool {
+	c := a.reservation(p)
+	if c != nil {
+		a.spaceOf(p).remove(blockOf(p), c)
+		a.reservations--
+	}
+	return c != nil
+}
+
+// Reserved returns the reservations, IPv4 first, ascending, a prefix before those
+// inside it. O(n) in what is held.
+func (a *Allocator) Reserved() []netip.Prefix {
 	a.mu.Lock()
-	number, ok := a.numbers[name]
-	if !ok {
-		a.mu.Unlock()
-		return false
-	}
-	var gone []netip.Prefix
-	if a.events != nil {
-		gone = clone(a.owners[number].prefixes)
-	}
-	a.release(number)
-	if a.events == nil {
-		a.mu.Unlock()
-		return true
-	}
-	a.events.add(Change{Op: OpRelease, Nodes: []Node{{Name: name, Prefixes: gone}}})
-	a.mu.Unlock()
-	a.deliver()
-	return true
+	defer a.mu.Unlock()
+	return a.reserved()
 }
 
-func (a *Allocator) release(number int32) {
-	o := &a.owners[number]
-	for _, p := range o.prefixes {
-		a.disclaim(p, number)
+func (a *Allocator) reserved() []netip.Prefix {
+	ps := make([]netip.Prefix, 0, a.reservations)
+	for i := range a.spaces {
+		a.spaces[i].overlapping(block{}, func(b block, c *claim) bool {
+			if isReserved(c) {
+				ps = append(ps, b.prefix(i == 0))
+			}
+			return true
+		})
 	}
-	a.setTerminating(o, false)
-	delete(a.numbers, o.name)
-	a.held--
-	*o = owner{prefixes: o.prefixes[:0]}
-	a.spare = append(a.spare, number)
+	return ps
 }
 
-// Terminate notes that the owner is about to go. It keeps its prefixes until it is
-// released. It reports whether the owner holds any; for one that does not there is
-// nothing to note. Safe for concurrent use.
-func (a *Allocator) Terminate(name string) bool {
+// Holders returns the nodes that hold something overlapping p, one element for each
+// such prefix: larger prefixes that contain p first, then those inside it, ascending,
+// the nodes of one prefix by name. p may be a pool, a reservation or any prefix; there
+// are no holders of an invalid one. O(log n) plus the claims inside p.
+func (a *Allocator) Holders(p netip.Prefix) (nodes []Node) {
+	if addr.Check(p) != nil {
+		return nil
+	}
 	a.mu.Lock()
-	o := a.owner(name)
-	if o == nil || o.terminating {
-		a.mu.Unlock()
-		return o != nil
-	}
-	a.setTerminating(o, true)
-	if a.events == nil {
-		a.mu.Unlock()
+	defer a.mu.Unlock()
+	a.spaceOf(p).overlapping(blockOf(p), func(b block, c *claim) bool {
+		at := len(nodes)
+		for ; c != nil; c = c.next {
+			if c.owner != nil {
+				n := Node{Name: c.owner.name, UID: c.owner.uid, Terminating: c.owner.terminating, Entry: c.owner.entry}
+				n.Prefixes = []netip.Prefix{b.prefix(p.Addr().Is4())}
+				nodes = append(nodes, n)
+			}
+		}
+		slices.SortFunc(nodes[at:], byName)
 		return true
-	}
-	a.events.add(Change{Op: OpTerminate, Nodes: []Node{{Name: name, Terminating: true}}})
-	a.mu.Unlock()
-	a.deliver()
-	return true
+	})
+	return nodes
 }
-
-func clone(ps []netip.Prefix) []netip.Prefix { return append([]netip.Prefix(nil), ps...) }

@@ -4,254 +4,255 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
-	"github.com/ipalloc/ipalloc/bitmap"
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/hook"
+	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
-// Config says what an [Allocator] hands out.
+// Config says what an [Allocator] hands out: prefixes of Slots, or with ByLabels
+// prefixes of entries that [Allocator.AddEntry] adds.
 type Config struct {
-	// Slots has one entry for each prefix of a node, in the order of its podCIDRs.
+	// Slots has one element for each prefix of a node, in the order of its podCIDRs.
 	Slots []Slot
-	// Reserved are prefixes that no owner can take or free, whatever pools there are
-	// or come later: service CIDRs, for example. They may overlap one another.
+	// ByLabels makes the allocator choose an entry by the labels of the node. Slots
+	// must be empty.
+	ByLabels bool
+	// Families, with ByLabels, are the families of which every node needs a prefix, in
+	// the order in which its prefixes are listed. An entry that lacks one is refused.
+	// Without Families an entry may have either family or both, and IPv4 comes first.
+	Families []Family
+	// Reserved are prefixes that no node can take or free, in all pools, also those
+	// added later: service CIDRs, for example. They may overlap one another.
 	Reserved []netip.Prefix
 }
 
 // Slot is one prefix of every node and where it comes from.
 type Slot struct {
 	Bits  int            // prefix length of what a node gets
-	Pools []netip.Prefix // at least one, of one family, tried in this order
+	Pools []netip.Prefix // at least one, all of one family, tried in this order
 }
 
-// Allocator gives each owner one prefix for each slot. Make one with [New] or
-// [Restore]; the zero value is unusable. It is safe for concurrent use and must
-// not be copied.
+// Family is an address family.
+type Family string
+
+// The address families.
+const (
+	IPv4 Family = "IPv4"
+	IPv6 Family = "IPv6"
+)
+
+// Allocator gives each node its prefixes and remembers which node holds what. Make
+// one with [New] or [Restore]; the zero value is unusable. It is safe for concurrent
+// use and must not be copied.
 type Allocator struct {
-	events *events // nil without OnChange
+	changes *hook.Queue[Change] // nil without OnChange
+	lowest  bool                // LowestFirst
 
-	mu          sync.Mutex
-	slots       []*slot
-	pools       []*pool // by the number in poolIndex; nil where one was removed
-	poolIndex   index   // pool prefix -> its number
-	reserved    index   // reservations
-	claims      index   // every prefix that is held -> its first owner
-	others      map[netip.Prefix][]int32
-	owners      []owner // by number
-	numbers     map[string]int32
-	spare       []int32 // numbers of owners that are gone
-	held        int     // owners there are
-	terminating int
-	loads       uint32 // calls of Load
-	scratch     []netip.Prefix
+	mu           sync.Mutex
+	policy       policy
+	spaces       [2]space // IPv4, IPv6: every claim and reservation
+	owners       map[string]*owner
+	idle         []*owner // released; used again for the next node
+	terminating  int      // owners that are terminating
+	reservations int
+	loads        uint64 // calls of Load
+
+	want  []netip.Prefix // scratch of a recording and of Allocate
+	found []place        // scratch of a recording
 }
 
-type slot struct {
-	bits  int
-	v4    bool
-	pools []*pool
+// policy decides what a node gets and whether its record is right. Its methods are
+// called with the allocator's lock held. There are two: slots and labels.
+type policy interface {
+	// choose appends to dst the free prefixes that n would get now and returns the
+	// entry that they are from. It changes nothing.
+	choose(n Node, dst []netip.Prefix) (ps []netip.Prefix, entry string, err error)
+	// advance moves the cursor of the pool that p came from behind p.
+	advance(entry string, p netip.Prefix)
+	// origin returns the entry that the prefixes of the node in hand are from, if its
+	// record names r.entry.
+	origin(r *recording, want []netip.Prefix) string
+	// judge reports what is wrong with the prefixes at the given places of a record.
+	judge(r *recording, places []place)
+	// count counts owners that begin (1) or cease (-1) to be recorded with an entry.
+	count(entry string, delta int)
+	// sweep removes the entry if it was waiting for its last node, which is gone.
+	sweep(entry string) (gone []string)
+	// apply makes a change of a kind that is the policy's own, unless the state shows it
+	// already. It changes nothing if it fails.
+	apply(c *Change) *ipalloc.Error
+	// forget removes entries, whether or not nodes are recorded with them.
+	forget(entries []string)
+	// stats fills in what is counted for pools and entries.
+	stats(st *Stats)
+	// check returns the first contradiction in what the policy keeps.
+	check() error
+	// save writes the policy's part of a snapshot.
+	save(w *snap.Writer)
 }
 
-// pool is one cluster CIDR. A child is taken if a claim or a reservation overlaps
-// it, and only then.
-type pool struct {
-	slot     int
-	codec    addr.Codec
-	taken    *bitmap.Bitmap
-	cursor   uint64 // ordinal at which to look for the next free child
-	draining bool
-}
+// An Option changes how an [Allocator] works. Pass it to [New] or [Restore].
+type Option func(*Allocator, *options) error
 
-// owner is what is known of an owner. Its prefixes are in the order of the slots
-// when the allocator chose them, else as they were given.
-type owner struct {
-	name        string
-	prefixes    []netip.Prefix
-	terminating bool
-	load        uint32 // the Load that last listed it
-}
+// options are what the options of one call set.
+type options struct{ receiver func(Change) }
 
-// An Option changes how an [Allocator] works or whom it tells.
-type Option func(*Allocator) error
-
-// OnChange has f called with every change, in the order in which they happened,
-// before the method that made the change returns and outside the allocator's
-// lock. [Allocator.Load] is one change. f may read the allocator; it must not
-// change it. One f is called at a time.
-func OnChange(f func(Change)) Option {
-	return func(a *Allocator) error {
-		switch {
-		case f == nil:
-			return fmt.Errorf("%w: no function to call on a change", ErrBadOption)
-		case a.events != nil:
-			return fmt.Errorf("%w: two functions to call on a change", ErrBadOption)
-		}
-		a.events = &events{f: f}
+// LowestFirst makes every pool hand out its lowest free child instead of the next
+// free one after the last that it handed out. A released prefix is then used again
+// at once. What is handed out next depends only on what is held, so an allocator
+// rebuilt with [Allocator.Load] continues exactly as the original would have.
+func LowestFirst() Option {
+	return func(a *Allocator, _ *options) error {
+		a.lowest = true
 		return nil
 	}
 }
 
-// New returns an allocator in which nobody holds anything.
+// OnChange passes every change to f, in the order in which the changes happened,
+// outside the allocator's lock, and before the method that made the change returns.
+// One [Allocator.Load] is one change. f may read the allocator but must not modify
+// it: a modifying call deadlocks. Calls of f do not overlap. If f panics, the change
+// it was called with counts as delivered; later changes are still delivered.
+func OnChange(f func(Change)) Option {
+	return func(_ *Allocator, o *options) error {
+		if f == nil || o.receiver != nil {
+			return fmt.Errorf("%w: OnChange needs one function", ipalloc.ErrInvalid)
+		}
+		o.receiver = f
+		return nil
+	}
+}
+
+// New returns an allocator in which no node holds anything.
 //
-// It fails with an [*Error] that names slot and pool and matches [ErrNoSlot]
-// without a slot; [ErrNoPool] for a slot without a pool; [ErrFamily] for a slot
-// of two families; [ErrBadPool] and [ErrBadBits] as cidrset.New does;
-// [ErrOverlap] for a pool that overlaps another of any slot; [ErrBadPrefix] for
-// a bad reservation; [ErrBadOption]. Nothing is repaired silently.
+// It fails with an [*ipalloc.Error] whose Field names the part of the configuration.
+// It matches [ipalloc.ErrExists] for a pool that overlaps another of any slot, and
+// [ipalloc.ErrInvalid] for everything else that is impossible: neither Slots nor
+// ByLabels, or both; a slot without a pool or with pools of two families; a pool that
+// is invalid, unmasked or overlaps ::ffff:0:0/96; an impossible prefix length; a
+// family that is unknown or repeated; a bad reservation; a nil option.
 func New(c Config, opts ...Option) (*Allocator, error) {
-	a := &Allocator{numbers: map[string]int32{}, others: map[netip.Prefix][]int32{}}
-	for _, opt := range opts {
-		err := fmt.Errorf("%w: nil", ErrBadOption)
-		if opt != nil {
-			err = opt(a)
-		}
-		if err != nil {
-			return nil, &Error{Op: "new", Slot: -1, Err: err}
-		}
+	a, err := newAllocator(opts)
+	if err != nil {
+		return nil, opError("new", err)
 	}
-	if len(c.Slots) == 0 {
-		return nil, &Error{Op: "new", Slot: -1, Err: fmt.Errorf("%w: none is configured", ErrNoSlot)}
+	switch {
+	case c.ByLabels && len(c.Slots) != 0:
+		err = invalid("ByLabels", "Slots must be empty")
+	case c.ByLabels:
+		a.policy, err = newLabels(a, c.Families)
+	case len(c.Families) != 0:
+		err = invalid("Families", "needs ByLabels")
+	default:
+		a.policy, err = newSlots(a, c.Slots)
 	}
-	for i, s := range c.Slots {
-		if len(s.Pools) == 0 {
-			return nil, &Error{Op: "new", Slot: i, Err: fmt.Errorf("%w: none is configured", ErrNoPool)}
-		}
-		a.slots = append(a.slots, &slot{bits: s.Bits, v4: s.Pools[0].Addr().Is4()})
-		for _, p := range s.Pools {
-			if err := a.addPool(i, p); err != nil {
-				return nil, &Error{Op: "new", Slot: i, Pool: p, Err: err}
-			}
-		}
+	if err != nil {
+		return nil, opError("new", err)
 	}
-	for _, p := range c.Reserved {
-		if err := addr.Check(p); err != nil {
-			return nil, &Error{Op: "new", Slot: -1, Prefix: p, Err: fmt.Errorf("%w: reservation: %w", ErrBadPrefix, err)}
+	for i, p := range c.Reserved {
+		if bad := addr.Check(p); bad != nil {
+			err := invalid(fmt.Sprintf("Reserved[%d]", i), bad.Error())
+			err.Prefix = p
+			return nil, opError("new", err)
 		}
 		a.reserve(p)
 	}
 	return a, nil
 }
 
-// addPool adds a pool to slot i, with what is held and reserved in it taken.
-func (a *Allocator) addPool(i int, p netip.Prefix) error {
-	pl, err := a.newPool(i, p)
-	if err != nil {
-		return err
+// newAllocator returns an allocator without a policy.
+func newAllocator(opts []Option) (*Allocator, *ipalloc.Error) {
+	a := &Allocator{owners: map[string]*owner{}}
+	var o options
+	for i, opt := range opts {
+		reason := "nil"
+		if opt != nil {
+			err := opt(a, &o)
+			if err == nil {
+				continue
+			}
+			reason = err.Error()
+		}
+		return nil, invalid(fmt.Sprintf("opts[%d]", i), reason)
 	}
-	if other := a.overlappingPool(p, nil); other != nil {
-		return fmt.Errorf("%w: %v", ErrOverlap, other.codec.Pool())
+	if o.receiver != nil {
+		a.changes = hook.New(&a.mu, o.receiver)
 	}
-	a.enter(pl)
+	return a, nil
+}
+
+// opError completes err and returns it as an error.
+func opError(op string, err *ipalloc.Error) error {
+	err.Package, err.Op = "nodeipam", op
+	return err
+}
+
+// invalid returns the error of a field that cannot be what it is.
+func invalid(field, reason string) *ipalloc.Error {
+	return &ipalloc.Error{Field: field, Err: ipalloc.ErrInvalid, Reason: reason}
+}
+
+// spaceOf returns the space that p belongs to.
+func (a *Allocator) spaceOf(p netip.Prefix) *space {
+	if p.Addr().Is4() {
+		return &a.spaces[0]
+	}
+	return &a.spaces[1]
+}
+
+// predecessor returns the owner of that name if it is another node than n.
+func (a *Allocator) predecessor(n *Node) *owner {
+	if o := a.owners[n.Name]; o != nil && o.isOther(n.UID) {
+		return o
+	}
 	return nil
 }
 
-// newPool returns an empty pool that is in no index yet.
-func (a *Allocator) newPool(i int, p netip.Prefix) (*pool, error) {
-	s := a.slots[i]
-	if err := addr.Check(p); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBadPool, err)
-	}
-	if p.Addr().Is4() != s.v4 {
-		return nil, ErrFamily
-	}
-	codec, err := addr.NewCodec(p, s.bits)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBadBits, err)
-	}
-	return &pool{slot: i, codec: codec, taken: bitmap.NewPow2(codec.Order())}, nil
-}
-
-// overlappingPool returns a pool that overlaps p, but for the given one.
-func (a *Allocator) overlappingPool(p netip.Prefix, but *pool) (found *pool) {
-	a.eachPool(p, func(pl *pool) {
-		if pl != but {
-			found = pl
-		}
-	})
-	return found
-}
-
-// enter makes pl the last pool of its slot and marks what is taken in it.
-func (a *Allocator) enter(pl *pool) {
-	number := slices.Index(a.pools, nil)
-	if number < 0 {
-		number = len(a.pools)
-		a.pools = append(a.pools, nil)
-	}
-	a.pools[number] = pl
-	a.poolIndex.put(pl.codec.Pool(), int32(number))
-	s := a.slots[pl.slot]
-	s.pools = append(s.pools, pl)
-	a.mark(pl, pl.codec.Pool())
-}
-
-// leave takes pl out of its slot and returns the place that it had there.
-func (a *Allocator) leave(pl *pool) int {
-	s := a.slots[pl.slot]
-	at := slices.Index(s.pools, pl)
-	s.pools = slices.Delete(s.pools, at, at+1)
-	a.pools[slices.Index(a.pools, pl)] = nil
-	a.poolIndex.remove(pl.codec.Pool())
-	return at
-}
-
-// mark takes the children of pl that a claim or a reservation inside p, or around
-// p, overlaps.
-func (a *Allocator) mark(pl *pool, p netip.Prefix) {
-	for _, x := range []*index{&a.claims, &a.reserved} {
-		if x.cover(p) != absent {
-			pl.set(p)
-			return
-		}
-		x.within(p, func(q netip.Prefix, _ int32) bool {
-			pl.set(q)
-			return true
-		})
-	}
-}
-
-// set takes the children that p overlaps and reports whether all were free.
-func (pl *pool) set(p netip.Prefix) bool {
-	lo, hi, _ := pl.codec.Locate(p)
-	return pl.taken.SetRange(lo, hi)-1 == hi-lo
-}
-
-// eachPool calls f with every pool that overlaps p.
-func (a *Allocator) eachPool(p netip.Prefix, f func(*pool)) {
-	if i := a.poolIndex.cover(p); i != absent {
-		f(a.pools[i])
-		return // pools do not overlap
-	}
-	a.poolIndex.within(p, func(_ netip.Prefix, i int32) bool {
-		f(a.pools[i])
-		return true
-	})
-}
-
-// owner returns the owner of that name, nil if it holds nothing.
+// owner returns the owner of that name, a new one that holds nothing if need be.
 func (a *Allocator) owner(name string) *owner {
-	if i, ok := a.numbers[name]; ok {
-		return &a.owners[i]
+	if o := a.owners[name]; o != nil {
+		return o
 	}
-	return nil
+	var o *owner
+	if n := len(a.idle); n > 0 {
+		o, a.idle = a.idle[n-1], a.idle[:n-1]
+	} else {
+		o = &owner{}
+	}
+	o.name, o.prefixes, o.claims = name, o.pair[:0], o.two[:0]
+	a.owners[name] = o
+	return o
 }
 
-// newOwner returns an owner without prefixes; the caller gives it some.
-func (a *Allocator) newOwner(name string) (*owner, int32) {
-	var i int32
-	if n := len(a.spare); n > 0 {
-		i = a.spare[n-1]
-		a.spare = a.spare[:n-1]
-	} else {
-		i = int32(len(a.owners))
-		a.owners = append(a.owners, owner{})
+// hold makes o hold the prefixes, from the entry of that name, instead of what it
+// held. It reports whether nothing overlaps them.
+func (a *Allocator) hold(o *owner, entry string, prefixes []netip.Prefix) (alone bool) {
+	if len(o.prefixes) > 0 {
+		a.unclaim(o)
 	}
-	a.numbers[name] = i
-	a.held++
-	o := &a.owners[i]
-	o.name, o.prefixes = name, o.prefixes[:0]
-	return o, i
+	o.entry = entry
+	a.policy.count(entry, 1)
+	o.prefixes = append(o.prefixes, prefixes...)
+	o.claims = slices.Grow(o.claims, len(prefixes))[:len(prefixes)]
+	alone = true
+	for i, p := range o.prefixes {
+		o.claims[i] = claim{owner: o}
+		alone = a.spaceOf(p).put(blockOf(p), &o.claims[i]) && alone
+	}
+	return alone
+}
+
+// unclaim takes back everything that o holds.
+func (a *Allocator) unclaim(o *owner) {
+	for i, p := range o.prefixes {
+		a.spaceOf(p).remove(blockOf(p), &o.claims[i])
+	}
+	a.policy.count(o.entry, -1)
+	o.prefixes, o.claims = o.prefixes[:0], o.claims[:0]
 }
 
 func (a *Allocator) setTerminating(o *owner, on bool) {
@@ -265,60 +266,35 @@ func (a *Allocator) setTerminating(o *owner, on bool) {
 	}
 }
 
-// claim records that owner number i holds p, and reports whether every child that
-// p overlaps was free.
-func (a *Allocator) claim(p netip.Prefix, i int32) (clean bool) {
-	if !a.claims.add(p, i) {
-		a.others[p] = append(a.others[p], i)
-	}
-	clean = true
-	a.eachPool(p, func(pl *pool) { clean = pl.set(p) && clean })
-	return clean
+// drop takes back everything that o holds and forgets o.
+func (a *Allocator) drop(o *owner) (entry string) {
+	entry = o.entry
+	a.unclaim(o)
+	a.setTerminating(o, false)
+	delete(a.owners, o.name)
+	*o = owner{}
+	a.idle = append(a.idle, o)
+	return entry
 }
 
-// disclaim takes back that owner number i holds p. Children that no other claim
-// and no reservation overlaps become free.
-func (a *Allocator) disclaim(p netip.Prefix, i int32) {
-	if more := a.others[p]; len(more) > 0 {
-		if a.claims.get(p) == i {
-			a.claims.put(p, more[0])
-			more = more[1:]
-		} else if at := slices.Index(more, i); at >= 0 {
-			more = slices.Delete(more, at, at+1)
-		}
-		if len(more) == 0 {
-			delete(a.others, p)
-		} else {
-			a.others[p] = more
-		}
-		return
+// release drops o, and with it the entry that waited for it; the receiver is told.
+func (a *Allocator) release(o *owner) {
+	var n Node
+	if a.changes != nil {
+		n = o.node()
 	}
-	a.claims.remove(p)
-	a.free(p)
+	gone := a.policy.sweep(a.drop(o))
+	if a.changes != nil {
+		a.changes.Add(Change{Op: OpRelease, Nodes: []Node{n}, Gone: gone})
+	}
 }
 
-// free makes the children that p overlaps free, but for those that are still
-// claimed or reserved.
-func (a *Allocator) free(p netip.Prefix) {
-	a.eachPool(p, func(pl *pool) {
-		lo, hi, rel := pl.codec.Locate(p)
-		q := p
-		switch rel {
-		case addr.Part: // a neighbour may hold another part of the child
-			q = pl.codec.Prefix(lo)
-		case addr.Larger:
-			q = pl.codec.Pool()
-		}
-		pl.taken.ClearRange(lo, hi)
-		a.mark(pl, q)
-	})
-}
-
-// reserve adds a reservation; it reports whether it was new.
-func (a *Allocator) reserve(p netip.Prefix) bool {
-	if !a.reserved.add(p, 0) {
-		return false
+// sorted returns the owners by name.
+func (a *Allocator) sorted() []*owner {
+	owners := make([]*owner, 0, len(a.owners))
+	for _, o := range a.owners {
+		owners = append(owners, o)
 	}
-	a.eachPool(p, func(pl *pool) { pl.set(p) })
-	return true
+	slices.SortFunc(owners, func(x, y *owner) int { return strings.Compare(x.name, y.name) })
+	return owners
 }

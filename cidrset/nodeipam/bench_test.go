@@ -40,10 +40,9 @@ func BenchmarkAllocateRelease(b *testing.B) {
 		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
 			a := mustNew(b, dual("10.0.0.0/8", 28, "fd00::/32", 64))
 			a.Load(records(n))
-			buf := make([]netip.Prefix, 0, 2)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := a.AppendAllocate(buf, "another"); err != nil {
+				if _, err := a.Allocate(Node{Name: "another"}); err != nil {
 					b.Fatal(err)
 				}
 				a.Release("another")

@@ -1,11 +1,14 @@
 package nodeipam
 
 import (
+	"fmt"
 	"net/netip"
-	"sync"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Op is the kind of a [Change].
+// Op is the kind of a [Change]. The numbers are stable, so a journal may store them.
 type Op uint8
 
 // The kinds of changes.
@@ -13,18 +16,20 @@ const (
 	OpAllocate    Op = iota + 1 // the allocator chose the node's prefixes
 	OpOccupy                    // the nodes have these prefixes now, instead of what they had
 	OpRelease                   // the node gave these prefixes back
-	OpTerminate                 // the node is about to go
+	OpTerminate                 // the node is being deleted
 	OpReserve                   // a reservation was added
-	OpUnreserve                 // a reservation was taken back
+	OpUnreserve                 // a reservation was removed
 	OpAddPool                   // a pool was added
 	OpGrowPool                  // a pool grew
 	OpDrainPool                 // a pool drains
 	OpUndrainPool               // a pool drains no longer
 	OpRemovePool                // a pool was removed
+	OpAddEntry                  // an entry was added
+	OpDeleteEntry               // an entry is terminating, or gone
 )
 
 var opNames = [...]string{"unknown", "allocate", "occupy", "release", "terminate", "reserve", "unreserve",
-	"add pool", "grow pool", "drain pool", "undrain pool", "remove pool"}
+	"add pool", "grow pool", "drain pool", "undrain pool", "remove pool", "add entry", "delete entry"}
 
 // String returns the words of the kind: "allocate", "add pool".
 func (o Op) String() string {
@@ -34,89 +39,118 @@ func (o Op) String() string {
 	return opNames[o]
 }
 
-// Change is one change of an [Allocator], as told to the function given to
-// [OnChange]. Giving each in order to [Allocator.Apply] of another allocator,
-// which began with the same configuration, makes the same owners hold the same.
+// Change is one change of an [Allocator], as passed to the receiver of [OnChange],
+// which owns it. [Allocator.Apply] repeats it on another allocator.
 type Change struct {
 	Op     Op
-	Nodes  []Node       // with OpAllocate to OpTerminate; the receiver's to keep
-	Slot   int          // with OpAddPool
+	Nodes  []Node       // OpAllocate to OpTerminate: as they are now; OpRelease: as they were; OpAddEntry: those now recorded with it
+	Slot   int          // OpAddPool
 	Prefix netip.Prefix // the pool or reservation, as it was
-	Grown  netip.Prefix // with OpGrowPool: the pool as it is
+	Grown  netip.Prefix // OpGrowPool: the pool as it is now
+	Entry  string       // OpDeleteEntry
+	Added  Entry        // OpAddEntry
+	Gone   []string     // the terminating entries that went with this change, ascending
 }
 
-// events carries changes from the methods that make them, which queue them under
-// the allocator's lock, to the receiver, who must not be called under that lock.
-// The order of the queue is the order of the changes, and one goroutine at a time
-// empties it. A method returns when the queue was empty after its own change went
-// in, so its change has been delivered by then, by whomever.
-type events struct {
-	f       func(Change)
-	queue   []Change   // guarded by the allocator's lock
-	receive sync.Mutex // held while f runs
-}
-
-func (e *events) add(c Change) { e.queue = append(e.queue, c) }
-
-// deliver calls the receiver for everything queued. The lock is not held.
-func (a *Allocator) deliver() {
-	e := a.events
-	if e == nil {
-		return
-	}
-	e.receive.Lock()
-	defer e.receive.Unlock()
-	for {
-		a.mu.Lock()
-		queue := e.queue
-		e.queue = nil
-		a.mu.Unlock()
-		if len(queue) == 0 {
-			return
-		}
-		for _, c := range queue {
-			e.f(c)
-		}
-	}
-}
-
-// tell queues a change if somebody listens. The lock is held.
-func (a *Allocator) tell(c Change) {
-	if a.events != nil {
-		a.events.add(c)
-	}
-}
-
-// Apply makes a change that another allocator told of. It fails as the method
-// that made the change would, and then changes nothing.
+// Apply repeats a change of another allocator that began with the same configuration:
+// replaying a journal in order gives the same nodes the same prefixes and the cursors
+// the same places. Apply is idempotent for every kind of change: it makes what the
+// change says so, if it is not so yet. Hence a journal may overlap the snapshot that
+// it is replayed on; the state is right again at the end of the overlap. A receiver of
+// this allocator gets c itself.
+//
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrMismatch] for a kind that
+// it does not know, or that belongs to the other policy, and [ipalloc.ErrCorrupt] or
+// [ipalloc.ErrInvalid] for a change that no allocator makes. Nothing has changed then.
 func (a *Allocator) Apply(c Change) error {
+	if err := c.check(); err != nil {
+		return opError("apply", err)
+	}
+	a.mu.Lock()
+	if c.Op >= OpAddPool {
+		if err := a.policy.apply(&c); err != nil {
+			a.mu.Unlock()
+			return opError("apply", err)
+		}
+	}
+	for i := range c.Nodes {
+		a.put(c.Op, &c.Nodes[i])
+	}
 	switch c.Op {
-	case OpAllocate, OpOccupy:
-		a.Load(c.Nodes)
-	case OpRelease:
-		for _, n := range c.Nodes {
-			a.Release(n.Name)
-		}
-	case OpTerminate:
-		for _, n := range c.Nodes {
-			a.Terminate(n.Name)
-		}
 	case OpReserve:
-		_, err := a.Reserve(c.Prefix)
-		return err
+		a.reserve(c.Prefix)
 	case OpUnreserve:
-		return a.Unreserve(c.Prefix)
-	case OpAddPool:
-		return a.AddPool(c.Slot, c.Prefix)
-	case OpGrowPool:
-		return a.GrowPool(c.Prefix, c.Grown)
-	case OpDrainPool:
-		return a.DrainPool(c.Prefix)
-	case OpUndrainPool:
-		return a.UndrainPool(c.Prefix)
-	case OpRemovePool:
-		_, err := a.RemovePool(c.Prefix)
-		return err
+		a.unreserve(c.Prefix)
+	}
+	a.policy.forget(c.Gone)
+	if a.changes != nil {
+		a.changes.Add(c)
+	}
+	a.mu.Unlock()
+	a.changes.Deliver()
+	return nil
+}
+
+// put makes the state of one node what a change of the given kind says.
+func (a *Allocator) put(op Op, n *Node) {
+	o := a.owners[n.Name]
+	switch op {
+	case OpRelease:
+		if o != nil {
+			a.drop(o)
+		}
+		return
+	case OpTerminate:
+		if o != nil {
+			a.setTerminating(o, true)
+		}
+		return
+	case OpAllocate:
+		for _, p := range n.Prefixes {
+			a.policy.advance(n.Entry, p)
+		}
+	}
+	o = a.owner(n.Name)
+	a.hold(o, n.Entry, n.Prefixes)
+	o.uid = n.UID
+	a.setTerminating(o, n.Terminating)
+}
+
+// check returns what no allocator would say in a change.
+func (c *Change) check() *ipalloc.Error {
+	switch c.Op {
+	case OpAllocate, OpOccupy, OpAddEntry:
+		for i := range c.Nodes {
+			if reason := badPrefixes(c.Nodes[i].Prefixes); reason != "" {
+				return &ipalloc.Error{Owner: c.Nodes[i].Name, Field: fmt.Sprintf("Nodes[%d]", i), Err: ipalloc.ErrCorrupt, Reason: reason}
+			}
+		}
+	case OpRelease, OpTerminate, OpDeleteEntry:
+	case OpReserve, OpUnreserve, OpAddPool, OpGrowPool, OpDrainPool, OpUndrainPool, OpRemovePool:
+		if err := addr.Check(c.Prefix); err != nil {
+			return &ipalloc.Error{Prefix: c.Prefix, Err: ipalloc.ErrCorrupt, Reason: err.Error()}
+		}
+	default:
+		return &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: fmt.Sprintf("unknown kind of change: %d", c.Op)}
 	}
 	return nil
+}
+
+// badPrefixes says why no node can hold exactly the prefixes, "" if one can. It takes
+// linear time.
+func badPrefixes(ps []netip.Prefix) string {
+	if len(ps) == 0 {
+		return "a node that holds nothing"
+	}
+	seen := make(map[netip.Prefix]struct{}, len(ps))
+	for _, p := range ps {
+		if err := addr.Check(p); err != nil {
+			return p.String() + ": " + err.Error()
+		}
+		if _, ok := seen[p]; ok {
+			return p.String() + " twice"
+		}
+		seen[p] = struct{}{}
+	}
+	return ""
 }

@@ -169,7 +169,7 @@ func (k *cluster) land(n Node, as Assignment) error {
 				}
 			}
 		}
-		is.Prefixes = clone(as.Prefixes)
+		is.Prefixes = slices.Clone(as.Prefixes)
 		k.change(n.Name, &is)
 	}
 	return nil

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // The sentinels of a [Controller], for errors.Is.
@@ -25,13 +26,6 @@ var (
 	// keeps its prefixes until that is known.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 )
-
-// Assignment is what a node gets: its prefixes in the order of its podCIDRs, and
-// the name of the entry they came from, for an [Engine] whose entries have names.
-type Assignment struct {
-	Prefixes []netip.Prefix
-	Entry    string
-}
 
 // Source is the view of the nodes that a [Controller] works from: a cache that
 // follows an API server, for example. It may be behind, but never goes back.
@@ -142,7 +136,7 @@ type ControllerStats struct {
 // [*Error] that matches [ErrBadOption].
 func NewController(cfg ControllerConfig) (*Controller, error) {
 	bad := func(text string) (*Controller, error) {
-		return nil, &Error{Op: "new controller", Slot: -1, Err: fmt.Errorf("%w: %s", ErrBadOption, text)}
+		return nil, opError("new controller", invalid("", text))
 	}
 	switch {
 	case cfg.Engine == nil || cfg.Source == nil || cfg.Writer == nil:
@@ -184,13 +178,13 @@ func orDefault[T int | time.Duration](v, d T) T {
 // second call fails with [ErrRunning].
 func (c *Controller) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
-		return &Error{Op: "run", Slot: -1, Err: ErrRunning}
+		return opError("run", &ipalloc.Error{Err: ErrRunning})
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, c.queue.close)()
 	if err := c.Source.Start(ctx, c.changed); err != nil {
-		return &Error{Op: "run", Slot: -1, Err: fmt.Errorf("source: %w", err)}
+		return opError("run", &ipalloc.Error{Err: fmt.Errorf("source: %w", err)})
 	}
 	c.load()
 	c.synced.Store(true)

@@ -3,6 +3,8 @@ package nodeipam
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // Engine is what chooses prefixes for a [Controller] and remembers who holds them:
@@ -42,33 +44,31 @@ type engine struct{ a *Allocator }
 func (e engine) Load(nodes []Node) []Problem { return problems(e.a.Load(nodes)) }
 
 func (e engine) Observe(n Node) []Problem {
-	return problems(e.a.Load([]Node{n})) // as Observe does, in the words of the start
+	_, errs := e.a.Observe(n)
+	return problems(errs)
 }
 
-func problems(errs []*Error) (ps []Problem) {
+func problems(errs []*ipalloc.Error) (ps []Problem) {
 	for _, err := range errs {
 		ps = append(ps, Problem{err.Owner, err})
 	}
 	return ps
 }
 
-func (e engine) Allocate(n Node) (Assignment, error) {
-	ps, err := e.a.Allocate(n.Name)
-	return Assignment{Prefixes: ps}, err
-}
+func (e engine) Allocate(n Node) (Assignment, error) { return e.a.Allocate(n) }
 
-func (e engine) Holds(name string) (Assignment, bool) {
-	ps := e.a.Prefixes(name)
-	return Assignment{Prefixes: ps}, len(ps) > 0
-}
+func (e engine) Holds(name string) (Assignment, bool) { return e.a.Lookup(name) }
 
 func (e engine) Terminate(name string) { e.a.Terminate(name) }
 
-func (e engine) Release(name string) bool { return e.a.Release(name) }
+func (e engine) Release(name string) bool {
+	_, ok := e.a.Release(name)
+	return ok
+}
 
 func (e engine) Names() (names []string) {
-	for name := range e.a.Owners() {
-		names = append(names, name)
+	for n := range e.a.All() {
+		names = append(names, n.Name)
 	}
 	return names
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
+// A dual-stack allocator gives each node a prefix of both families.
 func Example() {
 	a, err := nodeipam.New(nodeipam.Config{
 		Slots: []nodeipam.Slot{
@@ -20,26 +22,26 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(a.Allocate("node-1"))
-	fmt.Println(a.Allocate("node-2"))
-	fmt.Println(a.Allocate("node-1")) // the same again
-	a.Release("node-1")
-	for name, prefixes := range a.Owners() {
-		fmt.Println(name, prefixes)
+	for _, name := range []string{"node-1", "node-2", "node-1"} {
+		as, err := a.Allocate(nodeipam.Node{Name: name})
+		fmt.Println(name, as.Prefixes, err)
 	}
 	// Output:
-	// [10.0.16.0/24 fd00::/64] <nil>
-	// [10.0.17.0/24 fd00:0:0:1::/64] <nil>
-	// [10.0.16.0/24 fd00::/64] <nil>
-	// node-2 [10.0.17.0/24 fd00:0:0:1::/64]
+	// node-1 [10.0.16.0/24 fd00::/64] <nil>
+	// node-2 [10.0.17.0/24 fd00:0:0:1::/64] <nil>
+	// node-1 [10.0.16.0/24 fd00::/64] <nil>
 }
 
-// At start-up the records of all nodes are taken as they are. What is wrong with
-// them is a message, and what they name is in use.
+// At start-up the records of all nodes are taken as they are. What is wrong with them
+// is reported, and what they name is in use.
 func ExampleAllocator_Load() {
-	a, _ := nodeipam.New(nodeipam.Config{Slots: []nodeipam.Slot{
+	a, err := nodeipam.New(nodeipam.Config{Slots: []nodeipam.Slot{
 		{Bits: 24, Pools: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}},
 	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	for _, problem := range a.Load([]nodeipam.Node{
 		nodeipam.ParseNode("node-1", "10.0.0.0/24"),
 		nodeipam.ParseNode("node-2", "10.0.0.0/24"),
@@ -47,32 +49,42 @@ func ExampleAllocator_Load() {
 		nodeipam.ParseNode("node-4", "10.0.2/24"),
 		nodeipam.ParseNode("node-5", "192.0.2.0/24"),
 	}) {
-		fmt.Println(problem, errors.Is(problem, nodeipam.ErrDuplicate))
+		fmt.Println(problem)
 	}
-	fmt.Println(a.Allocate("node-4"))
+	as, _ := a.Allocate(nodeipam.Node{Name: "node-4"})
+	fmt.Println(as.Prefixes)
 	// Output:
-	// nodeipam: load node-2 slot 0 10.0.0.0/24: held by another owner: node-1 true
-	// nodeipam: load node-3 slot 0 10.0.1.0/27 in 10.0.0.0/16: not of the size of a child: children are /24 false
-	// nodeipam: load node-4 slot 0 "10.0.2/24": bad prefix: not a valid address or prefix false
-	// nodeipam: load node-5 slot 0 192.0.2.0/24: not in the pool false
-	// [10.0.2.0/24] <nil>
+	// nodeipam: record Prefixes[0] 10.0.0.0/24 for "node-2": overlaps another node's prefix, held by "node-1"
+	// nodeipam: record Prefixes[0] 10.0.1.0/27 for "node-3" in 10.0.0.0/16: not a /24
+	// nodeipam: record Prefixes[0] "10.0.2/24" for "node-4": not a valid address or prefix
+	// nodeipam: record Prefixes[0] 192.0.2.0/24 for "node-5": in no pool of its slot
+	// [10.0.2.0/24]
 }
 
 // A pool is replaced while nodes hold prefixes of it.
 func ExampleAllocator_RemovePool() {
 	old, next := netip.MustParsePrefix("10.0.0.0/23"), netip.MustParsePrefix("10.8.0.0/16")
-	a, _ := nodeipam.New(nodeipam.Config{Slots: []nodeipam.Slot{{Bits: 24, Pools: []netip.Prefix{old}}}})
-	_, _ = a.Allocate("node-1")
+	a, err := nodeipam.New(nodeipam.Config{Slots: []nodeipam.Slot{{Bits: 24, Pools: []netip.Prefix{old}}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, _ = a.Allocate(nodeipam.Node{Name: "node-1"})
 
 	_ = a.AddPool(0, next)
-	_ = a.DrainPool(old)
-	fmt.Println(a.Allocate("node-2"))
-	fmt.Println(a.RemovePool(old))
+	_ = a.DrainPool(old, true)
+	fmt.Println(a.Allocate(nodeipam.Node{Name: "node-2"}))
+	err = a.RemovePool(old)
+	fmt.Println(err, errors.Is(err, ipalloc.ErrInUse))
+	for _, n := range a.Holders(old) {
+		fmt.Println(n.Name, n.Prefixes)
+	}
 
 	a.Release("node-1")
 	fmt.Println(a.RemovePool(old))
 	// Output:
-	// [10.8.0.0/24] <nil>
-	// [{node-1 10.0.0.0/24}] nodeipam: remove pool slot 0 in 10.0.0.0/23: in use: 1 prefixes, the first: node-1
-	// [] <nil>
+	// {[10.8.0.0/24] } <nil>
+	// nodeipam: remove pool in 10.0.0.0/23: in use, held by "node-1" true
+	// node-1 [10.0.0.0/24]
+	// <nil>
 }

@@ -2,36 +2,43 @@ package nodeipam
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Node is an owner as somebody else sees it: the record of a node, as an API
-// server or a file has it.
+// Node is a node as the caller sees it: the record that an API server or a file has.
+// A node is its name and its UID: another UID under the same name is another node,
+// which was created after the first was deleted. An empty UID is unknown and matches
+// every other.
 type Node struct {
 	Name string
-	// Prefixes are what the record says the node has, one for each slot; the zero
-	// Prefix where it says something that is no prefix.
+	UID  string
+	// Labels are what [Allocator.Allocate] chooses an entry by.
+	Labels map[string]string
+	// Terminating is set for a node that is being deleted.
+	Terminating bool
+	// Prefixes are what the record says the node has, in the order of its podCIDRs; the
+	// zero Prefix where the record cannot be read.
 	Prefixes []netip.Prefix
 	// Texts, if not empty, are what Prefixes were read from, for messages.
 	Texts []string
-	// Terminating is true for a node that is about to go.
-	Terminating bool
-
-	// What follows matters to a [Controller] only, and to an [Engine] that chooses
-	// by it.
-
-	Labels map[string]string
-	UID    string // tells a node from another of the same name before or after it
-	Entry  string // the entry that the prefixes came from; see [Assignment]
+	// Entry is the name of the entry that the prefixes came from, "" if none is recorded.
+	Entry string
 }
 
-// ParseNode returns the node of that name with the prefixes that texts say. It
-// reads them as people and other programs write them: host bits are masked, the
-// IPv4-mapped form of an IPv4 prefix becomes that, leading zeros of an IPv4 number
-// do not make it octal. What is still no prefix becomes the zero Prefix, which
-// [Allocator.Load] reports with its text.
+// Assignment is what a node holds. Record both fields with the node: together they
+// are all that [Allocator.Load] needs.
+type Assignment struct {
+	Prefixes []netip.Prefix // in the order of the slots or families
+	Entry    string         // the entry that they came from, "" if from none
+}
+
+// ParseNode returns the node of that name whose prefixes are read from texts. Host
+// bits are masked, an IPv4-mapped IPv6 prefix becomes the IPv4 one, and leading zeros
+// of an IPv4 number are decimal, as people and other programs write them. A text that
+// is still no prefix becomes the zero Prefix; [Allocator.Load] reports it.
 func ParseNode(name string, texts ...string) Node {
 	n := Node{Name: name, Texts: texts}
 	for _, text := range texts {
@@ -64,17 +71,55 @@ func decimal(text string) string {
 	return strings.Join(parts, ".") + "/" + bits
 }
 
-// usable returns the masked prefix of p's own family that covers what p means, and
-// what was wrong with p. It returns the zero Prefix if p means nothing.
+// mapped is the IPv6 block of the IPv4-mapped addresses.
+var mapped = netip.PrefixFrom(netip.AddrFrom16([16]byte{10: 0xff, 11: 0xff}), 96)
+
+// usable returns the masked prefix of its own family that p means, and what is wrong
+// with the form of p. It returns the zero Prefix if p means nothing.
 func usable(p netip.Prefix) (netip.Prefix, error) {
 	err := addr.Check(p)
 	switch {
 	case err == nil:
 		return p, nil
-	case !p.IsValid():
+	case !p.IsValid() || p.Masked() == mapped: // the IPv4 form of the latter is all of IPv4
 		return netip.Prefix{}, err
-	case p.Addr().Is4In6() && p.Bits() >= 96:
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	case p.Addr().Is4In6() && p.Bits() > mapped.Bits():
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped.Bits())
 	}
 	return p.Masked(), err
+}
+
+// checkPool returns nil if p can be a pool. A pool that shares addresses with the
+// IPv4-mapped block could hand out prefixes that no record can express.
+func checkPool(p netip.Prefix) error {
+	if err := addr.Check(p); err != nil {
+		return err
+	}
+	if p.Overlaps(mapped) {
+		return addr.ErrMapped
+	}
+	return nil
+}
+
+// owner is what is known of a node that holds something.
+type owner struct {
+	name, uid, entry string
+	prefixes         []netip.Prefix
+	claims           []claim // of the prefixes, in their order
+	terminating      bool
+	load             uint64          // the Load that last listed it
+	pair             [2]netip.Prefix // the array of prefixes if there are no more than two
+	two              [2]claim        // the same for claims
+}
+
+// isOther reports whether uid is that of another node of the same name.
+func (o *owner) isOther(uid string) bool { return o.uid != "" && uid != "" && o.uid != uid }
+
+func (o *owner) assignment() Assignment {
+	return Assignment{Prefixes: slices.Clone(o.prefixes), Entry: o.entry}
+}
+
+// node returns the owner as a record from which [Allocator.Load] makes the same owner.
+func (o *owner) node() Node {
+	return Node{Name: o.name, UID: o.uid, Terminating: o.terminating, Prefixes: slices.Clone(o.prefixes), Entry: o.entry}
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 func TestJitterShortensWaitsByUpToHalf(t *testing.T) { // X3
@@ -42,8 +44,8 @@ func TestBoundedQueueLosesNoNode(t *testing.T) { // NA5
 			k.set(n.Name, nil)
 		}
 		sleep(time.Minute)
-		if st := a.Stats(); st.Owners != 0 {
-			t.Fatalf("%d owners left", st.Owners)
+		if st := a.Stats(); st.Nodes != 0 {
+			t.Fatalf("%d owners left", st.Nodes)
 		}
 	})
 }
@@ -122,7 +124,7 @@ func TestNewControllerRefusesWhatCannotBe(t *testing.T) {
 	} {
 		cfg := good
 		f(&cfg)
-		if _, err := NewController(cfg); !errors.Is(err, ErrBadOption) {
+		if _, err := NewController(cfg); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -259,14 +261,14 @@ func storm(t *testing.T, rng *rand.Rand) {
 func (k *cluster) checkAllServed(a *Allocator) {
 	t := k.t
 	for name, n := range k.nodes {
-		if len(n.Prefixes) != 1 || !slices.Equal(a.Prefixes(name), n.Prefixes) {
-			t.Errorf("%s has %v, holds %v", name, n.Prefixes, a.Prefixes(name))
+		if len(n.Prefixes) != 1 || !slices.Equal(held(a, name), n.Prefixes) {
+			t.Errorf("%s has %v, holds %v", name, n.Prefixes, held(a, name))
 		}
 	}
 	if len(k.view) != len(k.nodes) {
 		t.Errorf("the view has %d nodes of %d", len(k.view), len(k.nodes))
 	}
-	if st := a.Stats(); st.Owners != len(k.nodes) {
-		t.Errorf("%d owners, %d nodes", st.Owners, len(k.nodes))
+	if st := a.Stats(); st.Nodes != len(k.nodes) {
+		t.Errorf("%d owners, %d nodes", st.Nodes, len(k.nodes))
 	}
 }

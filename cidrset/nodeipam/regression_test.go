@@ -2,8 +2,11 @@ package nodeipam
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // The regression tests carry the names of what must not happen; V1 to V7 are the
@@ -15,9 +18,9 @@ func TestFailingDualStackDoesNotLeakTheFirstFamily(t *testing.T) {
 	allocate(t, a, "n1", "10.0.0.0/24", "fd00::/64")
 	before := snapshot(t, a)
 	for range 1000 {
-		_, err := a.Allocate("n2")
-		var e *Error
-		if !errors.Is(err, ErrFull) || !errors.As(err, &e) || e.Slot != 1 || e.Owner != "n2" {
+		_, err := a.Allocate(Node{Name: "n2"})
+		var e *ipalloc.Error
+		if !errors.Is(err, ipalloc.ErrFull) || !errors.As(err, &e) || e.Field != "Slots[1]" {
 			t.Fatal(err)
 		}
 	}
@@ -37,10 +40,11 @@ func TestRetriesForOneOwnerDoNotLeak(t *testing.T) {
 	for range 100 {
 		allocate(t, a, "gone", "10.0.0.0/24", "fd00::/64")
 	}
-	if !a.Release("gone") || a.Release("gone") {
+	_, first := a.Release("gone")
+	if _, again := a.Release("gone"); !first || again {
 		t.Fatal("Release must free once")
 	}
-	if st := a.Stats(); st.Prefixes != 0 || st.Owners != 0 || st.Slots[0].Pools[0].Free != 8 {
+	if st := a.Stats(); st.Nodes != 0 || st.Pools[0].Free != 8 {
 		t.Fatalf("leaked: %+v", st)
 	}
 }
@@ -49,12 +53,12 @@ func TestRetriesForOneOwnerDoNotLeak(t *testing.T) {
 func TestDeletingOneOfTwoOwnersDoesNotFreeThePrefixOfTheOther(t *testing.T) {
 	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/23")}}})
 	problems := a.Load([]Node{ParseNode("n1", "10.0.0.0/24"), ParseNode("n2", "10.0.0.0/24")})
-	if len(problems) != 1 || !errors.Is(problems[0], ErrDuplicate) || problems[0].Owner != "n2" || problems[0].Other != "n1" {
+	if len(problems) != 1 || !errors.Is(problems[0], ipalloc.ErrDuplicate) || problems[0].Owner != "n2" || problems[0].Holder != "n1" {
 		t.Fatalf("problems %v", problems)
 	}
 	for i, gone := range []string{"n1", "n2"} {
 		a.Release(gone)
-		if free := a.Stats().Slots[0].Pools[0].Free; free != uint64(i)+1 {
+		if free := a.Stats().Pools[0].Free; free != uint64(i)+1 {
 			t.Fatalf("%d children free after %s was released", free, gone)
 		}
 	}
@@ -63,23 +67,23 @@ func TestDeletingOneOfTwoOwnersDoesNotFreeThePrefixOfTheOther(t *testing.T) {
 // V5, V15, NA1: a node whose prefix is the service CIDR.
 func TestReleaseDoesNotFreeAReservation(t *testing.T) {
 	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/23")}}, Reserved: pfxs("10.0.0.0/24", "10.0.4.0/28")})
-	if err := a.Occupy("n", pfx("10.0.0.0/24")); !errors.Is(err, ErrReserved) {
+	if err := a.Occupy(Node{Name: "n", Prefixes: []netip.Prefix{pfx("10.0.0.0/24")}}); !errors.Is(err, ipalloc.ErrReserved) {
 		t.Fatal(err)
 	}
-	if problems := a.Load([]Node{ParseNode("n", "10.0.0.0/24")}); len(problems) != 1 || !errors.Is(problems[0], ErrReserved) {
+	if problems := a.Load([]Node{ParseNode("n", "10.0.0.0/24")}); len(problems) != 1 || !errors.Is(problems[0], ipalloc.ErrReserved) {
 		t.Fatal(problems)
 	}
 	a.Release("n")
 	allocate(t, a, "m", "10.0.1.0/24")
-	if _, err := a.Allocate("o"); !errors.Is(err, ErrFull) {
+	if _, err := a.Allocate(Node{Name: "o"}); !errors.Is(err, ipalloc.ErrFull) {
 		t.Fatal(err)
 	}
 	if err := a.AddPool(0, pfx("10.0.4.0/23")); err != nil { // also in pools added later
 		t.Fatal(err)
 	}
 	allocate(t, a, "o", "10.0.5.0/24")
-	want := PoolStats{Pool: pfx("10.0.4.0/23"), Capacity: 2, Used: 1, Reserved: 1}
-	if st := a.Stats().Slots[0].Pools[1]; st != want {
+	want := PoolStats{Pool: pfx("10.0.4.0/23"), Bits: 24, Capacity: 2, Used: 1, Reserved: 1}
+	if st := a.Stats().Pools[1]; st != want {
 		t.Fatalf("%+v, want %+v", st, want)
 	}
 }
@@ -88,12 +92,12 @@ func TestReleaseDoesNotFreeAReservation(t *testing.T) {
 func TestReleasingOnePartDoesNotFreeTheChildOfItsNeighbour(t *testing.T) {
 	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/23")}}})
 	problems := a.Load([]Node{ParseNode("n1", "10.0.0.0/27"), ParseNode("n2", "10.0.0.32/27")})
-	if len(problems) != 2 || !errors.Is(problems[0], ErrMisaligned) || !errors.Is(problems[1], ErrMisaligned) {
+	if len(problems) != 2 || !errors.Is(problems[0], ipalloc.ErrMisaligned) || !errors.Is(problems[1], ipalloc.ErrMisaligned) {
 		t.Fatal(problems)
 	}
 	a.Release("n1")
 	allocate(t, a, "n3", "10.0.1.0/24")
-	if _, err := a.Allocate("n4"); !errors.Is(err, ErrFull) {
+	if _, err := a.Allocate(Node{Name: "n4"}); !errors.Is(err, ipalloc.ErrFull) {
 		t.Fatal("the child was freed with a part of it in use")
 	}
 	a.Release("n2")
@@ -104,15 +108,15 @@ func TestReleasingOnePartDoesNotFreeTheChildOfItsNeighbour(t *testing.T) {
 func TestReleasingALargePrefixDoesNotFreeWhatLiesInside(t *testing.T) {
 	a := mustNew(t, Config{Slots: []Slot{{26, pfxs("10.0.0.0/22")}}})
 	a.Load([]Node{ParseNode("large", "10.0.0.0/23"), ParseNode("small", "10.0.0.64/26"), ParseNode("huge", "0.0.0.0/0")})
-	if free := a.Stats().Slots[0].Pools[0].Free; free != 0 {
+	if free := a.Stats().Pools[0].Free; free != 0 {
 		t.Fatalf("%d free", free)
 	}
 	a.Release("huge")
-	if free := a.Stats().Slots[0].Pools[0].Free; free != 8 {
+	if free := a.Stats().Pools[0].Free; free != 8 {
 		t.Fatalf("%d free, want 8", free)
 	}
 	a.Release("large")
-	if free := a.Stats().Slots[0].Pools[0].Free; free != 15 {
+	if free := a.Stats().Pools[0].Free; free != 15 {
 		t.Fatalf("%d free, want 15", free)
 	}
 	allocate(t, a, "n", "10.0.0.0/26")
@@ -141,25 +145,25 @@ func TestBadRecordsDoNotStopTheStart(t *testing.T) {
 		got = append(got, e.Error())
 	}
 	want := []string{
-		`nodeipam: load garbage slot 0 "10.0.0/24x": bad prefix: not a valid address or prefix`,
-		`nodeipam: load foreign slot 0 172.16.0.0/24: not in the pool`,
-		`nodeipam: load small slot 0 10.0.1.0/28 in 10.0.0.0/22: not of the size of a child: children are /24`,
-		`nodeipam: load service slot 0 10.0.3.0/24: overlaps a reservation`,
-		`nodeipam: load swapped slot 0 fd00:0:0:2::/64: of the other address family than its slot`,
-		`nodeipam: load swapped slot 1 10.0.2.0/24: of the other address family than its slot`,
-		`nodeipam: load three slot 0 10.0.0.0/24: held by another owner: good`,
-		`nodeipam: load three slot 1 fd00::/64: held by another owner: good`,
-		`nodeipam: load three slot 2 10.9.0.0/24: more prefixes than slots`,
-		`nodeipam: load good: listed twice`,
-		`nodeipam: load single slot 0 10.0.2.0/24: held by another owner: swapped`,
-		`nodeipam: load good: listed twice`,
-		`nodeipam: load good slot 0 10.0.0.0/24: held by another owner: three`,
+		`nodeipam: record Prefixes[0] "10.0.0/24x" for "garbage": not a valid address or prefix`,
+		`nodeipam: record Prefixes[0] 172.16.0.0/24 for "foreign": in no pool of its slot`,
+		`nodeipam: record Prefixes[0] 10.0.1.0/28 for "small" in 10.0.0.0/22: not a /24`,
+		`nodeipam: record Prefixes[0] 10.0.3.0/24 for "service": overlaps a reservation`,
+		`nodeipam: record Prefixes[0] fd00:0:0:2::/64 for "swapped": of the other address family than its slot`,
+		`nodeipam: record Prefixes[1] 10.0.2.0/24 for "swapped": of the other address family than its slot`,
+		`nodeipam: record Prefixes[0] 10.0.0.0/24 for "three": overlaps another node's prefix, held by "good"`,
+		`nodeipam: record Prefixes[1] fd00::/64 for "three": overlaps another node's prefix, held by "good"`,
+		`nodeipam: record Prefixes[2] 10.9.0.0/24 for "three": more prefixes than slots`,
+		`nodeipam: record for "good": listed twice`,
+		`nodeipam: record Prefixes[0] 10.0.2.0/24 for "single": overlaps another node's prefix, held by "swapped"`,
+		`nodeipam: record for "good": listed twice`,
+		`nodeipam: record Prefixes[0] 10.0.0.0/24 for "good": overlaps another node's prefix, held by "three"`,
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("problems:\n%s\nwant:\n%s", lines(got), lines(want))
 	}
 	// All of it is out of circulation: no IPv4 child is left, the IPv6 ones are skipped.
-	if _, err := a.Allocate("n"); !errors.Is(err, ErrFull) {
+	if _, err := a.Allocate(Node{Name: "n"}); !errors.Is(err, ipalloc.ErrFull) {
 		t.Fatal(err)
 	}
 	if err := a.AddPool(0, pfx("172.16.0.0/23")); err != nil {

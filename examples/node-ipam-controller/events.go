@@ -10,8 +10,8 @@ import (
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 // events writes what is wrong with a node as an event of it.
@@ -37,7 +37,7 @@ func (e *events) node(name string, err error) {
 
 // reason returns the reason of an event. The first two are those of Kubernetes.
 func reason(err error) string {
-	var inRange *nodeipam.Error
+	var inRange *ipalloc.Error
 	var inLabelled *clustercidr.Error
 	record := errors.As(err, &inRange) && inRange.Op != "allocate" || errors.As(err, &inLabelled) && inLabelled.Op != "allocate"
 	switch {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
@@ -206,8 +207,8 @@ func TestSourceListsWhatThereIs(t *testing.T) { // NA5
 
 func TestReasonsOfEvents(t *testing.T) {
 	for want, errs := range map[string][]error{
-		"CIDRNotAvailable":     {&nodeipam.Error{Op: "allocate", Err: nodeipam.ErrFull}, &clustercidr.Error{Op: "allocate", Err: clustercidr.ErrNoMatch}},
-		"CIDRRecordInvalid":    {&nodeipam.Error{Op: "load", Err: nodeipam.ErrDuplicate}, &clustercidr.Error{Op: "load", Err: clustercidr.ErrOutOfRange}},
+		"CIDRNotAvailable":     {&ipalloc.Error{Op: "allocate", Err: ipalloc.ErrFull}, &clustercidr.Error{Op: "allocate", Err: clustercidr.ErrNoMatch}},
+		"CIDRRecordInvalid":    {&ipalloc.Error{Op: "record", Err: ipalloc.ErrDuplicate}, &clustercidr.Error{Op: "load", Err: clustercidr.ErrOutOfRange}},
 		"CIDRAssignmentFailed": {nodeipam.ErrRejected, nodeipam.ErrUnknownOutcome},
 	} {
 		for _, err := range errs {

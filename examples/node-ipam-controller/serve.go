@@ -20,10 +20,8 @@ type poolCount struct {
 }
 
 func rangeCounts(a *nodeipam.Allocator) (out []poolCount) {
-	for _, s := range a.Stats().Slots {
-		for _, p := range s.Pools {
-			out = append(out, poolCount{"", p.Pool.String(), p.Capacity, p.Free})
-		}
+	for _, p := range a.Stats().Pools {
+		out = append(out, poolCount{p.Entry, p.Pool.String(), p.Capacity, p.Free})
 	}
 	return out
 }

@@ -104,23 +104,36 @@ func (m *NodeIPAM) Allocate(name string) (ps []netip.Prefix, slot int, ok bool) 
 	return ps, 0, true
 }
 
-// Observe records what a node has. Prefixes are masked.
+// Observe records what a node has. Prefixes are masked; an invalid one cannot be read,
+// and then the node keeps what it held at that place, or all it held if the record has
+// another number of prefixes.
 func (m *NodeIPAM) Observe(name string, ps []netip.Prefix, leaving bool) {
-	if len(ps) > 0 {
-		var set []netip.Prefix
-		for _, p := range ps {
-			known := false
-			for _, q := range set {
-				known = known || p == q
-			}
-			if !known && p.IsValid() {
-				set = append(set, p)
-			}
+	var set, all []netip.Prefix
+	held := m.Held[name]
+	for i, p := range ps {
+		switch {
+		case p.IsValid():
+			all = append(all, p)
+		case len(held) == len(ps):
+			all = append(all, held[i])
 		}
+	}
+	for _, p := range ps {
+		if !p.IsValid() && len(held) != len(ps) {
+			all = append(all, held...)
+		}
+	}
+	for _, p := range all {
+		known := false
+		for _, q := range set {
+			known = known || p == q
+		}
+		if !known {
+			set = append(set, p)
+		}
+	}
+	if len(set) > 0 {
 		m.Held[name] = set
-		if len(set) == 0 {
-			m.Release(name)
-		}
 	}
 	if m.Held[name] != nil {
 		m.Leaving[name] = leaving

@@ -1,0 +1,159 @@
+package nodeipam
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// EntryState is an entry and its state.
+type EntryState struct {
+	Entry
+	Terminating bool // deleted, and waiting for its last node
+	Nodes       int  // recorded with it
+}
+
+// AddEntry adds an entry. What nodes and reservations have taken of its pools stays
+// taken. Nodes recorded without an entry whose prefixes are all children of this one
+// are recorded with it from now on. Adding an entry that exists, in whatever words,
+// does nothing.
+//
+// It fails with an [*ipalloc.Error] that names entry and field and matches
+// [ipalloc.ErrInvalid] for an entry that cannot be, or that lacks a family which every
+// node needs; [ipalloc.ErrExists] if another entry has the name; [ipalloc.ErrInUse] if
+// the entry of that name is terminating; [ipalloc.ErrMismatch] if the allocator has
+// slots. Nothing has changed then. O(entries), and O(nodes) if some have no entry.
+func (a *Allocator) AddEntry(c Entry) error {
+	e, err := newEntry(c)
+	if err != nil {
+		return opError("add entry", err)
+	}
+	return a.changeEntries("add entry", func(l *labels) (*Change, *ipalloc.Error) {
+		if err := l.lacks(e); err != nil {
+			return nil, err
+		}
+		i, found := l.search(c.Name)
+		if found {
+			old := l.entries[i]
+			switch {
+			case old.terminating:
+				return nil, &ipalloc.Error{Name: c.Name, Err: ipalloc.ErrInUse, Reason: "the entry is terminating"}
+			case !old.same(e):
+				return nil, &ipalloc.Error{Name: c.Name, Err: ipalloc.ErrExists, Reason: fmt.Sprintf("exists as %v for %q and cannot be changed", old, old.selector)}
+			}
+			return nil, nil
+		}
+		l.entries = slices.Insert(l.entries, i, e)
+		return &Change{Op: OpAddEntry, Added: e.spec.clone(), Nodes: l.adopt(e)}, nil
+	})
+}
+
+// adopt records the nodes without an entry with e if their prefixes fit, and returns
+// them.
+func (l *labels) adopt(e *entry) (nodes []Node) {
+	if l.foreign == 0 {
+		return nil
+	}
+	for _, o := range l.a.sorted() {
+		if o.entry == "" && e.fit(o.prefixes...) {
+			l.count("", -1)
+			o.entry = e.spec.Name
+			l.count(o.entry, 1)
+			nodes = append(nodes, o.node())
+		}
+	}
+	return nodes
+}
+
+// DeleteEntry removes an entry and reports whether it is gone. While nodes hold
+// something from it, it is terminating instead: it serves no further node and is
+// removed with its last one. It fails with an [*ipalloc.Error] that matches
+// [ipalloc.ErrNotFound] without an entry of that name, or [ipalloc.ErrMismatch] if the
+// allocator has slots. O(entries).
+func (a *Allocator) DeleteEntry(name string) (gone bool, err error) {
+	err = a.changeEntries("delete entry", func(l *labels) (*Change, *ipalloc.Error) {
+		e := l.lookup(name)
+		switch {
+		case e == nil:
+			return nil, &ipalloc.Error{Name: name, Err: ipalloc.ErrNotFound, Reason: "no such entry"}
+		case e.terminating:
+			return nil, nil
+		}
+		e.terminating = true
+		c := &Change{Op: OpDeleteEntry, Entry: name, Gone: l.sweep(name)}
+		gone = len(c.Gone) > 0
+		return c, nil
+	})
+	return gone, err
+}
+
+// changeEntries makes a change of the entries and queues it for the receiver; nil is
+// no change.
+func (a *Allocator) changeEntries(op string, f func(*labels) (*Change, *ipalloc.Error)) error {
+	var c *Change
+	err := &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "the allocator has slots"}
+	a.mu.Lock()
+	if l, ok := a.policy.(*labels); ok {
+		c, err = f(l)
+	}
+	if c != nil && a.changes != nil {
+		a.changes.Add(*c)
+	}
+	a.mu.Unlock()
+	a.changes.Deliver()
+	if err != nil {
+		return opError(op, err)
+	}
+	return nil
+}
+
+// apply makes a change of entries.
+func (l *labels) apply(c *Change) *ipalloc.Error {
+	switch c.Op {
+	case OpAddEntry:
+		e, err := newEntry(c.Added)
+		if err == nil {
+			err = l.lacks(e)
+		}
+		if err != nil {
+			return err
+		}
+		switch i, found := l.search(c.Added.Name); {
+		case !found:
+			l.entries = slices.Insert(l.entries, i, e)
+		case l.entries[i].same(e):
+			l.entries[i].terminating = false
+		default:
+			l.entries[i] = e
+		}
+	case OpDeleteEntry:
+		if e := l.lookup(c.Entry); e != nil {
+			e.terminating = true
+		}
+	default:
+		return &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "a change of pools, and the allocator chooses by labels"}
+	}
+	return nil
+}
+
+// Entries returns the entries, ascending by name, as they were when the loop began;
+// none if the allocator has slots. The lock is not held while the body runs.
+func (a *Allocator) Entries() iter.Seq[EntryState] {
+	return func(yield func(EntryState) bool) {
+		var list []EntryState
+		a.mu.Lock()
+		if l, ok := a.policy.(*labels); ok {
+			for _, e := range l.entries {
+				list = append(list, EntryState{e.spec.clone(), e.terminating, l.nodes[e.spec.Name]})
+			}
+		}
+		a.mu.Unlock()
+		for _, e := range list {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package nodeipam
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/selector"
+)
+
+// Entry is a pool of one or both families, the size of what a node gets from it, and
+// the nodes that it is for. It never changes once it is added.
+type Entry struct {
+	// Name identifies the entry and is recorded with its nodes.
+	Name string
+	// Selector lists terms of which one must hold for the node. Without a term the
+	// entry is a default entry, for every node that no other entry can serve.
+	Selector []Term
+	// IPv4 and IPv6 are the pools; the zero Prefix for a missing family. They may
+	// overlap those of other entries.
+	IPv4, IPv6 netip.Prefix
+	// HostBits gives each node 2^HostBits addresses of each family. Set HostBits, or one
+	// or both masks; if several are set they must agree: HostBits == 32 - MaskIPv4 ==
+	// 128 - MaskIPv6. At least one must be non-zero; for a single address set the mask to
+	// 32 or 128.
+	HostBits           int
+	MaskIPv4, MaskIPv6 int
+}
+
+// Term is a list of requirements, all of which must hold. It needs at least one.
+type Term struct {
+	Labels []Requirement // on the labels of the node
+	Fields []Requirement // on its name: Key "metadata.name", In or NotIn
+}
+
+// Requirement asks one thing of one label.
+type Requirement struct {
+	Key    string
+	Op     Operator
+	Values []string // one or more for In and NotIn, one integer for Gt and Lt
+}
+
+// Operator says what a [Requirement] asks of a label. The operators are those of the
+// node selector of the Kubernetes API: NotIn and DoesNotExist hold for a node without
+// the label, Gt and Lt for one whose label is a decimal integer above or below the
+// value.
+type Operator string
+
+// The operators.
+const (
+	In           Operator = "In"
+	NotIn        Operator = "NotIn"
+	Exists       Operator = "Exists"
+	DoesNotExist Operator = "DoesNotExist"
+	Gt           Operator = "Gt"
+	Lt           Operator = "Lt"
+)
+
+// clone returns a copy that shares nothing with e.
+func (e Entry) clone() Entry {
+	e.Selector = slices.Clone(e.Selector)
+	for i, t := range e.Selector {
+		e.Selector[i] = Term{Labels: cloneRequirements(t.Labels), Fields: cloneRequirements(t.Fields)}
+	}
+	return e
+}
+
+func cloneRequirements(rs []Requirement) []Requirement {
+	rs = slices.Clone(rs)
+	for i := range rs {
+		rs[i].Values = slices.Clone(rs[i].Values)
+	}
+	return rs
+}
+
+// entry is an Entry, checked and compiled.
+type entry struct {
+	spec        Entry
+	selector    *selector.Selector
+	hostBits    int
+	capacity    int     // log2 of the children of the family that has fewer
+	pools       [2]pool // IPv4, IPv6; the prefix is invalid if the entry lacks the family
+	terminating bool
+}
+
+// newEntry checks c and compiles it.
+func newEntry(c Entry) (*entry, *ipalloc.Error) {
+	bad := func(field, reason string, p netip.Prefix) (*entry, *ipalloc.Error) {
+		err := invalid(field, reason)
+		err.Name, err.Prefix = c.Name, p
+		return nil, err
+	}
+	if c.Name == "" {
+		return bad("Name", "empty", netip.Prefix{})
+	}
+	e := &entry{spec: c.clone()}
+	sel, err := compile(c.Selector)
+	if err != nil {
+		var place *selector.Error
+		errors.As(err, &place)
+		return bad("Selector"+place.Path(), place.Err.Error(), netip.Prefix{})
+	}
+	e.selector = sel
+	hostBits, field, reason := c.size()
+	if reason != "" {
+		return bad(field, reason, netip.Prefix{})
+	}
+	e.hostBits, e.capacity = hostBits, 128
+	for i, p := range []netip.Prefix{c.IPv4, c.IPv6} {
+		if p == (netip.Prefix{}) {
+			continue
+		}
+		if err := checkPool(p); err != nil {
+			return bad(families[i].text(), err.Error(), p)
+		}
+		if familyOf(p) != i {
+			return bad(families[i].text(), "of the other family", p)
+		}
+		size := p.Addr().BitLen() - hostBits
+		if size < p.Bits() {
+			return bad(field, fmt.Sprintf("%d host bits, and the pool has %d", hostBits, p.Addr().BitLen()-p.Bits()), p)
+		}
+		e.pools[i] = newPool(p, size)
+		e.capacity = min(e.capacity, size-p.Bits())
+	}
+	return e, nil
+}
+
+// families are the families in the order of pools and spaces.
+var families = [2]Family{IPv4, IPv6}
+
+func (f Family) text() string { return string(f) }
+
+// familyOf returns the position of the family of p in families.
+func familyOf(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return 0
+	}
+	return 1
+}
+
+// size returns the host bits of what a node gets and the field that says so; a reason
+// if no size or several are set.
+func (e *Entry) size() (hostBits int, field, reason string) {
+	hostBits, field = e.HostBits, "HostBits"
+	switch {
+	case hostBits < 0 || hostBits > 128:
+		return 0, field, fmt.Sprintf("%d", hostBits)
+	case !e.IPv4.IsValid() && e.IPv4 == (netip.Prefix{}) && e.IPv6 == (netip.Prefix{}):
+		return 0, "IPv4, IPv6", "an entry needs a pool"
+	}
+	known := hostBits != 0
+	for _, m := range []struct {
+		field       string
+		mask, width int
+		pool        netip.Prefix
+	}{{"MaskIPv4", e.MaskIPv4, 32, e.IPv4}, {"MaskIPv6", e.MaskIPv6, 128, e.IPv6}} {
+		switch {
+		case m.mask == 0:
+			continue
+		case m.mask < 0 || m.mask > m.width:
+			return 0, m.field, fmt.Sprintf("/%d of %d bits", m.mask, m.width)
+		case m.pool == (netip.Prefix{}):
+			return 0, m.field, fmt.Sprintf("/%d for a family that the entry lacks", m.mask)
+		case known && m.width-m.mask != hostBits:
+			return 0, m.field, fmt.Sprintf("/%d leaves %d host bits, %s sets %d", m.mask, m.width-m.mask, field, hostBits)
+		}
+		hostBits, field, known = m.width-m.mask, m.field, true
+	}
+	if !known {
+		return 0, "HostBits", "neither host bits nor a mask"
+	}
+	return hostBits, field, ""
+}
+
+// compile turns the terms into the selector that matches them.
+func compile(terms []Term) (*selector.Selector, error) {
+	out := make([]selector.Term, len(terms))
+	for i, t := range terms {
+		out[i] = selector.Term{Labels: compileRequirements(t.Labels), Fields: compileRequirements(t.Fields)}
+	}
+	return selector.New(out...)
+}
+
+func compileRequirements(rs []Requirement) []selector.Requirement {
+	out := make([]selector.Requirement, len(rs))
+	for i, r := range rs {
+		out[i] = selector.Requirement{Key: r.Key, Op: selector.Operator(r.Op), Values: r.Values}
+	}
+	return out
+}
+
+// has reports whether the entry has the family at that position.
+func (e *entry) has(family int) bool { return e.pools[family].prefix.IsValid() }
+
+// same reports whether o says what e says, perhaps in other words.
+func (e *entry) same(o *entry) bool {
+	return e.spec.Name == o.spec.Name && e.selector.String() == o.selector.String() &&
+		e.hostBits == o.hostBits && e.spec.IPv4 == o.spec.IPv4 && e.spec.IPv6 == o.spec.IPv6
+}
+
+// fit reports whether all the prefixes are children of the entry.
+func (e *entry) fit(ps ...netip.Prefix) bool {
+	for _, p := range ps {
+		if !e.pools[familyOf(p)].has(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// String returns the pools and the prefix lengths of their children.
+func (e *entry) String() string {
+	var parts []string
+	for _, pl := range e.pools {
+		if pl.prefix.IsValid() {
+			parts = append(parts, fmt.Sprintf("%v in /%d", pl.prefix, pl.size))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// compareBase orders entries by base address, as a number, IPv4 before IPv6, and then
+// by prefix length, longer first. An entry that has a family precedes one without it.
+func compareBase(a, b *entry) (Rule, int) {
+	for i := range a.pools {
+		x, y := a.pools[i].prefix, b.pools[i].prefix
+		if x.IsValid() != y.IsValid() {
+			if x.IsValid() {
+				return RuleBase, -1
+			}
+			return RuleBase, 1
+		}
+		if c := x.Addr().Compare(y.Addr()); c != 0 {
+			return RuleBase, c
+		}
+	}
+	for i := range a.pools {
+		if c := cmp.Compare(b.pools[i].prefix.Bits(), a.pools[i].prefix.Bits()); c != 0 {
+			return RuleLength, c
+		}
+	}
+	return RuleName, 0
+}

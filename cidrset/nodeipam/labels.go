@@ -1,0 +1,372 @@
+package nodeipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/snap"
+)
+
+// labels is the policy of entries that are chosen by the labels of a node: one child
+// of each family of one entry.
+type labels struct {
+	a        *Allocator
+	families []Family // that every node needs
+	order    []int    // positions of both families, in the order in which prefixes are listed
+	entries  []*entry // ascending by name
+	nodes    map[string]int
+	foreign  int // nodes recorded with no entry
+
+	full, noMatch *ipalloc.Error // answer Allocate
+	scratch       struct {
+		found []candidate
+		order []*candidate
+	}
+}
+
+// newLabels returns the policy without entries.
+func newLabels(a *Allocator, need []Family) (*labels, *ipalloc.Error) {
+	l := &labels{a: a, families: slices.Clone(need), nodes: map[string]int{}}
+	for i, f := range need {
+		at := slices.Index(families[:], f)
+		if at < 0 || slices.Contains(l.order, at) {
+			return nil, invalid(fmt.Sprintf("Families[%d]", i), fmt.Sprintf("%q is unknown or repeated", f))
+		}
+		l.order = append(l.order, at)
+	}
+	for i := range families {
+		if !slices.Contains(l.order, i) {
+			l.order = append(l.order, i)
+		}
+	}
+	l.full = &ipalloc.Error{Package: "nodeipam", Op: "allocate", Err: ipalloc.ErrFull, Reason: "no entry that matches has a free child in each of its families"}
+	l.noMatch = &ipalloc.Error{Package: "nodeipam", Op: "allocate", Err: ipalloc.ErrNotFound, Reason: "no entry matches"}
+	return l, nil
+}
+
+// search returns where the entry of that name is, or would be.
+func (l *labels) search(name string) (int, bool) {
+	return slices.BinarySearchFunc(l.entries, name, func(e *entry, name string) int { return strings.Compare(e.spec.Name, name) })
+}
+
+// lookup returns the entry of that name, nil if there is none.
+func (l *labels) lookup(name string) *entry {
+	if i, found := l.search(name); found {
+		return l.entries[i]
+	}
+	return nil
+}
+
+func (l *labels) choose(n Node, dst []netip.Prefix) ([]netip.Prefix, string, error) {
+	candidates := l.rank(&n)
+	for _, c := range candidates {
+		if ps, ok := l.room(c.entry, dst); ok {
+			return ps, c.spec.Name, nil
+		}
+	}
+	if len(candidates) == 0 {
+		return dst, "", l.noMatch
+	}
+	return dst, "", l.full
+}
+
+// room appends a free child of each family of e and reports whether there is one.
+func (l *labels) room(e *entry, dst []netip.Prefix) ([]netip.Prefix, bool) {
+	for _, f := range l.order {
+		if e.has(f) {
+			p, ok := l.a.next(&e.pools[f])
+			if !ok {
+				return dst, false
+			}
+			dst = append(dst, p)
+		}
+	}
+	return dst, true
+}
+
+func (l *labels) advance(name string, p netip.Prefix) {
+	if e := l.lookup(name); e != nil {
+		l.a.moveBehind(&e.pools[familyOf(p)], p)
+	}
+}
+
+func (l *labels) origin(r *recording, want []netip.Prefix) string {
+	if r.entry != "" {
+		return r.entry
+	}
+	if r.owner != nil && slices.Equal(r.owner.prefixes, want) {
+		return r.owner.entry
+	}
+	best, other := l.fitting(want...)
+	if best == nil {
+		return ""
+	}
+	if other != nil {
+		r.add(&ipalloc.Error{Name: best.spec.Name, Err: ipalloc.ErrMismatch,
+			Reason: fmt.Sprintf("no entry is recorded, and %q fits as well", other.spec.Name)})
+	}
+	return best.spec.Name
+}
+
+func (l *labels) judge(r *recording, places []place) {
+	var e *entry
+	if r.entry != "" {
+		e = l.lookup(r.entry)
+		switch {
+		case e == nil:
+			r.add(&ipalloc.Error{Name: r.entry, Err: ipalloc.ErrNotFound, Reason: "no such entry"})
+		case e.terminating && r.strict:
+			r.add(&ipalloc.Error{Name: r.entry, Err: ipalloc.ErrInUse, Reason: "the entry is terminating"})
+		}
+	}
+	var seen [2]bool
+	single := r.entry == ""
+	for _, pl := range places {
+		f := familyOf(pl.prefix)
+		if seen[f] {
+			r.bad(pl, ipalloc.ErrLimit, "more than one "+families[f].text()+" prefix")
+		}
+		seen[f] = true
+		switch {
+		case e != nil:
+			l.fits(r, pl, &e.pools[f])
+		case r.entry == "":
+			if best, _ := l.fitting(pl.prefix); best == nil {
+				single = false
+				r.bad(pl, ipalloc.ErrOutOfRange, "no child of any entry")
+			}
+		}
+		r.overlaps(pl)
+	}
+	if single {
+		r.add(&ipalloc.Error{Err: ipalloc.ErrOutOfRange, Reason: "children of several entries, not of one"})
+	}
+	for _, f := range l.families {
+		if !seen[slices.Index(families[:], f)] {
+			r.add(&ipalloc.Error{Name: r.entry, Err: ipalloc.ErrNotHeld, Reason: "no " + f.text() + " prefix, which every node needs"})
+		}
+	}
+}
+
+// fits reports a prefix that is not a child of the pool of its entry.
+func (l *labels) fits(r *recording, at place, pl *pool) {
+	switch {
+	case !pl.prefix.IsValid():
+		r.bad(at, ipalloc.ErrMismatch, "of a family that the entry lacks")
+	case !pl.contains(at.prefix):
+		r.bad(at, ipalloc.ErrOutOfRange, "").Pool = pl.prefix
+	case !pl.has(at.prefix):
+		r.bad(at, ipalloc.ErrMisaligned, fmt.Sprintf("not a /%d", pl.size)).Pool = pl.prefix
+	}
+}
+
+func (l *labels) count(entry string, delta int) {
+	if entry == "" {
+		l.foreign += delta
+	} else if l.nodes[entry] += delta; l.nodes[entry] == 0 {
+		delete(l.nodes, entry)
+	}
+}
+
+func (l *labels) sweep(name string) []string {
+	e := l.lookup(name)
+	if e == nil || !e.terminating || l.nodes[name] > 0 {
+		return nil
+	}
+	l.forget([]string{name})
+	return []string{name}
+}
+
+func (l *labels) forget(names []string) {
+	for _, name := range names {
+		if i, found := l.search(name); found {
+			l.entries = slices.Delete(l.entries, i, i+1)
+		}
+	}
+}
+
+func (l *labels) stats(st *Stats) {
+	st.Foreign, st.Entries = l.foreign, len(l.entries)
+	for _, e := range l.entries {
+		if e.terminating {
+			st.Leaving++
+		}
+		for i := range e.pools {
+			if e.has(i) {
+				ps := l.a.poolStats(&e.pools[i])
+				ps.Entry, ps.Draining = e.spec.Name, e.terminating
+				st.Pools = append(st.Pools, ps)
+			}
+		}
+	}
+}
+
+func (l *labels) check() error {
+	for i, e := range l.entries {
+		name := e.spec.Name
+		if i > 0 && l.entries[i-1].spec.Name >= name {
+			return fmt.Errorf("entry %q out of order", name)
+		}
+		again, err := newEntry(e.spec)
+		if err == nil {
+			err = l.lacks(e)
+		}
+		switch {
+		case err != nil:
+			return err
+		case !again.same(e) || again.capacity != e.capacity:
+			return fmt.Errorf("entry %q changed", name)
+		case e.terminating && l.nodes[name] == 0:
+			return fmt.Errorf("entry %q is terminating without nodes", name)
+		}
+		for f := range e.pools {
+			x, y := e.pools[f], again.pools[f]
+			y.cursor = x.cursor
+			if x != y || e.has(f) && !x.isCursor(x.cursor) {
+				return fmt.Errorf("pool %v of entry %q changed", x.prefix, name)
+			}
+		}
+	}
+	nodes, foreign := map[string]int{}, 0
+	for _, o := range l.a.owners {
+		if nodes[o.entry]++; o.entry == "" {
+			foreign++
+		}
+	}
+	delete(nodes, "")
+	for name, n := range nodes {
+		if l.nodes[name] != n {
+			return fmt.Errorf("entry %q has %d nodes, counted %d", name, n, l.nodes[name])
+		}
+	}
+	if len(nodes) != len(l.nodes) || foreign != l.foreign {
+		return fmt.Errorf("nodes of %d entries and %d of none, counted %d and %d", len(nodes), foreign, len(l.nodes), l.foreign)
+	}
+	return nil
+}
+
+// lacks returns an error if e lacks a family that every node needs.
+func (l *labels) lacks(e *entry) *ipalloc.Error {
+	for i, f := range families {
+		if slices.Contains(l.families, f) && !e.has(i) {
+			err := invalid(f.text(), "missing; every node needs this family")
+			err.Name = e.spec.Name
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *labels) save(w *snap.Writer) {
+	w.Byte(byLabels)
+	w.Count(len(l.families))
+	for _, f := range l.families {
+		w.String(f.text())
+	}
+	w.Count(len(l.entries))
+	for _, e := range l.entries {
+		w.String(e.spec.Name)
+		w.Count(len(e.spec.Selector))
+		for _, t := range e.spec.Selector {
+			saveRequirements(w, t.Labels)
+			saveRequirements(w, t.Fields)
+		}
+		w.Prefix(e.spec.IPv4)
+		w.Prefix(e.spec.IPv6)
+		for _, bits := range []int{e.spec.HostBits, e.spec.MaskIPv4, e.spec.MaskIPv6} {
+			w.Uvarint(uint64(bits))
+		}
+		w.Bool(e.terminating)
+		for i := range e.pools {
+			if e.has(i) {
+				saveCursor(w, &e.pools[i])
+			}
+		}
+	}
+}
+
+func saveRequirements(w *snap.Writer, rs []Requirement) {
+	w.Count(len(rs))
+	for _, q := range rs {
+		w.String(q.Key)
+		w.String(string(q.Op))
+		w.Count(len(q.Values))
+		for _, v := range q.Values {
+			w.String(v)
+		}
+	}
+}
+
+// restoreLabels reads what save wrote.
+func restoreLabels(a *Allocator, r *snap.Reader) *labels {
+	need := make([]Family, r.Count(1))
+	for i := range need {
+		need[i] = Family(r.String())
+	}
+	if len(need) > len(families) {
+		r.Fail("%d families", len(need))
+		need = nil
+	}
+	l, err := newLabels(a, need)
+	if err != nil {
+		r.Fail("%v", err)
+		return l
+	}
+	for range r.Count(10) {
+		e, err := restoreEntry(r)
+		if err == nil && r.Err() == nil {
+			err = l.lacks(e)
+		}
+		if err != nil {
+			r.Fail("%v", err)
+		}
+		if n := len(l.entries); r.Err() == nil && n > 0 && l.entries[n-1].spec.Name >= e.spec.Name {
+			r.Fail("entries out of order")
+		}
+		if r.Err() != nil {
+			break
+		}
+		l.entries = append(l.entries, e)
+	}
+	return l
+}
+
+func restoreEntry(r *snap.Reader) (*entry, *ipalloc.Error) {
+	spec := Entry{Name: r.String(), Selector: make([]Term, r.Count(2))}
+	for i := range spec.Selector {
+		spec.Selector[i] = Term{Labels: restoreRequirements(r), Fields: restoreRequirements(r)}
+	}
+	spec.IPv4, spec.IPv6 = r.Prefix(), r.Prefix()
+	for _, bits := range []*int{&spec.HostBits, &spec.MaskIPv4, &spec.MaskIPv6} {
+		*bits = int(r.Upto(128))
+	}
+	terminating := r.Bool()
+	if r.Err() != nil {
+		return nil, nil
+	}
+	e, err := newEntry(spec)
+	if err != nil {
+		return nil, err
+	}
+	e.terminating = terminating
+	for i := range e.pools {
+		if e.has(i) {
+			restoreCursor(r, &e.pools[i])
+		}
+	}
+	return e, nil
+}
+
+func restoreRequirements(r *snap.Reader) []Requirement {
+	rs := make([]Requirement, r.Count(3))
+	for i := range rs {
+		rs[i] = Requirement{Key: r.String(), Op: Operator(r.String()), Values: make([]string, r.Count(1))}
+		for k := range rs[i].Values {
+			rs[i].Values[k] = r.String()
+		}
+	}
+	return rs
+}

@@ -1,0 +1,124 @@
+package nodeipam
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Rule is a step of the ranking: it decides between two entries that all earlier
+// steps leave equal.
+type Rule string
+
+// The rules, in their order. No two entries are equal under all of them.
+const (
+	// RuleSelector: an entry with a selector that matches precedes the default entries,
+	// which have none.
+	RuleSelector Rule = "selector"
+	// RuleLabels: more of the node's labels are met by positive requirements, which are
+	// In, Exists, Gt, Lt, and In on the name. Of OR-ed terms the matching one that needs
+	// the most counts. A label that several requirements ask for counts once.
+	RuleLabels Rule = "labels met"
+	// RuleCapacity: fewer children in all, taken ones included, in the family that has
+	// fewer.
+	RuleCapacity Rule = "capacity"
+	// RuleAddresses: fewer addresses for a node.
+	RuleAddresses Rule = "addresses per node"
+	// RuleMatched: the labels that RuleLabels counts, as "key=value,key=value" ascending
+	// by key, are the lower string. The name counts as the key metadata.name.
+	RuleMatched Rule = "names of the labels met"
+	// RuleBase: the lower base address, as a number, IPv4 before IPv6; an entry that has a
+	// family precedes one without it.
+	RuleBase Rule = "base address"
+	// RuleLength: the longer prefix, IPv4 before IPv6.
+	RuleLength Rule = "prefix length"
+	// RuleName: the lower name.
+	RuleName Rule = "name"
+)
+
+// candidate is an entry that matches a node.
+type candidate struct {
+	*entry
+	met     int
+	matched string // filled in when a comparison gets as far as RuleMatched
+	filled  bool
+}
+
+// labels returns the labels of n that c meets.
+func (c *candidate) labels(n *Node) string {
+	if !c.filled {
+		c.matched, c.filled = c.selector.Labels(n.Name, n.Labels), true
+	}
+	return c.matched
+}
+
+// compare orders two candidates for n, the better one first, and returns the rule that
+// decided.
+func compare(a, b *candidate, n *Node) (Rule, int) {
+	if x, y := a.selector.Empty(), b.selector.Empty(); x != y {
+		if y {
+			return RuleSelector, -1
+		}
+		return RuleSelector, 1
+	}
+	if c := cmp.Compare(b.met, a.met); c != 0 {
+		return RuleLabels, c
+	}
+	if c := cmp.Compare(a.capacity, b.capacity); c != 0 {
+		return RuleCapacity, c
+	}
+	if c := cmp.Compare(a.hostBits, b.hostBits); c != 0 {
+		return RuleAddresses, c
+	}
+	if c := strings.Compare(a.labels(n), b.labels(n)); c != 0 {
+		return RuleMatched, c
+	}
+	if rule, c := compareBase(a.entry, b.entry); c != 0 {
+		return rule, c
+	}
+	return RuleName, strings.Compare(a.spec.Name, b.spec.Name)
+}
+
+// rank returns the entries that may serve n, best first, in the policy's scratch.
+func (l *labels) rank(n *Node) []*candidate {
+	found, order := l.scratch.found[:0], l.scratch.order[:0]
+	for _, e := range l.entries {
+		if e.terminating {
+			continue
+		}
+		if met, ok := e.selector.Match(n.Name, n.Labels); ok {
+			found = append(found, candidate{entry: e, met: met})
+		}
+	}
+	for i := range found {
+		order = append(order, &found[i])
+	}
+	slices.SortFunc(order, func(x, y *candidate) int {
+		_, c := compare(x, y, n)
+		return c
+	})
+	l.scratch.found, l.scratch.order = found, order
+	return order
+}
+
+// fitting returns an entry whose children the prefixes are, the first by the rules
+// that ignore labels, and another one that fits as well.
+func (l *labels) fitting(prefixes ...netip.Prefix) (best, other *entry) {
+	var none Node
+	for _, e := range l.entries {
+		if !e.fit(prefixes...) {
+			continue
+		}
+		if best == nil {
+			best = e
+			continue
+		}
+		other = e
+		x, y := candidate{entry: e, filled: true}, candidate{entry: best, filled: true}
+		if _, c := compare(&x, &y, &none); c < 0 {
+			best, other = e, best
+		}
+	}
+	return best, other
+}

@@ -1,0 +1,248 @@
+package nodeipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// Observe records that n has the prefixes that its record says, instead of those it
+// held before, and reports whether that changed anything. What a node has is a fact,
+// so nothing is refused: a prefix outside every pool, one that another node holds or
+// that overlaps a reservation is recorded like any other, is out of circulation until
+// the last of its nodes is released, and is listed among the problems.
+//
+// A record never frees what it does not mention. A node without prefixes keeps what it
+// holds, because its write may still be in flight. Where the record cannot be read,
+// the node keeps the prefix that it held at that place. A record with another UID is
+// that of another node: what the former one held is released first.
+//
+// By labels, a record without an entry is assigned the only entry whose children all
+// its prefixes are; of several, which is a problem, the one that ranks first by the
+// rules that ignore labels.
+//
+// The problems are those of [Allocator.Load], in the same words. O(log n) for a
+// prefix; a record without an entry is compared with every entry.
+func (a *Allocator) Observe(n Node) (changed bool, problems []*ipalloc.Error) {
+	a.mu.Lock()
+	r := recording{a: a, op: "record"}
+	changed = r.observe(&n)
+	r.finish()
+	a.mu.Unlock()
+	a.changes.Deliver()
+	return changed, r.problems
+}
+
+// Load does for all nodes what [Allocator.Observe] does for one, under one lock and as
+// one change. Start an allocator with it: pass the full list of nodes, after adding
+// all entries, terminating ones included, and before anything is allocated or deleted.
+// Load never fails as a whole. It returns one error for each thing that is wrong with
+// a record, in the order of the list, with Owner, Field and Prefix set. Each matches
+// one of:
+//
+//   - [ipalloc.ErrInvalid]: the record has no name, or a text that is no prefix, or a
+//     prefix with host bits or in IPv4-mapped form, which is recorded as what it means;
+//   - [ipalloc.ErrExists]: the name is listed twice; the node holds the prefixes of both;
+//   - [ipalloc.ErrLimit]: more prefixes than slots, or two prefixes of one family;
+//   - [ipalloc.ErrMismatch]: of the other family, or several entries fit; Name is the
+//     one that was recorded and Holder another;
+//   - [ipalloc.ErrOutOfRange], [ipalloc.ErrMisaligned]: not what the slot or entry
+//     hands out;
+//   - [ipalloc.ErrNotFound]: the recorded entry, in Name, does not exist;
+//   - [ipalloc.ErrNotHeld]: no prefix of a family that every node needs;
+//   - [ipalloc.ErrReserved], [ipalloc.ErrDuplicate]: the prefix overlaps a reservation,
+//     or what another node, named in Holder, holds.
+//
+// Nodes that are not listed keep what they hold. O(n log n). The allocator is locked
+// meanwhile.
+func (a *Allocator) Load(nodes []Node) []*ipalloc.Error {
+	a.mu.Lock()
+	a.loads++
+	if len(a.owners) == 0 {
+		a.owners = make(map[string]*owner, len(nodes))
+	}
+	r := recording{a: a, op: "record", load: a.loads}
+	for i := range nodes {
+		r.observe(&nodes[i])
+	}
+	r.finish()
+	a.mu.Unlock()
+	a.changes.Deliver()
+	return r.problems
+}
+
+// recording is one call of Load, Observe or Occupy.
+type recording struct {
+	a        *Allocator
+	op       string
+	load     uint64 // the number of this Load; 0 for the other calls
+	strict   bool   // Occupy: an entry that terminates is refused
+	problems []*ipalloc.Error
+	changed  []Node   // for the receiver
+	gone     []string // terminating entries that lost their last node
+
+	// The node in hand.
+	name, entry string
+	owner       *owner // nil if it holds nothing
+	alone       bool   // nothing overlaps its prefixes
+}
+
+// place is a prefix and its position in a record; -1 if the record does not show it.
+type place struct {
+	at     int
+	prefix netip.Prefix
+}
+
+func field(i int) string { return fmt.Sprintf("Prefixes[%d]", i) }
+
+func byName(x, y Node) int { return strings.Compare(x.Name, y.Name) }
+
+func (r *recording) add(e *ipalloc.Error) {
+	e.Package, e.Op, e.Owner = "nodeipam", r.op, r.name
+	r.problems = append(r.problems, e)
+}
+
+// bad adds a problem with the prefix at a place.
+func (r *recording) bad(pl place, err error, reason string) *ipalloc.Error {
+	e := &ipalloc.Error{Prefix: pl.prefix, Name: r.entry, Err: err, Reason: reason}
+	if pl.at >= 0 {
+		e.Field = field(pl.at)
+	}
+	r.add(e)
+	return e
+}
+
+// finish queues what changed as one change.
+func (r *recording) finish() {
+	if len(r.changed) > 0 {
+		slices.Sort(r.gone)
+		r.a.changes.Add(Change{Op: OpOccupy, Nodes: r.changed, Gone: r.gone})
+	}
+}
+
+// observe records n.
+func (r *recording) observe(n *Node) (changed bool) {
+	a := r.a
+	r.name, r.entry, r.alone = n.Name, n.Entry, false
+	if n.Name == "" {
+		r.add(&ipalloc.Error{Field: "Name", Err: ipalloc.ErrInvalid, Reason: "empty"})
+	}
+	again := false
+	if o := a.owners[n.Name]; o != nil && r.load != 0 && o.load == r.load {
+		r.add(&ipalloc.Error{Err: ipalloc.ErrExists, Reason: "listed twice"})
+		again = true
+	} else if o := a.predecessor(n); o != nil {
+		a.release(o)
+		changed = true
+	}
+	o := a.owners[n.Name]
+	r.owner = o
+	want := r.read(n, o, again)
+	if len(want) == 0 {
+		return o != nil && r.note(o, n, false) || changed
+	}
+	if r.entry == "" && again {
+		r.entry = o.entry
+	}
+	r.entry = a.policy.origin(r, want)
+	fresh := o == nil || o.entry != r.entry || !slices.Equal(o.prefixes, want)
+	if fresh {
+		before := ""
+		if o != nil {
+			before = o.entry
+		}
+		o = a.owner(n.Name)
+		r.alone = a.hold(o, r.entry, want)
+		r.owner = o
+		if before != r.entry {
+			r.gone = append(r.gone, a.policy.sweep(before)...)
+		}
+	}
+	changed = r.note(o, n, fresh) || changed
+	a.policy.judge(r, a.found)
+	return changed
+}
+
+// note records what n says beside prefixes and reports whether anything changed, the
+// prefixes included.
+func (r *recording) note(o *owner, n *Node, changed bool) bool {
+	if o.terminating != n.Terminating || n.UID != "" && o.uid != n.UID {
+		changed = true
+	}
+	r.a.setTerminating(o, n.Terminating)
+	if n.UID != "" {
+		o.uid = n.UID
+	}
+	o.load = r.load
+	if changed && r.a.changes != nil {
+		r.changed = append(r.changed, o.node())
+	}
+	return changed
+}
+
+// read returns the prefixes that o, which is nil if it holds nothing, is to hold after
+// the record n, each once, in the allocator's scratch. It fills a.found with those
+// that the record shows.
+func (r *recording) read(n *Node, o *owner, again bool) (want []netip.Prefix) {
+	a := r.a
+	want, a.found = a.want[:0], a.found[:0]
+	var held []netip.Prefix
+	if o != nil {
+		held = o.prefixes
+	}
+	keep := func(p netip.Prefix) {
+		if !slices.Contains(want, p) {
+			want = append(want, p)
+			a.found = append(a.found, place{-1, p})
+		}
+	}
+	if again {
+		for _, p := range held {
+			keep(p)
+		}
+	}
+	unread := false
+	for i, p := range n.Prefixes {
+		q, err := usable(p)
+		if err != nil {
+			e := r.bad(place{i, p}, ipalloc.ErrInvalid, err.Error())
+			if e.Prefix = p; i < len(n.Texts) {
+				e.Prefix, e.Text = netip.Prefix{}, n.Texts[i]
+			}
+		}
+		switch {
+		case !q.IsValid():
+			if unread = true; len(held) == len(n.Prefixes) {
+				keep(held[i])
+			}
+			continue
+		case !slices.Contains(want, q):
+			want = append(want, q)
+		}
+		a.found = append(a.found, place{i, q})
+	}
+	if unread && len(held) != len(n.Prefixes) { // no place says which it is
+		for _, p := range held {
+			keep(p)
+		}
+	}
+	a.want = want
+	return want
+}
+
+// overlaps adds what the prefix at a place overlaps.
+func (r *recording) overlaps(pl place) {
+	if r.alone {
+		return
+	}
+	s, b := r.a.spaceOf(pl.prefix), blockOf(pl.prefix)
+	if s.isReserved(b) {
+		r.bad(pl, ipalloc.ErrReserved, "overlaps a reservation")
+	}
+	if rival := s.rival(b, r.owner); rival != nil {
+		r.bad(pl, ipalloc.ErrDuplicate, "overlaps another node's prefix").Holder = rival.name
+	}
+}

@@ -1,0 +1,275 @@
+package nodeipam
+
+import (
+	"math/bits"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/invariant"
+)
+
+// space is a multiset of claimed prefixes of one address family. The prefixes have
+// any length and may nest and repeat. One descent finds the first block of a given
+// size, in a given pool, at or after a given address, that no claim overlaps.
+//
+// It is a path-compressed binary trie of the claimed prefixes. A node stands for
+// the bits that everything below it shares; it is claimed or has two children. An
+// edge that skips several bits leaves blocks beside it, which are free. The field
+// best of a node is the size of the largest free block inside it, so a search
+// enters only nodes that have room. The trie has no grid: claims of all sizes
+// coexist, and a pool costs nothing until something in it is claimed.
+//
+//	 10.0.0.0/14 branches, best /16 (the larger free half of its left side)
+//	├── 10.0.0.0/24 claimed
+//	└── 10.2.0.0/15 branches, best /16
+//	    ├── 10.2.7.0/24 claimed
+//	    └── 10.3.0.0/16 claimed
+//
+// Addresses are numbers aligned to the highest of 128 bits, so an IPv4 prefix is an
+// ordinary block of at most 32 bits. Nodes live in one slice and refer to each other
+// by position; position 0 is unused and means no node.
+type space struct {
+	nodes []spaceNode
+	spare uint32 // first of the free nodes, which are chained by child[0]
+	root  uint32
+}
+
+type spaceNode struct {
+	key    addr.U128
+	claims *claim // of exactly this prefix, linked by next
+	child  [2]uint32
+	bits   uint8
+	best   uint8 // prefix length of the largest free block, none if there is none
+}
+
+// none is longer than any prefix length: a node without room compares as too small
+// for every block.
+const none = 255
+
+// claim is one claim of one prefix.
+type claim struct {
+	owner *owner // nil for a reservation
+	next  *claim
+}
+
+// block is a prefix of one family as a space sees it.
+type block struct {
+	key  addr.U128
+	bits uint8
+}
+
+const maxDepth = 129 // nodes from the root to the deepest leaf: lengths 0 to 128
+
+// blockOf returns p as a block.
+func blockOf(p netip.Prefix) block {
+	key := addr.FromAddr(p.Addr())
+	if p.Addr().Is4() {
+		key = key.Shl(96)
+	}
+	return block{key, uint8(p.Bits())}
+}
+
+// prefix returns the prefix that b stands for; v4 says in which family.
+func (b block) prefix(v4 bool) netip.Prefix {
+	if v4 {
+		return netip.PrefixFrom(b.key.Shr(96).Addr4(), int(b.bits))
+	}
+	return netip.PrefixFrom(b.key.Addr6(), int(b.bits))
+}
+
+// last returns the last number of b.
+func (b block) last() addr.U128 { return b.key.Or(addr.Low(128 - uint(b.bits))) }
+
+// contains reports whether b contains a block that begins at key and is no larger.
+func (b block) contains(key addr.U128) bool { return shared(b.key, key) >= b.bits }
+
+// half returns the lower (0) or upper (1) half of b.
+func (b block) half(side int) block {
+	h := block{b.key, b.bits + 1}
+	if side == 1 {
+		h.key = h.key.Or(addr.U128{Lo: 1}.Shl(127 - uint(b.bits)))
+	}
+	return h
+}
+
+// truncate returns key with all but its highest n bits cleared.
+func truncate(key addr.U128, n uint8) addr.U128 {
+	return key.And(addr.Low(128).Shl(128 - uint(n)))
+}
+
+// bit returns bit i of key, counted from the highest.
+func bit(key addr.U128, i uint8) int {
+	if i < 64 {
+		return int(key.Hi >> (63 - i) & 1)
+	}
+	return int(key.Lo >> (127 - i) & 1)
+}
+
+// shared returns how many of the highest bits a and b have in common.
+func shared(a, b addr.U128) uint8 {
+	if x := a.Hi ^ b.Hi; x != 0 {
+		return uint8(bits.LeadingZeros64(x))
+	}
+	return uint8(64 + bits.LeadingZeros64(a.Lo^b.Lo))
+}
+
+// walk is a path from the root: the nodes passed and the side taken at each.
+type walk struct {
+	at    [maxDepth]uint32
+	side  [maxDepth]uint8
+	depth int
+}
+
+func (w *walk) push(i uint32, side int) {
+	w.at[w.depth], w.side[w.depth] = i, uint8(side)
+	w.depth++
+}
+
+// put adds a claim of b and reports whether no other claim overlaps b. It allocates
+// only when the slice of nodes grows.
+func (s *space) put(b block, c *claim) (alone bool) {
+	var w walk
+	alone = true
+	at := s.root
+	for at != 0 {
+		invariant.Step(1)
+		n := &s.nodes[at]
+		if n.bits >= b.bits || !(block{n.key, n.bits}).contains(b.key) {
+			break
+		}
+		alone = alone && n.claims == nil
+		side := bit(b.key, n.bits)
+		w.push(at, side)
+		at = n.child[side]
+	}
+	if at != 0 && s.nodes[at].bits == b.bits && s.nodes[at].key == b.key {
+		n := &s.nodes[at]
+		c.next, n.claims = n.claims, c
+		n.best = none
+		s.climb(&w)
+		return false // the node was claimed, or has claims below it
+	}
+	i := s.node(b.key, b.bits)
+	c.next = nil
+	s.nodes[i].claims = c
+	if at != 0 { // b, or the branch where it leaves the node, goes above the node
+		old := &s.nodes[at]
+		same := min(shared(old.key, b.key), old.bits, b.bits)
+		if same == b.bits {
+			alone = false
+			s.nodes[i].child[bit(old.key, same)] = at
+		} else {
+			side := bit(b.key, same)
+			top := s.node(truncate(b.key, same), same)
+			s.nodes[top].child[side], s.nodes[top].child[1-side] = i, at
+			s.nodes[top].best = s.bestOf(top)
+			i = top
+		}
+	}
+	s.link(&w, i)
+	s.climb(&w)
+	return alone
+}
+
+// remove removes a claim of b. It does not allocate.
+func (s *space) remove(b block, c *claim) {
+	var w walk
+	at := s.root
+	for s.nodes[at].bits != b.bits {
+		invariant.Step(1)
+		side := bit(b.key, s.nodes[at].bits)
+		w.push(at, side)
+		at = s.nodes[at].child[side]
+	}
+	n := &s.nodes[at]
+	for p := &n.claims; *p != nil; p = &(*p).next {
+		if *p == c {
+			*p = c.next
+			break
+		}
+	}
+	c.next = nil
+	switch {
+	case n.claims != nil:
+		return
+	case n.child[0] != 0 && n.child[1] != 0:
+		n.best = s.bestOf(at)
+	case n.child[0]|n.child[1] != 0:
+		s.link(&w, n.child[0]|n.child[1])
+		s.giveBack(at)
+	default:
+		s.giveBack(at)
+		s.link(&w, 0)
+		if w.depth == 0 {
+			return
+		}
+		above := w.at[w.depth-1]
+		if s.nodes[above].claims != nil {
+			return
+		}
+		w.depth--
+		s.link(&w, s.nodes[above].child[1-w.side[w.depth]])
+		s.giveBack(above)
+	}
+	s.climb(&w)
+}
+
+// link makes i the end of the walk.
+func (s *space) link(w *walk, i uint32) {
+	if w.depth == 0 {
+		s.root = i
+		return
+	}
+	s.nodes[w.at[w.depth-1]].child[w.side[w.depth-1]] = i
+}
+
+// climb updates the summaries of the walk's nodes from the last upward and stops at
+// the first that does not change.
+func (s *space) climb(w *walk) {
+	for d := w.depth - 1; d >= 0; d-- {
+		invariant.Step(1)
+		n := &s.nodes[w.at[d]]
+		best := s.bestOf(w.at[d])
+		if best == n.best {
+			return
+		}
+		n.best = best
+	}
+}
+
+// bestOf computes the summary of node i from its children.
+func (s *space) bestOf(i uint32) uint8 {
+	n := &s.nodes[i]
+	if n.claims != nil {
+		return none
+	}
+	best := uint8(none)
+	for _, c := range n.child {
+		child := &s.nodes[c]
+		b := child.best
+		if child.bits > n.bits+1 {
+			b = n.bits + 2 // the first block to leave the edge
+		}
+		best = min(best, b)
+	}
+	return best
+}
+
+func (s *space) node(key addr.U128, length uint8) uint32 {
+	n := spaceNode{key: key, bits: length, best: none}
+	if i := s.spare; i != 0 {
+		s.spare = s.nodes[i].child[0]
+		s.nodes[i] = n
+		return i
+	}
+	if len(s.nodes) == 0 {
+		s.nodes = append(s.nodes, spaceNode{best: none})
+	}
+	s.nodes = append(s.nodes, n)
+	return uint32(len(s.nodes) - 1)
+}
+
+func (s *space) giveBack(i uint32) {
+	s.nodes[i] = spaceNode{best: none, child: [2]uint32{s.spare}}
+	s.spare = i
+}
