@@ -23,7 +23,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"-h", 0, "-cluster-cidr"},
 		{"", 2, "nothing to do"},
-		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/24 -node-cidr-mask-size 20", 2, "bad prefix length"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/24 -node-cidr-mask-size 20", 2, "/20 is not from /24 to /32"},
 		{"-allocate-node-cidrs -cluster-cidrs /nowhere/entries.yaml", 2, "no such file"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kubeconfig /nowhere/config", 1, "no such file"},
 	} {
