@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -115,7 +116,7 @@ func (s *state) openStore() (*boltstore.Store, error) {
 		opts.Verify = boltstore.VerifyAlways
 	}
 	db, err := boltstore.Open(context.Background(), path, opts)
-	if !errors.Is(err, boltstore.ErrDamaged) && !errors.Is(err, boltstore.ErrForeign) {
+	if !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, boltstore.ErrForeign) {
 		return db, err
 	}
 	last, bootErr := readBootID(s.file(bootName))

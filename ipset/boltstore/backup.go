@@ -3,7 +3,6 @@ package boltstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -17,12 +16,12 @@ import (
 //
 // Whatever the error, ctx.Err() if ctx ends, what w has got is no store.
 func (s *Store) Backup(ctx context.Context, w io.Writer) (n int64, err error) {
-	err = s.view(ctx, func(tx *bbolt.Tx) error {
+	err = s.view(ctx, "back up", func(tx *bbolt.Tx) error {
 		n, err = tx.WriteTo(&boundWriter{ctx, w})
 		return err
 	})
 	if err != nil {
-		return n, fmt.Errorf("boltstore: back up %s: %w", s.path, err)
+		return n, failure("back up", s.path, err)
 	}
 	return n, nil
 }
@@ -54,15 +53,15 @@ func (b *boundReader) Read(p []byte) (int, error) {
 }
 
 // Restore makes a file of a copy that [Store.Backup] wrote. The file appears under its name when all of it has been read and
-// verified; one that is there already is never overwritten: os.ErrExist. [ErrDamaged], [ErrForeign] and [ErrVersion] are about
-// the copy, and made nothing.
+// verified; one that is there already is never overwritten: os.ErrExist. ipalloc.ErrCorrupt and
+// ipalloc.ErrMismatch are about the copy; no file was made.
 func Restore(ctx context.Context, r io.Reader, path string) error {
 	err := makeFile(path, 0o600, func(f *os.File) error {
 		_, err := io.Copy(f, &boundReader{ctx, r})
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("boltstore: restore %s: %w", path, err)
+		return failure("restore", path, err)
 	}
 	return nil
 }
@@ -73,10 +72,10 @@ func Restore(ctx context.Context, r io.Reader, path string) error {
 // os.ErrExist. Commits go on meanwhile, as with Backup, and are not in it.
 func (s *Store) Compact(ctx context.Context, path string) error {
 	err := makeFile(path, s.opts.Mode, func(f *os.File) error {
-		return s.view(ctx, func(from *bbolt.Tx) error { return pack(ctx, from, f) })
+		return s.view(ctx, "back up", func(from *bbolt.Tx) error { return pack(ctx, from, f) })
 	})
 	if err != nil {
-		return fmt.Errorf("boltstore: compact %s into %s: %w", s.path, path, err)
+		return failure("compact into", path, err)
 	}
 	return nil
 }

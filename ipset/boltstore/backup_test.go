@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -117,7 +118,7 @@ func TestRestoreRefuses(t *testing.T) {
 	full := copied.Bytes()
 	to := filepath.Join(dir, "to")
 	for cut := 0; cut < len(full); cut += len(full)/7 + 1 {
-		if err := boltstore.Restore(t.Context(), bytes.NewReader(full[:cut]), to); !errors.Is(err, boltstore.ErrDamaged) {
+		if err := boltstore.Restore(t.Context(), bytes.NewReader(full[:cut]), to); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("%d of %d bytes: %v", cut, len(full), err)
 		}
 	}

@@ -40,9 +40,7 @@ func (b *batchWriter) commit(table string, ops []store.Op) (uint64, error) {
 		return b.next.rev, err
 	}
 	b.wrote = true
-	if table == recordsBucket {
-		b.next.rev++
-	}
+	b.next.rev++
 	ev := store.Event{Rev: b.next.rev}
 	for i := range ops {
 		op, key := &ops[i], []byte(ops[i].Key)
@@ -85,7 +83,7 @@ func (b *batchWriter) expect(bucket *bbolt.Bucket, table string, ops []store.Op)
 		if raw := bucket.Get(key); raw != nil {
 			have[i].here = true
 			if rev, have[i].sum, _, err = decodeRecord(table, key, raw); err != nil {
-				return nil, false, &DamagedError{Path: b.s.path, Page: -1, What: err.Error()}
+				return nil, false, damaged(b.s.path, -1, err.Error())
 			}
 		}
 		if op.Expect != store.AnyRevision && op.Expect != rev {

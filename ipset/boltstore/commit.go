@@ -41,18 +41,18 @@ const batchBytes = 8 << 20
 // if it ends while the transaction is under way, it matches ipalloc.ErrUnknownOutcome as well. [ErrNoSpace]: there was no room, and
 // nothing was changed; when there is room again, commits go on. [ErrFailed]: the store must be opened again.
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	return s.commit(ctx, recordsBucket, ops)
+}
+
+// commit queues a commit to a table and waits for its answer.
+func (s *Store) commit(ctx context.Context, table string, ops []store.Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, err
+		return 0, failure("commit", s.path, err)
 	}
 	if err := store.CheckOps("boltstore", ops, limits); err != nil {
 		return 0, err
 	}
-	return s.commit(ctx, &request{table: recordsBucket, ops: ops})
-}
-
-// commit queues a request and waits for its answer.
-func (s *Store) commit(ctx context.Context, r *request) (uint64, error) {
-	r.done = make(chan struct{})
+	r := &request{table: table, ops: ops, done: make(chan struct{})}
 	for i := range r.ops {
 		r.bytes += len(r.ops[i].Key) + len(r.ops[i].Value)
 	}
@@ -68,14 +68,14 @@ func (s *Store) commit(ctx context.Context, r *request) (uint64, error) {
 	if i := slices.Index(s.queue, r); i >= 0 {
 		s.queue = slices.Delete(s.queue, i, i+1)
 		s.mu.Unlock()
-		return 0, ctx.Err()
+		return 0, failure("commit", s.path, ctx.Err())
 	}
 	s.mu.Unlock()
 	select {
 	case <-r.done:
 		return r.rev, r.err
 	default:
-		return 0, fmt.Errorf("%w: %w", ipalloc.ErrUnknownOutcome, ctx.Err())
+		return 0, unknown(s.path, ctx.Err())
 	}
 }
 
@@ -85,11 +85,11 @@ func (s *Store) enqueue(r *request) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return ErrClosed
+		return failure("commit", s.path, ipalloc.ErrClosed)
 	case s.opts.ReadOnly:
-		return ErrReadOnly
+		return failure("commit", s.path, ErrReadOnly)
 	case s.failed != nil:
-		return fmt.Errorf("%w: %w", ErrFailed, s.failed)
+		return s.afterFailure(s.failed)
 	}
 	s.queue = append(s.queue, r)
 	if !s.running {
@@ -149,11 +149,16 @@ func (s *Store) take() []*request {
 	return batch
 }
 
+// afterFailure returns the error of a commit after one that failed with cause.
+func (s *Store) afterFailure(cause error) error {
+	return &ipalloc.Error{Package: "boltstore", Op: "commit", Text: s.path, Err: fmt.Errorf("%w: %w", ErrFailed, cause)}
+}
+
 // fail ends commits. The lock is held.
 func (s *Store) fail(err error) {
 	s.failed = err
 	for _, r := range s.queue {
-		r.finish(0, fmt.Errorf("%w: %w", ErrFailed, err))
+		r.finish(0, s.afterFailure(err))
 	}
 	s.queue = nil
 	s.opts.Logger.Error("no more commits are made until the file is opened again", "path", s.path, "error", err)
@@ -175,7 +180,7 @@ func (s *Store) transaction() error {
 		b = newBatchWriter(s, tx)
 		revs, errs = make([]uint64, len(batch)), make([]error, len(batch))
 		for i, r := range batch {
-			if revs[i], errs[i] = b.commit(r.table, r.ops); errs[i] != nil && !errors.Is(errs[i], ipalloc.ErrConflict) {
+			if revs[i], errs[i] = b.commit(r.table, r.ops); errs[i] != nil && !ofOne(errs[i]) {
 				return errors.Join(errs[i], tx.Rollback())
 			}
 		}
@@ -190,7 +195,10 @@ func (s *Store) transaction() error {
 		s.mu.Lock()
 		s.stuck = true
 		s.mu.Unlock()
-		err = p.damaged(s.path)
+		if err = p.damaged(s.path); committing { // the meta page may be written
+			answer(batch, nil, nil, unknown(s.path, err))
+			return err
+		}
 	case err != nil && committing:
 		var fatal error
 		fatal, err = s.undone(b.id, err)
@@ -209,6 +217,12 @@ func (s *Store) transaction() error {
 	s.mu.Unlock()
 	answer(batch, revs, errs, nil)
 	return nil
+}
+
+// ofOne reports whether an error concerns one caller's commit, which changed nothing: a conflict, or a damaged record that it
+// reads. The other commits of the transaction go on.
+func ofOne(err error) bool {
+	return errors.Is(err, ipalloc.ErrConflict) || errors.Is(err, ipalloc.ErrCorrupt)
 }
 
 // answer gives each caller its answer, or one error to all.
@@ -235,13 +249,13 @@ func (s *Store) undone(id int, cause error) (fatal, answer error) {
 	switch {
 	case err != nil: // bbolt lost its map of the file
 		cause = errors.Join(cause, err)
-		return cause, fmt.Errorf("%w: boltstore: %w", ipalloc.ErrUnknownOutcome, cause)
+		return cause, unknown(s.path, cause)
 	case seen >= id: // written, but not known to be on the disk
-		return cause, fmt.Errorf("%w: boltstore: %w", ipalloc.ErrUnknownOutcome, cause)
+		return cause, unknown(s.path, cause)
 	case noSpace(cause):
 		s.opts.Logger.Warn("no space for a commit", "path", s.path, "error", cause)
-		return nil, fmt.Errorf("%w: %s: %w", ErrNoSpace, s.path, cause)
+		return nil, failure("commit", s.path, fmt.Errorf("%w: %w", ErrNoSpace, cause))
 	}
 	s.opts.Logger.Error("commit failed", "path", s.path, "error", cause)
-	return nil, fmt.Errorf("boltstore: commit to %s: %w", s.path, cause)
+	return nil, failure("commit", s.path, cause)
 }

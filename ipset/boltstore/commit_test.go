@@ -202,7 +202,7 @@ func TestCloseWhileCommitting(t *testing.T) {
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
 	for range 2 {
-		if err := <-done; !errors.Is(err, ErrClosed) {
+		if err := <-done; !errors.Is(err, ipalloc.ErrClosed) {
 			t.Error(err)
 		}
 	}
@@ -359,16 +359,16 @@ func TestCutWhileOpen(t *testing.T) {
 	if err := os.Truncate(s.path, int64(2*s.db.Info().PageSize)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.List(t.Context(), store.Range{}); !errors.Is(err, ErrDamaged) {
+	if _, _, err := s.List(t.Context(), store.Range{}); !errors.Is(err, ipalloc.ErrCorrupt) {
 		t.Errorf("List: %v", err)
 	}
-	if _, err := s.Get(t.Context(), nil, "1"); !errors.Is(err, ErrDamaged) {
+	if _, err := s.Get(t.Context(), nil, "1"); !errors.Is(err, ipalloc.ErrCorrupt) {
 		t.Errorf("Get: %v", err)
 	}
-	if _, err := s.Commit(t.Context(), []store.Op{put("1", "", store.AnyRevision)}); !errors.Is(err, ErrDamaged) {
+	if _, err := s.Commit(t.Context(), []store.Op{put("1", "", store.AnyRevision)}); !errors.Is(err, ipalloc.ErrCorrupt) {
 		t.Errorf("Commit: %v", err)
 	}
-	if _, err := s.Commit(t.Context(), []store.Op{put("1", "", store.AnyRevision)}); !errors.Is(err, ErrFailed) || !errors.Is(err, ErrDamaged) {
+	if _, err := s.Commit(t.Context(), []store.Op{put("1", "", store.AnyRevision)}); !errors.Is(err, ErrFailed) || !errors.Is(err, ipalloc.ErrCorrupt) {
 		t.Errorf("second Commit: %v", err)
 	}
 	done := make(chan error)

@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -53,7 +54,7 @@ func TestEmptyImage(t *testing.T) {
 		if err := s.Abandon(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Get(t.Context(), nil, "b"); !errors.Is(err, ErrClosed) {
+		if _, err := s.Get(t.Context(), nil, "b"); !errors.Is(err, ipalloc.ErrClosed) {
 			t.Error(err)
 		}
 		again, err := Open(t.Context(), path, Options{Verify: VerifyAlways})

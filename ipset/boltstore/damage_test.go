@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -95,7 +96,7 @@ func examine(t *testing.T, path, what string, data []byte, opts boltstore.Option
 	}
 	s, err := boltstore.Open(t.Context(), path, opts)
 	if err != nil {
-		if !errors.Is(err, boltstore.ErrDamaged) && !errors.Is(err, boltstore.ErrForeign) && !errors.Is(err, boltstore.ErrVersion) {
+		if !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, boltstore.ErrForeign) && !errors.Is(err, ipalloc.ErrMismatch) {
 			t.Errorf("%s: %v", what, err)
 		}
 		return true

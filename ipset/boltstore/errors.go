@@ -6,84 +6,81 @@ import (
 	"strings"
 
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/ipalloc/ipalloc"
 )
 
-// What can go wrong beside the errors of store.Store, for errors.Is. Every one of them left the file as it was.
+// Errors that a caller may want to tell apart, beside those of package ipalloc. Each left
+// the file as it was.
 var (
-	// ErrLocked: another process, or another Store of this one, has the file. See [LockedError].
-	ErrLocked = errors.New("boltstore: the file is in use")
-	// ErrDamaged: the file is not as it was written. See [DamagedError].
-	ErrDamaged = errors.New("boltstore: the file is damaged")
-	// ErrForeign: the file is something else than a store of this package.
-	ErrForeign = errors.New("boltstore: not a store of this package")
-	// ErrVersion: the file was written in a format that this program does not know.
-	ErrVersion = errors.New("boltstore: format of another version")
-	// ErrNoSpace: the disk, a quota, or Options.MaxSize has no room for the commit.
-	ErrNoSpace = errors.New("boltstore: no space left")
-	// ErrReadOnly: the store was opened for reading.
-	ErrReadOnly = errors.New("boltstore: opened read-only")
-	// ErrClosed: the store was closed.
-	ErrClosed = errors.New("boltstore: closed")
-	// ErrFailed: an earlier commit ended in a way that leaves open what the disk holds. Reads go on; close the store
-	// and open it again to write.
-	ErrFailed = errors.New("boltstore: an earlier write failed, open the file again")
+	// ErrLocked means that another process, or another Store of this one, has the file.
+	// It matches ipalloc.ErrInUse. Error.Holder names the process, where the system tells.
+	ErrLocked = fmt.Errorf("%w by another process", ipalloc.ErrInUse)
+	// ErrForeign means that the file is not a store of this package. It matches
+	// ipalloc.ErrMismatch.
+	ErrForeign = fmt.Errorf("%w: not a store of this package", ipalloc.ErrMismatch)
+	// ErrNoSpace means that the disk, a quota or Options.MaxSize has no room for the
+	// commit. Commits succeed again when there is room.
+	ErrNoSpace = errors.New("no space left")
+	// ErrReadOnly means that the store was opened for reading.
+	ErrReadOnly = errors.New("opened read-only")
+	// ErrFailed means that an earlier commit ended in a way that leaves open what the
+	// disk holds. Reads go on; close the store and open it again to write.
+	ErrFailed = errors.New("an earlier write failed, open the file again")
 )
 
-// LockedError says who has the file. It matches [ErrLocked].
-type LockedError struct {
-	Path string
-	// PID is the process that has it, 0 if that can't be told: on anything but Linux, or from inside a container.
-	PID int
-	// Process is its name, if that can be told.
-	Process string
-	// Cause is why waiting ended: nil if there was none, context.DeadlineExceeded after Options.LockWait, or the
-	// context's error.
-	Cause error
-}
-
-func (e *LockedError) Error() string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "boltstore: open %s: the file is in use", e.Path)
-	switch {
-	case e.PID != 0 && e.Process != "":
-		fmt.Fprintf(&s, " by process %d (%s)", e.PID, e.Process)
-	case e.PID != 0:
-		fmt.Fprintf(&s, " by process %d", e.PID)
-	default:
-		s.WriteString(" by another process")
+// failure returns an *ipalloc.Error about a file. It returns err itself if that is one
+// already.
+func failure(op, path string, err error) error {
+	if e := (*ipalloc.Error)(nil); err == nil || errors.As(err, &e) {
+		return err
 	}
-	s.WriteString("; one process at a time can have it: stop that one, or wait for it with Options.LockWait")
-	if e.Cause != nil {
-		fmt.Fprintf(&s, ": %v", e.Cause)
-	}
-	return s.String()
+	return &ipalloc.Error{Package: "boltstore", Op: op, Text: path, Err: err}
 }
 
-// Is reports whether target is ErrLocked.
-func (e *LockedError) Is(target error) bool { return target == ErrLocked }
-
-// Unwrap returns Cause.
-func (e *LockedError) Unwrap() error { return e.Cause }
-
-// DamagedError says where a file is not as it was written. It matches [ErrDamaged].
-type DamagedError struct {
-	Path string
-	// Page is the number of the page, -1 if it is not one page's fault.
-	Page int64
-	What string
+// unknown returns the error of a commit that may have been made.
+func unknown(path string, cause error) error {
+	return &ipalloc.Error{Package: "boltstore", Op: "commit", Text: path, Err: fmt.Errorf("%w: %w", ipalloc.ErrUnknownOutcome, cause)}
 }
 
-func (e *DamagedError) Error() string {
+// damaged returns the error of a file that is not as it was written. page is -1 if no
+// single page is at fault.
+func damaged(path string, page int64, what string) error {
 	where := ""
-	if e.Page >= 0 {
-		where = fmt.Sprintf("page %d: ", e.Page)
+	if page >= 0 {
+		where = fmt.Sprintf("page %d: ", page)
 	}
-	return fmt.Sprintf("boltstore: %s is damaged: %s%s; nothing was changed: keep a copy of the file and restore a backup, or save what is readable with boltstore.Salvage",
-		e.Path, where, e.What)
+	return &ipalloc.Error{
+		Package: "boltstore", Op: "read", Text: path, Err: ipalloc.ErrCorrupt,
+		Reason: "damaged: " + where + what + "; nothing was changed: keep a copy of the file and restore a backup, or save what is readable with boltstore.Salvage",
+	}
 }
 
-// Is reports whether target is ErrDamaged.
-func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
+// foreign returns the error of a file that is something else.
+func foreign(path, what string) error {
+	return &ipalloc.Error{Package: "boltstore", Op: "open", Text: path, Reason: what, Err: ErrForeign}
+}
+
+// newer returns the error of a file in a format that this program does not know.
+func newer(path, what string) error {
+	return &ipalloc.Error{Package: "boltstore", Op: "open", Text: path, Reason: what + ": use the program that wrote it, or a newer one", Err: ipalloc.ErrMismatch}
+}
+
+// locked returns the error of a file that another process has. cause is why waiting ended.
+func locked(path string, pid int, process string, cause error) error {
+	e := &ipalloc.Error{
+		Package: "boltstore", Op: "open", Text: path, Err: ErrLocked,
+		Reason: "one process at a time can have the file: stop the other one, or wait for it with Options.LockWait",
+	}
+	if cause != nil {
+		e.Reason += ": " + cause.Error()
+		e.Err = fmt.Errorf("%w: %w", ErrLocked, cause)
+	}
+	if pid != 0 {
+		e.Holder = strings.TrimSpace(fmt.Sprintf("process %d %s", pid, process))
+	}
+	return e
+}
 
 // noSpace reports whether err says that there is no room. bbolt flattens some causes into text.
 func noSpace(err error) bool {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -54,7 +55,7 @@ func FuzzImage(f *testing.F) {
 		if err == nil {
 			err = im.verify()
 		}
-		if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrForeign) && !errors.Is(err, ErrVersion) {
+		if err != nil && !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, ErrForeign) && !errors.Is(err, ipalloc.ErrMismatch) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -132,7 +132,7 @@ func (im *image) metaAt(off int64) (meta, error) {
 func (im *image) noMeta(err0, err1 error) error {
 	switch {
 	case errors.Is(err0, errBolt) || errors.Is(err1, errBolt):
-		return fmt.Errorf("%w: %s: %w", ErrVersion, im.path, errBolt)
+		return newer(im.path, errBolt.Error())
 	case !errors.Is(err0, errNoMagic):
 		return im.damaged(0, err0.Error())
 	case !errors.Is(err1, errNoMagic):
@@ -143,12 +143,12 @@ func (im *image) noMeta(err0, err1 error) error {
 	if len(bytes.Trim(b[:n], "\x00")) == 0 {
 		return im.damaged(0, "it begins with zeroes")
 	}
-	return fmt.Errorf("%w: %s is not a bbolt database, or both its first pages are gone", ErrForeign, im.path)
+	return foreign(im.path, "not a bbolt database, or both its first pages are gone")
 }
 
-// damaged returns a [DamagedError].
+// damaged returns the error of a damaged file.
 func (im *image) damaged(page int64, what string) error {
-	return &DamagedError{Path: im.path, Page: page, What: what}
+	return damaged(im.path, page, what)
 }
 
 // mark notes that pages are in use, and finds out if they were already.

@@ -3,7 +3,6 @@ package boltstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -18,14 +17,14 @@ import (
 // lockPoll is how often a lock that somebody has is asked for.
 const lockPoll = 50 * time.Millisecond
 
-// Open opens the store in a file, which is made if it does not exist.
+// Open opens the store in a file, which is made if it does not exist. Its directory must
+// exist. A new file appears under its name only when it is a whole store.
 //
-// [ErrLocked], a *[LockedError]: another process has the file; see Options.LockWait. [ErrDamaged], a *[DamagedError]: the file
-// was cut off, torn or overwritten, and nothing was changed in it. [ErrForeign]: it is not a store of this package.
-// [ErrVersion]: it was written by a newer program. Errors of the system match what package os says of them (os.ErrPermission,
-// os.ErrNotExist).
-//
-// A file is made whole or not at all: it appears under its name when it is a store. Its directory must exist.
+// Errors, after all of which the file is unchanged: [ErrLocked] if another process has
+// it (see Options.LockWait); ipalloc.ErrCorrupt if it was cut off, torn or overwritten;
+// [ErrForeign] if it is not a store of this package; ipalloc.ErrMismatch, and not
+// ErrForeign, if a newer program wrote it; ipalloc.ErrInvalid for an option. Errors of
+// the system match those of package os (os.ErrPermission, os.ErrNotExist).
 func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -62,31 +61,31 @@ func acquire(ctx context.Context, path string, opts *Options) (*os.File, error) 
 	began, made := time.Now(), false
 	for {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, failure("open", path, err)
 		}
 		f, err := openExisting(path, opts)
 		if errors.Is(err, fs.ErrNotExist) && !opts.NoCreate && !opts.ReadOnly && !made {
 			made = true
 			if err := create(path, opts.Mode, !opts.NoSync); err != nil {
-				return nil, fmt.Errorf("boltstore: make %s: %w", path, err)
+				return nil, failure("make", path, err)
 			}
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("boltstore: %w", err)
+			return nil, failure("open", path, err)
 		}
-		locked, err := lockFile(f, !opts.ReadOnly)
-		if err == nil && locked && !current(f, path) {
+		ours, err := lockFile(f, !opts.ReadOnly)
+		if err == nil && ours && !current(f, path) {
 			f.Close() // replaced while we waited, as Compact does
 			continue
 		}
-		if err == nil && locked {
+		if err == nil && ours {
 			return f, nil
 		}
 		if err == nil {
 			err = waitForLock(ctx, f, path, opts, began)
 		} else {
-			err = fmt.Errorf("boltstore: %w", err)
+			err = failure("open", path, err)
 		}
 		f.Close()
 		if err != nil {
@@ -123,28 +122,26 @@ func current(f *os.File, path string) bool {
 
 // waitForLock returns nil when it is time to ask for the lock again.
 func waitForLock(ctx context.Context, f *os.File, path string, opts *Options, began time.Time) error {
-	refused := &LockedError{Path: path}
-	refused.PID, refused.Process = lockHolder(f)
+	pid, process := lockHolder(f)
 	wait := lockPoll
 	if opts.LockWait >= 0 {
 		left := opts.LockWait - time.Since(began)
 		if left <= 0 {
 			if opts.LockWait > 0 {
-				refused.Cause = context.DeadlineExceeded
+				return locked(path, pid, process, context.DeadlineExceeded)
 			}
-			return refused
+			return locked(path, pid, process, nil)
 		}
 		wait = min(wait, left)
 	}
-	opts.Logger.DebugContext(ctx, "waiting for a file that is in use", "path", path, "pid", refused.PID, "process", refused.Process)
+	opts.Logger.DebugContext(ctx, "waiting for a file that is in use", "path", path, "pid", pid, "process", process)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		refused.Cause = ctx.Err()
-		return refused
+		return locked(path, pid, process, ctx.Err())
 	}
 }
 
@@ -152,7 +149,7 @@ func waitForLock(ctx context.Context, f *os.File, path string, opts *Options, be
 func inspect(f *os.File, path string, opts *Options) (state, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return state{}, fmt.Errorf("boltstore: %w", err)
+		return state{}, failure("open", path, err)
 	}
 	return inspectImage(f, path, info.Size(), opts)
 }
@@ -220,11 +217,11 @@ func (s *Store) attach(mapped int) (err error) {
 	})
 	switch p := (*panicError)(nil); {
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return &LockedError{Path: s.path}
+		return locked(s.path, 0, "", nil)
 	case errors.As(err, &p):
 		return p.damaged(s.path)
 	case err != nil:
-		return fmt.Errorf("boltstore: open %s: %w", s.path, err)
+		return failure("open", s.path, err)
 	}
 	s.db.AllocSize = growBy
 	if most := int(s.opts.MaxSize) / 16; most > 0 { // bbolt refuses to grow to where it could not grow by that much more
@@ -236,7 +233,7 @@ func (s *Store) attach(mapped int) (err error) {
 	// A process that died may have left pages that are not on the disk yet; from here on what is read is durable.
 	if err := s.db.Sync(); err != nil {
 		s.db.Close()
-		return fmt.Errorf("boltstore: open %s: %w", s.path, err)
+		return failure("open", s.path, err)
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"os"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // Options of a store. The zero value is right for one that must be durable.
@@ -61,19 +63,24 @@ const verifySmall = 16 << 20
 // defaultHistory is how many commits a store remembers for its watches.
 const defaultHistory = 1024
 
+// invalid returns the error of an option.
+func invalid(field string, value any) error {
+	return &ipalloc.Error{Package: "boltstore", Op: "open", Field: "Options." + field, Reason: fmt.Sprintf("%v is not allowed", value), Err: ipalloc.ErrInvalid}
+}
+
 // withDefaults fills in what is zero and refuses what can't be.
 func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Verify < VerifyAuto || o.Verify > VerifyNever:
-		return o, fmt.Errorf("boltstore: Options.Verify is %d", o.Verify)
+		return o, invalid("Verify", o.Verify)
 	case o.MaxSize < 0 || int64(int(o.MaxSize)) != o.MaxSize:
-		return o, fmt.Errorf("boltstore: Options.MaxSize is %d", o.MaxSize)
+		return o, invalid("MaxSize", o.MaxSize)
 	case o.InitialMap < 0:
-		return o, fmt.Errorf("boltstore: Options.InitialMap is %d", o.InitialMap)
+		return o, invalid("InitialMap", o.InitialMap)
 	case o.History < 0:
-		return o, fmt.Errorf("boltstore: Options.History is %d", o.History)
+		return o, invalid("History", o.History)
 	case o.Mode&^os.ModePerm != 0:
-		return o, fmt.Errorf("boltstore: Options.Mode is %v", o.Mode)
+		return o, invalid("Mode", o.Mode)
 	}
 	if o.Mode == 0 {
 		o.Mode = 0o600

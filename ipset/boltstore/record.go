@@ -6,13 +6,15 @@ import (
 	"hash/crc32"
 	"strconv"
 	"strings"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // The root of a file has a bucket for each table and one that says what the file is:
 //
 //	ipalloc/state        one record, "state": see state.append
 //	ipalloc/records      the records of the store.Store
-//	ipalloc/journal/... one for each journal: see journal.go
+//	ipalloc/table/...   one for each [Table]
 //
 // The value of every record in a table is
 //
@@ -29,7 +31,7 @@ import (
 const (
 	stateBucket   = "ipalloc/state"
 	recordsBucket = "ipalloc/records"
-	journalPrefix = "ipalloc/journal/"
+	tablePrefix   = "ipalloc/table/"
 	stateKey      = "state"
 
 	recordHeader = 8 + 4
@@ -98,8 +100,8 @@ func (s state) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], crc32.IEEETable))
 }
 
-// parseState is the inverse of append. It returns an error that matches [ErrVersion] for a state of another version and
-// some other one for bytes that are none.
+// parseState is the inverse of append. It returns an error that matches ipalloc.ErrMismatch for a state of
+// another version and some other one for bytes that are none.
 func parseState(raw []byte) (state, error) {
 	rest, ok := strings.CutPrefix(string(raw), stateMagic)
 	version, rest, ok2 := strings.Cut(rest, "\n")
@@ -108,7 +110,7 @@ func parseState(raw []byte) (state, error) {
 	case !ok || !ok2 || err != nil:
 		return state{}, fmt.Errorf("the record that says what the file is: unreadable")
 	case n != formatVersion:
-		return state{}, fmt.Errorf("%w: the file has format %d, this program knows format %d: use the program that wrote it, or a newer one", ErrVersion, n, formatVersion)
+		return state{}, fmt.Errorf("%w: the file has format %d, this program knows format %d", ipalloc.ErrMismatch, n, formatVersion)
 	case len(rest) < 3*8+1+4 || len(rest) != 3*8+1+int(rest[24])+4:
 		return state{}, fmt.Errorf("the record that says what the file is: length")
 	case crc32.Checksum(raw[:len(raw)-4], crc32.IEEETable) != binary.BigEndian.Uint32(raw[len(raw)-4:]):

@@ -4,10 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // Salvaged says what [Salvage] found.
@@ -28,7 +29,7 @@ type Salvaged struct {
 //
 // It takes every record whose checksum is right from every page that the list of free pages does not name; if that list is
 // gone too, from every page, the newest of each record. from is only read, and must not be open; os.ErrExist: to exists.
-// [ErrForeign], [ErrVersion]: there is nothing in it that this package wrote.
+// ipalloc.ErrMismatch: there is nothing in it that this package wrote, or a newer program wrote it.
 func Salvage(ctx context.Context, from, to string) (Salvaged, error) {
 	var out Salvaged
 	err := func() error {
@@ -37,8 +38,8 @@ func Salvage(ctx context.Context, from, to string) (Salvaged, error) {
 			return err
 		}
 		defer f.Close()
-		if locked, err := lockFile(f, false); err != nil || !locked {
-			return errors.Join(err, &LockedError{Path: from})
+		if ours, err := lockFile(f, false); err != nil || !ours {
+			return errors.Join(err, locked(from, 0, "", nil))
 		}
 		info, err := f.Stat()
 		if err != nil {
@@ -49,7 +50,7 @@ func Salvage(ctx context.Context, from, to string) (Salvaged, error) {
 		return err
 	}()
 	if err != nil {
-		return out, fmt.Errorf("boltstore: salvage %s: %w", from, err)
+		return out, failure("salvage", from, err)
 	}
 	return out, nil
 }
@@ -88,7 +89,7 @@ type found struct {
 // salvage writes what can be read into a new file.
 func (im *image) salvage(ctx context.Context, to string) (Salvaged, error) {
 	st, _, stErr := im.roots()
-	if errors.Is(stErr, ErrForeign) || errors.Is(stErr, ErrVersion) {
+	if errors.Is(stErr, ipalloc.ErrMismatch) {
 		return Salvaged{}, stErr
 	}
 	tables, err := im.rescue(ctx)
@@ -96,17 +97,15 @@ func (im *image) salvage(ctx context.Context, to string) (Salvaged, error) {
 		return Salvaged{}, err
 	}
 	var next state
-	for name, table := range tables {
+	for _, table := range tables {
 		for _, r := range table {
-			if name == recordsBucket {
-				next.rev = max(next.rev, r.rev)
-			}
+			next.rev = max(next.rev, r.rev)
 			next.count++
 			next.sum += uint64(r.sum)
 		}
 	}
 	if next.count == 0 {
-		return Salvaged{}, fmt.Errorf("%w: %s: no record has a right checksum", ErrForeign, im.path)
+		return Salvaged{}, foreign(im.path, "no record has a right checksum")
 	}
 	out := Salvaged{Records: next.count}
 	if stErr == nil {

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -24,17 +25,17 @@ type Store struct {
 	file *os.File
 	db   *bbolt.DB
 
-	mu       sync.Mutex
-	queue    []*request
-	running  bool          // a goroutine commits what is queued
-	idle     chan struct{} // closed when it ends; nil unless Close waits for that
-	closed   bool
-	dirty    bool  // commits were made that one of the two meta pages does not show
-	failed   error // why no more commits are made
-	stuck    bool  // bbolt died with its locks held and must not be closed
-	state    state // of the last commit
-	watches  history
-	journals map[string]bool // by name, those that are open
+	mu      sync.Mutex
+	queue   []*request
+	running bool          // a goroutine commits what is queued
+	idle    chan struct{} // closed when it ends; nil unless Close waits for that
+	closed  bool
+	dirty   bool  // commits were made that one of the two meta pages does not show
+	failed  error // why no more commits are made
+	stuck   bool  // bbolt died with its locks held and must not be closed
+	state   state // of the last commit
+	watches history
+	tables  map[string]bool // by name, those that are open
 }
 
 // limits of one commit.
@@ -47,7 +48,7 @@ func (s *Store) Limits() store.Limits { return limits }
 func (s *Store) Path() string { return s.path }
 
 // Close waits for the commit that is under way and for readers, and gives the file back. Commits that have not begun, and
-// everything called later, fail with [ErrClosed]. Closing a store that is closed does nothing.
+// everything called later, fail with ipalloc.ErrClosed. Closing a store that is closed does nothing.
 //
 // A store that is not closed loses nothing. Close only has both of the pages that a file begins with show the last commit, so that
 // the loss of one of them takes nothing with it; with Options.NoSync it leaves that out.
@@ -81,7 +82,7 @@ func (s *Store) end() (closed bool) {
 	}
 	s.closed = true
 	for _, r := range s.queue {
-		r.finish(0, ErrClosed)
+		r.finish(0, failure("commit", s.path, ipalloc.ErrClosed))
 	}
 	s.queue = nil
 	s.watches.wake()
@@ -111,7 +112,7 @@ func (s *Store) closeFile() error {
 		err = errors.Join(err, s.guard(s.db.Close))
 	}
 	if err != nil {
-		return fmt.Errorf("boltstore: close %s: %w", s.path, err)
+		return failure("close", s.path, err)
 	}
 	return nil
 }
@@ -122,7 +123,7 @@ type panicError struct{ what any }
 func (e *panicError) Error() string { return fmt.Sprint(e.what) }
 
 func (e *panicError) damaged(path string) error {
-	return &DamagedError{Path: path, Page: -1, What: e.Error()}
+	return damaged(path, -1, e.Error())
 }
 
 // guard calls f and returns a *panicError if bbolt panics, or if a page of its map can't be read: the file was damaged or
@@ -137,25 +138,25 @@ func (s *Store) guard(f func() error) (err error) {
 	return f()
 }
 
-// view calls f with one view of the file.
-func (s *Store) view(ctx context.Context, f func(*bbolt.Tx) error) error {
+// view calls f with one view of the file, for a method named op.
+func (s *Store) view(ctx context.Context, op string, f func(*bbolt.Tx) error) error {
 	if err := ctx.Err(); err != nil {
-		return err
+		return failure(op, s.path, err)
 	}
 	s.mu.Lock()
 	closed := s.closed
 	s.mu.Unlock()
 	if closed {
-		return ErrClosed
+		return failure(op, s.path, ipalloc.ErrClosed)
 	}
 	err := s.guard(func() error { return s.db.View(f) })
 	switch p := (*panicError)(nil); {
 	case errors.As(err, &p):
 		return p.damaged(s.path)
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
-		return ErrClosed
+		err = ipalloc.ErrClosed
 	}
-	return err
+	return failure(op, s.path, err)
 }
 
 // record returns the record that bbolt has under a key; raw is nil if there is none.
@@ -165,7 +166,7 @@ func (s *Store) record(table string, key, raw []byte) (rev uint64, value []byte,
 	}
 	rev, _, value, err = decodeRecord(table, key, raw)
 	if err != nil {
-		err = &DamagedError{Path: s.path, Page: -1, What: err.Error()}
+		err = damaged(s.path, -1, err.Error())
 	}
 	return rev, value, err
 }
@@ -173,7 +174,7 @@ func (s *Store) record(table string, key, raw []byte) (rev uint64, value []byte,
 // Get implements store.Store.
 func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	n := len(dst)
-	err := s.view(ctx, func(tx *bbolt.Tx) error {
+	err := s.view(ctx, "get", func(tx *bbolt.Tx) error {
 		dst = dst[:n]
 		b := tx.Bucket([]byte(recordsBucket))
 		for _, k := range keys {
@@ -198,17 +199,26 @@ const checkEvery = 1 << 10
 // List implements store.Store. A commit that needs more room than the file has mapped waits for it, as does every call after
 // that commit; see the package comment.
 func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, rev uint64, err error) {
-	err = s.view(ctx, func(tx *bbolt.Tx) error {
+	return s.list(ctx, recordsBucket, r)
+}
+
+// list returns the records of a range of a table.
+func (s *Store) list(ctx context.Context, table string, r store.Range) (recs []store.Record, rev uint64, err error) {
+	err = s.view(ctx, "list", func(tx *bbolt.Tx) error {
 		st, err := parseState(tx.Bucket([]byte(stateBucket)).Get([]byte(stateKey)))
 		if err != nil {
-			return &DamagedError{Path: s.path, Page: -1, What: err.Error()}
+			return damaged(s.path, -1, err.Error())
 		}
 		rev = st.rev
-		for k, raw := range scan(tx.Bucket([]byte(recordsBucket)).Cursor(), r) {
+		bucket := tx.Bucket([]byte(table))
+		if bucket == nil {
+			return nil
+		}
+		for k, raw := range scan(bucket.Cursor(), r) {
 			if len(recs)%checkEvery == 0 && ctx.Err() != nil {
 				return ctx.Err()
 			}
-			at, value, err := s.record(recordsBucket, k, raw)
+			at, value, err := s.record(table, k, raw)
 			if err != nil {
 				return err
 			}

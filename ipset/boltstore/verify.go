@@ -5,17 +5,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // isTable reports whether a bucket holds records.
 func isTable(name string) bool {
-	return name == recordsBucket || strings.HasPrefix(name, journalPrefix) && len(name) > len(journalPrefix)
+	return name == recordsBucket || strings.HasPrefix(name, tablePrefix) && len(name) > len(tablePrefix)
 }
 
 // roots returns the state of a file and the buckets in its root, having looked at nothing else.
 func (im *image) roots() (st state, tables []entry, err error) {
 	known := false
-	var foreign string
+	var other string
 	err = im.walk(im.meta.root, nil, nil, 0, func(e entry) error {
 		switch name := string(e.key); {
 		case name == stateBucket:
@@ -24,28 +26,29 @@ func (im *image) roots() (st state, tables []entry, err error) {
 				if string(r.key) != stateKey {
 					return im.damaged(int64(r.page), fmt.Sprintf("record %q in %s", r.key, stateBucket))
 				}
-				if st, err = parseState(r.value); err != nil && !errors.Is(err, ErrVersion) {
-					err = im.damaged(int64(r.page), err.Error())
+				switch st, err = parseState(r.value); {
+				case errors.Is(err, ipalloc.ErrMismatch):
+					return newer(im.path, err.Error())
+				case err != nil:
+					return im.damaged(int64(r.page), err.Error())
 				}
-				return err
+				return nil
 			})
 		case isTable(name):
 			e.key, e.value = slices.Clone(e.key), slices.Clone(e.value)
 			tables = append(tables, e)
 		default:
-			foreign = name
+			other = name
 		}
 		return nil
 	})
 	switch {
-	case err != nil && !errors.Is(err, ErrDamaged):
-		return state{}, nil, fmt.Errorf("boltstore: %s: %w", im.path, err)
 	case err != nil:
-		return state{}, nil, err
-	case foreign != "":
-		return state{}, nil, fmt.Errorf("%w: %s is a bbolt database that holds the bucket %q, of another program", ErrForeign, im.path, foreign)
+		return state{}, nil, failure("open", im.path, err)
+	case other != "":
+		return state{}, nil, foreign(im.path, fmt.Sprintf("a bbolt database that holds the bucket %q, of another program", other))
 	case !known:
-		return state{}, nil, fmt.Errorf("%w: %s is a bbolt database of another program, or an empty one", ErrForeign, im.path)
+		return state{}, nil, foreign(im.path, "a bbolt database of another program, or an empty one")
 	case !slices.ContainsFunc(tables, func(t entry) bool { return string(t.key) == recordsBucket }):
 		return state{}, nil, im.damaged(int64(im.meta.root), "the bucket of the records is gone")
 	}
@@ -75,7 +78,7 @@ func (im *image) verify() error {
 			if err != nil {
 				return im.damaged(int64(e.page), err.Error())
 			}
-			if rev > st.rev && table == recordsBucket {
+			if rev > st.rev {
 				return im.damaged(int64(e.page), fmt.Sprintf("record %q is of commit %d, the last one was %d", e.key, rev, st.rev))
 			}
 			have.count++

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -36,7 +37,7 @@ func (h *history) wake() {
 
 // Watch implements store.Store for the commits made through this Store: only one process at a time can have the file. It
 // remembers the last Options.History commits, and none from before it was opened. When the store is closed it yields
-// [ErrClosed].
+// ipalloc.ErrClosed.
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		next := after
@@ -58,7 +59,7 @@ func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 func (s *Store) next(ctx context.Context, after uint64) (store.Event, error) {
 	for {
 		if err := ctx.Err(); err != nil {
-			return store.Event{}, err
+			return store.Event{}, failure("watch", s.path, err)
 		}
 		s.mu.Lock()
 		h := &s.watches
@@ -71,14 +72,14 @@ func (s *Store) next(ctx context.Context, after uint64) (store.Event, error) {
 		switch {
 		case after < h.oldest:
 			s.mu.Unlock()
-			return store.Event{}, store.ErrCompacted
+			return store.Event{}, failure("watch", s.path, store.ErrCompacted)
 		case i < len(h.events):
 			ev := h.events[i]
 			s.mu.Unlock()
 			return ev, nil
 		case s.closed:
 			s.mu.Unlock()
-			return store.Event{}, ErrClosed
+			return store.Event{}, failure("watch", s.path, ipalloc.ErrClosed)
 		}
 		if h.wait == nil {
 			h.wait = make(chan struct{})

@@ -10,6 +10,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/boltstore/journal"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -40,7 +41,7 @@ func (p pods) release(ctx context.Context, handle string) error {
 
 // cidrs are prefixes of nodes from a set with a journal, which knows no handles.
 type cidrs struct {
-	j    *boltstore.Journal[*cidrset.Set]
+	j    *journal.Journal[*cidrset.Set]
 	mine map[string]netip.Prefix
 }
 
@@ -48,7 +49,7 @@ type cidrs struct {
 const nodePrefix = "node"
 
 func (c cidrs) assign(ctx context.Context, handle string) ([]string, error) {
-	p, err := boltstore.Do(ctx, c.j, (*cidrset.Set).AllocateNext)
+	p, err := journal.Do(ctx, c.j, (*cidrset.Set).AllocateNext)
 	c.mine[handle] = p
 	return []string{p.String()}, err
 }
@@ -66,11 +67,11 @@ func (c cidrs) release(ctx context.Context, handle string) error {
 
 // grants are addresses and ports of services from a registry with a journal.
 type grants struct {
-	j *boltstore.Journal[*servicealloc.Registry]
+	j *journal.Journal[*servicealloc.Registry]
 }
 
 func (g grants) assign(ctx context.Context, handle string) ([]string, error) {
-	got, err := boltstore.Do(ctx, g.j, func(r *servicealloc.Registry) (servicealloc.Grant, error) {
+	got, err := journal.Do(ctx, g.j, func(r *servicealloc.Registry) (servicealloc.Grant, error) {
 		return r.Allocate(handle, servicealloc.Request{Addrs: []netip.Addr{netip.IPv4Unspecified()}, Ports: []servicealloc.Port{{Protocol: servicealloc.TCP}}})
 	})
 	return parts(got), err
@@ -97,13 +98,13 @@ func (g grants) release(ctx context.Context, handle string) error {
 }
 
 // journals opens those of a file, making them if they are new.
-func journals(s *boltstore.Store) (*boltstore.Journal[*cidrset.Set], *boltstore.Journal[*servicealloc.Registry], error) {
+func journals(s *boltstore.Store) (*journal.Journal[*cidrset.Set], *journal.Journal[*servicealloc.Registry], error) {
 	ctx := context.Background()
-	nodes, err := boltstore.OpenSet(ctx, s, "nodes", netip.MustParsePrefix("10.200.0.0/13"), 24)
+	nodes, err := journal.OpenSet(ctx, s, "nodes", netip.MustParsePrefix("10.200.0.0/13"), 24)
 	if err != nil {
 		return nil, nil, err
 	}
-	services, err := boltstore.OpenRegistry(ctx, s, "services", servicealloc.PortRange{First: 30000, Last: 32767})
+	services, err := journal.OpenRegistry(ctx, s, "services", servicealloc.PortRange{First: 30000, Last: 32767})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -116,7 +117,7 @@ func journals(s *boltstore.Store) (*boltstore.Journal[*cidrset.Set], *boltstore.
 }
 
 // held returns who has what, as a file says; "" for what has no handle there.
-func held(ctx context.Context, e *ipset.Engine, nodes *boltstore.Journal[*cidrset.Set], services *boltstore.Journal[*servicealloc.Registry]) (map[string]string, error) {
+func held(ctx context.Context, e *ipset.Engine, nodes *journal.Journal[*cidrset.Set], services *journal.Journal[*servicealloc.Registry]) (map[string]string, error) {
 	have := make(map[string]string)
 	var err error
 	add := func(what, handle string) {

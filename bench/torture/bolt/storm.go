@@ -15,6 +15,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/boltstore/journal"
 )
 
 // A storm kills processes that work on one file, and knows what each of them was told is done.
@@ -201,7 +202,7 @@ func (s *storm) match(have map[string]string, doubt map[string]bool) error {
 }
 
 // thin releases some of what dead processes hold, so that nothing fills.
-func (s *storm) thin(ctx context.Context, pods pods, nodes *boltstore.Journal[*cidrset.Set], services grants) error {
+func (s *storm) thin(ctx context.Context, pods pods, nodes *journal.Journal[*cidrset.Set], services grants) error {
 	released := make(map[string]bool)
 	for what, h := range s.held {
 		if s.rnd.IntN(3) != 0 || released[h] {

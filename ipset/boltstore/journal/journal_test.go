@@ -1,4 +1,4 @@
-package boltstore_test
+package journal_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/boltstore/journal"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
@@ -26,8 +27,29 @@ var (
 	ports    = servicealloc.PortRange{First: 30000, Last: 30999}
 )
 
+// open returns a store on a file of its own.
+func open(t *testing.T, opts boltstore.Options) *boltstore.Store {
+	t.Helper()
+	return reopen(t, filepath.Join(t.TempDir(), "store.db"), opts)
+}
+
+// reopen returns the store in a file.
+func reopen(t *testing.T, path string, opts boltstore.Options) *boltstore.Store {
+	t.Helper()
+	s, err := boltstore.Open(t.Context(), path, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 // snapshotOf returns an allocator's snapshot.
-func snapshotOf[A interface{ MarshalBinary() ([]byte, error) }](t *testing.T, j *boltstore.Journal[A]) (data []byte) {
+func snapshotOf[A interface{ MarshalBinary() ([]byte, error) }](t *testing.T, j *journal.Journal[A]) (data []byte) {
 	t.Helper()
 	j.View(func(a A) {
 		var err error
@@ -53,8 +75,8 @@ func crashed(t *testing.T, s *boltstore.Store) *boltstore.Store {
 }
 
 // must returns a journal that was opened.
-func must[A any](t *testing.T) func(j *boltstore.Journal[A], err error) *boltstore.Journal[A] {
-	return func(j *boltstore.Journal[A], err error) *boltstore.Journal[A] {
+func must[A any](t *testing.T) func(j *journal.Journal[A], err error) *journal.Journal[A] {
+	return func(j *journal.Journal[A], err error) *journal.Journal[A] {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +85,7 @@ func must[A any](t *testing.T) func(j *boltstore.Journal[A], err error) *boltsto
 	}
 }
 
-// X5: at every moment a crash leaves a set that answers on as the live one: the same children taken and cooling, the same cursor.
+// At every moment a crash leaves a set that answers on as the live one: the same children taken and cooling, the same cursor.
 func TestJournalOfASet(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for name, opts := range map[string][]cidrset.Option{
@@ -72,7 +94,7 @@ func TestJournalOfASet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(3, 4))
 			s := open(t, boltstore.Options{NoSync: true})
-			j := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), s, "nodes", pool, 24, opts...))
+			j := must[*cidrset.Set](t)(journal.OpenSet(t.Context(), s, "nodes", pool, 24, opts...))
 			var held []netip.Prefix
 			for step := range 300 {
 				var err error
@@ -84,14 +106,14 @@ func TestJournalOfASet(t *testing.T) {
 					err = j.Do(t.Context(), func(a *cidrset.Set) error { _, err := a.Release(p); return err })
 				case k == 1:
 					var p netip.Prefix
-					p, err = boltstore.Do(t.Context(), j, func(a *cidrset.Set) (netip.Prefix, error) { return a.Allocate(22) })
+					p, err = journal.Do(t.Context(), j, func(a *cidrset.Set) (netip.Prefix, error) { return a.Allocate(22) })
 					held = append(held, p)
 				case k == 2:
 					p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(rnd.IntN(256)), 0}), 24)
 					err = j.Do(t.Context(), func(a *cidrset.Set) error { _, err := a.Occupy(p); return err })
 				default:
 					var p netip.Prefix
-					p, err = boltstore.Do(t.Context(), j, (*cidrset.Set).AllocateNext)
+					p, err = journal.Do(t.Context(), j, (*cidrset.Set).AllocateNext)
 					held = append(held, p)
 				}
 				if errors.Is(err, ipalloc.ErrFull) || errors.Is(err, ipalloc.ErrCooling) {
@@ -103,7 +125,7 @@ func TestJournalOfASet(t *testing.T) {
 					continue
 				}
 				c := crashed(t, s)
-				k := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), c, "nodes", pool, 24, opts...))
+				k := must[*cidrset.Set](t)(journal.OpenSet(t.Context(), c, "nodes", pool, 24, opts...))
 				if !bytes.Equal(snapshotOf(t, j), snapshotOf(t, k)) {
 					t.Fatalf("step %d: not the same after a crash", step)
 				}
@@ -115,20 +137,20 @@ func TestJournalOfASet(t *testing.T) {
 
 // allServices are journals of everything in package servicealloc.
 type allServices struct {
-	one    *boltstore.Journal[*servicealloc.Range]
-	ports  *boltstore.Journal[*servicealloc.Ports]
-	many   *boltstore.Journal[*servicealloc.Ranges]
-	owners *boltstore.Journal[*servicealloc.Registry]
+	one    *journal.Journal[*servicealloc.Range]
+	ports  *journal.Journal[*servicealloc.Ports]
+	many   *journal.Journal[*servicealloc.Ranges]
+	owners *journal.Journal[*servicealloc.Registry]
 }
 
 func openServices(t *testing.T, s *boltstore.Store) allServices {
 	t.Helper()
 	ctx, lowest := t.Context(), servicealloc.LowestFirst()
 	return allServices{
-		must[*servicealloc.Range](t)(boltstore.OpenRange(ctx, s, "one", services, lowest)),
-		must[*servicealloc.Ports](t)(boltstore.OpenPorts(ctx, s, "ports", ports, lowest)),
-		must[*servicealloc.Ranges](t)(boltstore.OpenRanges(ctx, s, "many", lowest)),
-		must[*servicealloc.Registry](t)(boltstore.OpenRegistry(ctx, s, "owners", servicealloc.PortRange{First: 1, Last: 100}, lowest)),
+		must[*servicealloc.Range](t)(journal.OpenRange(ctx, s, "one", services, lowest)),
+		must[*servicealloc.Ports](t)(journal.OpenPorts(ctx, s, "ports", ports, lowest)),
+		must[*servicealloc.Ranges](t)(journal.OpenRanges(ctx, s, "many", lowest)),
+		must[*servicealloc.Registry](t)(journal.OpenRegistry(ctx, s, "owners", servicealloc.PortRange{First: 1, Last: 100}, lowest)),
 	}
 }
 
@@ -192,7 +214,7 @@ func (a allServices) step(ctx context.Context, rnd *rand.Rand, n int) error {
 	)
 }
 
-// X5: the same of ports and addresses of services, and of a registry with its owners, generations and spills.
+// The same of ports and addresses of services, and of a registry with its owners, generations and spills.
 func TestJournalOfServices(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	s := open(t, boltstore.Options{NoSync: true})
@@ -226,7 +248,7 @@ func TestJournalOfServices(t *testing.T) {
 	if !spilled {
 		t.Error("nothing spilled")
 	}
-	names, err := s.Journals(t.Context())
+	names, err := journal.Names(t.Context(), s)
 	if err != nil || !slices.Equal(names, []string{"many", "one", "owners", "ports"}) {
 		t.Errorf("%v, %v", names, err)
 	}
@@ -235,11 +257,11 @@ func TestJournalOfServices(t *testing.T) {
 // With random starts, the default, what is held is the same after a crash; the starts are those since the last snapshot again.
 func TestJournalOfRandomStarts(t *testing.T) {
 	s := open(t, boltstore.Options{NoSync: true})
-	j := must[*servicealloc.Range](t)(boltstore.OpenRange(t.Context(), s, "r", services))
+	j := must[*servicealloc.Range](t)(journal.OpenRange(t.Context(), s, "r", services))
 	given := make(map[netip.Addr]bool)
 	for i := range 4 {
 		for range 50 {
-			ip, err := boltstore.Do(t.Context(), j, func(r *servicealloc.Range) (netip.Addr, error) {
+			ip, err := journal.Do(t.Context(), j, func(r *servicealloc.Range) (netip.Addr, error) {
 				ip, _, err := r.AllocateNext()
 				return ip, err
 			})
@@ -249,7 +271,7 @@ func TestJournalOfRandomStarts(t *testing.T) {
 			given[ip] = true
 		}
 		s = crashed(t, s)
-		j = must[*servicealloc.Range](t)(boltstore.OpenRange(t.Context(), s, "r", services))
+		j = must[*servicealloc.Range](t)(journal.OpenRange(t.Context(), s, "r", services))
 	}
 	j.View(func(r *servicealloc.Range) {
 		if have := slices.Collect(r.All()); len(have) != len(given) || r.Check() != nil {
@@ -261,7 +283,7 @@ func TestJournalOfRandomStarts(t *testing.T) {
 // The log does not grow for ever, and what Do changes is in the file when it returns, whoever calls it.
 func TestJournalAtOnce(t *testing.T) {
 	s := open(t, boltstore.Options{NoSync: true})
-	j := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), s, "set", netip.MustParsePrefix("2001:db8::/48"), 64))
+	j := must[*cidrset.Set](t)(journal.OpenSet(t.Context(), s, "set", netip.MustParsePrefix("2001:db8::/48"), 64))
 	var mu sync.Mutex
 	given := make(map[netip.Prefix]int)
 	var wg sync.WaitGroup
@@ -270,7 +292,7 @@ func TestJournalAtOnce(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			for range 200 {
-				p, err := boltstore.Do(context.Background(), j, (*cidrset.Set).AllocateNext)
+				p, err := journal.Do(context.Background(), j, (*cidrset.Set).AllocateNext)
 				if err != nil {
 					t.Error(err)
 					return
@@ -291,7 +313,7 @@ func TestJournalAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	c := crashed(t, s)
-	k := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), c, "set", netip.MustParsePrefix("2001:db8::/48"), 64))
+	k := must[*cidrset.Set](t)(journal.OpenSet(t.Context(), c, "set", netip.MustParsePrefix("2001:db8::/48"), 64))
 	k.View(func(a *cidrset.Set) {
 		for p, n := range given {
 			if n > 1 || a.Has(p) != (n == 1) {
@@ -304,11 +326,11 @@ func TestJournalAtOnce(t *testing.T) {
 	}
 }
 
-// ST4: when there is no room the call fails and the allocator is as the file has it; it goes on when there is.
+// When there is no room the call fails and the allocator is as the file has it; it goes on when there is.
 func TestJournalNoSpace(t *testing.T) {
 	s := open(t, boltstore.Options{NoSync: true, MaxSize: 2 << 20})
-	j := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), s, "set", netip.MustParsePrefix("10.0.0.0/8"), 28))
-	next := func() (netip.Prefix, error) { return boltstore.Do(t.Context(), j, (*cidrset.Set).AllocateNext) }
+	j := must[*cidrset.Set](t)(journal.OpenSet(t.Context(), s, "set", netip.MustParsePrefix("10.0.0.0/8"), 28))
+	next := func() (netip.Prefix, error) { return journal.Do(t.Context(), j, (*cidrset.Set).AllocateNext) }
 	first, err := next()
 	if err != nil {
 		t.Fatal(err)
@@ -346,45 +368,45 @@ func TestJournalRefuses(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := reopen(t, path, boltstore.Options{NoSync: true})
-	j := must[*cidrset.Set](t)(boltstore.OpenSet(ctx, s, "set", pool, 24))
+	j := must[*cidrset.Set](t)(journal.OpenSet(ctx, s, "set", pool, 24))
 	if j.Name() != "set" {
 		t.Error(j.Name())
 	}
-	other := func() (err error) { _, err = boltstore.OpenSet(ctx, s, "set", pool, 25); return err }
-	kind := func() (err error) { _, err = boltstore.OpenRange(ctx, s, "set", pool); return err }
-	again := func() (err error) { _, err = boltstore.OpenSet(ctx, s, "set", pool, 24); return err }
-	for i, f := range []func() error{other, kind, again, func() error { return s.DropJournal(ctx, "set") }} {
-		if err := f(); !errors.Is(err, boltstore.ErrJournal) {
+	other := func() (err error) { _, err = journal.OpenSet(ctx, s, "set", pool, 25); return err }
+	kind := func() (err error) { _, err = journal.OpenRange(ctx, s, "set", pool); return err }
+	again := func() (err error) { _, err = journal.OpenSet(ctx, s, "set", pool, 24); return err }
+	for i, f := range []func() error{other, kind, again, func() error { return journal.Drop(ctx, s, "set") }} {
+		if err := f(); !errors.Is(err, ipalloc.ErrInUse) {
 			t.Errorf("%d, while it is open: %v", i, err)
 		}
 	}
-	if _, err := boltstore.OpenSet(ctx, s, "", pool, 24); !errors.Is(err, boltstore.ErrJournal) {
+	if _, err := journal.OpenSet(ctx, s, "", pool, 24); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("no name: %v", err)
 	}
-	if _, err := boltstore.OpenSet(ctx, s, "new", pool, 7); !errors.Is(err, ipalloc.ErrInvalid) {
+	if _, err := journal.OpenSet(ctx, s, "new", pool, 7); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("a set that can't be: %v", err)
 	}
-	if _, err := boltstore.OpenSet(ctx, s, "new", pool, 24, cidrset.OnChange(func(cidrset.Change) {})); !errors.Is(err, ipalloc.ErrInvalid) {
+	if _, err := journal.OpenSet(ctx, s, "new", pool, 24, cidrset.OnChange(func(cidrset.Change) {})); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("a hook: %v", err)
 	}
-	if _, err := boltstore.OpenSet(ctx, s, "new", pool, 24); err != nil {
+	if _, err := journal.OpenSet(ctx, s, "new", pool, 24); err != nil {
 		t.Errorf("after it could not be opened: %v", err)
 	}
-	if _, err := boltstore.Do(ctx, j, (*cidrset.Set).AllocateNext); err != nil {
+	if _, err := journal.Do(ctx, j, (*cidrset.Set).AllocateNext); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
-	if _, err := boltstore.Do(ctx, j, (*cidrset.Set).AllocateNext); !errors.Is(err, boltstore.ErrClosed) {
+	if _, err := journal.Do(ctx, j, (*cidrset.Set).AllocateNext); !errors.Is(err, ipalloc.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 	s = reopen(t, path, boltstore.Options{ReadOnly: true})
 	for i, f := range []func() error{other, kind} {
-		if err := f(); !errors.Is(err, boltstore.ErrJournal) {
+		if err := f(); !errors.Is(err, ipalloc.ErrMismatch) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
-	j = must[*cidrset.Set](t)(boltstore.OpenSet(ctx, s, "set", pool, 24))
-	if _, err := boltstore.Do(ctx, j, (*cidrset.Set).AllocateNext); !errors.Is(err, boltstore.ErrReadOnly) {
+	j = must[*cidrset.Set](t)(journal.OpenSet(ctx, s, "set", pool, 24))
+	if _, err := journal.Do(ctx, j, (*cidrset.Set).AllocateNext); !errors.Is(err, boltstore.ErrReadOnly) {
 		t.Errorf("read-only: %v", err)
 	}
 	j.View(func(a *cidrset.Set) {
@@ -394,16 +416,16 @@ func TestJournalRefuses(t *testing.T) {
 	})
 	s.Close()
 	s = reopen(t, path, boltstore.Options{NoSync: true})
-	if err := s.DropJournal(ctx, "set"); err != nil {
+	if err := journal.Drop(ctx, s, "set"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.DropJournal(ctx, "nothing"); err != nil {
+	if err := journal.Drop(ctx, s, "nothing"); err != nil {
 		t.Fatal(err)
 	}
-	if names, err := s.Journals(ctx); err != nil || !slices.Equal(names, []string{"new"}) {
+	if names, err := journal.Names(ctx, s); err != nil || !slices.Equal(names, []string{"new"}) {
 		t.Errorf("%v, %v", names, err)
 	}
-	j = must[*cidrset.Set](t)(boltstore.OpenSet(ctx, s, "set", pool, 25))
+	j = must[*cidrset.Set](t)(journal.OpenSet(ctx, s, "set", pool, 25))
 	j.View(func(a *cidrset.Set) {
 		if a.Stats().Used != 0 {
 			t.Errorf("dropped: %+v", a.Stats())
@@ -411,11 +433,11 @@ func TestJournalRefuses(t *testing.T) {
 	})
 }
 
-// X4: an error or a panic of the caller's function comes back to the caller, and what it changed before is kept; a context that
+// An error or a panic of the caller's function comes back to the caller, and what it changed before is kept; a context that
 // has ended keeps it from being called.
 func TestJournalCallersCode(t *testing.T) {
 	s := open(t, boltstore.Options{NoSync: true})
-	j := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), s, "set", pool, 24))
+	j := must[*cidrset.Set](t)(journal.OpenSet(t.Context(), s, "set", pool, 24))
 	mine := errors.New("mine")
 	if err := j.Do(t.Context(), func(a *cidrset.Set) error { _, _ = a.AllocateNext(); return mine }); err != mine {
 		t.Errorf("%v", err)
@@ -445,13 +467,62 @@ func TestJournalCallersCode(t *testing.T) {
 	}
 	close(leave)
 	j.View(func(a *cidrset.Set) { _, _ = a.AllocateNext() }) // against the rules
-	if p, err := boltstore.Do(t.Context(), j, (*cidrset.Set).AllocateNext); err != nil || p != netip.MustParsePrefix("10.0.3.0/24") {
+	if p, err := journal.Do(t.Context(), j, (*cidrset.Set).AllocateNext); err != nil || p != netip.MustParsePrefix("10.0.3.0/24") {
 		t.Errorf("%v, %v", p, err)
 	}
-	k := must[*cidrset.Set](t)(boltstore.OpenSet(t.Context(), crashed(t, s), "set", pool, 24))
+	k := must[*cidrset.Set](t)(journal.OpenSet(t.Context(), crashed(t, s), "set", pool, 24))
 	k.View(func(a *cidrset.Set) {
 		if a.Stats().Used != 4 {
 			t.Errorf("%+v", a.Stats())
 		}
 	})
+}
+
+// A journal that a newer program wrote is refused, whatever part of it says so, and nothing of it is changed.
+func TestJournalOfANewerVersion(t *testing.T) {
+	batch := func(s string) store.Op {
+		return store.Op{Kind: store.Put, Key: "log\x00\x00\x00\x00\x00\x00\x00\x00", Value: s, Expect: store.AnyRevision}
+	}
+	for name, tt := range map[string]struct {
+		op   store.Op
+		want error
+	}{
+		"kind":             {store.Op{Kind: store.Put, Key: "kind", Value: "2 cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrMismatch},
+		"kind, unreadable": {store.Op{Kind: store.Put, Key: "kind", Value: "cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
+		"kind, version 0":  {store.Op{Kind: store.Put, Key: "kind", Value: "0 cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
+		"batch":            {batch(`{"version":2,"deeds":[7]}`), ipalloc.ErrMismatch},
+		"batch, no number": {batch(`{"changes":[]}`), ipalloc.ErrCorrupt},
+		"batch, cut":       {batch(`{"version":1,"chan`), ipalloc.ErrCorrupt},
+		"field":            {batch(`{"version":1,"changes":[{"op":"allocate","prefixes":["10.0.0.0/24"],"until":5}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrCorrupt},
+		"change":           {batch(`{"version":1,"changes":[{"op":"lend","prefixes":["10.0.0.0/24"]}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrMismatch},
+		"snapshot":         {store.Op{Kind: store.Put, Key: "snapshot", Value: "nothing", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
+	} {
+		path := filepath.Join(t.TempDir(), "store.db")
+		s := reopen(t, path, boltstore.Options{NoSync: true})
+		must[*cidrset.Set](t)(journal.OpenSet(t.Context(), s, "set", pool, 24))
+		s.Close()
+		s = reopen(t, path, boltstore.Options{NoSync: true})
+		table, err := s.OpenTable("journal/set")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := table.Commit(t.Context(), []store.Op{tt.op}); err != nil {
+			t.Fatal(err)
+		}
+		before, _, _ := table.List(t.Context(), store.Range{})
+		table.Close()
+		for range 2 {
+			var e *ipalloc.Error
+			if _, err := journal.OpenSet(t.Context(), s, "set", pool, 24); !errors.Is(err, tt.want) || !errors.As(err, &e) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		table, err = s.OpenTable("journal/set")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after, _, _ := table.List(t.Context(), store.Range{}); !slices.Equal(before, after) {
+			t.Errorf("%s: the journal was changed", name)
+		}
+	}
 }

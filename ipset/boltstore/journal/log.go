@@ -1,31 +1,38 @@
-package boltstore
+package journal
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
-	"go.etcd.io/bbolt"
-
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
-// A journal is a table of its own, with
+// A journal is a table of its own, named "journal/" and its name, with
 //
 //	kind                the type of the allocator
 //	snapshot            the allocator, in its own form
 //	log<number>         8 bytes, big endian, ascending by one: a batch of changes since the snapshot, as JSON
+//
+// Every batch, and the kind, carry the version of the format. A journal of a newer version is refused.
 const (
 	keyKind     = "kind"
 	keySnapshot = "snapshot"
 	keyLog      = "log"
+
+	prefix  = "journal/"
+	version = 1
+	maxName = 1000
 )
 
 // A snapshot takes the place of the log when that has this many batches, or is larger than both this and twice the last snapshot.
@@ -48,6 +55,7 @@ type change struct {
 
 // batch is what one commit of a journal adds to its log.
 type batch struct {
+	Version int           `json:"version"`
 	Changes []change      `json:"changes"`
 	Cursor  *netip.Prefix `json:"cursor,omitempty"` // of a cidrset.Set, after them
 }
@@ -74,11 +82,33 @@ type journalLog struct {
 
 func logKey(n uint64) string { return string(binary.BigEndian.AppendUint64([]byte(keyLog), n)) }
 
-func (j *Journal[A]) table() string { return journalPrefix + j.name }
+// kindRecord returns what a journal says of itself.
+func kindRecord(kind string) string { return fmt.Sprintf("%d %s", version, kind) }
+
+// checkKind returns what stands against reading a journal that says value of itself.
+func (j *Journal[A]) checkKind(value string) error {
+	number, kind, ok := strings.Cut(value, " ")
+	v, err := strconv.ParseUint(number, 10, 32)
+	switch {
+	case !ok || err != nil || v == 0:
+		return j.damaged(fmt.Sprintf("kind %q", value))
+	case v > version:
+		return j.newer(v)
+	case kind != j.kind.name:
+		return j.matches("a "+kind, fmt.Errorf("asked for is a %s", j.kind.name))
+	}
+	return nil
+}
+
+// newer returns the error of a journal of a version that this program does not know.
+func (j *Journal[A]) newer(v uint64) error {
+	return &ipalloc.Error{Package: "journal", Op: "open", Name: j.name, Err: ipalloc.ErrMismatch,
+		Reason: fmt.Sprintf("version %d, this program knows up to %d", v, version)}
+}
 
 // write commits a batch of changes, or a snapshot that has them.
 func (j *Journal[A]) write(a A, told []change) error {
-	b := batch{Changes: told}
+	b := batch{Version: version, Changes: told}
 	if j.kind.finish != nil {
 		j.kind.finish(a, &b)
 	}
@@ -110,7 +140,7 @@ func (j *Journal[A]) writeSnapshot(a A) error {
 	}
 	l := &j.log
 	ops := []store.Op{
-		{Kind: store.Put, Key: keyKind, Value: j.kind.name, Expect: store.AnyRevision},
+		{Kind: store.Put, Key: keyKind, Value: kindRecord(j.kind.name), Expect: store.AnyRevision},
 		{Kind: store.Put, Key: keySnapshot, Value: string(data), Expect: store.AnyRevision},
 	}
 	for n := l.first; n < l.next; n++ {
@@ -125,66 +155,77 @@ func (j *Journal[A]) writeSnapshot(a A) error {
 
 // put commits to the table of the journal.
 func (j *Journal[A]) put(ops []store.Op) error {
-	if err := store.CheckOps("boltstore", ops, limits); err != nil {
-		return err
-	}
-	_, err := j.store.commit(context.Background(), &request{table: j.table(), ops: ops})
+	_, err := j.table.Commit(context.Background(), ops)
 	return err
 }
 
 // load makes the allocator from what the file has, from nothing if that is nothing.
 func (j *Journal[A]) load(ctx context.Context) error {
+	recs, _, err := j.table.List(ctx, store.Range{})
+	if err != nil {
+		return err
+	}
 	var snapshot []byte
 	var batches []batch
 	l := journalLog{}
 	found := false
-	err := j.store.view(ctx, func(tx *bbolt.Tx) error {
-		t := tx.Bucket([]byte(j.table()))
-		if t == nil {
-			return nil
-		}
-		return t.ForEach(func(k, raw []byte) error {
-			_, value, err := j.store.record(j.table(), k, raw)
+	for _, r := range recs {
+		switch {
+		case r.Key == keyKind:
+			if err := j.checkKind(r.Value); err != nil {
+				return err
+			}
+			found = true
+		case r.Key == keySnapshot:
+			snapshot = []byte(r.Value)
+			l.snapshot = len(r.Value)
+		case strings.HasPrefix(r.Key, keyLog) && len(r.Key) == len(keyLog)+8:
+			n := binary.BigEndian.Uint64([]byte(r.Key[len(keyLog):]))
+			if len(batches) == 0 {
+				l.first, l.next = n, n
+			}
+			b, err := j.decode(r.Value)
 			if err != nil {
 				return err
 			}
-			switch key := string(k); {
-			case key == keyKind && string(value) != j.kind.name:
-				return fmt.Errorf("%w %q is of a %s, not of a %s", ErrJournal, j.name, value, j.kind.name)
-			case key == keyKind:
-				found = true
-			case key == keySnapshot:
-				snapshot = bytes.Clone(value)
-				l.snapshot = len(value)
-			case strings.HasPrefix(key, keyLog) && len(key) == len(keyLog)+8:
-				n := binary.BigEndian.Uint64(k[len(keyLog):])
-				if len(batches) == 0 {
-					l.first, l.next = n, n
-				}
-				var b batch
-				if err := json.Unmarshal(value, &b); err != nil || n != l.next {
-					return j.damaged(fmt.Sprintf("batch %d, expected %d: %v", n, l.next, err))
-				}
-				batches = append(batches, b)
-				l.next++
-				l.bytes += len(value)
-			default:
-				return j.damaged(fmt.Sprintf("record %q", key))
+			if n != l.next {
+				return j.damaged(fmt.Sprintf("batch %d, expected %d", n, l.next))
 			}
-			return nil
-		})
-	})
-	switch {
-	case err != nil:
-		return err
-	case found != (snapshot != nil) || !found && len(batches) > 0:
+			batches = append(batches, b)
+			l.next++
+			l.bytes += len(r.Value)
+		default:
+			return j.damaged(fmt.Sprintf("record %q", r.Key))
+		}
+	}
+	if found != (snapshot != nil) || !found && len(batches) > 0 {
 		return j.damaged("the snapshot is missing")
 	}
 	return j.rebuild(l, snapshot, batches)
 }
 
+// decode reads a batch of the log. Its version decides before its fields do.
+func (j *Journal[A]) decode(value string) (batch, error) {
+	var v struct {
+		Version uint64 `json:"version"`
+	}
+	if err := json.Unmarshal([]byte(value), &v); err != nil || v.Version == 0 {
+		return batch{}, j.damaged(fmt.Sprintf("a batch of the log: %.80q", value))
+	}
+	if v.Version > version {
+		return batch{}, j.newer(v.Version)
+	}
+	var b batch
+	d := json.NewDecoder(strings.NewReader(value))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&b); err != nil {
+		return batch{}, j.damaged(fmt.Sprintf("a batch of the log: %v", err))
+	}
+	return b, nil
+}
+
 func (j *Journal[A]) damaged(what string) error {
-	return &DamagedError{Path: j.store.path, Page: -1, What: fmt.Sprintf("journal %q: %s", j.name, what)}
+	return &ipalloc.Error{Package: "journal", Op: "open", Name: j.name, Reason: "damaged: " + what, Err: ipalloc.ErrCorrupt}
 }
 
 // rebuild makes the allocator from a snapshot, nil for a new one, and what changed since.
@@ -203,11 +244,13 @@ func (j *Journal[A]) rebuild(l journalLog, snapshot []byte, batches []batch) err
 		a, err = j.kind.restore(snapshot, tell)
 	}
 	if err != nil {
-		return fmt.Errorf("boltstore: journal %q: %w", j.name, err)
+		return j.fail("open", err)
 	}
 	for i, b := range batches {
 		for _, c := range b.Changes {
-			if err := j.kind.replay(a, c); err != nil {
+			if err := j.kind.replay(a, c); errors.Is(err, errUnknownChange) {
+				return j.fail("open", fmt.Errorf("%w: %w", ipalloc.ErrMismatch, err))
+			} else if err != nil {
 				return j.damaged(fmt.Sprintf("batch %d of %d: %+v: %v", i+1, len(batches), c, err))
 			}
 		}
@@ -227,42 +270,37 @@ func (j *Journal[A]) rebuild(l journalLog, snapshot []byte, batches []batch) err
 	return nil
 }
 
-// Journals returns the names of the journals in the file, ascending.
-func (s *Store) Journals(ctx context.Context) ([]string, error) {
+// Names returns the names of the journals in the file, ascending.
+func Names(ctx context.Context, s *boltstore.Store) ([]string, error) {
+	tables, err := s.Tables(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var names []string
-	err := s.view(ctx, func(tx *bbolt.Tx) error {
-		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
-			if n, ok := strings.CutPrefix(string(name), journalPrefix); ok && b.Get([]byte(keyKind)) != nil {
-				names = append(names, n)
-			}
-			return nil
-		})
-	})
-	return names, err
+	for _, t := range tables {
+		if name, ok := strings.CutPrefix(t, prefix); ok {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
-// DropJournal removes a journal from the file, with all that it holds; one that is not there is no error. [ErrJournal]: it is
-// open. Else the errors of [Store.Commit].
-func (s *Store) DropJournal(ctx context.Context, name string) error {
-	if err := s.claim(name); err != nil {
+// Drop removes a journal from the file, with all that it holds. Dropping a journal that does not exist succeeds.
+// ipalloc.ErrInUse: the journal is open. Else the errors of [boltstore.Store.Commit].
+func Drop(ctx context.Context, s *boltstore.Store, name string) error {
+	table, err := s.OpenTable(prefix + name)
+	if err != nil {
+		return &ipalloc.Error{Package: "journal", Op: "drop", Name: name, Err: err}
+	}
+	defer table.Close()
+	recs, _, err := table.List(ctx, store.Range{})
+	if err != nil || len(recs) == 0 {
 		return err
 	}
-	defer s.unclaim(name)
-	table := journalPrefix + name
-	var ops []store.Op
-	err := s.view(ctx, func(tx *bbolt.Tx) error {
-		b := tx.Bucket([]byte(table))
-		if b == nil {
-			return nil
-		}
-		return b.ForEach(func(k, _ []byte) error {
-			ops = append(ops, store.Op{Kind: store.Delete, Key: string(k), Expect: store.AnyRevision})
-			return nil
-		})
-	})
-	if err != nil || len(ops) == 0 {
-		return err
+	ops := make([]store.Op, len(recs))
+	for i, r := range recs {
+		ops[i] = store.Op{Kind: store.Delete, Key: r.Key, Expect: store.AnyRevision}
 	}
-	_, err = s.commit(ctx, &request{table: table, ops: ops})
+	_, err = table.Commit(ctx, ops)
 	return err
 }

@@ -1,4 +1,4 @@
-package boltstore
+package journal
 
 import (
 	"context"
@@ -8,81 +8,63 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
-// openJournal opens a journal that nobody has open.
-func openJournal[A any](ctx context.Context, s *Store, name string, k kind[A]) (*Journal[A], error) {
-	j := &Journal[A]{store: s, name: name, kind: k}
-	if name == "" || len(name) > 1024 {
-		return nil, fmt.Errorf("%w: a name of %d bytes", ErrJournal, len(name))
+// open opens a journal that is not open.
+func open[A any](ctx context.Context, s *boltstore.Store, name string, k kind[A]) (*Journal[A], error) {
+	if name == "" || len(name) > maxName {
+		return nil, &ipalloc.Error{Package: "journal", Op: "open", Field: "name", Reason: "must have 1 to 1000 bytes", Err: ipalloc.ErrInvalid}
 	}
-	if err := s.claim(name); err != nil {
-		return nil, err
+	table, err := s.OpenTable(prefix + name)
+	if err != nil {
+		return nil, &ipalloc.Error{Package: "journal", Op: "open", Name: name, Err: err}
 	}
-	err := j.load(ctx)
-	if err == nil && k.suits != nil {
-		var is string
-		if is, err = k.suits(j.alloc); err != nil {
-			err = fmt.Errorf("%w %q is of %s: %w", ErrJournal, name, is, err)
+	j := &Journal[A]{table: table, name: name, kind: k}
+	if err = j.load(ctx); err == nil && k.suits != nil {
+		err = j.matches(k.suits(j.alloc))
+	}
+	if err == nil && (j.log.snapshot == 0 || j.log.next > j.log.first) {
+		if err = j.writeSnapshot(j.alloc); errors.Is(err, boltstore.ErrReadOnly) {
+			err = nil
 		}
 	}
-	if err == nil && !s.opts.ReadOnly && (j.log.snapshot == 0 || j.log.next > j.log.first) {
-		err = j.writeSnapshot(j.alloc)
-	}
 	if err != nil {
-		s.unclaim(name)
+		table.Close()
 		return nil, err
 	}
 	return j, nil
 }
 
-// unclaim notes that a journal is not open any more.
-func (s *Store) unclaim(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.journals, name)
-}
-
-// claim notes that a journal is open.
-func (s *Store) claim(name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return ErrClosed
-	case s.journals[name]:
-		return fmt.Errorf("%w %q is open already", ErrJournal, name)
-	case s.journals == nil:
-		s.journals = make(map[string]bool)
+// matches returns an error if the journal keeps another allocator than the caller asked for.
+func (j *Journal[A]) matches(is string, err error) error {
+	if err == nil {
+		return nil
 	}
-	s.journals[name] = true
-	return nil
+	return &ipalloc.Error{Package: "journal", Op: "open", Name: j.name, Reason: fmt.Sprintf("it keeps %s, and %v", is, err), Err: ipalloc.ErrMismatch}
 }
 
 // OpenSet opens the journal of a cidrset.Set, which is made with pool, childBits and opts if the file has none of that name.
 // Every time it is opened, opts say how the set picks children; cidrset.OnChange must not be among them. Children that were
 // given back before a crash cool for the whole time again.
 //
-// [ErrJournal]: the journal is open, is not of a set, or is of one of another pool. [ErrDamaged]: it contradicts itself. Else the
-// errors of cidrset.New, of [Store.Commit] and of a read.
-func OpenSet(ctx context.Context, s *Store, name string, pool netip.Prefix, childBits int, opts ...cidrset.Option) (*Journal[*cidrset.Set], error) {
+// Errors: ipalloc.ErrInUse if the journal is open; ipalloc.ErrMismatch if it keeps another type of allocator, a set of
+// another pool, or was written by a newer program; ipalloc.ErrCorrupt if it contradicts itself. Else the errors of
+// cidrset.New, of [boltstore.Store.Commit] and of a read. Nothing is applied then.
+func OpenSet(ctx context.Context, s *boltstore.Store, name string, pool netip.Prefix, childBits int, opts ...cidrset.Option) (*Journal[*cidrset.Set], error) {
 	with := func(tell func(change)) []cidrset.Option {
 		return append(append([]cidrset.Option(nil), opts...), cidrset.OnChange(func(c cidrset.Change) {
 			tell(change{Op: c.Op.String(), Prefixes: c.Prefixes})
 		}))
 	}
-	return openJournal(ctx, s, name, kind[*cidrset.Set]{
+	return open(ctx, s, name, kind[*cidrset.Set]{
 		name: "cidrset.Set",
 		create: func(tell func(change)) (*cidrset.Set, error) {
 			return cidrset.New(pool, childBits, with(tell)...)
 		},
 		restore: func(data []byte, tell func(change)) (*cidrset.Set, error) {
-			set, err := cidrset.Restore(pool, childBits, data, with(tell)...)
-			if errors.Is(err, ipalloc.ErrMismatch) {
-				err = fmt.Errorf("%w of another set: %w", ErrJournal, err)
-			}
-			return set, err
+			return cidrset.Restore(pool, childBits, data, with(tell)...)
 		},
 		marshal: (*cidrset.Set).MarshalBinary,
 		finish: func(set *cidrset.Set, b *batch) {
@@ -98,6 +80,11 @@ func OpenSet(ctx context.Context, s *Store, name string, pool netip.Prefix, chil
 		},
 	})
 }
+
+// errUnknownChange means that a newer program wrote a change.
+var errUnknownChange = errors.New("a change that this program does not know")
+
+func unknownChange(c change) error { return fmt.Errorf("%w: %q", errUnknownChange, c.Op) }
 
 func replaySet(set *cidrset.Set, c change) error {
 	switch c.Op {
@@ -115,7 +102,7 @@ func replaySet(set *cidrset.Set, c change) error {
 		_, err := set.ReleaseN(c.Prefixes)
 		return err
 	}
-	return errors.New("unknown change")
+	return unknownChange(c)
 }
 
 // serviceChange translates a change. What is rare, or can't be repeated by naming what it took, takes a snapshot.
@@ -155,7 +142,7 @@ func replayService[T any](a holder[T], c change, of []T) error {
 				return fmt.Errorf("%v is not held", x)
 			}
 		default:
-			return errors.New("unknown change")
+			return unknownChange(c)
 		}
 	}
 	return nil
@@ -164,8 +151,8 @@ func replayService[T any](a holder[T], c change, of []T) error {
 // OpenRange opens the journal of a servicealloc.Range, which is made with p and opts if the file has none of that name.
 // Later, what the file says holds, and opts are not looked at. A servicealloc.OnChange among them is not called; a
 // servicealloc.Random lasts until the store is closed. The errors are those of [OpenSet] and of servicealloc.New.
-func OpenRange(ctx context.Context, s *Store, name string, p netip.Prefix, opts ...servicealloc.Option) (*Journal[*servicealloc.Range], error) {
-	return openJournal(ctx, s, name, kind[*servicealloc.Range]{
+func OpenRange(ctx context.Context, s *boltstore.Store, name string, p netip.Prefix, opts ...servicealloc.Option) (*Journal[*servicealloc.Range], error) {
+	return open(ctx, s, name, kind[*servicealloc.Range]{
 		name: "servicealloc.Range",
 		create: func(tell func(change)) (*servicealloc.Range, error) {
 			return servicealloc.New(p, told(opts, tell)...)
@@ -187,8 +174,8 @@ func OpenRange(ctx context.Context, s *Store, name string, p netip.Prefix, opts 
 }
 
 // OpenPorts opens the journal of a servicealloc.Ports, in the way of [OpenRange].
-func OpenPorts(ctx context.Context, s *Store, name string, r servicealloc.PortRange, opts ...servicealloc.Option) (*Journal[*servicealloc.Ports], error) {
-	return openJournal(ctx, s, name, kind[*servicealloc.Ports]{
+func OpenPorts(ctx context.Context, s *boltstore.Store, name string, r servicealloc.PortRange, opts ...servicealloc.Option) (*Journal[*servicealloc.Ports], error) {
+	return open(ctx, s, name, kind[*servicealloc.Ports]{
 		name: "servicealloc.Ports",
 		create: func(tell func(change)) (*servicealloc.Ports, error) {
 			return servicealloc.NewPorts(r, told(opts, tell)...)
@@ -215,8 +202,8 @@ func suitsPorts(have, want servicealloc.PortRange) (string, error) {
 
 // OpenRanges opens the journal of a servicealloc.Ranges, in the way of [OpenRange]. Adding, draining and removing a range writes
 // a snapshot.
-func OpenRanges(ctx context.Context, s *Store, name string, opts ...servicealloc.Option) (*Journal[*servicealloc.Ranges], error) {
-	return openJournal(ctx, s, name, kind[*servicealloc.Ranges]{
+func OpenRanges(ctx context.Context, s *boltstore.Store, name string, opts ...servicealloc.Option) (*Journal[*servicealloc.Ranges], error) {
+	return open(ctx, s, name, kind[*servicealloc.Ranges]{
 		name: "servicealloc.Ranges",
 		create: func(tell func(change)) (*servicealloc.Ranges, error) {
 			return servicealloc.NewRanges(told(opts, tell)...)
@@ -233,8 +220,8 @@ func OpenRanges(ctx context.Context, s *Store, name string, opts ...servicealloc
 
 // OpenRegistry opens the journal of a servicealloc.Registry, in the way of [OpenRange]. Adding, draining and removing a range, and
 // a grant that spilled into a static band, write a snapshot.
-func OpenRegistry(ctx context.Context, s *Store, name string, ports servicealloc.PortRange, opts ...servicealloc.Option) (*Journal[*servicealloc.Registry], error) {
-	return openJournal(ctx, s, name, kind[*servicealloc.Registry]{
+func OpenRegistry(ctx context.Context, s *boltstore.Store, name string, ports servicealloc.PortRange, opts ...servicealloc.Option) (*Journal[*servicealloc.Registry], error) {
+	return open(ctx, s, name, kind[*servicealloc.Registry]{
 		name: "servicealloc.Registry",
 		create: func(tell func(change)) (*servicealloc.Registry, error) {
 			return servicealloc.NewRegistry(ports, told(opts, tell)...)
@@ -271,7 +258,7 @@ func replayRegistry(r *servicealloc.Registry, c change) error {
 	case servicealloc.OpRelease.String():
 		return r.ReleaseIf(c.Owner, c.Generation)
 	default:
-		err = errors.New("unknown change")
+		return unknownChange(c)
 	}
 	if err == nil && g.Generation != c.Generation {
 		err = fmt.Errorf("generation %d", g.Generation)

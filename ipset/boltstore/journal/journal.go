@@ -1,4 +1,4 @@
-package boltstore
+package journal
 
 import (
 	"context"
@@ -9,12 +9,10 @@ import (
 	"sync/atomic"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
 
-// ErrJournal: a journal of that name is open already, or is of something else than what it is opened as.
-var ErrJournal = errors.New("boltstore: journal")
-
-// Journal keeps an allocator of type A, one of packages cidrset and servicealloc, in the file of a [Store]: no crash makes it
+// Journal keeps an allocator of type A, one of packages cidrset and servicealloc, in the file of a [boltstore.Store]: no crash makes it
 // hand out again what it had handed out. Make one with [OpenSet], [OpenRange], [OpenPorts], [OpenRanges] or [OpenRegistry]; it
 // lasts as long as the store. All methods are safe for concurrent use.
 //
@@ -22,7 +20,7 @@ var ErrJournal = errors.New("boltstore: journal")
 // transactions with each other, and with all else that is written to the store. What the journal writes for a change does not grow with
 // the allocator: the change; from time to time a snapshot takes the place of the changes so far.
 type Journal[A any] struct {
-	store *Store
+	table *boltstore.Table
 	name  string
 	kind  kind[A]
 
@@ -50,6 +48,11 @@ type call[A any] struct {
 	lost     error         // why the change is not in the file, or may not be
 }
 
+// fail returns an error about the journal.
+func (j *Journal[A]) fail(op string, err error) error {
+	return &ipalloc.Error{Package: "journal", Op: op, Name: j.name, Err: err}
+}
+
 // Name returns the name that the journal was opened with.
 func (j *Journal[A]) Name() string { return j.name }
 
@@ -57,12 +60,13 @@ func (j *Journal[A]) Name() string { return j.name }
 // returned. Calls of one journal run one after the other. f must not wait for another Do, and must not keep the allocator. What f
 // changed before it returned an error is kept, and is in the file when Do returns that error.
 //
-// Any other error means that the change was not made, and the allocator is as the file has it: [ErrNoSpace], [ErrReadOnly],
-// [ErrClosed], or ctx.Err() if ctx ended before f was called; unless it matches ipalloc.ErrUnknownOutcome as well: then the change may
-// have been made or still be made, because ctx ended while it was written or the disk failed. See also the function [Do].
+// Any other error means that the change was not made, and the allocator is as the file has it: boltstore.ErrNoSpace,
+// boltstore.ErrReadOnly, ipalloc.ErrClosed, or that of ctx if ctx ended before f was called. If it matches
+// ipalloc.ErrUnknownOutcome, the change may have been made or may still be made, because ctx ended while it was written or
+// the disk failed. See also the function [Do].
 func (j *Journal[A]) Do(ctx context.Context, f func(A) error) error {
 	if err := ctx.Err(); err != nil {
-		return err
+		return j.fail("do", err)
 	}
 	c := &call[A]{turn: make(chan struct{}), executed: make(chan struct{}), done: make(chan struct{})}
 	if err := j.enqueue(c); err != nil {
@@ -75,7 +79,7 @@ func (j *Journal[A]) Do(ctx context.Context, f func(A) error) error {
 			<-c.turn
 			close(c.executed)
 		}
-		return ctx.Err()
+		return j.fail("do", ctx.Err())
 	}
 	if c.refused != nil {
 		return c.refused
@@ -87,7 +91,7 @@ func (j *Journal[A]) Do(ctx context.Context, f func(A) error) error {
 		select {
 		case <-c.done:
 		default:
-			return fmt.Errorf("%w: %w", ipalloc.ErrUnknownOutcome, ctx.Err())
+			return j.fail("do", fmt.Errorf("%w: %w", ipalloc.ErrUnknownOutcome, ctx.Err()))
 		}
 	}
 	if c.lost != nil {
@@ -104,7 +108,7 @@ func (c *call[A]) execute(f func(A) error) error {
 
 // Do is [Journal.Do] for a function with a result:
 //
-//	p, err := boltstore.Do(ctx, nodes, (*cidrset.Set).AllocateNext)
+//	p, err := journal.Do(ctx, nodes, (*cidrset.Set).AllocateNext)
 //
 // If the error matches ipalloc.ErrUnknownOutcome, the result is what has been handed out if the change was made, so that it can be
 // given back.
@@ -135,7 +139,7 @@ func (j *Journal[A]) enqueue(c *call[A]) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.failed != nil {
-		return fmt.Errorf("boltstore: journal %q: %w", j.name, j.failed)
+		return j.fail("do", j.failed)
 	}
 	j.queue = append(j.queue, c)
 	j.start()
@@ -215,7 +219,7 @@ func (j *Journal[A]) commit(a A) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("boltstore: journal %q: %w", j.name, err)
+	err = j.fail("do", err)
 	fatal := err
 	if !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		if fatal = j.load(context.Background()); fatal == nil {

@@ -1,0 +1,26 @@
+// Package journal keeps allocators of packages cidrset and servicealloc in the file of a
+// boltstore.Store, so that no crash makes them hand out again what they handed out.
+//
+//	s, err := boltstore.Open(ctx, "/var/lib/ipam/store.db", boltstore.Options{})
+//	nodes, err := journal.OpenSet(ctx, s, "nodes", pool, 24)
+//	prefix, err := journal.Do(ctx, nodes, (*cidrset.Set).AllocateNext) // in the file when it returns
+//
+// Terms: a journal is one allocator in the file, under a name; a batch is what one commit
+// adds to its log; a snapshot replaces the log from time to time.
+//
+// Policy: the allocator changes within [Journal.Do] alone. Do returns when the change is
+// in the file. If the change cannot be written, the allocator is rebuilt from the file,
+// and Do returns the error. Calls of one journal run one after the other; callers share
+// transactions with each other and with everything else that is written to the store.
+//
+// Limits: a name has 1 to 1,000 bytes. One process at a time can have the file, and a
+// journal is open once. A snapshot replaces the log after 4,096 batches, or when the log
+// is larger than 64 KiB and twice the last snapshot.
+//
+// Complexity: a change writes its batch, whatever the size of the allocator; snapshots
+// add an amortised constant factor. Opening reads the snapshot and replays the log.
+//
+// Concurrency: all methods are safe for concurrent use. A goroutine exists while changes
+// are being written, and at no other time. Restart: open the store and the journal again.
+// A journal that a newer program wrote is refused with ipalloc.ErrMismatch.
+package journal
