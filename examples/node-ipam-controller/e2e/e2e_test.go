@@ -30,7 +30,6 @@ const (
 	clusterCIDRs = pool4 + "," + pool6
 	serviceCIDRs = "10.96.0.0/16,fd00:10::/108" // inside of the cluster CIDRs
 	nodeCount    = 1213
-	trace        = "../../../../shared/traces/openb_node_list_gpu_node.yaml" // beside the repository
 )
 
 // run is a cluster and the controller's program.
@@ -175,15 +174,23 @@ func pool(what, entry, prefix string) string {
 	return fmt.Sprintf(`node_ipam_pool_%s{cluster_cidr=%q,pool=%q}`, what, entry, prefix)
 }
 
-// traceNodes returns the nodes of the trace, or as many others.
+// tracesEnv names the environment variable with the directory of the traces.
+const tracesEnv = "IPALLOC_TRACES"
+
+// traceNodes returns the nodes of the trace, or as many made-up ones if the
+// environment names no traces.
 func traceNodes(t *testing.T) (nodes []*v1.Node) {
-	file, err := os.Open(trace)
-	if err != nil {
-		t.Logf("%v: making nodes up", err)
+	dir := os.Getenv(tracesEnv)
+	if dir == "" {
+		t.Logf("%s is not set: making nodes up", tracesEnv)
 		for i := range nodeCount {
 			nodes = append(nodes, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%04d", i)}})
 		}
 		return nodes
+	}
+	file, err := os.Open(filepath.Join(dir, "openb_node_list_gpu_node.yaml"))
+	if err != nil {
+		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
 	for d := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
