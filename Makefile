@@ -10,20 +10,30 @@ tools := internal/tools/bin
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+# The gate runs the tests with a program that records the skipped ones.
+gotest := $(if $(CI_GOTEST),"$(CI_GOTEST)",go test)
 
 .PHONY: test
-test: ## run all tests, those of nested modules in short form
-	@.ci/each root go test ./...
-	@.ci/each nested go test -short ./...
+test: ## test the root module and ipset/boltstore; builds no other program
+	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each light $(gotest) ./...
+
+.PHONY: test-heavy
+test-heavy: ## run what test leaves out: builds an etcd and the CNI plugins, compiles Kubernetes, Calico and Cilium
+	@.ci/each root $(gotest) ./internal/etcdtest
+	@.ci/each heavy $(gotest) -short ./...
+
+.PHONY: test-all
+test-all: test test-heavy ## run all tests, those of heavy modules in short form
 
 .PHONY: race
 race: ## run the tests under the race detector, in short form
-	@.ci/each work go test -race -short ./...
+	@.ci/each work $(gotest) -race -short ./...
 
 .PHONY: invariants
-invariants: ## run the tests with every internal assertion compiled in
-	@.ci/each root go test -tags invariants ./...
+invariants: ## run the tests of the root module with every internal assertion compiled in
+	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each root $(gotest) -tags invariants ./...
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (default 10s)
@@ -58,7 +68,7 @@ tools: $(tools)/staticcheck ## build staticcheck, apidiff and benchstat into int
 
 .PHONY: e2e
 e2e: ## run the node IPAM controller against a real kube-apiserver (builds it first: 13 minutes of CPU time)
-	@cd examples/node-ipam-controller && go test -tags e2e -timeout 60m -v ./e2e
+	@cd examples/node-ipam-controller && $(gotest) -tags e2e -timeout 60m -v ./e2e
 
 .PHONY: torture
 torture: ## kill, tear, fill and cut off the stores at length (some 20 minutes)
@@ -79,11 +89,15 @@ bench-cni: ## measure examples/cni-ipam beside the real host-local, from start t
 
 .PHONY: bench-guard
 bench-guard: ## check what benchmarks must not lose: ratios and allocation counts
-	go test ./bench/... -run Guard -count=1 -v
+	@$(gotest) ./bench/... -run Guard -count=1 -v
 
 .PHONY: release
 release: ## prepare release VERSION: write go.mod and go.sum of the nested modules, prove that it can be fetched
 	@cd internal/tools && GOWORK=off go run ./release -version '$(VERSION)' -write
+
+.PHONY: release-trial
+release-trial: ## prepare a release with a version made from HEAD; change nothing
+	@cd internal/tools && GOWORK=off go run ./release
 
 .PHONY: pin
 pin: ## have the nested modules require their siblings as they are at HEAD
