@@ -336,6 +336,7 @@ func (w *world) assignIP(tr *model.Trace) {
 	a, host, handle := w.address(tr), w.host(tr), w.handle(tr)
 	w.step("AssignIP %v %s %q", a, host, handle)
 	before := w.moment()
+	held, _ := w.engine.Lookup(bg, a)
 	reserved, head, tail := w.ends()
 	terr := w.calico.AssignIP(bg, ipam.AssignIPArgs{IP: ipOf(a), HandleID: calicoHandle(handle), Attrs: attrs(handle), Hostname: host, HostReservedAttr: reserved})
 	al, oerr := w.engine.AssignIP(bg, ipset.AssignIPArgs{
@@ -344,6 +345,8 @@ func (w *world) assignIP(tr *model.Trace) {
 	})
 	theirs, ours := w.calicoClass(terr), w.ourClass(oerr)
 	switch {
+	case theirs != "" && oerr == nil && handle != "" && held.Handle == handle && al == held:
+		w.diverged(ownNamed, before)
 	case theirs == ours && oerr == nil:
 		w.remember(al)
 	case theirs == "taken" && errors.Is(oerr, ipset.ErrReserved) && !w.sameBlocks():
