@@ -11,9 +11,9 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// change applies f to a copy of the catalog and commits what it leaves. pools says that the set of pools changes.
-func (e *Engine) change(ctx context.Context, op string, pools bool, f func(t *txn, c *catalog) error) error {
-	if err := e.do(ctx, &catalogPlan{pools: pools, f: f}); err != nil {
+// change applies f to a copy of the catalog and commits what it leaves; what is left as it was is not written.
+func (e *Engine) change(ctx context.Context, op string, f func(t *txn, c *catalog) error) error {
+	if err := e.do(ctx, &catalogPlan{f: f}); err != nil {
 		return &Error{Op: op, Err: err}
 	}
 	return nil
@@ -21,8 +21,7 @@ func (e *Engine) change(ctx context.Context, op string, pools bool, f func(t *tx
 
 // catalogPlan changes the catalog.
 type catalogPlan struct {
-	pools bool
-	f     func(t *txn, c *catalog) error
+	f func(t *txn, c *catalog) error
 }
 
 // plan implements plan. The catalog takes a commit of its own: what is in the same batch must not rest on the old one.
@@ -38,7 +37,7 @@ func (p *catalogPlan) plan(t *txn) error {
 	if err := p.f(t, next); err != nil {
 		return err
 	}
-	if p.pools {
+	if next.enters(now.catalog) {
 		if next.Generation++; next.Generation > maxGeneration {
 			return ErrExhausted
 		}
@@ -50,14 +49,39 @@ func (p *catalogPlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
+	if same, err := now.encode(); err != nil || now.rev != 0 && value == same {
+		return err
+	}
 	if limit := t.e.limits.Value; limit > 0 && len(value) > limit {
 		return fmt.Errorf("%w: catalog of %d bytes, at most %d", ipalloc.ErrLimit, len(value), limit)
 	}
-	if err := t.room(1); err != nil {
+	if err := t.room(1, 0); err != nil {
 		return err
 	}
 	t.setCatalog(next, value)
 	return nil
+}
+
+// enters reports whether addresses or a block size come in with c that the catalog before it did not have. Blocks made from then
+// on must start above the sequence numbers of blocks that former pools made of the same addresses.
+func (c *catalog) enters(before *catalog) bool {
+	for _, p := range c.Pools {
+		var sb netipx.IPSetBuilder
+		known := false
+		for _, q := range before.Pools {
+			if q.BlockBits == p.BlockBits && q.Prefix.Overlaps(p.Prefix) {
+				sb.AddPrefix(q.Prefix)
+				known = known || q.Prefix == p.Prefix
+			}
+		}
+		if known {
+			continue
+		}
+		if set, err := sb.IPSet(); err != nil || !set.ContainsPrefix(p.Prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // clone returns a catalog that shares nothing that can change.
@@ -80,7 +104,7 @@ func (e *Engine) Config(ctx context.Context) (Config, error) {
 
 // SetConfig replaces the configuration. It returns [ErrBadConfig] for one that contradicts itself.
 func (e *Engine) SetConfig(ctx context.Context, cfg Config) error {
-	return e.change(ctx, "configure", false, func(_ *txn, c *catalog) error {
+	return e.change(ctx, "configure", func(_ *txn, c *catalog) error {
 		c.Config = cfg
 		return cfg.check()
 	})
@@ -113,7 +137,7 @@ func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	return e.change(ctx, "add", true, func(t *txn, c *catalog) error {
+	return e.change(ctx, "add", func(t *txn, c *catalog) error {
 		if c.byName(p.Name) >= 0 {
 			return &Error{Op: "add", Pool: p.Name, Err: ErrPoolExists}
 		}
@@ -136,22 +160,17 @@ func (t *txn) sizesIn(p netip.Prefix) ([]int, error) {
 	} else if ok {
 		sizes = append(sizes, b.Bits()) // it may begin before p and be larger
 	}
-	r := blockRange(kindBlock, p)
-	r.Limit = 256
-	for {
-		recs, err := t.list(r)
-		if err != nil {
+	for from := p.Bits(); ; {
+		size, ok, err := t.nextSize(p.Addr().Is6(), from)
+		if err != nil || !ok {
+			return sizes, err
+		}
+		from = size + 1
+		if has, err := t.hasBlocks(p, size); err != nil {
 			return nil, err
+		} else if has && !slices.Contains(sizes, size) {
+			sizes = append(sizes, size)
 		}
-		for _, rec := range recs {
-			if b, ok := parseBlockID(rec.Key[1:]); ok && !slices.Contains(sizes, b.Bits()) {
-				sizes = append(sizes, b.Bits())
-			}
-		}
-		if len(recs) < r.Limit {
-			return sizes, nil
-		}
-		r.From = recs[len(recs)-1].Key + "\x00"
 	}
 }
 
@@ -176,7 +195,7 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	return e.change(ctx, "update", true, func(t *txn, c *catalog) error {
+	return e.change(ctx, "update", func(t *txn, c *catalog) error {
 		i := c.byName(p.Name)
 		if i < 0 {
 			return &Error{Op: "update", Pool: p.Name, Err: ErrUnknownPool}
@@ -185,12 +204,15 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 			return &Error{Op: "update", Pool: p.Name, Err: fmt.Errorf("%w: the prefix cannot change", ErrBadArgument)}
 		}
 		next := p.clone()
+		next.Draining = nil
 		// A size that drains can only vanish, the present one may be claimed at this moment.
-		sizes, err := t.sizesIn(p.Prefix)
-		if err != nil {
-			return err
+		for _, size := range c.Pools[i].Draining {
+			if has, err := t.hasBlocks(p.Prefix, size); err != nil {
+				return err
+			} else if has {
+				next.drain(size)
+			}
 		}
-		next.Draining = slices.DeleteFunc(slices.Clone(c.Pools[i].Draining), func(s int) bool { return !slices.Contains(sizes, s) })
 		next.drain(c.Pools[i].BlockBits)
 		c.Pools[i] = next
 		return nil
@@ -200,7 +222,7 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 // RemovePool removes a pool from the catalog. Its blocks stay until they are released: see [Engine.Drain] for who
 // still has addresses. It returns [ErrUnknownPool].
 func (e *Engine) RemovePool(ctx context.Context, name string) error {
-	return e.change(ctx, "remove", true, func(_ *txn, c *catalog) error {
+	return e.change(ctx, "remove", func(_ *txn, c *catalog) error {
 		i := c.byName(name)
 		if i < 0 {
 			return &Error{Op: "remove", Pool: name, Err: ErrUnknownPool}
@@ -216,7 +238,7 @@ func (e *Engine) RemovePool(ctx context.Context, name string) error {
 // It returns [ErrUnknownPool], [ErrBadArgument] for more than 8 bits or less than 1, [ErrBadBlockSize] if a part
 // would be smaller than a block, and [ErrPoolExists] if a name is taken. A block larger than a part stops it, too.
 func (e *Engine) SplitPool(ctx context.Context, name string, bits int) error {
-	return e.change(ctx, "split", true, func(t *txn, c *catalog) error {
+	return e.change(ctx, "split", func(t *txn, c *catalog) error {
 		i := c.byName(name)
 		if i < 0 {
 			return &Error{Op: "split", Pool: name, Err: ErrUnknownPool}
@@ -272,7 +294,7 @@ func cut(rs []netipx.IPRange, p netip.Prefix) []netipx.IPRange {
 // It returns [ErrUnknownPool], [ErrBadPrefix] if the pools do not fill one prefix, and [ErrPoolExists].
 func (e *Engine) MergePools(ctx context.Context, name string, parts ...string) error {
 	parts = slices.Clone(parts) // the plan may run after the caller has left
-	return e.change(ctx, "merge", true, func(_ *txn, c *catalog) error {
+	return e.change(ctx, "merge", func(_ *txn, c *catalog) error {
 		if len(parts) == 0 {
 			return fmt.Errorf("%w: no pools to merge", ErrBadArgument)
 		}
@@ -323,25 +345,31 @@ func (e *Engine) Reservations(ctx context.Context) (*netipx.IPSet, error) {
 	return setOf(c.Reserved)
 }
 
-// SetReservations replaces the addresses that automatic assignment never takes. Addresses in use stay in use and
-// are returned.
+// SetReservations replaces the addresses that automatic assignment never takes, in one commit. Addresses in use stay in use and
+// are returned, in address order; finding them reads every block at most once. An error after the commit leaves the reservations in force.
 func (e *Engine) SetReservations(ctx context.Context, set *netipx.IPSet) (live []Allocation, err error) {
 	if set == nil {
 		set = &netipx.IPSet{}
 	}
-	err = e.change(ctx, "reserve", false, func(_ *txn, c *catalog) error {
+	err = e.change(ctx, "reserve", func(_ *txn, c *catalog) error {
 		c.Reserved = slices.Clone(set.Ranges())
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range set.Prefixes() {
+	// Few prefixes are listed one by one, many by one pass over everything.
+	const few = 16
+	prefixes := set.Prefixes()
+	if len(prefixes) > few {
+		prefixes = []netip.Prefix{{}}
+	}
+	for _, p := range prefixes {
 		for al, err := range e.Allocations(ctx, p) {
 			if err != nil {
 				return live, err
 			}
-			if !al.Cooling {
+			if !al.Cooling && set.Contains(al.Address) {
 				live = append(live, al)
 			}
 		}
@@ -352,7 +380,7 @@ func (e *Engine) SetReservations(ctx context.Context, set *netipx.IPSet) (live [
 // Drain disables a pool and returns what is still held in it, and by whom. It returns [ErrUnknownPool].
 func (e *Engine) Drain(ctx context.Context, name string) (held []Allocation, err error) {
 	var prefix netip.Prefix
-	err = e.change(ctx, "drain", true, func(_ *txn, c *catalog) error {
+	err = e.change(ctx, "drain", func(_ *txn, c *catalog) error {
 		i := c.byName(name)
 		if i < 0 {
 			return &Error{Op: "drain", Pool: name, Err: ErrUnknownPool}

@@ -124,7 +124,7 @@ func (p *claimPlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	if err := t.room(d.size() + opsPerBlock + len(be.touches)); err != nil {
+	if err := t.room(d.size(t)+t.blockOps(be, 1), 0); err != nil {
 		return err
 	}
 	d.apply(t)
@@ -193,15 +193,19 @@ func (e *Engine) ReleasePool(ctx context.Context, name string, mustBeEmpty bool)
 // disown takes blocks from an owner, some at a time.
 func (e *Engine) disown(ctx context.Context, o Owner, blocks []netip.Prefix, mustBeEmpty bool) (released []netip.Prefix, err error) {
 	var notEmpty error
-	for part := range slices.Chunk(blocks, e.blocksPerCommit()) {
+	err = e.inSteps(blocks, func(part []netip.Prefix) error {
 		p := disownPlan{owner: o, blocks: part, mustBeEmpty: mustBeEmpty}
 		if err := e.do(ctx, &p); err != nil {
-			return released, &Error{Op: "release affinity", Owner: o.String(), Err: err}
+			return err
 		}
 		released = append(released, p.released...)
 		if p.refused.IsValid() {
 			notEmpty = &Error{Op: "release affinity", Prefix: p.refused, Owner: o.String(), Err: ErrNotEmpty}
 		}
+		return nil
+	})
+	if err != nil {
+		return released, &Error{Op: "release affinity", Owner: o.String(), Err: err}
 	}
 	return released, notEmpty
 }
@@ -255,12 +259,12 @@ func (p *disownPlan) plan(t *txn) error {
 			return err
 		}
 		take = append(take, be)
-		n += opsPerBlock + len(be.touches)
+		n += t.blockOps(be, 1)
 	}
 	if len(take) == 0 {
 		return nil
 	}
-	if err := t.room(n + d.size()); err != nil {
+	if err := t.room(n+d.size(t), 0); err != nil {
 		return err
 	}
 	d.apply(t)
@@ -365,7 +369,7 @@ func (p *attributesPlan) plan(t *txn) error {
 	if be.canRelease(x, p.Guard) != Released {
 		return ErrOwner
 	}
-	if err := t.room(opsPerBlock + len(be.touches)); err != nil {
+	if err := t.room(t.blockOps(be, 2), 0); err != nil {
 		return err
 	}
 	if err := be.Block.SetAttributes(p.Address, p.Guard, active, alternate); err != nil {
@@ -433,9 +437,9 @@ func (p *renewPlan) plan(t *txn) error {
 			continue
 		}
 		found = append(found, be)
-		n += opsPerBlock + len(be.touches)
+		n += t.blockOps(be, 0)
 	}
-	if err := t.room(n); err != nil {
+	if err := t.room(n, 0); err != nil {
 		return err
 	}
 	for _, be := range found {

@@ -30,6 +30,9 @@ func (e *Engine) sweepAged(ctx context.Context, kind string, age, normal time.Du
 		r.From = recs[len(recs)-1].Key + "\x00"
 		last := len(recs) < r.Limit
 		n, err := e.forgetAged(ctx, recs, now)
+		for tries := 1; isConflict(err) && tries < e.retry.Attempts; tries++ {
+			n, err = e.forgetAged(ctx, recs, now)
+		}
 		forgotten += n
 		if err != nil || last {
 			return forgotten, err
@@ -46,7 +49,7 @@ func (e *Engine) agedPerCommit() int {
 }
 
 // forgetAged forgets the records that some entries name, as far as they still are of that age. Sticky handles that hold an
-// address grow young again. A conflict leaves the entries to the next sweep.
+// address grow young again.
 func (e *Engine) forgetAged(ctx context.Context, entries []store.Record, now int64) (forgotten int, err error) {
 	var keys []string
 	entries = slices.DeleteFunc(entries, func(r store.Record) bool { return !isAgedKey(r.Key) }) // Check reports them
@@ -79,10 +82,7 @@ func (e *Engine) forgetAged(ctx context.Context, entries []store.Record, now int
 			forgotten++
 		}
 	}
-	switch _, err = e.store.Commit(ctx, ops); {
-	case isConflict(err):
-		return 0, nil
-	case err != nil:
+	if _, err = e.store.Commit(ctx, ops); err != nil {
 		return 0, err
 	}
 	return forgotten, nil

@@ -232,7 +232,7 @@ func (p *assignPlan) replay(t *txn, ask bool) (done bool, err error) {
 		}
 	}
 	if len(p.result.V4) == p.Num4 && len(p.result.V6) == p.Num6 {
-		return true, t.room(0)
+		return true, t.room(0, 0)
 	}
 	if t.seen[p.memo.key] != "" {
 		return false, errFirst // the record is written once in a transaction

@@ -1,25 +1,14 @@
 package ipset
 
-import "net/netip"
-
-// opsPerBlock bounds the records that an assignment writes for a block: itself, room, empty, orphan, two of due and one each
-// of its handle and its host. dropOps is what giving back an address may cost: the same, the owner's record and some pages.
-const (
-	opsPerBlock = 8
-	dropOps     = opsPerBlock + 4
+import (
+	"net/netip"
+	"slices"
 )
 
 // commit carries out the picks. All that can fail is asked first; then blocks, owners and pages are changed and the
 // result is complete.
 func (p *assignPlan) commit(t *txn) error {
-	n := p.draft.size() + opsPerBlock*len(p.picks) + memoOps + 6 // and a sticky handle's families, each with its age
-	for _, k := range p.picks {
-		n += len(k.be.touches)
-	}
-	if len(p.picks) == 0 {
-		n = 0 // guards only
-	}
-	if err := t.room(n); err != nil {
+	if err := t.room(p.size(t)); err != nil {
 		return err
 	}
 	p.draft.apply(t)
@@ -54,6 +43,34 @@ func (p *assignPlan) commit(t *txn) error {
 	}
 	t.remember(&p.memo, p.result.V4, p.result.V6)
 	return nil
+}
+
+// size bounds the records that commit writes, and how many of them have an expectation that is no guard.
+func (p *assignPlan) size(t *txn) (n, expects int) {
+	if len(p.picks) == 0 {
+		return 0, 0 // guards only
+	}
+	n = p.draft.size(t)
+	for i, k := range p.picks {
+		touches := 0
+		if p.Handle != "" {
+			touches++
+		}
+		if k.fresh == nil && k.be.owner != p.Owner {
+			touches++ // borrowed, or adopted with addresses that the owner had borrowed
+		}
+		if slices.ContainsFunc(p.picks[:min(i, p.sticky)], func(o pick) bool { return o.be == k.be }) {
+			n += touches
+			continue
+		}
+		n += t.blockOps(k.be, touches)
+	}
+	writes, expects := p.memo.size()
+	n += writes
+	if p.Sticky {
+		n, expects = n+2*stickyOps, expects+2
+	}
+	return n, expects
 }
 
 // unusable reports whether a block has no address that automatic assignment may take.

@@ -97,7 +97,7 @@ func (p *assignIPPlan) replay(t *txn, ask bool) (bool, error) {
 		return false, err
 	}
 	p.result = held[0]
-	return true, t.room(0)
+	return true, t.room(0, 0)
 }
 
 // assign finds or makes the block and takes the address.
@@ -142,7 +142,8 @@ func (p *assignIPPlan) assign(t *txn) error {
 	if err := b.canAssign(x, p.Handle); err != nil {
 		return err
 	}
-	if err := t.room(d.size() + opsPerBlock + len(be.touches) + memoOps); err != nil {
+	writes, expects := p.memo.size()
+	if err := t.room(d.size(t)+t.blockOps(be, 2)+writes, expects); err != nil {
 		return err
 	}
 	d.apply(t)

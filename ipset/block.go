@@ -30,6 +30,7 @@ type Block struct {
 	since      int64  // when it last became empty; of use only while it is
 	seq        uint64 // the last sequence number given
 	lease      int64  // no lease ends before; 0: there is none
+	ended      bool   // the lease that ends first may have been given back; tidy finds the next
 
 	free    queue
 	cool    []uint64 // cooling ordinals in the order of their release
@@ -218,6 +219,7 @@ func (b *Block) drop(x uint64, now, until int64) {
 	bit, s := uint64(1)<<(x&63), &p.slot[x&63]
 	b.count(s.holder, -1)
 	b.used--
+	b.ended = b.ended || s.until != 0 && s.until == b.lease
 	p.held &^= bit
 	if until > now {
 		p.cooling |= bit
@@ -291,7 +293,21 @@ func (b *Block) expire(now, cooldown int64, most int) {
 		b.lease, ends = ends[most].until, ends[:most]
 	}
 	for _, e := range ends {
-		b.drop(e.x, e.until, e.until+cooldown)
+		b.drop(e.x, e.until, later(e.until, cooldown))
+	}
+}
+
+// tidy finds the end of the lease that ends first after others were given back before their end. What time does to the block
+// does not depend on it, only when it is looked at.
+func (b *Block) tidy() {
+	if !b.ended {
+		return
+	}
+	b.ended, b.lease = false, 0
+	for x, s := range b.each() {
+		if s.until != 0 && (b.lease == 0 || s.until < b.lease) && !b.isCooling(x) {
+			b.lease = s.until
+		}
 	}
 }
 

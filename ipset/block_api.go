@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"iter"
+	"math"
 	"net/netip"
 	"time"
 
@@ -27,7 +28,15 @@ func (c Claim) until(now int64) int64 {
 	if c.TTL <= 0 {
 		return 0
 	}
-	return now + int64(c.TTL)
+	return later(now, int64(c.TTL))
+}
+
+// later returns the time d after at, or the latest time there is: the largest duration means without end.
+func later(at, d int64) int64 {
+	if sum := at + d; sum >= at || d < 0 {
+		return sum
+	}
+	return math.MaxInt64
 }
 
 // Guard says on which condition an address is released.
@@ -144,7 +153,7 @@ func (b *Block) Release(a netip.Addr, g Guard, now time.Time, cooldown time.Dura
 	}
 	o := b.canRelease(x, g)
 	if o == Released {
-		b.drop(x, stamp(now), stamp(now)+int64(cooldown))
+		b.drop(x, stamp(now), later(stamp(now), int64(cooldown)))
 	}
 	return o, nil
 }
@@ -225,7 +234,7 @@ func (b *Block) FreeAddresses() iter.Seq[netip.Addr] {
 
 // Renew moves the end of the leases that a handle has in the block to ttl after now and returns how many it has.
 func (b *Block) Renew(handle string, ttl time.Duration, now time.Time) int {
-	n, until := 0, stamp(now)+int64(ttl)
+	n, until := 0, later(stamp(now), int64(ttl))
 	for _, x := range b.ordinalsOf(nil, handle) {
 		if _, s := b.look(x); s.until != 0 {
 			s.until = until
@@ -235,6 +244,7 @@ func (b *Block) Renew(handle string, ttl time.Duration, now time.Time) int {
 	if n > 0 && (b.lease == 0 || until < b.lease) {
 		b.lease = until
 	}
+	b.ended = b.ended || n > 0
 	return n
 }
 

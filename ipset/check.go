@@ -24,6 +24,7 @@ const (
 	MissingIndex  ProblemKind = "missing index"  // an index record that a block should have
 	WrongOwner    ProblemKind = "wrong owner"    // a list of blocks that is not what the blocks say
 	WrongPage     ProblemKind = "wrong page"     // a space page that is not what the blocks say
+	OldGeneration ProblemKind = "old generation" // sequence numbers above those that new blocks would start with
 	NobodyUses    ProblemKind = "nobody uses"    // an address that is held and that nobody uses
 	NobodyHolds   ProblemKind = "nobody holds"   // an address in use in a pool that is not held
 	OtherHandle   ProblemKind = "other handle"   // an address in use by another than the one who holds it
@@ -108,6 +109,7 @@ func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
 	}
 	c.rep.Blocks = len(c.blocks)
 	c.derive()
+	c.generations(recs)
 	for _, r := range recs {
 		c.aged(r)
 	}
@@ -130,6 +132,7 @@ type checker struct {
 	from   map[string]string // the block's key behind each
 	owners map[Owner][]netip.Prefix
 	pages  map[pageID]page
+	mark   uint64 // for pages whose own is lost: above all sequence numbers there are
 }
 
 func (c *checker) add(p Problem) { c.rep.Problems = append(c.rep.Problems, p) }
@@ -246,7 +249,7 @@ func (c *checker) derived(r store.Record) {
 		p, err := decodePage(r.Value)
 		if want := c.pages[id]; !ok || err != nil || p.word != want.word {
 			c.add(Problem{Kind: WrongPage, Key: r.Key, Detail: fmt.Sprintf("says %016x, blocks say %016x", p.word, want.word)})
-			c.step(fmt.Sprintf("rewrite space page %q", r.Key), store.Op{Kind: store.Put, Key: r.Key, Value: page{want.word, p.mark}.encode(), Expect: r.Rev})
+			c.step(fmt.Sprintf("rewrite space page %q", r.Key), store.Op{Kind: store.Put, Key: r.Key, Value: page{want.word, c.markOf(id, p, err)}.encode(), Expect: r.Rev})
 		}
 	case kindRequest, kindSticky:
 		if !hasAge(r.Key) {
@@ -319,12 +322,67 @@ func (c *checker) missing() {
 	for id, p := range c.pages {
 		if key := id.key(); c.revs[key] == 0 {
 			c.add(Problem{Kind: WrongPage, Key: key, Detail: "missing"})
+			p.mark = c.markOf(id, p, ErrRecord)
 			c.step(fmt.Sprintf("write space page %q", key), store.Op{Kind: store.Put, Key: key, Value: p.encode(), Expect: 0})
 		}
 	}
 	byText := func(a, b Problem) int { return strings.Compare(a.String(), b.String()) }
 	slices.SortStableFunc(c.rep.Problems, byText)
 	slices.SortStableFunc(c.rep.Repair, func(a, b Step) int { return strings.Compare(a.Text, b.Text) })
+	c.raise()
+}
+
+// generations finds the generation that new blocks must have, so that no sequence number is given twice for an address: that of
+// every block and every page, and a later one if the mark of a page is lost.
+func (c *checker) generations(recs []store.Record) {
+	lost, last := false, uint64(0)
+	for _, b := range c.blocks {
+		last = max(last, b.seq>>genShift)
+	}
+	for _, r := range recs {
+		if strings.HasPrefix(r.Key, kindPage) {
+			id, ok := parsePageKey(r.Key)
+			p, err := decodePage(r.Value)
+			lost = lost || err != nil && ok && id.level == 0
+			last = max(last, p.mark>>genShift)
+		}
+	}
+	for id := range c.pages {
+		lost = lost || id.level == 0 && c.revs[id.key()] == 0
+	}
+	if lost {
+		last = max(last, c.cat.Generation) + 1
+	}
+	c.mark = last << genShift
+}
+
+// markOf returns the mark of a repaired page: its own, or one above all if that is lost.
+func (c *checker) markOf(id pageID, p page, err error) uint64 {
+	if err == nil || id.level > 0 {
+		return p.mark
+	}
+	return c.mark
+}
+
+// raise reports a catalog whose generation is behind the sequence numbers in use. Its repair comes first.
+func (c *checker) raise() {
+	need := c.mark >> genShift
+	if need <= c.cat.Generation {
+		return
+	}
+	rev := c.revs[catalogKey]
+	c.add(Problem{Kind: OldGeneration, Key: catalogKey, Detail: fmt.Sprintf("%d, must be %d", c.cat.Generation, need)})
+	if rev != 0 && c.cat.Version == 0 {
+		return // it cannot be read, and what it says is more than this
+	}
+	next := c.cat.clone()
+	next.Generation = need
+	value, err := next.encode()
+	if err != nil {
+		return
+	}
+	step := Step{Text: fmt.Sprintf("raise the generation to %d", need), Ops: []store.Op{{Kind: store.Put, Key: catalogKey, Value: value, Expect: rev}}}
+	c.rep.Repair = slices.Insert(c.rep.Repair, 0, step)
 }
 
 // compare sets what is used against what is held.

@@ -155,8 +155,21 @@ func (d *draft) vacate(t *txn, block netip.Prefix, seq uint64) error {
 	return nil
 }
 
-// size returns the number of records that apply writes.
-func (d *draft) size() int { return len(d.owners) + len(d.pages) }
+// size returns the number of records that apply adds to the commit.
+func (d *draft) size(t *txn) int {
+	n := 0
+	for o := range d.owners {
+		if oe := t.e.cache.owners.get(o); oe == nil || oe.dirty != t.id {
+			n++
+		}
+	}
+	for id := range d.pages {
+		if pe := t.e.cache.pages.get(id); pe == nil || pe.dirty != t.id {
+			n++
+		}
+	}
+	return n
+}
 
 // apply hands the draft to the transaction. Everything in it has been read, so that it cannot fail.
 func (d *draft) apply(t *txn) {

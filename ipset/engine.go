@@ -27,6 +27,10 @@ type Retry struct {
 type Options struct {
 	// Now is the clock, time.Now by default. It is read once per commit and must not call the engine.
 	Now func() time.Time
+	// Skew is how far the clocks of the engines on one store may be apart; 0 says that they agree. A lease, a cooldown and the
+	// idleness of a block end Skew later than their time says, so that an engine whose clock is ahead by as much does not
+	// give away what another engine still holds.
+	Skew time.Duration
 	// Rand draws the waits between retries; by default the process's generator.
 	Rand rand.Source
 	// Hosts returns the labels of a host, and false for one that does not exist; without it all hosts exist
@@ -50,6 +54,7 @@ type Engine struct {
 	hosts  func(string) (map[string]string, bool)
 	retry  Retry
 	keep   int
+	skew   int64
 
 	mu      sync.Mutex
 	busy    bool    // set while a leader runs; it owns cache, txn, random and lost
@@ -71,7 +76,10 @@ func New(db store.Store, o Options) (*Engine, error) {
 	if db == nil {
 		return nil, fmt.Errorf("%w: no store", ErrBadArgument)
 	}
-	e := &Engine{store: db, limits: db.Limits(), now: o.Now, hosts: o.Hosts, retry: o.Retry, keep: o.Cache, cache: newCache()}
+	e := &Engine{store: db, limits: db.Limits(), now: o.Now, hosts: o.Hosts, retry: o.Retry, keep: o.Cache, skew: int64(o.Skew), cache: newCache()}
+	if o.Skew < 0 {
+		return nil, fmt.Errorf("%w: clocks apart by %v", ErrBadArgument, o.Skew)
+	}
 	if e.now == nil {
 		e.now = time.Now
 	}
@@ -101,6 +109,9 @@ func New(db store.Store, o Options) (*Engine, error) {
 	e.txn = newTxn(e)
 	return e, nil
 }
+
+// past returns the moment that has passed by every engine's clock.
+func (e *Engine) past() int64 { return stamp(e.now()) - e.skew }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

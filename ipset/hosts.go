@@ -130,7 +130,7 @@ func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 		return fail(err)
 	}
 	var als []Allocation
-	now := stamp(e.now())
+	now := e.past()
 	err = e.eachRecord(ctx, blocks, func(b *Block) {
 		b.advance(now, 0, math.MaxInt)
 		for _, x := range b.ordinalsFor(nil, o) {
@@ -151,14 +151,17 @@ func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 // meanwhile is no error. It returns [ErrBadName], or an error of the store with what was given back so far.
 func (e *Engine) ReleaseByHost(ctx context.Context, o Owner) (released []netip.Addr, err error) {
 	blocks, err := e.hostBlocks(ctx, o)
-	for part := range slices.Chunk(blocks, e.blocksPerCommit()) {
-		p := &releaseHostPlan{host: o, blocks: part, more: true}
-		for err == nil && p.more {
-			if err = e.do(ctx, p); err != nil {
-				break // a batch may still be at p
+	if err == nil {
+		err = e.inSteps(blocks, func(part []netip.Prefix) error {
+			for more := true; more; {
+				p := &releaseHostPlan{host: o, blocks: part}
+				if err := e.do(ctx, p); err != nil {
+					return err
+				}
+				released, more = append(released, p.released...), p.more
 			}
-			released = append(released, p.released...)
-		}
+			return nil
+		})
 	}
 	if err != nil {
 		return released, &Error{Op: "release", Owner: o.String(), Err: err}
@@ -196,7 +199,7 @@ func (p *releaseHostPlan) plan(t *txn) error {
 	var drops []drop
 	left := releaseBatch
 	if t.e.limits.Ops > 0 {
-		left = t.e.limits.Ops / 2
+		left = t.e.limits.Ops
 	}
 	for _, block := range p.blocks {
 		be, err := t.block(cat, block)
@@ -210,17 +213,18 @@ func (p *releaseHostPlan) plan(t *txn) error {
 		if len(ordinals) == 0 {
 			continue
 		}
-		// A block costs what it is written with; an address of it its handle and its host at most.
-		n := min(len(ordinals), (left-dropOps-len(be.touches))/2)
+		// A block costs what it is written with, its pages if it goes, and the host; an address of it at most its handle.
+		base := t.blockOps(be, maxPages+1)
+		n := min(len(ordinals), left-base)
 		if p.more = n < len(ordinals); n <= 0 && len(drops) > 0 {
 			break
 		}
 		n = max(n, 1)
-		left -= dropOps + len(be.touches) + 2*n
+		left -= base + n
 		for _, x := range ordinals[:n] {
 			p.released = append(p.released, be.addr(x))
 		}
-		drops = append(drops, drop{be, ordinals[:n], 2 * n})
+		drops = append(drops, drop{be, ordinals[:n], 1 + n})
 		if p.more {
 			break
 		}

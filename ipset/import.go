@@ -20,7 +20,7 @@ func (e *Engine) ImportBlock(ctx context.Context, b *Block) error {
 		return &Error{Op: "import", Prefix: b.prefix, Err: fmt.Errorf("%w: %v", ErrRecord, err)}
 	}
 	// Sequence numbers of the block may be above those of the present generation; later blocks must start above them.
-	err := e.change(ctx, "import", false, func(_ *txn, c *catalog) error {
+	err := e.change(ctx, "import", func(_ *txn, c *catalog) error {
 		c.Generation = max(c.Generation, b.seq>>genShift+1)
 		if c.Generation > maxGeneration {
 			return ErrExhausted
@@ -72,7 +72,7 @@ func (p *importPlan) plan(t *txn) error {
 			handles++
 		}
 	}
-	if err := t.room(d.size() + opsPerBlock + len(be.touches) + handles + len(p.b.hosts)); err != nil {
+	if err := t.room(d.size(t)+t.blockOps(be, handles+len(p.b.hosts)), 0); err != nil {
 		return err
 	}
 	d.apply(t)

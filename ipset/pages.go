@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A space page is one word: of level 0, which of 64 blocks in a row exist; of level n, which of 64 pages of
@@ -19,6 +20,9 @@ type pageID struct {
 	level uint8
 	index addr.U128 // of the page among those of its level, from address 0
 }
+
+// maxPages is how many pages the coming or going of a block usually changes at most: of levels that become full or cease to be.
+const maxPages = 4
 
 // pageBits is log2 of the children of a page.
 const pageBits = 6
@@ -34,6 +38,16 @@ func (id pageID) key() string {
 	b = append(b, '6', id.bits, id.level)
 	b = binary.BigEndian.AppendUint64(b, id.index.Hi)
 	return string(binary.BigEndian.AppendUint64(b, id.index.Lo))
+}
+
+// pageRange returns the range of the pages of one level of a block size with an index from first to last; with open, that of the
+// first page of that size or a longer one.
+func pageRange(v6 bool, size, level int, first, last addr.U128, open bool) store.Range {
+	from := pageID{v6: v6, bits: uint8(size), level: uint8(level), index: first}.key()
+	if open {
+		return store.Range{From: from, To: from[:2] + "\xff", Limit: 1}
+	}
+	return store.Range{From: from, To: pageID{v6: v6, bits: uint8(size), level: uint8(level), index: last}.key() + "\x00"}
 }
 
 // parsePageKey is the inverse of key.

@@ -162,6 +162,12 @@ const (
 
 func (c *catalog) encode() (string, error) {
 	c.Version = catalogVersion
+	if len(c.Pools) == 0 {
+		c.Pools = nil // one form for what is the same
+	}
+	if len(c.Reserved) == 0 {
+		c.Reserved = nil
+	}
 	b, err := json.Marshal(c)
 	return string(b), err
 }

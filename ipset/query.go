@@ -70,7 +70,7 @@ func (e *Engine) blockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 			return nil, err
 		}
 		if b.prefix.Contains(a) {
-			b.advance(stamp(e.now()), cat.cooldown(b.prefix), math.MaxInt)
+			b.advance(e.past(), cat.cooldown(b.prefix), math.MaxInt)
 			return b, nil
 		}
 	}
@@ -94,7 +94,7 @@ func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*Block, e
 			yield(nil, err)
 			return
 		}
-		now := stamp(e.now())
+		now := e.past()
 		for r.Limit = 256; ; {
 			recs, _, err := e.store.List(ctx, r)
 			if err != nil {
@@ -169,7 +169,7 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, 
 		return nil, err
 	}
 	var als []Allocation
-	now := stamp(e.now())
+	now := e.past()
 	err = e.eachRecord(ctx, blocks, func(b *Block) {
 		b.advance(now, 0, math.MaxInt)
 		for _, x := range b.ordinalsOf(nil, handle) {
@@ -198,6 +198,9 @@ func blocksIn(recs []store.Record, at int) ([]netip.Prefix, error) {
 
 // eachRecord calls do with a copy of each of the blocks that exist, all as they are at one moment.
 func (e *Engine) eachRecord(ctx context.Context, blocks []netip.Prefix, do func(*Block)) error {
+	if len(blocks) == 0 {
+		return nil
+	}
 	keys := make([]string, len(blocks))
 	for i, p := range blocks {
 		keys[i] = blockKey(kindBlock, p)

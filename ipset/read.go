@@ -1,9 +1,11 @@
 package ipset
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -66,7 +68,7 @@ func (t *txn) sure(e *entry) bool {
 // and of its host.
 func (t *txn) mostLeases() int {
 	if limit := t.e.limits.Ops; limit > 0 {
-		return max(1, limit/8)
+		return max(1, limit/4)
 	}
 	return math.MaxInt
 }
@@ -137,7 +139,7 @@ func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 	}
 	if be.Block != nil && be.advanced != t.id && (be.lease != 0 || len(be.cool) > 0) {
 		be.advanced = t.id
-		be.advance(t.now, cat.cooldown(p), t.mostLeases())
+		be.advance(t.past, cat.cooldown(p), t.mostLeases())
 	}
 	return be, nil
 }
@@ -203,6 +205,52 @@ func (t *txn) pageKeys(keys []string, pool netip.Prefix, id pageID) []string {
 		id, _, ok = id.parent()
 	}
 	return keys
+}
+
+// nextSize returns the first block size from size on of which there ever was a block in a family.
+func (t *txn) nextSize(v6 bool, size int) (int, bool, error) {
+	recs, err := t.list(pageRange(v6, size, 0, addr.U128{}, addr.U128{}, true))
+	if err != nil || len(recs) == 0 {
+		return 0, false, err
+	}
+	id, ok := parsePageKey(recs[0].Key)
+	if !ok {
+		return 0, false, fmt.Errorf("%w: space page %q", ErrRecord, recs[0].Key)
+	}
+	return int(id.bits), true, nil
+}
+
+// hasBlocks reports whether there is a block of a size that overlaps p. It reads pages, one for 64 blocks, until it finds one.
+func (t *txn) hasBlocks(p netip.Prefix, size int) (bool, error) {
+	first, from := leafOf(netip.PrefixFrom(p.Addr(), size).Masked())
+	last, to := leafOf(netip.PrefixFrom(lastAddr(p), size).Masked())
+	r := pageRange(first.v6, size, 0, first.index, last.index, false)
+	for r.Limit = 256; ; {
+		recs, err := t.list(r)
+		if err != nil {
+			return false, err
+		}
+		for _, rec := range recs {
+			id, ok := parsePageKey(rec.Key)
+			pg, err := decodePage(rec.Value)
+			if err != nil || !ok {
+				return false, fmt.Errorf("%w: space page %q", ErrRecord, rec.Key)
+			}
+			if id == first {
+				pg.word &= ^uint64(0) << from
+			}
+			if id == last {
+				pg.word &= ^uint64(0) >> (63 - to)
+			}
+			if pg.word != 0 {
+				return true, nil
+			}
+		}
+		if len(recs) < r.Limit {
+			return false, nil
+		}
+		r.From = recs[len(recs)-1].Key + "\x00"
+	}
 }
 
 // list reads a range of index records. They show what the store has, so nothing may be pending.

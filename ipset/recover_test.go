@@ -336,7 +336,7 @@ func (h *hotHandle) Commit(ctx context.Context, ops []store.Op) (uint64, error) 
 // trace.
 func TestCallerThatLeftIsNotServed(t *testing.T) {
 	w, g, e := newGated(t)
-	e.limits.Ops = 20 // few calls in a commit
+	e.limits.Ops = 9 // few calls in a commit
 	go e.AutoAssign(bg, want("h", 1, "first"))
 	<-g.arrived
 	ctx, cancel := context.WithCancel(bg)

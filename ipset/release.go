@@ -2,8 +2,11 @@ package ipset
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // Release names an address to give back.
@@ -37,29 +40,22 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]Release
 			return nil, &Error{Op: "release", Address: r.Address, Err: ErrBadAddress}
 		}
 	}
-	size := releaseBatch
-	if e.limits.Ops > 0 {
-		size = max(1, min(size, e.limits.Ops/(2*opsPerBlock)))
-	}
-	if len(releases) <= size {
-		p := releasePlan{releases: releases}
+	var results []ReleaseResult
+	for len(results) < len(releases) {
+		p := releasePlan{releases: releases[len(results):]}
 		if err := e.do(ctx, &p); err != nil {
-			return nil, &Error{Op: "release", Address: releases[0].Address, Err: err}
+			return results, &Error{Op: "release", Address: releases[len(results)].Address, Err: err}
 		}
-		return p.results, nil
-	}
-	results := make([]ReleaseResult, 0, len(releases))
-	for part := range slices.Chunk(releases, size) {
-		p := releasePlan{releases: part}
-		if err := e.do(ctx, &p); err != nil {
-			return results, &Error{Op: "release", Address: part[0].Address, Err: err}
+		if results == nil {
+			results = p.results
+		} else {
+			results = append(results, p.results...)
 		}
-		results = append(results, p.results...)
 	}
 	return results, nil
 }
 
-// releasePlan releases addresses in one commit.
+// releasePlan releases addresses in one commit, as many from the first on as it takes: those that have a result.
 type releasePlan struct {
 	releases []Release
 	results  []ReleaseResult
@@ -88,18 +84,59 @@ func (p *releasePlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range p.releases {
+	guards, left := len(t.guards), releaseBatch
+	if limit := t.e.limits.Ops; limit > 0 {
+		left = limit
+	}
+	for i, r := range p.releases {
 		be, err := t.locate(cat, r.Address)
 		if err != nil {
 			return err
 		}
-		p.results = append(p.results, ReleaseResult{r.Address, p.outcome(t, be, r)})
+		if be != nil && be.Block != nil {
+			left -= p.cost(t, be, r.Address)
+		}
+		if i > 0 && (left < 0 || i >= releaseBatch || len(t.guards)-guards > t.mostGuards()) {
+			break
+		}
+		p.results = append(p.results, ReleaseResult{r.Address, p.outcome(be, r)})
 	}
 	return t.drop(cat, p.drops, &p.draft)
 }
 
+// cost bounds the records that the release of one address adds to the commit: those of its block if it is the first there, and
+// its handle and its host.
+func (p *releasePlan) cost(t *txn, be *blockEntry, a netip.Addr) int {
+	n := 0
+	if x, err := be.Block.locate(a); err == nil {
+		n = be.leavers(x)
+	}
+	if slices.ContainsFunc(p.drops, func(d drop) bool { return d.be == be }) {
+		return n
+	}
+	if be.owner.Kind == Nobody {
+		n += maxPages // it may go
+	}
+	return n + t.blockOps(be, 0)
+}
+
+// leavers returns how many handles and hosts may leave the block with an ordinal.
+func (b *Block) leavers(x uint64) int {
+	n := 0
+	if st, s := b.look(x); st == stateHeld {
+		id := &b.holders.list[s.holder].identity
+		if id.handle != "" {
+			n++
+		}
+		if id.host != "" && id.host != nobody {
+			n++
+		}
+	}
+	return n
+}
+
 // outcome says what becomes of one address, and notes it if it is to be released.
-func (p *releasePlan) outcome(t *txn, be *blockEntry, r Release) Outcome {
+func (p *releasePlan) outcome(be *blockEntry, r Release) Outcome {
 	if be == nil || be.Block == nil {
 		return WasFree
 	}
@@ -116,7 +153,7 @@ func (p *releasePlan) outcome(t *txn, be *blockEntry, r Release) Outcome {
 				return WasFree // named twice
 			}
 			p.drops[i].ordinals = append(p.drops[i].ordinals, x)
-			p.drops[i].leave += 2
+			p.drops[i].leave += be.leavers(x)
 			return Released
 		}
 	}
@@ -124,7 +161,7 @@ func (p *releasePlan) outcome(t *txn, be *blockEntry, r Release) Outcome {
 	if len(p.drops) == 0 {
 		p.oneX[0], ordinals = x, p.oneX[:]
 	}
-	p.drops = append(p.drops, drop{be, ordinals, 2})
+	p.drops = append(p.drops, drop{be, ordinals, be.leavers(x)})
 	return Released
 }
 
@@ -180,7 +217,7 @@ func (t *txn) lastBlock(a netip.Addr) (netip.Prefix, bool, error) {
 func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
 	n := 0
 	for _, dr := range drops {
-		n += opsPerBlock + dr.leave + len(dr.be.touches)
+		n += t.blockOps(dr.be, dr.leave)
 		cools := len(dr.ordinals) > 0 && cat.cooldown(dr.be.prefix) > 0
 		if dr.be.emptiedBy(dr.ordinals) && dr.be.owner.Kind == Nobody && !cools {
 			if err := d.vacate(t, dr.be.prefix, dr.be.seq); err != nil {
@@ -188,14 +225,14 @@ func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
 			}
 		}
 	}
-	if err := t.room(n + d.size()); err != nil {
+	if err := t.room(n+d.size(t), 0); err != nil {
 		return err
 	}
 	for _, dr := range drops {
 		slices.Sort(dr.ordinals)
 		cooldown := cat.cooldown(dr.be.prefix)
 		for _, x := range dr.ordinals {
-			dr.be.drop(x, t.now, t.now+cooldown)
+			dr.be.drop(x, t.now, later(t.now, cooldown))
 		}
 		if dr.be.isEmpty() && dr.be.owner.Kind == Nobody {
 			dr.be.set(nil)
@@ -247,20 +284,31 @@ func (e *Engine) eachBlockOf(ctx context.Context, handle string, do func([]netip
 	if err != nil {
 		return err
 	}
-	for part := range slices.Chunk(blocks, e.blocksPerCommit()) {
-		if err := do(part); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.inSteps(blocks, do)
 }
 
-// blocksPerCommit is how many blocks a step of a long operation changes.
-func (e *Engine) blocksPerCommit() int {
-	if e.limits.Ops == 0 {
-		return 64
+// stepBlocks is the largest number of blocks that a step of a long operation changes.
+const stepBlocks = 64
+
+// inSteps calls do with some of the blocks at a time, with fewer if that is too much for a commit.
+func (e *Engine) inSteps(blocks []netip.Prefix, do func([]netip.Prefix) error) error {
+	size := stepBlocks
+	if limit := e.limits.Ops; limit > 0 {
+		size = max(1, min(size, limit/(opsPerBlock+1)))
 	}
-	return max(1, e.limits.Ops/(2*opsPerBlock))
+	for len(blocks) > 0 {
+		n := min(size, len(blocks))
+		err := do(blocks[:n])
+		if n > 1 && errors.Is(err, ipalloc.ErrLimit) {
+			size = n / 2
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		blocks = blocks[n:]
+	}
+	return nil
 }
 
 // releaseHandlePlan releases the addresses of a handle in some blocks.
@@ -296,7 +344,7 @@ func (p *releaseHandlePlan) plan(t *txn) error {
 		for _, x := range ordinals {
 			p.released = append(p.released, be.addr(x))
 		}
-		drops = append(drops, drop{be, ordinals, 1 + min(len(ordinals), 1+len(be.hosts))})
+		drops = append(drops, drop{be, ordinals, 1 + min(len(ordinals), len(be.hosts))})
 	}
 	return t.drop(cat, drops, &draft{})
 }

@@ -143,8 +143,17 @@ func (t *txn) recall(cat *catalogEntry, m *memo, handle string, ask bool) (held 
 	return held, true, nil
 }
 
-// memoOps is how many records remember writes: the answer, its entry by age and the removal of the former entry.
-const memoOps = 3
+// size returns how many records remember writes, and how many of them on an expected revision: the answer, its entry by age and
+// the removal of the former entry.
+func (m *memo) size() (n, expects int) {
+	switch {
+	case m.key == "":
+		return 0, 0
+	case m.was.Rev != 0:
+		return 3, 1
+	}
+	return 2, 1
+}
 
 // remember writes the answer to a request key in place of the one that was found. An empty one is not worth remembering.
 func (t *txn) remember(m *memo, als ...[]Allocation) {

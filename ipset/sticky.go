@@ -11,6 +11,7 @@ import (
 
 // lastHeld is the addresses of one family that a sticky handle was given last, and when it was.
 type lastHeld struct {
+	rev       uint64 // of the record
 	at        int64
 	addresses []netip.Addr
 }
@@ -50,7 +51,8 @@ func decodeLastHeld(family int, s string) (l lastHeld, err error) {
 	return l, nil
 }
 
-// readLast reads what the handle had last, in one round trip. It is a preference, so that nothing rests on its being true.
+// readLast reads what the handle had last, in one round trip. The record is written on the revision that was read, because its
+// entry by age is replaced with it.
 func (p *assignPlan) readLast(t *txn) error {
 	var families []int
 	var keys []string
@@ -62,6 +64,7 @@ func (p *assignPlan) readLast(t *txn) error {
 		// A call of the same transaction may have been given other addresses.
 		if i := slices.IndexFunc(t.other, func(op store.Op) bool { return op.Key == key }); i >= 0 {
 			p.last[n.family/6], _ = decodeLastHeld(n.family, t.other[i].Value)
+			p.last[n.family/6].rev = t.other[i].Expect
 			continue
 		}
 		families, keys = append(families, n.family), append(keys, key)
@@ -77,6 +80,7 @@ func (p *assignPlan) readLast(t *txn) error {
 		if p.last[families[i]/6], err = decodeLastHeld(families[i], rec.Value); err != nil {
 			return err
 		}
+		p.last[families[i]/6].rev = rec.Rev
 	}
 	return nil
 }
@@ -106,6 +110,9 @@ func (p *assignPlan) pickSticky(t *txn, s *search) error {
 	return nil
 }
 
+// stickyOps is how many records stick writes for a family: the addresses, their entry by age, and the removal of the former.
+const stickyOps = 3
+
 // stick notes the addresses that the handle has been given, for the next time.
 func (p *assignPlan) stick(t *txn, als []Allocation) {
 	if len(als) == 0 {
@@ -120,11 +127,11 @@ func (p *assignPlan) stick(t *txn, als []Allocation) {
 	if was != 0 && was != t.now {
 		t.write(store.Op{Kind: store.Delete, Key: agedKey(was, key), Expect: store.AnyRevision})
 	}
-	t.write(store.Op{Kind: store.Put, Key: key, Value: l.encode(), Expect: store.AnyRevision})
+	t.write(store.Op{Kind: store.Put, Key: key, Value: l.encode(), Expect: p.last[f/6].rev})
 	t.write(store.Op{Kind: store.Put, Key: agedKey(t.now, key), Expect: store.AnyRevision})
 }
 
-// write adds a record that no other plan competes for, in place of what an earlier plan of the transaction writes there.
+// write adds a record, in place of what an earlier plan of the transaction writes there.
 func (t *txn) write(op store.Op) {
 	t.other = slices.DeleteFunc(t.other, func(o store.Op) bool { return o.Key == op.Key })
 	t.other = append(t.other, op)

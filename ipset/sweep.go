@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"time"
 
@@ -58,7 +59,7 @@ func (e *Engine) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
 
 // sweepDue advances the blocks whose time has come.
 func (e *Engine) sweepDue(ctx context.Context, s *Swept) error {
-	now := stamp(e.now())
+	now := e.past()
 	r := store.Range{From: kindDue, To: dueKey(now+1, netip.PrefixFrom(netip.IPv4Unspecified(), 0))[:dueTimeEnd], Limit: 256}
 	for {
 		recs, _, err := e.store.List(ctx, r)
@@ -104,55 +105,97 @@ func (p *advancePlan) plan(t *txn) error {
 	if err != nil || be.Block == nil || be.index() == be.was && len(be.touches) == 0 {
 		return err
 	}
-	p.more = be.lease != 0 && be.lease <= t.now
+	p.more = be.lease != 0 && be.lease <= t.past
 	return t.drop(cat, []drop{{be: be}}, &draft{})
 }
 
-// sweepIdle gives back blocks that are empty.
+// sweepIdle gives back blocks that are empty. The index says since when each is; blocks that are due are read a page of the index
+// at a time, and all of a page when what matters is their host. The blocks of an owner go together.
 func (e *Engine) sweepIdle(ctx context.Context, a SweepArgs, s *Swept) error {
-	now := stamp(e.now())
+	before := int64(math.MinInt64)
+	if a.IdleAfter > 0 {
+		before = later(e.past(), -int64(a.IdleAfter))
+	}
 	cat, err := e.readCatalog(ctx)
 	if err != nil {
 		return err
 	}
-	r := store.Range{From: kindEmpty, To: kindEmpty + "\xff", Limit: 256}
+	r := store.Range{From: kindEmpty, To: kindEmpty + "\xff", Limit: sweepPage}
 	for {
 		recs, _, err := e.store.List(ctx, r)
 		if err != nil {
 			return err
 		}
+		var due []netip.Prefix
 		for _, rec := range recs {
-			p, ok := parseBlockID(rec.Key[1:])
-			if !ok {
-				continue
+			if p, ok := parseBlockID(rec.Key[1:]); ok && (a.Unselected || parseIndexValue(rec.Value) <= before) {
+				due = append(due, p)
 			}
-			b, err := e.blockOf(ctx, p.Addr())
-			if err != nil {
-				return err
-			}
-			if b == nil || b.owner.Kind == Nobody {
-				continue
-			}
-			d := disownPlan{owner: b.owner, blocks: []netip.Prefix{p}, mustBeEmpty: true, keep: a.Keep}
-			since := parseIndexValue(rec.Value)
-			switch {
-			case a.Unselected && !e.selected(cat, b):
-				d.keep = 0
-			case a.IdleAfter > 0 && now-since >= int64(a.IdleAfter):
-				d.emptySince = now - int64(a.IdleAfter)
-			default:
-				continue
-			}
-			if err := e.do(ctx, &d); err != nil {
-				return err
-			}
-			s.Returned = append(s.Returned, d.released...)
+		}
+		if err := e.giveBack(ctx, cat, a, before, due, s); err != nil {
+			return err
 		}
 		if len(recs) < r.Limit {
 			return nil
 		}
 		r.From = recs[len(recs)-1].Key + "\x00"
 	}
+}
+
+// sweepPage is how many records of the index of empty blocks are read at a time.
+const sweepPage = 1024
+
+// giveBack gives back those of the blocks that are idle or no longer selected.
+func (e *Engine) giveBack(ctx context.Context, cat *catalog, a SweepArgs, before int64, blocks []netip.Prefix, s *Swept) error {
+	type part struct {
+		owner    Owner
+		selected bool
+	}
+	parts := make(map[part][]netip.Prefix)
+	var order []part
+	err := e.eachRecord(ctx, blocks, func(b *Block) {
+		if b.owner.Kind == Nobody {
+			return
+		}
+		p := part{b.owner, !a.Unselected || e.selected(cat, b)}
+		if p.selected && (b.since > before || !b.isEmpty()) {
+			return
+		}
+		if parts[p] == nil {
+			order = append(order, p)
+		}
+		parts[p] = append(parts[p], b.prefix)
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range order {
+		d := disownPlan{owner: p.owner, mustBeEmpty: true}
+		if p.selected {
+			d.keep, d.emptySince = a.Keep, before
+		}
+		if d.keep > 0 {
+			// An owner that has no more than it keeps is left alone without a commit.
+			if owned, err := e.BlocksOf(ctx, p.owner); err != nil {
+				return err
+			} else if len(owned) <= d.keep {
+				continue
+			}
+		}
+		err := e.inSteps(parts[p], func(step []netip.Prefix) error {
+			d := d
+			d.blocks = step
+			if err := e.do(ctx, &d); err != nil {
+				return err
+			}
+			s.Returned = append(s.Returned, d.released...)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // selected reports whether the pool of a block still serves its host, with blocks of this size.

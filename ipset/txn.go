@@ -18,6 +18,7 @@ type txn struct {
 	ctx    context.Context
 	id     uint64 // never repeats in an engine
 	now    int64
+	past   int64 // what ends at this moment or before has ended by every engine's clock
 	guards []*entry
 	blocks []*blockEntry
 	owners []*ownerEntry
@@ -29,6 +30,7 @@ type txn struct {
 	before int                     // how many plans came before this one
 	// committing is set while the store's Commit runs.
 	committing bool
+	expects    int // how many of the other records are written on an expected revision
 	writes     int // an upper bound of the records written
 	ops        []store.Op
 	buf        []byte
@@ -46,27 +48,41 @@ func newTxn(e *Engine) txn {
 func (t *txn) begin(ctx context.Context) {
 	t.id++
 	t.ctx, t.now = ctx, stamp(t.e.now())
+	t.past = t.now - t.e.skew
 	t.guards, t.blocks, t.owners, t.pages = t.guards[:0], t.blocks[:0], t.owners[:0], t.pages[:0]
 	clear(t.other)
 	t.newCat = nil
-	t.other, t.writes = t.other[:0], 0
+	t.other, t.writes, t.expects = t.other[:0], 0, 0
 	clear(t.seen)
 }
 
 // pending reports whether the transaction changes anything so far.
 func (t *txn) pending() bool { return t.writes > 0 }
 
-// room reserves n records of the commit for a plan, which has read all that it rests upon. It returns errFirst if they
-// would fit a commit of their own.
-func (t *txn) room(n int) error {
+// opsPerBlock bounds the records of a block itself: the block, its room, empty and orphan entries and two of due.
+const opsPerBlock = 6
+
+// blockOps bounds the records that a plan adds to the commit by changing a block; touches is how many handles and hosts may come
+// or leave by that. A block that another plan of the transaction has changed costs no more than those.
+func (t *txn) blockOps(be *blockEntry, touches int) int {
+	if be.dirty == t.id {
+		return touches
+	}
+	return opsPerBlock + len(be.touches) + touches
+}
+
+// room reserves n records of the commit for a plan, which has read all that it rests upon, and as many expectations besides its
+// guards as it has records of its own. It returns errFirst if they would fit a commit of their own.
+func (t *txn) room(n, expects int) error {
 	limit := t.e.limits.Ops
-	if limit > 0 && (t.writes+n > limit || len(t.guards) > limit) {
+	if guards := len(t.guards) + t.expects + expects; limit > 0 && (t.writes+n > limit || guards > limit) {
 		if t.before > 0 {
 			return errFirst
 		}
-		return fmt.Errorf("%w: %d records, at most %d", ipalloc.ErrLimit, max(n, len(t.guards)), limit)
+		return fmt.Errorf("%w: %d records, at most %d", ipalloc.ErrLimit, max(n, guards), limit)
 	}
 	t.writes += n
+	t.expects += expects
 	return nil
 }
 
@@ -134,6 +150,7 @@ func (t *txn) build() []store.Op {
 	}
 	for _, be := range t.blocks {
 		if be.Block != nil {
+			be.tidy()
 			t.buf = be.Block.encodeWith(t.buf[:0], &t.encoder)
 			ops = append(ops, store.Op{Kind: store.Put, Key: be.key, Value: string(t.buf), Expect: be.rev})
 		} else {

@@ -109,7 +109,7 @@ func (w *walk) list() error {
 
 // pickEmpty takes over blocks of others that have been empty for long enough.
 func (p *assignPlan) pickEmpty(t *txn, s *search) error {
-	before := t.now - takeoverAge
+	before := t.past - takeoverAge
 	for _, i := range s.pools {
 		for w := p.walk(t, s, i, kindEmpty, before); s.want > 0 && p.mayClaim(t, i); {
 			be, err := w.next()
@@ -189,7 +189,7 @@ func (p *assignPlan) noteForeign(t *txn, s *search) error {
 		if s.want == 0 || s.reasons[i] == LimitReached {
 			continue
 		}
-		for w := p.walk(t, s, i, kindRoom, t.now); s.reasons[i] != ForeignLeft; {
+		for w := p.walk(t, s, i, kindRoom, t.past); s.reasons[i] != ForeignLeft; {
 			be, err := w.next()
 			if err != nil {
 				return err
@@ -210,7 +210,7 @@ func (p *assignPlan) noteForeign(t *txn, s *search) error {
 // pickForeign borrows from any block with room.
 func (p *assignPlan) pickForeign(t *txn, s *search) error {
 	for _, i := range s.pools {
-		for w := p.walk(t, s, i, kindRoom, t.now); s.want > 0; {
+		for w := p.walk(t, s, i, kindRoom, t.past); s.want > 0; {
 			be, err := w.next()
 			if err != nil {
 				return err
