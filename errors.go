@@ -71,8 +71,9 @@ type Error struct {
 	Pool   netip.Prefix // the pool or range it was asked of
 	Name   string       // the name of the pool, range, entry or record
 
-	Holder string    // who holds what stands in the way
-	Until  time.Time // with ErrCooling: when the next of it becomes free
+	InTheWay netip.Prefix // the first prefix that stands in the way
+	Holder   string       // who holds what stands in the way
+	Until    time.Time    // with ErrCooling: when the next of it becomes free
 
 	Reason string // replaces the text of Err in the message, if not empty
 	Err    error  // a sentinel of this package, or an error that wraps one
@@ -103,6 +104,9 @@ func (e *Error) Error() string {
 		b.WriteString(e.Err.Error())
 	default:
 		b.WriteString("failed")
+	}
+	if at := prefixText(e.InTheWay); at != "" {
+		b.WriteString(" at " + at)
 	}
 	if e.Holder != "" {
 		b.WriteString(", held by " + strconv.Quote(e.Holder))

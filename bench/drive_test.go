@@ -209,7 +209,7 @@ const shortest, lengths = 20, 9
 func newMixed(live int) *mixed {
 	m := &mixed{s: must(cidrset.New(pool4, 28)), live: make([]netip.Prefix, live)}
 	for i := range m.live {
-		m.live[i] = must(m.s.Allocate(shortest + i%lengths))
+		m.live[i] = must(m.s.AllocatePrefix(shortest + i%lengths))
 	}
 	for range 4 * live { // from one of each length in turn to what it will be like
 		m.step()
@@ -225,7 +225,7 @@ func (m *mixed) step() {
 		panic(err)
 	}
 	other := 1 + int(m.random.below(16)*(lengths-1)>>16)
-	next, err := m.s.Allocate(shortest + (p.Bits()-shortest+other)%lengths)
+	next, err := m.s.AllocatePrefix(shortest + (p.Bits()-shortest+other)%lengths)
 	if err != nil {
 		panic(err)
 	}

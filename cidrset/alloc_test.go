@@ -93,7 +93,7 @@ func zeroAllocs(t *testing.T, name string, s *cidrset.Set, k kind) {
 	// free; that may be on more pages than a bitmap keeps in reserve, which is 64.
 	if k.name != "cooldown" || s.Stats().Capacity <= 64<<12 {
 		zeroAlloc(t, name+": Allocate, Release", func() {
-			if sinkPrefix, sinkErr = s.Allocate(s.ChildBits()); sinkErr != nil {
+			if sinkPrefix, sinkErr = s.AllocatePrefix(s.ChildBits()); sinkErr != nil {
 				t.Fatal(sinkErr)
 			}
 			sinkCount, sinkErr = s.Release(sinkPrefix)
@@ -131,13 +131,13 @@ func TestZeroAllocationsOfLargeOnes(t *testing.T) {
 	}{{"10.0.0.0/8", 28}, {"fd00::/40", 64}} {
 		s := newSet(t, pool.pool, pool.bits)
 		for i := range 100 {
-			if _, err := s.Allocate(s.ChildBits() - i%7); err != nil {
+			if _, err := s.AllocatePrefix(s.ChildBits() - i%7); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for k := 0; k <= 14; k += 2 {
 			zeroAlloc(t, "Allocate, Release of 2^k", func() {
-				if sinkPrefix, sinkErr = s.Allocate(s.ChildBits() - k); sinkErr != nil {
+				if sinkPrefix, sinkErr = s.AllocatePrefix(s.ChildBits() - k); sinkErr != nil {
 					t.Fatal(sinkErr)
 				}
 				sinkCount, sinkErr = s.Release(sinkPrefix)

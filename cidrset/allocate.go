@@ -67,25 +67,29 @@ func (s *Set) next(now time.Time) (i uint64, err error) {
 		i, ok = s.busy.SetNextClear(0)
 	case policyRandom:
 		if !s.busy.Full() {
-			i, ok = s.busy.SelectClear(s.draw())
+			i, ok = s.busy.SelectClear(s.draw(0))
 			s.busy.Set(i)
 		}
 	}
-	switch {
-	case ok:
+	if s.cooling == nil {
+		if !ok {
+			return 0, s.exhausted()
+		}
 		return i, nil
-	case s.cooling == nil:
-		return 0, s.exhausted()
 	}
-	if i, ok = s.cooling.pop(now); !ok {
-		return 0, s.unavailable(now)
+	if !ok {
+		if i, ok = s.cooling.pop(now); !ok {
+			return 0, s.unavailable(s.cooling.head)
+		}
 	}
+	s.cooling.hot.Set(i)
 	return i, nil
 }
 
-// draw returns a random rank among the free children, of which there is at least one.
-func (s *Set) draw() uint64 {
-	free := s.codec.Last() - s.busy.Count() + 1
+// draw returns a random rank among the free children after taken of them are taken. At
+// least one is left.
+func (s *Set) draw(taken uint64) uint64 {
+	free := s.codec.Last() - s.busy.Count() - taken + 1
 	if free == 0 {
 		return s.random.Uint64() // 2^64 of them
 	}
@@ -101,15 +105,13 @@ func (s *Set) exhausted() *ipalloc.Error {
 	return s.full
 }
 
-// unavailable returns the error of a call that found no free child: ErrCooling if one
-// is cooling. The lock is held.
-func (s *Set) unavailable(now time.Time) *ipalloc.Error {
-	if s.cooling != nil {
-		if until, ok := s.cooling.until(now); ok {
-			return s.coolingUntil(until)
-		}
+// unavailable returns the error of a call that found no space: ErrCooling if run i of
+// the queue exists, which is the next one to become free. The lock is held.
+func (s *Set) unavailable(i int32) *ipalloc.Error {
+	if i == none {
+		return s.exhausted()
 	}
-	return s.exhausted()
+	return s.coolingUntil(s.cooling.runs[i].until)
 }
 
 func (s *Set) coolingUntil(until time.Time) *ipalloc.Error {
@@ -149,10 +151,9 @@ func (s *Set) lockedNextN(dst []netip.Prefix, now time.Time) error {
 
 func (s *Set) nextN(dst []netip.Prefix, now time.Time) error {
 	n := uint64(len(dst))
-	last := s.codec.Last()
 	fresh := uint64(0)
 	if !s.busy.Full() {
-		fresh = last - s.busy.Count() // free-1: the count of an empty 2^64 set does not fit a uint64
+		fresh = s.codec.Last() - s.busy.Count() // free-1: the count of an empty 2^64 set does not fit a uint64
 		if fresh >= n {
 			fresh = n
 		} else {
@@ -164,32 +165,43 @@ func (s *Set) nextN(dst []netip.Prefix, now time.Time) error {
 			return err
 		}
 	}
-	if s.policy == policyRandom || fresh < n {
-		for i := range dst {
-			o, err := s.next(now)
-			if err != nil {
-				panic("cidrset: " + err.Error()) // there were enough a moment ago, under this lock
-			}
-			dst[i] = s.codec.Prefix(o)
-		}
-		return nil
-	}
-	start := s.cursor
-	if s.policy == policyLowest {
-		start = 0
-	}
 	if uint64(cap(s.scratch)) < n {
 		s.scratch = make([]uint64, n)
 	}
 	ordinals := s.scratch[:n]
-	s.busy.SetNextN(ordinals, start)
+	s.nextFresh(ordinals[:fresh])
+	for i := fresh; i < n; i++ {
+		ordinals[i], _ = s.cooling.pop(now)
+	}
 	for i, o := range ordinals {
 		dst[i] = s.codec.Prefix(o)
 	}
-	if s.policy == policyRoundRobin {
-		s.cursor = (ordinals[n-1] + 1) & last
+	if s.cooling != nil {
+		for _, o := range ordinals {
+			s.cooling.hot.Set(o)
+		}
 	}
 	return nil
+}
+
+// nextFresh takes free children, of which there are enough, and stores their ordinals.
+func (s *Set) nextFresh(dst []uint64) {
+	switch {
+	case len(dst) == 0:
+	case s.policy == policyRandom:
+		for i := range dst { // all before the first change, because the source may panic
+			dst[i] = s.draw(uint64(i))
+		}
+		for i, rank := range dst {
+			dst[i], _ = s.busy.SelectClear(rank)
+			s.busy.Set(dst[i])
+		}
+	case s.policy == policyLowest:
+		s.busy.SetNextN(dst, 0)
+	default:
+		s.busy.SetNextN(dst, s.cursor)
+		s.cursor = (dst[len(dst)-1] + 1) & s.codec.Last()
+	}
 }
 
 // enough returns nil if the missing ones of n children have cooled long enough.
@@ -205,18 +217,17 @@ func (s *Set) enough(missing, n uint64, now time.Time) error {
 	return s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, fmt.Sprintf("fewer than %d children are free", n))
 }
 
-// Allocate takes a free prefix of the given length, from that of the pool to that of a
+// AllocatePrefix takes a free prefix of the given length, from that of the pool to that of a
 // child, and returns it: the first part of the lowest of the smallest free aligned
 // spaces that hold it. It leaves the cursor alone and ignores the policy. With
-// [Cooldown], if nothing else fits, all children that have cooled long enough become
-// free, provided that the prefix fits then.
+// [Cooldown], if nothing else fits, children that have cooled long enough count as free.
 //
 // It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid], with Field
 // "bits", for an impossible length; [ipalloc.ErrFull] if no free space is that large,
 // though smaller ones may be; [ipalloc.ErrCooling] if children are cooling, which may
 // or may not make room. The set is unchanged then. O(log n) amortised, however many
 // prefixes are live; it does not allocate in steady state. Safe for concurrent use.
-func (s *Set) Allocate(bits int) (netip.Prefix, error) {
+func (s *Set) AllocatePrefix(bits int) (netip.Prefix, error) {
 	k := s.codec.ChildBits() - bits
 	if k < 0 || k > s.codec.Order() {
 		err := invalidBits("bits", s.Pool(), bits, s.ChildBits())
@@ -226,15 +237,22 @@ func (s *Set) Allocate(bits int) (netip.Prefix, error) {
 	now := s.clock()
 	s.mu.Lock()
 	lo, ok := s.busy.BestFit(k)
-	if !ok && s.cooling != nil {
-		lo, ok = s.thaw(k, now)
+	for done := s.cooling == nil; !ok && !done; {
+		if done = s.cooling.ripen(now); done {
+			lo, ok = s.cooling.hot.BestFit(k)
+			break
+		}
+		s.cooling.hot.MaxClearOrder() // refreshes the summaries of what ripen changed
+		s.mu.Unlock()                 // others need not wait for all runs
+		s.mu.Lock()
+		lo, ok = s.busy.BestFit(k)
 	}
 	if !ok {
-		err := s.noFit(bits, now)
+		err := s.noFit(bits)
 		s.mu.Unlock()
 		return netip.Prefix{}, err
 	}
-	s.busy.SetRange(lo, lo|^uint64(0)>>(64-k))
+	s.take(lo, lo|^uint64(0)>>(64-k))
 	p := s.codec.PrefixOf(lo, bits)
 	s.changed(OpAllocate, p)
 	s.mu.Unlock()
@@ -243,31 +261,15 @@ func (s *Set) Allocate(bits int) (netip.Prefix, error) {
 }
 
 // noFit returns the error for a prefix length that does not fit. The lock is held.
-func (s *Set) noFit(bits int, now time.Time) error {
-	err := *s.unavailable(now)
+func (s *Set) noFit(bits int) error {
+	free, cooling := &s.busy, int32(none)
+	if s.cooling != nil {
+		free, cooling = s.cooling.hot, s.cooling.edge
+	}
+	err := *s.unavailable(cooling)
 	err.Bits = bits
-	if err.Err == ipalloc.ErrFull {
-		err.Reason = "nothing is free"
-		if k, ok := s.busy.MaxClearOrder(); ok {
-			err.Reason = fmt.Sprintf("no free prefix of that length (largest is /%d)", s.ChildBits()-k)
-		}
+	if k, ok := free.MaxClearOrder(); ok && err.Err == ipalloc.ErrFull {
+		err.Reason = fmt.Sprintf("no free prefix of that length (largest is /%d)", s.ChildBits()-k)
 	}
 	return &err
-}
-
-// thaw is BestFit with what has cooled long enough free as well. If that fits, it
-// is free from then on; else it goes on cooling, for the call fails.
-func (s *Set) thaw(k int, now time.Time) (lo uint64, ok bool) {
-	for _, r := range s.cooling.ready(now) {
-		s.busy.ClearRange(r.lo, r.hi)
-	}
-	lo, ok = s.busy.BestFit(k)
-	for i, r := range s.cooling.ready(now) {
-		if ok {
-			s.cooling.cut(i, r.lo, r.hi)
-		} else {
-			s.busy.SetRange(r.lo, r.hi)
-		}
-	}
-	return lo, ok
 }

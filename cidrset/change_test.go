@@ -34,8 +34,8 @@ func TestOnChange(t *testing.T) {
 		{func() { _ = s.AllocateN(batch) }, "allocate [10.0.0.4/30 10.0.0.8/30]"},
 		{func() { _ = s.AllocateN(batch) }, ""},
 		{func() { _ = s.AllocateN(nil) }, ""},
-		{func() { _, _ = s.Allocate(28) }, ""},
-		{func() { _, _ = s.Allocate(33) }, ""},
+		{func() { _, _ = s.AllocatePrefix(28) }, ""},
+		{func() { _, _ = s.AllocatePrefix(33) }, ""},
 		{func() { _, _ = s.Occupy(pfx("10.0.0.0/31")) }, ""},
 		{func() { _, _ = s.Occupy(pfx("10.0.0.9/32")) }, ""},
 		{func() { _, _ = s.Occupy(pfx("10.0.0.13/32")) }, "occupy [10.0.0.13/32]"},
@@ -46,7 +46,7 @@ func TestOnChange(t *testing.T) {
 		{func() { _, _ = s.ReleaseN(prefixes("10.0.0.8/30 10.0.0.12/30")) }, ""},
 		{func() { _, _ = s.ReleaseN(nil) }, ""},
 		{func() { _, _ = s.ReleaseN(prefixes("10.0.0.8/30 10.0.0.0/31")) }, ""},
-		{func() { _, _ = s.Allocate(29) }, "allocate [10.0.0.8/29]"},
+		{func() { _, _ = s.AllocatePrefix(29) }, "allocate [10.0.0.8/29]"},
 		{func() { _, _ = s.ReleaseN(prefixes("10.0.0.8/30 10.0.0.8/30")) }, "release [10.0.0.8/30 10.0.0.8/30]"},
 		{func() { _, _ = s.Occupy(pfx("0.0.0.0/0")) }, "occupy [0.0.0.0/0]"},
 		{func() { _, _ = s.Occupy(pfx("::/0")) }, ""},
@@ -262,7 +262,7 @@ func TestDrainConcurrently(t *testing.T) {
 				case 0, 1:
 					p, err = s.AllocateNext()
 				case 2:
-					p, err = s.Allocate(26)
+					p, err = s.AllocatePrefix(26)
 				default:
 					if err = s.AllocateN(batch); err == nil {
 						got[w] = append(got[w], batch[1:]...)
@@ -341,7 +341,7 @@ func TestHammer(t *testing.T) {
 					took(p)
 				}
 			case 2:
-				if p, err := s.Allocate(28 - rng.IntN(4)); err == nil {
+				if p, err := s.AllocatePrefix(28 - rng.IntN(4)); err == nil {
 					took(p)
 				}
 			case 3:

@@ -40,6 +40,9 @@ func TestCheckFinds(t *testing.T) {
 		{"cooling:", func(s *Set) { s.cooling.set.Clear(8) }},
 		{"cooling:", func(s *Set) { s.cooling.tail = s.cooling.head }},
 		{"cooling:", func(s *Set) { s.cooling.head = none }},
+		{"hot", func(s *Set) { s.cooling.edge = none }},
+		{"hot", func(s *Set) { s.cooling.edge = s.cooling.tail }},
+		{"hot", func(s *Set) { s.cooling.hot.Clear(0) }},
 	} {
 		s, err := New(netip.MustParsePrefix("10.0.0.0/28"), 32, Cooldown(time.Minute, func() time.Time { return time.Unix(1000, 0) }))
 		if err != nil {
@@ -64,6 +67,34 @@ func TestCheckFinds(t *testing.T) {
 		var e *ipalloc.Error
 		if err == nil || !errors.As(err, &e) || e.Op != "check" || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("Check() = %v, want %q", err, c.word)
+		}
+	}
+}
+
+// Many runs that have cooled are looked at in portions, with the lock given back in
+// between, and only once; a clock that is set back is followed in the same way.
+func TestCooledRunsAreSeenInPortions(t *testing.T) {
+	const runs = 3*ripenStep + 1
+	now := time.Unix(1000, 0)
+	s, err := New(netip.MustParsePrefix("10.0.0.0/16"), 32, Cooldown(time.Minute, func() time.Time { return now }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.take(0, 2*runs)
+	for i := range uint64(runs) {
+		s.release(2*i, 2*i, now)
+	}
+	for _, moved := range []time.Duration{time.Minute, -time.Second, time.Hour} {
+		now = now.Add(moved)
+		portions := 0
+		for !s.cooling.ripen(now) {
+			portions++
+			if err := s.Check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if portions != 3 || !s.cooling.ripen(now) {
+			t.Errorf("%d portions for %d runs of %d each", portions, runs, ripenStep)
 		}
 	}
 }

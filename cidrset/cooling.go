@@ -3,26 +3,30 @@ package cidrset
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
-// cooling is the children that were released and may not be reused yet, in the
-// order in which they were released. A cooling child stays set in Set.busy, so
-// that no search finds it.
+// cooling holds the children that were released and may not be reused yet, in the order
+// of their release. They stay set in Set.busy, so no search for a free child finds them.
 //
-// It holds runs of neighbours, not children: a queue of runs (a doubly linked list
-// in one slice, so that it does not allocate in steady state), and an index that
-// finds the run of a child, for Occupy.
+// It holds runs of neighbours, not children: a queue of runs (a doubly linked list in one
+// slice, so that steady state does not allocate) and an index that finds the run of a
+// child.
+//
+// hot serves AllocatePrefix, for which the runs before edge are free. Because edge stays
+// where the last call left it, a call that does not fit costs no more when many children
+// have cooled.
 type cooling struct {
 	set    *bitmap.Bitmap   // the children in the queue
+	hot    *bitmap.Bitmap   // the busy children but for those of the runs before edge
 	starts *bitmap.Bitmap   // the first child of every run
 	at     map[uint64]int32 // the run that starts there
 	runs   []run
-	head   int32 // oldest run; none if there is none
+	head   int32 // oldest run; none if the queue is empty
 	tail   int32
+	edge   int32 // none if all runs are before it
 	spare  int32 // list of unused runs, by next
 	wait   time.Duration
 	now    func() time.Time
@@ -36,12 +40,17 @@ type run struct {
 	prev, next int32
 }
 
-const none = -1
+const (
+	none = -1
+
+	// ripenStep is how many runs ripen moves edge under one lock: some 0.1 ms.
+	ripenStep = 1024
+)
 
 func newCooling(order int, wait time.Duration, now func() time.Time) *cooling {
 	return &cooling{
-		set: bitmap.NewPow2(order), starts: bitmap.NewPow2(order), at: map[uint64]int32{},
-		head: none, tail: none, spare: none, wait: wait, now: now,
+		set: bitmap.NewPow2(order), hot: bitmap.NewPow2(order), starts: bitmap.NewPow2(order), at: map[uint64]int32{},
+		head: none, tail: none, edge: none, spare: none, wait: wait, now: now,
 	}
 }
 
@@ -104,20 +113,23 @@ func endTaken(busy, cold *bitmap.Bitmap, x uint64) uint64 {
 	return end
 }
 
-// push puts a run at the end of the queue: it lengthens the last one if they are
+// push puts a run at the end of the queue. It lengthens the last run if they are
 // neighbours in time and place, so that a batch of neighbours is one run.
 func (c *cooling) push(lo, hi uint64, until time.Time) {
-	if c.tail != none {
+	if c.edge != none {
 		if last := &c.runs[c.tail]; last.until.Equal(until) && last.hi != ^uint64(0) && last.hi+1 == lo {
 			last.hi = hi
 			return
 		}
 	}
-	c.insert(c.tail, none, lo, hi, until)
+	i := c.insert(c.tail, none, lo, hi, until)
+	if c.edge == none {
+		c.edge = i
+	}
 }
 
 // insert puts a run between prev and next in the queue.
-func (c *cooling) insert(prev, next int32, lo, hi uint64, until time.Time) {
+func (c *cooling) insert(prev, next int32, lo, hi uint64, until time.Time) int32 {
 	i := c.spare
 	if i == none {
 		i = int32(len(c.runs))
@@ -130,6 +142,7 @@ func (c *cooling) insert(prev, next int32, lo, hi uint64, until time.Time) {
 	c.link(i, next)
 	c.starts.Set(lo)
 	c.at[lo] = i
+	return i
 }
 
 // link makes a and b neighbours; either may be none.
@@ -149,20 +162,22 @@ func (c *cooling) link(a, b int32) {
 // cut takes [lo, hi], a part of run i, out of it and out of the queue, and returns
 // how many children that is.
 func (c *cooling) cut(i int32, lo, hi uint64) (removed uint64) {
-	r := c.runs[i]
+	r, atEdge := c.runs[i], c.edge == i
 	removed = c.set.ClearRange(lo, hi)
 	c.starts.Clear(r.lo)
 	delete(c.at, r.lo)
 	c.link(r.prev, r.next)
 	c.runs[i] = run{next: c.spare}
 	c.spare = i
-	prev := r.prev
-	if r.lo < lo {
-		c.insert(prev, r.next, r.lo, lo-1, r.until)
-		prev = c.at[r.lo]
-	}
+	next := r.next
 	if r.hi > hi {
-		c.insert(prev, r.next, hi+1, r.hi, r.until)
+		next = c.insert(r.prev, next, hi+1, r.hi, r.until)
+	}
+	if r.lo < lo {
+		next = c.insert(r.prev, next, r.lo, lo-1, r.until)
+	}
+	if atEdge {
+		c.edge = next
 	}
 	return removed
 }
@@ -190,18 +205,27 @@ func (c *cooling) when(n uint64) (t time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// ready yields the runs that have cooled long enough, oldest first. The loop may
-// cut the run it is at.
-func (c *cooling) ready(now time.Time) iter.Seq2[int32, run] {
-	return func(yield func(int32, run) bool) {
-		for i := c.head; i != none && !c.runs[i].until.After(now); {
-			r := c.runs[i]
-			if !yield(i, r) {
-				return
-			}
-			i = r.next
+// ripen moves edge to the first run that is cooling at the given time, by at most
+// ripenStep runs, and reports whether it is there.
+func (c *cooling) ripen(now time.Time) bool {
+	for range ripenStep {
+		before := c.tail
+		if c.edge != none {
+			before = c.runs[c.edge].prev
+		}
+		switch {
+		case c.edge != none && !c.runs[c.edge].until.After(now):
+			r := c.runs[c.edge]
+			c.hot.ClearRange(r.lo, r.hi)
+			c.edge = r.next
+		case before != none && c.runs[before].until.After(now): // the clock was set back
+			c.hot.SetRange(c.runs[before].lo, c.runs[before].hi)
+			c.edge = before
+		default:
+			return true
 		}
 	}
+	return false
 }
 
 // addSat returns a + b, at most the largest uint64: all of 2^64 children are one
@@ -217,17 +241,6 @@ func addSat(a, b uint64) uint64 {
 func wholly(b *bitmap.Bitmap, lo, hi uint64) bool {
 	x, ok := b.NextClear(lo)
 	return !ok || x > hi
-}
-
-// until returns when the oldest child that has not cooled long enough may be
-// reused.
-func (c *cooling) until(now time.Time) (t time.Time, ok bool) {
-	for i := c.head; i != none; i = c.runs[i].next {
-		if t = c.runs[i].until; t.After(now) {
-			return t, true
-		}
-	}
-	return time.Time{}, false
 }
 
 // remove takes the children of [lo, hi] out of the queue and returns how many
@@ -263,6 +276,7 @@ func (c *cooling) check(busy *bitmap.Bitmap) error {
 	if last == ^uint64(0) {
 		set = bitmap.NewPow2(64)
 	}
+	hot, ripe := busy.Clone(), c.edge != c.head
 	n, prev := 0, int32(none)
 	for i := c.head; i != none; prev, i = i, c.runs[i].next {
 		r := c.runs[i]
@@ -282,6 +296,9 @@ func (c *cooling) check(busy *bitmap.Bitmap) error {
 			return fmt.Errorf("cooling run %d [%d, %d] is free", i, r.lo, r.hi)
 		}
 		set.SetRange(r.lo, r.hi)
+		if ripe = ripe && i != c.edge; ripe {
+			hot.ClearRange(r.lo, r.hi)
+		}
 	}
 	spare := 0
 	for i := c.spare; i != none; i = c.runs[i].next {
@@ -289,6 +306,9 @@ func (c *cooling) check(busy *bitmap.Bitmap) error {
 	}
 	if n+spare != len(c.runs) {
 		return fmt.Errorf("cooling: %d runs and %d spare ones of %d", n, spare, len(c.runs))
+	}
+	if ripe != (c.edge == none && n > 0) || !hot.Equal(c.hot) {
+		return fmt.Errorf("cooling: edge %d, and other children are hot", c.edge)
 	}
 	if c.tail != prev || n != len(c.at) || uint64(n) != c.starts.Count() || !set.Equal(c.set) {
 		return fmt.Errorf("cooling: %d runs, %d in the index, %d starts", n, len(c.at), c.starts.Count())

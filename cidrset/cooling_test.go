@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ func TestIterateAmongCooling(t *testing.T) {
 
 // X1, CS8: a request that fails leaves cooling children where they are, although
 // some have cooled long enough.
-func TestAllocateThatFailsThawsNothing(t *testing.T) {
+func TestAllocatePrefixThatFailsChangesNothing(t *testing.T) {
 	opt, clock := cooldown(60)
 	s := occupied(t, "10.0.0.0/28", 30, "10.0.0.0/28", opt)
 	release(t, s, "10.0.0.4/30", 1)
@@ -39,19 +40,19 @@ func TestAllocateThatFailsThawsNothing(t *testing.T) {
 	release(t, s, "10.0.0.0/30", 1)
 	clock.second += 50 // the first has cooled, the second has not
 	before := snapshot(t, s)
-	_, err := s.Allocate(29)
+	_, err := s.AllocatePrefix(29)
 	cools(t, err, 1070)
-	_, err = s.Allocate(28)
+	_, err = s.AllocatePrefix(28)
 	cools(t, err, 1070)
 	if !bytes.Equal(before, snapshot(t, s)) {
 		t.Fatal("the set has changed")
 	}
 	check(t, s)
 	clock.second += 10
-	if p, err := s.Allocate(29); err != nil || p != pfx("10.0.0.0/29") {
-		t.Fatalf("Allocate(29) = %v, %v", p, err)
+	if p, err := s.AllocatePrefix(29); err != nil || p != pfx("10.0.0.0/29") {
+		t.Fatalf("AllocatePrefix(29) = %v, %v", p, err)
 	}
-	_, err = s.Allocate(29)
+	_, err = s.AllocatePrefix(29)
 	refused(t, err, "allocate", ipalloc.ErrFull, "10.0.0.0/28", "/29")
 	check(t, s)
 }
@@ -217,7 +218,7 @@ func TestOccupyCoolingOnes(t *testing.T) {
 	release(t, s, "10.0.0.3/32", 1)
 	release(t, s, "10.0.0.8/29", 8)
 	clock.second = 2000
-	if p, err := s.Allocate(29); err != nil || p != pfx("10.0.0.8/29") {
+	if p, err := s.AllocatePrefix(29); err != nil || p != pfx("10.0.0.8/29") {
 		t.Fatal(p, err)
 	}
 	release(t, s, "10.0.0.12/30", 4)
@@ -275,42 +276,42 @@ func TestAllocateNFreshAndCooled(t *testing.T) {
 
 // CS7, CS8: Allocate of a length takes what was never used; only if that does not
 // fit is what has cooled taken in, all of it, and free from then on.
-func TestAllocateThaws(t *testing.T) {
+func TestAllocatePrefixOfCooled(t *testing.T) {
 	opt, clock := cooldown(60)
 	s := occupied(t, "10.0.0.0/28", 32, "10.0.0.0/29", opt)
 	release(t, s, "10.0.0.0/30", 4)
 	clock.second += 30
 	release(t, s, "10.0.0.4/31", 2)
 	clock.second = 1075
-	if p, err := s.Allocate(30); err != nil || p != pfx("10.0.0.8/30") { // fresh, though the other fits as well
+	if p, err := s.AllocatePrefix(30); err != nil || p != pfx("10.0.0.8/30") { // fresh, though the other fits as well
 		t.Fatal(p, err)
 	}
-	if p, err := s.Allocate(30); err != nil || p != pfx("10.0.0.12/30") {
+	if p, err := s.AllocatePrefix(30); err != nil || p != pfx("10.0.0.12/30") {
 		t.Fatal(p, err)
 	}
 	if st := s.Stats(); st.Cooling != 6 || st.Free != 0 {
 		t.Fatalf("%+v", st)
 	}
-	if p, err := s.Allocate(31); err != nil || p != pfx("10.0.0.0/31") {
+	if p, err := s.AllocatePrefix(31); err != nil || p != pfx("10.0.0.0/31") {
 		t.Fatal(p, err)
 	}
-	if st := s.Stats(); st.Cooling != 2 || st.Free != 2 || st.LargestFree != 31 {
+	if st := s.Stats(); st.Cooling != 4 || st.Free != 0 || st.LargestFree != -1 {
 		t.Fatalf("%+v", st)
 	}
 	check(t, s)
-	_, err := s.Allocate(30)
+	_, err := s.AllocatePrefix(30)
 	cools(t, err, 1090)
-	if p, err := s.Allocate(31); err != nil || p != pfx("10.0.0.2/31") {
+	if p, err := s.AllocatePrefix(31); err != nil || p != pfx("10.0.0.2/31") {
 		t.Fatal(p, err)
 	}
-	_, err = s.Allocate(32)
+	_, err = s.AllocatePrefix(32)
 	cools(t, err, 1090)
 	clock.second = 1090
-	if p, err := s.Allocate(32); err != nil || p != pfx("10.0.0.4/32") {
+	if p, err := s.AllocatePrefix(32); err != nil || p != pfx("10.0.0.4/32") {
 		t.Fatal(p, err)
 	}
 	next(t, s, "10.0.0.5/32")
-	_, err = s.Allocate(32)
+	_, err = s.AllocatePrefix(32)
 	refused(t, err, "allocate", ipalloc.ErrFull, "/32")
 	check(t, s)
 }
@@ -331,9 +332,9 @@ func TestCooldownHoldsRuns(t *testing.T) {
 	clock.second = 1060
 	next(t, s, "10.0.0.0/28")
 	next(t, s, "10.0.0.16/28")
-	_, err := s.Allocate(8)
+	_, err := s.AllocatePrefix(8)
 	refused(t, err, "allocate", ipalloc.ErrFull)
-	if p, err := s.Allocate(9); err != nil || p != pfx("10.128.0.0/9") {
+	if p, err := s.AllocatePrefix(9); err != nil || p != pfx("10.128.0.0/9") {
 		t.Fatal(p, err)
 	}
 	check(t, s)
@@ -348,7 +349,7 @@ func TestCoolingAtTheEndOfUint64(t *testing.T) {
 	release(t, s, "fd00::1/128", 1)
 	clock.second = 1060
 	next(t, s, "fd00::ffff:ffff:ffff:ffff/128")
-	if p, err := s.Allocate(127); err != nil || p != pfx("fd00::/127") {
+	if p, err := s.AllocatePrefix(127); err != nil || p != pfx("fd00::/127") {
 		t.Fatal(p, err)
 	}
 	if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
@@ -409,6 +410,56 @@ func TestReleaseOfManyRunsIsLinear(t *testing.T) {
 	}
 }
 
+// A request that does not fit looks at a bounded number of runs under one lock, and at
+// none that an earlier one has looked at: 2^17 children have cooled, and no two of them
+// are neighbours.
+func TestRequestThatDoesNotFitIsBounded(t *testing.T) {
+	opt, clock := cooldown(60)
+	s := occupied(t, "10.0.0.0/10", 28, "10.0.0.0/10", opt)
+	all := slices.Collect(s.All())
+	for i := 0; i < len(all); i += 2 {
+		if _, err := s.Release(all[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clock.second += 60
+	_, err := s.AllocatePrefix(27)
+	refused(t, err, "allocate", ipalloc.ErrFull, "largest is /28")
+	before := invariant.Steps()
+	for range 100 {
+		_, err = s.AllocatePrefix(27)
+		refused(t, err, "allocate", ipalloc.ErrFull, "largest is /28")
+	}
+	if steps := invariant.Steps() - before; steps > 100*20 { // 0 without the tag invariants
+		t.Errorf("100 requests that do not fit take %d steps", steps)
+	}
+	clock.second -= 30 // every run is cooling again
+	_, err = s.AllocatePrefix(28)
+	cools(t, err, 1060)
+	clock.second += 30
+	if p, err := s.AllocatePrefix(28); err != nil || p != all[0] {
+		t.Fatal(p, err)
+	}
+	next(t, s, all[2].String())
+}
+
+// AllocatePrefix takes no more of the cooled children than it returns: the others are
+// allocated oldest first.
+func TestAllocatePrefixLeavesOtherCooledChildren(t *testing.T) {
+	opt, clock := cooldown(60)
+	s := occupied(t, "10.0.0.0/28", 32, "10.0.0.0/28", opt)
+	for _, p := range []string{"10.0.0.9/32", "10.0.0.4/31", "10.0.0.1/32"} {
+		release(t, s, p, capacity(32-pfx(p).Bits()))
+		clock.second++
+	}
+	clock.second += 60
+	if p, err := s.AllocatePrefix(31); err != nil || p != pfx("10.0.0.4/31") {
+		t.Fatal(p, err)
+	}
+	next(t, s, "10.0.0.9/32")
+	next(t, s, "10.0.0.1/32")
+}
+
 // heap returns the bytes in use.
 func heap() int64 {
 	var m runtime.MemStats
@@ -431,7 +482,7 @@ func TestCooldownClockIsTheCallers(t *testing.T) {
 	for i, f := range []func() error{
 		func() error { _, err := s.AllocateNext(); return err },
 		func() error { return s.AllocateN(make([]netip.Prefix, 3)) },
-		func() error { _, err := s.Allocate(30); return err },
+		func() error { _, err := s.AllocatePrefix(30); return err },
 		func() error { _, err := s.Release(pfx("10.0.0.0/32")); return err },
 		func() error { _, err := s.ReleaseN(prefixes("10.0.0.1/32 10.0.0.2/31")); return err },
 	} {

@@ -14,7 +14,7 @@
 // [Set.AllocateNext] takes the first free child at or after the cursor, wrapping
 // round; the cursor then stands just after it. Nothing else moves the cursor, so
 // that a child given back is reused as late as possible. [LowestFirst], [Random]
-// and [Cooldown] change that. [Set.Allocate] takes a prefix of any length from
+// and [Cooldown] change that. [Set.AllocatePrefix] takes a prefix of any length from
 // that of the pool to that of a child, aligned, from the smallest free space that
 // holds it, so that prefixes of several sizes live in one pool without stranding
 // space. [Set.Occupy] takes what the caller names, [Set.Release] gives back.

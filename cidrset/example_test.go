@@ -50,13 +50,13 @@ func ExampleSet_AllocateNext_full() {
 
 // Prefixes of several sizes out of one pool: each goes into the smallest free
 // space that holds it, so the small ones do not break the large ones.
-func ExampleSet_Allocate() {
+func ExampleSet_AllocatePrefix() {
 	set, _ := cidrset.New(netip.MustParsePrefix("10.0.0.0/22"), 26)
 	for _, bits := range []int{26, 24, 26, 25} {
-		p, err := set.Allocate(bits)
+		p, err := set.AllocatePrefix(bits)
 		fmt.Println(p, err)
 	}
-	_, err := set.Allocate(22)
+	_, err := set.AllocatePrefix(22)
 	fmt.Println(err)
 	for p := range set.FreePrefixes() {
 		fmt.Println("free", p)

@@ -46,7 +46,7 @@ func TestAllocateBestFit(t *testing.T) {
 				release(t, s, st.p, capacity(26-pfx(st.p).Bits()))
 			default:
 				largest := s.Stats().LargestFree
-				p, err := s.Allocate(st.bits)
+				p, err := s.AllocatePrefix(st.bits)
 				if st.p == "" {
 					refused(t, err, "allocate", ipalloc.ErrFull, "10.0.0.0/20")
 					if largest >= 0 && largest <= st.bits {
@@ -55,7 +55,7 @@ func TestAllocateBestFit(t *testing.T) {
 					break
 				}
 				if err != nil || p != pfx(st.p) {
-					t.Fatalf("step %d: Allocate(%d) = %v, %v, want %s", i, st.bits, p, err, st.p)
+					t.Fatalf("step %d: AllocatePrefix(%d) = %v, %v, want %s", i, st.bits, p, err, st.p)
 				}
 				if largest < 0 || largest > st.bits {
 					t.Fatalf("step %d: %v, but LargestFree was %d", i, p, largest)
@@ -90,12 +90,12 @@ func TestAllocateMixedSizes(t *testing.T) {
 				continue
 			}
 			bits := c.bits - rng.IntN(rng.IntN(c.bits-s.Pool().Bits())+1)
-			p, err := s.Allocate(bits)
+			p, err := s.AllocatePrefix(bits)
 			if err != nil {
 				full++
 				for free := range s.FreePrefixes() {
 					if free.Bits() <= bits || !errors.Is(err, ipalloc.ErrFull) {
-						t.Fatalf("Allocate(%d) fails with %v, and %v is free", bits, err, free)
+						t.Fatalf("AllocatePrefix(%d) fails with %v, and %v is free", bits, err, free)
 					}
 				}
 				continue
@@ -106,7 +106,7 @@ func TestAllocateMixedSizes(t *testing.T) {
 				}
 			}
 			if p.Bits() != bits || p != p.Masked() || !s.Pool().Contains(p.Addr()) || !s.Has(p) {
-				t.Fatalf("Allocate(%d) gives %v", bits, p)
+				t.Fatalf("AllocatePrefix(%d) gives %v", bits, p)
 			}
 			live = append(live, p)
 		}
@@ -123,7 +123,7 @@ func TestAllocateMixedSizes(t *testing.T) {
 func TestAllocateKeepsLargeOnes(t *testing.T) {
 	s := newSet(t, "10.0.0.0/16", 28)
 	for i := range 1 << 12 {
-		if _, err := s.Allocate(28); err != nil {
+		if _, err := s.AllocatePrefix(28); err != nil {
 			t.Fatal(err)
 		}
 		left := 1<<12 - 1 - i
@@ -151,7 +151,7 @@ func TestAllocateBesideCursor(t *testing.T) {
 			if i%3 == 0 {
 				p, err = s.AllocateNext()
 			} else {
-				p, err = s.Allocate(26 - i%4)
+				p, err = s.AllocatePrefix(26 - i%4)
 			}
 			if errors.Is(err, ipalloc.ErrFull) {
 				continue

@@ -14,9 +14,9 @@ func (s *Set) All() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) { s.each(true, yield) }
 }
 
-// Free returns the free children, ascending, as [Set.All] does the taken ones.
+// FreeChildren returns the free children, ascending, as [Set.All] does the taken ones.
 // Cooling children are neither. A wide pool has very many: 2^64 at most.
-func (s *Set) Free() iter.Seq[netip.Prefix] {
+func (s *Set) FreeChildren() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) { s.each(false, yield) }
 }
 

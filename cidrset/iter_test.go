@@ -28,7 +28,7 @@ func TestIterators(t *testing.T) {
 	} {
 		s := occupied(t, c.pool, c.bits, c.taken)
 		listed(t, "All", s.All(), c.all)
-		listed(t, "Free", s.Free(), c.free)
+		listed(t, "FreeChildren", s.FreeChildren(), c.free)
 		listed(t, "UsedPrefixes", s.UsedPrefixes(), c.used)
 		listed(t, "FreePrefixes", s.FreePrefixes(), c.space)
 	}
@@ -51,7 +51,7 @@ func TestIteratorsAtBoundaries(t *testing.T) {
 				}
 				want[i] = append(want[i], p)
 			}
-			for i, pair := range [2][2]iter.Seq[netip.Prefix]{{s.Free(), s.FreePrefixes()}, {s.All(), s.UsedPrefixes()}} {
+			for i, pair := range [2][2]iter.Seq[netip.Prefix]{{s.FreeChildren(), s.FreePrefixes()}, {s.All(), s.UsedPrefixes()}} {
 				if got := slices.Collect(pair[0]); !slices.Equal(got, want[i]) {
 					t.Fatalf("order %d, %v taken: children are %v, want %v", order, share, got, want[i])
 				}
@@ -109,7 +109,7 @@ func TestIterateAndCountWide(t *testing.T) {
 		if n != 126 {
 			t.Fatalf("%d free prefixes, want 126", n)
 		}
-		for p := range s.Free() {
+		for p := range s.FreeChildren() {
 			if p == pfx(c.first) {
 				t.Fatal("a taken child is free")
 			}
@@ -130,12 +130,12 @@ func TestIterateAndCountWide(t *testing.T) {
 		}
 		listed(t, "UsedPrefixes", s.UsedPrefixes(), c.pool)
 		listed(t, "FreePrefixes", s.FreePrefixes(), "")
-		listed(t, "Free", s.Free(), "")
+		listed(t, "FreeChildren", s.FreeChildren(), "")
 		release(t, s, c.last, 1)
 		if st := s.Stats(); st != (cidrset.Stats{Capacity: all, Used: all, Free: 1, LargestFree: c.bits}) {
 			t.Fatalf("one free: %+v", st)
 		}
-		listed(t, "Free", s.Free(), c.last)
+		listed(t, "FreeChildren", s.FreeChildren(), c.last)
 		release(t, s, c.pool, all)
 		listed(t, "FreePrefixes", s.FreePrefixes(), c.pool)
 	}
@@ -146,7 +146,7 @@ func TestIterateAndChange(t *testing.T) {
 	for _, k := range kinds {
 		s := occupied(t, "10.0.0.0/20", 32, "10.0.0.0/21", k.options()...)
 		for name, seq := range map[string]iter.Seq[netip.Prefix]{
-			"All": s.All(), "Free": s.Free(), "UsedPrefixes": s.UsedPrefixes(), "FreePrefixes": s.FreePrefixes(),
+			"All": s.All(), "FreeChildren": s.FreeChildren(), "UsedPrefixes": s.UsedPrefixes(), "FreePrefixes": s.FreePrefixes(),
 		} {
 			n := 0
 			var prev netip.Prefix

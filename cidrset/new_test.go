@@ -191,11 +191,11 @@ func TestErrorText(t *testing.T) {
 	_, small := s.Release(pfx("10.0.0.0/26"))
 	_, large := s.Release(pfx("10.0.0.0/8"))
 	_, dirty := s.Occupy(pfx("10.0.0.1/25"))
-	_, bits := s.Allocate(26)
+	_, bits := s.AllocatePrefix(26)
 	_, shape := cidrset.New(pfx("10.0.0.0/24"), 23)
 	_, bytes := cidrset.Restore(pfx("10.0.0.0/16"), 24, nil)
 	tight := occupied(t, "10.0.0.0/30", 32, "10.0.0.0/32 10.0.0.2/32")
-	_, fit := tight.Allocate(31)
+	_, fit := tight.AllocatePrefix(31)
 	occupy(t, tight, "10.0.0.0/30", 2)
 	_, full := tight.AllocateNext()
 	for _, c := range []struct {

@@ -31,7 +31,7 @@ func TestAllocateNextGoesRound(t *testing.T) {
 	occupy(t, s, "10.0.0.6/32", 1)
 	at("10.0.0.3/32")
 	next(t, s, "10.0.0.4/32")
-	if p, err := s.Allocate(32); err != nil || p != pfx("10.0.0.1/32") { // leaves it alone. CS7
+	if p, err := s.AllocatePrefix(32); err != nil || p != pfx("10.0.0.1/32") { // leaves it alone. CS7
 		t.Fatal(p, err)
 	}
 	at("10.0.0.5/32")

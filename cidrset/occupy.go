@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
@@ -38,16 +39,51 @@ func (s *Set) occupyPrefix(p netip.Prefix) (taken uint64, err error) {
 		return 0, s.refused("occupy", p, err)
 	}
 	s.mu.Lock()
-	taken = s.busy.SetRange(lo, hi)
-	if s.cooling != nil {
-		taken = addSat(taken, s.cooling.remove(lo, hi))
-	}
-	if taken != 0 {
+	if taken = s.take(lo, hi); taken != 0 {
 		s.changed(OpOccupy, p)
 	}
 	s.mu.Unlock()
 	s.changes.Deliver()
 	return taken, nil
+}
+
+// take takes the children of [lo, hi] and returns how many were not taken. The lock is
+// held.
+func (s *Set) take(lo, hi uint64) (taken uint64) {
+	taken = s.busy.SetRange(lo, hi)
+	if s.cooling != nil {
+		s.cooling.hot.SetRange(lo, hi)
+		taken = addSat(taken, s.cooling.remove(lo, hi))
+	}
+	return taken
+}
+
+// Claim takes every child inside p, provided that none of them is taken. It takes a
+// cooling child at once and leaves the cursor alone. The change is an OpOccupy.
+//
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrOccupied] if a child is
+// taken; InTheWay is the lowest such child. Otherwise it fails as [Set.Release] does.
+// The set is unchanged then. O(log n) plus the nodes it discards, and with [Cooldown]
+// the runs of cooling children in p. Safe for concurrent use.
+func (s *Set) Claim(p netip.Prefix) error {
+	lo, hi, err := s.within("claim", p)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	x, occupied := nextTaken(&s.busy, s.coolingSet(), lo, hi)
+	if !occupied {
+		s.take(lo, hi)
+		s.changed(OpOccupy, p)
+	}
+	s.mu.Unlock()
+	if occupied {
+		err := s.fail("claim", p, ipalloc.ErrOccupied, "")
+		err.InTheWay = s.codec.Prefix(x)
+		return err
+	}
+	s.changes.Deliver()
+	return nil
 }
 
 // Release gives back every child inside p, and returns how many of them were

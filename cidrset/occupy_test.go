@@ -200,11 +200,11 @@ func TestRefusalsChangeNothing(t *testing.T) {
 				if bits >= s.Pool().Bits() && bits <= pool.bits {
 					continue
 				}
-				p, err := s.Allocate(bits)
+				p, err := s.AllocatePrefix(bits)
 				refused(t, err, "allocate", ipalloc.ErrInvalid, pool.pool, fmt.Sprintf("/%d", bits))
 				about(t, err, s.Pool(), netip.Prefix{})
 				if p.IsValid() {
-					t.Fatalf("Allocate(%d) gives %v", bits, p)
+					t.Fatalf("AllocatePrefix(%d) gives %v", bits, p)
 				}
 				unchanged("Allocate")
 			}
@@ -212,7 +212,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			unchanged("AllocateN")
-			if p, err := s.Allocate(s.Pool().Bits()); err == nil || p.IsValid() {
+			if p, err := s.AllocatePrefix(s.Pool().Bits()); err == nil || p.IsValid() {
 				t.Fatal("the pool is free")
 			}
 			unchanged("Allocate")

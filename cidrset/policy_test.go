@@ -149,7 +149,7 @@ func TestDeterministic(t *testing.T) {
 				case 0, 1:
 					p, err = s.AllocateNext()
 				case 2:
-					p, err = s.Allocate(p.Bits())
+					p, err = s.AllocatePrefix(p.Bits())
 				case 3:
 					_, err = s.Occupy(p)
 				case 4:

@@ -24,7 +24,7 @@ func TestCooldownIgnoresTheMonotonicClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = set.Release(netip.MustParsePrefix("192.0.2.3/32"))
-	_, err = set.Allocate(32)
+	_, err = set.AllocatePrefix(32)
 	var e *ipalloc.Error
 	if !errors.As(err, &e) || e.Until != e.Until.Round(0) || !e.Until.Equal(start.Add(time.Minute)) {
 		t.Fatalf("%v: Until carries a monotonic reading or is not %v", err, start.Add(time.Minute))

@@ -94,6 +94,9 @@ func (s *Set) read(r *snap.Reader) {
 	for n := r.Count(runSize); n > 0; n-- {
 		s.readRun(r)
 	}
+	if s.cooling != nil {
+		s.cooling.hot = s.busy.Clone()
+	}
 }
 
 // readRun reads one cooling run.
@@ -112,7 +115,10 @@ func (s *Set) readRun(r *snap.Reader) {
 	case c.tail != none && until.Before(c.runs[c.tail].until):
 		r.Fail("cooling children out of order")
 	default:
-		c.insert(c.tail, none, lo, hi, until)
+		i := c.insert(c.tail, none, lo, hi, until)
+		if c.edge == none {
+			c.edge = i
+		}
 		c.set.SetRange(lo, hi)
 	}
 }

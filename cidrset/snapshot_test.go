@@ -97,7 +97,7 @@ func TestRestoreGoesOn(t *testing.T) {
 		if name != "cold" {
 			continue
 		}
-		if p, err := back.Allocate(17); err != nil || p != pfx("10.0.128.0/17") {
+		if p, err := back.AllocatePrefix(17); err != nil || p != pfx("10.0.128.0/17") {
 			t.Fatal(p, err)
 		}
 		for i := 65; i < 128; i++ { // what is fresh, from the cursor
@@ -198,7 +198,7 @@ func survives(t testing.TB, data []byte, opts ...cidrset.Option) (ok bool) {
 	}
 	for range 3 {
 		_, _ = s.AllocateNext()
-		_, _ = s.Allocate((s.Pool().Bits() + s.ChildBits()) / 2)
+		_, _ = s.AllocatePrefix((s.Pool().Bits() + s.ChildBits()) / 2)
 		_, _ = s.Release(s.Cursor())
 		_, _ = s.Occupy(s.Cursor())
 	}

@@ -20,12 +20,12 @@ type Stats struct {
 
 	// LargestFree is the length of the shortest prefix in the free space: the largest
 	// aligned part of it. It is -1 if no child is free. Cooling children do not count,
-	// though [Set.Allocate] may use those that have cooled long enough.
+	// though [Set.AllocatePrefix] may use those that have cooled long enough.
 	LargestFree int
 }
 
 // Stats returns the counts of the set. O(1), but for LargestFree, which costs what
-// [Set.Allocate] does. Safe for concurrent use.
+// [Set.AllocatePrefix] does. Safe for concurrent use.
 func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,6 +48,31 @@ func (s *Set) Stats() Stats {
 		st.LargestFree = s.ChildBits() - k
 	}
 	return st
+}
+
+// Ordinal returns the position of the child p from the lowest address, from 0; ok is
+// false unless p is a child of the pool. O(1), without the lock.
+func (s *Set) Ordinal(p netip.Prefix) (i uint64, ok bool) {
+	if i, ok = s.codec.Child(p); !ok {
+		return 0, false
+	}
+	return i, true
+}
+
+// Child returns the child whose [Set.Ordinal] is i; ok is false if there is none. O(1),
+// without the lock.
+func (s *Set) Child(i uint64) (p netip.Prefix, ok bool) {
+	if i > s.codec.Last() {
+		return netip.Prefix{}, false
+	}
+	return s.codec.Prefix(i), true
+}
+
+// String returns pool, child length and counts: "10.0.0.0/16 in /24: 3 used, 1 cooling,
+// 252 free". Safe for concurrent use.
+func (s *Set) String() string {
+	st := s.Stats()
+	return fmt.Sprintf("%v in /%d: %d used, %d cooling, %d free", s.Pool(), s.ChildBits(), st.Used, st.Cooling, st.Free)
 }
 
 // Cursor returns the child at which the next AllocateNext starts to look. Only

@@ -134,12 +134,14 @@ func operations(order int) (ops []operation) {
 		})
 	}
 	for length := 27; length <= 29+order; length++ {
-		add(fmt.Sprint("Allocate ", length), func(s *cidrset.Set) (any, error) { return s.Allocate(length) },
-			func(m *model.CidrSet, now time.Time) (any, model.CidrFailure) { return m.Allocate(length, now) })
+		add(fmt.Sprint("Allocate ", length), func(s *cidrset.Set) (any, error) { return s.AllocatePrefix(length) },
+			func(m *model.CidrSet, now time.Time) (any, model.CidrFailure) { return m.AllocatePrefix(length, now) })
 	}
 	for _, p := range blocks(order) {
 		add(fmt.Sprint("Occupy ", p), func(s *cidrset.Set) (any, error) { return s.Occupy(p) },
 			func(m *model.CidrSet, _ time.Time) (any, model.CidrFailure) { return m.Occupy(p) })
+		add(fmt.Sprint("Claim ", p), func(s *cidrset.Set) (any, error) { return nil, s.Claim(p) },
+			func(m *model.CidrSet, _ time.Time) (any, model.CidrFailure) { return nil, m.Claim(p) })
 		add(fmt.Sprint("Release ", p), func(s *cidrset.Set) (any, error) { return s.Release(p) },
 			func(m *model.CidrSet, now time.Time) (any, model.CidrFailure) { return m.Release(p, now) })
 		add(fmt.Sprint("Has ", p), func(s *cidrset.Set) (any, error) { return [2]bool{s.Has(p), s.HasAny(p)}, nil },
@@ -171,6 +173,7 @@ func blocks(order int) (out []netip.Prefix) {
 var failures = map[string]error{
 	model.CidrFull: ipalloc.ErrFull, model.CidrCooling: ipalloc.ErrCooling, model.CidrRange: ipalloc.ErrOutOfRange,
 	model.CidrMisaligned: ipalloc.ErrMisaligned, model.CidrBits: ipalloc.ErrInvalid,
+	model.CidrOccupied: ipalloc.ErrOccupied,
 }
 
 // CS2, CS4 to CS8, CS10, X1: every state of a pool of up to 4 children, cooling in
@@ -215,7 +218,7 @@ func inWorld(t *testing.T, w twinned, policy int, second int64, op operation) {
 	}
 	if f.Kind != "" {
 		var e *ipalloc.Error
-		if !errors.Is(err, failures[f.Kind]) || errors.As(err, &e) && !e.Until.Equal(f.Until) {
+		if !errors.Is(err, failures[f.Kind]) || !errors.As(err, &e) || !e.Until.Equal(f.Until) || e.InTheWay != f.At {
 			fail("got %v, %v, want %+v", got, err, f)
 		}
 	}
@@ -274,11 +277,11 @@ func TestSixteenChildren(t *testing.T) {
 		}
 		for length := 28; length <= 32; length++ {
 			state := slices.Clone(twin.State)
-			want, f := twin.Allocate(length, time.Time{})
+			want, f := twin.AllocatePrefix(length, time.Time{})
 			copy(twin.State, state)
-			got, err := s.Allocate(length)
+			got, err := s.AllocatePrefix(length)
 			if got != want || (err == nil) != (f.Kind == "") {
-				t.Fatalf("%016b: Allocate(%d) is %v, %v, want %v", pattern, length, got, err, want)
+				t.Fatalf("%016b: AllocatePrefix(%d) is %v, %v, want %v", pattern, length, got, err, want)
 			}
 			if err == nil {
 				_, _ = s.Release(got)

@@ -146,15 +146,19 @@ func (r *cidrReplay) step(op int, tr *model.Trace) {
 		}
 	case 3, 4: // CS7
 		bits := r.c.Pool.Bits() - 1 + int(tr.Below(uint64(r.c.Order())+3))
-		want, f := r.m.Allocate(bits, r.now)
-		got, err := r.s.Allocate(bits)
+		want, f := r.m.AllocatePrefix(bits, r.now)
+		got, err := r.s.AllocatePrefix(bits)
 		r.answer("Allocate", got, err, want, f, f.Kind == "")
-	case 5, 6: // CS4
+	case 5:
 		p := r.prefix(tr)
 		want, f := r.m.Occupy(p)
 		got, err := r.s.Occupy(p)
 		r.answer("Occupy "+p.String(), got, err, want, f, want > 0)
-	case 7, 8: // CS5
+	case 6:
+		p := r.prefix(tr)
+		f := r.m.Claim(p)
+		r.answer("Claim "+p.String(), 0, r.s.Claim(p), 0, f, f.Kind == "")
+	case 7, 8:
 		r.release(r.prefix(tr))
 	case 9: // what is taken, so that it is not mostly for nothing
 		taken, _, _ := r.m.Runs()
@@ -257,6 +261,7 @@ func (r *cidrReplay) prefix(tr *model.Trace) netip.Prefix {
 var cidrKinds = map[string]error{
 	model.CidrFull: ipalloc.ErrFull, model.CidrCooling: ipalloc.ErrCooling, model.CidrRange: ipalloc.ErrOutOfRange,
 	model.CidrMisaligned: ipalloc.ErrMisaligned, model.CidrPrefix: ipalloc.ErrInvalid, model.CidrBits: ipalloc.ErrInvalid,
+	model.CidrOccupied: ipalloc.ErrOccupied,
 }
 
 // answer compares an answer, its error and whether the set told of a change: once if
@@ -274,6 +279,8 @@ func (r *cidrReplay) answer(op string, got any, err error, want any, f model.Cid
 			r.t.Fatalf("%s: error %v has no type", op, err)
 		case is && (e.Pool != r.c.Pool || !e.Until.Equal(f.Until)):
 			r.t.Fatalf("%s: error is %v, want until %v", op, err, f.Until)
+		case is && e.InTheWay != f.At:
+			r.t.Fatalf("%s: error is %v, want %v in the way", op, err, f.At)
 		}
 	}
 	tell := 0
@@ -330,7 +337,7 @@ func (r *cidrReplay) compare(op int) {
 	r.sequence(op, "FreePrefixes", r.s.FreePrefixes(), blocks)
 	r.sequence(op, "UsedPrefixes", r.s.UsedPrefixes(), r.cover(taken))
 	r.start(op, "All", r.s.All(), taken)
-	r.start(op, "Free", r.s.Free(), free)
+	r.start(op, "FreeChildren", r.s.FreeChildren(), free)
 	if r.follow != nil { // X5
 		r.sequence(op, "UsedPrefixes of the follower", r.follow.UsedPrefixes(), r.cover(taken))
 	}

@@ -25,7 +25,7 @@ type batchSet[H any] interface {
 
 // sizedSet is a prefixSet that serves several prefix lengths.
 type sizedSet interface {
-	Allocate(bits int) (netip.Prefix, error)
+	AllocatePrefix(bits int) (netip.Prefix, error)
 	Release(netip.Prefix) (uint64, error)
 }
 
@@ -375,7 +375,7 @@ func mixedJob(s sizedSet, live int) *job {
 	const shortest, lengths = 20, 9
 	held := make([]netip.Prefix, live)
 	for i := range held {
-		held[i] = must(s.Allocate(shortest + i%lengths))
+		held[i] = must(s.AllocatePrefix(shortest + i%lengths))
 	}
 	x := uint64(1)
 	return &job{run: func(n int) {
@@ -388,7 +388,7 @@ func mixedJob(s sizedSet, live int) *job {
 			}
 			// One of the other lengths, each as probable.
 			step := 1 + int(x>>16&0xffff*(lengths-1)>>16)
-			p, err := s.Allocate(shortest + (old.Bits()-shortest+step)%lengths)
+			p, err := s.AllocatePrefix(shortest + (old.Bits()-shortest+step)%lengths)
 			if err != nil {
 				panic(err)
 			}

@@ -86,7 +86,7 @@ func (p *nodePhase) run() error {
 func (p *nodePhase) add(n *trace.Node) error {
 	prefixes := make([]netip.Prefix, 0, len(p.families))
 	for _, f := range p.families {
-		prefix, err := f.set.Allocate(f.sizes[p.class(n)])
+		prefix, err := f.set.AllocatePrefix(f.sizes[p.class(n)])
 		if err != nil {
 			for i, taken := range prefixes {
 				if _, undo := p.families[i].set.Release(taken); undo != nil {

@@ -14,13 +14,15 @@ const (
 	CidrMisaligned = "misaligned"
 	CidrPrefix     = "bad prefix"
 	CidrBits       = "bad bits"
+	CidrOccupied   = "occupied"
 )
 
 // CidrFailure is why an operation of a twin of cidrset.Set failed. The zero value
 // is success.
 type CidrFailure struct {
 	Kind  string
-	Until time.Time // with CidrCooling
+	Until time.Time    // with CidrCooling
+	At    netip.Prefix // with CidrOccupied: the lowest taken child
 }
 
 // The policies of a twin of cidrset.Set.
@@ -45,8 +47,9 @@ type CidrConfig struct {
 type CidrTwin interface {
 	AllocateNext(now time.Time) (netip.Prefix, CidrFailure)
 	AllocateN(n int, now time.Time) ([]netip.Prefix, CidrFailure)
-	Allocate(bits int, now time.Time) (netip.Prefix, CidrFailure)
+	AllocatePrefix(bits int, now time.Time) (netip.Prefix, CidrFailure)
 	Occupy(p netip.Prefix) (uint64, CidrFailure)
+	Claim(p netip.Prefix) CidrFailure
 	Release(p netip.Prefix, now time.Time) (uint64, CidrFailure)
 	ReleaseN(ps []netip.Prefix, now time.Time) (uint64, CidrFailure)
 	Has(p netip.Prefix) bool
@@ -142,7 +145,7 @@ func (m *CidrSet) AllocateNext(now time.Time) (netip.Prefix, CidrFailure) {
 		case len(m.Cold) == 0:
 			return netip.Prefix{}, CidrFailure{Kind: CidrFull}
 		case m.Cold[0].Until.After(now):
-			return netip.Prefix{}, CidrFailure{CidrCooling, m.Cold[0].Until}
+			return netip.Prefix{}, CidrFailure{Kind: CidrCooling, Until: m.Cold[0].Until}
 		}
 		i := m.Cold[0].Child
 		m.Cold = m.Cold[1:]
@@ -182,7 +185,7 @@ func (m *CidrSet) AllocateN(n int, now time.Time) (ps []netip.Prefix, f CidrFail
 		case missing > len(m.Cold):
 			return nil, CidrFailure{Kind: CidrFull}
 		case m.Cold[missing-1].Until.After(now):
-			return nil, CidrFailure{CidrCooling, m.Cold[missing-1].Until}
+			return nil, CidrFailure{Kind: CidrCooling, Until: m.Cold[missing-1].Until}
 		}
 	}
 	for range n {
@@ -192,9 +195,9 @@ func (m *CidrSet) AllocateN(n int, now time.Time) (ps []netip.Prefix, f CidrFail
 	return ps, f
 }
 
-// Allocate takes the lowest of the smallest aligned free blocks that hold the
-// length; if there is none, one with what has cooled, which is free from then on.
-func (m *CidrSet) Allocate(bits int, now time.Time) (netip.Prefix, CidrFailure) {
+// AllocatePrefix takes the lowest of the smallest aligned free blocks that hold the
+// length; if there is none, of those that are free or have cooled.
+func (m *CidrSet) AllocatePrefix(bits int, now time.Time) (netip.Prefix, CidrFailure) {
 	k := m.Bits - bits
 	if k < 0 || bits < m.Pool.Bits() {
 		return netip.Prefix{}, CidrFailure{Kind: CidrBits}
@@ -208,20 +211,22 @@ func (m *CidrSet) Allocate(bits int, now time.Time) (netip.Prefix, CidrFailure) 
 				m.State[c.Child] = cidrFree
 			}
 		}
-		if lo, ok = m.bestFit(k); !ok {
-			for _, c := range m.Cold {
-				m.State[c.Child] = cidrCold
-			}
-			if ready < len(m.Cold) {
-				return netip.Prefix{}, CidrFailure{CidrCooling, m.Cold[ready].Until}
-			}
+		lo, ok = m.bestFit(k)
+		for _, c := range m.Cold {
+			m.State[c.Child] = cidrCold
+		}
+		switch {
+		case ok:
+		case ready < len(m.Cold):
+			return netip.Prefix{}, CidrFailure{Kind: CidrCooling, Until: m.Cold[ready].Until}
+		default:
 			return netip.Prefix{}, CidrFailure{Kind: CidrFull}
 		}
-		m.Cold = m.Cold[ready:]
 	}
 	for i := lo; i < lo+1<<k; i++ {
 		m.State[i] = cidrTaken
 	}
+	m.forget()
 	return m.Block(uint64(lo), k), CidrFailure{}
 }
 
@@ -265,6 +270,20 @@ func (m *CidrSet) Occupy(p netip.Prefix) (n uint64, f CidrFailure) {
 	}
 	m.forget()
 	return n, f
+}
+
+// Claim takes every child inside p if none is taken.
+func (m *CidrSet) Claim(p netip.Prefix) CidrFailure {
+	if kind := m.refuseRelease(p); kind != "" {
+		return CidrFailure{Kind: kind}
+	}
+	for i, c := range m.Children {
+		if m.State[i] == cidrTaken && c.Overlaps(p) {
+			return CidrFailure{Kind: CidrOccupied, At: c}
+		}
+	}
+	_, f := m.Occupy(p)
+	return f
 }
 
 // forget takes out of the list what no longer cools.

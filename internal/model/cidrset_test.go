@@ -43,7 +43,7 @@ func cidrDo(m model.CidrTwin, words string) string {
 	case "nextn":
 		got, f = m.AllocateN(number, now)
 	case "fit":
-		got, f = m.Allocate(number, now)
+		got, f = m.AllocatePrefix(number, now)
 	case "occupy":
 		got, f = m.Occupy(netip.MustParsePrefix(arg))
 	case "release":

@@ -63,7 +63,7 @@ func (m *WideCidrSet) AllocateNext(now time.Time) (netip.Prefix, CidrFailure) {
 		case len(m.Cold) == 0:
 			return netip.Prefix{}, CidrFailure{Kind: CidrFull}
 		case m.Cold[0].Until.After(now):
-			return netip.Prefix{}, CidrFailure{CidrCooling, m.Cold[0].Until}
+			return netip.Prefix{}, CidrFailure{Kind: CidrCooling, Until: m.Cold[0].Until}
 		}
 		i := m.Cold[0].Lo
 		m.uncool(i, i)
@@ -117,7 +117,7 @@ func (m *WideCidrSet) AllocateN(n int, now time.Time) (ps []netip.Prefix, f Cidr
 		for _, c := range m.Cold {
 			if c.Hi-c.Lo >= missing-1 {
 				if f.Kind = ""; c.Until.After(now) {
-					f = CidrFailure{CidrCooling, c.Until}
+					f = CidrFailure{Kind: CidrCooling, Until: c.Until}
 				}
 				break
 			}
@@ -134,9 +134,9 @@ func (m *WideCidrSet) AllocateN(n int, now time.Time) (ps []netip.Prefix, f Cidr
 	return ps, f
 }
 
-// Allocate takes the lowest of the smallest aligned free blocks that hold the
-// length; if there is none, one with what has cooled, which is free from then on.
-func (m *WideCidrSet) Allocate(length int, now time.Time) (netip.Prefix, CidrFailure) {
+// AllocatePrefix takes the lowest of the smallest aligned free blocks that hold the
+// length; if there is none, of those that are free or have cooled.
+func (m *WideCidrSet) AllocatePrefix(length int, now time.Time) (netip.Prefix, CidrFailure) {
 	k := m.Bits - length
 	if k < 0 || length < m.Pool.Bits() {
 		return netip.Prefix{}, CidrFailure{Kind: CidrBits}
@@ -147,19 +147,20 @@ func (m *WideCidrSet) Allocate(length int, now time.Time) (netip.Prefix, CidrFai
 		for ; ready < len(m.Cold) && !m.Cold[ready].Until.After(now); ready++ {
 			m.Busy.ClearRange(m.Cold[ready].Lo, m.Cold[ready].Hi)
 		}
-		if lo, ok = m.Busy.BestFit(k); !ok {
-			for _, c := range m.Cold[:ready] {
-				m.Busy.SetRange(c.Lo, c.Hi)
-			}
+		lo, ok = m.Busy.BestFit(k)
+		for _, c := range m.Cold[:ready] {
+			m.Busy.SetRange(c.Lo, c.Hi)
+		}
+		if !ok {
 			if ready < len(m.Cold) {
-				return netip.Prefix{}, CidrFailure{CidrCooling, m.Cold[ready].Until}
+				return netip.Prefix{}, CidrFailure{Kind: CidrCooling, Until: m.Cold[ready].Until}
 			}
 			return netip.Prefix{}, CidrFailure{Kind: CidrFull}
 		}
-		m.Cold = m.Cold[ready:]
 	}
 	p := m.Block(lo, k)
 	_, hi := m.locate(p)
+	m.uncool(lo, hi)
 	m.Busy.SetRange(lo, hi)
 	return p, CidrFailure{}
 }
@@ -176,6 +177,20 @@ func (m *WideCidrSet) Occupy(p netip.Prefix) (uint64, CidrFailure) {
 	news := append(m.within(m.Busy.Runs(false), lo, hi), m.uncool(lo, hi)...)
 	m.Busy.SetRange(lo, hi)
 	return SumRuns(news), CidrFailure{}
+}
+
+// Claim takes every child inside p if none is taken.
+func (m *WideCidrSet) Claim(p netip.Prefix) CidrFailure {
+	if kind := m.refuseRelease(p); kind != "" {
+		return CidrFailure{Kind: kind}
+	}
+	lo, hi := m.locate(p)
+	taken, _, _ := m.Runs()
+	if in := m.within(taken, lo, hi); len(in) > 0 {
+		return CidrFailure{Kind: CidrOccupied, At: m.Block(in[0][0], 0)}
+	}
+	_, f := m.Occupy(p)
+	return f
 }
 
 // within returns the parts of the runs that are in [lo, hi].

@@ -106,7 +106,7 @@ func TestJournalOfASet(t *testing.T) {
 					err = j.Do(t.Context(), func(a *cidrset.Set) error { _, err := a.Release(p); return err })
 				case k == 1:
 					var p netip.Prefix
-					p, err = journal.Do(t.Context(), j, func(a *cidrset.Set) (netip.Prefix, error) { return a.Allocate(22) })
+					p, err = journal.Do(t.Context(), j, func(a *cidrset.Set) (netip.Prefix, error) { return a.AllocatePrefix(22) })
 					held = append(held, p)
 				case k == 2:
 					p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(rnd.IntN(256)), 0}), 24)

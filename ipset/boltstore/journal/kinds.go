@@ -88,11 +88,15 @@ func unknownChange(c change) error { return fmt.Errorf("%w: %q", errUnknownChang
 
 func replaySet(set *cidrset.Set, c change) error {
 	switch c.Op {
-	case cidrset.OpAllocate.String(), cidrset.OpOccupy.String():
+	case cidrset.OpAllocate.String():
 		for _, p := range c.Prefixes {
-			if c.Op == cidrset.OpAllocate.String() && set.HasAny(p) {
-				return fmt.Errorf("%v is taken", p)
+			if err := set.Claim(p); err != nil {
+				return err
 			}
+		}
+		return nil
+	case cidrset.OpOccupy.String():
+		for _, p := range c.Prefixes {
 			if _, err := set.Occupy(p); err != nil {
 				return err
 			}
