@@ -73,12 +73,6 @@
 // goes on is not recorded; with [LowestFirst] there is no such thing.
 // [Allocator.MarshalBinary] and [Restore] carry that too.
 //
-// # Controller
-//
-// [Allocator.Engine] is this allocator in the form in which the controller of
-// package nodeipam runs it: that one watches nodes, records what they get, and
-// sorts out what went wrong.
-//
 // # The index
 //
 // There is one index of claims for each address family, shared by all entries, and

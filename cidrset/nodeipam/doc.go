@@ -1,6 +1,7 @@
 // Package nodeipam gives every node of a cluster its pod prefixes, one for each
-// address family, and remembers who holds what. [Allocator] is that memory;
-// [Controller] is the loop that keeps it and the records of an API server in step.
+// address family, and remembers who holds what. Package
+// [github.com/ipalloc/ipalloc/cidrset/nodeipam/controller] keeps an [Allocator] and the
+// records of an API server in step.
 //
 // # Terms
 //
@@ -38,25 +39,13 @@
 //
 // All methods are safe for concurrent use. One mutex guards an allocator; it is
 // never held while the caller's code runs: the function given to [OnChange], the
-// body of a loop, the writer of a controller.
+// body of a loop.
 //
 // # Restart
 //
 // An allocator starts with [Allocator.Load] of the full list of nodes, or with
 // [Restore] of a snapshot. Load after Restore brings it up to date; what it does
-// not list is to be released by the caller, as a [Controller] does.
-//
-// # Controller
-//
-// A [Controller] works from a [Source], a view of the nodes that may be late, and
-// through a [Writer], which has the last word; it knows nothing of Kubernetes. It
-// loads the whole view before it allocates anything. Its queue remembers names, a
-// bounded number, each once, so that a node is never worked on twice at a time;
-// nodes that do not fit are found again by looking at the whole view. A write that
-// certainly failed gives the prefixes back. One whose outcome is unknown keeps them,
-// and they are written again, until a live read made after the last attempt says
-// what the node has. The same goes for a write that succeeded and that the view
-// does not show yet.
+// not list is to be released by the caller, as a controller does.
 //
 // # Origin
 //

@@ -21,9 +21,10 @@ func dryRun(ctx context.Context, w io.Writer, client kubernetes.Interface, c *ch
 		return err
 	}
 	problems := map[string][]error{}
-	for _, p := range c.engine.Load(nodes) {
-		problems[p.Node] = append(problems[p.Node], p.Err)
+	for _, p := range c.allocator.Load(nodes) {
+		problems[p.Owner] = append(problems[p.Owner], p)
 	}
+	c.loaded()
 	has, gets, bad := 0, 0, 0
 	for _, n := range nodes {
 		wrong := problems[n.Name]
@@ -34,7 +35,7 @@ func dryRun(ctx context.Context, w io.Writer, client kubernetes.Interface, c *ch
 		case n.Terminating:
 			fmt.Fprintf(w, "%s\tis terminating\n", n.Name)
 		default:
-			as, err := c.engine.Allocate(n)
+			as, err := c.allocator.Allocate(n)
 			if err != nil {
 				wrong = append(wrong, err)
 				break
@@ -47,8 +48,8 @@ func dryRun(ctx context.Context, w io.Writer, client kubernetes.Interface, c *ch
 			fmt.Fprintf(w, "%s\tWRONG\t%v\n", n.Name, err)
 		}
 	}
-	for _, p := range c.counts() {
-		fmt.Fprintf(w, "pool %s: %d of %d would be free\n", strings.TrimSpace(p.entry+" "+p.pool), p.free, p.capacity)
+	for _, p := range c.allocator.Stats().Pools {
+		fmt.Fprintf(w, "pool %s: %d of %d would be free\n", strings.TrimSpace(p.Entry+" "+p.Pool.String()), p.Free, p.Capacity)
 	}
 	_, err = fmt.Fprintf(w, "%d nodes: %d have CIDRs, %d would get them, %d things are wrong\n", len(nodes), has, gets, bad)
 	return err

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 // manifest is a ClusterCIDR as people write it, in both forms in use:
@@ -66,7 +66,7 @@ func (f *family) pool() (p netip.Prefix, mask int, err error) {
 
 // fileEntry is a ClusterCIDR of a file.
 type fileEntry struct {
-	clustercidr.ClusterCIDR
+	nodeipam.Entry
 	deleted bool // serves nobody any more
 }
 
@@ -136,16 +136,16 @@ func parseEntry(data []byte) (c fileEntry, err error) {
 	}
 	if m.Spec.NodeSelector != nil {
 		for _, term := range m.Spec.NodeSelector.NodeSelectorTerms {
-			c.Selector = append(c.Selector, clustercidr.Term{
+			c.Selector = append(c.Selector, nodeipam.Term{
 				Labels: requirements(term.MatchExpressions), Fields: requirements(term.MatchFields)})
 		}
 	}
 	return c, nil
 }
 
-func requirements(in []v1.NodeSelectorRequirement) (out []clustercidr.Requirement) {
+func requirements(in []v1.NodeSelectorRequirement) (out []nodeipam.Requirement) {
 	for _, r := range in {
-		out = append(out, clustercidr.Requirement{Key: r.Key, Op: clustercidr.Operator(r.Operator), Values: r.Values})
+		out = append(out, nodeipam.Requirement{Key: r.Key, Op: nodeipam.Operator(r.Operator), Values: r.Values})
 	}
 	return out
 }

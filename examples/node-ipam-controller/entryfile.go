@@ -11,13 +11,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 // newLabelled returns the allocator that chooses by labels, without any entry.
-func newLabelled(o *options) (*clustercidr.Allocator, error) {
-	var c clustercidr.Config
+func newLabelled(o *options) (*nodeipam.Allocator, error) {
+	c := nodeipam.Config{ByLabels: true}
 	var err error
 	if c.Reserved, err = prefixes("service-cluster-ip-range", o.serviceCIDRs); err != nil {
 		return nil, err
@@ -25,15 +25,15 @@ func newLabelled(o *options) (*clustercidr.Allocator, error) {
 	for _, f := range strings.Split(o.families, ",") {
 		switch strings.ToLower(strings.TrimSpace(f)) {
 		case "ipv4":
-			c.Families = append(c.Families, clustercidr.IPv4)
+			c.Families = append(c.Families, nodeipam.IPv4)
 		case "ipv6":
-			c.Families = append(c.Families, clustercidr.IPv6)
+			c.Families = append(c.Families, nodeipam.IPv6)
 		case "":
 		default:
 			return nil, fmt.Errorf("-families: %q, want IPv4 or IPv6", f)
 		}
 	}
-	return clustercidr.New(c)
+	return nodeipam.New(c)
 }
 
 // entryFile keeps the entries of an allocator as a file says, while the file changes.
@@ -44,7 +44,7 @@ func newLabelled(o *options) (*clustercidr.Allocator, error) {
 // the nodes are loaded there is nobody to mind, and the file is simply followed.
 type entryFile struct {
 	path      string
-	allocator *clustercidr.Allocator
+	allocator *nodeipam.Allocator
 	log       *slog.Logger
 
 	mu      sync.Mutex
@@ -56,7 +56,7 @@ type entryFile struct {
 }
 
 // openEntries reads the file and adds its entries. Unlike later, an error is final.
-func openEntries(path string, a *clustercidr.Allocator, log *slog.Logger) (*entryFile, error) {
+func openEntries(path string, a *nodeipam.Allocator, log *slog.Logger) (*entryFile, error) {
 	f := &entryFile{path: path, allocator: a, log: log}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -151,11 +151,11 @@ func (f *entryFile) apply() (added bool, err error) {
 		if !wanted[e.Name] {
 			continue
 		}
-		err := f.allocator.Add(e.ClusterCIDR)
-		if errors.Is(err, clustercidr.ErrExists) && !f.loaded {
+		err := f.allocator.AddEntry(e.Entry)
+		if errors.Is(err, ipalloc.ErrExists) && !f.loaded {
 			f.remove(e.Name)
 			have[e.Name] = false
-			err = f.allocator.Add(e.ClusterCIDR)
+			err = f.allocator.AddEntry(e.Entry)
 		}
 		switch {
 		case err != nil:
@@ -170,31 +170,22 @@ func (f *entryFile) apply() (added bool, err error) {
 
 // remove deletes an entry, which is gone at once if it has no node.
 func (f *entryFile) remove(name string) {
-	gone, err := f.allocator.Delete(name)
+	gone, err := f.allocator.DeleteEntry(name)
 	if err != nil {
 		return // gone by itself a moment ago
 	}
 	f.log.Info("ClusterCIDR deleted", "name", name, "waits for nodes", !gone)
 }
 
-// fileEngine is the engine of an allocator whose entries are those of a file.
-type fileEngine struct {
-	nodeipam.Engine
-	file *entryFile
-}
-
-// Load loads the nodes while all entries are there, and deletes then those that the
-// file says are deleted: so they keep their nodes.
-func (e fileEngine) Load(nodes []nodeipam.Node) []nodeipam.Problem {
-	f := e.file
+// nodesLoaded deletes the entries that the file says are deleted. They were there until
+// the nodes had been loaded, so they keep their nodes.
+func (f *entryFile) nodesLoaded() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	problems := e.Engine.Load(nodes)
 	f.loaded = true
 	for _, entry := range f.entries {
 		if entry.deleted {
 			f.remove(entry.Name)
 		}
 	}
-	return problems
 }

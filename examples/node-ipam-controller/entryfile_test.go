@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
@@ -72,10 +73,17 @@ func (f *followed) looks(n int) {
 	synctest.Wait()
 }
 
+// load loads nodes as the controller does.
+func (f *followed) load(nodes []nodeipam.Node) []*ipalloc.Error {
+	problems := f.allocator.Load(nodes)
+	f.loaded()
+	return problems
+}
+
 // wantEntry checks from which entry a new node gets its CIDR, "" for none.
 func (f *followed) wantEntry(name, size, want string) {
 	f.Helper()
-	as, err := f.engine.Allocate(nodeipam.Node{Name: name, Labels: map[string]string{"size": size}})
+	as, err := f.allocator.Allocate(nodeipam.Node{Name: name, Labels: map[string]string{"size": size}})
 	if as.Entry != want || (err == nil) != (want != "") {
 		f.Errorf("%s of size %s: %v, %v, want one of %s", name, size, as, err, want)
 	}
@@ -101,7 +109,7 @@ func TestEntriesFollowTheirFile(t *testing.T) { // CC3, CC5
 	synctest.Test(t, func(t *testing.T) {
 		a, b := entryText("a", "10.1.0.0/16", ""), entryText("b", "10.2.0.0/16", "big")
 		f := follow(t, a)
-		if problems := f.engine.Load(nil); len(problems) > 0 {
+		if problems := f.load(nil); len(problems) > 0 {
 			t.Fatal(problems)
 		}
 		f.wantEntry("n1", "big", "a")
@@ -116,7 +124,7 @@ func TestEntriesFollowTheirFile(t *testing.T) { // CC3, CC5
 		f.change(a) // b goes, when its node does
 		f.wantEntries("a 1, b 1 terminating")
 		f.wantEntry("n3", "big", "a")
-		if as, ok := f.engine.Holds("n2"); !ok || as.Entry != "b" {
+		if as, ok := f.allocator.Lookup("n2"); !ok || as.Entry != "b" {
 			t.Errorf("n2 has lost %v", as)
 		}
 
@@ -125,7 +133,7 @@ func TestEntriesFollowTheirFile(t *testing.T) { // CC3, CC5
 			t.Error("an entry that could not be added is in force")
 		}
 		f.wantEntry("n4", "big", "a")
-		f.engine.Release("n2")
+		f.allocator.Release("n2")
 		f.wantEntries("a 3")
 		f.looks(1) // now it can
 		f.wantEntry("n5", "big", "b")
@@ -140,12 +148,12 @@ func TestWhatIsWrongWithTheFileChangesNothing(t *testing.T) { // X1
 	synctest.Test(t, func(t *testing.T) {
 		good := entryText("a", "10.1.0.0/16", "") + entryText("b", "10.2.0.0/16", "big")
 		f := follow(t, good)
-		f.engine.Load(nil)
+		f.load(nil)
 		f.wantEntry("n1", "big", "b")
 		for _, c := range []struct{ text, says string }{
 			{"", "no ClusterCIDR in it"},
 			{good + "kind: Node\n", "want ClusterCIDR"},
-			{entryText("a", "10.3.0.0/16", "") + entryText("b", "10.2.0.0/16", "big"), "exists and cannot be changed"},
+			{entryText("a", "10.3.0.0/16", "") + entryText("b", "10.2.0.0/16", "big"), "and cannot be changed"},
 			{good + entryText("a", "10.1.0.0/16", ""), "a second entry of that name"},
 		} {
 			f.change(c.text)
@@ -183,7 +191,7 @@ func TestHalfAFileIsNotApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := entryText("a", "10.1.0.0/16", ""), entryText("b", "10.2.0.0/16", "big")
 		f := follow(t, a+b)
-		f.engine.Load(nil)
+		f.load(nil)
 		f.wantEntry("n1", "big", "b")
 		for range 3 {
 			f.write(a)
@@ -207,7 +215,7 @@ func TestTheFileOfOneThatWaits(t *testing.T) { // CC5
 		}
 		n := node("n1", "10.4.7.0/24")
 		n.Entry = "c"
-		if problems := f.engine.Load([]nodeipam.Node{n}); len(problems) > 0 {
+		if problems := f.load([]nodeipam.Node{n}); len(problems) > 0 {
 			t.Error(problems)
 		}
 		f.wantEntries("b 0, c 1 terminating")
@@ -215,7 +223,7 @@ func TestTheFileOfOneThatWaits(t *testing.T) { // CC5
 		f.wantEntries("b 0, c 1 terminating")
 		f.wantEntry("n2", "big", "b")
 		f.wantEntry("n3", "", "")
-		f.engine.Release("n1")
+		f.allocator.Release("n1")
 		f.wantEntries("b 1")
 		f.change(entryText("b", "10.3.0.0/16", "big") + entryText("c", "10.4.0.0/16", "", deletion) + "# still there\n")
 		f.wantEntries("b 1")

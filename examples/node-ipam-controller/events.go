@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
 )
 
 // events writes what is wrong with a node as an event of it.
@@ -35,16 +34,22 @@ func (e *events) node(name string, err error) {
 	e.recorder.Event(ref, v1.EventTypeWarning, reason(err), err.Error())
 }
 
-// reason returns the reason of an event. The first two are those of Kubernetes.
+// The reasons of events. The first two are those of Kubernetes.
+const (
+	notAvailable     = "CIDRNotAvailable"
+	assignmentFailed = "CIDRAssignmentFailed"
+	recordInvalid    = "CIDRRecordInvalid"
+)
+
+// reason returns the reason of an event. The errors of package nodeipam are those of
+// Allocate and those of records.
 func reason(err error) string {
-	var inRange *ipalloc.Error
-	var inLabelled *clustercidr.Error
-	record := errors.As(err, &inRange) && inRange.Op != "allocate" || errors.As(err, &inLabelled) && inLabelled.Op != "allocate"
+	var e *ipalloc.Error
 	switch {
-	case record:
-		return "CIDRRecordInvalid"
-	case inRange != nil || inLabelled != nil:
-		return "CIDRNotAvailable"
+	case !errors.As(err, &e) || e.Package != "nodeipam":
+		return assignmentFailed
+	case e.Op == "allocate":
+		return notAvailable
 	}
-	return "CIDRAssignmentFailed"
+	return recordInvalid
 }

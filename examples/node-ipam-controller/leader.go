@@ -15,7 +15,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
 // requestTimeout is how long one request to the API server may take.
@@ -28,7 +29,7 @@ type program struct {
 	client     kubernetes.Interface
 	config     *rest.Config
 	chooser    *chooser
-	controller *nodeipam.Controller
+	controller *controller.Controller
 	events     *events
 }
 
@@ -36,8 +37,8 @@ type program struct {
 func work(ctx context.Context, p *program) (err error) {
 	p.events = newEvents(p.client)
 	defer p.events.stop()
-	p.controller, err = nodeipam.NewController(nodeipam.ControllerConfig{
-		Engine: p.chooser.engine, Source: &nodeSource{client: p.client},
+	p.controller, err = controller.New(controller.Config{
+		Allocator: p.chooser.allocator, Source: &nodeSource{client: p.client}, Loaded: p.chooser.loaded,
 		Writer: &nodeWriter{client: p.client, timeout: requestTimeout}, Workers: p.options.workers, Report: p.report,
 	})
 	if err != nil {
@@ -128,7 +129,15 @@ func (p *program) lease() (resourcelock.Interface, error) {
 	}, nil
 }
 
+// report logs a condition of a node, and writes an event when it begins or changes. A
+// server that is too busy for a patch is not given events to write as well.
 func (p *program) report(node string, err error) {
-	p.log.Warn("node", "name", node, "err", err)
-	p.events.node(node, err)
+	if err == nil {
+		p.log.Info("the condition of the node has ended", "node", node)
+		return
+	}
+	p.log.Warn("node", "node", node, "err", err)
+	if !errors.Is(err, ipalloc.ErrLimit) || reason(err) == recordInvalid {
+		p.events.node(node, err)
+	}
 }

@@ -15,7 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
 // follower is a program that would lead by a lease of the client.
@@ -29,7 +29,7 @@ func follower(t *testing.T, client *fake.Clientset, name string) (*program, reso
 		t.Fatal(err)
 	}
 	p := &program{options: o, log: slog.New(slog.DiscardHandler), chooser: c}
-	p.controller, err = nodeipam.NewController(nodeipam.ControllerConfig{Engine: c.engine, Source: &nodeSource{client: client}, Writer: &nodeWriter{client: client}})
+	p.controller, err = controller.New(controller.Config{Allocator: c.allocator, Source: &nodeSource{client: client}, Writer: &nodeWriter{client: client}})
 	if err != nil {
 		t.Fatal(err)
 	}

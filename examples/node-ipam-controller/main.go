@@ -1,6 +1,6 @@
 // The node-ipam-controller gives the nodes of a Kubernetes cluster their pod CIDRs:
 // the job of the node IPAM controller in kube-controller-manager, done with package
-// nodeipam, or by labels with package clustercidr. See README.md.
+// nodeipam. See README.md.
 package main
 
 import (
@@ -70,9 +70,15 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 
 // chooser is what chooses the CIDRs of nodes.
 type chooser struct {
-	engine nodeipam.Engine
-	counts func() []poolCount
-	file   *entryFile // with -cluster-cidrs
+	allocator *nodeipam.Allocator
+	file      *entryFile // with -cluster-cidrs
+}
+
+// loaded runs when the nodes of the start have been loaded.
+func (c *chooser) loaded() {
+	if c.file != nil {
+		c.file.nodesLoaded()
+	}
 }
 
 func newChooser(o *options, log *slog.Logger) (*chooser, error) {
@@ -85,7 +91,7 @@ func newChooser(o *options, log *slog.Logger) (*chooser, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &chooser{fileEngine{a.Engine(), file}, func() []poolCount { return labelledCounts(a) }, file}, nil
+		return &chooser{a, file}, nil
 	}
 	c, err := o.rangeConfig()
 	if err != nil {
@@ -95,5 +101,5 @@ func newChooser(o *options, log *slog.Logger) (*chooser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &chooser{engine: a.Engine(), counts: func() []poolCount { return rangeCounts(a) }}, nil
+	return &chooser{allocator: a}, nil
 }

@@ -17,7 +17,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
 // entryAnnotation records the ClusterCIDR that a node's CIDRs came from.
@@ -53,15 +55,15 @@ func slim(obj any) (any, error) {
 	return obj, nil
 }
 
-// nodeSource is a nodeipam.Source over an informer.
+// nodeSource is a controller.Source over an informer.
 type nodeSource struct {
 	client   kubernetes.Interface
 	informer atomic.Pointer[cache.SharedIndexInformer]
 }
 
-// Start begins with the nodes as they are. An informer whose API server does not
-// stream them, which would be as good, takes what a cache of it has, unless told not
-// to; and that may lack what the leader before has written.
+// Start begins with a consistent list of the nodes. An informer whose API server does not
+// stream them lists from the server's cache otherwise, which may lack the last writes of
+// the leader before.
 func (s *nodeSource) Start(ctx context.Context, changed func(name string)) error {
 	upToDate := func(o *metav1.ListOptions) {
 		if o.ResourceVersion == "0" {
@@ -105,7 +107,7 @@ func (s *nodeSource) Get(name string) (nodeipam.Node, bool) {
 	return toNode(obj.(*v1.Node)), true
 }
 
-// nodeWriter is a nodeipam.Writer over the API.
+// nodeWriter is a controller.Writer over the API.
 type nodeWriter struct {
 	client  kubernetes.Interface
 	timeout time.Duration // of one request
@@ -119,7 +121,7 @@ func (w *nodeWriter) Write(ctx context.Context, n nodeipam.Node, as nodeipam.Ass
 	defer cancel()
 	data, err := patch(n, as)
 	if err != nil {
-		return fmt.Errorf("%w: %w", nodeipam.ErrRejected, err)
+		return fmt.Errorf("%w: %w", controller.ErrRejected, err)
 	}
 	var got v1.Node
 	err = w.client.CoreV1().RESTClient().Patch(types.StrategicMergePatchType).Resource("nodes").Name(n.Name).
@@ -164,17 +166,37 @@ func (w *nodeWriter) Read(ctx context.Context, name string) (nodeipam.Node, erro
 	return toNode(n), nil
 }
 
-// classify says which errors mean that the API server has refused the request and
-// changed nothing. All others, an error of the server or of the way to it, leave
-// that open.
+// classify says what an error of the API server means for a write: the server refused
+// the request and changed nothing; it refused it for now and names a delay; or, any other
+// error of the server or of the way to it, the outcome is unknown.
 func classify(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w: %w", nodeipam.ErrGone, err)
+		return fmt.Errorf("%w: %w", ipalloc.ErrNotFound, err)
+	case apierrors.IsTooManyRequests(err):
+		return delayed{fmt.Errorf("%w: %w", controller.ErrRejected, err), delay(err)}
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsBadRequest(err),
-		apierrors.IsConflict(err), apierrors.IsTooManyRequests(err), apierrors.IsMethodNotSupported(err),
+		apierrors.IsConflict(err), apierrors.IsMethodNotSupported(err),
 		apierrors.IsNotAcceptable(err), apierrors.IsUnsupportedMediaType(err), apierrors.IsRequestEntityTooLargeError(err):
-		return fmt.Errorf("%w: %w", nodeipam.ErrRejected, err)
+		return fmt.Errorf("%w: %w", controller.ErrRejected, err)
+	}
+	if d, ok := apierrors.SuggestsClientDelay(err); ok && d > 0 {
+		return delayed{err, delay(err)}
 	}
 	return err
+}
+
+// delayed is an error that names the time to wait before the request is repeated.
+type delayed struct {
+	error
+	after time.Duration
+}
+
+func (d delayed) Unwrap() error             { return d.error }
+func (d delayed) RetryAfter() time.Duration { return d.after }
+
+// delay returns the delay that the API server names, 1 s if it names none.
+func delay(err error) time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return max(time.Duration(seconds)*time.Second, time.Second)
 }

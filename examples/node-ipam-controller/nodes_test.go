@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
 func node(name string, cidrs ...string) nodeipam.Node { return nodeipam.ParseNode(name, cidrs...) }
@@ -61,7 +61,7 @@ func TestOnePatchWritesBothFieldsAndTheUID(t *testing.T) { // NA5
 		t.Fatalf("%s: %s", path, body)
 	}
 	as.Prefixes = as.Prefixes[:1] // an answer that is not what was asked for
-	if err := w.Write(t.Context(), n, as); err == nil || errors.Is(err, nodeipam.ErrRejected) {
+	if err := w.Write(t.Context(), n, as); err == nil || errors.Is(err, controller.ErrRejected) {
 		t.Fatal(err)
 	}
 }
@@ -80,13 +80,13 @@ func TestFailuresOfAWrite(t *testing.T) { // NA5
 		f    http.HandlerFunc
 		want error // nil: unknown
 	}{
-		{"not found", status(404, metav1.StatusReasonNotFound), nodeipam.ErrGone},
-		{"invalid", status(422, metav1.StatusReasonInvalid), nodeipam.ErrRejected},
-		{"forbidden", status(403, metav1.StatusReasonForbidden), nodeipam.ErrRejected},
-		{"unauthorized", status(401, metav1.StatusReasonUnauthorized), nodeipam.ErrRejected},
-		{"another UID", status(409, metav1.StatusReasonConflict), nodeipam.ErrRejected},
-		{"bad request", status(400, metav1.StatusReasonBadRequest), nodeipam.ErrRejected},
-		{"too many", status(429, metav1.StatusReasonTooManyRequests), nodeipam.ErrRejected},
+		{"not found", status(404, metav1.StatusReasonNotFound), ipalloc.ErrNotFound},
+		{"invalid", status(422, metav1.StatusReasonInvalid), controller.ErrRejected},
+		{"forbidden", status(403, metav1.StatusReasonForbidden), controller.ErrRejected},
+		{"unauthorized", status(401, metav1.StatusReasonUnauthorized), controller.ErrRejected},
+		{"another UID", status(409, metav1.StatusReasonConflict), controller.ErrRejected},
+		{"bad request", status(400, metav1.StatusReasonBadRequest), controller.ErrRejected},
+		{"too many", status(429, metav1.StatusReasonTooManyRequests), controller.ErrRejected},
 		{"internal", status(500, metav1.StatusReasonInternalError), nil},
 		{"unavailable", status(503, metav1.StatusReasonServiceUnavailable), nil},
 		{"server timeout", status(504, metav1.StatusReasonTimeout), nil},
@@ -107,12 +107,43 @@ func TestFailuresOfAWrite(t *testing.T) { // NA5
 			c.f(w, r)
 		})
 		err := w.Write(t.Context(), node("n"), nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24").Prefixes})
-		definite := errors.Is(err, nodeipam.ErrRejected) || errors.Is(err, nodeipam.ErrGone)
+		definite := errors.Is(err, controller.ErrRejected) || errors.Is(err, ipalloc.ErrNotFound)
 		if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && definite {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 		if calls.Load() != 1 {
 			t.Errorf("%s: %d requests", c.name, calls.Load())
+		}
+	}
+}
+
+// A delay that the API server names is passed on: of a refusal, as priority and fairness
+// answers it, and of an answer that leaves open what happened.
+func TestDelaysOfTheServer(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		code     int
+		seconds  string
+		body     any
+		want     time.Duration
+		definite bool
+	}{
+		{"plain text", 429, "7", "Too many requests, please try again later.", 7 * time.Second, true},
+		{"no delay named", 429, "", metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 429,
+			Reason: metav1.StatusReasonTooManyRequests}, time.Second, true},
+		{"server timeout", 504, "", metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 504,
+			Reason: metav1.StatusReasonServerTimeout, Details: &metav1.StatusDetails{RetryAfterSeconds: 3}}, 3 * time.Second, false},
+	} {
+		w := newWriter(t, func(w http.ResponseWriter, _ *http.Request) {
+			if c.seconds != "" {
+				w.Header().Set("Retry-After", c.seconds)
+			}
+			answer(w, c.code, c.body)
+		})
+		err := w.Write(t.Context(), node("n"), nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24").Prefixes})
+		var d interface{ RetryAfter() time.Duration }
+		if !errors.As(err, &d) || d.RetryAfter() != c.want || errors.Is(err, controller.ErrRejected) != c.definite {
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }
@@ -131,7 +162,7 @@ func TestReadAsksTheServer(t *testing.T) { // NA5
 	if err != nil || n.UID != "u" || !n.Terminating || n.Entry != "e" || fmt.Sprint(n.Prefixes) != "[10.0.0.0/24]" {
 		t.Fatal(n, err)
 	}
-	if _, err := w.Read(t.Context(), "m"); !errors.Is(err, nodeipam.ErrGone) {
+	if _, err := w.Read(t.Context(), "m"); !errors.Is(err, ipalloc.ErrNotFound) {
 		t.Fatal(err)
 	}
 }
@@ -207,9 +238,9 @@ func TestSourceListsWhatThereIs(t *testing.T) { // NA5
 
 func TestReasonsOfEvents(t *testing.T) {
 	for want, errs := range map[string][]error{
-		"CIDRNotAvailable":     {&ipalloc.Error{Op: "allocate", Err: ipalloc.ErrFull}, &clustercidr.Error{Op: "allocate", Err: clustercidr.ErrNoMatch}},
-		"CIDRRecordInvalid":    {&ipalloc.Error{Op: "record", Err: ipalloc.ErrDuplicate}, &clustercidr.Error{Op: "load", Err: clustercidr.ErrOutOfRange}},
-		"CIDRAssignmentFailed": {nodeipam.ErrRejected, nodeipam.ErrUnknownOutcome},
+		notAvailable:     {&ipalloc.Error{Package: "nodeipam", Op: "allocate", Err: ipalloc.ErrFull}},
+		recordInvalid:    {&ipalloc.Error{Package: "nodeipam", Op: "record", Err: ipalloc.ErrDuplicate}},
+		assignmentFailed: {controller.ErrRejected, &ipalloc.Error{Package: "controller", Op: "write", Err: ipalloc.ErrUnknownOutcome}},
 	} {
 		for _, err := range errs {
 			if got := reason(fmt.Errorf("x: %w", err)); got != want {
@@ -219,12 +250,21 @@ func TestReasonsOfEvents(t *testing.T) {
 	}
 }
 
-func TestMetrics(t *testing.T) { // OP3: counts and capacities apart
-	c := &chooser{counts: func() []poolCount { return []poolCount{{"e", "10.0.0.0/16", 256, 255}} }, file: &entryFile{settled: true}}
-	text := metrics(nodeipam.ControllerStats{Assigned: 7, OwnTime: time.Second / 2}, c)
+func TestMetrics(t *testing.T) { // counts and capacities apart
+	a, err := nodeipam.New(nodeipam.Config{ByLabels: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.AddEntry(nodeipam.Entry{Name: "e", IPv4: node("", "10.0.0.0/16").Prefixes[0], MaskIPv4: 24}); err != nil {
+		t.Fatal(err)
+	}
+	a.Load([]nodeipam.Node{node("n", "10.0.0.0/24")})
+	c := &chooser{a, &entryFile{settled: true}}
+	text := metrics(controller.Stats{Assigned: 7, OwnTime: time.Second / 2, Unmatched: 3}, c)
 	for _, want := range []string{
 		"# TYPE node_ipam_writes_total counter\nnode_ipam_writes_total 7\n",
 		"node_ipam_own_seconds_total 0.5\n",
+		"node_ipam_nodes_unmatched 3\n",
 		"node_ipam_cluster_cidrs_in_force 1\n",
 		"node_ipam_pool_capacity{cluster_cidr=\"e\",pool=\"10.0.0.0/16\"} 256\n",
 		"node_ipam_pool_free{cluster_cidr=\"e\",pool=\"10.0.0.0/16\"} 255\n",
@@ -241,7 +281,7 @@ func TestHealth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := nodeipam.NewController(nodeipam.ControllerConfig{Engine: a.Engine(), Source: &nodeSource{}, Writer: &nodeWriter{}})
+	c, err := controller.New(controller.Config{Allocator: a, Source: &nodeSource{}, Writer: &nodeWriter{}})
 	if err != nil {
 		t.Fatal(err)
 	}

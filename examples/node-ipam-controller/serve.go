@@ -9,35 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
-
-// poolCount is a pool's line in the metrics.
-type poolCount struct {
-	entry, pool    string
-	capacity, free uint64
-}
-
-func rangeCounts(a *nodeipam.Allocator) (out []poolCount) {
-	for _, p := range a.Stats().Pools {
-		out = append(out, poolCount{p.Entry, p.Pool.String(), p.Capacity, p.Free})
-	}
-	return out
-}
-
-func labelledCounts(a *clustercidr.Allocator) (out []poolCount) {
-	for e := range a.Entries() {
-		pools, err := a.EntryStats(e.Name)
-		if err != nil {
-			continue // deleted a moment ago
-		}
-		for _, p := range pools {
-			out = append(out, poolCount{e.Name, p.Pool.String(), p.Capacity, p.Free})
-		}
-	}
-	return out
-}
 
 // serve answers /healthz, /readyz and /metrics until stop is called.
 func (p *program) serve() (stop func(), err error) {
@@ -80,7 +54,7 @@ func (p *program) ready(w http.ResponseWriter, _ *http.Request) {
 }
 
 // metrics returns the counts in the text format of Prometheus.
-func metrics(st nodeipam.ControllerStats, c *chooser) string {
+func metrics(st controller.Stats, c *chooser) string {
 	var b strings.Builder
 	one := func(kind, name, help string, value any) {
 		fmt.Fprintf(&b, "# HELP node_ipam_%s %s\n# TYPE node_ipam_%s %s\nnode_ipam_%s %v\n", name, help, name, kind, name, value)
@@ -88,6 +62,10 @@ func metrics(st nodeipam.ControllerStats, c *chooser) string {
 	one("gauge", "nodes_waiting", "Nodes to be worked on.", st.Waiting)
 	one("gauge", "nodes_running", "Nodes being worked on.", st.Running)
 	one("gauge", "nodes_delayed", "Nodes that wait for their next try.", st.Delayed)
+	one("gauge", "nodes_full", "Nodes without CIDRs because no pool that serves them has a free one.", st.Full)
+	one("gauge", "nodes_unmatched", "Nodes without CIDRs because no ClusterCIDR matches them.", st.Unmatched)
+	one("gauge", "nodes_unwritten", "Nodes whose last patch was refused, delayed or of unknown outcome.", st.Unwritten)
+	one("gauge", "nodes_bad_record", "Nodes with CIDRs that cannot be right.", st.BadRecords)
 	one("gauge", "nodes_unsettled", "Nodes that may have CIDRs which the cache does not show yet.", st.Unsettled)
 	one("counter", "writes_total", "Writes that succeeded.", st.Assigned)
 	one("counter", "writes_rejected_total", "Writes that certainly failed.", st.Rejected)
@@ -105,17 +83,17 @@ func metrics(st nodeipam.ControllerStats, c *chooser) string {
 		}
 		one("gauge", "cluster_cidrs_in_force", "1 if all that the file of ClusterCIDRs says is in force.", inForce)
 	}
-	pools := c.counts()
+	pools := c.allocator.Stats().Pools
 	for _, g := range []struct {
 		name, help string
-		value      func(poolCount) uint64
+		value      func(nodeipam.PoolStats) uint64
 	}{
-		{"capacity", "CIDRs for nodes in the pool.", func(p poolCount) uint64 { return p.capacity }},
-		{"free", "CIDRs of the pool that are left.", func(p poolCount) uint64 { return p.free }},
+		{"capacity", "CIDRs for nodes in the pool.", func(p nodeipam.PoolStats) uint64 { return p.Capacity }},
+		{"free", "CIDRs of the pool that are left.", func(p nodeipam.PoolStats) uint64 { return p.Free }},
 	} {
 		fmt.Fprintf(&b, "# HELP node_ipam_pool_%s %s\n# TYPE node_ipam_pool_%s gauge\n", g.name, g.help, g.name)
 		for _, p := range pools {
-			fmt.Fprintf(&b, "node_ipam_pool_%s{cluster_cidr=%q,pool=%q} %d\n", g.name, p.entry, p.pool, g.value(p))
+			fmt.Fprintf(&b, "node_ipam_pool_%s{cluster_cidr=%q,pool=\"%v\"} %d\n", g.name, p.Entry, p.Pool, g.value(p))
 		}
 	}
 	return b.String()

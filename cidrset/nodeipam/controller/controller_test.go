@@ -1,6 +1,6 @@
 //go:build go1.25
 
-package nodeipam
+package controller
 
 import (
 	"fmt"
@@ -9,13 +9,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-func TestControllerServesAllNodes(t *testing.T) { // NA5
+func TestControllerServesAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(1000)...)
 		k.latency, k.lag = 10*time.Millisecond, 3*time.Millisecond
-		c, stop := k.start(mustNew(t, dual("10.0.0.0/12", 24, "fd00::/44", 64)))
+		c, stop := k.start(mustNew(t, nodeipam.Config{Slots: []nodeipam.Slot{{Bits: 24, Pools: pfxs("10.0.0.0/12")}, {Bits: 64, Pools: pfxs("fd00::/44")}}}))
 		defer stop()
 		sleep(time.Second)
 		synctest.Wait()
@@ -34,7 +36,7 @@ func TestControllerServesAllNodes(t *testing.T) { // NA5
 	})
 }
 
-func TestNothingIsAllocatedBeforeTheViewIsComplete(t *testing.T) { // NA5
+func TestNothingIsAllocatedBeforeTheViewIsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(3)...)
 		k.synced = make(chan struct{})
@@ -42,24 +44,24 @@ func TestNothingIsAllocatedBeforeTheViewIsComplete(t *testing.T) { // NA5
 		c, stop := k.start(a)
 		defer stop()
 		synctest.Wait()
-		k.set("n0000", &Node{Name: "n0000"}) // the watch brings nodes one after another
+		k.set("n0000", &nodeipam.Node{Name: "n0000"}) // the watch brings nodes one after another
 		sleep(time.Hour)
-		if a.Stats().Nodes != 0 || len(k.writes) != 0 || c.Synced() {
+		if owners(a) != 0 || len(k.writes) != 0 || c.Synced() {
 			t.Fatalf("%+v, writes %v", a.Stats(), k.writes)
 		}
-		k.set("old", &Node{Name: "old", Prefixes: pfxs("10.0.0.0/24")})
+		k.set("old", &nodeipam.Node{Name: "old", Prefixes: pfxs("10.0.0.0/24")})
 		sleep(time.Second)
 		close(k.synced)
 		synctest.Wait()
 		// A node whose write does not show in the view yet may be written once more, the same.
 		written := slices.Compact(slices.Sorted(slices.Values(k.writes)))
-		if got := held(a, "old"); !slices.Equal(got, pfxs("10.0.0.0/24")) || len(written) != 3 || a.Stats().Nodes != 4 {
+		if got := holds(a, "old"); !slices.Equal(got, pfxs("10.0.0.0/24")) || len(written) != 3 || owners(a) != 4 {
 			t.Fatalf("old has %v, writes %v", got, k.writes)
 		}
 	})
 }
 
-func TestThreeAttemptsThenLongerWaits(t *testing.T) { // NA5
+func TestThreeAttemptsThenLongerWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(1)...)
 		begin := time.Now()
@@ -69,7 +71,7 @@ func TestThreeAttemptsThenLongerWaits(t *testing.T) { // NA5
 			return fmt.Errorf("forbidden: %w", ErrRejected), false
 		}
 		a := small(t, 8)
-		c, stop := k.start(a, func(cfg *ControllerConfig) { cfg.Base, cfg.Max = time.Second, 3*time.Second })
+		c, stop := k.start(a, func(cfg *Config) { cfg.Base, cfg.Max = time.Second, 3*time.Second })
 		defer stop()
 		sleep(9*time.Second + time.Second/2)
 		synctest.Wait()
@@ -77,8 +79,8 @@ func TestThreeAttemptsThenLongerWaits(t *testing.T) { // NA5
 		if got := strings.Join(at, " "); got != want {
 			t.Fatalf("attempts at %s, want %s", got, want)
 		}
-		if st := c.Stats(); a.Stats().Nodes != 0 || st.Reads != 0 || st.Rejected != 15 || st.Delayed != 1 || st.Retries != 5 {
-			t.Fatalf("a definite failure keeps %v; %+v", held(a, "n0000"), st)
+		if st := c.Stats(); owners(a) != 0 || st.Reads != 0 || st.Rejected != 15 || st.Delayed != 1 || st.Retries != 5 {
+			t.Fatalf("a definite failure keeps %v; %+v", holds(a, "n0000"), st)
 		}
 		// Each round takes another child, as the round robin goes.
 		if !slices.Equal(k.writes[2:4], []string{"n0000[10.0.0.0/24]", "n0000[10.0.1.0/24]"}) {
@@ -88,7 +90,7 @@ func TestThreeAttemptsThenLongerWaits(t *testing.T) { // NA5
 }
 
 // V3: the original gives the prefix to the next node.
-func TestLostAnswerDoesNotGiveThePrefixToAnotherNode(t *testing.T) { // NA5
+func TestLostAnswerDoesNotGiveThePrefixToAnotherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(1)...)
 		k.lag = time.Minute // the watch is cut, too
@@ -109,10 +111,10 @@ func TestLostAnswerDoesNotGiveThePrefixToAnotherNode(t *testing.T) { // NA5
 		c, stop := k.start(a)
 		defer stop()
 		sleep(time.Second)
-		k.set("n0001", &Node{Name: "n0001"})
+		k.set("n0001", &nodeipam.Node{Name: "n0001"})
 		sleep(10 * time.Second)
-		if !(len(held(a, "n0000")) > 0) || (len(held(a, "n0001")) > 0) || c.Stats().Unsettled != 1 {
-			t.Fatalf("n0000 holds %v, n0001 %v", held(a, "n0000"), held(a, "n0001"))
+		if holds(a, "n0000") == nil || holds(a, "n0001") != nil || c.Stats().Unsettled != 1 {
+			t.Fatalf("n0000 holds %v, n0001 %v", holds(a, "n0000"), holds(a, "n0001"))
 		}
 		k.locked(func() { broken = false })
 		sleep(time.Hour)
@@ -129,7 +131,7 @@ func TestLostAnswerDoesNotGiveThePrefixToAnotherNode(t *testing.T) { // NA5
 }
 
 // An unknown outcome stays one though the later attempts certainly fail.
-func TestLaterRejectionsDoNotSettleAnUnknownOutcome(t *testing.T) { // NA5
+func TestLaterRejectionsDoNotSettleAnUnknownOutcome(t *testing.T) {
 	for _, landed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			k := newCluster(t, plain(1)...)
@@ -155,13 +157,13 @@ func TestLaterRejectionsDoNotSettleAnUnknownOutcome(t *testing.T) { // NA5
 			c, stop := k.start(a)
 			defer stop()
 			sleep(250 * time.Millisecond) // two rounds
-			if !slices.Equal(held(a, "n0000"), pfxs("10.0.0.0/24")) || c.Stats().Unsettled != 1 {
-				t.Fatalf("holds %v", held(a, "n0000"))
+			if !slices.Equal(holds(a, "n0000"), pfxs("10.0.0.0/24")) || c.Stats().Unsettled != 1 {
+				t.Fatalf("holds %v", holds(a, "n0000"))
 			}
 			sleep(100 * time.Millisecond)
 			synctest.Wait()
-			if c.Stats().Unsettled != 0 || !slices.Equal(held(a, "n0000"), pfxs("10.0.0.0/24")) {
-				t.Fatalf("%+v, holds %v", c.Stats(), held(a, "n0000"))
+			if (c.Stats().Unsettled != 0) != landed || !slices.Equal(holds(a, "n0000"), pfxs("10.0.0.0/24")) {
+				t.Fatalf("%+v, holds %v", c.Stats(), holds(a, "n0000"))
 			}
 			if landed {
 				sleep(time.Minute)
@@ -171,15 +173,15 @@ func TestLaterRejectionsDoNotSettleAnUnknownOutcome(t *testing.T) { // NA5
 				return
 			}
 			sleep(time.Minute) // not recorded, and now the rejections are the last word
-			if want := "n0000[10.0.0.0/24]"; a.Stats().Nodes != 0 || k.writes[11] != want || k.writes[12] == want {
-				t.Fatalf("holds %v, writes %v", held(a, "n0000"), k.writes)
+			if want := "n0000[10.0.0.0/24]"; owners(a) != 0 || k.writes[11] != want || k.writes[12] == want {
+				t.Fatalf("holds %v, writes %v", holds(a, "n0000"), k.writes)
 			}
 		})
 	}
 }
 
 // A rejection of what was written before does not free it either: the view is late.
-func TestRejectedRewriteDoesNotFreeWhatWasWritten(t *testing.T) { // NA5
+func TestRejectedRewriteDoesNotFreeWhatWasWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(1)...)
 		k.lag = time.Minute
@@ -197,13 +199,13 @@ func TestRejectedRewriteDoesNotFreeWhatWasWritten(t *testing.T) { // NA5
 		k.locked(func() { reject = true })
 		c.changed("n0000") // a heartbeat that the server saw before the write
 		sleep(time.Second)
-		if !slices.Equal(held(a, "n0000"), k.prefixes("n0000")) || c.Stats().Reads != 1 {
-			t.Fatalf("holds %v, has %v", held(a, "n0000"), k.prefixes("n0000"))
+		if !slices.Equal(holds(a, "n0000"), k.prefixes("n0000")) || c.Stats().Reads != 1 {
+			t.Fatalf("holds %v, has %v", holds(a, "n0000"), k.prefixes("n0000"))
 		}
 	})
 }
 
-func TestGoneInTheViewIsNotEnoughForAnUnsettledNode(t *testing.T) { // NA5
+func TestGoneInTheViewIsNotEnoughForAnUnsettledNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(1)...)
 		dark := true
@@ -222,13 +224,13 @@ func TestGoneInTheViewIsNotEnoughForAnUnsettledNode(t *testing.T) { // NA5
 		sleep(time.Second)
 		writes := len(k.writes)
 		sleep(time.Hour)
-		if !(len(held(a, "n0000")) > 0) || len(k.writes) != writes {
-			t.Fatalf("holds %v after %d writes, %d with the node gone", held(a, "n0000"), writes, len(k.writes))
+		if holds(a, "n0000") == nil || len(k.writes) != writes {
+			t.Fatalf("holds %v after %d writes, %d with the node gone", holds(a, "n0000"), writes, len(k.writes))
 		}
 		k.locked(func() { dark = false })
 		sleep(2 * time.Minute)
-		if (len(held(a, "n0000")) > 0) || c.Stats().Unsettled != 0 || c.Stats().Delayed != 0 {
-			t.Fatalf("holds %v, %+v", held(a, "n0000"), c.Stats())
+		if holds(a, "n0000") != nil || c.Stats().Unsettled != 0 || c.Stats().Delayed != 0 {
+			t.Fatalf("holds %v, %+v", holds(a, "n0000"), c.Stats())
 		}
 	})
 }
@@ -243,8 +245,8 @@ func TestNodeGoneBeforeTheWriteDoesNotLeak(t *testing.T) {
 		_, stop := k.start(a)
 		defer stop()
 		sleep(30 * time.Second)
-		if a.Stats().Nodes != 0 {
-			t.Fatal(held(a, "n0000"))
+		if owners(a) != 0 {
+			t.Fatal(holds(a, "n0000"))
 		}
 		sleep(time.Hour)
 		if len(k.writes) > 10 {
@@ -253,22 +255,22 @@ func TestNodeGoneBeforeTheWriteDoesNotLeak(t *testing.T) {
 	})
 }
 
-func TestNodeWithOtherPrefixesGivesBackOurs(t *testing.T) { // NA5
+func TestNodeWithOtherPrefixesGivesBackOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(1)...)
 		k.lag = time.Hour
 		k.onWrite = func(string) (error, bool) { // somebody else was quicker
-			k.change("n0000", &Node{Name: "n0000", UID: "0", Prefixes: pfxs("10.0.5.0/24")})
+			k.change("n0000", &nodeipam.Node{Name: "n0000", UID: "0", Prefixes: pfxs("10.0.5.0/24")})
 			return errTimeout, false
 		}
 		a := small(t, 8)
 		c, stop := k.start(a)
 		defer stop()
 		sleep(time.Second)
-		if got := held(a, "n0000"); !slices.Equal(got, pfxs("10.0.5.0/24")) || c.Stats().Reads != 1 {
+		if got := holds(a, "n0000"); !slices.Equal(got, pfxs("10.0.5.0/24")) || c.Stats().Reads != 1 {
 			t.Fatalf("holds %v", got)
 		}
-		if free := a.Stats().Pools[0].Free; free != 7 {
+		if free := free(a); free != 7 {
 			t.Fatalf("%d free", free)
 		}
 	})
@@ -276,16 +278,16 @@ func TestNodeWithOtherPrefixesGivesBackOurs(t *testing.T) { // NA5
 
 // V9: a node that is about to go keeps its prefixes until it is gone, and does not
 // get any.
-func TestTerminatingNodes(t *testing.T) { // NA4
+func TestTerminatingNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		leaving := Node{Name: "leaving", Terminating: true}
-		k := newCluster(t, leaving, Node{Name: "old", Prefixes: pfxs("10.0.0.0/24")})
+		leaving := nodeipam.Node{Name: "leaving", Terminating: true}
+		k := newCluster(t, leaving, nodeipam.Node{Name: "old", Prefixes: pfxs("10.0.0.0/24")})
 		a := small(t, 1)
 		_, stop := k.start(a)
 		defer stop()
-		k.set("old", &Node{Name: "old", Prefixes: pfxs("10.0.0.0/24"), Terminating: true})
+		k.set("old", &nodeipam.Node{Name: "old", Prefixes: pfxs("10.0.0.0/24"), Terminating: true})
 		k.set("leaving", &leaving)
-		k.set("new", &Node{Name: "new"})
+		k.set("new", &nodeipam.Node{Name: "new"})
 		sleep(time.Minute)
 		if len(k.writes) != 0 || a.Stats().Terminating != 1 || strings.Contains(strings.Join(k.reports, "\n"), "leaving") {
 			t.Fatal(k.writes, a.Stats(), k.reports)
@@ -301,14 +303,14 @@ func TestTerminatingNodes(t *testing.T) { // NA4
 	})
 }
 
-func TestRetryAfterAPoolWasAdded(t *testing.T) { // NA6
+func TestRetryAfterAPoolWasAdded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(9)...)
 		a := small(t, 1)
 		c, stop := k.start(a)
 		defer stop()
 		sleep(time.Hour)
-		if st := c.Stats(); st.Delayed != 8 || st.Assigned != 1 || !strings.Contains(strings.Join(k.reports, "\n"), "full") {
+		if st := c.Stats(); st.Delayed != 8 || st.Assigned != 1 || !strings.Contains(strings.Join(k.reports, "\n"), ": full") {
 			t.Fatal(st, k.reports)
 		}
 		if err := a.AddPool(0, pfx("10.1.0.0/16")); err != nil {
@@ -322,10 +324,10 @@ func TestRetryAfterAPoolWasAdded(t *testing.T) { // NA6
 	})
 }
 
-func TestReportsOfARecordComeOnce(t *testing.T) { // NA3
+func TestReportsOfARecordComeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bad := ParseNode("n1", "10.0.0.0/33")
-		k := newCluster(t, ParseNode("n0", "10.0.0.0/24"), bad, ParseNode("n2", "10.0.0.0/24"), ParseNode("n3", "10.9.0.0/24"))
+		bad := nodeipam.ParseNode("n1", "10.0.0.0/33")
+		k := newCluster(t, nodeipam.ParseNode("n0", "10.0.0.0/24"), bad, nodeipam.ParseNode("n2", "10.0.0.0/24"), nodeipam.ParseNode("n3", "10.9.0.0/24"))
 		a := small(t, 8)
 		c, stop := k.start(a)
 		defer stop()
@@ -341,7 +343,7 @@ func TestReportsOfARecordComeOnce(t *testing.T) { // NA3
 		if len(k.reports) > 4 { // now the other one is told too
 			t.Fatal(k.reports)
 		}
-		later := ParseNode("n4", "x")
+		later := nodeipam.ParseNode("n4", "x")
 		k.set("n4", &later)
 		sleep(time.Second)
 		if last := k.reports[len(k.reports)-1]; !strings.Contains(last, `"x" for "n4"`) {

@@ -1,21 +1,26 @@
 //go:build go1.25
 
-package nodeipam
+package controller
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 // cluster is an API server with a watch: the nodes as they are, and the view of
 // them, which is behind by lag. It is the Source and the Writer of a controller.
+// Start brings the view up to date, as its contract demands, unless stale is set.
 type cluster struct {
 	t   *testing.T
 	lag time.Duration // from a change to the view, 0: at once
@@ -25,23 +30,27 @@ type cluster struct {
 	onRead  func(name string) error
 	latency time.Duration
 	synced  chan struct{} // Start waits for it
+	stale   bool          // Start leaves the view as it is
 
 	mu       sync.Mutex
-	nodes    map[string]Node // as they are
-	view     map[string]Node
+	nodes    map[string]nodeipam.Node // as they are
+	view     map[string]nodeipam.Node
 	version  int            // counts changes
 	shown    map[string]int // the version that the view shows of a node
+	complete int            // the version of all nodes when Start was called
 	changed  func(string)
 	inFlight map[string]bool
 	most     int // writes in flight at once
+	twice    int // prefixes recorded for two nodes
+	gets     int // times that a node was worked on
 	writes   []string
 	reports  []string
 }
 
 var errTimeout = errors.New("connection lost")
 
-func newCluster(t *testing.T, nodes ...Node) *cluster {
-	k := &cluster{t: t, nodes: map[string]Node{}, view: map[string]Node{}, shown: map[string]int{}, inFlight: map[string]bool{}, synced: make(chan struct{})}
+func newCluster(t *testing.T, nodes ...nodeipam.Node) *cluster {
+	k := &cluster{t: t, nodes: map[string]nodeipam.Node{}, view: map[string]nodeipam.Node{}, shown: map[string]int{}, inFlight: map[string]bool{}, synced: make(chan struct{})}
 	close(k.synced)
 	for _, n := range nodes {
 		n.UID = "0"
@@ -51,13 +60,13 @@ func newCluster(t *testing.T, nodes ...Node) *cluster {
 }
 
 // set changes a node, or deletes it if n is nil, and has the view follow.
-func (k *cluster) set(name string, n *Node) {
+func (k *cluster) set(name string, n *nodeipam.Node) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.change(name, n)
 }
 
-func (k *cluster) change(name string, n *Node) {
+func (k *cluster) change(name string, n *nodeipam.Node) {
 	if n == nil {
 		delete(k.nodes, name)
 	} else {
@@ -67,7 +76,7 @@ func (k *cluster) change(name string, n *Node) {
 	version := k.version
 	follow := func() {
 		k.mu.Lock()
-		if k.shown[name] > version { // timers of one instant fire in any order; a view never goes back
+		if k.shown[name] > version || k.complete > version { // timers of one instant fire in any order; a view never goes back
 			k.mu.Unlock()
 			return
 		}
@@ -89,6 +98,10 @@ func (k *cluster) change(name string, n *Node) {
 func (k *cluster) Start(ctx context.Context, changed func(string)) error {
 	k.mu.Lock()
 	k.changed = changed
+	if !k.stale {
+		k.view = maps.Clone(k.nodes)
+		k.complete = k.version
+	}
 	k.mu.Unlock()
 	select {
 	case <-k.synced:
@@ -98,7 +111,7 @@ func (k *cluster) Start(ctx context.Context, changed func(string)) error {
 	}
 }
 
-func (k *cluster) List() (nodes []Node) {
+func (k *cluster) List() (nodes []nodeipam.Node) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, n := range k.view {
@@ -107,14 +120,15 @@ func (k *cluster) List() (nodes []Node) {
 	return nodes
 }
 
-func (k *cluster) Get(name string) (Node, bool) {
+func (k *cluster) Get(name string) (nodeipam.Node, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.gets++
 	n, ok := k.view[name]
 	return n, ok
 }
 
-func (k *cluster) Write(ctx context.Context, n Node, as Assignment) error {
+func (k *cluster) Write(ctx context.Context, n nodeipam.Node, as nodeipam.Assignment) error {
 	k.mu.Lock()
 	if k.inFlight[n.Name] {
 		k.t.Errorf("two writes to %s at once", n.Name)
@@ -148,13 +162,13 @@ func (k *cluster) Write(ctx context.Context, n Node, as Assignment) error {
 	return answer
 }
 
-func (k *cluster) land(n Node, as Assignment) error {
+func (k *cluster) land(n nodeipam.Node, as nodeipam.Assignment) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	is, ok := k.nodes[n.Name]
 	switch {
 	case !ok:
-		return fmt.Errorf("no %s: %w", n.Name, ErrGone)
+		return fmt.Errorf("no %s: %w", n.Name, ipalloc.ErrNotFound)
 	case is.UID != n.UID:
 		return fmt.Errorf("another node: %w", ErrRejected)
 	case len(is.Prefixes) > 0 && !slices.Equal(is.Prefixes, as.Prefixes):
@@ -164,7 +178,10 @@ func (k *cluster) land(n Node, as Assignment) error {
 			for _, p := range other.Prefixes {
 				for _, q := range as.Prefixes {
 					if p.Overlaps(q) {
-						k.t.Errorf("%v given to %s and %s", q, other.Name, n.Name)
+						k.twice++
+						if !k.stale {
+							k.t.Errorf("%v given to %s and %s", q, other.Name, n.Name)
+						}
 					}
 				}
 			}
@@ -175,17 +192,17 @@ func (k *cluster) land(n Node, as Assignment) error {
 	return nil
 }
 
-func (k *cluster) Read(_ context.Context, name string) (Node, error) {
+func (k *cluster) Read(_ context.Context, name string) (nodeipam.Node, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.onRead != nil {
 		if err := k.onRead(name); err != nil {
-			return Node{}, err
+			return nodeipam.Node{}, err
 		}
 	}
 	n, ok := k.nodes[name]
 	if !ok {
-		return Node{}, ErrGone
+		return nodeipam.Node{}, ipalloc.ErrNotFound
 	}
 	return n, nil
 }
@@ -193,7 +210,11 @@ func (k *cluster) Read(_ context.Context, name string) (Node, error) {
 func (k *cluster) report(node string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.reports = append(k.reports, node+": "+err.Error())
+	text := "fine"
+	if err != nil {
+		text = err.Error()
+	}
+	k.reports = append(k.reports, node+": "+text)
 }
 
 // locked runs f while nothing else looks at what the tests share with the callbacks.
@@ -216,13 +237,13 @@ func (k *cluster) prefixes(name string) []netip.Prefix {
 }
 
 // start runs a controller until the test ends or stop is called, which waits.
-func (k *cluster) start(a *Allocator, more ...func(*ControllerConfig)) (c *Controller, stop func()) {
+func (k *cluster) start(a *nodeipam.Allocator, more ...func(*Config)) (c *Controller, stop func()) {
 	k.t.Helper()
-	cfg := ControllerConfig{Engine: a.Engine(), Source: k, Writer: k, Report: k.report}
+	cfg := Config{Allocator: a, Source: k, Writer: k, Report: k.report}
 	for _, f := range more {
 		f(&cfg)
 	}
-	c, err := NewController(cfg)
+	c, err := New(cfg)
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -240,20 +261,24 @@ func (k *cluster) start(a *Allocator, more ...func(*ControllerConfig)) (c *Contr
 	})
 }
 
-func plain(n int) (nodes []Node) {
+func plain(n int) (nodes []nodeipam.Node) {
 	for i := range n {
-		nodes = append(nodes, Node{Name: fmt.Sprintf("n%04d", i)})
+		nodes = append(nodes, nodeipam.Node{Name: fmt.Sprintf("n%04d", i)})
 	}
 	return nodes
 }
 
-func small(t *testing.T, children int) *Allocator {
-	bits := 24
-	for n := 1; n < children; n *= 2 {
-		bits--
-	}
-	return mustNew(t, Config{Slots: []Slot{{24, []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), bits)}}}})
+// free returns the number of free children in the first pool.
+func free(a *nodeipam.Allocator) uint64 { return a.Stats().Pools[0].Free }
+
+// holds returns what the allocator holds for a node.
+func holds(a *nodeipam.Allocator, name string) []netip.Prefix {
+	as, _ := a.Lookup(name)
+	return as.Prefixes
 }
+
+// owners returns the number of nodes that hold something.
+func owners(a *nodeipam.Allocator) int { return a.Stats().Nodes }
 
 type badSource struct{ Source }
 

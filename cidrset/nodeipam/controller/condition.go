@@ -1,0 +1,109 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// condition is what was last reported of a node. Equal ones are reported once.
+type condition struct {
+	kind conditionKind
+	text string
+}
+
+type conditionKind uint8
+
+const (
+	fine conditionKind = iota
+	badRecord
+	full
+	unmatched
+	unwritten
+	conditionKinds
+)
+
+// report sets the condition of a node and reports it if it is a new one.
+func (c *Controller) report(name string, now condition, err error) {
+	var before condition
+	c.locked(func() {
+		before = c.conditions[name]
+		if now.kind == fine {
+			delete(c.conditions, name)
+		} else {
+			c.conditions[name] = now
+		}
+		c.counts[before.kind]--
+		c.counts[now.kind]++
+	})
+	if before != now {
+		c.cfg.Report(name, err)
+	}
+}
+
+func (c *Controller) fine(name string) { c.report(name, condition{}, nil) }
+
+// complain reports what is wrong with the record of a node.
+func (c *Controller) complain(name string, problems []*ipalloc.Error) {
+	if len(problems) == 0 {
+		c.fine(name)
+		return
+	}
+	var text strings.Builder
+	var all []error
+	for _, p := range problems {
+		text.WriteString(p.Error() + "\n")
+		all = append(all, p)
+	}
+	err := all[0]
+	if len(all) > 1 {
+		err = errors.Join(all...)
+	}
+	c.report(name, condition{badRecord, text.String()}, err)
+}
+
+// unserved reports that the allocator refused a node. What exactly is full may differ
+// at each try, so only the sentinel and the field tell conditions apart.
+func (c *Controller) unserved(name string, err error) {
+	now := condition{kind: full}
+	var e *ipalloc.Error
+	if errors.As(err, &e) {
+		now.text = fmt.Sprint(e.Field, " ", e.Err)
+	}
+	if errors.Is(err, ipalloc.ErrNotFound) {
+		now = condition{kind: unmatched}
+	}
+	c.report(name, now, err)
+}
+
+// unwritten reports that a write or read failed. Errors of a connection name ports and
+// times, so their texts do not tell conditions apart; those of a refusal do.
+func (c *Controller) unwritten(name, op string, as nodeipam.Assignment, sentinel, cause error) {
+	now := condition{unwritten, sentinel.Error()}
+	wrapped := fmt.Errorf("%w: %w", sentinel, cause)
+	if sentinel == ErrRejected {
+		now.text, wrapped = cause.Error(), cause
+	}
+	e := &ipalloc.Error{Package: "controller", Op: op, Owner: name, Err: wrapped}
+	if len(as.Prefixes) > 0 {
+		e.Prefix = as.Prefixes[0]
+	}
+	c.report(name, now, e)
+}
+
+// retryAfter returns the delay that an error of the writer names, at least 1 ns so that
+// it differs from none.
+func retryAfter(err error) (delay time.Duration, ok bool) {
+	var e interface {
+		error
+		RetryAfter() time.Duration
+	}
+	if !errors.As(err, &e) {
+		return 0, false
+	}
+	return max(e.RetryAfter(), 1), true
+}

@@ -1,0 +1,66 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// ErrRejected is for a [Writer] to wrap. It means that the write was refused: nothing
+// was recorded and nothing will be.
+var ErrRejected = errors.New("rejected")
+
+// Source is the view of the nodes that a [Controller] works from, such as a cache that
+// follows an API server. The view may lag behind, but it never goes back.
+type Source interface {
+	// Start follows the nodes until ctx ends. It returns when the view is complete, or
+	// an error if that will not happen. The view then includes every write that was
+	// recorded before Start was called, by an earlier controller too: a view that lacks
+	// one of them makes the controller hand out a recorded prefix again. For an API
+	// server that means a consistent list, not one from a cache.
+	//
+	// From then on, and possibly earlier, it calls changed with the name of every node
+	// that was added, changed or deleted, after the view shows it. changed never blocks.
+	Start(ctx context.Context, changed func(name string)) error
+	// List returns all nodes of the view.
+	List() []nodeipam.Node
+	// Get returns a node of the view; ok is false if the view has none of that name.
+	Get(name string) (n nodeipam.Node, ok bool)
+}
+
+// Writer writes and reads the authoritative records of the nodes. Its methods return
+// soon after ctx ends, and by a deadline of their own. Many goroutines call them, one at
+// a time for each node.
+//
+// An error that has a method RetryAfter() time.Duration names a delay. The node keeps
+// its prefixes and the call is repeated after that time, not before.
+type Writer interface {
+	// Write records an assignment for n, which has no prefixes in the view. Writing what
+	// is recorded already succeeds. An error that wraps [ErrRejected] or
+	// [ipalloc.ErrNotFound] means that nothing was or will be recorded; after any other
+	// error that is unknown. If the records have UIDs, Write refuses a node whose UID is
+	// not n's.
+	Write(ctx context.Context, n nodeipam.Node, as nodeipam.Assignment) error
+	// Read returns the node as it is recorded now, not as a cache shows it. A node that
+	// does not exist is an error that wraps [ipalloc.ErrNotFound].
+	Read(ctx context.Context, name string) (nodeipam.Node, error)
+}
+
+// Clock is a [Controller]'s time source. Many goroutines call it.
+type Clock interface {
+	Now() time.Time
+	// NewTimer returns a channel that receives once after d, and a function that frees
+	// the timer.
+	NewTimer(d time.Duration) (c <-chan time.Time, stop func())
+}
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time { return time.Now() }
+
+func (systemClock) NewTimer(d time.Duration) (<-chan time.Time, func()) {
+	t := time.NewTimer(d)
+	return t.C, func() { t.Stop() }
+}

@@ -1,0 +1,250 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// Config says what a [Controller] connects, and how. Allocator, Source and Writer are
+// required; any other zero field selects its default.
+type Config struct {
+	Allocator *nodeipam.Allocator
+	Source    Source
+	Writer    Writer
+
+	Workers  int           // nodes worked on at a time; 30
+	Bound    int           // nodes that the queue remembers; 5,000
+	Attempts int           // writes in a row before a node has to wait; 3
+	Base     time.Duration // pause after the first failure, doubled by each further one; 100 ms
+	Max      time.Duration // longest pause, unless the server names a longer one; 1 minute
+
+	// Jitter returns a number in [0, n) and is safe for concurrent use, as
+	// [math/rand/v2.Int64N] is. It shortens each pause by up to half; without it pauses
+	// are exact.
+	Jitter func(n int64) int64
+	Clock  Clock // the system's
+
+	// Loaded runs after the nodes of the start have been loaded and before anything is
+	// allocated: the moment to delete entries that were added for their nodes alone.
+	Loaded func()
+	// Report receives the condition of a node when it begins, when it changes and, with
+	// a nil error, when it ends; a retry alone reports nothing. The condition is a record
+	// that the allocator objects to (the errors of Load and Observe, joined if there are
+	// several), a node that the allocator cannot serve (ErrFull, ErrCooling, ErrNotFound
+	// of package ipalloc), or a write that was refused (ErrRejected), delayed by the
+	// server (ErrLimit) or of unknown outcome (ErrUnknownOutcome). Several goroutines
+	// call it, one at a time for each node, without any lock held.
+	Report func(node string, err error)
+}
+
+// Controller gives every node of a [Source] its prefixes and has them recorded by a
+// [Writer]. Use [New] to make one.
+//
+// All methods are safe for concurrent use. No lock is held while the caller's code runs.
+// If that panics, [Controller.Run] ends all that it started and then panics with an
+// error that wraps the value, if that is an error, and has the stack in its text.
+type Controller struct {
+	cfg      Config
+	queue    *queue
+	started  atomic.Bool
+	synced   atomic.Bool
+	panicked atomic.Pointer[error]
+
+	mu         sync.Mutex
+	unsettled  map[string]string    // UIDs of nodes that may have a record which the view does not show
+	aside      map[string]bool      // nodes that wait for an entry
+	retried    uint64               // number of calls of Retry
+	conditions map[string]condition // of nodes, as reported
+	counts     [conditionKinds]int  // of them
+	stats      Stats
+
+	sweptTo string // where the next sweep begins; of the pump alone
+}
+
+// Stats are the counts of a [Controller]. The fields up to BadRecords are current
+// numbers of nodes, the others count since the start.
+type Stats struct {
+	Waiting    int // to be worked on
+	Running    int // being worked on
+	Delayed    int // pausing until their next try
+	Unsettled  int // may have a record that the view does not show yet
+	Full       int // without prefixes because the allocator is full
+	Unmatched  int // without prefixes because no entry matches
+	Unwritten  int // whose last write was refused, delayed or of unknown outcome
+	BadRecords int // with a record that the allocator objects to
+
+	Assigned   uint64        // writes that succeeded
+	Rejected   uint64        // writes that were refused or delayed
+	Unknown    uint64        // writes of unknown outcome
+	Reads      uint64        // live reads
+	Retries    uint64        // times that a node had to be tried again
+	Overflows  uint64        // times that the queue dropped a node because of Bound
+	Sweeps     uint64        // passes over the whole view, the one at the start included
+	WriterTime time.Duration // spent in the writer, over all workers
+	OwnTime    time.Duration // spent on nodes outside the writer, over all workers
+}
+
+// New returns a controller that has not started. It fails with ErrInvalid and names the
+// field if a required one is missing, a number is negative, or Max is less than Base.
+func New(cfg Config) (*Controller, error) {
+	for _, f := range []struct {
+		name string
+		bad  bool
+	}{
+		{"Allocator", cfg.Allocator == nil}, {"Source", cfg.Source == nil}, {"Writer", cfg.Writer == nil},
+		{"Workers", cfg.Workers < 0}, {"Bound", cfg.Bound < 0}, {"Attempts", cfg.Attempts < 0},
+		{"Base", cfg.Base < 0}, {"Max", cfg.Max < 0},
+	} {
+		if f.bad {
+			return nil, failure("new", f.name, "missing or negative", ipalloc.ErrInvalid)
+		}
+	}
+	cfg.Workers = cmp.Or(cfg.Workers, 30)
+	cfg.Bound = cmp.Or(cfg.Bound, 5000)
+	cfg.Attempts = cmp.Or(cfg.Attempts, 3)
+	cfg.Base = cmp.Or(cfg.Base, 100*time.Millisecond)
+	cfg.Max = cmp.Or(cfg.Max, time.Minute)
+	if cfg.Max < cfg.Base {
+		return nil, failure("new", "Max", fmt.Sprintf("the longest pause is shorter than the first, %v", cfg.Base), ipalloc.ErrInvalid)
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = systemClock{}
+	}
+	if cfg.Report == nil {
+		cfg.Report = func(string, error) {}
+	}
+	return &Controller{cfg: cfg, queue: newQueue(cfg), unsettled: map[string]string{},
+		aside: map[string]bool{}, conditions: map[string]condition{}}, nil
+}
+
+func failure(op, field, reason string, err error) error {
+	return &ipalloc.Error{Package: "controller", Op: op, Field: field, Reason: reason, Err: err}
+}
+
+// Run follows the source until ctx ends and returns the cause of that, or the error
+// that the source failed to start with. Nothing is allocated before the source is in
+// sync and all its nodes have been loaded into the allocator. When Run returns or
+// panics, all that it started has ended. The allocator may then hold prefixes that were
+// never recorded, so the next controller needs a new one. A second call fails with
+// ErrClosed and changes nothing.
+func (c *Controller) Run(ctx context.Context) error {
+	if !c.started.CompareAndSwap(false, true) {
+		return failure("run", "", "the controller has run before", ipalloc.ErrClosed)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, c.queue.close)()
+	if err := c.cfg.Source.Start(ctx, c.changed); err != nil {
+		return failure("run", "", "", fmt.Errorf("start the source: %w", err))
+	}
+	c.load()
+	c.synced.Store(true)
+	var group sync.WaitGroup
+	group.Add(1 + c.cfg.Workers)
+	guarded := func(f func(context.Context)) {
+		defer group.Done()
+		c.guard(cancel, func() { f(ctx) })
+	}
+	go guarded(c.pump)
+	for range c.cfg.Workers {
+		go guarded(c.work)
+	}
+	group.Wait()
+	if err := c.panicked.Load(); err != nil {
+		panic(*err)
+	}
+	return context.Cause(ctx)
+}
+
+// guard runs f. If the caller's code panics in it, or ends its goroutine, guard keeps
+// the reason for the caller of Run and cancels the run.
+func (c *Controller) guard(cancel func(), f func()) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		value := recover() // nil after runtime.Goexit
+		err, ok := value.(error)
+		if !ok {
+			err = fmt.Errorf("%v", value)
+		}
+		err = fmt.Errorf("controller: panic in a callback: %w\n\n%s", err, debug.Stack())
+		c.panicked.CompareAndSwap(nil, &err)
+		cancel()
+	}()
+	f()
+	returned = true
+}
+
+// load records what all nodes have, and reports what is wrong with that.
+func (c *Controller) load() {
+	of := map[string][]*ipalloc.Error{}
+	var names []string
+	for _, p := range c.cfg.Allocator.Load(c.cfg.Source.List()) {
+		if of[p.Owner] == nil {
+			names = append(names, p.Owner)
+		}
+		of[p.Owner] = append(of[p.Owner], p)
+	}
+	for _, name := range names {
+		c.complain(name, of[name])
+	}
+	if c.cfg.Loaded != nil {
+		c.cfg.Loaded()
+	}
+}
+
+// Synced reports whether the nodes of the start have been loaded, which is when the
+// controller begins to allocate.
+func (c *Controller) Synced() bool { return c.synced.Load() }
+
+// Retry tries every node that could not be served again now. Call it when the allocator
+// has more to give: a pool or an entry was added, a reservation taken back. Space that
+// nodes give back is noticed without it.
+func (c *Controller) Retry() {
+	var names map[string]bool
+	c.locked(func() {
+		c.retried++
+		names, c.aside = c.aside, map[string]bool{}
+	})
+	c.queue.spaceFreed()
+	for name := range names {
+		c.queue.add(name)
+	}
+}
+
+// Stats returns the counts.
+func (c *Controller) Stats() (st Stats) {
+	c.locked(func() {
+		st = c.stats
+		st.Unsettled = len(c.unsettled)
+		st.BadRecords, st.Full, st.Unmatched, st.Unwritten = c.counts[badRecord], c.counts[full], c.counts[unmatched], c.counts[unwritten]
+	})
+	q := c.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	st.Waiting, st.Running, st.Delayed, st.Retries, st.Overflows = len(q.waiting), q.running, len(q.delayed), q.retries, q.dropped
+	return st
+}
+
+// locked runs f, which is not the caller's code, under the lock.
+func (c *Controller) locked(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+// changed is what the source calls.
+func (c *Controller) changed(name string) {
+	c.locked(func() { delete(c.aside, name) })
+	c.queue.add(name)
+}

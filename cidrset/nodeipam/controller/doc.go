@@ -1,0 +1,40 @@
+// Package controller keeps the records of nodes in step with an allocator of package
+// nodeipam: every node gets its prefixes, and an API server records them. The package
+// imports nothing of Kubernetes; a [Source] shows the nodes, a [Writer] changes them.
+//
+// # What it does
+//
+// [Controller.Run] starts the source, loads all nodes into the allocator and only then
+// allocates. It works from the names of nodes that may need something, never from the
+// contents of an event: a worker looks at the view and at the allocator and does what
+// is missing. One node is never worked on twice at a time.
+//
+// A node that has prefixes is observed; one without any is given some and written; a
+// terminating one keeps what it has and gets nothing; one that is gone gives back what
+// it had. Another UID under the same name is a new node, and the old one is gone first.
+//
+// # Failures
+//
+// A write is attempted a few times in a row. If every attempt was refused, the prefixes
+// are free again and the node waits. If the outcome of one is unknown, the node is
+// unsettled: it keeps its prefixes and the same ones are written again, until the view
+// shows them or a live read that began after the last attempt says what the node has.
+// The view alone never frees the prefixes of an unsettled node, because it may be older
+// than the write. An answer that names a delay is kept to: the node keeps its prefixes,
+// and its changes do not shorten the wait.
+//
+// A node for which the allocator is full waits with growing pauses, and is tried as soon
+// as another one gives space back. A node that no entry matches waits until it changes
+// or [Controller.Retry] is called.
+//
+// # Limits and cost
+//
+// A node costs one write, and one read per unknown outcome. The queue remembers
+// Config.Bound nodes; those beyond are found by a pass over the view, which runs at the
+// start and after a node was dropped, never otherwise.
+//
+// # Restart
+//
+// A Controller runs once. The next one starts from the source, with a new allocator,
+// after the writes of the one before have ended.
+package controller

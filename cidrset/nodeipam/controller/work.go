@@ -1,0 +1,281 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// pump brings delayed nodes back and sweeps, until ctx ends.
+func (c *Controller) pump(ctx context.Context) {
+	for ctx.Err() == nil {
+		sweep, idle := c.queue.next()
+		if sweep {
+			c.sweep()
+			continue
+		}
+		var due <-chan time.Time
+		stop := func() {}
+		if idle >= 0 {
+			due, stop = c.cfg.Clock.NewTimer(idle)
+		}
+		select {
+		case <-due:
+		case <-c.queue.wake:
+		case <-ctx.Done():
+		}
+		stop()
+	}
+}
+
+// sweep queues as many nodes that need work as the queue takes: nodes of the view, and
+// those that the allocator or the controller remembers and the view does not have.
+func (c *Controller) sweep() {
+	need := map[string]bool{}
+	for n := range c.cfg.Allocator.All() {
+		need[n.Name] = true
+	}
+	c.locked(func() {
+		c.stats.Sweeps++
+		for name := range c.conditions {
+			need[name] = true
+		}
+	})
+	for _, n := range c.cfg.Source.List() {
+		need[n.Name] = c.needsWork(&n)
+	}
+	maps.DeleteFunc(need, func(_ string, needed bool) bool { return !needed })
+	names := slices.Sorted(maps.Keys(need))
+	start, _ := slices.BinarySearch(names, c.sweptTo)
+	c.sweptTo = ""
+	for i := range names {
+		name := names[(start+i)%len(names)]
+		if !c.queue.offer(name) {
+			c.sweptTo = name
+			break
+		}
+	}
+}
+
+// needsWork reports whether a node of the view is not as it should be.
+func (c *Controller) needsWork(n *nodeipam.Node) bool {
+	as, holds := c.cfg.Allocator.Lookup(n.Name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, unsettled := c.unsettled[n.Name]
+	switch {
+	case unsettled:
+		return true
+	case len(n.Prefixes) > 0:
+		return !shows(n, as)
+	case n.Terminating:
+		return holds
+	}
+	return !c.aside[n.Name]
+}
+
+// shows reports whether the record of a node has exactly the assignment.
+func shows(n *nodeipam.Node, as nodeipam.Assignment) bool {
+	readable := slices.DeleteFunc(slices.Clone(n.Prefixes), func(p netip.Prefix) bool { return !p.IsValid() })
+	return slices.Equal(readable, as.Prefixes)
+}
+
+// work takes nodes from the queue until it is closed.
+func (c *Controller) work(ctx context.Context) {
+	for it := c.queue.get(); it != nil; it = c.queue.get() {
+		start := c.cfg.Clock.Now()
+		w := worker{c, ctx, 0}
+		v := w.process(it.name)
+		total := c.cfg.Clock.Now().Sub(start)
+		c.locked(func() {
+			c.stats.WriterTime += w.inWriter
+			c.stats.OwnTime += total - w.inWriter
+		})
+		c.queue.done(it, v)
+	}
+}
+
+// worker works on one node.
+type worker struct {
+	*Controller
+	ctx      context.Context
+	inWriter time.Duration
+}
+
+// process does for a node what is missing.
+//
+// A node is unsettled from its first write, if that succeeded or its outcome is
+// unknown, until the view shows what was written, or a live read found nothing. While
+// it is, its prefixes are not taken back on the word of the view, which may be older
+// than the write, or show an earlier node of that name.
+func (w *worker) process(name string) verdict {
+	n, there := w.cfg.Source.Get(name)
+	if uid, ok := w.isUnsettled(name); ok {
+		as, holds := w.cfg.Allocator.Lookup(name)
+		switch {
+		case there && n.UID == uid && holds && shows(&n, as):
+			w.settled(name)
+		case !there || n.UID != uid || n.Terminating || len(n.Prefixes) > 0:
+			return w.settle(name)
+		}
+	}
+	if !there {
+		w.release(name)
+		w.fine(name)
+		return verdict{}
+	}
+	w.observe(n)
+	if len(n.Prefixes) > 0 || n.Terminating {
+		return verdict{}
+	}
+	var retried uint64
+	w.locked(func() { retried = w.retried })
+	as, err := w.cfg.Allocator.Allocate(n)
+	if err == nil {
+		return w.write(n, as)
+	}
+	w.unserved(name, err)
+	if errors.Is(err, ipalloc.ErrNotFound) {
+		return w.setAside(name, retried)
+	}
+	return verdict{kind: whenFree}
+}
+
+func (c *Controller) isUnsettled(name string) (uid string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	uid, ok = c.unsettled[name]
+	return uid, ok
+}
+
+func (c *Controller) settled(name string) {
+	c.locked(func() { delete(c.unsettled, name) })
+}
+
+// setAside makes a node that no entry matches wait until it changes or Retry is called.
+// A Retry since the allocator was asked means that there may be an entry now.
+func (c *Controller) setAside(name string, retried uint64) (v verdict) {
+	c.locked(func() {
+		if c.retried != retried {
+			v.kind = atOnce
+			return
+		}
+		c.aside[name] = true
+	})
+	return v
+}
+
+// observe tells the allocator what a node has. A node without prefixes keeps what it
+// holds, unless that is from an earlier node of that name.
+func (c *Controller) observe(n nodeipam.Node) {
+	before, held := c.cfg.Allocator.Lookup(n.Name)
+	_, problems := c.cfg.Allocator.Observe(n)
+	after, _ := c.cfg.Allocator.Lookup(n.Name)
+	if held && !slices.Equal(before.Prefixes, after.Prefixes) {
+		c.queue.spaceFreed()
+	}
+	if len(n.Prefixes) > 0 || n.Terminating {
+		c.complain(n.Name, problems)
+	}
+}
+
+// release takes back what a node holds and wakes the nodes that wait for space.
+func (c *Controller) release(name string) {
+	if _, ok := c.cfg.Allocator.Release(name); ok {
+		c.queue.spaceFreed()
+	}
+}
+
+// write has the assignment recorded: a few attempts in a row, and then, unless every
+// one of them was refused, a live read.
+func (w *worker) write(n nodeipam.Node, as nodeipam.Assignment) verdict {
+	var err error
+	for range w.cfg.Attempts {
+		err = w.attempt(n, as)
+		if err == nil {
+			w.fine(n.Name)
+			return verdict{}
+		}
+		if delay, ok := retryAfter(err); ok {
+			w.unwritten(n.Name, "write", as, ipalloc.ErrLimit, err)
+			return verdict{later, delay}
+		}
+		if errors.Is(err, ipalloc.ErrNotFound) || w.ctx.Err() != nil {
+			break
+		}
+	}
+	if w.ctx.Err() != nil {
+		return verdict{kind: later} // which does not come; the next controller reads what was written
+	}
+	if _, ok := w.isUnsettled(n.Name); ok {
+		w.unwritten(n.Name, "write", as, ipalloc.ErrUnknownOutcome, err)
+		return w.settle(n.Name)
+	}
+	if !errors.Is(err, ipalloc.ErrNotFound) {
+		w.unwritten(n.Name, "write", as, ErrRejected, err)
+	}
+	w.release(n.Name)
+	return verdict{kind: later}
+}
+
+// attempt writes once. The node is unsettled afterwards unless nothing was recorded.
+func (w *worker) attempt(n nodeipam.Node, as nodeipam.Assignment) error {
+	start := w.cfg.Clock.Now()
+	err := w.cfg.Writer.Write(w.ctx, n, as)
+	w.inWriter += w.cfg.Clock.Now().Sub(start)
+	w.locked(func() {
+		switch {
+		case errors.Is(err, ErrRejected) || errors.Is(err, ipalloc.ErrNotFound):
+			w.stats.Rejected++
+			return
+		case err == nil:
+			w.stats.Assigned++
+		default:
+			w.stats.Unknown++
+		}
+		w.unsettled[n.Name] = n.UID
+	})
+	return err
+}
+
+// settle reads what a node has, after the last attempt to write to it. Until the answer
+// the node keeps what it holds.
+func (w *worker) settle(name string) verdict {
+	w.locked(func() { w.stats.Reads++ })
+	start := w.cfg.Clock.Now()
+	n, err := w.cfg.Writer.Read(w.ctx, name)
+	w.inWriter += w.cfg.Clock.Now().Sub(start)
+	switch {
+	case errors.Is(err, ipalloc.ErrNotFound):
+		// If the view still has a node of that name, it is a later one, or the view is
+		// old and the next write is refused.
+		w.settled(name)
+		w.release(name)
+		w.fine(name)
+		return verdict{}
+	case err != nil:
+		delay, _ := retryAfter(err)
+		as, _ := w.cfg.Allocator.Lookup(name)
+		w.unwritten(name, "read", as, ipalloc.ErrUnknownOutcome, err)
+		return verdict{later, delay}
+	}
+	w.observe(n)
+	if len(n.Prefixes) == 0 {
+		w.settled(name)
+		if n.Terminating {
+			return verdict{}
+		}
+		return verdict{kind: later} // with the same prefixes
+	}
+	w.locked(func() { w.unsettled[name] = n.UID }) // until the view shows it
+	if seen, ok := w.cfg.Source.Get(name); ok && seen.UID == n.UID && slices.Equal(seen.Prefixes, n.Prefixes) {
+		w.settled(name)
+	}
+	return verdict{}
+}
