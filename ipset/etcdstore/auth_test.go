@@ -89,7 +89,7 @@ func TestAuthAndTLS(t *testing.T) {
 		_, err := Open(limited(t), c.as(t, "reader"), "/own/early/", Options{})
 		denied(t, "Open", err)
 		_, err = Open(limited(t), c.as(t, "reader"), "/own/early/", Options{NoCreate: true})
-		if !errors.Is(err, ErrNoStore) {
+		if !errors.Is(err, ipalloc.ErrNotFound) {
 			t.Errorf("NoCreate: %v", err)
 		}
 	})

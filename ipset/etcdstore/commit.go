@@ -46,7 +46,7 @@ func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 		return 0, err
 	}
 	if err := s.seen(resp.Header, since); err != nil {
-		return 0, s.misplaced(resp, err)
+		return 0, misplaced(resp, err)
 	}
 	if !resp.Succeeded {
 		return 0, s.conflict(ops, resp)
@@ -54,13 +54,12 @@ func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	return uint64(resp.Header.Revision), nil
 }
 
-// misplaced types the error of a commit that was answered by another cluster or an earlier state of this one.
-func (s *Store) misplaced(resp *pb.TxnResponse, err error) error {
-	e := &Error{Op: "commit", Err: err}
+// misplaced returns the error of a commit that was answered by another cluster or an earlier state of this one.
+func misplaced(resp *pb.TxnResponse, err error) error {
 	if resp.Succeeded {
-		e.kind = ipalloc.ErrUnknownOutcome
+		return wrap("commit", &cause{kind: ipalloc.ErrUnknownOutcome, err: err})
 	}
-	return e
+	return wrap("commit", err)
 }
 
 // request returns the transaction of a commit. If an expectation fails, it answers with the revisions of all records
@@ -91,27 +90,19 @@ func (s *Store) request(ops []store.Op) *pb.TxnRequest {
 
 // conflict names the record that a failed transaction was about.
 func (s *Store) conflict(ops []store.Op, resp *pb.TxnResponse) error {
-	revision := func(i int) uint64 {
-		if i < len(resp.Responses) {
-			if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
-				return uint64(kvs[0].ModRevision)
-			}
-		}
-		return 0
-	}
-	if rev := revision(0); rev != s.mark {
-		return &Error{Op: "commit", Err: fmt.Errorf("%w: its format record is of revision %d, not %d", ErrReplaced, rev, s.mark)}
+	if revisionOf(resp, 0) != s.mark {
+		return s.formatChanged("commit", resp)
 	}
 	i := 0
 	for _, op := range ops {
 		if op.Expect == store.AnyRevision {
 			continue
 		}
-		if i++; revision(i) != op.Expect {
+		if i++; revisionOf(resp, i) != op.Expect {
 			return store.Conflict("etcdstore", op.Key)
 		}
 	}
-	return &Error{Op: "commit", Err: fmt.Errorf("%w: an expectation failed, and all records are as expected", ErrForeign)}
+	return wrap("commit", &cause{err: errors.New("an expectation failed, and all records are as expected")})
 }
 
 // A commit that a member refuses because it knows of no leader is sent to another one: this often, with pauses of readWait.
@@ -120,7 +111,7 @@ const writeAttempts = 3
 // write makes a transaction that writes. Its error wraps ipalloc.ErrUnknownOutcome unless it certainly left no trace.
 func (s *Store) write(ctx context.Context, op string, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if size := proto.Size(req); size > s.maxBytes {
-		return nil, &Error{Op: op, kind: ipalloc.ErrLimit, Err: fmt.Errorf("request of %d bytes, at most %d", size, s.maxBytes)}
+		return nil, wrap(op, &cause{kind: ipalloc.ErrLimit, err: fmt.Errorf("request of %d bytes, at most %d", size, s.maxBytes)})
 	}
 	for attempt := 1; ; attempt++ {
 		resp, err := s.writeOnce(ctx, op, req)

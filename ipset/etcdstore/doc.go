@@ -1,53 +1,70 @@
-// Package etcdstore keeps the records of package ipset in an etcd cluster: any number of engines, on any number of
-// machines, share the pools under one prefix. It is an [store.Store].
+// Package etcdstore keeps the records of package ipset in an etcd cluster: any number of
+// engines, on any number of machines, share the pools under one prefix.
 //
-// Terms: the prefix is what all keys of a store begin with; the space is where its records are; the format record says
-// what is under the prefix, in which version, and in which cluster it was made; a member is one server of the cluster.
+//	s, err := etcdstore.Open(ctx, client, "/ipam/", etcdstore.Options{})
+//	engine, err := ipset.New(s, ipset.Options{})
+//
+// Terms: the prefix is what all keys of a store begin with; the space is where its records
+// are; the format record says what is under the prefix, in which version, and in which
+// cluster it was made; a member is one server of the cluster.
 //
 //	<prefix>format        the format record
-//	<prefix>data/<key>    the records, under the keys that ipset documents
+//	<prefix>data/<key>    the records, under the keys of package ipset
 //
-// Other keys under the prefix are neither read nor written. The revision of a record is etcd's mod revision, and that of a
+// Other keys under the prefix are neither read nor written. A prefix inside the space of
+// another store is refused. The revision of a record is etcd's mod revision, and that of a
 // commit is the cluster's.
 //
 // # Policy
 //
-// A commit is one transaction: a comparison of the mod revision of every record it relies upon, and of the format record's,
-// then the writes; else the question for those revisions, so that a conflict names its record in the same round trip. One that
-// may have been made is never sent again. The etcd client repeats a call that somebody on the way has cancelled, a
-// transaction as well; the store keeps it from doing so. What the client is given to intercept calls must not repeat them either.
+// A commit is one transaction. It compares the mod revision of the format record and of
+// every record that it relies on, and then writes. If a comparison fails, the transaction
+// returns those revisions instead, so a conflict names its record in the same round trip.
+// A commit that may have been made is never sent again. The etcd client repeats calls that
+// were cancelled on the way, transactions included; the store prevents that. Interceptors
+// that you install in the client must not repeat transactions either.
 //
-// Reads are linearizable. Those that take several round trips show the revision of the first; if a compaction removes that in the
-// middle, they begin anew. A read that no member could answer is repeated for some seconds, a commit that a member refused because it
-// knows of no leader twice. Nothing else is.
+// Reads are linearizable, and compare the format record as commits do. A read of several
+// round trips shows the revision of the first; if a compaction removes that revision in
+// the middle, the read begins anew. A read that no member could answer is repeated for
+// some seconds. A commit that a member refused because it knows of no leader is sent twice
+// more. Nothing else is repeated.
 //
 // # Outcomes
 //
-// A commit that failed left no trace, unless its error is ipalloc.ErrUnknownOutcome. It left none if it was handed to no connection,
-// and if a server refused it before proposing it to the cluster or all members refuse it alike: too large, no permission, a bad
-// token, too many requests, no leader. Its outcome is unknown if the connection broke, the context ended or the call was
-// cancelled on the way after it was sent, and after "request timed out", "leader changed", "server stopped" and
-// "database space exceeded": the member that first exceeds its quota makes the commit and answers so.
+// A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome.
+// It left none if no connection accepted it, if a server refused it before proposing it to
+// the cluster, or if all members refuse it alike: too large, no permission, a bad token,
+// too many requests, no leader. Its outcome is unknown if, after it was sent, the
+// connection broke, the context ended, or the call was cancelled on the way; and after
+// "request timed out", "leader changed", "server stopped" and "database space exceeded",
+// because the member that first exceeds its quota makes the commit and still answers so.
 //
-// [Retryable] says of every error whether trying again can help. An unknown outcome is settled by repeating the call of the
-// engine with its request key.
+// [Retryable] reports of every error whether trying again can help.
 //
-// # What the cluster owes
+// # Requirements
 //
-// Every answer names its cluster, and a revision that never falls. An answer from another cluster is refused ([ErrCluster]), and one
-// from an earlier state of this one, such as a snapshot restored under running clients ([ErrRollback]). A commit that
-// finds another format record than Open did is refused ([ErrReplaced]): whoever removes, adopts or converts a store shuts out
-// those who had opened it.
+// Every answer names its cluster, and a revision that never falls. An answer from another
+// cluster is ipalloc.ErrMismatch. [ErrReplaced] is the answer of every read, watch and
+// commit when the format record is not the one that Open found, and of reads and commits
+// when the cluster is in an earlier state, as after restoring a snapshot under running
+// clients. Removing, adopting or converting a store therefore shuts out every client that
+// had opened it: a store that was wiped never reads as one without records.
 //
-// Servers must be of etcd 3.4.25, 3.5.8 or newer: in older ones a progress notification can overtake events, and a watch of several
-// prefixes that notices ends with an error. TLS, users and keep-alive are the client's. A user needs read and write
-// permission on the range of the prefix, or read permission for a store that is only looked at.
+// Servers must be of etcd 3.4.25, 3.5.8 or newer. In older ones a progress notification
+// can overtake events; a watch of several prefixes that notices this ends with an error.
+// TLS, users and keep-alive are the client's. The store uses the connection of the client,
+// not its KV field: a namespace or an ordering wrapped around KV has no effect. A user
+// needs read and write permission on the range of the prefix, or read permission for a
+// store that is only read; to open a prefix with "/data/" in it, also read permission on
+// the format record of the store that could lie around it.
 //
 // # Limits
 //
-// One commit: 127 records written and as many expected, about 500 KB of keys and values, in servers with the default limits;
-// see [Options] for others. A prefix is 2 to 256 bytes. A watch of several prefixes holds what has arrived until the
-// server confirms that it is whole: from far in the past, that is the whole of it.
+// One commit holds 127 records written, as many expected, and about 500 KB of keys and
+// values, in servers with the default limits; see [Options] for others. A prefix has 2 to
+// 256 bytes. A watch of several prefixes holds events in memory until the server confirms
+// that they are complete; a watch from far in the past holds all of them.
 //
 // # Complexity
 //
@@ -62,5 +79,6 @@
 //
 // The servers walk the index of the whole range for a list, however few records it returns.
 //
-// Concurrency: a [Store] is safe for concurrent use. Restart: it holds nothing; what was committed is as durable as etcd is.
+// Concurrency: a [Store] is safe for concurrent use. Restart: it holds no state; what was
+// committed is as durable as etcd is.
 package etcdstore

@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -13,100 +14,103 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// What is wrong with the cluster or with what is under the prefix. None of these goes away by trying again.
-var (
-	// ErrForeign says that the prefix holds keys that are no store of this package.
-	ErrForeign = errors.New("etcdstore: not a store")
-	// ErrNoStore says that there is no store.
-	ErrNoStore = errors.New("etcdstore: no store")
-	// ErrVersion says that a newer release wrote the store.
-	ErrVersion = errors.New("etcdstore: format of a newer release")
-	// ErrCluster says that this is not the cluster that the store belongs to.
-	ErrCluster = errors.New("etcdstore: another cluster")
-	// ErrReplaced says that the format record is not the one that Open found: the store was removed, adopted or
-	// converted since. Nothing was committed; open it again, and make a new engine on it.
-	ErrReplaced = errors.New("etcdstore: the store was replaced")
-	// ErrRollback says that the cluster has forgotten revisions that it had: an old snapshot was restored under
-	// this client. What engines have cached is not to be trusted; open the store again, and make new engines.
-	ErrRollback = errors.New("etcdstore: the cluster went back to an earlier state")
-)
+// ErrReplaced means that the store is not the one that Open found: its format record was
+// removed, adopted or converted since, or the cluster went back to an earlier state, as
+// after restoring a snapshot under running clients. It matches ipalloc.ErrMismatch.
+// Nothing was committed and nothing was read. What engines have cached is not valid: open
+// the store again, and make new engines on it.
+var ErrReplaced = fmt.Errorf("%w: the store was replaced", ipalloc.ErrMismatch)
 
-// Error is what the store returns for a failure of the cluster or of the way to it. It wraps the etcd client's error
-// (see package rpctypes) or a context's, and, where they apply, ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit and store.ErrCompacted.
-//
-// Without ipalloc.ErrUnknownOutcome the call left no trace.
-type Error struct {
-	// Op is the method: "open", "get", "list", "commit" or "watch".
-	Op string
-	// Err is the cause.
-	Err error
-
-	kind  error // one of ipset's sentinels, or nil
+// cause is what the *ipalloc.Error of a failure of the cluster, or of the way to it, wraps.
+// It wraps the etcd client's error (see package rpctypes) or a context's.
+type cause struct {
+	kind  error // ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit, store.ErrCompacted or nil
+	err   error
 	retry bool
 }
 
-func (e *Error) Error() string {
-	var s strings.Builder
-	s.WriteString("etcdstore: ")
-	s.WriteString(e.Op)
-	if e.kind != nil {
-		s.WriteString(": ")
-		s.WriteString(strings.TrimPrefix(e.kind.Error(), "ipset: "))
+func (c *cause) Error() string {
+	if c.kind == nil {
+		return c.err.Error()
 	}
-	s.WriteString(": ")
-	s.WriteString(strings.TrimPrefix(e.Err.Error(), "etcdstore: "))
-	return s.String()
+	return c.kind.Error() + ": " + c.err.Error()
 }
 
-// Unwrap returns ipset's sentinel, if one applies, and the cause.
-func (e *Error) Unwrap() []error {
-	if e.kind == nil {
-		return []error{e.Err}
+// Unwrap returns the sentinel, if one applies, and the cause.
+func (c *cause) Unwrap() []error {
+	if c.kind == nil {
+		return []error{c.err}
 	}
-	return []error{e.kind, e.Err}
+	return []error{c.kind, c.err}
 }
 
-// Retryable reports whether the same call can succeed later without anybody repairing anything: a conflict, a leader that
-// changed, a member that was out of reach, a deadline that was too short. If errors.Is(err, ipalloc.ErrUnknownOutcome) as well, the
-// call is to be repeated with its request key. A context that was cancelled, a full database, a missing permission, a commit
-// that is too large and all errors of this package's variables are not retryable.
+// wrap returns the error of a method.
+func wrap(op string, err error) error {
+	return &ipalloc.Error{Package: "etcdstore", Op: op, Err: err}
+}
+
+// mismatch returns the error of a prefix or cluster that is not what the caller expects.
+func mismatch(op, format string, args ...any) error {
+	return &ipalloc.Error{Package: "etcdstore", Op: op, Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrMismatch}
+}
+
+// replaced returns an [ErrReplaced] with its details.
+func replaced(op, format string, args ...any) error {
+	return wrap(op, fmt.Errorf("%w: %s", ErrReplaced, fmt.Sprintf(format, args...)))
+}
+
+// Retryable reports whether the same call can succeed later without a repair: after a
+// conflict, a change of leader, a member out of reach, a deadline that was too short. If
+// err matches ipalloc.ErrUnknownOutcome as well, repeat the engine's call with its request
+// key. A cancelled context, a full database, a missing permission, a commit that is too
+// large, and ErrMismatch are not retryable.
 //
-// It takes what the store returned, and what an engine on it returned.
+// err is what the store returned, or what an engine on it returned.
 func Retryable(err error) bool {
-	var e *Error
+	var c *cause
 	switch {
-	case errors.As(err, &e):
-		return e.retry
+	case errors.As(err, &c):
+		return c.retry
 	case errors.Is(err, ipalloc.ErrConflict):
 		return true
 	}
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// failure types an error of a call that left no trace.
-func failure(ctx context.Context, op string, err error) *Error {
-	if e := ctx.Err(); e != nil {
-		return &Error{Op: op, Err: e, retry: errors.Is(e, context.DeadlineExceeded)}
-	}
-	if _, limited := ctx.Deadline(); limited && code(err) == codes.DeadlineExceeded {
-		return &Error{Op: op, Err: context.DeadlineExceeded, retry: true} // a server was told the deadline, and its clock was first
-	}
-	err = rpctypes.Error(err)
-	e := &Error{Op: op, Err: err, retry: passing(err)}
-	switch {
-	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps), tooLargeToSend(err):
-		e.kind = ipalloc.ErrLimit
-	case errors.Is(err, rpctypes.ErrCompacted):
-		e.kind = store.ErrCompacted
-	}
-	return e
+// failure returns the error of a call that left no trace.
+func failure(ctx context.Context, op string, err error) error {
+	return wrap(op, causeOf(ctx, err))
 }
 
-// unknown types an error of a commit that may have been made.
-func unknown(ctx context.Context, op string, err error) *Error {
-	e := failure(ctx, op, err)
-	e.kind = ipalloc.ErrUnknownOutcome
-	return e
+// causeOf classifies an error of a call that left no trace.
+func causeOf(ctx context.Context, err error) *cause {
+	if e := ctx.Err(); e != nil {
+		return &cause{err: e, retry: errors.Is(e, context.DeadlineExceeded)}
+	}
+	if _, limited := ctx.Deadline(); limited && pastDeadline(err) {
+		return &cause{err: context.DeadlineExceeded, retry: true} // a server knows the deadline, and its clock was first
+	}
+	err = rpctypes.Error(err)
+	c := &cause{err: err, retry: passing(err)}
+	switch {
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps), tooLargeToSend(err):
+		c.kind = ipalloc.ErrLimit
+	case errors.Is(err, rpctypes.ErrCompacted):
+		c.kind = store.ErrCompacted
+	}
+	return c
+}
+
+// pastDeadline reports whether a server answered that the deadline of the call has passed. Old servers say so in the text alone.
+func pastDeadline(err error) bool {
+	return code(err) == codes.DeadlineExceeded || strings.Contains(rpctypes.ErrorDesc(err), context.DeadlineExceeded.Error())
+}
+
+// unknown returns the error of a commit that may have been made.
+func unknown(ctx context.Context, op string, err error) error {
+	c := causeOf(ctx, err)
+	c.kind = ipalloc.ErrUnknownOutcome
+	return wrap(op, c)
 }
 
 // code returns the status code of an error of the client, which comes in two shapes.

@@ -3,12 +3,15 @@ package etcdstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // version is the format that this package writes and reads.
@@ -32,49 +35,82 @@ func decodeFormat(s string) (cluster uint64, err error) {
 	number, rest, ok2 := strings.Cut(rest, "\n")
 	v, err := strconv.ParseUint(number, 10, 32)
 	if !ok || !ok2 || err != nil || v == 0 {
-		return 0, fmt.Errorf("%w: format record %.80q", ErrForeign, s)
+		return 0, mismatch("open", "not a store: format record %.80q", s)
 	}
 	if v > version {
-		return 0, fmt.Errorf("%w: version %d, this release knows %d", ErrVersion, v, version)
+		return 0, mismatch("open", "the store has version %d of the format, this release knows up to %d", v, version)
 	}
 	number, _ = strings.CutPrefix(strings.TrimSuffix(rest, "\n"), "cluster ")
 	if cluster, err = strconv.ParseUint(number, 10, 64); err != nil || s != encodeFormat(cluster) {
-		return 0, fmt.Errorf("%w: format record %.80q", ErrForeign, s)
+		return 0, mismatch("open", "not a store: format record %.80q", s)
 	}
 	return cluster, nil
 }
 
-// open reads the format record, and writes it if there is nothing under the prefix or the store is to be adopted.
-func (s *Store) open(ctx context.Context, prefix string, o Options) error {
-	var resp *pb.RangeResponse
-	err := s.read(ctx, "open", func(ctx context.Context) (err error) {
-		resp, err = s.kv.Range(ctx, &pb.RangeRequest{Key: []byte(s.format)})
-		return err
-	})
-	if err != nil {
-		return err
+// enclosing returns the keys under which there is a format record if the prefix lies inside another store's records.
+func enclosing(prefix string) []string {
+	var keys []string
+	for i := 2; i < len(prefix); i++ {
+		if prefix[i-1] == '/' && strings.HasPrefix(prefix[i:], spaceName) {
+			keys = append(keys, prefix[:i]+formatName)
+		}
 	}
-	s.cluster = resp.Header.GetClusterId()
-	if o.Cluster != 0 && o.Cluster != s.cluster {
-		return &Error{Op: "open", Err: fmt.Errorf("%w: %d, not %d", ErrCluster, s.cluster, o.Cluster)}
-	}
-	switch {
-	case len(resp.Kvs) > 0:
-		return s.take(ctx, resp.Header, resp.Kvs[0], o)
-	case o.NoCreate:
-		return &Error{Op: "open", Err: fmt.Errorf("%w under %q", ErrNoStore, prefix)}
-	}
-	return s.create(ctx, prefix, o)
+	return keys
 }
 
-// create makes the store if there is nothing under the prefix.
-func (s *Store) create(ctx context.Context, prefix string, o Options) error {
+// open reads the format record, and writes it if there is nothing under the prefix or the store is to be adopted.
+func (s *Store) open(ctx context.Context, prefix string, o Options) error {
+	var header *pb.ResponseHeader
+	var own []*mvccpb.KeyValue
+	outer := enclosing(prefix)
+	for part := range slices.Chunk(append([]string{s.format}, outer...), s.maxOps) {
+		var ops []*pb.RequestOp
+		for _, key := range part {
+			ops = append(ops, rangeOp(&pb.RangeRequest{Key: []byte(key)}))
+		}
+		var resp *pb.TxnResponse
+		err := s.read(ctx, "open", func(ctx context.Context) (err error) {
+			resp, err = s.kv.Txn(ctx, &pb.TxnRequest{Success: ops})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		header = resp.Header
+		for i, key := range part {
+			switch kvs := resp.Responses[i].GetResponseRange().GetKvs(); {
+			case key == s.format:
+				own = kvs
+			case len(kvs) > 0:
+				return mismatch("open", "the prefix lies inside the records of the store under %q", strings.TrimSuffix(key, formatName))
+			}
+		}
+	}
+	s.cluster = header.GetClusterId()
+	if o.Cluster != 0 && o.Cluster != s.cluster {
+		return mismatch("open", "this is cluster %d, not %d", s.cluster, o.Cluster)
+	}
+	switch {
+	case len(own) > 0:
+		return s.take(ctx, header, own[0], o)
+	case o.NoCreate:
+		return &ipalloc.Error{Package: "etcdstore", Op: "open", Text: prefix, Reason: "no store under this prefix", Err: ipalloc.ErrNotFound}
+	}
+	return s.create(ctx, prefix, outer, o)
+}
+
+// create makes the store if there is nothing under the prefix and no store around it.
+func (s *Store) create(ctx context.Context, prefix string, outer []string, o Options) error {
 	all := []byte(clientv3.GetPrefixRangeEnd(prefix))
+	compare := []*pb.Compare{{ // of every key that there is
+		Key: []byte(prefix), RangeEnd: all, Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
+		TargetUnion: &pb.Compare_CreateRevision{},
+	}}
+	for _, key := range outer[:min(len(outer), s.maxOps-1)] {
+		compare = append(compare, revisionIs(key, 0))
+	}
 	resp, err := s.write(ctx, "open", &pb.TxnRequest{
-		Compare: []*pb.Compare{{ // of every key that there is
-			Key: []byte(prefix), RangeEnd: all, Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
-			TargetUnion: &pb.Compare_CreateRevision{},
-		}},
+		Compare: compare,
 		Success: []*pb.RequestOp{putOp(s.format, encodeFormat(s.cluster))},
 		Failure: []*pb.RequestOp{
 			rangeOp(&pb.RangeRequest{Key: []byte(s.format)}),
@@ -87,18 +123,20 @@ func (s *Store) create(ctx context.Context, prefix string, o Options) error {
 	if resp.Succeeded {
 		return s.opened(resp.Header, uint64(resp.Header.Revision), uint64(resp.Header.Revision))
 	}
-	if have := resp.Responses[0].GetResponseRange().GetKvs(); len(have) > 0 { // somebody was faster
+	if have := resp.Responses[0].GetResponseRange().GetKvs(); len(have) > 0 { // another client was faster
 		return s.take(ctx, resp.Header, have[0], o)
 	}
-	first := resp.Responses[1].GetResponseRange().GetKvs()[0].Key
-	return &Error{Op: "open", Err: fmt.Errorf("%w: %q is there, %q is not", ErrForeign, first, s.format)}
+	if other := resp.Responses[1].GetResponseRange().GetKvs(); len(other) > 0 {
+		return mismatch("open", "the prefix holds no store, but other keys: %q is there, %q is not", other[0].Key, s.format)
+	}
+	return mismatch("open", "a store was made meanwhile whose records would contain this one")
 }
 
 // take verifies the format record that was found.
 func (s *Store) take(ctx context.Context, h *pb.ResponseHeader, kv *mvccpb.KeyValue, o Options) error {
 	cluster, err := decodeFormat(string(kv.Value))
 	if err != nil {
-		return &Error{Op: "open", Err: err}
+		return err
 	}
 	born, mark := uint64(kv.CreateRevision), uint64(kv.ModRevision)
 	switch {
@@ -107,14 +145,14 @@ func (s *Store) take(ctx context.Context, h *pb.ResponseHeader, kv *mvccpb.KeyVa
 	case o.Adopt:
 		return s.adopt(ctx, born, mark)
 	}
-	return &Error{Op: "open", Err: fmt.Errorf("%w: the store was made in %d, this is %d", ErrCluster, cluster, s.cluster)}
+	return mismatch("open", "the store was made in cluster %d, this is %d; see Options.Adopt", cluster, s.cluster)
 }
 
 // opened takes over the revisions of the format record.
 func (s *Store) opened(h *pb.ResponseHeader, born, mark uint64) error {
 	s.born, s.mark = born, mark
 	if err := s.seen(h, 0); err != nil {
-		return &Error{Op: "open", Err: err}
+		return wrap("open", err)
 	}
 	return nil
 }
@@ -129,7 +167,7 @@ func (s *Store) adopt(ctx context.Context, born, mark uint64) error {
 		return err
 	}
 	if !resp.Succeeded {
-		return &Error{Op: "open", Err: ErrReplaced, retry: true}
+		return wrap("open", &cause{err: ErrReplaced, retry: true})
 	}
 	return s.opened(resp.Header, born, uint64(resp.Header.Revision))
 }

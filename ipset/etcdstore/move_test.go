@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/etcdtest"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -65,7 +66,7 @@ func TestMirror(t *testing.T) {
 	for _, kv := range keys.Kvs {
 		put(t, client, string(kv.Key), string(kv.Value))
 	}
-	refused(t, client, prefix, Options{}, ErrCluster)
+	refused(t, client, prefix, Options{}, ipalloc.ErrMismatch)
 	e = newEngine(t, openIn(t, client, prefix, Options{Adopt: true}), "10.0.0.0/16")
 	wantHeld(t, e, held)
 	a := auto(t, e, "host3", "new", "")
@@ -108,11 +109,11 @@ func TestRollback(t *testing.T) {
 	for i := 0; i < 100 && Retryable(err); i++ { // the client may have to find the member again
 		_, err = s.Get(limited(t), nil, "k")
 	}
-	if !errors.Is(err, ErrRollback) || Retryable(err) {
+	if !errors.Is(err, ErrReplaced) || Retryable(err) {
 		t.Errorf("Get: %v", err)
 	}
 	_, err = s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: last - 10}})
-	if !errors.Is(err, ErrRollback) || Retryable(err) {
+	if !errors.Is(err, ErrReplaced) || Retryable(err) {
 		t.Errorf("Commit: %v", err)
 	}
 	again := openIn(t, connect(t, c.Endpoints()), strings.TrimSuffix(s.format, formatName), Options{NoCreate: true})

@@ -70,7 +70,7 @@ func TestOpenArguments(t *testing.T) {
 func TestOpenFindsWhatIsThere(t *testing.T) {
 	client := connect(t, sharedCluster(t).Endpoints())
 	prefix := newPrefix()
-	refused(t, client, prefix, Options{NoCreate: true}, ErrNoStore)
+	refused(t, client, prefix, Options{NoCreate: true}, ipalloc.ErrNotFound)
 	s := openIn(t, client, prefix, Options{})
 	rev := mustCommit(t, s, "k", "v")
 	for _, o := range []Options{{}, {NoCreate: true}, {Adopt: true}, {Cluster: s.Cluster()}} {
@@ -112,8 +112,8 @@ func TestForeignPrefix(t *testing.T) {
 	for _, key := range []string{"a", "format/", "data/b", "zzz"} {
 		prefix := newPrefix()
 		put(t, client, prefix+key, "somebody else's")
-		refused(t, client, prefix, Options{}, ErrForeign)
-		refused(t, client, prefix, Options{Adopt: true}, ErrForeign)
+		refused(t, client, prefix, Options{}, ipalloc.ErrMismatch)
+		refused(t, client, prefix, Options{Adopt: true}, ipalloc.ErrMismatch)
 	}
 	s := open(t)
 	cluster := s.Cluster()
@@ -124,7 +124,7 @@ func TestForeignPrefix(t *testing.T) {
 	} {
 		prefix := newPrefix()
 		put(t, client, prefix+"format", value)
-		refused(t, client, prefix, Options{}, ErrForeign)
+		refused(t, client, prefix, Options{}, ipalloc.ErrMismatch)
 	}
 }
 
@@ -158,22 +158,22 @@ func TestNewerVersion(t *testing.T) {
 	client := connect(t, sharedCluster(t).Endpoints())
 	prefix := newPrefix()
 	put(t, client, prefix+"format", "ipset store\nversion 2\nwhatever it says")
-	refused(t, client, prefix, Options{}, ErrVersion)
-	refused(t, client, prefix, Options{Adopt: true}, ErrVersion)
+	refused(t, client, prefix, Options{}, ipalloc.ErrMismatch)
+	refused(t, client, prefix, Options{Adopt: true}, ipalloc.ErrMismatch)
 }
 
 func TestWrongCluster(t *testing.T) {
 	client := connect(t, sharedCluster(t).Endpoints())
 	here := open(t).Cluster()
-	refused(t, client, newPrefix(), Options{Cluster: here + 1}, ErrCluster)
+	refused(t, client, newPrefix(), Options{Cluster: here + 1}, ipalloc.ErrMismatch)
 
 	// The keys were copied from another cluster, which may be alive.
 	prefix := newPrefix()
 	put(t, client, prefix+"format", encodeFormat(here-1))
 	put(t, client, prefix+"data/k", "v")
-	refused(t, client, prefix, Options{}, ErrCluster)
-	refused(t, client, prefix, Options{Cluster: here}, ErrCluster)
-	refused(t, client, prefix, Options{Cluster: here - 1, Adopt: true}, ErrCluster)
+	refused(t, client, prefix, Options{}, ipalloc.ErrMismatch)
+	refused(t, client, prefix, Options{Cluster: here}, ipalloc.ErrMismatch)
+	refused(t, client, prefix, Options{Cluster: here - 1, Adopt: true}, ipalloc.ErrMismatch)
 	s := openIn(t, client, prefix, Options{Adopt: true})
 	if recs, err := s.Get(limited(t), nil, "k"); err != nil || recs[0].Value != "v" {
 		t.Errorf("adopted: %v, %v", recs, err)
@@ -181,7 +181,7 @@ func TestWrongCluster(t *testing.T) {
 	mustCommit(t, openIn(t, client, prefix, Options{}), "k", "w")
 }
 
-// TestReplaced verifies that a store takes no commit any more once its format record is another: also when it is there again.
+// A store that was wiped, or whose format record was written again, takes no commit and answers no read: not even with "none".
 func TestReplaced(t *testing.T) {
 	client := connect(t, sharedCluster(t).Endpoints())
 	for name, replace := range map[string]func(ctx context.Context, prefix string) error{
@@ -223,8 +223,63 @@ func TestReplaced(t *testing.T) {
 				t.Errorf("%s: %+v: %v", name, op, err)
 			}
 		}
-		if recs, err := s.Get(limited(t), nil, "k", "new"); err != nil || recs[0].Value == "w" || recs[1].Rev != 0 {
-			t.Errorf("%s: a refused commit wrote: %v, %v", name, recs, err)
+		for what, err := range reads(limited(t), s, rev) {
+			if !errors.Is(err, ErrReplaced) || !errors.Is(err, ipalloc.ErrMismatch) || Retryable(err) {
+				t.Errorf("%s: %s: %v", name, what, err)
+			}
 		}
+		left, err := client.Get(limited(t), prefix+"data/", clientv3.WithPrefix())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kv := range left.Kvs {
+			if string(kv.Key) != prefix+"data/k" || string(kv.Value) != "v" {
+				t.Errorf("%s: a refused commit wrote %s", name, kv)
+			}
+		}
+	}
+}
+
+// reads returns the error of every way to read a store. A watch begins after revision rev.
+func reads(ctx context.Context, s *Store, rev uint64) map[string]error {
+	out := make(map[string]error)
+	_, out["get of one"] = s.Get(ctx, nil, "k")
+	_, out["get of two"] = s.Get(ctx, nil, "k", "new")
+	many := make([]string, s.maxOps+1)
+	for i := range many {
+		many[i] = fmt.Sprint("k", i)
+	}
+	_, out["get of many"] = s.Get(ctx, nil, many...)
+	for name, r := range map[string]store.Range{
+		"list": {}, "list, limited": {Limit: 1}, "list, reverse": {Reverse: true}, "list, reverse and limited": {Reverse: true, Limit: 1}, "list of nothing": {From: "b", To: "a"},
+	} {
+		_, _, out[name] = s.List(ctx, r)
+	}
+	for name, prefixes := range map[string][]string{"watch of one": {"k"}, "watch of two": {"k", "l"}, "watch of none": nil} {
+		for _, err := range s.Watch(ctx, rev, prefixes...) {
+			out[name] = err // the last one counts
+		}
+	}
+	return out
+}
+
+// A prefix that lies inside the records of another store is refused, whichever was first, and changes nothing in that store.
+func TestPrefixInsideAStore(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	outer := newPrefix()
+	s := openIn(t, client, outer, Options{})
+	for _, inner := range []string{"data/", "data/b/", "data/b/data/", "data/data/"} {
+		refused(t, client, outer+inner, Options{}, ipalloc.ErrMismatch)
+		refused(t, client, outer+inner, Options{NoCreate: true}, ipalloc.ErrMismatch)
+	}
+	put(t, client, outer+"data/b/format", encodeFormat(s.Cluster())) // by a release that did not look
+	refused(t, client, outer+"data/b/", Options{}, ipalloc.ErrMismatch)
+	for _, beside := range []string{"other/", "datax/", "xdata/"} {
+		if _, err := Open(limited(t), client, outer+beside, Options{}); err != nil {
+			t.Errorf("%q beside the records: %v", beside, err)
+		}
+	}
+	if _, err := Open(limited(t), client, newPrefix()+"data/", Options{MaxOps: 2}); err != nil {
+		t.Errorf("no store around it: %v", err)
 	}
 }

@@ -75,7 +75,7 @@ func TestOutcomes(t *testing.T) { // ST1, ST3
 			return nil, tt.err
 		})
 		_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: key, Expect: 0}})
-		var e *Error
+		var e *ipalloc.Error
 		if !errors.As(err, &e) || e.Op != "commit" || errors.Is(err, ipalloc.ErrUnknownOutcome) != tt.unknown || Retryable(err) != tt.retry || errors.Is(err, ipalloc.ErrConflict) {
 			t.Errorf("%v: %v (unknown %v, retryable %v), want unknown %v, retryable %v", tt.err, err, errors.Is(err, ipalloc.ErrUnknownOutcome), Retryable(err), tt.unknown, tt.retry)
 		}
@@ -129,7 +129,7 @@ func TestReadsAreRepeated(t *testing.T) {
 			return err
 		},
 		"list": func() error {
-			_, _, err := s.List(limited(t), store.Range{Reverse: true, Limit: 1})
+			_, _, err := s.List(limited(t), store.Range{})
 			return err
 		},
 	}
@@ -162,7 +162,7 @@ func TestNobodyListens(t *testing.T) {
 	for i := 0; i < 100 && errors.Is(err, ipalloc.ErrUnknownOutcome); i++ { // the client may not have noticed yet
 		_, err = s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k"}})
 	}
-	if e := (*Error)(nil); !errors.As(err, &e) || code(e.Err) != codes.Unavailable || !Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+	if c := (*cause)(nil); !errors.As(err, &c) || code(c.err) != codes.Unavailable || !Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("Commit: %v", err)
 	}
 	if _, err := s.Get(limited(t), nil, "k"); err == nil || !Retryable(err) {
@@ -325,8 +325,8 @@ func TestAnotherClusterAnswers(t *testing.T) {
 	s := openIn(t, client, newPrefix(), Options{})
 	rev := mustCommit(t, s, "k", "v")
 	for want, change := range map[error]func(*pb.ResponseHeader){
-		ErrCluster:  func(h *pb.ResponseHeader) { h.ClusterId++ },
-		ErrRollback: func(h *pb.ResponseHeader) { h.Revision = int64(rev) - 1 },
+		ipalloc.ErrMismatch: func(h *pb.ResponseHeader) { h.ClusterId++ },
+		ErrReplaced:         func(h *pb.ResponseHeader) { h.Revision = int64(rev) - 1 },
 	} {
 		r.set(func(_ context.Context, _ *pb.TxnRequest, pass func() (*pb.TxnResponse, error)) (*pb.TxnResponse, error) {
 			resp, err := pass()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -71,29 +72,44 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// readTxn makes a transaction of reads.
-func (s *Store) readTxn(ctx context.Context, op string, ops []*pb.RequestOp) (resp *pb.TxnResponse, err error) {
-	err = s.read(ctx, op, func(ctx context.Context) (err error) {
-		resp, err = s.kv.Txn(ctx, &pb.TxnRequest{Success: ops}, anySize)
-		return err
-	})
-	return resp, err
-}
-
-// rangeOf makes one range request.
-func (s *Store) rangeOf(ctx context.Context, op string, r *pb.RangeRequest) (resp *pb.RangeResponse, err error) {
+// ask makes a transaction of reads, and verifies that it was answered by the store that Open found: its cluster, no earlier
+// state of it, and the same format record. Else the error is [ErrReplaced] or ipalloc.ErrMismatch: a store that was wiped
+// does not read as one without records.
+func (s *Store) ask(ctx context.Context, op string, reads ...*pb.RequestOp) (resp *pb.TxnResponse, err error) {
 	since := s.high.Load()
+	req := &pb.TxnRequest{
+		Compare: []*pb.Compare{revisionIs(s.format, s.mark)}, Success: reads,
+		Failure: []*pb.RequestOp{rangeOp(&pb.RangeRequest{Key: []byte(s.format), KeysOnly: true})},
+	}
 	err = s.read(ctx, op, func(ctx context.Context) (err error) {
-		resp, err = s.kv.Range(ctx, r, anySize)
+		resp, err = s.kv.Txn(ctx, req, anySize)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	if err := s.seen(resp.Header, since); err != nil {
-		return nil, &Error{Op: op, Err: err}
+		return nil, wrap(op, err)
+	}
+	if !resp.Succeeded {
+		return nil, s.formatChanged(op, resp)
 	}
 	return resp, nil
+}
+
+// formatChanged returns the error of a transaction that found another format record, whose revision is its first answer.
+func (s *Store) formatChanged(op string, resp *pb.TxnResponse) error {
+	return replaced(op, "its format record is of revision %d, not %d", revisionOf(resp, 0), s.mark)
+}
+
+// revisionOf returns the revision of the record that the i-th answer of a transaction is about; 0: it does not exist.
+func revisionOf(resp *pb.TxnResponse, i int) uint64 {
+	if i < len(resp.Responses) {
+		if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
+			return uint64(kvs[0].ModRevision)
+		}
+	}
+	return 0
 }
 
 // restarts calls f again for as long as a compaction overtakes it.
@@ -103,8 +119,10 @@ func restarts(f func() error) error {
 		if !errors.Is(err, store.ErrCompacted) {
 			return err
 		}
-		if e := (*Error)(nil); errors.As(err, &e) && attempt == listAttempts {
-			return &Error{Op: e.Op, Err: e.Err, retry: true} // ErrCompacted is for watches
+		var e *ipalloc.Error
+		var c *cause
+		if attempt == listAttempts && errors.As(err, &e) && errors.As(err, &c) {
+			return wrap(e.Op, &cause{err: c.err, retry: true}) // ErrCompacted is for watches
 		}
 	}
 }
@@ -129,25 +147,13 @@ func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]
 func (s *Store) get(ctx context.Context, dst []store.Record, keys []string) ([]store.Record, error) {
 	rev := int64(0)
 	for part := range slices.Chunk(keys, s.maxOps) {
-		if len(part) == 1 {
-			resp, err := s.rangeOf(ctx, "get", &pb.RangeRequest{Key: []byte(s.space + part[0]), Revision: rev})
-			if err != nil {
-				return dst, err
-			}
-			dst = append(dst, s.record(part[0], resp.Kvs))
-			continue
-		}
 		ops := make([]*pb.RequestOp, len(part))
 		for i, k := range part {
 			ops[i] = rangeOp(&pb.RangeRequest{Key: []byte(s.space + k), Revision: rev})
 		}
-		since := s.high.Load()
-		resp, err := s.readTxn(ctx, "get", ops)
+		resp, err := s.ask(ctx, "get", ops...)
 		if err != nil {
 			return dst, err
-		}
-		if err := s.seen(resp.Header, since); err != nil {
-			return dst, &Error{Op: "get", Err: err}
 		}
 		if rev == 0 {
 			rev = resp.Header.Revision
@@ -200,12 +206,12 @@ func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, r
 
 // page reads one page, and the revision that it shows.
 func (s *Store) page(ctx context.Context, r *pb.RangeRequest) ([]store.Record, uint64, error) {
-	resp, err := s.rangeOf(ctx, "list", r)
+	resp, err := s.ask(ctx, "list", rangeOp(r))
 	if err != nil {
 		return nil, 0, err
 	}
 	var recs []store.Record
-	for _, kv := range resp.Kvs {
+	for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
 		recs = append(recs, store.Record{Key: string(kv.Key[len(s.space):]), Value: string(kv.Value), Rev: uint64(kv.ModRevision)})
 	}
 	rev := r.Revision

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -92,7 +93,7 @@ func TestLongReads(t *testing.T) {
 // TestRestarts verifies that a read that a compaction overtakes begins anew, and gives up after a while with an error that is
 // no watch's.
 func TestRestarts(t *testing.T) {
-	compacted := &Error{Op: "list", kind: store.ErrCompacted, Err: errors.New("compacted")}
+	compacted := wrap("list", &cause{kind: store.ErrCompacted, err: errors.New("compacted")})
 	calls := 0
 	if err := restarts(func() error {
 		if calls++; calls < listAttempts {
@@ -111,7 +112,7 @@ func TestRestarts(t *testing.T) {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 	calls = 0
-	if err := restarts(func() error { calls++; return ErrForeign }); !errors.Is(err, ErrForeign) || calls != 1 {
+	if err := restarts(func() error { calls++; return ipalloc.ErrMismatch }); !errors.Is(err, ipalloc.ErrMismatch) || calls != 1 {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 }

@@ -24,13 +24,9 @@ func (s *Store) last(ctx context.Context, from, to string, limit int) ([]store.R
 		ops[i] = rangeOp(&pb.RangeRequest{Key: []byte(cut), RangeEnd: []byte(end), CountOnly: true})
 		end = cut
 	}
-	since := s.high.Load()
-	resp, err := s.readTxn(ctx, "list", ops)
+	resp, err := s.ask(ctx, "list", ops...)
 	if err != nil {
 		return nil, 0, err
-	}
-	if err := s.seen(resp.Header, since); err != nil {
-		return nil, 0, &Error{Op: "list", Err: err}
 	}
 	n := int64(0)
 	for i, cut := range cuts {

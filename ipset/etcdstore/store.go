@@ -35,7 +35,7 @@ type Options struct {
 	// NoCreate refuses a prefix that holds no store. Without it, a mistyped prefix is an empty store.
 	NoCreate bool
 	// Adopt takes over a store that was made in another cluster: after `etcdutl snapshot restore`, or a mirror. The cluster
-	// it was made in may hand out nothing any more. Every store opened before, on this cluster, ends with ErrReplaced.
+	// it was made in may hand out nothing any more. Every store opened before, on this cluster, ends with [ErrReplaced].
 	Adopt bool
 	// MaxOps and MaxBytes are the --max-txn-ops and --max-request-bytes of the servers, where these are not the
 	// default (128 and 1.5 MiB).
@@ -63,15 +63,16 @@ type Store struct {
 // Open returns the store under a prefix, which must end in "/", and makes an empty one if there is nothing. It costs one
 // round trip, two if it makes the store. The client's KV and Watcher fields are not used, only its connection.
 //
-// It returns [ErrForeign] if the prefix holds keys but no store, [ErrVersion] if a newer release made it,
-// [ErrCluster] if the cluster is not the expected one or not the one that the store was made in, [ErrNoStore] if there
-// is none and NoCreate is set, ipalloc.ErrInvalid for a prefix or limits that cannot be. Nothing is written then.
+// Errors, after all of which nothing was written: ipalloc.ErrMismatch if the prefix holds keys but no store, if it lies
+// inside another store's prefix, if a newer release made the store, or if the cluster is not the expected one or not the one
+// that the store was made in; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for a prefix or
+// limits that cannot be.
 func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options) (*Store, error) {
 	if client == nil {
-		return nil, fmt.Errorf("%w: no client", ipalloc.ErrInvalid)
+		return nil, invalid("client", "is nil")
 	}
 	if len(prefix) < 2 || len(prefix) > maxPrefix || !strings.HasSuffix(prefix, "/") {
-		return nil, fmt.Errorf("%w: prefix %q: 2 to %d bytes, the last one /", ipalloc.ErrInvalid, prefix, maxPrefix)
+		return nil, invalid("prefix", fmt.Sprintf("%q must have 2 to %d bytes and end in /", prefix, maxPrefix))
 	}
 	s := &Store{
 		kv: pb.NewKVClient(client.ActiveConnection()), watches: pb.NewWatchClient(client.ActiveConnection()),
@@ -86,12 +87,17 @@ func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options
 	}
 	s.setLimits()
 	if s.maxOps < 2 || s.limits.Bytes < minBytes {
-		return nil, fmt.Errorf("%w: %d operations and %d bytes per request are too few", ipalloc.ErrInvalid, s.maxOps, s.maxBytes)
+		return nil, invalid("Options.MaxOps, MaxBytes", fmt.Sprintf("%d operations and %d bytes per request are too few", s.maxOps, s.maxBytes))
 	}
 	if err := s.open(ctx, prefix, o); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// invalid returns the error of an argument.
+func invalid(field, reason string) error {
+	return &ipalloc.Error{Package: "etcdstore", Op: "open", Field: field, Reason: reason, Err: ipalloc.ErrInvalid}
 }
 
 // minBytes is what a commit must be able to hold: the longest keys that there are, and attributes of one address.
@@ -118,11 +124,11 @@ func (s *Store) Cluster() uint64 { return s.cluster }
 // than since, which is the highest revision seen before the question was asked.
 func (s *Store) seen(h *pb.ResponseHeader, since uint64) error {
 	if h.GetClusterId() != s.cluster {
-		return fmt.Errorf("%w: %x answers, the store is in %x", ErrCluster, h.GetClusterId(), s.cluster)
+		return fmt.Errorf("%w: cluster %d answers, the store is in %d", ipalloc.ErrMismatch, h.GetClusterId(), s.cluster)
 	}
 	rev := uint64(h.GetRevision())
 	if rev < since {
-		return fmt.Errorf("%w: revision %d after %d", ErrRollback, rev, since)
+		return fmt.Errorf("%w: the cluster is at revision %d after %d", ErrReplaced, rev, since)
 	}
 	for have := s.high.Load(); rev > have && !s.high.CompareAndSwap(have, rev); have = s.high.Load() {
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -44,27 +45,23 @@ var errBroken = errors.New("etcdstore: loop broken")
 // What a client learns too late that the way to its member is cut, it learns of a watch too late as well:
 // set DialKeepAliveTime and DialKeepAliveTimeout.
 //
-// It ends with store.ErrCompacted, [ErrCluster], the context's error or one that is not [Retryable].
+// It ends with store.ErrCompacted, [ErrReplaced], the context's error or one that is not [Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		w := &watch{s: s, ranges: s.disjoint(prefixes), next: max(after, s.born) + 1, yield: yield}
+		w.single = len(w.ranges) == 1
+		w.formatID = int64(len(w.ranges) + 1)
+		w.ranges = append(w.ranges, &pb.WatchCreateRequest{Key: []byte(s.format), WatchId: w.formatID})
 		for wait := firstWait; ; wait = min(2*wait, lastWait) {
 			err := ctx.Err()
 			if err == nil {
 				err = w.run(ctx)
 			}
-			var e *Error
-			switch {
-			case errors.Is(err, errBroken):
+			if errors.Is(err, errBroken) {
 				return
-			case ctx.Err() != nil:
-				e = failure(ctx, "watch", ctx.Err())
-			case !errors.As(err, &e):
-				e = failure(ctx, "watch", err)
-				e.retry = e.retry || errors.Is(err, io.EOF) // the server ended the stream
 			}
-			if !e.retry || ctx.Err() != nil {
-				yield(store.Event{}, e)
+			if err, again := watchError(ctx, err); !again {
+				yield(store.Event{}, err)
 				return
 			}
 			if w.ready {
@@ -76,6 +73,17 @@ func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 			}
 		}
 	}
+}
+
+// watchError returns the error with which a watch ends, and whether it is to be resumed instead.
+func watchError(ctx context.Context, err error) (_ error, again bool) {
+	var final *ipalloc.Error
+	if ctx.Err() == nil && errors.As(err, &final) {
+		return err, Retryable(err)
+	}
+	c := causeOf(ctx, err)
+	c.retry = c.retry || ctx.Err() == nil && errors.Is(err, io.EOF) // the server ended the stream
+	return wrap("watch", c), c.retry && ctx.Err() == nil
 }
 
 // disjoint returns the prefixes as key ranges, without those that another one contains.
@@ -99,10 +107,12 @@ func (s *Store) disjoint(prefixes []string) []*pb.WatchCreateRequest {
 
 // watch is one watch over all its streams.
 type watch struct {
-	s      *Store
-	ranges []*pb.WatchCreateRequest
-	next   uint64 // the lowest revision that has not been yielded
-	yield  func(store.Event, error) bool
+	s        *Store
+	ranges   []*pb.WatchCreateRequest // the last one is the format record
+	single   bool                     // one range beside it
+	formatID int64
+	next     uint64 // the lowest revision that has not been yielded
+	yield    func(store.Event, error) bool
 
 	ready   bool                    // all watchers of the present stream exist
 	created int                     // how many
@@ -114,10 +124,6 @@ func (w *watch) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	w.ready, w.created, w.pending = false, 0, make(map[uint64]*store.Event)
-	if len(w.ranges) == 0 {
-		<-ctx.Done() // nothing is watched
-		return ctx.Err()
-	}
 	st, err := w.s.watches.Watch(ctx, anySize)
 	if err != nil {
 		return err
@@ -150,7 +156,7 @@ func (w *watch) create(q *questions, i int) error {
 // take works on one answer of the server.
 func (w *watch) take(q *questions, resp *pb.WatchResponse) error {
 	if id := resp.Header.GetClusterId(); id != w.s.cluster {
-		return &Error{Op: "watch", Err: fmt.Errorf("%w: %x answers, the store is in %x", ErrCluster, id, w.s.cluster)}
+		return mismatch("watch", "cluster %d answers, the store is in %d", id, w.s.cluster)
 	}
 	switch {
 	case resp.CompactRevision != 0:
@@ -166,14 +172,16 @@ func (w *watch) take(q *questions, resp *pb.WatchResponse) error {
 			return q.ask()
 		}
 		return nil
+	case len(resp.Events) > 0 && resp.WatchId == w.formatID:
+		return w.replaced(resp)
 	case len(resp.Events) > 0:
 		if err := w.add(resp); err != nil || resp.Fragment {
 			return err
 		}
-		if len(w.ranges) == 1 {
+		if w.single {
 			return w.flush(w.highest())
 		}
-	case resp.WatchId == clientv3.InvalidWatchID || len(w.ranges) == 1: // progress of all watchers
+	case resp.WatchId == clientv3.InvalidWatchID || w.single: // progress of all watchers
 		q.answered()
 		if err := w.flush(uint64(resp.Header.Revision)); err != nil {
 			return err
@@ -186,6 +194,16 @@ func (w *watch) take(q *questions, resp *pb.WatchResponse) error {
 		return nil
 	}
 	return q.ask()
+}
+
+// replaced ends the watch if the format record is not the one that Open found.
+func (w *watch) replaced(resp *pb.WatchResponse) error {
+	for _, ev := range resp.Events {
+		if rev := uint64(ev.Kv.ModRevision); rev > w.s.mark {
+			return replaced("watch", "its format record was changed at revision %d", rev)
+		}
+	}
+	return nil
 }
 
 // cancelled is the error of a watcher that the server has ended.
@@ -204,7 +222,7 @@ func (w *watch) add(resp *pb.WatchResponse) error {
 	for _, ev := range resp.Events {
 		rev := uint64(ev.Kv.ModRevision)
 		if rev < w.next {
-			return &Error{Op: "watch", Err: fmt.Errorf("a server sent revision %d after it had confirmed all before %d: older than 3.4.25 or 3.5.8?", rev, w.next)}
+			return wrap("watch", &cause{err: fmt.Errorf("a server sent revision %d after it had confirmed all before %d: older than 3.4.25 or 3.5.8?", rev, w.next)})
 		}
 		e := w.pending[rev]
 		if e == nil {

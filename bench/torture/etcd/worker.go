@@ -153,17 +153,16 @@ const pause = 10 * time.Millisecond
 func (s *seen) retry(err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var e *etcdstore.Error
-	cause := err
-	if errors.As(err, &e) {
-		cause = e.Err
+	cause, ofStore := err, false
+	for e := (*ipalloc.Error)(nil); errors.As(cause, &e) && !ofStore; {
+		cause, ofStore = e.Err, e.Package == "etcdstore"
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		cause = context.DeadlineExceeded // wherever it ended
 	case errors.Is(err, ipset.ErrContention):
 		cause = ipset.ErrContention
-	case e == nil:
+	case !ofStore:
 		s.result.Wrong = append(s.result.Wrong, err.Error())
 	}
 	what := fmt.Sprintf("%.70s", cause.Error())
