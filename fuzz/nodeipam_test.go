@@ -38,9 +38,12 @@ type nodeipamReplay struct {
 	a      *nodeipam.Allocator
 	follow *nodeipam.Allocator
 	m      *model.NodeIPAM
+
+	journal []nodeipam.Change // of all changes
 }
 
 func (r *nodeipamReplay) hook(c nodeipam.Change) {
+	r.journal = append(r.journal, c)
 	if err := r.follow.Apply(c); err != nil {
 		r.t.Fatalf("applying %+v: %v", c, err)
 	}
@@ -109,7 +112,7 @@ func (r *nodeipamReplay) step(op int, tr *model.Trace) {
 	case 14:
 		r.pools(tr)
 	case 15:
-		r.reload()
+		r.reload(tr)
 	}
 }
 
@@ -325,7 +328,7 @@ func (r *nodeipamReplay) pools(tr *model.Trace) {
 }
 
 // reload goes on with what a snapshot restores.
-func (r *nodeipamReplay) reload() {
+func (r *nodeipamReplay) reload(tr *model.Trace) {
 	data, err := r.a.MarshalBinary()
 	if err != nil {
 		r.t.Fatal(err)
@@ -339,6 +342,28 @@ func (r *nodeipamReplay) reload() {
 		r.t.Fatalf("a snapshot reads back as another one")
 	}
 	r.a = b
+	overlap(r.t, data, r.journal, tr)
+}
+
+// overlap replays the end of a journal, from somewhere on, on the snapshot that shows
+// all of it: the state must be the same again, cursors included.
+func overlap(t testing.TB, data []byte, journal []nodeipam.Change, tr *model.Trace) {
+	a, err := nodeipam.Restore(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := tr.Below(uint64(len(journal)) + 1)
+	for _, c := range journal[from:] {
+		if err := a.Apply(c); err != nil {
+			t.Fatalf("applying %+v again: %v", c, err)
+		}
+	}
+	if again, _ := a.MarshalBinary(); !slices.Equal(data, again) {
+		t.Fatalf("a journal of %d changes that overlaps the snapshot gives another state: %+v", len(journal[from:]), journal[from:])
+	}
+	if err := a.Check(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // compare compares the whole state, also of the allocator that follows the changes.

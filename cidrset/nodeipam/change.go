@@ -47,7 +47,8 @@ type Change struct {
 	Slot   int          // OpAddPool
 	Prefix netip.Prefix // the pool or reservation, as it was
 	Grown  netip.Prefix // OpGrowPool: the pool as it is now
-	Entry  string       // OpDeleteEntry
+	Cursor netip.Addr   // OpGrowPool: where the search for a free child goes on
+	Entry  string       // OpAddEntry, OpDeleteEntry
 	Added  Entry        // OpAddEntry
 	Gone   []string     // the terminating entries that went with this change, ascending
 }

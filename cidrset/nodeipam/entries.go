@@ -46,7 +46,7 @@ func (a *Allocator) AddEntry(c Entry) error {
 			return nil, nil
 		}
 		l.entries = slices.Insert(l.entries, i, e)
-		return &Change{Op: OpAddEntry, Added: e.spec.clone(), Nodes: l.adopt(e)}, nil
+		return &Change{Op: OpAddEntry, Entry: c.Name, Added: e.spec.clone(), Nodes: l.adopt(e)}, nil
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 // [ipalloc.ErrMismatch] if the allocator has no slots; nothing has changed then.
 // O(pools).
 func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
-	return a.change(Change{Op: OpAddPool, Slot: slot, Prefix: p}, func(s *slots) (bool, *ipalloc.Error) {
+	return a.change(&Change{Op: OpAddPool, Slot: slot, Prefix: p}, func(s *slots) (bool, *ipalloc.Error) {
 		pl, err := s.newPool(slot, p)
 		if err != nil {
 			return false, err
@@ -35,8 +35,14 @@ func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
 // [ipalloc.ErrExists] if it overlaps another pool; [ipalloc.ErrMismatch] if the
 // allocator has no slots. Nothing has changed then. O(pools).
 func (a *Allocator) GrowPool(from, to netip.Prefix) error {
-	return a.change(Change{Op: OpGrowPool, Prefix: from, Grown: to}, func(s *slots) (bool, *ipalloc.Error) {
-		return true, s.grow(from, to)
+	c := Change{Op: OpGrowPool, Prefix: from, Grown: to}
+	return a.change(&c, func(s *slots) (bool, *ipalloc.Error) {
+		err := s.grow(from, to)
+		if err == nil {
+			pl := s.pool(to)
+			c.Cursor = block{pl.cursor, pl.size}.prefix(to.Addr().Is4()).Addr()
+		}
+		return true, err
 	})
 }
 
@@ -49,7 +55,7 @@ func (a *Allocator) DrainPool(p netip.Prefix, on bool) error {
 	if !on {
 		op = OpUndrainPool
 	}
-	return a.change(Change{Op: op, Prefix: p}, func(s *slots) (bool, *ipalloc.Error) {
+	return a.change(&Change{Op: op, Prefix: p}, func(s *slots) (bool, *ipalloc.Error) {
 		pl := s.pool(p)
 		if pl == nil {
 			return false, noPool(p)
@@ -68,7 +74,7 @@ func (a *Allocator) DrainPool(p netip.Prefix, on bool) error {
 // hold something that overlaps it; [ipalloc.ErrMismatch] if the allocator has no slots.
 // Nothing has changed then.
 func (a *Allocator) RemovePool(p netip.Prefix) error {
-	return a.change(Change{Op: OpRemovePool, Prefix: p}, func(s *slots) (bool, *ipalloc.Error) {
+	return a.change(&Change{Op: OpRemovePool, Prefix: p}, func(s *slots) (bool, *ipalloc.Error) {
 		pl := s.pool(p)
 		if pl == nil {
 			return false, noPool(p)
@@ -82,14 +88,14 @@ func (a *Allocator) RemovePool(p netip.Prefix) error {
 }
 
 // change makes a change of the pools and queues it for the receiver.
-func (a *Allocator) change(c Change, f func(*slots) (changed bool, err *ipalloc.Error)) error {
+func (a *Allocator) change(c *Change, f func(*slots) (changed bool, err *ipalloc.Error)) error {
 	changed, err := false, &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "the allocator chooses by labels"}
 	a.mu.Lock()
 	if s, ok := a.policy.(*slots); ok {
 		changed, err = f(s)
 	}
 	if changed && err == nil && a.changes != nil {
-		a.changes.Add(c)
+		a.changes.Add(*c)
 	}
 	a.mu.Unlock()
 	a.changes.Deliver()
@@ -160,7 +166,14 @@ func (s *slots) apply(c *Change) *ipalloc.Error {
 			return invalid("Grown", err.Error())
 		}
 		if pl != nil && s.overlapping(c.Grown, pl) == nil {
-			return s.grow(c.Prefix, c.Grown)
+			if err := s.grow(c.Prefix, c.Grown); err != nil {
+				return err
+			}
+		}
+		if pl = s.pool(c.Grown); pl != nil && c.Cursor.IsValid() {
+			if cursor := blockOf(netip.PrefixFrom(c.Cursor, int(pl.size))).key; pl.isCursor(cursor) {
+				pl.cursor = cursor
+			}
 		}
 	case OpDrainPool, OpUndrainPool:
 		if pl != nil {

@@ -221,6 +221,9 @@ func (r *recording) read(n *Node, o *owner, again bool) (want []netip.Prefix) {
 			continue
 		case !slices.Contains(want, q):
 			want = append(want, q)
+		case again && a.found[slices.Index(want, q)].at < 0:
+			a.found[slices.Index(want, q)].at = i
+			continue
 		}
 		a.found = append(a.found, place{i, q})
 	}

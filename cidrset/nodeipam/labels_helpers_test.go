@@ -1,4 +1,4 @@
-package clustercidr_test
+package nodeipam_test
 
 import (
 	"errors"
@@ -8,17 +8,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 type (
-	entry = clustercidr.ClusterCIDR
-	node  = clustercidr.Node
+	entry = nodeipam.Entry
+	node  = nodeipam.Node
 )
 
 var (
-	v4   = []clustercidr.Family{clustercidr.IPv4}
-	dual = []clustercidr.Family{clustercidr.IPv4, clustercidr.IPv6}
+	v4   = []nodeipam.Family{nodeipam.IPv4}
+	dual = []nodeipam.Family{nodeipam.IPv4, nodeipam.IPv6}
 )
 
 func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
@@ -31,22 +32,22 @@ func prefixes(texts ...string) (ps []netip.Prefix) {
 }
 
 // sel reads a selector, a term for each text: "a=1|2,b,!c,d!=x,e>5,@=n1,@!=n2".
-func sel(texts ...string) (s clustercidr.Selector) {
+func sel(texts ...string) (s []nodeipam.Term) {
 	for _, text := range texts {
-		var t clustercidr.Term
+		var t nodeipam.Term
 		for _, part := range strings.Split(text, ",") {
-			r := clustercidr.Requirement{Key: part, Op: clustercidr.Exists}
+			r := nodeipam.Requirement{Key: part, Op: nodeipam.Exists}
 			for _, op := range []struct {
 				sign string
-				op   clustercidr.Operator
-			}{{"!=", clustercidr.NotIn}, {"=", clustercidr.In}, {">", clustercidr.Gt}, {"<", clustercidr.Lt}} {
+				op   nodeipam.Operator
+			}{{"!=", nodeipam.NotIn}, {"=", nodeipam.In}, {">", nodeipam.Gt}, {"<", nodeipam.Lt}} {
 				if key, value, ok := strings.Cut(part, op.sign); ok {
-					r = clustercidr.Requirement{Key: key, Op: op.op, Values: strings.Split(value, "|")}
+					r = nodeipam.Requirement{Key: key, Op: op.op, Values: strings.Split(value, "|")}
 					break
 				}
 			}
 			if key, ok := strings.CutPrefix(part, "!"); ok {
-				r = clustercidr.Requirement{Key: key, Op: clustercidr.DoesNotExist}
+				r = nodeipam.Requirement{Key: key, Op: nodeipam.DoesNotExist}
 			}
 			if r.Key == "@" {
 				r.Key = "metadata.name"
@@ -85,14 +86,14 @@ func labels(text string) map[string]string {
 }
 
 // allocator returns one with the given entries, which checks itself at the end.
-func allocator(t testing.TB, families []clustercidr.Family, entries ...entry) *clustercidr.Allocator {
+func allocator(t testing.TB, families []nodeipam.Family, entries ...entry) *nodeipam.Allocator {
 	t.Helper()
-	a, err := clustercidr.New(clustercidr.Config{Families: families})
+	a, err := nodeipam.New(nodeipam.Config{ByLabels: true, Families: families})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if err := a.Add(e); err != nil {
+		if err := a.AddEntry(e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,15 +101,25 @@ func allocator(t testing.TB, families []clustercidr.Family, entries ...entry) *c
 	return a
 }
 
-func check(t testing.TB, a *clustercidr.Allocator) {
+// poolStats returns the counts of the pools of an entry, IPv4 first.
+func poolStats(a *nodeipam.Allocator, entry string) (out []nodeipam.PoolStats) {
+	for _, p := range a.Stats().Pools {
+		if p.Entry == entry {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func check(t testing.TB, a *nodeipam.Allocator) {
 	t.Helper()
-	if err := a.Check(); err != nil { // X7
+	if err := a.Check(); err != nil {
 		t.Error(err)
 	}
 }
 
 // gets allocates and compares with "entry [prefixes]".
-func gets(t testing.TB, a *clustercidr.Allocator, n node, want string) {
+func gets(t testing.TB, a *nodeipam.Allocator, n node, want string) {
 	t.Helper()
 	as, err := a.Allocate(n)
 	if err != nil {
@@ -122,7 +133,7 @@ func gets(t testing.TB, a *clustercidr.Allocator, n node, want string) {
 }
 
 // fails checks that an operation fails so and changes nothing.
-func fails(t testing.TB, a *clustercidr.Allocator, want error, op func() error) *clustercidr.Error {
+func fails(t testing.TB, a *nodeipam.Allocator, want error, op func() error) *ipalloc.Error {
 	t.Helper()
 	before := bytesOf(t, a)
 	err := op()
@@ -133,7 +144,7 @@ func fails(t testing.TB, a *clustercidr.Allocator, want error, op func() error) 
 	return e
 }
 
-func bytesOf(t testing.TB, a *clustercidr.Allocator) string {
+func bytesOf(t testing.TB, a *nodeipam.Allocator) string {
 	t.Helper()
 	data, err := a.MarshalBinary()
 	if err != nil {
@@ -144,7 +155,7 @@ func bytesOf(t testing.TB, a *clustercidr.Allocator) string {
 
 // ranking returns the names of the entries that may serve n, best first, with the
 // rule that put each behind the one before.
-func ranking(a *clustercidr.Allocator, n node) (names []string, rules []clustercidr.Rule) {
+func ranking(a *nodeipam.Allocator, n node) (names []string, rules []nodeipam.Rule) {
 	for _, c := range a.Explain(n).Candidates {
 		if c.Rank > 0 {
 			names = append(names, c.Entry)
@@ -174,12 +185,12 @@ func permute[T any](s []T, f func([]T)) {
 	rest(0)
 }
 
-func asError(t testing.TB, err, want error) *clustercidr.Error {
+func asError(t testing.TB, err, want error) *ipalloc.Error {
 	t.Helper()
-	var e *clustercidr.Error
+	var e *ipalloc.Error
 	if !errors.Is(err, want) || !errors.As(err, &e) {
 		t.Errorf("error %v, want %v", err, want)
-		return &clustercidr.Error{Err: want}
+		return &ipalloc.Error{Err: want}
 	}
 	return e
 }

@@ -1,4 +1,4 @@
-package clustercidr_test
+package nodeipam_test
 
 import (
 	"fmt"
@@ -7,7 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 // The order of CC2, rule after rule: in each case the first entry wins by the named
@@ -15,52 +16,52 @@ import (
 func TestEachRule(t *testing.T) {
 	for name, c := range map[string]struct {
 		win, lose entry
-		rule      clustercidr.Rule
+		rule      nodeipam.Rule
 	}{
 		"a selector beats a default of fewer children": {
-			e4("x", "10.0.0.0/8", 8, "a"), e4("a", "10.0.0.0/24", 4), clustercidr.RuleSelector},
+			e4("x", "10.0.0.0/8", 8, "a"), e4("a", "10.0.0.0/24", 4), nodeipam.RuleSelector},
 		"two labels beat one": {
-			e4("x", "192.168.0.0/16", 8, "a=1,b=2"), e4("a", "10.1.0.0/24", 8, "a=1"), clustercidr.RuleLabels},
+			e4("x", "192.168.0.0/16", 8, "a=1,b=2"), e4("a", "10.1.0.0/24", 8, "a=1"), nodeipam.RuleLabels},
 		"a label beats only negative ones": {
-			e4("x", "10.0.0.0/8", 8, "a"), e4("a", "10.0.0.0/24", 4, "!z,y!=1"), clustercidr.RuleLabels},
+			e4("x", "10.0.0.0/8", 8, "a"), e4("a", "10.0.0.0/24", 4, "!z,y!=1"), nodeipam.RuleLabels},
 		"every positive operator counts": {
-			e4("x", "10.0.0.0/8", 8, "a=1,b,n>3,m<9"), e4("a", "10.0.0.0/24", 4, "a=1,b,n>3"), clustercidr.RuleLabels},
+			e4("x", "10.0.0.0/8", 8, "a=1,b,n>3,m<9"), e4("a", "10.0.0.0/24", 4, "a=1,b,n>3"), nodeipam.RuleLabels},
 		"the name counts": {
-			e4("x", "10.0.0.0/8", 8, "a,@=n1"), e4("a", "10.0.0.0/24", 4, "b"), clustercidr.RuleLabels},
+			e4("x", "10.0.0.0/8", 8, "a,@=n1"), e4("a", "10.0.0.0/24", 4, "b"), nodeipam.RuleLabels},
 		"of OR-ed terms the best counts": {
-			e4("x", "10.0.0.0/8", 8, "a", "a,b", "z,y,x"), e4("a", "10.0.0.0/24", 4, "b"), clustercidr.RuleLabels},
+			e4("x", "10.0.0.0/8", 8, "a", "a,b", "z,y,x"), e4("a", "10.0.0.0/24", 4, "b"), nodeipam.RuleLabels},
 		"fewer children": {
-			e4("x", "192.168.0.0/24", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), clustercidr.RuleCapacity},
+			e4("x", "192.168.0.0/24", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), nodeipam.RuleCapacity},
 		"fewer children in the smaller family": {
-			e46("x", "192.168.0.0/16", "fd00::/119", 8, "a"), e46("a", "10.0.0.0/22", "fd00::/112", 8, "a"), clustercidr.RuleCapacity},
+			e46("x", "192.168.0.0/16", "fd00::/119", 8, "a"), e46("a", "10.0.0.0/22", "fd00::/112", 8, "a"), nodeipam.RuleCapacity},
 		"fewer addresses per node": {
-			e4("x", "192.168.0.0/22", 6, "a"), e4("a", "10.0.0.0/20", 8, "a"), clustercidr.RuleAddresses},
+			e4("x", "192.168.0.0/22", 6, "a"), e4("a", "10.0.0.0/20", 8, "a"), nodeipam.RuleAddresses},
 		"lower names of labels": {
-			e4("x", "192.168.0.0/16", 8, "a"), e4("a", "10.0.0.0/16", 8, "b"), clustercidr.RuleMatched},
+			e4("x", "192.168.0.0/16", 8, "a"), e4("a", "10.0.0.0/16", 8, "b"), nodeipam.RuleMatched},
 		"lower names of several labels": {
-			e4("x", "192.168.0.0/16", 8, "b,a"), e4("a", "10.0.0.0/16", 8, "a,m"), clustercidr.RuleMatched},
+			e4("x", "192.168.0.0/16", 8, "b,a"), e4("a", "10.0.0.0/16", 8, "a,m"), nodeipam.RuleMatched},
 		"lower base address": {
-			e4("x", "9.0.0.0/16", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), clustercidr.RuleBase},
+			e4("x", "9.0.0.0/16", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), nodeipam.RuleBase},
 		"lower base address, IPv6": {
-			e6("x", "fd00:9::/112", 8, "a"), e6("a", "fd00:10::/112", 8, "a"), clustercidr.RuleBase},
+			e6("x", "fd00:9::/112", 8, "a"), e6("a", "fd00:10::/112", 8, "a"), nodeipam.RuleBase},
 		"IPv4 before IPv6": {
-			e4("x", "203.0.113.0/24", 4, "a"), e6("a", "fd00::/120", 4, "a"), clustercidr.RuleBase},
+			e4("x", "203.0.113.0/24", 4, "a"), e6("a", "fd00::/120", 4, "a"), nodeipam.RuleBase},
 		"IPv4 decides before IPv6": {
-			e46("x", "10.0.0.0/16", "fd01::/112", 8, "a"), e46("a", "10.1.0.0/16", "fd00::/112", 8, "a"), clustercidr.RuleBase},
+			e46("x", "10.0.0.0/16", "fd01::/112", 8, "a"), e46("a", "10.1.0.0/16", "fd00::/112", 8, "a"), nodeipam.RuleBase},
 		"the same IPv4, lower IPv6": {
-			e46("x", "10.0.0.0/16", "fd00::/112", 8, "a"), e46("a", "10.0.0.0/16", "fd01::/112", 8, "a"), clustercidr.RuleBase},
+			e46("x", "10.0.0.0/16", "fd00::/112", 8, "a"), e46("a", "10.0.0.0/16", "fd01::/112", 8, "a"), nodeipam.RuleBase},
 		"the same IPv4, one with IPv6": {
-			e46("x", "10.0.0.0/16", "fd00::/112", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), clustercidr.RuleBase},
+			e46("x", "10.0.0.0/16", "fd00::/112", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), nodeipam.RuleBase},
 		"longer prefix": { // the other family makes the capacities equal
-			e46("x", "10.0.0.0/16", "fd00::/114", 8, "a"), e46("a", "10.0.0.0/14", "fd00::/114", 8, "a"), clustercidr.RuleLength},
+			e46("x", "10.0.0.0/16", "fd00::/114", 8, "a"), e46("a", "10.0.0.0/14", "fd00::/114", 8, "a"), nodeipam.RuleLength},
 		"longer prefix, IPv6": {
-			e46("x", "10.0.0.0/16", "fd00::/110", 8, "a"), e46("a", "10.0.0.0/16", "fd00::/108", 8, "a"), clustercidr.RuleLength},
+			e46("x", "10.0.0.0/16", "fd00::/110", 8, "a"), e46("a", "10.0.0.0/16", "fd00::/108", 8, "a"), nodeipam.RuleLength},
 		"lower name": {
-			e4("a", "10.0.0.0/16", 8, "a"), e4("x", "10.0.0.0/16", 8, "a"), clustercidr.RuleName},
+			e4("a", "10.0.0.0/16", 8, "a"), e4("x", "10.0.0.0/16", 8, "a"), nodeipam.RuleName},
 		"the same among defaults: fewer children": {
-			e4("x", "192.168.0.0/24", 4), e4("a", "10.0.0.0/16", 4), clustercidr.RuleCapacity},
+			e4("x", "192.168.0.0/24", 4), e4("a", "10.0.0.0/16", 4), nodeipam.RuleCapacity},
 		"the same among defaults: name": {
-			e4("a", "10.0.0.0/16", 8), e4("x", "10.0.0.0/16", 8), clustercidr.RuleName},
+			e4("a", "10.0.0.0/16", 8), e4("x", "10.0.0.0/16", 8), nodeipam.RuleName},
 	} {
 		n := node{Name: "n1", Labels: labels("a=1,b=2,m=5,n=5")}
 		for _, order := range [][]entry{{c.win, c.lose}, {c.lose, c.win}} {
@@ -151,7 +152,7 @@ var ambiguities = []struct {
 		"Yes, both are default, and the rules apply among defaults.", "Both are said to select all nodes.",
 		[]entry{
 			{Name: "missing", IPv4: pfx("10.0.0.0/16"), HostBits: 8},
-			{Name: "no-terms", IPv4: pfx("10.1.0.0/20"), HostBits: 8, Selector: clustercidr.Selector{}},
+			{Name: "no-terms", IPv4: pfx("10.1.0.0/20"), HostBits: 8, Selector: []nodeipam.Term{}},
 		},
 		node{Name: "n1"}, []string{"no-terms", "missing"},
 	},
@@ -177,10 +178,10 @@ func TestAmbiguities(t *testing.T) {
 		permute(c.entries, func(order []entry) {
 			a := allocator(t, nil, order...)
 			if c.id == "1" { // of four children one is free
-				if _, err := a.Reserve(pfx("10.4.0.0/23")); err != nil {
+				if err := a.Reserve(pfx("10.4.0.0/23")); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := a.Reserve(pfx("10.4.2.0/24")); err != nil {
+				if err := a.Reserve(pfx("10.4.2.0/24")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -193,41 +194,22 @@ func TestAmbiguities(t *testing.T) {
 
 // Ambiguity 10: entries never change, may overlap, and give a node as many addresses
 // in both families. Decided: that is refused at the door. Why: a node could not use
-// the difference, and the ranking would need two sizes. CC1
+// the difference, and the ranking would need two sizes.
 func TestAmbiguity10FamiliesOfDifferentSize(t *testing.T) {
 	a := allocator(t, nil)
 	e := e46("x", "10.0.0.0/16", "fd00::/112", 0)
 	e.MaskIPv4, e.MaskIPv6 = 24, 121
-	if got := fails(t, a, clustercidr.ErrBadBits, func() error { return a.Add(e) }); got.Entry != "x" || got.Field != "MaskIPv6" {
-		t.Errorf("the error names %q %q", got.Entry, got.Field)
+	if got := fails(t, a, ipalloc.ErrInvalid, func() error { return a.AddEntry(e) }); got.Name != "x" || got.Field != "MaskIPv6" {
+		t.Errorf("the error names %q %q", got.Name, got.Field)
 	}
 	e.MaskIPv6 = 120
-	if err := a.Add(e); err != nil {
+	if err := a.AddEntry(e); err != nil {
 		t.Error(err)
 	}
-	if err := a.Add(e4("overlapping", "10.0.0.0/20", 10)); err != nil {
+	if err := a.AddEntry(e4("overlapping", "10.0.0.0/20", 10)); err != nil {
 		t.Error(err)
 	}
-	fails(t, a, clustercidr.ErrExists, func() error { return a.Add(e4("overlapping", "10.0.0.0/20", 9)) })
-}
-
-// Ambiguity 11: what happens to a node that nothing matches? Decided: a typed error
-// that says when to ask again. Why: polling with a growing delay leaves the node
-// waiting long after its entry is there. CC3
-func TestAmbiguity11NodeThatNothingMatches(t *testing.T) {
-	a := allocator(t, v4, e4("x", "10.0.0.0/16", 8, "a"))
-	n := node{Name: "n1", Labels: labels("b=1")}
-	e := fails(t, a, clustercidr.ErrNoMatch, func() error { _, err := a.Allocate(n); return err })
-	select {
-	case <-e.Changed:
-		t.Error("nothing has changed yet")
-	default:
-	}
-	if err := a.Add(e4("y", "10.1.0.0/16", 8, "b")); err != nil {
-		t.Fatal(err)
-	}
-	<-e.Changed
-	gets(t, a, n, "y [10.1.0.0/24]")
+	fails(t, a, ipalloc.ErrExists, func() error { return a.AddEntry(e4("overlapping", "10.0.0.0/20", 9)) })
 }
 
 // The tie-break table of the original's unit tests, told in entries: the first wins.
@@ -255,7 +237,7 @@ func TestTieBreaksOfTheOriginal(t *testing.T) {
 }
 
 // The ranking, and so what every node gets, does not depend on the order in which
-// entries were added. CC2
+// entries were added.
 func TestRankingDoesNotDependOnInsertionOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	terms := []string{"a", "a=1", "b", "a,b", "!c", "c!=1", "n>3", "n>3,n<9", "@=n1", "@!=n2", "a,!c"}
@@ -300,12 +282,12 @@ func TestRankingDoesNotDependOnInsertionOrder(t *testing.T) {
 	}
 }
 
-// A terminating entry is never eligible. CC2
+// A terminating entry is never eligible.
 func TestTerminatingEntryIsNotRanked(t *testing.T) {
 	a := allocator(t, v4, e4("best", "10.0.0.0/24", 4, "a,b"), e4("next", "10.0.0.0/16", 8, "a"))
 	n := node{Name: "n1", Labels: labels("a=1,b=1")}
 	gets(t, a, n, "best [10.0.0.0/28]")
-	if gone, err := a.Delete("best"); gone || err != nil {
+	if gone, err := a.DeleteEntry("best"); gone || err != nil {
 		t.Fatal(gone, err)
 	}
 	n.Name = "n2"
@@ -329,9 +311,9 @@ func TestExhaustedEntriesAreSkippedAndNeverMixed(t *testing.T) {
 	} {
 		gets(t, a, node{Name: fmt.Sprint("n", i), Labels: labels("a=1,b=1")}, want)
 	}
-	stats, err := a.EntryStats("first")
-	if err != nil || stats[0].Free != 1 || stats[1].Free != 0 {
-		t.Errorf("first: %+v, %v", stats, err)
+	stats := poolStats(a, "first")
+	if stats[0].Free != 1 || stats[1].Free != 0 {
+		t.Errorf("first: %+v", stats)
 	}
 }
 

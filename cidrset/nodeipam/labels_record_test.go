@@ -1,4 +1,4 @@
-package clustercidr_test
+package nodeipam_test
 
 import (
 	"fmt"
@@ -7,11 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 // Load never fails as a whole: each record is held, and what is wrong with it is a
-// problem that names node, entry and prefix. CC5
+// problem that names node, entry and prefix.
 func TestLoadProblems(t *testing.T) {
 	for name, c := range map[string]struct {
 		nodes    []node
@@ -30,75 +31,75 @@ func TestLoadProblems(t *testing.T) {
 			nil, "n1 x [10.0.0.0/24 fd00::/120]"},
 		"no entry recorded, several fit": {
 			[]node{{Name: "n1", Prefixes: prefixes("10.1.0.0/24", "fd01::/120")}},
-			[]string{"clustercidr: load n1 of twin-a: no entry is recorded and several fit: twin-b"}, "n1 twin-a [10.1.0.0/24 fd01::/120]"},
+			[]string{`nodeipam: record for "n1" in "twin-a": no entry is recorded, and "twin-b" fits as well`}, "n1 twin-a [10.1.0.0/24 fd01::/120]"},
 		"no entry recorded, several fit, the later name better": {
 			[]node{{Name: "n1", Prefixes: prefixes("10.2.0.0/24", "fd03::/120")}},
-			[]string{"clustercidr: load n1 of small: no entry is recorded and several fit: big"}, "n1 small [10.2.0.0/24 fd03::/120]"},
+			[]string{`nodeipam: record for "n1" in "small": no entry is recorded, and "big" fits as well`}, "n1 small [10.2.0.0/24 fd03::/120]"},
 		"no entry recorded, none fits": {
 			[]node{{Name: "n1", Prefixes: prefixes("10.9.0.0/24", "fd09::/120")}},
 			[]string{
-				"clustercidr: load n1 10.9.0.0/24: not in the pool of any entry",
-				"clustercidr: load n1 fd09::/120: not in the pool of any entry",
+				`nodeipam: record Prefixes[0] 10.9.0.0/24 for "n1": no child of any entry`,
+				`nodeipam: record Prefixes[1] fd09::/120 for "n1": no child of any entry`,
 			}, "n1  [10.9.0.0/24 fd09::/120]"},
 		"no entry recorded, of two entries": {
 			[]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24", "fd01::/120")}},
-			[]string{"clustercidr: load n1: not in the pool of any one entry, only of several"}, "n1  [10.0.0.0/24 fd01::/120]"},
+			[]string{`nodeipam: record for "n1": children of several entries, not of one`}, "n1  [10.0.0.0/24 fd01::/120]"},
 		"the entry is not there": {
 			[]node{{Name: "n1", Entry: "gone", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")}},
-			[]string{"clustercidr: load n1 of gone: no such entry"}, "n1 gone [10.0.0.0/24 fd00::/120]"},
+			[]string{`nodeipam: record for "n1" in "gone": no such entry`}, "n1 gone [10.0.0.0/24 fd00::/120]"},
 		"out of range": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.1.0.0/24", "fd00::/120")}},
-			[]string{"clustercidr: load n1 of x 10.1.0.0/24: not in the pool 10.0.0.0/22"}, "n1 x [10.1.0.0/24 fd00::/120]"},
+			[]string{`nodeipam: record Prefixes[0] 10.1.0.0/24 for "n1" in "x" 10.0.0.0/22: out of range`}, "n1 x [10.1.0.0/24 fd00::/120]"},
 		"larger than the pool": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/8", "fd00::/120")}},
 			[]string{
-				"clustercidr: load n1 of x 10.0.0.0/8: not in the pool 10.0.0.0/22",
-				"clustercidr: load n1 of x 10.0.0.0/8: overlaps a reservation",
+				`nodeipam: record Prefixes[0] 10.0.0.0/8 for "n1" in "x" 10.0.0.0/22: out of range`,
+				`nodeipam: record Prefixes[0] 10.0.0.0/8 for "n1" in "x": overlaps a reservation`,
 			}, "n1 x [10.0.0.0/8 fd00::/120]"},
 		"misaligned": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/23", "fd00::40/122")}},
 			[]string{
-				"clustercidr: load n1 of x 10.0.0.0/23: not of the size of a child: children are /24",
-				"clustercidr: load n1 of x fd00::40/122: not of the size of a child: children are /120",
+				`nodeipam: record Prefixes[0] 10.0.0.0/23 for "n1" in "x" 10.0.0.0/22: not a /24`,
+				`nodeipam: record Prefixes[1] fd00::40/122 for "n1" in "x" fd00::/118: not a /120`,
 			}, "n1 x [10.0.0.0/23 fd00::40/122]"},
 		"three prefixes": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120", "10.0.1.0/24")}},
-			[]string{"clustercidr: load n1 of x 10.0.1.0/24: more than one prefix of a family"}, "n1 x [10.0.0.0/24 fd00::/120 10.0.1.0/24]"},
+			[]string{`nodeipam: record Prefixes[2] 10.0.1.0/24 for "n1" in "x": more than one IPv4 prefix`}, "n1 x [10.0.0.0/24 fd00::/120 10.0.1.0/24]"},
 		"a family is missing": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24")}},
-			[]string{"clustercidr: load n1 of x: has no prefix of a family that every node needs: IPv6"}, "n1 x [10.0.0.0/24]"},
+			[]string{`nodeipam: record for "n1" in "x": no IPv6 prefix, which every node needs`}, "n1 x [10.0.0.0/24]"},
 		"a reservation": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.3.0/24", "fd00::/120")}},
-			[]string{"clustercidr: load n1 of x 10.0.3.0/24: overlaps a reservation"}, "n1 x [10.0.3.0/24 fd00::/120]"},
+			[]string{`nodeipam: record Prefixes[0] 10.0.3.0/24 for "n1" in "x": overlaps a reservation`}, "n1 x [10.0.3.0/24 fd00::/120]"},
 		"two nodes with the same": {
 			[]node{
 				{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")},
 				{Name: "n2", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::100/120")},
 			},
-			[]string{"clustercidr: load n2 of x 10.0.0.0/24: held by another node: n1"},
+			[]string{`nodeipam: record Prefixes[0] 10.0.0.0/24 for "n2" in "x": overlaps another node's prefix, held by "n1"`},
 			"n1 x [10.0.0.0/24 fd00::/120] n2 x [10.0.0.0/24 fd00::100/120]"},
 		"one inside another's": {
 			[]node{
 				{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")},
 				{Name: "n2", Entry: "y", Prefixes: prefixes("10.0.0.128/26", "fd02::/122")},
 			},
-			[]string{"clustercidr: load n2 of y 10.0.0.128/26: held by another node: n1"},
+			[]string{`nodeipam: record Prefixes[0] 10.0.0.128/26 for "n2" in "y": overlaps another node's prefix, held by "n1"`},
 			"n1 x [10.0.0.0/24 fd00::/120] n2 y [10.0.0.128/26 fd02::/122]"},
 		"garbage": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: []netip.Prefix{{}, pfx("fd00::/120")}, Texts: []string{"10.0.0", "fd00::/120"}}},
 			[]string{
-				`clustercidr: load n1 of x "10.0.0": bad prefix: not a valid address or prefix`,
-				"clustercidr: load n1 of x: has no prefix of a family that every node needs: IPv4",
+				`nodeipam: record Prefixes[0] "10.0.0" for "n1" in "x": not a valid address or prefix`,
+				`nodeipam: record for "n1" in "x": no IPv4 prefix, which every node needs`,
 			}, "n1 x [fd00::/120]"},
 		"nothing but garbage": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: []netip.Prefix{{}}}},
-			[]string{"clustercidr: load n1 of x: bad prefix: not a valid address or prefix"}, ""},
+			[]string{`nodeipam: record Prefixes[0] for "n1" in "x": not a valid address or prefix`}, ""},
 		"host bits": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.7/24", "fd00::/120")}},
-			[]string{"clustercidr: load n1 of x 10.0.0.7/24: bad prefix: has host bits set"}, "n1 x [10.0.0.0/24 fd00::/120]"},
+			[]string{`nodeipam: record Prefixes[0] 10.0.0.7/24 for "n1" in "x": has host bits set`}, "n1 x [10.0.0.0/24 fd00::/120]"},
 		"4-in-6": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("::ffff:10.0.0.0/120", "fd00::/120")}},
-			[]string{"clustercidr: load n1 of x ::ffff:10.0.0.0/120: bad prefix: IPv4-mapped IPv6 (4-in-6); use the IPv4 form"},
+			[]string{`nodeipam: record Prefixes[0] ::ffff:10.0.0.0/120 for "n1" in "x": IPv4-mapped IPv6 (4-in-6); use the IPv4 form`},
 			"n1 x [10.0.0.0/24 fd00::/120]"},
 		"listed twice": {
 			[]node{
@@ -106,15 +107,15 @@ func TestLoadProblems(t *testing.T) {
 				{Name: "n1", Prefixes: prefixes("10.0.1.0/24", "fd00::/120")},
 			},
 			[]string{
-				"clustercidr: load n1: listed twice",
-				"clustercidr: load n1 of x 10.0.1.0/24: more than one prefix of a family",
+				`nodeipam: record for "n1": listed twice`,
+				`nodeipam: record Prefixes[0] 10.0.1.0/24 for "n1" in "x": more than one IPv4 prefix`,
 			}, "n1 x [10.0.0.0/24 fd00::/120 10.0.1.0/24]"},
 		"the same prefix twice": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120", "10.0.0.0/24")}},
-			nil, "n1 x [10.0.0.0/24 fd00::/120]"},
+			[]string{`nodeipam: record Prefixes[2] 10.0.0.0/24 for "n1" in "x": more than one IPv4 prefix`}, "n1 x [10.0.0.0/24 fd00::/120]"},
 		"no name": {
 			[]node{{Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")}},
-			[]string{"clustercidr: load x: empty name"}, " x [10.0.0.0/24 fd00::/120]"},
+			[]string{`nodeipam: record Name: empty`}, " x [10.0.0.0/24 fd00::/120]"},
 	} {
 		a := allocator(t, dual,
 			e46("x", "10.0.0.0/22", "fd00::/118", 8, "a"),
@@ -123,7 +124,7 @@ func TestLoadProblems(t *testing.T) {
 			e46("small", "10.2.0.0/22", "fd03::/118", 8, "a"),
 			e46("twin-b", "10.1.0.0/22", "fd01::/118", 8, "a"),
 			e46("twin-a", "10.1.0.0/22", "fd01::/118", 8, "a"))
-		if _, err := a.Reserve(pfx("10.0.3.0/26")); err != nil {
+		if err := a.Reserve(pfx("10.0.3.0/26")); err != nil {
 			t.Fatal(err)
 		}
 		var problems []string
@@ -158,7 +159,7 @@ func TestForeignPrefixesBlockExactlyWhatTheyOverlap(t *testing.T) {
 	gets(t, a, n(2), "x [10.0.3.0/24]")
 	for _, name := range []string{"f1", "f3"} {
 		a.Release(name)
-		fails(t, a, clustercidr.ErrFull, func() error { _, err := a.Allocate(n(3)); return err })
+		fails(t, a, ipalloc.ErrFull, func() error { _, err := a.Allocate(n(3)); return err })
 	}
 	a.Release("f2")
 	gets(t, a, n(3), "x [10.0.0.0/24]")
@@ -199,23 +200,23 @@ func TestObserve(t *testing.T) {
 
 // The last node of a terminating entry may leave it by moving, too.
 func TestTerminatingEntryGoesWithItsLastNode(t *testing.T) {
-	var changes []clustercidr.Change
-	a, err := clustercidr.New(clustercidr.Config{}, clustercidr.OnChange(func(c clustercidr.Change) { changes = append(changes, c) }))
+	var changes []nodeipam.Change
+	a, err := nodeipam.New(nodeipam.Config{ByLabels: true}, nodeipam.OnChange(func(c nodeipam.Change) { changes = append(changes, c) }))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range []entry{e4("x", "10.0.0.0/22", 8), e4("y", "10.1.0.0/22", 8), e4("z", "10.2.0.0/22", 8)} {
-		if err := a.Add(e); err != nil {
+		if err := a.AddEntry(e); err != nil {
 			t.Fatal(err)
 		}
 	}
 	a.Load([]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24")}, {Name: "n2", Entry: "y", Prefixes: prefixes("10.1.0.0/24")}})
 	for name, want := range map[string]bool{"x": false, "y": false, "z": true} {
-		if gone, err := a.Delete(name); gone != want || err != nil {
+		if gone, err := a.DeleteEntry(name); gone != want || err != nil {
 			t.Errorf("delete %s: %v, %v", name, gone, err)
 		}
 	}
-	if gone, err := a.Delete("x"); gone || err != nil { // again
+	if gone, err := a.DeleteEntry("x"); gone || err != nil { // again
 		t.Error(gone, err)
 	}
 	before := len(changes)
@@ -223,24 +224,24 @@ func TestTerminatingEntryGoesWithItsLastNode(t *testing.T) {
 	if c := changes[before:]; len(c) != 1 || !slices.Equal(c[0].Gone, []string{"x", "y"}) {
 		t.Errorf("changes %+v", c)
 	}
-	if s := a.Stats(); s != (clustercidr.Stats{Nodes: 2}) {
+	if s := a.Stats(); fmt.Sprint(s) != fmt.Sprint(nodeipam.Stats{Nodes: 2}) {
 		t.Errorf("%+v", s)
 	}
 	check(t, a)
 }
 
 // Nodes without an entry become the first entry's that they fit, as they would if
-// they were loaded after it. CC5
+// they were loaded after it.
 func TestEntryAddedLaterAdoptsItsNodes(t *testing.T) {
 	a := allocator(t, v4)
 	a.Load([]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}, {Name: "n2", Prefixes: prefixes("10.0.1.0/25")}})
 	if s := a.Stats(); s.Foreign != 2 {
 		t.Errorf("%+v", s)
 	}
-	if err := a.Add(e4("x", "10.0.0.0/22", 8)); err != nil {
+	if err := a.AddEntry(e4("x", "10.0.0.0/22", 8)); err != nil {
 		t.Fatal(err)
 	}
-	if s := a.Stats(); s != (clustercidr.Stats{Entries: 1, Nodes: 2, Foreign: 1}) {
+	if s := a.Stats(); s.Entries != 1 || s.Nodes != 2 || s.Foreign != 1 {
 		t.Errorf("%+v", s)
 	}
 	b := allocator(t, v4, e4("x", "10.0.0.0/22", 8))
@@ -248,7 +249,7 @@ func TestEntryAddedLaterAdoptsItsNodes(t *testing.T) {
 	if bytesOf(t, a) != bytesOf(t, b) {
 		t.Error("rebuilt, it is another")
 	}
-	if gone, err := a.Delete("x"); gone || err != nil {
+	if gone, err := a.DeleteEntry("x"); gone || err != nil {
 		t.Error(gone, err)
 	}
 }

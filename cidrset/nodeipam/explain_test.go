@@ -1,10 +1,7 @@
-package clustercidr_test
+package nodeipam_test
 
 import (
-	"fmt"
 	"testing"
-
-	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
 )
 
 // CC6: every entry with its rank or the rule that put it behind, for a person.
@@ -22,7 +19,7 @@ func TestExplainText(t *testing.T) {
 		e4("larger", "12.0.0.0/7", 8))
 	n := node{Name: "n1", Labels: labels("gpu=1,zone=a,disk=ssd")}
 	gets(t, a, node{Name: "n0", Labels: n.Labels}, "old [10.6.0.0/24]")
-	if gone, err := a.Delete("old"); gone || err != nil {
+	if gone, err := a.DeleteEntry("old"); gone || err != nil {
 		t.Fatal(gone, err)
 	}
 	gets(t, a, node{Name: "n2", Labels: n.Labels}, "gpu [10.0.0.0/24]")
@@ -55,7 +52,7 @@ func TestExplainText(t *testing.T) {
 	b.Load([]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}})
 	same(t, b.Explain(node{Name: "n1"}).String(), "n1 holds [10.0.0.0/24], of no entry\n  there are no entries\n")
 	same(t, b.Explain(node{Name: "n2"}).String(), "n2 cannot be served\n  there are no entries\n")
-	if x := b.Explain(node{Name: "n2"}); x.Chosen() != "" || x.Held != nil || len(x.Candidates) != 0 {
+	if x := b.Explain(node{Name: "n2"}); x.Chosen != "" || x.Held != nil || len(x.Candidates) != 0 {
 		t.Errorf("%+v", x)
 	}
 }
@@ -78,16 +75,9 @@ func TestExplainForetells(t *testing.T) {
 			t.Fatal("Explain changed something")
 		}
 		as, _ := a.Allocate(n)
-		if as.Entry != x.Chosen() {
-			t.Errorf("%s gets %q, foretold %q\n%v", name, as.Entry, x.Chosen(), x)
+		if as.Entry != x.Chosen {
+			t.Errorf("%s gets %q, foretold %q\n%v", name, as.Entry, x.Chosen, x)
 		}
 		before = bytesOf(t, a)
 	}
-}
-
-// Everything that prints has a word for what it does not know.
-func TestWords(t *testing.T) {
-	got := fmt.Sprint(clustercidr.IPv4, clustercidr.IPv6, clustercidr.Family(9), clustercidr.RuleName, clustercidr.Rule(0),
-		clustercidr.Rule(99), clustercidr.Chosen, clustercidr.Verdict(99), clustercidr.OpUnreserve, clustercidr.Op(99))
-	same(t, got, "IPv4 IPv6 no family name no rule no rule chosen unknown unreserve unknown")
 }

@@ -1,25 +1,24 @@
-package clustercidr_test
+package nodeipam_test
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/cidrset/clustercidr"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 // gpuAndDefault returns an allocator with a small pool of large prefixes for
 // machines with GPUs, and a default pool.
-func gpuAndDefault() *clustercidr.Allocator {
-	a, err := clustercidr.New(clustercidr.Config{
-		Families: []clustercidr.Family{clustercidr.IPv4, clustercidr.IPv6},
+func gpuAndDefault() *nodeipam.Allocator {
+	a, err := nodeipam.New(nodeipam.Config{ByLabels: true,
+		Families: []nodeipam.Family{nodeipam.IPv4, nodeipam.IPv6},
 		Reserved: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}, // the service range
 	})
 	if err != nil {
 		panic(err)
 	}
-	for _, e := range []clustercidr.ClusterCIDR{{
+	for _, e := range []nodeipam.Entry{{
 		Name:     "default",
 		IPv4:     netip.MustParsePrefix("10.0.0.0/8"),
 		IPv6:     netip.MustParsePrefix("fd00:10::/96"),
@@ -28,21 +27,22 @@ func gpuAndDefault() *clustercidr.Allocator {
 		Name: "gpu",
 		IPv4: netip.MustParsePrefix("10.64.0.0/21"),
 		IPv6: netip.MustParsePrefix("fd00:64::/96"),
-		Selector: clustercidr.Selector{{Labels: []clustercidr.Requirement{
-			{Key: "gpus", Op: clustercidr.Gt, Values: []string{"3"}},
+		Selector: []nodeipam.Term{{Labels: []nodeipam.Requirement{
+			{Key: "gpus", Op: nodeipam.Gt, Values: []string{"3"}},
 		}}},
 		MaskIPv4: 22,
 	}} {
-		if err := a.Add(e); err != nil {
+		if err := a.AddEntry(e); err != nil {
 			panic(err)
 		}
 	}
 	return a
 }
 
-func Example() {
+// An entry is chosen by the labels of the node.
+func Example_byLabels() {
 	a := gpuAndDefault()
-	for _, n := range []clustercidr.Node{
+	for _, n := range []nodeipam.Node{
 		{Name: "n1"},
 		{Name: "n2", Labels: map[string]string{"gpus": "8"}},
 		{Name: "n3", Labels: map[string]string{"gpus": "1"}},
@@ -63,13 +63,13 @@ func Example() {
 func ExampleAllocator_Explain() {
 	a := gpuAndDefault()
 	for _, name := range []string{"n1", "n2"} {
-		if _, err := a.Allocate(clustercidr.Node{Name: name, Labels: map[string]string{"gpus": "8"}}); err != nil {
+		if _, err := a.Allocate(nodeipam.Node{Name: name, Labels: map[string]string{"gpus": "8"}}); err != nil {
 			fmt.Println(err)
 			return
 		}
 	}
-	fmt.Print(a.Explain(clustercidr.Node{Name: "n3", Labels: map[string]string{"gpus": "4"}}))
-	fmt.Print(a.Explain(clustercidr.Node{Name: "n4"}))
+	fmt.Print(a.Explain(nodeipam.Node{Name: "n3", Labels: map[string]string{"gpus": "4"}}))
+	fmt.Print(a.Explain(nodeipam.Node{Name: "n4"}))
 	// Output:
 	// n3 {gpus=4} gets default
 	//   1  gpu      full         no free /22 in 10.64.0.0/21; the best match
@@ -79,37 +79,10 @@ func ExampleAllocator_Explain() {
 	//   -  gpu      no match     gpus > 3, but there is no gpus
 }
 
-// A node that nothing matches waits for an entry.
-func ExampleAllocator_Allocate_wait() {
-	a, err := clustercidr.New(clustercidr.Config{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	n := clustercidr.Node{Name: "n1", Labels: map[string]string{"zone": "a"}}
-	for {
-		as, err := a.Allocate(n)
-		if err == nil {
-			fmt.Println(as.Entry, as.Prefixes)
-			return
-		}
-		fmt.Println(err)
-		var e *clustercidr.Error
-		if !errors.As(err, &e) || e.Changed == nil {
-			return // asking again will not help
-		}
-		go a.Add(clustercidr.ClusterCIDR{Name: "late", IPv4: netip.MustParsePrefix("192.0.2.0/24"), HostBits: 4})
-		<-e.Changed
-	}
-	// Output:
-	// clustercidr: allocate n1: no entry matches
-	// late [192.0.2.0/28]
-}
-
 // After a restart the allocator is built from what was recorded with each node.
-func ExampleAllocator_Load() {
+func ExampleAllocator_Load_byLabels() {
 	a := gpuAndDefault()
-	problems := a.Load([]clustercidr.Node{
+	problems := a.Load([]nodeipam.Node{
 		{Name: "n1", Entry: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.64.1.0/24"), netip.MustParsePrefix("fd00:10::/120")}},
 		{Name: "n2", Entry: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.64.1.0/24"), netip.MustParsePrefix("fd00:10::100/120")}},
 		{Name: "n3", Entry: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.7.0/24"), netip.MustParsePrefix("fd00:10::200/120")}},
@@ -118,22 +91,22 @@ func ExampleAllocator_Load() {
 		fmt.Println(p)
 	}
 	// n1 and n2 are in the first /22 of the pool for GPUs.
-	as, err := a.Allocate(clustercidr.Node{Name: "n4", Labels: map[string]string{"gpus": "8"}})
+	as, err := a.Allocate(nodeipam.Node{Name: "n4", Labels: map[string]string{"gpus": "8"}})
 	fmt.Println(as.Entry, as.Prefixes, err)
 	// Output:
-	// clustercidr: load n2 of default 10.64.1.0/24: held by another node: n1
-	// clustercidr: load n3 of default 10.0.7.0/24: overlaps a reservation
+	// nodeipam: record Prefixes[0] 10.64.1.0/24 for "n2" in "default": overlaps another node's prefix, held by "n1"
+	// nodeipam: record Prefixes[0] 10.0.7.0/24 for "n3" in "default": overlaps a reservation
 	// gpu [10.64.4.0/22 fd00:64::/118] <nil>
 }
 
 // A deleted entry waits for its last node.
-func ExampleAllocator_Delete() {
+func ExampleAllocator_DeleteEntry() {
 	a := gpuAndDefault()
-	as, err := a.Allocate(clustercidr.Node{Name: "n1", Labels: map[string]string{"gpus": "8"}})
+	as, err := a.Allocate(nodeipam.Node{Name: "n1", Labels: map[string]string{"gpus": "8"}})
 	fmt.Println(as.Entry, err)
-	gone, err := a.Delete("gpu")
+	gone, err := a.DeleteEntry("gpu")
 	fmt.Println(gone, err)
-	as, err = a.Allocate(clustercidr.Node{Name: "n2", Labels: map[string]string{"gpus": "8"}})
+	as, err = a.Allocate(nodeipam.Node{Name: "n2", Labels: map[string]string{"gpus": "8"}})
 	fmt.Println(as.Entry, err)
 	a.Release("n1")
 	for e := range a.Entries() {
@@ -150,7 +123,7 @@ func ExampleAllocator_Delete() {
 func ExampleAllocator_All() {
 	a := gpuAndDefault()
 	for _, name := range []string{"n2", "n1"} {
-		if _, err := a.Allocate(clustercidr.Node{Name: name}); err != nil {
+		if _, err := a.Allocate(nodeipam.Node{Name: name}); err != nil {
 			fmt.Println(err)
 			return
 		}

@@ -1,4 +1,4 @@
-package clustercidr
+package nodeipam
 
 import (
 	"fmt"
@@ -30,7 +30,7 @@ func (b block) overlaps(o block) bool {
 }
 
 // Every set of claims of a world of 8 addresses, each asked for every block of every
-// size in every pool from every place: 2^15 sets. CC4
+// size in every pool from every place: 2^15 sets.
 func TestSpaceExhaustively(t *testing.T) {
 	for i, world := range worlds {
 		step := 1
@@ -47,13 +47,25 @@ func TestSpaceExhaustively(t *testing.T) {
 	}
 }
 
+func (s *space) free(pool block, size uint8) uint64 {
+	_, _, free := s.tally(pool, size)
+	return free
+}
+
 func exhaust(t *testing.T, all []block, set int) {
 	var s space
-	var claimed []block
+	var claimed, reserved []block
 	claims := make([]claim, len(all))
 	for i, b := range all {
 		if set>>i&1 == 1 {
-			s.put(b, &claims[i])
+			if claims[i].owner = new(owner); i%3 == 0 {
+				claims[i].owner = nil
+				reserved = append(reserved, b)
+			}
+			want := !slices.ContainsFunc(claimed, b.overlaps)
+			if alone := s.put(b, &claims[i]); alone != want {
+				t.Errorf("putting %v: alone %v, want %v", b, alone, want)
+			}
 			claimed = append(claimed, b)
 		}
 	}
@@ -67,17 +79,22 @@ func exhaust(t *testing.T, all []block, set int) {
 	for _, pool := range all {
 		for size := pool.bits; size <= all[0].bits+3; size++ {
 			var want []addr.U128 // free blocks, ascending
+			barred := uint64(0)
 			var places []addr.U128
 			for i, b := range all {
 				if b.bits == size && pool.contains(b.key) {
 					places = append(places, b.key)
+					if slices.ContainsFunc(reserved, b.overlaps) {
+						barred++
+					}
 					if free[i] {
 						want = append(want, b.key)
 					}
 				}
 			}
-			if got := s.free(pool, size); got != uint64(len(want)) {
-				t.Errorf("%d free /%d in %v, want %d", got, size, pool, len(want))
+			used, inReserve, free := s.tally(pool, size)
+			if free != uint64(len(want)) || inReserve != barred || used != uint64(len(places))-free-barred {
+				t.Errorf("%d used, %d reserved, %d free /%d in %v, want %d free of %d and %d reserved", used, inReserve, free, size, pool, len(want), len(places), barred)
 			}
 			for _, from := range places {
 				at := slices.IndexFunc(want, func(k addr.U128) bool { return k.Cmp(from) >= 0 })
@@ -124,8 +141,11 @@ func TestSpaceCountsClaims(t *testing.T) {
 		if err := s.check(); err != nil {
 			t.Error(err)
 		}
-		if s.holds(b, &claims[i]) {
-			t.Error("the claim is still there")
+		_, c := s.inside(b)
+		for ; c != nil; c = c.next {
+			if c == &claims[i] {
+				t.Error("the claim is still there")
+			}
 		}
 	}
 	if got, ok := s.next(b, 25, b.key); !ok || got != b.key {
@@ -133,7 +153,7 @@ func TestSpaceCountsClaims(t *testing.T) {
 	}
 }
 
-// Pools and children of every length, in both families. CC1, CC4
+// Pools and children of every length, in both families.
 func TestSpaceLengths(t *testing.T) {
 	for _, f := range []Family{IPv4, IPv6} {
 		lengths := []int{0, 1, 31, 32}
@@ -152,8 +172,8 @@ func TestSpaceLengths(t *testing.T) {
 					t.Errorf("%v /%d in /%d: not free", f, size, pool)
 				}
 				got := block{first, uint8(size)}
-				if got.prefix(f).Bits() != size || blockOf(got.prefix(f)) != got {
-					t.Errorf("%v: %v does not come back", f, got.prefix(f))
+				if got.prefix(f == IPv4).Bits() != size || blockOf(got.prefix(f == IPv4)) != got {
+					t.Errorf("%v: %v does not come back", f, got.prefix(f == IPv4))
 				}
 				s.put(got, &claim{})
 				second, ok := s.next(p, uint8(size), p.key)
@@ -179,6 +199,18 @@ func TestSpaceLengths(t *testing.T) {
 	}
 }
 
+// Of a full space of 2^128 blocks nothing is free.
+func TestTallyOfAFullSpace(t *testing.T) {
+	var s space
+	all := block{}
+	for _, half := range []block{all.half(0), all.half(1)} {
+		s.put(half, &claim{owner: new(owner)})
+	}
+	if free := s.free(all, 128); free != 0 {
+		t.Errorf("%d free", free)
+	}
+}
+
 // The package comment says what a claim costs.
 func TestSizeOfTheIndex(t *testing.T) {
 	if size := unsafe.Sizeof(spaceNode{}); size > 40 {
@@ -193,7 +225,7 @@ func TestSizeOfTheIndex(t *testing.T) {
 	}
 }
 
-// Random claims of all lengths against a list. CC4
+// Random claims of all lengths against a list.
 func TestSpaceAgainstList(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 30 {
@@ -245,19 +277,19 @@ func TestSpaceAgainstList(t *testing.T) {
 
 // What the nodes of the index cost is bounded: a search looks at no more nodes than
 // the trie is deep, twice. Steps are the contract, not nanoseconds; they are counted
-// with the tag "invariants". CC4
+// with the tag "invariants".
 func TestStepsGrowWithTheLogarithm(t *testing.T) {
 	if !invariant.Enabled {
 		t.Skip("steps are counted with the tag invariants only")
 	}
 	for _, n := range []int{1000, 10_000, 100_000} {
-		a, err := New(Config{})
+		a, err := New(Config{ByLabels: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name, bits := range map[string]int{"large": 8, "small": 5} {
 			r := Requirement{Key: "size", Op: In, Values: []string{name}}
-			if err := a.Add(ClusterCIDR{Name: name, IPv4: netip.MustParsePrefix("10.0.0.0/8"), HostBits: bits, Selector: Selector{{Labels: []Requirement{r}}}}); err != nil {
+			if err := a.AddEntry(Entry{Name: name, IPv4: netip.MustParsePrefix("10.0.0.0/8"), HostBits: bits, Selector: []Term{{Labels: []Requirement{r}}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
