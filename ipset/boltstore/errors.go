@@ -58,7 +58,7 @@ func damaged(path string, page int64, what string) error {
 
 // foreign returns the error of a file that is something else.
 func foreign(path, what string) error {
-	return &ipalloc.Error{Package: "boltstore", Op: "open", Text: path, Reason: what, Err: ErrForeign}
+	return &ipalloc.Error{Package: "boltstore", Op: "open", Text: path, Reason: "not a store of this package: " + what, Err: ErrForeign}
 }
 
 // newer returns the error of a file in a format that this program does not know.

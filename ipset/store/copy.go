@@ -102,7 +102,7 @@ func (c *copier) compare(ctx context.Context, recs []Record) error {
 	c.have = make(map[string]bool, len(there))
 	for _, r := range there {
 		if v, ok := want[r.Key]; !ok || v != r.Value {
-			return holds(r.Key, "the destination holds another record")
+			return holds(r.Key, "the destination holds something else")
 		}
 		c.have[r.Key] = true
 	}
