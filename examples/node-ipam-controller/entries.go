@@ -1,101 +1,86 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
+	"strings"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
-	sigsyaml "sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v3"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// manifest is a ClusterCIDR as people write it, in both forms in use:
+// The kinds of resources that are read, field by field as their projects define them:
 //
-//	spec: {perNodeHostBits: 8, ipv4: 10.0.0.0/16, ipv6: "fd00::/64"}
-//	spec: {ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}, ipv6: {...}}
-type manifest struct {
-	Kind     string `json:"kind"`
-	Metadata struct {
-		Name              string       `json:"name"`
-		DeletionTimestamp *metav1.Time `json:"deletionTimestamp"`
-	} `json:"metadata"`
-	Spec struct {
-		NodeSelector    *v1.NodeSelector `json:"nodeSelector"`
-		PerNodeHostBits int              `json:"perNodeHostBits"`
-		IPv4            *family          `json:"ipv4"`
-		IPv6            *family          `json:"ipv6"`
-	} `json:"spec"`
+//	kind: ClusterCIDR       # kubernetes-sigs/node-ipam-controller
+//	spec: {perNodeHostBits: 8, ipv4: 10.0.0.0/16, ipv6: "fd00::/64", nodeSelector: {nodeSelectorTerms: [...]}}
+//
+//	kind: ClusterCIDRConfig
+//	spec: {ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}, nodeSelector: {matchLabels: {...}, matchExpressions: [...]}}
+const (
+	clusterCIDRKind = "ClusterCIDR"
+	configKind      = "ClusterCIDRConfig"
+)
+
+// entry is a resource of either kind.
+type entry struct {
+	nodeipam.Entry
+	kind    string
+	deleted bool // has a deletionTimestamp: serves no further node
+	lines   lines
 }
 
-type family struct {
-	CIDR            string
-	PerNodeMaskSize int
-}
+// lines are the lines of the fields of an entry, for what the allocator objects to.
+type lines map[string]*fieldError
 
-func (f *family) UnmarshalJSON(data []byte) error {
-	if bytes.HasPrefix(data, []byte(`"`)) {
-		return sigsyaml.UnmarshalStrict(data, &f.CIDR)
+// explain adds to an error of the allocator the line and the field that it is about.
+func (e *entry) explain(err error) error {
+	var of *ipalloc.Error
+	if !errors.As(err, &of) {
+		return err
 	}
-	var form struct {
-		CIDR            string `json:"cidr"`
-		PerNodeMaskSize int    `json:"perNodeMaskSize"`
+	field := strings.FieldsFunc(of.Field, func(r rune) bool { return r == '[' || r == ',' || r == '.' })
+	for _, key := range append(field, "") {
+		if at := e.lines[key]; at != nil {
+			return fmt.Errorf("line %d: %s: %w", at.line, at.path, err)
+		}
 	}
-	err := sigsyaml.UnmarshalStrict(data, &form)
-	f.CIDR, f.PerNodeMaskSize = form.CIDR, form.PerNodeMaskSize
 	return err
 }
 
-// pool returns the CIDR as a prefix, the zero Prefix for a family that there is not.
-func (f *family) pool() (p netip.Prefix, mask int, err error) {
-	if f == nil || f.CIDR == "" {
-		return p, 0, nil
-	}
-	p, err = netip.ParsePrefix(f.CIDR)
-	if err != nil {
-		return p, 0, fmt.Errorf("%q is no CIDR", f.CIDR)
-	}
-	return p.Masked(), f.PerNodeMaskSize, nil
-}
-
-// fileEntry is a ClusterCIDR of a file.
-type fileEntry struct {
-	nodeipam.Entry
-	deleted bool // serves nobody any more
-}
-
-// parseEntries reads ClusterCIDRs, documents with --- between. A file without any is
-// refused: it is rather one that is being written.
-func parseEntries(data []byte) ([]fileEntry, error) {
-	var entries []fileEntry
-	names := map[string]bool{}
-	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+// parseEntries reads resources: documents with --- between, and lists as kubectl prints
+// them. A file without any is refused, because it is probably still being written.
+func parseEntries(data []byte) ([]entry, error) {
+	var entries []entry
+	documents := yaml.NewDecoder(bytes.NewReader(data))
 	for {
-		document, err := documents.Read()
+		var document yaml.Node
+		err := documents.Decode(&document)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return nil, err
 		}
-		if blank(document) {
+		v := value{document.Content[0], ""}
+		if v.isNull() {
 			continue
 		}
-		e, err := parseEntry(document)
-		if err == nil && names[e.Name] {
-			err = fmt.Errorf("%s: metadata.name: a second entry of that name", e.Name)
+		if err := parseDocument(v, func(e entry) { entries = append(entries, e) }); err != nil {
+			return nil, err
 		}
-		if err != nil {
-			return nil, fmt.Errorf("entry %d: %w", len(entries)+1, err)
+	}
+	names := map[string]bool{}
+	for _, e := range entries {
+		if names[e.Name] {
+			return nil, fmt.Errorf("%w of that name", e.lines["Name"].with("a second entry"))
 		}
 		names[e.Name] = true
-		entries = append(entries, e)
 	}
 	if len(entries) == 0 {
 		return nil, errors.New("no ClusterCIDR in it")
@@ -103,49 +88,189 @@ func parseEntries(data []byte) ([]fileEntry, error) {
 	return entries, nil
 }
 
-// blank says whether there is nothing but comments in a document.
-func blank(document []byte) bool {
-	for line := range bytes.Lines(document) {
-		line = bytes.TrimSpace(line)
-		if len(line) > 0 && line[0] != '#' && !bytes.Equal(line, []byte("---")) {
-			return false
+func (e *fieldError) with(text string) *fieldError { return &fieldError{e.line, e.path, text} }
+
+// parseDocument reads a resource or a list of resources.
+func parseDocument(v value, add func(entry)) error {
+	var kind, version string
+	spec := map[string]value{}
+	keep := func(v value) error { spec[v.path[strings.LastIndexByte(v.path, '.')+1:]] = v; return nil }
+	if err := v.object(map[string]func(value) error{
+		"apiVersion": text(&version), "kind": text(&kind), "metadata": keep, "spec": keep, "items": keep, "status": ignored,
+	}); err != nil {
+		return err
+	}
+	switch items, isList := spec["items"]; {
+	case version == "":
+		return v.errorf("no apiVersion")
+	case (kind == "List" || kind == clusterCIDRKind+"List" || kind == configKind+"List") && isList:
+		return items.list(func(v value) error { return parseDocument(v, add) })
+	case kind != clusterCIDRKind && kind != configKind:
+		return v.errorf("kind %q, want %s, %s or List", kind, clusterCIDRKind, configKind)
+	case isList:
+		return items.errorf("unknown field")
+	}
+	e := entry{kind: kind, lines: lines{}}
+	if m, ok := spec["metadata"]; ok {
+		if err := e.metadata(m); err != nil {
+			return err
 		}
 	}
-	return true
+	if e.Name == "" {
+		return v.errorf("no metadata.name")
+	}
+	s, ok := spec["spec"]
+	if !ok || s.isNull() {
+		return v.errorf("no spec")
+	}
+	e.lines[""] = &fieldError{line: s.node.Line, path: s.path}
+	if err := e.spec(s); err != nil {
+		return err
+	}
+	add(e)
+	return nil
 }
 
-func parseEntry(data []byte) (c fileEntry, err error) {
-	var m manifest
-	if err := sigsyaml.Unmarshal(data, &m); err != nil {
-		return c, err
+// metadata reads the name and whether the resource is deleted. The other fields are
+// those that an API server writes.
+func (e *entry) metadata(v value) error {
+	deletion := ""
+	fields := map[string]func(value) error{"name": e.noting("Name", text(&e.Name)), "deletionTimestamp": text(&deletion)}
+	for _, name := range []string{"annotations", "labels", "creationTimestamp", "deletionGracePeriodSeconds", "finalizers",
+		"generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"} {
+		fields[name] = ignored
 	}
-	fail := func(field string, err error) (fileEntry, error) {
-		return c, fmt.Errorf("%s: %s: %w", m.Metadata.Name, field, err)
+	err := v.object(fields)
+	e.deleted = deletion != ""
+	return err
+}
+
+// noting reads a field and remembers where it is.
+func (e *entry) noting(name string, read func(value) error) func(value) error {
+	return func(v value) error {
+		e.lines[name] = &fieldError{line: v.node.Line, path: v.path}
+		return read(v)
 	}
-	switch m.Kind {
-	case "ClusterCIDR", "ClusterCIDRConfig":
-	default:
-		return fail("kind", fmt.Errorf("%q, want ClusterCIDR or ClusterCIDRConfig", m.Kind))
+}
+
+func (e *entry) spec(v value) error {
+	fields := map[string]func(value) error{
+		"perNodeHostBits": e.noting("HostBits", number(&e.HostBits)),
+		"ipv4":            e.noting("IPv4", pool(&e.IPv4)),
+		"ipv6":            e.noting("IPv6", pool(&e.IPv6)),
+		"nodeSelector":    e.noting("Selector", e.nodeSelector),
 	}
-	c.Name, c.HostBits, c.deleted = m.Metadata.Name, m.Spec.PerNodeHostBits, m.Metadata.DeletionTimestamp != nil
-	if c.IPv4, c.MaskIPv4, err = m.Spec.IPv4.pool(); err != nil {
-		return fail("spec.ipv4", err)
-	}
-	if c.IPv6, c.MaskIPv6, err = m.Spec.IPv6.pool(); err != nil {
-		return fail("spec.ipv6", err)
-	}
-	if m.Spec.NodeSelector != nil {
-		for _, term := range m.Spec.NodeSelector.NodeSelectorTerms {
-			c.Selector = append(c.Selector, nodeipam.Term{
-				Labels: requirements(term.MatchExpressions), Fields: requirements(term.MatchFields)})
+	if e.kind == configKind {
+		delete(fields, "perNodeHostBits")
+		fields["ipv4"] = e.family("IPv4", &e.IPv4, &e.MaskIPv4)
+		fields["ipv6"] = e.family("IPv6", &e.IPv6, &e.MaskIPv6)
+		fields["nodeSelector"] = e.noting("Selector", e.labelSelector)
+		fields["network"] = func(v value) error {
+			var network string
+			if err := text(&network)(v); err != nil || network == "" {
+				return err
+			}
+			return v.errorf("%q is another network, and this controller serves the pod network alone", network)
 		}
 	}
-	return c, nil
+	return v.object(fields)
 }
 
-func requirements(in []v1.NodeSelectorRequirement) (out []nodeipam.Requirement) {
-	for _, r := range in {
-		out = append(out, nodeipam.Requirement{Key: r.Key, Op: nodeipam.Operator(r.Operator), Values: r.Values})
+// pool reads a CIDR. What people write is masked.
+func pool(p *netip.Prefix) func(value) error {
+	return func(v value) error {
+		var s string
+		if err := text(&s)(v); err != nil || s == "" {
+			return err
+		}
+		read, err := parseCIDR(s)
+		if err != nil {
+			return v.errorf("%v", err)
+		}
+		*p = read
+		return nil
 	}
-	return out
+}
+
+// family reads a CIDR with the prefix length of what a node gets.
+func (e *entry) family(name string, p *netip.Prefix, mask *int) func(value) error {
+	return e.noting(name, func(v value) error {
+		if err := v.object(map[string]func(value) error{
+			"cidr":            pool(p),
+			"perNodeMaskSize": e.noting("Mask"+name, number(mask)),
+		}); err != nil {
+			return err
+		}
+		if p.IsValid() && *mask == 0 {
+			return v.errorf("no perNodeMaskSize")
+		}
+		return nil
+	})
+}
+
+// nodeSelector reads a NodeSelector: terms of which one must hold.
+func (e *entry) nodeSelector(v value) error {
+	return v.object(map[string]func(value) error{"nodeSelectorTerms": func(v value) error {
+		return v.list(func(v value) error {
+			var t nodeipam.Term
+			err := v.object(map[string]func(value) error{
+				"matchExpressions": requirements(&t.Labels, nodeipam.In, nodeipam.NotIn, nodeipam.Exists, nodeipam.DoesNotExist, nodeipam.Gt, nodeipam.Lt),
+				"matchFields":      requirements(&t.Fields, nodeipam.In, nodeipam.NotIn),
+			})
+			e.Selector = append(e.Selector, t)
+			return err
+		})
+	}})
+}
+
+// labelSelector reads a LabelSelector: labels and requirements that must all hold.
+func (e *entry) labelSelector(v value) error {
+	var t nodeipam.Term
+	err := v.object(map[string]func(value) error{
+		"matchExpressions": requirements(&t.Labels, nodeipam.In, nodeipam.NotIn, nodeipam.Exists, nodeipam.DoesNotExist),
+		"matchLabels": func(v value) error {
+			return v.pairs(func(key string, v value) error {
+				var s string
+				t.Labels = append(t.Labels, nodeipam.Requirement{Key: key, Op: nodeipam.In})
+				err := text(&s)(v)
+				t.Labels[len(t.Labels)-1].Values = []string{s}
+				return err
+			})
+		},
+	})
+	if len(t.Labels) > 0 {
+		e.Selector = []nodeipam.Term{t}
+	}
+	return err
+}
+
+func requirements(out *[]nodeipam.Requirement, ops ...nodeipam.Operator) func(value) error {
+	return func(v value) error {
+		return v.list(func(v value) error {
+			var r nodeipam.Requirement
+			err := v.object(map[string]func(value) error{
+				"key": text(&r.Key),
+				"operator": func(v value) error {
+					var op string
+					if err := text(&op)(v); err != nil {
+						return err
+					}
+					if r.Op = nodeipam.Operator(op); !slices.Contains(ops, r.Op) {
+						return v.errorf("unknown operator %q, want one of %v", op, ops)
+					}
+					return nil
+				},
+				"values": func(v value) error {
+					return v.list(func(v value) error {
+						var s string
+						err := text(&s)(v)
+						r.Values = append(r.Values, s)
+						return err
+					})
+				},
+			})
+			*out = append(*out, r)
+			return err
+		})
+	}
 }

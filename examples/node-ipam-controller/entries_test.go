@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 func TestEntriesInBothForms(t *testing.T) { // CC1
@@ -19,17 +21,18 @@ metadata:
   name: bits
 spec:
   perNodeHostBits: 8
-  ipv4: 10.0.3.0/16
+  ipv4: 010.000.3.0/16
   ipv6: fd00::/64
   nodeSelector:
     nodeSelectorTerms:
     - matchExpressions: [{key: pool, operator: In, values: [a, b]}]
     - matchFields: [{key: metadata.name, operator: In, values: [n1]}]
 ---
+apiVersion: baremetal.cluster.gke.io/v1
 kind: ClusterCIDRConfig
 metadata: {name: masks, deletionTimestamp: "2026-01-02T03:04:05Z"}
 spec:
-  ipv4: {cidr: 10.1.0.0/16, perNodeMaskSize: 24}
+  ipv4: {cidr: 10.1.7.0/16, perNodeMaskSize: 24}
   ipv6: {cidr: "fd01::/64", perNodeMaskSize: 120}
 `)
 	if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -39,9 +42,8 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "[{{bits [{[{pool In [a b]}] []} {[] [{metadata.name In [n1]}]}] 10.0.0.0/16 fd00::/64 8 0 0} false}" +
-		" {{masks [] 10.1.0.0/16 fd01::/64 0 24 120} true}]"
-	if got := fmt.Sprint(entries); got != want {
+	want := "[{bits [{[{pool In [a b]}] []} {[] [{metadata.name In [n1]}]}] 10.0.0.0/16 fd00::/64 8 0 0} {masks [] 10.1.0.0/16 fd01::/64 0 24 120}]"
+	if got := fmt.Sprint([]nodeipam.Entry{entries[0].Entry, entries[1].Entry}); got != want || entries[0].deleted || !entries[1].deleted {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
 	o, err := parse(t, "-cluster-cidrs", path, "-families", "IPv6, ipv4", "-service-cluster-ip-range", "10.0.0.0/24")
@@ -70,17 +72,50 @@ func TestBadEntries(t *testing.T) { // CC1
 	if err != nil {
 		t.Fatal(err)
 	}
+	head := func(kind, spec string) string {
+		return "apiVersion: x/v1\nkind: " + kind + "\nmetadata:\n  name: x\nspec:\n" + spec
+	}
+	const good = "  perNodeHostBits: 8\n  ipv4: 10.0.0.0/16\n"
 	for text, want := range map[string]string{
-		"":                                "no ClusterCIDR in it",
-		"kind: Node\nmetadata: {name: x}": `x: kind: "Node"`,
-		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {ipv4: 10.0.0}":    `x: spec.ipv4: "10.0.0" is no CIDR`,
-		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {ipv6: {cidr: z}}": `x: spec.ipv6: "z" is no CIDR`,
-		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {ipv6: {mask: 1}}": "unknown field",
-		"{":               "yaml",
+		"":                "no ClusterCIDR in it",
 		"# nothing yet\n": "no ClusterCIDR in it",
-		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {perNodeHostBits: 8, ipv4: 10.0.0.0/16}\n---\nkind: ClusterCIDR\nmetadata: {name: x}\nspec: {perNodeHostBits: 8, ipv4: 10.1.0.0/16}": "x: metadata.name: a second entry",
-		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}, ipv6: {cidr: 'fd00::/64', perNodeMaskSize: 96}}":                                    "/96 leaves 32 host bits",
-		"kind: ClusterCIDR\nmetadata: {name: x}\nspec: {perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Near}]}]}}":        "unknown operator",
+		"{":               "yaml",
+		"apiVersion: v1\nkind: Node\nmetadata: {name: x}":                                                                                                    `kind "Node", want ClusterCIDR`,
+		"kind: ClusterCIDR\nmetadata: {name: x}":                                                                                                             "no apiVersion",
+		"apiVersion: x/v1\nkind: ClusterCIDR\nspec: {}":                                                                                                      "no metadata.name",
+		"apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: x}\nspec: ":                                                                                   "no spec",
+		"apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: 7}":                                                                                           "line 3: metadata.name: want a string",
+		"apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {nam: x}":                                                                                            "line 3: metadata.nam: unknown field",
+		"apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: x}\nsepc: {}":                                                                                 "line 4: sepc: unknown field",
+		head("ClusterCIDR", "  perNodeHostBits: 8\n  ipv4: 10.0.0\n"):                                                                                        `line 7: spec.ipv4: "10.0.0" is no CIDR`,
+		head("ClusterCIDR", "  perNodeHostBits: \"8\"\n"):                                                                                                    "line 6: spec.perNodeHostBits: want an integer",
+		head("ClusterCIDR", "  perNodeHostBits: 8.5\n"):                                                                                                      "line 6: spec.perNodeHostBits: want an integer",
+		head("ClusterCIDR", "  ipv4: {cidr: 10.0.0.0/16}\n"):                                                                                                 "line 6: spec.ipv4: want a string",
+		head("ClusterCIDR", good+"  ipv4: 10.1.0.0/16\n"):                                                                                                    "line 8: spec.ipv4: set twice",
+		head("ClusterCIDR", good+"  nodeSelectr: {}\n"):                                                                                                      "line 8: spec.nodeSelectr: unknown field",
+		head("ClusterCIDR", good+"  network: n\n"):                                                                                                           "line 8: spec.network: unknown field",
+		head("ClusterCIDR", good+"  nodeSelector:\n    matchLabels: {a: b}\n"):                                                                               "line 9: spec.nodeSelector.matchLabels: unknown field",
+		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerm: []\n"):                                                                              "line 9: spec.nodeSelector.nodeSelectorTerm: unknown field",
+		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerms: {}\n"):                                                                             "line 9: spec.nodeSelector.nodeSelectorTerms: want a list",
+		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerms: [{}]\n"):                                                                           "line 9: spec.nodeSelector: nodeipam: add entry",
+		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerms:\n    - matchExpressions:\n      - {key: a, operator: Near}\n"):                     `line 11: spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].operator: unknown operator "Near"`,
+		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [1]}]}]}\n"):                       "matchExpressions[0].values[0]: want a string",
+		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, value: [b]}]}]}\n"):                        "matchExpressions[0].value: unknown field",
+		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: Exists}]}]}\n"):                         `matchFields[0].operator: unknown operator "Exists"`,
+		head("ClusterCIDR", "  ipv4: 10.0.0.0/16\n"):                                                                                                         "line 6: spec: nodeipam: add entry",
+		head("ClusterCIDRConfig", good):                                                                                                                      "line 6: spec.perNodeHostBits: unknown field",
+		head("ClusterCIDRConfig", "  ipv4: 10.0.0.0/16\n"):                                                                                                   "line 6: spec.ipv4: want a mapping of fields",
+		head("ClusterCIDRConfig", "  ipv4: {cidr: z, perNodeMaskSize: 24}\n"):                                                                                `line 6: spec.ipv4.cidr: "z" is no CIDR`,
+		head("ClusterCIDRConfig", "  ipv4: {cidr: 10.0.0.0/16}\n"):                                                                                           "line 6: spec.ipv4: no perNodeMaskSize",
+		head("ClusterCIDRConfig", "  ipv4: {cidr: 10.0.0.0/16, mask: 24}\n"):                                                                                 "line 6: spec.ipv4.mask: unknown field",
+		head("ClusterCIDRConfig", "  network: other\n"):                                                                                                      `line 6: spec.network: "other" is another network`,
+		head("ClusterCIDRConfig", "  nodeSelector:\n    nodeSelectorTerms: []\n"):                                                                            "line 7: spec.nodeSelector.nodeSelectorTerms: unknown field",
+		head("ClusterCIDRConfig", "  nodeSelector:\n    matchLabels: {a: true}\n"):                                                                           "line 7: spec.nodeSelector.matchLabels[a]: want a string",
+		head("ClusterCIDRConfig", "  nodeSelector:\n    matchLabels: [a]\n"):                                                                                 "line 7: spec.nodeSelector.matchLabels: want a mapping",
+		head("ClusterCIDRConfig", "  nodeSelector:\n    matchExpressions: [{key: a, operator: Gt, values: ['1']}]\n"):                                        `matchExpressions[0].operator: unknown operator "Gt"`,
+		head("ClusterCIDRConfig", "  ipv4:\n    cidr: 10.0.0.0/16\n    perNodeMaskSize: 24\n  ipv6:\n    cidr: fd00::/64\n    perNodeMaskSize: 96\n"):        "line 11: spec.ipv6.perNodeMaskSize: nodeipam: add entry",
+		head("ClusterCIDR", good) + "---\n" + head("ClusterCIDR", good):                                                                                      "line 12: metadata.name: a second entry of that name",
+		"apiVersion: v1\nkind: List\nitems:\n- apiVersion: x/v1\n  kind: ClusterCIDR\n  metadata: {name: x}\n  spec:\n    perNodeHostBits: 8\n    ipv5: x\n": "line 9: items[0].spec.ipv5: unknown field",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -92,5 +127,63 @@ func TestBadEntries(t *testing.T) { // CC1
 	o.families = "IPv5"
 	if _, err := newLabelled(o); err == nil || !strings.Contains(err.Error(), "-families") {
 		t.Error(err)
+	}
+}
+
+// A LabelSelector is the conjunction of its labels and expressions. An empty one, as
+// none, makes the entry a default entry.
+func TestLabelSelectors(t *testing.T) {
+	for text, want := range map[string]string{
+		"{matchLabels: {rack: rack1, 'node.kubernetes.io/instance-type': medium}}":             "[{[{rack In [rack1]} {node.kubernetes.io/instance-type In [medium]}] []}]",
+		"{matchLabels: {a: b}, matchExpressions: [{key: c, operator: NotIn, values: [d, e]}]}": "[{[{a In [b]} {c NotIn [d e]}] []}]",
+		"{matchExpressions: [{key: c, operator: DoesNotExist}]}":                               "[{[{c DoesNotExist []}] []}]",
+		"{matchLabels: {a: ''}}":                "[{[{a In []}] []}]",
+		"{}":                                    "[]",
+		"{matchLabels: {}, matchExpressions: }": "[]",
+		"null":                                  "[]",
+	} {
+		entries, err := parseEntries([]byte("apiVersion: x/v1\nkind: ClusterCIDRConfig\nmetadata: {name: x}\nspec: {ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}, nodeSelector: " + text + "}"))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := fmt.Sprint(entries[0].Selector); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// What kubectl get -o yaml prints is read as it is, status and all that an API server
+// adds to the metadata.
+func TestListsAsKubectlPrintsThem(t *testing.T) {
+	entries, err := parseEntries([]byte(`apiVersion: v1
+items:
+- apiVersion: networking.x-k8s.io/v1
+  kind: ClusterCIDR
+  metadata:
+    annotations:
+      kubectl.kubernetes.io/last-applied-configuration: |
+        {"apiVersion":"networking.x-k8s.io/v1"}
+    creationTimestamp: "2026-01-02T03:04:05Z"
+    finalizers:
+    - networking.x-k8s.io/cluster-cidr-finalizer
+    generation: 1
+    name: a
+    resourceVersion: "123"
+    uid: 11111111-2222-3333-4444-555555555555
+  spec:
+    ipv4: 10.244.0.0/16
+    perNodeHostBits: 8
+  status: {}
+- apiVersion: networking.x-k8s.io/v1
+  kind: ClusterCIDR
+  metadata: {name: b}
+  spec: {ipv6: "fd00::/64", perNodeHostBits: 8}
+kind: List
+metadata:
+  resourceVersion: ""
+`))
+	if err != nil || len(entries) != 2 || entries[0].Name != "a" || entries[1].Name != "b" {
+		t.Fatal(entries, err)
 	}
 }

@@ -51,7 +51,7 @@ type entryFile struct {
 	loaded  bool // the nodes are: an entry may have some
 	seen    []byte
 	settled bool // what was seen is in force
-	entries []fileEntry
+	entries []entry
 	failing string // what was wrong at the last look
 }
 
@@ -159,7 +159,7 @@ func (f *entryFile) apply() (added bool, err error) {
 		}
 		switch {
 		case err != nil:
-			refused = append(refused, err)
+			refused = append(refused, e.explain(err))
 		case !have[e.Name]:
 			added = true
 			f.log.Info("ClusterCIDR added", "name", e.Name)

@@ -22,7 +22,7 @@ func entryText(name, pool, size string, more ...string) string {
 	if size != "" {
 		selector = "\n  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: size, operator: In, values: [" + size + "]}]}]}"
 	}
-	return fmt.Sprintf("---\nkind: ClusterCIDR\nmetadata: {name: %s%s}\nspec:\n  perNodeHostBits: 8\n  ipv4: %s%s\n", name, strings.Join(more, ""), pool, selector)
+	return fmt.Sprintf("---\napiVersion: networking.x-k8s.io/v1\nkind: ClusterCIDR\nmetadata: {name: %s%s}\nspec:\n  perNodeHostBits: 8\n  ipv4: %s%s\n", name, strings.Join(more, ""), pool, selector)
 }
 
 const deletion = `, deletionTimestamp: "2026-01-02T03:04:05Z"`
@@ -152,7 +152,7 @@ func TestWhatIsWrongWithTheFileChangesNothing(t *testing.T) { // X1
 		f.wantEntry("n1", "big", "b")
 		for _, c := range []struct{ text, says string }{
 			{"", "no ClusterCIDR in it"},
-			{good + "kind: Node\n", "want ClusterCIDR"},
+			{good + "---\napiVersion: v1\nkind: Node\n", "want ClusterCIDR"},
 			{entryText("a", "10.3.0.0/16", "") + entryText("b", "10.2.0.0/16", "big"), "and cannot be changed"},
 			{good + entryText("a", "10.1.0.0/16", ""), "a second entry of that name"},
 		} {

@@ -104,13 +104,23 @@ func prefixes(flagName, text string) (ps []netip.Prefix, err error) {
 		if part = strings.TrimSpace(part); part == "" && text == "" {
 			continue
 		}
-		p, err := netip.ParsePrefix(part)
+		p, err := parseCIDR(part)
 		if err != nil {
-			return nil, fmt.Errorf("-%s: %q is no CIDR", flagName, part)
+			return nil, fmt.Errorf("-%s: %w", flagName, err)
 		}
-		ps = append(ps, p.Masked())
+		ps = append(ps, p)
 	}
 	return ps, nil
+}
+
+// parseCIDR reads a CIDR as Kubernetes does: host bits are masked, and leading zeros of
+// an IPv4 number do not make it octal.
+func parseCIDR(text string) (netip.Prefix, error) {
+	p := nodeipam.ParseNode("", text).Prefixes[0]
+	if !p.IsValid() {
+		return p, fmt.Errorf("%q is no CIDR", text)
+	}
+	return p, nil
 }
 
 // rangeConfig returns what the range allocator works with: a slot for each family

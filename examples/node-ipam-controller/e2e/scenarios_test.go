@@ -151,6 +151,7 @@ func (r *run) badRecords() {
 // The pools of these overlap, and their nodes need CIDRs of different size.
 const (
 	largeEntry = `---
+apiVersion: networking.x-k8s.io/v1
 kind: ClusterCIDR
 metadata: {name: large}
 spec:
@@ -160,6 +161,7 @@ spec:
   nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: size, operator: In, values: [large]}]}]}
 `
 	defaultEntry = `---
+apiVersion: networking.ipalloc.dev/v1
 kind: ClusterCIDRConfig
 metadata: {name: default}
 spec:
@@ -167,6 +169,7 @@ spec:
   ipv6: {cidr: "fd00:20::/98", perNodeMaskSize: 120}
 `
 	hugeEntry = `---
+apiVersion: networking.x-k8s.io/v1
 kind: ClusterCIDR
 metadata: {name: huge}
 spec:
