@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -332,5 +333,54 @@ func TestTerminatingKeepsItsPrefixes(t *testing.T) {
 	allocate(t, a, "m", "10.0.0.0/24")
 	if st := a.Stats(); st.Terminating != 0 {
 		t.Fatal(st)
+	}
+}
+
+// The IPv4-mapped block itself means all of IPv4 and is no record: it is reported and
+// frees nothing, in both policies.
+func TestRecordOfTheMappedBlock(t *testing.T) {
+	all := netip.PrefixFrom(netip.MustParseAddr("::ffff:0.0.0.0"), 96)
+	for _, a := range []*Allocator{mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/20")}}}), byLabelsForTest(t)} {
+		as, err := a.Allocate(Node{Name: "n"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []Node{{Name: "n", Prefixes: []netip.Prefix{all}}, {Name: "m", Prefixes: []netip.Prefix{all}}, ParseNode("n", "::ffff:0:0/96")} {
+			changed, problems := a.Observe(n)
+			if changed || len(problems) != 1 || !errors.Is(problems[0], ipalloc.ErrInvalid) || !slices.Equal(held(a, "n"), as.Prefixes) || held(a, "m") != nil {
+				t.Errorf("%+v: changed %v, %v, holds %v", n, changed, problems, held(a, n.Name))
+			}
+		}
+		if _, err := a.Allocate(Node{Name: "o"}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Load and Observe report one record in the same words, so that a caller that remembers
+// the words reports it once.
+func TestLoadAndObserveUseTheSameWords(t *testing.T) {
+	for _, a := range []*Allocator{mustNew(t, dual("10.0.0.0/20", 24, "fd00::/56", 64)), byLabelsForTest(t)} {
+		_ = a.Reserve(pfx("10.0.3.0/24"))
+		for _, n := range []Node{ParseNode("n", "x", "10.0.3.0/24"), ParseNode("m", "10.0.3.0/25"), ParseNode("o", "192.0.2.0/24")} {
+			first := a.Load([]Node{n})
+			changed, again := a.Observe(n)
+			if changed || len(first) == 0 || fmt.Sprint(first) != fmt.Sprint(again) {
+				t.Errorf("%s: Load %v, Observe %v", n.Name, first, again)
+			}
+		}
+	}
+}
+
+// The number of a Load does not wrap within 2^32 calls: a node that an earlier Load
+// listed is not listed twice in a later one.
+func TestManyLoads(t *testing.T) {
+	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/20")}}})
+	n := ParseNode("n", "10.0.0.0/24")
+	a.loads = 1<<32 - 2
+	a.Load([]Node{n})
+	a.loads += 1<<32 - 1
+	if problems := a.Load([]Node{n}); problems != nil {
+		t.Error(problems)
 	}
 }

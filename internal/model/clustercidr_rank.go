@@ -85,13 +85,17 @@ func (e *ClusterEntry) match(name string, labels map[string]string) (met int, ma
 		if !holds {
 			continue
 		}
+		if named {
+			need = append(need, "metadata.name") // no trace has a label of that key
+		}
 		slices.Sort(need)
 		var pairs []string
 		for _, key := range need {
-			pairs = append(pairs, key+"="+labels[key])
-		}
-		if named {
-			pairs = append(pairs, "metadata.name="+name)
+			value := labels[key]
+			if key == "metadata.name" {
+				value = name
+			}
+			pairs = append(pairs, key+"="+value)
 		}
 		text := strings.Join(pairs, ",")
 		if !ok || len(pairs) > met || len(pairs) == met && text < matched {

@@ -24,9 +24,9 @@ func (s *Selector) Match(name string, labels map[string]string) (met int, ok boo
 }
 
 // Labels returns the labels that Match counts, as they are on the matched thing:
-// "key=value" in ascending order of keys, joined by commas, the name last as
-// "metadata.name=value". Of several terms that are equally good it is the string
-// that sorts lowest. It is "" if nothing is counted.
+// "key=value", ascending by key, joined by commas. The name is the key metadata.name
+// and follows a label of that key. Of several equally good terms it is the string that
+// sorts lowest. It is "" if nothing is counted.
 func (s *Selector) Labels(name string, labels map[string]string) string {
 	best, found := "", -1
 	if s.Empty() {
@@ -50,17 +50,22 @@ func (s *Selector) Labels(name string, labels map[string]string) string {
 // met returns the labels that t needs, as they are.
 func (t *term) met(name string, labels map[string]string) string {
 	var b strings.Builder
-	for _, key := range t.keys {
+	add := func(key, value string) {
 		if b.Len() > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(key + "=" + labels[key])
+		b.WriteString(key + "=" + value)
 	}
-	if t.named {
-		if b.Len() > 0 {
-			b.WriteByte(',')
+	named := !t.named
+	for _, key := range t.keys {
+		if !named && key > NameField {
+			add(NameField, name)
+			named = true
 		}
-		b.WriteString(NameField + "=" + name)
+		add(key, labels[key])
+	}
+	if !named {
+		add(NameField, name)
 	}
 	return b.String()
 }

@@ -31,13 +31,13 @@ type Requirement struct {
 	Values []string
 }
 
-// Term is requirements that must all hold, at least one in all.
+// Term is a list of one or more requirements, all of which must hold.
 type Term struct {
 	Labels []Requirement
 	Fields []Requirement // on NameField, with In or NotIn
 }
 
-// Selector is terms of which one must hold. The zero Selector and a nil one have
+// Selector is a list of terms, one of which must hold. The zero and the nil Selector have
 // no term and select everything. It is immutable.
 type Selector struct {
 	terms []term // most labels first, then by labels and text

@@ -26,7 +26,7 @@ func must(t testing.TB, terms ...term) *selector.Selector {
 	return s
 }
 
-// CC1: what each operator asks, for the absent label too.
+// What each operator asks, for the absent label too.
 func TestOperators(t *testing.T) {
 	for _, c := range []struct {
 		r     req
@@ -77,7 +77,7 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// CC1, CC2: terms are OR-ed, requirements AND-ed; the best matching term counts.
+// Terms are OR-ed, requirements AND-ed; the best matching term counts.
 func TestMatch(t *testing.T) {
 	a := req{"a", selector.Exists, nil}
 	b := req{"b", selector.In, []string{"1", "2"}}
@@ -108,6 +108,8 @@ func TestMatch(t *testing.T) {
 		"the name is no label":              {[]term{{Fields: []req{n1}}}, "n2", labels{"metadata.name": "n1"}, -1, ""},
 		"the label is not the name":         {[]term{{Labels: []req{{selector.NameField, selector.In, []string{"n1"}}}}}, "n1", nil, -1, ""},
 		"name and label":                    {[]term{{Labels: []req{a}, Fields: []req{n1}}}, "n1", labels{"a": "x"}, 2, "a=x,metadata.name=n1"},
+		"the name among labels":             {[]term{{Labels: []req{{"z", selector.Exists, nil}, a}, Fields: []req{n1}}}, "n1", labels{"a": "x", "z": "y"}, 3, "a=x,metadata.name=n1,z=y"},
+		"the name after its label":          {[]term{{Labels: []req{{selector.NameField, selector.Exists, nil}}, Fields: []req{n1}}}, "n1", labels{selector.NameField: "x"}, 2, "metadata.name=x,metadata.name=n1"},
 		"a label asked for twice is one":    {[]term{{Labels: []req{{"a", selector.Gt, []string{"1"}}, {"a", selector.Lt, []string{"9"}}}}}, "n1", labels{"a": "5"}, 1, "a=5"},
 		"several values are one label":      {[]term{{Labels: []req{b}}}, "n1", labels{"b": "2"}, 1, "b=2"},
 		"no labels at all":                  {[]term{{Labels: []req{a}}}, "n1", nil, -1, ""},
@@ -203,6 +205,58 @@ func TestRefusals(t *testing.T) {
 		var e *selector.Error
 		if s != nil || !errors.Is(err, c.err) || !errors.As(err, &e) || e.Path() != c.path || e.Term != 1 {
 			t.Errorf("%s: %v, want %v at %s", name, err, c.err, c.path)
+		}
+	}
+}
+
+// Of all bytes, keys, values and names take letters, digits, '-', '_' and '.' in the
+// middle, letters and digits at both ends; the prefix of a key takes fewer.
+func TestEveryByte(t *testing.T) {
+	const outer = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	const lower = "0123456789abcdefghijklmnopqrstuvwxyz"
+	for c := range 256 {
+		b := string([]byte{byte(c)})
+		for what, x := range map[string]struct {
+			r    req
+			f    bool
+			good string
+		}{
+			"key, middle":    {req{"x" + b + "x", selector.Exists, nil}, false, outer + "-_./"},
+			"key, start":     {req{b + "x", selector.Exists, nil}, false, outer},
+			"key, end":       {req{"x" + b, selector.Exists, nil}, false, outer},
+			"prefix, middle": {req{"x" + b + "x/x", selector.Exists, nil}, false, lower + "-."},
+			"prefix, end":    {req{"x" + b + "/x", selector.Exists, nil}, false, lower},
+			"value, middle":  {req{"x", selector.In, []string{"x" + b + "x"}}, false, outer + "-_."},
+			"value, start":   {req{"x", selector.In, []string{b + "x"}}, false, outer},
+			"name, middle":   {req{selector.NameField, selector.In, []string{"x" + b + "x"}}, true, outer + "-_."},
+			"name, end":      {req{selector.NameField, selector.NotIn, []string{"x" + b}}, true, outer},
+		} {
+			tm := term{Labels: []req{x.r}}
+			if x.f {
+				tm = term{Fields: []req{x.r}}
+			}
+			_, err := selector.New(tm)
+			if want := strings.Contains(x.good, b); (err == nil) != want {
+				t.Errorf("%s, byte %d %q: %v, want good %v", what, c, b, err, want)
+			}
+		}
+	}
+}
+
+// The longest prefix of a key and the longest name have 253 bytes, the longest name of
+// a key and the longest value 63.
+func TestBoundsOfLength(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("x", n) }
+	for n, want := range map[int]bool{1: true, 62: true, 63: true, 64: true, 252: true, 253: true, 254: false, 255: false} {
+		_, prefix := selector.New(term{Labels: []req{{long(n) + "/x", selector.Exists, nil}}})
+		_, name := selector.New(term{Fields: []req{{selector.NameField, selector.In, []string{long(n)}}}})
+		if (prefix == nil) != want || (name == nil) != want {
+			t.Errorf("%d bytes: prefix %v, name %v, want good %v", n, prefix, name, want)
+		}
+		_, key := selector.New(term{Labels: []req{{"x/" + long(n), selector.Exists, nil}}})
+		_, value := selector.New(term{Labels: []req{{"x", selector.In, []string{long(n)}}}})
+		if want := n <= 63; (key == nil) != want || (value == nil) != want {
+			t.Errorf("%d bytes: key %v, value %v, want good %v", n, key, value, want)
 		}
 	}
 }

@@ -1,0 +1,234 @@
+package nodeipam
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// byLabels returns an allocator with two entries that overlap, and its configuration.
+func byLabelsForTest(t testing.TB, opts ...Option) *Allocator {
+	t.Helper()
+	a := mustNew(t, Config{ByLabels: true}, opts...)
+	for _, e := range []Entry{
+		{Name: "x", IPv4: pfx("10.0.0.0/20"), HostBits: 8, Selector: []Term{{Labels: []Requirement{{Key: "a", Op: Exists}}}}},
+		{Name: "y", IPv4: pfx("10.0.0.0/16"), HostBits: 6},
+	} {
+		if err := a.AddEntry(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
+
+// A receiver that panics loses the changes of no other caller, in either policy.
+func TestPanicInTheReceiverLosesNoOtherChange(t *testing.T) {
+	for _, labels := range []bool{false, true} {
+		var told []string
+		entered, others := make(chan struct{}), make(chan struct{})
+		receiver := OnChange(func(c Change) {
+			if len(c.Nodes) == 0 {
+				return
+			}
+			told = append(told, c.Nodes[0].Name)
+			if c.Nodes[0].Name == "a" {
+				close(entered)
+				<-others
+				panic("receiver")
+			}
+		})
+		var a *Allocator
+		if labels {
+			a = byLabelsForTest(t, receiver)
+		} else {
+			a = mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/16")}}}, receiver)
+		}
+		var group sync.WaitGroup
+		run := func(name string) {
+			group.Add(1)
+			go func() {
+				defer group.Done()
+				defer func() {
+					if (recover() != nil) != (name == "a") {
+						t.Errorf("%s: wrong caller panics", name)
+					}
+				}()
+				_, _ = a.Allocate(Node{Name: name})
+			}()
+		}
+		run("a")
+		<-entered
+		run("b")
+		run("c")
+		for a.Stats().Nodes < 3 {
+			time.Sleep(time.Millisecond)
+		}
+		close(others)
+		group.Wait()
+		slices.Sort(told)
+		if !slices.Equal(told, []string{"a", "b", "c"}) {
+			t.Errorf("labels %v: told %v", labels, told)
+		}
+	}
+}
+
+// Allocate of a node that holds something answers after the receiver has seen the
+// change that gave it.
+func TestAllocateAnswersAfterTheDelivery(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var delivered atomic.Bool
+	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/16")}}}, OnChange(func(Change) {
+		close(entered)
+		<-leave
+		delivered.Store(true)
+	}))
+	go func() { _, _ = a.Allocate(Node{Name: "n"}) }()
+	<-entered
+	answered := make(chan bool)
+	go func() {
+		_, _ = a.Allocate(Node{Name: "n"})
+		answered <- delivered.Load()
+	}()
+	select {
+	case <-answered:
+		t.Fatal("answered while the change was with the receiver")
+	case <-time.After(20 * time.Millisecond): // long enough for a call that does not wait
+	}
+	close(leave)
+	if !<-answered {
+		t.Fatal("answered before the delivery")
+	}
+}
+
+// Apply refuses what it does not know, what belongs to the other policy and what no
+// allocator says, and then changes nothing.
+func TestApplyRefuses(t *testing.T) {
+	slots := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/16")}}})
+	labels := byLabelsForTest(t)
+	two := []Node{{Name: "m", Prefixes: pfxs("10.0.3.0/24")}, {Name: "n"}}
+	for _, c := range []struct {
+		a    *Allocator
+		c    Change
+		want error
+	}{
+		{slots, Change{}, ipalloc.ErrMismatch},
+		{labels, Change{}, ipalloc.ErrMismatch},
+		{slots, Change{Op: OpDeleteEntry + 1, Nodes: two[:1]}, ipalloc.ErrMismatch},
+		{labels, Change{Op: 255, Nodes: two[:1]}, ipalloc.ErrMismatch},
+		{slots, Change{Op: OpAddEntry, Added: Entry{Name: "e", IPv4: pfx("10.1.0.0/16"), HostBits: 8}}, ipalloc.ErrMismatch},
+		{slots, Change{Op: OpDeleteEntry, Entry: "x"}, ipalloc.ErrMismatch},
+		{labels, Change{Op: OpAddPool, Prefix: pfx("10.1.0.0/16")}, ipalloc.ErrMismatch},
+		{labels, Change{Op: OpRemovePool, Prefix: pfx("10.1.0.0/16")}, ipalloc.ErrMismatch},
+		{slots, Change{Op: OpOccupy, Nodes: two}, ipalloc.ErrCorrupt},
+		{labels, Change{Op: OpAllocate, Nodes: []Node{two[0], {Name: "n", Prefixes: pfxs("10.0.0.0/24", "10.0.0.0/24")}}}, ipalloc.ErrCorrupt},
+		{slots, Change{Op: OpOccupy, Nodes: []Node{{Name: "n", Prefixes: pfxs("10.0.0.1/24")}}}, ipalloc.ErrCorrupt},
+		{slots, Change{Op: OpReserve, Prefix: pfx("10.0.0.1/24")}, ipalloc.ErrCorrupt},
+		{slots, Change{Op: OpAddPool, Slot: 1, Prefix: pfx("10.1.0.0/16")}, ipalloc.ErrInvalid},
+		{slots, Change{Op: OpAddPool, Prefix: pfx("10.1.0.0/25")}, ipalloc.ErrInvalid},
+		{slots, Change{Op: OpGrowPool, Prefix: pfx("10.0.0.0/16")}, ipalloc.ErrInvalid},
+		{slots, Change{Op: OpGrowPool, Prefix: pfx("10.0.0.0/16"), Grown: pfx("10.0.0.0/17")}, ipalloc.ErrInvalid},
+		{labels, Change{Op: OpAddEntry, Nodes: two[:1]}, ipalloc.ErrInvalid},
+	} {
+		before := snapshot(t, c.a)
+		err := c.a.Apply(c.c)
+		var e *ipalloc.Error
+		if !errors.Is(err, c.want) || !errors.As(err, &e) || e.Op != "apply" || snapshot(t, c.a) != before {
+			t.Errorf("%+v: %v, want %v and no change", c.c, err, c.want)
+		}
+	}
+}
+
+// A journal of every kind of change replays to the same state, cursors included, each
+// change once or twice; and again on the state that shows all of it.
+func TestApplyIsIdempotent(t *testing.T) {
+	for name, c := range map[string]struct {
+		fresh func(...Option) *Allocator
+		work  func(*Allocator)
+	}{
+		"slots": {
+			func(opts ...Option) *Allocator {
+				return mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/22")}}}, opts...)
+			},
+			func(a *Allocator) {
+				_ = a.AddPool(0, pfx("10.1.0.0/24"))
+				_ = a.DrainPool(pfx("10.0.0.0/22"), true)
+				_, _ = a.Allocate(Node{Name: "n5", UID: "u"})
+				_ = a.GrowPool(pfx("10.1.0.0/24"), pfx("10.1.0.0/23"))
+				_ = a.DrainPool(pfx("10.0.0.0/22"), false)
+				a.Release("n5")
+				_ = a.AddPool(0, pfx("10.2.0.0/24"))
+				_ = a.RemovePool(pfx("10.2.0.0/24"))
+			},
+		},
+		"labels": {
+			func(opts ...Option) *Allocator { return byLabelsForTest(t, opts...) },
+			func(a *Allocator) {
+				a.Load([]Node{{Name: "f", Prefixes: pfxs("10.9.0.0/26")}})
+				_ = a.AddEntry(Entry{Name: "z", IPv4: pfx("10.9.0.0/24"), HostBits: 6})
+				_, _ = a.DeleteEntry("z")
+				a.Release("f")
+				_ = a.AddEntry(Entry{Name: "z", IPv4: pfx("10.8.0.0/24"), HostBits: 7})
+				_, _ = a.DeleteEntry("x")
+			},
+		},
+	} {
+		var journal []Change
+		a := c.fresh(OnChange(func(c Change) { journal = append(journal, c) }))
+		for i := range 4 {
+			_, _ = a.Allocate(Node{Name: fmt.Sprint("n", i)})
+		}
+		a.Release("n1")
+		a.Terminate("n2")
+		_ = a.Reserve(pfx("10.0.3.0/24"))
+		_ = a.Reserve(pfx("10.0.4.0/24"))
+		_ = a.Unreserve(pfx("10.0.4.0/24"))
+		a.Observe(ParseNode("n3", "10.0.7.0/25"))
+		c.work(a)
+		want := snapshot(t, a)
+		b, err := Restore([]byte(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range []struct {
+			what  string
+			a     *Allocator
+			times int
+		}{{"once", c.fresh(), 1}, {"each twice", c.fresh(), 2}, {"on the snapshot", b, 1}} {
+			for _, ch := range journal {
+				for range to.times {
+					if err := to.a.Apply(ch); err != nil {
+						t.Fatalf("%s, %s: %v: %v", name, to.what, ch.Op, err)
+					}
+				}
+			}
+			if snapshot(t, to.a) != want {
+				t.Errorf("%s, %s: the replay gives another state", name, to.what)
+			}
+		}
+	}
+}
+
+// A receiver of the allocator that applies changes gets the changes themselves.
+func TestApplyTellsItsReceiver(t *testing.T) {
+	var ops []string
+	b := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/16")}}}, OnChange(func(c Change) { ops = append(ops, c.Op.String()) }))
+	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/16")}}}, OnChange(func(c Change) {
+		if err := b.Apply(c); err != nil {
+			t.Error(err)
+		}
+	}))
+	_, _ = a.Allocate(Node{Name: "n"})
+	_, _ = a.Allocate(Node{Name: "n"})
+	a.Terminate("n")
+	a.Release("n")
+	if got := strings.Join(ops, " "); got != "allocate terminate release" {
+		t.Error(got)
+	}
+}
