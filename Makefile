@@ -88,8 +88,9 @@ bench-cni: ## measure examples/cni-ipam beside the real host-local, from start t
 	@cd examples/cni-ipam && go run ./compare
 
 .PHONY: bench-guard
-bench-guard: ## check what benchmarks must not lose: ratios and allocation counts
-	@$(gotest) ./bench/... -run Guard -count=1 -v
+bench-guard: ## check what benchmarks must not lose: steps, allocation counts, stable ratios
+	@$(gotest) ./bench -run Guard -ratios -count=1 -v
+	@$(gotest) ./bench -run GuardSteps -tags invariants -count=1 -v
 
 .PHONY: release
 release: ## prepare release VERSION: write go.mod and go.sum of the nested modules, prove that it can be fetched

@@ -65,20 +65,20 @@
 //
 // # The guard
 //
-// make bench-guard runs the tests named TestGuard, which CI does too. None of them looks
-// at an absolute time:
+// make bench-guard runs the tests named TestGuard, and so does CI. None of them looks at
+// an absolute time:
 //
-//   - TestGuardRatios compares two works, of which one is most often the pair at 50 % and
-//     in the end a plain bitset behind the same mutex and codec: both in turn, nine times,
-//     by the CPU time of the thread, and takes the median of the quotients. A comparison
-//     fails only if it does so eight times in a row. The bounds stand in guard_test.go
-//     beside what was measured when they were set. It runs only if asked for by name, as
-//     in go test -run Guard, and not with the race detector, assertions or coverage.
+//   - TestGuardSteps, with the tag invariants, counts the words and nodes that the works
+//     look at. It is exact: a bound lies less than a third above what is counted today.
 //   - TestGuardAllocations wants no allocation in steady state on any hot path, and
 //     TestGuardMemory holds the weight of sets to what is promised; they are part of
 //     every go test.
-//   - TestGuardSteps, with the tag invariants, counts the words and nodes that the works
-//     look at. It is exact: a bound lies less than a third above what is counted today.
+//   - TestGuardRatios compares two works of the same kind: on another size or fullness, or
+//     beside a plain bitset behind the same mutex and codec. It runs both in turn, nine
+//     times, by the CPU time of the thread, and takes the median of the quotients. A
+//     comparison fails only if it does so eight times in a row. The bounds stand in
+//     guard_test.go beside what was measured when they were set. It runs with the flag
+//     -ratios only, and not with the race detector, assertions or coverage.
 //
 // When a change makes a work faster, lower its bound.
 package bench

@@ -5,6 +5,7 @@ package bench
 import (
 	"testing"
 
+	"github.com/ipalloc/ipalloc/bitmap"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
@@ -41,6 +42,9 @@ func TestGuardSteps(t *testing.T) {
 		{"mixed/live=1000", 25, func() side { return steps(newMixed(1000).step) }},
 		{"mixed/live=10000", 28, func() side { return steps(newMixed(10000).step) }},
 		{"ipv6pair/size=2^64", 7.5, func() side { return churned6(64).run }},
+		{"bitmap/nextclear/size=2^20", 4.8, func() side { return query(20, 100, (*bitmap.Bitmap).NextClear) }},
+		{"bitmap/rank/size=2^20", 85, func() side { return query(20, 2, rank) }},
+		{"bitmap/select/size=2^20", 85, func() side { return query(20, 2, selected) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			do := c.open()
@@ -54,5 +58,19 @@ func TestGuardSteps(t *testing.T) {
 				t.Errorf("%.2f steps, want at most %.2f", got, c.most)
 			}
 		})
+	}
+}
+
+// all is the side of BenchmarkAll: once is one child.
+func all() side {
+	s, _ := loaded(16, 2, 0)
+	return func(n int) {
+		for n > 0 {
+			for range s.All() {
+				if n--; n == 0 {
+					break
+				}
+			}
+		}
 	}
 }

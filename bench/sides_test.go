@@ -6,7 +6,6 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bitmap"
-	"github.com/ipalloc/ipalloc/cidrset"
 )
 
 // A side is something that can be done n times, as one half of a comparison.
@@ -34,17 +33,8 @@ func pair(order int, free uint64) side { return churned(order, free).run }
 // pair50 is what most others are compared with.
 func pair50() side { return pair(16, 2) }
 
-// fill is the side of BenchmarkFill, fills4096 that of 4,096 children of it.
+// fill is the side of BenchmarkFill.
 func fill() side { return steps(newFiller(16).take) }
-
-func fills4096() side {
-	f := newFiller(16)
-	return steps(func() {
-		for range 4096 {
-			f.take()
-		}
-	})
-}
 
 // rangeOf is the side of BenchmarkRange.
 func rangeOf(order int) side {
@@ -103,20 +93,6 @@ func asked() side {
 	})
 }
 
-// all is the side of BenchmarkAll: once is one child.
-func all() side {
-	s, _ := loaded(16, 2, 0)
-	return func(n int) {
-		for n > 0 {
-			for range s.All() {
-				if n--; n == 0 {
-					break
-				}
-			}
-		}
-	}
-}
-
 // stats is the side of BenchmarkStats, one pair included.
 func stats(order int) side {
 	c := churned(order, 100)
@@ -127,20 +103,6 @@ func stats(order int) side {
 			panic("nothing is free")
 		}
 	})
-}
-
-// snapshot is the side of BenchmarkSnapshot/size=2^16/state=half.
-func snapshot() side {
-	s, _ := loaded(16, 2, 0)
-	var buf []byte
-	return steps(func() { buf = must(s.AppendBinary(buf[:0])) })
-}
-
-// restore is the side of BenchmarkRestore/size=2^16/state=half.
-func restore() side {
-	s, _ := loaded(16, 2, 0)
-	data := must(s.MarshalBinary())
-	return steps(func() { must(cidrset.Restore(s.Pool(), s.ChildBits(), data)) })
 }
 
 // query is the side of a benchmark of package bitmap: f at ordinals anywhere.
