@@ -49,11 +49,6 @@ func TestFlipsDoNotAllocate(t *testing.T) {
 		for fill, clear := range fills(n) {
 			for name, take := range map[string]func(b *bitmap.Bitmap, x uint64) uint64{
 				"SetNextClear": func(b *bitmap.Bitmap, x uint64) uint64 { y, _ := b.SetNextClear(x); return y },
-				"NextClearWrap+Set": func(b *bitmap.Bitmap, x uint64) uint64 {
-					y, _ := b.NextClearWrap(x)
-					b.Set(y)
-					return y
-				},
 				"SelectClear+Set": func(b *bitmap.Bitmap, x uint64) uint64 {
 					y, _ := b.SelectClear(x % (b.Len() - b.Count()))
 					b.Set(y)
@@ -79,7 +74,7 @@ func TestFlipsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BM7: what only looks never allocates, not even at first; BestFit and NextRun do
+// BM7: what only looks never allocates, not even at first; BestFit and MaxClearOrder do
 // once, for their summaries.
 func TestQueriesDoNotAllocate(t *testing.T) {
 	sink := uint64(0)
@@ -88,16 +83,15 @@ func TestQueriesDoNotAllocate(t *testing.T) {
 			rng := rand.New(rand.NewPCG(n, clear))
 			b := loaded(n, clear, rng)
 			for name, f := range map[string]func(x uint64) (uint64, bool){
-				"Test":          func(x uint64) (uint64, bool) { return 0, b.Test(x) },
-				"NextSet":       b.NextSet,
-				"NextClear":     b.NextClear,
-				"NextClearWrap": b.NextClearWrap,
-				"Rank":          func(x uint64) (uint64, bool) { return b.Rank(x), true },
-				"Select":        b.Select,
-				"SelectClear":   b.SelectClear,
-				"CountRange":    func(x uint64) (uint64, bool) { return b.CountRange(x/2, x), true },
-				"Word":          func(x uint64) (uint64, bool) { return b.Word(x), true },
-				"Count":         func(uint64) (uint64, bool) { return b.Count(), b.Full() || b.Empty() },
+				"Test":        func(x uint64) (uint64, bool) { return 0, b.Test(x) },
+				"NextSet":     b.NextSet,
+				"NextClear":   b.NextClear,
+				"Rank":        func(x uint64) (uint64, bool) { return b.Rank(x), true },
+				"Select":      b.Select,
+				"SelectClear": b.SelectClear,
+				"CountRange":  func(x uint64) (uint64, bool) { return b.CountRange(x/2, x), true },
+				"Word":        func(x uint64) (uint64, bool) { return b.Word(x), true },
+				"Count":       func(uint64) (uint64, bool) { return b.Count(), b.Full() || b.Empty() },
 			} {
 				if got := testing.AllocsPerRun(1, func() {
 					for range 1000 {
@@ -109,8 +103,8 @@ func TestQueriesDoNotAllocate(t *testing.T) {
 				}
 			}
 			for name, f := range map[string]func(k uint64) (uint64, bool){
-				"BestFit": func(k uint64) (uint64, bool) { return b.BestFit(int(k % 21)) },
-				"NextRun": func(k uint64) (uint64, bool) { return b.NextRun(k%n, int(k%21)) },
+				"BestFit":       func(k uint64) (uint64, bool) { return b.BestFit(int(k % 21)) },
+				"MaxClearOrder": func(uint64) (uint64, bool) { k, ok := b.MaxClearOrder(); return uint64(k), ok },
 			} {
 				zeroAlloc(t, fmt.Sprintf("%s, %d at %s", name, n, fill), func() {
 					for k := range uint64(1000) {
@@ -141,7 +135,6 @@ func TestBatchesDoNotAllocate(t *testing.T) {
 						x, _ := b.Select(rng.Uint64N(b.Count()))
 						b.Clear(x)
 					}
-					dst = b.AppendNextClear(dst[:0], cursor, len(dst))
 				}
 			})
 		}

@@ -85,8 +85,8 @@ func (a *atoms) state(p int) {
 			v.ranks(x)
 		}
 	}
-	w.fits(a.start[p%n])
-	v.fits(a.end(p % n))
+	w.fits()
+	v.fits()
 	up, _ := w.b.MarshalBinary()
 	cut, _ := v.b.MarshalBinary()
 	var back bitmap.Bitmap
@@ -108,5 +108,5 @@ func (a *atoms) state(p int) {
 		}
 	}
 	w.same("state %0*b again", n, p)
-	w.fits(a.start[p%n])
+	w.fits()
 }

@@ -191,12 +191,20 @@ func (b *Bitmap) Equal(o *Bitmap) bool {
 	if b.some != o.some || b.last != o.last || b.count != o.count || b.Full() != o.Full() {
 		return false
 	}
-	next, stop := pullRuns(o)
-	defer stop()
-	for lo, hi := range b.Runs() {
-		olo, ohi, ok := next()
-		if !ok || lo != olo || hi != ohi {
+	for x := uint64(0); b.some; {
+		lo, ok := b.NextSet(x)
+		if olo, is := o.NextSet(x); is != ok || ok && olo != lo {
 			return false
+		}
+		if !ok {
+			return true
+		}
+		x, ok = b.NextClear(lo)
+		if end, is := o.NextClear(lo); is != ok || ok && end != x {
+			return false
+		}
+		if !ok {
+			return true
 		}
 	}
 	return true

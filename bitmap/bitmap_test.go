@@ -73,8 +73,8 @@ func TestNoOrdinals(t *testing.T) {
 		for range b.All() {
 			t.Error("All yields")
 		}
-		for range b.Clears() {
-			t.Error("Clears yields")
+		for range b.Zeros() {
+			t.Error("Zeros yields")
 		}
 		if got := append(runsOf(b, true), runsOf(b, false)...); got != nil {
 			t.Errorf("runs %v", got)
@@ -130,7 +130,7 @@ func (w *twin) askAll(marks []uint64) {
 		w.asks(x)
 		w.ranks(x)
 	}
-	w.fits(marks[len(marks)/2])
+	w.fits()
 	w.ranks(uint64(len(marks)))
 	w.ranks(w.m.Count(0, w.m.Last))
 	w.ranks(w.m.Count(0, w.m.Last) - 1)
@@ -193,7 +193,7 @@ func TestEqualIgnoresHistory(t *testing.T) {
 			b.SetRange(x, x)
 		}
 		c.SetRange(0, last)
-		for lo, hi := range a.ClearRuns() {
+		for lo, hi := range a.ZeroRuns() {
 			c.ClearRange(lo, hi)
 		}
 		if !a.Equal(b) || !a.Equal(c) || !c.Equal(b) {

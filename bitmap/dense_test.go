@@ -52,7 +52,7 @@ func TestDenseSetsCost(t *testing.T) {
 					build(b)
 					if fit {
 						b.BestFit(0)
-						b.NextRun(0, 3)
+						b.MaxClearOrder()
 					}
 					return b
 				})

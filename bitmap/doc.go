@@ -30,7 +30,7 @@
 //	SetRange, ClearRange                                   O(log64 n), and what they cut
 //	BestFit, NextRun, MaxClearOrder                        O(log n), amortised over flips
 //	Count, Empty, Full                                     O(1)
-//	All, Clears, Runs, ClearRuns                           O(1) amortised for each result
+//	All, Zeros, Runs, ZeroRuns                           O(1) amortised for each result
 //
 // Searching never looks at the full words in between: a page's summary word
 // leads to the next word with room, a node's to the next slot. Order summaries,

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/bits"
-
-	"github.com/bits-and-blooms/bitset"
 )
 
 // The binary form, version 1:
@@ -347,51 +345,6 @@ func (d *decoder) sparse(lo, n uint64) {
 		}
 		x++ // wraps to 0 after the last ordinal of all, which x < lo catches
 	}
-}
-
-// maxBitSet is the most ordinals that BitSet converts: a flat array of 1 GiB.
-const maxBitSet = 1 << 33
-
-// BitSet returns the set as a flat [bitset.BitSet] of length n. It fails if n is
-// above 2^33, which would be an array of more than 1 GiB.
-func (b *Bitmap) BitSet() (*bitset.BitSet, error) {
-	if n := b.Len(); n > maxBitSet || uint64(uint(n)) != n || uint64(int(n/64)) != n/64 {
-		return nil, fmt.Errorf("bitmap: %d ordinals are too many for a flat bit set", n)
-	}
-	words := make([]uint64, (b.Len()+63)/64)
-	for lo, hi := range b.Runs() {
-		for c := lo / 64; c <= hi/64; c++ {
-			w := ^uint64(0)
-			if c == lo/64 {
-				w &= from(lo % 64)
-			}
-			if c == hi/64 {
-				w &= through(hi % 64)
-			}
-			words[c] |= w
-		}
-	}
-	return bitset.FromWithLength(uint(b.Len()), words), nil
-}
-
-// FromBitSet returns a set over [0, s.Len()) with the ordinals of s. Bits that s
-// may hold beyond its length are ignored.
-func FromBitSet(s *bitset.BitSet) *Bitmap {
-	n := uint64(s.Len())
-	b := New(n)
-	words := s.Words()
-	for at := uint64(0); at < (n+63)/64; at += fan {
-		var page [fan]uint64
-		copy(page[:], words[at:])
-		if end := at + fan; n < end*64 {
-			clear(page[(n+63)/64-at:])
-			if n%64 != 0 {
-				page[n/64-at] &= through(n%64 - 1)
-			}
-		}
-		b.load(at*64, &page)
-	}
-	return b
 }
 
 // String returns n and the first runs of set ordinals, for messages and tests:

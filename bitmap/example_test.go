@@ -65,19 +65,6 @@ func ExampleBitmap_BestFit() {
 	// largest left: 8
 }
 
-// The lowest aligned block from a cursor on.
-func ExampleBitmap_NextRun() {
-	b := bitmap.New(100)
-	b.SetRange(10, 20)
-	fmt.Println(b.NextRun(0, 3))
-	fmt.Println(b.NextRun(1, 3))
-	fmt.Println(b.NextRun(90, 3))
-	// Output:
-	// 0 true
-	// 24 true
-	// 0 false
-}
-
 func ExampleBitmap_Runs() {
 	b := bitmap.New(1 << 20)
 	b.SetRange(100, 199)
@@ -86,7 +73,7 @@ func ExampleBitmap_Runs() {
 	for lo, hi := range b.Runs() {
 		fmt.Println("taken", lo, hi)
 	}
-	for lo, hi := range b.ClearRuns() {
+	for lo, hi := range b.ZeroRuns() {
 		fmt.Println("free ", lo, hi)
 	}
 	// Output:
@@ -177,13 +164,11 @@ func ExampleNewPow2() {
 	fmt.Println(b.Count(), b.Full())
 	fmt.Println(b.NextClear(0))
 	fmt.Println(b.NextClear(last))
-	fmt.Println(b.NextClearWrap(last))
 	b.SetRange(0, last)
 	fmt.Println(b.Count() == last, b.Full()) // 2^64 does not fit a uint64: it saturates
 	// Output:
 	// 11 false
 	// 1 true
 	// 0 false
-	// 1 true
 	// true true
 }

@@ -24,19 +24,10 @@ func (b *Bitmap) NextClear(x uint64) (next uint64, ok bool) {
 	return next, ok
 }
 
-// NextClearWrap returns the lowest clear ordinal at or after x or, if there is
-// none, the lowest of all; ok is false if the set is full. It panics if x is out
-// of range. O(log64 n).
-func (b *Bitmap) NextClearWrap(x uint64) (next uint64, ok bool) {
-	next, ok = b.NextClear(x)
-	if !ok && x != 0 {
-		next, ok = b.NextClear(0)
-	}
-	return next, ok
-}
-
-// SetNextClear finds as [Bitmap.NextClearWrap] does and sets what it found. It
-// costs little more than [Bitmap.Set] alone when a clear ordinal is near.
+// SetNextClear sets the lowest clear ordinal at or after x or, if there is none, the
+// lowest of all, and returns it; ok is false if the set is full. It panics if x is out
+// of range. O(log64 n), and little more than [Bitmap.Set] alone when a clear ordinal
+// is near.
 func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 	b.ready(x)
 	nd := &b.root
@@ -98,44 +89,6 @@ func (b *Bitmap) setNextSlow(nd *node, x uint64) (next uint64, ok bool) {
 	b.account(next, 1)
 	b.set(page, next/64%fan, 1<<(next%64), next)
 	return next, true
-}
-
-// AppendNextClear appends to dst the next k clear ordinals at or after x,
-// wrapping once, fewer if the set has not as many, and returns the extended
-// slice. The set is unchanged. It panics if x is out of range. It looks at each
-// word once and allocates only to grow dst.
-func (b *Bitmap) AppendNextClear(dst []uint64, x uint64, k int) []uint64 {
-	b.check(x)
-	dst, k = b.appendClear(dst, x, b.last, k)
-	if k > 0 && x != 0 {
-		dst, _ = b.appendClear(dst, 0, x-1, k)
-	}
-	return dst
-}
-
-// appendClear appends up to k clear ordinals of [lo, hi] and returns how many are
-// wanting.
-func (b *Bitmap) appendClear(dst []uint64, lo, hi uint64, k int) ([]uint64, int) {
-	for k > 0 {
-		x, ok := b.NextClear(lo)
-		if !ok || x > hi {
-			break
-		}
-		base := x &^ 63
-		w := ^b.Word(x) & from(x%64)
-		if hi-base < 63 {
-			w &= through(hi - base)
-		}
-		for ; w != 0 && k > 0; w &= w - 1 {
-			dst = append(dst, base+lowest(w))
-			k--
-		}
-		if base|63 >= hi {
-			break
-		}
-		lo = base + 64
-	}
-	return dst, k
 }
 
 // SetNextN fills dst with the next clear ordinals at or after x, wrapping once,

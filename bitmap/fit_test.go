@@ -3,8 +3,6 @@ package bitmap_test
 import (
 	"math/rand/v2"
 	"testing"
-
-	"github.com/ipalloc/ipalloc/bitmap"
 )
 
 // BM3: the smallest run that fits, and of those the lowest.
@@ -94,15 +92,15 @@ func TestBestFitBuddies(t *testing.T) {
 func TestBestFitOfEmptySets(t *testing.T) {
 	for _, last := range lasts {
 		w := newTwin(t, last)
-		w.fits(last)
+		w.fits()
 		w.set(last / 2)
 		w.clear(last / 2)
-		w.fits(last / 2)
-		w.fits(0)
+		w.fits()
+		w.fits()
 		w.fill(0, last, true)
-		w.fits(0)
+		w.fits()
 		w.fill(0, last, false)
-		w.fits(last)
+		w.fits()
 	}
 }
 
@@ -151,44 +149,19 @@ func TestBestFitAfterEveryKindOfChange(t *testing.T) {
 					w.fill(lo, lo+(1<<k-1), true)
 				}
 			}
-			w.fits(x())
+			w.fits()
 			w.same("step %d, %s", step, name)
 		}
 	}
 }
 
-// BM3: NextRun is NextClear for blocks: lowest, aligned, at or after x, no wrap.
-func TestNextRun(t *testing.T) {
-	b := bitmap.New(1 << 20)
-	b.SetRange(0, 1<<20-1)
-	b.ClearRange(100, 163)
-	b.ClearRange(4000, 12287)
-	b.ClearRange(1<<18, 1<<19-1)
-	for _, c := range []struct {
-		x    uint64
-		k    int
-		want uint64
-		ok   bool
-	}{
-		{0, 0, 100, true}, {101, 0, 101, true}, {164, 0, 4000, true}, {163, 1, 4000, true},
-		{0, 5, 128, true}, {0, 6, 4032, true}, {97, 5, 128, true}, {129, 5, 4000, true},
-		{0, 12, 4096, true}, {4097, 12, 8192, true}, {8193, 12, 1 << 18, true}, {0, 13, 1 << 18, true},
-		{1<<18 + 1, 17, 1<<18 + 1<<17, true}, {1<<18 + 1, 18, 0, false}, {0, 18, 1 << 18, true}, {0, 19, 0, false},
-		{1<<19 - 1, 0, 1<<19 - 1, true}, {1 << 19, 0, 0, false}, {1<<20 - 1, 0, 0, false}, {0, 63, 0, false},
-	} {
-		if got, ok := b.NextRun(c.x, c.k); ok != c.ok || ok && got != c.want {
-			t.Errorf("NextRun(%d, %d) = %d %v, want %d %v", c.x, c.k, got, ok, c.want, c.ok)
-		}
-	}
-	for _, last := range lasts { // untouched, and empty again: multiples of 2^k that fit below n
+// Sets that are untouched, and empty again.
+func TestFitsOfEmptySets(t *testing.T) {
+	for _, last := range lasts {
 		w := newTwin(t, last)
-		for _, x := range landmarks(last) {
-			w.fits(x)
-		}
+		w.fits()
 		w.set(0)
 		w.clear(0)
-		for _, x := range landmarks(last) {
-			w.fits(x)
-		}
+		w.fits()
 	}
 }

@@ -12,8 +12,8 @@ func (b *Bitmap) All() iter.Seq[uint64] {
 	return func(yield func(uint64) bool) { b.each(true, yield) }
 }
 
-// Clears returns the clear ordinals, ascending, as [Bitmap.All] does the set ones.
-func (b *Bitmap) Clears() iter.Seq[uint64] {
+// Zeros returns the clear ordinals, ascending, as [Bitmap.All] does the set ones.
+func (b *Bitmap) Zeros() iter.Seq[uint64] {
 	return func(yield func(uint64) bool) { b.each(false, yield) }
 }
 
@@ -50,9 +50,9 @@ func (b *Bitmap) Runs() iter.Seq2[uint64, uint64] {
 	return func(yield func(lo, hi uint64) bool) { b.runs(true, yield) }
 }
 
-// ClearRuns returns the maximal runs [lo, hi] of clear ordinals, ascending, as
+// ZeroRuns returns the maximal runs [lo, hi] of clear ordinals, ascending, as
 // [Bitmap.Runs] does those of set ones.
-func (b *Bitmap) ClearRuns() iter.Seq2[uint64, uint64] {
+func (b *Bitmap) ZeroRuns() iter.Seq2[uint64, uint64] {
 	return func(yield func(lo, hi uint64) bool) { b.runs(false, yield) }
 }
 
@@ -72,9 +72,4 @@ func (b *Bitmap) runs(state bool, yield func(lo, hi uint64) bool) {
 		}
 		x = end + 1
 	}
-}
-
-// pullRuns is Runs for a caller that goes through two sets at once.
-func pullRuns(b *Bitmap) (next func() (lo, hi uint64, ok bool), stop func()) {
-	return iter.Pull2(b.Runs())
 }

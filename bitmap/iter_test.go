@@ -28,8 +28,8 @@ func TestIterators(t *testing.T) {
 		for _, x := range marks {
 			w.clear(x)
 		}
-		if got := slices.Collect(w.b.Clears()); !slices.Equal(got, marks) {
-			t.Fatalf("last %d: Clears yields %v, want %v", last, got, marks)
+		if got := slices.Collect(w.b.Zeros()); !slices.Equal(got, marks) {
+			t.Fatalf("last %d: Zeros yields %v, want %v", last, got, marks)
 		}
 		w.same("landmarks clear")
 	}
@@ -46,15 +46,15 @@ func TestIteratorsBreakEarly(t *testing.T) {
 		}
 		return out
 	}
-	if got := take(b.Clears(), 3); !slices.Equal(got, []uint64{0, 1, 2}) {
-		t.Errorf("Clears of an untouched set starts %v", got)
+	if got := take(b.Zeros(), 3); !slices.Equal(got, []uint64{0, 1, 2}) {
+		t.Errorf("Zeros of an untouched set starts %v", got)
 	}
 	b.SetRange(10, top)
 	if got := take(b.All(), 130); got[0] != 10 || got[129] != 139 {
 		t.Errorf("All starts %v", got)
 	}
-	if got := take(b.Clears(), 99); len(got) != 10 {
-		t.Errorf("Clears yields %v", got)
+	if got := take(b.Zeros(), 99); len(got) != 10 {
+		t.Errorf("Zeros yields %v", got)
 	}
 	b.Clear(1 << 40)
 	n := 0
@@ -64,7 +64,7 @@ func TestIteratorsBreakEarly(t *testing.T) {
 		}
 		break
 	}
-	for lo, hi := range b.ClearRuns() {
+	for lo, hi := range b.ZeroRuns() {
 		if n++; lo != 0 || hi != 9 {
 			t.Errorf("the first clear run is [%d, %d]", lo, hi)
 		}
@@ -73,7 +73,7 @@ func TestIteratorsBreakEarly(t *testing.T) {
 	if n != 2 {
 		t.Errorf("%d runs seen", n)
 	}
-	next, stop := iter.Pull(b.Clears())
+	next, stop := iter.Pull(b.Zeros())
 	for want := range uint64(10) {
 		if x, ok := next(); !ok || x != want {
 			t.Errorf("pulled %d %v, want %d", x, ok, want)
@@ -152,7 +152,7 @@ func TestIterateWhileChanging(t *testing.T) {
 			b.Set(rng.Uint64N(n))
 			b.Clear(rng.Uint64N(n))
 		}
-		seq := b.Clears()
+		seq := b.Zeros()
 		if state {
 			seq = b.All()
 		}
@@ -217,7 +217,7 @@ func TestRunsWhileChanging(t *testing.T) {
 		for range 20 {
 			change()
 		}
-		seq := b.ClearRuns()
+		seq := b.ZeroRuns()
 		if state {
 			seq = b.Runs()
 		}
@@ -254,7 +254,7 @@ func TestNestedIterators(t *testing.T) {
 	}
 	var got []string
 	for x := range b.All() {
-		for lo, hi := range b.ClearRuns() {
+		for lo, hi := range b.ZeroRuns() {
 			if lo == x+1 {
 				got = append(got, fmt.Sprint(x, "<", hi))
 			}
@@ -278,8 +278,8 @@ func TestIteratorsDoNotAllocate(t *testing.T) {
 				sum += x
 			}
 		},
-		"Clears": func() {
-			for x := range b.Clears() {
+		"Zeros": func() {
+			for x := range b.Zeros() {
 				sum += x
 			}
 		},
@@ -288,8 +288,8 @@ func TestIteratorsDoNotAllocate(t *testing.T) {
 				sum += lo + hi
 			}
 		},
-		"ClearRuns": func() {
-			for lo, hi := range b.ClearRuns() {
+		"ZeroRuns": func() {
+			for lo, hi := range b.ZeroRuns() {
 				sum += lo + hi
 			}
 		},

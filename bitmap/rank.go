@@ -12,10 +12,6 @@ func (b *Bitmap) Rank(x uint64) uint64 {
 	return b.root.below(x)
 }
 
-// RankClear returns how many ordinals below x are clear. It panics if x is out
-// of range. O(log64 n).
-func (b *Bitmap) RankClear(x uint64) uint64 { return x - b.Rank(x) }
-
 // below returns how many ordinals of the node below x, which lies in it, are set.
 func (nd *node) below(x uint64) (sum uint64) {
 	c := nd.slot(x)

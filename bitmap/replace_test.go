@@ -49,10 +49,10 @@ func TestIterateOverReplacedSet(t *testing.T) {
 					if state {
 						b.Runs()(step)
 					} else {
-						b.ClearRuns()(step)
+						b.ZeroRuns()(step)
 					}
 					n = 0
-					seq := b.Clears()
+					seq := b.Zeros()
 					if state {
 						seq = b.All()
 					}

@@ -48,7 +48,7 @@ func pointBounds(last uint64) map[string]uint64 {
 	l := levels(last)
 	return map[string]uint64{
 		"Test": l, "Word": l,
-		"NextSet": 2*l + 2, "NextClear": 2*l + 2, "NextClearWrap": 4*l + 4,
+		"NextSet": 2*l + 2, "NextClear": 2*l + 2,
 		"Rank": 65*l + 64, "Select": 65*l + 64*l, "SelectClear": 65*l + 64*l,
 		"CountRange": 2 * (66*l + 64),
 		"Set":        6*l + 4, "Clear": 6*l + 4,
@@ -102,14 +102,13 @@ func TestStepsOfPoints(t *testing.T) {
 			w.run("Word", func() { b.Word(x) })
 			w.run("NextSet", func() { b.NextSet(x) })
 			w.run("NextClear", func() { b.NextClear(x) })
-			w.run("NextClearWrap", func() { b.NextClearWrap(x) })
 			w.run("Rank", func() { b.Rank(x) })
 			w.run("CountRange", func() { b.CountRange(lo, hi) })
 			if !b.Empty() {
 				w.run("Select", func() { b.Select(y % b.Count()) })
 			}
 			if !b.Full() {
-				w.run("SelectClear", func() { b.SelectClear(y % max(1, b.RankClear(last))) })
+				w.run("SelectClear", func() { b.SelectClear(y % max(1, last-b.Rank(last))) })
 			}
 			var set, clear bool
 			w.run("Set", func() { set = b.Set(x) })
@@ -197,8 +196,7 @@ func TestStepsOfCuts(t *testing.T) {
 	}
 }
 
-// BM3: best fit and the next aligned run, with summaries warm. One descent finds
-// the run (two for NextRun, which may look into the slot of x in vain); what
+// Best fit with summaries warm. One descent finds the run; what
 // flipped since the last question is asked again: one slot for each level of the
 // way to it, and all 64 of a node that the flip made: a page, an inner node, and
 // one more where the first flip of all makes the way to n.
@@ -210,18 +208,17 @@ func TestStepsOfFits(t *testing.T) {
 		w := worst{}
 		for i := range 300 {
 			k := i % 66
-			b.NextRun(0, 0)
+			b.MaxClearOrder()
 			w.run("warm BestFit", func() { b.BestFit(k) })
 			w.run("warm MaxClearOrder", func() { b.MaxClearOrder() })
 			x := x()
-			w.run("warm NextRun", func() { b.NextRun(x, k%64) })
 			if !b.Set(x) {
 				b.Clear(x)
 			}
 			w.run("BestFit after a flip", func() { b.BestFit(k) })
 		}
 		for op, most := range map[string]uint64{
-			"warm BestFit": l, "warm MaxClearOrder": l, "warm NextRun": 3 * l,
+			"warm BestFit": l, "warm MaxClearOrder": l,
 			"BestFit after a flip": 2*l + 3*64,
 		} {
 			if w[op] > most {
@@ -257,10 +254,6 @@ func TestStepsOfFitsInFragments(t *testing.T) {
 		if lo != want || got > levels(n-1) {
 			t.Errorf("BestFit(%d) = %d in %d steps, want %d in at most %d", k, lo, got, want, levels(n-1))
 		}
-		got = steps(func() { lo, _ = b.NextRun(33, k) })
-		if k > 5 && lo != want || got > 3*levels(n-1) {
-			t.Errorf("NextRun(33, %d) = %d in %d steps", k, lo, got)
-		}
 	}
 	if got := steps(func() { b.BestFit(8) }); got > levels(n-1) {
 		t.Errorf("BestFit(8), of which there is none, takes %d steps", got)
@@ -275,20 +268,9 @@ func TestStepsOfBatches(t *testing.T) {
 		l := levels(last)
 		for _, k := range []int{1, 64, 1000} {
 			dst := make([]uint64, k)
-			got := steps(func() { dst = b.AppendNextClear(dst[:0], x(), k) })
-			words := uint64(1)
-			for i := range dst {
-				if i > 0 && dst[i]/64 != dst[i-1]/64 {
-					words++
-				}
-			}
-			if most := (words + 2) * (3*l + 4); got > most { // and two looks that find no more
-				t.Errorf("%s: AppendNextClear of %d in %d words takes %d steps, want at most %d", name, len(dst), words, got, most)
-			}
 			c := b.Clone()
-			dst = dst[:cap(dst)]
-			got = steps(func() { dst = dst[:c.SetNextN(dst, x())] })
-			words = 1
+			got := steps(func() { dst = dst[:c.SetNextN(dst, x())] })
+			words := uint64(1)
 			for i := range dst {
 				if i > 0 && dst[i]/64 != dst[i-1]/64 {
 					words++
@@ -318,10 +300,10 @@ func TestStepsOfIterators(t *testing.T) {
 	got = steps(func() {
 		for range b.Runs() {
 		}
-		for range b.ClearRuns() {
+		for range b.ZeroRuns() {
 		}
 	})
 	if most := 2 * 1002 * (4*l + 4); got > most {
-		t.Errorf("Runs and ClearRuns over 1,000 runs take %d steps, want at most %d", got, most)
+		t.Errorf("Runs and ZeroRuns over 1,000 runs take %d steps, want at most %d", got, most)
 	}
 }

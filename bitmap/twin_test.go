@@ -123,7 +123,7 @@ func (w *twin) same(format string, args ...any) {
 }
 
 func runsOf(b *bitmap.Bitmap, state bool) (out [][2]uint64) {
-	seq := b.ClearRuns()
+	seq := b.ZeroRuns()
 	if state {
 		seq = b.Runs()
 	}
@@ -165,17 +165,11 @@ func (w *twin) asks(x uint64) {
 	b, m := w.b, w.m
 	w.answer("NextSet", x, pair(b.NextSet(x)), pair(m.Next(x, true)))
 	w.answer("NextClear", x, pair(b.NextClear(x)), pair(m.Next(x, false)))
-	wrap := pair(m.Next(x, false))
-	if !wrap.ok {
-		wrap = pair(m.Next(0, false))
-	}
-	w.answer("NextClearWrap", x, pair(b.NextClearWrap(x)), wrap)
 	below := uint64(0)
 	if x > 0 {
 		below = m.Count(0, x-1)
 	}
 	w.answer("Rank", x, pair(b.Rank(x), true), pair(below, true))
-	w.answer("RankClear", x, pair(b.RankClear(x), true), pair(x-below, true))
 	w.answer("Test", x, pair(0, b.Test(x)), pair(0, m.Test(x)))
 	word := uint64(0)
 	for i := range uint64(64) {
@@ -193,8 +187,8 @@ func (w *twin) ranks(i uint64) {
 	w.answer("SelectClear", i, pair(w.b.SelectClear(i)), pair(w.m.Select(i, false)))
 }
 
-// fits compares BestFit of every order, MaxClearOrder, and NextRun from x.
-func (w *twin) fits(x uint64) {
+// fits compares BestFit of every order and MaxClearOrder.
+func (w *twin) fits() {
 	w.t.Helper()
 	most := -1
 	for k := range 66 {
@@ -202,9 +196,6 @@ func (w *twin) fits(x uint64) {
 		w.answer("BestFit", uint64(k), pair(w.b.BestFit(k)), want)
 		if want.ok {
 			most = k
-		}
-		if k < 64 {
-			w.answer(fmt.Sprintf("NextRun of 2^%d", k), x, pair(w.b.NextRun(x, k)), pair(w.m.NextRun(x, k)))
 		}
 	}
 	if k, ok := w.b.MaxClearOrder(); ok != (most >= 0) || ok && k != most {

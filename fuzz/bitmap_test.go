@@ -85,9 +85,7 @@ func (r *bitmapReplay) step(op int, tr *model.Trace) {
 		if !wok {
 			want, wok = m.Next(0, false)
 		}
-		got, ok := b.NextClearWrap(x)
-		r.same2("NextClearWrap", x, got, ok, want, wok)
-		got, ok = b.SetNextClear(x)
+		got, ok := b.SetNextClear(x)
 		r.same2("SetNextClear", x, got, ok, want, wok)
 		if wok {
 			m.SetRange(want, want)
@@ -107,10 +105,14 @@ func (r *bitmapReplay) step(op int, tr *model.Trace) {
 	case 10: // BM5
 		r.reload()
 	case 11:
-		k := int(tr.Below(64))
-		got, ok := b.NextRun(x, k)
-		want, wok := m.NextRun(x, k)
-		r.same2("NextRun", x, got, ok, want, wok)
+		k, ok := b.MaxClearOrder()
+		want := 64
+		for ; want >= 0; want-- {
+			if _, fits := m.BestFit(want); fits {
+				break
+			}
+		}
+		r.same2("MaxClearOrder", 0, uint64(k), ok, uint64(want), want >= 0)
 	}
 }
 
@@ -164,7 +166,6 @@ func (r *bitmapReplay) ranks(x uint64, tr *model.Trace) {
 		below = r.m.Count(0, x-1)
 	}
 	r.same("Rank", x, r.b.Rank(x), below)
-	r.same("RankClear", x, r.b.RankClear(x), x-below)
 	r.same("Test", x, r.b.Test(x), r.m.Test(x))
 	i := tr.Uint()
 	if n := r.m.Count(0, r.m.Last); n > 0 && i%2 == 0 {
@@ -199,11 +200,6 @@ func (r *bitmapReplay) batch(x uint64, k int) {
 			continue
 		}
 		at = y + 1
-	}
-	got := r.b.AppendNextClear(nil, x, k)
-	r.same("AppendNextClear", x, len(got), len(want))
-	for i := range got {
-		r.same("AppendNextClear", x, got[i], want[i])
 	}
 	dst := make([]uint64, k)
 	r.same("SetNextN", x, r.b.SetNextN(dst, x), len(want))
@@ -240,7 +236,7 @@ func (r *bitmapReplay) compare() {
 	for _, state := range []bool{true, false} {
 		seq := r.b.Runs()
 		if !state {
-			seq = r.b.ClearRuns()
+			seq = r.b.ZeroRuns()
 		}
 		want := r.m.Runs(state)
 		i := 0

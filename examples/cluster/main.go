@@ -39,8 +39,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
-	"github.com/ipalloc/ipalloc/internal/spacemap"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

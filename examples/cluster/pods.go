@@ -7,9 +7,9 @@ import (
 	"io"
 
 	"github.com/ipalloc/ipalloc/examples/internal/podnet"
+	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
-	"github.com/ipalloc/ipalloc/internal/spacemap"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 

@@ -9,9 +9,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
-	"github.com/ipalloc/ipalloc/internal/spacemap"
 )
 
 // summarize writes what came of the replay, for a person to read.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/examples/internal/podnet"
-	"github.com/ipalloc/ipalloc/internal/spacemap"
+	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 )
 

@@ -158,21 +158,3 @@ func (m *Bitmap) BestFit(k int) (uint64, bool) {
 	}
 	return lo, best < 65
 }
-
-// NextRun returns the lowest multiple of 2^k at or after x from which 2^k
-// ordinals are clear.
-func (m *Bitmap) NextRun(x uint64, k int) (uint64, bool) {
-	for _, r := range m.Runs(false) {
-		lo := max(r[0], x)
-		if up := lo & (1<<k - 1); up != 0 {
-			if lo > ^uint64(0)-(1<<k-up) {
-				return 0, false
-			}
-			lo += 1<<k - up
-		}
-		if lo <= r[1] && r[1]-lo >= 1<<k-1 {
-			return lo, true
-		}
-	}
-	return 0, false
-}

@@ -118,15 +118,6 @@ func queries(t *testing.T, m *model.Bitmap, c cells) {
 				t.Fatalf("%v: Next(%d, %v) = %d %v, want %d %v", c, x, state, got, gotOK, want, ok)
 			}
 		}
-		for k := range 5 {
-			want, ok := 0, false
-			for at := (x + 1<<k - 1) &^ (1<<k - 1); at < n && !ok; at += 1 << k {
-				want, ok = at, c.clear(at, 1<<k)
-			}
-			if got, gotOK := m.NextRun(uint64(x), k); gotOK != ok || ok && got != uint64(want) {
-				t.Fatalf("%v: NextRun(%d, %d) = %d %v, want %d %v", c, x, k, got, gotOK, want, ok)
-			}
-		}
 	}
 	for _, state := range []bool{true, false} {
 		rank := uint64(0)
@@ -198,19 +189,7 @@ func TestBitmapAtTheEndOfUint64(t *testing.T) {
 	if x, ok := m.Select(0, false); !ok || x != top {
 		t.Fatalf("Select = %d %v", x, ok)
 	}
-	if x, ok := m.NextRun(1, 0); !ok || x != top {
-		t.Fatalf("NextRun(1, 0) = %d %v", x, ok)
-	}
-	if x, ok := m.NextRun(top, 1); ok {
-		t.Fatalf("NextRun(top, 1) = %d, want none", x)
-	}
 	m.ClearRange(1<<63, top)
-	if x, ok := m.NextRun(5, 63); !ok || x != 1<<63 {
-		t.Fatalf("NextRun(5, 63) = %d %v", x, ok)
-	}
-	if x, ok := m.NextRun(1<<63+1, 63); ok {
-		t.Fatalf("NextRun beyond 2^63 = %d, want none", x)
-	}
 	if got := m.Count(0, top); got != 1<<63 {
 		t.Fatalf("Count = %d", got)
 	}

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
-	"github.com/ipalloc/ipalloc/internal/spacemap"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 

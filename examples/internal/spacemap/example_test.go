@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/ipalloc/ipalloc/internal/spacemap"
+	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
 )
 
 func ExampleText() {
