@@ -125,7 +125,7 @@ func TestBadEntries(t *testing.T) { // CC1
 		}
 	}
 	o.families = "IPv5"
-	if _, err := newLabelled(o); err == nil || !strings.Contains(err.Error(), "-families") {
+	if _, _, err := newLabelled(o); err == nil || !strings.Contains(err.Error(), "-families") {
 		t.Error(err)
 	}
 }
@@ -185,5 +185,55 @@ metadata:
 `))
 	if err != nil || len(entries) != 2 || entries[0].Name != "a" || entries[1].Name != "b" {
 		t.Fatal(entries, err)
+	}
+}
+
+// With -cluster-cidr, every ClusterCIDR needs the families of the cluster, in its order,
+// and IPv4 pools lie inside of the cluster's.
+func TestClusterWideRules(t *testing.T) {
+	spec := func(fields string) string {
+		return "apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: x}\nspec: {perNodeHostBits: 8, " + fields + "}"
+	}
+	for _, c := range []struct{ cluster, text, want string }{
+		{"", spec("ipv4: 10.0.0.0/16"), "[10.0.0.0/24]"},
+		{"fd00::/48,10.0.0.0/8", spec("ipv4: 10.0.0.0/16, ipv6: 'fd01::/64'"), "[fd01::/120 10.0.0.0/24]"},
+		{"10.0.0.0/8,fd00::/48", spec("ipv4: 10.0.0.0/16"), "line 4: spec"},
+		{"10.0.0.0/8", spec("ipv4: 11.0.0.0/16"), "line 4: spec.ipv4: node-ipam-controller: add entry IPv4 11.0.0.0/16"},
+		{"10.0.0.0/16", spec("ipv4: 10.0.0.0/8"), "outside of the pod CIDRs"},
+		{"10.0.0.0/16,11.0.0.0/16", spec("ipv4: 11.0.8.0/21"), "[11.0.8.0/24]"},
+	} {
+		path := filepath.Join(t.TempDir(), "entries.yaml")
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o, err := parse(t, "-cluster-cidrs", path, "-cluster-cidr", c.cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if chosen, err := newChooser(o, slog.New(slog.DiscardHandler)); err != nil {
+			got = err.Error()
+		} else if as, err := chosen.allocator.Allocate(node("n")); err != nil {
+			got = err.Error()
+		} else {
+			got = fmt.Sprint(as.Prefixes)
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("-cluster-cidr %s, %s: %s, want %s", c.cluster, c.text, got, c.want)
+		}
+	}
+}
+
+// It is said once that no service range is known.
+func TestNoServiceRange(t *testing.T) {
+	for service, want := range map[string]int{"": 1, "10.96.0.0/12": 0} {
+		o, err := parse(t, "-cluster-cidr", "10.0.0.0/16", "-service-cluster-ip-range", service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		if _, err := newChooser(o, slog.New(slog.NewTextHandler(&log, nil))); err != nil || strings.Count(log.String(), "no service CIDR") != want {
+			t.Error(err, log.String())
+		}
 	}
 }

@@ -5,65 +5,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
 	"os"
-	"strings"
-	"sync"
+	"slices"
 	"time"
-
-	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// newLabelled returns the allocator that chooses by labels, without any entry.
-func newLabelled(o *options) (*nodeipam.Allocator, error) {
-	c := nodeipam.Config{ByLabels: true}
-	var err error
-	if c.Reserved, err = prefixes("service-cluster-ip-range", o.serviceCIDRs); err != nil {
-		return nil, err
-	}
-	for _, f := range strings.Split(o.families, ",") {
-		switch strings.ToLower(strings.TrimSpace(f)) {
-		case "ipv4":
-			c.Families = append(c.Families, nodeipam.IPv4)
-		case "ipv6":
-			c.Families = append(c.Families, nodeipam.IPv6)
-		case "":
-		default:
-			return nil, fmt.Errorf("-families: %q, want IPv4 or IPv6", f)
-		}
-	}
-	return nodeipam.New(c)
-}
-
-// entryFile keeps the entries of an allocator as a file says, while the file changes.
-//
-// An entry that is new in the file is added. One that is gone from it, or has a
-// metadata.deletionTimestamp, serves nobody any more, and is gone with its last node.
-// One that says something else than before is refused: entries never change. Before
-// the nodes are loaded there is nobody to mind, and the file is simply followed.
+// entryFile keeps the entries of an allocator as a file says. See [entrySet].
 type entryFile struct {
-	path      string
-	allocator *nodeipam.Allocator
-	log       *slog.Logger
+	*entrySet
+	path string
 
-	mu      sync.Mutex
-	loaded  bool // the nodes are: an entry may have some
 	seen    []byte
-	settled bool // what was seen is in force
-	entries []entry
+	settled bool   // what was seen is in force
 	failing string // what was wrong at the last look
 }
 
 // openEntries reads the file and adds its entries. Unlike later, an error is final.
-func openEntries(path string, a *nodeipam.Allocator, log *slog.Logger) (*entryFile, error) {
-	f := &entryFile{path: path, allocator: a, log: log}
+func openEntries(path string, set *entrySet) (*entryFile, error) {
+	f := &entryFile{entrySet: set, path: path}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	f.seen = data
-	if _, err := f.apply(); err != nil {
+	if _, err := f.applyFile(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	f.settled = true
@@ -100,7 +66,7 @@ func (f *entryFile) look() (added bool) {
 		f.seen, f.settled = data, false
 		return false
 	case err == nil && !f.settled:
-		added, err = f.apply()
+		added, err = f.applyFile()
 		f.settled = err == nil
 	}
 	f.complain(err)
@@ -126,66 +92,18 @@ func (f *entryFile) inForce() bool {
 	return f.settled && f.failing == ""
 }
 
-// apply makes the allocator's entries those of the file as it was seen. A file that
-// can't be read as a whole changes nothing; of one with entries that are refused, the
-// others are in force afterwards.
-func (f *entryFile) apply() (added bool, err error) {
+// applyFile makes the entries those of the file as it was seen. A file that cannot be
+// read as a whole changes nothing; of one with entries that are refused, the others are
+// in force afterwards.
+func (f *entryFile) applyFile() (added bool, err error) {
 	entries, err := parseEntries(f.seen)
 	if err != nil {
 		return false, err
 	}
-	f.entries = entries
-	wanted := map[string]bool{}
-	for _, e := range entries {
-		wanted[e.Name] = !f.loaded || !e.deleted
+	added, refused := f.apply(entries)
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(refused)) {
+		errs = append(errs, refused[name])
 	}
-	have := map[string]bool{}
-	for e := range f.allocator.Entries() {
-		have[e.Name] = true
-		if !wanted[e.Name] && !e.Terminating {
-			f.remove(e.Name)
-		}
-	}
-	var refused []error
-	for _, e := range entries {
-		if !wanted[e.Name] {
-			continue
-		}
-		err := f.allocator.AddEntry(e.Entry)
-		if errors.Is(err, ipalloc.ErrExists) && !f.loaded {
-			f.remove(e.Name)
-			have[e.Name] = false
-			err = f.allocator.AddEntry(e.Entry)
-		}
-		switch {
-		case err != nil:
-			refused = append(refused, e.explain(err))
-		case !have[e.Name]:
-			added = true
-			f.log.Info("ClusterCIDR added", "name", e.Name)
-		}
-	}
-	return added, errors.Join(refused...)
-}
-
-// remove deletes an entry, which is gone at once if it has no node.
-func (f *entryFile) remove(name string) {
-	gone, err := f.allocator.DeleteEntry(name)
-	if err != nil {
-		return // gone by itself a moment ago
-	}
-	f.log.Info("ClusterCIDR deleted", "name", name, "waits for nodes", !gone)
-}
-
-// nodesLoaded deletes the entries that the file says are deleted. They were there until
-// the nodes had been loaded, so they keep their nodes.
-func (f *entryFile) nodesLoaded() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.loaded = true
-	for _, entry := range f.entries {
-		if entry.deleted {
-			f.remove(entry.Name)
-		}
-	}
+	return added, errors.Join(errs...)
 }

@@ -24,7 +24,7 @@ func follower(t *testing.T, client *fake.Clientset, name string) (*program, reso
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := newChooser(o, nil)
+	c, err := newChooser(o, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

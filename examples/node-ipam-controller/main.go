@@ -71,35 +71,36 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 // chooser is what chooses the CIDRs of nodes.
 type chooser struct {
 	allocator *nodeipam.Allocator
+	set       *entrySet  // with MultiCIDRRangeAllocator
 	file      *entryFile // with -cluster-cidrs
 }
 
 // loaded runs when the nodes of the start have been loaded.
 func (c *chooser) loaded() {
-	if c.file != nil {
-		c.file.nodesLoaded()
+	if c.set != nil {
+		c.set.nodesLoaded()
 	}
 }
 
 func newChooser(o *options, log *slog.Logger) (*chooser, error) {
+	if o.serviceCIDRs == "" {
+		log.Warn("no service CIDR: -service-cluster-ip-range is not set")
+	}
+	if !o.byLabels() {
+		c, err := o.rangeConfig()
+		if err != nil {
+			return nil, err
+		}
+		a, err := nodeipam.New(c)
+		return &chooser{allocator: a}, err
+	}
+	a, within, err := newLabelled(o)
+	if err != nil {
+		return nil, err
+	}
+	c := &chooser{allocator: a, set: &entrySet{allocator: a, log: log, within: within}}
 	if o.clusterCIDRs != "" {
-		a, err := newLabelled(o)
-		if err != nil {
-			return nil, err
-		}
-		file, err := openEntries(o.clusterCIDRs, a, log)
-		if err != nil {
-			return nil, err
-		}
-		return &chooser{a, file}, nil
+		c.file, err = openEntries(o.clusterCIDRs, c.set)
 	}
-	c, err := o.rangeConfig()
-	if err != nil {
-		return nil, err
-	}
-	a, err := nodeipam.New(c)
-	if err != nil {
-		return nil, err
-	}
-	return &chooser{allocator: a}, nil
+	return c, err
 }

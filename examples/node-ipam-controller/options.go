@@ -52,14 +52,14 @@ func parseOptions(args []string, out io.Writer) (*options, error) {
 	f.Float64Var(&o.qps, "kube-api-qps", 50, "requests per second to the API server")
 	f.IntVar(&o.burst, "kube-api-burst", 100, "requests to the API server at once, beyond -kube-api-qps")
 	f.BoolVar(&o.allocate, "allocate-node-cidrs", false, "give nodes their CIDRs; must be set, so that two controllers don't by accident")
-	f.StringVar(&o.allocatorType, "cidr-allocator-type", "RangeAllocator", "RangeAllocator is the only `type`; -cluster-cidrs chooses by label")
-	f.StringVar(&o.clusterCIDR, "cluster-cidr", "", "`CIDRs` that nodes get theirs from, with commas between; the families in the order that nodes have them")
+	f.StringVar(&o.allocatorType, "cidr-allocator-type", rangeAllocator, "`type`: RangeAllocator takes CIDRs from -cluster-cidr; MultiCIDRRangeAllocator from ClusterCIDRs, which the labels of a node choose")
+	f.StringVar(&o.clusterCIDR, "cluster-cidr", "", "`CIDRs` that nodes get theirs from, with commas between; the families in the order that nodes have them; with MultiCIDRRangeAllocator, the families that every ClusterCIDR needs, and what contains its IPv4 CIDR")
 	f.IntVar(&o.maskSize, "node-cidr-mask-size", 0, "prefix `length` of a node's CIDR, with one family (default 24 for IPv4, 64 for IPv6)")
 	f.IntVar(&o.maskSizeIPv4, "node-cidr-mask-size-ipv4", 0, "prefix `length` of a node's IPv4 CIDR (default 24)")
 	f.IntVar(&o.maskSizeIPv6, "node-cidr-mask-size-ipv6", 0, "prefix `length` of a node's IPv6 CIDR (default 64)")
 	f.StringVar(&o.serviceCIDRs, "service-cluster-ip-range", "", "`CIDRs` of services, with commas between; no node gets any of these")
-	f.StringVar(&o.clusterCIDRs, "cluster-cidrs", "", "YAML `file` of ClusterCIDRs, of which the labels of a node choose one; instead of -cluster-cidr")
-	f.StringVar(&o.families, "families", "", "with -cluster-cidrs, the families that every node needs: `IPv4, IPv6` or either; default: what the entry has")
+	f.StringVar(&o.clusterCIDRs, "cluster-cidrs", "", "YAML `file` of ClusterCIDRs in place of those of the API server, for MultiCIDRRangeAllocator")
+	f.StringVar(&o.families, "families", "", "with MultiCIDRRangeAllocator, the families that every node needs: `IPv4, IPv6` or either; default: those of -cluster-cidr, or what the entry has")
 	f.DurationVar(&o.syncPeriod, "cluster-cidrs-sync-period", 10*time.Second, "wait between two looks at the file of -cluster-cidrs; what two of them see the same is applied")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print what each node has or would get, and what is wrong, write nothing, and end")
 	f.IntVar(&o.workers, "concurrent-node-syncs", 30, "nodes that are worked on at a time")
@@ -73,8 +73,21 @@ func parseOptions(args []string, out io.Writer) (*options, error) {
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
+	typed := false
+	f.Visit(func(f *flag.Flag) { typed = typed || f.Name == "cidr-allocator-type" })
+	if o.clusterCIDRs != "" && !typed {
+		o.allocatorType = multiCIDRRangeAllocator
+	}
 	return o, o.check(f)
 }
+
+// The types of allocators.
+const (
+	rangeAllocator          = "RangeAllocator"
+	multiCIDRRangeAllocator = "MultiCIDRRangeAllocator"
+)
+
+func (o *options) byLabels() bool { return o.allocatorType == multiCIDRRangeAllocator }
 
 func (o *options) check(f *flag.FlagSet) error {
 	switch {
@@ -82,14 +95,16 @@ func (o *options) check(f *flag.FlagSet) error {
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case !o.allocate && !o.dryRun:
 		return errors.New("nothing to do without -allocate-node-cidrs or -dry-run")
-	case o.allocatorType != "RangeAllocator":
-		return fmt.Errorf("-cidr-allocator-type %q: want RangeAllocator", o.allocatorType)
-	case (o.clusterCIDR == "") == (o.clusterCIDRs == ""):
-		return errors.New("one of -cluster-cidr and -cluster-cidrs is needed")
-	case o.clusterCIDRs != "" && (o.maskSize != 0 || o.maskSizeIPv4 != 0 || o.maskSizeIPv6 != 0):
-		return errors.New("-node-cidr-mask-size and the like are for -cluster-cidr; the entries of -cluster-cidrs have sizes of their own")
-	case o.families != "" && o.clusterCIDRs == "":
-		return errors.New("-families is for -cluster-cidrs")
+	case o.allocatorType != rangeAllocator && !o.byLabels():
+		return fmt.Errorf("-cidr-allocator-type %q: want %s or %s; a cloud provider's controller does the others", o.allocatorType, rangeAllocator, multiCIDRRangeAllocator)
+	case o.byLabels() && (o.maskSize != 0 || o.maskSizeIPv4 != 0 || o.maskSizeIPv6 != 0):
+		return errors.New("-node-cidr-mask-size, -node-cidr-mask-size-ipv4 and -ipv6 are for RangeAllocator; ClusterCIDRs have sizes of their own")
+	case !o.byLabels() && o.clusterCIDR == "":
+		return errors.New("RangeAllocator needs -cluster-cidr")
+	case !o.byLabels() && o.clusterCIDRs != "":
+		return errors.New("-cluster-cidrs is for MultiCIDRRangeAllocator")
+	case !o.byLabels() && o.families != "":
+		return errors.New("-families is for MultiCIDRRangeAllocator")
 	case o.syncPeriod <= 0:
 		return errors.New("-cluster-cidrs-sync-period: want more than 0")
 	case o.workers < 1:

@@ -18,7 +18,8 @@ func TestRangeConfig(t *testing.T) { // NA1
 		want string // slots and reservations, or the error
 	}{
 		{"--cluster-cidr=10.0.0.0/16", "[{24 [10.0.0.0/16]}] []"},
-		{"--cluster-cidr=10.0.7.0/16", "[{24 [10.0.0.0/16]}] []"}, // X1: masked at the edge
+		{"--cluster-cidr=10.0.7.0/16", "[{24 [10.0.0.0/16]}] []"},                                                          // masked, as the original does
+		{"--cluster-cidr=010.000.0.0/16 --service-cluster-ip-range=10.96.000.0/12", "[{24 [10.0.0.0/16]}] [10.96.0.0/12]"}, // decimal
 		{"--cluster-cidr=fd00::/48", "[{64 [fd00::/48]}] []"},
 		{"--cluster-cidr=10.0.0.0/16 --node-cidr-mask-size=26", "[{26 [10.0.0.0/16]}] []"},
 		{"--cluster-cidr=fd00::/48,10.0.0.0/16 --node-cidr-mask-size-ipv4=25 --node-cidr-mask-size-ipv6=80", "[{80 [fd00::/48]} {25 [10.0.0.0/16]}] []"},
@@ -49,14 +50,15 @@ func TestRangeConfig(t *testing.T) { // NA1
 
 func TestBadFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		"": "one of -cluster-cidr and -cluster-cidrs is needed",
-		"-cluster-cidr 10.0.0.0/8 -cluster-cidrs x":      "one of -cluster-cidr and -cluster-cidrs is needed",
+		"": "RangeAllocator needs -cluster-cidr",
+		"-cidr-allocator-type RangeAllocator -cluster-cidr 10.0.0.0/8 -cluster-cidrs x": "-cluster-cidrs is for MultiCIDRRangeAllocator",
+		"-cidr-allocator-type MultiCIDRRangeAllocator -node-cidr-mask-size-ipv6 64":     "-node-cidr-mask-size, ",
 		"-cluster-cidr 10.0.0.0/8 x":                     `unexpected argument "x"`,
 		"-allocate-node-cidrs=false -cluster-cidr x":     "nothing to do without -allocate-node-cidrs",
 		"-cluster-cidrs x -cluster-cidrs-sync-period 0s": "-cluster-cidrs-sync-period: want more than 0",
 		"-cidr-allocator-type Cloud -cluster-cidr x":     `-cidr-allocator-type "Cloud": want RangeAllocator`,
-		"-cluster-cidrs x -node-cidr-mask-size 24":       "-node-cidr-mask-size and the like",
-		"-cluster-cidr x -families IPv4":                 "-families is for -cluster-cidrs",
+		"-cluster-cidrs x -node-cidr-mask-size 24":       "-node-cidr-mask-size, ",
+		"-cluster-cidr x -families IPv4":                 "-families is for MultiCIDRRangeAllocator",
 		"-cluster-cidr x -concurrent-node-syncs 0":       "-concurrent-node-syncs: want 1 or more",
 		"-cluster-cidr x -leader-elect-lease-duration x": "invalid value",
 	} {

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// newLabelled returns the allocator that chooses by labels, without any entry. With
+// -cluster-cidr, every entry needs the families of the cluster.
+func newLabelled(o *options) (a *nodeipam.Allocator, within []netip.Prefix, err error) {
+	c := nodeipam.Config{ByLabels: true}
+	if c.Reserved, err = prefixes("service-cluster-ip-range", o.serviceCIDRs); err != nil {
+		return nil, nil, err
+	}
+	if within, err = prefixes("cluster-cidr", o.clusterCIDR); err != nil {
+		return nil, nil, err
+	}
+	for _, f := range strings.Split(o.families, ",") {
+		switch strings.ToLower(strings.TrimSpace(f)) {
+		case "ipv4":
+			c.Families = append(c.Families, nodeipam.IPv4)
+		case "ipv6":
+			c.Families = append(c.Families, nodeipam.IPv6)
+		case "":
+		default:
+			return nil, nil, fmt.Errorf("-families: %q, want IPv4 or IPv6", f)
+		}
+	}
+	if o.families == "" {
+		for _, p := range within {
+			f := nodeipam.IPv6
+			if p.Addr().Is4() {
+				f = nodeipam.IPv4
+			}
+			if !slices.Contains(c.Families, f) {
+				c.Families = append(c.Families, f)
+			}
+		}
+	}
+	a, err = nodeipam.New(c)
+	return a, within, err
+}
+
+// entrySet keeps the entries of an allocator as a file or an API server says, while
+// that changes.
+//
+// An entry that is new is added. One that is gone, or has a metadata.deletionTimestamp,
+// serves no further node, and is removed with its last node. One that says something
+// else than before is refused: entries never change. Until the nodes are loaded no node
+// depends on an entry, so any change is applied.
+type entrySet struct {
+	allocator *nodeipam.Allocator
+	log       *slog.Logger
+	within    []netip.Prefix // of -cluster-cidr: IPv4 pools lie in one of these
+
+	mu      sync.Mutex
+	loaded  bool    // the nodes are: an entry may have some
+	entries []entry // as they were applied last
+}
+
+// apply makes the allocator's entries those that are given. Refused are those of which
+// it returns an error; the others are in force afterwards.
+func (s *entrySet) apply(entries []entry) (added bool, refused map[string]error) {
+	s.entries = entries
+	wanted := map[string]bool{}
+	for _, e := range entries {
+		wanted[e.Name] = !s.loaded || !e.deleted
+	}
+	have := map[string]bool{}
+	for e := range s.allocator.Entries() {
+		have[e.Name] = true
+		if !wanted[e.Name] && !e.Terminating {
+			s.remove(e.Name)
+		}
+	}
+	refused = map[string]error{}
+	for _, e := range entries {
+		if !wanted[e.Name] {
+			continue
+		}
+		err := s.add(&e)
+		if errors.Is(err, ipalloc.ErrExists) && !s.loaded {
+			s.remove(e.Name)
+			have[e.Name] = false
+			err = s.add(&e)
+		}
+		switch {
+		case err != nil:
+			refused[e.Name] = e.explain(err)
+		case !have[e.Name]:
+			added = true
+			s.log.Info("ClusterCIDR added", "name", e.Name)
+		}
+	}
+	return added, refused
+}
+
+func (s *entrySet) add(e *entry) error {
+	if len(s.within) > 0 && e.IPv4.IsValid() {
+		inside := func(p netip.Prefix) bool { return p.Bits() <= e.IPv4.Bits() && p.Contains(e.IPv4.Addr()) }
+		if !slices.ContainsFunc(s.within, inside) {
+			return &ipalloc.Error{Package: "node-ipam-controller", Op: "add entry", Field: "IPv4", Prefix: e.IPv4, Name: e.Name,
+				Reason: "outside of the pod CIDRs of the cluster, -cluster-cidr", Err: ipalloc.ErrOutOfRange}
+		}
+	}
+	return s.allocator.AddEntry(e.Entry)
+}
+
+// remove deletes an entry, which is gone at once if it has no node.
+func (s *entrySet) remove(name string) {
+	gone, err := s.allocator.DeleteEntry(name)
+	if err != nil {
+		return // gone by itself a moment ago
+	}
+	s.log.Info("ClusterCIDR deleted", "name", name, "waits for nodes", !gone)
+}
+
+// nodesLoaded deletes the entries that are deleted in the file or the API. They were
+// there until the nodes had been loaded, so they keep their nodes.
+func (s *entrySet) nodesLoaded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loaded = true
+	for _, e := range s.entries {
+		if e.deleted {
+			s.remove(e.Name)
+		}
+	}
+}
