@@ -11,6 +11,7 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/ipset"
 )
@@ -42,7 +43,7 @@ func replayBlock(t testing.TB, data []byte) {
 	head, tail := int(tr.Below(3)), int(tr.Below(2))
 	b, err := ipset.NewBlock(r.p, ipset.BlockOptions{Head: uint64(head), Tail: uint64(tail), Claimed: r.now})
 	if head+tail >= r.size { // IP2
-		if !errors.Is(err, ipset.ErrBadBlockSize) {
+		if !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Fatalf("%s with %d + %d reserved: %v", r.p, head, tail, err)
 		}
 		return
@@ -112,7 +113,7 @@ func (r *blockReplay) assign(tr *model.Trace) {
 	c, h := r.claim(tr)
 	al, err := r.b.Assign(a, c, r.now)
 	why := r.m.CanTake(a, c.Handle)
-	want := map[string]error{"taken": ipset.ErrOccupied, "cooling": ipset.ErrCooling, "reserved": ipset.ErrReserved}[why]
+	want := map[string]error{"taken": ipalloc.ErrOccupied, "cooling": ipalloc.ErrCooling, "reserved": ipalloc.ErrReserved}[why]
 	if !errors.Is(err, want) || (err == nil) != (why == "") {
 		r.t.Fatalf("assign %s: %v, want %q", a, err, why)
 	}
@@ -205,7 +206,7 @@ func FuzzBlock(f *testing.F) { // IP2
 			} else if twice, _ := c.MarshalBinary(); string(twice) != string(again) {
 				t.Fatalf("%x is coded again as %x", again, twice)
 			}
-		} else if !errors.Is(err, ipset.ErrRecord) {
+		} else if !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Fatal(err)
 		}
 		replayBlock(t, data)

@@ -14,7 +14,7 @@ import (
 // change applies f to a copy of the catalog and commits what it leaves; what is left as it was is not written.
 func (e *Engine) change(ctx context.Context, op string, f func(t *txn, c *catalog) error) error {
 	if err := e.do(ctx, &catalogPlan{f: f}); err != nil {
-		return &Error{Op: op, Err: err}
+		return wrap(ipalloc.Error{Op: op, Err: err})
 	}
 	return nil
 }
@@ -39,7 +39,7 @@ func (p *catalogPlan) plan(t *txn) error {
 	}
 	if next.enters(now.catalog) {
 		if next.Generation++; next.Generation > maxGeneration {
-			return ErrExhausted
+			return errExhausted
 		}
 	}
 	if err := next.prepare(); err != nil {
@@ -102,7 +102,7 @@ func (e *Engine) Config(ctx context.Context) (Config, error) {
 	return c.Config, nil
 }
 
-// SetConfig replaces the configuration. It returns [ErrBadConfig] for one that contradicts itself.
+// SetConfig replaces the configuration. It returns [ipalloc.ErrInvalid] for one that contradicts itself.
 func (e *Engine) SetConfig(ctx context.Context, cfg Config) error {
 	return e.change(ctx, "configure", func(_ *txn, c *catalog) error {
 		c.Config = cfg
@@ -130,8 +130,8 @@ func (e *Engine) readCatalog(ctx context.Context) (*catalog, error) {
 
 // AddPool adds a pool. Blocks that a former pool left in its prefix are served by it; those of another size drain.
 //
-// It returns [ErrBadName], [ErrBadPrefix], [ErrBadBlockSize], [ErrBadAddress] (a range outside the prefix),
-// [ErrUnknownUse] or [ErrBadConfig] for a pool that cannot be; [ErrPoolExists]; [ErrOverlap].
+// It returns [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrInvalid] (a range outside the prefix),
+// [ipalloc.ErrInvalid] or [ipalloc.ErrInvalid] for a pool that cannot be; [ipalloc.ErrExists]; [ipalloc.ErrExists].
 func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 	p = p.clone()
 	if err := p.check(); err != nil {
@@ -139,7 +139,7 @@ func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 	}
 	return e.change(ctx, "add", func(t *txn, c *catalog) error {
 		if c.byName(p.Name) >= 0 {
-			return &Error{Op: "add", Pool: p.Name, Err: ErrPoolExists}
+			return wrap(ipalloc.Error{Op: "add", Name: p.Name, Err: errPoolExists})
 		}
 		added := p.clone()
 		sizes, err := t.sizesIn(p.Prefix)
@@ -189,7 +189,7 @@ func (p *Pool) drain(sizes ...int) {
 // old size drain, that is, keep their addresses, give out no more, and go when they are empty. Draining is kept by the
 // engine; sizes that have drained leave it with the next update.
 //
-// It returns [ErrUnknownPool], [ErrBadArgument] for another prefix, or the errors of AddPool for a pool that cannot be.
+// It returns [ipalloc.ErrNotFound], [ipalloc.ErrInvalid] for another prefix, or the errors of AddPool for a pool that cannot be.
 func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 	p = p.clone()
 	if err := p.check(); err != nil {
@@ -198,10 +198,10 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 	return e.change(ctx, "update", func(t *txn, c *catalog) error {
 		i := c.byName(p.Name)
 		if i < 0 {
-			return &Error{Op: "update", Pool: p.Name, Err: ErrUnknownPool}
+			return wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: errUnknownPool})
 		}
 		if p.Prefix != c.Pools[i].Prefix {
-			return &Error{Op: "update", Pool: p.Name, Err: fmt.Errorf("%w: the prefix cannot change", ErrBadArgument)}
+			return wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: fmt.Errorf("%w: the prefix cannot change", errBadArgument)})
 		}
 		next := p.clone()
 		next.Draining = nil
@@ -220,12 +220,12 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 }
 
 // RemovePool removes a pool from the catalog. Its blocks stay until they are released: see [Engine.Drain] for who
-// still has addresses. It returns [ErrUnknownPool].
+// still has addresses. It returns [ipalloc.ErrNotFound].
 func (e *Engine) RemovePool(ctx context.Context, name string) error {
 	return e.change(ctx, "remove", func(_ *txn, c *catalog) error {
 		i := c.byName(name)
 		if i < 0 {
-			return &Error{Op: "remove", Pool: name, Err: ErrUnknownPool}
+			return wrap(ipalloc.Error{Op: "remove", Name: name, Err: errUnknownPool})
 		}
 		c.Pools = slices.Delete(c.Pools, i, i+1)
 		return nil
@@ -235,21 +235,21 @@ func (e *Engine) RemovePool(ctx context.Context, name string) error {
 // SplitPool replaces a pool by 2^bits pools of equal size with the same settings, named after it and their order: a-0,
 // a-1 and so on. Blocks stay where they are; nothing but the catalog is written.
 //
-// It returns [ErrUnknownPool], [ErrBadArgument] for more than 8 bits or less than 1, [ErrBadBlockSize] if a part
-// would be smaller than a block, and [ErrPoolExists] if a name is taken. A block larger than a part stops it, too.
+// It returns [ipalloc.ErrNotFound], [ipalloc.ErrInvalid] for more than 8 bits or less than 1, [ipalloc.ErrInvalid] if a part
+// would be smaller than a block, and [ipalloc.ErrExists] if a name is taken. A block larger than a part stops it, too.
 func (e *Engine) SplitPool(ctx context.Context, name string, bits int) error {
 	return e.change(ctx, "split", func(t *txn, c *catalog) error {
 		i := c.byName(name)
 		if i < 0 {
-			return &Error{Op: "split", Pool: name, Err: ErrUnknownPool}
+			return wrap(ipalloc.Error{Op: "split", Name: name, Err: errUnknownPool})
 		}
 		p := c.Pools[i]
 		if bits < 1 || bits > 8 {
-			return fmt.Errorf("%w: split in 2^%d", ErrBadArgument, bits)
+			return fmt.Errorf("%w: split in 2^%d", errBadArgument, bits)
 		}
 		for _, size := range append([]int{p.BlockBits}, p.Draining...) {
 			if p.Prefix.Bits()+bits > size {
-				return &Error{Op: "split", Pool: name, Err: fmt.Errorf("%w: parts of /%d, blocks of /%d", ErrBadBlockSize, p.Prefix.Bits()+bits, size)}
+				return wrap(ipalloc.Error{Op: "split", Name: name, Err: fmt.Errorf("%w: parts of /%d, blocks of /%d", errBadBlockSize, p.Prefix.Bits()+bits, size)})
 			}
 		}
 		c.Pools = slices.Delete(c.Pools, i, i+1)
@@ -291,12 +291,12 @@ func cut(rs []netipx.IPRange, p netip.Prefix) []netipx.IPRange {
 // MergePools replaces pools that together are a prefix by one with the settings of the first, named name. Blocks stay
 // where they are; those of another size than the first pool's drain.
 //
-// It returns [ErrUnknownPool], [ErrBadPrefix] if the pools do not fill one prefix, and [ErrPoolExists].
+// It returns [ipalloc.ErrNotFound], [ipalloc.ErrInvalid] if the pools do not fill one prefix, and [ipalloc.ErrExists].
 func (e *Engine) MergePools(ctx context.Context, name string, parts ...string) error {
 	parts = slices.Clone(parts) // the plan may run after the caller has left
 	return e.change(ctx, "merge", func(_ *txn, c *catalog) error {
 		if len(parts) == 0 {
-			return fmt.Errorf("%w: no pools to merge", ErrBadArgument)
+			return fmt.Errorf("%w: no pools to merge", errBadArgument)
 		}
 		var sb netipx.IPSetBuilder
 		var merged Pool
@@ -304,7 +304,7 @@ func (e *Engine) MergePools(ctx context.Context, name string, parts ...string) e
 		for n, part := range parts {
 			i := c.byName(part)
 			if i < 0 {
-				return &Error{Op: "merge", Pool: part, Err: ErrUnknownPool}
+				return wrap(ipalloc.Error{Op: "merge", Name: part, Err: errUnknownPool})
 			}
 			p := c.Pools[i]
 			if n == 0 {
@@ -323,7 +323,7 @@ func (e *Engine) MergePools(ctx context.Context, name string, parts ...string) e
 		}
 		whole := set.Prefixes()
 		if len(whole) != 1 {
-			return &Error{Op: "merge", Pool: name, Err: fmt.Errorf("%w: the parts are %d prefixes", ErrBadPrefix, len(whole))}
+			return wrap(ipalloc.Error{Op: "merge", Name: name, Err: fmt.Errorf("%w: the parts are %d prefixes", errBadPrefix, len(whole))})
 		}
 		merged.Name, merged.Prefix, merged.Ranges = name, whole[0], nil
 		if all, err := setOf(ranges); err != nil {
@@ -377,13 +377,13 @@ func (e *Engine) SetReservations(ctx context.Context, set *netipx.IPSet) (live [
 	return live, nil
 }
 
-// Drain disables a pool and returns what is still held in it, and by whom. It returns [ErrUnknownPool].
+// Drain disables a pool and returns what is still held in it, and by whom. It returns [ipalloc.ErrNotFound].
 func (e *Engine) Drain(ctx context.Context, name string) (held []Allocation, err error) {
 	var prefix netip.Prefix
 	err = e.change(ctx, "drain", func(_ *txn, c *catalog) error {
 		i := c.byName(name)
 		if i < 0 {
-			return &Error{Op: "drain", Pool: name, Err: ErrUnknownPool}
+			return wrap(ipalloc.Error{Op: "drain", Name: name, Err: errUnknownPool})
 		}
 		c.Pools[i].Disabled, prefix = true, c.Pools[i].Prefix
 		return nil

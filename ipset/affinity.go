@@ -25,11 +25,11 @@ const maxClaim = 1 << 16
 // made, those without owner are adopted, those of others, those beyond a limit and those of a disabled pool fail, and those
 // the owner has count as claimed. One commit per block; an interrupted claim is resumed by repeating it.
 //
-// It returns [ErrBadName], [ErrBadPrefix], [ErrUnknownPool] if no pool overlaps the prefix, ipalloc.ErrLimit for more
+// It returns [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrNotFound] if no pool overlaps the prefix, ipalloc.ErrLimit for more
 // than 65,536 blocks; or an error of the store and what was done so far.
 func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
 	if err := errors.Join(o.check(), checkPrefix(p)); err != nil {
-		return nil, nil, &Error{Op: "claim", Prefix: p, Owner: o.String(), Err: err}
+		return nil, nil, wrap(ipalloc.Error{Op: "claim", Prefix: p, Owner: o.String(), Err: err})
 	}
 	cat, err := e.readCatalog(ctx)
 	if err != nil {
@@ -46,15 +46,15 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (cl
 			part = pool.Prefix
 		}
 		if pool.Disabled {
-			failed = append(failed, ClaimFailure{part, &Error{Op: "claim", Pool: pool.Name, Err: ErrNoPool}})
+			failed = append(failed, ClaimFailure{part, wrap(ipalloc.Error{Op: "claim", Name: pool.Name, Err: errNoPool})})
 			continue
 		}
 		if part.Bits() > pool.BlockBits {
-			failed = append(failed, ClaimFailure{part, fmt.Errorf("%w: a block of %s is a /%d", ErrBadBlockSize, pool.Name, pool.BlockBits)})
+			failed = append(failed, ClaimFailure{part, fmt.Errorf("%w: a block of %s is a /%d", errBadBlockSize, pool.Name, pool.BlockBits)})
 			continue
 		}
 		if pool.BlockBits-part.Bits() > 16 {
-			return claimed, failed, &Error{Op: "claim", Prefix: part, Err: fmt.Errorf("%w: more than %d blocks", ipalloc.ErrLimit, maxClaim)}
+			return claimed, failed, wrap(ipalloc.Error{Op: "claim", Prefix: part, Err: fmt.Errorf("%w: more than %d blocks", ipalloc.ErrLimit, maxClaim)})
 		}
 		n := ordinalOf(netip.PrefixFrom(part.Addr(), pool.BlockBits))
 		for range 1 << (pool.BlockBits - part.Bits()) {
@@ -63,15 +63,15 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (cl
 			switch err := e.do(ctx, &claimPlan{block: block, owner: o}); {
 			case err == nil:
 				claimed = append(claimed, block)
-			case errors.Is(err, ErrOwner), errors.Is(err, ErrLimit), errors.Is(err, ErrOverlap), errors.Is(err, ErrNoPool):
+			case errors.Is(err, errClaimed), errors.Is(err, errBlockLimit), errors.Is(err, errCovered), errors.Is(err, errNoPool):
 				failed = append(failed, ClaimFailure{block, err})
 			default:
-				return claimed, failed, &Error{Op: "claim", Prefix: block, Owner: o.String(), Err: err}
+				return claimed, failed, wrap(ipalloc.Error{Op: "claim", Prefix: block, Owner: o.String(), Err: err})
 			}
 		}
 	}
 	if !any {
-		return nil, nil, &Error{Op: "claim", Prefix: p, Err: ErrUnknownPool}
+		return nil, nil, wrap(ipalloc.Error{Op: "claim", Prefix: p, Err: errUnknownPool})
 	}
 	return claimed, failed, nil
 }
@@ -90,10 +90,10 @@ func (p *claimPlan) plan(t *txn) error {
 	}
 	i := cat.containing(p.block.Addr())
 	if i < 0 || cat.Pools[i].BlockBits != p.block.Bits() {
-		return ErrUnknownPool
+		return errUnknownPool
 	}
 	if cat.Pools[i].Disabled {
-		return ErrNoPool
+		return errNoPool
 	}
 	be, err := t.block(cat, p.block)
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *claimPlan) plan(t *txn) error {
 		if be.owner == p.owner {
 			return nil
 		}
-		return &Error{Op: "claim", Prefix: p.block, Owner: be.owner.String(), Err: ErrOwner}
+		return wrap(ipalloc.Error{Op: "claim", Prefix: p.block, Holder: be.owner.String(), Err: errClaimed})
 	}
 	var d draft
 	blocks, err := d.blocksOf(t, p.owner)
@@ -113,7 +113,7 @@ func (p *claimPlan) plan(t *txn) error {
 	limits := *cat.catalog
 	limits.Config.NoAutoBlocks = false // this is a claim by hand
 	if !limits.mayClaim(blocks, i, 0) {
-		return ErrLimit
+		return errBlockLimit
 	}
 	b := be.Block
 	if b == nil {
@@ -139,15 +139,15 @@ func (p *claimPlan) plan(t *txn) error {
 
 // ReleaseAffinity takes the blocks that lie in a prefix from an owner: an empty one is deleted, one in use is left without
 // owner unless mustBeEmpty. Blocks of others, and one that is larger than the prefix, are not touched. It returns the blocks
-// taken and, with mustBeEmpty, an error that is [ErrNotEmpty] if one was in use; errors of the store as they come. Steps of a
+// taken and, with mustBeEmpty, an error that is [ipalloc.ErrInUse] if one was in use; errors of the store as they come. Steps of a
 // few blocks each.
 func (e *Engine) ReleaseAffinity(ctx context.Context, p netip.Prefix, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
 	if err := errors.Join(o.check(), checkPrefix(p)); err != nil {
-		return nil, &Error{Op: "release affinity", Prefix: p, Owner: o.String(), Err: err}
+		return nil, wrap(ipalloc.Error{Op: "release affinity", Prefix: p, Owner: o.String(), Err: err})
 	}
 	blocks, err := e.BlocksOf(ctx, o)
 	if err != nil {
-		return nil, &Error{Op: "release affinity", Owner: o.String(), Err: err}
+		return nil, wrap(ipalloc.Error{Op: "release affinity", Owner: o.String(), Err: err})
 	}
 	blocks = slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return !p.Overlaps(b) || b.Bits() < p.Bits() })
 	return e.disown(ctx, o, blocks, mustBeEmpty)
@@ -157,12 +157,12 @@ func (e *Engine) ReleaseAffinity(ctx context.Context, p netip.Prefix, o Owner, m
 func (e *Engine) ReleaseHost(ctx context.Context, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
 	blocks, err := e.BlocksOf(ctx, o)
 	if err != nil {
-		return nil, &Error{Op: "release affinity", Owner: o.String(), Err: err}
+		return nil, wrap(ipalloc.Error{Op: "release affinity", Owner: o.String(), Err: err})
 	}
 	return e.disown(ctx, o, blocks, mustBeEmpty)
 }
 
-// ReleasePool takes every block of a pool from its owner, as ReleaseAffinity does. It returns [ErrUnknownPool].
+// ReleasePool takes every block of a pool from its owner, as ReleaseAffinity does. It returns [ipalloc.ErrNotFound].
 func (e *Engine) ReleasePool(ctx context.Context, name string, mustBeEmpty bool) (released []netip.Prefix, err error) {
 	cat, err := e.readCatalog(ctx)
 	if err != nil {
@@ -170,7 +170,7 @@ func (e *Engine) ReleasePool(ctx context.Context, name string, mustBeEmpty bool)
 	}
 	i := cat.byName(name)
 	if i < 0 {
-		return nil, &Error{Op: "release affinity", Pool: name, Err: ErrUnknownPool}
+		return nil, wrap(ipalloc.Error{Op: "release affinity", Name: name, Err: errUnknownPool})
 	}
 	var notEmpty error
 	for b, err := range e.Blocks(ctx, cat.Pools[i].Prefix) {
@@ -181,7 +181,7 @@ func (e *Engine) ReleasePool(ctx context.Context, name string, mustBeEmpty bool)
 			continue
 		}
 		done, err := e.disown(ctx, b.owner, []netip.Prefix{b.prefix}, mustBeEmpty)
-		if released = append(released, done...); err != nil && !errors.Is(err, ErrNotEmpty) {
+		if released = append(released, done...); err != nil && !errors.Is(err, errNotEmpty) {
 			return released, err
 		} else if err != nil {
 			notEmpty = err
@@ -200,12 +200,12 @@ func (e *Engine) disown(ctx context.Context, o Owner, blocks []netip.Prefix, mus
 		}
 		released = append(released, p.released...)
 		if p.refused.IsValid() {
-			notEmpty = &Error{Op: "release affinity", Prefix: p.refused, Owner: o.String(), Err: ErrNotEmpty}
+			notEmpty = wrap(ipalloc.Error{Op: "release affinity", Prefix: p.refused, Owner: o.String(), Err: errNotEmpty})
 		}
 		return nil
 	})
 	if err != nil {
-		return released, &Error{Op: "release affinity", Owner: o.String(), Err: err}
+		return released, wrap(ipalloc.Error{Op: "release affinity", Owner: o.String(), Err: err})
 	}
 	return released, notEmpty
 }
@@ -298,19 +298,19 @@ type SetOwnerArgs struct {
 // SetAttributes changes the attributes of one address: of the owner that is active and of the one that may take over, and
 // swaps them; and the host that it is held for. Other addresses of the handle keep theirs.
 //
-// It returns [ErrBadAddress]; [ErrBadName] for a host that cannot be; [ErrNotFound] if the address is not held; [ErrOwner] if the guard or one of the expected
+// It returns [ipalloc.ErrInvalid]; [ipalloc.ErrInvalid] for a host that cannot be; [ipalloc.ErrNotHeld] if the address is not held; [ipalloc.ErrMismatch] if the guard or one of the expected
 // attributes does not hold; then nothing changes.
 func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
 	if addr.CheckAddr(a.Address) != nil {
-		return &Error{Op: "set attributes", Address: a.Address, Err: ErrBadAddress}
+		return wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Err: errBadAddress})
 	}
 	if a.Host != nil {
 		if err := a.Host.check(); err != nil {
-			return &Error{Op: "set attributes", Address: a.Address, Err: err}
+			return wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Err: err})
 		}
 	}
 	if err := e.do(ctx, &attributesPlan{a}); err != nil {
-		return &Error{Op: "set attributes", Address: a.Address, Owner: a.Handle, Err: err}
+		return wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Owner: a.Handle, Err: err})
 	}
 	return nil
 }
@@ -342,18 +342,18 @@ func (p *attributesPlan) plan(t *txn) error {
 		return err
 	}
 	if be == nil {
-		return ErrNotFound
+		return ipalloc.ErrNotHeld
 	}
 	t.guard(&be.entry)
 	if be.Block == nil {
-		return ErrNotFound
+		return ipalloc.ErrNotHeld
 	}
 	al, ok := be.Lookup(p.Address)
 	switch {
 	case !ok || al.Cooling:
-		return ErrNotFound
+		return ipalloc.ErrNotHeld
 	case p.IfActive != nil && *p.IfActive != al.Attributes, p.IfAlternate != nil && *p.IfAlternate != al.Alternate:
-		return ErrOwner
+		return errOwner
 	}
 	active, alternate := al.Attributes, al.Alternate
 	if p.Swap {
@@ -367,7 +367,7 @@ func (p *attributesPlan) plan(t *txn) error {
 	}
 	x, _ := be.Block.locate(p.Address)
 	if be.canRelease(x, p.Guard) != Released {
-		return ErrOwner
+		return errOwner
 	}
 	if err := t.room(t.blockOps(be, 2), 0); err != nil {
 		return err
@@ -386,10 +386,10 @@ func (p *attributesPlan) plan(t *txn) error {
 }
 
 // Renew moves the end of all leases of a handle to ttl from now and returns how many addresses they are. It returns
-// [ErrNotFound] if the handle has no lease, because there is none or because it has ended.
+// [ipalloc.ErrNotHeld] if the handle has no lease, because there is none or because it has ended.
 func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) (int, error) {
 	if err := checkName("handle", handle); err != nil || ttl <= 0 {
-		return 0, &Error{Op: "renew", Owner: handle, Err: errors.Join(err, ErrBadArgument)}
+		return 0, wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: errors.Join(err, errBadArgument)})
 	}
 	n := 0
 	err := e.eachBlockOf(ctx, handle, func(blocks []netip.Prefix) error {
@@ -401,10 +401,10 @@ func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) (i
 		return err
 	})
 	if err == nil && n == 0 {
-		err = ErrNotFound
+		err = ipalloc.ErrNotHeld
 	}
 	if err != nil {
-		return n, &Error{Op: "renew", Owner: handle, Err: err}
+		return n, wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: err})
 	}
 	return n, nil
 }

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // AssignArgs are the arguments of [Engine.AutoAssign]. Zero fields mean the default.
@@ -32,7 +34,7 @@ type AssignArgs struct {
 	// Sticky gives the handle the addresses back that it had last, as far as they are free. It costs one round trip more.
 	Sticky bool
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
-	// holds, and assigns what is missing of them. The same key with other arguments is [ErrBadArgument].
+	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
 }
 
@@ -79,16 +81,16 @@ type Assigned struct {
 //
 // Fewer addresses than asked is not an error unless AllOrNothing: Short says why. All is done in one commit.
 //
-// Errors, nothing assigned: [ErrBadName], [ErrBadArgument], [ErrUnknownUse], [ErrUnknownHost] for arguments;
-// [ErrUnknownPool], [ErrNoPool] when no pool may serve a family; [ErrStrict] when Head or Tail are asked without strict
-// affinity; [ErrShort] with AllOrNothing; ipalloc.ErrLimit when one commit cannot hold it; [ErrContention] after
+// Errors, nothing assigned: [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrNotFound] for arguments;
+// [ipalloc.ErrNotFound], [ipalloc.ErrNotFound] when no pool may serve a family; [ipalloc.ErrOccupied] when Head or Tail are asked without strict
+// affinity; [ipalloc.ErrFull] with AllOrNothing; ipalloc.ErrLimit when one commit cannot hold it; [ipalloc.ErrConflict] after
 // Retry.Attempts conflicts; any error of the store. After ipalloc.ErrUnknownOutcome the addresses may have been assigned: repeat
 // with the same Request, or release by handle.
 //
 // Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.
 func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {
 	if err := a.check(); err != nil {
-		return Assigned{}, &Error{Op: "assign", Owner: a.Owner.String(), Err: err}
+		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
 	}
 	p, _ := e.plans.Get().(*assignPlan)
 	if p == nil {
@@ -98,12 +100,12 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 	if a.Owner.Kind == Host {
 		labels, ok := e.hosts(a.Owner.Name)
 		if !ok {
-			return Assigned{}, &Error{Op: "assign", Owner: a.Owner.String(), Err: ErrUnknownHost}
+			return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: errUnknownHost})
 		}
 		p.node = labels
 	}
 	if err := e.do(ctx, p); err != nil { // a batch may still be at it
-		return Assigned{}, &Error{Op: "assign", Owner: a.Owner.String(), Err: err}
+		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
 	}
 	result := p.result
 	*p = assignPlan{}
@@ -125,11 +127,11 @@ func (a *AssignArgs) check() error {
 	}
 	switch {
 	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6 == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
-		return fmt.Errorf("%w: %d + %d addresses, 1 to %d", ErrBadArgument, a.Num4, a.Num6, maxBatch)
+		return fmt.Errorf("%w: %d + %d addresses, 1 to %d", errBadArgument, a.Num4, a.Num6, maxBatch)
 	case a.Use&^allUses != 0 || a.Use&(a.Use-1) != 0 || a.Use == 0:
-		return ErrUnknownUse
+		return errUnknownUse
 	case a.TTL < 0 || a.MaxBlocks < 0 || a.Sticky && a.Handle == "":
-		return fmt.Errorf("%w: time to live %v, at most %d blocks, sticky %v", ErrBadArgument, a.TTL, a.MaxBlocks, a.Sticky)
+		return fmt.Errorf("%w: time to live %v, at most %d blocks, sticky %v", errBadArgument, a.TTL, a.MaxBlocks, a.Sticky)
 	}
 	return nil
 }
@@ -259,7 +261,7 @@ func (p *assignPlan) begin(t *txn) (err error) {
 		return err
 	}
 	if p.Head+p.Tail > 0 && !p.cat.Config.Strict {
-		return fmt.Errorf("%w: reserving addresses for a host needs strict affinity", ErrStrict)
+		return errLooseEnds
 	}
 	p.searches = [2]search{{family: 4, want: p.Num4 - len(p.result.V4)}, {family: 6, want: p.Num6 - len(p.result.V6)}}
 	for i := range p.searches {

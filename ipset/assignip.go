@@ -2,8 +2,9 @@ package ipset
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // AssignIPArgs are the arguments of [Engine.AssignIP].
@@ -19,7 +20,7 @@ type AssignIPArgs struct {
 	// Head and Tail are the addresses to reserve for the host at the ends of a block made for it; they need strict affinity.
 	Head, Tail uint64
 	// Request, if not empty, names this request: a repetition returns the allocation while the handle still holds it, and
-	// assigns the address again after. The same key with other arguments is [ErrBadArgument].
+	// assigns the address again after. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
 }
 
@@ -27,13 +28,13 @@ type AssignIPArgs struct {
 // not count: the caller knows what it asks for. If the handle already holds the address, AssignIP returns the allocation as it
 // is.
 //
-// Errors, nothing assigned: [ErrBadName], [ErrBadAddress], [ErrUnknownUse], [ErrUnknownHost] for arguments; [ErrNoPool]
-// if no enabled pool has the address for this use; [ErrOccupied]; [ErrCooling] unless the handle is the one that
-// released it; [ErrReserved]; [ErrStrict] if the block is another's and affinity is strict; [ErrLimit] if the block
-// would have to be claimed and may not; [ErrContention], ipalloc.ErrUnknownOutcome and other errors of the store as for AutoAssign.
+// Errors, nothing assigned: [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrNotFound] for arguments; [ipalloc.ErrNotFound]
+// if no enabled pool has the address for this use; [ipalloc.ErrOccupied]; [ipalloc.ErrCooling] unless the handle is the one that
+// released it; [ipalloc.ErrReserved]; [ipalloc.ErrOccupied] if the block is another's and affinity is strict; [ipalloc.ErrLimit] if the block
+// would have to be claimed and may not; [ipalloc.ErrConflict], ipalloc.ErrUnknownOutcome and other errors of the store as for AutoAssign.
 func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, error) {
 	fail := func(err error) (Allocation, error) {
-		return Allocation{}, &Error{Op: "assign", Address: a.Address, Owner: a.Owner.String(), Err: err}
+		return Allocation{}, wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})
 	}
 	check := AssignArgs{Owner: a.Owner, Num4: 1, Claim: a.Claim, Use: a.Use, MaxBlocks: a.MaxBlocks, Request: a.Request}
 	if a.Use == 0 {
@@ -43,11 +44,11 @@ func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, erro
 		return fail(err)
 	}
 	if !a.Address.IsValid() || a.Address.Is4In6() || a.Address.Zone() != "" {
-		return fail(ErrBadAddress)
+		return fail(errBadAddress)
 	}
 	if a.Owner.Kind == Host {
 		if _, ok := e.hosts(a.Owner.Name); !ok {
-			return fail(ErrUnknownHost)
+			return fail(errUnknownHost)
 		}
 	}
 	p := assignIPPlan{AssignIPArgs: a}
@@ -108,7 +109,7 @@ func (p *assignIPPlan) assign(t *txn) error {
 	}
 	i := cat.containing(p.Address)
 	if i < 0 {
-		return ErrNoPool
+		return errNoPool
 	}
 	be, err := t.locate(cat, p.Address)
 	if err != nil {
@@ -122,9 +123,9 @@ func (p *assignIPPlan) assign(t *txn) error {
 	}
 	switch {
 	case cat.Pools[i].Disabled || p.Use != 0 && cat.Pools[i].Uses&p.Use == 0:
-		return ErrNoPool
+		return errNoPool
 	case p.Head+p.Tail > 0 && !cat.Config.Strict:
-		return fmt.Errorf("%w: reserving addresses for a host needs strict affinity", ErrStrict)
+		return errLooseEnds
 	}
 	var d draft
 	b := be.Block
@@ -133,14 +134,15 @@ func (p *assignIPPlan) assign(t *txn) error {
 			return err
 		}
 	} else if b.owner != p.Owner && cat.Config.Strict {
-		return &Error{Op: "assign", Prefix: b.prefix, Owner: b.owner.String(), Err: ErrStrict}
+		return wrap(ipalloc.Error{Op: "assign", Prefix: b.prefix, Holder: b.owner.String(), Err: errStrict})
 	}
 	x, err := b.locate(p.Address)
 	if err != nil {
 		return err
 	}
 	if err := b.canAssign(x, p.Handle); err != nil {
-		return err
+		al, _ := b.Lookup(p.Address)
+		return wrap(ipalloc.Error{Op: "assign", Addr: p.Address, Holder: al.holder(), Until: al.Until, Err: err})
 	}
 	writes, expects := p.memo.size()
 	if err := t.room(d.size(t)+t.blockOps(be, 2)+writes, expects); err != nil {
@@ -165,7 +167,7 @@ func (p *assignIPPlan) claim(t *txn, cat *catalogEntry, i int, be *blockEntry, d
 		return nil, err
 	}
 	if !cat.mayClaim(blocks, i, p.MaxBlocks) {
-		return nil, &Error{Op: "claim", Prefix: block, Err: ErrLimit}
+		return nil, wrap(ipalloc.Error{Op: "claim", Prefix: block, Err: errBlockLimit})
 	}
 	return t.newBlock(cat, i, block, BlockOptions{Owner: p.Owner, Head: p.Head, Tail: p.Tail}, d)
 }
@@ -175,7 +177,7 @@ func (t *txn) newBlock(cat *catalogEntry, i int, block netip.Prefix, o BlockOpti
 	t.assumeAbsent(block)
 	if _, taken, err := t.occupied(cat, i, block); err != nil || taken {
 		if err == nil {
-			err = &Error{Op: "claim", Prefix: block, Err: ErrOverlap}
+			err = wrap(ipalloc.Error{Op: "claim", Prefix: block, Err: errCovered})
 		}
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
@@ -77,7 +78,7 @@ type BlockOptions struct {
 
 // NewBlock returns an empty block.
 //
-// It returns [ErrBadPrefix] for a prefix that is not masked, and [ErrBadBlockSize] if the block has more than 2^64
+// It returns [ipalloc.ErrInvalid] for a prefix that is not masked, and [ipalloc.ErrInvalid] if the block has more than 2^64
 // addresses or Head and Tail leave none to assign.
 func NewBlock(p netip.Prefix, o BlockOptions) (*Block, error) {
 	if err := checkPrefix(p); err != nil {
@@ -85,14 +86,14 @@ func NewBlock(p netip.Prefix, o BlockOptions) (*Block, error) {
 	}
 	codec, err := addr.NewCodec(p, p.Addr().BitLen())
 	if err != nil {
-		return nil, fmt.Errorf("%w: block %s has more than 2^64 addresses", ErrBadBlockSize, p)
+		return nil, fmt.Errorf("%w: block %s has more than 2^64 addresses", errBadBlockSize, p)
 	}
 	b := &Block{
 		prefix: p, codec: codec, last: codec.Last(), head: o.Head, tail: o.Tail, owner: o.Owner,
 		claimed: stamp(o.Claimed), since: stamp(o.Claimed), seq: o.Seq,
 	}
 	if o.Head > b.last || o.Tail > b.last-o.Head {
-		return nil, fmt.Errorf("%w: %s with %d + %d reserved addresses", ErrBadBlockSize, p, o.Head, o.Tail)
+		return nil, fmt.Errorf("%w: %s with %d + %d reserved addresses", errBadBlockSize, p, o.Head, o.Tail)
 	}
 	b.free.spans = []span{{b.head, b.last - b.tail}}
 	return b, nil
@@ -101,7 +102,7 @@ func NewBlock(p netip.Prefix, o BlockOptions) (*Block, error) {
 // checkPrefix refuses prefixes that are invalid, not masked, or 4-in-6.
 func checkPrefix(p netip.Prefix) error {
 	if err := addr.Check(p); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrBadPrefix, p, err)
+		return fmt.Errorf("%w: %s: %w", errBadPrefix, p, err)
 	}
 	return nil
 }
@@ -113,7 +114,7 @@ func (b *Block) addr(x uint64) netip.Addr { return b.codec.Addr(x) }
 func (b *Block) locate(a netip.Addr) (uint64, error) {
 	x, ok := b.codec.Ordinal(a)
 	if !ok {
-		return 0, fmt.Errorf("%w: %s is not in block %s", ErrBadAddress, a, b.prefix)
+		return 0, wrap(ipalloc.Error{Op: "look up", Addr: a, Pool: b.prefix, Err: ipalloc.ErrOutOfRange})
 	}
 	return x, nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // Claim is who an address is for.
@@ -116,8 +118,8 @@ func (b *Block) AutoAssign(dst []Allocation, n int, c Claim, now time.Time, avoi
 
 // Assign takes one address.
 //
-// It returns [ErrBadAddress] if the block does not have it, [ErrReserved] for one at its ends, [ErrOccupied], or
-// [ErrCooling] unless the handle is the one that released it; then nothing changes.
+// It returns [ipalloc.ErrInvalid] if the block does not have it, [ipalloc.ErrReserved] for one at its ends, [ipalloc.ErrOccupied], or
+// [ipalloc.ErrCooling] unless the handle is the one that released it; then nothing changes.
 func (b *Block) Assign(a netip.Addr, c Claim, now time.Time) (Allocation, error) {
 	x, err := b.locate(a)
 	if err != nil {
@@ -135,16 +137,16 @@ func (b *Block) Assign(a netip.Addr, c Claim, now time.Time) (Allocation, error)
 func (b *Block) canAssign(x uint64, handle string) error {
 	switch st, s := b.look(x); {
 	case st == stateReserved:
-		return ErrReserved
+		return ipalloc.ErrReserved
 	case st == stateHeld:
-		return ErrOccupied
+		return ipalloc.ErrOccupied
 	case st == stateCooling && (handle == "" || b.holders.list[s.holder].handle != handle):
-		return ErrCooling
+		return ipalloc.ErrCooling
 	}
 	return nil
 }
 
-// Release gives an address back, to cool for cooldown. See [Outcome]. It returns [ErrBadAddress] if the block does not
+// Release gives an address back, to cool for cooldown. See [Outcome]. It returns [ipalloc.ErrInvalid] if the block does not
 // have the address. Releasing again is never an error.
 func (b *Block) Release(a netip.Addr, g Guard, now time.Time, cooldown time.Duration) (Outcome, error) {
 	x, err := b.locate(a)
@@ -249,7 +251,7 @@ func (b *Block) Renew(handle string, ttl time.Duration, now time.Time) int {
 }
 
 // SetAttributes replaces the attributes of one address; addresses that shared the old ones keep them. It returns
-// [ErrNotFound] if the address is not held and [ErrOwner] if the guard names another holder; then nothing changes.
+// [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder; then nothing changes.
 func (b *Block) SetAttributes(a netip.Addr, g Guard, active, alternate Attributes) error {
 	x, err := b.locate(a)
 	if err != nil {
@@ -257,9 +259,9 @@ func (b *Block) SetAttributes(a netip.Addr, g Guard, active, alternate Attribute
 	}
 	switch b.canRelease(x, g) {
 	case WasFree:
-		return ErrNotFound
+		return ipalloc.ErrNotHeld
 	case OwnerChanged:
-		return ErrOwner
+		return errOwner
 	}
 	_, s := b.look(x)
 	id := b.holders.list[s.holder].identity

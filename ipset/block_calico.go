@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // calicoBlock is the JSON form in which Calico stores a block (its backend model, v1).
@@ -44,11 +46,11 @@ const (
 // cooldown after their release; addresses reserved for a Windows host become the block's reserved ones; a block that
 // is empty counts as empty since its claim.
 //
-// It returns an error that is [ErrRecord] for anything that does not fit together.
+// It returns an error that is [ipalloc.ErrCorrupt] for anything that does not fit together.
 func ImportCalicoBlock(data []byte, cooldown time.Duration) (*Block, error) {
 	var c calicoBlock
 	if err := json.Unmarshal(data, &c); err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrRecord, err)
+		return nil, fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)
 	}
 	o, err := c.options()
 	if err != nil {
@@ -56,14 +58,14 @@ func ImportCalicoBlock(data []byte, cooldown time.Duration) (*Block, error) {
 	}
 	p, err := netip.ParsePrefix(c.CIDR)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrRecord, err)
+		return nil, fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)
 	}
 	b, err := NewBlock(p.Masked(), o)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrRecord, err)
+		return nil, fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)
 	}
 	if b.last >= calicoMax || uint64(len(c.Allocations)) != b.last+1 {
-		return nil, fmt.Errorf("%w: block %s lists %d addresses", ErrRecord, p, len(c.Allocations))
+		return nil, fmt.Errorf("%w: block %s lists %d addresses", ipalloc.ErrCorrupt, p, len(c.Allocations))
 	}
 	b.seq = max(c.Sequence, 1)
 	b.free = queue{}
@@ -73,7 +75,7 @@ func ImportCalicoBlock(data []byte, cooldown time.Duration) (*Block, error) {
 			continue
 		}
 		if *i < 0 || *i >= len(c.Attributes) {
-			return nil, fmt.Errorf("%w: address %d of %s has attributes %d of %d", ErrRecord, x, p, *i, len(c.Attributes))
+			return nil, fmt.Errorf("%w: address %d of %s has attributes %d of %d", ipalloc.ErrCorrupt, x, p, *i, len(c.Attributes))
 		}
 		if err := b.importCalico(r, uint64(x), &c.Attributes[*i], c.Sequences[strconv.Itoa(x)], cooldown); err != nil {
 			return nil, err
@@ -81,7 +83,7 @@ func ImportCalicoBlock(data []byte, cooldown time.Duration) (*Block, error) {
 	}
 	for _, x := range c.Unallocated {
 		if x < 0 || uint64(x) > b.last {
-			return nil, fmt.Errorf("%w: free address %d of %s", ErrRecord, x, p)
+			return nil, fmt.Errorf("%w: free address %d of %s", ipalloc.ErrCorrupt, x, p)
 		}
 		b.free.push(uint64(x))
 	}
@@ -91,7 +93,7 @@ func ImportCalicoBlock(data []byte, cooldown time.Duration) (*Block, error) {
 		return int(min(max(s.until-t.until, -1), 1))
 	})
 	if err := b.Check(); err != nil || r.err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrRecord, err)
+		return nil, fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)
 	}
 	return b, nil
 }
@@ -102,7 +104,7 @@ func (b *Block) importCalico(r *reader, x uint64, a *calicoAttribute, seq uint64
 	if a.Handle != nil {
 		id.handle = *a.Handle
 		if strings.IndexByte(id.handle, 0) >= 0 || len(id.handle) > maxName {
-			return fmt.Errorf("%w: handle %q", ErrRecord, id.handle)
+			return fmt.Errorf("%w: handle %q", ipalloc.ErrCorrupt, id.handle)
 		}
 	}
 	active, err := NewAttributes(a.Active)
@@ -116,7 +118,7 @@ func (b *Block) importCalico(r *reader, x uint64, a *calicoAttribute, seq uint64
 	id.active, id.alternate = active.code, alternate.code
 	if node := a.Active[calicoNode]; node != "" {
 		if err := checkName("node", node); err != nil {
-			return fmt.Errorf("%w: %v", ErrRecord, err)
+			return fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)
 		}
 		id.host = b.noteOf(HostOwner(node))
 	}
@@ -139,7 +141,7 @@ func (c *calicoBlock) options() (BlockOptions, error) {
 		o.Owner = HostOwner(*c.HostAffinity)
 	}
 	if err != nil || c.Deleted {
-		return o, fmt.Errorf("%w: affinity %v, deleted %v", ErrRecord, o.Owner, c.Deleted)
+		return o, fmt.Errorf("%w: affinity %v, deleted %v", ipalloc.ErrCorrupt, o.Owner, c.Deleted)
 	}
 	if c.ClaimTime != nil {
 		o.Claimed = *c.ClaimTime
@@ -163,11 +165,11 @@ func (c *calicoBlock) options() (BlockOptions, error) {
 
 // ExportCalico returns the block in the JSON form of Calico's store; cooldown tells when a cooling address was released.
 //
-// It returns [ErrBadBlockSize] for a block of more than 65,536 addresses and [ErrBadArgument] for one that holds
+// It returns [ipalloc.ErrInvalid] for a block of more than 65,536 addresses and [ipalloc.ErrInvalid] for one that holds
 // leases, for which that form has no place.
 func (b *Block) ExportCalico(cooldown time.Duration) ([]byte, error) {
 	if b.last >= calicoMax {
-		return nil, fmt.Errorf("%w: %s is too large for Calico", ErrBadBlockSize, b.prefix)
+		return nil, fmt.Errorf("%w: %s is too large for Calico", errBadBlockSize, b.prefix)
 	}
 	c := calicoBlock{
 		CIDR: b.prefix.String(), Allocations: make([]*int, b.last+1), Unallocated: []int{},
@@ -209,7 +211,7 @@ func (b *Block) ExportCalico(cooldown time.Duration) ([]byte, error) {
 			a.ReleasedAt = &t
 			c.Allocations[x] = attribute(a)
 		case s.until != 0:
-			return nil, fmt.Errorf("%w: %s is leased", ErrBadArgument, al.Address)
+			return nil, fmt.Errorf("%w: %s is leased", errBadArgument, al.Address)
 		default:
 			if number[s.holder] == nil {
 				number[s.holder] = attribute(a)

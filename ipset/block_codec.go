@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // The coded block, version 1. Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
@@ -250,12 +252,12 @@ func appendAddr(dst []byte, a netip.Addr) []byte {
 
 // DecodeBlock returns the block that data is the code of.
 //
-// It returns an error that is [ErrRecord] for anything else; what it accepts passes [Block.Check]. Memory
+// It returns an error that is [ipalloc.ErrCorrupt] for anything else; what it accepts passes [Block.Check]. Memory
 // is proportional to the number of addresses held. The block refers to data's bytes for handles and attributes.
 func DecodeBlock(data string) (*Block, error) {
 	r := &reader{s: data}
 	if v := r.byte(); v != blockVersion {
-		return nil, fmt.Errorf("%w: block of version %d", ErrRecord, v)
+		return nil, fmt.Errorf("%w: block of version %d", ipalloc.ErrCorrupt, v)
 	}
 	flags, length := r.byte(), int(r.byte())
 	size := uint64(4)
@@ -264,7 +266,7 @@ func DecodeBlock(data string) (*Block, error) {
 	}
 	raw := r.bytes(size)
 	if r.err != nil || flags&^byte(flagsKnown) != 0 || flags&flagHost != 0 && flags&flagVirtual != 0 {
-		return nil, fmt.Errorf("%w: block header", ErrRecord)
+		return nil, fmt.Errorf("%w: block header", ipalloc.ErrCorrupt)
 	}
 	base, _ := netip.AddrFromSlice([]byte(raw))
 	var o BlockOptions
@@ -282,7 +284,7 @@ func DecodeBlock(data string) (*Block, error) {
 	}
 	b, err := NewBlock(netip.PrefixFrom(base, length), o)
 	if err != nil || r.err != nil || base.Is4In6() {
-		return nil, fmt.Errorf("%w: block header", ErrRecord)
+		return nil, fmt.Errorf("%w: block header", ipalloc.ErrCorrupt)
 	}
 	b.claimed = r.varint()
 	b.since = b.claimed + r.varint()
@@ -297,10 +299,10 @@ func DecodeBlock(data string) (*Block, error) {
 	case r.err != nil:
 		return nil, r.err
 	case r.s != "":
-		return nil, fmt.Errorf("%w: block is followed by %d bytes", ErrRecord, len(r.s))
+		return nil, fmt.Errorf("%w: block is followed by %d bytes", ipalloc.ErrCorrupt, len(r.s))
 	}
 	if err := b.Check(); err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrRecord, err)
+		return nil, fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)
 	}
 	return b, nil
 }

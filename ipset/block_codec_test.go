@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // churn returns a block after n random operations: with leases, cooling, equal and own handles.
@@ -66,18 +68,18 @@ func TestBlockDecodeRefusesDamage(t *testing.T) { // IP2, X5
 	for range 40 {
 		data := churn(t, r, "10.0.0.0/27", 40, true).encode(nil)
 		for i := range data {
-			if _, err := DecodeBlock(string(data[:i])); !errors.Is(err, ErrRecord) {
+			if _, err := DecodeBlock(string(data[:i])); !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Fatalf("cut at %d: %v", i, err)
 			}
 			bad := append([]byte(nil), data...)
 			bad[i] ^= byte(1 << r.IntN(8))
 			if b, err := DecodeBlock(string(bad)); err == nil {
 				mustCheck(t, b)
-			} else if !errors.Is(err, ErrRecord) {
+			} else if !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Fatalf("byte %d changed: %v", i, err)
 			}
 		}
-		if _, err := DecodeBlock(string(data) + "x"); !errors.Is(err, ErrRecord) {
+		if _, err := DecodeBlock(string(data) + "x"); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Fatalf("followed by more: %v", err)
 		}
 	}
@@ -149,7 +151,7 @@ func TestImportCalicoBlock(t *testing.T) {
 		"all reserved":   `{"cidr":"10.0.0.0/31","allocations":[0,0],"unallocated":[],"attributes":[{"handle_id":"windows-reserved-ipam-handle"}]}`,
 		"NUL in handle":  `{"cidr":"10.0.0.0/31","allocations":[0,null],"unallocated":[1],"attributes":[{"handle_id":"a\u0000b"}]}`,
 	} {
-		if b, err := ImportCalicoBlock([]byte(data), 0); !errors.Is(err, ErrRecord) {
+		if b, err := ImportCalicoBlock([]byte(data), 0); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("%s: %v, %v", name, b, err)
 		}
 	}

@@ -92,11 +92,11 @@ func TestBlockSizes(t *testing.T) { // IP1, B21
 		}
 	}
 	for _, p := range []string{"2001:db8::/63", "10.0.0.1/24", "::ffff:10.0.0.0/120", "::/0"} {
-		if _, err := NewBlock(netip.MustParsePrefix(p), BlockOptions{}); !errors.Is(err, ErrBadPrefix) && !errors.Is(err, ErrBadBlockSize) {
+		if _, err := NewBlock(netip.MustParsePrefix(p), BlockOptions{}); !errors.Is(err, errBadPrefix) && !errors.Is(err, errBadBlockSize) {
 			t.Errorf("NewBlock(%s) = %v", p, err)
 		}
 	}
-	if _, err := NewBlock(netip.Prefix{}, BlockOptions{}); !errors.Is(err, ErrBadPrefix) {
+	if _, err := NewBlock(netip.Prefix{}, BlockOptions{}); !errors.Is(err, errBadPrefix) {
 		t.Errorf("NewBlock(zero) = %v", err)
 	}
 }
@@ -127,7 +127,7 @@ func TestBlockReservedEnds(t *testing.T) { // IP2, B9
 		t.Fatalf("assigned %s", s)
 	}
 	for _, a := range []string{"10.0.0.0", "10.0.0.2", "10.0.0.7"} {
-		if _, err := b.Assign(ip(a), Claim{Handle: "h"}, t0); !errors.Is(err, ErrReserved) {
+		if _, err := b.Assign(ip(a), Claim{Handle: "h"}, t0); !errors.Is(err, ipalloc.ErrReserved) {
 			t.Errorf("Assign(%s) = %v", a, err)
 		}
 		if o, _ := b.Release(ip(a), Guard{}, t0, 0); o != WasFree {
@@ -144,7 +144,7 @@ func TestBlockReservedEnds(t *testing.T) { // IP2, B9
 		{"10.0.0.0/30", 3, 0, true}, {"10.0.0.0/30", 0, 4, false}, {"10.0.0.0/30", ^uint64(0), 1, false}, {"2001:db8::/64", ^uint64(0), 0, true},
 	} {
 		_, err := NewBlock(netip.MustParsePrefix(tt.prefix), BlockOptions{Head: tt.head, Tail: tt.tail})
-		if (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrBadBlockSize) {
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, errBadBlockSize) {
 			t.Errorf("%s with %d + %d: %v", tt.prefix, tt.head, tt.tail, err)
 		}
 	}
@@ -188,7 +188,7 @@ func TestBlockReleaseOutcomes(t *testing.T) { // IP4, B13
 	if o, _ := b.Release(a.Address, Guard{Handle: "mine", Seq: a.Seq}, t0, 0); o != OwnerChanged {
 		t.Errorf("a late release took the successor's address: %v", o)
 	}
-	if _, err := b.Release(ip("10.0.0.8"), Guard{}, t0, 0); !errors.Is(err, ErrBadAddress) {
+	if _, err := b.Release(ip("10.0.0.8"), Guard{}, t0, 0); !errors.Is(err, ipalloc.ErrOutOfRange) {
 		t.Errorf("release outside: %v", err)
 	}
 }
@@ -206,10 +206,10 @@ func TestBlockCooling(t *testing.T) { // IP7
 	if got := b.AutoAssign(nil, 1, Claim{Handle: "b"}, at(3), nil); len(got) != 0 {
 		t.Fatalf("handed out a cooling address: %v", got)
 	}
-	if _, err := b.Assign(ip("10.0.0.1"), Claim{Handle: "b"}, at(3)); !errors.Is(err, ErrCooling) {
+	if _, err := b.Assign(ip("10.0.0.1"), Claim{Handle: "b"}, at(3)); !errors.Is(err, ipalloc.ErrCooling) {
 		t.Fatalf("another handle took it: %v", err)
 	}
-	if _, err := b.Assign(ip("10.0.0.1"), Claim{}, at(3)); !errors.Is(err, ErrCooling) {
+	if _, err := b.Assign(ip("10.0.0.1"), Claim{}, at(3)); !errors.Is(err, ipalloc.ErrCooling) {
 		t.Fatalf("no handle took it: %v", err)
 	}
 	if _, err := b.Assign(ip("10.0.0.1"), Claim{Handle: "a"}, at(3)); err != nil {
@@ -272,10 +272,10 @@ func TestBlockAttributesAreSharedAndSeparate(t *testing.T) { // IP2, B14
 			t.Errorf("address %d: %v", i, a.Attributes.Map())
 		}
 	}
-	if err := b.SetAttributes(ip("10.0.0.1"), Guard{Handle: "x"}, pod, pod); !errors.Is(err, ErrOwner) {
+	if err := b.SetAttributes(ip("10.0.0.1"), Guard{Handle: "x"}, pod, pod); !errors.Is(err, errOwner) {
 		t.Errorf("foreign handle: %v", err)
 	}
-	if err := b.SetAttributes(ip("10.0.0.5"), Guard{}, pod, pod); !errors.Is(err, ErrNotFound) {
+	if err := b.SetAttributes(ip("10.0.0.5"), Guard{}, pod, pod); !errors.Is(err, ipalloc.ErrNotHeld) {
 		t.Errorf("free address: %v", err)
 	}
 	if b.holders.heldBy("h") != 3 {

@@ -70,7 +70,7 @@ func TestOtherErrorsAreNotRetried(t *testing.T) { // B18, ST3
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 26))
 	b := &broken{Store: w.store}
 	e := w.engine(b)
-	if _, err := e.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, errForbidden) || errors.Is(err, ErrLimit) {
+	if _, err := e.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, errForbidden) || errors.Is(err, errBlockLimit) {
 		t.Errorf("%v", err)
 	}
 	if b.calls > 3 {

@@ -14,6 +14,7 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -249,7 +250,7 @@ func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) { // B9
 		}
 	}
 	a.Pools = []string{"a", "b", "c"}
-	if _, err := w.AutoAssign(bg, a); !errors.Is(err, ErrNoPool) {
+	if _, err := w.AutoAssign(bg, a); !errors.Is(err, errNoPool) {
 		t.Errorf("only small pools: %v", err)
 	}
 	w.check()
@@ -261,10 +262,10 @@ func TestClaimDoesNotLeaveThePool(t *testing.T) { // B10
 	if err != nil || len(claimed) != 4 || len(failed) != 0 {
 		t.Fatalf("claimed %v, failed %v, %v", claimed, failed, err)
 	}
-	if _, _, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.9.0.0/22"), HostOwner("h")); !errors.Is(err, ErrUnknownPool) {
+	if _, _, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.9.0.0/22"), HostOwner("h")); !errors.Is(err, errUnknownPool) {
 		t.Errorf("outside every pool: %v", err)
 	}
-	if _, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.1.0/24"), HostOwner("other")); err != nil || len(failed) != 4 || !errors.Is(failed[0].Err, ErrOwner) {
+	if _, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.1.0/24"), HostOwner("other")); err != nil || len(failed) != 4 || !errors.Is(failed[0].Err, errClaimed) {
 		t.Errorf("foreign: %v, %v", failed, err)
 	}
 	w.check()
@@ -281,7 +282,7 @@ func TestBlockLimitIsNotPerPool(t *testing.T) { // B11
 		t.Errorf("%d blocks, limit 2", n)
 	}
 	_, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.200"), Owner: HostOwner("h")})
-	if !errors.Is(err, ErrLimit) {
+	if !errors.Is(err, errBlockLimit) {
 		t.Errorf("AssignIP beyond the limit: %v", err)
 	}
 	w.check()
@@ -337,10 +338,10 @@ func TestAttributesOfOneAddressOnly(t *testing.T) { // B14, IP4
 	if err := w.SetAttributes(bg, SetOwnerArgs{Address: got[1].Address, Swap: true, IfAlternate: &pod2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.SetAttributes(bg, SetOwnerArgs{Address: got[1].Address, Swap: true, IfActive: &pod1}); !errors.Is(err, ErrOwner) {
+	if err := w.SetAttributes(bg, SetOwnerArgs{Address: got[1].Address, Swap: true, IfActive: &pod1}); !errors.Is(err, errOwner) {
 		t.Errorf("swap with the wrong expectation: %v", err)
 	}
-	if err := w.SetAttributes(bg, SetOwnerArgs{Address: ip("10.0.0.255")}); !errors.Is(err, ErrNotFound) {
+	if err := w.SetAttributes(bg, SetOwnerArgs{Address: ip("10.0.0.255")}); !errors.Is(err, ipalloc.ErrNotHeld) {
 		t.Errorf("free address: %v", err)
 	}
 	for i, al := range got {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -189,16 +190,16 @@ func (c *cache) put(r store.Record, by uint64) error {
 	case kindBlock:
 		p, ok := parseBlockID(r.Key[1:])
 		if !ok {
-			return fmt.Errorf("%w: key %q", ErrRecord, r.Key)
+			return fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
 		}
 		be := &blockEntry{entry: e, at: p}
 		if r.Rev != 0 {
 			b, err := DecodeBlock(r.Value)
 			if err == nil && b.prefix != p {
-				err = fmt.Errorf("%w: block %s", ErrRecord, b.prefix)
+				err = fmt.Errorf("%w: block %s", ipalloc.ErrCorrupt, b.prefix)
 			}
 			if err != nil {
-				return &Error{Op: "read", Prefix: p, Err: err}
+				return wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
 			}
 			be.set(b)
 			be.was = b.index()
@@ -207,18 +208,18 @@ func (c *cache) put(r store.Record, by uint64) error {
 	case kindOwner:
 		o, ok := parseOwnerKey(r.Key)
 		if !ok {
-			return fmt.Errorf("%w: key %q", ErrRecord, r.Key)
+			return fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
 		}
 		blocks, err := decodeOwner(r.Value)
 		if err != nil {
-			return &Error{Op: "read", Owner: o.String(), Err: err}
+			return wrap(ipalloc.Error{Op: "read", Owner: o.String(), Err: err})
 		}
 		c.owners.put(o, &ownerEntry{e, blocks})
 	case kindPage:
 		id, ok := parsePageKey(r.Key)
 		p, err := decodePage(r.Value)
 		if err != nil || !ok {
-			return fmt.Errorf("%w: space page %q", ErrRecord, r.Key)
+			return fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, r.Key)
 		}
 		c.pages.put(id, &pageEntry{e, p})
 	}

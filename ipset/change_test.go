@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -66,12 +67,12 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
 		t.Errorf("by its holder, without the key: %+v, %v", got, err)
 	}
 	c.Handle = "thief"
-	if _, err := w.AssignIP(bg, c); !errors.Is(err, ErrOccupied) {
+	if _, err := w.AssignIP(bg, c); !errors.Is(err, ipalloc.ErrOccupied) {
 		t.Errorf("by another: %v", err)
 	}
 	c.Handle = "r"
 	c.Request, c.Address = "r3", ip("10.0.0.1")
-	if _, err := w.AssignIP(bg, c); !errors.Is(err, ErrBadArgument) {
+	if _, err := w.AssignIP(bg, c); !errors.Is(err, errBadArgument) {
 		t.Errorf("key of another request: %v", err)
 	}
 	w.check()
@@ -86,7 +87,7 @@ func TestAllOrNothing(t *testing.T) { // IP3
 	a := want("h", 3, "p")
 	a.Num6, a.AllOrNothing = 5, true
 	before, _ := w.store.MarshalBinary()
-	if got, err := w.AutoAssign(bg, a); !errors.Is(err, ErrShort) || len(got.V4) > 0 || !strings.Contains(err.Error(), "b: full") {
+	if got, err := w.AutoAssign(bg, a); !errors.Is(err, errShort) || len(got.V4) > 0 || !strings.Contains(err.Error(), "b: full") {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
@@ -109,7 +110,7 @@ func TestLeasesAndSticky(t *testing.T) { // IP12
 	if n, err := w.Renew(bg, "vm", time.Hour); n != 2 || err != nil {
 		t.Fatalf("renewed %d, %v", n, err)
 	}
-	if n, err := w.Renew(bg, "ever", time.Hour); n != 0 || !errors.Is(err, ErrNotFound) {
+	if n, err := w.Renew(bg, "ever", time.Hour); n != 0 || !errors.Is(err, ipalloc.ErrNotHeld) {
 		t.Fatalf("renewed %d without lease, %v", n, err)
 	}
 	w.clock.add(59 * time.Minute)
@@ -174,7 +175,7 @@ func TestIdleBlocksGoBack(t *testing.T) { // IP5
 	if n := sweep(SweepArgs{Unselected: true}); n != 1 || len(w.blocksOf("h")) != 0 {
 		t.Errorf("%d returned", n)
 	}
-	if _, err := w.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, ErrNoPool) {
+	if _, err := w.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, errNoPool) {
 		t.Errorf("no longer selected: %v", err)
 	}
 }
@@ -200,10 +201,10 @@ func TestSplitMergeDrain(t *testing.T) { // IP11
 	if ps, _ := w.Pools(bg); len(ps) != 4 || ps[3].Name != "a-3" || ps[3].Prefix != netip.MustParsePrefix("10.0.0.192/26") {
 		t.Fatalf("%+v", ps)
 	}
-	if err := w.SplitPool(bg, "a-0", 3); !errors.Is(err, ErrBadBlockSize) {
+	if err := w.SplitPool(bg, "a-0", 3); !errors.Is(err, errBadBlockSize) {
 		t.Errorf("parts smaller than a block: %v", err)
 	}
-	if err := w.MergePools(bg, "b", "a-0", "a-2"); !errors.Is(err, ErrBadPrefix) {
+	if err := w.MergePools(bg, "b", "a-0", "a-2"); !errors.Is(err, errBadPrefix) {
 		t.Errorf("parts that are no prefix: %v", err)
 	}
 	w.assign(want("g", 20, "q"))
@@ -225,7 +226,7 @@ func TestSplitMergeDrain(t *testing.T) { // IP11
 	if err != nil || len(held) != 256 {
 		t.Errorf("drain lists %d, %v", len(held), err)
 	}
-	if _, err := w.AutoAssign(bg, want("h", 1, "s")); !errors.Is(err, ErrNoPool) {
+	if _, err := w.AutoAssign(bg, want("h", 1, "s")); !errors.Is(err, errNoPool) {
 		t.Errorf("drained pool: %v", err)
 	}
 	w.check()
@@ -243,7 +244,7 @@ func TestChangeOfPoolIsSeenAtOnce(t *testing.T) {
 	if err := w.UpdatePool(bg, p); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.AutoAssign(bg, want("h", 1, "q")); !errors.Is(err, ErrNoPool) {
+	if got, err := e.AutoAssign(bg, want("h", 1, "q")); !errors.Is(err, errNoPool) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if err := w.AddPool(bg, pool("b", "10.0.1.0/24", 28)); err != nil {
@@ -291,10 +292,10 @@ func TestHandlesDifferInCase(t *testing.T) {
 		}
 	}
 	w.assign(want("h", 2, ""))
-	if _, err := w.IPsByHandle(bg, ""); !errors.Is(err, ErrBadName) {
+	if _, err := w.IPsByHandle(bg, ""); !errors.Is(err, errBadName) {
 		t.Errorf("empty handle: %v", err)
 	}
-	if _, err := w.ReleaseByHandle(bg, "a\x00b"); !errors.Is(err, ErrBadName) {
+	if _, err := w.ReleaseByHandle(bg, "a\x00b"); !errors.Is(err, errBadName) {
 		t.Errorf("NUL: %v", err)
 	}
 	w.check()

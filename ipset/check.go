@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -145,7 +146,7 @@ func (c *checker) step(text string, ops ...store.Op) {
 func (c *checker) block(r store.Record) {
 	b, err := DecodeBlock(r.Value)
 	if err == nil && r.Key != blockKey(kindBlock, b.prefix) {
-		err = fmt.Errorf("%w: it is block %s", ErrRecord, b.prefix)
+		err = fmt.Errorf("%w: it is block %s", ipalloc.ErrCorrupt, b.prefix)
 	}
 	if err != nil {
 		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: err.Error()})
@@ -322,7 +323,7 @@ func (c *checker) missing() {
 	for id, p := range c.pages {
 		if key := id.key(); c.revs[key] == 0 {
 			c.add(Problem{Kind: WrongPage, Key: key, Detail: "missing"})
-			p.mark = c.markOf(id, p, ErrRecord)
+			p.mark = c.markOf(id, p, ipalloc.ErrCorrupt)
 			c.step(fmt.Sprintf("write space page %q", key), store.Op{Kind: store.Put, Key: key, Value: p.encode(), Expect: 0})
 		}
 	}
@@ -443,7 +444,7 @@ func (e *Engine) Repair(ctx context.Context, steps []Step) (done int, err error)
 		if len(s.Ops) > 0 {
 			_, err := e.store.Commit(ctx, s.Ops)
 			if err != nil && !isConflict(err) {
-				return done, &Error{Op: "repair", Err: err}
+				return done, wrap(ipalloc.Error{Op: "repair", Err: err})
 			}
 			if err == nil {
 				done++

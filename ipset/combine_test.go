@@ -273,7 +273,7 @@ func TestContentionIsBounded(t *testing.T) { // ST3
 		t.Fatal(err)
 	}
 	_, err = e.AutoAssign(bg, want("h", 1, "q"))
-	if !errors.Is(err, ErrContention) || !errors.Is(err, ipalloc.ErrConflict) || s.commits != 6 || len(waits) != 4 {
+	if !errors.Is(err, errContention) || !errors.Is(err, ipalloc.ErrConflict) || s.commits != 6 || len(waits) != 4 {
 		t.Errorf("%v after %d commits and waits %v", err, s.commits, waits)
 	}
 	for i, most := range []time.Duration{4, 8, 10, 10} {

@@ -275,7 +275,7 @@ func TestSkew(t *testing.T) {
 		t.Fatalf("%d after the cooldown", n)
 	}
 	w.check()
-	if _, err := New(w.store, Options{Skew: -1}); !errors.Is(err, ErrBadArgument) {
+	if _, err := New(w.store, Options{Skew: -1}); !errors.Is(err, errBadArgument) {
 		t.Error(err)
 	}
 }
@@ -407,7 +407,7 @@ func TestSplitPoolBounds(t *testing.T) {
 	p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.32-10.0.0.80"), netipx.MustParseIPRange("10.0.0.120-10.0.0.130")}
 	w := newWorld(t, Config{}, p)
 	for _, bits := range []int{-1, 0, 9, math.MinInt, math.MaxInt} {
-		if err := w.SplitPool(bg, "a", bits); !errors.Is(err, ErrBadArgument) {
+		if err := w.SplitPool(bg, "a", bits); !errors.Is(err, errBadArgument) {
 			t.Errorf("%d bits: %v", bits, err)
 		}
 	}

@@ -59,7 +59,7 @@ type Engine struct {
 	mu      sync.Mutex
 	busy    bool    // set while a leader runs; it owns cache, txn, random and lost
 	waiting []*call // the next batch
-	// doubtful is set while a commit of this engine may still be made after its caller was given ErrUnknown.
+	// doubtful is set while a commit of this engine may still be made after its caller was given ErrUnknownOutcome.
 	doubtful atomic.Bool
 
 	cache  cache
@@ -74,11 +74,11 @@ type Engine struct {
 // New returns an engine on a store. It reads nothing.
 func New(db store.Store, o Options) (*Engine, error) {
 	if db == nil {
-		return nil, fmt.Errorf("%w: no store", ErrBadArgument)
+		return nil, fmt.Errorf("%w: no store", errBadArgument)
 	}
 	e := &Engine{store: db, limits: db.Limits(), now: o.Now, hosts: o.Hosts, retry: o.Retry, keep: o.Cache, skew: int64(o.Skew), cache: newCache()}
 	if o.Skew < 0 {
-		return nil, fmt.Errorf("%w: clocks apart by %v", ErrBadArgument, o.Skew)
+		return nil, fmt.Errorf("%w: clocks apart by %v", errBadArgument, o.Skew)
 	}
 	if e.now == nil {
 		e.now = time.Now
@@ -129,7 +129,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (e *Engine) again(t *txn, tries int, wait bool, conflict error) error {
 	keys := t.forget()
 	if tries >= e.retry.Attempts {
-		return fmt.Errorf("%w: %w", ErrContention, conflict)
+		return fmt.Errorf("%w: %w", errContention, conflict)
 	}
 	if wait && tries > 1 {
 		d := min(e.retry.Base<<min(tries-2, 20), e.retry.Max)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -135,28 +136,28 @@ func TestAutoAssignErrors(t *testing.T) { // IP3, X1
 		a    AssignArgs
 		want error
 	}{
-		"no owner":     {AssignArgs{Num4: 1, Use: Workload}, ErrBadName},
-		"empty name":   {AssignArgs{Owner: HostOwner(""), Num4: 1, Use: Workload}, ErrBadName},
-		"NUL":          {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Claim: Claim{Handle: "a\x00b"}}, ErrBadName},
-		"none":         {AssignArgs{Owner: HostOwner("h"), Use: Workload}, ErrBadArgument},
-		"negative":     {AssignArgs{Owner: HostOwner("h"), Num4: -1, Num6: 2, Use: Workload}, ErrBadArgument},
-		"no use":       {AssignArgs{Owner: HostOwner("h"), Num4: 1}, ErrUnknownUse},
-		"two uses":     {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload | Tunnel}, ErrUnknownUse},
-		"unknown use":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: 128}, ErrUnknownUse},
-		"unknown host": {want("ghost", 1, ""), ErrUnknownHost},
-		"no pool":      {AssignArgs{Owner: HostOwner("h"), Num6: 1, Use: Workload}, ErrNoPool},
-		"use of none":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: LoadBalancer}, ErrNoPool},
-		"unknown pool": {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Pools: []string{"b"}}, ErrUnknownPool},
-		"ends":         {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Head: 3, Tail: 1}, ErrStrict},
-		"sticky":       {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Sticky: true}, ErrBadArgument},
+		"no owner":     {AssignArgs{Num4: 1, Use: Workload}, errBadName},
+		"empty name":   {AssignArgs{Owner: HostOwner(""), Num4: 1, Use: Workload}, errBadName},
+		"NUL":          {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Claim: Claim{Handle: "a\x00b"}}, errBadName},
+		"none":         {AssignArgs{Owner: HostOwner("h"), Use: Workload}, errBadArgument},
+		"negative":     {AssignArgs{Owner: HostOwner("h"), Num4: -1, Num6: 2, Use: Workload}, errBadArgument},
+		"no use":       {AssignArgs{Owner: HostOwner("h"), Num4: 1}, errUnknownUse},
+		"two uses":     {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload | Tunnel}, errUnknownUse},
+		"unknown use":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: 128}, errUnknownUse},
+		"unknown host": {want("ghost", 1, ""), errUnknownHost},
+		"no pool":      {AssignArgs{Owner: HostOwner("h"), Num6: 1, Use: Workload}, errNoPool},
+		"use of none":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: LoadBalancer}, errNoPool},
+		"unknown pool": {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Pools: []string{"b"}}, errUnknownPool},
+		"ends":         {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Head: 3, Tail: 1}, errLooseEnds},
+		"sticky":       {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Sticky: true}, errBadArgument},
 	} {
 		before, _ := w.store.MarshalBinary()
 		got, err := w.AutoAssign(bg, tt.a)
 		if !errors.Is(err, tt.want) || len(got.V4)+len(got.V6) > 0 {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
-		if e := (*Error)(nil); !errors.As(err, &e) || e.Op != "assign" {
-			t.Errorf("%s: %v is no *Error", name, err)
+		if e := (*ipalloc.Error)(nil); !errors.As(err, &e) || e.Op != "assign" {
+			t.Errorf("%s: %v is no *ipalloc.Error", name, err)
 		}
 		if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
 			t.Errorf("%s changed the store", name)

@@ -3,16 +3,18 @@ package ipset
 import (
 	"context"
 	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // EnsureBlock makes sure that an owner has a block in one of the pools that may serve the arguments, and returns the owner's
 // blocks there, which need not have room. Without any it claims one, as AutoAssign would, and assigns no address. Num4 and Num6
 // say which families; their values do not count.
 //
-// Errors as for AutoAssign, nothing claimed; [ErrLimit] if there is a block and it may not be claimed, [ErrShort] if there is none.
+// Errors as for AutoAssign, nothing claimed; [ipalloc.ErrLimit] if there is a block and it may not be claimed, [ipalloc.ErrFull] if there is none.
 func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.Prefix, err error) {
 	fail := func(err error) ([]netip.Prefix, error) {
-		return nil, &Error{Op: "ensure block", Owner: a.Owner.String(), Err: err}
+		return nil, wrap(ipalloc.Error{Op: "ensure block", Owner: a.Owner.String(), Err: err})
 	}
 	a.Request, a.Sticky = "", false
 	a.Num4, a.Num6 = min(a.Num4, 1), min(a.Num6, 1)
@@ -23,7 +25,7 @@ func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.
 	if a.Owner.Kind == Host {
 		labels, ok := e.hosts(a.Owner.Name)
 		if !ok {
-			return fail(ErrUnknownHost)
+			return fail(errUnknownHost)
 		}
 		p.node = labels
 	}
@@ -64,7 +66,7 @@ func (p *ensurePlan) plan(t *txn) error {
 		}
 		for _, short := range p.result.Short {
 			if short.Reason == LimitReached {
-				return ErrLimit
+				return errBlockLimit
 			}
 		}
 		return p.tooFew()

@@ -24,7 +24,7 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) { // IP5
 		}
 	}
 	w.assign(want("g", 8, "q")) // all that is left
-	if blocks, err := w.EnsureBlock(bg, want("new", 1, "")); !errors.Is(err, ErrShort) || blocks != nil {
+	if blocks, err := w.EnsureBlock(bg, want("new", 1, "")); !errors.Is(err, errShort) || blocks != nil {
 		t.Errorf("%v, %v", blocks, err)
 	}
 	a := want("h2", 1, "")
@@ -36,7 +36,7 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) { // IP5
 	if err := w.SetConfig(bg, Config{Strict: true, NoAutoBlocks: true}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.EnsureBlock(bg, a); !errors.Is(err, ErrLimit) || len(w.blocksOf("h2")) != 0 {
+	if _, err := w.EnsureBlock(bg, a); !errors.Is(err, errBlockLimit) || len(w.blocksOf("h2")) != 0 {
 		t.Errorf("without automatic blocks: %v, %v", err, w.blocksOf("h2"))
 	}
 	w.check()
@@ -53,7 +53,7 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) { // IP5
 		}
 	}
 	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/7"), HostOwner("h"))
-	if err != nil || len(claimed) != 1 || len(failed) != 1 || !errors.Is(failed[0].Err, ErrNoPool) {
+	if err != nil || len(claimed) != 1 || len(failed) != 1 || !errors.Is(failed[0].Err, errNoPool) {
 		t.Errorf("%v, %v, %v", claimed, failed, err)
 	}
 	if got, err := w.ReleaseAffinity(bg, netip.MustParsePrefix("10.0.0.0/28"), HostOwner("h"), false); err != nil || len(got) != 1 {
@@ -193,7 +193,7 @@ func TestResultOfACancelledBatch(t *testing.T) { // ST1
 		deadline bool
 		unknown  bool
 	}{
-		{ends, cancelled, true, true}, {ends, context.Canceled, true, false}, {bg, cancelled, false, true}, {ends, ErrNoPool, false, false}, {ends, nil, false, false},
+		{ends, cancelled, true, true}, {ends, context.Canceled, true, false}, {bg, cancelled, false, true}, {ends, errNoPool, false, false}, {ends, nil, false, false},
 	} {
 		got := (&call{ctx: tt.ctx, err: tt.err}).result()
 		if errors.Is(got, context.DeadlineExceeded) != tt.deadline || errors.Is(got, ipalloc.ErrUnknownOutcome) != tt.unknown || !tt.deadline && got != tt.err {
@@ -212,7 +212,7 @@ func TestPoolDisabledDuringAClaim(t *testing.T) { // IP5
 		}
 	}
 	claimed, failed, err := w.engine(r).ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/28"), HostOwner("h"))
-	if err != nil || len(claimed) != 0 || len(failed) != 4 || !errors.Is(failed[0].Err, ErrNoPool) {
+	if err != nil || len(claimed) != 0 || len(failed) != 4 || !errors.Is(failed[0].Err, errNoPool) {
 		t.Errorf("%v, %v, %v", claimed, failed, err)
 	}
 	w.check()

@@ -3,95 +3,96 @@ package ipset
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
 )
 
-// ErrRecord means that a record in the store is damaged.
-var ErrRecord = errors.New("ipset: damaged record")
+// cause is what stands in the way of a call, in words. It matches a sentinel of package ipalloc.
+type cause struct {
+	text string
+	is   error
+}
 
-// Errors of arguments and configuration.
+func (c *cause) Error() string { return c.text }
+
+func (c *cause) Unwrap() error { return c.is }
+
+// Causes of arguments and configuration.
 var (
-	ErrBadPrefix    = errors.New("ipset: not a masked prefix")
-	ErrBadAddress   = errors.New("ipset: not an address this can serve")
-	ErrBadName      = errors.New("ipset: bad name")
-	ErrBadBlockSize = errors.New("ipset: block size does not fit")
-	ErrBadConfig    = errors.New("ipset: configuration contradicts itself")
-	ErrBadArgument  = errors.New("ipset: bad argument")
-	ErrUnknownUse   = errors.New("ipset: unknown use")
-	ErrUnknownHost  = errors.New("ipset: unknown host")
-	ErrUnknownPool  = errors.New("ipset: unknown pool")
-	ErrPoolExists   = errors.New("ipset: pool exists")
-	ErrOverlap      = errors.New("ipset: pools overlap")
+	errBadPrefix    error = &cause{"not a masked prefix", ipalloc.ErrInvalid}
+	errBadAddress   error = &cause{"not a plain IPv4 or IPv6 address", ipalloc.ErrInvalid}
+	errBadName      error = &cause{"bad name", ipalloc.ErrInvalid}
+	errBadBlockSize error = &cause{"block size does not fit", ipalloc.ErrInvalid}
+	errBadConfig    error = &cause{"configuration contradicts itself", ipalloc.ErrInvalid}
+	errBadArgument  error = &cause{"bad argument", ipalloc.ErrInvalid}
+	errUnknownUse   error = &cause{"unknown use", ipalloc.ErrInvalid}
+	errLooseEnds    error = &cause{"addresses are reserved for the host only with strict affinity", ipalloc.ErrInvalid}
+	errUnknownHost  error = &cause{"no such host", ipalloc.ErrNotFound}
+	errUnknownPool  error = &cause{"no such pool", ipalloc.ErrNotFound}
+	errPoolExists   error = &cause{"a pool of that name exists", ipalloc.ErrExists}
+	errOverlap      error = &cause{"it overlaps another pool", ipalloc.ErrExists}
 )
 
-// Errors of an assignment or a release.
+// Causes of an assignment, a claim or a release.
 var (
-	ErrNoPool     = errors.New("ipset: no pool qualifies")
-	ErrShort      = errors.New("ipset: not enough addresses")
-	ErrOccupied   = errors.New("ipset: address is taken")
-	ErrCooling    = errors.New("ipset: address is cooling")
-	ErrReserved   = errors.New("ipset: address is reserved for the host")
-	ErrNotFound   = errors.New("ipset: not assigned")
-	ErrStrict     = errors.New("ipset: strict affinity forbids it")
-	ErrLimit      = errors.New("ipset: block limit reached")
-	ErrNotEmpty   = errors.New("ipset: block is not empty")
-	ErrOwner      = errors.New("ipset: owned by another")
-	ErrContention = errors.New("ipset: gave up after repeated conflicts")
-	ErrExhausted  = errors.New("ipset: sequence numbers exhausted")
+	errNoPool     error = &cause{"no pool qualifies", ipalloc.ErrNotFound}
+	errShort      error = &cause{"not enough addresses", ipalloc.ErrFull}
+	errStrict     error = &cause{"the block is another owner's and affinity is strict", ipalloc.ErrOccupied}
+	errClaimed    error = &cause{"the block is another owner's", ipalloc.ErrOccupied}
+	errCovered    error = &cause{"a block that exists is in the way", ipalloc.ErrOccupied}
+	errBlockLimit error = &cause{"the owner has as many blocks as it may have", ipalloc.ErrLimit}
+	errNotEmpty   error = &cause{"addresses of the block are held", ipalloc.ErrInUse}
+	errOwner      error = &cause{"held by another, or with other attributes", ipalloc.ErrMismatch}
+	errContention error = &cause{"gave up after repeated conflicts", ipalloc.ErrConflict}
+	errExhausted  error = &cause{"sequence numbers are exhausted", ipalloc.ErrLimit}
 )
 
 // isConflict reports whether a commit met a conflict.
 func isConflict(err error) bool { return errors.Is(err, ipalloc.ErrConflict) }
 
-// Error says which operation failed on what. It wraps one of the sentinels of this package or the store's own error.
-type Error struct {
-	Op      string       // the verb: "assign", "release", ...
-	Pool    string       // the pool's name, if one is meant
-	Prefix  netip.Prefix // the block or range, if one is meant
-	Address netip.Addr   // the address, if one is meant
-	Owner   string       // the host or handle that stands in the way, or that asked
-	Err     error
+// wrap returns the error of a call. If e.Err is an error of this package already, what that says stays and e adds what it
+// leaves open, so that no text repeats itself.
+func wrap(e ipalloc.Error) error {
+	e.Package = "ipset"
+	in, ok := e.Err.(*ipalloc.Error)
+	if !ok || in.Package != e.Package {
+		return &e
+	}
+	both := *in
+	both.Op = e.Op
+	for _, f := range [...]struct {
+		to   *string
+		from string
+	}{{&both.Owner, e.Owner}, {&both.Field, e.Field}, {&both.Name, e.Name}, {&both.Holder, e.Holder}} {
+		if *f.to == "" {
+			*f.to = f.from
+		}
+	}
+	if !both.Prefix.IsValid() {
+		both.Prefix = e.Prefix
+	}
+	if !both.Addr.IsValid() {
+		both.Addr = e.Addr
+	}
+	return &both
 }
-
-func (e *Error) Error() string {
-	var s strings.Builder
-	s.WriteString("ipset: ")
-	s.WriteString(e.Op)
-	if e.Pool != "" {
-		fmt.Fprintf(&s, " pool %s", e.Pool)
-	}
-	if e.Prefix.IsValid() {
-		fmt.Fprintf(&s, " %s", e.Prefix)
-	}
-	if e.Address.IsValid() {
-		fmt.Fprintf(&s, " %s", e.Address)
-	}
-	if e.Owner != "" {
-		fmt.Fprintf(&s, " (%s)", e.Owner)
-	}
-	s.WriteString(": ")
-	s.WriteString(strings.TrimPrefix(e.Err.Error(), "ipset: "))
-	return s.String()
-}
-
-// Unwrap returns the sentinel or the store's error.
-func (e *Error) Unwrap() error { return e.Err }
 
 // maxName bounds names so that every key fits the stores (bbolt: 32 KiB, etcd: far more) with room for what precedes it.
 const maxName = 1024
 
 // checkName refuses what cannot be a part of a key: NUL ends a handle in its index key.
 func checkName(what, name string) error {
+	reason := ""
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: empty %s", ErrBadName, what)
+		reason = "it is empty"
 	case len(name) > maxName:
-		return fmt.Errorf("%w: %s of %d bytes, at most %d", ErrBadName, what, len(name), maxName)
+		reason = fmt.Sprintf("%d bytes, at most %d", len(name), maxName)
 	case strings.IndexByte(name, 0) >= 0:
-		return fmt.Errorf("%w: %s %q holds a NUL byte", ErrBadName, what, name)
+		reason = "it holds a NUL byte"
+	default:
+		return nil
 	}
-	return nil
+	return wrap(ipalloc.Error{Op: "check", Field: what, Reason: reason, Err: errBadName})
 }

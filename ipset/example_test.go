@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -68,11 +69,11 @@ func ExampleEngine_AutoAssign_full() {
 	}
 	a.AllOrNothing = true
 	_, err = e.AutoAssign(ctx, a)
-	fmt.Println(errors.Is(err, ipset.ErrShort), err)
+	fmt.Println(errors.Is(err, ipalloc.ErrFull), err)
 	// Output:
 	// 4 of 5, <nil>
 	// pods: full
-	// true ipset: assign (host:node-a): not enough addresses: pods: full
+	// true ipset: assign for "host:node-a": not enough addresses: pods: full
 }
 
 // A request key makes a call repeatable: after a timeout, the caller does not know whether it has addresses.

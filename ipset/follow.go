@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -17,19 +18,19 @@ import (
 func (e *Engine) Follow(ctx context.Context, owners ...Owner) error {
 	for _, o := range owners {
 		if err := o.check(); err != nil {
-			return &Error{Op: "follow", Owner: o.String(), Err: err}
+			return wrap(ipalloc.Error{Op: "follow", Owner: o.String(), Err: err})
 		}
 	}
 	for {
 		keys, rev, err := e.followed(ctx, owners)
 		if err != nil {
-			return &Error{Op: "follow", Err: err}
+			return wrap(ipalloc.Error{Op: "follow", Err: err})
 		}
 		if err := e.do(ctx, &forgetPlan{keys: keys}); err != nil {
-			return &Error{Op: "follow", Err: err}
+			return wrap(ipalloc.Error{Op: "follow", Err: err})
 		}
 		if err := e.follow(ctx, rev, keys); err != nil && !errors.Is(err, store.ErrCompacted) {
-			return &Error{Op: "follow", Err: err}
+			return wrap(ipalloc.Error{Op: "follow", Err: err})
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // An address is held for a host: mostly that whose block it is in, else one that borrowed it. A block notes the host of an
@@ -120,10 +122,10 @@ func (e *Engine) hostBlocks(ctx context.Context, o Owner) ([]netip.Prefix, error
 }
 
 // IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other has
-// borrowed, and those that it has borrowed. None is no error. It returns [ErrBadName]. Cost: three round trips.
+// borrowed, and those that it has borrowed. None is no error. It returns [ipalloc.ErrInvalid]. Cost: three round trips.
 func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 	fail := func(err error) ([]Allocation, error) {
-		return nil, &Error{Op: "look up", Owner: o.String(), Err: err}
+		return nil, wrap(ipalloc.Error{Op: "look up", Owner: o.String(), Err: err})
 	}
 	blocks, err := e.hostBlocks(ctx, o)
 	if err != nil {
@@ -148,7 +150,7 @@ func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 // returns them. Addresses that others borrowed from its blocks stay, and so do the blocks: [Engine.ReleaseHost] takes those.
 //
 // It goes in steps of a commit each; one that is interrupted is resumed by repeating it, and what another step gave back
-// meanwhile is no error. It returns [ErrBadName], or an error of the store with what was given back so far.
+// meanwhile is no error. It returns [ipalloc.ErrInvalid], or an error of the store with what was given back so far.
 func (e *Engine) ReleaseByHost(ctx context.Context, o Owner) (released []netip.Addr, err error) {
 	blocks, err := e.hostBlocks(ctx, o)
 	if err == nil {
@@ -164,7 +166,7 @@ func (e *Engine) ReleaseByHost(ctx context.Context, o Owner) (released []netip.A
 		})
 	}
 	if err != nil {
-		return released, &Error{Op: "release", Owner: o.String(), Err: err}
+		return released, wrap(ipalloc.Error{Op: "release", Owner: o.String(), Err: err})
 	}
 	return released, nil
 }

@@ -66,10 +66,10 @@ func TestReleaseByHost(t *testing.T) { // IP4
 		w.check()
 	}
 	w := newWorld(t, Config{})
-	if _, err := w.ReleaseByHost(bg, Owner{}); !errors.Is(err, ErrBadName) {
+	if _, err := w.ReleaseByHost(bg, Owner{}); !errors.Is(err, errBadName) {
 		t.Error(err)
 	}
-	if _, err := w.IPsByHost(bg, HostOwner("")); !errors.Is(err, ErrBadName) {
+	if _, err := w.IPsByHost(bg, HostOwner("")); !errors.Is(err, errBadName) {
 		t.Error(err)
 	}
 }
@@ -82,7 +82,7 @@ func TestHostMoves(t *testing.T) { // IP4
 	for _, tt := range []struct {
 		to   Owner
 		want error
-	}{{Owner{}, ErrBadName}, {to, nil}, {to, nil}} {
+	}{{Owner{}, errBadName}, {to, nil}, {to, nil}} {
 		err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Guard: Guard{Handle: "vm"}, Active: &al.Attributes, Host: &tt.to})
 		if !errors.Is(err, tt.want) {
 			t.Errorf("to %v: %v", tt.to, err)

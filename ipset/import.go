@@ -5,25 +5,27 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // ImportBlock puts a block as it is into the store, with its index records: one that [ImportCalicoBlock] read, or that
 // [DecodeBlock] read elsewhere. The engine takes the block over; the caller must not use it any more.
 //
-// It returns [ErrOverlap] if a block is there already, of whatever size, and [ErrUnknownPool] if no pool has it or the
+// It returns [ipalloc.ErrExists] if a block is there already, of whatever size, and [ipalloc.ErrNotFound] if no pool has it or the
 // pool's blocks have another size; nothing is changed then.
 func (e *Engine) ImportBlock(ctx context.Context, b *Block) error {
 	if b == nil {
-		return &Error{Op: "import", Err: ErrBadArgument}
+		return wrap(ipalloc.Error{Op: "import", Err: errBadArgument})
 	}
 	if err := b.Check(); err != nil {
-		return &Error{Op: "import", Prefix: b.prefix, Err: fmt.Errorf("%w: %v", ErrRecord, err)}
+		return wrap(ipalloc.Error{Op: "import", Prefix: b.prefix, Err: fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)})
 	}
 	// Sequence numbers of the block may be above those of the present generation; later blocks must start above them.
 	err := e.change(ctx, "import", func(_ *txn, c *catalog) error {
 		c.Generation = max(c.Generation, b.seq>>genShift+1)
 		if c.Generation > maxGeneration {
-			return ErrExhausted
+			return errExhausted
 		}
 		return nil
 	})
@@ -31,7 +33,7 @@ func (e *Engine) ImportBlock(ctx context.Context, b *Block) error {
 		return err
 	}
 	if err := e.do(ctx, &importPlan{b}); err != nil {
-		return &Error{Op: "import", Prefix: b.prefix, Err: err}
+		return wrap(ipalloc.Error{Op: "import", Prefix: b.prefix, Err: err})
 	}
 	return nil
 }
@@ -47,7 +49,7 @@ func (p *importPlan) plan(t *txn) error {
 	block := p.b.prefix
 	i := cat.containing(block.Addr())
 	if i < 0 || cat.Pools[i].BlockBits != block.Bits() {
-		return ErrUnknownPool
+		return errUnknownPool
 	}
 	be, err := t.block(cat, block)
 	if err != nil {
@@ -55,7 +57,7 @@ func (p *importPlan) plan(t *txn) error {
 	}
 	if _, taken, err := t.occupied(cat, i, block); err != nil || taken {
 		if err == nil {
-			err = ErrOverlap
+			err = errCovered
 		}
 		return err
 	}

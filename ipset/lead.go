@@ -257,7 +257,7 @@ func (e *Engine) run(ctx context.Context, batch []*call) {
 				}
 				continue
 			}
-			if n > 1 && errors.Is(err, ErrRecord) {
+			if n > 1 && errors.Is(err, ipalloc.ErrCorrupt) {
 				single = true
 				continue
 			}

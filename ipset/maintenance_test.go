@@ -311,7 +311,7 @@ func TestImportBlock(t *testing.T) { // IP2
 		t.Fatal(err)
 	}
 	w.check()
-	if err := w.ImportBlock(bg, block()); !errors.Is(err, ErrOverlap) {
+	if err := w.ImportBlock(bg, block()); !errors.Is(err, errCovered) {
 		t.Errorf("again: %v", err)
 	}
 	if als, _ := w.IPsByHandle(bg, "pod-1"); len(als) != 2 {
@@ -323,7 +323,7 @@ func TestImportBlock(t *testing.T) { // IP2
 	}
 	w.check()
 	w.RemovePool(bg, "a")
-	if err := w.ImportBlock(bg, mustBlock(t, "10.0.0.8/30", BlockOptions{})); !errors.Is(err, ErrUnknownPool) {
+	if err := w.ImportBlock(bg, mustBlock(t, "10.0.0.8/30", BlockOptions{})); !errors.Is(err, errUnknownPool) {
 		t.Errorf("no pool: %v", err)
 	}
 }
@@ -343,7 +343,7 @@ func TestEnsureBlock(t *testing.T) {
 	for i := range 2 {
 		w.EnsureBlock(bg, want(fmt.Sprint("g", i), 1, ""))
 	}
-	if _, err := w.EnsureBlock(bg, want("last", 1, "")); !errors.Is(err, ErrShort) {
+	if _, err := w.EnsureBlock(bg, want("last", 1, "")); !errors.Is(err, errShort) {
 		t.Errorf("no block left: %v", err)
 	}
 	w.check()

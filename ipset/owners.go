@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // parseOwnerKey is the inverse of ownerKey.
@@ -32,7 +34,7 @@ func decodeOwner(s string) ([]netip.Prefix, error) {
 	if s == "" {
 		return nil, nil
 	}
-	bad := fmt.Errorf("%w: list of blocks", ErrRecord)
+	bad := fmt.Errorf("%w: list of blocks", ipalloc.ErrCorrupt)
 	if s[0] != ownerVersion {
 		return nil, bad
 	}

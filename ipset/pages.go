@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -118,7 +119,7 @@ func decodePage(s string) (page, error) {
 	v, word := r.byte(), r.bytes(8)
 	p := page{mark: r.uvarint()}
 	if r.err != nil || v != pageVersion || r.s != "" {
-		return page{}, fmt.Errorf("%w: space page", ErrRecord)
+		return page{}, fmt.Errorf("%w: space page", ipalloc.ErrCorrupt)
 	}
 	p.word = binary.BigEndian.Uint64([]byte(word))
 	return p, nil

@@ -10,6 +10,7 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/selector"
 )
 
@@ -60,32 +61,32 @@ func (p *Pool) check() error {
 		return err
 	}
 	if err := checkPrefix(p.Prefix); err != nil {
-		return &Error{Op: "check", Pool: p.Name, Err: err}
+		return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: err})
 	}
 	width := p.Prefix.Addr().BitLen()
 	if p.BlockBits == 0 {
 		p.BlockBits = max(width-6, p.Prefix.Bits())
 	}
 	if p.BlockBits < p.Prefix.Bits() || p.BlockBits > width || width-p.BlockBits > 64 {
-		return &Error{Op: "check", Pool: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: /%d", ErrBadBlockSize, p.BlockBits)}
+		return wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: /%d", errBadBlockSize, p.BlockBits)})
 	}
 	if p.Uses == 0 {
 		p.Uses = defaultUses
 	}
 	if p.Uses&^allUses != 0 {
-		return &Error{Op: "check", Pool: p.Name, Err: ErrUnknownUse}
+		return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: errUnknownUse})
 	}
 	if p.MaxBlocksPerHost < 0 || p.Cooldown < 0 {
-		return &Error{Op: "check", Pool: p.Name, Err: ErrBadConfig}
+		return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: errBadConfig})
 	}
 	for _, r := range p.Ranges {
 		if !r.IsValid() || !p.Prefix.Contains(r.From()) || !p.Prefix.Contains(r.To()) {
-			return &Error{Op: "check", Pool: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: range %s", ErrBadAddress, r)}
+			return wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: range %s", errBadAddress, r)})
 		}
 	}
 	for _, sel := range []Selector{p.Nodes, p.Namespaces} {
 		if _, err := sel.compile(); err != nil {
-			return &Error{Op: "check", Pool: p.Name, Err: err}
+			return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: err})
 		}
 	}
 	return nil
@@ -116,11 +117,11 @@ const defaultMaxBlocks = 20
 func (c Config) check() error {
 	switch {
 	case c.NoAutoBlocks && !c.Strict:
-		return fmt.Errorf("%w: without automatic blocks, affinity must be strict", ErrBadConfig)
+		return fmt.Errorf("%w: without automatic blocks, affinity must be strict", errBadConfig)
 	case c.MaxBlocksPerHost > 0 && !c.Strict:
-		return fmt.Errorf("%w: a limit of blocks per host needs strict affinity", ErrBadConfig)
+		return fmt.Errorf("%w: a limit of blocks per host needs strict affinity", errBadConfig)
 	case c.MaxBlocksPerHost < -1:
-		return fmt.Errorf("%w: a limit of %d blocks", ErrBadConfig, c.MaxBlocksPerHost)
+		return fmt.Errorf("%w: a limit of %d blocks", errBadConfig, c.MaxBlocksPerHost)
 	}
 	return nil
 }
@@ -177,11 +178,11 @@ func decodeCatalog(s string) (*catalog, error) {
 	c := &catalog{Version: catalogVersion}
 	if s != "" {
 		if err := json.Unmarshal([]byte(s), c); err != nil {
-			return nil, fmt.Errorf("%w: catalog: %v", ErrRecord, err)
+			return nil, fmt.Errorf("%w: catalog: %v", ipalloc.ErrCorrupt, err)
 		}
 	}
 	if c.Version != catalogVersion {
-		return nil, fmt.Errorf("%w: catalog of version %d", ErrRecord, c.Version)
+		return nil, fmt.Errorf("%w: catalog of version %d", ipalloc.ErrCorrupt, c.Version)
 	}
 	return c, c.prepare()
 }
@@ -210,10 +211,10 @@ func (c *catalog) prepare() error {
 		}
 		for j := range i {
 			if c.Pools[j].Name == p.Name {
-				return &Error{Op: "check", Pool: p.Name, Err: ErrPoolExists}
+				return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: errPoolExists})
 			}
 			if c.Pools[j].Prefix.Overlaps(p.Prefix) {
-				return &Error{Op: "check", Pool: p.Name, Prefix: c.Pools[j].Prefix, Err: ErrOverlap}
+				return wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: c.Pools[j].Prefix, Err: errOverlap})
 			}
 		}
 		if c.avoid[i], err = p.avoided(reserved); err != nil {
@@ -257,7 +258,7 @@ func setOf(rs []netipx.IPRange) (*netipx.IPSet, error) {
 	var sb netipx.IPSetBuilder
 	for _, r := range rs {
 		if !r.IsValid() || r.From().Is4In6() || r.From().Zone() != "" {
-			return nil, fmt.Errorf("%w: reservation %s", ErrBadAddress, r)
+			return nil, fmt.Errorf("%w: reservation %s", errBadAddress, r)
 		}
 		sb.AddRange(r)
 	}

@@ -7,34 +7,35 @@ import (
 	"math"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Lookup returns the allocation of an address as it is in the store. It returns [ErrNotFound] for one that is not held,
-// [ErrCooling] with the allocation for one that is cooling, and [ErrBadAddress].
+// Lookup returns the allocation of an address as it is in the store. It returns [ipalloc.ErrNotHeld] for one that is not held,
+// [ipalloc.ErrCooling] with the allocation for one that is cooling, and [ipalloc.ErrInvalid].
 func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (Allocation, error) {
 	if addr.CheckAddr(a) != nil {
-		return Allocation{}, &Error{Op: "look up", Address: a, Err: ErrBadAddress}
+		return Allocation{}, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: errBadAddress})
 	}
 	b, err := e.blockOf(ctx, a)
 	if err != nil {
-		return Allocation{}, &Error{Op: "look up", Address: a, Err: err}
+		return Allocation{}, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: err})
 	}
 	if b != nil {
 		if al, ok := b.Lookup(a); ok && al.Cooling {
-			return al, &Error{Op: "look up", Address: a, Err: ErrCooling}
+			return al, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: ipalloc.ErrCooling})
 		} else if ok {
 			return al, nil
 		}
 	}
-	return Allocation{}, &Error{Op: "look up", Address: a, Err: ErrNotFound}
+	return Allocation{}, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: ipalloc.ErrNotHeld})
 }
 
 // BlockOf returns a copy of the block that an address is in, nil if there is none.
 func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 	if addr.CheckAddr(a) != nil {
-		return nil, &Error{Op: "look up", Address: a, Err: ErrBadAddress}
+		return nil, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: errBadAddress})
 	}
 	return e.blockOf(ctx, a)
 }
@@ -151,11 +152,11 @@ func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[Allo
 	}
 }
 
-// IPsByHandle returns the addresses of a handle in address order; none is no error. It returns [ErrBadName] for an
+// IPsByHandle returns the addresses of a handle in address order; none is no error. It returns [ipalloc.ErrInvalid] for an
 // empty handle. Cost: two round trips.
 func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, error) {
 	if err := checkName("handle", handle); err != nil {
-		return nil, &Error{Op: "look up", Err: err}
+		return nil, wrap(ipalloc.Error{Op: "look up", Err: err})
 	}
 	if err := e.current(ctx); err != nil {
 		return nil, err
@@ -178,7 +179,7 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, 
 		}
 	})
 	if err != nil {
-		return nil, &Error{Op: "look up", Owner: handle, Err: err}
+		return nil, wrap(ipalloc.Error{Op: "look up", Owner: handle, Err: err})
 	}
 	return als, nil
 }
@@ -189,7 +190,7 @@ func blocksIn(recs []store.Record, at int) ([]netip.Prefix, error) {
 	for _, rec := range recs {
 		p, ok := parseBlockID(rec.Key[at:])
 		if !ok {
-			return nil, fmt.Errorf("%w: key %q", ErrRecord, rec.Key)
+			return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, rec.Key)
 		}
 		blocks = append(blocks, p)
 	}

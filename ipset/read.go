@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -215,7 +216,7 @@ func (t *txn) nextSize(v6 bool, size int) (int, bool, error) {
 	}
 	id, ok := parsePageKey(recs[0].Key)
 	if !ok {
-		return 0, false, fmt.Errorf("%w: space page %q", ErrRecord, recs[0].Key)
+		return 0, false, fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, recs[0].Key)
 	}
 	return int(id.bits), true, nil
 }
@@ -234,7 +235,7 @@ func (t *txn) hasBlocks(p netip.Prefix, size int) (bool, error) {
 			id, ok := parsePageKey(rec.Key)
 			pg, err := decodePage(rec.Value)
 			if err != nil || !ok {
-				return false, fmt.Errorf("%w: space page %q", ErrRecord, rec.Key)
+				return false, fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, rec.Key)
 			}
 			if id == first {
 				pg.word &= ^uint64(0) << from

@@ -3,6 +3,8 @@ package ipset
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // reader takes values off the front of a string; after the first failure err is set and everything reads as zero.
@@ -64,7 +66,7 @@ func (r *reader) byte() byte {
 // fail notes the first failure and reads nothing more.
 func (r *reader) fail(what string) {
 	if r.err == nil {
-		r.err = fmt.Errorf("%w: %s", ErrRecord, what)
+		r.err = fmt.Errorf("%w: %s", ipalloc.ErrCorrupt, what)
 	}
 	r.s = ""
 }

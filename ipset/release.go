@@ -29,7 +29,7 @@ const releaseBatch = 4096
 // released together are queued in address order, block by block. Repeating a release is never an error: the address
 // was free. An address that nobody manages was free, too.
 //
-// Addresses go in as many commits as they need, all of a block in one where they fit. It returns [ErrBadAddress] if an
+// Addresses go in as many commits as they need, all of a block in one where they fit. It returns [ipalloc.ErrInvalid] if an
 // address is not valid, nothing released; or an error of the store, and the results so far.
 func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]ReleaseResult, error) {
 	if len(releases) == 0 {
@@ -37,14 +37,14 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]Release
 	}
 	for _, r := range releases {
 		if !r.Address.IsValid() || r.Address.Is4In6() || r.Address.Zone() != "" {
-			return nil, &Error{Op: "release", Address: r.Address, Err: ErrBadAddress}
+			return nil, wrap(ipalloc.Error{Op: "release", Addr: r.Address, Err: errBadAddress})
 		}
 	}
 	var results []ReleaseResult
 	for len(results) < len(releases) {
 		p := releasePlan{releases: releases[len(results):]}
 		if err := e.do(ctx, &p); err != nil {
-			return results, &Error{Op: "release", Address: releases[len(results)].Address, Err: err}
+			return results, wrap(ipalloc.Error{Op: "release", Addr: releases[len(results)].Address, Err: err})
 		}
 		if results == nil {
 			results = p.results
@@ -251,10 +251,10 @@ func (b *Block) emptiedBy(ordinals []uint64) bool {
 // ReleaseByHandle gives back every address of a handle and returns them in the order of their blocks. A handle that
 // has none is no error. With many blocks it goes in steps; an interrupted release is resumed by repeating it.
 //
-// It returns [ErrBadName] for an empty handle, or an error of the store and the addresses released so far.
+// It returns [ipalloc.ErrInvalid] for an empty handle, or an error of the store and the addresses released so far.
 func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
 	if err := checkName("handle", handle); err != nil {
-		return nil, &Error{Op: "release", Err: err}
+		return nil, wrap(ipalloc.Error{Op: "release", Err: err})
 	}
 	var released []netip.Addr
 	err := e.eachBlockOf(ctx, handle, func(blocks []netip.Prefix) error {
@@ -266,7 +266,7 @@ func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Ad
 		return err
 	})
 	if err != nil {
-		return released, &Error{Op: "release", Owner: handle, Err: err}
+		return released, wrap(ipalloc.Error{Op: "release", Owner: handle, Err: err})
 	}
 	return released, nil
 }

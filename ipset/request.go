@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -75,7 +76,7 @@ func decodeAnswer(s string) (*answer, error) {
 		a.addresses = append(a.addresses, d)
 	}
 	if r.err != nil || r.s != "" {
-		return nil, fmt.Errorf("%w: answer to a request", ErrRecord)
+		return nil, fmt.Errorf("%w: answer to a request", ipalloc.ErrCorrupt)
 	}
 	return a, nil
 }
@@ -121,7 +122,7 @@ func (t *txn) recall(cat *catalogEntry, m *memo, handle string, ask bool) (held 
 		return nil, false, err
 	}
 	if a.digest != m.digest {
-		return nil, false, fmt.Errorf("%w: the request key was used for a request with other arguments", ErrBadArgument)
+		return nil, false, fmt.Errorf("%w: the request key was used for a request with other arguments", errBadArgument)
 	}
 	m.at = a.at
 	for _, d := range a.addresses {

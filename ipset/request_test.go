@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // TestRequestKeyIsBoundToItsArguments: the same key with any other argument is refused, and nothing is assigned.
@@ -31,12 +33,12 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 		a := first
 		change(&a)
 		for _, e := range []*Engine{w.Engine, w.engine(w.store)} {
-			if got, err := e.AutoAssign(bg, a); !errors.Is(err, ErrBadArgument) {
+			if got, err := e.AutoAssign(bg, a); !errors.Is(err, errBadArgument) {
 				t.Errorf("another %s: %+v, %v", name, got, err)
 			}
 		}
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, ErrBadArgument) {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, errBadArgument) {
 		t.Errorf("another verb: %v", err)
 	}
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
@@ -90,7 +92,7 @@ func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
 	}
 	// A named address the same.
 	named := AssignIPArgs{Address: gone, Owner: HostOwner("h"), Claim: Claim{Handle: "pod"}, Request: "named"}
-	if _, err := w.AssignIP(bg, named); !errors.Is(err, ErrOccupied) {
+	if _, err := w.AssignIP(bg, named); !errors.Is(err, ipalloc.ErrOccupied) {
 		t.Error(err)
 	}
 	w.releaseHandle("thief")

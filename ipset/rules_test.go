@@ -193,7 +193,7 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) { // IP9, ST5
 		cost := func(what string, calls, records int, a AssignArgs, n int) {
 			t.Helper()
 			e.cache = newCache()
-			if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("x"), Num6: 1, Use: Workload}); !errors.Is(err, ErrNoPool) {
+			if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("x"), Num6: 1, Use: Workload}); !errors.Is(err, errNoPool) {
 				t.Fatal(err) // it has read the catalog
 			}
 			s.calls, s.records = 0, 0

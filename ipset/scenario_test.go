@@ -22,7 +22,7 @@ func TestConfigContradictions(t *testing.T) { // IP3
 		{Config{MaxBlocksPerHost: 3}, false}, {Config{MaxBlocksPerHost: 3, Strict: true}, true}, {Config{MaxBlocksPerHost: -1}, true}, {Config{MaxBlocksPerHost: -2}, false},
 	} {
 		err := w.SetConfig(bg, tt.cfg)
-		if (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrBadConfig) {
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, errBadConfig) {
 			t.Errorf("%+v: %v", tt.cfg, err)
 		}
 		if now, err := w.Engine.Config(bg); err != nil || (now == tt.cfg) != tt.ok {
@@ -42,22 +42,22 @@ func TestBadPools(t *testing.T) { // IP1, X1
 		p    Pool
 		want error
 	}{
-		"no name":       {bad(func(p *Pool) { p.Name = "" }), ErrBadName},
-		"same name":     {bad(func(p *Pool) { p.Name = "a" }), ErrPoolExists},
-		"no prefix":     {bad(func(p *Pool) { p.Prefix = netip.Prefix{} }), ErrBadPrefix},
-		"not masked":    {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.1.0.1/24") }), ErrBadPrefix},
-		"4 in 6":        {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("::ffff:10.1.0.0/120") }), ErrBadPrefix},
-		"same prefix":   {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/24") }), ErrOverlap},
-		"larger":        {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/16") }), ErrOverlap},
-		"smaller":       {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.64/26") }), ErrOverlap},
-		"large blocks":  {bad(func(p *Pool) { p.BlockBits = 23 }), ErrBadBlockSize},
-		"too long":      {bad(func(p *Pool) { p.BlockBits = 33 }), ErrBadBlockSize},
-		"huge blocks":   {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("2001:db8::/48"), 63 }), ErrBadBlockSize},
-		"unknown use":   {bad(func(p *Pool) { p.Uses = 64 }), ErrUnknownUse},
-		"negative":      {bad(func(p *Pool) { p.Cooldown = -1 }), ErrBadConfig},
-		"range outside": {bad(func(p *Pool) { p.Ranges = ranges("10.2.0.0/24").Ranges() }), ErrBadAddress},
-		"empty term":    {bad(func(p *Pool) { p.Nodes = Selector{{}} }), ErrBadConfig},
-		"unknown op":    {bad(func(p *Pool) { p.Namespaces = Selector{{Labels: []Requirement{{Key: "a", Op: "Like"}}}} }), ErrBadConfig},
+		"no name":       {bad(func(p *Pool) { p.Name = "" }), errBadName},
+		"same name":     {bad(func(p *Pool) { p.Name = "a" }), errPoolExists},
+		"no prefix":     {bad(func(p *Pool) { p.Prefix = netip.Prefix{} }), errBadPrefix},
+		"not masked":    {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.1.0.1/24") }), errBadPrefix},
+		"4 in 6":        {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("::ffff:10.1.0.0/120") }), errBadPrefix},
+		"same prefix":   {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/24") }), errOverlap},
+		"larger":        {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/16") }), errOverlap},
+		"smaller":       {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.64/26") }), errOverlap},
+		"large blocks":  {bad(func(p *Pool) { p.BlockBits = 23 }), errBadBlockSize},
+		"too long":      {bad(func(p *Pool) { p.BlockBits = 33 }), errBadBlockSize},
+		"huge blocks":   {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("2001:db8::/48"), 63 }), errBadBlockSize},
+		"unknown use":   {bad(func(p *Pool) { p.Uses = 64 }), errUnknownUse},
+		"negative":      {bad(func(p *Pool) { p.Cooldown = -1 }), errBadConfig},
+		"range outside": {bad(func(p *Pool) { p.Ranges = ranges("10.2.0.0/24").Ranges() }), errBadAddress},
+		"empty term":    {bad(func(p *Pool) { p.Nodes = Selector{{}} }), errBadConfig},
+		"unknown op":    {bad(func(p *Pool) { p.Namespaces = Selector{{Labels: []Requirement{{Key: "a", Op: "Like"}}}} }), errBadConfig},
 	} {
 		before, _ := w.store.MarshalBinary()
 		if err := w.AddPool(bg, tt.p); !errors.Is(err, tt.want) {
@@ -67,13 +67,13 @@ func TestBadPools(t *testing.T) { // IP1, X1
 			t.Errorf("%s changed the store", name)
 		}
 	}
-	if err := w.UpdatePool(bg, pool("zz", "10.0.0.0/24", 26)); !errors.Is(err, ErrUnknownPool) {
+	if err := w.UpdatePool(bg, pool("zz", "10.0.0.0/24", 26)); !errors.Is(err, errUnknownPool) {
 		t.Error(err)
 	}
-	if err := w.UpdatePool(bg, pool("a", "10.0.0.0/25", 26)); !errors.Is(err, ErrBadArgument) {
+	if err := w.UpdatePool(bg, pool("a", "10.0.0.0/25", 26)); !errors.Is(err, errBadArgument) {
 		t.Error(err)
 	}
-	if err := w.RemovePool(bg, "zz"); !errors.Is(err, ErrUnknownPool) {
+	if err := w.RemovePool(bg, "zz"); !errors.Is(err, errUnknownPool) {
 		t.Error(err)
 	}
 	p := pool("d", "10.3.0.0/16", 0)
@@ -135,9 +135,9 @@ func TestChoose(t *testing.T) { // IP1
 		}
 		s := strings.Join(names, " ")
 		switch {
-		case errors.Is(err, ErrNoPool):
+		case errors.Is(err, errNoPool):
 			s = "none"
-		case errors.Is(err, ErrUnknownPool):
+		case errors.Is(err, errUnknownPool):
 			s = "unknown"
 		}
 		if s != tt.want {
@@ -240,7 +240,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	r := &racing{Store: w.store}
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("h", 1, "q")) }
-	if rel, err := e.ReleaseAffinity(bg, al.Block, HostOwner("h"), true); !errors.Is(err, ErrNotEmpty) || len(rel) != 0 {
+	if rel, err := e.ReleaseAffinity(bg, al.Block, HostOwner("h"), true); !errors.Is(err, errNotEmpty) || len(rel) != 0 {
 		t.Errorf("%v, %v", rel, err)
 	}
 	if als, _ := w.IPsByHandle(bg, "q"); len(als) != 1 {

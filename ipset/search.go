@@ -177,5 +177,5 @@ func (p *assignPlan) tooFew() error {
 	for _, s := range p.result.Short {
 		why = append(why, fmt.Sprintf("%s: %s", s.Pool, s.Reason))
 	}
-	return fmt.Errorf("%w: %s", ErrShort, strings.Join(why, ", "))
+	return fmt.Errorf("%w: %s", errShort, strings.Join(why, ", "))
 }

@@ -1,6 +1,10 @@
 package ipset
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+)
 
 // choice is what decides which pools may serve an assignment.
 type choice struct {
@@ -18,11 +22,11 @@ type choice struct {
 //
 // A pool must be enabled, of the family and for the use, and its blocks must be larger than what is reserved of them.
 // Asked for by name, it is taken as it is unless both is set; otherwise it must be automatic and select both
-// the host and the namespace. It returns [ErrUnknownPool] if a name is no pool's, and [ErrNoPool] if none is left.
+// the host and the namespace. It returns [ipalloc.ErrNotFound] if a name is no pool's, and [ipalloc.ErrNotFound] if none is left.
 func (c *catalog) choose(dst []int, q choice) ([]int, error) {
 	for _, name := range q.names {
 		if c.byName(name) < 0 {
-			return nil, &Error{Op: "choose", Pool: name, Err: ErrUnknownPool}
+			return nil, wrap(ipalloc.Error{Op: "choose", Name: name, Err: errUnknownPool})
 		}
 	}
 	chosen := dst
@@ -39,7 +43,7 @@ func (c *catalog) choose(dst []int, q choice) ([]int, error) {
 		}
 	}
 	if len(chosen) == len(dst) {
-		return nil, ErrNoPool
+		return nil, errNoPool
 	}
 	return chosen, nil
 }

@@ -29,11 +29,11 @@ type Term = selector.Term
 // Selector is terms of which one must hold; none at all selects everything.
 type Selector []Term
 
-// compile returns the selector ready to match. It returns [ErrBadConfig] for one that cannot be meant.
+// compile returns the selector ready to match. It returns [ipalloc.ErrInvalid] for one that cannot be meant.
 func (s Selector) compile() (*selector.Selector, error) {
 	c, err := selector.New(s...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBadConfig, err)
+		return nil, fmt.Errorf("%w: %w", errBadConfig, err)
 	}
 	return c, nil
 }

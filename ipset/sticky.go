@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -46,7 +47,7 @@ func decodeLastHeld(family int, s string) (l lastHeld, err error) {
 		}
 	}
 	if r.err != nil {
-		return lastHeld{}, fmt.Errorf("%w: last addresses of a handle", ErrRecord)
+		return lastHeld{}, fmt.Errorf("%w: last addresses of a handle", ipalloc.ErrCorrupt)
 	}
 	return l, nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -52,7 +53,7 @@ func (e *Engine) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
 		s.Sticky, err = e.sweepAged(ctx, kindSticky, a.StickyAfter, 30*24*time.Hour)
 	}
 	if err != nil {
-		return s, &Error{Op: "sweep", Err: err}
+		return s, wrap(ipalloc.Error{Op: "sweep", Err: err})
 	}
 	return s, nil
 }

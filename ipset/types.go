@@ -45,7 +45,7 @@ func ParseOwner(s string) (Owner, error) {
 	if ok && name != "" && kind == "virtual" {
 		return Owner{Virtual, name}, nil
 	}
-	return Owner{}, fmt.Errorf("%w: owner %q", ErrBadName, s)
+	return Owner{}, fmt.Errorf("%w: owner %q", errBadName, s)
 }
 
 // String returns "host:name", "virtual:name" or "".
@@ -62,7 +62,7 @@ func (o Owner) String() string {
 // check refuses an owner that cannot own.
 func (o Owner) check() error {
 	if o.Kind != Host && o.Kind != Virtual {
-		return fmt.Errorf("%w: owner of kind %d", ErrBadName, o.Kind)
+		return fmt.Errorf("%w: owner of kind %d", errBadName, o.Kind)
 	}
 	return checkName("owner", o.Name)
 }
@@ -160,6 +160,14 @@ type Allocation struct {
 	// Until is the end of the lease, zero without one; of a cooling address the moment it may be taken again.
 	Until   time.Time
 	Cooling bool
+}
+
+// holder names who has the address: the handle, or the host if it has none.
+func (a Allocation) holder() string {
+	if a.Handle != "" || a.Host.Kind == Nobody {
+		return a.Handle
+	}
+	return a.Host.String()
 }
 
 // Prefix returns the address with its block's prefix length, unmasked, the form an interface is configured with.

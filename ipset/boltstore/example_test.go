@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -29,7 +30,7 @@ func Example() {
 		}
 		engine, _ := ipset.New(s, ipset.Options{})
 		if err := engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16"), BlockBits: 26}); err != nil {
-			fmt.Println(errors.Is(err, ipset.ErrPoolExists))
+			fmt.Println(errors.Is(err, ipalloc.ErrExists))
 		}
 		got, _ := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("node-1"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod"}})
 		fmt.Println(len(got.V4), s.Close())

@@ -128,7 +128,7 @@ func history() []step {
 	named := func(host, a, handle string) step {
 		return step{"assign " + a, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
 			_, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: ipset.HostOwner(host), Claim: ipset.Claim{Handle: handle}, Request: "named " + a})
-			if errors.Is(err, ipset.ErrOccupied) {
+			if errors.Is(err, ipalloc.ErrOccupied) {
 				return nil
 			}
 			if err == nil {

@@ -13,6 +13,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -26,7 +27,7 @@ func newEngine(t testing.TB, s store.Store, pool string) *ipset.Engine {
 		t.Fatal(err)
 	}
 	err = e.AddPool(limited(t), ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix(pool), BlockBits: 26})
-	if err != nil && !errors.Is(err, ipset.ErrPoolExists) {
+	if err != nil && !errors.Is(err, ipalloc.ErrExists) {
 		t.Fatal(err)
 	}
 	return e

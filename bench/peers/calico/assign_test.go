@@ -14,6 +14,7 @@ import (
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/ipset"
 )
@@ -181,13 +182,21 @@ func (w *world) remember(al ipset.Allocation) {
 // ourClass names the kinds of our errors in the words of calicoClass.
 func (w *world) ourClass(err error) string {
 	for _, c := range []struct {
-		is    error
-		class string
+		is          error
+		text, class string
 	}{
-		{nil, ""}, {ipset.ErrNoPool, "no pool"}, {ipset.ErrUnknownPool, "unknown pool"}, {ipset.ErrUnknownHost, "not found"}, {ipset.ErrStrict, "strict"},
-		{ipset.ErrOccupied, "taken"}, {ipset.ErrReserved, "taken"}, {ipset.ErrLimit, "limit"}, {ipset.ErrNotEmpty, "not empty"},
+		{nil, "", ""},
+		{ipalloc.ErrNotFound, "no pool qualifies", "no pool"},
+		{ipalloc.ErrNotFound, "no such pool", "unknown pool"},
+		{ipalloc.ErrNotFound, "no such host", "not found"},
+		{ipalloc.ErrOccupied, "affinity is strict", "strict"},
+		{ipalloc.ErrInvalid, "strict affinity", "strict"},
+		{ipalloc.ErrOccupied, ": occupied", "taken"},
+		{ipalloc.ErrReserved, "", "taken"},
+		{ipalloc.ErrLimit, "as many blocks", "limit"},
+		{ipalloc.ErrInUse, "", "not empty"},
 	} {
-		if errors.Is(err, c.is) {
+		if errors.Is(err, c.is) && (err == nil || strings.Contains(err.Error(), c.text)) {
 			return c.class
 		}
 	}
@@ -197,7 +206,7 @@ func (w *world) ourClass(err error) string {
 
 // claimClass is the class of the reason why a block was not claimed.
 func (w *world) claimClass(err error) string {
-	if errors.Is(err, ipset.ErrOwner) {
+	if errors.Is(err, ipalloc.ErrOccupied) && strings.Contains(err.Error(), "the block is another owner's") {
 		return "owner"
 	}
 	return w.ourClass(err)
@@ -349,7 +358,7 @@ func (w *world) assignIP(tr *model.Trace) {
 		w.diverged(ownNamed, before)
 	case theirs == ours && oerr == nil:
 		w.remember(al)
-	case theirs == "taken" && errors.Is(oerr, ipset.ErrReserved) && !w.sameBlocks():
+	case theirs == "taken" && errors.Is(oerr, ipalloc.ErrReserved) && !w.sameBlocks():
 		w.diverged(claimsInVain, before)
 	case theirs == ours:
 	case host == ghost && ours == "not found":

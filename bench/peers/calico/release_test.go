@@ -8,6 +8,7 @@ import (
 	calicomodel "github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/ipset"
 )
@@ -333,7 +334,7 @@ func (w *world) ensureBlock(tr *model.Trace) {
 	case terr != nil && oerr != nil:
 	case oerr == nil && w.wholly(got) && (terr != nil || !slices.Contains(got, prefixOf(*block))):
 		w.diverged(ensuresReserved, before)
-	case terr == nil && errors.Is(oerr, ipset.ErrLimit):
+	case terr == nil && errors.Is(oerr, ipalloc.ErrLimit):
 		w.diverged(limitNamed, before)
 	case terr != nil && len(got) == 1 && blocks[got[0]] != nil && blocks[got[0]].Affinity == nil:
 		w.diverged(adoptsOrphans, before)

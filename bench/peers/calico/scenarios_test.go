@@ -14,6 +14,7 @@ import (
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -100,7 +101,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		v4, v6, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Num6: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload,
 			IPv6Pools: []cnet.IPNet{cnet.MustParseNetwork("fd00::/120")}})
 		_, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Num6: 1, Use: ipset.Workload, Pools: []string{"b"}})
-		return err == nil && len(v4.IPs) == 1 && len(v6.IPs) == 1, errors.Is(oerr, ipset.ErrNoPool)
+		return err == nil && len(v4.IPs) == 1 && len(v6.IPs) == 1, errors.Is(oerr, ipalloc.ErrNotFound)
 	},
 	smallBlocks: func(t *testing.T) (bool, bool) {
 		theirs, ours := true, true
@@ -121,13 +122,13 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		_, _, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload,
 			HostReservedAttrIPv4s: windowsEnds})
 		_, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Head: 3, Tail: 1})
-		return err == nil, errors.Is(oerr, ipset.ErrStrict)
+		return err == nil, errors.Is(oerr, ipalloc.ErrInvalid)
 	},
 	nothingAsked: func(t *testing.T) (bool, bool) {
 		b := newBoth(t, ipset.Config{}, "10.1.0.0/26 28")
 		_, err := b.theirs("x", 0, 0)
 		_, oerr := b.ours("x", 0, 0)
-		return err == nil, errors.Is(oerr, ipset.ErrBadArgument)
+		return err == nil, errors.Is(oerr, ipalloc.ErrInvalid)
 	},
 	singleBlocks: func(t *testing.T) (bool, bool) {
 		var theirs, ours []netip.Prefix

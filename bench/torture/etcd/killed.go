@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bench/torture/history"
 	"github.com/ipalloc/ipalloc/internal/etcdtest"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -118,7 +119,7 @@ func killed(ctx context.Context, c config, say func(string, ...any)) error {
 				return err
 			}
 			first, err := fresh.IPsByHandle(ctx, o.Once)
-			if err != nil && !errors.Is(err, ipset.ErrNotFound) {
+			if err != nil && !errors.Is(err, ipalloc.ErrNotHeld) {
 				return err
 			}
 			made += len(first)

@@ -160,8 +160,8 @@ func (s *seen) retry(err error) bool {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		cause = context.DeadlineExceeded // wherever it ended
-	case errors.Is(err, ipset.ErrContention):
-		cause = ipset.ErrContention
+	case errors.Is(err, ipalloc.ErrConflict):
+		cause = ipalloc.ErrConflict
 	case !ofStore:
 		s.result.Wrong = append(s.result.Wrong, err.Error())
 	}

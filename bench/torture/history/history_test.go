@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -163,7 +164,7 @@ func (s *forgetful) Commit(ctx context.Context, ops []store.Op) (uint64, error) 
 func TestLossIsRefused(t *testing.T) {
 	pool := netip.MustParsePrefix("10.0.0.0/24")
 	es := engines(t, &forgetful{Store: store.NewMemory()}, 1, pool)
-	steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 4, Rounds: 60, Name: "forgetful", Retry: func(err error) bool { return errors.Is(err, ipset.ErrContention) }})
+	steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 4, Rounds: 60, Name: "forgetful", Retry: func(err error) bool { return errors.Is(err, ipalloc.ErrConflict) }})
 	if err == nil {
 		err = errors.Join(Check(steps, limit), Verify(t.Context(), es[0], Held(steps)))
 	}

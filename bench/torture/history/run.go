@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
@@ -155,7 +156,7 @@ func (w *writer) named(ctx context.Context, handle string) error {
 	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
 		_, err := w.engine.AssignIP(ctx, ipset.AssignIPArgs{Address: a, Owner: owner, Claim: ipset.Claim{Handle: handle}, Request: "r" + handle})
 		s.Kind, s.Address = Assign, a
-		if errors.Is(err, ipset.ErrOccupied) {
+		if errors.Is(err, ipalloc.ErrOccupied) {
 			s.Kind, err = Occupied, nil
 		}
 		return err

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -202,7 +203,7 @@ func (n *Network) add(ctx context.Context, e *trace.Event) error {
 		Claim:        ipset.Claim{Handle: e.Pod.Name, Attributes: attributes},
 		Use:          ipset.Workload,
 		AllOrNothing: true,
-		Request:      e.Pod.Name, // to ask again is to get the same: a cluster would take the pod's UID
+		Request:      e.Pod.Name, // to ask again is to get the same while the pod has it: a cluster would take the pod's UID
 	}
 	for _, r := range n.cfg.Ranges {
 		if r.Pool.Addr().Is4() {
@@ -244,7 +245,7 @@ func (n *Network) add(ctx context.Context, e *trace.Event) error {
 // explain says why a pod got nothing, and what would help.
 func (n *Network) explain(e *trace.Event, err error) error {
 	err = fmt.Errorf("pod %q on node %q, with %s: %w", e.Pod.Name, e.Node, wording.Count(len(n.held), "other pod"), err)
-	if errors.Is(err, ipset.ErrShort) {
+	if errors.Is(err, ipalloc.ErrFull) {
 		_, most := trace.Peak(n.cfg.Events)
 		return fmt.Errorf("%w; at the peak there are %s (-podpool4, -podpool6)", err, wording.Count(most, "pod"))
 	}

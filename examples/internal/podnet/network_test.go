@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,6 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -107,10 +107,30 @@ func TestStopAnywhere(t *testing.T) { // ST4, X3
 		if n.Next() > stop || n.Next() < stop-alone(cfg.Events[:stop]) {
 			t.Fatalf("stopped before event %d, it goes on at %d", stop, n.Next())
 		}
-		if diff := cmp.Diff(want, finish(t, n)); diff != "" {
+		repeats := n.Next() < stop
+		if diff := same(want, finish(t, n), repeats); diff != "" {
 			t.Fatalf("stopped before event %d (-want +got):\n%s", stop, diff)
 		}
 	}
+}
+
+// same compares two dumps; if pods came and went once more, which moves the free addresses on, it compares the pods.
+func same(want, got string, repeats bool) string {
+	if repeats {
+		return cmp.Diff(pods(want), pods(got))
+	}
+	return cmp.Diff(want, got)
+}
+
+// pods returns the pods of a dump.
+func pods(dump string) (names []string) {
+	for _, s := range strings.Fields(dump) {
+		if strings.Contains(s, "/") && !strings.Contains(s, ".") && !strings.Contains(s, ":") {
+			names = append(names, s)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // alone returns how many events at the end are pods that come and go within them.
@@ -160,7 +180,9 @@ func TestDieInAnyCommit(t *testing.T) { // ST1, ST4
 			if died = err != nil; died && !errors.Is(err, errBroken) {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, finish(t, open(t, db.Memory, cfg))); diff != "" {
+			again := open(t, db.Memory, cfg)
+			repeats := n != nil && again.Next() < n.Next()
+			if diff := same(want, finish(t, again), repeats); diff != "" {
 				t.Fatalf("died in commit %d, made: %v (-want +got):\n%s", commit, made, diff)
 			}
 		}
@@ -193,7 +215,7 @@ func TestTooSmall(t *testing.T) { // X2
 	n := open(t, store.NewMemory(), builtin(t, "-podpool4", "10.0.0.0/27", "-podpool6", "none"))
 	err := n.Run(t.Context(), len(n.cfg.Events))
 	want := `pod "ml/train-03" on node "web-07", with 32 other pods: `
-	if !errors.Is(err, ipset.ErrShort) || !strings.HasPrefix(err.Error(), want) {
+	if !errors.Is(err, ipalloc.ErrFull) || !strings.HasPrefix(err.Error(), want) {
 		t.Fatalf("%v\nwant %s", err, want)
 	}
 	if err := n.Verify(t.Context(), "when it was full"); err != nil {
