@@ -40,12 +40,12 @@ func codeOf(err error) uint {
 }
 
 // TestLibcni has the library that container runtimes use call the plugin.
-func TestLibcni(t *testing.T) { // HL2
+func TestLibcni(t *testing.T) {
 	ctx := t.Context()
 	n := newNode(t, ours(t))
 	cni := libcni.NewCNIConfigWithCacheDir([]string{pluginDir(t)}, t.TempDir(), nil)
 	list, err := libcni.NetworkConfFromBytes([]byte(strings.ReplaceAll(`{"cniVersion":"1.1.0","name":"net","plugins":[
-		{"type":"host-local","capabilities":{"ips":true,"ipRanges":true},"ipam":{"type":"host-local","dataDir":"%DIR%","ranges":[[{"subnet":"10.1.2.0/29"}]]}}]}`, "%DIR%", n.dir)))
+		{"type":"host-local","capabilities":{"ips":true,"ipRanges":true},"ipam":{"type":"host-local","dataDir":"%DIR%","statusFull":true,"ranges":[[{"subnet":"10.1.2.0/29"}]]}}]}`, "%DIR%", n.dir)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,14 +51,56 @@ type ipamConf struct {
 	Subnet     json.RawMessage `json:"subnet"`
 	Gateway    json.RawMessage `json:"gateway"`
 
-	// RebootLeases releases at the first call after a reboot what was added before it.
-	RebootLeases bool `json:"rebootLeases"`
-	// StartAfresh lets the first call after a reboot set a damaged state file aside and begin with an empty one.
-	StartAfresh bool `json:"startAfresh"`
-	// MergeRequests adds the address in CNI_ARGS to those of args.cni.ips, as host-local does, instead of ignoring it.
-	MergeRequests bool `json:"mergeRequests"`
-	// BootIDFile is what identifies the time since the machine was started.
-	BootIDFile string `json:"bootIDFile"`
+	// What host-local does not know. See options.
+	RebootLeases  json.RawMessage `json:"rebootLeases"`
+	RefuseDamaged json.RawMessage `json:"refuseDamaged"`
+	PreferArgs    json.RawMessage `json:"preferArgs"`
+	StatusFull    json.RawMessage `json:"statusFull"`
+	Exclude       json.RawMessage `json:"exclude"`
+	BootIDFile    json.RawMessage `json:"bootIDFile"`
+}
+
+// options are the keys that host-local does not know.
+type options struct {
+	rebootLeases  bool   // the first call after a reboot releases what was added before it
+	refuseDamaged bool   // a damaged state is refused also after a reboot
+	preferArgs    bool   // args.cni.ips in place of the address in CNI_ARGS, not beside it
+	statusFull    bool   // STATUS fails if a range is full
+	exclude       []span // addresses that are not handed out
+	boot          string // what bootIDFile says
+}
+
+// options reads them. With the error come those that could be read.
+func (c *ipamConf) options() (o options, err error) {
+	file := defaultBootID
+	var exclude []string
+	for _, k := range []struct {
+		name string
+		part json.RawMessage
+		into any
+	}{
+		{"rebootLeases", c.RebootLeases, &o.rebootLeases}, {"refuseDamaged", c.RefuseDamaged, &o.refuseDamaged}, {"preferArgs", c.PreferArgs, &o.preferArgs},
+		{"statusFull", c.StatusFull, &o.statusFull}, {"exclude", c.Exclude, &exclude}, {"bootIDFile", c.BootIDFile, &file},
+	} {
+		if e := decode(k.part, k.into); e != nil && err == nil {
+			err = badConf("ipam.%s: %v", k.name, e)
+		}
+	}
+	for _, text := range exclude {
+		s, e := parseSpan(text)
+		if e != nil && err == nil {
+			err = badConf("ipam.exclude: %v", e)
+		}
+		o.exclude = append(o.exclude, s)
+	}
+	var e error
+	if o.boot, e = readBootID(file); o.rebootLeases && (e != nil || o.boot == "") {
+		o.rebootLeases = false
+		if err == nil {
+			err = badConf("ipam.rebootLeases needs to know the boot: %s: %v", file, e)
+		}
+	}
+	return o, err
 }
 
 // runtimeConf is the part that the runtime fills in.
@@ -145,9 +187,6 @@ func (c *netConf) complete() error {
 	if c.IPAM.DataDir == "" {
 		c.IPAM.DataDir = defaultDataDir
 	}
-	if c.IPAM.BootIDFile == "" {
-		c.IPAM.BootIDFile = defaultBootID
-	}
 	return nil
 }
 
@@ -167,7 +206,7 @@ type wishes struct {
 }
 
 // wishes reads the parts of the configuration that an ADD needs, in host-local's order.
-func (c *netConf) wishes(cniArgs string) (w wishes, err error) {
+func (c *netConf) wishes(cniArgs string, o options) (w wishes, err error) {
 	var runtime runtimeConf
 	var args argsConf
 	var ranges [][]rangeConf
@@ -183,16 +222,18 @@ func (c *netConf) wishes(cniArgs string) (w wishes, err error) {
 	if err != nil {
 		return w, err
 	}
-	if w.requested, err = c.requests(cniArgs, args, runtime); err != nil {
+	if w.requested, err = requests(cniArgs, args, runtime, o); err != nil {
 		return w, err
 	}
-	w.sets, err = c.rangeSets(runtime.IPRanges, old, ranges)
+	if w.sets, err = c.rangeSets(runtime.IPRanges, old, ranges); err == nil {
+		w.sets, err = exclude(w.sets, o.exclude)
+	}
 	return w, err
 }
 
-// requests returns the addresses asked for: those of the configuration's args, or else the one in CNI_ARGS; and those of
-// the runtime's configuration.
-func (c *netConf) requests(cniArgs string, args argsConf, runtime runtimeConf) (as []netip.Addr, err error) {
+// requests returns the addresses asked for: the one in CNI_ARGS, those of the
+// configuration's args, and those of the runtime's configuration.
+func requests(cniArgs string, args argsConf, runtime runtimeConf, o options) (as []netip.Addr, err error) {
 	var env envArgs
 	if err := types.LoadArgs(cniArgs, &env); err != nil {
 		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "")
@@ -201,7 +242,7 @@ func (c *netConf) requests(cniArgs string, args argsConf, runtime runtimeConf) (
 	if args.CNI != nil {
 		texts = args.CNI.IPs
 	}
-	if env.IP.addr.IsValid() && (len(texts) == 0 || c.IPAM.MergeRequests) {
+	if env.IP.addr.IsValid() && (len(texts) == 0 || !o.preferArgs) {
 		as = append(as, env.IP.addr)
 	}
 	for _, t := range append(texts[:len(texts):len(texts)], runtime.IPs...) {

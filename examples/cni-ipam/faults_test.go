@@ -14,7 +14,7 @@ import (
 )
 
 // TestReboot: what another boot id does to addresses, with and without leases.
-func TestReboot(t *testing.T) { // HL1, HL3
+func TestReboot(t *testing.T) {
 	n := newNode(t, ours(t))
 	boot := func(id string) {
 		t.Helper()
@@ -41,12 +41,13 @@ func TestReboot(t *testing.T) { // HL1, HL3
 	if s := n.state("net"); len(s.Holdings) != 1 {
 		t.Fatal(s)
 	}
-	n.fails(add1("c", conf("net", one24+`,"bootIDFile":"%DIR%/none","rebootLeases":true`)), 5, "no such file")
+	n.fails(add1("c", conf("net", one24+`,"bootIDFile":"%DIR%/none","rebootLeases":true`)), 7, "no such file")
 	n.must(add1("c", conf("net", one24+`,"bootIDFile":"%DIR%/none"`)))
 }
 
-// TestDamage: a damaged state is refused; after a reboot it may be set aside.
-func TestDamage(t *testing.T) { // HL3
+// TestDamage: a damaged state is refused in the boot of the damage. After another boot, or
+// if the boot is unknown, it is set aside unless the configuration refuses that.
+func TestDamage(t *testing.T) {
 	for _, kind := range []string{"garbage", "empty", "cut", "another database"} {
 		t.Run(kind, func(t *testing.T) {
 			n := newNode(t, ours(t))
@@ -59,7 +60,7 @@ func TestDamage(t *testing.T) { // HL3
 			}
 			write(boot, "one")
 			ipam := one24 + `,"bootIDFile":"%DIR%/boot_id"`
-			plain, afresh := conf("net", ipam), conf("net", ipam+`,"startAfresh":true`)
+			plain, refuse := conf("net", ipam), conf("net", ipam+`,"refuseDamaged":true`)
 			n.must(add1("a", plain))
 			n.must(add1("b", plain))
 			state := filepath.Join(n.dir, "net", stateName)
@@ -81,19 +82,38 @@ func TestDamage(t *testing.T) { // HL3
 			if err != nil {
 				t.Fatal(err)
 			}
+			// In the boot of the damage, what the state held may be alive.
 			for _, verb := range []string{"ADD", "DEL", "CHECK"} {
-				n.fails(invocation{verb: verb, container: "a", ifname: "eth0", conf: plain}, 5, "ipam.startAfresh")
+				n.fails(invocation{verb: verb, container: "a", ifname: "eth0", conf: plain}, 5, "cni-ipam repair net")
 			}
-			n.fails(invocation{conf: plain, env: []string{"CNI_COMMAND=STATUS", "CNI_PATH=/x"}}, 50, "ipam.startAfresh")
-			n.fails(add1("c", afresh), 5, "the machine has not been started since")
+			n.fails(invocation{conf: plain, env: []string{"CNI_COMMAND=STATUS", "CNI_PATH=/x"}}, 50, "cni-ipam repair net")
+			n.fails(add1("c", refuse), 5, "cni-ipam repair net")
+			if a := n.word("show"); a.code != 1 {
+				t.Fatal(a)
+			}
+			if a := n.word("import"); a.code != 1 || !strings.Contains(a.stderr, "cni-ipam repair net") {
+				t.Fatal(a)
+			}
+			write(boot, "two")
+			if lost := kind == "garbage" || kind == "cut"; lost { // a crash of the machine may have lost the boot, too
+				if err := os.Remove(filepath.Join(n.dir, "net", bootName)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.fails(add1("c", refuse), 5, "ipam.refuseDamaged")
+			if a := n.must(del1("a", refuse)); !strings.Contains(a.stderr, "released nothing") {
+				t.Fatal(a)
+			}
 			if now, err := os.ReadFile(state); err != nil || string(now) != string(bad) {
 				t.Fatal("the damaged file was changed")
 			}
-			write(boot, "two")
-			n.fails(add1("c", plain), 5, "ipam.startAfresh")
-			a := n.must(add1("c", afresh))
-			if got := a.addresses(t); got[0] != "10.1.2.2/24" || !strings.Contains(a.stderr, "ERROR: the state of network net is lost and set aside as") {
-				t.Fatal(a)
+			// A DEL is mostly the first call after a boot.
+			first := n.must(del1("a", plain))
+			if !strings.Contains(first.stderr, "ERROR: the state of network net is lost and set aside as") {
+				t.Fatal(first)
+			}
+			if got := n.must(add1("c", plain)).addresses(t); got[0] != "10.1.2.2/24" {
+				t.Fatal(got)
 			}
 			aside, err := filepath.Glob(state + ".damaged-*")
 			if err != nil || len(aside) != 1 {
@@ -111,20 +131,20 @@ func TestDamage(t *testing.T) { // HL3
 }
 
 // TestBusy: a lock that is not given back in time.
-func TestBusy(t *testing.T) { // HL2
-	path := filepath.Join(t.TempDir(), lockName)
-	f, err := takeLock(path, 0)
+func TestBusy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), guardName)
+	f, err := lockFile(path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := takeLock(path, 1); !errors.Is(err, errBusy) || asError(err).Code != 11 {
+	if _, err := lockFile(path, 1); !errors.Is(err, errBusy) || asError(err).Code != 11 {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
 	// Whoever waited too long may have it for a moment.
-	if f, err = takeLock(path, time.Minute); err != nil {
+	if f, err = lockFile(path, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
@@ -134,7 +154,7 @@ func TestBusy(t *testing.T) { // HL2
 }
 
 // TestNotADirectory: the data directory can't be made.
-func TestNotADirectory(t *testing.T) { // HL2
+func TestNotADirectory(t *testing.T) {
 	n := newNode(t, ours(t))
 	if err := os.WriteFile(filepath.Join(n.dir, "net"), nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -206,19 +206,14 @@ func heldOf(s hostlocal.State) held {
 // state reads what a node with this plugin holds; it opens what is there and changes nothing in it.
 func (n *node) state(network string) hostlocal.State {
 	n.Helper()
-	s, err := place{dir: filepath.Join(n.dir, network), network: network}.open()
+	v, err := place{dir: filepath.Join(n.dir, network), network: network}.look(true)
+	if errors.Is(err, os.ErrNotExist) {
+		return hostlocal.State{}
+	}
 	if err != nil {
 		n.Fatal(err)
 	}
-	defer s.close()
-	if err := s.engine.Check(n.Context()); err != nil {
-		n.Fatal(err)
-	}
-	all, err := s.engine.Export(n.Context())
-	if err != nil {
-		n.Fatal(err)
-	}
-	return all
+	return v.state
 }
 
 // files reads what a node with host-local holds.

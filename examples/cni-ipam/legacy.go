@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,6 +28,7 @@ type legacy struct {
 	hostlocal.State
 	files []string // that all this stands in
 	empty []string // made by a host-local that was killed before it wrote who has the address
+	stray []string // made by a call of this plugin that was killed
 }
 
 // fileName returns the name of the file of an address.
@@ -66,6 +66,9 @@ func readLegacy(dir string) (*legacy, error) {
 	for _, name := range names {
 		a, isAddr := parseFileName(name)
 		set, isCursor := cursorSet(name)
+		if name == guardName+".new" || strings.HasPrefix(name, stateName+".") && strings.HasSuffix(name, ".new") {
+			l.stray = append(l.stray, name)
+		}
 		if !isAddr && !isCursor {
 			continue
 		}
@@ -132,42 +135,6 @@ func parseHolder(content string) hostlocal.Attachment {
 		container = "\uFFFD"
 	}
 	return hostlocal.Attachment{Container: container, Interface: ifname}
-}
-
-// importFiles takes over what host-local left, and removes its files. If it is interrupted anywhere, the next call goes
-// on: what is known already and what is not yet removed are the same.
-func (s *state) importFiles() error {
-	l, err := readLegacy(s.dir)
-	if err != nil {
-		return err
-	}
-	if len(l.files)+len(l.empty) == 0 {
-		return nil
-	}
-	left, err := s.engine.Import(context.Background(), l.State)
-	if err != nil {
-		return fmt.Errorf("import %s: %w", s.dir, err)
-	}
-	keep := map[string]bool{}
-	for _, e := range left {
-		logf("import %s: %v; the file is left where it is", s.dir, e)
-		keep[fileName(e.Addr)] = true
-	}
-	for _, name := range append(l.files, l.empty...) {
-		if keep[name] {
-			continue
-		}
-		if err := os.Remove(s.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	if len(l.Holdings) > 0 {
-		logf("network %s: took over %d attachments of host-local from %s", s.network, len(l.Holdings), s.dir)
-	}
-	if len(l.empty) > 0 {
-		logf("network %s: freed what a host-local that was killed left without a name: %s", s.network, strings.Join(l.empty, " "))
-	}
-	return nil
 }
 
 // writeLegacy writes a state as host-local would have it. Files that are there with the same content stay, and empty ones are

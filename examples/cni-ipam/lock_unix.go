@@ -4,24 +4,82 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
 
-// takeLock opens a file, which is made if it does not exist, and takes the lock that host-local takes. The kernel
-// serves those who wait in order.
-func takeLock(path string, wait time.Duration) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o750)
-	if err != nil {
-		return nil, err
+// lockDir takes the lock of this plugin, which is on the network's directory: it makes no
+// file.
+func lockDir(path string, shared bool, wait time.Duration) (*os.File, error) {
+	how := syscall.LOCK_EX
+	if shared {
+		how = syscall.LOCK_SH
 	}
-	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+	return take(path, syscall.O_RDONLY|syscall.O_DIRECTORY, how, wait)
+}
+
+// lockFile takes the lock of host-local, whose file is made if it does not exist.
+func lockFile(path string, wait time.Duration) (*os.File, error) {
+	return take(path, syscall.O_RDONLY|syscall.O_CREAT, syscall.LOCK_EX, wait)
+}
+
+// relock gives a lock back and takes it again when those who were waiting for it have had
+// it: the kernel lets a newcomer in before a waiter that has yet to wake up.
+func relock(f *os.File, wait time.Duration) error {
+	for began := time.Now(); time.Since(began) < wait; {
+		if err := flock(f, syscall.LOCK_UN); err != nil {
+			return err
+		}
+		time.Sleep(2 * time.Millisecond)
+		if err := waitForLock(f, syscall.LOCK_EX, wait); err != nil {
+			return err
+		}
+		if awaited, known := awaited(f); !awaited && (known || time.Since(began) > 50*time.Millisecond) {
+			return nil
+		}
+	}
+	return errBusy
+}
+
+// awaited reports whether another process waits for the lock of a file, and whether the
+// system says.
+func awaited(f *os.File) (awaited, known bool) {
+	var st syscall.Stat_t
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil || syscall.Fstat(int(f.Fd()), &st) != nil {
+		return false, false
+	}
+	inode := fmt.Sprintf(":%d ", st.Ino)
+	for line := range strings.Lines(string(locks)) {
+		if strings.Contains(line, "-> FLOCK") && strings.Contains(line, inode) {
+			return true, true
+		}
+	}
+	return false, true
+}
+
+// take opens a path without the runtime's poller, which a call of a millisecond would notice.
+func take(path string, flag, how int, wait time.Duration) (*os.File, error) {
+	var fd int
+	var err error
+	for {
+		if fd, err = syscall.Open(path, flag|syscall.O_CLOEXEC, 0o750); !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	err = flock(f, how|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = waitForLock(f, wait)
+		err = waitForLock(f, how, wait)
 	}
 	if err != nil {
-		if !errors.Is(err, errBusy) { // else who still waits has the file
+		if !errors.Is(err, errBusy) { // else the goroutine that still waits closes the file
 			f.Close()
 		}
 		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
@@ -29,12 +87,13 @@ func takeLock(path string, wait time.Duration) (*os.File, error) {
 	return f, nil
 }
 
-// waitForLock blocks until the lock is ours, or for as long as wait. A wait in the kernel can't be ended: after errBusy, which
-// mostly ends the process, whoever waits closes the file when he has the lock.
-func waitForLock(f *os.File, wait time.Duration) error {
+// waitForLock blocks until the lock is taken, or for as long as wait. A wait in the kernel
+// cannot be ended: after errBusy, which mostly ends the process, the waiting goroutine
+// closes the file when it has the lock.
+func waitForLock(f *os.File, how int, wait time.Duration) error {
 	done, tooLate := make(chan error), make(chan struct{})
 	go func() {
-		err := flock(f, syscall.LOCK_EX)
+		err := flock(f, how)
 		select {
 		case done <- err:
 		case <-tooLate:

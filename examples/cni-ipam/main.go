@@ -16,7 +16,7 @@ const about = "CNI IPAM plugin cni-ipam of ipalloc, in place of host-local"
 
 func main() {
 	if os.Getenv("CNI_COMMAND") == "" && len(os.Args) > 1 {
-		os.Exit(tool(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(tool(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	out, err := run(os.Getenv, os.Stdin, os.Stderr)
 	if err == nil && len(out) > 0 {

@@ -133,7 +133,7 @@ func echo(kind byte) []byte {
 
 // TestNamespaces has cnitool call the real bridge and ptp plugins, which leave the addresses to this one, for two namespaces
 // that then ping each other.
-func TestNamespaces(t *testing.T) { // HL2
+func TestNamespaces(t *testing.T) {
 	tool := other(t, "cnitool")
 	for _, main := range []string{
 		`"type":"bridge","bridge":"cni0","isGateway":true`,

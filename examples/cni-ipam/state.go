@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
@@ -17,52 +18,53 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// The files of a network, in the directory where host-local has its own.
+// The files of a network, in the directory where host-local has its own. The lock of this
+// plugin is on the directory itself.
 const (
-	lockName     = "lock"             // host-local's, so that the two never work at once
-	stateName    = "ipalloc.db"       // all that is known
-	bootName     = "ipalloc.boot"     // the boot in which the state was last opened
-	exportedName = "ipalloc.exported" // written back for host-local: hands off
+	stateName    = "ipalloc.db"       // everything that is held
+	bootName     = "ipalloc.boot"     // a symbolic link to nowhere: its target is the boot in which the state was last opened
+	exportedName = "ipalloc.exported" // the network was written back for host-local
+	spareName    = "ipalloc.spare"    // space that a release on a full disk gives back first
+	guardName    = "lock"             // host-local's lock file; a directory once this plugin has the network
+	takenName    = "host-local.taken" // files that were taken over
 )
 
-// errBusy is that another call of the same network did not end in time.
-var errBusy = errors.New("the network's lock is taken")
+var (
+	// errBusy means another call of the same network did not end in time.
+	errBusy = errors.New("the network's lock is taken")
+	// errExported means host-local has the network again.
+	errExported = errors.New("the state was written back for host-local")
+	// errNothing means the network holds nothing and has no state.
+	errNothing = errors.New("nothing is held")
+	// errEarlier means the state is damaged, from an earlier boot, and the configuration
+	// refuses to start afresh.
+	errEarlier = errors.New("ipam.refuseDamaged is set, and the damage is from an earlier boot")
+)
 
-// errExported is that host-local has the state again.
-var errExported = errors.New("the state was written back for host-local")
-
-// lockWait is how long to wait for it.
+// lockWait is how long a call waits for the one before it.
 const lockWait = 2 * time.Minute
 
-// place is where a network's state is and how it is to be opened.
+// place is where a network's state is and how to open it.
 type place struct {
 	dir     string
 	network string
 	sets    []hostlocal.RangeSet
 	boot    string
 	leases  bool
-	afresh  bool
-	verify  bool // read the whole file, whatever has happened
+	refuse  bool // a damaged state of an earlier boot too
+	create  bool // the state, if there is none
+	short   bool // of space: make no spare
+	export  bool // continue an export: take nothing over
+	last    bool // the process ends when the state is closed
+	tool    bool // a person called: the boot of the configuration is unknown
 }
 
 // state is an open network.
 type state struct {
 	place
-	exporting bool // go on with an export: make no state, take nothing over
-	lock      *os.File
-	store     *boltstore.Store
-	engine    *hostlocal.Engine
-}
-
-// openState opens the network of a configuration.
-func openState(c *netConf, sets []hostlocal.RangeSet) (*state, error) {
-	boot, err := readBootID(c.IPAM.BootIDFile)
-	if err != nil && c.IPAM.RebootLeases {
-		return nil, err
-	}
-	return place{
-		dir: c.dir(), network: c.Name, sets: sets, boot: boot, leases: c.IPAM.RebootLeases, afresh: c.IPAM.StartAfresh,
-	}.open()
+	lock   *os.File
+	store  *boltstore.Store
+	engine *hostlocal.Engine
 }
 
 func readBootID(path string) (string, error) {
@@ -70,11 +72,20 @@ func readBootID(path string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// open takes the lock of a network, opens its state, which is made if there is none, and imports what host-local left in
-// the directory.
+func (p place) file(name string) string { return filepath.Join(p.dir, name) }
+
+func (p place) exists(name string) bool {
+	_, err := os.Lstat(p.file(name))
+	return err == nil
+}
+
+// open takes the lock of a network, opens its state and takes over what host-local left in
+// the directory. Without create it returns errNothing if there is neither.
 func (p place) open() (*state, error) {
-	if err := os.MkdirAll(p.dir, 0o755); err != nil {
-		return nil, err
+	if p.create {
+		if err := os.MkdirAll(p.dir, 0o755); err != nil {
+			return nil, err
+		}
 	}
 	s := &state{place: p}
 	if err := s.openLocked(); err != nil {
@@ -84,75 +95,127 @@ func (p place) open() (*state, error) {
 }
 
 func (s *state) openLocked() (err error) {
-	if s.lock, err = takeLock(filepath.Join(s.dir, lockName), lockWait); err != nil {
+	if s.lock, err = lockDir(s.dir, false, lockWait); err != nil {
+		if !s.create && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG)) {
+			err = errNothing
+		}
 		return err
 	}
-	if _, err := os.Lstat(s.file(exportedName)); err == nil && !s.exporting {
+	if !s.export && s.exists(exportedName) {
 		return fmt.Errorf("%w: cni-ipam import takes it over again (%s)", errExported, s.file(exportedName))
+	}
+	if !s.create && !s.exists(stateName) {
+		if l, err := readLegacy(s.dir); err != nil || len(l.files) == 0 || s.export {
+			return errors.Join(err, errNothing)
+		}
+		s.create = true // what host-local left is taken over
+	}
+	var theirs *os.File
+	if !s.export {
+		if theirs, err = s.guard(); err != nil {
+			return err
+		}
+		defer theirs.Close() // a nil file returns an error, which is no news
 	}
 	if s.store, err = s.openStore(); err != nil {
 		return err
 	}
 	s.engine, err = hostlocal.New(s.store, hostlocal.Config{Network: s.network, Sets: s.sets, Boot: s.boot, Leases: s.leases})
-	if err != nil {
+	if err != nil || s.export {
 		return err
 	}
-	if s.exporting {
-		return nil
+	if theirs != nil {
+		if err := s.takeOver(theirs); err != nil {
+			return err
+		}
 	}
 	return s.settle()
 }
 
-func (s *state) file(name string) string { return filepath.Join(s.dir, name) }
-
-// openStore opens the state file. One that is damaged is refused, unless the machine was started since it was last opened,
-// nothing that it tells of can be alive, and the configuration says to go on without it.
+// openStore opens the state file. A damaged one is set aside if nothing in it can be alive,
+// because the machine was started since it was last opened, or if that cannot be known.
 func (s *state) openStore() (*boltstore.Store, error) {
 	path := s.file(stateName)
-	// The lock is ours, so nobody has the file but a tool that reads it. Nothing is synced: what a process wrote outlives it,
-	// and after the death of the machine the file is verified.
-	opts := boltstore.Options{NoSync: true, Verify: boltstore.VerifyRestart, LockWait: lockWait, NoCreate: s.exporting}
-	if s.verify {
-		opts.Verify = boltstore.VerifyAlways
+	last := s.lastBoot()
+	// The network is locked, and nothing needs a sync: what a process wrote outlives it, and
+	// after the death of the machine the file is verified.
+	opts := boltstore.Options{NoSync: true, InitialMap: 1 << 20, LockWait: lockWait, NoCreate: !s.create, Verify: boltstore.VerifyAlways}
+	if last != "" && last == s.boot {
+		opts.Verify = boltstore.VerifyNever
 	}
 	db, err := boltstore.Open(context.Background(), path, opts)
-	if !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, boltstore.ErrForeign) {
-		return db, err
-	}
-	last, bootErr := readBootID(s.file(bootName))
 	switch {
-	case !s.afresh:
-		return nil, fmt.Errorf("%w (ipam.startAfresh lets the node go on without it after a reboot)", err)
-	case bootErr != nil || s.boot == "" || last == "" || last == s.boot:
-		return nil, fmt.Errorf("%w (not started afresh: the machine has not been started since)", err)
+	case !damaged(err):
+		return db, err
+	case s.tool, last != "" && last == s.boot:
+		return nil, fmt.Errorf("%w (attachments may be alive: cni-ipam repair %s saves what can be read)", err, s.network)
+	case s.refuse:
+		return nil, fmt.Errorf("%w: %w", err, errEarlier)
 	}
-	aside := fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000Z"))
-	if err := os.Rename(path, aside); err != nil {
-		return nil, err
+	aside, renamed := s.setAside()
+	if renamed != nil {
+		return nil, errors.Join(err, renamed)
 	}
 	logf("ERROR: the state of network %s is lost and set aside as %s: %v", s.network, aside, err)
+	opts.NoCreate = false
 	return boltstore.Open(context.Background(), path, opts)
+}
+
+// setAside gives the state file another name and returns it.
+func (p place) setAside() (string, error) {
+	aside := fmt.Sprintf("%s.damaged-%s", p.file(stateName), time.Now().UTC().Format("20060102T150405.000Z"))
+	return aside, os.Rename(p.file(stateName), aside)
+}
+
+func damaged(err error) bool {
+	return errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, boltstore.ErrForeign)
+}
+
+func noSpace(err error) bool {
+	return errors.Is(err, boltstore.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// lastBoot returns the boot in which the state was last opened; empty if that is unknown.
+func (p place) lastBoot() string {
+	last, err := os.Readlink(p.file(bootName))
+	if err != nil {
+		return ""
+	}
+	return last
+}
+
+// writeBoot records the boot. A symbolic link has no content that a crash of the machine
+// could lose: after one, the link is there, or it is not and the boot is unknown.
+func (s *state) writeBoot() {
+	if err := os.Remove(s.file(bootName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		logf("the boot cannot be recorded: %v", err)
+		return
+	}
+	if err := os.Symlink(s.boot, s.file(bootName)); err != nil {
+		logf("the boot cannot be recorded: %v", err)
+	}
 }
 
 // close gives the network back.
 func (s *state) close() (err error) {
-	if s.store != nil {
+	if s.store != nil && s.last {
+		err = s.store.Abandon()
+	} else if s.store != nil {
 		err = s.store.Close()
 	}
 	if s.lock != nil {
-		err = errors.Join(err, s.lock.Close()) // that gives the lock back
+		err = errors.Join(err, s.lock.Close())
 	}
 	s.store, s.lock = nil, nil
 	return err
 }
 
-// note is what the program itself keeps in the state: when the directory was last changed at the time it was last looked
-// through, and the boot that is written down beside the state.
+// note is what the plugin itself keeps in the state: when the directory last changed, as of
+// the last time it was read, and whether that was some time ago. If not, a change in the same
+// tick of the clock could be missed.
 type note struct {
 	changed int64
-	// settled says that some time had passed then. Without, a change in the same tick of the clock could be overlooked.
 	settled bool
-	boot    string
 }
 
 const noteKey = "cni-ipam"
@@ -161,55 +224,85 @@ const noteKey = "cni-ipam"
 const settleTime = 2 * time.Second
 
 func (n note) encode() string {
-	b := binary.BigEndian.AppendUint64([]byte{1, 0}, uint64(n.changed))
+	b := binary.BigEndian.AppendUint64([]byte{2, 0}, uint64(n.changed))
 	if n.settled {
 		b[1] = 1
 	}
-	return string(append(b, n.boot...))
+	return string(b)
 }
 
 func decodeNote(s string) (n note) {
-	if len(s) < 10 || s[0] != 1 {
-		return note{} // as if nothing had been looked at
+	if len(s) != 10 || s[0] != 2 {
+		return note{} // as if the directory had never been read
 	}
-	return note{int64(binary.BigEndian.Uint64([]byte(s[2:]))), s[1] == 1, s[10:]}
+	return note{int64(binary.BigEndian.Uint64([]byte(s[2:]))), s[1] == 1}
 }
 
-// settle imports what lies in the directory and is not known, if the directory has changed since that was last done: on first
-// use, when host-local ran in between, and when a call of host-local that had begun before the first use ended after it.
+// settle brings the directory in order if it has changed since that was last done: on first
+// use, after a boot, when a call of host-local that began before the first use ended after
+// it, and when an earlier call was killed.
 func (s *state) settle() error {
 	ctx := context.Background()
 	recs, err := s.store.Get(ctx, nil, noteKey)
 	if err != nil {
 		return err
 	}
-	was := decodeNote(recs[0].Value)
-	now := note{boot: s.boot}
-	if was.boot != s.boot {
+	if last := s.lastBoot(); s.boot != "" && last != s.boot {
 		s.writeBoot()
+		if last != "" {
+			s.forgetTaken()
+		}
 	}
+	was, now := decodeNote(recs[0].Value), note{}
 	if now.changed, err = changed(s.dir); err != nil {
 		return err
 	}
-	if was.settled && was.changed == now.changed && was.boot == s.boot {
+	if was.settled && was.changed == now.changed {
 		return nil
 	}
-	if !was.settled || was.changed != now.changed {
-		if err := s.importFiles(); err != nil {
+	if was.changed != now.changed || !was.settled {
+		if err := s.tidy(); err != nil {
 			return err
 		}
 		if now.changed, err = changed(s.dir); err != nil {
 			return err
 		}
 	}
-	age := time.Since(time.Unix(0, now.changed))
-	now.settled = age.Abs() > settleTime
+	now.settled = time.Since(time.Unix(0, now.changed)).Abs() > settleTime
 	if now == was {
 		return nil
 	}
 	_, err = s.store.Commit(ctx, []store.Op{{Kind: store.Put, Key: noteKey, Value: now.encode(), Expect: recs[0].Rev}})
+	if noSpace(err) {
+		return nil // the next call reads the directory again
+	}
 	return err
 }
+
+// tidy takes over files of host-local, removes what killed calls left, and makes the spare.
+func (s *state) tidy() error {
+	l, err := readLegacy(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range l.stray {
+		if err := os.Remove(s.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			logf("%v", err)
+		}
+	}
+	if err := s.importFiles(l); err != nil {
+		return err
+	}
+	if !s.short && !s.exists(spareName) {
+		if err := os.WriteFile(s.file(spareName), make([]byte, spareSize), 0o600); err != nil {
+			os.Remove(s.file(spareName))
+		}
+	}
+	return nil
+}
+
+// spareSize holds the pages that releasing one attachment writes, several times over.
+const spareSize = 64 << 10
 
 // changed returns when an entry was last made or removed in a directory.
 func changed(dir string) (int64, error) {
@@ -220,15 +313,20 @@ func changed(dir string) (int64, error) {
 	return info.ModTime().UnixNano(), nil
 }
 
-// writeBoot writes down the boot in which the state is open. If it cannot, there must be none at all: an old one would say
-// that nothing is alive.
-func (s *state) writeBoot() {
-	err := os.WriteFile(s.file(bootName), []byte(s.boot+"\n"), 0o600)
-	if err == nil {
-		return
+// releasing opens the network for a call that releases, and calls do. Without a state there
+// is nothing to release. On a full disk it gives the spare space back and tries once more.
+func (p place) releasing(do func(*state) error) error {
+	for {
+		s, err := p.open()
+		if err == nil {
+			err = errors.Join(do(s), s.close())
+		}
+		switch {
+		case errors.Is(err, errNothing):
+			return nil
+		case !noSpace(err) || p.short || os.Remove(p.file(spareName)) != nil:
+			return err
+		}
+		p.short = true
 	}
-	if gone := os.Remove(s.file(bootName)); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
-		err = errors.Join(err, gone)
-	}
-	logf("the boot could not be written down: %v", err)
 }

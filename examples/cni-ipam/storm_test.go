@@ -32,7 +32,7 @@ func (n *node) start(i invocation, kill time.Duration) (a answer, killed bool) {
 
 // TestKillStorm kills calls of eight processes at a time at any point: what was acknowledged is there, nothing is twice,
 // and a DEL that is allowed to end leaves nothing of its attachment.
-func TestKillStorm(t *testing.T) { // HL4, HL3
+func TestKillStorm(t *testing.T) {
 	const workers = 8
 	calls := 2000
 	if testing.Short() {
@@ -107,7 +107,7 @@ func TestKillStorm(t *testing.T) { // HL4, HL3
 }
 
 // TestParallelAdds: calls that come at once get distinct addresses.
-func TestParallelAdds(t *testing.T) { // HL4
+func TestParallelAdds(t *testing.T) {
 	calls := 320
 	if testing.Short() {
 		calls = 48

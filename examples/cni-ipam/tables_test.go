@@ -47,7 +47,7 @@ func indented(t *testing.T, text string) string {
 	return string(out)
 }
 
-func TestAddAndDel(t *testing.T) { // HL2: host_local_test.go, one of its tests after the other
+func TestAddAndDel(t *testing.T) {
 	for _, v := range allVersions {
 		t.Run(v, func(t *testing.T) {
 			n := newNode(t, ours(t))
@@ -97,7 +97,7 @@ func TestAddAndDel(t *testing.T) { // HL2: host_local_test.go, one of its tests 
 	}
 }
 
-func TestRequestedAddresses(t *testing.T) { // HL2: host_local_test.go, custom addresses
+func TestRequestedAddresses(t *testing.T) {
 	for _, v := range allVersions {
 		several := slices.Contains(allVersions[2:], v)
 		n := newNode(t, ours(t))
@@ -128,7 +128,7 @@ func TestRequestedAddresses(t *testing.T) { // HL2: host_local_test.go, custom a
 }
 
 // TestRequestSources: where requested addresses may stand.
-func TestRequestSources(t *testing.T) { // HL2: config_test.go
+func TestRequestSources(t *testing.T) {
 	n := newNode(t, ours(t))
 	sets := `"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"2001:db8:1::/64"}]]`
 	for i, c := range []struct {
@@ -142,7 +142,6 @@ func TestRequestSources(t *testing.T) { // HL2: config_test.go
 		{"", `"args":{"cni":{"ips":["10.1.2.13/8","2001:db8:1::13/64"]}}`, "10.1.2.13/24 2001:db8:1::13/64"},
 		{"", `"runtimeConfig":{"ips":["10.1.2.14","2001:db8:1::14/64"]}`, "10.1.2.14/24 2001:db8:1::14/64"},
 		{"", `"runtimeConfig":{"ips":["2001:db8:1::15"]},"args":{"cni":{"ips":["::ffff:10.1.2.15"]}}`, "10.1.2.15/24 2001:db8:1::15/64"},
-		{"IP=10.1.2.99", `"args":{"cni":{"ips":["10.1.2.16"]}}`, "10.1.2.16/24 2001:db8:1::5/64"},
 		{"IP=10.1.2.17", `"runtimeConfig":{"ips":["2001:db8:1::17"]}`, "10.1.2.17/24 2001:db8:1::17/64"},
 	} {
 		call := add1(fmt.Sprint("c", i), conf("net", sets, slices.DeleteFunc([]string{c.more}, func(s string) bool { return s == "" })...))
@@ -151,7 +150,12 @@ func TestRequestSources(t *testing.T) { // HL2: config_test.go
 			t.Errorf("%q %s: %s, want %s", c.args, c.more, got, c.want)
 		}
 	}
-	merged := add1("m", conf("net", sets+`,"mergeRequests":true`, `"args":{"cni":{"ips":["10.1.2.20"]}}`))
+	preferred := add1("p", conf("net", sets+`,"preferArgs":true`, `"args":{"cni":{"ips":["10.1.2.16"]}}`))
+	preferred.args = "IP=10.1.2.99"
+	if got := n.must(preferred).addresses(t); !slices.Equal(got, []string{"10.1.2.16/24", "2001:db8:1::5/64"}) {
+		t.Fatal(got)
+	}
+	merged := add1("m", conf("net", sets, `"args":{"cni":{"ips":["10.1.2.20"]}}`))
 	merged.args = "IP=10.1.2.21"
 	n.fails(merged, 7, "failed to allocate all requested IPs: 10.1.2.20")
 	merged.args = "IP=2001:db8:1::20"
@@ -161,7 +165,7 @@ func TestRequestSources(t *testing.T) { // HL2: config_test.go
 }
 
 // TestConfigForms: the forms of ranges and their order.
-func TestConfigForms(t *testing.T) { // HL2: config_test.go
+func TestConfigForms(t *testing.T) {
 	n := newNode(t, ours(t))
 	for i, c := range []struct{ ipam, more, want string }{
 		{`"subnet":"10.1.2.0/24","rangeStart":"10.1.2.9","rangeEnd":"10.1.2.20","gateway":"10.1.2.30"`, `"x":1`, "10.1.2.9/24"},
@@ -177,7 +181,7 @@ func TestConfigForms(t *testing.T) { // HL2: config_test.go
 	}
 }
 
-func TestResolvConf(t *testing.T) { // HL2: dns_test.go
+func TestResolvConf(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"\n\t\tnameserver 192.0.2.0\n\t\tnameserver 192.0.2.1\n\t\t", `{"nameservers":["192.0.2.0","192.0.2.1"]}`},
 		{"\nnameserver 192.0.2.0\n;nameserver 192.0.2.1\n", `{"nameservers":["192.0.2.0"]}`},
@@ -200,7 +204,7 @@ func TestResolvConf(t *testing.T) { // HL2: dns_test.go
 }
 
 // TestErrors: what is refused, with its code and text.
-func TestErrors(t *testing.T) { // HL2
+func TestErrors(t *testing.T) {
 	n := newNode(t, ours(t))
 	n.must(add1("first", conf("net", `"ranges":[[{"subnet":"10.1.2.0/30"}]]`)))
 	n.must(add1("first", conf("big", one24)))
@@ -249,8 +253,12 @@ func TestErrors(t *testing.T) { // HL2
 		{with(ok, func(i *invocation) { i.ifname = "a b" }), 4, "interface name contains / or : or whitespace characters"},
 		{with(ok, func(i *invocation) { i.verb = "CHECK" }), 999, "host-local: Failed to find address added by container c"},
 		{with(ok, func(i *invocation) {
-			i.verb, i.conf = "STATUS", conf("net", `"ranges":[[{"subnet":"10.1.2.0/30"}]]`)
+			i.verb, i.conf = "STATUS", conf("net", `"ranges":[[{"subnet":"10.1.2.0/30"}]],"statusFull":true`)
 		}), 50, "no IP addresses available in range set: 10.1.2.1-10.1.2.2"},
+		{with(ok, func(i *invocation) { i.container = strings.Repeat("x", 1025) }), 4, "name of 1025 bytes, at most 1024"},
+		{with(ok, func(i *invocation) { i.conf = conf("net", one24+`,"rebootLeases":"x"`) }), 7, "ipam.rebootLeases"},
+		{with(ok, func(i *invocation) { i.conf = conf("net", one24+`,"exclude":["x"]`) }), 7, "ipam.exclude"},
+		{with(ok, func(i *invocation) { i.conf = conf("net", one24+`,"exclude":["10.1.2.0/24"]`) }), 7, "ipam.exclude leaves no address of range set 0"},
 		{with(ok, func(i *invocation) {
 			i.verb, i.conf = "GC", conf("net", one24, `"cni.dev/valid-attachments":5`)
 		}), 6, "valid attachments"},
@@ -285,7 +293,7 @@ func TestErrors(t *testing.T) { // HL2
 }
 
 // TestOwnNamespace: an ADD in the plugin's own namespace is refused before it does anything, and stdout has one value.
-func TestOwnNamespace(t *testing.T) { // HL2
+func TestOwnNamespace(t *testing.T) {
 	n := newNode(t, ours(t))
 	call := add1("c", conf("net", one24))
 	call.env = call.environment()
@@ -305,7 +313,68 @@ func TestOwnNamespace(t *testing.T) { // HL2
 	n.must(call)
 }
 
-func TestGCVerb(t *testing.T) { // HL2
+// TestLenientDel: a DEL succeeds for what cannot exist and whatever is wrong beside it, and
+// like a GC it makes nothing where there is nothing.
+func TestLenientDel(t *testing.T) {
+	n := newNode(t, ours(t))
+	c := conf("net", one24)
+	n.must(del1("c", c))
+	n.must(invocation{conf: conf("net", one24, `"cni.dev/valid-attachments":[]`), env: []string{"CNI_COMMAND=GC", "CNI_PATH=/x"}})
+	n.must(invocation{conf: c, env: []string{"CNI_COMMAND=STATUS", "CNI_PATH=/x"}})
+	n.fails(invocation{verb: "CHECK", container: "c", ifname: "eth0", conf: c}, 999, "Failed to find address added by container c")
+	n.must(del1("c", conf(strings.Repeat("n", 300), one24)))
+	if entries, err := os.ReadDir(n.dir); err != nil || len(entries) > 0 {
+		t.Fatal(entries, err)
+	}
+	n.must(add1("c", c))
+	n.must(del1(strings.Repeat("x", 1025), c))
+	n.must(del1("c", conf("net", one24+`,"rebootLeases":true,"bootIDFile":"/none","exclude":5,"preferArgs":"x"`)))
+	if s := n.state("net"); len(s.Holdings) != 0 {
+		t.Fatal(s)
+	}
+	// That a range is full is no error of STATUS unless the configuration says so.
+	small := conf("small", `"ranges":[[{"subnet":"10.1.2.0/30"}]]`)
+	n.must(add1("c", small))
+	n.must(invocation{conf: small, env: []string{"CNI_COMMAND=STATUS", "CNI_PATH=/x"}})
+}
+
+// TestExclude: what is excluded is neither picked nor to be had on request, and what lies
+// around it is one set.
+func TestExclude(t *testing.T) {
+	n := newNode(t, ours(t))
+	c := conf("net", `"ranges":[[{"subnet":"10.1.2.0/28"}],[{"subnet":"fd00::/124"}]],"exclude":["10.1.2.2","10.1.2.4-10.1.2.7","10.1.2.12/30","fd00::/126","192.0.2.0/24"]`)
+	for i, want := range []string{"10.1.2.3/28 fd00::4/124", "10.1.2.8/28 fd00::5/124", "10.1.2.9/28 fd00::6/124", "10.1.2.10/28 fd00::7/124", "10.1.2.11/28 fd00::8/124"} {
+		if got := strings.Join(n.must(add1(fmt.Sprint("c", i), c)).addresses(t), " "); got != want {
+			t.Fatalf("%s, want %s", got, want)
+		}
+	}
+	n.fails(add1("late", c), 11, "10.1.2.1-10.1.2.1,10.1.2.3-10.1.2.3,10.1.2.8-10.1.2.11")
+	asked := add1("asked", conf("net", `"ranges":[[{"subnet":"10.1.2.0/28"}]],"exclude":["10.1.2.2"]`))
+	asked.args = "IP=10.1.2.2"
+	n.fails(asked, 7, "failed to allocate all requested IPs: 10.1.2.2")
+	for _, bad := range []string{"", "10.1.2.3-", "10.1.2.3-10.1.2.2", "10.1.2.3-fd00::1", "10.1.2.0/33", "fe80::1%eth0"} {
+		if s, err := parseSpan(bad); err == nil {
+			t.Errorf("%q: %v", bad, s)
+		}
+	}
+}
+
+// TestMalformedGC: an entry that names no attachment could stand for one that is alive.
+func TestMalformedGC(t *testing.T) {
+	n := newNode(t, ours(t))
+	n.must(add1("c1", conf("net", one24)))
+	for _, list := range []string{`[{}]`, `[null]`, `[{"containerID":"c1"}]`, `[{"ifname":"eth0"}]`, `[{"containerID":"c2","ifname":"eth0"},{"containerID":"","ifname":"eth0"}]`,
+		`[{"containerID":"` + strings.Repeat("x", 1025) + `","ifname":"eth0"}]`, `[{"containerID":"a\u0000","ifname":"eth0"}]`} {
+		for _, key := range []string{"cni.dev/valid-attachments", "cni.dev/attachments"} {
+			n.fails(invocation{conf: conf("net", one24, `"`+key+`":`+list), env: []string{"CNI_COMMAND=GC", "CNI_PATH=/x"}}, 7, "valid attachment")
+			if s := n.state("net"); len(s.Holdings) != 1 {
+				t.Fatalf("%s: %v", list, s)
+			}
+		}
+	}
+}
+
+func TestGCVerb(t *testing.T) {
 	n := newNode(t, ours(t))
 	gc := func(more ...string) answer {
 		t.Helper()

@@ -89,16 +89,23 @@ func joinAddrs(as []netip.Addr) string {
 	return strings.Join(texts, " ")
 }
 
-// asError gives an error its code: 11 if it passes, 5 for input and output, 999 for the rest.
+// asError gives an error its code: 11 if it passes, 4 and 7 for what the call asks, 5 for
+// input and output, 999 for the rest.
 func asError(err error) *types.Error {
 	var done *types.Error
-	switch {
+	var own *ipalloc.Error
+	code := types.ErrIOFailure
+	switch invalid := errors.Is(err, ipalloc.ErrInvalid) && errors.As(err, &own); {
 	case errors.As(err, &done):
 		return done
 	case errors.Is(err, ipalloc.ErrConflict), errors.Is(err, errBusy), errors.Is(err, errExported), errors.Is(err, context.DeadlineExceeded):
-		return types.NewError(types.ErrTryAgainLater, err.Error(), "")
-	case errors.Is(err, ipalloc.ErrCorrupt):
-		return types.NewError(types.ErrInternal, err.Error(), "")
+		code = types.ErrTryAgainLater
+	case invalid && (own.Field == "Container" || own.Field == "Interface"):
+		code = types.ErrInvalidEnvironmentVariables
+	case invalid:
+		code = types.ErrInvalidNetworkConfig
+	case errors.Is(err, ipalloc.ErrCorrupt) && errors.As(err, &own) && own.Package == "hostlocal":
+		code = types.ErrInternal
 	}
-	return types.NewError(types.ErrIOFailure, err.Error(), "")
+	return types.NewError(uint(code), err.Error(), "")
 }

@@ -9,74 +9,154 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"text/tabwriter"
+	"runtime/debug"
+	"time"
 )
 
 const usage = `cni-ipam is a CNI plugin: a runtime calls it with CNI_COMMAND in the environment.
-A person may call it with one of these words:
+A person calls it with one of these words. show, check and -n change nothing.
 
-  cni-ipam show   [-data-dir DIR] [NETWORK...]  what each network holds
-  cni-ipam check  [-data-dir DIR] [NETWORK...]  read everything and compare it with itself
-  cni-ipam export [-data-dir DIR] [-n] [NETWORK...]
-                    give the state back to host-local, as files in its form; until an import, this
-                    plugin leaves such a network alone. -n only says what would be done
-  cni-ipam import [-data-dir DIR] [-n] [NETWORK...]
-                    take over what host-local left, as the first call of a runtime does by itself, also
-                    after an export
+  show   [-o json] [-container ID] [-address ADDR] [NETWORK...]
+                   what each network holds, whichever plugin has it
+  check  [NETWORK...]
+                   read everything and compare it with itself
+  import [-n] [-finish] [NETWORK...]
+                   take over what host-local left, as the first call of a runtime does by
+                   itself, also after an export; -finish removes the files that were taken over
+  export [-n] [NETWORK...]
+                   give networks back to host-local, as files in its form; until an import,
+                   this plugin leaves them alone
+  gc     [-n] -keep FILE [NETWORK...]
+                   release the attachments of containers that are not in FILE, one id a line;
+                   "-" is standard input. Only attachments that were held before FILE was read
+                   are released
+  free   [-n] NETWORK ADDRESS|CONTAINER
+                   release the attachment that holds an address, or those of a container
+  repair [-n] NETWORK...
+                   save what can be read of a damaged state into a new file
+  install [-every TIME] DIR
+                   put this program into DIR under the name of host-local, and keep what was
+                   there as host-local.original; -every looks again, until it is stopped
+  version
 
-Without NETWORK, all networks in DIR (default %s).
+Each takes -data-dir DIR, by default %s. Without NETWORK, all networks in DIR.
 `
 
-// networks is what a word of the tool works on.
-type networks struct {
-	dataDir string
-	dryRun  bool
-	names   []string
-	stdout  io.Writer
+// word is one call by a person.
+type word struct {
+	name      string
+	dataDir   string
+	dryRun    bool
+	finish    bool
+	json      bool
+	container string
+	address   string
+	keep      string
+	every     time.Duration
+	kept      []string // the content of keep, read after the snapshot of a gc
+
+	stdin  io.Reader
+	stdout io.Writer
 }
 
-// tool carries out a word and returns the exit status: 2 if it is not one, 1 if it fails.
-func tool(args []string, stdout, stderr io.Writer) int {
-	words := map[string]func(*networks, string) error{
-		"show": (*networks).show, "check": (*networks).check, "export": (*networks).export, "import": (*networks).takeOver,
-	}
-	word := words[args[0]]
-	n := &networks{stdout: stdout}
-	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+// words are what a person may call.
+var words = map[string]func(*word, []string) error{
+	"show": (*word).show, "check": each((*word).check), "export": each((*word).export), "import": each((*word).takeOver),
+	"gc": (*word).gc, "free": (*word).free, "repair": (*word).repair, "version": (*word).version, "install": (*word).installing,
+}
+
+// tool carries out a word and returns the exit status: 2 if it is none, 1 if it fails.
+func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	w := &word{name: args[0], stdin: stdin, stdout: stdout}
+	do := words[w.name]
+	flags := flag.NewFlagSet(w.name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprintf(stderr, usage, defaultDataDir) }
-	flags.StringVar(&n.dataDir, "data-dir", defaultDataDir, "")
-	if args[0] == "export" || args[0] == "import" {
-		flags.BoolVar(&n.dryRun, "n", false, "")
+	flags.StringVar(&w.dataDir, "data-dir", defaultDataDir, "")
+	switch w.name {
+	case "import":
+		flags.BoolVar(&w.finish, "finish", false, "")
+		fallthrough
+	case "export", "free", "repair":
+		flags.BoolVar(&w.dryRun, "n", false, "")
+	case "gc":
+		flags.BoolVar(&w.dryRun, "n", false, "")
+		flags.StringVar(&w.keep, "keep", "", "")
+	case "install":
+		flags.DurationVar(&w.every, "every", 0, "")
+	case "show":
+		flags.StringVar(&w.container, "container", "", "")
+		flags.StringVar(&w.address, "address", "", "")
+		flags.Func("o", "", func(form string) error {
+			if w.json = form == "json"; !w.json {
+				return errors.New("the only form is json")
+			}
+			return nil
+		})
 	}
-	if word == nil {
+	if do == nil {
 		flags.Usage()
 		return 2
 	}
-	if err := flags.Parse(args[1:]); err != nil {
+	if flags.Parse(args[1:]) != nil {
 		return 2
 	}
-	var err error
-	if n.names = flags.Args(); len(n.names) == 0 {
-		n.names, err = listNetworks(n.dataDir)
-	}
-	for _, name := range n.names {
-		if !plainName(name) {
-			err = errors.Join(err, fmt.Errorf("%q: not the name of a network", name))
-		} else if e := word(n, name); e != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", name, e))
-		}
-	}
-	if err != nil {
+	if err := do(w, flags.Args()); err != nil {
 		fmt.Fprintln(stderr, "cni-ipam:", err)
 		return 1
 	}
 	return 0
 }
 
-// listNetworks returns the names of the directories in a data directory.
-func listNetworks(dataDir string) (names []string, err error) {
-	entries, err := os.ReadDir(dataDir)
+// version prints what was built.
+func (w *word) version([]string) error {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	rev := ""
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" || s.Key == "vcs.modified" && s.Value == "true" {
+			rev += " " + s.Value
+		}
+	}
+	_, err := fmt.Fprintf(w.stdout, "%s %s%s %s\n", about, info.Main.Version, rev, info.GoVersion)
+	return err
+}
+
+// each does something for each of the networks that are named, or for all.
+func each(do func(*word, string) error) func(*word, []string) error {
+	return func(w *word, names []string) (err error) {
+		if len(names) == 0 {
+			names, err = w.networks()
+		}
+		for _, name := range names {
+			if e := w.one(name, do); e != nil {
+				err = errors.Join(err, e)
+			}
+		}
+		return err
+	}
+}
+
+// one does something for a network, which must be there: a word that is mistyped makes
+// nothing.
+func (w *word) one(name string, do func(*word, string) error) error {
+	if !plainName(name) {
+		return fmt.Errorf("%q is not the name of a network", name)
+	}
+	if _, err := os.Stat(w.place(name).dir); err != nil {
+		return fmt.Errorf("network %s: %w", name, err)
+	}
+	if err := do(w, name); err != nil {
+		return fmt.Errorf("network %s: %w", name, err)
+	}
+	return nil
+}
+
+// networks returns the names of the directories in the data directory.
+func (w *word) networks() (names []string, err error) {
+	entries, err := os.ReadDir(w.dataDir)
 	for _, e := range entries {
 		if e.IsDir() && plainName(e.Name()) {
 			names = append(names, e.Name())
@@ -85,95 +165,66 @@ func listNetworks(dataDir string) (names []string, err error) {
 	return names, err
 }
 
-// place returns where a network is. It must be there: a word that is mistyped makes nothing.
-func (n *networks) place(name string) (place, error) {
-	p := place{dir: filepath.Join(n.dataDir, name), network: name}
-	p.boot, _ = readBootID(defaultBootID)
-	_, err := os.Stat(p.dir)
-	return p, err
-}
-
-func (n *networks) open(name string) (*state, error) {
-	p, err := n.place(name)
-	if err != nil {
-		return nil, err
-	}
-	return p.open()
-}
-
-// show prints who holds what.
-func (n *networks) show(name string) error {
-	s, err := n.open(name)
-	if err != nil {
-		return err
-	}
-	all, err := s.engine.Export(context.Background())
-	if err = errors.Join(err, s.close()); err != nil {
-		return err
-	}
-	w := tabwriter.NewWriter(n.stdout, 0, 0, 2, ' ', 0)
-	for _, h := range all.Holdings {
-		for _, a := range h.Addresses {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, a, h.Attachment.Container, h.Attachment.Interface)
-		}
-	}
-	return w.Flush()
+// place returns where a network is, for a word that changes it.
+func (w *word) place(name string) place {
+	return place{dir: filepath.Join(w.dataDir, name), network: name, tool: true}
 }
 
 // check reads a network as a whole.
-func (n *networks) check(name string) error {
-	p, err := n.place(name)
-	if err != nil {
-		return err
-	}
-	p.verify = true
-	s, err := p.open()
-	if err != nil {
-		return err
-	}
-	err = s.engine.Check(context.Background())
-	if err = errors.Join(err, s.close()); err == nil {
-		fmt.Fprintf(n.stdout, "%s: ok\n", name)
+func (w *word) check(name string) error {
+	v, err := w.place(name).look(true)
+	if err == nil {
+		fmt.Fprintf(w.stdout, "%s: ok, %s\n", name, v)
 	}
 	return err
 }
 
-// export writes a network back. The marker comes first: from then on no call of this plugin changes anything, and the
-// state file goes last. If it is interrupted in between, repeating it goes on.
-func (n *networks) export(name string) error {
-	p, err := n.place(name)
-	if err != nil {
-		return err
+// String says which plugin has the network.
+func (v view) String() string {
+	files := fmt.Sprintf("%d attachments in %d files of host-local", len(v.files.Holdings), len(v.files.files))
+	switch {
+	case !v.ours && v.exported:
+		return "written back: " + files
+	case !v.ours:
+		return "not taken over: " + files
+	case len(v.files.files) > 0:
+		return fmt.Sprintf("%d attachments, and %s to be taken over by the next call", len(v.state.Holdings), files)
 	}
-	if n.dryRun {
-		return n.show(name)
-	}
-	s, err := p.open()
-	if errors.Is(err, errExported) {
-		return p.finishExport(n.stdout)
-	}
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	marker := "The state of this network was given back to host-local. \"cni-ipam import\" takes it over again.\n"
-	if err := os.WriteFile(s.file(exportedName), []byte(marker), 0o600); err != nil {
-		return err
-	}
-	return s.writeBack(n.stdout)
+	return fmt.Sprintf("%d attachments", len(v.state.Holdings))
 }
 
-// finishExport goes on with an export that was interrupted; if there is none, nothing is left to do.
-func (p place) finishExport(out io.Writer) error {
-	s := &state{place: p, exporting: true}
-	err := s.openLocked()
-	if errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(out, "%s: was written back before\n", p.network)
-		err = nil
-	} else if err == nil {
-		err = s.writeBack(out)
+// export writes a network back. The marker comes first: from then on no call of this plugin
+// changes anything. The state file goes after the files are written, the guard last. If it
+// is interrupted in between, repeating it continues.
+func (w *word) export(name string) error {
+	p := w.place(name)
+	if w.dryRun {
+		v, err := p.look(false)
+		if err == nil {
+			fmt.Fprintf(w.stdout, "%s: would write back %d attachments\n", name, len(v.state.Holdings))
+		}
+		return err
 	}
-	return errors.Join(err, s.close())
+	s, err := p.open()
+	switch {
+	case errors.Is(err, errExported):
+		p.export = true
+		s, err = p.open()
+	case err == nil:
+		marker := "This network was given back to host-local. \"cni-ipam import\" takes it over again.\n"
+		err = os.WriteFile(s.file(exportedName), []byte(marker), 0o600)
+	}
+	if errors.Is(err, errNothing) { // written back, but for the guard perhaps
+		fmt.Fprintf(w.stdout, "%s: this plugin does not have it\n", name)
+		return p.unguard()
+	}
+	if err == nil {
+		err = s.writeBack(w.stdout)
+	}
+	if s != nil {
+		err = errors.Join(err, s.close())
+	}
+	return err
 }
 
 // writeBack writes the files of host-local and removes the state.
@@ -185,39 +236,41 @@ func (s *state) writeBack(out io.Writer) error {
 	if err := writeLegacy(s.dir, all); err != nil {
 		return err
 	}
-	for _, name := range []string{bootName, stateName} {
+	s.forgetTaken()
+	for _, name := range []string{bootName, spareName, stateName} {
 		if err := os.Remove(s.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	fmt.Fprintf(out, "%s: wrote back %d attachments\n", s.network, len(all.Holdings))
-	return nil
+	return s.unguard()
 }
 
 // takeOver imports what host-local left, also after an export.
-func (n *networks) takeOver(name string) error {
-	p, err := n.place(name)
-	if err != nil {
-		return err
-	}
-	if n.dryRun {
-		l, err := readLegacy(p.dir)
-		if err != nil {
-			return err
+func (w *word) takeOver(name string) error {
+	p := w.place(name)
+	if w.dryRun {
+		v, err := p.look(false)
+		if err == nil {
+			fmt.Fprintf(w.stdout, "%s: would take over %d attachments from %d files, and free %d addresses without a holder\n",
+				name, len(v.files.Holdings), len(v.files.files), len(v.files.empty))
 		}
-		fmt.Fprintf(n.stdout, "%s: would take over %d attachments from %d files, and free %d addresses that nobody has\n", name, len(l.Holdings), len(l.files), len(l.empty))
-		return nil
-	}
-	if err := os.Remove(filepath.Join(p.dir, exportedName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if err := os.Remove(p.file(exportedName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	p.create = true
 	s, err := p.open()
 	if err != nil {
 		return err
 	}
 	all, err := s.engine.Export(context.Background())
+	if err == nil && w.finish {
+		s.forgetTaken()
+	}
 	if err = errors.Join(err, s.close()); err == nil {
-		fmt.Fprintf(n.stdout, "%s: holds %d attachments\n", name, len(all.Holdings))
+		fmt.Fprintf(w.stdout, "%s: holds %d attachments\n", name, len(all.Holdings))
 	}
 	return err
 }

@@ -60,7 +60,7 @@ func names(list ...string) map[string]bool {
 }
 
 // TestSwap goes the way of the README: host-local, then this plugin in its place, and back again.
-func TestSwap(t *testing.T) { // HL3
+func TestSwap(t *testing.T) {
 	n := newNode(t, other(t, "host-local"))
 	theirs, mine := n.bin, ours(t)
 	c := conf("net", `"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"fd00::/64"}]]`)
@@ -70,13 +70,13 @@ func TestSwap(t *testing.T) { // HL3
 	n.must(del1("a1", c))
 	first := n.files("net")
 
-	n.mustWord("net: would take over 3 attachments from 8 files, and free 0 addresses that nobody has\n", "import", "-n")
+	n.mustWord("net: would take over 3 attachments from 8 files, and free 0 addresses without a holder\n", "import", "-n")
 	n.bin = mine
 	n.must(invocation{verb: "CHECK", container: "a2", ifname: "eth0", conf: c})
 	if got := heldOf(n.state("net")); !got.equal(heldOf(first)) {
 		t.Fatalf("%v, want %v", got, heldOf(first))
 	}
-	if got := n.ls("net"); !maps.Equal(got, names("lock", stateName, bootName)) {
+	if got := n.ls("net"); !maps.Equal(got, names("lock", stateName, bootName, spareName, takenName)) {
 		t.Fatal(got)
 	}
 	n.fails(add1("a0", c), 999, "10.1.2.2 has been allocated to a0, duplicate allocation is not allowed")
@@ -85,11 +85,11 @@ func TestSwap(t *testing.T) { // HL3
 	}
 	n.must(del1("a0", c))
 	second := n.state("net")
-	n.mustWord("net  10.1.2.4  a2  eth0\nnet  fd00::4   a2  eth0\nnet  10.1.2.5  a3  eth0\nnet  fd00::5   a3  eth0\nnet  10.1.2.6  b0  eth0\nnet  fd00::6   b0  eth0\n", "show", "net")
-	n.mustWord("net: ok\n", "check")
+	n.mustWord("net  10.1.2.4  a2  eth0  cni-ipam\nnet  fd00::4   a2  eth0  cni-ipam\nnet  10.1.2.5  a3  eth0  cni-ipam\nnet  fd00::5   a3  eth0  cni-ipam\nnet  10.1.2.6  b0  eth0  cni-ipam\nnet  fd00::6   b0  eth0  cni-ipam\n", "show", "net")
+	n.mustWord("net: ok, 3 attachments\n", "check")
 
 	n.mustWord("net: wrote back 3 attachments\n", "export")
-	n.mustWord("net: was written back before\n", "export")
+	n.mustWord("net: this plugin does not have it\n", "export")
 	n.fails(add1("b1", c), 11, "the state was written back for host-local")
 	if got := n.ls("net"); got[stateName] || !got["10.1.2.6"] || !got["last_reserved_ip.1"] {
 		t.Fatal(got)
@@ -120,7 +120,7 @@ func TestSwap(t *testing.T) { // HL3
 }
 
 // TestFormsOfFiles: what a directory of host-local may hold.
-func TestFormsOfFiles(t *testing.T) { // HL3
+func TestFormsOfFiles(t *testing.T) {
 	n := newNode(t, ours(t))
 	dir := filepath.Join(n.dir, "net")
 	if err := os.MkdirAll(filepath.Join(dir, "10.1.2.200"), 0o755); err != nil {
@@ -146,7 +146,7 @@ func TestFormsOfFiles(t *testing.T) { // HL3
 		t.Fatalf("%s\nwant %s", got, want)
 	}
 	// What is not host-local's is where it was.
-	if got := n.ls("net"); !maps.Equal(got, names("lock", stateName, bootName, "README", "10.1.2.099", "::ffff:10.1.2.98", "FD00::8", "10.1.2.97", "10.1.2.200",
+	if got := n.ls("net"); !maps.Equal(got, names("lock", stateName, bootName, spareName, takenName, "README", "10.1.2.099", "::ffff:10.1.2.98", "FD00::8", "10.1.2.97", "10.1.2.200",
 		"last_reserved_ip.01", "last_reserved_ip.x")) {
 		t.Fatal(got)
 	}
@@ -200,7 +200,7 @@ func (n *node) settle(network string, c string) {
 }
 
 // TestLateFile: a call of host-local that had begun before the swap ends after it; and the clock may go anywhere.
-func TestLateFile(t *testing.T) { // HL3
+func TestLateFile(t *testing.T) {
 	n := newNode(t, ours(t))
 	c := conf("net", one24)
 	n.must(add1("a", c))
@@ -263,7 +263,7 @@ func manyFiles(t testing.TB, dir string, n int) (want held) {
 }
 
 // TestInterruptedImport kills imports and exports until one gets through.
-func TestInterruptedImport(t *testing.T) { // HL3
+func TestInterruptedImport(t *testing.T) {
 	files := 1500
 	if testing.Short() {
 		files = 400
@@ -307,7 +307,7 @@ func TestInterruptedImport(t *testing.T) { // HL3
 }
 
 // TestFirstUses: many first calls at once take over what is there, once.
-func TestFirstUses(t *testing.T) { // HL3
+func TestFirstUses(t *testing.T) {
 	n := newNode(t, ours(t))
 	want := manyFiles(t, filepath.Join(n.dir, "net"), 300)
 	c := conf("net", `"ranges":[[{"subnet":"10.1.0.0/16"}]]`)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -155,4 +156,47 @@ func (e *Engine) importStep(ctx context.Context, step []Holding) (left []*ipallo
 		return nil
 	})
 	return left, err
+}
+
+// Recover returns what can be read of a network whose records are damaged, for an Import
+// elsewhere: an address is held if an attachment or its own record says so; if they differ,
+// the attachment is right. lost is the number of records that could not be used. It returns
+// the errors of the store. Cost: linear in the records.
+func (e *Engine) Recover(ctx context.Context) (s State, lost int, err error) {
+	recs, _, err := e.store.List(ctx, e.all(0))
+	s.Cursors = make(map[int]netip.Addr)
+	holders := make(map[netip.Addr]Attachment)
+	for _, r := range recs { // addresses come before attachments
+		var bad error
+		switch kind, rest := e.split(r.Key); kind {
+		case kindAddress:
+			a, damagedKey := decodeCursor(r.Key, string(rune(codecVersion))+rest)
+			who, damaged := decodeHolder(r.Key, r.Value)
+			if bad = errors.Join(damagedKey, damaged); bad == nil {
+				holders[a] = who
+			}
+		case kindAttachment:
+			who, h, damaged := e.parseAttachment(r)
+			bad = damaged
+			for _, a := range h.addresses {
+				holders[a] = who
+			}
+		case kindCursor:
+			set, a, damaged := e.parseCursor(r)
+			if bad = damaged; bad == nil {
+				s.Cursors[set] = a
+			}
+		}
+		if bad != nil {
+			lost++
+		}
+	}
+	held := make(map[Attachment][]netip.Addr)
+	for _, a := range slices.SortedFunc(maps.Keys(holders), netip.Addr.Compare) {
+		held[holders[a]] = append(held[holders[a]], a)
+	}
+	for _, who := range slices.SortedFunc(maps.Keys(held), Attachment.Compare) {
+		s.Holdings = append(s.Holdings, Holding{who, held[who]})
+	}
+	return s, lost, err
 }
