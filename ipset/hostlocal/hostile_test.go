@@ -173,3 +173,62 @@ func (f failing) Get(context.Context, []store.Record, ...string) ([]store.Record
 func (f failing) List(context.Context, store.Range) ([]store.Record, uint64, error) {
 	return nil, 0, f.err
 }
+
+// TestRecover: whatever single record is damaged or lost, what can be read is enough to make
+// the network again, as far as any record tells; and of an intact network it is everything.
+func TestRecover(t *testing.T) {
+	base := newWorld(t)
+	base.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}, Boot: "b1"})
+	for _, c := range []string{"a", "b", "c"} {
+		base.add(eth0(c), nil, map[string][]any{"a": {"10.0.0.2", "fd00::2"}, "b": {"10.0.0.3", "fd00::3"}, "c": {"10.0.0.4", "fd00::4"}}[c]...)
+	}
+	want, err := base.Export(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recs, _, err := base.store.List(ctx, store.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range len(recs) + 1 {
+		for _, value := range []string{"", "\x07", "\x01"} {
+			w := newWorld(t)
+			for k, r := range recs {
+				v := r.Value
+				if k == i {
+					v = value
+				}
+				if v != "" {
+					mustCommit(t, w.store, store.Op{Kind: store.Put, Key: r.Key, Value: v, Expect: 0})
+				}
+			}
+			got, lost, err := w.Recover(ctx)
+			kind := byte(0)
+			if i < len(recs) {
+				kind, _ = base.split(recs[i].Key)
+			}
+			if unread := value != "" && (kind == kindAttachment || kind == kindAddress || kind == kindCursor); err != nil || (lost > 0) != unread {
+				t.Fatalf("record %d as %q: %d lost, %v", i, value, lost, err)
+			}
+			if fmt.Sprint(got.Holdings) != fmt.Sprint(want.Holdings) { // each address is known twice
+				t.Fatalf("record %d as %q: %v, want %v", i, value, got.Holdings, want.Holdings)
+			}
+			if kind != kindCursor && fmt.Sprint(got.Cursors) != fmt.Sprint(want.Cursors) {
+				t.Fatalf("record %d: %v", i, got.Cursors)
+			}
+			w.store = store.NewMemory()
+			w.open(Config{})
+			if left, err := w.Import(ctx, got); err != nil || len(left) > 0 {
+				t.Fatal(left, err)
+			}
+		}
+	}
+	w := newWorld(t)
+	w.store = failing{w.store, errors.New("lost")}
+	w.open(Config{})
+	if _, _, err := w.Recover(ctx); err == nil {
+		t.Error("an error of the store is lost")
+	}
+	w.store = store.NewMemory()
+	w.open(Config{})
+}
