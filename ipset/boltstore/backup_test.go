@@ -20,12 +20,15 @@ import (
 // A backup that is taken while commits are made is a store as of one of them.
 func TestBackupWhileRunning(t *testing.T) {
 	s := open(t, boltstore.Options{NoSync: true})
-	stop := make(chan struct{})
+	stop, begun := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Add(1)
 	go func() {
 		defer wg.Done()
 		for i := 0; ; i++ {
+			if i == 1 {
+				close(begun)
+			}
 			select {
 			case <-stop:
 				return
@@ -43,6 +46,7 @@ func TestBackupWhileRunning(t *testing.T) {
 		}
 	}()
 	defer func() { close(stop); wg.Wait() }()
+	<-begun // there is a first commit to back up
 	dir := t.TempDir()
 	for i := range 5 {
 		put(t, s, "begun", "")

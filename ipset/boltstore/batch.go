@@ -80,7 +80,11 @@ func (b *batchWriter) expect(bucket *bbolt.Bucket, table string, ops []store.Op)
 	for i := range ops {
 		op, key := &ops[i], []byte(ops[i].Key)
 		rev := uint64(0)
-		if raw := bucket.Get(key); raw != nil {
+		raw, err := b.s.lookup(bucket, table, key)
+		if err != nil {
+			return nil, false, err
+		}
+		if raw != nil {
 			have[i].here = true
 			if rev, have[i].sum, _, err = decodeRecord(table, key, raw); err != nil {
 				return nil, false, damaged(b.s.path, -1, err.Error())

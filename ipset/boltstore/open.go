@@ -3,6 +3,7 @@ package boltstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -164,8 +165,9 @@ func inspectImage(file io.ReaderAt, path string, size int64, opts *Options) (sta
 		return state{}, err
 	}
 	if im.stale {
-		opts.Logger.Warn("one of the two meta pages is damaged, taking the other: if the machine stopped in the middle of a commit, that one was not acknowledged",
-			"path", path, "revision", st.rev)
+		if err := im.acceptStale(st, opts); err != nil {
+			return state{}, err
+		}
 	}
 	if opts.Verify.due(size, st.boot) || im.stale && opts.Verify != VerifyNever {
 		began := time.Now()
@@ -177,6 +179,19 @@ func inspectImage(file io.ReaderAt, path string, size int64, opts *Options) (sta
 	}
 	// bbolt believes the list of free pages, whatever it says.
 	return st, im.freelist(func(uint64) error { return nil })
+}
+
+// acceptStale decides about a file one of whose meta pages is damaged. The other one shows a whole state. It is the last one
+// unless pages of a later commit are in the file.
+func (im *image) acceptStale(st state, opts *Options) error {
+	newest := im.newest()
+	lost := newest.rev > st.rev
+	if lost && !opts.AcceptOlder {
+		return im.damaged(-1, fmt.Sprintf("the newer of its two meta pages: the other one shows commit %d, and pages of commit %d were written, "+
+			"which may have been acknowledged; Salvage saves them, Options.AcceptOlder does without", st.rev, newest.rev))
+	}
+	opts.Logger.Warn("one of the two meta pages is damaged, taking the other", "path", im.path, "revision", st.rev, "lost", lost)
+	return nil
 }
 
 // Sizes that bbolt is given.

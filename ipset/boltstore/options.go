@@ -31,6 +31,10 @@ type Options struct {
 	LockWait time.Duration
 	// Verify says when opening reads the whole file and compares it with its checksums.
 	Verify Verify
+	// AcceptOlder opens a file whose newer meta page is damaged, at the commit that the other meta page shows. The
+	// transaction after it is lost: with callers that commit at once, several acknowledged commits. Without AcceptOlder
+	// such a file is ipalloc.ErrCorrupt, and [Salvage] saves that transaction.
+	AcceptOlder bool
 	// MaxSize is the size that the file may have, in bytes; a commit for which it would have to grow beyond it fails with
 	// [ErrNoSpace]. 0 is no limit. A removal needs room as well, since bbolt writes what it changes to other pages before it
 	// frees the old ones: in a file that is full to the last page it may fail, too.

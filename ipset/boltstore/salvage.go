@@ -60,15 +60,22 @@ func salvageImage(f *os.File, path string, size int64) *image {
 	if im, err := readImage(f, path, size); err == nil {
 		return im
 	}
-	im := &image{file: f, path: path, size: size}
+	im := &image{file: f, path: path, size: size, cut: true}
+	readable := 0
 	if m, err := im.metaAt(0); err == nil {
 		im.meta = m
+		readable++
 	}
 	for n := int64(minPage); n <= maxPage && n < size; n *= 2 {
-		if m, err := im.metaAt(n); err == nil && int64(m.pageSize) == n && m.txid >= im.meta.txid {
+		m, err := im.metaAt(n)
+		if err != nil || int64(m.pageSize) != n {
+			continue
+		}
+		if readable++; m.txid >= im.meta.txid {
 			im.meta = m
 		}
 	}
+	im.stale = readable == 1
 	if im.meta.pageSize == 0 {
 		im.meta = meta{pageSize: uint32(os.Getpagesize()), root: noFreelist, freelist: noFreelist}
 	}
@@ -86,24 +93,109 @@ type found struct {
 	raw []byte
 }
 
+// allPages returns the image with every page of the file in reach, whatever the meta page says.
+func (im *image) allPages() *image {
+	all := *im
+	all.meta.high = uint64(im.size / im.pageSize)
+	all.meta.freelist = noFreelist
+	return &all
+}
+
+// states visits the state in every page that has one, with the number of that page: the root of the file as of some
+// transaction, if it is a leaf.
+func (im *image) states(visit func(page uint64, st state)) {
+	all := im.allPages()
+	_ = all.leaves(context.Background(), make([]bool, all.meta.high), func(of string, e entry) bool {
+		if of == stateBucket && string(e.key) == stateKey {
+			if st, err := parseState(e.value); err == nil {
+				visit(e.page, st)
+			}
+		}
+		return false
+	})
+}
+
+// newest returns the state of the last commit whose pages are in the file.
+func (im *image) newest() (last state) {
+	im.states(func(_ uint64, st state) {
+		if st.rev >= last.rev {
+			last = st
+		}
+	})
+	return last
+}
+
+// newer returns the records of a transaction later than st that is whole in the file, although no meta page shows it: as
+// many records, with the sum of checksums, as its state says.
+func (im *image) newer(st state) (last state, tables rescued, ok bool) {
+	im.states(func(page uint64, at state) {
+		if at.rev <= st.rev || ok && at.rev <= last.rev {
+			return
+		}
+		all := im.allPages()
+		all.meta.root = page
+		if have, err := all.tables(); err == nil {
+			if sum := have.sum(); sum.count == at.count && sum.sum == at.sum {
+				last, tables, ok = at, have, true
+			}
+		}
+	})
+	return last, tables, ok
+}
+
+// tables returns the records of the tree under the root.
+func (im *image) tables() (rescued, error) {
+	_, roots, err := im.roots()
+	if err != nil {
+		return nil, err
+	}
+	out := rescued{}
+	for _, t := range roots {
+		table := string(t.key)
+		out[table] = map[string]found{}
+		if err := im.bucket(t, func(e entry) error {
+			rev, sum, _, err := decodeRecord(table, e.key, e.value)
+			out[table][string(e.key)] = found{rev, sum, slices.Clone(e.value)}
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// sum returns the state that the records make: count, sum and the highest revision.
+func (r rescued) sum() (st state) {
+	for _, table := range r {
+		for _, f := range table {
+			st.rev = max(st.rev, f.rev)
+			st.count++
+			st.sum += uint64(f.sum)
+		}
+	}
+	return st
+}
+
 // salvage writes what can be read into a new file.
 func (im *image) salvage(ctx context.Context, to string) (Salvaged, error) {
 	st, _, stErr := im.roots()
 	if errors.Is(stErr, ipalloc.ErrMismatch) {
 		return Salvaged{}, stErr
 	}
+	if im.stale && !im.cut {
+		if last, tables, ok := im.newer(st); ok {
+			out := Salvaged{Records: last.count, Expected: last.count, Known: true, Whole: true}
+			return out, makeFile(to, 0o600, func(f *os.File) error { return writeTables(f.Name(), last, tables) })
+		}
+	}
+	if im.stale { // what the other meta page shows as free may hold the last transaction
+		im = im.allPages()
+	}
 	tables, err := im.rescue(ctx)
 	if err != nil {
 		return Salvaged{}, err
 	}
-	var next state
-	for _, table := range tables {
-		for _, r := range table {
-			next.rev = max(next.rev, r.rev)
-			next.count++
-			next.sum += uint64(r.sum)
-		}
-	}
+	next := tables.sum()
 	if next.count == 0 {
 		return Salvaged{}, foreign(im.path, "no record has a right checksum")
 	}

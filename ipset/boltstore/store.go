@@ -1,11 +1,9 @@
 package boltstore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -157,113 +155,4 @@ func (s *Store) view(ctx context.Context, op string, f func(*bbolt.Tx) error) er
 		err = ipalloc.ErrClosed
 	}
 	return failure(op, s.path, err)
-}
-
-// record returns the record that bbolt has under a key; raw is nil if there is none.
-func (s *Store) record(table string, key, raw []byte) (rev uint64, value []byte, err error) {
-	if raw == nil {
-		return 0, nil, nil
-	}
-	rev, _, value, err = decodeRecord(table, key, raw)
-	if err != nil {
-		err = damaged(s.path, -1, err.Error())
-	}
-	return rev, value, err
-}
-
-// Get implements store.Store.
-func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
-	n := len(dst)
-	err := s.view(ctx, "get", func(tx *bbolt.Tx) error {
-		dst = dst[:n]
-		b := tx.Bucket([]byte(recordsBucket))
-		for _, k := range keys {
-			key := []byte(k)
-			rev, value, err := s.record(recordsBucket, key, b.Get(key))
-			if err != nil {
-				return err
-			}
-			dst = append(dst, store.Record{Key: k, Value: string(value), Rev: rev})
-		}
-		return nil
-	})
-	if err != nil {
-		return dst[:n], err
-	}
-	return dst, nil
-}
-
-// checkEvery is after how many records a list looks at its context.
-const checkEvery = 1 << 10
-
-// List implements store.Store. A commit that needs more room than the file has mapped waits for it, as does every call after
-// that commit; see the package comment.
-func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, rev uint64, err error) {
-	return s.list(ctx, recordsBucket, r)
-}
-
-// list returns the records of a range of a table.
-func (s *Store) list(ctx context.Context, table string, r store.Range) (recs []store.Record, rev uint64, err error) {
-	err = s.view(ctx, "list", func(tx *bbolt.Tx) error {
-		st, err := parseState(tx.Bucket([]byte(stateBucket)).Get([]byte(stateKey)))
-		if err != nil {
-			return damaged(s.path, -1, err.Error())
-		}
-		rev = st.rev
-		bucket := tx.Bucket([]byte(table))
-		if bucket == nil {
-			return nil
-		}
-		for k, raw := range scan(bucket.Cursor(), r) {
-			if len(recs)%checkEvery == 0 && ctx.Err() != nil {
-				return ctx.Err()
-			}
-			at, value, err := s.record(table, k, raw)
-			if err != nil {
-				return err
-			}
-			recs = append(recs, store.Record{Key: string(k), Value: string(value), Rev: at})
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, 0, err
-	}
-	return recs, rev, nil
-}
-
-// scan yields the entries of a range.
-func scan(c *bbolt.Cursor, r store.Range) iter.Seq2[[]byte, []byte] {
-	from, to := []byte(r.From), []byte(r.To)
-	return func(yield func(k, v []byte) bool) {
-		n := 0
-		step := func(k, v []byte) bool {
-			if n++; k == nil || r.Limit > 0 && n > r.Limit {
-				return false
-			}
-			return yield(k, v)
-		}
-		if !r.Reverse {
-			for k, v := c.Seek(from); r.To == "" || bytes.Compare(k, to) < 0; k, v = c.Next() {
-				if !step(k, v) {
-					return
-				}
-			}
-			return
-		}
-		k, v := c.Last()
-		if r.To != "" {
-			if k, v = c.Seek(to); k == nil {
-				k, v = c.Last()
-			}
-		}
-		if r.To != "" && bytes.Compare(k, to) >= 0 {
-			k, v = c.Prev()
-		}
-		for ; k != nil && bytes.Compare(k, from) >= 0; k, v = c.Prev() {
-			if !step(k, v) {
-				return
-			}
-		}
-	}
 }

@@ -22,7 +22,8 @@ func (h *history) add(evs []store.Event, max int) {
 	h.events = append(h.events, evs...)
 	if n := len(h.events) - max; n > 0 {
 		h.oldest = h.events[n-1].Rev
-		h.events = slices.Delete(h.events, 0, n)
+		clear(h.events[:n])
+		h.events = h.events[n:] // append moves them to the front when it needs room
 	}
 	h.wake()
 }
