@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
@@ -22,17 +23,22 @@ var servicePrefixes = []netip.Prefix{
 var serviceNames = []string{"a", "b", "c", "d"}
 
 // registryWorlds are the registries that a trace may begin with.
-var registryWorlds = []model.ServiceOptions{
-	{StaticSize: -1},
-	{StaticSize: -1, Lowest: true},
-	{StaticSize: -1, NeverSpill: true},
-	{StaticSize: 3, Reserved: []netip.Prefix{netip.MustParsePrefix("10.0.0.8/30")}, Static: []netip.Prefix{netip.MustParsePrefix("fd00::1c/126")}},
+var registryWorlds = []struct {
+	opts        model.ServiceOptions
+	perProtocol bool
+}{
+	{model.ServiceOptions{StaticSize: -1}, false},
+	{model.ServiceOptions{StaticSize: -1, Lowest: true}, true},
+	{model.ServiceOptions{StaticSize: -1, NeverSpill: true}, false},
+	{model.ServiceOptions{StaticSize: 3, Static: []netip.Prefix{netip.MustParsePrefix("fd00::1c/126")}}, true},
 }
 
 const firstPort, lastPort = 30000, 30024
 
 // FuzzServiceRegistry drives a registry and its twin with one trace: ranges that come,
-// drain and go, and owners that ask for addresses and ports. SA3, SA5-SA8, X3, X5, X7
+// change, drain, are reserved and go, owners that ask for addresses and ports, and
+// transactions that are committed, rolled back or cut off by a restart. A second registry
+// follows the changes of the first.
 func FuzzServiceRegistry(f *testing.F) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for world := range registryWorlds {
@@ -42,7 +48,8 @@ func FuzzServiceRegistry(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		trace := model.NewTrace(data)
-		d := newRegistryDriver(t, registryWorlds[trace.Op(len(registryWorlds))])
+		world := registryWorlds[trace.Op(len(registryWorlds))]
+		d := newRegistryDriver(t, world.opts, world.perProtocol)
 		for ops := 0; trace.More() && ops < 400; ops++ {
 			d.step(trace)
 			if err := d.r.Check(); err != nil {
@@ -63,86 +70,137 @@ func registrySeed(rng *rand.Rand, world byte, n int) []byte {
 		data = model.AppendOp(data, 0, uint64(i), p, p)
 	}
 	for range n {
-		data = model.AppendOp(data, byte(rng.IntN(12)), rng.Uint64N(1<<16), rng.Uint64N(1<<16), rng.Uint64N(1<<16))
+		data = model.AppendOp(data, byte(rng.IntN(registryOps)), rng.Uint64N(1<<16), rng.Uint64N(1<<16), rng.Uint64N(1<<16))
 	}
 	return data
 }
 
 type registryDriver struct {
-	t     *testing.T
-	opts  model.ServiceOptions
-	r     *servicealloc.Registry
-	twin  *model.ServiceRegistry
-	draws func() uint64
-	last  servicealloc.Change // as the hook saw it
+	t           *testing.T
+	opts        model.ServiceOptions
+	ports       servicealloc.PortRange
+	r, follower *servicealloc.Registry
+	twin        *model.ServiceRegistry
+	open        map[string]*servicealloc.Tx
 }
 
-func newRegistryDriver(t *testing.T, o model.ServiceOptions) *registryDriver {
-	d := &registryDriver{t: t, opts: o, draws: draws(o)}
-	r, err := servicealloc.NewRegistry(servicealloc.PortRange{First: firstPort, Last: lastPort},
-		append(serviceOptions(o, rand.NewPCG(7, 7), true), servicealloc.OnChange(func(c servicealloc.Change) { d.last = c }))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.r = r
-	d.twin = &model.ServiceRegistry{Ranges: model.NewServiceRanges(o), Owners: map[string]model.ServiceGrant{}}
+func newRegistryDriver(t *testing.T, o model.ServiceOptions, perProtocol bool) *registryDriver {
+	d := &registryDriver{t: t, opts: o, open: map[string]*servicealloc.Tx{},
+		ports: servicealloc.PortRange{First: firstPort, Last: lastPort, PerProtocol: perProtocol}}
+	d.r, d.follower = d.new(servicealloc.OnChange(d.follow)), d.new()
 	ports := o
-	ports.StaticSize = -1 // StaticSize of a registry is about addresses
-	for i := range d.twin.Ports {
-		d.twin.Ports[i] = model.NewServicePorts(firstPort, lastPort, ports)
-	}
-	d.twin.Draw = d.draw
-	for _, slot := range []int{2, 3, 4, 0, 1} { // the order in which the engine is built
-		d.draw(slot)
-	}
+	ports.StaticSize = -1 // StaticBand of a registry is about addresses
+	d.twin = &model.ServiceRegistry{Ranges: model.NewServiceRanges(o), Ports: model.NewServicePorts(firstPort, lastPort, ports),
+		PerProtocol: perProtocol, Owners: map[string]model.ServiceGrant{}, Open: map[string]model.ServiceGrant{}, Draw: draws(o)}
+	d.twin.U = d.twin.Draw()
 	return d
 }
 
-func (d *registryDriver) draw(slot int) {
-	if slot >= 2 {
-		d.twin.Port[slot-2] = d.draws()
+func (d *registryDriver) new(more ...servicealloc.Option) *servicealloc.Registry {
+	r, err := servicealloc.NewRegistry(d.ports, append(serviceOptions(d.opts), more...)...)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return r
+}
+
+// follow repeats a change on the follower, as a journal does.
+func (d *registryDriver) follow(c servicealloc.Change) {
+	switch c.Kind {
+	case servicealloc.RangeSet:
+		if err := d.follower.SetRange(c.Range); err != nil {
+			d.t.Error(err)
+		}
+		return
+	case servicealloc.RangeRemoved:
+		if err := d.follower.RemoveRange(c.Range.Name); err != nil {
+			d.t.Error(err)
+		}
 		return
 	}
-	d.twin.Ranges.Which[slot] = d.draws()
-	d.twin.Ranges.Start[slot] = d.draws()
+	_, _ = d.follower.Release(c.Owner, 0)
+	if c.Kind != servicealloc.Released {
+		d.follower.Load([]servicealloc.Grant{c.Grant}) // may find it reserved by now
+	}
 }
+
+const registryOps = 18
 
 // step performs one operation on both and compares the answers.
 func (d *registryDriver) step(trace *model.Trace) {
-	op, a, b, c := trace.Op(12), trace.Uint(), trace.Uint(), trace.Uint()
+	op, a, b, c := trace.Op(registryOps), trace.Uint(), trace.Uint(), trace.Uint()
 	name := serviceNames[a%4]
 	owner := string(rune('A' + a%9))
 	switch op {
-	case 0:
-		ps := []netip.Prefix{servicePrefixes[b%9]}
+	case 0, 1:
+		e := model.ServiceEntry{Prefixes: []netip.Prefix{servicePrefixes[b%9]}, Draining: a>>2%4 == 0, Reserved: a>>4%4 == 0}
 		if c%9 != b%9 {
-			ps = append(ps, servicePrefixes[c%9])
+			e.Prefixes = append(e.Prefixes, servicePrefixes[c%9])
 		}
-		d.same("AddRange", d.r.AddRange(name, ps...), d.twin.Ranges.Add(name, ps...))
-	case 1:
-		d.same("DrainRange", d.r.DrainRange(name), d.twin.Ranges.Drain(name))
-	case 2:
-		d.remaining(name)
+		d.setRange(name, e)
+	case 2, 3:
+		if e, ok := d.twin.Ranges.Entries[name]; ok {
+			e.Draining = !e.Draining
+			d.setRange(name, e)
+		}
+	case 4:
+		d.twin.Sync()
 		d.same("RemoveRange", d.r.RemoveRange(name), d.twin.Ranges.Remove(name))
-	case 3, 4, 5, 6:
-		d.allocate(owner, d.request(b, c))
-	case 7, 8:
-		d.replace(owner, b%7 == 0, d.request(b, c))
-	case 9, 10:
-		got, ok := d.r.Release(owner)
-		want := d.twin.Owners[owner]
-		if ok != d.twin.Release(owner) || ok && !sameGrant(got, want) {
-			d.t.Fatalf("Release(%s) = %+v, %v; want %+v", owner, got, ok, want)
+	case 5, 6, 7, 8:
+		d.allocate(owner, 0, d.request(b, c))
+	case 9:
+		generation := d.twin.Owners[owner].Generation
+		if b%7 == 0 {
+			generation++
 		}
-	case 11:
+		d.allocate(owner, generation, d.request(b, c))
+	case 10, 11, 12:
+		req := d.request(b, c)
+		tx, got, err := d.r.Begin(owner, req)
+		want, fail := d.twin.Begin(owner, req.Addrs, twinPorts(req.Ports))
+		d.agree("Begin", owner, req, got, err, want, fail)
+		if err == nil {
+			d.open[owner] = tx
+		}
+	case 13, 14:
+		d.end(owner, op == 13)
+	case 15, 16:
+		want := d.twin.Owners[owner]
+		got, err := d.r.Release(owner, 0)
+		d.same("Release", err, d.twin.Release(owner, 0))
+		if err == nil && !sameGrant(got, want) {
+			d.t.Fatalf("Release(%s) = %+v, want %+v", owner, got, want)
+		}
+	case 17:
 		d.restart()
 	}
+}
+
+func (d *registryDriver) setRange(name string, e model.ServiceEntry) {
+	d.twin.Sync()
+	info := servicealloc.RangeInfo{Name: name, Prefixes: e.Prefixes, Draining: e.Draining, Reserved: e.Reserved}
+	d.same("SetRange", d.r.SetRange(info), d.twin.Ranges.Set(name, e))
 }
 
 func (d *registryDriver) same(what string, got error, want string) {
 	if sentinel(got) != want {
 		d.t.Fatalf("%s: %v, want %q", what, got, want)
 	}
+}
+
+func (d *registryDriver) end(owner string, commit bool) {
+	tx := d.open[owner]
+	if tx == nil {
+		return
+	}
+	end := tx.Rollback
+	if commit {
+		end = tx.Commit
+	}
+	d.same("end", end(), "")
+	d.same("end again", tx.Rollback(), model.ServiceEnded)
+	d.twin.End(owner, commit)
+	delete(d.open, owner)
 }
 
 // request makes a request of two numbers: which families and ports, and what they name.
@@ -164,8 +222,9 @@ func (d *registryDriver) request(b, c uint64) servicealloc.Request {
 	if b&16 != 0 {
 		slices.Reverse(req.Addrs)
 	}
+	protocols := []servicealloc.Protocol{"", servicealloc.TCP, servicealloc.UDP, servicealloc.SCTP}
 	for i := range c % 4 {
-		p := servicealloc.Port{Protocol: servicealloc.Protocol(1 + (c>>2+i)%3)}
+		p := servicealloc.Port{Protocol: protocols[(c>>2+i)%4]}
 		if c>>4&i != 0 {
 			p.Number = uint16(firstPort - 1 + (c>>6+i)%30)
 		}
@@ -182,8 +241,9 @@ func step(ip netip.Addr, n uint64) netip.Addr {
 }
 
 func twinPorts(ports []servicealloc.Port) (out []model.ServicePort) {
+	protocols := map[servicealloc.Protocol]uint8{servicealloc.TCP: 1, servicealloc.UDP: 2, servicealloc.SCTP: 3}
 	for _, p := range ports {
-		out = append(out, model.ServicePort{Protocol: uint8(p.Protocol), Number: p.Number})
+		out = append(out, model.ServicePort{Protocol: protocols[p.Protocol], Number: p.Number})
 	}
 	return out
 }
@@ -193,88 +253,47 @@ func sameGrant(got servicealloc.Grant, want model.ServiceGrant) bool {
 		slices.Equal(got.Addrs, want.Addrs) && slices.Equal(twinPorts(got.Ports), want.Ports)
 }
 
-func (d *registryDriver) allocate(owner string, req servicealloc.Request) {
+func (d *registryDriver) allocate(owner string, generation uint64, req servicealloc.Request) {
 	t := d.t
-	dry, dryErr := d.r.DryRun(owner, req)
+	req.Generation, req.DryRun = generation, true
+	dry, dryErr := d.r.Allocate(owner, req)
 	if err := d.r.Check(); err != nil {
-		t.Fatalf("after DryRun: %v", err)
+		t.Fatalf("after a dry run: %v", err)
 	}
-	_, held := d.r.Get(owner)
-	d.last = servicealloc.Change{}
+	req.DryRun = false
 	got, err := d.r.Allocate(owner, req)
-	want, wantErr := d.twin.Allocate(owner, req.Addrs, twinPorts(req.Ports))
+	want, wantErr := d.twin.Allocate(owner, generation, req.Addrs, twinPorts(req.Ports))
 	d.agree("Allocate", owner, req, got, err, want, wantErr)
 	if sentinel(dryErr) != sentinel(err) || err == nil && !sameGrant(dry, want) {
-		t.Fatalf("DryRun(%s, %+v) = %+v, %v; Allocate %+v, %v", owner, req, dry, dryErr, got, err)
-	}
-	if told := d.last.Op == servicealloc.OpAllocate && d.last.Owner == owner; told != (err == nil && !held) {
-		t.Fatalf("the hook saw %+v after Allocate(%s): %v", d.last, owner, err)
+		t.Fatalf("dry run of Allocate(%s, %+v) = %+v, %v; Allocate %+v, %v", owner, req, dry, dryErr, got, err)
 	}
 }
 
-func (d *registryDriver) replace(owner string, stale bool, req servicealloc.Request) {
-	generation := d.twin.Owners[owner].Generation
-	if stale {
-		generation++
-	}
-	got, err := d.r.Replace(owner, generation, req)
-	want, wantErr := d.twin.Replace(owner, generation, req.Addrs, twinPorts(req.Ports))
-	d.agree("Replace", owner, req, got, err, want, wantErr)
-}
-
-// agree compares answers. The engine looks at all of a request before it takes any, the
-// twin goes from part to part, so that a request with several faults has several right
-// errors; both must fail or neither.
+// agree compares answers.
 func (d *registryDriver) agree(what, owner string, req servicealloc.Request, got servicealloc.Grant, err error, want model.ServiceGrant, wantErr string) {
-	if (err == nil) != (wantErr == "") || err == nil && !sameGrant(got, want) {
+	if sentinel(err) != wantErr || err == nil && !sameGrant(got, want) {
 		d.t.Fatalf("%s(%s, %+v) = %+v, %v; want %+v, %q", what, owner, req, got, err, want, wantErr)
 	}
-	if e := (*servicealloc.Error)(nil); err != nil && !errors.As(err, &e) {
+	if e := (*ipalloc.Error)(nil); err != nil && !errors.As(err, &e) {
 		d.t.Fatalf("%s: %T is no *Error", what, err)
 	}
 }
 
-func (d *registryDriver) remaining(name string) {
-	grants, err := d.r.Remaining(name)
-	if d.twin.Ranges.Entries[name] == nil {
-		d.same("Remaining", err, model.ServiceNoRange)
-		return
-	}
-	var want []string
-	for _, ip := range d.twin.Ranges.Remaining(name) {
-		g, _ := d.r.OwnerOf(ip)
-		if !slices.Contains(want, g.Owner) {
-			want = append(want, g.Owner)
-		}
-	}
-	var got []string
-	for _, g := range grants {
-		got = append(got, g.Owner)
-	}
-	if !slices.Equal(got, want) {
-		d.t.Fatalf("Remaining(%s) = %v, want %v", name, got, want)
-	}
-}
-
-// restart goes on with a registry restored from a snapshot, both sides with a new source.
+// restart goes on with a registry restored from a snapshot. A transaction that was open
+// is what its owner holds now, the old and the new.
 func (d *registryDriver) restart() {
 	t := d.t
 	data, err := d.r.MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := []servicealloc.Option{servicealloc.OnChange(func(c servicealloc.Change) { d.last = c })}
-	if !d.opts.Lowest {
-		opts = append(opts, servicealloc.Random(rand.NewPCG(d.twin.Last, 1)))
-		mine := rand.NewPCG(d.twin.Last, 1)
-		for range 7 { // what is drawn when a registry is made; the snapshot has it already
-			mine.Uint64()
-		}
-		d.draws = mine.Uint64
+	for _, tx := range d.open {
+		_ = tx.Rollback() // on the old one, which has been cut off
 	}
-	if d.r, err = servicealloc.RestoreRegistry(data, opts...); err != nil {
-		t.Fatal(err)
-	}
+	clear(d.open)
+	d.twin.Restart()
+	d.r = d.new(servicealloc.OnChange(d.follow), servicealloc.Restore(data))
+	d.follower = d.new(servicealloc.Restore(data))
 	again, err := d.r.MarshalBinary()
 	if err != nil || !bytes.Equal(again, data) {
 		t.Fatalf("a snapshot of the restored registry differs (%v)", err)
@@ -284,6 +303,7 @@ func (d *registryDriver) restart() {
 // compare compares the states.
 func (d *registryDriver) compare() {
 	t := d.t
+	d.twin.Sync()
 	var names []string
 	for g := range d.r.All() {
 		names = append(names, g.Owner)
@@ -294,9 +314,10 @@ func (d *registryDriver) compare() {
 	if len(names) != len(d.twin.Owners) || !slices.IsSorted(names) {
 		t.Fatalf("owners %v, want %d", names, len(d.twin.Owners))
 	}
-	for _, f := range []servicealloc.Family{servicealloc.IPv4, servicealloc.IPv6} {
+	v4, v6, _ := d.r.Stats()
+	for family, got := range []servicealloc.Stats{v4, v6} {
 		var want servicealloc.Stats
-		for _, g := range d.twin.Ranges.Groups(f == servicealloc.IPv4) {
+		for _, g := range d.twin.Ranges.Groups(family == 0) {
 			for band, s := range map[int]*servicealloc.BandStats{model.ServiceStatic: &want.Static, model.ServiceDynamic: &want.Dynamic} {
 				size, used := g.Count(band)
 				*s = servicealloc.BandStats{Capacity: s.Capacity + uint64(size), Used: s.Used + uint64(used), Free: s.Free + uint64(size-used)}
@@ -304,8 +325,30 @@ func (d *registryDriver) compare() {
 			_, used := g.Count(model.ServiceClosed)
 			want.Closed += uint64(used)
 		}
-		if got := d.r.Stats(f); got != want {
-			t.Fatalf("%v: %+v, want %+v", f, got, want)
+		if got != want {
+			t.Fatalf("family %d: %+v, want %+v", family, got, want)
+		}
+	}
+	d.compareFollower()
+}
+
+// compareFollower compares the registry that heard of the changes: it has the same, and
+// in its owners' grants what their open transactions have taken.
+func (d *registryDriver) compareFollower() {
+	a4, a6, ap := d.r.Stats()
+	b4, b6, bp := d.follower.Stats()
+	if a4 != b4 || a6 != b6 || ap != bp {
+		d.t.Fatalf("the follower counts %+v %+v %+v, want %+v %+v %+v", b4, b6, bp, a4, a6, ap)
+	}
+	if err := d.follower.Check(); err != nil {
+		d.t.Fatal(err)
+	}
+	for g := range d.r.All() {
+		if len(d.open) > 0 {
+			break
+		}
+		if f, ok := d.follower.Get(g.Owner); !ok || f.Generation != g.Generation || f.Spilled != g.Spilled || !slices.Equal(f.Addrs, g.Addrs) || !slices.Equal(f.Ports, g.Ports) {
+			d.t.Fatalf("the follower has %+v, want %+v", f, g)
 		}
 	}
 }

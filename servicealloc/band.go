@@ -3,61 +3,46 @@ package servicealloc
 import (
 	"cmp"
 	"slices"
-
-	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
 // Band says which part of a range an address or a port belongs to.
-type Band uint8
+type Band string
 
 const (
-	// Closed members are handed out to nobody: they are reserved, or usable only in
-	// ranges that drain. What is held there stays held until it is released.
-	Closed Band = iota
+	// Closed members are never handed out: they are outside the range, reserved, or
+	// usable only in ranges that drain. What is held there stays held until it is
+	// released.
+	Closed Band = "closed"
 	// Static members are for callers that name them; the engine picks one only when
 	// the dynamic band has none left.
-	Static
+	Static Band = "static"
 	// Dynamic members are what the engine picks from. A caller may name one too.
-	Dynamic
+	Dynamic Band = "dynamic"
 )
 
-// String returns "closed", "static" or "dynamic".
-func (b Band) String() string {
-	switch b {
-	case Static:
-		return "static"
-	case Dynamic:
-		return "dynamic"
-	}
-	return "closed"
-}
+// bandID is how a space numbers the bands.
+type bandID uint8
+
+const (
+	closed bandID = iota
+	static
+	dynamic
+)
+
+func (b bandID) name() Band { return [...]Band{Closed, Static, Dynamic}[b] }
 
 // The sizes of the static bands are Kubernetes' (KEP-3070 for addresses, KEP-3668 for
-// ports): a share of the range, at least a handful, at most what fits in a page.
+// ports).
 const (
-	tooSmallToSplit = 16 // up to here a band of 16 would leave nothing
-
+	tooSmallToSplit = 16 // a band of 16 would leave nothing
 	minStatic       = 16
 	maxStaticAddrs  = 256
 	addrsPerStatic  = 16
 	maxStaticPorts  = 128
 	portsPerStatic  = 32
-	bitsBeyondShare = 12 // 2^12 addresses / addrsPerStatic is maxStaticAddrs already
 )
 
-// staticAddrs is the default size of the static band of a prefix with 2^hostBits
-// addresses, the ones that are never handed out included. It is smaller than what is
-// usable for every length, so the dynamic band is never empty unless the range is.
-func staticAddrs(hostBits int) uint64 {
-	if hostBits >= bitsBeyondShare {
-		return maxStaticAddrs
-	}
-	return staticShare(1<<hostBits, addrsPerStatic, maxStaticAddrs)
-}
-
-// staticPorts is the default size of the static band of a range of n ports.
-func staticPorts(n uint64) uint64 { return staticShare(n, portsPerStatic, maxStaticPorts) }
-
+// staticShare returns the size of the static band of n addresses or ports.
 func staticShare(n, per, most uint64) uint64 {
 	if n <= tooSmallToSplit {
 		return 0
@@ -65,81 +50,68 @@ func staticShare(n, per, most uint64) uint64 {
 	return min(max(minStatic, n/per), most)
 }
 
-// A zone is a closed stretch that one rule puts into a band.
+// A span is a closed stretch of positions of a space.
+type span struct{ lo, hi uint64 }
+
+// A zone is a span that one rule puts into a band.
 type zone struct {
-	lo, hi addr.U128
-	band   Band
+	span
+	band bandID
 }
 
 // merge lays zones over each other and returns the bands that result as ascending
-// zones that do not touch unless their bands differ: a member in any closed zone is
+// zones that do not touch unless their bands differ: a position in any closed zone is
 // closed, else it is static in any static zone, else dynamic. What no zone covers is
 // left out. Cost: O(n log n).
 func merge(zones []zone) []zone {
-	var one = addr.U128{Lo: 1}
-	// An edge is where a zone begins, or the place after its end.
+	// An edge is where a zone begins, or the position after its end.
 	type edge struct {
-		at   addr.U128
-		band Band
+		at   uint64
+		band bandID
 		step int
 	}
 	var edges []edge
 	for _, z := range zones {
 		edges = append(edges, edge{z.lo, z.band, 1})
-		if after := z.hi.Add(one); !after.IsZero() { // else nothing comes after it
-			edges = append(edges, edge{after, z.band, -1})
+		if z.hi != ^uint64(0) { // else nothing comes after it
+			edges = append(edges, edge{z.hi + 1, z.band, -1})
 		}
 	}
-	slices.SortFunc(edges, func(x, y edge) int { return x.at.Cmp(y.at) })
-
+	slices.SortFunc(edges, func(x, y edge) int { return cmp.Compare(x.at, y.at) })
 	var out []zone
-	var open [3]int // how many zones of each band cover the place
+	var open [3]int // how many zones of each band cover the position
 	for i := 0; i < len(edges); {
-		lo := edges[i].at
-		for ; i < len(edges) && edges[i].at == lo; i++ {
+		sp := span{edges[i].at, ^uint64(0)}
+		for ; i < len(edges) && edges[i].at == sp.lo; i++ {
 			open[edges[i].band] += edges[i].step
 		}
-		hi := addr.Low(128)
 		if i < len(edges) {
-			hi = edges[i].at.Sub(one)
+			sp.hi = edges[i].at - 1
 		}
-		b := Dynamic
+		b := dynamic
 		switch {
-		case open[Closed] > 0:
+		case open[closed] > 0:
 			continue
-		case open[Static] > 0:
-			b = Static
-		case open[Dynamic] == 0:
-			continue
-		}
-		if n := len(out); n > 0 && out[n-1].band == b && out[n-1].hi.Add(one) == lo {
-			out[n-1].hi = hi
+		case open[static] > 0:
+			b = static
+		case open[dynamic] == 0:
 			continue
 		}
-		out = append(out, zone{lo, hi, b})
+		if n := len(out); n > 0 && out[n-1].band == b && out[n-1].hi+1 == sp.lo {
+			out[n-1].hi = sp.hi
+			continue
+		}
+		out = append(out, zone{sp, b})
 	}
 	return out
 }
 
-// bandIn returns the band of x in merged zones.
-func bandIn(zones []zone, x addr.U128) Band {
-	i, _ := slices.BinarySearchFunc(zones, x, func(z zone, x addr.U128) int { return z.hi.Cmp(x) })
-	if i < len(zones) && zones[i].lo.Cmp(x) <= 0 {
-		return zones[i].band
-	}
-	return Closed
-}
-
-// A span is a closed stretch of positions of a space.
-type span struct{ lo, hi uint64 }
-
-// A band of a space: its positions, how many they are and how many are taken. The
-// counts need 65 bits, because a window of a large range has 2^64 positions. Nearly
+// A band of a space: its positions, how many they are and how many are taken. Nearly
 // every band is one span, so that one stands in the band itself.
 type band struct {
 	span
 	more       []spanAfter // ascending, disjoint, above the first one
-	size, used addr.U128
+	size, used uint64
 }
 
 // A spanAfter is a span that is not the first one of its band.
@@ -150,17 +122,15 @@ type spanAfter struct {
 
 // add appends a span above the ones that are there.
 func (b *band) add(s span) {
-	if b.size.IsZero() {
+	if b.size == 0 {
 		b.span = s
 	} else {
-		b.more = append(b.more, spanAfter{s, b.size.Lo})
+		b.more = append(b.more, spanAfter{s, b.size})
 	}
-	b.size = b.size.Add(addr.U128{Lo: s.hi - s.lo}).Add(addr.U128{Lo: 1})
+	b.size += s.hi - s.lo + 1
 }
 
-func (b *band) full() bool { return b.used == b.size }
-
-func (b *band) free() addr.U128 { return b.size.Sub(b.used) }
+func (b *band) free() uint64 { return b.size - b.used }
 
 // at returns the k-th position of the band, which has more than k.
 func (b *band) at(k uint64) uint64 {
@@ -188,7 +158,7 @@ func (b *band) from(x uint64) (span, bool) {
 
 // holds reports whether x is in the band.
 func (b *band) holds(x uint64) bool {
-	if b.size.IsZero() {
+	if b.size == 0 {
 		return false
 	}
 	s, ok := b.from(x)
@@ -197,7 +167,7 @@ func (b *band) holds(x uint64) bool {
 
 // spans returns all spans, ascending.
 func (b *band) spans() (out []span) {
-	if b.size.IsZero() {
+	if b.size == 0 {
 		return nil
 	}
 	out = append(out, b.span)

@@ -3,12 +3,16 @@ package servicealloc
 import (
 	"errors"
 	"math/bits"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
 )
 
-// The worked numbers of the bands, and those that Kubernetes tests. SA1, SA2
+// The worked numbers of the bands, and those that Kubernetes tests.
 func TestBandsOfPrefixes(t *testing.T) {
 	for _, tt := range []struct {
 		prefix          string
@@ -39,9 +43,6 @@ func TestBandsOfPrefixes(t *testing.T) {
 		{"fd00::/112", 256, 65535 - 256, "fd00::1", "fd00::100", "fd00::101", "fd00::ffff"},
 		{"fd00::/108", 256, 1<<20 - 1 - 256, "fd00::1", "fd00::100", "fd00::101", "fd00::f:ffff"},
 		{"fd00::/64", 256, 1<<64 - 1 - 256, "fd00::1", "fd00::100", "fd00::101", "fd00::ffff:ffff:ffff:ffff"},
-		{"fd00::/63", 256, 1<<64 - 1, "fd00::1", "fd00::100", "fd00::101", "fd00:0:0:1:ffff:ffff:ffff:ffff"},
-		{"fd00::/12", 256, 1<<64 - 1, "fd00::1", "fd00::100", "fd00::101", "fd0f:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
-		{"::/0", 256, 1<<64 - 1, "::1", "::100", "::101", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
 	} {
 		r := newRangeT(t, tt.prefix)
 		check(t, r)
@@ -57,10 +58,10 @@ func TestBandsOfPrefixes(t *testing.T) {
 			if e.addr == "" {
 				continue
 			}
-			if got := r.Band(ip(e.addr)); got != e.band {
+			if got := r.bandOf(ip(e.addr)); got != e.band {
 				t.Errorf("%s: %s is %v, want %v", tt.prefix, e.addr, got, e.band)
 			}
-			if got := r.Band(e.outside(ip(e.addr))); got == e.band {
+			if got := r.bandOf(e.outside(ip(e.addr))); got == e.band {
 				t.Errorf("%s: the neighbour of %s is %v too", tt.prefix, e.addr, got)
 			}
 			if err := r.Allocate(ip(e.addr)); err != nil && e.addr != tt.lo && e.addr != tt.first {
@@ -71,18 +72,23 @@ func TestBandsOfPrefixes(t *testing.T) {
 	}
 }
 
-// Every length has a dynamic band unless it has no address. SA1, SA2
+// Every length has a dynamic band unless it has no address.
 func TestBandsOfEveryLength(t *testing.T) {
 	for _, base := range []string{"0.0.0.0", "::"} {
 		a := ip(base)
 		for length := 0; length <= a.BitLen(); length++ {
+			if a.Is6() && length < 64 {
+				_, err := NewRange(netip.PrefixFrom(a, length))
+				wantErr(t, err, ipalloc.ErrInvalid)
+				continue
+			}
 			r := newRangeT(t, netip.PrefixFrom(a, length).String())
 			s := r.Stats()
 			if usable := s.Static.Capacity + s.Dynamic.Capacity; usable > 0 && s.Dynamic.Capacity == 0 {
 				t.Errorf("/%d: no dynamic address: %+v", length, s)
 			}
 			_, _, err := r.AllocateNext()
-			if want := a.BitLen()-length == 0 || a.Is4() && a.BitLen()-length == 1; (err == ErrFull) != want {
+			if want := a.BitLen()-length == 0 || a.Is4() && a.BitLen()-length == 1; errors.Is(err, ipalloc.ErrFull) != want {
 				t.Errorf("%s/%d: %v", base, length, err)
 			}
 			check(t, r)
@@ -122,103 +128,115 @@ func TestBandsOfPorts(t *testing.T) {
 	} {
 		p := newPortsT(t, tt.first, tt.last)
 		n := uint64(tt.last-tt.first) + 1
-		for proto := TCP; proto <= SCTP; proto++ {
-			if s := p.Stats(proto); s.Static.Capacity != tt.static || s.Dynamic.Capacity != n-tt.static {
-				t.Errorf("%d-%d: %+v, want %d static", tt.first, tt.last, s, tt.static)
-			}
+		if s := p.Stats(); s.Static.Capacity != tt.static || s.Dynamic.Capacity != n-tt.static {
+			t.Errorf("%d-%d: %+v, want %d static", tt.first, tt.last, s, tt.static)
 		}
 		check(t, p)
+		each := must(NewPorts(PortRange{First: tt.first, Last: tt.last, PerProtocol: true}))
+		if s := each.Stats(); s.Static.Capacity != 3*tt.static || s.Dynamic.Capacity != 3*(n-tt.static) {
+			t.Errorf("%d-%d per protocol: %+v, want %d static of each", tt.first, tt.last, s, tt.static)
+		}
 	}
 }
 
-// SA4: other sizes, several sub-ranges.
+// Other sizes of the static band, and static addresses elsewhere.
 func TestBandOptions(t *testing.T) {
-	r := newRangeT(t, "10.0.0.0/24", StaticSize(4), Reserve(pfx("10.0.0.2/32"), pfx("10.0.0.64/26"), pfx("10.0.0.96/27")),
-		StaticPrefixes(pfx("10.0.0.200/29"), pfx("10.0.0.204/30"), pfx("10.0.0.250/31")))
+	r := newRangeT(t, "10.0.0.0/24", StaticBand(4, pfx("10.0.0.200/29"), pfx("10.0.0.204/30"), pfx("10.0.0.250/31")))
 	check(t, r)
-	for a, want := range map[string]Band{"10.0.0.0": Closed, "10.0.0.1": Static, "10.0.0.2": Closed, "10.0.0.4": Static, "10.0.0.5": Dynamic,
-		"10.0.0.63": Dynamic, "10.0.0.64": Closed, "10.0.0.127": Closed, "10.0.0.128": Dynamic, "10.0.0.199": Dynamic, "10.0.0.200": Static,
-		"10.0.0.207": Static, "10.0.0.208": Dynamic, "10.0.0.249": Dynamic, "10.0.0.250": Static, "10.0.0.252": Dynamic, "10.0.0.254": Dynamic, "10.0.0.255": Closed} {
-		if got := r.Band(ip(a)); got != want {
+	for a, want := range map[string]Band{"10.0.0.0": Closed, "10.0.0.1": Static, "10.0.0.4": Static, "10.0.0.5": Dynamic,
+		"10.0.0.199": Dynamic, "10.0.0.200": Static, "10.0.0.207": Static, "10.0.0.208": Dynamic, "10.0.0.249": Dynamic,
+		"10.0.0.250": Static, "10.0.0.252": Dynamic, "10.0.0.254": Dynamic, "10.0.0.255": Closed} {
+		if got := r.bandOf(ip(a)); got != want {
 			t.Errorf("%s: %v, want %v", a, got, want)
 		}
 	}
-	if s := r.Stats(); s.Static.Capacity != 3+8+2 || s.Dynamic.Capacity != 254-13-65 {
+	if s := r.Stats(); s.Static.Capacity != 4+8+2 || s.Dynamic.Capacity != 254-14 {
 		t.Errorf("%+v", s)
 	}
-	p := newPortsT(t, 100, 199, StaticSize(0), StaticPorts(PortRange{150, 159}), ReservePorts(PortRange{155, 164}))
-	check(t, p)
-	if s := p.Stats(UDP); s.Static.Capacity != 5 || s.Dynamic.Capacity != 85 {
-		t.Errorf("%+v", s)
-	}
-	wantErr(t, p.Allocate(Port{UDP, 160}), ErrReserved)
-	for _, size := range []uint64{0, 1, 253, 254} {
-		s := newRangeT(t, "10.0.0.0/24", StaticSize(size)).Stats()
-		if s.Static.Capacity != size || s.Dynamic.Capacity != 254-size {
+	for _, size := range []int{0, 1, 253, 254} {
+		s := newRangeT(t, "10.0.0.0/24", StaticBand(size)).Stats()
+		if s.Static.Capacity != uint64(size) || s.Dynamic.Capacity != 254-uint64(size) {
 			t.Errorf("%d: %+v", size, s)
 		}
+		p := newPortsT(t, 100, 353, StaticBand(size)).Stats()
+		if p.Static.Capacity != uint64(size) || p.Dynamic.Capacity != 254-uint64(size) {
+			t.Errorf("ports, %d: %+v", size, p)
+		}
 	}
-	// IPv4-mapped addresses are handed out to nobody.
+	if s := newRangeT(t, "10.0.0.0/24", StaticBand(-7)).Stats(); s.Static.Capacity != 16 {
+		t.Errorf("%+v", s)
+	}
+	// IPv4-mapped addresses are never handed out.
 	if s := newRangeT(t, "::/80").Stats(); s.Dynamic.Capacity != 1<<48-1-256-1<<32 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// What a constructor refuses. SA1, SA4, X1
-func TestNewRefuses(t *testing.T) {
+// What constructors refuse, and the name of what is wrong.
+func TestConstructorsRefuse(t *testing.T) {
 	zoned := netip.PrefixFrom(ip("fe80::1%eth0"), 64)
+	src := rand.NewPCG(1, 2)
+	now := func() time.Time { return time.Time{} }
 	for name, tt := range map[string]struct {
 		prefix netip.Prefix
 		opts   []Option
-		want   error
+		field  string
 	}{
-		"zero prefix":        {netip.Prefix{}, nil, ErrBadPrefix},
-		"host bits":          {pfx("10.0.0.1/24"), nil, ErrBadPrefix},
-		"host bits v6":       {pfx("fd00::1/64"), nil, ErrBadPrefix},
-		"4-in-6":             {pfx("::ffff:10.0.0.0/120"), nil, ErrBadPrefix},
-		"zoned":              {zoned, nil, ErrBadPrefix},
-		"too long":           {netip.PrefixFrom(ip("10.0.0.0"), 33), nil, ErrBadPrefix},
-		"static too large":   {pfx("10.0.0.0/24"), []Option{StaticSize(255)}, ErrBadOption},
-		"static of nothing":  {pfx("10.0.0.0/32"), []Option{StaticSize(1)}, ErrBadOption},
-		"reserve elsewhere":  {pfx("10.0.0.0/24"), []Option{Reserve(pfx("10.0.1.0/24"))}, ErrBadOption},
-		"reserve v6":         {pfx("10.0.0.0/24"), []Option{Reserve(pfx("fd00::/64"))}, ErrBadOption},
-		"reserve unmasked":   {pfx("10.0.0.0/24"), []Option{Reserve(pfx("10.0.0.1/25"))}, ErrBadPrefix},
-		"static elsewhere":   {pfx("10.0.0.0/24"), []Option{StaticPrefixes(pfx("10.0.1.0/24"))}, ErrBadOption},
-		"too many":           {pfx("10.0.0.0/8"), []Option{Reserve(slices.Repeat([]netip.Prefix{pfx("10.1.0.0/24")}, 4097)...)}, ErrLimit},
-		"no source":          {pfx("10.0.0.0/24"), []Option{Random(nil)}, ErrBadOption},
-		"two policies":       {pfx("10.0.0.0/24"), []Option{LowestFirst(), Random(&fixed{})}, ErrBadOption},
-		"ports":              {pfx("10.0.0.0/24"), []Option{ReservePorts(PortRange{1, 2})}, ErrBadOption},
-		"ports upside down":  {pfx("10.0.0.0/24"), []Option{StaticPorts(PortRange{2, 1})}, ErrBadPort},
-		"ports from nothing": {pfx("10.0.0.0/24"), []Option{StaticPorts(PortRange{0, 1})}, ErrBadPort},
+		"zero prefix":       {netip.Prefix{}, nil, "prefix"},
+		"host bits":         {pfx("10.0.0.1/24"), nil, "prefix"},
+		"host bits v6":      {pfx("fd00::1/64"), nil, "prefix"},
+		"4-in-6":            {pfx("::ffff:10.0.0.0/120"), nil, "prefix"},
+		"zoned":             {zoned, nil, "prefix"},
+		"too long":          {netip.PrefixFrom(ip("10.0.0.0"), 33), nil, "prefix"},
+		"wider than /64":    {pfx("fd00::/63"), nil, "prefix"},
+		"all of IPv6":       {pfx("::/0"), nil, "prefix"},
+		"static too large":  {pfx("10.0.0.0/24"), []Option{StaticBand(255)}, "StaticBand"},
+		"static of nothing": {pfx("10.0.0.0/32"), []Option{StaticBand(1)}, "StaticBand"},
+		"static elsewhere":  {pfx("10.0.0.0/24"), []Option{StaticBand(0, pfx("10.0.1.0/24"))}, "StaticBand"},
+		"static unmasked":   {pfx("10.0.0.0/24"), []Option{StaticBand(0, pfx("10.0.0.1/25"))}, "StaticBand"},
+		"too many":          {pfx("10.0.0.0/8"), []Option{StaticBand(0, slices.Repeat([]netip.Prefix{pfx("10.1.0.0/24")}, 4097)...)}, "StaticBand"},
+		"no source":         {pfx("10.0.0.0/24"), []Option{Random(nil)}, "Random"},
+		"two policies":      {pfx("10.0.0.0/24"), []Option{LowestFirst(), Random(src)}, "Random"},
+		"no option":         {pfx("10.0.0.0/24"), []Option{nil}, "Option"},
+		"no receiver":       {pfx("10.0.0.0/24"), []Option{OnChange(nil)}, "OnChange"},
+		"no clock":          {pfx("10.0.0.0/24"), []Option{Clock(nil)}, "Clock"},
+		"a clock":           {pfx("10.0.0.0/24"), []Option{Clock(now)}, "Clock"},
 	} {
-		r, err := New(tt.prefix, tt.opts...)
-		if r != nil || !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v, %v; want %v", name, r, err, tt.want)
+		r, err := NewRange(tt.prefix, tt.opts...)
+		if e := (*ipalloc.Error)(nil); r != nil || !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &e) || e.Field != tt.field {
+			t.Errorf("%s: %v, %v; want %s", name, r, err, tt.field)
+		}
+	}
+	for name, tt := range map[string]struct {
+		r     PortRange
+		opts  []Option
+		field string
+	}{
+		"port 0":           {PortRange{First: 0, Last: 10}, nil, "PortRange"},
+		"empty":            {PortRange{First: 10, Last: 9}, nil, "PortRange"},
+		"zero":             {PortRange{}, nil, "PortRange"},
+		"static too large": {PortRange{First: 1, Last: 10}, []Option{StaticBand(11)}, "StaticBand"},
+		"prefixes":         {PortRange{First: 1, Last: 10}, []Option{StaticBand(0, pfx("10.0.0.0/24"))}, "StaticBand"},
+		"point to point":   {PortRange{First: 1, Last: 10}, []Option{PointToPoint()}, "PointToPoint"},
+		"a clock":          {PortRange{First: 1, Last: 10}, []Option{Clock(now)}, "Clock"},
+		"no option":        {PortRange{First: 1, Last: 10}, []Option{nil}, "Option"},
+	} {
+		p, err := NewPorts(tt.r, tt.opts...)
+		if e := (*ipalloc.Error)(nil); p != nil || !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &e) || e.Field != tt.field {
+			t.Errorf("ports, %s: %v, %v; want %s", name, p, err, tt.field)
 		}
 	}
 	for name, tt := range map[string]struct {
 		r    PortRange
 		opts []Option
-		want error
 	}{
-		"port 0":            {PortRange{0, 10}, nil, ErrBadPort},
-		"empty":             {PortRange{10, 9}, nil, ErrBadPort},
-		"zero":              {PortRange{}, nil, ErrBadPort},
-		"static too large":  {PortRange{1, 10}, []Option{StaticSize(11)}, ErrBadOption},
-		"reserve elsewhere": {PortRange{1, 10}, []Option{ReservePorts(PortRange{10, 11})}, ErrBadOption},
-		"addresses":         {PortRange{1, 10}, []Option{Reserve(pfx("10.0.0.0/24"))}, ErrBadOption},
-		"point to point":    {PortRange{1, 10}, []Option{PointToPoint()}, ErrBadOption},
+		"ports upside down": {PortRange{First: 5, Last: 4}, nil},
+		"no option":         {PortRange{}, []Option{nil}},
+		"no clock":          {PortRange{}, []Option{Clock(nil)}},
+		"static unmasked":   {PortRange{}, []Option{StaticBand(0, pfx("10.0.0.1/25"))}},
 	} {
-		if p, err := NewPorts(tt.r, tt.opts...); p != nil || !errors.Is(err, tt.want) {
-			t.Errorf("ports, %s: %v, %v; want %v", name, p, err, tt.want)
+		if r, err := NewRegistry(tt.r, tt.opts...); r != nil || !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Errorf("registry, %s: %v, %v", name, r, err)
 		}
-	}
-	for _, s := range []string{"", "-", "30000", "30000-", "-30000", "30000-65536", "30000-70000", "0-10", "10-9", "1-2-3", "+1-2", "a-b", "1 -2", "30000-32767\n"} {
-		if _, err := ParsePortRange(s); !errors.Is(err, ErrBadPort) {
-			t.Errorf("%q: %v", s, err)
-		}
-	}
-	if r, err := ParsePortRange("1-65535"); err != nil || r != (PortRange{1, 65535}) || r.String() != "1-65535" {
-		t.Error(r, err)
 	}
 }

@@ -11,58 +11,66 @@
 //		10.96.0.0/28    none                        10.96.0.1 - 10.96.0.14         0 +    14
 //		10.96.0.0/27    10.96.0.1 - 10.96.0.16      10.96.0.17 - 10.96.0.30       16 +    14
 //		10.96.0.0/24    10.96.0.1 - 10.96.0.16      10.96.0.17 - 10.96.0.254      16 +   238
-//		10.96.0.0/22    10.96.0.1 - 10.96.0.64      10.96.0.65 - 10.96.3.254      64 +   958
 //		10.96.0.0/20    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.15.254     256 +  3838
 //		10.96.0.0/16    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.255.254    256 + 65278
 //		fd00::/64       fd00::1 - fd00::100         fd00::101 - the last one     256 + 2^64-257
 //
-//	  - You name an address: you get it if it is free, in either band. The static band is
-//	    where a well-known one, such as cluster DNS at 10.96.0.10, is safe: nothing takes it
-//	    before you ask.
+//	  - You name an address: you get it if it is free, in either band. In the static band
+//	    a well-known one, such as cluster DNS at 10.96.0.10, stays free until you ask.
 //	  - You don't: you get the next free address of the dynamic band at or after a random
 //	    start, coming round at its end; with [LowestFirst] the lowest free one.
 //	  - The dynamic band is full: the same in the static band, and the answer says spilled;
-//	    with [NeverSpill], or when that is full too, [ErrFull].
+//	    with [NeverSpill], or when that is full too, [ipalloc.ErrFull].
 //
 // The static band has min(max(16, size/16), 256) addresses, none if size <= 16, where
 // size is 2^hostbits; of n ports it has min(max(16, n/32), 128), none if n <= 16
-// (30000-32767: 86). Both are the rules of Kubernetes (KEP-3070, KEP-3668); [StaticSize],
-// [StaticPrefixes], [StaticPorts], [Reserve] and [ReservePorts] change them. A dry run
-// answers exactly what the next call will: the random start is drawn ahead.
+// (30000-32767: 86). Both are the rules of Kubernetes (KEP-3070, KEP-3668).
 //
 // # Types
 //
-//   - [Range]: the addresses of one prefix.
-//   - [Ports]: the ports of one range, of TCP, UDP and SCTP each for itself.
-//   - [Ranges]: several ranges of both families at once, which come, drain and go, and
-//     may overlap.
-//   - [Registry]: addresses and ports by owner, all or nothing, with generations.
-//   - [Diff] and [LeakWatch]: what is held against what is desired.
+//   - [Registry]: addresses of both families and ports by owner, all or nothing, from
+//     several ranges that come, drain and go. It replaces Kubernetes' ipallocator,
+//     portallocator and their repair loops.
+//   - [Range] and [Ports]: one prefix, one range of ports, without owners.
 //
-// Names are band (static or dynamic part of a range), spill (the engine takes a static
-// member), closed (in no band), drain (no more allocation, what is held stays).
+// # An API server's registry
+//
+//	start      Load what is recorded, before anything else
+//	ranges     SetRange for each ServiceCIDR and for each reservation, RemoveRange
+//	write      Begin, write the object, then Commit or Rollback
+//	no write   Allocate, Release
+//	repair     Diff, Plan, Apply, every few minutes
+//	questions  Get, OwnerOf, OwnerOfPort, All, Stats, Ranges, Allocate with DryRun
+//
+// A generation tells one grant of an owner from the next, so that a step that was
+// planned for the one is not taken on the other.
 //
 // # Limits
 //
-// A prefix may have any length. An IPv6 /64 has 2^64-1 usable addresses and works to its
-// last one; untouched it costs under 1 KiB. Beyond that, dynamic addresses come from a
-// window of 2^64 addresses that moves when it is full, while any address may be named.
-// IPv4-mapped IPv6 addresses and zones are refused everywhere, and ::ffff:0:0/96 is
-// handed out to nobody. There may be 4,096 prefixes in all ranges and in each option,
-// and 1,024 ports in a request.
+// An IPv6 /64 has 2^64-1 usable addresses and works to its last one; untouched it costs
+// under 1 KiB. A wider prefix is refused. IPv4-mapped IPv6 addresses and zones are
+// refused everywhere, and ::ffff:0:0/96 is never handed out. There may be 4,096 prefixes
+// in all ranges, and 1,024 ports in a request.
+//
+// # Errors
+//
+// Every error is an [*ipalloc.Error] that matches one sentinel of package ipalloc. After
+// an error the state is what it was before the call. A full [Range] or [Ports] returns
+// the same error each time, which costs no allocation.
 //
 // # Cost and concurrency
 //
-// Allocation and release are O(log n) in the size of the range however full it is, and do
-// not allocate; statistics are O(1); memory follows what is taken. [Registry] allocates
-// for its answers. Every type has one mutex, all methods are safe for concurrent use, and
-// no lock is held while a caller's code (a loop over All, a hook) runs.
+// Allocation and release take O(log n) in the size of the range however full it is;
+// statistics are O(1); memory follows what is taken. Range and Ports do not allocate
+// memory, Registry does for its answers. Every type has one mutex, all methods are safe
+// for concurrent use, and no caller's code (a loop over All, a receiver of [OnChange], a
+// clock) runs with it held.
 //
 // # Determinism and restart
 //
-// No clock is read, and randomness is injected ([Random]); the default source is seeded
-// by the range itself, so that the same calls give the same answers. MarshalBinary takes
-// a snapshot, Restore and its kin bring it back with the value drawn ahead; [OnChange]
-// feeds a journal; [Range.Export] and [Range.Import] speak the RangeAllocation of
-// Kubernetes. Bytes from elsewhere give an error or a state that passes its Check.
+// The random generator is seeded by the range, or by [Random], so the same calls give
+// the same answers, and a dry run gives exactly the answer of the next call.
+// MarshalBinary takes a snapshot of all three types, [Restore] brings it back with the
+// state of the generator, and OnChange feeds a journal. [Export] and [Import] convert
+// from and to the RangeAllocation of Kubernetes.
 package servicealloc

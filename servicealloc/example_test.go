@@ -4,44 +4,166 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
+var anyBoth = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+
+// newRegistry returns a registry with the ranges of a dual-stack cluster.
+func newRegistry(opts ...servicealloc.Option) *servicealloc.Registry {
+	opts = append(opts, servicealloc.LowestFirst()) // so that the examples have fixed output
+	r, err := servicealloc.NewRegistry(servicealloc.PortRange{First: 30000, Last: 32767}, opts...)
+	if err != nil {
+		panic(err)
+	}
+	if err := r.SetRange(servicealloc.RangeInfo{Name: "kubernetes",
+		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/108")}}); err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// A dual-stack service with two node ports: all of it or nothing, and again the same.
 func Example() {
-	r, err := servicealloc.New(netip.MustParsePrefix("10.96.0.0/24"))
+	r := newRegistry()
+	web := servicealloc.Request{
+		Addrs: anyBoth,                                  // one of each family, any
+		Ports: []servicealloc.Port{{}, {Number: 30443}}, // one that is free, and this one
+	}
+	g, err := r.Allocate("default/web", web)
+	fmt.Println(g.Generation, g.Addrs, g.Ports, err)
+	g, err = r.Allocate("default/web", web)
+	fmt.Println(g.Generation, g.Addrs, g.Ports, err)
+	_, err = r.Allocate("default/other", servicealloc.Request{Addrs: []netip.Addr{netip.IPv6Unspecified(), g.Addrs[0]}})
+	fmt.Println(err)
+	_, v6, _ := r.Stats()
+	fmt.Println(v6.Dynamic.Used) // nothing leaked
+	// Output:
+	// 1 [10.96.1.1 fd00:96::101] [{ 30086} { 30443}] <nil>
+	// 1 [10.96.1.1 fd00:96::101] [{ 30086} { 30443}] <nil>
+	// servicealloc: allocate 10.96.1.1 for "default/other": occupied, held by "default/web"
+	// 1
+}
+
+// An API server takes what a service needs, writes the service, and only then gives
+// back what the service no longer has.
+func ExampleRegistry_Begin() {
+	r := newRegistry()
+	r.Allocate("default/web", servicealloc.Request{Addrs: anyBoth[:1], Ports: []servicealloc.Port{{}}})
+
+	write := func(servicealloc.Grant) error { return errors.New("the API server refused it") }
+	tx, grant, err := r.Begin("default/web", servicealloc.Request{Addrs: anyBoth}) // to ClusterIP, dual-stack
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(grant.Addrs, grant.Ports)
+	if err := write(grant); err != nil {
+		fmt.Println(err, tx.Rollback())
+	}
+	g, _ := r.Get("default/web")
+	fmt.Println(g.Addrs, g.Ports)
+	// Output:
+	// [10.96.1.1 fd00:96::101] []
+	// the API server refused it <nil>
+	// [10.96.1.1] [{ 30086}]
+}
+
+// After a start, what is recorded is loaded first. What is wrong with the records is a
+// list of problems, and what they name is in use.
+func ExampleRegistry_Load() {
+	r := newRegistry()
+	for _, problem := range r.Load([]servicealloc.Grant{
+		{Owner: "default/web", Addrs: []netip.Addr{netip.MustParseAddr("10.96.1.1")}},
+		{Owner: "default/copy", Addrs: []netip.Addr{netip.MustParseAddr("10.96.1.1")}},
+		{Owner: "default/old", Addrs: []netip.Addr{netip.MustParseAddr("172.16.0.1")}},
+	}) {
+		fmt.Println(problem)
+	}
+	// Output:
+	// servicealloc: load 10.96.1.1 for "default/copy": duplicate, held by "default/web"
+	// servicealloc: load 172.16.0.1 for "default/old": not a usable address of any range
+}
+
+// A repair loop compares the registry with the services, plans what has been wrong for
+// long enough, and applies the plan.
+func ExampleRegistry_Diff() {
+	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := newRegistry(servicealloc.Clock(func() time.Time { return clock }))
+	r.Allocate("default/gone", servicealloc.Request{Addrs: anyBoth[:1]})
+	services := []servicealloc.Grant{{Owner: "default/new", Addrs: []netip.Addr{netip.MustParseAddr("10.96.1.9")}}}
+
+	var findings []servicealloc.Finding
+	for range 3 {
+		findings = r.Diff(services, findings)
+		plan := servicealloc.Plan(findings, 3, time.Minute)
+		for _, step := range plan {
+			fmt.Println(step)
+		}
+		for _, problem := range r.Apply(plan) {
+			fmt.Println(problem)
+		}
+		clock = clock.Add(time.Minute)
+	}
+	// Output:
+	// take 10.96.1.9 for "default/new" (missing, seen 1 time in 0s)
+	// release 10.96.1.1 of "default/gone" (leaked, seen 3 times in 2m0s)
+}
+
+// What Kubernetes keeps in etcd as RangeAllocation goes in and out.
+func ExampleImport() {
+	g, err := servicealloc.Import("10.96.0.0/24", []byte{2, 1})
+	fmt.Println(g.Addrs, err)
+	r := newRegistry()
+	fmt.Println(r.Load([]servicealloc.Grant{g}))
+	data, err := servicealloc.Export("10.96.0.0/24", slices.Collect(r.All())...)
+	fmt.Println(data, err)
+	// Output:
+	// [10.96.0.1 10.96.0.10] <nil>
+	// []
+	// [2 1] <nil>
+}
+
+func ExampleRange() {
+	r, err := servicealloc.NewRange(netip.MustParsePrefix("10.96.0.0/24"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	// Cluster DNS asks for its well-known address. It lies in the static band.
 	dns := netip.MustParseAddr("10.96.0.10")
-	fmt.Println(dns, "is", r.Band(dns), r.Allocate(dns))
+	band, taken := r.Lookup(dns)
+	fmt.Println(dns, "is", band, taken, r.Allocate(dns))
 	// Other services take what they are given.
-	will, _, _ := r.DryRunNext()
+	will, _, _ := r.DryRun(netip.Addr{})
 	ip, spilled, err := r.AllocateNext()
-	fmt.Println(ip == will, r.Band(ip), spilled, err)
-	fmt.Println(r.Stats().Static)
-	fmt.Println(r.Stats().Dynamic)
+	band, taken = r.Lookup(ip)
+	fmt.Println(ip == will, band, taken, spilled, err)
+	fmt.Println(r.Stats().Static, r.Stats().Dynamic)
 	fmt.Println(r.Release(ip), r.Release(ip))
+	fmt.Println(r.Allocate(netip.MustParseAddr("10.96.0.255")))
 	// Output:
-	// 10.96.0.10 is static <nil>
-	// true dynamic false <nil>
-	// {16 1 15}
-	// {238 1 237}
+	// 10.96.0.10 is static false <nil>
+	// true dynamic true false <nil>
+	// {16 1 15} {238 1 237}
 	// true false
+	// servicealloc: allocate 10.96.0.255 in 10.96.0.0/24: out of range
 }
 
 // The bands of a /27: addresses .17 to .30 go first, then the engine spills.
 func ExampleRange_AllocateNext() {
-	r, err := servicealloc.New(netip.MustParsePrefix("192.0.2.0/27"), servicealloc.LowestFirst())
+	r, err := servicealloc.NewRange(netip.MustParsePrefix("192.0.2.0/27"), servicealloc.LowestFirst())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	for i := 0; ; i++ {
 		ip, spilled, err := r.AllocateNext()
-		if errors.Is(err, servicealloc.ErrFull) {
+		if errors.Is(err, ipalloc.ErrFull) {
 			fmt.Println(i, err)
 			return
 		}
@@ -54,129 +176,22 @@ func ExampleRange_AllocateNext() {
 	// 13 192.0.2.30 false
 	// 14 192.0.2.1 true
 	// 29 192.0.2.16 true
-	// 30 full
-}
-
-func ExampleRange_Allocate() {
-	r, err := servicealloc.New(netip.MustParsePrefix("192.0.2.0/24"), servicealloc.Reserve(netip.MustParsePrefix("192.0.2.128/25")))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, s := range []string{"192.0.2.10", "192.0.2.10", "192.0.2.0", "192.0.2.200", "198.51.100.1"} {
-		fmt.Println(r.Allocate(netip.MustParseAddr(s)))
-	}
-	// Output:
-	// <nil>
-	// servicealloc: allocate 192.0.2.10 in 192.0.2.0/24: already taken
-	// servicealloc: allocate 192.0.2.0 in 192.0.2.0/24: not a usable member of the range
-	// servicealloc: allocate 192.0.2.200 in 192.0.2.0/24: reserved
-	// servicealloc: allocate 198.51.100.1 in 192.0.2.0/24: not a usable member of the range
+	// 30 servicealloc: allocate in 192.0.2.0/27: full
 }
 
 func ExamplePorts() {
-	r, err := servicealloc.ParsePortRange("30000-32767")
+	p, err := servicealloc.NewPorts(servicealloc.PortRange{First: 30000, Last: 32767}, servicealloc.LowestFirst())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	p, err := servicealloc.NewPorts(r, servicealloc.LowestFirst())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(p.AllocateNext(servicealloc.TCP)) // 86 static ports go before it
-	fmt.Println(p.AllocateNext(servicealloc.UDP)) // each protocol for itself
-	fmt.Println(p.Allocate(servicealloc.Port{Protocol: servicealloc.UDP, Number: 30053}))
-	fmt.Println(p.Stats(servicealloc.UDP).Static)
+	fmt.Println(p.AllocateNext(servicealloc.TCP)) // after the 86 static ports
+	fmt.Println(p.AllocateNext(servicealloc.UDP)) // one number is for all protocols
+	fmt.Println(p.Allocate(servicealloc.Port{Number: 30053}))
+	fmt.Println(p.Stats().Static)
 	// Output:
 	// 30086 false <nil>
-	// 30086 false <nil>
+	// 30087 false <nil>
 	// <nil>
 	// {86 1 85}
-}
-
-// A second range is added when the first is full, and the first one retired.
-func ExampleRanges() {
-	r, err := servicealloc.NewRanges(servicealloc.LowestFirst())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(r.Add("small", netip.MustParsePrefix("192.0.2.0/29"), netip.MustParsePrefix("2001:db8::/125")))
-	for range 6 {
-		r.AllocateNext(servicealloc.IPv4)
-	}
-	_, _, err = r.AllocateNext(servicealloc.IPv4)
-	fmt.Println(err)
-	fmt.Println(r.Add("large", netip.MustParsePrefix("198.51.100.0/24")))
-	ip, _, _ := r.AllocateNext(servicealloc.IPv4)
-	fmt.Println(ip)
-	fmt.Println(r.Drain("small"), r.Remove("small"))
-	left, _ := r.Remaining("small")
-	for _, ip := range left {
-		r.Release(ip)
-	}
-	fmt.Println(len(left), r.Remove("small"))
-	// Output:
-	// <nil>
-	// full
-	// <nil>
-	// 198.51.100.17
-	// <nil> servicealloc: remove small 192.0.2.1: still in use
-	// 6 <nil>
-}
-
-// A dual-stack service with a node port: all of it or nothing, and again the same.
-func ExampleRegistry() {
-	r, err := servicealloc.NewRegistry(servicealloc.PortRange{First: 30000, Last: 32767}, servicealloc.LowestFirst())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	if err := r.AddRange("kubernetes", netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/108")); err != nil {
-		fmt.Println(err)
-		return
-	}
-	web := servicealloc.Request{
-		Addrs: []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}, // one of each, any
-		Ports: []servicealloc.Port{{Protocol: servicealloc.TCP}, {Protocol: servicealloc.UDP, Number: 30443}},
-	}
-	g, err := r.Allocate("default/web", web)
-	fmt.Println(g.Generation, g.Addrs, g.Ports, err)
-	g, err = r.Allocate("default/web", web)
-	fmt.Println(g.Generation, g.Addrs, g.Ports, err)
-
-	_, err = r.Allocate("default/other", servicealloc.Request{Addrs: []netip.Addr{netip.IPv6Unspecified(), g.Addrs[0]}})
-	fmt.Println(err)
-	fmt.Println(r.Stats(servicealloc.IPv6).Dynamic.Used) // nothing leaked
-
-	fmt.Println(r.ReleaseIf("default/web", g.Generation-1))
-	fmt.Println(r.ReleaseIf("default/web", g.Generation))
-	// Output:
-	// 1 [10.96.1.1 fd00:96::101] [30086/TCP 30443/UDP] <nil>
-	// 1 [10.96.1.1 fd00:96::101] [30086/TCP 30443/UDP] <nil>
-	// servicealloc: allocate 10.96.1.1 for default/other: already taken by default/web
-	// 1
-	// servicealloc: release for default/web: generation has moved on
-	// <nil>
-}
-
-func ExampleDiff() {
-	state := servicealloc.State{Held: []servicealloc.Claim{
-		{Owner: "default/web", Addr: netip.MustParseAddr("10.96.1.1")},
-		{Owner: "default/old", Addr: netip.MustParseAddr("10.96.1.2")},
-	}}
-	desired := []servicealloc.Claim{
-		{Owner: "default/web", Addr: netip.MustParseAddr("10.96.1.1")},
-		{Owner: "default/copy", Addr: netip.MustParseAddr("10.96.1.1")},
-		{Owner: "default/new", Addr: netip.MustParseAddr("10.96.1.3")},
-	}
-	for _, f := range servicealloc.Diff(state, desired) {
-		fmt.Printf("%v %v: %s %q\n", f.Claim.Addr, f.Kind, f.Claim.Owner, f.Holder)
-	}
-	// Output:
-	// 10.96.1.1 duplicate: default/copy "default/web"
-	// 10.96.1.2 leaked: default/old ""
-	// 10.96.1.3 missing: default/new ""
 }

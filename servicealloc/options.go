@@ -1,274 +1,280 @@
 package servicealloc
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
+	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
-// An Option changes what a constructor builds. The doc comment of each option says
-// where it applies; elsewhere the constructor answers [ErrBadOption].
-type Option func(*config)
+// An Option changes what a constructor builds. Its doc comment says which
+// constructors take it; the others fail with [ipalloc.ErrInvalid].
+type Option interface{ apply(*config) string }
 
-// config is the sum of the options. What of it is part of a snapshot is in settings.
+// option returns what is wrong, "" if nothing is. The name is that of the field in
+// the error.
+type option struct {
+	name string
+	f    func(*config) string
+}
+
+func (o option) apply(c *config) string {
+	why := o.f(c)
+	if why != "" {
+		c.field = o.name
+	}
+	return why
+}
+
+// config is what the options of one call add up to. The settings are part of a
+// snapshot, the rest is not.
 type config struct {
 	settings
-	random   bool
-	src      rand.Source
+	field    string // of the option that is wrong
+	seeded   bool
+	seed     [2]uint64
 	onChange func(Change)
+	clock    func() time.Time
+	snapshot []byte
+	restore  bool
 }
 
 type settings struct {
 	lowest       bool
 	neverSpill   bool
 	pointToPoint bool
-	sized        bool   // staticSize was given
-	staticSize   uint64 // the lowest usable ones
+	size         int // of the static band; negative: the share that Kubernetes computes
 	static       []netip.Prefix
-	reserved     []netip.Prefix
-	staticPorts  []PortRange
-	closedPorts  []PortRange
 }
 
-// LowestFirst makes the engine pick the lowest free member of the band instead of the
+// maxPrefixes bounds what a caller configures: the prefixes of all ranges, and those
+// of [StaticBand]. A snapshot with more is refused, which bounds the work it can cause.
+const maxPrefixes = 1 << 12
+
+// LowestFirst makes the engine pick the lowest free member of a band instead of the
 // next one from a random start. Every constructor takes it.
-func LowestFirst() Option { return func(c *config) { c.lowest = true } }
-
-// Random makes src the source of the random starts. It is called under the allocator's
-// lock, for each value that is drawn ahead when the allocator is made and for each that
-// an allocation has used, and must not be used elsewhere at the same time.
-//
-// Without this option the source is a PCG seeded by the range itself, so that the same
-// calls give the same answers; a program that wants them to differ from run to run
-// passes rand.NewPCG(rand.Uint64(), rand.Uint64()). Every constructor takes it.
-func Random(src rand.Source) Option { return func(c *config) { c.random, c.src = true, src } }
-
-// NeverSpill keeps the engine out of the static band: when the dynamic one has no free
-// member, it answers [ErrFull]. Every constructor takes it.
-func NeverSpill() Option { return func(c *config) { c.neverSpill = true } }
-
-// StaticSize makes the n lowest usable members the static band, in place of the share
-// that Kubernetes computes. For a [Range] or [Ports], n beyond what is usable is an
-// [ErrBadOption]; for [Ranges] and a [Registry] it holds for each address range, and
-// small ones are static as a whole. 0 means no static band.
-func StaticSize(n uint64) Option { return func(c *config) { c.sized, c.staticSize = true, n } }
-
-// StaticPrefixes makes the usable addresses in ps static as well, wherever they lie:
-// well-known addresses are often elsewhere than at the bottom. For [Range], [Ranges]
-// and [Registry].
-func StaticPrefixes(ps ...netip.Prefix) Option {
-	return func(c *config) { c.static = append(c.static, ps...) }
+func LowestFirst() Option {
+	return option{"LowestFirst", func(c *config) string { c.lowest = true; return "" }}
 }
 
-// Reserve takes the addresses in ps out of circulation: they are in neither band, and
-// asking for one is an [ErrReserved]. For [Range], [Ranges] and [Registry].
-func Reserve(ps ...netip.Prefix) Option {
-	return func(c *config) { c.reserved = append(c.reserved, ps...) }
+// Random seeds the random starts with two values of src, which is not used after the
+// constructor returns. Without it the seed is derived from the range, so that the same
+// calls give the same answers; a program that wants runs to differ passes
+// rand.NewPCG(rand.Uint64(), rand.Uint64()). Every constructor takes it.
+func Random(src rand.Source) Option {
+	return option{"Random", func(c *config) string {
+		if src == nil {
+			return "no source"
+		}
+		c.seeded, c.seed = true, [2]uint64{src.Uint64(), src.Uint64()}
+		return ""
+	}}
 }
 
-// StaticPorts makes the ports in rs static as well. For [Ports] and [Registry].
-func StaticPorts(rs ...PortRange) Option {
-	return func(c *config) { c.staticPorts = append(c.staticPorts, rs...) }
+// NeverSpill keeps the engine out of the static band: when the dynamic band has no free
+// member, an allocation fails with [ipalloc.ErrFull]. Every constructor takes it.
+func NeverSpill() Option {
+	return option{"NeverSpill", func(c *config) string { c.neverSpill = true; return "" }}
 }
 
-// ReservePorts takes the ports in rs out of circulation. For [Ports] and [Registry].
-func ReservePorts(rs ...PortRange) Option {
-	return func(c *config) { c.closedPorts = append(c.closedPorts, rs...) }
+// StaticBand makes the size lowest usable members the static band, and the usable
+// addresses in ps as well, wherever they lie. A negative size selects the share that
+// Kubernetes computes, 0 no static band. [NewRange] and [NewPorts] refuse a size beyond
+// what is usable, and NewPorts prefixes. For a [Registry] the size holds for each
+// address range, of which small ones become static as a whole.
+func StaticBand(size int, ps ...netip.Prefix) Option {
+	ps = slices.Clone(ps)
+	return option{"StaticBand", func(c *config) string {
+		if len(ps) > maxPrefixes {
+			return "more than 4096 prefixes"
+		}
+		for _, p := range ps {
+			if err := addr.Check(p); err != nil {
+				return p.String() + ": " + err.Error()
+			}
+		}
+		c.size, c.static = size, ps
+		return ""
+	}}
 }
 
 // PointToPoint makes every address of a /31 or /32 (RFC 3021) and of a /127 or /128
-// (RFC 6164) usable: 2, 1, 2 and 1 of them, in place of 0, 0, 1 and 0. For [Range],
-// [Ranges] and [Registry].
-func PointToPoint() Option { return func(c *config) { c.pointToPoint = true } }
+// (RFC 6164) usable: 2, 1, 2 and 1 of them, in place of 0, 0, 1 and 0. [NewRange] and
+// [NewRegistry] take it.
+func PointToPoint() Option {
+	return option{"PointToPoint", func(c *config) string { c.pointToPoint = true; return "" }}
+}
 
-// OnChange makes fn see every change: in the order in which they happen, one call for
-// a batch, without a lock held, and before the method that made the change returns.
-// fn may read the allocator; if it changes it, it waits for itself. Every constructor
-// takes it.
-func OnChange(fn func(Change)) Option { return func(c *config) { c.onChange = fn } }
+// OnChange makes f receive every change: in the order in which they happen, one call
+// for a batch, without a lock held, and before the method that made the change returns.
+// f may read the allocator but must not modify it: a modifying call deadlocks. If f
+// panics, that change counts as delivered; later changes are still delivered. Every
+// constructor takes it.
+func OnChange(f func(Change)) Option {
+	return option{"OnChange", func(c *config) string {
+		if f == nil {
+			return "no function"
+		}
+		c.onChange = f
+		return ""
+	}}
+}
 
-// Limits on what people configure, so that hostile bytes can't make the work on it,
-// some of which is quadratic, take minutes.
-const (
-	maxPrefixes     = 1 << 12 // of all ranges, and of each option
-	maxRequestPorts = 1 << 10
-)
+// Clock replaces [time.Now] as the time source of deadlines and of the ages that
+// [Registry.Diff] reports. It is called without a lock held. Only [NewRegistry] takes it.
+func Clock(now func() time.Time) Option {
+	return option{"Clock", func(c *config) string {
+		if now == nil {
+			return "no function"
+		}
+		c.clock = now
+		return ""
+	}}
+}
 
-// collect adds up opts and refuses those that contradict themselves.
-func collect(op string, opts []Option) (config, error) {
-	var c config
+// Restore makes the constructor return what MarshalBinary saved in data. The other
+// arguments must be those of the first time; [Random] is ignored, because the snapshot
+// has the state of the generator. Every constructor takes it and then fails with
+// [ipalloc.ErrCorrupt] for damaged data, and with [ipalloc.ErrMismatch] for a snapshot
+// of something else, of other options or of a newer version.
+func Restore(data []byte) Option {
+	return option{"Restore", func(c *config) string { c.restore, c.snapshot = true, data; return "" }}
+}
+
+// defaults are the settings of whatever is made without an option.
+var defaults = settings{size: -1}
+
+// shared returns the settings, which are never modified; those of most ranges share one
+// place, to keep a range small.
+func (c *config) shared() *settings {
+	if s := c.settings; s.lowest || s.neverSpill || s.pointToPoint || s.size >= 0 || len(s.static) > 0 {
+		return &s
+	}
+	return &defaults
+}
+
+// collect adds up opts and refuses those that contradict each other.
+func collect(opts []Option) (config, error) {
+	c := config{settings: settings{size: -1}}
 	for _, o := range opts {
-		o(&c)
-	}
-	if c.random && c.src == nil {
-		return c, &Error{Op: op, Err: ErrBadOption, Detail: "Random without a source"}
-	}
-	if c.random && c.lowest {
-		return c, &Error{Op: op, Err: ErrBadOption, Detail: "both Random and LowestFirst"}
-	}
-	if max(len(c.static), len(c.reserved), len(c.staticPorts), len(c.closedPorts)) > maxPrefixes {
-		return c, &Error{Op: op, Err: ErrLimit, Detail: "prefixes or port ranges in an option"}
-	}
-	for _, p := range append(append([]netip.Prefix(nil), c.static...), c.reserved...) {
-		if err := addr.Check(p); err != nil {
-			return c, &Error{Op: op, Range: p, Err: ErrBadPrefix, Detail: err.Error()}
+		if o == nil {
+			return c, invalid("new", "Option", "nil")
+		}
+		if why := o.apply(&c); why != "" {
+			return c, invalid("new", c.field, why)
 		}
 	}
-	for _, r := range append(append([]PortRange(nil), c.staticPorts...), c.closedPorts...) {
-		if err := r.check(); err != nil {
-			return c, &Error{Op: op, Err: ErrBadPort, Detail: err.Error()}
-		}
+	if c.seeded && c.lowest {
+		return c, invalid("new", "Random", "contradicts LowestFirst")
 	}
 	return c, nil
 }
 
-// noPorts refuses options that mean nothing for addresses alone.
-func (c *config) noPorts(op string) error {
-	if len(c.staticPorts)+len(c.closedPorts) > 0 {
-		return &Error{Op: op, Err: ErrBadOption, Detail: "a port option for addresses"}
-	}
-	return nil
+// invalid returns an error for the argument or option of that name.
+func invalid(op, field, why string) error {
+	return &ipalloc.Error{Package: "servicealloc", Op: op, Field: field, Reason: why, Err: ipalloc.ErrInvalid}
 }
 
-// noAddrs refuses options that mean nothing for ports alone.
-func (c *config) noAddrs(op string) error {
-	if c.pointToPoint || len(c.static)+len(c.reserved) > 0 {
-		return &Error{Op: op, Err: ErrBadOption, Detail: "an address option for ports"}
-	}
-	return nil
-}
-
-// none are the settings of whatever is made without an option.
-var none settings
-
-// shared returns the settings, which nothing changes any more, in a place that all have
-// who have none: a range is small.
-func (c *config) shared() *settings {
-	s := &c.settings
-	if s.lowest || s.neverSpill || s.pointToPoint || s.sized || len(s.static)+len(s.reserved)+len(s.staticPorts)+len(s.closedPorts) > 0 {
-		copied := c.settings
-		return &copied
-	}
-	return &none
-}
-
-// source returns the source to pick with, nil for lowest first; own is the same one
-// if the engine has made it, so that a snapshot can carry it on.
-func (c *config) source(seed1, seed2 uint64) (src rand.Source, own *rand.PCG) {
+// noRegistry refuses the options of registries, and of address ranges for ports.
+func (c *config) noRegistry(ports bool) error {
 	switch {
-	case c.lowest:
-		return nil, nil
-	case c.random:
-		return c.src, nil
-	}
-	own = rand.NewPCG(seed1, seed2)
-	return own, own
-}
-
-// forRestore refuses the options that a snapshot brings along.
-func (c *config) forRestore() error {
-	if c.shared() != &none {
-		return &Error{Op: "restore", Err: ErrBadOption, Detail: "only Random and OnChange; the snapshot says the rest"}
+	case c.clock != nil:
+		return invalid("new", "Clock", "only a registry has a clock")
+	case ports && c.pointToPoint:
+		return invalid("new", "PointToPoint", "ports have no prefix")
+	case ports && len(c.static) > 0:
+		return invalid("new", "StaticBand", "ports have no prefix")
 	}
 	return nil
 }
 
-// usable returns the first and the last address of p that may be handed out, and
-// whether there is one.
-func (s *settings) usable(p netip.Prefix) (first, last addr.U128, ok bool) {
-	first, last = ends(p)
-	host := p.Addr().BitLen() - p.Bits()
-	switch {
-	case s.pointToPoint && host <= 1:
-		return first, last, true
-	case p.Addr().Is4() && host <= 1, host == 0:
-		return first, last, false
-	case p.Addr().Is4():
-		last = last.Sub(addr.U128{Lo: 1})
-	}
-	return first.Add(addr.U128{Lo: 1}), last, true
-}
-
-// zonesOf returns what p makes of its own usable addresses.
-func (s *settings) zonesOf(p netip.Prefix) []zone {
-	first, last, ok := s.usable(p)
-	if !ok {
-		return nil
-	}
-	zones := []zone{{first, last, Dynamic}}
-	n := staticAddrs(p.Addr().BitLen() - p.Bits())
-	if s.sized {
-		n = s.staticSize
-	}
-	if n > 0 {
-		end := first.Add(addr.U128{Lo: n - 1})
-		if end.Cmp(first) < 0 || end.Cmp(last) > 0 {
-			end = last
-		}
-		zones = append(zones, zone{first, end, Static})
-	}
-	return zones
-}
-
-// mapped is where IPv4 addresses stand in IPv6 (RFC 4291, 2.5.5.2). The engine refuses
-// that form from a caller, so it does not hand it out either.
-var mapped = netip.PrefixFrom(netip.AddrFrom16([16]byte{10: 0xff, 11: 0xff}), 96)
-
-// within appends the options' own zones of one family, cut to where there are usable
-// addresses by the ones that are there: a static prefix makes nothing usable.
-func (s *settings) within(v4 bool, zones []zone) []zone {
-	usable := merge(zones)
+func (s *settings) write(w *snap.Writer) {
+	w.Bool(s.lowest)
+	w.Bool(s.neverSpill)
+	w.Bool(s.pointToPoint)
+	w.Varint(int64(max(s.size, -1)))
+	w.Count(len(s.static))
 	for _, p := range s.static {
-		if p.Addr().Is4() != v4 {
-			continue
-		}
-		lo, hi := ends(p)
-		for _, z := range usable {
-			if l, h := maxOf(lo, z.lo), minOf(hi, z.hi); l.Cmp(h) <= 0 {
-				zones = append(zones, zone{l, h, Static})
-			}
-		}
+		w.Prefix(p)
 	}
-	for _, p := range s.reserved {
-		if p.Addr().Is4() == v4 {
-			lo, hi := ends(p)
-			zones = append(zones, zone{lo, hi, Closed})
-		}
-	}
-	if !v4 {
-		lo, hi := ends(mapped)
-		zones = append(zones, zone{lo, hi, Closed})
-	}
-	return zones
 }
 
-// isReserved reports whether an option takes ip out of circulation.
-func (s *settings) isReserved(ip netip.Addr) bool {
-	for _, p := range s.reserved {
-		if p.Contains(ip) {
-			return true
-		}
-	}
-	return false
+// read compares the settings of a snapshot with s.
+func (s *settings) read(d *snap.Reader) (same bool) {
+	same = d.Bool() == s.lowest
+	same = d.Bool() == s.neverSpill && same
+	same = d.Bool() == s.pointToPoint && same
+	same = d.Varint() == int64(max(s.size, -1)) && same
+	ps := readPrefixes(d)
+	return slices.Equal(ps, s.static) && same
 }
 
-// ends returns the first and the last address of p.
-func ends(p netip.Prefix) (lo, hi addr.U128) {
-	lo = addr.FromAddr(p.Addr())
-	return lo, lo.Add(addr.Low(uint(p.Addr().BitLen() - p.Bits())))
+// A picker holds the random value that the next allocation uses. It is drawn ahead, so
+// that a dry run knows what the real call answers; an allocation that succeeds replaces
+// it, one that fails leaves it. Lowest first is the same walk from the value 0, which
+// is never replaced.
+type picker struct {
+	next   uint64
+	lowest bool
+	pcg    rand.PCG
 }
 
-func maxOf(a, b addr.U128) addr.U128 {
-	if a.Cmp(b) >= 0 {
-		return a
+func newPicker(c *config, seed1, seed2 uint64) picker {
+	if c.seeded {
+		seed1, seed2 = c.seed[0], c.seed[1]
 	}
-	return b
+	p := picker{lowest: c.lowest, pcg: *rand.NewPCG(seed1, seed2)}
+	p.draw()
+	return p
 }
 
-func minOf(a, b addr.U128) addr.U128 {
-	if a.Cmp(b) <= 0 {
-		return a
+func (p *picker) draw() {
+	if !p.lowest {
+		p.next = p.pcg.Uint64()
 	}
-	return b
+}
+
+// at returns the i-th of the independent values that a request uses: SplitMix64 of the
+// one that was drawn.
+func (p *picker) at(i uint64) uint64 {
+	if p.lowest {
+		return 0
+	}
+	x := p.next + (i+1)*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func (p *picker) write(w *snap.Writer) {
+	w.Uvarint(p.next)
+	w.Marshal(&p.pcg)
+}
+
+func (p *picker) read(d *snap.Reader) {
+	p.next = d.Uvarint()
+	d.Unmarshal(&p.pcg)
+	if p.lowest && p.next != 0 {
+		d.Fail("a random value where the lowest is picked")
+	}
+}
+
+// scale maps a uniform u to [0, n). Multiply-and-shift (Lemire, "Fast Random Integer
+// Generation in an Interval", 2019) without its rejection step: each result has floor
+// or ceil of 2^64/n preimages, so no probability is off by more than 2^-64.
+func scale(u, n uint64) uint64 {
+	hi, _ := bits.Mul64(u, n)
+	return hi
+}
+
+// scaleWide is scale for any n: u*n / 2^64.
+func scaleWide(u uint64, n addr.U128) addr.U128 {
+	hi, lo := bits.Mul64(u, n.Hi)
+	sum, carry := bits.Add64(lo, scale(u, n.Lo), 0)
+	return addr.U128{Hi: hi + carry, Lo: sum}
 }

@@ -4,422 +4,457 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/hook"
+	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
-// Protocol is a transport protocol that has ports. The zero value is none.
-type Protocol uint8
+// Protocol is a transport protocol, written as Kubernetes writes it. The zero value
+// stands for all protocols.
+type Protocol string
 
 // The protocols that a service may use.
 const (
-	TCP Protocol = iota + 1
-	UDP
-	SCTP
+	TCP  Protocol = "TCP"
+	UDP  Protocol = "UDP"
+	SCTP Protocol = "SCTP"
 )
 
-const protocols = int(SCTP)
+// protocols are those that have ports, in the order of their spaces.
+var protocols = [...]Protocol{TCP, UDP, SCTP}
 
-// String returns "TCP", "UDP" or "SCTP".
-func (p Protocol) String() string {
-	switch p {
-	case TCP:
-		return "TCP"
-	case UDP:
-		return "UDP"
-	case SCTP:
-		return "SCTP"
-	}
-	return "protocol " + strconv.Itoa(int(p))
-}
-
-func (p Protocol) valid() bool { return p >= TCP && p <= SCTP }
-
-// Port is a port number of a protocol.
+// Port is a port number of a protocol, or of all of them.
 type Port struct {
 	Protocol Protocol
 	Number   uint16
 }
 
-// String returns "30053/UDP".
-func (p Port) String() string { return strconv.Itoa(int(p.Number)) + "/" + p.Protocol.String() }
-
 // PortRange is a closed range of port numbers.
-type PortRange struct{ First, Last uint16 }
+type PortRange struct {
+	First, Last uint16
+	// PerProtocol numbers the ports of each protocol by itself. Without it a number is
+	// taken for all protocols, whichever is asked for, as Kubernetes does.
+	PerProtocol bool
+}
 
-// ParsePortRange parses "30000-32767". [ErrBadPort]: it is not two decimal numbers of
-// 1 to 65535 in ascending order.
-func ParsePortRange(s string) (PortRange, error) {
+// String returns the form that Kubernetes writes: "30000-32767".
+func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// parsePortRange reads what String writes.
+func parsePortRange(s string) (PortRange, bool) {
 	lo, hi, _ := strings.Cut(s, "-")
 	first, err1 := strconv.ParseUint(lo, 10, 16)
 	last, err2 := strconv.ParseUint(hi, 10, 16)
-	r := PortRange{uint16(first), uint16(last)}
-	if err1 != nil || err2 != nil {
-		return PortRange{}, &Error{Op: "parse", Name: strconv.Quote(s), Err: ErrBadPort, Detail: "want two ports as in 30000-32767"}
-	}
-	if err := r.check(); err != nil {
-		return PortRange{}, &Error{Op: "parse", Name: strconv.Quote(s), Err: ErrBadPort, Detail: err.Error()}
-	}
-	return r, nil
+	r := PortRange{First: uint16(first), Last: uint16(last)}
+	return r, err1 == nil && err2 == nil && r.check() == ""
 }
-
-// String returns the form that [ParsePortRange] reads.
-func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
-
-// Contains reports whether n is in the range.
-func (r PortRange) Contains(n uint16) bool { return r.First <= n && n <= r.Last }
 
 func (r PortRange) size() uint64 { return uint64(r.Last-r.First) + 1 }
 
-func (r PortRange) check() error {
+// check returns why r is no range, "" if it is one.
+func (r PortRange) check() string {
 	switch {
 	case r.First == 0:
-		return fmt.Errorf("%v begins at port 0", r)
+		return "begins at port 0"
 	case r.Last < r.First:
-		return fmt.Errorf("%v is empty", r)
+		return "is empty"
+	}
+	return ""
+}
+
+// A portSet is the ports of one range, without a lock: one space, or one for each
+// protocol.
+type portSet struct {
+	PortRange
+	size   int // of the static band, as in settings
+	spill  bool
+	spaces []space
+}
+
+func newPortSet(r PortRange, size int, spill bool) *portSet {
+	p := &portSet{PortRange: r, size: size, spill: spill, spaces: make([]space, 1, len(protocols))}
+	if r.PerProtocol {
+		p.spaces = p.spaces[:len(protocols)]
+	}
+	for i := range p.spaces {
+		p.spaces[i].init(r.size()-1, p.zones(nil))
+	}
+	return p
+}
+
+// zones returns the bands with the reserved ranges closed.
+func (p *portSet) zones(reserved []PortRange) []zone {
+	n := p.PortRange.size()
+	all := span{0, n - 1}
+	zones := []zone{{all, dynamic}}
+	st := min(uint64(p.size), n)
+	if p.size < 0 {
+		st = staticShare(n, portsPerStatic, maxStaticPorts)
+	}
+	if st > 0 {
+		zones = append(zones, zone{span{0, st - 1}, static})
+	}
+	for _, q := range reserved {
+		if q.Last >= p.First && q.First <= p.Last {
+			zones = append(zones, zone{span{uint64(max(q.First, p.First) - p.First), uint64(min(q.Last, p.Last) - p.First)}, closed})
+		}
+	}
+	return merge(zones)
+}
+
+// of returns the spaces of a protocol, nil if there is no such protocol.
+func (p *portSet) of(proto Protocol) []space {
+	if proto == "" {
+		return p.spaces
+	}
+	for i, q := range protocols {
+		if q == proto {
+			i %= len(p.spaces)
+			return p.spaces[i : i+1]
+		}
 	}
 	return nil
 }
 
-// Ports hands out the ports of one range, of each protocol for itself. Make one with
-// [NewPorts] or [RestorePorts]; the zero value is not usable. All methods are safe for
-// concurrent use.
-type Ports struct {
-	mu   sync.Mutex
-	core *portCore
-	hook *hook
+// locate returns the position and the spaces of port.
+func (p *portSet) locate(port Port) (x uint64, in []space, err error) {
+	in = p.of(port.Protocol)
+	switch {
+	case in == nil:
+		return 0, nil, ipalloc.ErrInvalid
+	case port.Number < p.First || port.Number > p.Last:
+		return 0, nil, ipalloc.ErrOutOfRange
+	}
+	return uint64(port.Number - p.First), in, nil
 }
 
-// portCore is Ports without the lock.
-type portCore struct {
-	r     PortRange
-	set   settings
-	space [protocols]space
-	pick  [protocols]picker
-	own   [protocols]*rand.PCG // the sources, if the engine made them
+// takeable returns the position and the spaces of port if it can be taken now.
+func (p *portSet) takeable(port Port) (x uint64, in []space, err error) {
+	if x, in, err = p.locate(port); err != nil {
+		return 0, nil, err
+	}
+	for i := range in {
+		switch {
+		case in[i].bandOf(x) == closed:
+			return 0, nil, ipalloc.ErrReserved
+		case in[i].bits.Test(x):
+			return 0, nil, ipalloc.ErrOccupied
+		}
+	}
+	return x, in, nil
+}
+
+// peek returns the position that u leads to in spaces, which are those of a protocol.
+func (p *portSet) peek(in []space, u uint64) (x uint64, b bandID) {
+	for b := dynamic; b > closed && (b == dynamic || p.spill); b-- {
+		bd := in[0].band(b)
+		if bd.free() == 0 {
+			continue
+		}
+		from := scale(u, bd.size)
+		if len(in) == 1 {
+			return in[0].nextFree(bd, bd.at(from)), b
+		}
+		for k := range bd.size { // one that is free in all of them: at most 65,535
+			if x := bd.at((from + k) % bd.size); !anyHas(in, x) {
+				return x, b
+			}
+		}
+	}
+	return 0, closed
+}
+
+func anyHas(in []space, x uint64) bool {
+	for i := range in {
+		if in[i].bits.Test(x) {
+			return true
+		}
+	}
+	return false
+}
+
+// take and drop report whether anything changed.
+func take(in []space, x uint64) (fresh bool) {
+	for i := range in {
+		fresh = in[i].take(x) || fresh
+	}
+	return fresh
+}
+
+func drop(in []space, x uint64) (taken bool) {
+	for i := range in {
+		taken = in[i].drop(x) || taken
+	}
+	return taken
+}
+
+func (p *portSet) stats() (sum Stats) {
+	for i := range p.spaces {
+		sum = sum.add(p.spaces[i].stats())
+	}
+	return sum
+}
+
+func (s Stats) add(o Stats) Stats {
+	band := func(x, y BandStats) BandStats {
+		return BandStats{addSat(x.Capacity, y.Capacity), addSat(x.Used, y.Used), addSat(x.Free, y.Free)}
+	}
+	return Stats{band(s.Static, o.Static), band(s.Dynamic, o.Dynamic), addSat(s.Closed, o.Closed)}
+}
+
+// addSat adds up to 2^64-1.
+func addSat(x, y uint64) uint64 {
+	if sum, carry := bits.Add64(x, y, 0); carry == 0 {
+		return sum
+	}
+	return ^uint64(0)
+}
+
+// Ports hands out the ports of one range. Make one with [NewPorts]; the zero value is
+// not usable. All methods are safe for concurrent use.
+type Ports struct {
+	mu      sync.Mutex
+	pick    picker
+	set     *portSet
+	opts    *settings
+	changes *hook.Queue[Change] // nil without OnChange
+	full    *ipalloc.Error
 }
 
 // NewPorts returns the ports of r, all free.
 //
-// [ErrBadPort]: r begins at port 0 or is empty. [ErrBadOption]: an option contradicts r
-// or another one.
+// It fails with [ipalloc.ErrInvalid] if r begins at port 0 or is empty, or if an option
+// contradicts r or another one; and with the errors of [Restore].
 func NewPorts(r PortRange, opts ...Option) (*Ports, error) {
-	c, err := collect("new", opts)
+	c, err := collect(opts)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.noAddrs("new"); err != nil {
+	if err := c.noRegistry(true); err != nil {
 		return nil, err
 	}
-	core, err := newPortCore(r, c)
-	if err != nil {
+	if err := r.refuse(&c); err != nil {
 		return nil, err
 	}
-	return &Ports{core: core, hook: newHook(c.onChange)}, nil
-}
-
-func newPortCore(r PortRange, c config) (*portCore, error) {
-	if err := r.check(); err != nil {
-		return nil, &Error{Op: "new", Err: ErrBadPort, Detail: err.Error()}
+	p := &Ports{set: newPortSet(r, c.size, !c.neverSpill), opts: c.shared(),
+		full: &ipalloc.Error{Package: "servicealloc", Op: "allocate", Name: r.String(), Err: ipalloc.ErrFull}}
+	p.pick = newPicker(&c, uint64(r.First)<<16|uint64(r.Last), 0)
+	if c.onChange != nil {
+		p.changes = hook.New(&p.mu, c.onChange)
 	}
-	bad := func(detail string) error {
-		return &Error{Op: "new", Name: r.String(), Err: ErrBadOption, Detail: detail}
-	}
-	n := staticPorts(r.size())
-	if c.sized {
-		if n = c.staticSize; n > r.size() {
-			return nil, bad("static band larger than the range")
+	if c.restore {
+		if err := p.restore(c.snapshot); err != nil {
+			return nil, err
 		}
-	}
-	zones := []zone{{addr.U128{}, addr.U128{Lo: r.size() - 1}, Dynamic}}
-	if n > 0 {
-		zones = append(zones, zone{addr.U128{}, addr.U128{Lo: n - 1}, Static})
-	}
-	for i, q := range append(append([]PortRange(nil), c.staticPorts...), c.closedPorts...) {
-		if q.First < r.First || q.Last > r.Last {
-			return nil, bad(q.String() + " lies outside")
-		}
-		z := zone{addr.U128{Lo: uint64(q.First - r.First)}, addr.U128{Lo: uint64(q.Last - r.First)}, Static}
-		if i >= len(c.staticPorts) {
-			z.band = Closed
-		}
-		zones = append(zones, z)
-	}
-	zones = merge(zones)
-	p := &portCore{r: r, set: c.settings}
-	for i := range p.space {
-		p.space[i].init(r.size()-1, zones, addr.U128{})
-		src, own := c.source(uint64(r.First)<<16|uint64(r.Last), uint64(i))
-		p.own[i], p.pick[i] = own, newPicker(src)
 	}
 	return p, nil
 }
 
-// Range returns the range that the ports were made with.
-func (p *Ports) Range() PortRange { return p.core.r }
+// refuse returns why ports cannot be made of r.
+func (r PortRange) refuse(c *config) error {
+	if why := r.check(); why != "" {
+		return invalid("new", "PortRange", r.String()+" "+why)
+	}
+	if c.size > 0 && uint64(c.size) > r.size() {
+		return invalid("new", "StaticBand", "larger than the range")
+	}
+	return nil
+}
 
-// AllocateNext takes a port of proto, in the way of [Range.AllocateNext].
+// AllocateNext takes a port of proto, in the way of [Range.AllocateNext]. A port of all
+// protocols is one that is free in each.
 //
-// [ErrFull], bare: no band that the engine may use has a free one. [ErrBadPort]: proto
-// is none. Cost: O(log n); no allocation.
+// It fails with [ipalloc.ErrFull] if no band that the engine may use has a free one, and
+// with [ipalloc.ErrInvalid] if there is no such protocol. It takes O(log n), O(n) for all
+// protocols of a range that numbers them apart, and does not allocate.
 func (p *Ports) AllocateNext(proto Protocol) (number uint16, spilled bool, err error) {
-	if !proto.valid() {
-		return 0, false, badProtocol("allocate", proto)
+	in := p.set.of(proto)
+	if in == nil {
+		return 0, false, p.fail(Port{Protocol: proto}, ipalloc.ErrInvalid)
 	}
 	p.mu.Lock()
-	number, spilled, ok := p.core.next(proto)
-	if !ok {
+	x, b := p.set.peek(in, p.pick.next)
+	if b == closed {
 		p.mu.Unlock()
-		return 0, false, ErrFull
+		return 0, false, p.full
 	}
-	p.unlock(OpAllocate, Port{proto, number})
-	return number, spilled, nil
+	take(in, x)
+	p.pick.draw()
+	number = p.set.First + uint16(x)
+	p.unlock(Allocated, Port{proto, number})
+	return number, b == static, nil
 }
 
 // unlock ends a change of one port.
-func (p *Ports) unlock(op Op, port Port) {
-	ticket := p.hook.ticket()
-	p.mu.Unlock()
-	if ticket != 0 {
-		p.hook.deliver(ticket, Change{Op: op, Ports: []Port{port}})
-	}
-}
-
-// next takes a port and draws for the one after it.
-func (p *portCore) next(proto Protocol) (number uint16, spilled, ok bool) {
-	s, pick := &p.space[proto-1], &p.pick[proto-1]
-	b := s.choose(!p.set.neverSpill)
-	if b == Closed {
-		return 0, false, false
-	}
-	x := s.takeNext(b, pick.next)
-	pick.draw()
-	return p.r.First + uint16(x), b == Static, true
-}
-
-// choose returns the band that the next pick comes from, Closed if there is none.
-func (s *space) choose(spill bool) Band {
-	switch {
-	case !s.band(Dynamic).full():
-		return Dynamic
-	case spill && !s.band(Static).full():
-		return Static
-	}
-	return Closed
-}
-
-// AllocateN fills dst with ports of proto, all or none, in the way of
-// [Range.AllocateN].
-func (p *Ports) AllocateN(proto Protocol, dst []uint16) (spilled int, err error) {
-	if !proto.valid() {
-		return 0, badProtocol("allocate", proto)
-	}
-	if len(dst) == 0 {
-		return 0, nil
-	}
-	p.mu.Lock()
-	spilled, ok := p.core.fill(proto, dst)
-	if !ok {
+func (p *Ports) unlock(k Kind, port Port) {
+	if p.changes == nil {
 		p.mu.Unlock()
-		return 0, ErrFull
+		return
 	}
-	p.core.pick[proto-1].draw()
-	ticket := p.hook.ticket()
+	note(p.changes, k, nil, []Port{port})
 	p.mu.Unlock()
-	if ticket != 0 {
-		c := Change{Op: OpAllocate}
-		for _, n := range dst {
-			c.Ports = append(c.Ports, Port{proto, n})
-		}
-		p.hook.deliver(ticket, c)
-	}
-	return spilled, nil
-}
-
-// fill takes len(dst) ports; the random value it uses is for the caller to replace.
-func (p *portCore) fill(proto Protocol, dst []uint16) (spilled int, ok bool) {
-	s, pick := &p.space[proto-1], &p.pick[proto-1]
-	dynamic, ok := share(s.band(Dynamic).free(), s.band(Static).free(), len(dst), !p.set.neverSpill)
-	if !ok {
-		return 0, false
-	}
-	var buf [64]uint64
-	for _, part := range []struct {
-		b   Band
-		dst []uint16
-	}{{Dynamic, dst[:dynamic]}, {Static, dst[dynamic:]}} {
-		if len(part.dst) == 0 {
-			continue
-		}
-		from := s.band(part.b).at(scale(pick.next, s.band(part.b).size))
-		for done := 0; done < len(part.dst); {
-			run := buf[:min(len(buf), len(part.dst)-done)]
-			s.takeRun(part.b, from, run)
-			for i, x := range run {
-				part.dst[done+i] = p.r.First + uint16(x)
-			}
-			done += len(run)
-			from = run[len(run)-1] + 1
-		}
-	}
-	return len(dst) - dynamic, true
+	p.changes.Deliver()
 }
 
 // Allocate takes the port of that number, of either band.
 //
-// [ErrOccupied]: it is taken. [ErrReserved]: it is out of circulation. [ErrOutOfRange]:
-// it lies outside the range. [ErrBadPort]: its protocol is none. Cost: O(log n); an
-// error allocates.
+// It fails with [ipalloc.ErrOccupied] if it is taken, with [ipalloc.ErrOutOfRange] if it
+// lies outside the range, and with [ipalloc.ErrInvalid] if there is no such protocol. It
+// takes O(log n); only an error allocates.
 func (p *Ports) Allocate(port Port) error {
 	p.mu.Lock()
-	x, err := p.core.takeable(port)
+	x, in, err := p.set.takeable(port)
 	if err != nil {
 		p.mu.Unlock()
-		return p.core.fail("allocate", port, err)
+		return p.fail(port, err)
 	}
-	p.core.space[port.Protocol-1].take(x)
-	p.unlock(OpAllocate, port)
+	take(in, x)
+	p.unlock(Allocated, port)
 	return nil
 }
 
-// locate returns the position of port.
-func (p *portCore) locate(port Port) (*space, uint64, error) {
-	switch {
-	case !port.Protocol.valid():
-		return nil, 0, ErrBadPort
-	case !p.r.Contains(port.Number):
-		return nil, 0, ErrOutOfRange
+func (p *Ports) fail(port Port, err error) error { return portError("allocate", p.set, port, err) }
+
+// portError returns an error about port; the reason names the protocol where it matters.
+func portError(op string, set *portSet, port Port, err error) error {
+	e := &ipalloc.Error{Package: "servicealloc", Op: op, Port: port.Number, Err: err}
+	if set != nil {
+		e.Name = set.String()
 	}
-	return &p.space[port.Protocol-1], uint64(port.Number - p.r.First), nil
-}
-
-// takeable returns the position of port if it may be taken now.
-func (p *portCore) takeable(port Port) (uint64, error) {
-	s, x, err := p.locate(port)
-	switch {
-	case err != nil:
-		return 0, err
-	case s.bandOf(x) == Closed:
-		return 0, ErrReserved
-	case s.bits.Test(x):
-		return 0, ErrOccupied
+	if err == ipalloc.ErrInvalid {
+		e.Field, e.Text, e.Reason = "Protocol", string(port.Protocol), "no protocol that has ports"
+	} else if set != nil && set.PerProtocol {
+		e.Field = string(port.Protocol)
 	}
-	return x, nil
+	return e
 }
 
-func (p *portCore) fail(op string, port Port, err error) error {
-	return &Error{Op: op, Name: p.r.String(), Port: port, Err: err}
-}
-
-func badProtocol(op string, proto Protocol) error {
-	return &Error{Op: op, Err: ErrBadPort, Detail: proto.String()}
-}
-
-// Release gives port back and reports whether it was taken. A free port, or one that
-// is not of the range, is left as it is. Cost: O(log n); no allocation.
+// Release gives port back and reports whether it was taken. A free port, or one that is
+// not of the range, is left as it is. It takes O(log n) and does not allocate.
 func (p *Ports) Release(port Port) bool {
 	p.mu.Lock()
-	if !p.core.drop(port) {
+	x, in, err := p.set.locate(port)
+	if err != nil || !drop(in, x) {
 		p.mu.Unlock()
 		return false
 	}
-	p.unlock(OpRelease, port)
+	p.unlock(Released, port)
 	return true
 }
 
-func (p *portCore) drop(port Port) bool {
-	s, x, err := p.locate(port)
-	return err == nil && s.drop(x)
-}
-
-// Has reports whether port is taken. Cost: O(log n); no allocation.
-func (p *Ports) Has(port Port) bool {
+// Lookup returns the band of port, [Closed] if the engine does not hand it out, and
+// whether it is taken, of all protocols in any.
+func (p *Ports) Lookup(port Port) (b Band, taken bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s, x, err := p.core.locate(port)
-	return err == nil && s.bits.Test(x)
-}
-
-// Band returns the band of port, [Closed] if the engine does not hand it out.
-func (p *Ports) Band(port Port) Band {
-	s, x, err := p.core.locate(port)
+	x, in, err := p.set.locate(port)
 	if err != nil {
-		return Closed
+		return Closed, false
 	}
-	return s.bandOf(x)
+	return in[0].bandOf(x).name(), anyHas(in, x)
 }
 
-// DryRunNext returns exactly what [Ports.AllocateNext] is going to answer if nothing
-// changes in between, and changes nothing.
-func (p *Ports) DryRunNext(proto Protocol) (number uint16, spilled bool, err error) {
-	if !proto.valid() {
-		return 0, false, badProtocol("allocate", proto)
-	}
+// DryRun returns exactly what [Ports.Allocate] of port, or [Ports.AllocateNext] of its
+// protocol if the number is 0, returns if nothing changes in between, and changes
+// nothing.
+func (p *Ports) DryRun(port Port) (number uint16, spilled bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := &p.core.space[proto-1]
-	b := s.choose(!p.core.set.neverSpill)
-	if b == Closed {
-		return 0, false, ErrFull
+	if port.Number != 0 {
+		if _, _, err := p.set.takeable(port); err != nil {
+			return 0, false, p.fail(port, err)
+		}
+		return port.Number, false, nil
 	}
-	return p.core.r.First + uint16(s.peek(b, p.core.pick[proto-1].next)), b == Static, nil
+	in := p.set.of(port.Protocol)
+	if in == nil {
+		return 0, false, p.fail(port, ipalloc.ErrInvalid)
+	}
+	x, b := p.set.peek(in, p.pick.next)
+	if b == closed {
+		return 0, false, p.full
+	}
+	return p.set.First + uint16(x), b == static, nil
 }
 
-// DryRun returns exactly what [Ports.Allocate] of port is going to answer if nothing
-// changes in between, and changes nothing.
-func (p *Ports) DryRun(port Port) error {
+// All yields the taken ports of proto, ascending, in the way of [Range.All]; of all
+// protocols, those that are taken in TCP, then UDP, then SCTP, if they are apart.
+func (p *Ports) All(proto Protocol) iter.Seq[uint16] {
+	return func(yield func(uint16) bool) {
+		more := true
+		for in := p.set.of(proto); len(in) > 0 && more; in = in[1:] {
+			words(&p.mu, &in[0], func(x uint64) bool {
+				more = yield(p.set.First + uint16(x))
+				return more
+			})
+		}
+	}
+}
+
+// Stats returns the counts in O(1); of protocols that are numbered apart, their sum.
+func (p *Ports) Stats() Stats {
 	p.mu.Lock()
-	_, err := p.core.takeable(port)
-	p.mu.Unlock()
-	if err != nil {
-		return p.core.fail("allocate", port, err)
+	defer p.mu.Unlock()
+	return p.set.stats()
+}
+
+// Check is [Range.Check] for ports.
+func (p *Ports) Check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.set.check(nil)
+}
+
+func (p *portSet) check(reserved []PortRange) error {
+	for i := range p.spaces {
+		if err := p.spaces[i].check(p.zones(reserved)); err != nil {
+			return corrupt(ipalloc.Error{Name: p.String()}, err.Error())
+		}
 	}
 	return nil
 }
 
-// All yields the taken ports of proto, ascending, in the way of [Range.All].
-func (p *Ports) All(proto Protocol) iter.Seq[uint16] {
-	return func(yield func(uint16) bool) {
-		if !proto.valid() {
-			return
-		}
-		s, first := &p.core.space[proto-1], p.core.r.First
-		for x := uint64(0); x < p.core.r.size(); x = x&^63 + 64 {
-			p.mu.Lock()
-			from, ok := s.bits.NextSet(x)
-			word := wordFrom(s.bits, from, ok)
-			p.mu.Unlock()
-			for x = from; word != 0; word &= word - 1 {
-				if !yield(first + uint16(from&^63) + uint16(bits.TrailingZeros64(word))) {
-					return
-				}
-			}
-			if !ok {
-				return
-			}
-		}
-	}
-}
+const portsMagic = "svcport"
 
-// Stats returns the counts of proto, zero if it is none. Cost: O(1).
-func (p *Ports) Stats(proto Protocol) Stats {
-	if !proto.valid() {
-		return Stats{}
-	}
+// MarshalBinary returns a snapshot for [Restore], in the way of [Range.MarshalBinary].
+func (p *Ports) MarshalBinary() ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.core.space[proto-1].stats()
+	w := snap.NewWriter(nil, portsMagic, 1)
+	p.set.write(w)
+	p.opts.write(w)
+	p.pick.write(w)
+	for i := range p.set.spaces {
+		w.Marshal(p.set.spaces[i].bits)
+	}
+	return w.Finish()
 }
 
-func (s *space) stats() Stats {
-	st, dy := s.band(Static), s.band(Dynamic)
-	return Stats{
-		Static:  BandStats{saturate(st.size), saturate(st.used), saturate(st.free())},
-		Dynamic: BandStats{saturate(dy.size), saturate(dy.used), saturate(dy.free())},
-		Closed:  saturate(s.closed),
+// write and readPortRange are the form of a range in a snapshot.
+func (r PortRange) write(w *snap.Writer) {
+	w.Uvarint(uint64(r.First))
+	w.Uvarint(uint64(r.Last))
+	w.Bool(r.PerProtocol)
+}
+
+func readPortRange(d *snap.Reader) PortRange {
+	return PortRange{uint16(d.Upto(1<<16 - 1)), uint16(d.Upto(1<<16 - 1)), d.Bool()}
+}
+
+func (p *Ports) restore(data []byte) error {
+	d := snap.NewReader(data, portsMagic, 1)
+	r := readPortRange(d)
+	same := p.opts.read(d)
+	if d.Err() == nil && (r != p.set.PortRange || !same) {
+		return mismatch(ipalloc.Error{Name: p.set.String(), Text: r.String()}, r == p.set.PortRange)
 	}
+	p.pick.read(d)
+	for i := range p.set.spaces {
+		p.set.spaces[i].readBits(d)
+	}
+	return restored(d)
 }

@@ -3,319 +3,396 @@ package servicealloc
 import (
 	"iter"
 	"math/bits"
-	"math/rand/v2"
 	"net/netip"
 	"sync"
 
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/bitmap"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/hook"
+	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
-// Range hands out the addresses of one prefix. Make one with [New] or [Restore]; the
-// zero value is not usable. All methods are safe for concurrent use.
+// Range hands out the addresses of one prefix. Make one with [NewRange]; the zero value
+// is not usable. All methods are safe for concurrent use.
 type Range struct {
-	mu   sync.Mutex
-	pick picker
-	area area
-	hook *hook
-	own  *rand.PCG // the source, if the engine made it
-	set  *settings
-	p    netip.Prefix
+	mu      sync.Mutex
+	pick    picker
+	area    area
+	changes *hook.Queue[Change] // nil without OnChange
+	set     *settings
+	p       netip.Prefix
+	full    *ipalloc.Error // nil until it is needed
 }
 
-// Stats says how much of a range is taken. Numbers saturate at 2^64-1.
-type Stats struct {
-	Static, Dynamic BandStats
-	// Closed counts what is held outside both bands: addresses reserved after they
-	// were taken, or in ranges that drain.
-	Closed uint64
-}
-
-// BandStats is the part of [Stats] for one band.
-type BandStats struct {
-	Capacity, Used, Free uint64
-}
-
-// New returns a range of the prefix p with nothing taken.
+// NewRange returns a range of the prefix p with nothing taken.
 //
-// Usable are all addresses but network and broadcast for IPv4, all but the base
-// address for IPv6, of any length up to /0. A prefix without a usable address (/31 and
-// /32, /128) is a range that is always full; see [PointToPoint].
+// All addresses are usable but network and broadcast for IPv4, all but the base address
+// for IPv6. A prefix without a usable address (/31 and /32, /128) is a range that is
+// always full; see [PointToPoint].
 //
-// [ErrBadPrefix]: p is invalid, zoned or 4-in-6, or has host bits set. [ErrBadOption]:
-// an option contradicts p or another one.
-func New(p netip.Prefix, opts ...Option) (*Range, error) {
-	c, err := collect("new", opts)
+// It fails with [ipalloc.ErrInvalid] if p is invalid, zoned, 4-in-6, has host bits set
+// or is an IPv6 prefix wider than /64, or if an option contradicts p or another one;
+// and with the errors of [Restore].
+func NewRange(p netip.Prefix, opts ...Option) (*Range, error) {
+	c, err := collect(opts)
 	if err != nil {
 		return nil, err
 	}
-	return newRange(p, windowBits, c)
-}
-
-func newRange(p netip.Prefix, order uint8, c config) (*Range, error) {
-	if err := addr.Check(p); err != nil {
-		return nil, &Error{Op: "new", Range: p, Err: ErrBadPrefix, Detail: err.Error()}
+	if why := checkPrefix(p); why != "" {
+		return nil, &ipalloc.Error{Package: "servicealloc", Op: "new", Field: "prefix", Prefix: p, Reason: why, Err: ipalloc.ErrInvalid}
 	}
-	if err := c.noPorts("new"); err != nil {
+	if err := c.noRegistry(false); err != nil {
 		return nil, err
 	}
 	first, last, ok := c.usable(p)
-	if n := last.Sub(first); c.sized && c.staticSize > 0 && (!ok || n.Hi == 0 && c.staticSize-1 > n.Lo) {
-		return nil, &Error{Op: "new", Range: p, Err: ErrBadOption, Detail: "static band larger than the range"}
+	if n := last.Sub(first); c.size > 0 && (!ok || n.Hi == 0 && uint64(c.size-1) > n.Lo) {
+		return nil, invalid("new", "StaticBand", "larger than the range")
 	}
-	for _, q := range append(append([]netip.Prefix(nil), c.static...), c.reserved...) {
+	for _, q := range c.static {
 		if !q.Overlaps(p) {
-			return nil, &Error{Op: "new", Range: p, Err: ErrBadOption, Detail: q.String() + " lies outside"}
+			return nil, invalid("new", "StaticBand", q.String()+" lies outside "+p.String())
 		}
 	}
-	v4 := p.Addr().Is4()
-	zones := merge(c.within(v4, c.zonesOf(p)))
-	r := &Range{set: c.shared(), p: p, hook: newHook(c.onChange)}
-	r.area = *newArea(v4, order, first, last, !ok, zones)
+	r := &Range{set: c.shared(), p: p}
+	r.area = area{v4: p.Addr().Is4(), none: !ok, first: first, last: last.Sub(first).Lo}
+	if !ok {
+		r.area.last = 0
+	}
+	r.area.init(r.area.last, r.zones())
 	base := addr.FromAddr(p.Addr())
-	src, own := c.source(base.Hi^uint64(p.Bits()), base.Lo)
-	r.own, r.pick = own, newPicker(src)
+	r.pick = newPicker(&c, base.Hi^uint64(p.Bits()), base.Lo)
+	if c.onChange != nil {
+		r.changes = hook.New(&r.mu, c.onChange)
+	}
+	if c.restore {
+		if err := r.restore(c.snapshot); err != nil {
+			return nil, err
+		}
+	}
 	return r, nil
 }
 
-// Prefix returns the prefix that the range was made with.
-func (r *Range) Prefix() netip.Prefix { return r.p }
+// fullError returns the error that reports a full range, made when it is first needed.
+func (r *Range) fullError() error {
+	if r.full == nil {
+		r.full = &ipalloc.Error{Package: "servicealloc", Op: "allocate", Pool: r.p, Err: ipalloc.ErrFull}
+	}
+	return r.full
+}
+
+func (r *Range) zones() []zone {
+	return r.set.finish(&r.area, r.set.zonesOf(&r.area, r.p, nil), nil)
+}
+
+// note queues a change, before the lock is released.
+func note(q *hook.Queue[Change], k Kind, addrs []netip.Addr, ports []Port) {
+	if q != nil {
+		q.Add(Change{Kind: k, Grant: Grant{Addrs: addrs, Ports: ports}})
+	}
+}
 
 // AllocateNext takes an address: from the dynamic band the next free one, coming round
 // at the end of the band, from a start that is uniform over the band; the lowest free
 // one with [LowestFirst]. When the dynamic band has none, it goes on in the static band
 // the same way and reports spilled.
 //
-// [ErrFull], bare: neither band has a free address, or the dynamic one has none and
-// [NeverSpill] is on. Cost: O(log n) however full the range is; no allocation.
+// It fails with [ipalloc.ErrFull] if neither band has a free address, or the dynamic
+// one has none and [NeverSpill] is on. It takes O(log n) however full the range is and
+// does not allocate, not even on failure.
 func (r *Range) AllocateNext() (ip netip.Addr, spilled bool, err error) {
 	r.mu.Lock()
-	if s := &r.area.one; s.simple && !s.dynamic().full() && r.hook == nil {
-		x := s.takeSimple(r.pick.next) // what pick would do
+	if s := &r.area.space; s.simple && s.bands[1].used != s.bands[1].size && r.changes == nil {
+		x := s.takeSimple(r.pick.next) // the common case of what follows
 		r.pick.draw()
 		r.mu.Unlock()
-		return r.area.addrOne(x), false, nil
+		return r.area.addr(x), false, nil
 	}
 	b := r.area.choose(!r.set.neverSpill)
-	if b == Closed {
+	if b == closed {
+		err := r.fullError()
 		r.mu.Unlock()
-		return netip.Addr{}, false, ErrFull
+		return netip.Addr{}, false, err
 	}
-	at := r.area.pick(b, &r.pick)
+	x := r.area.peek(b, r.pick.next)
+	r.area.take(x)
 	r.pick.draw()
-	ticket := r.hook.ticket()
-	r.mu.Unlock()
-	ip = r.area.addr(at.idx, at.x)
-	if ticket != 0 {
-		r.hook.deliver(ticket, Change{Op: OpAllocate, Addrs: []netip.Addr{ip}})
+	ip = r.area.addr(x)
+	if r.changes != nil {
+		note(r.changes, Allocated, []netip.Addr{ip}, nil)
 	}
-	return ip, b == Static, nil
+	r.mu.Unlock()
+	r.changes.Deliver()
+	return ip, b == static, nil
 }
 
 // AllocateN fills dst with addresses, all or none, under one lock and as one change:
 // what [Range.AllocateNext] would give if each call began where the last one ended.
-// spilled says how many, at the end of dst, are from the static band.
+// spilled is how many, at the end of dst, are from the static band.
 //
-// [ErrFull], bare: there are not that many free; nothing is taken and dst keeps its
-// content. Cost: O(log n) for each run of free addresses; no allocation.
+// It fails with [ipalloc.ErrFull] if fewer are free; nothing is taken and dst keeps its
+// content. It takes O(log n) for each run of free addresses and does not allocate.
 func (r *Range) AllocateN(dst []netip.Addr) (spilled int, err error) {
 	if len(dst) == 0 {
 		return 0, nil
 	}
 	r.mu.Lock()
-	dynamic, ok := share(r.area.free(Dynamic), r.area.free(Static), len(dst), !r.set.neverSpill)
+	k, ok := r.area.share(uint64(len(dst)), !r.set.neverSpill)
 	if !ok {
+		err := r.fullError()
 		r.mu.Unlock()
-		return 0, ErrFull
+		return 0, err
 	}
-	r.area.pickRun(Dynamic, dst[:dynamic], &r.pick)
-	r.area.pickRun(Static, dst[dynamic:], &r.pick)
+	r.area.fill(dynamic, r.pick.next, dst[:k])
+	r.area.fill(static, r.pick.next, dst[k:])
 	r.pick.draw()
-	ticket := r.hook.ticket()
-	r.mu.Unlock()
-	if ticket != 0 {
-		r.hook.deliver(ticket, Change{Op: OpAllocate, Addrs: append([]netip.Addr(nil), dst...)})
+	if r.changes != nil {
+		note(r.changes, Allocated, append([]netip.Addr(nil), dst...), nil)
 	}
-	return len(dst) - dynamic, nil
+	r.mu.Unlock()
+	r.changes.Deliver()
+	return len(dst) - int(k), nil
 }
 
-// share says how many of n picks come from the dynamic band, the rest being for the
-// static one, and whether there is room for all.
-func share(dynamic, static addr.U128, n int, spill bool) (int, bool) {
-	if dynamic.Hi != 0 || dynamic.Lo >= uint64(n) {
-		return n, true
+// fill takes an address of band b for each element of dst, in one walk from where u leads.
+func (a *area) fill(b bandID, u uint64, dst []netip.Addr) {
+	var buf [64]uint64 // on the stack, whatever the caller asks for
+	for from := a.start(b, u); len(dst) > 0; {
+		run := buf[:min(len(buf), len(dst))]
+		from = a.takeRun(b, from, run)
+		for i, x := range run {
+			dst[i] = a.addr(x)
+		}
+		dst = dst[len(run):]
 	}
-	k := int(dynamic.Lo)
-	return k, spill && (static.Hi != 0 || static.Lo >= uint64(n-k))
 }
 
 // Allocate takes ip, of either band.
 //
-// [ErrOccupied]: it is taken. [ErrReserved]: it is out of circulation. [ErrOutOfRange]:
-// it is not a usable address of the range. Cost: O(log n); an error allocates.
+// It fails with [ipalloc.ErrOccupied] if ip is taken, and with [ipalloc.ErrOutOfRange]
+// if it is not a usable address of the range. It takes O(log n); only an error
+// allocates.
 func (r *Range) Allocate(ip netip.Addr) error {
-	ord, ok := r.area.locate(ip)
-	switch {
-	case !ok:
-		return r.fail("allocate", ip, ErrOutOfRange)
-	case len(r.set.reserved) > 0 && r.set.isReserved(ip):
-		return r.fail("allocate", ip, ErrReserved)
+	x, ok := r.area.locate(ip)
+	if !ok {
+		return r.fail(ip, ipalloc.ErrOutOfRange)
 	}
 	r.mu.Lock()
-	if s := &r.area.one; s.simple && r.hook == nil {
-		ok = s.take(ord.Lo) // what the area's take would do
+	if s := &r.area.space; s.simple && r.changes == nil {
+		ok = s.bits.Set(x) // the common case of what follows
+		if ok {
+			*s.simpleUsed(x)++
+		}
 		r.mu.Unlock()
 		if !ok {
-			return r.fail("allocate", ip, ErrOccupied)
+			return r.fail(ip, ipalloc.ErrOccupied)
 		}
 		return nil
 	}
-	if !r.area.take(ord) {
+	if err := r.takeable(ip, x); err != nil {
 		r.mu.Unlock()
-		return r.fail("allocate", ip, ErrOccupied)
+		return err
 	}
-	ticket := r.hook.ticket()
+	r.area.take(x)
+	note(r.changes, Allocated, []netip.Addr{ip}, nil)
 	r.mu.Unlock()
-	if ticket != 0 {
-		r.hook.deliver(ticket, Change{Op: OpAllocate, Addrs: []netip.Addr{ip}})
+	r.changes.Deliver()
+	return nil
+}
+
+// takeable returns why the address at x cannot be taken now.
+func (r *Range) takeable(ip netip.Addr, x uint64) error {
+	switch {
+	case r.area.bandOf(x) == closed:
+		return r.fail(ip, ipalloc.ErrOutOfRange)
+	case r.area.bits.Test(x):
+		return r.fail(ip, ipalloc.ErrOccupied)
 	}
 	return nil
 }
 
-func (r *Range) fail(op string, ip netip.Addr, err error) error {
-	return &Error{Op: op, Range: r.p, Addr: ip, Err: err}
+func (r *Range) fail(ip netip.Addr, err error) error {
+	return &ipalloc.Error{Package: "servicealloc", Op: "allocate", Pool: r.p, Addr: ip, Err: err}
 }
 
 // Release gives ip back and reports whether it was taken. A free address, or one that
-// the range does not hand out, is left as it is. Cost: O(log n); no allocation.
+// the range does not hand out, is left as it is. It takes O(log n) and does not
+// allocate.
 func (r *Range) Release(ip netip.Addr) bool {
-	ord, ok := r.area.locate(ip)
+	x, ok := r.area.locate(ip)
 	if !ok {
 		return false
 	}
 	r.mu.Lock()
-	if s := &r.area.one; s.simple && r.hook == nil {
-		ok = s.dropSimple(ord.Lo) // what drop would do
+	if s := &r.area.space; s.simple && r.changes == nil {
+		ok = s.bits.Clear(x) // the common case of what follows
+		if ok {
+			*s.simpleUsed(x)--
+		}
 		r.mu.Unlock()
 		return ok
 	}
-	if !r.area.drop(ord) {
-		r.mu.Unlock()
-		return false
+	if ok = r.area.drop(x); ok && r.changes != nil {
+		note(r.changes, Released, []netip.Addr{ip}, nil)
 	}
-	ticket := r.hook.ticket()
 	r.mu.Unlock()
-	if ticket != 0 {
-		r.hook.deliver(ticket, Change{Op: OpRelease, Addrs: []netip.Addr{ip}})
+	if ok {
+		r.changes.Deliver()
 	}
-	return true
+	return ok
 }
 
-// Has reports whether ip is taken. Cost: O(log n); no allocation.
-func (r *Range) Has(ip netip.Addr) bool {
-	ord, ok := r.area.locate(ip)
+// Lookup returns the band of ip, [Closed] if the range does not hand it out, and
+// whether it is taken. It takes O(log n) and does not allocate.
+func (r *Range) Lookup(ip netip.Addr) (b Band, taken bool) {
+	x, ok := r.area.locate(ip)
 	if !ok {
-		return false
+		return Closed, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.area.has(ord)
+	return r.area.bandOf(x).name(), r.area.bits.Test(x)
 }
 
-// Band returns the band of ip, [Closed] if the range does not hand it out.
-func (r *Range) Band(ip netip.Addr) Band {
-	ord, ok := r.area.locate(ip)
+// DryRun returns exactly what [Range.Allocate] of ip, or [Range.AllocateNext] if ip is
+// the zero Addr, returns if nothing changes in between, and changes nothing.
+func (r *Range) DryRun(ip netip.Addr) (will netip.Addr, spilled bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !ip.IsValid() {
+		b := r.area.choose(!r.set.neverSpill)
+		if b == closed {
+			return netip.Addr{}, false, r.fullError()
+		}
+		return r.area.addr(r.area.peek(b, r.pick.next)), b == static, nil
+	}
+	x, ok := r.area.locate(ip)
 	if !ok {
-		return Closed
+		return netip.Addr{}, false, r.fail(ip, ipalloc.ErrOutOfRange)
 	}
-	return r.area.bandOf(ord)
+	if err := r.takeable(ip, x); err != nil {
+		return netip.Addr{}, false, err
+	}
+	return ip, false, nil
 }
 
-// DryRunNext returns exactly what [Range.AllocateNext] is going to answer if nothing
-// changes in between, and changes nothing.
-func (r *Range) DryRunNext() (ip netip.Addr, spilled bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	b := r.area.choose(!r.set.neverSpill)
-	if b == Closed {
-		return netip.Addr{}, false, ErrFull
+// All yields the taken addresses, ascending. No lock is held while the loop's body
+// runs; a change ahead of the loop may or may not be seen. It takes a lock and O(log n)
+// for each 64 addresses of the prefix of which one is taken.
+func (r *Range) All() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		words(&r.mu, &r.area.space, func(x uint64) bool { return yield(r.area.addr(x)) })
 	}
-	at := r.area.plan(b, &r.pick)
-	return r.area.addr(at.idx, at.x), b == Static, nil
 }
 
-// DryRun returns exactly what [Range.Allocate] of ip is going to answer if nothing
-// changes in between, and changes nothing.
-func (r *Range) DryRun(ip netip.Addr) error {
-	ord, ok := r.area.locate(ip)
-	switch {
-	case !ok:
-		return r.fail("allocate", ip, ErrOutOfRange)
-	case r.set.isReserved(ip):
-		return r.fail("allocate", ip, ErrReserved)
+// words yields the taken positions of s word by word, each read under the lock.
+func words(mu *sync.Mutex, s *space, yield func(uint64) bool) {
+	for next, more := uint64(0), true; more; {
+		mu.Lock()
+		from, w, ok := s.word(next)
+		last, _ := s.bits.Last()
+		mu.Unlock()
+		if !ok {
+			return
+		}
+		for ; w != 0; w &= w - 1 {
+			if !yield(from + uint64(bits.TrailingZeros64(w))) {
+				return
+			}
+		}
+		next = from + 64
+		more = next > from && next <= last
 	}
+}
+
+// Stats returns the counts in O(1).
+func (r *Range) Stats() Stats {
+	r.mu.Lock()
+	s := r.area.stats()
+	r.mu.Unlock()
+	return s
+}
+
+// Check recomputes everything that the range derives, the bands and the counts, and
+// returns what differs. It is for tests and for a program in doubt. It is linear in the
+// memory of the range.
+func (r *Range) Check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.area.has(ord) {
-		return r.fail("allocate", ip, ErrOccupied)
+	if err := r.area.check(r.zones()); err != nil {
+		return corrupt(ipalloc.Error{Pool: r.p}, err.Error())
+	}
+	if r.area.closed != 0 {
+		return corrupt(ipalloc.Error{Pool: r.p}, "an address is held that the range does not have")
 	}
 	return nil
 }
 
-// All yields the taken addresses, ascending. No lock is held while the loop's body
-// runs; what changes meanwhile ahead of the loop may or may not be seen. Cost: a lock
-// and O(log n) for each 64 addresses of the prefix that have a taken one.
-func (r *Range) All() iter.Seq[netip.Addr] {
-	return func(yield func(netip.Addr) bool) {
-		var ord addr.U128
-		for more := true; more; {
-			r.mu.Lock()
-			from, word, ok := r.area.held(ord)
-			r.mu.Unlock()
-			if !ok || !r.area.each(from, word, yield) {
-				return
-			}
-			ord, more = r.area.past(from)
-		}
-	}
+// corrupt completes an error of Check.
+func corrupt(e ipalloc.Error, why string) error {
+	e.Package, e.Op, e.Reason, e.Err = "servicealloc", "check", why, ipalloc.ErrCorrupt
+	return &e
 }
 
-// each yields the addresses that word says are taken from ordinal from on.
-func (a *area) each(from addr.U128, word uint64, yield func(netip.Addr) bool) bool {
-	idx, x := a.index(from), a.offset(from)
-	for ; word != 0; word &= word - 1 {
-		if !yield(a.addr(idx, x+uint64(bits.TrailingZeros64(word)))) {
-			return false
-		}
-	}
-	return true
-}
+const rangeMagic = "svcaddr"
 
-// past returns the ordinal after the word that begins at from, if there is one.
-func (a *area) past(from addr.U128) (addr.U128, bool) {
-	next := from.Add(addr.U128{Lo: 64})
-	return next, next.Cmp(from) > 0 && next.Cmp(a.last) <= 0
-}
-
-// Stats returns the counts. Cost: O(1).
-func (r *Range) Stats() Stats {
+// MarshalBinary returns a snapshot for [Restore]: what is taken, the options, the state
+// of the random generator and the value drawn ahead, so that the restored range answers
+// the next call as this one would have. It implements encoding.BinaryMarshaler.
+func (r *Range) MarshalBinary() ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.area.stats()
+	w := snap.NewWriter(nil, rangeMagic, 1)
+	w.Prefix(r.p)
+	r.set.write(w)
+	r.pick.write(w)
+	w.Marshal(r.area.bits)
+	return w.Finish()
 }
 
-func (a *area) stats() Stats {
-	_, closed := a.count(Closed)
-	return Stats{Static: a.bandStats(Static), Dynamic: a.bandStats(Dynamic), Closed: saturate(closed)}
-}
-
-func (a *area) bandStats(b Band) BandStats {
-	size, used := a.count(b)
-	return BandStats{saturate(size), saturate(used), saturate(size.Sub(used))}
-}
-
-func saturate(n addr.U128) uint64 {
-	if n.Hi != 0 {
-		return ^uint64(0)
+func (r *Range) restore(data []byte) error {
+	d := snap.NewReader(data, rangeMagic, 1)
+	p := d.Prefix()
+	same := r.set.read(d)
+	if d.Err() == nil && (p != r.p || !same) {
+		return mismatch(ipalloc.Error{Pool: r.p, Prefix: p}, p == r.p)
 	}
-	return n.Lo
+	r.pick.read(d)
+	r.area.readBits(d)
+	if r.area.closed != 0 {
+		d.Fail("an address is held that the range does not have")
+	}
+	return restored(d)
+}
+
+// mismatch says what a snapshot differs in.
+func mismatch(e ipalloc.Error, options bool) error {
+	e.Package, e.Op, e.Field, e.Err = "servicealloc", "restore", "Restore", ipalloc.ErrMismatch
+	e.Reason = "the snapshot is of another range"
+	if options {
+		e.Reason = "the snapshot has other options"
+	}
+	return &e
+}
+
+// restored ends the reading of a snapshot.
+func restored(d *snap.Reader) error {
+	if err := d.Close(); err != nil {
+		return &ipalloc.Error{Package: "servicealloc", Op: "restore", Err: err}
+	}
+	return nil
+}
+
+// readBits reads what is taken.
+func (s *space) readBits(d *snap.Reader) {
+	last, _ := s.bits.Last()
+	b := new(bitmap.Bitmap)
+	d.Unmarshal(b)
+	if is, ok := b.Last(); d.Err() == nil && (!ok || is != last) {
+		d.Fail("a set of another size")
+	}
+	if d.Err() == nil {
+		s.bits = b
+		s.recount()
+	}
 }

@@ -1,18 +1,20 @@
 package servicealloc
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/model"
 )
 
 // Filling a range, giving one address back and asking for others. The three ranges are
 // those of the table that Kubernetes has; the IPv6 one there ends after 65,535
-// addresses, ours does not. SA1, SA3
+// addresses, ours does not.
 func TestRangeContract(t *testing.T) {
 	for _, tt := range []struct {
 		prefix   string
@@ -34,27 +36,28 @@ func TestRangeContract(t *testing.T) {
 			}
 			found[a] = true
 		}
-		if _, _, err := r.AllocateNext(); err != ErrFull {
+		if _, _, err := r.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 			t.Fatal(err)
 		}
 		released := ip(tt.released)
 		for range 2 { // taken by the engine, then by name
-			if !r.Release(released) || r.Release(released) || r.Has(released) {
+			if !r.Release(released) || r.Release(released) || r.has(released) {
 				t.Fatalf("%s: release of %v", tt.prefix, released)
 			}
-			if a, spilled, err := r.AllocateNext(); a != released || err != nil || spilled != (r.Band(a) == Static) {
+			if a, spilled, err := r.AllocateNext(); a != released || err != nil || spilled != (r.bandOf(a) == Static) {
 				t.Fatalf("%s: %v, %v, %v; only %v is free", tt.prefix, a, spilled, err, released)
 			}
 			r.Release(released)
 			for _, s := range tt.outside {
-				before := snapshotOf(t, r)
-				wantErr(t, r.Allocate(ip(s)), ErrOutOfRange)
-				wantErr(t, r.DryRun(ip(s)), ErrOutOfRange)
-				if r.Has(ip(s)) || r.Release(ip(s)) || r.Band(ip(s)) != Closed || snapshotOf(t, r) != before {
+				before := stateOf(t, r)
+				wantErr(t, r.Allocate(ip(s)), ipalloc.ErrOutOfRange)
+				_, _, err := r.DryRun(ip(s))
+				wantErr(t, err, ipalloc.ErrOutOfRange)
+				if r.has(ip(s)) || r.Release(ip(s)) || r.bandOf(ip(s)) != Closed || stateOf(t, r) != before {
 					t.Fatalf("%s: %s changed something", tt.prefix, s)
 				}
 			}
-			wantErr(t, r.Allocate(ip(tt.taken)), ErrOccupied)
+			wantErr(t, r.Allocate(ip(tt.taken)), ipalloc.ErrOccupied)
 			wantErr(t, r.Allocate(released), nil)
 		}
 		if s := r.Stats(); s.Static.Free+s.Dynamic.Free != 0 || s.Static.Used+s.Dynamic.Used != tt.free {
@@ -64,32 +67,32 @@ func TestRangeContract(t *testing.T) {
 	}
 }
 
-// Addresses that no range may take, whatever it is. X1
+// Addresses that no range may take, whatever it is.
 func TestRangeRefusesForms(t *testing.T) {
-	for _, p := range []string{"10.0.0.0/8", "::/0", "fe80::/10", "fd00::/64"} {
+	for _, p := range []string{"10.0.0.0/8", "::/64", "fe80::/64", "fd00::/64"} {
 		r := newRangeT(t, p)
 		for _, a := range []netip.Addr{{}, ip("::ffff:10.0.0.1"), ip("fe80::1%eth0"), ip("fd00::1%1")} {
-			wantErr(t, r.Allocate(a), ErrOutOfRange)
-			if r.Has(a) || r.Release(a) || r.Band(a) != Closed {
+			wantErr(t, r.Allocate(a), ipalloc.ErrOutOfRange)
+			if r.has(a) || r.Release(a) || r.bandOf(a) != Closed {
 				t.Errorf("%s has %v", p, a)
 			}
 		}
 	}
-	wantErr(t, newRangeT(t, "10.0.0.0/8").Allocate(ip("fd00::1")), ErrOutOfRange)
-	wantErr(t, newRangeT(t, "::/0").Allocate(ip("10.0.0.1")), ErrOutOfRange)
+	wantErr(t, newRangeT(t, "10.0.0.0/8").Allocate(ip("fd00::1")), ipalloc.ErrOutOfRange)
+	wantErr(t, newRangeT(t, "::/64").Allocate(ip("10.0.0.1")), ipalloc.ErrOutOfRange)
 }
 
-// The dynamic band goes first; what is released in it redirects the engine there. SA2, SA3
+// The dynamic band goes first; what is released in it redirects the engine there.
 func TestDynamicBandGoesFirst(t *testing.T) {
 	for _, opts := range [][]Option{nil, {LowestFirst()}, {Random(rand.NewPCG(3, 4))}} {
 		r := newRangeT(t, "10.0.0.0/27", opts...)
 		for i := range 14 {
-			if a, spilled, err := r.AllocateNext(); spilled || err != nil || r.Band(a) != Dynamic {
+			if a, spilled, err := r.AllocateNext(); spilled || err != nil || r.bandOf(a) != Dynamic {
 				t.Fatalf("%d: %v, %v, %v", i, a, spilled, err)
 			}
 		}
 		a, spilled, err := r.AllocateNext() // number 14, counted from 0, is the first that spills
-		if !spilled || err != nil || r.Band(a) != Static {
+		if !spilled || err != nil || r.bandOf(a) != Static {
 			t.Fatal(a, spilled, err)
 		}
 		r.Release(ip("10.0.0.20"))
@@ -98,14 +101,14 @@ func TestDynamicBandGoesFirst(t *testing.T) {
 		}
 		check(t, r)
 	}
-	r := newRangeT(t, "10.0.0.0/27", NeverSpill()) // SA4
+	r := newRangeT(t, "10.0.0.0/27", NeverSpill()) //.
 	for range 14 {
 		r.AllocateNext()
 	}
-	if _, _, err := r.AllocateNext(); err != ErrFull {
+	if _, _, err := r.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
 		t.Fatal(err)
 	}
-	if _, _, err := r.DryRunNext(); err != ErrFull {
+	if _, _, err := r.DryRun(netip.Addr{}); !errors.Is(err, ipalloc.ErrFull) {
 		t.Fatal(err)
 	}
 	if err := r.Allocate(ip("10.0.0.16")); err != nil {
@@ -113,22 +116,18 @@ func TestDynamicBandGoesFirst(t *testing.T) {
 	}
 }
 
-// Every state of a range of 14 addresses, every pick, every address. SA3, SA4
+// Every state of a range of 14 addresses, every pick, every address.
 func TestEveryStateOfA28(t *testing.T) {
 	p := pfx("10.0.0.0/28")
 	for _, o := range []model.ServiceOptions{{StaticSize: -1}, {StaticSize: 5}, {StaticSize: 14}, {StaticSize: 5, NeverSpill: true},
-		{StaticSize: 3, Reserved: []netip.Prefix{pfx("10.0.0.6/31")}, Static: []netip.Prefix{pfx("10.0.0.10/32")}}} {
-		src := &fixed{}
-		opts := []Option{Random(src), Reserve(o.Reserved...), StaticPrefixes(o.Static...)}
-		if o.StaticSize >= 0 {
-			opts = append(opts, StaticSize(uint64(o.StaticSize)))
-		}
+		{StaticSize: 3, Static: []netip.Prefix{pfx("10.0.0.10/32")}}} {
+		opts := []Option{StaticBand(o.StaticSize, o.Static...)}
 		if o.NeverSpill {
 			opts = append(opts, NeverSpill())
 		}
 		r := newRangeT(t, p.String(), opts...)
 		twin := model.NewServiceRange(p, o)
-		var members []netip.Addr // in no reserved sub-range
+		var members []netip.Addr
 		for i, a := range twin.Members {
 			if twin.Band[i] != model.ServiceClosed {
 				members = append(members, a)
@@ -136,7 +135,7 @@ func TestEveryStateOfA28(t *testing.T) {
 		}
 		for state := range 1 << len(members) {
 			for i, a := range members { // Gray code would do with one; this shows release too
-				if want := state>>i&1 == 1; want != r.Has(a) {
+				if want := state>>i&1 == 1; want != r.has(a) {
 					if want {
 						wantErr(t, r.Allocate(a), nil)
 					} else if !r.Release(a) {
@@ -162,12 +161,12 @@ func tryPicks(t *testing.T, r *Range, twin *model.ServiceSet[netip.Addr], state 
 		band := twin.Choose()
 		a, spilled, err := r.AllocateNext()
 		if band == model.ServiceClosed {
-			if err != ErrFull {
+			if !errors.Is(err, ipalloc.ErrFull) {
 				t.Fatalf("%b: %v, %v; want full", state, a, err)
 			}
 			return
 		}
-		want, _ := twin.Pick(band, u)
+		want := twin.Pick(band, u)
 		if err != nil || a != want || spilled != (band == model.ServiceStatic) {
 			t.Fatalf("%b from %d: %v, %v, %v; want %v", state, k, a, spilled, err, want)
 		}
@@ -179,7 +178,7 @@ func tryPicks(t *testing.T, r *Range, twin *model.ServiceSet[netip.Addr], state 
 func TestAllocateN(t *testing.T) {
 	r := newRangeT(t, "10.0.0.0/24", LowestFirst())
 	dst := make([]netip.Addr, 254)
-	if _, err := r.AllocateN(make([]netip.Addr, 255)); err != ErrFull {
+	if _, err := r.AllocateN(make([]netip.Addr, 255)); !errors.Is(err, ipalloc.ErrFull) {
 		t.Fatal(err)
 	}
 	spilled, err := r.AllocateN(dst)
@@ -197,7 +196,7 @@ func TestAllocateN(t *testing.T) {
 		}
 	}
 	before := slices.Clone(dst[:1])
-	if _, err := r.AllocateN(dst[:1]); err != ErrFull || dst[0] != before[0] {
+	if _, err := r.AllocateN(dst[:1]); !errors.Is(err, ipalloc.ErrFull) || dst[0] != before[0] {
 		t.Fatal(err, dst[0])
 	}
 	if n, err := r.AllocateN(nil); n != 0 || err != nil {
@@ -205,7 +204,7 @@ func TestAllocateN(t *testing.T) {
 	}
 	check(t, r)
 	n := newRangeT(t, "10.0.0.0/24", NeverSpill())
-	if _, err := n.AllocateN(dst[:239]); err != ErrFull || n.Stats().Dynamic.Used != 0 {
+	if _, err := n.AllocateN(dst[:239]); !errors.Is(err, ipalloc.ErrFull) || n.Stats().Dynamic.Used != 0 {
 		t.Fatal(err, n.Stats())
 	}
 	if spilled, err := n.AllocateN(dst[:238]); err != nil || spilled != 0 {
@@ -213,15 +212,15 @@ func TestAllocateN(t *testing.T) {
 	}
 }
 
-// An IPv6 /64: to its last address, past 2^63, and small while it is empty. SA1, SA2
+// An IPv6 /64: to its last address, past 2^63, and small while it is empty.
 func TestRange64(t *testing.T) {
 	r := newRangeT(t, "fd00::/64")
 	last := ip("fd00::ffff:ffff:ffff:ffff")
 	for _, s := range []string{"fd00::1", "fd00::100", "fd00::101", "fd00::7fff:ffff:ffff:ffff", "fd00::8000:0:0:0", "fd00::ffff:ffff:ffff:fffe"} {
 		wantErr(t, r.Allocate(ip(s)), nil)
 	}
-	wantErr(t, r.Allocate(ip("fd00::")), ErrOutOfRange)
-	wantErr(t, r.Allocate(ip("fd00:0:0:1::")), ErrOutOfRange)
+	wantErr(t, r.Allocate(ip("fd00::")), ipalloc.ErrOutOfRange)
+	wantErr(t, r.Allocate(ip("fd00:0:0:1::")), ipalloc.ErrOutOfRange)
 	r.pick.next = ^uint64(0) // the last start of the band
 	if a, spilled, err := r.AllocateNext(); a != last || spilled || err != nil {
 		t.Fatal(a, spilled, err)
@@ -256,7 +255,7 @@ func TestRange64IsSmall(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if each := (after.HeapAlloc - before.HeapAlloc) / n; each >= 1024 {
+	if each := (after.HeapAlloc - min(before.HeapAlloc, after.HeapAlloc)) / n; each >= 1024 {
 		t.Errorf("an empty /64 takes %d bytes", each)
 	}
 	runtime.KeepAlive(keep)
@@ -264,12 +263,12 @@ func TestRange64IsSmall(t *testing.T) {
 
 // SA3: a dry run answers what the call will, over a range of everything.
 func TestDryRunIsFaithful(t *testing.T) {
-	for _, p := range []string{"10.0.0.0/24", "fd00::/120", "fd00::/60"} {
+	for _, p := range []string{"10.0.0.0/24", "fd00::/120", "fd00::/64"} {
 		r := newRangeT(t, p)
 		for range 300 {
-			before := snapshotOf(t, r)
-			a, spilled, err := r.DryRunNext()
-			if snapshotOf(t, r) != before {
+			before := stateOf(t, r)
+			a, spilled, err := r.DryRun(netip.Addr{})
+			if stateOf(t, r) != before {
 				t.Fatal("a dry run changed something")
 			}
 			b, spilled2, err2 := r.AllocateNext()
@@ -277,7 +276,8 @@ func TestDryRunIsFaithful(t *testing.T) {
 				t.Fatalf("dry run %v %v %v, call %v %v %v", a, spilled, err, b, spilled2, err2)
 			}
 			if err == nil {
-				wantErr(t, r.DryRun(a), ErrOccupied)
+				_, _, err := r.DryRun(a)
+				wantErr(t, err, ipalloc.ErrOccupied)
 			}
 		}
 	}
@@ -312,7 +312,7 @@ func TestAllWhileChanging(t *testing.T) {
 		if n++; n == 10 {
 			break
 		}
-		_ = r.Has(a)
+		_ = r.has(a)
 	}
 	seen := 0
 	for a := range r.All() {

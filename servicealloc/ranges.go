@@ -1,353 +1,421 @@
 package servicealloc
 
 import (
-	"iter"
+	"cmp"
 	"net/netip"
-	"sync"
+	"slices"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
-// Family is an address family. The zero value is none.
-type Family uint8
-
-// The address families.
-const (
-	IPv4 Family = 4
-	IPv6 Family = 6
-)
-
-// String returns "IPv4" or "IPv6".
-func (f Family) String() string {
-	switch f {
-	case IPv4:
-		return "IPv4"
-	case IPv6:
-		return "IPv6"
-	}
-	return "no family"
+// A rangeSet is the address ranges and reservations of a registry.
+//
+// Prefixes nest or are disjoint, so those of all ranges form a forest, and its roots,
+// the largest ones, part the addresses. Each root is an area of all its addresses,
+// usable or not; what the ranges make of them is in its bands. What is held has no part
+// in this: it is one bit, whatever ranges come and go above it. What is held where no
+// range is, is a stray.
+type rangeSet struct {
+	set      *settings
+	entries  []*RangeInfo // ascending by name
+	families [2]family    // IPv4, IPv6
+	ports    []PortRange  // reserved
+	strays   map[netip.Addr]bool
 }
 
-func familyOf(ip netip.Addr) Family {
+type family struct {
+	all   []ranked // the prefixes of all entries, ascending; repeats stay
+	roots []*root  // ascending
+}
+
+type ranked struct {
+	netip.Prefix
+	of *RangeInfo
+}
+
+type root struct {
+	prefix netip.Prefix
+	area
+}
+
+// slot returns where the family of ip has its place in an array.
+func slot(ip netip.Addr) int {
 	if ip.Is4() {
-		return IPv4
+		return 0
 	}
-	return IPv6
+	return 1
 }
 
-// RangeInfo describes one of several ranges.
-type RangeInfo struct {
-	Name     string
-	Prefixes []netip.Prefix
-	Draining bool
+// search returns where name is, or would be.
+func (r *rangeSet) search(name string) (int, bool) {
+	return slices.BinarySearchFunc(r.entries, name, func(e *RangeInfo, name string) int { return cmp.Compare(e.Name, name) })
 }
 
-// Ranges hands out the addresses of several ranges at once, of both families; they may
-// overlap, nest and repeat each other. Make one with [NewRanges] or [RestoreRanges]; the
-// zero value is not usable. All methods are safe for concurrent use.
-//
-// An address is usable if any range that is not draining has it usable, so that
-// 10.0.0.255 may be asked for while 10.0.0.0/23 is there beside 10.0.0.0/24. It is
-// static if it is static in any of them. It is held once, whatever the ranges are.
-type Ranges struct {
-	mu   sync.Mutex
-	core *rangeCore
-	hook *hook
+func comparePrefix(p ranked, q netip.Prefix) int {
+	return cmp.Or(p.Addr().Compare(q.Addr()), cmp.Compare(p.Bits(), q.Bits()))
 }
 
-// NewRanges returns an allocator without ranges; [Ranges.Add] adds them.
-//
-// [ErrBadOption], [ErrBadPrefix]: an option is impossible.
-func NewRanges(opts ...Option) (*Ranges, error) {
-	c, err := collect("new", opts)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.noPorts("new"); err != nil {
-		return nil, err
-	}
-	return &Ranges{core: newRangeCore(c), hook: newHook(c.onChange)}, nil
+func (e *RangeInfo) clone() RangeInfo {
+	c := *e
+	c.Prefixes, c.Ports = slices.Clone(e.Prefixes), slices.Clone(e.Ports)
+	return c
 }
 
-// Add adds a range of one or more prefixes, usually one of each family. Addresses that
-// are held in it already, because another range has them, stay held.
-//
-// [ErrExists]: the name is in use. [ErrBadPrefix]: a prefix is invalid, zoned, 4-in-6
-// or unmasked, or there is none. [ErrLimit]: there would be more than 4,096 prefixes. Cost: linear in the ranges, and in what is held below
-// a prefix that now lies inside a larger one.
-func (r *Ranges) Add(name string, ps ...netip.Prefix) error {
-	r.mu.Lock()
-	if err := r.core.add(name, ps); err != nil {
-		r.mu.Unlock()
-		return err
-	}
-	r.unlock(Change{Op: OpAddRange, Name: name, Prefixes: append([]netip.Prefix(nil), ps...)})
-	return nil
+func (e *RangeInfo) equal(o *RangeInfo) bool {
+	return e.Draining == o.Draining && e.Reserved == o.Reserved && slices.Equal(e.Prefixes, o.Prefixes) && slices.Equal(e.Ports, o.Ports)
 }
 
-// Drain ends allocation from a range; what is held in it stays held, and an address
-// that another range has usable stays usable, as all do while another range has the
-// same prefix. Drain of a range that drains changes nothing.
-//
-// [ErrNoRange]: there is none of that name.
-func (r *Ranges) Drain(name string) error {
-	r.mu.Lock()
-	changed, err := r.core.drain(name)
-	if err != nil || !changed {
-		r.mu.Unlock()
-		return err
-	}
-	r.unlock(Change{Op: OpDrainRange, Name: name})
-	return nil
-}
-
-// Remove removes a range, draining or not.
-//
-// [ErrNoRange]: there is none of that name. [ErrInUse]: addresses are held that no other
-// range has usable; [Ranges.Remaining] lists them, and the error names the first.
-func (r *Ranges) Remove(name string) error {
-	r.mu.Lock()
-	if err := r.core.remove(name); err != nil {
-		r.mu.Unlock()
-		return err
-	}
-	r.unlock(Change{Op: OpRemoveRange, Name: name})
-	return nil
-}
-
-// unlock ends a change.
-func (r *Ranges) unlock(c Change) {
-	ticket := r.hook.ticket()
-	r.mu.Unlock()
-	if ticket != 0 {
-		r.hook.deliver(ticket, c)
-	}
-}
-
-// Remaining returns the addresses that stand in the way of removing the range,
-// ascending: those held that no other range has usable.
-func (r *Ranges) Remaining(name string) ([]netip.Addr, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.core.entry(name)
-	if e == nil {
-		return nil, &Error{Op: "list remaining of", Name: name, Err: ErrNoRange}
-	}
-	var out []netip.Addr
-	for ip := range r.core.dependents(e) {
-		out = append(out, ip)
-	}
-	return out, nil
-}
-
-// List returns the ranges in the order of their names.
-func (r *Ranges) List() []RangeInfo {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.core.list(func(RangeInfo) bool { return true })
-}
-
-// Overlapping returns the ranges that share an address with p, by name.
-func (r *Ranges) Overlapping(p netip.Prefix) []RangeInfo {
-	return r.where(func(q netip.Prefix) bool { return q.Overlaps(p) })
-}
-
-// Covering returns the ranges that have all of p in one of their prefixes, by name.
-func (r *Ranges) Covering(p netip.Prefix) []RangeInfo {
-	return r.where(func(q netip.Prefix) bool { return q.Overlaps(p) && q.Bits() <= p.Bits() })
-}
-
-// Serving returns the ranges that have ip usable, draining ones included, by name.
-func (r *Ranges) Serving(ip netip.Addr) []RangeInfo {
-	return r.where(func(q netip.Prefix) bool { return r.core.set.has(q, ip) })
-}
-
-func (r *Ranges) where(match func(netip.Prefix) bool) []RangeInfo {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.core.list(func(e RangeInfo) bool {
-		for _, q := range e.Prefixes {
-			if match(q) {
-				return true
-			}
+// refuse returns why e cannot be, "" if it can.
+func (e *RangeInfo) refuse() (field, why string) {
+	for _, p := range e.Prefixes {
+		if err := addr.Check(p); err != nil {
+			return "Prefixes", p.String() + ": " + err.Error()
+		} else if why := checkPrefix(p); why != "" && !e.Reserved {
+			return "Prefixes", p.String() + ": " + why
 		}
-		return false
-	})
+	}
+	for _, r := range e.Ports {
+		if why := r.check(); why != "" {
+			return "Ports", r.String() + " " + why
+		}
+	}
+	switch {
+	case len(e.Prefixes)+len(e.Ports) == 0:
+		return "Prefixes", "none given"
+	case e.Reserved && e.Draining:
+		return "Draining", "a reservation cannot drain"
+	case !e.Reserved && len(e.Ports) > 0:
+		return "Ports", "only a reservation has ports"
+	}
+	return "", ""
 }
 
-// AllocateNext takes an address of the family: in the way of [Range.AllocateNext] from
-// one of the largest disjoint prefixes, chosen with a probability in proportion to the
-// free dynamic addresses in it, each counted once however many ranges have it. With
-// [LowestFirst] it is the lowest one that has a free dynamic address.
-//
-// [ErrFull], bare: none has one, nor may a static one be taken. [ErrBadRequest]: f is
-// no family. Cost: linear in the disjoint prefixes, O(log n) in their size; no
-// allocation.
-func (r *Ranges) AllocateNext(f Family) (ip netip.Addr, spilled bool, err error) {
-	if !f.valid() {
-		return netip.Addr{}, false, badFamily(f)
+// size returns the number of prefixes and port ranges, without those of one entry.
+func (r *rangeSet) size(without *RangeInfo) (n int) {
+	for _, e := range r.entries {
+		if e != without {
+			n += len(e.Prefixes) + len(e.Ports)
+		}
 	}
-	r.mu.Lock()
-	a, b := r.core.choose(f)
-	if a == nil {
-		r.mu.Unlock()
-		return netip.Addr{}, false, ErrFull
-	}
-	at := a.pick(b, &r.core.pick[f.slot()].start)
-	ip = a.addr(at.idx, at.x)
-	r.core.pick[f.slot()].draw()
-	if r.hook == nil {
-		r.mu.Unlock()
-	} else {
-		r.unlock(Change{Op: OpAllocate, Addrs: []netip.Addr{ip}})
-	}
-	return ip, b == Static, nil
+	return n
 }
 
-func badFamily(f Family) error {
-	return &Error{Op: "allocate", Err: ErrBadRequest, Detail: f.String()}
+// update puts e, nil for none, in the place of old, nil for none, and carries over what
+// is held. Only the roots that one of the two overlaps are made anew.
+func (r *rangeSet) update(old, e *RangeInfo) {
+	changed := [2][]netip.Prefix{}
+	if old != nil {
+		i, _ := r.search(old.Name)
+		r.entries = slices.Delete(r.entries, i, i+1)
+		for _, p := range old.Prefixes {
+			f := &r.families[slot(p.Addr())]
+			i := slices.IndexFunc(f.all, func(q ranked) bool { return q.of == old && q.Prefix == p })
+			f.all = slices.Delete(f.all, i, i+1)
+			changed[slot(p.Addr())] = append(changed[slot(p.Addr())], p)
+		}
+	}
+	if e != nil {
+		i, _ := r.search(e.Name)
+		r.entries = slices.Insert(r.entries, i, e)
+		for _, p := range e.Prefixes {
+			f := &r.families[slot(p.Addr())]
+			i, _ := slices.BinarySearchFunc(f.all, p, comparePrefix)
+			f.all = slices.Insert(f.all, i, ranked{p, e})
+			changed[slot(p.Addr())] = append(changed[slot(p.Addr())], p)
+		}
+	}
+	for i := range r.families {
+		if len(changed[i]) > 0 {
+			r.rebuild(&r.families[i], changed[i])
+		}
+	}
+	r.ports = nil
+	for _, e := range r.entries {
+		r.ports = append(r.ports, e.Ports...)
+	}
 }
 
-// AllocateN fills dst with addresses of the family, all or none, in the way of
-// [Range.AllocateN]: from the prefix that [Ranges.AllocateNext] would choose, then from
-// the ones after it, coming round. spilled says how many, at the end of dst, are static.
-func (r *Ranges) AllocateN(f Family, dst []netip.Addr) (spilled int, err error) {
-	if !f.valid() {
-		return 0, badFamily(f)
+// rebuild makes the roots of f that a changed prefix overlaps anew.
+func (r *rangeSet) rebuild(f *family, changed []netip.Prefix) {
+	old := f.roots
+	f.roots = nil
+	var gone []*root
+	for _, q := range f.all {
+		if q.of.Reserved || len(f.roots) > 0 && f.roots[len(f.roots)-1].prefix.Overlaps(q.Prefix) {
+			continue // what contains q sorts before it
+		}
+		for len(old) > 0 && old[0].prefix.Addr().Compare(q.Addr()) < 0 {
+			gone, old = append(gone, old[0]), old[1:]
+		}
+		if len(old) == 0 || old[0].prefix != q.Prefix {
+			n := &root{prefix: q.Prefix}
+			first, last := ends(q.Prefix)
+			n.area = area{v4: q.Addr().Is4(), first: first, last: last.Sub(first).Lo}
+			n.init(n.last, r.zonesOf(f, n))
+			f.roots = append(f.roots, n)
+			continue
+		}
+		f.roots, old = append(f.roots, old[0]), old[1:]
+		if same := f.roots[len(f.roots)-1]; slices.ContainsFunc(changed, same.prefix.Overlaps) {
+			same.cut(r.zonesOf(f, same))
+		}
 	}
-	if len(dst) == 0 {
-		return 0, nil
+	for _, o := range append(gone, old...) {
+		o.each(span{0, o.last}, func(x uint64) bool { r.set1(o.addr(x)); return true })
 	}
-	r.mu.Lock()
-	dynamic, ok := share(r.core.free(f, Dynamic), r.core.free(f, Static), len(dst), !r.core.set.neverSpill)
-	if !ok {
-		r.mu.Unlock()
-		return 0, ErrFull
-	}
-	r.core.fill(f, Dynamic, dst[:dynamic])
-	r.core.fill(f, Static, dst[dynamic:])
-	r.core.pick[f.slot()].draw()
-	if r.hook == nil {
-		r.mu.Unlock()
-	} else {
-		r.unlock(Change{Op: OpAllocate, Addrs: append([]netip.Addr(nil), dst...)})
-	}
-	return len(dst) - dynamic, nil
-}
-
-// Allocate takes ip, of either band.
-//
-// [ErrOccupied]: it is taken. [ErrReserved]: it is out of circulation. [ErrDraining]: it
-// is usable only in ranges that drain. [ErrOutOfRange]: no range has it usable. Cost:
-// O(log n); an error allocates.
-func (r *Ranges) Allocate(ip netip.Addr) error {
-	r.mu.Lock()
-	a, ord, err := r.core.takeable(ip)
-	if err != nil {
-		r.mu.Unlock()
-		return &Error{Op: "allocate", Addr: ip, Err: err}
-	}
-	a.take(ord)
-	if r.hook == nil {
-		r.mu.Unlock()
-	} else {
-		r.unlock(Change{Op: OpAllocate, Addrs: []netip.Addr{ip}})
-	}
-	return nil
-}
-
-// Release gives ip back, from a draining range too, and reports whether it was taken.
-// Cost: O(log n); no allocation.
-func (r *Ranges) Release(ip netip.Addr) bool {
-	r.mu.Lock()
-	if !r.core.drop(ip) {
-		r.mu.Unlock()
-		return false
-	}
-	if r.hook == nil {
-		r.mu.Unlock()
-	} else {
-		r.unlock(Change{Op: OpRelease, Addrs: []netip.Addr{ip}})
-	}
-	return true
-}
-
-// Has reports whether ip is taken. Cost: O(log n); no allocation.
-func (r *Ranges) Has(ip netip.Addr) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a, ord, ok := r.core.locate(ip)
-	return ok && a.has(ord)
-}
-
-// Band returns the band of ip as the ranges are now.
-func (r *Ranges) Band(ip netip.Addr) Band {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a, ord, ok := r.core.locate(ip)
-	if !ok {
-		return Closed
-	}
-	return a.bandOf(ord)
-}
-
-// DryRunNext returns exactly what [Ranges.AllocateNext] is going to answer if nothing
-// changes in between, and changes nothing.
-func (r *Ranges) DryRunNext(f Family) (ip netip.Addr, spilled bool, err error) {
-	if !f.valid() {
-		return netip.Addr{}, false, badFamily(f)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a, b := r.core.choose(f)
-	if a == nil {
-		return netip.Addr{}, false, ErrFull
-	}
-	at := a.plan(b, &r.core.pick[f.slot()].start)
-	return a.addr(at.idx, at.x), b == Static, nil
-}
-
-// DryRun returns exactly what [Ranges.Allocate] of ip is going to answer if nothing
-// changes in between, and changes nothing.
-func (r *Ranges) DryRun(ip netip.Addr) error {
-	r.mu.Lock()
-	_, _, err := r.core.takeable(ip)
-	r.mu.Unlock()
-	if err != nil {
-		return &Error{Op: "allocate", Addr: ip, Err: err}
-	}
-	return nil
-}
-
-// All yields the taken addresses, IPv4 first, ascending, in the way of [Range.All].
-// Ranges may be added and removed meanwhile.
-func (r *Ranges) All() iter.Seq[netip.Addr] {
-	return func(yield func(netip.Addr) bool) {
-		for _, f := range []Family{IPv4, IPv6} {
-			var next addr.U128
-			for more := true; more; {
-				r.mu.Lock()
-				a, from, word := r.core.held(f, next)
-				r.mu.Unlock()
-				if a == nil {
-					break
-				}
-				if !a.each(from, word, yield) {
-					return
-				}
-				next, more = a.beyond(from)
-			}
+	for ip := range r.strays {
+		if n, x := r.locate(ip); n != nil {
+			n.take(x)
+			delete(r.strays, ip)
 		}
 	}
 }
 
-// Stats returns the counts of one family, each address counted once; zero if f is no
-// family. Cost: linear in the disjoint prefixes.
-func (r *Ranges) Stats(f Family) Stats {
-	if !f.valid() {
-		return Stats{}
+// set1 notes that ip is held, wherever it lies.
+func (r *rangeSet) set1(ip netip.Addr) {
+	if n, x := r.locate(ip); n != nil {
+		n.take(x)
+		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.core.stats(f)
+	r.strays[ip] = true
+}
+
+// drop notes that ip is not held any more.
+func (r *rangeSet) drop(ip netip.Addr) {
+	if n, x := r.locate(ip); n != nil {
+		n.drop(x)
+		return
+	}
+	delete(r.strays, ip)
+}
+
+// inside returns the prefixes of f that lie in p, which is a root.
+func (f *family) inside(p netip.Prefix) []ranked {
+	i, _ := slices.BinarySearchFunc(f.all, p, comparePrefix)
+	n := i
+	for n < len(f.all) && p.Overlaps(f.all[n].Prefix) {
+		n++
+	}
+	return f.all[i:n]
+}
+
+// zonesOf returns what the ranges that do not drain make of the addresses of n.
+func (r *rangeSet) zonesOf(f *family, n *root) []zone {
+	var zones []zone
+	for _, q := range f.inside(n.prefix) {
+		if !q.of.Draining && !q.of.Reserved {
+			zones = r.set.zonesOf(&n.area, q.Prefix, zones)
+		}
+	}
+	var reserved []netip.Prefix
+	for _, e := range r.entries {
+		if e.Reserved {
+			reserved = append(reserved, e.Prefixes...)
+		}
+	}
+	return r.set.finish(&n.area, zones, reserved)
+}
+
+// stranded returns an address that is held, that old makes usable, and that no range
+// would if e, nil for none, took its place; and how many there are.
+func (r *rangeSet) stranded(old, e *RangeInfo) (first netip.Addr, count uint64) {
+	if old == nil || old.Reserved {
+		return first, 0
+	}
+	done := map[*root]bool{}
+	for _, p := range old.Prefixes {
+		n, _ := r.locate(p.Addr())
+		if done[n] {
+			continue
+		}
+		done[n] = true
+		var zones []zone
+		usable := func(p netip.Prefix, b bandID) {
+			lo, hi, ok := r.set.usable(p)
+			if sp, in := n.spanOf(lo, hi); ok && in && slot(p.Addr()) == slot(n.prefix.Addr()) {
+				zones = append(zones, zone{sp, b})
+			}
+		}
+		for _, q := range r.families[slot(p.Addr())].inside(n.prefix) {
+			if q.of == old {
+				usable(q.Prefix, dynamic)
+			} else if !q.of.Reserved {
+				usable(q.Prefix, closed) // out of what merge returns
+			}
+		}
+		if e != nil && !e.Reserved {
+			for _, q := range e.Prefixes {
+				usable(q, closed)
+			}
+		}
+		for _, z := range merge(zones) {
+			if k := n.bits.CountRange(z.lo, z.hi); k > 0 {
+				if x, _ := n.bits.NextSet(z.lo); count == 0 {
+					first = n.addr(x)
+				}
+				count += k
+			}
+		}
+	}
+	return first, count
+}
+
+// locate returns the root of ip and its position there, nil if it lies in no range.
+func (r *rangeSet) locate(ip netip.Addr) (*root, uint64) {
+	roots := r.families[slot(ip)].roots
+	i, ok := slices.BinarySearchFunc(roots, ip, func(n *root, ip netip.Addr) int { return n.prefix.Addr().Compare(ip) })
+	if !ok {
+		i--
+	}
+	if i < 0 {
+		return nil, 0
+	}
+	if x, ok := roots[i].locate(ip); ok {
+		return roots[i], x
+	}
+	return nil, 0
+}
+
+// takeable returns where ip is if it can be taken now. It takes O(log n), and only for
+// an address that is never handed out also looks at the ranges one by one.
+func (r *rangeSet) takeable(ip netip.Addr) (*root, uint64, *ipalloc.Error) {
+	n, x := r.locate(ip)
+	if n != nil && n.bandOf(x) != closed {
+		if n.bits.Test(x) {
+			return nil, 0, &ipalloc.Error{Err: ipalloc.ErrOccupied}
+		}
+		return n, x, nil
+	}
+	return nil, 0, r.closedTo(ip)
+}
+
+// closedTo says why ip is in no band.
+func (r *rangeSet) closedTo(ip netip.Addr) *ipalloc.Error {
+	err := &ipalloc.Error{Err: ipalloc.ErrOutOfRange, Reason: "not a usable address of any range"}
+	for _, e := range r.entries {
+		for _, p := range e.Prefixes {
+			switch {
+			case !p.Contains(ip):
+			case e.Reserved:
+				return &ipalloc.Error{Name: e.Name, Pool: p, Err: ipalloc.ErrReserved}
+			case r.set.has(p, ip):
+				err = &ipalloc.Error{Name: e.Name, Pool: p, Err: ipalloc.ErrInUse, Reason: "only in ranges that are draining"}
+			}
+		}
+	}
+	return err
+}
+
+// has reports whether p by itself makes ip usable.
+func (s *settings) has(p netip.Prefix, ip netip.Addr) bool {
+	if !p.Contains(ip) || ip.Is4In6() {
+		return false
+	}
+	first, last, ok := s.usable(p)
+	u := addr.FromAddr(ip)
+	return ok && first.Cmp(u) <= 0 && u.Cmp(last) <= 0
+}
+
+// pick returns where the next address of a family comes from: the root that has the
+// k-th free address of the band, k uniform by which, and there the way of a Range from
+// start. b is closed if there is none.
+func (r *rangeSet) pick(f int, which, start uint64) (n *root, x uint64, b bandID) {
+	roots := r.families[f].roots
+	for b := dynamic; b > closed && (b == dynamic || !r.set.neverSpill); b-- {
+		var total addr.U128
+		for _, n := range roots {
+			total = total.Add(addr.U128{Lo: n.band(b).free()})
+		}
+		if total.IsZero() {
+			continue
+		}
+		k := scaleWide(which, total)
+		for _, n := range roots {
+			free := addr.U128{Lo: n.band(b).free()}
+			if k.Cmp(free) < 0 {
+				return n, n.peek(b, start), b
+			}
+			k = k.Sub(free)
+		}
+	}
+	return nil, 0, closed
+}
+
+func (r *rangeSet) stats(f int) (sum Stats) {
+	for _, n := range r.families[f].roots {
+		sum = sum.add(n.stats())
+	}
+	return sum
+}
+
+// check compares the roots with what the entries make of them.
+func (r *rangeSet) check() error {
+	want := rangeSet{set: r.set, strays: map[netip.Addr]bool{}}
+	for _, e := range r.entries {
+		want.update(nil, e)
+	}
+	for i := range r.families {
+		f, g := &r.families[i], &want.families[i]
+		if !slices.EqualFunc(f.roots, g.roots, func(a, b *root) bool { return a.prefix == b.prefix }) ||
+			!slices.EqualFunc(f.all, g.all, func(a, b ranked) bool { return a.Prefix == b.Prefix }) {
+			return corrupt(ipalloc.Error{}, "the prefixes of the ranges")
+		}
+		for _, n := range f.roots {
+			if err := n.check(r.zonesOf(f, n)); err != nil {
+				return corrupt(ipalloc.Error{Pool: n.prefix}, err.Error())
+			}
+		}
+	}
+	return nil
+}
+
+func (r *rangeSet) write(w *snap.Writer) {
+	w.Count(len(r.entries))
+	for _, e := range r.entries {
+		w.String(e.Name)
+		w.Bool(e.Draining)
+		w.Bool(e.Reserved)
+		w.Count(len(e.Prefixes))
+		for _, p := range e.Prefixes {
+			w.Prefix(p)
+		}
+		w.Count(len(e.Ports))
+		for _, p := range e.Ports {
+			p.write(w)
+		}
+	}
+}
+
+// readPrefixes reads a list of prefixes that a caller has configured.
+func readPrefixes(d *snap.Reader) (ps []netip.Prefix) {
+	n := d.Count(2)
+	if n > maxPrefixes {
+		d.Fail("more than %d prefixes", maxPrefixes)
+	}
+	for ; n > 0 && d.Err() == nil; n-- {
+		ps = append(ps, d.Prefix())
+	}
+	return ps
+}
+
+func (r *rangeSet) read(d *snap.Reader) {
+	before, total := "", 0
+	for n, i := d.Count(4), 0; i < n && d.Err() == nil; i++ {
+		e := &RangeInfo{Name: d.String(), Draining: d.Bool(), Reserved: d.Bool(), Prefixes: readPrefixes(d)}
+		for k := d.Count(3); k > 0 && d.Err() == nil; k-- {
+			e.Ports = append(e.Ports, readPortRange(d))
+		}
+		if total += len(e.Prefixes) + len(e.Ports); total > maxPrefixes || i > 0 && e.Name <= before {
+			d.Fail("the range %q", e.Name)
+		}
+		if _, why := e.refuse(); d.Err() == nil && why != "" {
+			d.Fail("the range %q: %s", e.Name, why)
+		}
+		if d.Err() == nil {
+			r.update(nil, e)
+		}
+		before = e.Name
+	}
 }

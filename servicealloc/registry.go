@@ -6,23 +6,39 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/hook"
 )
 
-// Request says what one owner needs, all of it or nothing.
+// Request says what one owner needs, all of it or nothing. An empty request is one of a
+// service that needs nothing, such as a headless one.
 type Request struct {
 	// Addrs has at most one address of each family, in the order in which the answer
 	// is wanted. An unspecified address (0.0.0.0 or ::) lets the engine choose.
 	Addrs []netip.Addr
-	// Ports has up to 1,024 ports. The number 0 lets the engine choose one; of one
-	// protocol it chooses as [Ports.AllocateN] does.
+	// Ports has up to 1,024 entries, each one number. The number 0 lets the engine
+	// choose. A service port that is served over TCP and UDP is one entry without a
+	// protocol, so that both get the same number; so is a health-check node port.
 	Ports []Port
+	// Generation, if not 0, is that of the grant that this request replaces.
+	Generation uint64
+	// Deadline, if not zero, is when a transaction ends by itself, rolled back. Choose
+	// it later than any write of the owner's record can still succeed. Only
+	// [Registry.Begin] uses it.
+	Deadline time.Time
+	// DryRun makes [Registry.Allocate] return exactly what the call would return
+	// without it, and change nothing.
+	DryRun bool
 }
 
 // Grant is what an owner holds.
 type Grant struct {
 	Owner string
-	// Generation tells this grant from every other one that the registry gave or will
-	// give, to this owner or another.
+	// Generation tells this grant from every other one of the registry. It is 0 for an
+	// owner that holds nothing.
 	Generation uint64
 	Addrs      []netip.Addr // in the order of the request
 	Ports      []Port       // in the order of the request
@@ -38,282 +54,350 @@ func (g *Grant) clone() Grant {
 }
 
 // Registry hands out addresses of both families and ports to owners. Make one with
-// [NewRegistry] or [RestoreRegistry]; the zero value is not usable. An owner is any
-// string but "", such as "namespace/name". All methods are safe for concurrent use.
+// [NewRegistry]; the zero value is not usable. An owner is any string but "", such as
+// "namespace/name". All methods are safe for concurrent use.
 type Registry struct {
-	mu     sync.Mutex
-	ranges *rangeCore
-	ports  *portCore // nil: none
-	set    settings
-	hook   *hook
+	mu      sync.Mutex
+	set     settings
+	ranges  rangeSet
+	ports   *portSet // nil: none
+	pick    picker
+	changes *hook.Queue[Change] // nil without OnChange
+	clock   func() time.Time
 
-	last   uint64 // the generation given last
-	owners map[string]*Grant
-	byAddr map[netip.Addr]*Grant
-	byPort map[Port]*Grant
+	last      uint64 // the generation given last
+	owners    map[string]*record
+	holders   map[subject]*record
+	contested map[subject][]*record // who else claims it, in the order of loading
+	timed     []*pending            // open transactions that have a deadline
+	hasTimed  atomic.Bool           // whether there are any, to be read without the lock
+}
+
+// A record is an owner: its grant and its open transaction, if it has one.
+type record struct {
+	Grant
+	tx *pending
+}
+
+// A subject is an address or a port number that is held once. The protocol is counted
+// from 1, and 0 where a number is taken for all of them.
+type subject struct {
+	addr   netip.Addr
+	number uint16
+	proto  uint8
 }
 
 // NewRegistry returns a registry without owners and without address ranges, which
-// [Registry.AddRange] adds, that hands out the given ports, or none if ports is zero.
+// [Registry.SetRange] adds, that hands out the given ports, or none if ports is zero.
 //
-// [ErrBadPort], [ErrBadOption], [ErrBadPrefix]: the port range or an option is
-// impossible.
+// It fails with [ipalloc.ErrInvalid] if ports or an option is impossible; and with the
+// errors of [Restore].
 func NewRegistry(ports PortRange, opts ...Option) (*Registry, error) {
-	c, err := collect("new", opts)
+	c, err := collect(opts)
 	if err != nil {
 		return nil, err
 	}
-	r, err := newRegistry(ports, c)
-	if err != nil {
-		return nil, err
+	r := &Registry{set: c.settings, clock: c.clock, owners: map[string]*record{},
+		holders: map[subject]*record{}, contested: map[subject][]*record{}}
+	if r.clock == nil {
+		r.clock = time.Now
 	}
-	r.ranges = newRangeCore(c)
+	if ports != (PortRange{}) {
+		p := c
+		p.size = -1 // StaticBand is about addresses here
+		if err := ports.refuse(&p); err != nil {
+			return nil, err
+		}
+		r.ports = newPortSet(ports, -1, !c.neverSpill)
+	}
+	r.ranges = rangeSet{set: &r.set, strays: map[netip.Addr]bool{}}
+	const seed1, seed2 = 'r', 's' // any: the ranges are not known yet
+	r.pick = newPicker(&c, seed1, seed2)
+	if c.onChange != nil {
+		r.changes = hook.New(&r.mu, c.onChange)
+	}
+	if c.restore {
+		if err := r.restore(c.snapshot); err != nil {
+			return nil, err
+		}
+	}
 	return r, nil
 }
 
-// newRegistry returns a registry that has its ranges yet to get.
-func newRegistry(ports PortRange, c config) (*Registry, error) {
-	r := &Registry{set: c.settings, hook: newHook(c.onChange), owners: map[string]*Grant{},
-		byAddr: map[netip.Addr]*Grant{}, byPort: map[Port]*Grant{}}
-	if ports == (PortRange{}) {
-		if err := c.noPorts("new"); err != nil {
-			return nil, err
-		}
-	} else {
-		p := c
-		p.sized = false // that option is about addresses here
-		var err error
-		if r.ports, err = newPortCore(ports, p); err != nil {
-			return nil, err
+// lock begins a call that may change something, and ends transactions that are overdue.
+func (r *Registry) lock() {
+	var now time.Time
+	if r.hasTimed.Load() {
+		now = r.clock()
+	}
+	r.mu.Lock()
+	if !now.IsZero() {
+		r.expire(now)
+	}
+}
+
+// unlock ends it. A call that only confirms what an earlier one did waits for the
+// receiver as well.
+func (r *Registry) unlock() {
+	r.mu.Unlock()
+	r.changes.Deliver()
+}
+
+// changed queues a change of what an owner holds.
+func (r *Registry) changed(k Kind, g *Grant) {
+	if r.changes != nil {
+		r.changes.Add(Change{Kind: k, Grant: g.clone()})
+	}
+}
+
+// subjects returns what g is made of, each once.
+func (r *Registry) subjects(g *Grant) []subject {
+	out := make([]subject, 0, len(g.Addrs)+len(g.Ports))
+	for _, ip := range g.Addrs {
+		out = append(out, subject{addr: ip})
+	}
+	for _, p := range g.Ports {
+		out = append(out, r.keys(p)...)
+	}
+	if len(out) < 2 {
+		return out
+	}
+	seen := make(map[subject]bool, len(out))
+	return slices.DeleteFunc(out, func(s subject) bool {
+		twice := seen[s]
+		seen[s] = true
+		return twice
+	})
+}
+
+// keys returns the subjects of a port.
+func (r *Registry) keys(p Port) []subject {
+	if r.ports == nil || !r.ports.PerProtocol {
+		return []subject{{number: p.Number}}
+	}
+	var out []subject
+	for i, q := range protocols {
+		if p.Protocol == "" || p.Protocol == q {
+			out = append(out, subject{number: p.Number, proto: uint8(i + 1)})
 		}
 	}
-	return r, nil
+	return out
+}
+
+// port returns the port of a subject that is none of an address.
+func (s subject) port() Port {
+	if s.proto == 0 {
+		return Port{Number: s.number}
+	}
+	return Port{protocols[s.proto-1], s.number}
+}
+
+// claim makes rec the holder of s, or a further claimant if another one holds it.
+func (r *Registry) claim(s subject, rec *record) (holder *record) {
+	if h := r.holders[s]; h != nil {
+		if h != rec && !slices.Contains(r.contested[s], rec) {
+			r.contested[s] = append(r.contested[s], rec)
+		}
+		return h
+	}
+	r.holders[s] = rec
+	if s.addr.IsValid() {
+		r.ranges.set1(s.addr)
+	} else if r.ports != nil {
+		if x, in, err := r.ports.locate(s.port()); err == nil {
+			take(in, x)
+		}
+	}
+	return rec
+}
+
+// unclaim ends what rec has of s. What another one claims too goes to that one.
+func (r *Registry) unclaim(s subject, rec *record) {
+	rest := r.contested[s]
+	if r.holders[s] != rec {
+		rest = slices.DeleteFunc(rest, func(o *record) bool { return o == rec })
+	} else if len(rest) > 0 {
+		r.holders[s], rest = rest[0], rest[1:]
+	} else {
+		delete(r.holders, s)
+		if s.addr.IsValid() {
+			r.ranges.drop(s.addr)
+		} else if r.ports != nil {
+			if x, in, err := r.ports.locate(s.port()); err == nil {
+				drop(in, x)
+			}
+		}
+	}
+	if len(rest) > 0 {
+		r.contested[s] = rest
+	} else {
+		delete(r.contested, s)
+	}
 }
 
 // Allocate gives owner what req asks for, all of it or nothing, and a new generation.
 // An owner that holds something gets the same answer again if that is what req asks
-// for, whoever chose it then.
+// for, whoever chose it then. If it holds something else and req names its generation,
+// req replaces it: what the owner holds and req names, or leaves open, it keeps, and the
+// rest is released. Nothing is held for an empty request.
 //
-// [ErrMismatch]: the owner holds something else; see [Registry.Replace]. [ErrFull],
-// [ErrOccupied] (the error names the holder), [ErrReserved], [ErrDraining],
-// [ErrOutOfRange]: a part of req can't be had. [ErrBadRequest], [ErrBadPort]: req
-// contradicts itself. Whatever the error, nothing is taken. Cost: O(log n) for each
-// part; the answer allocates.
+// It fails with [ipalloc.ErrMismatch] if the owner holds something else and req does
+// not name its generation, with [ipalloc.ErrNotHeld] if req names one and the owner
+// holds nothing, with [ipalloc.ErrInUse] if a transaction of the owner is open or a
+// range is draining, and with [ipalloc.ErrFull], [ipalloc.ErrOccupied] (the error names
+// the holder), [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] if a part of req cannot
+// be had. A request that contradicts itself is [ipalloc.ErrInvalid]. Nothing is changed
+// then. It takes O(log n) for each part, and for an address that the engine chooses also
+// a step for each of the disjoint ranges; the answer allocates.
 func (r *Registry) Allocate(owner string, req Request) (Grant, error) {
-	r.mu.Lock()
-	if g := r.owners[owner]; g != nil {
-		defer r.mu.Unlock()
-		if !g.answers(req) {
-			return Grant{}, &Error{Op: "allocate", Owner: owner, Err: ErrMismatch}
+	r.lock()
+	defer r.unlock()
+	rec, old, err := r.start(owner, req)
+	if err != nil || old.answers(req) {
+		return old.clone(), err
+	}
+	g, undo, err := r.take(rec, old, req)
+	if err != nil || req.DryRun {
+		r.undo(rec, undo)
+		return g, err
+	}
+	r.settle(rec, &g)
+	return g.clone(), nil
+}
+
+// start finds the record of an owner, or makes one that is not entered yet. old is what
+// it holds, whether or not err is nil.
+func (r *Registry) start(owner string, req Request) (rec *record, old *Grant, err error) {
+	fail := func(err error, why string) (*record, *Grant, error) {
+		return nil, &Grant{}, &ipalloc.Error{Package: "servicealloc", Op: "allocate", Owner: owner, Reason: why, Err: err}
+	}
+	if rec = r.owners[owner]; rec == nil {
+		rec = &record{Grant: Grant{Owner: owner}}
+	}
+	r.adopt(rec)
+	switch {
+	case owner == "":
+		return fail(ipalloc.ErrInvalid, "no owner")
+	case rec.tx != nil:
+		return fail(ipalloc.ErrInUse, "the owner has an open transaction")
+	case req.Generation != 0 && rec.Generation == 0:
+		return fail(ipalloc.ErrNotHeld, "")
+	case req.Generation != 0 && rec.Generation != req.Generation:
+		return fail(ipalloc.ErrMismatch, "the owner's grant is of another generation")
+	case req.Generation == 0 && rec.Generation != 0 && !rec.answers(req):
+		return fail(ipalloc.ErrMismatch, "the owner holds something else")
+	}
+	return rec, &rec.Grant, nil
+}
+
+// settle makes g the grant of rec: what it does not list is given back.
+func (r *Registry) settle(rec *record, g *Grant) {
+	kind := Replaced
+	if rec.Generation == 0 {
+		kind = Allocated
+	}
+	before := rec.Grant
+	rec.Grant = *g
+	r.owners[rec.Owner] = rec
+	r.giveBack(rec, r.subjects(&before), r.subjects(g))
+	if kind == Replaced && len(g.Addrs)+len(g.Ports) == 0 {
+		delete(r.owners, rec.Owner)
+		r.changed(Released, &before)
+		return
+	}
+	r.changed(kind, g)
+}
+
+// giveBack ends what rec has of have and not of keep.
+func (r *Registry) giveBack(rec *record, have, keep []subject) {
+	kept := make(map[subject]bool, len(keep))
+	for _, s := range keep {
+		kept[s] = true
+	}
+	for _, s := range have {
+		if !kept[s] {
+			r.unclaim(s, rec)
 		}
-		return g.clone(), nil
-	}
-	if err := r.feasible(owner, req); err != nil {
-		r.mu.Unlock()
-		return Grant{}, err
-	}
-	g := &Grant{Owner: owner}
-	r.apply(g, req)
-	r.draw(req)
-	r.enter(g)
-	out := g.clone()
-	r.unlock(changeOf(OpAllocate, &out))
-	return out, nil
-}
-
-// enter gives g a generation and puts it into the indexes.
-func (r *Registry) enter(g *Grant) {
-	r.last++
-	g.Generation = r.last
-	r.index(g)
-}
-
-func (r *Registry) index(g *Grant) {
-	r.owners[g.Owner] = g
-	for _, ip := range g.Addrs {
-		r.byAddr[ip] = g
-	}
-	for _, p := range g.Ports {
-		r.byPort[p] = g
-	}
-}
-
-func changeOf(op Op, g *Grant) Change {
-	return Change{Op: op, Owner: g.Owner, Generation: g.Generation, Addrs: slices.Clone(g.Addrs), Ports: slices.Clone(g.Ports)}
-}
-
-// unlock ends a change.
-func (r *Registry) unlock(c Change) {
-	ticket := r.hook.ticket()
-	r.mu.Unlock()
-	if ticket != 0 {
-		r.hook.deliver(ticket, c)
 	}
 }
 
 // answers reports whether g is an answer to req.
 func (g *Grant) answers(req Request) bool {
 	return slices.EqualFunc(g.Addrs, req.Addrs, func(have, want netip.Addr) bool {
-		return have == want || want.IsUnspecified() && familyOf(have) == familyOf(want)
+		return have == want || want.IsUnspecified() && have.Is4() == want.Is4()
 	}) && slices.EqualFunc(g.Ports, req.Ports, func(have, want Port) bool {
 		return have == want || want.Number == 0 && have.Protocol == want.Protocol
 	})
 }
 
-// DryRun returns exactly what [Registry.Allocate] is going to answer if nothing
-// changes in between, and changes nothing.
-func (r *Registry) DryRun(owner string, req Request) (Grant, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if g := r.owners[owner]; g != nil {
-		if !g.answers(req) {
-			return Grant{}, &Error{Op: "allocate", Owner: owner, Err: ErrMismatch}
-		}
-		return g.clone(), nil
-	}
-	if err := r.feasible(owner, req); err != nil {
-		return Grant{}, err
-	}
-	back := r.ranges.windows()
-	g := Grant{Owner: owner, Generation: r.last + 1}
-	r.apply(&g, req)
-	back()
-	r.giveBack(g.Addrs, g.Ports)
-	return g, nil
-}
-
-// Replace gives owner what req asks for in place of what it holds, all of it or
-// nothing: what it holds and req asks for, or leaves open, it keeps; what is new is
-// taken before the rest is released. The grant gets a new generation if it changes.
+// Release gives back all that owner holds and returns it. A generation other than 0 must
+// be that of its grant.
 //
-// [ErrNoOwner]: the owner holds nothing. [ErrGeneration]: its grant is not of that
-// generation. Else the errors of [Registry.Allocate]; nothing is changed then.
-func (r *Registry) Replace(owner string, generation uint64, req Request) (Grant, error) {
-	r.mu.Lock()
-	old, err := r.current("replace", owner, generation)
-	if err != nil {
-		r.mu.Unlock()
-		return Grant{}, err
+// It fails with [ipalloc.ErrNotHeld] if the owner holds nothing, with
+// [ipalloc.ErrMismatch] if its grant is of another generation, and with
+// [ipalloc.ErrInUse] if a transaction of the owner is open. Nothing is changed then.
+func (r *Registry) Release(owner string, generation uint64) (Grant, error) {
+	r.lock()
+	defer r.unlock()
+	fail := func(err error, why string) (Grant, error) {
+		return Grant{}, &ipalloc.Error{Package: "servicealloc", Op: "release", Owner: owner, Reason: why, Err: err}
 	}
-	if old.answers(req) {
-		defer r.mu.Unlock()
-		return old.clone(), nil
+	rec := r.owners[owner]
+	if rec != nil {
+		r.adopt(rec)
 	}
-	if err := wellFormed(owner, req); err != nil {
-		r.mu.Unlock()
-		return Grant{}, err
-	}
-	s := split(old, req)
-	if err := r.available(owner, s.fresh); err != nil {
-		r.mu.Unlock()
-		return Grant{}, err
-	}
-	fresh := Grant{Owner: owner}
-	r.apply(&fresh, s.fresh)
-	r.draw(s.fresh)
-	g := &Grant{Owner: owner, Spilled: old.Spilled || fresh.Spilled}
-	g.Addrs = weave(req.Addrs, s.keepAddrs, fresh.Addrs)
-	g.Ports = weave(req.Ports, s.keepPorts, fresh.Ports)
-	r.forget(old)
-	r.giveBack(without(old.Addrs, g.Addrs), without(old.Ports, g.Ports))
-	r.enter(g)
-	out := g.clone()
-	r.unlock(changeOf(OpReplace, &out))
-	return out, nil
-}
-
-// Release gives back all that owner holds and returns it. ok is false, and nothing is
-// changed, if it holds nothing.
-func (r *Registry) Release(owner string) (released Grant, ok bool) {
-	r.mu.Lock()
-	g := r.owners[owner]
-	if g == nil {
-		r.mu.Unlock()
-		return Grant{}, false
-	}
-	r.drop(g)
-	return *g, true
-}
-
-// ReleaseIf gives back all that owner holds if its grant is of that generation still.
-//
-// [ErrNoOwner]: it holds nothing. [ErrGeneration]: its grant is another one by now.
-func (r *Registry) ReleaseIf(owner string, generation uint64) error {
-	r.mu.Lock()
-	g, err := r.current("release", owner, generation)
-	if err != nil {
-		r.mu.Unlock()
-		return err
-	}
-	r.drop(g)
-	return nil
-}
-
-// drop releases g and unlocks.
-func (r *Registry) drop(g *Grant) {
-	r.forget(g)
-	r.giveBack(g.Addrs, g.Ports)
-	r.unlock(changeOf(OpRelease, g))
-}
-
-func (r *Registry) current(op, owner string, generation uint64) (*Grant, error) {
-	g := r.owners[owner]
 	switch {
-	case g == nil:
-		return nil, &Error{Op: op, Owner: owner, Err: ErrNoOwner}
-	case g.Generation != generation:
-		return nil, &Error{Op: op, Owner: owner, Err: ErrGeneration}
+	case rec == nil, rec.Generation == 0 && rec.tx == nil:
+		return fail(ipalloc.ErrNotHeld, "")
+	case rec.tx != nil:
+		return fail(ipalloc.ErrInUse, "the owner has an open transaction")
+	case generation != 0 && rec.Generation != generation:
+		return fail(ipalloc.ErrMismatch, "the owner's grant is of another generation")
 	}
-	return g, nil
+	r.giveBack(rec, r.subjects(&rec.Grant), nil)
+	delete(r.owners, owner)
+	r.changed(Released, &rec.Grant)
+	return rec.Grant, nil
 }
 
-// forget takes g out of the indexes.
-func (r *Registry) forget(g *Grant) {
-	delete(r.owners, g.Owner)
-	for _, ip := range g.Addrs {
-		delete(r.byAddr, ip)
-	}
-	for _, p := range g.Ports {
-		delete(r.byPort, p)
-	}
-}
-
-// giveBack frees addresses and ports.
-func (r *Registry) giveBack(ips []netip.Addr, ports []Port) {
-	for _, ip := range ips {
-		r.ranges.drop(ip)
-	}
-	for _, p := range ports {
-		r.ports.drop(p)
-	}
-}
-
-// Get returns what owner holds.
+// Get returns what owner holds, without what an open transaction has added.
 func (r *Registry) Get(owner string) (Grant, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return found(r.owners[owner])
+	if rec := r.owners[owner]; rec != nil && rec.Generation != 0 {
+		return rec.clone(), true
+	}
+	return Grant{}, false
 }
 
-// OwnerOf returns the grant that ip is part of.
+// OwnerOf returns the grant that ip is part of; in an open transaction, the new one.
 func (r *Registry) OwnerOf(ip netip.Addr) (Grant, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return found(r.byAddr[ip])
+	return r.holder(subject{addr: ip})
 }
 
-// OwnerOfPort returns the grant that p is part of.
+// OwnerOfPort returns the grant that p is part of; in an open transaction, the new one.
 func (r *Registry) OwnerOfPort(p Port) (Grant, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return found(r.byPort[p])
+	for _, s := range r.keys(p) {
+		if g, ok := r.holder(s); ok {
+			return g, true
+		}
+	}
+	return Grant{}, false
 }
 
-func found(g *Grant) (Grant, bool) {
-	if g == nil {
+func (r *Registry) holder(s subject) (Grant, bool) {
+	rec := r.holders[s]
+	switch {
+	case rec == nil:
 		return Grant{}, false
+	case rec.tx != nil && !slices.Contains(r.subjects(&rec.Grant), s):
+		return rec.tx.grant.clone(), true
 	}
-	return g.clone(), true
+	return rec.clone(), true
 }
 
 // All yields what each owner holds, by owner. No lock is held while the loop's body
@@ -331,9 +415,114 @@ func (r *Registry) All() iter.Seq[Grant] {
 	}
 }
 
-// Len returns how many owners hold something. Cost: O(1).
-func (r *Registry) Len() int {
+// SetRange adds the range, or changes the one of that name to it: draining can be begun
+// and undone, prefixes can come and go. What is held stays held, and an address that
+// another range makes usable stays usable. Ranges may overlap, nest and repeat each
+// other: an address is usable if any range that is not draining has it usable, static
+// if it is static in any, and held once. Setting a range to what it is changes nothing.
+//
+// It fails with [ipalloc.ErrInvalid] if a prefix is invalid, zoned, 4-in-6, unmasked or,
+// for a range, an IPv6 prefix wider than /64; with [ipalloc.ErrLimit] if there would be
+// more than 4,096 prefixes; and with [ipalloc.ErrInUse] if addresses are held that no
+// range would have any more, of which the error names the first and its holder. It is
+// linear in the ranges, and in what is held below a prefix that now lies inside a larger
+// one.
+func (r *Registry) SetRange(info RangeInfo) error {
+	r.lock()
+	defer r.unlock()
+	fail := func(e ipalloc.Error) error {
+		e.Package, e.Op, e.Name = "servicealloc", "set range", info.Name
+		return &e
+	}
+	e := info.clone()
+	if field, why := e.refuse(); why != "" {
+		return fail(ipalloc.Error{Field: field, Reason: why, Err: ipalloc.ErrInvalid})
+	}
+	var old *RangeInfo
+	if i, ok := r.ranges.search(info.Name); ok {
+		old = r.ranges.entries[i]
+		if old.equal(&e) {
+			return nil
+		}
+	}
+	if r.ranges.size(old)+len(e.Prefixes)+len(e.Ports) > maxPrefixes {
+		return fail(ipalloc.Error{Reason: "more than 4096 prefixes", Err: ipalloc.ErrLimit})
+	}
+	if err := r.stranded("set range", info.Name, old, &e); err != nil {
+		return err
+	}
+	r.replaceRange(old, &e)
+	if r.changes != nil {
+		r.changes.Add(Change{Kind: RangeSet, Range: e.clone()})
+	}
+	return nil
+}
+
+func (r *Registry) replaceRange(old, e *RangeInfo) {
+	r.ranges.update(old, e)
+	if r.ports != nil {
+		for i := range r.ports.spaces {
+			r.ports.spaces[i].cut(r.ports.zones(r.ranges.ports))
+		}
+	}
+}
+
+// stranded returns an error if e cannot take the place of old for what is held.
+func (r *Registry) stranded(op, name string, old, e *RangeInfo) error {
+	ip, n := r.ranges.stranded(old, e)
+	if n == 0 {
+		return nil
+	}
+	h, _ := r.holder(subject{addr: ip})
+	why := "an address is held that no other range has"
+	if n > 1 {
+		why = "addresses are held that no other range has"
+	}
+	return &ipalloc.Error{Package: "servicealloc", Op: op, Name: name, Addr: ip, Holder: h.Owner, Reason: why, Err: ipalloc.ErrInUse}
+}
+
+// RemoveRange removes a range, draining or not, or a reservation.
+//
+// It fails with [ipalloc.ErrNotFound] if there is none of that name, and with
+// [ipalloc.ErrInUse] if addresses are held that no other range has; the error names the
+// first and its holder. Nothing is changed then.
+func (r *Registry) RemoveRange(name string) error {
+	r.lock()
+	defer r.unlock()
+	i, ok := r.ranges.search(name)
+	if !ok {
+		return &ipalloc.Error{Package: "servicealloc", Op: "remove range", Name: name, Err: ipalloc.ErrNotFound}
+	}
+	old := r.ranges.entries[i]
+	if err := r.stranded("remove range", name, old, nil); err != nil {
+		return err
+	}
+	r.replaceRange(old, nil)
+	if r.changes != nil {
+		r.changes.Add(Change{Kind: RangeRemoved, Range: old.clone()})
+	}
+	return nil
+}
+
+// Ranges returns the ranges and reservations in the order of their names.
+func (r *Registry) Ranges() []RangeInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.owners)
+	var out []RangeInfo
+	for _, e := range r.ranges.entries {
+		out = append(out, e.clone())
+	}
+	return out
+}
+
+// Stats returns the counts of the IPv4 addresses, of the IPv6 addresses and of the
+// ports, each address counted once. Numbers saturate at 2^64-1. It is linear in the
+// disjoint ranges.
+func (r *Registry) Stats() (v4, v6, ports Stats) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ports != nil {
+		ports = r.ports.stats()
+	}
+	return r.ranges.stats(0), r.ranges.stats(1), ports
 }

@@ -1,235 +1,258 @@
 package servicealloc
 
-import "net/netip"
+import (
+	"cmp"
+	"maps"
+	"slices"
 
-// AppendBinary appends a snapshot to data: what is held, the options, and the random
-// value drawn ahead, so that the range that [Restore] makes answers the next call as
-// this one would have. Of the random source it carries the state if the range made it
-// itself; one given with [Random] is for the caller to keep. It implements
-// encoding.BinaryAppender and fails only when memory does.
-func (r *Range) AppendBinary(data []byte) ([]byte, error) {
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/snap"
+)
+
+const registryMagic = "svcreg"
+
+// MarshalBinary returns a snapshot for [Restore], in the way of [Range.MarshalBinary]:
+// the ranges, the owners with what they hold, and the generation given last. An open
+// transaction is in it as what the owner holds, the old and the new.
+func (r *Registry) MarshalBinary() ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := newEncoder(data, kindRange)
-	e.settings(r.set)
-	e.prefixes([]netip.Prefix{r.p})
-	e.source(r.own)
-	e.uint(r.pick.next)
-	if err := e.area(&r.area); err != nil {
-		return data, err
+	w := snap.NewWriter(nil, registryMagic, 1)
+	r.set.write(w)
+	r.portRange().write(w)
+	r.pick.write(w)
+	r.ranges.write(w)
+	w.Uvarint(r.last)
+	names := slices.Sorted(maps.Keys(r.owners))
+	names = slices.DeleteFunc(names, func(name string) bool { u := r.owners[name].union(); return u.Generation == 0 })
+	w.Count(len(names))
+	for _, name := range names {
+		u := r.owners[name].union()
+		u.write(w)
+		r.writeClaims(w, r.owners[name], &u)
 	}
-	return e.seal(), nil
+	return w.Finish()
 }
 
-// MarshalBinary is AppendBinary to nil.
-func (r *Range) MarshalBinary() ([]byte, error) { return r.AppendBinary(nil) }
-
-// Restore returns the range that data, a snapshot, was taken of. Of the options only
-// [Random] and [OnChange] are allowed; the rest is in the snapshot.
-//
-// [ErrSnapshot]: data is no snapshot of a range, damaged, or contradicts itself.
-// [ErrBadOption]: another option is given, or Random for a range that picks the lowest.
-func Restore(data []byte, opts ...Option) (*Range, error) {
-	c, err := collectRestore(opts)
-	if err != nil {
-		return nil, err
+func (r *Registry) portRange() PortRange {
+	if r.ports == nil {
+		return PortRange{}
 	}
-	d := newDecoder(data, kindRange)
-	if err := d.config(&c); err != nil {
-		return nil, err
-	}
-	ps := d.prefixes()
-	if len(ps) != 1 {
-		d.fail("prefix")
-		return nil, d.end()
-	}
-	r, err := newRange(ps[0], windowBits, c)
-	if err != nil {
-		return nil, contradiction(err)
-	}
-	d.source(r.own)
-	r.pick.next = d.any()
-	d.area(&r.area)
-	if err := d.end(); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return r.ports.PortRange
 }
 
-func collectRestore(opts []Option) (config, error) {
-	c, err := collect("restore", opts)
-	if err != nil {
-		return c, err
+func (g *Grant) write(w *snap.Writer) {
+	w.String(g.Owner)
+	w.Uvarint(g.Generation)
+	w.Bool(g.Spilled)
+	w.Count(len(g.Addrs))
+	for _, ip := range g.Addrs {
+		w.Addr(ip)
 	}
-	return c, c.forRestore()
+	w.Count(len(g.Ports))
+	for _, p := range g.Ports {
+		w.Byte(byte(slices.Index(protocols[:], p.Protocol) + 1))
+		w.Uvarint(uint64(p.Number))
+	}
 }
 
-// config reads the settings into c.
-func (d *decoder) config(c *config) error {
-	c.settings = d.settings()
-	if d.bad == "" && c.lowest && c.random {
-		return &Error{Op: "restore", Err: ErrBadOption, Detail: "Random for a snapshot of LowestFirst"}
+// writeClaims writes which subjects of rec another owner holds, and its turn at each.
+func (r *Registry) writeClaims(w *snap.Writer, rec *record, g *Grant) {
+	var claims [][2]int
+	for i, s := range r.subjects(g) {
+		if n := slices.Index(r.contested[s], rec); n >= 0 {
+			claims = append(claims, [2]int{i, n})
+		}
 	}
-	if d.bad != "" {
-		return d.end()
+	w.Count(len(claims))
+	for _, c := range claims {
+		w.Count(c[0])
+		w.Count(c[1])
+	}
+}
+
+func readGrant(d *snap.Reader) (g Grant) {
+	g = Grant{Owner: d.String(), Generation: d.Uvarint(), Spilled: d.Bool()}
+	for n := d.Count(5); n > 0 && d.Err() == nil; n-- {
+		ip := d.Addr()
+		if d.Err() == nil && addr.CheckAddr(ip) != nil {
+			d.Fail("an address of %q", g.Owner)
+		}
+		g.Addrs = append(g.Addrs, ip)
+	}
+	for n := d.Count(2); n > 0 && d.Err() == nil; n-- {
+		p := Port{}
+		if i := d.Upto(uint64(len(protocols))); i > 0 {
+			p.Protocol = protocols[i-1]
+		}
+		if p.Number = uint16(d.Upto(1<<16 - 1)); p.Number == 0 {
+			d.Fail("a port of %q", g.Owner)
+		}
+		g.Ports = append(g.Ports, p)
+	}
+	return g
+}
+
+func (r *Registry) restore(data []byte) error {
+	d := snap.NewReader(data, registryMagic, 1)
+	same := r.set.read(d)
+	ports := readPortRange(d)
+	if d.Err() == nil && (ports != r.portRange() || !same) {
+		return mismatch(ipalloc.Error{Name: r.portRange().String(), Text: ports.String()}, ports == r.portRange())
+	}
+	r.pick.read(d)
+	r.ranges.read(d)
+	if d.Err() == nil {
+		r.replaceRange(nil, nil)
+	}
+	r.readOwners(d)
+	return restored(d)
+}
+
+// A turn is a claim on what another owner holds.
+type turn struct {
+	s   subject
+	rec *record
+	n   uint64
+}
+
+// readOwners reads the owners and takes for each what it holds.
+func (r *Registry) readOwners(d *snap.Reader) {
+	r.last = d.Uvarint()
+	var turns []turn
+	before := ""
+	for n, i := d.Count(6), 0; i < n && d.Err() == nil; i++ {
+		g := readGrant(d)
+		if d.Err() != nil {
+			return
+		}
+		if i > 0 && g.Owner <= before || g.Generation == 0 || g.Generation > r.last {
+			d.Fail("the owner %q, of generation %d", g.Owner, g.Generation)
+			return
+		}
+		before = g.Owner
+		rec := &record{Grant: g}
+		r.owners[g.Owner] = rec
+		turns = r.readClaims(d, rec, turns)
+	}
+	slices.SortStableFunc(turns, func(x, y turn) int { return cmp.Compare(x.n, y.n) })
+	for _, t := range turns {
+		if d.Err() == nil && (r.holders[t.s] == nil || uint64(len(r.contested[t.s])) != t.n) {
+			d.Fail("a claim of %q", t.rec.Owner)
+			return
+		}
+		r.claim(t.s, t.rec)
+	}
+}
+
+// readClaims takes what rec holds, and appends what it only claims to turns.
+func (r *Registry) readClaims(d *snap.Reader, rec *record, turns []turn) []turn {
+	all := r.subjects(&rec.Grant)
+	if len(all) < len(rec.Addrs) || len(rec.Addrs)+len(rec.Ports) == 0 {
+		d.Fail("what %q holds", rec.Owner)
+	}
+	from := 0
+	for k := d.Count(2); k > 0 && d.Err() == nil; k-- {
+		i, n := d.Uvarint(), d.Uvarint()
+		if i < uint64(from) || i >= uint64(len(all)) {
+			d.Fail("a claim of %q", rec.Owner)
+			return turns
+		}
+		r.hold(d, rec, all[from:i])
+		turns = append(turns, turn{all[i], rec, n})
+		from = int(i) + 1
+	}
+	r.hold(d, rec, all[from:])
+	return turns
+}
+
+func (r *Registry) hold(d *snap.Reader, rec *record, all []subject) {
+	for _, s := range all {
+		if d.Err() == nil && r.claim(s, rec) != rec {
+			d.Fail("%q and %q hold the same", r.holders[s].Owner, rec.Owner)
+		}
+	}
+}
+
+// Check recomputes everything that the registry derives: the bands and counts of its
+// ranges and ports, and who holds what. It also reports transactions that were dropped,
+// which is a mistake of the program. It is linear in what is held and in the ranges.
+func (r *Registry) Check() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.ranges.check(); err != nil {
+		return err
+	}
+	claims := 0
+	for name, rec := range r.owners {
+		u := rec.union()
+		if why := r.checkRecord(name, rec, &u); why != "" {
+			return corrupt(ipalloc.Error{Owner: name}, why)
+		}
+		claims += len(r.subjects(&u))
+	}
+	n := len(r.holders)
+	for _, rest := range r.contested {
+		n += len(rest)
+	}
+	if n != claims {
+		return corrupt(ipalloc.Error{}, "the index has more than the owners")
+	}
+	if err := r.checkTaken(); err != nil {
+		return err
+	}
+	if r.ports == nil {
+		return nil
+	}
+	return r.ports.check(r.ranges.ports)
+}
+
+func (r *Registry) checkRecord(name string, rec *record, u *Grant) string {
+	switch {
+	case rec.tx != nil && rec.tx.dropped.Load():
+		return "its transaction was dropped without Commit or Rollback"
+	case rec.Owner != name || u.Generation > r.last || rec.tx == nil && u.Generation == 0:
+		return "the generation of its grant"
+	}
+	for _, s := range r.subjects(u) {
+		if r.holders[s] != rec && (r.holders[s] == nil || !slices.Contains(r.contested[s], rec)) {
+			return "the index lacks what it holds"
+		}
+		if !s.addr.IsValid() {
+			if r.ports != nil {
+				if x, in, err := r.ports.locate(s.port()); err == nil && !anyHas(in, x) {
+					return "its port is not taken"
+				}
+			}
+		} else if n, x := r.ranges.locate(s.addr); n != nil && !n.bits.Test(x) || (n == nil) != r.ranges.strays[s.addr] {
+			return "its address is not taken"
+		}
+	}
+	return ""
+}
+
+// checkTaken compares how much is taken with how much the owners hold.
+func (r *Registry) checkTaken() error {
+	var taken, held uint64
+	taken = uint64(len(r.ranges.strays))
+	for _, f := range r.ranges.families {
+		for _, n := range f.roots {
+			taken += n.bits.Count()
+		}
+	}
+	for i := 0; r.ports != nil && i < len(r.ports.spaces); i++ {
+		taken += r.ports.spaces[i].bits.Count()
+	}
+	for s := range r.holders {
+		if s.addr.IsValid() {
+			held++
+		} else if r.ports != nil && s.number >= r.ports.First && s.number <= r.ports.Last {
+			held++
+		}
+	}
+	if taken != held {
+		return corrupt(ipalloc.Error{}, "what is taken and what is held differ")
 	}
 	return nil
-}
-
-// contradiction makes what a constructor says about a snapshot's settings the
-// snapshot's fault.
-func contradiction(err error) error {
-	return &Error{Op: "restore", Err: ErrSnapshot, Detail: err.Error()}
-}
-
-// AppendBinary appends a snapshot to data, in the way of [Range.AppendBinary].
-func (p *Ports) AppendBinary(data []byte) ([]byte, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e := newEncoder(data, kindPorts)
-	e.settings(&p.core.set)
-	e.portRanges([]PortRange{p.core.r})
-	for i := range p.core.space {
-		e.source(p.core.own[i])
-		e.uint(p.core.pick[i].next)
-		if err := e.bitmap(p.core.space[i].bits); err != nil {
-			return data, err
-		}
-	}
-	return e.seal(), nil
-}
-
-// MarshalBinary is AppendBinary to nil.
-func (p *Ports) MarshalBinary() ([]byte, error) { return p.AppendBinary(nil) }
-
-// RestorePorts returns the ports that data, a snapshot, was taken of. The options and
-// the errors are those of [Restore].
-func RestorePorts(data []byte, opts ...Option) (*Ports, error) {
-	c, err := collectRestore(opts)
-	if err != nil {
-		return nil, err
-	}
-	d := newDecoder(data, kindPorts)
-	if err := d.config(&c); err != nil {
-		return nil, err
-	}
-	rs := d.portRanges()
-	if len(rs) != 1 {
-		d.fail("port range")
-		return nil, d.end()
-	}
-	core, err := newPortCore(rs[0], c)
-	if err == nil {
-		err = c.noAddrs("restore")
-	}
-	if err != nil {
-		return nil, contradiction(err)
-	}
-	for i := range core.space {
-		s := &core.space[i]
-		d.source(core.own[i])
-		core.pick[i].next = d.any()
-		if b := d.bitmap(rs[0].size() - 1); b != nil {
-			s.bits = b
-			s.recount()
-		}
-	}
-	if err := d.end(); err != nil {
-		return nil, err
-	}
-	return &Ports{core: core, hook: newHook(c.onChange)}, nil
-}
-
-// AppendBinary appends a snapshot to data, in the way of [Range.AppendBinary]; the
-// ranges and their state are in it.
-func (r *Ranges) AppendBinary(data []byte) ([]byte, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := newEncoder(data, kindRanges)
-	e.ranges(r.core)
-	for _, roots := range r.core.roots {
-		for _, root := range roots {
-			if err := e.area(root.area); err != nil {
-				return data, err
-			}
-		}
-	}
-	return e.seal(), nil
-}
-
-// MarshalBinary is AppendBinary to nil.
-func (r *Ranges) MarshalBinary() ([]byte, error) { return r.AppendBinary(nil) }
-
-// ranges writes all of c but what is held.
-func (e *encoder) ranges(c *rangeCore) {
-	e.settings(&c.set)
-	e.source(c.own)
-	for i := range c.pick {
-		e.uint(c.pick[i].which.next)
-		e.uint(c.pick[i].start.next)
-	}
-	e.uint(uint64(len(c.entries)))
-	for _, i := range c.entries {
-		e.bytes([]byte(i.Name))
-		e.prefixes(i.Prefixes)
-		e.bool(i.Draining)
-	}
-}
-
-// ranges reads what the encoder's ranges wrote; config is c with its settings.
-func (d *decoder) ranges(c *config) (*rangeCore, error) {
-	if err := d.config(c); err != nil {
-		return nil, err
-	}
-	r := newRangeCore(*c)
-	d.source(r.own)
-	for i := range r.pick {
-		r.pick[i].which.next = d.any()
-		r.pick[i].start.next = d.any()
-	}
-	prefixes := 0
-	for n := d.few(); n > 0 && d.bad == ""; n-- {
-		e := &RangeInfo{Name: string(d.bytes()), Prefixes: d.prefixes(), Draining: d.bool()}
-		if k := len(r.entries); len(e.Prefixes) == 0 || k > 0 && r.entries[k-1].Name >= e.Name {
-			d.fail("ranges out of order")
-		}
-		r.entries = append(r.entries, e)
-		if prefixes += len(e.Prefixes); prefixes > maxPrefixes {
-			d.fail("too many prefixes")
-		}
-	}
-	if d.bad != "" {
-		return nil, d.end()
-	}
-	r.rebuild()
-	return r, nil
-}
-
-// RestoreRanges returns the ranges that data, a snapshot, was taken of. The options and
-// the errors are those of [Restore].
-func RestoreRanges(data []byte, opts ...Option) (*Ranges, error) {
-	c, err := collectRestore(opts)
-	if err != nil {
-		return nil, err
-	}
-	d := newDecoder(data, kindRanges)
-	core, err := d.ranges(&c)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.noPorts("restore"); err != nil {
-		return nil, contradiction(err)
-	}
-	for _, roots := range core.roots {
-		for _, root := range roots {
-			d.area(root.area)
-		}
-	}
-	if err := d.end(); err != nil {
-		return nil, err
-	}
-	if err := core.strays(); err != nil {
-		return nil, &Error{Op: "restore", Err: ErrSnapshot, Detail: err.Error()}
-	}
-	return &Ranges{core: core, hook: newHook(c.onChange)}, nil
 }

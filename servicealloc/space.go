@@ -1,110 +1,101 @@
 package servicealloc
 
 import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+
 	"github.com/ipalloc/ipalloc/bitmap"
-	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// A space is a set of taken positions [0, last], last below 2^64, cut into bands. It
-// knows neither addresses nor ports and has no lock. Only what is taken is a set bit:
-// network, broadcast and reserved positions are in no band (or outside the space), so
-// a release needs no look at them and a count no correction.
+// Stats says how much of a range is taken.
+type Stats struct {
+	Static, Dynamic BandStats
+	Closed          uint64 // held outside both bands: reserved, or in ranges that drain
+}
+
+// BandStats is the part of [Stats] for one band.
+type BandStats struct{ Capacity, Used, Free uint64 }
+
+// A space is a set of taken positions [0, last], cut into bands. It knows neither
+// addresses nor ports and has no lock. Only what is taken is a set bit: a position
+// that is never handed out is in no band, so a release needs no look at the bands'
+// rules and a count no correction. A band has fewer than 2^64 positions.
 type space struct {
 	bits   *bitmap.Bitmap
-	bands  [2]band   // see band
-	closed addr.U128 // how much is taken outside the bands
+	bands  [2]band // see band
+	closed uint64  // how much is taken outside the bands
 
-	// simple: the static band is [0, split) and the dynamic one [split, last]. It is
-	// what nearly every range is, and spares a search in each operation.
+	// simple: the static band ends where the dynamic one begins, at split, and that
+	// ends at the last position. Nearly every range is so, and spares a search in
+	// each operation.
 	simple bool
 	split  uint64
 }
 
 // band returns the static or the dynamic band.
-func (s *space) band(b Band) *band { return &s.bands[(b-Static)&1] }
+func (s *space) band(b bandID) *band { return &s.bands[(b-static)&1] }
 
-func (s *space) dynamic() *band { return &s.bands[Dynamic-Static] }
-
-// init makes s a space of the positions [0, last] with nothing taken. The zones are
-// merged ones of a larger space that this one begins at base of; only what overlaps it
-// counts.
-func (s *space) init(last uint64, zones []zone, base addr.U128) {
+// newBits returns a bitmap over [0, last].
+func newBits(last uint64) *bitmap.Bitmap {
 	if last == ^uint64(0) {
-		s.bits = bitmap.NewPow2(64)
-	} else {
-		s.bits = bitmap.New(last + 1)
+		return bitmap.NewPow2(64)
 	}
-	s.cut(last, zones, base)
+	return bitmap.New(last + 1)
 }
 
-// cut makes the bands anew from zones, and counts what is taken in each.
-func (s *space) cut(last uint64, zones []zone, base addr.U128) {
+// init makes s a space of the positions [0, last] with nothing taken and the bands that
+// merged zones describe.
+func (s *space) init(last uint64, zones []zone) {
+	s.bits = newBits(last)
+	s.cut(zones)
+}
+
+// cut makes the bands anew from merged zones and counts what is taken in each.
+func (s *space) cut(zones []zone) {
 	s.bands = [2]band{}
-	top := base.Add(addr.U128{Lo: last})
 	for _, z := range zones {
-		if z.hi.Cmp(base) < 0 || z.lo.Cmp(top) > 0 {
-			continue
-		}
-		sp := span{0, last}
-		if z.lo.Cmp(base) > 0 {
-			sp.lo = z.lo.Sub(base).Lo
-		}
-		if z.hi.Cmp(top) < 0 {
-			sp.hi = z.hi.Sub(base).Lo
-		}
-		s.band(z.band).add(sp)
+		s.band(z.band).add(z.span)
 	}
-	st, dy := s.band(Static), s.band(Dynamic)
-	s.simple = !dy.size.IsZero() && len(dy.more) == 0 && dy.hi == last && len(st.more) == 0 &&
-		(st.size.IsZero() && dy.lo == 0 || !st.size.IsZero() && st.lo == 0 && st.hi+1 == dy.lo)
-	s.split = 0
-	if s.simple {
-		s.split = dy.lo
-	}
+	last, _ := s.bits.Last()
+	st, dy := s.band(static), s.band(dynamic)
+	s.split = dy.lo
+	s.simple = dy.size != 0 && len(dy.more) == 0 && dy.hi == last &&
+		(st.size == 0 && dy.lo == 0 || st.size != 0 && len(st.more) == 0 && st.lo == 0 && st.hi+1 == dy.lo)
 	s.recount()
 }
 
 // recount derives the counts of the bands from the bits.
 func (s *space) recount() {
-	last, _ := s.bits.Last()
-	s.closed = countTaken(s.bits, span{0, last})
+	s.closed = s.bits.Count()
 	for i := range s.bands {
 		b := &s.bands[i]
-		b.used = addr.U128{}
+		b.used = 0
 		for _, sp := range b.spans() {
-			b.used = b.used.Add(countTaken(s.bits, sp))
+			b.used += s.bits.CountRange(sp.lo, sp.hi)
 		}
-		s.closed = s.closed.Sub(b.used)
+		s.closed -= b.used
 	}
 }
 
-// countTaken counts exactly where CountRange of 2^64 positions would saturate.
-func countTaken(b *bitmap.Bitmap, sp span) addr.U128 {
-	mid := sp.lo + (sp.hi-sp.lo)/2
-	n := addr.U128{Lo: b.CountRange(sp.lo, mid)}
-	if mid < sp.hi {
-		n = n.Add(addr.U128{Lo: b.CountRange(mid+1, sp.hi)})
-	}
-	return n
-}
-
-func (s *space) bandOf(x uint64) Band {
+func (s *space) bandOf(x uint64) bandID {
 	switch {
 	case s.simple && x >= s.split:
-		return Dynamic
+		return dynamic
 	case s.simple:
-		return Static
-	case s.band(Dynamic).holds(x):
-		return Dynamic
-	case s.band(Static).holds(x):
-		return Static
+		return static
+	case s.band(dynamic).holds(x):
+		return dynamic
+	case s.band(static).holds(x):
+		return static
 	}
-	return Closed
+	return closed
 }
 
 // used returns the count of what is taken in b.
-func (s *space) used(b Band) *addr.U128 {
-	if b == Closed {
+func (s *space) used(b bandID) *uint64 {
+	if b == closed {
 		return &s.closed
 	}
 	return &s.band(b).used
@@ -115,11 +106,7 @@ func (s *space) take(x uint64) bool {
 	if !s.bits.Set(x) {
 		return false
 	}
-	if s.simple {
-		inc(&s.bands[s.simpleBand(x)].used)
-		return true
-	}
-	inc(s.used(s.bandOf(x)))
+	*s.used(s.bandOf(x))++
 	return true
 }
 
@@ -128,44 +115,25 @@ func (s *space) drop(x uint64) bool {
 	if !s.bits.Clear(x) {
 		return false
 	}
-	dec(s.used(s.bandOf(x)))
+	*s.used(s.bandOf(x))--
 	return true
 }
 
-// dropSimple is drop of a simple space.
-func (s *space) dropSimple(x uint64) bool {
-	if !s.bits.Clear(x) {
-		return false
-	}
-	dec(&s.bands[s.simpleBand(x)].used)
-	return true
-}
-
-// simpleBand returns the index of the band of x in a simple space.
-func (s *space) simpleBand(x uint64) int {
+// simpleUsed returns the count of the band of x in a simple space.
+func (s *space) simpleUsed(x uint64) *uint64 {
+	i := 0
 	if x >= s.split {
-		return int(Dynamic - Static)
+		i = 1
 	}
-	return 0
+	return &s.bands[i].used
 }
 
-// takeNext takes what peek names. The band has room.
-func (s *space) takeNext(b Band, u uint64) uint64 {
-	if s.simple && b == Dynamic {
-		return s.takeSimple(u)
-	}
-	x := s.peek(b, u)
-	s.bits.Set(x)
-	inc(&s.band(b).used)
-	return x
-}
-
-// takeSimple is takeNext from the dynamic band of a simple space. It takes one descent:
-// the band reaches the end of the space, so the first free position is the answer,
-// unless the walk came round and ended in the static band.
+// takeSimple takes the next free position of the dynamic band of a simple space, which
+// has one. The band reaches the end of the space, so the first free position is the
+// answer, unless the walk came round and ended in the static band.
 func (s *space) takeSimple(u uint64) uint64 {
-	b := s.dynamic()
-	inc(&b.used)
+	b := &s.bands[1]
+	b.used++
 	x, _ := s.bits.SetNextClear(s.split + scale(u, b.size))
 	if x < s.split {
 		s.bits.Clear(x)
@@ -174,16 +142,32 @@ func (s *space) takeSimple(u uint64) uint64 {
 	return x
 }
 
-// peek returns the free position of band b, which has room, that lies next to the one
-// that u chooses, going up and round inside the band.
-func (s *space) peek(b Band, u uint64) uint64 {
-	bd := s.band(b)
-	return s.nextFree(bd, bd.at(scale(u, bd.size)))
+// choose returns the band that the next pick comes from, closed if there is none.
+func (s *space) choose(spill bool) bandID {
+	switch {
+	case s.band(dynamic).free() != 0:
+		return dynamic
+	case spill && s.band(static).free() != 0:
+		return static
+	}
+	return closed
 }
 
-// nextFree returns the first free position of bd, which has room, at or after from,
-// coming round at the end of the band. It goes over full spans in one step and never
-// looks at a span twice: O(log n) for each gap between spans that it has to cross.
+// peek returns the free position of band b, which has one, that lies next to the one
+// that u chooses, going up and round inside the band.
+func (s *space) peek(b bandID, u uint64) uint64 {
+	return s.nextFree(s.band(b), s.start(b, u))
+}
+
+// start returns the position of band b that u chooses, 0 if it has none.
+func (s *space) start(b bandID, u uint64) uint64 {
+	bd := s.band(b)
+	return bd.at(scale(u, bd.size))
+}
+
+// nextFree returns the first free position of bd, which has one, at or after from,
+// coming round at the end of the band. It passes full spans in one step and never looks
+// at a span twice: O(log n) for each gap between spans that it has to cross.
 func (s *space) nextFree(bd *band, from uint64) uint64 {
 	for {
 		x, ok := s.bits.NextClear(from)
@@ -203,12 +187,19 @@ func (s *space) nextFree(bd *band, from uint64) uint64 {
 	}
 }
 
-// takeRun fills dst with the free positions of band b from from on, as that many calls
-// of takeNext would find them if each began where the last one ended. The band has room
-// for all.
-func (s *space) takeRun(b Band, from uint64, dst []uint64) {
+// share says how many of n picks come from the dynamic band, the rest being for the
+// static one, and whether there is room for all.
+func (s *space) share(n uint64, spill bool) (k uint64, ok bool) {
+	k = min(n, s.band(dynamic).free())
+	return k, k == n || spill && s.band(static).free() >= n-k
+}
+
+// takeRun fills dst with free positions of band b, which has that many: what as many
+// calls of nextFree would find if the first began at from and each of the others where
+// the one before ended. It returns where the next one would begin.
+func (s *space) takeRun(b bandID, from uint64, dst []uint64) uint64 {
 	bd := s.band(b)
-	bd.used = bd.used.Add(addr.U128{Lo: uint64(len(dst))})
+	bd.used += uint64(len(dst))
 	for len(dst) > 0 {
 		sp, ok := bd.from(from)
 		if !ok {
@@ -216,35 +207,83 @@ func (s *space) takeRun(b Band, from uint64, dst []uint64) {
 			continue
 		}
 		sp.lo = max(sp.lo, from)
-		if k := s.room(sp, len(dst)); k > 0 {
-			s.bits.SetNextN(dst[:k], sp.lo)
-			dst = dst[k:]
+		from = sp.hi + 1
+		if free := sp.hi - sp.lo + 1 - s.bits.CountRange(sp.lo, sp.hi); free > 0 {
+			run := dst[:min(uint64(len(dst)), free)]
+			s.bits.SetNextN(run, sp.lo)
+			dst = dst[len(run):]
+			from = run[len(run)-1] + 1
 		}
-		if from = sp.hi + 1; from == 0 {
+		if from == 0 {
 			from = bd.lo
 		}
 	}
+	return from
 }
 
-// room returns how many positions of sp are free, at most k.
-func (s *space) room(sp span, k int) int {
-	n := addr.U128{Lo: sp.hi - sp.lo}.Add(addr.U128{Lo: 1}).Sub(countTaken(s.bits, sp))
-	if n.Hi == 0 && n.Lo < uint64(k) {
-		return int(n.Lo)
+// word returns the taken positions at or after x, as many as one word of the bitmap
+// has: bit i stands for position from+i. ok is false if nothing is taken from x on.
+func (s *space) word(x uint64) (from, word uint64, ok bool) {
+	x, ok = s.bits.NextSet(x)
+	if !ok {
+		return 0, 0, false
 	}
-	return k
+	from = x &^ 63
+	word = s.bits.Word(x) >> (x & 63) << (x & 63)
+	if last, _ := s.bits.Last(); last-from < 63 { // beyond the end a word reads as taken
+		word &= 1<<(last-from+1) - 1
+	}
+	return from, word, true
 }
 
-func inc(n *addr.U128) {
-	n.Lo++
-	if n.Lo == 0 {
-		n.Hi++
+// each yields the taken positions of sp, ascending, and reports whether the loop went
+// to its end.
+func (s *space) each(sp span, yield func(x uint64) bool) bool {
+	for next, more := sp.lo, true; more; {
+		from, w, ok := s.word(next)
+		if !ok || from > sp.hi {
+			return true
+		}
+		for ; w != 0; w &= w - 1 {
+			if x := from + uint64(bits.TrailingZeros64(w)); x <= sp.hi && !yield(x) {
+				return false
+			}
+		}
+		next = from + 64
+		more = next > from && next <= sp.hi
+	}
+	return true
+}
+
+func (s *space) stats() Stats {
+	st, dy := &s.bands[0], &s.bands[1]
+	return Stats{
+		Static:  BandStats{st.size, st.used, st.size - st.used},
+		Dynamic: BandStats{dy.size, dy.used, dy.size - dy.used},
+		Closed:  s.closed,
 	}
 }
 
-func dec(n *addr.U128) {
-	if n.Lo == 0 {
-		n.Hi--
+// check recomputes s from merged zones.
+func (s *space) check(zones []zone) error {
+	if err := s.bits.Check(); err != nil {
+		return err
 	}
-	n.Lo--
+	want := &space{bits: s.bits}
+	want.cut(zones)
+	if want.simple != s.simple || want.split != s.split {
+		return errors.New("shape of the bands")
+	}
+	for b := closed; b <= dynamic; b++ {
+		if w, h := *want.used(b), *s.used(b); w != h {
+			return fmt.Errorf("%s band: counted %d taken, there are %d", b.name(), h, w)
+		}
+	}
+	for i := range s.bands {
+		w, h := &want.bands[i], &s.bands[i]
+		if w.span != h.span || !slices.Equal(w.more, h.more) || w.size != h.size {
+			return fmt.Errorf("%s band: its positions", (static + bandID(i)).name())
+		}
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/bits-and-blooms/bitset"
 	cservice "github.com/cilium/cilium/pkg/ipam/service/ipallocator"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
@@ -19,7 +20,7 @@ type oursAddrs struct{ *servicealloc.Range }
 var oursAddrPeer = addrPeer[netip.Addr, oursAddrs]{
 	name: ours,
 	make: func(p netip.Prefix) (oursAddrs, error) {
-		r, err := servicealloc.New(p)
+		r, err := servicealloc.NewRange(p)
 		return oursAddrs{r}, err
 	},
 	handle: sameAddr,
@@ -46,7 +47,7 @@ func (o oursAddrs) All(yield func(netip.Addr)) {
 	}
 }
 
-// oursPorts is the ports of one protocol.
+// oursPorts is the ports of a range, one number for all protocols.
 type oursPorts struct{ p *servicealloc.Ports }
 
 var oursPortPeer = portPeer[uint16, oursPorts]{
@@ -59,16 +60,16 @@ var oursPortPeer = portPeer[uint16, oursPorts]{
 }
 
 func (o oursPorts) AllocateNext() (uint16, error) {
-	n, _, err := o.p.AllocateNext(servicealloc.TCP)
+	n, _, err := o.p.AllocateNext("")
 	return n, err
 }
 
 func (o oursPorts) Allocate(n uint16) error {
-	return o.p.Allocate(servicealloc.Port{Protocol: servicealloc.TCP, Number: n})
+	return o.p.Allocate(servicealloc.Port{Number: n})
 }
 
 func (o oursPorts) Release(n uint16) {
-	o.p.Release(servicealloc.Port{Protocol: servicealloc.TCP, Number: n})
+	o.p.Release(servicealloc.Port{Number: n})
 }
 
 // ciliumAddrs is the fork of the ClusterIP allocator that Cilium uses for the addresses
@@ -118,7 +119,7 @@ func (s *bitsetAddrs) AllocateNext() (netip.Addr, error) {
 	if !ok {
 		if i, ok = s.taken.NextClear(0); !ok {
 			s.mu.Unlock()
-			return netip.Addr{}, servicealloc.ErrFull
+			return netip.Addr{}, ipalloc.ErrFull
 		}
 	}
 	s.taken.Set(i)

@@ -14,12 +14,10 @@ var serviceDivergences = []divergence{
 		"a dry run is asked in order to know"},
 	{svcDryPort, "a dry run of AllocateNext for a port answers one above the range", "what the next call will answer",
 		"the loop that looks for a free one never runs"},
-	{svcRestore, "stored bits beyond the range are taken over: a count of free addresses below zero", "ErrSnapshot, nothing changes",
+	{svcRestore, "stored bits beyond the range are taken over: a count of free addresses below zero", "ErrCorrupt",
 		"what comes from outside is checked at the door"},
 	{svcMapped, "an IPv4 address in the 16-byte form is an IPv4 address", "ErrOutOfRange",
 		"one address has one form in net/netip; an adapter calls Unmap"},
-	{svcPorts, "a port is taken for all protocols", "a port is taken for one protocol",
-		"TCP and UDP number their ports each for itself; a service that wants both asks for both"},
 }
 
 const (
@@ -30,5 +28,4 @@ const (
 	svcDryPort   = "a dry run of the next port"
 	svcRestore   = "stored bits beyond the range"
 	svcMapped    = "an address in the 4-in-6 form"
-	svcPorts     = "a port of two protocols"
 )

@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/registry/core/service/ipallocator"
 	"k8s.io/kubernetes/pkg/registry/core/service/portallocator"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
@@ -39,7 +40,7 @@ type serviceReplay struct {
 func replayService(t testing.TB, data []byte) {
 	tr := model.NewTrace(data)
 	p := netip.MustParsePrefix(serviceWorlds[tr.Op(len(serviceWorlds))])
-	r := &serviceReplay{t: t, p: p, k: must(ipallocator.NewInMemory(ipNet(p))), s: must(servicealloc.New(p))}
+	r := &serviceReplay{t: t, p: p, k: must(ipallocator.NewInMemory(ipNet(p))), s: must(servicealloc.NewRange(p))}
 	r.compare()
 	for tr.More() {
 		op, a := tr.Op(6), r.address(tr.Uint())
@@ -76,10 +77,10 @@ func (r *serviceReplay) address(n uint64) netip.Addr {
 // theirs lets Kubernetes pick.
 func (r *serviceReplay) theirs() bool {
 	r.t.Helper()
-	_, spilled, err := r.s.DryRunNext()
+	_, spilled, err := r.s.DryRun(netip.Addr{})
 	ip, kerr := r.k.AllocateNext()
 	if kerr != nil || err != nil {
-		if !errors.Is(kerr, ipallocator.ErrFull) || err != servicealloc.ErrFull {
+		if !errors.Is(kerr, ipallocator.ErrFull) || !errors.Is(err, ipalloc.ErrFull) {
 			r.t.Fatalf("AllocateNext: Kubernetes %v, %v; ours %v", ip, kerr, err)
 		}
 		return false
@@ -89,7 +90,7 @@ func (r *serviceReplay) theirs() bool {
 	if spilled {
 		want = servicealloc.Static
 	}
-	if got := r.s.Band(a); got != want {
+	if got, _ := r.s.Lookup(a); got != want {
 		r.t.Fatalf("Kubernetes picks %v, which is %v; ours would pick a %v one", a, got, want)
 	}
 	if err := r.s.Allocate(a); err != nil {
@@ -103,7 +104,7 @@ func (r *serviceReplay) ours() {
 	r.t.Helper()
 	a, _, err := r.s.AllocateNext()
 	if err != nil {
-		if ip, kerr := r.k.AllocateNext(); err != servicealloc.ErrFull || !errors.Is(kerr, ipallocator.ErrFull) {
+		if ip, kerr := r.k.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) || !errors.Is(kerr, ipallocator.ErrFull) {
 			r.t.Fatalf("ours %v; Kubernetes %v, %v", err, ip, kerr)
 		}
 		return
@@ -121,8 +122,8 @@ func (r *serviceReplay) named(a netip.Addr) {
 	}
 	kerr, err := r.k.Allocate(a.AsSlice()), r.s.Allocate(a)
 	outside := (*ipallocator.ErrNotInRange)(nil)
-	if (kerr == nil) != (err == nil) || errors.As(kerr, &outside) != errors.Is(err, servicealloc.ErrOutOfRange) ||
-		errors.Is(kerr, ipallocator.ErrAllocated) != errors.Is(err, servicealloc.ErrOccupied) {
+	if (kerr == nil) != (err == nil) || errors.As(kerr, &outside) != errors.Is(err, ipalloc.ErrOutOfRange) ||
+		errors.Is(kerr, ipallocator.ErrAllocated) != errors.Is(err, ipalloc.ErrOccupied) {
 		r.t.Fatalf("Allocate(%v): Kubernetes %v; ours %v", a, kerr, err)
 	}
 }
@@ -144,7 +145,7 @@ func (r *serviceReplay) release(a netip.Addr) {
 func (r *serviceReplay) compare() {
 	t := r.t
 	t.Helper()
-	if err := r.s.Check(); err != nil { // X7
+	if err := r.s.Check(); err != nil {
 		t.Fatal(err)
 	}
 	st := r.s.Stats()
@@ -161,16 +162,16 @@ func (r *serviceReplay) compare() {
 	if err := r.k.Snapshot(&stored); err != nil {
 		t.Fatal(err)
 	}
-	mine, err := r.s.Export()
-	if err != nil || mine.Range != stored.Range || !bytes.Equal(mine.Data, stored.Data) {
-		t.Fatalf("Kubernetes stores %s %x, ours %s %x (%v)", stored.Range, stored.Data, mine.Range, mine.Data, err)
+	mine, err := servicealloc.Export(stored.Range, servicealloc.Grant{Addrs: want})
+	if err != nil || !bytes.Equal(mine, stored.Data) {
+		t.Fatalf("Kubernetes stores %s %x, ours %x (%v)", stored.Range, stored.Data, mine, err)
 	}
-	if again := must(servicealloc.FromRangeAllocation(servicealloc.RangeAllocation{Range: stored.Range, Data: stored.Data})); again.Stats() != st {
-		t.Fatalf("imported: %+v, want %+v", again.Stats(), st)
+	if again := must(servicealloc.Import(stored.Range, stored.Data)); !slices.Equal(again.Addrs, want) {
+		t.Fatalf("imported: %v, want %v", again.Addrs, want)
 	}
 }
 
-// FuzzServicesAgainstKubernetes replays traces on both. SA1-SA3, SA8
+// FuzzServicesAgainstKubernetes replays traces on both.
 func FuzzServicesAgainstKubernetes(f *testing.F) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for world := range serviceWorlds {
@@ -188,7 +189,7 @@ func FuzzServicesAgainstKubernetes(f *testing.F) {
 	})
 }
 
-// Ports against the node port allocator, in the way of the replay of addresses. SA5
+// Ports against the node port allocator, in the way of the replay of addresses.
 func TestPortsAgainstKubernetes(t *testing.T) {
 	for _, r := range []servicealloc.PortRange{{First: 30000, Last: 32767}, {First: 30000, Last: 30015}, {First: 30000, Last: 30016}, {First: 100, Last: 228}, {First: 65535, Last: 65535}} {
 		k := must(portallocator.NewInMemory(utilnet.PortRange{Base: int(r.First), Size: int(r.Last-r.First) + 1}))
@@ -196,10 +197,10 @@ func TestPortsAgainstKubernetes(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, uint64(r.Last)))
 		for range 4000 {
 			n := int(r.First) + rng.IntN(int(r.Last-r.First)+3) - 1
-			port := servicealloc.Port{Protocol: servicealloc.TCP, Number: uint16(n)}
+			port := servicealloc.Port{Number: uint16(n)}
 			switch rng.IntN(4) {
 			case 0, 1:
-				_, spilled, err := s.DryRunNext(servicealloc.TCP)
+				_, spilled, err := s.DryRun(servicealloc.Port{})
 				got, kerr := k.AllocateNext()
 				if (err == nil) != (kerr == nil) {
 					t.Fatalf("%v: Kubernetes %v, ours %v", r, kerr, err)
@@ -208,7 +209,7 @@ func TestPortsAgainstKubernetes(t *testing.T) {
 					continue
 				}
 				port.Number = uint16(got)
-				if b := s.Band(port); (b == servicealloc.Static) != spilled {
+				if b, _ := s.Lookup(port); (b == servicealloc.Static) != spilled {
 					t.Fatalf("%v: Kubernetes picks %d, which is %v; ours spills: %v", r, got, b, spilled)
 				}
 				if err := s.Allocate(port); err != nil {
@@ -229,7 +230,7 @@ func TestPortsAgainstKubernetes(t *testing.T) {
 					t.Fatalf("%v: Release(%d)", r, n)
 				}
 			}
-			if st := s.Stats(servicealloc.TCP); int(st.Static.Free+st.Dynamic.Free) != k.Free() {
+			if st := s.Stats(); int(st.Static.Free+st.Dynamic.Free) != k.Free() {
 				t.Fatalf("%v: Kubernetes has %d free, ours %+v", r, k.Free(), st)
 			}
 		}
@@ -237,19 +238,23 @@ func TestPortsAgainstKubernetes(t *testing.T) {
 		if err := k.Snapshot(&stored); err != nil {
 			t.Fatal(err)
 		}
-		if mine := must(s.Export(servicealloc.TCP)); mine.Range != stored.Range || !bytes.Equal(mine.Data, stored.Data) {
-			t.Fatalf("%v: Kubernetes stores %s %x, ours %s %x", r, stored.Range, stored.Data, mine.Range, mine.Data)
+		var held servicealloc.Grant
+		for n := range s.All("") {
+			held.Ports = append(held.Ports, servicealloc.Port{Number: n})
+		}
+		if mine := must(servicealloc.Export(stored.Range, held)); stored.Range != r.String() || !bytes.Equal(mine, stored.Data) {
+			t.Fatalf("%v: Kubernetes stores %s %x, ours %x", r, stored.Range, stored.Data, mine)
 		}
 	}
 }
 
 // Each divergence of the table, on both sides.
 func TestServiceDivergences(t *testing.T) {
-	k64, s64 := must(ipallocator.NewInMemory(ipNet(netip.MustParsePrefix("fd00::/64")))), must(servicealloc.New(netip.MustParsePrefix("fd00::/64")))
+	k64, s64 := must(ipallocator.NewInMemory(ipNet(netip.MustParsePrefix("fd00::/64")))), must(servicealloc.NewRange(netip.MustParsePrefix("fd00::/64")))
 	far := netip.MustParseAddr("fd00::1:0:0:1")
-	khuge, shuge := must(ipallocator.NewInMemory(ipNet(netip.MustParsePrefix("0.0.0.0/1")))), must(servicealloc.New(netip.MustParsePrefix("0.0.0.0/1")))
+	khuge, shuge := must(ipallocator.NewInMemory(ipNet(netip.MustParsePrefix("0.0.0.0/1")))), must(servicealloc.NewRange(netip.MustParsePrefix("0.0.0.0/1")))
 	p30 := netip.MustParsePrefix("10.0.0.0/30")
-	kfull, sfull := must(ipallocator.NewInMemory(ipNet(p30))), must(servicealloc.New(p30))
+	kfull, sfull := must(ipallocator.NewInMemory(ipNet(p30))), must(servicealloc.NewRange(p30))
 	for _, a := range []string{"10.0.0.1", "10.0.0.2"} {
 		if kfull.Allocate(net.ParseIP(a)) != nil || sfull.Allocate(netip.MustParseAddr(a)) != nil {
 			t.Fatal(a)
@@ -259,23 +264,23 @@ func TestServiceDivergences(t *testing.T) {
 	sports := must(servicealloc.NewPorts(servicealloc.PortRange{First: 30000, Last: 32767}))
 	dryIP, dryErr := kfull.DryRun().AllocateNext()
 	dryPort, _ := portallocator.StartOperation(kports, true).AllocateNext()
-	port, _, _ := sports.DryRunNext(servicealloc.TCP)
+	port, _, _ := sports.DryRun(servicealloc.Port{})
 	mapped := netip.MustParseAddr("::ffff:10.0.0.5")
-	k24, s24 := must(ipallocator.NewInMemory(ipNet(netip.MustParsePrefix("10.0.0.0/24")))), must(servicealloc.New(netip.MustParsePrefix("10.0.0.0/24")))
+	k24, s24 := must(ipallocator.NewInMemory(ipNet(netip.MustParsePrefix("10.0.0.0/24")))), must(servicealloc.NewRange(netip.MustParsePrefix("10.0.0.0/24")))
 	overfull := kfull.Restore(ipNet(p30), []byte{0xff, 0xff})
-	tcp, udp := servicealloc.Port{Protocol: servicealloc.TCP, Number: 30053}, servicealloc.Port{Protocol: servicealloc.UDP, Number: 30053}
-	_, _, sFullErr := sfull.DryRunNext()
+	_, _, dryNamed := sfull.DryRun(netip.MustParseAddr("10.0.0.1"))
+	_, badBits := servicealloc.Import("10.0.0.0/30", []byte{0xff, 0xff})
+	_, _, sFullErr := sfull.DryRun(netip.Addr{})
 
 	shown := map[string]bool{
 		svcLargeIPv6: k64.Allocate(far.AsSlice()) != nil && s64.Allocate(far) == nil,
 		svcHugeIPv4:  khuge.Free() == 0 && shuge.Stats().Dynamic.Free == 1<<31-2-256,
-		svcDryNext:   dryErr == nil && addrOfIP(dryIP) == p30.Addr() && sFullErr == servicealloc.ErrFull,
-		svcDryNamed:  kfull.DryRun().Allocate(net.ParseIP("10.0.0.1")) == nil && errors.Is(sfull.DryRun(netip.MustParseAddr("10.0.0.1")), servicealloc.ErrOccupied),
+		svcDryNext:   dryErr == nil && addrOfIP(dryIP) == p30.Addr() && errors.Is(sFullErr, ipalloc.ErrFull),
+		svcDryNamed:  kfull.DryRun().Allocate(net.ParseIP("10.0.0.1")) == nil && errors.Is(dryNamed, ipalloc.ErrOccupied),
 		svcDryPort:   dryPort > 32767 && port >= 30086 && port <= 32767,
 		svcRestore: overfull == nil && kfull.Free() < 0 &&
-			errors.Is(sfull.Import(servicealloc.RangeAllocation{Range: "10.0.0.0/30", Data: []byte{0xff, 0xff}}), servicealloc.ErrSnapshot),
-		svcMapped: k24.Allocate(mapped.AsSlice()) == nil && errors.Is(s24.Allocate(mapped), servicealloc.ErrOutOfRange),
-		svcPorts:  kports.Allocate(30053) == nil && kports.Allocate(30053) != nil && sports.Allocate(tcp) == nil && sports.Allocate(udp) == nil,
+			errors.Is(badBits, ipalloc.ErrCorrupt),
+		svcMapped: k24.Allocate(mapped.AsSlice()) == nil && errors.Is(s24.Allocate(mapped), ipalloc.ErrOutOfRange),
 	}
 	for _, d := range serviceDivergences {
 		if !shown[d.Case] {

@@ -115,22 +115,25 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 // parseServices reads the flags about services.
 func (c *config) parseServices(prefix4, prefix6, ports string) error {
 	for _, f := range []struct {
-		family  servicealloc.Family
+		family  serviceFamily
 		version int
 		prefix  string
-	}{{servicealloc.IPv4, 4, prefix4}, {servicealloc.IPv6, 6, prefix6}} {
+	}{{ipv4, 4, prefix4}, {ipv6, 6, prefix6}} {
 		p, ok, err := wording.Prefix(fmt.Sprintf("-service%d", f.version), f.prefix, f.version)
 		if err != nil {
 			return err
 		}
 		if ok {
-			c.services = append(c.services, serviceRange{f.family.String(), f.family, p})
+			c.services = append(c.services, serviceRange{string(f.family), f.family, p})
 		}
 	}
-	var err error
-	if c.nodePorts, err = servicealloc.ParsePortRange(ports); err != nil {
+	lo, hi, _ := strings.Cut(ports, "-")
+	first, err1 := strconv.ParseUint(lo, 10, 16)
+	last, err2 := strconv.ParseUint(hi, 10, 16)
+	if err1 != nil || err2 != nil || first == 0 || last < first {
 		return fmt.Errorf("-nodeports %s: two ports are needed, as in 30000-32767", ports)
 	}
+	c.nodePorts = servicealloc.PortRange{First: uint16(first), Last: uint16(last)}
 	return nil
 }
 

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
@@ -14,9 +16,17 @@ import (
 // serviceRange is where the services of a family get their addresses from.
 type serviceRange struct {
 	name   string
-	family servicealloc.Family
+	family serviceFamily
 	prefix netip.Prefix
 }
+
+// serviceFamily is an address family.
+type serviceFamily string
+
+const (
+	ipv4 serviceFamily = "IPv4"
+	ipv6 serviceFamily = "IPv6"
+)
 
 // servicePhase gives services their addresses and node ports. held is the record a controller
 // would keep in the service objects; all the rest can be rebuilt from it.
@@ -47,7 +57,7 @@ func newServicePhase(cfg *config, services []service) (*servicePhase, error) {
 	for _, r := range p.ranges {
 		prefixes = append(prefixes, r.prefix)
 	}
-	return p, p.registry.AddRange("services", prefixes...)
+	return p, p.registry.SetRange(servicealloc.RangeInfo{Name: "services", Prefixes: prefixes})
 }
 
 // run is the life of the services: all come, some ask for what they can't have, a tenth goes and
@@ -86,16 +96,16 @@ func (p *servicePhase) request(s *service) servicealloc.Request {
 }
 
 // slot returns the place of a family in a service's wishes.
-func slot(f servicealloc.Family) int {
-	if f == servicealloc.IPv4 {
+func slot(f serviceFamily) int {
+	if f == ipv4 {
 		return 0
 	}
 	return 1
 }
 
 // anyOf is how a request leaves the address of a family open.
-func anyOf(f servicealloc.Family) netip.Addr {
-	if f == servicealloc.IPv4 {
+func anyOf(f serviceFamily) netip.Addr {
+	if f == ipv4 {
 		return netip.IPv4Unspecified()
 	}
 	return netip.IPv6Unspecified()
@@ -139,7 +149,7 @@ func (p *servicePhase) refuse() error {
 		return nil
 	}
 	taken := p.held[p.services[i].name].Addrs[0]
-	req := servicealloc.Request{Ports: []servicealloc.Port{{Protocol: servicealloc.TCP}}}
+	req := servicealloc.Request{Ports: []servicealloc.Port{{}}}
 	for _, r := range p.ranges {
 		if r.prefix.Contains(taken) {
 			continue
@@ -153,7 +163,7 @@ func (p *servicePhase) refuse() error {
 	}
 	for range 100 {
 		g, err := p.registry.Allocate("refused", req)
-		if !errors.Is(err, servicealloc.ErrOccupied) && !errors.Is(err, servicealloc.ErrFull) {
+		if !errors.Is(err, ipalloc.ErrOccupied) && !errors.Is(err, ipalloc.ErrFull) {
 			return wording.Broken("when an address was asked for twice", []string{fmt.Sprintf("%v was given to %v (%v)", taken, g, err)})
 		}
 		p.report.refused++
@@ -179,7 +189,7 @@ func (p *servicePhase) churn() error {
 		}
 		gone = append(gone, s)
 		had[s.name] = p.held[s.name]
-		if err := p.registry.ReleaseIf(s.name, had[s.name].Generation); err != nil {
+		if _, err := p.registry.Release(s.name, had[s.name].Generation); err != nil {
 			return err
 		}
 		delete(p.held, s.name)
@@ -195,7 +205,7 @@ func (p *servicePhase) churn() error {
 		if slices.Equal(g.Addrs, old.Addrs) && slices.Equal(g.Ports, old.Ports) {
 			p.report.same++
 		}
-		if err := p.registry.ReleaseIf(s.name, old.Generation); !errors.Is(err, servicealloc.ErrGeneration) {
+		if _, err := p.registry.Release(s.name, old.Generation); len(p.request(&s).Addrs)+len(s.ports) > 0 && !errors.Is(err, ipalloc.ErrMismatch) {
 			return wording.Broken("after a service came back", []string{fmt.Sprintf("service %q could be released by its old generation (%v)", s.name, err)})
 		}
 	}
@@ -213,7 +223,7 @@ func (p *servicePhase) restart() error {
 	}
 	p.report.snapshotBytes = len(data)
 	old := p.registry
-	if p.registry, err = servicealloc.RestoreRegistry(data); err != nil {
+	if p.registry, err = servicealloc.NewRegistry(p.ports, servicealloc.Restore(data)); err != nil {
 		return err
 	}
 	again, err := p.registry.MarshalBinary()
@@ -227,8 +237,9 @@ func (p *servicePhase) restart() error {
 	for _, r := range p.ranges {
 		req.Addrs = append(req.Addrs, anyOf(r.family))
 	}
-	before, err1 := old.DryRun("next", req)
-	after, err2 := p.registry.DryRun("next", req)
+	req.DryRun = true
+	before, err1 := old.Allocate("next", req)
+	after, err2 := p.registry.Allocate("next", req)
 	if !sameGrant(before, after) || (err1 == nil) != (err2 == nil) {
 		return wording.Broken(when, []string{fmt.Sprintf("the next service would get %v (%v), it was %v (%v)", after, err2, before, err1)})
 	}
@@ -237,18 +248,9 @@ func (p *servicePhase) restart() error {
 
 // compare asks the engine what differs between its state and the services' own records.
 func (p *servicePhase) compare() error {
-	var desired []servicealloc.Claim
-	for name, g := range p.held {
-		for _, a := range g.Addrs {
-			desired = append(desired, servicealloc.Claim{Owner: name, Addr: a})
-		}
-		for _, port := range g.Ports {
-			desired = append(desired, servicealloc.Claim{Owner: name, Port: port})
-		}
-	}
 	var found []string
-	for _, f := range servicealloc.Diff(p.registry.State(), desired) {
-		found = append(found, fmt.Sprintf("%v: %+v", f.Kind, f.Claim))
+	for _, f := range p.registry.Diff(slices.Collect(maps.Values(p.held)), nil) {
+		found = append(found, f.String())
 	}
 	return wording.Broken("beside the services' own records", found)
 }

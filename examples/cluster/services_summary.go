@@ -29,7 +29,7 @@ func summarizeServices(w io.Writer, cfg *config, p *servicePhase) error {
 		wording.Count(len(p.services), "service"), sourceOf(cfg.servicesFile), dual, named, wording.Count(ports, "node port"))
 	t := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
 	for _, r := range p.ranges {
-		st := p.registry.Stats(r.family)
+		st := p.stats(r.family)
 		lastStatic, static, _ := bandsOf(r.prefix)
 		low := "no static band"
 		if static > 0 {
@@ -37,10 +37,8 @@ func summarizeServices(w io.Writer, cfg *config, p *servicePhase) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\tdynamic from %s: %s\n", r.name, r.prefix, low, lastStatic.Next(), taken(st.Dynamic))
 	}
-	for proto := servicealloc.TCP; proto <= servicealloc.SCTP; proto++ {
-		st := p.registry.PortStats(proto)
-		fmt.Fprintf(t, "%v\t%v\tstatic: %s\tdynamic: %s\n", proto, p.ports, taken(st.Static), taken(st.Dynamic))
-	}
+	_, _, st := p.registry.Stats()
+	fmt.Fprintf(t, "node ports\t%v\tstatic: %s\tdynamic: %s\n", p.ports, taken(st.Static), taken(st.Dynamic))
 	t.Flush()
 	out.WriteByte('\n')
 	for _, name := range []string{"kube-system/kube-dns"} {
@@ -55,6 +53,15 @@ func summarizeServices(w io.Writer, cfg *config, p *servicePhase) error {
 	fmt.Fprintf(&out, "verified   %s, from what the services hold: nothing twice, nothing outside, each in the band that it asked for\n", wording.Count(r.checks, "time"))
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// stats returns the counts of a family.
+func (p *servicePhase) stats(f serviceFamily) servicealloc.Stats {
+	v4, v6, _ := p.registry.Stats()
+	if f == ipv4 {
+		return v4
+	}
+	return v6
 }
 
 // taken says how much of a band is taken.

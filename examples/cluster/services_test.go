@@ -14,7 +14,7 @@ import (
 
 const serviceHeader = "name,ip4,ip6,nodeports\n"
 
-func TestServiceTraceFaults(t *testing.T) { // X1, X2
+func TestServiceTraceFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                         "s.csv:1:1: the file is empty, the header is missing: name,ip4,ip6,nodeports",
 		"name,ip4,ip6\n":                           `s.csv:1:1: no column "nodeports" in the header, which needs name,ip4,ip6,nodeports`,
@@ -55,11 +55,11 @@ func TestServiceUsage(t *testing.T) {
 		{[]string{"-nodeports", "30000-65536"}, exitUsage, "cluster: -nodeports 30000-65536: two ports are needed, as in 30000-32767\n"},
 		{[]string{"-nodeports", "0-10"}, exitUsage, "cluster: -nodeports 0-10: two ports are needed, as in 30000-32767\n"},
 		{[]string{"-services", write(t, serviceHeader+"a,#300,any,\n"), "-service4", "10.0.0.0/24"}, exitFailed,
-			"cluster: service \"a\", number 1 of 1: servicealloc: allocate 10.0.1.0 for a: not a usable member of the range\n"},
+			"cluster: service \"a\", number 1 of 1: servicealloc: allocate 10.0.1.0 for \"a\": not a usable address of any range\n"},
 		{[]string{"-services", write(t, serviceHeader+"a,#10,any,\nb,#10,any,\n")}, exitFailed,
-			"cluster: service \"b\", number 2 of 2: servicealloc: allocate 10.96.0.10 for b: already taken by a\n"},
+			"cluster: service \"b\", number 2 of 2: servicealloc: allocate 10.96.0.10 for \"b\": occupied, held by \"a\"\n"},
 		{[]string{"-services", write(t, serviceHeader+"a,any,any,TCP:29999\n")}, exitFailed,
-			"cluster: service \"a\", number 1 of 1: servicealloc: allocate 29999/TCP for a: not a usable member of the range\n"},
+			"cluster: service \"a\", number 1 of 1: servicealloc: allocate port 29999 for \"a\" in \"30000-32767\": out of range\n"},
 	} {
 		status, _, errs := start(c.args...)
 		if status != c.status || errs != c.text {
@@ -72,11 +72,11 @@ func TestServiceUsage(t *testing.T) {
 }
 
 // Ranges of all kinds, up to the last address: the services of a /28 fill it, static band or not.
-func TestServicesFillTheirRange(t *testing.T) { // SA1-SA3, SA7
+func TestServicesFillTheirRange(t *testing.T) {
 	for _, c := range []struct {
 		prefix4, prefix6 string
 		n                int
-	}{{"10.0.0.0/28", "fd00::/124", 14}, {"10.0.0.0/27", "fd00::/123", 30}, {"10.0.0.0/24", "fd00::/64", 254}, {"10.0.0.0/26", "fd00::/40", 62}, {"10.0.0.0/30", "fd00::/126", 2}} {
+	}{{"10.0.0.0/28", "fd00::/124", 14}, {"10.0.0.0/27", "fd00::/123", 30}, {"10.0.0.0/24", "fd00::/64", 254}, {"10.0.0.0/26", "fd00::/64", 62}, {"10.0.0.0/30", "fd00::/126", 2}} {
 		trace := serviceHeader
 		for i := range c.n {
 			trace += fmt.Sprintf("s%d,any,any,TCP\n", i)
@@ -86,7 +86,7 @@ func TestServicesFillTheirRange(t *testing.T) { // SA1-SA3, SA7
 			t.Errorf("%s: status %d, %s", c.prefix4, status, errs)
 		}
 		status, _, errs := start(append(args, write(t, trace+"one-more,any,any,\n"))...)
-		want := fmt.Sprintf("cluster: service \"one-more\", number %d of %d: servicealloc: allocate for one-more: full: IPv4\n", c.n+1, c.n+1)
+		want := fmt.Sprintf("cluster: service \"one-more\", number %d of %d: servicealloc: allocate for \"one-more\": no free IPv4 address\n", c.n+1, c.n+1)
 		if status != exitFailed || errs != want {
 			t.Errorf("%s: status %d, %q, want %q", c.prefix4, status, errs, want)
 		}
@@ -103,7 +103,7 @@ func TestClusterDNS(t *testing.T) {
 
 // What a broken engine could do, one thing at a time.
 func TestCheckServices(t *testing.T) {
-	ranges := []serviceRange{{"IPv4", servicealloc.IPv4, netip.MustParsePrefix("10.0.0.0/24")}, {"IPv6", servicealloc.IPv6, netip.MustParsePrefix("fd00::/120")}}
+	ranges := []serviceRange{{"IPv4", ipv4, netip.MustParsePrefix("10.0.0.0/24")}, {"IPv6", ipv6, netip.MustParsePrefix("fd00::/120")}}
 	ports := servicealloc.PortRange{First: 100, Last: 200}
 	addrs := func(list ...string) (out []netip.Addr) {
 		for _, s := range list {
@@ -153,7 +153,7 @@ func TestCheckServices(t *testing.T) {
 
 // The static band is for those who name an address, as long as there are dynamic ones. SA3
 func TestCheckPicks(t *testing.T) {
-	ranges := []serviceRange{{"IPv4", servicealloc.IPv4, netip.MustParsePrefix("10.0.0.0/27")}}
+	ranges := []serviceRange{{"IPv4", ipv4, netip.MustParsePrefix("10.0.0.0/27")}}
 	any, named := &service{name: "any", addrs: [2]wish{{kind: wishAny}}}, &service{name: "named", addrs: [2]wish{{kind: wishNth, nth: 3}}}
 	full := map[string]servicealloc.Grant{}
 	for i := range byte(14) {
@@ -207,10 +207,12 @@ func TestServicePhaseNotices(t *testing.T) {
 	}
 	services := must(loadServices(""))
 	for name, spoil := range map[string]func(p *servicePhase){
-		"a service is gone":  func(p *servicePhase) { p.registry.Release("shop/web") },
-		"a service too many": func(p *servicePhase) { must(p.registry.Allocate("nobody", servicealloc.Request{})) },
+		"a service is gone": func(p *servicePhase) { p.registry.Release("shop/web", 0) },
+		"a service too many": func(p *servicePhase) {
+			must(p.registry.Allocate("nobody", servicealloc.Request{Ports: []servicealloc.Port{{}}}))
+		},
 		"another address": func(p *servicePhase) {
-			p.registry.Release("shop/web")
+			p.registry.Release("shop/web", 0)
 			must(p.registry.Allocate("shop/web", p.request(&p.services[1])))
 		},
 		"a record is gone": func(p *servicePhase) { delete(p.held, "shop/web") },

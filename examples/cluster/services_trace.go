@@ -94,7 +94,7 @@ func portsOf(t *trace.Table, column string) (list []servicealloc.Port) {
 	protocols := []servicealloc.Protocol{servicealloc.TCP, servicealloc.UDP, servicealloc.SCTP}
 	for _, s := range strings.Fields(t.Text(column)) {
 		name, number, named := strings.Cut(s, ":")
-		i := slices.IndexFunc(protocols, func(p servicealloc.Protocol) bool { return p.String() == name })
+		i := slices.IndexFunc(protocols, func(p servicealloc.Protocol) bool { return string(p) == name })
 		n, err := strconv.ParseUint(number, 10, 16)
 		if i < 0 || named && (err != nil || n == 0) {
 			t.Fail(column, "%s has %q: a protocol (TCP, UDP, SCTP) is needed, perhaps with a port, as in TCP:30080", column, s)

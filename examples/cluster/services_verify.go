@@ -80,15 +80,18 @@ func checkServices(ranges []serviceRange, ports servicealloc.PortRange, services
 			continue
 		}
 		for j, port := range g.Ports {
-			once(s.name, port)
+			once(s.name, portText(port))
 			want := s.ports[j]
-			if port.Protocol != want.Protocol || want.Number != 0 && port.Number != want.Number || !ports.Contains(port.Number) {
-				fault("service %q holds %v, it asked for %v of %v", s.name, port, want, ports)
+			if port.Protocol != want.Protocol || want.Number != 0 && port.Number != want.Number || port.Number < ports.First || port.Number > ports.Last {
+				fault("service %q holds %s, it asked for %s of %v", s.name, portText(port), portText(want), ports)
 			}
 		}
 	}
 	return found
 }
+
+// portText returns a port as "30053/UDP".
+func portText(p servicealloc.Port) string { return fmt.Sprintf("%d/%s", p.Number, p.Protocol) }
 
 // checkAddr says what is wrong with one address of a service.
 func checkAddr(r serviceRange, s *service, w wish, a netip.Addr) []string {
@@ -147,13 +150,23 @@ func (p *servicePhase) verify(when string, services []service) error {
 	if err := p.registry.Check(); err != nil {
 		fault("the engine's own check: %v", err)
 	}
-	if len(p.held) != len(services) || p.registry.Len() != len(services) {
-		fault("%d services hold something, the engine says %d, there are %d", len(p.held), p.registry.Len(), len(services))
+	if len(p.held) != len(services) {
+		fault("%d services hold something, there are %d", len(p.held), len(services))
 	}
+	seen := 0
 	for g := range p.registry.All() {
+		seen++
 		if !sameGrant(g, p.held[g.Owner]) {
 			fault("the engine says %v, service %q has %v on record", g, g.Owner, p.held[g.Owner])
 		}
+	}
+	for _, g := range p.held {
+		if g.Generation != 0 {
+			seen--
+		}
+	}
+	if seen != 0 {
+		fault("the engine has %d owners more than there are services that hold something", seen)
 	}
 	for _, r := range p.ranges {
 		lastStatic, static, dynamic := bandsOf(r.prefix)
@@ -162,7 +175,7 @@ func (p *servicePhase) verify(when string, services []service) error {
 			Static:  servicealloc.BandStats{Capacity: static, Used: below, Free: static - below},
 			Dynamic: servicealloc.BandStats{Capacity: dynamic, Used: above, Free: dynamic - above},
 		}
-		if got := p.registry.Stats(r.family); got != want && dynamic != ^uint64(0) {
+		if got := p.stats(r.family); got != want && dynamic != ^uint64(0) {
 			fault("%s: the engine counts %+v, the services hold %+v", r.name, got, want)
 		}
 	}

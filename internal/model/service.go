@@ -13,34 +13,27 @@ const (
 )
 
 // What an operation of a service twin answers when it fails: the text of the sentinel
-// of servicealloc that stands for it.
+// of package ipalloc that stands for it.
 const (
 	ServiceFull       = "full"
-	ServiceOccupied   = "already taken"
-	ServiceOutOfRange = "not a usable member of the range"
+	ServiceOccupied   = "occupied"
+	ServiceOutOfRange = "out of range"
 	ServiceReserved   = "reserved"
-	ServiceDraining   = "only in ranges that drain"
-	ServiceExists     = "name is in use"
-	ServiceNoRange    = "no such range"
-	ServiceInUse      = "still in use"
-	ServiceNoOwner    = "no such owner"
-	ServiceMismatch   = "owner holds something else"
-	ServiceGeneration = "generation has moved on"
-	ServiceBadRequest = "bad request"
+	ServiceInUse      = "in use"
+	ServiceNotFound   = "not found"
+	ServiceNotHeld    = "not held"
+	ServiceMismatch   = "mismatch"
+	ServiceInvalid    = "invalid argument"
+	ServiceEnded      = "closed"
 )
 
 // ServiceSet is the twin of a space of servicealloc: all members in a list, each with
-// its band, and the taken ones in a map that sets may share. Picks come from the window
-// of members [Cur*Window, (Cur+1)*Window) while it has a free dynamic one; Window 0
-// means that all are one window.
+// its band, and the taken ones in a map that sets may share.
 type ServiceSet[T comparable] struct {
 	Members    []T // ascending
 	Band       []int
 	Held       map[T]bool
 	NeverSpill bool
-	Lowest     bool
-	Window     int
-	Cur        int
 }
 
 // Free returns how many members of a band are free.
@@ -78,86 +71,62 @@ func (m *ServiceSet[T]) Choose() int {
 }
 
 // Pick returns the member of a band, which has a free one, that the random value u
-// leads to, and the window that it comes from. Nothing is changed.
-func (m *ServiceSet[T]) Pick(band int, u uint64) (x T, window int) {
-	width := m.Window
-	if width == 0 {
-		width = len(m.Members)
-	}
-	windows := (len(m.Members) + width - 1) / width
-	for k := range windows {
-		window = k
-		if band == ServiceDynamic && !m.Lowest {
-			window = (m.Cur + k) % windows
-		}
-		var members []T
-		for i := window * width; i < min(len(m.Members), (window+1)*width); i++ {
-			if m.Band[i] == band {
-				members = append(members, m.Members[i])
-			}
-		}
-		start := int(ServiceScale(u, uint64(len(members))))
-		for j := range members {
-			if x = members[(start+j)%len(members)]; !m.Held[x] {
-				return x, window
-			}
+// leads to. Nothing is changed.
+func (m *ServiceSet[T]) Pick(band int, u uint64) (x T) {
+	members := m.of(band)
+	start := int(ServiceScale(u, uint64(len(members))))
+	for j := range members {
+		if x = members[(start+j)%len(members)]; !m.Held[x] {
+			return x
 		}
 	}
 	panic("model: band has no free member")
 }
 
+// of returns the members of a band.
+func (m *ServiceSet[T]) of(band int) (members []T) {
+	for i, x := range m.Members {
+		if m.Band[i] == band {
+			members = append(members, x)
+		}
+	}
+	return members
+}
+
 // Take takes what Pick names.
 func (m *ServiceSet[T]) Take(band int, u uint64) T {
-	x, window := m.Pick(band, u)
-	if band == ServiceDynamic {
-		m.Cur = window
-	}
+	x := m.Pick(band, u)
 	m.Held[x] = true
 	return x
 }
 
-// TakeRun takes n members of a band, which has them free: each walk begins after the
-// member that the last one took, unless that window is full by then.
+// TakeRun takes n members of a band, which has them free, in one walk from where u
+// leads to.
 func (m *ServiceSet[T]) TakeRun(band, n int, u uint64) (run []T) {
-	for len(run) < n {
-		x, window := m.Pick(band, u)
-		if band == ServiceDynamic {
-			m.Cur = window
-		}
-		for i := m.index(x); len(run) < n; {
-			m.Held[m.Members[i]] = true
-			run = append(run, m.Members[i])
-			next, ok := m.after(band, i, window)
-			if !ok {
-				break
-			}
-			i = next
+	members := m.of(band)
+	for j := 0; len(run) < n; j++ {
+		if x := members[(int(ServiceScale(u, uint64(len(members))))+j)%len(members)]; !m.Held[x] {
+			m.Held[x] = true
+			run = append(run, x)
 		}
 	}
 	return run
 }
 
-// after returns the next free member of a band after i in its window, coming round.
-func (m *ServiceSet[T]) after(band, i, window int) (int, bool) {
-	width := m.Window
-	if width == 0 {
-		width = len(m.Members)
+// Run takes n members, dynamic ones first; all or none.
+func (m *ServiceSet[T]) Run(n int, u uint64) (run []T, spilled int, ok bool) {
+	dynamic := min(n, m.Free(ServiceDynamic))
+	spilled = n - dynamic
+	if spilled > 0 && (m.NeverSpill || m.Free(ServiceStatic) < spilled) {
+		return nil, 0, false
 	}
-	lo, hi := window*width, min(len(m.Members), (window+1)*width)
-	for k := 1; k <= hi-lo; k++ {
-		j := lo + (i-lo+k)%(hi-lo)
-		if m.Band[j] == band && !m.Held[m.Members[j]] {
-			return j, true
-		}
-	}
-	return 0, false
+	run = m.TakeRun(ServiceDynamic, dynamic, u)
+	return append(run, m.TakeRun(ServiceStatic, spilled, u)...), spilled, true
 }
-
-func (m *ServiceSet[T]) index(x T) int { return slices.Index(m.Members, x) }
 
 // BandOf returns the band of x, and whether it is a member at all.
 func (m *ServiceSet[T]) BandOf(x T) (int, bool) {
-	i := m.index(x)
+	i := slices.Index(m.Members, x)
 	if i < 0 {
 		return ServiceClosed, false
 	}
@@ -185,4 +154,15 @@ func ServiceStaticSize(size, per, most uint64) uint64 {
 		n = most
 	}
 	return n
+}
+
+// ServiceMix is the i-th of the values that a request makes of the random value u:
+// SplitMix64 (Steele, Lea, Flood, 2014) started at u, at its step i.
+func ServiceMix(u uint64, i int) uint64 {
+	for range i + 1 {
+		u += 0x9e3779b97f4a7c15
+	}
+	u = (u ^ u>>30) * 0xbf58476d1ce4e5b9
+	u = (u ^ u>>27) * 0x94d049bb133111eb
+	return u ^ u>>31
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sort"
@@ -10,7 +11,7 @@ import (
 type ServiceOptions struct {
 	Lowest, NeverSpill, PointToPoint bool
 	StaticSize                       int // -1: the rule's
-	Static, Reserved                 []netip.Prefix
+	Static                           []netip.Prefix
 }
 
 // addressesOf lists all addresses of p, and how many at the beginning and at the end
@@ -52,8 +53,6 @@ func (o ServiceOptions) finish(ip netip.Addr, band int) int {
 	switch {
 	case band == ServiceClosed:
 		return ServiceClosed
-	case holds(o.Reserved, ip):
-		return ServiceClosed
 	case holds(o.Static, ip):
 		return ServiceStatic
 	}
@@ -66,7 +65,7 @@ func holds(ps []netip.Prefix, ip netip.Addr) bool {
 
 // NewServiceRange returns the twin of servicealloc.Range: a set of the usable addresses.
 func NewServiceRange(p netip.Prefix, o ServiceOptions) *ServiceSet[netip.Addr] {
-	m := &ServiceSet[netip.Addr]{Held: map[netip.Addr]bool{}, NeverSpill: o.NeverSpill, Lowest: o.Lowest}
+	m := &ServiceSet[netip.Addr]{Held: map[netip.Addr]bool{}, NeverSpill: o.NeverSpill}
 	bands := o.bandsOf(p)
 	all, skip, cut := o.addressesOf(p)
 	for _, ip := range all[skip : len(all)-cut] {
@@ -78,7 +77,7 @@ func NewServiceRange(p netip.Prefix, o ServiceOptions) *ServiceSet[netip.Addr] {
 
 // NewServicePorts returns the twin of the ports of one protocol.
 func NewServicePorts(first, last uint16, o ServiceOptions) *ServiceSet[uint16] {
-	m := &ServiceSet[uint16]{Held: map[uint16]bool{}, NeverSpill: o.NeverSpill, Lowest: o.Lowest}
+	m := &ServiceSet[uint16]{Held: map[uint16]bool{}, NeverSpill: o.NeverSpill}
 	static := ServiceStaticSize(uint64(last-first)+1, 32, 128)
 	if o.StaticSize >= 0 {
 		static = uint64(o.StaticSize)
@@ -94,26 +93,24 @@ func NewServicePorts(first, last uint16, o ServiceOptions) *ServiceSet[uint16] {
 	return m
 }
 
-// ServiceRanges is the twin of servicealloc.Ranges. It derives everything from the
-// entries each time it is asked. Which and Start are, by family (0 is IPv4), the random
-// values of the next pick.
+// ServiceRanges is the twin of the ranges of servicealloc.Registry. It derives
+// everything from the entries each time it is asked.
 type ServiceRanges struct {
-	Options      ServiceOptions
-	Entries      map[string]*ServiceEntry
-	Held         map[netip.Addr]bool
-	Which, Start [2]uint64
-	bands        map[netip.Prefix]map[netip.Addr]int // bandsOf each prefix, remembered
+	Options ServiceOptions
+	Entries map[string]ServiceEntry
+	Held    map[netip.Addr]bool
+	bands   map[netip.Prefix]map[netip.Addr]int // bandsOf each prefix, remembered
 }
 
-// ServiceEntry is one of several ranges.
+// ServiceEntry is one of several ranges, or a reservation.
 type ServiceEntry struct {
-	Prefixes []netip.Prefix
-	Draining bool
+	Prefixes           []netip.Prefix
+	Draining, Reserved bool
 }
 
 // NewServiceRanges returns a twin without ranges.
 func NewServiceRanges(o ServiceOptions) *ServiceRanges {
-	return &ServiceRanges{Options: o, Entries: map[string]*ServiceEntry{}, Held: map[netip.Addr]bool{},
+	return &ServiceRanges{Options: o, Entries: map[string]ServiceEntry{}, Held: map[netip.Addr]bool{},
 		bands: map[netip.Prefix]map[netip.Addr]int{}}
 }
 
@@ -125,13 +122,17 @@ func (m *ServiceRanges) band(p netip.Prefix, ip netip.Addr) int {
 	return m.bands[p][ip]
 }
 
-// Band returns the band of ip: static if it is static in any range that does not
-// drain, else dynamic if it is so in any.
+// Band returns the band of ip: closed if it is reserved, static if it is static in any
+// range that does not drain, else dynamic if it is so in any.
 func (m *ServiceRanges) Band(ip netip.Addr) int {
 	best := ServiceClosed
 	for _, e := range m.Entries {
 		for _, p := range e.Prefixes {
-			if b := m.band(p, ip); !e.Draining && b != ServiceClosed && (best == ServiceClosed || b == ServiceStatic) {
+			switch b := m.band(p, ip); {
+			case e.Reserved && p.Contains(ip):
+				return ServiceClosed
+			case e.Draining || e.Reserved || b == ServiceClosed:
+			case best == ServiceClosed || b == ServiceStatic:
 				best = b
 			}
 		}
@@ -139,11 +140,11 @@ func (m *ServiceRanges) Band(ip netip.Addr) int {
 	return m.Options.finish(ip, best)
 }
 
-// usable reports whether a range other than without, draining or not, has ip.
-func (m *ServiceRanges) usable(ip netip.Addr, without string) bool {
-	for name, e := range m.Entries {
+// usable reports whether a range, draining or not, has ip.
+func (m *ServiceRanges) usable(entries map[string]ServiceEntry, ip netip.Addr) bool {
+	for _, e := range entries {
 		for _, p := range e.Prefixes {
-			if name != without && m.band(p, ip) != ServiceClosed {
+			if !e.Reserved && m.band(p, ip) != ServiceClosed {
 				return true
 			}
 		}
@@ -156,7 +157,7 @@ func (m *ServiceRanges) Groups(v4 bool) (groups []*ServiceSet[netip.Addr]) {
 	var all []netip.Prefix
 	for _, e := range m.Entries {
 		for _, p := range e.Prefixes {
-			if p.Addr().Is4() == v4 && !slices.Contains(all, p) {
+			if !e.Reserved && p.Addr().Is4() == v4 && !slices.Contains(all, p) {
 				all = append(all, p)
 			}
 		}
@@ -166,7 +167,7 @@ func (m *ServiceRanges) Groups(v4 bool) (groups []*ServiceSet[netip.Addr]) {
 		if slices.ContainsFunc(all, func(q netip.Prefix) bool { return q != p && q.Bits() < p.Bits() && q.Contains(p.Addr()) }) {
 			continue
 		}
-		g := &ServiceSet[netip.Addr]{Held: m.Held, NeverSpill: m.Options.NeverSpill, Lowest: m.Options.Lowest}
+		g := &ServiceSet[netip.Addr]{Held: m.Held, NeverSpill: m.Options.NeverSpill}
 		for ip := p.Addr(); p.Contains(ip); ip = ip.Next() {
 			g.Members = append(g.Members, ip)
 			g.Band = append(g.Band, m.Band(ip))
@@ -176,9 +177,9 @@ func (m *ServiceRanges) Groups(v4 bool) (groups []*ServiceSet[netip.Addr]) {
 	return groups
 }
 
-// choose returns the group and the band of the next pick: the group that has the k-th
-// free address.
-func (m *ServiceRanges) choose(v4 bool) (*ServiceSet[netip.Addr], int) {
+// Next takes an address of a family: from the group that has the k-th free one, which
+// is chosen by the random value, in the way of a range from start.
+func (m *ServiceRanges) Next(v4 bool, which, start uint64) (ip netip.Addr, spilled bool, fail string) {
 	groups := m.Groups(v4)
 	for _, band := range []int{ServiceDynamic, ServiceStatic} {
 		total := 0
@@ -188,30 +189,14 @@ func (m *ServiceRanges) choose(v4 bool) (*ServiceSet[netip.Addr], int) {
 		if total == 0 || band == ServiceStatic && m.Options.NeverSpill {
 			continue
 		}
-		k := int(ServiceScale(m.Which[slot(v4)], uint64(total)))
+		k := int(ServiceScale(which, uint64(total)))
 		for _, g := range groups {
 			if k -= g.Free(band); k < 0 {
-				return g, band
+				return g.Take(band, start), band == ServiceStatic, ""
 			}
 		}
 	}
-	return nil, ServiceClosed
-}
-
-func slot(v4 bool) int {
-	if v4 {
-		return 0
-	}
-	return 1
-}
-
-// Next takes an address of a family.
-func (m *ServiceRanges) Next(v4 bool) (ip netip.Addr, spilled bool, fail string) {
-	g, band := m.choose(v4)
-	if g == nil {
-		return netip.Addr{}, false, ServiceFull
-	}
-	return g.Take(band, m.Start[slot(v4)]), band == ServiceStatic, ""
+	return netip.Addr{}, false, ServiceFull
 }
 
 // Take takes ip.
@@ -223,58 +208,42 @@ func (m *ServiceRanges) Take(ip netip.Addr) (fail string) {
 		m.Held[ip] = true
 		return ""
 	}
-	inside := false
 	for _, e := range m.Entries {
-		inside = inside || holds(e.Prefixes, ip)
+		if e.Reserved && holds(e.Prefixes, ip) {
+			return ServiceReserved
+		}
 	}
-	switch {
-	case !inside:
-		return ServiceOutOfRange
-	case holds(m.Options.Reserved, ip):
-		return ServiceReserved
-	case m.usable(ip, ""):
-		return ServiceDraining
+	if m.usable(m.Entries, ip) {
+		return ServiceInUse
 	}
 	return ServiceOutOfRange
 }
 
-// Add, Drain and Remove change the ranges.
-func (m *ServiceRanges) Add(name string, ps ...netip.Prefix) (fail string) {
-	if m.Entries[name] != nil {
-		return ServiceExists
+// Set adds or changes a range, Remove removes one: neither may leave something held
+// that no range has any more and that one had.
+func (m *ServiceRanges) Set(name string, e ServiceEntry) (fail string) {
+	if len(e.Prefixes) == 0 || e.Reserved && e.Draining {
+		return ServiceInvalid
 	}
-	m.Entries[name] = &ServiceEntry{Prefixes: ps}
-	return ""
+	return m.change(name, func(entries map[string]ServiceEntry) { entries[name] = e })
 }
 
-// Drain ends allocation from a range.
-func (m *ServiceRanges) Drain(name string) (fail string) {
-	if m.Entries[name] == nil {
-		return ServiceNoRange
-	}
-	m.Entries[name].Draining = true
-	return ""
-}
-
-// Remove removes a range that nothing held depends on.
+// Remove removes a range.
 func (m *ServiceRanges) Remove(name string) (fail string) {
-	if m.Entries[name] == nil {
-		return ServiceNoRange
+	if _, ok := m.Entries[name]; !ok {
+		return ServiceNotFound
 	}
-	if len(m.Remaining(name)) > 0 {
-		return ServiceInUse
-	}
-	delete(m.Entries, name)
-	return ""
+	return m.change(name, func(entries map[string]ServiceEntry) { delete(entries, name) })
 }
 
-// Remaining returns what is held and only the range of that name has usable.
-func (m *ServiceRanges) Remaining(name string) (left []netip.Addr) {
+func (m *ServiceRanges) change(name string, f func(map[string]ServiceEntry)) (fail string) {
+	after := maps.Clone(m.Entries)
+	f(after)
 	for ip := range m.Held {
-		if !m.usable(ip, name) {
-			left = append(left, ip)
+		if m.usable(m.Entries, ip) && !m.usable(after, ip) {
+			return ServiceInUse
 		}
 	}
-	slices.SortFunc(left, netip.Addr.Compare)
-	return left
+	m.Entries = after
+	return ""
 }

@@ -1,12 +1,11 @@
 package model
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 )
 
-// ServicePort is a port of one of three protocols, numbered from 1.
+// ServicePort is a port of one of three protocols, numbered from 1, or with 0 of all.
 type ServicePort struct {
 	Protocol uint8
 	Number   uint16
@@ -20,191 +19,226 @@ type ServiceGrant struct {
 	Spilled    bool
 }
 
-// ServiceRegistry is the twin of servicealloc.Registry. A request is worked off on a
-// copy of what is held; what fails is thrown away with the copy. Draw is called with
-// the family of each address (0 IPv4, 1 IPv6) and each protocol (1..3, plus 1: 2..4)
-// whose random value was used.
+// ServiceRegistry is the twin of servicealloc.Registry. What is held is derived anew,
+// before each step, from what the owners have and from their open transactions.
 type ServiceRegistry struct {
-	Ranges *ServiceRanges
-	Ports  [3]*ServiceSet[uint16]
-	Port   [3]uint64 // the random values of the next ports
-	Draw   func(slot int)
-	Last   uint64
-	Owners map[string]ServiceGrant
+	Ranges      *ServiceRanges
+	Ports       *ServiceSet[uint16] // the bands; Held is of the protocol looked at
+	PerProtocol bool
+	U           uint64 // the random value of the next request that uses one
+	Draw        func() uint64
+	Last        uint64
+	Owners      map[string]ServiceGrant
+	Open        map[string]ServiceGrant // what an owner has when its transaction is committed
+}
+
+// Sync derives what is held.
+func (m *ServiceRegistry) Sync() {
+	clear(m.Ranges.Held)
+	for _, grants := range []map[string]ServiceGrant{m.Owners, m.Open} {
+		for _, g := range grants {
+			for _, ip := range g.Addrs {
+				m.Ranges.Held[ip] = true
+			}
+		}
+	}
+}
+
+// portHeld reports whether somebody other than owner, or at all if owner is "", has a
+// port that p clashes with.
+func (m *ServiceRegistry) portHeld(p ServicePort, owner string, more []ServicePort) bool {
+	clash := func(q ServicePort) bool {
+		return q.Number == p.Number && (!m.PerProtocol || q.Protocol == p.Protocol || q.Protocol == 0 || p.Protocol == 0)
+	}
+	for _, grants := range []map[string]ServiceGrant{m.Owners, m.Open} {
+		for name, g := range grants {
+			if name != owner && slices.ContainsFunc(g.Ports, clash) {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(more, clash)
 }
 
 // Allocate gives owner what is asked for; an unspecified address and the number 0 leave
-// the choice open.
-func (m *ServiceRegistry) Allocate(owner string, addrs []netip.Addr, ports []ServicePort) (g ServiceGrant, fail string) {
-	if g, ok := m.Owners[owner]; ok {
-		if !g.answers(addrs, ports) {
-			return ServiceGrant{}, ServiceMismatch
-		}
-		return g, ""
-	}
-	if bad(owner, addrs, ports) {
-		return ServiceGrant{}, ServiceBadRequest
-	}
-	return m.try(owner, addrs, ports, func() {})
-}
-
-// Replace is Allocate of what owner does not hold yet; the rest it loses.
-func (m *ServiceRegistry) Replace(owner string, generation uint64, addrs []netip.Addr, ports []ServicePort) (g ServiceGrant, fail string) {
-	old, ok := m.Owners[owner]
-	switch {
-	case !ok:
-		return g, ServiceNoOwner
-	case old.Generation != generation:
-		return g, ServiceGeneration
-	case old.answers(addrs, ports):
-		return old, ""
-	case bad(owner, addrs, ports):
-		return g, ServiceBadRequest
-	}
-	addrs, ports = slices.Clone(addrs), slices.Clone(ports)
-	keptAddrs := fillIn(addrs, old.Addrs, func(have, want netip.Addr) bool { return want.IsUnspecified() && want.Is4() == have.Is4() })
-	keptPorts := fillIn(ports, old.Ports, func(have, want ServicePort) bool { return want.Number == 0 && want.Protocol == have.Protocol })
-	lost := func() {
-		for _, ip := range old.Addrs {
-			if !slices.Contains(keptAddrs, ip) {
-				delete(m.Ranges.Held, ip)
-			}
-		}
-		for _, p := range old.Ports {
-			if !slices.Contains(keptPorts, p) {
-				delete(m.Ports[p.Protocol-1].Held, p.Number)
-			}
-		}
-	}
-	g, fail = m.tryWith(owner, addrs, ports, keptAddrs, keptPorts, lost)
+// the choice open. A generation other than 0 is that of what owner has now, and lets it
+// have something else.
+func (m *ServiceRegistry) Allocate(owner string, generation uint64, addrs []netip.Addr, ports []ServicePort) (ServiceGrant, string) {
+	g, fail := m.begin(owner, generation, addrs, ports)
 	if fail == "" {
-		g.Spilled = g.Spilled || old.Spilled
-		m.Owners[owner] = g
+		m.enter(owner, g)
 	}
 	return g, fail
 }
 
-// fillIn writes into want what of have it is met by, and returns that.
-func fillIn[T comparable](want, have []T, open func(have, want T) bool) (kept []T) {
-	done := make([]bool, len(want))
+// enter makes g what owner has.
+func (m *ServiceRegistry) enter(owner string, g ServiceGrant) {
+	delete(m.Owners, owner)
+	if g.Generation != 0 {
+		m.Owners[owner] = g
+	}
+}
+
+// Begin is Allocate that leaves what owner has until Commit.
+func (m *ServiceRegistry) Begin(owner string, addrs []netip.Addr, ports []ServicePort) (ServiceGrant, string) {
+	g, fail := m.begin(owner, m.Owners[owner].Generation, addrs, ports)
+	if fail == "" {
+		m.Open[owner] = g
+	}
+	return g, fail
+}
+
+// End ends a transaction.
+func (m *ServiceRegistry) End(owner string, commit bool) {
+	if commit {
+		m.enter(owner, m.Open[owner])
+	}
+	delete(m.Open, owner)
+}
+
+// begin works out what owner gets.
+func (m *ServiceRegistry) begin(owner string, generation uint64, addrs []netip.Addr, ports []ServicePort) (g ServiceGrant, fail string) {
+	old, holds := m.Owners[owner]
+	_, open := m.Open[owner]
+	switch {
+	case owner == "":
+		return g, ServiceInvalid
+	case open:
+		return g, ServiceInUse
+	case generation != 0 && !holds:
+		return g, ServiceNotHeld
+	case generation != 0 && old.Generation != generation, generation == 0 && holds && !old.answers(addrs, ports):
+		return g, ServiceMismatch
+	case old.answers(addrs, ports):
+		return old, ""
+	case bad(addrs, ports):
+		return g, ServiceInvalid
+	}
+	m.Sync()
+	return m.work(owner, old, addrs, ports)
+}
+
+// fillIn writes into want what of have it is met by, and returns which places those are.
+func fillIn[T comparable](want, have []T, open func(have, want T) bool) (done []bool) {
+	done = make([]bool, len(want))
+	used := make([]bool, len(have))
 	for _, same := range []func(h, w T) bool{func(h, w T) bool { return h == w }, open} {
 		for i := range want {
-			for _, h := range have {
-				if !done[i] && !slices.Contains(kept, h) && same(h, want[i]) {
-					want[i], done[i], kept = h, true, append(kept, h)
+			for j, h := range have {
+				if !done[i] && !used[j] && same(h, want[i]) {
+					want[i], done[i], used[j] = h, true, true
 				}
 			}
 		}
 	}
-	return kept
+	return done
 }
 
-func (m *ServiceRegistry) try(owner string, addrs []netip.Addr, ports []ServicePort, then func()) (ServiceGrant, string) {
-	return m.tryWith(owner, addrs, ports, nil, nil, then)
-}
-
-// tryWith takes addrs and ports but those that are kept, and on success calls then.
-func (m *ServiceRegistry) tryWith(owner string, addrs []netip.Addr, ports []ServicePort, keptAddrs []netip.Addr, keptPorts []ServicePort, then func()) (ServiceGrant, string) {
-	held := maps.Clone(m.Ranges.Held)
-	var heldPorts [3]map[uint16]bool
-	for i, s := range m.Ports {
-		heldPorts[i] = maps.Clone(s.Held)
-	}
-	g, used, fail := m.work(addrs, ports, keptAddrs, keptPorts)
-	if fail != "" {
-		m.Ranges.Held = held
-		for i, s := range m.Ports {
-			s.Held = heldPorts[i]
+// work chooses what is left open, and takes nothing.
+func (m *ServiceRegistry) work(owner string, old ServiceGrant, addrs []netip.Addr, ports []ServicePort) (g ServiceGrant, fail string) {
+	g = ServiceGrant{Addrs: slices.Clone(addrs), Ports: slices.Clone(ports), Spilled: old.Spilled}
+	keptAddrs := fillIn(g.Addrs, old.Addrs, func(have, want netip.Addr) bool { return want.IsUnspecified() && want.Is4() == have.Is4() })
+	keptPorts := fillIn(g.Ports, old.Ports, func(have, want ServicePort) bool { return want.Number == 0 && want.Protocol == have.Protocol })
+	used := false
+	var spilled bool
+	for i, ip := range g.Addrs {
+		switch {
+		case keptAddrs[i]:
+		case ip.IsUnspecified():
+			slot := 0
+			if ip.Is6() {
+				slot = 2
+			}
+			g.Addrs[i], spilled, fail = m.Ranges.Next(ip.Is4(), m.mix(slot), m.mix(slot+1))
+			used, g.Spilled = true, g.Spilled || spilled
+		default:
+			fail = m.Ranges.Take(ip)
 		}
-		return ServiceGrant{}, fail
-	}
-	then()
-	for slot := range 5 { // in the order in which the engine draws
-		if used[slot] {
-			m.Draw(slot)
+		if fail != "" {
+			return ServiceGrant{}, fail
 		}
+	}
+	for i, p := range g.Ports {
+		if p.Number == 0 || keptPorts[i] {
+			continue
+		}
+		if _, ok := m.Ports.BandOf(p.Number); !ok {
+			return ServiceGrant{}, ServiceOutOfRange
+		}
+		if m.portHeld(p, owner, nil) {
+			return ServiceGrant{}, ServiceOccupied
+		}
+	}
+	for i, p := range g.Ports {
+		if p.Number != 0 {
+			continue
+		}
+		clear(m.Ports.Held)
+		for _, n := range m.Ports.Members {
+			m.Ports.Held[n] = m.portHeld(ServicePort{p.Protocol, n}, "", g.Ports)
+		}
+		run, spilled, ok := m.Ports.Run(1, m.mix(4+i))
+		if !ok {
+			return ServiceGrant{}, ServiceFull
+		}
+		g.Ports[i].Number = run[0]
+		used, g.Spilled = true, g.Spilled || spilled > 0
+	}
+	if used {
+		m.U = m.Draw()
+	}
+	if len(addrs)+len(ports) == 0 {
+		return ServiceGrant{}, ""
 	}
 	m.Last++
 	g.Generation = m.Last
-	m.Owners[owner] = g
 	return g, ""
 }
 
-// work takes what is asked for and says which random values that used.
-func (m *ServiceRegistry) work(addrs []netip.Addr, ports []ServicePort, keptAddrs []netip.Addr, keptPorts []ServicePort) (g ServiceGrant, used [5]bool, fail string) {
-	g.Addrs, g.Ports = slices.Clone(addrs), slices.Clone(ports)
-	for i, ip := range addrs {
-		if slices.Contains(keptAddrs, ip) {
-			continue
-		}
-		if !ip.IsUnspecified() {
-			if fail = m.Ranges.Take(ip); fail != "" {
-				return g, used, fail
-			}
-			continue
-		}
-		var spilled bool
-		if g.Addrs[i], spilled, fail = m.Ranges.Next(ip.Is4()); fail != "" {
-			return g, used, fail
-		}
-		g.Spilled = g.Spilled || spilled
-		used[slot(ip.Is4())] = true
+func (m *ServiceRegistry) mix(i int) uint64 {
+	if m.Ranges.Options.Lowest {
+		return 0
 	}
-	for _, p := range ports {
-		if p.Number == 0 || slices.Contains(keptPorts, p) {
-			continue
-		}
-		s := m.Ports[p.Protocol-1]
-		if _, ok := s.BandOf(p.Number); !ok {
-			return g, used, ServiceOutOfRange
-		}
-		if s.Held[p.Number] {
-			return g, used, ServiceOccupied
-		}
-		s.Held[p.Number] = true
-	}
-	for proto, s := range m.Ports {
-		var open []int
-		for i, p := range ports {
-			if p.Number == 0 && int(p.Protocol) == proto+1 {
-				open = append(open, i)
-			}
-		}
-		numbers, spilled, ok := s.Run(len(open), m.Port[proto])
-		if !ok {
-			return g, used, ServiceFull
-		}
-		for i, at := range open {
-			g.Ports[at].Number = numbers[i]
-		}
-		g.Spilled = g.Spilled || spilled > 0
-		used[2+proto] = len(open) > 0
-	}
-	return g, used, ""
-}
-
-// Run takes n members, dynamic ones first; all or none.
-func (m *ServiceSet[T]) Run(n int, u uint64) (run []T, spilled int, ok bool) {
-	dynamic := min(n, m.Free(ServiceDynamic))
-	spilled = n - dynamic
-	if spilled > 0 && (m.NeverSpill || m.Free(ServiceStatic) < spilled) {
-		return nil, 0, false
-	}
-	run = m.TakeRun(ServiceDynamic, dynamic, u)
-	return append(run, m.TakeRun(ServiceStatic, spilled, u)...), spilled, true
+	return ServiceMix(m.U, i)
 }
 
 // Release gives back what owner holds.
-func (m *ServiceRegistry) Release(owner string) bool {
+func (m *ServiceRegistry) Release(owner string, generation uint64) string {
 	g, ok := m.Owners[owner]
-	for _, ip := range g.Addrs {
-		delete(m.Ranges.Held, ip)
-	}
-	for _, p := range g.Ports {
-		delete(m.Ports[p.Protocol-1].Held, p.Number)
+	_, open := m.Open[owner]
+	switch {
+	case !ok && !open:
+		return ServiceNotHeld
+	case open:
+		return ServiceInUse
+	case generation != 0 && g.Generation != generation:
+		return ServiceMismatch
 	}
 	delete(m.Owners, owner)
-	return ok
+	return ""
+}
+
+// Restart makes each open transaction what its owner has, the old and the new.
+func (m *ServiceRegistry) Restart() {
+	for owner, n := range m.Open {
+		g := m.Owners[owner]
+		if n.Generation > g.Generation {
+			g.Generation, g.Spilled = n.Generation, g.Spilled || n.Spilled
+			g.Addrs, g.Ports = slices.Clone(g.Addrs), slices.Clone(g.Ports)
+			for _, ip := range n.Addrs {
+				if !slices.Contains(g.Addrs, ip) {
+					g.Addrs = append(g.Addrs, ip)
+				}
+			}
+			for _, p := range n.Ports {
+				if !slices.Contains(g.Ports, p) {
+					g.Ports = append(g.Ports, p)
+				}
+			}
+		}
+		delete(m.Open, owner)
+		m.enter(owner, g)
+	}
 }
 
 func (g ServiceGrant) answers(addrs []netip.Addr, ports []ServicePort) bool {
@@ -225,10 +259,7 @@ func (g ServiceGrant) answers(addrs []netip.Addr, ports []ServicePort) bool {
 }
 
 // bad reports whether a request contradicts itself.
-func bad(owner string, addrs []netip.Addr, ports []ServicePort) bool {
-	if owner == "" {
-		return true
-	}
+func bad(addrs []netip.Addr, ports []ServicePort) bool {
 	for i, ip := range addrs {
 		for _, other := range addrs[:i] {
 			if other.Is4() == ip.Is4() {
@@ -237,8 +268,10 @@ func bad(owner string, addrs []netip.Addr, ports []ServicePort) bool {
 		}
 	}
 	for i, p := range ports {
-		if p.Number != 0 && slices.Contains(ports[:i], p) {
-			return true
+		for _, q := range ports[:i] {
+			if p.Number != 0 && q.Number == p.Number && (q.Protocol == p.Protocol || q.Protocol == 0 || p.Protocol == 0) {
+				return true
+			}
 		}
 	}
 	return false

@@ -83,17 +83,15 @@ func parts(g servicealloc.Grant) (out []string) {
 		out = append(out, a.String())
 	}
 	for _, p := range g.Ports {
-		out = append(out, p.String())
+		out = append(out, fmt.Sprint("port ", p.Number))
 	}
 	return out
 }
 
 func (g grants) release(ctx context.Context, handle string) error {
 	return g.j.Do(ctx, func(r *servicealloc.Registry) error {
-		if _, ok := r.Release(handle); !ok {
-			return errors.New("held nothing")
-		}
-		return nil
+		_, err := r.Release(handle, 0)
+		return err
 	})
 }
 
@@ -112,7 +110,7 @@ func journals(s *boltstore.Store) (*journal.Journal[*cidrset.Set], *journal.Jour
 		if len(r.Ranges()) > 0 {
 			return nil
 		}
-		return r.AddRange("services", netip.MustParsePrefix("10.96.0.0/20"))
+		return r.SetRange(servicealloc.RangeInfo{Name: "services", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/20")}})
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Journal keeps an allocator of type A, one of packages cidrset and servicealloc, in the file of a [boltstore.Store]: no crash makes it
-// hand out again what it had handed out. Make one with [OpenSet], [OpenRange], [OpenPorts], [OpenRanges] or [OpenRegistry]; it
+// hand out again what it had handed out. Make one with [OpenSet], [OpenRange], [OpenPorts] or [OpenRegistry]; it
 // lasts as long as the store. All methods are safe for concurrent use.
 //
 // The allocator changes within [Journal.Do] alone, and what Do returns is in the file. Callers of one journal share

@@ -109,25 +109,35 @@ func replaySet(set *cidrset.Set, c change) error {
 	return unknownChange(c)
 }
 
-// serviceChange translates a change. What is rare, or can't be repeated by naming what it took, takes a snapshot.
+// serviceChange translates a change. A change of the ranges is rare, so it takes a snapshot.
 func serviceChange(c servicealloc.Change) change {
-	out := change{Op: c.Op.String(), Owner: c.Owner, Generation: c.Generation, Addrs: c.Addrs, Ports: c.Ports}
-	switch c.Op {
-	case servicealloc.OpAllocate, servicealloc.OpRelease:
-	case servicealloc.OpReplace:
-		out.whole = c.Owner == ""
+	out := change{Op: string(c.Kind), Owner: c.Owner, Generation: c.Generation, Addrs: c.Addrs, Ports: c.Ports, Spilled: c.Spilled}
+	switch c.Kind {
+	case servicealloc.Allocated, servicealloc.Released, servicealloc.Replaced:
 	default:
 		out.whole = true
 	}
 	return out
 }
 
-// told is the option by which an allocator tells of its changes. It stands last, where it takes the place of any other.
-func told(opts []servicealloc.Option, tell func(change)) []servicealloc.Option {
-	return append(append([]servicealloc.Option(nil), opts...), servicealloc.OnChange(func(c servicealloc.Change) { tell(serviceChange(c)) }))
+// told returns opts with the option by which an allocator reports its changes. It stands last, where it replaces any other.
+func told(opts []servicealloc.Option, tell func(change), more ...servicealloc.Option) []servicealloc.Option {
+	return append(append(append([]servicealloc.Option(nil), opts...), more...),
+		servicealloc.OnChange(func(c servicealloc.Change) { tell(serviceChange(c)) }))
 }
 
-// holder is what the allocators of services have in common.
+// services is a kind whose allocator make returns.
+func services[A any](name string, opts []servicealloc.Option, make func(opts ...servicealloc.Option) (A, error)) kind[A] {
+	return kind[A]{
+		name:   name,
+		create: func(tell func(change)) (A, error) { return make(told(opts, tell)...) },
+		restore: func(data []byte, tell func(change)) (A, error) {
+			return make(told(opts, tell, servicealloc.Restore(data))...)
+		},
+	}
+}
+
+// holder is what the allocators of services without owners have in common.
 type holder[T any] interface {
 	Allocate(T) error
 	Release(T) bool
@@ -136,12 +146,12 @@ type holder[T any] interface {
 // replayService repeats a change of an allocator of addresses or ports.
 func replayService[T any](a holder[T], c change, of []T) error {
 	for _, x := range of {
-		switch c.Op {
-		case servicealloc.OpAllocate.String():
+		switch servicealloc.Kind(c.Op) {
+		case servicealloc.Allocated:
 			if err := a.Allocate(x); err != nil {
 				return err
 			}
-		case servicealloc.OpRelease.String():
+		case servicealloc.Released:
 			if !a.Release(x) {
 				return fmt.Errorf("%v is not held", x)
 			}
@@ -153,119 +163,50 @@ func replayService[T any](a holder[T], c change, of []T) error {
 }
 
 // OpenRange opens the journal of a servicealloc.Range, which is made with p and opts if the file has none of that name.
-// Later, what the file says holds, and opts are not looked at. A servicealloc.OnChange among them is not called; a
-// servicealloc.Random lasts until the store is closed. The errors are those of [OpenSet] and of servicealloc.New.
+// Later, p and opts must be the same. A servicealloc.OnChange among them is not called. The errors are those of [OpenSet] and of
+// servicealloc.NewRange; ipalloc.ErrMismatch also stands for another prefix and for other options.
 func OpenRange(ctx context.Context, s *boltstore.Store, name string, p netip.Prefix, opts ...servicealloc.Option) (*Journal[*servicealloc.Range], error) {
-	return open(ctx, s, name, kind[*servicealloc.Range]{
-		name: "servicealloc.Range",
-		create: func(tell func(change)) (*servicealloc.Range, error) {
-			return servicealloc.New(p, told(opts, tell)...)
-		},
-		restore: func(data []byte, tell func(change)) (*servicealloc.Range, error) {
-			return servicealloc.Restore(data, told(nil, tell)...)
-		},
-		marshal: (*servicealloc.Range).MarshalBinary,
-		replay: func(r *servicealloc.Range, c change) error {
-			return replayService[netip.Addr](r, c, c.Addrs)
-		},
-		suits: func(r *servicealloc.Range) (string, error) {
-			if r.Prefix() != p {
-				return r.Prefix().String(), fmt.Errorf("asked for is %v", p)
-			}
-			return p.String(), nil
-		},
+	k := services("servicealloc.Range", opts, func(opts ...servicealloc.Option) (*servicealloc.Range, error) {
+		return servicealloc.NewRange(p, opts...)
 	})
+	k.marshal = (*servicealloc.Range).MarshalBinary
+	k.replay = func(r *servicealloc.Range, c change) error { return replayService[netip.Addr](r, c, c.Addrs) }
+	return open(ctx, s, name, k)
 }
 
 // OpenPorts opens the journal of a servicealloc.Ports, in the way of [OpenRange].
 func OpenPorts(ctx context.Context, s *boltstore.Store, name string, r servicealloc.PortRange, opts ...servicealloc.Option) (*Journal[*servicealloc.Ports], error) {
-	return open(ctx, s, name, kind[*servicealloc.Ports]{
-		name: "servicealloc.Ports",
-		create: func(tell func(change)) (*servicealloc.Ports, error) {
-			return servicealloc.NewPorts(r, told(opts, tell)...)
-		},
-		restore: func(data []byte, tell func(change)) (*servicealloc.Ports, error) {
-			return servicealloc.RestorePorts(data, told(nil, tell)...)
-		},
-		marshal: (*servicealloc.Ports).MarshalBinary,
-		replay: func(p *servicealloc.Ports, c change) error {
-			return replayService[servicealloc.Port](p, c, c.Ports)
-		},
-		suits: func(p *servicealloc.Ports) (string, error) {
-			return suitsPorts(p.Range(), r)
-		},
+	k := services("servicealloc.Ports", opts, func(opts ...servicealloc.Option) (*servicealloc.Ports, error) {
+		return servicealloc.NewPorts(r, opts...)
 	})
+	k.marshal = (*servicealloc.Ports).MarshalBinary
+	k.replay = func(p *servicealloc.Ports, c change) error { return replayService[servicealloc.Port](p, c, c.Ports) }
+	return open(ctx, s, name, k)
 }
 
-func suitsPorts(have, want servicealloc.PortRange) (string, error) {
-	if have != want {
-		return have.String(), fmt.Errorf("asked for is %v", want)
-	}
-	return have.String(), nil
-}
-
-// OpenRanges opens the journal of a servicealloc.Ranges, in the way of [OpenRange]. Adding, draining and removing a range writes
-// a snapshot.
-func OpenRanges(ctx context.Context, s *boltstore.Store, name string, opts ...servicealloc.Option) (*Journal[*servicealloc.Ranges], error) {
-	return open(ctx, s, name, kind[*servicealloc.Ranges]{
-		name: "servicealloc.Ranges",
-		create: func(tell func(change)) (*servicealloc.Ranges, error) {
-			return servicealloc.NewRanges(told(opts, tell)...)
-		},
-		restore: func(data []byte, tell func(change)) (*servicealloc.Ranges, error) {
-			return servicealloc.RestoreRanges(data, told(nil, tell)...)
-		},
-		marshal: (*servicealloc.Ranges).MarshalBinary,
-		replay: func(r *servicealloc.Ranges, c change) error {
-			return replayService[netip.Addr](r, c, c.Addrs)
-		},
-	})
-}
-
-// OpenRegistry opens the journal of a servicealloc.Registry, in the way of [OpenRange]. Adding, draining and removing a range, and
-// a grant that spilled into a static band, write a snapshot.
+// OpenRegistry opens the journal of a servicealloc.Registry, in the way of [OpenRange]. A change of its ranges writes a snapshot. A
+// transaction that is open when the program ends has left the owner both the old and the new.
 func OpenRegistry(ctx context.Context, s *boltstore.Store, name string, ports servicealloc.PortRange, opts ...servicealloc.Option) (*Journal[*servicealloc.Registry], error) {
-	return open(ctx, s, name, kind[*servicealloc.Registry]{
-		name: "servicealloc.Registry",
-		create: func(tell func(change)) (*servicealloc.Registry, error) {
-			return servicealloc.NewRegistry(ports, told(opts, tell)...)
-		},
-		restore: func(data []byte, tell func(change)) (*servicealloc.Registry, error) {
-			return servicealloc.RestoreRegistry(data, told(nil, tell)...)
-		},
-		marshal: (*servicealloc.Registry).MarshalBinary,
-		finish: func(r *servicealloc.Registry, b *batch) {
-			for i := range b.Changes {
-				c := &b.Changes[i]
-				if g, ok := r.Get(c.Owner); ok && g.Spilled {
-					c.whole = true // a grant made by naming what it holds would not say so
-				}
-			}
-		},
-		replay: replayRegistry,
-		suits: func(r *servicealloc.Registry) (string, error) {
-			return suitsPorts(r.PortRange(), ports)
-		},
+	k := services("servicealloc.Registry", opts, func(opts ...servicealloc.Option) (*servicealloc.Registry, error) {
+		return servicealloc.NewRegistry(ports, opts...)
 	})
+	k.marshal = (*servicealloc.Registry).MarshalBinary
+	k.replay = replayRegistry
+	return open(ctx, s, name, k)
 }
 
 func replayRegistry(r *servicealloc.Registry, c change) error {
-	var g servicealloc.Grant
-	var err error
-	req := servicealloc.Request{Addrs: c.Addrs, Ports: c.Ports}
-	switch c.Op {
-	case servicealloc.OpAllocate.String():
-		g, err = r.Allocate(c.Owner, req)
-	case servicealloc.OpReplace.String():
-		old, _ := r.Get(c.Owner)
-		g, err = r.Replace(c.Owner, old.Generation, req)
-	case servicealloc.OpRelease.String():
-		return r.ReleaseIf(c.Owner, c.Generation)
+	switch servicealloc.Kind(c.Op) {
+	case servicealloc.Allocated, servicealloc.Replaced, servicealloc.Released:
 	default:
 		return unknownChange(c)
 	}
-	if err == nil && g.Generation != c.Generation {
-		err = fmt.Errorf("generation %d", g.Generation)
+	if _, err := r.Release(c.Owner, 0); err != nil && !errors.Is(err, ipalloc.ErrNotHeld) {
+		return err
 	}
-	return err
+	if servicealloc.Kind(c.Op) != servicealloc.Released {
+		// What Load finds wrong was wrong when the change was made.
+		r.Load([]servicealloc.Grant{{Owner: c.Owner, Generation: c.Generation, Addrs: c.Addrs, Ports: c.Ports, Spilled: c.Spilled}})
+	}
+	return nil
 }

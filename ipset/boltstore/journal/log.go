@@ -49,6 +49,7 @@ type change struct {
 	Generation uint64              `json:"generation,omitempty"`
 	Addrs      []netip.Addr        `json:"addrs,omitempty"`
 	Ports      []servicealloc.Port `json:"ports,omitempty"`
+	Spilled    bool                `json:"spilled,omitempty"`
 	// whole: repeating it would not give back all that it did; it takes a snapshot.
 	whole bool
 }

@@ -1,0 +1,43 @@
+package servicealloc
+
+import "net/netip"
+
+// Kind says what a [Change] did, or what a [Finding] is about.
+type Kind string
+
+// The kinds of changes.
+const (
+	// Allocated: the addresses and ports are taken, whoever chose them.
+	Allocated Kind = "allocated"
+	// Released: the addresses and ports are given back.
+	Released Kind = "released"
+	// Replaced: what the owner holds, open transactions included, is now what the
+	// change lists.
+	Replaced Kind = "replaced"
+	// RangeSet: the range was added or changed to what the change says.
+	RangeSet Kind = "range set"
+	// RangeRemoved: the range of that name was removed.
+	RangeRemoved Kind = "range removed"
+)
+
+// Change is one change of an allocator, as [OnChange] delivers it. Its slices belong
+// to the receiver. A [Range] or [Ports] fills in Addrs or Ports alone. A registry is
+// rebuilt from its changes in order: [Registry.Release] the owner and, unless the
+// change is a release, [Registry.Load] the grant.
+type Change struct {
+	Kind Kind
+	Grant
+	Range RangeInfo // of RangeSet and RangeRemoved
+}
+
+// RangeInfo describes a named address range of a [Registry], or a reservation.
+type RangeInfo struct {
+	Name     string
+	Prefixes []netip.Prefix // usually one of each family
+	// Draining ranges hand nothing out; what is held in them stays held.
+	Draining bool
+	// Reserved takes the prefixes, and the Ports, out of circulation instead of making
+	// them a range: nothing in them is handed out, whatever ranges they lie in.
+	Reserved bool
+	Ports    []PortRange // of a reservation
+}
