@@ -7,13 +7,11 @@ require (
 	github.com/ipalloc/ipalloc v0.0.0
 	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0
 	github.com/vishvananda/netns v0.0.4
+	golang.org/x/sys v0.45.0
 )
 
 require (
-	github.com/bits-and-blooms/bitset v1.29.0 // indirect
 	go.etcd.io/bbolt v1.5.0 // indirect
 	go.opentelemetry.io/otel v1.29.0 // indirect
 	go.opentelemetry.io/otel/trace v1.29.0 // indirect
-	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb // indirect
-	golang.org/x/sys v0.45.0 // indirect
 )

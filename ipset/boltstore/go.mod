@@ -8,7 +8,4 @@ require (
 	golang.org/x/sys v0.45.0
 )
 
-require (
-	github.com/bits-and-blooms/bitset v1.29.0 // indirect
-	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb // indirect
-)
+require go4.org/netipx v0.0.0-20260823151212-3075585bcbeb // indirect
