@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/claims"
 )
 
 // Allocate gives n one free child for each slot, or of each family of one entry, and
@@ -219,21 +220,12 @@ func (a *Allocator) Reserve(p netip.Prefix) error {
 
 // reserve adds a reservation and reports whether it was new.
 func (a *Allocator) reserve(p netip.Prefix) bool {
-	if a.reservation(p) != nil {
+	if a.spaceOf(p).Reservation(claims.BlockOf(p)) != nil {
 		return false
 	}
 	a.reservations++
-	a.spaceOf(p).put(blockOf(p), &claim{})
+	a.spaceOf(p).Put(claims.BlockOf(p), &claim{})
 	return true
-}
-
-// reservation returns the claim of the reservation of exactly p, nil if there is none.
-func (a *Allocator) reservation(p netip.Prefix) *claim {
-	_, c := a.spaceOf(p).inside(blockOf(p))
-	for c != nil && c.owner != nil {
-		c = c.next
-	}
-	return c
 }
 
 // Unreserve removes the reservation of exactly p. What no node holds and no other
@@ -258,9 +250,9 @@ func (a *Allocator) Unreserve(p netip.Prefix) error {
 }
 
 func (a *Allocator) unreserve(p netip.Prefix) bool {
-	c := a.reservation(p)
+	c := a.spaceOf(p).Reservation(claims.BlockOf(p))
 	if c != nil {
-		a.spaceOf(p).remove(blockOf(p), c)
+		a.spaceOf(p).Remove(claims.BlockOf(p), c)
 		a.reservations--
 	}
 	return c != nil
@@ -277,9 +269,9 @@ func (a *Allocator) Reserved() []netip.Prefix {
 func (a *Allocator) reserved() []netip.Prefix {
 	ps := make([]netip.Prefix, 0, a.reservations)
 	for i := range a.spaces {
-		a.spaces[i].overlapping(block{}, func(b block, c *claim) bool {
-			if isReserved(c) {
-				ps = append(ps, b.prefix(i == 0))
+		a.spaces[i].Overlapping(claims.Block{}, func(b claims.Block, _ *claim) bool {
+			if a.spaces[i].Reservation(b) != nil {
+				ps = append(ps, b.Prefix(i == 0))
 			}
 			return true
 		})
@@ -297,12 +289,12 @@ func (a *Allocator) Holders(p netip.Prefix) (nodes []Node) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.spaceOf(p).overlapping(blockOf(p), func(b block, c *claim) bool {
+	a.spaceOf(p).Overlapping(claims.BlockOf(p), func(b claims.Block, c *claim) bool {
 		at := len(nodes)
-		for ; c != nil; c = c.next {
-			if c.owner != nil {
-				n := Node{Name: c.owner.name, UID: c.owner.uid, Terminating: c.owner.terminating, Entry: c.owner.entry}
-				n.Prefixes = []netip.Prefix{b.prefix(p.Addr().Is4())}
+		for ; c != nil; c = c.Next() {
+			if c.Owner != nil {
+				n := Node{Name: c.Owner.name, UID: c.Owner.uid, Terminating: c.Owner.terminating, Entry: c.Owner.entry}
+				n.Prefixes = []netip.Prefix{b.Prefix(p.Addr().Is4())}
 				nodes = append(nodes, n)
 			}
 		}

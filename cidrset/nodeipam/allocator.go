@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/claims"
 	"github.com/ipalloc/ipalloc/internal/hook"
 	"github.com/ipalloc/ipalloc/internal/snap"
 )
@@ -198,10 +199,7 @@ func invalid(field, reason string) *ipalloc.Error {
 
 // spaceOf returns the space that p belongs to.
 func (a *Allocator) spaceOf(p netip.Prefix) *space {
-	if p.Addr().Is4() {
-		return &a.spaces[0]
-	}
-	return &a.spaces[1]
+	return &a.spaces[familyOf(p)]
 }
 
 // predecessor returns the owner of that name if it is another node than n.
@@ -240,8 +238,8 @@ func (a *Allocator) hold(o *owner, entry string, prefixes []netip.Prefix) (alone
 	o.claims = slices.Grow(o.claims, len(prefixes))[:len(prefixes)]
 	alone = true
 	for i, p := range o.prefixes {
-		o.claims[i] = claim{owner: o}
-		alone = a.spaceOf(p).put(blockOf(p), &o.claims[i]) && alone
+		o.claims[i] = claim{Owner: o}
+		alone = a.spaceOf(p).Put(claims.BlockOf(p), &o.claims[i]) && alone
 	}
 	return alone
 }
@@ -249,7 +247,7 @@ func (a *Allocator) hold(o *owner, entry string, prefixes []netip.Prefix) (alone
 // unclaim takes back everything that o holds.
 func (a *Allocator) unclaim(o *owner) {
 	for i, p := range o.prefixes {
-		a.spaceOf(p).remove(blockOf(p), &o.claims[i])
+		a.spaceOf(p).Remove(claims.BlockOf(p), &o.claims[i])
 	}
 	a.policy.count(o.entry, -1)
 	o.prefixes, o.claims = o.prefixes[:0], o.claims[:0]

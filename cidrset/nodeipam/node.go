@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/claims"
 )
 
 // Node is a node as the caller sees it: the record that an API server or a file has.
@@ -100,6 +101,12 @@ func checkPool(p netip.Prefix) error {
 	}
 	return nil
 }
+
+// A space holds the claims of one address family.
+type (
+	space = claims.Space[owner]
+	claim = claims.Claim[owner]
+)
 
 // owner is what is known of a node that holds something.
 type owner struct {

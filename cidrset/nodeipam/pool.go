@@ -4,13 +4,14 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/claims"
 )
 
 // pool is a prefix that is handed out in children of one size. What is taken of it
 // is in the allocator's spaces.
 type pool struct {
 	prefix   netip.Prefix // invalid if an entry lacks the family
-	block    block
+	block    claims.Block
 	size     uint8     // prefix length of a child
 	cursor   addr.U128 // address of the child where the search begins
 	slot     int       // of a pool of slots
@@ -18,7 +19,7 @@ type pool struct {
 }
 
 func newPool(p netip.Prefix, size int) pool {
-	return pool{prefix: p, block: blockOf(p), size: uint8(size), cursor: blockOf(p).key}
+	return pool{prefix: p, block: claims.BlockOf(p), size: uint8(size), cursor: claims.BlockOf(p).Key}
 }
 
 // next returns the child that the pool would hand out now.
@@ -26,16 +27,16 @@ func (a *Allocator) next(pl *pool) (p netip.Prefix, ok bool) {
 	s := a.spaceOf(pl.prefix)
 	from := pl.cursor
 	if a.lowest {
-		from = pl.block.key
+		from = pl.block.Key
 	}
-	key, ok := s.next(pl.block, pl.size, from)
-	if !ok && from != pl.block.key {
-		key, ok = s.next(pl.block, pl.size, pl.block.key)
+	key, ok := s.Next(pl.block, pl.size, from)
+	if !ok && from != pl.block.Key {
+		key, ok = s.Next(pl.block, pl.size, pl.block.Key)
 	}
 	if !ok {
 		return netip.Prefix{}, false
 	}
-	return block{key, pl.size}.prefix(pl.prefix.Addr().Is4()), true
+	return claims.Block{Key: key, Bits: pl.size}.Prefix(pl.prefix.Addr().Is4()), true
 }
 
 // moveBehind moves the cursor of the pool behind its child p, wrapping.
@@ -43,9 +44,9 @@ func (a *Allocator) moveBehind(pl *pool, p netip.Prefix) {
 	if a.lowest || !pl.has(p) {
 		return
 	}
-	b := blockOf(p)
-	if pl.cursor = pl.block.key; b.last() != pl.block.last() {
-		pl.cursor = b.last().Add(addr.U128{Lo: 1})
+	b := claims.BlockOf(p)
+	if pl.cursor = pl.block.Key; b.Last() != pl.block.Last() {
+		pl.cursor = b.Last().Add(addr.U128{Lo: 1})
 	}
 }
 
@@ -59,5 +60,5 @@ func (pl *pool) has(p netip.Prefix) bool { return p.Bits() == int(pl.size) && pl
 
 // isCursor reports whether the pool has a child that begins at key.
 func (pl *pool) isCursor(key addr.U128) bool {
-	return pl.block.contains(key) && truncate(key, pl.size) == key
+	return pl.block.Starts(key, pl.size)
 }

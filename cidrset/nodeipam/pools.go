@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/claims"
 )
 
 // AddPool adds a pool to a slot, behind the pools it has. What nodes hold in it
@@ -40,7 +41,7 @@ func (a *Allocator) GrowPool(from, to netip.Prefix) error {
 		err := s.grow(from, to)
 		if err == nil {
 			pl := s.pool(to)
-			c.Cursor = block{pl.cursor, pl.size}.prefix(to.Addr().Is4()).Addr()
+			c.Cursor = claims.Block{Key: pl.cursor, Bits: pl.size}.Prefix(to.Addr().Is4()).Addr()
 		}
 		return true, err
 	})
@@ -79,7 +80,7 @@ func (a *Allocator) RemovePool(p netip.Prefix) error {
 		if pl == nil {
 			return false, noPool(p)
 		}
-		if holder := a.spaceOf(p).rival(pl.block, nil); holder != nil {
+		if holder, _ := a.rival(p, nil); holder != nil {
 			return false, &ipalloc.Error{Pool: p, Holder: holder.name, Err: ipalloc.ErrInUse}
 		}
 		s.leave(pl)
@@ -171,7 +172,7 @@ func (s *slots) apply(c *Change) *ipalloc.Error {
 			}
 		}
 		if pl = s.pool(c.Grown); pl != nil && c.Cursor.IsValid() {
-			if cursor := blockOf(netip.PrefixFrom(c.Cursor, int(pl.size))).key; pl.isCursor(cursor) {
+			if cursor := claims.BlockOf(netip.PrefixFrom(c.Cursor, int(pl.size))).Key; pl.isCursor(cursor) {
 				pl.cursor = cursor
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/claims"
 )
 
 // Observe records that n has the prefixes that its record says, instead of those it
@@ -63,6 +64,15 @@ func (a *Allocator) Load(nodes []Node) []*ipalloc.Error {
 	a.loads++
 	if len(a.owners) == 0 {
 		a.owners = make(map[string]*owner, len(nodes))
+		var n [2]int
+		for i := range nodes {
+			for _, p := range nodes[i].Prefixes {
+				n[familyOf(p)]++
+			}
+		}
+		for f := range n {
+			a.spaces[f].Grow(n[f])
+		}
 	}
 	r := recording{a: a, op: "record", load: a.loads}
 	for i := range nodes {
@@ -241,11 +251,30 @@ func (r *recording) overlaps(pl place) {
 	if r.alone {
 		return
 	}
-	s, b := r.a.spaceOf(pl.prefix), blockOf(pl.prefix)
-	if s.isReserved(b) {
+	rival, reserved := r.a.rival(pl.prefix, r.owner)
+	if reserved {
 		r.bad(pl, ipalloc.ErrReserved, "overlaps a reservation")
 	}
-	if rival := s.rival(b, r.owner); rival != nil {
+	if rival != nil {
 		r.bad(pl, ipalloc.ErrDuplicate, "overlaps another node's prefix").Holder = rival.name
 	}
+}
+
+// rival returns an owner other than o whose prefix overlaps p: of the shortest prefix
+// around p, else of the lowest inside it; of several owners of that prefix the one whose
+// name sorts first. It also reports whether a reservation overlaps p.
+func (a *Allocator) rival(p netip.Prefix, o *owner) (found *owner, reserved bool) {
+	a.spaceOf(p).Overlapping(claims.BlockOf(p), func(_ claims.Block, c *claim) bool {
+		first := found
+		for ; c != nil; c = c.Next() {
+			switch {
+			case c.Owner == nil:
+				reserved = true
+			case c.Owner != o && first == nil && (found == nil || c.Owner.name < found.name):
+				found = c.Owner
+			}
+		}
+		return found == nil || !reserved
+	})
+	return found, reserved
 }

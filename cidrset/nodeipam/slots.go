@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/claims"
 	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
@@ -224,7 +225,7 @@ func (s *slots) check() error {
 		for _, pl := range sl.pools {
 			n++
 			if pl.slot != i || int(pl.size) != sl.bits || pl.prefix.Addr().Is4() != sl.v4 || s.pool(pl.prefix) != pl ||
-				pl.block != blockOf(pl.prefix) || !pl.isCursor(pl.cursor) || checkPool(pl.prefix) != nil {
+				pl.block != claims.BlockOf(pl.prefix) || !pl.isCursor(pl.cursor) || checkPool(pl.prefix) != nil {
 				return fmt.Errorf("pool %v does not fit slot %d", pl.prefix, i)
 			}
 			if other := s.overlapping(pl.prefix, pl); other != nil {

@@ -150,12 +150,12 @@ func restorePrefix(r *snap.Reader) netip.Prefix {
 }
 
 func saveCursor(w *snap.Writer, pl *pool) {
-	w.Uvarint(pl.cursor.Xor(pl.block.key).Hi)
-	w.Uvarint(pl.cursor.Xor(pl.block.key).Lo)
+	w.Uvarint(pl.cursor.Xor(pl.block.Key).Hi)
+	w.Uvarint(pl.cursor.Xor(pl.block.Key).Lo)
 }
 
 func restoreCursor(r *snap.Reader, pl *pool) {
-	pl.cursor = pl.block.key.Xor(addr.U128{Hi: r.Uvarint(), Lo: r.Uvarint()})
+	pl.cursor = pl.block.Key.Xor(addr.U128{Hi: r.Uvarint(), Lo: r.Uvarint()})
 	if r.Err() == nil && !pl.isCursor(pl.cursor) {
 		r.Fail("the cursor of %v is no child", pl.prefix)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/claims"
 	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
@@ -39,8 +40,7 @@ func TestSmallWorldExhaustively(t *testing.T) {
 				a.Release("p")
 				for i := range 4 {
 					child := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i * 4)}), 30)
-					_, _, free := a.spaces[0].tally(blockOf(child), 30)
-					taken := free == 0
+					taken := a.spaces[0].Tally(claims.BlockOf(child), 30).Free == 0
 					if want := child.Overlaps(held) || child.Overlaps(reserved); taken != want {
 						t.Fatalf("held %v, reserved %v, released %v: %v taken %v", held, reserved, p, child, taken)
 					}

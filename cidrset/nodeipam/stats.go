@@ -38,10 +38,9 @@ func (a *Allocator) Stats() Stats {
 }
 
 func (a *Allocator) poolStats(pl *pool) PoolStats {
-	ps := PoolStats{
+	c := a.spaceOf(pl.prefix).Tally(pl.block, pl.size)
+	return PoolStats{
 		Slot: pl.slot, Pool: pl.prefix, Bits: int(pl.size), Draining: pl.draining,
-		Capacity: saturate(int(pl.size) - pl.prefix.Bits()),
+		Capacity: c.Capacity, Used: c.Used, Reserved: c.Reserved, Free: c.Free,
 	}
-	ps.Used, ps.Reserved, ps.Free = a.spaceOf(pl.prefix).tally(pl.block, pl.size)
-	return ps
 }

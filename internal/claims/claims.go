@@ -1,14 +1,17 @@
-package nodeipam
+// Package claims is the index of which prefixes are taken, for allocators whose pools
+// overlap, come and go, and hand out children of several sizes.
+package claims
 
 import (
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
-// space is a multiset of claimed prefixes of one address family. The prefixes have
+// Space is a multiset of claimed prefixes of one address family. The prefixes have
 // any length and may nest and repeat. One descent finds the first block of a given
 // size, in a given pool, at or after a given address, that no claim overlaps.
 //
@@ -28,15 +31,15 @@ import (
 // Addresses are numbers aligned to the highest of 128 bits, so an IPv4 prefix is an
 // ordinary block of at most 32 bits. Nodes live in one slice and refer to each other
 // by position; position 0 is unused and means no node.
-type space struct {
-	nodes []spaceNode
+type Space[O any] struct {
+	nodes []node[O]
 	spare uint32 // first of the free nodes, which are chained by child[0]
 	root  uint32
 }
 
-type spaceNode struct {
+type node[O any] struct {
 	key    addr.U128
-	claims *claim // of exactly this prefix, linked by next
+	claims *Claim[O] // of exactly this prefix, linked by next
 	child  [2]uint32
 	bits   uint8
 	best   uint8 // prefix length of the largest free block, none if there is none
@@ -46,50 +49,58 @@ type spaceNode struct {
 // for every block.
 const none = 255
 
-// claim is one claim of one prefix.
-type claim struct {
-	owner *owner // nil for a reservation
-	next  *claim
+// Claim is one claim of one prefix. O is what owns claims.
+type Claim[O any] struct {
+	Owner *O // nil for a reservation
+	next  *Claim[O]
 }
 
-// block is a prefix of one family as a space sees it.
-type block struct {
-	key  addr.U128
-	bits uint8
+// Next returns the next claim of the same prefix, nil after the last.
+func (c *Claim[O]) Next() *Claim[O] { return c.next }
+
+// Block is a prefix of one family as a Space sees it.
+type Block struct {
+	Key  addr.U128 // the address, aligned to the highest of 128 bits
+	Bits uint8
 }
 
 const maxDepth = 129 // nodes from the root to the deepest leaf: lengths 0 to 128
 
-// blockOf returns p as a block.
-func blockOf(p netip.Prefix) block {
+// BlockOf returns p as a block.
+func BlockOf(p netip.Prefix) Block {
 	key := addr.FromAddr(p.Addr())
 	if p.Addr().Is4() {
 		key = key.Shl(96)
 	}
-	return block{key, uint8(p.Bits())}
+	return Block{key, uint8(p.Bits())}
 }
 
-// prefix returns the prefix that b stands for; v4 says in which family.
-func (b block) prefix(v4 bool) netip.Prefix {
+// Prefix returns the prefix that b stands for; v4 says in which family.
+func (b Block) Prefix(v4 bool) netip.Prefix {
 	if v4 {
-		return netip.PrefixFrom(b.key.Shr(96).Addr4(), int(b.bits))
+		return netip.PrefixFrom(b.Key.Shr(96).Addr4(), int(b.Bits))
 	}
-	return netip.PrefixFrom(b.key.Addr6(), int(b.bits))
+	return netip.PrefixFrom(b.Key.Addr6(), int(b.Bits))
 }
 
-// last returns the last number of b.
-func (b block) last() addr.U128 { return b.key.Or(addr.Low(128 - uint(b.bits))) }
+// Last returns the last number of b.
+func (b Block) Last() addr.U128 { return b.Key.Or(addr.Low(128 - uint(b.Bits))) }
 
-// contains reports whether b contains a block that begins at key and is no larger.
-func (b block) contains(key addr.U128) bool { return shared(b.key, key) >= b.bits }
+// Contains reports whether b contains a block that begins at key and is no larger.
+func (b Block) Contains(key addr.U128) bool { return shared(b.Key, key) >= b.Bits }
 
 // half returns the lower (0) or upper (1) half of b.
-func (b block) half(side int) block {
-	h := block{b.key, b.bits + 1}
+func (b Block) half(side int) Block {
+	h := Block{b.Key, b.Bits + 1}
 	if side == 1 {
-		h.key = h.key.Or(addr.U128{Lo: 1}.Shl(127 - uint(b.bits)))
+		h.Key = h.Key.Or(addr.U128{Lo: 1}.Shl(127 - uint(b.Bits)))
 	}
 	return h
+}
+
+// Starts reports whether a block of the given size inside b begins at key.
+func (b Block) Starts(key addr.U128, size uint8) bool {
+	return b.Contains(key) && truncate(key, size) == key
 }
 
 // truncate returns key with all but its highest n bits cleared.
@@ -125,42 +136,45 @@ func (w *walk) push(i uint32, side int) {
 	w.depth++
 }
 
-// put adds a claim of b and reports whether no other claim overlaps b. It allocates
+// Grow makes room for n more claims. A claim takes two nodes at most.
+func (s *Space[O]) Grow(n int) { s.nodes = slices.Grow(s.nodes, 2*n) }
+
+// Put adds a claim of b and reports whether no other claim overlaps b. It allocates
 // only when the slice of nodes grows.
-func (s *space) put(b block, c *claim) (alone bool) {
+func (s *Space[O]) Put(b Block, c *Claim[O]) (alone bool) {
 	var w walk
 	alone = true
 	at := s.root
 	for at != 0 {
 		invariant.Step(1)
 		n := &s.nodes[at]
-		if n.bits >= b.bits || !(block{n.key, n.bits}).contains(b.key) {
+		if n.bits >= b.Bits || !(Block{n.key, n.bits}).Contains(b.Key) {
 			break
 		}
 		alone = alone && n.claims == nil
-		side := bit(b.key, n.bits)
+		side := bit(b.Key, n.bits)
 		w.push(at, side)
 		at = n.child[side]
 	}
-	if at != 0 && s.nodes[at].bits == b.bits && s.nodes[at].key == b.key {
+	if at != 0 && s.nodes[at].bits == b.Bits && s.nodes[at].key == b.Key {
 		n := &s.nodes[at]
 		c.next, n.claims = n.claims, c
 		n.best = none
 		s.climb(&w)
 		return false // the node was claimed, or has claims below it
 	}
-	i := s.node(b.key, b.bits)
+	i := s.node(b.Key, b.Bits)
 	c.next = nil
 	s.nodes[i].claims = c
 	if at != 0 { // b, or the branch where it leaves the node, goes above the node
 		old := &s.nodes[at]
-		same := min(shared(old.key, b.key), old.bits, b.bits)
-		if same == b.bits {
+		same := min(shared(old.key, b.Key), old.bits, b.Bits)
+		if same == b.Bits {
 			alone = false
 			s.nodes[i].child[bit(old.key, same)] = at
 		} else {
-			side := bit(b.key, same)
-			top := s.node(truncate(b.key, same), same)
+			side := bit(b.Key, same)
+			top := s.node(truncate(b.Key, same), same)
 			s.nodes[top].child[side], s.nodes[top].child[1-side] = i, at
 			s.nodes[top].best = s.bestOf(top)
 			i = top
@@ -171,13 +185,13 @@ func (s *space) put(b block, c *claim) (alone bool) {
 	return alone
 }
 
-// remove removes a claim of b. It does not allocate.
-func (s *space) remove(b block, c *claim) {
+// Remove removes a claim of b. It does not allocate.
+func (s *Space[O]) Remove(b Block, c *Claim[O]) {
 	var w walk
 	at := s.root
-	for s.nodes[at].bits != b.bits {
+	for s.nodes[at].bits != b.Bits {
 		invariant.Step(1)
-		side := bit(b.key, s.nodes[at].bits)
+		side := bit(b.Key, s.nodes[at].bits)
 		w.push(at, side)
 		at = s.nodes[at].child[side]
 	}
@@ -215,7 +229,7 @@ func (s *space) remove(b block, c *claim) {
 }
 
 // link makes i the end of the walk.
-func (s *space) link(w *walk, i uint32) {
+func (s *Space[O]) link(w *walk, i uint32) {
 	if w.depth == 0 {
 		s.root = i
 		return
@@ -225,7 +239,7 @@ func (s *space) link(w *walk, i uint32) {
 
 // climb updates the summaries of the walk's nodes from the last upward and stops at
 // the first that does not change.
-func (s *space) climb(w *walk) {
+func (s *Space[O]) climb(w *walk) {
 	for d := w.depth - 1; d >= 0; d-- {
 		invariant.Step(1)
 		n := &s.nodes[w.at[d]]
@@ -238,7 +252,7 @@ func (s *space) climb(w *walk) {
 }
 
 // bestOf computes the summary of node i from its children.
-func (s *space) bestOf(i uint32) uint8 {
+func (s *Space[O]) bestOf(i uint32) uint8 {
 	n := &s.nodes[i]
 	if n.claims != nil {
 		return none
@@ -255,21 +269,21 @@ func (s *space) bestOf(i uint32) uint8 {
 	return best
 }
 
-func (s *space) node(key addr.U128, length uint8) uint32 {
-	n := spaceNode{key: key, bits: length, best: none}
+func (s *Space[O]) node(key addr.U128, length uint8) uint32 {
+	n := node[O]{key: key, bits: length, best: none}
 	if i := s.spare; i != 0 {
 		s.spare = s.nodes[i].child[0]
 		s.nodes[i] = n
 		return i
 	}
 	if len(s.nodes) == 0 {
-		s.nodes = append(s.nodes, spaceNode{best: none})
+		s.nodes = append(s.nodes, node[O]{best: none})
 	}
 	s.nodes = append(s.nodes, n)
 	return uint32(len(s.nodes) - 1)
 }
 
-func (s *space) giveBack(i uint32) {
-	s.nodes[i] = spaceNode{best: none, child: [2]uint32{s.spare}}
+func (s *Space[O]) giveBack(i uint32) {
+	s.nodes[i] = node[O]{best: none, child: [2]uint32{s.spare}}
 	s.spare = i
 }
