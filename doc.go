@@ -9,7 +9,7 @@
 //
 // The same by owner, one prefix of each address family for every node, with the
 // service range kept out: cidrset/nodeipam. The loop that keeps an API server's records
-// in step with it: cidrset/nodeipam/controller. Where labels of the node choose the pool: cidrset/clustercidr.
+// in step with it: cidrset/nodeipam/controller.
 //
 // Single addresses and ports for services, with a band kept for those who name
 // theirs: servicealloc.

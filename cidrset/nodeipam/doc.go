@@ -1,58 +1,78 @@
-// Package nodeipam gives every node of a cluster its pod prefixes, one for each
-// address family, and remembers who holds what. Package
+// Package nodeipam gives every node of a cluster its prefixes, one for each address
+// family, and remembers which node holds what. Package
 // [github.com/ipalloc/ipalloc/cidrset/nodeipam/controller] keeps an [Allocator] and the
 // records of an API server in step.
 //
 // # Terms
 //
-// An owner is a node, known by its name. A slot is one of the prefixes that each
-// node gets, in the order of its podCIDRs; it has a child length and a list of
-// pools (cluster CIDRs) of one family, tried in order. Pools never overlap. A
-// reservation is a prefix that no owner can take or free: a service CIDR. A
-// prefix is held if an owner was given it or is seen to have it; a foreign one is
-// held and not a child of its slot's pools.
+// A child is one of the equal prefixes of a pool that a node can get. A reservation is a
+// prefix that no node can take or free, such as a service CIDR. A prefix is held if a
+// node was given it or is recorded with it. A pool's cursor is the child at which the
+// search for a free one begins.
 //
-// # Policy
+// # Policies
 //
-// [Allocator.Allocate] takes the first free child at or after the cursor of the
-// first pool with room, for every slot or for none, and answers the same when asked
-// again. A child is free if nothing that is held or reserved overlaps it, whatever
-// its size: foreign prefixes are kept out of circulation, also in pools that are
-// added later, and a child that several owners hold or share is free when the last
-// of them is released. [Allocator.Occupy] takes what the caller names and refuses
-// what is not right; [Allocator.Observe] and [Allocator.Load] record what nodes
-// have, right or not, and say what is wrong with it. [Allocator.Release] is by
-// owner, never by what the node's record says now.
+// By slots, a node gets one child for each [Slot], in the order of its podCIDRs, from the
+// first pool of the slot that has room. Pools never overlap; they can be added, grown,
+// drained and removed at any time.
+//
+// By labels, a node gets one child of each family of one [Entry], chosen by the node's
+// labels. Pools of entries may overlap, also with children of different size. Of the
+// entries that match a node, the first of this order that has room in all its families
+// serves it:
+//
+//  1. entries with a selector, before the default entries;
+//  2. more labels met by positive requirements: In, Exists, Gt, Lt, and In on the name;
+//     of OR-ed terms the matching one that needs the most counts;
+//  3. fewer children in all, taken ones included, in the family that has fewer;
+//  4. fewer addresses for a node;
+//  5. the labels met, as text ascending by key, lower;
+//  6. the lower base address, as a number, IPv4 before IPv6;
+//  7. the longer prefix;
+//  8. the lower name.
+//
+// The order does not depend on the order in which entries were added.
+// [Allocator.Explain] shows it for any node.
+//
+// # Rules of both policies
+//
+// A child is free if nothing that is held or reserved overlaps it, whatever its size.
+// Prefixes that no pool accounts for are kept out of circulation too, also for pools
+// that are added later. [Allocator.Occupy] takes what the caller names and refuses what
+// is not right. [Allocator.Observe] and [Allocator.Load] record what nodes have, right
+// or not, and report what is wrong. [Allocator.Release] is by node, never by what its
+// record says now.
 //
 // # Errors
 //
-// Every error is an [*Error] that names owner, slot, pool and prefix, around one of
-// the sentinels below. After an error nothing has changed.
+// Every error is an [*ipalloc.Error] that names node, field, pool and prefix. After an
+// error nothing has changed.
 //
-// # Limits and cost
+// # Cost
 //
-// A pool has up to 2^64 children. Allocate, Release, Occupy and Observe are O(log n)
-// however full a pool is and however many owners there are. An owner costs its name,
-// its prefixes and about 100 bytes for each of them.
+// Allocate, Release, Occupy and Observe take O(log n) steps for a prefix, however full a
+// pool is. By labels, a node is compared with every entry besides, so have hundreds of
+// them, not millions. A node costs its name, some 210 bytes, and at most 80 bytes of the
+// index for each prefix. A pool of any size costs the same.
 //
 // # Concurrency
 //
-// All methods are safe for concurrent use. One mutex guards an allocator; it is
-// never held while the caller's code runs: the function given to [OnChange], the
-// body of a loop.
+// All methods are safe for concurrent use. One mutex guards an allocator; it is never
+// held while the caller's code runs, such as the receiver of [OnChange] or the body of
+// a loop.
 //
 // # Restart
 //
-// An allocator starts with [Allocator.Load] of the full list of nodes, or with
-// [Restore] of a snapshot. Load after Restore brings it up to date; what it does
-// not list is to be released by the caller, as a controller does.
+// Record with each node what Allocate returns. To start, call [New], add all entries,
+// terminating ones included, call Load with the full list of nodes, and then delete the
+// entries that are being deleted. The same nodes hold the same; only the cursors begin
+// anew. [Restore] of a snapshot, or a journal of changes replayed with [Allocator.Apply],
+// carries the cursors too. Release what a Load after Restore does not list.
 //
 // # Origin
 //
-// The policy is that of the range allocator of the Kubernetes node IPAM controller.
-// It departs from it where that one leaks, double-assigns or does not start: a
-// failing dual-stack allocation takes nothing, prefixes have owners, reservations
-// cannot be freed, an ambiguous write keeps its prefix, and a bad record is a
-// message. It stands on the bitmap and the codec rather than on cidrset.Set: one
-// lock for all slots, so that all or nothing needs no way back.
+// Slots follow the range allocator of the Kubernetes node IPAM controller, entries follow
+// ClusterCIDR of KEP-2593. The package departs from them where they leak, assign twice or
+// do not start: a failing dual-stack allocation takes nothing, prefixes have owners,
+// reservations cannot be freed, and a bad record is a message.
 package nodeipam
