@@ -46,8 +46,8 @@ func parsePrefixes(texts ...string) (ps []netip.Prefix) {
 	return ps
 }
 
-// clusterReplay holds the two sides of a replay, and a third allocator that is told
-// the changes of the first.
+// clusterReplay holds the two sides of a replay, and a third allocator that applies the
+// changes of the first.
 type clusterReplay struct {
 	t       testing.TB
 	a       *nodeipam.Allocator

@@ -275,7 +275,7 @@ func (a *Allocator) drop(o *owner) (entry string) {
 	return entry
 }
 
-// release drops o, and with it the entry that waited for it; the receiver is told.
+// release drops o, and the terminating entry whose last node it was, and queues that.
 func (a *Allocator) release(o *owner) {
 	var n Node
 	if a.changes != nil {

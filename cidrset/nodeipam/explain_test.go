@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// CC6: every entry with its rank or the rule that put it behind, for a person.
+// Every entry with its rank or the rule that put it behind, for a person.
 func TestExplainText(t *testing.T) {
 	a := allocator(t, v4,
 		e4("gpu", "10.0.0.0/24", 8, "gpu,zone=a"),

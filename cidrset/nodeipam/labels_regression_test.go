@@ -9,8 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// What must not happen: the defects V8 to V16 found in the original, each under the
-// name of what it did.
+// The regression tests are named after what must not happen: defects of the original.
 
 // restart makes a second allocator from what is recorded of the first: entries,
 // reservations, nodes, and then the deletions that were under way.
@@ -40,10 +39,10 @@ func restart(t testing.TB, families []nodeipam.Family, a *nodeipam.Allocator) *n
 	return b
 }
 
-// V8: nodes that match two entries of different child size were recorded, after a
+// Nodes that match two entries of different child size were recorded, after a
 // restart, in the larger children of the better entry; releasing one of them freed
 // the others' prefixes.
-func TestV8RestartMustNotRoundToAnotherEntrysChildren(t *testing.T) {
+func TestRestartMustNotRoundToAnotherEntrysChildren(t *testing.T) {
 	large := e4("large", "10.0.0.0/16", 10, "a,b")
 	small := e4("small", "10.0.0.0/16", 8, "a")
 	before := allocator(t, v4, small)
@@ -61,7 +60,7 @@ func TestV8RestartMustNotRoundToAnotherEntrysChildren(t *testing.T) {
 	if as, _ := a.Lookup("n2"); as.Entry != "small" {
 		t.Errorf("n2 is of %q", as.Entry)
 	}
-	// The same when nobody recorded the entry: the size tells.
+	// The same without a recorded entry: the size decides.
 	b := allocator(t, v4, large, small)
 	if problems := b.Load([]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}, {Name: "n2", Prefixes: prefixes("10.0.1.0/24")}}); len(problems) > 0 {
 		t.Fatal(problems)
@@ -70,9 +69,9 @@ func TestV8RestartMustNotRoundToAnotherEntrysChildren(t *testing.T) {
 	gets(t, b, node{Name: "n3", Labels: n}, "large [10.0.4.0/22]")
 }
 
-// V9: a node's prefix was given away as soon as the node was to be deleted, while its
+// A node's prefix was given away as soon as the node was to be deleted, while its
 // workloads still ran. Nothing but Release frees here, whatever becomes of the entry.
-func TestV9TerminatingNodeMustKeepItsPrefixUntilReleased(t *testing.T) {
+func TestTerminatingNodeMustKeepItsPrefixUntilReleased(t *testing.T) {
 	a := allocator(t, v4, e4("x", "10.0.0.0/23", 8, "a"), e4("y", "10.0.0.0/23", 8, "b"))
 	gets(t, a, node{Name: "n1", Labels: labels("a=1")}, "x [10.0.0.0/24]")
 	if gone, err := a.DeleteEntry("x"); gone || err != nil {
@@ -87,8 +86,8 @@ func TestV9TerminatingNodeMustKeepItsPrefixUntilReleased(t *testing.T) {
 	gets(t, a, node{Name: "n3", Labels: labels("b=1")}, "y [10.0.0.0/24]")
 }
 
-// V10: a node or a service range of a family that an entry lacks crashed the program.
-func TestV10MissingFamilyMustNotPanic(t *testing.T) {
+// A node or a service range of a family that an entry lacks crashed the program.
+func TestMissingFamilyMustNotPanic(t *testing.T) {
 	a := allocator(t, v4, e4("x", "10.0.0.0/16", 8, "a"))
 	if err := a.Reserve(pfx("fd00::/108")); err != nil {
 		t.Fatal(err)
@@ -116,8 +115,8 @@ func has(problems []*ipalloc.Error, want error) bool {
 	return slices.ContainsFunc(problems, func(e *ipalloc.Error) bool { return is(e, want) })
 }
 
-// V11: every failing attempt of a dual-stack node took another IPv4 prefix.
-func TestV11FailingDualStackMustNotDrainTheFirstFamily(t *testing.T) {
+// Every failing attempt of a dual-stack node took another IPv4 prefix.
+func TestFailingDualStackMustNotDrainTheFirstFamily(t *testing.T) {
 	a := allocator(t, dual, e46("x", "10.0.0.0/22", "fd00::/120", 8, "a"), e46("y", "10.0.0.0/22", "fd00::/120", 8, "a"))
 	gets(t, a, node{Name: "n1", Labels: labels("a=1")}, "x [10.0.0.0/24 fd00::/120]")
 	before := bytesOf(t, a)
@@ -133,7 +132,7 @@ func TestV11FailingDualStackMustNotDrainTheFirstFamily(t *testing.T) {
 	if stats := poolStats(a, "x"); stats[0].Free != 3 {
 		t.Errorf("%d IPv4 children free, want 3", stats[0].Free)
 	}
-	// The other half of V11: a node whose prefixes fit an entry only in part stays
+	// A node whose prefixes fit an entry only in part stays
 	// whole, in no entry that it was not recorded with.
 	if _, problems := a.Observe(node{Name: "n2", Prefixes: prefixes("10.0.1.0/24", "fd07::/120")}); !has(problems, ipalloc.ErrOutOfRange) {
 		t.Error("no problem")
@@ -144,9 +143,9 @@ func TestV11FailingDualStackMustNotDrainTheFirstFamily(t *testing.T) {
 	}
 }
 
-// V12: a node was released by what its labels said then, so that one that had been
+// A node was released by what its labels said then, so that one that had been
 // relabelled leaked its prefix and its entry could never be deleted.
-func TestV12RelabelledNodeMustNotLeak(t *testing.T) {
+func TestRelabelledNodeMustNotLeak(t *testing.T) {
 	a := allocator(t, v4, e4("x", "10.0.0.0/24", 8, "a"), e4("y", "10.1.0.0/24", 8, "b"))
 	gets(t, a, node{Name: "n1", Labels: labels("a=1")}, "x [10.0.0.0/24]")
 	gets(t, a, node{Name: "n1", Labels: labels("b=1")}, "x [10.0.0.0/24]") // labels do not move a node
@@ -167,9 +166,9 @@ func TestV12RelabelledNodeMustNotLeak(t *testing.T) {
 	gets(t, a, node{Name: "n2", Labels: labels("a=1")}, "z [10.0.0.0/24]")
 }
 
-// V13: after a restart the nodes of a terminating entry were forgotten; it went, and
+// After a restart the nodes of a terminating entry were forgotten; it went, and
 // an overlapping entry gave their prefixes away.
-func TestV13RestartMustNotForgetTheNodesOfATerminatingEntry(t *testing.T) {
+func TestRestartMustNotForgetTheNodesOfATerminatingEntry(t *testing.T) {
 	before := allocator(t, v4, e4("x", "10.0.0.0/23", 8, "a"), e4("y", "10.0.0.0/23", 7, "b"))
 	gets(t, before, node{Name: "n1", Labels: labels("a=1")}, "x [10.0.0.0/24]")
 	if gone, err := before.DeleteEntry("x"); gone || err != nil {
@@ -196,15 +195,15 @@ func TestV13RestartMustNotForgetTheNodesOfATerminatingEntry(t *testing.T) {
 	gets(t, b, node{Name: "n2", Labels: labels("b=1")}, "y [10.0.0.128/25]")
 }
 
-// V14: nodes that matched no entry were skipped at start-up, and their prefixes were
+// Nodes that matched no entry were skipped at start-up, and their prefixes were
 // given to others.
-func TestV14NodeThatMatchesNothingMustKeepItsPrefixOutOfCirculation(t *testing.T) {
+func TestNodeThatMatchesNothingMustKeepItsPrefixOutOfCirculation(t *testing.T) {
 	a := allocator(t, v4, e4("x", "10.0.0.0/23", 8, "a"))
 	if problems := a.Load([]node{{Name: "n1", Labels: labels("z=1"), Prefixes: prefixes("10.0.0.0/24")}}); len(problems) > 0 {
 		t.Fatal(problems) // it is one of x's children, whatever its labels say now
 	}
 	gets(t, a, node{Name: "n2", Labels: labels("a=1")}, "x [10.0.1.0/24]")
-	// Prefixes that belong to nobody's entry are held as well, for entries to come.
+	// Prefixes of no entry are held as well, for entries to come.
 	if problems := a.Load([]node{{Name: "n3", Prefixes: prefixes("10.9.0.16/28")}}); !has(problems, ipalloc.ErrOutOfRange) {
 		t.Error(problems)
 	}
@@ -217,9 +216,9 @@ func TestV14NodeThatMatchesNothingMustKeepItsPrefixOutOfCirculation(t *testing.T
 	gets(t, a, node{Name: "n5", Labels: labels("b=1")}, "y [10.9.0.0/27]")
 }
 
-// V15: the service range was kept out of the entries that were there at start-up
+// The service range was kept out of the entries that were there at start-up
 // only; one that was added later handed it out.
-func TestV15EntryAddedLaterMustNotHandOutTheServiceRange(t *testing.T) {
+func TestEntryAddedLaterMustNotHandOutTheServiceRange(t *testing.T) {
 	a, err := nodeipam.New(nodeipam.Config{ByLabels: true, Families: v4, Reserved: prefixes("10.96.0.0/24", "10.96.2.0/28")})
 	if err != nil {
 		t.Fatal(err)
@@ -239,9 +238,9 @@ func TestV15EntryAddedLaterMustNotHandOutTheServiceRange(t *testing.T) {
 	fails(t, a, ipalloc.ErrFull, func() error { _, err := a.Allocate(node{Name: "n3", Labels: n}); return err })
 }
 
-// V16: the example of the original's own design, 118 - 64 > 16 bits of IPv6, was
+// The example of the original's own design, 118 - 64 > 16 bits of IPv6, was
 // refused.
-func TestV16LargeIPv6PoolMustNotBeRefused(t *testing.T) {
+func TestLargeIPv6PoolMustNotBeRefused(t *testing.T) {
 	a := allocator(t, dual, e46("x", "10.0.0.0/20", "1:1:1:1::/64", 10))
 	gets(t, a, node{Name: "n1"}, "x [10.0.0.0/22 1:1:1:1::/118]")
 	gets(t, a, node{Name: "n2"}, "x [10.0.4.0/22 1:1:1:1::400/118]")

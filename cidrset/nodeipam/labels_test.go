@@ -327,7 +327,7 @@ func TestOnChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Load([]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}, {Name: "n2", Prefixes: prefixes("10.0.1.0/24")}})
-	for range 2 { // the second time nothing changes, and nothing is told
+	for range 2 { // the second time nothing changes and nothing is delivered
 		a.Load([]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}})
 		if err := a.AddEntry(e4("x", "10.0.0.0/22", 8)); err != nil {
 			t.Fatal(err)

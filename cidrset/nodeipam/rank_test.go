@@ -11,7 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// The order of CC2, rule after rule: in each case the first entry wins by the named
+// The order, rule after rule: in each case the first entry wins by the named
 // rule, whatever the order in which the two are added.
 func TestEachRule(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -297,7 +297,7 @@ func TestTerminatingEntryIsNotRanked(t *testing.T) {
 	gets(t, a, n, "next [10.0.1.0/24]")
 }
 
-// CC3: the best entry that can serve all its families; nothing is mixed.
+// The best entry that can serve all its families; nothing is mixed.
 func TestExhaustedEntriesAreSkippedAndNeverMixed(t *testing.T) {
 	a := allocator(t, dual,
 		e46("first", "10.0.0.0/23", "fd00::/120", 8, "a,b"), // 2 and 1 children
@@ -317,7 +317,7 @@ func TestExhaustedEntriesAreSkippedAndNeverMixed(t *testing.T) {
 	}
 }
 
-// CC4: two nodes never get what overlaps, whatever the sizes of the children.
+// Two nodes never get what overlaps, whatever the sizes of the children.
 func TestOverlappingPoolsOfDifferentChildSize(t *testing.T) {
 	a, nodes := overlapping(t, 5000)
 	var held []netip.Prefix

@@ -9,10 +9,9 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// The regression tests carry the names of what must not happen; V1 to V7 are the
-// defects of the original that they stand for.
+// The regression tests are named after what must not happen: defects of the original.
 
-// V1, NA2: the original drains the first family.
+// The original drains the first family.
 func TestFailingDualStackDoesNotLeakTheFirstFamily(t *testing.T) {
 	a := mustNew(t, dual("10.0.0.0/21", 24, "fd00::/64", 64))
 	allocate(t, a, "n1", "10.0.0.0/24", "fd00::/64")
@@ -33,7 +32,7 @@ func TestFailingDualStackDoesNotLeakTheFirstFamily(t *testing.T) {
 	allocate(t, a, "n2", "10.0.1.0/24", "fd00:0:0:1::/64")
 }
 
-// V2: the original loses a block for each retry of a node that is gone. Here asking
+// The original loses a block for each retry of a node that is gone. Here asking
 // again is free and releasing by name gives all back.
 func TestRetriesForOneOwnerDoNotLeak(t *testing.T) {
 	a := mustNew(t, dual("10.0.0.0/21", 24, "fd00::/48", 64))
@@ -49,7 +48,7 @@ func TestRetriesForOneOwnerDoNotLeak(t *testing.T) {
 	}
 }
 
-// V4: two nodes with one prefix.
+// Two nodes with one prefix.
 func TestDeletingOneOfTwoOwnersDoesNotFreeThePrefixOfTheOther(t *testing.T) {
 	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/23")}}})
 	problems := a.Load([]Node{ParseNode("n1", "10.0.0.0/24"), ParseNode("n2", "10.0.0.0/24")})
@@ -64,7 +63,7 @@ func TestDeletingOneOfTwoOwnersDoesNotFreeThePrefixOfTheOther(t *testing.T) {
 	}
 }
 
-// V5, V15, NA1: a node whose prefix is the service CIDR.
+// A node whose prefix is the service CIDR.
 func TestReleaseDoesNotFreeAReservation(t *testing.T) {
 	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/23")}}, Reserved: pfxs("10.0.0.0/24", "10.0.4.0/28")})
 	if err := a.Occupy(Node{Name: "n", Prefixes: []netip.Prefix{pfx("10.0.0.0/24")}}); !errors.Is(err, ipalloc.ErrReserved) {
@@ -88,7 +87,7 @@ func TestReleaseDoesNotFreeAReservation(t *testing.T) {
 	}
 }
 
-// V6: the mask was changed while nodes held smaller prefixes.
+// The mask was changed while nodes held smaller prefixes.
 func TestReleasingOnePartDoesNotFreeTheChildOfItsNeighbour(t *testing.T) {
 	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/23")}}})
 	problems := a.Load([]Node{ParseNode("n1", "10.0.0.0/27"), ParseNode("n2", "10.0.0.32/27")})
@@ -104,7 +103,7 @@ func TestReleasingOnePartDoesNotFreeTheChildOfItsNeighbour(t *testing.T) {
 	allocate(t, a, "n4", "10.0.0.0/24")
 }
 
-// V6 the other way: nodes hold more than a child.
+// The other way: nodes hold more than a child.
 func TestReleasingALargePrefixDoesNotFreeWhatLiesInside(t *testing.T) {
 	a := mustNew(t, Config{Slots: []Slot{{26, pfxs("10.0.0.0/22")}}})
 	a.Load([]Node{ParseNode("large", "10.0.0.0/23"), ParseNode("small", "10.0.0.64/26"), ParseNode("huge", "0.0.0.0/0")})
@@ -123,7 +122,7 @@ func TestReleasingALargePrefixDoesNotFreeWhatLiesInside(t *testing.T) {
 	allocate(t, a, "m", "10.0.0.128/26")
 }
 
-// V7, V14, NA3: a bad record.
+// A bad record.
 func TestBadRecordsDoNotStopTheStart(t *testing.T) {
 	c := dual("10.0.0.0/22", 24, "fd00::/56", 64)
 	c.Reserved = pfxs("10.0.3.0/24")

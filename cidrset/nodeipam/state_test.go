@@ -14,7 +14,7 @@ import (
 )
 
 // Every held prefix times every reservation times every released prefix, in and
-// around a slot of four children: the whole neighbourhood of what a release may and may not free. NA3, NA4
+// around a slot of four children: the whole neighbourhood of what a release may and may not free.
 func TestSmallWorldExhaustively(t *testing.T) {
 	var all []netip.Prefix // every prefix in and just around the pool
 	for bits := 27; bits <= 32; bits++ {

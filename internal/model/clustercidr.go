@@ -18,7 +18,7 @@ type ClusterRequirement struct {
 	Values []string
 }
 
-// ClusterEntry is an entry of clustercidr. A prefix that is not valid is a family
+// ClusterEntry is an entry of nodeipam. A prefix that is not valid is a family
 // that there is not.
 type ClusterEntry struct {
 	Name        string
@@ -44,7 +44,7 @@ const (
 	ClusterTerminating = "terminating"
 )
 
-// ClusterCIDRs is the twin of clustercidr.Allocator. Every question is answered by
+// ClusterCIDRs is the twin of a nodeipam.Allocator that chooses by labels. Every question is answered by
 // looking at every child and at everything that is held; pools must be small.
 type ClusterCIDRs struct {
 	Families []int // needed: 0 IPv4, 1 IPv6, in the order in which prefixes are listed
