@@ -16,6 +16,13 @@ import (
 // dryRun prints a line for each node, by name: what it has or would get, and a line
 // for each thing that is wrong. Nothing is written to the cluster.
 func dryRun(ctx context.Context, w io.Writer, client kubernetes.Interface, c *chooser) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, start := range c.prepare(func() {}) {
+		if err := start(ctx); err != nil {
+			return err
+		}
+	}
 	nodes, err := listNodes(ctx, client)
 	if err != nil {
 		return err

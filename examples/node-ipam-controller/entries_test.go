@@ -125,7 +125,7 @@ func TestBadEntries(t *testing.T) { // CC1
 		}
 	}
 	o.families = "IPv5"
-	if _, _, err := newLabelled(o); err == nil || !strings.Contains(err.Error(), "-families") {
+	if _, _, err := newLabelled(o, nil); err == nil || !strings.Contains(err.Error(), "-families") {
 		t.Error(err)
 	}
 }
@@ -220,20 +220,6 @@ func TestClusterWideRules(t *testing.T) {
 		}
 		if !strings.Contains(got, c.want) {
 			t.Errorf("-cluster-cidr %s, %s: %s, want %s", c.cluster, c.text, got, c.want)
-		}
-	}
-}
-
-// It is said once that no service range is known.
-func TestNoServiceRange(t *testing.T) {
-	for service, want := range map[string]int{"": 1, "10.96.0.0/12": 0} {
-		o, err := parse(t, "-cluster-cidr", "10.0.0.0/16", "-service-cluster-ip-range", service)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var log strings.Builder
-		if _, err := newChooser(o, slog.New(slog.NewTextHandler(&log, nil))); err != nil || strings.Count(log.String(), "no service CIDR") != want {
-			t.Error(err, log.String())
 		}
 	}
 }

@@ -15,11 +15,8 @@ import (
 
 // newLabelled returns the allocator that chooses by labels, without any entry. With
 // -cluster-cidr, every entry needs the families of the cluster.
-func newLabelled(o *options) (a *nodeipam.Allocator, within []netip.Prefix, err error) {
-	c := nodeipam.Config{ByLabels: true}
-	if c.Reserved, err = prefixes("service-cluster-ip-range", o.serviceCIDRs); err != nil {
-		return nil, nil, err
-	}
+func newLabelled(o *options, reserved []netip.Prefix) (a *nodeipam.Allocator, within []netip.Prefix, err error) {
+	c := nodeipam.Config{ByLabels: true, Reserved: reserved}
 	if within, err = prefixes("cluster-cidr", o.clusterCIDR); err != nil {
 		return nil, nil, err
 	}

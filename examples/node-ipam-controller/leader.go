@@ -37,15 +37,19 @@ type program struct {
 func work(ctx context.Context, p *program) (err error) {
 	p.events = newEvents(p.client)
 	defer p.events.stop()
+	if api := p.chooser.api; api != nil {
+		defer api.group.Wait()
+	}
+	source := startFirst{&nodeSource{client: p.client}, p.chooser.prepare(func() { p.controller.Retry() })}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	p.controller, err = controller.New(controller.Config{
-		Allocator: p.chooser.allocator, Source: &nodeSource{client: p.client}, Loaded: p.chooser.loaded,
+		Allocator: p.chooser.allocator, Source: source, Loaded: p.chooser.loaded,
 		Writer: &nodeWriter{client: p.client, timeout: requestTimeout}, Workers: p.options.workers, Report: p.report,
 	})
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	stop, err := p.serve()
 	if err != nil {
 		return err

@@ -9,10 +9,12 @@ import (
 	"flag"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -56,6 +58,15 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 		log.Error("no way to the API server", "err", err)
 		return 1
 	}
+	if chooser.set != nil && chooser.file == nil {
+		objects, err := dynamic.NewForConfig(rest.AddUserAgent(config, "node-ipam-controller"))
+		if err != nil {
+			log.Error("no way to the API server", "err", err)
+			return 1
+		}
+		chooser.api = &entryAPI{entrySet: chooser.set, client: objects, discovery: client.Discovery(), period: o.syncPeriod, readOnly: o.dryRun}
+	}
+	chooser.services.client = client
 	if o.dryRun {
 		err = dryRun(ctx, out, client, chooser)
 	} else {
@@ -71,8 +82,24 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 // chooser is what chooses the CIDRs of nodes.
 type chooser struct {
 	allocator *nodeipam.Allocator
+	services  *serviceCIDRs
 	set       *entrySet  // with MultiCIDRRangeAllocator
 	file      *entryFile // with -cluster-cidrs
+	api       *entryAPI  // without
+}
+
+// prepare returns what starts before the nodes are loaded: retry is called when there is
+// more to give.
+func (c *chooser) prepare(retry func()) (first []func(context.Context) error) {
+	if c.services.client != nil {
+		c.services.freed = retry
+		first = append(first, c.services.start)
+	}
+	if c.api != nil {
+		c.api.added = retry
+		first = append(first, c.api.start)
+	}
+	return first
 }
 
 // loaded runs when the nodes of the start have been loaded.
@@ -83,24 +110,26 @@ func (c *chooser) loaded() {
 }
 
 func newChooser(o *options, log *slog.Logger) (*chooser, error) {
-	if o.serviceCIDRs == "" {
-		log.Warn("no service CIDR: -service-cluster-ip-range is not set")
-	}
-	if !o.byLabels() {
-		c, err := o.rangeConfig()
-		if err != nil {
-			return nil, err
-		}
-		a, err := nodeipam.New(c)
-		return &chooser{allocator: a}, err
-	}
-	a, within, err := newLabelled(o)
+	fixed, err := prefixes("service-cluster-ip-range", o.serviceCIDRs)
 	if err != nil {
 		return nil, err
 	}
-	c := &chooser{allocator: a, set: &entrySet{allocator: a, log: log, within: within}}
-	if o.clusterCIDRs != "" {
-		c.file, err = openEntries(o.clusterCIDRs, c.set)
+	c := &chooser{services: &serviceCIDRs{fixed: fixed, log: log}}
+	if o.byLabels() {
+		var within []netip.Prefix
+		if c.allocator, within, err = newLabelled(o, fixed); err != nil {
+			return nil, err
+		}
+		c.set = &entrySet{allocator: c.allocator, log: log, within: within}
+		if o.clusterCIDRs != "" {
+			c.file, err = openEntries(o.clusterCIDRs, c.set)
+		}
+	} else {
+		var config nodeipam.Config
+		if config, err = o.rangeConfig(fixed); err == nil {
+			c.allocator, err = nodeipam.New(config)
+		}
 	}
+	c.services.allocator = c.allocator
 	return c, err
 }

@@ -259,7 +259,7 @@ func TestMetrics(t *testing.T) { // counts and capacities apart
 		t.Fatal(err)
 	}
 	a.Load([]nodeipam.Node{node("n", "10.0.0.0/24")})
-	c := &chooser{a, nil, &entryFile{entrySet: &entrySet{}, settled: true}}
+	c := &chooser{allocator: a, file: &entryFile{entrySet: &entrySet{}, settled: true}}
 	text := metrics(controller.Stats{Assigned: 7, OwnTime: time.Second / 2, Unmatched: 3}, c)
 	for _, want := range []string{
 		"# TYPE node_ipam_writes_total counter\nnode_ipam_writes_total 7\n",

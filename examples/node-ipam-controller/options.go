@@ -140,14 +140,12 @@ func parseCIDR(text string) (netip.Prefix, error) {
 
 // rangeConfig returns what the range allocator works with: a slot for each family
 // in the order in which -cluster-cidr begins with them, all CIDRs of the family in it.
-func (o *options) rangeConfig() (c nodeipam.Config, err error) {
+func (o *options) rangeConfig(reserved []netip.Prefix) (c nodeipam.Config, err error) {
 	pools, err := prefixes("cluster-cidr", o.clusterCIDR)
 	if err != nil {
 		return c, err
 	}
-	if c.Reserved, err = prefixes("service-cluster-ip-range", o.serviceCIDRs); err != nil {
-		return c, err
-	}
+	c.Reserved = reserved
 	slots := map[bool]int{}
 	for _, p := range pools {
 		v4 := p.Addr().Is4()

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 func parse(t *testing.T, args ...string) (*options, error) {
@@ -37,7 +39,11 @@ func TestRangeConfig(t *testing.T) { // NA1
 			t.Errorf("%s: %v", c.args, err)
 			continue
 		}
-		config, err := o.rangeConfig()
+		fixed, err := prefixes("service-cluster-ip-range", o.serviceCIDRs)
+		config := nodeipam.Config{}
+		if err == nil {
+			config, err = o.rangeConfig(fixed)
+		}
 		got := fmt.Sprint(config.Slots, config.Reserved)
 		if err != nil {
 			got = err.Error()

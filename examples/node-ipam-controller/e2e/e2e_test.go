@@ -66,6 +66,7 @@ func TestEndToEnd(t *testing.T) {
 		{"lost answers", (*run).lostAnswers},
 		{"bad records", (*run).badRecords},
 		{"chosen by labels", (*run).byLabels},
+		{"objects of the API server", (*run).objects},
 	} {
 		begin := time.Now()
 		if !t.Run(scenario.name, func(t *testing.T) {

@@ -28,7 +28,8 @@ func (c *cluster) apply(t *testing.T, path string) {
 	resources := map[string]string{
 		"ServiceAccount": "/api/v1/namespaces/%/serviceaccounts", "Deployment": "/apis/apps/v1/namespaces/%/deployments",
 		"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-		"Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/%/roles", "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/%/rolebindings",
+		"CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		"Role":                     "/apis/rbac.authorization.k8s.io/v1/namespaces/%/roles", "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/%/rolebindings",
 	}
 	documents := yaml.NewYAMLReader(bufio.NewReader(file))
 	for {
@@ -64,6 +65,8 @@ func (c *cluster) checkRights(t *testing.T) {
 	}{
 		{true, authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"}},
 		{true, authorizationv1.ResourceAttributes{Verb: "create", Resource: "events", Namespace: "default"}},
+		{true, authorizationv1.ResourceAttributes{Verb: "patch", Resource: "clustercidrs", Subresource: "status", Group: "networking.x-k8s.io"}},
+		{false, authorizationv1.ResourceAttributes{Verb: "create", Resource: "clustercidrs", Group: "networking.x-k8s.io"}},
 		{false, authorizationv1.ResourceAttributes{Verb: "delete", Resource: "nodes"}},
 		{false, authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes", Subresource: "status"}},
 		{false, authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets", Namespace: "kube-system"}},

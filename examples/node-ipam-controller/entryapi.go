@@ -1,0 +1,329 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// The resources that hold ClusterCIDRs. A controller follows those that the API server
+// serves.
+var entryResources = []schema.GroupVersionResource{
+	{Group: "networking.x-k8s.io", Version: "v1", Resource: "clustercidrs"},
+	{Group: "networking.ipalloc.dev", Version: "v1", Resource: "clustercidrconfigs"},
+}
+
+// entryFinalizer keeps an object until the last node with a CIDR of it is gone. It is the
+// one of kubernetes-sigs/node-ipam-controller, so its objects are taken over as they are.
+const entryFinalizer = "networking.x-k8s.io/cluster-cidr-finalizer"
+
+// entryAPI keeps the entries of an allocator as the API server's objects say. See
+// [entrySet].
+//
+// An object serves nodes from when it has the finalizer. A deleted one keeps the
+// finalizer until its last node is gone. What an object gives, and why it is not in
+// force, is in its status.
+type entryAPI struct {
+	*entrySet
+	client    dynamic.Interface
+	discovery discovery.DiscoveryInterface
+	period    time.Duration // of looking at the counts, which change with the nodes
+	added     func()        // called when there are new entries
+	readOnly  bool          // for -dry-run: finalizers and statuses stay as they are
+
+	informers map[schema.GroupVersionResource]cache.SharedIndexInformer
+	kick      chan struct{}
+	group     sync.WaitGroup
+	failing   map[string]string // what was logged of each object
+}
+
+// start returns when all objects that there are have been applied, and follows them
+// until ctx ends.
+func (e *entryAPI) start(ctx context.Context) error {
+	resources, err := e.served()
+	if err != nil {
+		return err
+	}
+	upToDate := func(o *metav1.ListOptions) {
+		if o.ResourceVersion == "0" {
+			o.ResourceVersion = ""
+		}
+	}
+	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(e.client, 0, metav1.NamespaceAll, upToDate)
+	e.kick, e.failing = make(chan struct{}, 1), map[string]string{}
+	e.informers = map[schema.GroupVersionResource]cache.SharedIndexInformer{}
+	kick := func(any) {
+		select {
+		case e.kick <- struct{}{}:
+		default:
+		}
+	}
+	for _, r := range resources {
+		informer := factory.ForResource(r).Informer()
+		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: kick, UpdateFunc: func(_, obj any) { kick(obj) }, DeleteFunc: kick}); err != nil {
+			return err
+		}
+		e.informers[r] = informer
+	}
+	factory.Start(ctx.Done())
+	for _, informer := range e.informers {
+		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			return context.Cause(ctx)
+		}
+	}
+	e.sync(ctx)
+	e.group.Go(func() { e.follow(ctx) })
+	return nil
+}
+
+// served returns the resources that the API server serves.
+func (e *entryAPI) served() (out []schema.GroupVersionResource, err error) {
+	for _, r := range entryResources {
+		list, err := e.discovery.ServerResourcesForGroupVersion(r.GroupVersion().String())
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		if slices.ContainsFunc(list.APIResources, func(a metav1.APIResource) bool { return a.Name == r.Resource }) {
+			out = append(out, r)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the API server serves no ClusterCIDRs: apply deploy/crds.yaml, or set -cluster-cidrs")
+	}
+	return out, nil
+}
+
+func (e *entryAPI) follow(ctx context.Context) {
+	ticker := time.NewTicker(e.period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-e.kick:
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		if e.sync(ctx) {
+			e.added()
+		}
+	}
+}
+
+// object is an object of the API server and the entry that it says.
+type object struct {
+	*unstructured.Unstructured
+	resource schema.GroupVersionResource
+	entry    entry
+	err      error // why it is not in force
+}
+
+func (o *object) String() string { return o.GetKind() + " " + o.GetName() }
+
+// sync makes entries, finalizers and statuses what they should be, and reports whether
+// there are new entries. What fails is tried again at the next look.
+func (e *entryAPI) sync(ctx context.Context) (added bool) {
+	objects := e.list()
+	var entries []entry
+	for _, o := range objects {
+		if o.err == nil && o.GetDeletionTimestamp() == nil && !slices.Contains(o.GetFinalizers(), entryFinalizer) {
+			o.err = e.setFinalizers(ctx, o, append(slices.Clone(o.GetFinalizers()), entryFinalizer))
+		}
+		if o.err == nil {
+			entries = append(entries, o.entry)
+		}
+	}
+	e.mu.Lock()
+	added, refused := e.apply(entries)
+	loaded := e.loaded
+	e.mu.Unlock()
+	states := map[string]nodeipam.EntryState{}
+	for s := range e.allocator.Entries() {
+		states[s.Name] = s
+	}
+	pools := e.allocator.Stats().Pools
+	for _, o := range objects {
+		if o.err == nil {
+			o.err = refused[o.GetName()]
+		}
+		state, there := states[o.GetName()]
+		if o.GetDeletionTimestamp() != nil && loaded && !there && slices.Contains(o.GetFinalizers(), entryFinalizer) {
+			rest := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == entryFinalizer })
+			if err := e.setFinalizers(ctx, o, rest); err == nil {
+				continue // gone
+			}
+		}
+		if !loaded {
+			continue // the counts are not yet those of the nodes
+		}
+		if err := e.setStatus(ctx, o, status(o, state, there, pools)); err != nil {
+			e.complain(o.String()+" status", err)
+		}
+	}
+	for _, o := range objects {
+		e.complain(o.String(), o.err)
+	}
+	return added
+}
+
+// list returns the objects by name. Of two kinds of one name the ClusterCIDR counts.
+func (e *entryAPI) list() (objects []*object) {
+	for resource, informer := range e.informers {
+		for _, obj := range informer.GetStore().List() {
+			o := &object{Unstructured: obj.(*unstructured.Unstructured), resource: resource}
+			o.entry, o.err = parseObject(o.Unstructured)
+			objects = append(objects, o)
+		}
+	}
+	slices.SortFunc(objects, func(a, b *object) int {
+		return cmp.Or(strings.Compare(a.GetName(), b.GetName()), strings.Compare(a.GetKind(), b.GetKind()))
+	})
+	for i, o := range objects {
+		if i > 0 && objects[i-1].GetName() == o.GetName() {
+			o.err = fmt.Errorf("metadata.name: %s has that name", objects[i-1])
+		}
+	}
+	return objects
+}
+
+// parseObject reads an object as strictly as a file.
+func parseObject(u *unstructured.Unstructured) (entry, error) {
+	data, err := u.MarshalJSON()
+	if err != nil {
+		return entry{}, err
+	}
+	entries, err := parseEntries(data)
+	if err != nil {
+		return entry{}, errors.New(strings.TrimPrefix(err.Error(), "line 1: "))
+	}
+	entries[0].lines = nil // all on one
+	return entries[0], nil
+}
+
+// setFinalizers fails with a conflict if the object is not the one that was looked at.
+func (e *entryAPI) setFinalizers(ctx context.Context, o *object, finalizers []string) error {
+	if e.readOnly {
+		return nil
+	}
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers, "resourceVersion": o.GetResourceVersion()}})
+	if err == nil {
+		_, err = e.client.Resource(o.resource).Patch(ctx, o.GetName(), types.MergePatchType, data, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("set finalizers: %w", err)
+	}
+	return nil
+}
+
+// setStatus patches the status if it is another one. A server whose definition of the
+// resource has no status is left alone.
+func (e *entryAPI) setStatus(ctx context.Context, o *object, status map[string]any) error {
+	if old, _, _ := unstructured.NestedMap(o.Object, "status"); e.readOnly || sameStatus(old, status) {
+		return nil
+	}
+	data, err := json.Marshal(map[string]any{"status": status})
+	if err == nil {
+		_, err = e.client.Resource(o.resource).Patch(ctx, o.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, "status")
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// complain logs why an object is not in force, once.
+func (e *entryAPI) complain(what string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != e.failing[what] {
+		e.log.Error("a ClusterCIDR is not in force", "object", what, "err", err)
+	}
+	if text == "" {
+		delete(e.failing, what)
+	} else {
+		e.failing[what] = text
+	}
+}
+
+// status returns the status of an object: counts, and whether it is in force.
+func status(o *object, state nodeipam.EntryState, there bool, pools []nodeipam.PoolStats) map[string]any {
+	condition := map[string]any{"type": "Ready", "status": "True", "reason": "InForce", "message": "",
+		"observedGeneration": o.GetGeneration(), "lastTransitionTime": metav1.Now().UTC().Format(time.RFC3339)}
+	switch {
+	case o.err != nil:
+		condition["status"], condition["reason"], condition["message"] = "False", "Refused", o.err.Error()
+	case o.GetDeletionTimestamp() != nil:
+		condition["status"], condition["reason"], condition["message"] = "False", "Terminating", "serves no further node; waits for its last one"
+	}
+	s := map[string]any{"conditions": []any{condition}, "nodes": nil, "ipv4": nil, "ipv6": nil}
+	if !there || o.err != nil {
+		return s
+	}
+	s["nodes"] = int64(state.Nodes)
+	for _, p := range pools {
+		if p.Entry != state.Name {
+			continue
+		}
+		family := "ipv6"
+		if p.Pool.Addr().Is4() {
+			family = "ipv4"
+		}
+		s[family] = map[string]any{"capacity": count(p.Capacity), "used": count(p.Used + p.Reserved), "free": count(p.Free)}
+	}
+	return s
+}
+
+// count returns n as the API can hold it.
+func count(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// sameStatus compares statuses but for the time of the last transition, which it carries
+// over to the new one if the condition is the same.
+func sameStatus(old, now map[string]any) bool {
+	fresh := now["conditions"].([]any)[0].(map[string]any)
+	plain := func(m map[string]any) map[string]any {
+		out := map[string]any{}
+		for k, v := range m {
+			if v != nil && k != "lastTransitionTime" {
+				out[k] = v
+			}
+		}
+		return out
+	}
+	conditions, _ := old["conditions"].([]any)
+	if len(conditions) != 1 {
+		return false
+	}
+	before, _ := conditions[0].(map[string]any)
+	if before["status"] == fresh["status"] {
+		fresh["lastTransitionTime"] = before["lastTransitionTime"]
+	}
+	a, b := plain(old), plain(now)
+	delete(a, "conditions")
+	delete(b, "conditions")
+	return reflect.DeepEqual(plain(before), plain(fresh)) && reflect.DeepEqual(a, b)
+}

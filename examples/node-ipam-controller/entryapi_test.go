@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	fakedynamic "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+)
+
+// objects is an API server of ClusterCIDRs and an allocator that follows it, in a bubble
+// of synctest.
+type objects struct {
+	*testing.T
+	client *fakedynamic.FakeDynamicClient
+	api    *entryAPI
+	log    strings.Builder
+	added  int
+}
+
+func newObjects(t *testing.T, texts ...string) *objects {
+	o := &objects{T: t}
+	kinds := map[schema.GroupVersionResource]string{entryResources[0]: clusterCIDRKind + "List", entryResources[1]: configKind + "List"}
+	o.client = fakedynamic.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)
+	for _, text := range texts {
+		o.create(text)
+	}
+	a, err := nodeipam.New(nodeipam.Config{ByLabels: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
+		{GroupVersion: "networking.x-k8s.io/v1", APIResources: []metav1.APIResource{{Name: "clustercidrs"}}},
+		{GroupVersion: "networking.ipalloc.dev/v1", APIResources: []metav1.APIResource{{Name: "clustercidrconfigs"}}},
+	}}}
+	log := slog.New(slog.NewTextHandler(&o.log, nil))
+	o.api = &entryAPI{entrySet: &entrySet{allocator: a, log: log}, client: o.client, discovery: d, period: time.Second, added: func() { o.added++ }}
+	return o
+}
+
+func (o *objects) start() {
+	o.Helper()
+	ctx, cancel := context.WithCancel(o.Context())
+	if err := o.api.start(ctx); err != nil {
+		o.Fatal(err)
+	}
+	o.Cleanup(func() { cancel(); o.api.group.Wait() })
+}
+
+func (o *objects) create(text string) {
+	o.Helper()
+	u := &unstructured.Unstructured{}
+	if err := sigsyaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		o.Fatal(err)
+	}
+	if _, err := o.client.Resource(o.resource(u.GetKind())).Create(o.Context(), u, metav1.CreateOptions{}); err != nil {
+		o.Fatal(err)
+	}
+}
+
+func (o *objects) resource(kind string) schema.GroupVersionResource {
+	if kind == configKind {
+		return entryResources[1]
+	}
+	return entryResources[0]
+}
+
+func (o *objects) get(kind, name string) *unstructured.Unstructured {
+	o.Helper()
+	u, err := o.client.Resource(o.resource(kind)).Get(o.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		o.Fatal(err)
+	}
+	return u
+}
+
+// remove does what an API server does with an object that has finalizers.
+func (o *objects) remove(kind, name string) {
+	o.Helper()
+	u := o.get(kind, name)
+	now := metav1.Now()
+	u.SetDeletionTimestamp(&now)
+	if _, err := o.client.Resource(o.resource(kind)).Update(o.Context(), u, metav1.UpdateOptions{}); err != nil {
+		o.Fatal(err)
+	}
+}
+
+// want checks the finalizers of an object and its status.
+func (o *objects) want(kind, name string, held bool, want string) {
+	o.Helper()
+	u := o.get(kind, name)
+	if got := slices.Contains(u.GetFinalizers(), entryFinalizer); got != held {
+		o.Errorf("%s has finalizers %v", name, u.GetFinalizers())
+	}
+	nodes, _, _ := unstructured.NestedInt64(u.Object, "status", "nodes")
+	free, _, _ := unstructured.NestedInt64(u.Object, "status", "ipv4", "free")
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	got := fmt.Sprintf("%d nodes, %d free", nodes, free)
+	if len(conditions) == 1 {
+		c := conditions[0].(map[string]any)
+		got += fmt.Sprintf(", %s %s", c["reason"], c["message"])
+	}
+	if !strings.HasPrefix(got, want) {
+		o.Errorf("%s: %s, want %s", name, got, want)
+	}
+}
+
+func clusterCIDR(name, spec string) string {
+	return "apiVersion: networking.x-k8s.io/v1\nkind: ClusterCIDR\nmetadata: {name: " + name + "}\nspec: " + spec
+}
+
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// An object gets the finalizer before it serves a node, its status shows what it gives,
+// and a deleted one goes with its last node.
+func TestObjectsBecomeEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObjects(t, clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22}"))
+		o.client.PrependReactor("patch", "clustercidrs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if p := action.(clienttesting.PatchAction); strings.Contains(string(p.GetPatch()), "finalizers") && p.GetName() == "b" {
+				for e := range o.api.allocator.Entries() {
+					if e.Name == "b" {
+						t.Error("b is in force without a finalizer")
+					}
+				}
+			}
+			return false, nil, nil
+		})
+		o.start()
+		o.want("", "a", true, "0 nodes, 0 free")
+		o.api.nodesLoaded()
+		later(2 * time.Second)
+		o.want("", "a", true, "0 nodes, 4 free, InForce")
+		if as, err := o.api.allocator.Allocate(nodeipam.Node{Name: "n"}); err != nil || as.Entry != "a" {
+			t.Fatal(as, err)
+		}
+		later(2 * time.Second)
+		o.want("", "a", true, "1 nodes, 3 free, InForce")
+
+		o.create(clusterCIDR("b", "{perNodeHostBits: 8, ipv4: 10.1.0.0/22, nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: x, operator: Exists}]}]}}"))
+		later(2 * time.Second)
+		if o.added != 1 {
+			t.Errorf("told of new entries %d times", o.added)
+		}
+		o.want("", "b", true, "0 nodes, 4 free, InForce")
+
+		o.remove("", "a")
+		later(2 * time.Second)
+		o.want("", "a", true, "1 nodes, 3 free, Terminating")
+		if _, err := o.api.allocator.Allocate(nodeipam.Node{Name: "m"}); err == nil {
+			t.Error("a deleted object serves a node")
+		}
+		o.api.allocator.Release("n")
+		later(2 * time.Second)
+		o.want("", "a", false, "0 nodes, 0 free, Terminating") // a real one is gone now
+		writes := len(o.client.Actions())
+		later(time.Minute)
+		if n := len(o.client.Actions()) - writes; n > 0 {
+			t.Errorf("%d requests while nothing changes", n)
+		}
+	})
+}
+
+// An object that is deleted when the controller starts keeps its nodes and serves no
+// other.
+func TestDeletedObjectAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := "apiVersion: networking.x-k8s.io/v1\nkind: ClusterCIDR\nmetadata: {name: a, finalizers: [" + entryFinalizer + "], deletionTimestamp: \"2026-01-02T03:04:05Z\"}\nspec: {perNodeHostBits: 8, ipv4: 10.0.0.0/22}"
+		o := newObjects(t, text)
+		o.start()
+		n := node("n", "10.0.1.0/24")
+		n.Entry = "a"
+		if problems := o.api.allocator.Load([]nodeipam.Node{n}); len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		later(10 * time.Second)
+		o.want("", "a", true, "")
+		o.api.nodesLoaded()
+		later(2 * time.Second)
+		o.want("", "a", true, "1 nodes, 3 free, Terminating")
+		if _, err := o.api.allocator.Allocate(nodeipam.Node{Name: "m"}); err == nil {
+			t.Error("a deleted object serves a node")
+		}
+		o.api.allocator.Release("n")
+		later(2 * time.Second)
+		o.want("", "a", false, "")
+	})
+}
+
+// What is wrong with an object is in its status and, once, in the log.
+func TestRefusedObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObjects(t,
+			clusterCIDR("typo", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22, nodeSelectr: {}}"),
+			clusterCIDR("size", "{perNodeHostBits: 12, ipv4: 10.0.0.0/22}"),
+			clusterCIDR("both", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22}"),
+			"apiVersion: networking.ipalloc.dev/v1\nkind: ClusterCIDRConfig\nmetadata: {name: both}\nspec: {ipv4: {cidr: 10.4.0.0/22, perNodeMaskSize: 24}}",
+			"apiVersion: networking.ipalloc.dev/v1\nkind: ClusterCIDRConfig\nmetadata: {name: net}\nspec: {network: other, ipv4: {cidr: 10.4.0.0/22, perNodeMaskSize: 24}}")
+		o.start()
+		o.api.nodesLoaded()
+		later(time.Minute)
+		o.want("", "typo", false, "0 nodes, 0 free, Refused spec.nodeSelectr: unknown field")
+		o.want("", "size", true, "0 nodes, 0 free, Refused nodeipam: add entry")
+		o.want("", "both", true, "0 nodes, 4 free, InForce")
+		o.want(configKind, "both", false, "0 nodes, 0 free, Refused metadata.name: ClusterCIDR both has that name")
+		o.want(configKind, "net", false, "0 nodes, 0 free, Refused spec.network: \"other\" is another network")
+		if n := strings.Count(o.log.String(), "is not in force"); n != 4 {
+			t.Errorf("%d complaints:\n%s", n, o.log.String())
+		}
+	})
+}
+
+// A dry run writes nothing; a server without the resources is an error.
+func TestObjectsReadOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObjects(t, clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22}"))
+		o.api.readOnly = true
+		o.start()
+		o.api.nodesLoaded()
+		later(time.Minute)
+		for _, a := range o.client.Actions() {
+			if verb := a.GetVerb(); verb != "list" && verb != "watch" && verb != "create" {
+				t.Errorf("it has done a %s", verb)
+			}
+		}
+		if as, err := o.api.allocator.Allocate(nodeipam.Node{Name: "n"}); err != nil {
+			t.Fatal(as, err)
+		}
+		o.api.discovery = &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{}}
+		if err := o.api.start(t.Context()); err == nil || !strings.Contains(err.Error(), "serves no ClusterCIDRs") {
+			t.Error(err)
+		}
+	})
+}
