@@ -9,6 +9,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // change applies f to a copy of the catalog and commits what it leaves; what is left as it was is not written.
@@ -125,7 +126,25 @@ func (e *Engine) readCatalog(ctx context.Context) (*catalog, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeCatalog(recs[0].Value)
+	return e.decodeCatalog(recs[0])
+}
+
+// decodedCatalog is a catalog with its revision. It does not change any more.
+type decodedCatalog struct {
+	rev uint64
+	*catalog
+}
+
+// decodeCatalog decodes a catalog once for every revision.
+func (e *Engine) decodeCatalog(rec store.Record) (*catalog, error) {
+	if d := e.decoded.Load(); d != nil && d.rev == rec.Rev && rec.Rev != 0 {
+		return d.catalog, nil
+	}
+	c, err := decodeCatalog(rec.Value)
+	if err == nil {
+		e.decoded.Store(&decodedCatalog{rec.Rev, c})
+	}
+	return c, err
 }
 
 // AddPool adds a pool. Blocks that a former pool left in its prefix are served by it; those of another size drain.

@@ -179,8 +179,11 @@ type pick struct {
 // search is the picking for one family.
 type search struct {
 	family  int
-	want    int            // addresses still to find
-	pools   []int          // that may serve, in order
+	want    int // addresses still to find
+	cat     *catalog
+	choice  choice
+	pools   []int          // that may serve, in order, as far as they have been looked for
+	seen    int            // how many pools have been looked at
 	few     [4]int         // room for as many, so that they need no allocation
 	reasons map[int]Reason // by pool; nil for none
 }
@@ -269,7 +272,7 @@ func (p *assignPlan) begin(t *txn) (err error) {
 		if s.want == 0 {
 			continue
 		}
-		s.pools, err = p.cat.choose(s.few[:0], choice{
+		err = s.choose(p.cat.catalog, choice{
 			family: s.family, use: p.Use, host: p.Owner.Name, node: p.node, space: p.Namespace, names: p.Pools, both: p.PoolsAndSelectors, ends: p.Head + p.Tail,
 		})
 		if err != nil {
@@ -313,7 +316,7 @@ func (p *assignPlan) readOwner(t *txn) (err error) {
 	if t.e.cache.owners.get(p.Owner) == nil {
 		keys := []string{ownerKey(p.Owner)}
 		for i := range p.searches {
-			for _, j := range p.searches[i].pools[:min(1, len(p.searches[i].pools))] {
+			for _, j := range p.searches[i].pools[:min(1, len(p.searches[i].pools))] { // the first
 				pool := &p.cat.Pools[j]
 				id, _ := leafOf(StartOf(p.Owner, pool.Prefix, pool.BlockBits))
 				keys = t.pageKeys(keys, pool.Prefix, id)
@@ -389,7 +392,11 @@ func (p *assignPlan) pickOwn(t *txn, s *search) error {
 
 // pickFree claims blocks that nobody has.
 func (p *assignPlan) pickFree(t *txn, s *search) error {
-	for _, i := range s.pools {
+	for k := 0; s.want > 0; k++ {
+		i, ok := s.pool(k)
+		if !ok {
+			break
+		}
 		pool := &p.cat.Pools[i]
 		start := StartOf(p.Owner, pool.Prefix, pool.BlockBits)
 		for s.want > 0 {

@@ -181,12 +181,6 @@ func (c *cache) entry(key string) *entry {
 func (c *cache) put(r store.Record, by uint64) error {
 	e := entry{key: r.Key, rev: r.Rev, read: by}
 	switch r.Key[:1] {
-	case kindCatalog:
-		cat, err := decodeCatalog(r.Value)
-		if err != nil {
-			return err
-		}
-		c.catalog = &catalogEntry{e, cat}
 	case kindBlock:
 		p, ok := parseBlockID(r.Key[1:])
 		if !ok {

@@ -62,6 +62,8 @@ type Engine struct {
 	// doubtful is set while a commit of this engine may still be made after its caller was given ErrUnknownOutcome.
 	doubtful atomic.Bool
 
+	decoded atomic.Pointer[decodedCatalog] // the last one that was decoded
+
 	cache  cache
 	txn    txn
 	random *rand.Rand

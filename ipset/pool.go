@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -149,6 +150,9 @@ type catalog struct {
 	Pools      []Pool           `json:"pools"` // by priority, then name
 	Reserved   []netipx.IPRange `json:"reserved"`
 
+	names  map[string]int // pools by name
+	places []int          // pools in address order
+
 	// By pool: what automatic assignment may not take, nil for nothing; and the selectors, compiled.
 	avoid         []addrRanges
 	nodes, spaces []*selector.Selector
@@ -187,36 +191,34 @@ func decodeCatalog(s string) (*catalog, error) {
 	return c, c.prepare()
 }
 
-// prepare checks everything and derives what is looked up often.
+// prepare checks everything and derives what is looked up often, in O(n log n) of pools, ranges and reservations.
 func (c *catalog) prepare() error {
 	if err := c.Config.check(); err != nil {
 		return err
 	}
 	slices.SortFunc(c.Pools, func(a, b Pool) int {
 		if a.Priority != b.Priority {
-			return b.Priority - a.Priority
+			return cmp.Compare(b.Priority, a.Priority)
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	reserved, err := setOf(c.Reserved)
+	set, err := setOf(c.Reserved)
 	if err != nil {
 		return err
 	}
-	c.avoid = make([]addrRanges, len(c.Pools))
-	c.nodes, c.spaces = make([]*selector.Selector, len(c.Pools)), make([]*selector.Selector, len(c.Pools))
+	reserved := addrRanges(set.Ranges())
+	n := len(c.Pools)
+	c.avoid, c.names, c.places = make([]addrRanges, n), make(map[string]int, n), make([]int, n)
+	c.nodes, c.spaces = make([]*selector.Selector, n), make([]*selector.Selector, n)
 	for i := range c.Pools {
 		p := &c.Pools[i]
 		if err := p.check(); err != nil {
 			return err
 		}
-		for j := range i {
-			if c.Pools[j].Name == p.Name {
-				return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: errPoolExists})
-			}
-			if c.Pools[j].Prefix.Overlaps(p.Prefix) {
-				return wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: c.Pools[j].Prefix, Err: errOverlap})
-			}
+		if _, twice := c.names[p.Name]; twice {
+			return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: errPoolExists})
 		}
+		c.names[p.Name], c.places[i] = i, i
 		if c.avoid[i], err = p.avoided(reserved); err != nil {
 			return err
 		}
@@ -227,26 +229,37 @@ func (c *catalog) prepare() error {
 			return err
 		}
 	}
+	slices.SortFunc(c.places, func(i, j int) int { return comparePrefix(c.Pools[i].Prefix, c.Pools[j].Prefix) })
+	for k := 1; k < n; k++ {
+		// Of prefixes in address order, those before do not overlap each other, so that only the last of them can overlap the next.
+		if a, b := &c.Pools[c.places[k-1]], &c.Pools[c.places[k]]; a.Prefix.Overlaps(b.Prefix) {
+			return wrap(ipalloc.Error{Op: "check", Name: b.Name, Prefix: b.Prefix, Holder: a.Name, Err: errOverlap})
+		}
+	}
 	return nil
 }
 
 // avoided returns what automatic assignment may not take of a pool.
-func (p *Pool) avoided(reserved *netipx.IPSet) (addrRanges, error) {
-	var sb netipx.IPSetBuilder
-	if len(p.Ranges) > 0 {
-		sb.AddPrefix(p.Prefix)
-		for _, r := range p.Ranges {
-			sb.RemoveRange(r)
+func (p *Pool) avoided(reserved addrRanges) (addrRanges, error) {
+	last := lastAddr(p.Prefix)
+	var inside addrRanges
+	for _, r := range reserved.from(p.Prefix.Addr()) {
+		if last.Less(r.From()) {
+			break
 		}
+		inside = append(inside, cut([]netipx.IPRange{r}, p.Prefix)...)
 	}
-	var inside netipx.IPSetBuilder
-	inside.AddPrefix(p.Prefix)
-	inside.Intersect(reserved)
-	in, err := inside.IPSet()
-	if err != nil {
-		return nil, err
+	if len(p.Ranges) == 0 {
+		return inside, nil
 	}
-	sb.AddSet(in)
+	var sb netipx.IPSetBuilder
+	sb.AddPrefix(p.Prefix)
+	for _, r := range p.Ranges {
+		sb.RemoveRange(r)
+	}
+	for _, r := range inside {
+		sb.AddRange(r)
+	}
 	set, err := sb.IPSet()
 	if err != nil {
 		return nil, err
@@ -267,12 +280,25 @@ func setOf(rs []netipx.IPRange) (*netipx.IPSet, error) {
 
 // byName returns the index of a pool, -1 if there is none.
 func (c *catalog) byName(name string) int {
-	return slices.IndexFunc(c.Pools, func(p Pool) bool { return p.Name == name })
+	if c.names == nil { // not prepared: it is being changed
+		return slices.IndexFunc(c.Pools, func(p Pool) bool { return p.Name == name })
+	}
+	if i, ok := c.names[name]; ok {
+		return i
+	}
+	return -1
 }
 
 // containing returns the index of the pool that a lies in, -1 for none.
 func (c *catalog) containing(a netip.Addr) int {
-	return slices.IndexFunc(c.Pools, func(p Pool) bool { return p.Prefix.Contains(a) })
+	k, found := slices.BinarySearchFunc(c.places, a, func(i int, a netip.Addr) int { return c.Pools[i].Prefix.Addr().Compare(a) })
+	if !found {
+		k-- // the last pool that begins before a
+	}
+	if k < 0 || !c.Pools[c.places[k]].Prefix.Contains(a) {
+		return -1
+	}
+	return c.places[k]
 }
 
 // cooldown returns how long an address released from a block is kept from others.

@@ -45,20 +45,7 @@ func (e *Engine) blockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 	if err := e.current(ctx); err != nil {
 		return nil, err
 	}
-	cat, err := e.readCatalog(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var recs []store.Record
-	if i := cat.containing(a); i >= 0 {
-		var keys []string
-		for _, p := range cat.Pools[i].blocksOf(a) {
-			keys = append(keys, blockKey(kindBlock, p))
-		}
-		recs, err = e.store.Get(ctx, nil, keys...)
-	} else {
-		recs, _, err = e.store.List(ctx, blockBefore(a))
-	}
+	cat, recs, err := e.readAround(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +63,45 @@ func (e *Engine) blockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 		}
 	}
 	return nil, nil
+}
+
+// readAround reads the catalog and the blocks that an address may be in: together by the catalog as it was last seen, and the blocks
+// once more if it is another now.
+func (e *Engine) readAround(ctx context.Context, a netip.Addr) (*catalog, []store.Record, error) {
+	keys := []string{catalogKey}
+	guess := e.decoded.Load()
+	if guess != nil {
+		keys = guess.appendKeys(keys, a)
+	}
+	recs, err := e.store.Get(ctx, nil, keys...)
+	if err != nil {
+		return nil, nil, err
+	}
+	cat, err := e.decodeCatalog(recs[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	if guess == nil || guess.rev != recs[0].Rev {
+		keys = cat.appendKeys(keys[:1], a)
+		if recs, err = e.store.Get(ctx, nil, keys...); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(keys) > 1 {
+		return cat, recs[1:], nil
+	}
+	recs, _, err = e.store.List(ctx, blockBefore(a)) // it may be in a block that a pool has left behind
+	return cat, recs, err
+}
+
+// appendKeys appends the keys of the blocks that an address may be in, none if it is in no pool.
+func (c *catalog) appendKeys(keys []string, a netip.Addr) []string {
+	if i := c.containing(a); i >= 0 {
+		for _, p := range c.Pools[i].blocksOf(a) {
+			keys = append(keys, blockKey(kindBlock, p))
+		}
+	}
+	return keys
 }
 
 // Blocks yields a copy of every block in p, in address order; an error is the last thing it yields. It reads a few

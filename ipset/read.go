@@ -29,6 +29,14 @@ func (t *txn) load(keys ...string) error {
 		case e != nil && e.guarded == t.id:
 			return store.Conflict("ipset", r.Key)
 		default:
+			if r.Key == catalogKey {
+				cat, err := t.e.decodeCatalog(r)
+				if err != nil {
+					return err
+				}
+				t.e.cache.catalog = &catalogEntry{entry{key: r.Key, rev: r.Rev, read: t.id}, cat}
+				continue
+			}
 			if err := t.e.cache.put(r, t.id); err != nil {
 				return err
 			}

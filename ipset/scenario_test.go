@@ -128,10 +128,22 @@ func TestChoose(t *testing.T) { // IP1
 		{choice{family: 4, use: Workload, ends: 64}, "none"},
 		{choice{family: 4, use: Workload, ends: 63}, "any"},
 	} {
-		got, err := c.choose(nil, tt.q)
+		var found search
+		err := found.choose(c, tt.q)
 		var names []string
-		for _, i := range got {
+		for k := 0; err == nil; k++ {
+			i, ok := found.pool(k)
+			if !ok {
+				break
+			}
 			names = append(names, c.Pools[i].Name)
+		}
+		for i := range c.Pools {
+			for _, f := range []*search{&found, {cat: c, choice: tt.q}} { // when all have been looked at, and when none has
+				if err == nil && f.serves(i) != slices.Contains(names, c.Pools[i].Name) {
+					t.Errorf("%+v: serves %s: %v", tt.q, c.Pools[i].Name, f.serves(i))
+				}
+			}
 		}
 		s := strings.Join(names, " ")
 		switch {

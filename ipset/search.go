@@ -128,16 +128,6 @@ func (p *assignPlan) mayClaim(t *txn, i int) bool {
 	return p.cat.mayClaim(blocks, i, p.MaxBlocks)
 }
 
-// serves reports whether pool i is one of those searched.
-func (s *search) serves(i int) bool {
-	for _, j := range s.pools {
-		if i == j {
-			return true
-		}
-	}
-	return false
-}
-
 // because sets the reason why a pool gave nothing.
 func (s *search) because(i int, r Reason) {
 	if s.reasons == nil {
@@ -155,7 +145,11 @@ func (p *assignPlan) reason(s *search, i int, r Reason) {
 
 // short reports the pools of a family that could not give enough. A limit is a reason only where there is a free block.
 func (p *assignPlan) short(t *txn, s *search) error {
-	for _, i := range s.pools {
+	for k := 0; ; k++ {
+		i, ok := s.pool(k)
+		if !ok {
+			return nil
+		}
 		if s.reasons[i] == LimitReached {
 			pool := &p.cat.Pools[i]
 			_, ok, err := p.nextFree(t, s, i, StartOf(p.Owner, pool.Prefix, pool.BlockBits))
@@ -168,7 +162,6 @@ func (p *assignPlan) short(t *txn, s *search) error {
 		}
 		p.result.Short = append(p.result.Short, Shortage{s.family, p.cat.Pools[i].Name, s.reasons[i]})
 	}
-	return nil
 }
 
 // tooFew is the error of an all-or-nothing call.

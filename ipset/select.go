@@ -18,34 +18,70 @@ type choice struct {
 	ends   uint64            // addresses reserved at the ends of each block
 }
 
-// choose appends to dst the indexes of the pools that may serve, in the order in which they are tried. It is pure.
+// qualifies reports whether pool i may serve. It is pure.
 //
 // A pool must be enabled, of the family and for the use, and its blocks must be larger than what is reserved of them.
 // Asked for by name, it is taken as it is unless both is set; otherwise it must be automatic and select both
-// the host and the namespace. It returns [ipalloc.ErrNotFound] if a name is no pool's, and [ipalloc.ErrNotFound] if none is left.
-func (c *catalog) choose(dst []int, q choice) ([]int, error) {
-	for _, name := range q.names {
-		if c.byName(name) < 0 {
-			return nil, wrap(ipalloc.Error{Op: "choose", Name: name, Err: errUnknownPool})
+// the host and the namespace.
+func (c *catalog) qualifies(i int, q *choice) bool {
+	p := &c.Pools[i]
+	asked := len(q.names) > 0 && slices.Contains(q.names, p.Name)
+	switch {
+	case p.Disabled, family(p.Prefix) != q.family, p.Uses&q.use == 0, len(q.names) > 0 && !asked:
+		return false
+	case p.tooSmall(q.ends), p.Manual && !asked:
+		return false
+	}
+	return asked && !q.both || c.selectsNode(i, q.host, q.node) && c.selectsSpace(i, q.space)
+}
+
+// choose begins the choice of the pools that may serve, in the order in which they are tried. They are looked for as far as they
+// are needed, so that what a call costs does not grow with the number of pools behind the ones that serve it. It returns
+// [ipalloc.ErrNotFound] if a name is no pool's, and if no pool qualifies.
+func (s *search) choose(c *catalog, q choice) error {
+	s.cat, s.choice, s.pools, s.seen = c, q, s.few[:0], 0
+	if len(q.names) > 0 {
+		s.seen = len(c.Pools)
+		for _, name := range q.names {
+			i := c.byName(name)
+			if i < 0 {
+				return wrap(ipalloc.Error{Op: "choose", Name: name, Err: errUnknownPool})
+			}
+			if c.qualifies(i, &s.choice) && !slices.Contains(s.pools, i) {
+				s.pools = append(s.pools, i)
+			}
+		}
+		slices.Sort(s.pools)
+	}
+	if _, ok := s.pool(0); !ok {
+		return errNoPool
+	}
+	return nil
+}
+
+// pool returns the k-th pool that qualifies; ok is false if there are not so many.
+func (s *search) pool(k int) (i int, ok bool) {
+	for ; len(s.pools) <= k; s.seen++ {
+		if s.seen == len(s.cat.Pools) {
+			return 0, false
+		}
+		if s.cat.qualifies(s.seen, &s.choice) {
+			s.pools = append(s.pools, s.seen)
 		}
 	}
-	chosen := dst
-	for i := range c.Pools {
-		p := &c.Pools[i]
-		asked := slices.Contains(q.names, p.Name)
-		switch {
-		case p.Disabled, family(p.Prefix) != q.family, p.Uses&q.use == 0, len(q.names) > 0 && !asked:
-		case p.tooSmall(q.ends):
-		case p.Manual && !asked:
-		case (!asked || q.both) && !(c.selectsNode(i, q.host, q.node) && c.selectsSpace(i, q.space)):
-		default:
-			chosen = append(chosen, i)
-		}
+	return s.pools[k], true
+}
+
+// serves reports whether pool i is one of those that qualify.
+func (s *search) serves(i int) bool {
+	if i < 0 || s.cat == nil {
+		return false // in no pool, or of a family that is not asked for
 	}
-	if len(chosen) == len(dst) {
-		return nil, errNoPool
+	if i < s.seen {
+		_, ok := slices.BinarySearch(s.pools, i)
+		return ok
 	}
-	return chosen, nil
+	return s.cat.qualifies(i, &s.choice)
 }
 
 // tooSmall reports whether nothing is left of a block when ends addresses are reserved.

@@ -110,7 +110,11 @@ func (w *walk) list() error {
 // pickEmpty takes over blocks of others that have been empty for long enough.
 func (p *assignPlan) pickEmpty(t *txn, s *search) error {
 	before := t.past - takeoverAge
-	for _, i := range s.pools {
+	for k := 0; s.want > 0; k++ {
+		i, ok := s.pool(k)
+		if !ok {
+			break
+		}
 		for w := p.walk(t, s, i, kindEmpty, before); s.want > 0 && p.mayClaim(t, i); {
 			be, err := w.next()
 			if err != nil {
@@ -160,7 +164,11 @@ func (p *assignPlan) takeOver(t *txn, s *search, i int, be *blockEntry) error {
 // pickOrphans adopts blocks without owner that have room. Only strict affinity needs it: otherwise they are borrowed
 // from like any other.
 func (p *assignPlan) pickOrphans(t *txn, s *search) error {
-	for _, i := range s.pools {
+	for k := 0; s.want > 0; k++ {
+		i, ok := s.pool(k)
+		if !ok {
+			break
+		}
 		for w := p.walk(t, s, i, kindOrphan, 0); s.want > 0 && p.mayClaim(t, i); {
 			be, err := w.next()
 			if err != nil {
@@ -185,8 +193,12 @@ func (p *assignPlan) pickOrphans(t *txn, s *search) error {
 
 // noteForeign finds the pools in which others have room that strict affinity keeps from this owner.
 func (p *assignPlan) noteForeign(t *txn, s *search) error {
-	for _, i := range s.pools {
-		if s.want == 0 || s.reasons[i] == LimitReached {
+	for k := 0; s.want > 0; k++ {
+		i, ok := s.pool(k)
+		if !ok {
+			break
+		}
+		if s.reasons[i] == LimitReached {
 			continue
 		}
 		for w := p.walk(t, s, i, kindRoom, t.past); s.reasons[i] != ForeignLeft; {
@@ -209,7 +221,11 @@ func (p *assignPlan) noteForeign(t *txn, s *search) error {
 
 // pickForeign borrows from any block with room.
 func (p *assignPlan) pickForeign(t *txn, s *search) error {
-	for _, i := range s.pools {
+	for k := 0; s.want > 0; k++ {
+		i, ok := s.pool(k)
+		if !ok {
+			break
+		}
 		for w := p.walk(t, s, i, kindRoom, t.past); s.want > 0; {
 			be, err := w.next()
 			if err != nil {

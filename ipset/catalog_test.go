@@ -1,0 +1,140 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"go4.org/netipx"
+)
+
+// manyPools returns a catalog of n pools of a /24 each in 10.0.0.0/8, and as many reserved addresses.
+func manyPools(t testing.TB, n int) *catalog {
+	c := &catalog{}
+	for i := range n {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
+		c.Pools = append(c.Pools, Pool{Name: fmt.Sprintf("p%05d", i), Prefix: p, BlockBits: 26})
+		c.Reserved = append(c.Reserved, netipx.IPRangeFrom(p.Addr().Next(), p.Addr().Next()))
+	}
+	if err := c.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestPoolsAreFoundByAddress compares the search with a look at every pool, at every boundary.
+func TestPoolsAreFoundByAddress(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.1.0/24", 26), pool("b", "10.0.3.0/25", 26), pool("c", "10.0.3.128/25", 26), pool("d", "0.0.0.0/8", 26), pool("e", "255.0.0.0/8", 26), pool("f", "::/120", 124), pool("g", "fd00::/120", 124))
+	cat, err := w.readCatalog(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []netip.Addr
+	for _, p := range cat.Pools {
+		for _, a := range []netip.Addr{p.Prefix.Addr(), lastAddr(p.Prefix)} {
+			all = append(all, a, a.Next(), a.Prev())
+		}
+	}
+	for _, a := range append(all, ip("9.9.9.9"), ip("fe80::1")) {
+		if !a.IsValid() {
+			continue
+		}
+		want := -1
+		for i, p := range cat.Pools {
+			if p.Prefix.Contains(a) {
+				want = i
+			}
+		}
+		if got := cat.containing(a); got != want {
+			t.Errorf("%s: pool %d, want %d", a, got, want)
+		}
+	}
+}
+
+// TestOverlapsAreFound: of any two pools that overlap, one inside of the other or the same, with others between them.
+func TestOverlapsAreFound(t *testing.T) {
+	for _, tt := range []struct {
+		prefixes []string
+		overlap  bool
+	}{
+		{[]string{"10.0.0.0/8", "11.0.0.0/8", "9.0.0.0/8"}, false},
+		{[]string{"10.0.0.0/8", "10.255.255.0/24", "11.0.0.0/8"}, true},
+		{[]string{"10.0.0.0/24", "10.0.0.0/24"}, true},
+		{[]string{"10.0.0.0/24", "10.0.0.0/25", "10.0.1.0/24"}, true},
+		{[]string{"10.0.0.0/25", "10.0.0.128/25", "10.0.0.0/8"}, true},
+		{[]string{"0.0.0.0/0", "::/0"}, false},
+	} {
+		c := &catalog{}
+		for i, p := range tt.prefixes {
+			c.Pools = append(c.Pools, Pool{Name: fmt.Sprint("p", i), Prefix: netip.MustParsePrefix(p), BlockBits: map[bool]int{true: 128, false: 32}[p == "::/0"]})
+		}
+		if err := c.prepare(); errors.Is(err, errOverlap) != tt.overlap {
+			t.Errorf("%v: %v", tt.prefixes, err)
+		}
+	}
+}
+
+// TestCatalogIsDecodedOnce: reading does not decode a catalog that has not changed, and a lookup is one round trip.
+func TestCatalogIsDecodedOnce(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w.assign(want("h", 1, "p"))
+	s := &counting{Store: w.store}
+	e := w.engine(s)
+	first, err := e.readCatalog(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := e.readCatalog(bg); err != nil || again != first {
+		t.Error("decoded again", err)
+	}
+	s.calls = 0
+	if _, err := e.Lookup(bg, ip("10.0.0.0")); notFoundIsFine(err) != nil {
+		t.Error(err)
+	}
+	if s.calls != 1 {
+		t.Errorf("%d calls", s.calls)
+	}
+	// A change of pools shows at once.
+	if err := w.RemovePool(bg, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.AddPool(bg, pool("b", "10.0.0.0/24", 28)); err != nil {
+		t.Fatal(err)
+	}
+	for al, err := range w.Allocations(bg, netip.Prefix{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := e.Lookup(bg, al.Address); err != nil || got != al {
+			t.Errorf("%+v, %v, want %+v", got, err, al)
+		}
+	}
+}
+
+// TestChoiceLooksAtFewPools: an assignment looks at the pools up to the one that serves it, and not at those behind.
+func TestChoiceLooksAtFewPools(t *testing.T) {
+	c := manyPools(t, 1000)
+	var s search
+	if err := s.choose(c, choice{family: 4, use: Workload}); err != nil || s.seen != 1 {
+		t.Errorf("%v, looked at %d", err, s.seen)
+	}
+	if err := s.choose(c, choice{family: 4, use: Workload, names: []string{"p00900", "p00007", "p00900"}}); err != nil || fmt.Sprint(s.pools) != "[7 900]" {
+		t.Errorf("%v, %v", err, s.pools)
+	}
+}
+
+// BenchmarkCatalog prepares a catalog of as many pools as reserved addresses; what it takes a pool must not grow with their number.
+func BenchmarkCatalog(b *testing.B) {
+	for _, n := range []int{10, 100, 1000, 10000} {
+		c := manyPools(b, n)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for range b.N {
+				if err := c.clone().prepare(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/pool")
+		})
+	}
+}
