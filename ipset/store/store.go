@@ -79,8 +79,9 @@ type Limits struct {
 // ordered keys with a revision per key. Package storetest verifies what is said here.
 //
 // Every method returns an error that wraps ctx.Err() soon after ctx ends. Except as
-// said for Commit, an error leaves no trace in the store. All methods are safe for
-// concurrent use.
+// said for Commit, an error leaves no trace in the store. Reads are current: one that
+// begins after a Commit has returned, in any process, shows that commit. All methods are
+// safe for concurrent use.
 type Store interface {
 	// Get appends the records of keys, in that order, to dst. They are one consistent
 	// view, in one round trip. A record that does not exist has Rev 0. After an error

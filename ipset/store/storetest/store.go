@@ -25,6 +25,8 @@ func TestStore(t *testing.T, open Open) {
 		{"Get", testGet}, {"Expectations", testExpectations}, {"AllOrNothing", testAllOrNothing}, {"Guards", testGuards},
 		{"BadCommits", testBadCommits}, {"List", testList}, {"Binary", testBinary}, {"Watch", testWatch}, {"WatchOrder", testWatchOrder},
 		{"Contexts", testContexts}, {"OneWinner", testOneWinner}, {"Snapshots", testSnapshots},
+		{"GetEdges", testGetEdges}, {"Limits", testLimits}, {"Errors", testErrors}, {"WatchOverlap", testWatchOverlap},
+		{"WatchForgets", testWatchForgets}, {"ContextDuringCommit", testContextDuringCommit}, {"Current", testCurrent},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, open(t)) })
 	}
