@@ -23,7 +23,8 @@ type Memory struct {
 	rev    uint64
 	ring   [history]Event // the commit of revision v is at v % history; its Changes slice is reused
 	oldest uint64         // the lowest revision after which a watch can start
-	wait   chan struct{}  // closed at the next commit; nil when nobody waits
+	wait   chan struct{}  // closed at the next commit; nil when no watch waits
+	found  []*Record      // what a commit finds under its keys; reused
 }
 
 // NewMemory returns an empty store at revision 0.
@@ -75,17 +76,17 @@ func (m *Memory) Commit(ctx context.Context, ops []Op) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	writes := false
+	m.found = m.found[:0]
 	for i := range ops {
 		op := &ops[i]
 		writes = writes || op.Kind != Guard
-		if op.Expect == AnyRevision {
-			continue
-		}
+		r := m.table.get(op.Key)
+		m.found = append(m.found, r)
 		have := uint64(0)
-		if r := m.table.get(op.Key); r != nil {
+		if r != nil {
 			have = r.Rev
 		}
-		if have != op.Expect {
+		if op.Expect != AnyRevision && have != op.Expect {
 			return 0, Conflict("store", op.Key)
 		}
 	}
@@ -96,7 +97,8 @@ func (m *Memory) Commit(ctx context.Context, ops []Op) (uint64, error) {
 	return m.rev, nil
 }
 
-// apply makes the changes, notes them for watches and wakes who waits.
+// apply makes the changes, notes them for watches and wakes those that wait. m.found has the records of ops. They are
+// overwritten first, because inserting and removing moves records.
 func (m *Memory) apply(ops []Op) {
 	m.rev++
 	ev := &m.ring[m.rev%history]
@@ -105,15 +107,20 @@ func (m *Memory) apply(ops []Op) {
 		m.oldest = m.rev - history
 	}
 	for i := range ops {
-		switch op := &ops[i]; op.Kind {
-		case Put:
+		if op := &ops[i]; op.Kind == Put && m.found[i] != nil {
+			*m.found[i] = Record{Key: m.found[i].Key, Value: op.Value, Rev: m.rev}
+			ev.Changes = append(ev.Changes, *m.found[i])
+		}
+	}
+	for i := range ops {
+		switch op := &ops[i]; {
+		case op.Kind == Put && m.found[i] == nil:
 			r := Record{Key: op.Key, Value: op.Value, Rev: m.rev}
 			m.table.put(r)
 			ev.Changes = append(ev.Changes, r)
-		case Delete:
-			if m.table.delete(op.Key) {
-				ev.Changes = append(ev.Changes, Record{Key: op.Key})
-			}
+		case op.Kind == Delete && m.found[i] != nil:
+			m.table.delete(op.Key)
+			ev.Changes = append(ev.Changes, Record{Key: op.Key})
 		}
 	}
 	if m.wait != nil {
