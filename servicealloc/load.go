@@ -26,6 +26,10 @@ func (r *Registry) Load(grants []Grant) (problems []*ipalloc.Error) {
 	r.lock()
 	defer r.unlock()
 	listed := make(map[string]bool, len(grants))
+	if len(r.owners) == 0 {
+		r.owners = make(map[string]*record, len(grants))
+		r.holders = make(map[subject]*record, 2*len(grants))
+	}
 	for i := range grants {
 		g := &grants[i]
 		note := func(e ipalloc.Error) {
@@ -48,10 +52,6 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 		rec = &record{Grant: Grant{Owner: g.Owner}}
 	}
 	r.adopt(rec)
-	had := make(map[subject]bool, len(rec.Addrs)+len(rec.Ports))
-	for _, s := range r.subjects(&rec.Grant) {
-		had[s] = true
-	}
 	before := len(rec.Addrs) + len(rec.Ports)
 	for _, ip := range g.Addrs {
 		if err := addr.CheckAddr(ip); err != nil {
@@ -61,19 +61,21 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 			}
 		}
 		s := subject{addr: ip}
-		if had[s] {
-			continue
-		}
-		had[s] = true
-		rec.Addrs = append(rec.Addrs, ip)
-		if h := r.holders[s]; h == nil || h == rec {
-			if _, _, err := r.ranges.takeable(ip); err != nil && h == nil && err.Err != ipalloc.ErrInUse {
+		h := r.holders[s]
+		switch {
+		case h == rec || h != nil && slices.Contains(r.contested[s], rec):
+			if rec.tx == nil || slices.Contains(rec.Addrs, ip) {
+				continue
+			}
+		case h != nil:
+			note(ipalloc.Error{Addr: ip, Holder: h.Owner, Err: ipalloc.ErrDuplicate})
+		default:
+			if _, _, err := r.ranges.takeable(ip); err != nil && err.Err != ipalloc.ErrInUse {
 				err.Addr = ip
 				note(*err)
 			}
-		} else {
-			note(ipalloc.Error{Addr: ip, Holder: h.Owner, Err: ipalloc.ErrDuplicate})
 		}
+		rec.Addrs = append(rec.Addrs, ip)
 		r.claim(s, rec)
 	}
 	for _, p := range g.Ports {
@@ -101,8 +103,10 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 	}
 	r.last = max(r.last, rec.Generation)
 	r.owners[rec.Owner] = rec
-	u := rec.union()
-	r.changed(kind, &u)
+	if r.changes != nil {
+		u := rec.union()
+		r.changed(kind, &u)
+	}
 }
 
 func (r *Registry) loadPort(rec *record, p Port, note func(ipalloc.Error)) {

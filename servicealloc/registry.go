@@ -159,7 +159,12 @@ func (r *Registry) subjects(g *Grant) []subject {
 	for _, p := range g.Ports {
 		out = append(out, r.keys(p)...)
 	}
-	if len(out) < 2 {
+	if len(out) <= 16 {
+		for i := len(out) - 1; i > 0; i-- {
+			if slices.Contains(out[:i], out[i]) {
+				out = slices.Delete(out, i, i+1)
+			}
+		}
 		return out
 	}
 	seen := make(map[subject]bool, len(out))
