@@ -62,20 +62,20 @@ func killed(t *testing.T, store string) {
 	checkEnd(t, store)
 }
 
-func TestKillBolt(t *testing.T) { // ST4
+func TestKillBolt(t *testing.T) {
 	store := bolt(t)
 	killed(t, store)
 	finish(t, store) // there is nothing left to do
 }
 
-func TestKillEtcd(t *testing.T) { // ST4
+func TestKillEtcd(t *testing.T) {
 	store, _ := etcd(t)
 	killed(t, store)
 	finish(t, store)
 }
 
 // The store dies, not the program: it asks again until there is an answer.
-func TestStoreDies(t *testing.T) { // ST1, ST4
+func TestStoreDies(t *testing.T) {
 	store, cluster := etcd(t)
 	member := cluster.Members()[0]
 	p := spawn(t, store)

@@ -67,7 +67,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-func TestUsage(t *testing.T) { // X2
+func TestUsage(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		text string
@@ -97,7 +97,7 @@ func TestUsage(t *testing.T) { // X2
 	}
 }
 
-func TestFailures(t *testing.T) { // X2
+func TestFailures(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "x.db")
 	if err := os.WriteFile(file, []byte("not a store\n"), 0o600); err != nil {

@@ -62,7 +62,7 @@ func queued(s *Store, n int) {
 	}
 }
 
-// ST2: 64 callers that commit at once share one transaction, which is two syncs: 32 commits for each. The transactions are
+// 64 callers that commit at once share one transaction, which is two syncs: 32 commits for each. The transactions are
 // those that the file itself counts. One caller's transaction does not wait for company.
 func TestCallersShareASync(t *testing.T) {
 	const callers = 64
@@ -103,7 +103,7 @@ func TestCallersShareASync(t *testing.T) {
 
 // Each caller's commit in a shared transaction is checked on its own, against those before it; a conflict of one is not the
 // others'. What changes nothing costs no transaction.
-func TestSharedTransactionKeepsThemApart(t *testing.T) { // ST1
+func TestSharedTransactionKeepsThemApart(t *testing.T) {
 	s := openT(t, Options{})
 	before := s.Stats().Transactions
 	release := hold(t, s)
@@ -149,7 +149,7 @@ func TestSharedTransactionKeepsThemApart(t *testing.T) { // ST1
 	}
 }
 
-// ST1: a context that ends while the commit waits leaves no trace; one that ends while it is under way leaves the outcome
+// A context that ends while the commit waits leaves no trace; one that ends while it is under way leaves the outcome
 // unknown, and the commit may still be made.
 func TestContextEndsDuringCommit(t *testing.T) {
 	s := openT(t, Options{})
@@ -264,7 +264,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// ST4: when there is no room a commit fails with a clear error and changes nothing, and everything goes on when there is room
+// When there is no room a commit fails with a clear error and changes nothing, and everything goes on when there is room
 // again. A removal needs room, too, which may or may not be there: bbolt writes what it changes to other pages.
 func TestNoSpace(t *testing.T) {
 	s := openT(t, Options{MaxSize: 2 << 20, NoSync: true})
@@ -383,7 +383,7 @@ func TestCutWhileOpen(t *testing.T) {
 	}
 }
 
-// ST1: whatever is done, the store is what a plain map would be, and the file verifies.
+// Whatever is done, the store is what a plain map would be, and the file verifies.
 func TestAgainstAMap(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	s := openT(t, Options{NoSync: true})
@@ -445,7 +445,7 @@ func TestAgainstAMap(t *testing.T) {
 	s.Close()
 }
 
-// ST1: when bbolt says that a transaction failed which the file shows nevertheless, as after a sync that failed, the outcome is
+// When bbolt says that a transaction failed which the file shows nevertheless, as after a sync that failed, the outcome is
 // unknown, and no more commits are made until the file is opened again; reads go on.
 func TestSyncFails(t *testing.T) {
 	s := openT(t, Options{NoSync: true})

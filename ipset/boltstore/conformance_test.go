@@ -31,12 +31,12 @@ func reopen(t *testing.T, path string, opts boltstore.Options) *boltstore.Store 
 	return s
 }
 
-// ST2: the one conformance suite, on a real file.
+// The one conformance suite, on a real file.
 func TestConformance(t *testing.T) {
 	storetest.TestStore(t, func(t *testing.T) store.Store { return open(t, boltstore.Options{}) })
 }
 
-// ST2, ST4, ST5: an engine on it. What syncing adds is time alone, which the rest of these tests spends.
+// An engine on it. What syncing adds is time alone, which the rest of these tests spends.
 func TestEngine(t *testing.T) {
 	enginetest.Test(t, func(t *testing.T) store.Store { return open(t, boltstore.Options{NoSync: true}) })
 }

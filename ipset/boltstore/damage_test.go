@@ -125,7 +125,7 @@ func examine(t *testing.T, path, what string, data []byte, opts boltstore.Option
 	return false
 }
 
-// ST4: a file that is cut off at any page, or in the middle of one, is refused or has everything. Nothing is ever taken as empty.
+// A file that is cut off at any page, or in the middle of one, is refused or has everything. Nothing is ever taken as empty.
 func TestTruncated(t *testing.T) {
 	path, _, whole, recs, _ := sample(t, 400, true)
 	size, refused := os.Getpagesize(), 0
@@ -150,7 +150,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// ST4: a page that is torn, lost, overwritten, swapped or as it was before gets the file refused, or was not in use. One of the
+// A page that is torn, lost, overwritten, swapped or as it was before gets the file refused, or was not in use. One of the
 // two meta pages may go wrong without a loss, if the store was closed.
 func TestTornPages(t *testing.T) {
 	path, older, newer, recs, _ := sample(t, 400, true)
@@ -172,7 +172,7 @@ func TestTornPages(t *testing.T) {
 	}
 }
 
-// ST4: a page that the disk never wrote, so that it is as it was some commits ago and right in itself, gets the file refused.
+// A page that the disk never wrote, so that it is as it was some commits ago and right in itself, gets the file refused.
 func TestLostWrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := reopen(t, path, boltstore.Options{NoSync: true})

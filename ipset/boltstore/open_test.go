@@ -41,7 +41,7 @@ func contents(t *testing.T, s store.Store) ([]store.Record, uint64) {
 	return recs, rev
 }
 
-// ST2, ST4: records, their revisions and the store's are there after reopening, and revisions go on from there.
+// Records, their revisions and the store's are there after reopening, and revisions go on from there.
 func TestReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := reopen(t, path, boltstore.Options{})

@@ -71,7 +71,7 @@ func firstAllocation(tb testing.TB, path string, opts boltstore.Options) (calls,
 	return n.Calls(), n.Lists
 }
 
-// ST5: what the first allocation after a restart reads does not grow with the store: neither the calls of the store, nor, when
+// What the first allocation after a restart reads does not grow with the store: neither the calls of the store, nor, when
 // the file needs no verification, the pages of the file.
 func TestRestartReadsLittle(t *testing.T) {
 	var calls, lists [2]int

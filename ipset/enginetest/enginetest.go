@@ -339,7 +339,7 @@ func many(t *testing.T, open storetest.Open, engines int) {
 
 // testRoundTrips counts the calls of the store: one per assignment and release in steady state, two and no list for a
 // host's first block.
-func testRoundTrips(t *testing.T, open storetest.Open) { // ST5
+func testRoundTrips(t *testing.T, open storetest.Open) {
 	f := storetest.NewFaulty(open(t))
 	e := newEngine(t, f, &clock{t: start})
 	setUp(t, e)

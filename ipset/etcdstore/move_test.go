@@ -17,7 +17,7 @@ import (
 )
 
 // TestMove copies a store from memory to etcd and back: what was held is held, and the next address is nobody's.
-func TestMove(t *testing.T) { // ST2
+func TestMove(t *testing.T) {
 	from := store.NewMemory()
 	e := newEngine(t, from, "10.0.0.0/16")
 	held := make(map[netip.Addr]string)

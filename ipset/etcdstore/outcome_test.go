@@ -61,7 +61,7 @@ var outcomes = []struct {
 
 // TestOutcomes has a commit answered with every error there is, made where it can be made. Whatever is not said to be unknown
 // left no trace, and no commit is ever made twice.
-func TestOutcomes(t *testing.T) { // ST1, ST3
+func TestOutcomes(t *testing.T) {
 	r, client := newRelay(t)
 	s := openIn(t, client, newPrefix(), Options{})
 	for i, tt := range outcomes {
@@ -249,7 +249,7 @@ func assign(ctx context.Context, e *ipset.Engine, handle string) (netip.Addr, er
 
 // TestLostAnswer loses the answer to every kind of commit that an engine makes, in every way it can be lost: repeated with
 // its request key, the call gives the first answer, and nothing leaks.
-func TestLostAnswer(t *testing.T) { // ST1, ST4
+func TestLostAnswer(t *testing.T) {
 	r, client := newRelay(t)
 	for _, lost := range []error{rpctypes.ErrGRPCTimeoutDueToLeaderFail, rpctypes.ErrGRPCCanceled, rpctypes.ErrGRPCNoSpace, context.DeadlineExceeded} {
 		s := openIn(t, client, newPrefix(), Options{})

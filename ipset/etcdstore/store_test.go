@@ -10,6 +10,6 @@ import (
 
 func newStore(t *testing.T) store.Store { return open(t) }
 
-func TestStore(t *testing.T) { storetest.TestStore(t, newStore) } // ST1, ST2
+func TestStore(t *testing.T) { storetest.TestStore(t, newStore) }
 
-func TestEngine(t *testing.T) { enginetest.Test(t, newStore) } // ST2, ST4, ST5, IP8
+func TestEngine(t *testing.T) { enginetest.Test(t, newStore) }

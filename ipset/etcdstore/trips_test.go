@@ -47,7 +47,7 @@ func auto(t testing.TB, e *ipset.Engine, host, handle, request string) netip.Add
 
 // TestRoundTrips counts what goes over the wire: one call for an assignment and one for a release in steady state, two for
 // the first block of a host, and no list.
-func TestRoundTrips(t *testing.T) { // ST5
+func TestRoundTrips(t *testing.T) {
 	prefix := newPrefix()
 	endpoints := sharedCluster(t).Endpoints()
 	newEngine(t, openIn(t, connect(t, endpoints), prefix, Options{}), "10.0.0.0/16")
@@ -167,7 +167,7 @@ func fillBlocks(t testing.TB, s *Store, blocks int) {
 }
 
 // TestWatchTraffic verifies that what an engine that follows its host is sent does not grow with what other hosts do.
-func TestWatchTraffic(t *testing.T) { // ST1
+func TestWatchTraffic(t *testing.T) {
 	prefix := newPrefix()
 	endpoints := sharedCluster(t).Endpoints()
 	newEngine(t, openIn(t, connect(t, endpoints), prefix, Options{}), "10.0.0.0/16")

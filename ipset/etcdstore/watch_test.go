@@ -122,7 +122,7 @@ func wantEvents(t *testing.T, what string, got, want []store.Event) {
 }
 
 // TestWatchWholeCommits verifies that a watch of several prefixes yields every commit, whole and in order, live and from the past.
-func TestWatchWholeCommits(t *testing.T) { // ST1
+func TestWatchWholeCommits(t *testing.T) {
 	s := open(t)
 	type result struct {
 		evs []store.Event
@@ -154,7 +154,7 @@ func TestWatchWholeCommits(t *testing.T) { // ST1
 }
 
 // TestWatchResumes breaks the connection of a watch again and again: it yields every commit once all the same.
-func TestWatchResumes(t *testing.T) { // ST1, ST4
+func TestWatchResumes(t *testing.T) {
 	endpoint := sharedCluster(t).Endpoints()[0]
 	writer := connect(t, []string{endpoint})
 	for _, prefixes := range [][]string{watched, {""}} {

@@ -75,7 +75,7 @@ func compareTable(t *testing.T, m *Memory, want map[string]uint64) {
 	}
 }
 
-func TestMemorySnapshot(t *testing.T) { // X5
+func TestMemorySnapshot(t *testing.T) {
 	ctx := context.Background()
 	m := NewMemory()
 	for i := range 1000 {
@@ -117,7 +117,7 @@ func TestMemorySnapshot(t *testing.T) { // X5
 }
 
 // TestRestoreOfHostileBytes changes a snapshot and repairs its checksum: what is accepted passes the check.
-func TestRestoreOfHostileBytes(t *testing.T) { // X5
+func TestRestoreOfHostileBytes(t *testing.T) {
 	ctx := context.Background()
 	m := NewMemory()
 	for i := range 40 {
@@ -149,7 +149,7 @@ func TestRestoreOfHostileBytes(t *testing.T) { // X5
 	}
 }
 
-func TestMemoryWatchForgets(t *testing.T) { // ST1
+func TestMemoryWatchForgets(t *testing.T) {
 	ctx := context.Background()
 	m := NewMemory()
 	for i := range history + 10 {

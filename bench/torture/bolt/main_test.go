@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ST4, X5: whenever a process is killed that works on an engine and on allocators with a journal, every operation that it was told is done is there afterwards, nothing is held twice, and
+// Whenever a process is killed that works on an engine and on allocators with a journal, every operation that it was told is done is there afterwards, nothing is held twice, and
 // nothing by nobody.
 func TestKillStorm(t *testing.T) {
 	kills := 1000
@@ -47,7 +47,7 @@ func TestKillStorm(t *testing.T) {
 	}
 }
 
-// ST4: when a disk is full commits fail with an error that says so and change nothing; they go on when there is room.
+// When a disk is full commits fail with an error that says so and change nothing; they go on when there is room.
 func TestFullDisk(t *testing.T) {
 	for _, kind := range []string{"limit", "tmpfs"} {
 		t.Run(kind, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// X4: a store that was used by many, with watches, and closed, and an engine that is not used any more, leave no goroutine.
+// A store that was used by many, with watches, and closed, and an engine that is not used any more, leave no goroutine.
 func TestNoGoroutineIsLeft(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	path := filepath.Join(t.TempDir(), "store.db")

@@ -40,13 +40,13 @@ func finish(t *testing.T, err error) {
 }
 
 // TestStorm torments three members while eight writers in three processes work on them.
-func TestStorm(t *testing.T) { // ST2, ST3, ST4
+func TestStorm(t *testing.T) {
 	ctx, c := short(t)
 	finish(t, storm(ctx, c, t.Logf))
 }
 
 // TestKilledWriters kills writers before, during and after their one commit.
-func TestKilledWriters(t *testing.T) { // ST1, ST4
+func TestKilledWriters(t *testing.T) {
 	ctx, c := short(t)
 	finish(t, killed(ctx, c, t.Logf))
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // limit is how long the checker may take before it is taken for hung.
@@ -48,7 +48,7 @@ var stores = map[string]func(t *testing.T) store.Store{
 }
 
 // TestLinearizable records histories of several engines on one store, with room and without, and has them explained.
-func TestLinearizable(t *testing.T) { // ST4, IP8
+func TestLinearizable(t *testing.T) {
 	seeds := 10
 	if testing.Short() {
 		seeds = 2
@@ -79,7 +79,7 @@ func TestLinearizable(t *testing.T) { // ST4, IP8
 }
 
 // TestFullIsFull verifies that nobody is told that a pool is full while it has room.
-func TestFullIsFull(t *testing.T) { // ST4
+func TestFullIsFull(t *testing.T) {
 	pool := netip.MustParsePrefix("10.0.0.0/28")
 	full := 0
 	for name, open := range stores {
@@ -108,24 +108,26 @@ func count(steps []Step) map[Kind]int {
 	return n
 }
 
-// careless is a store that does not look at what is expected of records: whoever comes last wins.
-type careless struct{ store.Store }
-
-func (s careless) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	var writes []store.Op
-	for _, op := range ops {
-		if op.Kind != store.Guard {
-			op.Expect = store.AnyRevision
-			writes = append(writes, op)
+// careless returns a store that ignores what is expected of records: the last writer wins.
+func careless() store.Store {
+	f := storetest.NewFaulty(store.NewMemory())
+	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		writes := []store.Op{}
+		for _, op := range c.Ops {
+			if op.Kind != store.Guard {
+				op.Expect = store.AnyRevision
+				writes = append(writes, op)
+			}
 		}
-	}
-	return s.Store.Commit(ctx, writes)
+		return storetest.Outcome{Ops: writes}
+	})
+	return f
 }
 
 // TestDoubleAssignmentIsRefused verifies that the checker sees what it is there to see.
 func TestDoubleAssignmentIsRefused(t *testing.T) {
 	pool := netip.MustParsePrefix("10.0.0.0/26")
-	es := engines(t, careless{store.NewMemory()}, 4, pool)
+	es := engines(t, careless(), 4, pool)
 	steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 8, Rounds: 60, Name: "careless"})
 	if err == nil {
 		err = Check(steps, limit)
@@ -135,7 +137,7 @@ func TestDoubleAssignmentIsRefused(t *testing.T) {
 	}
 	pool, err = netip.MustParsePrefix("10.0.0.0/28"), nil
 	for seed := uint64(0); err == nil && seed < 200; seed++ { // few operations need some luck to meet
-		es = engines(t, careless{store.NewMemory()}, 4, pool)
+		es = engines(t, careless(), 4, pool)
 		steps, err = Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 4, Rounds: 20, Name: "careless", Seed: seed})
 		if err == nil {
 			err = CheckPool(steps, pool, limit)
@@ -146,24 +148,19 @@ func TestDoubleAssignmentIsRefused(t *testing.T) {
 	}
 }
 
-// forgetful is a store that now and then only says that it has made a commit.
-type forgetful struct {
-	store.Store
-	n atomic.Int64
-}
-
-func (s *forgetful) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	if s.n.Add(1)%40 == 39 {
-		_, rev, err := s.List(ctx, store.Range{Limit: 1})
-		return rev, err
-	}
-	return s.Store.Commit(ctx, ops)
+// forgetful returns a store that lies about every 40th commit: it reports it as made and does not make it.
+func forgetful() store.Store {
+	f := storetest.NewFaulty(store.NewMemory())
+	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		return storetest.Outcome{Lie: c.Kind == storetest.Commit && c.Nth%40 == 39}
+	})
+	return f
 }
 
 // TestLossIsRefused verifies that what was said to be done and was not is noticed in the end, if not before.
 func TestLossIsRefused(t *testing.T) {
 	pool := netip.MustParsePrefix("10.0.0.0/24")
-	es := engines(t, &forgetful{Store: store.NewMemory()}, 1, pool)
+	es := engines(t, forgetful(), 1, pool)
 	steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 4, Rounds: 60, Name: "forgetful", Retry: func(err error) bool { return errors.Is(err, ipalloc.ErrConflict) }})
 	if err == nil {
 		err = errors.Join(Check(steps, limit), Verify(t.Context(), es[0], Held(steps)))

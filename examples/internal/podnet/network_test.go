@@ -15,6 +15,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // builtin returns the built-in traces and pools, and what args change.
@@ -89,7 +90,7 @@ func dump(t *testing.T, n *Network) string {
 }
 
 // A network that is given up after any event, and opened again, ends as one that never stopped.
-func TestStopAnywhere(t *testing.T) { // ST4, X3
+func TestStopAnywhere(t *testing.T) {
 	cfg := builtin(t)
 	want := finish(t, open(t, store.NewMemory(), cfg))
 	step := 3
@@ -141,29 +142,8 @@ func alone(events []trace.Event) (n int) {
 	return n
 }
 
-// breaking is a store whose connection breaks at one commit, which is made or not.
-type breaking struct {
-	*store.Memory
-	left int // commits until then
-	made bool
-}
-
-var errBroken = fmt.Errorf("connection lost: %w", ipalloc.ErrUnknownOutcome)
-
-func (b *breaking) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	if b.left--; b.left != 0 {
-		return b.Memory.Commit(ctx, ops)
-	}
-	if b.made {
-		if _, err := b.Memory.Commit(ctx, ops); err != nil {
-			return 0, err
-		}
-	}
-	return 0, errBroken
-}
-
 // The same for a program that dies in any commit, before it or after.
-func TestDieInAnyCommit(t *testing.T) { // ST1, ST4
+func TestDieInAnyCommit(t *testing.T) {
 	cfg := builtin(t)
 	want := finish(t, open(t, store.NewMemory(), cfg))
 	step := 3
@@ -172,15 +152,17 @@ func TestDieInAnyCommit(t *testing.T) { // ST1, ST4
 	}
 	for _, made := range []bool{false, true} {
 		for commit, died := 1, true; died; commit += step {
-			db := &breaking{Memory: store.NewMemory(), left: commit, made: made}
+			mem := store.NewMemory()
+			db := storetest.NewFaulty(mem)
+			db.Script(storetest.AtCommit(commit, storetest.Unknown(made)))
 			n, err := Open(t.Context(), db, cfg)
 			if err == nil {
 				err = n.Run(t.Context(), len(cfg.Events))
 			}
-			if died = err != nil; died && !errors.Is(err, errBroken) {
+			if died = err != nil; died && !errors.Is(err, storetest.ErrInjected) {
 				t.Fatal(err)
 			}
-			again := open(t, db.Memory, cfg)
+			again := open(t, mem, cfg)
 			repeats := n != nil && again.Next() < n.Next()
 			if diff := same(want, finish(t, again), repeats); diff != "" {
 				t.Fatalf("died in commit %d, made: %v (-want +got):\n%s", commit, made, diff)
@@ -189,7 +171,7 @@ func TestDieInAnyCommit(t *testing.T) { // ST1, ST4
 	}
 }
 
-func TestOpenRefusesAnotherStore(t *testing.T) { // X2
+func TestOpenRefusesAnotherStore(t *testing.T) {
 	db := store.NewMemory()
 	cfg := builtin(t)
 	if err := open(t, db, cfg).Run(t.Context(), 40); err != nil {
@@ -211,7 +193,7 @@ func TestOpenRefusesAnotherStore(t *testing.T) { // X2
 	}
 }
 
-func TestTooSmall(t *testing.T) { // X2
+func TestTooSmall(t *testing.T) {
 	n := open(t, store.NewMemory(), builtin(t, "-podpool4", "10.0.0.0/27", "-podpool6", "none"))
 	err := n.Run(t.Context(), len(n.cfg.Events))
 	want := `pod "ml/train-03" on node "web-07", with 32 other pods: `

@@ -8,7 +8,7 @@ import (
 
 func memory(*testing.T) store.Store { return store.NewMemory() }
 
-func TestMemory(t *testing.T) { TestStore(t, memory) } // ST1, ST2
+func TestMemory(t *testing.T) { TestStore(t, memory) }
 
 func TestMemoryThroughFaulty(t *testing.T) {
 	TestStore(t, func(t *testing.T) store.Store { return NewFaulty(store.NewMemory()) })
