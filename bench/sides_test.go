@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"errors"
 	"net/netip"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
@@ -75,8 +73,9 @@ func batchFill() side {
 func full(order int) side {
 	s, _ := newSet(order)
 	must(s.Occupy(pool4))
+	_, full := s.AllocateNext()
 	return steps(func() {
-		if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
+		if _, err := s.AllocateNext(); err != full || err == nil {
 			panic(err)
 		}
 	})

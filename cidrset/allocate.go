@@ -34,94 +34,15 @@ func (s *Set) AllocateNext() (netip.Prefix, error) {
 
 // allocateNext is AllocateNext with options.
 func (s *Set) allocateNext() (netip.Prefix, error) {
-	p, err := s.lockedNext(s.clock())
-	if err == nil {
-		s.changes.Deliver()
-	}
-	return p, err
-}
-
-// lockedNext takes a child and queues the change. It unlocks even if the random source
-// panics.
-func (s *Set) lockedNext(now time.Time) (netip.Prefix, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i, err := s.next(now)
-	if err != nil {
+	var dst [1]netip.Prefix
+	if err := s.AllocateN(dst[:]); err != nil {
 		return netip.Prefix{}, err
 	}
-	p := s.codec.Prefix(i)
-	s.changed(OpAllocate, p)
-	return p, nil
+	return dst[0], nil
 }
 
-// next takes a child and returns its ordinal. The lock is held.
-func (s *Set) next(now time.Time) (i uint64, err error) {
-	ok := false
-	switch s.policy {
-	case policyRoundRobin:
-		if i, ok = s.busy.SetNextClear(s.cursor); ok {
-			s.cursor = (i + 1) & s.codec.Last()
-		}
-	case policyLowest:
-		i, ok = s.busy.SetNextClear(0)
-	case policyRandom:
-		if !s.busy.Full() {
-			i, ok = s.busy.SelectClear(s.draw(0))
-			s.busy.Set(i)
-		}
-	}
-	if s.cooling == nil {
-		if !ok {
-			return 0, s.exhausted()
-		}
-		return i, nil
-	}
-	if !ok {
-		if i, ok = s.cooling.pop(now); !ok {
-			return 0, s.unavailable(s.cooling.head)
-		}
-	}
-	s.cooling.hot.Set(i)
-	return i, nil
-}
-
-// draw returns a random rank among the free children after taken of them are taken. At
-// least one is left.
-func (s *Set) draw(taken uint64) uint64 {
-	free := s.codec.Last() - s.busy.Count() - taken + 1
-	if free == 0 {
-		return s.random.Uint64() // 2^64 of them
-	}
-	return s.random.Uint64N(free)
-}
-
-// exhausted returns the error of a full set: always the same one, because callers retry
-// and the first call made it. The lock is held.
-func (s *Set) exhausted() *ipalloc.Error {
-	if s.full == nil {
-		s.full = s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, "")
-	}
-	return s.full
-}
-
-// unavailable returns the error of a call that found no space: ErrCooling if run i of
-// the queue exists, which is the next one to become free. The lock is held.
-func (s *Set) unavailable(i int32) *ipalloc.Error {
-	if i == none {
-		return s.exhausted()
-	}
-	return s.coolingUntil(s.cooling.runs[i].until)
-}
-
-func (s *Set) coolingUntil(until time.Time) *ipalloc.Error {
-	e := s.fail("allocate", netip.Prefix{}, ipalloc.ErrCooling, "")
-	e.Until = until
-	return e
-}
-
-// AllocateN fills dst with children, as len(dst) calls of [Set.AllocateNext]
-// would, under one lock and as one change: all of them or none.
+// AllocateN fills dst with children, as len(dst) calls of [Set.AllocateNext] would,
+// under one lock and as one change: all of them or none.
 //
 // If fewer are free it fails with an error that matches [ipalloc.ErrFull], or
 // [ipalloc.ErrCooling] if enough of the others are cooling; Until then says when the
@@ -132,33 +53,22 @@ func (s *Set) AllocateN(dst []netip.Prefix) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	err := s.lockedNextN(dst, s.clock())
+	err := s.lockedN(dst, s.clock())
 	if err == nil {
 		s.changes.Deliver()
 	}
 	return err
 }
 
-func (s *Set) lockedNextN(dst []netip.Prefix, now time.Time) error {
+// lockedN unlocks even if the random source panics.
+func (s *Set) lockedN(dst []netip.Prefix, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.nextN(dst, now); err != nil {
-		return err
-	}
-	s.changed(OpAllocate, dst...)
-	return nil
-}
-
-func (s *Set) nextN(dst []netip.Prefix, now time.Time) error {
 	n := uint64(len(dst))
 	fresh := uint64(0)
 	if !s.busy.Full() {
 		fresh = s.codec.Last() - s.busy.Count() // free-1: the count of an empty 2^64 set does not fit a uint64
-		if fresh >= n {
-			fresh = n
-		} else {
-			fresh++
-		}
+		fresh = min(fresh, n-1) + 1
 	}
 	if fresh < n {
 		if err := s.enough(n-fresh, n, now); err != nil {
@@ -171,23 +81,52 @@ func (s *Set) nextN(dst []netip.Prefix, now time.Time) error {
 	ordinals := s.scratch[:n]
 	s.nextFresh(ordinals[:fresh])
 	for i := fresh; i < n; i++ {
-		ordinals[i], _ = s.cooling.pop(now)
+		ordinals[i] = s.cooling.pop()
 	}
 	for i, o := range ordinals {
 		dst[i] = s.codec.Prefix(o)
 	}
-	if s.cooling != nil {
-		for _, o := range ordinals {
-			s.cooling.hot.Set(o)
-		}
-	}
+	s.changed(OpAllocate, dst...)
 	return nil
 }
 
-// nextFresh takes free children, of which there are enough, and stores their ordinals.
+// enough returns nil if the missing ones of n children have cooled long enough.
+func (s *Set) enough(missing, n uint64, now time.Time) error {
+	if s.cooling != nil {
+		if until, ok := s.cooling.when(missing); ok {
+			if until.After(now) {
+				return s.coolingUntil(until)
+			}
+			return nil
+		}
+	}
+	if n == 1 {
+		return s.exhausted()
+	}
+	return s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, fmt.Sprintf("fewer than %d children are free", n))
+}
+
+// exhausted returns the error of a full set, which is always the same one: the first
+// call makes it. The lock is held.
+func (s *Set) exhausted() *ipalloc.Error {
+	if s.full == nil {
+		s.full = s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, "")
+	}
+	return s.full
+}
+
+func (s *Set) coolingUntil(until time.Time) *ipalloc.Error {
+	e := s.fail("allocate", netip.Prefix{}, ipalloc.ErrCooling, "")
+	e.Until = until
+	return e
+}
+
+// nextFresh takes free children by the policy and stores their ordinals. The set has
+// enough of them.
 func (s *Set) nextFresh(dst []uint64) {
 	switch {
 	case len(dst) == 0:
+		return
 	case s.policy == policyRandom:
 		for i := range dst { // all before the first change, because the source may panic
 			dst[i] = s.draw(uint64(i))
@@ -202,19 +141,22 @@ func (s *Set) nextFresh(dst []uint64) {
 		s.busy.SetNextN(dst, s.cursor)
 		s.cursor = (dst[len(dst)-1] + 1) & s.codec.Last()
 	}
-}
-
-// enough returns nil if the missing ones of n children have cooled long enough.
-func (s *Set) enough(missing, n uint64, now time.Time) error {
 	if s.cooling != nil {
-		if until, ok := s.cooling.when(missing); ok {
-			if until.After(now) {
-				return s.coolingUntil(until)
-			}
-			return nil
+		for _, i := range dst {
+			s.cooling.taken.Set(i)
+			s.cooling.hot.Set(i)
 		}
 	}
-	return s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, fmt.Sprintf("fewer than %d children are free", n))
+}
+
+// draw returns a random rank among the free children after taken of them are taken. At
+// least one is left.
+func (s *Set) draw(taken uint64) uint64 {
+	free := s.codec.Last() - s.busy.Count() - taken + 1
+	if free == 0 {
+		return s.random.Uint64() // 2^64 of them
+	}
+	return s.random.Uint64N(free)
 }
 
 // AllocatePrefix takes a free prefix of the given length, from that of the pool to that of a
@@ -237,8 +179,8 @@ func (s *Set) AllocatePrefix(bits int) (netip.Prefix, error) {
 	now := s.clock()
 	s.mu.Lock()
 	lo, ok := s.busy.BestFit(k)
-	for done := s.cooling == nil; !ok && !done; {
-		if done = s.cooling.ripen(now); done {
+	for !ok && s.cooling != nil {
+		if s.cooling.ripen(now) {
 			lo, ok = s.cooling.hot.BestFit(k)
 			break
 		}
@@ -262,11 +204,13 @@ func (s *Set) AllocatePrefix(bits int) (netip.Prefix, error) {
 
 // noFit returns the error for a prefix length that does not fit. The lock is held.
 func (s *Set) noFit(bits int) error {
-	free, cooling := &s.busy, int32(none)
-	if s.cooling != nil {
-		free, cooling = s.cooling.hot, s.cooling.edge
+	err, free := *s.exhausted(), &s.busy
+	if c := s.cooling; c != nil {
+		free = c.hot
+		if c.edge != 0 {
+			err = *s.coolingUntil(c.runs[c.edge].until)
+		}
 	}
-	err := *s.unavailable(cooling)
 	err.Bits = bits
 	if k, ok := free.MaxClearOrder(); ok && err.Err == ipalloc.ErrFull {
 		err.Reason = fmt.Sprintf("no free prefix of that length (largest is /%d)", s.ChildBits()-k)

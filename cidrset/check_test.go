@@ -24,24 +24,24 @@ func TestCheckFinds(t *testing.T) {
 		{"cursor", func(s *Set) { s.cursor = math.MaxUint64 }},
 		{"is free", func(s *Set) { s.busy.Clear(3) }},
 		{"is free", func(s *Set) { s.busy.ClearRange(0, 15) }},
-		{"previous is", func(s *Set) { s.cooling.runs[s.cooling.tail].prev = none }},
-		{"ready before", func(s *Set) { s.cooling.runs[s.cooling.head].until = time.Unix(9999, 0) }},
+		{"which disagree", func(s *Set) { s.cooling.runs[s.cooling.runs[0].prev].prev = 0 }},
+		{"ready before", func(s *Set) { s.cooling.runs[s.cooling.runs[0].next].until = time.Unix(9999, 0) }},
 		{"not in the index", func(s *Set) { s.cooling.starts.Clear(2) }},
 		{"not in the index", func(s *Set) { delete(s.cooling.at, 8) }},
-		{"2 runs, 1 in the index", func(s *Set) { delete(s.cooling.at, 2) }},
-		{"is not one", func(s *Set) { s.cooling.runs[s.cooling.head].hi = 1 }},
-		{"is not one", func(s *Set) { s.cooling.runs[s.cooling.head].hi = 16 }},
-		{"overlaps", func(s *Set) { s.cooling.runs[s.cooling.head].hi = 8 }},
+		{"not in the index", func(s *Set) { delete(s.cooling.at, 2) }},
+		{"is not one", func(s *Set) { s.cooling.runs[s.cooling.runs[0].next].hi = 1 }},
+		{"is not one", func(s *Set) { s.cooling.runs[s.cooling.runs[0].next].hi = 16 }},
+		{"overlaps", func(s *Set) { s.cooling.runs[s.cooling.runs[0].next].hi = 8 }},
 		{"2 runs, 2 in the index, 3 starts", func(s *Set) { s.cooling.starts.Set(5) }},
 		{"2 runs, 3 in the index, 2 starts", func(s *Set) { s.cooling.at[5] = 0 }},
 		{"0 spare ones of 3", func(s *Set) { s.cooling.runs = append(s.cooling.runs, run{}) }},
-		{"1 spare ones of 2", func(s *Set) { s.cooling.spare = s.cooling.tail }},
-		{"cooling:", func(s *Set) { s.cooling.set.Set(5) }},
-		{"cooling:", func(s *Set) { s.cooling.set.Clear(8) }},
-		{"cooling:", func(s *Set) { s.cooling.tail = s.cooling.head }},
-		{"cooling:", func(s *Set) { s.cooling.head = none }},
-		{"hot", func(s *Set) { s.cooling.edge = none }},
-		{"hot", func(s *Set) { s.cooling.edge = s.cooling.tail }},
+		{"1 spare ones of 2", func(s *Set) { s.cooling.spare = s.cooling.runs[0].prev }},
+		{"cooling:", func(s *Set) { s.cooling.taken.Clear(5) }},
+		{"cooling:", func(s *Set) { s.cooling.taken.Set(8) }},
+		{"which disagree", func(s *Set) { s.cooling.runs[0].prev = s.cooling.runs[0].next }},
+		{"cooling:", func(s *Set) { s.cooling.runs[0].next = 0 }},
+		{"hot", func(s *Set) { s.cooling.edge = 0 }},
+		{"hot", func(s *Set) { s.cooling.edge = s.cooling.runs[0].prev }},
 		{"hot", func(s *Set) { s.cooling.hot.Clear(0) }},
 	} {
 		s, err := New(netip.MustParsePrefix("10.0.0.0/28"), 32, Cooldown(time.Minute, func() time.Time { return time.Unix(1000, 0) }))
@@ -82,7 +82,7 @@ func TestCooledRunsAreSeenInPortions(t *testing.T) {
 	}
 	s.take(0, 2*runs)
 	for i := range uint64(runs) {
-		s.release(2*i, 2*i, now)
+		s.cooling.release(2*i, 2*i, now)
 	}
 	for _, moved := range []time.Duration{time.Minute, -time.Second, time.Hour} {
 		now = now.Add(moved)
@@ -124,7 +124,7 @@ func TestCoolingReusesRuns(t *testing.T) {
 			}
 		}
 	}
-	if n := len(s.cooling.runs); n > 2 {
+	if n := len(s.cooling.runs) - 1; n > 2 {
 		t.Fatalf("%d runs were needed, want 2", n)
 	}
 }

@@ -4,25 +4,28 @@ import (
 	"iter"
 	"math/bits"
 	"net/netip"
+
+	"github.com/ipalloc/ipalloc/bitmap"
 )
 
-// All returns the taken children, ascending. The lock is held only between steps,
-// while the next up to 64 children are looked up, so the body of the loop may call
-// any method. A child that changes while the loop runs is reported as it was or as
-// it is; every other one is reported right. It does not allocate for a child.
+// All returns the taken children, ascending. It holds the lock only between steps,
+// while it looks up the next up to 64 children, so the body of the loop may call any
+// method. A child changed during the loop may be reported in either state; all others
+// are exact. It does not allocate for a child.
 func (s *Set) All() iter.Seq[netip.Prefix] {
-	return func(yield func(netip.Prefix) bool) { s.each(true, yield) }
+	return func(yield func(netip.Prefix) bool) { s.each(s.taken, true, yield) }
 }
 
 // FreeChildren returns the free children, ascending, as [Set.All] does the taken ones.
-// Cooling children are neither. A wide pool has very many: 2^64 at most.
+// It omits cooling children. A wide pool has up to 2^64 of them.
 func (s *Set) FreeChildren() iter.Seq[netip.Prefix] {
-	return func(yield func(netip.Prefix) bool) { s.each(false, yield) }
+	return func(yield func(netip.Prefix) bool) { s.each(&s.busy, false, yield) }
 }
 
-func (s *Set) each(taken bool, yield func(netip.Prefix) bool) {
+// each yields the children whose bit in b has the given state.
+func (s *Set) each(b *bitmap.Bitmap, state bool, yield func(netip.Prefix) bool) {
 	for x, last := uint64(0), s.codec.Last(); ; {
-		base, word, ok := s.word(x, taken)
+		base, word, ok := s.word(b, state, x)
 		if !ok {
 			return
 		}
@@ -38,53 +41,43 @@ func (s *Set) each(taken bool, yield func(netip.Prefix) bool) {
 	}
 }
 
-// word returns a word, at or after the one that x starts, before which no child from
-// x on is in the given state, and as bits the children of it that are. There may be
-// none: a search skips one run of cooling children and no more, so that the lock is
-// not held for long.
-func (s *Set) word(x uint64, taken bool) (base, word uint64, ok bool) {
+// word returns the first 64 children from x, which starts a word, some of which have
+// the given state: one bit for each that has.
+func (s *Set) word(b *bitmap.Bitmap, state bool, x uint64) (base, word uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !taken {
-		if x, ok = s.busy.NextClear(x); ok {
-			word = ^s.busy.Word(x)
+	if !state {
+		if x, ok = b.NextClear(x); ok {
+			word = ^b.Word(x)
 		}
 		return x &^ 63, word, ok
 	}
-	cold := s.coolingSet()
-	x, ok = s.busy.NextSet(x)
-	if ok && cold != nil && cold.Test(x) {
-		x, ok = cold.NextClear(x)
-	}
-	if !ok {
+	if x, ok = b.NextSet(x); !ok {
 		return 0, 0, false
 	}
-	word = s.busy.Word(x)
-	if cold != nil {
-		word &^= cold.Word(x)
-	}
-	if last := s.codec.Last(); last-x&^63 < 63 {
+	word = b.Word(x)
+	if last := s.codec.Last(); last-x&^63 < 63 { // a bitmap has the bits beyond last set
 		word &= 1<<(last-x&^63+1) - 1
 	}
 	return x &^ 63, word, true
 }
 
-// UsedPrefixes returns the taken space as the fewest prefixes, ascending. They are
-// not what was allocated: neighbours are joined. It holds the lock as [Set.All]
-// does, for one run of children at a time.
+// UsedPrefixes returns the taken space as the fewest prefixes, ascending. They join
+// neighbours, so they are not what was allocated. It holds the lock as [Set.All] does,
+// for one run of children at a time.
 func (s *Set) UsedPrefixes() iter.Seq[netip.Prefix] {
-	return func(yield func(netip.Prefix) bool) { s.prefixes(true, yield) }
+	return func(yield func(netip.Prefix) bool) { s.prefixes(s.taken, true, yield) }
 }
 
 // FreePrefixes returns the free space as the fewest prefixes, ascending, as
 // [Set.UsedPrefixes] does the taken space.
 func (s *Set) FreePrefixes() iter.Seq[netip.Prefix] {
-	return func(yield func(netip.Prefix) bool) { s.prefixes(false, yield) }
+	return func(yield func(netip.Prefix) bool) { s.prefixes(&s.busy, false, yield) }
 }
 
-func (s *Set) prefixes(taken bool, yield func(netip.Prefix) bool) {
+func (s *Set) prefixes(b *bitmap.Bitmap, state bool, yield func(netip.Prefix) bool) {
 	for x, last := uint64(0), s.codec.Last(); ; {
-		lo, hi, ok := s.run(x, taken)
+		lo, hi, ok := s.run(b, state, x)
 		if !ok {
 			return
 		}
@@ -108,23 +101,19 @@ func (s *Set) prefixes(taken bool, yield func(netip.Prefix) bool) {
 	}
 }
 
-// run returns the next run of children at or after x that are in the given state.
-func (s *Set) run(x uint64, taken bool) (lo, hi uint64, ok bool) {
+// run returns the next run of children at or after x that have the given state.
+func (s *Set) run(b *bitmap.Bitmap, state bool, x uint64) (lo, hi uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !taken {
-		if lo, ok = s.busy.NextClear(x); !ok {
-			return 0, 0, false
-		}
-		hi = s.codec.Last()
-		if y, more := s.busy.NextSet(lo); more {
-			hi = y - 1
-		}
-		return lo, hi, true
+	next, end := b.NextSet, b.NextClear
+	if !state {
+		next, end = end, next
 	}
-	cold := s.coolingSet()
-	if lo, ok = nextTaken(&s.busy, cold, x, s.codec.Last()); !ok {
+	if lo, ok = next(x); !ok {
 		return 0, 0, false
 	}
-	return lo, endTaken(&s.busy, cold, lo), true
+	if y, more := end(lo); more {
+		return lo, y - 1, true
+	}
+	return lo, s.codec.Last(), true
 }

@@ -119,14 +119,21 @@ func OnChange(f func(Change)) Option {
 	})
 }
 
+// noOptions is the configuration without options. Nothing writes to it.
+var noOptions config
+
 // configure applies the options.
-func configure(opts []Option) (c config, err *ipalloc.Error) {
+func configure(opts []Option) (*config, *ipalloc.Error) {
+	if len(opts) == 0 {
+		return &noOptions, nil
+	}
+	c := new(config)
 	for i, opt := range opts {
 		if opt == nil {
-			return c, invalid(fmt.Sprintf("opts[%d]", i), "nil option")
+			return nil, invalid(fmt.Sprintf("opts[%d]", i), "nil option")
 		}
-		if err := opt.apply(&c); err != nil {
-			return c, err
+		if err := opt.apply(c); err != nil {
+			return nil, err
 		}
 	}
 	return c, nil

@@ -23,6 +23,7 @@ type Set struct {
 
 	mu      sync.Mutex
 	busy    bitmap.Bitmap       // children that are taken or cooling
+	taken   *bitmap.Bitmap      // children that are taken: busy itself without Cooldown
 	cursor  uint64              // ordinal at which AllocateNext starts searching
 	cooling *cooling            // nil without Cooldown
 	changes *hook.Queue[Change] // nil without OnChange
@@ -61,8 +62,10 @@ func newSet(pool netip.Prefix, childBits int, opts []Option) (*Set, *ipalloc.Err
 		return nil, bad
 	}
 	s := &Set{codec: codec, busy: *bitmap.NewPow2(codec.Order()), policy: c.policy, random: c.random}
+	s.taken = &s.busy
 	if c.now != nil {
 		s.cooling = newCooling(codec.Order(), c.wait, c.now)
+		s.taken = s.cooling.taken
 	}
 	if c.onChange != nil {
 		s.changes = hook.New(&s.mu, c.onChange)

@@ -50,7 +50,7 @@ func (c *cooling) write(w *snap.Writer) {
 		return
 	}
 	w.Count(len(c.at))
-	for i := c.head; i != none; i = c.runs[i].next {
+	for i := c.runs[0].next; i != 0; i = c.runs[i].next {
 		r := c.runs[i]
 		w.Uvarint(r.lo)
 		w.Uvarint(r.hi - r.lo)
@@ -91,11 +91,12 @@ func (s *Set) read(r *snap.Reader) {
 	if n, ok := s.busy.Last(); !ok || n != last {
 		r.Fail("a bitmap of another size")
 	}
+	if s.cooling != nil {
+		s.cooling.taken, s.cooling.hot = s.busy.Clone(), s.busy.Clone()
+		s.taken = s.cooling.taken
+	}
 	for n := r.Count(runSize); n > 0; n-- {
 		s.readRun(r)
-	}
-	if s.cooling != nil {
-		s.cooling.hot = s.busy.Clone()
 	}
 }
 
@@ -106,19 +107,16 @@ func (s *Set) readRun(r *snap.Reader) {
 	until := r.Time()
 	switch c := s.cooling; {
 	case r.Err() != nil:
-	case !wholly(&s.busy, lo, hi):
-		r.Fail("a cooling child is free")
+	case !wholly(s.taken, lo, hi):
+		r.Fail("a cooling child is free, or cools twice")
 	case c == nil:
 		s.busy.ClearRange(lo, hi)
-	case c.set.CountRange(lo, hi) != 0:
-		r.Fail("a child cools twice")
-	case c.tail != none && until.Before(c.runs[c.tail].until):
+	case c.runs[0].prev != 0 && until.Before(c.runs[c.runs[0].prev].until):
 		r.Fail("cooling children out of order")
 	default:
-		i := c.insert(c.tail, none, lo, hi, until)
-		if c.edge == none {
+		c.taken.ClearRange(lo, hi)
+		if i := c.insert(0, lo, hi, until); c.edge == 0 {
 			c.edge = i
 		}
-		c.set.SetRange(lo, hi)
 	}
 }

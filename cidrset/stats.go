@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/bitmap"
 )
 
 // Stats are the counts of a [Set] at one moment, in children. They saturate at the
@@ -15,12 +14,12 @@ import (
 type Stats struct {
 	Capacity uint64
 	Used     uint64 // taken
-	Cooling  uint64 // given back, not to be reused yet; an expired child counts until it is reused
+	Cooling  uint64 // released and not reused yet, also after the cooldown
 	Free     uint64
 
 	// LargestFree is the length of the shortest prefix in the free space: the largest
 	// aligned part of it. It is -1 if no child is free. Cooling children do not count,
-	// though [Set.AllocatePrefix] may use those that have cooled long enough.
+	// although [Set.AllocatePrefix] uses those that have cooled long enough.
 	LargestFree int
 }
 
@@ -30,24 +29,27 @@ func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	busy := s.busy.Count()
-	st := Stats{Capacity: s.busy.Len(), Used: busy, Free: s.codec.Last() - busy, LargestFree: -1}
+	st := Stats{Capacity: s.busy.Len(), Used: s.taken.Count(), Free: s.codec.Last() - busy, LargestFree: -1}
+	st.Cooling = busy - st.Used
 	switch {
 	case s.busy.Full():
-		st.Free = 0
+		if st.Free = 0; busy == ^uint64(0) && st.Used != 0 && !s.taken.Full() {
+			st.Cooling++ // 2^64 children are busy, one more than Count returns
+		}
 	case st.Free != ^uint64(0): // Last is one less than the capacity
 		st.Free++
-	}
-	if s.cooling != nil {
-		st.Cooling = s.cooling.set.Count()
-		st.Used -= st.Cooling
-		if busy == ^uint64(0) && s.busy.Full() && st.Cooling != 0 && !s.cooling.set.Full() {
-			st.Used++ // busy is 2^64, one more than it says
-		}
 	}
 	if k, ok := s.busy.MaxClearOrder(); ok {
 		st.LargestFree = s.ChildBits() - k
 	}
 	return st
+}
+
+// String returns pool, child length and counts, such as
+// "10.0.0.0/16 in /24: 3 used, 1 cooling, 252 free". Safe for concurrent use.
+func (s *Set) String() string {
+	st := s.Stats()
+	return fmt.Sprintf("%v in /%d: %d used, %d cooling, %d free", s.Pool(), s.ChildBits(), st.Used, st.Cooling, st.Free)
 }
 
 // Ordinal returns the position of the child p from the lowest address, from 0; ok is
@@ -68,27 +70,22 @@ func (s *Set) Child(i uint64) (p netip.Prefix, ok bool) {
 	return s.codec.Prefix(i), true
 }
 
-// String returns pool, child length and counts: "10.0.0.0/16 in /24: 3 used, 1 cooling,
-// 252 free". Safe for concurrent use.
-func (s *Set) String() string {
-	st := s.Stats()
-	return fmt.Sprintf("%v in /%d: %d used, %d cooling, %d free", s.Pool(), s.ChildBits(), st.Used, st.Cooling, st.Free)
-}
-
-// Cursor returns the child at which the next AllocateNext starts to look. Only
-// round robin moves it. Safe for concurrent use.
+// Cursor returns the child at which the next AllocateNext starts searching. Only
+// AllocateNext and AllocateN with the default policy, and SetCursor, move it. Safe for
+// concurrent use.
 func (s *Set) Cursor() netip.Prefix {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.codec.Prefix(s.cursor)
 }
 
-// SetCursor has the next AllocateNext start to look at the given child, as [Set.Cursor] says it of another set: a set
-// that is rebuilt by occupying what [OnChange] has told then answers as the other one would. It changes nothing else
-// and is not told.
+// SetCursor sets where the next AllocateNext starts searching. A set that is rebuilt
+// from the changes of another needs that set's [Set.Cursor] to continue like it.
+// It is not a change: [OnChange] does not report it.
 //
-// It fails with an [*ipalloc.Error] as [Set.Occupy] does, and one that matches [ipalloc.ErrMisaligned]
-// unless p is a child; the cursor stays then. O(1). Safe for concurrent use.
+// It fails with an [*ipalloc.Error] as [Set.Occupy] does, and with one that matches
+// [ipalloc.ErrMisaligned] unless p is a child; the cursor stays then. O(1). Safe for
+// concurrent use.
 func (s *Set) SetCursor(p netip.Prefix) error {
 	i, ok := s.codec.Child(p)
 	if !ok {
@@ -103,17 +100,9 @@ func (s *Set) SetCursor(p netip.Prefix) error {
 	return nil
 }
 
-// coolingSet returns the cooling children, nil without Cooldown.
-func (s *Set) coolingSet() *bitmap.Bitmap {
-	if s.cooling == nil {
-		return nil
-	}
-	return s.cooling.set
-}
-
-// Check recomputes everything the set derives and returns the first contradiction,
-// nil if there is none. It is for tests and for state that came from outside.
-// O(children touched). Safe for concurrent use.
+// Check recomputes everything the set derives. It returns nil or an [*ipalloc.Error]
+// that matches [ipalloc.ErrCorrupt] and names the contradictions. It is for tests and
+// for state that came from outside. O(pages). Safe for concurrent use.
 func (s *Set) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

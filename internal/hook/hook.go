@@ -50,9 +50,12 @@ func (q *Queue[C]) Add(c C) {
 // The caller does not hold the allocator's lock. A receiver that calls Deliver
 // deadlocks.
 func (q *Queue[C]) Deliver() {
-	if q == nil {
-		return
+	if q != nil { // apart from deliver, so that this test is inlined
+		q.deliver()
 	}
+}
+
+func (q *Queue[C]) deliver() {
 	q.delivering.Lock()
 	defer q.delivering.Unlock()
 	q.lock.Lock()
