@@ -42,7 +42,7 @@ func newLab(t *testing.T) *lab {
 		})
 	}
 	if out, err := exec.Command(ip, "-n", l.host, "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: %v: %s", err, out)
+		t.Skipf("SKIPPED, namespaces can't be made here: %v: %s", err, out)
 	}
 	return l
 }
