@@ -51,7 +51,7 @@ func parseFileName(name string) (netip.Addr, bool) {
 
 // readLegacy reads what host-local left in a directory. What is not its own is left out.
 func readLegacy(dir string) (*legacy, error) {
-	d, err := os.Open(dir)
+	d, err := openDir(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -61,19 +61,30 @@ func awaited(f *os.File) (awaited, known bool) {
 	return false, true
 }
 
-// take opens a path without the runtime's poller, which a call of a millisecond would notice.
-func take(path string, flag, how int, wait time.Duration) (*os.File, error) {
-	var fd int
-	var err error
+// openDir opens a directory.
+func openDir(path string) (*os.File, error) {
+	return open(path, syscall.O_RDONLY|syscall.O_DIRECTORY)
+}
+
+// open opens a path without the runtime's poller, which a call of a millisecond would notice.
+func open(path string, flag int) (*os.File, error) {
 	for {
-		if fd, err = syscall.Open(path, flag|syscall.O_CLOEXEC, 0o750); !errors.Is(err, syscall.EINTR) {
-			break
+		fd, err := syscall.Open(path, flag|syscall.O_CLOEXEC, 0o750)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case !errors.Is(err, syscall.EINTR):
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
 		}
 	}
+}
+
+// take opens a path and takes its lock.
+func take(path string, flag, how int, wait time.Duration) (*os.File, error) {
+	f, err := open(path, flag)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), path)
 	err = flock(f, how|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		err = waitForLock(f, how, wait)

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -65,11 +64,6 @@ type state struct {
 	lock   *os.File
 	store  *boltstore.Store
 	engine *hostlocal.Engine
-}
-
-func readBootID(path string) (string, error) {
-	b, err := os.ReadFile(path)
-	return strings.TrimSpace(string(b)), err
 }
 
 func (p place) file(name string) string { return filepath.Join(p.dir, name) }
@@ -187,11 +181,13 @@ func (p place) lastBoot() string {
 // writeBoot records the boot. A symbolic link has no content that a crash of the machine
 // could lose: after one, the link is there, or it is not and the boot is unknown.
 func (s *state) writeBoot() {
-	if err := os.Remove(s.file(bootName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		logf("the boot cannot be recorded: %v", err)
-		return
+	err := os.Symlink(s.boot, s.file(bootName))
+	if errors.Is(err, fs.ErrExist) {
+		if err = os.Remove(s.file(bootName)); err == nil {
+			err = os.Symlink(s.boot, s.file(bootName))
+		}
 	}
-	if err := os.Symlink(s.boot, s.file(bootName)); err != nil {
+	if err != nil {
 		logf("the boot cannot be recorded: %v", err)
 	}
 }
@@ -210,32 +206,24 @@ func (s *state) close() (err error) {
 	return err
 }
 
-// note is what the plugin itself keeps in the state: when the directory last changed, as of
-// the last time it was read, and whether that was some time ago. If not, a change in the same
-// tick of the clock could be missed.
-type note struct {
-	changed int64
-	settled bool
-}
-
+// noteKey is the key of the one record that the plugin itself keeps in the state: when the
+// directory last changed, as of the last time it was read and quiet. Before that, a change in
+// the same tick of the clock could be missed.
 const noteKey = "cni-ipam"
 
 // settleTime is longer than any file system takes for one time for another.
 const settleTime = 2 * time.Second
 
-func (n note) encode() string {
-	b := binary.BigEndian.AppendUint64([]byte{2, 0}, uint64(n.changed))
-	if n.settled {
-		b[1] = 1
-	}
-	return string(b)
+func encodeNote(changed int64) string {
+	return string(binary.BigEndian.AppendUint64([]byte{2}, uint64(changed)))
 }
 
-func decodeNote(s string) (n note) {
-	if len(s) != 10 || s[0] != 2 {
-		return note{} // as if the directory had never been read
+// decodeNote returns 0, a time at which no directory changed, for a note that is none.
+func decodeNote(s string) (changed int64) {
+	if len(s) != 9 || s[0] != 2 {
+		return 0
 	}
-	return note{int64(binary.BigEndian.Uint64([]byte(s[2:]))), s[1] == 1}
+	return int64(binary.BigEndian.Uint64([]byte(s[1:])))
 }
 
 // settle brings the directory in order if it has changed since that was last done: on first
@@ -253,34 +241,28 @@ func (s *state) settle() error {
 			s.forgetTaken()
 		}
 	}
-	was, now := decodeNote(recs[0].Value), note{}
-	if now.changed, err = changed(s.dir); err != nil {
+	was := decodeNote(recs[0].Value)
+	now, err := changed(s.dir)
+	if err != nil || was == now {
 		return err
 	}
-	if was.settled && was.changed == now.changed {
-		return nil
+	quiet := time.Since(time.Unix(0, now)).Abs() > settleTime
+	if err := s.tidy(quiet); err != nil {
+		return err
 	}
-	if was.changed != now.changed || !was.settled {
-		if err := s.tidy(); err != nil {
-			return err
-		}
-		if now.changed, err = changed(s.dir); err != nil {
-			return err
-		}
+	if after, err := changed(s.dir); err != nil || after != now || !quiet {
+		return err // the next call reads the directory again
 	}
-	now.settled = time.Since(time.Unix(0, now.changed)).Abs() > settleTime
-	if now == was {
-		return nil
-	}
-	_, err = s.store.Commit(ctx, []store.Op{{Kind: store.Put, Key: noteKey, Value: now.encode(), Expect: recs[0].Rev}})
+	_, err = s.store.Commit(ctx, []store.Op{{Kind: store.Put, Key: noteKey, Value: encodeNote(now), Expect: recs[0].Rev}})
 	if noSpace(err) {
-		return nil // the next call reads the directory again
+		return nil
 	}
 	return err
 }
 
-// tidy takes over files of host-local, removes what killed calls left, and makes the spare.
-func (s *state) tidy() error {
+// tidy takes over files of host-local and removes what killed calls left. In a directory
+// that is quiet it makes the spare, which the first call of a network need not wait for.
+func (s *state) tidy(quiet bool) error {
 	l, err := readLegacy(s.dir)
 	if err != nil {
 		return err
@@ -293,7 +275,7 @@ func (s *state) tidy() error {
 	if err := s.importFiles(l); err != nil {
 		return err
 	}
-	if !s.short && !s.exists(spareName) {
+	if quiet && !s.short && !s.exists(spareName) {
 		if err := os.WriteFile(s.file(spareName), make([]byte, spareSize), 0o600); err != nil {
 			os.Remove(s.file(spareName))
 		}

@@ -160,15 +160,11 @@ func makeFile(path string, mode os.FileMode, fill func(*os.File) error) (err err
 	if _, err := os.Lstat(path); err == nil {
 		return &fs.PathError{Op: "make", Path: path, Err: fs.ErrExist}
 	}
-	temp, err := emptyFile(path, mode)
+	f, err := emptyFile(path, mode)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.Remove(temp)) }()
-	f, err := os.OpenFile(temp, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
 	defer f.Close()
 	if err := fill(f); err != nil {
 		return err
@@ -187,5 +183,5 @@ func makeFile(path string, mode os.FileMode, fill func(*os.File) error) (err err
 	if err != nil {
 		return err
 	}
-	return publish(temp, path, true)
+	return publish(f.Name(), path, true)
 }

@@ -18,15 +18,11 @@ import (
 // If another process is first, that is no error. Without sync, a crash of the machine may
 // leave a damaged file.
 func create(path string, mode os.FileMode, sync bool) error {
-	temp, err := emptyFile(path, mode)
+	f, err := emptyFile(path, mode)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp)
-	f, err := os.OpenFile(temp, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
+	defer os.Remove(f.Name())
 	_, err = f.Write(emptyImage(os.Getpagesize(), state{boot: bootID()}))
 	if err == nil && sync {
 		err = f.Sync()
@@ -34,24 +30,19 @@ func create(path string, mode os.FileMode, sync bool) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := publish(temp, path, sync); !errors.Is(err, fs.ErrExist) {
+	if err := publish(f.Name(), path, sync); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil
 }
 
-// emptyFile makes a file beside path under a name of its own.
-func emptyFile(path string, mode os.FileMode) (string, error) {
+// emptyFile makes and opens a file beside path under a name of its own.
+func emptyFile(path string, mode os.FileMode) (*os.File, error) {
 	for {
-		temp := fmt.Sprintf("%s.%08x.new", path, rand.Uint32())
-		f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-		if errors.Is(err, fs.ErrExist) {
-			continue
+		f, err := openFile(fmt.Sprintf("%s.%08x.new", path, rand.Uint32()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
 		}
-		if err != nil {
-			return "", err
-		}
-		return temp, f.Close()
 	}
 }
 

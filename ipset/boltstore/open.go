@@ -108,7 +108,7 @@ func openExisting(path string, opts *Options) (*os.File, error) {
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
 	}
-	return os.OpenFile(path, flag, 0)
+	return openFile(path, flag, 0)
 }
 
 // current reports whether path still names the open file.

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package boltstore
+
+import "os"
+
+// openFile is os.OpenFile.
+func openFile(path string, flag int, mode os.FileMode) (*os.File, error) {
+	return os.OpenFile(path, flag, mode)
+}
