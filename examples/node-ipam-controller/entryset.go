@@ -15,7 +15,7 @@ import (
 
 // newLabelled returns the allocator that chooses by labels, without any entry. With
 // -cluster-cidr, every entry needs the families of the cluster.
-func newLabelled(o *options, reserved []netip.Prefix) (a *nodeipam.Allocator, within []netip.Prefix, err error) {
+func newLabelled(o *options, reserved []netip.Prefix, more ...nodeipam.Option) (a *nodeipam.Allocator, within []netip.Prefix, err error) {
 	c := nodeipam.Config{ByLabels: true, Reserved: reserved}
 	if within, err = prefixes("cluster-cidr", o.clusterCIDR); err != nil {
 		return nil, nil, err
@@ -42,7 +42,7 @@ func newLabelled(o *options, reserved []netip.Prefix) (a *nodeipam.Allocator, wi
 			}
 		}
 	}
-	a, err = nodeipam.New(c)
+	a, err = nodeipam.New(c, more...)
 	return a, within, err
 }
 

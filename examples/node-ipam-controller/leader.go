@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,9 @@ type program struct {
 	chooser    *chooser
 	controller *controller.Controller
 	events     *events
+	api        apiCheck
+	lease      *leaderelection.HealthzAdaptor // nil without -leader-elect
+	leading    atomic.Bool
 }
 
 // work makes the controller and runs it until ctx ends or the lease is lost.
@@ -45,10 +49,16 @@ func work(ctx context.Context, p *program) (err error) {
 	defer cancel()
 	p.controller, err = controller.New(controller.Config{
 		Allocator: p.chooser.allocator, Source: source, Loaded: p.chooser.loaded,
-		Writer: &nodeWriter{client: p.client, timeout: requestTimeout}, Workers: p.options.workers, Report: p.report,
+		Writer: &nodeWriter{client: p.client, timeout: requestTimeout, durations: p.chooser.metrics.writes}, Workers: p.options.workers, Report: p.report,
 	})
 	if err != nil {
 		return err
+	}
+	p.api.ask = func(ctx context.Context) error {
+		return p.client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+	}
+	if p.options.leaderElect {
+		p.lease = leaderelection.NewLeaderHealthzAdaptor(p.options.leaseDuration)
 	}
 	stop, err := p.serve()
 	if err != nil {
@@ -64,7 +74,7 @@ func work(ctx context.Context, p *program) (err error) {
 	if !p.options.leaderElect {
 		return p.controller.Run(ctx)
 	}
-	lock, err := p.lease()
+	lock, err := p.lock()
 	if err != nil {
 		return err
 	}
@@ -88,6 +98,7 @@ func (p *program) lead(outer context.Context, lock resourcelock.Interface) error
 		RetryPeriod:   p.options.retryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
+				p.leading.Store(true)
 				p.log.Info("leading")
 				close(began)
 				ended <- p.controller.Run(ctx)
@@ -95,7 +106,8 @@ func (p *program) lead(outer context.Context, lock resourcelock.Interface) error
 			},
 			OnStoppedLeading: func() { p.log.Info("not leading") },
 		},
-		Name: p.options.leaseName,
+		WatchDog: p.lease,
+		Name:     p.options.leaseName,
 	})
 	if err != nil {
 		return err
@@ -113,9 +125,9 @@ func (p *program) lead(outer context.Context, lock resourcelock.Interface) error
 	}
 }
 
-// lease returns the lease to hold. It goes over a client of its own: its renewal must
+// lock returns the lease to hold. It goes over a client of its own: its renewal must
 // not wait behind the patches of a thousand nodes.
-func (p *program) lease() (resourcelock.Interface, error) {
+func (p *program) lock() (resourcelock.Interface, error) {
 	config := rest.CopyConfig(p.config)
 	config.Timeout = p.options.renewDeadline / 2
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "leader-election"))

@@ -67,6 +67,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 		chooser.api = &entryAPI{entrySet: chooser.set, client: objects, discovery: client.Discovery(), period: o.syncPeriod, readOnly: o.dryRun}
 	}
 	chooser.services.client = client
+	chooser.metrics.install()
 	if o.dryRun {
 		err = dryRun(ctx, out, client, chooser)
 	} else {
@@ -83,6 +84,8 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 type chooser struct {
 	allocator *nodeipam.Allocator
 	services  *serviceCIDRs
+	metrics   *metrics
+	ranges    []poolName // with RangeAllocator
 	set       *entrySet  // with MultiCIDRRangeAllocator
 	file      *entryFile // with -cluster-cidrs
 	api       *entryAPI  // without
@@ -102,6 +105,22 @@ func (c *chooser) prepare(retry func()) (first []func(context.Context) error) {
 	return first
 }
 
+// pools returns the pools that there are.
+func (c *chooser) pools() []poolName {
+	if c.set == nil {
+		return c.ranges
+	}
+	var pools []poolName
+	for e := range c.allocator.Entries() {
+		for _, p := range []netip.Prefix{e.IPv4, e.IPv6} {
+			if p.IsValid() {
+				pools = append(pools, poolName{p, e.Name})
+			}
+		}
+	}
+	return pools
+}
+
 // loaded runs when the nodes of the start have been loaded.
 func (c *chooser) loaded() {
 	if c.set != nil {
@@ -114,10 +133,11 @@ func newChooser(o *options, log *slog.Logger) (*chooser, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &chooser{services: &serviceCIDRs{fixed: fixed, log: log}}
+	c := &chooser{services: &serviceCIDRs{fixed: fixed, log: log}, metrics: newMetrics(o.byLabels())}
+	counted := nodeipam.OnChange(func(change nodeipam.Change) { c.metrics.change(change, c.pools) })
 	if o.byLabels() {
 		var within []netip.Prefix
-		if c.allocator, within, err = newLabelled(o, fixed); err != nil {
+		if c.allocator, within, err = newLabelled(o, fixed, counted); err != nil {
 			return nil, err
 		}
 		c.set = &entrySet{allocator: c.allocator, log: log, within: within}
@@ -127,7 +147,12 @@ func newChooser(o *options, log *slog.Logger) (*chooser, error) {
 	} else {
 		var config nodeipam.Config
 		if config, err = o.rangeConfig(fixed); err == nil {
-			c.allocator, err = nodeipam.New(config)
+			c.allocator, err = nodeipam.New(config, counted)
+			for _, s := range config.Slots {
+				for _, p := range s.Pools {
+					c.ranges = append(c.ranges, poolName{prefix: p})
+				}
+			}
 		}
 	}
 	c.services.allocator = c.allocator

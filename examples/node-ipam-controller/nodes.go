@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,12 +113,36 @@ func (s *nodeSource) Get(name string) (nodeipam.Node, bool) {
 type nodeWriter struct {
 	client  kubernetes.Interface
 	timeout time.Duration // of one request
+
+	durations *prometheus.HistogramVec // of writes, by result; may be nil
 }
 
 // Write sets podCIDR, podCIDRs and the entry in one patch. The UID in it has the API
 // server refuse another node of that name. The client's own retries are off: one
 // that hides a lost answer would make what comes after it look definite.
 func (w *nodeWriter) Write(ctx context.Context, n nodeipam.Node, as nodeipam.Assignment) error {
+	start := time.Now()
+	err := w.write(ctx, n, as)
+	if w.durations != nil {
+		w.durations.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
+	}
+	return err
+}
+
+// result returns the label of the outcome of a write.
+func result(err error) string {
+	switch {
+	case err == nil:
+		return "recorded"
+	case errors.As(err, &delayed{}):
+		return "delayed"
+	case errors.Is(err, controller.ErrRejected), errors.Is(err, ipalloc.ErrNotFound):
+		return "rejected"
+	}
+	return "unknown"
+}
+
+func (w *nodeWriter) write(ctx context.Context, n nodeipam.Node, as nodeipam.Assignment) error {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	data, err := patch(n, as)

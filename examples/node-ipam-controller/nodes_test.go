@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -247,53 +246,5 @@ func TestReasonsOfEvents(t *testing.T) {
 				t.Errorf("%v: %s, want %s", err, got, want)
 			}
 		}
-	}
-}
-
-func TestMetrics(t *testing.T) { // counts and capacities apart
-	a, err := nodeipam.New(nodeipam.Config{ByLabels: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.AddEntry(nodeipam.Entry{Name: "e", IPv4: node("", "10.0.0.0/16").Prefixes[0], MaskIPv4: 24}); err != nil {
-		t.Fatal(err)
-	}
-	a.Load([]nodeipam.Node{node("n", "10.0.0.0/24")})
-	c := &chooser{allocator: a, file: &entryFile{entrySet: &entrySet{}, settled: true}}
-	text := metrics(controller.Stats{Assigned: 7, OwnTime: time.Second / 2, Unmatched: 3}, c)
-	for _, want := range []string{
-		"# TYPE node_ipam_writes_total counter\nnode_ipam_writes_total 7\n",
-		"node_ipam_own_seconds_total 0.5\n",
-		"node_ipam_nodes_unmatched 3\n",
-		"node_ipam_cluster_cidrs_in_force 1\n",
-		"node_ipam_pool_capacity{cluster_cidr=\"e\",pool=\"10.0.0.0/16\"} 256\n",
-		"node_ipam_pool_free{cluster_cidr=\"e\",pool=\"10.0.0.0/16\"} 255\n",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
-	}
-}
-
-func TestHealth(t *testing.T) {
-	o := &options{address: "127.0.0.1:0"}
-	a, err := nodeipam.New(nodeipam.Config{Slots: []nodeipam.Slot{{Bits: 24, Pools: node("", "10.0.0.0/16").Prefixes}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := controller.New(controller.Config{Allocator: a, Source: &nodeSource{}, Writer: &nodeWriter{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &program{options: o, controller: c}
-	codes := []int{}
-	for _, elect := range []bool{false, true} {
-		o.leaderElect = elect
-		w := httptest.NewRecorder()
-		p.ready(w, httptest.NewRequest("GET", "/readyz", nil))
-		codes = append(codes, w.Code)
-	}
-	if !slices.Equal(codes, []int{503, 200}) {
-		t.Fatal(codes)
 	}
 }

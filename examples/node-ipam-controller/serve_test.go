@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
+)
+
+func served(t *testing.T, args ...string) *program {
+	t.Helper()
+	o, err := parse(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newChooser(o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{options: o, chooser: c, api: apiCheck{ask: func(context.Context) error { return nil }}}
+	p.controller, err = controller.New(controller.Config{Allocator: c.allocator, Loaded: c.loaded, Source: &nodeSource{client: fake.NewClientset()}, Writer: &nodeWriter{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *program) get(path string) (int, string) {
+	w := httptest.NewRecorder()
+	p.handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	return w.Code, strings.TrimSpace(w.Body.String())
+}
+
+// Counts and capacities apart, beside the names of the originals. The text is what
+// Prometheus reads.
+func TestMetrics(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "entries.yaml")
+	if err := os.WriteFile(path, []byte("apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: e}\nspec: {perNodeHostBits: 8, ipv4: 10.0.0.0/16}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want []string }{
+		{[]string{"-cluster-cidrs", path, "-service-cluster-ip-range", "10.0.128.0/17"}, []string{
+			`node_ipam_pool_capacity{cluster_cidr="e",pool="10.0.0.0/16"} 256`,
+			`node_ipam_pool_used{cluster_cidr="e",pool="10.0.0.0/16"} 1`,
+			`node_ipam_pool_reserved{cluster_cidr="e",pool="10.0.0.0/16"} 128`,
+			`node_ipam_pool_free{cluster_cidr="e",pool="10.0.0.0/16"} 127`,
+			`node_ipam_cluster_cidr_nodes{cluster_cidr="e",terminating="false"} 1`,
+			"node_ipam_cluster_cidrs_in_force 1",
+			`node_ipam_controller_multicidrset_cidrs_allocations_total{clusterCIDR="10.0.0.0/16",clusterCIDRName="e"} 2`,
+			`node_ipam_controller_multicidrset_cidrs_releases_total{clusterCIDR="10.0.0.0/16",clusterCIDRName="e"} 1`,
+			`node_ipam_controller_multicidrset_max_cidrs{clusterCIDR="10.0.0.0/16",clusterCIDRName="e"} 256`,
+			`node_ipam_controller_multicidrset_usage_cidrs{clusterCIDR="10.0.0.0/16",clusterCIDRName="e"} 0.50390625`,
+		}},
+		{[]string{"-cluster-cidr", "10.0.0.0/16"}, []string{
+			`node_ipam_pool_capacity{cluster_cidr="",pool="10.0.0.0/16"} 256`,
+			`node_ipam_controller_cidrset_cidrs_allocations_total{clusterCIDR="10.0.0.0/16"} 2`,
+			`node_ipam_controller_cidrset_cidrs_releases_total{clusterCIDR="10.0.0.0/16"} 1`,
+			`node_ipam_controller_cirdset_max_cidrs{clusterCIDR="10.0.0.0/16"} 256`, // spelt so there
+			`node_ipam_controller_cidrset_usage_cidrs{clusterCIDR="10.0.0.0/16"} 0.00390625`,
+			"node_ipam_nodes_unmatched 0",
+			"node_ipam_writes_total 0",
+			"# TYPE node_ipam_writes_total counter",
+			"node_ipam_build_info{",
+			"go_goroutines ",
+		}},
+	} {
+		p := served(t, c.args...)
+		p.chooser.allocator.Load([]nodeipam.Node{node("n", "10.0.0.0/24"), node("foreign", "172.16.0.0/24")})
+		if _, err := p.chooser.allocator.Allocate(node("m")); err != nil {
+			t.Fatal(err)
+		}
+		p.chooser.allocator.Release("m")
+		code, text := p.get("/metrics")
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		if _, err := parser.TextToMetricFamilies(strings.NewReader(text + "\n")); err != nil || code != 200 {
+			t.Fatal(code, err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%v: no %s in\n%s", c.args, want, text)
+			}
+		}
+	}
+}
+
+func TestResultsOfWrites(t *testing.T) {
+	for want, err := range map[string]error{"recorded": nil, "delayed": delayed{controller.ErrRejected, time.Second},
+		"rejected": controller.ErrRejected, "unknown": errors.New("lost")} {
+		if got := result(err); got != want {
+			t.Errorf("%v: %s, want %s", err, got, want)
+		}
+	}
+}
+
+// A program is ready when it has loaded the nodes, or waits for the lease, and the API
+// server answers. It is unhealthy when it has not renewed its lease in time.
+func TestProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := served(t, "-cluster-cidr", "10.0.0.0/16")
+		down := false
+		p.api.ask = func(context.Context) error {
+			if down {
+				return errors.New("down")
+			}
+			return nil
+		}
+		want := func(path string, code int, text string) {
+			t.Helper()
+			time.Sleep(4 * time.Second)
+			if gotCode, got := p.get(path); gotCode != code || got != text {
+				t.Errorf("%s: %d %s, want %d %s", path, gotCode, got, code, text)
+			}
+			p.chooser.metrics = newMetrics(false) // each handler registers its own
+		}
+		want("/readyz", 200, "not leading")
+		p.leading.Store(true)
+		want("/readyz", 503, "loading")
+		p.options.leaderElect = false
+		want("/readyz", 503, "loading")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- p.controller.Run(ctx) }()
+		synctest.Wait()
+		want("/readyz", 200, "ok")
+		down = true
+		want("/readyz", 503, "the API server does not answer")
+		want("/healthz", 200, "ok")
+		down = false
+		want("/readyz", 200, "ok")
+		cancel()
+		<-ended
+	})
+}
+
+// The probe of health asks the lease.
+func TestHealthAsksTheLease(t *testing.T) {
+	p := served(t, "-cluster-cidr", "10.0.0.0/16")
+	p.lease = leaderelection.NewLeaderHealthzAdaptor(time.Second)
+	if code, _ := p.get("/healthz"); code != 200 {
+		t.Error(code)
+	}
+}
