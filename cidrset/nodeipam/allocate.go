@@ -206,16 +206,15 @@ func (a *Allocator) All() iter.Seq[Node] {
 // an [*ipalloc.Error] that matches [ipalloc.ErrInvalid] if p is invalid or unmasked.
 // O(log n).
 func (a *Allocator) Reserve(p netip.Prefix) error {
-	if err := addr.Check(p); err != nil {
-		return opError("reserve", &ipalloc.Error{Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()})
-	}
-	a.mu.Lock()
-	if a.reserve(p) && a.changes != nil {
-		a.changes.Add(Change{Op: OpReserve, Prefix: p})
-	}
-	a.mu.Unlock()
-	a.changes.Deliver()
-	return nil
+	return update(a, OpReserve, func(policy) (*Change, *ipalloc.Error) {
+		if err := addr.Check(p); err != nil {
+			return nil, &ipalloc.Error{Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()}
+		}
+		if !a.reserve(p) {
+			return nil, nil
+		}
+		return &Change{Prefix: p}, nil
+	})
 }
 
 // reserve adds a reservation and reports whether it was new.
@@ -233,20 +232,15 @@ func (a *Allocator) reserve(p netip.Prefix) bool {
 // [ipalloc.ErrNotFound] if p is not reserved, or [ipalloc.ErrInvalid] if p is invalid
 // or unmasked. O(log n).
 func (a *Allocator) Unreserve(p netip.Prefix) error {
-	if err := addr.Check(p); err != nil {
-		return opError("unreserve", &ipalloc.Error{Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()})
-	}
-	a.mu.Lock()
-	found := a.unreserve(p)
-	if found && a.changes != nil {
-		a.changes.Add(Change{Op: OpUnreserve, Prefix: p})
-	}
-	a.mu.Unlock()
-	a.changes.Deliver()
-	if !found {
-		return opError("unreserve", &ipalloc.Error{Prefix: p, Err: ipalloc.ErrNotFound, Reason: "not reserved"})
-	}
-	return nil
+	return update(a, OpUnreserve, func(policy) (*Change, *ipalloc.Error) {
+		if err := addr.Check(p); err != nil {
+			return nil, &ipalloc.Error{Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()}
+		}
+		if !a.unreserve(p) {
+			return nil, &ipalloc.Error{Prefix: p, Err: ipalloc.ErrNotFound, Reason: "not reserved"}
+		}
+		return &Change{Prefix: p}, nil
+	})
 }
 
 func (a *Allocator) unreserve(p netip.Prefix) bool {

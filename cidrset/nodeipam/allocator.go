@@ -96,36 +96,51 @@ type policy interface {
 	save(w *snap.Writer)
 }
 
-// An Option changes how an [Allocator] works. Pass it to [New] or [Restore].
-type Option func(*Allocator, *options) error
+// An Option changes how an [Allocator] chooses children or reports changes. Only [New]
+// and [Restore] apply options; each may be given once.
+type Option interface{ apply(*options) *ipalloc.Error }
 
-// options are what the options of one call set.
-type options struct{ receiver func(Change) }
-
-// LowestFirst makes every pool hand out its lowest free child instead of the next
-// free one after the last that it handed out. A released prefix is then used again
-// at once. What is handed out next depends only on what is held, so an allocator
-// rebuilt with [Allocator.Load] continues exactly as the original would have.
-func LowestFirst() Option {
-	return func(a *Allocator, _ *options) error {
-		a.lowest = true
-		return nil
-	}
+// options are what the options of one call add up to.
+type options struct {
+	lowest   bool
+	receiver func(Change)
 }
 
-// OnChange passes every change to f, in the order in which the changes happened,
-// outside the allocator's lock, and before the method that made the change returns.
-// One [Allocator.Load] is one change. f may read the allocator but must not modify
-// it: a modifying call deadlocks. Calls of f do not overlap. If f panics, the change
-// it was called with counts as delivered; later changes are still delivered.
+type option func(*options) *ipalloc.Error
+
+func (o option) apply(to *options) *ipalloc.Error { return o(to) }
+
+// LowestFirst makes every pool hand out its lowest free child instead of the next free
+// one after the cursor. A released prefix is then used again at once. What is handed out
+// next depends only on what is held, so an allocator rebuilt with [Allocator.Load]
+// continues exactly as the original would have.
+func LowestFirst() Option {
+	return option(func(o *options) *ipalloc.Error {
+		if o.lowest {
+			return invalid("LowestFirst", "given twice")
+		}
+		o.lowest = true
+		return nil
+	})
+}
+
+// OnChange passes every change to f, in the order in which the changes happened, outside
+// the allocator's lock, and before the method that made the change returns. One
+// [Allocator.Load] is one change, after the releases of nodes that have another UID now.
+// f may read the allocator but must not modify it: a modifying call deadlocks. Calls of f
+// do not overlap. If f panics, the change it was called with counts as delivered; later
+// changes are still delivered.
 func OnChange(f func(Change)) Option {
-	return func(_ *Allocator, o *options) error {
-		if f == nil || o.receiver != nil {
-			return fmt.Errorf("%w: OnChange needs one function", ipalloc.ErrInvalid)
+	return option(func(o *options) *ipalloc.Error {
+		switch {
+		case f == nil:
+			return invalid("OnChange", "nil function")
+		case o.receiver != nil:
+			return invalid("OnChange", "given twice")
 		}
 		o.receiver = f
 		return nil
-	}
+	})
 }
 
 // New returns an allocator in which no node holds anything.
@@ -167,19 +182,16 @@ func New(c Config, opts ...Option) (*Allocator, error) {
 
 // newAllocator returns an allocator without a policy.
 func newAllocator(opts []Option) (*Allocator, *ipalloc.Error) {
-	a := &Allocator{owners: map[string]*owner{}}
 	var o options
 	for i, opt := range opts {
-		reason := "nil"
-		if opt != nil {
-			err := opt(a, &o)
-			if err == nil {
-				continue
-			}
-			reason = err.Error()
+		if opt == nil {
+			return nil, invalid(fmt.Sprintf("opts[%d]", i), "nil")
 		}
-		return nil, invalid(fmt.Sprintf("opts[%d]", i), reason)
+		if err := opt.apply(&o); err != nil {
+			return nil, err
+		}
 	}
+	a := &Allocator{lowest: o.lowest, owners: map[string]*owner{}}
 	if o.receiver != nil {
 		a.changes = hook.New(&a.mu, o.receiver)
 	}
@@ -190,6 +202,27 @@ func newAllocator(opts []Option) (*Allocator, *ipalloc.Error) {
 func opError(op string, err *ipalloc.Error) error {
 	err.Package, err.Op = "nodeipam", op
 	return err
+}
+
+// update makes a change under the lock, queues it for the receiver, and returns after
+// the delivery. f gets the policy, which must be a P, and returns nil if nothing changed.
+func update[P policy](a *Allocator, op Op, f func(P) (*Change, *ipalloc.Error)) error {
+	var c *Change
+	err := &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "the allocator has the other policy"}
+	a.mu.Lock()
+	if p, ok := a.policy.(P); ok {
+		c, err = f(p)
+	}
+	if c != nil && err == nil && a.changes != nil {
+		c.Op = op
+		a.changes.Add(*c)
+	}
+	a.mu.Unlock()
+	a.changes.Deliver()
+	if err != nil {
+		return opError(op.String(), err)
+	}
+	return nil
 }
 
 // invalid returns the error of a field that cannot be what it is.

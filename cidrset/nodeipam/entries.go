@@ -28,9 +28,9 @@ type EntryState struct {
 func (a *Allocator) AddEntry(c Entry) error {
 	e, err := newEntry(c)
 	if err != nil {
-		return opError("add entry", err)
+		return opError(OpAddEntry.String(), err)
 	}
-	return a.changeEntries("add entry", func(l *labels) (*Change, *ipalloc.Error) {
+	return update(a, OpAddEntry, func(l *labels) (*Change, *ipalloc.Error) {
 		if err := l.lacks(e); err != nil {
 			return nil, err
 		}
@@ -46,7 +46,7 @@ func (a *Allocator) AddEntry(c Entry) error {
 			return nil, nil
 		}
 		l.entries = slices.Insert(l.entries, i, e)
-		return &Change{Op: OpAddEntry, Entry: c.Name, Added: e.spec.clone(), Nodes: l.adopt(e)}, nil
+		return &Change{Entry: c.Name, Added: e.spec.clone(), Nodes: l.adopt(e)}, nil
 	})
 }
 
@@ -73,7 +73,7 @@ func (l *labels) adopt(e *entry) (nodes []Node) {
 // [ipalloc.ErrNotFound] without an entry of that name, or [ipalloc.ErrMismatch] if the
 // allocator has slots. O(entries).
 func (a *Allocator) DeleteEntry(name string) (gone bool, err error) {
-	err = a.changeEntries("delete entry", func(l *labels) (*Change, *ipalloc.Error) {
+	err = update(a, OpDeleteEntry, func(l *labels) (*Change, *ipalloc.Error) {
 		e := l.lookup(name)
 		switch {
 		case e == nil:
@@ -82,31 +82,11 @@ func (a *Allocator) DeleteEntry(name string) (gone bool, err error) {
 			return nil, nil
 		}
 		e.terminating = true
-		c := &Change{Op: OpDeleteEntry, Entry: name, Gone: l.sweep(name)}
+		c := &Change{Entry: name, Gone: l.sweep(name)}
 		gone = len(c.Gone) > 0
 		return c, nil
 	})
 	return gone, err
-}
-
-// changeEntries makes a change of the entries and queues it for the receiver; nil is
-// no change.
-func (a *Allocator) changeEntries(op string, f func(*labels) (*Change, *ipalloc.Error)) error {
-	var c *Change
-	err := &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "the allocator has slots"}
-	a.mu.Lock()
-	if l, ok := a.policy.(*labels); ok {
-		c, err = f(l)
-	}
-	if c != nil && a.changes != nil {
-		a.changes.Add(*c)
-	}
-	a.mu.Unlock()
-	a.changes.Deliver()
-	if err != nil {
-		return opError(op, err)
-	}
-	return nil
 }
 
 // apply makes a change of entries.

@@ -15,16 +15,16 @@ import (
 // [ipalloc.ErrMismatch] if the allocator has no slots; nothing has changed then.
 // O(pools).
 func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
-	return a.change(&Change{Op: OpAddPool, Slot: slot, Prefix: p}, func(s *slots) (bool, *ipalloc.Error) {
+	return update(a, OpAddPool, func(s *slots) (*Change, *ipalloc.Error) {
 		pl, err := s.newPool(slot, p)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		if other := s.overlapping(p, nil); other != nil {
-			return false, exists(p, other)
+			return nil, exists(p, other)
 		}
 		s.enter(pl, len(s.slots[slot].pools))
-		return true, nil
+		return &Change{Slot: slot, Prefix: p}, nil
 	})
 }
 
@@ -36,14 +36,13 @@ func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
 // [ipalloc.ErrExists] if it overlaps another pool; [ipalloc.ErrMismatch] if the
 // allocator has no slots. Nothing has changed then. O(pools).
 func (a *Allocator) GrowPool(from, to netip.Prefix) error {
-	c := Change{Op: OpGrowPool, Prefix: from, Grown: to}
-	return a.change(&c, func(s *slots) (bool, *ipalloc.Error) {
-		err := s.grow(from, to)
-		if err == nil {
-			pl := s.pool(to)
-			c.Cursor = claims.Block{Key: pl.cursor, Bits: pl.size}.Prefix(to.Addr().Is4()).Addr()
+	return update(a, OpGrowPool, func(s *slots) (*Change, *ipalloc.Error) {
+		if err := s.grow(from, to); err != nil {
+			return nil, err
 		}
-		return true, err
+		pl := s.pool(to)
+		cursor := claims.Block{Key: pl.cursor, Bits: pl.size}.Prefix(to.Addr().Is4()).Addr()
+		return &Change{Prefix: from, Grown: to, Cursor: cursor}, nil
 	})
 }
 
@@ -56,14 +55,16 @@ func (a *Allocator) DrainPool(p netip.Prefix, on bool) error {
 	if !on {
 		op = OpUndrainPool
 	}
-	return a.change(&Change{Op: op, Prefix: p}, func(s *slots) (bool, *ipalloc.Error) {
+	return update(a, op, func(s *slots) (*Change, *ipalloc.Error) {
 		pl := s.pool(p)
-		if pl == nil {
-			return false, noPool(p)
+		switch {
+		case pl == nil:
+			return nil, noPool(p)
+		case pl.draining == on:
+			return nil, nil
 		}
-		changed := pl.draining != on
 		pl.draining = on
-		return changed, nil
+		return &Change{Prefix: p}, nil
 	})
 }
 
@@ -75,35 +76,17 @@ func (a *Allocator) DrainPool(p netip.Prefix, on bool) error {
 // hold something that overlaps it; [ipalloc.ErrMismatch] if the allocator has no slots.
 // Nothing has changed then.
 func (a *Allocator) RemovePool(p netip.Prefix) error {
-	return a.change(&Change{Op: OpRemovePool, Prefix: p}, func(s *slots) (bool, *ipalloc.Error) {
+	return update(a, OpRemovePool, func(s *slots) (*Change, *ipalloc.Error) {
 		pl := s.pool(p)
 		if pl == nil {
-			return false, noPool(p)
+			return nil, noPool(p)
 		}
 		if holder, _ := a.rival(p, nil); holder != nil {
-			return false, &ipalloc.Error{Pool: p, Holder: holder.name, Err: ipalloc.ErrInUse}
+			return nil, &ipalloc.Error{Pool: p, Holder: holder.name, Err: ipalloc.ErrInUse}
 		}
 		s.leave(pl)
-		return true, nil
+		return &Change{Prefix: p}, nil
 	})
-}
-
-// change makes a change of the pools and queues it for the receiver.
-func (a *Allocator) change(c *Change, f func(*slots) (changed bool, err *ipalloc.Error)) error {
-	changed, err := false, &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "the allocator chooses by labels"}
-	a.mu.Lock()
-	if s, ok := a.policy.(*slots); ok {
-		changed, err = f(s)
-	}
-	if changed && err == nil && a.changes != nil {
-		a.changes.Add(*c)
-	}
-	a.mu.Unlock()
-	a.changes.Deliver()
-	if err != nil {
-		return opError(c.Op.String(), err)
-	}
-	return nil
 }
 
 func noPool(p netip.Prefix) *ipalloc.Error {

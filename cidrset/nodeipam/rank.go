@@ -11,30 +11,17 @@ import (
 // steps leave equal.
 type Rule string
 
-// The rules, in their order. No two entries are equal under all of them.
+// The rules, in their order, which the package comment describes. No two entries are
+// equal under all of them.
 const (
-	// RuleSelector: an entry with a selector that matches precedes the default entries,
-	// which have none.
-	RuleSelector Rule = "selector"
-	// RuleLabels: more of the node's labels are met by positive requirements, which are
-	// In, Exists, Gt, Lt, and In on the name. Of OR-ed terms the matching one that needs
-	// the most counts. A label that several requirements ask for counts once.
-	RuleLabels Rule = "labels met"
-	// RuleCapacity: fewer children in all, taken ones included, in the family that has
-	// fewer.
-	RuleCapacity Rule = "capacity"
-	// RuleAddresses: fewer addresses for a node.
+	RuleSelector  Rule = "selector"
+	RuleLabels    Rule = "labels met"
+	RuleCapacity  Rule = "capacity"
 	RuleAddresses Rule = "addresses per node"
-	// RuleMatched: the labels that RuleLabels counts, as "key=value,key=value" ascending
-	// by key, are the lower string. The name counts as the key metadata.name.
-	RuleMatched Rule = "names of the labels met"
-	// RuleBase: the lower base address, as a number, IPv4 before IPv6; an entry that has a
-	// family precedes one without it.
-	RuleBase Rule = "base address"
-	// RuleLength: the longer prefix, IPv4 before IPv6.
-	RuleLength Rule = "prefix length"
-	// RuleName: the lower name.
-	RuleName Rule = "name"
+	RuleMatched   Rule = "names of the labels met" // the name of the node counts as the label metadata.name
+	RuleBase      Rule = "base address"            // an entry that has a family precedes one without it
+	RuleLength    Rule = "prefix length"
+	RuleName      Rule = "name"
 )
 
 // candidate is an entry that matches a node.
