@@ -10,11 +10,11 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Backup writes a copy of the store to w, as of the last commit, and returns its size. It is a file as Open takes it,
-// journals and all. Commits go on meanwhile; the pages that they give up are not used again until w has taken everything, so
-// that a slow w lets the file grow.
+// Backup writes a copy of the store, as of the last commit, to w and returns its size. The copy is a file that Open and
+// [Restore] read, tables included. Commits go on meanwhile; the pages that they free are not reused until Backup returns, so
+// the file grows while w is slow.
 //
-// Whatever the error, ctx.Err() if ctx ends, what w has got is no store.
+// After an error, that of ctx included, what w received is not a store.
 func (s *Store) Backup(ctx context.Context, w io.Writer) (n int64, err error) {
 	err = s.view(ctx, "back up", func(tx *bbolt.Tx) error {
 		n, err = tx.WriteTo(&boundWriter{ctx, w})
@@ -53,7 +53,7 @@ func (b *boundReader) Read(p []byte) (int, error) {
 }
 
 // Restore makes a file of a copy that [Store.Backup] wrote. The file appears under its name when all of it has been read and
-// verified; one that is there already is never overwritten: os.ErrExist. ipalloc.ErrCorrupt and
+// verified. An existing file is never overwritten: os.ErrExist. ipalloc.ErrCorrupt and
 // ipalloc.ErrMismatch are about the copy; no file was made.
 func Restore(ctx context.Context, r io.Reader, path string) error {
 	err := makeFile(path, 0o600, func(f *os.File) error {
@@ -66,10 +66,10 @@ func Restore(ctx context.Context, r io.Reader, path string) error {
 	return nil
 }
 
-// Compact writes the store as of the last commit into a new file, without the free pages that a file keeps when records are
-// removed: a store never gives space back to the disk by itself. To use it in place of the old one, close the store and rename
-// the file. The file appears under its name when it is whole and verified; one that is there already is never overwritten:
-// os.ErrExist. Commits go on meanwhile, as with Backup, and are not in it.
+// Compact writes the store, as of the last commit, into a new file without free pages, because a file never shrinks by
+// itself. To use the new file, close the store and rename the file over the old one. The file appears under its name when it
+// is whole and verified. An existing file is never overwritten: os.ErrExist. Commits go on meanwhile, as with Backup, and are
+// not in the new file.
 func (s *Store) Compact(ctx context.Context, path string) error {
 	err := makeFile(path, s.opts.Mode, func(f *os.File) error {
 		return s.view(ctx, "back up", func(from *bbolt.Tx) error { return pack(ctx, from, f) })
@@ -100,7 +100,7 @@ func pack(ctx context.Context, from *bbolt.Tx, f *os.File) error {
 	return errors.Join(err, w.close(err == nil))
 }
 
-// A packer writes entries in ascending order into a file that nobody else has.
+// A packer writes entries in ascending order into a file that no other process has.
 type packer struct {
 	db   *bbolt.DB
 	tx   *bbolt.Tx
@@ -155,7 +155,7 @@ func (w *packer) close(commit bool) error {
 	return errors.Join(err, w.db.Sync(), w.db.Close())
 }
 
-// makeFile makes a file that fill writes, verifies it, and gives it its name, which nobody must have.
+// makeFile makes a file that fill writes, verifies it, and gives it its name, which must be free.
 func makeFile(path string, mode os.FileMode, fill func(*os.File) error) (err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return &fs.PathError{Op: "make", Path: path, Err: fs.ErrExist}

@@ -35,11 +35,12 @@ func (r *request) finish(rev uint64, err error) {
 // much.
 const batchBytes = 8 << 20
 
-// Commit implements store.Store. Callers that commit at once share one transaction of bbolt, each of them all or nothing.
+// Commit implements store.Store. Concurrent callers share one transaction of bbolt; each commit is made wholly or not at all.
 //
-// If ctx ends before the transaction of the commit has begun, the error is that of the context, and the commit left no trace;
-// if it ends while the transaction is under way, it matches ipalloc.ErrUnknownOutcome as well. [ErrNoSpace]: there was no room, and
-// nothing was changed; when there is room again, commits go on. [ErrFailed]: the store must be opened again.
+// If ctx ends before the transaction begins, the error is that of ctx and the commit left no trace. If ctx ends while the
+// transaction is in flight, the error matches ipalloc.ErrUnknownOutcome as well. [ErrNoSpace]: there was no room, nothing was
+// changed, and commits succeed when there is room again. ipalloc.ErrCorrupt: a record that the commit reads is damaged; the
+// commit left no trace. [ErrFailed]: the store must be opened again.
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	return s.commit(ctx, recordsBucket, ops)
 }
@@ -79,7 +80,7 @@ func (s *Store) commit(ctx context.Context, table string, ops []store.Op) (uint6
 	}
 }
 
-// enqueue adds a request to the queue and sees to it that somebody works on it.
+// enqueue adds a request to the queue and starts the goroutine that commits, if none runs.
 func (s *Store) enqueue(r *request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +121,8 @@ func (s *Store) run() {
 	}
 }
 
-// gather lets those who are about to queue do so, above all the callers that the last transaction has answered: it yields
-// for as long as that makes the queue longer. With one caller that is once, which costs a fraction of a microsecond.
+// gather lets callers that are about to queue do so, above all those that the last transaction has answered: it yields for
+// as long as that makes the queue longer. A lone caller is delayed by one yield, a fraction of a microsecond.
 func (s *Store) gather() {
 	for n := 0; ; {
 		s.mu.Lock()
@@ -191,7 +192,7 @@ func (s *Store) transaction() error {
 		return b.end()
 	})
 	switch p := (*panicError)(nil); {
-	case errors.As(err, &p): // what locks bbolt held it holds for ever
+	case errors.As(err, &p): // bbolt never releases the locks that it held
 		s.mu.Lock()
 		s.stuck = true
 		s.mu.Unlock()

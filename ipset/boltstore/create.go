@@ -87,7 +87,7 @@ func emptyImage(pageSize int, st state) []byte {
 	)...)[:high*pageSize]
 }
 
-// publish gives a whole file its name; os.ErrExist: somebody has that.
+// publish gives a whole file its name. os.ErrExist: the name is taken.
 func publish(temp, path string, sync bool) error {
 	err := os.Link(temp, path)
 	switch {

@@ -4,5 +4,5 @@ package boltstore
 
 import "os"
 
-// lockHolder would return who has a lock on a file; here that can't be told.
+// lockHolder returns 0: this system does not say which process has a lock.
 func lockHolder(*os.File) (pid int, name string) { return 0, "" }

@@ -30,7 +30,7 @@ type image struct {
 	meta     meta
 	stale    bool   // the other meta page is damaged: it may have been the newer one
 	cut      bool   // no meta page is readable, or the file has fewer pages than that says
-	seen     []bool // pages that are in use, or free; nil if nobody asks
+	seen     []bool // pages that are in use, or free; nil if not needed
 }
 
 const (

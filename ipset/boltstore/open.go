@@ -15,7 +15,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// lockPoll is how often a lock that somebody has is asked for.
+// lockPoll is how often Open asks for a lock that another process has.
 const lockPoll = 50 * time.Millisecond
 
 // Open opens the store in a file, which is made if it does not exist. Its directory must
@@ -199,7 +199,7 @@ const (
 	// growBy is how many bytes a file grows by at least; each time costs a sync.
 	growBy = 1 << 20
 	// largeMap is how much address space a file is given at first. While it fits, bbolt never has to map it anew, for which it
-	// waits until nobody reads.
+	// waits until no read is in flight.
 	largeMap = 1 << 30
 )
 

@@ -11,23 +11,22 @@ import (
 
 // Options of a store. The zero value is right for one that must be durable.
 type Options struct {
-	// Mode is that of the file if it is made; 0 is 0600.
+	// Mode is the mode of a file that Open makes; 0 is 0600.
 	Mode os.FileMode
 	// NoCreate fails with an error that matches os.ErrNotExist instead of making a file that does not exist.
 	NoCreate bool
-	// ReadOnly opens the file without the right to write. Several processes can have it open so at once, none of them beside
-	// one that writes. Commits fail with [ErrReadOnly].
+	// ReadOnly opens the file for reading. Several processes can do so at once, but not beside one that writes. Commits fail
+	// with [ErrReadOnly].
 	ReadOnly bool
-	// NoSync leaves it to the system when to write to the disk. What was acknowledged is then safe from the death of the
-	// process, not from that of the machine, after which the file may be damaged. A commit costs some 40 µs instead of
-	// two syncs of the disk.
+	// NoSync lets the system decide when to write to the disk. Acknowledged commits then survive the death of the process but
+	// not that of the machine, after which the file may be damaged. A commit costs some 40 µs instead of two syncs of the disk.
 	NoSync bool
 	// InitialMap is how many bytes of address space the file is given at first; 0 is 1 GiB.
 	// A file that outgrows it is mapped anew, for which bbolt waits until no read is under
 	// way. A process that ends after one commit saves a tenth of a millisecond with 1 MiB.
 	InitialMap int
-	// LockWait is how long to wait for a file that another process has: 0 is not at all, less than 0 as long as the context
-	// allows. It is asked for again every 50 ms.
+	// LockWait is how long to wait for a file that another process has. 0 does not wait; a negative value waits as long as the
+	// context allows. Open asks every 50 ms.
 	LockWait time.Duration
 	// Verify says when opening reads the whole file and compares it with its checksums.
 	Verify Verify
@@ -41,8 +40,8 @@ type Options struct {
 	MaxSize int64
 	// History is how many commits are remembered for watches; 0 is 1,024.
 	History int
-	// Logger is told of what a person may want to know: a wait for the lock, a meta page that had to be left out, a failed
-	// write. nil is silence.
+	// Logger receives what an operator may want to see: a wait for the lock, a damaged meta page, a failed write. nil logs
+	// nothing.
 	Logger *slog.Logger
 }
 

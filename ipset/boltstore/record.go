@@ -26,7 +26,7 @@ import (
 // millisecond, which a program feels that runs for one call.
 //
 // bbolt protects its two meta pages alone by a checksum. The checksum here tells a record that was torn or put elsewhere; a page
-// that is missing, or an older version of itself, leaves every checksum right and is told by the count and the sum of all
+// that is missing, or an older version of itself, leaves every checksum right and shows in the count and the sum of all
 // checksums in the state, which every commit writes.
 const (
 	stateBucket   = "ipalloc/state"

@@ -11,7 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Salvaged says what [Salvage] found.
+// Salvaged is what [Salvage] found.
 type Salvaged struct {
 	// Records is how many there are in the new file.
 	Records uint64
@@ -22,13 +22,14 @@ type Salvaged struct {
 	Whole bool
 }
 
-// Salvage reads what can be read of a damaged file and writes it into a new one, which is a store again, though maybe not a
-// right one: some records may be missing and others older than they were. Before the new file is used, run ipset's Check on an
-// engine on it and look at what it says; if addresses may be handed out that the lost records knew as taken, only a list of
-// what is in use from elsewhere can tell. A backup, if there is one, is better than this.
+// Salvage writes what is readable of a damaged file into a new file. The new file is a store, but records may be missing and
+// others may be older than they were, unless Salvaged.Whole is set. Before you use it, run Check of an engine on it. Lost
+// records may have held addresses that are then handed out again; only a list of what is in use, from another source, can
+// tell. Prefer a backup if there is one.
 //
-// It takes every record whose checksum is right from every page that the list of free pages does not name; if that list is
-// gone too, from every page, the newest of each record. from is only read, and must not be open; os.ErrExist: to exists.
+// If only the newer meta page is damaged, Salvage saves the whole last transaction. Else it takes every record whose checksum
+// is right from every page that the list of free pages does not name; if that list is unreadable or may be out of date, from
+// every page, the newest of each record. from is only read, and must not be open. os.ErrExist: to exists.
 // ipalloc.ErrMismatch: there is nothing in it that this package wrote, or a newer program wrote it.
 func Salvage(ctx context.Context, from, to string) (Salvaged, error) {
 	var out Salvaged
@@ -206,7 +207,7 @@ func (im *image) salvage(ctx context.Context, to string) (Salvaged, error) {
 		next.rev = max(next.rev, st.rev)
 	}
 	if !out.Whole {
-		next.rev++ // whoever remembers a revision of the old file must not take this for it
+		next.rev++ // so that no revision of the old file is valid in this one
 	}
 	return out, makeFile(to, 0o600, func(f *os.File) error { return writeTables(f.Name(), next, tables) })
 }

@@ -14,7 +14,7 @@ import (
 type history struct {
 	events []store.Event
 	oldest uint64        // the lowest revision after which a watch can start
-	wait   chan struct{} // closed at the next commit; nil when nobody waits
+	wait   chan struct{} // closed at the next commit; nil when no watch waits
 }
 
 // add notes commits, keeping at most max.
@@ -28,7 +28,7 @@ func (h *history) add(evs []store.Event, max int) {
 	h.wake()
 }
 
-// wake has everybody who waits look again.
+// wake makes every waiting watch look again.
 func (h *history) wake() {
 	if h.wait != nil {
 		close(h.wait)

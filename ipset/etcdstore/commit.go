@@ -123,7 +123,7 @@ func (s *Store) write(ctx context.Context, op string, req *pb.TxnRequest) (*pb.T
 
 // writeOnce sends a transaction that writes, once.
 //
-// The client would repeat a transaction that somebody on the way has cancelled, although it may have been made: ending the
+// The client would repeat a transaction that was cancelled on the way, although it may have been made: ending the
 // context of the call as soon as that is known keeps it from doing so.
 func (s *Store) writeOnce(ctx context.Context, op string, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	once, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))

@@ -128,7 +128,7 @@ func passing(err error) bool {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted, codes.Internal: // Internal is a stream that broke, too
 		return true
 	case codes.Canceled:
-		return !closing(err) // somebody on the way ended the call, not the caller
+		return !closing(err) // a proxy or a member ended the call, not the caller
 	}
 	for _, p := range []error{rpctypes.ErrTooManyRequests, rpctypes.ErrNotLeader, rpctypes.ErrAuthOldRevision, rpctypes.ErrInvalidAuthToken} {
 		if errors.Is(err, p) {

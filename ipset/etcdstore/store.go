@@ -13,7 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// What an etcd server takes in one request unless it is told otherwise: --max-txn-ops and --max-request-bytes.
+// The defaults of an etcd server for one request: --max-txn-ops and --max-request-bytes.
 const (
 	defaultMaxOps   = 128
 	defaultMaxBytes = 3 << 19

@@ -167,3 +167,50 @@ func TestMemoryWatchForgets(t *testing.T) {
 		break
 	}
 }
+
+// Every cut of a snapshot behind a right checksum, a number that is not in its shortest form, records out of order and a newer
+// version are refused.
+func TestRestoreRefuses(t *testing.T) {
+	ctx := context.Background()
+	m := NewMemory()
+	for i := range 20 {
+		if _, err := m.Commit(ctx, []Op{{Kind: Put, Key: fmt.Sprintf("k%02d", i), Value: strings.Repeat("v", i), Expect: 0}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, _ := m.MarshalBinary()
+	body := data[:len(data)-4]
+	for n := range body {
+		if _, err := RestoreMemory(snap.Seal(slices.Clone(body[:n]), 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("cut to %d bytes of %d: %v", n, len(body), err)
+		}
+	}
+	if _, err := RestoreMemory(snap.Seal(append(slices.Clone(body), 0), 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
+		t.Errorf("a byte too many: %v", err)
+	}
+	head := func(version byte) []byte { return append([]byte(snapshotMagic), version) }
+	for name, tt := range map[string]struct {
+		bytes []byte
+		want  error
+	}{
+		"no records":          {append(head(1), 7, 0), nil},
+		"one":                 {append(head(1), 7, 1, 1, 'a', 1, 'v', 7), nil},
+		"a newer version":     {append(head(2), 7, 0), ipalloc.ErrMismatch},
+		"revision, long form": {append(head(1), 0x87, 0, 0), ipalloc.ErrCorrupt},
+		"count, long form":    {append(head(1), 7, 0x80, 0), ipalloc.ErrCorrupt},
+		"length, long form":   {append(head(1), 7, 1, 0x81, 0, 'a', 1, 'v', 7), ipalloc.ErrCorrupt},
+		"revision 0":          {append(head(1), 7, 1, 1, 'a', 1, 'v', 0), ipalloc.ErrCorrupt},
+		"a later revision":    {append(head(1), 7, 1, 1, 'a', 1, 'v', 8), ipalloc.ErrCorrupt},
+		"no key":              {append(head(1), 7, 1, 0, 1, 'v', 7), ipalloc.ErrCorrupt},
+		"a key twice":         {append(head(1), 7, 2, 1, 'a', 0, 1, 1, 'a', 0, 1), ipalloc.ErrCorrupt},
+		"order":               {append(head(1), 7, 2, 1, 'b', 0, 1, 1, 'a', 0, 1), ipalloc.ErrCorrupt},
+	} {
+		got, err := RestoreMemory(snap.Seal(tt.bytes, 0))
+		if e := (*ipalloc.Error)(nil); !errors.Is(err, tt.want) || err != nil && !errors.As(err, &e) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil && got.Check() != nil {
+			t.Errorf("%s: %v", name, got.Check())
+		}
+	}
+}

@@ -83,7 +83,7 @@ func parts(g servicealloc.Grant) (out []string) {
 		out = append(out, a.String())
 	}
 	for _, p := range g.Ports {
-		out = append(out, fmt.Sprint("port ", p.Number))
+		out = append(out, fmt.Sprint("port-", p.Number))
 	}
 	return out
 }

@@ -32,7 +32,7 @@ type Journal[A any] struct {
 	live    *atomic.Bool // whether the allocator is listened to; that of one that was replaced is not
 	failed  error
 
-	// Owned by the goroutine that runs, or by who opens.
+	// Owned by the goroutine that runs, or by open.
 	log journalLog
 }
 
@@ -134,7 +134,7 @@ func (j *Journal[A]) View(f func(A)) {
 	f(a)
 }
 
-// enqueue adds a call and sees to it that somebody makes it.
+// enqueue adds a call and starts the goroutine that makes it, if none runs.
 func (j *Journal[A]) enqueue(c *call[A]) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
