@@ -68,7 +68,7 @@ tools: $(tools)/staticcheck ## build staticcheck, apidiff and benchstat into int
 
 .PHONY: e2e
 e2e: ## run the node IPAM controller against a real kube-apiserver (builds it first: 13 minutes of CPU time)
-	@cd examples/node-ipam-controller && $(gotest) -tags e2e -timeout 60m -v ./e2e
+	@cd examples/node-ipam-controller && $(gotest) -count=1 -tags e2e -timeout 60m -v ./e2e
 
 .PHONY: torture
 torture: ## kill, tear, fill and cut off the stores at length (some 20 minutes)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,7 +33,7 @@ func TestDryRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := dryRun(t.Context(), &out, client, c); err != nil {
+	if err := dryRun(t.Context(), &out, client, c); !errors.Is(err, errWrong) {
 		t.Fatal(err)
 	}
 	want := `a-twin	has	10.0.1.0/24
@@ -56,5 +58,40 @@ pool 10.0.0.0/22: 0 of 4 would be free
 	client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, lost })
 	if err := dryRun(t.Context(), &out, client, c); !errors.Is(err, lost) {
 		t.Error(err)
+	}
+}
+
+// What is explained is what a node would get, and why; nothing is written.
+func TestExplain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "entries.yaml")
+	text := entryText("a", "10.1.0.0/16", "big") + entryText("b", "10.2.0.0/16", "small")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{"one": nil, "held": nil, "none": errWrong} {
+		client := fake.NewClientset(
+			&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{"size": "big"}}},
+			&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "held"}, Spec: v1.NodeSpec{PodCIDRs: []string{"10.2.0.0/24"}}},
+			&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "none"}})
+		o, err := parseOptions([]string{"-explain", name, "-cluster-cidrs", path}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := newChooser(o, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := explain(t.Context(), &out, client, c, name); !errors.Is(err, want) || !strings.HasPrefix(out.String(), name) || strings.Count(out.String(), "\n") < 3 {
+			t.Errorf("%s: %v\n%s", name, err, out.String())
+		}
+		if err := explain(t.Context(), &out, client, c, "nobody"); err == nil || errors.Is(err, errWrong) {
+			t.Error(err)
+		}
+		for _, a := range client.Actions() {
+			if verb := a.GetVerb(); verb != "list" {
+				t.Errorf("it has done a %s", verb)
+			}
+		}
 	}
 }

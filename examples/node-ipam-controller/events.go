@@ -29,9 +29,9 @@ func (e *events) stop() { e.broadcaster.Shutdown() }
 
 // node records an event. Its object is a node by name, with the name for a UID, as
 // the node controllers of Kubernetes do it: kubectl describe node finds it so.
-func (e *events) node(name string, err error) {
+func (e *events) node(name, kind, reason, message string) {
 	ref := &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
-	e.recorder.Event(ref, v1.EventTypeWarning, reason(err), err.Error())
+	e.recorder.Event(ref, kind, reason, message)
 }
 
 // The reasons of events. The first two are those of Kubernetes.
@@ -39,6 +39,7 @@ const (
 	notAvailable     = "CIDRNotAvailable"
 	assignmentFailed = "CIDRAssignmentFailed"
 	recordInvalid    = "CIDRRecordInvalid"
+	assigned         = "CIDRAssigned"
 )
 
 // reason returns the reason of an event. The errors of package nodeipam are those of

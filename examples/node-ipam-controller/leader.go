@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
@@ -32,6 +35,7 @@ type program struct {
 	chooser    *chooser
 	controller *controller.Controller
 	events     *events
+	nodes      *nodeSource
 	api        apiCheck
 	lease      *leaderelection.HealthzAdaptor // nil without -leader-elect
 	leading    atomic.Bool
@@ -44,12 +48,19 @@ func work(ctx context.Context, p *program) (err error) {
 	if api := p.chooser.api; api != nil {
 		defer api.group.Wait()
 	}
-	source := startFirst{&nodeSource{client: p.client}, p.chooser.prepare(func() { p.controller.Retry() })}
+	p.nodes = &nodeSource{client: p.client}
+	source := startFirst{p.nodes, p.chooser.prepare(func() { p.controller.Retry() })}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	writer := &nodeWriter{client: p.client, timeout: requestTimeout, durations: p.chooser.metrics.writes}
+	if p.options.successEvents {
+		writer.recorded = func(node string, as nodeipam.Assignment) {
+			p.events.node(node, v1.EventTypeNormal, assigned, joined(as))
+		}
+	}
 	p.controller, err = controller.New(controller.Config{
 		Allocator: p.chooser.allocator, Source: source, Loaded: p.chooser.loaded,
-		Writer: &nodeWriter{client: p.client, timeout: requestTimeout, durations: p.chooser.metrics.writes}, Workers: p.options.workers, Report: p.report,
+		Writer: writer, Workers: p.options.workers, Report: p.report,
 	})
 	if err != nil {
 		return err
@@ -154,6 +165,22 @@ func (p *program) report(node string, err error) {
 	}
 	p.log.Warn("node", "node", node, "err", err)
 	if !errors.Is(err, ipalloc.ErrLimit) || reason(err) == recordInvalid {
-		p.events.node(node, err)
+		p.events.node(node, v1.EventTypeWarning, reason(err), p.message(node, err))
 	}
 }
+
+// message returns the text of an event. For a node that no ClusterCIDR serves it says
+// what becomes of each.
+func (p *program) message(name string, err error) string {
+	text := err.Error()
+	if n, ok := p.nodes.Get(name); ok && p.chooser.set != nil && reason(err) == notAvailable {
+		text += "\n" + p.chooser.allocator.Explain(n).String()
+	}
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
+	}
+	return text
+}
+
+// maxMessage is the length that the API server takes.
+const maxMessage = 1024

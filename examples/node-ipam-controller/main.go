@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -29,19 +30,25 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run returns the exit code: 0 after a signal, 1 if the work could not go on, 2 for
-// what was asked wrongly.
+// run returns the exit code: 0 after a signal, or if a dry run finds nothing wrong; 1 if
+// the work could not go on; 2 for what was asked wrongly; 3 if a dry run finds something
+// wrong, or the node of -explain has and would get no CIDRs.
 func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	log := slog.New(slog.NewTextHandler(errs, nil))
-	klog.SetSlogLogger(log) // what client-go has to say
 	o, err := parseOptions(args, errs)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err == nil && o.version:
+		module, goVersion := version()
+		_, _ = fmt.Fprintf(out, "node-ipam-controller %s (%s)\n", module, goVersion)
 		return 0
 	case err != nil:
 		log.Error("bad flags", "err", err)
 		return 2
 	}
+	log = o.logger(errs)
+	klog.SetSlogLogger(log) // what client-go has to say
 	chooser, err := newChooser(o, log)
 	if err != nil {
 		log.Error("bad configuration", "err", err)
@@ -64,20 +71,35 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 			log.Error("no way to the API server", "err", err)
 			return 1
 		}
-		chooser.api = &entryAPI{entrySet: chooser.set, client: objects, discovery: client.Discovery(), period: o.syncPeriod, readOnly: o.dryRun}
+		chooser.api = &entryAPI{entrySet: chooser.set, client: objects, discovery: client.Discovery(), period: o.syncPeriod, readOnly: o.dryRun || o.explain != ""}
 	}
 	chooser.services.client = client
 	chooser.metrics.install()
-	if o.dryRun {
+	switch {
+	case o.explain != "":
+		err = explain(ctx, out, client, chooser, o.explain)
+	case o.dryRun:
 		err = dryRun(ctx, out, client, chooser)
-	} else {
+	default:
 		err = work(ctx, &program{options: o, log: log, client: client, config: config, chooser: chooser})
 	}
-	if err != nil && !errors.Is(err, context.Canceled) {
+	switch {
+	case errors.Is(err, errWrong):
+		return 3
+	case err != nil && !errors.Is(err, context.Canceled):
 		log.Error("stopped", "err", err)
 		return 1
 	}
 	return 0
+}
+
+// logger returns the log that the flags ask for.
+func (o *options) logger(w io.Writer) *slog.Logger {
+	level := &slog.HandlerOptions{Level: slog.Level(-o.verbosity)}
+	if o.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, level))
+	}
+	return slog.New(slog.NewTextHandler(w, level))
 }
 
 // chooser is what chooses the CIDRs of nodes.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"os"
 	"strings"
 	"testing"
@@ -23,12 +22,16 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"-h", 0, "-cluster-cidr"},
 		{"", 2, "nothing to do"},
+		{"-version", 0, "node-ipam-controller "},
+		{"-allocate-node-cidrs -log-format xml -cluster-cidr 10.0.0.0/8", 2, "want text or json"},
+		{"-allocate-node-cidrs -log-format json -cluster-cidr x", 2, `"level":"ERROR"`},
+		{"-explain n -cluster-cidr 10.0.0.0/8", 2, "-explain is for MultiCIDRRangeAllocator"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/24 -node-cidr-mask-size 20", 2, "/20 is not from /24 to /32"},
 		{"-allocate-node-cidrs -cluster-cidrs /nowhere/entries.yaml", 2, "no such file"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kubeconfig /nowhere/config", 1, "no such file"},
 	} {
 		var out strings.Builder
-		if code := run(t.Context(), strings.Fields(c.args), io.Discard, &out); code != c.code || !strings.Contains(out.String(), c.log) {
+		if code := run(t.Context(), strings.Fields(c.args), &out, &out); code != c.code || !strings.Contains(out.String(), c.log) {
 			t.Errorf("%s: code %d, output %s", c.args, code, out.String())
 		}
 	}

@@ -114,7 +114,8 @@ type nodeWriter struct {
 	client  kubernetes.Interface
 	timeout time.Duration // of one request
 
-	durations *prometheus.HistogramVec // of writes, by result; may be nil
+	durations *prometheus.HistogramVec          // of writes, by result; may be nil
+	recorded  func(string, nodeipam.Assignment) // called after a write; may be nil
 }
 
 // Write sets podCIDR, podCIDRs and the entry in one patch. The UID in it has the API
@@ -125,6 +126,9 @@ func (w *nodeWriter) Write(ctx context.Context, n nodeipam.Node, as nodeipam.Ass
 	err := w.write(ctx, n, as)
 	if w.durations != nil {
 		w.durations.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
+	}
+	if err == nil && w.recorded != nil {
+		w.recorded(n.Name, as)
 	}
 	return err
 }

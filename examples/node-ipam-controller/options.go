@@ -32,8 +32,14 @@ type options struct {
 	syncPeriod    time.Duration
 
 	dryRun  bool
+	explain string
+	version bool
 	workers int
 	address string
+
+	verbosity     int
+	logFormat     string
+	successEvents bool
 
 	leaderElect    bool
 	leaseDuration  time.Duration
@@ -62,6 +68,11 @@ func parseOptions(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.families, "families", "", "with MultiCIDRRangeAllocator, the families that every node needs: `IPv4, IPv6` or either; default: those of -cluster-cidr, or what the entry has")
 	f.DurationVar(&o.syncPeriod, "cluster-cidrs-sync-period", 10*time.Second, "wait between two looks at the file of -cluster-cidrs; what two of them see the same is applied")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print what each node has or would get, and what is wrong, write nothing, and end")
+	f.StringVar(&o.explain, "explain", "", "print why a `node` gets the CIDRs that it has or would get, write nothing, and end; with MultiCIDRRangeAllocator")
+	f.BoolVar(&o.version, "version", false, "print the version, and end")
+	f.IntVar(&o.verbosity, "v", 0, "`level` of logging: from 4 on also what is of use to a developer")
+	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log: text or json")
+	f.BoolVar(&o.successEvents, "success-events", false, "also write an event for each node that is given its CIDRs")
 	f.IntVar(&o.workers, "concurrent-node-syncs", 30, "nodes that are worked on at a time")
 	f.StringVar(&o.address, "http-address", "127.0.0.1:10270", "`address` of /healthz, /readyz and /metrics; empty for none")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding a lease, so that several may run")
@@ -93,8 +104,14 @@ func (o *options) check(f *flag.FlagSet) error {
 	switch {
 	case f.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case !o.allocate && !o.dryRun:
-		return errors.New("nothing to do without -allocate-node-cidrs or -dry-run")
+	case o.version:
+		return nil
+	case o.logFormat != "text" && o.logFormat != "json":
+		return fmt.Errorf("-log-format %q: want text or json", o.logFormat)
+	case o.explain != "" && !o.byLabels():
+		return errors.New("-explain is for MultiCIDRRangeAllocator")
+	case !o.allocate && !o.dryRun && o.explain == "":
+		return errors.New("nothing to do without -allocate-node-cidrs, -dry-run or -explain")
 	case o.allocatorType != rangeAllocator && !o.byLabels():
 		return fmt.Errorf("-cidr-allocator-type %q: want %s or %s; a cloud provider's controller does the others", o.allocatorType, rangeAllocator, multiCIDRRangeAllocator)
 	case o.byLabels() && (o.maskSize != 0 || o.maskSizeIPv4 != 0 || o.maskSizeIPv6 != 0):
