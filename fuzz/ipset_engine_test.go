@@ -45,7 +45,7 @@ type ipamReplay struct {
 
 func newIPAMReplay(t testing.TB) *ipamReplay {
 	r := &ipamReplay{t: t, store: store.NewMemory(), m: &model.IPSet{
-		Blocks: make(map[netip.Prefix]*model.IPSetBlock), Limit: 20, Now: ipsetStart, Last: make(map[model.IPSetLast][]netip.Addr),
+		Blocks: make(map[netip.Prefix]*model.IPSetBlock), Limit: 1 << 30, Now: ipsetStart, Last: make(map[model.IPSetLast][]netip.Addr),
 		Start: func(owner string, p model.IPSetPool) netip.Prefix {
 			return ipset.StartOf(ipset.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)
 		},
@@ -89,7 +89,7 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 	ctx := context.Background()
 	switch op {
 	case 0, 1, 2, 3:
-		a := ipset.AssignArgs{Owner: ipset.HostOwner(r.host(tr)), Num4: 1 + int(tr.Below(7))}
+		a := ipset.AssignArgs{Owner: ipset.HostOwner(r.host(tr)), Num4: 1 + int(tr.Below(7)), Partial: true}
 		if op == 3 {
 			a.Num4, a.Num6 = 0, a.Num4
 		}
@@ -116,7 +116,7 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 	case 9:
 		host, mustBeEmpty := r.host(tr), tr.Below(2) == 0
 		r.m.ReleaseHost("host:"+host, mustBeEmpty)
-		if _, err := e.ReleaseHost(ctx, ipset.HostOwner(host), mustBeEmpty); err != nil && !errors.Is(err, ipalloc.ErrInUse) {
+		if _, err := e.DisownBlocks(ctx, ipset.HostOwner(host), mustBeEmpty); err != nil && !errors.Is(err, ipalloc.ErrInUse) {
 			r.t.Fatal(err)
 		}
 	case 10:
@@ -150,7 +150,7 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 	switch op {
 	case 16, 17:
 		a := ipset.AssignArgs{Owner: ipset.HostOwner(r.host(tr)), Num4: int(tr.Below(4)), Num6: int(tr.Below(3))}
-		a.Handle, a.Sticky, a.AllOrNothing = fmt.Sprint("p", tr.Below(6)), tr.Below(2) == 0, tr.Below(4) == 0
+		a.Handle, a.Sticky, a.Partial = fmt.Sprint("p", tr.Below(6)), tr.Below(2) == 0, tr.Below(4) != 0
 		a.Head, a.Tail, a.MaxBlocks = tr.Below(6)/4, tr.Below(6)/5, int(tr.Below(6)/3)
 		if a.Num4+a.Num6 > 0 {
 			r.autoAssign(e, a, tr.Below(4) == 0, tr.Below(4) == 0)
@@ -158,7 +158,7 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 	case 18:
 		host := r.host(tr)
 		want := r.m.ReleaseByHost("host:" + host)
-		if got, err := e.ReleaseByHost(ctx, ipset.HostOwner(host)); err != nil || !slices.Equal(got, want) {
+		if got, err := e.ReleaseAddressesOf(ctx, ipset.HostOwner(host)); err != nil || !slices.Equal(got, want) {
 			r.t.Fatalf("release by host %s: %v, %v, want %v", host, got, err, want)
 		}
 	case 19:
@@ -255,7 +255,7 @@ func (r *ipamReplay) wanted(owner ipset.Owner, c *ipset.Claim, lease bool) model
 func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repeat bool) {
 	a.Use = ipset.Workload
 	w := r.wanted(a.Owner, &a.Claim, lease)
-	w.N, w.Sticky, w.All, w.Head, w.Tail, w.Most = [2]int{a.Num4, a.Num6}, a.Sticky, a.AllOrNothing, int(a.Head), int(a.Tail), a.MaxBlocks
+	w.N, w.Sticky, w.All, w.Head, w.Tail, w.Most = [2]int{a.Num4, a.Num6}, a.Sticky, !a.Partial, int(a.Head), int(a.Tail), a.MaxBlocks
 	if repeat {
 		r.asked++
 		a.Request = fmt.Sprint("request ", r.asked)
@@ -401,8 +401,8 @@ func (r *ipamReplay) reserve(e *ipset.Engine, tr *model.Trace) {
 // configure sets strictness and the limit of blocks.
 func (r *ipamReplay) configure(e *ipset.Engine, strict bool, limit int) {
 	cfg := ipset.Config{Strict: strict}
-	r.m.Strict, r.m.Limit = strict, 20
-	if strict && limit > 0 {
+	r.m.Strict, r.m.Limit = strict, 1<<30
+	if limit > 0 {
 		cfg.MaxBlocksPerHost, r.m.Limit = limit, limit
 	}
 	if err := e.SetConfig(context.Background(), cfg); err != nil {

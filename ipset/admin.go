@@ -204,11 +204,11 @@ func (p *Pool) drain(sizes ...int) {
 	slices.Sort(p.Draining)
 }
 
-// UpdatePool replaces the pool of p's name by p. The prefix cannot change. A changed BlockBits resizes: blocks of the
+// UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits resizes: blocks of the
 // old size drain, that is, keep their addresses, give out no more, and go when they are empty. Draining is kept by the
 // engine; sizes that have drained leave it with the next update.
 //
-// It returns [ipalloc.ErrNotFound], [ipalloc.ErrInvalid] for another prefix, or the errors of AddPool for a pool that cannot be.
+// It returns [ipalloc.ErrNotFound], [ipalloc.ErrInvalid] for a prefix that does not contain the present one, or the errors of AddPool for a pool that cannot be.
 func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 	p = p.clone()
 	if err := p.check(); err != nil {
@@ -219,11 +219,19 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 		if i < 0 {
 			return wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: errUnknownPool})
 		}
-		if p.Prefix != c.Pools[i].Prefix {
-			return wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: fmt.Errorf("%w: the prefix cannot change", errBadArgument)})
+		was := c.Pools[i].Prefix
+		if p.Prefix.Bits() > was.Bits() || !p.Prefix.Contains(was.Addr()) {
+			return wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: fmt.Errorf("%w: a pool can grow and not shrink or move", errBadArgument)})
 		}
 		next := p.clone()
 		next.Draining = nil
+		if p.Prefix != was { // what former pools have left in the rest
+			sizes, err := t.sizesIn(p.Prefix)
+			if err != nil {
+				return err
+			}
+			next.drain(sizes...)
+		}
 		// A size that drains can only vanish, the present one may be claimed at this moment.
 		for _, size := range c.Pools[i].Draining {
 			if has, err := t.hasBlocks(p.Prefix, size); err != nil {
@@ -270,6 +278,13 @@ func (e *Engine) SplitPool(ctx context.Context, name string, bits int) error {
 			if p.Prefix.Bits()+bits > size {
 				return wrap(ipalloc.Error{Op: "split", Name: name, Err: fmt.Errorf("%w: parts of /%d, blocks of /%d", errBadBlockSize, p.Prefix.Bits()+bits, size)})
 			}
+		}
+		if p.Subnet { // the ends of the whole stay what they are, those of the parts are addresses like others
+			free, err := p.freeRanges()
+			if err != nil {
+				return err
+			}
+			p.Ranges, p.Subnet = free, false
 		}
 		c.Pools = slices.Delete(c.Pools, i, i+1)
 		first := ordinalOf(netip.PrefixFrom(p.Prefix.Addr(), p.Prefix.Bits()+bits))

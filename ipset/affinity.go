@@ -153,8 +153,8 @@ func (e *Engine) ReleaseAffinity(ctx context.Context, p netip.Prefix, o Owner, m
 	return e.disown(ctx, o, blocks, mustBeEmpty)
 }
 
-// ReleaseHost takes all its blocks from an owner, as ReleaseAffinity does.
-func (e *Engine) ReleaseHost(ctx context.Context, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
+// DisownBlocks takes all its blocks from an owner, as ReleaseAffinity does.
+func (e *Engine) DisownBlocks(ctx context.Context, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
 	blocks, err := e.BlocksOf(ctx, o)
 	if err != nil {
 		return nil, wrap(ipalloc.Error{Op: "release affinity", Owner: o.String(), Err: err})

@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,7 +19,7 @@ type AssignArgs struct {
 	Num4, Num6 int
 	// Claim is the handle, the attributes and the time to live.
 	Claim
-	// Use must be one of Workload, Tunnel and LoadBalancer.
+	// Use is one of Workload, Tunnel and LoadBalancer; Workload by default.
 	Use Use
 	// Namespace has the labels of the namespace.
 	Namespace map[string]string
@@ -29,8 +30,13 @@ type AssignArgs struct {
 	MaxBlocks int
 	// Head and Tail are the addresses to reserve for the host at the ends of blocks made for it; they need strict affinity.
 	Head, Tail uint64
-	// AllOrNothing turns a shortage in any family into an error and nothing assigned.
-	AllOrNothing bool
+	// Partial accepts fewer addresses than asked: Short of the result says why. Without it a shortage in any family is an error
+	// and nothing is assigned.
+	Partial bool
+	// Existing returns the addresses that the handle holds, if it holds any, in place of assigning more; the numbers do not
+	// count then. Calls with Existing for one handle give it addresses once, from however many engines they come at the same time.
+	// It costs one round trip more, and goes without a Request.
+	Existing bool
 	// Sticky gives the handle the addresses back that it had last, as far as they are free. It costs one round trip more.
 	Sticky bool
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
@@ -73,17 +79,36 @@ type Assigned struct {
 	Short []Shortage
 }
 
+// Assign returns the address that a handle holds, and gives it one if it holds none: an IPv4 address, or an IPv6 address where no
+// IPv4 pool serves the owner. Repeating it is safe, also after [ipalloc.ErrUnknownOutcome] and from several engines at once. If the
+// handle holds several, it returns the first.
+//
+// Errors as for AutoAssign, which has all the options. Cost: two round trips while the owner's own blocks have room and are
+// cached.
+func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation, error) {
+	a := AssignArgs{Owner: o, Num4: 1, Claim: Claim{Handle: handle}, Existing: true}
+	got, err := e.AutoAssign(ctx, a)
+	if errors.Is(err, errNoPool) {
+		a.Num4, a.Num6 = 0, 1
+		got, err = e.AutoAssign(ctx, a)
+	}
+	if err != nil {
+		return Allocation{}, err
+	}
+	return append(got.V4, got.V6...)[0], nil
+}
+
 // AutoAssign gives addresses to a host: from its own blocks in address order; then from a free block that it
 // claims, searched from a place fixed by its name; then from a block of another that has been empty for at least
 // a minute, which it takes over; then, unless affinity is strict, borrowed from any block with room. With strict
 // affinity, blocks without an owner are adopted before the search fails. Limits forbid to claim, take over or adopt,
 // not to borrow.
 //
-// Fewer addresses than asked is not an error unless AllOrNothing: Short says why. All is done in one commit.
+// All is done in one commit. Fewer addresses than asked is an error unless Partial is set.
 //
 // Errors, nothing assigned: [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrNotFound] for arguments;
 // [ipalloc.ErrNotFound], [ipalloc.ErrNotFound] when no pool may serve a family; [ipalloc.ErrOccupied] when Head or Tail are asked without strict
-// affinity; [ipalloc.ErrFull] with AllOrNothing; ipalloc.ErrLimit when one commit cannot hold it; [ipalloc.ErrConflict] after
+// affinity; [ipalloc.ErrFull] without Partial; ipalloc.ErrLimit when one commit cannot hold it; [ipalloc.ErrConflict] after
 // Retry.Attempts conflicts; any error of the store. After ipalloc.ErrUnknownOutcome the addresses may have been assigned: repeat
 // with the same Request, or release by handle.
 //
@@ -118,6 +143,9 @@ func (a *AssignArgs) check() error {
 	if err := a.Owner.check(); err != nil {
 		return err
 	}
+	if a.Use == 0 {
+		a.Use = Workload
+	}
 	for _, n := range [...]struct{ what, name string }{{"handle", a.Handle}, {"request key", a.Request}} {
 		if n.name != "" {
 			if err := checkName(n.what, n.name); err != nil {
@@ -128,8 +156,10 @@ func (a *AssignArgs) check() error {
 	switch {
 	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6 == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
 		return fmt.Errorf("%w: %d + %d addresses, 1 to %d", errBadArgument, a.Num4, a.Num6, maxBatch)
-	case a.Use&^allUses != 0 || a.Use&(a.Use-1) != 0 || a.Use == 0:
+	case a.Use&^allUses != 0 || a.Use&(a.Use-1) != 0:
 		return errUnknownUse
+	case a.Existing && (a.Handle == "" || a.Request != ""):
+		return fmt.Errorf("%w: Existing needs a handle and goes without a request key", errBadArgument)
 	case a.TTL < 0 || a.MaxBlocks < 0 || a.Sticky && a.Handle == "":
 		return fmt.Errorf("%w: time to live %v, at most %d blocks, sticky %v", errBadArgument, a.TTL, a.MaxBlocks, a.Sticky)
 	}
@@ -197,6 +227,9 @@ func (p *assignPlan) detach() {
 func (p *assignPlan) plan(t *txn) error {
 	p.reset()
 	done, err := p.replay(t, false)
+	if !done && err == nil && p.Existing {
+		done, err = p.existing(t)
+	}
 	if done || err != nil {
 		return err
 	}
@@ -249,7 +282,7 @@ func (p *assignPlan) replay(t *txn, ask bool) (done bool, err error) {
 func (p *assignPlan) digest() digest {
 	a := &p.AssignArgs
 	return digestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes.code, int64(a.TTL), a.Use, a.Namespace,
-		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.AllOrNothing, a.Sticky)
+		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky)
 }
 
 // reset forgets what an earlier attempt has found.
@@ -304,7 +337,7 @@ func (p *assignPlan) pick(t *txn) error {
 			}
 		}
 	}
-	if p.AllOrNothing && len(p.result.Short) > 0 {
+	if !p.Partial && len(p.result.Short) > 0 {
 		return p.tooFew()
 	}
 	return nil

@@ -53,7 +53,7 @@ func BenchmarkFirstBlock(b *testing.B) {
 				if _, err := e.ReleaseByHandle(bg, "h"); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := e.ReleaseHost(bg, HostOwner(host), false); err != nil {
+				if _, err := e.DisownBlocks(bg, HostOwner(host), false); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()

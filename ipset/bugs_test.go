@@ -140,7 +140,7 @@ func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // B4; of use with -race
 
 func TestResizedPoolDoesNotGiveTwice(t *testing.T) { // B5, IP5
 	for _, sizes := range [][2]int{{26, 28}, {28, 26}, {28, 32}, {32, 28}, {25, 27}} {
-		w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/25", sizes[0]))
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/25", sizes[0]))
 		held := map[netip.Addr]bool{}
 		for i, al := range w.assign(want("old", 40, "p")).V4 {
 			if held[al.Address] = true; i%3 > 0 {
@@ -162,7 +162,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) { // B5, IP5
 		w.check()
 		// The old blocks drain: they give nothing out, and vanish when they are empty and given back.
 		w.releaseHandle("p")
-		if _, err := w.ReleaseHost(bg, HostOwner("old"), true); err != nil {
+		if _, err := w.DisownBlocks(bg, HostOwner("old"), true); err != nil {
 			t.Fatal(err)
 		}
 		for b, err := range w.Blocks(bg, netip.Prefix{}) {
@@ -177,7 +177,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) { // B5, IP5
 func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) { // B6
 	w := newWorld(t, Config{Strict: true}, pool("a", "10.0.0.0/29", 29))
 	w.assign(want("gone", 3, "p"))
-	if _, err := w.ReleaseHost(bg, HostOwner("gone"), false); err != nil {
+	if _, err := w.DisownBlocks(bg, HostOwner("gone"), false); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
@@ -190,7 +190,7 @@ func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) { // B6
 	}
 	w.check()
 	// Adopted by hand as well.
-	w.ReleaseHost(bg, HostOwner("new"), false)
+	w.DisownBlocks(bg, HostOwner("new"), false)
 	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/29"), HostOwner("third"))
 	if err != nil || len(claimed) != 1 || len(failed) != 0 {
 		t.Fatalf("claimed %v, failed %v, %v", claimed, failed, err)
@@ -203,14 +203,14 @@ func TestCoolingOrphanIsNotLost(t *testing.T) { // B7, IP7
 	p.Cooldown = time.Minute
 	w := newWorld(t, Config{Strict: true}, p)
 	w.assign(want("gone", 2, "p"))
-	w.ReleaseHost(bg, HostOwner("gone"), false)
+	w.DisownBlocks(bg, HostOwner("gone"), false)
 	w.releaseHandle("p")
 	w.check()
 	if got := w.assign(want("new", 4, "q")); lastBytes(got.V4) != "2 3" || got.Short[0].Reason != CoolingLeft {
 		t.Fatalf("while cooling: %+v", got)
 	}
 	w.releaseHandle("q")
-	w.ReleaseHost(bg, HostOwner("new"), false)
+	w.DisownBlocks(bg, HostOwner("new"), false)
 	w.clock.add(time.Hour)
 	if _, err := w.Sweep(bg, SweepArgs{}); err != nil {
 		t.Fatal(err)
@@ -257,7 +257,7 @@ func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) { // B9
 }
 
 func TestClaimDoesNotLeaveThePool(t *testing.T) { // B10
-	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.1.0/24", 26))
+	w := newWorld(t, Config{}, pool("a", "10.0.1.0/24", 26))
 	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/22"), HostOwner("h"))
 	if err != nil || len(claimed) != 4 || len(failed) != 0 {
 		t.Fatalf("claimed %v, failed %v, %v", claimed, failed, err)
@@ -288,8 +288,8 @@ func TestBlockLimitIsNotPerPool(t *testing.T) { // B11
 	w.check()
 }
 
-func TestBlockLimitDoesNotForbidBorrowing(t *testing.T) { // B12
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 32))
+func TestBlockLimitDoesNotForbidBorrowing(t *testing.T) {
+	w := newWorld(t, Config{MaxBlocksPerHost: 20}, pool("a", "10.0.0.0/24", 32))
 	p := pool("b", "10.0.1.0/28", 28)
 	if err := w.AddPool(bg, p); err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func TestAttributesOfOneAddressOnly(t *testing.T) { // B14, IP4
 
 func TestManyCallersOfOneHostGetNoSpuriousErrors(t *testing.T) { // B15
 	const callers, each = 256, 10
-	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/16", 28))
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 28))
 	var mu sync.Mutex
 	seen := map[netip.Addr]bool{}
 	var wg sync.WaitGroup

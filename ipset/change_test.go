@@ -40,7 +40,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
 	}
 	// All or nothing, and the first call took what a second would need; then the pool does not serve any more at all.
 	d := want("h", 12, "s")
-	d.AllOrNothing, d.Request, d.Pools = true, "r4", []string{"c"}
+	d.Partial, d.Request, d.Pools = false, "r4", []string{"c"}
 	w.AddPool(bg, pool("c", "10.0.2.0/28", 28))
 	whole := w.assign(d)
 	if got, err := w.AutoAssign(bg, d); err != nil || !slices.Equal(got.V4, whole.V4) {
@@ -85,7 +85,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
 func TestAllOrNothing(t *testing.T) { // IP3
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), pool("b", "2001:db8::/126", 126))
 	a := want("h", 3, "p")
-	a.Num6, a.AllOrNothing = 5, true
+	a.Num6, a.Partial = 5, false
 	before, _ := w.store.MarshalBinary()
 	if got, err := w.AutoAssign(bg, a); !errors.Is(err, errShort) || len(got.V4) > 0 || !strings.Contains(err.Error(), "b: full") {
 		t.Errorf("%+v, %v", got, err)
@@ -181,7 +181,7 @@ func TestIdleBlocksGoBack(t *testing.T) { // IP5
 }
 
 func TestSplitMergeDrain(t *testing.T) { // IP11
-	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/24", 28))
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
 	w.assign(want("h", 100, "p"))
 	before := w.records(kindBlock)
 	_, rev, _ := w.store.List(bg, store.Range{Limit: 1})

@@ -207,7 +207,7 @@ func (l limited) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 
 // TestCommitsKeepTheLimits runs everything that is large through a store that takes 64 records at a time.
 func TestCommitsKeepTheLimits(t *testing.T) { // IP11, ST1
-	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/22", 30))
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 30))
 	e := w.engine(limited{w.store, 64})
 	var wg sync.WaitGroup
 	for i := range 128 {
@@ -249,11 +249,11 @@ func TestCommitsKeepTheLimits(t *testing.T) { // IP11, ST1
 	r := &racing{Store: limited{w.store, 64}}
 	e = w.engine(r)
 	r.before = func([]store.Op) { cancel() }
-	if _, err := e.ReleaseHost(ctx, HostOwner("h0"), false); !errors.Is(err, context.Canceled) {
+	if _, err := e.DisownBlocks(ctx, HostOwner("h0"), false); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 	w.check()
-	if _, err := e.ReleaseHost(bg, HostOwner("h0"), false); err != nil || len(w.blocksOf("h0")) != 0 {
+	if _, err := e.DisownBlocks(bg, HostOwner("h0"), false); err != nil || len(w.blocksOf("h0")) != 0 {
 		t.Errorf("resumed: %v, %d blocks left", err, len(w.blocksOf("h0")))
 	}
 	w.check()

@@ -96,7 +96,7 @@ func (w *world) rev() uint64 {
 // TestUpdatePoolReadsPages: a pool whose blocks have one size is updated without reading any of them, one that drains reads a
 // page for 64 blocks.
 func TestUpdatePoolReadsPages(t *testing.T) {
-	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/20", 28))
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 28))
 	w.assign(want("h", 4096, "p"))
 	s := &counting{Store: w.store}
 	e := w.engine(s)
@@ -135,7 +135,7 @@ func TestUpdatePoolReadsPages(t *testing.T) {
 		t.Error(got)
 	}
 	w.releaseHandle("p")
-	if _, err := w.ReleaseHost(bg, HostOwner("h"), true); err != nil {
+	if _, err := w.DisownBlocks(bg, HostOwner("h"), true); err != nil {
 		t.Fatal(err)
 	}
 	p.Priority = 9
@@ -283,7 +283,7 @@ func TestSkew(t *testing.T) {
 // TestSweepReadsWhatIsDue: blocks that have not been empty for long enough cost their index records and nothing more, those that
 // an owner keeps one read for each owner and no commit.
 func TestSweepReadsWhatIsDue(t *testing.T) {
-	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/20", 30))
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 30))
 	const hosts = 200
 	for i := range hosts {
 		w.assign(want(fmt.Sprint("h", i), 1, "p"))
@@ -548,7 +548,7 @@ func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
 				for range 5 {
 					note(w.assign(want("h", 64, "p")).V4)
 					w.releaseHandle("p")
-					if _, err := w.ReleaseHost(bg, HostOwner("h"), true); err != nil {
+					if _, err := w.DisownBlocks(bg, HostOwner("h"), true); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -5,7 +5,7 @@
 // a virtual machine); the affinity of a block is the one owner it belongs to, or nobody; a host borrows when it takes
 // an address from a block of another owner; a cooling address is released and not yet reusable.
 //
-// Each address is held for a host, which is what [Engine.ReleaseByHost] goes by: mostly the owner of its block, else
+// Each address is held for a host, which is what [Engine.ReleaseAddressesOf] goes by: mostly the owner of its block, else
 // one that borrowed it.
 //
 // Policy: AutoAssign serves a host from its own blocks in address order, first-in first-out inside a block; then claims

@@ -30,7 +30,7 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) { // IP5
 	a := want("h2", 1, "")
 	a.MaxBlocks = 1
 	w.releaseHandle("q")
-	if _, err := w.ReleaseHost(bg, HostOwner("g"), true); err != nil {
+	if _, err := w.DisownBlocks(bg, HostOwner("g"), true); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.SetConfig(bg, Config{Strict: true, NoAutoBlocks: true}); err != nil {

@@ -39,35 +39,33 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	got, err := e.AutoAssign(ctx, ipset.AssignArgs{
-		Owner: ipset.HostOwner("node-a"), Num4: 2, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"},
-	})
+	a, err := e.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for _, a := range got.V4 {
-		fmt.Println(a.Handle, "has", a.Prefix())
-	}
+	fmt.Println(a.Handle, "has", a.Prefix())
+	again, err := e.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")
+	fmt.Println(again == a, err)
 	released, err := e.ReleaseByHandle(ctx, "pod-1")
 	fmt.Println("released", len(released), err)
 	// Output:
 	// pod-1 has 10.0.0.152/29
-	// pod-1 has 10.0.0.153/29
-	// released 2 <nil>
+	// true <nil>
+	// released 1 <nil>
 }
 
-// Fewer addresses than asked is a result, not an error: it says why.
+// Fewer addresses than asked is an error, or with Partial a result that says why.
 func ExampleEngine_AutoAssign_full() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/30", 31)
-	a := ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 5, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"}}
+	a := ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 5, Partial: true, Claim: ipset.Claim{Handle: "pod-1"}}
 	got, err := e.AutoAssign(ctx, a)
 	fmt.Println(len(got.V4), "of 5,", err)
 	for _, s := range got.Short {
 		fmt.Printf("%s: %s\n", s.Pool, s.Reason)
 	}
-	a.AllOrNothing = true
+	a.Partial = false
 	_, err = e.AutoAssign(ctx, a)
 	fmt.Println(errors.Is(err, ipalloc.ErrFull), err)
 	// Output:
@@ -81,7 +79,7 @@ func ExampleEngine_AutoAssign_request() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/24", 26)
 	a := ipset.AssignArgs{
-		Owner: ipset.HostOwner("node-a"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"}, Request: "uid-of-pod-1",
+		Owner: ipset.HostOwner("node-a"), Num4: 1, Claim: ipset.Claim{Handle: "pod-1"}, Request: "uid-of-pod-1",
 	}
 	first, err := e.AutoAssign(ctx, a)
 	must(err)
@@ -122,7 +120,7 @@ func ExampleEngine_Check() {
 	e, err := ipset.New(db, ipset.Options{})
 	must(err)
 	must(e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
-	_, err = e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"}})
+	_, err = e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 1, Claim: ipset.Claim{Handle: "pod-1"}})
 	must(err)
 	// Somebody deletes the record that lists the blocks of the host.
 	_, err = db.Commit(ctx, []store.Op{{Kind: store.Delete, Key: "o1node-a\x00", Expect: store.AnyRevision}})
@@ -171,7 +169,7 @@ func ExampleRestoreMemory() {
 	e, err := ipset.New(db, ipset.Options{})
 	must(err)
 	must(e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
-	a := ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-1"}}
+	a := ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 1, Claim: ipset.Claim{Handle: "pod-1"}}
 	_, err = e.AutoAssign(ctx, a)
 	must(err)
 	data, err := db.MarshalBinary()

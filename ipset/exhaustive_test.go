@@ -84,7 +84,7 @@ func TestEngineExhaustively(t *testing.T) { // IP3, IP5, IP8
 				case 5:
 					w.releaseHandle("p")
 				case 6, 7:
-					w.ReleaseHost(bg, HostOwner(fmt.Sprint("h", op-6)), k%2 == 0)
+					w.DisownBlocks(bg, HostOwner(fmt.Sprint("h", op-6)), k%2 == 0)
 				case 8:
 					w.clock.add(time.Minute)
 				}
@@ -130,7 +130,7 @@ func TestDrainedSizesAreForgotten(t *testing.T) { // IP11
 		t.Errorf("draining %v", d)
 	}
 	w.releaseHandle("p")
-	w.ReleaseHost(bg, HostOwner("h"), true)
+	w.DisownBlocks(bg, HostOwner("h"), true)
 	if d := draining(29); len(d) != 0 {
 		t.Errorf("draining %v", d)
 	}

@@ -146,12 +146,12 @@ func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 	return als, nil
 }
 
-// ReleaseByHost gives back every address that is held for a host, in its own blocks and in those that it borrowed from, and
-// returns them. Addresses that others borrowed from its blocks stay, and so do the blocks: [Engine.ReleaseHost] takes those.
+// ReleaseAddressesOf gives back every address that is held for a host, in its own blocks and in those that it borrowed from, and
+// returns them. Addresses that others borrowed from its blocks stay, and so do the blocks: [Engine.DisownBlocks] takes those.
 //
 // It goes in steps of a commit each; one that is interrupted is resumed by repeating it, and what another step gave back
 // meanwhile is no error. It returns [ipalloc.ErrInvalid], or an error of the store with what was given back so far.
-func (e *Engine) ReleaseByHost(ctx context.Context, o Owner) (released []netip.Addr, err error) {
+func (e *Engine) ReleaseAddressesOf(ctx context.Context, o Owner) (released []netip.Addr, err error) {
 	blocks, err := e.hostBlocks(ctx, o)
 	if err == nil {
 		err = e.inSteps(blocks, func(part []netip.Prefix) error {
@@ -172,10 +172,10 @@ func (e *Engine) ReleaseByHost(ctx context.Context, o Owner) (released []netip.A
 }
 
 // RemoveHost gives back every address that is held for a host and then all its blocks; those from which others have
-// borrowed are left without owner. It is ReleaseByHost and ReleaseHost in this order, and resumed in the same way.
+// borrowed are left without owner. It is ReleaseAddressesOf and DisownBlocks in this order, and resumed in the same way.
 func (e *Engine) RemoveHost(ctx context.Context, o Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
-	if released, err = e.ReleaseByHost(ctx, o); err == nil {
-		blocks, err = e.ReleaseHost(ctx, o, false)
+	if released, err = e.ReleaseAddressesOf(ctx, o); err == nil {
+		blocks, err = e.DisownBlocks(ctx, o, false)
 	}
 	return released, blocks, err
 }

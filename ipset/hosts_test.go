@@ -37,7 +37,7 @@ func TestReleaseByHost(t *testing.T) { // IP4
 		if !strict {
 			w.assign(want("b", 2, "q")) // of a's block
 		}
-		if _, err := w.ReleaseHost(bg, HostOwner("a"), false); err != nil {
+		if _, err := w.DisownBlocks(bg, HostOwner("a"), false); err != nil {
 			t.Fatal(err)
 		}
 		a := w.heldFor("a")
@@ -48,7 +48,7 @@ func TestReleaseByHost(t *testing.T) { // IP4
 			t.Errorf("strict %v: once another has the block or a part of it, %s are held for a, before %s", strict, w.heldFor("a"), a)
 		}
 		w.check()
-		as, err := w.ReleaseByHost(bg, HostOwner("a"))
+		as, err := w.ReleaseAddressesOf(bg, HostOwner("a"))
 		if err != nil || len(as) != 5 || w.heldFor("a") != "" {
 			t.Errorf("strict %v: released %v, %v, left %s", strict, as, err, w.heldFor("a"))
 		}
@@ -60,13 +60,13 @@ func TestReleaseByHost(t *testing.T) { // IP4
 		if w.heldFor("c") == "" || w.records(kindHandle) != 1 {
 			t.Errorf("strict %v: c has %q", strict, w.heldFor("c"))
 		}
-		if as, err := w.ReleaseByHost(bg, HostOwner("b")); err != nil || len(as) != 0 {
+		if as, err := w.ReleaseAddressesOf(bg, HostOwner("b")); err != nil || len(as) != 0 {
 			t.Errorf("strict %v: again: %v, %v", strict, as, err)
 		}
 		w.check()
 	}
 	w := newWorld(t, Config{})
-	if _, err := w.ReleaseByHost(bg, Owner{}); !errors.Is(err, errBadName) {
+	if _, err := w.ReleaseAddressesOf(bg, Owner{}); !errors.Is(err, errBadName) {
 		t.Error(err)
 	}
 	if _, err := w.IPsByHost(bg, HostOwner("")); !errors.Is(err, errBadName) {
@@ -134,11 +134,11 @@ func TestHostsAtRandom(t *testing.T) { // IP4, IP8
 					delete(held, a)
 				}
 			case 6:
-				if _, err := w.ReleaseHost(bg, HostOwner(host), false); err != nil {
+				if _, err := w.DisownBlocks(bg, HostOwner(host), false); err != nil {
 					t.Fatal(err)
 				}
 			case 7:
-				as, err := w.ReleaseByHost(bg, HostOwner(host))
+				as, err := w.ReleaseAddressesOf(bg, HostOwner(host))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -157,7 +157,7 @@ func TestCheckFindsAndRepairs(t *testing.T) { // IP10, IP8
 		lease := want("h", 1, "s")
 		lease.TTL = time.Hour
 		w.assign(lease)
-		w.ReleaseHost(bg, HostOwner("gone"), false)
+		w.DisownBlocks(bg, HostOwner("gone"), false)
 		w.check()
 		return w
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -50,6 +51,9 @@ type Pool struct {
 	Ranges []netipx.IPRange `json:",omitempty"`
 	// MaxBlocksPerHost limits the blocks of this pool that one owner claims; 0 is no limit but that of the [Config].
 	MaxBlocksPerHost int
+	// Subnet says that the pool is one subnet of hosts: its network and broadcast addresses, or its subnet-router anycast
+	// address for IPv6, are not assigned automatically. It has no effect on pools of one or two addresses.
+	Subnet bool `json:",omitempty"`
 	// Cooldown is how long a released address is kept from others.
 	Cooldown time.Duration
 	// Draining lists the block sizes that the pool had and that blocks may still have.
@@ -106,22 +110,16 @@ type Config struct {
 	Strict bool
 	// NoAutoBlocks forbids AutoAssign and AssignIP to claim blocks; it needs Strict.
 	NoAutoBlocks bool
-	// MaxBlocksPerHost limits the blocks that one owner claims, over all pools: 0 is 20; -1 is no limit;
-	// a number needs Strict.
+	// MaxBlocksPerHost limits the blocks that one owner claims, over all pools; 0 is no limit.
 	MaxBlocksPerHost int
 }
-
-// defaultMaxBlocks is the limit where none is configured.
-const defaultMaxBlocks = 20
 
 // check refuses what contradicts itself.
 func (c Config) check() error {
 	switch {
 	case c.NoAutoBlocks && !c.Strict:
 		return fmt.Errorf("%w: without automatic blocks, affinity must be strict", errBadConfig)
-	case c.MaxBlocksPerHost > 0 && !c.Strict:
-		return fmt.Errorf("%w: a limit of blocks per host needs strict affinity", errBadConfig)
-	case c.MaxBlocksPerHost < -1:
+	case c.MaxBlocksPerHost < 0:
 		return fmt.Errorf("%w: a limit of %d blocks", errBadConfig, c.MaxBlocksPerHost)
 	}
 	return nil
@@ -130,11 +128,8 @@ func (c Config) check() error {
 // maxBlocks returns the limit of blocks per owner; asked narrows it if it is above 0.
 func (c Config) maxBlocks(asked int) int {
 	limit := c.MaxBlocksPerHost
-	switch {
-	case limit == 0:
-		limit = defaultMaxBlocks
-	case limit < 0:
-		limit = int(^uint(0) >> 1)
+	if limit == 0 {
+		limit = math.MaxInt
 	}
 	if asked > 0 {
 		limit = min(limit, asked)
@@ -249,16 +244,41 @@ func (p *Pool) avoided(reserved addrRanges) (addrRanges, error) {
 		}
 		inside = append(inside, cut([]netipx.IPRange{r}, p.Prefix)...)
 	}
-	if len(p.Ranges) == 0 {
+	if len(p.Ranges) == 0 && !p.Subnet {
 		return inside, nil
 	}
 	var sb netipx.IPSetBuilder
-	sb.AddPrefix(p.Prefix)
+	if len(p.Ranges) > 0 {
+		sb.AddPrefix(p.Prefix)
+	}
 	for _, r := range p.Ranges {
 		sb.RemoveRange(r)
 	}
+	if p.Subnet && p.Prefix.Addr().BitLen()-p.Prefix.Bits() > 1 {
+		if sb.Add(p.Prefix.Addr()); p.Prefix.Addr().Is4() {
+			sb.Add(last)
+		}
+	}
 	for _, r := range inside {
 		sb.AddRange(r)
+	}
+	set, err := sb.IPSet()
+	if err != nil {
+		return nil, err
+	}
+	return set.Ranges(), nil
+}
+
+// freeRanges returns the addresses of a pool that no setting of its own keeps from automatic assignment.
+func (p *Pool) freeRanges() ([]netipx.IPRange, error) {
+	avoid, err := p.avoided(nil)
+	if err != nil {
+		return nil, err
+	}
+	var sb netipx.IPSetBuilder
+	sb.AddPrefix(p.Prefix)
+	for _, r := range avoid {
+		sb.RemoveRange(r)
 	}
 	set, err := sb.IPSet()
 	if err != nil {

@@ -47,7 +47,7 @@ func TestLostCommitIsFenced(t *testing.T) {
 	ask := map[string]func(e *Engine) error{
 		"list by handle": func(e *Engine) error { _, err := e.IPsByHandle(bg, "pod"); return err },
 		"release":        func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "pod"); return err },
-		"by host":        func(e *Engine) error { _, err := e.ReleaseByHost(bg, HostOwner("h")); return err },
+		"by host":        func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, HostOwner("h")); return err },
 		"look up":        func(e *Engine) error { _, err := e.Lookup(bg, ip("10.0.0.0")); return notFoundIsFine(err) },
 		"another call":   func(e *Engine) error { _, err := e.AutoAssign(bg, want("g", 1, "other")); return err },
 	}
@@ -183,7 +183,7 @@ func TestGivingUpCallersLeakNothing(t *testing.T) {
 		seeds = 3
 	}
 	for seed := range seeds {
-		w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/23", 28))
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/23", 28))
 		s := &losing{Store: w.store, r: rand.New(rand.NewPCG(seed, 7))}
 		e := w.engine(s)
 		var wg sync.WaitGroup

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -142,6 +143,60 @@ func (t *txn) recall(cat *catalogEntry, m *memo, handle string, ask bool) (held 
 		}
 	}
 	return held, true, nil
+}
+
+// existing puts what the handle holds into the result and reports whether that is anything. If it is not, the assignment writes an
+// answer under a key that only such calls of the handle use, so that of two at the same time one meets a conflict.
+func (p *assignPlan) existing(t *txn) (bool, error) {
+	p.memo = memo{key: kindRequest + "\x00" + p.Handle}
+	p.memo.was = t.prior[p.memo.key]
+	if p.memo.was.Value != "" {
+		a, err := decodeAnswer(p.memo.was.Value)
+		if err != nil {
+			return false, err
+		}
+		p.memo.at = a.at
+	}
+	for _, be := range t.blocks {
+		if slices.Contains(be.touches, touch{kindHandle, p.Handle, true}) || slices.Contains(be.touches, touch{kindHandle, p.Handle, false}) {
+			return false, errFirst // the index does not show it yet
+		}
+	}
+	cat, err := t.catalog()
+	if err != nil {
+		return false, err
+	}
+	p.cat = cat
+	r := handleRange(p.Handle)
+	recs, _, err := t.e.store.List(t.ctx, r)
+	if err != nil {
+		return false, err
+	}
+	blocks, err := blocksIn(recs, len(r.From))
+	if err != nil {
+		return false, err
+	}
+	if err := t.warm(blocks); err != nil {
+		return false, err
+	}
+	for _, block := range blocks {
+		be, err := t.block(cat, block)
+		if err != nil {
+			return false, err
+		}
+		if be.Block == nil {
+			continue
+		}
+		for _, x := range be.ordinalsOf(nil, p.Handle) {
+			_, s := be.look(x)
+			if al := be.allocation(x, s); al.Address.Is4() {
+				p.result.V4 = append(p.result.V4, al)
+			} else {
+				p.result.V6 = append(p.result.V6, al)
+			}
+		}
+	}
+	return len(p.result.V4)+len(p.result.V6) > 0, t.room(0, 0)
 }
 
 // size returns how many records remember writes, and how many of them on an expected revision: the answer, its entry by age and

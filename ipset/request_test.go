@@ -28,7 +28,7 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 		"namespace":  func(a *AssignArgs) { a.Namespace = map[string]string{"k": "w"} },
 		"pools":      func(a *AssignArgs) { a.Pools = nil },
 		"limit":      func(a *AssignArgs) { a.MaxBlocks = 4 },
-		"all":        func(a *AssignArgs) { a.AllOrNothing = true },
+		"all":        func(a *AssignArgs) { a.Partial = false },
 	} {
 		a := first
 		change(&a)

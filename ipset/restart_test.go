@@ -8,7 +8,7 @@ import (
 
 // cluster returns a store with n blocks, 100 of each host, made without an engine's help so that it is quick.
 func cluster(t *testing.T, n int) *world {
-	w := newWorld(t, Config{MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/8", 26))
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/8", 26))
 	w.assign(want("host0", 1, "p"))
 	for first := ip("10.0.0.0"); n > 0; n -= 100 {
 		host := HostOwner(fmt.Sprint("host", n/100))

@@ -19,7 +19,7 @@ func TestConfigContradictions(t *testing.T) { // IP3
 		ok  bool
 	}{
 		{Config{}, true}, {Config{Strict: true}, true}, {Config{Strict: true, NoAutoBlocks: true}, true}, {Config{NoAutoBlocks: true}, false},
-		{Config{MaxBlocksPerHost: 3}, false}, {Config{MaxBlocksPerHost: 3, Strict: true}, true}, {Config{MaxBlocksPerHost: -1}, true}, {Config{MaxBlocksPerHost: -2}, false},
+		{Config{MaxBlocksPerHost: 3}, true}, {Config{MaxBlocksPerHost: 3, Strict: true}, true}, {Config{}, true}, {Config{MaxBlocksPerHost: -1}, false},
 	} {
 		err := w.SetConfig(bg, tt.cfg)
 		if (err == nil) != tt.ok || err != nil && !errors.Is(err, errBadConfig) {
@@ -262,7 +262,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	// The other way round: the block goes while the host's next address is on its way.
 	w.releaseHandle("q")
 	r.before = func([]store.Op) {
-		if _, err := w.ReleaseHost(bg, HostOwner("h"), true); err != nil {
+		if _, err := w.DisownBlocks(bg, HostOwner("h"), true); err != nil {
 			t.Error(err)
 		}
 	}
@@ -294,7 +294,7 @@ func TestSequenceNumbersNeverRepeat(t *testing.T) { // IP2
 			w.releaseHandle("p")
 		}
 		if i%5 == 0 {
-			w.ReleaseHost(bg, HostOwner(h), false)
+			w.DisownBlocks(bg, HostOwner(h), false)
 		}
 		if i%11 == 0 {
 			if err := w.UpdatePool(bg, pool("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {

@@ -52,7 +52,7 @@ func TestPoolInsideALargeBlock(t *testing.T) { // IP5
 	}
 	w.check()
 	w.releaseHandle("p")
-	if _, err := w.ReleaseHost(bg, HostOwner("a"), true); err != nil {
+	if _, err := w.DisownBlocks(bg, HostOwner("a"), true); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.assign(want("b", 32, "q")); len(got.V4) != 32 {
@@ -128,7 +128,7 @@ func TestStaleRoomIsNoShortage(t *testing.T) { // IP3
 	held := w.assign(want("a", 1, "q")).V4
 	e := w.engine(w.store)
 	two := want("b", 2, "r")
-	two.AllOrNothing = true
+	two.Partial = false
 	if _, err := e.AutoAssign(bg, two); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestStaleRoomIsNoShortage(t *testing.T) { // IP3
 // TestManyOwnBlocksAreMadeSureOf: an owner has more blocks than a commit verifies, all of them full as the engine remembers
 // them; that is not an answer.
 func TestManyOwnBlocksAreMadeSureOf(t *testing.T) { // IP3
-	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: -1}, pool("a", "10.0.0.0/25", 32))
+	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 0}, pool("a", "10.0.0.0/25", 32))
 	e := w.engine(w.store)
 	if got, err := e.AutoAssign(bg, want("h", 128, "p")); err != nil || len(got.V4) != 128 {
 		t.Fatal(len(got.V4), err)

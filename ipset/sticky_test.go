@@ -40,7 +40,7 @@ func TestStickyAtRandom(t *testing.T) { // IP12, IP8
 					delete(held, x)
 				}
 			case 4:
-				w.ReleaseHost(bg, a.Owner, r.IntN(2) == 0)
+				w.DisownBlocks(bg, a.Owner, r.IntN(2) == 0)
 			case 5:
 				w.clock.add(time.Duration(r.IntN(90)) * time.Second)
 				w.Sweep(bg, SweepArgs{IdleAfter: time.Minute, Keep: 1})

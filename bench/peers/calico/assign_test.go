@@ -158,7 +158,7 @@ func (w *world) calicoClass(err error) string {
 func (w *world) askOurs(r request) answer {
 	_, head, tail := w.ends()
 	got, err := w.engine.AutoAssign(bg, ipset.AssignArgs{
-		Owner: w.ours(r.host), Num4: r.n4, Num6: r.n6, Use: r.use, Pools: r.pools, MaxBlocks: r.maxBlocks, Head: head, Tail: tail,
+		Owner: w.ours(r.host), Num4: r.n4, Num6: r.n6, Use: r.use, Pools: r.pools, MaxBlocks: r.maxBlocks, Head: head, Tail: tail, Partial: true,
 		Claim: ipset.Claim{Handle: r.handle, Attributes: must(ipset.NewAttributes(attrs(r.handle)))},
 	})
 	a := answer{class: w.ourClass(err), short: got.Short}

@@ -61,7 +61,7 @@ func storeCalls() []fact {
 		}
 	}
 	db := &countingStore{Store: store.NewMemory()}
-	count(ours, newOurs(db, wholeNet, ipset.Config{MaxBlocksPerHost: -1}), func() int { return db.calls })
+	count(ours, newOurs(db, wholeNet, ipset.Config{}), func() int { return db.calls })
 	b := newBackend(coded)
 	count(theirs, newCalicoEngine(b, wholeNet), func() int { return int(b.calls()) })
 	return facts

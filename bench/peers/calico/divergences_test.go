@@ -45,6 +45,8 @@ const (
 	oneFamily       = "pools asked for, of one family only"
 	smallBlocks     = "reserved ends in blocks that are too small for them"
 	looseEnds       = "reserved ends without strict affinity"
+	looseLimit      = "a limit of blocks for each host without strict affinity"
+	noLimit         = "a host that needs more than 20 blocks, no limit configured"
 	nothingAsked    = "no addresses asked"
 	singleBlocks    = "the place where the search for a block of one address begins"
 	overlaps        = "a pool whose block size changed"
@@ -96,6 +98,8 @@ var divergences = []divergence{
 	{oneFamily, "the other family comes from any pool", "the other family has no pool: ErrNotFound", "who narrows the choice means it", false},
 	{smallBlocks, "a block claimed in vain and an error; a panic for blocks of one address", "the pool is passed over", "a request does not fail where another pool can serve", false},
 	{looseEnds, "allowed", "ErrInvalid", "others would borrow addresses of a network that is not theirs", false},
+	{looseLimit, "an error", "a limit", "it shares blocks with and without borrowing", false},
+	{noLimit, "a limit of 20", "no limit", "one owner may be a whole VPN", false},
 	{nothingAsked, "nothing", "ErrInvalid", "a caller that asks for nothing has made a mistake", false},
 	{singleBlocks, "by the clock", "by the host's name", "the same trace gives the same answers", false},
 	{overlaps, "new blocks inside live ones: addresses given out twice", "old blocks drain, no claim overlaps them", "an address has one holder", false},

@@ -48,7 +48,7 @@ func (o *oursEngine) fresh() { o.Engine = must(ipset.New(o.store, ipset.Options{
 
 func (o *oursEngine) assign(host, handle string, blocks int) (lease, error) {
 	got, err := o.AutoAssign(bg, ipset.AssignArgs{
-		Owner: ipset.HostOwner(host), Num4: 1, Claim: ipset.Claim{Handle: handle}, Use: ipset.Workload, MaxBlocks: blocks,
+		Owner: ipset.HostOwner(host), Num4: 1, Claim: ipset.Claim{Handle: handle}, MaxBlocks: blocks, Partial: true,
 	})
 	if err != nil || len(got.V4) == 0 {
 		return lease{}, err
@@ -80,4 +80,4 @@ func (o *oursEngine) fill(block netip.Prefix, owner string, held int) {
 	check(o.ImportBlock(bg, b))
 }
 
-func (o *oursEngine) drop(host string) { must(o.ReleaseHost(bg, ipset.HostOwner(host), true)) }
+func (o *oursEngine) drop(host string) { must(o.DisownBlocks(bg, ipset.HostOwner(host), true)) }

@@ -80,7 +80,7 @@ func memory(o options, log io.Writer) []fact {
 // ourSnapshot returns the snapshot of a store with the load, and the live heap with that store.
 func ourSnapshot() ([]byte, uint64) {
 	db := store.NewMemory()
-	e := newOurs(db, wholeNet, ipset.Config{MaxBlocksPerHost: -1})
+	e := newOurs(db, wholeNet, ipset.Config{})
 	now := time.Now()
 	var buf []ipset.Allocation
 	for i := range heldBlocks {

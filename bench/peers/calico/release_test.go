@@ -297,7 +297,7 @@ func (w *world) releaseHost(tr *model.Trace) {
 	} else {
 		terr = w.calico.RemoveIPAMHost(bg, host)
 	}
-	_, oerr := w.engine.ReleaseHost(bg, w.ours(host), how == 0)
+	_, oerr := w.engine.DisownBlocks(bg, w.ours(host), how == 0)
 	if theirs, ours := w.calicoClass(terr), w.ourClass(oerr); theirs != ours {
 		w.fail("Calico %v, ours %v", terr, oerr)
 	}

@@ -55,7 +55,7 @@ func (b *both) theirs(host string, n4, n6 int) ([]netip.Prefix, error) {
 
 // ours asks our engine for addresses of a family.
 func (b *both) ours(host string, n4, n6 int) ([]netip.Prefix, error) {
-	got, err := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner(host), Num4: n4, Num6: n6, Use: ipset.Workload})
+	got, err := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner(host), Num4: n4, Num6: n6, Use: ipset.Workload, Partial: true})
 	var list []netip.Prefix
 	for _, al := range append(got.V4, got.V6...) {
 		list = append(list, al.Prefix())
@@ -123,6 +123,17 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 			HostReservedAttrIPv4s: windowsEnds})
 		_, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Head: 3, Tail: 1})
 		return err == nil, errors.Is(oerr, ipalloc.ErrInvalid)
+	},
+	looseLimit: func(t *testing.T) (bool, bool) {
+		b := newBoth(t, ipset.Config{}, "10.1.0.0/26 28")
+		err := b.calico.SetIPAMConfig(bg, ipam.IPAMConfig{AutoAllocateBlocks: true, MaxBlocksPerHost: 3})
+		return err != nil, b.engine.SetConfig(bg, ipset.Config{MaxBlocksPerHost: 3}) == nil
+	},
+	noLimit: func(t *testing.T) (bool, bool) {
+		b := newBoth(t, ipset.Config{}, "10.1.0.0/24 29")
+		theirs, err := b.theirs("x", 200, 0)
+		ours, oerr := b.ours("x", 200, 0)
+		return err != nil && len(theirs) == 160, oerr == nil && len(ours) == 200
 	},
 	nothingAsked: func(t *testing.T) (bool, bool) {
 		b := newBoth(t, ipset.Config{}, "10.1.0.0/26 28")

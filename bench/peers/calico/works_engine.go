@@ -17,7 +17,7 @@ var contestants = []struct {
 }{
 	{ours, func(p netip.Prefix) engine {
 		// A number needs strict affinity; none is asked here, as Calico's default of 20 is given with each call.
-		return newOurs(store.NewMemory(), p, ipset.Config{MaxBlocksPerHost: -1})
+		return newOurs(store.NewMemory(), p, ipset.Config{})
 	}},
 	{theirs, func(p netip.Prefix) engine { return newCalicoEngine(newBackend(coded), p) }},
 	{copies, func(p netip.Prefix) engine { return newCalicoEngine(newBackend(copied), p) }},

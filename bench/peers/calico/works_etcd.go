@@ -73,7 +73,7 @@ func (e *etcd) engines() map[string]func(netip.Prefix) engine {
 		ours: func(p netip.Prefix) engine {
 			e.stores++
 			s := must(etcdstore.Open(bg, e.client, fmt.Sprintf("/ipalloc/%d/", e.stores), etcdstore.Options{}))
-			return newOurs(s, p, ipset.Config{MaxBlocksPerHost: -1})
+			return newOurs(s, p, ipset.Config{})
 		},
 		theirs: func(p netip.Prefix) engine {
 			check(e.calico.Clean())

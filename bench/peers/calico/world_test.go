@@ -213,7 +213,11 @@ func (w *world) disablePool(name string, disabled bool) {
 func (w *world) setConfig(c ipset.Config) bool {
 	w.Helper()
 	terr := w.calico.SetIPAMConfig(bg, ipam.IPAMConfig{StrictAffinity: c.Strict, AutoAllocateBlocks: !c.NoAutoBlocks, MaxBlocksPerHost: c.MaxBlocksPerHost})
-	oerr := w.engine.SetConfig(bg, c)
+	ours := c
+	if ours.MaxBlocksPerHost == 0 {
+		ours.MaxBlocksPerHost = 20 // Calico's limit where none is configured
+	}
+	oerr := w.engine.SetConfig(bg, ours)
 	if (terr == nil) != (oerr == nil) {
 		w.fail("configuration %+v: Calico %v, ours %v", c, terr, oerr)
 	}

@@ -199,11 +199,10 @@ func (n *Network) add(ctx context.Context, e *trace.Event) error {
 		return err
 	}
 	args := ipset.AssignArgs{
-		Owner:        ipset.HostOwner(e.Node),
-		Claim:        ipset.Claim{Handle: e.Pod.Name, Attributes: attributes},
-		Use:          ipset.Workload,
-		AllOrNothing: true,
-		Request:      e.Pod.Name, // to ask again is to get the same while the pod has it: a cluster would take the pod's UID
+		Owner:   ipset.HostOwner(e.Node),
+		Claim:   ipset.Claim{Handle: e.Pod.Name, Attributes: attributes},
+		Use:     ipset.Workload,
+		Request: e.Pod.Name, // to ask again is to get the same while the pod has it: a cluster would take the pod's UID
 	}
 	for _, r := range n.cfg.Ranges {
 		if r.Pool.Addr().Is4() {

@@ -52,7 +52,7 @@ func TestVerifySees(t *testing.T) {
 		},
 		"taken from its node": {
 			func(n *Network) error {
-				_, err := n.engine.ReleaseHost(t.Context(), ipset.HostOwner(node), false)
+				_, err := n.engine.DisownBlocks(t.Context(), ipset.HostOwner(node), false)
 				return err
 			},
 			`belongs to node "", it was node "`,

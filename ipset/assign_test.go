@@ -1,0 +1,201 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// TestAssign: one address or an error; the same one while the handle holds it, another kind of pool where there is no IPv4 pool,
+// and the first of several.
+func TestAssign(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/30", 30), pool("b", "fd00::/126", 126))
+	h := HostOwner("h")
+	first, err := w.Assign(bg, h, "pod")
+	if err != nil || !first.Address.Is4() || first.Handle != "pod" || first.Host != h {
+		t.Fatal(first, err)
+	}
+	rev := w.rev()
+	for _, e := range []*Engine{w.Engine, w.engine(w.store)} {
+		if again, err := e.Assign(bg, h, "pod"); err != nil || again != first {
+			t.Errorf("%+v, %v, first %+v", again, err, first)
+		}
+	}
+	if w.rev() != rev {
+		t.Error("a repetition wrote")
+	}
+	w.assign(want("h", 3, "others"))
+	if a, err := w.Assign(bg, h, "late"); !errors.Is(err, ipalloc.ErrFull) || a != (Allocation{}) {
+		t.Errorf("full: %+v, %v", a, err)
+	}
+	if a, err := w.Assign(bg, h, "others"); err != nil || a.Handle != "others" {
+		t.Errorf("of several: %+v, %v", a, err)
+	}
+	if err := w.RemovePool(bg, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := w.Assign(bg, h, "six"); err != nil || !a.Address.Is6() {
+		t.Errorf("without an IPv4 pool: %+v, %v", a, err)
+	}
+	if a, err := w.Assign(bg, h, "pod"); err != nil || a != first {
+		t.Errorf("held in a pool that is gone: %+v, %v", a, err)
+	}
+	for handle, owner := range map[string]Owner{"": h, "a\x00": h, "pod": {}} {
+		if _, err := w.Assign(bg, owner, handle); !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Errorf("%q, %v: %v", handle, owner, err)
+		}
+	}
+	w.releaseHandle("pod")
+	w.releaseHandle("others")
+	w.AddPool(bg, pool("a", "10.0.0.0/30", 30))
+	if a, err := w.Assign(bg, h, "pod"); err != nil || a.Seq <= first.Seq {
+		t.Errorf("after a release: %+v, %v", a, err)
+	}
+	w.check(NoPool)
+}
+
+// TestAssignOfOneHandleAtTheSameTime: two engines that serve one handle at the same time, and callers of one engine, give it one
+// address.
+func TestAssignOfOneHandleAtTheSameTime(t *testing.T) {
+	for name, before := range map[string]func(w *world){
+		"new":      func(*world) {},
+		"released": func(w *world) { w.Assign(bg, HostOwner("g"), "pod"); w.releaseHandle("pod") },
+	} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+		before(w)
+		r := &racing{Store: w.store}
+		var theirs Allocation
+		r.before = func([]store.Op) {
+			var err error
+			if theirs, err = w.Assign(bg, HostOwner("h2"), "pod"); err != nil {
+				t.Error(err)
+			}
+		}
+		ours, err := w.engine(r).Assign(bg, HostOwner("h1"), "pod")
+		if err != nil || ours != theirs {
+			t.Errorf("%s: %+v, %v, the other engine's %+v", name, ours, err, theirs)
+		}
+		if als, _ := w.IPsByHandle(bg, "pod"); len(als) != 1 {
+			t.Errorf("%s: holds %v", name, als)
+		}
+		w.check()
+	}
+	w, g, e := newGated(t)
+	go e.AutoAssign(bg, want("h", 1, "first"))
+	<-g.arrived
+	var wg sync.WaitGroup
+	seen := make(chan netip.Addr, 8)
+	for i := range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			a, err := e.Assign(bg, HostOwner(fmt.Sprint("h", i)), "pod")
+			if err != nil {
+				t.Error(err)
+			}
+			seen <- a.Address
+		}()
+		waitFor(e, i+1)
+	}
+	close(g.open)
+	wg.Wait()
+	for first := <-seen; len(seen) > 0; {
+		if a := <-seen; a != first {
+			t.Errorf("%s and %s", a, first)
+		}
+	}
+	w.check()
+	w.clock.add(48 * time.Hour)
+	if _, err := w.Sweep(bg, SweepArgs{}); err != nil || w.records(kindRequest) != 0 || w.records(kindAged) != 0 {
+		t.Errorf("%v, %d records left", err, w.records(kindRequest))
+	}
+}
+
+// TestSubnetPools: the ends of a subnet are not assigned automatically, and may be named.
+func TestSubnetPools(t *testing.T) {
+	for _, tt := range []struct {
+		prefix string
+		bits   int
+		spared []string
+	}{
+		{"10.0.0.0/28", 30, []string{"10.0.0.0", "10.0.0.15"}},
+		{"10.0.0.0/31", 31, nil},
+		{"10.0.0.0/32", 32, nil},
+		{"fd00::/124", 126, []string{"fd00::"}},
+		{"fd00::/127", 127, nil},
+	} {
+		p := pool("a", tt.prefix, tt.bits)
+		p.Subnet = true
+		w := newWorld(t, Config{}, p)
+		a := want("h", 16, "p")
+		if p.Prefix.Addr().Is6() {
+			a.Num4, a.Num6 = 0, 16
+		}
+		got := w.assign(a)
+		size := 1 << (p.Prefix.Addr().BitLen() - p.Prefix.Bits())
+		all := append(got.V4, got.V6...)
+		if len(all) != size-len(tt.spared) {
+			t.Errorf("%s: %d of %d", tt.prefix, len(all), size)
+		}
+		for _, al := range all {
+			for _, s := range tt.spared {
+				if al.Address == ip(s) {
+					t.Errorf("%s was given", s)
+				}
+			}
+		}
+		for _, s := range tt.spared {
+			if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip(s), Owner: HostOwner("h")}); err != nil {
+				t.Error(err)
+			}
+		}
+		w.check()
+		if len(tt.spared) < 2 {
+			continue
+		}
+		w.releaseHandle("p")
+		for _, s := range tt.spared {
+			w.ReleaseIPs(bg, Release{Address: ip(s)})
+		}
+		if err := w.SplitPool(bg, "a", 1); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.assign(a); len(got.V4) != 14 {
+			t.Errorf("split: %d", len(got.V4))
+		}
+		w.check()
+	}
+}
+
+// TestPoolGrows: a pool takes in more addresses, blocks that another pool has left there included; it does not shrink or move.
+func TestPoolGrows(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28), pool("b", "10.0.0.64/26", 29))
+	w.assign(want("h", 64, "p"))
+	w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.70"), Owner: HostOwner("g"), Claim: Claim{Handle: "q"}})
+	p := pool("a", "10.0.0.0/24", 28)
+	if err := w.UpdatePool(bg, p); !errors.Is(err, ipalloc.ErrExists) {
+		t.Errorf("over another pool: %v", err)
+	}
+	if err := w.RemovePool(bg, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.UpdatePool(bg, p); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	if got := w.assign(want("h2", 256, "r")); len(got.V4) != 256-64-16 { // a block of the old size keeps its place
+		t.Errorf("%d more", len(got.V4))
+	}
+	w.check()
+	for _, prefix := range []string{"10.0.0.0/25", "10.0.1.0/24", "fd00::/64"} {
+		if err := w.UpdatePool(bg, pool("a", prefix, 0)); !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Errorf("%s: %v", prefix, err)
+		}
+	}
+}
