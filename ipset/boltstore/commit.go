@@ -207,7 +207,7 @@ func (s *Store) transaction() error {
 		return fatal
 	}
 	if err != nil {
-		answer(batch, nil, nil, err)
+		answer(batch, nil, nil, failure("commit", s.path, err))
 		return err
 	}
 	s.mu.Lock()
