@@ -252,7 +252,9 @@ func (r *clusterReplay) observe(tr *model.Trace) {
 			n.Prefixes = append(n.Prefixes, p)
 		}
 	}
+	was := r.bytes(r.a)
 	changed, problems := r.a.Observe(n)
+	r.same("changed", fmt.Sprint(changed), fmt.Sprint(was != r.bytes(r.a)))
 	wantChanged, want := r.m.Observe(n.Name, n.Entry, n.Prefixes)
 	var got []string
 	for _, p := range problems {

@@ -53,7 +53,7 @@ func (r *nodeipamReplay) hook(c nodeipam.Change) {
 func replayNodeIPAM(t testing.TB, data []byte) {
 	tr := model.NewTrace(data)
 	c := nodeipamConfigs[tr.Op(len(nodeipamConfigs))]
-	r := &nodeipamReplay{t: t, m: &model.NodeIPAM{Held: map[string][]netip.Prefix{}, Leaving: map[string]bool{}}}
+	r := &nodeipamReplay{t: t, m: &model.NodeIPAM{Held: map[string][]netip.Prefix{}, Leaving: map[string]bool{}, UIDs: map[string]string{}}}
 	var err, err2 error
 	r.a, err = nodeipam.New(c, nodeipam.OnChange(r.hook))
 	r.follow, err2 = nodeipam.New(c)
@@ -81,7 +81,7 @@ func replayNodeIPAM(t testing.TB, data []byte) {
 func (r *nodeipamReplay) step(op int, tr *model.Trace) {
 	switch name := fmt.Sprintf("n%d", tr.Below(8)); op {
 	case 0, 1, 2, 3:
-		r.allocate(name)
+		r.allocate(name, someUID(tr))
 	case 4, 5:
 		was := r.m.Held[name]
 		as, got := r.a.Release(name)
@@ -116,9 +116,12 @@ func (r *nodeipamReplay) step(op int, tr *model.Trace) {
 	}
 }
 
-func (r *nodeipamReplay) allocate(name string) {
-	got, err := r.a.Allocate(nodeipam.Node{Name: name})
-	want, slot, ok := r.m.Allocate(name)
+// someUID reads a UID, more often none.
+func someUID(tr *model.Trace) string { return []string{"", "", "u1", "u2"}[tr.Below(4)] }
+
+func (r *nodeipamReplay) allocate(name, uid string) {
+	got, err := r.a.Allocate(nodeipam.Node{Name: name, UID: uid})
+	want, slot, ok := r.m.Allocate(name, uid)
 	var e *ipalloc.Error
 	switch {
 	case ok != (err == nil) || !slices.Equal(got.Prefixes, want):
@@ -145,7 +148,7 @@ func (r *nodeipamReplay) somePrefix(tr *model.Trace) netip.Prefix {
 // someNode reads what a node says it has; now and then no prefix at all, or one
 // that is none.
 func (r *nodeipamReplay) someNode(name string, tr *model.Trace) nodeipam.Node {
-	n := nodeipam.Node{Name: name, Terminating: tr.Below(4) == 1}
+	n := nodeipam.Node{Name: name, UID: someUID(tr), Terminating: tr.Below(4) == 1}
 	for i := range tr.Below(4) {
 		p := r.somePrefix(tr)
 		if p.Bits() == 59 {
@@ -185,18 +188,9 @@ func (r *nodeipamReplay) words(problems []*ipalloc.Error) (words []string) {
 
 // occupy compares the verb that refuses.
 func (r *nodeipamReplay) occupy(name string, n nodeipam.Node) {
-	err := r.a.Occupy(nodeipam.Node{Name: name, Prefixes: n.Prefixes})
-	had, holds := r.m.Held[name]
-	ok := len(n.Prefixes) > 0
-	for i, p := range n.Prefixes {
-		ok = ok && p.IsValid() && len(r.m.Judge(name, i, p)) == 0 && !slices.Contains(n.Prefixes[:i], p)
-	}
-	ok = ok && !holds || len(n.Prefixes) > 0 && slices.Equal(had, n.Prefixes)
-	if ok != (err == nil) {
+	err := r.a.Occupy(nodeipam.Node{Name: name, UID: n.UID, Prefixes: n.Prefixes})
+	if ok := r.m.Occupy(name, n.UID, n.Prefixes); ok != (err == nil) {
 		r.t.Fatalf("Occupy(%s, %v): %v, want %v", name, n.Prefixes, err, ok)
-	}
-	if ok && !holds {
-		r.m.Held[name] = n.Prefixes
 	}
 }
 
@@ -204,7 +198,7 @@ func (r *nodeipamReplay) load(nodes []nodeipam.Node) {
 	var want []string
 	rivals := map[string][]string{}
 	for _, n := range nodes {
-		r.m.Observe(n.Name, n.Prefixes, n.Terminating)
+		r.m.Observe(n.Name, n.UID, n.Prefixes, n.Terminating)
 		for _, p := range n.Prefixes {
 			if !p.IsValid() {
 				want = append(want, "bad")
@@ -228,11 +222,11 @@ func (r *nodeipamReplay) load(nodes []nodeipam.Node) {
 		}
 	}
 	if len(nodes) == 1 {
-		was, _ := r.a.Lookup(nodes[0].Name)
+		was := r.bytes(r.a)
 		changed, problems := r.a.Observe(nodes[0])
 		check(problems)
-		if now, _ := r.a.Lookup(nodes[0].Name); !changed && !slices.Equal(was.Prefixes, now.Prefixes) {
-			r.t.Fatalf("Observe(%+v) changed %v to %v and says it did not", nodes[0], was, now)
+		if now := r.bytes(r.a); changed == (was == now) {
+			r.t.Fatalf("Observe(%+v) says changed: %v", nodes[0], changed)
 		}
 		return
 	}
@@ -405,11 +399,17 @@ func (r *nodeipamReplay) compare(op int) {
 
 // sameBytes tests that the follower has the same state down to the cursors.
 func (r *nodeipamReplay) sameBytes(op int) {
-	a, err := r.a.MarshalBinary()
-	b, err2 := r.follow.MarshalBinary()
-	if err != nil || err2 != nil || !slices.Equal(a, b) {
-		r.t.Fatalf("after op %d: the follower's snapshot differs: %v, %v", op, err, err2)
+	if r.bytes(r.a) != r.bytes(r.follow) {
+		r.t.Fatalf("after op %d: the follower's snapshot differs", op)
 	}
+}
+
+func (r *nodeipamReplay) bytes(a *nodeipam.Allocator) string {
+	data, err := a.MarshalBinary()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(data)
 }
 
 func randomNodeIPAMTrace(rng *rand.Rand, n int) []byte {

@@ -100,14 +100,11 @@ func (l *labels) apply(c *Change) *ipalloc.Error {
 		if err != nil {
 			return err
 		}
-		switch i, found := l.search(c.Added.Name); {
-		case !found:
+		i, found := l.search(c.Added.Name)
+		if !found {
 			l.entries = slices.Insert(l.entries, i, e)
-		case l.entries[i].same(e):
-			l.entries[i].terminating = false
-		default:
-			l.entries[i] = e
 		}
+		l.entries[i] = e // as it was when it was added; later changes follow
 	case OpDeleteEntry:
 		if e := l.lookup(c.Entry); e != nil {
 			e.terminating = true

@@ -142,7 +142,10 @@ func (s *slots) apply(c *Change) *ipalloc.Error {
 		if err != nil {
 			return err
 		}
-		if s.overlapping(c.Prefix, nil) == nil {
+		switch {
+		case pl != nil && pl.slot == c.Slot: // as it was when it was added; later changes follow
+			pl.cursor, pl.draining = fresh.cursor, false
+		case s.overlapping(c.Prefix, nil) == nil:
 			s.enter(fresh, len(s.slots[c.Slot].pools))
 		}
 	case OpGrowPool:

@@ -13,6 +13,7 @@ type NodeIPAM struct {
 	Reserved []netip.Prefix
 	Held     map[string][]netip.Prefix
 	Leaving  map[string]bool // owners that are terminating
+	UIDs     map[string]string
 }
 
 // NodeSlot is a slot of [NodeIPAM].
@@ -83,9 +84,25 @@ func (m *NodeIPAM) next(s *NodeSlot) (pool *NodePool, i uint64, ok bool) {
 	return nil, 0, false
 }
 
+// meet releases what another node of that name, with another UID, holds.
+func (m *NodeIPAM) meet(name, uid string) {
+	if m.Held[name] != nil && uid != "" && m.UIDs[name] != "" && m.UIDs[name] != uid {
+		m.Release(name)
+	}
+}
+
+// know notes the UID of an owner that holds something.
+func (m *NodeIPAM) know(name, uid string) {
+	if m.Held[name] != nil && uid != "" {
+		m.UIDs[name] = uid
+	}
+}
+
 // Allocate returns what the owner holds or gives it a child of each slot; ok is
 // false, and slot the first without one, if it can't.
-func (m *NodeIPAM) Allocate(name string) (ps []netip.Prefix, slot int, ok bool) {
+func (m *NodeIPAM) Allocate(name, uid string) (ps []netip.Prefix, slot int, ok bool) {
+	m.meet(name, uid)
+	defer m.know(name, uid)
 	if ps, ok := m.Held[name]; ok {
 		return ps, 0, true
 	}
@@ -107,7 +124,9 @@ func (m *NodeIPAM) Allocate(name string) (ps []netip.Prefix, slot int, ok bool) 
 // Observe records what a node has. Prefixes are masked; an invalid one cannot be read,
 // and then the node keeps what it held at that place, or all it held if the record has
 // another number of prefixes.
-func (m *NodeIPAM) Observe(name string, ps []netip.Prefix, leaving bool) {
+func (m *NodeIPAM) Observe(name, uid string, ps []netip.Prefix, leaving bool) {
+	m.meet(name, uid)
+	defer m.know(name, uid)
 	var set, all []netip.Prefix
 	held := m.Held[name]
 	for i, p := range ps {
@@ -145,7 +164,42 @@ func (m *NodeIPAM) Release(name string) bool {
 	_, ok := m.Held[name]
 	delete(m.Held, name)
 	delete(m.Leaving, name)
+	delete(m.UIDs, name)
 	return ok
+}
+
+// Occupy gives the owner the prefixes, unless some of them are not right.
+func (m *NodeIPAM) Occupy(name, uid string, ps []netip.Prefix) bool {
+	ok := len(ps) > 0
+	for i, p := range ps {
+		ok = ok && p.IsValid()
+		for _, q := range ps[:i] {
+			ok = ok && p != q
+		}
+	}
+	if !ok {
+		return false
+	}
+	m.meet(name, uid)
+	if had := m.Held[name]; had != nil {
+		if len(had) != len(ps) {
+			return false
+		}
+		for i := range had {
+			if had[i] != ps[i] {
+				return false
+			}
+		}
+		return true
+	}
+	for i, p := range ps {
+		if len(m.Judge(name, i, p)) > 0 {
+			return false
+		}
+	}
+	m.Held[name] = ps
+	m.know(name, uid)
+	return true
 }
 
 // Judge returns what is wrong with prefix i of an owner, as words in order:
