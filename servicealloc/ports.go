@@ -320,14 +320,11 @@ func (p *Ports) Allocate(port Port) error {
 func (p *Ports) fail(port Port, err error) error { return portError("allocate", p.set, port, err) }
 
 // portError returns an error about port; the reason names the protocol where it matters.
-func portError(op string, set *portSet, port Port, err error) error {
-	e := &ipalloc.Error{Package: "servicealloc", Op: op, Port: port.Number, Err: err}
-	if set != nil {
-		e.Name = set.String()
-	}
+func portError(op string, set *portSet, port Port, err error) *ipalloc.Error {
+	e := &ipalloc.Error{Package: "servicealloc", Op: op, Name: set.String(), Port: port.Number, Err: err}
 	if err == ipalloc.ErrInvalid {
 		e.Field, e.Text, e.Reason = "Protocol", string(port.Protocol), "no protocol that has ports"
-	} else if set != nil && set.PerProtocol {
+	} else if set.PerProtocol {
 		e.Field = string(port.Protocol)
 	}
 	return e

@@ -48,98 +48,125 @@ const (
 	portsOf = 4 // the first port
 )
 
-// take claims for rec what req asks for beyond old and returns the grant. What it
-// claimed is in undo, of which the caller disposes if there is an error. The random
-// value is replaced if it was used and all went well, and req is no dry run.
-func (r *Registry) take(rec *record, old *Grant, req Request) (g Grant, undo []subject, err error) {
+// A taking is what one request takes for an owner. If it fails, or is a dry run, what was
+// claimed is given back.
+type taking struct {
+	r       *Registry
+	rec     *record
+	g       Grant
+	claimed []subject
+	drawn   bool // the random value was used
+}
+
+func (k *taking) claim(s subject) {
+	k.r.claim(s, k.rec)
+	k.claimed = append(k.claimed, s)
+}
+
+// take claims for rec what req asks for beyond old and returns the grant, with nothing
+// claimed if there is an error or req is a dry run. Otherwise the random value is
+// replaced if it was used.
+func (r *Registry) take(rec *record, old *Grant, req Request) (Grant, error) {
 	if err := wellFormed(rec.Owner, req); err != nil {
-		return Grant{}, nil, err
+		return Grant{}, err
 	}
-	g = Grant{Owner: rec.Owner, Generation: r.last + 1, Spilled: old.Spilled}
-	keptAddrs := keep(old.Addrs, req.Addrs, func(have, want netip.Addr) bool { return want.IsUnspecified() && have.Is4() == want.Is4() })
-	keptPorts := keep(old.Ports, req.Ports, func(have, want Port) bool { return want.Number == 0 && have.Protocol == want.Protocol })
-	g.Addrs, g.Ports = slices.Clone(req.Addrs), slices.Clone(req.Ports)
-	fail := func(e *ipalloc.Error) (Grant, []subject, error) {
-		e.Package, e.Op, e.Owner = "servicealloc", "allocate", rec.Owner
-		return Grant{}, undo, e
+	k := taking{r: r, rec: rec, g: Grant{Owner: rec.Owner, Generation: r.last + 1, Spilled: old.Spilled,
+		Addrs: slices.Clone(req.Addrs), Ports: slices.Clone(req.Ports)}}
+	err := k.addrs(keep(old.Addrs, req.Addrs, func(have, want netip.Addr) bool { return want.IsUnspecified() && have.Is4() == want.Is4() }))
+	if err == nil {
+		err = k.ports(keep(old.Ports, req.Ports, func(have, want Port) bool { return want.Number == 0 && have.Protocol == want.Protocol }))
 	}
-	claim := func(s subject) {
-		r.claim(s, rec)
-		undo = append(undo, s)
+	if err != nil || req.DryRun {
+		for _, s := range k.claimed {
+			r.unclaim(s, rec)
+		}
 	}
-	drawn := false
-	for i, ip := range req.Addrs {
-		if have, ok := keptAddrs[i]; ok {
-			g.Addrs[i] = have
+	if err != nil {
+		err.Package, err.Op, err.Owner = "servicealloc", "allocate", rec.Owner
+		return Grant{}, err
+	}
+	if len(k.g.Addrs)+len(k.g.Ports) == 0 {
+		k.g.Generation, k.g.Spilled = 0, false
+	}
+	if !req.DryRun {
+		if k.drawn {
+			r.pick.draw()
+		}
+		r.last = max(r.last, k.g.Generation)
+	}
+	return k.g, nil
+}
+
+// addrs takes the addresses of the request that are not kept.
+func (k *taking) addrs(kept map[int]netip.Addr) *ipalloc.Error {
+	r := k.r
+	for i, ip := range k.g.Addrs {
+		if have, ok := kept[i]; ok {
+			k.g.Addrs[i] = have
 			continue
 		}
 		if ip.IsUnspecified() {
 			f := slot(ip)
 			n, x, b := r.ranges.pick(f, r.pick.at(uint64(whichOf*f)), r.pick.at(uint64(whichOf*f+startOf)))
 			if b == closed {
-				return fail(&ipalloc.Error{Reason: "no free " + [...]string{"IPv4", "IPv6"}[f] + " address", Err: ipalloc.ErrFull})
+				return &ipalloc.Error{Reason: "no free " + [...]string{"IPv4", "IPv6"}[f] + " address", Err: ipalloc.ErrFull}
 			}
-			g.Addrs[i], g.Spilled, drawn = n.addr(x), g.Spilled || b == static, true
+			k.g.Addrs[i], k.g.Spilled, k.drawn = n.addr(x), k.g.Spilled || b == static, true
 		} else if _, _, err := r.ranges.takeable(ip); err != nil {
 			err.Addr, err.Holder = ip, r.holderName(subject{addr: ip})
-			return fail(err)
+			return err
 		}
-		claim(subject{addr: g.Addrs[i]})
+		k.claim(subject{addr: k.g.Addrs[i]})
 	}
-	for i, p := range req.Ports { // named ones first: the engine must not choose them
-		if have, ok := keptPorts[i]; ok {
-			g.Ports[i] = have
+	return nil
+}
+
+// ports takes the ports of the request that are not kept: named ones first, because the
+// engine must not choose them.
+func (k *taking) ports(kept map[int]Port) *ipalloc.Error {
+	r := k.r
+	if r.ports == nil && len(k.g.Ports) > 0 {
+		return &ipalloc.Error{Field: "Ports", Port: k.g.Ports[0].Number, Reason: "there are no ports", Err: ipalloc.ErrOutOfRange}
+	}
+	for i, p := range k.g.Ports {
+		if have, ok := kept[i]; ok {
+			k.g.Ports[i] = have
 		} else if p.Number != 0 {
-			if err := r.takePort(rec, p, claim); err != nil {
-				return fail(err)
+			if err := k.port(p); err != nil {
+				return err
 			}
 		}
 	}
-	for i, p := range g.Ports {
+	for i, p := range k.g.Ports {
 		if p.Number != 0 {
 			continue
 		}
-		if r.ports == nil {
-			return fail(&ipalloc.Error{Field: "Ports", Reason: "there are no ports", Err: ipalloc.ErrOutOfRange})
-		}
 		x, b := r.ports.peek(r.ports.of(p.Protocol), r.pick.at(uint64(portsOf+i)))
 		if b == closed {
-			return fail(&ipalloc.Error{Name: r.ports.String(), Reason: "no free port", Err: ipalloc.ErrFull})
+			return &ipalloc.Error{Name: r.ports.String(), Reason: "no free port", Err: ipalloc.ErrFull}
 		}
-		g.Ports[i].Number = r.ports.First + uint16(x)
-		g.Spilled, drawn = g.Spilled || b == static, true
-		for _, s := range r.keys(g.Ports[i]) {
-			claim(s)
+		k.g.Ports[i].Number = r.ports.First + uint16(x)
+		k.g.Spilled, k.drawn = k.g.Spilled || b == static, true
+		for _, s := range r.keys(k.g.Ports[i]) {
+			k.claim(s)
 		}
 	}
-	if len(g.Addrs)+len(g.Ports) == 0 {
-		g.Generation, g.Spilled = 0, false
-	}
-	if !req.DryRun {
-		if drawn {
-			r.pick.draw()
-		}
-		r.last = max(r.last, g.Generation)
-	}
-	return g, undo, nil
+	return nil
 }
 
-// takePort claims a named port. The same number may stand in a request twice, for two
+// port claims a named port. The same number may stand in a request twice, for two
 // protocols; without PerProtocol it is held once.
-func (r *Registry) takePort(rec *record, p Port, claim func(subject)) *ipalloc.Error {
-	if r.ports == nil {
-		return &ipalloc.Error{Field: "Ports", Port: p.Number, Reason: "there are no ports", Err: ipalloc.ErrOutOfRange}
-	}
-	for _, s := range r.keys(p) {
-		if r.holders[s] == rec {
+func (k *taking) port(p Port) *ipalloc.Error {
+	for _, s := range k.r.keys(p) {
+		if k.r.holders[s] == k.rec {
 			continue
 		}
-		if _, _, err := r.ports.takeable(s.port()); err != nil {
-			e := portError("", r.ports, s.port(), err).(*ipalloc.Error)
-			e.Holder = r.holderName(s)
+		if _, _, err := k.r.ports.takeable(s.port()); err != nil {
+			e := portError("", k.r.ports, s.port(), err)
+			e.Holder = k.r.holderName(s)
 			return e
 		}
-		claim(s)
+		k.claim(s)
 	}
 	return nil
 }
@@ -149,13 +176,6 @@ func (r *Registry) holderName(s subject) string {
 		return rec.Owner
 	}
 	return ""
-}
-
-// undo gives back what take has claimed.
-func (r *Registry) undo(rec *record, claimed []subject) {
-	for _, s := range claimed {
-		r.unclaim(s, rec)
-	}
 }
 
 // keep says, by its place in want, what of it is met by what an owner has: first what

@@ -69,9 +69,8 @@ func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 	}
 	p := &pending{rec: rec, grant: old.clone(), deadline: req.Deadline}
 	if !old.answers(req) {
-		g, undo, err := r.take(rec, old, req)
+		g, err := r.take(rec, old, req)
 		if err != nil {
-			r.undo(rec, undo)
 			return nil, Grant{}, err
 		}
 		p.grant = g
