@@ -112,7 +112,7 @@ func (e *entryAPI) served() (out []schema.GroupVersionResource, err error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, errors.New("the API server serves no ClusterCIDRs: apply deploy/crds.yaml, or set -cluster-cidrs")
+		return nil, errors.New("the API server serves no ClusterCIDRs: apply deploy/crds, or set -cluster-cidrs")
 	}
 	return out, nil
 }

@@ -49,8 +49,10 @@ func TestEndToEnd(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r.c = newCluster(t, server, serviceCIDRs)
-	r.c.apply(t, "../deploy/rbac.yaml")
-	r.c.apply(t, "../deploy/deployment.yaml")
+	r.c.tryKustomizations(t, "../deploy/range", "../deploy/multicidr")
+	for _, name := range []string{"rbac", "deployment", "service"} {
+		r.c.apply(t, "../deploy/base/"+name+".yaml")
+	}
 	r.c.checkRights(t)
 	r.c.login(t)
 	r.direct = r.c.kubeconfig(t, "direct.kubeconfig", r.c.url)

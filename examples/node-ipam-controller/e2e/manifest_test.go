@@ -4,10 +4,12 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +19,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
+// tryKustomizations has the API server try what kubectl makes of the kustomizations,
+// without carrying it out.
+func (c *cluster) tryKustomizations(t *testing.T, paths ...string) {
+	t.Helper()
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Logf("the kustomizations are not tried: %v", err)
+		return
+	}
+	for _, path := range paths {
+		out, err := exec.Command(kubectl, "kustomize", path).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		c.createAll(t, path, bytes.NewReader(out), "All")
+	}
+}
+
 // apply creates what a manifest holds; a field that there is not is an error.
 func (c *cluster) apply(t *testing.T, path string) {
 	t.Helper()
@@ -25,13 +45,20 @@ func (c *cluster) apply(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
+	c.createAll(t, path, file)
+}
+
+// createAll creates the resources of a manifest one after another.
+func (c *cluster) createAll(t *testing.T, path string, manifest io.Reader, dryRun ...string) {
+	t.Helper()
 	resources := map[string]string{
+		"Service":        "/api/v1/namespaces/%/services",
 		"ServiceAccount": "/api/v1/namespaces/%/serviceaccounts", "Deployment": "/apis/apps/v1/namespaces/%/deployments",
 		"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 		"CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		"Role":                     "/apis/rbac.authorization.k8s.io/v1/namespaces/%/roles", "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/%/rolebindings",
 	}
-	documents := yaml.NewYAMLReader(bufio.NewReader(file))
+	documents := yaml.NewYAMLReader(bufio.NewReader(manifest))
 	for {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
@@ -48,6 +75,9 @@ func (c *cluster) apply(t *testing.T, path string) {
 			t.Fatal(err)
 		}
 		request := c.client.RESTClient().Post().AbsPath(strings.Replace(resources[what.Kind], "%", what.Namespace, 1))
+		for _, d := range dryRun {
+			request.Param("dryRun", d)
+		}
 		err = request.Param("fieldValidation", "Strict").SetHeader("Content-Type", "application/json").Body(document).Do(t.Context()).Error()
 		if err != nil {
 			t.Fatalf("%s: %s %s: %v", filepath.Base(path), what.Kind, what.Name, err)

@@ -63,7 +63,7 @@ func (r *run) objects() {
 		all = append(all, &old[i])
 	}
 	r.each(all, r.delete)
-	r.c.apply(r.T, "../deploy/crds.yaml")
+	r.c.apply(r.T, "../deploy/crds/crds.yaml")
 	wait(r.T, "the definitions to be served", func() bool {
 		for _, path := range []string{clusterCIDRPath, configPath} {
 			if r.c.client.RESTClient().Get().AbsPath(path).Do(r.Context()).Error() != nil {
