@@ -45,13 +45,23 @@ type program struct {
 func work(ctx context.Context, p *program) (err error) {
 	p.events = newEvents(p.client)
 	defer p.events.stop()
+	ctx, cancel := context.WithCancel(ctx)
 	if api := p.chooser.api; api != nil {
 		defer api.group.Wait()
 	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
 	p.nodes = &nodeSource{client: p.client}
 	source := startFirst{p.nodes, p.chooser.prepare(func() { p.controller.Retry() })}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	loaded := p.chooser.loaded
+	if set := p.chooser.set; set != nil {
+		source.Source = guessing{p.nodes, set}
+		loaded = func() {
+			p.chooser.loaded()
+			group.Go(func() { p.backfill(ctx) })
+		}
+	}
 	writer := &nodeWriter{client: p.client, timeout: requestTimeout, durations: p.chooser.metrics.writes}
 	if p.options.successEvents {
 		writer.recorded = func(node string, as nodeipam.Assignment) {
@@ -59,7 +69,7 @@ func work(ctx context.Context, p *program) (err error) {
 		}
 	}
 	p.controller, err = controller.New(controller.Config{
-		Allocator: p.chooser.allocator, Source: source, Loaded: p.chooser.loaded,
+		Allocator: p.chooser.allocator, Source: source, Loaded: loaded,
 		Writer: writer, Workers: p.options.workers, Report: p.report,
 	})
 	if err != nil {
@@ -77,10 +87,7 @@ func work(ctx context.Context, p *program) (err error) {
 	}
 	defer stop()
 	if file := p.chooser.file; file != nil {
-		var group sync.WaitGroup
 		group.Go(func() { file.follow(ctx, p.options.syncPeriod, p.controller.Retry) })
-		defer group.Wait()
-		defer cancel()
 	}
 	if !p.options.leaderElect {
 		return p.controller.Run(ctx)

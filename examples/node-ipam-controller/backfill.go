@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
+)
+
+// guessing is a source of nodes that names the ClusterCIDR of nodes whose record has
+// none, such as those of a cluster that another controller has served: of those whose
+// CIDRs the node has, the one that its labels choose first. It guesses until the nodes
+// are loaded; the allocator remembers it then.
+type guessing struct {
+	controller.Source
+	set *entrySet
+}
+
+func (g guessing) List() []nodeipam.Node {
+	nodes := g.Source.List()
+	g.set.mu.Lock()
+	loaded := g.set.loaded
+	g.set.mu.Unlock()
+	if loaded {
+		return nodes
+	}
+	for i := range nodes {
+		g.set.guess(&nodes[i])
+	}
+	return nodes
+}
+
+// guess sets the entry of a node that has CIDRs and no entry, if its labels choose one
+// that they may come from.
+func (s *entrySet) guess(n *nodeipam.Node) {
+	if n.Entry != "" || len(n.Prefixes) == 0 {
+		return
+	}
+	entries := map[string]nodeipam.Entry{}
+	for e := range s.allocator.Entries() {
+		entries[e.Name] = e.Entry
+	}
+	for _, c := range s.allocator.Explain(*n).Candidates {
+		if c.Rank > 0 && mayServe(entries[c.Entry], n) {
+			n.Entry = c.Entry
+			return
+		}
+	}
+}
+
+// mayServe reports whether all CIDRs of a node are of the size and the pools of an entry.
+func mayServe(e nodeipam.Entry, n *nodeipam.Node) bool {
+	for _, p := range n.Prefixes {
+		pool, mask := e.IPv6, e.MaskIPv6
+		if p.Addr().Is4() {
+			pool, mask = e.IPv4, e.MaskIPv4
+		}
+		if mask == 0 {
+			mask = p.Addr().BitLen() - e.HostBits
+		}
+		if !p.IsValid() || p.Bits() != mask || !pool.IsValid() || pool.Bits() > mask || !pool.Contains(p.Addr()) {
+			return false
+		}
+	}
+	return true
+}
+
+// backfill records the ClusterCIDR of nodes that have CIDRs of one and no record of
+// which. It is called when the nodes have been loaded. What fails is left to the next
+// start.
+func (p *program) backfill(ctx context.Context) {
+	seen := map[string]nodeipam.Node{}
+	for _, n := range p.nodes.List() {
+		if n.Entry == "" && len(n.Prefixes) > 0 {
+			seen[n.Name] = n
+		}
+	}
+	recorded := 0
+	for held := range p.chooser.allocator.All() {
+		n, ok := seen[held.Name]
+		if !ok || held.Entry == "" || !slices.Equal(held.Prefixes, n.Prefixes) {
+			continue
+		}
+		metadata := map[string]any{"annotations": map[string]string{entryAnnotation: held.Entry}}
+		if n.UID != "" {
+			metadata["uid"] = n.UID
+		}
+		data, err := json.Marshal(map[string]any{"metadata": metadata})
+		if err == nil {
+			_, err = p.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+		}
+		if err != nil {
+			p.log.Warn("the ClusterCIDR of a node is not recorded", "node", n.Name, "err", err)
+			if ctx.Err() != nil {
+				return
+			}
+			continue
+		}
+		recorded++
+	}
+	if recorded > 0 {
+		p.log.Info("ClusterCIDRs of nodes recorded", "nodes", recorded)
+	}
+}
