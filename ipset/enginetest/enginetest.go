@@ -66,7 +66,7 @@ func Test(t *testing.T, open storetest.Open) {
 	}{
 		{"FailsAtEveryCall", testFailsAtEveryCall}, {"UnknownAtEveryCommit", testUnknownAtEveryCommit},
 		{"ContextEndsAtEveryCall", testContextEndsAtEveryCall}, {"ManyHosts", testManyHosts}, {"ManyEngines", testManyEngines},
-		{"RoundTrips", testRoundTrips},
+		{"LateCommits", testLateCommits}, {"RoundTrips", testRoundTrips},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, open) })
 	}
@@ -243,6 +243,57 @@ func testUnknownAtEveryCommit(t *testing.T, open storetest.Open) {
 	for _, made := range []bool{true, false} {
 		for k := 1; replay(t, open, k, storetest.Unknown(made), true); k++ {
 		}
+	}
+}
+
+// testLateCommits loses the answer of every commit of an assignment once, and makes that commit only when its caller has released
+// the handle, as the documentation advises, and when others have gone on. Nothing is held for the handle in the end.
+func testLateCommits(t *testing.T, open storetest.Open) {
+	ctx := context.Background()
+	lost := 0
+	for k, met := 1, true; met; k++ {
+		f := storetest.NewFaulty(open(t))
+		e := newEngine(t, f, &clock{t: start})
+		setUp(t, e)
+		land := make(chan struct{})
+		f.Script(storetest.AtCommit(k, storetest.Late(land)))
+		met = false
+		held := make(map[netip.Addr]string)
+		for i := range 6 {
+			handle := fmt.Sprint("h", i)
+			got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("host", i%2)), Num4: 2, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}})
+			for _, al := range got.V4 {
+				held[al.Address] = handle
+			}
+			if err == nil {
+				continue
+			}
+			met = true
+			lost++
+			if !errors.Is(err, ipalloc.ErrUnknownOutcome) || len(got.V4) > 0 {
+				t.Fatalf("commit %d: %v, %v", k, got, err)
+			}
+			if _, err := e.ReleaseByHandle(ctx, handle); err != nil {
+				t.Fatalf("commit %d: release: %v", k, err)
+			}
+			if i%2 == 0 { // at once, or after others
+				close(land)
+				f.Settle()
+			}
+		}
+		if met && f.Counts().Commits > 0 {
+			select {
+			case <-land:
+			default:
+				close(land)
+			}
+			f.Settle()
+		}
+		f.Script(nil)
+		verify(t, newEngine(t, f, &clock{t: start}), held)
+	}
+	if lost < 6 {
+		t.Errorf("%d commits were lost", lost)
 	}
 }
 
