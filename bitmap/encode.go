@@ -2,10 +2,11 @@ package bitmap
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"hash/crc32"
 	"math/bits"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
 // The binary form, version 1:
@@ -24,7 +25,7 @@ import (
 // the distance to the one before less 1. Ordinals from n on are not part of a
 // page. A set has exactly one form that AppendBinary writes.
 const (
-	magic   = 0xB7
+	magic   = "\xB7"
 	version = 1
 
 	tokenClear  = 0
@@ -37,11 +38,6 @@ const (
 	maxSparse = 192
 )
 
-// ErrCorrupt is what every error of [Bitmap.UnmarshalBinary] matches.
-var ErrCorrupt = errors.New("bitmap: corrupt data")
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // MarshalBinary returns the binary form of the set; see [Bitmap.AppendBinary].
 func (b *Bitmap) MarshalBinary() ([]byte, error) { return b.AppendBinary(nil) }
 
@@ -51,7 +47,7 @@ func (b *Bitmap) MarshalBinary() ([]byte, error) { return b.AppendBinary(nil) }
 // always nil.
 func (b *Bitmap) AppendBinary(dst []byte) ([]byte, error) {
 	at := len(dst)
-	dst = append(dst, magic, version, 0)
+	dst = append(dst, magic[0], version, 0)
 	if b.some {
 		dst[at+2] = 1
 		dst = binary.AppendUvarint(dst, b.last)
@@ -64,7 +60,7 @@ func (b *Bitmap) AppendBinary(dst []byte) ([]byte, error) {
 		e.flush()
 		dst = e.dst
 	}
-	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[at:], castagnoli)), nil
+	return snap.Seal(dst, at), nil
 }
 
 // An encoder goes through the tree in order and writes tokens. What it has not
@@ -184,72 +180,39 @@ func (e *encoder) sparse(nd *node, n uint64, state bool) {
 }
 
 // UnmarshalBinary replaces the set with the one that data is the binary form of.
-// On an error, which matches [ErrCorrupt], the set is unchanged. It accepts any
-// bytes, and allocates at most a few nodes for each byte of them.
+//
+// It accepts any bytes. It fails with an [*ipalloc.Error] that matches
+// [ipalloc.ErrCorrupt] if data is damaged, or [ipalloc.ErrMismatch] if a newer version
+// wrote it; the set is unchanged then. It allocates at most a few nodes for each byte.
 func (b *Bitmap) UnmarshalBinary(data []byte) error {
-	if len(data) < 7 || data[0] != magic {
-		return fmt.Errorf("%w: not a bitmap", ErrCorrupt)
-	}
-	body := data[:len(data)-4]
-	if got, want := binary.LittleEndian.Uint32(data[len(body):]), crc32.Checksum(body, castagnoli); got != want {
-		return fmt.Errorf("%w: checksum %08x, want %08x", ErrCorrupt, got, want)
-	}
-	if body[1] != version {
-		return fmt.Errorf("%w: version %d, want %d", ErrCorrupt, body[1], version)
-	}
-	d := decoder{b: &Bitmap{}, src: body[3:]}
-	switch body[2] {
-	case 0:
-	case 1:
-		d.b.last, d.b.some = d.uvarint(), true
+	d := decoder{b: &Bitmap{}, r: snap.NewReader(data, magic, version)}
+	if d.r.Bool() {
+		d.b.last, d.b.some = d.r.Uvarint(), true
 		d.pages()
-	default:
-		d.fail("flag %d", body[2])
 	}
-	if d.err == nil && len(d.src) != 0 {
-		d.fail("%d bytes too many", len(d.src))
-	}
-	if d.err != nil {
-		return d.err
+	if err := d.r.Close(); err != nil {
+		return &ipalloc.Error{Package: "bitmap", Op: "unmarshal", Err: err}
 	}
 	*b = *d.b
 	return nil
 }
 
 type decoder struct {
-	b   *Bitmap
-	src []byte
-	err error
-}
-
-func (d *decoder) fail(format string, args ...any) {
-	if d.err == nil {
-		d.err = fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
-	}
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.src)
-	if n <= 0 {
-		d.fail("number cut short or too large")
-		d.src = nil
-		return 0
-	}
-	d.src = d.src[n:]
-	return v
+	b *Bitmap
+	r *snap.Reader
 }
 
 func (d *decoder) pages() {
 	left := d.b.last>>pageBits + 1
-	for page := uint64(0); left != 0 && d.err == nil; {
-		t := d.uvarint()
+	for page := uint64(0); left != 0 && d.r.Err() == nil; {
+		t := d.r.Uvarint()
 		kind, n := t&3, t>>2
 		pages := n
 		if kind == tokenSparse {
 			pages = 1
 		}
 		if pages == 0 || pages > left {
-			d.fail("token of %d pages, %d left", pages, left)
+			d.r.Fail("token of %d pages, %d left", pages, left)
 			return
 		}
 		lo := page << pageBits
@@ -267,18 +230,17 @@ func (d *decoder) pages() {
 }
 
 func (d *decoder) dense(lo, pages uint64) {
-	if uint64(len(d.src))/(fan*8) < pages {
-		d.fail("%d dense pages in %d bytes", pages, len(d.src))
-		return
-	}
 	for ; pages != 0; pages-- {
+		src := d.r.Take(fan * 8)
+		if src == nil {
+			return
+		}
 		var words [fan]uint64
 		for i := range words {
-			words[i] = binary.LittleEndian.Uint64(d.src[8*i:])
+			words[i] = binary.LittleEndian.Uint64(src[8*i:])
 		}
-		d.src = d.src[fan*8:]
 		if !d.b.load(lo, &words) {
-			d.fail("ordinals beyond %d in the page at %d", d.b.last, lo)
+			d.r.Fail("ordinals beyond %d in the page at %d", d.b.last, lo)
 			return
 		}
 		lo += pageSize
@@ -324,17 +286,17 @@ func (b *Bitmap) load(lo uint64, words *[fan]uint64) bool {
 func (d *decoder) sparse(lo, n uint64) {
 	state, n := n&1 != 0, n>>1
 	if n == 0 || n > maxSparse {
-		d.fail("sparse page of %d ordinals", n)
+		d.r.Fail("sparse page of %d ordinals", n)
 		return
 	}
 	hi := min(d.b.last-lo, pageSize-1) + lo
 	if !state {
 		d.b.SetRange(lo, hi)
 	}
-	for x := lo; n != 0 && d.err == nil; n-- {
-		gap := d.uvarint()
+	for x := lo; n != 0 && d.r.Err() == nil; n-- {
+		gap := d.r.Uvarint()
 		if x > hi || gap > hi-x || x < lo {
-			d.fail("ordinal beyond its page at %d", lo)
+			d.r.Fail("ordinal beyond its page at %d", lo)
 			return
 		}
 		x += gap

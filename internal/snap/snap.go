@@ -187,8 +187,8 @@ func (r *Reader) Close() error {
 // Len returns how many bytes are left.
 func (r *Reader) Len() int { return len(r.data) }
 
-// take returns the next n bytes, nil if there are fewer.
-func (r *Reader) take(n uint64) []byte {
+// Take reads n bytes, which share memory with the snapshot; nil if there are fewer.
+func (r *Reader) Take(n uint64) []byte {
 	if n > uint64(len(r.data)) {
 		r.Fail("cut short")
 		return nil
@@ -200,7 +200,7 @@ func (r *Reader) take(n uint64) []byte {
 
 // Byte reads one byte.
 func (r *Reader) Byte() byte {
-	if b := r.take(1); len(b) == 1 {
+	if b := r.Take(1); len(b) == 1 {
 		return b[0]
 	}
 	return 0
@@ -272,7 +272,7 @@ func (r *Reader) Count(size int) int {
 }
 
 // Bytes reads a byte string. It shares memory with the snapshot.
-func (r *Reader) Bytes() []byte { return r.take(r.Uvarint()) }
+func (r *Reader) Bytes() []byte { return r.Take(r.Uvarint()) }
 
 // String reads a string.
 func (r *Reader) String() string { return string(r.Bytes()) }
