@@ -29,6 +29,7 @@ var hot = map[string]func() side{
 	"range/children=2^60":        func() side { return rangeOf6(60) },
 	"batch/work=pair":            batches,
 	"batch/work=fill/size=2^16":  batchFill,
+	"releasen":                   releases,
 	"mixed/live=100":             func() side { return steps(newMixed(100).step) },
 	"mixed/live=1000":            func() side { return steps(newMixed(1000).step) },
 	"ipv6pair/size=2^40":         func() side { return churned6(40).run },

@@ -121,3 +121,19 @@ func query(order int, free uint64, f func(*bitmap.Bitmap, uint64) (uint64, bool)
 func rank(m *bitmap.Bitmap, x uint64) (uint64, bool) { return m.Rank(x), true }
 
 func selected(m *bitmap.Bitmap, x uint64) (uint64, bool) { return m.Select(x / 2) }
+
+// releases is ReleaseN of prefixes of many children and of one, which Occupy takes
+// again: once is one call.
+func releases() side {
+	s, held := loaded(16, 2, 4)
+	held = append(held, netip.MustParsePrefix("10.16.0.0/18"), netip.MustParsePrefix("10.17.0.0/23"))
+	for _, p := range held {
+		must(s.Occupy(p))
+	}
+	return steps(func() {
+		must(s.ReleaseN(held))
+		for _, p := range held {
+			must(s.Occupy(p))
+		}
+	})
+}

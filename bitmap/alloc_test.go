@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/bitmap"
+	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
 // zeroAlloc runs f until it has warmed up, and then up to three times more: a single
@@ -114,6 +115,32 @@ func TestQueriesDoNotAllocate(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// Pages that stand unused in their slots are taken for others: with 16 of them, the
+// next page costs no allocation.
+func TestStandingSparesAreUsed(t *testing.T) {
+	if invariant.Enabled {
+		t.Skip("assertions allocate")
+	}
+	build := func(more uint64) float64 {
+		return testing.AllocsPerRun(5, func() {
+			b := bitmap.New(1 << 18)
+			for page := range uint64(17) { // one more than may stand: it is in the reserve
+				b.Set(page << 12)
+			}
+			for page := range uint64(17) {
+				b.Clear(page << 12)
+			}
+			for page := range more {
+				b.Set((40 + page) << 12)
+			}
+		})
+	}
+	without, with := build(1), build(2)
+	if with != without {
+		t.Errorf("a page beside 16 unused ones costs %v allocations", with-without)
 	}
 }
 

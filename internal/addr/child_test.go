@@ -50,3 +50,30 @@ func TestShortCutsAgreeWithLocate(t *testing.T) {
 		}
 	}
 }
+
+// Child is the inverse of Prefix for IPv4 children of every length, odd ones included,
+// and refuses their neighbours of other lengths and what is not masked.
+func TestChildOfEveryLength(t *testing.T) {
+	for bits := 8; bits <= 32; bits++ {
+		cd := codec(t, "10.0.0.0/8", bits)
+		for _, i := range []uint64{0, 1 & cd.Last(), cd.Last() / 2, cd.Last()} {
+			p := cd.Prefix(i)
+			if got, ok := cd.Child(p); !ok || got != i {
+				t.Errorf("Child(%v) = %d, %v, want %d", p, got, ok, i)
+			}
+			if lo, hi, ok := cd.Block(p); !ok || lo != i || hi != i {
+				t.Errorf("Block(%v) = %d, %d, %v, want %d", p, lo, hi, ok, i)
+			}
+			for _, other := range []netip.Prefix{
+				netip.PrefixFrom(p.Addr(), bits-1), netip.PrefixFrom(p.Addr(), bits+1), netip.PrefixFrom(p.Addr().Next(), bits),
+			} {
+				if other == other.Masked() && other.Bits() == bits && cd.Pool().Contains(other.Addr()) {
+					continue // a child all the same
+				}
+				if got, ok := cd.Child(other); ok {
+					t.Errorf("Child(%v) of a pool in /%d = %d", other, bits, got)
+				}
+			}
+		}
+	}
+}
