@@ -9,7 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
-// hot are the paths that must not allocate in steady state (BM7).
+// hot are the paths that must not allocate in steady state.
 var hot = map[string]func() side{
 	"pair/size=2^16/full=50":     pair50,
 	"pair/size=2^16/full=99":     func() side { return pair(16, 100) },
@@ -65,7 +65,7 @@ func TestGuardAllocations(t *testing.T) {
 	}
 }
 
-// TestGuardMemory holds what a set weighs to its promises (BM1).
+// TestGuardMemory holds what a set weighs to its promises.
 func TestGuardMemory(t *testing.T) {
 	if raced {
 		t.Skip("takes long, and the race detector has an own idea of memory")

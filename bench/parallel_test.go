@@ -102,7 +102,7 @@ func BenchmarkParallelHas(b *testing.B) {
 func has(s *cidrset.Set, asked []netip.Prefix, n int, x random) {
 	for range n {
 		if !s.Has(asked[x.below(ownBits)]) {
-			panic("a child that nobody gives back is free")
+			panic("a child that is never released is free")
 		}
 	}
 }

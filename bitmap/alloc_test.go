@@ -28,7 +28,7 @@ func zeroAlloc(t *testing.T, name string, f func()) {
 	t.Errorf("%s: %v allocations in steady state", name, n)
 }
 
-// fills are the levels at which BM7 is proved, as clear ordinals of n.
+// fills are the fills at which the tests want no allocation, as clear ordinals of n.
 func fills(n uint64) map[string]uint64 {
 	return map[string]uint64{"50 %": n / 2, "99 %": n / 100, "99.99 %": n / 10000}
 }
@@ -43,7 +43,7 @@ func loaded(n, clear uint64, rng *rand.Rand) *bitmap.Bitmap {
 	return b
 }
 
-// BM7: single ordinals, taken and given back at a steady fill.
+// Single ordinals, taken and given back at a steady fill.
 func TestFlipsDoNotAllocate(t *testing.T) {
 	const ops = 4000
 	for _, n := range []uint64{1 << 16, 1 << 20} {
@@ -75,7 +75,7 @@ func TestFlipsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BM7: what only looks never allocates, not even at first; BestFit and MaxClearOrder do
+// What only looks never allocates, not even at first; BestFit and MaxClearOrder do
 // once, for their summaries.
 func TestQueriesDoNotAllocate(t *testing.T) {
 	sink := uint64(0)
@@ -144,7 +144,7 @@ func TestStandingSparesAreUsed(t *testing.T) {
 	}
 }
 
-// BM7: batches.
+// Batches.
 func TestBatchesDoNotAllocate(t *testing.T) {
 	for _, n := range []uint64{1 << 16, 1 << 20} {
 		for fill, clear := range fills(n) {
@@ -168,7 +168,7 @@ func TestBatchesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BM7: ranges of a page and of 256 pages, aligned and not, set and cleared again,
+// Ranges of a page and of 256 pages, aligned and not, set and cleared again,
 // in an empty, a full and a broken set of several sizes.
 func TestRangesDoNotAllocate(t *testing.T) {
 	for _, last := range []uint64{1<<24 - 1, 1<<32 - 1, top} {
@@ -200,7 +200,7 @@ func TestRangesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BM7: one range of any size, its two edges far apart and not aligned.
+// One range of any size, its two edges far apart and not aligned.
 func TestRangesOfEveryOrderDoNotAllocate(t *testing.T) {
 	for order := 1; order < 64; order += 2 {
 		b := newSet(top)
@@ -217,7 +217,7 @@ func TestRangesOfEveryOrderDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BM3, BM7: blocks of several sizes out of one set at 90 %: one is given back, one
+// Blocks of several sizes out of one set at 90 %: one is given back, one
 // of the same size is taken where it fits best.
 func TestBestFitDoesNotAllocate(t *testing.T) {
 	type block struct {

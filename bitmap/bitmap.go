@@ -28,21 +28,19 @@ type Bitmap struct {
 	some  bool   // n > 0
 	count uint64 // set ordinals modulo 2^64: a full set over 2^64 counts 0
 
-	// touched says that root has been planted. Until then it is zero and every
-	// ordinal is clear.
+	// touched is set once root exists. Until then root is zero and every ordinal is
+	// clear.
 	touched bool
 
-	// root covers [0, 2^(shift+6)) for the smallest such power of 64 that holds
-	// n. Ordinals from n on are set for good, so that no search finds them clear.
-	// It is part of the Bitmap because that is one load less on the way to a word.
+	// root covers [0, 2^(shift+6)) for the smallest such power of 64 that holds n.
+	// Ordinals from n on stay set, so no search finds them clear. It is part of the
+	// Bitmap because that saves a load on the way to a word.
 	root node
 
-	pool *pool // spare nodes; nil until one is left over
+	pool *pool // unused nodes; nil until there is one
 }
 
-// New returns an empty set over [0, n).
-//
-// It costs one allocation, whatever n.
+// New returns an empty set over [0, n). It costs one allocation for any n.
 func New(n uint64) *Bitmap {
 	if n == 0 {
 		return &Bitmap{}
@@ -51,9 +49,7 @@ func New(n uint64) *Bitmap {
 }
 
 // NewPow2 returns an empty set over [0, 2^order). It panics unless order is in
-// [0, 64]. Order 64 is the whole of uint64.
-//
-// It costs one allocation, whatever the order.
+// [0, 64]. Order 64 is the whole of uint64. It costs one allocation for any order.
 func NewPow2(order int) *Bitmap {
 	if uint(order) > 64 {
 		badOrder(order)
@@ -65,7 +61,7 @@ func NewPow2(order int) *Bitmap {
 func badOrder(order int) { panic(fmt.Sprintf("bitmap: order %d out of range [0, 64]", order)) }
 
 // Len returns n, the number of ordinals, set or not. It returns [math.MaxUint64]
-// for a space of 2^64; [Bitmap.Last] tells that one apart. O(1).
+// for a space of 2^64, which [Bitmap.Last] distinguishes from one less. O(1).
 func (b *Bitmap) Len() uint64 {
 	if !b.some {
 		return 0
@@ -105,8 +101,7 @@ func (b *Bitmap) check(x uint64) {
 	}
 }
 
-// ready panics if x is not an ordinal of the set, and sees to it that the set has
-// a root.
+// ready panics if x is not an ordinal of the set, and allocates the root if needed.
 func (b *Bitmap) ready(x uint64) {
 	if x > b.last || !b.touched {
 		b.prepare(x)
@@ -149,7 +144,7 @@ func (b *Bitmap) Test(x uint64) bool {
 		}
 		kid := nd.kid[c]
 		if !kid.holds(x) {
-			return kid.rest
+			return kid.outer
 		}
 		nd = kid
 	}
@@ -177,7 +172,7 @@ func (b *Bitmap) Word(x uint64) uint64 {
 		}
 		kid := nd.kid[c]
 		if !kid.holds(x) {
-			return fill(kid.rest)
+			return fill(kid.outer)
 		}
 		nd = kid
 	}
@@ -185,8 +180,8 @@ func (b *Bitmap) Word(x uint64) uint64 {
 	return nd.words[nd.slot(x)]
 }
 
-// Equal reports whether b and o are over the same n and have the same ordinals
-// set, however each came to be. O(pages).
+// Equal reports whether b and o have the same n and the same ordinals set, whatever
+// their histories. O(pages).
 func (b *Bitmap) Equal(o *Bitmap) bool {
 	if b.some != o.some || b.last != o.last || b.count != o.count || b.Full() != o.Full() {
 		return false

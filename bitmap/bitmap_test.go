@@ -7,7 +7,7 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
-// BM1: a set of every size says how large it is, before and after it is touched.
+// A set of every size says how large it is, before and after it is touched.
 func TestSizes(t *testing.T) {
 	for _, last := range lasts {
 		b := newSet(last)
@@ -47,7 +47,7 @@ func TestNewPow2(t *testing.T) {
 	}
 }
 
-// BM1: a set over no ordinals answers everything that takes no ordinal. The zero
+// A set over no ordinals answers everything that takes no ordinal. The zero
 // value is one.
 func TestNoOrdinals(t *testing.T) {
 	for _, b := range []*bitmap.Bitmap{bitmap.New(0), {}} {
@@ -91,7 +91,7 @@ func TestNoOrdinals(t *testing.T) {
 	}
 }
 
-// BM2, BM3: every flip at a landmark, in ascending, descending and interleaved
+// Every flip at a landmark, in ascending, descending and interleaved
 // order, and every question at every landmark after each. That opens pages on all
 // sides of those that are there, so nodes are split and spliced.
 func TestFlipsAtLandmarks(t *testing.T) {
@@ -138,7 +138,7 @@ func (w *twin) askAll(marks []uint64) {
 	w.ranks(w.m.Last + 1 - w.m.Count(0, w.m.Last))
 }
 
-// BM2: every range between two landmarks, set and cleared, in sets that are
+// Every range between two landmarks, set and cleared, in sets that are
 // empty, full, and broken at the landmarks.
 func TestRangesBetweenLandmarks(t *testing.T) {
 	for _, last := range lasts {
@@ -183,7 +183,7 @@ func (w *twin) rangeFrom(lo, hi uint64, state bool, start string) {
 	c.same("%s, fill [%d, %d] with %v and back", start, lo, hi, state)
 }
 
-// BM2: what Set does for x, SetRange does for [x, x], and the forms do not show
+// What Set does for x, SetRange does for [x, x], and the forms do not show
 // which was used.
 func TestEqualIgnoresHistory(t *testing.T) {
 	for _, last := range lasts {
@@ -227,7 +227,7 @@ func TestEqualIgnoresHistory(t *testing.T) {
 	}
 }
 
-// BM7: a clone shares nothing, its order summaries and spare pages included.
+// A clone shares nothing, its order summaries and spare pages included.
 func TestCloneSharesNothing(t *testing.T) {
 	for _, last := range []uint64{4095, 1<<18 - 1, 1<<24 + 77, top} {
 		w := newTwin(t, last)

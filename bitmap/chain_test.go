@@ -24,7 +24,7 @@ func chains(up, nd *node) (n int) {
 	}
 	if up != nil && kids == 1 && other != 3 && only.spare == 0 {
 		state = other == 2
-		if (!up.smaller(nd) || nd.rest == state) && (!nd.smaller(only) || only.rest == state) {
+		if (!up.smaller(nd) || nd.outer == state) && (!nd.smaller(only) || only.outer == state) {
 			n++
 		}
 	}
@@ -36,7 +36,7 @@ func chains(up, nd *node) (n int) {
 	return n
 }
 
-// BM1: the paths to isolated ordinals are compressed, not only when they are made
+// The paths to isolated ordinals are compressed, not only when they are made
 // but also when what forked from them goes away.
 func TestNoChainIsKept(t *testing.T) {
 	for seed := range uint64(40) {

@@ -4,24 +4,33 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+
+	"github.com/ipalloc/ipalloc"
 )
 
-// Check recomputes everything the set derives (summary words, counts, order
-// summaries, the reserve, the tail beyond n) and returns the first contradiction
-// it finds, nil if there is none. It is for tests and for data that came from
-// outside. O(memory).
+// Check recomputes everything the set derives: summary words, counts, order summaries,
+// unused nodes and the tail beyond n. It returns nil or an [*ipalloc.Error] that matches
+// [ipalloc.ErrCorrupt] and names the first contradiction. It is for tests and for data
+// that came from outside. O(memory).
 func (b *Bitmap) Check() error {
+	if err := b.contradiction(); err != nil {
+		return &ipalloc.Error{Package: "bitmap", Op: "check", Reason: err.Error(), Err: ipalloc.ErrCorrupt}
+	}
+	return nil
+}
+
+func (b *Bitmap) contradiction() error {
 	if !b.touched {
 		if b.count != 0 || b.pool != nil {
-			return errors.New("bitmap: an untouched set has a count or a reserve")
+			return errors.New("an untouched set has a count or a reserve")
 		}
 		return nil
 	}
 	if !b.some {
-		return errors.New("bitmap: nodes over no ordinals")
+		return errors.New("nodes over no ordinals")
 	}
 	if got := rootShift(b.last); b.root.shift != got || b.root.base != 0 {
-		return fmt.Errorf("bitmap: root has shift %d and base %d, want %d and 0", b.root.shift, b.root.base, got)
+		return fmt.Errorf("root has shift %d and base %d, want %d and 0", b.root.shift, b.root.base, got)
 	}
 	spares := 0
 	count, err := b.checkNode(&b.root, &spares)
@@ -29,7 +38,7 @@ func (b *Bitmap) Check() error {
 		return err
 	}
 	if count != b.count {
-		return fmt.Errorf("bitmap: count is %d, nodes have %d", b.count, count)
+		return fmt.Errorf("count is %d, nodes have %d", b.count, count)
 	}
 	return b.checkPool(spares)
 }
@@ -37,24 +46,24 @@ func (b *Bitmap) Check() error {
 func (b *Bitmap) checkPool(spares int) error {
 	if b.pool == nil {
 		if spares != 0 {
-			return fmt.Errorf("bitmap: %d spares without a reserve", spares)
+			return fmt.Errorf("%d spares without a reserve", spares)
 		}
 		return nil
 	}
 	p := b.pool
 	if len(p.spare) != spares || spares > maxSpares || len(p.page) > maxPages || len(p.inner) > maxInners {
-		return fmt.Errorf("bitmap: reserve of %d spares (%d in the tree), %d pages, %d inner nodes",
+		return fmt.Errorf("reserve of %d spares (%d in the tree), %d pages, %d inner nodes",
 			len(p.spare), spares, len(p.page), len(p.inner))
 	}
 	for i, nd := range p.spare {
 		if int(nd.spare) != i+1 {
-			return fmt.Errorf("bitmap: spare %d says it is number %d", i, nd.spare)
+			return fmt.Errorf("spare %d says it is number %d", i, nd.spare)
 		}
 	}
 	for _, nd := range p.inner {
 		for c, kid := range nd.kid {
 			if kid != nil {
-				return fmt.Errorf("bitmap: inner node in reserve has a child in slot %d", c)
+				return fmt.Errorf("inner node in reserve has a child in slot %d", c)
 			}
 		}
 	}
@@ -63,7 +72,7 @@ func (b *Bitmap) checkPool(spares int) error {
 
 func (b *Bitmap) checkNode(nd *node, spares *int) (count uint64, err error) {
 	where := func(format string, args ...any) error {
-		return fmt.Errorf("bitmap: node [%d, %d] shift %d: %s", nd.base, nd.end(), nd.shift, fmt.Sprintf(format, args...))
+		return fmt.Errorf("node [%d, %d] shift %d: %s", nd.base, nd.end(), nd.shift, fmt.Sprintf(format, args...))
 	}
 	if nd.room|nd.some != ^uint64(0) {
 		return 0, where("slots %x have neither room nor some", ^(nd.room | nd.some))
@@ -97,7 +106,7 @@ func (b *Bitmap) checkNode(nd *node, spares *int) (count uint64, err error) {
 func (b *Bitmap) checkSlot(nd *node, c uint64, spares *int) (uint64, error) {
 	lo, full := nd.start(c), nd.some>>c&1 != 0
 	bad := func(format string, args ...any) (uint64, error) {
-		return 0, fmt.Errorf("bitmap: slot %d of node [%d, %d] shift %d: %s", c, nd.base, nd.end(), nd.shift, fmt.Sprintf(format, args...))
+		return 0, fmt.Errorf("slot %d of node [%d, %d] shift %d: %s", c, nd.base, nd.end(), nd.shift, fmt.Sprintf(format, args...))
 	}
 	if nd.kid == nil {
 		w := nd.words[c]
@@ -123,7 +132,7 @@ func (b *Bitmap) checkSlot(nd *node, c uint64, spares *int) (uint64, error) {
 		return whole, nil
 	}
 	kid := nd.kid[c]
-	if (kid.base^lo)>>nd.shift != 0 || kid.shift+fanBits > nd.shift || (kid.rest && !nd.smaller(kid)) {
+	if (kid.base^lo)>>nd.shift != 0 || kid.shift+fanBits > nd.shift || (kid.outer && !nd.smaller(kid)) {
 		return bad("child [%d, %d] is misplaced", kid.base, kid.end())
 	}
 	n, err := b.checkNode(kid, spares)
@@ -143,7 +152,7 @@ func (b *Bitmap) checkSlot(nd *node, c uint64, spares *int) (uint64, error) {
 		}
 		return whole, nil
 	}
-	if kid.rest {
+	if kid.outer {
 		n += b.size(nd, c) - b.nodeSize(kid)
 	}
 	return n, nil

@@ -57,7 +57,7 @@ func isInner(_, kid *node, _ uint64) bool      { return kid.kid != nil }
 func isSmaller(up, kid *node, _ uint64) bool   { return up.smaller(kid) }
 func isSpare(_, kid *node, _ uint64) bool      { return kid.spare != 0 }
 
-// X7: Check recomputes everything derived, so each damage to one of them is found.
+// Check recomputes everything derived, so each damage to one of them is found.
 func TestCheckFindsEveryDamage(t *testing.T) {
 	damages := map[string]func(b *Bitmap){
 		"count":                   func(b *Bitmap) { b.count++ },
@@ -81,8 +81,8 @@ func TestCheckFindsEveryDamage(t *testing.T) {
 		"base of a page":          func(b *Bitmap) { _, nd, _ := first(&b.root, isMixedPage); nd.base ^= 1 << 13 },
 		"base not aligned":        func(b *Bitmap) { _, nd, _ := first(&b.root, isMixedPage); nd.base |= 64 },
 		"shift of an inner node":  func(b *Bitmap) { _, nd, _ := first(&b.root, isInner); nd.shift += fanBits },
-		"rest of a smaller child": func(b *Bitmap) { _, nd, _ := first(&b.root, isSmaller); nd.rest = !nd.rest },
-		"rest of a full child":    func(b *Bitmap) { _, nd, _ := first(&b.root, isMixedPage); nd.rest = true },
+		"rest of a smaller child": func(b *Bitmap) { _, nd, _ := first(&b.root, isSmaller); nd.outer = !nd.outer },
+		"rest of a full child":    func(b *Bitmap) { _, nd, _ := first(&b.root, isMixedPage); nd.outer = true },
 		"spare lost":              func(b *Bitmap) { b.pool.spare = b.pool.spare[1:] },
 		"spare misnumbered":       func(b *Bitmap) { b.pool.spare[0].spare++ },
 		"spare not marked":        func(b *Bitmap) { b.pool.spare[0].spare = 0 },
@@ -121,7 +121,7 @@ func tail(b *Bitmap) (up, page *node, c uint64) {
 	return up, page, page.slot(b.last)
 }
 
-// X7: an untouched set has nothing to be wrong but what says that it is one.
+// An untouched set has nothing to be wrong but what says that it is one.
 func TestCheckOfUntouchedSets(t *testing.T) {
 	for name, b := range map[string]*Bitmap{
 		"count":         {last: 9, some: true, count: 1},

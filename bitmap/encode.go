@@ -18,12 +18,12 @@ import (
 //	tokens     until they cover ceil(n/4096) pages; each a uvarint: length<<2 | kind
 //	4 bytes    CRC-32C of all before, little-endian
 //
-// A token of kind clear or set stands for length pages that are wholly so. Dense
-// is followed by length pages of 64 little-endian words each. Sparse stands for
-// one page in which length>>1 ordinals have the state length&1 and the others
-// have not; the ordinals follow as uvarints: the first as it is, each later one as
-// the distance to the one before less 1. Ordinals from n on are not part of a
-// page. A set has exactly one form that AppendBinary writes.
+// A token of kind clear or set stands for length pages that are wholly clear or set. A
+// dense token is followed by length pages of 64 little-endian words each. A sparse token
+// stands for one page in which length>>1 ordinals have the state length&1 and the others
+// have the opposite one; the ordinals follow as uvarints: the first itself, each later
+// one as the distance to the one before, less 1. Ordinals from n on are not part of a
+// page. AppendBinary writes one form for each set.
 const (
 	magic   = "\xB7"
 	version = 1
@@ -41,10 +41,10 @@ const (
 // MarshalBinary returns the binary form of the set; see [Bitmap.AppendBinary].
 func (b *Bitmap) MarshalBinary() ([]byte, error) { return b.AppendBinary(nil) }
 
-// AppendBinary appends the binary form of the set to dst: versioned, checksummed,
-// run-length encoded. A full or empty set takes at most 27 bytes, an isolated
-// ordinal 4 to 12, a dense page 512. Equal sets have equal forms. The error is
-// always nil.
+// AppendBinary appends the binary form of the set to dst, run-length encoded with a
+// version and a checksum. A full or empty set takes at most 27 bytes, an isolated
+// ordinal 4 to 12, a dense page 512. Equal sets have equal forms. The error is always
+// nil.
 func (b *Bitmap) AppendBinary(dst []byte) ([]byte, error) {
 	at := len(dst)
 	dst = append(dst, magic[0], version, 0)
@@ -63,8 +63,8 @@ func (b *Bitmap) AppendBinary(dst []byte) ([]byte, error) {
 	return snap.Seal(dst, at), nil
 }
 
-// An encoder goes through the tree in order and writes tokens. What it has not
-// written yet is either a run of equal pages or a row of dense ones.
+// An encoder walks the tree in order and writes tokens. Pending is either a run of equal
+// pages or a sequence of dense ones.
 type encoder struct {
 	b     *Bitmap
 	dst   []byte
@@ -123,9 +123,9 @@ func (e *encoder) node(nd *node) {
 		kid := nd.kid[c]
 		before := (kid.base - lo) >> pageBits
 		inside := (e.b.nodeSize(kid)-1)>>pageBits + 1
-		e.run(before, kid.rest)
+		e.run(before, kid.outer)
 		e.node(kid)
-		e.run(pages-before-inside, kid.rest)
+		e.run(pages-before-inside, kid.outer)
 	}
 }
 

@@ -77,7 +77,7 @@ var samples = []sample{
 	{"a third of 300", every(299, 3, 1), "b70101ab02a70600020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202020202765cea0f"},
 }
 
-// BM5: the versioned form does not change silently.
+// The versioned form does not change silently.
 func TestGoldenForms(t *testing.T) {
 	for _, s := range samples {
 		b := s.set()
@@ -95,7 +95,7 @@ func TestGoldenForms(t *testing.T) {
 	}
 }
 
-// BM5: what was read is what was written, for sets of every size and density, and
+// What was read is what was written, for sets of every size and density, and
 // equal sets have equal forms, whatever they went through.
 func TestFormsRoundTrip(t *testing.T) {
 	for _, last := range lasts {
@@ -135,7 +135,7 @@ func TestFormsRoundTrip(t *testing.T) {
 	}
 }
 
-// BM5: an empty or a full set is a few bytes, whatever its size; sparse sets are
+// An empty or a full set is a few bytes, whatever its size; sparse sets are
 // as long as they have ordinals; a dense one is its bits.
 func TestFormsAreShort(t *testing.T) {
 	for _, last := range lasts {
@@ -176,7 +176,7 @@ func TestFormsAreShort(t *testing.T) {
 	}
 }
 
-// BM5: the boundary between a page that lists its ordinals, set or clear, and one
+// The boundary between a page that lists its ordinals, set or clear, and one
 // of 64 words. Both are part of the form: a reader must take either.
 func TestSparseBoundary(t *testing.T) {
 	for _, c := range []struct {
@@ -212,7 +212,7 @@ func TestSparseBoundary(t *testing.T) {
 	}
 }
 
-// BM5: AppendBinary appends, and the checksum is that of its own part.
+// AppendBinary appends, and the checksum is that of its own part.
 func TestAppendBinary(t *testing.T) {
 	b := filled(9999, [2]uint64{5, 5000})()
 	data := marshal(t, b)
@@ -228,7 +228,7 @@ func TestAppendBinary(t *testing.T) {
 	}
 }
 
-// BM5: the set keeps nothing of the bytes, and what it was before is gone.
+// The set keeps nothing of the bytes, and what it was before is gone.
 func TestUnmarshalReplaces(t *testing.T) {
 	data := marshal(t, every(5000, 3, 1)())
 	b := newSet(top)

@@ -38,7 +38,7 @@ func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 		if kid == nil || !kid.holds(x) {
 			return b.setNextSlow(nd, x)
 		}
-		nd.words[c]++ // in the expectation that the page has a clear ordinal after x
+		nd.words[c]++ // assumes that the page has a clear ordinal at or after x
 		nd.stale(1 << c)
 		nd = kid
 		c = nd.slot(x)
@@ -91,10 +91,10 @@ func (b *Bitmap) setNextSlow(nd *node, x uint64) (next uint64, ok bool) {
 	return next, true
 }
 
-// SetNextN fills dst with the next clear ordinals at or after x, wrapping once,
-// sets them, and returns how many there were: len(dst) unless the set is full
-// by then. It panics if x is out of range. It looks at each word once, and
-// allocates only for pages, as [Bitmap.Set].
+// SetNextN sets the next clear ordinals at or after x, wrapping once, stores them in
+// dst, and returns how many there were: len(dst) unless the set is full by then. It
+// panics if x is out of range. It reads each word once, and allocates only for pages, as
+// [Bitmap.Set] does.
 func (b *Bitmap) SetNextN(dst []uint64, x uint64) int {
 	b.ready(x)
 	n := b.setClear(dst, x, b.last)
@@ -138,8 +138,8 @@ func (b *Bitmap) setClear(dst []uint64, lo, hi uint64) (n int) {
 	return n
 }
 
-// claim returns the page of x, which is clear, but in no page that says so: it may
-// lie in a spare.
+// claim returns the page of x, which is clear although no mixed slot holds it: the page
+// may be a spare.
 func (b *Bitmap) claim(x uint64) *node {
 	if page := b.find(x); page != nil {
 		return page
@@ -147,13 +147,12 @@ func (b *Bitmap) claim(x uint64) *node {
 	return b.open(x, true)
 }
 
-// seek returns the lowest ordinal of the given state at or after x, and the page
-// that it was found in, nil if a slot or the rest of one told. Ordinals from n on count as set.
+// seek returns the lowest ordinal of the given state at or after x and the page that
+// holds it, nil if the state of a whole slot decided. Ordinals from n on count as set.
 //
-// It follows x down. Where a node has the state in a later slot, that slot is
-// where the search goes on should the nodes below have nothing at or after x; the
-// last such place is the nearest. From there it cannot fail, so no node is looked
-// at more than twice.
+// It descends to x and remembers the last node that has the state in a later slot,
+// because that is the nearest place to continue if the nodes below have nothing at or
+// after x. The search from there cannot fail, so no node is visited more than twice.
 func (b *Bitmap) seek(x uint64, state bool) (page *node, y uint64, ok bool) {
 	var later *node
 	var laterX uint64
@@ -175,12 +174,12 @@ func (b *Bitmap) seek(x uint64, state bool) (page *node, y uint64, ok bool) {
 			} else if !nd.mixed(c) {
 				return nil, x, true
 			} else if kid := nd.kid[c]; kid.holds(x) {
-				if kid.rest == state && nd.smaller(kid) && kid.end() != nd.start(c)|(1<<nd.shift-1) {
+				if kid.outer == state && nd.smaller(kid) && kid.end() != nd.start(c)|(1<<nd.shift-1) {
 					later, laterX = nd, kid.end()+1
 				}
 				nd = kid
 				continue
-			} else if kid.rest == state {
+			} else if kid.outer == state {
 				return nil, x, true
 			} else if x < kid.base {
 				nd, x = kid, kid.base

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BM3: the smallest run that fits, and of those the lowest.
+// The smallest run that fits, and of those the lowest.
 func TestBestFitTakesTheSmallestThenTheLowest(t *testing.T) {
 	type run struct{ lo, hi uint64 }
 	for _, c := range []struct {
@@ -55,7 +55,7 @@ func TestBestFitTakesTheSmallestThenTheLowest(t *testing.T) {
 	}
 }
 
-// BM3: one set ordinal in 2^64 leaves exactly one maximal run of each order: its
+// One set ordinal in 2^64 leaves exactly one maximal run of each order: its
 // buddy. Taking the best fit of every order, smallest first, fills the space.
 func TestBestFitBuddies(t *testing.T) {
 	for _, x := range []uint64{0, 1, 63, 64, 4095, 4096, 1<<18 + 77, 1 << 40, 1<<60 - 1, 1 << 63, 0x123456789abcdef0, top - 4096, top} {
@@ -87,7 +87,7 @@ func TestBestFitBuddies(t *testing.T) {
 	}
 }
 
-// BM3: an empty set over any n is the binary digits of n, largest first; a touched
+// An empty set over any n is the binary digits of n, largest first; a touched
 // set that is empty again says the same.
 func TestBestFitOfEmptySets(t *testing.T) {
 	for _, last := range lasts {
@@ -104,7 +104,7 @@ func TestBestFitOfEmptySets(t *testing.T) {
 	}
 }
 
-// BM3: summaries are refreshed lazily, so an answer must be right after each kind
+// Summaries are refreshed lazily, so an answer must be right after each kind
 // of change that comes between two questions.
 func TestBestFitAfterEveryKindOfChange(t *testing.T) {
 	for _, last := range []uint64{100, 4095, 8191, 1<<18 - 1, 1<<18 + 4999, 1<<24 - 1, top} {

@@ -35,7 +35,7 @@ func (b *Bitmap) Clear(x uint64) bool {
 		if kid == nil || !kid.holds(x) {
 			return b.clearSlow(nd, x)
 		}
-		nd.words[c]-- // in the expectation that x is set
+		nd.words[c]-- // assumes that x is set
 		nd.stale(1 << c)
 		nd = kid
 		c = nd.slot(x)
@@ -63,15 +63,14 @@ func (b *Bitmap) Clear(x uint64) bool {
 	return true
 }
 
-// clearSlow is Clear where no page holds x, as seen at nd, the counts above which
-// are one down already.
+// clearSlow is Clear of an x that no page holds. The search ended at nd; the counts
+// above it are one too low.
 func (b *Bitmap) clearSlow(nd *node, x uint64) bool {
 	b.takeBack(nd, x, 1)
 	return b.open(x, false) != nil && b.Clear(x)
 }
 
-// takeBack adds diff to the counts on the way to x that were changed too early:
-// those above nd.
+// takeBack adds diff to the counts above nd on the way to x, to undo an assumption.
 func (b *Bitmap) takeBack(nd *node, x, diff uint64) {
 	for up := &b.root; up != nd; {
 		c := up.slot(x)
@@ -80,12 +79,12 @@ func (b *Bitmap) takeBack(nd *node, x, diff uint64) {
 	}
 }
 
-// set sets the ordinals of mask, which are clear, in word c of a page; x is one of
-// them, and the counts above know of them already.
+// set sets the ordinals of mask, which are clear, in word c of a page. x is one of them,
+// and the counts above include them already.
 //
-// The bit of room is written whether it changes or not: near full, every other
-// flip fills or opens a word, and a branch on that would be predicted wrong as
-// often. A word that is all clear is rare, so that is a branch.
+// It writes the bit of room even if it does not change, because near full every other
+// flip fills or opens a word and a branch would be mispredicted as often. A word that
+// is all clear is rare, so that case is a branch.
 func (b *Bitmap) set(page *node, c, mask, x uint64) {
 	old := page.words[c%fan]
 	now := old | mask
@@ -97,8 +96,7 @@ func (b *Bitmap) set(page *node, c, mask, x uint64) {
 	}
 }
 
-// setEdge is the rest of set after a word ceased to be all clear or the page
-// became full.
+// setEdge completes set when a word ceased to be all clear or the page became full.
 func (b *Bitmap) setEdge(page *node, c, x uint64) {
 	was := page.some
 	page.some |= 1 << c
@@ -140,8 +138,8 @@ func (b *Bitmap) account(x, diff uint64) {
 	}
 }
 
-// open makes the page that holds x, of which there is none, and returns it. It
-// returns nil if x is in the given state already.
+// open makes and returns the page that holds x, which does not exist yet. It returns
+// nil if x has the given state already.
 func (b *Bitmap) open(x uint64, state bool) *node {
 	b.restock()
 	nd := &b.root
@@ -155,7 +153,7 @@ func (b *Bitmap) open(x uint64, state bool) *node {
 	mixed := nd.mixed(c)
 	rest := nd.some>>c&1 != 0
 	if mixed {
-		rest = kid.rest
+		rest = kid.outer
 	}
 	if rest == state {
 		return nil
@@ -169,34 +167,34 @@ func (b *Bitmap) open(x uint64, state bool) *node {
 	return b.put(nd, c, b.takePage(), x, rest)
 }
 
-// put makes kid, which is unused, the child in slot c of nd: it covers x, and is
-// in the given state like the rest of the slot.
+// put makes the unused node kid the child in slot c of nd. It covers x and has the given
+// state, as the rest of the slot does.
 func (b *Bitmap) put(nd *node, c uint64, kid *node, x uint64, state bool) *node {
 	b.wipe(kid, x, state)
-	kid.rest = state && nd.smaller(kid)
+	kid.outer = state && nd.smaller(kid)
 	nd.kid[c] = kid
 	return kid
 }
 
-// split puts a node between nd and the child in its slot c, just large enough to
-// cover that child and [lo, hi], which the child does not hold all of.
+// split inserts a node between nd and the child in its slot c, just large enough to
+// cover that child and [lo, hi].
 func (b *Bitmap) split(nd *node, c, lo, hi uint64) *node {
 	kid := nd.kid[c]
 	taken, size := nd.words[c], b.size(nd, c)
-	rest := kid.rest
+	rest := kid.outer
 	mid := b.put(nd, c, b.takeNode(coverShift(min(lo, kid.base), max(hi, kid.end()))), lo, rest)
 	k := mid.slot(kid.base)
 	mid.kid[k] = kid
-	kid.told = untold
+	kid.reported = unreported
 	mid.words[k] = taken
 	if rest {
 		mid.words[k] = b.size(mid, k) - (size - taken) // what is clear is all in the child
 	}
 	if !mid.smaller(kid) {
-		kid.rest = false
+		kid.outer = false
 	}
 	if mid.sync(k); !mid.mixed(k) {
-		b.drop(mid, k) // wholly clear or set, which its slot can say alone now
+		b.drop(mid, k) // wholly clear or set: two bits are enough now
 	}
 	return mid
 }
@@ -236,8 +234,8 @@ func (b *Bitmap) settle(page *node, x uint64) {
 	}
 }
 
-// settleInner is settle for an inner node. What became superfluous goes into
-// reserve; it reports whether nd, and with it the page of x, is part of that.
+// settleInner is settle for an inner node. It moves nodes that are no longer needed to
+// the pool, and reports whether nd, and with it the page of x, was one of them.
 func (b *Bitmap) settleInner(nd *node, x uint64) (dropped bool) {
 	var path [maxDepth]*node
 	depth := 0

@@ -53,7 +53,7 @@ func page(words ...uint64) []byte {
 
 // decode reads data into a set that already has something, and checks what holds
 // of any bytes: an error and the same set, or a set that passes its own check and
-// has a form of its own that means the same. BM5
+// has a form of its own that means the same.
 func decode(t testing.TB, data []byte) (*bitmap.Bitmap, error) {
 	t.Helper()
 	b := bitmap.New(200)
@@ -78,7 +78,7 @@ func decode(t testing.TB, data []byte) (*bitmap.Bitmap, error) {
 	return b, nil
 }
 
-// BM5: each rule of the form broken once.
+// Each rule of the form broken once.
 func TestHostileForms(t *testing.T) {
 	full := bytes.Repeat([]byte{0xFF}, 512)
 	ten := bytes.Repeat([]byte{0xFF}, 10)
@@ -166,7 +166,7 @@ func TestNumbersAndCuts(t *testing.T) {
 	}
 }
 
-// BM5: forms that AppendBinary would not write, and yet mean a set.
+// Forms that AppendBinary would not write, and yet mean a set.
 func TestLooseForms(t *testing.T) {
 	full := bytes.Repeat([]byte{0xFF}, 512)
 	for _, c := range []struct {
@@ -191,7 +191,7 @@ func TestLooseForms(t *testing.T) {
 	}
 }
 
-// BM5: every mutation of every byte, and every truncation and extension, without
+// Every mutation of every byte, and every truncation and extension, without
 // the checksum (always an error) and with it made right again.
 func TestMutatedForms(t *testing.T) {
 	forms := [][]byte{}
@@ -238,7 +238,7 @@ func TestMutatedForms(t *testing.T) {
 	}
 }
 
-// BM5: decoding allocates no more than the input justifies. A byte is at most one
+// Decoding allocates no more than the input justifies. A byte is at most one
 // token, a token at most one page and one inner node (2 KiB), whether or not the
 // whole turns out to be a set; a size of 2^64 alone costs nothing.
 func TestHostileFormsAllocateLittle(t *testing.T) {

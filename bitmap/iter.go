@@ -4,10 +4,9 @@ import "iter"
 
 // All returns the set ordinals, ascending.
 //
-// As with all iterators of this package the set may change between two steps:
-// an ordinal that was flipped while its word of 64 was being gone through may be
-// reported as it was before, any later one is reported as it is. It allocates
-// nothing for a result.
+// The set may change between two steps, as with all iterators of this package. An
+// ordinal flipped while its word of 64 is being iterated may be reported in either
+// state; later ones are reported as they are. It does not allocate for a result.
 func (b *Bitmap) All() iter.Seq[uint64] {
 	return func(yield func(uint64) bool) { b.each(true, yield) }
 }
@@ -44,8 +43,8 @@ func (b *Bitmap) nextOf(x uint64, state bool) (uint64, bool) {
 }
 
 // Runs returns the maximal runs [lo, hi] of set ordinals, ascending. If the set
-// changes between two steps the next run starts no lower than two above the end
-// of the last. O(log64 n) a run.
+// changes between two steps, the next run starts at least two above the end of the
+// last one. O(log64 n) a run.
 func (b *Bitmap) Runs() iter.Seq2[uint64, uint64] {
 	return func(yield func(lo, hi uint64) bool) { b.runs(true, yield) }
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
-// BM4: ascending, complete, twice the same, at every size.
+// Ascending, complete, twice the same, at every size.
 func TestIterators(t *testing.T) {
 	for _, last := range lasts {
 		w := newTwin(t, last)
@@ -35,7 +35,7 @@ func TestIterators(t *testing.T) {
 	}
 }
 
-// BM4: an iterator over an untouched set of 2^64 is as lazy as the set.
+// An iterator over an untouched set of 2^64 is as lazy as the set.
 func TestIteratorsBreakEarly(t *testing.T) {
 	b := newSet(top)
 	take := func(seq iter.Seq[uint64], n int) (out []uint64) {
@@ -136,7 +136,7 @@ func (w *watch) end() {
 	}
 }
 
-// BM4: flips and fills between two steps, anywhere, with words, pages and nodes
+// Flips and fills between two steps, anywhere, with words, pages and nodes
 // coming and going under the iterator.
 func TestIterateWhileChanging(t *testing.T) {
 	for seed := range uint64(60) {
@@ -195,7 +195,7 @@ func TestIterateWhileChanging(t *testing.T) {
 	}
 }
 
-// BM4: a run is maximal when it is yielded, but for what was yielded before, and
+// A run is maximal when it is yielded, but for what was yielded before, and
 // nothing of its state is left out between two of them.
 func TestRunsWhileChanging(t *testing.T) {
 	for seed := range uint64(80) {
@@ -246,7 +246,7 @@ func TestRunsWhileChanging(t *testing.T) {
 	}
 }
 
-// BM4: two iterations at once, one in the other.
+// Two iterations at once, one in the other.
 func TestNestedIterators(t *testing.T) {
 	b := bitmap.New(10000)
 	for _, x := range []uint64{3, 64, 4096, 9999} {
@@ -265,7 +265,7 @@ func TestNestedIterators(t *testing.T) {
 	}
 }
 
-// BM4: iterating allocates nothing for a result.
+// Iterating allocates nothing for a result.
 func TestIteratorsDoNotAllocate(t *testing.T) {
 	b := bitmap.New(1 << 18)
 	for x := uint64(0); x < 1<<18; x += 3 {

@@ -35,7 +35,7 @@ func weigh(copies int, build func() *bitmap.Bitmap) float64 {
 // their order summaries, 8 inner nodes, and the lists of both.
 const spares = 64*(576+64) + 8*(576+512+3*64) + 4096
 
-// BM1: an untouched set is one small object.
+// An untouched set is one small object.
 func TestNewCostsOneAllocation(t *testing.T) {
 	for _, last := range lasts {
 		var b *bitmap.Bitmap
@@ -102,7 +102,7 @@ func stride(n, by uint64) (out []uint64) {
 	return out
 }
 
-// BM1: isolated ordinals, at most 2 KiB each, set in an empty space or clear in a
+// Isolated ordinals, at most 2 KiB each, set in an empty space or clear in a
 // full one, order summaries included.
 func TestIsolatedOrdinalsCost(t *testing.T) {
 	for name, ordinals := range sparse {
@@ -136,7 +136,7 @@ func TestIsolatedOrdinalsCost(t *testing.T) {
 	}
 }
 
-// BM1: what is wholly set or clear in an aligned run is two bits in a node that is
+// What is wholly set or clear in an aligned run is two bits in a node that is
 // there anyway, but for the spares.
 func TestAlignedRunsCost(t *testing.T) {
 	const n = 1 << 20 // 256 pages, 4 inner nodes under the root
@@ -208,7 +208,7 @@ func TestAlignedRunsCost(t *testing.T) {
 	}
 }
 
-// BM1: the memory of a churn is that of its fill, not of its history.
+// The memory of a churn is that of its fill, not of its history.
 func TestChurnDoesNotGrow(t *testing.T) {
 	for _, last := range []uint64{1<<20 - 1, top} {
 		rng := rand.New(rand.NewPCG(14, 14))

@@ -6,14 +6,22 @@ import (
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
-// A node is a page (kid == nil) or an inner node. Either covers the ordinals
+// A node is a page (kid == nil) or an inner node. Both cover the ordinals
 // [base, base + 2^(shift+6)) in 64 slots of 2^shift ordinals each.
 //
-// The pair (room, some) is the state of every slot: room alone is clear, some
-// alone is set, both is mixed. A slot always has at least one of the two.
+// The bits room and some are the state of a slot: room alone means clear, some alone
+// means set, both mean mixed. Every slot has at least one of the two.
 //
-// A node is 560 bytes. With the 8 that the Go allocator puts before an object of
-// this size it fits the size class of 576; 9 more would make that 640.
+// Paths are compressed. Ordinal 5,000,000 alone in a set of 2^36 looks like this:
+//
+//	root    shift 30  slot 0 is mixed, slots 1 to 63 are clear
+//	          |       no inner nodes of shifts 24, 18 and 12 between them
+//	page    shift 6   base 4,997,120, outer false: all of root's slot 0
+//	                  outside [4,997,120, 5,001,215] is clear
+//	          word 45 bit 0 is set
+//
+// A node is 560 bytes. With the 8 bytes that the Go allocator puts before an object of
+// this size it fits the size class of 576; 9 more would take the class of 640.
 type node struct {
 	room uint64 // slot c has a clear ordinal
 	some uint64 // slot c has a set ordinal
@@ -22,30 +30,30 @@ type node struct {
 	base uint64
 
 	// kid holds the child of every mixed slot; nil for a page. A slot that is not
-	// mixed has no child, but for pages that are kept as spares: then the page's
-	// contents agree with the slot's state.
+	// mixed has no child, except a page kept as a spare, whose contents then agree
+	// with the slot's state.
 	kid *[fan]*node
 
-	// order is the order summary, nil until BestFit or NextRun first comes by; see
-	// order.go.
+	// order is the order summary, nil until the first call of BestFit or
+	// MaxClearOrder; see order.go.
 	order *order
 
 	shift uint8 // log2 of the ordinals in a slot: 6 for a page, 12, 18 ... 60 above
 
-	// rest is the state of the slot's ordinals outside this node, when the node is
-	// smaller than the slot it stands in; false when it is not.
-	rest bool
+	// outer is the state of the ordinals of the slot it stands in that are outside
+	// this node; false if there are none.
+	outer bool
 
 	// spare is 1 + the position in pool.spare of a page that stands in a slot
 	// that is not mixed; 0 for any other node.
 	spare uint8
 
-	// told is the orders of a page as its parent has recorded them, or untold; see
-	// order.go.
-	told uint16
+	// reported is the orders of a page that its parent has recorded, or unreported;
+	// see order.go.
+	reported uint16
 
-	// words are the ordinals themselves in a page. In an inner node, words[c] is
-	// how many ordinals of slot c are set, those from n on not counted.
+	// words are the ordinals of a page. In an inner node, words[c] counts the set
+	// ordinals of slot c that are below n.
 	words [fan]uint64
 }
 
@@ -86,7 +94,7 @@ func (nd *node) stale(mask uint64) {
 func (nd *node) state(kid *node) (room, some uint64) {
 	room, some = nonzero(kid.room), nonzero(kid.some)
 	if nd.smaller(kid) {
-		if kid.rest {
+		if kid.outer {
 			some = 1
 		} else {
 			room = 1
@@ -120,8 +128,8 @@ func (nd *node) mark(mask uint64, state bool) {
 // the given state. An inner node must have no children left.
 func (b *Bitmap) wipe(nd *node, x uint64, state bool) {
 	nd.base = x &^ (1<<(nd.shift+fanBits) - 1)
-	nd.rest = false
-	nd.told = untold
+	nd.outer = false
+	nd.reported = unreported
 	nd.stale(^uint64(0))
 	nd.mark(^uint64(0), state)
 	switch {
@@ -170,7 +178,7 @@ func (nd *node) total() (sum uint64) {
 
 func (nd *node) clone() *node {
 	c := *nd
-	c.order, c.spare, c.told = nil, 0, untold
+	c.order, c.spare, c.reported = nil, 0, unreported
 	if nd.kid == nil {
 		return &c
 	}
@@ -199,7 +207,7 @@ func (b *Bitmap) plant() {
 }
 
 func (nd *node) plant(shift uint8, last uint64) {
-	*nd = node{shift: shift, room: ^uint64(0), base: last &^ (1<<(shift+fanBits) - 1), told: untold}
+	*nd = node{shift: shift, room: ^uint64(0), base: last &^ (1<<(shift+fanBits) - 1), reported: unreported}
 	c := nd.slot(last)
 	nd.mark(from(c+1), true)
 	cut := last&(1<<shift-1) != 1<<shift-1 // n lies inside slot c

@@ -24,17 +24,17 @@ import (
 // bytes a link.
 type order struct {
 	mask  [fanBits]uint64 // slots with a maximal run of order 6*link+i
-	stale uint64          // in the first link: slots to ask again
+	stale uint64          // in the first link: slots to recompute
 	next  *order
 }
 
-// untold is the value of node.told of a page whose orders its parent has not
+// unreported is the value of node.reported of a page whose orders its parent has not
 // recorded.
-const untold = ^uint16(0)
+const unreported = ^uint16(0)
 
 // BestFit returns the first ordinal of the lowest of the smallest maximal aligned
 // runs of clear ordinals that hold 2^k: the first 2^k of it are the best place to
-// take, because they break the smallest run that will do. ok is false if there is
+// take, because that breaks the smallest run that fits. ok is false if there is
 // no such run. It panics if k is negative. The set is unchanged.
 //
 // O(log n) steps, and a constant number for each word that flipped since the
@@ -164,7 +164,7 @@ func (b *Bitmap) refreshSlot(nd *node, c uint64) {
 	kid := nd.kid[c]
 	if !nd.mixed(c) {
 		if kid != nil {
-			kid.told = untold
+			kid.reported = unreported
 		}
 		nd.order.forget(1 << c)
 		return
@@ -172,10 +172,10 @@ func (b *Bitmap) refreshSlot(nd *node, c uint64) {
 	has := b.refresh(kid)
 	if kid.kid == nil {
 		// The orders of a page fit told, and most flips leave them as they were.
-		if uint64(kid.told) == has {
+		if uint64(kid.reported) == has {
 			return
 		}
-		kid.told = uint16(has)
+		kid.reported = uint16(has)
 	}
 	nd.order.forget(1 << c)
 	nd.order.put(c, has|nd.buddies(kid))
@@ -234,7 +234,7 @@ func (o *order) at(k int) uint64 {
 // buddies returns the orders of the maximal runs that the rest of kid's slot
 // consists of.
 func (nd *node) buddies(kid *node) uint64 {
-	if !nd.smaller(kid) || kid.rest {
+	if !nd.smaller(kid) || kid.outer {
 		return 0
 	}
 	return from(uint64(kid.shift+fanBits)) &^ from(uint64(nd.shift))
@@ -281,7 +281,7 @@ func (nd *node) checkOrder() error {
 			want = digest(^nd.words[c])
 		default:
 			kid := nd.kid[c]
-			if kid.order == nil || kid.order.stale != 0 || kid.kid == nil && uint64(kid.told) != kid.orders() && kid.told != untold {
+			if kid.order == nil || kid.order.stale != 0 || kid.kid == nil && uint64(kid.reported) != kid.orders() && kid.reported != unreported {
 				return fmt.Errorf("slot %d is said to be up to date over a child that is not", c)
 			}
 			want = kid.orders() | nd.buddies(kid)

@@ -27,7 +27,7 @@ func mustPanic(t *testing.T, name string, f func()) (msg string) {
 	return ""
 }
 
-// BM7: an ordinal out of range panics in every method that takes one, and the set
+// An ordinal out of range panics in every method that takes one, and the set
 // is as it was.
 func TestOutOfRangePanics(t *testing.T) {
 	sets := map[string]func() *bitmap.Bitmap{
@@ -94,7 +94,7 @@ func TestOutOfRangePanics(t *testing.T) {
 	}
 }
 
-// BM1: ranges are closed, so lo above hi is a mistake, not an empty range.
+// Ranges are closed, so lo above hi is a mistake, not an empty range.
 func TestInvertedRangePanics(t *testing.T) {
 	for _, last := range lasts {
 		if last == 0 {
@@ -115,7 +115,7 @@ func TestInvertedRangePanics(t *testing.T) {
 	}
 }
 
-// BM3: orders.
+// Orders.
 func TestOrderPanics(t *testing.T) {
 	for _, last := range []uint64{0, 4095, 5000, top} {
 		for _, touched := range []bool{false, true} {
@@ -139,7 +139,7 @@ func TestOrderPanics(t *testing.T) {
 	}
 }
 
-// BM2: a rank that does not exist is an answer, not a mistake.
+// A rank that does not exist is an answer, not a mistake.
 func TestRanksBeyondTheEnd(t *testing.T) {
 	for _, last := range lasts {
 		for _, fill := range []string{"empty", "one", "full"} {

@@ -1,21 +1,21 @@
 package bitmap
 
-// Limits of the reserve, 64 pages or 36 KiB in all.
+// Limits of the unused nodes that a set keeps: 64 pages, or 36 KiB.
 //
-// A page that has just become wholly clear or set should stay where it is, so that
-// the next flip finds it ready: in a set of 16 pages all of them do. In a larger
-// one the next flip is elsewhere, most likely, so from then on such a page is taken
-// out, which costs less than to find it later. The unused ones absorb the ups and
-// downs of a churn and serve the two edges of every range operation.
+// A page that has just become wholly clear or set stays in its slot, so that the next
+// flip finds it: in a set of 16 pages all of them may. In a larger set the next flip is
+// most likely elsewhere, so further pages are taken out, which costs less than finding
+// them later. They absorb the swings of a workload and serve the two edges of every
+// range operation.
 const (
 	maxSpares = 16
 	maxPages  = 48
 	maxInners = 8
 )
 
-// A pool is what a set keeps so that it need not allocate in steady state: pages
-// that became wholly clear or wholly set and still stand in their slot (spare),
-// and unused nodes (page, inner).
+// A pool holds what a set keeps so that steady state does not allocate: pages that became
+// wholly clear or wholly set and are still in their slots (spare), and unused nodes
+// (page, inner).
 type pool struct {
 	spare []*node // node.spare is 1 + the index in here
 	page  []*node
@@ -31,9 +31,8 @@ func (p *pool) unspare(nd *node) {
 	nd.spare = 0
 }
 
-// keep is called when slot c of nd, which a page stands in, ceased to be mixed: it
-// keeps the page in place or takes it out. up is the parent of nd, nil for the
-// root.
+// keep keeps the page in slot c of nd in place or takes it out, after the slot ceased to
+// be mixed. up is the parent of nd, nil for the root.
 func (b *Bitmap) keep(up, nd *node, c uint64) {
 	if b.pool == nil {
 		b.pool = &pool{}
@@ -51,8 +50,9 @@ func (b *Bitmap) keep(up, nd *node, c uint64) {
 	}
 }
 
-// restock is called before an operation that may need a page, because it may move
-// nodes: if none is unused and there are spares enough it takes one of those.
+// restock takes one of the spares out of its slot if no page is unused and the spares are
+// at their limit. It may move nodes, so it runs before an operation that may need a
+// page.
 func (b *Bitmap) restock() {
 	p := b.pool
 	if p == nil || len(p.page) != 0 || len(p.spare) < maxSpares {
@@ -66,8 +66,8 @@ func (b *Bitmap) restock() {
 	}
 }
 
-// drop takes the child out of slot c of nd and puts it and all below it into
-// reserve, as far as there is room.
+// drop moves the child in slot c of nd and all nodes below it to the pool, as far as
+// there is room.
 func (b *Bitmap) drop(nd *node, c uint64) {
 	kid := nd.kid[c]
 	nd.kid[c] = nil
@@ -100,7 +100,7 @@ func (b *Bitmap) discard(nd *node) {
 	}
 }
 
-// takePage returns an unused page, from the reserve if it has one.
+// takePage returns an unused page, from the pool if it has one.
 func (b *Bitmap) takePage() *node {
 	p := b.pool
 	if p == nil || len(p.page) == 0 {
@@ -129,8 +129,8 @@ func (b *Bitmap) takeNode(shift uint8) *node {
 	return nd
 }
 
-// splice takes nd out from between up and nd's only mixed child, if all the rest
-// of up's slot is in one state and nd holds no other child.
+// splice removes nd from between up and nd's only mixed child, if the rest of up's slot
+// has one state and nd holds no other child.
 func (b *Bitmap) splice(up, nd *node) {
 	m := nd.room & nd.some
 	if m == 0 || m&(m-1) != 0 || nd.kid == nil {
@@ -140,12 +140,12 @@ func (b *Bitmap) splice(up, nd *node) {
 	if !state && nd.some&^m != 0 {
 		return
 	}
-	if up.smaller(nd) && nd.rest != state {
+	if up.smaller(nd) && nd.outer != state {
 		return
 	}
 	c := lowest(m)
 	kid := nd.kid[c]
-	if nd.smaller(kid) && kid.rest != state {
+	if nd.smaller(kid) && kid.outer != state {
 		return
 	}
 	for i, other := range nd.kid {
@@ -154,7 +154,7 @@ func (b *Bitmap) splice(up, nd *node) {
 		}
 	}
 	nd.kid[c] = nil
-	kid.rest, kid.told = state, untold
+	kid.outer, kid.reported = state, unreported
 	up.kid[up.slot(kid.base)] = kid
 	b.discard(nd)
 }

@@ -8,9 +8,9 @@ import (
 // SetRange sets every ordinal in [lo, hi] and returns how many were clear,
 // saturating at [math.MaxUint64]. It panics if hi is out of range or lo > hi.
 //
-// O(log64 n), and the nodes it cuts off; whole slots cost two bits each, so that
-// 2^40 ordinals are as cheap as 2^6. It allocates at most the nodes at the two
-// edges, in steady state none.
+// O(log64 n) plus the nodes it discards: a whole slot is two bits, so 2^40 ordinals cost
+// as little as 2^6. It allocates at most the nodes at the two edges, none in steady
+// state.
 func (b *Bitmap) SetRange(lo, hi uint64) uint64 { return b.fill(lo, hi, true) }
 
 // ClearRange clears every ordinal in [lo, hi] and returns how many were set,
@@ -39,8 +39,8 @@ func (b *Bitmap) fill(lo, hi uint64, state bool) uint64 {
 		b.count -= diff
 	}
 	for _, page := range edges.page[:edges.n] {
-		// A page that a node above was dropped with is in reserve by now, and the
-		// slot of one in place may have become mixed by what the other edge did.
+		// A page may have been dropped with a node above it, and the other edge may have
+		// made the slot of a page mixed again.
 		up, nd := b.parents(page)
 		if nd != nil && !nd.mixed(nd.slot(page.base)) && page.spare == 0 {
 			b.keep(up, nd, nd.slot(page.base))
@@ -52,7 +52,7 @@ func (b *Bitmap) fill(lo, hi uint64, state bool) uint64 {
 	return diff
 }
 
-// fillPage is fill for a range within one page: the way of a single flip.
+// fillPage is fill for a range within one page; it works as a single flip does.
 func (b *Bitmap) fillPage(lo, hi uint64, state bool) uint64 {
 	page := b.find(lo)
 	if page == nil {
@@ -78,15 +78,14 @@ func (b *Bitmap) fillPage(lo, hi uint64, state bool) uint64 {
 	return diff
 }
 
-// edges are the pages at the two ends of a range whose slots ceased to be mixed.
-// They are kept or let go when the tree is whole again.
+// edges are the pages at the two ends of a range whose slots ceased to be mixed. fill
+// keeps or drops them once the tree is consistent again.
 type edges struct {
 	page [2]*node
 	n    int
 }
 
-// parents returns the node that page stands in and the one above that, nil if
-// there is none.
+// parents returns the parent of page and its parent, nil if there is none.
 func (b *Bitmap) parents(page *node) (up, nd *node) {
 	for nd = &b.root; nd.kid != nil; {
 		step(1)
@@ -102,8 +101,8 @@ func (b *Bitmap) parents(page *node) (up, nd *node) {
 	return nil, nil
 }
 
-// fillNode brings [lo, hi], which lies within nd, into the given state and
-// returns how many ordinals that changed.
+// fillNode gives the ordinals of [lo, hi], which lies within nd, the given state and
+// returns how many changed.
 func (b *Bitmap) fillNode(nd *node, lo, hi uint64, state bool, e *edges) (diff uint64) {
 	first, last := nd.slot(lo), nd.slot(hi)
 	nd.stale(from(first) & through(last))
@@ -191,7 +190,7 @@ func (b *Bitmap) fillPart(nd *node, c, lo, hi uint64, state bool, e *edges) (dif
 			kid = b.put(nd, c, b.takeNode(coverShift(lo, hi)), lo, was)
 		}
 	case kid.holds(lo) && kid.holds(hi):
-	case kid.rest == state && (hi < kid.base || lo > kid.end()):
+	case kid.outer == state && (hi < kid.base || lo > kid.end()):
 		return 0
 	default:
 		kid = b.split(nd, c, lo, hi)

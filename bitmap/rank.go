@@ -30,7 +30,7 @@ func (nd *node) below(x uint64) (sum uint64) {
 		return sum + (x-lo)&fill(nd.some>>c&1 != 0)
 	}
 	kid := nd.kid[c]
-	rest := fill(kid.rest)
+	rest := fill(kid.outer)
 	switch {
 	case x < kid.base:
 		return sum + (x-lo)&rest
@@ -53,7 +53,7 @@ func (b *Bitmap) Select(i uint64) (x uint64, ok bool) {
 // there is none. O(log64 n).
 func (b *Bitmap) SelectClear(i uint64) (x uint64, ok bool) {
 	if free := b.last - b.count; !b.some || b.Full() || i > free {
-		return 0, false // free is one too few, which a space of 2^64 needs
+		return 0, false // free-1, because the count of an empty 2^64 space does not fit a uint64
 	}
 	if !b.touched {
 		return i, true
@@ -61,8 +61,8 @@ func (b *Bitmap) SelectClear(i uint64) (x uint64, ok bool) {
 	return b.pick(&b.root, i, false), true
 }
 
-// pick returns the ordinal of nd with i others of the same state below it in nd.
-// There is one.
+// pick returns the ordinal of nd with i others of the same state below it in nd, which
+// must exist.
 func (b *Bitmap) pick(nd *node, i uint64, state bool) uint64 {
 	for c := uint64(0); ; c++ {
 		step(1)
@@ -93,7 +93,7 @@ func (b *Bitmap) pickSlot(nd *node, c, i uint64, state bool) uint64 {
 	if !nd.mixed(c) {
 		return lo + i
 	}
-	if nd.smaller(kid) && kid.rest == state {
+	if nd.smaller(kid) && kid.outer == state {
 		if i < kid.base-lo {
 			return lo + i
 		}

@@ -2,7 +2,7 @@ package bitmap_test
 
 import "testing"
 
-// BM1: the counts of 2^64 ordinals saturate at MaxUint64, one more than which they
+// The counts of 2^64 ordinals saturate at MaxUint64, one more than which they
 // are; every smaller count is exact, and Full tells the two apart.
 func TestSaturatingCounts(t *testing.T) {
 	const half = uint64(1) << 63
@@ -59,7 +59,7 @@ func TestSaturatingCounts(t *testing.T) {
 	changed("clear from a full set, one left", b.ClearRange(0, top-1), top)
 }
 
-// BM1, BM2: ranks in a full and an empty set of 2^64.
+// Ranks in a full and an empty set of 2^64.
 func TestRanksOfTheWholeSpace(t *testing.T) {
 	b := newSet(top)
 	for _, touched := range []bool{false, true} {

@@ -151,7 +151,7 @@ func (w *smallWorld) questions(p uint64) {
 	w.whole(p)
 }
 
-// whole checks the operations on the set as a whole. BM4, BM5, BM6
+// whole checks the operations on the set as a whole.
 func (w *smallWorld) whole(p uint64) {
 	set, clear := slices.Collect(w.b.All()), slices.Collect(w.b.Zeros())
 	for i, x := range append(set, clear...) {
@@ -227,7 +227,7 @@ func (w *smallWorld) ranges(p, lo, hi uint64) {
 	}
 }
 
-// next checks what finds clear ordinals from x and takes them. BM3, BM7
+// next checks what finds clear ordinals from x and takes them.
 func (w *smallWorld) next(p, x uint64) {
 	var order [smallN]uint64 // the clear ordinals from x on, wrapping
 	n := 0

@@ -90,7 +90,7 @@ func stepSets(t *testing.T, visit func(name string, b *bitmap.Bitmap, x func() u
 	}
 }
 
-// BM2, BM3: single ordinals.
+// Single ordinals.
 func TestStepsOfPoints(t *testing.T) {
 	stepSets(t, func(name string, b *bitmap.Bitmap, x func() uint64) {
 		w := worst{}
@@ -141,7 +141,7 @@ func TestStepsOfPoints(t *testing.T) {
 // together from below first. Then the way to the pages at both edges once more.
 func rangeBound(last uint64) uint64 { return 2*(66*levels(last)+64) + 4*levels(last) }
 
-// BM2: SetRange over 2^40 ordinals is as cheap as over 2^6: the same bound, and
+// SetRange over 2^40 ordinals is as cheap as over 2^6: the same bound, and
 // aligned ranges of every size take no more than one node full of slots.
 func TestStepsOfRanges(t *testing.T) {
 	for _, base := range []uint64{0, 1 << 45, 1 << 63, top - 1<<46 + 1} {
@@ -179,7 +179,7 @@ func TestStepsOfRanges(t *testing.T) {
 	}
 }
 
-// BM2: a range costs, beyond its own edges, only the nodes that it cuts off: here
+// A range costs, beyond its own edges, only the nodes that it cuts off: here
 // n pages that hold one ordinal each, and the inner nodes above them.
 func TestStepsOfCuts(t *testing.T) {
 	for _, n := range []uint64{1, 10, 100, 1000} {
@@ -238,7 +238,7 @@ func TestStepsOfFits(t *testing.T) {
 	})
 }
 
-// BM3: best fit among many runs none of which is the right one.
+// Best fit among many runs none of which is the right one.
 func TestStepsOfFitsInFragments(t *testing.T) {
 	const n = 1 << 22
 	b := bitmap.New(n)
@@ -260,7 +260,7 @@ func TestStepsOfFitsInFragments(t *testing.T) {
 	}
 }
 
-// BM7: a batch looks at each word once: a descent for each word that has one of
+// A batch looks at each word once: a descent for each word that has one of
 // the ordinals, whether the set is empty or full but for them.
 func TestStepsOfBatches(t *testing.T) {
 	stepSets(t, func(name string, b *bitmap.Bitmap, x func() uint64) {
@@ -283,7 +283,7 @@ func TestStepsOfBatches(t *testing.T) {
 	})
 }
 
-// BM4: an iteration costs a search for each word that has a result, or each run.
+// An iteration costs a search for each word that has a result, or each run.
 func TestStepsOfIterators(t *testing.T) {
 	b := newSet(top)
 	for i := range uint64(1000) {

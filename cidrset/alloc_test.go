@@ -89,7 +89,7 @@ func zeroAllocs(t *testing.T, name string, s *cidrset.Set, k kind) {
 		t.Fatal(err)
 	}
 	k.wait()
-	// With Cooldown, what has cooled is taken in at one stroke when nothing else is
+	// With Cooldown, what has cooled is taken in one call when nothing else is
 	// free; that may be on more pages than a bitmap keeps in reserve, which is 64.
 	if k.name != "cooldown" || s.Stats().Capacity <= 64<<12 {
 		zeroAlloc(t, name+": Allocate, Release", func() {
@@ -151,7 +151,7 @@ func TestZeroAllocationsOfLargeOnes(t *testing.T) {
 	}
 }
 
-// CS1: a new set costs the same for any size: a few hundred bytes, a few pieces.
+// A new set costs the same for any size: a few hundred bytes, a few pieces.
 func TestNewIsSmall(t *testing.T) {
 	var kept [100]*cidrset.Set
 	for _, c := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
-// CS10: a batch is what as many single calls give, in that order, by every policy,
+// A batch is what as many single calls give, in that order, by every policy,
 // round the end of the pool, across pages.
 func TestAllocateNIsSingleCalls(t *testing.T) {
 	for _, c := range []struct {
@@ -62,7 +62,7 @@ func TestAllocateNIsSingleCalls(t *testing.T) {
 	}
 }
 
-// CS10: a batch of releases is all or nothing and one change; a prefix in it twice
+// A batch of releases is all or nothing and one change; a prefix in it twice
 // counts once.
 func TestReleaseN(t *testing.T) {
 	var told []cidrset.Change

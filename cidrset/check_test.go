@@ -12,7 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
-// X7: each thing that is derived, broken by hand, is found.
+// Each thing that is derived, broken by hand, is found.
 func TestCheckFinds(t *testing.T) {
 	for _, c := range []struct {
 		word string
@@ -99,7 +99,7 @@ func TestCooledRunsAreSeenInPortions(t *testing.T) {
 	}
 }
 
-// CS8: a queue that runs are put into and taken out of for long does not grow.
+// A queue that runs are put into and taken out of for long does not grow.
 func TestCoolingReusesRuns(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s, err := New(netip.MustParsePrefix("10.0.0.0/24"), 32, Cooldown(time.Minute, func() time.Time { return now }))
@@ -129,7 +129,7 @@ func TestCoolingReusesRuns(t *testing.T) {
 	}
 }
 
-// CS8: neighbours that are released at the same time are one run, also one by one;
+// Neighbours that are released at the same time are one run, also one by one;
 // those of another time are not.
 func TestCoolingJoinsNeighbours(t *testing.T) {
 	now := time.Unix(1000, 0)
@@ -158,7 +158,7 @@ func TestCoolingJoinsNeighbours(t *testing.T) {
 	}
 }
 
-// X5: the times kept are those that a snapshot keeps.
+// The times kept are those that a snapshot keeps.
 func TestCoolingKeepsNoMonotonicReading(t *testing.T) {
 	s, err := New(netip.MustParsePrefix("10.0.0.0/30"), 32, Cooldown(time.Hour, time.Now))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
-// CS6, CS8: free, cooling and taken children between each other.
+// Free, cooling and taken children between each other.
 func TestIterateAmongCooling(t *testing.T) {
 	opt, _ := cooldown(60)
 	s := occupied(t, "10.0.0.0/28", 32, "10.0.0.0/32 10.0.0.2/31 10.0.0.6/31 10.0.0.15/32", opt)
@@ -30,7 +30,7 @@ func TestIterateAmongCooling(t *testing.T) {
 	listed(t, "UsedPrefixes", s.UsedPrefixes(), "")
 }
 
-// X1, CS8: a request that fails leaves cooling children where they are, although
+// A request that fails leaves cooling children where they are, although
 // some have cooled long enough.
 func TestAllocatePrefixThatFailsChangesNothing(t *testing.T) {
 	opt, clock := cooldown(60)
@@ -57,7 +57,7 @@ func TestAllocatePrefixThatFailsChangesNothing(t *testing.T) {
 	check(t, s)
 }
 
-// CS8, CS10: Until is when the last of the children asked for has cooled, so that
+// Until is when the last of the children asked for has cooled, so that
 // a caller who waits until then does not wait in vain; without so many, it is full.
 func TestAllocateNSaysWhenEnoughHaveCooled(t *testing.T) {
 	opt, clock := cooldown(60)
@@ -87,7 +87,7 @@ func TestAllocateNSaysWhenEnoughHaveCooled(t *testing.T) {
 	cools(t, err, 1080)
 }
 
-// CS8: counts of a pool of 2^64, whole or in parts, do not wrap round to 0.
+// Counts of a pool of 2^64, whole or in parts, do not wrap round to 0.
 func TestCoolingCountsSaturate(t *testing.T) {
 	const all = ^uint64(0)
 	opt, _ := cooldown(60)
@@ -132,7 +132,7 @@ func TestCoolingCountsSaturate(t *testing.T) {
 	}
 }
 
-// CS8: never-used children first, then the released ones, oldest first, none before
+// Never-used children first, then the released ones, oldest first, none before
 // its time.
 func TestCooldownOrder(t *testing.T) {
 	opt, clock := cooldown(60)
@@ -183,7 +183,7 @@ func TestCooldownOrder(t *testing.T) {
 	}
 }
 
-// CS4, CS8: Occupy takes cooling children at once, out of the middle of a run too,
+// Occupy takes cooling children at once, out of the middle of a run too,
 // and counts them; the others go on cooling in their order.
 func TestOccupyCoolingOnes(t *testing.T) {
 	opt, clock := cooldown(60)
@@ -225,7 +225,7 @@ func TestOccupyCoolingOnes(t *testing.T) {
 	occupy(t, s, "10.0.0.0/28", 5)
 }
 
-// CS8: a clock that is set back makes children cool longer, never shorter, and keeps
+// A clock that is set back makes children cool longer, never shorter, and keeps
 // their order.
 func TestCooldownClockSetBack(t *testing.T) {
 	opt, clock := cooldown(60)
@@ -248,7 +248,7 @@ func TestCooldownClockSetBack(t *testing.T) {
 	cools(t, err, 260)
 }
 
-// CS8, CS10: a batch over children that are fresh and children that have cooled.
+// A batch over children that are fresh and children that have cooled.
 func TestAllocateNFreshAndCooled(t *testing.T) {
 	opt, clock := cooldown(60)
 	s := newSet(t, "10.0.0.0/28", 32, opt)
@@ -274,7 +274,7 @@ func TestAllocateNFreshAndCooled(t *testing.T) {
 	next(t, s, "10.0.0.3/32")
 }
 
-// CS7, CS8: Allocate of a length takes what was never used; only if that does not
+// Allocate of a length takes what was never used; only if that does not
 // fit is what has cooled taken in, all of it, and free from then on.
 func TestAllocatePrefixOfCooled(t *testing.T) {
 	opt, clock := cooldown(60)
@@ -316,7 +316,7 @@ func TestAllocatePrefixOfCooled(t *testing.T) {
 	check(t, s)
 }
 
-// CS8: releasing 2^20 children is one run, not 2^20 entries, and so is its snapshot.
+// Releasing 2^20 children is one run, not 2^20 entries, and so is its snapshot.
 func TestCooldownHoldsRuns(t *testing.T) {
 	opt, clock := cooldown(60)
 	s := occupied(t, "10.0.0.0/8", 28, "10.0.0.0/8", opt)
@@ -340,7 +340,7 @@ func TestCooldownHoldsRuns(t *testing.T) {
 	check(t, s)
 }
 
-// CS8: the last child of 2^64 and the first are no neighbours.
+// The last child of 2^64 and the first are no neighbours.
 func TestCoolingAtTheEndOfUint64(t *testing.T) {
 	opt, clock := cooldown(60)
 	s := occupied(t, "fd00::/64", 128, "fd00::/64", opt)
@@ -357,7 +357,7 @@ func TestCoolingAtTheEndOfUint64(t *testing.T) {
 	}
 }
 
-// CS5, CS8: a release that has nothing to give back looks no further than its prefix.
+// A release that has nothing to give back looks no further than its prefix.
 func TestReleaseAmongCoolingIsConstant(t *testing.T) {
 	if !invariant.Enabled {
 		t.Skip("steps are counted under the tag invariants only")
@@ -382,7 +382,7 @@ func TestReleaseAmongCoolingIsConstant(t *testing.T) {
 	}
 }
 
-// CS5, CS8: the price of a release is what it cuts: each run once.
+// The price of a release is what it cuts: each run once.
 func TestReleaseOfManyRunsIsLinear(t *testing.T) {
 	if !invariant.Enabled {
 		t.Skip("steps are counted under the tag invariants only")
@@ -468,7 +468,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// CS8, CS9: the clock is called without the lock and once for each call.
+// The clock is called without the lock and once for each call.
 func TestCooldownClockIsTheCallers(t *testing.T) {
 	calls := 0
 	var s *cidrset.Set
@@ -490,5 +490,52 @@ func TestCooldownClockIsTheCallers(t *testing.T) {
 		if err := f(); err != nil || calls != 1 {
 			t.Fatalf("call %d: the clock is read %d times: %v", i, calls, err)
 		}
+	}
+}
+
+// part in the order of the queue.
+func TestCooldownIgnoresTheMonotonicClock(t *testing.T) {
+	start := time.Now() // has a monotonic reading
+	now := start
+	set, err := cidrset.New(netip.MustParsePrefix("192.0.2.0/28"), 32,
+		cidrset.Cooldown(time.Minute, func() time.Time { return now }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := set.Occupy(set.Pool()); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = set.Release(netip.MustParsePrefix("192.0.2.3/32"))
+	_, err = set.AllocatePrefix(32)
+	var e *ipalloc.Error
+	if !errors.As(err, &e) || e.Until != e.Until.Round(0) || !e.Until.Equal(start.Add(time.Minute)) {
+		t.Fatalf("%v: Until carries a monotonic reading or is not %v", err, start.Add(time.Minute))
+	}
+}
+
+// released it.
+func TestReleaseNOfNeighboursIsOneRun(t *testing.T) {
+	now := time.Unix(100, 0)
+	set, err := cidrset.New(netip.MustParsePrefix("10.0.0.0/8"), 24,
+		cidrset.Cooldown(time.Minute, func() time.Time { return now }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := make([]netip.Prefix, 1<<12)
+	if err := set.AllocateN(batch); err != nil {
+		t.Fatal(err)
+	}
+	if freed, err := set.ReleaseN(batch); freed != 1<<12 || err != nil {
+		t.Fatal(freed, err)
+	}
+	if err := set.Check(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := set.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(data) > 100 {
+		t.Errorf("a snapshot of one run of cooling children is %d bytes", len(data))
 	}
 }

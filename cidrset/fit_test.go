@@ -9,7 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// CS7: the smallest space that fits, lowest first; the large ones stay whole.
+// The smallest space that fits, lowest first; the large ones stay whole.
 func TestAllocateBestFit(t *testing.T) {
 	type step struct {
 		do   string // "take", "free" or "occupy"
@@ -69,7 +69,7 @@ func TestAllocateBestFit(t *testing.T) {
 	}
 }
 
-// CS7: mixed sizes for long: nothing overlaps, everything is aligned, and a request
+// Mixed sizes for long: nothing overlaps, everything is aligned, and a request
 // fails only if no aligned space of its length is free.
 func TestAllocateMixedSizes(t *testing.T) {
 	for _, c := range []struct {
@@ -117,7 +117,7 @@ func TestAllocateMixedSizes(t *testing.T) {
 	}
 }
 
-// CS7: as long as the pool is filled with small prefixes only by Allocate, a large
+// As long as the pool is filled with small prefixes only by Allocate, a large
 // one is there while its size is free at all: 2^k small ones fill one space of their
 // sum before they break the next.
 func TestAllocateKeepsLargeOnes(t *testing.T) {
@@ -140,7 +140,7 @@ func TestAllocateKeepsLargeOnes(t *testing.T) {
 	check(t, s)
 }
 
-// CS7: the same set serves cursor and best fit, and neither overlaps the other.
+// The same set serves cursor and best fit, and neither overlaps the other.
 func TestAllocateBesideCursor(t *testing.T) {
 	for _, k := range kinds {
 		s := newSet(t, "10.0.0.0/18", 26, k.options()...)

@@ -79,7 +79,7 @@ func release(t testing.TB, s *cidrset.Set, p string, want uint64) {
 	check(t, s)
 }
 
-func check(t testing.TB, s *cidrset.Set) { // X7
+func check(t testing.TB, s *cidrset.Set) {
 	t.Helper()
 	if err := s.Check(); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
-// CS6: the words and pages of the bitmap must not show.
+// The words and pages of the bitmap must not show.
 func TestIterators(t *testing.T) {
 	for _, c := range []struct {
 		pool        string
@@ -34,7 +34,7 @@ func TestIterators(t *testing.T) {
 	}
 }
 
-// CS6: on random sets of every boundary size, what is listed is what is taken, and
+// On random sets of every boundary size, what is listed is what is taken, and
 // the prefixes are ascending, disjoint, and none can be joined with its neighbour.
 func TestIteratorsAtBoundaries(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 6))
@@ -82,7 +82,7 @@ func joined(ps []netip.Prefix, pool netip.Prefix) []netip.Prefix {
 	return ps
 }
 
-// CS6: a set of 2^64 children is listed by what is in it, and its counts saturate.
+// A set of 2^64 children is listed by what is in it, and its counts saturate.
 func TestIterateAndCountWide(t *testing.T) {
 	for _, c := range []struct {
 		pool, first, last, high string
@@ -141,7 +141,7 @@ func TestIterateAndCountWide(t *testing.T) {
 	}
 }
 
-// CS6, CS9: the body of a loop may call anything, and leave.
+// The body of a loop may call anything, and leave.
 func TestIterateAndChange(t *testing.T) {
 	for _, k := range kinds {
 		s := occupied(t, "10.0.0.0/20", 32, "10.0.0.0/21", k.options()...)
@@ -210,7 +210,7 @@ func TestIterateAndChange(t *testing.T) {
 	}, "10.0.64.0/24 10.0.200.0/24")
 }
 
-// CS6: Has and HasAny at every edge of what is taken.
+// Has and HasAny at every edge of what is taken.
 func TestHas(t *testing.T) {
 	s := occupied(t, "10.0.0.0/24", 28, "10.0.0.16/28 10.0.0.32/27")
 	for _, c := range []struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
-// CS1: what is impossible is refused, with the pool and the reason in the text.
+// What is impossible is refused, with the pool and the reason in the text.
 func TestNewRefuses(t *testing.T) {
 	mapped := netip.MustParseAddr("::ffff:10.0.0.0")
 	for _, c := range []struct {
@@ -72,7 +72,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// CS1: everything from one child to 2^64, at any length of both families.
+// Everything from one child to 2^64, at any length of both families.
 func TestNewTakesEveryPossiblePool(t *testing.T) {
 	for _, root := range []netip.Addr{netip.MustParseAddr("10.171.205.239"), netip.MustParseAddr("2001:db8:aaaa:5555:aaaa:5555:aaaa:5555")} {
 		width := root.BitLen()
@@ -130,7 +130,7 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// CS1: options that are nothing, impossible or against each other.
+// Options that are nothing, impossible or against each other.
 func TestNewRefusesOptions(t *testing.T) {
 	now := func() time.Time { return time.Time{} }
 	receive := func(cidrset.Change) {}

@@ -10,7 +10,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
-// CS2: the worked example of the specification, then the way round.
+// The worked example of the specification, then the way round.
 func TestAllocateNextGoesRound(t *testing.T) {
 	s := newSet(t, "10.0.0.0/29", 32)
 	at := func(want string) {
@@ -31,7 +31,7 @@ func TestAllocateNextGoesRound(t *testing.T) {
 	occupy(t, s, "10.0.0.6/32", 1)
 	at("10.0.0.3/32")
 	next(t, s, "10.0.0.4/32")
-	if p, err := s.AllocatePrefix(32); err != nil || p != pfx("10.0.0.1/32") { // leaves it alone. CS7
+	if p, err := s.AllocatePrefix(32); err != nil || p != pfx("10.0.0.1/32") { // leaves it alone.
 		t.Fatal(p, err)
 	}
 	at("10.0.0.5/32")
@@ -55,7 +55,7 @@ func TestAllocateNextGoesRound(t *testing.T) {
 	}
 }
 
-// CS2: in every pool of up to 2^6 children, from every cursor, with every one child
+// In every pool of up to 2^6 children, from every cursor, with every one child
 // free, it is found.
 func TestAllocateNextFindsTheOneFree(t *testing.T) {
 	for order := range 7 {
@@ -80,7 +80,7 @@ func TestAllocateNextFindsTheOneFree(t *testing.T) {
 	}
 }
 
-// CS2, CS8: full is found at once, whatever the size and the policy.
+// Full is found at once, whatever the size and the policy.
 func TestFullIsConstant(t *testing.T) {
 	for _, pool := range []struct {
 		pool        string
@@ -113,7 +113,7 @@ func TestFullIsConstant(t *testing.T) {
 	}
 }
 
-// X5: a set that is rebuilt from what another one told answers on as that one, if it is given its cursor.
+// A set that is rebuilt from what another one told answers on as that one, if it is given its cursor.
 func TestSetCursor(t *testing.T) {
 	var copied *cidrset.Set
 	s := newSet(t, "10.0.0.0/29", 32, cidrset.OnChange(func(c cidrset.Change) {

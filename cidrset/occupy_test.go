@@ -12,7 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// CS4: Occupy rounds out, to a child and to the pool.
+// Occupy rounds out, to a child and to the pool.
 func TestOccupyRoundsOut(t *testing.T) {
 	for _, c := range []struct {
 		pool  string
@@ -61,7 +61,7 @@ func TestOccupyRoundsOut(t *testing.T) {
 	}
 }
 
-// CS4: a count below what was expected is a double assignment.
+// A count below what was expected is a double assignment.
 func TestOccupyCountsWhatIsNew(t *testing.T) {
 	s := occupied(t, "10.0.0.0/20", 24, "10.0.3.0/24 10.0.5.0/24")
 	for _, c := range []struct {
@@ -72,7 +72,7 @@ func TestOccupyCountsWhatIsNew(t *testing.T) {
 	}
 }
 
-// CS5: Release frees whole children only.
+// Release frees whole children only.
 func TestReleaseRounds(t *testing.T) {
 	for _, c := range []struct {
 		pool  string
@@ -122,7 +122,7 @@ var (
 		"fcff:ffff:ffff:ffff::/64 fd00:0:1::/64 fd00:0:1::/48 fd00:0:1::/128 fe00::/7 ::/96 2001:db8::/32")
 )
 
-// X1: every method refuses, by type, and nothing changes, not a byte.
+// Every method refuses, by type, and nothing changes, not a byte.
 func TestRefusalsChangeNothing(t *testing.T) {
 	for _, pool := range []struct {
 		pool, taken, alien string
@@ -171,7 +171,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 				if n != 0 {
 					t.Fatalf("Release(%v) = %d", p, n)
 				}
-				for _, ps := range [][]netip.Prefix{{p}, {s.Pool(), p}, {p, s.Pool()}, {s.Pool(), p, s.Pool()}} { // CS10
+				for _, ps := range [][]netip.Prefix{{p}, {s.Pool(), p}, {p, s.Pool()}, {s.Pool(), p, s.Pool()}} {
 					n, err := s.ReleaseN(ps)
 					refused(t, err, "release", kind, words...)
 					about(t, err, s.Pool(), p)
@@ -208,7 +208,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 				}
 				unchanged("Allocate")
 			}
-			if err := s.AllocateN(make([]netip.Prefix, 1<<16+1)); !errors.Is(err, ipalloc.ErrFull) { // CS10
+			if err := s.AllocateN(make([]netip.Prefix, 1<<16+1)); !errors.Is(err, ipalloc.ErrFull) {
 				t.Fatal(err)
 			}
 			unchanged("AllocateN")

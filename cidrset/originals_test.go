@@ -13,7 +13,7 @@ import (
 // The cases that the cidrset of Kubernetes is tested with, as facts about ours; where
 // ours departs, the case says so.
 
-// CS3: ordinal to child and back.
+// Ordinal to child and back.
 func TestOrdinalToChild(t *testing.T) {
 	for _, c := range []struct {
 		pool    string
@@ -30,7 +30,7 @@ func TestOrdinalToChild(t *testing.T) {
 		{"2001:db8:7422::/48", 80, 0x3ff0001, "2001:db8:7422:3ff:1::/80"}, {"2001:db8::/56", 72, 0x1234, "2001:db8:0:12:3400::/72"},
 		{"2001:db8:0:5::/64", 120, 0x1234567, "2001:db8:0:5::1:2345:6700/120"}, {"10.0.0.0/8", 32, 0xfffffe, "10.255.255.254/32"},
 	} {
-		// What is written in a flag is masked before it comes here. X1
+		// What is written in a flag is masked before it comes here.
 		pool := netip.MustParsePrefix(c.pool).Masked()
 		s, err := cidrset.New(pool, c.bits)
 		if err != nil {
@@ -66,7 +66,7 @@ func place(s *cidrset.Set) (n uint64, ok bool) {
 	return n, true
 }
 
-// CS4: which children a prefix takes, as the first and the last.
+// Which children a prefix takes, as the first and the last.
 func TestOccupyRanges(t *testing.T) {
 	for _, c := range []struct {
 		pool        string
@@ -106,7 +106,7 @@ func TestOccupyRanges(t *testing.T) {
 	}
 }
 
-// CS4, CS5: doing it twice, wholly or in part, counts once.
+// Doing it twice, wholly or in part, counts once.
 func TestOccupyAndReleaseTwice(t *testing.T) {
 	s := newSet(t, "10.42.0.0/16", 24)
 	left := uint64(256)
@@ -142,7 +142,7 @@ func TestOccupyAndReleaseTwice(t *testing.T) {
 	}
 }
 
-// CS2: after all was given back, in whatever order, it comes again in the order of
+// After all was given back, in whatever order, it comes again in the order of
 // the cursor.
 func TestDrainAgainAfterReleaseAll(t *testing.T) {
 	for _, c := range []struct {
@@ -181,7 +181,7 @@ func TestDrainAgainAfterReleaseAll(t *testing.T) {
 	}
 }
 
-// CS2, CS4: half the pool is occupied; the other half is handed out in order, and
+// Half the pool is occupied; the other half is handed out in order, and
 // what is released of the first comes when the cursor comes round.
 func TestHalfOccupiedThenRefilled(t *testing.T) {
 	for _, c := range []struct {
@@ -211,7 +211,7 @@ func TestHalfOccupiedThenRefilled(t *testing.T) {
 	}
 }
 
-// CS1: one child in all, and IPv6 pools of more than 2^16 children, which the
+// One child in all, and IPv6 pools of more than 2^16 children, which the
 // original refuses.
 func TestFullyAllocatedAndWide(t *testing.T) {
 	for _, c := range []struct{ pool, child string }{

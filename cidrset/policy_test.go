@@ -11,7 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
-// CS8: lowest first looks at nothing but what is free.
+// Lowest first looks at nothing but what is free.
 func TestLowestFirst(t *testing.T) {
 	s := newSet(t, "10.0.0.0/29", 32, cidrset.LowestFirst())
 	next(t, s, "10.0.0.0/32")
@@ -21,7 +21,7 @@ func TestLowestFirst(t *testing.T) {
 	occupy(t, s, "10.0.0.2/31", 2)
 	next(t, s, "10.0.0.4/32")
 	release(t, s, "10.0.0.3/32", 1)
-	batch := make([]netip.Prefix, 3) // CS10
+	batch := make([]netip.Prefix, 3)
 	if err := s.AllocateN(batch); err != nil || batch[0] != pfx("10.0.0.3/32") || batch[1] != pfx("10.0.0.5/32") || batch[2] != pfx("10.0.0.6/32") {
 		t.Fatal(batch, err)
 	}
@@ -34,8 +34,8 @@ func TestLowestFirst(t *testing.T) {
 	}
 }
 
-// CS8: random picks are among what is free, each as likely as the other, all
-// distinct, and the same for the same source. X3
+// Random picks are among what is free, each as likely as the other, all
+// distinct, and the same for the same source.
 func TestRandom(t *testing.T) {
 	const n, rounds = 32, 6400
 	counts := map[netip.Prefix]int{}
@@ -70,7 +70,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// CS8: draining at random gives each child once, also through batches.
+// Draining at random gives each child once, also through batches.
 func TestRandomDrains(t *testing.T) {
 	for _, batch := range []int{1, 7, 64} {
 		s := newSet(t, "10.0.0.0/18", 28, cidrset.Random(rand.NewPCG(1, 1)))
@@ -126,7 +126,7 @@ func TestRandomDrains(t *testing.T) {
 	next(t, s, "fd00::77/128")
 }
 
-// X3: the same trace with the same source and clock gives the same answers and the
+// The same trace with the same source and clock gives the same answers and the
 // same bytes, whatever the policy.
 func TestDeterministic(t *testing.T) {
 	for _, k := range kinds {
@@ -180,7 +180,7 @@ func randomPrefix(rng *rand.Rand, s *cidrset.Set) netip.Prefix {
 	return netip.PrefixFrom(a, s.ChildBits()-rng.IntN(rng.IntN(s.ChildBits()-s.Pool().Bits()+1)+1)).Masked()
 }
 
-// CS8: policy and cooldown go together; a policy asks fresh children only.
+// Policy and cooldown go together; a policy asks fresh children only.
 func TestPolicyWithCooldown(t *testing.T) {
 	opt, clock := cooldown(60)
 	s := newSet(t, "10.0.0.0/29", 32, opt, cidrset.Random(rand.NewPCG(1, 3)))

@@ -50,7 +50,7 @@ func samples(t testing.TB) map[string]*cidrset.Set {
 	}
 }
 
-// X5: the form of version 1, which must not change.
+// The form of version 1, which must not change.
 func TestSnapshotGolden(t *testing.T) {
 	for name, want := range goldenSnapshots {
 		s := samples(t)[name]
@@ -73,7 +73,7 @@ func TestSnapshotGolden(t *testing.T) {
 	}
 }
 
-// X5: all of the state goes over: children, cursor, what cools and in which order.
+// All of the state goes over: children, cursor, what cools and in which order.
 func TestRestoreGoesOn(t *testing.T) {
 	for name, s := range samples(t) {
 		data := snapshot(t, s)
@@ -124,7 +124,7 @@ func TestRestoreGoesOn(t *testing.T) {
 	next(t, back, "fd00:0:0:2::/64")
 }
 
-// X5, CS8: times go over to the nanosecond, those before 1970 as well.
+// Times go over to the nanosecond, those before 1970 as well.
 func TestRestoreTimes(t *testing.T) {
 	for _, now := range []time.Time{time.Unix(1000, 1), time.Unix(1000, 999_999_999), time.Unix(-5000, 3), time.Unix(1<<40, 500)} {
 		opt := cidrset.Cooldown(1500*time.Millisecond, func() time.Time { return now })
@@ -212,7 +212,7 @@ func survives(t testing.TB, data []byte, opts ...cidrset.Option) (ok bool) {
 	return true
 }
 
-// X4, X5: every byte of several snapshots replaced by every other, with checksums
+// Every byte of several snapshots replaced by every other, with checksums
 // put right so that it gets through to the reader.
 func TestRestoreMutated(t *testing.T) {
 	opt, _ := cooldown(60)
@@ -241,7 +241,7 @@ func TestRestoreMutated(t *testing.T) {
 	}
 }
 
-// X4, X5: every snapshot cut short or made longer is refused.
+// Every snapshot cut short or made longer is refused.
 func TestRestoreTruncated(t *testing.T) {
 	opt, _ := cooldown(60)
 	for name, s := range samples(t) {
@@ -264,7 +264,7 @@ func TestRestoreTruncated(t *testing.T) {
 	}
 }
 
-// X4: random bytes behind a right frame.
+// Random bytes behind a right frame.
 func TestRestoreNoise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	data := snapshot(t, samples(t)["cold"])
@@ -308,7 +308,7 @@ func craft(pool netip.Prefix, bits int, cursor uint64, busy []byte, runs ...cold
 	return frame(append(b, 0, 0, 0, 0))
 }
 
-// X5: what contradicts itself, each by itself.
+// What contradicts itself, each by itself.
 func TestRestoreRefuses(t *testing.T) {
 	opt, _ := cooldown(60)
 	build := func(pool string, bits int, cursor uint64, busy *cidrset.Set, runs ...cold) []byte {
@@ -367,7 +367,7 @@ func bitmapOf(t testing.TB, s *cidrset.Set) []byte {
 	return data[at : at+int(size)]
 }
 
-// BM5, X5: a few bytes cannot make Restore take much memory.
+// A few bytes cannot make Restore take much memory.
 func TestRestoreTakesNoMoreThanTheBytesJustify(t *testing.T) {
 	opt, _ := cooldown(60)
 	for name, s := range samples(t) {
@@ -389,7 +389,7 @@ func TestRestoreTakesNoMoreThanTheBytesJustify(t *testing.T) {
 	}
 }
 
-// X5: a snapshot is small where there is little to tell.
+// A snapshot is small where there is little to tell.
 func TestSnapshotSize(t *testing.T) {
 	for _, c := range []struct {
 		set  *cidrset.Set

@@ -176,7 +176,7 @@ var failures = map[string]error{
 	model.CidrOccupied: ipalloc.ErrOccupied,
 }
 
-// CS2, CS4 to CS8, CS10, X1: every state of a pool of up to 4 children, cooling in
+// Every state of a pool of up to 4 children, cooling in
 // every order, with every cursor and policy and at three times, times every operation.
 // What is left is compared by draining both sides.
 func TestSmallWorld(t *testing.T) {
@@ -245,7 +245,7 @@ func inWorld(t *testing.T, w twinned, policy int, second int64, op operation) {
 	}
 }
 
-// CS2, CS4, CS5, CS7: every state of a pool of 16 children times every operation,
+// Every state of a pool of 16 children times every operation,
 // with what comes out told by a few bits.
 func TestSixteenChildren(t *testing.T) {
 	s := newSet(t, "10.0.0.0/28", 32)

@@ -36,7 +36,7 @@ func replayBitmap(t testing.TB, data []byte) {
 	for tr.More() {
 		op := tr.Op(bitmapOps)
 		r.step(op, tr)
-		if err := r.b.Check(); err != nil { // BM1, X7
+		if err := r.b.Check(); err != nil {
 			t.Fatalf("after op %d: %v", op, err)
 		}
 	}
@@ -66,7 +66,7 @@ func (r *bitmapReplay) step(op int, tr *model.Trace) {
 	b, m := r.b, r.m
 	x := r.operand(tr)
 	switch op {
-	case 0: // BM2
+	case 0:
 		r.same("Set", x, b.Set(x), m.SetRange(x, x) == 1)
 	case 1:
 		r.same("Clear", x, b.Clear(x), m.ClearRange(x, x) == 1)
@@ -80,7 +80,7 @@ func (r *bitmapReplay) step(op int, tr *model.Trace) {
 		got, ok = b.NextClear(x)
 		want, wok = m.Next(x, false)
 		r.same2("NextClear", x, got, ok, want, wok)
-	case 6: // BM3
+	case 6:
 		want, wok := m.Next(x, false)
 		if !wok {
 			want, wok = m.Next(0, false)
@@ -100,9 +100,9 @@ func (r *bitmapReplay) step(op int, tr *model.Trace) {
 		}
 	case 8:
 		r.ranks(x, tr)
-	case 9: // BM7
+	case 9:
 		r.batch(x, int(tr.Below(200)))
-	case 10: // BM5
+	case 10:
 		r.reload()
 	case 11:
 		k, ok := b.MaxClearOrder()
@@ -231,7 +231,7 @@ func (r *bitmapReplay) reload() {
 	r.b = &c
 }
 
-// compare compares the whole state. BM4
+// compare compares the whole state.
 func (r *bitmapReplay) compare() {
 	for _, state := range []bool{true, false} {
 		seq := r.b.Runs()

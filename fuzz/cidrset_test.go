@@ -46,7 +46,7 @@ type cidrReplay struct {
 	c       model.CidrConfig
 	s       *cidrset.Set
 	m       model.CidrTwin
-	follow  *cidrset.Set // nil: nobody is told
+	follow  *cidrset.Set // nil without OnChange
 	changes []cidrset.Change
 	now     time.Time
 	seed    uint64
@@ -75,7 +75,7 @@ func replayCidrSet(t testing.TB, data []byte) {
 	for tr.More() {
 		op := tr.Op(cidrOps)
 		r.step(op, tr)
-		if err := r.s.Check(); err != nil { // X7
+		if err := r.s.Check(); err != nil {
 			t.Fatalf("after op %d: %v", op, err)
 		}
 		r.compare(op)
@@ -83,13 +83,13 @@ func replayCidrSet(t testing.TB, data []byte) {
 }
 
 // options returns those of one of six kinds of set, and has the twin's configuration
-// say the same. CS8
+// say the same.
 func (r *cidrReplay) options(kind int) (opts []cidrset.Option) {
 	r.c.Policy, r.c.Cooldown = kind%3, time.Duration(kind/3)*10*time.Second
 	switch r.c.Policy {
 	case model.CidrLowest:
 		opts = append(opts, cidrset.LowestFirst())
-	case model.CidrRandom: // both draw the same numbers. X3
+	case model.CidrRandom: // both draw the same numbers.
 		r.seed++
 		opts = append(opts, cidrset.Random(rand.NewPCG(r.seed, 7)))
 		twin := rand.New(rand.NewPCG(r.seed, 7))
@@ -109,7 +109,7 @@ func (r *cidrReplay) options(kind int) (opts []cidrset.Option) {
 	return opts
 }
 
-// hook replays a change on the follower. X5
+// hook replays a change on the follower.
 func (r *cidrReplay) hook(c cidrset.Change) {
 	r.changes = append(r.changes, c)
 	for _, p := range c.Prefixes {
@@ -131,11 +131,11 @@ func (r *cidrReplay) hook(c cidrset.Change) {
 
 func (r *cidrReplay) step(op int, tr *model.Trace) {
 	switch op {
-	case 0, 1: // CS2, CS8
+	case 0, 1:
 		want, f := r.m.AllocateNext(r.now)
 		got, err := r.s.AllocateNext()
 		r.answer("AllocateNext", got, err, want, f, f.Kind == "")
-	case 2: // CS10
+	case 2:
 		n := int(tr.Below(70))
 		want, f := r.m.AllocateN(n, r.now)
 		got := make([]netip.Prefix, n)
@@ -144,7 +144,7 @@ func (r *cidrReplay) step(op int, tr *model.Trace) {
 		if err == nil && !slices.Equal(got, want) {
 			r.t.Fatalf("AllocateN(%d) gives %v, want %v", n, got, want)
 		}
-	case 3, 4: // CS7
+	case 3, 4:
 		bits := r.c.Pool.Bits() - 1 + int(tr.Below(uint64(r.c.Order())+3))
 		want, f := r.m.AllocatePrefix(bits, r.now)
 		got, err := r.s.AllocatePrefix(bits)
@@ -166,9 +166,9 @@ func (r *cidrReplay) step(op int, tr *model.Trace) {
 			run := taken[i%uint64(len(taken))]
 			r.release(r.c.Block(run[0]+v%(max(run[1]-run[0], 1)), 0))
 		}
-	case 10: // CS10
+	case 10:
 		r.releaseN(tr)
-	case 11: // CS6
+	case 11:
 		p := r.prefix(tr)
 		if got, want := r.s.Has(p), r.m.Has(p); got != want {
 			r.t.Fatalf("Has(%v) is %v", p, got)
@@ -243,7 +243,7 @@ func (r *cidrReplay) prefix(tr *model.Trace) netip.Prefix {
 		bits = int(v>>5) % (width + 1)
 	}
 	p = netip.PrefixFrom(p.Addr(), min(max(bits, 0), width))
-	switch v >> 13 % 16 { // X1
+	switch v >> 13 % 16 {
 	case 11:
 		return p // with host bits, if the length is short of a child's
 	case 12:
@@ -294,7 +294,7 @@ func (r *cidrReplay) answer(op string, got any, err error, want any, f model.Cid
 }
 
 // restart takes a snapshot and goes on with what is restored from it, by the same
-// policy or another one. X5
+// policy or another one.
 func (r *cidrReplay) restart(other bool, tr *model.Trace) {
 	data, err := r.s.MarshalBinary()
 	if err != nil {
@@ -315,7 +315,7 @@ func (r *cidrReplay) restart(other bool, tr *model.Trace) {
 	r.m.Restart(r.c)
 }
 
-// compare compares the whole state. CS6
+// compare compares the whole state.
 func (r *cidrReplay) compare(op int) {
 	taken, cooling, free := r.m.Runs()
 	want := cidrset.Stats{
@@ -338,7 +338,7 @@ func (r *cidrReplay) compare(op int) {
 	r.sequence(op, "UsedPrefixes", r.s.UsedPrefixes(), r.cover(taken))
 	r.start(op, "All", r.s.All(), taken)
 	r.start(op, "FreeChildren", r.s.FreeChildren(), free)
-	if r.follow != nil { // X5
+	if r.follow != nil {
 		r.sequence(op, "UsedPrefixes of the follower", r.follow.UsedPrefixes(), r.cover(taken))
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// What the checks at every door refuse. The packages above wrap these under
-// their own sentinels, so that a message says which it was.
+// The reasons for which [CheckAddr] and [Check] refuse an argument. The packages above
+// put their texts into the Reason of an ipalloc.Error.
 var (
 	ErrInvalid  = errors.New("not a valid address or prefix")
 	ErrMapped   = errors.New("IPv4-mapped IPv6 (4-in-6); use the IPv4 form")

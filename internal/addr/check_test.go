@@ -8,7 +8,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// X1, CS1: one table for both doors. A prefix cannot carry a zone, so ErrZone is
+// One table for both doors. A prefix cannot carry a zone, so ErrZone is
 // a matter of addresses.
 func TestCheckAddr(t *testing.T) {
 	for _, c := range []struct {
@@ -79,7 +79,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// X2: the reasons tell each other apart and say what is wrong.
+// The reasons tell each other apart and say what is wrong.
 func TestReasonsAreDistinct(t *testing.T) {
 	all := []error{addr.ErrInvalid, addr.ErrMapped, addr.ErrZone, addr.ErrUnmasked, addr.ErrBits}
 	for i, a := range all {

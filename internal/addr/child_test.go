@@ -7,7 +7,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// CS3: Child and Block are short cuts, so they must say what Codec.Check and Locate
+// Child and Block are short cuts, so they must say what Codec.Check and Locate
 // say together.
 func TestShortCutsAgreeWithLocate(t *testing.T) {
 	for _, c := range []struct {

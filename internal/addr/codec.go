@@ -7,10 +7,10 @@ import (
 	"net/netip"
 )
 
-// ErrBits is what [NewCodec] refuses a child length with.
+// ErrBits is the reason for which [NewCodec] refuses a child length.
 var ErrBits = errors.New("child prefix length out of range")
 
-// MaxOrder is the largest log2 of children a codec has ordinals for.
+// MaxOrder is the largest log2 of the number of children of a codec.
 const MaxOrder = 64
 
 // Codec maps ordinals to the equal child prefixes of a pool and back: ordinal i
@@ -89,10 +89,9 @@ func (c *Codec) addr6(i uint64) netip.Addr {
 	return U128{hi, lo}.Addr6()
 }
 
-// Check returns nil if p is valid and masked and not 4-in-6; otherwise the reason,
-// as the function [Check] does. The one exception is an IPv6 pool that contains
-// ::ffff:0:0/96: what lies there are children of it like any other, and whatever
-// a pool can hand out it must take back.
+// Check returns nil if p is valid, masked and not 4-in-6, otherwise the reason, as the
+// function [Check] does. It accepts a 4-in-6 prefix that overlaps an IPv6 pool, because a
+// pool that contains ::ffff:0:0/96 hands out children in there and must take them back.
 func (c *Codec) Check(p netip.Prefix) error {
 	err := Check(p)
 	if err == ErrMapped && !c.v4 && c.pool.Overlaps(p) {
@@ -119,12 +118,12 @@ func (c *Codec) Ordinal(a netip.Addr) (i uint64, ok bool) {
 		return 0, false
 	}
 	u := FromAddr(a).Xor(U128{c.hi, c.lo}).Shr(uint(c.shift))
-	// Within the pool only the bits of the ordinal differ from its address.
+	// The address differs from the pool's only in the bits of the ordinal.
 	return u.Lo, u.Hi == 0 && u.Lo <= c.last
 }
 
-// Child returns the ordinal of p if p is a child of the pool: the fast way to what
-// [Codec.Check] and [Codec.Locate] would find. It does not allocate.
+// Child returns the ordinal of p; ok is false unless p is a child of the pool. It is
+// faster than [Codec.Check] and [Codec.Locate]. It does not allocate.
 func (c *Codec) Child(p netip.Prefix) (i uint64, ok bool) {
 	a := p.Addr()
 	if p.Bits() != int(c.child) || a.Is4() != c.v4 {
@@ -141,9 +140,9 @@ func (c *Codec) Child(p netip.Prefix) (i uint64, ok bool) {
 	return v.Lo, v.Hi == 0 && v.Lo <= c.last && v.Shl(uint(c.shift)) == u
 }
 
-// Block returns the range [lo, hi] of the children in p if p is one or more whole
-// children of the pool: the fast way to what [Codec.Check] and [Codec.Locate]
-// would find. It does not allocate.
+// Block returns the range [lo, hi] of the children in p; ok is false unless p is one or
+// more whole children of the pool. It is faster than [Codec.Check] and [Codec.Locate].
+// It does not allocate.
 func (c *Codec) Block(p netip.Prefix) (lo, hi uint64, ok bool) {
 	a := p.Addr()
 	k := int(c.child) - p.Bits() // log2 of the children in p
@@ -162,7 +161,7 @@ func (c *Codec) Block(p netip.Prefix) (lo, hi uint64, ok bool) {
 	return v.Lo, v.Lo | span, v.Hi == 0 && v.Lo <= c.last && v.Lo&span == 0 && v.Shl(uint(c.shift)) == u
 }
 
-// Relation says how a prefix lies to the pool and its children.
+// Relation is the relation of a prefix to the pool and its children.
 type Relation int
 
 const (
@@ -172,8 +171,8 @@ const (
 	Part                    // a part of one child
 )
 
-// Locate returns the range [lo, hi] of the children that p overlaps and how p
-// lies to them. p must have passed [Codec.Check]. It does not allocate.
+// Locate returns the range [lo, hi] of the children that p overlaps and its relation to
+// them. p must have passed [Codec.Check]. It does not allocate.
 func (c *Codec) Locate(p netip.Prefix) (lo, hi uint64, r Relation) {
 	bits := p.Bits()
 	if bits < c.pool.Bits() {

@@ -91,7 +91,7 @@ var codecCases = []struct {
 	{"2001:db8:0:2::/63", 65, 3, "2001:db8:0:3:8000::/65"},
 }
 
-// CS3: each case both ways.
+// Each case both ways.
 func TestCodecTable(t *testing.T) {
 	for _, c := range codecCases {
 		cd := codec(t, c.pool, c.child)
@@ -108,7 +108,7 @@ func TestCodecTable(t *testing.T) {
 	}
 }
 
-// CS1: what a codec refuses, at the boundary of each rule.
+// What a codec refuses, at the boundary of each rule.
 func TestNewCodecRefuses(t *testing.T) {
 	for _, c := range []struct {
 		pool  netip.Prefix
@@ -150,7 +150,7 @@ func TestNewCodecRefuses(t *testing.T) {
 	}
 }
 
-// X2: the text says what was asked and what would do.
+// The text says what was asked and what would do.
 func TestErrBitsNamesTheRange(t *testing.T) {
 	_, err := addr.NewCodec(netip.MustParsePrefix("2001:db8::/32"), 97)
 	if got, want := err.Error(), "child prefix length out of range: /97, want /32 to /96"; got != want {
@@ -158,7 +158,7 @@ func TestErrBitsNamesTheRange(t *testing.T) {
 	}
 }
 
-// CS4, CS5: how a prefix lies to the pool. Foreign neighbours are the nearest
+// How a prefix lies to the pool. Foreign neighbours are the nearest
 // ones: the prefix just below and just above.
 func TestLocate(t *testing.T) {
 	const all = ^uint64(0)
@@ -227,7 +227,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// CS3, X1: Ordinal takes any address, so it has to refuse what is not one of the
+// Ordinal takes any address, so it has to refuse what is not one of the
 // pool's family by itself.
 func TestOrdinalRefuses(t *testing.T) {
 	for _, c := range []struct {
@@ -258,7 +258,7 @@ func TestOrdinalRefuses(t *testing.T) {
 	}
 }
 
-// CS3: every pool length with every child length of both families, at the first,
+// Every pool length with every child length of both families, at the first,
 // second, middle and last ordinals, against arithmetic on big integers.
 func TestCodecRoundTripsEveryLength(t *testing.T) {
 	pools := []netip.Addr{

@@ -1,23 +1,31 @@
-// Package addr is the 128-bit arithmetic of addresses and the codec between an
+// Package addr implements the 128-bit arithmetic of addresses and the codec between an
 // ordinal and the prefix or address it stands for.
 //
 // # Terms
 //
-// An address is a number: an IPv4 address its 32 bits, an IPv6 address its 128.
-// The two families never mix, so a number goes with the family it came from. A
-// pool is a masked prefix that is divided into equal children; the ordinal of a
+// An address is a number: 32 bits for IPv4, 128 bits for IPv6. The two families never
+// mix. A pool is a masked prefix that is divided into equal children. The ordinal of a
 // child is its position in the pool, 0 for the lowest address.
 //
-// # What is where
+// # Contents
 //
-// [Check] and [CheckAddr] are the door: every allocator runs what a caller hands
-// it through one of them before anything else, and wraps the reason under its
-// own sentinel. [Codec] goes from ordinals to prefixes and back, and says with
-// [Codec.Locate] how any prefix lies to a pool. [U128] is the arithmetic for what
-// is larger than an ordinal.
+// [Check] and [CheckAddr] validate what a caller passes: every allocator calls one of
+// them first, and reports the reason in an error of its own. [Codec] converts between
+// ordinals and prefixes, and [Codec.Locate] says how any prefix relates to a pool. [U128]
+// is the arithmetic for what is larger than an ordinal.
+//
+// # Pools that contain ::ffff:0:0/96
+//
+// A 4-in-6 prefix means an IPv4 one and is refused by [Check]. An IPv6 pool such as
+// ::/80 contains ::ffff:0:0/96 all the same, and its codec gives out children in there.
+// An allocator over such a pool must take back what it gave: it validates prefixes of
+// the caller, of records and of snapshots with [Codec.Check], which accepts a 4-in-6
+// prefix in a pool that contains it, and never with Check alone. It must also not read a
+// record of ::ffff:0.0.0.0/96 as 0.0.0.0/0 before it has asked its IPv6 pools. An
+// allocator that does not want that refuses such pools when they are added.
 //
 // # Cost and concurrency
 //
-// Everything is a value, takes constant time, never allocates (errors apart) and
-// is safe for concurrent use.
+// All types are values. Everything takes constant time, does not allocate (except
+// errors) and is safe for concurrent use.
 package addr

@@ -7,7 +7,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// X1, CS3: 4-in-6 is refused, but for an IPv6 pool that contains ::ffff:0:0/96:
+// 4-in-6 is refused, but for an IPv6 pool that contains ::ffff:0:0/96:
 // what it hands out there it must take back.
 func TestMappedChildren(t *testing.T) {
 	mapped := func(s string, bits int) netip.Prefix { return netip.PrefixFrom(netip.MustParseAddr(s), bits) }
@@ -54,7 +54,7 @@ func TestMappedChildren(t *testing.T) {
 	}
 }
 
-// X1: for everything that is not 4-in-6 the codec's door is the common one.
+// Codec.Check differs from Check for 4-in-6 prefixes only.
 func TestCodecCheckIsCheck(t *testing.T) {
 	cd := codec(t, "::/64", 128)
 	for _, p := range []netip.Prefix{

@@ -41,7 +41,7 @@ func numbers() (out []addr.U128) {
 	return out
 }
 
-// CS3: ordinals cross the 64-bit halves, so the arithmetic under them must.
+// Ordinals cross the 64-bit halves, so the arithmetic under them must.
 func TestU128AgreesWithBig(t *testing.T) {
 	all := numbers()
 	for _, u := range all {

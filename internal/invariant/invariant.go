@@ -7,7 +7,7 @@ import (
 
 var steps atomic.Uint64
 
-// Step counts n words or nodes looked at. It does nothing when [Enabled] is
+// Step counts n words or nodes read. It does nothing when [Enabled] is
 // false. It is safe for concurrent use.
 func Step(n int) {
 	if Enabled {

@@ -75,24 +75,24 @@ func TestCidrTwinsByHand(t *testing.T) {
 		cooldown time.Duration
 		steps    [][2]string
 	}{
-		{"10.0.0.0/30", 32, model.CidrRoundRobin, 0, [][2]string{ // CS2
+		{"10.0.0.0/30", 32, model.CidrRoundRobin, 0, [][2]string{
 			{"0 next", "10.0.0.0/32"}, {"0 next", "10.0.0.1/32"}, {"0 release 10.0.0.1/32", "1"}, {"0 next", "10.0.0.2/32"},
 			{"0 occupy 10.0.0.3/32", "1"}, {"0 next", "10.0.0.1/32"}, {"0 next", "full"}, {"0 release 10.0.0.0/31", "2"},
 			{"0 nextn 3", "full"}, {"0 nextn 2", "[10.0.0.0/32 10.0.0.1/32]"},
 		}},
-		{"10.0.0.0/22", 24, model.CidrRoundRobin, 0, [][2]string{ // CS4, CS5
+		{"10.0.0.0/22", 24, model.CidrRoundRobin, 0, [][2]string{
 			{"0 occupy 10.0.1.7/32", "1"}, {"0 has 10.0.1.0/24", "true true"}, {"0 has 10.0.0.0/23", "false true"}, {"0 occupy 0.0.0.0/0", "3"},
 			{"0 has 10.0.0.0/22", "true true"}, {"0 has 10.0.0.0/21", "false true"}, {"0 release 10.0.0.0/21", "out of range"},
 			{"0 release 10.0.1.128/25", "misaligned"}, {"0 release 10.0.2.0/23", "2"}, {"0 release 10.0.0.0/22", "2"}, {"0 release 10.0.0.0/22", "0"},
 			{"0 occupy 10.0.4.0/24", "out of range"}, {"0 occupy fd00::/64", "out of range"}, {"0 occupy 10.0.1.0/22", "bad prefix"},
 			{"0 occupy ::ffff:10.0.0.0/128", "bad prefix"}, {"0 releasen 10.0.0.0/24,10.0.9.0/24", "out of range"},
 		}},
-		{"10.0.0.0/29", 32, model.CidrLowest, 0, [][2]string{ // CS7
+		{"10.0.0.0/29", 32, model.CidrLowest, 0, [][2]string{
 			{"0 fit 32", "10.0.0.0/32"}, {"0 fit 30", "10.0.0.4/30"}, {"0 fit 31", "10.0.0.2/31"}, {"0 release 10.0.0.4/30", "4"},
 			{"0 fit 32", "10.0.0.1/32"}, {"0 fit 29", "full"}, {"0 fit 28", "bad bits"}, {"0 fit 33", "bad bits"}, {"0 next", "10.0.0.4/32"},
 			{"0 next", "10.0.0.5/32"}, {"0 releasen 10.0.0.4/32,10.0.0.0/32,10.0.0.4/32", "2"}, {"0 next", "10.0.0.0/32"},
 		}},
-		{"10.0.0.0/30", 32, model.CidrRoundRobin, 10 * time.Second, [][2]string{ // CS8
+		{"10.0.0.0/30", 32, model.CidrRoundRobin, 10 * time.Second, [][2]string{
 			{"0 occupy 10.0.0.0/31", "2"}, {"0 release 10.0.0.1/32", "1"}, {"5 release 10.0.0.0/31", "1"}, {"5 has 10.0.0.0/31", "false false"},
 			{"5 nextn 3", "cooling 10"}, {"5 nextn 4", "cooling 15"}, {"5 nextn 5", "full"}, {"20 nextn 3", "[10.0.0.2/32 10.0.0.3/32 10.0.0.1/32]"},
 			{"20 next", "10.0.0.0/32"}, {"20 next", "full"}, {"20 release 10.0.0.0/32", "1"}, {"3 release 10.0.0.1/32", "1"}, {"3 next", "cooling 30"},

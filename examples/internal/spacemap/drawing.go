@@ -28,7 +28,7 @@ type Layer struct {
 	Prefixes []netip.Prefix // in any order; one that contains the pool takes all of it
 }
 
-// free is the layer of addresses that nobody has.
+// free is the layer of addresses that are free.
 const free = -1
 
 // cell is one aligned piece of the pool.

@@ -95,7 +95,7 @@ func site() Drawing {
 	}
 }
 
-func TestTextGolden(t *testing.T) { // OP2
+func TestTextGolden(t *testing.T) {
 	for name, c := range map[string]struct {
 		drawing Drawing
 		style   TextStyle
@@ -122,7 +122,7 @@ func TestTextGolden(t *testing.T) { // OP2
 	}
 }
 
-func TestSVGGolden(t *testing.T) { // OP2
+func TestSVGGolden(t *testing.T) {
 	for name, drawings := range map[string][]Drawing{
 		"office.svg": {block()},
 		"both.svg":   {block(), site()},
@@ -343,7 +343,7 @@ func TestShareWords(t *testing.T) {
 	}
 }
 
-func TestBadDrawing(t *testing.T) { // X1
+func TestBadDrawing(t *testing.T) {
 	pool := netip.MustParsePrefix("192.0.2.0/24")
 	for name, c := range map[string]struct {
 		drawing Drawing
@@ -389,7 +389,7 @@ func TestWriterError(t *testing.T) {
 	}
 }
 
-// The order in which prefixes are listed is no part of the picture. X3
+// The order in which prefixes are listed is no part of the picture.
 func TestOrderIndependent(t *testing.T) {
 	a, b := block(), block()
 	for i := range b.Layers {
@@ -410,7 +410,7 @@ func TestOrderIndependent(t *testing.T) {
 }
 
 // Names of owners are anyone's: nothing in them may reach the terminal or the XML as more than text.
-func TestHostileLabels(t *testing.T) { // X4
+func TestHostileLabels(t *testing.T) {
 	d := block()
 	d.Title = "</text><script>alert(1)</script>\x00\x1b[2J"
 	for i := range d.Layers {

@@ -7,7 +7,7 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
-// BM1: dense sets, at most 1.3 bits for each ordinal and 1 KiB, order summaries
+// Dense sets, at most 1.3 bits for each ordinal and 1 KiB, order summaries
 // included; a quarter more of the constant where a root is over a few pages only.
 func TestDenseSetsCost(t *testing.T) {
 	for _, n := range []uint64{1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 20} {

@@ -2,7 +2,7 @@ package bitmap_test
 
 import "testing"
 
-// BM3, BM7: inner nodes of several levels that come and go in another order each
+// Inner nodes of several levels that come and go in another order each
 // time, their order summaries asked for in between.
 func TestNodesOfEveryLevelDoNotAllocate(t *testing.T) {
 	b := newSet(top)

@@ -7,7 +7,7 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
-// BM1: neighbours that come and go beside isolated ordinals, at every distance,
+// Neighbours that come and go beside isolated ordinals, at every distance,
 // leave nothing of the forks that led to them.
 func TestNeighboursLeaveNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 15))

@@ -6,7 +6,7 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
-// BM4: a set that is replaced as a whole while it is gone through, by another size
+// A set that is replaced as a whole while it is gone through, by another size
 // too, ends the iteration or goes on in it, never panics or starts again.
 func TestIterateOverReplacedSet(t *testing.T) {
 	var forms [][]byte
