@@ -42,7 +42,7 @@ func replayBlock(t testing.TB, data []byte) {
 	r.size = 1 << (r.p.Addr().BitLen() - r.p.Bits())
 	head, tail := int(tr.Below(3)), int(tr.Below(2))
 	b, err := ipset.NewBlock(r.p, ipset.BlockOptions{Head: uint64(head), Tail: uint64(tail), Claimed: r.now})
-	if head+tail >= r.size { // IP2
+	if head+tail >= r.size {
 		if !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Fatalf("%s with %d + %d reserved: %v", r.p, head, tail, err)
 		}
@@ -186,7 +186,7 @@ func compareBlock(t testing.TB, b *ipset.Block, m *model.IPSetBlock) {
 }
 
 // FuzzBlock replays traces on a block and its twin, and reads any bytes as a block.
-func FuzzBlock(f *testing.F) { // IP2
+func FuzzBlock(f *testing.F) {
 	for i := range 8 {
 		f.Add(randomBytes(uint64(i), 200))
 		b, _ := ipset.NewBlock(netip.MustParsePrefix("10.0.0.0/28"), ipset.BlockOptions{Owner: ipset.HostOwner("h"), Head: 1, Claimed: ipsetStart, Seq: 9})
@@ -223,7 +223,7 @@ func randomBytes(seed uint64, n int) []byte {
 	return data
 }
 
-func TestBlockAgainstTwin(t *testing.T) { // IP2
+func TestBlockAgainstTwin(t *testing.T) {
 	for seed := range uint64(300) {
 		replayBlock(t, randomBytes(seed, 400))
 	}

@@ -261,7 +261,7 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repe
 		a.Request = fmt.Sprint("request ", r.asked)
 	}
 	got, err := e.AutoAssign(context.Background(), a)
-	if repeat && err == nil { // IP3
+	if repeat && err == nil {
 		again, err := r.e[r.asked%2].AutoAssign(context.Background(), a)
 		if err != nil || !slices.Equal(again.V4, got.V4) || !slices.Equal(again.V6, got.V6) {
 			r.t.Fatalf("the repeated request got %+v, %v, the first %+v", again, err, got)
@@ -393,7 +393,7 @@ func (r *ipamReplay) reserve(e *ipset.Engine, tr *model.Trace) {
 			}
 		}
 	}
-	if len(live) != want { // IP6
+	if len(live) != want {
 		r.t.Fatalf("%d live addresses in the reservation, want %d", len(live), want)
 	}
 }
@@ -440,7 +440,7 @@ func (r *ipamReplay) compare(op int) {
 }
 
 // FuzzIPAM replays traces on engines that share a store, and on their twin.
-func FuzzIPAM(f *testing.F) { // IP3, IP4, IP5, IP6, IP7, IP8, IP12
+func FuzzIPAM(f *testing.F) {
 	for i := range 8 {
 		f.Add(randomBytes(uint64(i)+100, 300))
 	}
@@ -449,7 +449,7 @@ func FuzzIPAM(f *testing.F) { // IP3, IP4, IP5, IP6, IP7, IP8, IP12
 
 func replayIPAMTest(t *testing.T, data []byte) { replayIPAM(t, data) }
 
-func TestIPAMAgainstTwin(t *testing.T) { // IP3, IP4, IP5, IP6, IP7, IP8, IP12
+func TestIPAMAgainstTwin(t *testing.T) {
 	for seed := range uint64(120) {
 		replayIPAM(t, randomBytes(seed+1000, 600))
 	}

@@ -149,8 +149,8 @@ func (e *Engine) decodeCatalog(rec store.Record) (*catalog, error) {
 
 // AddPool adds a pool. Blocks that a former pool left in its prefix are served by it; those of another size drain.
 //
-// It returns [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrInvalid] (a range outside the prefix),
-// [ipalloc.ErrInvalid] or [ipalloc.ErrInvalid] for a pool that cannot be; [ipalloc.ErrExists]; [ipalloc.ErrExists].
+// It returns [ipalloc.ErrInvalid] for a pool with a name, prefix, block size, range, use, limit or selector that cannot be, and
+// [ipalloc.ErrExists] if another pool has its name or overlaps it; then nothing changes.
 func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 	p = p.clone()
 	if err := p.check(); err != nil {
@@ -208,7 +208,10 @@ func (p *Pool) drain(sizes ...int) {
 // old size drain, that is, keep their addresses, give out no more, and go when they are empty. Draining is kept by the
 // engine; sizes that have drained leave it with the next update.
 //
-// It returns [ipalloc.ErrNotFound], [ipalloc.ErrInvalid] for a prefix that does not contain the present one, or the errors of AddPool for a pool that cannot be.
+// A pool that is as it was is not written.
+//
+// It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for a prefix that does not contain the present
+// one, or the errors of AddPool; then nothing changes.
 func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 	p = p.clone()
 	if err := p.check(); err != nil {
@@ -262,8 +265,8 @@ func (e *Engine) RemovePool(ctx context.Context, name string) error {
 // SplitPool replaces a pool by 2^bits pools of equal size with the same settings, named after it and their order: a-0,
 // a-1 and so on. Blocks stay where they are; nothing but the catalog is written.
 //
-// It returns [ipalloc.ErrNotFound], [ipalloc.ErrInvalid] for more than 8 bits or less than 1, [ipalloc.ErrInvalid] if a part
-// would be smaller than a block, and [ipalloc.ErrExists] if a name is taken. A block larger than a part stops it, too.
+// It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for more than 8 bits or less than 1 and if a
+// part would be smaller than a block, and [ipalloc.ErrExists] if a name is taken. A block larger than a part stops it, too.
 func (e *Engine) SplitPool(ctx context.Context, name string, bits int) error {
 	return e.change(ctx, "split", func(t *txn, c *catalog) error {
 		i := c.byName(name)
@@ -325,7 +328,8 @@ func cut(rs []netipx.IPRange, p netip.Prefix) []netipx.IPRange {
 // MergePools replaces pools that together are a prefix by one with the settings of the first, named name. Blocks stay
 // where they are; those of another size than the first pool's drain.
 //
-// It returns [ipalloc.ErrNotFound], [ipalloc.ErrInvalid] if the pools do not fill one prefix, and [ipalloc.ErrExists].
+// It returns [ipalloc.ErrNotFound] if a part is no pool, [ipalloc.ErrInvalid] if there is none or the parts do not fill one
+// prefix, and [ipalloc.ErrExists] if the name is another pool's.
 func (e *Engine) MergePools(ctx context.Context, name string, parts ...string) error {
 	parts = slices.Clone(parts) // the plan may run after the caller has left
 	return e.change(ctx, "merge", func(_ *txn, c *catalog) error {

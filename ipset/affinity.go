@@ -25,7 +25,7 @@ const maxClaim = 1 << 16
 // made, those without owner are adopted, those of others, those beyond a limit and those of a disabled pool fail, and those
 // the owner has count as claimed. One commit per block; an interrupted claim is resumed by repeating it.
 //
-// It returns [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrNotFound] if no pool overlaps the prefix, ipalloc.ErrLimit for more
+// It returns [ipalloc.ErrInvalid] for an owner or a prefix that cannot be, [ipalloc.ErrNotFound] if no pool overlaps the prefix, ipalloc.ErrLimit for more
 // than 65,536 blocks; or an error of the store and what was done so far.
 func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
 	if err := errors.Join(o.check(), checkPrefix(p)); err != nil {
@@ -298,7 +298,8 @@ type SetOwnerArgs struct {
 // SetAttributes changes the attributes of one address: of the owner that is active and of the one that may take over, and
 // swaps them; and the host that it is held for. Other addresses of the handle keep theirs.
 //
-// It returns [ipalloc.ErrInvalid]; [ipalloc.ErrInvalid] for a host that cannot be; [ipalloc.ErrNotHeld] if the address is not held; [ipalloc.ErrMismatch] if the guard or one of the expected
+// It returns [ipalloc.ErrInvalid] for an address or a host that cannot be; [ipalloc.ErrNotHeld] if the address is not held;
+// [ipalloc.ErrMismatch] if the guard or one of the expected
 // attributes does not hold; then nothing changes.
 func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
 	if addr.CheckAddr(a.Address) != nil {

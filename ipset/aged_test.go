@@ -12,7 +12,7 @@ import (
 )
 
 // TestRequestsAreForgottenByAge: answers go when they are old, at the cost of those that go.
-func TestRequestsAreForgottenByAge(t *testing.T) { // IP3
+func TestRequestsAreForgottenByAge(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 26))
 	ask := func(i int) Assigned {
 		a := want("h", 1, fmt.Sprint("p", i))
@@ -56,7 +56,7 @@ func TestRequestsAreForgottenByAge(t *testing.T) { // IP3
 }
 
 // TestStickyHandlesAreForgotten: not while they hold an address, and only so long after.
-func TestStickyHandlesAreForgotten(t *testing.T) { // IP12
+func TestStickyHandlesAreForgotten(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26), pool("b", "2001:db8::/120", 122))
 	for _, h := range []string{"holds", "left", "came back"} {
 		a := want("h", 1, h)
@@ -95,7 +95,7 @@ func TestStickyHandlesAreForgotten(t *testing.T) { // IP12
 }
 
 // TestStaleAgesAreRepaired: an entry that names nothing, and a record that no entry names.
-func TestStaleAgesAreRepaired(t *testing.T) { // IP10
+func TestStaleAgesAreRepaired(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	a := want("h", 1, "p")
 	a.Request = "r"
@@ -158,7 +158,7 @@ func (f *failing) Watch(ctx context.Context, after uint64, prefixes ...string) i
 }
 
 // TestSweepIsResumed: a store that fails at every call in turn leaves what it says, and a second sweep does the rest.
-func TestSweepIsResumed(t *testing.T) { // IP11, ST1
+func TestSweepIsResumed(t *testing.T) {
 	p := pool("a", "10.0.0.0/26", 29)
 	p.Cooldown = time.Minute
 	for k := 0; ; k++ {

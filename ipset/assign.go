@@ -106,11 +106,11 @@ func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation
 //
 // All is done in one commit. Fewer addresses than asked is an error unless Partial is set.
 //
-// Errors, nothing assigned: [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrNotFound] for arguments;
-// [ipalloc.ErrNotFound], [ipalloc.ErrNotFound] when no pool may serve a family; [ipalloc.ErrOccupied] when Head or Tail are asked without strict
-// affinity; [ipalloc.ErrFull] without Partial; ipalloc.ErrLimit when one commit cannot hold it; [ipalloc.ErrConflict] after
-// Retry.Attempts conflicts; any error of the store. After ipalloc.ErrUnknownOutcome the addresses may have been assigned: repeat
-// with the same Request, or release by handle.
+// Errors, nothing assigned: [ipalloc.ErrInvalid] for arguments that cannot be, Head or Tail without strict affinity among them;
+// [ipalloc.ErrNotFound] for a host or a pool that does not exist, and if no pool may serve a family; [ipalloc.ErrFull] without
+// Partial; [ipalloc.ErrLimit] if one commit cannot hold the call; [ipalloc.ErrConflict] after Retry.Attempts conflicts; any
+// error of the store. After [ipalloc.ErrUnknownOutcome] the addresses may have been assigned: repeat with the same Request,
+// or release by handle on the same engine.
 //
 // Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.
 func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {

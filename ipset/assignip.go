@@ -28,10 +28,11 @@ type AssignIPArgs struct {
 // not count: the caller knows what it asks for. If the handle already holds the address, AssignIP returns the allocation as it
 // is.
 //
-// Errors, nothing assigned: [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrInvalid], [ipalloc.ErrNotFound] for arguments; [ipalloc.ErrNotFound]
-// if no enabled pool has the address for this use; [ipalloc.ErrOccupied]; [ipalloc.ErrCooling] unless the handle is the one that
-// released it; [ipalloc.ErrReserved]; [ipalloc.ErrOccupied] if the block is another's and affinity is strict; [ipalloc.ErrLimit] if the block
-// would have to be claimed and may not; [ipalloc.ErrConflict], ipalloc.ErrUnknownOutcome and other errors of the store as for AutoAssign.
+// Errors, nothing assigned: [ipalloc.ErrInvalid] for arguments that cannot be; [ipalloc.ErrNotFound] for a host that does not
+// exist, and if no enabled pool has the address for this use; [ipalloc.ErrOccupied] with the holder if the address is held, and
+// if its block is another owner's and affinity is strict; [ipalloc.ErrCooling] with the time, unless the handle is the one that
+// released it; [ipalloc.ErrReserved]; [ipalloc.ErrLimit] if the block would have to be claimed and may not be;
+// [ipalloc.ErrConflict], [ipalloc.ErrUnknownOutcome] and other errors of the store as for AutoAssign.
 func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, error) {
 	fail := func(err error) (Allocation, error) {
 		return Allocation{}, wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})

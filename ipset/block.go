@@ -78,7 +78,7 @@ type BlockOptions struct {
 
 // NewBlock returns an empty block.
 //
-// It returns [ipalloc.ErrInvalid] for a prefix that is not masked, and [ipalloc.ErrInvalid] if the block has more than 2^64
+// It returns [ipalloc.ErrInvalid] for a prefix that is not masked, and if the block has more than 2^64
 // addresses or Head and Tail leave none to assign.
 func NewBlock(p netip.Prefix, o BlockOptions) (*Block, error) {
 	if err := checkPrefix(p); err != nil {

@@ -118,7 +118,7 @@ func (b *Block) AutoAssign(dst []Allocation, n int, c Claim, now time.Time, avoi
 
 // Assign takes one address.
 //
-// It returns [ipalloc.ErrInvalid] if the block does not have it, [ipalloc.ErrReserved] for one at its ends, [ipalloc.ErrOccupied], or
+// It returns [ipalloc.ErrOutOfRange] if the block does not have it, [ipalloc.ErrReserved] for one at its ends, [ipalloc.ErrOccupied], or
 // [ipalloc.ErrCooling] unless the handle is the one that released it; then nothing changes.
 func (b *Block) Assign(a netip.Addr, c Claim, now time.Time) (Allocation, error) {
 	x, err := b.locate(a)
@@ -146,7 +146,7 @@ func (b *Block) canAssign(x uint64, handle string) error {
 	return nil
 }
 
-// Release gives an address back, to cool for cooldown. See [Outcome]. It returns [ipalloc.ErrInvalid] if the block does not
+// Release gives an address back, to cool for cooldown. See [Outcome]. It returns [ipalloc.ErrOutOfRange] if the block does not
 // have the address. Releasing again is never an error.
 func (b *Block) Release(a netip.Addr, g Guard, now time.Time, cooldown time.Duration) (Outcome, error) {
 	x, err := b.locate(a)

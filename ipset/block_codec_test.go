@@ -40,7 +40,7 @@ func churn(t testing.TB, r *rand.Rand, prefix string, n int, leases bool) *Block
 	return b
 }
 
-func TestBlockCodecRoundTrip(t *testing.T) { // IP2
+func TestBlockCodecRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, prefix := range []string{"10.0.0.0/30", "10.0.0.64/26", "10.0.0.0/24", "2001:db8::100/121", "2001:db8::/104"} {
 		for i := range 30 {
@@ -63,7 +63,7 @@ func TestBlockCodecRoundTrip(t *testing.T) { // IP2
 	}
 }
 
-func TestBlockDecodeRefusesDamage(t *testing.T) { // IP2, X5
+func TestBlockDecodeRefusesDamage(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for range 40 {
 		data := churn(t, r, "10.0.0.0/27", 40, true).encode(nil)
@@ -85,7 +85,7 @@ func TestBlockDecodeRefusesDamage(t *testing.T) { // IP2, X5
 	}
 }
 
-func TestCalicoRoundTrip(t *testing.T) { // IP2
+func TestCalicoRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for range 50 {
 		b := churn(t, r, "10.0.0.64/28", 40, false)

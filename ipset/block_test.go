@@ -46,7 +46,7 @@ func lastBytes(als []Allocation) string {
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-func TestBlockOrderIsFirstInFirstOut(t *testing.T) { // IP2
+func TestBlockOrderIsFirstInFirstOut(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
 	got := b.AutoAssign(nil, 4, Claim{Handle: "h"}, t0, nil)
 	if s := lastBytes(got); s != "0 1 2 3" {
@@ -66,7 +66,7 @@ func TestBlockOrderIsFirstInFirstOut(t *testing.T) { // IP2
 	}
 }
 
-func TestBlockSizes(t *testing.T) { // IP1, B21
+func TestBlockSizes(t *testing.T) {
 	for _, tt := range []struct {
 		prefix string
 		free   uint64
@@ -101,7 +101,7 @@ func TestBlockSizes(t *testing.T) { // IP1, B21
 	}
 }
 
-func TestBlockLargeIsSparse(t *testing.T) { // IP1
+func TestBlockLargeIsSparse(t *testing.T) {
 	b := mustBlock(t, "2001:db8::/64", BlockOptions{})
 	far := ip("2001:db8::ffff:ffff:ffff:ffff")
 	if _, err := b.Assign(far, Claim{Handle: "far"}, t0); err != nil {
@@ -121,7 +121,7 @@ func TestBlockLargeIsSparse(t *testing.T) { // IP1
 	}
 }
 
-func TestBlockReservedEnds(t *testing.T) { // IP2, B9
+func TestBlockReservedEnds(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/29", BlockOptions{Head: 3, Tail: 1})
 	if s := lastBytes(b.AutoAssign(nil, 9, Claim{Handle: "h"}, t0, nil)); s != "3 4 5 6" {
 		t.Fatalf("assigned %s", s)
@@ -150,7 +150,7 @@ func TestBlockReservedEnds(t *testing.T) { // IP2, B9
 	}
 }
 
-func TestBlockAvoidsReservations(t *testing.T) { // IP6
+func TestBlockAvoidsReservations(t *testing.T) {
 	var sb netipx.IPSetBuilder
 	sb.AddPrefix(netip.MustParsePrefix("10.0.0.2/31"))
 	sb.AddRange(netipx.MustParseIPRange("10.0.0.4-10.0.0.4"))
@@ -167,7 +167,7 @@ func TestBlockAvoidsReservations(t *testing.T) { // IP6
 	}
 }
 
-func TestBlockReleaseOutcomes(t *testing.T) { // IP4, B13
+func TestBlockReleaseOutcomes(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
 	a := b.AutoAssign(nil, 1, Claim{Handle: "mine"}, t0, nil)[0]
 	for i, tt := range []struct {
@@ -193,7 +193,7 @@ func TestBlockReleaseOutcomes(t *testing.T) { // IP4, B13
 	}
 }
 
-func TestBlockCooling(t *testing.T) { // IP7
+func TestBlockCooling(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/31", BlockOptions{Claimed: t0})
 	b.AutoAssign(nil, 2, Claim{Handle: "a"}, t0, nil)
 	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
@@ -229,7 +229,7 @@ func TestBlockCooling(t *testing.T) { // IP7
 	mustCheck(t, b)
 }
 
-func TestBlockLeases(t *testing.T) { // IP12
+func TestBlockLeases(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
 	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
 	b.AutoAssign(nil, 2, Claim{Handle: "long", TTL: 100 * time.Second}, t0, nil)
@@ -255,7 +255,7 @@ func TestBlockLeases(t *testing.T) { // IP12
 	mustCheck(t, b)
 }
 
-func TestBlockAttributesAreSharedAndSeparate(t *testing.T) { // IP2, B14
+func TestBlockAttributesAreSharedAndSeparate(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
 	pod, _ := NewAttributes(map[string]string{"pod": "a", "node": "n"})
 	b.AutoAssign(nil, 3, Claim{Handle: "h", Attributes: pod}, t0, nil)
@@ -301,7 +301,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-func TestBlockFullFitsIn512Bytes(t *testing.T) { // IP2
+func TestBlockFullFitsIn512Bytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	b := mustBlock(t, "10.0.0.0/26", BlockOptions{Owner: HostOwner("node-with-a-name-of-32-characters"), Head: 0, Claimed: t0, Seq: 1 << 60})
 	handle := func() string { return fmt.Sprintf("%016x%016x%08x", r.Uint64(), r.Uint64(), r.Uint32()) }

@@ -24,7 +24,7 @@ func (c *cancelling) List(ctx context.Context, r store.Range) ([]store.Record, u
 	return c.Store.List(ctx, r)
 }
 
-func TestCancelledSearchIsNotAShortage(t *testing.T) { // B17
+func TestCancelledSearchIsNotAShortage(t *testing.T) {
 	for at := 1; at <= 3; at++ {
 		w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
 		for i := range 4 {
@@ -66,7 +66,7 @@ func (b *broken) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	return b.Store.Commit(ctx, ops)
 }
 
-func TestOtherErrorsAreNotRetried(t *testing.T) { // B18, ST3
+func TestOtherErrorsAreNotRetried(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 26))
 	b := &broken{Store: w.store}
 	e := w.engine(b)
@@ -79,7 +79,7 @@ func TestOtherErrorsAreNotRetried(t *testing.T) { // B18, ST3
 	w.check()
 }
 
-func TestOrphansOfBothFamiliesAreSeen(t *testing.T) { // B19, IP9
+func TestOrphansOfBothFamiliesAreSeen(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26), pool("b", "2001:db8::/120", 122))
 	a := want("h", 1, "p")
 	a.Num6 = 1
@@ -99,7 +99,7 @@ func TestOrphansOfBothFamiliesAreSeen(t *testing.T) { // B19, IP9
 	}
 }
 
-func TestVirtualOwnersAreReleasedToo(t *testing.T) { // B20
+func TestVirtualOwnersAreReleasedToo(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	a := want("", 1, "lb")
 	a.Owner = Owner{Virtual, "lb"}
@@ -115,7 +115,7 @@ func TestVirtualOwnersAreReleasedToo(t *testing.T) { // B20
 	w.check()
 }
 
-func TestHugeBlocksDoNotMakeUselessBlocks(t *testing.T) { // B21, IP1
+func TestHugeBlocksDoNotMakeUselessBlocks(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "2001:db8::/48", 64), pool("b", "2001:db9::/32", 122))
 	a := AssignArgs{Owner: HostOwner("h"), Num6: 3, Use: Workload, Claim: Claim{Handle: "p"}, Pools: []string{"a"}}
 	for range 5 {

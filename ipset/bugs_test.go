@@ -1,7 +1,7 @@
 package ipset
 
 // Each test here is named after something that must not happen and that does, or did, in the system whose semantics this
-// package rebuilds. The numbers are those of the notes on it: B1 to B21.
+// package rebuilds.
 
 import (
 	"context"
@@ -54,7 +54,7 @@ func (w *world) list(r store.Range) []store.Record {
 	return recs
 }
 
-func TestHandleIsNotCountedForMoreThanAssigned(t *testing.T) { // B1, IP8
+func TestHandleIsNotCountedForMoreThanAssigned(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30))
 	if got := w.assign(want("h", 6, "p")); len(got.V4) != 6 || w.records(kindHandle) != 2 {
 		t.Fatalf("%d addresses, %d index records", len(got.V4), w.records(kindHandle))
@@ -85,7 +85,7 @@ func (r *racing) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	return r.Store.Commit(ctx, ops)
 }
 
-func TestConflictDoesNotCountAHandleTwice(t *testing.T) { // B2
+func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
 	r := &racing{Store: w.store}
 	e := w.engine(r)
@@ -100,7 +100,7 @@ func TestConflictDoesNotCountAHandleTwice(t *testing.T) { // B2
 	w.check()
 }
 
-func TestReleaseWithCancelledContextDoesNotPanic(t *testing.T) { // B3
+func TestReleaseWithCancelledContextDoesNotPanic(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 30))
 	var rs []Release
 	for i := range 16 {
@@ -119,7 +119,7 @@ func TestReleaseWithCancelledContextDoesNotPanic(t *testing.T) { // B3
 	}
 }
 
-func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // B4; of use with -race
+func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // of use with -race
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30), pool("b", "2001:db8::/120", 126))
 	a := want("h", 12, "p")
 	a.Num6 = 12
@@ -138,7 +138,7 @@ func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // B4; of use with -race
 	w.check()
 }
 
-func TestResizedPoolDoesNotGiveTwice(t *testing.T) { // B5, IP5
+func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 	for _, sizes := range [][2]int{{26, 28}, {28, 26}, {28, 32}, {32, 28}, {25, 27}} {
 		w := newWorld(t, Config{}, pool("a", "10.0.0.0/25", sizes[0]))
 		held := map[netip.Addr]bool{}
@@ -174,7 +174,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) { // B5, IP5
 	}
 }
 
-func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) { // B6
+func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) {
 	w := newWorld(t, Config{Strict: true}, pool("a", "10.0.0.0/29", 29))
 	w.assign(want("gone", 3, "p"))
 	if _, err := w.DisownBlocks(bg, HostOwner("gone"), false); err != nil {
@@ -198,7 +198,7 @@ func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) { // B6
 	w.check()
 }
 
-func TestCoolingOrphanIsNotLost(t *testing.T) { // B7, IP7
+func TestCoolingOrphanIsNotLost(t *testing.T) {
 	p := pool("a", "10.0.0.0/30", 30)
 	p.Cooldown = time.Minute
 	w := newWorld(t, Config{Strict: true}, p)
@@ -224,7 +224,7 @@ func TestCoolingOrphanIsNotLost(t *testing.T) { // B7, IP7
 	}
 }
 
-func TestNoAffinityWithoutBlock(t *testing.T) { // B8: the affinity is a field of the block, so that there is nothing to leak
+func TestNoAffinityWithoutBlock(t *testing.T) { // the affinity is a field of the block, so that there is nothing to leak
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	r := &racing{Store: w.store}
 	e := w.engine(r)
@@ -239,7 +239,7 @@ func TestNoAffinityWithoutBlock(t *testing.T) { // B8: the affinity is a field o
 	w.check()
 }
 
-func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) { // B9
+func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) {
 	w := newWorld(t, Config{Strict: true}, pool("a", "10.0.0.0/30", 30), pool("b", "10.0.1.0/31", 31), pool("c", "10.0.2.0/32", 32), pool("d", "10.0.3.0/24", 29))
 	a := want("h", 2, "p")
 	a.Head, a.Tail = 3, 1
@@ -256,7 +256,7 @@ func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) { // B9
 	w.check()
 }
 
-func TestClaimDoesNotLeaveThePool(t *testing.T) { // B10
+func TestClaimDoesNotLeaveThePool(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.1.0/24", 26))
 	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/22"), HostOwner("h"))
 	if err != nil || len(claimed) != 4 || len(failed) != 0 {
@@ -271,7 +271,7 @@ func TestClaimDoesNotLeaveThePool(t *testing.T) { // B10
 	w.check()
 }
 
-func TestBlockLimitIsNotPerPool(t *testing.T) { // B11
+func TestBlockLimitIsNotPerPool(t *testing.T) {
 	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 2}, pool("a", "10.0.0.0/24", 30), pool("b", "10.0.1.0/24", 30))
 	for _, name := range []string{"a", "b"} {
 		a := want("h", 16, "p")
@@ -307,7 +307,7 @@ func TestBlockLimitDoesNotForbidBorrowing(t *testing.T) {
 	w.check()
 }
 
-func TestSecondReleaseIsNoConflict(t *testing.T) { // B13
+func TestSecondReleaseIsNoConflict(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	al := w.assign(want("h", 1, "p")).V4[0]
 	rel := Release{al.Address, Guard{Handle: "p", Seq: al.Seq}}
@@ -324,7 +324,7 @@ func TestSecondReleaseIsNoConflict(t *testing.T) { // B13
 	w.check()
 }
 
-func TestAttributesOfOneAddressOnly(t *testing.T) { // B14, IP4
+func TestAttributesOfOneAddressOnly(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	pod1, _ := NewAttributes(map[string]string{"pod": "1"})
 	pod2, _ := NewAttributes(map[string]string{"pod": "2"})
@@ -357,7 +357,7 @@ func TestAttributesOfOneAddressOnly(t *testing.T) { // B14, IP4
 	w.check()
 }
 
-func TestManyCallersOfOneHostGetNoSpuriousErrors(t *testing.T) { // B15
+func TestManyCallersOfOneHostGetNoSpuriousErrors(t *testing.T) {
 	const callers, each = 256, 10
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 28))
 	var mu sync.Mutex
@@ -389,7 +389,7 @@ func TestManyCallersOfOneHostGetNoSpuriousErrors(t *testing.T) { // B15
 	w.check()
 }
 
-func TestLostClaimRaceIsRetried(t *testing.T) { // B16
+func TestLostClaimRaceIsRetried(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	r := &racing{Store: w.store}
 	e := w.engine(r)

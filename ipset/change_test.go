@@ -12,7 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
+func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), pool("b", "2001:db8::/124", 124))
 	a := want("h", 3, "p")
 	a.Num6, a.Request = 2, "r1"
@@ -82,7 +82,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) { // IP3
 	}
 }
 
-func TestAllOrNothing(t *testing.T) { // IP3
+func TestAllOrNothing(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), pool("b", "2001:db8::/126", 126))
 	a := want("h", 3, "p")
 	a.Num6, a.Partial = 5, false
@@ -100,7 +100,7 @@ func TestAllOrNothing(t *testing.T) { // IP3
 	w.check()
 }
 
-func TestLeasesAndSticky(t *testing.T) { // IP12
+func TestLeasesAndSticky(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28))
 	a := want("h", 2, "vm")
 	a.TTL, a.Sticky = time.Hour, true
@@ -142,7 +142,7 @@ func TestLeasesAndSticky(t *testing.T) { // IP12
 	w.check()
 }
 
-func TestIdleBlocksGoBack(t *testing.T) { // IP5
+func TestIdleBlocksGoBack(t *testing.T) {
 	labels := map[string]string{"zone": "a"}
 	p := pool("a", "10.0.0.0/24", 30)
 	p.Nodes = Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{"a"}}}}}
@@ -180,7 +180,7 @@ func TestIdleBlocksGoBack(t *testing.T) { // IP5
 	}
 }
 
-func TestSplitMergeDrain(t *testing.T) { // IP11
+func TestSplitMergeDrain(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
 	w.assign(want("h", 100, "p"))
 	before := w.records(kindBlock)

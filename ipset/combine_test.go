@@ -55,7 +55,7 @@ func waitFor(e *Engine, n int) {
 	}
 }
 
-func TestConcurrentCallersAreCombined(t *testing.T) { // IP3
+func TestConcurrentCallersAreCombined(t *testing.T) {
 	w, g, e := newGated(t)
 	var wg sync.WaitGroup
 	call := func(i int) {
@@ -206,7 +206,7 @@ func (l limited) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 }
 
 // TestCommitsKeepTheLimits runs everything that is large through a store that takes 64 records at a time.
-func TestCommitsKeepTheLimits(t *testing.T) { // IP11, ST1
+func TestCommitsKeepTheLimits(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 30))
 	e := w.engine(limited{w.store, 64})
 	var wg sync.WaitGroup
@@ -260,7 +260,7 @@ func TestCommitsKeepTheLimits(t *testing.T) { // IP11, ST1
 }
 
 // TestContentionIsBounded: a conflict that never ends is given up after Attempts, with waits that grow.
-func TestContentionIsBounded(t *testing.T) { // ST3
+func TestContentionIsBounded(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
 	var waits []time.Duration

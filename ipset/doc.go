@@ -27,7 +27,7 @@
 //	e<block>              exists while no address of a block with an owner is held; since when it is empty
 //	u<block>              exists while a block without owner has room
 //	d<time><block>        the moment at which time alone changes the block: a lease or a cooldown ends
-//	q<request>            the answer that was given to a request key
+//	q<request>            the answer that was given to a request key; q\0<handle> that of Assign
 //	l<family><handle>     the last addresses of a sticky handle
 //	t<time><q or l>       a request or a sticky handle by its age
 //
@@ -58,13 +58,27 @@
 // block costs one read and one commit, and a full pool is one word. A block with room, an empty one and an orphan
 // are found through the ordered indexes, each by one short list from a place fixed by the host's name.
 //
-// Callers of one engine are combined: while a commit is under way, what arrives waits and goes into the next
-// one together. One engine therefore has one commit under way; many engines may share one store.
+// Callers of one engine are combined: while a commit is under way, calls that arrive wait and go into the next one together, as
+// many as fit. One engine therefore has one commit under way; many engines may share one store. A call whose caller gives up
+// before it is part of a commit is not carried out. A call that meets conflicts without end fails alone.
 //
-// The outcome of a commit is done, a conflict (retried after reading again) or unknown (ipalloc.ErrUnknownOutcome: the connection
-// broke after sending). Repeating AutoAssign or AssignIP with the same request key settles an unknown outcome: the key
-// is written in the commit that serves it, so that a repetition finds the first answer. Without a key, release by handle.
-// A key is remembered until [Engine.Sweep] finds it old, after a day by default; repeated later it is a new request.
+// # Unknown outcomes
+//
+// The outcome of a commit is done, a conflict (retried after reading again) or unknown ([ipalloc.ErrUnknownOutcome]: the connection
+// broke, or the context ended, while the commit was under way). What to do then:
+//
+//   - [Engine.Assign], and AutoAssign with Existing, may be repeated: they return what the handle holds.
+//   - AutoAssign and AssignIP with a request key may be repeated: the key is written in the commit that serves it, so that the
+//     repetition returns what of the first answer is still held and assigns the rest. The same key with other arguments is refused.
+//   - Otherwise release by handle, on the same engine. An engine remembers a lost commit and makes sure, before it plans or
+//     reads anything else, that it has been made or cannot be made any more.
+//
+// A request key is remembered until [Engine.Sweep] finds it old, after a day by default; repeated later it is a new request.
+//
+// # Clocks
+//
+// Leases, cooldowns and the age of idle blocks are compared with the clock of the engine that looks. Engines on one store need
+// clocks that agree, or [Options].Skew: the largest difference, by which everything ends later.
 //
 // # Limits
 //

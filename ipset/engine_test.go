@@ -99,7 +99,7 @@ func (w *world) blocksOf(host string) []netip.Prefix {
 	return blocks
 }
 
-func TestAutoAssignFirstBlock(t *testing.T) { // IP3
+func TestAutoAssignFirstBlock(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 26))
 	got := w.assign(want("h", 3, "p"))
 	if len(got.V4) != 3 || len(got.Short) != 0 {
@@ -129,7 +129,7 @@ func TestAutoAssignFirstBlock(t *testing.T) { // IP3
 	w.check()
 }
 
-func TestAutoAssignErrors(t *testing.T) { // IP3, X1
+func TestAutoAssignErrors(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	w.hosts = func(name string) (map[string]string, bool) { return nil, name != "ghost" }
 	for name, tt := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestEnsureBlockIsContentWithAFullOne: a block need not have room, and a second one is not claimed.
-func TestEnsureBlockIsContentWithAFullOne(t *testing.T) { // IP5
+func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
 	w.assign(want("h", 8, "p"))
 	for range 2 {
@@ -42,7 +42,7 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) { // IP5
 	w.check()
 }
 
-func TestAffinityOfWhatIsNotMeant(t *testing.T) { // IP5
+func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 	p := pool("off", "10.1.0.0/28", 30)
 	p.Disabled = true
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), p)
@@ -64,7 +64,7 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) { // IP5
 
 // TestDeadlineInABatch: all callers of a batch have left, so that it is cancelled; each is told how its own context ended, and
 // that the outcome is not known.
-func TestDeadlineInABatch(t *testing.T) { // ST1
+func TestDeadlineInABatch(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	g := &waits{Store: w.store, entered: make(chan struct{}, 8), pass: make(chan struct{}, 1)}
 	e := w.engine(g)
@@ -183,7 +183,7 @@ func TestCallerMayReuseWhatItPassed(t *testing.T) {
 }
 
 // TestResultOfACancelledBatch: the batch's error comes back as that of the caller's own context.
-func TestResultOfACancelledBatch(t *testing.T) { // ST1
+func TestResultOfACancelledBatch(t *testing.T) {
 	ends := newEnding()
 	ends.end()
 	cancelled := errors.Join(ipalloc.ErrUnknownOutcome, context.Canceled)
@@ -203,7 +203,7 @@ func TestResultOfACancelledBatch(t *testing.T) { // ST1
 }
 
 // TestPoolDisabledDuringAClaim: what was claimed before stays, nothing more is claimed.
-func TestPoolDisabledDuringAClaim(t *testing.T) { // IP5
+func TestPoolDisabledDuringAClaim(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
 	r := &racing{Store: w.store}
 	r.before = func([]store.Op) {

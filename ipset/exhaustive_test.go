@@ -11,7 +11,7 @@ import (
 )
 
 // TestBlockExhaustively runs every sequence of five operations on a block of four addresses beside its twin.
-func TestBlockExhaustively(t *testing.T) { // IP2, IP7
+func TestBlockExhaustively(t *testing.T) {
 	prefix := netip.MustParsePrefix("10.0.0.0/30")
 	const ops, depth = 12, 5
 	total := 1
@@ -61,7 +61,7 @@ func TestBlockExhaustively(t *testing.T) { // IP2, IP7
 }
 
 // TestEngineExhaustively runs every sequence of four operations of two hosts on a pool of two blocks of two addresses.
-func TestEngineExhaustively(t *testing.T) { // IP3, IP5, IP8
+func TestEngineExhaustively(t *testing.T) {
 	const ops, depth = 9, 4
 	total := 1
 	for range depth {
@@ -94,7 +94,7 @@ func TestEngineExhaustively(t *testing.T) { // IP3, IP5, IP8
 	}
 }
 
-func TestStickyTakesBackItsCoolingAddress(t *testing.T) { // IP7, IP12
+func TestStickyTakesBackItsCoolingAddress(t *testing.T) {
 	p := pool("a", "10.0.0.0/28", 28)
 	p.Cooldown = time.Hour
 	w := newWorld(t, Config{}, p)
@@ -112,7 +112,7 @@ func TestStickyTakesBackItsCoolingAddress(t *testing.T) { // IP7, IP12
 }
 
 // TestDrainedSizesAreForgotten: a block size that no block has any more costs no look at the store.
-func TestDrainedSizesAreForgotten(t *testing.T) { // IP11
+func TestDrainedSizesAreForgotten(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	draining := func(bits int) []int {

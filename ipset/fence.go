@@ -88,8 +88,8 @@ func (e *Engine) settle(ctx context.Context) error {
 	return nil
 }
 
-// current returns when no commit of this engine that its caller was given ipalloc.ErrUnknownOutcome for can be made any more, so that what is
-// read next shows what became of it. It costs nothing while there is none.
+// current returns when no commit of unknown outcome of this engine can be made any more: what is read next shows what became of
+// it. It costs nothing while there is none.
 func (e *Engine) current(ctx context.Context) error {
 	if !e.doubtful.Load() {
 		return nil

@@ -38,7 +38,7 @@ func (s *watchCounter) Watch(ctx context.Context, after uint64, prefixes ...stri
 
 // TestFollowDoesNotGrowWithTheCluster: other hosts, also those whose names begin with that of the followed one, neither add to
 // what is watched nor to what arrives; a new block of its own does.
-func TestFollowDoesNotGrowWithTheCluster(t *testing.T) { // ST1
+func TestFollowDoesNotGrowWithTheCluster(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 28))
 	w.assign(want("h1", 20, "p")) // two blocks
 	for i := range 50 {

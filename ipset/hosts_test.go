@@ -29,7 +29,7 @@ func (w *world) heldFor(host string) string {
 	return lastBytes(als)
 }
 
-func TestReleaseByHost(t *testing.T) { // IP4
+func TestReleaseByHost(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/28", 29))
 		w.assign(want("a", 5, "p"))
@@ -75,7 +75,7 @@ func TestReleaseByHost(t *testing.T) { // IP4
 }
 
 // TestHostMoves: a virtual machine is migrated, so that the removal of the host it left does not take its address.
-func TestHostMoves(t *testing.T) { // IP4
+func TestHostMoves(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	al := w.assign(want("a", 1, "vm")).V4[0]
 	to := HostOwner("b")
@@ -102,7 +102,7 @@ func TestHostMoves(t *testing.T) { // IP4
 }
 
 // TestHostsAtRandom compares who every address is held for with a map, while blocks change their owners.
-func TestHostsAtRandom(t *testing.T) { // IP4, IP8
+func TestHostsAtRandom(t *testing.T) {
 	r, steps := rand.New(rand.NewPCG(7, 8)), 1500
 	if testing.Short() {
 		steps = 300
@@ -196,7 +196,7 @@ func (w *world) compareHost(host string, held map[netip.Addr]string) {
 
 // TestRemovalOfAHostGoesInSteps: more addresses than one commit takes, each with a handle of its own, and an interruption at
 // every commit.
-func TestRemovalOfAHostGoesInSteps(t *testing.T) { // IP11, ST1
+func TestRemovalOfAHostGoesInSteps(t *testing.T) {
 	const n = 100
 	for interrupted := 1; ; interrupted++ {
 		w := newWorld(t, Config{}, pool("a", "10.0.0.0/25", 26))
@@ -247,7 +247,7 @@ func (c hooked) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 }
 
 // TestManyLeasesEndInSteps: the leases of a large block end at once, and one commit cannot take all their handles.
-func TestManyLeasesEndInSteps(t *testing.T) { // IP12, IP11
+func TestManyLeasesEndInSteps(t *testing.T) {
 	const n = 300
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/23", 23))
 	for i := range n {
@@ -271,7 +271,7 @@ func TestManyLeasesEndInSteps(t *testing.T) { // IP12, IP11
 }
 
 // TestBorrowedBlockFitsIn512Bytes: the same bound for a block whose addresses are all held for others than its owner.
-func TestBorrowedBlockFitsIn512Bytes(t *testing.T) { // IP2, IP4
+func TestBorrowedBlockFitsIn512Bytes(t *testing.T) {
 	const name = "node-with-a-name-of-32-characters"
 	b := mustBlock(t, "10.0.0.0/26", BlockOptions{Owner: HostOwner(name), Claimed: t0, Seq: 1 << 60})
 	for i := range 64 {

@@ -12,7 +12,7 @@ import (
 // ImportBlock puts a block as it is into the store, with its index records: one that [ImportCalicoBlock] read, or that
 // [DecodeBlock] read elsewhere. The engine takes the block over; the caller must not use it any more.
 //
-// It returns [ipalloc.ErrExists] if a block is there already, of whatever size, and [ipalloc.ErrNotFound] if no pool has it or the
+// It returns [ipalloc.ErrOccupied] if a block is there already, of whatever size, and [ipalloc.ErrNotFound] if no pool has it or the
 // pool's blocks have another size; nothing is changed then.
 func (e *Engine) ImportBlock(ctx context.Context, b *Block) error {
 	if b == nil {

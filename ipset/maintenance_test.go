@@ -12,7 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-func TestFollowForgetsWhatOthersChange(t *testing.T) { // ST1
+func TestFollowForgetsWhatOthersChange(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
 	e := w.engine(w.store)
 	if _, err := e.AutoAssign(bg, want("h", 1, "p")); err != nil {
@@ -68,7 +68,7 @@ type planFunc func(*txn) error
 
 func (f planFunc) plan(t *txn) error { return f(t) }
 
-func TestCollector(t *testing.T) { // IP10
+func TestCollector(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	leaked := w.assign(want("h", 2, "leaked")).V4
 	half := w.assign(want("h", 2, "half")).V4
@@ -129,7 +129,7 @@ func TestCollector(t *testing.T) { // IP10
 	}
 }
 
-func TestCollectorAsksOnceMore(t *testing.T) { // IP10: checked once more just before
+func TestCollectorAsksOnceMore(t *testing.T) { // checked once more just before
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 2, "p"))
 	calls := 0
@@ -146,7 +146,7 @@ func TestCollectorAsksOnceMore(t *testing.T) { // IP10: checked once more just b
 }
 
 // TestCheckFindsAndRepairs breaks each kind of record and repairs it.
-func TestCheckFindsAndRepairs(t *testing.T) { // IP10, IP8
+func TestCheckFindsAndRepairs(t *testing.T) {
 	build := func() *world {
 		p := pool("a", "10.0.0.0/26", 28)
 		p.Cooldown = time.Hour
@@ -193,7 +193,7 @@ func TestCheckFindsAndRepairs(t *testing.T) { // IP10, IP8
 	}
 }
 
-func TestCheckFindsBlocksThatCannotBe(t *testing.T) { // IP10
+func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	putBlock := func(prefix string) {
@@ -225,7 +225,7 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) { // IP10
 }
 
 // TestGarbageInTheStore: records that nobody wrote are reported, and break nothing.
-func TestGarbageInTheStore(t *testing.T) { // X4
+func TestGarbageInTheStore(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	var recs []store.Record
@@ -251,7 +251,7 @@ func TestGarbageInTheStore(t *testing.T) { // X4
 	}
 }
 
-func TestCheckAgainstUses(t *testing.T) { // IP10
+func TestCheckAgainstUses(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
 	held := w.assign(want("h", 4, "p")).V4
 	uses := []InUse{
@@ -295,7 +295,7 @@ func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
 	w.check()
 }
 
-func TestImportBlock(t *testing.T) { // IP2
+func TestImportBlock(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30))
 	const data = `{"cidr":"10.0.0.4/30","affinity":"host:node-a","allocations":[0,0,null,1],"unallocated":[2],
 		"attributes":[{"handle_id":"pod-1","secondary":{"pod":"p"}},{"handle_id":"pod-2","secondary":null}],

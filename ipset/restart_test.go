@@ -25,7 +25,7 @@ func cluster(t *testing.T, n int) *world {
 
 // TestRestartReadsLittle: what an engine that knows nothing reads for its first allocation is the catalog, the host's own records
 // and a page per level, whatever else the store holds.
-func TestRestartReadsLittle(t *testing.T) { // ST5, IP9
+func TestRestartReadsLittle(t *testing.T) {
 	n := 100_000
 	if testing.Short() {
 		n = 10_000
@@ -51,7 +51,7 @@ func TestRestartReadsLittle(t *testing.T) { // ST5, IP9
 
 // TestReservationsAreNotWalkedThrough: looking for a block in a pool that is reserved, wholly or but for a few, costs what the
 // reservations cut and not what they hold.
-func TestReservationsAreNotWalkedThrough(t *testing.T) { // IP6, IP9
+func TestReservationsAreNotWalkedThrough(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		reserved []string
@@ -79,7 +79,7 @@ func TestReservationsAreNotWalkedThrough(t *testing.T) { // IP6, IP9
 }
 
 // TestReservedRoomIsNotWalkedThrough: the blocks of others have room, and all of it is reserved.
-func TestReservedRoomIsNotWalkedThrough(t *testing.T) { // IP6, IP9
+func TestReservedRoomIsNotWalkedThrough(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/16", 26))
 		for i := range 52 {

@@ -13,7 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) { // IP2
+func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
 	w.assign(want("h", 8, "p"))
 	if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.7")}, Release{Address: ip("10.0.0.1")}, Release{Address: ip("10.0.0.4")}); err != nil {
@@ -25,7 +25,7 @@ func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) { // IP2
 }
 
 // TestFreedBlockOfAFullPoolIsFound: with more than 64 blocks the page of the freed one was full, and so marked above.
-func TestFreedBlockOfAFullPoolIsFound(t *testing.T) { // IP3, IP9
+func TestFreedBlockOfAFullPoolIsFound(t *testing.T) {
 	prefixes := []string{"10.0.0.0/20", "10.0.0.0/19", "10.0.0.0/13"} // a page, two, more than one page of pages
 	if testing.Short() {
 		prefixes = prefixes[:2]
@@ -52,7 +52,7 @@ func TestFreedBlockOfAFullPoolIsFound(t *testing.T) { // IP3, IP9
 	}
 }
 
-func TestCollectorSparesAHandleThatGrows(t *testing.T) { // IP10: all of a handle or none
+func TestCollectorSparesAHandleThatGrows(t *testing.T) { // all of a handle or none
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 2, "p"))
 	grown := false
@@ -72,7 +72,7 @@ func TestCollectorSparesAHandleThatGrows(t *testing.T) { // IP10: all of a handl
 	}
 }
 
-func TestStickyDoesNotBreakStrictAffinity(t *testing.T) { // IP12, IP3
+func TestStickyDoesNotBreakStrictAffinity(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/24", 28))
 		a := want("h", 1, "vm")
@@ -88,7 +88,7 @@ func TestStickyDoesNotBreakStrictAffinity(t *testing.T) { // IP12, IP3
 }
 
 // TestStickyAddressIsNotLostInATakeOver: the block of the address that the handle had is empty, and another's.
-func TestStickyAddressIsNotLostInATakeOver(t *testing.T) { // IP12, IP3
+func TestStickyAddressIsNotLostInATakeOver(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
 	a := want("old", 1, "vm")
 	a.Sticky = true
@@ -124,7 +124,7 @@ func (s small) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	return s.Store.Commit(ctx, ops)
 }
 
-func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) { // ST1
+func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30))
 	g := &gated{Store: small{w.store}, arrived: make(chan int, 1000), open: make(chan struct{}, 1000)}
 	e := w.engine(g)
@@ -181,7 +181,7 @@ func (c *counting) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 
 // TestWorkDoesNotGrowWithTheCluster: what a new host's first block, a borrowed address and the answer that a pool is full
 // cost an engine that has cached nothing but the catalog, in calls and in records. It may grow by a page per level.
-func TestWorkDoesNotGrowWithTheCluster(t *testing.T) { // IP9, ST5
+func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 	prefixes := []string{"10.0.0.0/22", "10.0.0.0/18", "10.0.0.0/14"}
 	if testing.Short() {
 		prefixes = prefixes[:2]

@@ -12,7 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-func TestConfigContradictions(t *testing.T) { // IP3
+func TestConfigContradictions(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	for _, tt := range []struct {
 		cfg Config
@@ -31,7 +31,7 @@ func TestConfigContradictions(t *testing.T) { // IP3
 	}
 }
 
-func TestBadPools(t *testing.T) { // IP1, X1
+func TestBadPools(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	bad := func(change func(*Pool)) Pool {
 		p := pool("b", "10.1.0.0/24", 26)
@@ -87,7 +87,7 @@ func TestBadPools(t *testing.T) { // IP1, X1
 }
 
 // TestChoose is the truth table of pool selection.
-func TestChoose(t *testing.T) { // IP1
+func TestChoose(t *testing.T) {
 	zone := func(z string) Selector {
 		return Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{z}}}}}
 	}
@@ -158,7 +158,7 @@ func TestChoose(t *testing.T) { // IP1
 	}
 }
 
-func TestReasons(t *testing.T) { // IP3
+func TestReasons(t *testing.T) {
 	reason := func(w *world, a AssignArgs) Reason {
 		t.Helper()
 		got := w.assign(a)
@@ -206,7 +206,7 @@ func TestReasons(t *testing.T) { // IP3
 	w.check()
 }
 
-func TestTakeOver(t *testing.T) { // IP3: an empty block of another host, after a minute
+func TestTakeOver(t *testing.T) { // an empty block of another host, after a minute
 	for _, strict := range []bool{false, true} {
 		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/28", 28))
 		w.assign(want("old", 1, "p"))
@@ -273,7 +273,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	w.check()
 }
 
-func TestSequenceNumbersNeverRepeat(t *testing.T) { // IP2
+func TestSequenceNumbersNeverRepeat(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
 	type key struct {
 		a   netip.Addr
@@ -311,7 +311,7 @@ func TestSequenceNumbersNeverRepeat(t *testing.T) { // IP2
 	}
 }
 
-func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) { // IP3, IP6
+func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/27", 29))
 	live := w.assign(want("x", 1, "x")).V4[0]
 	held, err := w.SetReservations(bg, ranges("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/29", live.Block.String()))
@@ -339,7 +339,7 @@ func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) { // IP3, IP6
 	w.check()
 }
 
-func TestRangesOfAPool(t *testing.T) { // IP1
+func TestRangesOfAPool(t *testing.T) {
 	p := pool("a", "10.0.0.0/26", 28)
 	p.Ranges = append(ranges("10.0.0.16/30").Ranges(), ranges("10.0.0.40/31").Ranges()...)
 	w := newWorld(t, Config{}, p)
@@ -359,7 +359,7 @@ func TestRangesOfAPool(t *testing.T) { // IP1
 	w.check()
 }
 
-func TestUtilizationAddsUp(t *testing.T) { // IP9, IP7
+func TestUtilizationAddsUp(t *testing.T) {
 	p := pool("a", "10.0.0.0/26", 28)
 	p.Cooldown = time.Hour
 	w := newWorld(t, Config{Strict: true}, p)
@@ -386,7 +386,7 @@ func TestUtilizationAddsUp(t *testing.T) { // IP9, IP7
 }
 
 // TestTakeOverOfWhatHasCooled: nobody has swept the block, or touched it, since its last address cooled.
-func TestTakeOverOfWhatHasCooled(t *testing.T) { // IP3, IP7
+func TestTakeOverOfWhatHasCooled(t *testing.T) {
 	p := pool("a", "10.0.0.0/28", 28)
 	p.Cooldown = 30 * time.Second
 	w := newWorld(t, Config{Strict: true}, p)

@@ -11,7 +11,7 @@ import (
 
 // TestStaleAbsenceIsNotBuiltUpon: an engine once saw that there was no block of the pool's old size, and has not heard of the
 // one that was made since.
-func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) { // IP5, IP3
+func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) {
 	for n := range 32 { // hosts begin in different places
 		sizes := [2]int{29, 31}
 		if n%2 == 1 {
@@ -36,7 +36,7 @@ func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) { // IP5, IP3
 }
 
 // TestPoolInsideALargeBlock: a pool that was removed left a block larger than the pool that takes its place.
-func TestPoolInsideALargeBlock(t *testing.T) { // IP5
+func TestPoolInsideALargeBlock(t *testing.T) {
 	w := newWorld(t, Config{}, pool("old", "10.0.0.0/24", 24))
 	held := w.assign(want("a", 20, "p")).V4
 	if err := w.RemovePool(bg, "old"); err != nil {
@@ -63,7 +63,7 @@ func TestPoolInsideALargeBlock(t *testing.T) { // IP5
 
 // TestStaleEngineDoesWhatItSays: what an engine does by a list of index records it does to the blocks as they are, not as it
 // remembers them.
-func TestStaleEngineDoesWhatItSays(t *testing.T) { // IP3, IP5, IP12
+func TestStaleEngineDoesWhatItSays(t *testing.T) {
 	p := pool("a", "10.0.0.0/24", 28)
 	p.Cooldown = time.Minute
 	newStale := func(t *testing.T) (*world, *Engine) {
@@ -122,7 +122,7 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) { // IP3, IP5, IP12
 }
 
 // TestStaleRoomIsNoShortage: an engine remembers that a block of another had two free addresses, and there are three.
-func TestStaleRoomIsNoShortage(t *testing.T) { // IP3
+func TestStaleRoomIsNoShortage(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
 	w.assign(want("a", 5, "p"))
 	held := w.assign(want("a", 1, "q")).V4
@@ -147,7 +147,7 @@ func TestStaleRoomIsNoShortage(t *testing.T) { // IP3
 
 // TestManyOwnBlocksAreMadeSureOf: an owner has more blocks than a commit verifies, all of them full as the engine remembers
 // them; that is not an answer.
-func TestManyOwnBlocksAreMadeSureOf(t *testing.T) { // IP3
+func TestManyOwnBlocksAreMadeSureOf(t *testing.T) {
 	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 0}, pool("a", "10.0.0.0/25", 32))
 	e := w.engine(w.store)
 	if got, err := e.AutoAssign(bg, want("h", 128, "p")); err != nil || len(got.V4) != 128 {
@@ -166,7 +166,7 @@ func TestManyOwnBlocksAreMadeSureOf(t *testing.T) { // IP3
 
 // TestKeptForgetsByUse: what is used often stays, whatever the order of the keys in memory, and nothing is allocated while
 // all that is used fits.
-func TestKeptForgetsByUse(t *testing.T) { // X3
+func TestKeptForgetsByUse(t *testing.T) {
 	c := newKept[int, int]()
 	for n := range 100 {
 		c.age(8)
@@ -202,7 +202,7 @@ func TestKeptForgetsByUse(t *testing.T) { // X3
 }
 
 // TestSmallCachesGiveTheSameAnswers: how much an engine remembers changes what it costs, not what it does.
-func TestSmallCachesGiveTheSameAnswers(t *testing.T) { // X3, IP3
+func TestSmallCachesGiveTheSameAnswers(t *testing.T) {
 	var first string
 	for _, keep := range []int{1, 2, 3, 7, 64, 0} {
 		w := newWorld(t, Config{}, pool("a", "10.0.0.0/25", 28), pool("b", "10.1.0.0/26", 30))
@@ -238,7 +238,7 @@ func TestSmallCachesGiveTheSameAnswers(t *testing.T) { // X3, IP3
 
 // TestConflictFoundByReading: while it looks for a block to borrow from, the engine reads that its own one, which it passed
 // over as full, has room. It plans anew without the commit that would tell it the same.
-func TestConflictFoundByReading(t *testing.T) { // IP3, ST3
+func TestConflictFoundByReading(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
 	db := &committed{Store: w.store}
 	e := w.engine(db)

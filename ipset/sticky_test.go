@@ -10,7 +10,7 @@ import (
 
 // TestStickyAtRandom mixes sticky assignments of moving handles with everything that moves blocks about: what is given is
 // held by who got it, by nobody else, and was free or cooling from its own use before.
-func TestStickyAtRandom(t *testing.T) { // IP12, IP8
+func TestStickyAtRandom(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
 		seeds = 12

@@ -212,7 +212,7 @@ func (w *world) claimClass(err error) string {
 	return w.ourClass(err)
 }
 
-// autoAssign compares an AutoAssign. IP1, IP3, IP6
+// autoAssign compares an AutoAssign.
 func (w *world) autoAssign(tr *model.Trace) {
 	r := w.request(tr)
 	w.step("AutoAssign %+v", r)
@@ -340,7 +340,7 @@ func (w *world) selects(pool, host string) bool {
 	return must(ipam.SelectsNode(p, libapiv3.Node{ObjectMeta: metav1.ObjectMeta{Labels: w.labels[host]}}))
 }
 
-// assignIP compares an AssignIP. IP4
+// assignIP compares an AssignIP.
 func (w *world) assignIP(tr *model.Trace) {
 	a, host, handle := w.address(tr), w.host(tr), w.handle(tr)
 	w.step("AssignIP %v %s %q", a, host, handle)

@@ -13,7 +13,7 @@ import (
 )
 
 // compare compares the states: blocks, whose they are, who has which address, and the order in which the free ones will
-// be handed out. IP2, IP5
+// be handed out.
 func (w *world) compare() {
 	w.Helper()
 	theirs := w.blocks()
@@ -47,7 +47,7 @@ func (w *world) compare() {
 	}
 	w.compareRecords(theirs)
 	if problems := must(w.engine.Check(bg, nil)).Problems; slices.ContainsFunc(problems, func(p ipset.Problem) bool { return p.Kind != ipset.NoPool }) {
-		w.fail("check: %v", problems) // IP10
+		w.fail("check: %v", problems)
 	}
 }
 
@@ -142,7 +142,7 @@ func (w *world) compareRecords(blocks map[netip.Prefix]*model.AllocationBlock) {
 	}
 }
 
-// compareHandle compares who has what by handle. IP4, IP8
+// compareHandle compares who has what by handle.
 func (w *world) compareHandle(handle string) {
 	w.Helper()
 	ips, err := w.calico.IPsByHandle(bg, handle)
@@ -160,7 +160,7 @@ func (w *world) compareHandle(handle string) {
 	}
 }
 
-// compareUse compares utilizations. IP9
+// compareUse compares utilizations.
 func (w *world) compareUse() {
 	w.Helper()
 	theirs := must(w.calico.GetUtilization(bg, ipam.GetUtilizationArgs{}))

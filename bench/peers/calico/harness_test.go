@@ -153,7 +153,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// ST5: a round trip each, in the steady state.
+// A round trip each, in the steady state.
 func TestStoreCalls(t *testing.T) {
 	want := map[string]float64{"calls/assign": 1, "calls/release": 1, "calls/handle": 2, "calls/first": 3}
 	for _, f := range storeCalls() {

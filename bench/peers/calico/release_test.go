@@ -64,7 +64,7 @@ func (w *world) blockAt(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-// releaseIPs compares a release of some addresses of a block. IP2, IP4
+// releaseIPs compares a release of some addresses of a block.
 func (w *world) releaseIPs(tr *model.Trace) {
 	or, cr := w.releases(tr)
 	w.step("ReleaseIPs %+v", or)
@@ -161,7 +161,7 @@ func (w *world) order(released []netip.Addr) {
 	}
 }
 
-// releaseByHandle compares the release of all that a handle has. IP4
+// releaseByHandle compares the release of all that a handle has.
 func (w *world) releaseByHandle(tr *model.Trace) {
 	h := w.handle(tr)
 	if h == "" {
@@ -180,7 +180,7 @@ func (w *world) releaseByHandle(tr *model.Trace) {
 	w.housekeeping(blocks)
 }
 
-// claim compares a claim of blocks. IP5
+// claim compares a claim of blocks.
 func (w *world) claim(tr *model.Trace) {
 	p, host := w.prefix(tr), hostNames[tr.Below(4)]
 	w.step("ClaimAffinity %v %s", p, host)
@@ -239,7 +239,7 @@ func (w *world) beyondPool(p netip.Prefix) bool {
 	return false
 }
 
-// releaseAffinity compares the release of the blocks in a prefix. IP5
+// releaseAffinity compares the release of the blocks in a prefix.
 func (w *world) releaseAffinity(tr *model.Trace) {
 	p, host, mustBeEmpty := w.prefix(tr), hostNames[tr.Below(4)], tr.Below(2) == 0
 	if al, ok := w.held(tr); ok && tr.Below(2) == 0 {

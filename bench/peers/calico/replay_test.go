@@ -62,7 +62,7 @@ func replay(t testing.TB, data []byte) map[string]int {
 	return w.seen
 }
 
-// FuzzAgainstCalico replays traces on both. IP1 to IP6, IP8 to IP10
+// FuzzAgainstCalico replays traces on both.
 func FuzzAgainstCalico(f *testing.F) {
 	for seed := range uint64(2 * len(variants)) {
 		f.Add(randomTrace(seed, 25))
@@ -208,7 +208,7 @@ func (w *world) changePool(tr *model.Trace) {
 	}
 }
 
-// reserve replaces the reservations. IP6
+// reserve replaces the reservations.
 func (w *world) reserve(tr *model.Trace) {
 	var sb netipx.IPSetBuilder
 	w.calico.reserved = nil
