@@ -93,6 +93,13 @@ func run(quick bool, rounds int) error {
 	}
 	for _, m := range []func() error{
 		func() error { return verbs(w, theirs, ours, "empty /24", "empty", "10.1.2.0/24", rounds, rounds) },
+		func() error { return first(w, theirs, ours, rounds) },
+		func() error {
+			if err := hold(theirs, ours, 150); err != nil {
+				return err
+			}
+			return verbs(w, theirs, ours, "150 held", "held", "10.1.2.0/24", rounds, rounds)
+		},
 		func() error {
 			prefix := netip.MustParsePrefix(full)
 			name := fmt.Sprintf("/%d, 99 %% full", prefix.Bits())
@@ -101,7 +108,7 @@ func run(quick bool, rounds int) error {
 			}
 			return verbs(w, theirs, ours, name, "full", full, slow, rounds)
 		},
-		func() error { return parallel(w, theirs, ours, 320) },
+		func() error { return parallel(w, theirs, ours, 200) },
 	} {
 		if err := m(); err != nil {
 			return err
@@ -124,10 +131,13 @@ func cpuName() string {
 
 // verbs measures ADD, CHECK and DEL of one attachment at a time, both plugins in turns.
 func verbs(w *tabwriter.Writer, theirs, ours *side, title, network, subnet string, theirRounds, ourRounds int) error {
+	if err := ours.settle(network, subnet); err != nil {
+		return err
+	}
 	list := []string{"ADD", "CHECK", "DEL"}
 	costs := map[string][]cost{}
 	for i := range max(theirRounds, ourRounds) {
-		for _, s := range []*side{theirs, ours} {
+		for _, s := range turns(i, theirs, ours) {
 			if s == theirs && i >= theirRounds || s == ours && i >= ourRounds {
 				continue
 			}
@@ -143,6 +153,54 @@ func verbs(w *tabwriter.Writer, theirs, ours *side, title, network, subnet strin
 	for _, verb := range list {
 		row(w, title+": "+verb, middle(costs[theirs.name+verb]), middle(costs[ours.name+verb]))
 	}
+	return nil
+}
+
+// turns returns the sides in an order that changes from round to round.
+func turns(round int, a, b *side) []*side {
+	if round%2 == 0 {
+		return []*side{a, b}
+	}
+	return []*side{b, a}
+}
+
+// settle makes calls until the network's directory has been quiet for a while, as that of a
+// node is: the first seconds of a network cost our plugin a look at the directory.
+func (s *side) settle(network, subnet string) error {
+	for range 3 {
+		if _, err := s.call("DEL", "nobody", s.conf(network, subnet)); err != nil {
+			return err
+		}
+		time.Sleep(2200 * time.Millisecond)
+	}
+	return nil
+}
+
+// hold adds attachments that stay.
+func hold(theirs, ours *side, n int) error {
+	for _, s := range []*side{theirs, ours} {
+		for i := range n {
+			if _, err := s.call("ADD", fmt.Sprint("held", i), s.conf("held", "10.1.2.0/24")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// first measures the first ADD of networks.
+func first(w *tabwriter.Writer, theirs, ours *side, rounds int) error {
+	costs := map[*side][]cost{}
+	for i := range rounds {
+		for _, s := range turns(i, theirs, ours) {
+			c, err := s.call("ADD", "first", s.conf(fmt.Sprint("first", i), "10.1.2.0/24"))
+			if err != nil {
+				return err
+			}
+			costs[s] = append(costs[s], c)
+		}
+	}
+	row(w, "first ADD of a network", middle(costs[theirs]), middle(costs[ours]))
 	return nil
 }
 
