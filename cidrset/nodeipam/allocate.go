@@ -41,10 +41,7 @@ func (a *Allocator) Allocate(n Node) (Assignment, error) {
 }
 
 func (a *Allocator) allocate(n *Node) (Assignment, error) {
-	if o := a.predecessor(n); o != nil {
-		a.release(o)
-	}
-	o := a.owners[n.Name]
+	o := a.ownerOf(n)
 	if o != nil {
 		if o.uid == "" && n.UID != "" {
 			o.uid = n.UID
@@ -60,7 +57,7 @@ func (a *Allocator) allocate(n *Node) (Assignment, error) {
 	for _, p := range ps {
 		a.policy.advance(entry, p)
 	}
-	o = a.owner(n.Name)
+	o = a.newOwner(n.Name)
 	o.uid = n.UID
 	a.hold(o, entry, ps)
 	a.record(OpAllocate, o)
@@ -110,10 +107,7 @@ func (a *Allocator) occupy(n *Node) error {
 			return opError("occupy", &ipalloc.Error{Owner: n.Name, Field: field(i), Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()})
 		}
 	}
-	if o := a.predecessor(n); o != nil {
-		a.release(o)
-	}
-	o := a.owners[n.Name]
+	o := a.ownerOf(n)
 	if o != nil && slices.Equal(o.prefixes, n.Prefixes) && (n.Entry == "" || n.Entry == o.entry) {
 		return nil
 	}
@@ -130,7 +124,7 @@ func (a *Allocator) occupy(n *Node) error {
 	if len(r.problems) > 0 {
 		return r.problems[0]
 	}
-	o = a.owner(n.Name)
+	o = a.newOwner(n.Name)
 	o.uid = n.UID
 	a.hold(o, r.entry, n.Prefixes)
 	a.record(OpOccupy, o)

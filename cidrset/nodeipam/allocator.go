@@ -235,19 +235,19 @@ func (a *Allocator) spaceOf(p netip.Prefix) *space {
 	return &a.spaces[familyOf(p)]
 }
 
-// predecessor returns the owner of that name if it is another node than n.
-func (a *Allocator) predecessor(n *Node) *owner {
-	if o := a.owners[n.Name]; o != nil && o.isOther(n.UID) {
-		return o
+// ownerOf returns the owner that is n, nil if n holds nothing. It releases another node
+// of that name.
+func (a *Allocator) ownerOf(n *Node) *owner {
+	o := a.owners[n.Name]
+	if o.isOther(n.UID) {
+		a.release(o)
+		return nil
 	}
-	return nil
+	return o
 }
 
-// owner returns the owner of that name, a new one that holds nothing if need be.
-func (a *Allocator) owner(name string) *owner {
-	if o := a.owners[name]; o != nil {
-		return o
-	}
+// newOwner returns an owner that holds nothing yet.
+func (a *Allocator) newOwner(name string) *owner {
 	var o *owner
 	if n := len(a.idle); n > 0 {
 		o, a.idle = a.idle[n-1], a.idle[:n-1]

@@ -111,7 +111,9 @@ func (a *Allocator) put(op Op, n *Node) {
 			a.policy.advance(n.Entry, p)
 		}
 	}
-	o = a.owner(n.Name)
+	if o == nil {
+		o = a.newOwner(n.Name)
+	}
 	a.hold(o, n.Entry, n.Prefixes)
 	o.uid = n.UID
 	a.setTerminating(o, n.Terminating)

@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -230,20 +231,13 @@ func (l *labels) check() error {
 			}
 		}
 	}
-	nodes, foreign := map[string]int{}, 0
+	nodes := map[string]int{}
 	for _, o := range l.a.owners {
-		if nodes[o.entry]++; o.entry == "" {
-			foreign++
-		}
+		nodes[o.entry]++
 	}
-	delete(nodes, "")
-	for name, n := range nodes {
-		if l.nodes[name] != n {
-			return fmt.Errorf("entry %q has %d nodes, counted %d", name, n, l.nodes[name])
-		}
-	}
-	if len(nodes) != len(l.nodes) || foreign != l.foreign {
-		return fmt.Errorf("nodes of %d entries and %d of none, counted %d and %d", len(nodes), foreign, len(l.nodes), l.foreign)
+	foreign := nodes[""]
+	if delete(nodes, ""); !maps.Equal(nodes, l.nodes) || foreign != l.foreign {
+		return fmt.Errorf("nodes by entry are %v and %d of none, counted %v and %d", nodes, foreign, l.nodes, l.foreign)
 	}
 	return nil
 }

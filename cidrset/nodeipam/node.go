@@ -119,8 +119,10 @@ type owner struct {
 	two              [2]claim        // the same for claims
 }
 
-// isOther reports whether uid is that of another node of the same name.
-func (o *owner) isOther(uid string) bool { return o.uid != "" && uid != "" && o.uid != uid }
+// isOther reports whether o is there and uid is that of another node of the same name.
+func (o *owner) isOther(uid string) bool {
+	return o != nil && o.uid != "" && uid != "" && o.uid != uid
+}
 
 func (o *owner) assignment() Assignment {
 	return Assignment{Prefixes: slices.Clone(o.prefixes), Entry: o.entry}

@@ -63,16 +63,7 @@ func (a *Allocator) Load(nodes []Node) []*ipalloc.Error {
 	a.mu.Lock()
 	a.loads++
 	if len(a.owners) == 0 {
-		a.owners = make(map[string]*owner, len(nodes))
-		var n [2]int
-		for i := range nodes {
-			for _, p := range nodes[i].Prefixes {
-				n[familyOf(p)]++
-			}
-		}
-		for f := range n {
-			a.spaces[f].Grow(n[f])
-		}
+		a.grow(nodes)
 	}
 	r := recording{a: a, op: "record", load: a.loads}
 	for i := range nodes {
@@ -82,6 +73,25 @@ func (a *Allocator) Load(nodes []Node) []*ipalloc.Error {
 	a.mu.Unlock()
 	a.changes.Deliver()
 	return r.problems
+}
+
+// grow makes room for the nodes at once.
+func (a *Allocator) grow(nodes []Node) {
+	holders, prefixes := 0, [2]int{}
+	for i := range nodes {
+		holders += min(len(nodes[i].Prefixes), 1)
+		for _, p := range nodes[i].Prefixes {
+			prefixes[familyOf(p)]++
+		}
+	}
+	for f, n := range prefixes {
+		a.spaces[f].Grow(n)
+	}
+	a.owners = make(map[string]*owner, holders)
+	owners := make([]owner, max(holders-len(a.idle), 0))
+	for i := range owners {
+		a.idle = append(a.idle, &owners[i])
+	}
 }
 
 // recording is one call of Load, Observe or Occupy.
@@ -140,15 +150,15 @@ func (r *recording) observe(n *Node) (changed bool) {
 	if n.Name == "" {
 		r.add(&ipalloc.Error{Field: "Name", Err: ipalloc.ErrInvalid, Reason: "empty"})
 	}
-	again := false
-	if o := a.owners[n.Name]; o != nil && r.load != 0 && o.load == r.load {
-		r.add(&ipalloc.Error{Err: ipalloc.ErrExists, Reason: "listed twice"})
-		again = true
-	} else if o := a.predecessor(n); o != nil {
-		a.release(o)
-		changed = true
-	}
 	o := a.owners[n.Name]
+	again := o != nil && r.load != 0 && o.load == r.load
+	switch {
+	case again:
+		r.add(&ipalloc.Error{Err: ipalloc.ErrExists, Reason: "listed twice"})
+	case o.isOther(n.UID):
+		a.release(o)
+		o, changed = nil, true
+	}
 	r.owner = o
 	want := r.read(n, o, again)
 	if len(want) == 0 {
@@ -161,10 +171,11 @@ func (r *recording) observe(n *Node) (changed bool) {
 	fresh := o == nil || o.entry != r.entry || !slices.Equal(o.prefixes, want)
 	if fresh {
 		before := ""
-		if o != nil {
+		if o == nil {
+			o = a.newOwner(n.Name)
+		} else {
 			before = o.entry
 		}
-		o = a.owner(n.Name)
 		r.alone = a.hold(o, r.entry, want)
 		r.owner = o
 		if before != r.entry {

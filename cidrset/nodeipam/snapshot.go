@@ -134,7 +134,7 @@ func (a *Allocator) restoreOwner(r *snap.Reader, name string) {
 		r.Fail("node %q: %s", name, reason)
 		return
 	}
-	o := a.owner(name)
+	o := a.newOwner(name)
 	o.uid = uid
 	a.setTerminating(o, terminating)
 	a.hold(o, entry, prefixes)
