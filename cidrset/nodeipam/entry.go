@@ -115,10 +115,10 @@ func newEntry(c Entry) (*entry, *ipalloc.Error) {
 			continue
 		}
 		if err := checkPool(p); err != nil {
-			return bad(families[i].text(), err.Error(), p)
+			return bad(string(families[i]), err.Error(), p)
 		}
 		if familyOf(p) != i {
-			return bad(families[i].text(), "of the other family", p)
+			return bad(string(families[i]), "of the other family", p)
 		}
 		size := p.Addr().BitLen() - hostBits
 		if size < p.Bits() {
@@ -132,8 +132,6 @@ func newEntry(c Entry) (*entry, *ipalloc.Error) {
 
 // families are the families in the order of pools and spaces.
 var families = [2]Family{IPv4, IPv6}
-
-func (f Family) text() string { return string(f) }
 
 // familyOf returns the position of the family of p in families.
 func familyOf(p netip.Prefix) int {
@@ -150,7 +148,7 @@ func (e *Entry) size() (hostBits int, field, reason string) {
 	switch {
 	case hostBits < 0 || hostBits > 128:
 		return 0, field, fmt.Sprintf("%d", hostBits)
-	case !e.IPv4.IsValid() && e.IPv4 == (netip.Prefix{}) && e.IPv6 == (netip.Prefix{}):
+	case e.IPv4 == (netip.Prefix{}) && e.IPv6 == (netip.Prefix{}):
 		return 0, "IPv4, IPv6", "an entry needs a pool"
 	}
 	known := hostBits != 0

@@ -128,7 +128,7 @@ func (l *labels) judge(r *recording, places []place) {
 	for _, pl := range places {
 		f := familyOf(pl.prefix)
 		if seen[f] {
-			r.bad(pl, ipalloc.ErrLimit, "more than one "+families[f].text()+" prefix")
+			r.bad(pl, ipalloc.ErrLimit, "more than one "+string(families[f])+" prefix")
 		}
 		seen[f] = true
 		switch {
@@ -147,7 +147,7 @@ func (l *labels) judge(r *recording, places []place) {
 	}
 	for _, f := range l.families {
 		if !seen[slices.Index(families[:], f)] {
-			r.add(&ipalloc.Error{Name: r.entry, Err: ipalloc.ErrNotHeld, Reason: "no " + f.text() + " prefix, which every node needs"})
+			r.add(&ipalloc.Error{Name: r.entry, Err: ipalloc.ErrNotHeld, Reason: "no " + string(f) + " prefix, which every node needs"})
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (l *labels) check() error {
 func (l *labels) lacks(e *entry) *ipalloc.Error {
 	for i, f := range families {
 		if slices.Contains(l.families, f) && !e.has(i) {
-			err := invalid(f.text(), "missing; every node needs this family")
+			err := invalid(string(f), "missing; every node needs this family")
 			err.Name = e.spec.Name
 			return err
 		}
@@ -258,7 +258,7 @@ func (l *labels) save(w *snap.Writer) {
 	w.Byte(byLabels)
 	w.Count(len(l.families))
 	for _, f := range l.families {
-		w.String(f.text())
+		w.String(string(f))
 	}
 	w.Count(len(l.entries))
 	for _, e := range l.entries {

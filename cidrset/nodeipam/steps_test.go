@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"unsafe"
 
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
@@ -44,5 +45,12 @@ func TestStepsGrowWithTheLogarithm(t *testing.T) {
 		if most > uint64(8*log) {
 			t.Errorf("%d nodes: %d steps, more than 8 log2(n) = %d", n, most, 8*log)
 		}
+	}
+}
+
+// The package comment says what a node costs.
+func TestSizeOfAnOwner(t *testing.T) {
+	if size := unsafe.Sizeof(owner{}); size > 210 {
+		t.Errorf("an owner takes %d bytes", size)
 	}
 }
