@@ -103,6 +103,9 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 	}
 	r.last = max(r.last, rec.Generation)
 	r.owners[rec.Owner] = rec
+	if rec.tx != nil {
+		rec.tx.load(rec)
+	}
 	if r.changes != nil {
 		u := rec.union()
 		r.changed(kind, &u)

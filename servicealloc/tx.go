@@ -22,6 +22,8 @@ type Tx struct {
 type pending struct {
 	rec      *record
 	grant    Grant // what the owner holds once it is committed
+	addrs    int   // how many of them the old grant had when it began, or when something was loaded
+	ports    int
 	deadline time.Time
 	ended    string      // why it is over, "" while it is open
 	dropped  atomic.Bool // the Tx became unreachable before it was ended
@@ -76,7 +78,7 @@ func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 		p.grant = g
 	}
 	r.owners[owner] = rec
-	rec.tx = p
+	rec.tx, p.addrs, p.ports = p, len(rec.Addrs), len(rec.Ports)
 	if !p.deadline.IsZero() {
 		r.timed = append(r.timed, p)
 		r.hasTimed.Store(true)
@@ -112,6 +114,25 @@ func (rec *record) union() Grant {
 		}
 	}
 	return u
+}
+
+// load adds to the new grant what was loaded into the old one while p is open, because
+// a record names it: neither outcome gives it back.
+func (p *pending) load(rec *record) {
+	for _, ip := range rec.Addrs[p.addrs:] {
+		if !slices.Contains(p.grant.Addrs, ip) {
+			p.grant.Addrs = append(p.grant.Addrs, ip)
+		}
+	}
+	for _, q := range rec.Ports[p.ports:] {
+		if !slices.Contains(p.grant.Ports, q) {
+			p.grant.Ports = append(p.grant.Ports, q)
+		}
+	}
+	p.addrs, p.ports = len(rec.Addrs), len(rec.Ports)
+	if p.grant.Generation == 0 && len(p.grant.Addrs)+len(p.grant.Ports) > 0 {
+		p.grant.Generation = rec.Generation
+	}
 }
 
 // Commit makes the new grant the only one: what the owner held before and does not hold

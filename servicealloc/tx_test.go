@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -196,6 +197,37 @@ func TestDroppedTransaction(t *testing.T) {
 	check(t, r)
 	wantErr(t, tx.Commit(), nil)
 	wantHeld(t, r, "svc: 10.0.0.7")
+}
+
+// What is loaded while a transaction is open is recorded somewhere: neither outcome gives
+// it back, also if the transaction itself has taken it.
+func TestLoadIntoAnOpenTransaction(t *testing.T) {
+	for _, commit := range []bool{false, true} {
+		for _, old := range []string{"", "10.0.0.5"} {
+			for req, want := range map[string][2]string{
+				"":         {"", ""},
+				"10.0.0.6": {"", "10.0.0.6"},
+				"10.0.0.7": {"", ""}, // what is loaded
+			} {
+				r := newRegistryT(t, "10.0.0.0/24", LowestFirst())
+				r.Load(grants("svc: " + old))
+				tx, _, err := r.Begin("svc", Request{Addrs: grants("x: " + req)[0].Addrs})
+				wantErr(t, err, nil)
+				if problems := r.Load(grants("svc: 10.0.0.7")); len(problems) > 0 {
+					t.Fatal(problems)
+				}
+				check(t, r)
+				end, rest := tx.Rollback, old
+				if commit {
+					end, rest = tx.Commit, want[1]
+				}
+				wantErr(t, end(), nil)
+				wantHeld(t, r, "svc: "+strings.TrimSpace(rest+" 10.0.0.7"))
+				must(r.Release("svc", 0))
+				wantHeld(t, r)
+			}
+		}
+	}
 }
 
 // A receiver that follows, and a snapshot, have the old and the new while a transaction
