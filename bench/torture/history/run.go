@@ -134,7 +134,7 @@ func (w *writer) auto(ctx context.Context, handle string) error {
 	owner := w.host()
 	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
 		got, err := w.engine.AutoAssign(ctx, ipset.AssignArgs{
-			Owner: owner, Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}, Request: "r" + handle,
+			Owner: owner, Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}, Request: "r" + handle, Partial: true,
 		})
 		switch {
 		case err != nil:
