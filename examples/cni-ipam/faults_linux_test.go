@@ -67,6 +67,10 @@ func TestDiskFull(t *testing.T) {
 	})
 	c := conf("net", `"ranges":[[{"subnet":"10.1.0.0/16"}]]`)
 	n.must(add1("first", c))
+	n.settle("net", c)
+	if got := n.ls("net"); !got[spareName] {
+		t.Fatalf("a directory that is quiet has no spare: %v", got)
+	}
 	filler := filepath.Join(n.dir, "filler")
 	f, err := os.Create(filler)
 	if err != nil {
@@ -107,6 +111,7 @@ func TestDiskFull(t *testing.T) {
 			fill()
 		}
 	}
+	t.Logf("the spare was needed: %v", !n.ls("net")[spareName])
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
@@ -121,4 +126,34 @@ func TestDiskFull(t *testing.T) {
 		n.must(del1(h.Attachment.Container, c))
 	}
 	n.must(add1("last", c))
+}
+
+// TestSpare: a release for which there is no room gives the spare back and tries again, once;
+// when the directory is quiet, there is a spare again.
+func TestSpare(t *testing.T) {
+	n := newNode(t, ours(t))
+	c := conf("net", one24)
+	n.must(add1("a", c))
+	p := place{dir: filepath.Join(n.dir, "net"), network: "net", tool: true}
+	for _, want := range []int{1, 2} { // without a spare, and with one
+		calls := 0
+		err := p.releasing(func(*state) error {
+			calls++
+			if n.ls("net")[spareName] {
+				return &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}
+			}
+			if want == 1 {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		if calls != want || (err == nil) != (want == 2) {
+			t.Fatalf("%d calls, want %d: %v", calls, want, err)
+		}
+		n.settle("net", c)
+		if !n.ls("net")[spareName] {
+			t.Fatal("no spare")
+		}
+	}
+	n.must(del1("a", c))
 }
