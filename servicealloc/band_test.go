@@ -96,7 +96,7 @@ func TestBandsOfEveryLength(t *testing.T) {
 	}
 }
 
-// SA1: RFC 3021 and RFC 6164.
+// With PointToPoint all addresses of the smallest prefixes are usable (RFC 3021, RFC 6164).
 func TestPointToPoint(t *testing.T) {
 	for p, want := range map[string]int{"192.0.2.0/31": 2, "192.0.2.0/32": 1, "2001:db8::/127": 2, "2001:db8::/128": 1, "192.0.2.0/30": 2, "2001:db8::/126": 3} {
 		r := newRangeT(t, p, PointToPoint())
@@ -117,7 +117,7 @@ func TestPointToPoint(t *testing.T) {
 	}
 }
 
-// SA5: the numbers that Kubernetes tests.
+// The sizes of the static band of ports that Kubernetes tests.
 func TestBandsOfPorts(t *testing.T) {
 	for _, tt := range []struct {
 		first, last uint16

@@ -7,16 +7,16 @@ type Kind string
 
 // The kinds of changes.
 const (
-	// Allocated: the addresses and ports are taken, whoever chose them.
+	// Allocated means that the addresses and ports are taken, named or chosen.
 	Allocated Kind = "allocated"
-	// Released: the addresses and ports are given back.
+	// Released means that the addresses and ports are given back.
 	Released Kind = "released"
-	// Replaced: what the owner holds, open transactions included, is now what the
-	// change lists.
+	// Replaced means that the owner now holds what the change lists, with what an
+	// open transaction has taken.
 	Replaced Kind = "replaced"
-	// RangeSet: the range was added or changed to what the change says.
+	// RangeSet means that the range was added, or changed to what the change says.
 	RangeSet Kind = "range set"
-	// RangeRemoved: the range of that name was removed.
+	// RangeRemoved means that the range of that name was removed.
 	RangeRemoved Kind = "range removed"
 )
 

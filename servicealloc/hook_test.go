@@ -82,7 +82,7 @@ func TestHookOfARange(t *testing.T) {
 	var r *Range
 	r, _ = NewRange(pfx("10.0.0.0/24"), OnChange(func(c Change) {
 		for _, a := range c.Addrs {
-			if r.has(a) != (c.Kind == Allocated) { // a lock would be held for ever
+			if r.has(a) != (c.Kind == Allocated) { // deadlocks if the lock is held
 				t.Errorf("%+v", c)
 			}
 		}

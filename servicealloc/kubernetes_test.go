@@ -102,7 +102,7 @@ func TestSmallRangesOfKubernetes(t *testing.T) {
 		}
 		wantErr(t, small.Allocate(a), ipalloc.ErrOccupied)
 	}
-	for range 100 { // full, whoever asks and however often
+	for range 100 { // full, however often it is asked
 		_, _, err := small.AllocateNext()
 		wantErr(t, err, ipalloc.ErrFull)
 	}

@@ -174,7 +174,7 @@ func tryPicks(t *testing.T, r *Range, twin *model.ServiceSet[netip.Addr], state 
 	}
 }
 
-// SA3: batches, against the twin, over the edge of the band and of the range.
+// Batches, against the twin, over the edge of the band and of the range.
 func TestAllocateN(t *testing.T) {
 	r := newRangeT(t, "10.0.0.0/24", LowestFirst())
 	dst := make([]netip.Addr, 254)
@@ -261,7 +261,7 @@ func TestRange64IsSmall(t *testing.T) {
 	runtime.KeepAlive(keep)
 }
 
-// SA3: a dry run answers what the call will, over a range of everything.
+// A dry run answers what the call will, until a range is full.
 func TestDryRunIsFaithful(t *testing.T) {
 	for _, p := range []string{"10.0.0.0/24", "fd00::/120", "fd00::/64"} {
 		r := newRangeT(t, p)
@@ -283,7 +283,7 @@ func TestDryRunIsFaithful(t *testing.T) {
 	}
 }
 
-// X3: the same calls give the same answers; another source gives others.
+// The same calls give the same answers; another source gives others.
 func TestDeterministic(t *testing.T) {
 	run := func(opts ...Option) (out []netip.Addr) {
 		r := newRangeT(t, "10.0.0.0/16", opts...)
@@ -301,7 +301,7 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// SA3: All may be stopped, and the range changed under it.
+// All may be stopped, and the range changed under it.
 func TestAllWhileChanging(t *testing.T) {
 	r := newRangeT(t, "10.0.0.0/22")
 	for range 500 {

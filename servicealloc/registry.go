@@ -242,7 +242,7 @@ func (r *Registry) unclaim(s subject, rec *record) {
 
 // Allocate gives owner what req asks for, all of it or nothing, and a new generation.
 // An owner that holds something gets the same answer again if that is what req asks
-// for, whoever chose it then. If it holds something else and req names its generation,
+// for, named or left open. If it holds something else and req names its generation,
 // req replaces it: what the owner holds and req names, or leaves open, it keeps, and the
 // rest is released. Nothing is held for an empty request.
 //

@@ -11,19 +11,19 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// What a finding is about.
+// The kinds of findings.
 const (
-	// Missing: desired, but not held.
+	// Missing means desired, but not held.
 	Missing Kind = "missing"
-	// Leaked: held, but not desired.
+	// Leaked means held, but not desired.
 	Leaked Kind = "leaked"
-	// Duplicate: desired by the owner and by another, the Holder, that goes first: the
-	// one that holds it or, if neither does, the one that comes first in what is desired.
+	// Duplicate means desired by the owner and by another, the Holder, that goes first:
+	// the one that holds it or, if neither does, the one that is listed first.
 	Duplicate Kind = "duplicate"
-	// OutOfRange: desired, but not usable in any range, or reserved.
+	// OutOfRange means desired, but not usable in any range, or reserved.
 	OutOfRange Kind = "out of range"
-	// WrongOwner: desired by the owner, held by another, the Holder, that does not
-	// desire it.
+	// WrongOwner means desired by the owner, held by another, the Holder, that does
+	// not desire it.
 	WrongOwner Kind = "wrong owner"
 )
 

@@ -11,8 +11,8 @@ import (
 
 // Tx is a change of what one owner holds, between the moment in which everything that
 // the new record needs is taken and the moment in which the record is known to be
-// written, or not. Until it ends, the owner holds both the old and the new, and nobody
-// else gets either. End each transaction with [Tx.Commit] or [Tx.Rollback].
+// written, or not. Until it ends, the owner holds both the old and the new, and no
+// other owner gets either. End each transaction with [Tx.Commit] or [Tx.Rollback].
 type Tx struct {
 	r *Registry
 	p *pending

@@ -24,8 +24,8 @@ var serviceTypes = map[string]Request{
 }
 
 // Create, every change of type, and delete are one transaction each. Rolled back it
-// leaves everything as it was; committed it leaves what was granted. In between nobody
-// else gets the old or the new.
+// leaves everything as it was; committed it leaves what was granted. In between no
+// other owner gets the old or the new.
 func TestTransactionsOfEveryType(t *testing.T) {
 	for from, old := range serviceTypes {
 		for to, next := range serviceTypes {

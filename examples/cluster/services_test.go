@@ -93,7 +93,7 @@ func TestServicesFillTheirRange(t *testing.T) {
 	}
 }
 
-// The built-in trace: cluster DNS comes last and has the tenth address of both families. SA2
+// The built-in trace: cluster DNS comes last and has the tenth address of both families.
 func TestClusterDNS(t *testing.T) {
 	status, out, _ := start()
 	if status != exitOK || !strings.Contains(out, "\nDNS        10.96.0.10 fd00:10:96::a\n") {
@@ -151,7 +151,7 @@ func TestCheckServices(t *testing.T) {
 	}
 }
 
-// The static band is for those who name an address, as long as there are dynamic ones. SA3
+// The static band is for those who name an address, as long as there are dynamic ones.
 func TestCheckPicks(t *testing.T) {
 	ranges := []serviceRange{{"IPv4", ipv4, netip.MustParsePrefix("10.0.0.0/27")}}
 	any, named := &service{name: "any", addrs: [2]wish{{kind: wishAny}}}, &service{name: "named", addrs: [2]wish{{kind: wishNth, nth: 3}}}
@@ -178,7 +178,7 @@ func TestCheckPicks(t *testing.T) {
 	}
 }
 
-// The rule of the bands, as it is worked out by hand. SA2
+// The rule of the bands, as it is worked out by hand.
 func TestBandsOf(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"10.96.0.0/28": "10.96.0.0 0 14", "10.96.0.0/27": "10.96.0.16 16 14", "10.96.0.0/24": "10.96.0.16 16 238", "10.96.0.0/22": "10.96.0.64 64 958",

@@ -44,7 +44,7 @@ func (m *ServiceRegistry) Sync() {
 	}
 }
 
-// portHeld reports whether somebody other than owner, or at all if owner is "", has a
+// portHeld reports whether an owner other than the given one, any if that is "", has a
 // port that p clashes with.
 func (m *ServiceRegistry) portHeld(p ServicePort, owner string, more []ServicePort) bool {
 	clash := func(q ServicePort) bool {

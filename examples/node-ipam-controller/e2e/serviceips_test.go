@@ -135,7 +135,7 @@ func takeTogether(t *testing.T, c *cluster, programs ...*serviceips.Allocator) {
 					for _, family := range []netip.Addr{anyV4, anyV6} {
 						a, err := s.Take(t.Context(), "default", name, family)
 						if err != nil {
-							continue // full, or not known: the address was given to nobody
+							continue // full, or not known: no caller got the address
 						}
 						mu.Lock()
 						if other := given[a]; other != "" {
@@ -145,7 +145,7 @@ func takeTogether(t *testing.T, c *cluster, programs ...*serviceips.Allocator) {
 						mu.Unlock()
 						if i%4 == 3 {
 							mu.Lock()
-							delete(given, a) // before somebody else gets it
+							delete(given, a) // before another one gets it
 							mu.Unlock()
 							_ = s.Release(t.Context(), "default", name, a)
 						}

@@ -99,8 +99,8 @@ func (a *Allocator) Take(ctx context.Context, namespace, service string, want ne
 		case err == nil && other == nil:
 			return got, tx.Commit()
 		case err == nil:
-			// Somebody else was first. The claim goes to them as this one ends, so that
-			// the address is not handed out in between.
+			// Another allocator was first. The claim goes to its service as this one
+			// ends, so that the address is not handed out in between.
 			a.registry.Load([]servicealloc.Grant{{Owner: owner(other), Addrs: []netip.Addr{got}}})
 			if err := tx.Rollback(); err != nil {
 				return netip.Addr{}, err
@@ -250,7 +250,7 @@ func (a *Allocator) setAddress(o any) {
 	}
 }
 
-// addressGone notes an address that was given back, whoever did it. While a transaction
+// addressGone notes an address that was given back, here or elsewhere. While a transaction
 // of the owner is open, that decides.
 func (a *Allocator) addressGone(o any) {
 	ip := o.(*networkingv1.IPAddress)
