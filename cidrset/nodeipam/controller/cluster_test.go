@@ -1,4 +1,4 @@
-//go:build go1.25
+//go:build go1.25 || goexperiment.synctest
 
 package controller
 
@@ -11,11 +11,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/internal/synctest"
 )
 
 // cluster is an API server with a watch: the nodes as they are, and the view of

@@ -1,4 +1,4 @@
-//go:build go1.25
+//go:build go1.25 || goexperiment.synctest
 
 package controller
 
@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/internal/synctest"
 )
 
 // retryAfterError is the answer of a server under load.

@@ -1,4 +1,4 @@
-//go:build go1.25
+//go:build go1.25 || goexperiment.synctest
 
 package controller
 
@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/internal/synctest"
 )
 
 func TestControllerServesAllNodes(t *testing.T) {

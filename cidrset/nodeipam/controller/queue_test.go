@@ -1,4 +1,4 @@
-//go:build go1.25
+//go:build go1.25 || goexperiment.synctest
 
 package controller
 
@@ -10,11 +10,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/internal/synctest"
 )
 
 func TestJitterShortensWaitsByUpToHalf(t *testing.T) {

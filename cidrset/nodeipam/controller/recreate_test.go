@@ -1,14 +1,14 @@
-//go:build go1.25
+//go:build go1.25 || goexperiment.synctest
 
 package controller
 
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/internal/synctest"
 )
 
 // A node that was deleted and created again between two looks gets prefixes of its own.
