@@ -8,14 +8,14 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// AllocateNext takes the next free child by the set's policy and returns it: the
-// first at or after the cursor, wrapping, unless an option says otherwise.
+// AllocateNext takes the next free child by the set's policy and returns it: the first
+// at or after the cursor, wrapping, unless an option says otherwise.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrFull] if no child is
-// free, or [ipalloc.ErrCooling] if all free children are cooling; Until then says when
-// the next one becomes free. The set is unchanged. The result is masked, of length
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrFull] if no child is free,
+// or [ipalloc.ErrCooling] if all free children are cooling; Until then says when the
+// next one becomes free. The set is unchanged. The result is masked, of length
 // ChildBits and inside the pool. O(log n), and O(1) if the set is full; it does not
-// allocate in steady state. Safe for concurrent use.
+// allocate in steady state.
 func (s *Set) AllocateNext() (netip.Prefix, error) {
 	if !s.plain {
 		return s.allocateNext()
@@ -48,7 +48,6 @@ func (s *Set) allocateNext() (netip.Prefix, error) {
 // [ipalloc.ErrCooling] if enough of the others are cooling; Until then says when the
 // last of them becomes free. The set is unchanged and the contents of dst are
 // unspecified. O(log n) for each child, and less where free children are neighbours.
-// Safe for concurrent use.
 func (s *Set) AllocateN(dst []netip.Prefix) error {
 	if len(dst) == 0 {
 		return nil
@@ -92,28 +91,28 @@ func (s *Set) lockedN(dst []netip.Prefix, now time.Time) error {
 
 // enough returns nil if the missing ones of n children have cooled long enough.
 func (s *Set) enough(missing, n uint64, now time.Time) error {
-	if s.cooling != nil {
-		if until, ok := s.cooling.when(missing); ok {
-			if until.After(now) {
-				return s.coolingUntil(until)
-			}
-			return nil
-		}
-	}
-	if n == 1 {
+	until, ok := s.cooling.when(missing)
+	switch {
+	case ok && until.After(now):
+		return s.coolingUntil(until)
+	case ok:
+		return nil
+	case n == 1:
 		return s.exhausted()
 	}
 	return s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, fmt.Sprintf("fewer than %d children are free", n))
 }
 
-// exhausted returns the error of a full set, which is always the same one: the first
-// call makes it. The lock is held.
+// exhausted returns the error of a full set. It is always the same one, which the first
+// call makes. The lock is held.
 func (s *Set) exhausted() *ipalloc.Error {
 	if s.full == nil {
-		s.full = s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, "")
+		s.setFull()
 	}
 	return s.full
 }
+
+func (s *Set) setFull() { s.full = s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, "") }
 
 func (s *Set) coolingUntil(until time.Time) *ipalloc.Error {
 	e := s.fail("allocate", netip.Prefix{}, ipalloc.ErrCooling, "")
@@ -159,16 +158,17 @@ func (s *Set) draw(taken uint64) uint64 {
 	return s.random.Uint64N(free)
 }
 
-// AllocatePrefix takes a free prefix of the given length, from that of the pool to that of a
-// child, and returns it: the first part of the lowest of the smallest free aligned
+// AllocatePrefix takes a free prefix of the given length, from that of the pool to that
+// of a child, and returns it: the first part of the lowest of the smallest free aligned
 // spaces that hold it. It leaves the cursor alone and ignores the policy. With
-// [Cooldown], if nothing else fits, children that have cooled long enough count as free.
+// [Cooldown], if nothing else fits, children that have cooled long enough count as
+// free.
 //
 // It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid], with Field
 // "bits", for an impossible length; [ipalloc.ErrFull] if no free space is that large,
 // though smaller ones may be; [ipalloc.ErrCooling] if children are cooling, which may
 // or may not make room. The set is unchanged then. O(log n) amortised, however many
-// prefixes are live; it does not allocate in steady state. Safe for concurrent use.
+// prefixes are live; it does not allocate in steady state.
 func (s *Set) AllocatePrefix(bits int) (netip.Prefix, error) {
 	k := s.codec.ChildBits() - bits
 	if k < 0 || k > s.codec.Order() {

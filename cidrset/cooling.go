@@ -165,8 +165,11 @@ func (c *cooling) pop() uint64 {
 }
 
 // when returns when n children, at least one, may be reused; ok is false if fewer are
-// cooling. O(n).
+// cooling, or if c is nil. O(n).
 func (c *cooling) when(n uint64) (t time.Time, ok bool) {
+	if c == nil {
+		return time.Time{}, false
+	}
 	for i := c.runs[0].next; i != 0; i = c.runs[i].next {
 		size := c.runs[i].hi - c.runs[i].lo
 		if size >= n-1 {

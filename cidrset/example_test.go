@@ -100,7 +100,7 @@ func ExampleSet_Release() {
 	}
 	// Output:
 	// 2 <nil>
-	// cidrset: release 10.0.7.128/25 in 10.0.0.0/16: smaller than a child, which is a /24
+	// cidrset: release 10.0.7.128/25 in 10.0.0.0/16: a child is a /24
 	// taken 10.0.6.0/24
 	// taken 10.0.7.0/24
 }

@@ -46,16 +46,12 @@ func (s *Set) each(b *bitmap.Bitmap, state bool, yield func(netip.Prefix) bool) 
 func (s *Set) word(b *bitmap.Bitmap, state bool, x uint64) (base, word uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !state {
-		if x, ok = b.NextClear(x); ok {
-			word = ^b.Word(x)
-		}
-		return x &^ 63, word, ok
-	}
-	if x, ok = b.NextSet(x); !ok {
+	if x, ok = next(b, state, x); !ok {
 		return 0, 0, false
 	}
-	word = b.Word(x)
+	if word = b.Word(x); !state {
+		word = ^word
+	}
 	if last := s.codec.Last(); last-x&^63 < 63 { // a bitmap has the bits beyond last set
 		word &= 1<<(last-x&^63+1) - 1
 	}
@@ -81,18 +77,10 @@ func (s *Set) prefixes(b *bitmap.Bitmap, state bool, yield func(netip.Prefix) bo
 		if !ok {
 			return
 		}
-		for left := true; left; {
-			// The largest aligned block that starts at lo and ends by hi.
-			k := min(bits.TrailingZeros64(lo), s.codec.Order())
-			for k > 0 && ^uint64(0)>>(64-k) > hi-lo {
-				k--
-			}
-			if !yield(s.codec.PrefixOf(lo, s.ChildBits()-k)) {
+		for p := range s.codec.Cover(lo, hi) {
+			if !yield(p) {
 				return
 			}
-			end := lo | ^uint64(0)>>(64-k)
-			left = end != hi
-			lo = end + 1
 		}
 		if hi == last {
 			return
@@ -105,15 +93,18 @@ func (s *Set) prefixes(b *bitmap.Bitmap, state bool, yield func(netip.Prefix) bo
 func (s *Set) run(b *bitmap.Bitmap, state bool, x uint64) (lo, hi uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next, end := b.NextSet, b.NextClear
-	if !state {
-		next, end = end, next
-	}
-	if lo, ok = next(x); !ok {
+	if lo, ok = next(b, state, x); !ok {
 		return 0, 0, false
 	}
-	if y, more := end(lo); more {
-		return lo, y - 1, true
+	if end, more := next(b, !state, lo); more {
+		return lo, end - 1, true
 	}
 	return lo, s.codec.Last(), true
+}
+
+func next(b *bitmap.Bitmap, state bool, x uint64) (uint64, bool) {
+	if state {
+		return b.NextSet(x)
+	}
+	return b.NextClear(x)
 }

@@ -204,7 +204,7 @@ func TestErrorText(t *testing.T) {
 	}{
 		{cooling, "cidrset: allocate in 10.0.0.0/24: cooling until 1970-01-01T00:17:40Z"},
 		{alien, "cidrset: occupy fd00::/64 in 10.0.0.0/24: out of range"},
-		{small, "cidrset: release 10.0.0.0/26 in 10.0.0.0/24: smaller than a child, which is a /25"},
+		{small, "cidrset: release 10.0.0.0/26 in 10.0.0.0/24: a child is a /25"},
 		{large, "cidrset: release 10.0.0.0/8 in 10.0.0.0/24: larger than the pool"},
 		{dirty, "cidrset: occupy prefix 10.0.0.1/25 in 10.0.0.0/24: has host bits set"},
 		{bits, "cidrset: allocate bits /26 in 10.0.0.0/24: want /24 to /25"},

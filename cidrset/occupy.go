@@ -12,12 +12,13 @@ import (
 // before, saturating at the largest uint64. A count below the size of p means that
 // someone else already holds part of it; [Set.Claim] refuses that. p may be larger than
 // the pool, which takes the whole pool, or smaller than a child, which takes that
-// child. Occupy is idempotent, takes a cooling child at once and leaves the cursor alone.
+// child. Occupy is idempotent, takes a cooling child at once and leaves the cursor
+// alone.
 //
 // It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid] if p is invalid,
 // unmasked or 4-in-6, and [ipalloc.ErrOutOfRange] if p has no address in the pool; the
 // set is unchanged then. O(log n) plus the nodes it discards, for a prefix of any
-// length. Safe for concurrent use.
+// length.
 func (s *Set) Occupy(p netip.Prefix) (taken uint64, err error) {
 	i, ok := s.codec.Child(p)
 	if !ok || !s.plain {
@@ -34,9 +35,9 @@ func (s *Set) Occupy(p netip.Prefix) (taken uint64, err error) {
 
 // occupyPrefix is Occupy of any prefix, and with options.
 func (s *Set) occupyPrefix(p netip.Prefix) (taken uint64, err error) {
-	lo, hi, _, err := s.locate(p)
-	if err != nil {
-		return 0, s.refused("occupy", p, err)
+	lo, hi, rel, why := s.locate(p)
+	if rel == addr.Foreign {
+		return 0, s.refused("occupy", p, rel, why)
 	}
 	s.mu.Lock()
 	if taken = s.take(lo, hi); taken != 0 {
@@ -62,36 +63,34 @@ func (s *Set) take(lo, hi uint64) uint64 {
 //
 // It fails with an [*ipalloc.Error] that matches [ipalloc.ErrOccupied] if a child is
 // taken; InTheWay is the lowest such child. Otherwise it fails as [Set.Release] does.
-// The set is unchanged then. It costs what [Set.Occupy] does. Safe for concurrent use.
+// The set is unchanged then. It costs what [Set.Occupy] does.
 func (s *Set) Claim(p netip.Prefix) error {
 	lo, hi, err := s.within("claim", p)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	x, occupied := s.taken.NextSet(lo)
-	if occupied = occupied && x <= hi; !occupied {
-		s.take(lo, hi)
-		s.changed(OpOccupy, p)
-	}
-	s.mu.Unlock()
-	if occupied {
+	if x, ok := s.taken.NextSet(lo); ok && x <= hi {
+		s.mu.Unlock()
 		err := s.fail("claim", p, ipalloc.ErrOccupied, "")
 		err.InTheWay = s.codec.Prefix(x)
 		return err
 	}
+	s.take(lo, hi)
+	s.changed(OpOccupy, p)
+	s.mu.Unlock()
 	s.changes.Deliver()
 	return nil
 }
 
 // Release returns every child inside p to the pool and returns how many of them were
-// taken, saturating at the largest uint64. It is idempotent and leaves the cursor alone.
+// taken, saturating at the largest uint64. It is idempotent and leaves the cursor
+// alone.
 //
 // It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid] as [Set.Occupy]
 // does; [ipalloc.ErrMisaligned] if p is smaller than a child, because releasing the
 // child could free a neighbour's space; [ipalloc.ErrOutOfRange] if p is larger than the
 // pool or not in it. The set is unchanged then. O(log n) plus the nodes it discards.
-// Safe for concurrent use.
 func (s *Set) Release(p netip.Prefix) (freed uint64, err error) {
 	i, ok := s.codec.Child(p)
 	if !ok || !s.plain {
@@ -124,7 +123,7 @@ func (s *Set) releasePrefix(p netip.Prefix) (freed uint64, err error) {
 
 // ReleaseN returns every child inside each of ps to the pool, as [Set.Release] does,
 // under one lock and as one change, and returns how many there were in all. If one of
-// ps is refused, the error names it and nothing is released. Safe for concurrent use.
+// ps is refused, the error names it and nothing is released.
 func (s *Set) ReleaseN(ps []netip.Prefix) (freed uint64, err error) {
 	for _, p := range ps {
 		if _, ok := s.codec.Child(p); ok {
@@ -167,11 +166,10 @@ func (s *Set) release(lo, hi uint64, now time.Time) (freed uint64) {
 }
 
 // Has reports whether p lies in the pool and every child it overlaps is taken, not
-// cooling. It is false for a prefix that is invalid or not in the pool. O(log n). Safe
-// for concurrent use.
+// cooling. It is false for a prefix that is invalid or not in the pool. O(log n).
 func (s *Set) Has(p netip.Prefix) bool {
-	lo, hi, rel, err := s.locate(p)
-	if err != nil || rel == addr.Larger {
+	lo, hi, rel, _ := s.locate(p)
+	if rel == addr.Foreign || rel == addr.Larger {
 		return false
 	}
 	s.mu.Lock()
@@ -180,11 +178,10 @@ func (s *Set) Has(p netip.Prefix) bool {
 }
 
 // HasAny reports whether any child that p overlaps is taken. p may be larger than the
-// pool. It is false for a prefix that is invalid or not in the pool. O(log n). Safe for
-// concurrent use.
+// pool. It is false for a prefix that is invalid or not in the pool. O(log n).
 func (s *Set) HasAny(p netip.Prefix) bool {
-	lo, hi, _, err := s.locate(p)
-	if err != nil {
+	lo, hi, rel, _ := s.locate(p)
+	if rel == addr.Foreign {
 		return false
 	}
 	s.mu.Lock()

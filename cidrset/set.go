@@ -80,44 +80,43 @@ func (s *Set) Pool() netip.Prefix { return s.codec.Pool() }
 // ChildBits returns the prefix length of a child.
 func (s *Set) ChildBits() int { return s.codec.ChildBits() }
 
-// locate returns the range of children that p overlaps and how p lies to them, or why
-// there are none. Every method that is given a prefix calls it first.
-func (s *Set) locate(p netip.Prefix) (lo, hi uint64, rel addr.Relation, err error) {
+// locate returns the range of children that p overlaps and its relation to the pool. It
+// is Foreign if there are none; why is set if p is not a prefix to begin with. Every
+// method that is given a prefix calls it first.
+func (s *Set) locate(p netip.Prefix) (lo, hi uint64, rel addr.Relation, why error) {
 	if lo, hi, ok := s.codec.Block(p); ok {
 		return lo, hi, addr.Whole, nil
 	}
-	if err := s.codec.Check(p); err != nil {
-		return 0, 0, addr.Foreign, err
+	if why := s.codec.Check(p); why != nil {
+		return 0, 0, addr.Foreign, why
 	}
-	if lo, hi, rel = s.codec.Locate(p); rel == addr.Foreign {
-		err = ipalloc.ErrOutOfRange
-	}
-	return lo, hi, rel, err
+	lo, hi, rel = s.codec.Locate(p)
+	return lo, hi, rel, nil
 }
 
 // within is locate for an operation on whole children of the pool, which fails with
 // err.
 func (s *Set) within(op string, p netip.Prefix) (lo, hi uint64, err error) {
-	lo, hi, rel, err := s.locate(p)
-	switch {
-	case err != nil:
-		err = s.refused(op, p, err)
-	case rel == addr.Larger:
-		err = s.fail(op, p, ipalloc.ErrOutOfRange, "larger than the pool")
-	case rel == addr.Part:
-		err = s.fail(op, p, ipalloc.ErrMisaligned, fmt.Sprintf("smaller than a child, which is a /%d", s.ChildBits()))
+	lo, hi, rel, why := s.locate(p)
+	if rel != addr.Whole {
+		err = s.refused(op, p, rel, why)
 	}
 	return lo, hi, err
 }
 
-// refused returns the error of an operation on p, of which locate said why.
-func (s *Set) refused(op string, p netip.Prefix, why error) *ipalloc.Error {
-	if why == ipalloc.ErrOutOfRange {
-		return s.fail(op, p, why, "")
+// refused returns the error of an operation that cannot be done on p.
+func (s *Set) refused(op string, p netip.Prefix, rel addr.Relation, why error) error {
+	switch {
+	case why != nil:
+		e := s.fail(op, p, ipalloc.ErrInvalid, why.Error())
+		e.Field = "prefix"
+		return e
+	case rel == addr.Foreign:
+		return s.fail(op, p, ipalloc.ErrOutOfRange, "")
+	case rel == addr.Larger:
+		return s.fail(op, p, ipalloc.ErrOutOfRange, "larger than the pool")
 	}
-	e := s.fail(op, p, ipalloc.ErrInvalid, why.Error())
-	e.Field = "prefix"
-	return e
+	return s.fail(op, p, ipalloc.ErrMisaligned, fmt.Sprintf("a child is a /%d", s.ChildBits()))
 }
 
 // fail returns the error of an operation on p, which may be the zero Prefix.

@@ -27,11 +27,11 @@ const (
 // MarshalBinary returns a snapshot of the set; see [Set.AppendBinary].
 func (s *Set) MarshalBinary() ([]byte, error) { return s.AppendBinary(nil) }
 
-// AppendBinary appends a snapshot of the set to b: pool, child length, cursor,
-// taken and cooling children, with a version and a checksum. It takes at most one bit
-// for each child and a little, a few bytes for a set that is empty or full, and about
+// AppendBinary appends a snapshot of the set to b: pool, child length, cursor, taken
+// and cooling children, with a version and a checksum. It takes at most one bit for
+// each child and a little, a few bytes for a set that is empty or full, and about
 // twenty bytes for each run of children that began to cool at the same moment. The
-// error is always nil. It holds the set's lock. Safe for concurrent use.
+// error is always nil. It holds the set's lock.
 func (s *Set) AppendBinary(b []byte) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

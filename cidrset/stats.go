@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
 // Stats are the counts of a [Set] at one moment, in children. They saturate at the
@@ -24,7 +25,7 @@ type Stats struct {
 }
 
 // Stats returns the counts of the set. O(1), but for LargestFree, which costs what
-// [Set.AllocatePrefix] does. Safe for concurrent use.
+// [Set.AllocatePrefix] does.
 func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,24 +46,19 @@ func (s *Set) Stats() Stats {
 	return st
 }
 
-// String returns pool, child length and counts, such as
-// "10.0.0.0/16 in /24: 3 used, 1 cooling, 252 free". Safe for concurrent use.
+// String returns pool, child length and counts, such as "10.0.0.0/16 in /24: 3 used, 1
+// cooling, 252 free".
 func (s *Set) String() string {
 	st := s.Stats()
 	return fmt.Sprintf("%v in /%d: %d used, %d cooling, %d free", s.Pool(), s.ChildBits(), st.Used, st.Cooling, st.Free)
 }
 
-// Ordinal returns the position of the child p from the lowest address, from 0; ok is
-// false unless p is a child of the pool. O(1), without the lock.
-func (s *Set) Ordinal(p netip.Prefix) (i uint64, ok bool) {
-	if i, ok = s.codec.Child(p); !ok {
-		return 0, false
-	}
-	return i, true
-}
+// Ordinal returns the position of the child p from the lowest address, from 0. It is
+// meaningful only if ok is true, that is, if p is a child of the pool. O(1), lock-free.
+func (s *Set) Ordinal(p netip.Prefix) (i uint64, ok bool) { return s.codec.Child(p) }
 
 // Child returns the child whose [Set.Ordinal] is i; ok is false if there is none. O(1),
-// without the lock.
+// lock-free.
 func (s *Set) Child(i uint64) (p netip.Prefix, ok bool) {
 	if i > s.codec.Last() {
 		return netip.Prefix{}, false
@@ -71,8 +67,7 @@ func (s *Set) Child(i uint64) (p netip.Prefix, ok bool) {
 }
 
 // Cursor returns the child at which the next AllocateNext starts searching. Only
-// AllocateNext and AllocateN with the default policy, and SetCursor, move it. Safe for
-// concurrent use.
+// AllocateNext and AllocateN with the default policy, and SetCursor, move it.
 func (s *Set) Cursor() netip.Prefix {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,19 +75,19 @@ func (s *Set) Cursor() netip.Prefix {
 }
 
 // SetCursor sets where the next AllocateNext starts searching. A set that is rebuilt
-// from the changes of another needs that set's [Set.Cursor] to continue like it.
-// It is not a change: [OnChange] does not report it.
+// from the changes of another needs that set's [Set.Cursor] to continue like it. It is
+// not a change: [OnChange] does not report it.
 //
 // It fails with an [*ipalloc.Error] as [Set.Occupy] does, and with one that matches
-// [ipalloc.ErrMisaligned] unless p is a child; the cursor stays then. O(1). Safe for
-// concurrent use.
+// [ipalloc.ErrMisaligned] unless p is a child; the cursor stays then. O(1).
 func (s *Set) SetCursor(p netip.Prefix) error {
 	i, ok := s.codec.Child(p)
 	if !ok {
-		if _, _, _, err := s.locate(p); err != nil {
-			return s.refused("set cursor", p, err)
+		_, _, rel, why := s.locate(p)
+		if rel != addr.Foreign {
+			rel = addr.Part // or larger than a child
 		}
-		return s.fail("set cursor", p, ipalloc.ErrMisaligned, fmt.Sprintf("a child is a /%d", s.ChildBits()))
+		return s.refused("set cursor", p, rel, why)
 	}
 	s.mu.Lock()
 	s.cursor = i
@@ -102,7 +97,7 @@ func (s *Set) SetCursor(p netip.Prefix) error {
 
 // Check recomputes everything the set derives. It returns nil or an [*ipalloc.Error]
 // that matches [ipalloc.ErrCorrupt] and names the contradictions. It is for tests and
-// for state that came from outside. O(pages). Safe for concurrent use.
+// for state that came from outside. O(pages).
 func (s *Set) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
+	"math/bits"
 	"net/netip"
 )
 
@@ -76,6 +78,24 @@ func (c *Codec) Addr(i uint64) netip.Addr {
 		return c.addr6(i)
 	}
 	return U128{Lo: c.lo | i<<(c.shift&63)}.Addr4()
+}
+
+// Cover returns the fewest prefixes that are the children [lo, hi], ascending.
+func (c *Codec) Cover(lo, hi uint64) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for {
+			// The largest aligned block that starts at lo and ends by hi.
+			k := min(bits.TrailingZeros64(lo), int(c.order))
+			for k > 0 && ^uint64(0)>>(64-k) > hi-lo {
+				k--
+			}
+			end := lo | ^uint64(0)>>(64-k)
+			if !yield(c.PrefixOf(lo, int(c.child)-k)) || end == hi {
+				return
+			}
+			lo = end + 1
+		}
+	}
 }
 
 func (c *Codec) addr6(i uint64) netip.Addr {
