@@ -176,7 +176,7 @@ func TestTakenFiles(t *testing.T) {
 			t.Fatalf("round %d: %v", round, err)
 		}
 	}
-	// Nothing is taken over that another attachment holds, and nobody says it was.
+	// An address that another attachment holds is not taken over, and the log does not say so.
 	if err := os.WriteFile(filepath.Join(n.dir, "net", "10.1.2.2"), []byte("thief\r\neth0"), 0o600); err != nil {
 		t.Fatal(err)
 	}

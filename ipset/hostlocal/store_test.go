@@ -421,7 +421,7 @@ func TestContext(t *testing.T) {
 	w.add(eth0("a"), nil, "10.0.0.2")
 }
 
-// TestImport: HL3
+// TestImport: an import in steps of any size takes all that is free, and can be repeated.
 func TestImport(t *testing.T) {
 	for _, ops := range []int{0, 64, 16} {
 		db := &counting{Store: store.NewMemory(), limits: store.Limits{Ops: ops}}
