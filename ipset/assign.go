@@ -386,40 +386,67 @@ func (p *assignPlan) pickFamily(t *txn, s *search) error {
 }
 
 // pickOwn picks from the blocks that the owner has, in address order. What follows rests on those passed over having no
-// room, which the commit verifies. Of very many it cannot: they are made sure of only when they do not suffice, so that
-// an owner with more than 64 blocks has its addresses in the order of what the engine knows.
+// room, which the commit verifies. Of very many it cannot: then the search begins where it found room last, and blocks passed
+// over are made sure of only if all do not suffice.
 func (p *assignPlan) pickOwn(t *txn, s *search) error {
-	if err := t.warm(p.own.blocks); err != nil {
+	blocks := p.own.blocks
+	if len(blocks) > t.mostGuards() {
+		return p.pickOwnOfMany(t, s)
+	}
+	if err := t.warm(blocks); err != nil {
 		return err
 	}
-	many := len(p.own.blocks) > t.mostGuards()
-	var over []*blockEntry
+	for _, block := range blocks {
+		if s.want == 0 {
+			return nil
+		}
+		i := p.cat.containing(block.Addr())
+		if !s.serves(i) || block.Bits() != p.cat.Pools[i].BlockBits {
+			continue // another family or pool, or a size that the pool no longer has: left to drain
+		}
+		be, err := t.block(p.cat, block)
+		if err != nil {
+			return err
+		}
+		if be.Block != nil && be.owner == p.Owner {
+			p.pickFrom(t, s, i, be)
+		}
+	}
+	return nil
+}
+
+// pickOwnOfMany is pickOwn for an owner of more blocks than a commit can verify.
+func (p *assignPlan) pickOwnOfMany(t *txn, s *search) error {
+	blocks := p.own.blocks
 	for want, picks := s.want, len(p.picks); ; {
-		for _, block := range p.own.blocks {
-			if s.want == 0 {
-				return nil
+		var over []*blockEntry
+		for n := range blocks {
+			if n%listPage == 1 { // the first one is read alone if it is not cached
+				if err := t.warmRound(blocks, p.own.room+n, listPage); err != nil {
+					return err
+				}
 			}
-			i := p.cat.containing(block.Addr())
-			if !s.serves(i) || block.Bits() != p.cat.Pools[i].BlockBits {
-				continue // another family or pool, or a size that the pool no longer has: left to drain
+			k := (p.own.room + n) % len(blocks)
+			i := p.cat.containing(blocks[k].Addr())
+			if !s.serves(i) || blocks[k].Bits() != p.cat.Pools[i].BlockBits {
+				continue
 			}
-			be, err := t.peek(p.cat, block)
+			be, err := t.peek(p.cat, blocks[k])
 			if err != nil {
 				return err
 			}
-			if !many {
-				t.guard(&be.entry)
-			}
-			mine := be.Block != nil && be.owner == p.Owner
-			if (!mine || !p.pickFrom(t, s, i, be)) && many {
+			if be.Block == nil || be.owner != p.Owner || !p.pickFrom(t, s, i, be) {
 				over = append(over, be)
+			} else if s.want == 0 {
+				p.own.room = k
+				return nil
 			}
 		}
 		changed, err := t.doubt(over)
 		if err != nil || len(changed) == 0 {
 			return err
 		}
-		s.want, p.picks, over = want, p.picks[:picks], over[:0]
+		s.want, p.picks = want, p.picks[:picks]
 	}
 }
 

@@ -67,6 +67,44 @@ func (b *Block) Check() error {
 	return b.checkQueue(busy, bad)
 }
 
+// checkDecoded is Check for a block that has just been decoded: its counts, references and chains were made by decoding, so that
+// what is left are the queue, the sequence numbers, the first lease and the hosts. Blocks of up to 64 addresses, which are most,
+// need one word for the queue.
+func (b *Block) checkDecoded() error {
+	if b.last > 63 {
+		return b.Check()
+	}
+	if owner := b.owner.code(); b.holders.hosts() {
+		for i := range b.holders.list {
+			if h := &b.holders.list[i]; h.refs > 0 && h.host == owner {
+				return fmt.Errorf("ipset: block %s: host %q is its owner", b.prefix, h.host)
+			}
+		}
+	}
+	busy := uint64(0)
+	if p := b.page(0, false); p != nil {
+		busy = p.held | p.cooling
+		for w := busy; w != 0; w &= w - 1 {
+			x := bits.TrailingZeros64(w)
+			s := &p.slot[x]
+			if s.seq == 0 || s.until != 0 && p.held>>x&1 != 0 && (b.lease == 0 || s.until < b.lease) {
+				return fmt.Errorf("ipset: block %s: sequence number or lease of ordinal %d", b.prefix, x)
+			}
+		}
+	}
+	for _, s := range b.free.spans[b.free.head:] {
+		span := ^uint64(0) >> (63 - (s.hi - s.lo)) << s.lo
+		if busy&span != 0 {
+			return fmt.Errorf("ipset: block %s: ordinals %d-%d are in two states", b.prefix, s.lo, s.hi)
+		}
+		busy |= span
+	}
+	if all := ^uint64(0) >> (63 - (b.last - b.tail - b.head)) << b.head; busy != all {
+		return fmt.Errorf("ipset: block %s: ordinals %016x of %016x are in a state", b.prefix, busy, all)
+	}
+	return nil
+}
+
 // checkQueue verifies that the queue and the busy ordinals are disjoint and together cover what is not reserved.
 func (b *Block) checkQueue(busy []span, bad func(string, ...any) error) error {
 	all := append(busy, b.free.spans[b.free.head:]...)

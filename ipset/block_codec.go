@@ -301,7 +301,7 @@ func DecodeBlock(data string) (*Block, error) {
 	case r.s != "":
 		return nil, fmt.Errorf("%w: block is followed by %d bytes", ipalloc.ErrCorrupt, len(r.s))
 	}
-	if err := b.Check(); err != nil {
+	if err := b.checkDecoded(); err != nil {
 		return nil, fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)
 	}
 	return b, nil

@@ -63,6 +63,7 @@ func (be *blockEntry) set(b *Block) {
 type ownerEntry struct {
 	entry
 	blocks []netip.Prefix // in address order
+	room   int            // with very many blocks: the number of the one that had room last
 }
 
 type pageEntry struct {
@@ -208,7 +209,7 @@ func (c *cache) put(r store.Record, by uint64) error {
 		if err != nil {
 			return wrap(ipalloc.Error{Op: "read", Owner: o.String(), Err: err})
 		}
-		c.owners.put(o, &ownerEntry{e, blocks})
+		c.owners.put(o, &ownerEntry{entry: e, blocks: blocks})
 	case kindPage:
 		id, ok := parsePageKey(r.Key)
 		p, err := decodePage(r.Value)

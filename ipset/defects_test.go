@@ -485,6 +485,53 @@ func TestDefaultCache(t *testing.T) {
 	}
 }
 
+// TestOwnerOfManyBlocks: an assignment to an owner of very many blocks reads those around the one that had room last, and finds
+// room in any other when that is full.
+func TestOwnerOfManyBlocks(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 30), pool("b", "10.1.0.0/24", 30))
+	const n = 1024
+	all := w.assign(AssignArgs{Owner: HostOwner("h"), Num4: 4 * n, Partial: true, Pools: []string{"a"}, Claim: Claim{Handle: "p"}}).V4
+	if len(all) != 4*n || len(w.blocksOf("h")) != n {
+		t.Fatalf("%d addresses, %d blocks", len(all), len(w.blocksOf("h")))
+	}
+	s := &counting{Store: w.store}
+	e := w.engine(s)
+	release := func(k int) netip.Addr {
+		t.Helper()
+		if _, err := e.ReleaseIPs(bg, Release{Address: all[k].Address}); err != nil {
+			t.Fatal(err)
+		}
+		return all[k].Address
+	}
+	assign := func(want netip.Addr) {
+		t.Helper()
+		got, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num4: 1, Pools: []string{"a"}})
+		if err != nil || got.V4[0].Address != want {
+			t.Fatalf("%+v, %v, want %s", got, err, want)
+		}
+	}
+	far := release(4 * (n - 1))
+	assign(far) // reads all, and finds the last
+	near := release(4*(n-1) + 1)
+	s.records, s.calls = 0, 0
+	assign(near)
+	if s.records > 20 {
+		t.Errorf("%d records in %d calls for the block that had room last", s.records, s.calls)
+	}
+	first := release(0)
+	assign(first)
+	w.check()
+	// All are full: the shortage is verified, also against what another engine released meanwhile.
+	if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num4: 1, Pools: []string{"a"}}); !errors.Is(err, errShort) {
+		t.Errorf("full: %v", err)
+	}
+	if _, err := w.ReleaseIPs(bg, Release{Address: all[2000].Address}); err != nil {
+		t.Fatal(err)
+	}
+	assign(all[2000].Address)
+	w.check()
+}
+
 // TestOwnerBytes: every cut of a list of blocks but at a block's end is refused.
 func TestOwnerBytes(t *testing.T) {
 	whole := encodeOwner([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/26"), netip.MustParsePrefix("10.0.1.0/26"), netip.MustParsePrefix("fd00::/122")})

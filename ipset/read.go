@@ -201,6 +201,19 @@ func (t *txn) warm(blocks []netip.Prefix) error {
 	return t.load(keys...)
 }
 
+// warmRound is warm for n blocks from one on and around.
+func (t *txn) warmRound(blocks []netip.Prefix, from, n int) error {
+	n = min(n, len(blocks))
+	from %= len(blocks)
+	if end := from + n; end > len(blocks) {
+		if err := t.warm(blocks[:end-len(blocks)]); err != nil {
+			return err
+		}
+		n = len(blocks) - from
+	}
+	return t.warm(blocks[from : from+n])
+}
+
 // pageKeys appends the keys of a page and of those above it, up to the one that spans the pool, as far as the cache lacks
 // them.
 func (t *txn) pageKeys(keys []string, pool netip.Prefix, id pageID) []string {
