@@ -1,7 +1,6 @@
 package cidrset
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -96,21 +95,23 @@ func (s *Set) SetCursor(p netip.Prefix) error {
 }
 
 // Check recomputes everything the set derives. It returns nil or an [*ipalloc.Error]
-// that matches [ipalloc.ErrCorrupt] and names the contradictions. It is for tests and
+// that matches [ipalloc.ErrCorrupt] and names the first contradiction. It is for tests and
 // for state that came from outside. O(pages).
 func (s *Set) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	errs := []error{s.busy.Check()}
-	if s.cursor > s.codec.Last() {
-		errs = append(errs, fmt.Errorf("cursor %d beyond %d", s.cursor, s.codec.Last()))
+	last, ok := s.busy.Last()
+	err := s.busy.Check()
+	switch {
+	case err != nil:
+	case !ok || last != s.codec.Last():
+		err = fmt.Errorf("children up to %d, want %d", last, s.codec.Last())
+	case s.cursor > last:
+		err = fmt.Errorf("cursor %d beyond %d", s.cursor, last)
+	case s.cooling != nil:
+		err = s.cooling.check(&s.busy)
 	}
-	if last, ok := s.busy.Last(); !ok || last != s.codec.Last() {
-		errs = append(errs, fmt.Errorf("children up to %d, want %d", last, s.codec.Last()))
-	} else if s.cooling != nil {
-		errs = append(errs, s.cooling.check(&s.busy))
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return s.fail("check", netip.Prefix{}, fmt.Errorf("%w: %w", ipalloc.ErrCorrupt, err), "")
 	}
 	return nil
