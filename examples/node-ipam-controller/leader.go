@@ -38,6 +38,7 @@ type program struct {
 	nodes      *nodeSource
 	api        apiCheck
 	lease      *leaderelection.HealthzAdaptor // nil without -leader-elect
+	elector    atomic.Pointer[leaderelection.LeaderElector]
 	leading    atomic.Bool
 }
 
@@ -63,6 +64,9 @@ func work(ctx context.Context, p *program) (err error) {
 		}
 	}
 	writer := &nodeWriter{client: p.client, timeout: requestTimeout, durations: p.chooser.metrics.writes}
+	if p.options.leaderElect {
+		writer.fence = p.fence
+	}
 	if p.options.successEvents {
 		writer.recorded = func(node string, as nodeipam.Assignment) {
 			p.events.node(node, v1.EventTypeNormal, assigned, joined(as))
@@ -130,6 +134,7 @@ func (p *program) lead(outer context.Context, lock resourcelock.Interface) error
 	if err != nil {
 		return err
 	}
+	p.elector.Store(elector)
 	elector.Run(ctx)
 	select {
 	case <-began:
@@ -141,6 +146,17 @@ func (p *program) lead(outer context.Context, lock resourcelock.Interface) error
 	default:
 		return context.Cause(ctx)
 	}
+}
+
+// fence fails if the lease was not renewed for as long as a leader tries to: a process
+// that was stopped, or whose machine was, must not write before it finds out that
+// another one leads.
+func (p *program) fence() error {
+	e := p.elector.Load()
+	if e == nil || !e.IsLeader() {
+		return errors.New("the lease is not held")
+	}
+	return e.Check(p.options.renewDeadline - p.options.leaseDuration)
 }
 
 // lock returns the lease to hold. It goes over a client of its own: its renewal must

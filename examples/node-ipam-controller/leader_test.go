@@ -51,8 +51,15 @@ func TestALostLeaseEndsTheProgram(t *testing.T) { // NA5
 		if !p.controller.Synced() {
 			t.Fatal("it does not lead")
 		}
+		if err := p.fence(); err != nil {
+			t.Error(err)
+		}
 		cut.Store(true)
-		start := time.Now()
+		time.Sleep(p.options.renewDeadline - time.Second)
+		if !p.controller.Synced() || p.elector.Load().IsLeader() != true {
+			t.Error("it gave up early")
+		}
+		start := time.Now().Add(time.Second - p.options.renewDeadline)
 		if err := <-ended; err == nil || err.Error() != "the lease was lost" {
 			t.Error(err)
 		}

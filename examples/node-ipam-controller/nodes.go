@@ -114,6 +114,7 @@ type nodeWriter struct {
 	client  kubernetes.Interface
 	timeout time.Duration // of one request
 
+	fence     func() error                      // fails when another process may work; may be nil
 	durations *prometheus.HistogramVec          // of writes, by result; may be nil
 	recorded  func(string, nodeipam.Assignment) // called after a write; may be nil
 }
@@ -123,7 +124,15 @@ type nodeWriter struct {
 // that hides a lost answer would make what comes after it look definite.
 func (w *nodeWriter) Write(ctx context.Context, n nodeipam.Node, as nodeipam.Assignment) error {
 	start := time.Now()
-	err := w.write(ctx, n, as)
+	var err error
+	if w.fence != nil {
+		err = w.fence()
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", controller.ErrRejected, err)
+	} else {
+		err = w.write(ctx, n, as)
+	}
 	if w.durations != nil {
 		w.durations.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
 	}

@@ -116,6 +116,15 @@ func TestFailuresOfAWrite(t *testing.T) { // NA5
 	}
 }
 
+// Nothing is written, and nothing can have been, once another process may work.
+func TestAFenceRefusesWrites(t *testing.T) {
+	w := newWriter(t, func(http.ResponseWriter, *http.Request) { t.Error("a request") })
+	w.fence = func() error { return errors.New("the lease is not held") }
+	if err := w.Write(t.Context(), node("n"), nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24").Prefixes}); !errors.Is(err, controller.ErrRejected) {
+		t.Error(err)
+	}
+}
+
 // A delay that the API server names is passed on: of a refusal, as priority and fairness
 // answers it, and of an answer that leaves open what happened.
 func TestDelaysOfTheServer(t *testing.T) {

@@ -183,22 +183,8 @@ func TestStormOverAStaleStartHandsOutDuplicates(t *testing.T) {
 	}
 }
 
-// storm returns how many prefixes were recorded for two nodes. If stale is set, a
-// controller may start from a view of before the last writes.
-func storm(t *testing.T, rng *rand.Rand, stale bool) int {
-	k := newCluster(t, plain(40)...)
-	k.stale = stale
-	k.latency, k.lag = time.Millisecond, time.Duration(rng.IntN(500))*time.Millisecond
-	var mu sync.Mutex
-	calm := false
-	draw := func(n int) int {
-		mu.Lock()
-		defer mu.Unlock()
-		if calm {
-			return n
-		}
-		return rng.IntN(n)
-	}
+// fail makes writes and reads fail in every way, as often as draw says.
+func (k *cluster) fail(draw func(int) int) {
 	k.onWrite = func(string) (error, bool) {
 		switch draw(10) {
 		case 0, 1:
@@ -216,6 +202,25 @@ func storm(t *testing.T, rng *rand.Rand, stale bool) int {
 		}
 		return nil
 	}
+}
+
+// storm returns how many prefixes were recorded for two nodes. If stale is set, a
+// controller may start from a view of before the last writes.
+func storm(t *testing.T, rng *rand.Rand, stale bool) int {
+	k := newCluster(t, plain(40)...)
+	k.stale = stale
+	k.latency, k.lag = time.Millisecond, time.Duration(rng.IntN(500))*time.Millisecond
+	var mu sync.Mutex
+	calm := false
+	draw := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		if calm {
+			return n
+		}
+		return rng.IntN(n)
+	}
+	k.fail(draw)
 	config := func(cfg *Config) {
 		cfg.Bound, cfg.Workers = 4+draw(60), 1+draw(8)
 		cfg.Max = 2 * time.Second

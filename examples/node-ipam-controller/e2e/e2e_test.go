@@ -69,6 +69,8 @@ func TestEndToEnd(t *testing.T) {
 		{"bad records", (*run).badRecords},
 		{"chosen by labels", (*run).byLabels},
 		{"objects of the API server", (*run).objects},
+		{"two replicas", (*run).replicas},
+		{"5,000 nodes", (*run).fiveThousand},
 	} {
 		begin := time.Now()
 		if !t.Run(scenario.name, func(t *testing.T) {
@@ -86,10 +88,10 @@ func TestEndToEnd(t *testing.T) {
 // controller starts the program.
 func (r *run) controller(kubeconfig string, more ...string) *supervised {
 	r.Helper()
-	args := append([]string{"-kubeconfig", kubeconfig, "-allocate-node-cidrs", "-http-address", r.http, "-kube-api-qps", "2000", "-kube-api-burst", "2000",
+	args := []string{"-kubeconfig", kubeconfig, "-allocate-node-cidrs", "-http-address", r.http, "-kube-api-qps", "2000", "-kube-api-burst", "2000",
 		"-leader-elect-lease-duration", "6s", "-leader-elect-renew-deadline", "4s", "-leader-elect-retry-period", "500ms",
-		"-service-cluster-ip-range", serviceCIDRs}, more...)
-	p := supervise(r.T, r.log, r.program, args...)
+		"-service-cluster-ip-range", serviceCIDRs}
+	p := supervise(r.T, r.log, r.program, slices.Concat(args, more)...)
 	r.Cleanup(func() {
 		if r.Failed() {
 			r.Logf("the end of %s:\n%s", r.log, tail(r.log))

@@ -57,12 +57,7 @@ func (r *run) post(path, body, want string) {
 
 // objects starts over with ClusterCIDRs of the API server, in both kinds.
 func (r *run) objects() {
-	old := r.nodes()
-	var all []*v1.Node
-	for i := range old {
-		all = append(all, &old[i])
-	}
-	r.each(all, r.delete)
+	r.clear()
 	r.c.apply(r.T, "../deploy/crds/crds.yaml")
 	wait(r.T, "the definitions to be served", func() bool {
 		for _, path := range []string{clusterCIDRPath, configPath} {
@@ -72,14 +67,11 @@ func (r *run) objects() {
 		}
 		return true
 	})
-	head := func(name string) string {
-		return "apiVersion: networking.x-k8s.io/v1\nkind: ClusterCIDR\nmetadata: {name: " + name + "}\nspec:\n  perNodeHostBits: 8\n"
-	}
 	config := "apiVersion: networking.ipalloc.dev/v1\nkind: ClusterCIDRConfig\nmetadata: {name: rack1}\nspec:\n  ipv4: {cidr: 10.128.0.0/16, perNodeMaskSize: 26}\n  ipv6: {cidr: \"fd00:30::/64\", perNodeMaskSize: 122}\n"
-	r.post(clusterCIDRPath, head("a")+"  nodeSelectr: {}\n", "nodeSelectr")
-	r.post(clusterCIDRPath, head("a"), "ipv4 or ipv6 is needed")
+	r.post(clusterCIDRPath, clusterCIDRText("a")+"  nodeSelectr: {}\n", "nodeSelectr")
+	r.post(clusterCIDRPath, clusterCIDRText("a"), "ipv4 or ipv6 is needed")
 	r.post(configPath, config+"  nodeSelector: {nodeSelectorTerms: []}\n", "nodeSelectorTerms")
-	r.post(clusterCIDRPath, head("a")+"  ipv4: 10.112.0.0/16\n  ipv6: \"fd00:20::/64\"\n", "")
+	r.post(clusterCIDRPath, clusterCIDRText("a")+"  ipv4: 10.112.0.0/16\n  ipv6: \"fd00:20::/64\"\n", "")
 	r.post(configPath, config+"  nodeSelector: {matchLabels: {rack: rack1}}\n", "")
 	flags := []string{"-cidr-allocator-type", "MultiCIDRRangeAllocator", "-families", "IPv4,IPv6", "-cluster-cidrs-sync-period", "200ms"}
 	p := r.controller(r.direct, flags...)
@@ -110,6 +102,13 @@ func (r *run) objects() {
 		return a.Status.Nodes == 40 && a.Status.IPv4.Free == 216 && b.Status.Nodes == 20 && b.Status.IPv4.Capacity == 1024
 	})
 
+	r.immutable()
+	r.deletedWithNodes(nodes)
+}
+
+// immutable checks that the API server refuses another spec, and that a ServiceCIDR is
+// reserved while the controller runs.
+func (r *run) immutable() {
 	// The spec is immutable.
 	for path, patch := range map[string]string{clusterCIDRPath + "/a": `{"spec":{"perNodeHostBits":9}}`, configPath + "/rack1": `{"spec":{"nodeSelector":null}}`} {
 		err := r.c.client.RESTClient().Patch(types.MergePatchType).AbsPath(path).Body([]byte(patch)).Do(r.Context()).Error()
@@ -128,7 +127,10 @@ func (r *run) objects() {
 		a, _ := r.object(clusterCIDRPath, "a")
 		return a.Status.IPv4.Free == 88
 	})
+}
 
+// deletedWithNodes deletes an object that has nodes.
+func (r *run) deletedWithNodes(nodes []*v1.Node) {
 	// A deleted object stays until its last node is gone, and serves no other. A node
 	// that is created again, with another UID, is another.
 	if err := r.c.client.RESTClient().Delete().AbsPath(clusterCIDRPath, "a").Do(r.Context()).Error(); err != nil {
@@ -148,7 +150,7 @@ func (r *run) objects() {
 	if n := r.served(); n != len(nodes)-1 {
 		r.Errorf("%d nodes have CIDRs", n)
 	}
-	r.post(clusterCIDRPath, head("b")+"  ipv4: 10.113.0.0/16\n  ipv6: \"fd00:21::/64\"\n", "")
+	r.post(clusterCIDRPath, clusterCIDRText("b")+"  ipv4: 10.113.0.0/16\n  ipv6: \"fd00:21::/64\"\n", "")
 	wait(r.T, "the node to be served by b", func() bool { return r.served() == len(nodes) })
 	r.check()
 	if _, ok := r.object(clusterCIDRPath, "a"); !ok {
@@ -165,6 +167,11 @@ func (r *run) objects() {
 		_, ok := r.object(clusterCIDRPath, "a")
 		return !ok
 	})
+}
+
+// clusterCIDRText returns the beginning of a ClusterCIDR.
+func clusterCIDRText(name string) string {
+	return "apiVersion: networking.x-k8s.io/v1\nkind: ClusterCIDR\nmetadata: {name: " + name + "}\nspec:\n  perNodeHostBits: 8\n"
 }
 
 // made returns nodes that are made up.

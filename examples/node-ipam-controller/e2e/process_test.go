@@ -72,6 +72,15 @@ func supervise(t *testing.T, log, path string, args ...string) *supervised {
 	return s
 }
 
+// signal sends a signal to the program, if it runs.
+func (s *supervised) signal(sig os.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd != nil && s.cmd.Process != nil {
+		_ = s.cmd.Process.Signal(sig)
+	}
+}
+
 // kill is kill -9.
 func (s *supervised) kill() {
 	s.mu.Lock()

@@ -25,7 +25,7 @@ const watchLag = time.Second
 // Watches go on, but late.
 type lossyProxy struct {
 	*httptest.Server
-	after, before atomic.Int64
+	after, before, busy atomic.Int64
 }
 
 func newLossyProxy(t *testing.T, target, token string) *lossyProxy {
@@ -50,14 +50,19 @@ func newLossyProxy(t *testing.T, target, token string) *lossyProxy {
 	}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPatch && strings.HasPrefix(r.URL.Path, "/api/v1/nodes/") {
-			switch rand.IntN(4) {
-			case 0:
+			switch rand.IntN(8) {
+			case 0, 1:
 				p.after.Add(1)
 				forward.ServeHTTP(httptest.NewRecorder(), r)
 				panic(http.ErrAbortHandler) // closes the connection
-			case 1:
+			case 2, 3:
 				p.before.Add(1)
 				panic(http.ErrAbortHandler)
+			case 4:
+				p.busy.Add(1)
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
+				return
 			}
 		}
 		forward.ServeHTTP(w, r)
