@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -42,12 +43,15 @@ const managedBy = "serviceips.ipalloc.example"
 type Allocator struct {
 	client   kubernetes.Interface
 	registry *servicealloc.Registry
+
+	mu   sync.Mutex
+	gone map[string]bool // ranges whose object is gone and that still have holders
 }
 
 // New returns an allocator without ranges; Run brings them.
 func New(client kubernetes.Interface, opts ...servicealloc.Option) (*Allocator, error) {
 	r, err := servicealloc.NewRegistry(servicealloc.PortRange{}, opts...)
-	return &Allocator{client, r}, err
+	return &Allocator{client: client, registry: r, gone: map[string]bool{}}, err
 }
 
 // Registry returns the registry, to read it.
@@ -174,7 +178,9 @@ func (a *Allocator) Release(ctx context.Context, namespace, service string, addr
 			err = a.client.NetworkingV1().IPAddresses().Delete(ctx, object.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &object.UID}})
 		}
 		if err == nil || apierrors.IsNotFound(err) {
-			if _, err = a.registry.Release(mine, 0); errors.Is(err, ipalloc.ErrNotHeld) {
+			_, err = a.registry.Release(mine, 0)
+			a.sweep()
+			if errors.Is(err, ipalloc.ErrNotHeld) {
 				return nil // Run has seen it go
 			}
 			return err
@@ -224,6 +230,9 @@ func (a *Allocator) setRange(o any) {
 			info.Prefixes = append(info.Prefixes, p.Masked())
 		}
 	}
+	a.mu.Lock()
+	delete(a.gone, s.Name)
+	a.mu.Unlock()
 	_ = a.registry.SetRange(info) // what the API server accepts, the registry does
 }
 
@@ -231,13 +240,25 @@ func (a *Allocator) setRange(o any) {
 // draining; it goes with the last of them.
 func (a *Allocator) rangeGone(o any) {
 	name := o.(*networkingv1.ServiceCIDR).Name
-	if err := a.registry.RemoveRange(name); !errors.Is(err, ipalloc.ErrInUse) {
-		return
-	}
+	a.mu.Lock()
+	a.gone[name] = true
+	a.mu.Unlock()
 	for _, info := range a.registry.Ranges() {
 		if info.Name == name {
 			info.Draining = true
 			_ = a.registry.SetRange(info)
+		}
+	}
+	a.sweep()
+}
+
+// sweep removes the ranges that are gone and have no holder any more.
+func (a *Allocator) sweep() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name := range a.gone {
+		if err := a.registry.RemoveRange(name); !errors.Is(err, ipalloc.ErrInUse) {
+			delete(a.gone, name)
 		}
 	}
 }
@@ -260,5 +281,6 @@ func (a *Allocator) addressGone(o any) {
 	}
 	if g, ok := a.registry.OwnerOf(addr); ok && g.Owner == owner(ip) {
 		a.registry.Apply([]servicealloc.Finding{{Kind: servicealloc.Leaked, Owner: g.Owner, Addr: addr, Generation: g.Generation}})
+		a.sweep()
 	}
 }
