@@ -40,22 +40,18 @@ func (s *Set) AppendBinary(b []byte) ([]byte, error) {
 	w.Byte(byte(s.ChildBits()))
 	w.Uvarint(s.cursor)
 	w.Marshal(&s.busy)
-	s.cooling.write(w)
-	return w.Finish()
-}
-
-func (c *cooling) write(w *snap.Writer) {
-	if c == nil {
+	if s.cooling == nil {
 		w.Count(0)
-		return
+		return w.Finish()
 	}
-	w.Count(len(c.at))
-	for i := c.runs[0].next; i != 0; i = c.runs[i].next {
-		r := c.runs[i]
+	w.Count(len(s.cooling.at))
+	for i := s.cooling.runs[0].next; i != 0; i = s.cooling.runs[i].next {
+		r := s.cooling.runs[i]
 		w.Uvarint(r.lo)
 		w.Uvarint(r.hi - r.lo)
 		w.Time(r.until)
 	}
+	return w.Finish()
 }
 
 // Restore returns the set of pool and childBits that data is a snapshot of, with the
