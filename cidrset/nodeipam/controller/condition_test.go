@@ -252,8 +252,10 @@ func TestNamedDelayAfterAnUnknownOutcome(t *testing.T) {
 		c, stop := k.start(a)
 		defer stop()
 		sleep(59 * time.Second)
-		if st := c.Stats(); len(k.writes) != 1 || st.Unsettled != 1 || st.Unknown != 1 {
-			t.Fatalf("%v, %+v", k.writes, st)
+		writes := 0
+		k.locked(func() { writes = len(k.writes) })
+		if st := c.Stats(); writes != 1 || st.Unsettled != 1 || st.Unknown != 1 {
+			t.Fatalf("%d writes, %+v", writes, st)
 		}
 		sleep(time.Minute)
 		if got := holds(a, "n0000"); !slices.Equal(got, k.prefixes("n0000")) || c.Stats().Reads != 1 {
