@@ -213,11 +213,14 @@ func (m *memo) size() (n, expects int) {
 
 // remember writes the answer to a request key in place of the one that was found. An empty one is not worth remembering.
 func (t *txn) remember(m *memo, als ...[]Allocation) {
+	if m.key == "" {
+		return
+	}
 	a := &answer{at: t.now, digest: m.digest}
 	for _, als := range als {
 		a.add(als)
 	}
-	if m.key == "" || len(a.addresses) == 0 {
+	if len(a.addresses) == 0 {
 		return
 	}
 	value := a.encode()
