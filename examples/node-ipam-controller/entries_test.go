@@ -11,7 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-func TestEntriesInBothForms(t *testing.T) { // CC1
+func TestEntriesInBothForms(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "entries.yaml")
 	text := []byte(`
 ---
@@ -66,7 +66,7 @@ spec:
 	}
 }
 
-func TestBadEntries(t *testing.T) { // CC1
+func TestBadEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "entries.yaml")
 	o, err := parse(t, "-cluster-cidrs", path)
 	if err != nil {

@@ -105,7 +105,7 @@ func (f *followed) wantEntries(want string) {
 	}
 }
 
-func TestEntriesFollowTheirFile(t *testing.T) { // CC3, CC5
+func TestEntriesFollowTheirFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := entryText("a", "10.1.0.0/16", ""), entryText("b", "10.2.0.0/16", "big")
 		f := follow(t, a)
@@ -144,7 +144,7 @@ func TestEntriesFollowTheirFile(t *testing.T) { // CC3, CC5
 	})
 }
 
-func TestWhatIsWrongWithTheFileChangesNothing(t *testing.T) { // X1
+func TestWhatIsWrongWithTheFileChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := entryText("a", "10.1.0.0/16", "") + entryText("b", "10.2.0.0/16", "big")
 		f := follow(t, good)
@@ -205,7 +205,7 @@ func TestHalfAFileIsNotApplied(t *testing.T) {
 
 // Before it leads, a program has no nodes and follows every change, so that it starts
 // with the file as it is then.
-func TestTheFileOfOneThatWaits(t *testing.T) { // CC5
+func TestTheFileOfOneThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := follow(t, entryText("a", "10.1.0.0/16", "")+entryText("b", "10.2.0.0/16", "big"))
 		f.change(entryText("b", "10.3.0.0/16", "big") + entryText("c", "10.4.0.0/16", "", deletion))

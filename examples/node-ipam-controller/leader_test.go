@@ -37,7 +37,7 @@ func follower(t *testing.T, client *fake.Clientset, name string) (*program, reso
 		Client: client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: name}}
 }
 
-func TestALostLeaseEndsTheProgram(t *testing.T) { // NA5
+func TestALostLeaseEndsTheProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		var cut atomic.Bool
@@ -71,7 +71,7 @@ func TestALostLeaseEndsTheProgram(t *testing.T) { // NA5
 
 // The next leader begins when the lease has run out, also after one that was asked to
 // stop: its last patch may be under way still.
-func TestTheNextLeaderWaitsForTheLease(t *testing.T) { // NA5
+func TestTheNextLeaderWaitsForTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		first, lock := follower(t, client, "one")

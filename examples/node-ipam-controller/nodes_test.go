@@ -42,7 +42,7 @@ func answer(w http.ResponseWriter, code int, obj any) {
 	_ = json.NewEncoder(w).Encode(obj)
 }
 
-func TestOnePatchWritesBothFieldsAndTheUID(t *testing.T) { // NA5
+func TestOnePatchWritesBothFieldsAndTheUID(t *testing.T) {
 	var body, path string
 	w := newWriter(t, func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
@@ -67,7 +67,7 @@ func TestOnePatchWritesBothFieldsAndTheUID(t *testing.T) { // NA5
 
 // Which failures are definite: the API server has looked at the request and refused
 // it. All else leaves open what happened, and the client must not try by itself.
-func TestFailuresOfAWrite(t *testing.T) { // NA5
+func TestFailuresOfAWrite(t *testing.T) {
 	status := func(code int, reason metav1.StatusReason) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "0")
@@ -156,7 +156,7 @@ func TestDelaysOfTheServer(t *testing.T) {
 	}
 }
 
-func TestReadAsksTheServer(t *testing.T) { // NA5
+func TestReadAsksTheServer(t *testing.T) {
 	w := newWriter(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("resourceVersion") != "" || !strings.HasSuffix(r.URL.Path, "/n") {
 			answer(w, 404, metav1.Status{Status: "Failure", Code: 404, Reason: metav1.StatusReasonNotFound})
@@ -175,7 +175,7 @@ func TestReadAsksTheServer(t *testing.T) { // NA5
 	}
 }
 
-func TestSourceFollowsTheNodes(t *testing.T) { // NA5
+func TestSourceFollowsTheNodes(t *testing.T) {
 	client := fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"k": "v"}, Annotations: map[string]string{"big": "x"}}})
 	s := &nodeSource{client: client}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -213,7 +213,7 @@ func TestSourceFollowsTheNodes(t *testing.T) { // NA5
 
 // The list that a controller starts from has to be what there is, not what an API
 // server remembers, which may lack the last writes of the leader before.
-func TestSourceListsWhatThereIs(t *testing.T) { // NA5
+func TestSourceListsWhatThereIs(t *testing.T) {
 	lists := make(chan string, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()

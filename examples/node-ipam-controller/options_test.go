@@ -14,7 +14,7 @@ func parse(t *testing.T, args ...string) (*options, error) {
 	return parseOptions(append([]string{"-allocate-node-cidrs"}, args...), io.Discard)
 }
 
-func TestRangeConfig(t *testing.T) { // NA1
+func TestRangeConfig(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		want string // slots and reservations, or the error

@@ -89,7 +89,7 @@ func TestThreeAttemptsThenLongerWaits(t *testing.T) {
 	})
 }
 
-// V3: the original gives the prefix to the next node.
+// A prefix whose write had no answer is not given to another node, as the original does.
 func TestLostAnswerDoesNotGiveThePrefixToAnotherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(1)...)
@@ -235,7 +235,7 @@ func TestGoneInTheViewIsNotEnoughForAnUnsettledNode(t *testing.T) {
 	})
 }
 
-// V2: the node is gone when the write comes.
+// A node that is gone when the write comes does not leak its prefix.
 func TestNodeGoneBeforeTheWriteDoesNotLeak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(1)...)
@@ -276,7 +276,7 @@ func TestNodeWithOtherPrefixesGivesBackOurs(t *testing.T) {
 	})
 }
 
-// V9: a node that is about to go keeps its prefixes until it is gone, and does not
+// A node that is being deleted keeps its prefixes until it is gone, and does not
 // get any.
 func TestTerminatingNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
