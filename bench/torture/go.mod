@@ -15,7 +15,6 @@ require (
 )
 
 require (
-	github.com/bits-and-blooms/bitset v1.29.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
