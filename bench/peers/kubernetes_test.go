@@ -66,7 +66,7 @@ func replayTrace(t testing.TB, data []byte) (met map[string]int) {
 		case 2:
 			r.release(r.operand(tr))
 		}
-		if err := r.s.Check(); err != nil { // X7
+		if err := r.s.Check(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,7 +121,7 @@ func (r *replay) diverge(name string) {
 	r.t.Fatalf("%q is not in the table of divergences", name)
 }
 
-// allocate compares AllocateNext and reports whether there was a child. // CS2
+// allocate compares AllocateNext and reports whether there was a child.
 func (r *replay) allocate() bool {
 	r.t.Helper()
 	n, kerr := r.k.AllocateNext()
@@ -193,7 +193,7 @@ func (r *replay) refuses(what string, p netip.Prefix, err, want error) {
 	}
 }
 
-// occupy compares Occupy. // CS4
+// occupy compares Occupy.
 func (r *replay) occupy(p netip.Prefix) {
 	r.t.Helper()
 	kerr := r.k.Occupy(ipNet(p))
@@ -220,7 +220,7 @@ func (r *replay) occupy(p netip.Prefix) {
 	}
 }
 
-// release compares Release. // CS5
+// release compares Release.
 func (r *replay) release(p netip.Prefix) {
 	r.t.Helper()
 	kerr := r.k.Release(ipNet(p))
@@ -305,7 +305,7 @@ func TestTracesLikeKubernetes(t *testing.T) {
 	}
 }
 
-// The largest set that both accept, filled from a cursor in its middle. // CS2, CS3
+// The largest set that both accept, filled from a cursor in its middle.
 func TestFillLikeKubernetes(t *testing.T) {
 	r := newReplay(t, netip.MustParsePrefix("2001:db8::/48"), 64)
 	r.occupy(netip.MustParsePrefix("2001:db8::/49"))

@@ -45,7 +45,7 @@ func write(t *testing.T, text string) string {
 
 const header = "sn,cpu_milli,memory_mib,gpu,model\n"
 
-func TestGolden(t *testing.T) { // CS7, X3
+func TestGolden(t *testing.T) {
 	for name, args := range map[string][]string{
 		"builtin.txt": nil,
 		"ipv4.txt":    {"-pool6", "none", "-letters"},
@@ -131,7 +131,7 @@ func TestNoSuchFile(t *testing.T) {
 	}
 }
 
-func TestPoolTooSmall(t *testing.T) { // X2
+func TestPoolTooSmall(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
@@ -167,7 +167,7 @@ func TestPoolTooSmall(t *testing.T) { // X2
 }
 
 // The largest pool there is: 2^64 children, a count that no uint64 holds.
-func TestLargestPool(t *testing.T) { // CS1
+func TestLargestPool(t *testing.T) {
 	status, out, errs := start("-pool4", "none", "-pool6", "::/0")
 	if status != exitOK || !strings.Contains(out, "\nIPv6   ::/0   96 of 2^64 /64 taken   largest free prefix /1\n") {
 		t.Errorf("status %d, %s\n%s", status, errs, out)
@@ -176,7 +176,7 @@ func TestLargestPool(t *testing.T) { // CS1
 
 // Any cluster is served by a pool of just its size: best fit strands nothing, whatever the order of
 // the nodes.
-func TestAnyCluster(t *testing.T) { // CS7
+func TestAnyCluster(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	sizes := []int{8, 32, 64} // cores
 	weight := []int{1, 2, 4}  // children of the smallest size
@@ -210,7 +210,7 @@ func TestAnyCluster(t *testing.T) { // CS7
 	}
 }
 
-func TestSVG(t *testing.T) { // OP2
+func TestSVG(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "map.svg")
 	status, out, errs := start("-svg", file)
 	if status != exitOK || !strings.HasSuffix(out, "\nmap written to "+file+"\n") {

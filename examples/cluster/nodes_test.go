@@ -67,7 +67,7 @@ func TestClass(t *testing.T) { // the thresholds belong to the class above
 }
 
 // Sizes by class, in the order of the families.
-func TestAdd(t *testing.T) { // CS7
+func TestAdd(t *testing.T) {
 	p := newPhase(t)
 	p.addAll(t)
 	for _, n := range p.nodes {
@@ -97,7 +97,7 @@ func TestAddAllOrNothing(t *testing.T) {
 
 // The snapshot is the set: prefixes, cursor, the answer to the next question; and the nodes hold
 // what they held.
-func TestRestart(t *testing.T) { // CS6
+func TestRestart(t *testing.T) {
 	p := newPhase(t)
 	p.addAll(t)
 	for _, f := range p.families { // a cursor that stands somewhere

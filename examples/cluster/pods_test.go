@@ -15,7 +15,7 @@ import (
 
 const podHeader = "name,cpu_milli,creation_time,deletion_time\n"
 
-func TestPodTraceFaults(t *testing.T) { // X2
+func TestPodTraceFaults(t *testing.T) {
 	file := write(t, podHeader+"a,1,5,\nb,1,5,4\n")
 	status, out, errs := start("-pods", file)
 	if want := file + ":3:7: deletion_time is 4: the pod comes at 5 only\n"; status != exitUsage || out != "" || errs != want {
@@ -27,7 +27,7 @@ func TestPodTraceFaults(t *testing.T) { // X2
 	}
 }
 
-func TestPodPoolTooSmall(t *testing.T) { // X2
+func TestPodPoolTooSmall(t *testing.T) {
 	status, _, errs := start("-podpool4", "10.0.0.0/26")
 	want := `cluster: pod "shop/app-15" on node "app-02", with 64 other pods: ipset: assign for "host:app-02": not enough addresses: IPv4: full; at the peak there are 82 pods (-podpool4, -podpool6)` + "\n"
 	if status != exitFailed || errs != want {

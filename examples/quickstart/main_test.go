@@ -1,6 +1,6 @@
 package main
 
-// The quickstart prints what the README says it prints. CS2, CS4, CS5, CS6
+// The quickstart prints what the README says it prints.
 func Example() {
 	main()
 	// Output:

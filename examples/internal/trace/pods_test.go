@@ -13,7 +13,7 @@ const podHeader = "name,cpu_milli,creation_time,deletion_time\n"
 
 var someNodes = map[string]bool{"n1": true, "n2": true}
 
-func TestMalformedPods(t *testing.T) { // X2
+func TestMalformedPods(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "1:1: the file is empty, the header is missing: name,cpu_milli,creation_time,deletion_time",
 		"name,cpu_milli\n":              `1:1: no column "creation_time" in the header, which needs name,cpu_milli,creation_time,deletion_time`,
@@ -58,7 +58,7 @@ func show(events []Event) string {
 	return strings.Join(words, " ")
 }
 
-func TestSchedule(t *testing.T) { // X3
+func TestSchedule(t *testing.T) {
 	nodes := []Node{{Name: "small", MilliCPU: 4000}, {Name: "large", MilliCPU: 16000}, {Name: "none"}}
 	stays := func(name string, cpu, at uint64) Pod {
 		return Pod{Name: name, MilliCPU: cpu, Created: at, Stays: true}
