@@ -34,14 +34,8 @@ func (a *Allocator) Allocate(n Node) (Assignment, error) {
 		return Assignment{}, opError("allocate", invalid("Name", "empty"))
 	}
 	a.mu.Lock()
-	as, err := a.allocate(&n)
-	a.mu.Unlock()
-	a.changes.Deliver()
-	return as, err
-}
-
-func (a *Allocator) allocate(n *Node) (Assignment, error) {
-	o := a.ownerOf(n)
+	defer a.unlock()
+	o := a.ownerOf(&n)
 	if o != nil {
 		if o.uid == "" && n.UID != "" {
 			o.uid = n.UID
@@ -49,7 +43,7 @@ func (a *Allocator) allocate(n *Node) (Assignment, error) {
 		}
 		return o.assignment(), nil
 	}
-	ps, entry, err := a.policy.choose(*n, a.want[:0])
+	ps, entry, err := a.policy.choose(n, a.want[:0])
 	a.want = ps
 	if err != nil {
 		return Assignment{}, err
@@ -91,13 +85,7 @@ func (a *Allocator) Occupy(n Node) error {
 		return opError("occupy", &ipalloc.Error{Owner: n.Name, Field: "Prefixes", Err: ipalloc.ErrInvalid, Reason: "none"})
 	}
 	a.mu.Lock()
-	err := a.occupy(&n)
-	a.mu.Unlock()
-	a.changes.Deliver()
-	return err
-}
-
-func (a *Allocator) occupy(n *Node) error {
+	defer a.unlock()
 	for i, p := range n.Prefixes {
 		err := addr.Check(p)
 		if err == nil && slices.Contains(n.Prefixes[:i], p) {
@@ -107,7 +95,7 @@ func (a *Allocator) occupy(n *Node) error {
 			return opError("occupy", &ipalloc.Error{Owner: n.Name, Field: field(i), Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()})
 		}
 	}
-	o := a.ownerOf(n)
+	o := a.ownerOf(&n)
 	if o != nil && slices.Equal(o.prefixes, n.Prefixes) && (n.Entry == "" || n.Entry == o.entry) {
 		return nil
 	}
@@ -140,13 +128,12 @@ func (a *Allocator) occupy(n *Node) error {
 // addresses.
 func (a *Allocator) Release(name string) (as Assignment, ok bool) {
 	a.mu.Lock()
+	defer a.unlock()
 	o := a.owners[name]
 	if o != nil {
 		as, ok = o.assignment(), true
 		a.release(o)
 	}
-	a.mu.Unlock()
-	a.changes.Deliver()
 	return as, ok
 }
 
@@ -155,13 +142,12 @@ func (a *Allocator) Release(name string) (as Assignment, ok bool) {
 // to note.
 func (a *Allocator) Terminate(name string) bool {
 	a.mu.Lock()
+	defer a.unlock()
 	o := a.owners[name]
 	if o != nil && !o.terminating {
 		a.setTerminating(o, true)
 		a.record(OpTerminate, o)
 	}
-	a.mu.Unlock()
-	a.changes.Deliver()
 	return o != nil
 }
 
@@ -186,11 +172,7 @@ func (a *Allocator) All() iter.Seq[Node] {
 			nodes = append(nodes, o.node())
 		}
 		a.mu.Unlock()
-		for _, n := range nodes {
-			if !yield(n) {
-				return
-			}
-		}
+		slices.Values(nodes)(yield)
 	}
 }
 

@@ -210,19 +210,24 @@ func update[P policy](a *Allocator, op Op, f func(P) (*Change, *ipalloc.Error)) 
 	var c *Change
 	err := &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "the allocator has the other policy"}
 	a.mu.Lock()
+	defer a.unlock()
 	if p, ok := a.policy.(P); ok {
 		c, err = f(p)
 	}
-	if c != nil && err == nil && a.changes != nil {
-		c.Op = op
-		a.changes.Add(*c)
-	}
-	a.mu.Unlock()
-	a.changes.Deliver()
 	if err != nil {
 		return opError(op.String(), err)
 	}
+	if c != nil {
+		c.Op = op
+		a.changes.Add(*c)
+	}
 	return nil
+}
+
+// unlock releases the lock and then delivers the changes made under it.
+func (a *Allocator) unlock() {
+	a.mu.Unlock()
+	a.changes.Deliver()
 }
 
 // invalid returns the error of a field that cannot be what it is.

@@ -68,9 +68,9 @@ func (a *Allocator) Apply(c Change) error {
 		return opError("apply", err)
 	}
 	a.mu.Lock()
+	defer a.unlock()
 	if c.Op >= OpAddPool {
 		if err := a.policy.apply(&c); err != nil {
-			a.mu.Unlock()
 			return opError("apply", err)
 		}
 	}
@@ -84,11 +84,7 @@ func (a *Allocator) Apply(c Change) error {
 		a.unreserve(c.Prefix)
 	}
 	a.policy.forget(c.Gone)
-	if a.changes != nil {
-		a.changes.Add(c)
-	}
-	a.mu.Unlock()
-	a.changes.Deliver()
+	a.changes.Add(c)
 	return nil
 }
 

@@ -127,10 +127,6 @@ func (a *Allocator) Entries() iter.Seq[EntryState] {
 			}
 		}
 		a.mu.Unlock()
-		for _, e := range list {
-			if !yield(e) {
-				return
-			}
-		}
+		slices.Values(list)(yield)
 	}
 }

@@ -29,11 +29,10 @@ import (
 // prefix; a record without an entry is compared with every entry.
 func (a *Allocator) Observe(n Node) (changed bool, problems []*ipalloc.Error) {
 	a.mu.Lock()
+	defer a.unlock()
 	r := recording{a: a, op: "record"}
 	changed = r.observe(&n)
 	r.finish()
-	a.mu.Unlock()
-	a.changes.Deliver()
 	return changed, r.problems
 }
 
@@ -61,6 +60,7 @@ func (a *Allocator) Observe(n Node) (changed bool, problems []*ipalloc.Error) {
 // meanwhile.
 func (a *Allocator) Load(nodes []Node) []*ipalloc.Error {
 	a.mu.Lock()
+	defer a.unlock()
 	a.loads++
 	if len(a.owners) == 0 {
 		a.grow(nodes)
@@ -70,8 +70,6 @@ func (a *Allocator) Load(nodes []Node) []*ipalloc.Error {
 		r.observe(&nodes[i])
 	}
 	r.finish()
-	a.mu.Unlock()
-	a.changes.Deliver()
 	return r.problems
 }
 
