@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/hook"
 	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
@@ -70,17 +70,17 @@ func (r PortRange) check() string {
 // protocol.
 type portSet struct {
 	PortRange
-	size   int // of the static band, as in settings
-	spill  bool
-	spaces []space
+	set    *settings
+	spaces []*space
 }
 
-func newPortSet(r PortRange, size int, spill bool) *portSet {
-	p := &portSet{PortRange: r, size: size, spill: spill, spaces: make([]space, 1, len(protocols))}
+func newPortSet(r PortRange, set *settings) *portSet {
+	p := &portSet{PortRange: r, set: set, spaces: make([]*space, 1, len(protocols))}
 	if r.PerProtocol {
 		p.spaces = p.spaces[:len(protocols)]
 	}
 	for i := range p.spaces {
+		p.spaces[i] = new(space)
 		p.spaces[i].init(r.size()-1, p.zones(nil))
 	}
 	return p
@@ -88,11 +88,11 @@ func newPortSet(r PortRange, size int, spill bool) *portSet {
 
 // zones returns the bands with the reserved ranges closed.
 func (p *portSet) zones(reserved []PortRange) []zone {
-	n := p.PortRange.size()
+	n := p.size()
 	all := span{0, n - 1}
 	zones := []zone{{all, dynamic}}
-	st := min(uint64(p.size), n)
-	if p.size < 0 {
+	st := min(uint64(p.set.size), n)
+	if p.set.size < 0 {
 		st = staticShare(n, portsPerStatic, maxStaticPorts)
 	}
 	if st > 0 {
@@ -107,7 +107,7 @@ func (p *portSet) zones(reserved []PortRange) []zone {
 }
 
 // of returns the spaces of a protocol, nil if there is no such protocol.
-func (p *portSet) of(proto Protocol) []space {
+func (p *portSet) of(proto Protocol) []*space {
 	if proto == "" {
 		return p.spaces
 	}
@@ -121,7 +121,7 @@ func (p *portSet) of(proto Protocol) []space {
 }
 
 // locate returns the position and the spaces of port.
-func (p *portSet) locate(port Port) (x uint64, in []space, err error) {
+func (p *portSet) locate(port Port) (x uint64, in []*space, err error) {
 	in = p.of(port.Protocol)
 	switch {
 	case in == nil:
@@ -133,7 +133,7 @@ func (p *portSet) locate(port Port) (x uint64, in []space, err error) {
 }
 
 // takeable returns the position and the spaces of port if it can be taken now.
-func (p *portSet) takeable(port Port) (x uint64, in []space, err error) {
+func (p *portSet) takeable(port Port) (x uint64, in []*space, err error) {
 	if x, in, err = p.locate(port); err != nil {
 		return 0, nil, err
 	}
@@ -148,9 +148,10 @@ func (p *portSet) takeable(port Port) (x uint64, in []space, err error) {
 	return x, in, nil
 }
 
-// peek returns the position that u leads to in spaces, which are those of a protocol.
-func (p *portSet) peek(in []space, u uint64) (x uint64, b bandID) {
-	for b := dynamic; b > closed && (b == dynamic || p.spill); b-- {
+// peek returns the position that u leads to, free in all the spaces, which have the same
+// bands; b is closed if there is none.
+func (s *settings) peek(in []*space, u uint64) (x uint64, b bandID) {
+	for b := dynamic; b > closed && (b == dynamic || !s.neverSpill); b-- {
 		bd := in[0].band(b)
 		if bd.free() == 0 {
 			continue
@@ -168,24 +169,19 @@ func (p *portSet) peek(in []space, u uint64) (x uint64, b bandID) {
 	return 0, closed
 }
 
-func anyHas(in []space, x uint64) bool {
-	for i := range in {
-		if in[i].bits.Test(x) {
-			return true
-		}
-	}
-	return false
+func anyHas(in []*space, x uint64) bool {
+	return slices.ContainsFunc(in, func(s *space) bool { return s.bits.Test(x) })
 }
 
 // take and drop report whether anything changed.
-func take(in []space, x uint64) (fresh bool) {
+func take(in []*space, x uint64) (fresh bool) {
 	for i := range in {
 		fresh = in[i].take(x) || fresh
 	}
 	return fresh
 }
 
-func drop(in []space, x uint64) (taken bool) {
+func drop(in []*space, x uint64) (taken bool) {
 	for i := range in {
 		taken = in[i].drop(x) || taken
 	}
@@ -217,12 +213,9 @@ func addSat(x, y uint64) uint64 {
 // Ports hands out the ports of one range. Make one with [NewPorts]; the zero value is
 // not usable. All methods are safe for concurrent use.
 type Ports struct {
-	mu      sync.Mutex
-	pick    picker
-	set     *portSet
-	opts    *settings
-	changes *hook.Queue[Change] // nil without OnChange
-	full    *ipalloc.Error
+	base
+	ports *portSet
+	full  *ipalloc.Error
 }
 
 // NewPorts returns the ports of r, all free.
@@ -240,16 +233,11 @@ func NewPorts(r PortRange, opts ...Option) (*Ports, error) {
 	if err := r.refuse(&c); err != nil {
 		return nil, err
 	}
-	p := &Ports{set: newPortSet(r, c.size, !c.neverSpill), opts: c.shared(),
-		full: &ipalloc.Error{Package: "servicealloc", Op: "allocate", Name: r.String(), Err: ipalloc.ErrFull}}
-	p.pick = newPicker(&c, uint64(r.First)<<16|uint64(r.Last), 0)
-	if c.onChange != nil {
-		p.changes = hook.New(&p.mu, c.onChange)
-	}
-	if c.restore {
-		if err := p.restore(c.snapshot); err != nil {
-			return nil, err
-		}
+	p := &Ports{full: &ipalloc.Error{Package: "servicealloc", Op: "allocate", Name: r.String(), Err: ipalloc.ErrFull}}
+	p.start(&c, uint64(r.First)<<16|uint64(r.Last), 0)
+	p.ports = newPortSet(r, p.set)
+	if err := p.restore(&c, portsMagic, r.isSame, p.ports.read); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -272,7 +260,7 @@ func (r PortRange) refuse(c *config) error {
 // with [ipalloc.ErrInvalid] if there is no such protocol. It takes O(log n), O(n) for all
 // protocols of a range that numbers them apart, and does not allocate.
 func (p *Ports) AllocateNext(proto Protocol) (number uint16, spilled bool, err error) {
-	in := p.set.of(proto)
+	in := p.ports.of(proto)
 	if in == nil {
 		return 0, false, p.fail(Port{Protocol: proto}, ipalloc.ErrInvalid)
 	}
@@ -284,20 +272,9 @@ func (p *Ports) AllocateNext(proto Protocol) (number uint16, spilled bool, err e
 	}
 	take(in, x)
 	p.pick.draw()
-	number = p.set.First + uint16(x)
-	p.unlock(Allocated, Port{proto, number})
+	number = p.ports.First + uint16(x)
+	p.done(Allocated, netip.Addr{}, Port{proto, number})
 	return number, b == static, nil
-}
-
-// unlock ends a change of one port.
-func (p *Ports) unlock(k Kind, port Port) {
-	if p.changes == nil {
-		p.mu.Unlock()
-		return
-	}
-	note(p.changes, k, nil, []Port{port})
-	p.mu.Unlock()
-	p.changes.Deliver()
 }
 
 // Allocate takes the port of that number, of either band.
@@ -307,17 +284,17 @@ func (p *Ports) unlock(k Kind, port Port) {
 // takes O(log n); only an error allocates.
 func (p *Ports) Allocate(port Port) error {
 	p.mu.Lock()
-	x, in, err := p.set.takeable(port)
+	x, in, err := p.ports.takeable(port)
 	if err != nil {
 		p.mu.Unlock()
 		return p.fail(port, err)
 	}
 	take(in, x)
-	p.unlock(Allocated, port)
+	p.done(Allocated, netip.Addr{}, port)
 	return nil
 }
 
-func (p *Ports) fail(port Port, err error) error { return portError("allocate", p.set, port, err) }
+func (p *Ports) fail(port Port, err error) error { return portError("allocate", p.ports, port, err) }
 
 // portError returns an error about port; the reason names the protocol where it matters.
 func portError(op string, set *portSet, port Port, err error) *ipalloc.Error {
@@ -334,12 +311,12 @@ func portError(op string, set *portSet, port Port, err error) *ipalloc.Error {
 // not of the range, is left as it is. It takes O(log n) and does not allocate.
 func (p *Ports) Release(port Port) bool {
 	p.mu.Lock()
-	x, in, err := p.set.locate(port)
+	x, in, err := p.ports.locate(port)
 	if err != nil || !drop(in, x) {
 		p.mu.Unlock()
 		return false
 	}
-	p.unlock(Released, port)
+	p.done(Released, netip.Addr{}, port)
 	return true
 }
 
@@ -348,7 +325,7 @@ func (p *Ports) Release(port Port) bool {
 func (p *Ports) Lookup(port Port) (b Band, taken bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x, in, err := p.set.locate(port)
+	x, in, err := p.ports.locate(port)
 	if err != nil {
 		return Closed, false
 	}
@@ -362,12 +339,12 @@ func (p *Ports) DryRun(port Port) (number uint16, spilled bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if port.Number != 0 {
-		if _, _, err := p.set.takeable(port); err != nil {
+		if _, _, err := p.ports.takeable(port); err != nil {
 			return 0, false, p.fail(port, err)
 		}
 		return port.Number, false, nil
 	}
-	in := p.set.of(port.Protocol)
+	in := p.ports.of(port.Protocol)
 	if in == nil {
 		return 0, false, p.fail(port, ipalloc.ErrInvalid)
 	}
@@ -375,7 +352,7 @@ func (p *Ports) DryRun(port Port) (number uint16, spilled bool, err error) {
 	if b == closed {
 		return 0, false, p.full
 	}
-	return p.set.First + uint16(x), b == static, nil
+	return p.ports.First + uint16(x), b == static, nil
 }
 
 // All yields the taken ports of proto, ascending, in the way of [Range.All]; of all
@@ -383,9 +360,9 @@ func (p *Ports) DryRun(port Port) (number uint16, spilled bool, err error) {
 func (p *Ports) All(proto Protocol) iter.Seq[uint16] {
 	return func(yield func(uint16) bool) {
 		more := true
-		for in := p.set.of(proto); len(in) > 0 && more; in = in[1:] {
-			words(&p.mu, &in[0], func(x uint64) bool {
-				more = yield(p.set.First + uint16(x))
+		for in := p.ports.of(proto); len(in) > 0 && more; in = in[1:] {
+			words(&p.mu, in[0], func(x uint64) bool {
+				more = yield(p.ports.First + uint16(x))
 				return more
 			})
 		}
@@ -396,14 +373,14 @@ func (p *Ports) All(proto Protocol) iter.Seq[uint16] {
 func (p *Ports) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.set.stats()
+	return p.ports.stats()
 }
 
 // Check is [Range.Check] for ports.
 func (p *Ports) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.set.check(nil)
+	return p.ports.check(nil)
 }
 
 func (p *portSet) check(reserved []PortRange) error {
@@ -419,16 +396,11 @@ const portsMagic = "svcport"
 
 // MarshalBinary returns a snapshot for [Restore], in the way of [Range.MarshalBinary].
 func (p *Ports) MarshalBinary() ([]byte, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w := snap.NewWriter(nil, portsMagic, 1)
-	p.set.write(w)
-	p.opts.write(w)
-	p.pick.write(w)
-	for i := range p.set.spaces {
-		w.Marshal(p.set.spaces[i].bits)
-	}
-	return w.Finish()
+	return p.save(portsMagic, p.ports.write, func(w *snap.Writer) {
+		for _, s := range p.ports.spaces {
+			w.Marshal(s.bits)
+		}
+	})
 }
 
 // write and readPortRange are the form of a range in a snapshot.
@@ -442,16 +414,15 @@ func readPortRange(d *snap.Reader) PortRange {
 	return PortRange{uint16(d.Upto(1<<16 - 1)), uint16(d.Upto(1<<16 - 1)), d.Bool()}
 }
 
-func (p *Ports) restore(data []byte) error {
-	d := snap.NewReader(data, portsMagic, 1)
-	r := readPortRange(d)
-	same := p.opts.read(d)
-	if d.Err() == nil && (r != p.set.PortRange || !same) {
-		return mismatch(ipalloc.Error{Name: p.set.String(), Text: r.String()}, r == p.set.PortRange)
+// isSame reads the range of a snapshot and compares it.
+func (r PortRange) isSame(d *snap.Reader, e *ipalloc.Error) bool {
+	is := readPortRange(d)
+	e.Name, e.Text = r.String(), is.String()
+	return is == r
+}
+
+func (p *portSet) read(d *snap.Reader) {
+	for _, s := range p.spaces {
+		s.readBits(d)
 	}
-	p.pick.read(d)
-	for i := range p.set.spaces {
-		p.set.spaces[i].readBits(d)
-	}
-	return restored(d)
 }

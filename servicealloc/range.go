@@ -9,20 +9,16 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bitmap"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/internal/hook"
 	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
 // Range hands out the addresses of one prefix. Make one with [NewRange]; the zero value
 // is not usable. All methods are safe for concurrent use.
 type Range struct {
-	mu      sync.Mutex
-	pick    picker
-	area    area
-	changes *hook.Queue[Change] // nil without OnChange
-	set     *settings
-	p       netip.Prefix
-	full    *ipalloc.Error // nil until it is needed
+	base
+	area area
+	p    netip.Prefix
+	full *ipalloc.Error // nil until it is needed
 }
 
 // NewRange returns a range of the prefix p with nothing taken.
@@ -54,21 +50,16 @@ func NewRange(p netip.Prefix, opts ...Option) (*Range, error) {
 			return nil, invalid("new", "StaticBand", q.String()+" lies outside "+p.String())
 		}
 	}
-	r := &Range{set: c.shared(), p: p}
+	r := &Range{p: p}
 	r.area = area{v4: p.Addr().Is4(), none: !ok, first: first, last: last.Sub(first).Lo}
 	if !ok {
 		r.area.last = 0
 	}
+	seed := addr.FromAddr(p.Addr())
+	r.start(&c, seed.Hi^uint64(p.Bits()), seed.Lo)
 	r.area.init(r.area.last, r.zones())
-	base := addr.FromAddr(p.Addr())
-	r.pick = newPicker(&c, base.Hi^uint64(p.Bits()), base.Lo)
-	if c.onChange != nil {
-		r.changes = hook.New(&r.mu, c.onChange)
-	}
-	if c.restore {
-		if err := r.restore(c.snapshot); err != nil {
-			return nil, err
-		}
+	if err := r.restore(&c, rangeMagic, r.isSame, r.read); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -83,13 +74,6 @@ func (r *Range) fullError() error {
 
 func (r *Range) zones() []zone {
 	return r.set.finish(&r.area, r.set.zonesOf(&r.area, r.p, nil), nil)
-}
-
-// note queues a change, before the lock is released.
-func note(q *hook.Queue[Change], k Kind, addrs []netip.Addr, ports []Port) {
-	if q != nil {
-		q.Add(Change{Kind: k, Grant: Grant{Addrs: addrs, Ports: ports}})
-	}
 }
 
 // AllocateNext takes an address: from the dynamic band the next free one, coming round
@@ -108,21 +92,16 @@ func (r *Range) AllocateNext() (ip netip.Addr, spilled bool, err error) {
 		r.mu.Unlock()
 		return r.area.addr(x), false, nil
 	}
-	b := r.area.choose(!r.set.neverSpill)
+	x, b := r.set.peek([]*space{&r.area.space}, r.pick.next)
 	if b == closed {
 		err := r.fullError()
 		r.mu.Unlock()
 		return netip.Addr{}, false, err
 	}
-	x := r.area.peek(b, r.pick.next)
 	r.area.take(x)
 	r.pick.draw()
 	ip = r.area.addr(x)
-	if r.changes != nil {
-		note(r.changes, Allocated, []netip.Addr{ip}, nil)
-	}
-	r.mu.Unlock()
-	r.changes.Deliver()
+	r.done(Allocated, ip, Port{})
 	return ip, b == static, nil
 }
 
@@ -147,10 +126,9 @@ func (r *Range) AllocateN(dst []netip.Addr) (spilled int, err error) {
 	r.area.fill(static, r.pick.next, dst[k:])
 	r.pick.draw()
 	if r.changes != nil {
-		note(r.changes, Allocated, append([]netip.Addr(nil), dst...), nil)
+		r.changes.Add(Change{Kind: Allocated, Grant: Grant{Addrs: append([]netip.Addr(nil), dst...)}})
 	}
-	r.mu.Unlock()
-	r.changes.Deliver()
+	r.unlock()
 	return len(dst) - int(k), nil
 }
 
@@ -194,9 +172,7 @@ func (r *Range) Allocate(ip netip.Addr) error {
 		return err
 	}
 	r.area.take(x)
-	note(r.changes, Allocated, []netip.Addr{ip}, nil)
-	r.mu.Unlock()
-	r.changes.Deliver()
+	r.done(Allocated, ip, Port{})
 	return nil
 }
 
@@ -232,14 +208,12 @@ func (r *Range) Release(ip netip.Addr) bool {
 		r.mu.Unlock()
 		return ok
 	}
-	if ok = r.area.drop(x); ok && r.changes != nil {
-		note(r.changes, Released, []netip.Addr{ip}, nil)
+	if !r.area.drop(x) {
+		r.mu.Unlock()
+		return false
 	}
-	r.mu.Unlock()
-	if ok {
-		r.changes.Deliver()
-	}
-	return ok
+	r.done(Released, ip, Port{})
+	return true
 }
 
 // Lookup returns the band of ip, [Closed] if the range does not hand it out, and
@@ -260,11 +234,11 @@ func (r *Range) DryRun(ip netip.Addr) (will netip.Addr, spilled bool, err error)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !ip.IsValid() {
-		b := r.area.choose(!r.set.neverSpill)
+		x, b := r.set.peek([]*space{&r.area.space}, r.pick.next)
 		if b == closed {
 			return netip.Addr{}, false, r.fullError()
 		}
-		return r.area.addr(r.area.peek(b, r.pick.next)), b == static, nil
+		return r.area.addr(x), b == static, nil
 	}
 	x, ok := r.area.locate(ip)
 	if !ok {
@@ -329,59 +303,25 @@ func (r *Range) Check() error {
 	return nil
 }
 
-// corrupt completes an error of Check.
-func corrupt(e ipalloc.Error, why string) error {
-	e.Package, e.Op, e.Reason, e.Err = "servicealloc", "check", why, ipalloc.ErrCorrupt
-	return &e
-}
-
 const rangeMagic = "svcaddr"
 
 // MarshalBinary returns a snapshot for [Restore]: what is taken, the options, the state
 // of the random generator and the value drawn ahead, so that the restored range answers
 // the next call as this one would have. It implements encoding.BinaryMarshaler.
 func (r *Range) MarshalBinary() ([]byte, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := snap.NewWriter(nil, rangeMagic, 1)
-	w.Prefix(r.p)
-	r.set.write(w)
-	r.pick.write(w)
-	w.Marshal(r.area.bits)
-	return w.Finish()
+	return r.save(rangeMagic, func(w *snap.Writer) { w.Prefix(r.p) }, func(w *snap.Writer) { w.Marshal(r.area.bits) })
 }
 
-func (r *Range) restore(data []byte) error {
-	d := snap.NewReader(data, rangeMagic, 1)
-	p := d.Prefix()
-	same := r.set.read(d)
-	if d.Err() == nil && (p != r.p || !same) {
-		return mismatch(ipalloc.Error{Pool: r.p, Prefix: p}, p == r.p)
-	}
-	r.pick.read(d)
+func (r *Range) isSame(d *snap.Reader, e *ipalloc.Error) bool {
+	e.Pool, e.Prefix = r.p, d.Prefix()
+	return e.Prefix == r.p
+}
+
+func (r *Range) read(d *snap.Reader) {
 	r.area.readBits(d)
 	if r.area.closed != 0 {
 		d.Fail("an address is held that the range does not have")
 	}
-	return restored(d)
-}
-
-// mismatch says what a snapshot differs in.
-func mismatch(e ipalloc.Error, options bool) error {
-	e.Package, e.Op, e.Field, e.Err = "servicealloc", "restore", "Restore", ipalloc.ErrMismatch
-	e.Reason = "the snapshot is of another range"
-	if options {
-		e.Reason = "the snapshot has other options"
-	}
-	return &e
-}
-
-// restored ends the reading of a snapshot.
-func restored(d *snap.Reader) error {
-	if err := d.Close(); err != nil {
-		return &ipalloc.Error{Package: "servicealloc", Op: "restore", Err: err}
-	}
-	return nil
 }
 
 // readBits reads what is taken.

@@ -5,12 +5,10 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/hook"
 )
 
 // Request says what one owner needs, all of it or nothing. An empty request is one of a
@@ -57,13 +55,10 @@ func (g *Grant) clone() Grant {
 // [NewRegistry]; the zero value is not usable. An owner is any string but "", such as
 // "namespace/name". All methods are safe for concurrent use.
 type Registry struct {
-	mu      sync.Mutex
-	set     settings
-	ranges  rangeSet
-	ports   *portSet // nil: none
-	pick    picker
-	changes *hook.Queue[Change] // nil without OnChange
-	clock   func() time.Time
+	base
+	ranges rangeSet
+	ports  *portSet // nil: none
+	clock  func() time.Time
 
 	last      uint64 // the generation given last
 	owners    map[string]*record
@@ -97,7 +92,7 @@ func NewRegistry(ports PortRange, opts ...Option) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Registry{set: c.settings, clock: c.clock, owners: map[string]*record{},
+	r := &Registry{clock: c.clock, owners: map[string]*record{},
 		holders: map[subject]*record{}, contested: map[subject][]*record{}}
 	if r.clock == nil {
 		r.clock = time.Now
@@ -108,18 +103,13 @@ func NewRegistry(ports PortRange, opts ...Option) (*Registry, error) {
 		if err := ports.refuse(&p); err != nil {
 			return nil, err
 		}
-		r.ports = newPortSet(ports, -1, !c.neverSpill)
+		r.ports = newPortSet(ports, p.shared())
 	}
-	r.ranges = rangeSet{set: &r.set, strays: map[netip.Addr]bool{}}
 	const seed1, seed2 = 'r', 's' // any: the ranges are not known yet
-	r.pick = newPicker(&c, seed1, seed2)
-	if c.onChange != nil {
-		r.changes = hook.New(&r.mu, c.onChange)
-	}
-	if c.restore {
-		if err := r.restore(c.snapshot); err != nil {
-			return nil, err
-		}
+	r.start(&c, seed1, seed2)
+	r.ranges = rangeSet{set: r.set, strays: map[netip.Addr]bool{}}
+	if err := r.restore(&c, registryMagic, r.portRange().isSame, r.read); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -134,13 +124,6 @@ func (r *Registry) lock() {
 	if !now.IsZero() {
 		r.expire(now)
 	}
-}
-
-// unlock ends it. A call that only confirms what an earlier one did waits for the
-// receiver as well.
-func (r *Registry) unlock() {
-	r.mu.Unlock()
-	r.changes.Deliver()
 }
 
 // changed queues a change of what an owner holds.
@@ -257,7 +240,7 @@ func (r *Registry) unclaim(s subject, rec *record) {
 func (r *Registry) Allocate(owner string, req Request) (Grant, error) {
 	r.lock()
 	defer r.unlock()
-	rec, old, err := r.start(owner, req)
+	rec, old, err := r.begin(owner, req)
 	if err != nil || old.answers(req) {
 		return old.clone(), err
 	}
@@ -269,9 +252,9 @@ func (r *Registry) Allocate(owner string, req Request) (Grant, error) {
 	return g.clone(), nil
 }
 
-// start finds the record of an owner, or makes one that is not entered yet. old is what
+// begin finds the record of an owner, or makes one that is not entered yet. old is what
 // it holds, whether or not err is nil.
-func (r *Registry) start(owner string, req Request) (rec *record, old *Grant, err error) {
+func (r *Registry) begin(owner string, req Request) (rec *record, old *Grant, err error) {
 	fail := func(err error, why string) (*record, *Grant, error) {
 		return nil, &Grant{}, &ipalloc.Error{Package: "servicealloc", Op: "allocate", Owner: owner, Reason: why, Err: err}
 	}

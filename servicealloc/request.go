@@ -141,7 +141,7 @@ func (k *taking) ports(kept map[int]Port) *ipalloc.Error {
 		if p.Number != 0 {
 			continue
 		}
-		x, b := r.ports.peek(r.ports.of(p.Protocol), r.pick.at(uint64(portsOf+i)))
+		x, b := r.ports.set.peek(r.ports.of(p.Protocol), r.pick.at(uint64(portsOf+i)))
 		if b == closed {
 			return &ipalloc.Error{Name: r.ports.String(), Reason: "no free port", Err: ipalloc.ErrFull}
 		}

@@ -16,12 +16,10 @@ const registryMagic = "svcreg"
 // the ranges, the owners with what they hold, and the generation given last. An open
 // transaction is in it as what the owner holds, the old and the new.
 func (r *Registry) MarshalBinary() ([]byte, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := snap.NewWriter(nil, registryMagic, 1)
-	r.set.write(w)
-	r.portRange().write(w)
-	r.pick.write(w)
+	return r.save(registryMagic, func(w *snap.Writer) { r.portRange().write(w) }, r.write)
+}
+
+func (r *Registry) write(w *snap.Writer) {
 	r.ranges.write(w)
 	w.Uvarint(r.last)
 	names := slices.Sorted(maps.Keys(r.owners))
@@ -32,7 +30,6 @@ func (r *Registry) MarshalBinary() ([]byte, error) {
 		u.write(w)
 		r.writeClaims(w, r.owners[name], &u)
 	}
-	return w.Finish()
 }
 
 func (r *Registry) portRange() PortRange {
@@ -94,20 +91,12 @@ func readGrant(d *snap.Reader) (g Grant) {
 	return g
 }
 
-func (r *Registry) restore(data []byte) error {
-	d := snap.NewReader(data, registryMagic, 1)
-	same := r.set.read(d)
-	ports := readPortRange(d)
-	if d.Err() == nil && (ports != r.portRange() || !same) {
-		return mismatch(ipalloc.Error{Name: r.portRange().String(), Text: ports.String()}, ports == r.portRange())
-	}
-	r.pick.read(d)
+func (r *Registry) read(d *snap.Reader) {
 	r.ranges.read(d)
 	if d.Err() == nil {
 		r.replaceRange(nil, nil)
 	}
 	r.readOwners(d)
-	return restored(d)
 }
 
 // A turn is a claim on what another owner holds.

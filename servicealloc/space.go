@@ -142,17 +142,6 @@ func (s *space) takeSimple(u uint64) uint64 {
 	return x
 }
 
-// choose returns the band that the next pick comes from, closed if there is none.
-func (s *space) choose(spill bool) bandID {
-	switch {
-	case s.band(dynamic).free() != 0:
-		return dynamic
-	case spill && s.band(static).free() != 0:
-		return static
-	}
-	return closed
-}
-
 // peek returns the free position of band b, which has one, that lies next to the one
 // that u chooses, going up and round inside the band.
 func (s *space) peek(b bandID, u uint64) uint64 {

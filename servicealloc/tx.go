@@ -65,7 +65,7 @@ func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 		r.adopt(rec)
 		req.Generation = rec.Generation
 	}
-	rec, old, err := r.start(owner, req)
+	rec, old, err := r.begin(owner, req)
 	if err != nil {
 		return nil, Grant{}, err
 	}

@@ -1,0 +1,90 @@
+package servicealloc
+
+import (
+	"net/netip"
+	"sync"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/hook"
+	"github.com/ipalloc/ipalloc/internal/snap"
+)
+
+// A base is what the three allocators share: the lock, the options, the random values
+// and the receiver of changes.
+type base struct {
+	mu      sync.Mutex
+	pick    picker
+	set     *settings
+	changes *hook.Queue[Change] // nil without OnChange
+}
+
+// start makes b what the options say. The seeds are used without [Random].
+func (b *base) start(c *config, seed1, seed2 uint64) {
+	b.set, b.pick = c.shared(), newPicker(c, seed1, seed2)
+	if c.onChange != nil {
+		b.changes = hook.New(&b.mu, c.onChange)
+	}
+}
+
+// unlock ends a call that may have changed something. A call that only confirms what an
+// earlier one did waits for the receiver as well.
+func (b *base) unlock() {
+	b.mu.Unlock()
+	b.changes.Deliver()
+}
+
+// done ends a change of one address or, if ip is the zero Addr, of one port.
+func (b *base) done(k Kind, ip netip.Addr, port Port) {
+	if b.changes != nil {
+		c := Change{Kind: k}
+		if ip.IsValid() {
+			c.Addrs = []netip.Addr{ip}
+		} else {
+			c.Ports = []Port{port}
+		}
+		b.changes.Add(c)
+	}
+	b.unlock()
+}
+
+// save returns a snapshot: the pool, the options, the random values and the content.
+func (b *base) save(magic string, pool, content func(*snap.Writer)) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := snap.NewWriter(nil, magic, 1)
+	pool(w)
+	b.set.write(w)
+	b.pick.write(w)
+	content(w)
+	return w.Finish()
+}
+
+// restore reads what save wrote, if the constructor was given a snapshot. pool reports
+// whether the snapshot is of the right pool, and names both in the error.
+func (b *base) restore(c *config, magic string, pool func(*snap.Reader, *ipalloc.Error) bool, content func(*snap.Reader)) error {
+	if !c.restore {
+		return nil
+	}
+	d := snap.NewReader(c.snapshot, magic, 1)
+	e := &ipalloc.Error{Package: "servicealloc", Op: "restore", Field: "Restore", Reason: "the snapshot is of another range", Err: ipalloc.ErrMismatch}
+	same := pool(d, e)
+	if same {
+		same = b.set.read(d)
+		e.Reason = "the snapshot has other options"
+	}
+	if d.Err() == nil && !same {
+		return e
+	}
+	b.pick.read(d)
+	content(d)
+	if err := d.Close(); err != nil {
+		return &ipalloc.Error{Package: "servicealloc", Op: "restore", Err: err}
+	}
+	return nil
+}
+
+// corrupt completes an error of Check.
+func corrupt(e ipalloc.Error, why string) error {
+	e.Package, e.Op, e.Reason, e.Err = "servicealloc", "check", why, ipalloc.ErrCorrupt
+	return &e
+}
