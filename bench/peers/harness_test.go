@@ -338,18 +338,6 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestFormats(t *testing.T) {
-	for _, c := range []struct{ got, want string }{
-		{duration(0.5), "0.500 ns"}, {duration(4.711), "4.71 ns"}, {duration(999), "999 ns"}, {duration(999.6), "1.00 us"},
-		{duration(72.3e6), "72.3 ms"}, {duration(1.25e9), "1.25 s"}, {times(0.987), "0.987x"}, {times(15.21), "15.2x"},
-		{times(999), "999x"}, {times(1234567), "1,234,567x"}, {count(0.0049), "0"}, {count(0.14), "0.140"}, {count(64), "64.0"},
-	} {
-		if c.got != c.want {
-			t.Errorf("got %q, want %q", c.got, c.want)
-		}
-	}
-}
-
 func TestVerdicts(t *testing.T) {
 	tab := measured(map[string]float64{ours: 20, flat: 25})
 	lines, missed := verdicts(tab, []target{
@@ -369,34 +357,6 @@ func TestVerdicts(t *testing.T) {
 	}
 	if want := "MISS  f: 20.0 ns (<= 19.0 ns)"; lines[5] != want {
 		t.Errorf("got %q, want %q", lines[5], want)
-	}
-}
-
-func TestRefresh(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "README.md")
-	write := func(s string) {
-		if err := os.WriteFile(path, []byte(s), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("head\n" + beginMark + "\nold\n" + endMark + "\ntail\n")
-	for range 2 { // the second time finds what the first one wrote
-		if err := refresh(path, "new"); err != nil {
-			t.Fatal(err)
-		}
-		got, _ := os.ReadFile(path)
-		if want := "head\n" + beginMark + "\nnew\n" + endMark + "\ntail\n"; string(got) != want {
-			t.Fatalf("got %q, want %q", got, want)
-		}
-	}
-	for _, s := range []string{"", beginMark, endMark + beginMark} {
-		write(s)
-		if err := refresh(path, "new"); err == nil {
-			t.Errorf("%q has no two markers", s)
-		}
-		if got, _ := os.ReadFile(path); string(got) != s {
-			t.Errorf("%q was changed to %q", s, got)
-		}
 	}
 }
 

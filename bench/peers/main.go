@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
 func main() {
@@ -75,13 +77,10 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	readme := report.Place{File: c.readme, Name: "bench-peers"}
 	if c.readme != "" { // not after six minutes
-		data, err := os.ReadFile(c.readme)
-		if err != nil {
+		if err := readme.Check(); err != nil {
 			return err
-		}
-		if _, _, err := marked(data); err != nil {
-			return fmt.Errorf("%s: %w", c.readme, err)
 		}
 	}
 	var works []*work
@@ -117,11 +116,11 @@ func run(args []string, stdout, stderr io.Writer) error {
 			}
 		}
 	}
-	report := strings.Join(t.sections(), "\n\n") + "\n\n" + provenance(args, r)
+	text := strings.Join(t.sections(), "\n\n") + "\n\n" + provenance(args, r)
 	lines, missed := t.verdicts()
-	fmt.Fprintf(stdout, "%s\n\n%s\n", report, strings.Join(lines, "\n"))
+	fmt.Fprintf(stdout, "%s\n\n%s\n", text, strings.Join(lines, "\n"))
 	if c.readme != "" {
-		if err := refresh(c.readme, report); err != nil {
+		if err := readme.Refresh(text); err != nil {
 			return err
 		}
 	}

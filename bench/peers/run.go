@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
 // A work is one row of the table: something that several contestants can do.
@@ -188,11 +190,11 @@ func (r *runner) sample(c *cell) sample {
 // attempt measures a cell and tells how many cores others used meanwhile.
 func (r *runner) attempt(c *cell) (s sample, others float64) {
 	var before, after runtime.MemStats
-	wall, all, own := time.Now(), machineTime(), processTime()
+	wall, all, own := time.Now(), report.MachineTime(), processTime()
 	runtime.ReadMemStats(&before)
 	took := r.round(c)
 	runtime.ReadMemStats(&after)
-	others = (machineTime() - all - (processTime() - own)).Seconds() / time.Since(wall).Seconds()
+	others = (report.MachineTime() - all - (processTime() - own)).Seconds() / time.Since(wall).Seconds()
 	ops := float64(c.rounds * c.job.n)
 	s = sample{
 		ns:     float64(took.Nanoseconds()) / ops,

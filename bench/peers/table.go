@@ -2,11 +2,10 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
 // table holds what one run measured.
@@ -84,11 +83,11 @@ func (t *table) lines(system string) []string {
 		row := []string{w.title}
 		for _, c := range columns {
 			v, ok := w.cell(c.name).ns()
-			row = append(row, orDash(ok, duration(v)))
+			row = append(row, report.OrDash(ok, report.Duration(v)))
 		}
 		bytes, ok := w.cell(ours).median(func(s sample) float64 { return s.bytes })
 		allocs, _ := w.cell(ours).median(func(s sample) float64 { return s.allocs })
-		row = append(row, orDash(ok, count(bytes)+", "+count(allocs)))
+		row = append(row, report.OrDash(ok, report.Count(bytes)+", "+report.Count(allocs)))
 		rows = append(rows, append(row, t.factor(w.id, kubernetes, ours), t.factor(w.id, ours, flat)))
 	}
 	for _, f := range t.memory {
@@ -98,96 +97,14 @@ func (t *table) lines(system string) []string {
 		row := []string{f.title}
 		for _, c := range columns {
 			v, ok := f.bytes[c.name]
-			row = append(row, orDash(ok, fmt.Sprintf("%.4f B", v)))
+			row = append(row, report.OrDash(ok, fmt.Sprintf("%.4f B", v)))
 		}
 		rows = append(rows, append(row, "", "", ""))
 	}
-	return aligned(rows)
+	return report.Aligned(rows)
 }
 
 func (t *table) factor(id, a, b string) string {
 	v, ok := t.ratio(id, a, b)
-	return orDash(ok, times(v))
-}
-
-// aligned lays rows out as a Markdown table, the first of them its head.
-func aligned(rows [][]string) []string {
-	width := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, s := range row {
-			width[i] = max(width[i], utf8.RuneCountInString(s))
-		}
-	}
-	line := func(row []string) string {
-		var b strings.Builder
-		for i, s := range row {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(s))
-			if i == 0 {
-				b.WriteString("| " + s + pad)
-			} else {
-				b.WriteString(" | " + pad + s)
-			}
-		}
-		return b.String() + " |"
-	}
-	rule := "|" + strings.Repeat("-", width[0]+2)
-	for _, w := range width[1:] {
-		rule += "|" + strings.Repeat("-", w+1) + ":"
-	}
-	lines := []string{line(rows[0]), rule + "|"}
-	for _, row := range rows[1:] {
-		lines = append(lines, line(row))
-	}
-	return lines
-}
-
-func orDash(ok bool, s string) string {
-	if !ok {
-		return "-"
-	}
-	return s
-}
-
-// significant formats v with about three digits.
-func significant(v float64) string {
-	if v == 0 {
-		return "0"
-	}
-	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'e', 2, 64), 64) // 0.9996 is 1.00
-	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(v)))))
-	return strconv.FormatFloat(v, 'f', min(digits, 3), 64)
-}
-
-// duration formats nanoseconds.
-func duration(ns float64) string {
-	switch {
-	case ns < 999.5:
-		return significant(ns) + " ns"
-	case ns < 999.5e3:
-		return significant(ns/1e3) + " us"
-	case ns < 999.5e6:
-		return significant(ns/1e6) + " ms"
-	}
-	return significant(ns/1e9) + " s"
-}
-
-// count formats bytes or allocations of an operation. What the measurement itself
-// allocates in a window, a few objects, is not shown.
-func count(v float64) string {
-	if v < 0.005 {
-		return "0"
-	}
-	return significant(v)
-}
-
-// times formats a ratio.
-func times(v float64) string {
-	if v >= 1000 {
-		s := fmt.Sprintf("%.0f", v)
-		for i := len(s) - 3; i > 0; i -= 3 {
-			s = s[:i] + "," + s[i:]
-		}
-		return s + "x"
-	}
-	return significant(v) + "x"
+	return report.OrDash(ok, report.Times(v))
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"math"
+
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
 // A target is a limit on something that one run measures. All but one are ratios,
@@ -131,7 +133,7 @@ func verdicts(t *table, targets []target) (lines []string, missed int) {
 		if unit == "" {
 			unit = "x"
 		}
-		lines = append(lines, fmt.Sprintf("%s  %s: %s%s (%s %s%s)", word, g.text, significant(v), unit, sign, significant(g.limit), unit))
+		lines = append(lines, fmt.Sprintf("%s  %s: %s%s (%s %s%s)", word, g.text, report.Significant(v), unit, sign, report.Significant(g.limit), unit))
 	}
 	return lines, missed
 }

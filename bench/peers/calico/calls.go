@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -31,10 +32,10 @@ func (s *countingStore) Commit(ctx context.Context, ops []store.Op) (uint64, err
 // storeCalls counts the calls to the store, each a round trip where the store is a database.
 func storeCalls() []fact {
 	facts := []fact{
-		{"calls/assign", "calls to the store: AutoAssign, the host has a block with room", map[string]float64{}, whole},
-		{"calls/handle", "calls to the store: release by handle", map[string]float64{}, whole},
-		{"calls/release", "calls to the store: release", map[string]float64{}, whole},
-		{"calls/first", "calls to the store: first address of a new host, its process has just begun", map[string]float64{}, whole},
+		{"calls/assign", "calls to the store: AutoAssign, the host has a block with room", map[string]float64{}, report.Whole},
+		{"calls/handle", "calls to the store: release by handle", map[string]float64{}, report.Whole},
+		{"calls/release", "calls to the store: release", map[string]float64{}, report.Whole},
+		{"calls/first", "calls to the store: first address of a new host, its process has just begun", map[string]float64{}, report.Whole},
 	}
 	count := func(who string, e engine, calls func() int) {
 		know(e, "host")

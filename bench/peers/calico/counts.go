@@ -12,6 +12,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -30,9 +31,9 @@ func crowd(o options, c codec, each int, log io.Writer) []fact {
 	want := crowdCallers * each
 	least := want / (1 << (32 - crowdBlockBits))
 	title := fmt.Sprintf("%d callers of one host, %d addresses each, blocks of 16: ", crowdCallers, each)
-	errors := fact{"crowd/errors", title + "calls that failed", map[string]float64{}, whole}
-	blocks := fact{"crowd/blocks", title + fmt.Sprintf("blocks used, %d are needed", least), map[string]float64{}, whole}
-	extra := fact{"crowd/extra", title + "blocks beyond those", map[string]float64{}, whole}
+	errors := fact{"crowd/errors", title + "calls that failed", map[string]float64{}, report.Whole}
+	blocks := fact{"crowd/blocks", title + fmt.Sprintf("blocks used, %d are needed", least), map[string]float64{}, report.Whole}
+	extra := fact{"crowd/extra", title + "blocks beyond those", map[string]float64{}, report.Whole}
 	note := func(who string, assign func(handle string) bool, used func() int) {
 		var failed atomic.Int64
 		together(crowdCallers, func(i int) {

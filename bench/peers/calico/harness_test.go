@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
 func TestMain(m *testing.M) {
@@ -73,7 +75,7 @@ func TestTargetsAreMeasured(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"calls/assign", "calls/release", "calls/first", "crowd/errors", "crowd/blocks", "crowd/extra", "memory/built", "memory/heap", "memory/each", "memory/records", "memory/load"} {
-		tab.counts = append(tab.counts, fact{id, id, map[string]float64{ours: 1, theirs: 1}, whole})
+		tab.counts = append(tab.counts, fact{id, id, map[string]float64{ours: 1, theirs: 1}, report.Whole})
 	}
 	for _, g := range targets {
 		if v, ok := g.got(tab); !ok || v != 1 {
@@ -114,16 +116,6 @@ func TestRun(t *testing.T) {
 			t.Errorf("%q is accepted", args)
 		}
 	}
-	path := filepath.Join(t.TempDir(), "file")
-	check(os.WriteFile(path, []byte("a\n"+beginMark+"\nold\n"+endMark+"\nb\n"), 0o644))
-	check(refresh(path, "new"))
-	if got := string(must(os.ReadFile(path))); got != "a\n"+beginMark+"\nnew\n"+endMark+"\nb\n" {
-		t.Errorf("refreshed to %q", got)
-	}
-	check(os.WriteFile(path, []byte("none"), 0o644))
-	if refresh(path, "new") == nil || string(must(os.ReadFile(path))) != "none" {
-		t.Error("a file without markers is written")
-	}
 }
 
 // The time of a cell is that of its operations, without what it does between them.
@@ -138,18 +130,6 @@ func TestRunnerTimesTheRun(t *testing.T) {
 	// 1 and 10 rounds to calibrate, then two passes of 10.
 	if ns, ok := w.cell(ours).ns(); !ok || ns != 3000 || resets != 1+10+20 {
 		t.Errorf("an operation of 3 us takes %v ns, %v; %d resets", ns, ok, resets)
-	}
-}
-
-func TestFormats(t *testing.T) {
-	for got, want := range map[string]string{
-		duration(0.5): "0.500 ns", duration(999.7): "1.00 us", duration(12345): "12.3 us", duration(2.5e9): "2.50 s",
-		size(12): "12.0 B", size(1.42e9): "1.42 GB", size(4567): "4.57 kB", size(5e6): "5.00 MB",
-		times(3.14159): "3.14x", times(448070): "448,070x", whole(160000): "160,000", whole(12): "12", count(0.001): "0", count(4152.2): "4,152",
-	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }
 

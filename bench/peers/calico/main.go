@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
 func main() {
@@ -63,13 +65,10 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	readme := report.Place{File: c.readme, Name: "bench-peers-calico"}
 	if c.readme != "" { // not after many minutes
-		data, err := os.ReadFile(c.readme)
-		if err != nil {
+		if err := readme.Check(); err != nil {
 			return err
-		}
-		if _, _, err := marked(data); err != nil {
-			return fmt.Errorf("%s: %w", c.readme, err)
 		}
 	}
 	works := allWorks(c.options)
@@ -114,10 +113,10 @@ func run(args []string, stdout, stderr io.Writer) error {
 		t.counts = append(t.counts, memory(c.options, stderr)...)
 	}
 	lines, missed := t.verdicts()
-	report := strings.Join(t.sections(), "\n\n") + "\n\n" + provenance(args, r, c.etcd) + misses(lines)
-	fmt.Fprintf(stdout, "%s\n\n%s\n", report, strings.Join(lines, "\n"))
+	text := strings.Join(t.sections(), "\n\n") + "\n\n" + provenance(args, r, c.etcd) + misses(lines)
+	fmt.Fprintf(stdout, "%s\n\n%s\n", text, strings.Join(lines, "\n"))
 	if c.readme != "" {
-		if err := refresh(c.readme, report); err != nil {
+		if err := readme.Refresh(text); err != nil {
 			return err
 		}
 	}

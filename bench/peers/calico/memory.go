@@ -11,6 +11,8 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
+
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
 // The load whose memory is measured, and the part of it with which Calico is, so that its figures are extrapolated.
@@ -33,14 +35,14 @@ func memory(o options, log io.Writer) []fact {
 	}
 	runtime.GOMAXPROCS(o.procs)
 	begin := time.Now()
-	title := fmt.Sprintf("%s addresses in %s blocks, each with a handle of its own of 40 bytes: ", whole(heldAddresses), whole(heldBlocks))
-	note := fmt.Sprintf(" (Calico: of %s, multiplied)", whole(heldAddresses/calicoShare))
+	title := fmt.Sprintf("%s addresses in %s blocks, each with a handle of its own of 40 bytes: ", report.Whole(heldAddresses), report.Whole(heldBlocks))
+	note := fmt.Sprintf(" (Calico: of %s, multiplied)", report.Whole(heldAddresses/calicoShare))
 	facts := []fact{
-		{"memory/built", title + "live heap, as commits leave it" + note, map[string]float64{}, size},
-		{"memory/heap", "the same, loaded from a snapshot", map[string]float64{}, size},
-		{"memory/each", "the same, for an address", map[string]float64{}, size},
-		{"memory/records", "the same, keys and values alone", map[string]float64{}, size},
-		{"memory/load", "the same, CPU time to load a snapshot (Calico: to list and decode blocks and handles)", map[string]float64{}, duration},
+		{"memory/built", title + "live heap, as commits leave it" + note, map[string]float64{}, report.Size},
+		{"memory/heap", "the same, loaded from a snapshot", map[string]float64{}, report.Size},
+		{"memory/each", "the same, for an address", map[string]float64{}, report.Size},
+		{"memory/records", "the same, keys and values alone", map[string]float64{}, report.Size},
+		{"memory/load", "the same, CPU time to load a snapshot (Calico: to list and decode blocks and handles)", map[string]float64{}, report.Duration},
 	}
 	before := liveHeap()
 	data, built := ourSnapshot()

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
 // options of a run.
@@ -143,9 +145,9 @@ func (r *runner) sample(c *cell) sample {
 // begins with no debts of another; what a contestant drops costs it no more than the memory that it takes.
 func (r *runner) attempt(c *cell) (s sample, others float64) {
 	runtime.GC()
-	wall, all, own := time.Now(), machineTime(), processTime()
+	wall, all, own := time.Now(), report.MachineTime(), processTime()
 	s = r.round(c)
-	others = (machineTime() - all - (processTime() - own)).Seconds() / time.Since(wall).Seconds()
+	others = (report.MachineTime() - all - (processTime() - own)).Seconds() / time.Since(wall).Seconds()
 	ops := float64(c.rounds * c.job.n)
 	return sample{s.ns / ops, s.bytes / ops, s.allocs / ops}, others
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
 // table holds what one run measured.
@@ -98,20 +96,20 @@ func (t *table) lines(section string) []string {
 		row := []string{w.title}
 		for _, c := range shown {
 			v, ok := w.cell(c.name).ns()
-			row = append(row, orDash(ok, duration(v)))
+			row = append(row, report.OrDash(ok, report.Duration(v)))
 		}
 		bytes, ok := w.cell(ours).median(func(s sample) float64 { return s.bytes })
 		allocs, _ := w.cell(ours).median(func(s sample) float64 { return s.allocs })
-		row = append(row, orDash(ok, count(bytes)+", "+count(allocs)))
+		row = append(row, report.OrDash(ok, report.Count(bytes)+", "+report.Count(allocs)))
 		v, ok := t.ratio(w.id, theirs, ours)
-		row = append(row, orDash(ok, times(v)))
+		row = append(row, report.OrDash(ok, report.Times(v)))
 		if uncoded {
 			v, ok = t.ratio(w.id, copies, ours)
-			row = append(row, orDash(ok, times(v)))
+			row = append(row, report.OrDash(ok, report.Times(v)))
 		}
 		rows = append(rows, row)
 	}
-	return aligned(rows)
+	return report.Aligned(rows)
 }
 
 // countLines returns what was counted as the lines of a Markdown table.
@@ -121,115 +119,10 @@ func (t *table) countLines() []string {
 		row := []string{f.title}
 		for _, c := range columns[:2] {
 			v, ok := f.values[c.name]
-			row = append(row, orDash(ok, f.format(v)))
+			row = append(row, report.OrDash(ok, f.format(v)))
 		}
 		x, y := f.values[theirs], f.values[ours]
-		rows = append(rows, append(row, orDash(x > 0 && y > 0, times(x/y))))
+		rows = append(rows, append(row, report.OrDash(x > 0 && y > 0, report.Times(x/y))))
 	}
-	return aligned(rows)
-}
-
-// aligned lays rows out as a Markdown table, the first of them its head.
-func aligned(rows [][]string) []string {
-	width := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, s := range row {
-			width[i] = max(width[i], utf8.RuneCountInString(s))
-		}
-	}
-	line := func(row []string) string {
-		var b strings.Builder
-		for i, s := range row {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(s))
-			if i == 0 {
-				b.WriteString("| " + s + pad)
-			} else {
-				b.WriteString(" | " + pad + s)
-			}
-		}
-		return b.String() + " |"
-	}
-	rule := "|" + strings.Repeat("-", width[0]+2)
-	for _, w := range width[1:] {
-		rule += "|" + strings.Repeat("-", w+1) + ":"
-	}
-	lines := []string{line(rows[0]), rule + "|"}
-	for _, row := range rows[1:] {
-		lines = append(lines, line(row))
-	}
-	return lines
-}
-
-func orDash(ok bool, s string) string {
-	if !ok {
-		return "-"
-	}
-	return s
-}
-
-// significant formats v with about three digits.
-func significant(v float64) string {
-	if v == 0 {
-		return "0"
-	}
-	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'e', 2, 64), 64) // 0.9996 is 1.00
-	digits := max(0, 2-int(math.Floor(math.Log10(math.Abs(v)))))
-	return strconv.FormatFloat(v, 'f', min(digits, 3), 64)
-}
-
-// duration formats nanoseconds.
-func duration(ns float64) string {
-	switch {
-	case ns < 999.5:
-		return significant(ns) + " ns"
-	case ns < 999.5e3:
-		return significant(ns/1e3) + " us"
-	case ns < 999.5e6:
-		return significant(ns/1e6) + " ms"
-	}
-	return significant(ns/1e9) + " s"
-}
-
-// size formats bytes.
-func size(v float64) string {
-	switch {
-	case v < 1e3:
-		return significant(v) + " B"
-	case v < 1e6:
-		return significant(v/1e3) + " kB"
-	case v < 1e9:
-		return significant(v/1e6) + " MB"
-	}
-	return significant(v/1e9) + " GB"
-}
-
-// whole formats a count of things.
-func whole(v float64) string { return grouped(fmt.Sprintf("%.0f", v)) }
-
-// count formats bytes or allocations of an operation. What the measurement itself allocates in a window, a few
-// objects, is not shown.
-func count(v float64) string {
-	if v < 0.005 {
-		return "0"
-	}
-	if v >= 1000 {
-		return whole(v)
-	}
-	return significant(v)
-}
-
-// times formats a ratio.
-func times(v float64) string {
-	if v >= 1000 {
-		return whole(v) + "x"
-	}
-	return significant(v) + "x"
-}
-
-// grouped puts commas into a number.
-func grouped(s string) string {
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
+	return report.Aligned(rows)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
 // A target is a limit on something that one run measures.
@@ -86,7 +88,7 @@ func (t *table) verdicts() (lines []string, missed int) {
 		if g.least {
 			sign = ">="
 		}
-		lines = append(lines, fmt.Sprintf("%s  %s: %s%s (%s %s%s)", word, g.text, significant(v), unit, sign, significant(g.limit), unit))
+		lines = append(lines, fmt.Sprintf("%s  %s: %s%s (%s %s%s)", word, g.text, report.Significant(v), unit, sign, report.Significant(g.limit), unit))
 	}
 	return lines, missed
 }

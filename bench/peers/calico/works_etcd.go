@@ -18,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/ipalloc/ipalloc/bench/internal/report"
 	"github.com/ipalloc/ipalloc/internal/etcdtest"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
@@ -158,7 +159,7 @@ func (e *etcd) counts() []fact {
 	var facts []fact
 	makers := e.engines()
 	for _, g := range []int{1, 32} {
-		f := fact{fmt.Sprintf("etcd/requests/%d", g), fmt.Sprintf("requests to etcd for AutoAssign + release, callers of one host: %d", g), map[string]float64{}, significant}
+		f := fact{fmt.Sprintf("etcd/requests/%d", g), fmt.Sprintf("requests to etcd for AutoAssign + release, callers of one host: %d", g), map[string]float64{}, report.Significant}
 		for _, who := range []string{ours, theirs} {
 			j := crowdJob(makers[who](wholeNet), g)
 			j.run(g) // what is read once is read
