@@ -182,14 +182,22 @@ func (a *Allocator) All() iter.Seq[Node] {
 // an [*ipalloc.Error] that matches [ipalloc.ErrInvalid] if p is invalid or unmasked.
 // O(log n).
 func (a *Allocator) Reserve(p netip.Prefix) error {
-	return update(a, OpReserve, func(policy) (*Change, *ipalloc.Error) {
+	return a.changeReserved(OpReserve, p, a.reserve)
+}
+
+// changeReserved is Reserve or Unreserve; f reports whether it changed anything.
+func (a *Allocator) changeReserved(op Op, p netip.Prefix, f func(netip.Prefix) bool) error {
+	return update(a, op, func(policy) (*Change, *ipalloc.Error) {
 		if err := addr.Check(p); err != nil {
-			return nil, &ipalloc.Error{Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()}
+			return nil, invalidPrefix("", p, err.Error())
 		}
-		if !a.reserve(p) {
-			return nil, nil
+		switch {
+		case f(p):
+			return &Change{Prefix: p}, nil
+		case op == OpUnreserve:
+			return nil, &ipalloc.Error{Prefix: p, Err: ipalloc.ErrNotFound, Reason: "not reserved"}
 		}
-		return &Change{Prefix: p}, nil
+		return nil, nil
 	})
 }
 
@@ -208,15 +216,7 @@ func (a *Allocator) reserve(p netip.Prefix) bool {
 // [ipalloc.ErrNotFound] if p is not reserved, or [ipalloc.ErrInvalid] if p is invalid
 // or unmasked. O(log n).
 func (a *Allocator) Unreserve(p netip.Prefix) error {
-	return update(a, OpUnreserve, func(policy) (*Change, *ipalloc.Error) {
-		if err := addr.Check(p); err != nil {
-			return nil, &ipalloc.Error{Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()}
-		}
-		if !a.unreserve(p) {
-			return nil, &ipalloc.Error{Prefix: p, Err: ipalloc.ErrNotFound, Reason: "not reserved"}
-		}
-		return &Change{Prefix: p}, nil
-	})
+	return a.changeReserved(OpUnreserve, p, a.unreserve)
 }
 
 func (a *Allocator) unreserve(p netip.Prefix) bool {

@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -171,9 +172,7 @@ func New(c Config, opts ...Option) (*Allocator, error) {
 	}
 	for i, p := range c.Reserved {
 		if bad := addr.Check(p); bad != nil {
-			err := invalid(fmt.Sprintf("Reserved[%d]", i), bad.Error())
-			err.Prefix = p
-			return nil, opError("new", err)
+			return nil, opError("new", invalidPrefix(fmt.Sprintf("Reserved[%d]", i), p, bad.Error()))
 		}
 		a.reserve(p)
 	}
@@ -232,7 +231,11 @@ func (a *Allocator) unlock() {
 
 // invalid returns the error of a field that cannot be what it is.
 func invalid(field, reason string) *ipalloc.Error {
-	return &ipalloc.Error{Field: field, Err: ipalloc.ErrInvalid, Reason: reason}
+	return invalidPrefix(field, netip.Prefix{}, reason)
+}
+
+func invalidPrefix(field string, p netip.Prefix, reason string) *ipalloc.Error {
+	return &ipalloc.Error{Field: field, Prefix: p, Err: ipalloc.ErrInvalid, Reason: reason}
 }
 
 // spaceOf returns the space that p belongs to.
@@ -327,10 +330,5 @@ func (a *Allocator) release(o *owner) {
 
 // sorted returns the owners by name.
 func (a *Allocator) sorted() []*owner {
-	owners := make([]*owner, 0, len(a.owners))
-	for _, o := range a.owners {
-		owners = append(owners, o)
-	}
-	slices.SortFunc(owners, func(x, y *owner) int { return strings.Compare(x.name, y.name) })
-	return owners
+	return slices.SortedFunc(maps.Values(a.owners), func(x, y *owner) int { return strings.Compare(x.name, y.name) })
 }

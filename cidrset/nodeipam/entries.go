@@ -53,7 +53,7 @@ func (a *Allocator) AddEntry(c Entry) error {
 // adopt records the nodes without an entry with e if their prefixes fit, and returns
 // them.
 func (l *labels) adopt(e *entry) (nodes []Node) {
-	if l.foreign == 0 {
+	if l.nodes[""] == 0 {
 		return nil
 	}
 	for _, o := range l.a.sorted() {

@@ -65,9 +65,9 @@ func (a *Allocator) Explain(n Node) Explanation {
 			out.Rule, _ = compare(before, c, &n)
 			reason = behind(out.Rule, before, c, &n)
 		}
-		if full := l.lacksRoom(c.entry); full != "" {
+		if _, full := l.room(c.entry, nil); full != nil {
 			out.Verdict = Full
-			reason = full + "; " + reason
+			reason = fmt.Sprintf("no free /%d in %v; %s", full.size, full.prefix, reason)
 		} else if x.Chosen == "" {
 			x.Chosen, out.Verdict = c.spec.Name, Chosen
 		}
@@ -84,18 +84,6 @@ func (a *Allocator) Explain(n Node) Explanation {
 		}
 	}
 	return x
-}
-
-// lacksRoom says in which family e has no room, "" if it has room in all.
-func (l *labels) lacksRoom(e *entry) string {
-	for i := range e.pools {
-		if pl := &e.pools[i]; e.has(i) {
-			if _, ok := l.a.next(pl); !ok {
-				return fmt.Sprintf("no free /%d in %v", pl.size, pl.prefix)
-			}
-		}
-	}
-	return ""
 }
 
 // behind says why b is ranked behind a.

@@ -15,11 +15,10 @@ import (
 // of each family of one entry.
 type labels struct {
 	a        *Allocator
-	families []Family // that every node needs
-	order    []int    // positions of both families, in the order in which prefixes are listed
-	entries  []*entry // ascending by name
-	nodes    map[string]int
-	foreign  int // nodes recorded with no entry
+	families []Family       // that every node needs
+	order    []int          // positions of both families, in the order in which prefixes are listed
+	entries  []*entry       // ascending by name
+	nodes    map[string]int // by entry; by "" those recorded with none
 
 	full, noMatch *ipalloc.Error // answer Allocate
 	scratch       struct {
@@ -64,7 +63,7 @@ func (l *labels) lookup(name string) *entry {
 func (l *labels) choose(n Node, dst []netip.Prefix) ([]netip.Prefix, string, error) {
 	candidates := l.rank(&n)
 	for _, c := range candidates {
-		if ps, ok := l.room(c.entry, dst); ok {
+		if ps, full := l.room(c.entry, dst); full == nil {
 			return ps, c.spec.Name, nil
 		}
 	}
@@ -74,18 +73,19 @@ func (l *labels) choose(n Node, dst []netip.Prefix) ([]netip.Prefix, string, err
 	return dst, "", l.full
 }
 
-// room appends a free child of each family of e and reports whether there is one.
-func (l *labels) room(e *entry, dst []netip.Prefix) ([]netip.Prefix, bool) {
+// room appends a free child of each family of e, up to the first pool that has none,
+// which it returns; nil if all have one.
+func (l *labels) room(e *entry, dst []netip.Prefix) ([]netip.Prefix, *pool) {
 	for _, f := range l.order {
 		if e.has(f) {
 			p, ok := l.a.next(&e.pools[f])
 			if !ok {
-				return dst, false
+				return dst, &e.pools[f]
 			}
 			dst = append(dst, p)
 		}
 	}
-	return dst, true
+	return dst, nil
 }
 
 func (l *labels) advance(name string, p netip.Prefix) {
@@ -165,9 +165,7 @@ func (l *labels) fits(r *recording, at place, pl *pool) {
 }
 
 func (l *labels) count(entry string, delta int) {
-	if entry == "" {
-		l.foreign += delta
-	} else if l.nodes[entry] += delta; l.nodes[entry] == 0 {
+	if l.nodes[entry] += delta; l.nodes[entry] == 0 {
 		delete(l.nodes, entry)
 	}
 }
@@ -190,7 +188,7 @@ func (l *labels) forget(names []string) {
 }
 
 func (l *labels) stats(st *Stats) {
-	st.Foreign, st.Entries = l.foreign, len(l.entries)
+	st.Foreign, st.Entries = l.nodes[""], len(l.entries)
 	for _, e := range l.entries {
 		if e.terminating {
 			st.Leaving++
@@ -226,7 +224,7 @@ func (l *labels) check() error {
 		for f := range e.pools {
 			x, y := e.pools[f], again.pools[f]
 			y.cursor = x.cursor
-			if x != y || e.has(f) && !x.isCursor(x.cursor) {
+			if x != y || e.has(f) && !x.block.Starts(x.cursor, x.size) {
 				return fmt.Errorf("pool %v of entry %q changed", x.prefix, name)
 			}
 		}
@@ -235,9 +233,8 @@ func (l *labels) check() error {
 	for _, o := range l.a.owners {
 		nodes[o.entry]++
 	}
-	foreign := nodes[""]
-	if delete(nodes, ""); !maps.Equal(nodes, l.nodes) || foreign != l.foreign {
-		return fmt.Errorf("nodes by entry are %v and %d of none, counted %v and %d", nodes, foreign, l.nodes, l.foreign)
+	if !maps.Equal(nodes, l.nodes) {
+		return fmt.Errorf("nodes by entry are %v, counted %v", nodes, l.nodes)
 	}
 	return nil
 }

@@ -57,8 +57,3 @@ func (pl *pool) contains(p netip.Prefix) bool {
 
 // has reports whether p is a child of the pool.
 func (pl *pool) has(p netip.Prefix) bool { return p.Bits() == int(pl.size) && pl.contains(p) }
-
-// isCursor reports whether the pool has a child that begins at key.
-func (pl *pool) isCursor(key addr.U128) bool {
-	return pl.block.Starts(key, pl.size)
-}

@@ -117,8 +117,7 @@ func (s *slots) grow(from, to netip.Prefix) *ipalloc.Error {
 	}
 	pl, err := s.newPool(old.slot, to)
 	if err == nil && (to.Bits() > from.Bits() || !to.Contains(from.Addr())) {
-		err = invalid("to", "does not contain the pool")
-		err.Prefix = to
+		err = invalidPrefix("to", to, "does not contain the pool")
 	}
 	if err != nil {
 		err.Pool = from
@@ -158,7 +157,7 @@ func (s *slots) apply(c *Change) *ipalloc.Error {
 			}
 		}
 		if pl = s.pool(c.Grown); pl != nil && c.Cursor.IsValid() {
-			if cursor := claims.BlockOf(netip.PrefixFrom(c.Cursor, int(pl.size))).Key; pl.isCursor(cursor) {
+			if cursor := claims.BlockOf(netip.PrefixFrom(c.Cursor, int(pl.size))).Key; pl.block.Starts(cursor, pl.size) {
 				pl.cursor = cursor
 			}
 		}

@@ -59,22 +59,17 @@ func (s *slots) addSlot(bits int, v4 bool) {
 
 // newPool returns the pool p for slot i. It is in no list yet.
 func (s *slots) newPool(i int, p netip.Prefix) (*pool, *ipalloc.Error) {
-	bad := func(field, reason string) (*pool, *ipalloc.Error) {
-		err := invalid(field, reason)
-		err.Prefix = p
-		return nil, err
-	}
 	if i < 0 || i >= len(s.slots) {
-		return bad("slot", "no such slot")
+		return nil, invalidPrefix("slot", p, "no such slot")
 	}
 	if err := checkPool(p); err != nil {
-		return bad("pool", err.Error())
+		return nil, invalidPrefix("pool", p, err.Error())
 	}
 	if p.Addr().Is4() != s.slots[i].v4 {
-		return bad("pool", "of the other address family than its slot")
+		return nil, invalidPrefix("pool", p, "of the other address family than its slot")
 	}
 	if bits := s.slots[i].bits; bits < p.Bits() || bits > p.Addr().BitLen() {
-		return bad(slotField(i)+".Bits", fmt.Sprintf("/%d is not from /%d to /%d", bits, p.Bits(), p.Addr().BitLen()))
+		return nil, invalidPrefix(slotField(i)+".Bits", p, fmt.Sprintf("/%d is not from /%d to /%d", bits, p.Bits(), p.Addr().BitLen()))
 	}
 	pl := newPool(p, s.slots[i].bits)
 	pl.slot = i
@@ -225,7 +220,7 @@ func (s *slots) check() error {
 		for _, pl := range sl.pools {
 			n++
 			if pl.slot != i || int(pl.size) != sl.bits || pl.prefix.Addr().Is4() != sl.v4 || s.pool(pl.prefix) != pl ||
-				pl.block != claims.BlockOf(pl.prefix) || !pl.isCursor(pl.cursor) || checkPool(pl.prefix) != nil {
+				pl.block != claims.BlockOf(pl.prefix) || !pl.block.Starts(pl.cursor, pl.size) || checkPool(pl.prefix) != nil {
 				return fmt.Errorf("pool %v does not fit slot %d", pl.prefix, i)
 			}
 			if other := s.overlapping(pl.prefix, pl); other != nil {

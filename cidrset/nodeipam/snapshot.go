@@ -88,8 +88,11 @@ func Restore(data []byte, opts ...Option) (*Allocator, error) {
 	}
 	var last netip.Prefix
 	for range r.Count(3) {
-		p := restorePrefix(r)
-		if r.Err() == nil && last.IsValid() && comparePrefix(last, p) >= 0 {
+		p := r.Prefix()
+		if err := addr.Check(p); err != nil {
+			r.Fail("%v: %v", p, err)
+		}
+		if last.IsValid() && comparePrefix(last, p) >= 0 {
 			r.Fail("reservations out of order")
 		}
 		if last = p; r.Err() != nil {
@@ -123,9 +126,7 @@ func (a *Allocator) restoreOwner(r *snap.Reader, name string) {
 	uid, entry, terminating := r.String(), r.String(), r.Bool()
 	prefixes := make([]netip.Prefix, r.Count(3))
 	for i := range prefixes {
-		if prefixes[i] = restorePrefix(r); r.Err() != nil {
-			return
-		}
+		prefixes[i] = r.Prefix()
 	}
 	if r.Err() != nil {
 		return
@@ -140,15 +141,6 @@ func (a *Allocator) restoreOwner(r *snap.Reader, name string) {
 	a.hold(o, entry, prefixes)
 }
 
-// restorePrefix reads a prefix that must be there.
-func restorePrefix(r *snap.Reader) netip.Prefix {
-	p := r.Prefix()
-	if err := addr.Check(p); err != nil && r.Err() == nil {
-		r.Fail("%v: %v", p, err)
-	}
-	return p
-}
-
 func saveCursor(w *snap.Writer, pl *pool) {
 	w.Uvarint(pl.cursor.Xor(pl.block.Key).Hi)
 	w.Uvarint(pl.cursor.Xor(pl.block.Key).Lo)
@@ -156,7 +148,7 @@ func saveCursor(w *snap.Writer, pl *pool) {
 
 func restoreCursor(r *snap.Reader, pl *pool) {
 	pl.cursor = pl.block.Key.Xor(addr.U128{Hi: r.Uvarint(), Lo: r.Uvarint()})
-	if r.Err() == nil && !pl.isCursor(pl.cursor) {
+	if r.Err() == nil && !pl.block.Starts(pl.cursor, pl.size) {
 		r.Fail("the cursor of %v is no child", pl.prefix)
 	}
 }
