@@ -81,7 +81,7 @@ func (a *Allocator) RemovePool(p netip.Prefix) error {
 		if pl == nil {
 			return nil, noPool(p)
 		}
-		if holder, _ := a.rival(p, nil); holder != nil {
+		if holder, _ := a.rival(p, nil, len(a.owners)+1); holder != nil {
 			return nil, &ipalloc.Error{Pool: p, Holder: holder.name, Err: ipalloc.ErrInUse}
 		}
 		s.leave(pl)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/claims"
+	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
 // Observe records that n has the prefixes that its record says, instead of those it
@@ -260,7 +261,7 @@ func (r *recording) overlaps(pl place) {
 	if r.alone {
 		return
 	}
-	rival, reserved := r.a.rival(pl.prefix, r.owner)
+	rival, reserved := r.a.rival(pl.prefix, r.owner, 64) // more would take n^2 steps for n nodes of one prefix
 	if reserved {
 		r.bad(pl, ipalloc.ErrReserved, "overlaps a reservation")
 	}
@@ -270,18 +271,19 @@ func (r *recording) overlaps(pl place) {
 }
 
 // rival returns an owner other than o whose prefix overlaps p: of the shortest prefix
-// around p, else of the lowest inside it; of several owners of that prefix the one whose
-// name sorts first. It also reports whether a reservation overlaps p.
-func (a *Allocator) rival(p netip.Prefix, o *owner) (found *owner, reserved bool) {
+// around p, else of the lowest inside it; of the latest claims of that prefix, as many
+// as limit says, the one whose owner's name sorts first. It also reports whether a
+// reservation overlaps p.
+func (a *Allocator) rival(p netip.Prefix, o *owner, limit int) (found *owner, reserved bool) {
 	a.spaceOf(p).Overlapping(claims.BlockOf(p), func(_ claims.Block, c *claim) bool {
+		reserved = reserved || c.Owner == nil // a reservation comes first
 		first := found
-		for ; c != nil; c = c.Next() {
-			switch {
-			case c.Owner == nil:
-				reserved = true
-			case c.Owner != o && first == nil && (found == nil || c.Owner.name < found.name):
+		for n := 0; c != nil && first == nil && n < limit; n++ {
+			invariant.Step(1)
+			if c.Owner != nil && c.Owner != o && (found == nil || c.Owner.name < found.name) {
 				found = c.Owner
 			}
+			c = c.Next()
 		}
 		return found == nil || !reserved
 	})

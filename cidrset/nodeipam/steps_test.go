@@ -1,11 +1,13 @@
 package nodeipam
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
 	"unsafe"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
@@ -45,6 +47,50 @@ func TestStepsGrowWithTheLogarithm(t *testing.T) {
 		if most > uint64(8*log) {
 			t.Errorf("%d nodes: %d steps, more than 8 log2(n) = %d", n, most, 8*log)
 		}
+	}
+}
+
+// Each further node that holds the same prefix takes as many steps to load as the ones
+// before: it is compared with a bounded number of them, and still reported.
+func TestStepsOfLoadingOnePrefix(t *testing.T) {
+	if !invariant.Enabled {
+		t.Skip("steps are counted with the tag invariants only")
+	}
+	steps := func(n int) uint64 {
+		a, err := New(Config{Slots: []Slot{{Bits: 24, Pools: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes := make([]Node, n)
+		for i := range nodes {
+			nodes[i] = ParseNode(fmt.Sprint(i), "10.0.1.0/24")
+		}
+		before := invariant.Steps()
+		problems := a.Load(nodes)
+		if err := a.Reserve(nodes[0].Prefixes[0]); err != nil {
+			t.Fatal(err)
+		}
+		took := invariant.Steps() - before
+		if len(problems) != n-1 {
+			t.Errorf("%d nodes with one prefix: %d problems", n, len(problems))
+		}
+		for _, p := range problems {
+			if !errors.Is(p, ipalloc.ErrDuplicate) || p.Holder == "" || p.Holder == p.Owner {
+				t.Fatalf("%v", p)
+			}
+		}
+		if _, problems := a.Observe(nodes[0]); len(problems) != 2 || !errors.Is(problems[0], ipalloc.ErrReserved) {
+			t.Errorf("reserved behind %d nodes: %v", n, problems)
+		}
+		if err := a.Check(); err != nil {
+			t.Error(err)
+		}
+		return took
+	}
+	few, many := steps(1000), steps(10_000)
+	t.Logf("%d steps for 1,000 nodes, %d for 10,000", few, many)
+	if many > 11*few {
+		t.Errorf("%d steps for 1,000 nodes, %d for 10,000, more than 11 times as many", few, many)
 	}
 }
 

@@ -39,7 +39,7 @@ type Space[O any] struct {
 
 type node[O any] struct {
 	key    addr.U128
-	claims *Claim[O] // of exactly this prefix, linked by next
+	claims *Claim[O] // of exactly this prefix, linked by next, reservations first
 	child  [2]uint32
 	bits   uint8
 	best   uint8 // prefix length of the largest free block, none if there is none
@@ -55,7 +55,8 @@ type Claim[O any] struct {
 	next  *Claim[O]
 }
 
-// Next returns the next claim of the same prefix, nil after the last.
+// Next returns the next claim of the same prefix, nil after the last: reservations
+// first, then the others, the latest first.
 func (c *Claim[O]) Next() *Claim[O] { return c.next }
 
 // Block is a prefix of one family as a Space sees it.
@@ -158,7 +159,11 @@ func (s *Space[O]) Put(b Block, c *Claim[O]) (alone bool) {
 	}
 	if at != 0 && s.nodes[at].bits == b.Bits && s.nodes[at].key == b.Key {
 		n := &s.nodes[at]
-		c.next, n.claims = n.claims, c
+		first := &n.claims
+		for c.Owner != nil && *first != nil && (*first).Owner == nil {
+			first = &(*first).next
+		}
+		c.next, *first = *first, c
 		n.best = none
 		s.climb(&w)
 		return false // the node was claimed, or has claims below it

@@ -161,10 +161,10 @@ func (s *Space[O]) Reservation(b Block) *Claim[O] {
 	return c.reservation()
 }
 
-// reservation returns the first reservation among c and the claims after it.
+// reservation returns c, the first claim of a prefix, if it is a reservation.
 func (c *Claim[O]) reservation() *Claim[O] {
-	for c != nil && c.Owner != nil {
-		c = c.next
+	if c != nil && c.Owner != nil {
+		return nil
 	}
 	return c
 }
