@@ -52,7 +52,7 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 		rec = &record{Grant: Grant{Owner: g.Owner}}
 	}
 	r.adopt(rec)
-	before := len(rec.Addrs) + len(rec.Ports)
+	had := rec.Grant
 	for _, ip := range g.Addrs {
 		if err := addr.CheckAddr(ip); err != nil {
 			note(ipalloc.Error{Addr: ip, Reason: err.Error(), Err: ipalloc.ErrInvalid})
@@ -88,12 +88,8 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 		}
 		r.loadPort(rec, p, note)
 	}
-	if len(rec.Addrs)+len(rec.Ports) == before {
+	if len(rec.Addrs)+len(rec.Ports) == len(had.Addrs)+len(had.Ports) {
 		return
-	}
-	kind := Replaced
-	if rec.Generation == 0 {
-		kind = Allocated
 	}
 	rec.Spilled = rec.Spilled || g.Spilled
 	if rec.Generation == 0 && g.Generation != 0 {
@@ -102,14 +98,10 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 		rec.Generation = r.last + 1
 	}
 	r.last = max(r.last, rec.Generation)
-	r.owners[rec.Owner] = rec
 	if rec.tx != nil {
 		rec.tx.load(rec)
 	}
-	if r.changes != nil {
-		u := rec.union()
-		r.changed(kind, &u)
-	}
+	r.publish(rec, &had)
 }
 
 func (r *Registry) loadPort(rec *record, p Port, note func(ipalloc.Error)) {
@@ -120,7 +112,7 @@ func (r *Registry) loadPort(rec *record, p Port, note func(ipalloc.Error)) {
 			continue
 		case h != nil:
 			note(ipalloc.Error{Port: s.number, Holder: h.Owner, Err: ipalloc.ErrDuplicate})
-		case r.ports == nil:
+		case len(r.ports.spaces) == 0:
 			note(ipalloc.Error{Port: s.number, Reason: "there are no ports", Err: ipalloc.ErrOutOfRange})
 		default:
 			if _, _, err := r.ports.takeable(s.port()); err != nil {
@@ -144,9 +136,6 @@ func (r *Registry) usable(s subject) bool {
 			return true
 		}
 		return r.ranges.closedTo(s.addr).Err == ipalloc.ErrInUse
-	}
-	if r.ports == nil {
-		return false
 	}
 	x, in, err := r.ports.locate(s.port())
 	return err == nil && in[0].bandOf(x) != closed

@@ -112,7 +112,7 @@ func (p *portSet) of(proto Protocol) []*space {
 		return p.spaces
 	}
 	for i, q := range protocols {
-		if q == proto {
+		if q == proto && len(p.spaces) > 0 {
 			i %= len(p.spaces)
 			return p.spaces[i : i+1]
 		}
@@ -120,13 +120,12 @@ func (p *portSet) of(proto Protocol) []*space {
 	return nil
 }
 
-// locate returns the position and the spaces of port.
+// locate returns the position and the spaces of port, none if there is an error.
 func (p *portSet) locate(port Port) (x uint64, in []*space, err error) {
-	in = p.of(port.Protocol)
-	switch {
-	case in == nil:
+	if in = p.of(port.Protocol); in == nil && len(p.spaces) > 0 {
 		return 0, nil, ipalloc.ErrInvalid
-	case port.Number < p.First || port.Number > p.Last:
+	}
+	if port.Number < p.First || port.Number > p.Last || in == nil {
 		return 0, nil, ipalloc.ErrOutOfRange
 	}
 	return uint64(port.Number - p.First), in, nil

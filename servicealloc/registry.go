@@ -45,6 +45,23 @@ type Grant struct {
 	Spilled bool
 }
 
+// empty reports whether g has nothing.
+func (g *Grant) empty() bool { return len(g.Addrs)+len(g.Ports) == 0 }
+
+// add appends what g does not have.
+func (g *Grant) add(addrs []netip.Addr, ports []Port) {
+	for _, ip := range addrs {
+		if !slices.Contains(g.Addrs, ip) {
+			g.Addrs = append(g.Addrs, ip)
+		}
+	}
+	for _, p := range ports {
+		if !slices.Contains(g.Ports, p) {
+			g.Ports = append(g.Ports, p)
+		}
+	}
+}
+
 func (g *Grant) clone() Grant {
 	c := *g
 	c.Addrs, c.Ports = slices.Clone(g.Addrs), slices.Clone(g.Ports)
@@ -57,7 +74,7 @@ func (g *Grant) clone() Grant {
 type Registry struct {
 	base
 	ranges rangeSet
-	ports  *portSet // nil: none
+	ports  *portSet // without spaces: none
 	clock  func() time.Time
 
 	last      uint64 // the generation given last
@@ -92,7 +109,7 @@ func NewRegistry(ports PortRange, opts ...Option) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Registry{clock: c.clock, owners: map[string]*record{},
+	r := &Registry{clock: c.clock, ports: &portSet{}, owners: map[string]*record{},
 		holders: map[subject]*record{}, contested: map[subject][]*record{}}
 	if r.clock == nil {
 		r.clock = time.Now
@@ -108,7 +125,7 @@ func NewRegistry(ports PortRange, opts ...Option) (*Registry, error) {
 	const seed1, seed2 = 'r', 's' // any: the ranges are not known yet
 	r.start(&c, seed1, seed2)
 	r.ranges = rangeSet{set: r.set, strays: map[netip.Addr]bool{}}
-	if err := r.restore(&c, registryMagic, r.portRange().isSame, r.read); err != nil {
+	if err := r.restore(&c, registryMagic, ports.isSame, r.read); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -126,11 +143,25 @@ func (r *Registry) lock() {
 	}
 }
 
-// changed queues a change of what an owner holds.
-func (r *Registry) changed(k Kind, g *Grant) {
-	if r.changes != nil {
-		r.changes.Add(Change{Kind: k, Grant: g.clone()})
+// publish enters rec, or removes it if it holds nothing any more, and queues the change
+// from what the owner had.
+func (r *Registry) publish(rec *record, had *Grant) {
+	if rec.Generation == 0 && rec.tx == nil {
+		delete(r.owners, rec.Owner)
+		if had.Generation != 0 && r.changes != nil {
+			r.changes.Add(Change{Kind: Released, Grant: had.clone()})
+		}
+		return
 	}
+	r.owners[rec.Owner] = rec
+	if r.changes == nil {
+		return
+	}
+	c := Change{Kind: Replaced, Grant: rec.union()}
+	if had.Generation == 0 {
+		c.Kind = Allocated
+	}
+	r.changes.Add(c)
 }
 
 // subjects returns what g is made of, each once.
@@ -160,7 +191,7 @@ func (r *Registry) subjects(g *Grant) []subject {
 
 // keys returns the subjects of a port.
 func (r *Registry) keys(p Port) []subject {
-	if r.ports == nil || !r.ports.PerProtocol {
+	if !r.ports.PerProtocol {
 		return []subject{{number: p.Number}}
 	}
 	var out []subject
@@ -191,10 +222,9 @@ func (r *Registry) claim(s subject, rec *record) (holder *record) {
 	r.holders[s] = rec
 	if s.addr.IsValid() {
 		r.ranges.set1(s.addr)
-	} else if r.ports != nil {
-		if x, in, err := r.ports.locate(s.port()); err == nil {
-			take(in, x)
-		}
+	} else {
+		x, in, _ := r.ports.locate(s.port())
+		take(in, x)
 	}
 	return rec
 }
@@ -210,10 +240,9 @@ func (r *Registry) unclaim(s subject, rec *record) {
 		delete(r.holders, s)
 		if s.addr.IsValid() {
 			r.ranges.drop(s.addr)
-		} else if r.ports != nil {
-			if x, in, err := r.ports.locate(s.port()); err == nil {
-				drop(in, x)
-			}
+		} else {
+			x, in, _ := r.ports.locate(s.port())
+			drop(in, x)
 		}
 	}
 	if len(rest) > 0 {
@@ -240,11 +269,20 @@ func (r *Registry) unclaim(s subject, rec *record) {
 func (r *Registry) Allocate(owner string, req Request) (Grant, error) {
 	r.lock()
 	defer r.unlock()
-	rec, old, err := r.begin(owner, req)
-	if err != nil || old.answers(req) {
-		return old.clone(), err
+	if owner == "" {
+		return Grant{}, ownerError("allocate", owner, "no owner", ipalloc.ErrInvalid)
 	}
-	g, err := r.take(rec, old, req)
+	rec, err := r.find("allocate", owner, req.Generation)
+	if err != nil {
+		return Grant{}, err
+	}
+	if rec.answers(req) {
+		return rec.clone(), nil
+	}
+	if req.Generation != rec.Generation {
+		return Grant{}, ownerError("allocate", owner, "the owner holds something else", ipalloc.ErrMismatch)
+	}
+	g, err := r.take(rec, &rec.Grant, req)
 	if err != nil || req.DryRun {
 		return g, err
 	}
@@ -252,47 +290,35 @@ func (r *Registry) Allocate(owner string, req Request) (Grant, error) {
 	return g.clone(), nil
 }
 
-// begin finds the record of an owner, or makes one that is not entered yet. old is what
-// it holds, whether or not err is nil.
-func (r *Registry) begin(owner string, req Request) (rec *record, old *Grant, err error) {
-	fail := func(err error, why string) (*record, *Grant, error) {
-		return nil, &Grant{}, &ipalloc.Error{Package: "servicealloc", Op: "allocate", Owner: owner, Reason: why, Err: err}
-	}
-	if rec = r.owners[owner]; rec == nil {
+// find returns the record of an owner, or makes one that is not entered yet. It fails if
+// a transaction is open, or if generation, which is 0 for any, is not that of the grant.
+func (r *Registry) find(op, owner string, generation uint64) (*record, error) {
+	rec := r.owners[owner]
+	if rec == nil {
 		rec = &record{Grant: Grant{Owner: owner}}
 	}
 	r.adopt(rec)
 	switch {
-	case owner == "":
-		return fail(ipalloc.ErrInvalid, "no owner")
 	case rec.tx != nil:
-		return fail(ipalloc.ErrInUse, "the owner has an open transaction")
-	case req.Generation != 0 && rec.Generation == 0:
-		return fail(ipalloc.ErrNotHeld, "")
-	case req.Generation != 0 && rec.Generation != req.Generation:
-		return fail(ipalloc.ErrMismatch, "the owner's grant is of another generation")
-	case req.Generation == 0 && rec.Generation != 0 && !rec.answers(req):
-		return fail(ipalloc.ErrMismatch, "the owner holds something else")
+		return nil, ownerError(op, owner, "the owner has an open transaction", ipalloc.ErrInUse)
+	case generation != 0 && rec.Generation == 0:
+		return nil, ownerError(op, owner, "", ipalloc.ErrNotHeld)
+	case generation != 0 && rec.Generation != generation:
+		return nil, ownerError(op, owner, "the owner's grant is of another generation", ipalloc.ErrMismatch)
 	}
-	return rec, &rec.Grant, nil
+	return rec, nil
+}
+
+func ownerError(op, owner, why string, err error) error {
+	return &ipalloc.Error{Package: "servicealloc", Op: op, Owner: owner, Reason: why, Err: err}
 }
 
 // settle makes g the grant of rec: what it does not list is given back.
 func (r *Registry) settle(rec *record, g *Grant) {
-	kind := Replaced
-	if rec.Generation == 0 {
-		kind = Allocated
-	}
-	before := rec.Grant
+	had := rec.Grant
 	rec.Grant = *g
-	r.owners[rec.Owner] = rec
-	r.giveBack(rec, r.subjects(&before), r.subjects(g))
-	if kind == Replaced && len(g.Addrs)+len(g.Ports) == 0 {
-		delete(r.owners, rec.Owner)
-		r.changed(Released, &before)
-		return
-	}
-	r.changed(kind, g)
+	r.giveBack(rec, r.subjects(&had), r.subjects(g))
+	r.publish(rec, &had)
 }
 
 // giveBack ends what rec has of have and not of keep.
@@ -310,11 +336,16 @@ func (r *Registry) giveBack(rec *record, have, keep []subject) {
 
 // answers reports whether g is an answer to req.
 func (g *Grant) answers(req Request) bool {
-	return slices.EqualFunc(g.Addrs, req.Addrs, func(have, want netip.Addr) bool {
-		return have == want || want.IsUnspecified() && have.Is4() == want.Is4()
-	}) && slices.EqualFunc(g.Ports, req.Ports, func(have, want Port) bool {
-		return have == want || want.Number == 0 && have.Protocol == want.Protocol
-	})
+	return slices.EqualFunc(g.Addrs, req.Addrs, addrMeets) && slices.EqualFunc(g.Ports, req.Ports, portMeets)
+}
+
+// addrMeets and portMeets report whether have is what want names or leaves open.
+func addrMeets(have, want netip.Addr) bool {
+	return have == want || want.IsUnspecified() && have.Is4() == want.Is4()
+}
+
+func portMeets(have, want Port) bool {
+	return have == want || want.Number == 0 && have.Protocol == want.Protocol
 }
 
 // Release gives back all that owner holds and returns it. A generation other than 0 must
@@ -326,25 +357,16 @@ func (g *Grant) answers(req Request) bool {
 func (r *Registry) Release(owner string, generation uint64) (Grant, error) {
 	r.lock()
 	defer r.unlock()
-	fail := func(err error, why string) (Grant, error) {
-		return Grant{}, &ipalloc.Error{Package: "servicealloc", Op: "release", Owner: owner, Reason: why, Err: err}
+	rec, err := r.find("release", owner, generation)
+	if err != nil {
+		return Grant{}, err
 	}
-	rec := r.owners[owner]
-	if rec != nil {
-		r.adopt(rec)
+	had := rec.Grant
+	if had.Generation == 0 {
+		return Grant{}, ownerError("release", owner, "", ipalloc.ErrNotHeld)
 	}
-	switch {
-	case rec == nil, rec.Generation == 0 && rec.tx == nil:
-		return fail(ipalloc.ErrNotHeld, "")
-	case rec.tx != nil:
-		return fail(ipalloc.ErrInUse, "the owner has an open transaction")
-	case generation != 0 && rec.Generation != generation:
-		return fail(ipalloc.ErrMismatch, "the owner's grant is of another generation")
-	}
-	r.giveBack(rec, r.subjects(&rec.Grant), nil)
-	delete(r.owners, owner)
-	r.changed(Released, &rec.Grant)
-	return rec.Grant, nil
+	r.settle(rec, &Grant{Owner: owner})
+	return had, nil
 }
 
 // Get returns what owner holds, without what an open transaction has added.

@@ -49,10 +49,8 @@ func (r *Registry) SetRange(info RangeInfo) error {
 
 func (r *Registry) replaceRange(old, e *RangeInfo) {
 	r.ranges.update(old, e)
-	if r.ports != nil {
-		for i := range r.ports.spaces {
-			r.ports.spaces[i].cut(r.ports.zones(r.ranges.ports))
-		}
+	for _, s := range r.ports.spaces {
+		s.cut(r.ports.zones(r.ranges.ports))
 	}
 }
 
@@ -110,8 +108,5 @@ func (r *Registry) Ranges() []RangeInfo {
 func (r *Registry) Stats() (v4, v6, ports Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ports != nil {
-		ports = r.ports.stats()
-	}
-	return r.ranges.stats(0), r.ranges.stats(1), ports
+	return r.ranges.stats(0), r.ranges.stats(1), r.ports.stats()
 }

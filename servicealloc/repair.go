@@ -338,23 +338,14 @@ func (a *repair) lose(rec *record, f *Finding, s subject) {
 func (a *repair) finish() {
 	for _, rec := range a.order {
 		had := a.before[rec]
-		switch {
-		case len(rec.Addrs)+len(rec.Ports) > 0:
-			if slices.Equal(had.Addrs, rec.Addrs) && slices.Equal(had.Ports, rec.Ports) {
-				continue
-			}
-			kind := Replaced
-			if had.Generation == 0 {
-				kind = Allocated
-			}
+		if rec.Generation != 0 && slices.Equal(had.Addrs, rec.Addrs) && slices.Equal(had.Ports, rec.Ports) {
+			continue
+		}
+		rec.Generation = 0
+		if !rec.empty() {
 			a.r.last++
 			rec.Generation = a.r.last
-			a.r.changed(kind, &rec.Grant)
-		case rec.tx == nil:
-			delete(a.r.owners, rec.Owner)
-			if had.Generation != 0 {
-				a.r.changed(Released, &had)
-			}
 		}
+		a.r.publish(rec, &had)
 	}
 }

@@ -72,9 +72,9 @@ func (r *Registry) take(rec *record, old *Grant, req Request) (Grant, error) {
 	}
 	k := taking{r: r, rec: rec, g: Grant{Owner: rec.Owner, Generation: r.last + 1, Spilled: old.Spilled,
 		Addrs: slices.Clone(req.Addrs), Ports: slices.Clone(req.Ports)}}
-	err := k.addrs(keep(old.Addrs, req.Addrs, func(have, want netip.Addr) bool { return want.IsUnspecified() && have.Is4() == want.Is4() }))
+	err := k.addrs(keep(old.Addrs, req.Addrs, addrMeets))
 	if err == nil {
-		err = k.ports(keep(old.Ports, req.Ports, func(have, want Port) bool { return want.Number == 0 && have.Protocol == want.Protocol }))
+		err = k.ports(keep(old.Ports, req.Ports, portMeets))
 	}
 	if err != nil || req.DryRun {
 		for _, s := range k.claimed {
@@ -85,7 +85,7 @@ func (r *Registry) take(rec *record, old *Grant, req Request) (Grant, error) {
 		err.Package, err.Op, err.Owner = "servicealloc", "allocate", rec.Owner
 		return Grant{}, err
 	}
-	if len(k.g.Addrs)+len(k.g.Ports) == 0 {
+	if k.g.empty() {
 		k.g.Generation, k.g.Spilled = 0, false
 	}
 	if !req.DryRun {
@@ -125,7 +125,7 @@ func (k *taking) addrs(kept map[int]netip.Addr) *ipalloc.Error {
 // engine must not choose them.
 func (k *taking) ports(kept map[int]Port) *ipalloc.Error {
 	r := k.r
-	if r.ports == nil && len(k.g.Ports) > 0 {
+	if len(r.ports.spaces) == 0 && len(k.g.Ports) > 0 {
 		return &ipalloc.Error{Field: "Ports", Port: k.g.Ports[0].Number, Reason: "there are no ports", Err: ipalloc.ErrOutOfRange}
 	}
 	for i, p := range k.g.Ports {

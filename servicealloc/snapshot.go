@@ -16,7 +16,7 @@ const registryMagic = "svcreg"
 // the ranges, the owners with what they hold, and the generation given last. An open
 // transaction is in it as what the owner holds, the old and the new.
 func (r *Registry) MarshalBinary() ([]byte, error) {
-	return r.save(registryMagic, func(w *snap.Writer) { r.portRange().write(w) }, r.write)
+	return r.save(registryMagic, r.ports.PortRange.write, r.write)
 }
 
 func (r *Registry) write(w *snap.Writer) {
@@ -30,13 +30,6 @@ func (r *Registry) write(w *snap.Writer) {
 		u.write(w)
 		r.writeClaims(w, r.owners[name], &u)
 	}
-}
-
-func (r *Registry) portRange() PortRange {
-	if r.ports == nil {
-		return PortRange{}
-	}
-	return r.ports.PortRange
 }
 
 func (g *Grant) write(w *snap.Writer) {
@@ -191,9 +184,6 @@ func (r *Registry) Check() error {
 	if err := r.checkTaken(); err != nil {
 		return err
 	}
-	if r.ports == nil {
-		return nil
-	}
 	return r.ports.check(r.ranges.ports)
 }
 
@@ -209,10 +199,8 @@ func (r *Registry) checkRecord(name string, rec *record, u *Grant) string {
 			return "the index lacks what it holds"
 		}
 		if !s.addr.IsValid() {
-			if r.ports != nil {
-				if x, in, err := r.ports.locate(s.port()); err == nil && !anyHas(in, x) {
-					return "its port is not taken"
-				}
+			if x, in, err := r.ports.locate(s.port()); err == nil && !anyHas(in, x) {
+				return "its port is not taken"
 			}
 		} else if n, x := r.ranges.locate(s.addr); n != nil && !n.bits.Test(x) || (n == nil) != r.ranges.strays[s.addr] {
 			return "its address is not taken"
@@ -230,13 +218,13 @@ func (r *Registry) checkTaken() error {
 			taken += n.bits.Count()
 		}
 	}
-	for i := 0; r.ports != nil && i < len(r.ports.spaces); i++ {
-		taken += r.ports.spaces[i].bits.Count()
+	for _, s := range r.ports.spaces {
+		taken += s.bits.Count()
 	}
 	for s := range r.holders {
 		if s.addr.IsValid() {
 			held++
-		} else if r.ports != nil && s.number >= r.ports.First && s.number <= r.ports.Last {
+		} else if _, _, err := r.ports.locate(s.port()); err == nil {
 			held++
 		}
 	}

@@ -61,21 +61,18 @@ func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 	req.DryRun = false
 	r.lock()
 	defer r.unlock()
-	if rec := r.owners[owner]; rec != nil && req.Generation == 0 {
-		r.adopt(rec)
-		req.Generation = rec.Generation
+	if owner == "" {
+		return nil, Grant{}, ownerError("allocate", owner, "no owner", ipalloc.ErrInvalid)
 	}
-	rec, old, err := r.begin(owner, req)
+	rec, err := r.find("allocate", owner, req.Generation)
 	if err != nil {
 		return nil, Grant{}, err
 	}
-	p := &pending{rec: rec, grant: old.clone(), deadline: req.Deadline}
-	if !old.answers(req) {
-		g, err := r.take(rec, old, req)
-		if err != nil {
+	p := &pending{rec: rec, grant: rec.clone(), deadline: req.Deadline}
+	if !rec.answers(req) {
+		if p.grant, err = r.take(rec, &rec.Grant, req); err != nil {
 			return nil, Grant{}, err
 		}
-		p.grant = g
 	}
 	r.owners[owner] = rec
 	rec.tx, p.addrs, p.ports = p, len(rec.Addrs), len(rec.Ports)
@@ -83,12 +80,8 @@ func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 		r.timed = append(r.timed, p)
 		r.hasTimed.Store(true)
 	}
-	if u := rec.union(); p.grant.Generation > rec.Generation {
-		kind := Replaced
-		if rec.Generation == 0 {
-			kind = Allocated
-		}
-		r.changed(kind, &u)
+	if p.grant.Generation > rec.Generation {
+		r.publish(rec, &rec.Grant)
 	}
 	tx := &Tx{r, p}
 	p.cleanup = runtime.AddCleanup(tx, func(p *pending) { p.dropped.Store(true) }, p)
@@ -103,34 +96,16 @@ func (rec *record) union() Grant {
 	}
 	g := &rec.tx.grant
 	u.Generation, u.Spilled = max(u.Generation, g.Generation), u.Spilled || g.Spilled
-	for _, ip := range g.Addrs {
-		if !slices.Contains(u.Addrs, ip) {
-			u.Addrs = append(u.Addrs, ip)
-		}
-	}
-	for _, p := range g.Ports {
-		if !slices.Contains(u.Ports, p) {
-			u.Ports = append(u.Ports, p)
-		}
-	}
+	u.add(g.Addrs, g.Ports)
 	return u
 }
 
 // load adds to the new grant what was loaded into the old one while p is open, because
 // a record names it: neither outcome gives it back.
 func (p *pending) load(rec *record) {
-	for _, ip := range rec.Addrs[p.addrs:] {
-		if !slices.Contains(p.grant.Addrs, ip) {
-			p.grant.Addrs = append(p.grant.Addrs, ip)
-		}
-	}
-	for _, q := range rec.Ports[p.ports:] {
-		if !slices.Contains(p.grant.Ports, q) {
-			p.grant.Ports = append(p.grant.Ports, q)
-		}
-	}
+	p.grant.add(rec.Addrs[p.addrs:], rec.Ports[p.ports:])
 	p.addrs, p.ports = len(rec.Addrs), len(rec.Ports)
-	if p.grant.Generation == 0 && len(p.grant.Addrs)+len(p.grant.Ports) > 0 {
+	if p.grant.Generation == 0 && !p.grant.empty() {
 		p.grant.Generation = rec.Generation
 	}
 }
@@ -153,7 +128,7 @@ func (tx *Tx) end(op string, commit bool) error {
 	tx.r.lock()
 	defer tx.r.unlock()
 	if tx.p.ended != "" {
-		return &ipalloc.Error{Package: "servicealloc", Op: op, Owner: tx.p.grant.Owner, Reason: tx.p.ended, Err: ipalloc.ErrClosed}
+		return ownerError(op, tx.p.grant.Owner, tx.p.ended, ipalloc.ErrClosed)
 	}
 	tx.r.finish(tx.p, commit, "the transaction has ended")
 	return nil
@@ -176,14 +151,8 @@ func (r *Registry) finish(p *pending, commit bool, why string) {
 		rec.Grant = p.grant
 	}
 	r.giveBack(rec, r.subjects(&u), r.subjects(&rec.Grant))
-	switch {
-	case rec.Generation == 0:
-		delete(r.owners, rec.Owner)
-		if len(u.Addrs)+len(u.Ports) > 0 {
-			r.changed(Released, &u)
-		}
-	case p.grant.Generation != had && !(commit && had == 0):
-		r.changed(Replaced, &rec.Grant)
+	if rec.Generation == 0 || p.grant.Generation != had && !(commit && had == 0) {
+		r.publish(rec, &u)
 	}
 }
 

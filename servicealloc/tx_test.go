@@ -135,7 +135,7 @@ func TestRollbackAtEveryStep(t *testing.T) {
 
 func copyOf(t *testing.T, r *Registry) *Registry {
 	t.Helper()
-	c, err := NewRegistry(r.portRange(), Restore([]byte(stateOf(t, r))), StaticBand(r.set.size))
+	c, err := NewRegistry(r.ports.PortRange, Restore([]byte(stateOf(t, r))), StaticBand(r.set.size))
 	wantErr(t, err, nil)
 	return c
 }
