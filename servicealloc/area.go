@@ -18,6 +18,14 @@ type area struct {
 	space
 }
 
+// areaOf returns the area of the addresses of p from first to last, if there are any.
+func areaOf(p netip.Prefix, first, last addr.U128, some bool) area {
+	if !some {
+		last = first
+	}
+	return area{v4: p.Addr().Is4(), none: !some, first: first, last: last.Sub(first).Lo}
+}
+
 // locate returns the position of ip, and whether it has one.
 func (a *area) locate(ip netip.Addr) (uint64, bool) {
 	if a.v4 {
@@ -44,15 +52,9 @@ func (a *area) locate(ip netip.Addr) (uint64, bool) {
 // addr returns the address of position x.
 func (a *area) addr(x uint64) netip.Addr {
 	if a.v4 {
-		var b [4]byte
-		binary.BigEndian.PutUint32(b[:], uint32(a.first.Lo+x))
-		return netip.AddrFrom4(b)
+		return addr.U128{Lo: a.first.Lo + x}.Addr4()
 	}
-	lo, carry := bits.Add64(a.first.Lo, x, 0)
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], a.first.Hi+carry)
-	binary.BigEndian.PutUint64(b[8:], lo)
-	return netip.AddrFrom16(b)
+	return a.first.Add(addr.U128{Lo: x}).Addr6()
 }
 
 // spanOf returns the positions of the addresses from lo to hi that lie in the area.

@@ -360,7 +360,7 @@ func (p *Ports) All(proto Protocol) iter.Seq[uint16] {
 	return func(yield func(uint16) bool) {
 		more := true
 		for in := p.ports.of(proto); len(in) > 0 && more; in = in[1:] {
-			words(&p.mu, in[0], func(x uint64) bool {
+			in[0].each(&p.mu, func(x uint64) bool {
 				more = yield(p.ports.First + uint16(x))
 				return more
 			})

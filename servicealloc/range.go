@@ -2,9 +2,7 @@ package servicealloc
 
 import (
 	"iter"
-	"math/bits"
 	"net/netip"
-	"sync"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bitmap"
@@ -50,11 +48,7 @@ func NewRange(p netip.Prefix, opts ...Option) (*Range, error) {
 			return nil, invalid("new", "StaticBand", q.String()+" lies outside "+p.String())
 		}
 	}
-	r := &Range{p: p}
-	r.area = area{v4: p.Addr().Is4(), none: !ok, first: first, last: last.Sub(first).Lo}
-	if !ok {
-		r.area.last = 0
-	}
+	r := &Range{p: p, area: areaOf(p, first, last, ok)}
 	seed := addr.FromAddr(p.Addr())
 	r.start(&c, seed.Hi^uint64(p.Bits()), seed.Lo)
 	r.area.init(r.area.last, r.zones())
@@ -255,27 +249,7 @@ func (r *Range) DryRun(ip netip.Addr) (will netip.Addr, spilled bool, err error)
 // for each 64 addresses of the prefix of which one is taken.
 func (r *Range) All() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
-		words(&r.mu, &r.area.space, func(x uint64) bool { return yield(r.area.addr(x)) })
-	}
-}
-
-// words yields the taken positions of s word by word, each read under the lock.
-func words(mu *sync.Mutex, s *space, yield func(uint64) bool) {
-	for next, more := uint64(0), true; more; {
-		mu.Lock()
-		from, w, ok := s.word(next)
-		last, _ := s.bits.Last()
-		mu.Unlock()
-		if !ok {
-			return
-		}
-		for ; w != 0; w &= w - 1 {
-			if !yield(from + uint64(bits.TrailingZeros64(w))) {
-				return
-			}
-		}
-		next = from + 64
-		more = next > from && next <= last
+		r.area.each(&r.mu, func(x uint64) bool { return yield(r.area.addr(x)) })
 	}
 }
 

@@ -6,30 +6,30 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
 // maxExport limits the bytes of an exported number. Kubernetes itself stops at 2^20
 // addresses for IPv4 and 2^16 for IPv6; this is an IPv4 /4.
 const maxExport = 1 << 25
 
-// usableOf parses the range string of a RangeAllocation, which people may have written:
-// host bits are masked off. last is the highest bit, none if there is no bit at all.
-func usableOf(s string) (first addr.U128, last uint64, p netip.Prefix, r PortRange, none bool, err error) {
-	if r, ok := parsePortRange(s); ok {
-		return addr.U128{}, r.size() - 1, p, r, false, nil
+// parseRange parses the range string of a RangeAllocation, which people may have written:
+// host bits are masked off. Either r is set, or p with the area of its usable addresses.
+func parseRange(spec string) (a area, p netip.Prefix, r PortRange, err error) {
+	none := area{none: true}
+	if r, ok := parsePortRange(spec); ok {
+		return none, p, r, nil
 	}
-	fail := func(why string) (addr.U128, uint64, netip.Prefix, PortRange, bool, error) {
-		return first, 0, p, r, false, &ipalloc.Error{Package: "servicealloc", Op: "read range", Text: s, Reason: why, Err: ipalloc.ErrInvalid}
+	p, err = netip.ParsePrefix(spec)
+	why := "neither a prefix nor a range of ports"
+	if err == nil {
+		p = p.Masked()
+		why = checkPrefix(p)
 	}
-	if p, err = netip.ParsePrefix(s); err != nil {
-		return fail("neither a prefix nor a range of ports")
+	if why != "" {
+		return none, p, r, &ipalloc.Error{Package: "servicealloc", Op: "read range", Text: spec, Reason: why, Err: ipalloc.ErrInvalid}
 	}
-	if p = p.Masked(); checkPrefix(p) != "" {
-		return fail(checkPrefix(p))
-	}
-	first, end, ok := new(settings).usable(p)
-	return first, end.Sub(first).Lo, p, r, !ok, nil
+	first, last, ok := new(settings).usable(p)
+	return areaOf(p, first, last, ok), p, r, nil
 }
 
 // Export returns the data of the RangeAllocation object (core/v1) in which Kubernetes
@@ -42,8 +42,8 @@ func usableOf(s string) (first addr.U128, last uint64, p netip.Prefix, r PortRan
 // It fails with [ipalloc.ErrInvalid] if spec is no range, and with [ipalloc.ErrLimit] if
 // an address lies 2^28 or more behind the first one.
 func Export(spec string, grants ...Grant) (data []byte, err error) {
-	first, last, p, r, none, err := usableOf(spec)
-	if err != nil || none {
+	a, p, r, err := parseRange(spec)
+	if err != nil {
 		return nil, err
 	}
 	var most uint64
@@ -54,12 +54,12 @@ func Export(spec string, grants ...Grant) (data []byte, err error) {
 	}
 	for i := range grants {
 		for _, ip := range grants[i].Addrs {
-			if x := addr.FromAddr(ip).Sub(first); p.IsValid() && p.Contains(ip) && x.Hi == 0 && x.Lo <= last {
-				add(x.Lo)
+			if x, ok := a.locate(ip); ok {
+				add(x)
 			}
 		}
 		for _, q := range grants[i].Ports {
-			if !p.IsValid() && q.Number >= r.First && q.Number <= r.Last {
+			if r.First != 0 && q.Number >= r.First && q.Number <= r.Last {
 				add(uint64(q.Number - r.First))
 			}
 		}
@@ -84,23 +84,22 @@ func Export(spec string, grants ...Grant) (data []byte, err error) {
 // It fails with [ipalloc.ErrInvalid] if spec is no range, and with [ipalloc.ErrCorrupt]
 // if data has bits beyond it.
 func Import(spec string, data []byte) (Grant, error) {
-	first, last, p, r, none, err := usableOf(spec)
+	a, _, r, err := parseRange(spec)
 	if err != nil {
 		return Grant{}, err
 	}
-	a := area{v4: p.IsValid() && p.Addr().Is4(), first: first}
 	var g Grant
 	for i, b := range slices.Backward(data) {
 		low := uint64(len(data)-1-i) * 8
 		for ; b != 0; b &= b - 1 {
 			x := low + uint64(bits.TrailingZeros8(b))
 			switch {
-			case none || x > last:
-				return Grant{}, &ipalloc.Error{Package: "servicealloc", Op: "import", Text: spec, Reason: "a bit beyond the range", Err: ipalloc.ErrCorrupt}
-			case p.IsValid():
+			case r.First != 0 && x < r.size():
+				g.Ports = append(g.Ports, Port{Number: r.First + uint16(x)})
+			case !a.none && x <= a.last:
 				g.Addrs = append(g.Addrs, a.addr(x))
 			default:
-				g.Ports = append(g.Ports, Port{Number: r.First + uint16(x)})
+				return Grant{}, &ipalloc.Error{Package: "servicealloc", Op: "import", Text: spec, Reason: "a bit beyond the range", Err: ipalloc.ErrCorrupt}
 			}
 		}
 	}

@@ -150,9 +150,8 @@ func (r *rangeSet) rebuild(f *family, changed []netip.Prefix) {
 			gone, old = append(gone, old[0]), old[1:]
 		}
 		if len(old) == 0 || old[0].prefix != q.Prefix {
-			n := &root{prefix: q.Prefix}
 			first, last := ends(q.Prefix)
-			n.area = area{v4: q.Addr().Is4(), first: first, last: last.Sub(first).Lo}
+			n := &root{prefix: q.Prefix, area: areaOf(q.Prefix, first, last, true)}
 			n.init(n.last, r.zonesOf(f, n))
 			f.roots = append(f.roots, n)
 			continue
@@ -163,7 +162,7 @@ func (r *rangeSet) rebuild(f *family, changed []netip.Prefix) {
 		}
 	}
 	for _, o := range append(gone, old...) {
-		o.each(span{0, o.last}, func(x uint64) bool { r.set1(o.addr(x)); return true })
+		o.each(unshared{}, func(x uint64) bool { r.set1(o.addr(x)); return true })
 	}
 	for ip := range r.strays {
 		if n, x := r.locate(ip); n != nil {

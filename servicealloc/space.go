@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sync"
 
 	"github.com/ipalloc/ipalloc/bitmap"
 )
@@ -225,24 +226,31 @@ func (s *space) word(x uint64) (from, word uint64, ok bool) {
 	return from, word, true
 }
 
-// each yields the taken positions of sp, ascending, and reports whether the loop went
-// to its end.
-func (s *space) each(sp span, yield func(x uint64) bool) bool {
-	for next, more := sp.lo, true; more; {
+// each yields the taken positions, ascending, word by word, each read under mu.
+func (s *space) each(mu sync.Locker, yield func(x uint64) bool) {
+	for next, more := uint64(0), true; more; {
+		mu.Lock()
 		from, w, ok := s.word(next)
-		if !ok || from > sp.hi {
-			return true
+		last, _ := s.bits.Last()
+		mu.Unlock()
+		if !ok {
+			return
 		}
 		for ; w != 0; w &= w - 1 {
-			if x := from + uint64(bits.TrailingZeros64(w)); x <= sp.hi && !yield(x) {
-				return false
+			if !yield(from + uint64(bits.TrailingZeros64(w))) {
+				return
 			}
 		}
 		next = from + 64
-		more = next > from && next <= sp.hi
+		more = next > from && next <= last
 	}
-	return true
 }
+
+// unshared is the lock of a space that no other goroutine uses.
+type unshared struct{}
+
+func (unshared) Lock()   {}
+func (unshared) Unlock() {}
 
 func (s *space) stats() Stats {
 	st, dy := &s.bands[0], &s.bands[1]
