@@ -3,7 +3,6 @@ package controller
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
@@ -53,17 +52,15 @@ func (c *Controller) complain(name string, problems []*ipalloc.Error) {
 		c.fine(name)
 		return
 	}
-	var text strings.Builder
-	var all []error
-	for _, p := range problems {
-		text.WriteString(p.Error() + "\n")
-		all = append(all, p)
+	all := make([]error, len(problems))
+	for i, p := range problems {
+		all[i] = p
 	}
 	err := all[0]
 	if len(all) > 1 {
 		err = errors.Join(all...)
 	}
-	c.report(name, condition{badRecord, text.String()}, err)
+	c.report(name, condition{badRecord, err.Error()}, err)
 }
 
 // unserved reports that the allocator refused a node. What exactly is full may differ

@@ -11,20 +11,17 @@ import (
 // out; running, perhaps with a note that it changed meanwhile; or delayed after a
 // failure.
 //
-// It remembers at most bound nodes. A further one replaces the delayed node that is due
+// It remembers at most Bound nodes. A further one replaces the delayed node that is due
 // last; if none is delayed, it is dropped. Either way a node was lost, and the
 // controller sweeps the source's view for nodes that need work as soon as nothing is
 // waiting. Sweeps go round the nodes by name, each beginning where the last one stopped,
-// so bound failing nodes do not starve the others. The pause between sweeps grows like
+// so Bound failing nodes do not starve the others. The pause between sweeps grows like
 // that of a failing node while nothing succeeds.
 //
 // The clock and the jitter are the caller's code and never run under mu.
 type queue struct {
-	bound     int
-	base, max time.Duration
-	clock     Clock
-	jitter    func(n int64) int64 // nil without jitter
-	wake      chan struct{}       // tells the pump to look again
+	cfg  Config        // Bound, Base, Max, Clock and Jitter
+	wake chan struct{} // tells the pump to look again
 
 	mu         sync.Mutex
 	ready      *sync.Cond // something is waiting, or the queue is closed
@@ -58,8 +55,7 @@ func compareDue(a, b *item) int {
 }
 
 func newQueue(cfg Config) *queue {
-	q := &queue{bound: cfg.Bound, base: cfg.Base, max: cfg.Max, clock: cfg.Clock, jitter: cfg.Jitter,
-		wake: make(chan struct{}, 1), items: map[string]*item{}, lost: true}
+	q := &queue{cfg: cfg, wake: make(chan struct{}, 1), items: map[string]*item{}, lost: true}
 	q.ready = sync.NewCond(&q.mu)
 	return q
 }
@@ -102,7 +98,7 @@ func (q *queue) offer(name string) bool {
 
 // enter remembers a new node if there is room, or room can be made.
 func (q *queue) enter(name string) bool {
-	if len(q.items) >= q.bound {
+	if len(q.items) >= q.cfg.Bound {
 		q.dropped++
 		q.lost = true
 		last := len(q.delayed) - 1
@@ -160,7 +156,7 @@ const (
 func (q *queue) done(it *item, v verdict) {
 	var due time.Time
 	if v.kind == later || v.kind == whenFree {
-		due = q.clock.Now().Add(max(v.wait, q.backoff(it.failures+1)))
+		due = q.cfg.Clock.Now().Add(max(v.wait, q.backoff(it.failures+1)))
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -193,12 +189,12 @@ func (q *queue) done(it *item, v verdict) {
 
 // backoff returns the pause after so many failures in a row.
 func (q *queue) backoff(failures int) time.Duration {
-	d := q.max
-	if n := failures - 1; n < 63 && q.base <= q.max>>n {
-		d = q.base << n
+	d := q.cfg.Max
+	if n := failures - 1; n < 63 && q.cfg.Base <= q.cfg.Max>>n {
+		d = q.cfg.Base << n
 	}
-	if q.jitter != nil {
-		d -= time.Duration(min(max(q.jitter(int64(d/2)+1), 0), int64(d/2)))
+	if q.cfg.Jitter != nil {
+		d -= time.Duration(min(max(q.cfg.Jitter(int64(d/2)+1), 0), int64(d/2)))
 	}
 	return d
 }
@@ -221,7 +217,7 @@ func (q *queue) spaceFreed() {
 // due, which the caller then makes. Otherwise it returns how long there will be nothing
 // to do; negative means until nudged. Only the pump calls it.
 func (q *queue) next() (sweep bool, idle time.Duration) {
-	now := q.clock.Now()
+	now := q.cfg.Clock.Now()
 	pause := q.backoff(q.idleSweeps + 1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -247,7 +243,7 @@ func (q *queue) next() (sweep bool, idle time.Duration) {
 	}
 	q.idleSweeps++
 	if q.progress {
-		q.idleSweeps, pause = 1, q.base
+		q.idleSweeps, pause = 1, q.cfg.Base
 	}
 	q.sweepAt = now.Add(pause)
 	q.lost, q.progress = false, false
