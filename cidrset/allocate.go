@@ -18,7 +18,9 @@ import (
 // allocate in steady state.
 func (s *Set) AllocateNext() (netip.Prefix, error) {
 	if !s.plain {
-		return s.allocateNext()
+		var dst [1]netip.Prefix
+		err := s.AllocateN(dst[:])
+		return dst[0], err
 	}
 	s.mu.Lock()
 	i, ok := s.busy.SetNextClear(s.cursor)
@@ -30,15 +32,6 @@ func (s *Set) AllocateNext() (netip.Prefix, error) {
 	s.cursor = (i + 1) & s.codec.Last()
 	s.mu.Unlock()
 	return s.codec.Prefix(i), nil
-}
-
-// allocateNext is AllocateNext with options.
-func (s *Set) allocateNext() (netip.Prefix, error) {
-	var dst [1]netip.Prefix
-	if err := s.AllocateN(dst[:]); err != nil {
-		return netip.Prefix{}, err
-	}
-	return dst[0], nil
 }
 
 // AllocateN fills dst with children, as len(dst) calls of [Set.AllocateNext] would,
@@ -107,12 +100,10 @@ func (s *Set) enough(missing, n uint64, now time.Time) error {
 // call makes. The lock is held.
 func (s *Set) exhausted() *ipalloc.Error {
 	if s.full == nil {
-		s.setFull()
+		s.full = s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, "")
 	}
 	return s.full
 }
-
-func (s *Set) setFull() { s.full = s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, "") }
 
 func (s *Set) coolingUntil(until time.Time) *ipalloc.Error {
 	e := s.fail("allocate", netip.Prefix{}, ipalloc.ErrCooling, "")

@@ -20,21 +20,15 @@ import (
 // set is unchanged then. O(log n) plus the nodes it discards, for a prefix of any
 // length.
 func (s *Set) Occupy(p netip.Prefix) (taken uint64, err error) {
-	i, ok := s.codec.Child(p)
-	if !ok || !s.plain {
-		return s.occupyPrefix(p)
+	if i, ok := s.codec.Child(p); ok && s.plain {
+		s.mu.Lock()
+		was := s.busy.Set(i)
+		s.mu.Unlock()
+		if was {
+			taken = 1
+		}
+		return taken, nil
 	}
-	s.mu.Lock()
-	was := s.busy.Set(i)
-	s.mu.Unlock()
-	if was {
-		taken = 1
-	}
-	return taken, nil
-}
-
-// occupyPrefix is Occupy of any prefix, and with options.
-func (s *Set) occupyPrefix(p netip.Prefix) (taken uint64, err error) {
 	lo, hi, rel, why := s.locate(p)
 	if rel == addr.Foreign {
 		return 0, s.refused("occupy", p, rel, why)
@@ -92,21 +86,15 @@ func (s *Set) Claim(p netip.Prefix) error {
 // child could free a neighbour's space; [ipalloc.ErrOutOfRange] if p is larger than the
 // pool or not in it. The set is unchanged then. O(log n) plus the nodes it discards.
 func (s *Set) Release(p netip.Prefix) (freed uint64, err error) {
-	i, ok := s.codec.Child(p)
-	if !ok || !s.plain {
-		return s.releasePrefix(p)
+	if i, ok := s.codec.Child(p); ok && s.plain {
+		s.mu.Lock()
+		was := s.busy.Clear(i)
+		s.mu.Unlock()
+		if was {
+			freed = 1
+		}
+		return freed, nil
 	}
-	s.mu.Lock()
-	was := s.busy.Clear(i)
-	s.mu.Unlock()
-	if was {
-		freed = 1
-	}
-	return freed, nil
-}
-
-// releasePrefix is Release of any prefix, and with options.
-func (s *Set) releasePrefix(p netip.Prefix) (freed uint64, err error) {
 	lo, hi, err := s.within("release", p)
 	if err != nil {
 		return 0, err

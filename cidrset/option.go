@@ -168,10 +168,6 @@ type Change struct {
 // changed queues a change for the receiver, if there is one. The lock is held.
 func (s *Set) changed(op Op, ps ...netip.Prefix) {
 	if s.changes != nil {
-		s.queue(op, ps)
+		s.changes.Add(Change{Op: op, Prefixes: append([]netip.Prefix(nil), ps...)})
 	}
-}
-
-func (s *Set) queue(op Op, ps []netip.Prefix) {
-	s.changes.Add(Change{Op: op, Prefixes: append([]netip.Prefix(nil), ps...)})
 }
