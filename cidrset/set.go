@@ -38,27 +38,23 @@ type Set struct {
 // childBits is from the length of the pool to 32 or 128, and at most 64 above it;
 // else the option. An empty set of any size costs a few hundred bytes.
 func New(pool netip.Prefix, childBits int, opts ...Option) (*Set, error) {
-	s, err := newSet(pool, childBits, opts)
-	if err != nil {
-		err.Op = "new"
-		return nil, err
-	}
-	return s, nil
+	return newSet("new", pool, childBits, opts)
 }
 
-func newSet(pool netip.Prefix, childBits int, opts []Option) (*Set, *ipalloc.Error) {
+func newSet(op string, pool netip.Prefix, childBits int, opts []Option) (*Set, error) {
 	codec, err := addr.NewCodec(pool, childBits)
+	c, bad := configure(opts)
 	switch {
 	case errors.Is(err, addr.ErrBits):
-		return nil, invalidBits("childBits", pool, childBits, min(pool.Addr().BitLen(), pool.Bits()+addr.MaxOrder))
+		bad = invalidBits("childBits", pool, childBits, min(pool.Addr().BitLen(), pool.Bits()+addr.MaxOrder))
 	case err != nil:
-		e := invalid("pool", "%v", err)
-		e.Prefix = pool
-		return nil, e
-	}
-	c, bad := configure(opts)
-	if bad != nil {
+		bad = invalid("pool", "%v", err)
+		bad.Prefix = pool
+	case bad != nil:
 		bad.Pool = pool
+	}
+	if bad != nil {
+		bad.Op = op
 		return nil, bad
 	}
 	s := &Set{codec: codec, busy: *bitmap.NewPow2(codec.Order()), policy: c.policy, random: c.random}

@@ -63,10 +63,9 @@ func (s *Set) AppendBinary(b []byte) ([]byte, error) {
 // [ipalloc.ErrMismatch] if it is the snapshot of a set of another pool or child length,
 // or of a newer version; [ipalloc.ErrInvalid] for arguments that [New] refuses.
 func Restore(pool netip.Prefix, childBits int, data []byte, opts ...Option) (*Set, error) {
-	s, bad := newSet(pool, childBits, opts)
-	if bad != nil {
-		bad.Op = "restore"
-		return nil, bad
+	s, err := newSet("restore", pool, childBits, opts)
+	if err != nil {
+		return nil, err
 	}
 	r := snap.NewReader(data, snapshotMagic, snapshotVersion)
 	s.read(r)
