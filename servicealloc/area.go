@@ -102,15 +102,7 @@ func (s *settings) zonesOf(a *area, p netip.Prefix, zones []zone) []zone {
 	if !ok || !in {
 		return zones
 	}
-	zones = append(zones, zone{sp, dynamic})
-	n := uint64(s.size)
-	if s.size < 0 {
-		n = staticShare(1<<min(p.Addr().BitLen()-p.Bits(), 32), addrsPerStatic, maxStaticAddrs)
-	}
-	if n > 0 {
-		zones = append(zones, zone{span{sp.lo, sp.lo + min(n-1, sp.hi-sp.lo)}, static})
-	}
-	return zones
+	return s.part(zones, sp, 1<<min(p.Addr().BitLen()-p.Bits(), 32), addrsPerStatic, maxStaticAddrs)
 }
 
 // mapped is where IPv4 addresses stand in IPv6 (RFC 4291, 2.5.5.2). The engine refuses

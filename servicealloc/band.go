@@ -50,6 +50,20 @@ func staticShare(n, per, most uint64) uint64 {
 	return min(max(minStatic, n/per), most)
 }
 
+// part appends sp to zones as a stretch of the dynamic band of which the lowest part is
+// static: the size that the options say, or the share of n that Kubernetes computes.
+func (s *settings) part(zones []zone, sp span, n, per, most uint64) []zone {
+	size := uint64(s.size)
+	if s.size < 0 {
+		size = staticShare(n, per, most)
+	}
+	zones = append(zones, zone{sp, dynamic})
+	if size > 0 {
+		zones = append(zones, zone{span{sp.lo, sp.lo + min(size-1, sp.hi-sp.lo)}, static})
+	}
+	return zones
+}
+
 // A span is a closed stretch of positions of a space.
 type span struct{ lo, hi uint64 }
 

@@ -53,7 +53,7 @@ func (b *base) save(magic string, pool, content func(*snap.Writer)) ([]byte, err
 	defer b.mu.Unlock()
 	w := snap.NewWriter(nil, magic, 1)
 	pool(w)
-	b.set.write(w)
+	w.String(b.set.String())
 	b.pick.write(w)
 	content(w)
 	return w.Finish()
@@ -69,7 +69,7 @@ func (b *base) restore(c *config, magic string, pool func(*snap.Reader, *ipalloc
 	e := &ipalloc.Error{Package: "servicealloc", Op: "restore", Field: "Restore", Reason: "the snapshot is of another range", Err: ipalloc.ErrMismatch}
 	same := pool(d, e)
 	if same {
-		same = b.set.read(d)
+		same = d.String() == b.set.String()
 		e.Reason = "the snapshot has other options"
 	}
 	if d.Err() == nil && !same {

@@ -1,6 +1,7 @@
 package servicealloc
 
 import (
+	"fmt"
 	"math/bits"
 	"math/rand/v2"
 	"net/netip"
@@ -193,25 +194,9 @@ func (c *config) noRegistry(ports bool) error {
 	return nil
 }
 
-func (s *settings) write(w *snap.Writer) {
-	w.Bool(s.lowest)
-	w.Bool(s.neverSpill)
-	w.Bool(s.pointToPoint)
-	w.Varint(int64(max(s.size, -1)))
-	w.Count(len(s.static))
-	for _, p := range s.static {
-		w.Prefix(p)
-	}
-}
-
-// read compares the settings of a snapshot with s.
-func (s *settings) read(d *snap.Reader) (same bool) {
-	same = d.Bool() == s.lowest
-	same = d.Bool() == s.neverSpill && same
-	same = d.Bool() == s.pointToPoint && same
-	same = d.Varint() == int64(max(s.size, -1)) && same
-	ps := readPrefixes(d)
-	return slices.Equal(ps, s.static) && same
+// String returns the form in which a snapshot has the settings.
+func (s *settings) String() string {
+	return fmt.Sprint(s.lowest, s.neverSpill, s.pointToPoint, max(s.size, -1), s.static)
 }
 
 // A picker holds the random value that the next allocation uses. It is drawn ahead, so

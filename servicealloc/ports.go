@@ -80,24 +80,22 @@ func newPortSet(r PortRange, set *settings) *portSet {
 		p.spaces = p.spaces[:len(protocols)]
 	}
 	for i := range p.spaces {
-		p.spaces[i] = new(space)
-		p.spaces[i].init(r.size()-1, p.zones(nil))
+		p.spaces[i] = &space{bits: newBits(r.size() - 1)}
 	}
+	p.cut(nil)
 	return p
+}
+
+// cut makes the bands anew with the reserved ranges closed.
+func (p *portSet) cut(reserved []PortRange) {
+	for _, s := range p.spaces {
+		s.cut(p.zones(reserved))
+	}
 }
 
 // zones returns the bands with the reserved ranges closed.
 func (p *portSet) zones(reserved []PortRange) []zone {
-	n := p.size()
-	all := span{0, n - 1}
-	zones := []zone{{all, dynamic}}
-	st := min(uint64(p.set.size), n)
-	if p.set.size < 0 {
-		st = staticShare(n, portsPerStatic, maxStaticPorts)
-	}
-	if st > 0 {
-		zones = append(zones, zone{span{0, st - 1}, static})
-	}
+	zones := p.set.part(nil, span{0, p.size() - 1}, p.size(), portsPerStatic, maxStaticPorts)
 	for _, q := range reserved {
 		if q.Last >= p.First && q.First <= p.Last {
 			zones = append(zones, zone{span{uint64(max(q.First, p.First) - p.First), uint64(min(q.Last, p.Last) - p.First)}, closed})

@@ -37,35 +37,30 @@ func (r *Registry) SetRange(info RangeInfo) error {
 	if r.ranges.size(old)+len(e.Prefixes)+len(e.Ports) > maxPrefixes {
 		return fail(ipalloc.Error{Reason: "more than 4096 prefixes", Err: ipalloc.ErrLimit})
 	}
-	if err := r.stranded("set range", info.Name, old, &e); err != nil {
-		return err
+	return r.replaceRange("set range", old, &e)
+}
+
+// replaceRange puts e, nil for none, in the place of old, nil for none, unless something
+// is held that only old has.
+func (r *Registry) replaceRange(op string, old, e *RangeInfo) error {
+	kind, is := RangeSet, e
+	if e == nil {
+		kind, is = RangeRemoved, old
 	}
-	r.replaceRange(old, &e)
+	if ip, n := r.ranges.stranded(old, e); n > 0 {
+		h, _ := r.holder(subject{addr: ip})
+		why := "an address is held that no other range has"
+		if n > 1 {
+			why = "addresses are held that no other range has"
+		}
+		return &ipalloc.Error{Package: "servicealloc", Op: op, Name: is.Name, Addr: ip, Holder: h.Owner, Reason: why, Err: ipalloc.ErrInUse}
+	}
+	r.ranges.update(old, e)
+	r.ports.cut(r.ranges.ports)
 	if r.changes != nil {
-		r.changes.Add(Change{Kind: RangeSet, Range: e.clone()})
+		r.changes.Add(Change{Kind: kind, Range: is.clone()})
 	}
 	return nil
-}
-
-func (r *Registry) replaceRange(old, e *RangeInfo) {
-	r.ranges.update(old, e)
-	for _, s := range r.ports.spaces {
-		s.cut(r.ports.zones(r.ranges.ports))
-	}
-}
-
-// stranded returns an error if e cannot take the place of old for what is held.
-func (r *Registry) stranded(op, name string, old, e *RangeInfo) error {
-	ip, n := r.ranges.stranded(old, e)
-	if n == 0 {
-		return nil
-	}
-	h, _ := r.holder(subject{addr: ip})
-	why := "an address is held that no other range has"
-	if n > 1 {
-		why = "addresses are held that no other range has"
-	}
-	return &ipalloc.Error{Package: "servicealloc", Op: op, Name: name, Addr: ip, Holder: h.Owner, Reason: why, Err: ipalloc.ErrInUse}
 }
 
 // RemoveRange removes a range, draining or not, or a reservation.
@@ -80,15 +75,7 @@ func (r *Registry) RemoveRange(name string) error {
 	if !ok {
 		return &ipalloc.Error{Package: "servicealloc", Op: "remove range", Name: name, Err: ipalloc.ErrNotFound}
 	}
-	old := r.ranges.entries[i]
-	if err := r.stranded("remove range", name, old, nil); err != nil {
-		return err
-	}
-	r.replaceRange(old, nil)
-	if r.changes != nil {
-		r.changes.Add(Change{Kind: RangeRemoved, Range: old.clone()})
-	}
-	return nil
+	return r.replaceRange("remove range", r.ranges.entries[i], nil)
 }
 
 // Ranges returns the ranges and reservations in the order of their names.

@@ -86,9 +86,7 @@ func readGrant(d *snap.Reader) (g Grant) {
 
 func (r *Registry) read(d *snap.Reader) {
 	r.ranges.read(d)
-	if d.Err() == nil {
-		r.replaceRange(nil, nil)
-	}
+	r.ports.cut(r.ranges.ports)
 	r.readOwners(d)
 }
 
