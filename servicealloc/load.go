@@ -70,7 +70,7 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 		case h != nil:
 			note(ipalloc.Error{Addr: ip, Holder: h.Owner, Err: ipalloc.ErrDuplicate})
 		default:
-			if _, _, err := r.ranges.takeable(ip); err != nil && err.Err != ipalloc.ErrInUse {
+			if err := r.ranges.takeable(ip); err != nil && err.Err != ipalloc.ErrInUse {
 				err.Addr = ip
 				note(*err)
 			}

@@ -277,17 +277,17 @@ func (r *rangeSet) locate(ip netip.Addr) (*root, uint64) {
 	return nil, 0
 }
 
-// takeable returns where ip is if it can be taken now. It takes O(log n), and only for
-// an address that is never handed out also looks at the ranges one by one.
-func (r *rangeSet) takeable(ip netip.Addr) (*root, uint64, *ipalloc.Error) {
+// takeable returns nil if ip can be taken now. It takes O(log n), and only for an address
+// that is never handed out also looks at the ranges one by one.
+func (r *rangeSet) takeable(ip netip.Addr) *ipalloc.Error {
 	n, x := r.locate(ip)
-	if n != nil && n.bandOf(x) != closed {
-		if n.bits.Test(x) {
-			return nil, 0, &ipalloc.Error{Err: ipalloc.ErrOccupied}
-		}
-		return n, x, nil
+	switch {
+	case n == nil || n.bandOf(x) == closed:
+		return r.closedTo(ip)
+	case n.bits.Test(x):
+		return &ipalloc.Error{Err: ipalloc.ErrOccupied}
 	}
-	return nil, 0, r.closedTo(ip)
+	return nil
 }
 
 // closedTo says why ip is in no band.

@@ -112,7 +112,7 @@ func (k *taking) addrs(kept map[int]netip.Addr) *ipalloc.Error {
 				return &ipalloc.Error{Reason: "no free " + [...]string{"IPv4", "IPv6"}[f] + " address", Err: ipalloc.ErrFull}
 			}
 			k.g.Addrs[i], k.g.Spilled, k.drawn = n.addr(x), k.g.Spilled || b == static, true
-		} else if _, _, err := r.ranges.takeable(ip); err != nil {
+		} else if err := r.ranges.takeable(ip); err != nil {
 			err.Addr, err.Holder = ip, r.holderName(subject{addr: ip})
 			return err
 		}

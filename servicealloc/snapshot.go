@@ -28,7 +28,9 @@ func (r *Registry) write(w *snap.Writer) {
 	for _, name := range names {
 		u := r.owners[name].union()
 		u.write(w)
-		r.writeClaims(w, r.owners[name], &u)
+		for _, s := range r.subjects(&u) {
+			w.Count(slices.Index(r.contested[s], r.owners[name]) + 1) // 0: it is the holder
+		}
 	}
 }
 
@@ -44,21 +46,6 @@ func (g *Grant) write(w *snap.Writer) {
 	for _, p := range g.Ports {
 		w.Byte(byte(slices.Index(protocols[:], p.Protocol) + 1))
 		w.Uvarint(uint64(p.Number))
-	}
-}
-
-// writeClaims writes which subjects of rec another owner holds, and its turn at each.
-func (r *Registry) writeClaims(w *snap.Writer, rec *record, g *Grant) {
-	var claims [][2]int
-	for i, s := range r.subjects(g) {
-		if n := slices.Index(r.contested[s], rec); n >= 0 {
-			claims = append(claims, [2]int{i, n})
-		}
-	}
-	w.Count(len(claims))
-	for _, c := range claims {
-		w.Count(c[0])
-		w.Count(c[1])
 	}
 }
 
@@ -94,7 +81,7 @@ func (r *Registry) read(d *snap.Reader) {
 type turn struct {
 	s   subject
 	rec *record
-	n   uint64
+	n   uint64 // from 1
 }
 
 // readOwners reads the owners and takes for each what it holds.
@@ -118,7 +105,7 @@ func (r *Registry) readOwners(d *snap.Reader) {
 	}
 	slices.SortStableFunc(turns, func(x, y turn) int { return cmp.Compare(x.n, y.n) })
 	for _, t := range turns {
-		if d.Err() == nil && (r.holders[t.s] == nil || uint64(len(r.contested[t.s])) != t.n) {
+		if d.Err() == nil && (r.holders[t.s] == nil || uint64(len(r.contested[t.s]))+1 != t.n) {
 			d.Fail("a claim of %q", t.rec.Owner)
 			return
 		}
@@ -132,27 +119,14 @@ func (r *Registry) readClaims(d *snap.Reader, rec *record, turns []turn) []turn 
 	if len(all) < len(rec.Addrs) || len(rec.Addrs)+len(rec.Ports) == 0 {
 		d.Fail("what %q holds", rec.Owner)
 	}
-	from := 0
-	for k := d.Count(2); k > 0 && d.Err() == nil; k-- {
-		i, n := d.Uvarint(), d.Uvarint()
-		if i < uint64(from) || i >= uint64(len(all)) {
-			d.Fail("a claim of %q", rec.Owner)
-			return turns
-		}
-		r.hold(d, rec, all[from:i])
-		turns = append(turns, turn{all[i], rec, n})
-		from = int(i) + 1
-	}
-	r.hold(d, rec, all[from:])
-	return turns
-}
-
-func (r *Registry) hold(d *snap.Reader, rec *record, all []subject) {
 	for _, s := range all {
-		if d.Err() == nil && r.claim(s, rec) != rec {
+		if n := d.Uvarint(); n > 0 {
+			turns = append(turns, turn{s, rec, n})
+		} else if r.claim(s, rec) != rec {
 			d.Fail("%q and %q hold the same", r.holders[s].Owner, rec.Owner)
 		}
 	}
+	return turns
 }
 
 // Check recomputes everything that the registry derives: the bands and counts of its
