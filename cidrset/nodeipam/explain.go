@@ -95,7 +95,7 @@ func behind(r Rule, a, b *candidate, n *Node) string {
 	case RuleLabels:
 		mine, its = fmt.Sprintf("%d (%s)", b.met, b.labels(n)), fmt.Sprintf("%d (%s)", a.met, a.labels(n))
 	case RuleCapacity:
-		mine, its = children(b.capacity), children(a.capacity)
+		mine, its = power(b.capacity)+" children", power(a.capacity)+" children"
 	case RuleAddresses:
 		mine, its = power(b.hostBits), power(a.hostBits)
 	case RuleMatched:
@@ -107,8 +107,6 @@ func behind(r Rule, a, b *candidate, n *Node) string {
 	}
 	return fmt.Sprintf("%v: %s, %s has %s", r, mine, a.spec.Name, its)
 }
-
-func children(order int) string { return power(order) + " children" }
 
 // power returns 2^order as a number if that is short.
 func power(order int) string {

@@ -297,35 +297,29 @@ func restoreLabels(a *Allocator, r *snap.Reader) *labels {
 	for i := range need {
 		need[i] = Family(r.String())
 	}
-	if len(need) > len(families) {
-		r.Fail("%d families", len(need))
-		need = nil
-	}
 	l, err := newLabels(a, need)
 	if err != nil {
 		r.Fail("%v", err)
 		return l
 	}
 	for range r.Count(10) {
-		e, err := restoreEntry(r)
-		if err == nil && r.Err() == nil {
-			err = l.lacks(e)
+		e := restoreEntry(r)
+		if e == nil {
+			break
 		}
-		if err != nil {
+		if err := l.lacks(e); err != nil {
 			r.Fail("%v", err)
 		}
-		if n := len(l.entries); r.Err() == nil && n > 0 && l.entries[n-1].spec.Name >= e.spec.Name {
+		if n := len(l.entries); n > 0 && l.entries[n-1].spec.Name >= e.spec.Name {
 			r.Fail("entries out of order")
-		}
-		if r.Err() != nil {
-			break
 		}
 		l.entries = append(l.entries, e)
 	}
 	return l
 }
 
-func restoreEntry(r *snap.Reader) (*entry, *ipalloc.Error) {
+// restoreEntry returns nil after an error.
+func restoreEntry(r *snap.Reader) *entry {
 	spec := Entry{Name: r.String(), Selector: make([]Term, r.Count(2))}
 	for i := range spec.Selector {
 		spec.Selector[i] = Term{Labels: restoreRequirements(r), Fields: restoreRequirements(r)}
@@ -335,12 +329,12 @@ func restoreEntry(r *snap.Reader) (*entry, *ipalloc.Error) {
 		*bits = int(r.Upto(128))
 	}
 	terminating := r.Bool()
-	if r.Err() != nil {
-		return nil, nil
-	}
 	e, err := newEntry(spec)
 	if err != nil {
-		return nil, err
+		r.Fail("%v", err)
+	}
+	if r.Err() != nil {
+		return nil
 	}
 	e.terminating = terminating
 	for i := range e.pools {
@@ -348,7 +342,7 @@ func restoreEntry(r *snap.Reader) (*entry, *ipalloc.Error) {
 			restoreCursor(r, &e.pools[i])
 		}
 	}
-	return e, nil
+	return e
 }
 
 func restoreRequirements(r *snap.Reader) []Requirement {

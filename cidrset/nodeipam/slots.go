@@ -255,11 +255,7 @@ func restoreSlots(a *Allocator, r *snap.Reader) *slots {
 	for i := range r.Count(3) {
 		s.addSlot(int(r.Byte()), r.Bool())
 		for range r.Count(8) {
-			p := r.Prefix()
-			if r.Err() != nil {
-				return s
-			}
-			pl, err := s.newPool(i, p)
+			pl, err := s.newPool(i, r.Prefix())
 			if err != nil {
 				r.Fail("%v", err)
 				return s

@@ -128,10 +128,7 @@ func (a *Allocator) restoreOwner(r *snap.Reader, name string) {
 	for i := range prefixes {
 		prefixes[i] = r.Prefix()
 	}
-	if r.Err() != nil {
-		return
-	}
-	if reason := badPrefixes(prefixes); reason != "" {
+	if reason := badPrefixes(prefixes); reason != "" { // as after an error of r
 		r.Fail("node %q: %s", name, reason)
 		return
 	}
