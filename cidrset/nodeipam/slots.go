@@ -78,7 +78,6 @@ func (s *slots) newPool(i int, p netip.Prefix) (*pool, *ipalloc.Error) {
 
 // arrange builds the list of all pools. It fails if two of them overlap.
 func (s *slots) arrange() *ipalloc.Error {
-	s.pools = s.pools[:0]
 	for i := range s.slots {
 		s.pools = append(s.pools, s.slots[i].pools...)
 	}

@@ -156,6 +156,39 @@ func TestSpaceCountsClaims(t *testing.T) {
 	}
 }
 
+// The reservations of a prefix come before its other claims, whatever came first and
+// whatever went: a search for them looks at the first claim only.
+func TestReservationsComeFirst(t *testing.T) {
+	var s Space[owner]
+	b := BlockOf(netip.MustParsePrefix("10.0.0.0/24"))
+	cs := make([]Claim[owner], 8)
+	for i := range cs {
+		if i%3 != 2 {
+			cs[i].Owner = new(owner)
+		}
+		s.Put(b, &cs[i])
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		remove int
+		want   *Claim[owner]
+	}{{7, &cs[5]}, {5, &cs[2]}, {0, &cs[2]}, {2, nil}} {
+		s.Remove(b, &cs[step.remove])
+		if got := s.Reservation(b); got != step.want {
+			t.Errorf("after removing claim %d: reservation %p, want %p", step.remove, got, step.want)
+		}
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The latest of the others is the first of them.
+	if _, c := s.inside(b); c != &cs[6] || c.Next() != &cs[4] {
+		t.Error("the other claims are not in reverse order")
+	}
+}
+
 // Pools and children of every length, in both families.
 func TestSpaceLengths(t *testing.T) {
 	for _, f := range []string{"IPv4", "IPv6"} {
