@@ -131,18 +131,23 @@ func (p *portSet) locate(port Port) (x uint64, in []*space, err error) {
 
 // takeable returns the position and the spaces of port if it can be taken now.
 func (p *portSet) takeable(port Port) (x uint64, in []*space, err error) {
-	if x, in, err = p.locate(port); err != nil {
-		return 0, nil, err
+	if x, in, err = p.locate(port); err == nil {
+		err = takeable(in, x, ipalloc.ErrReserved)
 	}
-	for i := range in {
+	return x, in, err
+}
+
+// takeable returns nil if x can be taken in all the spaces, outside if it is in no band.
+func takeable(in []*space, x uint64, outside error) error {
+	for _, s := range in {
 		switch {
-		case in[i].bandOf(x) == closed:
-			return 0, nil, ipalloc.ErrReserved
-		case in[i].bits.Test(x):
-			return 0, nil, ipalloc.ErrOccupied
+		case s.bandOf(x) == closed:
+			return outside
+		case s.bits.Test(x):
+			return ipalloc.ErrOccupied
 		}
 	}
-	return x, in, nil
+	return nil
 }
 
 // peek returns the position that u leads to, free in all the spaces, which have the same

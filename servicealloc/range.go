@@ -161,23 +161,12 @@ func (r *Range) Allocate(ip netip.Addr) error {
 		}
 		return nil
 	}
-	if err := r.takeable(ip, x); err != nil {
+	if err := takeable([]*space{&r.area.space}, x, ipalloc.ErrOutOfRange); err != nil {
 		r.mu.Unlock()
-		return err
+		return r.fail(ip, err)
 	}
 	r.area.take(x)
 	r.done(Allocated, ip, Port{})
-	return nil
-}
-
-// takeable returns why the address at x cannot be taken now.
-func (r *Range) takeable(ip netip.Addr, x uint64) error {
-	switch {
-	case r.area.bandOf(x) == closed:
-		return r.fail(ip, ipalloc.ErrOutOfRange)
-	case r.area.bits.Test(x):
-		return r.fail(ip, ipalloc.ErrOccupied)
-	}
 	return nil
 }
 
@@ -238,8 +227,8 @@ func (r *Range) DryRun(ip netip.Addr) (will netip.Addr, spilled bool, err error)
 	if !ok {
 		return netip.Addr{}, false, r.fail(ip, ipalloc.ErrOutOfRange)
 	}
-	if err := r.takeable(ip, x); err != nil {
-		return netip.Addr{}, false, err
+	if err := takeable([]*space{&r.area.space}, x, ipalloc.ErrOutOfRange); err != nil {
+		return netip.Addr{}, false, r.fail(ip, err)
 	}
 	return ip, false, nil
 }

@@ -376,36 +376,16 @@ func (r *rangeSet) write(w *snap.Writer) {
 		w.String(e.Name)
 		w.Bool(e.Draining)
 		w.Bool(e.Reserved)
-		w.Count(len(e.Prefixes))
-		for _, p := range e.Prefixes {
-			w.Prefix(p)
-		}
-		w.Count(len(e.Ports))
-		for _, p := range e.Ports {
-			p.write(w)
-		}
+		writeList(w, e.Prefixes, w.Prefix)
+		writeList(w, e.Ports, func(p PortRange) { p.write(w) })
 	}
-}
-
-// readPrefixes reads a list of prefixes that a caller has configured.
-func readPrefixes(d *snap.Reader) (ps []netip.Prefix) {
-	n := d.Count(2)
-	if n > maxPrefixes {
-		d.Fail("more than %d prefixes", maxPrefixes)
-	}
-	for ; n > 0 && d.Err() == nil; n-- {
-		ps = append(ps, d.Prefix())
-	}
-	return ps
 }
 
 func (r *rangeSet) read(d *snap.Reader) {
 	before, total := "", 0
 	for n, i := d.Count(4), 0; i < n && d.Err() == nil; i++ {
-		e := &RangeInfo{Name: d.String(), Draining: d.Bool(), Reserved: d.Bool(), Prefixes: readPrefixes(d)}
-		for k := d.Count(3); k > 0 && d.Err() == nil; k-- {
-			e.Ports = append(e.Ports, readPortRange(d))
-		}
+		e := &RangeInfo{Name: d.String(), Draining: d.Bool(), Reserved: d.Bool(), Prefixes: readList(d, 2, d.Prefix),
+			Ports: readList(d, 3, func() PortRange { return readPortRange(d) })}
 		if total += len(e.Prefixes) + len(e.Ports); total > maxPrefixes || i > 0 && e.Name <= before {
 			d.Fail("the range %q", e.Name)
 		}

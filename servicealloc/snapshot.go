@@ -3,6 +3,7 @@ package servicealloc
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
@@ -38,36 +39,28 @@ func (g *Grant) write(w *snap.Writer) {
 	w.String(g.Owner)
 	w.Uvarint(g.Generation)
 	w.Bool(g.Spilled)
-	w.Count(len(g.Addrs))
-	for _, ip := range g.Addrs {
-		w.Addr(ip)
-	}
-	w.Count(len(g.Ports))
-	for _, p := range g.Ports {
+	writeList(w, g.Addrs, w.Addr)
+	writeList(w, g.Ports, func(p Port) {
 		w.Byte(byte(slices.Index(protocols[:], p.Protocol) + 1))
 		w.Uvarint(uint64(p.Number))
-	}
+	})
 }
 
 func readGrant(d *snap.Reader) (g Grant) {
 	g = Grant{Owner: d.String(), Generation: d.Uvarint(), Spilled: d.Bool()}
-	for n := d.Count(5); n > 0 && d.Err() == nil; n-- {
-		ip := d.Addr()
-		if d.Err() == nil && addr.CheckAddr(ip) != nil {
-			d.Fail("an address of %q", g.Owner)
-		}
-		g.Addrs = append(g.Addrs, ip)
+	g.Addrs = readList(d, 5, d.Addr)
+	if slices.ContainsFunc(g.Addrs, func(ip netip.Addr) bool { return addr.CheckAddr(ip) != nil }) {
+		d.Fail("an address of %q", g.Owner)
 	}
-	for n := d.Count(2); n > 0 && d.Err() == nil; n-- {
-		p := Port{}
+	g.Ports = readList(d, 2, func() (p Port) {
 		if i := d.Upto(uint64(len(protocols))); i > 0 {
 			p.Protocol = protocols[i-1]
 		}
 		if p.Number = uint16(d.Upto(1<<16 - 1)); p.Number == 0 {
 			d.Fail("a port of %q", g.Owner)
 		}
-		g.Ports = append(g.Ports, p)
-	}
+		return p
+	})
 	return g
 }
 
