@@ -184,9 +184,12 @@ func TestReservationsComeFirst(t *testing.T) {
 		}
 	}
 	// The latest of the others is the first of them.
-	if _, c := s.inside(b); c != &cs[6] || c.Next() != &cs[4] {
-		t.Error("the other claims are not in reverse order")
-	}
+	s.Overlapping(b, func(_ Block, c *Claim[owner]) bool {
+		if c != &cs[6] || c.Next() != &cs[4] {
+			t.Error("the other claims are not in reverse order")
+		}
+		return true
+	})
 }
 
 // Pools and children of every length, in both families.

@@ -12,34 +12,29 @@ import (
 // O(depth of the trie): on the way to from it looks at each node once; then it
 // enters only subtrees that have room.
 func (s *Space[O]) Next(pool Block, size uint8, from addr.U128) (addr.U128, bool) {
-	at, taken := s.below(pool)
+	at, taken := s.inside(pool)
 	if taken {
 		return addr.U128{}, false
 	}
 	return s.find(pool, at, size, from)
 }
 
-// below returns the topmost node inside b, 0 if b is free, and whether a larger claim
-// covers all of b.
-func (s *Space[O]) below(b Block) (at uint32, taken bool) {
-	for at = s.root; at != 0; {
+// inside returns the topmost node inside b, 0 if there is none, and whether a larger
+// claim covers all of b.
+func (s *Space[O]) inside(b Block) (at uint32, covered bool) {
+	for at = s.root; at != 0 && s.nodes[at].bits < b.Bits; {
 		invariant.Step(1)
 		n := &s.nodes[at]
-		if n.bits >= b.Bits {
-			if b.Contains(n.key) {
-				return at, false
-			}
-			return 0, false
-		}
 		if !(Block{n.key, n.bits}).Contains(b.Key) {
-			return 0, false
+			return 0, covered
 		}
-		if n.claims != nil {
-			return 0, true
-		}
+		covered = covered || n.claims != nil
 		at = n.child[bit(b.Key, n.bits)]
 	}
-	return 0, false
+	if at != 0 && !b.Contains(s.nodes[at].key) {
+		at = 0
+	}
+	return at, covered
 }
 
 // find is next in a region of which everything outside node at is free.
@@ -65,10 +60,7 @@ func (s *Space[O]) find(region Block, at uint32, size uint8, from addr.U128) (ad
 	if n.bits < size {
 		in = Block{n.key, n.bits}
 	}
-	if from.Cmp(in.Key) < 0 {
-		return from, true
-	}
-	if from.Cmp(in.Last()) > 0 {
+	if from.Cmp(in.Key) < 0 || from.Cmp(in.Last()) > 0 {
 		return from, true
 	}
 	if n.best <= size { // so n.bits < size
@@ -112,7 +104,7 @@ func (s *Space[O]) Tally(pool Block, size uint8) (c Counts) {
 	if c.Capacity = 1<<64 - 1; order < 64 {
 		c.Capacity = 1 << order
 	}
-	at, covered := s.below(pool)
+	at, covered := s.inside(pool)
 	if at == 0 && !covered {
 		c.Free = c.Capacity
 		return c
@@ -132,7 +124,6 @@ func (s *Space[O]) Tally(pool Block, size uint8) (c Counts) {
 		c.Reserved = c.Capacity
 		return c
 	}
-	at, _ = s.inside(pool)
 	barred := s.reservedBelow(at, size)
 	c.Used, c.Reserved = clamp(taken.Sub(barred)), clamp(barred)
 	return c
@@ -157,8 +148,11 @@ func (s *Space[O]) reservedBelow(at uint32, size uint8) addr.U128 {
 
 // Reservation returns the claim of a reservation of exactly b, nil if there is none.
 func (s *Space[O]) Reservation(b Block) *Claim[O] {
-	_, c := s.inside(b)
-	return c.reservation()
+	at, _ := s.inside(b)
+	if at == 0 || s.nodes[at].bits != b.Bits {
+		return nil
+	}
+	return s.nodes[at].claims.reservation()
 }
 
 // reservation returns c, the first claim of a prefix, if it is a reservation.
@@ -203,22 +197,4 @@ func (s *Space[O]) until(at uint32, f func(Block, *Claim[O]) bool) bool {
 		return false
 	}
 	return s.until(n.child[0], f) && s.until(n.child[1], f)
-}
-
-// inside returns the topmost node inside b, 0 if there is none, and the claims of
-// exactly b.
-func (s *Space[O]) inside(b Block) (at uint32, same *Claim[O]) {
-	for at = s.root; at != 0 && s.nodes[at].bits < b.Bits; {
-		if !(Block{s.nodes[at].key, s.nodes[at].bits}).Contains(b.Key) {
-			return 0, nil
-		}
-		at = s.nodes[at].child[bit(b.Key, s.nodes[at].bits)]
-	}
-	if at == 0 || !b.Contains(s.nodes[at].key) {
-		return 0, nil
-	}
-	if s.nodes[at].bits == b.Bits {
-		same = s.nodes[at].claims
-	}
-	return at, same
 }
