@@ -185,17 +185,15 @@ func keep[T comparable](have, want []T, open func(have, want T) bool) map[int]T 
 		return nil
 	}
 	kept := map[int]T{}
-	used := make([]bool, len(have))
+	have = slices.Clone(have)
 	for _, match := range []func(h, w T) bool{func(h, w T) bool { return h == w }, open} {
 		for i, w := range want {
 			if _, ok := kept[i]; ok {
 				continue
 			}
-			for j, h := range have {
-				if !used[j] && match(h, w) {
-					kept[i], used[j] = h, true
-					break
-				}
+			if j := slices.IndexFunc(have, func(h T) bool { return match(h, w) }); j >= 0 {
+				kept[i] = have[j]
+				have = slices.Delete(have, j, j+1)
 			}
 		}
 	}
