@@ -83,22 +83,6 @@ func (b *base) restore(c *config, magic string, pool func(*snap.Reader, *ipalloc
 	return nil
 }
 
-// writeList writes how many elements list has, and each with write.
-func writeList[T any](w *snap.Writer, list []T, write func(T)) {
-	w.Count(len(list))
-	for _, v := range list {
-		write(v)
-	}
-}
-
-// readList reads what writeList wrote, of elements that take size bytes or more.
-func readList[T any](d *snap.Reader, size int, read func() T) (list []T) {
-	for n := d.Count(size); n > 0 && d.Err() == nil; n-- {
-		list = append(list, read())
-	}
-	return list
-}
-
 // corrupt completes an error of Check.
 func corrupt(e ipalloc.Error, why string) error {
 	e.Package, e.Op, e.Reason, e.Err = "servicealloc", "check", why, ipalloc.ErrCorrupt

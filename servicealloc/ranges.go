@@ -376,16 +376,16 @@ func (r *rangeSet) write(w *snap.Writer) {
 		w.String(e.Name)
 		w.Bool(e.Draining)
 		w.Bool(e.Reserved)
-		writeList(w, e.Prefixes, w.Prefix)
-		writeList(w, e.Ports, func(p PortRange) { p.write(w) })
+		snap.WriteList(w, e.Prefixes, w.Prefix)
+		snap.WriteList(w, e.Ports, func(p PortRange) { p.write(w) })
 	}
 }
 
 func (r *rangeSet) read(d *snap.Reader) {
 	before, total := "", 0
 	for n, i := d.Count(4), 0; i < n && d.Err() == nil; i++ {
-		e := &RangeInfo{Name: d.String(), Draining: d.Bool(), Reserved: d.Bool(), Prefixes: readList(d, 2, d.Prefix),
-			Ports: readList(d, 3, func() PortRange { return readPortRange(d) })}
+		e := &RangeInfo{Name: d.String(), Draining: d.Bool(), Reserved: d.Bool(), Prefixes: snap.ReadList(d, 2, d.Prefix),
+			Ports: snap.ReadList(d, 3, func() PortRange { return readPortRange(d) })}
 		if total += len(e.Prefixes) + len(e.Ports); total > maxPrefixes || i > 0 && e.Name <= before {
 			d.Fail("the range %q", e.Name)
 		}

@@ -39,8 +39,8 @@ func (g *Grant) write(w *snap.Writer) {
 	w.String(g.Owner)
 	w.Uvarint(g.Generation)
 	w.Bool(g.Spilled)
-	writeList(w, g.Addrs, w.Addr)
-	writeList(w, g.Ports, func(p Port) {
+	snap.WriteList(w, g.Addrs, w.Addr)
+	snap.WriteList(w, g.Ports, func(p Port) {
 		w.Byte(byte(slices.Index(protocols[:], p.Protocol) + 1))
 		w.Uvarint(uint64(p.Number))
 	})
@@ -48,11 +48,11 @@ func (g *Grant) write(w *snap.Writer) {
 
 func readGrant(d *snap.Reader) (g Grant) {
 	g = Grant{Owner: d.String(), Generation: d.Uvarint(), Spilled: d.Bool()}
-	g.Addrs = readList(d, 5, d.Addr)
+	g.Addrs = snap.ReadList(d, 5, d.Addr)
 	if slices.ContainsFunc(g.Addrs, func(ip netip.Addr) bool { return addr.CheckAddr(ip) != nil }) {
 		d.Fail("an address of %q", g.Owner)
 	}
-	g.Ports = readList(d, 2, func() (p Port) {
+	g.Ports = snap.ReadList(d, 2, func() (p Port) {
 		if i := d.Upto(uint64(len(protocols))); i > 0 {
 			p.Protocol = protocols[i-1]
 		}

@@ -253,18 +253,14 @@ func (l *labels) lacks(e *entry) *ipalloc.Error {
 
 func (l *labels) save(w *snap.Writer) {
 	w.Byte(byLabels)
-	w.Count(len(l.families))
-	for _, f := range l.families {
-		w.String(string(f))
-	}
+	snap.WriteList(w, l.families, func(f Family) { w.String(string(f)) })
 	w.Count(len(l.entries))
 	for _, e := range l.entries {
 		w.String(e.spec.Name)
-		w.Count(len(e.spec.Selector))
-		for _, t := range e.spec.Selector {
+		snap.WriteList(w, e.spec.Selector, func(t Term) {
 			saveRequirements(w, t.Labels)
 			saveRequirements(w, t.Fields)
-		}
+		})
 		w.Prefix(e.spec.IPv4)
 		w.Prefix(e.spec.IPv6)
 		for _, bits := range []int{e.spec.HostBits, e.spec.MaskIPv4, e.spec.MaskIPv6} {
@@ -280,23 +276,16 @@ func (l *labels) save(w *snap.Writer) {
 }
 
 func saveRequirements(w *snap.Writer, rs []Requirement) {
-	w.Count(len(rs))
-	for _, q := range rs {
+	snap.WriteList(w, rs, func(q Requirement) {
 		w.String(q.Key)
 		w.String(string(q.Op))
-		w.Count(len(q.Values))
-		for _, v := range q.Values {
-			w.String(v)
-		}
-	}
+		snap.WriteList(w, q.Values, w.String)
+	})
 }
 
 // restoreLabels reads what save wrote.
 func restoreLabels(a *Allocator, r *snap.Reader) *labels {
-	need := make([]Family, r.Count(1))
-	for i := range need {
-		need[i] = Family(r.String())
-	}
+	need := snap.ReadList(r, 1, func() Family { return Family(r.String()) })
 	l, err := newLabels(a, need)
 	if err != nil {
 		r.Fail("%v", err)
@@ -320,10 +309,10 @@ func restoreLabels(a *Allocator, r *snap.Reader) *labels {
 
 // restoreEntry returns nil after an error.
 func restoreEntry(r *snap.Reader) *entry {
-	spec := Entry{Name: r.String(), Selector: make([]Term, r.Count(2))}
-	for i := range spec.Selector {
-		spec.Selector[i] = Term{Labels: restoreRequirements(r), Fields: restoreRequirements(r)}
-	}
+	spec := Entry{Name: r.String()}
+	spec.Selector = snap.ReadList(r, 2, func() Term {
+		return Term{Labels: restoreRequirements(r), Fields: restoreRequirements(r)}
+	})
 	spec.IPv4, spec.IPv6 = r.Prefix(), r.Prefix()
 	for _, bits := range []*int{&spec.HostBits, &spec.MaskIPv4, &spec.MaskIPv6} {
 		*bits = int(r.Upto(128))
@@ -346,12 +335,7 @@ func restoreEntry(r *snap.Reader) *entry {
 }
 
 func restoreRequirements(r *snap.Reader) []Requirement {
-	rs := make([]Requirement, r.Count(3))
-	for i := range rs {
-		rs[i] = Requirement{Key: r.String(), Op: Operator(r.String()), Values: make([]string, r.Count(1))}
-		for k := range rs[i].Values {
-			rs[i].Values[k] = r.String()
-		}
-	}
-	return rs
+	return snap.ReadList(r, 3, func() Requirement {
+		return Requirement{Key: r.String(), Op: Operator(r.String()), Values: snap.ReadList(r, 1, r.String)}
+	})
 }

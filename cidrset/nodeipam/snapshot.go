@@ -46,21 +46,14 @@ func (a *Allocator) MarshalBinary() ([]byte, error) {
 	defer a.mu.Unlock()
 	w := snap.NewWriter(nil, snapshotMagic, snapshotVersion)
 	a.policy.save(w)
-	reserved := a.reserved()
-	w.Count(len(reserved))
-	for _, p := range reserved {
-		w.Prefix(p)
-	}
+	snap.WriteList(w, a.reserved(), w.Prefix)
 	w.Count(len(a.owners))
 	for _, o := range a.sorted() {
 		w.String(o.name)
 		w.String(o.uid)
 		w.String(o.entry)
 		w.Bool(o.terminating)
-		w.Count(len(o.prefixes))
-		for _, p := range o.prefixes {
-			w.Prefix(p)
-		}
+		snap.WriteList(w, o.prefixes, w.Prefix)
 	}
 	return w.Finish()
 }
@@ -124,10 +117,7 @@ func Restore(data []byte, opts ...Option) (*Allocator, error) {
 
 func (a *Allocator) restoreOwner(r *snap.Reader, name string) {
 	uid, entry, terminating := r.String(), r.String(), r.Bool()
-	prefixes := make([]netip.Prefix, r.Count(3))
-	for i := range prefixes {
-		prefixes[i] = r.Prefix()
-	}
+	prefixes := snap.ReadList(r, 3, r.Prefix)
 	if reason := badPrefixes(prefixes); reason != "" { // as after an error of r
 		r.Fail("node %q: %s", name, reason)
 		return

@@ -103,6 +103,14 @@ func (w *Writer) Time(t time.Time) {
 	w.Uvarint(uint64(t.Nanosecond()))
 }
 
+// WriteList writes how many elements list has, and each with write.
+func WriteList[T any](w *Writer, list []T, write func(T)) {
+	w.Count(len(list))
+	for _, v := range list {
+		write(v)
+	}
+}
+
 // Finish writes the checksum and returns the slice. After an error it returns the
 // slice as NewWriter was given it.
 func (w *Writer) Finish() ([]byte, error) {
@@ -313,6 +321,14 @@ func (r *Reader) Prefix() netip.Prefix {
 		return netip.Prefix{}
 	}
 	return p
+}
+
+// ReadList reads what [WriteList] wrote, of elements that take size bytes or more.
+func ReadList[T any](r *Reader, size int, read func() T) (list []T) {
+	for n := r.Count(size); n > 0 && r.err == nil; n-- {
+		list = append(list, read())
+	}
+	return list
 }
 
 // Time reads a time.
