@@ -4,27 +4,27 @@
 //
 // # Which package when
 //
-// Equal prefixes out of one pool, such as a /24 of 10.0.0.0/8 for each node, and
-// larger ones out of the same pool: cidrset.
+// Package cidrset hands out equal prefixes of one pool, such as a /24 of 10.0.0.0/8 for
+// each node, and larger ones of the same pool.
 //
-// The same by owner, one prefix of each address family for every node, with the
-// service range kept out: cidrset/nodeipam. The loop that keeps an API server's records
-// in step with it: cidrset/nodeipam/controller.
+// Package cidrset/nodeipam does that by owner: one prefix of each address family for
+// every node, from fixed slots or from pools chosen by labels, with the service range
+// kept out. Package cidrset/nodeipam/controller is the loop that keeps the records of
+// an API server in step with it.
 //
-// Single addresses and ports for services, with a band kept for those who name
-// theirs: servicealloc.
+// Package servicealloc hands out single addresses and ports for services. It keeps a
+// band for callers that name theirs.
 //
-// Single addresses for what runs on many hosts, each host with blocks of its own, in
-// a store that many programs share: ipset. The store is memory, a file
-// (ipset/boltstore, which keeps allocators of cidrset and servicealloc, too) or an
-// etcd (ipset/etcdstore).
+// Package ipset hands out single addresses on many hosts. Each host has blocks of its
+// own, and all programs share one store: memory (ipset/store), a file (ipset/boltstore)
+// or an etcd (ipset/etcdstore). Package ipset/boltstore/journal keeps allocators of
+// cidrset and servicealloc in such a file.
 //
-// Single addresses for the containers of one node, from ranges that come with every
-// call, as CNI's host-local hands them out: ipset/hostlocal.
+// Package ipset/hostlocal hands out single addresses for the containers of one node,
+// from ranges that come with every call, as CNI's host-local does.
 //
-// A set of numbers that finds the next free one, or the best-fitting aligned run
-// of free ones, however full it is: bitmap. The packages above stand on it; it is
-// public because other things are numbered too.
+// Package bitmap is the set of ordinals below all of them. It finds the next free
+// ordinal, or the best-fitting aligned run of free ones, however full it is.
 //
 // # Vocabulary
 //
@@ -36,7 +36,7 @@
 //	allocate   the engine chooses
 //	occupy     the caller names what is taken
 //	release    give back
-//	reserve    take out of circulation; nobody's
+//	reserve    take out of circulation, without an owner
 //	owner      the caller's name for who holds something; in ipset a handle,
 //	           beside which the host is kept that it is held for
 //	affinity   the host that a block belongs to
