@@ -256,7 +256,7 @@ func TestServedAfterTheChange(t *testing.T) {
 }
 
 // Goroutines that drain overlapping pools get distinct prefixes, all there are, and
-// the changes are told in order, each before its call returns.
+// the changes are delivered in order, each before its call returns.
 func TestConcurrentDrain(t *testing.T) {
 	var told []nodeipam.Change // written by one call of the function at a time
 	a, err := nodeipam.New(nodeipam.Config{ByLabels: true}, nodeipam.OnChange(func(c nodeipam.Change) { told = append(told, c) }))

@@ -70,7 +70,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// A receiver that panics, or ends its goroutine, loses nobody's change.
+// A receiver that panics, or ends its goroutine, loses no change.
 func TestPanicLosesNothing(t *testing.T) {
 	for _, end := range []func(){func() { panic("disk full") }, runtime.Goexit} {
 		var seen []int
@@ -124,9 +124,9 @@ func TestPanicDeliversTheRest(t *testing.T) {
 	}
 }
 
-// A caller delivers what waits when its turn begins: changes that the receiver's own
-// time lets in are left to those who made them.
-func TestNobodyDeliversForEver(t *testing.T) {
+// A caller delivers the changes that wait when its turn begins. A change that is added
+// while the receiver runs is left to the call that made it.
+func TestTurnIsBounded(t *testing.T) {
 	var c *counter
 	calls := 0
 	c = newCounter(func(int) {

@@ -33,8 +33,11 @@
 // Open finds that transaction's pages and refuses the file; [Salvage] saves it whole, and
 // Options.AcceptOlder opens the file without it. A newer meta page that the disk lost
 // altogether, so that an older one stands in its place, is not noticed: a commit that was
-// cut short looks the same. An unverified file can hide a page that was lost as a whole, or
-// that is an older version of itself, until it is verified.
+// cut short looks the same. Open refuses one kind of file that lost nothing acknowledged:
+// a process was killed between writing the pages of a transaction and its meta page, and
+// the older meta page was damaged after. AcceptOlder opens it. An unverified file can hide
+// a page that was lost as a whole, or that is an older version of itself, until it is
+// verified.
 //
 // A network file system may neither lock nor sync; use a local one. After a sync that
 // failed, what the disk has is unknown: commits fail with [ErrFailed] until the file is
