@@ -258,6 +258,9 @@ func (c *checker) derived(r store.Record) {
 		}
 	case kindCatalog, kindBlock:
 	default:
+		if isForeign(r.Key) {
+			return
+		}
 		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "unknown kind of record"})
 	}
 }

@@ -31,6 +31,9 @@
 //	l<family><handle>     the last addresses of a sticky handle
 //	t<time><q or l>       a request or a sticky handle by its age
 //
+// Keys that begin with an upper-case letter belong to other programs, such as package hostlocal. This package neither
+// reads nor reports them.
+//
 // h, n, r, e, u and d are indexes: a function of the block, written in the block's own commit, so they cannot
 // drift from it. They are written without an expected revision, because whoever writes them has the block's: no two
 // commits ever compete for an index record, and a handle with addresses in many blocks is never a point of contention.

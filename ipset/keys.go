@@ -26,6 +26,10 @@ const (
 	kindAged    = "t"
 )
 
+// isForeign reports whether a record belongs to another program that shares the store:
+// its key begins with an upper-case letter.
+func isForeign(key string) bool { return key[0] >= 'A' && key[0] <= 'Z' }
+
 // catalogKey is the key of the one catalog record.
 const catalogKey = kindCatalog
 

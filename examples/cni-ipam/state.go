@@ -209,7 +209,7 @@ func (s *state) close() (err error) {
 // noteKey is the key of the one record that the plugin itself keeps in the state: when the
 // directory last changed, as of the last time it was read and quiet. Before that, a change in
 // the same tick of the clock could be missed.
-const noteKey = "cni-ipam"
+const noteKey = "Ncni-ipam"
 
 // settleTime is longer than any file system takes for one time for another.
 const settleTime = 2 * time.Second

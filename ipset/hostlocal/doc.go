@@ -16,8 +16,8 @@
 //
 // # State
 //
-// All state is records in a store, which may hold those of other engines too. A key is
-// "L", the network's name, NUL, the kind, and:
+// All state is records in a store, which may hold those of package ipset and of other
+// engines too. A key is "L", the network's name, NUL, the kind, and:
 //
 //	h                       the header: the boot, and how many there were
 //	t<container>\0<iface>   an attachment: its addresses, and in which boot it was added
