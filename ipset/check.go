@@ -347,12 +347,12 @@ func (c *checker) generations(recs []store.Record) {
 		if strings.HasPrefix(r.Key, kindPage) {
 			id, ok := parsePageKey(r.Key)
 			p, err := decodePage(r.Value)
-			lost = lost || err != nil && ok && id.level == 0
+			lost = lost || err != nil && ok && id.Level == 0
 			last = max(last, p.mark>>genShift)
 		}
 	}
 	for id := range c.pages {
-		lost = lost || id.level == 0 && c.revs[id.key()] == 0
+		lost = lost || id.Level == 0 && c.revs[id.key()] == 0
 	}
 	if lost {
 		last = max(last, c.cat.Generation) + 1
@@ -362,7 +362,7 @@ func (c *checker) generations(recs []store.Record) {
 
 // markOf returns the mark of a repaired page: its own, or one above all if that is lost.
 func (c *checker) markOf(id pageID, p page, err error) uint64 {
-	if err == nil || id.level > 0 {
+	if err == nil || id.Level > 0 {
 		return p.mark
 	}
 	return c.mark

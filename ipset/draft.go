@@ -1,10 +1,10 @@
 package ipset
 
 import (
-	"math/bits"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/internal/space"
 )
 
 // draft is what one plan would change of owners and pages. A plan looks and picks first and changes nothing that
@@ -69,90 +69,68 @@ func (d *draft) setPage(id pageID, p page) {
 	d.pages[id] = p
 }
 
-// free returns the first block of a pool, of the given size and with an ordinal of from to to, that does not exist. It reads
-// each page on its way at most once, in one round trip with those above:
-//
-//	climb while a page has no clear bit left of what may be searched, descend to the first clear one
-func (d *draft) free(t *txn, pool netip.Prefix, size int, from, to addr.U128) (netip.Prefix, bool, error) {
-	id := pageID{v6: pool.Addr().Is6(), bits: uint8(size)}
-	at, level := from, uint(0) // at is the next child to look at, in units of its level
-	for {
-		last := to.Shr(pageBits * level)
-		if at.Cmp(last) > 0 {
-			return netip.Prefix{}, false, nil
-		}
-		id.level, id.index = uint8(level), at.Shr(pageBits)
-		if t.e.cache.pages.get(id) == nil {
-			if err := t.load(t.pageKeys(nil, pool, id)...); err != nil {
-				return netip.Prefix{}, false, err
-			}
-		}
-		p, err := d.page(t, id)
-		if err != nil {
-			return netip.Prefix{}, false, err
-		}
-		free := ^p.word & (^uint64(0) << (at.Lo & 63))
-		if free == 0 {
-			if id.index.Cmp(last.Shr(pageBits)) >= 0 {
-				return netip.Prefix{}, false, nil // to is in this page or before it
-			}
-			at, level = id.index.Add(addr.U128{Lo: 1}), level+1
-			continue
-		}
-		at = id.index.Shl(pageBits).Or(addr.U128{Lo: uint64(bits.TrailingZeros64(free))})
-		if at.Cmp(last) > 0 {
-			return netip.Prefix{}, false, nil
-		}
-		if level == 0 {
-			return blockAt(id.v6, size, at), true, nil
-		}
-		at, level = at.Shl(pageBits), level-1
-	}
+// draftPages are the pages of one block size as a draft has them; they implement [space.Pages].
+type draftPages struct {
+	d    *draft
+	t    *txn
+	pool netip.Prefix // of a search: its pages are read together with those above, up to the one that spans the pool
+	v6   bool
+	bits uint8
+
+	vacate bool   // the mark of the leaf is raised to seq
+	mark   uint64 // of the leaf
+	seq    uint64
 }
 
-// occupy marks a block as existing and returns the mark of its page, the sequence number to start after. A page that
-// becomes full marks its parent.
-func (d *draft) occupy(t *txn, block netip.Prefix) (mark uint64, err error) {
-	id, i := leafOf(block)
-	for ok := true; ok; {
-		p, err := d.page(t, id)
-		if err != nil {
+// Word returns the word of a page.
+func (p *draftPages) Word(id space.ID) (uint64, error) {
+	at := pageID{p.v6, p.bits, id}
+	if p.pool.IsValid() && p.t.e.cache.pages.get(at) == nil {
+		if err := p.t.load(p.t.pageKeys(nil, p.pool, at)...); err != nil {
 			return 0, err
 		}
-		if id.level == 0 {
-			mark = p.mark
-		}
-		p.word |= 1 << i
-		d.setPage(id, p)
-		if p.word != ^uint64(0) {
-			break
-		}
-		id, i, ok = id.parent()
 	}
-	return mark, nil
+	pg, err := p.d.page(p.t, at)
+	if id.Level == 0 {
+		p.mark = pg.mark
+	}
+	return pg.word, err
 }
 
-// vacate marks a block as not existing and raises the mark of its page to seq. A page that was full clears its mark in
-// its parent.
-func (d *draft) vacate(t *txn, block netip.Prefix, seq uint64) error {
-	id, i := leafOf(block)
-	for ok := true; ok; {
-		p, err := d.page(t, id)
-		if err != nil {
-			return err
-		}
-		full := p.word == ^uint64(0)
-		p.word &^= 1 << i
-		if id.level == 0 {
-			p.mark = max(p.mark, seq)
-		}
-		d.setPage(id, p)
-		if !full {
-			break
-		}
-		id, i, ok = id.parent()
+// SetWord changes the word of a page. Word has read it, so it cannot fail.
+func (p *draftPages) SetWord(id space.ID, word uint64) error {
+	at := pageID{p.v6, p.bits, id}
+	pg, _ := p.d.page(p.t, at)
+	pg.word = word
+	if id.Level == 0 && p.vacate {
+		pg.mark = max(pg.mark, p.seq)
 	}
+	p.d.setPage(at, pg)
 	return nil
+}
+
+// free returns the first block of a pool, of the given size and with an ordinal of from to to, that does not exist. It reads
+// each page on its way at most once, in one round trip with those above.
+func (d *draft) free(t *txn, pool netip.Prefix, size int, from, to addr.U128) (netip.Prefix, bool, error) {
+	p := draftPages{d: d, t: t, pool: pool, v6: pool.Addr().Is6(), bits: uint8(size)}
+	n, ok, err := space.Find(p.Word, from, to)
+	if !ok || err != nil {
+		return netip.Prefix{}, false, err
+	}
+	return blockAt(p.v6, size, n), true, nil
+}
+
+// occupy marks a block as existing and returns the mark of its page, the sequence number to start after.
+func (d *draft) occupy(t *txn, block netip.Prefix) (mark uint64, err error) {
+	p := draftPages{d: d, t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits())}
+	err = space.Mark(&p, block.Bits(), ordinalOf(block), true)
+	return p.mark, err
+}
+
+// vacate marks a block as not existing and raises the mark of its page to seq.
+func (d *draft) vacate(t *txn, block netip.Prefix, seq uint64) error {
+	p := draftPages{d: d, t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits()), vacate: true, seq: seq}
+	return space.Mark(&p, block.Bits(), ordinalOf(block), false)
 }
 
 // size returns the number of records that apply adds to the commit.

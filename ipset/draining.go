@@ -1,6 +1,10 @@
 package ipset
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/space"
+)
 
 // occupied reports whether something is where a block would be made: the block itself, although its page does not know
 // it, or a block of another size that the pool had; and which is the next block that may be free of it.
@@ -44,7 +48,7 @@ func (t *txn) insideOne(pool netip.Prefix, size int, block netip.Prefix) (netip.
 // aroundSome reports whether blocks of the given smaller size lie in the block.
 func (t *txn) aroundSome(size int, block netip.Prefix) (netip.Prefix, bool, error) {
 	next := after(block, lastAddr(block))
-	if size-block.Bits() > pageBits {
+	if size-block.Bits() > space.Bits {
 		r := blockRange(kindBlock, block)
 		r.Limit = 1
 		recs, err := t.list(r)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/internal/space"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -14,41 +15,37 @@ import (
 // level n-1 are full. 1 is taken. The geometry depends on family and block size only, not on pools, so pools are
 // split and merged without touching it. A page that was never written is all clear.
 
-// pageID names a page.
+// pageID names a page of the space of all blocks of one size.
 type pageID struct {
-	v6    bool
-	bits  uint8 // prefix length of the blocks
-	level uint8
-	index addr.U128 // of the page among those of its level, from address 0
+	v6   bool
+	bits uint8 // prefix length of the blocks
+	space.ID
 }
 
 // maxPages is how many pages the coming or going of a block usually changes at most: of levels that become full or cease to be.
 const maxPages = 4
-
-// pageBits is log2 of the children of a page.
-const pageBits = 6
 
 // key returns the key of the page's record.
 func (id pageID) key() string {
 	b := make([]byte, 0, 20)
 	b = append(b, kindPage...)
 	if !id.v6 {
-		b = append(b, '4', id.bits, id.level)
-		return string(binary.BigEndian.AppendUint32(b, uint32(id.index.Lo)))
+		b = append(b, '4', id.bits, id.Level)
+		return string(binary.BigEndian.AppendUint32(b, uint32(id.Index.Lo)))
 	}
-	b = append(b, '6', id.bits, id.level)
-	b = binary.BigEndian.AppendUint64(b, id.index.Hi)
-	return string(binary.BigEndian.AppendUint64(b, id.index.Lo))
+	b = append(b, '6', id.bits, id.Level)
+	b = binary.BigEndian.AppendUint64(b, id.Index.Hi)
+	return string(binary.BigEndian.AppendUint64(b, id.Index.Lo))
 }
 
 // pageRange returns the range of the pages of one level of a block size with an index from first to last; with open, that of the
 // first page of that size or a longer one.
 func pageRange(v6 bool, size, level int, first, last addr.U128, open bool) store.Range {
-	from := pageID{v6: v6, bits: uint8(size), level: uint8(level), index: first}.key()
+	from := pageID{v6, uint8(size), space.ID{Level: uint8(level), Index: first}}.key()
 	if open {
 		return store.Range{From: from, To: from[:2] + "\xff", Limit: 1}
 	}
-	return store.Range{From: from, To: pageID{v6: v6, bits: uint8(size), level: uint8(level), index: last}.key() + "\x00"}
+	return store.Range{From: from, To: pageID{v6, uint8(size), space.ID{Level: uint8(level), Index: last}}.key() + "\x00"}
 }
 
 // parsePageKey is the inverse of key.
@@ -56,31 +53,27 @@ func parsePageKey(s string) (pageID, bool) {
 	if len(s) != 8 && len(s) != 20 || s[0] != kindPage[0] || (s[1] == '4') != (len(s) == 8) || s[1] != '4' && s[1] != '6' {
 		return pageID{}, false
 	}
-	id := pageID{v6: s[1] == '6', bits: s[2], level: s[3]}
+	id := pageID{s[1] == '6', s[2], space.ID{Level: s[3]}}
 	b := []byte(s[4:])
 	if id.v6 {
-		id.index = addr.U128{Hi: binary.BigEndian.Uint64(b), Lo: binary.BigEndian.Uint64(b[8:])}
+		id.Index = addr.U128{Hi: binary.BigEndian.Uint64(b), Lo: binary.BigEndian.Uint64(b[8:])}
 	} else {
-		id.index.Lo = uint64(binary.BigEndian.Uint32(b))
+		id.Index.Lo = uint64(binary.BigEndian.Uint32(b))
 	}
 	return id, true
 }
 
-// parent returns the page above and the position in it; ok is false for a page that spans the whole family.
+// parent returns the page above and the position in it; ok is false for the page that spans the whole family.
 func (id pageID) parent() (up pageID, child uint, ok bool) {
-	if pageBits*(int(id.level)+1) >= int(id.bits) {
-		return id, 0, false
-	}
 	up = id
-	up.level++
-	up.index = id.index.Shr(pageBits)
-	return up, uint(id.index.Lo & 63), true
+	up.ID, child, ok = id.Parent(int(id.bits))
+	return up, child, ok
 }
 
 // leafOf returns the page that says whether a block exists, and the block's position in it.
 func leafOf(p netip.Prefix) (pageID, uint) {
-	n := ordinalOf(p)
-	return pageID{v6: p.Addr().Is6(), bits: uint8(p.Bits()), index: n.Shr(pageBits)}, uint(n.Lo & 63)
+	leaf, child := space.Leaf(ordinalOf(p))
+	return pageID{p.Addr().Is6(), uint8(p.Bits()), leaf}, child
 }
 
 // ordinalOf returns the number of a block among all of its size and family, from address 0.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/internal/space"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -221,8 +222,8 @@ func (t *txn) pageKeys(keys []string, pool netip.Prefix, id pageID) []string {
 		if t.e.cache.pages.get(id) == nil {
 			keys = append(keys, id.key())
 		}
-		if int(id.bits)-pageBits*(int(id.level)+1) <= pool.Bits() {
-			break // a page of level n spans 2^(pageBits*(n+1)) blocks: this one spans the pool
+		if int(id.bits)-space.Bits*(int(id.Level)+1) <= pool.Bits() {
+			break // a page of level n spans 2^(space.Bits*(n+1)) blocks: this one spans the pool
 		}
 		id, _, ok = id.parent()
 	}
@@ -246,7 +247,7 @@ func (t *txn) nextSize(v6 bool, size int) (int, bool, error) {
 func (t *txn) hasBlocks(p netip.Prefix, size int) (bool, error) {
 	first, from := leafOf(netip.PrefixFrom(p.Addr(), size).Masked())
 	last, to := leafOf(netip.PrefixFrom(lastAddr(p), size).Masked())
-	r := pageRange(first.v6, size, 0, first.index, last.index, false)
+	r := pageRange(first.v6, size, 0, first.Index, last.Index, false)
 	for r.Limit = 256; ; {
 		recs, err := t.list(r)
 		if err != nil {
