@@ -1,6 +1,10 @@
 package boltstore
 
-import "go.etcd.io/bbolt"
+import (
+	"time"
+
+	"go.etcd.io/bbolt"
+)
 
 // Stats are numbers about a store at one moment.
 type Stats struct {
@@ -13,6 +17,8 @@ type Stats struct {
 	// Transactions is the number of transactions that the file has seen in its life, those of callers that committed at once
 	// being one. Each costs two syncs of the disk.
 	Transactions uint64
+	// WriteTime is the time spent writing and syncing transactions since the file was opened.
+	WriteTime time.Duration
 }
 
 // Stats returns numbers about the store. After Close they are zero.
@@ -22,6 +28,7 @@ func (s *Store) Stats() Stats {
 		return s.db.View(func(tx *bbolt.Tx) error {
 			st.Bytes, st.Transactions = tx.Size(), uint64(tx.ID())
 			pages := s.db.Stats()
+			st.WriteTime = pages.TxStats.GetWriteTime()
 			st.Free = int64(pages.FreePageN+pages.PendingPageN) * int64(s.db.Info().PageSize)
 			return nil
 		})

@@ -1,0 +1,60 @@
+// Package metrics shows the allocators of this module to Prometheus.
+//
+//	registry := prometheus.NewRegistry()
+//	db := metrics.NewStore("pods", file)                // counts and times every commit
+//	engine, err := ipset.New(db, ipset.Options{})
+//	registry.MustRegister(db, metrics.NewEngine("pods", engine, metrics.EngineOptions{}))
+//
+// Nothing registers itself, and nothing runs between two scrapes.
+//
+// # Collectors
+//
+//	NewSet        a cidrset.Set
+//	NewNodes      a nodeipam.Allocator
+//	NewRange      a servicealloc.Range
+//	NewPorts      a servicealloc.Ports
+//	NewRegistry   a servicealloc.Registry, and what its Diff finds
+//	NewEngine     an ipset.Engine: pools, blocks, shortages, hosts by option
+//	NewLeaks      an ipset.Collector: leak candidates and the age of the oldest
+//	NewStore      any store.Store: commits by outcome, latency, unknown outcomes
+//	NewFile       the file of a boltstore.Store: size, free pages, time spent writing
+//	NewBackups    when the last backup was made
+//
+// Every collector has a name, which becomes the label "allocator". A registry refuses
+// a second collector of one kind and name.
+//
+// # Pools
+//
+// All allocators share ipalloc_pool_capacity and ipalloc_pool_count, so that one alert and
+// one panel serve them all. The label kind is the package, the label pool is what fills up
+// by itself:
+//
+//	cidrset        the prefix
+//	nodeipam       the prefix; with labels, the entry and the prefix
+//	servicealloc   the family or protocol and the band, such as "IPv4 dynamic"
+//	ipset          the name of the pool; "(none)" for blocks outside every pool
+//
+// ipalloc_pool_count has the states used, cooling, reserved and free, as far as the kind
+// has them. They sum to the capacity. Prometheus stores float64, so a number above 2^53,
+// which only IPv6 pools reach, is rounded to 53 significant bits.
+//
+// # Cardinality
+//
+// A pool has one series of capacity and up to four of counts; an ipset pool has four more
+// for its blocks and up to ten for shortages. Hosts are not shown unless
+// EngineOptions.Hosts says how many; the others are then summed under one label.
+// Addresses, handles, owners of services and nodes are never labels.
+//
+// # Cost
+//
+// A scrape reads the statistics of an allocator. For an engine that is
+// [ipset.Engine.Utilization]: one pass over the blocks of the store, and no work for the
+// addresses in them. Scrapes that overlap share one pass, and EngineOptions.MaxAge keeps
+// its result for the next ones. Everything else costs microseconds. No lock is held longer
+// than the allocator's own Stats holds it.
+//
+// All collectors are safe for concurrent use.
+//
+// README.md lists every metric; alerts.yaml and dashboard.json are ready to load, and
+// README.md has a paragraph for each alert.
+package metrics

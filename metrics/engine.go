@@ -1,0 +1,246 @@
+package metrics
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+var (
+	blocks         = define("blocks", gauge, "Blocks: orphan without an owner, else empty, partial or full.", "pool", "state")
+	hostCount      = define("hosts", gauge, "Owners of blocks; only with EngineOptions.Hosts.")
+	hostBlocks     = define("host_blocks", gauge, "Blocks of the hosts that have most; all others under the host \"(others)\".", "host")
+	hostUsed       = define("host_used", gauge, "Addresses held in these blocks.", "host")
+	shortages      = define("shortages_total", counter, "Times that a pool gave fewer addresses than asked, by reason; see Engine.Observe.", "pool", "family", "reason")
+	assignFailures = define("assign_failures_total", counter, "Assignments that failed, by the error they match; see Engine.Observe.", "reason")
+	scrapeSuccess  = define("scrape_success", gauge, "1 if the statistics could be read for this scrape, else 0 and the pools are absent.")
+	scrapeSeconds  = define("scrape_seconds", gauge, "How long the last reading of the statistics took.")
+)
+
+// EngineOptions are what [NewEngine] can be given; the zero value is useful.
+type EngineOptions struct {
+	// Timeout bounds the reading of the statistics; 0 is 10 s. A scrape whose reading fails has no pools, and
+	// ipalloc_scrape_success is 0.
+	Timeout time.Duration
+	// MaxAge is how old statistics may be that a scrape shows; 0 reads them for each scrape. Set it if several servers
+	// scrape an engine whose store is far away.
+	MaxAge time.Duration
+	// Hosts is how many hosts are shown, those with most blocks; the others are summed under "(others)". 0 shows none.
+	Hosts int
+}
+
+// Engine is a collector of the pools and blocks of an [ipset.Engine]. Make one with [NewEngine].
+type Engine struct {
+	series
+	engine interface {
+		Utilization(context.Context) ([]ipset.Utilization, error)
+	}
+	opts EngineOptions
+
+	reading sync.Mutex // held while the statistics are read
+	view    view
+
+	mu       sync.Mutex // guards the counters
+	short    map[shortage]float64
+	failures map[string]float64
+}
+
+// view is what a scrape shows of one reading. It holds no block.
+type view struct {
+	at    time.Time
+	took  time.Duration
+	err   error
+	pools []poolView
+	hosts []hostView
+	count int // owners
+}
+
+type poolView struct {
+	name string
+	use  ipset.Utilization // without blocks
+	by   [4]int            // blocks by state
+}
+
+type hostView struct {
+	name         string
+	blocks, used float64
+}
+
+type shortage struct {
+	pool   string
+	family int
+	reason ipset.Reason
+}
+
+// NewEngine returns a collector of an engine. Each scrape calls [ipset.Engine.Utilization], unless MaxAge of the options lets
+// it show the last one.
+//
+// Several engines on one store show the same pools: register one of them, or give them different names.
+func NewEngine(name string, e *ipset.Engine, o EngineOptions) *Engine {
+	if o.Timeout <= 0 {
+		o.Timeout = 10 * time.Second
+	}
+	return &Engine{
+		series: newSeries(name, "ipset", poolCapacity, poolCount, blocks, hostCount, hostBlocks, hostUsed, shortages,
+			assignFailures, scrapeSuccess, scrapeSeconds),
+		engine: e, opts: o, short: make(map[shortage]float64), failures: make(map[string]float64),
+	}
+}
+
+// reasons names the errors by which failed assignments are counted. The first match counts, so the vaguest come last.
+var reasons = []struct {
+	err  error
+	name string
+}{
+	{ipalloc.ErrUnknownOutcome, "unknown outcome"}, {ipalloc.ErrConflict, "conflict"}, {ipalloc.ErrFull, "full"},
+	{ipalloc.ErrCooling, "cooling"}, {ipalloc.ErrOccupied, "occupied"}, {ipalloc.ErrReserved, "reserved"},
+	{ipalloc.ErrLimit, "limit"}, {ipalloc.ErrNotFound, "not found"}, {ipalloc.ErrInvalid, "invalid"},
+	{ipalloc.ErrCorrupt, "corrupt"}, {ipalloc.ErrClosed, "closed"},
+	{context.Canceled, "cancelled"}, {context.DeadlineExceeded, "deadline"},
+}
+
+// Observe counts what an assignment was short of, or why it failed. Call it with what [ipset.Engine.AutoAssign] returned; for
+// Assign and AssignIP, with an empty result and the error.
+func (e *Engine) Observe(a ipset.Assigned, err error) {
+	if err == nil && len(a.Short) == 0 {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range a.Short {
+		e.short[shortage{s.Pool, s.Family, s.Reason}]++
+	}
+	if err == nil {
+		return
+	}
+	name := "other"
+	for _, r := range reasons {
+		if errors.Is(err, r.err) {
+			name = r.name
+			break
+		}
+	}
+	e.failures[name]++
+}
+
+// Collect implements [prometheus.Collector].
+func (e *Engine) Collect(out chan<- prometheus.Metric) {
+	v := e.read()
+	ok := 1.0
+	if v.err != nil {
+		ok = 0
+	}
+	e.send(out, scrapeSuccess, ok)
+	e.send(out, scrapeSeconds, v.took.Seconds())
+	for i := range v.pools {
+		p := &v.pools[i]
+		e.pool(out, p.name, float(p.use.Capacity), state{"used", float(p.use.Used)}, state{"cooling", float(p.use.Cooling)},
+			state{"reserved", float(p.use.Reserved)}, state{"free", float(p.use.Available)})
+		for s, n := range p.by {
+			e.send(out, blocks, float64(n), p.name, blockStates[s])
+		}
+	}
+	if e.opts.Hosts > 0 && v.err == nil {
+		e.send(out, hostCount, float64(v.count))
+		for _, h := range v.hosts {
+			e.send(out, hostBlocks, h.blocks, h.name)
+			e.send(out, hostUsed, h.used, h.name)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for s, n := range e.short {
+		e.send(out, shortages, n, s.pool, strconv.Itoa(s.family), s.reason.String())
+	}
+	for name, n := range e.failures {
+		e.send(out, assignFailures, n, name)
+	}
+}
+
+// read returns the statistics, read now unless those at hand are young enough.
+func (e *Engine) read() view {
+	asked := time.Now()
+	e.reading.Lock()
+	defer e.reading.Unlock()
+	// A reading that began after this scrape did is shared.
+	if v := &e.view; !v.at.IsZero() && v.err == nil && (!v.at.Before(asked) || asked.Sub(v.at) < e.opts.MaxAge) {
+		return *v
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), e.opts.Timeout)
+	defer cancel()
+	at := time.Now()
+	us, err := e.engine.Utilization(ctx)
+	e.view = view{at: at, took: time.Since(at), err: err}
+	if err == nil {
+		e.view.summarize(us, e.opts.Hosts)
+	}
+	return e.view
+}
+
+// blockStates are the values of the label "state" of blocks.
+var blockStates = [4]string{"orphan", "empty", "partial", "full"}
+
+func blockState(b *ipset.Utilization) int {
+	switch {
+	case b.Owner == ipset.Owner{}:
+		return 0
+	case float(b.Used)+float(b.Cooling) == 0:
+		return 1
+	case float(b.Available) > 0:
+		return 2
+	}
+	return 3
+}
+
+func (v *view) summarize(us []ipset.Utilization, hosts int) {
+	var owners map[ipset.Owner]*hostView
+	if hosts > 0 {
+		owners = make(map[ipset.Owner]*hostView)
+	}
+	for i := range us {
+		p := poolView{name: us[i].Pool, use: us[i]}
+		if p.name == "" {
+			p.name = "(none)"
+		}
+		p.use.Blocks = nil
+		for j := range us[i].Blocks {
+			b := &us[i].Blocks[j]
+			p.by[blockState(b)]++
+			if owners == nil || b.Owner == (ipset.Owner{}) {
+				continue
+			}
+			h := owners[b.Owner]
+			if h == nil {
+				h = &hostView{name: b.Owner.String()}
+				owners[b.Owner] = h
+			}
+			h.blocks++
+			h.used += float(b.Used)
+		}
+		v.pools = append(v.pools, p)
+	}
+	v.count = len(owners)
+	for _, h := range owners {
+		v.hosts = append(v.hosts, *h)
+	}
+	slices.SortFunc(v.hosts, func(a, b hostView) int {
+		return cmp.Or(cmp.Compare(b.blocks, a.blocks), cmp.Compare(b.used, a.used), cmp.Compare(a.name, b.name))
+	})
+	if len(v.hosts) > hosts {
+		others := hostView{name: "(others)"}
+		for _, h := range v.hosts[hosts:] {
+			others.blocks += h.blocks
+			others.used += h.used
+		}
+		v.hosts = append(v.hosts[:hosts:hosts], others)
+	}
+}

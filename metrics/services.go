@@ -1,0 +1,102 @@
+package metrics
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ipalloc/ipalloc/servicealloc"
+)
+
+var (
+	servicesClosed = define("services_closed", gauge, "Held outside both bands: reserved, or in ranges that drain.", "pool")
+	findings       = define("service_findings", gauge, "Differences that the last Diff found, by kind.", "finding")
+	findingOldest  = define("service_finding_oldest_seconds", gauge, "Age of the oldest of them, by kind; absent without one.", "finding")
+)
+
+type services struct {
+	series
+	stats func(send func(pool string, st servicealloc.Stats))
+}
+
+func newServices(name string, stats func(send func(pool string, st servicealloc.Stats)), more ...*family) services {
+	return services{newSeries(name, "servicealloc", append(more, poolCapacity, poolCount, servicesClosed)...), stats}
+}
+
+// NewRange returns a collector of the counts of a range, by band. A scrape costs one call of Stats.
+func NewRange(name string, r *servicealloc.Range) prometheus.Collector {
+	return newServices(name, func(send func(string, servicealloc.Stats)) { send("range", r.Stats()) })
+}
+
+// NewPorts returns a collector of the counts of a range of ports, by band. A scrape costs one call of Stats.
+func NewPorts(name string, p *servicealloc.Ports) prometheus.Collector {
+	return newServices(name, func(send func(string, servicealloc.Stats)) { send("ports", p.Stats()) })
+}
+
+// Collect implements [prometheus.Collector].
+func (s services) Collect(out chan<- prometheus.Metric) {
+	s.stats(func(pool string, st servicealloc.Stats) {
+		for _, b := range []struct {
+			name string
+			servicealloc.BandStats
+		}{{"static", st.Static}, {"dynamic", st.Dynamic}} {
+			if b.Capacity > 0 {
+				s.pool(out, pool+" "+b.name, float64(b.Capacity), state{"used", float64(b.Used)}, state{"free", float64(b.Free)})
+			}
+		}
+		s.send(out, servicesClosed, float64(st.Closed), pool)
+	})
+}
+
+// Registry is a collector of the counts of a [servicealloc.Registry], and of what is found wrong with it. Make one with
+// [NewRegistry].
+type Registry struct {
+	services
+	mu    sync.Mutex
+	found map[servicealloc.Kind]*finding
+}
+
+type finding struct{ count, oldest float64 }
+
+// NewRegistry returns a collector of the counts of a registry, by family and band. A scrape costs one call of Stats.
+func NewRegistry(name string, r *servicealloc.Registry) *Registry {
+	return &Registry{services: newServices(name, func(send func(string, servicealloc.Stats)) {
+		v4, v6, ports := r.Stats()
+		send("IPv4", v4)
+		send("IPv6", v6)
+		send("ports", ports)
+	}, findings, findingOldest)}
+}
+
+// Found sets what the last [servicealloc.Registry.Diff] has found. Call it after each one, also with nothing found. Before the
+// first call there are no metrics of findings.
+func (r *Registry) Found(fs []servicealloc.Finding) {
+	found := make(map[servicealloc.Kind]*finding)
+	for _, k := range []servicealloc.Kind{servicealloc.Missing, servicealloc.Leaked, servicealloc.Duplicate, servicealloc.OutOfRange, servicealloc.WrongOwner} {
+		found[k] = new(finding)
+	}
+	for _, f := range fs {
+		if found[f.Kind] == nil {
+			found[f.Kind] = new(finding)
+		}
+		found[f.Kind].count++
+		found[f.Kind].oldest = max(found[f.Kind].oldest, f.Age.Seconds())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found = found
+}
+
+// Collect implements [prometheus.Collector].
+func (r *Registry) Collect(out chan<- prometheus.Metric) {
+	r.services.Collect(out)
+	r.mu.Lock()
+	found := r.found // never changed once it is here
+	r.mu.Unlock()
+	for k, f := range found {
+		r.send(out, findings, f.count, string(k))
+		if f.count > 0 {
+			r.send(out, findingOldest, f.oldest, string(k))
+		}
+	}
+}
