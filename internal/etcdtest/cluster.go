@@ -53,7 +53,7 @@ func Prepare(ctx context.Context, config Config) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	free, err := freeAddresses(3 * n)
+	free, err := FreeAddresses(3 * n)
 	if err != nil {
 		return nil, err
 	}

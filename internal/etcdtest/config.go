@@ -63,8 +63,8 @@ func (c *Config) check() error {
 // that etcd listens, or starts again.
 const firstPort, lastPort = 15000, 32000
 
-// freeAddresses returns n addresses at which nobody listens now.
-func freeAddresses(n int) ([]string, error) {
+// FreeAddresses returns n addresses at which nobody listens now.
+func FreeAddresses(n int) ([]string, error) {
 	var listeners []net.Listener // all open until the last one is found: no address twice
 	defer func() {
 		for _, l := range listeners {

@@ -4,30 +4,22 @@ package e2e
 
 import (
 	"bytes"
-	"context"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/ipalloc/ipalloc/internal/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/kubetest"
 )
-
-const adminToken = "end-to-end"
 
 // cluster is an API server with its etcd.
 type cluster struct {
@@ -35,55 +27,20 @@ type cluster struct {
 	url    string
 	etcd   string
 	client *kubernetes.Clientset // of an administrator
+	admin  string                // its token
 	token  string                // of the controller's service account
 }
 
 // newCluster starts an API server that asks RBAC about everybody but the administrator.
-func newCluster(t *testing.T, apiServer, serviceCIDRs string) *cluster {
-	dir := t.TempDir()
-	c := &cluster{dir: dir, etcd: etcdtest.New(t, etcdtest.Config{NoSync: true}).Endpoints()[0]}
-	log := filepath.Join(dir, "kube-apiserver.log")
-	port := freePort(t)
-	key := filepath.Join(dir, "sa.key")
-	writeKey(t, key)
-	tokens := filepath.Join(dir, "tokens.csv")
-	if err := os.WriteFile(tokens, []byte(adminToken+",admin,admin,system:masters\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	start(t, log, apiServer,
-		"--etcd-servers", c.etcd, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--secure-port", fmt.Sprint(port),
-		"--cert-dir", filepath.Join(dir, "certs"), "--endpoint-reconciler-type", "none", "--service-cluster-ip-range", serviceCIDRs,
-		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", key,
-		"--service-account-signing-key-file", key, "--token-auth-file", tokens, "--authorization-mode", "RBAC",
-		"--disable-admission-plugins", "ServiceAccount")
-	c.url = fmt.Sprintf("https://127.0.0.1:%d", port)
-	config := &rest.Config{Host: c.url, BearerToken: adminToken, QPS: 5000, Burst: 5000, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+func newCluster(t *testing.T, serviceCIDRs string) *cluster {
+	server := kubetest.New(t, kubetest.Config{ServiceCIDRs: serviceCIDRs})
+	c := &cluster{dir: t.TempDir(), url: server.URL, admin: server.Token, etcd: server.Etcd}
+	config := &rest.Config{Host: c.url, BearerToken: server.Token, QPS: 5000, Burst: 5000, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	var err error
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the end of %s:\n%s", log, tail(log))
-		}
-	})
-	wait(t, "the API server", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		return c.client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil
-	})
 	return c
-}
-
-func writeKey(t *testing.T, path string) {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-	if err := os.WriteFile(path, block, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // login makes the service account of the manifests the one that kubeconfigs are of.

@@ -44,11 +44,10 @@ type run struct {
 
 func TestEndToEnd(t *testing.T) {
 	r := &run{T: t, program: filepath.Join(t.TempDir(), "node-ipam-controller")}
-	server := apiServer(t)
 	if out, err := exec.Command("go", "build", "-o", r.program, "..").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	r.c = newCluster(t, server, serviceCIDRs)
+	r.c = newCluster(t, serviceCIDRs)
 	r.c.tryKustomizations(t, "../deploy/range", "../deploy/multicidr")
 	for _, name := range []string{"rbac", "deployment", "service"} {
 		r.c.apply(t, "../deploy/base/"+name+".yaml")

@@ -25,19 +25,6 @@ func launch(log, path string, args ...string) (*exec.Cmd, error) {
 	return cmd, cmd.Start()
 }
 
-// start runs a program until the test ends.
-func start(t *testing.T, log, path string, args ...string) {
-	t.Helper()
-	cmd, err := launch(log, path, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-}
-
 // supervised is a program that is started again when it ends by itself, as one that
 // has lost its lease does, until it is killed.
 type supervised struct {

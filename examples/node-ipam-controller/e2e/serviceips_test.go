@@ -29,7 +29,7 @@ import (
 // two programs and the API server on the same ranges, lost answers, and ServiceCIDRs that
 // come, drain, return and go.
 func TestServiceIPs(t *testing.T) {
-	c := newCluster(t, apiServer(t), "10.96.0.0/24,fd00:10::/112")
+	c := newCluster(t, "10.96.0.0/24,fd00:10::/112")
 	wait(t, "the default ServiceCIDR", func() bool {
 		s, err := c.client.NetworkingV1().ServiceCIDRs().Get(t.Context(), "kubernetes", metav1.GetOptions{})
 		return err == nil && len(s.Status.Conditions) > 0
@@ -88,7 +88,7 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func lossyClient(t *testing.T, c *cluster) kubernetes.Interface {
-	config := &rest.Config{Host: c.url, BearerToken: adminToken, QPS: 5000, Burst: 5000, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	config := &rest.Config{Host: c.url, BearerToken: c.admin, QPS: 5000, Burst: 5000, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		l := &lossy{next: next}
 		t.Cleanup(func() {
