@@ -20,7 +20,7 @@ test: ## test the root module and ipset/boltstore; builds no other program
 	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each light $(gotest) ./...
 
 .PHONY: test-heavy
-test-heavy: ## run what test leaves out: builds an etcd and the CNI plugins, compiles Kubernetes, Calico and Cilium
+test-heavy: ## run what test leaves out: builds an etcd, a kube-apiserver and the CNI plugins, compiles Kubernetes, Calico and Cilium
 	@.ci/each root $(gotest) ./internal/etcdtest
 	@.ci/each heavy $(gotest) -short ./...
 

@@ -1,0 +1,77 @@
+// Package kubestore keeps the records of package ipset in a Kubernetes API server: the
+// replicas of a controller share the pools of one store, without an etcd of their own.
+//
+//	s, err := kubestore.Open(ctx, config, "default", "pods", kubestore.Options{}) // config: a *rest.Config
+//	engine, err := ipset.New(s, ipset.Options{})
+//
+// It is for controllers with a few replicas. It is not for one engine per node: every
+// process holds all records in memory, receives every commit, and competes for one place
+// in the log. With one engine per node use etcdstore. README.md has the measured rates and
+// the operations: set up, back up, move, remove.
+//
+// Terms: a store is a set of StoreObjects in one namespace, a resource that config/crd.yaml
+// defines. The head describes the store; the log is a ring of log objects, its slots; a
+// snapshot holds all records, in parts of 768 KB.
+//
+//	<name>                               the head
+//	<name>.log.<slot>                    a log object
+//	<name>.snapshot.<generation>.<id>.<part>  a part of a snapshot
+//
+// # Policy
+//
+// The API server has no transaction over several objects, but a write of one object
+// depends on its resource version. A commit is therefore one write: commit object n takes
+// the place of commit object n-slots, in slot n modulo slots, on the resource version that
+// one had. The write succeeds once. A process that was overtaken gets a conflict, reads
+// what came before, checks the expectations of its commits again, and tries the next slot.
+// Callers that wait meanwhile share one commit object; each keeps a revision of its own.
+//
+// A log whose objects are created by name and deleted after a snapshot would let a process
+// that is far behind create a deleted name again, and take that for a commit. A slot is
+// never deleted: to such a process its resource version is wrong.
+//
+// Every process holds the records in memory. A read asks the API server for the slot of
+// the next commit object. That is a linearizable read; if the slot still holds the old
+// object, the records in memory are current. Reads at the same time share one request.
+// A process that is further behind than the log reads the newest snapshot.
+//
+// After every slots/2 commit objects one process writes a snapshot, names it in the head,
+// and deletes the one before. No slot is overwritten before a snapshot has its commits.
+//
+// # Outcomes
+//
+// A write whose answer is lost is sent again, for up to 15 seconds. It has a random id, and
+// depends on a resource version, so that it is carried out at most once: either the second
+// request succeeds, or the slot shows whose commit it holds. The outcome is unknown only if
+// the API server does not answer for 15 seconds, if the caller's context ends while the
+// request is in flight, or if the whole log was overwritten before an answer came.
+//
+// [Retryable] reports of every error whether trying again can help.
+//
+// [ErrReplaced] is the answer of every call from the moment on when an object of the store
+// is found deleted, created again, or older than it was. ipalloc.ErrCorrupt is the answer
+// when an object does not decode or does not continue the log. Neither is ever taken for
+// an empty store. Deleting the head or a slot therefore stops all writers.
+//
+// # Limits
+//
+// One commit holds 1,024 records and 512 KB of keys and values, because etcd accepts
+// requests of 1.5 MB and JSON makes 3 bytes 4. All records must fit the memory of every
+// process, and a snapshot of them is written every 64 commit objects by default: some
+// megabytes are reasonable, 100 MB are not. The log takes the size of 128 commit objects
+// in etcd, and as much again for each revision that etcd has not compacted.
+//
+// # Complexity
+//
+// In requests to the API server:
+//
+//	Commit    1 write; under contention 1 write and 1 read for each attempt
+//	Get       1 read of one object
+//	List      1 read of one object
+//	Watch     1 watch for each Store and, each minute, 1 list and 1 read; every commit object is sent to it
+//	snapshot  2 reads, 1 list, 1 write of the head, 1 write and 1 deletion for each part
+//	Open      2 reads, 1 list for each 64 slots, 1 read for each part
+//
+// Concurrency: a [Store] is safe for concurrent use. Restart: it holds nothing that must be
+// closed; what was committed is as durable as the cluster's etcd is.
+package kubestore

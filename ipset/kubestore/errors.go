@@ -1,0 +1,112 @@
+package kubestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// ErrReplaced means that the store is not the one that Open found: one of its objects was
+// deleted, created anew or restored. It matches ipalloc.ErrMismatch. Nothing was committed
+// and nothing was read. What engines have cached is not valid: repair the store, open it
+// again, and make new engines on it.
+var ErrReplaced = fmt.Errorf("%w: the store was replaced", ipalloc.ErrMismatch)
+
+// cause is what the *ipalloc.Error of a failed request wraps.
+type cause struct {
+	kind  error // ipalloc.ErrUnknownOutcome or nil
+	err   error
+	retry bool
+}
+
+func (c *cause) Error() string {
+	if c.kind == nil {
+		return c.err.Error()
+	}
+	return c.kind.Error() + ": " + c.err.Error()
+}
+
+// Unwrap returns the sentinel, if one applies, and the cause.
+func (c *cause) Unwrap() []error {
+	if c.kind == nil {
+		return []error{c.err}
+	}
+	return []error{c.kind, c.err}
+}
+
+// Retryable reports whether the same call can succeed later without a repair: after a
+// conflict, a restart of the API server, a deadline that was too short. If err matches
+// ipalloc.ErrUnknownOutcome as well, repeat the engine's call with its request key. A
+// cancelled context, a missing permission, a commit that is too large, and ErrMismatch are
+// not retryable.
+//
+// err is what the store returned, or what an engine on it returned.
+func Retryable(err error) bool {
+	var c *cause
+	switch {
+	case errors.As(err, &c):
+		return c.retry
+	case errors.Is(err, ipalloc.ErrConflict):
+		return true
+	}
+	return errors.Is(err, context.DeadlineExceeded)
+}
+
+// wrap returns the error of a method. An error that has a package's form already keeps it.
+func wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *ipalloc.Error
+	if errors.As(err, &e) && e.Package == "kubestore" {
+		return err
+	}
+	return &ipalloc.Error{Package: "kubestore", Op: op, Err: err}
+}
+
+// failure returns the error of a request that left no trace.
+func failure(op string, err error) error {
+	var e *ipalloc.Error
+	if errors.As(err, &e) || err == nil {
+		return wrap(op, err)
+	}
+	return wrap(op, &cause{err: err, retry: transient(err) && !errors.Is(err, context.Canceled)})
+}
+
+// unknown returns the error of a commit that may have been made.
+func unknown(err error) error {
+	return wrap("commit", &cause{kind: ipalloc.ErrUnknownOutcome, err: err, retry: !errors.Is(err, context.Canceled)})
+}
+
+// corrupt returns the error of an object that is damaged.
+func corrupt(name, format string, args ...any) error {
+	reason := fmt.Sprintf(format, args...)
+	return &ipalloc.Error{Package: "kubestore", Op: "read", Name: name, Reason: "corrupt object: " + reason, Err: ipalloc.ErrCorrupt}
+}
+
+// replaced returns an [ErrReplaced] with its details.
+func replaced(name, format string, args ...any) error {
+	reason := ErrReplaced.Error() + ": " + fmt.Sprintf(format, args...)
+	return &ipalloc.Error{Package: "kubestore", Op: "read", Name: name, Reason: reason, Err: ErrReplaced}
+}
+
+// missing turns an answer that something is not there into an error that says what to do.
+func missing(err error, namespace string) error {
+	var e *statusError
+	if !errors.As(err, &e) || e.Code != http.StatusNotFound {
+		return err
+	}
+	reason := ""
+	switch {
+	case e.Reason == "" || e.Details.Kind == "":
+		reason = "the API server has no resource " + resource + ".store.ipalloc.dev: apply config/crd.yaml"
+	case e.Details.Kind == "namespaces":
+		reason = fmt.Sprintf("there is no namespace %q", namespace)
+	default:
+		return err
+	}
+	return &ipalloc.Error{Package: "kubestore", Op: "open", Reason: reason, Err: ipalloc.ErrNotFound}
+}

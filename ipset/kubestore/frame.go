@@ -1,0 +1,125 @@
+package kubestore
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// What the data of log and snapshot objects holds, in the frame of package snap.
+//
+//	commits:   seq, id, id of the object before, revision before, number of commits; per commit the number of ops; per op
+//	           its kind, key, and value
+//	snapshot:  seq, id of the last object in it, a snapshot of store.Memory
+const (
+	commitsMagic  = "ipalloc kube commits\n"
+	snapshotMagic = "ipalloc kube snapshot\n"
+	frameVersion  = 1
+)
+
+// id is the random name of a log object's content. It tells whose commit is in a slot.
+type id [16]byte
+
+func newID() (v id) {
+	_, _ = rand.Read(v[:]) // never fails
+	return v
+}
+
+func (v id) String() string { return hex.EncodeToString(v[:]) }
+
+// frame is the content of a log object: commits of one process that were written together. A new store begins with a log
+// of frames 0 to slots-1 without commits; their objects hold no data.
+type frame struct {
+	seq     uint64
+	id      id
+	prev    id
+	rev     uint64 // of the store before these commits; each raises it by one
+	commits [][]store.Op
+}
+
+func (f *frame) encode() []byte {
+	w := snap.NewWriter(nil, commitsMagic, frameVersion)
+	w.Uvarint(f.seq)
+	w.Bytes(f.id[:])
+	w.Bytes(f.prev[:])
+	w.Uvarint(f.rev)
+	w.Count(len(f.commits))
+	for _, ops := range f.commits {
+		w.Count(len(ops))
+		for i := range ops {
+			w.Byte(byte(ops[i].Kind))
+			w.String(ops[i].Key)
+			if ops[i].Kind == store.Put {
+				w.String(ops[i].Value)
+			}
+		}
+	}
+	data, _ := w.Finish() // fails for Marshal only
+	return data
+}
+
+// decodeFrame reads the content of a log object.
+func decodeFrame(o *object) (*frame, error) {
+	f := &frame{seq: o.Spec.Seq}
+	if len(o.Spec.Data) == 0 && o.Spec.Seq < maxSlots {
+		return f, nil
+	}
+	r := snap.NewReader(o.Spec.Data, commitsMagic, frameVersion)
+	f.seq = r.Uvarint()
+	readID(r, &f.id)
+	readID(r, &f.prev)
+	f.rev = r.Uvarint()
+	f.commits = snap.ReadList(r, 1, func() []store.Op {
+		return snap.ReadList(r, 2, func() store.Op {
+			op := store.Op{Kind: store.Kind(r.Byte()), Key: r.String(), Expect: store.AnyRevision}
+			switch op.Kind {
+			case store.Put:
+				op.Value = r.String()
+			case store.Delete:
+			default:
+				r.Fail("op of kind %d", op.Kind)
+			}
+			return op
+		})
+	})
+	if err := r.Close(); err != nil {
+		return nil, corrupt(o.Metadata.Name, "%v", err)
+	}
+	if f.seq != o.Spec.Seq {
+		return nil, corrupt(o.Metadata.Name, "commit object %d says that it is %d", f.seq, o.Spec.Seq)
+	}
+	return f, nil
+}
+
+func readID(r *snap.Reader, v *id) {
+	if b := r.Bytes(); len(b) == len(v) {
+		copy(v[:], b)
+	} else {
+		r.Fail("an id of %d bytes", len(b))
+	}
+}
+
+// slotName returns the name of the object that holds commit object seq, of a store with that many slots.
+func slotName(name string, seq uint64, slots int) string {
+	return fmt.Sprintf("%s.log.%d", name, seq%uint64(slots))
+}
+
+// partName returns the name of a part of a snapshot. The generation is first, so that those which no head will ever name
+// are recognised by their names.
+func partName(name string, s *snapshot, part int) string {
+	return fmt.Sprintf("%s.snapshot.%d.%s.%d", name, s.Generation, s.ID, part)
+}
+
+// parsePart returns the generation and id in the name of a part.
+func parsePart(name, object string) (s snapshot, ok bool) {
+	rest, ok := strings.CutPrefix(object, name+".snapshot.")
+	if !ok {
+		return s, false
+	}
+	n, err := fmt.Sscanf(strings.ReplaceAll(rest, ".", " "), "%d %s %d", &s.Generation, &s.ID, &s.Parts)
+	return s, n == 3 && err == nil
+}
