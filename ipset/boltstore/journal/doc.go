@@ -22,5 +22,6 @@
 //
 // Concurrency: all methods are safe for concurrent use. A goroutine exists while changes
 // are being written, and at no other time. Restart: open the store and the journal again.
+// Within a process, close a journal to open it again, for example with other options.
 // A journal that a newer program wrote is refused with ipalloc.ErrMismatch.
 package journal

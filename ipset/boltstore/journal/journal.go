@@ -14,7 +14,7 @@ import (
 
 // Journal keeps an allocator of type A, one of packages cidrset and servicealloc, in the file of a [boltstore.Store]: no crash makes it
 // hand out again what it had handed out. Make one with [OpenSet], [OpenRange], [OpenPorts] or [OpenRegistry]; it
-// lasts as long as the store. All methods are safe for concurrent use.
+// lasts until [Journal.Close], or as long as the store. All methods are safe for concurrent use.
 //
 // The allocator changes within [Journal.Do] alone, and what Do returns is in the file. Callers of one journal share
 // transactions with each other, and with all else that is written to the store. What the journal writes for a change does not grow with
@@ -31,6 +31,9 @@ type Journal[A any] struct {
 	told    []change     // what the allocator told of since the last commit
 	live    *atomic.Bool // whether the allocator is listened to; that of one that was replaced is not
 	failed  error
+	closed  bool
+	end     sync.Once     // Close or Drop
+	idle    chan struct{} // closed by run when it ends; nil unless Close waits for that
 
 	// Owned by the goroutine that runs, or by open.
 	log journalLog
@@ -98,6 +101,50 @@ func (j *Journal[A]) Do(ctx context.Context, f func(A) error) error {
 		return c.lost
 	}
 	return err
+}
+
+// Close waits for the calls of Do that have begun and gives the journal back, so that it can be opened again. Later calls of
+// Do fail with ipalloc.ErrClosed; View shows the last state. Closing a journal that is closed does nothing. Close deadlocks
+// within Do.
+func (j *Journal[A]) Close() {
+	j.end.Do(func() {
+		j.stop()
+		j.table.Close()
+	})
+}
+
+// Drop closes the journal, as Close does, and removes it from the file with all that it holds.
+//
+// Errors: ipalloc.ErrClosed if the journal is closed; that of ctx, or of [boltstore.Store.Commit]. The journal is then closed, and
+// in the file; the function [Drop] can try again.
+func (j *Journal[A]) Drop(ctx context.Context) error {
+	err := ipalloc.ErrClosed
+	j.end.Do(func() {
+		j.stop()
+		defer j.table.Close()
+		err = drop(ctx, j.table)
+	})
+	if err != nil {
+		return j.fail("drop", err)
+	}
+	return nil
+}
+
+// stop refuses further calls and waits for those that have begun.
+func (j *Journal[A]) stop() {
+	j.mu.Lock()
+	j.closed, j.failed = true, ipalloc.ErrClosed
+	idle := make(chan struct{})
+	if j.running {
+		j.idle = idle
+	} else {
+		close(idle)
+	}
+	j.mu.Unlock()
+	<-idle
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.live.Store(false)
 }
 
 // execute calls f in the caller's turn, which is over whatever f does.
@@ -191,6 +238,10 @@ func (j *Journal[A]) run() {
 		j.queue = nil
 		if len(calls) == 0 && len(j.told) == 0 {
 			j.running = false
+			if j.idle != nil {
+				close(j.idle)
+				j.idle = nil
+			}
 			j.mu.Unlock()
 			return
 		}
@@ -227,7 +278,9 @@ func (j *Journal[A]) commit(a A) error {
 		}
 	}
 	j.mu.Lock()
-	j.failed = fatal
+	if !j.closed {
+		j.failed = fatal
+	}
 	for _, c := range j.queue {
 		c.given, c.refused = true, fatal
 		close(c.turn)

@@ -427,6 +427,89 @@ func TestJournalRefuses(t *testing.T) {
 	})
 }
 
+// A journal that is closed can be opened again, with other options, and has what was done before; calls that had begun are in
+// the file, later ones are refused.
+func TestJournalClose(t *testing.T) {
+	s, ctx := open(t, boltstore.Options{NoSync: true}), t.Context()
+	j := must[*cidrset.Set](t)(journal.OpenSet(ctx, s, "set", pool, 24))
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	done := 0
+	for range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for {
+				if _, err := journal.Do(ctx, j, (*cidrset.Set).AllocateNext); errors.Is(err, ipalloc.ErrClosed) {
+					return
+				} else if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				done++
+				enough := done == 20
+				mu.Unlock()
+				if enough {
+					go j.Close() // while the others are at it
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	j.Close()
+	j.Close()
+	if err := j.Drop(ctx); !errors.Is(err, ipalloc.ErrClosed) {
+		t.Errorf("drop: %v", err)
+	}
+	var last uint64
+	j.View(func(a *cidrset.Set) {
+		last = a.Stats().Used
+		_, _ = a.AllocateNext() // a change that goes nowhere
+	})
+	again := must[*cidrset.Set](t)(journal.OpenSet(ctx, s, "set", pool, 24, cidrset.LowestFirst()))
+	again.View(func(a *cidrset.Set) {
+		if used := a.Stats().Used; used != last || used != uint64(done) {
+			t.Errorf("%d acknowledged, %d before, %d after", done, last, used)
+		}
+	})
+	if _, err := journal.Do(ctx, again, (*cidrset.Set).AllocateNext); err != nil {
+		t.Error(err)
+	}
+}
+
+// A journal is dropped while it is open, and a new one of its name is empty. If the file refuses that, it is closed and there.
+func TestJournalDropOpen(t *testing.T) {
+	s, ctx := open(t, boltstore.Options{NoSync: true}), t.Context()
+	for range 2 {
+		j := must[*cidrset.Set](t)(journal.OpenSet(ctx, s, "set", pool, 24))
+		if p, err := journal.Do(ctx, j, (*cidrset.Set).AllocateNext); err != nil || p.Addr() != pool.Addr() {
+			t.Errorf("%v, %v", p, err)
+		}
+		if err := j.Drop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := journal.Do(ctx, j, (*cidrset.Set).AllocateNext); !errors.Is(err, ipalloc.ErrClosed) {
+			t.Errorf("dropped: %v", err)
+		}
+		if names, err := journal.Names(ctx, s); err != nil || len(names) != 0 {
+			t.Errorf("%v, %v", names, err)
+		}
+	}
+	j := must[*cidrset.Set](t)(journal.OpenSet(ctx, s, "set", pool, 24))
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := j.Drop(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if names, err := journal.Names(ctx, s); err != nil || !slices.Equal(names, []string{"set"}) {
+		t.Errorf("%v, %v", names, err)
+	}
+	if err := journal.Drop(ctx, s, "set"); err != nil {
+		t.Error(err)
+	}
+}
+
 // An error or a panic of the caller's function comes back to the caller, and what it changed before is kept; a context that
 // has ended keeps it from being called.
 func TestJournalCallersCode(t *testing.T) {

@@ -287,13 +287,21 @@ func Names(ctx context.Context, s *boltstore.Store) ([]string, error) {
 }
 
 // Drop removes a journal from the file, with all that it holds. Dropping a journal that does not exist succeeds.
-// ipalloc.ErrInUse: the journal is open. Else the errors of [boltstore.Store.Commit].
+// ipalloc.ErrInUse: the journal is open; [Journal.Drop] drops that. Else the errors of [boltstore.Store.Commit].
 func Drop(ctx context.Context, s *boltstore.Store, name string) error {
 	table, err := s.OpenTable(prefix + name)
 	if err != nil {
 		return &ipalloc.Error{Package: "journal", Op: "drop", Name: name, Err: err}
 	}
 	defer table.Close()
+	if err := drop(ctx, table); err != nil {
+		return &ipalloc.Error{Package: "journal", Op: "drop", Name: name, Err: err}
+	}
+	return nil
+}
+
+// drop removes all records of a table.
+func drop(ctx context.Context, table *boltstore.Table) error {
 	recs, _, err := table.List(ctx, store.Range{})
 	if err != nil || len(recs) == 0 {
 		return err
