@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go4.org/netipx"
 
@@ -33,7 +34,7 @@ const (
 
 // Pool is a prefix that is divided into blocks. Zero fields mean the defaults said with them.
 type Pool struct {
-	Name   string
+	Name   string // UTF-8
 	Prefix netip.Prefix
 	// BlockBits is the prefix length of a block, /26 or /122 by default. A block may hold up to 2^64 addresses.
 	BlockBits int
@@ -64,6 +65,9 @@ type Pool struct {
 func (p *Pool) check() error {
 	if err := checkName("pool", p.Name); err != nil {
 		return err
+	}
+	if !utf8.ValidString(p.Name) { // the catalog is JSON, which would make other names equal
+		return wrap(ipalloc.Error{Op: "check", Field: "pool", Text: p.Name, Reason: "it is not UTF-8", Err: errBadName})
 	}
 	if err := checkPrefix(p.Prefix); err != nil {
 		return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: err})
