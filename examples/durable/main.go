@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/examples/internal/podnet"
+	"github.com/ipalloc/ipalloc/examples/internal/storeurl"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 )
 
@@ -64,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err == nil:
 		return exitOK
 	case ctx.Err() != nil:
-		fmt.Fprintf(stderr, "durable: stopped; %s\n", cfg.store.again())
+		fmt.Fprintf(stderr, "durable: stopped; %s\n", again(cfg.store))
 		return exitStopped
 	default:
 		fmt.Fprintf(stderr, "durable: %v\n", err)
@@ -74,8 +75,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // config is what the flags and the traces say.
 type config struct {
-	store  *location
-	copyTo *location // or nil
+	store  *storeurl.Location
+	copyTo *storeurl.Location // or nil
 	net    podnet.Config
 	source string // what the trace of pods is called
 	place  trace.Placement
@@ -109,14 +110,14 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 		return nil, fmt.Errorf("unexpected argument %q: a store is named with -store", flags.Arg(0))
 	}
 	var err error
-	if cfg.store, err = parseLocation("-store", *store); err != nil {
+	if cfg.store, err = storeurl.Parse("-store", *store); err != nil {
 		return nil, err
 	}
 	if *copyTo != "" {
-		if cfg.copyTo, err = parseLocation("-copy-to", *copyTo); err != nil {
+		if cfg.copyTo, err = storeurl.Parse("-copy-to", *copyTo); err != nil {
 			return nil, err
 		}
-		if cfg.store.kind == "memory" || cfg.copyTo.kind == "memory" {
+		if cfg.store.Kind == "memory" || cfg.copyTo.Kind == "memory" {
 			return nil, errors.New("-copy-to: nothing is kept in memory")
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/examples/internal/storeurl"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -75,11 +76,11 @@ func TestUsage(t *testing.T) {
 		{[]string{"-bogus"}, "flag provided but not defined: -bogus"},
 		{[]string{"x.db"}, `unexpected argument "x.db": a store is named with -store`},
 		{[]string{"-store", "x.db"}, "-store x.db: memory, bolt:///path/of/file or etcd://host:port/prefix is needed"},
-		{[]string{"-store", "redis://x"}, "-store redis://x: no such kind of store: memory, bolt and etcd there are"},
+		{[]string{"-store", "redis://x"}, "-store redis://x: no such kind of store; the kinds are memory, bolt, etcd"},
 		{[]string{"-store", "memory://x"}, "-store memory://x: memory has no address"},
-		{[]string{"-store", "bolt://"}, "-store bolt://: the path of a file is missing, as in bolt:///var/lib/durable.db"},
-		{[]string{"-store", "etcd:///x"}, "-store etcd:///x: a host is missing, as in etcd://10.0.0.1:2379/durable"},
-		{[]string{"-store", "etcd://x:2379/"}, "-store etcd://x:2379/: the prefix of the keys is missing, as in etcd://10.0.0.1:2379/durable"},
+		{[]string{"-store", "bolt://"}, "-store bolt://: the path of a file is missing, as in bolt:///var/lib/ipam.db"},
+		{[]string{"-store", "etcd:///x"}, "-store etcd:///x: a host is missing, as in etcd://10.0.0.1:2379/ipam"},
+		{[]string{"-store", "etcd://x:2379/"}, "-store etcd://x:2379/: the prefix of the keys is missing, as in etcd://10.0.0.1:2379/ipam"},
 		{[]string{"-copy-to", "bolt:///x"}, "-copy-to: nothing is kept in memory"},
 		{[]string{"-store", "bolt:///x", "-copy-to", "memory"}, "-copy-to: nothing is kept in memory"},
 		{[]string{"-store", "bolt:///x", "-copy-to", "y"}, "-copy-to y: memory, bolt:///path/of/file or etcd://host:port/prefix is needed"},
@@ -207,11 +208,11 @@ func held(t *testing.T, db store.Store) map[string][]netip.Addr {
 // family, and nobody else has any.
 func checkEnd(t *testing.T, location string) {
 	t.Helper()
-	l, err := parseLocation("-store", location)
+	l, err := storeurl.Parse("-store", location)
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, closeStore, err := l.open(t.Context(), true)
+	db, closeStore, err := open(t.Context(), l, true)
 	if err != nil {
 		t.Fatal(err)
 	}

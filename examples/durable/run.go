@@ -18,7 +18,7 @@ const patience = time.Minute
 
 // replay opens the store, goes on with what it holds, and says what came of it.
 func replay(ctx context.Context, cfg *config, stdout, stderr io.Writer) (err error) {
-	store, closeStore, err := cfg.store.open(ctx, false)
+	store, closeStore, err := open(ctx, cfg.store, false)
 	if err != nil {
 		return err
 	}
@@ -31,11 +31,11 @@ func replay(ctx context.Context, cfg *config, stdout, stderr io.Writer) (err err
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "%s: %d of %d events are done\n", cfg.store.text, r.net.Next(), len(cfg.net.Events))
+	fmt.Fprintf(stderr, "%s: %d of %d events are done\n", cfg.store.Text, r.net.Next(), len(cfg.net.Events))
 	if err := r.run(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "%s: all events are done; in this run, blocks: %v\n", cfg.store.text, r.net.Counts())
+	fmt.Fprintf(stderr, "%s: all events are done; in this run, blocks: %v\n", cfg.store.Text, r.net.Counts())
 	return r.report(ctx, stdout)
 }
 
@@ -70,7 +70,7 @@ func (r *runner) patiently(ctx context.Context, ask func() error) error {
 		if err == nil || ctx.Err() != nil || !etcdstore.Retryable(err) || time.Now().After(giveUp) {
 			return err
 		}
-		fmt.Fprintf(r.log, "%s: trying again: %v\n", r.cfg.store.text, err)
+		fmt.Fprintf(r.log, "%s: trying again: %v\n", r.cfg.store.Text, err)
 		if err := wait(ctx, pause); err != nil {
 			return err
 		}

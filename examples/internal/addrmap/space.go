@@ -1,0 +1,256 @@
+package addrmap
+
+import (
+	"fmt"
+	"iter"
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// State is what a picture tells apart.
+type State uint8
+
+// The states of addresses, then those of a comparison.
+const (
+	Free     State = iota // in no block
+	Idle                  // in a block, and nobody holds it
+	Used                  // held
+	Reserved              // never assigned automatically
+	Cooling               // released and not yet reusable
+	Borrowed              // held for another host than the owner of the block
+	Orphan                // in a block without owner
+	Leaked                // held, and a candidate for leak collection
+
+	Same    // held before and after, by the same holder
+	Added   // held only after
+	Removed // held only before
+	Changed // held before and after, by different holders
+
+	states
+)
+
+var stateNames = [states]string{"free", "idle", "used", "reserved", "cooling", "borrowed", "orphan", "leak candidate",
+	"unchanged", "added", "removed", "changed"}
+
+// String returns one or two words.
+func (s State) String() string { return stateNames[s] }
+
+// taken reports whether an address in the state cannot be assigned.
+func (s State) taken() bool { return s != Free && s != Idle }
+
+// urgency orders the states that decide how a cell is drawn by their presence alone; 0 is the others.
+func (s State) urgency() int {
+	switch s {
+	case Leaked:
+		return 3
+	case Orphan:
+		return 2
+	case Added, Removed, Changed:
+		return 1
+	}
+	return 0
+}
+
+// Span is a closed range of addresses in one state.
+type Span struct {
+	Lo, Hi addr.U128
+	State  State
+	// Label is who has it: a host, a pool, or whatever else a picture is coloured by. Empty for none.
+	Label string
+}
+
+// Space is a pool and what is in it.
+type Space struct {
+	Name string
+	Pool netip.Prefix
+	// Finest is the length of a block: no cell is longer, unless the picture would have too few
+	// cells. 0 means single addresses.
+	Finest int
+	// Spans are ascending and disjoint, and lie in the pool.
+	Spans []Span
+}
+
+// Add appends a span behind the last one. It is merged with that if it continues it.
+func (s *Space) Add(span Span) {
+	if n := len(s.Spans); n > 0 {
+		last := &s.Spans[n-1]
+		if last.State == span.State && last.Label == span.Label && last.Hi.Add(one) == span.Lo {
+			last.Hi = span.Hi
+			return
+		}
+	}
+	s.Spans = append(s.Spans, span)
+}
+
+var one = addr.U128{Lo: 1}
+
+// Of returns the first and the last address of a prefix as numbers.
+func Of(p netip.Prefix) (lo, hi addr.U128) {
+	lo = addr.FromAddr(p.Addr())
+	return lo, lo.Add(addr.Low(uint(p.Addr().BitLen() - p.Bits())))
+}
+
+// Check returns an error unless the pool is masked, Finest is a length in it, and the spans are
+// ascending, disjoint and inside.
+func (s *Space) Check() error {
+	if err := addr.Check(s.Pool); err != nil {
+		return fmt.Errorf("addrmap: pool %v: %w", s.Pool, err)
+	}
+	if s.Finest != 0 && (s.Finest < s.Pool.Bits() || s.Finest > s.Pool.Addr().BitLen()) {
+		return fmt.Errorf("addrmap: blocks of /%d in the pool %v", s.Finest, s.Pool)
+	}
+	lo, hi := Of(s.Pool)
+	for i, sp := range s.Spans {
+		if sp.Lo.Cmp(lo) < 0 || sp.Hi.Cmp(hi) > 0 || sp.Lo.Cmp(sp.Hi) > 0 || sp.State >= states {
+			return fmt.Errorf("addrmap: span %v to %v is not in the pool %v", s.addr(sp.Lo), s.addr(sp.Hi), s.Pool)
+		}
+		if i > 0 && s.Spans[i-1].Hi.Cmp(sp.Lo) >= 0 {
+			return fmt.Errorf("addrmap: spans overlap at %v", s.addr(sp.Lo))
+		}
+	}
+	return nil
+}
+
+// addr turns a number into an address of the pool's family.
+func (s *Space) addr(u addr.U128) netip.Addr {
+	if s.Pool.Addr().Is4() {
+		return u.Addr4()
+	}
+	return u.Addr6()
+}
+
+func (s *Space) width() int { return s.Pool.Addr().BitLen() }
+
+// finest returns the prefix length of the smallest cells.
+func (s *Space) finest() int {
+	if s.Finest == 0 {
+		return s.width()
+	}
+	return s.Finest
+}
+
+// in returns the spans that overlap a prefix.
+func (s *Space) in(p netip.Prefix) []Span {
+	lo, hi := Of(p)
+	from, _ := slices.BinarySearchFunc(s.Spans, lo, func(sp Span, lo addr.U128) int {
+		return sp.Hi.Cmp(lo)
+	})
+	to, found := slices.BinarySearchFunc(s.Spans, hi, func(sp Span, hi addr.U128) int { return sp.Lo.Cmp(hi) })
+	if found {
+		to++
+	}
+	return s.Spans[from:max(from, to)]
+}
+
+// Counts are addresses by state.
+type Counts [states]addr.U128
+
+// Taken returns the number of addresses that cannot be assigned.
+func (c *Counts) Taken() addr.U128 {
+	var n addr.U128
+	for st, k := range c {
+		if State(st).taken() {
+			n = n.Add(k)
+		}
+	}
+	return n
+}
+
+// Total returns the addresses of the whole pool by state. Those of ::/0 are one too few.
+func (s *Space) Total() Counts {
+	var c Counts
+	free := sizeOf(s.width() - s.Pool.Bits())
+	for _, sp := range s.Spans {
+		n := sp.Hi.Sub(sp.Lo).Add(one)
+		c[sp.State] = c[sp.State].Add(n)
+		free = free.Sub(n)
+	}
+	c[Free] = c[Free].Add(free)
+	return c
+}
+
+// sizeOf returns 2^order addresses, for order 128 one too few.
+func sizeOf(order int) addr.U128 {
+	if order >= 128 {
+		return addr.Low(128)
+	}
+	return one.Shl(uint(order))
+}
+
+// gaps yields the maximal ranges that are not taken. With blocks set, idle addresses count as taken:
+// the ranges are those outside of every block.
+func (s *Space) gaps(blocks bool) iter.Seq2[addr.U128, addr.U128] {
+	return func(yield func(lo, hi addr.U128) bool) {
+		at, end := Of(s.Pool)
+		for _, sp := range s.Spans {
+			if !sp.State.taken() && (!blocks || sp.State == Free) {
+				continue
+			}
+			if at.Cmp(sp.Lo) < 0 && !yield(at, sp.Lo.Sub(one)) {
+				return
+			}
+			if sp.Hi == end {
+				return
+			}
+			at = sp.Hi.Add(one)
+		}
+		yield(at, end)
+	}
+}
+
+// prefixes yields the maximal aligned prefixes that make up a range, ascending.
+func (s *Space) prefixes(lo, hi addr.U128) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for {
+			// The largest aligned block at lo that does not exceed hi; hi-lo is one less than the size.
+			order := min(trailingZeros(lo), bitLen(hi.Sub(lo).Add(one))-1)
+			if left := hi.Sub(lo); left == addr.Low(128) {
+				order = 128
+			}
+			order = min(order, s.width()-s.Pool.Bits())
+			if !yield(netip.PrefixFrom(s.addr(lo), s.width()-order)) {
+				return
+			}
+			next := lo.Add(addr.Low(uint(order)))
+			if next.Cmp(hi) >= 0 {
+				return
+			}
+			lo = next.Add(one)
+		}
+	}
+}
+
+// LargestFree returns the first of the largest aligned prefixes outside of every block.
+func (s *Space) LargestFree() (p netip.Prefix, ok bool) {
+	for lo, hi := range s.gaps(true) {
+		for q := range s.prefixes(lo, hi) {
+			if !ok || q.Bits() < p.Bits() {
+				p, ok = q, true
+			}
+		}
+	}
+	return p, ok
+}
+
+func trailingZeros(u addr.U128) int {
+	if u.Lo != 0 {
+		return bits.TrailingZeros64(u.Lo)
+	}
+	if u.Hi != 0 {
+		return 64 + bits.TrailingZeros64(u.Hi)
+	}
+	return 128
+}
+
+func bitLen(u addr.U128) int {
+	if u.Hi != 0 {
+		return 64 + bits.Len64(u.Hi)
+	}
+	return bits.Len64(u.Lo)
+}
+
+// float returns u rounded.
+func float(u addr.U128) float64 { return float64(u.Hi)*(1<<64) + float64(u.Lo) }

@@ -1,0 +1,66 @@
+// Package storeurl reads the names by which the examples' flags call a store:
+//
+//	memory                              in memory, for a trial
+//	bolt:///var/lib/ipam.db             a file of this machine
+//	etcd://host:2379,host:2379/prefix   an etcd cluster, and the prefix of the keys there
+//
+// It opens nothing, so that a program links only the stores it supports.
+package storeurl
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Location is a store by its name.
+type Location struct {
+	Kind      string   // "memory", "bolt" or "etcd"
+	Path      string   // of the file, with Kind bolt
+	Endpoints []string // with Kind etcd
+	Prefix    string   // of the keys, with a slash at both ends; with Kind etcd
+	Text      string   // as it was written
+}
+
+// kinds are all kinds of stores, in the order in which texts name them.
+var kinds = []string{"memory", "bolt", "etcd"}
+
+// Parse reads a name. flag is what the error calls the flag that it was given by; kinds are those
+// that the program supports, all if there are none.
+func Parse(flag, text string, supported ...string) (*Location, error) {
+	if len(supported) == 0 {
+		supported = kinds
+	}
+	fault := func(format string, args ...any) (*Location, error) {
+		return nil, fmt.Errorf("%s %s: %s", flag, text, fmt.Sprintf(format, args...))
+	}
+	l := &Location{Text: text}
+	var rest string
+	var ok bool
+	if l.Kind, rest, ok = strings.Cut(text, "://"); !ok && text != "memory" {
+		return fault("memory, bolt:///path/of/file or etcd://host:port/prefix is needed")
+	}
+	if !slices.Contains(supported, l.Kind) {
+		return fault("no such kind of store; the kinds are %s", strings.Join(supported, ", "))
+	}
+	switch l.Kind {
+	case "memory":
+		if rest != "" {
+			return fault("memory has no address")
+		}
+	case "bolt":
+		if l.Path = rest; rest == "" {
+			return fault("the path of a file is missing, as in bolt:///var/lib/ipam.db")
+		}
+	case "etcd":
+		hosts, prefix, _ := strings.Cut(rest, "/")
+		if hosts == "" {
+			return fault("a host is missing, as in etcd://10.0.0.1:2379/ipam")
+		}
+		if prefix = strings.Trim(prefix, "/"); prefix == "" {
+			return fault("the prefix of the keys is missing, as in etcd://10.0.0.1:2379/ipam")
+		}
+		l.Endpoints, l.Prefix = strings.Split(hosts, ","), "/"+prefix+"/"
+	}
+	return l, nil
+}

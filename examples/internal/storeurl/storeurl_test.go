@@ -1,0 +1,40 @@
+package storeurl
+
+import (
+	"reflect"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]Location{
+		"memory":                    {Kind: "memory"},
+		"bolt:///var/lib/ipam.db":   {Kind: "bolt", Path: "/var/lib/ipam.db"},
+		"bolt://ipam.db":            {Kind: "bolt", Path: "ipam.db"},
+		"etcd://a:2379/ipam":        {Kind: "etcd", Endpoints: []string{"a:2379"}, Prefix: "/ipam/"},
+		"etcd://a:1,b:2/ipam/pods/": {Kind: "etcd", Endpoints: []string{"a:1", "b:2"}, Prefix: "/ipam/pods/"},
+	} {
+		want.Text = text
+		if got, err := Parse("--store", text); err != nil || !reflect.DeepEqual(*got, want) {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"":               "--store : memory, bolt:///path/of/file or etcd://host:port/prefix is needed",
+		"x.db":           "--store x.db: memory, bolt:///path/of/file or etcd://host:port/prefix is needed",
+		"redis://x":      "--store redis://x: no such kind of store; the kinds are bolt, etcd",
+		"memory":         "--store memory: no such kind of store; the kinds are bolt, etcd",
+		"bolt://":        "--store bolt://: the path of a file is missing, as in bolt:///var/lib/ipam.db",
+		"etcd:///x":      "--store etcd:///x: a host is missing, as in etcd://10.0.0.1:2379/ipam",
+		"etcd://x:2379/": "--store etcd://x:2379/: the prefix of the keys is missing, as in etcd://10.0.0.1:2379/ipam",
+	} {
+		if _, err := Parse("--store", text, "bolt", "etcd"); err == nil || err.Error() != want {
+			t.Errorf("%q: %v\nwant %s", text, err, want)
+		}
+	}
+	if _, err := Parse("--store", "memory://x"); err == nil || err.Error() != "--store memory://x: memory has no address" {
+		t.Error(err)
+	}
+}

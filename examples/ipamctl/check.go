@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// problemView is a finding in JSON.
+type problemView struct {
+	Kind    string `json:"kind"`
+	Where   string `json:"where,omitempty"`
+	Finding string `json:"finding"`
+}
+
+func viewProblem(p ipset.Problem) problemView {
+	v := problemView{Kind: string(p.Kind), Finding: sentence(p)}
+	switch {
+	case p.Addr.IsValid():
+		v.Where = p.Addr.String()
+	case p.Block.IsValid():
+		v.Where = p.Block.String()
+	}
+	return v
+}
+
+// sentences say what a finding means; what is about one record, block or address, and the detail, come
+// with it.
+var sentences = map[ipset.ProblemKind]string{
+	ipset.Damaged:       "a record cannot be read",
+	ipset.Overlapping:   "the block shares addresses with another one",
+	ipset.WrongSize:     "the block is of a size that its pool neither has nor drains",
+	ipset.NoPool:        "the block is outside of every pool",
+	ipset.StaleIndex:    "an index record names something that no block has",
+	ipset.MissingIndex:  "an index record is missing",
+	ipset.WrongOwner:    "the list of blocks of an owner is not what the blocks say",
+	ipset.WrongPage:     "the page that finds free blocks is not what the blocks say",
+	ipset.OldGeneration: "sequence numbers could repeat",
+	ipset.NobodyUses:    "the address is held and not in use",
+	ipset.NobodyHolds:   "the address is in use and not held",
+	ipset.OtherHandle:   "the address is in use by another handle than the one that holds it",
+	ipset.UsedTwice:     "the address is in use twice",
+	ipset.OutsideOfPool: "the address is in use and in no pool",
+}
+
+// sentence says what was found: where, what, and the detail.
+func sentence(p ipset.Problem) string {
+	text := sentences[p.Kind]
+	if text == "" {
+		return p.String()
+	}
+	switch {
+	case p.Addr.IsValid() && p.Block.IsValid():
+		text = fmt.Sprintf("%v in block %v: %s", p.Addr, p.Block, text)
+	case p.Addr.IsValid():
+		text = fmt.Sprintf("%v: %s", p.Addr, text)
+	case p.Block.IsValid():
+		text = fmt.Sprintf("%v: %s", p.Block, text)
+	case p.Key != "":
+		text = fmt.Sprintf("record %q: %s", p.Key, text)
+	}
+	if p.Detail != "" {
+		text += " (" + p.Detail + ")"
+	}
+	return text
+}
+
+func (a *app) checkCommand() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use: "check", Args: cobra.NoArgs,
+		Short: "Read every record and say what is wrong",
+		Long: "check reads everything and compares it with itself: blocks that overlap or are in no pool, indexes that do not agree with\n" +
+			"the blocks, records that cannot be read. With --in-use it compares what is held with a list of what is in use.\n" +
+			"It prints a sentence for each finding and ends with status 1 if there is one.\n\n" + inUseHelp,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+				r, err := a.examine(ctx, e, file)
+				if err != nil {
+					return err
+				}
+				return a.printProblems(r)
+			})
+		},
+	}
+	c.Flags().StringVar(&file, "in-use", "", "compare with the addresses in this `FILE`, - for standard input")
+	return c
+}
+
+// examine runs Check, with the list in a file if there is one.
+func (a *app) examine(ctx context.Context, e *ipset.Engine, file string) (*ipset.Report, error) {
+	var uses iter.Seq[ipset.InUse]
+	if file != "" {
+		list, err := a.readInUse(file)
+		if err != nil {
+			return nil, err
+		}
+		uses = slices.Values(list)
+	}
+	defer a.progress("checking")()
+	return e.Check(ctx, uses)
+}
+
+func (a *app) printProblems(r *ipset.Report) error {
+	l := &listing{columns: []string{"KIND", "WHERE", "FINDING"}}
+	for _, p := range r.Problems {
+		v := viewProblem(p)
+		l.add(v.Where, v, v.Kind, v.Where, v.Finding)
+	}
+	a.note("%s and %s checked, %s", plural(r.Blocks, "block"), plural(r.Allocations, "address"), plural(len(r.Problems), "finding"))
+	if a.format == "table" {
+		for _, p := range r.Problems {
+			fmt.Fprintln(a.stdout, printable(sentence(p)))
+		}
+	} else if err := a.print(l); err != nil {
+		return err
+	}
+	if len(r.Problems) > 0 {
+		return errFindings
+	}
+	return nil
+}
+
+// plural counts things.
+func plural(n int, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case noun == "address":
+		return fmt.Sprintf("%d addresses", n)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

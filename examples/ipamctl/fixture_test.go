@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// noon is the time of the tests.
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// call runs the program in this process.
+func call(t *testing.T, env map[string]string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := &app{stdin: strings.NewReader(env["stdin"]), stdout: &out, stderr: &errs, getenv: func(k string) string { return env[k] }, now: func() time.Time { return noon }}
+	status = a.run(t.Context(), args)
+	return status, out.String(), errs.String()
+}
+
+// newBolt returns the name of a new store in a file, filled by fill.
+func newBolt(t testing.TB, fill func(e *ipset.Engine)) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ipam.db")
+	db, err := boltstore.Open(t.Context(), path, boltstore.Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(newEngine(t, db))
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return "bolt://" + path
+}
+
+func newEngine(t testing.TB, db store.Store) *ipset.Engine {
+	t.Helper()
+	e, err := ipset.New(db, ipset.Options{Now: func() time.Time { return noon }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// must fails the test on an error.
+func must[T any](t testing.TB) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// cluster fills a store with three hosts: a has two blocks, b one, and c, which may claim none,
+// has borrowed from b; one address cools.
+func cluster(t testing.TB) func(e *ipset.Engine) {
+	return func(e *ipset.Engine) {
+		t.Helper()
+		ctx := context.Background()
+		for _, p := range []ipset.Pool{
+			{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/24"), BlockBits: 28, Cooldown: time.Hour},
+			{Name: "pods6", Prefix: netip.MustParsePrefix("fd00:10::/64"), BlockBits: 122},
+			{Name: "lb", Prefix: netip.MustParsePrefix("192.0.2.0/27"), BlockBits: 29, Manual: true, Uses: ipset.LoadBalancer},
+		} {
+			if err := e.AddPool(ctx, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		assign := must[ipset.Assigned](t)
+		for _, c := range []struct {
+			host, handle string
+			n4, n6, most int
+		}{{"a", "web-0", 1, 1, 0}, {"a", "batch", 18, 0, 0}, {"b", "db-0", 1, 0, 0}, {"b", "old", 1, 0, 0}, {"c", "first", 13, 0, 1}} {
+			attrs := must[ipset.Attributes](t)(ipset.NewAttributes(map[string]string{"namespace": "default"}))
+			assign(e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner(c.host), Num4: c.n4, Num6: c.n6, MaxBlocks: c.most,
+				Claim: ipset.Claim{Handle: c.handle, Attributes: attrs}}))
+		}
+		assign(e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("c"), Num4: 4, MaxBlocks: 1, Claim: ipset.Claim{Handle: "guest"}}))
+		must[[]netip.Addr](t)(e.ReleaseByHandle(ctx, "old"))
+	}
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// hostView is a host, or another owner of blocks, in JSON.
+type hostView struct {
+	Host      string        `json:"host"`
+	Blocks    []string      `json:"blocks"`
+	Addresses int           `json:"addresses"`
+	Borrowed  int           `json:"borrowed"` // from blocks of others
+	Lent      int           `json:"lent"`     // to others, from its own blocks
+	Held      []addressView `json:"held,omitempty"`
+}
+
+// ownerOf reads an owner: "a" and "host:a" are host a, "virtual:b" is an owner that is no machine.
+func ownerOf(s string) (ipset.Owner, error) {
+	if !strings.HasPrefix(s, "host:") && !strings.HasPrefix(s, "virtual:") {
+		s = "host:" + s
+	}
+	o, err := ipset.ParseOwner(s)
+	if err != nil {
+		return o, fail(exitUsage, "%v", err)
+	}
+	return o, nil
+}
+
+func (a *app) hostCommand() *cobra.Command {
+	c := &cobra.Command{Use: "host", Aliases: []string{"node"}, Short: "Show what hosts have"}
+	c.AddCommand(a.hostListCommand(), &cobra.Command{
+		Use: "show HOST", Args: cobra.ExactArgs(1),
+		Short: "Show the blocks and the addresses of a host",
+		Long: "show prints the blocks of a host and the addresses that are held for it, borrowed ones included. An owner that is\n" +
+			"no machine is written virtual:NAME. It fails with status 3 if the host has nothing.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := ownerOf(args[0])
+			if err != nil {
+				return err
+			}
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.showHost(ctx, e, o) })
+		},
+	})
+	return c
+}
+
+func (a *app) showHost(ctx context.Context, e *ipset.Engine, o ipset.Owner) error {
+	blocks, err := e.BlocksOf(ctx, o)
+	if err != nil {
+		return err
+	}
+	als, err := e.IPsByHost(ctx, o)
+	if err != nil {
+		return err
+	}
+	if len(blocks)+len(als) == 0 {
+		return fail(exitNotFound, "%v has no block and no address", o)
+	}
+	v := hostView{Host: o.String(), Blocks: texts(blocks), Addresses: len(als)}
+	for _, p := range blocks {
+		b, err := e.BlockOf(ctx, p.Addr())
+		if err != nil {
+			return err
+		}
+		if b == nil || b.Owner() != o {
+			continue // changed since
+		}
+		for al := range b.All() {
+			if borrowed(al, o) {
+				v.Lent++
+			}
+		}
+	}
+	held := &listing{columns: allocationColumns}
+	if err := addHeld(ctx, e, held, als); err != nil {
+		return err
+	}
+	for _, r := range held.rows {
+		w := r.item.(addressView)
+		v.Held = append(v.Held, w)
+		if w.Borrowed {
+			v.Borrowed++
+		}
+	}
+	l := &listing{single: true, detail: held, columns: []string{"HOST", "BLOCKS", "ADDRESSES", "BORROWED", "LENT"}}
+	l.add(o.Name, v, v.Host, strings.Join(v.Blocks, ", "), fmt.Sprint(v.Addresses), fmt.Sprint(v.Borrowed), fmt.Sprint(v.Lent))
+	return a.print(l)
+}
+
+// texts writes prefixes.
+func texts(ps []netip.Prefix) []string {
+	out := make([]string, len(ps))
+	for i, p := range ps {
+		out[i] = p.String()
+	}
+	return out
+}
+
+func (a *app) hostListCommand() *cobra.Command {
+	var sort string
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
+		Short: "List the hosts, and what they borrow and lend",
+		Long: "list prints every owner of a block and every host that an address is held for: its blocks, the addresses held for it, how\n" +
+			"many of them it has borrowed from blocks of others, and how many of its own blocks' addresses others have borrowed.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains([]string{"name", "addresses", "blocks", "borrowed"}, sort) {
+				return fail(exitUsage, "--sort %s: name, addresses, blocks or borrowed is needed", sort)
+			}
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+				hosts, err := hostViews(ctx, e)
+				if err != nil {
+					return err
+				}
+				sortHosts(hosts, sort)
+				l := &listing{columns: []string{"HOST", "BLOCKS", "ADDRESSES", "BORROWED", "LENT"}, empty: "no host has a block or an address"}
+				for _, h := range hosts {
+					l.add(strings.TrimPrefix(h.Host, "host:"), *h, h.Host, fmt.Sprint(len(h.Blocks)), fmt.Sprint(h.Addresses), fmt.Sprint(h.Borrowed), fmt.Sprint(h.Lent))
+				}
+				return a.print(l)
+			})
+		},
+	}
+	c.Flags().StringVar(&sort, "sort", "name", "`BY` name, addresses, blocks or borrowed")
+	return c
+}
+
+// hostViews reads every block once.
+func hostViews(ctx context.Context, e *ipset.Engine) ([]*hostView, error) {
+	byOwner := map[ipset.Owner]*hostView{}
+	var all []*hostView
+	of := func(o ipset.Owner) *hostView {
+		h := byOwner[o]
+		if h == nil {
+			h = &hostView{Host: o.String(), Blocks: []string{}}
+			byOwner[o] = h
+			all = append(all, h)
+		}
+		return h
+	}
+	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
+		if err != nil {
+			return nil, err
+		}
+		owner := b.Owner()
+		if owner.Kind != ipset.Nobody {
+			h := of(owner)
+			h.Blocks = append(h.Blocks, b.Prefix().String())
+		}
+		for al := range b.All() {
+			if al.Cooling || al.Host.Kind == ipset.Nobody {
+				continue
+			}
+			h := of(al.Host)
+			h.Addresses++
+			if borrowed(al, owner) {
+				h.Borrowed++
+				of(owner).Lent++
+			}
+		}
+	}
+	return all, nil
+}
+
+func sortHosts(hosts []*hostView, by string) {
+	slices.SortFunc(hosts, func(x, y *hostView) int {
+		n := 0
+		switch by {
+		case "addresses":
+			n = cmp.Compare(y.Addresses, x.Addresses)
+		case "blocks":
+			n = cmp.Compare(len(y.Blocks), len(x.Blocks))
+		case "borrowed":
+			n = cmp.Compare(y.Borrowed, x.Borrowed)
+		}
+		return cmp.Or(n, strings.Compare(x.Host, y.Host))
+	})
+}

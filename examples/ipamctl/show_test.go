@@ -1,0 +1,105 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files and the answers in README.md")
+
+// sequence is what depends on the release in an answer.
+var sequence = regexp.MustCompile(`(sequence"?:? +)\d+`)
+
+// transcript runs commands on a store and compares what they print with a golden file. Lines are
+// commands as in a shell, without quotes.
+func transcript(t *testing.T, golden string, env map[string]string, lines ...string) {
+	t.Helper()
+	var out strings.Builder
+	for _, line := range lines {
+		status, stdout, stderr := call(t, env, strings.Fields(line)...)
+		fmt.Fprintf(&out, "$ ipamctl %s\n%s", line, sequence.ReplaceAllString(stdout, "${1}N"))
+		for _, l := range strings.SplitAfter(stderr, "\n") {
+			if l != "" {
+				out.WriteString("! " + l)
+			}
+		}
+		if status != 0 {
+			fmt.Fprintf(&out, "status %d\n", status)
+		}
+	}
+	compare(t, golden, strings.ReplaceAll(out.String(), env["dir"], "DIR"))
+}
+
+// compare compares with a golden file, or writes it with -update.
+func compare(t *testing.T, golden, got string) {
+	t.Helper()
+	name := filepath.Join("testdata", golden)
+	if *update {
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+		for i := range min(len(g), len(w)) {
+			if g[i] != w[i] {
+				t.Fatalf("%s:%d\n%s\nwant\n%s", name, i+1, strings.Join(g[max(0, i-2):min(len(g), i+8)], "\n"), w[i])
+			}
+		}
+		t.Fatalf("%s: %d lines, want %d", name, len(g), len(w))
+	}
+}
+
+func TestShow(t *testing.T) {
+	name := newBolt(t, cluster(t))
+	transcript(t, "show.txt", map[string]string{"IPAMCTL_STORE": name, "dir": filepath.Dir(strings.TrimPrefix(name, "bolt://"))},
+		"pool list", "pool list --sort use -o name", "pool list -o csv", "pool list -o json", "pool show pods", "pool show lb -o yaml",
+		"pool tree", "pool tree pods -o json", "address list", "address list --in 10.1.0.48/28 -o name", "address show 10.1.0.51",
+		"address show 10.1.0.51 -o json", "address show 10.1.0.193", "address show 10.1.0.194", "address show 10.1.0.0 192.0.2.1",
+		"address show fd00:10::1", "handle show guest", "host list", "host list --sort borrowed -o name", "host show c", "host show b -o yaml",
+		"block list", "block list --host b", "block list --pool pods -o csv", "block show 10.1.0.192/28", "block show 10.1.0.51 -o json", "check",
+		"check -q -o json")
+}
+
+func TestRefusals(t *testing.T) {
+	name := newBolt(t, cluster(t))
+	env := map[string]string{"IPAMCTL_STORE": name, "dir": filepath.Dir(strings.TrimPrefix(name, "bolt://"))}
+	transcript(t, "refusals.txt", env,
+		"polo", "pool lst", "pool show", "pool show pod", "pool list extra", "pool list --bogus", "pool list -o xml", "pool list --sort size",
+		"address show 10.1", "address show 10.9.9.9", "address show 10.1.0.1%eth0", "handle show nobody", "host show z", "block show 10.1.0.0/28",
+		"block show 10.1.0.0/33", "check --in-use "+env["dir"]+"/none", "pool list --store redis://x", "pool list --store bolt://"+env["dir"]+"/none.db",
+		"pool list --store etcd://127.0.0.1:1/x --timeout 100ms")
+	delete(env, "IPAMCTL_STORE")
+	transcript(t, "nostore.txt", env, "pool list")
+}
+
+// What is in use is compared with what is held, in each form of the list.
+func TestInUse(t *testing.T) {
+	name := newBolt(t, cluster(t))
+	dir := filepath.Dir(strings.TrimPrefix(name, "bolt://"))
+	for file, text := range map[string]string{
+		"list.txt": "address handle\n10.1.0.32 web-0 # the first\n10.1.0.33,other\n\n10.1.0.0\n192.168.0.1\n",
+		"bad.txt":  "10.1.0.32\n10.1.0\n",
+		"pods.json": `{"kind":"List","items":[
+			{"metadata":{"name":"a"},"status":{"phase":"Running","podIPs":[{"ip":"10.1.0.32"},{"ip":"fd00:10::1"}]}},
+			{"metadata":{"name":"b"},"spec":{"hostNetwork":true},"status":{"podIPs":[{"ip":"192.168.0.1"}]}},
+			{"metadata":{"name":"c"},"status":{"phase":"Failed","podIPs":[{"ip":"10.1.0.200"}]}}]}`,
+		"other.json": `{"kind":"Pod"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	transcript(t, "inuse.txt", map[string]string{"IPAMCTL_STORE": name, "dir": dir},
+		"check --in-use "+dir+"/list.txt", "check --in-use "+dir+"/list.txt -o csv", "check --in-use "+dir+"/pods.json -o name -q",
+		"check --in-use "+dir+"/bad.txt", "check --in-use "+dir+"/other.json")
+}
