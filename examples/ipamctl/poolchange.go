@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// poolFlags are the settings of a pool.
+type poolFlags struct {
+	blockBits, priority, maxBlocks int
+	uses, ranges                   []string
+	nodes, namespaces              string
+	disabled, manual, subnet       bool
+	cooldown                       time.Duration
+}
+
+func (f *poolFlags) register(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&f.uses, "use", nil, "what addresses are for: `USES` workload, tunnel, loadbalancer (default workload,tunnel)")
+	flags.BoolVar(&f.disabled, "disabled", false, "hand out nothing")
+	flags.BoolVar(&f.manual, "manual", false, "serve only calls that name the pool")
+	flags.IntVar(&f.priority, "priority", 0, "pools with a higher priority are tried first")
+	flags.StringVar(&f.nodes, "nodes", "", "serve hosts whose labels match this `SELECTOR`, such as \"zone=a,!spot; role in (x,y)\"")
+	flags.StringVar(&f.namespaces, "namespaces", "", "serve namespaces whose labels match this `SELECTOR`")
+	flags.StringArrayVar(&f.ranges, "range", nil, "assign only from this `FIRST-LAST` automatically; may be repeated")
+	flags.IntVar(&f.maxBlocks, "max-blocks-per-host", 0, "the blocks of this pool that one host may claim; 0 is no limit")
+	flags.BoolVar(&f.subnet, "subnet", false, "the pool is one subnet: spare its network and broadcast addresses")
+	flags.DurationVar(&f.cooldown, "cooldown", 0, "keep a released address from others for this long")
+}
+
+// apply sets in p what the flags that were given say.
+func (f *poolFlags) apply(flags *pflag.FlagSet, p *ipset.Pool) (err error) {
+	if flags.Changed("use") {
+		if p.Uses, err = parseUses(f.uses); err != nil {
+			return err
+		}
+	}
+	if flags.Changed("nodes") {
+		if p.Nodes, err = parseSelector(f.nodes); err != nil {
+			return err
+		}
+	}
+	if flags.Changed("namespaces") {
+		if p.Namespaces, err = parseSelector(f.namespaces); err != nil {
+			return err
+		}
+	}
+	if flags.Changed("range") {
+		p.Ranges = nil
+		for _, text := range f.ranges {
+			if text == "" {
+				continue // removes all ranges
+			}
+			r, err := netipx.ParseIPRange(text)
+			if err != nil {
+				return fail(exitUsage, "--range %s: not of the form 10.0.0.1-10.0.0.9", text)
+			}
+			p.Ranges = append(p.Ranges, r)
+		}
+	}
+	set(flags, "disabled", &p.Disabled, f.disabled)
+	set(flags, "manual", &p.Manual, f.manual)
+	set(flags, "priority", &p.Priority, f.priority)
+	set(flags, "max-blocks-per-host", &p.MaxBlocksPerHost, f.maxBlocks)
+	set(flags, "subnet", &p.Subnet, f.subnet)
+	set(flags, "cooldown", &p.Cooldown, f.cooldown)
+	return nil
+}
+
+// set sets a field if its flag was given.
+func set[T any](flags *pflag.FlagSet, name string, field *T, value T) {
+	if flags.Changed(name) {
+		*field = value
+	}
+}
+
+// printPools prints pools by name, in the order of names, as pool list does.
+func (a *app) printPools(ctx context.Context, e *ipset.Engine, names ...string) error {
+	all, err := pools(ctx, e)
+	if err != nil {
+		return err
+	}
+	l := &listing{columns: poolColumns}
+	for _, name := range names {
+		p, err := onePool(all, name)
+		if err != nil {
+			return err
+		}
+		l.add(p.Name, p.view(), p.cells()...)
+	}
+	return a.print(l)
+}
+
+func (a *app) poolAddCommand() *cobra.Command {
+	var f poolFlags
+	c := &cobra.Command{
+		Use: "add NAME PREFIX", Args: cobra.ExactArgs(2),
+		Short: "Add a pool; a store that does not exist is made",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prefix, err := parsePrefix(args[1])
+			if err != nil {
+				return err
+			}
+			p := ipset.Pool{Name: args[0], Prefix: prefix, BlockBits: f.blockBits}
+			if err := f.apply(cmd.Flags(), &p); err != nil {
+				return err
+			}
+			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error {
+				if err := e.AddPool(ctx, p); err != nil {
+					return err
+				}
+				return a.printPools(ctx, e, p.Name)
+			})
+		},
+	}
+	f.register(c.Flags())
+	c.Flags().IntVar(&f.blockBits, "block-bits", 0, "the prefix length of a block (default 26, or 122 for IPv6)")
+	return a.dryRunFlag(c)
+}
+
+// updatePool changes a pool with edit.
+func (a *app) updatePool(ctx context.Context, name string, edit func(p *ipset.Pool) error) error {
+	return a.change(ctx, writing, func(ctx context.Context, e *ipset.Engine) error {
+		all, err := pools(ctx, e)
+		if err != nil {
+			return err
+		}
+		p, err := onePool(all, name)
+		if err != nil {
+			return err
+		}
+		if err := edit(&p.Pool); err != nil {
+			return err
+		}
+		if err := e.UpdatePool(ctx, p.Pool); err != nil {
+			return err
+		}
+		return a.printPools(ctx, e, name)
+	})
+}
+
+func (a *app) poolSetCommand() *cobra.Command {
+	var f poolFlags
+	c := &cobra.Command{
+		Use: "set NAME", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Short: "Change settings of a pool; those without a flag stay as they are",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.updatePool(cmd.Context(), args[0], func(p *ipset.Pool) error { return f.apply(cmd.Flags(), p) })
+		},
+	}
+	f.register(c.Flags())
+	return a.dryRunFlag(c)
+}
+
+func (a *app) poolResizeCommand() *cobra.Command {
+	var prefix string
+	var bits int
+	c := &cobra.Command{
+		Use: "resize NAME", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Short: "Grow a pool, or change the size of its blocks",
+		Long: "resize gives a pool a prefix that contains the present one, or another size of blocks. Blocks of the old size keep their\n" +
+			"addresses, give out no more, and go when they are empty.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if prefix == "" && bits == 0 {
+				return fail(exitUsage, "resize needs --prefix or --block-bits")
+			}
+			return a.updatePool(cmd.Context(), args[0], func(p *ipset.Pool) (err error) {
+				if prefix != "" {
+					p.Prefix, err = parsePrefix(prefix)
+				}
+				if bits != 0 {
+					p.BlockBits = bits
+				}
+				return err
+			})
+		},
+	}
+	c.Flags().StringVar(&prefix, "prefix", "", "the new `PREFIX`, which contains the present one")
+	c.Flags().IntVar(&bits, "block-bits", 0, "the prefix length of new blocks")
+	return a.dryRunFlag(c)
+}
+
+func (a *app) poolDrainCommand() *cobra.Command {
+	return a.dryRunFlag(&cobra.Command{
+		Use: "drain NAME", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Short: "Disable a pool and list who still has addresses of it",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
+				held, err := e.Drain(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				l := &listing{columns: allocationColumns, empty: fmt.Sprintf("pool %s is disabled and empty: it can be removed", args[0])}
+				if err := addHeld(ctx, e, l, held); err != nil {
+					return err
+				}
+				return a.print(l)
+			})
+		},
+	})
+}
+
+func (a *app) poolSplitCommand() *cobra.Command {
+	return a.dryRunFlag(&cobra.Command{
+		Use: "split NAME BITS", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completePools,
+		Short: "Replace a pool by 2^BITS pools of equal size, NAME-0, NAME-1 and so on",
+		Long:  "split replaces a pool by equal parts with its settings. Blocks and addresses stay where they are.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			bits, err := strconv.Atoi(args[1])
+			if err != nil {
+				return fail(exitUsage, "%q is not a number of bits", args[1])
+			}
+			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
+				if err := e.SplitPool(ctx, args[0], bits); err != nil {
+					return err
+				}
+				var names []string
+				for i := range 1 << bits {
+					names = append(names, fmt.Sprintf("%s-%d", args[0], i))
+				}
+				return a.printPools(ctx, e, names...)
+			})
+		},
+	})
+}
+
+func (a *app) poolMergeCommand() *cobra.Command {
+	return a.dryRunFlag(&cobra.Command{
+		Use: "merge NAME PART...", Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completePools,
+		Short: "Replace pools that together are one prefix by one pool",
+		Long:  "merge replaces pools by one with the settings of the first part. Blocks and addresses stay where they are.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
+				if err := e.MergePools(ctx, args[0], args[1:]...); err != nil {
+					return err
+				}
+				return a.printPools(ctx, e, args[0])
+			})
+		},
+	})
+}
+
+func (a *app) poolRemoveCommand() *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use: "remove NAME", Aliases: []string{"rm"}, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Short: "Remove a pool of which no address is held",
+		Long: "remove removes a pool and its empty blocks. It refuses a pool of which addresses are held, unless --force: then blocks in\n" +
+			"use stay, in no pool, until their addresses are released.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.confirm(fmt.Sprintf("remove pool %s", args[0]), args[0]); err != nil {
+				return err
+			}
+			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error { return a.removePool(ctx, e, args[0], force) })
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "remove it although addresses are held")
+	return a.destructiveFlags(c)
+}
+
+// removePool looks before it touches anything, and again when the pool is drained, because addresses may
+// be assigned in between.
+func (a *app) removePool(ctx context.Context, e *ipset.Engine, name string, force bool) error {
+	all, err := pools(ctx, e)
+	if err != nil {
+		return err
+	}
+	p, err := onePool(all, name)
+	if err != nil {
+		return err
+	}
+	refused := func(held string) error {
+		return fail(exitRefused, "pool %s: %s held; see pool drain, or add --force", name, held)
+	}
+	if used := p.Used; !used.IsZero() && !force {
+		return refused(count{used}.String() + " addresses are")
+	}
+	held, err := e.Drain(ctx, name)
+	if err != nil {
+		return err
+	}
+	if len(held) > 0 && !force {
+		return refused(plural(len(held), "address") + " of the pool, which is disabled now, are")
+	}
+	if _, err := e.ReleasePool(ctx, name, false); err != nil {
+		return err
+	}
+	if err := e.RemovePool(ctx, name); err != nil {
+		return err
+	}
+	l := &listing{columns: []string{"REMOVED", "PREFIX"}}
+	l.add(name, map[string]string{"removed": name, "prefix": p.Pool.Prefix.String()}, name, p.Pool.Prefix.String())
+	return a.print(l)
+}

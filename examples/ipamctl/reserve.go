@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+func (a *app) reserveCommand() *cobra.Command {
+	c := &cobra.Command{Use: "reserve", Short: "Show and change what is never assigned automatically"}
+	c.AddCommand(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
+		Short: "List the reservations",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.read(cmd.Context(), a.printReservations)
+		},
+	}, a.reserveChange("add PREFIX...", "Reserve prefixes, addresses or ranges FIRST-LAST; addresses in use stay in use and are listed", (*netipx.IPSetBuilder).AddRange),
+		a.reserveChange("remove PREFIX...", "End reservations", (*netipx.IPSetBuilder).RemoveRange))
+	return c
+}
+
+func (a *app) printReservations(ctx context.Context, e *ipset.Engine) error {
+	set, err := e.Reservations(ctx)
+	if err != nil {
+		return err
+	}
+	l := &listing{columns: []string{"RESERVED"}, empty: "nothing is reserved"}
+	for _, r := range set.Ranges() {
+		text := r.String()
+		if p, ok := r.Prefix(); ok {
+			text = p.String()
+		}
+		l.add(text, map[string]string{"reserved": text}, text)
+	}
+	return a.print(l)
+}
+
+// parseRange reads a prefix, an address, or FIRST-LAST.
+func parseRange(s string) (netipx.IPRange, error) {
+	if r, err := netipx.ParseIPRange(s); err == nil {
+		return r, nil
+	}
+	p, err := parsePrefix(s)
+	if err != nil {
+		return netipx.IPRange{}, fail(exitUsage, "%q is neither a prefix, an address nor a range", s)
+	}
+	return netipx.RangeOfPrefix(p), nil
+}
+
+func (a *app) reserveChange(use, short string, edit func(*netipx.IPSetBuilder, netipx.IPRange)) *cobra.Command {
+	return a.dryRunFlag(&cobra.Command{
+		Use: use, Short: short, Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ranges := make([]netipx.IPRange, len(args))
+			for i, arg := range args {
+				var err error
+				if ranges[i], err = parseRange(arg); err != nil {
+					return err
+				}
+			}
+			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
+				old, err := e.Reservations(ctx)
+				if err != nil {
+					return err
+				}
+				var b netipx.IPSetBuilder
+				b.AddSet(old)
+				for _, r := range ranges {
+					edit(&b, r)
+				}
+				set, err := b.IPSet()
+				if err != nil {
+					return err
+				}
+				live, err := e.SetReservations(ctx, set)
+				if err != nil {
+					return err
+				}
+				for _, al := range live {
+					a.note("%v is reserved and in use by %q", al.Address, al.Handle)
+				}
+				return a.printReservations(ctx, e)
+			})
+		},
+	})
+}
+
+// configView is the configuration in JSON.
+type configView struct {
+	Strict           bool `json:"strict"`
+	NoAutoBlocks     bool `json:"noAutoBlocks"`
+	MaxBlocksPerHost int  `json:"maxBlocksPerHost"`
+}
+
+func (a *app) configCommand() *cobra.Command {
+	var want ipset.Config
+	setting := &cobra.Command{
+		Use: "set", Args: cobra.NoArgs,
+		Short: "Change the configuration; settings without a flag stay as they are",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error {
+				cfg, err := e.Config(ctx)
+				if err != nil {
+					return err
+				}
+				set(cmd.Flags(), "strict", &cfg.Strict, want.Strict)
+				set(cmd.Flags(), "no-auto-blocks", &cfg.NoAutoBlocks, want.NoAutoBlocks)
+				set(cmd.Flags(), "max-blocks-per-host", &cfg.MaxBlocksPerHost, want.MaxBlocksPerHost)
+				if err := e.SetConfig(ctx, cfg); err != nil {
+					return err
+				}
+				return a.printConfig(ctx, e)
+			})
+		},
+	}
+	setting.Flags().BoolVar(&want.Strict, "strict", false, "hosts borrow no address from blocks of others")
+	setting.Flags().BoolVar(&want.NoAutoBlocks, "no-auto-blocks", false, "hosts claim no block by themselves; needs --strict")
+	setting.Flags().IntVar(&want.MaxBlocksPerHost, "max-blocks-per-host", 0, "the blocks that one host may claim; 0 is no limit")
+	c := &cobra.Command{Use: "config", Short: "Show and change what holds for all pools"}
+	c.AddCommand(&cobra.Command{
+		Use: "show", Args: cobra.NoArgs, Short: "Show the configuration",
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.read(cmd.Context(), a.printConfig) },
+	}, a.dryRunFlag(setting))
+	return c
+}
+
+func (a *app) printConfig(ctx context.Context, e *ipset.Engine) error {
+	cfg, err := e.Config(ctx)
+	if err != nil {
+		return err
+	}
+	l := &listing{single: true, columns: []string{"STRICT", "NO AUTO BLOCKS", "MAX BLOCKS PER HOST"}}
+	l.add("config", configView(cfg), fmt.Sprint(cfg.Strict), fmt.Sprint(cfg.NoAutoBlocks), fmt.Sprint(cfg.MaxBlocksPerHost))
+	return a.print(l)
+}
