@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +45,10 @@ type Config struct {
 	// server (ErrLimit) or of unknown outcome (ErrUnknownOutcome). Several goroutines
 	// call it, one at a time for each node, without any lock held.
 	Report func(node string, err error)
+	// Worked, if set, receives for each turn of a node how long the node waited for a
+	// worker and how long the work took. Several goroutines call it, without any lock
+	// held.
+	Worked func(waited, took time.Duration)
 }
 
 // Controller gives every node of a [Source] its prefixes and has them recorded by a
@@ -64,6 +70,7 @@ type Controller struct {
 	retried    uint64               // number of calls of Retry
 	conditions map[string]condition // of nodes, as reported
 	counts     [conditionKinds]int  // of them
+	begun      map[string]time.Time // when the work on each running node began
 	stats      Stats
 
 	sweptTo string // where the next sweep begins; of the pump alone
@@ -81,6 +88,7 @@ type Stats struct {
 	Unwritten  int // whose last write was refused, delayed or of unknown outcome
 	BadRecords int // with a record that the allocator objects to
 
+	Added      uint64        // times that a node began to wait
 	Assigned   uint64        // writes that succeeded
 	Rejected   uint64        // writes that were refused or delayed
 	Unknown    uint64        // writes of unknown outcome
@@ -122,7 +130,7 @@ func New(cfg Config) (*Controller, error) {
 		cfg.Report = func(string, error) {}
 	}
 	return &Controller{cfg: cfg, queue: newQueue(cfg), unsettled: map[string]string{},
-		aside: map[string]bool{}, conditions: map[string]condition{}}, nil
+		aside: map[string]bool{}, conditions: map[string]condition{}, begun: map[string]time.Time{}}, nil
 }
 
 func failure(op, field, reason string, err error) error {
@@ -232,8 +240,15 @@ func (c *Controller) Stats() (st Stats) {
 	q := c.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	st.Waiting, st.Running, st.Delayed, st.Retries, st.Overflows = len(q.waiting), q.running, len(q.delayed), q.retries, q.dropped
+	st.Waiting, st.Running, st.Delayed, st.Added, st.Retries, st.Overflows = len(q.waiting), q.running, len(q.delayed), q.added, q.retries, q.dropped
 	return st
+}
+
+// Begun returns when the work on each running node began, by the controller's clock, in
+// no particular order. A time of long ago shows a writer that does not return.
+func (c *Controller) Begun() (times []time.Time) {
+	c.locked(func() { times = slices.Collect(maps.Values(c.begun)) })
+	return times
 }
 
 // locked runs f, which is not the caller's code, under the lock.

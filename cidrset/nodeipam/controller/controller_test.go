@@ -27,11 +27,45 @@ func TestControllerServesAllNodes(t *testing.T) {
 			}
 		}
 		st := c.Stats()
+		if len(c.Begun()) > 0 || st.Added < 1000 {
+			t.Errorf("%v are running, %+v", c.Begun(), st)
+		}
 		if k.most != 30 || len(k.writes) != 1000 || st.Assigned != 1000 || st.Unsettled != 0 || st.Waiting+st.Running+st.Delayed != 0 || !c.Synced() {
 			t.Errorf("%d at once, %d writes, %+v, reports %v", k.most, len(k.writes), st, k.reports)
 		}
 		if st.WriterTime != 10*time.Second || st.OwnTime != 0 {
 			t.Errorf("%v in the writer, %v elsewhere", st.WriterTime, st.OwnTime)
+		}
+	})
+}
+
+// Worked receives how long a node waited for a worker, not how long it paused, and how
+// long the work took. Begun shows the work that goes on.
+func TestWaitingAndWorkAreMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newCluster(t, plain(3)...)
+		k.latency = time.Second
+		var turns []string
+		c, stop := k.start(small(t, 2), func(c *Config) {
+			c.Workers = 1
+			c.Worked = func(waited, took time.Duration) { turns = append(turns, fmt.Sprint(waited, took)) }
+		})
+		defer stop()
+		begin := time.Now()
+		sleep(1500 * time.Millisecond)
+		if begun := c.Begun(); len(begun) != 1 || begun[0].Sub(begin) != time.Second {
+			t.Errorf("the running work began at %v", begun)
+		}
+		sleep(1500 * time.Millisecond)
+		if want := []string{"0s 1s", "1s 1s", "2s 0s"}; len(turns) < 3 || !slices.Equal(turns[:3], want) {
+			t.Errorf("turns %v, want %v", turns, want)
+		}
+		before := len(turns)
+		sleep(time.Minute) // of pauses of the third node, which are no waiting for a worker
+		for _, turn := range turns[before:] {
+			if turn != "0s 0s" {
+				t.Errorf("turns %v", turns)
+			}
 		}
 	})
 }

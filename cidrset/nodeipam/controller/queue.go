@@ -35,6 +35,7 @@ type queue struct {
 	progress   bool // a node was finished since the last sweep
 	idleSweeps int  // sweeps in a row without progress; written by the pump alone
 	sweepAt    time.Time
+	added      uint64 // times that a node began to wait
 	retries    uint64
 	dropped    uint64
 }
@@ -48,6 +49,7 @@ type item struct {
 	freed    uint64 // queue.freed when it began to run
 	failures int    // in a row; belongs to the worker while running
 	due      time.Time
+	since    time.Time // when it began to wait; belongs to the worker while running
 }
 
 func compareDue(a, b *item) int {
@@ -71,19 +73,20 @@ func (q *queue) nudge() {
 // add queues a node that changed. A delayed node runs at once, unless the server named
 // the delay.
 func (q *queue) add(name string) {
+	now := q.cfg.Clock.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	it := q.items[name]
 	switch {
 	case q.closed:
 	case it == nil:
-		q.enter(name)
+		q.enter(name, now)
 	case it.running:
 		it.again = true
 	case !it.held:
 		if i, delayed := slices.BinarySearchFunc(q.delayed, it, compareDue); delayed {
 			q.delayed = slices.Delete(q.delayed, i, i+1)
-			q.wait(it)
+			q.wait(it, now)
 		}
 	}
 }
@@ -91,13 +94,14 @@ func (q *queue) add(name string) {
 // offer queues a node that a sweep found, unless it is remembered already. It reports
 // whether the sweep may go on.
 func (q *queue) offer(name string) bool {
+	now := q.cfg.Clock.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return !q.closed && (q.items[name] != nil || q.enter(name))
+	return !q.closed && (q.items[name] != nil || q.enter(name, now))
 }
 
 // enter remembers a new node if there is room, or room can be made.
-func (q *queue) enter(name string) bool {
+func (q *queue) enter(name string, now time.Time) bool {
 	if len(q.items) >= q.cfg.Bound {
 		q.dropped++
 		q.lost = true
@@ -110,11 +114,13 @@ func (q *queue) enter(name string) bool {
 	}
 	it := &item{name: name}
 	q.items[name] = it
-	q.wait(it)
+	q.wait(it, now)
 	return true
 }
 
-func (q *queue) wait(it *item) {
+func (q *queue) wait(it *item, now time.Time) {
+	it.since = now
+	q.added++
 	q.waiting = append(q.waiting, it)
 	q.ready.Signal()
 }
@@ -154,9 +160,10 @@ const (
 
 // done takes a node back from a worker.
 func (q *queue) done(it *item, v verdict) {
-	var due time.Time
+	now := q.cfg.Clock.Now()
+	due := now
 	if v.kind == later || v.kind == whenFree {
-		due = q.cfg.Clock.Now().Add(max(v.wait, q.backoff(it.failures+1)))
+		due = now.Add(max(v.wait, q.backoff(it.failures+1)))
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -174,7 +181,7 @@ func (q *queue) done(it *item, v verdict) {
 	case q.closed:
 		delete(q.items, it.name)
 	case repeat:
-		q.wait(it)
+		q.wait(it, now)
 	case v.kind == finished:
 		delete(q.items, it.name)
 	default:
@@ -202,12 +209,13 @@ func (q *queue) backoff(failures int) time.Duration {
 // spaceFreed makes all nodes that wait for space run now, in the order in which they
 // are due.
 func (q *queue) spaceFreed() {
+	now := q.cfg.Clock.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.freed++
 	q.delayed = slices.DeleteFunc(q.delayed, func(it *item) bool {
 		if it.full {
-			q.wait(it)
+			q.wait(it, now)
 		}
 		return it.full
 	})
@@ -225,7 +233,7 @@ func (q *queue) next() (sweep bool, idle time.Duration) {
 		return cmp.Or(it.due.Compare(now), -1) // behind those that are due now
 	})
 	for _, it := range q.delayed[:due] {
-		q.wait(it)
+		q.wait(it, it.due)
 	}
 	q.delayed = slices.Delete(q.delayed, 0, due)
 	idle = -1

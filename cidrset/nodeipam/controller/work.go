@@ -90,14 +90,20 @@ func shows(n *nodeipam.Node, as nodeipam.Assignment) bool {
 func (c *Controller) work(ctx context.Context) {
 	for it := c.queue.get(); it != nil; it = c.queue.get() {
 		start := c.cfg.Clock.Now()
+		c.locked(func() { c.begun[it.name] = start })
+		waited := start.Sub(it.since)
 		w := worker{c, ctx, 0}
 		v := w.process(it.name)
 		total := c.cfg.Clock.Now().Sub(start)
 		c.locked(func() {
+			delete(c.begun, it.name)
 			c.stats.WriterTime += w.inWriter
 			c.stats.OwnTime += total - w.inWriter
 		})
 		c.queue.done(it, v)
+		if c.cfg.Worked != nil {
+			c.cfg.Worked(waited, total)
+		}
 	}
 }
 
