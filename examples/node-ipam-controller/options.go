@@ -15,6 +15,7 @@ import (
 // options are the flags. Those that kube-controller-manager has too mean the same
 // there.
 type options struct {
+	config     string
 	kubeconfig string
 	master     string
 	qps        float64
@@ -53,6 +54,7 @@ func parseOptions(args []string, out io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("node-ipam-controller", flag.ContinueOnError)
 	f.SetOutput(out)
+	f.StringVar(&o.config, "config", "", "YAML `file` with flags, as a mapping of names to values; flags of the command line win")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server; without it, the service account of the pod")
 	f.StringVar(&o.master, "master", "", "`URL` of the API server, instead of the one in the kubeconfig")
 	f.Float64Var(&o.qps, "kube-api-qps", 50, "requests per second to the API server")
@@ -83,6 +85,11 @@ func parseOptions(args []string, out io.Writer) (*options, error) {
 	f.StringVar(&o.leaseName, "leader-elect-resource-name", "node-ipam-controller", "name of the lease")
 	if err := f.Parse(args); err != nil {
 		return nil, err
+	}
+	if o.config != "" {
+		if err := readConfig(f, o.config); err != nil {
+			return nil, err
+		}
 	}
 	typed := false
 	f.Visit(func(f *flag.Flag) { typed = typed || f.Name == "cidr-allocator-type" })
