@@ -42,7 +42,7 @@ func TestEntriesOfFormerNodes(t *testing.T) {
 			record("known", "big", "default", "10.1.3.0/24"), // stays
 			record("size", "big", "", "10.1.4.0/25"))         // of no entry
 
-		p := served(t, "-cluster-cidrs", path)
+		p := served(t, []string{"-cluster-cidrs", path})
 		p.log, p.client, p.nodes = slog.New(slog.DiscardHandler), client, &nodeSource{client: client}
 		var err error
 		p.controller, err = controller.New(controller.Config{Allocator: p.chooser.allocator, Loaded: p.chooser.loaded,

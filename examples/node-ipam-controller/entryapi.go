@@ -183,9 +183,16 @@ func (e *entryAPI) sync(ctx context.Context) (added bool) {
 			e.complain(o.String()+" status", err)
 		}
 	}
+	refusals := 0
 	for _, o := range objects {
 		e.complain(o.String(), o.err)
+		if o.err != nil {
+			refusals++
+		}
 	}
+	e.mu.Lock()
+	e.refused = refusals > 0
+	e.mu.Unlock()
 	return added
 }
 

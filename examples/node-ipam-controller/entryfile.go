@@ -63,7 +63,7 @@ func (f *entryFile) look() (added bool) {
 	data, err := os.ReadFile(f.path)
 	switch {
 	case err == nil && !bytes.Equal(data, f.seen):
-		f.seen, f.settled = data, false
+		f.seen, f.settled, f.refused = data, false, true
 		return false
 	case err == nil && !f.settled:
 		added, err = f.applyFile()
@@ -83,13 +83,7 @@ func (f *entryFile) complain(err error) {
 		f.log.Error("the file of ClusterCIDRs is not in force, or not all of it", "file", f.path, "err", err)
 	}
 	f.failing = text
-}
-
-// inForce reports whether the file that was seen last is.
-func (f *entryFile) inForce() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.settled && f.failing == ""
+	f.refused = err != nil || !f.settled
 }
 
 // applyFile makes the entries those of the file as it was seen. A file that cannot be

@@ -61,6 +61,15 @@ type entrySet struct {
 	mu      sync.Mutex
 	loaded  bool    // the nodes are: an entry may have some
 	entries []entry // as they were applied last
+	refused bool    // something that the file or the API server has is not in force
+}
+
+// inForce reports whether everything that the file or the API server had at the last
+// look is in force.
+func (s *entrySet) inForce() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.refused
 }
 
 // apply makes the allocator's entries those that are given. Refused are those of which

@@ -29,7 +29,7 @@ func TestEventsOfConditions(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := served(t, "-cluster-cidrs", path)
+	p := served(t, []string{"-cluster-cidrs", path})
 	p.log = slog.New(slog.DiscardHandler)
 	recorder := record.NewFakeRecorder(10)
 	p.events = &events{recorder: recorder}

@@ -74,7 +74,7 @@ func work(ctx context.Context, p *program) (err error) {
 	}
 	p.controller, err = controller.New(controller.Config{
 		Allocator: p.chooser.allocator, Source: source, Loaded: loaded,
-		Writer: writer, Workers: p.options.workers, Report: p.report,
+		Writer: writer, Workers: p.options.workers, Report: p.report, Worked: p.chooser.metrics.turn,
 	})
 	if err != nil {
 		return err

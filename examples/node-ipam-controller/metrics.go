@@ -1,18 +1,13 @@
 package main
 
 import (
-	"context"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"runtime/debug"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/client-go/tools/leaderelection"
-	clientmetrics "k8s.io/client-go/tools/metrics"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
@@ -26,10 +21,8 @@ type metrics struct {
 	allocations *prometheus.CounterVec
 	releases    *prometheus.CounterVec
 	writes      *prometheus.HistogramVec
-	leading     *prometheus.GaugeVec
-	requests    *prometheus.CounterVec
-	latency     *prometheus.HistogramVec
 	labelled    bool // the names and labels of MultiCIDRRangeAllocator
+	*kubernetesMetrics
 }
 
 func newMetrics(labelled bool) *metrics {
@@ -44,17 +37,13 @@ func newMetrics(labelled bool) *metrics {
 			Help: "CIDRs that nodes gave back."}, labels),
 		writes: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "node_ipam_write_duration_seconds",
 			Help: "Duration of patches of nodes.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}, []string{"result"}),
-		leading: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "leader_election_master_status",
-			Help: "1 if this process holds the lease."}, []string{"name"}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rest_client_requests_total",
-			Help: "Requests to the API server by status code, method and host."}, []string{"code", "method", "host"}),
-		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "rest_client_request_duration_seconds",
-			Help: "Duration of requests to the API server.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}, []string{"verb", "host"}),
+		kubernetesMetrics: newKubernetesMetrics(),
 	}
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "node_ipam_build_info", Help: "1, with the version of this program."}, []string{"version", "goversion"})
 	info.WithLabelValues(version()).Set(1)
-	m.registry.MustRegister(m.allocations, m.releases, m.writes, m.leading, m.requests, m.latency, info,
+	m.registry.MustRegister(m.allocations, m.releases, m.writes, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.collectors()...)
 	return m
 }
 
@@ -72,33 +61,6 @@ func version() (module, goVersion string) {
 	}
 	return module, b.GoVersion
 }
-
-// install makes client-go report to the metrics. It is for the whole process.
-func (m *metrics) install() {
-	clientmetrics.Register(clientmetrics.RegisterOpts{RequestLatency: restLatency{m}, RequestResult: restResult{m}})
-	leaderelection.SetProvider(m)
-}
-
-type restLatency struct{ *metrics }
-
-func (r restLatency) Observe(_ context.Context, verb string, u url.URL, d time.Duration) {
-	r.latency.WithLabelValues(verb, u.Host).Observe(d.Seconds())
-}
-
-type restResult struct{ *metrics }
-
-func (r restResult) Increment(_ context.Context, code, method, host string) {
-	r.requests.WithLabelValues(code, method, host).Inc()
-}
-
-// NewLeaderMetric is for package leaderelection.
-func (m *metrics) NewLeaderMetric() leaderelection.LeaderMetric { return leader{m} }
-
-type leader struct{ *metrics }
-
-func (l leader) On(name string)           { l.leading.WithLabelValues(name).Set(1) }
-func (l leader) Off(name string)          { l.leading.WithLabelValues(name).Set(0) }
-func (l leader) SlowpathExercised(string) {}
 
 // labels returns the label values of a pool.
 func (m *metrics) labels(pool netip.Prefix, entry string) []string {
@@ -137,22 +99,24 @@ type poolName struct {
 }
 
 // handler serves the metrics of the program.
-func (m *metrics) handler(state func() (controller.Stats, *chooser)) http.Handler {
-	m.registry.MustRegister(&stateCollector{m, state})
+func (m *metrics) handler(c *controller.Controller, pools *chooser) http.Handler {
+	m.registry.MustRegister(&stateCollector{m, c, pools})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
 // stateCollector collects the counts of the controller and of the allocator.
 type stateCollector struct {
 	*metrics
-	state func() (controller.Stats, *chooser)
+	controller *controller.Controller
+	chooser    *chooser
 }
 
 // Describe sends nothing: the pools come and go.
 func (s *stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
-	st, c := s.state()
+	st, c := s.controller.Stats(), s.chooser
+	queue(out, st, s.controller.Begun())
 	one := func(kind prometheus.ValueType, name, help string, value float64) {
 		out <- prometheus.MustNewConstMetric(prometheus.NewDesc("node_ipam_"+name, help, nil, nil), kind, value)
 	}
@@ -179,7 +143,6 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 		{"writes_rejected_total", "Patches that certainly failed.", st.Rejected},
 		{"writes_unknown_total", "Patches whose outcome was unknown.", st.Unknown},
 		{"reads_total", "Live reads of nodes whose record was unclear.", st.Reads},
-		{"retries_total", "Times that a node had to be tried again.", st.Retries},
 		{"queue_overflows_total", "Nodes that the queue had no room for.", st.Overflows},
 		{"sweeps_total", "Passes over all nodes.", st.Sweeps},
 	} {
@@ -187,14 +150,16 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	one(prometheus.CounterValue, "api_seconds_total", "Time spent in requests to the API server, over all workers.", st.WriterTime.Seconds())
 	one(prometheus.CounterValue, "own_seconds_total", "Time spent on nodes outside of requests, over all workers.", st.OwnTime.Seconds())
-	if c.file != nil {
+	if c.set != nil && s.controller.Synced() {
 		inForce := 0.0
-		if c.file.inForce() {
+		if c.set.inForce() {
 			inForce = 1
 		}
-		one(prometheus.GaugeValue, "cluster_cidrs_in_force", "1 if all that the file of ClusterCIDRs says is in force.", inForce)
+		one(prometheus.GaugeValue, "cluster_cidrs_in_force", "1 if all ClusterCIDRs, of the API server or the file, are in force.", inForce)
 	}
-	s.pools(out, c.allocator)
+	if s.controller.Synced() { // before that, no CIDR of a node counts as used
+		s.pools(out, c.allocator)
+	}
 }
 
 // pools collects the counts of pools and entries.
@@ -202,18 +167,21 @@ func (s *stateCollector) pools(out chan<- prometheus.Metric, a *nodeipam.Allocat
 	gauge := func(name, help string, value float64, labels []string, values ...string) {
 		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue, value, values...)
 	}
-	ours := []string{"cluster_cidr", "pool"}
+	ours := []string{"cluster_cidr", "family", "pool"}
 	prefix, maximum, theirs := "node_ipam_controller_cidrset_", "node_ipam_controller_cirdset_max_cidrs", []string{"clusterCIDR"}
 	if s.labelled {
 		prefix, theirs = "node_ipam_controller_multicidrset_", []string{"clusterCIDR", "clusterCIDRName"}
 		maximum = prefix + "max_cidrs"
 	}
 	for _, p := range a.Stats().Pools {
-		pool := p.Pool.String()
-		gauge("node_ipam_pool_capacity", "CIDRs for nodes in the pool.", float64(p.Capacity), ours, p.Entry, pool)
-		gauge("node_ipam_pool_used", "CIDRs of the pool that nodes have.", float64(p.Used), ours, p.Entry, pool)
-		gauge("node_ipam_pool_reserved", "CIDRs of the pool that are reserved for services.", float64(p.Reserved), ours, p.Entry, pool)
-		gauge("node_ipam_pool_free", "CIDRs of the pool that are left.", float64(p.Free), ours, p.Entry, pool)
+		pool, family := p.Pool.String(), "IPv6"
+		if p.Pool.Addr().Is4() {
+			family = "IPv4"
+		}
+		gauge("node_ipam_pool_capacity", "CIDRs for nodes in the pool.", float64(p.Capacity), ours, p.Entry, family, pool)
+		gauge("node_ipam_pool_used", "CIDRs of the pool that nodes have.", float64(p.Used), ours, p.Entry, family, pool)
+		gauge("node_ipam_pool_reserved", "CIDRs of the pool that are reserved for services.", float64(p.Reserved), ours, p.Entry, family, pool)
+		gauge("node_ipam_pool_free", "CIDRs of the pool that are left.", float64(p.Free), ours, p.Entry, family, pool)
 		values := s.labels(p.Pool, p.Entry)
 		gauge(maximum, "CIDRs for nodes in the pool.", float64(p.Capacity), theirs, values...)
 		gauge(prefix+"usage_cidrs", "Part of the pool that is in use or reserved, 0 to 1.", float64(p.Used+p.Reserved)/float64(p.Capacity), theirs, values...)

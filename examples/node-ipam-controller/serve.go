@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
 // serve answers /healthz, /readyz and /metrics until stop is called.
@@ -34,7 +32,7 @@ func (p *program) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", p.healthy)
 	mux.HandleFunc("GET /readyz", p.ready)
-	mux.Handle("GET /metrics", p.chooser.metrics.handler(func() (controller.Stats, *chooser) { return p.controller.Stats(), p.chooser }))
+	mux.Handle("GET /metrics", p.chooser.metrics.handler(p.controller, p.chooser))
 	return mux
 }
 

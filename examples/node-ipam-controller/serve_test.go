@@ -14,14 +14,17 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection"
 
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
-func served(t *testing.T, args ...string) *program {
+// served returns a program over the given objects of an API server.
+func served(t *testing.T, args []string, objects ...runtime.Object) *program {
 	t.Helper()
 	o, err := parse(t, args...)
 	if err != nil {
@@ -32,11 +35,27 @@ func served(t *testing.T, args ...string) *program {
 		t.Fatal(err)
 	}
 	p := &program{options: o, chooser: c, api: apiCheck{ask: func(context.Context) error { return nil }}}
-	p.controller, err = controller.New(controller.Config{Allocator: c.allocator, Loaded: c.loaded, Source: &nodeSource{client: fake.NewClientset()}, Writer: &nodeWriter{}})
+	p.controller, err = controller.New(controller.Config{Allocator: c.allocator, Loaded: c.loaded, Source: &nodeSource{client: fake.NewClientset(objects...)}, Writer: &nodeWriter{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// loads runs the controller until the test ends and returns when it has loaded the nodes.
+func (p *program) loads(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- p.controller.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	for !p.controller.Synced() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func apiNode(name string, cidrs ...string) *v1.Node {
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{PodCIDR: cidrs[0], PodCIDRs: cidrs}}
 }
 
 func (p *program) get(path string) (int, string) {
@@ -54,10 +73,10 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"-cluster-cidrs", path, "-service-cluster-ip-range", "10.0.128.0/17"}, []string{
-			`node_ipam_pool_capacity{cluster_cidr="e",pool="10.0.0.0/16"} 256`,
-			`node_ipam_pool_used{cluster_cidr="e",pool="10.0.0.0/16"} 1`,
-			`node_ipam_pool_reserved{cluster_cidr="e",pool="10.0.0.0/16"} 128`,
-			`node_ipam_pool_free{cluster_cidr="e",pool="10.0.0.0/16"} 127`,
+			`node_ipam_pool_capacity{cluster_cidr="e",family="IPv4",pool="10.0.0.0/16"} 256`,
+			`node_ipam_pool_used{cluster_cidr="e",family="IPv4",pool="10.0.0.0/16"} 1`,
+			`node_ipam_pool_reserved{cluster_cidr="e",family="IPv4",pool="10.0.0.0/16"} 128`,
+			`node_ipam_pool_free{cluster_cidr="e",family="IPv4",pool="10.0.0.0/16"} 127`,
 			`node_ipam_cluster_cidr_nodes{cluster_cidr="e",terminating="false"} 1`,
 			"node_ipam_cluster_cidrs_in_force 1",
 			`node_ipam_controller_multicidrset_cidrs_allocations_total{clusterCIDR="10.0.0.0/16",clusterCIDRName="e"} 2`,
@@ -66,7 +85,7 @@ func TestMetrics(t *testing.T) {
 			`node_ipam_controller_multicidrset_usage_cidrs{clusterCIDR="10.0.0.0/16",clusterCIDRName="e"} 0.50390625`,
 		}},
 		{[]string{"-cluster-cidr", "10.0.0.0/16"}, []string{
-			`node_ipam_pool_capacity{cluster_cidr="",pool="10.0.0.0/16"} 256`,
+			`node_ipam_pool_capacity{cluster_cidr="",family="IPv4",pool="10.0.0.0/16"} 256`,
 			`node_ipam_controller_cidrset_cidrs_allocations_total{clusterCIDR="10.0.0.0/16"} 2`,
 			`node_ipam_controller_cidrset_cidrs_releases_total{clusterCIDR="10.0.0.0/16"} 1`,
 			`node_ipam_controller_cirdset_max_cidrs{clusterCIDR="10.0.0.0/16"} 256`, // spelt so there
@@ -78,8 +97,12 @@ func TestMetrics(t *testing.T) {
 			"go_goroutines ",
 		}},
 	} {
-		p := served(t, c.args...)
-		p.chooser.allocator.Load([]nodeipam.Node{node("n", "10.0.0.0/24"), node("foreign", "172.16.0.0/24")})
+		p := served(t, c.args, apiNode("n", "10.0.0.0/24"), apiNode("foreign", "172.16.0.0/24"))
+		if _, text := p.get("/metrics"); strings.Contains(text, "node_ipam_pool_") || strings.Contains(text, "in_force") {
+			t.Errorf("pools are counted before the nodes are loaded:\n%s", text)
+		}
+		p.chooser.metrics = newMetrics(p.chooser.set != nil) // each handler registers its own
+		p.loads(t)
 		if _, err := p.chooser.allocator.Allocate(node("m")); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +133,7 @@ func TestResultsOfWrites(t *testing.T) {
 // server answers. It is unhealthy when it has not renewed its lease in time.
 func TestProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := served(t, "-cluster-cidr", "10.0.0.0/16")
+		p := served(t, []string{"-cluster-cidr", "10.0.0.0/16"})
 		down := false
 		p.api.ask = func(context.Context) error {
 			if down {
@@ -148,7 +171,7 @@ func TestProbes(t *testing.T) {
 
 // The probe of health asks the lease.
 func TestHealthAsksTheLease(t *testing.T) {
-	p := served(t, "-cluster-cidr", "10.0.0.0/16")
+	p := served(t, []string{"-cluster-cidr", "10.0.0.0/16"})
 	p.lease = leaderelection.NewLeaderHealthzAdaptor(time.Second)
 	if code, _ := p.get("/healthz"); code != 200 {
 		t.Error(code)

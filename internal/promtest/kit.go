@@ -124,6 +124,7 @@ func (k Kit) CheckRules() (rules []rulefmt.Rule, errs []error) {
 	if len(errs) > 0 {
 		return nil, errs
 	}
+	alerts := make(map[string]bool)
 	for _, g := range groups.Groups {
 		for _, r := range g.Rules {
 			rules = append(rules, r)
@@ -134,12 +135,18 @@ func (k Kit) CheckRules() (rules []rulefmt.Rule, errs []error) {
 			if r.Alert == "" {
 				continue
 			}
+			alerts[r.Alert] = true
 			if !regexp.MustCompile(`(?m)^#+ ` + r.Alert + `\n\n[A-Z]`).Match(runbook) {
 				errs = append(errs, fmt.Errorf("%s: no heading and paragraph of that name in %s", name, k.Runbook))
 			}
 			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || !strings.HasSuffix(r.Annotations["runbook"], "#"+strings.ToLower(r.Alert)) {
 				errs = append(errs, fmt.Errorf("%s: severity, summary or runbook is missing", name))
 			}
+		}
+	}
+	for _, h := range regexp.MustCompile(`(?m)^#+ ([A-Z][A-Za-z]*[a-z][A-Z][A-Za-z]*)$`).FindAllSubmatch(runbook, -1) {
+		if !alerts[string(h[1])] {
+			errs = append(errs, fmt.Errorf("%s: a heading for %s, which is no alert", k.Runbook, h[1]))
 		}
 	}
 	return rules, errs

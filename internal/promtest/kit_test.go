@@ -11,7 +11,13 @@ var kits = map[string]Kit{
 		Rules: "../../metrics/alerts.yaml", Tests: "../../metrics/alerts_test.yaml", Dashboard: "../../metrics/dashboard.json",
 		Table: "../../metrics/README.md", Runbook: "../../metrics/README.md", Fixed: []string{"allocator"},
 	},
+	"node-ipam-controller": {
+		Rules: controller + "chart/monitoring/rules.yaml", Tests: controller + "rules_test.yaml", Dashboard: controller + "chart/monitoring/dashboard.json",
+		Table: controller + "metrics.md", Runbook: controller + "README.md",
+	},
 }
+
+const controller = "../../examples/node-ipam-controller/deploy/"
 
 func TestKits(t *testing.T) {
 	for name, k := range kits {

@@ -48,7 +48,7 @@ func TestEndToEnd(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r.c = newCluster(t, serviceCIDRs)
-	r.c.tryKustomizations(t, "../deploy/range", "../deploy/multicidr")
+	r.c.tryDeployments(t)
 	for _, name := range []string{"rbac", "deployment", "service"} {
 		r.c.apply(t, "../deploy/base/"+name+".yaml")
 	}
@@ -176,7 +176,11 @@ func (r *run) waitMetrics(what string, ok func(map[string]float64) bool) {
 
 // pool is the name of a metric of a pool.
 func pool(what, entry, prefix string) string {
-	return fmt.Sprintf(`node_ipam_pool_%s{cluster_cidr=%q,pool=%q}`, what, entry, prefix)
+	family := "IPv4"
+	if netip.MustParsePrefix(prefix).Addr().Is6() {
+		family = "IPv6"
+	}
+	return fmt.Sprintf(`node_ipam_pool_%s{cluster_cidr=%q,family=%q,pool=%q}`, what, entry, family, prefix)
 }
 
 // tracesEnv names the environment variable with the directory of the traces.

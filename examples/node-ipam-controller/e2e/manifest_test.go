@@ -19,21 +19,39 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// tryKustomizations has the API server try what kubectl makes of the kustomizations,
-// without carrying it out.
-func (c *cluster) tryKustomizations(t *testing.T, paths ...string) {
+// tryDeployments has the API server try what kustomize makes of the kustomizations and
+// Helm of the chart, without carrying it out: every field must be known and right.
+func (c *cluster) tryDeployments(t *testing.T) {
 	t.Helper()
-	kubectl, err := exec.LookPath("kubectl")
-	if err != nil {
-		t.Logf("the kustomizations are not tried: %v", err)
-		return
-	}
-	for _, path := range paths {
-		out, err := exec.Command(kubectl, "kustomize", path).Output()
+	values := filepath.Join(c.dir, "values.yaml")
+	for _, d := range []struct{ name, values string }{
+		{"kustomization ../deploy/range", ""}, {"kustomization ../deploy/multicidr", ""},
+		{"chart ../deploy/chart kube-system", "config: {cluster-cidr: [10.0.0.0/16, \"fd00::/56\"], node-cidr-mask-size-ipv4: 25}"},
+		{"chart ../deploy/chart default", "config: {cidr-allocator-type: MultiCIDRRangeAllocator}\nmonitoring: {dashboard: true}\nimagePullSecrets: [{name: s}]\nargs: [-v=4]"},
+	} {
+		args := strings.Fields(d.name)
+		dir, err := filepath.Abs(args[1])
 		if err != nil {
-			t.Fatalf("%s: %v", path, err)
+			t.Fatal(err)
 		}
-		c.createAll(t, path, bytes.NewReader(out), "All")
+		args[1] = dir
+		if d.values != "" {
+			if err := os.WriteFile(values, []byte(d.values), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, values)
+		}
+		cmd := exec.CommandContext(t.Context(), "go", append([]string{"run", "./render"}, args...)...)
+		cmd.Dir, cmd.Env = "../../../internal/manifests", append(os.Environ(), "GOWORK=off")
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", d.name, err, errs.String())
+		}
+		if n := c.createAll(t, d.name, bytes.NewReader(out), "All"); n < 9 {
+			t.Errorf("%s: %d objects", d.name, n)
+		}
 	}
 }
 
@@ -48,11 +66,11 @@ func (c *cluster) apply(t *testing.T, path string) {
 	c.createAll(t, path, file)
 }
 
-// createAll creates the resources of a manifest one after another.
-func (c *cluster) createAll(t *testing.T, path string, manifest io.Reader, dryRun ...string) {
+// createAll creates the resources of a manifest one after another and returns how many.
+func (c *cluster) createAll(t *testing.T, path string, manifest io.Reader, dryRun ...string) (created int) {
 	t.Helper()
 	resources := map[string]string{
-		"Service":        "/api/v1/namespaces/%/services",
+		"ConfigMap": "/api/v1/namespaces/%/configmaps", "Service": "/api/v1/namespaces/%/services",
 		"ServiceAccount": "/api/v1/namespaces/%/serviceaccounts", "Deployment": "/apis/apps/v1/namespaces/%/deployments",
 		"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 		"CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -62,7 +80,7 @@ func (c *cluster) createAll(t *testing.T, path string, manifest io.Reader, dryRu
 	for {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
-			return
+			return created
 		}
 		var what metav1.PartialObjectMetadata
 		if err == nil {
@@ -74,6 +92,9 @@ func (c *cluster) createAll(t *testing.T, path string, manifest io.Reader, dryRu
 		if err != nil {
 			t.Fatal(err)
 		}
+		if what.Kind == "" {
+			continue // a document of comments
+		}
 		request := c.client.RESTClient().Post().AbsPath(strings.Replace(resources[what.Kind], "%", what.Namespace, 1))
 		for _, d := range dryRun {
 			request.Param("dryRun", d)
@@ -82,6 +103,7 @@ func (c *cluster) createAll(t *testing.T, path string, manifest io.Reader, dryRu
 		if err != nil {
 			t.Fatalf("%s: %s %s: %v", filepath.Base(path), what.Kind, what.Name, err)
 		}
+		created++
 	}
 }
 
