@@ -2,49 +2,6 @@
 // same answers, with its state in one file per network. README.md says how to swap one for the other.
 package main
 
-import (
-	"encoding/json"
-	"fmt"
-	"os"
-	"strings"
+import "github.com/ipalloc/ipalloc/examples/cni-ipam/internal/plugin"
 
-	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/version"
-)
-
-const about = "CNI IPAM plugin cni-ipam of ipalloc, in place of host-local"
-
-func main() {
-	if os.Getenv("CNI_COMMAND") == "" && len(os.Args) > 1 {
-		os.Exit(tool(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	}
-	out, err := run(os.Getenv, os.Stdin, os.Stderr)
-	if err == nil && len(out) > 0 {
-		if _, e := os.Stdout.Write(out); e != nil {
-			err = types.NewError(types.ErrIOFailure, e.Error(), "")
-		}
-	}
-	if err != nil {
-		printError(err)
-		os.Exit(1)
-	}
-}
-
-// printError writes an error as the specification has it, with the version, which skel leaves out.
-func printError(err *types.Error) {
-	out, e := json.MarshalIndent(struct {
-		CNIVersion string `json:"cniVersion"`
-		*types.Error
-	}{version.Current(), err}, "", "    ")
-	if e == nil {
-		_, e = os.Stdout.Write(out)
-	}
-	if e != nil {
-		logf("%s (the error could not be written: %v)", err, e)
-	}
-}
-
-// logf writes a line to stderr, which is where a plugin's log goes.
-func logf(format string, a ...any) {
-	fmt.Fprintln(os.Stderr, "cni-ipam: "+strings.TrimSuffix(fmt.Sprintf(format, a...), "\n"))
-}
+func main() { plugin.Main() }

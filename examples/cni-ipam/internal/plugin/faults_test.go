@@ -1,0 +1,170 @@
+//go:build unix
+
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestReboot: what another boot id does to addresses, with and without leases.
+func TestReboot(t *testing.T) {
+	n := newNode(t, ours(t))
+	boot := func(id string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(n.dir, "boot_id"), []byte(id+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain := conf("net", one24+`,"bootIDFile":"%DIR%/boot_id"`)
+	leases := conf("net", one24+`,"bootIDFile":"%DIR%/boot_id","rebootLeases":true`)
+	boot("one")
+	n.must(add1("a", plain))
+	boot("two")
+	n.fails(add1("a", plain), 999, "duplicate allocation") // as host-local
+	n.must(add1("b", plain))
+	n.must(invocation{verb: "CHECK", container: "b", ifname: "eth0", conf: leases}) // a is gone, b is of this boot
+	n.fails(invocation{verb: "CHECK", container: "a", ifname: "eth0", conf: leases}, 999, "Failed to find")
+	if got := n.must(add1("a", leases)).addresses(t); got[0] != "10.1.2.4/24" {
+		t.Fatal(got)
+	}
+	boot("three")
+	if got := n.must(add1("b", leases)).addresses(t); got[0] != "10.1.2.5/24" {
+		t.Fatal(got)
+	}
+	if s := n.state("net"); len(s.Holdings) != 1 {
+		t.Fatal(s)
+	}
+	n.fails(add1("c", conf("net", one24+`,"bootIDFile":"%DIR%/none","rebootLeases":true`)), 7, "no such file")
+	n.must(add1("c", conf("net", one24+`,"bootIDFile":"%DIR%/none"`)))
+}
+
+// TestDamage: a damaged state is refused in the boot of the damage. After another boot, or
+// if the boot is unknown, it is set aside unless the configuration refuses that.
+func TestDamage(t *testing.T) {
+	for _, kind := range []string{"garbage", "empty", "cut", "another database"} {
+		t.Run(kind, func(t *testing.T) {
+			n := newNode(t, ours(t))
+			boot := filepath.Join(n.dir, "boot_id")
+			write := func(path, content string) {
+				t.Helper()
+				if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write(boot, "one")
+			ipam := one24 + `,"bootIDFile":"%DIR%/boot_id"`
+			plain, refuse := conf("net", ipam), conf("net", ipam+`,"refuseDamaged":true`)
+			n.must(add1("a", plain))
+			n.must(add1("b", plain))
+			state := filepath.Join(n.dir, "net", stateName)
+			good, err := os.ReadFile(state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch kind {
+			case "garbage":
+				write(state, strings.Repeat("garbage ", len(good)/8))
+			case "empty":
+				write(state, "")
+			case "cut":
+				write(state, string(good[:len(good)/3]))
+			case "another database":
+				write(state, "SQLite format 3\x00"+strings.Repeat("\x00", 4096))
+			}
+			bad, err := os.ReadFile(state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// In the boot of the damage, what the state held may be alive.
+			for _, verb := range []string{"ADD", "DEL", "CHECK"} {
+				n.fails(invocation{verb: verb, container: "a", ifname: "eth0", conf: plain}, 5, "cni-ipam repair net")
+			}
+			n.fails(invocation{conf: plain, env: []string{"CNI_COMMAND=STATUS", "CNI_PATH=/x"}}, 50, "cni-ipam repair net")
+			n.fails(add1("c", refuse), 5, "cni-ipam repair net")
+			if a := n.word("show"); a.code != 1 {
+				t.Fatal(a)
+			}
+			if a := n.word("import"); a.code != 1 || !strings.Contains(a.stderr, "cni-ipam repair net") {
+				t.Fatal(a)
+			}
+			write(boot, "two")
+			if lost := kind == "garbage" || kind == "cut"; lost { // a crash of the machine may have lost the boot, too
+				if err := os.Remove(filepath.Join(n.dir, "net", bootName)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.fails(add1("c", refuse), 5, "ipam.refuseDamaged")
+			if a := n.must(del1("a", refuse)); !strings.Contains(a.stderr, "released nothing") {
+				t.Fatal(a)
+			}
+			if now, err := os.ReadFile(state); err != nil || string(now) != string(bad) {
+				t.Fatal("the damaged file was changed")
+			}
+			// A DEL is mostly the first call after a boot.
+			first := n.must(del1("a", plain))
+			if !strings.Contains(first.stderr, "ERROR: the state of network net is lost and set aside as") {
+				t.Fatal(first)
+			}
+			if got := n.must(add1("c", plain)).addresses(t); got[0] != "10.1.2.2/24" {
+				t.Fatal(got)
+			}
+			aside, err := filepath.Glob(state + ".damaged-*")
+			if err != nil || len(aside) != 1 {
+				t.Fatal(aside, err)
+			}
+			if kept, err := os.ReadFile(aside[0]); err != nil || string(kept) != string(bad) {
+				t.Fatal("what was set aside is not what was there")
+			}
+			n.must(add1("d", plain))
+			if s := n.state("net"); len(s.Holdings) != 2 {
+				t.Fatal(s)
+			}
+		})
+	}
+}
+
+// TestBusy: a lock that is not given back in time.
+func TestBusy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), guardName)
+	f, err := lockFile(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockFile(path, 1); !errors.Is(err, errBusy) || asError(err).Code != 11 {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Whoever waited too long may have it for a moment.
+	if f, err = lockFile(path, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o700 != 0o700 {
+		t.Fatal(info, err)
+	}
+}
+
+// TestNotADirectory: the data directory can't be made.
+func TestNotADirectory(t *testing.T) {
+	n := newNode(t, ours(t))
+	if err := os.WriteFile(filepath.Join(n.dir, "net"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.fails(add1("a", conf("net", one24)), 5, "not a directory")
+	n.must(add1("a", conf("net2", one24)))
+	if got := n.ls("net2"); !slices.Contains([]bool{got[stateName]}, true) || got["10.1.2.2"] {
+		t.Fatal(got)
+	}
+	if s := fmt.Sprint(n.state("net2").Holdings); s != "[{a/eth0 [10.1.2.2]}]" {
+		t.Fatal(s)
+	}
+}

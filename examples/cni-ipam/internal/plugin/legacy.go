@@ -1,0 +1,179 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+)
+
+// host-local has a file for each address, named after it, with the container, CR LF, and the interface in it; files of
+// its oldest versions have the container alone. Where set N goes on is in last_reserved_ip.N.
+
+const (
+	cursorPrefix = "last_reserved_ip."
+	lineBreak    = "\r\n"
+	maxContent   = 1024 // of a file; what is longer was not written by host-local
+)
+
+// legacy is what host-local left in a directory.
+type legacy struct {
+	hostlocal.State
+	files []string // that all this stands in
+	empty []string // made by a host-local that was killed before it wrote who has the address
+	stray []string // made by a call of this plugin that was killed
+}
+
+// fileName returns the name of the file of an address.
+func fileName(a netip.Addr) string {
+	if runtime.GOOS == "windows" {
+		return strings.ReplaceAll(a.String(), ":", "_")
+	}
+	return a.String()
+}
+
+// parseFileName is the inverse of fileName.
+func parseFileName(name string) (netip.Addr, bool) {
+	text := name
+	if runtime.GOOS == "windows" {
+		text = strings.ReplaceAll(name, "_", ":")
+	}
+	a, err := netip.ParseAddr(text)
+	return a, err == nil && fileName(a) == name && !a.Is4In6() && a.Zone() == ""
+}
+
+// readLegacy reads what host-local left in a directory. What is not its own is left out.
+func readLegacy(dir string) (*legacy, error) {
+	d, err := openDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Readdirnames(-1)
+	d.Close()
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	l := &legacy{State: hostlocal.State{Cursors: map[int]netip.Addr{}}}
+	holdings := map[hostlocal.Attachment][]netip.Addr{}
+	for _, name := range names {
+		a, isAddr := parseFileName(name)
+		set, isCursor := cursorSet(name)
+		if name == guardName+".new" || strings.HasPrefix(name, stateName+".") && strings.HasSuffix(name, ".new") {
+			l.stray = append(l.stray, name)
+		}
+		if !isAddr && !isCursor {
+			continue
+		}
+		content, err := readShort(dir + "/" + name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case content == nil:
+			logf("%s/%s is no file of host-local, left alone", dir, name)
+		case isCursor:
+			if a, err := netip.ParseAddr(string(content)); err == nil {
+				l.Cursors[set] = a.Unmap()
+			}
+			l.files = append(l.files, name)
+		default:
+			who := parseHolder(string(content))
+			if who == (hostlocal.Attachment{}) {
+				l.empty = append(l.empty, name)
+				continue
+			}
+			holdings[who] = append(holdings[who], a)
+			l.files = append(l.files, name)
+		}
+	}
+	for who, as := range holdings {
+		l.Holdings = append(l.Holdings, hostlocal.Holding{Attachment: who, Addresses: as})
+	}
+	slices.SortFunc(l.Holdings, func(a, b hostlocal.Holding) int { return a.Attachment.Compare(b.Attachment) })
+	return l, nil
+}
+
+// readShort reads a regular file that is not long; nil if it is something else.
+func readShort(path string) ([]byte, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxContent {
+		return nil, nil
+	}
+	b, err := os.ReadFile(path)
+	if b == nil {
+		b = []byte{}
+	}
+	return b, err
+}
+
+// cursorSet returns the number of the set that a file tells the last address of.
+func cursorSet(name string) (int, bool) {
+	text, ok := strings.CutPrefix(name, cursorPrefix)
+	n, err := strconv.Atoi(text)
+	return n, ok && err == nil && n >= 0 && strconv.Itoa(n) == text
+}
+
+// parseHolder reads who has an address. What no attachment can be called, like a NUL byte, is replaced: such a name is never
+// asked for, and its address stays taken until a GC.
+func parseHolder(content string) hostlocal.Attachment {
+	container, ifname, _ := strings.Cut(strings.ReplaceAll(strings.TrimSpace(content), "\x00", "\uFFFD"), lineBreak)
+	if container == "" && ifname != "" {
+		container = "\uFFFD"
+	}
+	return hostlocal.Attachment{Container: container, Interface: ifname}
+}
+
+// writeLegacy writes a state as host-local would have it. Files that are there with the same content stay, and empty ones are
+// filled: they are from a call that was killed.
+func writeLegacy(dir string, state hostlocal.State) error {
+	put := func(name, content string) error {
+		path := dir + "/" + name
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			have, err := os.ReadFile(path)
+			switch {
+			case err != nil || string(have) == content:
+				return err
+			case len(have) > 0:
+				return fmt.Errorf("%s is there with another content", path)
+			}
+			return os.WriteFile(path, []byte(content), 0o600)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(content)
+		return errors.Join(err, f.Close())
+	}
+	for _, h := range state.Holdings {
+		content := h.Attachment.Container
+		if h.Attachment.Interface != "" {
+			content += lineBreak + h.Attachment.Interface
+		}
+		for _, a := range h.Addresses {
+			if err := put(fileName(a), content); err != nil {
+				return err
+			}
+		}
+	}
+	for set, a := range state.Cursors {
+		if err := put(cursorPrefix+strconv.Itoa(set), a.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

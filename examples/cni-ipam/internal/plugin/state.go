@@ -1,0 +1,314 @@
+package plugin
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// The files of a network, in the directory where host-local has its own. The lock of this
+// plugin is on the directory itself.
+const (
+	stateName    = "ipalloc.db"       // everything that is held
+	bootName     = "ipalloc.boot"     // a symbolic link to nowhere: its target is the boot in which the state was last opened
+	exportedName = "ipalloc.exported" // the network was written back for host-local
+	spareName    = "ipalloc.spare"    // space that a release on a full disk gives back first
+	guardName    = "lock"             // host-local's lock file; a directory once this plugin has the network
+	takenName    = "host-local.taken" // files that were taken over
+)
+
+var (
+	// errBusy means another call of the same network did not end in time.
+	errBusy = errors.New("the network's lock is taken")
+	// errExported means host-local has the network again.
+	errExported = errors.New("the state was written back for host-local")
+	// errNothing means the network holds nothing and has no state.
+	errNothing = errors.New("nothing is held")
+	// errEarlier means the state is damaged, from an earlier boot, and the configuration
+	// refuses to start afresh.
+	errEarlier = errors.New("ipam.refuseDamaged is set, and the damage is from an earlier boot")
+)
+
+// lockWait is how long a call waits for the one before it.
+const lockWait = 2 * time.Minute
+
+// place is where a network's state is and how to open it.
+type place struct {
+	dir     string
+	network string
+	sets    []hostlocal.RangeSet
+	boot    string
+	leases  bool
+	refuse  bool // a damaged state of an earlier boot too
+	create  bool // the state, if there is none
+	short   bool // of space: make no spare
+	export  bool // continue an export: take nothing over
+	last    bool // the process ends when the state is closed
+	tool    bool // a person called: the boot of the configuration is unknown
+}
+
+// state is an open network.
+type state struct {
+	place
+	lock   *os.File
+	store  *boltstore.Store
+	engine *hostlocal.Engine
+}
+
+func (p place) file(name string) string { return filepath.Join(p.dir, name) }
+
+func (p place) exists(name string) bool {
+	_, err := os.Lstat(p.file(name))
+	return err == nil
+}
+
+// open takes the lock of a network, opens its state and takes over what host-local left in
+// the directory. Without create it returns errNothing if there is neither.
+func (p place) open() (*state, error) {
+	if p.create {
+		if err := os.MkdirAll(p.dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	s := &state{place: p}
+	if err := s.openLocked(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *state) openLocked() (err error) {
+	if s.lock, err = lockDir(s.dir, false, lockWait); err != nil {
+		if !s.create && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG)) {
+			err = errNothing
+		}
+		return err
+	}
+	if !s.export && s.exists(exportedName) {
+		return fmt.Errorf("%w: cni-ipam import takes it over again (%s)", errExported, s.file(exportedName))
+	}
+	if !s.create && !s.exists(stateName) {
+		if l, err := readLegacy(s.dir); err != nil || len(l.files) == 0 || s.export {
+			return errors.Join(err, errNothing)
+		}
+		s.create = true // what host-local left is taken over
+	}
+	var theirs *os.File
+	if !s.export {
+		if theirs, err = s.guard(); err != nil {
+			return err
+		}
+		defer theirs.Close() // a nil file returns an error, which is no news
+	}
+	if s.store, err = s.openStore(); err != nil {
+		return err
+	}
+	s.engine, err = hostlocal.New(s.store, hostlocal.Config{Network: s.network, Sets: s.sets, Boot: s.boot, Leases: s.leases})
+	if err != nil || s.export {
+		return err
+	}
+	if theirs != nil {
+		if err := s.takeOver(theirs); err != nil {
+			return err
+		}
+	}
+	return s.settle()
+}
+
+// openStore opens the state file. A damaged one is set aside if nothing in it can be alive,
+// because the machine was started since it was last opened, or if that cannot be known.
+func (s *state) openStore() (*boltstore.Store, error) {
+	path := s.file(stateName)
+	last := s.lastBoot()
+	// The network is locked, and nothing needs a sync: what a process wrote outlives it, and
+	// after the death of the machine the file is verified.
+	opts := boltstore.Options{NoSync: true, InitialMap: 1 << 20, LockWait: lockWait, NoCreate: !s.create, Verify: boltstore.VerifyAlways}
+	if last != "" && last == s.boot {
+		opts.Verify = boltstore.VerifyNever
+	}
+	db, err := boltstore.Open(context.Background(), path, opts)
+	switch {
+	case !damaged(err):
+		return db, err
+	case s.tool, last != "" && last == s.boot:
+		return nil, fmt.Errorf("%w (attachments may be alive: cni-ipam repair %s saves what can be read)", err, s.network)
+	case s.refuse:
+		return nil, fmt.Errorf("%w: %w", err, errEarlier)
+	}
+	aside, renamed := s.setAside()
+	if renamed != nil {
+		return nil, errors.Join(err, renamed)
+	}
+	logf("ERROR: the state of network %s is lost and set aside as %s: %v", s.network, aside, err)
+	opts.NoCreate = false
+	return boltstore.Open(context.Background(), path, opts)
+}
+
+// setAside gives the state file another name and returns it.
+func (p place) setAside() (string, error) {
+	aside := fmt.Sprintf("%s.damaged-%s", p.file(stateName), time.Now().UTC().Format("20060102T150405.000Z"))
+	return aside, os.Rename(p.file(stateName), aside)
+}
+
+func damaged(err error) bool {
+	return errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, boltstore.ErrForeign)
+}
+
+func noSpace(err error) bool {
+	return errors.Is(err, boltstore.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// lastBoot returns the boot in which the state was last opened; empty if that is unknown.
+func (p place) lastBoot() string {
+	last, err := os.Readlink(p.file(bootName))
+	if err != nil {
+		return ""
+	}
+	return last
+}
+
+// writeBoot records the boot. A symbolic link has no content that a crash of the machine
+// could lose: after one, the link is there, or it is not and the boot is unknown.
+func (s *state) writeBoot() {
+	err := os.Symlink(s.boot, s.file(bootName))
+	if errors.Is(err, fs.ErrExist) {
+		if err = os.Remove(s.file(bootName)); err == nil {
+			err = os.Symlink(s.boot, s.file(bootName))
+		}
+	}
+	if err != nil {
+		logf("the boot cannot be recorded: %v", err)
+	}
+}
+
+// close gives the network back.
+func (s *state) close() (err error) {
+	if s.store != nil && s.last {
+		err = s.store.Abandon()
+	} else if s.store != nil {
+		err = s.store.Close()
+	}
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
+	s.store, s.lock = nil, nil
+	return err
+}
+
+// noteKey is the key of the one record that the plugin itself keeps in the state: when the
+// directory last changed, as of the last time it was read and quiet. Before that, a change in
+// the same tick of the clock could be missed.
+const noteKey = "Ncni-ipam"
+
+// settleTime is longer than any file system takes for one time for another.
+const settleTime = 2 * time.Second
+
+func encodeNote(changed int64) string {
+	return string(binary.BigEndian.AppendUint64([]byte{2}, uint64(changed)))
+}
+
+// decodeNote returns 0, a time at which no directory changed, for a note that is none.
+func decodeNote(s string) (changed int64) {
+	if len(s) != 9 || s[0] != 2 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64([]byte(s[1:])))
+}
+
+// settle brings the directory in order if it has changed since that was last done: on first
+// use, after a boot, when a call of host-local that began before the first use ended after
+// it, and when an earlier call was killed.
+func (s *state) settle() error {
+	ctx := context.Background()
+	recs, err := s.store.Get(ctx, nil, noteKey)
+	if err != nil {
+		return err
+	}
+	if last := s.lastBoot(); s.boot != "" && last != s.boot {
+		s.writeBoot()
+		if last != "" {
+			s.forgetTaken()
+		}
+	}
+	was := decodeNote(recs[0].Value)
+	now, err := changed(s.dir)
+	if err != nil || was == now {
+		return err
+	}
+	quiet := time.Since(time.Unix(0, now)).Abs() > settleTime
+	if err := s.tidy(quiet); err != nil {
+		return err
+	}
+	if after, err := changed(s.dir); err != nil || after != now || !quiet {
+		return err // the next call reads the directory again
+	}
+	_, err = s.store.Commit(ctx, []store.Op{{Kind: store.Put, Key: noteKey, Value: encodeNote(now), Expect: recs[0].Rev}})
+	if noSpace(err) {
+		return nil
+	}
+	return err
+}
+
+// tidy takes over files of host-local and removes what killed calls left. In a directory
+// that is quiet it makes the spare, which the first call of a network need not wait for.
+func (s *state) tidy(quiet bool) error {
+	l, err := readLegacy(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range l.stray {
+		if err := os.Remove(s.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			logf("%v", err)
+		}
+	}
+	if err := s.importFiles(l); err != nil {
+		return err
+	}
+	if quiet && !s.short && !s.exists(spareName) {
+		if err := os.WriteFile(s.file(spareName), make([]byte, spareSize), 0o600); err != nil {
+			os.Remove(s.file(spareName))
+		}
+	}
+	return nil
+}
+
+// spareSize holds the pages that releasing one attachment writes, several times over.
+const spareSize = 64 << 10
+
+// changed returns when an entry was last made or removed in a directory.
+func changed(dir string) (int64, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0, err
+	}
+	return info.ModTime().UnixNano(), nil
+}
+
+// releasing opens the network for a call that releases, and calls do. Without a state there
+// is nothing to release. On a full disk it gives the spare space back and tries once more.
+func (p place) releasing(do func(*state) error) error {
+	for {
+		s, err := p.open()
+		if err == nil {
+			err = errors.Join(do(s), s.close())
+		}
+		switch {
+		case errors.Is(err, errNothing):
+			return nil
+		case !noSpace(err) || p.short || os.Remove(p.file(spareName)) != nil:
+			return err
+		}
+		p.short = true
+	}
+}

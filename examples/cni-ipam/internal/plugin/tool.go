@@ -1,0 +1,276 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+)
+
+const usage = `cni-ipam is a CNI plugin: a runtime calls it with CNI_COMMAND in the environment.
+A person calls it with one of these words. show, check and -n change nothing.
+
+  show   [-o json] [-container ID] [-address ADDR] [NETWORK...]
+                   what each network holds, whichever plugin has it
+  check  [NETWORK...]
+                   read everything and compare it with itself
+  import [-n] [-finish] [NETWORK...]
+                   take over what host-local left, as the first call of a runtime does by
+                   itself, also after an export; -finish removes the files that were taken over
+  export [-n] [NETWORK...]
+                   give networks back to host-local, as files in its form; until an import,
+                   this plugin leaves them alone
+  gc     [-n] -keep FILE [NETWORK...]
+                   release the attachments of containers that are not in FILE, one id a line;
+                   "-" is standard input. Only attachments that were held before FILE was read
+                   are released
+  free   [-n] NETWORK ADDRESS|CONTAINER
+                   release the attachment that holds an address, or those of a container
+  repair [-n] NETWORK...
+                   save what can be read of a damaged state into a new file
+  install [-every TIME] DIR
+                   put this program into DIR under the name of host-local, and keep what was
+                   there as host-local.original; -every looks again, until it is stopped
+  version
+
+Each takes -data-dir DIR, by default %s. Without NETWORK, all networks in DIR.
+`
+
+// word is one call by a person.
+type word struct {
+	name      string
+	dataDir   string
+	dryRun    bool
+	finish    bool
+	json      bool
+	container string
+	address   string
+	keep      string
+	every     time.Duration
+	kept      []string // the content of keep, read after the snapshot of a gc
+
+	stdin  io.Reader
+	stdout io.Writer
+}
+
+// words are what a person may call.
+var words = map[string]func(*word, []string) error{
+	"show": (*word).show, "check": each((*word).check), "export": each((*word).export), "import": each((*word).takeOver),
+	"gc": (*word).gc, "free": (*word).free, "repair": (*word).repair, "version": (*word).version, "install": (*word).installing,
+}
+
+// tool carries out a word and returns the exit status: 2 if it is none, 1 if it fails.
+func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	w := &word{name: args[0], stdin: stdin, stdout: stdout}
+	do := words[w.name]
+	flags := flag.NewFlagSet(w.name, flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() { fmt.Fprintf(stderr, usage, defaultDataDir) }
+	flags.StringVar(&w.dataDir, "data-dir", defaultDataDir, "")
+	switch w.name {
+	case "import":
+		flags.BoolVar(&w.finish, "finish", false, "")
+		fallthrough
+	case "export", "free", "repair":
+		flags.BoolVar(&w.dryRun, "n", false, "")
+	case "gc":
+		flags.BoolVar(&w.dryRun, "n", false, "")
+		flags.StringVar(&w.keep, "keep", "", "")
+	case "install":
+		flags.DurationVar(&w.every, "every", 0, "")
+	case "show":
+		flags.StringVar(&w.container, "container", "", "")
+		flags.StringVar(&w.address, "address", "", "")
+		flags.Func("o", "", func(form string) error {
+			if w.json = form == "json"; !w.json {
+				return errors.New("the only form is json")
+			}
+			return nil
+		})
+	}
+	if do == nil {
+		flags.Usage()
+		return 2
+	}
+	if flags.Parse(args[1:]) != nil {
+		return 2
+	}
+	if err := do(w, flags.Args()); err != nil {
+		fmt.Fprintln(stderr, "cni-ipam:", err)
+		return 1
+	}
+	return 0
+}
+
+// version prints what was built.
+func (w *word) version([]string) error {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	rev := ""
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" || s.Key == "vcs.modified" && s.Value == "true" {
+			rev += " " + s.Value
+		}
+	}
+	_, err := fmt.Fprintf(w.stdout, "%s %s%s %s\n", about, info.Main.Version, rev, info.GoVersion)
+	return err
+}
+
+// each does something for each of the networks that are named, or for all.
+func each(do func(*word, string) error) func(*word, []string) error {
+	return func(w *word, names []string) (err error) {
+		if len(names) == 0 {
+			names, err = w.networks()
+		}
+		for _, name := range names {
+			if e := w.one(name, do); e != nil {
+				err = errors.Join(err, e)
+			}
+		}
+		return err
+	}
+}
+
+// one does something for a network, which must be there: a word that is mistyped makes
+// nothing.
+func (w *word) one(name string, do func(*word, string) error) error {
+	if !plainName(name) {
+		return fmt.Errorf("%q is not the name of a network", name)
+	}
+	if _, err := os.Stat(w.place(name).dir); err != nil {
+		return fmt.Errorf("network %s: %w", name, err)
+	}
+	if err := do(w, name); err != nil {
+		return fmt.Errorf("network %s: %w", name, err)
+	}
+	return nil
+}
+
+// networks returns the names of the directories in the data directory.
+func (w *word) networks() (names []string, err error) {
+	entries, err := os.ReadDir(w.dataDir)
+	for _, e := range entries {
+		if e.IsDir() && plainName(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// place returns where a network is, for a word that changes it.
+func (w *word) place(name string) place {
+	return place{dir: filepath.Join(w.dataDir, name), network: name, tool: true}
+}
+
+// check reads a network as a whole.
+func (w *word) check(name string) error {
+	v, err := w.place(name).look(true)
+	if err == nil {
+		fmt.Fprintf(w.stdout, "%s: ok, %s\n", name, v)
+	}
+	return err
+}
+
+// String says which plugin has the network.
+func (v view) String() string {
+	files := fmt.Sprintf("%d attachments in %d files of host-local", len(v.files.Holdings), len(v.files.files))
+	switch {
+	case !v.ours && v.exported:
+		return "written back: " + files
+	case !v.ours:
+		return "not taken over: " + files
+	case len(v.files.files) > 0:
+		return fmt.Sprintf("%d attachments, and %s to be taken over by the next call", len(v.state.Holdings), files)
+	}
+	return fmt.Sprintf("%d attachments", len(v.state.Holdings))
+}
+
+// export writes a network back. The marker comes first: from then on no call of this plugin
+// changes anything. The state file goes after the files are written, the guard last. If it
+// is interrupted in between, repeating it continues.
+func (w *word) export(name string) error {
+	p := w.place(name)
+	if w.dryRun {
+		v, err := p.look(false)
+		if err == nil {
+			fmt.Fprintf(w.stdout, "%s: would write back %d attachments\n", name, len(v.state.Holdings))
+		}
+		return err
+	}
+	s, err := p.open()
+	switch {
+	case errors.Is(err, errExported):
+		p.export = true
+		s, err = p.open()
+	case err == nil:
+		marker := "This network was given back to host-local. \"cni-ipam import\" takes it over again.\n"
+		err = os.WriteFile(s.file(exportedName), []byte(marker), 0o600)
+	}
+	if errors.Is(err, errNothing) { // written back, but for the guard perhaps
+		fmt.Fprintf(w.stdout, "%s: this plugin does not have it\n", name)
+		return p.unguard()
+	}
+	if err == nil {
+		err = s.writeBack(w.stdout)
+	}
+	if s != nil {
+		err = errors.Join(err, s.close())
+	}
+	return err
+}
+
+// writeBack writes the files of host-local and removes the state.
+func (s *state) writeBack(out io.Writer) error {
+	all, err := s.engine.Export(context.Background())
+	if err != nil {
+		return err
+	}
+	if err := writeLegacy(s.dir, all); err != nil {
+		return err
+	}
+	s.forgetTaken()
+	for _, name := range []string{bootName, spareName, stateName} {
+		if err := os.Remove(s.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	fmt.Fprintf(out, "%s: wrote back %d attachments\n", s.network, len(all.Holdings))
+	return s.unguard()
+}
+
+// takeOver imports what host-local left, also after an export.
+func (w *word) takeOver(name string) error {
+	p := w.place(name)
+	if w.dryRun {
+		v, err := p.look(false)
+		if err == nil {
+			fmt.Fprintf(w.stdout, "%s: would take over %d attachments from %d files, and free %d addresses without a holder\n",
+				name, len(v.files.Holdings), len(v.files.files), len(v.files.empty))
+		}
+		return err
+	}
+	if err := os.Remove(p.file(exportedName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	p.create = true
+	s, err := p.open()
+	if err != nil {
+		return err
+	}
+	all, err := s.engine.Export(context.Background())
+	if err == nil && w.finish {
+		s.forgetTaken()
+	}
+	if err = errors.Join(err, s.close()); err == nil {
+		fmt.Fprintf(w.stdout, "%s: holds %d attachments\n", name, len(all.Holdings))
+	}
+	return err
+}

@@ -1,0 +1,280 @@
+package plugin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+)
+
+// shown is a network in JSON.
+type shown struct {
+	Network     string       `json:"network"`
+	By          string       `json:"by"` // the plugin that has it
+	Attachments int          `json:"attachments"`
+	Addresses   int          `json:"addresses"`
+	Holdings    []shownEntry `json:"holdings"`
+	// Last is the address that each range set gave last.
+	Last map[int]netip.Addr `json:"last"`
+}
+
+type shownEntry struct {
+	Container string       `json:"container"`
+	Interface string       `json:"interface"`
+	Addresses []netip.Addr `json:"addresses"`
+	By        string       `json:"by"`
+}
+
+// show prints who holds what, also where host-local has the network.
+func (w *word) show(names []string) error {
+	all := []shown{}
+	err := each(func(w *word, name string) error {
+		v, err := w.place(name).look(false)
+		if err == nil {
+			all = append(all, w.list(name, v))
+		}
+		return err
+	})(w, names)
+	if w.json {
+		out := json.NewEncoder(w.stdout)
+		out.SetIndent("", "  ")
+		return errors.Join(err, out.Encode(all))
+	}
+	table := tabwriter.NewWriter(w.stdout, 0, 0, 2, ' ', 0)
+	for _, n := range all {
+		for _, h := range n.Holdings {
+			for _, a := range h.Addresses {
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", n.Network, a, h.Container, h.Interface, h.By)
+			}
+		}
+	}
+	return errors.Join(err, table.Flush())
+}
+
+// list returns the holdings of a network that are asked for.
+func (w *word) list(name string, v view) shown {
+	n := shown{Network: name, By: "host-local", Holdings: []shownEntry{}, Last: v.files.Cursors}
+	add := func(by string, hs []hostlocal.Holding) {
+		for _, h := range hs {
+			asked := (w.container == "" || h.Attachment.Container == w.container) &&
+				(w.address == "" || slices.ContainsFunc(h.Addresses, func(a netip.Addr) bool { return a.String() == w.address }))
+			if asked {
+				n.Holdings = append(n.Holdings, shownEntry{h.Attachment.Container, h.Attachment.Interface, h.Addresses, by})
+				n.Attachments++
+				n.Addresses += len(h.Addresses)
+			}
+		}
+	}
+	if v.ours {
+		n.By, n.Last = "cni-ipam", v.state.Cursors
+		add(n.By, v.state.Holdings)
+	}
+	add("host-local", v.files.Holdings)
+	return n
+}
+
+// gc releases what was held before the list of containers was read and is not in it. An
+// attachment that is made while the list is made must not be released: so the snapshot
+// comes first.
+func (w *word) gc(names []string) error {
+	if w.keep == "" {
+		return errors.New("gc needs -keep FILE, the ids of the containers that are alive")
+	}
+	before := map[string][]hostlocal.Holding{}
+	err := each(func(w *word, name string) error {
+		v, err := w.place(name).look(false)
+		before[name] = v.state.Holdings
+		return err
+	})(w, names)
+	if err != nil {
+		return err
+	}
+	if w.kept, err = w.readKeep(); err != nil {
+		return err
+	}
+	for name, held := range before {
+		gone := slices.DeleteFunc(held, func(h hostlocal.Holding) bool { return w.keeps(h.Attachment.Container) })
+		if e := w.release(name, gone); e != nil {
+			err = errors.Join(err, fmt.Errorf("network %s: %w", name, e))
+		}
+	}
+	return err
+}
+
+// shortID is the least length of an id that stands for a longer one.
+const shortID = 12
+
+// keeps reports whether a container is in the list, perhaps under a shortened id.
+func (w *word) keeps(container string) bool {
+	return slices.ContainsFunc(w.kept, func(id string) bool {
+		return id == container || len(id) >= shortID && strings.HasPrefix(container, id)
+	})
+}
+
+// readKeep reads the ids of containers, one a line.
+func (w *word) readKeep() (ids []string, err error) {
+	in := w.stdin
+	if w.keep != "-" {
+		f, err := os.Open(w.keep)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		if f := strings.Fields(lines.Text()); len(f) > 0 {
+			ids = append(ids, f[0])
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("%s lists no container; to release everything, name one that does not exist", w.keep)
+	}
+	return ids, nil
+}
+
+// release releases attachments, each if it still holds what it held.
+func (w *word) release(name string, gone []hostlocal.Holding) error {
+	if w.dryRun || len(gone) == 0 {
+		for _, h := range gone {
+			fmt.Fprintf(w.stdout, "%s: would release %s of %s\n", name, joinAddrs(h.Addresses), h.Attachment)
+		}
+		return nil
+	}
+	return w.place(name).releasing(func(s *state) error {
+		for _, h := range gone {
+			if err := s.engine.Verify(context.Background(), h.Attachment, h.Addresses...); err != nil {
+				continue // released since
+			}
+			freed, err := s.engine.Del(context.Background(), h.Attachment)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w.stdout, "%s: released %s of %s\n", name, joinAddrs(freed), h.Attachment)
+		}
+		return nil
+	})
+}
+
+// free releases by address or by container.
+func (w *word) free(args []string) error {
+	if len(args) != 2 {
+		return errors.New("free needs NETWORK and ADDRESS or CONTAINER")
+	}
+	return w.one(args[0], func(w *word, name string) error {
+		v, err := w.place(name).look(false)
+		if err != nil {
+			return err
+		}
+		a, _ := netip.ParseAddr(args[1])
+		gone := slices.DeleteFunc(v.state.Holdings, func(h hostlocal.Holding) bool {
+			return h.Attachment.Container != args[1] && !slices.Contains(h.Addresses, a.Unmap())
+		})
+		if len(gone) == 0 {
+			return fmt.Errorf("this plugin has no attachment that holds %s or is of a container of that name", args[1])
+		}
+		return w.release(name, gone)
+	})
+}
+
+// repair saves what can be read of damaged states.
+func (w *word) repair(names []string) error {
+	if len(names) == 0 {
+		return errors.New("repair needs the name of a NETWORK")
+	}
+	return each((*word).repairOne)(w, names)
+}
+
+func (w *word) repairOne(name string) error {
+	p := w.place(name)
+	lock, err := lockDir(p.dir, false, lockWait)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	ctx := context.Background()
+	saved, fresh := p.file(stateName+".salvaged.new"), p.file(stateName+".repaired.new")
+	defer os.Remove(saved)
+	defer os.Remove(fresh)
+	if err := errors.Join(removed(saved), removed(fresh)); err != nil {
+		return err
+	}
+	found, err := boltstore.Salvage(ctx, p.file(stateName), saved)
+	if err != nil {
+		return err
+	}
+	all, lost, err := recovered(ctx, name, saved)
+	if err != nil {
+		return err
+	}
+	whole := "nothing is missing"
+	if !found.Whole || lost > 0 {
+		whole = fmt.Sprintf("%d of %d records were read, %d of them are of no use: some addresses may be free that a container uses; restart the pods of this node, or compare with what runs", found.Records, max(found.Expected, found.Records), lost)
+	}
+	if w.dryRun {
+		fmt.Fprintf(w.stdout, "%s: would save %d attachments; %s\n", name, len(all.Holdings), whole)
+		return nil
+	}
+	if err := written(ctx, name, fresh, all); err != nil {
+		return err
+	}
+	aside, err := p.setAside()
+	if err == nil {
+		err = os.Rename(fresh, p.file(stateName))
+	}
+	if err == nil {
+		fmt.Fprintf(w.stdout, "%s: saved %d attachments; %s; the damaged state is in %s\n", name, len(all.Holdings), whole, aside)
+	}
+	return err
+}
+
+func removed(path string) error {
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return nil
+}
+
+// recovered reads what a salvaged file says.
+func recovered(ctx context.Context, network, path string) (all hostlocal.State, lost int, err error) {
+	db, err := boltstore.Open(ctx, path, boltstore.Options{ReadOnly: true})
+	if err != nil {
+		return all, 0, err
+	}
+	defer db.Close()
+	engine, err := hostlocal.New(db, hostlocal.Config{Network: network})
+	if err != nil {
+		return all, 0, err
+	}
+	return engine.Recover(ctx)
+}
+
+// written makes a state file.
+func written(ctx context.Context, network, path string, all hostlocal.State) error {
+	db, err := boltstore.Open(ctx, path, boltstore.Options{})
+	if err != nil {
+		return err
+	}
+	engine, err := hostlocal.New(db, hostlocal.Config{Network: network})
+	if err == nil {
+		_, err = engine.Import(ctx, all)
+	}
+	if err == nil {
+		err = engine.Check(ctx)
+	}
+	return errors.Join(err, db.Close())
+}

@@ -1,0 +1,159 @@
+package plugin
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestGCWord: what is not in the list goes, short ids count, and what was added after the
+// word began stays.
+func TestGCWord(t *testing.T) {
+	n := newNode(t, ours(t))
+	c := conf("net", one24)
+	long := strings.Repeat("0123456789abcdef", 4)
+	for _, name := range []string{"alive", "lost", long, "short-of-it"} {
+		n.must(add1(name, c))
+	}
+	n.must(add1("lost", conf("second", one24)))
+	var out, log bytes.Buffer
+	stdin := &lateReader{text: "alive\n\n" + long[:12] + "   Running\nshort\n", first: func() { n.must(add1("late", c)) }}
+	if code := tool([]string{"gc", "-data-dir", n.dir, "-keep", "-"}, stdin, &out, &log); code != 0 {
+		t.Fatal(log.String())
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	slices.Sort(lines)
+	want := []string{"net: released 10.1.2.3 of lost/eth0", "net: released 10.1.2.5 of short-of-it/eth0", "second: released 10.1.2.2 of lost/eth0"}
+	if !slices.Equal(lines, want) {
+		t.Fatalf("%q", lines)
+	}
+	var left []string
+	for _, h := range n.state("net").Holdings {
+		left = append(left, h.Attachment.Container)
+	}
+	if !slices.Equal(left, []string{long, "alive", "late"}) {
+		t.Fatal(left)
+	}
+	for _, args := range [][]string{{"gc"}, {"gc", "-keep", "/none"}, {"gc", "-keep", os.DevNull}, {"free", "net"}, {"free", "net", "nobody"}, {"free", "none", "alive"}, {"repair"}, {"show", "-o", "xml"}} {
+		if a := n.word(args...); a.code == 0 || a.stderr == "" {
+			t.Errorf("%v: %+v", args, a)
+		}
+	}
+	n.mustWord("net: released 10.1.2.2 of alive/eth0\n", "free", "net", "10.1.2.2")
+	n.mustWord("net: released 10.1.2.4 of "+long+"/eth0\n", "free", "net", long)
+	if a := n.word("version"); a.code != 0 || !strings.Contains(a.stdout, about) || !strings.Contains(a.stdout, "go1.") {
+		t.Fatal(a)
+	}
+}
+
+// lateReader calls first before it yields its text.
+type lateReader struct {
+	text  string
+	first func()
+	rest  *strings.Reader
+}
+
+func (r *lateReader) Read(b []byte) (int, error) {
+	if r.rest == nil {
+		r.first()
+		r.rest = strings.NewReader(r.text)
+	}
+	return r.rest.Read(b)
+}
+
+// TestRepair: of a damaged state, what can be read is saved into a fresh one, in which
+// everything fits together.
+func TestRepair(t *testing.T) {
+	n := newNode(t, ours(t))
+	c := conf("net", `"ranges":[[{"subnet":"10.1.0.0/16"}]]`)
+	for i := range 60 {
+		n.must(add1(fmt.Sprint("container-", i), c))
+	}
+	whole := heldOf(n.state("net"))
+	path := filepath.Join(n.dir, "net", stateName)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.mustWord("net: would save 60 attachments; nothing is missing\n", "repair", "-n", "net")
+	saved := 0
+	for page := 2; page < len(good)/4096; page++ {
+		bad := slices.Clone(good)
+		clear(bad[page*4096+16 : (page+1)*4096])
+		if bytes.Equal(bad, good) {
+			continue
+		}
+		if err := os.WriteFile(path, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a := n.word("repair", "net")
+		if a.code != 0 {
+			t.Logf("page %d: %s", page, a.stderr)
+			continue
+		}
+		got := heldOf(n.state("net")) // which checks it
+		for addr, who := range got.owners {
+			if whole.owners[addr] != who {
+				t.Fatalf("page %d: %s is held by %s, want %s", page, addr, who, whole.owners[addr])
+			}
+		}
+		if len(got.owners) < len(whole.owners) && !strings.Contains(a.stdout, "some addresses may be free that a container uses") {
+			t.Errorf("page %d: %d of %d are left, and it says %s", page, len(got.owners), len(whole.owners), a.stdout)
+		}
+		saved++
+		n.must(add1("next", c))
+		aside, err := filepath.Glob(path + ".damaged-*")
+		if err != nil || len(aside) != 1 {
+			t.Fatal(aside, err)
+		}
+		if err := os.Remove(aside[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if saved == 0 {
+		t.Error("nothing could be repaired")
+	}
+	t.Logf("%d damaged files repaired", saved)
+}
+
+// TestInstall: the program takes the place of host-local, keeps what was there, and does
+// nothing where it is already.
+func TestInstall(t *testing.T) {
+	n := newNode(t, ours(t))
+	dest := filepath.Join(n.dir, "host-local")
+	if err := os.WriteFile(dest, []byte("original"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{dest + ": installed\n", ""} {
+		n.mustWord(want, "install", n.dir)
+	}
+	mine, err := os.ReadFile(n.bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"host-local": string(mine), "host-local.original": "original"} {
+		if b, err := os.ReadFile(filepath.Join(n.dir, name)); err != nil || string(b) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Another installer puts the original back: what is kept is not overwritten.
+	if err := os.WriteFile(dest, []byte("another"), 0o755); err == nil {
+		n.mustWord(dest+": installed\n", "install", n.dir)
+	}
+	if b, _ := os.ReadFile(dest + ".original"); string(b) != "original" {
+		t.Errorf("kept %q", b)
+	}
+	if got := n.must(invocation{env: []string{"CNI_COMMAND=VERSION"}}); got.stdout == "" {
+		t.Error(got)
+	}
+	if a := n.word("install", filepath.Join(n.dir, "none")); a.code != 1 {
+		t.Error(a)
+	}
+	if entries, err := os.ReadDir(n.dir); err != nil || len(entries) != 2 {
+		t.Error(entries, err)
+	}
+}
