@@ -144,7 +144,7 @@ func (t *txn) add(e *Engine, h header, who Attachment, requested []netip.Addr) (
 				err.Holder = holder.String()
 				return nil, err
 			}
-		} else if a, err = t.advance(s, t.cursor(i)); err != nil {
+		} else if a, err = t.advance(s, e.cursor(i)); err != nil {
 			return nil, err
 		} else if !a.IsValid() {
 			return nil, refuse(ipalloc.ErrFull, a, "no free address in "+s.String())
@@ -161,7 +161,7 @@ func (t *txn) add(e *Engine, h header, who Attachment, requested []netip.Addr) (
 		in.Addrs = requested
 		return nil, err
 	}
-	own.epoch = h.epoch
+	own.epoch, own.scope = h.epoch, e.scope
 	t.put(t.attachment(who), own.encode())
 	return got, nil
 }

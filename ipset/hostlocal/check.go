@@ -20,19 +20,19 @@ func (e *Engine) Check(ctx context.Context) error {
 }
 
 func (e *Engine) check(recs []store.Record) error {
-	var h header
-	newest := uint64(0)
-	want := make(map[string]string)    // what the attachments imply, by key
-	level := make(map[pageID]uint64)   // the pages of the lowest level
-	derived := make(map[string]string) // what the store says
+	now, newest := make(map[string]uint64), make(map[string]uint64) // epochs of each scope
+	want := make(map[string]string)                                 // what the attachments imply, by key
+	level := make(map[pageID]uint64)                                // the pages of the lowest level
+	derived := make(map[string]string)                              // what the store says
 	for _, r := range recs {
 		var err error
 		switch kind, rest := e.split(r.Key); {
-		case kind == kindHeader && rest == "":
-			h, err = decodeHeader(r.Key, r.Value)
+		case kind == kindHeader && (rest == "" || checkName("Scope", rest) == nil):
+			h, bad := decodeHeader(r.Key, r.Value)
+			err, now[rest] = bad, h.epoch
 		case kind == kindAttachment:
 			who, own, bad := e.parseAttachment(r)
-			err, newest = bad, max(newest, own.epoch)
+			err, newest[own.scope] = bad, max(newest[own.scope], own.epoch)
 			for _, a := range own.addresses {
 				if want[e.address(a)] != "" {
 					return corrupt(r.Key, "holds %s, which another attachment holds", a)
@@ -52,8 +52,10 @@ func (e *Engine) check(recs []store.Record) error {
 			return err
 		}
 	}
-	if newest > h.epoch {
-		return corrupt(e.header(), "epoch %d, but an attachment is of epoch %d", h.epoch, newest)
+	for scope, epoch := range newest {
+		if epoch > now[scope] {
+			return corrupt(newKeys(e.network, scope).header(), "epoch %d, but an attachment is of epoch %d", now[scope], epoch)
+		}
 	}
 	e.pages(level, want)
 	for _, r := range recs { // in order, so that the answer is always the same

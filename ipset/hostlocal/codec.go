@@ -42,14 +42,17 @@ func decodeHeader(key, value string) (h header, err error) {
 	return h, nil
 }
 
-// holding is the content of an attachment's record: version, epoch, addresses.
+// holding is the content of an attachment's record: version, epoch, length of the
+// scope, scope, addresses.
 type holding struct {
 	epoch     uint64
+	scope     string
 	addresses []netip.Addr
 }
 
 func (h holding) encode() string {
 	b := binary.AppendUvarint([]byte{codecVersion}, h.epoch)
+	b = append(binary.AppendUvarint(b, uint64(len(h.scope))), h.scope...)
 	for _, a := range h.addresses {
 		b = append(append(b, family(a.Is6())), a.AsSlice()...)
 	}
@@ -60,7 +63,7 @@ func (h holding) encode() string {
 // of them twice.
 func decodeHolding(key, value string) (h holding, err error) {
 	r := newReader(value)
-	h.epoch = r.uvarint()
+	h.epoch, h.scope = r.uvarint(), r.text()
 	for !r.bad && r.s != "" {
 		a := r.addr()
 		r.bad = r.bad || slices.Contains(h.addresses, a)
@@ -81,11 +84,7 @@ func encodeHolder(a Attachment) string {
 
 func decodeHolder(key, value string) (a Attachment, err error) {
 	r := newReader(value)
-	n := r.uvarint()
-	if !r.bad && n <= uint64(len(r.s)) {
-		a = Attachment{r.s[:n], r.s[n:]}
-	}
-	if a.check() != nil {
+	if a = (Attachment{r.text(), r.s}); r.bad || a.check() != nil {
 		return Attachment{}, corrupt(key, "damaged holder")
 	}
 	return a, nil
@@ -149,6 +148,15 @@ func (r *reader) uvarint() uint64 {
 	}
 	r.s = r.s[n:]
 	return v
+}
+
+// text reads a length and as many bytes.
+func (r *reader) text() (s string) {
+	n := r.uvarint()
+	if r.bad = r.bad || n > uint64(len(r.s)); !r.bad {
+		s, r.s = r.s[:n], r.s[n:]
+	}
+	return s
 }
 
 // addr reads a family and an address.

@@ -1,5 +1,5 @@
-// Package hostlocal hands out addresses to the containers of one node, from ranges that
-// come with every call. It does what the CNI plugin host-local does, with records in a
+// Package hostlocal hands out addresses to the containers of one node, or of several that
+// share a store, from ranges that come with every call. It does what the CNI plugin host-local does, with records in a
 // store in place of a file per address. examples/cni-ipam is the plugin built on it.
 //
 // Terms: a network is a name space of its own in the store. A range is a run of addresses
@@ -19,11 +19,12 @@
 // All state is records in a store, which may hold those of package ipset and of other
 // engines too. A key is "L", the network's name, NUL, the kind, and:
 //
-//	h                       the header: the boot, and how many there were
-//	t<container>\0<iface>   an attachment: its addresses, and in which boot it was added
+//	h<scope>                the header of a scope: the boot, and how many there were
+//	t<container>\0<iface>   an attachment: its addresses, its scope, and in which boot it was added
 //	a<address>              the attachment that holds the address
 //	p<level,index>          a page: which of 64 addresses in a row, or of 64 pages below, are taken
-//	c<set>                  the address that the set gave last without a request
+//	c<set>                  the address that the set gave last without a request; in a scope,
+//	                        c<first address of the set>
 //
 // Records of kind t are the truth. Those of kind a and p are functions of them and change
 // in the same commit. The pages form a 64-ary tree over all addresses of a family, so the
@@ -33,13 +34,18 @@
 //
 // An operation is one commit that names the revision of every record read for it. Any
 // number of engines and processes may share a store; an engine that loses a race retries.
+//
+// Engines of several nodes that share a network have a scope each ([Config.Scope]): a boot,
+// leases and GC of their own. The commits of one scope name its header; those of two
+// scopes meet only in the records of the addresses that they touch.
+//
 // Import, GC and the end of leases work in steps of one commit each, and every step
 // leaves a consistent state.
 //
 // A commit with an unknown outcome may be made after the call has returned. The next
 // operation of the same engine settles it: it writes the header, whose revision every
 // commit names, so the lost commit fails if it has not been made by then. An operation of
-// another engine does not.
+// another engine does not, except Del and GC of an engine with the same Scope.
 //
 // # Errors
 //

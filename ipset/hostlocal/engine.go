@@ -19,6 +19,12 @@ type Config struct {
 	// may differ in every call; what was handed out before stays held. Without sets,
 	// Add and Status fail and everything else works.
 	Sets []RangeSet
+	// Scope names the part of the network that this engine answers for, when engines of
+	// several nodes share its addresses, such as the name of the node. Boot, Leases and
+	// GC concern the attachments that were added in the scope. Sets with the same first
+	// address share a cursor, whatever their numbers. Del writes a record of the scope,
+	// so that a commit that a killed process left in flight cannot be made later.
+	Scope string
 	// Boot identifies the time since the node was started, such as the content of
 	// /proc/sys/kernel/random/boot_id. It is recorded if it is not empty.
 	Boot string
@@ -57,6 +63,9 @@ type Engine struct {
 // be, and for Leases without Boot; and the errors of [Canonical] for the sets.
 func New(db store.Store, c Config) (*Engine, error) {
 	err := checkName("Network", c.Network)
+	if err == nil && c.Scope != "" {
+		err = checkName("Scope", c.Scope)
+	}
 	switch {
 	case db == nil:
 		err = fault(ipalloc.ErrInvalid, "store", "no store")
@@ -66,7 +75,7 @@ func New(db store.Store, c Config) (*Engine, error) {
 		err = fault(ipalloc.ErrInvalid, "Leases", "leases need Boot")
 	}
 	e := &Engine{
-		keys: newKeys(c.Network), store: db, network: c.Network, boot: c.Boot, leases: c.Leases,
+		keys: newKeys(c.Network, c.Scope), store: db, network: c.Network, boot: c.Boot, leases: c.Leases,
 		tries: cmp.Or(max(c.Attempts, 0), 16), wait: c.Wait, busy: make(chan struct{}, 1),
 	}
 	if err == nil {
@@ -108,7 +117,7 @@ func (e *Engine) purge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := e.sweep(ctx, func(_ Attachment, h holding) bool { return h.epoch < now.epoch }); err != nil {
+	if _, err := e.sweep(ctx, func(_ Attachment, h holding) bool { return h.scope == e.scope && h.epoch < now.epoch }); err != nil {
 		return err
 	}
 	return e.attempt(ctx, func(t *txn) error {

@@ -65,26 +65,31 @@ const (
 	kindAttachment = 't'
 )
 
-// keys makes the keys of one network. Its records lie between prefix and the same with
-// its NUL made 1.
-type keys struct{ prefix string }
+// keys makes the keys of one network and of a scope in it. Its records lie between prefix
+// and the same with its NUL made 1.
+type keys struct{ prefix, scope string }
 
-func newKeys(network string) keys { return keys{"L" + network + "\x00"} }
+func newKeys(network, scope string) keys { return keys{"L" + network + "\x00", scope} }
 
 func (k keys) kind(kind byte) []byte {
 	b := make([]byte, 0, len(k.prefix)+64)
 	return append(append(b, k.prefix...), kind)
 }
 
-func (k keys) header() string { return string(k.kind(kindHeader)) }
+func (k keys) header() string { return string(append(k.kind(kindHeader), k.scope...)) }
 
 func (k keys) attachment(a Attachment) string {
 	b := append(k.kind(kindAttachment), a.Container...)
 	return string(append(append(b, 0), a.Interface...))
 }
 
-func (k keys) cursor(set int) string {
-	return string(binary.BigEndian.AppendUint32(k.kind(kindCursor), uint32(set)))
+// cursor returns the key of a set's cursor. In a scope the set's first address stands for
+// its number, so that networks with the same ranges continue each other.
+func (e *Engine) cursor(set int) string {
+	if e.scope != "" && set < len(e.sets) {
+		return string(append(e.kind(kindCursor), encodeCursor(e.sets[set][0].Start)...))
+	}
+	return string(binary.BigEndian.AppendUint32(e.kind(kindCursor), uint32(set)))
 }
 
 func (k keys) address(a netip.Addr) string {
@@ -135,14 +140,16 @@ func (k keys) parseAttachment(r store.Record) (a Attachment, h holding, err erro
 	return a, h, err
 }
 
-// parseCursor reads a record of a cursor, key and value.
+// parseCursor reads a record of a cursor, key and value; set is -1 if the key has none.
 func (k keys) parseCursor(r store.Record) (set int, a netip.Addr, err error) {
 	_, rest := k.split(r.Key)
-	if len(rest) != 4 {
+	if set = -1; len(rest) == 4 {
+		set = int(binary.BigEndian.Uint32([]byte(rest)))
+	} else if _, bad := decodeCursor(r.Key, rest); bad != nil || rest == "" {
 		return 0, a, corrupt(r.Key, "not the key of a cursor")
 	}
 	a, err = decodeCursor(r.Key, r.Value)
-	return int(binary.BigEndian.Uint32([]byte(rest))), a, err
+	return set, a, err
 }
 
 // toAddr is the inverse of addr.FromAddr.

@@ -23,6 +23,7 @@ func (e *Engine) Del(ctx context.Context, who Attachment) ([]netip.Addr, error) 
 		if _, err = t.begin(e, e.holders(who)...); err != nil {
 			return err
 		}
+		t.fence = t.fence || e.scope != ""
 		if freed, err = t.release(who); err == nil && len(freed) == 0 {
 			freed, err = t.release(Attachment{Container: who.Container})
 		}
@@ -69,8 +70,8 @@ func (t *txn) records(as []netip.Addr) (need []string) {
 	return need
 }
 
-// GC releases what is held by any attachment that is not in valid, and returns it, by
-// attachment. An attachment without interface is valid if its container occurs. An
+// GC releases what is held by any attachment of the engine's scope that is not in valid,
+// and returns it, by attachment. An attachment without interface is valid if its container occurs. An
 // empty list releases everything.
 //
 // It works in steps of one commit each. After an error the earlier steps are done, and
@@ -88,14 +89,19 @@ func (e *Engine) GC(ctx context.Context, valid []Attachment) ([]Holding, error) 
 		keep[Attachment{Container: a.Container}] = true
 	}
 	// Attachments of an earlier boot are gone anyway and must not be counted.
-	if err := e.do(ctx, "gc", Attachment{}, func(t *txn) error { _, err := t.begin(e); return err }); err != nil {
+	err := e.do(ctx, "gc", Attachment{}, func(t *txn) error {
+		_, err := t.begin(e)
+		t.fence = t.fence || e.scope != ""
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	if err := e.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer e.unlock()
-	freed, err := e.sweep(ctx, func(a Attachment, _ holding) bool { return !keep[a] })
+	freed, err := e.sweep(ctx, func(a Attachment, h holding) bool { return !keep[a] && h.scope == e.scope })
 	return freed, e.explain(err, "gc", Attachment{})
 }
 

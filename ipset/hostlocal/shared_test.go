@@ -1,10 +1,16 @@
 package hostlocal
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // TestStoreSharedWithIPSet verifies that each of the two packages leaves the records of
@@ -35,4 +41,95 @@ func TestStoreSharedWithIPSet(t *testing.T) {
 			t.Errorf("GC: %v, %v", freed, err)
 		}
 	}
+}
+
+// scoped returns an engine of a node on the store.
+func (w *world) scoped(scope string, sets ...RangeSet) *Engine {
+	w.Helper()
+	e, err := New(w.store, Config{Network: "net", Scope: scope, Sets: sets, Boot: "boot of " + scope, Leases: true})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return e
+}
+
+// TestScopes verifies that nodes share addresses and cursors, and that GC, the end of
+// leases and the boot of a node concern its own attachments.
+func TestScopes(t *testing.T) {
+	w := newWorld(t)
+	set := subnets("10.1.2.0/24")
+	a, b := w.scoped("a", set), w.scoped("b", subnets("10.9.0.0/24"), set)
+	add := func(e *Engine, container string) (got []string) {
+		t.Helper()
+		as, err := e.Add(ctx, Attachment{container, "eth0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range as {
+			got = append(got, x.Prefix.Addr().String())
+		}
+		return got
+	}
+	for i, want := range [][]string{{"10.1.2.2"}, {"10.9.0.2", "10.1.2.3"}, {"10.1.2.4"}, {"10.9.0.3", "10.1.2.5"}} {
+		if got := add([]*Engine{a, b}[i%2], fmt.Sprint("c", i)); !slices.Equal(got, want) {
+			t.Errorf("c%d got %v, want %v", i, got, want)
+		}
+	}
+	if freed, err := b.GC(ctx, []Attachment{{"c1", "eth0"}}); err != nil || len(freed) != 1 || freed[0].Attachment.Container != "c3" {
+		t.Errorf("GC of b released %v, %v", freed, err)
+	}
+	b2, err := New(w.store, Config{Network: "net", Scope: "b", Boot: "next", Leases: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := b2.Export(ctx)
+	if err != nil || len(s.Holdings) != 2 || s.Holdings[0].Attachment.Container != "c0" || s.Holdings[1].Attachment.Container != "c2" || len(s.Cursors) != 0 {
+		t.Errorf("after a boot of b: %v, %v", s, err)
+	}
+	if freed, err := b2.Del(ctx, Attachment{"c0", "eth0"}); err != nil || len(freed) != 1 {
+		t.Errorf("Del by another node: %v, %v", freed, err)
+	}
+}
+
+// TestLostCommitOfKilledProcess verifies that a commit which a killed process left in
+// flight is not made after Del or GC of another engine with the same scope.
+func TestLostCommitOfKilledProcess(t *testing.T) {
+	who := Attachment{"c", "eth0"}
+	for name, end := range map[string]func(*Engine) error{
+		"Del": func(e *Engine) error { _, err := e.Del(ctx, who); return err },
+		"GC":  func(e *Engine) error { _, err := e.GC(ctx, nil); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			late := &lateStore{Store: w.store}
+			killed, err := New(late, Config{Network: "net", Scope: "node", Sets: []RangeSet{subnets("10.1.2.0/24")}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := killed.Add(ctx, who); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+				t.Fatal(err)
+			}
+			e, err := New(w.store, Config{Network: "net", Scope: "node"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := end(e); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.store.Commit(ctx, late.ops); !errors.Is(err, ipalloc.ErrConflict) {
+				t.Errorf("the lost commit: %v", err)
+			}
+		})
+	}
+}
+
+// lateStore keeps a commit back, as a network does.
+type lateStore struct {
+	store.Store
+	ops []store.Op
+}
+
+func (l *lateStore) Commit(_ context.Context, ops []store.Op) (uint64, error) {
+	l.ops = slices.Clone(ops)
+	return 0, &ipalloc.Error{Package: "test", Op: "commit", Err: ipalloc.ErrUnknownOutcome}
 }

@@ -38,7 +38,9 @@ func (e *Engine) Export(ctx context.Context) (State, error) {
 			s.Holdings, err = append(s.Holdings, Holding{who, h.addresses}), bad
 		case kindCursor:
 			set, a, bad := e.parseCursor(r)
-			s.Cursors[set], err = a, bad
+			if err = bad; set >= 0 {
+				s.Cursors[set] = a
+			}
 		}
 		if err != nil {
 			break
@@ -103,9 +105,9 @@ func (e *Engine) Import(ctx context.Context, s State) (left []*ipalloc.Error, er
 			continue
 		}
 		err := e.do(ctx, "import", Attachment{}, func(t *txn) error {
-			_, err := t.begin(e, t.cursor(set))
+			_, err := t.begin(e, e.cursor(set))
 			if err == nil {
-				t.put(t.cursor(set), encodeCursor(a))
+				t.put(e.cursor(set), encodeCursor(a))
 			}
 			return err
 		})
@@ -136,7 +138,7 @@ func (e *Engine) importStep(ctx context.Context, step []Holding) (left []*ipallo
 			for _, a := range h.Addresses {
 				holder, err := t.holder(a)
 				if err == nil && holder == (Attachment{}) {
-					has.addresses, has.epoch = append(has.addresses, a), head.epoch
+					has.addresses, has.epoch, has.scope = append(has.addresses, a), head.epoch, e.scope
 					err = t.take(a, h.Attachment)
 				}
 				if err != nil {
@@ -183,7 +185,7 @@ func (e *Engine) Recover(ctx context.Context) (s State, lost int, err error) {
 			}
 		case kindCursor:
 			set, a, damaged := e.parseCursor(r)
-			if bad = damaged; bad == nil {
+			if bad = damaged; bad == nil && set >= 0 {
 				s.Cursors[set] = a
 			}
 		}
