@@ -4,4 +4,4 @@ package main
 
 import "github.com/ipalloc/ipalloc/examples/cni-ipam/internal/plugin"
 
-func main() { plugin.Main() }
+func main() { plugin.Main(nil) }

@@ -30,6 +30,11 @@ func addrs(texts ...string) (as []netip.Addr) {
 	return as
 }
 
+// holds returns a holding of a container's eth0.
+func holds(container string, texts ...string) Holding {
+	return Holding{Attachment: eth0(container), Addresses: addrs(texts...)}
+}
+
 // world is a store and the engine on it now.
 type world struct {
 	testing.TB
@@ -106,7 +111,7 @@ func (w *world) load(cursor string, held map[string]Attachment) {
 	w.Helper()
 	s := State{Cursors: map[int]netip.Addr{}}
 	for a, who := range held {
-		s.Holdings = append(s.Holdings, Holding{who, addrs(a)})
+		s.Holdings = append(s.Holdings, Holding{Attachment: who, Addresses: addrs(a)})
 	}
 	if cursor != "" {
 		s.Cursors[0] = netip.MustParseAddr(cursor)
@@ -268,7 +273,7 @@ func TestSecondAdd(t *testing.T) {
 func TestWhichIsHeld(t *testing.T) {
 	for _, order := range [][]string{{"10.0.0.9", "10.0.0.10"}, {"10.0.0.10", "10.0.0.9"}} {
 		w := newWorld(t, subnets("10.0.0.0/24"))
-		if _, err := w.Import(ctx, State{Holdings: []Holding{{eth0("a"), addrs(order...)}}}); err != nil {
+		if _, err := w.Import(ctx, State{Holdings: []Holding{holds("a", order...)}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Add(ctx, eth0("a")); !errors.Is(err, ipalloc.ErrExists) || own(err).Addr.String() != "10.0.0.10" {

@@ -97,7 +97,7 @@ func TestEveryState(t *testing.T) {
 		var s State
 		for i, a := range all {
 			if state>>i&1 == 1 {
-				s.Holdings = append(s.Holdings, Holding{eth0(fmt.Sprint("c", i)), []netip.Addr{a}})
+				s.Holdings = append(s.Holdings, holds(fmt.Sprint("c", i), a.String()))
 			}
 		}
 		for from := range 9 {

@@ -123,7 +123,7 @@ func (w *world) exercise(name string) {
 	}
 	_, err := w.Stats(ctx)
 	ok("Stats", err)
-	_, err = w.Import(ctx, State{Holdings: []Holding{{eth0("z"), addrs("10.0.0.5", "10.0.0.4")}}})
+	_, err = w.Import(ctx, State{Holdings: []Holding{holds("z", "10.0.0.5", "10.0.0.4")}})
 	ok("Import", err)
 	_, err = w.GC(ctx, []Attachment{eth0("b")})
 	ok("GC", err)

@@ -109,6 +109,8 @@ func (e *Engine) GC(ctx context.Context, valid []Attachment) ([]Holding, error) 
 type Holding struct {
 	Attachment Attachment
 	Addresses  []netip.Addr
+	// Scope is that of the engine that added it. Import does not read it.
+	Scope string
 }
 
 // sweepPage is how many attachments are read at a time.
@@ -169,7 +171,7 @@ func (e *Engine) sweepStep(ctx context.Context, step []Attachment, goes func(Att
 			h, err := t.holding(a)
 			if err == nil && len(h.addresses) > 0 && goes(a, h) {
 				if _, err = t.release(a); err == nil {
-					freed = append(freed, Holding{a, h.addresses})
+					freed = append(freed, Holding{a, h.addresses, h.scope})
 				}
 			}
 			if err != nil {

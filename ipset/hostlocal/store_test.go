@@ -66,7 +66,7 @@ func TestConstantCost(t *testing.T) {
 			n := 0
 			for a := r.Start; a.Compare(r.End) <= 0; a = a.Next() {
 				if a != r.Gateway && !slices.Contains(c.free, a) {
-					s.Holdings = append(s.Holdings, Holding{eth0(fmt.Sprint("c", n)), []netip.Addr{a}})
+					s.Holdings = append(s.Holdings, holds(fmt.Sprint("c", n), a.String()))
 					n++
 				}
 			}
@@ -430,11 +430,11 @@ func TestImport(t *testing.T) {
 		w.add(eth0("here"), nil, "10.0.0.2", "fd00::2")
 		s := State{Cursors: map[int]netip.Addr{0: netip.MustParseAddr("10.0.0.99"), -1: netip.MustParseAddr("10.0.0.1"), 7: {}}}
 		for i := range 50 {
-			s.Holdings = append(s.Holdings, Holding{eth0(fmt.Sprint("c", i)), addrs(fmt.Sprint("10.0.0.", 10+i), fmt.Sprint("10.7.0.", i))})
+			s.Holdings = append(s.Holdings, holds(fmt.Sprint("c", i), fmt.Sprint("10.0.0.", 10+i), fmt.Sprint("10.7.0.", i)))
 		}
 		s.Holdings = append(s.Holdings,
-			Holding{eth0("late"), addrs("10.0.0.2")}, Holding{eth0("here"), addrs("10.0.0.2", "192.0.2.1")}, Holding{Attachment{"old", ""}, addrs("10.0.0.200")},
-			Holding{eth0("none"), nil}, Holding{eth0("bad"), []netip.Addr{{}}}, Holding{Attachment{"a\x00", "b"}, addrs("10.0.0.201")}, Holding{Attachment{}, addrs("10.0.0.202")})
+			holds("late", "10.0.0.2"), holds("here", "10.0.0.2", "192.0.2.1"), Holding{Attachment: Attachment{"old", ""}, Addresses: addrs("10.0.0.200")},
+			holds("none"), Holding{Attachment: eth0("bad"), Addresses: []netip.Addr{{}}}, Holding{Attachment: Attachment{"a\x00", "b"}, Addresses: addrs("10.0.0.201")}, Holding{Addresses: addrs("10.0.0.202")})
 		for range 2 { // repeating it changes nothing
 			left, err := w.Import(ctx, s)
 			if err != nil {

@@ -35,7 +35,7 @@ func (e *Engine) Export(ctx context.Context) (State, error) {
 		switch kind, _ := e.split(r.Key); kind {
 		case kindAttachment:
 			who, h, bad := e.parseAttachment(r)
-			s.Holdings, err = append(s.Holdings, Holding{who, h.addresses}), bad
+			s.Holdings, err = append(s.Holdings, Holding{who, h.addresses, h.scope}), bad
 		case kindCursor:
 			set, a, bad := e.parseCursor(r)
 			if err = bad; set >= 0 {
@@ -198,7 +198,7 @@ func (e *Engine) Recover(ctx context.Context) (s State, lost int, err error) {
 		held[holders[a]] = append(held[holders[a]], a)
 	}
 	for _, who := range slices.SortedFunc(maps.Keys(held), Attachment.Compare) {
-		s.Holdings = append(s.Holdings, Holding{who, held[who]})
+		s.Holdings = append(s.Holdings, Holding{Attachment: who, Addresses: held[who]})
 	}
 	return s, lost, err
 }

@@ -53,6 +53,15 @@ func Ours(dir, name string) (string, error) {
 	return path, build("", nil, "-o", path, "github.com/ipalloc/ipalloc/examples/cni-ipam")
 }
 
+// Shared builds this plugin and, beside it, the command for networks that nodes share.
+func Shared(dir, name string) (string, error) {
+	path, err := Ours(dir, name)
+	if err != nil {
+		return "", err
+	}
+	return path, build("", nil, "-o", filepath.Join(dir, "cni-ipam-etcd"), "github.com/ipalloc/ipalloc/examples/cni-ipam/cni-ipam-etcd")
+}
+
 // Other returns the path of a program of the CNI project. It is built once and kept in the user's cache directory.
 //
 // ErrUnavailable: its module can't be loaded.

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -35,11 +36,15 @@ type netConf struct {
 	ValidAttachments json.RawMessage `json:"cni.dev/valid-attachments"`
 	Attachments      json.RawMessage `json:"cni.dev/attachments"`
 
-	broken error // why it could not be read beyond name and version
+	broken error   // why it could not be read beyond name and version
+	raw    []byte  // all of it
+	shared *shared // of a shared network; see complete
 }
 
 // ipamConf is the part that is about addresses. The first blocks are host-local's.
 type ipamConf struct {
+	Type       string          `json:"type"`
+	Store      json.RawMessage `json:"store"`
 	DataDir    string          `json:"dataDir"`
 	ResolvConf string          `json:"resolvConf"`
 	Routes     json.RawMessage `json:"routes"`
@@ -92,6 +97,10 @@ func (c *ipamConf) options() (o options, err error) {
 			err = badConf("ipam.exclude: %v", e)
 		}
 		o.exclude = append(o.exclude, s)
+	}
+	if len(c.Store) > 0 && o.rebootLeases {
+		o.rebootLeases = false
+		err = cmp.Or(err, badConf("ipam.rebootLeases needs a state of the node's own, not ipam.store"))
 	}
 	var e error
 	if o.boot, e = readBootID(file); o.rebootLeases && (e != nil || o.boot == "") {
@@ -187,7 +196,12 @@ func (c *netConf) complete() error {
 	if c.IPAM.DataDir == "" {
 		c.IPAM.DataDir = defaultDataDir
 	}
-	return nil
+	if !c.isShared() {
+		return nil
+	}
+	var err error
+	c.shared, err = c.readShared()
+	return err
 }
 
 // badConf is an error about the configuration.
@@ -224,6 +238,10 @@ func (c *netConf) wishes(cniArgs string, o options) (w wishes, err error) {
 	}
 	if w.requested, err = requests(cniArgs, args, runtime, o); err != nil {
 		return w, err
+	}
+	if c.shared != nil && c.shared.sets != nil {
+		w.sets = c.shared.sets
+		return w, nil
 	}
 	if w.sets, err = c.rangeSets(runtime.IPRanges, old, ranges); err == nil {
 		w.sets, err = exclude(w.sets, o.exclude)

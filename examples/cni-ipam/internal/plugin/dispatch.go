@@ -116,7 +116,7 @@ func (c *call) readConf(stdin io.Reader) *types.Error {
 	if err != nil {
 		return types.NewError(types.ErrIOFailure, fmt.Sprintf("error reading from stdin: %v", err), "")
 	}
-	c.conf = &netConf{}
+	c.conf = &netConf{raw: data}
 	full := json.Unmarshal(data, c.conf)
 	if full != nil { // perhaps not in what is looked at first
 		var named struct {
@@ -125,7 +125,7 @@ func (c *call) readConf(stdin io.Reader) *types.Error {
 		if err := json.Unmarshal(data, &named); err != nil {
 			return types.NewError(types.ErrDecodingFailure, fmt.Sprintf("error unmarshall network config: %v", err), "")
 		}
-		c.conf = &netConf{Name: named.Name}
+		c.conf = &netConf{Name: named.Name, raw: data}
 	}
 	switch {
 	case c.conf.Name == "":
@@ -211,6 +211,9 @@ func run(getenv func(string) string, stdin io.Reader, stderr io.Writer) (out []b
 		if err := c.inOwnNamespace(); err != nil {
 			return nil, err
 		}
+	}
+	if client == nil && c.conf.isShared() {
+		return nil, handOver(nil, c.conf.raw)
 	}
 	out, failed := verb(c)
 	if failed != nil {

@@ -56,14 +56,19 @@ type place struct {
 	export  bool // continue an export: take nothing over
 	last    bool // the process ends when the state is closed
 	tool    bool // a person called: the boot of the configuration is unknown
+	shared  *shared
+	foreign bool // of a shared network: what other programs handed out, which no node's GC concerns
 }
 
 // state is an open network.
 type state struct {
 	place
-	lock   *os.File
-	store  *boltstore.Store
-	engine *hostlocal.Engine
+	ctx     context.Context
+	cancel  context.CancelFunc
+	lock    *os.File
+	store   *boltstore.Store // the state file, if the network is not shared
+	session *Session         // the shared store
+	engine  *hostlocal.Engine
 }
 
 func (p place) file(name string) string { return filepath.Join(p.dir, name) }
@@ -76,12 +81,15 @@ func (p place) exists(name string) bool {
 // open takes the lock of a network, opens its state and takes over what host-local left in
 // the directory. Without create it returns errNothing if there is neither.
 func (p place) open() (*state, error) {
-	if p.create {
+	if p.create || p.shared != nil {
 		if err := os.MkdirAll(p.dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
-	s := &state{place: p}
+	s := &state{place: p, ctx: context.Background()}
+	if p.shared != nil {
+		s.ctx, s.cancel = context.WithTimeout(s.ctx, lockWait)
+	}
 	if err := s.openLocked(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -94,6 +102,9 @@ func (s *state) openLocked() (err error) {
 			err = errNothing
 		}
 		return err
+	}
+	if s.shared != nil {
+		return s.retry(s.openShared())
 	}
 	if !s.export && s.exists(exportedName) {
 		return fmt.Errorf("%w: cni-ipam import takes it over again (%s)", errExported, s.file(exportedName))
@@ -137,7 +148,7 @@ func (s *state) openStore() (*boltstore.Store, error) {
 	if last != "" && last == s.boot {
 		opts.Verify = boltstore.VerifyNever
 	}
-	db, err := boltstore.Open(context.Background(), path, opts)
+	db, err := boltstore.Open(s.ctx, path, opts)
 	switch {
 	case !damaged(err):
 		return db, err
@@ -152,7 +163,7 @@ func (s *state) openStore() (*boltstore.Store, error) {
 	}
 	logf("ERROR: the state of network %s is lost and set aside as %s: %v", s.network, aside, err)
 	opts.NoCreate = false
-	return boltstore.Open(context.Background(), path, opts)
+	return boltstore.Open(s.ctx, path, opts)
 }
 
 // setAside gives the state file another name and returns it.
@@ -194,6 +205,12 @@ func (s *state) writeBoot() {
 
 // close gives the network back.
 func (s *state) close() (err error) {
+	if s.session != nil {
+		err = s.session.Close()
+	}
+	if s.cancel != nil {
+		s.cancel()
+	}
 	if s.store != nil && s.last {
 		err = s.store.Abandon()
 	} else if s.store != nil {
@@ -202,7 +219,7 @@ func (s *state) close() (err error) {
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.Close())
 	}
-	s.store, s.lock = nil, nil
+	s.store, s.session, s.lock = nil, nil, nil
 	return err
 }
 
@@ -230,8 +247,7 @@ func decodeNote(s string) (changed int64) {
 // use, after a boot, when a call of host-local that began before the first use ended after
 // it, and when an earlier call was killed.
 func (s *state) settle() error {
-	ctx := context.Background()
-	recs, err := s.store.Get(ctx, nil, noteKey)
+	recs, err := s.store.Get(s.ctx, nil, noteKey)
 	if err != nil {
 		return err
 	}
@@ -253,7 +269,7 @@ func (s *state) settle() error {
 	if after, err := changed(s.dir); err != nil || after != now || !quiet {
 		return err // the next call reads the directory again
 	}
-	_, err = s.store.Commit(ctx, []store.Op{{Kind: store.Put, Key: noteKey, Value: encodeNote(now), Expect: recs[0].Rev}})
+	_, err = s.store.Commit(s.ctx, []store.Op{{Kind: store.Put, Key: noteKey, Value: encodeNote(now), Expect: recs[0].Rev}})
 	if noSpace(err) {
 		return nil
 	}
@@ -301,7 +317,7 @@ func (p place) releasing(do func(*state) error) error {
 	for {
 		s, err := p.open()
 		if err == nil {
-			err = errors.Join(do(s), s.close())
+			err = errors.Join(s.retry(do(s)), s.close())
 		}
 		switch {
 		case errors.Is(err, errNothing):

@@ -52,7 +52,7 @@ func (s *state) takeOver(theirs *os.File) error {
 // importState imports what the files say. left are the files whose address another
 // attachment holds.
 func (s *state) importState(l *legacy) (left map[string]string, err error) {
-	refused, err := s.engine.Import(context.Background(), l.State)
+	refused, err := s.engine.Import(s.ctx, l.State)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", s.dir, err)
 	}
@@ -123,6 +123,9 @@ type view struct {
 // look reads a network and changes nothing, whichever plugin has it. If check is true, it
 // also compares the state with itself.
 func (p place) look(check bool) (v view, err error) {
+	if p.shared != nil {
+		return p.lookShared(check)
+	}
 	lock, err := lockDir(p.dir, true, lockWait)
 	if err != nil {
 		return v, err

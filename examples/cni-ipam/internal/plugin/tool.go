@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +15,9 @@ import (
 const usage = `cni-ipam is a CNI plugin: a runtime calls it with CNI_COMMAND in the environment.
 A person calls it with one of these words. show, check and -n change nothing.
 
+Of a network that nodes share, -conf FILE names the configuration, of a plugin or a list.
+show, check, gc, free and import take it.
+
   show   [-o json] [-container ID] [-address ADDR] [NETWORK...]
                    what each network holds, whichever plugin has it
   check  [NETWORK...]
@@ -23,6 +25,9 @@ A person calls it with one of these words. show, check and -n change nothing.
   import [-n] [-finish] [NETWORK...]
                    take over what host-local left, as the first call of a runtime does by
                    itself, also after an export; -finish removes the files that were taken over
+  import [-n] -conf FILE -whereabouts POOLS
+                   take over what IPPool objects of whereabouts say, as kubectl get -o yaml or
+                   -o json prints them; "-" is standard input
   export [-n] [NETWORK...]
                    give networks back to host-local, as files in its form; until an import,
                    this plugin leaves them alone
@@ -52,6 +57,8 @@ type word struct {
 	container string
 	address   string
 	keep      string
+	pools     string
+	conf      *netConf // of a shared network
 	every     time.Duration
 	kept      []string // the content of keep, read after the snapshot of a gc
 
@@ -73,9 +80,19 @@ func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprintf(stderr, usage, defaultDataDir) }
 	flags.StringVar(&w.dataDir, "data-dir", defaultDataDir, "")
+	flags.Func("conf", "", func(path string) (err error) {
+		if w.conf, err = readConfFile(path); err == nil {
+			err = w.conf.complete()
+		}
+		if err == nil && w.conf.shared == nil {
+			err = errors.New("names no store: use -data-dir")
+		}
+		return err
+	})
 	switch w.name {
 	case "import":
 		flags.BoolVar(&w.finish, "finish", false, "")
+		flags.StringVar(&w.pools, "whereabouts", "", "")
 		fallthrough
 	case "export", "free", "repair":
 		flags.BoolVar(&w.dryRun, "n", false, "")
@@ -100,6 +117,10 @@ func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	if flags.Parse(args[1:]) != nil {
 		return 2
+	}
+	if w.conf != nil && client == nil {
+		fmt.Fprintln(stderr, "cni-ipam:", handOver(args, nil))
+		return 1
 	}
 	if err := do(w, flags.Args()); err != nil {
 		fmt.Fprintln(stderr, "cni-ipam:", err)
@@ -145,7 +166,7 @@ func (w *word) one(name string, do func(*word, string) error) error {
 	if !plainName(name) {
 		return fmt.Errorf("%q is not the name of a network", name)
 	}
-	if _, err := os.Stat(w.place(name).dir); err != nil {
+	if _, err := os.Stat(w.place(name).dir); err != nil && w.conf == nil {
 		return fmt.Errorf("network %s: %w", name, err)
 	}
 	if err := do(w, name); err != nil {
@@ -156,6 +177,9 @@ func (w *word) one(name string, do func(*word, string) error) error {
 
 // networks returns the names of the directories in the data directory.
 func (w *word) networks() (names []string, err error) {
+	if w.conf != nil {
+		return []string{w.conf.Name}, nil
+	}
 	entries, err := os.ReadDir(w.dataDir)
 	for _, e := range entries {
 		if e.IsDir() && plainName(e.Name()) {
@@ -167,6 +191,9 @@ func (w *word) networks() (names []string, err error) {
 
 // place returns where a network is, for a word that changes it.
 func (w *word) place(name string) place {
+	if w.conf != nil {
+		return place{dir: w.conf.dir(), network: w.conf.Name, shared: w.conf.shared, tool: true}
+	}
 	return place{dir: filepath.Join(w.dataDir, name), network: name, tool: true}
 }
 
@@ -198,6 +225,9 @@ func (v view) String() string {
 // is interrupted in between, repeating it continues.
 func (w *word) export(name string) error {
 	p := w.place(name)
+	if p.shared != nil {
+		return errors.New("a shared network has no form of host-local")
+	}
 	if w.dryRun {
 		v, err := p.look(false)
 		if err == nil {
@@ -229,7 +259,7 @@ func (w *word) export(name string) error {
 
 // writeBack writes the files of host-local and removes the state.
 func (s *state) writeBack(out io.Writer) error {
-	all, err := s.engine.Export(context.Background())
+	all, err := s.engine.Export(s.ctx)
 	if err != nil {
 		return err
 	}
@@ -249,6 +279,9 @@ func (s *state) writeBack(out io.Writer) error {
 // takeOver imports what host-local left, also after an export.
 func (w *word) takeOver(name string) error {
 	p := w.place(name)
+	if p.shared != nil {
+		return w.importPools(p)
+	}
 	if w.dryRun {
 		v, err := p.look(false)
 		if err == nil {
@@ -265,7 +298,7 @@ func (w *word) takeOver(name string) error {
 	if err != nil {
 		return err
 	}
-	all, err := s.engine.Export(context.Background())
+	all, err := s.engine.Export(s.ctx)
 	if err == nil && w.finish {
 		s.forgetTaken()
 	}

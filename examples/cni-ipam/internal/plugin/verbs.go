@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,18 +30,25 @@ func add(c *call) ([]byte, error) {
 		}
 		result.DNS = *dns
 	}
+	if conf.shared != nil && conf.shared.sets != nil {
+		result.DNS = conf.shared.dns
+	}
 	p := conf.place(o, want.sets)
 	p.create = true
 	s, err := p.open()
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.engine.Add(context.Background(), c.attachment(), want.requested...)
-	if err = errors.Join(err, s.close()); err != nil {
+	got, err := s.engine.Add(s.ctx, c.attachment(), want.requested...)
+	if err = errors.Join(s.retry(err), s.close()); err != nil {
 		return nil, addError(err, want.sets, c.attachment())
 	}
 	for _, a := range got {
-		result.IPs = append(result.IPs, &current.IPConfig{Address: toIPNet(a.Prefix), Gateway: a.Gateway.AsSlice()})
+		ip := &current.IPConfig{Address: toIPNet(a.Prefix)}
+		if !a.Gateway.IsUnspecified() {
+			ip.Gateway = a.Gateway.AsSlice()
+		}
+		result.IPs = append(result.IPs, ip)
 	}
 	as, err := result.GetAsVersion(conf.CNIVersion)
 	if err != nil {
@@ -66,7 +72,7 @@ func (c *netConf) read(cniArgs string) (o options, want wishes, err error) {
 
 // place returns where the network's state is. A plugin's process ends after one call.
 func (c *netConf) place(o options, sets []hostlocal.RangeSet) place {
-	return place{dir: c.dir(), network: c.Name, sets: sets, boot: o.boot, leases: o.rebootLeases, refuse: o.refuseDamaged, last: true}
+	return place{dir: c.dir(), network: c.Name, sets: sets, boot: o.boot, leases: o.rebootLeases, refuse: o.refuseDamaged, last: true, shared: c.shared}
 }
 
 func toIPNet(p netip.Prefix) net.IPNet {
@@ -84,7 +90,7 @@ func del(c *call) ([]byte, error) {
 		logf("del: %v", err)
 	}
 	err = c.conf.place(o, nil).releasing(func(s *state) error {
-		_, err := s.engine.Del(context.Background(), c.attachment())
+		_, err := s.engine.Del(s.ctx, c.attachment())
 		if errors.Is(err, ipalloc.ErrInvalid) {
 			return nil // an attachment that cannot exist holds nothing
 		}
@@ -109,8 +115,8 @@ func check(c *call) ([]byte, error) {
 	}
 	s, err := conf.place(o, want.sets).open()
 	if err == nil {
-		err = s.engine.Verify(context.Background(), c.attachment(), listed...)
-		err = errors.Join(err, s.close())
+		err = s.engine.Verify(s.ctx, c.attachment(), listed...)
+		err = errors.Join(s.retry(err), s.close())
 	}
 	var e *ipalloc.Error
 	var in *hostlocal.SetError
@@ -180,7 +186,7 @@ func gc(c *call) ([]byte, error) {
 		keep[i] = hostlocal.Attachment{Container: a.ContainerID, Interface: a.IfName}
 	}
 	return nil, conf.place(o, nil).releasing(func(s *state) error {
-		freed, err := s.engine.GC(context.Background(), keep)
+		freed, err := s.engine.GC(s.ctx, keep)
 		for _, h := range freed {
 			logf("gc: released %s of %s, which is not a valid attachment", joinAddrs(h.Addresses), h.Attachment)
 		}
@@ -201,7 +207,7 @@ func status(c *call) ([]byte, error) {
 	}
 	s, err := conf.place(o, want.sets).open()
 	if err == nil {
-		err = s.engine.Status(context.Background())
+		err = s.engine.Status(s.ctx)
 		err = errors.Join(err, s.close())
 	}
 	in := (*hostlocal.SetError)(nil)

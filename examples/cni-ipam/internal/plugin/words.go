@@ -1,12 +1,11 @@
 package plugin
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-
+	"io"
 	"net/netip"
 	"os"
 	"slices"
@@ -33,6 +32,7 @@ type shownEntry struct {
 	Interface string       `json:"interface"`
 	Addresses []netip.Addr `json:"addresses"`
 	By        string       `json:"by"`
+	Scope     string       `json:"scope,omitempty"` // node and network, of a shared network
 }
 
 // show prints who holds what, also where host-local has the network.
@@ -54,7 +54,11 @@ func (w *word) show(names []string) error {
 	for _, n := range all {
 		for _, h := range n.Holdings {
 			for _, a := range h.Addresses {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", n.Network, a, h.Container, h.Interface, h.By)
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s", n.Network, a, h.Container, h.Interface, h.By)
+				if h.Scope != "" {
+					fmt.Fprintf(table, "\t%s", h.Scope)
+				}
+				fmt.Fprintln(table)
 			}
 		}
 	}
@@ -69,7 +73,7 @@ func (w *word) list(name string, v view) shown {
 			asked := (w.container == "" || h.Attachment.Container == w.container) &&
 				(w.address == "" || slices.ContainsFunc(h.Addresses, func(a netip.Addr) bool { return a.String() == w.address }))
 			if asked {
-				n.Holdings = append(n.Holdings, shownEntry{h.Attachment.Container, h.Attachment.Interface, h.Addresses, by})
+				n.Holdings = append(n.Holdings, shownEntry{h.Attachment.Container, h.Attachment.Interface, h.Addresses, by, h.Scope})
 				n.Attachments++
 				n.Addresses += len(h.Addresses)
 			}
@@ -103,7 +107,10 @@ func (w *word) gc(names []string) error {
 		return err
 	}
 	for name, held := range before {
-		gone := slices.DeleteFunc(held, func(h hostlocal.Holding) bool { return w.keeps(h.Attachment.Container) })
+		p := w.place(name)
+		gone := slices.DeleteFunc(held, func(h hostlocal.Holding) bool {
+			return w.keeps(h.Attachment.Container) || p.shared != nil && h.Scope != p.scope()
+		})
 		if e := w.release(name, gone); e != nil {
 			err = errors.Join(err, fmt.Errorf("network %s: %w", name, e))
 		}
@@ -121,25 +128,24 @@ func (w *word) keeps(container string) bool {
 	})
 }
 
+// readFile reads a file, or stdin for "-".
+func (w *word) readFile(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(w.stdin)
+	}
+	return os.ReadFile(path)
+}
+
 // readKeep reads the ids of containers, one a line.
 func (w *word) readKeep() (ids []string, err error) {
-	in := w.stdin
-	if w.keep != "-" {
-		f, err := os.Open(w.keep)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
+	data, err := w.readFile(w.keep)
+	if err != nil {
+		return nil, err
 	}
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		if f := strings.Fields(lines.Text()); len(f) > 0 {
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); len(f) > 0 {
 			ids = append(ids, f[0])
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, err
 	}
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%s lists no container; to release everything, name one that does not exist", w.keep)
@@ -157,10 +163,10 @@ func (w *word) release(name string, gone []hostlocal.Holding) error {
 	}
 	return w.place(name).releasing(func(s *state) error {
 		for _, h := range gone {
-			if err := s.engine.Verify(context.Background(), h.Attachment, h.Addresses...); err != nil {
+			if err := s.engine.Verify(s.ctx, h.Attachment, h.Addresses...); err != nil {
 				continue // released since
 			}
-			freed, err := s.engine.Del(context.Background(), h.Attachment)
+			freed, err := s.engine.Del(s.ctx, h.Attachment)
 			if err != nil {
 				return err
 			}
@@ -201,6 +207,9 @@ func (w *word) repair(names []string) error {
 
 func (w *word) repairOne(name string) error {
 	p := w.place(name)
+	if p.shared != nil {
+		return errors.New("a shared network is repaired in its store")
+	}
 	lock, err := lockDir(p.dir, false, lockWait)
 	if err != nil {
 		return err

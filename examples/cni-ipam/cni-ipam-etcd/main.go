@@ -1,0 +1,44 @@
+// Command cni-ipam-etcd is cni-ipam with the client of an etcd. The command cni-ipam runs it
+// for networks whose configuration names a store that nodes share.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ipalloc/ipalloc/examples/cni-ipam/internal/plugin"
+	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+)
+
+func main() { plugin.Main(&plugin.Client{Open: open, YAML: yaml.YAMLToJSON}) }
+
+// open connects to the cluster and opens the store there.
+func open(ctx context.Context, r plugin.Remote) (*plugin.Session, error) {
+	var secured *tls.Config
+	if r.TLS != nil {
+		info := transport.TLSInfo{TrustedCAFile: r.TLS.CA, CertFile: r.TLS.Cert, KeyFile: r.TLS.Key, ServerName: r.TLS.ServerName}
+		var err error
+		if secured, err = info.ClientConfig(); err != nil {
+			return nil, err
+		}
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Context: ctx, Endpoints: r.Endpoints, TLS: secured, Username: r.User, Password: r.Password,
+		DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s, err := etcdstore.Open(ctx, client, r.Prefix, etcdstore.Options{NoCreate: r.NoCreate})
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return &plugin.Session{Store: s, Retryable: etcdstore.Retryable, Close: client.Close}, nil
+}
