@@ -24,8 +24,8 @@ func (w *word) installing(args []string) error {
 	}
 }
 
-// install puts this program into a directory of plugins under the name of host-local, in one
-// step, so that every call finds one or the other. What was there before stays beside it.
+// install puts this program into a directory of plugins under the name of the one it
+// replaces, and the command for shared networks beside it if it is there.
 func (w *word) install(args []string) error {
 	if len(args) != 1 {
 		return errors.New("install needs the directory of the plugins")
@@ -34,12 +34,23 @@ func (w *word) install(args []string) error {
 	if err != nil {
 		return err
 	}
-	dest := filepath.Join(args[0], "host-local")
+	helper := filepath.Join(filepath.Dir(self), helperName)
+	if _, err := os.Stat(helper); err == nil {
+		if err := w.installFile(helper, filepath.Join(args[0], helperName), false); err != nil {
+			return err
+		}
+	}
+	return w.installFile(self, filepath.Join(args[0], w.as), true)
+}
+
+// installFile replaces a program in one step, so that every call finds one or the other. If
+// keep is true, what was there first stays beside it.
+func (w *word) installFile(self, dest string, keep bool) error {
 	if same, err := sameContent(self, dest); err != nil || same {
 		return err
 	}
 	original := dest + ".original"
-	if _, err := os.Lstat(original); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(original); keep && errors.Is(err, fs.ErrNotExist) {
 		if err := os.Link(dest, original); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

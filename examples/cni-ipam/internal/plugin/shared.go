@@ -10,6 +10,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/ipalloc/ipalloc/examples/internal/storeurl"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -114,12 +115,11 @@ func (c *netConf) readShared() (*shared, error) {
 
 // remote reads the keys that name the store.
 func (k *sharedConf) remote() (r Remote, err error) {
-	hosts, prefix, _ := strings.Cut(strings.TrimPrefix(k.Store, "etcd://"), "/")
-	prefix = strings.Trim(prefix, "/")
-	if !strings.HasPrefix(k.Store, "etcd://") || hosts == "" || prefix == "" {
-		return r, badConf("ipam.store is %q; it needs hosts and a prefix, as in etcd://10.0.0.1:2379,10.0.0.2:2379/cni", k.Store)
+	at, err := storeurl.Parse("ipam.store", k.Store, "etcd")
+	if err != nil {
+		return r, badConf("%v", err)
 	}
-	r = Remote{Endpoints: strings.Split(hosts, ","), Prefix: "/" + prefix + "/", TLS: k.StoreTLS, User: k.StoreUser}
+	r = Remote{Endpoints: at.Endpoints, Prefix: at.Prefix, TLS: k.StoreTLS, User: k.StoreUser}
 	if k.StorePasswordFile != "" {
 		b, err := os.ReadFile(k.StorePasswordFile)
 		if err != nil {

@@ -135,13 +135,13 @@ func TestSharedErrors(t *testing.T) {
 		code int
 		text string
 	}{
-		`"store":"etcd://"`:     {7, "needs hosts and a prefix"},
-		`"store":"redis://x/y"`: {7, "needs hosts and a prefix"},
+		`"store":"etcd://"`:     {7, "a host is missing"},
+		`"store":"redis://x/y"`: {7, "no such kind of store"},
 		`"store":"etcd://a:1/x","storePasswordFile":"/no/file"`: {7, "ipam.storePasswordFile"},
 		`"store":"etcd://a:1/x","rebootLeases":true`:            {7, "ipam.rebootLeases"},
 		`"store":7`:            {6, ""},
 		`"type":"whereabouts"`: {7, "no IP ranges"},
-		`"type":"whereabouts","range":"10.0.0.0/24"`:                                         {7, "needs hosts and a prefix"},
+		`"type":"whereabouts","range":"10.0.0.0/24"`:                                         {7, "is needed"},
 		`"type":"whereabouts","range":"10.0.0.0/31"`:                                         {7, "too small"},
 		`"type":"whereabouts","range":"x"`:                                                   {7, "invalid CIDR"},
 		`"type":"whereabouts","range":"10.0.0.0/24","addresses":[{"address":"10.0.0.1/24"}]`: {7, "static addresses"},

@@ -39,9 +39,9 @@ show, check, gc, free and import take it.
                    release the attachment that holds an address, or those of a container
   repair [-n] NETWORK...
                    save what can be read of a damaged state into a new file
-  install [-every TIME] DIR
-                   put this program into DIR under the name of host-local, and keep what was
-                   there as host-local.original; -every looks again, until it is stopped
+  install [-every TIME] [-name PLUGIN] DIR
+                   put this program into DIR under the name of PLUGIN, by default host-local, and
+                   keep what was there as PLUGIN.original; -every looks again, until it is stopped
   version
 
 Each takes -data-dir DIR, by default %s. Without NETWORK, all networks in DIR.
@@ -60,6 +60,7 @@ type word struct {
 	pools     string
 	conf      *netConf // of a shared network
 	every     time.Duration
+	as        string   // the name of the plugin that install replaces
 	kept      []string // the content of keep, read after the snapshot of a gc
 
 	stdin  io.Reader
@@ -101,6 +102,7 @@ func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		flags.StringVar(&w.keep, "keep", "", "")
 	case "install":
 		flags.DurationVar(&w.every, "every", 0, "")
+		flags.StringVar(&w.as, "name", "host-local", "")
 	case "show":
 		flags.StringVar(&w.container, "container", "", "")
 		flags.StringVar(&w.address, "address", "", "")
