@@ -164,7 +164,7 @@ func TestNotADirectory(t *testing.T) {
 	if got := n.ls("net2"); !slices.Contains([]bool{got[stateName]}, true) || got["10.1.2.2"] {
 		t.Fatal(got)
 	}
-	if s := fmt.Sprint(n.state("net2").Holdings); s != "[{a/eth0 [10.1.2.2]}]" {
+	if s := fmt.Sprint(n.state("net2").Holdings); s != "[{a/eth0 [10.1.2.2] }]" {
 		t.Fatal(s)
 	}
 }
