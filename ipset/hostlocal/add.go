@@ -194,5 +194,5 @@ func (t *txn) take(a netip.Addr, who Attachment) error {
 		return err
 	}
 	t.put(t.address(a), encodeHolder(who))
-	return t.mark(a)
+	return t.mark(a, true)
 }

@@ -3,6 +3,7 @@ package hostlocal
 import (
 	"context"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/space"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -77,8 +78,8 @@ func (e *Engine) pages(level map[pageID]uint64, want map[string]string) {
 		above := make(map[pageID]uint64)
 		for id, w := range level {
 			want[e.page(id)] = encodeWord(w)
-			if up, child, ok := id.parent(); ok && w == fullWord {
-				above[up] |= 1 << child
+			if up, child, ok := id.Parent(width(id.v6)); ok && w == space.Full {
+				above[pageID{id.v6, up}] |= 1 << child
 			}
 		}
 		level = above

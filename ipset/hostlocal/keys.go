@@ -98,12 +98,12 @@ func (k keys) address(a netip.Addr) string {
 }
 
 func (k keys) page(id pageID) string {
-	b := append(k.kind(kindPage), family(id.v6), id.level)
+	b := append(k.kind(kindPage), family(id.v6), id.Level)
 	if !id.v6 {
-		return string(binary.BigEndian.AppendUint32(b, uint32(id.index.Lo)))
+		return string(binary.BigEndian.AppendUint32(b, uint32(id.Index.Lo)))
 	}
-	b = binary.BigEndian.AppendUint64(b, id.index.Hi)
-	return string(binary.BigEndian.AppendUint64(b, id.index.Lo))
+	b = binary.BigEndian.AppendUint64(b, id.Index.Hi)
+	return string(binary.BigEndian.AppendUint64(b, id.Index.Lo))
 }
 
 func family(v6 bool) byte {

@@ -53,7 +53,7 @@ func (t *txn) release(who Attachment) ([]netip.Addr, error) {
 			return nil, err
 		}
 		t.put(t.address(a), "")
-		if err := t.unmark(a); err != nil {
+		if err := t.mark(a, false); err != nil {
 			return nil, err
 		}
 	}

@@ -92,16 +92,6 @@ func (t *txn) holder(a netip.Addr) (who Attachment, err error) {
 	return who, err
 }
 
-// word returns a page.
-func (t *txn) word(id pageID) (uint64, error) {
-	key := t.page(id)
-	v, err := t.get(key)
-	if err != nil {
-		return 0, err
-	}
-	return decodeWord(key, v)
-}
-
 // commit makes the changes if every record is still as it was read. Without a change
 // it verifies what was read, unless one round trip read it all.
 func (t *txn) commit() error {
