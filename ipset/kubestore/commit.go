@@ -264,6 +264,9 @@ func (s *Store) write(ctx context.Context, p *plan) (written bool, err error) {
 		case is(err, http.StatusConflict), is(err, http.StatusNotFound):
 			return s.find(ctx, p, maybe)
 		case transient(err) && time.Now().Before(until) && sleep(ctx, wait) == nil:
+			if maybe && s.look(ctx, o.Metadata.Name) >= p.frame.seq {
+				return s.find(ctx, p, maybe)
+			}
 			continue
 		}
 		if maybe {
@@ -292,6 +295,15 @@ func (s *Store) wrote(o *object, high uint64) error {
 		go s.compact()
 	}
 	return nil
+}
+
+// look reads a log object once and returns which commit object it holds; 0 if that fails.
+func (s *Store) look(ctx context.Context, name string) uint64 {
+	o, err := s.client.get(ctx, name)
+	if err != nil {
+		return 0
+	}
+	return o.Spec.Seq
 }
 
 // find says whether the frame of a plan was written, after the API server refused it because its slot has changed.

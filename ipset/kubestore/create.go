@@ -61,6 +61,22 @@ func mismatch(name, format string, args ...any) error {
 
 // createHead creates the head of a new store, or returns that of another process that was faster.
 func (s *Store) createHead(ctx context.Context, o Options) (head *object, err error) {
+	left := ""
+	err = s.retry(ctx, func() error {
+		return s.client.list(ctx, s.name, roleLog, true, func(o *object) error {
+			left = o.Metadata.Name
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if left != "" {
+		if head, err = s.client.get(ctx, s.name); is(err, http.StatusNotFound) {
+			err = mismatch(s.name, "the head is not there, but %q of a store of that name is", left)
+		}
+		return head, err
+	}
 	s.id = newID().String()
 	h := s.object(s.name, roleHead)
 	h.Spec.Version, h.Spec.Slots, h.Spec.Seq = version, o.Slots, uint64(o.Slots)-1
