@@ -30,6 +30,10 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	if env := os.Getenv(writerEnv); env != "" {
+		fmt.Fprintln(os.Stderr, "a writer ended:", writer(env))
+		os.Exit(1)
+	}
 	code := m.Run()
 	if shared.server != nil {
 		if err := shared.server.Close(); err != nil {
