@@ -16,8 +16,8 @@
 // band for callers that name theirs.
 //
 // Package ipset hands out single addresses on many hosts. Each host has blocks of its
-// own, and all programs share one store: memory (ipset/store), a file (ipset/boltstore)
-// or an etcd (ipset/etcdstore). Package ipset/boltstore/journal keeps allocators of
+// own, and all programs share one store: memory (ipset/store), a file (ipset/boltstore),
+// a SQL database (ipset/sqlstore) or an etcd (ipset/etcdstore). Package ipset/boltstore/journal keeps allocators of
 // cidrset and servicealloc in such a file.
 //
 // Package ipset/hostlocal hands out single addresses for the containers of one node,

@@ -21,8 +21,8 @@
 // Revisions of a store only grow. [Store.Watch] delivers the commits in the order of
 // their revisions.
 //
-// Stores: [Memory] here, boltstore in one file, etcdstore in an etcd cluster, each in a
-// module of its own. [Copy] moves the records from one to another. To write another
+// Stores: [Memory] here, boltstore in one file, etcdstore in an etcd cluster, sqlstore in
+// SQLite or PostgreSQL, each in a module of its own. [Copy] moves the records from one to another. To write another
 // store, implement [Store] and run the suite of package storetest.
 //
 // Errors: every error is, or wraps, an *ipalloc.Error. Errors of a context and of a

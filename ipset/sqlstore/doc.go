@@ -1,0 +1,70 @@
+// Package sqlstore keeps the records of package ipset in a SQL database: SQLite for one machine, PostgreSQL for any number of
+// them. An assignment can be part of a transaction of yours.
+//
+//	import _ "modernc.org/sqlite" // or _ "github.com/jackc/pgx/v5/stdlib"
+//
+//	db, err := sql.Open("sqlite", "file:/var/lib/vpn.db?_txlock=immediate")
+//	s, err := sqlstore.Open(ctx, db, sqlstore.Options{})
+//	engine, err := ipset.New(s, ipset.Options{})
+//
+// Terms: the store is three tables, whose names begin with Options.Prefix:
+//
+//	ipalloc_records   key, value, rev: the records
+//	ipalloc_changes   rev, key, value: what the last commits wrote, for watches
+//	ipalloc_meta      one row: version of the schema, identity of the store, revision, horizon of the changes
+//
+// The identity is drawn when the store is made; every statement verifies it. The horizon is the lowest revision after which a
+// watch can start.
+//
+// # Policy
+//
+// One commit at a time has the lock of the meta row (in SQLite: of the file). It compares the revisions that its caller
+// expects, writes, and raises the store's revision by one. Revisions therefore become visible in their order, and a watch
+// misses none. Callers of one Store that commit at the same time share a transaction: one sync of the disk, one round trip.
+//
+// On PostgreSQL a transaction is one call of a function in the schema, ipalloc_commit, and so one round trip, in conflict or
+// not. On SQLite it is a few statements in WAL mode. A read is one statement on either.
+//
+// [Store.WithTx] is the store inside a transaction of the caller.
+//
+// # Outcomes
+//
+// A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome: the context ended or the connection
+// broke while it was in flight, the server ended the connection in place of an answer, or SQLite met an I/O error during COMMIT.
+// Deadlocks, serialisation failures, refused connections and locked files are repeated for about a second; on SQLite the
+// lock of the file is awaited until the context ends. [Retryable] reports of every error whether trying again can help.
+//
+// # Requirements
+//
+// [ErrReplaced] is the answer of every read, watch and commit when the tables are not those that Open found, when a SQLite file
+// was removed or another took its place, and when the database is in an earlier state than one seen before. A store that was
+// wiped never reads as one without records.
+//
+// PostgreSQL must be 12 or newer, with the right to create tables and a plpgsql function in the schema that search_path names
+// first; the server must be the primary. Behind a pooler that shares connections between transactions, use pgx's
+// default_query_exec_mode=exec; notifications then do not arrive, and watches ask every Options.Poll. SQLite must be 3.37 or
+// newer, in a file on a local file system. The drivers tested are modernc.org/sqlite and pgx's stdlib.
+//
+// # Limits
+//
+// A key has at most 2,500 bytes, a value 16 MiB, a commit 64 MiB. A watch can begin at any of the last Options.History commits.
+// A transaction of yours that has called WithTx, and a PostgreSQL session that is idle in a transaction, hold up every commit.
+//
+// # Complexity
+//
+// In round trips on PostgreSQL; on SQLite the calls do not leave the process:
+//
+//	Commit    1, shared with the callers that wait
+//	Get       1
+//	List      1; the result is in memory as a whole
+//	Watch     1 for each wake-up, and for each 256 revisions; changes are filtered by the server
+//	WithTx    1
+//	Open      4; about 12 if it makes the store
+//
+// A commit writes every value twice: in its record and for the watches. Every 64th commit removes changes older than the history.
+//
+// Concurrency: all methods are safe for concurrent use, by any number of processes. Restart: a Store holds no state that
+// outlives it. A goroutine exists while there is something to commit or to watch, and at no other time.
+//
+// How to back up, restore, move and remove a store: README.md beside this file.
+package sqlstore

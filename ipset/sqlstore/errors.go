@@ -1,0 +1,175 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// Errors that a caller may want to tell apart, beside those of package ipalloc.
+var (
+	// ErrReplaced means that the store is not the one that Open found: its tables were removed or made anew, it was
+	// adopted by another, its file was replaced, or the database went back to an earlier state. It matches
+	// ipalloc.ErrMismatch. Nothing was committed and nothing was read. What engines have cached is not valid: open the
+	// store again, and make new engines on it.
+	ErrReplaced = fmt.Errorf("%w: the store was replaced", ipalloc.ErrMismatch)
+	// ErrNoSpace means that the disk or a quota has no room for the commit. Commits succeed again when there is room.
+	ErrNoSpace = errors.New("no space left")
+)
+
+// cause is what the *ipalloc.Error of a failure of the database, or of the way to it, wraps.
+type cause struct {
+	kind  error // a sentinel, or nil
+	err   error
+	retry bool
+}
+
+func (c *cause) Error() string {
+	if c.kind == nil {
+		return c.err.Error()
+	}
+	return c.kind.Error() + ": " + c.err.Error()
+}
+
+// Unwrap returns the sentinel, if one applies, and the cause.
+func (c *cause) Unwrap() []error {
+	if c.kind == nil {
+		return []error{c.err}
+	}
+	return []error{c.kind, c.err}
+}
+
+// Retryable reports whether the same call can succeed later without a repair: after a conflict, a deadlock, a locked
+// database, a server that restarts, a deadline that was too short. If err matches ipalloc.ErrUnknownOutcome as well,
+// repeat the engine's call with its request key. Inside a transaction of the caller (see [Store.WithTx]) the whole transaction
+// must be repeated. A cancelled context, a full disk, a missing permission and ErrMismatch are not retryable.
+//
+// err is what the store returned, what an engine on it returned, or what a *sql.Tx on its database returned.
+func Retryable(err error) bool {
+	var c *cause
+	switch {
+	case errors.As(err, &c):
+		return c.retry
+	case errors.Is(err, ipalloc.ErrConflict), errors.Is(err, context.DeadlineExceeded):
+		return true
+	case errors.As(err, new(*ipalloc.Error)):
+		return false
+	}
+	return stateOf(err).retry
+}
+
+// failure returns the error of a call that left no trace. It returns err itself if that is an *ipalloc.Error already.
+func (s *Store) failure(ctx context.Context, op string, err error) error {
+	if err == nil || errors.As(err, new(*ipalloc.Error)) {
+		return err
+	}
+	return &ipalloc.Error{Package: "sqlstore", Op: op, Err: causeOf(ctx, err)}
+}
+
+// unknown returns the error of a commit that may have been made.
+func unknown(ctx context.Context, err error) error {
+	c := causeOf(ctx, err)
+	c.kind = ipalloc.ErrUnknownOutcome
+	return &ipalloc.Error{Package: "sqlstore", Op: "commit", Err: c}
+}
+
+func unknownOutcome(err error) bool { return errors.Is(err, ipalloc.ErrUnknownOutcome) }
+
+// mismatch returns the error of a database that holds something else than the caller expects.
+func mismatch(format string, args ...any) error {
+	return &ipalloc.Error{Package: "sqlstore", Op: "open", Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrMismatch}
+}
+
+// causeOf classifies an error of a call that left no trace.
+func causeOf(ctx context.Context, err error) *cause {
+	if e := ctx.Err(); e != nil {
+		return &cause{err: e, retry: errors.Is(e, context.DeadlineExceeded)}
+	}
+	if errors.Is(err, ErrReplaced) {
+		return &cause{err: err}
+	}
+	if errors.Is(err, sql.ErrTxDone) {
+		return &cause{kind: ipalloc.ErrClosed, err: err}
+	}
+	st := stateOf(err)
+	c := &cause{err: err, retry: st.retry}
+	switch {
+	case st.absent:
+		c.kind = ErrReplaced
+	case st.full:
+		c.kind = ErrNoSpace
+	}
+	return c
+}
+
+// state is what the error of a driver means.
+type state struct {
+	retry  bool // it passes by itself
+	absent bool // a table or the function of the store does not exist
+	full   bool // no room
+	// traceless: the database reports that the statement or the COMMIT was not carried out and will not be, or was
+	// never given it.
+	traceless bool
+}
+
+// stateOf classifies the error of a driver.
+func stateOf(err error) state {
+	var pg *pgconn.PgError
+	var lite interface {
+		error
+		Code() int
+	}
+	if u := (*unsent)(nil); errors.As(err, &u) {
+		st := stateOf(u.error)
+		st.traceless = true
+		return st
+	}
+	switch {
+	case errors.As(err, &pg):
+		return postgresState(pg)
+	case errors.As(err, &lite):
+		return sqliteState(lite.Code(), lite.Error())
+	case errors.As(err, new(*pgconn.ConnectError)), pgconn.SafeToRetry(err):
+		return state{retry: true, traceless: true}
+	case errors.Is(err, driver.ErrBadConn): // drivers return it only for what they have not sent
+		return state{retry: true, traceless: true}
+	case errors.Is(err, ErrReplaced):
+		return state{traceless: true}
+	}
+	if errors.Is(err, sql.ErrConnDone) {
+		return state{retry: true, traceless: true}
+	}
+	var network net.Error
+	return state{retry: errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)}
+}
+
+// postgresState classifies what a PostgreSQL server reports. After an ERROR the server has rolled back; a FATAL or PANIC ends
+// the connection, possibly after a COMMIT was carried out.
+func postgresState(pg *pgconn.PgError) state {
+	severity := pg.SeverityUnlocalized
+	if severity == "" {
+		severity = pg.Severity
+	}
+	st := state{traceless: severity == "ERROR"}
+	switch {
+	case pg.Code == "40001", pg.Code == "40P01", pg.Code == "55P03": // serialisation, deadlock, lock not available
+		st.retry = true
+	case pg.Code[:min(2, len(pg.Code))] == "57", pg.Code == "53300", pg.Code[:min(2, len(pg.Code))] == "08": // shutdown, starting up; too many connections
+		st.retry = true
+	case pg.Code == "25006": // read-only: a standby that may be promoted
+		st.retry = true
+	case pg.Code == "42P01", pg.Code == "42883", pg.Code == "3F000": // undefined table, function, schema
+		st.absent = true
+	case pg.Code == "53100":
+		st.full = true
+	}
+	return st
+}

@@ -1,0 +1,219 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// postgres is the dialect of PostgreSQL. A commit is one call of a function, and that is one transaction: one round trip.
+//
+// The function takes the lock of the meta row before anything else. Each of its statements sees what was committed when the
+// statement begins, so the expectations are compared with the state that the commit changes, and revisions become visible in
+// their order. A statement with common table expressions alone could not do that: it would compare with the state from before
+// it waited for the lock.
+type postgres struct{}
+
+func (postgres) name() string        { return "PostgreSQL" }
+func (postgres) poll() time.Duration { return time.Second }
+
+// lockSchema takes a lock of PostgreSQL's that is for applications: there is no table yet.
+func (postgres) lockSchema() string {
+	return `SELECT pg_advisory_xact_lock(hashtext('ipalloc_meta' || current_schema()))`
+}
+
+func (postgres) lockStore() string { return `SELECT rev FROM ipalloc_meta WHERE id = $1 FOR UPDATE` }
+
+var postgresSteps = [][]string{{
+	`CREATE TABLE ipalloc_meta (one smallint PRIMARY KEY CHECK (one = 1), format text NOT NULL,
+	version integer NOT NULL, id text NOT NULL, rev bigint NOT NULL, horizon bigint NOT NULL) WITH (fillfactor = 10)`,
+	`CREATE TABLE ipalloc_records (key bytea PRIMARY KEY, value bytea NOT NULL, rev bigint NOT NULL)`,
+	`CREATE TABLE ipalloc_changes (rev bigint NOT NULL, key bytea NOT NULL, value bytea, PRIMARY KEY (rev, key))`,
+	commitFunction,
+}}
+
+// commitFunction makes commits, one after the other, in one transaction. sizes has the number of ops of each; the other arrays
+// have an element for each op. It returns a row for each commit, and none if the store is not there.
+//
+// The planner settings keep it from plans that were made when the tables were empty.
+const commitFunction = `
+CREATE FUNCTION ipalloc_commit(store text, since bigint, history bigint, sizes int[], kinds int[], keys bytea[], vals bytea[], expects bigint[])
+RETURNS TABLE (at bigint, conflict int) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+	old bigint;
+	cur bigint;
+	size int;
+	lo int := 1;
+	hi int;
+BEGIN
+	SELECT m.rev INTO old FROM ipalloc_meta m WHERE m.id = store FOR UPDATE;
+	IF NOT FOUND THEN
+		RETURN;
+	END IF;
+	IF old < since THEN
+		at := old;
+		conflict := -1;
+		RETURN NEXT;
+		RETURN;
+	END IF;
+	cur := old;
+	FOREACH size IN ARRAY sizes LOOP
+		hi := lo + size - 1;
+		SELECT coalesce(min(o.n), 0) INTO conflict
+		FROM unnest(keys[lo:hi], expects[lo:hi]) WITH ORDINALITY AS o(key, expect, n)
+		LEFT JOIN ipalloc_records r ON r.key = o.key
+		WHERE o.expect >= 0 AND coalesce(r.rev, 0) <> o.expect;
+		IF conflict = 0 AND NOT (0 = ALL (kinds[lo:hi])) THEN
+			cur := cur + 1;
+			WITH ops AS (
+				SELECT * FROM unnest(kinds[lo:hi], keys[lo:hi], vals[lo:hi]) AS o(kind, key, val)
+			), gone AS (
+				DELETE FROM ipalloc_records r USING ops o WHERE o.kind = 2 AND r.key = o.key RETURNING r.key
+			), put AS (
+				INSERT INTO ipalloc_records AS r (key, value, rev) SELECT o.key, o.val, cur FROM ops o WHERE o.kind = 1
+				ON CONFLICT (key) DO UPDATE SET value = excluded.value, rev = excluded.rev
+			)
+			INSERT INTO ipalloc_changes (rev, key, value)
+			SELECT cur, g.key, NULL FROM gone g UNION ALL SELECT cur, o.key, o.val FROM ops o WHERE o.kind = 1;
+		END IF;
+		at := cur;
+		RETURN NEXT;
+		lo := hi + 1;
+	END LOOP;
+	IF cur = old THEN
+		RETURN;
+	END IF;
+	IF cur / 64 > old / 64 AND cur > history THEN
+		DELETE FROM ipalloc_changes c WHERE c.rev <= cur - history;
+		UPDATE ipalloc_meta m SET rev = cur, horizon = greatest(m.horizon, cur - history) WHERE m.id = store;
+	ELSE
+		UPDATE ipalloc_meta m SET rev = cur WHERE m.id = store;
+	END IF;
+	PERFORM pg_notify('ipalloc_commit', store);
+END $$`
+
+func (postgres) migrations() [][]string { return postgresSteps }
+
+// check asks whether a commit waits for the disk.
+func (postgres) check(ctx context.Context, s *Store) error {
+	var synchronous string
+	if err := s.db.QueryRowContext(ctx, `SHOW synchronous_commit`).Scan(&synchronous); err != nil {
+		return err
+	}
+	if synchronous == "off" && !s.opts.NoSync {
+		return invalid("db", "has synchronous_commit off, so a commit would not wait for the disk; see Options.NoSync")
+	}
+	return nil
+}
+
+func (postgres) keyIn(column string, n int, keys [][]byte) (string, []any) {
+	return fmt.Sprintf("%s = ANY ($%d)", column, n), []any{keys}
+}
+
+// patient says that a commit gives up in the end.
+func (postgres) patient(error) bool { return false }
+
+func (d postgres) transact(ctx context.Context, s *Store, since uint64, take func() []*request) ([]result, error) {
+	var batch [][]store.Op
+	for _, r := range take() {
+		batch = append(batch, r.ops)
+	}
+	conn, err := s.db.Conn(ctx) // before anything is sent
+	if err != nil {
+		return nil, &unsent{err}
+	}
+	defer func() { _ = conn.Close() }()
+	results, err := d.call(ctx, s, conn, since, batch)
+	if err != nil && !stateOf(err).traceless {
+		err = &uncertain{err}
+	}
+	return results, err
+}
+
+func (d postgres) within(ctx context.Context, s *Store, tx *sql.Tx, ops []store.Op) (result, error) {
+	results, err := d.call(ctx, s, tx, 0, [][]store.Op{ops})
+	if err != nil {
+		return result{}, err
+	}
+	return results[0], nil
+}
+
+// call makes a batch of commits.
+func (postgres) call(ctx context.Context, s *Store, q querier, since uint64, batch [][]store.Op) ([]result, error) {
+	var sizes, kinds []int32
+	var keys, values [][]byte
+	var expects []int64
+	for _, ops := range batch {
+		sizes = append(sizes, int32(len(ops)))
+		for i := range ops {
+			op := &ops[i]
+			kinds, keys, values = append(kinds, int32(op.Kind)), append(keys, []byte(op.Key)), append(values, []byte(op.Value))
+			expect := int64(-1)
+			if op.Expect != store.AnyRevision {
+				expect = int64(op.Expect)
+			}
+			expects = append(expects, expect)
+		}
+	}
+	rows, err := q.QueryContext(ctx, s.q.name(`SELECT at, conflict FROM ipalloc_commit($1, $2, $3, $4, $5, $6, $7, $8)`),
+		s.id, int64(since), s.opts.History, sizes, kinds, keys, values, expects)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var results []result
+	for rows.Next() {
+		var r result
+		if err := rows.Scan(&r.rev, &r.conflict); err != nil {
+			return nil, err
+		}
+		results = append(results, r)
+	}
+	switch err := rows.Err(); { // the transaction is made when the rows have ended
+	case err != nil:
+		return nil, err
+	case len(results) == 1 && results[0].conflict < 0:
+		return nil, wentBack(results[0].rev, since)
+	case len(results) != len(batch):
+		return nil, s.gone()
+	}
+	return results, nil
+}
+
+// listen keeps a connection for the notifications, if the pool has one to spare.
+func (postgres) listen(ctx context.Context, s *Store, wake func()) {
+	if s.db.Stats().MaxOpenConnections == 1 {
+		return
+	}
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.Raw(func(raw any) error {
+		c, ok := raw.(*stdlib.Conn)
+		if !ok {
+			return nil // a driver around pgx
+		}
+		if _, err := c.Conn().Exec(ctx, `LISTEN "`+s.q.name("ipalloc_commit")+`"`); err != nil {
+			return driver.ErrBadConn
+		}
+		for {
+			n, err := c.Conn().WaitForNotification(ctx)
+			if err != nil {
+				return driver.ErrBadConn // so that the pool drops a connection that listens
+			}
+			if strings.EqualFold(n.Payload, s.id) {
+				wake()
+			}
+		}
+	})
+}

@@ -1,0 +1,148 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// querier is a *sql.DB, a *sql.Conn or a *sql.Tx.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// afterAll is above every key.
+var afterAll = []byte(strings.Repeat("\xff", limits.Key+1))
+
+// Get implements [store.Store]: one statement for up to 512 keys, else a transaction of several.
+func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
+	err := s.reading(ctx, "get", func() (uint64, error) {
+		var rev uint64
+		var err error
+		dst, rev, err = s.get(ctx, s.db, dst, keys)
+		return rev, err
+	})
+	return dst, err
+}
+
+// List implements [store.Store]: one statement. It holds the whole result in memory.
+func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, rev uint64, err error) {
+	err = s.reading(ctx, "list", func() (uint64, error) {
+		recs, rev, err = s.list(ctx, s.db, r)
+		return rev, err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return recs, rev, nil
+}
+
+// reading calls f, which reads and returns the revision that it saw; again if it fails for a reason that passes.
+func (s *Store) reading(ctx context.Context, op string, f func() (uint64, error)) error {
+	for attempt := 1; ; attempt++ {
+		err := ctx.Err()
+		if err == nil {
+			err = s.sameFile()
+		}
+		if err == nil {
+			since := s.high.Load()
+			var rev uint64
+			if rev, err = f(); err == nil {
+				err = s.seen(rev, since)
+			}
+		}
+		if err = s.failure(ctx, op, err); err == nil || !s.again(ctx, attempt, err) {
+			return err
+		}
+	}
+}
+
+// get appends the records of keys to dst.
+func (s *Store) get(ctx context.Context, q querier, dst []store.Record, keys []string) ([]store.Record, uint64, error) {
+	if len(keys) == 0 {
+		return dst, s.high.Load(), nil
+	}
+	distinct := slices.Compact(slices.Sorted(slices.Values(keys)))
+	raw := make([][]byte, len(distinct), 2*len(distinct))
+	for i, k := range distinct {
+		raw[i] = []byte(k)
+	}
+	for n := len(raw); n&(n-1) != 0; n++ { // few lengths, so that few statements are prepared
+		raw = append(raw, raw[0])
+	}
+	condition, args := s.d.keyIn("r.key", 2, raw)
+	recs, rev, err := s.records(ctx, q, s.q.get+condition+" WHERE m.id = $1", append([]any{s.id}, args...)...)
+	if err != nil {
+		return dst, 0, err
+	}
+	found := make(map[string]store.Record, len(recs))
+	for _, r := range recs {
+		found[r.Key] = r
+	}
+	for _, k := range keys {
+		r := found[k]
+		r.Key = k
+		dst = append(dst, r)
+	}
+	return dst, rev, nil
+}
+
+// list returns the records of a range.
+func (s *Store) list(ctx context.Context, q querier, r store.Range) ([]store.Record, uint64, error) {
+	text, to, limit := s.q.list, afterAll, int64(math.MaxInt64)
+	if r.Reverse {
+		text = s.q.reverse
+	}
+	if r.To != "" {
+		to = []byte(r.To)
+	}
+	if r.Limit > 0 {
+		limit = int64(r.Limit)
+	}
+	recs, rev, err := s.records(ctx, q, text, s.id, []byte(r.From), to, limit)
+	order := func(a, b store.Record) int { return strings.Compare(a.Key, b.Key) }
+	if r.Reverse {
+		order = func(a, b store.Record) int { return strings.Compare(b.Key, a.Key) }
+	}
+	slices.SortFunc(recs, order) // a join keeps the order of its operand, but does not promise it
+	return recs, rev, err
+}
+
+// records runs a query for the revision of the store and records beside it. No row at all means that the store is not there.
+func (s *Store) records(ctx context.Context, q querier, text string, args ...any) (recs []store.Record, rev uint64, err error) {
+	rows, err := q.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = rows.Close() }()
+	any := false
+	for rows.Next() {
+		var key, value sql.RawBytes
+		var at sql.NullInt64
+		if err := rows.Scan(&rev, &key, &value, &at); err != nil {
+			return nil, 0, err
+		}
+		any = true
+		if at.Valid {
+			recs = append(recs, store.Record{Key: string(key), Value: string(value), Rev: uint64(at.Int64)})
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, 0, err
+	}
+	if !any {
+		return nil, 0, s.gone()
+	}
+	return recs, rev, nil
+}
+
+// gone is the error of a database in which the store is not.
+func (s *Store) gone() error {
+	return fmt.Errorf("%w: store %s is not in the database", ErrReplaced, s.id)
+}

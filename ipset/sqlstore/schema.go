@@ -1,0 +1,210 @@
+package sqlstore
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// dialect is what differs between the kinds of database.
+type dialect interface {
+	// name is used in errors.
+	name() string
+	// poll is the default of Options.Poll.
+	poll() time.Duration
+	// check refuses a database that a store cannot be in, or cannot be durable in.
+	check(ctx context.Context, s *Store) error
+	// lockSchema is the first statement of a transaction that creates or changes tables; it admits one at a time.
+	lockSchema() string
+	// migrations are the steps that lead from each version of the schema to the next, from none to the first one on.
+	migrations() [][]string
+	// keyIn returns a condition on column that holds for each of the keys, and its arguments, the first of which is number n.
+	keyIn(column string, n int, keys [][]byte) (string, []any)
+	// lockStore is a statement that takes the lock of the store until the transaction ends, and returns the revision.
+	lockStore() string
+	// transact makes the commits of a batch in one transaction. take returns the batch; it is called at most once. The
+	// revision before must not be below since. An error that is no *uncertain left no trace.
+	transact(ctx context.Context, s *Store, since uint64, take func() []*request) ([]result, error)
+	// patient reports whether a commit waits for as long as its caller does after err.
+	patient(err error) bool
+	// within makes one commit in a transaction of the caller, all or nothing.
+	within(ctx context.Context, s *Store, tx *sql.Tx, ops []store.Op) (result, error)
+	// listen calls wake for each commit of another process until ctx ends; it returns early if it cannot.
+	listen(ctx context.Context, s *Store, wake func())
+}
+
+// format is in the meta table of every store.
+const format = "ipalloc store"
+
+// queries are the statements that both dialects share, with the names of one store's tables.
+type queries struct {
+	prefix                                                           string
+	meta, get, list, reverse, watch, insert, adopt, setVersion, lock string
+}
+
+func newQueries(d dialect, prefix string) queries {
+	name := func(text string) string { return strings.ReplaceAll(text, "ipalloc_", prefix) }
+	list := `SELECT m.rev, r.key, r.value, r.rev FROM ipalloc_meta m LEFT JOIN (SELECT key, value, rev FROM ipalloc_records
+		WHERE key >= $2 AND key < $3 ORDER BY key %sLIMIT $4) r ON 1 = 1 WHERE m.id = $1`
+	return queries{
+		prefix:     prefix,
+		meta:       name(`SELECT format, version, id, rev FROM ipalloc_meta`),
+		get:        name(`SELECT m.rev, r.key, r.value, r.rev FROM ipalloc_meta m LEFT JOIN ipalloc_records r ON `),
+		list:       name(fmt.Sprintf(list, "")),
+		reverse:    name(fmt.Sprintf(list, "DESC ")),
+		watch:      name(`SELECT m.rev, m.horizon, c.rev, c.key, c.value, c.value IS NULL FROM ipalloc_meta m LEFT JOIN ipalloc_changes c ON c.rev > $2 AND c.rev <= $3`),
+		insert:     name(`INSERT INTO ipalloc_meta (one, format, version, id, rev, horizon) VALUES (1, $1, $2, $3, 0, 0)`),
+		adopt:      name(`UPDATE ipalloc_meta SET id = $1`),
+		setVersion: name(`UPDATE ipalloc_meta SET version = $1`),
+		lock:       name(d.lockStore()),
+	}
+}
+
+// name returns a statement with the names of the store's tables.
+func (q queries) name(text string) string { return strings.ReplaceAll(text, "ipalloc_", q.prefix) }
+
+// detect asks what kind of database it is.
+func detect(ctx context.Context, db *sql.DB) (dialect, error) {
+	var version string
+	lite := db.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&version)
+	if lite == nil {
+		return sqlite{}, nil
+	}
+	if err := db.QueryRowContext(ctx, `SHOW server_version`).Scan(&version); err != nil {
+		return nil, fmt.Errorf("neither SQLite (%w) nor PostgreSQL: %w", lite, err)
+	}
+	return postgres{}, nil
+}
+
+// meta is the row that tells what a database holds.
+type meta struct {
+	version int
+	id      string
+	rev     uint64
+}
+
+// readMeta reads it; ok is false if there is no such table, or no row in it.
+func (s *Store) readMeta(ctx context.Context, q interface {
+	QueryRowContext(context.Context, string, ...any) *sql.Row
+}) (m meta, ok bool, err error) {
+	var kind string
+	err = q.QueryRowContext(ctx, s.q.meta).Scan(&kind, &m.version, &m.id, &m.rev)
+	switch {
+	case errors.Is(err, sql.ErrNoRows), err != nil && stateOf(err).absent:
+		return m, false, nil
+	case err != nil && !stateOf(err).retry && ctx.Err() == nil:
+		return m, false, mismatch("the table %smeta is not a store's: %v", s.q.prefix, err)
+	case err != nil:
+		return m, false, err
+	case kind != format || m.version < 1:
+		return m, false, mismatch("the table %smeta is not a store's: format %q, version %d", s.q.prefix, kind, m.version)
+	}
+	return m, true, nil
+}
+
+// prepare finds the store, and makes, migrates or adopts it where that is needed.
+func (s *Store) prepare(ctx context.Context) error {
+	m, ok, err := s.readMeta(ctx, s.db)
+	if err != nil {
+		return err
+	}
+	last := len(s.d.migrations())
+	switch {
+	case ok && m.version > last:
+		return mismatch("the store has version %d of the schema, this release knows up to %d", m.version, last)
+	case !ok && s.opts.NoCreate:
+		return &ipalloc.Error{Package: "sqlstore", Op: "open", Text: s.q.prefix, Reason: "no store with this prefix in the database", Err: ipalloc.ErrNotFound}
+	case ok && m.version == last && !s.opts.Adopt:
+		s.id = m.id
+		return s.seen(m.rev, 0)
+	}
+	return s.upgrade(ctx)
+}
+
+// upgrade makes, migrates or adopts the store in one transaction.
+func (s *Store) upgrade(ctx context.Context) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	if _, err := tx.ExecContext(ctx, s.q.name(s.d.lockSchema())); err != nil {
+		return err
+	}
+	steps := s.d.migrations()
+	m, ok, err := s.readMetaLocked(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if m.version > len(steps) {
+		return mismatch("the store has version %d of the schema, this release knows up to %d", m.version, len(steps))
+	}
+	for _, step := range steps[m.version:] {
+		for _, text := range step {
+			if _, err := tx.ExecContext(ctx, s.q.name(text)); err != nil {
+				return s.foreign(err)
+			}
+		}
+	}
+	switch {
+	case !ok:
+		m.id = rand.Text()
+		_, err = tx.ExecContext(ctx, s.q.insert, format, len(steps), m.id)
+	case s.opts.Adopt:
+		m.id = rand.Text()
+		_, err = tx.ExecContext(ctx, s.q.adopt, m.id)
+	}
+	if err == nil {
+		_, err = tx.ExecContext(ctx, s.q.setVersion, len(steps))
+	}
+	if err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	s.id = m.id
+	return s.seen(m.rev, 0)
+}
+
+// readMetaLocked is readMeta in a transaction, which a failed statement would end in PostgreSQL.
+func (s *Store) readMetaLocked(ctx context.Context, tx *sql.Tx) (meta, bool, error) {
+	if _, err := tx.ExecContext(ctx, `SAVEPOINT ipalloc`); err != nil {
+		return meta{}, false, err
+	}
+	m, ok, err := s.readMeta(ctx, tx)
+	if err == nil && !ok {
+		_, err = tx.ExecContext(ctx, `ROLLBACK TO SAVEPOINT ipalloc`)
+	}
+	return m, ok, err
+}
+
+// foreign returns the error of a statement that makes the schema: a table that is in the way is not the store's.
+func (s *Store) foreign(err error) error {
+	if st := stateOf(err); st.retry || st.full || !st.traceless || !strings.Contains(err.Error(), "exists") {
+		return err
+	}
+	return mismatch("the database holds no store, but a table or function of that name: %v", err)
+}
+
+// lock takes the lock of the store for a transaction and returns the revision, which must not be below since.
+func (s *Store) lock(ctx context.Context, tx *sql.Tx, since uint64) (uint64, error) {
+	var rev uint64
+	err := tx.QueryRowContext(ctx, s.q.lock, s.id).Scan(&rev)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, s.gone()
+	case err != nil:
+		return 0, err
+	case rev < since:
+		return 0, wentBack(rev, since)
+	}
+	return rev, nil
+}

@@ -1,0 +1,270 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// sqlite is the dialect of SQLite. A commit is some statements in a transaction; the calls do not leave the process.
+type sqlite struct{}
+
+func (sqlite) name() string        { return "SQLite" }
+func (sqlite) poll() time.Duration { return 100 * time.Millisecond }
+
+// lockSchema takes the lock of the file, because it writes: a transaction that began by reading could not write after another.
+func (sqlite) lockSchema() string { return sqliteMeta }
+
+const sqliteMeta = `CREATE TABLE IF NOT EXISTS ipalloc_meta (one INTEGER PRIMARY KEY CHECK (one = 1), format TEXT NOT NULL,
+	version INTEGER NOT NULL, id TEXT NOT NULL, rev INTEGER NOT NULL, horizon INTEGER NOT NULL) STRICT`
+
+var sqliteSteps = [][]string{{
+	`CREATE TABLE ipalloc_records (key BLOB NOT NULL PRIMARY KEY, value BLOB NOT NULL, rev INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
+	`CREATE TABLE ipalloc_changes (rev INTEGER NOT NULL, key BLOB NOT NULL, value BLOB, PRIMARY KEY (rev, key)) STRICT, WITHOUT ROWID`,
+}}
+
+func (sqlite) migrations() [][]string { return sqliteSteps }
+
+// check refuses a database in memory, sets the WAL mode, which the file keeps, and asks whether a commit waits for the disk.
+func (sqlite) check(ctx context.Context, s *Store) error {
+	if err := s.db.QueryRowContext(ctx, `SELECT file FROM pragma_database_list WHERE name = 'main'`).Scan(&s.path); err != nil {
+		return err
+	}
+	if s.path == "" {
+		return invalid("db", "is a SQLite database in memory; use store.NewMemory")
+	}
+	var err error
+	if s.file, err = os.Stat(s.path); err != nil {
+		return err
+	}
+	var mode string
+	for attempt := 1; ; attempt++ {
+		if err = s.db.QueryRowContext(ctx, `PRAGMA journal_mode = WAL`).Scan(&mode); err == nil || !s.again(ctx, attempt, err) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if mode != "wal" {
+		return invalid("db", fmt.Sprintf("keeps the journal mode %q; the store needs wal", mode))
+	}
+	var synchronous int
+	if err := s.db.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&synchronous); err != nil {
+		return err
+	}
+	if synchronous < 2 && !s.opts.NoSync {
+		return invalid("db", "has synchronous below FULL, so a commit would not wait for the disk; see Options.NoSync")
+	}
+	return nil
+}
+
+// sameFile verifies that the file of the database is the one that Open found: connections keep a removed one open.
+func (s *Store) sameFile() error {
+	if s.file == nil {
+		return nil
+	}
+	if now, err := os.Stat(s.path); err != nil || !os.SameFile(now, s.file) {
+		return fmt.Errorf("%w: the file %s is another one", ErrReplaced, s.path)
+	}
+	return nil
+}
+
+func (sqlite) keyIn(column string, n int, keys [][]byte) (string, []any) {
+	var text strings.Builder
+	args := make([]any, len(keys))
+	for i, k := range keys {
+		args[i] = k
+		fmt.Fprintf(&text, ",$%d", n+i)
+	}
+	return column + " IN (" + text.String()[1:] + ")", args
+}
+
+// lockStore writes, because only a writer has the lock of the file.
+func (sqlite) lockStore() string {
+	return `UPDATE ipalloc_meta SET rev = rev WHERE id = $1 RETURNING rev`
+}
+
+// patient says that a commit waits for the lock of the file for as long as its caller does.
+func (sqlite) patient(error) bool { return true }
+
+// transact waits for the lock of the file before it takes the batch, so that all who wait meanwhile share the transaction.
+// Statements are not cut off when ctx ends: they do not wait, and an interrupted one ends its transaction.
+func (d sqlite) transact(_ context.Context, s *Store, since uint64, take func() []*request) ([]result, error) {
+	ctx := context.Background()
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	w, err := d.begin(ctx, s, tx, since)
+	if err != nil {
+		return nil, err
+	}
+	batch := take()
+	results := make([]result, len(batch))
+	for i, r := range batch {
+		if results[i], err = w.commit(ctx, r.ops); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.end(ctx); err != nil {
+		return nil, err
+	}
+	if err := tx.Commit(); err != nil {
+		if !stateOf(err).traceless {
+			err = &uncertain{err}
+		}
+		return nil, err
+	}
+	return results, nil
+}
+
+// within uses a savepoint, because a commit is several statements.
+func (d sqlite) within(ctx context.Context, s *Store, tx *sql.Tx, ops []store.Op) (result, error) {
+	ctx = context.WithoutCancel(ctx)
+	if _, err := tx.ExecContext(ctx, `SAVEPOINT ipalloc`); err != nil {
+		return result{}, err
+	}
+	var res result
+	w, err := d.begin(ctx, s, tx, 0)
+	if err == nil {
+		res, err = w.commit(ctx, ops)
+	}
+	if err == nil {
+		err = w.end(ctx)
+	}
+	if err != nil {
+		_, _ = tx.ExecContext(ctx, `ROLLBACK TO ipalloc`)
+		return result{}, err
+	}
+	_, err = tx.ExecContext(ctx, `RELEASE ipalloc`)
+	return res, err
+}
+
+// listen does nothing: SQLite tells other processes nothing.
+func (sqlite) listen(context.Context, *Store, func()) {}
+
+// liteWriter makes commits in a transaction.
+type liteWriter struct {
+	s                     *Store
+	tx                    *sql.Tx
+	rev, was              uint64
+	find, put, drop, note *sql.Stmt
+}
+
+// begin takes the lock of the file and prepares the statements of a commit; they end with the transaction.
+func (d sqlite) begin(ctx context.Context, s *Store, tx *sql.Tx, since uint64) (*liteWriter, error) {
+	if err := s.sameFile(); err != nil {
+		return nil, err
+	}
+	w := &liteWriter{s: s, tx: tx}
+	rev, err := s.lock(ctx, tx, since)
+	if err != nil {
+		return nil, err
+	}
+	w.rev, w.was = rev, rev
+	for _, p := range []struct {
+		stmt **sql.Stmt
+		text string
+	}{
+		{&w.find, `SELECT rev FROM ipalloc_records WHERE key = $1`},
+		{&w.put, `INSERT INTO ipalloc_records (key, value, rev) VALUES ($1, $2, $3) ON CONFLICT (key) DO UPDATE SET value = excluded.value, rev = excluded.rev`},
+		{&w.drop, `DELETE FROM ipalloc_records WHERE key = $1`},
+		{&w.note, `INSERT INTO ipalloc_changes (rev, key, value) VALUES ($1, $2, $3)`},
+	} {
+		if *p.stmt, err = tx.PrepareContext(ctx, s.q.name(p.text)); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// commit makes one commit unless an expectation fails. After an error the transaction holds a part of it.
+func (w *liteWriter) commit(ctx context.Context, ops []store.Op) (result, error) {
+	writes := false
+	for i := range ops {
+		op := &ops[i]
+		writes = writes || op.Kind != store.Guard
+		if op.Expect == store.AnyRevision {
+			continue
+		}
+		have := uint64(0)
+		if err := w.find.QueryRowContext(ctx, []byte(op.Key)).Scan(&have); err != nil && err != sql.ErrNoRows {
+			return result{}, err
+		}
+		if have != op.Expect {
+			return result{conflict: i + 1}, nil
+		}
+	}
+	if !writes {
+		return result{rev: w.rev}, nil
+	}
+	w.rev++
+	for i := range ops {
+		if err := w.write(ctx, &ops[i]); err != nil {
+			return result{}, err
+		}
+	}
+	return result{rev: w.rev}, nil
+}
+
+func (w *liteWriter) write(ctx context.Context, op *store.Op) error {
+	key, value := []byte(op.Key), []byte(nil)
+	switch op.Kind {
+	case store.Put:
+		value = []byte(op.Value)
+		if _, err := w.put.ExecContext(ctx, key, value, w.rev); err != nil {
+			return err
+		}
+	case store.Delete:
+		res, err := w.drop.ExecContext(ctx, key)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); n == 0 || err != nil {
+			return err
+		}
+	default:
+		return nil
+	}
+	_, err := w.note.ExecContext(ctx, w.rev, key, value)
+	return err
+}
+
+// compactEvery is how many commits there are from one removal of old changes to the next.
+const compactEvery = 64
+
+// end writes the revision, and now and then removes changes that are older than the history.
+func (w *liteWriter) end(ctx context.Context) error {
+	if w.rev == w.was {
+		return nil
+	}
+	horizon := uint64(0)
+	if keep := uint64(w.s.opts.History); w.rev/compactEvery > w.was/compactEvery && w.rev > keep {
+		horizon = w.rev - keep
+		if _, err := w.tx.ExecContext(ctx, w.s.q.name(`DELETE FROM ipalloc_changes WHERE rev <= $1`), horizon); err != nil {
+			return err
+		}
+	}
+	_, err := w.tx.ExecContext(ctx, w.s.q.name(`UPDATE ipalloc_meta SET rev = $1, horizon = max(horizon, $2)`), w.rev, horizon)
+	return err
+}
+
+// sqliteState classifies a result code of SQLite. After an error of the disk during a COMMIT the log may hold the transaction.
+func sqliteState(code int, text string) state {
+	switch code & 0xff {
+	case 5, 6, 15: // busy, locked, locking protocol
+		return state{retry: true, traceless: true}
+	case 10: // I/O error
+		return state{}
+	case 13: // full
+		return state{full: true, traceless: true}
+	}
+	return state{traceless: true, absent: strings.Contains(text, "no such table")}
+}

@@ -1,0 +1,165 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Options are what a store can be given; the zero value is useful.
+type Options struct {
+	// Prefix begins the names of the store's tables; "" is "ipalloc_". Stores with different prefixes share a database.
+	Prefix string
+	// NoCreate refuses a database that holds no store.
+	NoCreate bool
+	// Adopt gives the store a new identity: every store opened before ends with [ErrReplaced]. Set it once after a restore.
+	Adopt bool
+	// NoSync accepts connections that do not wait for the disk: SQLite's synchronous below FULL, PostgreSQL's
+	// synchronous_commit off. Acknowledged commits then survive the death of the process but not that of the machine.
+	NoSync bool
+	// History is how many commits are kept for watches; 0 is 10,000. Every 64th commit removes older ones, by the
+	// History of the store that makes it.
+	History int
+	// Poll is how often a watch asks for commits of other processes; 0 is 100 ms in SQLite and 1 s in PostgreSQL, where
+	// a notification usually comes first.
+	Poll time.Duration
+}
+
+// Store is a store.Store in a SQL database. [Open] makes one. All methods are safe for concurrent use; any number of stores, in
+// any number of processes, may work on one database.
+//
+// It holds nothing that must be closed; the *sql.DB is the caller's, and must outlive it.
+type Store struct {
+	db    *sql.DB
+	d     dialect
+	q     queries
+	opts  Options
+	id    string      // of the store in the database
+	file  os.FileInfo // of a SQLite database
+	path  string
+	high  atomic.Uint64 // the highest revision seen
+	hub   hub
+	mu    sync.Mutex
+	queue []*request
+	busy  bool // a goroutine commits what is queued
+}
+
+// limits of one commit. A page of PostgreSQL's index holds a key of 2,700 bytes.
+var limits = store.Limits{Key: 2500, Value: 16 << 20, Bytes: 64 << 20}
+
+// Limits implements [store.Store]: 2,500 bytes for a key, 16 MiB for a value, 64 MiB for a commit, any number of records.
+func (s *Store) Limits() store.Limits { return limits }
+
+// ID returns the identity of the store, drawn when it was made or adopted.
+func (s *Store) ID() string { return s.id }
+
+// prefixes are the prefixes that need no quotes in either language.
+var prefixes = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)
+
+// Open returns the store in a database, and makes an empty one if there is none. The kind of database is found by asking it.
+// An older schema is migrated.
+//
+// Errors, after all of which nothing was changed: ipalloc.ErrMismatch for tables that are not a store's, and for a schema of a
+// newer release; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for options that cannot be,
+// a SQLite database in memory, and connections that do not wait for the disk unless NoSync is set; else that of the database.
+func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
+	if o.Prefix == "" {
+		o.Prefix = "ipalloc_"
+	}
+	if o.History == 0 {
+		o.History = 10_000
+	}
+	switch {
+	case db == nil:
+		return nil, invalid("db", "is nil")
+	case !prefixes.MatchString(o.Prefix):
+		return nil, invalid("Options.Prefix", fmt.Sprintf("%q is no plain lower-case name of at most 32 bytes", o.Prefix))
+	case o.History < 0 || o.Poll < 0:
+		return nil, invalid("Options.History, Poll", "a negative value is not allowed")
+	}
+	s := &Store{db: db, opts: o}
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// open finds out what the database is, and what is in it.
+func (s *Store) open(ctx context.Context) error {
+	var err error
+	if s.d, err = detect(ctx, s.db); err != nil {
+		return s.failure(ctx, "open", err)
+	}
+	s.q = newQueries(s.d, s.opts.Prefix)
+	if s.opts.Poll == 0 {
+		s.opts.Poll = s.d.poll()
+	}
+	if err := s.d.check(ctx, s); err != nil {
+		return s.failure(ctx, "open", err)
+	}
+	for attempt := 1; ; attempt++ {
+		err := s.prepare(ctx)
+		if err = s.failure(ctx, "open", err); err == nil || !s.again(ctx, attempt, err) {
+			return err
+		}
+	}
+}
+
+// How often a call is repeated that failed for a reason that passes, left no trace, and was not in conflict: a deadlock,
+// a serialisation failure, a locked database, a connection that could not be made.
+const attempts = 20
+
+// again waits before the next attempt of a call, and reports whether there should be one.
+func (s *Store) again(ctx context.Context, attempt int, err error) bool {
+	if attempt >= attempts || !Retryable(err) || unknownOutcome(err) || ctx.Err() != nil {
+		return false
+	}
+	return sleep(ctx, pause(attempt)) == nil
+}
+
+// pause returns the wait after an attempt: at least half of 1 ms doubled for each up to 64 ms.
+func pause(attempt int) time.Duration {
+	most := time.Millisecond << min(attempt-1, 6)
+	return most/2 + rand.N(most/2)
+}
+
+// sleep waits until d has passed or ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// seen verifies the revision of an answer: it is not below since, the highest one seen before the question was asked.
+func (s *Store) seen(rev, since uint64) error {
+	if rev < since {
+		return wentBack(rev, since)
+	}
+	for have := s.high.Load(); rev > have && !s.high.CompareAndSwap(have, rev); have = s.high.Load() {
+	}
+	return nil
+}
+
+// wentBack returns the error of a database in an earlier state.
+func wentBack(rev, since uint64) error {
+	return fmt.Errorf("%w: the database is at revision %d after %d", ErrReplaced, rev, since)
+}
+
+// invalid returns the error of an argument.
+func invalid(field, reason string) error {
+	return &ipalloc.Error{Package: "sqlstore", Op: "open", Field: field, Reason: reason, Err: ipalloc.ErrInvalid}
+}

@@ -1,0 +1,96 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"iter"
+	"sync"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// WithTx returns the store inside a transaction of the caller, so that an assignment and other rows are committed together or
+// not at all. Make an engine on it for this transaction, and drop both when it ends:
+//
+//	in, err := s.WithTx(ctx, tx)
+//	engine, err := ipset.New(in, ipset.Options{})
+//	a, err := engine.Assign(ctx, owner, machine)
+//	_, err = tx.ExecContext(ctx, "INSERT INTO machines ...", machine, a.Address.String())
+//	err = tx.Commit()
+//
+// An engine that lives longer must not be used inside the transaction: it would keep in its cache, and give to other callers,
+// what may be rolled back. Engines on s, here and in other processes, notice the commit as they notice each other's.
+//
+// WithTx takes the lock of the store, in one round trip. Until the transaction ends, every other commit to the store waits,
+// and reads show the state before it; a goroutine that waits for such a commit before it ends the transaction waits for
+// itself. Take locks of your own in the same order relative to WithTx in all transactions. On SQLite begin the transaction
+// with _txlock=immediate, or call WithTx before anything else is read: a transaction that reads first and writes later fails
+// if another one wrote meanwhile. On PostgreSQL every isolation level will do; at repeatable read and above, call it first for
+// the same reason.
+//
+// Commits in it cannot be in conflict with others and never have an unknown outcome, but the caller's COMMIT may: after a
+// connection that was lost during it, the address is assigned if and only if the machine's row is there. After any error but
+// a refusal by the engine (full, not held, ...), roll back; if [Retryable], repeat all of the transaction. After it has ended
+// each call fails with ipalloc.ErrClosed. Watch fails.
+//
+// Errors: ipalloc.ErrMismatch if the transaction is on a database that does not hold the store; [Retryable] ones.
+func (s *Store) WithTx(ctx context.Context, tx *sql.Tx) (store.Store, error) {
+	if _, err := s.lock(ctx, tx, 0); err != nil {
+		return nil, s.failure(ctx, "begin", err)
+	}
+	return &inTx{s: s, tx: tx}, nil
+}
+
+// inTx is a store in a transaction. Statements of one transaction run one at a time.
+type inTx struct {
+	s  *Store
+	tx *sql.Tx
+	mu sync.Mutex
+}
+
+// Get implements [store.Store].
+func (t *inTx) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	dst, _, err := t.s.get(ctx, t.tx, dst, keys)
+	return dst, t.s.failure(ctx, "get", err)
+}
+
+// List implements [store.Store].
+func (t *inTx) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	recs, rev, err := t.s.list(ctx, t.tx, r)
+	return recs, rev, t.s.failure(ctx, "list", err)
+}
+
+// Commit implements [store.Store].
+func (t *inTx) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, t.s.failure(ctx, "commit", err)
+	}
+	if err := store.CheckOps("sqlstore", ops, limits); err != nil {
+		return 0, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	res, err := t.s.d.within(ctx, t.s, t.tx, ops)
+	switch {
+	case err != nil:
+		return 0, t.s.failure(ctx, "commit", err)
+	case res.conflict > 0:
+		return 0, store.Conflict("sqlstore", ops[res.conflict-1].Key)
+	}
+	return res.rev, nil
+}
+
+// Watch implements [store.Store]: it fails, because a transaction shows no commits of others.
+func (t *inTx) Watch(ctx context.Context, _ uint64, _ ...string) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		yield(store.Event{}, &ipalloc.Error{Package: "sqlstore", Op: "watch", Reason: "not inside a transaction", Err: ipalloc.ErrInvalid})
+	}
+}
+
+// Limits implements [store.Store].
+func (t *inTx) Limits() store.Limits { return limits }

@@ -1,0 +1,211 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// window is how many revisions one query of a watch covers.
+const window = 256
+
+// Watch implements [store.Store]. It reads the changes of the last Options.History commits, those from before Open included,
+// and then waits: commits of this Store wake it at once, those of other processes on PostgreSQL by a notification, and
+// otherwise it asks every Options.Poll. In PostgreSQL the first watch takes a connection of the pool for the notifications,
+// unless the pool has only one, and keeps it until the last watch ends.
+//
+// It goes on by itself after a broken connection, without loss or repetition, for as long as ctx lasts. It ends with
+// store.ErrCompacted, [ErrReplaced], the context's error or one that is not [Retryable].
+func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		text, args := s.watchQuery(prefixes)
+		defer s.hub.enter(s)()
+		for {
+			woken := s.hub.wait()
+			events, rev, err := s.changes(ctx, text, args, after)
+			if err = s.failure(ctx, "watch", err); err != nil && (ctx.Err() != nil || !Retryable(err)) {
+				yield(store.Event{}, err)
+				return
+			}
+			for _, ev := range events {
+				if !yield(ev, nil) {
+					return
+				}
+			}
+			if err == nil {
+				if after = max(after, min(rev, after+window)); after < rev {
+					continue
+				}
+			}
+			t := time.NewTimer(s.opts.Poll)
+			select {
+			case <-woken:
+			case <-t.C:
+			case <-ctx.Done():
+			}
+			t.Stop()
+		}
+	}
+}
+
+// watchQuery returns the query for the changes of keys with one of the prefixes, and the arguments from the fourth on.
+func (s *Store) watchQuery(prefixes []string) (string, []any) {
+	var text strings.Builder
+	text.WriteString(s.q.watch)
+	var args []any
+	sorted := slices.Sorted(slices.Values(prefixes))
+	last := ""
+	for i, p := range sorted {
+		if i > 0 && strings.HasPrefix(p, last) {
+			continue // another one contains it
+		}
+		last = p
+		joint := " OR "
+		if len(args) == 0 {
+			joint = " AND ("
+		}
+		fmt.Fprintf(&text, "%sc.key >= $%d AND c.key < $%d", joint, len(args)+4, len(args)+5)
+		args = append(args, []byte(p), endOf(p))
+	}
+	if len(args) == 0 {
+		text.WriteString(" AND (1 = 0")
+	}
+	text.WriteString(") WHERE m.id = $1")
+	return text.String(), args
+}
+
+// endOf returns the first key after those with a prefix.
+func endOf(prefix string) []byte {
+	end := []byte(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+	return afterAll
+}
+
+// changes returns the events of a window after a revision, and the revision of the store.
+func (s *Store) changes(ctx context.Context, text string, args []any, after uint64) ([]store.Event, uint64, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	if err := s.sameFile(); err != nil {
+		return nil, 0, err
+	}
+	since := s.high.Load()
+	rows, err := s.db.QueryContext(ctx, text, append([]any{s.id, int64(after), int64(after + window)}, args...)...)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = rows.Close() }()
+	var recs []store.Record
+	var ats []uint64
+	rev, horizon, any := uint64(0), uint64(0), false
+	for rows.Next() {
+		var key, value sql.RawBytes
+		var at sql.NullInt64
+		var removed sql.NullBool
+		if err := rows.Scan(&rev, &horizon, &at, &key, &value, &removed); err != nil {
+			return nil, 0, err
+		}
+		if any = true; !at.Valid {
+			continue
+		}
+		r := store.Record{Key: string(key)}
+		if !removed.Bool {
+			r.Value, r.Rev = string(value), uint64(at.Int64)
+		}
+		recs, ats = append(recs, r), append(ats, uint64(at.Int64))
+	}
+	switch err := rows.Err(); {
+	case err != nil:
+		return nil, 0, err
+	case !any:
+		return nil, 0, s.gone()
+	case after < horizon:
+		return nil, 0, store.ErrCompacted
+	}
+	return events(recs, ats), rev, s.seen(rev, since)
+}
+
+// events joins changes to commits, in order.
+func events(recs []store.Record, ats []uint64) []store.Event {
+	byRev := make(map[uint64]int)
+	var evs []store.Event
+	for i, r := range recs {
+		n, ok := byRev[ats[i]]
+		if !ok {
+			n = len(evs)
+			byRev[ats[i]] = n
+			evs = append(evs, store.Event{Rev: ats[i]})
+		}
+		evs[n].Changes = append(evs[n].Changes, r)
+	}
+	for _, ev := range evs {
+		slices.SortFunc(ev.Changes, func(a, b store.Record) int { return strings.Compare(a.Key, b.Key) })
+	}
+	slices.SortFunc(evs, func(a, b store.Event) int { return int(int64(a.Rev - b.Rev)) })
+	return evs
+}
+
+// hub wakes the watches of a store, and has the database listened to while there are any.
+type hub struct {
+	mu       sync.Mutex
+	woken    chan struct{} // closed at the next commit; nil when no watch waits
+	watches  int
+	stopped  context.CancelFunc
+	listener sync.WaitGroup
+}
+
+// wake makes every waiting watch look again.
+func (h *hub) wake() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.woken != nil {
+		close(h.woken)
+		h.woken = nil
+	}
+}
+
+// wait returns a channel that is closed at the next commit.
+func (h *hub) wait() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.woken == nil {
+		h.woken = make(chan struct{})
+	}
+	return h.woken
+}
+
+// enter counts a watch; the function that it returns ends it. The goroutine that listens has ended when the last one has.
+func (h *hub) enter(s *Store) (leave func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.watches++; h.watches == 1 {
+		ctx, cancel := context.WithCancel(context.Background())
+		h.stopped = cancel
+		h.listener.Add(1)
+		go func() {
+			defer h.listener.Done()
+			for ctx.Err() == nil {
+				s.d.listen(ctx, s, h.wake)
+				_ = sleep(ctx, s.opts.Poll)
+			}
+		}()
+	}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.watches--; h.watches == 0 {
+			h.stopped()
+		}
+	}
+}
