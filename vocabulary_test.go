@@ -65,7 +65,7 @@ func TestFullEverywhere(t *testing.T) {
 		"nodeipam":            func(i int) error { _, err := nodes.Allocate(nodeipam.Node{Name: fmt.Sprint(i)}); return err },
 		"nodeipam, by labels": func(i int) error { _, err := labels.Allocate(nodeipam.Node{Name: fmt.Sprint(i)}); return err },
 		"servicealloc":        func(int) error { _, _, err := addrs.AllocateNext(); return err },
-		"servicealloc, ports": func(int) error { _, _, err := ports.AllocateNext(servicealloc.TCP); return err },
+		"servicealloc, ports": func(int) error { _, _, err := ports.AllocateNext(); return err },
 		"servicealloc, registry": func(i int) error {
 			_, err := services.Allocate(fmt.Sprint(i), servicealloc.Request{Ports: []servicealloc.Port{{}}})
 			return err

@@ -3,6 +3,7 @@ package servicealloc
 import (
 	"cmp"
 	"slices"
+	"sort"
 )
 
 // Band says which part of a range an address or a port belongs to.
@@ -67,6 +68,8 @@ func (s *settings) part(zones []zone, sp span, n, per, most uint64) []zone {
 // A span is a closed stretch of positions of a space.
 type span struct{ lo, hi uint64 }
 
+func (s span) has(x uint64) bool { return s.lo <= x && x <= s.hi }
+
 // A zone is a span that one rule puts into a band.
 type zone struct {
 	span
@@ -120,73 +123,55 @@ func merge(zones []zone) []zone {
 	return out
 }
 
-// A band of a space: its positions, how many they are and how many are taken. Nearly
-// every band is one span, so that one stands in the band itself.
+// A band of a space: its parts, how many positions they have and how many are taken.
 type band struct {
-	span
-	more       []spanAfter // ascending, disjoint, above the first one
+	parts      []part // ascending, disjoint
 	size, used uint64
 }
 
-// A spanAfter is a span that is not the first one of its band.
-type spanAfter struct {
+// A part is one span of a band.
+type part struct {
 	span
 	before uint64 // how many positions of the band lie below it
+	used   uint64 // how many are taken; only counted in a band of several parts
 }
 
 // add appends a span above the ones that are there.
 func (b *band) add(s span) {
-	if b.size == 0 {
-		b.span = s
-	} else {
-		b.more = append(b.more, spanAfter{s, b.size})
-	}
+	b.parts = append(b.parts, part{span: s, before: b.size})
 	b.size += s.hi - s.lo + 1
 }
 
 func (b *band) free() uint64 { return b.size - b.used }
 
-// at returns the k-th position of the band, which has more than k.
-func (b *band) at(k uint64) uint64 {
-	if k <= b.hi-b.lo {
-		return b.lo + k
+// freeIn returns how many positions of a part are free.
+func (b *band) freeIn(p *part) uint64 {
+	if len(b.parts) == 1 {
+		return b.free()
 	}
-	i, found := slices.BinarySearchFunc(b.more, k, func(s spanAfter, k uint64) int { return cmp.Compare(s.before, k) })
-	if !found {
-		i--
-	}
-	return b.more[i].lo + (k - b.more[i].before)
+	return p.hi - p.lo + 1 - p.used
 }
 
-// from returns the first span of the band, which is not empty, that ends at x or above.
-func (b *band) from(x uint64) (span, bool) {
-	if x <= b.hi {
-		return b.span, true
+// at returns the k-th position of the band, which has more than k.
+func (b *band) at(k uint64) uint64 {
+	i := 0
+	if len(b.parts) > 1 {
+		i = sort.Search(len(b.parts), func(i int) bool { return b.parts[i].before > k }) - 1
 	}
-	i, _ := slices.BinarySearchFunc(b.more, x, func(s spanAfter, x uint64) int { return cmp.Compare(s.hi, x) })
-	if i == len(b.more) {
-		return span{}, false
+	return b.parts[i].lo + (k - b.parts[i].before)
+}
+
+// from returns the first part of the band that ends at x or above, nil if there is none.
+func (b *band) from(x uint64) *part {
+	i := sort.Search(len(b.parts), func(i int) bool { return b.parts[i].hi >= x })
+	if i == len(b.parts) {
+		return nil
 	}
-	return b.more[i].span, true
+	return &b.parts[i]
 }
 
 // holds reports whether x is in the band.
 func (b *band) holds(x uint64) bool {
-	if b.size == 0 {
-		return false
-	}
-	s, ok := b.from(x)
-	return ok && s.lo <= x
-}
-
-// spans returns all spans, ascending.
-func (b *band) spans() (out []span) {
-	if b.size == 0 {
-		return nil
-	}
-	out = append(out, b.span)
-	for _, s := range b.more {
-		out = append(out, s.span)
-	}
-	return out
+	p := b.from(x)
+	return p != nil && p.lo <= x
 }

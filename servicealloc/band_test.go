@@ -58,10 +58,10 @@ func TestBandsOfPrefixes(t *testing.T) {
 			if e.addr == "" {
 				continue
 			}
-			if got := r.bandOf(ip(e.addr)); got != e.band {
+			if got := bandOf(r, ip(e.addr)); got != e.band {
 				t.Errorf("%s: %s is %v, want %v", tt.prefix, e.addr, got, e.band)
 			}
-			if got := r.bandOf(e.outside(ip(e.addr))); got == e.band {
+			if got := bandOf(r, e.outside(ip(e.addr))); got == e.band {
 				t.Errorf("%s: the neighbour of %s is %v too", tt.prefix, e.addr, got)
 			}
 			if err := r.Allocate(ip(e.addr)); err != nil && e.addr != tt.lo && e.addr != tt.first {
@@ -132,8 +132,8 @@ func TestBandsOfPorts(t *testing.T) {
 			t.Errorf("%d-%d: %+v, want %d static", tt.first, tt.last, s, tt.static)
 		}
 		check(t, p)
-		each := must(NewPorts(PortRange{First: tt.first, Last: tt.last, PerProtocol: true}))
-		if s := each.Stats(); s.Static.Capacity != 3*tt.static || s.Dynamic.Capacity != 3*(n-tt.static) {
+		each := must(NewRegistry(PortRange{First: tt.first, Last: tt.last, PerProtocol: true}))
+		if _, _, s := each.Stats(); s.Static.Capacity != 3*tt.static || s.Dynamic.Capacity != 3*(n-tt.static) {
 			t.Errorf("%d-%d per protocol: %+v, want %d static of each", tt.first, tt.last, s, tt.static)
 		}
 	}
@@ -146,7 +146,7 @@ func TestBandOptions(t *testing.T) {
 	for a, want := range map[string]Band{"10.0.0.0": Closed, "10.0.0.1": Static, "10.0.0.4": Static, "10.0.0.5": Dynamic,
 		"10.0.0.199": Dynamic, "10.0.0.200": Static, "10.0.0.207": Static, "10.0.0.208": Dynamic, "10.0.0.249": Dynamic,
 		"10.0.0.250": Static, "10.0.0.252": Dynamic, "10.0.0.254": Dynamic, "10.0.0.255": Closed} {
-		if got := r.bandOf(ip(a)); got != want {
+		if got := bandOf(r, ip(a)); got != want {
 			t.Errorf("%s: %v, want %v", a, got, want)
 		}
 	}
@@ -216,6 +216,7 @@ func TestConstructorsRefuse(t *testing.T) {
 		"empty":            {PortRange{First: 10, Last: 9}, nil, "PortRange"},
 		"zero":             {PortRange{}, nil, "PortRange"},
 		"static too large": {PortRange{First: 1, Last: 10}, []Option{StaticBand(11)}, "StaticBand"},
+		"protocols apart":  {PortRange{First: 1, Last: 10, PerProtocol: true}, nil, "PortRange"},
 		"prefixes":         {PortRange{First: 1, Last: 10}, []Option{StaticBand(0, pfx("10.0.0.0/24"))}, "StaticBand"},
 		"point to point":   {PortRange{First: 1, Last: 10}, []Option{PointToPoint()}, "PointToPoint"},
 		"a clock":          {PortRange{First: 1, Last: 10}, []Option{Clock(now)}, "Clock"},
@@ -264,7 +265,7 @@ func TestMerge(t *testing.T) {
 	// Equal and nested ranges at one base are as simple as one of them.
 	r := newRegistryT(t, "10.0.0.0/24 10.0.0.0/24")
 	wantErr(t, r.SetRange(rangeOf("inside", "10.0.0.0/26")), nil)
-	if one := newRangeT(t, "10.0.0.0/24"); !one.area.simple || len(r.ranges.families[0].roots[0].bands[1].more) != 0 {
+	if one := newRangeT(t, "10.0.0.0/24"); !one.simple || len(r.ranges.lines[0].bands[1].parts) != 1 {
 		t.Error("bands in pieces")
 	}
 }

@@ -1,7 +1,6 @@
 package servicealloc
 
 import (
-	"net/netip"
 	"sync"
 
 	"github.com/ipalloc/ipalloc"
@@ -9,18 +8,19 @@ import (
 	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
-// A base is what the three allocators share: the lock, the options, the random values
+// A base is what a [Pool] and a [Registry] share: the lock, the options, the random values
 // and the receiver of changes.
 type base struct {
 	mu      sync.Mutex
+	magic   string // of snapshots
 	pick    picker
 	set     *settings
 	changes *hook.Queue[Change] // nil without OnChange
 }
 
 // start makes b what the options say. The seeds are used without [Random].
-func (b *base) start(c *config, seed1, seed2 uint64) {
-	b.set, b.pick = c.shared(), newPicker(c, seed1, seed2)
+func (b *base) start(c *config, magic string, seed1, seed2 uint64) {
+	b.magic, b.set, b.pick = magic, c.shared(), newPicker(c, seed1, seed2)
 	if c.onChange != nil {
 		b.changes = hook.New(&b.mu, c.onChange)
 	}
@@ -33,25 +33,11 @@ func (b *base) unlock() {
 	b.changes.Deliver()
 }
 
-// done ends a change of one address or, if ip is the zero Addr, of one port.
-func (b *base) done(k Kind, ip netip.Addr, port Port) {
-	if b.changes != nil {
-		c := Change{Kind: k}
-		if ip.IsValid() {
-			c.Addrs = []netip.Addr{ip}
-		} else {
-			c.Ports = []Port{port}
-		}
-		b.changes.Add(c)
-	}
-	b.unlock()
-}
-
 // save returns a snapshot: the pool, the options, the random values and the content.
-func (b *base) save(magic string, pool, content func(*snap.Writer)) ([]byte, error) {
+func (b *base) save(pool, content func(*snap.Writer)) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := snap.NewWriter(nil, magic, 1)
+	w := snap.NewWriter(nil, b.magic, 1)
 	pool(w)
 	w.String(b.set.String())
 	b.pick.write(w)
@@ -61,11 +47,11 @@ func (b *base) save(magic string, pool, content func(*snap.Writer)) ([]byte, err
 
 // restore reads what save wrote, if the constructor was given a snapshot. pool reports
 // whether the snapshot is of the right pool, and names both in the error.
-func (b *base) restore(c *config, magic string, pool func(*snap.Reader, *ipalloc.Error) bool, content func(*snap.Reader)) error {
+func (b *base) restore(c *config, pool func(*snap.Reader, *ipalloc.Error) bool, content func(*snap.Reader)) error {
 	if !c.restore {
 		return nil
 	}
-	d := snap.NewReader(c.snapshot, magic, 1)
+	d := snap.NewReader(c.snapshot, b.magic, 1)
 	e := &ipalloc.Error{Package: "servicealloc", Op: "restore", Field: "Restore", Reason: "the snapshot is of another range", Err: ipalloc.ErrMismatch}
 	same := pool(d, e)
 	if same {

@@ -1,8 +1,6 @@
 package servicealloc
 
-import "net/netip"
-
-// Kind says what a [Change] did, or what a [Finding] is about.
+// Kind says what a [Change] did.
 type Kind string
 
 // The kinds of changes.
@@ -28,16 +26,4 @@ type Change struct {
 	Kind Kind
 	Grant
 	Range RangeInfo // of RangeSet and RangeRemoved
-}
-
-// RangeInfo describes a named address range of a [Registry], or a reservation.
-type RangeInfo struct {
-	Name     string
-	Prefixes []netip.Prefix // usually one of each family
-	// Draining ranges hand nothing out; what is held in them stays held.
-	Draining bool
-	// Reserved takes the prefixes, and the Ports, out of circulation instead of making
-	// them a range: nothing in them is handed out, whatever ranges they lie in.
-	Reserved bool
-	Ports    []PortRange // of a reservation
 }

@@ -17,8 +17,10 @@
 //
 //	  - You name an address: you get it if it is free, in either band. In the static band
 //	    a well-known one, such as cluster DNS at 10.96.0.10, stays free until you ask.
-//	  - You don't: you get the next free address of the dynamic band at or after a random
-//	    start, coming round at its end; with [LowestFirst] the lowest free one.
+//	  - You don't: a [Range] gives you the next free address of the dynamic band at or
+//	    after a random start, coming round at its end, and a [Registry] one of all the
+//	    free ones, each with the same probability, whatever range it lies in; with
+//	    [LowestFirst] the lowest free one.
 //	  - The dynamic band is full: the same in the static band, and the answer says spilled;
 //	    with [NeverSpill], or when that is full too, [ipalloc.ErrFull].
 //
@@ -31,7 +33,8 @@
 //   - [Registry]: addresses of both families and ports by owner, all or nothing, from
 //     several ranges that come, drain and go. It replaces Kubernetes' ipallocator,
 //     portallocator and their repair loops.
-//   - [Range] and [Ports]: one prefix, one range of ports, without owners.
+//   - [Range] and [Ports]: one prefix, one range of ports, without owners. Both are a
+//     [Pool].
 //
 // # An API server's registry
 //
@@ -39,8 +42,8 @@
 //	ranges     SetRange for each ServiceCIDR and for each reservation, RemoveRange
 //	write      Begin, write the object, then Commit or Rollback
 //	no write   Allocate, Release
-//	repair     Diff, Plan, Apply, every few minutes
-//	questions  Get, OwnerOf, OwnerOfPort, All, Stats, Ranges, Allocate with DryRun
+//	repair     Diff, Plan, Apply of package repair, every few minutes; they use Move
+//	questions  Get, OwnerOf, Usable, All, Stats, Ranges, Ports, Allocate with DryRun
 //
 // A generation tells one grant of an owner from the next, so that a step that was
 // planned for the one is not taken on the other.
@@ -71,6 +74,6 @@
 // The random generator is seeded by the range, or by [Random], so the same calls give
 // the same answers, and a dry run gives exactly the answer of the next call.
 // MarshalBinary takes a snapshot of all three types, [Restore] brings it back with the
-// state of the generator, and OnChange feeds a journal. [Export] and [Import] convert
-// from and to the RangeAllocation of Kubernetes.
+// state of the generator, and OnChange feeds a journal. Package rangealloc reads and
+// writes the RangeAllocation of Kubernetes.
 package servicealloc

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
-	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/servicealloc"
@@ -89,46 +87,7 @@ func ExampleRegistry_Load() {
 	// servicealloc: load 172.16.0.1 for "default/old": not a usable address of any range
 }
 
-// A repair loop compares the registry with the services, plans what has been wrong for
-// long enough, and applies the plan.
-func ExampleRegistry_Diff() {
-	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	r := newRegistry(servicealloc.Clock(func() time.Time { return clock }))
-	r.Allocate("default/gone", servicealloc.Request{Addrs: anyBoth[:1]})
-	services := []servicealloc.Grant{{Owner: "default/new", Addrs: []netip.Addr{netip.MustParseAddr("10.96.1.9")}}}
-
-	var findings []servicealloc.Finding
-	for range 3 {
-		findings = r.Diff(services, findings)
-		plan := servicealloc.Plan(findings, 3, time.Minute)
-		for _, step := range plan {
-			fmt.Println(step)
-		}
-		for _, problem := range r.Apply(plan) {
-			fmt.Println(problem)
-		}
-		clock = clock.Add(time.Minute)
-	}
-	// Output:
-	// take 10.96.1.9 for "default/new" (missing, seen 1 time in 0s)
-	// release 10.96.1.1 of "default/gone" (leaked, seen 3 times in 2m0s)
-}
-
-// What Kubernetes keeps in etcd as RangeAllocation goes in and out.
-func ExampleImport() {
-	g, err := servicealloc.Import("10.96.0.0/24", []byte{2, 1})
-	fmt.Println(g.Addrs, err)
-	r := newRegistry()
-	fmt.Println(r.Load([]servicealloc.Grant{g}))
-	data, err := servicealloc.Export("10.96.0.0/24", slices.Collect(r.All())...)
-	fmt.Println(data, err)
-	// Output:
-	// [10.96.0.1 10.96.0.10] <nil>
-	// []
-	// [2 1] <nil>
-}
-
-func ExampleRange() {
+func ExampleNewRange() {
 	r, err := servicealloc.NewRange(netip.MustParsePrefix("10.96.0.0/24"))
 	if err != nil {
 		fmt.Println(err)
@@ -155,7 +114,7 @@ func ExampleRange() {
 }
 
 // The bands of a /27: addresses .17 to .30 go first, then the engine spills.
-func ExampleRange_AllocateNext() {
+func ExamplePool_AllocateNext() {
 	r, err := servicealloc.NewRange(netip.MustParsePrefix("192.0.2.0/27"), servicealloc.LowestFirst())
 	if err != nil {
 		fmt.Println(err)
@@ -179,15 +138,15 @@ func ExampleRange_AllocateNext() {
 	// 30 servicealloc: allocate in 192.0.2.0/27: full
 }
 
-func ExamplePorts() {
+func ExampleNewPorts() {
 	p, err := servicealloc.NewPorts(servicealloc.PortRange{First: 30000, Last: 32767}, servicealloc.LowestFirst())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(p.AllocateNext(servicealloc.TCP)) // after the 86 static ports
-	fmt.Println(p.AllocateNext(servicealloc.UDP)) // one number is for all protocols
-	fmt.Println(p.Allocate(servicealloc.Port{Number: 30053}))
+	fmt.Println(p.AllocateNext()) // after the 86 static ports
+	fmt.Println(p.AllocateNext())
+	fmt.Println(p.Allocate(30053))
 	fmt.Println(p.Stats().Static)
 	// Output:
 	// 30086 false <nil>

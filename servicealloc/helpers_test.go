@@ -102,9 +102,9 @@ func stateOf(t testing.TB, m interface{ MarshalBinary() ([]byte, error) }) strin
 }
 
 // has reports whether ip is taken.
-func (r *Range) has(ip netip.Addr) bool { _, taken := r.Lookup(ip); return taken }
+func has(r *Range, ip netip.Addr) bool { _, taken := r.Lookup(ip); return taken }
 
-func (r *Range) bandOf(ip netip.Addr) Band { b, _ := r.Lookup(ip); return b }
+func bandOf(r *Range, ip netip.Addr) Band { b, _ := r.Lookup(ip); return b }
 
 // textOf is what an owner holds: "10.0.0.1 fd00::1 30000 30001/TCP".
 func textOf(g Grant) string {

@@ -82,7 +82,7 @@ func TestHookOfARange(t *testing.T) {
 	var r *Range
 	r, _ = NewRange(pfx("10.0.0.0/24"), OnChange(func(c Change) {
 		for _, a := range c.Addrs {
-			if r.has(a) != (c.Kind == Allocated) { // deadlocks if the lock is held
+			if has(r, a) != (c.Kind == Allocated) { // deadlocks if the lock is held
 				t.Errorf("%+v", c)
 			}
 		}
@@ -123,10 +123,13 @@ func TestHookOfTheOthers(t *testing.T) {
 	see := OnChange(func(c Change) { got = append(got, c) })
 	want := func(what string, ops ...Kind) { t.Helper(); wantOps(t, what, &got, ops...) }
 	p := newPortsT(t, 1, 100, see)
-	p.AllocateNext(TCP)
-	p.Allocate(Port{SCTP, 4})
-	p.Release(Port{SCTP, 4})
-	p.Release(Port{SCTP, 4})
+	p.AllocateNext()
+	p.Allocate(4)
+	p.Release(4)
+	p.Release(4)
+	if c := got[1]; !slices.Equal(c.Ports, []Port{{Number: 4}}) || c.Addrs != nil {
+		t.Errorf("%+v", c)
+	}
 	want("ports", Allocated, Allocated, Released)
 
 	g := newRegistryT(t, "10.0.0.0/24 fd00::/64", see)
@@ -147,8 +150,8 @@ func TestHookOfTheOthers(t *testing.T) {
 	g.Allocate("o", Request{Addrs: anyBoth, DryRun: true})
 	g.Load([]Grant{{Owner: "l", Addrs: []netip.Addr{ip("10.0.0.7")}}})
 	g.Load([]Grant{{Owner: "l", Addrs: []netip.Addr{ip("10.0.0.7")}}})
-	g.Apply([]Finding{{Kind: Leaked, Owner: "l", Addr: ip("10.0.0.7"), Generation: got[1].Generation}})
-	want("load and repair", RangeSet, Allocated, Released)
+	g.Move(Grant{Owner: "l", Addrs: []netip.Addr{ip("10.0.0.7")}, Generation: got[1].Generation}, Grant{Owner: "m", Ports: []Port{{"", 30001}}})
+	want("load and move", RangeSet, Allocated, Released, Allocated)
 }
 
 // A call that finds that the owner holds what it asks for returns only when the receiver

@@ -18,7 +18,7 @@ import (
 //     with the owner when a range that has it is added.
 //   - [ipalloc.ErrInvalid]: an address is zoned or 4-in-6. Its plain form is held.
 //
-// The owner "" stands for an unknown one; [Import] returns such a grant. A grant of an
+// The owner "" stands for an unknown one, as package rangealloc returns it. A grant of an
 // owner that holds nothing keeps its generation, if it has one; any other gets a new one.
 // An owner that holds something already keeps that too. Loading what is held changes
 // nothing. It takes O(log n) for each address and port.
@@ -52,7 +52,7 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 		rec = &record{Grant: Grant{Owner: g.Owner}}
 	}
 	r.adopt(rec)
-	had := rec.Grant
+	now, added := rec.clone(), Grant{}
 	for _, ip := range g.Addrs {
 		if err := addr.CheckAddr(ip); err != nil {
 			note(ipalloc.Error{Addr: ip, Reason: err.Error(), Err: ipalloc.ErrInvalid})
@@ -60,86 +60,159 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 				continue
 			}
 		}
-		s := subject{addr: ip}
-		h := r.holders[s]
-		switch {
-		case h == rec || h != nil && slices.Contains(r.contested[s], rec):
-			if rec.tx == nil || slices.Contains(rec.Addrs, ip) {
-				continue
-			}
-		case h != nil:
-			note(ipalloc.Error{Addr: ip, Holder: h.Owner, Err: ipalloc.ErrDuplicate})
-		default:
-			if err := r.ranges.takeable(ip); err != nil && err.Err != ipalloc.ErrInUse {
-				err.Addr = ip
-				note(*err)
-			}
+		if s := subjectOf(ip); r.loadOne(rec, s, note) || rec.tx != nil && !slices.Contains(now.Addrs, ip) {
+			now.Addrs, added.Addrs = append(now.Addrs, ip), append(added.Addrs, ip)
 		}
-		rec.Addrs = append(rec.Addrs, ip)
-		r.claim(s, rec)
 	}
 	for _, p := range g.Ports {
-		if p.Number == 0 || p.Protocol != "" && !slices.Contains(protocols[:], p.Protocol) {
+		if p.Number == 0 || !p.Protocol.valid() {
 			note(ipalloc.Error{Port: p.Number, Text: string(p.Protocol), Reason: "not a port", Err: ipalloc.ErrInvalid})
 			continue
 		}
-		if !slices.Contains(rec.Ports, p) {
-			rec.Ports = append(rec.Ports, p)
+		for _, s := range r.keys(p) {
+			r.loadOne(rec, s, note)
 		}
-		r.loadPort(rec, p, note)
+		if !slices.Contains(now.Ports, p) {
+			now.Ports, added.Ports = append(now.Ports, p), append(added.Ports, p)
+		}
 	}
-	if len(rec.Addrs)+len(rec.Ports) == len(had.Addrs)+len(had.Ports) {
+	if added.empty() {
 		return
 	}
-	rec.Spilled = rec.Spilled || g.Spilled
-	if rec.Generation == 0 && g.Generation != 0 {
-		rec.Generation = g.Generation
+	now.Spilled = now.Spilled || g.Spilled
+	if now.Generation == 0 && g.Generation != 0 {
+		now.Generation = g.Generation
 	} else {
-		rec.Generation = r.last + 1
+		now.Generation = r.last + 1
 	}
-	r.last = max(r.last, rec.Generation)
-	if rec.tx != nil {
-		rec.tx.load(rec)
+	r.last = max(r.last, now.Generation)
+	p := rec.tx
+	r.become(rec, now, p)
+	if p == nil {
+		return
 	}
-	r.publish(rec, &had)
-}
-
-func (r *Registry) loadPort(rec *record, p Port, note func(ipalloc.Error)) {
-	for _, s := range r.keys(p) {
-		h := r.holders[s]
-		switch {
-		case h == rec:
-			continue
-		case h != nil:
-			note(ipalloc.Error{Port: s.number, Holder: h.Owner, Err: ipalloc.ErrDuplicate})
-		case len(r.ports.spaces) == 0:
-			note(ipalloc.Error{Port: s.number, Reason: "there are no ports", Err: ipalloc.ErrOutOfRange})
-		default:
-			if _, _, err := r.ports.takeable(s.port()); err != nil {
-				note(ipalloc.Error{Port: s.number, Name: r.ports.String(), Err: err})
-			}
-		}
-		r.claim(s, rec)
+	// A record names what was added: neither outcome of the transaction gives it back.
+	if p.grant.add(added.Addrs, added.Ports); p.grant.Generation == 0 {
+		p.grant.Generation = now.Generation
 	}
 }
 
-// usable reports whether s is one that may be held: in a range, draining or not, and
-// not reserved.
-func (r *Registry) usable(s subject) bool {
-	if s.addr.IsValid() {
-		if addr.CheckAddr(s.addr) != nil {
-			return false
-		}
-		if n, x := r.ranges.locate(s.addr); n == nil {
-			return false
-		} else if n.bandOf(x) != closed {
-			return true
-		}
-		return r.ranges.closedTo(s.addr).Err == ipalloc.ErrInUse
+// loadOne claims s for rec, says what is wrong with that, and reports whether rec had
+// not claimed it before.
+func (r *Registry) loadOne(rec *record, s subject, note func(ipalloc.Error)) bool {
+	h := r.holders[s]
+	if h == rec || slices.Contains(r.contested[s], rec) {
+		return false
 	}
-	x, in, err := r.ports.locate(s.port())
-	return err == nil && in[0].bandOf(x) != closed
+	if h != nil {
+		note(ipalloc.Error{Addr: s.addr(), Port: s.port().Number, Holder: h.Owner, Err: ipalloc.ErrDuplicate})
+	} else if err := r.ranges.takeable(s); err != nil && err.Err != ipalloc.ErrInUse {
+		note(*err)
+	}
+	r.claim(s, rec)
+	return true
 }
 
 // plain returns the form of ip in which the registry holds it.
 func plain(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
+
+// Move takes what from lists from its owner and gives what to lists to its owner, in one
+// step: both name an owner, the generation of its grant, 0 if it holds nothing, and what
+// is to go or to come. Either may list nothing. What from lists may be listed by to;
+// anything else there must be free. Move returns what the two owners hold afterwards,
+// under a new generation.
+//
+// It fails with [ipalloc.ErrMismatch] if a generation is another one, with
+// [ipalloc.ErrInUse] if a transaction of one of the owners is open, with
+// [ipalloc.ErrNotHeld] if from lists what its owner does not hold, and with
+// [ipalloc.ErrOccupied], [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] for what to
+// lists. Nothing is changed then.
+func (r *Registry) Move(from, to Grant) (left, got Grant, err error) {
+	r.lock()
+	defer r.unlock()
+	a, gone, err := r.party(&from)
+	if err != nil {
+		return left, got, err
+	}
+	b, come, err := r.party(&to)
+	if err != nil {
+		return left, got, err
+	}
+	fail := func(owner string, e *ipalloc.Error, s subject) (Grant, Grant, error) {
+		e.Package, e.Op, e.Owner, e.Addr, e.Port, e.Holder = "servicealloc", "move", owner, s.addr(), s.port().Number, r.holderName(s)
+		return Grant{}, Grant{}, e
+	}
+	for _, s := range gone {
+		if r.holders[s] != a {
+			return fail(from.Owner, &ipalloc.Error{Err: ipalloc.ErrNotHeld}, s)
+		}
+	}
+	for _, s := range come {
+		if h := r.holders[s]; h != nil && !slices.Contains(gone, s) {
+			return fail(to.Owner, &ipalloc.Error{Err: ipalloc.ErrOccupied}, s)
+		} else if h == nil && !r.ranges.usable(s) {
+			return fail(to.Owner, r.ranges.takeable(s), s)
+		}
+	}
+	if len(gone) > 0 {
+		left = r.numbered(r.without(a.clone(), gone))
+		r.become(a, left, nil)
+	}
+	if len(come) > 0 {
+		for _, s := range come {
+			r.claim(s, b)
+		}
+		got = b.clone()
+		got.add(to.Addrs, to.Ports)
+		got = r.numbered(got)
+		r.become(b, got, nil)
+	}
+	return left.clone(), got.clone(), nil
+}
+
+// party returns the record of an owner that Move is about, and what it is about. The
+// record of an owner that holds nothing is entered if it gets something.
+func (r *Registry) party(g *Grant) (*record, []subject, error) {
+	if g.empty() {
+		return nil, nil, nil
+	}
+	if slices.ContainsFunc(g.Addrs, func(ip netip.Addr) bool { return addr.CheckAddr(ip) != nil }) ||
+		slices.ContainsFunc(g.Ports, func(p Port) bool { return p.Number == 0 || !p.Protocol.valid() }) {
+		return nil, nil, ownerError("move", g.Owner, "not an address or a port", ipalloc.ErrInvalid)
+	}
+	rec, err := r.find("move", g.Owner, g.Generation)
+	if err == nil && rec.Generation != g.Generation {
+		err = ownerError("move", g.Owner, "the owner's grant is of another generation", ipalloc.ErrMismatch)
+	}
+	return rec, r.subjects(g), err
+}
+
+// numbered returns g with a new generation, 0 if it is empty.
+func (r *Registry) numbered(g Grant) Grant {
+	if g.empty() {
+		return Grant{Owner: g.Owner}
+	}
+	r.last++
+	g.Generation = r.last
+	return g
+}
+
+// without returns g less what is gone. A port entry of several protocols leaves those
+// that stay.
+func (r *Registry) without(g Grant, gone []subject) Grant {
+	g.Addrs = slices.DeleteFunc(g.Addrs, func(ip netip.Addr) bool { return slices.Contains(gone, subjectOf(ip)) })
+	var ports []Port
+	for _, p := range g.Ports {
+		keys := r.keys(p)
+		stay := slices.DeleteFunc(slices.Clone(keys), func(s subject) bool { return slices.Contains(gone, s) })
+		if len(stay) == len(keys) {
+			ports = append(ports, p)
+			continue
+		}
+		for _, s := range stay {
+			ports = append(ports, s.port())
+		}
+	}
+	g.Ports = ports
+	return g
+}

@@ -126,8 +126,8 @@ func OnChange(f func(Change)) Option {
 	}}
 }
 
-// Clock replaces [time.Now] as the time source of deadlines and of the ages that
-// [Registry.Diff] reports. It is called without a lock held. Only [NewRegistry] takes it.
+// Clock replaces [time.Now] as the time source of deadlines. It is called without a lock
+// held. Only [NewRegistry] takes it.
 func Clock(now func() time.Time) Option {
 	return option{"Clock", func(c *config) string {
 		if now == nil {
@@ -179,19 +179,6 @@ func collect(opts []Option) (config, error) {
 // invalid returns an error for the argument or option of that name.
 func invalid(op, field, why string) error {
 	return &ipalloc.Error{Package: "servicealloc", Op: op, Field: field, Reason: why, Err: ipalloc.ErrInvalid}
-}
-
-// noRegistry refuses the options of registries, and of address ranges for ports.
-func (c *config) noRegistry(ports bool) error {
-	switch {
-	case c.clock != nil:
-		return invalid("new", "Clock", "only a registry has a clock")
-	case ports && c.pointToPoint:
-		return invalid("new", "PointToPoint", "ports have no prefix")
-	case ports && len(c.static) > 0:
-		return invalid("new", "StaticBand", "ports have no prefix")
-	}
-	return nil
 }
 
 // String returns the form in which a snapshot has the settings.

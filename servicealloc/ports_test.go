@@ -1,117 +1,133 @@
 package servicealloc
 
 import (
-	"slices"
+	"fmt"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
 )
 
 // The node ports 30000-30128: dynamic ones first, then the static band by name, then
-// whatever is free. A number is taken for every protocol.
+// whatever is free.
 func TestPortsContract(t *testing.T) {
 	p := newPortsT(t, 30000, 30128)
 	for i := range 129 - 16 {
-		will, _, _ := p.DryRun(Port{Protocol: TCP})
-		if n, spilled, err := p.AllocateNext(TCP); err != nil || spilled || n < 30016 || n != will {
+		will, _, _ := p.DryRun(0)
+		if n, spilled, err := p.AllocateNext(); err != nil || spilled || n < 30016 || n != will {
 			t.Fatal(i, n, spilled, err, will)
 		}
 	}
-	if _, taken := p.Lookup(Port{UDP, 30053}); !taken {
-		t.Fatal("free for UDP")
+	if _, taken := p.Lookup(30053); !taken {
+		t.Fatal("free")
 	}
-	wantErr(t, p.Allocate(Port{UDP, 30053}), ipalloc.ErrOccupied)
+	wantErr(t, p.Allocate(30053), ipalloc.ErrOccupied)
 	if s := p.Stats(); s.Static.Free != 16 || s.Dynamic.Free != 0 {
 		t.Fatal(s)
 	}
 	for n := uint16(30000); n < 30016; n++ {
-		wantErr(t, p.Allocate(Port{Number: n}), nil)
+		wantErr(t, p.Allocate(n), nil)
 	}
-	_, _, err := p.AllocateNext(TCP)
+	_, _, err := p.AllocateNext()
 	wantErr(t, err, ipalloc.ErrFull)
-	if !p.Release(Port{SCTP, 30053}) || p.Release(Port{TCP, 30053}) {
+	if !p.Release(30053) || p.Release(30053) {
 		t.Fatal("release")
 	}
-	if n, spilled, err := p.AllocateNext(""); n != 30053 || spilled || err != nil {
+	if n, spilled, err := p.AllocateNext(); n != 30053 || spilled || err != nil {
 		t.Fatal(n, spilled, err)
 	}
 	check(t, p)
 	n := newPortsT(t, 1, 17, NeverSpill())
-	if got, _, err := n.AllocateNext(""); got != 17 || err != nil {
+	if got, _, err := n.AllocateNext(); got != 17 || err != nil {
 		t.Fatal(got, err)
 	}
-	_, _, err = n.AllocateNext("")
+	_, _, err = n.AllocateNext()
 	wantErr(t, err, ipalloc.ErrFull)
-	_, _, err = n.DryRun(Port{})
+	_, _, err = n.DryRun(0)
 	wantErr(t, err, ipalloc.ErrFull)
 }
 
 // With PerProtocol each protocol has its own numbers, and a port of all protocols is
 // one that is free in each.
 func TestPortsPerProtocol(t *testing.T) {
-	p := must(NewPorts(PortRange{First: 1, Last: 20, PerProtocol: true}, LowestFirst()))
+	r := must(NewRegistry(PortRange{First: 1, Last: 20, PerProtocol: true}, LowestFirst()))
+	owners := 0
+	next := func(proto Protocol) (uint16, error) {
+		owners++
+		g, err := r.Allocate(fmt.Sprint(owners-1), Request{Ports: []Port{{Protocol: proto}}})
+		if err != nil {
+			return 0, err
+		}
+		return g.Ports[0].Number, nil
+	}
 	for _, step := range []struct {
 		proto Protocol
 		want  uint16
 	}{{TCP, 17}, {UDP, 17}, {TCP, 18}, {"", 19}, {UDP, 18}, {SCTP, 17}, {TCP, 20}, {"", 1}} {
-		will, _, _ := p.DryRun(Port{Protocol: step.proto})
-		if n, _, err := p.AllocateNext(step.proto); n != step.want || will != n || err != nil {
-			t.Fatalf("%+v: %d (dry %d), %v", step, n, will, err)
+		if n, err := next(step.proto); n != step.want || err != nil {
+			t.Fatalf("%+v: %d, %v", step, n, err)
 		}
-		check(t, p)
+		check(t, r)
 	}
-	wantErr(t, p.Allocate(Port{"", 20}), ipalloc.ErrOccupied)
-	wantErr(t, p.Allocate(Port{UDP, 20}), nil)
-	if got := slices.Collect(p.All(UDP)); !slices.Equal(got, []uint16{1, 17, 18, 19, 20}) {
-		t.Error(got)
-	}
-	if got := slices.Collect(p.All("")); len(got) != 5+5+3 {
-		t.Error(got)
-	}
-	for range p.All("") {
-		break
-	}
-	if s := p.Stats(); s.Static.Used != 3 || s.Dynamic.Used != 4+4+2 {
+	wantErr(t, errOf(r.Allocate("all", Request{Ports: []Port{{"", 20}}})), ipalloc.ErrOccupied)
+	must(r.Allocate("udp", Request{Ports: []Port{{UDP, 20}}}))
+	if _, _, s := r.Stats(); s.Static.Used != 3 || s.Dynamic.Used != 4+4+2 {
 		t.Errorf("%+v", s)
 	}
-	if !p.Release(Port{"", 19}) || p.Release(Port{TCP, 19}) {
-		t.Error("release of all protocols")
+	must(r.Release("3", 0)) // 19, of all protocols
+	must(r.Allocate("sctp", Request{Ports: []Port{{SCTP, 19}}}))
+	if n, err := next(""); n != 2 || err != nil {
+		t.Error(n, err)
 	}
-	check(t, p)
+	must(r.Release("sctp", 0))
+	if n, err := next(""); n != 19 || err != nil {
+		t.Error(n, err)
+	}
+	check(t, r)
 }
 
-// Ports outside the range, and protocols that are none.
+// Ports by name, in the range and outside.
 func TestPortsByName(t *testing.T) {
 	p := newPortsT(t, 10000, 10200)
 	for _, n := range []uint16{10000, 10010, 10020} {
-		wantErr(t, p.Allocate(Port{UDP, n}), nil)
+		wantErr(t, p.Allocate(n), nil)
 	}
 	before := stateOf(t, p)
 	for n, want := range map[uint16]error{10000: ipalloc.ErrOccupied, 10030: nil, 9999: ipalloc.ErrOutOfRange, 10201: ipalloc.ErrOutOfRange, 65535: ipalloc.ErrOutOfRange} {
-		_, _, err := p.DryRun(Port{UDP, n})
+		_, _, err := p.DryRun(n)
 		wantErr(t, err, want)
 	}
-	for _, bad := range []Port{{UDP, 9999}, {UDP, 10201}, {UDP, 0}, {TCP, 65535}} {
+	for _, bad := range []uint16{9999, 10201, 0, 65535} {
 		wantErr(t, p.Allocate(bad), ipalloc.ErrOutOfRange)
 		if b, taken := p.Lookup(bad); taken || p.Release(bad) || b != Closed {
 			t.Error(bad)
-		}
-	}
-	for _, proto := range []Protocol{"tcp", "ICMP", " "} {
-		wantErr(t, p.Allocate(Port{proto, 10000}), ipalloc.ErrInvalid)
-		_, _, err := p.AllocateNext(proto)
-		wantErr(t, err, ipalloc.ErrInvalid)
-		_, _, err = p.DryRun(Port{Protocol: proto})
-		wantErr(t, err, ipalloc.ErrInvalid)
-		if _, taken := p.Lookup(Port{proto, 10000}); taken || p.Release(Port{proto, 10000}) {
-			t.Error(proto)
-		}
-		for range p.All(proto) {
-			t.Error(proto)
 		}
 	}
 	if stateOf(t, p) != before {
 		t.Error("something changed")
 	}
 	check(t, p)
+}
+
+// A protocol that is none is refused whatever is asked of it.
+func TestNoProtocol(t *testing.T) {
+	for _, each := range []bool{false, true} {
+		r := must(NewRegistry(PortRange{First: 10000, Last: 10200, PerProtocol: each}))
+		before := stateOf(t, r)
+		for _, proto := range []Protocol{"tcp", "ICMP", " "} {
+			for _, p := range []Port{{Protocol: proto}, {proto, 10000}} {
+				wantErr(t, errOf(r.Allocate("o", Request{Ports: []Port{p}})), ipalloc.ErrInvalid)
+				if problems := r.Load([]Grant{{Owner: "o", Ports: []Port{p}}}); len(problems) != 1 || problems[0].Err != ipalloc.ErrInvalid {
+					t.Error(problems)
+				}
+				_, _, err := r.Move(Grant{}, Grant{Owner: "o", Ports: []Port{p}})
+				wantErr(t, err, ipalloc.ErrInvalid)
+				if r.UsablePort(p) {
+					t.Error(p)
+				}
+			}
+		}
+		if stateOf(t, r) != before {
+			t.Error("something changed")
+		}
+	}
 }

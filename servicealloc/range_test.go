@@ -41,10 +41,10 @@ func TestRangeContract(t *testing.T) {
 		}
 		released := ip(tt.released)
 		for range 2 { // taken by the engine, then by name
-			if !r.Release(released) || r.Release(released) || r.has(released) {
+			if !r.Release(released) || r.Release(released) || has(r, released) {
 				t.Fatalf("%s: release of %v", tt.prefix, released)
 			}
-			if a, spilled, err := r.AllocateNext(); a != released || err != nil || spilled != (r.bandOf(a) == Static) {
+			if a, spilled, err := r.AllocateNext(); a != released || err != nil || spilled != (bandOf(r, a) == Static) {
 				t.Fatalf("%s: %v, %v, %v; only %v is free", tt.prefix, a, spilled, err, released)
 			}
 			r.Release(released)
@@ -53,7 +53,7 @@ func TestRangeContract(t *testing.T) {
 				wantErr(t, r.Allocate(ip(s)), ipalloc.ErrOutOfRange)
 				_, _, err := r.DryRun(ip(s))
 				wantErr(t, err, ipalloc.ErrOutOfRange)
-				if r.has(ip(s)) || r.Release(ip(s)) || r.bandOf(ip(s)) != Closed || stateOf(t, r) != before {
+				if has(r, ip(s)) || r.Release(ip(s)) || bandOf(r, ip(s)) != Closed || stateOf(t, r) != before {
 					t.Fatalf("%s: %s changed something", tt.prefix, s)
 				}
 			}
@@ -73,7 +73,7 @@ func TestRangeRefusesForms(t *testing.T) {
 		r := newRangeT(t, p)
 		for _, a := range []netip.Addr{{}, ip("::ffff:10.0.0.1"), ip("fe80::1%eth0"), ip("fd00::1%1")} {
 			wantErr(t, r.Allocate(a), ipalloc.ErrOutOfRange)
-			if r.has(a) || r.Release(a) || r.bandOf(a) != Closed {
+			if has(r, a) || r.Release(a) || bandOf(r, a) != Closed {
 				t.Errorf("%s has %v", p, a)
 			}
 		}
@@ -87,12 +87,12 @@ func TestDynamicBandGoesFirst(t *testing.T) {
 	for _, opts := range [][]Option{nil, {LowestFirst()}, {Random(rand.NewPCG(3, 4))}} {
 		r := newRangeT(t, "10.0.0.0/27", opts...)
 		for i := range 14 {
-			if a, spilled, err := r.AllocateNext(); spilled || err != nil || r.bandOf(a) != Dynamic {
+			if a, spilled, err := r.AllocateNext(); spilled || err != nil || bandOf(r, a) != Dynamic {
 				t.Fatalf("%d: %v, %v, %v", i, a, spilled, err)
 			}
 		}
 		a, spilled, err := r.AllocateNext() // number 14, counted from 0, is the first that spills
-		if !spilled || err != nil || r.bandOf(a) != Static {
+		if !spilled || err != nil || bandOf(r, a) != Static {
 			t.Fatal(a, spilled, err)
 		}
 		r.Release(ip("10.0.0.20"))
@@ -135,7 +135,7 @@ func TestEveryStateOfA28(t *testing.T) {
 		}
 		for state := range 1 << len(members) {
 			for i, a := range members { // Gray code would do with one; this shows release too
-				if want := state>>i&1 == 1; want != r.has(a) {
+				if want := state>>i&1 == 1; want != has(r, a) {
 					if want {
 						wantErr(t, r.Allocate(a), nil)
 					} else if !r.Release(a) {
@@ -312,7 +312,7 @@ func TestAllWhileChanging(t *testing.T) {
 		if n++; n == 10 {
 			break
 		}
-		_ = r.has(a)
+		_ = has(r, a)
 	}
 	seen := 0
 	for a := range r.All() {

@@ -349,16 +349,39 @@ func manyRanges(name string, n int) RangeInfo {
 	return i
 }
 
-// A change of one range leaves the others as they are: 4,096 of them are added one by
-// one with work on one each.
+// A change of one range leaves the others as they are: many are added one by
+// one, and the bands are made anew once, at the next use.
 func TestRangesAreAddedOneByOne(t *testing.T) {
-	r := newRegistryT(t, "")
-	for i, p := range manyRanges("", 4096).Prefixes {
-		before := slices.Clone(r.ranges.families[0].roots)
-		wantErr(t, r.SetRange(RangeInfo{Name: fmt.Sprintf("%04d", i), Prefixes: []netip.Prefix{p}}), nil)
-		if after := r.ranges.families[0].roots; !slices.Equal(before, after[:len(after)-1]) {
-			t.Fatal("an old one was made anew")
-		}
+	n := 1500
+	if testing.Short() {
+		n = 200
 	}
-	check(t, r)
+	for what, p := range map[string]func(i int) netip.Prefix{
+		"IPv4": func(i int) netip.Prefix { return manyRanges("", 4096).Prefixes[i] },
+		"IPv6": func(i int) netip.Prefix {
+			return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 6: byte(i >> 8), 7: byte(i)}), 64)
+		},
+	} {
+		r := newRegistryT(t, "10.0.0.0/24 fd99::/64")
+		r.Stats()
+		for i := range n {
+			wantErr(t, r.SetRange(RangeInfo{Name: fmt.Sprintf("%04d", i), Prefixes: []netip.Prefix{p(i)}}), nil)
+		}
+		if parts := len(r.ranges.lines[0].bands[1].parts); parts != 1 && what == "IPv4" {
+			t.Errorf("%s: the bands were made anew: %d parts", what, parts)
+		}
+		must(r.Allocate("o", Request{Addrs: anyBoth}))
+		if r.ranges.stale {
+			t.Errorf("%s: the bands are old", what)
+		}
+		check(t, r)
+		r.Release("o", 0)
+		for i := range n {
+			wantErr(t, r.RemoveRange(fmt.Sprintf("%04d", i)), nil)
+		}
+		if r.Stats(); len(r.ranges.lines) != 3 {
+			t.Errorf("%s: %d lines", what, len(r.ranges.lines))
+		}
+		check(t, r)
+	}
 }

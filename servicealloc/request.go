@@ -28,7 +28,7 @@ func wellFormed(owner string, req Request) error {
 		return bad(ipalloc.Error{Field: "Ports", Reason: "more than 1024 ports"})
 	}
 	for i, p := range req.Ports {
-		if p.Protocol != "" && !slices.Contains(protocols[:], p.Protocol) {
+		if !p.Protocol.valid() {
 			return bad(ipalloc.Error{Field: "Ports", Text: string(p.Protocol), Reason: "no protocol that has ports"})
 		}
 		for _, o := range req.Ports[:i] {
@@ -40,13 +40,9 @@ func wellFormed(owner string, req Request) error {
 	return nil
 }
 
-// The values of a picker that a request uses: two for each family, then one for each
-// port in its turn.
-const (
-	whichOf = 2 // times the family: the range
-	startOf = 1 // beyond that: where in it
-	portsOf = 4 // the first port
-)
+// portsOf is the first of the values of a picker that the ports of a request use, each
+// one in its turn. The values before it are for the two families.
+const portsOf = 2
 
 // A taking is what one request takes for an owner. If it fails, or is a dry run, what was
 // claimed is given back.
@@ -58,32 +54,36 @@ type taking struct {
 	drawn   bool // the random value was used
 }
 
-func (k *taking) claim(s subject) {
-	k.r.claim(s, k.rec)
-	k.claimed = append(k.claimed, s)
-}
-
-// take claims for rec what req asks for beyond old and returns the grant, with nothing
-// claimed if there is an error or req is a dry run. Otherwise the random value is
-// replaced if it was used.
-func (r *Registry) take(rec *record, old *Grant, req Request) (Grant, error) {
-	if err := wellFormed(rec.Owner, req); err != nil {
-		return Grant{}, err
+// take claims for owner what req asks for beyond what it holds, and returns its record
+// and its new grant. Nothing is claimed if there is an error or req is a dry run.
+// Otherwise the random value is replaced if it was used. Unless replace is set, req must
+// name the generation of what it changes.
+func (r *Registry) take(owner string, req Request, replace bool) (*record, Grant, error) {
+	if owner == "" {
+		return nil, Grant{}, ownerError("allocate", owner, "no owner", ipalloc.ErrInvalid)
 	}
-	k := taking{r: r, rec: rec, g: Grant{Owner: rec.Owner, Generation: r.last + 1, Spilled: old.Spilled,
-		Addrs: slices.Clone(req.Addrs), Ports: slices.Clone(req.Ports)}}
-	err := k.addrs(keep(old.Addrs, req.Addrs, addrMeets))
-	if err == nil {
-		err = k.ports(keep(old.Ports, req.Ports, portMeets))
-	}
-	if err != nil || req.DryRun {
-		for _, s := range k.claimed {
-			r.unclaim(s, rec)
-		}
-	}
+	rec, err := r.find("allocate", owner, req.Generation)
 	if err != nil {
-		err.Package, err.Op, err.Owner = "servicealloc", "allocate", rec.Owner
-		return Grant{}, err
+		return nil, Grant{}, err
+	}
+	if rec.answers(req) {
+		return rec, rec.Grant, nil
+	}
+	if !replace && req.Generation != rec.Generation {
+		return nil, Grant{}, ownerError("allocate", owner, "the owner holds something else", ipalloc.ErrMismatch)
+	}
+	if err := wellFormed(owner, req); err != nil {
+		return nil, Grant{}, err
+	}
+	k := taking{r: r, rec: rec, g: Grant{Owner: owner, Generation: r.last + 1, Spilled: rec.Spilled,
+		Addrs: slices.Clone(req.Addrs), Ports: slices.Clone(req.Ports)}}
+	problem := k.work()
+	if problem != nil || req.DryRun {
+		r.giveBack(rec, k.claimed, nil)
+	}
+	if problem != nil {
+		problem.Package, problem.Op, problem.Owner = "servicealloc", "allocate", owner
+		return nil, Grant{}, problem
 	}
 	if k.g.empty() {
 		k.g.Generation, k.g.Spilled = 0, false
@@ -94,108 +94,118 @@ func (r *Registry) take(rec *record, old *Grant, req Request) (Grant, error) {
 		}
 		r.last = max(r.last, k.g.Generation)
 	}
-	return k.g, nil
+	return rec, k.g, nil
 }
 
-// addrs takes the addresses of the request that are not kept.
-func (k *taking) addrs(kept map[int]netip.Addr) *ipalloc.Error {
-	r := k.r
+// work takes what is not kept: what is named first, because the engine must not choose
+// it.
+func (k *taking) work() *ipalloc.Error {
+	keptAddrs, keptPorts := keep(k.rec.Addrs, k.g.Addrs, addrMeets), keep(k.rec.Ports, k.g.Ports, portMeets)
 	for i, ip := range k.g.Addrs {
-		if have, ok := kept[i]; ok {
-			k.g.Addrs[i] = have
-			continue
-		}
-		if ip.IsUnspecified() {
-			f := slot(ip)
-			n, x, b := r.ranges.pick(f, r.pick.at(uint64(whichOf*f)), r.pick.at(uint64(whichOf*f+startOf)))
-			if b == closed {
-				return &ipalloc.Error{Reason: "no free " + [...]string{"IPv4", "IPv6"}[f] + " address", Err: ipalloc.ErrFull}
-			}
-			k.g.Addrs[i], k.g.Spilled, k.drawn = n.addr(x), k.g.Spilled || b == static, true
-		} else if err := r.ranges.takeable(ip); err != nil {
-			err.Addr, err.Holder = ip, r.holderName(subject{addr: ip})
-			return err
-		}
-		k.claim(subject{addr: k.g.Addrs[i]})
-	}
-	return nil
-}
-
-// ports takes the ports of the request that are not kept: named ones first, because the
-// engine must not choose them.
-func (k *taking) ports(kept map[int]Port) *ipalloc.Error {
-	r := k.r
-	if len(r.ports.spaces) == 0 && len(k.g.Ports) > 0 {
-		return &ipalloc.Error{Field: "Ports", Port: k.g.Ports[0].Number, Reason: "there are no ports", Err: ipalloc.ErrOutOfRange}
-	}
-	for i, p := range k.g.Ports {
-		if have, ok := kept[i]; ok {
-			k.g.Ports[i] = have
-		} else if p.Number != 0 {
-			if err := k.port(p); err != nil {
+		if !keptAddrs[i] && !ip.IsUnspecified() {
+			if err := k.named(subjectOf(ip)); err != nil {
 				return err
 			}
 		}
 	}
 	for i, p := range k.g.Ports {
-		if p.Number != 0 {
-			continue
+		if !keptPorts[i] && p.Number != 0 {
+			if err := k.named(k.r.keys(p)...); err != nil {
+				return err
+			}
 		}
-		x, b := r.ports.set.peek(r.ports.of(p.Protocol), r.pick.at(uint64(portsOf+i)))
-		if b == closed {
-			return &ipalloc.Error{Name: r.ports.String(), Reason: "no free port", Err: ipalloc.ErrFull}
-		}
-		k.g.Ports[i].Number = r.ports.First + uint16(x)
-		k.g.Spilled, k.drawn = k.g.Spilled || b == static, true
-		for _, s := range r.keys(k.g.Ports[i]) {
+	}
+	for i, ip := range k.g.Addrs {
+		if ip.IsUnspecified() {
+			kind := kindOf(ip)
+			s, ok := k.choose(kind, uint64(kind))
+			if !ok {
+				return &ipalloc.Error{Reason: "no free " + [...]string{"IPv4", "IPv6"}[kind] + " address", Err: ipalloc.ErrFull}
+			}
 			k.claim(s)
+			k.g.Addrs[i] = s.addr()
+		}
+	}
+	for i := range k.g.Ports {
+		if p := &k.g.Ports[i]; p.Number == 0 {
+			kind := anyPort
+			if p.Protocol != "" && k.r.Ports().PerProtocol {
+				kind = k.r.keys(*p)[0].kind
+			}
+			s, ok := k.choose(kind, uint64(portsOf+i))
+			if !ok {
+				if k.r.Ports() == (PortRange{}) {
+					return k.r.ranges.closedTo(subject{lineKey: lineKey{kind: anyPort}})
+				}
+				return &ipalloc.Error{Name: k.r.Ports().String(), Reason: "no free port", Err: ipalloc.ErrFull}
+			}
+			p.Number = uint16(s.x)
+			k.claim(k.r.keys(*p)...)
 		}
 	}
 	return nil
 }
 
-// port claims a named port. The same number may stand in a request twice, for two
-// protocols; without PerProtocol it is held once.
-func (k *taking) port(p Port) *ipalloc.Error {
-	for _, s := range k.r.keys(p) {
+func (k *taking) claim(all ...subject) {
+	for _, s := range all {
+		k.r.claim(s, k.rec)
+		k.claimed = append(k.claimed, s)
+	}
+}
+
+// named claims what a request names. The same number may stand in a request twice, for
+// two protocols; without PerProtocol it is held once.
+func (k *taking) named(all ...subject) *ipalloc.Error {
+	for _, s := range all {
 		if k.r.holders[s] == k.rec {
 			continue
 		}
-		if _, _, err := k.r.ports.takeable(s.port()); err != nil {
-			e := portError("", k.r.ports, s.port(), err)
-			e.Holder = k.r.holderName(s)
-			return e
+		if err := k.r.ranges.takeable(s); err != nil {
+			err.Holder = k.r.holderName(s)
+			return err
 		}
 		k.claim(s)
 	}
 	return nil
 }
 
-func (r *Registry) holderName(s subject) string {
-	if rec := r.holders[s]; rec != nil {
-		return rec.Owner
-	}
-	return ""
+// choose returns what the i-th random value of the request leads to on the lines of a
+// kind, and whether there is anything.
+func (k *taking) choose(kind lineKind, i uint64) (subject, bool) {
+	s, b := k.r.ranges.pick(kind, k.r.pick.at(i))
+	k.g.Spilled, k.drawn = k.g.Spilled || b == static, k.drawn || b != closed
+	return s, b != closed
 }
 
-// keep says, by its place in want, what of it is met by what an owner has: first what
-// is named, then what is left open.
-func keep[T comparable](have, want []T, open func(have, want T) bool) map[int]T {
-	if len(have) == 0 {
-		return nil
-	}
-	kept := map[int]T{}
+// keep fills into want what of it is met by what an owner has, first what is named, then
+// what is left open, and returns which places those are.
+func keep[T comparable](have, want []T, open func(have, want T) bool) []bool {
+	kept := make([]bool, len(want))
 	have = slices.Clone(have)
 	for _, match := range []func(h, w T) bool{func(h, w T) bool { return h == w }, open} {
 		for i, w := range want {
-			if _, ok := kept[i]; ok {
+			if kept[i] {
 				continue
 			}
 			if j := slices.IndexFunc(have, func(h T) bool { return match(h, w) }); j >= 0 {
-				kept[i] = have[j]
+				want[i], kept[i] = have[j], true
 				have = slices.Delete(have, j, j+1)
 			}
 		}
 	}
 	return kept
+}
+
+// answers reports whether g is an answer to req.
+func (g *Grant) answers(req Request) bool {
+	return slices.EqualFunc(g.Addrs, req.Addrs, addrMeets) && slices.EqualFunc(g.Ports, req.Ports, portMeets)
+}
+
+// addrMeets and portMeets report whether have is what want names or leaves open.
+func addrMeets(have, want netip.Addr) bool {
+	return have == want || want.IsUnspecified() && have.Is4() == want.Is4()
+}
+
+func portMeets(have, want Port) bool {
+	return have == want || want.Number == 0 && have.Protocol == want.Protocol
 }

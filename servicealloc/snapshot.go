@@ -13,11 +13,11 @@ import (
 
 const registryMagic = "svcreg"
 
-// MarshalBinary returns a snapshot for [Restore], in the way of [Range.MarshalBinary]:
+// MarshalBinary returns a snapshot for [Restore], in the way of [Pool.MarshalBinary]:
 // the ranges, the owners with what they hold, and the generation given last. An open
 // transaction is in it as what the owner holds, the old and the new.
 func (r *Registry) MarshalBinary() ([]byte, error) {
-	return r.save(registryMagic, r.ports.PortRange.write, r.write)
+	return r.save(r.Ports().write, r.write)
 }
 
 func (r *Registry) write(w *snap.Writer) {
@@ -66,7 +66,6 @@ func readGrant(d *snap.Reader) (g Grant) {
 
 func (r *Registry) read(d *snap.Reader) {
 	r.ranges.read(d)
-	r.ports.cut(r.ranges.ports)
 	r.readOwners(d)
 }
 
@@ -128,73 +127,61 @@ func (r *Registry) readClaims(d *snap.Reader, rec *record, turns []turn) []turn 
 func (r *Registry) Check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.ranges.refresh()
 	if err := r.ranges.check(); err != nil {
 		return err
 	}
-	claims := 0
+	claims := len(r.holders)
+	for _, rest := range r.contested {
+		claims += len(rest)
+	}
 	for name, rec := range r.owners {
 		u := rec.union()
-		if why := r.checkRecord(name, rec, &u); why != "" {
+		why := ""
+		switch {
+		case rec.tx != nil && rec.tx.dropped.Load():
+			why = "its transaction was dropped without Commit or Rollback"
+		case rec.Owner != name || u.Generation > r.last || rec.tx == nil && u.Generation == 0:
+			why = "the generation of its grant"
+		}
+		for _, s := range r.subjects(&u) {
+			if r.holders[s] != rec && (r.holders[s] == nil || !slices.Contains(r.contested[s], rec)) {
+				why = "the index lacks what it holds"
+			}
+			claims--
+		}
+		if why != "" {
 			return corrupt(ipalloc.Error{Owner: name}, why)
 		}
-		claims += len(r.subjects(&u))
 	}
-	n := len(r.holders)
-	for _, rest := range r.contested {
-		n += len(rest)
-	}
-	if n != claims {
+	if claims != 0 {
 		return corrupt(ipalloc.Error{}, "the index has more than the owners")
 	}
-	if err := r.checkTaken(); err != nil {
-		return err
-	}
-	return r.ports.check(r.ranges.ports)
+	return r.ranges.checkHeld(r.holders)
 }
 
-func (r *Registry) checkRecord(name string, rec *record, u *Grant) string {
-	switch {
-	case rec.tx != nil && rec.tx.dropped.Load():
-		return "its transaction was dropped without Commit or Rollback"
-	case rec.Owner != name || u.Generation > r.last || rec.tx == nil && u.Generation == 0:
-		return "the generation of its grant"
+// checkHeld compares what is marked with what is held.
+func (r *rangeSet) checkHeld(holders map[subject]*record) error {
+	marked, held := uint64(len(r.strays)), uint64(len(holders))
+	for _, l := range r.lines {
+		marked += l.bits.Count()
 	}
-	for _, s := range r.subjects(u) {
-		if r.holders[s] != rec && (r.holders[s] == nil || !slices.Contains(r.contested[s], rec)) {
-			return "the index lacks what it holds"
+	each := map[subject]bool{} // the numbers that are held for some protocol are marked once more
+	for s := range holders {
+		if l := r.line(s.lineKey); l != nil && !l.bits.Test(s.x) || (l == nil) != r.strays[s] {
+			return corrupt(ipalloc.Error{Addr: s.addr(), Port: s.port().Number}, "held and not marked")
 		}
-		if !s.addr.IsValid() {
-			if x, in, err := r.ports.locate(s.port()); err == nil && !anyHas(in, x) {
-				return "its port is not taken"
-			}
-		} else if n, x := r.ranges.locate(s.addr); n != nil && !n.bits.Test(x) || (n == nil) != r.ranges.strays[s.addr] {
-			return "its address is not taken"
+		if s.kind >= onePort {
+			each[subject{lineKey{kind: anyPort}, s.x}] = true
 		}
 	}
-	return ""
-}
-
-// checkTaken compares how much is taken with how much the owners hold.
-func (r *Registry) checkTaken() error {
-	var taken, held uint64
-	taken = uint64(len(r.ranges.strays))
-	for _, f := range r.ranges.families {
-		for _, n := range f.roots {
-			taken += n.bits.Count()
+	for s := range each {
+		if !r.line(s.lineKey).bits.Test(s.x) {
+			return corrupt(ipalloc.Error{Port: s.port().Number}, "held for a protocol and not for any")
 		}
 	}
-	for _, s := range r.ports.spaces {
-		taken += s.bits.Count()
-	}
-	for s := range r.holders {
-		if s.addr.IsValid() {
-			held++
-		} else if _, _, err := r.ports.locate(s.port()); err == nil {
-			held++
-		}
-	}
-	if taken != held {
-		return corrupt(ipalloc.Error{}, "what is taken and what is held differ")
+	if marked != held+uint64(len(each)) {
+		return corrupt(ipalloc.Error{}, "what is marked and what is held differ")
 	}
 	return nil
 }

@@ -35,10 +35,9 @@ func worlds(t testing.TB) map[string]world {
 	lowest := newRangeT(t, "fd00::/120", LowestFirst())
 	lowest.AllocateNext()
 	each := PortRange{First: 30000, Last: 32767, PerProtocol: true}
-	p := must(NewPorts(each))
+	p := newPortsT(t, 30000, 32767)
 	for range 50 {
-		p.AllocateNext(TCP)
-		p.AllocateNext("")
+		p.AllocateNext()
 	}
 	g := newRegistryT(t, "10.0.0.0/24 fd00::/64")
 	for i := range 20 {
@@ -53,6 +52,11 @@ func worlds(t testing.TB) map[string]world {
 	wantErr(t, err, nil)
 	t.Cleanup(func() { _ = tx.Rollback() })
 
+	apart := must(NewRegistry(each))
+	wantErr(t, apart.SetRange(rangeOf("", "10.0.0.0/24 fd00::/64")), nil)
+	for i := range 20 {
+		apart.Allocate(string(rune('a'+i)), Request{Ports: []Port{{}, {UDP, 0}}})
+	}
 	one := func(p string, own ...Option) func([]byte, ...Option) (marshaler, error) {
 		return func(b []byte, o ...Option) (marshaler, error) {
 			return NewRange(pfx(p), append(append(slices.Clone(own), Restore(b)), o...)...)
@@ -62,7 +66,10 @@ func worlds(t testing.TB) map[string]world {
 		"range":  {r, one("10.0.0.0/20", static...), static},
 		"lowest": {lowest, one("fd00::/120", LowestFirst()), nil},
 		"empty":  {newRangeT(t, "10.0.0.0/31"), one("10.0.0.0/31"), nil},
-		"ports":  {p, func(b []byte, o ...Option) (marshaler, error) { return NewPorts(each, append(o, Restore(b))...) }, nil},
+		"ports": {p, func(b []byte, o ...Option) (marshaler, error) {
+			return NewPorts(PortRange{First: 30000, Last: 32767}, append(o, Restore(b))...)
+		}, nil},
+		"ports apart": {apart, func(b []byte, o ...Option) (marshaler, error) { return NewRegistry(each, append(o, Restore(b))...) }, nil},
 		"registry": {g, func(b []byte, o ...Option) (marshaler, error) {
 			return NewRegistry(testPorts, append(o, Restore(b))...)
 		}, nil},
@@ -99,7 +106,7 @@ func nextOf(m marshaler) string {
 	case *Range:
 		return fmt.Sprintln(m.AllocateNext())
 	case *Ports:
-		return fmt.Sprintln(m.AllocateNext(SCTP))
+		return fmt.Sprintln(m.AllocateNext())
 	case *Registry:
 		return fmt.Sprintln(m.Allocate(fmt.Sprint("new", len(heldBy(m))), Request{Addrs: anyBoth, Ports: []Port{{}}}))
 	}

@@ -7,13 +7,15 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bitmap"
+	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
 // Stats says how much of a range is taken.
 type Stats struct {
 	Static, Dynamic BandStats
-	Closed          uint64 // held outside both bands: reserved, or in ranges that drain
+	Closed          uint64 // held outside both bands: reserved, in ranges that drain, or in none
 }
 
 // BandStats is the part of [Stats] for one band.
@@ -38,19 +40,17 @@ type space struct {
 // band returns the static or the dynamic band.
 func (s *space) band(b bandID) *band { return &s.bands[(b-static)&1] }
 
-// newBits returns a bitmap over [0, last].
-func newBits(last uint64) *bitmap.Bitmap {
+// newSpace returns a space of the positions [0, last] with nothing taken and the bands
+// that merged zones describe.
+func newSpace(last uint64, zones []zone) space {
+	var s space
 	if last == ^uint64(0) {
-		return bitmap.NewPow2(64)
+		s.bits = bitmap.NewPow2(64)
+	} else {
+		s.bits = bitmap.New(last + 1)
 	}
-	return bitmap.New(last + 1)
-}
-
-// init makes s a space of the positions [0, last] with nothing taken and the bands that
-// merged zones describe.
-func (s *space) init(last uint64, zones []zone) {
-	s.bits = newBits(last)
 	s.cut(zones)
+	return s
 }
 
 // cut makes the bands anew from merged zones and counts what is taken in each.
@@ -61,9 +61,8 @@ func (s *space) cut(zones []zone) {
 	}
 	last, _ := s.bits.Last()
 	st, dy := s.band(static), s.band(dynamic)
-	s.split = dy.lo
-	s.simple = dy.size != 0 && len(dy.more) == 0 && dy.hi == last &&
-		(st.size == 0 && dy.lo == 0 || st.size != 0 && len(st.more) == 0 && st.lo == 0 && st.hi+1 == dy.lo)
+	s.simple = len(dy.parts) == 1 && len(st.parts) <= 1 && dy.parts[0].lo == st.size && dy.parts[0].hi == last
+	s.split = st.size
 	s.recount()
 }
 
@@ -73,8 +72,10 @@ func (s *space) recount() {
 	for i := range s.bands {
 		b := &s.bands[i]
 		b.used = 0
-		for _, sp := range b.spans() {
-			b.used += s.bits.CountRange(sp.lo, sp.hi)
+		for j := range b.parts {
+			p := &b.parts[j]
+			p.used = s.bits.CountRange(p.lo, p.hi)
+			b.used += p.used
 		}
 		s.closed -= b.used
 	}
@@ -94,20 +95,12 @@ func (s *space) bandOf(x uint64) bandID {
 	return closed
 }
 
-// used returns the count of what is taken in b.
-func (s *space) used(b bandID) *uint64 {
-	if b == closed {
-		return &s.closed
-	}
-	return &s.band(b).used
-}
-
 // take takes x whatever its band and reports whether it was free.
 func (s *space) take(x uint64) bool {
 	if !s.bits.Set(x) {
 		return false
 	}
-	*s.used(s.bandOf(x))++
+	s.count(x, 1)
 	return true
 }
 
@@ -116,8 +109,31 @@ func (s *space) drop(x uint64) bool {
 	if !s.bits.Clear(x) {
 		return false
 	}
-	*s.used(s.bandOf(x))--
+	s.count(x, ^uint64(0))
 	return true
+}
+
+// count adds d, which is 1 or -1, to what is taken where x lies.
+func (s *space) count(x, d uint64) {
+	for i := range s.bands {
+		if p := s.bands[i].from(x); p != nil && p.lo <= x {
+			s.bands[i].used += d
+			p.used += d
+			return
+		}
+	}
+	s.closed += d
+}
+
+// takeable returns nil if x can be taken, outside if it is in no band.
+func (s *space) takeable(x uint64, outside error) error {
+	switch {
+	case s.bandOf(x) == closed:
+		return outside
+	case s.bits.Test(x):
+		return ipalloc.ErrOccupied
+	}
+	return nil
 }
 
 // simpleUsed returns the count of the band of x in a simple space.
@@ -143,38 +159,48 @@ func (s *space) takeSimple(u uint64) uint64 {
 	return x
 }
 
-// peek returns the free position of band b, which has one, that lies next to the one
-// that u chooses, going up and round inside the band.
-func (s *space) peek(b bandID, u uint64) uint64 {
-	return s.nextFree(s.band(b), s.start(b, u))
-}
-
-// start returns the position of band b that u chooses, 0 if it has none.
-func (s *space) start(b bandID, u uint64) uint64 {
-	bd := s.band(b)
-	return bd.at(scale(u, bd.size))
+// next returns the position that u leads to and its band: in the dynamic band, if it has
+// a free one, else in the static one, if the engine may use it. The band is closed if
+// there is none.
+func (s *space) next(u uint64, neverSpill bool) (uint64, bandID) {
+	for b := dynamic; b > closed && (b == dynamic || !neverSpill); b-- {
+		if bd := s.band(b); bd.free() > 0 {
+			return s.nextFree(bd, bd.at(scale(u, bd.size))), b
+		}
+	}
+	return 0, closed
 }
 
 // nextFree returns the first free position of bd, which has one, at or after from,
-// coming round at the end of the band. It passes full spans in one step and never looks
-// at a span twice: O(log n) for each gap between spans that it has to cross.
+// coming round at the end of the band. It passes full parts in one step and never looks
+// at a part twice: O(log n) for each gap between parts that it has to cross.
 func (s *space) nextFree(bd *band, from uint64) uint64 {
 	for {
 		x, ok := s.bits.NextClear(from)
-		if !ok {
-			from = bd.lo
-			continue
+		p := bd.from(x)
+		switch {
+		case !ok || p == nil:
+			from = bd.parts[0].lo
+		case p.lo <= x:
+			return x
+		default:
+			from = p.lo // x lies in a gap: go on where the band does
 		}
-		sp, ok := bd.from(x)
-		if !ok {
-			from = bd.lo
-			continue
-		}
-		if sp.lo <= x {
+	}
+}
+
+// freeAt returns the free position of bd, which has more than k, of rank k.
+func (s *space) freeAt(bd *band, k uint64) uint64 {
+	for i := range bd.parts {
+		p := &bd.parts[i]
+		free := bd.freeIn(p)
+		if k < free {
+			x, _ := s.bits.SelectClear(p.lo - s.bits.Rank(p.lo) + k)
 			return x
 		}
-		from = sp.lo // x lies in a gap: go on where the band does
+		k -= free
 	}
+	panic("servicealloc: a band has fewer free positions than it counts")
 }
 
 // share says how many of n picks come from the dynamic band, the rest being for the
@@ -191,21 +217,22 @@ func (s *space) takeRun(b bandID, from uint64, dst []uint64) uint64 {
 	bd := s.band(b)
 	bd.used += uint64(len(dst))
 	for len(dst) > 0 {
-		sp, ok := bd.from(from)
-		if !ok {
-			from = bd.lo
+		p := bd.from(from)
+		if p == nil {
+			from = bd.parts[0].lo
 			continue
 		}
-		sp.lo = max(sp.lo, from)
-		from = sp.hi + 1
-		if free := sp.hi - sp.lo + 1 - s.bits.CountRange(sp.lo, sp.hi); free > 0 {
+		lo := max(p.lo, from)
+		from = p.hi + 1
+		if free := p.hi - lo + 1 - s.bits.CountRange(lo, p.hi); free > 0 {
 			run := dst[:min(uint64(len(dst)), free)]
-			s.bits.SetNextN(run, sp.lo)
+			s.bits.SetNextN(run, lo)
+			p.used += uint64(len(run))
 			dst = dst[len(run):]
 			from = run[len(run)-1] + 1
 		}
-		if from == 0 {
-			from = bd.lo
+		if from == 0 { // beyond 2^64-1
+			from = bd.parts[0].lo
 		}
 	}
 	return from
@@ -246,12 +273,6 @@ func (s *space) each(mu sync.Locker, yield func(x uint64) bool) {
 	}
 }
 
-// unshared is the lock of a space that no other goroutine uses.
-type unshared struct{}
-
-func (unshared) Lock()   {}
-func (unshared) Unlock() {}
-
 func (s *space) stats() Stats {
 	st, dy := &s.bands[0], &s.bands[1]
 	return Stats{
@@ -259,6 +280,20 @@ func (s *space) stats() Stats {
 		Dynamic: BandStats{dy.size, dy.used, dy.size - dy.used},
 		Closed:  s.closed,
 	}
+}
+
+// add returns the sum of the counts, which saturate at 2^64-1.
+func (s Stats) add(o Stats) Stats {
+	sum := func(x, y uint64) uint64 {
+		if sum, carry := bits.Add64(x, y, 0); carry == 0 {
+			return sum
+		}
+		return ^uint64(0)
+	}
+	band := func(x, y BandStats) BandStats {
+		return BandStats{sum(x.Capacity, y.Capacity), sum(x.Used, y.Used), sum(x.Free, y.Free)}
+	}
+	return Stats{band(s.Static, o.Static), band(s.Dynamic, o.Dynamic), sum(s.Closed, o.Closed)}
 }
 
 // check recomputes s from merged zones.
@@ -271,16 +306,33 @@ func (s *space) check(zones []zone) error {
 	if want.simple != s.simple || want.split != s.split {
 		return errors.New("shape of the bands")
 	}
-	for b := closed; b <= dynamic; b++ {
-		if w, h := *want.used(b), *s.used(b); w != h {
-			return fmt.Errorf("%s band: counted %d taken, there are %d", b.name(), h, w)
-		}
+	if want.closed != s.closed {
+		return fmt.Errorf("closed band: counted %d taken, there are %d", s.closed, want.closed)
 	}
 	for i := range s.bands {
-		w, h := &want.bands[i], &s.bands[i]
-		if w.span != h.span || !slices.Equal(w.more, h.more) || w.size != h.size {
-			return fmt.Errorf("%s band: its positions", (static + bandID(i)).name())
+		w, h, name := &want.bands[i], &s.bands[i], (static + bandID(i)).name()
+		if w.used != h.used {
+			return fmt.Errorf("%s band: counted %d taken, there are %d", name, h.used, w.used)
+		}
+		if w.size != h.size || !slices.EqualFunc(w.parts, h.parts, func(w, h part) bool {
+			return w.span == h.span && w.before == h.before && (len(want.bands[i].parts) == 1 || w.used == h.used)
+		}) {
+			return fmt.Errorf("%s band: its parts", name)
 		}
 	}
 	return nil
+}
+
+// readBits reads what is taken.
+func (s *space) readBits(d *snap.Reader) {
+	last, _ := s.bits.Last()
+	b := new(bitmap.Bitmap)
+	d.Unmarshal(b)
+	if is, ok := b.Last(); d.Err() == nil && (!ok || is != last) {
+		d.Fail("a set of another size")
+	}
+	if d.Err() == nil {
+		s.bits = b
+		s.recount()
+	}
 }

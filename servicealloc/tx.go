@@ -22,8 +22,6 @@ type Tx struct {
 type pending struct {
 	rec      *record
 	grant    Grant // what the owner holds once it is committed
-	addrs    int   // how many of them the old grant had when it began, or when something was loaded
-	ports    int
 	deadline time.Time
 	ended    string      // why it is over, "" while it is open
 	dropped  atomic.Bool // the Tx became unreachable before it was ended
@@ -48,7 +46,7 @@ type pending struct {
 //
 // [OnChange] sees the union of the old and the new when a transaction begins and the
 // outcome when it ends, and a snapshot has the union: after a crash the owner holds too
-// much rather than too little, and [Registry.Diff] finds it.
+// much rather than too little, and package repair finds it.
 //
 // If req has a deadline, the first call that may change the registry after it rolls the
 // transaction back. A Tx that is garbage before it has ended is reported by
@@ -61,53 +59,19 @@ func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 	req.DryRun = false
 	r.lock()
 	defer r.unlock()
-	if owner == "" {
-		return nil, Grant{}, ownerError("allocate", owner, "no owner", ipalloc.ErrInvalid)
-	}
-	rec, err := r.find("allocate", owner, req.Generation)
+	rec, g, err := r.take(owner, req, true)
 	if err != nil {
 		return nil, Grant{}, err
 	}
-	p := &pending{rec: rec, grant: rec.clone(), deadline: req.Deadline}
-	if !rec.answers(req) {
-		if p.grant, err = r.take(rec, &rec.Grant, req); err != nil {
-			return nil, Grant{}, err
-		}
-	}
-	r.owners[owner] = rec
-	rec.tx, p.addrs, p.ports = p, len(rec.Addrs), len(rec.Ports)
+	p := &pending{rec: rec, grant: g.clone(), deadline: req.Deadline}
 	if !p.deadline.IsZero() {
 		r.timed = append(r.timed, p)
 		r.hasTimed.Store(true)
 	}
-	if p.grant.Generation > rec.Generation {
-		r.publish(rec, &rec.Grant)
-	}
+	r.become(rec, rec.Grant, p)
 	tx := &Tx{r, p}
 	p.cleanup = runtime.AddCleanup(tx, func(p *pending) { p.dropped.Store(true) }, p)
-	return tx, p.grant.clone(), nil
-}
-
-// union returns all that an owner holds, with an open transaction, as one grant.
-func (rec *record) union() Grant {
-	u := rec.clone()
-	if rec.tx == nil || rec.tx.grant.Generation == rec.Generation {
-		return u
-	}
-	g := &rec.tx.grant
-	u.Generation, u.Spilled = max(u.Generation, g.Generation), u.Spilled || g.Spilled
-	u.add(g.Addrs, g.Ports)
-	return u
-}
-
-// load adds to the new grant what was loaded into the old one while p is open, because
-// a record names it: neither outcome gives it back.
-func (p *pending) load(rec *record) {
-	p.grant.add(rec.Addrs[p.addrs:], rec.Ports[p.ports:])
-	p.addrs, p.ports = len(rec.Addrs), len(rec.Ports)
-	if p.grant.Generation == 0 && !p.grant.empty() {
-		p.grant.Generation = rec.Generation
-	}
+	return tx, g.clone(), nil
 }
 
 // Commit makes the new grant the only one: what the owner held before and does not hold
@@ -130,30 +94,21 @@ func (tx *Tx) end(op string, commit bool) error {
 	if tx.p.ended != "" {
 		return ownerError(op, tx.p.grant.Owner, tx.p.ended, ipalloc.ErrClosed)
 	}
-	tx.r.finish(tx.p, commit, "the transaction has ended")
+	g := tx.p.rec.Grant
+	if commit {
+		g = tx.p.grant
+	}
+	tx.r.finish(tx.p, g, "the transaction has ended")
 	return nil
 }
 
-// close takes p off the lists.
-func (r *Registry) close(p *pending, why string) {
-	p.ended, p.rec.tx = why, nil
+// finish ends p and makes g the grant of its owner.
+func (r *Registry) finish(p *pending, g Grant, why string) {
+	p.ended = why
 	p.cleanup.Stop()
 	r.timed = slices.DeleteFunc(r.timed, func(o *pending) bool { return o == p })
 	r.hasTimed.Store(len(r.timed) > 0)
-}
-
-// finish ends p.
-func (r *Registry) finish(p *pending, commit bool, why string) {
-	rec, u := p.rec, p.rec.union()
-	r.close(p, why)
-	had := rec.Generation
-	if commit {
-		rec.Grant = p.grant
-	}
-	r.giveBack(rec, r.subjects(&u), r.subjects(&rec.Grant))
-	if rec.Generation == 0 || p.grant.Generation != had && !(commit && had == 0) {
-		r.publish(rec, &u)
-	}
+	r.become(p.rec, g, nil)
 }
 
 // expire rolls back the transactions whose deadline has passed, in the order in which
@@ -161,7 +116,7 @@ func (r *Registry) finish(p *pending, commit bool, why string) {
 func (r *Registry) expire(now time.Time) {
 	for _, p := range slices.Clone(r.timed) {
 		if !now.Before(p.deadline) {
-			r.finish(p, false, "the deadline of the transaction has passed; it was rolled back")
+			r.finish(p, p.rec.Grant, "the deadline of the transaction has passed; it was rolled back")
 		}
 	}
 }
@@ -169,10 +124,6 @@ func (r *Registry) expire(now time.Time) {
 // adopt ends a transaction of rec that was dropped: the owner keeps all of it.
 func (r *Registry) adopt(rec *record) {
 	if p := rec.tx; p != nil && p.dropped.Load() {
-		rec.Grant = rec.union()
-		r.close(p, "the transaction was dropped")
-		if rec.Generation == 0 {
-			delete(r.owners, rec.Owner)
-		}
+		r.finish(p, rec.union(), "the transaction was dropped")
 	}
 }

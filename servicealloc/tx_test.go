@@ -135,7 +135,7 @@ func TestRollbackAtEveryStep(t *testing.T) {
 
 func copyOf(t *testing.T, r *Registry) *Registry {
 	t.Helper()
-	c, err := NewRegistry(r.ports.PortRange, Restore([]byte(stateOf(t, r))), StaticBand(r.set.size))
+	c, err := NewRegistry(r.Ports(), Restore([]byte(stateOf(t, r))), StaticBand(r.set.size))
 	wantErr(t, err, nil)
 	return c
 }
@@ -346,7 +346,6 @@ func TestConcurrentMix(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			me := string(rune('a' + worker))
-			var findings []Finding
 			for i := range 60 {
 				got, err := g.Allocate(me, Request{Addrs: anyBoth, Ports: []Port{{}}})
 				if err == nil {
@@ -362,7 +361,9 @@ func TestConcurrentMix(t *testing.T) {
 					break
 				}
 				g.Stats()
-				findings = g.Diff(nil, findings)
+				g.Usable(ip("10.0.0.20"))
+				g.Move(Grant{}, Grant{Owner: me + "2", Addrs: []netip.Addr{ip("10.0.0.21")}})
+				g.Release(me+"2", 0)
 				g.Release(me, 0)
 				name := me + "range"
 				g.SetRange(rangeOf(name, "10.1.0.0/24"))
@@ -376,8 +377,8 @@ func TestConcurrentMix(t *testing.T) {
 					break
 				}
 				r.MarshalBinary()
-				n, _, _ := p.AllocateNext("")
-				p.Release(Port{Number: n})
+				n, _, _ := p.AllocateNext()
+				p.Release(n)
 			}
 		}()
 	}
@@ -397,7 +398,7 @@ func TestConcurrentDrain(t *testing.T) {
 			defer wg.Done()
 			for {
 				a, _, err := r.AllocateNext()
-				n, _, err2 := p.AllocateNext(UDP)
+				n, _, err2 := p.AllocateNext()
 				if err != nil || err2 != nil {
 					return
 				}

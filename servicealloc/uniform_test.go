@@ -60,15 +60,15 @@ func TestRandomStartIsUniform(t *testing.T) {
 // partsOf counts picks in equal parts of the dynamic band.
 func partsOf(t *testing.T, p string, seed uint64, parts int) float64 {
 	r := newRangeT(t, p, Random(rand.NewPCG(seed, 98)))
-	size := r.area.band(dynamic).size
+	size := r.band(dynamic).size
 	counts := make([]int, parts)
 	for range parts * 200 {
 		a, _, err := r.AllocateNext()
 		if err != nil {
 			t.Fatal(err)
 		}
-		ord, _ := r.area.locate(a)
-		counts[scaleDown(ord-r.area.split, size, uint64(parts))]++
+		ord, _ := r.codec.locate(a)
+		counts[scaleDown(ord-r.split, size, uint64(parts))]++
 		r.Release(a)
 	}
 	return chi2(counts)

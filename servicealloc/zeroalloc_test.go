@@ -13,7 +13,7 @@ func TestZeroAllocations(t *testing.T) {
 			for range 5000 {
 				r.AllocateNext()
 			}
-			named := r.p.Addr().Next().Next()
+			named := pfx(p).Addr().Next().Next()
 			batch := make([]netip.Addr, 40)
 			zeroAllocs(t, p+" AllocateNext+Release", func() {
 				a, _, _ := r.AllocateNext()
@@ -43,18 +43,18 @@ func TestZeroAllocations(t *testing.T) {
 	zeroAllocs(t, "full", func() { full.AllocateNext() })
 	p := newPortsT(t, 30000, 32767)
 	for range 1000 {
-		p.AllocateNext(TCP)
+		p.AllocateNext()
 	}
 	zeroAllocs(t, "ports", func() {
-		n, _, _ := p.AllocateNext(TCP)
-		p.Release(Port{TCP, n})
+		n, _, _ := p.AllocateNext()
+		p.Release(n)
 		p.Stats()
-		p.Lookup(Port{TCP, 30000})
-		p.DryRun(Port{})
+		p.Lookup(30000)
+		p.DryRun(0)
 	})
 	tiny := newPortsT(t, 1, 1)
-	tiny.AllocateNext("")
-	zeroAllocs(t, "full ports", func() { tiny.AllocateNext("") })
+	tiny.AllocateNext()
+	zeroAllocs(t, "full ports", func() { tiny.AllocateNext() })
 }
 
 func zeroAllocs(t *testing.T, what string, f func()) {

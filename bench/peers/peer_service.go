@@ -60,16 +60,16 @@ var oursPortPeer = portPeer[uint16, oursPorts]{
 }
 
 func (o oursPorts) AllocateNext() (uint16, error) {
-	n, _, err := o.p.AllocateNext("")
+	n, _, err := o.p.AllocateNext()
 	return n, err
 }
 
 func (o oursPorts) Allocate(n uint16) error {
-	return o.p.Allocate(servicealloc.Port{Number: n})
+	return o.p.Allocate(n)
 }
 
 func (o oursPorts) Release(n uint16) {
-	o.p.Release(servicealloc.Port{Number: n})
+	o.p.Release(n)
 }
 
 // ciliumAddrs is the fork of the ClusterIP allocator that Cilium uses for the addresses

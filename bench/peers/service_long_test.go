@@ -68,18 +68,18 @@ func longPorts(t *testing.T, n int, rng *rand.Rand) {
 	s := must(servicealloc.NewPorts(r))
 	for i := range n {
 		filling := i/2048%2 == 0
-		port := servicealloc.Port{Number: uint16(29999 + rng.IntN(258))}
+		port := uint16(29999 + rng.IntN(258))
 		switch c := rng.IntN(10); {
 		case c < 2:
-			if kerr, err := k.Allocate(int(port.Number)), s.Allocate(port); (kerr == nil) != (err == nil) {
-				t.Fatalf("operation %d: Allocate(%d): Kubernetes %v, ours %v", i, port.Number, kerr, err)
+			if kerr, err := k.Allocate(int(port)), s.Allocate(port); (kerr == nil) != (err == nil) {
+				t.Fatalf("operation %d: Allocate(%d): Kubernetes %v, ours %v", i, port, kerr, err)
 			}
 		case c < 5 == filling:
-			if held := k.Has(int(port.Number)); k.Release(int(port.Number)) != nil || s.Release(port) != held {
-				t.Fatalf("operation %d: Release(%d)", i, port.Number)
+			if held := k.Has(int(port)); k.Release(int(port)) != nil || s.Release(port) != held {
+				t.Fatalf("operation %d: Release(%d)", i, port)
 			}
 		default:
-			_, spilled, err := s.DryRun(servicealloc.Port{})
+			_, spilled, err := s.DryRun(0)
 			got, kerr := k.AllocateNext()
 			if (err == nil) != (kerr == nil) {
 				t.Fatalf("operation %d: Kubernetes %v, ours %v", i, kerr, err)
@@ -87,7 +87,7 @@ func longPorts(t *testing.T, n int, rng *rand.Rand) {
 			if err != nil {
 				continue
 			}
-			port.Number = uint16(got)
+			port = uint16(got)
 			if b, _ := s.Lookup(port); (b == servicealloc.Static) != spilled {
 				t.Fatalf("operation %d: Kubernetes picks %d, which is %v; ours spills: %v", i, got, b, spilled)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/servicealloc"
+	"github.com/ipalloc/ipalloc/servicealloc/rangealloc"
 )
 
 // serviceWorlds are the ranges that a trace may begin with: both accept them.
@@ -162,11 +163,11 @@ func (r *serviceReplay) compare() {
 	if err := r.k.Snapshot(&stored); err != nil {
 		t.Fatal(err)
 	}
-	mine, err := servicealloc.Export(stored.Range, servicealloc.Grant{Addrs: want})
+	mine, err := rangealloc.Encode(stored.Range, servicealloc.Grant{Addrs: want})
 	if err != nil || !bytes.Equal(mine, stored.Data) {
 		t.Fatalf("Kubernetes stores %s %x, ours %x (%v)", stored.Range, stored.Data, mine, err)
 	}
-	if again := must(servicealloc.Import(stored.Range, stored.Data)); !slices.Equal(again.Addrs, want) {
+	if again := must(rangealloc.Decode(stored.Range, stored.Data)); !slices.Equal(again.Addrs, want) {
 		t.Fatalf("imported: %v, want %v", again.Addrs, want)
 	}
 }
@@ -197,10 +198,10 @@ func TestPortsAgainstKubernetes(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, uint64(r.Last)))
 		for range 4000 {
 			n := int(r.First) + rng.IntN(int(r.Last-r.First)+3) - 1
-			port := servicealloc.Port{Number: uint16(n)}
+			port := uint16(n)
 			switch rng.IntN(4) {
 			case 0, 1:
-				_, spilled, err := s.DryRun(servicealloc.Port{})
+				_, spilled, err := s.DryRun(0)
 				got, kerr := k.AllocateNext()
 				if (err == nil) != (kerr == nil) {
 					t.Fatalf("%v: Kubernetes %v, ours %v", r, kerr, err)
@@ -208,7 +209,7 @@ func TestPortsAgainstKubernetes(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				port.Number = uint16(got)
+				port = uint16(got)
 				if b, _ := s.Lookup(port); (b == servicealloc.Static) != spilled {
 					t.Fatalf("%v: Kubernetes picks %d, which is %v; ours spills: %v", r, got, b, spilled)
 				}
@@ -239,10 +240,10 @@ func TestPortsAgainstKubernetes(t *testing.T) {
 			t.Fatal(err)
 		}
 		var held servicealloc.Grant
-		for n := range s.All("") {
+		for n := range s.All() {
 			held.Ports = append(held.Ports, servicealloc.Port{Number: n})
 		}
-		if mine := must(servicealloc.Export(stored.Range, held)); stored.Range != r.String() || !bytes.Equal(mine, stored.Data) {
+		if mine := must(rangealloc.Encode(stored.Range, held)); stored.Range != r.String() || !bytes.Equal(mine, stored.Data) {
 			t.Fatalf("%v: Kubernetes stores %s %x, ours %x", r, stored.Range, stored.Data, mine)
 		}
 	}
@@ -264,12 +265,12 @@ func TestServiceDivergences(t *testing.T) {
 	sports := must(servicealloc.NewPorts(servicealloc.PortRange{First: 30000, Last: 32767}))
 	dryIP, dryErr := kfull.DryRun().AllocateNext()
 	dryPort, _ := portallocator.StartOperation(kports, true).AllocateNext()
-	port, _, _ := sports.DryRun(servicealloc.Port{})
+	port, _, _ := sports.DryRun(0)
 	mapped := netip.MustParseAddr("::ffff:10.0.0.5")
 	k24, s24 := must(ipallocator.NewInMemory(ipNet(netip.MustParsePrefix("10.0.0.0/24")))), must(servicealloc.NewRange(netip.MustParsePrefix("10.0.0.0/24")))
 	overfull := kfull.Restore(ipNet(p30), []byte{0xff, 0xff})
 	_, _, dryNamed := sfull.DryRun(netip.MustParseAddr("10.0.0.1"))
-	_, badBits := servicealloc.Import("10.0.0.0/30", []byte{0xff, 0xff})
+	_, badBits := rangealloc.Decode("10.0.0.0/30", []byte{0xff, 0xff})
 	_, _, sFullErr := sfull.DryRun(netip.Addr{})
 
 	shown := map[string]bool{

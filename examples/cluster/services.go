@@ -7,10 +7,12 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/servicealloc"
+	"github.com/ipalloc/ipalloc/servicealloc/repair"
 )
 
 // serviceRange is where the services of a family get their addresses from.
@@ -249,7 +251,7 @@ func (p *servicePhase) restart() error {
 // compare asks the engine what differs between its state and the services' own records.
 func (p *servicePhase) compare() error {
 	var found []string
-	for _, f := range p.registry.Diff(slices.Collect(maps.Values(p.held)), nil) {
+	for _, f := range repair.Diff(p.registry, slices.Collect(maps.Values(p.held)), nil, time.Time{}) {
 		found = append(found, f.String())
 	}
 	return wording.Broken("beside the services' own records", found)

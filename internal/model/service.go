@@ -83,6 +83,12 @@ func (m *ServiceSet[T]) Pick(band int, u uint64) (x T) {
 	panic("model: band has no free member")
 }
 
+// PickFree returns the free member of a band, which has one, whose rank u is scaled to.
+func (m *ServiceSet[T]) PickFree(band int, u uint64) T {
+	free := slices.DeleteFunc(m.of(band), func(x T) bool { return m.Held[x] })
+	return free[ServiceScale(u, uint64(len(free)))]
+}
+
 // of returns the members of a band.
 func (m *ServiceSet[T]) of(band int) (members []T) {
 	for i, x := range m.Members {

@@ -177,26 +177,20 @@ func (m *ServiceRanges) Groups(v4 bool) (groups []*ServiceSet[netip.Addr]) {
 	return groups
 }
 
-// Next takes an address of a family: from the group that has the k-th free one, which
-// is chosen by the random value, in the way of a range from start.
-func (m *ServiceRanges) Next(v4 bool, which, start uint64) (ip netip.Addr, spilled bool, fail string) {
-	groups := m.Groups(v4)
-	for _, band := range []int{ServiceDynamic, ServiceStatic} {
-		total := 0
-		for _, g := range groups {
-			total += g.Free(band)
-		}
-		if total == 0 || band == ServiceStatic && m.Options.NeverSpill {
-			continue
-		}
-		k := int(ServiceScale(which, uint64(total)))
-		for _, g := range groups {
-			if k -= g.Free(band); k < 0 {
-				return g.Take(band, start), band == ServiceStatic, ""
-			}
-		}
+// Next takes the address of a family that the random value chooses among the free ones
+// of a band.
+func (m *ServiceRanges) Next(v4 bool, u uint64) (ip netip.Addr, spilled bool, fail string) {
+	all := &ServiceSet[netip.Addr]{Held: m.Held, NeverSpill: m.Options.NeverSpill}
+	for _, g := range m.Groups(v4) {
+		all.Members, all.Band = append(all.Members, g.Members...), append(all.Band, g.Band...)
 	}
-	return netip.Addr{}, false, ServiceFull
+	band := all.Choose()
+	if band == ServiceClosed {
+		return netip.Addr{}, false, ServiceFull
+	}
+	ip = all.PickFree(band, u)
+	m.Held[ip] = true
+	return ip, band == ServiceStatic, ""
 }
 
 // Take takes ip.

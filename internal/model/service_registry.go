@@ -134,28 +134,16 @@ func fillIn[T comparable](want, have []T, open func(have, want T) bool) (done []
 	return done
 }
 
-// work chooses what is left open, and takes nothing.
+// work chooses what is left open, after what is named, and takes nothing.
 func (m *ServiceRegistry) work(owner string, old ServiceGrant, addrs []netip.Addr, ports []ServicePort) (g ServiceGrant, fail string) {
 	g = ServiceGrant{Addrs: slices.Clone(addrs), Ports: slices.Clone(ports), Spilled: old.Spilled}
 	keptAddrs := fillIn(g.Addrs, old.Addrs, func(have, want netip.Addr) bool { return want.IsUnspecified() && want.Is4() == have.Is4() })
 	keptPorts := fillIn(g.Ports, old.Ports, func(have, want ServicePort) bool { return want.Number == 0 && want.Protocol == have.Protocol })
-	used := false
-	var spilled bool
 	for i, ip := range g.Addrs {
-		switch {
-		case keptAddrs[i]:
-		case ip.IsUnspecified():
-			slot := 0
-			if ip.Is6() {
-				slot = 2
+		if !keptAddrs[i] && !ip.IsUnspecified() {
+			if fail := m.Ranges.Take(ip); fail != "" {
+				return ServiceGrant{}, fail
 			}
-			g.Addrs[i], spilled, fail = m.Ranges.Next(ip.Is4(), m.mix(slot), m.mix(slot+1))
-			used, g.Spilled = true, g.Spilled || spilled
-		default:
-			fail = m.Ranges.Take(ip)
-		}
-		if fail != "" {
-			return ServiceGrant{}, fail
 		}
 	}
 	for i, p := range g.Ports {
@@ -169,6 +157,21 @@ func (m *ServiceRegistry) work(owner string, old ServiceGrant, addrs []netip.Add
 			return ServiceGrant{}, ServiceOccupied
 		}
 	}
+	used := false
+	for i, ip := range g.Addrs {
+		if !ip.IsUnspecified() {
+			continue
+		}
+		slot := 0
+		if ip.Is6() {
+			slot = 1
+		}
+		chosen, spilled, fail := m.Ranges.Next(ip.Is4(), m.mix(slot))
+		if fail != "" {
+			return ServiceGrant{}, fail
+		}
+		g.Addrs[i], used, g.Spilled = chosen, true, g.Spilled || spilled
+	}
 	for i, p := range g.Ports {
 		if p.Number != 0 {
 			continue
@@ -177,12 +180,12 @@ func (m *ServiceRegistry) work(owner string, old ServiceGrant, addrs []netip.Add
 		for _, n := range m.Ports.Members {
 			m.Ports.Held[n] = m.portHeld(ServicePort{p.Protocol, n}, "", g.Ports)
 		}
-		run, spilled, ok := m.Ports.Run(1, m.mix(4+i))
-		if !ok {
+		band := m.Ports.Choose()
+		if band == ServiceClosed {
 			return ServiceGrant{}, ServiceFull
 		}
-		g.Ports[i].Number = run[0]
-		used, g.Spilled = true, g.Spilled || spilled > 0
+		g.Ports[i].Number = m.Ports.PickFree(band, m.mix(2+i))
+		used, g.Spilled = true, g.Spilled || band == ServiceStatic
 	}
 	if used {
 		m.U = m.Draw()

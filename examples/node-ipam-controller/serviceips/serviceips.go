@@ -280,7 +280,7 @@ func (a *Allocator) addressGone(o any) {
 		return
 	}
 	if g, ok := a.registry.OwnerOf(addr); ok && g.Owner == owner(ip) {
-		a.registry.Apply([]servicealloc.Finding{{Kind: servicealloc.Leaked, Owner: g.Owner, Addr: addr, Generation: g.Generation}})
+		_, _, _ = a.registry.Move(servicealloc.Grant{Owner: g.Owner, Generation: g.Generation, Addrs: []netip.Addr{addr}}, servicealloc.Grant{})
 		a.sweep()
 	}
 }

@@ -164,7 +164,7 @@ func (a allServices) step(ctx context.Context, rnd *rand.Rand, n int) error {
 	for range 1 + rnd.IntN(50) {
 		addr = addr.Next()
 	}
-	port := servicealloc.Port{Protocol: servicealloc.TCP, Number: ports.First + uint16(rnd.IntN(50))}
+	port := ports.First + uint16(rnd.IntN(50))
 	return errors.Join(
 		a.one.Do(ctx, func(r *servicealloc.Range) error {
 			if rnd.IntN(2) == 0 {
@@ -177,7 +177,7 @@ func (a allServices) step(ctx context.Context, rnd *rand.Rand, n int) error {
 		a.ports.Do(ctx, func(p *servicealloc.Ports) error {
 			if rnd.IntN(2) == 0 {
 				p.Release(port)
-			} else if _, _, err := p.AllocateNext(servicealloc.UDP); err != nil {
+			} else if _, _, err := p.AllocateNext(); err != nil {
 				return err
 			} else if _, taken := p.Lookup(port); !taken {
 				return p.Allocate(port)

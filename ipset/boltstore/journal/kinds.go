@@ -180,7 +180,13 @@ func OpenPorts(ctx context.Context, s *boltstore.Store, name string, r serviceal
 		return servicealloc.NewPorts(r, opts...)
 	})
 	k.marshal = (*servicealloc.Ports).MarshalBinary
-	k.replay = func(p *servicealloc.Ports, c change) error { return replayService[servicealloc.Port](p, c, c.Ports) }
+	k.replay = func(p *servicealloc.Ports, c change) error {
+		var numbers []uint16
+		for _, port := range c.Ports {
+			numbers = append(numbers, port.Number)
+		}
+		return replayService[uint16](p, c, numbers)
+	}
 	return open(ctx, s, name, k)
 }
 

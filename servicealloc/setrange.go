@@ -1,8 +1,59 @@
 package servicealloc
 
 import (
+	"net/netip"
+	"slices"
+
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
 )
+
+// RangeInfo describes a named address range of a [Registry], or a reservation.
+type RangeInfo struct {
+	Name     string
+	Prefixes []netip.Prefix // usually one of each family
+	// Draining ranges hand nothing out; what is held in them stays held.
+	Draining bool
+	// Reserved takes the prefixes, and the Ports, out of circulation instead of making
+	// them a range: nothing in them is handed out, whatever ranges they lie in.
+	Reserved bool
+	Ports    []PortRange // of a reservation
+}
+
+func (e *RangeInfo) clone() RangeInfo {
+	c := *e
+	c.Prefixes, c.Ports = slices.Clone(e.Prefixes), slices.Clone(e.Ports)
+	return c
+}
+
+func (e *RangeInfo) equal(o *RangeInfo) bool {
+	return e.Draining == o.Draining && e.Reserved == o.Reserved && slices.Equal(e.Prefixes, o.Prefixes) && slices.Equal(e.Ports, o.Ports)
+}
+
+// refuse returns why e cannot be, "" if it can.
+func (e *RangeInfo) refuse() (field, why string) {
+	for _, p := range e.Prefixes {
+		if err := addr.Check(p); err != nil {
+			return "Prefixes", p.String() + ": " + err.Error()
+		} else if why := checkPrefix(p); why != "" && !e.Reserved {
+			return "Prefixes", p.String() + ": " + why
+		}
+	}
+	for _, r := range e.Ports {
+		if why := r.check(); why != "" {
+			return "Ports", r.String() + " " + why
+		}
+	}
+	switch {
+	case len(e.Prefixes)+len(e.Ports) == 0:
+		return "Prefixes", "none given"
+	case e.Reserved && e.Draining:
+		return "Draining", "a reservation cannot drain"
+	case !e.Reserved && len(e.Ports) > 0:
+		return "Ports", "only a reservation has ports"
+	}
+	return "", ""
+}
 
 // SetRange adds the range, or changes the one of that name to it: draining can be begun
 // and undone, prefixes can come and go. What is held stays held, and an address that
@@ -14,10 +65,10 @@ import (
 // for a range, an IPv6 prefix wider than /64; with [ipalloc.ErrLimit] if there would be
 // more than 4,096 prefixes; and with [ipalloc.ErrInUse] if addresses are held that no
 // range would have any more, of which the error names the first and its holder. It is
-// linear in the ranges, and in what is held below a prefix that now lies inside a larger
-// one.
+// linear in the ranges. The first call after it that looks at the ranges makes their bands
+// anew, in O(n log n) of the prefixes.
 func (r *Registry) SetRange(info RangeInfo) error {
-	r.lock()
+	r.lockRanges()
 	defer r.unlock()
 	fail := func(e ipalloc.Error) error {
 		e.Package, e.Op, e.Name = "servicealloc", "set range", info.Name
@@ -47,16 +98,14 @@ func (r *Registry) replaceRange(op string, old, e *RangeInfo) error {
 	if e == nil {
 		kind, is = RangeRemoved, old
 	}
-	if ip, n := r.ranges.stranded(old, e); n > 0 {
-		h, _ := r.holder(subject{addr: ip})
+	if s, n := r.ranges.stranded(old, e); n > 0 {
 		why := "an address is held that no other range has"
 		if n > 1 {
 			why = "addresses are held that no other range has"
 		}
-		return &ipalloc.Error{Package: "servicealloc", Op: op, Name: is.Name, Addr: ip, Holder: h.Owner, Reason: why, Err: ipalloc.ErrInUse}
+		return &ipalloc.Error{Package: "servicealloc", Op: op, Name: is.Name, Addr: s.addr(), Holder: r.holderName(s), Reason: why, Err: ipalloc.ErrInUse}
 	}
 	r.ranges.update(old, e)
-	r.ports.cut(r.ranges.ports)
 	if r.changes != nil {
 		r.changes.Add(Change{Kind: kind, Range: is.clone()})
 	}
@@ -69,7 +118,7 @@ func (r *Registry) replaceRange(op string, old, e *RangeInfo) error {
 // [ipalloc.ErrInUse] if addresses are held that no other range has; the error names the
 // first and its holder. Nothing is changed then.
 func (r *Registry) RemoveRange(name string) error {
-	r.lock()
+	r.lockRanges()
 	defer r.unlock()
 	i, ok := r.ranges.search(name)
 	if !ok {
@@ -95,5 +144,37 @@ func (r *Registry) Ranges() []RangeInfo {
 func (r *Registry) Stats() (v4, v6, ports Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ranges.stats(0), r.ranges.stats(1), r.ports.stats()
+	r.ranges.refresh()
+	first, last := anyPort, anyPort
+	if r.Ports().PerProtocol {
+		first, last = onePort, onePort+lineKind(len(protocols)-1)
+	}
+	return r.ranges.stats(ipv4, ipv4), r.ranges.stats(ipv6, ipv6), r.ranges.stats(first, last)
+}
+
+// Ports returns the range of ports that the registry hands out, the zero PortRange for
+// none.
+func (r *Registry) Ports() PortRange {
+	for _, p := range r.ranges.ports.Ports {
+		return p
+	}
+	return PortRange{}
+}
+
+// Usable reports whether ip may be held: a range has it usable, draining or not, and it
+// is not reserved. It says nothing about whether it is held.
+func (r *Registry) Usable(ip netip.Addr) bool {
+	return addr.CheckAddr(ip) == nil && r.mayHold(subjectOf(ip))
+}
+
+// UsablePort is [Registry.Usable] for a port.
+func (r *Registry) UsablePort(p Port) bool {
+	return p.Number != 0 && p.Protocol.valid() && !slices.ContainsFunc(r.keys(p), func(s subject) bool { return !r.mayHold(s) })
+}
+
+func (r *Registry) mayHold(s subject) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ranges.refresh()
+	return r.ranges.usable(s)
 }

@@ -1,4 +1,4 @@
-package servicealloc
+package repair
 
 import (
 	"fmt"
@@ -8,24 +8,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
 // grants reads "a: 10.0.1.1 30001; b: fd00::1".
-func grants(s string) (out []Grant) {
+func grants(s string) (out []servicealloc.Grant) {
 	for _, line := range strings.Split(s, ";") {
 		owner, list, ok := strings.Cut(line, ":")
 		if !ok {
 			continue
 		}
-		g := Grant{Owner: strings.TrimSpace(owner)}
+		g := servicealloc.Grant{Owner: strings.TrimSpace(owner)}
 		for _, f := range strings.Fields(list) {
 			var n uint16
 			if a, err := netip.ParseAddr(f); err == nil {
 				g.Addrs = append(g.Addrs, a)
 			} else if number, proto, _ := strings.Cut(f, "/"); true {
 				fmt.Sscan(number, &n)
-				g.Ports = append(g.Ports, Port{Protocol(proto), n})
+				g.Ports = append(g.Ports, servicealloc.Port{Protocol: servicealloc.Protocol(proto), Number: n})
 			}
 		}
 		out = append(out, g)
@@ -33,10 +33,68 @@ func grants(s string) (out []Grant) {
 	return out
 }
 
-// newClock returns a registry whose clock stands until it is moved.
-func newClock(t *testing.T, prefixes string) (*Registry, *time.Time) {
-	clock := time.Unix(1000, 0)
-	return newRegistryT(t, prefixes, LowestFirst(), Clock(func() time.Time { return clock })), &clock
+// newRegistry returns a registry of these prefixes.
+func newRegistry(t *testing.T, ports servicealloc.PortRange, prefixes ...string) *servicealloc.Registry {
+	t.Helper()
+	r, err := servicealloc.NewRegistry(ports, servicealloc.LowestFirst())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := servicealloc.RangeInfo{Name: "main"}
+	for _, p := range prefixes {
+		i.Prefixes = append(i.Prefixes, netip.MustParsePrefix(p))
+	}
+	if err := r.SetRange(i); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+var testPorts = servicealloc.PortRange{First: 30000, Last: 30127}
+
+var (
+	ip       = netip.MustParseAddr
+	start    = time.Unix(1000, 0)
+	anyPorts = []servicealloc.Port{{}}
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// heldBy is what each owner has: "a: 10.0.1.1 30001/TCP".
+func heldBy(r *servicealloc.Registry) (out []string) {
+	for g := range r.All() {
+		s := g.Owner + ":"
+		for _, ip := range g.Addrs {
+			s += " " + ip.String()
+		}
+		for _, p := range g.Ports {
+			if s += fmt.Sprint(" ", p.Number); p.Protocol != "" {
+				s += "/" + string(p.Protocol)
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func check(t *testing.T, r *servicealloc.Registry) {
+	t.Helper()
+	if err := r.Check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantHeld(t *testing.T, r *servicealloc.Registry, want ...string) {
+	t.Helper()
+	if got := heldBy(r); !slices.Equal(got, want) {
+		t.Fatalf("held %q, want %q", got, want)
+	}
+	check(t, r)
 }
 
 // The cases of the repair loops of Kubernetes for cluster addresses and for node ports,
@@ -68,11 +126,12 @@ func TestRepairLoops(t *testing.T) {
 		"mapped form":                 {"a: 10.0.1.1", "a: ::ffff:10.0.1.1", "", "a: 10.0.1.1"},
 		"listed twice":                {"a: 10.0.1.1", "a: 10.0.1.1; a: 10.0.1.1", "", "a: 10.0.1.1"},
 	} {
-		r, clock := newClock(t, "10.0.0.0/16 fd00::/64")
+		now := start
+		r := newRegistry(t, testPorts, "10.0.0.0/16", "fd00::/64")
 		r.Load(grants(tt.held))
 		var findings []Finding
 		for look := range 4 {
-			findings = r.Diff(grants(tt.services), findings)
+			findings = Diff(r, grants(tt.services), findings, now)
 			var texts []string
 			for _, f := range findings {
 				what := f.Addr.String()
@@ -91,11 +150,11 @@ func TestRepairLoops(t *testing.T) {
 			if got := strings.Join(texts, ","); look == 0 && got != tt.findings {
 				t.Errorf("%s: %q, want %q", name, got, tt.findings)
 			}
-			for _, p := range r.Apply(Plan(findings, 3, 60*time.Second)) {
+			for _, p := range Apply(r, Plan(findings, 3, 60*time.Second)) {
 				t.Errorf("%s, look %d: %v", name, look, p)
 			}
 			check(t, r)
-			*clock = clock.Add(30 * time.Second)
+			now = now.Add(30 * time.Second)
 		}
 		if got := strings.Join(heldBy(r), ";"); got != tt.after && !(name == "moved to another address" && got == "a: 10.0.1.2") {
 			t.Errorf("%s: %q is held, want %q", name, got, tt.after)
@@ -106,7 +165,8 @@ func TestRepairLoops(t *testing.T) {
 // A leak ripens by count and by age, both; it begins anew when it was not seen, or has
 // passed to another grant.
 func TestFindingsRipen(t *testing.T) {
-	r, clock := newClock(t, "10.0.0.0/16")
+	now := start
+	r := newRegistry(t, testPorts, "10.0.0.0/16")
 	r.Load(grants("svc: 10.0.1.1"))
 	var findings []Finding
 	for i, tt := range []struct {
@@ -126,8 +186,8 @@ func TestFindingsRipen(t *testing.T) {
 		{time.Second, "", true, 5, time.Minute},
 		{time.Second, "", true, 6, 61 * time.Second},
 	} {
-		*clock = clock.Add(tt.after)
-		findings = r.Diff(grants(tt.desired), findings)
+		now = now.Add(tt.after)
+		findings = Diff(r, grants(tt.desired), findings, now)
 		if plan := Plan(findings, 3, time.Minute); (len(plan) == 1) != tt.ripe {
 			t.Errorf("%d: %v", i, plan)
 		}
@@ -136,8 +196,8 @@ func TestFindingsRipen(t *testing.T) {
 		}
 	}
 	g, _ := r.Get("svc")
-	must(r.Allocate("svc", Request{Addrs: g.Addrs, Ports: []Port{{}}, Generation: g.Generation}))
-	if findings = r.Diff(nil, findings); len(findings) != 2 || findings[0].Seen != 1 || findings[1].Seen != 1 {
+	must(r.Allocate("svc", servicealloc.Request{Addrs: g.Addrs, Ports: anyPorts, Generation: g.Generation}))
+	if findings = Diff(r, nil, findings, now); len(findings) != 2 || findings[0].Seen != 1 || findings[1].Seen != 1 {
 		t.Error(findings)
 	}
 }
@@ -145,35 +205,38 @@ func TestFindingsRipen(t *testing.T) {
 // A step that was planned for one grant is not taken on the next one, nor while a
 // transaction is open, and the others of the plan are.
 func TestApplyIsGuarded(t *testing.T) {
-	r, _ := newClock(t, "10.0.0.0/16")
+	r := newRegistry(t, testPorts, "10.0.0.0/16")
 	r.Load(grants("a: 10.0.1.1; b: 10.0.1.2; c: 10.0.1.3; d: 10.0.1.4; e: 10.0.1.5"))
-	plan := Plan(r.Diff(grants("x: 10.0.1.3; y: 10.0.1.9; z: 10.0.1.8"), nil), 1, 0)
+	plan := Plan(Diff(r, grants("x: 10.0.1.3; y: 10.0.1.9; z: 10.0.1.8"), nil, start), 1, 0)
 	if len(plan) != 7 {
 		t.Fatal(plan)
 	}
 	a, _ := r.Get("a")
-	must(r.Allocate("a", Request{Addrs: a.Addrs, Ports: []Port{{}}, Generation: a.Generation})) // another generation
-	tx, _, err := r.Begin("b", Request{})
-	wantErr(t, err, nil)
+	must(r.Allocate("a", servicealloc.Request{Addrs: a.Addrs, Ports: anyPorts, Generation: a.Generation})) // another generation
+	tx, _, err := r.Begin("b", servicealloc.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	must(r.Release("d", 0))
-	must(r.Allocate("thief", Request{Addrs: []netip.Addr{ip("10.0.1.9")}}))
+	must(r.Allocate("thief", servicealloc.Request{Addrs: []netip.Addr{ip("10.0.1.9")}}))
 	var got []string
-	for _, p := range r.Apply(append(plan, Finding{Kind: Duplicate, Owner: "q", Addr: ip("10.0.1.1")})) {
-		wantErr(t, p, p.Err)
+	for _, p := range Apply(r, append(plan, Finding{Kind: Duplicate, Owner: "q", Addr: ip("10.0.1.1")})) {
 		got = append(got, p.Error())
 	}
 	if want := []string{
-		`servicealloc: repair 10.0.1.1 for "a": the grant is of another generation by now`,
-		`servicealloc: repair 10.0.1.2 for "b": the owner has an open transaction`,
-		`servicealloc: repair 10.0.1.4 for "d": held by another owner by now`,
-		`servicealloc: repair 10.0.1.9 for "y": occupied, held by "thief"`,
-		`servicealloc: repair Kind 10.0.1.1 "duplicate" for "q": no repair`,
+		`repair: apply 10.0.1.1 for "a": the owner's grant is of another generation`,
+		`repair: apply 10.0.1.2 for "b": the owner has an open transaction`,
+		`repair: apply 10.0.1.4 for "d": not held`,
+		`repair: apply 10.0.1.9 for "y": occupied, held by "thief"`,
+		`repair: apply Kind 10.0.1.1 "duplicate" for "q": no repair`,
 	}; !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
-	wantErr(t, tx.Rollback(), nil)
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
 	wantHeld(t, r, "a: 10.0.1.1 30016", "b: 10.0.1.2", "thief: 10.0.1.9", "x: 10.0.1.3", "z: 10.0.1.8")
-	if got := r.Apply(plan); len(got) != len(plan)-1 { // that of b, which is as it was
+	if got := Apply(r, plan); len(got) != len(plan)-1 { // that of b, which is as it was
 		t.Errorf("a plan is carried out twice: %v", got)
 	}
 }
@@ -192,105 +255,7 @@ func TestFindingsAreReadable(t *testing.T) {
 			t.Errorf("%q, want %q", f, want)
 		}
 	}
-	if got := (Finding{Kind: Leaked, Owner: "a", Port: Port{UDP, 53}, Seen: 1}).String(); got != `release port 53/UDP of "a" (leaked, seen 1 time in 0s)` {
+	if got := (Finding{Kind: Leaked, Owner: "a", Port: servicealloc.Port{Protocol: servicealloc.UDP, Number: 53}, Seen: 1}).String(); got != `release port 53/UDP of "a" (leaked, seen 1 time in 0s)` {
 		t.Error(got)
-	}
-}
-
-// Load reports each thing that is wrong, and what is named is not handed out, whatever
-// is wrong with it.
-func TestLoadProblems(t *testing.T) {
-	r := newRegistryT(t, "10.0.0.0/28", LowestFirst())
-	wantErr(t, r.SetRange(reserved(rangeOf("kept", "10.0.0.8/31"))), nil)
-	problems := r.Load(append(grants("a: 10.0.0.1 30001/TCP; b: 10.0.0.1 10.0.0.2; b: 10.0.0.3; c: 30001/UDP 29999; d: 10.0.0.8 10.0.0.0 10.9.0.1; : 10.0.0.4; : 10.0.0.5"),
-		Grant{Owner: "e", Addrs: []netip.Addr{ip("::ffff:10.0.0.6"), {}}, Ports: []Port{{"x", 5}, {"", 0}}}))
-	var got []string
-	for _, p := range problems {
-		wantErr(t, p, p.Err)
-		got = append(got, strings.TrimPrefix(p.Error(), "servicealloc: load "))
-	}
-	if want := []string{
-		`10.0.0.1 for "b": duplicate, held by "a"`,
-		`for "b": the owner is listed twice`,
-		`port 30001 for "c": duplicate, held by "a"`,
-		`port 29999 for "c" in "30000-30127": out of range`,
-		`10.0.0.8 for "d" in "kept" 10.0.0.8/31: reserved`,
-		`10.0.0.0 for "d": not a usable address of any range`,
-		`10.9.0.1 for "d": not a usable address of any range`,
-		`::ffff:10.0.0.6 for "e": IPv4-mapped IPv6 (4-in-6); use the IPv4 form`,
-		`for "e": not a valid address or prefix`,
-		`port 5 "x" for "e": not a port`,
-		`for "e": not a port`,
-	}; !slices.Equal(got, want) {
-		t.Errorf("%s\nwant %s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-	wantHeld(t, r, ": 10.0.0.4 10.0.0.5", "a: 10.0.0.1 30001/TCP", "b: 10.0.0.1 10.0.0.2 10.0.0.3",
-		"c: 30001/UDP 29999", "d: 10.0.0.8 10.0.0.0 10.9.0.1", "e: 10.0.0.6")
-	before := stateOf(t, r)
-	r.Load(grants("a: 10.0.0.1 30001/TCP; d: 10.9.0.1"))
-	if stateOf(t, r) != before {
-		t.Error("loading what is held changes something")
-	}
-	for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"} {
-		wantErr(t, errOf(r.Allocate("new", Request{Addrs: []netip.Addr{ip(a)}})), ipalloc.ErrOccupied)
-	}
-	if g := must(r.Allocate("new", Request{Addrs: anyBoth[:1]})); textOf(g) != "10.0.0.7" {
-		t.Error(g)
-	}
-	// A duplicate goes to the other claimant when the holder gives it back.
-	must(r.Release("a", 0))
-	if g, ok := r.OwnerOf(ip("10.0.0.1")); !ok || g.Owner != "b" {
-		t.Error(g, ok)
-	}
-	if g, ok := r.OwnerOfPort(Port{TCP, 30001}); !ok || g.Owner != "c" {
-		t.Error(g, ok)
-	}
-	check(t, r)
-	must(r.Release("b", 0))
-	must(r.Allocate("last", Request{Addrs: []netip.Addr{ip("10.0.0.1")}}))
-	// What lay in no range stays with its owner when a range comes.
-	wantErr(t, r.SetRange(rangeOf("later", "10.9.0.0/24")), nil)
-	wantErr(t, errOf(r.Allocate("thief", Request{Addrs: []netip.Addr{ip("10.9.0.1")}})), ipalloc.ErrOccupied)
-	check(t, r)
-	wantErr(t, r.RemoveRange("later"), ipalloc.ErrInUse)
-	must(r.Release("d", 0))
-	wantErr(t, r.RemoveRange("later"), nil)
-	check(t, r)
-}
-
-// 100,000 dual-stack owners with a node port are loaded in one call; the work on each
-// does not grow with their number, of which the allocations are the measure.
-func TestLoadIsLinear(t *testing.T) {
-	perOwner := func(n int) float64 {
-		list := make([]Grant, n)
-		for i := range list {
-			a := [16]byte{0: 0xfd, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)}
-			list[i] = Grant{Owner: fmt.Sprintf("ns/svc-%06d", i), Addrs: []netip.Addr{
-				netip.AddrFrom4([4]byte{10, 1 + byte(i>>16), byte(i >> 8), byte(i)}), netip.AddrFrom16(a)}}
-		}
-		return testing.AllocsPerRun(1, func() {
-			r := newRegistryT(t, "10.0.0.0/8 fd00::/64", LowestFirst())
-			if problems := r.Load(list); len(problems) > 1 { // fd00:: is the base address
-				t.Fatal(problems[:2])
-			}
-		}) / float64(n)
-	}
-	if small, large := perOwner(5000), perOwner(50000); large > 1.2*small {
-		t.Errorf("%.1f allocations for each of 5,000 owners, %.1f for each of 50,000", small, large)
-	}
-}
-
-func BenchmarkLoad(b *testing.B) {
-	list := make([]Grant, 100000)
-	for i := range list {
-		list[i] = Grant{Owner: fmt.Sprintf("ns/svc-%06d", i), Addrs: []netip.Addr{
-			netip.AddrFrom4([4]byte{10, 1 + byte(i>>16), byte(i >> 8), byte(i)}),
-			netip.AddrFrom16([16]byte{0: 0xfd, 12: 1, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)})}}
-	}
-	for b.Loop() {
-		r := newRegistryT(b, "10.0.0.0/8 fd00::/64")
-		if problems := r.Load(list); len(problems) > 0 {
-			b.Fatal(problems[0])
-		}
 	}
 }

@@ -1,0 +1,456 @@
+package servicealloc
+
+import (
+	"encoding/binary"
+	"errors"
+	"iter"
+	"math/bits"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/snap"
+)
+
+// Range hands out the addresses of one prefix. Make one with [NewRange].
+type Range = Pool[netip.Addr]
+
+// Ports hands out the numbers of one range of ports. Make one with [NewPorts].
+type Ports = Pool[uint16]
+
+// Pool hands out the members of one range: addresses, if it was made by [NewRange], or
+// port numbers, if it was made by [NewPorts]. The zero value is not usable. All methods
+// are safe for concurrent use.
+type Pool[T netip.Addr | uint16] struct {
+	base
+	space
+	codec codec[T]
+	full  *ipalloc.Error // nil until it is needed
+}
+
+// A codec converts between the members of a pool and their positions in its space.
+type codec[T any] interface {
+	locate(member T) (x uint64, ok bool)
+	at(x uint64) T
+	grant(members ...T) Grant
+	problem(member T, err error) *ipalloc.Error
+	whole() (first, last subject, entry RangeInfo) // between which the positions lie
+	write(*snap.Writer)
+	isSame(*snap.Reader, *ipalloc.Error) bool
+}
+
+// NewRange returns a range of the prefix p with nothing taken.
+//
+// All addresses are usable but network and broadcast for IPv4, all but the base address
+// for IPv6. A prefix without a usable address (/31 and /32, /128) is a range that is
+// always full; see [PointToPoint].
+//
+// It fails with [ipalloc.ErrInvalid] if p is invalid, zoned, 4-in-6, has host bits set
+// or is an IPv6 prefix wider than /64, or if an option contradicts p or another one;
+// and with the errors of [Restore].
+func NewRange(p netip.Prefix, opts ...Option) (*Range, error) {
+	c, err := collect(opts)
+	if err != nil {
+		return nil, err
+	}
+	if why := checkPrefix(p); why != "" {
+		return nil, &ipalloc.Error{Package: "servicealloc", Op: "new", Field: "prefix", Prefix: p, Reason: why, Err: ipalloc.ErrInvalid}
+	}
+	for _, q := range c.static {
+		if !q.Overlaps(p) {
+			return nil, invalid("new", "StaticBand", q.String()+" lies outside "+p.String())
+		}
+	}
+	sp, ok := c.usable(p)
+	if !ok {
+		sp.hi = sp.lo
+	}
+	a := addrs{p: p, v4: p.Addr().Is4(), hi: addr.FromAddr(p.Addr()).Hi, first: sp.lo, last: sp.hi - sp.lo, none: !ok}
+	return newPool[netip.Addr](a, &c, rangeMagic, a.hi^uint64(p.Bits()), addr.FromAddr(p.Addr()).Lo)
+}
+
+// NewPorts returns the ports of r, all free. One [Pool] does not tell protocols apart: a
+// number is taken for all of them, as in Kubernetes.
+//
+// It fails with [ipalloc.ErrInvalid] if r begins at port 0, is empty or numbers the
+// protocols apart, or if an option contradicts r or another one; and with the errors of
+// [Restore].
+func NewPorts(r PortRange, opts ...Option) (*Ports, error) {
+	c, err := collect(opts)
+	if err != nil {
+		return nil, err
+	}
+	why := r.check()
+	switch {
+	case why != "":
+		return nil, invalid("new", "PortRange", r.String()+" "+why)
+	case r.PerProtocol:
+		return nil, invalid("new", "PortRange", "numbers the protocols apart; make one for each")
+	case c.pointToPoint:
+		return nil, invalid("new", "PointToPoint", "ports have no prefix")
+	case len(c.static) > 0:
+		return nil, invalid("new", "StaticBand", "ports have no prefix")
+	}
+	return newPool[uint16](numbers{r}, &c, portsMagic, uint64(r.First)<<16|uint64(r.Last), 0)
+}
+
+const (
+	rangeMagic = "svcaddr"
+	portsMagic = "svcport"
+)
+
+func newPool[T netip.Addr | uint16](codec codec[T], c *config, magic string, seed1, seed2 uint64) (*Pool[T], error) {
+	if c.clock != nil {
+		return nil, invalid("new", "Clock", "only a registry has a clock")
+	}
+	p := &Pool[T]{codec: codec}
+	p.start(c, magic, seed1, seed2)
+	first, last, _ := codec.whole()
+	p.space = newSpace(last.x-first.x, p.zones())
+	if c.size > 0 && uint64(c.size) > p.bands[0].size+p.bands[1].size {
+		return nil, invalid("new", "StaticBand", "larger than the range")
+	}
+	if err := p.restore(c, codec.isSame, p.read); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// zones returns the bands by position.
+func (p *Pool[T]) zones() []zone {
+	first, _, entry := p.codec.whole()
+	zones := p.set.zones(first.lineKey, &entry)
+	for i := range zones {
+		zones[i].lo -= first.x
+		zones[i].hi -= first.x
+	}
+	return zones
+}
+
+// addrs is the codec of a prefix.
+type addrs struct {
+	p        netip.Prefix
+	v4, none bool   // none: there is no usable address
+	hi       uint64 // the upper half of all addresses
+	first    uint64 // the lower half of the first usable one
+	last     uint64 // the highest position
+}
+
+func (a addrs) locate(ip netip.Addr) (uint64, bool) {
+	if a.v4 {
+		if !ip.Is4() {
+			return 0, false
+		}
+		b := ip.As4()
+		x := uint64(binary.BigEndian.Uint32(b[:])) - a.first // an address below first wraps to a huge position
+		return x, x <= a.last && !a.none
+	}
+	// AppendBinary instead of As16, whose array is written in halves and copied whole,
+	// which a processor cannot forward from its store buffer. It gives 4 bytes for
+	// IPv4, 0 for no address, and more than 16 for a zone.
+	var buf [32]byte
+	b, _ := ip.AppendBinary(buf[:0])
+	if len(b) != 16 || ip.Is4In6() || binary.BigEndian.Uint64(b) != a.hi {
+		return 0, false
+	}
+	x := binary.BigEndian.Uint64(b[8:]) - a.first
+	return x, x <= a.last && !a.none
+}
+
+func (a addrs) at(x uint64) netip.Addr {
+	if a.v4 {
+		return addr.U128{Lo: a.first + x}.Addr4()
+	}
+	return addr.U128{Hi: a.hi, Lo: a.first + x}.Addr6()
+}
+
+func (a addrs) grant(ips ...netip.Addr) Grant { return Grant{Addrs: append([]netip.Addr(nil), ips...)} }
+
+func (a addrs) problem(ip netip.Addr, err error) *ipalloc.Error {
+	return &ipalloc.Error{Package: "servicealloc", Op: "allocate", Pool: a.p, Addr: ip, Err: err}
+}
+
+func (a addrs) whole() (first, last subject, _ RangeInfo) {
+	k := subjectOf(a.p.Addr()).lineKey
+	return subject{k, a.first}, subject{k, a.first + a.last}, RangeInfo{Prefixes: []netip.Prefix{a.p}}
+}
+
+func (a addrs) write(w *snap.Writer) { w.Prefix(a.p) }
+
+func (a addrs) isSame(d *snap.Reader, e *ipalloc.Error) bool {
+	e.Pool, e.Prefix = a.p, d.Prefix()
+	return e.Prefix == a.p
+}
+
+// numbers is the codec of a range of ports.
+type numbers struct{ PortRange }
+
+func (r numbers) locate(n uint16) (uint64, bool) {
+	return uint64(n) - uint64(r.First), n >= r.First && n <= r.Last
+}
+
+func (r numbers) at(x uint64) uint16 { return r.First + uint16(x) }
+
+func (r numbers) grant(numbers ...uint16) (g Grant) {
+	for _, n := range numbers {
+		g.Ports = append(g.Ports, Port{Number: n})
+	}
+	return g
+}
+
+func (r numbers) problem(n uint16, err error) *ipalloc.Error {
+	return &ipalloc.Error{Package: "servicealloc", Op: "allocate", Name: r.String(), Port: n, Err: err}
+}
+
+func (r numbers) whole() (first, last subject, _ RangeInfo) {
+	k := lineKey{kind: anyPort}
+	return subject{k, uint64(r.First)}, subject{k, uint64(r.Last)}, RangeInfo{Ports: []PortRange{r.PortRange}}
+}
+
+// fullError returns the error that reports a full pool, made when it is first needed.
+func (p *Pool[T]) fullError() error {
+	if p.full == nil {
+		var none T
+		p.full = p.codec.problem(none, ipalloc.ErrFull)
+	}
+	return p.full
+}
+
+// changed ends a call that has taken or released members.
+func (p *Pool[T]) changed(k Kind, members ...T) {
+	if p.changes != nil {
+		p.changes.Add(Change{Kind: k, Grant: p.codec.grant(members...)})
+	}
+	p.unlock()
+}
+
+// plain reports whether the common case of a call may be worked inline.
+func (p *Pool[T]) plain() bool { return p.simple && p.changes == nil }
+
+// AllocateNext takes a member: from the dynamic band the next free one, coming round
+// at the end of the band, from a start that is uniform over the band; the lowest free
+// one with [LowestFirst]. When the dynamic band has none, it goes on in the static band
+// the same way and reports spilled.
+//
+// It fails with [ipalloc.ErrFull] if neither band has a free member, or the dynamic
+// one has none and [NeverSpill] is on. It takes O(log n) however full the pool is and
+// does not allocate, not even on failure.
+func (p *Pool[T]) AllocateNext() (member T, spilled bool, err error) {
+	p.mu.Lock()
+	if p.plain() && p.bands[1].used != p.bands[1].size {
+		x := p.takeSimple(p.pick.next) // the common case of what follows
+		p.pick.draw()
+		p.mu.Unlock()
+		return p.codec.at(x), false, nil
+	}
+	x, b := p.next(p.pick.next, p.set.neverSpill)
+	if b == closed {
+		err := p.fullError()
+		p.mu.Unlock()
+		return member, false, err
+	}
+	p.take(x)
+	p.pick.draw()
+	member = p.codec.at(x)
+	p.changed(Allocated, member)
+	return member, b == static, nil
+}
+
+// AllocateN fills dst with members, all or none, under one lock and as one change:
+// what [Pool.AllocateNext] would give if each call began where the last one ended.
+// spilled is how many, at the end of dst, are from the static band.
+//
+// It fails with [ipalloc.ErrFull] if fewer are free; nothing is taken and dst keeps its
+// content. It takes O(log n) for each run of free members and does not allocate.
+func (p *Pool[T]) AllocateN(dst []T) (spilled int, err error) {
+	if len(dst) == 0 {
+		return 0, nil
+	}
+	p.mu.Lock()
+	k, ok := p.share(uint64(len(dst)), !p.set.neverSpill)
+	if !ok {
+		err := p.fullError()
+		p.mu.Unlock()
+		return 0, err
+	}
+	p.fill(dynamic, dst[:k])
+	p.fill(static, dst[k:])
+	p.pick.draw()
+	p.changed(Allocated, dst...)
+	return len(dst) - int(k), nil
+}
+
+// fill takes a member of band b for each element of dst, in one walk.
+func (p *Pool[T]) fill(b bandID, dst []T) {
+	if len(dst) == 0 {
+		return
+	}
+	var buf [64]uint64 // on the stack, whatever the caller asks for
+	bd := p.band(b)
+	for from := bd.at(scale(p.pick.next, bd.size)); len(dst) > 0; {
+		run := buf[:min(len(buf), len(dst))]
+		from = p.takeRun(b, from, run)
+		for i, x := range run {
+			dst[i] = p.codec.at(x)
+		}
+		dst = dst[len(run):]
+	}
+}
+
+// Allocate takes member, of either band.
+//
+// It fails with [ipalloc.ErrOccupied] if it is taken, and with [ipalloc.ErrOutOfRange]
+// if it is not a usable member of the range. It takes O(log n); only an error
+// allocates.
+func (p *Pool[T]) Allocate(member T) error {
+	x, ok := p.codec.locate(member)
+	if !ok {
+		return p.codec.problem(member, ipalloc.ErrOutOfRange)
+	}
+	p.mu.Lock()
+	if p.plain() {
+		ok = p.bits.Set(x) // the common case of what follows
+		if ok {
+			*p.simpleUsed(x)++
+		}
+		p.mu.Unlock()
+		if !ok {
+			return p.codec.problem(member, ipalloc.ErrOccupied)
+		}
+		return nil
+	}
+	if err := p.takeable(x, ipalloc.ErrOutOfRange); err != nil {
+		p.mu.Unlock()
+		return p.codec.problem(member, err)
+	}
+	p.take(x)
+	p.changed(Allocated, member)
+	return nil
+}
+
+// Release gives member back and reports whether it was taken. A free one, or one that
+// the pool does not hand out, is left as it is. It takes O(log n) and does not allocate.
+func (p *Pool[T]) Release(member T) bool {
+	x, ok := p.codec.locate(member)
+	if !ok {
+		return false
+	}
+	p.mu.Lock()
+	if p.plain() {
+		ok = p.bits.Clear(x) // the common case of what follows
+		if ok {
+			*p.simpleUsed(x)--
+		}
+		p.mu.Unlock()
+		return ok
+	}
+	if !p.drop(x) {
+		p.mu.Unlock()
+		return false
+	}
+	p.changed(Released, member)
+	return true
+}
+
+// Lookup returns the band of member, [Closed] if the pool does not hand it out, and
+// whether it is taken. It takes O(log n) and does not allocate.
+func (p *Pool[T]) Lookup(member T) (b Band, taken bool) {
+	x, ok := p.codec.locate(member)
+	if !ok {
+		return Closed, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bandOf(x).name(), p.bits.Test(x)
+}
+
+// DryRun returns exactly what [Pool.Allocate] of member, or [Pool.AllocateNext] if it is
+// the zero value, returns if nothing changes in between, and changes nothing.
+func (p *Pool[T]) DryRun(member T) (will T, spilled bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if member == will {
+		x, b := p.next(p.pick.next, p.set.neverSpill)
+		if b == closed {
+			return will, false, p.fullError()
+		}
+		return p.codec.at(x), b == static, nil
+	}
+	x, ok := p.codec.locate(member)
+	err = ipalloc.ErrOutOfRange
+	if ok {
+		err = p.takeable(x, err)
+	}
+	if err != nil {
+		return will, false, p.codec.problem(member, err)
+	}
+	return member, false, nil
+}
+
+// All yields the taken members, ascending. No lock is held while the loop's body
+// runs; a change ahead of the loop may or may not be seen. It takes a lock and O(log n)
+// for each 64 members of which one is taken.
+func (p *Pool[T]) All() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for next, more := uint64(0), true; more; {
+			p.mu.Lock()
+			from, w, ok := p.word(next)
+			last, _ := p.bits.Last()
+			p.mu.Unlock()
+			if !ok {
+				return
+			}
+			for ; w != 0; w &= w - 1 {
+				if !yield(p.codec.at(from + uint64(bits.TrailingZeros64(w)))) {
+					return
+				}
+			}
+			next = from + 64
+			more = next > from && next <= last
+		}
+	}
+}
+
+// Stats returns the counts in O(1).
+func (p *Pool[T]) Stats() Stats {
+	st, dy := &p.bands[0], &p.bands[1]
+	p.mu.Lock()
+	a, b, c := st.used, dy.used, p.closed // few words under the lock: monitoring reads often
+	p.mu.Unlock()
+	return Stats{BandStats{st.size, a, st.size - a}, BandStats{dy.size, b, dy.size - b}, c}
+}
+
+// Check recomputes everything that the pool derives, the bands and the counts, and
+// returns what differs. It is for tests and for a program in doubt. It is linear in the
+// memory of the pool.
+func (p *Pool[T]) Check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.check(p.zones())
+	if err == nil && p.closed != 0 {
+		err = errOutside
+	}
+	if err != nil {
+		var none T
+		e := p.codec.problem(none, ipalloc.ErrCorrupt)
+		e.Op, e.Reason = "check", err.Error()
+		return e
+	}
+	return nil
+}
+
+var errOutside = errors.New("a member is held that the range does not have")
+
+// MarshalBinary returns a snapshot for [Restore]: what is taken, the options, the state
+// of the random generator and the value drawn ahead, so that the restored pool answers
+// the next call as this one would have. It implements encoding.BinaryMarshaler.
+func (p *Pool[T]) MarshalBinary() ([]byte, error) {
+	return p.save(p.codec.write, func(w *snap.Writer) { w.Marshal(p.bits) })
+}
+
+func (p *Pool[T]) read(d *snap.Reader) {
+	p.readBits(d)
+	if p.closed != 0 {
+		d.Fail("%v", errOutside)
+	}
+}

@@ -1,0 +1,71 @@
+package servicealloc
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/snap"
+)
+
+// Protocol is a transport protocol, written as Kubernetes writes it. The zero value
+// stands for all protocols.
+type Protocol string
+
+// The protocols that a service may use.
+const (
+	TCP  Protocol = "TCP"
+	UDP  Protocol = "UDP"
+	SCTP Protocol = "SCTP"
+)
+
+// protocols are those that have ports.
+var protocols = [...]Protocol{TCP, UDP, SCTP}
+
+func (p Protocol) valid() bool { return p == "" || slices.Contains(protocols[:], p) }
+
+// Port is a port number of a protocol, or of all of them.
+type Port struct {
+	Protocol Protocol
+	Number   uint16
+}
+
+// PortRange is a closed range of port numbers.
+type PortRange struct {
+	First, Last uint16
+	// PerProtocol numbers the ports of each protocol by itself. Without it a number is
+	// taken for all protocols, whichever is asked for, as Kubernetes does.
+	PerProtocol bool
+}
+
+// String returns the form that Kubernetes writes: "30000-32767".
+func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// check returns why r is no range, "" if it is one.
+func (r PortRange) check() string {
+	switch {
+	case r.First == 0:
+		return "begins at port 0"
+	case r.Last < r.First:
+		return "is empty"
+	}
+	return ""
+}
+
+// write and readPortRange are the form of a range in a snapshot.
+func (r PortRange) write(w *snap.Writer) {
+	w.Uvarint(uint64(r.First))
+	w.Uvarint(uint64(r.Last))
+	w.Bool(r.PerProtocol)
+}
+
+func readPortRange(d *snap.Reader) PortRange {
+	return PortRange{uint16(d.Upto(1<<16 - 1)), uint16(d.Upto(1<<16 - 1)), d.Bool()}
+}
+
+// isSame reads the range of a snapshot and compares it.
+func (r PortRange) isSame(d *snap.Reader, e *ipalloc.Error) bool {
+	is := readPortRange(d)
+	e.Name, e.Text = r.String(), is.String()
+	return is == r
+}

@@ -1,0 +1,317 @@
+// Package repair compares a service registry with what the services say, and mends it.
+// It replaces the repair loops of Kubernetes for cluster addresses and node ports.
+//
+//	findings = repair.Diff(reg, desired, findings, time.Now()) // every few minutes
+//	for _, problem := range repair.Apply(reg, repair.Plan(findings, 3, time.Minute)) {
+//		log.Print(problem)
+//	}
+//
+// Diff changes nothing and makes each finding older that it has made before. Plan
+// selects the findings that are ripe; print them to see what would be done. Apply does
+// it, and leaves alone every owner whose grant has changed since the finding was made.
+//
+// The package has no state and uses nothing but the exported methods of the registry,
+// each call of which locks it for itself. A service that changes during a comparison is
+// found in its old or its new state.
+package repair
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/servicealloc"
+)
+
+// Kind says what a [Finding] is about.
+type Kind string
+
+// The kinds of findings.
+const (
+	// Missing means desired, but not held.
+	Missing Kind = "missing"
+	// Leaked means held, but not desired.
+	Leaked Kind = "leaked"
+	// Duplicate means desired by the owner and by another, the Holder, that goes first:
+	// the one that holds it or, if neither does, the one that is listed first.
+	Duplicate Kind = "duplicate"
+	// OutOfRange means desired, but not usable in any range, or reserved.
+	OutOfRange Kind = "out of range"
+	// WrongOwner means desired by the owner, held by another, the Holder, that does
+	// not desire it.
+	WrongOwner Kind = "wrong owner"
+)
+
+// Finding is one difference between what is held and what is desired. It is about an
+// address or a port number, of which one is set.
+type Finding struct {
+	Kind  Kind
+	Owner string // that desires it; of Leaked, that holds it
+	Addr  netip.Addr
+	Port  servicealloc.Port
+	// Holder is the other owner, of Duplicate and WrongOwner.
+	Holder string
+	// Generation is that of the grant that holds it; of Missing, of the owner's grant.
+	Generation uint64
+	// Seen is in how many comparisons in a row the finding was made, Since when the
+	// first of them was made, and Age how long ago that was at the last.
+	Seen  int
+	Since time.Time
+	Age   time.Duration
+}
+
+// String returns what [Apply] does about the finding: "release 10.96.0.7 of
+// default/web (leaked, seen 3 times in 2m0s)".
+func (f Finding) String() string {
+	what := f.Addr.String()
+	if !f.Addr.IsValid() {
+		what = "port " + strconv.Itoa(int(f.Port.Number))
+		if f.Port.Protocol != "" {
+			what += "/" + string(f.Port.Protocol)
+		}
+	}
+	times := "s"
+	if f.Seen == 1 {
+		times = ""
+	}
+	seen := fmt.Sprintf("(%s, seen %d time%s in %v)", f.Kind, f.Seen, times, f.Age)
+	switch f.Kind {
+	case Missing:
+		return fmt.Sprintf("take %s for %q %s", what, f.Owner, seen)
+	case Leaked:
+		return fmt.Sprintf("release %s of %q %s", what, f.Owner, seen)
+	case WrongOwner:
+		return fmt.Sprintf("transfer %s from %q to %q %s", what, f.Holder, f.Owner, seen)
+	case Duplicate:
+		return fmt.Sprintf("leave %s to %q, not %q %s", what, f.Holder, f.Owner, seen)
+	}
+	return fmt.Sprintf("leave %s of %q %s", what, f.Owner, seen)
+}
+
+func (f *Finding) compare(o *Finding) int {
+	return cmp.Or(f.Addr.Compare(o.Addr), cmp.Compare(f.Port.Number, o.Port.Number), cmp.Compare(f.Port.Protocol, o.Port.Protocol),
+		cmp.Compare(f.Kind, o.Kind), cmp.Compare(f.Owner, o.Owner))
+}
+
+// An item is an address or a port number that is held once.
+type item struct {
+	addr netip.Addr
+	port servicealloc.Port
+}
+
+// items returns what g is made of, as a registry of that port range holds it.
+func items(r servicealloc.PortRange, g *servicealloc.Grant) (out []item) {
+	for _, ip := range g.Addrs {
+		if ip = ip.Unmap().WithZone(""); ip.IsValid() {
+			out = append(out, item{addr: ip})
+		}
+	}
+	for _, p := range g.Ports {
+		switch {
+		case p.Number == 0:
+		case !r.PerProtocol:
+			out = append(out, item{port: servicealloc.Port{Number: p.Number}})
+		case p.Protocol != "":
+			out = append(out, item{port: p})
+		default:
+			for _, proto := range []servicealloc.Protocol{servicealloc.TCP, servicealloc.UDP, servicealloc.SCTP} {
+				out = append(out, item{port: servicealloc.Port{Protocol: proto, Number: p.Number}})
+			}
+		}
+	}
+	return out
+}
+
+// holder returns the grant that has the item.
+func (i item) holder(reg *servicealloc.Registry) (servicealloc.Grant, bool) {
+	if i.addr.IsValid() {
+		return reg.OwnerOf(i.addr)
+	}
+	return reg.OwnerOfPort(i.port)
+}
+
+func (i item) usable(reg *servicealloc.Registry) bool {
+	if i.addr.IsValid() {
+		return reg.Usable(i.addr)
+	}
+	return reg.UsablePort(i.port)
+}
+
+// Diff compares what is held with what is desired, which has the form of
+// [servicealloc.Registry.Load], and returns what differs, in the order of addresses and
+// ports. previous is the result of the last call, nil at first, and now the time of this
+// one: a finding that is in previous too grows older. A finding that was absent once, or
+// is about another grant by now, begins anew.
+//
+// What an open transaction has taken is neither missing nor leaked. To act on a leak the
+// first time it is seen races with whatever is about to record its owner: let [Plan]
+// select what is ripe. Diff takes O(n log n).
+func Diff(reg *servicealloc.Registry, desired []servicealloc.Grant, previous []Finding, now time.Time) []Finding {
+	ports := reg.Ports()
+	first := map[item]string{} // the owner that goes first
+	var each []Finding         // what is desired, once for each owner
+	seen := map[Finding]bool{}
+	for i := range desired {
+		for _, it := range items(ports, &desired[i]) {
+			f := Finding{Owner: desired[i].Owner, Addr: it.addr, Port: it.port}
+			if seen[f] {
+				continue
+			}
+			seen[f] = true
+			each = append(each, f)
+			h, held := it.holder(reg)
+			if _, ok := first[it]; !ok || held && h.Owner == f.Owner {
+				first[it] = f.Owner
+			}
+		}
+	}
+	var out []Finding
+	for _, f := range each {
+		if it := (item{f.Addr, f.Port}); f.judge(reg, it, first[it]) {
+			out = append(out, f)
+		}
+	}
+	for g := range reg.All() {
+		for _, it := range items(ports, &g) {
+			h, held := it.holder(reg)
+			if _, ok := first[it]; !ok && held && h.Owner == g.Owner && h.Generation == g.Generation {
+				first[it] = g.Owner
+				out = append(out, Finding{Kind: Leaked, Owner: g.Owner, Addr: it.addr, Port: it.port, Generation: g.Generation})
+			}
+		}
+	}
+	return grown(out, previous, now)
+}
+
+// judge completes f with what is wrong with what f.Owner desires, and reports whether
+// anything is.
+func (f *Finding) judge(reg *servicealloc.Registry, it item, first string) bool {
+	h, held := it.holder(reg)
+	switch {
+	case first != f.Owner:
+		f.Kind, f.Holder = Duplicate, first
+	case !it.usable(reg):
+		f.Kind = OutOfRange
+	case !held:
+		g, _ := reg.Get(f.Owner)
+		f.Kind, f.Generation = Missing, g.Generation
+	case h.Owner != f.Owner:
+		f.Kind, f.Holder, f.Generation = WrongOwner, h.Owner, h.Generation
+	}
+	return f.Kind != ""
+}
+
+// grown sorts findings and adds up their ages.
+func grown(out, previous []Finding, now time.Time) []Finding {
+	young := func(f Finding) Finding {
+		f.Seen, f.Since, f.Age = 0, time.Time{}, 0
+		return f
+	}
+	before := make(map[Finding]Finding, len(previous))
+	for _, f := range previous {
+		before[young(f)] = f
+	}
+	for i := range out {
+		f, old := &out[i], before[out[i]]
+		f.Seen, f.Since = old.Seen+1, old.Since
+		if old.Seen == 0 {
+			f.Since = now
+		}
+		f.Age = now.Sub(f.Since)
+	}
+	slices.SortFunc(out, func(x, y Finding) int { return x.compare(&y) })
+	return out
+}
+
+// Plan selects the findings that [Apply] can and should repair: what is missing at once,
+// and what is leaked or with the wrong owner once it has been seen that many times in a
+// row and is that old. A duplicate and an address out of range are for people to solve.
+// Kubernetes frees a leaked bit when it has seen it 3 times, and a leaked IPAddress
+// object after 60 seconds.
+func Plan(findings []Finding, seen int, age time.Duration) (plan []Finding) {
+	for _, f := range findings {
+		switch f.Kind {
+		case Missing:
+			plan = append(plan, f)
+		case Leaked, WrongOwner:
+			if f.Seen >= seen && f.Age >= age {
+				plan = append(plan, f)
+			}
+		}
+	}
+	return plan
+}
+
+// Apply carries out a plan: it takes what is missing, releases what is leaked and
+// transfers what has the wrong owner, each finding by one [servicealloc.Registry.Move].
+// It returns the findings that it could not repair, as the errors of Move with the
+// owner and what the finding is about, and [ipalloc.ErrInvalid] for a finding that has
+// no repair. Those change nothing, and the others are carried out.
+func Apply(reg *servicealloc.Registry, plan []Finding) (problems []*ipalloc.Error) {
+	a := applying{}
+	for _, f := range plan {
+		var from, to servicealloc.Grant
+		switch f.Kind {
+		case Missing:
+			to = a.party(&f, f.Owner, f.Generation)
+		case Leaked:
+			from = a.party(&f, f.Owner, f.Generation)
+		case WrongOwner:
+			g, _ := reg.Get(f.Owner)
+			from, to = a.party(&f, f.Holder, f.Generation), a.party(&f, f.Owner, g.Generation)
+		default:
+			problems = append(problems, &ipalloc.Error{Package: "repair", Op: "apply", Field: "Kind", Owner: f.Owner, Addr: f.Addr, Port: f.Port.Number,
+				Text: string(f.Kind), Reason: "no repair", Err: ipalloc.ErrInvalid})
+			continue
+		}
+		left, got, err := reg.Move(from, to)
+		if err != nil {
+			e := ipalloc.Error{Err: err}
+			if because := (*ipalloc.Error)(nil); errors.As(err, &because) {
+				e = *because
+			}
+			e.Package, e.Op, e.Owner, e.Addr, e.Port = "repair", "apply", f.Owner, f.Addr, f.Port.Number
+			problems = append(problems, &e)
+			continue
+		}
+		a.moved(from, left.Generation)
+		a.moved(to, got.Generation)
+	}
+	return problems
+}
+
+// applying has, for each owner that one call of Apply has changed, the generation of its
+// grant before, which the findings name, and now.
+type applying map[string]struct{ before, now uint64 }
+
+// party returns what f is about as a part of an owner's grant.
+func (a applying) party(f *Finding, owner string, generation uint64) servicealloc.Grant {
+	if n, ok := a[owner]; ok && n.before == generation {
+		generation = n.now
+	}
+	g := servicealloc.Grant{Owner: owner, Generation: generation}
+	if f.Addr.IsValid() {
+		g.Addrs = []netip.Addr{f.Addr}
+	} else {
+		g.Ports = []servicealloc.Port{f.Port}
+	}
+	return g
+}
+
+// moved notes what became of the grant of a party, if there was one.
+func (a applying) moved(g servicealloc.Grant, generation uint64) {
+	if len(g.Addrs)+len(g.Ports) == 0 {
+		return
+	}
+	n, ok := a[g.Owner]
+	if !ok || n.now != g.Generation {
+		n.before = g.Generation
+	}
+	n.now = generation
+	a[g.Owner] = n
+}
