@@ -31,6 +31,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 	"github.com/ipalloc/ipalloc/metrics"
 	"github.com/ipalloc/ipalloc/servicealloc"
+	"github.com/ipalloc/ipalloc/servicealloc/repair"
 )
 
 var update = flag.Bool("update", false, "write the table of README.md")
@@ -198,7 +199,7 @@ func TestServices(t *testing.T) {
 		t.Errorf("findings before the first Diff: %v", f)
 	}
 
-	c.Found(r.Diff(nil, nil)) // nothing is desired, so all that is held has leaked
+	c.Found(repair.Diff(r, nil, nil, time.Now())) // nothing is desired, so all that is held has leaked
 	got = scrape(t, c)
 	want(t, got, "service_findings", map[string]float64{
 		"finding=leaked": 3, "finding=missing": 0, "finding=duplicate": 0, "finding=out of range": 0, "finding=wrong owner": 0})
@@ -209,7 +210,7 @@ func TestRangeAndPorts(t *testing.T) {
 	r := must(servicealloc.NewRange(prefix("10.96.0.0/28")))(t)
 	p := must(servicealloc.NewPorts(servicealloc.PortRange{First: 1000, Last: 1999}))(t)
 	must2(t)(r.AllocateNext())
-	must2(t)(p.AllocateNext(servicealloc.TCP))
+	must2(t)(p.AllocateNext())
 	got := scrape(t, metrics.NewRange("r", r), metrics.NewPorts("p", p))
 	want(t, got, "pool_capacity", map[string]float64{"kind=servicealloc,pool=range dynamic": 14, // a small range has no static band
 		"kind=servicealloc,pool=ports static": 31, "kind=servicealloc,pool=ports dynamic": 969})
@@ -510,7 +511,7 @@ func everything(t *testing.T) []prometheus.Collector {
 	a := must(nodeipam.New(nodeipam.Config{ByLabels: true}))(t)
 	r := must(servicealloc.NewRegistry(servicealloc.PortRange{First: 1, Last: 100}))(t)
 	services := metrics.NewRegistry("all", r)
-	services.Found([]servicealloc.Finding{{Kind: servicealloc.Leaked}})
+	services.Found([]repair.Finding{{Kind: repair.Leaked}})
 	e, db := newEngine(t, store.NewMemory(), "10.0.0.0/24")
 	must(e.Assign(ctx, ipset.HostOwner("a"), "h"))(t)
 	pods := metrics.NewEngine("all", e, metrics.EngineOptions{Hosts: 1})

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ipalloc/ipalloc/servicealloc"
+	"github.com/ipalloc/ipalloc/servicealloc/repair"
 )
 
 var (
@@ -53,7 +54,7 @@ func (s services) Collect(out chan<- prometheus.Metric) {
 type Registry struct {
 	services
 	mu    sync.Mutex
-	found map[servicealloc.Kind]*finding
+	found map[repair.Kind]*finding
 }
 
 type finding struct{ count, oldest float64 }
@@ -68,11 +69,11 @@ func NewRegistry(name string, r *servicealloc.Registry) *Registry {
 	}, findings, findingOldest)}
 }
 
-// Found sets what the last [servicealloc.Registry.Diff] has found. Call it after each one, also with nothing found. Before the
+// Found sets what the last [repair.Diff] has found. Call it after each one, also with nothing found. Before the
 // first call there are no metrics of findings.
-func (r *Registry) Found(fs []servicealloc.Finding) {
-	found := make(map[servicealloc.Kind]*finding)
-	for _, k := range []servicealloc.Kind{servicealloc.Missing, servicealloc.Leaked, servicealloc.Duplicate, servicealloc.OutOfRange, servicealloc.WrongOwner} {
+func (r *Registry) Found(fs []repair.Finding) {
+	found := make(map[repair.Kind]*finding)
+	for _, k := range []repair.Kind{repair.Missing, repair.Leaked, repair.Duplicate, repair.OutOfRange, repair.WrongOwner} {
 		found[k] = new(finding)
 	}
 	for _, f := range fs {
