@@ -36,13 +36,18 @@ func consume(ctx context.Context, scratch, proxy, version string, modules []*mem
 	if _, err := command(ctx, dir, env, "go", "mod", "init", "consumer.example"); err != nil {
 		return err
 	}
-	var paths, commands []string
+	var paths, commands, programs []string
 	for _, m := range modules {
-		if m.isCommand() {
+		if m.isCommand(".") {
 			commands = append(commands, m.path+"@"+version)
-		} else {
-			paths = append(paths, m.path+"@"+version)
+			continue
 		}
+		paths = append(paths, m.path+"@"+version)
+		found, err := m.programs()
+		if err != nil {
+			return err
+		}
+		programs = append(programs, found...)
 	}
 	if _, err := command(ctx, dir, env, "go", append([]string{"get"}, paths...)...); err != nil {
 		return err
@@ -50,6 +55,12 @@ func consume(ctx context.Context, scratch, proxy, version string, modules []*mem
 	fmt.Println("got     ", strings.Join(paths, " "))
 	if err := runPrograms(ctx, modules[0].at("README.md"), dir, env); err != nil {
 		return err
+	}
+	for _, p := range programs {
+		if _, err := command(ctx, dir, env, "go", "run", p); err != nil {
+			return err
+		}
+		fmt.Println("ran      ", p)
 	}
 	for _, c := range commands {
 		if _, err := command(ctx, scratch, env, "go", "install", c); err != nil {
@@ -93,10 +104,24 @@ func runPrograms(ctx context.Context, markdown, dir string, env []string) error 
 	return nil
 }
 
-// isCommand reports whether the package at the top of the module is a program.
-func (m *member) isCommand() bool {
-	text, err := os.ReadFile(m.at("main.go"))
-	return err == nil && strings.Contains(string(text), "\npackage main\n")
+// programs returns the import paths of the programs that a module under examples is made of.
+func (m *member) programs() (paths []string, err error) {
+	if !strings.HasPrefix(filepath.ToSlash(m.dir), "examples/") {
+		return nil, nil
+	}
+	dirs, err := os.ReadDir(m.at("."))
+	for _, d := range dirs {
+		if d.IsDir() && m.isCommand(d.Name()) {
+			paths = append(paths, m.path+"/"+d.Name())
+		}
+	}
+	return paths, err
+}
+
+// isCommand reports whether a package of the module is a program.
+func (m *member) isCommand(dir string) bool {
+	text, err := os.ReadFile(m.at(filepath.Join(dir, "main.go")))
+	return err == nil && strings.Contains("\n"+string(text), "\npackage main\n")
 }
 
 // forget removes the modules of this repository from the module cache.

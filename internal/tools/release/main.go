@@ -8,8 +8,8 @@
 // It exports the commit at HEAD, sets the version of the sibling modules in each
 // go.mod, writes the checksums to go.sum, and packs the modules into a module proxy in
 // the file system. In a new module outside the tree, with that proxy, it then gets
-// every package, compiles and runs the programs of README.md, and installs the
-// commands. With -write it requires a section of that version in CHANGELOG.md. It
+// every package, compiles and runs the programs of README.md and of examples/embed, and
+// installs the commands. With -write it requires a section of that version in CHANGELOG.md. It
 // prints the tags to set at the end.
 //
 // Between releases, "go get" of a nested module at a commit works if the versions that

@@ -1,0 +1,144 @@
+// Command dhcp keeps the leases of a DHCP server: DISCOVER, REQUEST, RENEW, RELEASE and
+// DECLINE on a dynamic range of a subnet, static addresses outside of it. A client gets its
+// last address back as long as that is free, also after a restart.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+)
+
+const (
+	offerTime  = 30 * time.Second
+	leaseTime  = time.Hour
+	quarantine = 10 * time.Minute
+)
+
+var server = ipset.HostOwner("server")
+
+type dhcp struct{ engine *ipset.Engine }
+
+// errNAK is the answer to a client that asks for what it does not have.
+var errNAK = errors.New("NAK")
+
+// discover offers a client an address: the one it has or had last, else a free one, for half a minute.
+func (d *dhcp) discover(ctx context.Context, mac string) (netip.Addr, error) {
+	got, err := d.engine.AutoAssign(ctx, ipset.AssignArgs{
+		Owner: server, Num4: 1, Claim: ipset.Claim{Handle: mac, TTL: offerTime}, Existing: true, Sticky: true,
+	})
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return got.V4[0].Address, nil
+}
+
+// request makes an offer a lease, and renews a lease.
+func (d *dhcp) request(ctx context.Context, mac string, a netip.Addr) error {
+	held, err := d.engine.Lookup(ctx, a)
+	if errors.Is(err, ipalloc.ErrNotHeld) || errors.Is(err, ipalloc.ErrCooling) || err == nil && held.Handle != mac {
+		return errNAK
+	} else if err != nil {
+		return err
+	}
+	if _, err = d.engine.Renew(ctx, mac, leaseTime); errors.Is(err, ipalloc.ErrNotHeld) {
+		return errNAK // it ended in between
+	}
+	return err
+}
+
+// release ends a lease; guarded by the client, as the message may be an old one.
+func (d *dhcp) release(ctx context.Context, mac string, a netip.Addr) error {
+	_, err := d.engine.ReleaseIPs(ctx, ipset.Release{Address: a, Guard: ipset.Guard{Handle: mac}})
+	return err
+}
+
+// decline takes an address that something else on the network uses out of circulation for a while.
+func (d *dhcp) decline(ctx context.Context, mac string, a netip.Addr) error {
+	if err := d.release(ctx, mac, a); err != nil {
+		return err
+	}
+	_, err := d.engine.AssignIP(ctx, ipset.AssignIPArgs{
+		Address: a, Owner: server, Claim: ipset.Claim{Handle: "declined/" + a.String(), TTL: quarantine},
+	})
+	return err
+}
+
+func run(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "dhcp")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	db, err := boltstore.Open(ctx, filepath.Join(dir, "leases.db"), boltstore.Options{})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	start := func() (*dhcp, error) { // nothing is held outside the file
+		engine, err := ipset.New(db, ipset.Options{Now: func() time.Time { return now }})
+		return &dhcp{engine}, err
+	}
+	d, err := start()
+	if err != nil {
+		return err
+	}
+	err = d.engine.AddPool(ctx, ipset.Pool{
+		Name: "lan", Prefix: netip.MustParsePrefix("192.168.1.0/24"), BlockBits: 24,
+		Ranges: []netipx.IPRange{netipx.MustParseIPRange("192.168.1.100-192.168.1.102")},
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := d.engine.AssignIP(ctx, ipset.AssignIPArgs{ // static, outside the dynamic range
+		Address: netip.MustParseAddr("192.168.1.9"), Owner: server, Claim: ipset.Claim{Handle: "aa:printer"}}); err != nil {
+		return err
+	}
+	a, err := d.discover(ctx, "aa:01")
+	if err != nil {
+		return err
+	}
+	fmt.Println("offer", a, "request:", d.request(ctx, "aa:01", a), "by another:", d.request(ctx, "aa:02", a))
+	now = now.Add(2 * time.Hour) // the lease ends
+	fmt.Println("renew too late:", d.request(ctx, "aa:01", a))
+	if d, err = start(); err != nil {
+		return err
+	}
+	b, err := d.discover(ctx, "aa:02")
+	if err != nil {
+		return err
+	}
+	again, err := d.discover(ctx, "aa:01")
+	if err != nil {
+		return err
+	}
+	fmt.Println("after a restart", b, "and", again, "again")
+	if err := d.decline(ctx, "aa:02", b); err != nil {
+		return err
+	}
+	c, err := d.discover(ctx, "aa:02")
+	if err != nil {
+		return err
+	}
+	_, err = d.discover(ctx, "aa:03")
+	fmt.Println("declined, offer", c, "full:", errors.Is(err, ipalloc.ErrFull))
+	return nil
+}
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}

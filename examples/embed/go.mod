@@ -1,0 +1,14 @@
+module github.com/ipalloc/ipalloc/examples/embed
+
+go 1.25.0
+
+require (
+	github.com/ipalloc/ipalloc v0.0.0
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0
+	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb
+)
+
+require (
+	go.etcd.io/bbolt v1.5.0 // indirect
+	golang.org/x/sys v0.45.0 // indirect
+)
