@@ -60,7 +60,7 @@ func consume(ctx context.Context, scratch, proxy, version string, modules []*mem
 		if _, err := command(ctx, dir, env, "go", "run", p); err != nil {
 			return err
 		}
-		fmt.Println("ran      ", p)
+		fmt.Println("ran     ", p)
 	}
 	for _, c := range commands {
 		if _, err := command(ctx, scratch, env, "go", "install", c); err != nil {
