@@ -32,7 +32,7 @@ func open(ctx context.Context, file string) (r *runtime, err error) {
 	}
 	r.subnets, err = journal.OpenSet(ctx, r.db, "subnets", netip.MustParsePrefix("172.20.0.0/14"), 24)
 	if err == nil {
-		ephemeral := servicealloc.PortRange{First: 49152, Last: 65535, PerProtocol: true}
+		ephemeral := servicealloc.PortRange{First: 49152, Last: 65535}
 		r.ports, err = journal.OpenPorts(ctx, r.db, "ports", ephemeral, servicealloc.LowestFirst(), servicealloc.StaticBand(0))
 	}
 	if err != nil {
@@ -84,10 +84,10 @@ func (n *network) address(ctx context.Context) (netip.Addr, error) {
 	})
 }
 
-// publish takes a port of the host.
-func (r *runtime) publish(ctx context.Context, p servicealloc.Protocol) (uint16, error) {
+// publish takes a port of the host, for all protocols.
+func (r *runtime) publish(ctx context.Context) (uint16, error) {
 	return journal.Do(ctx, r.ports, func(a *servicealloc.Ports) (uint16, error) {
-		port, _, err := a.AllocateNext(p)
+		port, _, err := a.AllocateNext()
 		return port, err
 	})
 }
@@ -128,7 +128,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	port, err := r.publish(ctx, servicealloc.TCP)
+	port, err := r.publish(ctx)
 	if err != nil {
 		return err
 	}
