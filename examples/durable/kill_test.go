@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/kubetest"
 )
 
 // bolt returns the name of a store in a file that does not exist yet.
@@ -19,6 +20,20 @@ func bolt(t *testing.T) string { return "bolt://" + filepath.Join(t.TempDir(), "
 func etcd(t *testing.T) (string, *etcdtest.Cluster) {
 	c := etcdtest.New(t, etcdtest.Config{NoSync: true})
 	return "etcd://" + c.Members()[0].ClientAddress() + "/pods", c
+}
+
+// kube returns the name of a store in an API server of the test's own.
+func kube(t *testing.T) string {
+	server := kubetest.New(t, kubetest.Config{})
+	if err := server.Define(t.Context(), "../../ipset/kubestore/config/crd.yaml", "/apis/store.ipalloc.dev/v1/namespaces/default/storeobjects"); err != nil {
+		t.Fatal(err)
+	}
+	config, err := server.Kubeconfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", config)
+	return "kube://default/pods"
 }
 
 // finish runs the program to the end of the trace and compares what it says, and what is there.
@@ -72,6 +87,20 @@ func TestKillEtcd(t *testing.T) {
 	store, _ := etcd(t)
 	killed(t, store)
 	finish(t, store)
+}
+
+func TestKillKube(t *testing.T) {
+	store := kube(t)
+	killed(t, store)
+	finish(t, store)
+	backup := bolt(t)
+	for _, c := range []struct{ from, to string }{{store, backup}, {backup, "kube://default/restored"}} {
+		status, out, stderr := start(t.Context(), "-store", c.from, "-copy-to", c.to)
+		if status != exitOK || !strings.HasSuffix(out, " records, copied from "+c.from+" to "+c.to+"\n") {
+			t.Fatalf("status %d, %s%s", status, out, stderr)
+		}
+		finish(t, c.to)
+	}
 }
 
 // The store dies, not the program: it asks again until there is an answer.

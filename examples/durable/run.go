@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/examples/internal/podnet"
 	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+	"github.com/ipalloc/ipalloc/ipset/kubestore"
 )
 
 // patience is how long the program tries to get through to a store that does not answer.
@@ -67,7 +68,7 @@ func (r *runner) patiently(ctx context.Context, ask func() error) error {
 	giveUp := time.Now().Add(patience)
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		err := ask()
-		if err == nil || ctx.Err() != nil || !etcdstore.Retryable(err) || time.Now().After(giveUp) {
+		if err == nil || ctx.Err() != nil || !retryable(err) || time.Now().After(giveUp) {
 			return err
 		}
 		fmt.Fprintf(r.log, "%s: trying again: %v\n", r.cfg.store.Text, err)
@@ -76,6 +77,9 @@ func (r *runner) patiently(ctx context.Context, ask func() error) error {
 		}
 	}
 }
+
+// retryable reports whether the same call can succeed later, on whatever store.
+func retryable(err error) bool { return etcdstore.Retryable(err) || kubestore.Retryable(err) }
 
 // wait waits, or returns the error of ctx when that ends first.
 func wait(ctx context.Context, d time.Duration) error {

@@ -9,11 +9,13 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ipalloc/ipalloc/examples/internal/storeurl"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+	"github.com/ipalloc/ipalloc/ipset/kubestore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -37,6 +39,8 @@ func open(ctx context.Context, l *storeurl.Location, mustExist bool) (store.Stor
 		return s, s.Close, nil
 	case "etcd":
 		return openEtcd(ctx, l, mustExist)
+	case "kube":
+		return openKube(ctx, l, mustExist)
 	default:
 		return store.NewMemory(), func() error { return nil }, nil
 	}
@@ -57,6 +61,19 @@ func openEtcd(ctx context.Context, l *storeurl.Location, mustExist bool) (store.
 		return nil, nil, errors.Join(err, client.Close())
 	}
 	return s, client.Close, nil
+}
+
+// openKube opens the store in the cluster that the kubeconfig names, or in that of the pod.
+func openKube(ctx context.Context, l *storeurl.Location, mustExist bool) (store.Store, func() error, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := kubestore.Open(ctx, config, l.Namespace, l.Name, kubestore.Options{NoCreate: mustExist})
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, func() error { return nil }, nil
 }
 
 // copyStore copies a store to another one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,7 @@ func admin(t *testing.T, method, name, body string) {
 	if name != "" {
 		path += "/" + name
 	}
-	if _, err := request(limited(t), sharedServer(t), method, path, body); err != nil {
+	if _, err := sharedServer(t).Request(limited(t), method, path, body); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -119,7 +120,7 @@ func TestMadeAnew(t *testing.T) {
 	s := openAt(t, newName(), Options{Slots: minSlots})
 	work(t, s, 3)
 	s.settleSnapshot()
-	if _, err := request(limited(t), sharedServer(t), http.MethodDelete, objects("default")+"?labelSelector="+nameLabel+"%3D"+s.name, ""); err != nil {
+	if _, err := sharedServer(t).Request(limited(t), http.MethodDelete, objects("default")+"?labelSelector="+nameLabel+"%3D"+s.name, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := refusal(t, s.name, Options{NoCreate: true}); !errors.Is(err, ipalloc.ErrNotFound) {
@@ -226,12 +227,16 @@ func TestRole(t *testing.T) {
 	server := sharedServer(t)
 	ctx := limited(t)
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/"
-	if err := applyFile(ctx, server, rbac+"roles", "config/rbac.yaml"); err != nil {
+	role, err := os.ReadFile("config/rbac.yaml")
+	if err == nil {
+		_, err = server.Request(ctx, http.MethodPost, rbac+"roles", string(role))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	binding := "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: ipalloc-store}\n" +
 		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: ipalloc-store}\nsubjects: [{kind: ServiceAccount, name: controller, namespace: default}]\n"
-	if _, err := request(ctx, server, http.MethodPost, rbac+"rolebindings", binding); err != nil {
+	if _, err := server.Request(ctx, http.MethodPost, rbac+"rolebindings", binding); err != nil {
 		t.Fatal(err)
 	}
 	config := configOf(server)

@@ -1,12 +1,9 @@
 package kubestore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -50,10 +47,7 @@ func sharedServer(t testing.TB) *kubetest.Server {
 		ctx, cancel := context.WithTimeout(context.Background(), kubetest.StartLimit)
 		defer cancel()
 		if shared.server, shared.err = kubetest.Start(ctx, kubetest.Config{}); shared.err == nil {
-			shared.err = applyFile(ctx, shared.server, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "config/crd.yaml")
-		}
-		if shared.err == nil {
-			shared.err = served(ctx, shared.server)
+			shared.err = shared.server.Define(ctx, "config/crd.yaml", objects("default"))
 		}
 	})
 	if errors.Is(shared.err, kubetest.ErrSkip) || errors.Is(shared.err, etcdtest.ErrSkip) {
@@ -63,53 +57,6 @@ func sharedServer(t testing.TB) *kubetest.Server {
 		t.Fatal(shared.err)
 	}
 	return shared.server
-}
-
-// applyFile creates the resource of a manifest.
-func applyFile(ctx context.Context, s *kubetest.Server, path, file string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	_, err = request(ctx, s, http.MethodPost, path, string(text))
-	return err
-}
-
-// request sends a request of an administrator with a body in YAML, or a patch in JSON.
-func request(ctx context.Context, s *kubetest.Server, method, path, body string) (string, error) {
-	client, err := rest.HTTPClientFor(configOf(s))
-	if err != nil {
-		return "", err
-	}
-	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, bytes.NewReader([]byte(body)))
-	if err != nil {
-		return "", err
-	}
-	req.Header.Set("Content-Type", "application/yaml")
-	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode >= 300 {
-		err = fmt.Errorf("%s %s: %s\n%s", method, path, resp.Status, answer)
-	}
-	return string(answer), err
-}
-
-// served returns when the API server serves the resource.
-func served(ctx context.Context, s *kubetest.Server) error {
-	for {
-		_, err := request(ctx, s, http.MethodGet, objects("default"), "")
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		_ = sleep(ctx, 50*time.Millisecond)
-	}
 }
 
 // objects returns the path of the objects of a namespace.

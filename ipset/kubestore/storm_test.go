@@ -149,10 +149,7 @@ func TestStorm(t *testing.T) {
 	if _, err := Open(ctx, configOf(server), "default", "storm", Options{}); !errors.Is(err, ipalloc.ErrNotFound) || !strings.Contains(err.Error(), "crd.yaml") {
 		t.Errorf("without the definition of the resource: %v", err)
 	}
-	if err := applyFile(ctx, server, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "config/crd.yaml"); err != nil {
-		t.Fatal(err)
-	}
-	if err := served(ctx, server); err != nil {
+	if err := server.Define(ctx, "config/crd.yaml", objects("default")); err != nil {
 		t.Fatal(err)
 	}
 	e, err := stormEngine(ctx, configOf(server))

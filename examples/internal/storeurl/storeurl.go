@@ -3,6 +3,7 @@
 //	memory                              in memory, for a trial
 //	bolt:///var/lib/ipam.db             a file of this machine
 //	etcd://host:2379,host:2379/prefix   an etcd cluster, and the prefix of the keys there
+//	kube://namespace/name               the Kubernetes cluster of the kubeconfig, or of the pod
 //
 // It opens nothing, so that a program links only the stores it supports.
 package storeurl
@@ -15,15 +16,17 @@ import (
 
 // Location is a store by its name.
 type Location struct {
-	Kind      string   // "memory", "bolt" or "etcd"
+	Kind      string   // "memory", "bolt", "etcd" or "kube"
 	Path      string   // of the file, with Kind bolt
 	Endpoints []string // with Kind etcd
 	Prefix    string   // of the keys, with a slash at both ends; with Kind etcd
+	Namespace string   // with Kind kube
+	Name      string   // of the store in it
 	Text      string   // as it was written
 }
 
 // kinds are all kinds of stores, in the order in which texts name them.
-var kinds = []string{"memory", "bolt", "etcd"}
+var kinds = []string{"memory", "bolt", "etcd", "kube"}
 
 // Parse reads a name. flag is what the error calls the flag that it was given by; kinds are those
 // that the program supports, all if there are none.
@@ -38,7 +41,7 @@ func Parse(flag, text string, supported ...string) (*Location, error) {
 	var rest string
 	var ok bool
 	if l.Kind, rest, ok = strings.Cut(text, "://"); !ok && text != "memory" {
-		return fault("memory, bolt:///path/of/file or etcd://host:port/prefix is needed")
+		return fault("memory, bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name is needed")
 	}
 	if !slices.Contains(supported, l.Kind) {
 		return fault("no such kind of store; the kinds are %s", strings.Join(supported, ", "))
@@ -61,6 +64,10 @@ func Parse(flag, text string, supported ...string) (*Location, error) {
 			return fault("the prefix of the keys is missing, as in etcd://10.0.0.1:2379/ipam")
 		}
 		l.Endpoints, l.Prefix = strings.Split(hosts, ","), "/"+prefix+"/"
+	case "kube":
+		if l.Namespace, l.Name, ok = strings.Cut(rest, "/"); !ok || l.Namespace == "" || l.Name == "" {
+			return fault("a namespace and a name are needed, as in kube://default/ipam")
+		}
 	}
 	return l, nil
 }

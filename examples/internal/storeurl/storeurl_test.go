@@ -11,6 +11,7 @@ func TestParse(t *testing.T) {
 		"bolt:///var/lib/ipam.db":   {Kind: "bolt", Path: "/var/lib/ipam.db"},
 		"bolt://ipam.db":            {Kind: "bolt", Path: "ipam.db"},
 		"etcd://a:2379/ipam":        {Kind: "etcd", Endpoints: []string{"a:2379"}, Prefix: "/ipam/"},
+		"kube://default/ipam":       {Kind: "kube", Namespace: "default", Name: "ipam"},
 		"etcd://a:1,b:2/ipam/pods/": {Kind: "etcd", Endpoints: []string{"a:1", "b:2"}, Prefix: "/ipam/pods/"},
 	} {
 		want.Text = text
@@ -22,15 +23,16 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":               "--store : memory, bolt:///path/of/file or etcd://host:port/prefix is needed",
-		"x.db":           "--store x.db: memory, bolt:///path/of/file or etcd://host:port/prefix is needed",
-		"redis://x":      "--store redis://x: no such kind of store; the kinds are bolt, etcd",
-		"memory":         "--store memory: no such kind of store; the kinds are bolt, etcd",
+		"":               "--store : memory, bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name is needed",
+		"x.db":           "--store x.db: memory, bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name is needed",
+		"redis://x":      "--store redis://x: no such kind of store; the kinds are bolt, etcd, kube",
+		"memory":         "--store memory: no such kind of store; the kinds are bolt, etcd, kube",
 		"bolt://":        "--store bolt://: the path of a file is missing, as in bolt:///var/lib/ipam.db",
 		"etcd:///x":      "--store etcd:///x: a host is missing, as in etcd://10.0.0.1:2379/ipam",
 		"etcd://x:2379/": "--store etcd://x:2379/: the prefix of the keys is missing, as in etcd://10.0.0.1:2379/ipam",
+		"kube://ipam":    "--store kube://ipam: a namespace and a name are needed, as in kube://default/ipam",
 	} {
-		if _, err := Parse("--store", text, "bolt", "etcd"); err == nil || err.Error() != want {
+		if _, err := Parse("--store", text, "bolt", "etcd", "kube"); err == nil || err.Error() != want {
 			t.Errorf("%q: %v\nwant %s", text, err, want)
 		}
 	}
