@@ -17,8 +17,9 @@
 //
 // Package ipset hands out single addresses on many hosts. Each host has blocks of its
 // own, and all programs share one store: memory (ipset/store), a file (ipset/boltstore),
-// a SQL database (ipset/sqlstore) or an etcd (ipset/etcdstore). Package ipset/boltstore/journal keeps allocators of
-// cidrset and servicealloc in such a file.
+// a SQL database (ipset/sqlstore), an etcd (ipset/etcdstore) or a Kubernetes API server
+// (ipset/kubestore). Package ipset/boltstore/journal keeps allocators of cidrset and
+// servicealloc in such a file, and package metrics shows all of them to Prometheus.
 //
 // Package ipset/hostlocal hands out single addresses for the containers of one node,
 // from ranges that come with every call, as CNI's host-local does.

@@ -1,65 +1,37 @@
-// Command quickstart is the first thing to run: a pool is cut into equal prefixes, some are handed
-// out, one comes back, and a restart forgets nothing.
+// Command quickstart is the first thing to run: one address for one pod, and back. It is the
+// program of README.md.
 //
 //	go run ./examples/quickstart
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func main() {
-	if err := run(); err != nil {
+	ctx, db := context.Background(), store.NewMemory() // or a file, an etcd, a SQL database: nothing below changes
+	engine, err := ipset.New(db, ipset.Options{})
+	if err != nil {
 		log.Fatal(err)
 	}
-}
-
-func run() error {
-	set, err := cidrset.New(netip.MustParsePrefix("10.0.0.0/22"), 24) // room for four /24
-	if err != nil {
-		return err
+	err = engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16")})
+	if err != nil && !errors.Is(err, ipalloc.ErrExists) { // a store that lasts has it already
+		log.Fatal(err)
 	}
-	taken, err := set.Occupy(netip.MustParsePrefix("10.0.1.0/24")) // somebody has it already
-	if err != nil {
-		return err
+	a, err := engine.Assign(ctx, ipset.HostOwner("node-a"), "pod-1") // again: the same address
+	if errors.Is(err, ipalloc.ErrFull) {
+		log.Fatal("no address is left: ", err)
+	} else if err != nil {
+		log.Fatal(err)
 	}
-	fmt.Println("occupied", taken)
-
-	for { // hand out what is left
-		prefix, err := set.AllocateNext()
-		if errors.Is(err, ipalloc.ErrFull) {
-			fmt.Println("full")
-			break
-		} else if err != nil {
-			return err
-		}
-		fmt.Println("allocated", prefix)
-	}
-
-	freed, err := set.Release(netip.MustParsePrefix("10.0.2.0/24"))
-	if err != nil {
-		return err
-	}
-	fmt.Println("released", freed)
-
-	snapshot, err := set.MarshalBinary() // to a file, a database, ...
-	if err != nil {
-		return err
-	}
-	restored, err := cidrset.Restore(set.Pool(), set.ChildBits(), snapshot)
-	if err != nil {
-		return err
-	}
-	prefix, err := restored.AllocateNext()
-	if err != nil {
-		return err
-	}
-	fmt.Println("after the restart", prefix)
-	return nil
+	released, err := engine.ReleaseByHandle(ctx, "pod-1")
+	fmt.Println(a.Prefix(), released, err)
 }
