@@ -39,7 +39,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
+	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 )
 
@@ -95,7 +95,7 @@ func load(cfg *config) (t traces, err error) {
 
 // replay runs the phases over the traces and reports.
 func replay(ctx context.Context, cfg *config, t traces, stdout io.Writer) error {
-	drawings, err := replayNodes(cfg, t.nodes, stdout)
+	pictures, err := replayNodes(cfg, t.nodes, stdout)
 	if err != nil {
 		return err
 	}
@@ -109,12 +109,12 @@ func replay(ctx context.Context, cfg *config, t traces, stdout io.Writer) error 
 		if err != nil {
 			return err
 		}
-		drawings = append(drawings, blocks...)
+		pictures = append(pictures, blocks...)
 	}
 	if cfg.svg == "" {
 		return nil
 	}
-	if err := writeSVG(cfg.svg, drawings); err != nil {
+	if err := writeSVG(cfg.svg, pictures); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "\nmap written to %s\n", cfg.svg)
@@ -122,7 +122,7 @@ func replay(ctx context.Context, cfg *config, t traces, stdout io.Writer) error 
 }
 
 // replayNodes runs the phases over the nodes and reports.
-func replayNodes(cfg *config, nodes []trace.Node, stdout io.Writer) ([]spacemap.Drawing, error) {
+func replayNodes(cfg *config, nodes []trace.Node, stdout io.Writer) ([]addrmap.Picture, error) {
 	phase, err := newNodePhase(cfg, nodes, time.Now)
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func replayNodes(cfg *config, nodes []trace.Node, stdout io.Writer) ([]spacemap.
 	if err := phase.run(); err != nil {
 		return nil, err
 	}
-	return phase.drawings(), summarize(stdout, cfg, phase)
+	return phase.pictures(), summarize(stdout, cfg, phase)
 }
 
 // replayServices runs the phases over the services and reports.
@@ -146,7 +146,7 @@ func replayServices(cfg *config, services []service, stdout io.Writer) error {
 }
 
 // replayPods runs the phases over the pods and reports.
-func replayPods(ctx context.Context, cfg *config, t traces, stdout io.Writer) ([]spacemap.Drawing, error) {
+func replayPods(ctx context.Context, cfg *config, t traces, stdout io.Writer) ([]addrmap.Picture, error) {
 	phase, err := newPodPhase(ctx, cfg, t.nodes, t.pods)
 	if err != nil {
 		return nil, err
@@ -157,5 +157,5 @@ func replayPods(ctx context.Context, cfg *config, t traces, stdout io.Writer) ([
 	if err := summarizePods(ctx, stdout, cfg, phase); err != nil {
 		return nil, err
 	}
-	return phase.net.Drawings(ctx)
+	return phase.net.Pictures(ctx)
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/examples/internal/podnet"
-	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -114,7 +114,7 @@ func summarizePods(ctx context.Context, w io.Writer, cfg *config, p *podPhase) e
 	fmt.Fprintf(&out, "verified   %s, from what the pods were told: nobody without, nothing twice, nothing left behind; and Check found nothing\n",
 		wording.Count(r.checks, "time"))
 	fmt.Fprintf(&out, "\nat the peak\n%s", r.atPeak)
-	if err := p.net.End(ctx, &out, spacemap.TextStyle{ASCII: cfg.ascii, Letters: true, Color: cfg.color}); err != nil {
+	if err := p.net.End(ctx, &out, addrmap.TextStyle{ASCII: cfg.ascii, Color: cfg.color}); err != nil {
 		return err
 	}
 	_, err := w.Write(out.Bytes())

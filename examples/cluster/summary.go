@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/netip"
 	"os"
 	"text/tabwriter"
 
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
+	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 )
@@ -23,8 +24,9 @@ func summarize(w io.Writer, cfg *config, p *nodePhase) error {
 	events(&out, p)
 	for i := range p.families {
 		out.WriteByte('\n')
-		style := spacemap.TextStyle{ASCII: cfg.ascii, Letters: cfg.letters, Color: cfg.color}
-		if err := spacemap.Text(&out, p.drawing(i), style); err != nil {
+		picture := p.picture(i)
+		picture.ByLabel = cfg.letters || cfg.color
+		if err := addrmap.Text(&out, picture, addrmap.TextStyle{ASCII: cfg.ascii, Color: cfg.color}); err != nil {
 			return err
 		}
 	}
@@ -121,33 +123,37 @@ func events(out *bytes.Buffer, p *nodePhase) {
 	fmt.Fprintf(out, "time       %.2f µs for each of %s, with the bookkeeping\n", each, wording.Count(r.allocations, "allocation"))
 }
 
-// drawing says what the map of a family shows: one layer for each class.
-func (p *nodePhase) drawing(family int) spacemap.Drawing {
+// picture returns the map of a family: the prefixes of nodes, by class.
+func (p *nodePhase) picture(family int) addrmap.Picture {
 	f := p.families[family]
-	d := spacemap.Drawing{Title: f.name, Pool: f.pool, Finest: f.childBits(), Layers: make([]spacemap.Layer, len(f.sizes))}
-	for c := range d.Layers {
-		d.Layers[c] = spacemap.Layer{Label: fmt.Sprintf("%s, /%d", p.className(c), f.sizes[c])}
-	}
+	space := &addrmap.Space{Name: f.name, Pool: f.pool, Finest: f.childBits()}
+	held := make([][]netip.Prefix, len(f.sizes))
 	for i := range p.nodes {
-		layer := &d.Layers[p.class(&p.nodes[i])]
-		layer.Prefixes = append(layer.Prefixes, p.held[p.nodes[i].Name][family])
+		c := p.class(&p.nodes[i])
+		held[c] = append(held[c], p.held[p.nodes[i].Name][family])
 	}
-	return d
+	for c, prefixes := range held {
+		space.AddPrefixes(addrmap.Used, fmt.Sprintf("%s, /%d", p.className(c), f.sizes[c]), prefixes...)
+	}
+	return addrmap.Picture{Space: space}
 }
 
-// drawings returns the maps of all families.
-func (p *nodePhase) drawings() []spacemap.Drawing {
-	drawings := make([]spacemap.Drawing, len(p.families))
-	for i := range drawings {
-		drawings[i] = p.drawing(i)
+// pictures returns the maps of all families.
+func (p *nodePhase) pictures() []addrmap.Picture {
+	pictures := make([]addrmap.Picture, len(p.families))
+	for i := range pictures {
+		pictures[i] = p.picture(i)
 	}
-	return drawings
+	return pictures
 }
 
 // writeSVG writes all maps into one file.
-func writeSVG(file string, drawings []spacemap.Drawing) error {
+func writeSVG(file string, pictures []addrmap.Picture) error {
 	var out bytes.Buffer
-	if err := spacemap.SVG(&out, spacemap.SVGStyle{}, drawings...); err != nil {
+	for i := range pictures {
+		pictures[i].ByLabel = true
+	}
+	if err := addrmap.SVG(&out, addrmap.SVGStyle{}, pictures...); err != nil {
 		return err
 	}
 	return os.WriteFile(file, out.Bytes(), 0o644)

@@ -8,8 +8,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/examples/internal/podnet"
-	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
 )
@@ -122,7 +122,7 @@ func (r *runner) report(ctx context.Context, w io.Writer) error {
 	var out bytes.Buffer
 	r.net.Describe(&out, r.cfg.source, r.cfg.place.String())
 	fmt.Fprintln(&out, "verified   from what the pods were told: nobody without, nothing twice, nothing left behind; and Check found nothing")
-	if err := r.net.End(ctx, &out, spacemap.TextStyle{ASCII: r.cfg.ascii, Letters: true}); err != nil {
+	if err := r.net.End(ctx, &out, addrmap.TextStyle{ASCII: r.cfg.ascii}); err != nil {
 		return err
 	}
 	_, err := w.Write(out.Bytes())

@@ -69,7 +69,7 @@ func (a *app) root() *cobra.Command {
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkFormat(a.format) }
 	root.AddCommand(a.poolCommand(), a.addressCommand(), a.handleCommand(), a.hostCommand(), a.blockCommand(),
 		a.assignCommand(), a.releaseCommand(), a.reserveCommand(), a.configCommand(),
-		a.checkCommand(), a.repairCommand(), a.gcCommand(), a.sweepCommand())
+		a.mapCommand(), a.checkCommand(), a.repairCommand(), a.gcCommand(), a.sweepCommand())
 	for _, c := range allCommands(root) {
 		wrapArgs(c)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"go4.org/netipx"
+
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -88,4 +90,14 @@ func cluster(t testing.TB) func(e *ipset.Engine) {
 		assign(e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("c"), Num4: 4, MaxBlocks: 1, Claim: ipset.Claim{Handle: "guest"}}))
 		must[[]netip.Addr](t)(e.ReleaseByHandle(ctx, "old"))
 	}
+}
+
+// reserving returns the set of some prefixes.
+func reserving(t testing.TB, prefixes ...string) *netipx.IPSet {
+	t.Helper()
+	var b netipx.IPSetBuilder
+	for _, p := range prefixes {
+		b.AddPrefix(netip.MustParsePrefix(p))
+	}
+	return must[*netipx.IPSet](t)(b.IPSet())
 }

@@ -11,7 +11,7 @@
 // length with the places where such a prefix is free, the first one named.
 //
 // A cell is drawn in the state that most of its taken addresses are in, with two exceptions: one
-// leak candidate, or one address in a block without owner, decides how a cell is drawn, so neither
+// leak candidate, or one held address in a block without owner, decides how a cell is drawn, so neither
 // disappears in a picture of a large pool. The number of taken addresses is drawn in eighths,
 // rounded up; one address in 2^64 is never drawn as free.
 //

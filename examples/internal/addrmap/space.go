@@ -21,7 +21,7 @@ const (
 	Reserved              // never assigned automatically
 	Cooling               // released and not yet reusable
 	Borrowed              // held for another host than the owner of the block
-	Orphan                // in a block without owner
+	Orphan                // held, in a block without owner
 	Leaked                // held, and a candidate for leak collection
 
 	Same    // held before and after, by the same holder
@@ -83,6 +83,15 @@ func (s *Space) Add(span Span) {
 		}
 	}
 	s.Spans = append(s.Spans, span)
+}
+
+// AddPrefixes adds prefixes of one state and label, in any order.
+func (s *Space) AddPrefixes(st State, label string, prefixes ...netip.Prefix) {
+	for _, p := range prefixes {
+		lo, hi := Of(p)
+		s.Spans = append(s.Spans, Span{lo, hi, st, label})
+	}
+	slices.SortFunc(s.Spans, func(x, y Span) int { return x.Lo.Cmp(y.Lo) })
 }
 
 var one = addr.U128{Lo: 1}

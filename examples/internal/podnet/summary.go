@@ -1,18 +1,16 @@
 package podnet
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"net/netip"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
-	"github.com/ipalloc/ipalloc/examples/internal/spacemap"
+	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
+	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
@@ -34,17 +32,17 @@ func (n *Network) Describe(w io.Writer, source, placement string) {
 }
 
 // End writes how full the pools are, and the picture of the first one.
-func (n *Network) End(ctx context.Context, w io.Writer, style spacemap.TextStyle) error {
+func (n *Network) End(ctx context.Context, w io.Writer, style addrmap.TextStyle) error {
 	fmt.Fprintf(w, "\nat the end\n")
 	if err := n.Utilization(ctx, w); err != nil {
 		return err
 	}
-	drawings, err := n.Drawings(ctx)
+	pictures, err := n.Pictures(ctx)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
-	return spacemap.Text(w, drawings[0], style)
+	return addrmap.Text(w, pictures[0], style)
 }
 
 // Utilization writes how full the pools are, a line for each.
@@ -103,62 +101,37 @@ func addresses(n int) string {
 	return fmt.Sprintf("%d addresses", n)
 }
 
-// named is how many nodes a picture names.
-const named = 12
-
-// Drawings returns a picture of each pool, for package spacemap: its blocks, by the nodes that have
-// them. The nodes with the most pods have a colour each, the others share one.
-func (n *Network) Drawings(ctx context.Context) ([]spacemap.Drawing, error) {
-	pools, err := n.engine.Utilization(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var drawings []spacemap.Drawing
+// Pictures returns a picture of each pool, for package addrmap: its blocks and addresses, by node.
+func (n *Network) Pictures(ctx context.Context) ([]addrmap.Picture, error) {
+	var pictures []addrmap.Picture
 	for _, r := range n.cfg.Ranges {
-		drawings = append(drawings, spacemap.Drawing{
-			Title: r.Name + ", blocks by node", Pool: r.Pool, Finest: r.BlockBits, Layers: layers(find(pools, r.Name).Blocks),
-		})
+		space := &addrmap.Space{Name: r.Name, Pool: r.Pool, Finest: r.BlockBits}
+		for b, err := range n.engine.Blocks(ctx, r.Pool) {
+			if err != nil {
+				return nil, err
+			}
+			addBlock(space, b)
+		}
+		pictures = append(pictures, addrmap.Picture{Space: space, ByLabel: true})
 	}
-	return drawings, nil
+	return pictures, nil
 }
 
-// share is what a node has of a pool.
-type share struct {
-	node   string
-	used   uint64
-	blocks []netip.Prefix
-}
-
-// layers returns the blocks by the nodes that have them, those with the most addresses in use first.
-func layers(blocks []ipset.Utilization) []spacemap.Layer {
-	byNode := map[string]*share{}
-	var shares []*share
-	for _, b := range blocks {
-		s := byNode[b.Owner.Name]
-		if s == nil {
-			s = &share{node: b.Owner.Name}
-			byNode[s.node] = s
-			shares = append(shares, s)
+// addBlock adds a block to a picture: what is held, by the node that it is held for, and what is not, by the node
+// that has the block.
+func addBlock(space *addrmap.Space, b *ipset.Block) {
+	at, end := addrmap.Of(b.Prefix())
+	node := b.Owner().Name
+	for a := range b.All() {
+		ip := addr.FromAddr(a.Address)
+		if at != ip {
+			space.Add(addrmap.Span{Lo: at, Hi: ip.Sub(addr.U128{Lo: 1}), State: addrmap.Idle, Label: node})
 		}
-		s.used += b.Used.Lo
-		s.blocks = append(s.blocks, b.Prefix)
-	}
-	slices.SortFunc(shares, func(a, b *share) int {
-		return cmp.Or(cmp.Compare(b.used, a.used), cmp.Compare(len(b.blocks), len(a.blocks)), strings.Compare(a.node, b.node))
-	})
-	var out []spacemap.Layer
-	rest := share{}
-	for i, s := range shares {
-		if i < named || len(shares) == named+1 {
-			out = append(out, spacemap.Layer{Label: s.node + ", " + addresses(int(s.used)), Prefixes: s.blocks})
-			continue
+		space.Add(addrmap.Span{Lo: ip, Hi: ip, State: addrmap.Used, Label: a.Host.Name})
+		if ip == end {
+			return
 		}
-		rest.used += s.used
-		rest.blocks = append(rest.blocks, s.blocks...)
+		at = ip.Add(addr.U128{Lo: 1})
 	}
-	if len(rest.blocks) > 0 {
-		label := fmt.Sprintf("%d other nodes, %s", len(shares)-len(out), addresses(int(rest.used)))
-		out = append(out, spacemap.Layer{Label: label, Prefixes: rest.blocks})
-	}
-	return out
+	space.Add(addrmap.Span{Lo: at, Hi: end, State: addrmap.Idle, Label: node})
 }

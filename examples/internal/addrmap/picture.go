@@ -1,0 +1,213 @@
+package addrmap
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// Picture is a view of a space.
+type Picture struct {
+	Space *Space
+	// Prefix is the part of the pool that is drawn; the zero value is all of it.
+	Prefix netip.Prefix
+	// ByLabel colours by label instead of by state; the labels with the most addresses have a colour each.
+	ByLabel bool
+	// Bits, if not 0, is the only length that the view by size shows.
+	Bits int
+
+	classes []string // the labels with a colour
+	tallies []addr.U128
+	rest    addr.U128
+	others  int
+}
+
+// maxClasses is how many labels have a colour: more cannot be told apart.
+const maxClasses = 8
+
+// prepare fills in defaults.
+func (p *Picture) prepare() error {
+	if err := p.Space.Check(); err != nil {
+		return err
+	}
+	if !p.Prefix.IsValid() {
+		p.Prefix = p.Space.Pool
+	}
+	if p.Prefix != p.Prefix.Masked() || !p.Space.Pool.Contains(p.Prefix.Addr()) || p.Prefix.Bits() < p.Space.Pool.Bits() {
+		return fmt.Errorf("addrmap: %v is no part of the pool %v", p.Prefix, p.Space.Pool)
+	}
+	if !p.ByLabel {
+		return nil
+	}
+	sums := map[string]addr.U128{}
+	for _, sp := range p.Space.Spans {
+		if sp.Label != "" {
+			sums[sp.Label] = sums[sp.Label].Add(sp.Hi.Sub(sp.Lo)).Add(one)
+		}
+	}
+	all := make([]string, 0, len(sums))
+	for label := range sums {
+		all = append(all, label)
+	}
+	slices.SortFunc(all, func(x, y string) int { return cmp.Or(sums[y].Cmp(sums[x]), strings.Compare(x, y)) })
+	p.classes = all[:min(len(all), maxClasses)]
+	if len(all) == maxClasses+1 {
+		p.classes = all // the colour of the others is as good for one
+	}
+	p.tallies = nil
+	for i, label := range all {
+		if i < len(p.classes) {
+			p.tallies = append(p.tallies, sums[label])
+		} else {
+			p.rest = p.rest.Add(sums[label])
+			p.others++
+		}
+	}
+	return nil
+}
+
+// class returns the place of a label among the colours.
+func (p *Picture) class(label string) int {
+	if i := slices.Index(p.classes, label); i >= 0 {
+		return min(i, maxClasses)
+	}
+	return maxClasses
+}
+
+// Headline says in one line how full the pool is.
+func (s *Space) Headline() string {
+	c := s.Total()
+	size := sizeOf(s.width() - s.Pool.Bits())
+	head := strings.TrimSpace(printable(s.Name) + " " + s.Pool.String())
+	if d := c[Same].Add(c[Added]).Add(c[Removed]).Add(c[Changed]); !d.IsZero() {
+		return fmt.Sprintf("%s  %s added, %s removed, %s changed, %s unchanged", head, number(c[Added]), number(c[Removed]), number(c[Changed]), number(c[Same]))
+	}
+	used := c[Used].Add(c[Borrowed]).Add(c[Orphan]).Add(c[Leaked])
+	parts := []string{percent(used, size) + " used"}
+	for _, st := range []State{Cooling, Reserved} {
+		if !c[st].IsZero() {
+			parts = append(parts, percent(c[st], size)+" "+st.String())
+		}
+	}
+	largest := "no free block"
+	if p, ok := s.LargestFree(); ok {
+		largest = fmt.Sprintf("largest free /%d", p.Bits())
+	}
+	return fmt.Sprintf("%s  %s, %s", head, strings.Join(parts, ", "), largest)
+}
+
+// percent returns n of all in per cent. "0 %" and "100 %" are said only of none and of all.
+func percent(n, all addr.U128) string {
+	switch part := 100 * float(n) / float(all); {
+	case n.IsZero():
+		return "0 %"
+	case n == all:
+		return "100 %"
+	case part < 0.1:
+		return "<0.1 %"
+	case part > 99.9:
+		return ">99.9 %"
+	case part < 10:
+		return fmt.Sprintf("%.1f %%", part)
+	default:
+		return fmt.Sprintf("%.0f %%", part)
+	}
+}
+
+// number returns n, or the next power of two from 2^33 on.
+func number(n addr.U128) string {
+	if n.Hi == 0 && n.Lo < 1<<33 {
+		return fmt.Sprint(n.Lo)
+	}
+	k := bitLen(n) - 1
+	if trailingZeros(n) == k {
+		return fmt.Sprintf("2^%d", k)
+	}
+	if k < 127 && n.Shr(uint(k-1)).Lo&1 == 1 {
+		k++
+	}
+	return fmt.Sprintf("~2^%d", k)
+}
+
+// gap says how many cells are left out.
+func gap(cells addr.U128, bits int) string {
+	plural := "s"
+	if cells == one {
+		plural = ""
+	}
+	return fmt.Sprintf("× %s empty /%d%s", number(cells), bits, plural)
+}
+
+// title says what a cell is: prefix, state, holder, counts.
+func (c *Cell) title() string {
+	s := fmt.Sprintf("%v %s", c.Prefix, c.State)
+	if taken := c.Counts.Taken(); !taken.IsZero() {
+		size := sizeOf(c.Prefix.Addr().BitLen() - c.Prefix.Bits())
+		s += fmt.Sprintf(" %s of %s", number(taken), number(size))
+	}
+	if c.Label != "" {
+		s += ", " + c.Label
+		if c.Labels > 1 {
+			s += fmt.Sprintf(" and %d more", c.Labels-1)
+		}
+	}
+	return printable(s)
+}
+
+// printable returns s with everything replaced that is not a printable character, because labels are
+// names that others chose: an escape sequence in one must not reach a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// legend returns the states that occur, in order, with their addresses.
+func (p *Picture) legend() (states []State, counts Counts) {
+	counts = p.Space.Total()
+	for st, n := range counts {
+		if !n.IsZero() {
+			states = append(states, State(st))
+		}
+	}
+	return states, counts
+}
+
+// rows returns the lengths that the view by size shows: the first that fits and the one before, the size of a
+// block, that of an address, and those whose first free prefix begins elsewhere than that of the length before. If
+// these are too many, only every second, fourth and so on of them.
+func (p *Picture) rows(order int) []Fit {
+	all := p.Space.Sizes(order)
+	if p.Bits != 0 {
+		i := p.Bits - p.Space.Pool.Bits()
+		if i < 0 || i >= len(all) {
+			return nil
+		}
+		return all[i : i+1]
+	}
+	const most = 24
+	for every := 1; ; every *= 2 {
+		var out []Fit
+		for i, f := range all {
+			last := i == len(all)-1
+			fits := f.First.IsValid()
+			changes := i == 0 || f.First.Addr() != all[i-1].First.Addr()
+			first := fits && (i == 0 || !all[i-1].First.IsValid())
+			none := !fits && (last || all[i+1].First.IsValid()) // the longest length that does not fit
+			if none || first || fits && (last || f.Bits == p.Space.finest() || changes && f.Bits%every == 0) {
+				out = append(out, f)
+			}
+		}
+		if len(out) <= most {
+			return out
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package addrmap
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// SVGStyle says how an SVG picture looks.
+type SVGStyle struct {
+	// Sizes adds the view by size below each picture.
+	Sizes bool
+	// Limit is the largest size in bytes, 1,000,000 by default: the cells become larger until it is kept.
+	Limit int
+}
+
+const (
+	svgMargin  = 16
+	svgWidth   = 768 // of a picture in Hilbert order
+	svgMinCell = 2
+	svgMaxCell = 24
+	svgText    = 13
+	svgLine    = 20
+	svgStart   = 16 // log2 of the most cells
+	svgPattern = 6  // least width of a cell in which a pattern can be seen
+)
+
+// SVG writes pictures below each other, without scripts. Each square has a title: prefix, state, count and
+// holder. The colours follow the reader's preference for light or dark.
+func SVG(w io.Writer, style SVGStyle, pictures ...Picture) error {
+	for i := range pictures {
+		if err := pictures[i].prepare(); err != nil {
+			return err
+		}
+	}
+	limit := style.Limit
+	if limit == 0 {
+		limit = 1_000_000
+	}
+	var out []byte
+	for order := svgStart; order >= 4; order-- {
+		if out = render(style, order, pictures); len(out) <= limit {
+			break
+		}
+	}
+	_, err := w.Write(out)
+	return err
+}
+
+// render draws with at most 2^order cells in a picture.
+func render(style SVGStyle, order int, pictures []Picture) []byte {
+	s := &svg{y: svgMargin}
+	for i := range pictures {
+		s.picture(&pictures[i], order)
+		if style.Sizes {
+			s.sizes(&pictures[i])
+		}
+		s.y += svgLine
+	}
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %[1]d %[2]d\" "+
+		"font-family=\"ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace\" font-size=\"%[3]d\">\n", s.width+svgMargin, s.y+svgMargin, svgText)
+	out.WriteString(styleSheet())
+	out.WriteString("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n")
+	out.Write(s.out.Bytes())
+	out.WriteString("</svg>\n")
+	return out.Bytes()
+}
+
+// styleSheet returns the colours for light and dark, and the patterns by which states differ besides.
+func styleSheet() string {
+	var light, dark, defs strings.Builder
+	rule := func(class string, l, d rgb) {
+		fmt.Fprintf(&light, ".%s{fill:%v}", class, l)
+		fmt.Fprintf(&dark, ".%s{fill:%v}", class, d)
+	}
+	rule("bg", hex(0xffffff), hex(0x17191c))
+	rule("tx", hex(0x1c1e21), hex(0xe4e6e9))
+	for level := 1; level <= 8; level++ {
+		rule(fmt.Sprintf("u%d", level), stateColor(Used, level, false), stateColor(Used, level, true))
+	}
+	for st := range states {
+		rule(fmt.Sprintf("s%d", st), stateColor(st, 8, false), stateColor(st, 8, true))
+	}
+	for i, c := range classColors {
+		rule(fmt.Sprintf("c%d", i), c, c)
+	}
+	for st, d := range patterns {
+		fmt.Fprintf(&defs, "<pattern id=\"p%d\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\"><rect class=\"s%[1]d\" width=\"8\" height=\"8\"/>"+
+			"<path d=\"%s\" stroke=\"#000\" fill=\"none\" stroke-width=\".8\"/></pattern>\n", st, d)
+	}
+	return "<style>" + light.String() + ".ln{stroke:#0006;fill:none}.qt{fill:#000b;stroke:#fffc;stroke-width:3px;paint-order:stroke;font-size:10px}" +
+		"@media (prefers-color-scheme:dark){" + dark.String() + ".ln{stroke:#fff6}.qt{fill:#fffd;stroke:#000c}}</style>\n<defs>\n" + sortLines(defs.String()) + "</defs>\n"
+}
+
+// patterns are what is drawn over the colour of a state.
+var patterns = map[State]string{
+	Reserved: "M0 8L8 0",
+	Cooling:  "M0 4H8",
+	Borrowed: "M4 0V8",
+	Orphan:   "M4 2A2 2 0 1 0 4 6A2 2 0 1 0 4 2",
+	Leaked:   "M0 0L8 8M0 8L8 0",
+	Added:    "M4 1V7M1 4H7",
+	Removed:  "M1 4H7",
+	Changed:  "M0 8L8 0",
+}
+
+func sortLines(s string) string {
+	lines := strings.SplitAfter(s, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// svg is a picture in the making.
+type svg struct {
+	out      bytes.Buffer
+	y, width int
+}
+
+// text writes a line and moves down.
+func (s *svg) text(x int, attributes, text string) {
+	s.at(x, attributes, text)
+	s.y += svgLine
+}
+
+// at writes text on the present line.
+func (s *svg) at(x int, attributes, text string) {
+	fmt.Fprintf(&s.out, "<text class=\"tx\" x=\"%d\" y=\"%d\"%s>%s</text>\n", x, s.y+svgText, attributes, escape(text))
+	s.width = max(s.width, x+textWidth(text))
+}
+
+// textWidth is how much room a text takes.
+func textWidth(s string) int { return utf8.RuneCountInString(s) * svgText * 62 / 100 }
+
+// escape returns s as the text of an XML element.
+func escape(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\"", "&quot;").Replace(printable(s))
+}
+
+func (s *svg) picture(p *Picture, order int) {
+	s.text(svgMargin, " font-size=\"15\" font-weight=\"bold\"", p.Space.Headline())
+	s.y += 4
+	panels := p.Space.Panels(p.Prefix, order)
+	for _, panel := range panels {
+		bits := panel.Cells[0].Prefix.Bits()
+		if !panel.Before.IsZero() {
+			s.text(svgMargin, "", gap(panel.Before, bits))
+		}
+		if len(panels) > 1 {
+			s.text(svgMargin, "", panel.Prefix.String())
+		}
+		s.panel(p, panel.Cells)
+		if !panel.After.IsZero() {
+			s.text(svgMargin, "", gap(panel.After, bits))
+		}
+	}
+	bits := panels[0].Cells[0].Prefix.Bits()
+	scale := fmt.Sprintf("Hilbert order from the upper left; the smallest cell is a /%d", bits)
+	if finest := p.Space.finest(); finest > bits {
+		scale += fmt.Sprintf(", %s /%d", number(sizeOf(finest-bits)), finest)
+	}
+	s.text(svgMargin, "", scale)
+	s.legend(p)
+}
+
+// panel draws cells, a power of two of them.
+func (s *svg) panel(p *Picture, cells []Cell) {
+	order := 0
+	for 1<<order < len(cells) {
+		order++
+	}
+	w, h := Size(order)
+	px := min(max(svgWidth/w, svgMinCell), svgMaxCell)
+	x0, y0 := svgMargin, s.y
+	byLook := map[string][]Square{}
+	for _, q := range Squares(cells, true) {
+		k := attributes(p, &q.Cell, q.W*px)
+		byLook[k] = append(byLook[k], q)
+	}
+	looks := make([]string, 0, len(byLook))
+	for k := range byLook {
+		looks = append(looks, k)
+	}
+	slices.Sort(looks)
+	for _, k := range looks {
+		fmt.Fprintf(&s.out, "<g%s>\n", k)
+		for _, q := range byLook[k] {
+			fmt.Fprintf(&s.out, "<path d=\"M%d %dh%dv%dh-%[3]dz\"><title>%[5]s</title></path>\n", x0+q.X*px, y0+q.Y*px, q.W*px, q.H*px, escape(q.title()))
+		}
+		s.out.WriteString("</g>\n")
+	}
+	s.quarters(cells, order, px)
+	s.y += h*px + 8
+	s.width = max(s.width, x0+w*px)
+}
+
+// attributes returns how a square of a width in pixels is filled.
+func attributes(p *Picture, c *Cell, px int) string {
+	switch {
+	case p.ByLabel && c.Label != "":
+		return fmt.Sprintf(" class=\"c%d\" fill-opacity=\"%.2f\"", p.class(c.Label), 0.3+0.7*float64(c.Level)/8)
+	case c.State == Used:
+		return fmt.Sprintf(" class=\"u%d\"", c.Level)
+	case patterns[c.State] != "" && px >= svgPattern:
+		return fmt.Sprintf(" fill=\"url(#p%d)\"", c.State)
+	}
+	return fmt.Sprintf(" class=\"s%d\"", c.State)
+}
+
+// quarters draws lines around the quarters of the quarters, and names them.
+func (s *svg) quarters(cells []Cell, order, px int) {
+	w, h := Size(order)
+	side := h / 4
+	if side*px < 48 {
+		side = h / 2
+	}
+	if side < 2 || side*px < 48 {
+		return
+	}
+	var lines strings.Builder
+	for x := side; x < w; x += side {
+		fmt.Fprintf(&lines, "M%d %dv%d", svgMargin+x*px, s.y, h*px)
+	}
+	for y := side; y < h; y += side {
+		fmt.Fprintf(&lines, "M%d %dh%d", svgMargin, s.y+y*px, w*px)
+	}
+	fmt.Fprintf(&s.out, "<g pointer-events=\"none\"><path class=\"ln\" d=\"%s\"/>\n", lines.String())
+	n := side * side
+	for lo := 0; lo < len(cells); lo += n {
+		x, y := Place(lo, order)
+		c := cells[lo].Prefix
+		bits := c.Bits()
+		for k := n; k > 1; k /= 2 {
+			bits--
+		}
+		name := netip.PrefixFrom(c.Addr(), bits).String()
+		if utf8.RuneCountInString(name)*6 < side*px {
+			fmt.Fprintf(&s.out, "<text class=\"qt\" x=\"%d\" y=\"%d\">%s</text>\n", svgMargin+x/side*side*px+3, s.y+y/side*side*px+11, name)
+		}
+	}
+	s.out.WriteString("</g>\n")
+}
+
+// swatch draws a sample.
+func (s *svg) swatch(x int, attributes string) {
+	fmt.Fprintf(&s.out, "<rect x=\"%d\" y=\"%d\" width=\"14\" height=\"14\"%s/>\n", x, s.y+2, attributes)
+}
+
+func (s *svg) legend(p *Picture) {
+	if p.ByLabel {
+		for i, label := range p.classes {
+			s.swatch(svgMargin, fmt.Sprintf(" class=\"c%d\"", min(i, maxClasses)))
+			s.text(svgMargin+22, "", fmt.Sprintf("%s  %s", label, number(p.tallies[i])))
+		}
+		if p.others > 0 {
+			s.swatch(svgMargin, fmt.Sprintf(" class=\"c%d\"", maxClasses))
+			s.text(svgMargin+22, "", fmt.Sprintf("%d others  %s", p.others, number(p.rest)))
+		}
+		return
+	}
+	present, counts := p.legend()
+	x := svgMargin
+	for _, st := range present {
+		label := fmt.Sprintf("%v %s", st, number(counts[st]))
+		n := 1
+		if st == Used {
+			n, label = 8, fmt.Sprintf("used %s, in eighths", number(counts[st]))
+		}
+		if width := n*14 + 8 + textWidth(label) + 20; x > svgMargin && x+width > svgMargin+svgWidth {
+			x = svgMargin
+			s.y += svgLine
+		}
+		for i := range n {
+			s.swatch(x, attributes(p, &Cell{State: st, Level: i + 1}, 14))
+			x += 14
+		}
+		s.at(x+8, "", label)
+		x += 8 + textWidth(label) + 20
+	}
+	s.y += svgLine
+}
+
+// sizes draws the view by size: a row for each length.
+func (s *svg) sizes(p *Picture) {
+	const order, height = 6, 18
+	rows := p.rows(order)
+	labels := make([]string, len(rows))
+	left := 0
+	for i, f := range rows {
+		first := "none is free"
+		if f.First.IsValid() {
+			first = "first " + f.First.String()
+			if f.InBlock {
+				first += " in a block"
+			}
+		}
+		labels[i] = fmt.Sprintf("/%d  %s fit, %s", f.Bits, number(f.Count), first)
+		left = max(left, textWidth(labels[i]))
+	}
+	s.y += 8
+	s.text(svgMargin, " font-weight=\"bold\"", "Where a prefix fits, by size")
+	x0 := svgMargin + left + 12
+	for i, f := range rows {
+		s.at(svgMargin, "", labels[i])
+		px := max(384/len(f.Strip), 2)
+		fmt.Fprintf(&s.out, "<rect class=\"s0\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", x0, s.y, px*len(f.Strip), height)
+		var d strings.Builder
+		for k, share := range f.Strip {
+			if share > 0 {
+				h := max(2, int(share*height+0.5))
+				fmt.Fprintf(&d, "M%d %dh%dv%dh-%[3]dz", x0+k*px, s.y+height-h, px, h)
+			}
+		}
+		if d.Len() > 0 {
+			fmt.Fprintf(&s.out, "<path class=\"c2\" d=\"%s\"><title>%s</title></path>\n", d.String(), escape(labels[i]))
+		}
+		s.width = max(s.width, x0+px*len(f.Strip))
+		s.y += height + 4
+	}
+	s.text(svgMargin, "", fmt.Sprintf("one column: a /%d, filled as far as such prefixes are free in it", p.Space.Pool.Bits()+min(order, p.Space.width()-p.Space.Pool.Bits())))
+}
