@@ -1,13 +1,18 @@
 package metrics_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/metrics"
 )
@@ -49,4 +54,48 @@ func Example() {
 	// free 65535
 	// reserved 0
 	// used 1
+}
+
+// Leak collection every few minutes, counted.
+func ExampleNewLeaks() {
+	ctx := context.Background()
+	engine, err := ipset.New(store.NewMemory(), ipset.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	leaks := metrics.NewLeaks("pods", engine.NewCollector(10*time.Minute), nil)
+	prometheus.NewRegistry().MustRegister(leaks)
+
+	running := map[string]bool{"pod-1": true} // what the API server knows
+	released, err := leaks.Run(ctx, func(a ipset.Allocation) ipset.Liveness {
+		if running[a.Handle] {
+			return ipset.Alive
+		}
+		return ipset.Leaked
+	})
+	fmt.Println(len(released), err)
+	// Output: 0 <nil>
+}
+
+// A file and its backups.
+func ExampleNewBackups() {
+	ctx, dir := context.Background(), os.TempDir()
+	db, err := boltstore.Open(ctx, filepath.Join(dir, fmt.Sprintf("example-%d.db", os.Getpid())), boltstore.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.Remove(db.Path())
+	defer db.Close()
+	backups := metrics.NewBackups("pods")
+	prometheus.NewRegistry().MustRegister(backups,
+		metrics.NewFile("pods", func() metrics.FileStats { return metrics.FileStats(db.Stats()) }, 1<<30))
+
+	var to bytes.Buffer
+	began := time.Now()
+	n, err := db.Backup(ctx, &to)
+	backups.Observe(began, time.Since(began), n, err)
+	fmt.Println(n == int64(to.Len()), err)
+	// Output: true <nil>
 }
