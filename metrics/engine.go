@@ -68,6 +68,7 @@ type poolView struct {
 	name string
 	use  ipset.Utilization // without blocks
 	by   [4]int            // blocks by state
+	free int               // length of the largest prefix without blocks, -1 for none
 }
 
 type hostView struct {
@@ -90,7 +91,7 @@ func NewEngine(name string, e *ipset.Engine, o EngineOptions) *Engine {
 		o.Timeout = 10 * time.Second
 	}
 	return &Engine{
-		series: newSeries(name, "ipset", poolCapacity, poolCount, blocks, hostCount, hostBlocks, hostUsed, shortages,
+		series: newSeries(name, "ipset", poolCapacity, poolCount, poolLargest, blocks, hostCount, hostBlocks, hostUsed, shortages,
 			assignFailures, scrapeSuccess, scrapeSeconds),
 		engine: e, opts: o, short: make(map[shortage]float64), failures: make(map[string]float64),
 	}
@@ -145,6 +146,9 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 		p := &v.pools[i]
 		e.pool(out, p.name, float(p.use.Capacity), state{"used", float(p.use.Used)}, state{"cooling", float(p.use.Cooling)},
 			state{"reserved", float(p.use.Reserved)}, state{"free", float(p.use.Available)})
+		if p.free >= 0 {
+			e.send(out, poolLargest, float64(p.free), p.name)
+		}
 		for s, n := range p.by {
 			e.send(out, blocks, float64(n), p.name, blockStates[s])
 		}
@@ -172,7 +176,7 @@ func (e *Engine) read() view {
 	e.reading.Lock()
 	defer e.reading.Unlock()
 	// A reading that began after this scrape did is shared.
-	if v := &e.view; !v.at.IsZero() && v.err == nil && (!v.at.Before(asked) || asked.Sub(v.at) < e.opts.MaxAge) {
+	if v := &e.view; !v.at.IsZero() && (!v.at.Before(asked) || v.err == nil && asked.Sub(v.at) < e.opts.MaxAge) {
 		return *v
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), e.opts.Timeout)
@@ -207,7 +211,7 @@ func (v *view) summarize(us []ipset.Utilization, hosts int) {
 		owners = make(map[ipset.Owner]*hostView)
 	}
 	for i := range us {
-		p := poolView{name: us[i].Pool, use: us[i]}
+		p := poolView{name: us[i].Pool, use: us[i], free: largestFree(&us[i])}
 		if p.name == "" {
 			p.name = "(none)"
 		}

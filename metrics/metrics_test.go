@@ -256,6 +256,9 @@ func TestEngine(t *testing.T) {
 	want(t, got, "host_blocks", map[string]float64{"host=host:c": 2, "host=host:a": 1, "host=(others)": 1})
 	want(t, got, "host_used", map[string]float64{"host=host:c": 0, "host=host:a": 64, "host=(others)": 2})
 	want(t, got, "scrape_success", map[string]float64{"": 1})
+	if f := got["ipalloc_pool_largest_free_prefix_length"]; f != nil {
+		t.Errorf("a largest free prefix of a pool without one: %v", f)
+	}
 	sums(t, got)
 
 	must(e.DisownBlocks(ctx, ipset.HostOwner("a"), false))(t)
@@ -289,6 +292,7 @@ func TestEngineWide(t *testing.T) {
 	must(e.Assign(t.Context(), ipset.HostOwner("a"), "h"))(t)
 	got := scrape(t, metrics.NewEngine("a", e, metrics.EngineOptions{}))
 	want(t, got, "pool_capacity", map[string]float64{"kind=ipset,pool=v6": 0x1p96})
+	want(t, got, "pool_largest_free_prefix_length", map[string]float64{"kind=ipset,pool=v6": 33})
 	sums(t, got)
 }
 

@@ -1,0 +1,73 @@
+package metrics
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// The largest prefix without blocks, beside the complement that netipx computes.
+func TestLargestFree(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, pool := range []string{"10.0.0.0/24", "0.0.0.0/0", "255.255.255.0/24", "10.0.0.7/32", "::/0", "2001:db8::/32", "ffff:ffff:ffff:ffff::/64"} {
+		u := ipset.Utilization{Prefix: netip.MustParsePrefix(pool)}
+		width := u.Prefix.Addr().BitLen()
+		for n := range 40 {
+			var set netipx.IPSetBuilder
+			set.AddPrefix(u.Prefix)
+			var taken netipx.IPSetBuilder
+			for range n {
+				bits := u.Prefix.Bits() + random.IntN(min(9, width-u.Prefix.Bits()+1))
+				b, err := addressIn(random, u.Prefix).Prefix(bits)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if b == u.Prefix && n%2 == 0 {
+					continue
+				}
+				taken.AddPrefix(b)
+				set.RemovePrefix(b)
+			}
+			blocks, err := taken.IPSet()
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.Blocks = nil
+			for _, p := range blocks.Prefixes() {
+				u.Blocks = append(u.Blocks, ipset.Utilization{Prefix: p})
+			}
+			free, err := set.IPSet()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := -1
+			for _, p := range free.Prefixes() {
+				if want < 0 || p.Bits() < want {
+					want = p.Bits()
+				}
+			}
+			if got := largestFree(&u); got != want {
+				t.Fatalf("%s with %v: /%d, want /%d", pool, blocks.Prefixes(), got, want)
+			}
+		}
+	}
+	if got := largestFree(&ipset.Utilization{Blocks: []ipset.Utilization{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}}}); got != -1 {
+		t.Errorf("blocks outside every pool: %d", got)
+	}
+}
+
+// addressIn returns a random address of p.
+func addressIn(random *rand.Rand, p netip.Prefix) netip.Addr {
+	b := slices.Clone(p.Addr().AsSlice())
+	for i := range b {
+		keep := max(0, min(8, p.Bits()-8*i))
+		b[i] |= byte(random.Uint32()) & byte(0xff>>keep)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
