@@ -44,7 +44,7 @@ var postgresSteps = [][]string{{
 //
 // The planner settings keep it from plans that were made when the tables were empty.
 const commitFunction = `
-CREATE FUNCTION ipalloc_commit(store text, since bigint, history bigint, sizes int[], kinds int[], keys bytea[], vals bytea[], expects bigint[])
+CREATE OR REPLACE FUNCTION ipalloc_commit(store text, since bigint, history bigint, sizes int[], kinds int[], keys bytea[], vals bytea[], expects bigint[])
 RETURNS TABLE (at bigint, conflict int) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE

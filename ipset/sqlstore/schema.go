@@ -77,10 +77,14 @@ func detect(ctx context.Context, db *sql.DB) (dialect, error) {
 	if lite == nil {
 		return sqlite{}, nil
 	}
-	if err := db.QueryRowContext(ctx, `SHOW server_version`).Scan(&version); err != nil {
-		return nil, fmt.Errorf("neither SQLite (%w) nor PostgreSQL: %w", lite, err)
+	err := db.QueryRowContext(ctx, `SHOW server_version`).Scan(&version)
+	switch {
+	case err == nil:
+		return postgres{}, nil
+	case stateOf(lite).retry: // also if the database cannot be reached
+		return nil, lite
 	}
-	return postgres{}, nil
+	return nil, fmt.Errorf("neither SQLite (%w) nor PostgreSQL: %w", lite, err)
 }
 
 // meta is the row that tells what a database holds.

@@ -43,12 +43,7 @@ func (sqlite) check(ctx context.Context, s *Store) error {
 		return err
 	}
 	var mode string
-	for attempt := 1; ; attempt++ {
-		if err = s.db.QueryRowContext(ctx, `PRAGMA journal_mode = WAL`).Scan(&mode); err == nil || !s.again(ctx, attempt, err) {
-			break
-		}
-	}
-	if err != nil {
+	if err := s.db.QueryRowContext(ctx, `PRAGMA journal_mode = WAL`).Scan(&mode); err != nil {
 		return err
 	}
 	if mode != "wal" {

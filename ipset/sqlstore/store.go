@@ -95,23 +95,26 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 
 // open finds out what the database is, and what is in it.
 func (s *Store) open(ctx context.Context) error {
-	var err error
+	for attempt := 1; ; attempt++ {
+		err := s.failure(ctx, "open", s.openOnce(ctx))
+		if err == nil || !s.again(ctx, attempt, err) {
+			return err
+		}
+	}
+}
+
+func (s *Store) openOnce(ctx context.Context) (err error) {
 	if s.d, err = detect(ctx, s.db); err != nil {
-		return s.failure(ctx, "open", err)
+		return err
 	}
 	s.q = newQueries(s.d, s.opts.Prefix)
 	if s.opts.Poll == 0 {
 		s.opts.Poll = s.d.poll()
 	}
 	if err := s.d.check(ctx, s); err != nil {
-		return s.failure(ctx, "open", err)
+		return err
 	}
-	for attempt := 1; ; attempt++ {
-		err := s.prepare(ctx)
-		if err = s.failure(ctx, "open", err); err == nil || !s.again(ctx, attempt, err) {
-			return err
-		}
-	}
+	return s.prepare(ctx)
 }
 
 // How often a call is repeated that failed for a reason that passes, left no trace, and was not in conflict: a deadlock,

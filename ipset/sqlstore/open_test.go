@@ -1,0 +1,270 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// each runs a test on an empty SQLite file and on an empty schema of PostgreSQL. reopen returns a pool of its own on it.
+func each(t *testing.T, test func(t *testing.T, reopen func() *sql.DB)) {
+	t.Run("SQLite", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "store.db")
+		test(t, func() *sql.DB { return connect(t, "sqlite", "file:"+path+"?_txlock=immediate") })
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		dsn := postgresSchema(t)
+		test(t, func() *sql.DB { return connect(t, "pgx", dsn) })
+	})
+}
+
+func run(t *testing.T, db *sql.DB, statements ...string) {
+	t.Helper()
+	for _, text := range statements {
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+}
+
+// put writes one record at any revision.
+func put(t *testing.T, s store.Store, key, value string) uint64 {
+	t.Helper()
+	rev, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: key, Value: value, Expect: store.AnyRevision}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rev
+}
+
+// fails verifies that every method of a store fails with want.
+func fails(t *testing.T, s *Store, want error) {
+	t.Helper()
+	_, errGet := s.Get(t.Context(), nil, "a")
+	_, _, errList := s.List(t.Context(), store.Range{})
+	_, errCommit := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "b", Expect: store.AnyRevision}})
+	_, errGuard := s.Commit(t.Context(), []store.Op{{Kind: store.Guard, Key: "b"}})
+	var errWatch error
+	for _, errWatch = range s.Watch(t.Context(), 0, "") {
+	}
+	for what, err := range map[string]error{"get": errGet, "list": errList, "commit": errCommit, "guard": errGuard, "watch": errWatch} {
+		if !errors.Is(err, want) || Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	}
+}
+
+func TestReopen(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		s := openIn(t, reopen(), Options{})
+		rev := put(t, s, "a", "1")
+		again := openIn(t, reopen(), Options{NoCreate: true})
+		recs, at, err := again.List(t.Context(), store.Range{})
+		want := []store.Record{{Key: "a", Value: "1", Rev: rev}}
+		if err != nil || at != rev || !slices.Equal(recs, want) || again.ID() != s.ID() {
+			t.Errorf("%v at %d, %v", recs, at, err)
+		}
+		// The changes from before are there as well.
+		for ev, err := range again.Watch(t.Context(), 0, "a") {
+			if err != nil || ev.Rev != rev || !slices.Equal(ev.Changes, want) {
+				t.Errorf("%v, %v", ev, err)
+			}
+			break
+		}
+	})
+}
+
+// Two stores in one database do not see each other.
+func TestPrefixes(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		db := reopen()
+		a, b := openIn(t, db, Options{}), openIn(t, db, Options{Prefix: "other_"})
+		put(t, a, "a", "1")
+		if recs, rev, err := b.List(t.Context(), store.Range{}); len(recs) > 0 || rev != 0 || err != nil {
+			t.Errorf("%v at %d, %v", recs, rev, err)
+		}
+		run(t, db, "DROP TABLE other_records", "DROP TABLE other_changes", "DROP TABLE other_meta")
+		fails(t, b, ErrReplaced)
+		put(t, a, "a", "2")
+	})
+}
+
+// Many that open an empty database at once find one store.
+func TestOpenAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		var wg sync.WaitGroup
+		ids := make([]string, 8)
+		for i := range ids {
+			db := reopen()
+			wg.Go(func() {
+				s, err := Open(context.Background(), db, Options{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ids[i] = s.ID()
+			})
+		}
+		wg.Wait()
+		if slices.Sort(ids); ids[0] != ids[len(ids)-1] || ids[0] == "" {
+			t.Errorf("stores %q", ids)
+		}
+	})
+}
+
+// A database that is not as Open must find it is refused and not changed.
+func TestRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before []string
+		opts   Options
+		want   error
+	}{
+		"no store":         {nil, Options{NoCreate: true}, ipalloc.ErrNotFound},
+		"a prefix to hurt": {nil, Options{Prefix: `x"; DROP TABLE y; --`}, ipalloc.ErrInvalid},
+		"negative":         {nil, Options{History: -1}, ipalloc.ErrInvalid},
+		"foreign meta":     {[]string{"CREATE TABLE ipalloc_meta (a integer)"}, Options{}, ipalloc.ErrMismatch},
+		"foreign records":  {[]string{"CREATE TABLE ipalloc_records (a integer)"}, Options{}, ipalloc.ErrMismatch},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, reopen func() *sql.DB) {
+				db := reopen()
+				run(t, db, tt.before...)
+				if _, err := Open(t.Context(), db, tt.opts); !errors.Is(err, tt.want) {
+					t.Errorf("%v, want %v", err, tt.want)
+				}
+				if len(tt.before) > 0 { // nothing was made beside what was there
+					if _, err := db.ExecContext(t.Context(), "CREATE TABLE ipalloc_changes (a integer)"); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+	if _, err := Open(t.Context(), nil, Options{}); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := Open(t.Context(), connect(t, "sqlite", ":memory:"), Options{}); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+// A connection that does not wait for the disk is refused unless that was asked for.
+func TestNoSync(t *testing.T) {
+	lite := connect(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "x.db")+"?_pragma=synchronous(NORMAL)")
+	for _, db := range []func() *sql.DB{
+		func() *sql.DB { return lite },
+		func() *sql.DB { return connect(t, "pgx", postgresSchema(t)+" synchronous_commit=off") },
+	} {
+		db := db()
+		if _, err := Open(t.Context(), db, Options{}); !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Error(err)
+		}
+		openIn(t, db, Options{NoSync: true})
+	}
+}
+
+func TestNewerVersion(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		db := reopen()
+		put(t, openIn(t, db, Options{}), "a", "")
+		for _, text := range []string{"UPDATE ipalloc_meta SET version = 99", "UPDATE ipalloc_meta SET version = 1, format = 'other'"} {
+			run(t, db, text)
+			for _, o := range []Options{{}, {Adopt: true}, {NoCreate: true}} {
+				if _, err := Open(t.Context(), db, o); !errors.Is(err, ipalloc.ErrMismatch) {
+					t.Errorf("%s, %+v: %v", text, o, err)
+				}
+			}
+		}
+	})
+}
+
+// A store of an older version is migrated, once, by the first of those that open it; what it holds stays.
+func TestMigration(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		first := openIn(t, reopen(), Options{})
+		rev := put(t, first, "a", "1")
+		lite, pg := sqliteSteps, postgresSteps
+		t.Cleanup(func() { sqliteSteps, postgresSteps = lite, pg })
+		step := []string{"CREATE TABLE ipalloc_more (a integer)", "INSERT INTO ipalloc_more VALUES (1)"}
+		sqliteSteps, postgresSteps = append(slices.Clip(lite), step), append(slices.Clip(pg), step)
+		db := reopen()
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if _, err := Open(context.Background(), db, Options{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		var n int
+		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM ipalloc_more").Scan(&n); n != 1 || err != nil {
+			t.Errorf("migrated %d times, %v", n, err)
+		}
+		recs, err := openIn(t, db, Options{}).Get(t.Context(), nil, "a")
+		if err != nil || recs[0] != (store.Record{Key: "a", Value: "1", Rev: rev}) {
+			t.Errorf("%v, %v", recs, err)
+		}
+	})
+}
+
+// A store that was wiped, made anew, adopted or set back is not taken for the one that was opened.
+func TestReplaced(t *testing.T) {
+	wipe := []string{"DROP TABLE ipalloc_records", "DROP TABLE ipalloc_changes", "DROP TABLE ipalloc_meta"}
+	for name, change := range map[string]func(t *testing.T, db *sql.DB, pg bool){
+		"wiped": func(t *testing.T, db *sql.DB, _ bool) { run(t, db, wipe...) },
+		"made anew": func(t *testing.T, db *sql.DB, pg bool) {
+			run(t, db, wipe...)
+			if pg {
+				run(t, db, "DROP FUNCTION ipalloc_commit")
+			}
+			put(t, openIn(t, db, Options{}), "a", "other")
+		},
+		"emptied": func(t *testing.T, db *sql.DB, _ bool) { run(t, db, "DELETE FROM ipalloc_meta") },
+		"adopted": func(t *testing.T, db *sql.DB, _ bool) { openIn(t, db, Options{Adopt: true}) },
+		"set back": func(t *testing.T, db *sql.DB, _ bool) {
+			run(t, db, "UPDATE ipalloc_meta SET rev = 1", "DELETE FROM ipalloc_changes WHERE rev > 1")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, reopen func() *sql.DB) {
+				s := openIn(t, reopen(), Options{})
+				put(t, s, "a", "1")
+				put(t, s, "a", "2")
+				change(t, reopen(), s.file == nil)
+				fails(t, s, ErrReplaced)
+			})
+		})
+	}
+}
+
+// A SQLite file that was removed, or in whose place another one is, is not written to any more.
+func TestReplacedFile(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
+	s := openIn(t, connect(t, "sqlite", "file:"+path), Options{})
+	put(t, s, "a", "1")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(other, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(other, path); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, s, ErrReplaced)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, s, ErrReplaced)
+}

@@ -1,0 +1,316 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// wire counts what goes over the connections of a pool, and breaks one of them.
+type wire struct {
+	mu            sync.Mutex
+	writes, reads int
+	breakWrite    int // the write that is lost, and with it the connection; 0 breaks none
+	breakRead     int
+}
+
+func (w *wire) arm(write, read int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writes, w.reads, w.breakWrite, w.breakRead = 0, 0, write, read
+}
+
+// count returns the number of writes since the last arm, each of which is a round trip.
+func (w *wire) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.writes
+}
+
+type wireConn struct {
+	net.Conn
+	w *wire
+}
+
+var errCut = errors.New("connection cut")
+
+func (c *wireConn) Write(b []byte) (int, error) {
+	c.w.mu.Lock()
+	c.w.writes++
+	cut := c.w.writes == c.w.breakWrite
+	c.w.mu.Unlock()
+	if cut {
+		_ = c.Close()
+		return 0, errCut
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *wireConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.w.mu.Lock()
+	c.w.reads++
+	cut := c.w.reads == c.w.breakRead
+	c.w.mu.Unlock()
+	if cut {
+		_ = c.Close()
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// wired returns a pool whose connections go through a wire.
+func wired(t *testing.T, dsn string) (*sql.DB, *wire) {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{}
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &wireConn{conn, w}, nil
+	}
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { _ = db.Close() })
+	return db, w
+}
+
+// A connection that breaks anywhere: a commit that returned nothing but an unknown outcome was made exactly if it says so. Before
+// anything of it is sent it is made on another connection.
+func TestConnectionBreaks(t *testing.T) {
+	dsn := postgresSchema(t)
+	clean := openIn(t, connect(t, "pgx", dsn), Options{})
+	unknowns := 0
+	for _, reads := range []bool{false, true} {
+		for n := 1; n <= 8; n++ {
+			db, w := wired(t, dsn)
+			s := openIn(t, db, Options{})
+			write, read := n, 0
+			if reads {
+				write, read = 0, n
+			}
+			w.arm(write, read)
+			key := fmt.Sprintf("reads=%v, %d", reads, n)
+			_, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: key}})
+			w.arm(0, 0)
+			switch rec := get(t, clean, key); {
+			case errors.Is(err, ipalloc.ErrUnknownOutcome):
+				if unknowns++; !Retryable(err) {
+					t.Errorf("%s: %v is not retryable", key, err)
+				}
+				put(t, s, "after it", "") // the lock has passed on: the outcome is final
+			case (err == nil) != (rec.Rev != 0):
+				t.Errorf("%s: %v, and the record has revision %d", key, err, rec.Rev)
+			}
+			if _, err := s.Get(t.Context(), nil, key); err != nil {
+				t.Errorf("%s: a read after it: %v", key, err)
+			}
+		}
+	}
+	if unknowns == 0 {
+		t.Error("no outcome was ever unknown")
+	}
+}
+
+func get(t *testing.T, s store.Store, key string) store.Record {
+	t.Helper()
+	recs, err := s.Get(t.Context(), nil, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recs[0]
+}
+
+// A read of which the connection breaks is repeated.
+func TestReadsAreRepeated(t *testing.T) {
+	dsn := postgresSchema(t)
+	put(t, openIn(t, connect(t, "pgx", dsn), Options{}), "a", "1")
+	for n := 1; n <= 3; n++ {
+		for _, at := range [][2]int{{n, 0}, {0, n}} {
+			db, w := wired(t, dsn)
+			s := openIn(t, db, Options{})
+			w.arm(at[0], at[1])
+			if rec := get(t, s, "a"); rec.Value != "1" {
+				t.Errorf("%v: %v", at, rec)
+			}
+		}
+	}
+}
+
+// What a call costs in round trips once the connection knows its statement.
+func TestRoundTrips(t *testing.T) {
+	db, w := wired(t, postgresSchema(t))
+	s := openIn(t, db, Options{})
+	ctx := t.Context()
+	var rev uint64
+	for name, tt := range map[string]struct {
+		call func() error
+		want int
+	}{
+		"commit": {func() (err error) {
+			rev, err = s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "a", Expect: rev}, {Kind: store.Put, Key: "b", Expect: store.AnyRevision}})
+			return err
+		}, 1},
+		"conflict": {func() error {
+			if _, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "a", Expect: 999}}); !errors.Is(err, ipalloc.ErrConflict) {
+				return err
+			}
+			return nil
+		}, 1},
+		"get":  {func() error { _, err := s.Get(ctx, nil, "a", "b", "c"); return err }, 1},
+		"list": {func() error { _, _, err := s.List(ctx, store.Range{From: "a"}); return err }, 1},
+		"in a transaction": {func() error {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			in, err := s.WithTx(ctx, tx)
+			if err == nil {
+				_, err = in.Commit(ctx, []store.Op{{Kind: store.Put, Key: "c", Expect: store.AnyRevision}})
+			}
+			return errors.Join(err, tx.Commit())
+		}, 4},
+	} {
+		for range 2 {
+			if err := tt.call(); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		w.arm(0, 0)
+		if err := tt.call(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if n := w.count(); n != tt.want {
+			t.Errorf("%s: %d round trips, want %d", name, n, tt.want)
+		}
+	}
+}
+
+// An engine in a transaction: what one assignment costs beside BEGIN and COMMIT.
+func TestRoundTripsWithTx(t *testing.T) {
+	db, w := wired(t, postgresSchema(t))
+	s, e := machines(t, db)
+	if _, err := e.Assign(t.Context(), ipset.HostOwner("control"), "first"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		w.arm(0, 0)
+		if _, err := enrol(t, s, db, fmt.Sprint("m", i), func(tx *sql.Tx) error { return tx.Commit() }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.count() - 3; n > 6 { // beside BEGIN, COMMIT and the row of the caller
+		t.Errorf("an assignment in a transaction took %d round trips", n)
+	}
+	t.Logf("%d round trips beside BEGIN, INSERT and COMMIT", w.count()-3)
+}
+
+// Many callers at once share transactions.
+func TestCallersShareATransaction(t *testing.T) {
+	db, w := wired(t, postgresSchema(t))
+	s := openIn(t, db, Options{})
+	tx, err := db.BeginTx(t.Context(), nil) // holds the lock until all have come
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.WithTx(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	w.arm(0, 0)
+	var wg sync.WaitGroup
+	const callers = 20
+	wg.Go(func() { put(t, s, "first", "") })
+	for w.count() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for i := range callers - 1 {
+		wg.Go(func() { put(t, s, fmt.Sprint(i), "") })
+	}
+	for waiting := 0; waiting < callers-1; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		waiting = len(s.queue)
+		s.mu.Unlock()
+	}
+	w.arm(0, 0)
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if n := w.count(); n > 6 { // the rollback, and the statement of all others, which a new connection has to prepare
+		t.Errorf("%d round trips for %d commits", n, callers-1)
+	}
+	if recs, _, err := s.List(t.Context(), store.Range{}); err != nil || len(recs) != callers {
+		t.Errorf("%d records, %v", len(recs), err)
+	}
+}
+
+// A commit waits for a transaction of the caller, gives up with its context, and leaves no trace if it did not begin.
+func TestWaitsForTheLock(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		db := reopen()
+		s := openIn(t, reopen(), Options{})
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.WithTx(t.Context(), tx); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err = s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "a"}})
+		if !errors.Is(err, context.DeadlineExceeded) || !Retryable(err) || s.file != nil && errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			t.Errorf("%v", err)
+		}
+		unknown := errors.Is(err, ipalloc.ErrUnknownOutcome)
+		done := make(chan error)
+		go func() {
+			_, err := s.Commit(context.Background(), []store.Op{{Kind: store.Put, Key: "b"}})
+			done <- err
+		}()
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if rec := get(t, s, "a"); rec.Rev != 0 && !unknown {
+			t.Errorf("made: %v", rec)
+		}
+	})
+}
+
+// Deadlocks and serialisation failures do not reach the caller of a commit.
+func TestSerialisationFailures(t *testing.T) {
+	dsn := postgresSchema(t) + " default_transaction_isolation=serializable"
+	var wg sync.WaitGroup
+	for w := range 4 {
+		s := openIn(t, connect(t, "pgx", dsn), Options{})
+		wg.Go(func() {
+			for i := range 25 {
+				if _, err := s.Commit(context.Background(), []store.Op{{Kind: store.Put, Key: fmt.Sprint(w, i)}}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,239 @@
+package sqlstore
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+var vpn = netip.MustParsePrefix("100.64.0.0/24")
+
+// newEngine returns an engine on a store.
+func newEngine(t *testing.T, s store.Store) *ipset.Engine {
+	t.Helper()
+	e, err := ipset.New(s, ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// machines makes a table of the caller beside the store, and a pool of addresses.
+func machines(t *testing.T, db *sql.DB) (*Store, *ipset.Engine) {
+	t.Helper()
+	s := openIn(t, db, Options{})
+	run(t, db, "CREATE TABLE machines (name varchar(40) PRIMARY KEY, address varchar(40) NOT NULL UNIQUE)")
+	e := newEngine(t, s)
+	if err := e.AddPool(t.Context(), ipset.Pool{Name: "vpn", Prefix: vpn, BlockBits: 28}); err != nil {
+		t.Fatal(err)
+	}
+	return s, e
+}
+
+// enrol adds a machine with an address in a transaction, and ends that as end says.
+func enrol(t *testing.T, s *Store, db *sql.DB, name string, end func(*sql.Tx) error) (ipset.Allocation, error) {
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		return ipset.Allocation{}, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	in, err := s.WithTx(t.Context(), tx)
+	if err != nil {
+		return ipset.Allocation{}, err
+	}
+	a, err := newEngine(t, in).Assign(t.Context(), ipset.HostOwner("control"), name)
+	if err != nil {
+		return a, err
+	}
+	if _, err := tx.ExecContext(t.Context(), "INSERT INTO machines VALUES ($1, $2)", name, a.Address.String()); err != nil {
+		return a, err
+	}
+	return a, end(tx)
+}
+
+// verify compares the machines with the addresses that are held, and has an engine check everything.
+func verify(t *testing.T, s *Store, db *sql.DB, e *ipset.Engine, want int) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SELECT name, address FROM machines")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	n := 0
+	for ; rows.Next(); n++ {
+		var name, address string
+		if err := rows.Scan(&name, &address); err != nil {
+			t.Fatal(err)
+		}
+		got, err := e.IPsByHandle(t.Context(), name)
+		if err != nil || len(got) != 1 || got[0].Address.String() != address {
+			t.Errorf("%s has the row %s and the addresses %v, %v", name, address, got, err)
+		}
+	}
+	held := 0
+	for _, err := range e.Allocations(t.Context(), vpn) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		held++
+	}
+	if report, err := e.Check(t.Context(), nil); err != nil || len(report.Problems) > 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if n != want || held != want || rows.Err() != nil {
+		t.Errorf("%d machines, %d addresses held, want %d of each", n, held, want)
+	}
+}
+
+// The machine's row and its address come together or not at all, and engines that live longer see just what was committed.
+func TestWithTx(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		db := reopen()
+		s, e := machines(t, db)
+		other := newEngine(t, openIn(t, reopen(), Options{}))
+		commit := func(tx *sql.Tx) error { return tx.Commit() }
+		held := make(map[netip.Addr]string)
+		take := func(a ipset.Allocation, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if held[a.Address] != "" {
+				t.Fatalf("%s was given to %s and to %s", a.Address, held[a.Address], a.Handle)
+			}
+			held[a.Address] = a.Handle
+		}
+		machine := func(a ipset.Allocation, err error) { // of an engine of its own, so that there is a row for it
+			t.Helper()
+			take(a, err)
+			if _, err := db.ExecContext(t.Context(), "INSERT INTO machines VALUES ($1, $2)", a.Handle, a.Address.String()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		host := ipset.HostOwner("control")
+		for i := range 12 { // more than a block; between them engines whose caches know the blocks
+			take(enrol(t, s, db, fmt.Sprint("made", i), commit))
+			if _, err := enrol(t, s, db, fmt.Sprint("dropped", i), func(tx *sql.Tx) error { return tx.Rollback() }); err != nil {
+				t.Fatal(err)
+			}
+			machine(e.Assign(t.Context(), host, fmt.Sprint("plain", i)))
+			if _, err := enrol(t, s, db, fmt.Sprint("made", i), commit); err == nil {
+				t.Fatal("a second row of that name")
+			}
+			machine(other.Assign(t.Context(), host, fmt.Sprint("other", i)))
+		}
+		verify(t, s, db, e, len(held))
+		verify(t, s, db, other, len(held))
+		if got, err := e.IPsByHandle(t.Context(), "dropped3"); len(got) > 0 || err != nil {
+			t.Errorf("after a rollback: %v, %v", got, err)
+		}
+	})
+}
+
+// Transactions and plain engines at the same time, from several pools.
+func TestWithTxAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		db := reopen()
+		s, e := machines(t, db)
+		var wg sync.WaitGroup
+		for w := range 4 {
+			db := reopen()
+			s := openIn(t, db, Options{})
+			wg.Go(func() {
+				for i := 0; i < 8; {
+					end := func(tx *sql.Tx) error { return tx.Commit() }
+					if i%3 == 2 {
+						end = func(tx *sql.Tx) error { return tx.Rollback() }
+					}
+					_, err := enrol(t, s, db, fmt.Sprintf("m%d-%d", w, i), end)
+					if err == nil {
+						i++
+					} else if !Retryable(err) {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		for w := range 2 {
+			e := newEngine(t, openIn(t, reopen(), Options{}))
+			wg.Go(func() {
+				for i := range 12 {
+					name := fmt.Sprintf("p%d-%d", w, i)
+					if _, err := e.Assign(t.Context(), ipset.HostOwner("control"), name); err != nil {
+						t.Error(err)
+					}
+					if _, err := e.ReleaseByHandle(t.Context(), name); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		verify(t, s, db, e, 4*6)
+	})
+}
+
+// A transaction that is over, one of another database, and a watch in one.
+func TestWithTxRefused(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		db := reopen()
+		s := openIn(t, db, Options{})
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := s.WithTx(t.Context(), tx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rev := put(t, in, "a", "1")
+		for _, err := range in.Watch(t.Context(), 0, "") {
+			if !errors.Is(err, ipalloc.ErrInvalid) {
+				t.Error(err)
+			}
+		}
+		if recs, err := s.Get(t.Context(), nil, "a"); err != nil || recs[0].Rev != 0 {
+			t.Errorf("seen before it was committed: %v, %v", recs, err)
+		}
+		if recs, err := in.Get(t.Context(), nil, "a"); err != nil || recs[0].Rev != rev {
+			t.Errorf("not seen inside: %v, %v", recs, err)
+		}
+		if _, err := in.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "b", Expect: store.AnyRevision}, {Kind: store.Guard, Key: "a", Expect: rev + 1}}); !errors.Is(err, ipalloc.ErrConflict) {
+			t.Error(err)
+		}
+		if _, err := in.Commit(t.Context(), []store.Op{{Kind: store.Put}}); !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Error(err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		if rev2 := put(t, s, "c", ""); rev2 != rev { // its revision was never seen
+			t.Errorf("revision %d after %d was rolled back", rev2, rev)
+		}
+		if _, err := in.Get(t.Context(), nil, "a"); !errors.Is(err, ipalloc.ErrClosed) {
+			t.Error(err)
+		}
+		if _, err := in.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "a"}}); !errors.Is(err, ipalloc.ErrClosed) {
+			t.Error(err)
+		}
+		if _, err := s.WithTx(t.Context(), tx); !errors.Is(err, ipalloc.ErrClosed) {
+			t.Error(err)
+		}
+		foreign, err := sqliteFile(t).BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = foreign.Rollback() }()
+		if _, err := s.WithTx(t.Context(), foreign); !errors.Is(err, ipalloc.ErrMismatch) && s.file != nil {
+			t.Error(err)
+		}
+	})
+}
