@@ -1,6 +1,7 @@
 package fuzz
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 var ipsetStart = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -78,13 +80,20 @@ func (r *blockReplay) step(op int, tr *model.Trace) {
 	case 6:
 		bits := r.p.Bits() + int(tr.Below(uint64(r.p.Addr().BitLen()-r.p.Bits()+1)))
 		r.reserved = netip.PrefixFrom(r.address(tr), bits).Masked()
-	case 7: // through the code and back
-		data, _ := r.b.MarshalBinary()
-		c, err := ipset.DecodeBlock(string(data))
+	case 7: // through the records of a store and back
+		e, err := ipset.New(store.NewMemory(), ipset.Options{Now: func() time.Time { return r.now }})
+		if err == nil {
+			err = e.AddPool(context.Background(), ipset.Pool{Name: "p", Prefix: r.p, BlockBits: r.p.Bits()})
+		}
+		if err == nil {
+			err = e.ImportBlock(context.Background(), r.b)
+		}
+		if err == nil {
+			r.b, err = e.BlockOf(context.Background(), r.p.Addr())
+		}
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		r.b = c
 	}
 }
 
@@ -185,32 +194,91 @@ func compareBlock(t testing.TB, b *ipset.Block, m *model.IPSetBlock) {
 	}
 }
 
-// FuzzBlock replays traces on a block and its twin, and reads any bytes as a block.
+// FuzzBlock replays traces on a block and its twin, and reads any bytes as the records of a block and of an address.
 func FuzzBlock(f *testing.F) {
 	for i := range 8 {
 		f.Add(randomBytes(uint64(i), 200))
-		b, _ := ipset.NewBlock(netip.MustParsePrefix("10.0.0.0/28"), ipset.BlockOptions{Owner: ipset.HostOwner("h"), Head: 1, Claimed: ipsetStart, Seq: 9})
-		b.AutoAssign(nil, i, ipset.Claim{Handle: "p", TTL: time.Duration(i%2) * time.Hour}, ipsetStart, nil)
-		b.Release(netip.MustParseAddr("10.0.0.2"), ipset.Guard{}, ipsetStart, time.Minute)
-		data, _ := b.MarshalBinary()
-		f.Add(data)
+	}
+	for _, rec := range blockRecords(f) {
+		if rec.Key[0] == 'a' || rec.Key[0] == 'b' {
+			f.Add([]byte(rec.Value))
+		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if b, err := ipset.DecodeBlock(string(data)); err == nil {
-			if err := b.Check(); err != nil {
-				t.Fatal(err)
+		recs := blockRecords(t)
+		for i, rec := range recs {
+			if rec.Key[0] == 'a' || rec.Key[0] == 'b' {
+				readAnything(t, recs, i, string(data))
 			}
-			again, _ := b.MarshalBinary()
-			if c, err := ipset.DecodeBlock(string(again)); err != nil {
-				t.Fatal(err)
-			} else if twice, _ := c.MarshalBinary(); string(twice) != string(again) {
-				t.Fatalf("%x is coded again as %x", again, twice)
-			}
-		} else if !errors.Is(err, ipalloc.ErrCorrupt) {
-			t.Fatal(err)
 		}
 		replayBlock(t, data)
 	})
+}
+
+// blockRecords returns the records of a store with one block in use.
+func blockRecords(t testing.TB) []store.Record {
+	db := store.NewMemory()
+	e, err := ipset.New(db, ipset.Options{Now: func() time.Time { return ipsetStart }})
+	if err == nil {
+		err = e.AddPool(context.Background(), ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28, Cooldown: time.Minute})
+	}
+	for i := range 4 {
+		if err == nil {
+			a := ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 2, Claim: ipset.Claim{Handle: fmt.Sprint("p", i), TTL: time.Duration(i%2) * time.Hour}}
+			_, err = e.AutoAssign(context.Background(), a)
+		}
+	}
+	if err == nil {
+		_, err = e.ReleaseByHandle(context.Background(), "p1")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	recs, _, err := db.List(context.Background(), store.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recs
+}
+
+// readAnything puts a value in place of that of a record and looks at everything: a record that cannot be read is an error, and one
+// that can goes with the others, or Check says so.
+func readAnything(t *testing.T, recs []store.Record, i int, value string) {
+	ctx, db := context.Background(), store.NewMemory()
+	for j, rec := range recs {
+		if j == i {
+			rec.Value = value
+		}
+		if _, err := db.Commit(ctx, []store.Op{{Kind: store.Put, Key: rec.Key, Value: rec.Value}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, err := ipset.New(db, ipset.Options{Now: func() time.Time { return ipsetStart }, Retry: ipset.Retry{Attempts: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := e.Check(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sound := true
+	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
+		if err != nil {
+			sound = false
+			if !errors.Is(err, ipalloc.ErrCorrupt) {
+				t.Fatal(err)
+			}
+		} else if err := b.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !sound && len(rep.Problems) == 0 {
+		t.Fatalf("record %q cannot be read, and Check finds nothing", recs[i].Key)
+	}
+	e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 9, Partial: true})
+	e.ReleaseByHandle(ctx, "p0")
+	e.Utilization(ctx)
+	e.Sweep(ctx, ipset.SweepArgs{})
 }
 
 // randomBytes returns n bytes that a seed gives.

@@ -124,7 +124,7 @@ func (p *claimPlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	if err := t.room(d.size(t)+t.blockOps(be, 1), 0); err != nil {
+	if err := t.room(d.size(t)+t.blockOps(be, ownerOps, false), 0); err != nil {
 		return err
 	}
 	d.apply(t)
@@ -259,7 +259,7 @@ func (p *disownPlan) plan(t *txn) error {
 			return err
 		}
 		take = append(take, be)
-		n += t.blockOps(be, 1)
+		n += t.blockOps(be, ownerOps, false)
 	}
 	if len(take) == 0 {
 		return nil
@@ -349,6 +349,9 @@ func (p *attributesPlan) plan(t *txn) error {
 	if be.Block == nil {
 		return ipalloc.ErrNotHeld
 	}
+	if err := t.ready(be, p.Address); err != nil {
+		return err
+	}
 	al, ok := be.Lookup(p.Address)
 	switch {
 	case !ok || al.Cooling:
@@ -370,17 +373,15 @@ func (p *attributesPlan) plan(t *txn) error {
 	if be.canRelease(x, p.Guard) != Released {
 		return errOwner
 	}
-	if err := t.room(t.blockOps(be, 2), 0); err != nil {
+	if err := t.room(t.blockOps(be, opsPerAddress, false), 0); err != nil {
 		return err
 	}
 	if err := be.Block.SetAttributes(p.Address, p.Guard, active, alternate); err != nil {
 		return err
 	}
 	if p.Host != nil {
-		_, s := be.look(x)
-		id := be.holders.list[s.holder].identity
-		id.host = be.noteOf(*p.Host)
-		be.rehold(s, id)
+		a := be.change(x)
+		a.host, a.borrowed = *p.Host, *p.Host != be.owner
 	}
 	t.changed(be)
 	return nil
@@ -393,8 +394,8 @@ func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) (i
 		return 0, wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: errors.Join(err, errBadArgument)})
 	}
 	n := 0
-	err := e.eachBlockOf(ctx, handle, func(blocks []netip.Prefix) error {
-		p := renewPlan{handle: handle, ttl: ttl, blocks: blocks}
+	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) error {
+		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
 		err := e.do(ctx, &p)
 		if err == nil { // else a batch may still be at it
 			n += p.n
@@ -413,7 +414,7 @@ func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) (i
 type renewPlan struct {
 	handle string
 	ttl    time.Duration
-	blocks []netip.Prefix
+	ids    []netip.Prefix // addresses with the prefix lengths of their blocks
 	n      int
 }
 
@@ -424,29 +425,24 @@ func (p *renewPlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	if err := t.warm(p.blocks); err != nil {
+	held, err := t.heldAt(cat, p.ids, p.handle)
+	if err != nil {
 		return err
 	}
-	var found []*blockEntry
 	n := 0
-	for _, block := range p.blocks {
-		be, err := t.block(cat, block)
-		if err != nil {
-			return err
+	for i, h := range held {
+		if i == 0 || held[i-1].be != h.be {
+			n += t.blockOps(h.be, 0, true)
 		}
-		if be.Block == nil || be.holders.heldBy(p.handle) == 0 {
-			continue
-		}
-		found = append(found, be)
-		n += t.blockOps(be, 0)
+		n++
 	}
 	if err := t.room(n, 0); err != nil {
 		return err
 	}
-	for _, be := range found {
-		if n := be.Renew(p.handle, p.ttl, unstamp(t.now)); n > 0 {
-			p.n += n
-			t.changed(be)
+	for _, h := range held {
+		if h.be.renew(h.x, later(t.now, int64(p.ttl))) {
+			p.n++
+			t.changed(h.be)
 		}
 	}
 	return nil

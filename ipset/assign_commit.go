@@ -20,7 +20,7 @@ func (p *assignPlan) commit(t *txn) error {
 			k.be.setOwner(p.Owner)
 			k.be.claimed = t.now
 		}
-		id, until := p.identity(k.be.Block, p.Owner), p.until(t.now)
+		id, until := p.identity(p.Owner), p.until(t.now)
 		for _, x := range k.ordinals {
 			al := Allocation{
 				Address: k.be.addr(x), Block: k.be.prefix, Host: p.Owner, Handle: p.Handle, Attributes: p.Attributes,
@@ -52,18 +52,17 @@ func (p *assignPlan) size(t *txn) (n, expects int) {
 	}
 	n = p.draft.size(t)
 	for i, k := range p.picks {
-		touches := 0
-		if p.Handle != "" {
-			touches++
-		}
-		if k.fresh == nil && k.be.owner != p.Owner {
-			touches++ // borrowed, or adopted with addresses that the owner had borrowed
+		a := address{identity: p.identity(p.Owner)}
+		a.borrowed = k.fresh == nil && !k.adopt && k.be.owner != p.Owner
+		records := len(k.ordinals) * a.records()
+		if k.adopt {
+			records += ownerOps
 		}
 		if slices.ContainsFunc(p.picks[:min(i, p.sticky)], func(o pick) bool { return o.be == k.be }) {
-			n += touches
+			n += records
 			continue
 		}
-		n += t.blockOps(k.be, touches)
+		n += t.blockOps(k.be, records, p.TTL > 0)
 	}
 	writes, expects := p.memo.size()
 	n += writes

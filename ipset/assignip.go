@@ -116,6 +116,11 @@ func (p *assignIPPlan) assign(t *txn) error {
 	if err != nil {
 		return err
 	}
+	if be.Block != nil {
+		if err := t.ready(be, p.Address); err != nil {
+			return err
+		}
+	}
 	if be.Block != nil && p.Handle != "" {
 		if al, ok := be.Lookup(p.Address); ok && !al.Cooling && al.Handle == p.Handle {
 			p.result = al
@@ -146,14 +151,14 @@ func (p *assignIPPlan) assign(t *txn) error {
 		return wrap(ipalloc.Error{Op: "assign", Addr: p.Address, Holder: al.holder(), Until: al.Until, Err: err})
 	}
 	writes, expects := p.memo.size()
-	if err := t.room(d.size(t)+t.blockOps(be, 2)+writes, expects); err != nil {
+	if err := t.room(d.size(t)+t.blockOps(be, opsPerAddress, p.TTL > 0)+writes, expects); err != nil {
 		return err
 	}
 	d.apply(t)
 	if b != be.Block {
 		be.set(b)
 	}
-	b.hold(x, p.identity(b, p.Owner), p.until(t.now))
+	b.hold(x, p.identity(p.Owner), p.until(t.now))
 	t.changed(be)
 	p.result, _ = b.Lookup(p.Address)
 	t.remember(&p.memo, []Allocation{p.result})

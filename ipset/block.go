@@ -16,54 +16,56 @@ import (
 // Block is one block of addresses: who has which, and in which order the free ones will be handed out.
 //
 // Every ordinal is in exactly one state: free (in the queue), held, cooling (released, in the cooling queue until its
-// time), or reserved (one of the first or last ones, kept from assignment for good). Ordinals of the base address
-// count from 0. Times come from the caller; [Block.Advance] applies what time alone changes.
+// time), or reserved (one of the first or last ones, kept from assignment). Ordinals count from 0 at the base address.
+// Times come from the caller; [Block.Advance] applies what time alone changes.
 //
-// Assigning and releasing cost O(1) amortised and allocate nothing in steady state. Not safe for concurrent use. Use
-// [NewBlock], [DecodeBlock] or [ImportCalicoBlock] to make one; the zero value is unusable.
+// Assigning and releasing cost O(1) amortised. Not safe for concurrent use. Use [NewBlock] or [RestoreBlock] to
+// make one; the zero value is unusable.
 type Block struct {
 	prefix     netip.Prefix
 	codec      addr.Codec // ordinal <-> address
 	last       uint64     // the highest ordinal
 	head, tail uint64     // reserved ordinals at both ends
 	owner      Owner
+	former     string // codes of the owners before, each ended by NUL, for whom addresses may still be held
 	claimed    int64  // when the present owner got the block
 	since      int64  // when it last became empty; of use only while it is
 	seq        uint64 // the last sequence number given
 	lease      int64  // no lease ends before; 0: there is none
+	leases     uint64 // addresses held under a lease
 	ended      bool   // the lease that ends first may have been given back; tidy finds the next
 
-	free    queue
-	cool    []uint64 // cooling ordinals in the order of their release
-	used    uint64   // held ordinals
-	holders holders
-	hosts   map[string]uint64 // addresses held for others than the owner, by the host's code
-	dir     []*slots          // by ordinal / 64, for blocks of up to dirMax addresses
-	sparse  map[uint64]*slots // the same for larger ones
-	touched *[]touch          // where to note handles that come or leave; nil outside an engine
+	free   queue
+	cool   []cooling // in the order of their release
+	used   uint64    // held ordinals
+	dir    []*slots  // by ordinal / 64, for blocks of up to dirMax addresses
+	sparse map[uint64]*slots
+	absent uint64 // held and cooling ordinals whose address is not loaded; 0 outside an engine
+
+	spare   *address // for the next one; used outside an engine
+	changes *changes // where to note what address records were; nil outside an engine
 }
 
-// slots are 64 ordinals in a row.
+// cooling is one cooling ordinal. until is the moment it is free; 0 if only its address record knows. That of the first
+// and the last is always known.
+type cooling struct {
+	x     uint64
+	until int64
+}
+
+// slots are 64 ordinals in a row. at has the addresses that are loaded; it is nil until there is one.
 type slots struct {
 	held, cooling uint64
-	slot          []slot
+	at            []*address
 }
 
-// slot is one held or cooling address; entries of free ordinals are zero.
-type slot struct {
-	seq    uint64
-	until  int64 // end of the lease, or of the cooldown; 0 for none
-	holder int32
-}
-
-// touch notes that a handle, or a host that is not the owner, has got its first address in the block or has lost its last.
-type touch struct {
-	kind, name string
-	came       bool
-}
-
-// dirMax is the largest block whose slots are found by index: 1,024 pointers. Beyond, a map costs less.
-const dirMax = 1 << 16
+const (
+	// dirMax is the largest block whose slots are found by index: 1,024 pointers. Beyond, a map costs less.
+	dirMax = 1 << 16
+	// maxHeld bounds the addresses held in one block, because a block's record says which are held by saying which are
+	// not: it bounds what a damaged record can cost.
+	maxHeld = 1 << 24
+)
 
 // BlockOptions are what a block is made with; the zero value is a block without owner or reserved ordinals.
 type BlockOptions struct {
@@ -81,6 +83,17 @@ type BlockOptions struct {
 // It returns [ipalloc.ErrInvalid] for a prefix that is not masked, and if the block has more than 2^64
 // addresses or Head and Tail leave none to assign.
 func NewBlock(p netip.Prefix, o BlockOptions) (*Block, error) {
+	b, err := emptyBlock(p, o.Head, o.Tail)
+	if err != nil {
+		return nil, err
+	}
+	b.owner, b.claimed, b.since, b.seq = o.Owner, stamp(o.Claimed), stamp(o.Claimed), o.Seq
+	b.free.spans = []span{{b.head, b.last - b.tail}}
+	return b, nil
+}
+
+// emptyBlock returns a block without anything in its queue.
+func emptyBlock(p netip.Prefix, head, tail uint64) (*Block, error) {
 	if err := checkPrefix(p); err != nil {
 		return nil, err
 	}
@@ -88,14 +101,10 @@ func NewBlock(p netip.Prefix, o BlockOptions) (*Block, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: block %s has more than 2^64 addresses", errBadBlockSize, p)
 	}
-	b := &Block{
-		prefix: p, codec: codec, last: codec.Last(), head: o.Head, tail: o.Tail, owner: o.Owner,
-		claimed: stamp(o.Claimed), since: stamp(o.Claimed), seq: o.Seq,
+	b := &Block{prefix: p, codec: codec, last: codec.Last(), head: head, tail: tail}
+	if head > b.last || tail > b.last-head {
+		return nil, fmt.Errorf("%w: %s with %d + %d reserved addresses", errBadBlockSize, p, head, tail)
 	}
-	if o.Head > b.last || o.Tail > b.last-o.Head {
-		return nil, fmt.Errorf("%w: %s with %d + %d reserved addresses", errBadBlockSize, p, o.Head, o.Tail)
-	}
-	b.free.spans = []span{{b.head, b.last - b.tail}}
 	return b, nil
 }
 
@@ -119,7 +128,7 @@ func (b *Block) locate(a netip.Addr) (uint64, error) {
 	return x, nil
 }
 
-// page returns the slots of the ordinals around x, nil if none was ever used; with make they are made.
+// page returns the slots of the ordinals around x, nil if none was ever used; with create they are made.
 func (b *Block) page(x uint64, create bool) *slots {
 	no := x / 64
 	if b.last < dirMax {
@@ -132,13 +141,16 @@ func (b *Block) page(x uint64, create bool) *slots {
 	if !create {
 		return nil
 	}
-	p := &slots{slot: make([]slot, min(b.last, 63)+1)}
+	p := &slots{}
 	if b.last >= dirMax {
 		if b.sparse == nil {
 			b.sparse = make(map[uint64]*slots)
 		}
 		b.sparse[no] = p
 		return p
+	}
+	if b.dir == nil && no == 0 {
+		b.dir = make([]*slots, 0, 1)
 	}
 	for uint64(len(b.dir)) <= no {
 		b.dir = append(b.dir, nil)
@@ -157,82 +169,184 @@ const (
 	stateReserved
 )
 
-// look returns the state of an ordinal and, if it is held or cooling, its slot.
-func (b *Block) look(x uint64) (state, *slot) {
+// look returns the state of an ordinal and, if it is held or cooling and loaded, its address.
+func (b *Block) look(x uint64) (state, *address) {
 	if x < b.head || x > b.last-b.tail {
 		return stateReserved, nil
 	}
 	if p := b.page(x, false); p != nil {
 		switch bit := uint64(1) << (x & 63); {
 		case p.held&bit != 0:
-			return stateHeld, &p.slot[x&63]
+			return stateHeld, p.get(x)
 		case p.cooling&bit != 0:
-			return stateCooling, &p.slot[x&63]
+			return stateCooling, p.get(x)
 		}
 	}
 	return stateFree, nil
 }
 
-// hold gives a free or cooling ordinal to a holder and returns the sequence number. until is the end of the lease or 0. The
-// identity's host is as noteOf has it.
+// isAbsent reports whether an ordinal is held or cooling and its address is not loaded.
+func (b *Block) isAbsent(x uint64) bool {
+	st, a := b.look(x)
+	return a == nil && (st == stateHeld || st == stateCooling)
+}
+
+func (p *slots) get(x uint64) *address {
+	if p.at == nil {
+		return nil
+	}
+	return p.at[x&63]
+}
+
+// put sets the address of an ordinal.
+func (b *Block) put(p *slots, x uint64, a *address) {
+	if p.at == nil {
+		if a == nil {
+			return
+		}
+		p.at = make([]*address, min(b.last, 63)+1)
+	}
+	p.at[x&63] = a
+}
+
+// load sets the address of a held or cooling ordinal from its record.
+func (b *Block) load(x uint64, a *address) {
+	p := b.page(x, true)
+	if p.get(x) == nil {
+		b.absent--
+	}
+	b.put(p, x, a)
+	if !a.cooling {
+		return
+	}
+	if i := b.coolAt(x); i >= 0 {
+		b.cool[i].until = a.until
+	}
+}
+
+// coolAt returns the place of an ordinal in the cooling queue, -1 for none.
+func (b *Block) coolAt(x uint64) int {
+	return slices.IndexFunc(b.cool, func(c cooling) bool { return c.x == x })
+}
+
+// knowsCooling reports whether it is known when each cooling address is free.
+func (b *Block) knowsCooling() bool {
+	return b.absent == 0 || !slices.ContainsFunc(b.cool, func(c cooling) bool { return c.until == 0 })
+}
+
+// hold gives a free or cooling ordinal to an identity and returns the sequence number. until is the end of the lease or 0.
+// If the ordinal cools, knowsCooling must hold.
 func (b *Block) hold(x uint64, id identity, until int64) uint64 {
-	h := b.holders.intern(id)
-	b.holders.list[h].refs++
-	if st, s := b.look(x); st == stateCooling {
-		b.cool = slices.Delete(b.cool, slices.Index(b.cool, x), slices.Index(b.cool, x)+1)
-		b.holders.drop(s.holder)
+	p := b.page(x, true)
+	bit := uint64(1) << (x & 63)
+	if p.cooling&bit != 0 {
+		i := b.coolAt(x)
+		b.cool = slices.Delete(b.cool, i, i+1)
+		if p.get(x) == nil {
+			b.absent--
+		}
+		b.changes.note(x, p.get(x), true)
 	} else {
 		b.free.remove(x)
+		b.changes.note(x, nil, false)
 	}
 	b.seq++
-	p := b.page(x, true)
-	p.held |= 1 << (x & 63)
-	p.cooling &^= 1 << (x & 63)
-	p.slot[x&63] = slot{seq: b.seq, until: until, holder: h}
+	p.held |= bit
+	p.cooling &^= bit
+	a := b.fresh()
+	*a = address{identity: id, seq: b.seq, until: until, borrowed: id.host != b.owner && id.host.Kind != Nobody}
+	b.put(p, x, a)
 	b.used++
-	if until != 0 && (b.lease == 0 || until < b.lease) {
-		b.lease = until
+	if until != 0 {
+		b.leases++
+		if b.lease == 0 || until < b.lease {
+			b.lease = until
+		}
 	}
-	b.count(h, 1)
 	return b.seq
 }
 
-// count changes the number of held addresses of a holder and notes a handle that came or left.
-func (b *Block) count(h int32, by int) {
-	e := &b.holders.list[h]
-	b.countHost(e.host, by)
-	if by > 0 {
-		e.held++
-		if b.touched != nil && e.handle != "" && e.held == 1 && b.holders.heldBy(e.handle) == 1 {
-			*b.touched = append(*b.touched, touch{kindHandle, e.handle, true})
+// fresh returns an address to be filled in.
+func (b *Block) fresh() *address {
+	if b.changes != nil {
+		return b.changes.make()
+	}
+	if a := b.spare; a != nil {
+		b.spare = nil
+		return a
+	}
+	return new(address)
+}
+
+// restore gives a free ordinal the address that another store says it has; see RestoreBlock.
+func (b *Block) restore(x uint64, a address) error {
+	if st, _ := b.look(x); x > b.last || st != stateFree || !b.free.remove(x) {
+		return fmt.Errorf("%w: %s is not free", ipalloc.ErrOccupied, b.addr(min(x, b.last)))
+	}
+	b.changes.note(x, nil, false)
+	p, bit := b.page(x, true), uint64(1)<<(x&63)
+	to := b.fresh()
+	*to = a
+	b.put(p, x, to)
+	if a.cooling {
+		p.cooling |= bit
+		b.cool = append(b.cool, cooling{x, a.until})
+		return nil
+	}
+	p.held |= bit
+	b.used++
+	if a.until != 0 {
+		b.leases++
+		if b.lease == 0 || a.until < b.lease {
+			b.lease = a.until
 		}
-		return
 	}
-	e.held--
-	if b.touched != nil && e.handle != "" && e.held == 0 && b.holders.heldBy(e.handle) == 0 {
-		*b.touched = append(*b.touched, touch{kindHandle, e.handle, false})
+	return nil
+}
+
+// change returns the address of a held ordinal to be changed.
+func (b *Block) change(x uint64) *address {
+	p := b.page(x, false)
+	old := p.get(x)
+	if b.changes == nil {
+		return old
 	}
+	b.changes.note(x, old, true)
+	a := b.changes.make()
+	*a = *old
+	b.put(p, x, a)
+	return a
 }
 
 // drop releases a held ordinal at the moment now; it is free again after until, which is now if there is no cooldown.
 func (b *Block) drop(x uint64, now, until int64) {
 	p := b.page(x, false)
-	bit, s := uint64(1)<<(x&63), &p.slot[x&63]
-	b.count(s.holder, -1)
+	bit := uint64(1) << (x & 63)
+	old := p.get(x)
+	if old.until != 0 {
+		b.leases -= min(b.leases, 1) // a damaged record may have it otherwise
+		b.ended = true
+	}
 	b.used--
-	b.ended = b.ended || s.until != 0 && s.until == b.lease
 	p.held &^= bit
 	if until > now {
+		a := b.change(x)
+		a.cooling, a.until = true, until
 		p.cooling |= bit
-		b.cool = append(b.cool, x)
-		s.until = until
+		b.cool = append(b.cool, cooling{x, until})
 	} else {
-		b.holders.drop(s.holder)
-		*s = slot{}
+		b.changes.note(x, old, true)
+		b.put(p, x, nil)
 		b.free.push(x)
+		if b.changes == nil {
+			b.spare = old
+		}
 	}
-	if b.used == 0 && len(b.cool) == 0 {
-		b.since = now
+	if b.used == 0 {
+		b.former = ""
+		if len(b.cool) == 0 {
+			b.since = now
+		}
 	}
 }
 
@@ -243,7 +357,13 @@ func (b *Block) Advance(now time.Time, cooldown time.Duration) bool {
 	return b.advance(stamp(now), int64(cooldown), math.MaxInt)
 }
 
-// advance ends at most so many leases; the next call goes on.
+// due reports whether a lease or a cooldown has ended.
+func (b *Block) due(now int64) (lease, cooled bool) {
+	return b.lease != 0 && b.lease <= now, len(b.cool) > 0 && b.cool[0].until <= now
+}
+
+// advance ends at most so many leases and cooldowns each; the next call goes on. All held addresses must be loaded if a
+// lease is due, and knowsCooling must hold if a cooldown is.
 func (b *Block) advance(now, cooldown int64, most int) bool {
 	changed := false
 	if b.lease != 0 && b.lease <= now {
@@ -251,19 +371,21 @@ func (b *Block) advance(now, cooldown int64, most int) bool {
 		changed = true
 	}
 	n := 0
-	for _, x := range b.cool {
-		p := b.page(x, false)
-		s := &p.slot[x&63]
-		if s.until > now {
+	for _, c := range b.cool {
+		if c.until > now || n == most {
 			break
 		}
 		if n++; b.used == 0 && n == len(b.cool) {
-			b.since = s.until
+			b.since = c.until
 		}
-		p.cooling &^= 1 << (x & 63)
-		b.holders.drop(s.holder)
-		*s = slot{}
-		b.free.push(x)
+		p := b.page(c.x, false)
+		p.cooling &^= 1 << (c.x & 63)
+		if p.get(c.x) == nil {
+			b.absent--
+		}
+		b.changes.note(c.x, p.get(c.x), true)
+		b.put(p, c.x, nil)
+		b.free.push(c.x)
 	}
 	if n > 0 {
 		b.cool = slices.Delete(b.cool, 0, n)
@@ -280,34 +402,39 @@ func (b *Block) expire(now, cooldown int64, most int) {
 	}
 	var ends []end
 	b.lease = 0
-	for x, s := range b.each() {
+	for x, a := range b.each() {
 		switch {
-		case s.until == 0 || b.isCooling(x):
-		case s.until <= now:
-			ends = append(ends, end{s.until, x})
-		case b.lease == 0 || s.until < b.lease:
-			b.lease = s.until
+		case a.until == 0 || a.cooling:
+		case a.until <= now:
+			ends = append(ends, end{a.until, x})
+		case b.lease == 0 || a.until < b.lease:
+			b.lease = a.until
 		}
 	}
 	slices.SortStableFunc(ends, func(a, c end) int { return int(min(max(a.until-c.until, -1), 1)) })
 	if len(ends) > most {
 		b.lease, ends = ends[most].until, ends[:most]
 	}
+	ended := b.ended
 	for _, e := range ends {
 		b.drop(e.x, e.until, later(e.until, cooldown))
 	}
+	b.ended = ended
 }
 
 // tidy finds the end of the lease that ends first after others were given back before their end. What time does to the block
-// does not depend on it, only when it is looked at.
+// does not depend on it, only when it is looked at: while addresses are not loaded, an earlier time stays.
 func (b *Block) tidy() {
-	if !b.ended {
-		return
-	}
-	b.ended, b.lease = false, 0
-	for x, s := range b.each() {
-		if s.until != 0 && (b.lease == 0 || s.until < b.lease) && !b.isCooling(x) {
-			b.lease = s.until
+	switch {
+	case !b.ended:
+	case b.leases == 0:
+		b.ended, b.lease = false, 0
+	case b.absent == 0:
+		b.ended, b.lease = false, 0
+		for _, a := range b.each() {
+			if a.until != 0 && (b.lease == 0 || a.until < b.lease) && !a.cooling {
+				b.lease = a.until
+			}
 		}
 	}
 }
@@ -317,18 +444,33 @@ func (b *Block) isCooling(x uint64) bool {
 	return st == stateCooling
 }
 
-// each yields the held and cooling ordinals with their slots, ascending.
-func (b *Block) each() iter.Seq2[uint64, *slot] {
-	return func(yield func(uint64, *slot) bool) {
+// each yields the held and cooling ordinals whose addresses are loaded, ascending.
+func (b *Block) each() iter.Seq2[uint64, *address] {
+	return func(yield func(uint64, *address) bool) {
 		for first, p := range b.pages() {
 			for w := p.held | p.cooling; w != 0; w &= w - 1 {
-				i := uint64(bits.TrailingZeros64(w))
-				if !yield(first+i, &p.slot[i]) {
+				x := first + uint64(bits.TrailingZeros64(w))
+				if a := p.get(x); a != nil && !yield(x, a) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// absentOnes appends the ordinals whose addresses are not loaded, ascending.
+func (b *Block) absentOnes(dst []uint64) []uint64 {
+	if b.absent == 0 {
+		return dst
+	}
+	for first, p := range b.pages() {
+		for w := p.held | p.cooling; w != 0; w &= w - 1 {
+			if x := first + uint64(bits.TrailingZeros64(w)); p.get(x) == nil {
+				dst = append(dst, x)
+			}
+		}
+	}
+	return dst
 }
 
 // pages yields the slots that were ever used with their first ordinal, ascending.

@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"fmt"
 	"iter"
 	"math"
 	"net/netip"
@@ -20,9 +21,9 @@ type Claim struct {
 	TTL time.Duration
 }
 
-// identity returns what an address of a block that is held for a host by this claim has in common with others.
-func (c Claim) identity(b *Block, host Owner) identity {
-	return identity{handle: c.Handle, active: c.Attributes.code, host: b.noteOf(host)}
+// identity returns whose an address is that is held for a host by this claim.
+func (c Claim) identity(host Owner) identity {
+	return identity{handle: c.Handle, active: c.Attributes.code, host: host}
 }
 
 // until returns the end of a lease begun now, 0 without a TTL.
@@ -75,6 +76,9 @@ func (b *Block) Owner() Owner { return b.owner }
 // Claimed returns when the present owner got the block.
 func (b *Block) Claimed() time.Time { return unstamp(b.claimed) }
 
+// Seq returns the sequence number of the block's last assignment.
+func (b *Block) Seq() uint64 { return b.seq }
+
 // Reserved returns how many ordinals at both ends are kept from assignment.
 func (b *Block) Reserved() (head, tail uint64) { return b.head, b.tail }
 
@@ -108,13 +112,16 @@ func (b *Block) AutoAssign(dst []Allocation, n int, c Claim, now time.Time, avoi
 	if avoid != nil {
 		spans = b.spansOf(avoid.Ranges())
 	}
-	id, at := c.identity(b, b.owner), stamp(now)
-	for _, x := range b.free.peek(buf[:0], n, spans) {
+	id, at := c.identity(b.owner), stamp(now)
+	for _, x := range b.free.peek(buf[:0], b.most(n), spans) {
 		seq := b.hold(x, id, c.until(at))
 		dst = append(dst, Allocation{Address: b.addr(x), Block: b.prefix, Host: b.owner, Handle: c.Handle, Attributes: c.Attributes, Seq: seq, Until: unstamp(c.until(at))})
 	}
 	return dst
 }
+
+// most returns n, or how many more addresses can be held if that is less.
+func (b *Block) most(n int) int { return int(min(uint64(n), maxHeld-b.used)) }
 
 // Assign takes one address.
 //
@@ -128,20 +135,22 @@ func (b *Block) Assign(a netip.Addr, c Claim, now time.Time) (Allocation, error)
 	if err := b.canAssign(x, c.Handle); err != nil {
 		return Allocation{}, err
 	}
-	b.hold(x, c.identity(b, b.owner), c.until(stamp(now)))
+	b.hold(x, c.identity(b.owner), c.until(stamp(now)))
 	al, _ := b.Lookup(a)
 	return al, nil
 }
 
 // canAssign says what stands in the way of giving an ordinal to a handle.
 func (b *Block) canAssign(x uint64, handle string) error {
-	switch st, s := b.look(x); {
+	switch st, a := b.look(x); {
 	case st == stateReserved:
 		return ipalloc.ErrReserved
 	case st == stateHeld:
 		return ipalloc.ErrOccupied
-	case st == stateCooling && (handle == "" || b.holders.list[s.holder].handle != handle):
+	case st == stateCooling && (handle == "" || a.handle != handle):
 		return ipalloc.ErrCooling
+	case b.used == maxHeld:
+		return fmt.Errorf("%w: %d addresses of one block are held", ipalloc.ErrLimit, b.used)
 	}
 	return nil
 }
@@ -162,56 +171,38 @@ func (b *Block) Release(a netip.Addr, g Guard, now time.Time, cooldown time.Dura
 
 // canRelease says what releasing an ordinal would do.
 func (b *Block) canRelease(x uint64, g Guard) Outcome {
-	st, s := b.look(x)
+	st, a := b.look(x)
 	switch {
 	case st != stateHeld:
 		return WasFree
-	case g.Seq != 0 && s.seq != g.Seq, g.Handle != "" && b.holders.list[s.holder].handle != g.Handle:
+	case g.Seq != 0 && a.seq != g.Seq, g.Handle != "" && a.handle != g.Handle:
 		return OwnerChanged
 	}
 	return Released
 }
 
-// ordinalsOf appends the ordinals that a handle holds, ascending.
-func (b *Block) ordinalsOf(dst []uint64, handle string) []uint64 {
-	if b.holders.heldBy(handle) == 0 {
-		return dst
-	}
-	for x, s := range b.each() {
-		if b.holders.list[s.holder].handle == handle && !b.isCooling(x) {
-			dst = append(dst, x)
-		}
-	}
-	return dst
-}
-
 // Lookup returns the allocation of an address, and false if it is neither held nor cooling, or not of this block.
-func (b *Block) Lookup(a netip.Addr) (Allocation, bool) {
-	x, err := b.locate(a)
+func (b *Block) Lookup(at netip.Addr) (Allocation, bool) {
+	x, err := b.locate(at)
 	if err != nil {
 		return Allocation{}, false
 	}
-	st, s := b.look(x)
-	if st != stateHeld && st != stateCooling {
-		return Allocation{}, false
+	if _, a := b.look(x); a != nil {
+		return b.allocation(x, a), true
 	}
-	return b.allocation(x, s), true
+	return Allocation{}, false
 }
 
 // allocation describes a held or cooling ordinal.
-func (b *Block) allocation(x uint64, s *slot) Allocation {
-	h := &b.holders.list[s.holder]
-	return Allocation{
-		Address: b.addr(x), Block: b.prefix, Host: b.hostOf(&h.identity), Handle: h.handle, Attributes: Attributes{h.active},
-		Alternate: Attributes{h.alternate}, Seq: s.seq, Until: unstamp(s.until), Cooling: b.isCooling(x),
-	}
+func (b *Block) allocation(x uint64, a *address) Allocation {
+	return a.allocation(b.addr(x), b.prefix.Bits())
 }
 
-// All yields the addresses that are held or cooling, ascending. Changing the block ends the iteration's meaning.
+// All yields the addresses that are held or cooling, ascending. Results are unspecified if the block changes during iteration.
 func (b *Block) All() iter.Seq[Allocation] {
 	return func(yield func(Allocation) bool) {
-		for x, s := range b.each() {
-			if !yield(b.allocation(x, s)) {
+		for x, a := range b.each() {
+			if !yield(b.allocation(x, a)) {
 				return
 			}
 		}
@@ -236,24 +227,32 @@ func (b *Block) FreeAddresses() iter.Seq[netip.Addr] {
 
 // Renew moves the end of the leases that a handle has in the block to ttl after now and returns how many it has.
 func (b *Block) Renew(handle string, ttl time.Duration, now time.Time) int {
-	n, until := 0, later(stamp(now), int64(ttl))
-	for _, x := range b.ordinalsOf(nil, handle) {
-		if _, s := b.look(x); s.until != 0 {
-			s.until = until
+	n := 0
+	for x, a := range b.each() {
+		if a.handle == handle && b.renew(x, later(stamp(now), int64(ttl))) {
 			n++
 		}
 	}
-	if n > 0 && (b.lease == 0 || until < b.lease) {
+	return n
+}
+
+// renew moves the end of the lease of an ordinal and reports whether it is held under one.
+func (b *Block) renew(x uint64, until int64) bool {
+	if st, a := b.look(x); st != stateHeld || a.until == 0 {
+		return false
+	}
+	b.change(x).until = until
+	if until < b.lease {
 		b.lease = until
 	}
-	b.ended = b.ended || n > 0
-	return n
+	b.ended = true
+	return true
 }
 
 // SetAttributes replaces the attributes of one address; addresses that shared the old ones keep them. It returns
 // [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder; then nothing changes.
-func (b *Block) SetAttributes(a netip.Addr, g Guard, active, alternate Attributes) error {
-	x, err := b.locate(a)
+func (b *Block) SetAttributes(at netip.Addr, g Guard, active, alternate Attributes) error {
+	x, err := b.locate(at)
 	if err != nil {
 		return err
 	}
@@ -263,25 +262,7 @@ func (b *Block) SetAttributes(a netip.Addr, g Guard, active, alternate Attribute
 	case OwnerChanged:
 		return errOwner
 	}
-	_, s := b.look(x)
-	id := b.holders.list[s.holder].identity
-	id.active, id.alternate = active.code, alternate.code
-	b.rehold(s, id)
+	a := b.change(x)
+	a.active, a.alternate = active.code, alternate.code
 	return nil
-}
-
-// rehold has a held address held by another identity of the same handle.
-func (b *Block) rehold(s *slot, id identity) {
-	old := s.holder
-	h := b.holders.intern(id)
-	if h == old {
-		return
-	}
-	b.holders.list[h].refs++
-	b.holders.list[h].held++
-	b.countHost(id.host, 1)
-	b.countHost(b.holders.list[old].host, -1)
-	b.holders.list[old].held--
-	b.holders.drop(old)
-	s.holder = h
 }

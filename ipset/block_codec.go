@@ -11,78 +11,50 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// The coded block, version 1. Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
+// The coded block, version 1: everything but its addresses, which have records of their own. Its prefix is in its key.
+// Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
 //
 //	1                      version
 //	flags                  what follows, see below
-//	prefix length          one byte
-//	base address           4 or 16 bytes
 //	owner                  string, with flagHost or flagVirtual
 //	head, tail             with flagReserved
 //	claimed                signed, nanoseconds since 1970
 //	since - claimed        signed
 //	sequence number
 //	lease - claimed        signed, with flagLeases: no lease ends before
-//	runs of held ordinals  their number, then for each
-//	  gap, length - 1      from the end of the run before
-//	  per ordinal          holder; block's sequence number minus the ordinal's; with flagLeases: 0 or 1 + until - claimed
-//	cooling ordinals       with flagCooling: their number, then in queue order
-//	  per ordinal          ordinal, holder, sequence number as above, until - claimed (signed)
-//	spans of the queue     their number, then in queue order
-//	  start                signed, from the end of the span before
-//	  length - 1
+//	leases                 with flagLeases: how many there are
+//	former owners          string, with flagFormer: their codes, each ended by NUL
+//	first - claimed        signed, with flagCooling: when the first cooling ordinal is free
+//	last - claimed         signed, with flagCooling: when the last one is
+//	queue                  see below
 //
-// A holder is 0 or 1 followed by a new one (with flagHosts its host; handle, active and, for 1, alternate attributes), or
-// 2 + the number of one that came before. A host is 0 for the block's owner, 1 followed by a new one (the string of its code),
-// or 2 + the number of one that came before. An address with a handle of its own so takes about four bytes beside the handle,
-// one more in a block in which any is held for another than the owner.
+// An ordinal that is neither reserved nor in the queue nor cooling is held. With flagPacked the queue is the number of free
+// ordinals, with flagCooling that of cooling ones, and all of them in order, each in as many bits as the highest ordinal
+// takes: at most 48 bytes for 64 addresses. Otherwise it is the number of spans of free ordinals and, for each, its start
+// (signed, from the end of the span before) and its length - 1; with flagCooling the number of cooling ordinals and each.
 const (
 	blockVersion = 1
 
-	flagV6       = 1 << 0
-	flagHost     = 1 << 1
-	flagVirtual  = 1 << 2
-	flagReserved = 1 << 3
-	flagLeases   = 1 << 4
+	flagHost     = 1 << 0
+	flagVirtual  = 1 << 1
+	flagReserved = 1 << 2
+	flagLeases   = 1 << 3
+	flagFormer   = 1 << 4
 	flagCooling  = 1 << 5
-	flagHosts    = 1 << 6
+	flagPacked   = 1 << 6
 	flagsKnown   = 1<<7 - 1
 )
 
-// AppendBinary appends the coded block to dst. It returns no error.
-func (b *Block) AppendBinary(dst []byte) ([]byte, error) { return b.encode(dst), nil }
-
-// MarshalBinary returns the coded block. It returns no error.
-func (b *Block) MarshalBinary() ([]byte, error) { return b.encode(nil), nil }
-
-func (b *Block) encode(dst []byte) []byte { return b.encodeWith(dst, &holderEncoder{}) }
-
-// encodeWith is encode with an encoder that may have been used before.
-func (b *Block) encodeWith(dst []byte, e *holderEncoder) []byte {
+// append appends the coded block to dst.
+func (b *Block) append(dst []byte) []byte {
 	flags := byte(0)
-	if b.prefix.Addr().Is6() {
-		flags |= flagV6
+	free, packed := b.packs()
+	for i, set := range [...]bool{b.owner.Kind == Host, b.owner.Kind == Virtual, b.head|b.tail != 0, b.lease != 0, b.former != "", len(b.cool) > 0, packed} {
+		if set {
+			flags |= 1 << i
+		}
 	}
-	switch b.owner.Kind {
-	case Host:
-		flags |= flagHost
-	case Virtual:
-		flags |= flagVirtual
-	}
-	if b.head|b.tail != 0 {
-		flags |= flagReserved
-	}
-	if b.lease != 0 {
-		flags |= flagLeases
-	}
-	if len(b.cool) > 0 {
-		flags |= flagCooling
-	}
-	if b.holders.hosts() {
-		flags |= flagHosts
-	}
-	dst = append(dst, blockVersion, flags, byte(b.prefix.Bits()))
-	dst = appendAddr(dst, b.prefix.Addr())
+	dst = append(dst, blockVersion, flags)
 	if b.owner.Kind != Nobody {
 		dst = appendString(dst, b.owner.Name)
 	}
@@ -95,82 +67,75 @@ func (b *Block) encodeWith(dst []byte, e *holderEncoder) []byte {
 	dst = binary.AppendUvarint(dst, b.seq)
 	if flags&flagLeases != 0 {
 		dst = binary.AppendVarint(dst, b.lease-b.claimed)
+		dst = binary.AppendUvarint(dst, b.leases)
 	}
-	e.begin(b.holders.list, flags&flagHosts != 0)
-	dst = b.encodeSlots(dst, flags, e)
-	return b.encodeQueue(dst)
+	if flags&flagFormer != 0 {
+		dst = appendString(dst, b.former)
+	}
+	if flags&flagCooling != 0 {
+		dst = binary.AppendVarint(dst, b.cool[0].until-b.claimed)
+		dst = binary.AppendVarint(dst, b.cool[len(b.cool)-1].until-b.claimed)
+	}
+	if packed {
+		return b.appendPacked(dst, free)
+	}
+	return b.appendSpans(dst)
 }
 
-// encodeSlots writes the held and the cooling ordinals.
-func (b *Block) encodeSlots(dst []byte, flags byte, e *holderEncoder) []byte {
-	dst = binary.AppendUvarint(dst, b.heldRuns())
-	next, length := uint64(0), uint64(0) // the ordinal after the last held one; what is left of the run
-	for first, p := range b.pages() {
-		for w := p.held; w != 0; w &= w - 1 {
-			i := uint64(bits.TrailingZeros64(w))
-			x, s := first+i, &p.slot[i]
-			if length == 0 {
-				length = b.heldFrom(x)
-				dst = binary.AppendUvarint(dst, x-next)
-				dst = binary.AppendUvarint(dst, length-1)
-			}
-			length--
-			next = x + 1
-			dst = e.append(dst, s.holder)
-			dst = binary.AppendUvarint(dst, b.seq-s.seq)
-			switch {
-			case flags&flagLeases == 0:
-			case s.until == 0:
-				dst = append(dst, 0)
-			default:
-				dst = binary.AppendUvarint(dst, 1+uint64(s.until-b.claimed))
-			}
-		}
+// packs returns the number of free ordinals, and whether the queue takes less space as a list of ordinals than as spans. A
+// span takes two numbers.
+func (b *Block) packs() (free uint64, packed bool) {
+	if b.last >= dirMax {
+		return 0, false
 	}
-	if flags&flagCooling == 0 {
-		return dst
+	spans := b.free.spans[b.free.head:]
+	for _, s := range spans {
+		free += s.hi - s.lo + 1
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(b.cool)))
-	for _, x := range b.cool {
-		_, s := b.look(x)
-		dst = binary.AppendUvarint(dst, x)
-		dst = e.append(dst, s.holder)
-		dst = binary.AppendUvarint(dst, b.seq-s.seq)
-		dst = binary.AppendVarint(dst, s.until-b.claimed)
+	width, bytes := uint64(bits.Len64(b.last)), uint64(1)
+	if b.last > 63 {
+		bytes = 2
 	}
-	return dst
+	return free, (free+uint64(len(b.cool)))*width < 8*bytes*uint64(2*len(spans)+len(b.cool))
 }
 
-// heldFrom returns how many ordinals from x on are held without a gap.
-func (b *Block) heldFrom(x uint64) uint64 {
-	n := uint64(0)
-	for {
-		p := b.page(x, false)
-		if p == nil {
-			return n
-		}
-		run := trailingOnes(p.held >> (x & 63))
-		n += run
-		if x += run; run == 0 || x&63 != 0 || x == 0 {
-			return n
-		}
+// packer writes numbers of a few bits each, the lowest bits first.
+type packer struct {
+	dst   []byte
+	acc   uint64
+	have  uint
+	width uint
+}
+
+func (p *packer) add(x uint64) {
+	p.acc |= x << p.have
+	for p.have += p.width; p.have >= 8; p.have -= 8 {
+		p.dst = append(p.dst, byte(p.acc))
+		p.acc >>= 8
 	}
 }
 
-// heldRuns returns the number of maximal runs of held ordinals.
-func (b *Block) heldRuns() uint64 {
-	n, next, carry := uint64(0), uint64(0), uint64(0) // carry: the ordinal before next is held
-	for first, p := range b.pages() {
-		if first != next {
-			carry = 0
-		}
-		n += uint64(bits.OnesCount64(p.held &^ (p.held<<1 | carry)))
-		next, carry = first+64, p.held>>63
+func (b *Block) appendPacked(dst []byte, free uint64) []byte {
+	dst = binary.AppendUvarint(dst, free)
+	if len(b.cool) > 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(b.cool)))
 	}
-	return n
+	p := packer{dst: dst, width: uint(bits.Len64(b.last))}
+	for _, s := range b.free.spans[b.free.head:] {
+		for x := s.lo; x <= s.hi; x++ {
+			p.add(x)
+		}
+	}
+	for _, c := range b.cool {
+		p.add(c.x)
+	}
+	if p.have > 0 {
+		p.dst = append(p.dst, byte(p.acc))
+	}
+	return p.dst
 }
 
-func (b *Block) encodeQueue(dst []byte) []byte {
+func (b *Block) appendSpans(dst []byte) []byte {
 	spans := b.free.spans[b.free.head:]
 	dst = binary.AppendUvarint(dst, uint64(len(spans)))
 	next := uint64(0)
@@ -179,62 +144,13 @@ func (b *Block) encodeQueue(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, s.hi-s.lo)
 		next = s.hi + 1
 	}
-	return dst
-}
-
-// holderEncoder writes a holder in full where it first occurs, and its number after that.
-type holderEncoder struct {
-	list   []holder
-	number []int32 // 1 + the order of first occurrence, 0 before it
-	count  int32
-
-	withHosts bool
-	hosts     []string // in the order of first occurrence; there are few
-}
-
-// begin makes the encoder ready for a block's holders. Its memory is used again.
-func (e *holderEncoder) begin(list []holder, withHosts bool) {
-	e.list, e.count, e.withHosts, e.hosts = list, 0, withHosts, e.hosts[:0]
-	if cap(e.number) < len(list) {
-		e.number = make([]int32, len(list), max(64, len(list)))
-		return
-	}
-	e.number = e.number[:len(list)]
-	clear(e.number)
-}
-
-func (e *holderEncoder) append(dst []byte, h int32) []byte {
-	if n := e.number[h]; n > 0 {
-		return binary.AppendUvarint(dst, uint64(n)+1)
-	}
-	e.count++
-	e.number[h] = e.count
-	id := &e.list[h].identity
-	if id.alternate == "" {
-		dst = append(dst, 0)
-	} else {
-		dst = append(dst, 1)
-	}
-	if e.withHosts {
-		dst = e.appendHost(dst, id.host)
-	}
-	dst = appendString(dst, id.handle)
-	dst = appendString(dst, id.active)
-	if id.alternate != "" {
-		dst = appendString(dst, id.alternate)
+	if len(b.cool) > 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(b.cool)))
+		for _, c := range b.cool {
+			dst = binary.AppendUvarint(dst, c.x)
+		}
 	}
 	return dst
-}
-
-func (e *holderEncoder) appendHost(dst []byte, host string) []byte {
-	if host == "" {
-		return append(dst, 0)
-	}
-	if i := slices.Index(e.hosts, host); i >= 0 {
-		return binary.AppendUvarint(dst, uint64(i)+2)
-	}
-	e.hosts = append(e.hosts, host)
-	return appendString(append(dst, 1), host)
 }
 
 func appendString(dst []byte, s string) []byte {
@@ -250,180 +166,124 @@ func appendAddr(dst []byte, a netip.Addr) []byte {
 	return append(dst, b[:]...)
 }
 
-// DecodeBlock returns the block that data is the code of.
+// decodeBlock reads what [Block.append] writes for the block of a prefix. None of its addresses is loaded.
 //
-// It returns an error that is [ipalloc.ErrCorrupt] for anything else; what it accepts passes [Block.Check]. Memory
-// is proportional to the number of addresses held. The block refers to data's bytes for handles and attributes.
-func DecodeBlock(data string) (*Block, error) {
-	r := &reader{s: data}
+// It returns an error that is [ipalloc.ErrCorrupt] for anything else: what it returns is consistent.
+func decodeBlock(p netip.Prefix, s string) (*Block, error) {
+	r := &reader{s: s}
 	if v := r.byte(); v != blockVersion {
-		return nil, fmt.Errorf("%w: block of version %d", ipalloc.ErrCorrupt, v)
+		r.fail("version")
 	}
-	flags, length := r.byte(), int(r.byte())
-	size := uint64(4)
-	if flags&flagV6 != 0 {
-		size = 16
+	flags := r.byte()
+	if flags&^flagsKnown != 0 || flags&flagHost != 0 && flags&flagVirtual != 0 {
+		r.fail("flags")
 	}
-	raw := r.bytes(size)
-	if r.err != nil || flags&^byte(flagsKnown) != 0 || flags&flagHost != 0 && flags&flagVirtual != 0 {
-		return nil, fmt.Errorf("%w: block header", ipalloc.ErrCorrupt)
-	}
-	base, _ := netip.AddrFromSlice([]byte(raw))
-	var o BlockOptions
+	var owner Owner
 	if flags&(flagHost|flagVirtual) != 0 {
-		o.Owner = Owner{Host, r.bytes(r.uvarint())}
-		if flags&flagVirtual != 0 {
-			o.Owner.Kind = Virtual
+		if owner.Kind = Host; flags&flagVirtual != 0 {
+			owner.Kind = Virtual
 		}
-		if o.Owner.check() != nil {
+		owner.Name = r.bytes(r.uvarint())
+		if r.err == nil && owner.check() != nil {
 			r.fail("owner")
 		}
 	}
+	head, tail := uint64(0), uint64(0)
 	if flags&flagReserved != 0 {
-		o.Head, o.Tail = r.uvarint(), r.uvarint()
+		if head, tail = r.uvarint(), r.uvarint(); head|tail == 0 {
+			r.fail("reserved ends")
+		}
 	}
-	b, err := NewBlock(netip.PrefixFrom(base, length), o)
-	if err != nil || r.err != nil || base.Is4In6() {
+	b, err := emptyBlock(p, head, tail)
+	if err != nil || r.err != nil {
 		return nil, fmt.Errorf("%w: block header", ipalloc.ErrCorrupt)
 	}
+	b.owner = owner
 	b.claimed = r.varint()
 	b.since = b.claimed + r.varint()
 	b.seq = r.uvarint()
 	if flags&flagLeases != 0 {
-		b.lease = b.claimed + r.varint()
+		b.lease, b.leases = b.claimed+r.varint(), r.uvarint()
+		if b.lease == 0 {
+			r.fail("lease")
+		}
 	}
-	b.free = queue{}
-	b.decodeSlots(r, flags)
-	b.decodeQueue(r)
+	if flags&flagFormer != 0 {
+		b.former = r.bytes(r.uvarint())
+	}
+	if b.decodeQueue(r, flags); r.err == nil {
+		b.fill(r)
+	}
 	switch {
 	case r.err != nil:
 		return nil, r.err
 	case r.s != "":
 		return nil, fmt.Errorf("%w: block is followed by %d bytes", ipalloc.ErrCorrupt, len(r.s))
-	}
-	if err := b.checkDecoded(); err != nil {
-		return nil, fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)
+	case b.leases > b.used || !b.formerly():
+		return nil, fmt.Errorf("%w: leases or former owners of a block", ipalloc.ErrCorrupt)
 	}
 	return b, nil
 }
 
-func (b *Block) decodeSlots(r *reader, flags byte) {
-	known := holderDecoder{withHosts: flags&flagHosts != 0}
-	next := uint64(0)
-	for runs := r.uvarint(); runs > 0 && r.err == nil; runs-- {
-		x := next + r.uvarint()
-		n := r.uvarint()
-		if x < next || n > uint64(len(r.s)) {
-			r.fail("run")
+// decodeQueue reads the free and the cooling ordinals.
+func (b *Block) decodeQueue(r *reader, flags byte) {
+	first, last := int64(0), int64(0)
+	if flags&flagCooling != 0 {
+		first = b.claimed + r.varint()
+		last = b.claimed + r.varint()
+		if first <= 0 || last <= 0 {
+			r.fail("cooling times")
 		}
-		for ; r.err == nil; n-- {
-			h := b.decodeHolder(r, &known)
-			seq, until := b.seq-r.uvarint(), int64(0)
-			if flags&flagLeases != 0 {
-				if u := r.uvarint(); u != 0 {
-					until = b.claimed + int64(u-1)
-				}
+	}
+	if flags&flagPacked != 0 {
+		b.decodePacked(r, flags)
+	} else {
+		b.decodeSpans(r, flags)
+	}
+	if len(b.cool) > 0 {
+		b.cool[0].until = first
+		if b.cool[len(b.cool)-1].until = last; len(b.cool) == 1 && first != last {
+			r.fail("cooling times")
+		}
+	}
+	if _, packed := b.packs(); r.err == nil && (packed != (flags&flagPacked != 0) || (len(b.cool) > 0) != (flags&flagCooling != 0)) {
+		r.fail("form of the queue")
+	}
+}
+
+func (b *Block) decodePacked(r *reader, flags byte) {
+	free, cool := r.uvarint(), uint64(0)
+	if flags&flagCooling != 0 {
+		cool = r.uvarint()
+	}
+	if width := uint64(bits.Len64(b.last)); r.err != nil || free > b.last+1 || cool > b.last+1 || b.last >= dirMax {
+		r.fail("queue")
+	} else {
+		data := r.bytes(((free+cool)*width + 7) / 8)
+		if r.err != nil {
+			return
+		}
+		at := uint64(0)
+		next := func() (x uint64) {
+			for i := range width {
+				x |= uint64(data[at>>3]>>(at&7)&1) << i
+				at++
 			}
-			b.restore(r, x, slot{seq, until, h}, false)
-			if x++; n == 0 {
-				break
-			}
+			return x
 		}
-		next = x
-	}
-	if flags&flagCooling == 0 {
-		return
-	}
-	n := r.uvarint()
-	if n == 0 || n > uint64(len(r.s)) {
-		r.fail("cooling ordinals")
-	}
-	for ; n > 0 && r.err == nil; n-- {
-		x := r.uvarint()
-		h := b.decodeHolder(r, &known)
-		seq := b.seq - r.uvarint()
-		b.restore(r, x, slot{seq, b.claimed + r.varint(), h}, true)
-	}
-}
-
-// restore puts a decoded slot where it was, unless the ordinal is not free for it.
-func (b *Block) restore(r *reader, x uint64, s slot, cooling bool) {
-	if r.err != nil {
-		return
-	}
-	if st, _ := b.look(x); x > b.last || st != stateFree || s.seq > b.seq {
-		r.fail("ordinal")
-		return
-	}
-	p, h := b.page(x, true), &b.holders.list[s.holder]
-	p.slot[x&63] = s
-	h.refs++
-	if cooling {
-		p.cooling |= 1 << (x & 63)
-		b.cool = append(b.cool, x)
-		return
-	}
-	p.held |= 1 << (x & 63)
-	h.held++
-	b.countHost(h.host, 1)
-	b.used++
-}
-
-// holderDecoder is what has been decoded of holders.
-type holderDecoder struct {
-	list      []int32
-	withHosts bool
-	hosts     []string
-}
-
-func (b *Block) decodeHolder(r *reader, known *holderDecoder) int32 {
-	n := r.uvarint()
-	if n >= 2 {
-		if n-2 >= uint64(len(known.list)) {
-			r.fail("holder")
-			return 0
+		for range free {
+			b.free.push(next())
 		}
-		return known.list[n-2]
+		for range cool {
+			b.cool = append(b.cool, cooling{x: next()})
+		}
+		if at&7 != 0 && data[at>>3]>>(at&7) != 0 {
+			r.fail("padding")
+		}
 	}
-	id := identity{}
-	if known.withHosts {
-		id.host = known.host(r)
-	}
-	id.handle, id.active = r.bytes(r.uvarint()), r.bytes(r.uvarint())
-	if n == 1 {
-		id.alternate = r.bytes(r.uvarint())
-	}
-	if r.err != nil {
-		return 0
-	}
-	h := b.holders.intern(id)
-	if int(h) != len(known.list) || len(id.handle) > maxName || strings.IndexByte(id.handle, 0) >= 0 || !(Attributes{id.active}).valid() || !(Attributes{id.alternate}).valid() {
-		r.fail("holder")
-		return 0
-	}
-	known.list = append(known.list, h)
-	return h
 }
 
-func (known *holderDecoder) host(r *reader) string {
-	switch n := r.uvarint(); {
-	case n == 0:
-		return ""
-	case n > 1 && n-2 < uint64(len(known.hosts)):
-		return known.hosts[n-2]
-	case n > 1:
-		r.fail("host")
-		return ""
-	}
-	host := r.bytes(r.uvarint())
-	if _, err := ownerOf(host); err != nil || host == "" || slices.Contains(known.hosts, host) {
-		r.fail("host")
-	}
-	known.hosts = append(known.hosts, host)
-	return host
-}
-
-func (b *Block) decodeQueue(r *reader) {
+func (b *Block) decodeSpans(r *reader, flags byte) {
 	n := r.uvarint()
 	if n > uint64(len(r.s)) {
 		r.fail("queue")
@@ -431,13 +291,122 @@ func (b *Block) decodeQueue(r *reader) {
 	}
 	b.free.spans = make([]span, 0, n)
 	next := uint64(0)
-	for ; n > 0 && r.err == nil; n-- {
+	for i := uint64(0); i < n && r.err == nil; i++ {
 		lo := next + uint64(r.varint())
 		hi := lo + r.uvarint()
-		if hi < lo || hi > b.last {
+		if hi < lo || hi > b.last || i > 0 && lo == next && lo != 0 {
 			r.fail("queue")
 		}
 		b.free.spans = append(b.free.spans, span{lo, hi})
 		next = hi + 1
 	}
+	if flags&flagCooling == 0 {
+		return
+	}
+	n = r.uvarint()
+	if n > uint64(len(r.s)) {
+		r.fail("cooling ordinals")
+		return
+	}
+	for ; n > 0 && r.err == nil; n-- {
+		b.cool = append(b.cool, cooling{x: r.uvarint()})
+	}
+}
+
+// fill finds the held ordinals: those between the free and the cooling ones.
+func (b *Block) fill(r *reader) {
+	if b.last < 64 {
+		b.fillWord(r)
+		return
+	}
+	spans := slices.Clone(b.free.spans)
+	for _, c := range b.cool {
+		spans = append(spans, span{c.x, c.x})
+	}
+	slices.SortFunc(spans, func(x, y span) int {
+		if x.lo < y.lo {
+			return -1
+		}
+		return 1
+	})
+	next, end := b.head, false
+	hold := func(lo, hi uint64) {
+		if b.used += hi - lo + 1; hi-lo >= maxHeld || b.used > maxHeld {
+			r.fail("too many held ordinals")
+			return
+		}
+		for x := lo; ; {
+			p, to := b.page(x, true), min(hi, x|63)
+			p.held |= ^uint64(0) >> (63 - (to - x)) << (x & 63)
+			if to == hi {
+				return
+			}
+			x = to + 1
+		}
+	}
+	for _, s := range spans {
+		if end || s.lo < next || s.hi > b.last-b.tail {
+			r.fail("ordinal in two states")
+			return
+		}
+		if s.lo > next {
+			hold(next, s.lo-1)
+		}
+		if r.err != nil {
+			return
+		}
+		next, end = s.hi+1, s.hi == b.last-b.tail
+	}
+	if !end {
+		hold(next, b.last-b.tail)
+	}
+	for _, c := range b.cool {
+		b.page(c.x, true).cooling |= 1 << (c.x & 63)
+	}
+	b.absent = b.used + uint64(len(b.cool))
+}
+
+// fillWord is fill for a block of up to 64 addresses.
+func (b *Block) fillWord(r *reader) {
+	all := ^uint64(0) >> (63 - (b.last - b.tail - b.head)) << b.head
+	left, cool := all, uint64(0)
+	take := func(mask uint64) {
+		if left&mask != mask {
+			r.fail("ordinal in two states")
+		}
+		left &^= mask
+	}
+	for _, s := range b.free.spans {
+		take(^uint64(0) >> (63 - (s.hi - s.lo)) << s.lo)
+	}
+	for _, c := range b.cool {
+		if c.x > b.last {
+			r.fail("ordinal")
+			return
+		}
+		take(1 << c.x)
+		cool |= 1 << c.x
+	}
+	if left|cool != 0 {
+		p := b.page(0, true)
+		p.held, p.cooling = left, cool
+	}
+	b.used = uint64(bits.OnesCount64(left))
+	b.absent = b.used + uint64(len(b.cool))
+}
+
+// formerly reports whether the list of former owners can be.
+func (b *Block) formerly() bool {
+	if b.former == "" {
+		return true
+	}
+	seen := make(map[string]bool)
+	for code := range strings.SplitSeq(strings.TrimSuffix(b.former, "\x00"), "\x00") {
+		o, err := ownerOf(code)
+		if err != nil || o.Kind == Nobody || o == b.owner || seen[code] {
+			return false
+		}
+		seen[code] = true
+	}
+	return b.used > 0 && strings.HasSuffix(b.former, "\x00")
 }

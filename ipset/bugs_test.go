@@ -54,9 +54,9 @@ func (w *world) list(r store.Range) []store.Record {
 	return recs
 }
 
-func TestHandleIsNotCountedForMoreThanAssigned(t *testing.T) {
+func TestHandleIsIndexedForEachAddress(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30))
-	if got := w.assign(want("h", 6, "p")); len(got.V4) != 6 || w.records(kindHandle) != 2 {
+	if got := w.assign(want("h", 6, "p")); len(got.V4) != 6 || w.records(kindHandle) != 6 {
 		t.Fatalf("%d addresses, %d index records", len(got.V4), w.records(kindHandle))
 	}
 	w.check()

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -25,14 +26,24 @@ type catalogEntry struct {
 type blockEntry struct {
 	entry
 	at      netip.Prefix
+	codec   addr.Codec
 	*Block             // nil if there is none
-	was     blockIndex // what the index records say
-	touches []touch    // handles that came or left since
+	shown   blockIndex // what the index records say
+	changes changes    // what the address records say where they may differ
 	keys    [3]string  // of the room, empty and orphan records
 	spans   []span     // ordinals that automatic assignment may not take, by the catalog of
 	of      *catalog
 	// advanced is the transaction that has applied to the block what the present time changes.
 	advanced uint64
+}
+
+// newBlockEntry returns the entry of a block that does not exist.
+func newBlockEntry(e entry, p netip.Prefix) (*blockEntry, error) {
+	codec, err := addr.NewCodec(p, p.Addr().BitLen())
+	if err != nil {
+		return nil, fmt.Errorf("%w: block %s has more than 2^64 addresses", errBadBlockSize, p)
+	}
+	return &blockEntry{entry: e, at: p, codec: codec}, nil
 }
 
 // indexKey returns the key of one of the block's index records; those of the block are built once.
@@ -56,7 +67,7 @@ func (be *blockEntry) indexKey(kind string) string {
 func (be *blockEntry) set(b *Block) {
 	be.Block, be.of = b, nil
 	if b != nil {
-		b.touched = &be.touches
+		b.changes = &be.changes
 	}
 }
 
@@ -187,17 +198,17 @@ func (c *cache) put(r store.Record, by uint64) error {
 		if !ok {
 			return fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
 		}
-		be := &blockEntry{entry: e, at: p}
+		be, err := newBlockEntry(e, p)
+		if err != nil {
+			return err
+		}
 		if r.Rev != 0 {
-			b, err := DecodeBlock(r.Value)
-			if err == nil && b.prefix != p {
-				err = fmt.Errorf("%w: block %s", ipalloc.ErrCorrupt, b.prefix)
-			}
+			b, err := decodeBlock(p, r.Value)
 			if err != nil {
 				return wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
 			}
 			be.set(b)
-			be.was = b.index()
+			be.shown = b.index()
 		}
 		c.blocks.put(p, be)
 	case kindOwner:

@@ -21,8 +21,11 @@ const (
 	Overlapping   ProblemKind = "overlapping"    // two blocks share addresses
 	WrongSize     ProblemKind = "wrong size"     // a block of a size that its pool neither has nor drains
 	NoPool        ProblemKind = "no pool"        // a block outside every pool
-	StaleIndex    ProblemKind = "stale index"    // an index record that no block stands behind
-	MissingIndex  ProblemKind = "missing index"  // an index record that a block should have
+	StrayAddress  ProblemKind = "stray address"  // an address record that no block stands behind
+	LostAddress   ProblemKind = "lost address"   // an address that a block holds, without a record
+	LostBlock     ProblemKind = "lost block"     // addresses without a block
+	StaleIndex    ProblemKind = "stale index"    // an index record that no block or address stands behind
+	MissingIndex  ProblemKind = "missing index"  // an index record that a block or an address should have
 	WrongOwner    ProblemKind = "wrong owner"    // a list of blocks that is not what the blocks say
 	WrongPage     ProblemKind = "wrong page"     // a space page that is not what the blocks say
 	OldGeneration ProblemKind = "old generation" // sequence numbers above those that new blocks would start with
@@ -84,13 +87,13 @@ type InUse struct {
 }
 
 // Check examines a snapshot of all records, in key order as [Store.List] returns them: that every record can be read,
-// that blocks neither overlap nor lie where no pool made them, and that every index record, list of blocks and space page is
-// what the blocks say. If uses is not nil it is compared with what is held; cooling addresses and those without
+// that blocks neither overlap nor lie where no pool made them, that every address record is what its block says, and that every
+// index record, list of blocks and space page is what the blocks and addresses say. If uses is not nil it is compared with what is held; cooling addresses and those without
 // use do not count against each other.
 //
 // It is pure. The report's Repair can be read before it is given to [Engine.Repair].
 func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
-	c := &checker{rep: &Report{}, revs: make(map[string]uint64, len(recs)), want: make(map[string]string), owners: make(map[Owner][]netip.Prefix), pages: make(map[pageID]page)}
+	c := &checker{rep: &Report{}, revs: make(map[string]uint64, len(recs)), want: make(map[string]string), owners: make(map[Owner][]netip.Prefix), pages: make(map[pageID]page), stray: make(map[netip.Prefix][]stray)}
 	c.cat = &catalog{}
 	for _, r := range recs {
 		c.revs[r.Key] = r.Rev
@@ -109,8 +112,14 @@ func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
 		}
 	}
 	c.rep.Blocks = len(c.blocks)
+	for _, r := range recs {
+		if strings.HasPrefix(r.Key, kindAddress) {
+			c.address(r)
+		}
+	}
 	c.derive()
 	c.generations(recs)
+	c.lostBlocks()
 	for _, r := range recs {
 		c.aged(r)
 	}
@@ -133,7 +142,11 @@ type checker struct {
 	from   map[string]string // the block's key behind each
 	owners map[Owner][]netip.Prefix
 	pages  map[pageID]page
-	mark   uint64 // for pages whose own is lost: above all sequence numbers there are
+	// damaged are blocks, and unreadable addresses, whose records cannot be read.
+	damaged    []netip.Prefix
+	unreadable []netip.Addr
+	stray      map[netip.Prefix][]stray // address records without a block, by what would be their block
+	mark       uint64                   // for pages whose own is lost: above all sequence numbers there are
 }
 
 func (c *checker) add(p Problem) { c.rep.Problems = append(c.rep.Problems, p) }
@@ -144,12 +157,13 @@ func (c *checker) step(text string, ops ...store.Op) {
 
 // block reads one block and verifies where it lies.
 func (c *checker) block(r store.Record) {
-	b, err := DecodeBlock(r.Value)
-	if err == nil && r.Key != blockKey(kindBlock, b.prefix) {
-		err = fmt.Errorf("%w: it is block %s", ipalloc.ErrCorrupt, b.prefix)
-	}
-	if err != nil {
-		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: err.Error()})
+	p, ok := parseBlockID(r.Key[1:])
+	b, err := decodeBlock(p, r.Value)
+	if !ok || err != nil {
+		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: fmt.Sprint(err)})
+		if ok {
+			c.damaged = append(c.damaged, p)
+		}
 		return
 	}
 	if n := len(c.blocks); n > 0 && c.blocks[n-1].prefix.Overlaps(b.prefix) {
@@ -165,32 +179,146 @@ func (c *checker) block(r store.Record) {
 	c.rep.Allocations += int(b.used)
 }
 
-// derive computes every record that the blocks say.
+// containing returns the block that an address is in, nil if there is none.
+func (c *checker) containing(a netip.Addr) *Block {
+	i, found := slices.BinarySearchFunc(c.blocks, a, func(b *Block, a netip.Addr) int { return b.prefix.Addr().Compare(a) })
+	if !found {
+		i--
+	}
+	if i < 0 || !c.blocks[i].prefix.Contains(a) {
+		return nil
+	}
+	return c.blocks[i]
+}
+
+// address reads one address record and gives it to its block.
+func (c *checker) address(r store.Record) {
+	at, ok := parseAddressKey(r.Key)
+	if !ok {
+		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "a key that names no address"})
+		return
+	}
+	a, length, err := decodeAddress(r.Value)
+	b := c.containing(at)
+	if b == nil {
+		// The block may be the one that cannot be read.
+		if err == nil && length <= at.BitLen() && !slices.ContainsFunc(c.damaged, func(p netip.Prefix) bool { return p.Contains(at) }) {
+			p := netip.PrefixFrom(at, length).Masked()
+			c.stray[p] = append(c.stray[p], stray{r.Key, a, at})
+		} else if err != nil {
+			c.add(Problem{Kind: Damaged, Key: r.Key, Addr: at, Detail: fmt.Sprint(err)})
+			c.step(fmt.Sprintf("remove the record of %s, in no block", at), store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev})
+		}
+		return
+	}
+	x, _ := b.locate(at)
+	guard := store.Op{Kind: store.Guard, Key: blockKey(kindBlock, b.prefix), Expect: c.revs[blockKey(kindBlock, b.prefix)]}
+	switch st, _ := b.look(x); {
+	case st != stateHeld && st != stateCooling:
+		c.add(Problem{Kind: StrayAddress, Key: r.Key, Addr: at, Block: b.prefix, Detail: "the block says that it is free"})
+		c.step(fmt.Sprintf("remove the record of %s", at), store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev}, guard)
+	case err == nil && b.loadRecord(x, r) == nil:
+		return
+	case err == nil && (a.seq > b.seq || length != b.prefix.Bits() || a.cooling != (st == stateCooling)):
+		err = fmt.Errorf("cooling %v, /%d, sequence number %d of a block with %d", a.cooling, length, a.seq, b.seq)
+		fallthrough
+	default:
+		c.add(Problem{Kind: Damaged, Key: r.Key, Addr: at, Block: b.prefix, Detail: fmt.Sprint(err)})
+		c.unreadable = append(c.unreadable, at)
+	}
+}
+
+// stray is an address record without a block.
+type stray struct {
+	key string
+	address
+	at netip.Addr
+}
+
+// lostBlocks reports the blocks whose addresses are there and that are not. The repair makes each again, without owner and with
+// these addresses: what is held stays held. Its index records are written by the next repair.
+func (c *checker) lostBlocks() {
+	for p, addrs := range c.stray {
+		b, err := NewBlock(p, BlockOptions{Seq: c.mark})
+		key := blockKey(kindBlock, p)
+		ops := []store.Op{{Kind: store.Put, Key: key, Expect: c.revs[key]}}
+		for _, a := range addrs {
+			ops = append(ops, store.Op{Kind: store.Guard, Key: a.key, Expect: c.revs[a.key]})
+			x := uint64(0)
+			if err == nil {
+				x, err = b.locate(a.at)
+			}
+			if err == nil {
+				err = b.restore(x, a.address)
+			}
+		}
+		overlaps := slices.ContainsFunc(c.blocks, func(o *Block) bool { return o.prefix.Overlaps(p) })
+		c.add(Problem{Kind: LostBlock, Key: key, Block: p, Detail: fmt.Sprintf("%d addresses", len(addrs))})
+		if err == nil && !overlaps {
+			ops[0].Value = string(b.append(nil))
+			c.step(fmt.Sprintf("make block %s of its addresses", p), ops...)
+			continue
+		}
+		for _, op := range ops[1:] {
+			c.step(fmt.Sprintf("remove the record %q, in no block", op.Key), store.Op{Kind: store.Delete, Key: op.Key, Expect: op.Expect})
+		}
+	}
+}
+
+// lost reports the addresses of a block that have no record. The repair writes records without holder: the addresses stay held until
+// they are released by name, because someone may use them. A lease among them becomes one without end.
+func (c *checker) lost(b *Block) {
+	if b.absent == 0 {
+		return
+	}
+	block := blockKey(kindBlock, b.prefix)
+	ops := []store.Op{{Kind: store.Guard, Key: block, Expect: c.revs[block]}}
+	for _, x := range b.absentOnes(nil) {
+		at, key := b.addr(x), addressKey(b.addr(x))
+		a := address{seq: max(b.seq, 1)}
+		if st, _ := b.look(x); st == stateCooling {
+			a.cooling, a.until = true, b.cool[len(b.cool)-1].until
+			if i := b.coolAt(x); b.cool[i].until != 0 {
+				a.until = b.cool[i].until
+			}
+		}
+		b.load(x, &a)
+		if !slices.Contains(c.unreadable, at) {
+			c.add(Problem{Kind: LostAddress, Key: key, Addr: at, Block: b.prefix})
+		}
+		ops = append(ops, store.Op{Kind: store.Put, Key: key, Value: string(a.append(nil, b.prefix.Bits())), Expect: c.revs[key]})
+	}
+	leases := uint64(0)
+	for _, a := range b.each() {
+		if a.until != 0 && !a.cooling {
+			leases++
+		}
+	}
+	if leases != b.leases {
+		b.leases, b.ended = leases, true
+		b.tidy()
+		ops[0] = store.Op{Kind: store.Put, Key: block, Value: string(b.append(nil)), Expect: c.revs[block]}
+	}
+	c.step(fmt.Sprintf("write records without holder in %s", b.prefix), ops...)
+}
+
+// derive computes every record that the blocks and their addresses say.
 func (c *checker) derive() {
 	c.from = make(map[string]string)
 	for _, b := range c.blocks {
 		behind := blockKey(kindBlock, b.prefix)
+		c.lost(b)
 		put := func(key, value string) { c.want[key], c.from[key] = value, behind }
-		x := b.index()
-		if x.room {
-			put(blockKey(kindRoom, b.prefix), indexValue(x.ready))
+		for key, value := range b.index().derived(b.prefix) {
+			put(key, value)
 		}
-		if x.empty {
-			put(blockKey(kindEmpty, b.prefix), indexValue(x.since))
-		}
-		if x.orphan {
-			put(blockKey(kindOrphan, b.prefix), "")
-		}
-		if x.due != 0 {
-			put(dueKey(x.due, b.prefix), "")
-		}
-		for i := range b.holders.list {
-			if h := &b.holders.list[i]; h.held > 0 && h.handle != "" {
-				put(holderKey(kindHandle, h.handle, b.prefix), "")
+		for x, a := range b.each() {
+			for key, value := range a.derived(b.addr(x), b.prefix.Bits()) {
+				put(key, value)
 			}
 		}
-		for host := range b.hosts {
-			put(holderKey(kindHost, host, b.prefix), "")
+		if err := b.Check(); err != nil {
+			c.add(Problem{Kind: Damaged, Key: behind, Block: b.prefix, Detail: err.Error()})
 		}
 		if b.owner.Kind != Nobody {
 			c.owners[b.owner] = append(c.owners[b.owner], b.prefix)
@@ -229,7 +357,7 @@ func (c *checker) derived(r store.Record) {
 		return
 	}
 	switch r.Key[:1] {
-	case kindRoom, kindEmpty, kindOrphan, kindDue, kindHandle, kindHost, kindAged:
+	case kindRoom, kindEmpty, kindOrphan, kindDue, kindHandle, kindHost, kindFormer, kindAged:
 		want, ok := c.want[r.Key]
 		switch {
 		case !ok:
@@ -256,7 +384,7 @@ func (c *checker) derived(r store.Record) {
 		if !hasAge(r.Key) {
 			c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "a key that names nobody"})
 		}
-	case kindCatalog, kindBlock:
+	case kindCatalog, kindBlock, kindAddress:
 	default:
 		if isForeign(r.Key) {
 			return
@@ -284,12 +412,12 @@ func (c *checker) guarded(key string, op store.Op) []store.Op {
 	return []store.Op{op, {Kind: store.Guard, Key: behind, Expect: c.revs[behind]}}
 }
 
-// blockIDOf returns the part of an index key that names the block.
+// blockIDOf returns what names the block in the key of its record, by an index key.
 func blockIDOf(key string) string {
 	for _, n := range [...]int{6, 18} {
 		if len(key) > n {
-			if _, ok := parseBlockID(key[len(key)-n:]); ok {
-				return key[len(key)-n:]
+			if p, ok := parseID(key[len(key)-n:]); ok {
+				return string(appendBlockID(nil, p.Masked()))
 			}
 		}
 	}
@@ -339,7 +467,7 @@ func (c *checker) missing() {
 // generations finds the generation that new blocks must have, so that no sequence number is given twice for an address: that of
 // every block and every page, and a later one if the mark of a page is lost.
 func (c *checker) generations(recs []store.Record) {
-	lost, last := false, uint64(0)
+	lost, last := len(c.stray) > 0, uint64(0)
 	for _, b := range c.blocks {
 		last = max(last, b.seq>>genShift)
 	}

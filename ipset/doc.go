@@ -18,11 +18,13 @@
 // is its kind:
 //
 //	c                     the catalog: configuration, pools, reservations, the generation of pool changes
-//	b<block>              a block: its affinity, its free queue, who has which address (the only truth about addresses)
+//	b<block>              a block: its affinity, its free and cooling queues, which addresses are held
+//	a<address>            exists while the address is held or cooling: its holder, host, attributes, sequence number, time
 //	s<size,level,index>   a space page: which 64 blocks, or pages below, of one block size are taken
 //	o<owner>              the blocks of one owner, in address order
-//	h<handle>\0<block>    exists while the handle holds an address of the block
-//	n<host>\0<block>      exists while an address of a block that is not the host's is held for the host
+//	h<handle>\0<address>  exists while the handle holds the address; like all that follow, <address> has its block's length
+//	n<host>\0<address>    exists while the host holds the address and was not the block's owner when it got it
+//	f<owner>\0<block>     exists while an address of the block is held and the owner had it before the present one
 //	r<block>              exists while the block has an address that is free or cooling
 //	e<block>              exists while no address of a block with an owner is held; since when it is empty
 //	u<block>              exists while a block without owner has room
@@ -34,9 +36,14 @@
 // Keys that begin with an upper-case letter belong to other programs, such as package hostlocal. This package neither
 // reads nor reports them.
 //
-// h, n, r, e, u and d are indexes: a function of the block, written in the block's own commit, so they cannot
-// drift from it. They are written without an expected revision, because whoever writes them has the block's: no two
-// commits ever compete for an index record, and a handle with addresses in many blocks is never a point of contention.
+// So an assignment writes what it changes: the record of the block, of at most some 130 bytes for 64 addresses however many are
+// held, the record of the address, and the index records that come or go. An address record is written in the block's commit,
+// on the block's revision, so it needs no expectation of its own: at one revision of a block its addresses are what they are. An
+// engine reads them when it needs them: to release or to look at an address, not to assign one.
+//
+// h and n are indexes, functions of an address; f, r, e, u and d are functions of a block. They are written in the same commit,
+// so they cannot drift. They are written without an expected revision, because the writer has the block's: no two
+// commits compete for an index record, and a handle with addresses in many blocks is no point of contention.
 // Blocks are keyed by prefix, not by pool: splitting or merging pools writes the catalog alone.
 //
 // # Commits
@@ -85,7 +92,7 @@
 //
 // # Limits
 //
-// A block holds 1 to 2^64 addresses. A name (host, handle, request key, pool) is at most 1,024 bytes and holds no NUL
+// A block has 1 to 2^64 addresses, of which 2^24 may be held. A name (host, handle, request key, pool) is at most 1,024 bytes and holds no NUL
 // byte; attributes of one address are at most 64 KiB. The list of blocks of one owner is one record: an owner with
 // 10,000 blocks rewrites 60 KB per claim; with more than 64 blocks it has addresses in the order of what the engine last saw.
 //
@@ -95,7 +102,7 @@
 //
 // # Complexity
 //
-//	AutoAssign from a block, release   O(size of the block record), one commit
+//	AutoAssign from a block, release   O(1), one commit; in blocks above 64 addresses O(spans of the free queue)
 //	first block of a host              O(log64 n) page records, two round trips
 //	block to borrow                    O(log n)
 //	full pool                          O(1)

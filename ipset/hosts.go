@@ -2,16 +2,17 @@ package ipset
 
 import (
 	"context"
-	"math"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/ipalloc/ipalloc"
 )
 
-// An address is held for a host: mostly that whose block it is in, else one that borrowed it. A block notes the host of an
-// address only where it is another than the block's owner, so that nothing is written for what is the rule. The note is the
-// owner's code, "" for the block's owner; codes change with the owner of the block.
+// An address is held for a host: mostly that whose block it is in, else one that borrowed it. Its record has the host. What is
+// held for a host is found in its own blocks; in those that were its own, which an index lists while any of their addresses is
+// held; and by an index of the addresses that it borrowed. So neither an assignment from an own block nor a change of a
+// block's owner writes more for it.
 
 // code returns what names an owner in keys and in blocks: its kind and its name.
 func (o Owner) code() string { return string(rune('0'+o.Kind)) + o.Name }
@@ -28,38 +29,15 @@ func ownerOf(code string) (Owner, error) {
 	return o, o.check()
 }
 
-// hostOf returns the host of a holder.
-func (b *Block) hostOf(id *identity) Owner {
-	if id.host == "" {
-		return b.owner
+// hasCode reports whether a list of codes, each ended by NUL, has one.
+func hasCode(list, code string) bool {
+	for rest := list; rest != ""; {
+		var c string
+		if c, rest, _ = strings.Cut(rest, "\x00"); c == code {
+			return true
+		}
 	}
-	o, _ := ownerOf(id.host)
-	return o
-}
-
-// noteOf returns how the block notes a host.
-func (b *Block) noteOf(host Owner) string {
-	if host == b.owner {
-		return ""
-	}
-	return host.code()
-}
-
-// countHost notes that one address more or less is held for a host that is not the block's owner.
-func (b *Block) countHost(host string, by int) {
-	if host == "" || host == nobody {
-		return
-	}
-	if b.hosts == nil {
-		b.hosts = make(map[string]uint64)
-	}
-	n := b.hosts[host] + uint64(by)
-	if b.hosts[host] = n; n == 0 {
-		delete(b.hosts, host)
-	}
-	if b.touched != nil && (n == 0 || n == 1 && by > 0) {
-		*b.touched = append(*b.touched, touch{kindHost, host, n > 0})
-	}
+	return false
 }
 
 // setOwner gives the block to an owner, or to nobody. The hosts of its addresses stay who they are.
@@ -67,79 +45,67 @@ func (b *Block) setOwner(o Owner) {
 	if o == b.owner {
 		return
 	}
-	was, is := b.owner.code(), o.code()
-	for i := range b.holders.list {
-		h := &b.holders.list[i]
-		if h.refs == 0 {
-			continue
-		}
-		switch h.host {
-		case "":
-			h.host = was
-			for range h.held {
-				b.countHost(was, 1)
-			}
-		case is:
-			for range h.held {
-				b.countHost(is, -1)
-			}
-			h.host = ""
-		}
+	if code := o.code(); hasCode(b.former, code) {
+		b.former = strings.Replace("\x00"+b.former, "\x00"+code+"\x00", "\x00", 1)[1:]
+	}
+	if b.used > 0 && b.owner.Kind != Nobody {
+		b.former += b.owner.code() + "\x00"
 	}
 	b.owner = o
 }
 
-// ordinalsFor appends the ordinals held for a host, ascending.
-func (b *Block) ordinalsFor(dst []uint64, host Owner) []uint64 {
-	note := b.noteOf(host)
-	if note != "" && b.hosts[note] == 0 {
-		return dst
-	}
-	for x, s := range b.each() {
-		if b.holders.list[s.holder].host == note && !b.isCooling(x) {
-			dst = append(dst, x)
-		}
-	}
-	return dst
+// heldFor reports whether an ordinal is held for a host.
+func (b *Block) heldFor(x uint64, host Owner) bool {
+	st, a := b.look(x)
+	return st == stateHeld && a.host == host
 }
 
-// hostBlocks returns the blocks that may have addresses held for a host, in address order: its own and those that it
-// borrows from. Two round trips.
-func (e *Engine) hostBlocks(ctx context.Context, o Owner) ([]netip.Prefix, error) {
-	blocks, err := e.BlocksOf(ctx, o)
-	if err != nil {
-		return nil, err
+// hostPlaces returns where addresses may be held for a host: blocks that are or were its own, and addresses that it borrowed, each
+// with the prefix length of its block; both in address order. Two round trips.
+func (e *Engine) hostPlaces(ctx context.Context, o Owner) (blocks, borrowed []netip.Prefix, err error) {
+	if blocks, err = e.BlocksOf(ctx, o); err != nil {
+		return nil, nil, err
 	}
-	r := hostRange(o)
-	recs, _, err := e.store.List(ctx, r)
-	if err != nil {
-		return nil, err
+	var ids [2][]netip.Prefix
+	for i, kind := range [...]string{kindFormer, kindHost} {
+		r := codeRange(kind, o)
+		recs, _, err := e.store.List(ctx, r)
+		if err == nil {
+			ids[i], err = idsIn(recs, len(r.From))
+		}
+		if err != nil {
+			return nil, nil, err
+		}
 	}
-	borrowed, err := blocksIn(recs, len(r.From))
-	blocks = append(blocks, borrowed...)
+	blocks = append(blocks, ids[0]...)
 	slices.SortFunc(blocks, comparePrefix)
-	return slices.Compact(blocks), err
+	return slices.Compact(blocks), ids[1], nil
 }
 
 // IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other has
-// borrowed, and those that it has borrowed. None is no error. It returns [ipalloc.ErrInvalid]. Cost: three round trips.
+// borrowed, and those that it has borrowed. None is no error. It returns [ipalloc.ErrInvalid]. Cost: five round trips.
 func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 	fail := func(err error) ([]Allocation, error) {
 		return nil, wrap(ipalloc.Error{Op: "look up", Owner: o.String(), Err: err})
 	}
-	blocks, err := e.hostBlocks(ctx, o)
+	blocks, borrowed, err := e.hostPlaces(ctx, o)
 	if err != nil {
 		return fail(err)
 	}
-	var als []Allocation
-	now := e.past()
-	err = e.eachRecord(ctx, blocks, func(b *Block) {
-		b.advance(now, 0, math.MaxInt)
-		for _, x := range b.ordinalsFor(nil, o) {
-			_, s := b.look(x)
-			als = append(als, b.allocation(x, s))
+	var keys []string
+	for _, id := range borrowed {
+		keys = append(keys, addressKey(id.Addr()))
+	}
+	err = e.eachBlock(ctx, blocks, func(b *Block) {
+		for _, x := range b.absentOnes(nil) {
+			keys = append(keys, addressKey(b.addr(x)))
 		}
 	})
+	if err != nil {
+		return fail(err)
+	}
+	slices.Sort(keys)
+	als, err := e.readAddresses(ctx, slices.Compact(keys), func(al Allocation) bool { return al.Host == o })
 	if err != nil {
 		return fail(err)
 	}
@@ -152,11 +118,19 @@ func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 // It goes in steps of a commit each; one that is interrupted is resumed by repeating it, and what another step gave back
 // meanwhile is no error. It returns [ipalloc.ErrInvalid], or an error of the store with what was given back so far.
 func (e *Engine) ReleaseAddressesOf(ctx context.Context, o Owner) (released []netip.Addr, err error) {
-	blocks, err := e.hostBlocks(ctx, o)
+	blocks, borrowed, err := e.hostPlaces(ctx, o)
 	if err == nil {
-		err = e.inSteps(blocks, func(part []netip.Prefix) error {
+		// In the order of the blocks: those that are or were its own whole, of others what it has borrowed.
+		places := slices.Clone(blocks)
+		for _, id := range borrowed {
+			if _, own := slices.BinarySearchFunc(blocks, id.Masked(), comparePrefix); !own {
+				places = append(places, id)
+			}
+		}
+		slices.SortStableFunc(places, comparePrefix)
+		err = e.inSteps(places, func(part []netip.Prefix) error {
 			for more := true; more; {
-				p := &releaseHostPlan{host: o, blocks: part}
+				p := &releaseHostPlan{host: o, places: part}
 				if err := e.do(ctx, p); err != nil {
 					return err
 				}
@@ -180,10 +154,11 @@ func (e *Engine) RemoveHost(ctx context.Context, o Owner) (released []netip.Addr
 	return released, blocks, err
 }
 
-// releaseHostPlan releases addresses of a host in some blocks, as many as a commit takes.
+// releaseHostPlan releases addresses of a host in some places, as many as a commit takes. A place is a block, or an address with
+// the prefix length of its block; the base address of a block stands for the block, which costs nothing but time.
 type releaseHostPlan struct {
 	host     Owner
-	blocks   []netip.Prefix
+	places   []netip.Prefix
 	released []netip.Addr
 	more     bool
 }
@@ -195,7 +170,11 @@ func (p *releaseHostPlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	if err := t.warm(p.blocks); err != nil {
+	blocks := make([]netip.Prefix, len(p.places))
+	for i, id := range p.places {
+		blocks[i] = id.Masked()
+	}
+	if err := t.warm(blocks); err != nil {
 		return err
 	}
 	var drops []drop
@@ -203,33 +182,59 @@ func (p *releaseHostPlan) plan(t *txn) error {
 	if t.e.limits.Ops > 0 {
 		left = t.e.limits.Ops
 	}
-	for _, block := range p.blocks {
-		be, err := t.block(cat, block)
+	for i, id := range p.places {
+		be, err := t.block(cat, blocks[i])
 		if err != nil {
 			return err
 		}
 		if be.Block == nil {
 			continue
 		}
-		ordinals := be.ordinalsFor(nil, p.host)
-		if len(ordinals) == 0 {
-			continue
+		ordinals, err := p.ordinals(t, be, id, drops)
+		if err != nil {
+			return err
 		}
-		// A block costs what it is written with, its pages if it goes, and the host; an address of it at most its handle.
-		base := t.blockOps(be, maxPages+1)
-		n := min(len(ordinals), left-base)
-		if p.more = n < len(ordinals); n <= 0 && len(drops) > 0 {
-			break
-		}
-		n = max(n, 1)
-		left -= base + n
-		for _, x := range ordinals[:n] {
+		for _, x := range ordinals {
+			if n := len(drops); n == 0 || drops[n-1].be != be {
+				// A block costs what it is written with, and its pages if it goes.
+				if left -= t.blockOps(be, maxPages, true); left < opsPerAddress && n > 0 {
+					p.more = true
+					return t.drop(cat, drops, &draft{})
+				}
+				drops = append(drops, drop{be: be})
+			}
+			_, a := be.look(x)
+			d := &drops[len(drops)-1]
+			if left -= a.records(); left < 0 && len(p.released) > 0 {
+				p.more = true
+				return t.drop(cat, drops, &draft{})
+			}
+			d.ordinals, d.records = append(d.ordinals, x), d.records+a.records()
 			p.released = append(p.released, be.addr(x))
-		}
-		drops = append(drops, drop{be, ordinals[:n], 1 + n})
-		if p.more {
-			break
 		}
 	}
 	return t.drop(cat, drops, &draft{})
+}
+
+// ordinals returns what is held for the host in a place and is not in drops, ascending.
+func (p *releaseHostPlan) ordinals(t *txn, be *blockEntry, id netip.Prefix, drops []drop) (xs []uint64, err error) {
+	if id != be.at {
+		if err := t.ready(be, id.Addr()); err != nil {
+			return nil, err
+		}
+		x, err := be.Block.locate(id.Addr())
+		if n := len(drops); err == nil && be.heldFor(x, p.host) && (n == 0 || drops[n-1].be != be || !slices.Contains(drops[n-1].ordinals, x)) {
+			xs = append(xs, x)
+		}
+		return xs, nil
+	}
+	if err := t.fetchAll(be); err != nil {
+		return nil, err
+	}
+	for x := range be.each() {
+		if be.heldFor(x, p.host) {
+			xs = append(xs, x)
+		}
+	}
+	return xs, nil
 }

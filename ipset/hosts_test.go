@@ -270,27 +270,27 @@ func TestManyLeasesEndInSteps(t *testing.T) {
 	}
 }
 
-// TestBorrowedBlockFitsIn512Bytes: the same bound for a block whose addresses are all held for others than its owner.
-func TestBorrowedBlockFitsIn512Bytes(t *testing.T) {
-	const name = "node-with-a-name-of-32-characters"
-	b := mustBlock(t, "10.0.0.0/26", BlockOptions{Owner: HostOwner(name), Claimed: t0, Seq: 1 << 60})
-	for i := range 64 {
-		b.Assign(b.addr(uint64(i*37%64)), Claim{Handle: fmt.Sprintf("%040d", i)}, t0)
+// A block names its former owners while any of its addresses is held, each once.
+func TestFormerOwners(t *testing.T) {
+	b := mustBlock(t, "10.0.0.0/26", BlockOptions{Owner: HostOwner("a"), Claimed: t0})
+	b.setOwner(HostOwner("b"))
+	if b.former != "" {
+		t.Fatalf("an empty block names %q", b.former)
 	}
-	owned := len(b.encode(nil))
-	b.setOwner(Owner{})
-	mustCheck(t, b)
-	if n := len(b.encode(nil)); n-64*40 > 512 || n > owned+64+4 {
-		t.Errorf("%d bytes beside the handles without owner, %d with", n-64*40, owned-64*40)
+	b.Assign(ip("10.0.0.1"), Claim{Handle: "p"}, t0)
+	for _, step := range []struct{ owner, former string }{{"", "1b\x00"}, {"c", "1b\x00"}, {"bb", "1b\x001c\x00"}, {"b", "1c\x001bb\x00"}, {"c", "1bb\x001b\x00"}} {
+		o := Owner{}
+		if step.owner != "" {
+			o = HostOwner(step.owner)
+		}
+		b.setOwner(o)
+		mustCheck(t, b)
+		if b.former != step.former {
+			t.Fatalf("given to %q it names %q, want %q", step.owner, b.former, step.former)
+		}
 	}
-	b.setOwner(HostOwner("other"))
-	mustCheck(t, b)
-	if n := len(b.encode(nil)); n-64*40 > 512 {
-		t.Errorf("%d bytes beside the handles with another owner", n-64*40)
-	}
-	b.setOwner(HostOwner(name))
-	mustCheck(t, b)
-	if n := len(b.encode(nil)); n != owned || len(b.hosts) != 0 {
-		t.Errorf("%d bytes with the first owner again, %d at first", n, owned)
+	b.Release(ip("10.0.0.1"), Guard{}, t0, 0)
+	if mustCheck(t, b); b.former != "" {
+		t.Errorf("empty again it names %q", b.former)
 	}
 }

@@ -2,26 +2,28 @@ package ipset
 
 import (
 	"encoding/binary"
+	"iter"
 	"math"
 	"net/netip"
+	"strings"
 
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// blockIndex is what the index records of a block say beside those of its handles: a function of the block.
+// blockIndex is what the index records of a block say: a function of its record.
 type blockIndex struct {
 	room, empty, orphan bool
-	ready               int64 // with room: 0 if an address is free, else when the first has cooled
-	since               int64 // with empty: since when it is or, while addresses cool, from when on it will be
-	due                 int64 // when time next changes the block; 0 is never
+	ready               int64  // with room: 0 if an address is free, else when the first has cooled
+	since               int64  // with empty: since when it is or, while addresses cool, from when on it will be
+	due                 int64  // when time next changes the block; 0 is never
+	former              string // see Block
 }
 
 // index derives the index records. It may not depend on the present time, or it could not be checked.
 func (b *Block) index() blockIndex {
-	x := blockIndex{due: b.lease}
+	x := blockIndex{due: b.lease, former: b.former}
 	if len(b.cool) > 0 {
-		_, s := b.look(b.cool[0])
-		x.ready = s.until
+		x.ready = b.cool[0].until
 		if x.due == 0 || x.ready < x.due {
 			x.due = x.ready
 		}
@@ -32,8 +34,7 @@ func (b *Block) index() blockIndex {
 	x.orphan = x.room && b.owner.Kind == Nobody
 	if x.empty = b.used == 0 && b.owner.Kind != Nobody; x.empty {
 		if x.since = b.since; len(b.cool) > 0 {
-			_, s := b.look(b.cool[len(b.cool)-1])
-			x.since = s.until // as advance will have it
+			x.since = b.cool[len(b.cool)-1].until // as advance will have it
 		}
 	}
 	return x
@@ -50,68 +51,172 @@ func (x blockIndex) says(kind string, value int64) bool {
 	return x.orphan
 }
 
-// appendIndex appends the changes of the index records of a block.
-func appendIndex(ops []store.Op, be *blockEntry) []store.Op {
-	var is blockIndex
-	p := be.at
-	if be.Block != nil {
-		is = be.index()
+// derived yields the index records of a block.
+func (x blockIndex) derived(p netip.Prefix) iter.Seq2[string, string] {
+	return func(yield func(key, value string) bool) {
+		ok := (!x.room || yield(blockKey(kindRoom, p), indexValue(x.ready))) &&
+			(!x.empty || yield(blockKey(kindEmpty, p), indexValue(x.since))) &&
+			(!x.orphan || yield(blockKey(kindOrphan, p), "")) &&
+			(x.due == 0 || yield(dueKey(x.due, p), ""))
+		for rest := x.former; ok && rest != ""; {
+			var code string
+			code, rest, _ = strings.Cut(rest, "\x00")
+			ok = yield(string(appendNameKey(nil, kindFormer, code, p)), "")
+		}
 	}
+}
+
+// derived yields the index records of an address of a block of the given prefix length.
+func (a *address) derived(at netip.Addr, length int) iter.Seq2[string, string] {
+	p := netip.PrefixFrom(at, length)
+	return func(yield func(key, value string) bool) {
+		if a.inHandleIndex() && !yield(string(appendNameKey(nil, kindHandle, a.handle, p)), "") || !a.inHostIndex() {
+			return
+		}
+		yield(string(appendNameKey(nil, kindHost, a.host.code(), p)), "")
+	}
+}
+
+// writeBlock adds what changes of the records of a block to the commit.
+func (t *txn) writeBlock(be *blockEntry) {
+	var is blockIndex
+	if be.Block != nil {
+		be.tidy()
+		is = be.index()
+		t.text.begin(store.Op{Kind: store.Put, Key: be.key, Expect: be.rev})
+		t.text.buf = be.append(t.text.buf)
+		t.text.value()
+	} else {
+		t.text.begin(store.Op{Kind: store.Delete, Key: be.key, Expect: be.rev})
+	}
+	if is != be.shown {
+		t.writeIndex(be, is)
+	}
+	for _, c := range be.changes.list {
+		var a *address
+		if be.Block != nil {
+			_, a = be.look(c.x)
+		}
+		t.writeAddress(netip.PrefixFrom(be.codec.Addr(c.x), be.at.Bits()), c.was, a)
+	}
+}
+
+// writeIndex adds the changes of the index records of a block.
+func (t *txn) writeIndex(be *blockEntry, is blockIndex) {
+	was, p := be.shown, be.at
 	flag := func(kind string, was, is bool, wasValue, isValue int64) {
 		switch {
 		case is && (!was || wasValue != isValue):
-			ops = append(ops, store.Op{Kind: store.Put, Key: be.indexKey(kind), Value: indexValue(isValue), Expect: store.AnyRevision})
+			t.text.begin(store.Op{Kind: store.Put, Key: be.indexKey(kind), Value: indexValue(isValue), Expect: store.AnyRevision})
 		case was && !is:
-			ops = append(ops, store.Op{Kind: store.Delete, Key: be.indexKey(kind), Expect: store.AnyRevision})
+			t.text.begin(store.Op{Kind: store.Delete, Key: be.indexKey(kind), Expect: store.AnyRevision})
 		}
 	}
-	flag(kindRoom, be.was.room, is.room, be.was.ready, is.ready)
-	flag(kindEmpty, be.was.empty, is.empty, be.was.since, is.since)
-	flag(kindOrphan, be.was.orphan, is.orphan, 0, 0)
-	if be.was.due != is.due {
-		if be.was.due != 0 {
-			ops = append(ops, store.Op{Kind: store.Delete, Key: dueKey(be.was.due, p), Expect: store.AnyRevision})
+	flag(kindRoom, was.room, is.room, was.ready, is.ready)
+	flag(kindEmpty, was.empty, is.empty, was.since, is.since)
+	flag(kindOrphan, was.orphan, is.orphan, 0, 0)
+	if was.due != is.due {
+		if was.due != 0 {
+			t.text.begin(store.Op{Kind: store.Delete, Key: dueKey(was.due, p), Expect: store.AnyRevision})
 		}
 		if is.due != 0 {
-			ops = append(ops, store.Op{Kind: store.Put, Key: dueKey(is.due, p), Expect: store.AnyRevision})
+			t.text.begin(store.Op{Kind: store.Put, Key: dueKey(is.due, p), Expect: store.AnyRevision})
 		}
 	}
-	return appendTouched(ops, p, be.touches)
+	if was.former == is.former {
+		return
+	}
+	formers := func(kind store.Kind, of, not string) {
+		for of != "" {
+			var code string
+			if code, of, _ = strings.Cut(of, "\x00"); !hasCode(not, code) {
+				t.text.begin(store.Op{Kind: kind, Key: string(appendNameKey(nil, kindFormer, code, p)), Expect: store.AnyRevision})
+			}
+		}
+	}
+	formers(store.Delete, was.former, is.former)
+	formers(store.Put, is.former, was.former)
 }
 
-// appendTouched writes the index records of the handles and hosts that came or left. One that did both more than once
-// is what it is after the last time, and needs nothing if it is as it was before the first.
-func appendTouched(ops []store.Op, p netip.Prefix, touched []touch) []store.Op {
-	if len(touched) < 2 {
-		for _, c := range touched {
-			ops = append(ops, touchOp(c, p))
-		}
-		return ops
+// writeAddress adds what changes of the records of an address: its own and its index entries. nil is no record.
+func (t *txn) writeAddress(at netip.Prefix, was, is *address) {
+	switch {
+	case is != nil && (was == nil || *was != *is):
+		t.text.begin(store.Op{Kind: store.Put, Expect: store.AnyRevision})
+		t.text.buf = appendAddressKey(t.text.buf, at.Addr())
+		t.text.key()
+		t.text.buf = is.append(t.text.buf, at.Bits())
+		t.text.value()
+	case is == nil && was != nil:
+		t.text.begin(store.Op{Kind: store.Delete, Expect: store.AnyRevision})
+		t.text.buf = appendAddressKey(t.text.buf, at.Addr())
+		t.text.key()
 	}
-	type who struct{ kind, name string }
-	last := make(map[who]int, len(touched))
-	for i, c := range touched {
-		last[who{c.kind, c.name}] = i
+	entry := func(kind store.Kind, key, name string) {
+		t.text.begin(store.Op{Kind: kind, Expect: store.AnyRevision})
+		t.text.buf = appendNameKey(t.text.buf, key, name, at)
+		t.text.key()
 	}
-	first := make(map[who]bool, len(touched))
-	for i, c := range touched {
-		w := who{c.kind, c.name}
-		if _, ok := first[w]; !ok {
-			first[w] = c.came
+	if had, has := was.inHandleIndex(), is.inHandleIndex(); had != has || has && was.handle != is.handle {
+		if had {
+			entry(store.Delete, kindHandle, was.handle)
 		}
-		if last[w] == i && first[w] == c.came {
-			ops = append(ops, touchOp(c, p))
+		if has {
+			entry(store.Put, kindHandle, is.handle)
 		}
 	}
-	return ops
+	if had, has := was.inHostIndex(), is.inHostIndex(); had != has || has && was.host != is.host {
+		if had {
+			entry(store.Delete, kindHost, was.host.code())
+		}
+		if has {
+			entry(store.Put, kindHost, is.host.code())
+		}
+	}
 }
 
-func touchOp(c touch, p netip.Prefix) store.Op {
-	op := store.Op{Kind: store.Delete, Key: holderKey(c.kind, c.name, p), Expect: store.AnyRevision}
-	if c.came {
-		op.Kind = store.Put
+// text collects the operations of a commit. Their new keys and values are parts of one string, made when all are there.
+type text struct {
+	ops  []store.Op
+	buf  []byte
+	done int // where the last part ends
+	refs []textRef
+}
+
+// textRef is one key or value: of which operation, and its part of the text.
+type textRef struct {
+	op       int
+	value    bool
+	from, to int
+}
+
+func (x *text) reset() {
+	clear(x.ops)
+	x.ops, x.buf, x.refs, x.done = x.ops[:0], x.buf[:0], x.refs[:0], 0
+}
+
+// begin adds an operation; key and value complete it with what has been appended to buf since.
+func (x *text) begin(op store.Op) { x.ops = append(x.ops, op) }
+
+func (x *text) key()   { x.ref(false) }
+func (x *text) value() { x.ref(true) }
+
+func (x *text) ref(value bool) {
+	x.refs = append(x.refs, textRef{len(x.ops) - 1, value, x.done, len(x.buf)})
+	x.done = len(x.buf)
+}
+
+// finish returns the operations.
+func (x *text) finish() []store.Op {
+	s := string(x.buf)
+	for _, r := range x.refs {
+		if part := s[r.from:r.to]; r.value {
+			x.ops[r.op].Value = part
+		} else {
+			x.ops[r.op].Key = part
+		}
 	}
-	return op
+	return x.ops
 }
 
 // indexValue codes the time in an index record; 0 is no value.

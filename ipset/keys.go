@@ -9,14 +9,18 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// The first byte of a key; see the package comment.
+// The first byte of a key; see the package comment. In a key that names a block or an address the family follows, '4' or '6', and
+// the address. Other bytes are kept for address spaces with a name, which will stand between: the space without a name costs
+// nothing.
 const (
 	kindCatalog = "c"
 	kindBlock   = "b"
+	kindAddress = "a"
 	kindPage    = "s"
 	kindOwner   = "o"
 	kindHandle  = "h"
 	kindHost    = "n"
+	kindFormer  = "f"
 	kindRoom    = "r"
 	kindEmpty   = "e"
 	kindOrphan  = "u"
@@ -50,14 +54,20 @@ func blockKey(kind string, p netip.Prefix) string {
 	return string(appendBlockID(append(buf[:0], kind...), p))
 }
 
-// parseBlockID is the inverse of appendBlockID.
+// parseBlockID is the inverse of appendBlockID for a block.
 func parseBlockID(s string) (netip.Prefix, bool) {
+	p, ok := parseID(s)
+	return p, ok && p == p.Masked()
+}
+
+// parseID is the inverse of appendBlockID for a block, or for an address with the prefix length of its block.
+func parseID(s string) (netip.Prefix, bool) {
 	if len(s) != 6 && len(s) != 18 || (s[0] == '4') != (len(s) == 6) || s[0] != '4' && s[0] != '6' {
 		return netip.Prefix{}, false
 	}
 	a, _ := netip.AddrFromSlice([]byte(s[1 : len(s)-1]))
 	p := netip.PrefixFrom(a, int(s[len(s)-1]))
-	return p, p.IsValid() && p == p.Masked() && !a.Is4In6()
+	return p, p.IsValid() && !a.Is4In6()
 }
 
 // blockRange returns the keys of the given kind of all blocks that begin in p.
@@ -86,15 +96,41 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return u.Addr6()
 }
 
-// holderKey returns the key of the index record that a handle, or a host by its code, has addresses in a block.
-func holderKey(kind, name string, p netip.Prefix) string {
-	var buf [128]byte // longer ones cost a second allocation
-	b := append(buf[:0], kind...)
-	b = append(b, name...)
-	return string(appendBlockID(append(b, 0), p))
+// appendAddressKey appends the key of the record of an address.
+func appendAddressKey(dst []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		return appendAddr(append(dst, kindAddress+"4"...), a)
+	}
+	return appendAddr(append(dst, kindAddress+"6"...), a)
 }
 
-// handleRange returns the keys of all blocks that a handle has addresses in.
+// addressKey returns the key of the record of an address.
+func addressKey(a netip.Addr) string {
+	var buf [18]byte
+	return string(appendAddressKey(buf[:0], a))
+}
+
+// parseAddressKey is the inverse of addressKey.
+func parseAddressKey(s string) (netip.Addr, bool) {
+	if len(s) != 6 && len(s) != 18 || s[:1] != kindAddress || (s[1] == '4') != (len(s) == 6) || s[1] != '4' && s[1] != '6' {
+		return netip.Addr{}, false
+	}
+	return netip.AddrFromSlice([]byte(s[2:]))
+}
+
+// addressRange returns the keys of the records of all addresses of p.
+func addressRange(p netip.Prefix) store.Range {
+	return store.Range{From: addressKey(p.Addr()), To: addressKey(lastAddr(p)) + "\x00"}
+}
+
+// appendNameKey appends the key of the index record that a handle, or an owner by its code, has an address or a block: for an
+// address, at is the address with the prefix length of its block.
+func appendNameKey(dst []byte, kind, name string, at netip.Prefix) []byte {
+	dst = append(append(dst, kind...), name...)
+	return appendBlockID(append(dst, 0), at)
+}
+
+// handleRange returns the keys of all addresses that a handle holds.
 func handleRange(handle string) store.Range {
 	return store.Range{From: kindHandle + handle + "\x00", To: kindHandle + handle + "\x01"}
 }
@@ -102,9 +138,10 @@ func handleRange(handle string) store.Range {
 // ownerKey returns the key of the list of blocks of an owner. It ends like no other, so that it is a prefix of itself alone.
 func ownerKey(o Owner) string { return kindOwner + o.code() + "\x00" }
 
-// hostRange returns the keys of all blocks of others that have addresses held for a host.
-func hostRange(o Owner) store.Range {
-	key := kindHost + o.code()
+// codeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, or of the blocks that were
+// its own.
+func codeRange(kind string, o Owner) store.Range {
+	key := kind + o.code()
 	return store.Range{From: key + "\x00", To: key + "\x01"}
 }
 

@@ -212,7 +212,7 @@ func (e *Engine) serve(batch []*call) {
 // abandon forgets everything after a panic; a commit that was under way is one of unknown outcome.
 func (e *Engine) abandon() {
 	if e.txn.committing {
-		e.lose(e.txn.ops)
+		e.lose(e.txn.text.ops)
 	}
 	e.cache, e.txn, e.alone = newCache(), newTxn(e), call{}
 }
@@ -269,7 +269,7 @@ func (e *Engine) run(ctx context.Context, batch []*call) {
 			continue
 		case err != nil:
 			if errors.Is(err, ipalloc.ErrUnknownOutcome) {
-				e.lose(t.ops)
+				e.lose(t.text.ops)
 			}
 			t.forget()
 			e.fail(batch[:n], err)

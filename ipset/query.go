@@ -2,10 +2,13 @@ package ipset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -13,23 +16,66 @@ import (
 )
 
 // Lookup returns the allocation of an address as it is in the store. It returns [ipalloc.ErrNotHeld] for one that is not held,
-// [ipalloc.ErrCooling] with the allocation for one that is cooling, and [ipalloc.ErrInvalid].
+// [ipalloc.ErrCooling] with the allocation for one that is cooling, and [ipalloc.ErrInvalid]. One round trip.
 func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (Allocation, error) {
+	fail := func(al Allocation, err error) (Allocation, error) {
+		return al, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: err})
+	}
 	if addr.CheckAddr(a) != nil {
-		return Allocation{}, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: errBadAddress})
+		return fail(Allocation{}, errBadAddress)
 	}
-	b, err := e.blockOf(ctx, a)
-	if err != nil {
-		return Allocation{}, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: err})
+	if err := e.current(ctx); err != nil {
+		return fail(Allocation{}, err)
 	}
-	if b != nil {
-		if al, ok := b.Lookup(a); ok && al.Cooling {
-			return al, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: ipalloc.ErrCooling})
-		} else if ok {
-			return al, nil
+	als, err := e.readStates(ctx, []string{addressKey(a)}, func(Allocation) bool { return true })
+	switch {
+	case err != nil:
+		return fail(Allocation{}, err)
+	case len(als) == 0:
+		return fail(Allocation{}, ipalloc.ErrNotHeld)
+	case als[0].Cooling:
+		return fail(als[0], ipalloc.ErrCooling)
+	}
+	return als[0], nil
+}
+
+// readMost is how many records are read at once.
+const readMost = 1000
+
+// readAddresses reads the records of some addresses, and returns those held that keep accepts.
+func (e *Engine) readAddresses(ctx context.Context, keys []string, keep func(Allocation) bool) ([]Allocation, error) {
+	return e.readStates(ctx, keys, func(al Allocation) bool { return !al.Cooling && keep(al) })
+}
+
+// readStates reads the catalog and the records of some addresses, and returns those held or cooling that keep accepts.
+func (e *Engine) readStates(ctx context.Context, keys []string, keep func(Allocation) bool) ([]Allocation, error) {
+	var als []Allocation
+	now := e.past()
+	for len(keys) > 0 {
+		n := min(len(keys), readMost)
+		recs, err := e.store.Get(ctx, nil, append([]string{catalogKey}, keys[:n]...)...)
+		if err != nil {
+			return nil, err
 		}
+		cat, err := e.decodeCatalog(recs[0])
+		if err != nil {
+			return nil, err
+		}
+		for _, rec := range recs[1:] {
+			if rec.Rev == 0 {
+				continue
+			}
+			al, busy, err := readAllocation(cat, rec.Key, rec.Value, now)
+			if err != nil {
+				return nil, err
+			}
+			if busy && keep(al) {
+				als = append(als, al)
+			}
+		}
+		keys = keys[n:]
 	}
-	return Allocation{}, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: ipalloc.ErrNotHeld})
+	return als, nil
 }
 
 // BlockOf returns a copy of the block that an address is in, nil if there is none.
@@ -37,11 +83,6 @@ func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 	if addr.CheckAddr(a) != nil {
 		return nil, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: errBadAddress})
 	}
-	return e.blockOf(ctx, a)
-}
-
-// blockOf reads the block that an address is in, nil if there is none.
-func (e *Engine) blockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 	if err := e.current(ctx); err != nil {
 		return nil, err
 	}
@@ -50,16 +91,8 @@ func (e *Engine) blockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 		return nil, err
 	}
 	for _, rec := range recs {
-		if rec.Rev == 0 {
-			continue
-		}
-		b, err := DecodeBlock(rec.Value)
-		if err != nil {
-			return nil, err
-		}
-		if b.prefix.Contains(a) {
-			b.advance(e.past(), cat.cooldown(b.prefix), math.MaxInt)
-			return b, nil
+		if p, ok := parseBlockID(rec.Key[1:]); ok && rec.Rev != 0 && p.Contains(a) {
+			return e.readBlock(ctx, cat, p)
 		}
 	}
 	return nil, nil
@@ -104,76 +137,179 @@ func (c *catalog) appendKeys(keys []string, a netip.Addr) []string {
 	return keys
 }
 
+// readBlock reads a block with its addresses, advanced to the present; nil if there is none.
+func (e *Engine) readBlock(ctx context.Context, cat *catalog, p netip.Prefix) (*Block, error) {
+	for tries := 1; ; tries++ {
+		recs, err := e.store.Get(ctx, nil, blockKey(kindBlock, p))
+		if err != nil || recs[0].Rev == 0 {
+			return nil, err
+		}
+		addrs, _, err := e.store.List(ctx, addressRange(p))
+		if err != nil {
+			return nil, err
+		}
+		b, err := wholeBlock(p, recs[0], addrs)
+		if err == nil {
+			b.advance(e.past(), cat.cooldown(p), math.MaxInt)
+			return b, nil
+		}
+		if tries == e.retry.Attempts {
+			return nil, wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
+		}
+	}
+}
+
+// wholeBlock puts a block and its address records together. They may have been read one after the other: that they are of one
+// moment is seen by the revisions, because every commit that writes an address writes its block.
+func wholeBlock(p netip.Prefix, rec store.Record, addrs []store.Record) (*Block, error) {
+	b, err := decodeBlock(p, rec.Value)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range addrs {
+		a, ok := parseAddressKey(r.Key)
+		x, err := b.locate(a)
+		if !ok || err != nil || r.Rev > rec.Rev || !b.isAbsent(x) {
+			return nil, fmt.Errorf("%w: address record %q", ipalloc.ErrCorrupt, r.Key)
+		}
+		if err := b.loadRecord(x, r); err != nil {
+			return nil, err
+		}
+	}
+	leases := uint64(0)
+	for _, a := range b.each() {
+		if a.until != 0 && !a.cooling {
+			leases++
+		}
+	}
+	if b.absent > 0 || leases != b.leases {
+		return nil, fmt.Errorf("%w: %d address records are missing, %d of %d leases are there", ipalloc.ErrCorrupt, b.absent, leases, b.leases)
+	}
+	return b, nil
+}
+
+// eachPage calls do with the records of a range in key order, a page at a time, until it returns false.
+func (e *Engine) eachPage(ctx context.Context, r store.Range, do func([]store.Record) bool) error {
+	for {
+		recs, _, err := e.store.List(ctx, r)
+		if err != nil {
+			return err
+		}
+		if len(recs) > 0 && !do(recs) || len(recs) < r.Limit {
+			return nil
+		}
+		r.From = recs[len(recs)-1].Key + "\x00"
+	}
+}
+
+// blocksPage is how many blocks are read with their addresses at a time.
+const blocksPage = 64
+
 // Blocks yields a copy of every block in p, in address order; an error is the last thing it yields. It reads a few
-// at a time, so that it is no snapshot. The zero prefix is every block of both families.
+// at a time, so the result is not a consistent snapshot. The zero prefix is every block of both families.
 func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*Block, error] {
 	return func(yield func(*Block, error) bool) {
 		r := store.Range{From: kindBlock, To: kindBlock + "\xff"}
 		if p.IsValid() {
 			r = blockRange(kindBlock, p)
 		}
-		if err := e.current(ctx); err != nil {
-			yield(nil, err)
-			return
+		r.Limit = blocksPage
+		cat, err := (*catalog)(nil), e.current(ctx)
+		if err == nil {
+			cat, err = e.readCatalog(ctx)
 		}
-		cat, err := e.readCatalog(ctx)
+		if err == nil {
+			more := true
+			err2 := e.eachPage(ctx, r, func(recs []store.Record) bool {
+				more, err = e.blocksOf(ctx, cat, recs, yield)
+				return more && err == nil
+			})
+			if err == nil {
+				err = err2
+			}
+			if !more {
+				return
+			}
+		}
 		if err != nil {
 			yield(nil, err)
-			return
-		}
-		now := e.past()
-		for r.Limit = 256; ; {
-			recs, _, err := e.store.List(ctx, r)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, rec := range recs {
-				b, err := DecodeBlock(rec.Value)
-				if err == nil {
-					b.advance(now, cat.cooldown(b.prefix), math.MaxInt)
-				}
-				if !yield(b, err) || err != nil {
-					return
-				}
-			}
-			if len(recs) < r.Limit {
-				return
-			}
-			r.From = recs[len(recs)-1].Key + "\x00"
 		}
 	}
 }
 
-// Allocations yields what is held or cooling in p, in address order; an error is the last thing it yields. No snapshot.
-func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[Allocation, error] {
-	return func(yield func(Allocation, error) bool) {
-		if p.IsValid() {
-			// The block that p begins in may begin before p.
-			b, err := e.blockOf(ctx, p.Addr())
-			if err != nil {
-				yield(Allocation{}, err)
-				return
+// blocksOf yields the blocks of some records with their addresses; more is false if yield ended it.
+func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record, yield func(*Block, error) bool) (more bool, err error) {
+	for i := 0; i < len(recs); {
+		// Blocks of one family are read together; the range of their addresses has nothing else.
+		first, ok := parseBlockID(recs[i].Key[1:])
+		if !ok {
+			return true, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, recs[i].Key)
+		}
+		j, last := i, first
+		for ; j < len(recs); j++ {
+			p, ok := parseBlockID(recs[j].Key[1:])
+			if !ok || p.Addr().Is4() != first.Addr().Is4() {
+				break
 			}
-			if b != nil && b.prefix.Bits() < p.Bits() {
-				for al := range b.All() {
-					if p.Contains(al.Address) && !yield(al, nil) {
-						return
-					}
-				}
-				return
+			last = p
+		}
+		addrs, _, err := e.store.List(ctx, store.Range{From: addressKey(first.Addr()), To: addressKey(lastAddr(last)) + "\x00"})
+		if err != nil {
+			return true, err
+		}
+		for ; i < j; i++ {
+			p, _ := parseBlockID(recs[i].Key[1:])
+			r := addressRange(p)
+			from, _ := slices.BinarySearchFunc(addrs, r.From, func(rec store.Record, key string) int { return strings.Compare(rec.Key, key) })
+			to, _ := slices.BinarySearchFunc(addrs, r.To, func(rec store.Record, key string) int { return strings.Compare(rec.Key, key) })
+			b, err := wholeBlock(p, recs[i], addrs[from:to])
+			if err == nil {
+				b.advance(e.past(), cat.cooldown(p), math.MaxInt)
+			} else if b, err = e.readBlock(ctx, cat, p); err != nil {
+				return true, err
+			}
+			if b != nil && !yield(b, nil) {
+				return false, nil
 			}
 		}
-		for b, err := range e.Blocks(ctx, p) {
-			if err != nil {
-				yield(Allocation{}, err)
-				return
-			}
-			for al := range b.All() {
-				if !yield(al, nil) {
-					return
+	}
+	return true, nil
+}
+
+// Allocations yields what is held or cooling in p, in address order; an error is the last thing it yields. It reads a few at a
+// time, so the result is not a consistent snapshot. The zero prefix is every address of both families.
+func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[Allocation, error] {
+	return func(yield func(Allocation, error) bool) {
+		r := store.Range{From: kindAddress, To: kindAddress + "\xff"}
+		if p.IsValid() {
+			r = addressRange(p)
+		}
+		r.Limit = readMost
+		cat, err := (*catalog)(nil), e.current(ctx)
+		if err == nil {
+			cat, err = e.readCatalog(ctx)
+		}
+		if err != nil {
+			yield(Allocation{}, err)
+			return
+		}
+		now, more := e.past(), true
+		var bad error
+		err = e.eachPage(ctx, r, func(recs []store.Record) bool {
+			for _, rec := range recs {
+				al, busy, err := readAllocation(cat, rec.Key, rec.Value, now)
+				if err != nil {
+					bad = err
+					return false
+				}
+				if more = !busy || yield(al, nil); !more {
+					return false
 				}
 			}
+			return true
+		})
+		if err = errors.Join(bad, err); more && err != nil {
+			yield(Allocation{}, err)
 		}
 	}
 }
@@ -181,6 +317,9 @@ func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[Allo
 // IPsByHandle returns the addresses of a handle in address order; none is no error. It returns [ipalloc.ErrInvalid] for an
 // empty handle. Cost: two round trips.
 func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, error) {
+	fail := func(err error) ([]Allocation, error) {
+		return nil, wrap(ipalloc.Error{Op: "look up", Owner: handle, Err: err})
+	}
 	if err := checkName("handle", handle); err != nil {
 		return nil, wrap(ipalloc.Error{Op: "look up", Err: err})
 	}
@@ -191,40 +330,37 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, 
 	if err != nil || len(recs) == 0 {
 		return nil, err
 	}
-	blocks, err := blocksIn(recs, len(handleRange(handle).From))
+	ids, err := idsIn(recs, len(handleRange(handle).From))
 	if err != nil {
-		return nil, err
+		return fail(err)
 	}
-	var als []Allocation
-	now := e.past()
-	err = e.eachRecord(ctx, blocks, func(b *Block) {
-		b.advance(now, 0, math.MaxInt)
-		for _, x := range b.ordinalsOf(nil, handle) {
-			_, s := b.look(x)
-			als = append(als, b.allocation(x, s))
-		}
-	})
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = addressKey(id.Addr())
+	}
+	als, err := e.readAddresses(ctx, keys, func(al Allocation) bool { return al.Handle == handle })
 	if err != nil {
-		return nil, wrap(ipalloc.Error{Op: "look up", Owner: handle, Err: err})
+		return fail(err)
 	}
 	return als, nil
 }
 
-// blocksIn returns the blocks that index records name from a place in their keys on.
-func blocksIn(recs []store.Record, at int) ([]netip.Prefix, error) {
-	blocks := make([]netip.Prefix, 0, len(recs))
+// idsIn returns the blocks, or the addresses with the prefix lengths of their blocks, that index records name from a place in
+// their keys on.
+func idsIn(recs []store.Record, at int) ([]netip.Prefix, error) {
+	ids := make([]netip.Prefix, 0, len(recs))
 	for _, rec := range recs {
-		p, ok := parseBlockID(rec.Key[at:])
+		p, ok := parseID(rec.Key[at:])
 		if !ok {
 			return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, rec.Key)
 		}
-		blocks = append(blocks, p)
+		ids = append(ids, p)
 	}
-	return blocks, nil
+	return ids, nil
 }
 
-// eachRecord calls do with a copy of each of the blocks that exist, all as they are at one moment.
-func (e *Engine) eachRecord(ctx context.Context, blocks []netip.Prefix, do func(*Block)) error {
+// eachBlock calls do with each of the blocks that exist, without their addresses, all as they are at one moment.
+func (e *Engine) eachBlock(ctx context.Context, blocks []netip.Prefix, do func(*Block)) error {
 	if len(blocks) == 0 {
 		return nil
 	}
@@ -236,13 +372,13 @@ func (e *Engine) eachRecord(ctx context.Context, blocks []netip.Prefix, do func(
 	if err != nil {
 		return err
 	}
-	for _, rec := range recs {
+	for i, rec := range recs {
 		if rec.Rev == 0 {
 			continue
 		}
-		b, err := DecodeBlock(rec.Value)
+		b, err := decodeBlock(blocks[i], rec.Value)
 		if err != nil {
-			return err
+			return wrap(ipalloc.Error{Op: "read", Prefix: blocks[i], Err: err})
 		}
 		do(b)
 	}

@@ -6,7 +6,8 @@ import "slices"
 type span struct{ lo, hi uint64 }
 
 // queue is a first-in first-out list of ordinals kept as spans in the order in which they will be handed out: a
-// new block's queue is one span whatever the block's size. No ordinal occurs twice.
+// new block's queue is one span whatever the block's size. No ordinal occurs twice, and no span begins where the one before it
+// ends, so that an order has one form.
 //
 // spans[:head] are used up; they are dropped when they are half of the slice, so that steady state moves little
 // and allocates nothing.
@@ -45,6 +46,10 @@ func (q *queue) remove(x uint64) bool {
 			q.head++
 		case s.lo == s.hi:
 			q.spans = slices.Delete(q.spans, i, i+1)
+			if i < len(q.spans) && q.spans[i-1].hi+1 == q.spans[i].lo {
+				q.spans[i-1].hi = q.spans[i].hi // one form for one order
+				q.spans = slices.Delete(q.spans, i, i+1)
+			}
 		case x == s.lo:
 			s.lo++
 		case x == s.hi:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -74,11 +75,10 @@ func (t *txn) sure(e *entry) bool {
 	return e.guarded == t.id
 }
 
-// mostLeases is the number of leases that may end in one block and commit: each may be the last address of its handle there,
-// and of its host.
+// mostLeases is the number of leases and of cooldowns that may end in one block and commit: a lease is up to three records.
 func (t *txn) mostLeases() int {
 	if limit := t.e.limits.Ops; limit > 0 {
-		return max(1, limit/4)
+		return max(1, limit/8)
 	}
 	return math.MaxInt
 }
@@ -148,10 +148,163 @@ func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 		be = t.e.cache.blocks.get(p)
 	}
 	if be.Block != nil && be.advanced != t.id && (be.lease != 0 || len(be.cool) > 0) {
-		be.advanced = t.id
-		be.advance(t.past, cat.cooldown(p), t.mostLeases())
+		if err := t.advance(cat, be); err != nil {
+			return nil, err
+		}
 	}
 	return be, nil
+}
+
+// advance applies to a block what the present time changes.
+func (t *txn) advance(cat *catalogEntry, be *blockEntry) error {
+	if lease, cooled := be.due(t.past); lease && be.absent > 0 {
+		if err := t.fetchAll(be); err != nil {
+			return err
+		}
+	} else if cooled {
+		if err := t.fetchCooling(be); err != nil {
+			return err
+		}
+	}
+	be.advanced = t.id
+	be.advance(t.past, cat.cooldown(be.at), t.mostLeases())
+	return nil
+}
+
+// fetchAll loads all addresses of a block.
+func (t *txn) fetchAll(be *blockEntry) error { return t.fetchOrdinals(be, be.absentOnes(nil)) }
+
+// fetchCooling loads the cooling addresses of a block if it is not known when each is free.
+func (t *txn) fetchCooling(be *blockEntry) error {
+	if be.knowsCooling() {
+		return nil
+	}
+	var xs []uint64
+	for _, c := range be.cool {
+		if c.until == 0 {
+			xs = append(xs, c.x)
+		}
+	}
+	return t.fetchOrdinals(be, xs)
+}
+
+// fetchOrdinals loads addresses of a block.
+func (t *txn) fetchOrdinals(be *blockEntry, xs []uint64) error {
+	const most = 1000 // a read
+	for len(xs) > 0 {
+		n := min(most, len(xs))
+		f := fetch{t: t}
+		for _, x := range xs[:n] {
+			f.add(be.at, be.addr(x))
+		}
+		if err := f.run(); err != nil {
+			return err
+		}
+		xs = xs[n:]
+	}
+	return nil
+}
+
+// ready loads an address of a block if it is held or cooling, and what the release of a cooling one from the queue needs.
+func (t *txn) ready(be *blockEntry, a netip.Addr) error {
+	f := fetch{t: t}
+	f.add(be.at, a)
+	if err := f.run(); err != nil {
+		return err
+	}
+	if x, err := be.Block.locate(a); err == nil && be.isCooling(x) {
+		return t.fetchCooling(be)
+	}
+	return nil
+}
+
+// fetch loads addresses, and those of their blocks that the cache lacks, in one round trip.
+type fetch struct {
+	t      *txn
+	keys   []string
+	places []netip.Prefix // of each address its block; addresses follow the blocks in keys
+	addrs  []netip.Addr
+}
+
+// add asks for an address that may be in a block. It costs nothing if all is known of it.
+func (f *fetch) add(block netip.Prefix, a netip.Addr) {
+	be := f.t.e.cache.blocks.get(block)
+	if be != nil {
+		if be.Block == nil || be.absent == 0 {
+			return
+		}
+		if x, err := be.Block.locate(a); err != nil || !be.isAbsent(x) {
+			return
+		}
+	}
+	f.places, f.addrs = append(f.places, block), append(f.addrs, a)
+}
+
+// run reads. A block whose addresses are read is read with them: they are its addresses only at the revision that is known.
+func (f *fetch) run() error {
+	if len(f.addrs) == 0 {
+		return nil
+	}
+	for i, p := range f.places {
+		if i == 0 || f.places[i-1] != p {
+			if key := blockKey(kindBlock, p); !slices.Contains(f.keys, key) {
+				f.keys = append(f.keys, key)
+			}
+		}
+	}
+	blocks := len(f.keys)
+	for _, a := range f.addrs {
+		f.keys = append(f.keys, addressKey(a))
+	}
+	recs, err := f.t.e.store.Get(f.t.ctx, nil, f.keys...)
+	if err != nil {
+		return err
+	}
+	for _, r := range recs[:blocks] {
+		e := f.t.e.cache.entry(r.Key)
+		switch {
+		case e == nil:
+			if err := f.t.e.cache.put(r, f.t.id); err != nil {
+				return err
+			}
+		case e.rev == r.Rev:
+			e.read = f.t.id
+		default:
+			f.t.e.cache.forget(r.Key)
+			return store.Conflict("ipset", r.Key)
+		}
+	}
+	for i, r := range recs[blocks:] {
+		be := f.t.e.cache.blocks.get(f.places[i])
+		if be == nil || be.Block == nil {
+			continue
+		}
+		x, err := be.Block.locate(f.addrs[i])
+		if err != nil || !be.isAbsent(x) {
+			continue
+		}
+		if err := be.Block.loadRecord(x, r); err != nil {
+			return wrap(ipalloc.Error{Op: "read", Addr: f.addrs[i], Prefix: be.at, Err: err})
+		}
+	}
+	return nil
+}
+
+// loadRecord loads the address of a held or cooling ordinal from its record. It returns [ipalloc.ErrCorrupt] for one that does
+// not go with the block.
+func (b *Block) loadRecord(x uint64, r store.Record) error {
+	if r.Rev == 0 {
+		return fmt.Errorf("%w: no address record", ipalloc.ErrCorrupt)
+	}
+	a, length, err := decodeAddress(r.Value)
+	if err != nil {
+		return err
+	}
+	if st, _ := b.look(x); a.cooling != (st == stateCooling) || length != b.prefix.Bits() || a.seq > b.seq {
+		return fmt.Errorf("%w: address record says cooling %v, /%d, sequence number %d", ipalloc.ErrCorrupt, a.cooling, length, a.seq)
+	}
+	b.load(x, &a)
+	return nil
 }
 
 // doubt makes sure of blocks that were passed over for what they hold, and returns those that are not what they were.
@@ -181,7 +334,7 @@ func (t *txn) doubt(blocks []*blockEntry) (changed []netip.Prefix, err error) {
 func (t *txn) assumeAbsent(p netip.Prefix) *blockEntry {
 	be := t.e.cache.blocks.get(p)
 	if be == nil {
-		be = &blockEntry{entry: entry{key: blockKey(kindBlock, p)}, at: p}
+		be, _ = newBlockEntry(entry{key: blockKey(kindBlock, p)}, p) // the pool's block size has been checked
 		t.e.cache.blocks.put(p, be)
 	}
 	t.guard(&be.entry)

@@ -60,6 +60,7 @@ type releasePlan struct {
 	releases []Release
 	results  []ReleaseResult
 
+	fetch fetch
 	drops []drop
 	draft draft
 	// Room for the release of one address.
@@ -67,11 +68,11 @@ type releasePlan struct {
 	oneX    [1]uint64
 }
 
-// drop is the ordinals to release of one block, and how many handles and hosts may so leave it.
+// drop is the ordinals to release of one block, and how many records they have.
 type drop struct {
 	be       *blockEntry
 	ordinals []uint64
-	leave    int
+	records  int
 }
 
 // detach implements detacher.
@@ -84,6 +85,9 @@ func (p *releasePlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
+	if err := p.read(t, cat); err != nil {
+		return err
+	}
 	guards, left := len(t.guards), releaseBatch
 	if limit := t.e.limits.Ops; limit > 0 {
 		left = limit
@@ -94,7 +98,12 @@ func (p *releasePlan) plan(t *txn) error {
 			return err
 		}
 		if be != nil && be.Block != nil {
-			left -= p.cost(t, be, r.Address)
+			if be.absent > 0 { // the address is in a block of another size than its pool's
+				if err := t.ready(be, r.Address); err != nil {
+					return err
+				}
+			}
+			left -= p.cost(t, cat, be, r.Address)
 		}
 		if i > 0 && (left < 0 || i >= releaseBatch || len(t.guards)-guards > t.mostGuards()) {
 			break
@@ -104,12 +113,25 @@ func (p *releasePlan) plan(t *txn) error {
 	return t.drop(cat, p.drops, &p.draft)
 }
 
+// read loads the addresses and their blocks, as far as the cache lacks them.
+func (p *releasePlan) read(t *txn, cat *catalogEntry) error {
+	p.fetch = fetch{t: t, keys: p.fetch.keys[:0], places: p.fetch.places[:0], addrs: p.fetch.addrs[:0]}
+	for _, r := range p.releases[:min(len(p.releases), 1000)] {
+		if i := cat.containing(r.Address); i >= 0 {
+			p.fetch.add(netip.PrefixFrom(r.Address, cat.Pools[i].BlockBits).Masked(), r.Address)
+		}
+	}
+	return p.fetch.run()
+}
+
 // cost bounds the records that the release of one address adds to the commit: those of its block if it is the first there, and
-// its handle and its host.
-func (p *releasePlan) cost(t *txn, be *blockEntry, a netip.Addr) int {
+// its own.
+func (p *releasePlan) cost(t *txn, cat *catalogEntry, be *blockEntry, at netip.Addr) int {
 	n := 0
-	if x, err := be.Block.locate(a); err == nil {
-		n = be.leavers(x)
+	if x, err := be.Block.locate(at); err == nil {
+		if st, a := be.look(x); st == stateHeld {
+			n = a.records()
+		}
 	}
 	if slices.ContainsFunc(p.drops, func(d drop) bool { return d.be == be }) {
 		return n
@@ -117,22 +139,7 @@ func (p *releasePlan) cost(t *txn, be *blockEntry, a netip.Addr) int {
 	if be.owner.Kind == Nobody {
 		n += maxPages // it may go
 	}
-	return n + t.blockOps(be, 0)
-}
-
-// leavers returns how many handles and hosts may leave the block with an ordinal.
-func (b *Block) leavers(x uint64) int {
-	n := 0
-	if st, s := b.look(x); st == stateHeld {
-		id := &b.holders.list[s.holder].identity
-		if id.handle != "" {
-			n++
-		}
-		if id.host != "" && id.host != nobody {
-			n++
-		}
-	}
-	return n
+	return n + t.blockOps(be, 0, cat.cooldown(be.at) > 0)
 }
 
 // outcome says what becomes of one address, and notes it if it is to be released.
@@ -147,13 +154,14 @@ func (p *releasePlan) outcome(be *blockEntry, r Release) Outcome {
 	if o := be.canRelease(x, r.Guard); o != Released {
 		return o
 	}
+	_, a := be.look(x)
 	for i := range p.drops {
 		if p.drops[i].be == be {
 			if slices.Contains(p.drops[i].ordinals, x) {
 				return WasFree // named twice
 			}
 			p.drops[i].ordinals = append(p.drops[i].ordinals, x)
-			p.drops[i].leave += be.leavers(x)
+			p.drops[i].records += a.records()
 			return Released
 		}
 	}
@@ -161,7 +169,7 @@ func (p *releasePlan) outcome(be *blockEntry, r Release) Outcome {
 	if len(p.drops) == 0 {
 		p.oneX[0], ordinals = x, p.oneX[:]
 	}
-	p.drops = append(p.drops, drop{be, ordinals, be.leavers(x)})
+	p.drops = append(p.drops, drop{be, ordinals, a.records()})
 	return Released
 }
 
@@ -217,8 +225,8 @@ func (t *txn) lastBlock(a netip.Addr) (netip.Prefix, bool, error) {
 func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
 	n := 0
 	for _, dr := range drops {
-		n += t.blockOps(dr.be, dr.leave)
 		cools := len(dr.ordinals) > 0 && cat.cooldown(dr.be.prefix) > 0
+		n += t.blockOps(dr.be, dr.records, cools)
 		if dr.be.emptiedBy(dr.ordinals) && dr.be.owner.Kind == Nobody && !cools {
 			if err := d.vacate(t, dr.be.prefix, dr.be.seq); err != nil {
 				return err
@@ -257,8 +265,8 @@ func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Ad
 		return nil, wrap(ipalloc.Error{Op: "release", Err: err})
 	}
 	var released []netip.Addr
-	err := e.eachBlockOf(ctx, handle, func(blocks []netip.Prefix) error {
-		p := releaseHandlePlan{handle: handle, blocks: blocks}
+	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) error {
+		p := releaseHandlePlan{handle: handle, ids: ids}
 		err := e.do(ctx, &p)
 		if err == nil {
 			released = append(released, p.released...)
@@ -271,8 +279,8 @@ func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Ad
 	return released, nil
 }
 
-// eachBlockOf calls do with the blocks that a handle has addresses in, a few at a time.
-func (e *Engine) eachBlockOf(ctx context.Context, handle string, do func([]netip.Prefix) error) error {
+// eachAddressOf calls do with the addresses of a handle, each with the prefix length of its block, a few at a time.
+func (e *Engine) eachAddressOf(ctx context.Context, handle string, do func([]netip.Prefix) error) error {
 	if err := e.current(ctx); err != nil {
 		return err
 	}
@@ -280,17 +288,17 @@ func (e *Engine) eachBlockOf(ctx context.Context, handle string, do func([]netip
 	if err != nil {
 		return err
 	}
-	blocks, err := blocksIn(recs, len(handleRange(handle).From))
+	ids, err := idsIn(recs, len(handleRange(handle).From))
 	if err != nil {
 		return err
 	}
-	return e.inSteps(blocks, do)
+	return e.inSteps(ids, do)
 }
 
 // stepBlocks is the largest number of blocks that a step of a long operation changes.
 const stepBlocks = 64
 
-// inSteps calls do with some of the blocks at a time, with fewer if that is too much for a commit.
+// inSteps calls do with some of the blocks or addresses at a time, with fewer if that is too much for a commit.
 func (e *Engine) inSteps(blocks []netip.Prefix, do func([]netip.Prefix) error) error {
 	size := stepBlocks
 	if limit := e.limits.Ops; limit > 0 {
@@ -311,10 +319,10 @@ func (e *Engine) inSteps(blocks []netip.Prefix, do func([]netip.Prefix) error) e
 	return nil
 }
 
-// releaseHandlePlan releases the addresses of a handle in some blocks.
+// releaseHandlePlan releases some addresses of a handle.
 type releaseHandlePlan struct {
 	handle   string
-	blocks   []netip.Prefix
+	ids      []netip.Prefix // with the prefix lengths of their blocks
 	released []netip.Addr
 }
 
@@ -325,26 +333,19 @@ func (p *releaseHandlePlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	if err := t.warm(p.blocks); err != nil {
+	held, err := t.heldAt(cat, p.ids, p.handle)
+	if err != nil {
 		return err
 	}
 	var drops []drop
-	for _, block := range p.blocks {
-		be, err := t.block(cat, block)
-		if err != nil {
-			return err
+	for _, h := range held {
+		p.released = append(p.released, h.be.addr(h.x))
+		if n := len(drops); n == 0 || drops[n-1].be != h.be {
+			drops = append(drops, drop{be: h.be})
 		}
-		if be.Block == nil {
-			continue
-		}
-		ordinals := be.ordinalsOf(nil, p.handle)
-		if len(ordinals) == 0 {
-			continue
-		}
-		for _, x := range ordinals {
-			p.released = append(p.released, be.addr(x))
-		}
-		drops = append(drops, drop{be, ordinals, 1 + min(len(ordinals), len(be.hosts))})
+		_, a := h.be.look(h.x)
+		d := &drops[len(drops)-1]
+		d.ordinals, d.records = append(d.ordinals, h.x), d.records+a.records()
 	}
 	return t.drop(cat, drops, &draft{})
 }

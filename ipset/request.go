@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -126,6 +125,13 @@ func (t *txn) recall(cat *catalogEntry, m *memo, handle string, ask bool) (held 
 		return nil, false, fmt.Errorf("%w: the request key was used for a request with other arguments", errBadArgument)
 	}
 	m.at = a.at
+	f := fetch{t: t}
+	for _, d := range a.addresses {
+		f.add(d.prefix.Masked(), d.prefix.Addr())
+	}
+	if err := f.run(); err != nil {
+		return nil, false, err
+	}
 	for _, d := range a.addresses {
 		be, err := t.block(cat, d.prefix.Masked())
 		if err != nil {
@@ -138,8 +144,8 @@ func (t *txn) recall(cat *catalogEntry, m *memo, handle string, ask bool) (held 
 		if err != nil {
 			continue
 		}
-		if st, s := be.look(x); st == stateHeld && s.seq == d.seq && be.holders.list[s.holder].handle == handle {
-			held = append(held, be.allocation(x, s))
+		if st, a := be.look(x); st == stateHeld && a.seq == d.seq && a.handle == handle {
+			held = append(held, be.allocation(x, a))
 		}
 	}
 	return held, true, nil
@@ -157,46 +163,94 @@ func (p *assignPlan) existing(t *txn) (bool, error) {
 		}
 		p.memo.at = a.at
 	}
-	for _, be := range t.blocks {
-		if slices.Contains(be.touches, touch{kindHandle, p.Handle, true}) || slices.Contains(be.touches, touch{kindHandle, p.Handle, false}) {
-			return false, errFirst // the index does not show it yet
-		}
+	if t.changes(p.Handle) {
+		return false, errFirst // the index does not show it yet
 	}
 	cat, err := t.catalog()
 	if err != nil {
 		return false, err
 	}
 	p.cat = cat
-	r := handleRange(p.Handle)
+	held, err := t.heldBy(cat, p.Handle)
+	if err != nil {
+		return false, err
+	}
+	for _, h := range held {
+		_, a := h.be.look(h.x)
+		if al := h.be.allocation(h.x, a); al.Address.Is4() {
+			p.result.V4 = append(p.result.V4, al)
+		} else {
+			p.result.V6 = append(p.result.V6, al)
+		}
+	}
+	return len(p.result.V4)+len(p.result.V6) > 0, t.room(0, 0)
+}
+
+// changes reports whether the transaction gives an address to a handle or takes one from it.
+func (t *txn) changes(handle string) bool {
+	for _, be := range t.blocks {
+		for _, c := range be.changes.list {
+			if c.was.inHandleIndex() && c.was.handle == handle {
+				return true
+			}
+			if be.Block == nil {
+				continue
+			}
+			if _, a := be.look(c.x); a.inHandleIndex() && a.handle == handle {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// place is an ordinal of a block.
+type place struct {
+	be *blockEntry
+	x  uint64
+}
+
+// heldBy returns the addresses that a handle holds, in address order. The transaction rests on the blocks.
+func (t *txn) heldBy(cat *catalogEntry, handle string) ([]place, error) {
+	r := handleRange(handle)
 	recs, _, err := t.e.store.List(t.ctx, r)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	blocks, err := blocksIn(recs, len(r.From))
+	ids, err := idsIn(recs, len(r.From))
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	if err := t.warm(blocks); err != nil {
-		return false, err
+	return t.heldAt(cat, ids, handle)
+}
+
+// heldAt returns those of some addresses, each with the prefix length of its block, that a handle holds.
+func (t *txn) heldAt(cat *catalogEntry, ids []netip.Prefix, handle string) ([]place, error) {
+	f := fetch{t: t}
+	for _, id := range ids {
+		f.add(id.Masked(), id.Addr())
 	}
-	for _, block := range blocks {
-		be, err := t.block(cat, block)
+	if err := f.run(); err != nil {
+		return nil, err
+	}
+	var held []place
+	for _, id := range ids {
+		be, err := t.block(cat, id.Masked())
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		if be.Block == nil {
 			continue
 		}
-		for _, x := range be.ordinalsOf(nil, p.Handle) {
-			_, s := be.look(x)
-			if al := be.allocation(x, s); al.Address.Is4() {
-				p.result.V4 = append(p.result.V4, al)
-			} else {
-				p.result.V6 = append(p.result.V6, al)
-			}
+		x, err := be.Block.locate(id.Addr())
+		if err != nil {
+			continue
+		}
+		if st, a := be.look(x); st == stateHeld && a.handle == handle {
+			held = append(held, place{be, x})
 		}
 	}
-	return len(p.result.V4)+len(p.result.V6) > 0, t.room(0, 0)
+	return held, nil
 }
 
 // size returns how many records remember writes, and how many of them on an expected revision: the answer, its entry by age and

@@ -112,7 +112,7 @@ func (p *assignPlan) next(be *blockEntry, n int, avoid []span) []uint64 {
 	if len(p.picks) > 0 {
 		dst = nil // it is in use
 	}
-	ordinals := be.free.peek(dst, n+len(had), avoid)
+	ordinals := be.free.peek(dst, be.most(n+len(had)), avoid)
 	if len(had) > 0 {
 		ordinals = slices.DeleteFunc(ordinals, func(x uint64) bool { return slices.Contains(had, x) })
 	}

@@ -100,6 +100,9 @@ func (p *assignPlan) pickSticky(t *txn, s *search) error {
 		if be.Block == nil || p.cat.Config.Strict && be.owner != p.Owner {
 			continue
 		}
+		if err := t.ready(be, a); err != nil {
+			return err
+		}
 		x, _ := be.locate(a)
 		if _, avoided := within(be.avoid(p.cat, i), x); avoided || be.canAssign(x, p.Handle) != nil {
 			continue

@@ -103,10 +103,11 @@ func (p *advancePlan) plan(t *txn) error {
 		return err
 	}
 	be, err := t.block(cat, p.block)
-	if err != nil || be.Block == nil || be.index() == be.was && len(be.touches) == 0 {
+	if err != nil || be.Block == nil || be.index() == be.shown && len(be.changes.list) == 0 {
 		return err
 	}
-	p.more = be.lease != 0 && be.lease <= t.past
+	lease, cooled := be.due(t.past)
+	p.more = lease || cooled
 	return t.drop(cat, []drop{{be: be}}, &draft{})
 }
 
@@ -154,7 +155,7 @@ func (e *Engine) giveBack(ctx context.Context, cat *catalog, a SweepArgs, before
 	}
 	parts := make(map[part][]netip.Prefix)
 	var order []part
-	err := e.eachRecord(ctx, blocks, func(b *Block) {
+	err := e.eachBlock(ctx, blocks, func(b *Block) {
 		if b.owner.Kind == Nobody {
 			return
 		}

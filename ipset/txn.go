@@ -32,9 +32,7 @@ type txn struct {
 	committing bool
 	expects    int // how many of the other records are written on an expected revision
 	writes     int // an upper bound of the records written
-	ops        []store.Op
-	buf        []byte
-	encoder    holderEncoder
+	text       text
 }
 
 // errFirst is returned by a plan that can only be made when nothing is pending in the transaction.
@@ -62,13 +60,31 @@ func (t *txn) pending() bool { return t.writes > 0 }
 // opsPerBlock bounds the records of a block itself: the block, its room, empty and orphan entries and two of due.
 const opsPerBlock = 6
 
-// blockOps bounds the records that a plan adds to the commit by changing a block; touches is how many handles and hosts may come
-// or leave by that. A block that another plan of the transaction has changed costs no more than those.
-func (t *txn) blockOps(be *blockEntry, touches int) int {
-	if be.dirty == t.id {
-		return touches
+// opsPerAddress bounds the records of an address: its own, its handle and its host.
+const opsPerAddress = 3
+
+// ownerOps bounds the records that a change of a block's owner adds: that addresses are held for the former one, and no longer for
+// the new one, and that it is an orphan.
+const ownerOps = 3
+
+// blockOps bounds the records that a plan adds to the commit by changing a block; n is how many those of its addresses are, and
+// timed says that it may end a time or begin one: a lease, a cooldown. A block that another plan of the transaction has changed costs
+// no more than those.
+func (t *txn) blockOps(be *blockEntry, n int, timed bool) int {
+	if timed {
+		n += 2 // the entries of the former and the next time
 	}
-	return opsPerBlock + len(be.touches) + touches
+	if be.dirty == t.id {
+		return n
+	}
+	n += 3 + opsPerAddress*len(be.changes.list) // the block, its room and empty entries
+	if !timed && (be.shown.due != 0 || be.Block != nil && (be.lease != 0 || len(be.cool) > 0)) {
+		n += 2
+	}
+	if be.Block == nil || be.owner.Kind == Nobody || be.shown.orphan {
+		n++
+	}
+	return n
 }
 
 // room reserves n records of the commit for a plan, which has read all that it rests upon, and as many expectations besides its
@@ -137,35 +153,28 @@ func (t *txn) commit() error {
 
 // build returns the operations of the commit.
 func (t *txn) build() []store.Op {
-	ops := t.ops[:0]
+	x := &t.text
+	x.reset()
 	for _, oe := range t.owners {
-		op := store.Op{Kind: store.Delete, Key: oe.key, Expect: oe.rev}
-		if len(oe.blocks) > 0 {
-			op.Kind, op.Value = store.Put, encodeOwner(oe.blocks)
+		if len(oe.blocks) == 0 {
+			x.begin(store.Op{Kind: store.Delete, Key: oe.key, Expect: oe.rev})
+			continue
 		}
-		ops = append(ops, op)
+		x.begin(store.Op{Kind: store.Put, Key: oe.key, Value: encodeOwner(oe.blocks), Expect: oe.rev})
 	}
 	for _, pe := range t.pages {
-		ops = append(ops, store.Op{Kind: store.Put, Key: pe.key, Value: pe.encode(), Expect: pe.rev})
+		x.begin(store.Op{Kind: store.Put, Key: pe.key, Value: pe.encode(), Expect: pe.rev})
 	}
 	for _, be := range t.blocks {
-		if be.Block != nil {
-			be.tidy()
-			t.buf = be.Block.encodeWith(t.buf[:0], &t.encoder)
-			ops = append(ops, store.Op{Kind: store.Put, Key: be.key, Value: string(t.buf), Expect: be.rev})
-		} else {
-			ops = append(ops, store.Op{Kind: store.Delete, Key: be.key, Expect: be.rev})
-		}
-		ops = appendIndex(ops, be)
+		t.writeBlock(be)
 	}
-	ops = append(ops, t.other...)
+	x.ops = append(x.ops, t.other...)
 	for _, e := range t.guards {
 		if e.dirty != t.id {
-			ops = append(ops, store.Op{Kind: store.Guard, Key: e.key, Expect: e.rev})
+			x.begin(store.Op{Kind: store.Guard, Key: e.key, Expect: e.rev})
 		}
 	}
-	t.ops = ops
-	return ops
+	return x.finish()
 }
 
 // settle notes that the commit was made at revision rev.
@@ -186,13 +195,13 @@ func (t *txn) settle(rev uint64) {
 			err := be.Block.Check()
 			invariant.Assert(err == nil, "%v", err)
 		}
-		be.was = blockIndex{}
+		be.shown = blockIndex{}
 		if be.rev = rev; be.Block == nil {
 			be.rev = 0
 		} else {
-			be.was = be.index()
+			be.shown = be.index()
 		}
-		be.touches = be.touches[:0]
+		be.changes.settle()
 	}
 }
 

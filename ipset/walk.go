@@ -94,7 +94,7 @@ func (w *walk) list() error {
 			continue
 		}
 		w.page = append(w.page, block)
-		if be := w.t.e.cache.blocks.get(block); be == nil || many && be.guarded != w.t.id || !be.was.says(w.kind, value) {
+		if be := w.t.e.cache.blocks.get(block); be == nil || many && be.guarded != w.t.id || !be.shown.says(w.kind, value) {
 			old = append(old, kindBlock+rec.Key[1:])
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/ipset"
+	convert "github.com/ipalloc/ipalloc/ipset/calico"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -304,7 +305,7 @@ func (w *world) migrate() {
 			return true
 		}
 		kvp := must(w.backend.unpack(r, key))
-		b, err := ipset.ImportCalicoBlock(must(calicomodel.SerializeValue(kvp)), 0)
+		b, err := convert.Import(must(calicomodel.SerializeValue(kvp)), 0)
 		if err == nil {
 			err = e.ImportBlock(bg, b)
 		}
@@ -315,7 +316,7 @@ func (w *world) migrate() {
 			w.fail("imported %s: %v", r.path, err)
 		}
 		w.compareBlock(kvp.Value.(*calicomodel.AllocationBlock), b)
-		back := must(calicomodel.ParseValue(key, must(b.ExportCalico(0)))).(*calicomodel.AllocationBlock)
+		back := must(calicomodel.ParseValue(key, must(convert.Export(b, 0)))).(*calicomodel.AllocationBlock)
 		w.compareBlock(back, b)
 		for al := range b.All() {
 			x := must(back.IPToOrdinal(ipOf(al.Address)))

@@ -1,0 +1,239 @@
+// Package calico reads and writes blocks in the form in which Calico stores them: the JSON of its backend model, version 1.
+package calico
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// block is the JSON form.
+type block struct {
+	CIDR         string            `json:"cidr"`
+	Affinity     *string           `json:"affinity"`
+	ClaimTime    *time.Time        `json:"affinityClaimTime,omitempty"`
+	Allocations  []*int            `json:"allocations"`
+	Unallocated  []int             `json:"unallocated"`
+	Attributes   []attribute       `json:"attributes"`
+	Sequence     uint64            `json:"sequenceNumber"`
+	Sequences    map[string]uint64 `json:"sequenceNumberForAllocation"`
+	Deleted      bool              `json:"deleted"`
+	HostAffinity *string           `json:"hostAffinity,omitempty"`
+}
+
+type attribute struct {
+	Handle     *string           `json:"handle_id"`
+	Active     map[string]string `json:"secondary"`
+	Alternate  map[string]string `json:"alternate,omitempty"`
+	ReleasedAt *time.Time        `json:"releasedAt,omitempty"`
+}
+
+const (
+	// reservedHandle is the handle of the addresses that Calico sets aside in a Windows host's block.
+	reservedHandle = "windows-reserved-ipam-handle"
+	// nodeAttribute is the attribute in which Calico keeps the host that an address is for.
+	nodeAttribute = "node"
+	// most is the largest block; Calico's own largest is 4,096 addresses.
+	most = 1 << 16
+)
+
+// corrupt returns the error of a block that does not fit together.
+func corrupt(prefix netip.Prefix, format string, args ...any) error {
+	return &ipalloc.Error{Package: "calico", Op: "import", Prefix: prefix, Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrCorrupt}
+}
+
+// Import reads a block. Addresses that cool there do so here until cooldown after their release; addresses reserved for a
+// Windows host become the block's reserved ones; a block that is empty counts as empty since its claim. An address is held for
+// the host in its attribute "node", else for the block's owner. Give the block to [ipset.Engine.ImportBlock].
+//
+// It returns an error that is [ipalloc.ErrCorrupt] for anything that does not fit together.
+func Import(data []byte, cooldown time.Duration) (*ipset.Block, error) {
+	var c block
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, corrupt(netip.Prefix{}, "%v", err)
+	}
+	p, err := netip.ParsePrefix(c.CIDR)
+	if err != nil {
+		return nil, corrupt(p, "%v", err)
+	}
+	p = p.Masked()
+	o, err := c.options(p)
+	if err != nil {
+		return nil, err
+	}
+	size := uint64(1) << min(p.Addr().BitLen()-p.Bits(), 17)
+	if size > most || uint64(len(c.Allocations)) != size {
+		return nil, corrupt(p, "it lists %d addresses", len(c.Allocations))
+	}
+	var busy, cool []ipset.Allocation
+	at := p.Addr()
+	addrs := make([]netip.Addr, size)
+	for x, i := range c.Allocations {
+		addrs[x], at = at, at.Next()
+		if i == nil || uint64(x) < o.Head || uint64(x) >= size-o.Tail {
+			continue
+		}
+		if *i < 0 || *i >= len(c.Attributes) {
+			return nil, corrupt(p, "address %d has attributes %d of %d", x, *i, len(c.Attributes))
+		}
+		al, err := c.Attributes[*i].allocation(o.Owner, cooldown)
+		if err != nil {
+			return nil, corrupt(p, "address %d: %v", x, err)
+		}
+		al.Address, al.Seq = addrs[x], min(max(c.Sequences[strconv.Itoa(x)], 1), o.Seq)
+		if al.Cooling {
+			cool = append(cool, al)
+		} else {
+			busy = append(busy, al)
+		}
+	}
+	slices.SortStableFunc(cool, func(a, b ipset.Allocation) int { return a.Until.Compare(b.Until) })
+	var free []netip.Addr
+	for _, x := range c.Unallocated {
+		if x < 0 || uint64(x) >= size {
+			return nil, corrupt(p, "free address %d", x)
+		}
+		free = append(free, addrs[x])
+	}
+	b, err := ipset.RestoreBlock(p, o, free, append(busy, cool...))
+	if err != nil && !errors.Is(err, ipalloc.ErrCorrupt) {
+		err = corrupt(p, "%v", err)
+	}
+	return b, err
+}
+
+// allocation returns what an address with these attributes is.
+func (a *attribute) allocation(owner ipset.Owner, cooldown time.Duration) (al ipset.Allocation, err error) {
+	al.Host = owner
+	if a.Handle != nil {
+		al.Handle = *a.Handle
+	}
+	if al.Attributes, err = ipset.NewAttributes(a.Active); err != nil {
+		return al, err
+	}
+	if al.Alternate, err = ipset.NewAttributes(a.Alternate); err != nil {
+		return al, err
+	}
+	if node := a.Active[nodeAttribute]; node != "" {
+		al.Host = ipset.HostOwner(node)
+	}
+	if a.ReleasedAt != nil {
+		al.Cooling, al.Until = true, a.ReleasedAt.Add(cooldown)
+	}
+	return al, nil
+}
+
+// options reads the affinity and the reserved ends.
+func (c *block) options(p netip.Prefix) (o ipset.BlockOptions, err error) {
+	o.Seq = max(c.Sequence, 1)
+	switch {
+	case c.Affinity != nil:
+		o.Owner, err = ipset.ParseOwner(*c.Affinity)
+	case c.HostAffinity != nil:
+		o.Owner = ipset.HostOwner(*c.HostAffinity)
+	}
+	if err != nil || c.Deleted {
+		return o, corrupt(p, "affinity %v, deleted %v", o.Owner, c.Deleted)
+	}
+	if c.ClaimTime != nil {
+		o.Claimed = *c.ClaimTime
+	}
+	isReserved := func(i *int) bool {
+		if i == nil || *i < 0 || *i >= len(c.Attributes) {
+			return false
+		}
+		h := c.Attributes[*i].Handle
+		return h != nil && *h == reservedHandle
+	}
+	n := len(c.Allocations)
+	for int(o.Head) < n && isReserved(c.Allocations[o.Head]) {
+		o.Head++
+	}
+	for int(o.Head+o.Tail) < n && isReserved(c.Allocations[n-1-int(o.Tail)]) {
+		o.Tail++
+	}
+	return o, nil
+}
+
+// Export writes a block; cooldown tells when a cooling address was released.
+//
+// It returns [ipalloc.ErrInvalid] for a block of more than 65,536 addresses, and for one that holds leases, for which that form
+// has no place.
+func Export(b *ipset.Block, cooldown time.Duration) ([]byte, error) {
+	p := b.Prefix()
+	refuse := func(at netip.Addr, reason string) ([]byte, error) {
+		return nil, &ipalloc.Error{Package: "calico", Op: "export", Prefix: p, Addr: at, Reason: reason, Err: ipalloc.ErrInvalid}
+	}
+	if p.Addr().BitLen()-p.Bits() > 16 {
+		return refuse(netip.Addr{}, "the block is too large for Calico")
+	}
+	size := 1 << (p.Addr().BitLen() - p.Bits())
+	c := block{
+		CIDR: p.String(), Allocations: make([]*int, size), Unallocated: []int{},
+		Attributes: []attribute{}, Sequence: b.Seq() + 1, Sequences: map[string]uint64{},
+	}
+	if o := b.Owner(); o.Kind != ipset.Nobody {
+		s := o.String()
+		c.Affinity = &s
+	}
+	if t := b.Claimed(); !t.IsZero() {
+		c.ClaimTime = &t
+	}
+	add := func(a attribute) *int {
+		c.Attributes = append(c.Attributes, a)
+		i := len(c.Attributes) - 1
+		return &i
+	}
+	if head, tail := b.Reserved(); head|tail != 0 {
+		h := reservedHandle
+		i := add(attribute{Handle: &h})
+		for x := range head {
+			c.Allocations[x] = i
+		}
+		for x := range tail {
+			c.Allocations[size-1-int(x)] = i
+		}
+	}
+	ordinal := make(map[netip.Addr]int, size)
+	for x, at := 0, p.Addr(); x < size; x, at = x+1, at.Next() {
+		ordinal[at] = x
+	}
+	// Addresses that are the same in all but the number share their attributes, as Calico's do.
+	type same struct {
+		handle            string
+		active, alternate ipset.Attributes
+	}
+	number := make(map[same]*int)
+	for al := range b.All() {
+		x := ordinal[al.Address]
+		a := attribute{Active: al.Attributes.Map(), Alternate: al.Alternate.Map()}
+		if al.Handle != "" {
+			a.Handle = &al.Handle
+		}
+		switch k := (same{al.Handle, al.Attributes, al.Alternate}); {
+		case al.Cooling:
+			t := al.Until.Add(-cooldown)
+			a.ReleasedAt = &t
+			c.Allocations[x] = add(a)
+		case !al.Until.IsZero():
+			return refuse(al.Address, "the address is leased")
+		default:
+			if number[k] == nil {
+				number[k] = add(a)
+			}
+			c.Allocations[x] = number[k]
+			c.Sequences[strconv.Itoa(x)] = al.Seq
+		}
+	}
+	for at := range b.FreeAddresses() {
+		c.Unallocated = append(c.Unallocated, ordinal[at])
+	}
+	return json.Marshal(c)
+}

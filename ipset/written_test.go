@@ -1,0 +1,65 @@
+package ipset
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// written is a store that counts the bytes of the values written.
+type written struct {
+	store.Store
+	values, records int
+}
+
+func (w *written) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	for _, op := range ops {
+		if op.Kind == store.Put {
+			w.values += len(op.Value)
+		}
+		if op.Kind != store.Guard {
+			w.records++
+		}
+	}
+	return w.Store.Commit(ctx, ops)
+}
+
+// What an assignment writes does not grow with what its block holds: at most 400 bytes of values and a few records with handles of
+// 40 bytes, in a block of 64 addresses at any fill and in any order of its queue, with a cooldown and without.
+func TestAssignmentWritesLittle(t *testing.T) {
+	for _, cooldown := range []time.Duration{0, time.Minute} {
+		p := pool("a", "10.0.0.0/26", 26)
+		p.Cooldown = cooldown
+		w := newWorld(t, Config{}, p)
+		db := &written{Store: w.store}
+		e := w.engine(db)
+		const host = "node-with-a-name-of-32-characters"
+		handle := func(i int) string { return fmt.Sprintf("k8s-pod-network.%024d", i) }
+		most, records := 0, 0
+		for i := range 400 {
+			if i >= 62 {
+				w.clock.add(3 * time.Second)
+				if _, err := e.ReleaseByHandle(bg, handle(i-62+i%5*7%31)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			db.values, db.records = 0, 0
+			a := want(host, 1, handle(i))
+			a.Partial = true
+			if _, err := e.AutoAssign(bg, a); err != nil {
+				t.Fatal(err)
+			}
+			if i > 0 { // the first makes the block
+				most, records = max(most, db.values), max(records, db.records)
+			}
+		}
+		t.Logf("cooldown %v: at most %d bytes of values, %d records", cooldown, most, records)
+		if most > 400 || records > 9 {
+			t.Errorf("cooldown %v: %d bytes of values, %d records", cooldown, most, records)
+		}
+		w.check()
+	}
+}
