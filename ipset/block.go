@@ -94,18 +94,32 @@ func NewBlock(p netip.Prefix, o BlockOptions) (*Block, error) {
 
 // emptyBlock returns a block without anything in its queue.
 func emptyBlock(p netip.Prefix, head, tail uint64) (*Block, error) {
-	if err := checkPrefix(p); err != nil {
+	b := new(Block)
+	if err := b.reset(p, head, tail); err != nil {
 		return nil, err
+	}
+	return b, nil
+}
+
+// reset makes the block one without anything in its queue. Its memory is used again.
+func (b *Block) reset(p netip.Prefix, head, tail uint64) error {
+	if err := checkPrefix(p); err != nil {
+		return err
 	}
 	codec, err := addr.NewCodec(p, p.Addr().BitLen())
 	if err != nil {
-		return nil, fmt.Errorf("%w: block %s has more than 2^64 addresses", errBadBlockSize, p)
+		return fmt.Errorf("%w: block %s has more than 2^64 addresses", errBadBlockSize, p)
 	}
-	b := &Block{prefix: p, codec: codec, last: codec.Last(), head: head, tail: tail}
+	spans, cool, dir := b.free.spans[:0], b.cool[:0], b.dir
+	*b = Block{prefix: p, codec: codec, last: codec.Last(), head: head, tail: tail, free: queue{spans: spans}, cool: cool}
 	if head > b.last || tail > b.last-head {
-		return nil, fmt.Errorf("%w: %s with %d + %d reserved addresses", errBadBlockSize, p, head, tail)
+		return fmt.Errorf("%w: %s with %d + %d reserved addresses", errBadBlockSize, p, head, tail)
 	}
-	return b, nil
+	if len(dir) > 0 && dir[0] != nil && b.last < 64 {
+		*dir[0] = slots{}
+		b.dir = dir[:1]
+	}
+	return nil
 }
 
 // checkPrefix refuses prefixes that are invalid, not masked, or 4-in-6.

@@ -170,7 +170,16 @@ func appendAddr(dst []byte, a netip.Addr) []byte {
 //
 // It returns an error that is [ipalloc.ErrCorrupt] for anything else: what it returns is consistent.
 func decodeBlock(p netip.Prefix, s string) (*Block, error) {
-	r := &reader{s: s}
+	b := new(Block)
+	if err := b.decode(p, s); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// decode is decodeBlock into a block whose memory is used again. After an error the block is of no use but for that.
+func (b *Block) decode(p netip.Prefix, s string) error {
+	r := reader{s: s}
 	if v := r.byte(); v != blockVersion {
 		r.fail("version")
 	}
@@ -194,9 +203,8 @@ func decodeBlock(p netip.Prefix, s string) (*Block, error) {
 			r.fail("reserved ends")
 		}
 	}
-	b, err := emptyBlock(p, head, tail)
-	if err != nil || r.err != nil {
-		return nil, fmt.Errorf("%w: block header", ipalloc.ErrCorrupt)
+	if err := b.reset(p, head, tail); err != nil || r.err != nil {
+		return fmt.Errorf("%w: block header", ipalloc.ErrCorrupt)
 	}
 	b.owner = owner
 	b.claimed = r.varint()
@@ -211,18 +219,18 @@ func decodeBlock(p netip.Prefix, s string) (*Block, error) {
 	if flags&flagFormer != 0 {
 		b.former = r.bytes(r.uvarint())
 	}
-	if b.decodeQueue(r, flags); r.err == nil {
-		b.fill(r)
+	if b.decodeQueue(&r, flags); r.err == nil {
+		b.fill(&r)
 	}
 	switch {
 	case r.err != nil:
-		return nil, r.err
+		return r.err
 	case r.s != "":
-		return nil, fmt.Errorf("%w: block is followed by %d bytes", ipalloc.ErrCorrupt, len(r.s))
+		return fmt.Errorf("%w: block is followed by %d bytes", ipalloc.ErrCorrupt, len(r.s))
 	case b.leases > b.used || !b.formerly():
-		return nil, fmt.Errorf("%w: leases or former owners of a block", ipalloc.ErrCorrupt)
+		return fmt.Errorf("%w: leases or former owners of a block", ipalloc.ErrCorrupt)
 	}
-	return b, nil
+	return nil
 }
 
 // decodeQueue reads the free and the cooling ordinals.
@@ -289,7 +297,7 @@ func (b *Block) decodeSpans(r *reader, flags byte) {
 		r.fail("queue")
 		return
 	}
-	b.free.spans = make([]span, 0, n)
+	b.free.spans = slices.Grow(b.free.spans, int(n))
 	next := uint64(0)
 	for i := uint64(0); i < n && r.err == nil; i++ {
 		lo := next + uint64(r.varint())

@@ -2,10 +2,14 @@ package ipset
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/bits"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Count is a number of addresses: Hi * 2^64 + Lo.
@@ -25,7 +29,8 @@ type Utilization struct {
 }
 
 // Utilization returns the use of every pool, in the order in which they are tried, and of their blocks; blocks outside
-// every pool come last, under no name. It reads every block.
+// every pool come last, under no name. It reads the records of all blocks, and addresses only of blocks in which a lease or a
+// cooldown has ended that no call has met yet.
 func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 	cat, err := e.readCatalog(ctx)
 	if err != nil {
@@ -38,10 +43,7 @@ func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 		pools[i].Reserved = cat.reservedIn(i, p.Prefix)
 	}
 	lost := Utilization{}
-	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
-		if err != nil {
-			return nil, err
-		}
+	err = e.eachHeader(ctx, cat, func(b *Block) {
 		i := cat.containing(b.prefix.Addr())
 		u := b.utilization(cat, i)
 		if i < 0 {
@@ -49,12 +51,17 @@ func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 			lost.add(u)
 			lost.Capacity = lost.Capacity.Add(u.Capacity)
 			lost.Reserved = lost.Reserved.Add(u.Reserved)
-			continue
+			return
 		}
 		pools[i].Blocks = append(pools[i].Blocks, u)
 		pools[i].add(u)
-		// What the block says of its reserved addresses replaces what the pool knew of them.
-		pools[i].Reserved = pools[i].Reserved.Sub(cat.reservedIn(i, b.prefix)).Add(u.Reserved)
+		if cat.avoid[i] != nil || u.Reserved != (Count{}) {
+			// What the block says of its reserved addresses replaces what the pool knew of them.
+			pools[i].Reserved = pools[i].Reserved.Sub(cat.reservedIn(i, b.prefix)).Add(u.Reserved)
+		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	for i := range pools {
 		u := &pools[i]
@@ -65,6 +72,45 @@ func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 		pools = append(pools, lost)
 	}
 	return pools, nil
+}
+
+// eachHeader calls do with every block, advanced to the present, in address order. The block is of no use after do has returned;
+// its addresses need not be loaded.
+func (e *Engine) eachHeader(ctx context.Context, cat *catalog, do func(*Block)) error {
+	if err := e.current(ctx); err != nil {
+		return err
+	}
+	var b Block
+	var bad error
+	now := e.past()
+	r := store.Range{From: kindBlock, To: kindBlock + "\xff", Limit: readMost}
+	err := e.eachPage(ctx, r, func(recs []store.Record) bool {
+		for _, rec := range recs {
+			p, ok := parseBlockID(rec.Key[1:])
+			if !ok {
+				bad = fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, rec.Key)
+				return false
+			}
+			if err := b.decode(p, rec.Value); err != nil {
+				bad = wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
+				return false
+			}
+			if lease, cooled := b.due(now); lease || cooled {
+				whole, err := e.readBlock(ctx, cat, p)
+				if err != nil {
+					bad = err
+					return false
+				}
+				if whole != nil {
+					do(whole)
+				}
+				continue
+			}
+			do(&b)
+		}
+		return true
+	})
+	return errors.Join(bad, err)
 }
 
 func (u *Utilization) add(b Utilization) {
