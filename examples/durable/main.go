@@ -87,6 +87,9 @@ type config struct {
 	ascii  bool
 }
 
+// kinds are the kinds of stores that this program opens.
+var kinds = []string{"memory", "bolt", "etcd", "kube"}
+
 // parse reads the flags and the traces. It prints the help itself; every other fault is returned.
 func parse(args []string, stderr io.Writer) (*config, error) {
 	cfg := &config{source: "the built-in trace"}
@@ -112,11 +115,11 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 		return nil, fmt.Errorf("unexpected argument %q: a store is named with -store", flags.Arg(0))
 	}
 	var err error
-	if cfg.store, err = storeurl.Parse("-store", *store); err != nil {
+	if cfg.store, err = storeurl.Parse("-store", *store, kinds...); err != nil {
 		return nil, err
 	}
 	if *copyTo != "" {
-		if cfg.copyTo, err = storeurl.Parse("-copy-to", *copyTo); err != nil {
+		if cfg.copyTo, err = storeurl.Parse("-copy-to", *copyTo, kinds...); err != nil {
 			return nil, err
 		}
 		if cfg.store.Kind == "memory" || cfg.copyTo.Kind == "memory" {

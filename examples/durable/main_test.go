@@ -75,7 +75,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{[]string{"-bogus"}, "flag provided but not defined: -bogus"},
 		{[]string{"x.db"}, `unexpected argument "x.db": a store is named with -store`},
-		{[]string{"-store", "x.db"}, "-store x.db: memory, bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name is needed"},
+		{[]string{"-store", "x.db"}, "-store x.db: a store is needed: memory, bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name"},
 		{[]string{"-store", "redis://x"}, "-store redis://x: no such kind of store; the kinds are memory, bolt, etcd, kube"},
 		{[]string{"-store", "memory://x"}, "-store memory://x: memory has no address"},
 		{[]string{"-store", "bolt://"}, "-store bolt://: the path of a file is missing, as in bolt:///var/lib/ipam.db"},
@@ -83,7 +83,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"-store", "etcd://x:2379/"}, "-store etcd://x:2379/: the prefix of the keys is missing, as in etcd://10.0.0.1:2379/ipam"},
 		{[]string{"-copy-to", "bolt:///x"}, "-copy-to: nothing is kept in memory"},
 		{[]string{"-store", "bolt:///x", "-copy-to", "memory"}, "-copy-to: nothing is kept in memory"},
-		{[]string{"-store", "bolt:///x", "-copy-to", "y"}, "-copy-to y: memory, bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name is needed"},
+		{[]string{"-store", "bolt:///x", "-copy-to", "y"}, "-copy-to y: a store is needed: memory, bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name"},
 		{[]string{"-podpool4", "none", "-podpool6", "none"}, "-podpool4 and -podpool6 are both none: nothing to give to the pods"},
 		{[]string{"-place", "best"}, `-place: "best" is no placement: least or most`},
 		{[]string{"-nodes", "testdata/builtin.txt"}, `testdata/builtin.txt:1:1: no column "sn" in the header, which needs sn,cpu_milli,memory_mib`},

@@ -78,13 +78,18 @@ var changes = []string{
 // nothing; on every store the answers are the same.
 func TestChanges(t *testing.T) {
 	t.Run("bolt", func(t *testing.T) { testChanges(t, newBolt(t, cluster(t))) })
+	t.Run("sqlite", func(t *testing.T) { testChanges(t, newStore(t, "sqlite://"+t.TempDir()+"/ipam.sqlite")) })
 	t.Run("etcd", func(t *testing.T) { testChanges(t, newEtcd(t)) })
 }
 
 // newEtcd returns the name of a store in a real etcd, filled by cluster.
 func newEtcd(t *testing.T) string {
 	c := etcdtest.New(t, etcdtest.Config{NoSync: true})
-	name := "etcd://" + c.Members()[0].ClientAddress() + "/ipam"
+	return newStore(t, "etcd://"+c.Members()[0].ClientAddress()+"/ipam")
+}
+
+// newStore makes a store and fills it by cluster.
+func newStore(t *testing.T, name string) string {
 	a := &app{stderr: os.Stderr, getenv: os.Getenv}
 	db, err := a.openStore(t.Context(), "--store", name, making)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -131,6 +132,8 @@ func plural(n int, noun string) string {
 	switch {
 	case n == 1:
 		return "1 " + noun
+	case strings.HasSuffix(noun, "y"):
+		return fmt.Sprintf("%d %sies", n, strings.TrimSuffix(noun, "y"))
 	case noun == "address":
 		return fmt.Sprintf("%d addresses", n)
 	}

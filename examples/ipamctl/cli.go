@@ -52,8 +52,9 @@ func (a *app) root() *cobra.Command {
 		Use:   "ipamctl",
 		Short: "Show and change the pools, blocks and addresses in a store of ipalloc",
 		Long: "ipamctl shows and changes what ipalloc's package ipset keeps in a store.\n\n" +
-			"The store is named by --store or the variable IPAMCTL_STORE: bolt:///path/of/file or\n" +
-			"etcd://host:port,host:port/prefix. A command that only reads, and every --dry-run, works on a\n" +
+			"The store is named by --store or the variable IPAMCTL_STORE: bolt:///path/of/file,\n" +
+			"etcd://host:port,host:port/prefix, sqlite:///path/of/file, postgres://user@host:port/database or kube://namespace/name\n" +
+			"(the cluster of the kubeconfig). A command that only reads, and every --dry-run, works on a\n" +
 			"bbolt file while another process has it: it reads a copy of the file that it has verified.\n\n" + exitText,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -61,7 +62,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fail(exitUsage, "%v", err) })
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.store, "store", "", "the `STORE`: bolt:///path/of/file or etcd://host:port/prefix (default $IPAMCTL_STORE)")
+	flags.StringVar(&a.store, "store", "", "the `STORE`, such as bolt:///path/of/file (default $IPAMCTL_STORE)")
 	flags.StringVarP(&a.format, "output", "o", "table", "the `FORMAT`: table, json, yaml, name or csv")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "write nothing to standard error but errors")
 	flags.DurationVar(&a.timeout, "timeout", 0, "give up after this time; 0 does not")
@@ -69,6 +70,7 @@ func (a *app) root() *cobra.Command {
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkFormat(a.format) }
 	root.AddCommand(a.poolCommand(), a.addressCommand(), a.handleCommand(), a.hostCommand(), a.blockCommand(),
 		a.assignCommand(), a.releaseCommand(), a.reserveCommand(), a.configCommand(),
+		a.importCommand(), a.exportCommand(), a.diffCommand(), a.backupCommand(), a.restoreCommand(), a.copyCommand(),
 		a.mapCommand(), a.checkCommand(), a.repairCommand(), a.gcCommand(), a.sweepCommand())
 	for _, c := range allCommands(root) {
 		wrapArgs(c)

@@ -2,20 +2,26 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"k8s.io/client-go/tools/clientcmd"
+	_ "modernc.org/sqlite" // the driver sqlite
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/examples/internal/storeurl"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+	"github.com/ipalloc/ipalloc/ipset/kubestore"
+	"github.com/ipalloc/ipalloc/ipset/sqlstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -58,7 +64,7 @@ func (a *app) open(ctx context.Context, m mode) (*source, error) {
 
 // openStore opens a store by its name, which flag gave.
 func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source, error) {
-	l, err := storeurl.Parse(flag, text, "bolt", "etcd")
+	l, err := storeurl.Parse(flag, text, "bolt", "etcd", "sqlite", "postgres", "kube")
 	if err != nil {
 		return nil, fail(exitUsage, "%v", err)
 	}
@@ -66,6 +72,10 @@ func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source
 	switch {
 	case l.Kind == "etcd":
 		err = s.openEtcd(ctx, m)
+	case l.Kind == "sqlite" || l.Kind == "postgres":
+		err = s.openSQL(ctx, m)
+	case l.Kind == "kube":
+		err = s.openKube(ctx, m)
 	case m == reading:
 		err = a.openBoltView(ctx, s)
 	default:
@@ -161,6 +171,46 @@ func (s *source) openEtcd(ctx context.Context, m mode) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	db, err := etcdstore.Open(ctx, client, s.location.Prefix, etcdstore.Options{NoCreate: m != making})
+	if err != nil {
+		return err
+	}
+	s.Store = db
+	return nil
+}
+
+// openSQL opens a store in a SQLite file, which Open would make if it did not exist, or in a PostgreSQL.
+func (s *source) openSQL(ctx context.Context, m mode) error {
+	driver, dsn := "pgx", s.location.Text
+	if s.location.Kind == "sqlite" {
+		if _, err := os.Stat(s.location.Path); err != nil && (m != making || !errors.Is(err, os.ErrNotExist)) {
+			return err
+		}
+		driver, dsn = "sqlite", "file:"+s.location.Path+"?_txlock=immediate"
+	}
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, db.Close)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	records, err := sqlstore.Open(ctx, db, sqlstore.Options{NoCreate: m != making})
+	if err != nil {
+		return err
+	}
+	s.Store = records
+	return nil
+}
+
+// openKube opens a store in the cluster that the kubeconfig names, or in that of the pod.
+func (s *source) openKube(ctx context.Context, m mode) error {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		return fail(exitUnavailable, "no cluster: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	db, err := kubestore.Open(ctx, config, s.location.Namespace, s.location.Name, kubestore.Options{NoCreate: m != making})
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (s *Space) Cells(p netip.Prefix, order int) []Cell {
 	cellOrder := s.width() - p.Bits() - order
 	base, end := Of(p)
 	for i := range cells {
-		cells[i].Prefix = netip.PrefixFrom(s.addr(base.Add(addr.U128{Lo: uint64(i)}.Shl(uint(cellOrder)))), p.Bits()+order)
+		cells[i].Prefix = netip.PrefixFrom(s.Addr(base.Add(addr.U128{Lo: uint64(i)}.Shl(uint(cellOrder)))), p.Bits()+order)
 	}
 	f := filler{cells: cells, size: sizeOf(cellOrder), at: -1, labels: map[string]addr.U128{}}
 	for _, sp := range s.in(p) {
@@ -274,7 +274,7 @@ func (s *Space) parts(p netip.Prefix, finest, order int) (parts []netip.Prefix, 
 		}
 		low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
 		lo, _ := Of(p)
-		high := netip.PrefixFrom(s.addr(lo.Add(sizeOf(s.width()-p.Bits()-1))), p.Bits()+1)
+		high := netip.PrefixFrom(s.Addr(lo.Add(sizeOf(s.width()-p.Bits()-1))), p.Bits()+1)
 		if left <= order && len(s.in(low)) > 0 && len(s.in(high)) > 0 {
 			parts = append(parts, p)
 			return len(parts) <= maxPanels

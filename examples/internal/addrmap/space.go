@@ -114,17 +114,17 @@ func (s *Space) Check() error {
 	lo, hi := Of(s.Pool)
 	for i, sp := range s.Spans {
 		if sp.Lo.Cmp(lo) < 0 || sp.Hi.Cmp(hi) > 0 || sp.Lo.Cmp(sp.Hi) > 0 || sp.State >= states {
-			return fmt.Errorf("addrmap: span %v to %v is not in the pool %v", s.addr(sp.Lo), s.addr(sp.Hi), s.Pool)
+			return fmt.Errorf("addrmap: span %v to %v is not in the pool %v", s.Addr(sp.Lo), s.Addr(sp.Hi), s.Pool)
 		}
 		if i > 0 && s.Spans[i-1].Hi.Cmp(sp.Lo) >= 0 {
-			return fmt.Errorf("addrmap: spans overlap at %v", s.addr(sp.Lo))
+			return fmt.Errorf("addrmap: spans overlap at %v", s.Addr(sp.Lo))
 		}
 	}
 	return nil
 }
 
-// addr turns a number into an address of the pool's family.
-func (s *Space) addr(u addr.U128) netip.Addr {
+// Addr turns a number into an address of the pool's family.
+func (s *Space) Addr(u addr.U128) netip.Addr {
 	if s.Pool.Addr().Is4() {
 		return u.Addr4()
 	}
@@ -220,7 +220,7 @@ func (s *Space) prefixes(lo, hi addr.U128) iter.Seq[netip.Prefix] {
 				order = 128
 			}
 			order = min(order, s.width()-s.Pool.Bits())
-			if !yield(netip.PrefixFrom(s.addr(lo), s.width()-order)) {
+			if !yield(netip.PrefixFrom(s.Addr(lo), s.width()-order)) {
 				return
 			}
 			next := lo.Add(addr.Low(uint(order)))

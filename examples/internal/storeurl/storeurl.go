@@ -3,6 +3,8 @@
 //	memory                              in memory, for a trial
 //	bolt:///var/lib/ipam.db             a file of this machine
 //	etcd://host:2379,host:2379/prefix   an etcd cluster, and the prefix of the keys there
+//	sqlite:///var/lib/ipam.sqlite       a SQLite file of this machine
+//	postgres://user@host:5432/database  a PostgreSQL, as its own drivers name it
 //	kube://namespace/name               the Kubernetes cluster of the kubeconfig, or of the pod
 //
 // It opens nothing, so that a program links only the stores it supports.
@@ -16,8 +18,8 @@ import (
 
 // Location is a store by its name.
 type Location struct {
-	Kind      string   // "memory", "bolt", "etcd" or "kube"
-	Path      string   // of the file, with Kind bolt
+	Kind      string   // "memory", "bolt", "etcd", "sqlite", "postgres" or "kube"
+	Path      string   // of the file, with Kind bolt or sqlite
 	Endpoints []string // with Kind etcd
 	Prefix    string   // of the keys, with a slash at both ends; with Kind etcd
 	Namespace string   // with Kind kube
@@ -26,7 +28,19 @@ type Location struct {
 }
 
 // kinds are all kinds of stores, in the order in which texts name them.
-var kinds = []string{"memory", "bolt", "etcd", "kube"}
+var kinds = []string{"memory", "bolt", "etcd", "sqlite", "postgres", "kube"}
+
+// forms names the forms of the kinds that a program supports.
+func forms(supported []string) string {
+	form := map[string]string{"memory": "memory", "bolt": "bolt:///path/of/file", "etcd": "etcd://host:port/prefix", "sqlite": "sqlite:///path/of/file",
+		"postgres": "postgres://user@host:port/database", "kube": "kube://namespace/name"}
+	list := make([]string, len(supported))
+	for i, kind := range supported {
+		list[i] = form[kind]
+	}
+	last := len(list) - 1
+	return strings.Join(list[:last], ", ") + " or " + list[last]
+}
 
 // Parse reads a name. flag is what the error calls the flag that it was given by; kinds are those
 // that the program supports, all if there are none.
@@ -41,7 +55,7 @@ func Parse(flag, text string, supported ...string) (*Location, error) {
 	var rest string
 	var ok bool
 	if l.Kind, rest, ok = strings.Cut(text, "://"); !ok && text != "memory" {
-		return fault("memory, bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name is needed")
+		return fault("a store is needed: %s", forms(supported))
 	}
 	if !slices.Contains(supported, l.Kind) {
 		return fault("no such kind of store; the kinds are %s", strings.Join(supported, ", "))
@@ -51,9 +65,13 @@ func Parse(flag, text string, supported ...string) (*Location, error) {
 		if rest != "" {
 			return fault("memory has no address")
 		}
-	case "bolt":
+	case "bolt", "sqlite":
 		if l.Path = rest; rest == "" {
-			return fault("the path of a file is missing, as in bolt:///var/lib/ipam.db")
+			return fault("the path of a file is missing, as in %s:///var/lib/ipam.db", l.Kind)
+		}
+	case "postgres":
+		if rest == "" {
+			return fault("a host is missing, as in postgres://ipam@10.0.0.1:5432/ipam")
 		}
 	case "etcd":
 		hosts, prefix, _ := strings.Cut(rest, "/")

@@ -12,6 +12,8 @@ func TestParse(t *testing.T) {
 		"bolt://ipam.db":            {Kind: "bolt", Path: "ipam.db"},
 		"etcd://a:2379/ipam":        {Kind: "etcd", Endpoints: []string{"a:2379"}, Prefix: "/ipam/"},
 		"kube://default/ipam":       {Kind: "kube", Namespace: "default", Name: "ipam"},
+		"sqlite:///var/lib/i.db":    {Kind: "sqlite", Path: "/var/lib/i.db"},
+		"postgres://u:p@h:1/d?x=y":  {Kind: "postgres"},
 		"etcd://a:1,b:2/ipam/pods/": {Kind: "etcd", Endpoints: []string{"a:1", "b:2"}, Prefix: "/ipam/pods/"},
 	} {
 		want.Text = text
@@ -23,8 +25,8 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":               "--store : memory, bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name is needed",
-		"x.db":           "--store x.db: memory, bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name is needed",
+		"":               "--store : a store is needed: bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name",
+		"x.db":           "--store x.db: a store is needed: bolt:///path/of/file, etcd://host:port/prefix or kube://namespace/name",
 		"redis://x":      "--store redis://x: no such kind of store; the kinds are bolt, etcd, kube",
 		"memory":         "--store memory: no such kind of store; the kinds are bolt, etcd, kube",
 		"bolt://":        "--store bolt://: the path of a file is missing, as in bolt:///var/lib/ipam.db",

@@ -1,0 +1,409 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/calico"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+func (a *app) importCommand() *cobra.Command {
+	var format, host string
+	c := &cobra.Command{
+		Use: "import FILE|DIRECTORY", Args: cobra.ExactArgs(1),
+		Short: "Take over pools, blocks and addresses of another program",
+		Long: "import adds what is not there yet and leaves what is; it may be repeated. What the store refuses is named on standard error,\n" +
+			"the rest is imported, and the status is 4. Look first with --dry-run, and compare with diff before you cut over.\n\n" + formatsHelp,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(exchangeFormats, format) {
+				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(exchangeFormats, ", "))
+			}
+			inv, err := a.readInventory(format, args[0])
+			if err != nil {
+				return err
+			}
+			var owner ipset.Owner
+			if host != "" {
+				if owner, err = ownerOf(host); err != nil {
+					return err
+				}
+			}
+			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error { return a.printImport(ctx, e, inv, owner) })
+		},
+	}
+	c.Flags().StringVar(&format, "format", "json", "the `FORMAT`: "+strings.Join(exchangeFormats, ", "))
+	c.Flags().StringVar(&host, "host", "", "the `HOST` of addresses whose source does not say it; virtual:NAME for an owner that is no machine")
+	return a.dryRunFlag(c)
+}
+
+func (a *app) printImport(ctx context.Context, e *ipset.Engine, inv *inventory, owner ipset.Owner) error {
+	stop := a.progress("importing")
+	done, refused, err := a.bring(ctx, e, inv, owner)
+	stop()
+	l := &listing{single: true, columns: []string{"POOLS", "BLOCKS", "ADDRESSES", "ALREADY THERE"}}
+	l.add("import", done, fmt.Sprint(done.Pools), fmt.Sprint(done.Blocks), fmt.Sprint(done.Addresses), fmt.Sprint(done.There))
+	if perr := a.print(l); perr != nil || err != nil {
+		return errors.Join(perr, err)
+	}
+	for _, r := range refused {
+		a.note("%s", r)
+	}
+	if len(refused) > 0 {
+		return fail(exitConflict, "%s refused", plural(len(refused), "entry"))
+	}
+	return nil
+}
+
+func (a *app) diffCommand() *cobra.Command {
+	var format, in string
+	c := &cobra.Command{
+		Use: "diff OTHER", Args: cobra.ExactArgs(1),
+		Short: "Compare the store with another store, with a file to import, or with a list of what is in use",
+		Long: "diff compares pools, owners of blocks, and holders of addresses. OTHER is the name of a store, or a file or directory in the\n" +
+			"--format of import, or with --format in-use a list. Added is what only OTHER has, removed is what only the store has. It\n" +
+			"compares what both have a place for, and ends with status 1 if something differs.\n\n" + formatsHelp + "\n\n" + inUseHelp,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if format != "in-use" && !slices.Contains(exchangeFormats, format) {
+				return fail(exitUsage, "--format %s: the formats are in-use, %s", format, strings.Join(exchangeFormats, ", "))
+			}
+			var within netip.Prefix
+			if in != "" {
+				var err error
+				if within, err = parsePrefix(in); err != nil {
+					return err
+				}
+			}
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+				stop := a.progress("comparing")
+				mine, err := take(ctx, e)
+				if err != nil {
+					return err
+				}
+				other, err := a.other(ctx, format, args[0])
+				stop()
+				if err != nil {
+					return err
+				}
+				mine.keep(within)
+				other.keep(within)
+				return a.printDiff(mine, other)
+			})
+		},
+	}
+	c.Flags().StringVar(&in, "in", "", "compare only what lies in this `PREFIX`")
+	c.Flags().StringVar(&format, "format", "json", "the `FORMAT` of a file: in-use, "+strings.Join(exchangeFormats, ", "))
+	return c
+}
+
+// other reads what the store is compared with.
+func (a *app) other(ctx context.Context, format, name string) (*inventory, error) {
+	if strings.Contains(name, "://") {
+		db, err := a.openStore(ctx, "diff", name, reading)
+		if err != nil {
+			return nil, err
+		}
+		defer db.Close()
+		e, err := a.engine(db)
+		if err != nil {
+			return nil, err
+		}
+		return take(ctx, e)
+	}
+	if format == "in-use" {
+		uses, err := a.readInUse(name)
+		inv := &inventory{noHosts: true, noBlocks: true}
+		for _, u := range uses {
+			inv.Addresses = append(inv.Addresses, addressEntry{Address: u.Address.String(), Handle: u.Handle})
+		}
+		return inv, err
+	}
+	inv, err := a.readInventory(format, name)
+	if err != nil || len(inv.calico) == 0 {
+		return inv, err
+	}
+	for _, raw := range inv.calico {
+		b, err := calico.Import(raw, 0)
+		if err != nil {
+			return nil, err
+		}
+		inv.Blocks = append(inv.Blocks, blockEntry{b.Prefix().String(), b.Owner().String()})
+		for al := range b.All() {
+			if !al.Cooling {
+				inv.Addresses = append(inv.Addresses, addressEntry{Address: al.Address.String(), Handle: al.Handle, Host: al.Host.String()})
+			}
+		}
+	}
+	return inv, nil
+}
+
+// difference is a row of diff.
+type difference struct {
+	Kind   string `json:"kind"`
+	What   string `json:"what"`
+	Change string `json:"change"`
+	Mine   string `json:"store,omitempty"`
+	Other  string `json:"other,omitempty"`
+}
+
+func (a *app) printDiff(mine, other *inventory) error {
+	l := &listing{columns: []string{"KIND", "WHAT", "CHANGE", "STORE", "OTHER"}, empty: "nothing differs"}
+	for _, d := range differences(mine, other) {
+		l.add(d.What, d, d.Kind, d.What, d.Change, d.Mine, d.Other)
+	}
+	if err := a.print(l); err != nil || len(l.rows) == 0 {
+		return err
+	}
+	return errFindings
+}
+
+// differences compares what both inventories have a place for.
+func differences(mine, other *inventory) (all []difference) {
+	if len(other.Pools) > 0 {
+		pools := func(inv *inventory) map[string]string {
+			m := map[string]string{}
+			for _, p := range inv.Pools {
+				m[p.Prefix] = p.Name
+			}
+			return m
+		}
+		all = append(all, compareMaps("pool", pools(mine), pools(other), func(x, y string) bool { return true })...)
+	}
+	if !mine.noBlocks && !other.noBlocks {
+		blocks := func(inv *inventory) map[string]string {
+			m := map[string]string{}
+			for _, b := range inv.Blocks {
+				m[b.Block] = b.Owner
+			}
+			return m
+		}
+		all = append(all, compareMaps("block", blocks(mine), blocks(other), func(x, y string) bool { return x == y })...)
+	}
+	hosts := !mine.noHosts && !other.noHosts
+	addresses := func(inv *inventory) map[string]string {
+		m := map[string]string{}
+		for _, e := range inv.Addresses {
+			m[e.Address] = e.Handle
+			if hosts && e.Host != "" {
+				m[e.Address] += " on " + e.Host
+			}
+		}
+		return m
+	}
+	if len(other.Addresses) > 0 || len(other.Blocks) == 0 {
+		all = append(all, compareMaps("address", addresses(mine), addresses(other), sameHolder)...)
+	}
+	return all
+}
+
+// sameHolder compares what both sides say of a holder.
+func sameHolder(x, y string) bool {
+	hx, ox, _ := strings.Cut(x, " on ")
+	hy, oy, _ := strings.Cut(y, " on ")
+	return (hx == hy || hx == "" || hy == "") && (ox == oy || ox == "" || oy == "")
+}
+
+func compareMaps(kind string, mine, other map[string]string, same func(x, y string) bool) (all []difference) {
+	keys := map[string]bool{}
+	for _, m := range []map[string]string{mine, other} {
+		for k := range m {
+			keys[k] = true
+		}
+	}
+	for k := range keys {
+		x, here := mine[k]
+		y, there := other[k]
+		switch {
+		case !here:
+			all = append(all, difference{kind, k, "added", "", y})
+		case !there:
+			all = append(all, difference{kind, k, "removed", x, ""})
+		case !same(x, y):
+			all = append(all, difference{kind, k, "changed", x, y})
+		}
+	}
+	slices.SortFunc(all, func(x, y difference) int { return compareWhere(x.What, y.What) })
+	return all
+}
+
+// compareWhere orders prefixes and addresses as numbers.
+func compareWhere(x, y string) int {
+	p, perr := parsePrefix(x)
+	q, qerr := parsePrefix(y)
+	if perr != nil || qerr != nil {
+		return strings.Compare(x, y)
+	}
+	if c := p.Addr().Compare(q.Addr()); c != 0 {
+		return c
+	}
+	return p.Bits() - q.Bits()
+}
+
+func (a *app) backupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "backup FILE", Args: cobra.ExactArgs(1),
+		Short: "Write a copy of the store, in one consistent view, to a new bbolt file",
+		Long: "backup writes everything to a new file that restore, and every other command as bolt://FILE, reads. It works beside the\n" +
+			"process that has a bbolt file.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := a.limit(cmd.Context())
+			defer cancel()
+			if exists(args[0]) {
+				return fail(exitConflict, "%s exists", args[0])
+			}
+			db, err := a.open(ctx, reading)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			defer a.progress("writing the backup")()
+			if db.bolt != nil {
+				err = backupBolt(ctx, db.bolt, args[0])
+			} else {
+				err = backupRecords(ctx, db, args[0])
+			}
+			if err != nil {
+				return errors.Join(err, os.RemoveAll(args[0]))
+			}
+			return a.printCount(ctx, "bolt://"+args[0])
+		},
+	}
+}
+
+// printCount says how many records a store has.
+func (a *app) printCount(ctx context.Context, name string) error {
+	db, err := a.openStore(ctx, "--store", name, reading)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	recs, _, err := db.List(ctx, store.Range{})
+	if err != nil {
+		return err
+	}
+	l := &listing{single: true, columns: []string{"STORE", "RECORDS"}}
+	l.add(name, map[string]any{"store": name, "records": len(recs)}, name, fmt.Sprint(len(recs)))
+	return a.print(l)
+}
+
+// backupBolt copies a file with all that is in it, through a pipe into Restore, which verifies it.
+func backupBolt(ctx context.Context, db *boltstore.Store, file string) error {
+	r, w := io.Pipe()
+	go func() {
+		_, err := db.Backup(ctx, w)
+		w.CloseWithError(err)
+	}()
+	err := boltstore.Restore(ctx, r, file)
+	return errors.Join(err, r.Close())
+}
+
+// backupRecords copies the records of one view.
+func backupRecords(ctx context.Context, db store.Store, file string) (err error) {
+	recs, _, err := db.List(ctx, store.Range{})
+	if err != nil {
+		return err
+	}
+	to, err := boltstore.Open(ctx, file, boltstore.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	for part := range slices.Chunk(recs, 10_000) {
+		ops := make([]store.Op, len(part))
+		for i, r := range part {
+			ops[i] = store.Op{Kind: store.Put, Key: r.Key, Value: r.Value}
+		}
+		if _, err := to.Commit(ctx, ops); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) restoreCommand() *cobra.Command {
+	return a.destructiveFlags(&cobra.Command{
+		Use: "restore FILE", Args: cobra.ExactArgs(1),
+		Short: "Fill an empty store from a backup",
+		Long: "restore makes the file that --store names, or fills an etcd prefix that holds nothing. It never overwrites. Addresses that were\n" +
+			"assigned after the backup are free again afterwards: compare with what is in use, with check --in-use, before engines start.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.store == "" {
+				a.store = a.getenv("IPAMCTL_STORE")
+			}
+			if err := a.confirm("restore "+a.store+" from "+args[0], a.store); err != nil {
+				return err
+			}
+			return a.copyStore(cmd.Context(), "bolt://"+args[0], a.store)
+		},
+	})
+}
+
+func (a *app) copyCommand() *cobra.Command {
+	return a.dryRunFlag(&cobra.Command{
+		Use: "copy STORE", Args: cobra.ExactArgs(1),
+		Short: "Copy the store into another one, which must be empty",
+		Long: "copy moves to another kind of store. No program may write to either one meanwhile. It may be interrupted and repeated: until it\n" +
+			"is done, the other store is of no use to an engine.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.store == "" {
+				a.store = a.getenv("IPAMCTL_STORE")
+			}
+			return a.copyStore(cmd.Context(), a.store, args[0])
+		},
+	})
+}
+
+// copyStore copies from one store to another that is empty or holds a part of an earlier copy.
+func (a *app) copyStore(ctx context.Context, from, to string) (err error) {
+	ctx, cancel := a.limit(ctx)
+	defer cancel()
+	src, err := a.openStore(ctx, "--store", from, reading)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	m := making
+	if a.dryRun {
+		m = reading
+	}
+	var dst store.Store
+	opened, err := a.openStore(ctx, "--store", to, m)
+	switch {
+	case err == nil:
+		defer func() { err = errors.Join(err, opened.Close()) }()
+		if dst = opened; a.dryRun {
+			if dst, err = a.inMemory(ctx, opened); err != nil {
+				return err
+			}
+		}
+	case a.dryRun && statusOf(err) == exitNotFound:
+		dst = store.NewMemory()
+	default:
+		return err
+	}
+	stop := a.progress("copying")
+	report, err := store.Copy(ctx, dst, src)
+	stop()
+	if err != nil {
+		return err
+	}
+	l := &listing{single: true, columns: []string{"STORE", "RECORDS", "WRITTEN"}}
+	l.add(to, map[string]any{"store": to, "records": report.Records, "written": report.Written}, to, fmt.Sprint(report.Records), fmt.Sprint(report.Written))
+	if err := a.print(l); err != nil {
+		return err
+	}
+	if a.dryRun {
+		a.note("dry run: nothing was changed")
+	}
+	return nil
+}
