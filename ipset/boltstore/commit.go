@@ -14,7 +14,7 @@ import (
 )
 
 // A request is one caller's commit. Callers queue theirs; a goroutine that lives while there are any takes all that wait
-// into one transaction of bbolt, so that they share its syncs. There is no timer: while one transaction is under way, the
+// into one transaction of bbolt, so that they share its syncs. The first caller does so itself if its context cannot end. There is no timer: while one transaction is under way, the
 // next one gathers.
 type request struct {
 	table string
@@ -57,8 +57,15 @@ func (s *Store) commit(ctx context.Context, table string, ops []store.Op) (uint6
 	for i := range r.ops {
 		r.bytes += len(r.ops[i].Key) + len(r.ops[i].Value)
 	}
-	if err := s.enqueue(r); err != nil {
+	leads, err := s.enqueue(r)
+	if err != nil {
 		return 0, err
+	}
+	switch {
+	case leads && ctx.Done() == nil: // the caller would only wait: spare it the switch to another goroutine
+		s.lead()
+	case leads:
+		go s.run()
 	}
 	select {
 	case <-r.done:
@@ -80,45 +87,53 @@ func (s *Store) commit(ctx context.Context, table string, ops []store.Op) (uint6
 	}
 }
 
-// enqueue adds a request to the queue and starts the goroutine that commits, if none runs.
-func (s *Store) enqueue(r *request) error {
+// enqueue adds a request to the queue. leads is true if nothing commits the queue yet: the caller must see to that.
+func (s *Store) enqueue(r *request) (leads bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return failure("commit", s.path, ipalloc.ErrClosed)
+		return false, failure("commit", s.path, ipalloc.ErrClosed)
 	case s.opts.ReadOnly:
-		return failure("commit", s.path, ErrReadOnly)
+		return false, failure("commit", s.path, ErrReadOnly)
 	case s.failed != nil:
-		return s.afterFailure(s.failed)
+		return false, s.afterFailure(s.failed)
 	}
 	s.queue = append(s.queue, r)
-	if !s.running {
-		s.running = true
-		go s.run()
-	}
-	return nil
+	leads, s.running = !s.running, true
+	return leads, nil
 }
 
 // run commits what is queued until nothing is.
 func (s *Store) run() {
-	for {
-		s.gather()
-		err := s.transaction()
-		s.mu.Lock()
-		if err != nil {
-			s.fail(err)
-		}
-		if len(s.queue) == 0 {
-			s.running = false
-			if s.idle != nil {
-				close(s.idle)
-			}
-			s.mu.Unlock()
-			return
-		}
-		s.mu.Unlock()
+	for s.batch() {
 	}
+}
+
+// lead commits one batch, and leaves what is queued then to a goroutine.
+func (s *Store) lead() {
+	if s.batch() {
+		go s.run()
+	}
+}
+
+// batch commits one batch and reports whether more is queued.
+func (s *Store) batch() (more bool) {
+	s.gather()
+	err := s.transaction()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.fail(err)
+	}
+	if len(s.queue) > 0 {
+		return true
+	}
+	s.running = false
+	if s.idle != nil {
+		close(s.idle)
+	}
+	return false
 }
 
 // gather lets callers that are about to queue do so, above all those that the last transaction has answered: it yields for

@@ -187,14 +187,15 @@ func TestContextEndsDuringCommit(t *testing.T) {
 	}
 }
 
-// Close fails what waits, which leaves no trace, and waits for what is under way.
+// Close fails what waits, which leaves no trace, and waits for what is under way. The
+// contexts can end: a caller whose context cannot would run the held transaction itself.
 func TestCloseWhileCommitting(t *testing.T) {
 	s := openT(t, Options{})
 	release := hold(t, s)
 	done := make(chan error, 2)
 	for i := range 2 {
 		go func() {
-			_, err := s.Commit(context.Background(), []store.Op{put(fmt.Sprint(i), "", 0)})
+			_, err := s.Commit(t.Context(), []store.Op{put(fmt.Sprint(i), "", 0)})
 			done <- err
 		}()
 		queued(s, i+1)

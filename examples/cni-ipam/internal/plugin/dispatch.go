@@ -116,8 +116,13 @@ func (c *call) readConf(stdin io.Reader) *types.Error {
 	if err != nil {
 		return types.NewError(types.ErrIOFailure, fmt.Sprintf("error reading from stdin: %v", err), "")
 	}
-	c.conf = &netConf{raw: data}
-	full := json.Unmarshal(data, c.conf)
+	c.conf = &netConf{}
+	var full error
+	if !c.conf.readPlain(data) {
+		c.conf = &netConf{}
+		full = json.Unmarshal(data, c.conf)
+	}
+	c.conf.raw = data
 	if full != nil { // perhaps not in what is looked at first
 		var named struct {
 			Name string `json:"name"`
