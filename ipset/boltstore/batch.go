@@ -100,7 +100,7 @@ func (b *batchWriter) expect(bucket *bbolt.Bucket, table string, ops []store.Op)
 
 // end writes the state and commits.
 func (b *batchWriter) end() error {
-	b.next.boot = bootID()
+	b.next.boot = b.s.opts.boot()
 	if err := b.tx.Bucket([]byte(stateBucket)).Put([]byte(stateKey), b.next.append(nil)); err != nil {
 		return err
 	}

@@ -15,15 +15,16 @@ import (
 )
 
 // create makes an empty store. It is written under another name and then given its own.
-// If another process is first, that is no error. Without sync, a crash of the machine may
+// If another process is first, that is no error. With NoSync, a crash of the machine may
 // leave a damaged file.
-func create(path string, mode os.FileMode, sync bool) error {
-	f, err := emptyFile(path, mode)
+func create(path string, opts *Options) error {
+	sync := !opts.NoSync
+	f, err := emptyFile(path, opts.Mode)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
-	_, err = f.Write(emptyImage(os.Getpagesize(), state{boot: bootID()}))
+	_, err = f.Write(emptyImage(os.Getpagesize(), state{boot: opts.boot()}))
 	if err == nil && sync {
 		err = f.Sync()
 	}

@@ -72,3 +72,36 @@ func TestEmptyImage(t *testing.T) {
 		t.Error("a map of -1 bytes")
 	}
 }
+
+// TestBoot verifies that the boot that the caller names is recorded, and decides whether
+// VerifyRestart reads the file.
+func TestBoot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	for _, boot := range []string{"a", "a", "b", ""} {
+		s, err := Open(t.Context(), path, Options{Boot: boot})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "k", Expect: store.AnyRevision}}); err != nil {
+			t.Fatal(err)
+		}
+		if boot == "" {
+			boot = bootID()
+		}
+		if s.state.boot != boot {
+			t.Errorf("recorded %q, want %q", s.state.boot, boot)
+		}
+		for _, now := range []string{boot, "another"} {
+			o := Options{Verify: VerifyRestart, Boot: now}
+			if o.due(1, s.state.boot) != (now != boot) {
+				t.Errorf("at %q after %q: due %t", now, boot, now == boot)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Open(t.Context(), path, Options{Boot: strings.Repeat("x", maxBoot+1)}); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Error(err)
+	}
+}

@@ -67,7 +67,7 @@ func acquire(ctx context.Context, path string, opts *Options) (*os.File, error) 
 		f, err := openExisting(path, opts)
 		if errors.Is(err, fs.ErrNotExist) && !opts.NoCreate && !opts.ReadOnly && !made {
 			made = true
-			if err := create(path, opts.Mode, !opts.NoSync); err != nil {
+			if err := create(path, opts); err != nil {
 				return nil, failure("make", path, err)
 			}
 			continue
@@ -169,7 +169,7 @@ func inspectImage(file io.ReaderAt, path string, size int64, opts *Options) (sta
 			return state{}, err
 		}
 	}
-	if opts.Verify.due(size, st.boot) || im.stale && opts.Verify != VerifyNever {
+	if opts.due(size, st.boot) || im.stale && opts.Verify != VerifyNever {
 		began := time.Now()
 		if err := im.verify(); err != nil {
 			return state{}, err

@@ -148,6 +148,9 @@ func (s *state) openStore() (*boltstore.Store, error) {
 	if last != "" && last == s.boot {
 		opts.Verify = boltstore.VerifyNever
 	}
+	if len(s.boot) <= 64 {
+		opts.Boot = s.boot
+	}
 	db, err := boltstore.Open(s.ctx, path, opts)
 	switch {
 	case !damaged(err):
