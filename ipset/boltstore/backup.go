@@ -164,7 +164,11 @@ func makeFile(path string, mode os.FileMode, fill func(*os.File) error) (err err
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
+	defer func() {
+		if e := os.Remove(f.Name()); !errors.Is(e, fs.ErrNotExist) { // publish may have taken that name away
+			err = errors.Join(err, e)
+		}
+	}()
 	defer f.Close()
 	if err := fill(f); err != nil {
 		return err

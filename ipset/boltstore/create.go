@@ -90,7 +90,7 @@ func emptyImage(pageSize int, st state) []byte {
 
 // publish gives a whole file its name. os.ErrExist: the name is taken.
 func publish(temp, path string, sync bool) error {
-	err := os.Link(temp, path)
+	err := giveName(temp, path)
 	switch {
 	case err == nil && !sync:
 		return nil

@@ -69,6 +69,7 @@ type state struct {
 	store   *boltstore.Store // the state file, if the network is not shared
 	session *Session         // the shared store
 	engine  *hostlocal.Engine
+	fresh   bool // this call made the directory
 }
 
 func (p place) file(name string) string { return filepath.Join(p.dir, name) }
@@ -81,12 +82,16 @@ func (p place) exists(name string) bool {
 // open takes the lock of a network, opens its state and takes over what host-local left in
 // the directory. Without create it returns errNothing if there is neither.
 func (p place) open() (*state, error) {
+	s := &state{place: p, ctx: context.Background()}
 	if p.create || p.shared != nil {
-		if err := os.MkdirAll(p.dir, 0o755); err != nil {
+		err := os.Mkdir(p.dir, 0o755)
+		if s.fresh = err == nil; errors.Is(err, fs.ErrNotExist) {
+			err = os.MkdirAll(p.dir, 0o755)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
 	}
-	s := &state{place: p, ctx: context.Background()}
 	if p.shared != nil {
 		s.ctx, s.cancel = context.WithTimeout(s.ctx, lockWait)
 	}
@@ -126,8 +131,8 @@ func (s *state) openLocked() (err error) {
 		return err
 	}
 	s.engine, err = hostlocal.New(s.store, hostlocal.Config{Network: s.network, Sets: s.sets, Boot: s.boot, Leases: s.leases})
-	if err != nil || s.export {
-		return err
+	if err != nil || s.export || s.fresh && theirs == nil {
+		return err // in a directory that was not there, the next call settles
 	}
 	if theirs != nil {
 		if err := s.takeOver(theirs); err != nil {
@@ -254,16 +259,19 @@ func (s *state) settle() error {
 	if err != nil {
 		return err
 	}
+	was := decodeNote(recs[0].Value)
+	now, err := changed(s.dir)
+	if err != nil {
+		return err
+	}
 	if last := s.lastBoot(); s.boot != "" && last != s.boot {
 		s.writeBoot()
 		if last != "" {
 			s.forgetTaken()
 		}
 	}
-	was := decodeNote(recs[0].Value)
-	now, err := changed(s.dir)
-	if err != nil || was == now {
-		return err
+	if was == now {
+		return nil
 	}
 	quiet := time.Since(time.Unix(0, now)).Abs() > settleTime
 	if err := s.tidy(quiet); err != nil {
