@@ -227,6 +227,9 @@ func (d *rangeDriver) compare() {
 		t.Fatalf("All = %v, want %v", got, held)
 	}
 	s := d.r.Stats()
+	if free := d.r.Free(); free != s.Static.Free+s.Dynamic.Free {
+		t.Fatalf("Free = %d, %+v", free, s)
+	}
 	for band, got := range map[int]servicealloc.BandStats{model.ServiceStatic: s.Static, model.ServiceDynamic: s.Dynamic} {
 		size, used := d.twin.Count(band)
 		if want := (servicealloc.BandStats{Capacity: uint64(size), Used: uint64(used), Free: uint64(size - used)}); got != want {

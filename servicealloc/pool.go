@@ -65,7 +65,7 @@ func NewRange(p netip.Prefix, opts ...Option) (*Range, error) {
 	if !ok {
 		sp.hi = sp.lo
 	}
-	a := addrs{p: p, v4: p.Addr().Is4(), hi: addr.FromAddr(p.Addr()).Hi, first: sp.lo, last: sp.hi - sp.lo, none: !ok}
+	a := &addrs{p: p, v4: p.Addr().Is4(), hi: addr.FromAddr(p.Addr()).Hi, first: sp.lo, last: sp.hi - sp.lo, none: !ok}
 	return newPool[netip.Addr](a, &c, rangeMagic, a.hi^uint64(p.Bits()), addr.FromAddr(p.Addr()).Lo)
 }
 
@@ -136,7 +136,7 @@ type addrs struct {
 	last     uint64 // the highest position
 }
 
-func (a addrs) locate(ip netip.Addr) (uint64, bool) {
+func (a *addrs) locate(ip netip.Addr) (uint64, bool) {
 	if a.v4 {
 		if !ip.Is4() {
 			return 0, false
@@ -157,27 +157,27 @@ func (a addrs) locate(ip netip.Addr) (uint64, bool) {
 	return x, x <= a.last && !a.none
 }
 
-func (a addrs) at(x uint64) netip.Addr {
+func (a *addrs) at(x uint64) netip.Addr {
 	if a.v4 {
 		return addr.U128{Lo: a.first + x}.Addr4()
 	}
 	return addr.U128{Hi: a.hi, Lo: a.first + x}.Addr6()
 }
 
-func (a addrs) grant(ips ...netip.Addr) Grant { return Grant{Addrs: append([]netip.Addr(nil), ips...)} }
+func (a *addrs) grant(ips ...netip.Addr) Grant { return Grant{Addrs: append([]netip.Addr(nil), ips...)} }
 
-func (a addrs) problem(ip netip.Addr, err error) *ipalloc.Error {
+func (a *addrs) problem(ip netip.Addr, err error) *ipalloc.Error {
 	return &ipalloc.Error{Package: "servicealloc", Op: "allocate", Pool: a.p, Addr: ip, Err: err}
 }
 
-func (a addrs) whole() (first, last subject, _ RangeInfo) {
+func (a *addrs) whole() (first, last subject, _ RangeInfo) {
 	k := subjectOf(a.p.Addr()).lineKey
 	return subject{k, a.first}, subject{k, a.first + a.last}, RangeInfo{Prefixes: []netip.Prefix{a.p}}
 }
 
-func (a addrs) write(w *snap.Writer) { w.Prefix(a.p) }
+func (a *addrs) write(w *snap.Writer) { w.Prefix(a.p) }
 
-func (a addrs) isSame(d *snap.Reader, e *ipalloc.Error) bool {
+func (a *addrs) isSame(d *snap.Reader, e *ipalloc.Error) bool {
 	e.Pool, e.Prefix = a.p, d.Prefix()
 	return e.Prefix == a.p
 }
@@ -237,9 +237,13 @@ func (p *Pool[T]) plain() bool { return p.simple && p.changes == nil }
 // does not allocate, not even on failure.
 func (p *Pool[T]) AllocateNext() (member T, spilled bool, err error) {
 	p.mu.Lock()
-	if p.plain() && p.bands[1].used != p.bands[1].size {
-		x := p.takeSimple(p.pick.next) // the common case of what follows
-		p.pick.draw()
+	if b := &p.bands[1]; p.plain() && b.used != b.size && !p.pick.lowest { // the common case of what follows
+		b.used++
+		x, _ := p.bits.SetNextClear(p.split + scale(p.pick.next, b.size))
+		if x < p.split { // the walk came round and ended in the static band
+			x = p.comeRound(x)
+		}
+		p.pick.next = p.pick.pcg.Uint64()
 		p.mu.Unlock()
 		return p.codec.at(x), false, nil
 	}
@@ -409,6 +413,14 @@ func (p *Pool[T]) All() iter.Seq[T] {
 			more = next > from && next <= last
 		}
 	}
+}
+
+// Free returns how many members of both bands are free, in O(1).
+func (p *Pool[T]) Free() uint64 {
+	p.mu.Lock()
+	n := p.bands[0].size + p.bands[1].size - p.bits.Count()
+	p.mu.Unlock()
+	return n
 }
 
 // Stats returns the counts in O(1).

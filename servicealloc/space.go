@@ -145,17 +145,11 @@ func (s *space) simpleUsed(x uint64) *uint64 {
 	return &s.bands[i].used
 }
 
-// takeSimple takes the next free position of the dynamic band of a simple space, which
-// has one. The band reaches the end of the space, so the first free position is the
-// answer, unless the walk came round and ended in the static band.
-func (s *space) takeSimple(u uint64) uint64 {
-	b := &s.bands[1]
-	b.used++
-	x, _ := s.bits.SetNextClear(s.split + scale(u, b.size))
-	if x < s.split {
-		s.bits.Clear(x)
-		x, _ = s.bits.SetNextClear(s.split)
-	}
+// comeRound releases x, which a walk to the end of a simple space has taken instead of
+// the first free position of the dynamic band, and takes that.
+func (s *space) comeRound(x uint64) uint64 {
+	s.bits.Clear(x)
+	x, _ = s.bits.SetNextClear(s.split)
 	return x
 }
 

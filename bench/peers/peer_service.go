@@ -36,11 +36,6 @@ func (o oursAddrs) AllocateNext() (netip.Addr, error) {
 
 func (o oursAddrs) Release(a netip.Addr) { o.Range.Release(a) }
 
-func (o oursAddrs) Free() uint64 {
-	s := o.Stats()
-	return s.Static.Free + s.Dynamic.Free
-}
-
 func (o oursAddrs) All(yield func(netip.Addr)) {
 	for a := range o.Range.All() {
 		yield(a)
