@@ -515,7 +515,7 @@ func everything(t *testing.T) []prometheus.Collector {
 	a := must(nodeipam.New(nodeipam.Config{ByLabels: true}))(t)
 	r := must(servicealloc.NewRegistry(servicealloc.PortRange{First: 1, Last: 100}))(t)
 	services := metrics.NewRegistry("all", r)
-	services.Found([]repair.Finding{{Kind: repair.Leaked}})
+	services.Found([]*repair.Finding{{Kind: repair.Leaked}})
 	e, db := newEngine(t, store.NewMemory(), "10.0.0.0/24")
 	must(e.Assign(ctx, ipset.HostOwner("a"), "h"))(t)
 	pods := metrics.NewEngine("all", e, metrics.EngineOptions{Hosts: 1})

@@ -71,7 +71,7 @@ func NewRegistry(name string, r *servicealloc.Registry) *Registry {
 
 // Found sets what the last [repair.Diff] has found. Call it after each one, also with nothing found. Before the
 // first call there are no metrics of findings.
-func (r *Registry) Found(fs []repair.Finding) {
+func (r *Registry) Found(fs []*repair.Finding) {
 	found := make(map[repair.Kind]*finding)
 	for _, k := range []repair.Kind{repair.Missing, repair.Leaked, repair.Duplicate, repair.OutOfRange, repair.WrongOwner} {
 		found[k] = new(finding)

@@ -18,6 +18,12 @@ var serviceDivergences = []divergence{
 		"what comes from outside is checked at the door"},
 	{svcMapped, "an IPv4 address in the 16-byte form is an IPv4 address", "ErrOutOfRange",
 		"one address has one form in net/netip; an adapter calls Unmap"},
+	{svcRepairHolder, "repair blames the service that is listed second", "the one that does not hold it",
+		"a bitmap has no owners"},
+	{svcRepairTwice, "repair finds a port that a service lists twice for one protocol to be of multiple services", "nothing",
+		"it has one owner; validation refuses the service"},
+	{svcRepairAgain, "repair counts looks at a leak on from those of an earlier leak of the same address, and may free it at the first", "it is seen three times anew",
+		"the address may have been taken a moment ago"},
 }
 
 const (
@@ -28,4 +34,8 @@ const (
 	svcDryPort   = "a dry run of the next port"
 	svcRestore   = "stored bits beyond the range"
 	svcMapped    = "an address in the 4-in-6 form"
+
+	svcRepairHolder = "repair of a duplicate whose holder is known"
+	svcRepairTwice  = "repair of a number listed twice"
+	svcRepairAgain  = "repair of a second leak"
 )

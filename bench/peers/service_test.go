@@ -284,6 +284,9 @@ func TestServiceDivergences(t *testing.T) {
 		svcMapped: k24.Allocate(mapped.AsSlice()) == nil && errors.Is(s24.Allocate(mapped), ipalloc.ErrOutOfRange),
 	}
 	for _, d := range serviceDivergences {
+		if strings.HasPrefix(d.Case, "repair") { // shown by TestRepairAgainstKubernetes
+			continue
+		}
 		if !shown[d.Case] {
 			t.Errorf("%s: not as the table says", d.Case)
 		}

@@ -25,7 +25,7 @@ func Example() {
 	services := []servicealloc.Grant{{Owner: "default/new", Addrs: []netip.Addr{netip.MustParseAddr("10.96.1.9")}}}
 
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	var findings []repair.Finding
+	var findings []*repair.Finding
 	for range 3 {
 		findings = repair.Diff(reg, services, findings, now)
 		plan := repair.Plan(findings, 3, time.Minute)

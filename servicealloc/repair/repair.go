@@ -63,6 +63,8 @@ type Finding struct {
 	Seen  int
 	Since time.Time
 	Age   time.Duration
+
+	repaired bool // by Apply: if it is made again, it is another one
 }
 
 // String returns what [Apply] does about the finding: "release 10.96.0.7 of
@@ -145,13 +147,14 @@ func (i item) usable(reg *servicealloc.Registry) bool {
 // Diff compares what is held with what is desired, which has the form of
 // [servicealloc.Registry.Load], and returns what differs, in the order of addresses and
 // ports. previous is the result of the last call, nil at first, and now the time of this
-// one: a finding that is in previous too grows older. A finding that was absent once, or
-// is about another grant by now, begins anew.
+// one: a finding that is in previous too grows older, whatever else has changed in the
+// grants of its owners. A finding that was absent once, was repaired by [Apply], or has
+// another owner or holder by now, begins anew.
 //
 // What an open transaction has taken is neither missing nor leaked. To act on a leak the
 // first time it is seen races with whatever is about to record its owner: let [Plan]
 // select what is ripe. Diff takes O(n log n).
-func Diff(reg *servicealloc.Registry, desired []servicealloc.Grant, previous []Finding, now time.Time) []Finding {
+func Diff(reg *servicealloc.Registry, desired []servicealloc.Grant, previous []*Finding, now time.Time) []*Finding {
 	ports := reg.Ports()
 	first := map[item]string{} // the owner that goes first
 	var each []Finding         // what is desired, once for each owner
@@ -170,8 +173,9 @@ func Diff(reg *servicealloc.Registry, desired []servicealloc.Grant, previous []F
 			}
 		}
 	}
-	var out []Finding
-	for _, f := range each {
+	var out []*Finding
+	for i := range each {
+		f := &each[i]
 		if it := (item{f.Addr, f.Port}); f.judge(reg, it, first[it]) {
 			out = append(out, f)
 		}
@@ -181,7 +185,7 @@ func Diff(reg *servicealloc.Registry, desired []servicealloc.Grant, previous []F
 			h, held := it.holder(reg)
 			if _, ok := first[it]; !ok && held && h.Owner == g.Owner && h.Generation == g.Generation {
 				first[it] = g.Owner
-				out = append(out, Finding{Kind: Leaked, Owner: g.Owner, Addr: it.addr, Port: it.port, Generation: g.Generation})
+				out = append(out, &Finding{Kind: Leaked, Owner: g.Owner, Addr: it.addr, Port: it.port, Generation: g.Generation})
 			}
 		}
 	}
@@ -207,24 +211,26 @@ func (f *Finding) judge(reg *servicealloc.Registry, it item, first string) bool 
 }
 
 // grown sorts findings and adds up their ages.
-func grown(out, previous []Finding, now time.Time) []Finding {
-	young := func(f Finding) Finding {
-		f.Seen, f.Since, f.Age = 0, time.Time{}, 0
-		return f
+func grown(out, previous []*Finding, now time.Time) []*Finding {
+	type about struct {
+		kind          Kind
+		owner, holder string
+		item
 	}
-	before := make(map[Finding]Finding, len(previous))
+	of := func(f *Finding) about { return about{f.Kind, f.Owner, f.Holder, item{f.Addr, f.Port}} }
+	before := make(map[about]*Finding, len(previous))
 	for _, f := range previous {
-		before[young(f)] = f
-	}
-	for i := range out {
-		f, old := &out[i], before[out[i]]
-		f.Seen, f.Since = old.Seen+1, old.Since
-		if old.Seen == 0 {
-			f.Since = now
+		if !f.repaired {
+			before[of(f)] = f
 		}
-		f.Age = now.Sub(f.Since)
 	}
-	slices.SortFunc(out, func(x, y Finding) int { return x.compare(&y) })
+	for _, f := range out {
+		f.Seen, f.Since = 1, now
+		if old := before[of(f)]; old != nil {
+			f.Seen, f.Since, f.Age = old.Seen+1, old.Since, now.Sub(old.Since)
+		}
+	}
+	slices.SortFunc(out, (*Finding).compare)
 	return out
 }
 
@@ -233,7 +239,7 @@ func grown(out, previous []Finding, now time.Time) []Finding {
 // row and is that old. A duplicate and an address out of range are for people to solve.
 // Kubernetes frees a leaked bit when it has seen it 3 times, and a leaked IPAddress
 // object after 60 seconds.
-func Plan(findings []Finding, seen int, age time.Duration) (plan []Finding) {
+func Plan(findings []*Finding, seen int, age time.Duration) (plan []*Finding) {
 	for _, f := range findings {
 		switch f.Kind {
 		case Missing:
@@ -251,19 +257,20 @@ func Plan(findings []Finding, seen int, age time.Duration) (plan []Finding) {
 // transfers what has the wrong owner, each finding by one [servicealloc.Registry.Move].
 // It returns the findings that it could not repair, as the errors of Move with the
 // owner and what the finding is about, and [ipalloc.ErrInvalid] for a finding that has
-// no repair. Those change nothing, and the others are carried out.
-func Apply(reg *servicealloc.Registry, plan []Finding) (problems []*ipalloc.Error) {
+// no repair. Those change nothing, and the others are carried out. Pass the findings of
+// Diff themselves, because Apply marks the repaired ones for the next Diff.
+func Apply(reg *servicealloc.Registry, plan []*Finding) (problems []*ipalloc.Error) {
 	a := applying{}
 	for _, f := range plan {
 		var from, to servicealloc.Grant
 		switch f.Kind {
 		case Missing:
-			to = a.party(&f, f.Owner, f.Generation)
+			to = a.party(f, f.Owner, f.Generation)
 		case Leaked:
-			from = a.party(&f, f.Owner, f.Generation)
+			from = a.party(f, f.Owner, f.Generation)
 		case WrongOwner:
 			g, _ := reg.Get(f.Owner)
-			from, to = a.party(&f, f.Holder, f.Generation), a.party(&f, f.Owner, g.Generation)
+			from, to = a.party(f, f.Holder, f.Generation), a.party(f, f.Owner, g.Generation)
 		default:
 			problems = append(problems, &ipalloc.Error{Package: "repair", Op: "apply", Field: "Kind", Owner: f.Owner, Addr: f.Addr, Port: f.Port.Number,
 				Text: string(f.Kind), Reason: "no repair", Err: ipalloc.ErrInvalid})
@@ -279,6 +286,7 @@ func Apply(reg *servicealloc.Registry, plan []Finding) (problems []*ipalloc.Erro
 			problems = append(problems, &e)
 			continue
 		}
+		f.repaired = true
 		a.moved(from, left.Generation)
 		a.moved(to, got.Generation)
 	}
