@@ -71,8 +71,8 @@ e2e: ## run the node IPAM controller against a real kube-apiserver (builds it fi
 	@cd examples/node-ipam-controller && $(gotest) -count=1 -tags e2e -timeout 60m -v ./e2e
 
 .PHONY: torture
-torture: ## kill, tear, fill and cut off the stores at length (some 20 minutes)
-	@cd bench/torture && GOWORK=off go run ./bolt && GOWORK=off go run ./etcd -duration 10m -kills 100
+torture: ## kill, tear, fill and cut off the stores at length (some 30 minutes)
+	@cd bench/torture && GOWORK=off go run ./bolt && GOWORK=off go run ./etcd -duration 10m -kills 100 && GOWORK=off go run ./sql -duration 3m -sync
 
 .PHONY: bench
 bench: ## run our benchmarks that match BENCH (default all), COUNT times
