@@ -547,3 +547,19 @@ func TestScrapeAllocations(t *testing.T) {
 		t.Errorf("%d allocations with 60 addresses in a block, %d with 1", many, few)
 	}
 }
+
+// Counting and timing a call allocates nothing.
+func TestStoreAllocations(t *testing.T) {
+	cost := func(s store.Store) (n [3]float64) {
+		ops := []store.Op{{Kind: store.Put, Key: "a", Value: "1", Expect: store.AnyRevision}}
+		dst := make([]store.Record, 0, 1)
+		n[0] = testing.AllocsPerRun(200, func() { _, _ = s.Commit(t.Context(), ops) })
+		n[1] = testing.AllocsPerRun(200, func() { _, _ = s.Get(t.Context(), dst, "a") })
+		n[2] = testing.AllocsPerRun(200, func() { _, _, _ = s.List(t.Context(), store.Range{}) })
+		return n
+	}
+	inner, counted := cost(store.NewMemory()), cost(metrics.NewStore("a", store.NewMemory()))
+	if inner != counted {
+		t.Errorf("commit, get and list: %v allocations, %v through the wrapper", inner, counted)
+	}
+}
