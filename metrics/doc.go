@@ -41,7 +41,7 @@
 // # Cardinality
 //
 // A pool has one series of capacity and up to four of counts; an ipset pool has four more
-// for its blocks and up to ten for shortages. Hosts are not shown unless
+// for its blocks, up to ten for shortages, and one for what is borrowed. Hosts are not shown unless
 // EngineOptions.Hosts says how many; the others are then summed under one label.
 // Addresses, handles, owners of services and nodes are never labels.
 //
@@ -50,8 +50,9 @@
 // A scrape reads the statistics of an allocator. For an engine that is
 // [ipset.Engine.Utilization]: one pass over the blocks of the store, and no work for the
 // addresses in them. Scrapes that overlap share one pass, and EngineOptions.MaxAge keeps
-// its result for the next ones. Everything else costs microseconds. No lock is held longer
-// than the allocator's own Stats holds it.
+// its result for the next ones. EngineOptions.Borrowed reads one more record for each
+// borrowed address. Everything else costs microseconds. No lock is held longer than the
+// allocator's own Stats holds it.
 //
 // All collectors are safe for concurrent use.
 //

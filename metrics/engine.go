@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
+	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,6 +19,7 @@ import (
 
 var (
 	blocks         = define("blocks", gauge, "Blocks: orphan without an owner, else empty, partial or full.", "pool", "state")
+	borrowed       = define("borrowed_addresses", gauge, "Addresses held by hosts that did not own the block when they got them; only with EngineOptions.Borrowed.", "pool")
 	hostCount      = define("hosts", gauge, "Owners of blocks; only with EngineOptions.Hosts.")
 	hostBlocks     = define("host_blocks", gauge, "Blocks of the hosts that have most; all others under the host \"(others)\".", "host")
 	hostUsed       = define("host_used", gauge, "Addresses held in these blocks.", "host")
@@ -36,15 +39,15 @@ type EngineOptions struct {
 	MaxAge time.Duration
 	// Hosts is how many hosts are shown, those with most blocks; the others are summed under "(others)". 0 shows none.
 	Hosts int
+	// Borrowed counts the borrowed addresses of each pool. It reads one more index record of the store for each.
+	Borrowed bool
 }
 
 // Engine is a collector of the pools and blocks of an [ipset.Engine]. Make one with [NewEngine].
 type Engine struct {
 	series
-	engine interface {
-		Utilization(context.Context) ([]ipset.Utilization, error)
-	}
-	opts EngineOptions
+	engine *ipset.Engine
+	opts   EngineOptions
 
 	reading sync.Mutex // held while the statistics are read
 	view    view
@@ -69,10 +72,12 @@ type poolView struct {
 	use  ipset.Utilization // without blocks
 	by   [4]int            // blocks by state
 	free int               // length of the largest prefix without blocks, -1 for none
+	// borrowed is the number of borrowed addresses, if they are counted.
+	borrowed int
 }
 
 type hostView struct {
-	name         string
+	owner        ipset.Owner // the zero Owner stands for all others
 	blocks, used float64
 }
 
@@ -91,7 +96,7 @@ func NewEngine(name string, e *ipset.Engine, o EngineOptions) *Engine {
 		o.Timeout = 10 * time.Second
 	}
 	return &Engine{
-		series: newSeries(name, "ipset", poolCapacity, poolCount, poolLargest, blocks, hostCount, hostBlocks, hostUsed, shortages,
+		series: newSeries(name, "ipset", poolCapacity, poolCount, poolLargest, blocks, borrowed, hostCount, hostBlocks, hostUsed, shortages,
 			assignFailures, scrapeSuccess, scrapeSeconds),
 		engine: e, opts: o, short: make(map[shortage]float64), failures: make(map[string]float64),
 	}
@@ -149,6 +154,9 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 		if p.free >= 0 {
 			e.send(out, poolLargest, float64(p.free), p.name)
 		}
+		if e.opts.Borrowed {
+			e.send(out, borrowed, float64(p.borrowed), p.name)
+		}
 		for s, n := range p.by {
 			e.send(out, blocks, float64(n), p.name, blockStates[s])
 		}
@@ -156,8 +164,12 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 	if e.opts.Hosts > 0 && v.err == nil {
 		e.send(out, hostCount, float64(v.count))
 		for _, h := range v.hosts {
-			e.send(out, hostBlocks, h.blocks, h.name)
-			e.send(out, hostUsed, h.used, h.name)
+			name := "(others)"
+			if h.owner != (ipset.Owner{}) {
+				name = h.owner.String()
+			}
+			e.send(out, hostBlocks, h.blocks, name)
+			e.send(out, hostUsed, h.used, name)
 		}
 	}
 	e.mu.Lock()
@@ -182,12 +194,49 @@ func (e *Engine) read() view {
 	ctx, cancel := context.WithTimeout(context.Background(), e.opts.Timeout)
 	defer cancel()
 	at := time.Now()
+	v := view{at: at}
 	us, err := e.engine.Utilization(ctx)
-	e.view = view{at: at, took: time.Since(at), err: err}
 	if err == nil {
-		e.view.summarize(us, e.opts.Hosts)
+		v.summarize(us, e.opts.Hosts)
+		if e.opts.Borrowed {
+			err = v.borrowings(e.engine.Borrowings(ctx))
+		}
 	}
-	return e.view
+	if err != nil {
+		v = view{at: at, err: err}
+	}
+	v.took = time.Since(at)
+	e.view = v
+	return v
+}
+
+// borrowings counts the borrowed addresses of each pool.
+func (v *view) borrowings(all iter.Seq2[ipset.Borrowing, error]) error {
+	var order []int // pools by address; those outside every pool have no prefix
+	for i := range v.pools {
+		if v.pools[i].use.Prefix.IsValid() {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		p, q := v.pools[a].use.Prefix, v.pools[b].use.Prefix
+		return cmp.Or(p.Addr().Compare(q.Addr()), cmp.Compare(p.Bits(), q.Bits()))
+	})
+	for b, err := range all {
+		if err != nil {
+			return err
+		}
+		at, _ := slices.BinarySearchFunc(order, b.Address, func(i int, a netip.Addr) int {
+			return cmp.Or(v.pools[i].use.Prefix.Addr().Compare(a), -1) // the one that begins at a comes before it
+		})
+		for at--; at >= 0; at-- {
+			if p := &v.pools[order[at]]; p.use.Prefix.Contains(b.Address) {
+				p.borrowed++
+				break
+			}
+		}
+	}
+	return nil
 }
 
 // blockStates are the values of the label "state" of blocks.
@@ -206,9 +255,9 @@ func blockState(b *ipset.Utilization) int {
 }
 
 func (v *view) summarize(us []ipset.Utilization, hosts int) {
-	var owners map[ipset.Owner]*hostView
+	var places map[ipset.Owner]int // in v.hosts
 	if hosts > 0 {
-		owners = make(map[ipset.Owner]*hostView)
+		places = make(map[ipset.Owner]int)
 	}
 	for i := range us {
 		p := poolView{name: us[i].Pool, use: us[i], free: largestFree(&us[i])}
@@ -219,32 +268,30 @@ func (v *view) summarize(us []ipset.Utilization, hosts int) {
 		for j := range us[i].Blocks {
 			b := &us[i].Blocks[j]
 			p.by[blockState(b)]++
-			if owners == nil || b.Owner == (ipset.Owner{}) {
+			if places == nil || b.Owner == (ipset.Owner{}) {
 				continue
 			}
-			h := owners[b.Owner]
-			if h == nil {
-				h = &hostView{name: b.Owner.String()}
-				owners[b.Owner] = h
+			at, known := places[b.Owner]
+			if !known {
+				at = len(v.hosts)
+				places[b.Owner] = at
+				v.hosts = append(v.hosts, hostView{owner: b.Owner})
 			}
-			h.blocks++
-			h.used += float(b.Used)
+			v.hosts[at].blocks++
+			v.hosts[at].used += float(b.Used)
 		}
 		v.pools = append(v.pools, p)
 	}
-	v.count = len(owners)
-	for _, h := range owners {
-		v.hosts = append(v.hosts, *h)
-	}
+	v.count = len(v.hosts)
 	slices.SortFunc(v.hosts, func(a, b hostView) int {
-		return cmp.Or(cmp.Compare(b.blocks, a.blocks), cmp.Compare(b.used, a.used), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(b.blocks, a.blocks), cmp.Compare(b.used, a.used), cmp.Compare(a.owner.Name, b.owner.Name), cmp.Compare(a.owner.Kind, b.owner.Kind))
 	})
 	if len(v.hosts) > hosts {
-		others := hostView{name: "(others)"}
+		var others hostView
 		for _, h := range v.hosts[hosts:] {
 			others.blocks += h.blocks
 			others.used += h.used
 		}
-		v.hosts = append(v.hosts[:hosts:hosts], others)
+		v.hosts = append(slices.Clone(v.hosts[:hosts]), others)
 	}
 }

@@ -19,6 +19,7 @@ var kits = map[string]Kit{
 
 const controller = "../../examples/node-ipam-controller/deploy/"
 
+// What every program ships is right. The go command does not see that files outside this module have changed: use -count=1.
 func TestKits(t *testing.T) {
 	for name, k := range kits {
 		t.Run(name, func(t *testing.T) {

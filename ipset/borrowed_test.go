@@ -1,0 +1,74 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// Borrowings yields what hosts hold in blocks of others, of both families, and nothing else.
+func TestBorrowings(t *testing.T) {
+	faulty := storetest.NewFaulty(store.NewMemory())
+	e, err := New(faulty, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	for i, p := range []string{"10.0.0.0/29", "2001:db8::3400:0:0/125"} { // a family byte in the middle of the address
+		prefix := netip.MustParsePrefix(p)
+		if err := e.AddPool(ctx, Pool{Name: fmt.Sprint(i), Prefix: prefix, BlockBits: prefix.Bits()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var want []Borrowing
+	for _, host := range []string{"a", "b", "c"} {
+		got, err := e.AutoAssign(ctx, AssignArgs{Owner: HostOwner(host), Num4: 2, Num6: 2, Claim: Claim{Handle: host}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, al := range append(got.V4, got.V6...) {
+			if host != "a" {
+				want = append(want, Borrowing{HostOwner(host), al.Address, al.Block})
+			}
+		}
+	}
+	list := func() (bs []Borrowing, err error) {
+		for b, err := range e.Borrowings(ctx) {
+			if err != nil {
+				return bs, err
+			}
+			bs = append(bs, b)
+		}
+		return bs, nil
+	}
+	if got, err := list(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if _, err := e.ReleaseByHandle(ctx, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := list(); err != nil || !slices.Equal(got, want[4:]) {
+		t.Errorf("%v, %v; want %v", got, err, want[4:])
+	}
+	for range e.Borrowings(ctx) {
+		break
+	}
+
+	faulty.Script(storetest.From(1, storetest.Fail(storetest.ErrInjected)))
+	if _, err := list(); !errors.Is(err, storetest.ErrInjected) {
+		t.Errorf("a store that fails: %v", err)
+	}
+	faulty.Script(nil)
+	if _, err := faulty.Commit(ctx, []store.Op{{Kind: store.Put, Key: kindHost + "1x\x00bad"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := list(); !errors.Is(err, ipalloc.ErrCorrupt) {
+		t.Errorf("a damaged key: %v", err)
+	}
+}
