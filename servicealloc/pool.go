@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -164,7 +165,7 @@ func (a *addrs) at(x uint64) netip.Addr {
 	return addr.U128{Hi: a.hi, Lo: a.first + x}.Addr6()
 }
 
-func (a *addrs) grant(ips ...netip.Addr) Grant { return Grant{Addrs: append([]netip.Addr(nil), ips...)} }
+func (a *addrs) grant(ips ...netip.Addr) Grant { return Grant{Addrs: ips} }
 
 func (a *addrs) problem(ip netip.Addr, err error) *ipalloc.Error {
 	return &ipalloc.Error{Package: "servicealloc", Op: "allocate", Pool: a.p, Addr: ip, Err: err}
@@ -216,10 +217,10 @@ func (p *Pool[T]) fullError() error {
 	return p.full
 }
 
-// changed ends a call that has taken or released members.
-func (p *Pool[T]) changed(k Kind, members ...T) {
+// changed ends a call that has taken or released a member.
+func (p *Pool[T]) changed(k Kind, member T) {
 	if p.changes != nil {
-		p.changes.Add(Change{Kind: k, Grant: p.codec.grant(members...)})
+		p.changes.Add(Change{Kind: k, Grant: p.codec.grant(member)})
 	}
 	p.unlock()
 }
@@ -237,13 +238,15 @@ func (p *Pool[T]) plain() bool { return p.simple && p.changes == nil }
 // does not allocate, not even on failure.
 func (p *Pool[T]) AllocateNext() (member T, spilled bool, err error) {
 	p.mu.Lock()
-	if b := &p.bands[1]; p.plain() && b.used != b.size && !p.pick.lowest { // the common case of what follows
+	if b := &p.bands[1]; p.plain() && b.used != b.size { // the common case of what follows
 		b.used++
 		x, _ := p.bits.SetNextClear(p.split + scale(p.pick.next, b.size))
 		if x < p.split { // the walk came round and ended in the static band
 			x = p.comeRound(x)
 		}
-		p.pick.next = p.pick.pcg.Uint64()
+		if !p.pick.lowest {
+			p.pick.next = p.pick.pcg.Uint64()
+		}
 		p.mu.Unlock()
 		return p.codec.at(x), false, nil
 	}
@@ -280,7 +283,10 @@ func (p *Pool[T]) AllocateN(dst []T) (spilled int, err error) {
 	p.fill(dynamic, dst[:k])
 	p.fill(static, dst[k:])
 	p.pick.draw()
-	p.changed(Allocated, dst...)
+	if p.changes != nil {
+		p.changes.Add(Change{Kind: Allocated, Grant: p.codec.grant(slices.Clone(dst)...)})
+	}
+	p.unlock()
 	return len(dst) - int(k), nil
 }
 

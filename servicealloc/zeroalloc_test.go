@@ -8,7 +8,7 @@ import (
 // The hot paths do not allocate.
 func TestZeroAllocations(t *testing.T) {
 	for _, p := range []string{"10.0.0.0/16", "10.0.0.0/12", "fd00::/108", "fd00::/64"} {
-		for _, opts := range [][]Option{nil, {LowestFirst()}, {StaticBand(0)}} {
+		for _, opts := range [][]Option{nil, {LowestFirst()}, {StaticBand(0)}, {StaticBand(4, netip.PrefixFrom(pfx(p).Addr(), pfx(p).Bits()+4))}} {
 			r := newRangeT(t, p, opts...)
 			for range 5000 {
 				r.AllocateNext()
