@@ -22,8 +22,10 @@
 // their revisions.
 //
 // Stores: [Memory] here, boltstore in one file, etcdstore in an etcd cluster, sqlstore in
-// SQLite or PostgreSQL, each in a module of its own. [Copy] moves the records from one to another. To write another
-// store, implement [Store] and run the suite of package storetest.
+// SQLite or PostgreSQL, kubestore in a Kubernetes API server, each in a module of its own.
+// [Copy] moves the records from one to another. To write another store, implement [Store]
+// and run the suite of package storetest. README.md compares the stores, and describes the
+// records that package ipset keeps in them.
 //
 // Errors: every error is, or wraps, an *ipalloc.Error. Errors of a context and of a
 // backend match no sentinel of package ipalloc; the cause is wrapped.
