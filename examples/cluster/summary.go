@@ -135,6 +135,7 @@ func (p *nodePhase) picture(family int) addrmap.Picture {
 	for c, prefixes := range held {
 		space.AddPrefixes(addrmap.Used, fmt.Sprintf("%s, /%d", p.className(c), f.sizes[c]), prefixes...)
 	}
+	space.Sort()
 	return addrmap.Picture{Space: space}
 }
 

@@ -71,6 +71,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(a.poolCommand(), a.addressCommand(), a.handleCommand(), a.hostCommand(), a.blockCommand(),
 		a.assignCommand(), a.releaseCommand(), a.reserveCommand(), a.configCommand(),
 		a.importCommand(), a.exportCommand(), a.diffCommand(), a.backupCommand(), a.restoreCommand(), a.copyCommand(),
+		a.watchCommand(), a.topCommand(), a.snapshotCommand(), a.manCommand(),
 		a.mapCommand(), a.checkCommand(), a.repairCommand(), a.gcCommand(), a.sweepCommand())
 	for _, c := range allCommands(root) {
 		wrapArgs(c)

@@ -32,7 +32,11 @@ func transcript(t *testing.T, golden string, env map[string]string, lines ...str
 			fmt.Fprintf(&out, "status %d\n", status)
 		}
 	}
-	compare(t, golden, strings.ReplaceAll(out.String(), env["dir"], "DIR"))
+	text := out.String()
+	if env["dir"] != "" {
+		text = strings.ReplaceAll(text, env["dir"], "DIR")
+	}
+	compare(t, golden, text)
 }
 
 // compare compares with a golden file, or writes it with -update.

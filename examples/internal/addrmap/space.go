@@ -85,12 +85,16 @@ func (s *Space) Add(span Span) {
 	s.Spans = append(s.Spans, span)
 }
 
-// AddPrefixes adds prefixes of one state and label, in any order.
+// AddPrefixes adds prefixes of one state and label, in any order: call Sort after the last.
 func (s *Space) AddPrefixes(st State, label string, prefixes ...netip.Prefix) {
 	for _, p := range prefixes {
 		lo, hi := Of(p)
 		s.Spans = append(s.Spans, Span{lo, hi, st, label})
 	}
+}
+
+// Sort orders the spans by address.
+func (s *Space) Sort() {
 	slices.SortFunc(s.Spans, func(x, y Span) int { return x.Lo.Cmp(y.Lo) })
 }
 

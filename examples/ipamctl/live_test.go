@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/servicealloc"
+)
+
+// Each change of another program is printed once, on every store.
+func TestWatch(t *testing.T) {
+	t.Run("bolt", func(t *testing.T) { testWatch(t, newBolt(t, cluster(t))) })
+	t.Run("sqlite", func(t *testing.T) { testWatch(t, newStore(t, "sqlite://"+t.TempDir()+"/ipam.sqlite")) })
+	t.Run("etcd", func(t *testing.T) { testWatch(t, newEtcd(t)) })
+}
+
+func testWatch(t *testing.T, name string) {
+	r, w := io.Pipe()
+	errs, errw := io.Pipe()
+	a := &app{stdin: strings.NewReader(""), stdout: w, stderr: errw, getenv: func(string) string { return name }, now: func() time.Time { return noon }}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	status := make(chan int, 1)
+	go func() {
+		status <- a.run(ctx, []string{"watch", "-n", "6", "--interval", "10ms"})
+		w.Close()
+		errw.Close()
+	}()
+	said := bufio.NewScanner(errs)
+	if !said.Scan() || !strings.Contains(said.Text(), "watching 5 blocks and 38 addresses") && !strings.Contains(said.Text(), "watching 5 blocks and 37 addresses") {
+		t.Fatal(said.Text())
+	}
+	go io.Copy(io.Discard, errs)
+	env := map[string]string{"IPAMCTL_STORE": name}
+	lines := bufio.NewScanner(r)
+	for _, c := range []struct {
+		change string
+		want   []string
+	}{
+		{"assign --host a --handle x --pool lb --for loadbalancer", []string{"block claimed        192.0.2.16/29  host:a", "assigned             192.0.2.16  x on host:a"}},
+		{"pool add more 10.3.0.0/24", []string{"pool added           10.3.0.0/24  more"}},
+		{"release --handle x --yes", []string{"released             192.0.2.16  x on host:a"}},
+		{"host remove a --yes --dry-run", nil},
+		{"pool remove lb --yes", []string{"pool removed         192.0.2.0/27  lb", "block returned       192.0.2.16/29  host:a"}},
+	} {
+		if s, _, stderr := call(t, env, strings.Fields(c.change)...); s != exitOK {
+			t.Fatal(stderr)
+		}
+		for _, want := range c.want {
+			if !lines.Scan() || lines.Text() != "2026-03-01T12:00:00Z  "+want {
+				t.Fatalf("%s: %q, want %q", c.change, lines.Text(), want)
+			}
+		}
+	}
+	if s := <-status; s != exitOK {
+		t.Errorf("status %d", s)
+	}
+}
+
+func TestTop(t *testing.T) {
+	name := newBolt(t, cluster(t))
+	transcript(t, "top.txt", map[string]string{"IPAMCTL_STORE": name}, "top -n 2 --interval 1ms --rows 2")
+}
+
+func TestManual(t *testing.T) {
+	dir := t.TempDir()
+	if s, _, stderr := call(t, nil, "man", dir); s != exitOK {
+		t.Fatal(stderr)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "ipamctl-pool-split.1"))
+	if err != nil || !strings.Contains(string(text), "Blocks and addresses stay where they are") {
+		t.Errorf("%s, %v", text, err)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if s, out, stderr := call(t, nil, "completion", shell); s != exitOK || !strings.Contains(out, "ipamctl") {
+			t.Errorf("%s: status %d, %s", shell, s, stderr)
+		}
+	}
+	name := newBolt(t, cluster(t))
+	_, out, _ := call(t, map[string]string{"IPAMCTL_STORE": name}, "__complete", "pool", "show", "")
+	if !strings.Contains(out, "pods6\tfd00:10::/64\n") {
+		t.Error(out)
+	}
+}
+
+// Snapshots of every allocator are listed, verified and drawn.
+func TestSnapshots(t *testing.T) {
+	dir := t.TempDir()
+	pool := netip.MustParsePrefix("10.0.0.0/22")
+	set := must[*cidrset.Set](t)(cidrset.New(pool, 26))
+	must[netip.Prefix](t)(set.AllocateNext())
+	must[netip.Prefix](t)(set.AllocatePrefix(24))
+	nodes := must[*nodeipam.Allocator](t)(nodeipam.New(nodeipam.Config{Slots: []nodeipam.Slot{{Pools: []netip.Prefix{pool}, Bits: 26}}}))
+	must[nodeipam.Assignment](t)(nodes.Allocate(nodeipam.Node{Name: "worker-1"}))
+	services := must[*servicealloc.Range](t)(servicealloc.NewRange(netip.MustParsePrefix("10.96.0.0/28"), servicealloc.LowestFirst()))
+	if _, _, err := services.AllocateNext(); err != nil {
+		t.Fatal(err)
+	}
+	registry := must[*servicealloc.Registry](t)(servicealloc.NewRegistry(servicealloc.PortRange{First: 30000, Last: 30099}))
+	if err := registry.SetRange(servicealloc.RangeInfo{Name: "kubernetes", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24")}}); err != nil {
+		t.Fatal(err)
+	}
+	grant := servicealloc.Grant{Owner: "default/web", Addrs: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, Ports: []servicealloc.Port{{Protocol: "TCP", Number: 30080}}}
+	if problems := registry.Load([]servicealloc.Grant{grant}); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	for name, v := range map[string]interface{ MarshalBinary() ([]byte, error) }{"set": set, "nodes": nodes, "range": services, "registry": registry} {
+		if err := os.WriteFile(filepath.Join(dir, name), must[[]byte](t)(v.MarshalBinary()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	transcript(t, "snapshot.txt", map[string]string{"dir": dir},
+		"snapshot show "+dir+"/set --pool 10.0.0.0/22 --bits 26", "snapshot check "+dir+"/set --pool 10.0.0.0/22 --bits 26", "snapshot map "+dir+"/set --pool 10.0.0.0/22 --bits 26",
+		"snapshot show "+dir+"/nodes -o csv", "snapshot check "+dir+"/nodes", "snapshot map "+dir+"/nodes",
+		"snapshot show "+dir+"/range --pool 10.96.0.0/28", "snapshot check "+dir+"/range --pool 10.96.0.0/28", "snapshot map "+dir+"/range --pool 10.96.0.0/28",
+		"snapshot check "+dir+"/registry --ports 30000-30099", "snapshot show "+dir+"/registry --ports 30000-30099 -o json",
+		"snapshot check "+dir+"/set", "snapshot check "+dir+"/range --pool 10.96.0.0/24", "snapshot check "+dir+"/registry --ports x")
+}
