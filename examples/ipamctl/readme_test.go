@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// asProgram makes the test binary be the program, at noon.
+const asProgram = "IPAMCTL_TEST_RUN_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: func() time.Time { return noon }}
+		os.Exit(a.run(context.Background(), os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// Every command that a document shows is run by a shell, in its order, and the answer is what the document says.
+// With -update the answers are written.
+func TestDocuments(t *testing.T) {
+	for _, name := range []string{"README.md", "MIGRATING.md"} {
+		t.Run(name, func(t *testing.T) { runDocument(t, name) })
+	}
+}
+
+func runDocument(t *testing.T, name string) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("SKIPPED, there is no bash here")
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(dir, "ipamctl")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS("testdata")); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	exports := "" // each command is a shell of its own
+	inside := false
+	for _, line := range strings.SplitAfter(string(text), "\n") {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			inside = line == "```console\n"
+			out.WriteString(line)
+		case !inside:
+			out.WriteString(line)
+		case strings.HasPrefix(line, "$ "):
+			out.WriteString(line)
+			command := strings.TrimSpace(line[2:])
+			if strings.HasPrefix(command, "export ") {
+				exports += command + "\n"
+				continue
+			}
+			out.WriteString(answer(t, bash, dir, exports+command))
+		}
+	}
+	if *update {
+		if err := os.WriteFile(name, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, want := strings.Split(out.String(), "\n"), strings.Split(string(text), "\n")
+	for i := range min(len(got), len(want)) {
+		if amount.ReplaceAllString(got[i], "${1}N") != amount.ReplaceAllString(want[i], "${1}N") {
+			t.Fatalf("%s:%d says\n%s\nand it is\n%s", name, i+1, want[i], strings.Join(got[i:min(len(got), i+10)], "\n"))
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%s has %d lines, want %d", name, len(want), len(got))
+	}
+}
+
+// amount is what depends on how a release lays out its records.
+var amount = regexp.MustCompile(`^((records|written) +)\d+$`)
+
+// answer runs a command and returns what it writes, with its status if that is not 0.
+func answer(t *testing.T, bash, dir, command string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), bash, "-c", command)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), asProgram+"=1", "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "NO_COLOR=")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	text := strings.ReplaceAll(sequence.ReplaceAllString(out.String(), "${1}N"), dir, "$PWD")
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	if err != nil {
+		text += "(" + err.Error() + ")\n"
+	}
+	return text
+}
