@@ -151,6 +151,9 @@ func stateOf(err error) state {
 	return state{retry: errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)}
 }
 
+// undefinedFunction is what PostgreSQL reports of a function that does not exist.
+const undefinedFunction = "42883"
+
 // postgresState classifies what a PostgreSQL server reports. After an ERROR the server has rolled back; a FATAL or PANIC ends
 // the connection, possibly after a COMMIT was carried out.
 func postgresState(pg *pgconn.PgError) state {
@@ -166,7 +169,7 @@ func postgresState(pg *pgconn.PgError) state {
 		st.retry = true
 	case pg.Code == "25006": // read-only: a standby that may be promoted
 		st.retry = true
-	case pg.Code == "42P01", pg.Code == "42883", pg.Code == "3F000": // undefined table, function, schema
+	case pg.Code == "42P01", pg.Code == undefinedFunction, pg.Code == "3F000": // undefined table, function, schema
 		st.absent = true
 	case pg.Code == "53100":
 		st.full = true

@@ -155,6 +155,26 @@ func TestReadsAreRepeated(t *testing.T) {
 	}
 }
 
+// An Open of which the connection breaks is repeated, whether it makes the store or finds it.
+func TestOpenIsRepeated(t *testing.T) {
+	for n := 1; n <= 30; n += 3 {
+		for _, at := range [][2]int{{n, 0}, {0, n}} {
+			t.Run(fmt.Sprint(at), func(t *testing.T) {
+				dsn := postgresSchema(t)
+				for range 2 {
+					db, w := wired(t, dsn)
+					w.arm(at[0], at[1])
+					_, err := Open(t.Context(), db, Options{})
+					if err != nil && !Retryable(err) {
+						t.Error(err)
+					}
+				}
+				put(t, openIn(t, connect(t, "pgx", dsn), Options{}), "a", "1")
+			})
+		}
+	}
+}
+
 // What a call costs in round trips once the connection knows its statement.
 func TestRoundTrips(t *testing.T) {
 	db, w := wired(t, postgresSchema(t))

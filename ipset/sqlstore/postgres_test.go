@@ -60,7 +60,12 @@ func postgresSchema(t testing.TB) string {
 	t.Helper()
 	server := sharedServer(t)
 	name := fmt.Sprint("test", databases.Add(1))
-	if _, err := connect(t, "pgx", server.DSN()).ExecContext(context.Background(), "CREATE SCHEMA "+name); err != nil {
+	db, err := sql.Open("pgx", server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(context.Background(), "CREATE SCHEMA "+name); err != nil {
 		t.Fatal(err)
 	}
 	return server.DSN() + " search_path=" + name

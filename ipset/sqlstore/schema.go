@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -70,21 +72,18 @@ func newQueries(d dialect, prefix string) queries {
 // name returns a statement with the names of the store's tables.
 func (q queries) name(text string) string { return strings.ReplaceAll(text, "ipalloc_", q.prefix) }
 
-// detect asks what kind of database it is.
+// detect asks what kind of database it is: PostgreSQL answers that it does not know the function.
 func detect(ctx context.Context, db *sql.DB) (dialect, error) {
 	var version string
-	lite := db.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&version)
-	if lite == nil {
-		return sqlite{}, nil
-	}
-	err := db.QueryRowContext(ctx, `SHOW server_version`).Scan(&version)
+	err := db.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&version)
+	var pg *pgconn.PgError
 	switch {
 	case err == nil:
+		return sqlite{}, nil
+	case errors.As(err, &pg) && pg.Code == undefinedFunction:
 		return postgres{}, nil
-	case stateOf(lite).retry: // also if the database cannot be reached
-		return nil, lite
 	}
-	return nil, fmt.Errorf("neither SQLite (%w) nor PostgreSQL: %w", lite, err)
+	return nil, err
 }
 
 // meta is the row that tells what a database holds.
