@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/etcdtest"
 	"github.com/ipalloc/ipalloc/internal/kubetest"
+	"github.com/ipalloc/ipalloc/internal/pgtest"
 )
 
 // bolt returns the name of a store in a file that does not exist yet.
@@ -81,6 +82,33 @@ func TestKillBolt(t *testing.T) {
 	store := bolt(t)
 	killed(t, store)
 	finish(t, store) // there is nothing left to do
+}
+
+func TestKillSQLite(t *testing.T) {
+	store := "sqlite://" + filepath.Join(t.TempDir(), "pods.sqlite")
+	killed(t, store)
+	finish(t, store)
+	copies(t, store, bolt(t), "sqlite://"+filepath.Join(t.TempDir(), "again.sqlite"))
+}
+
+func TestKillPostgres(t *testing.T) {
+	server := pgtest.New(t, pgtest.Config{NoSync: true})
+	store := "postgres:///" + "?" + strings.ReplaceAll(server.DSN(), " ", "&")
+	killed(t, store)
+	finish(t, store)
+	copies(t, store, bolt(t), "sqlite://"+filepath.Join(t.TempDir(), "again.sqlite"))
+}
+
+// copies copies a store to others, one after the other, and verifies each of them.
+func copies(t *testing.T, from string, others ...string) {
+	t.Helper()
+	for _, to := range others {
+		if status, _, stderr := start(t.Context(), "-store", from, "-copy-to", to); status != exitOK {
+			t.Fatalf("status %d, %s", status, stderr)
+		}
+		finish(t, to)
+		from = to
+	}
 }
 
 func TestKillEtcd(t *testing.T) {

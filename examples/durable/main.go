@@ -1,10 +1,12 @@
 // Command durable gives the pods of a trace their addresses, as examples/cluster does, and keeps them
-// where -store says: in memory, in a file, in an etcd, or in a Kubernetes API server. Stop it
+// where -store says: in memory, in a file, in a SQL database, in an etcd, or in a Kubernetes API server. Stop it
 // anywhere, with Ctrl-C or kill -9,
 // and start it again: it goes on where it was, and ends as if it had never stopped.
 //
 //	durable -store memory                              # the default; nothing is kept
 //	durable -store bolt:///var/lib/durable.db          # a file of this machine
+//	durable -store sqlite:///var/lib/durable.sqlite     # a SQLite file of this machine
+//	durable -store postgres://ipam@10.0.0.1/durable    # a PostgreSQL of many machines
 //	durable -store etcd://10.0.0.1:2379/durable        # an etcd of many machines
 //	durable -store kube://default/durable              # objects of a Kubernetes API server
 //	durable -store bolt:///var/lib/durable.db -copy-to etcd://10.0.0.1:2379/durable
@@ -88,14 +90,14 @@ type config struct {
 }
 
 // kinds are the kinds of stores that this program opens.
-var kinds = []string{"memory", "bolt", "etcd", "kube"}
+var kinds = []string{"memory", "bolt", "sqlite", "postgres", "etcd", "kube"}
 
 // parse reads the flags and the traces. It prints the help itself; every other fault is returned.
 func parse(args []string, stderr io.Writer) (*config, error) {
 	cfg := &config{source: "the built-in trace"}
 	flags := flag.NewFlagSet("durable", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	store := flags.String("store", "memory", "the `store`: memory, bolt:///path/of/file, etcd://host:port,host:port/prefix, or kube://namespace/name")
+	store := flags.String("store", "memory", "the `store`: memory, bolt:///path/of/file, sqlite:///path/of/file, postgres://user@host:port/database, etcd://host:port,host:port/prefix, or kube://namespace/name")
 	copyTo := flags.String("copy-to", "", "copy all that is in the store to this other, empty `store`, and end")
 	nodesFile := flags.String("nodes", "", "trace of nodes: a CSV `file` (default: a built-in trace of 40 nodes)")
 	var pods podnet.Flags

@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/examples/internal/podnet"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
+	"github.com/ipalloc/ipalloc/ipset/sqlstore"
 )
 
 // patience is how long the program tries to get through to a store that does not answer.
@@ -79,7 +80,9 @@ func (r *runner) patiently(ctx context.Context, ask func() error) error {
 }
 
 // retryable reports whether the same call can succeed later, on whatever store.
-func retryable(err error) bool { return etcdstore.Retryable(err) || kubestore.Retryable(err) }
+func retryable(err error) bool {
+	return etcdstore.Retryable(err) || kubestore.Retryable(err) || sqlstore.Retryable(err)
+}
 
 // wait waits, or returns the error of ctx when that ends first.
 func wait(ctx context.Context, d time.Duration) error {

@@ -2,20 +2,24 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"k8s.io/client-go/tools/clientcmd"
+	_ "modernc.org/sqlite" // the driver sqlite
 
 	"github.com/ipalloc/ipalloc/examples/internal/storeurl"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
+	"github.com/ipalloc/ipalloc/ipset/sqlstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -37,6 +41,8 @@ func open(ctx context.Context, l *storeurl.Location, mustExist bool) (store.Stor
 			return nil, nil, err
 		}
 		return s, s.Close, nil
+	case "sqlite", "postgres":
+		return openSQL(ctx, l, mustExist)
 	case "etcd":
 		return openEtcd(ctx, l, mustExist)
 	case "kube":
@@ -61,6 +67,27 @@ func openEtcd(ctx context.Context, l *storeurl.Location, mustExist bool) (store.
 		return nil, nil, errors.Join(err, client.Close())
 	}
 	return s, client.Close, nil
+}
+
+// openSQL opens the store in a SQLite file or in a PostgreSQL.
+func openSQL(ctx context.Context, l *storeurl.Location, mustExist bool) (store.Store, func() error, error) {
+	driver, name := "pgx", l.Text
+	if l.Kind == "sqlite" {
+		mode := "rwc" // read, write and create
+		if mustExist {
+			mode = "rw"
+		}
+		driver, name = "sqlite", "file:"+l.Path+"?mode="+mode
+	}
+	db, err := sql.Open(driver, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := sqlstore.Open(ctx, db, sqlstore.Options{NoCreate: mustExist})
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return s, db.Close, nil
 }
 
 // openKube opens the store in the cluster that the kubeconfig names, or in that of the pod.
