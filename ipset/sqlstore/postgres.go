@@ -206,6 +206,7 @@ func (postgres) listen(ctx context.Context, s *Store, wake func()) {
 		if _, err := c.Conn().Exec(ctx, `LISTEN "`+s.q.name("ipalloc_commit")+`"`); err != nil {
 			return driver.ErrBadConn
 		}
+		wake() // for commits from before
 		for {
 			n, err := c.Conn().WaitForNotification(ctx)
 			if err != nil {

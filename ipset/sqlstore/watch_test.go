@@ -1,0 +1,106 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/internal/pgtest"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// follow sends what a watch yields to a channel, until the test ends.
+func follow(t *testing.T, s *Store, after uint64) <-chan store.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	events, done := make(chan store.Event, 1000), make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(events)
+		for ev, err := range s.Watch(ctx, after, "") {
+			if err != nil {
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				return
+			}
+			events <- ev
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return events
+}
+
+// A watch sees the commits that another process makes. With a poll of a minute they come by a notification.
+func TestWatchOtherProcess(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		o := Options{Poll: time.Millisecond}
+		s := openIn(t, reopen(), o)
+		if s.file == nil {
+			o.Poll = time.Minute
+			s = openIn(t, reopen(), o)
+		}
+		other := openIn(t, reopen(), Options{})
+		events := follow(t, s, 0)
+		for i := range 20 {
+			rev := put(t, other, fmt.Sprint(i), "")
+			if i == 0 && s.file == nil { // the session that listens may be younger than the commit
+				for listening := 0; listening == 0; time.Sleep(time.Millisecond) {
+					if err := s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%ipalloc%'").Scan(&listening); err != nil {
+						t.Fatal(err)
+					}
+				}
+				rev = put(t, other, "again", "")
+				<-events
+			}
+			if ev := <-events; ev.Rev != rev {
+				t.Fatalf("revision %d, want %d", ev.Rev, rev)
+			}
+		}
+	})
+}
+
+// A watch goes on after the server was stopped at once and started again.
+func TestWatchSurvives(t *testing.T) {
+	server := pgtest.New(t, pgtest.Config{NoSync: true})
+	s := openIn(t, connect(t, "pgx", server.DSN()), Options{Poll: 10 * time.Millisecond})
+	events := follow(t, s, 0)
+	for i := range 3 {
+		rev := put(t, s, fmt.Sprint(i), "")
+		if ev := <-events; ev.Rev != rev {
+			t.Fatalf("revision %d, want %d", ev.Rev, rev)
+		}
+		server.Stop()
+		if err := server.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Changes older than the history are removed, and a watch that needs them ends.
+func TestHistory(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		s := openIn(t, reopen(), Options{History: 10})
+		for range 200 {
+			put(t, s, "a", "")
+		}
+		var changes int
+		if err := s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM ipalloc_changes").Scan(&changes); err != nil || changes > 10+compactEvery {
+			t.Errorf("%d changes are kept, %v", changes, err)
+		}
+		for _, err := range s.Watch(t.Context(), 100, "") {
+			if !errors.Is(err, store.ErrCompacted) {
+				t.Errorf("%v", err)
+			}
+		}
+		for ev, err := range s.Watch(t.Context(), 195, "") {
+			if err != nil || ev.Rev != 196 {
+				t.Errorf("%v, %v", ev, err)
+			}
+			break
+		}
+	})
+}
