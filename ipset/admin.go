@@ -149,7 +149,7 @@ func (e *Engine) decodeCatalog(rec store.Record) (*catalog, error) {
 
 // AddPool adds a pool. Blocks that a former pool left in its prefix are served by it; those of another size drain.
 //
-// It returns [ipalloc.ErrInvalid] for a pool with a name, prefix, block size, range, use, limit or selector that cannot be, and
+// It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and
 // [ipalloc.ErrExists] if another pool has its name or overlaps it; then nothing changes.
 func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 	p = p.clone()
@@ -208,7 +208,7 @@ func (p *Pool) drain(sizes ...int) {
 // old size drain, that is, keep their addresses, give out no more, and go when they are empty. Draining is kept by the
 // engine; sizes that have drained leave it with the next update.
 //
-// A pool that is as it was is not written.
+// If nothing differs, nothing is written.
 //
 // It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for a prefix that does not contain the present
 // one, or the errors of AddPool; then nothing changes.
@@ -249,8 +249,8 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 	})
 }
 
-// RemovePool removes a pool from the catalog. Its blocks stay until they are released: see [Engine.Drain] for who
-// still has addresses. It returns [ipalloc.ErrNotFound].
+// RemovePool removes a pool from the catalog. Its blocks stay until they are released; [Engine.Drain] lists the addresses that are
+// still held. It returns [ipalloc.ErrNotFound] if there is no such pool.
 func (e *Engine) RemovePool(ctx context.Context, name string) error {
 	return e.change(ctx, "remove", func(_ *txn, c *catalog) error {
 		i := c.byName(name)
@@ -415,7 +415,8 @@ func (e *Engine) SetReservations(ctx context.Context, set *netipx.IPSet) (live [
 	return live, nil
 }
 
-// Drain disables a pool and returns what is still held in it, and by whom. It returns [ipalloc.ErrNotFound].
+// Drain disables a pool and returns the allocations that are still held in it. It returns [ipalloc.ErrNotFound] if there is no
+// such pool.
 func (e *Engine) Drain(ctx context.Context, name string) (held []Allocation, err error) {
 	var prefix netip.Prefix
 	err = e.change(ctx, "drain", func(_ *txn, c *catalog) error {

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Liveness is what the caller knows of an allocation.
+// Liveness says whether an allocation is in use, as far as the caller knows.
 type Liveness uint8
 
 const (
-	// Alive: somebody uses it, or it cannot be told.
+	// Alive means that it is in use, or that the caller cannot tell.
 	Alive Liveness = iota
-	// Leaked: nobody uses it; it is given back if that is so for the whole grace period.
+	// Leaked means that it is not in use. It is released once that has held for the whole grace period.
 	Leaked
-	// Gone: where it was used does not exist any more; it is given back at once.
+	// Gone means that what used it no longer exists. It is released at once.
 	Gone
 )
 
-// Collector finds addresses that are held and that nobody uses, and gives them back. An address is a candidate when it is
+// Collector finds addresses that are held but not in use, and releases them. An address is a candidate when it is
 // first seen leaked, and confirmed when it has been so for the grace period; seen alive once, it starts anew. The
 // addresses of a handle go together or not at all. Those without handle are never touched.
 //

@@ -10,25 +10,25 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// SweepArgs say what [Engine.Sweep] tidies. Blocks go back only as far as the fields say; what would grow for ever if nobody
-// swept it has an age at which it goes.
+// SweepArgs says what [Engine.Sweep] returns and forgets. Blocks are returned only as the fields say. Request keys and sticky
+// handles have a default age, because without one they would accumulate.
 type SweepArgs struct {
-	// IdleAfter gives back blocks that have been empty for that long.
+	// IdleAfter returns blocks that have been empty for that long; 0 returns none for their age.
 	IdleAfter time.Duration
-	// Keep is the number of blocks that an owner keeps all the same.
+	// Keep is the number of blocks that an owner keeps even if they are idle.
 	Keep int
-	// Unselected gives back empty blocks of pools that no longer select their host, however long they are empty.
+	// Unselected returns empty blocks of pools that no longer select their host, whatever their age.
 	Unselected bool
-	// RequestsAfter forgets the answers to request keys that are older: a day if it is 0, never if it is below.
+	// RequestsAfter forgets the answers to request keys that are older. 0 is a day; a negative value keeps them.
 	RequestsAfter time.Duration
-	// StickyAfter forgets what sticky handles had that have held nothing for about as long: 30 days if it is 0, never
-	// if it is below.
+	// StickyAfter forgets the last addresses of sticky handles that have held nothing for about that long. 0 is 30 days; a
+	// negative value keeps them.
 	StickyAfter time.Duration
 }
 
-// Swept is what a sweep did.
+// Swept reports what a sweep did.
 type Swept struct {
-	// Advanced is the number of blocks in which leases or cooldowns ended; blocks without owner that were empty then are gone.
+	// Advanced is the number of blocks in which leases or cooldowns ended. Blocks without owner that became empty are deleted.
 	Advanced int
 	// Returned are the blocks that were given back.
 	Returned []netip.Prefix
@@ -36,10 +36,9 @@ type Swept struct {
 	Requests, Sticky int
 }
 
-// Sweep does what only time brings about: it ends leases and cooldowns in blocks that nobody touches, gives back
-// blocks that are idle or no longer selected, and forgets old request keys and sticky handles. Call it every minute or so,
-// from any one engine: nothing else forgets these. It reads the indexes, not the blocks, so that its cost is what there is to
-// do; each step is a commit of its own, and an interrupted sweep is simply repeated.
+// Sweep ends leases and cooldowns in blocks that no other call touches, returns blocks that are idle or no longer selected, and
+// forgets old request keys and sticky handles. Call it every minute or so from one engine. It reads indexes, so its cost follows
+// what is due, not what is held. Each step is a commit of its own; repeat a sweep that was interrupted.
 func (e *Engine) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
 	var s Swept
 	err := e.sweepDue(ctx, &s)

@@ -12,11 +12,11 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// OwnerKind tells hosts from owners that are none.
+// OwnerKind says whether an owner is a machine.
 type OwnerKind uint8
 
 const (
-	// Nobody is the kind of the zero [Owner]: a block with it is an orphan.
+	// Nobody is the kind of the zero [Owner]. A block with it is an orphan.
 	Nobody OwnerKind = iota
 	// Host is a machine.
 	Host
@@ -24,16 +24,16 @@ const (
 	Virtual
 )
 
-// Owner is whose a block is. The zero value is nobody. Owners are comparable.
+// Owner identifies the owner of a block, or the host that an address is held for. The zero value is no owner. Owners are comparable.
 type Owner struct {
 	Kind OwnerKind
 	Name string
 }
 
-// HostOwner returns the owner that the machine name is.
+// HostOwner returns the owner that stands for the machine of that name.
 func HostOwner(name string) Owner { return Owner{Host, name} }
 
-// ParseOwner reads what [Owner.String] writes: "host:a", "virtual:b" or "" for nobody.
+// ParseOwner reads what [Owner.String] writes: "host:a", "virtual:b", or "" for no owner. Anything else is [ipalloc.ErrInvalid].
 func ParseOwner(s string) (Owner, error) {
 	if s == "" {
 		return Owner{}, nil
@@ -70,8 +70,8 @@ func (o Owner) check() error {
 // maxAttributes is the largest size of the attributes of one address, coded.
 const maxAttributes = 64 << 10
 
-// Attributes is an immutable set of keys with values kept with an address. The zero value is the empty set. Two
-// sets with the same content are ==.
+// Attributes is an immutable set of keys and values that is kept with an address. The zero value is the empty set. Sets with
+// the same content are equal by ==.
 type Attributes struct {
 	// code is uvarint length and bytes of key and value alternating, keys ascending.
 	code string
@@ -148,8 +148,8 @@ type Allocation struct {
 	Address netip.Addr
 	// Block is the prefix of the block that the address is in.
 	Block netip.Prefix
-	// Host is who the address is held for; if that is not the owner of the block, it is borrowed. Nobody if an import
-	// did not say.
+	// Host is the host that the address is held for. If that is not the owner of the block, the address is borrowed. It is
+	// the zero Owner if an import did not name one.
 	Host   Owner
 	Handle string
 	// Attributes are those of the active owner; Alternate those of the owner that may take over.
@@ -157,7 +157,7 @@ type Allocation struct {
 	Alternate  Attributes
 	// Seq is the sequence number of the allocation; no other allocation of this address ever has it.
 	Seq uint64
-	// Until is the end of the lease, zero without one; of a cooling address the moment it may be taken again.
+	// Until is the end of the lease, zero without one. For a cooling address it is when the address can be assigned again.
 	Until   time.Time
 	Cooling bool
 }
