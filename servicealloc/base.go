@@ -33,32 +33,33 @@ func (b *base) unlock() {
 	b.changes.Deliver()
 }
 
-// save returns a snapshot: the pool, the options, the random values and the content.
-func (b *base) save(pool, content func(*snap.Writer)) ([]byte, error) {
+// save returns a snapshot: of what it is, the options, the random values and the content.
+func (b *base) save(what string, content func(*snap.Writer)) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := snap.NewWriter(nil, b.magic, 1)
-	pool(w)
+	w.String(what)
 	w.String(b.set.String())
 	b.pick.write(w)
 	content(w)
 	return w.Finish()
 }
 
-// restore reads what save wrote, if the constructor was given a snapshot. pool reports
-// whether the snapshot is of the right pool, and names both in the error.
-func (b *base) restore(c *config, pool func(*snap.Reader, *ipalloc.Error) bool, content func(*snap.Reader)) error {
+// restore reads what save wrote, if the constructor was given a snapshot.
+func (b *base) restore(c *config, what string, content func(*snap.Reader)) error {
 	if !c.restore {
 		return nil
 	}
 	d := snap.NewReader(c.snapshot, b.magic, 1)
-	e := &ipalloc.Error{Package: "servicealloc", Op: "restore", Field: "Restore", Reason: "the snapshot is of another range", Err: ipalloc.ErrMismatch}
-	same := pool(d, e)
-	if same {
-		same = d.String() == b.set.String()
+	e := &ipalloc.Error{Package: "servicealloc", Op: "restore", Field: "Restore", Name: what, Err: ipalloc.ErrMismatch}
+	of, options := d.String(), d.String()
+	switch {
+	case d.Err() != nil:
+	case of != what:
+		e.Text, e.Reason = of, "the snapshot is of another range"
+		return e
+	case options != b.set.String():
 		e.Reason = "the snapshot has other options"
-	}
-	if d.Err() == nil && !same {
 		return e
 	}
 	b.pick.read(d)

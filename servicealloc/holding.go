@@ -92,38 +92,38 @@ func (r *Registry) keys(p Port) (out []subject) {
 }
 
 // claim makes rec the holder of s, or a further claimant if another one holds it.
-func (r *Registry) claim(s subject, rec *record) (holder *record) {
-	if h := r.holders[s]; h != nil {
-		if h != rec && !slices.Contains(r.contested[s], rec) {
-			r.contested[s] = append(r.contested[s], rec)
-		}
-		return h
+func (r *Registry) claim(s subject, rec *record) {
+	all := r.claims[s]
+	if slices.Contains(all, rec) {
+		return
 	}
-	r.holders[s] = rec
-	r.ranges.mark(s, true)
-	return rec
+	r.claims[s] = append(all, rec)
+	if len(all) == 0 {
+		r.ranges.mark(s, true)
+	}
 }
 
 // unclaim ends what rec has of s. What another one claims too goes to that one.
 func (r *Registry) unclaim(s subject, rec *record) {
-	rest := r.contested[s]
-	if r.holders[s] != rec {
-		rest = slices.DeleteFunc(rest, func(o *record) bool { return o == rec })
-	} else if len(rest) > 0 {
-		r.holders[s], rest = rest[0], rest[1:]
-	} else {
-		delete(r.holders, s)
-		r.ranges.mark(s, false)
+	all := slices.DeleteFunc(r.claims[s], func(o *record) bool { return o == rec })
+	if len(all) > 0 {
+		r.claims[s] = all
+		return
 	}
-	if len(rest) > 0 {
-		r.contested[s] = rest
-	} else {
-		delete(r.contested, s)
+	delete(r.claims, s)
+	r.ranges.mark(s, false)
+}
+
+// holder returns the record that holds s, nil if there is none.
+func (r *Registry) holder(s subject) *record {
+	for _, rec := range r.claims[s] {
+		return rec
 	}
+	return nil
 }
 
 func (r *Registry) holderName(s subject) string {
-	if rec := r.holders[s]; rec != nil {
+	if rec := r.holder(s); rec != nil {
 		return rec.Owner
 	}
 	return ""

@@ -28,7 +28,7 @@ func (r *Registry) Load(grants []Grant) (problems []*ipalloc.Error) {
 	listed := make(map[string]bool, len(grants))
 	if len(r.owners) == 0 {
 		r.owners = make(map[string]*record, len(grants))
-		r.holders = make(map[subject]*record, 2*len(grants))
+		r.claims = make(map[subject][]*record, 2*len(grants))
 	}
 	for i := range grants {
 		g := &grants[i]
@@ -100,11 +100,10 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 // loadOne claims s for rec, says what is wrong with that, and reports whether rec had
 // not claimed it before.
 func (r *Registry) loadOne(rec *record, s subject, note func(ipalloc.Error)) bool {
-	h := r.holders[s]
-	if h == rec || slices.Contains(r.contested[s], rec) {
+	if slices.Contains(r.claims[s], rec) {
 		return false
 	}
-	if h != nil {
+	if h := r.holder(s); h != nil {
 		note(ipalloc.Error{Addr: s.addr(), Port: s.port().Number, Holder: h.Owner, Err: ipalloc.ErrDuplicate})
 	} else if err := r.ranges.takeable(s); err != nil && err.Err != ipalloc.ErrInUse {
 		note(*err)
@@ -143,12 +142,12 @@ func (r *Registry) Move(from, to Grant) (left, got Grant, err error) {
 		return Grant{}, Grant{}, e
 	}
 	for _, s := range gone {
-		if r.holders[s] != a {
+		if r.holder(s) != a {
 			return fail(from.Owner, &ipalloc.Error{Err: ipalloc.ErrNotHeld}, s)
 		}
 	}
 	for _, s := range come {
-		if h := r.holders[s]; h != nil && !slices.Contains(gone, s) {
+		if h := r.holder(s); h != nil && !slices.Contains(gone, s) {
 			return fail(to.Owner, &ipalloc.Error{Err: ipalloc.ErrOccupied}, s)
 		} else if h == nil && !r.ranges.usable(s) {
 			return fail(to.Owner, r.ranges.takeable(s), s)

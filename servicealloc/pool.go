@@ -36,8 +36,7 @@ type codec[T any] interface {
 	grant(members ...T) Grant
 	problem(member T, err error) *ipalloc.Error
 	whole() (first, last subject, entry RangeInfo) // between which the positions lie
-	write(*snap.Writer)
-	isSame(*snap.Reader, *ipalloc.Error) bool
+	String() string                                // of the range
 }
 
 // NewRange returns a range of the prefix p with nothing taken.
@@ -111,7 +110,7 @@ func newPool[T netip.Addr | uint16](codec codec[T], c *config, magic string, see
 	if c.size > 0 && uint64(c.size) > p.bands[0].size+p.bands[1].size {
 		return nil, invalid("new", "StaticBand", "larger than the range")
 	}
-	if err := p.restore(c, codec.isSame, p.read); err != nil {
+	if err := p.restore(c, codec.String(), p.read); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -176,12 +175,7 @@ func (a *addrs) whole() (first, last subject, _ RangeInfo) {
 	return subject{k, a.first}, subject{k, a.first + a.last}, RangeInfo{Prefixes: []netip.Prefix{a.p}}
 }
 
-func (a *addrs) write(w *snap.Writer) { w.Prefix(a.p) }
-
-func (a *addrs) isSame(d *snap.Reader, e *ipalloc.Error) bool {
-	e.Pool, e.Prefix = a.p, d.Prefix()
-	return e.Prefix == a.p
-}
+func (a *addrs) String() string { return a.p.String() }
 
 // numbers is the codec of a range of ports.
 type numbers struct{ PortRange }
@@ -463,7 +457,7 @@ var errOutside = errors.New("a member is held that the range does not have")
 // of the random generator and the value drawn ahead, so that the restored pool answers
 // the next call as this one would have. It implements encoding.BinaryMarshaler.
 func (p *Pool[T]) MarshalBinary() ([]byte, error) {
-	return p.save(p.codec.write, func(w *snap.Writer) { w.Marshal(p.bits) })
+	return p.save(p.codec.String(), func(w *snap.Writer) { w.Marshal(p.bits) })
 }
 
 func (p *Pool[T]) read(d *snap.Reader) {

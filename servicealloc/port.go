@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
@@ -61,11 +60,4 @@ func (r PortRange) write(w *snap.Writer) {
 
 func readPortRange(d *snap.Reader) PortRange {
 	return PortRange{uint16(d.Upto(1<<16 - 1)), uint16(d.Upto(1<<16 - 1)), d.Bool()}
-}
-
-// isSame reads the range of a snapshot and compares it.
-func (r PortRange) isSame(d *snap.Reader, e *ipalloc.Error) bool {
-	is := readPortRange(d)
-	e.Name, e.Text = r.String(), is.String()
-	return is == r
 }

@@ -165,43 +165,39 @@ func (k lineKey) changes(e *RangeInfo) bool {
 		slices.ContainsFunc(e.Prefixes, func(p netip.Prefix) bool { _, ok := k.span(p); return ok }))
 }
 
+// uses reports whether e, a range that drains or not, has s.
+func (r *rangeSet) uses(e *RangeInfo, s subject) bool {
+	return e != nil && !e.Reserved && slices.ContainsFunc(e.Prefixes, func(p netip.Prefix) bool {
+		_, in := s.span(p)
+		sp, ok := r.set[0].usable(p)
+		return in && ok && sp.has(s.x)
+	})
+}
+
 // stranded returns an address that is held, that old makes usable, and that no range
-// would if e, nil for none, took its place; and how many there are.
-func (r *rangeSet) stranded(old, e *RangeInfo) (first subject, count uint64) {
+// would if e, nil for none, took its place; and whether there are more.
+func (r *rangeSet) stranded(old, e *RangeInfo) (first subject, some, more bool) {
 	if old == nil || old.Reserved {
-		return first, 0
+		return first, false, false
 	}
-	for _, l := range r.lines {
-		if !l.changes(old) {
-			continue
-		}
-		var zones []zone
-		for _, o := range append(r.entries[:len(r.entries):len(r.entries)], e) {
-			b := closed // out of what merge returns
-			if o == nil || o.Reserved {
-				continue
-			} else if o == old {
-				b = dynamic
+	others := append(slices.DeleteFunc(slices.Clone(r.entries), func(o *RangeInfo) bool { return o == old }), e)
+	for _, p := range old.Prefixes {
+		l := r.line(subjectOf(p.Addr()).lineKey)
+		sp, ok := r.set[0].usable(p)
+		for x, is := l.bits.NextSet(sp.lo); ok && is && x <= sp.hi; x, is = l.bits.NextSet(x + 1) {
+			s := subject{l.lineKey, x}
+			if !slices.ContainsFunc(others, func(o *RangeInfo) bool { return r.uses(o, s) }) {
+				if some && s != first {
+					return first, true, true
+				}
+				first, some = s, true
 			}
-			for _, p := range o.Prefixes {
-				if _, in := l.span(p); !in || !slices.ContainsFunc(old.Prefixes, p.Overlaps) {
-					continue
-				}
-				if sp, ok := r.set[0].usable(p); ok {
-					zones = append(zones, zone{sp, b})
-				}
-			}
-		}
-		for _, z := range merge(zones) {
-			if k := l.bits.CountRange(z.lo, z.hi); k > 0 {
-				if x, _ := l.bits.NextSet(z.lo); count == 0 {
-					first = subject{l.lineKey, x}
-				}
-				count += k
+			if x == sp.hi {
+				break
 			}
 		}
 	}
-	return first, count
+	return first, some, false
 }
 
 // takeable returns nil if s can be taken now, or why not, without the holder. It takes
@@ -243,12 +239,11 @@ func (r *rangeSet) closedTo(s subject) *ipalloc.Error {
 	for _, e := range r.entries {
 		for _, p := range e.Prefixes {
 			sp, in := s.span(p)
-			use, ok := r.set[0].usable(p)
 			switch {
 			case !in || !sp.has(s.x) || err.Err == ipalloc.ErrReserved:
 			case e.Reserved:
 				err = &ipalloc.Error{Name: e.Name, Pool: p, Err: ipalloc.ErrReserved}
-			case ok && use.has(s.x):
+			case r.uses(e, s):
 				err = &ipalloc.Error{Name: e.Name, Pool: p, Err: ipalloc.ErrInUse, Reason: "only in ranges that are draining"}
 			}
 		}

@@ -54,12 +54,11 @@ type Registry struct {
 	ranges *rangeSet
 	clock  func() time.Time
 
-	last      uint64 // the generation given last
-	owners    map[string]*record
-	holders   map[subject]*record
-	contested map[subject][]*record // who else claims it, in the order of loading
-	timed     []*pending            // open transactions that have a deadline
-	hasTimed  atomic.Bool           // whether there are any, to be read without the lock
+	last     uint64 // the generation given last
+	owners   map[string]*record
+	claims   map[subject][]*record // the first one holds it, then those that were loaded later
+	timed    []*pending            // open transactions that have a deadline
+	hasTimed atomic.Bool           // whether there are any, to be read without the lock
 }
 
 // NewRegistry returns a registry without owners and without address ranges, which
@@ -82,13 +81,13 @@ func NewRegistry(ports PortRange, opts ...Option) (*Registry, error) {
 		portSet = p.shared()
 	}
 	const seed1, seed2 = 'r', 's' // any: the ranges are not known yet
-	r := &Registry{clock: c.clock, owners: map[string]*record{}, holders: map[subject]*record{}, contested: map[subject][]*record{}}
+	r := &Registry{clock: c.clock, owners: map[string]*record{}, claims: map[subject][]*record{}}
 	if r.clock == nil {
 		r.clock = time.Now
 	}
 	r.start(&c, registryMagic, seed1, seed2)
 	r.ranges = newRangeSet(r.set, ports, portSet)
-	if err := r.restore(&c, ports.isSame, r.read); err != nil {
+	if err := r.restore(&c, r.what(), r.read); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -189,7 +188,7 @@ func (r *Registry) ownerOf(all ...subject) (Grant, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range all {
-		rec := r.holders[s]
+		rec := r.holder(s)
 		switch {
 		case rec == nil:
 			continue

@@ -157,7 +157,7 @@ func (k *taking) claim(all ...subject) {
 // two protocols; without PerProtocol it is held once.
 func (k *taking) named(all ...subject) *ipalloc.Error {
 	for _, s := range all {
-		if k.r.holders[s] == k.rec {
+		if k.r.holder(s) == k.rec {
 			continue
 		}
 		if err := k.r.ranges.takeable(s); err != nil {

@@ -98,9 +98,9 @@ func (r *Registry) replaceRange(op string, old, e *RangeInfo) error {
 	if e == nil {
 		kind, is = RangeRemoved, old
 	}
-	if s, n := r.ranges.stranded(old, e); n > 0 {
+	if s, some, more := r.ranges.stranded(old, e); some {
 		why := "an address is held that no other range has"
-		if n > 1 {
+		if more {
 			why = "addresses are held that no other range has"
 		}
 		return &ipalloc.Error{Package: "servicealloc", Op: op, Name: is.Name, Addr: s.addr(), Holder: r.holderName(s), Reason: why, Err: ipalloc.ErrInUse}

@@ -2,6 +2,7 @@ package servicealloc
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -17,8 +18,11 @@ const registryMagic = "svcreg"
 // the ranges, the owners with what they hold, and the generation given last. An open
 // transaction is in it as what the owner holds, the old and the new.
 func (r *Registry) MarshalBinary() ([]byte, error) {
-	return r.save(r.Ports().write, r.write)
+	return r.save(r.what(), r.write)
 }
+
+// what returns what a snapshot must be of.
+func (r *Registry) what() string { return fmt.Sprint("ports ", r.Ports(), " ", r.Ports().PerProtocol) }
 
 func (r *Registry) write(w *snap.Writer) {
 	r.ranges.write(w)
@@ -30,7 +34,7 @@ func (r *Registry) write(w *snap.Writer) {
 		u := r.owners[name].union()
 		u.write(w)
 		for _, s := range r.subjects(&u) {
-			w.Count(slices.Index(r.contested[s], r.owners[name]) + 1) // 0: it is the holder
+			w.Count(slices.Index(r.claims[s], r.owners[name])) // 0: it is the holder
 		}
 	}
 }
@@ -69,56 +73,39 @@ func (r *Registry) read(d *snap.Reader) {
 	r.readOwners(d)
 }
 
-// A turn is a claim on what another owner holds.
-type turn struct {
-	s   subject
-	rec *record
-	n   uint64 // from 1
-}
-
-// readOwners reads the owners and takes for each what it holds.
+// readOwners reads the owners, and takes what they hold or claim in the order in which
+// they came.
 func (r *Registry) readOwners(d *snap.Reader) {
-	r.last = d.Uvarint()
+	type turn struct {
+		s   subject
+		rec *record
+		n   uint64 // how many came before
+	}
 	var turns []turn
+	r.last = d.Uvarint()
 	before := ""
 	for n, i := d.Count(6), 0; i < n && d.Err() == nil; i++ {
-		g := readGrant(d)
-		if d.Err() != nil {
-			return
+		rec := &record{Grant: readGrant(d)}
+		all := r.subjects(&rec.Grant)
+		if i > 0 && rec.Owner <= before || rec.Generation == 0 || rec.Generation > r.last || len(all) < len(rec.Addrs) || rec.empty() {
+			d.Fail("the owner %q, of generation %d", rec.Owner, rec.Generation)
 		}
-		if i > 0 && g.Owner <= before || g.Generation == 0 || g.Generation > r.last {
-			d.Fail("the owner %q, of generation %d", g.Owner, g.Generation)
-			return
+		before, r.owners[rec.Owner] = rec.Owner, rec
+		for _, s := range all {
+			turns = append(turns, turn{s, rec, d.Uvarint()})
 		}
-		before = g.Owner
-		rec := &record{Grant: g}
-		r.owners[g.Owner] = rec
-		turns = r.readClaims(d, rec, turns)
+	}
+	if d.Err() != nil {
+		return
 	}
 	slices.SortStableFunc(turns, func(x, y turn) int { return cmp.Compare(x.n, y.n) })
 	for _, t := range turns {
-		if d.Err() == nil && (r.holders[t.s] == nil || uint64(len(r.contested[t.s]))+1 != t.n) {
+		if uint64(len(r.claims[t.s])) != t.n {
 			d.Fail("a claim of %q", t.rec.Owner)
 			return
 		}
 		r.claim(t.s, t.rec)
 	}
-}
-
-// readClaims takes what rec holds, and appends what it only claims to turns.
-func (r *Registry) readClaims(d *snap.Reader, rec *record, turns []turn) []turn {
-	all := r.subjects(&rec.Grant)
-	if len(all) < len(rec.Addrs) || len(rec.Addrs)+len(rec.Ports) == 0 {
-		d.Fail("what %q holds", rec.Owner)
-	}
-	for _, s := range all {
-		if n := d.Uvarint(); n > 0 {
-			turns = append(turns, turn{s, rec, n})
-		} else if r.claim(s, rec) != rec {
-			d.Fail("%q and %q hold the same", r.holders[s].Owner, rec.Owner)
-		}
-	}
-	return turns
 }
 
 // Check recomputes everything that the registry derives: the bands and counts of its
@@ -131,9 +118,9 @@ func (r *Registry) Check() error {
 	if err := r.ranges.check(); err != nil {
 		return err
 	}
-	claims := len(r.holders)
-	for _, rest := range r.contested {
-		claims += len(rest)
+	claims := 0
+	for _, all := range r.claims {
+		claims += len(all)
 	}
 	for name, rec := range r.owners {
 		u := rec.union()
@@ -145,7 +132,7 @@ func (r *Registry) Check() error {
 			why = "the generation of its grant"
 		}
 		for _, s := range r.subjects(&u) {
-			if r.holders[s] != rec && (r.holders[s] == nil || !slices.Contains(r.contested[s], rec)) {
+			if !slices.Contains(r.claims[s], rec) {
 				why = "the index lacks what it holds"
 			}
 			claims--
@@ -157,17 +144,17 @@ func (r *Registry) Check() error {
 	if claims != 0 {
 		return corrupt(ipalloc.Error{}, "the index has more than the owners")
 	}
-	return r.ranges.checkHeld(r.holders)
+	return r.ranges.checkHeld(r.claims)
 }
 
 // checkHeld compares what is marked with what is held.
-func (r *rangeSet) checkHeld(holders map[subject]*record) error {
-	marked, held := uint64(len(r.strays)), uint64(len(holders))
+func (r *rangeSet) checkHeld(claims map[subject][]*record) error {
+	marked, held := uint64(len(r.strays)), uint64(len(claims))
 	for _, l := range r.lines {
 		marked += l.bits.Count()
 	}
 	each := map[subject]bool{} // the numbers that are held for some protocol are marked once more
-	for s := range holders {
+	for s := range claims {
 		if l := r.line(s.lineKey); l != nil && !l.bits.Test(s.x) || (l == nil) != r.strays[s] {
 			return corrupt(ipalloc.Error{Addr: s.addr(), Port: s.port().Number}, "held and not marked")
 		}
