@@ -67,8 +67,9 @@ $(tools)/staticcheck: internal/tools/go.mod internal/tools/go.sum
 tools: $(tools)/staticcheck ## build staticcheck, apidiff and benchstat into internal/tools/bin
 
 .PHONY: e2e
-e2e: ## run the node IPAM controller against a real kube-apiserver (builds it first: 13 minutes of CPU time)
+e2e: ## run the node IPAM controller and the Cluster API provider against a real kube-apiserver (builds it first: 13 minutes of CPU time)
 	@cd examples/node-ipam-controller && $(gotest) -count=1 -tags e2e -timeout 60m -v ./e2e
+	@cd examples/capi-ipam && $(gotest) -count=1 -tags e2e -timeout 60m -v .
 
 .PHONY: torture
 torture: ## kill, tear, fill and cut off the stores at length (some 30 minutes)

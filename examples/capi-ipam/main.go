@@ -1,0 +1,71 @@
+// Command capi-ipam gives the IPAddressClaims of Cluster API their addresses, from pools that are objects of the API
+// server. Its state is in a kubestore: the same API server, no etcd of its own.
+//
+//	kubectl apply -f ../../ipset/kubestore/config/crd.yaml -f deploy/
+//	capi-ipam -kubeconfig ~/.kube/config -namespace capi-ipam
+//
+// Start as many replicas as you like. They need no leader election: the store decides which of them gives a claim its
+// address, and the others find it given. Stop any of them anywhere; it continues when it is started again.
+//
+// claims.go serves claims, pools.go pools, objects.go has the fields of both; README.md says what a provider for production
+// needs beside.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/kubestore"
+)
+
+func main() {
+	kubeconfig := flag.String("kubeconfig", "", "a kubeconfig `file`; empty in a pod")
+	namespace := flag.String("namespace", "capi-ipam", "the `namespace` of the store")
+	name := flag.String("store", "capi-ipam", "the `name` of the store")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *kubeconfig, *namespace, *name); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "capi-ipam:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves claims until ctx ends or the store is of no use any more.
+func run(ctx context.Context, kubeconfig, namespace, name string) error {
+	var config *rest.Config
+	var err error
+	if kubeconfig == "" {
+		config, err = rest.InClusterConfig()
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return err
+	}
+	config.QPS, config.Burst = 100, 200
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	s, err := kubestore.Open(ctx, config, namespace, name, kubestore.Options{})
+	if err != nil {
+		return err
+	}
+	engine, err := ipset.New(s, ipset.Options{})
+	if err != nil {
+		return err
+	}
+	p := &provider{client: client, engine: engine, log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	return p.run(ctx)
+}
