@@ -2,8 +2,10 @@ package kubestore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -137,6 +139,77 @@ func TestMadeAnew(t *testing.T) {
 	if got := contents(t, other); len(got) != 4 {
 		t.Errorf("the new store holds %v", got)
 	}
+}
+
+// A list of all objects is a backup: a store that is removed and created from it holds what it held, and continues.
+func TestBackup(t *testing.T) {
+	ctx := limited(t)
+	s := openAt(t, newName(), Options{Slots: minSlots})
+	want := work(t, s, 2*minSlots+1)
+	s.settleSnapshot()
+	selector := objects("default") + "?labelSelector=" + nameLabel + "%3D" + s.name
+	list, err := sharedServer(t).Request(ctx, http.MethodGet, selector, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var backup struct{ Items []map[string]any }
+	if err := json.Unmarshal([]byte(list), &backup); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sharedServer(t).Request(ctx, http.MethodDelete, selector, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range backup.Items {
+		delete(o["metadata"].(map[string]any), "resourceVersion") // as kubectl create does
+		body, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		admin(t, http.MethodPost, "", string(body))
+	}
+	restored := openAt(t, s.name, Options{NoCreate: true})
+	if got := contents(t, restored); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for i := range 2 * minSlots {
+		if _, err := restored.Commit(ctx, []store.Op{put(fmt.Sprint("after", i), "", 0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Commit(ctx, []store.Op{put("x", "", 0)}); !errors.Is(err, ErrReplaced) {
+		t.Errorf("a process from before: %v", err)
+	}
+}
+
+// A write at a lower resource version than one seen before is of an earlier state of the cluster: the process stops.
+func TestRollback(t *testing.T) {
+	s := openAt(t, newName(), Options{Slots: minSlots}, func(c *rest.Config) {
+		c.Wrap(func(next http.RoundTripper) http.RoundTripper { return rollback{next} })
+	})
+	_, err := s.Commit(limited(t), []store.Op{put("a", "", 0)})
+	if !errors.Is(err, ErrReplaced) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+		t.Error(err)
+	}
+	if _, err := s.Get(limited(t), nil, "a"); !errors.Is(err, ErrReplaced) {
+		t.Error(err)
+	}
+}
+
+// rollback answers writes of log objects as if the cluster were at resource version 1.
+type rollback struct{ next http.RoundTripper }
+
+func (r rollback) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := r.next.RoundTrip(req)
+	if err != nil || req.Method != http.MethodPut || !strings.Contains(req.URL.Path, ".log.") {
+		return resp, err
+	}
+	var o object
+	err = json.NewDecoder(resp.Body).Decode(&o)
+	_ = resp.Body.Close()
+	o.Metadata.ResourceVersion = "1"
+	body, _ := json.Marshal(o)
+	resp.Body = io.NopCloser(strings.NewReader(string(body)))
+	return resp, err
 }
 
 // Objects that are not of the store are refused, not adopted: a head of a newer release, an object that is no head, a log of

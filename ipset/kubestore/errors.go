@@ -78,7 +78,8 @@ func failure(op string, err error) error {
 
 // unknown returns the error of a commit that may have been made.
 func unknown(err error) error {
-	return wrap("commit", &cause{kind: ipalloc.ErrUnknownOutcome, err: err, retry: !errors.Is(err, context.Canceled)})
+	final := errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrMismatch) || errors.Is(err, ipalloc.ErrCorrupt)
+	return &ipalloc.Error{Package: "kubestore", Op: "commit", Err: &cause{kind: ipalloc.ErrUnknownOutcome, err: err, retry: !final}}
 }
 
 // corrupt returns the error of an object that is damaged.

@@ -211,16 +211,29 @@ func (s *Store) reload(ctx context.Context) error {
 		if !done {
 			continue
 		}
-		s.mu.Lock()
-		if s.rep == nil || r.seq > s.rep.seq {
-			if s.rep != nil {
-				s.rep.end()
-			}
-			s.rep = r
-		}
-		s.mu.Unlock()
-		return nil
+		return s.replace(r)
 	}
+}
+
+// replace puts a replica that was read anew in the place of the present one. Slots are never deleted, so that both have the
+// same objects unless the store was restored.
+func (s *Store) replace(r *replica) error {
+	s.mu.Lock()
+	old := s.rep
+	for i := range r.slots {
+		if old != nil && r.slots[i].uid != old.slots[i].uid {
+			s.mu.Unlock()
+			return s.fail(replaced(slotName(s.name, uint64(i), s.slots), "the object was deleted and created again"))
+		}
+	}
+	defer s.mu.Unlock()
+	if old == nil || r.seq > old.seq {
+		s.rep = r
+		if old != nil {
+			old.end()
+		}
+	}
+	return nil
 }
 
 // readHead reads the head and notes what it says.

@@ -160,16 +160,17 @@ func TestStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := &storm{held: map[string]netip.Addr{}, holder: map[netip.Addr]string{}, open: map[string]bool{}, gone: map[string]bool{}}
-	kills := st.rage(ctx, t, server)
+	kills, restarts, pauses := st.rage(ctx, t, server)
 	st.verify(t, server)
-	t.Logf("%d acknowledged operations, %d unknown outcomes, %d writers killed, %d open in the end", st.acks, st.unknown, kills, len(st.open))
+	t.Logf("%d acknowledged operations, %d unknown outcomes; %d writers killed, the API server %d times, paused %d times; %d operations cut short",
+		st.acks, st.unknown, kills, restarts, pauses, len(st.open))
 	if st.acks < 20 {
 		t.Error("the writers did next to nothing")
 	}
 }
 
 // rage runs the writers, and kills them and the API server, for as long as the flag says.
-func (s *storm) rage(ctx context.Context, t *testing.T, server *kubetest.Server) (kills int) {
+func (s *storm) rage(ctx context.Context, t *testing.T, server *kubetest.Server) (kills, restarts, pauses int) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -204,6 +205,7 @@ func (s *storm) rage(ctx context.Context, t *testing.T, server *kubetest.Server)
 		time.Sleep(time.Duration(500+rand.IntN(1000)) * time.Millisecond)
 		switch n % 3 {
 		case 0:
+			restarts++
 			server.Kill()
 			time.Sleep(100 * time.Millisecond)
 			if err := server.Restart(ctx); err != nil {
@@ -214,6 +216,7 @@ func (s *storm) rage(ctx context.Context, t *testing.T, server *kubetest.Server)
 			kills++
 			start(n/3%len(running), n)
 		default:
+			pauses++
 			if err := errors.Join(server.Pause(), sleep(ctx, time.Second), server.Resume()); err != nil {
 				t.Error(err)
 			}
@@ -224,7 +227,7 @@ func (s *storm) rage(ctx context.Context, t *testing.T, server *kubetest.Server)
 	}
 	_ = w.Close()
 	group.Wait()
-	return kills
+	return kills, restarts, pauses
 }
 
 // verify compares what the writers said with what the store holds.
