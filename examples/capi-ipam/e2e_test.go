@@ -272,7 +272,9 @@ func TestClaims(t *testing.T) {
 
 	// The pool has 100 addresses beside the gateway: one claim too many waits until another is gone.
 	c.claim(100, 170)
-	c.settled("a full pool", func(v view) bool { return v.claims == 101 && len(v.addresses) == 100 && v.reasons["PoolExhausted"] == 1 })
+	c.settled("a full pool", func(v view) bool {
+		return v.claims == 101 && len(v.addresses) == 100 && v.reasons["PoolExhausted"] == 1
+	})
 	c.unclaim(60, 60)
 	c.settled("room again", func(v view) bool { return v.claims == 100 && v.refs == 100 && v.reasons["Ready"] == 100 })
 

@@ -386,7 +386,7 @@ func TestCompactionDuringReads(t *testing.T) {
 	for w := range 2 {
 		group.Go(func() {
 			mine := openAt(t, s.name, Options{})
-			for i := 0; stop.Err() == nil; i++ {
+			for i := 0; stop.Err() == nil || i < 3*minSlots; i++ {
 				v := fmt.Sprint(w, i)
 				if _, err := mine.Commit(ctx, []store.Op{put("a", v, store.AnyRevision), put("z", v, store.AnyRevision)}); err != nil {
 					t.Error(err)
@@ -395,7 +395,7 @@ func TestCompactionDuringReads(t *testing.T) {
 			}
 		})
 	}
-	for range 10 {
+	for range 5 {
 		recs, _, err := openAt(t, s.name, Options{NoCreate: true}).List(ctx, store.Range{})
 		if err != nil || len(recs) < 6 || recs[0].Key == "a" && (recs[len(recs)-1].Value != recs[0].Value || recs[1].Value != pad) {
 			t.Errorf("%d records, %v", len(recs), err)

@@ -158,7 +158,7 @@ func work(t *testing.T, s *Store, commits int) map[string]string {
 func TestFaultAtEveryRequest(t *testing.T) {
 	commits := 12
 	if testing.Short() {
-		commits = 7
+		commits = 4
 	}
 	for what := none + 1; what < numFault; what++ {
 		t.Run(what.String(), func(t *testing.T) {

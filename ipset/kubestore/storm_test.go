@@ -23,7 +23,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-var stormFor = flag.Duration("storm", 10*time.Second, "how long TestStorm kills writers and the API server")
+var stormFor = flag.Duration("storm", 6*time.Second, "how long TestStorm kills writers and the API server")
 
 // The environment of a writer of the storm: the URL, the token, and a name that no other writer has.
 const writerEnv = "KUBESTORE_TEST_WRITER"
