@@ -374,7 +374,7 @@ func TestFarBehind(t *testing.T) {
 // store sees the result of a whole number of commits.
 func TestCompactionDuringReads(t *testing.T) {
 	ctx := limited(t)
-	s := openAt(t, newName(), Options{Slots: minSlots})
+	s := openAt(t, newName(), Options{Slots: 8})
 	pad := strings.Repeat("x", 300<<10)
 	for i := range 6 { // 1.8 MB: 3 parts
 		if _, err := s.Commit(ctx, []store.Op{put(fmt.Sprint("pad", i), pad, 0)}); err != nil {
@@ -386,7 +386,7 @@ func TestCompactionDuringReads(t *testing.T) {
 	for w := range 2 {
 		group.Go(func() {
 			mine := openAt(t, s.name, Options{})
-			for i := 0; stop.Err() == nil || i < 3*minSlots; i++ {
+			for i := 0; stop.Err() == nil || i < 8; i++ {
 				v := fmt.Sprint(w, i)
 				if _, err := mine.Commit(ctx, []store.Op{put("a", v, store.AnyRevision), put("z", v, store.AnyRevision)}); err != nil {
 					t.Error(err)
