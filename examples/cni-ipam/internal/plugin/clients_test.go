@@ -96,8 +96,14 @@ func TestLibcni(t *testing.T) {
 	if err := cni.CheckNetworkList(ctx, list, attach("c0")); err == nil {
 		t.Fatal("CHECK does not look at the address")
 	}
-	// Of what libcni does not know of, GC frees what is not in the list.
-	n.must(add1("lost", conf("net", `"ranges":[[{"subnet":"10.1.2.0/24"}]]`)))
+	gcByLibcni(t, n, cni, list)
+}
+
+// gcByLibcni verifies that GC frees what is not in the list, also what libcni does not know of.
+func gcByLibcni(t *testing.T, n *node, cni *libcni.CNIConfig, list *libcni.NetworkConfigList) {
+	t.Helper()
+	ctx := t.Context()
+	n.must(add1("lost", conf("net", one24)))
 	valid := []types.GCAttachment{{ContainerID: "c1", IfName: "eth0"}, {ContainerID: "c2", IfName: "eth0"}}
 	if err := cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
 		t.Fatal(err)
@@ -110,7 +116,7 @@ func TestLibcni(t *testing.T) {
 		t.Fatal(left)
 	}
 	for range 2 {
-		if err := cni.DelNetworkList(ctx, list, attach("c1")); err != nil {
+		if err := cni.DelNetworkList(ctx, list, &libcni.RuntimeConf{ContainerID: "c1", NetNS: "/no/such/namespace", IfName: "eth0"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -54,17 +54,23 @@ func TestReadOnlyDirectory(t *testing.T) {
 	}
 }
 
-// TestDiskFull: an ADD for which there is no room fails and leaves nothing; what is held stays, and a DEL makes room.
-func TestDiskFull(t *testing.T) {
-	n := newNode(t, ours(t))
-	if err := syscall.Mount("tmpfs", n.dir, "tmpfs", 0, "size=256k"); err != nil {
+// smallDisk mounts a file system of 256 KiB for the test.
+func smallDisk(t *testing.T, dir string) {
+	t.Helper()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
 		t.Skip("SKIPPED, no file system can be mounted here:", err)
 	}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(n.dir, 0); err != nil {
+		if err := syscall.Unmount(dir, 0); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// TestDiskFull: an ADD for which there is no room fails and leaves nothing; what is held stays, and a DEL makes room.
+func TestDiskFull(t *testing.T) {
+	n := newNode(t, ours(t))
+	smallDisk(t, n.dir)
 	c := conf("net", `"ranges":[[{"subnet":"10.1.0.0/16"}]]`)
 	n.must(add1("first", c))
 	n.settle("net", c)

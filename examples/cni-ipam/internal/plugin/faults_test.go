@@ -45,6 +45,29 @@ func TestReboot(t *testing.T) {
 	n.must(add1("c", conf("net", one24+`,"bootIDFile":"%DIR%/none"`)))
 }
 
+// put writes a file.
+func (n *node) put(path, content string) {
+	n.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// damage overwrites a state file and returns what is in it then.
+func (n *node) damage(path, kind string) string {
+	n.Helper()
+	good, err := os.ReadFile(path)
+	if err != nil {
+		n.Fatal(err)
+	}
+	bad := map[string]string{
+		"garbage": strings.Repeat("garbage ", len(good)/8), "empty": "", "cut": string(good[:len(good)/3]),
+		"another database": "SQLite format 3\x00" + strings.Repeat("\x00", 4096),
+	}[kind]
+	n.put(path, bad)
+	return bad
+}
+
 // TestDamage: a damaged state is refused in the boot of the damage. After another boot, or
 // if the boot is unknown, it is set aside unless the configuration refuses that.
 func TestDamage(t *testing.T) {
@@ -52,36 +75,13 @@ func TestDamage(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			n := newNode(t, ours(t))
 			boot := filepath.Join(n.dir, "boot_id")
-			write := func(path, content string) {
-				t.Helper()
-				if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			write(boot, "one")
+			n.put(boot, "one")
 			ipam := one24 + `,"bootIDFile":"%DIR%/boot_id"`
 			plain, refuse := conf("net", ipam), conf("net", ipam+`,"refuseDamaged":true`)
 			n.must(add1("a", plain))
 			n.must(add1("b", plain))
 			state := filepath.Join(n.dir, "net", stateName)
-			good, err := os.ReadFile(state)
-			if err != nil {
-				t.Fatal(err)
-			}
-			switch kind {
-			case "garbage":
-				write(state, strings.Repeat("garbage ", len(good)/8))
-			case "empty":
-				write(state, "")
-			case "cut":
-				write(state, string(good[:len(good)/3]))
-			case "another database":
-				write(state, "SQLite format 3\x00"+strings.Repeat("\x00", 4096))
-			}
-			bad, err := os.ReadFile(state)
-			if err != nil {
-				t.Fatal(err)
-			}
+			bad := n.damage(state, kind)
 			// In the boot of the damage, what the state held may be alive.
 			for _, verb := range []string{"ADD", "DEL", "CHECK"} {
 				n.fails(invocation{verb: verb, container: "a", ifname: "eth0", conf: plain}, 5, "cni-ipam repair net")
@@ -94,7 +94,7 @@ func TestDamage(t *testing.T) {
 			if a := n.word("import"); a.code != 1 || !strings.Contains(a.stderr, "cni-ipam repair net") {
 				t.Fatal(a)
 			}
-			write(boot, "two")
+			n.put(boot, "two")
 			if lost := kind == "garbage" || kind == "cut"; lost { // a crash of the machine may have lost the boot, too
 				if err := os.Remove(filepath.Join(n.dir, "net", bootName)); err != nil {
 					t.Fatal(err)
@@ -104,7 +104,7 @@ func TestDamage(t *testing.T) {
 			if a := n.must(del1("a", refuse)); !strings.Contains(a.stderr, "released nothing") {
 				t.Fatal(a)
 			}
-			if now, err := os.ReadFile(state); err != nil || string(now) != string(bad) {
+			if now, err := os.ReadFile(state); err != nil || string(now) != bad {
 				t.Fatal("the damaged file was changed")
 			}
 			// A DEL is mostly the first call after a boot.
@@ -119,7 +119,7 @@ func TestDamage(t *testing.T) {
 			if err != nil || len(aside) != 1 {
 				t.Fatal(aside, err)
 			}
-			if kept, err := os.ReadFile(aside[0]); err != nil || string(kept) != string(bad) {
+			if kept, err := os.ReadFile(aside[0]); err != nil || string(kept) != bad {
 				t.Fatal("what was set aside is not what was there")
 			}
 			n.must(add1("d", plain))

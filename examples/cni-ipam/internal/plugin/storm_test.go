@@ -81,6 +81,12 @@ func TestKillStorm(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d calls, %d of them killed", calls, kills)
+	n.afterStorm(told, c)
+}
+
+// afterStorm compares what is held with what containers were told, and releases all.
+func (n *node) afterStorm(told map[string][]string, c string) {
+	n.Helper()
 	held := map[string][]string{}
 	for _, h := range n.state("net").Holdings { // which checks that nothing is twice
 		for _, a := range h.Addresses {
@@ -94,15 +100,15 @@ func TestKillStorm(t *testing.T) {
 	for name, want := range told {
 		if want == nil {
 			if got := len(held[name]); got != 0 && got != 2 {
-				t.Errorf("%s holds %v: half an ADD", name, held[name])
+				n.Errorf("%s holds %v: half an ADD", name, held[name])
 			}
 		} else if !slices.Equal(held[name], want) {
-			t.Errorf("%s holds %v and was told %v", name, held[name], want)
+			n.Errorf("%s holds %v and was told %v", name, held[name], want)
 		}
 		n.must(del1(name, c))
 	}
 	if s := n.state("net"); len(s.Holdings) != 0 {
-		t.Errorf("leaked: %v", s.Holdings)
+		n.Errorf("leaked: %v", s.Holdings)
 	}
 }
 

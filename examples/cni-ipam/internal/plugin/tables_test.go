@@ -204,17 +204,19 @@ func TestResolvConf(t *testing.T) {
 }
 
 // TestErrors: what is refused, with its code and text.
-func TestErrors(t *testing.T) {
-	n := newNode(t, ours(t))
-	n.must(add1("first", conf("net", `"ranges":[[{"subnet":"10.1.2.0/30"}]]`)))
-	n.must(add1("first", conf("big", one24)))
-	with := func(i invocation, change func(*invocation)) invocation { change(&i); return i }
+// refusal is a call and how it fails.
+type refusal struct {
+	call invocation
+	code int
+	text string
+}
+
+func with(i invocation, change func(*invocation)) invocation { change(&i); return i }
+
+// refusedConfigs are ADDs that fail for their configuration or arguments.
+func refusedConfigs() []refusal {
 	ok := add1("c", conf("net", one24))
-	for _, c := range []struct {
-		call invocation
-		code int
-		text string
-	}{
+	return []refusal{
 		{add1("c", conf("net", `"ranges":[[{"subnet":"10.1.2.0/30"}]]`)), 11, "failed to allocate for range 0: no IP addresses available in range set: 10.1.2.1-10.1.2.2"},
 		{with(add1("c", conf("big", one24)), func(i *invocation) { i.args = "IP=10.1.2.2" }), 11, "failed to allocate for range 0: requested IP address 10.1.2.2 is not available in range set 10.1.2.1-10.1.2.254"},
 		{with(ok, func(i *invocation) { i.args = "IP=10.1.2.1" }), 7, "failed to allocate for range 0: requested ip 10.1.2.1 is subnet's gateway"},
@@ -242,6 +244,13 @@ func TestErrors(t *testing.T) {
 		{add1("c", `{"cniVersion":"1.1.0"}`), 7, "missing network name"},
 		{add1("c", conf("../up", one24)), 7, "invalid characters found in network name"},
 		{add1("c", versioned("3.0.0", "net", one24)), 1, "incompatible CNI versions"},
+	}
+}
+
+// refusedCalls are calls that fail for their environment, verb or options.
+func refusedCalls() []refusal {
+	ok := add1("c", conf("net", one24))
+	return []refusal{
 		{with(ok, func(i *invocation) { i.verb = "CHECK"; i.conf = versioned("0.3.1", "net", one24) }), 1, "config version does not allow CHECK"},
 		{with(ok, func(i *invocation) { i.verb = "GC"; i.conf = versioned("1.0.0", "net", one24) }), 1, "config version does not allow GC"},
 		{with(ok, func(i *invocation) { i.verb = "STATUS"; i.conf = versioned("1.0.0", "net", one24) }), 1, "config version does not allow STATUS"},
@@ -271,7 +280,14 @@ func TestErrors(t *testing.T) {
 		{with(ok, func(i *invocation) {
 			i.verb, i.conf, i.container = "CHECK", conf("big", one24, `"prevResult":{"cniVersion":"1.1.0","ips":"x"}`), "first"
 		}), 6, "could not parse prevResult"},
-	} {
+	}
+}
+
+func TestErrors(t *testing.T) {
+	n := newNode(t, ours(t))
+	n.must(add1("first", conf("net", `"ranges":[[{"subnet":"10.1.2.0/30"}]]`)))
+	n.must(add1("first", conf("big", one24)))
+	for _, c := range append(refusedConfigs(), refusedCalls()...) {
 		n.fails(c.call, c.code, c.text)
 	}
 	// Who has it is in the details, where no script looks.
