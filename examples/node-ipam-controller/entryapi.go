@@ -50,6 +50,7 @@ type entryAPI struct {
 	period    time.Duration // of looking at the counts, which change with the nodes
 	added     func()        // called when there are new entries
 	readOnly  bool          // for -dry-run: finalizers and statuses stay as they are
+	events    entryEvents
 
 	informers map[schema.GroupVersionResource]cache.SharedIndexInformer
 	kick      chan struct{}
@@ -139,6 +140,7 @@ type object struct {
 	resource schema.GroupVersionResource
 	entry    entry
 	err      error // why it is not in force
+	pending  bool  // because a request failed, which is made again
 }
 
 func (o *object) String() string { return o.GetKind() + " " + o.GetName() }
@@ -151,6 +153,7 @@ func (e *entryAPI) sync(ctx context.Context) (added bool) {
 	for _, o := range objects {
 		if o.err == nil && o.GetDeletionTimestamp() == nil && !slices.Contains(o.GetFinalizers(), entryFinalizer) {
 			o.err = e.setFinalizers(ctx, o, append(slices.Clone(o.GetFinalizers()), entryFinalizer))
+			o.pending = o.err != nil
 		}
 		if o.err == nil {
 			entries = append(entries, o.entry)
@@ -173,16 +176,20 @@ func (e *entryAPI) sync(ctx context.Context) (added bool) {
 		if o.GetDeletionTimestamp() != nil && loaded && !there && slices.Contains(o.GetFinalizers(), entryFinalizer) {
 			rest := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == entryFinalizer })
 			if err := e.setFinalizers(ctx, o, rest); err == nil {
+				e.events.released(o)
 				continue // gone
 			}
 		}
-		if !loaded {
-			continue // the counts are not yet those of the nodes
+		if !loaded || o.pending {
+			continue // the counts are not yet those of the nodes, or the condition is not known
 		}
-		if err := e.setStatus(ctx, o, status(o, state, there, pools)); err != nil {
+		now := status(o, state, there, pools)
+		e.events.see(o, now)
+		if err := e.setStatus(ctx, o, now); err != nil {
 			e.complain(o.String()+" status", err)
 		}
 	}
+	e.events.forget(objects)
 	refusals := 0
 	for _, o := range objects {
 		e.complain(o.String(), o.err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	fakedynamic "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -30,6 +32,7 @@ type objects struct {
 	api    *entryAPI
 	log    strings.Builder
 	added  int
+	events []string
 }
 
 func newObjects(t *testing.T, texts ...string) *objects {
@@ -49,6 +52,9 @@ func newObjects(t *testing.T, texts ...string) *objects {
 	}}}
 	log := slog.New(slog.NewTextHandler(&o.log, nil))
 	o.api = &entryAPI{entrySet: &entrySet{allocator: a, log: log}, client: o.client, discovery: d, period: time.Second, added: func() { o.added++ }}
+	o.api.events.write = func(of *object, kind, reason, message string) {
+		o.events = append(o.events, fmt.Sprintf("%s %s %s: %s", of.GetName(), kind, reason, message))
+	}
 	return o
 }
 
@@ -67,6 +73,7 @@ func (o *objects) create(text string) {
 	if err := sigsyaml.Unmarshal([]byte(text), &u.Object); err != nil {
 		o.Fatal(err)
 	}
+	u.SetUID(types.UID(u.GetKind() + u.GetName()))
 	if _, err := o.client.Resource(o.resource(u.GetKind())).Create(o.Context(), u, metav1.CreateOptions{}); err != nil {
 		o.Fatal(err)
 	}
@@ -246,6 +253,75 @@ func TestObjectsReadOnly(t *testing.T) {
 		o.api.discovery = &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{}}
 		if err := o.api.start(t.Context()); err == nil || !strings.Contains(err.Error(), "serves no ClusterCIDRs") {
 			t.Error(err)
+		}
+	})
+}
+
+// An event says when a condition of an object begins, changes and ends, once each, and
+// another leader does not say it again.
+func TestEventsOfObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObjects(t,
+			clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/23}"),
+			clusterCIDR("typo", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22, nodeSelectr: {}}"))
+		want := func(want ...string) {
+			t.Helper()
+			later(time.Minute)
+			if len(o.events) != len(want) {
+				t.Errorf("events %q, want %q", o.events, want)
+			}
+			for i := range min(len(o.events), len(want)) {
+				if !strings.HasPrefix(o.events[i], want[i]) {
+					t.Errorf("event %q, want %q", o.events[i], want[i])
+				}
+			}
+			o.events = nil
+		}
+		o.start()
+		want()
+		o.api.nodesLoaded()
+		want("typo Warning ClusterCIDRRefused: spec.nodeSelectr: unknown field")
+		for _, name := range []string{"m", "n"} {
+			if _, err := o.api.allocator.Allocate(nodeipam.Node{Name: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("a Warning ClusterCIDRFull: none of 2 CIDRs of ipv4 is free")
+
+		// Another leader reads the conditions from the statuses.
+		o.api.events.last = nil
+		want()
+
+		o.api.allocator.Release("m")
+		want("a Normal ClusterCIDRReady: in force and with free CIDRs again")
+		o.remove("", "a")
+		want("a Normal ClusterCIDRTerminating: ")
+		o.api.allocator.Release("n")
+		want("a Normal ClusterCIDRReleased: ")
+
+		o.create(clusterCIDR("quiet", "{perNodeHostBits: 8, ipv4: 10.4.0.0/23}"))
+		want()
+		o.api.events.successes = true
+		o.create(clusterCIDR("b", "{perNodeHostBits: 8, ipv4: 10.3.0.0/23}"))
+		want("b Normal ClusterCIDRReady: in force")
+	})
+}
+
+// A request that fails is made again and is no condition of the object.
+func TestFailedFinalizerIsNoCondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObjects(t, clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/23}"))
+		failures := 3
+		o.client.PrependReactor("patch", "clustercidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
+			failures--
+			return failures >= 0, nil, errors.New("conflict")
+		})
+		o.start()
+		o.api.nodesLoaded()
+		later(time.Minute)
+		o.want("", "a", true, "0 nodes, 2 free, InForce")
+		if len(o.events) > 0 {
+			t.Errorf("events %q", o.events)
 		}
 	})
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,16 +15,19 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// events writes what is wrong with a node as an event of it.
+// events writes what is wrong with a node or a ClusterCIDR as an event of it.
 type events struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
+
+	mu   sync.Mutex
+	open map[string]bool // nodes with a condition that began with an event
 }
 
 func newEvents(client kubernetes.Interface) *events {
 	b := record.NewBroadcaster()
 	b.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	return &events{b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "node-ipam-controller"})}
+	return &events{broadcaster: b, recorder: b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "node-ipam-controller"})}
 }
 
 func (e *events) stop() { e.broadcaster.Shutdown() }
@@ -34,12 +39,53 @@ func (e *events) node(name, kind, reason, message string) {
 	e.recorder.Event(ref, kind, reason, message)
 }
 
-// The reasons of events. The first two are those of Kubernetes.
+// began records an event of a condition of a node that begins or changes.
+func (e *events) began(name, reason, message string) {
+	e.mu.Lock()
+	if e.open == nil {
+		e.open = map[string]bool{}
+	}
+	e.open[name] = true
+	e.mu.Unlock()
+	e.node(name, v1.EventTypeWarning, reason, message)
+}
+
+// ended records an event when a condition ends that began with one, unless the node is
+// gone.
+func (e *events) ended(name string, there bool) {
+	e.mu.Lock()
+	began := e.open[name]
+	delete(e.open, name)
+	e.mu.Unlock()
+	if began && there {
+		e.node(name, v1.EventTypeNormal, conditionEnded, "what was reported last has ended")
+	}
+}
+
+// entry records an event of a ClusterCIDR object.
+func (e *events) entry(o *object, kind, reason, message string) {
+	ref := &v1.ObjectReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}
+	e.recorder.Event(ref, kind, reason, shortened(message))
+}
+
+// shortened returns as much of the text of an event as the API server takes.
+func shortened(text string) string {
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
+	}
+	return text
+}
+
+// maxMessage is the length that the API server takes.
+const maxMessage = 1024
+
+// The reasons of events of nodes. The first two are those of Kubernetes.
 const (
 	notAvailable     = "CIDRNotAvailable"
 	assignmentFailed = "CIDRAssignmentFailed"
 	recordInvalid    = "CIDRRecordInvalid"
 	assigned         = "CIDRAssigned"
+	conditionEnded   = "CIDRConditionEnded"
 )
 
 // reason returns the reason of an event. The errors of package nodeipam are those of

@@ -18,8 +18,8 @@ import (
 )
 
 // An event says, of a node that no ClusterCIDR serves, what becomes of each. It fits
-// what an API server takes. The end of a condition, and a server that is too busy for a
-// patch, are no events.
+// what an API server takes. The end of a condition is an event, too. A server that is too
+// busy for a patch is not.
 func TestEventsOfConditions(t *testing.T) {
 	var text strings.Builder
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
@@ -47,11 +47,18 @@ func TestEventsOfConditions(t *testing.T) {
 	if message := strings.TrimPrefix(first, "Warning CIDRNotAvailable "); !strings.Contains(message, "size=huge") || len(message) > 1024 || !strings.HasSuffix(message, "...") {
 		t.Errorf("%d characters: %s", len(message), message)
 	}
-	for _, want := range []string{"Warning CIDRRecordInvalid", "Warning CIDRAssignmentFailed"} {
+	for _, want := range []string{"Normal CIDRConditionEnded", "Warning CIDRRecordInvalid", "Warning CIDRAssignmentFailed"} {
 		if got := <-recorder.Events; !strings.HasPrefix(got, want) {
 			t.Error(got)
 		}
 	}
+	// The end of what was no event is none, and neither is that of a node that is gone.
+	p.report("n", nil)
+	<-recorder.Events
+	p.report("n", nil)
+	p.report("gone", &ipalloc.Error{Package: "nodeipam", Op: "record", Err: ipalloc.ErrLimit})
+	<-recorder.Events
+	p.report("gone", nil)
 	if len(recorder.Events) > 0 {
 		t.Error(<-recorder.Events)
 	}

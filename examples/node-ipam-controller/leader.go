@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +47,7 @@ func work(ctx context.Context, p *program) (err error) {
 	defer p.events.stop()
 	ctx, cancel := context.WithCancel(ctx)
 	if api := p.chooser.api; api != nil {
+		api.events.write, api.events.successes = p.events.entry, p.options.successEvents
 		defer api.group.Wait()
 	}
 	var group sync.WaitGroup
@@ -179,16 +179,18 @@ func (p *program) lock() (resourcelock.Interface, error) {
 	}, nil
 }
 
-// report logs a condition of a node, and writes an event when it begins or changes. A
+// report logs a condition of a node, and writes an event when it begins, changes or ends. A
 // server that is too busy for a patch is not given events to write as well.
 func (p *program) report(node string, err error) {
 	if err == nil {
 		p.log.Info("the condition of the node has ended", "node", node)
+		_, there := p.nodes.Get(node)
+		p.events.ended(node, there)
 		return
 	}
 	p.log.Warn("node", "node", node, "err", err)
 	if !errors.Is(err, ipalloc.ErrLimit) || reason(err) == recordInvalid {
-		p.events.node(node, v1.EventTypeWarning, reason(err), p.message(node, err))
+		p.events.began(node, reason(err), p.message(node, err))
 	}
 }
 
@@ -199,11 +201,5 @@ func (p *program) message(name string, err error) string {
 	if n, ok := p.nodes.Get(name); ok && p.chooser.set != nil && reason(err) == notAvailable {
 		text += "\n" + p.chooser.allocator.Explain(n).String()
 	}
-	if len(text) > maxMessage {
-		text = strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
-	}
-	return text
+	return shortened(text)
 }
-
-// maxMessage is the length that the API server takes.
-const maxMessage = 1024
