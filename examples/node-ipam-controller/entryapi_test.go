@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,7 @@ type objects struct {
 	api    *entryAPI
 	log    strings.Builder
 	added  int
+	mu     sync.Mutex
 	events []string
 }
 
@@ -53,6 +55,8 @@ func newObjects(t *testing.T, texts ...string) *objects {
 	log := slog.New(slog.NewTextHandler(&o.log, nil))
 	o.api = &entryAPI{entrySet: &entrySet{allocator: a, log: log}, client: o.client, discovery: d, period: time.Second, added: func() { o.added++ }}
 	o.api.events.write = func(of *object, kind, reason, message string) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
 		o.events = append(o.events, fmt.Sprintf("%s %s %s: %s", of.GetName(), kind, reason, message))
 	}
 	return o
@@ -267,6 +271,8 @@ func TestEventsOfObjects(t *testing.T) {
 		want := func(want ...string) {
 			t.Helper()
 			later(time.Minute)
+			o.mu.Lock()
+			defer o.mu.Unlock()
 			if len(o.events) != len(want) {
 				t.Errorf("events %q, want %q", o.events, want)
 			}
@@ -290,6 +296,7 @@ func TestEventsOfObjects(t *testing.T) {
 
 		// Another leader reads the conditions from the statuses.
 		o.api.events.last = nil
+		o.api.kick <- struct{}{}
 		want()
 
 		o.api.allocator.Release("m")

@@ -50,8 +50,8 @@ type options struct {
 	leaseName      string
 }
 
-func parseOptions(args []string, out io.Writer) (*options, error) {
-	o := &options{}
+// flags returns the flags that set o.
+func (o *options) flags(out io.Writer) *flag.FlagSet {
 	f := flag.NewFlagSet("node-ipam-controller", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.StringVar(&o.config, "config", "", "YAML `file` with flags, as a mapping of names to values; flags of the command line win")
@@ -83,6 +83,12 @@ func parseOptions(args []string, out io.Writer) (*options, error) {
 	f.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "wait between tries to get or renew the lease")
 	f.StringVar(&o.leaseNamespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease")
 	f.StringVar(&o.leaseName, "leader-elect-resource-name", "node-ipam-controller", "name of the lease")
+	return f
+}
+
+func parseOptions(args []string, out io.Writer) (*options, error) {
+	o := &options{}
+	f := o.flags(out)
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
@@ -49,13 +50,13 @@ func (c *cluster) tryDeployments(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", d.name, err, errs.String())
 		}
-		if n := c.createAll(t, d.name, bytes.NewReader(out), "All"); n < 9 {
+		if n := c.applyAll(t, d.name, bytes.NewReader(out), "All"); n < 9 {
 			t.Errorf("%s: %d objects", d.name, n)
 		}
 	}
 }
 
-// apply creates what a manifest holds; a field that there is not is an error.
+// apply applies what a manifest holds; a field that there is not is an error.
 func (c *cluster) apply(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -63,11 +64,12 @@ func (c *cluster) apply(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	c.createAll(t, path, file)
+	c.applyAll(t, path, file)
 }
 
-// createAll creates the resources of a manifest one after another and returns how many.
-func (c *cluster) createAll(t *testing.T, path string, manifest io.Reader, dryRun ...string) (created int) {
+// applyAll applies the resources of a manifest one after another, as kubectl apply
+// --server-side does, and returns how many.
+func (c *cluster) applyAll(t *testing.T, path string, manifest io.Reader, dryRun ...string) (created int) {
 	t.Helper()
 	resources := map[string]string{
 		"ConfigMap": "/api/v1/namespaces/%/configmaps", "Service": "/api/v1/namespaces/%/services",
@@ -86,20 +88,18 @@ func (c *cluster) createAll(t *testing.T, path string, manifest io.Reader, dryRu
 		if err == nil {
 			err = yaml.Unmarshal(document, &what)
 		}
-		if err == nil {
-			document, err = yaml.ToJSON(document)
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		if what.Kind == "" {
 			continue // a document of comments
 		}
-		request := c.client.RESTClient().Post().AbsPath(strings.Replace(resources[what.Kind], "%", what.Namespace, 1))
+		at := strings.Replace(resources[what.Kind], "%", what.Namespace, 1)
+		request := c.client.RESTClient().Patch(types.ApplyPatchType).AbsPath(at, what.Name).Param("fieldManager", "e2e").Param("force", "true")
 		for _, d := range dryRun {
 			request.Param("dryRun", d)
 		}
-		err = request.Param("fieldValidation", "Strict").SetHeader("Content-Type", "application/json").Body(document).Do(t.Context()).Error()
+		err = request.Param("fieldValidation", "Strict").Body(document).Do(t.Context()).Error()
 		if err != nil {
 			t.Fatalf("%s: %s %s: %v", filepath.Base(path), what.Kind, what.Name, err)
 		}

@@ -59,14 +59,7 @@ func (r *run) post(path, body, want string) {
 func (r *run) objects() {
 	r.clear()
 	r.c.apply(r.T, "../deploy/crds/crds.yaml")
-	wait(r.T, "the definitions to be served", func() bool {
-		for _, path := range []string{clusterCIDRPath, configPath} {
-			if r.c.client.RESTClient().Get().AbsPath(path).Do(r.Context()).Error() != nil {
-				return false
-			}
-		}
-		return true
-	})
+	r.waitServed(clusterCIDRPath, configPath)
 	config := "apiVersion: networking.ipalloc.dev/v1\nkind: ClusterCIDRConfig\nmetadata: {name: rack1}\nspec:\n  ipv4: {cidr: 10.128.0.0/16, perNodeMaskSize: 26}\n  ipv6: {cidr: \"fd00:30::/64\", perNodeMaskSize: 122}\n"
 	r.post(clusterCIDRPath, clusterCIDRText("a")+"  nodeSelectr: {}\n", "nodeSelectr")
 	r.post(clusterCIDRPath, clusterCIDRText("a"), "ipv4 or ipv6 is needed")
@@ -101,7 +94,7 @@ func (r *run) objects() {
 		b, _ := r.object(configPath, "rack1")
 		return a.Status.Nodes == 40 && a.Status.IPv4.Free == 216 && b.Status.Nodes == 20 && b.Status.IPv4.Capacity == 1024
 	})
-
+	r.tables()
 	r.immutable()
 	r.deletedWithNodes(nodes)
 }
@@ -139,6 +132,10 @@ func (r *run) deletedWithNodes(nodes []*v1.Node) {
 	wait(r.T, "a to be terminating", func() bool {
 		a, ok := r.object(clusterCIDRPath, "a")
 		return ok && len(a.Status.Conditions) == 1 && a.Status.Conditions[0].Reason == "Terminating"
+	})
+	wait(r.T, "an event of a", func() bool {
+		events, err := r.c.client.CoreV1().Events("default").List(r.Context(), metav1.ListOptions{FieldSelector: "reason=ClusterCIDRTerminating,involvedObject.name=a"})
+		return err == nil && len(events.Items) == 1
 	})
 	again := []*v1.Node{nodes[1].DeepCopy()}
 	r.each(again, r.delete)
