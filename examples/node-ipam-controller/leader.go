@@ -38,6 +38,7 @@ type program struct {
 	api        apiCheck
 	lease      *leaderelection.HealthzAdaptor // nil without -leader-elect
 	elector    atomic.Pointer[leaderelection.LeaderElector]
+	renewed    *renewals
 	leading    atomic.Bool
 }
 
@@ -113,8 +114,9 @@ func (p *program) lead(outer context.Context, lock resourcelock.Interface) error
 	defer cancel()
 	ended := make(chan error, 1)
 	began := make(chan struct{})
+	p.renewed = &renewals{Interface: lock}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          lock,
+		Lock:          p.renewed,
 		LeaseDuration: p.options.leaseDuration,
 		RenewDeadline: p.options.renewDeadline,
 		RetryPeriod:   p.options.retryPeriod,
@@ -150,13 +152,56 @@ func (p *program) lead(outer context.Context, lock resourcelock.Interface) error
 
 // fence fails if the lease was not renewed for as long as a leader tries to: a process
 // that was stopped, or whose machine was, must not write before it finds out that
-// another one leads.
-func (p *program) fence() error {
+// another one leads. It returns how long no other process can lead, which is how long a
+// write may take.
+func (p *program) fence() (left time.Duration, err error) {
 	e := p.elector.Load()
 	if e == nil || !e.IsLeader() {
-		return errors.New("the lease is not held")
+		return 0, errors.New("the lease is not held")
 	}
-	return e.Check(p.options.renewDeadline - p.options.leaseDuration)
+	since := p.renewed.since()
+	if since > p.options.renewDeadline {
+		return 0, fmt.Errorf("the lease was last renewed %v ago", since.Round(time.Millisecond))
+	}
+	return p.options.leaseDuration - since, nil
+}
+
+// renewals is a lock that remembers when the last request was sent that renewed it. The
+// time of the answer, which the elector goes by, says nothing: a process that is stopped
+// in between reads the answer when it goes on, long after the lease has run out.
+type renewals struct {
+	resourcelock.Interface
+
+	mu   sync.Mutex
+	sent time.Time
+}
+
+func (r *renewals) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return r.renew(func() error { return r.Interface.Create(ctx, record) })
+}
+
+func (r *renewals) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return r.renew(func() error { return r.Interface.Update(ctx, record) })
+}
+
+func (r *renewals) renew(request func() error) error {
+	sent := time.Now()
+	err := request()
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.sent = sent
+	}
+	return err
+}
+
+// since returns the time since the last renewal, by the wall clock if that is more: the
+// other one stands still while a machine sleeps.
+func (r *renewals) since() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	return max(now.Sub(r.sent), now.Round(0).Sub(r.sent.Round(0)))
 }
 
 // lock returns the lease to hold. It goes over a client of its own: its renewal must

@@ -51,8 +51,8 @@ func TestALostLeaseEndsTheProgram(t *testing.T) {
 		if !p.controller.Synced() {
 			t.Fatal("it does not lead")
 		}
-		if err := p.fence(); err != nil {
-			t.Error(err)
+		if left, err := p.fence(); err != nil || left > p.options.leaseDuration || left < p.options.leaseDuration-p.options.retryPeriod {
+			t.Error(left, err)
 		}
 		cut.Store(true)
 		time.Sleep(p.options.renewDeadline - time.Second)
@@ -66,6 +66,48 @@ func TestALostLeaseEndsTheProgram(t *testing.T) {
 		if took := time.Since(start); took >= p.options.leaseDuration {
 			t.Errorf("it went on for %v, and the lease lasts %v", took, p.options.leaseDuration)
 		}
+	})
+}
+
+// A renewal counts from when it was sent: the answer may be read by a process that was
+// stopped in between, while another one took the lease.
+func TestTheFenceCountsFromTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var slow atomic.Bool
+		var sent atomic.Pointer[time.Time] // when the last request was sent that was answered
+		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			at := time.Now()
+			if slow.Load() {
+				time.Sleep(9 * time.Second)
+			}
+			sent.Store(&at)
+			return false, nil, nil
+		})
+		p, lock := follower(t, client, "one")
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- p.lead(ctx, lock) }()
+		time.Sleep(time.Minute)
+		slow.Store(true)
+		refused := 0
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			left, err := p.fence()
+			since := time.Since(*sent.Load())
+			if (err == nil) != (since <= p.options.renewDeadline) || err == nil && left != p.options.leaseDuration-since {
+				t.Fatalf("%v after the last renewal was sent: %v left, %v", since, left, err)
+			}
+			if err != nil {
+				refused++
+			}
+		}
+		if refused == 0 {
+			t.Error("the fence was never down")
+		}
+		stop()
+		<-ended
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	clientmetrics "k8s.io/client-go/tools/metrics"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
@@ -114,7 +116,7 @@ type nodeWriter struct {
 	client  kubernetes.Interface
 	timeout time.Duration // of one request
 
-	fence     func() error                      // fails when another process may work; may be nil
+	fence     func() (time.Duration, error)     // how long no other process may work; may be nil
 	durations *prometheus.HistogramVec          // of writes, by result; may be nil
 	recorded  func(string, nodeipam.Assignment) // called after a write; may be nil
 }
@@ -124,15 +126,7 @@ type nodeWriter struct {
 // that hides a lost answer would make what comes after it look definite.
 func (w *nodeWriter) Write(ctx context.Context, n nodeipam.Node, as nodeipam.Assignment) error {
 	start := time.Now()
-	var err error
-	if w.fence != nil {
-		err = w.fence()
-	}
-	if err != nil {
-		err = fmt.Errorf("%w: %w", controller.ErrRejected, err)
-	} else {
-		err = w.write(ctx, n, as)
-	}
+	err := w.write(ctx, n, as)
 	if w.durations != nil {
 		w.durations.WithLabelValues(result(err)).Observe(time.Since(start).Seconds())
 	}
@@ -155,6 +149,8 @@ func result(err error) string {
 	return "unknown"
 }
 
+// write waits for the client's limit of requests, then asks the fence, then sends. The
+// request ends, here and in the API server, before another process may work.
 func (w *nodeWriter) write(ctx context.Context, n nodeipam.Node, as nodeipam.Assignment) error {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
@@ -162,10 +158,26 @@ func (w *nodeWriter) write(ctx context.Context, n nodeipam.Node, as nodeipam.Ass
 	if err != nil {
 		return fmt.Errorf("%w: %w", controller.ErrRejected, err)
 	}
+	client := w.client.CoreV1().RESTClient()
+	request := client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(n.Name).MaxRetries(0).Body(data)
+	if limiter := client.GetRateLimiter(); limiter != nil {
+		begin := time.Now()
+		if err := limiter.Wait(ctx); err != nil {
+			return fmt.Errorf("%w: %w", controller.ErrRejected, err)
+		}
+		clientmetrics.RateLimiterLatency.Observe(ctx, http.MethodPatch, *request.URL(), time.Since(begin))
+		request.Throttle(nil)
+	}
+	timeout := w.timeout
+	if w.fence != nil {
+		left, err := w.fence()
+		if err != nil {
+			return fmt.Errorf("%w: %w", controller.ErrRejected, err)
+		}
+		timeout = min(timeout, left)
+	}
 	var got v1.Node
-	err = w.client.CoreV1().RESTClient().Patch(types.StrategicMergePatchType).Resource("nodes").Name(n.Name).
-		MaxRetries(0).Body(data).Do(ctx).Into(&got)
-	if err != nil {
+	if err = request.Timeout(timeout).Do(ctx).Into(&got); err != nil {
 		return classify(err)
 	}
 	if node := toNode(&got); !slices.Equal(node.Prefixes, as.Prefixes) {

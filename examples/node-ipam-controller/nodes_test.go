@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,6 +35,39 @@ func newWriter(t *testing.T, handler http.HandlerFunc) *nodeWriter {
 		t.Fatal(err)
 	}
 	return &nodeWriter{client: client, timeout: 200 * time.Millisecond}
+}
+
+// The fence is asked when the request is sent, after the wait for the client's limit, and
+// the request ends before another process may work, in the API server too.
+func TestTheFenceBoundsAWrite(t *testing.T) {
+	var timeouts []string
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		timeouts = append(timeouts, r.URL.Query().Get("timeout"))
+		answer(w, 200, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1.NodeSpec{PodCIDRs: []string{"10.0.0.0/24"}}})
+	}
+	server := httptest.NewServer(http.HandlerFunc(handler))
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: 10, Burst: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []time.Time
+	w := &nodeWriter{client: client, timeout: 5 * time.Second, fence: func() (time.Duration, error) {
+		asked = append(asked, time.Now())
+		return time.Duration(len(asked)) * 3 * time.Second, nil
+	}}
+	begin := time.Now()
+	for range 2 {
+		if err := w.Write(t.Context(), node("n"), nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24").Prefixes}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := asked[1].Sub(begin); d < 50*time.Millisecond {
+		t.Errorf("asked after %v, before the wait for the limit", d)
+	}
+	if want := []string{"3s", "5s"}; !slices.Equal(timeouts, want) {
+		t.Errorf("timeouts %v, want %v", timeouts, want)
+	}
 }
 
 func answer(w http.ResponseWriter, code int, obj any) {
@@ -119,7 +153,7 @@ func TestFailuresOfAWrite(t *testing.T) {
 // Nothing is written, and nothing can have been, once another process may work.
 func TestAFenceRefusesWrites(t *testing.T) {
 	w := newWriter(t, func(http.ResponseWriter, *http.Request) { t.Error("a request") })
-	w.fence = func() error { return errors.New("the lease is not held") }
+	w.fence = func() (time.Duration, error) { return 0, errors.New("the lease is not held") }
 	if err := w.Write(t.Context(), node("n"), nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24").Prefixes}); !errors.Is(err, controller.ErrRejected) {
 		t.Error(err)
 	}

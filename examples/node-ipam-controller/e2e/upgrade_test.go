@@ -80,25 +80,7 @@ func (r *run) upgrade() {
 	if err := r.c.client.RESTClient().Delete().AbsPath(clusterCIDRPath, "old").Do(r.Context()).Error(); err != nil {
 		r.Fatal(err)
 	}
-	groups := map[string][]*v1.Node{}
-	node := func(group string, cidrs ...string) {
-		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%02d", group, len(groups[group])), Labels: map[string]string{"group/" + group: ""}}}
-		if len(cidrs) > 0 {
-			n.Spec = v1.NodeSpec{PodCIDR: cidrs[0], PodCIDRs: cidrs}
-		}
-		groups[group] = append(groups[group], n)
-	}
-	for i := range 12 {
-		node("control-plane", fmt.Sprintf("10.120.%d.%d/25", i/2, i%2*128), strings.Replace(fmt.Sprintf("fd00:120::%x/121", i*128), "::0/", "::/", 1))
-		node("worker", fmt.Sprintf("10.120.%d.0/24", 8+i), fmt.Sprintf("fd00:120::%x/120", (8+i)*256))
-		node("old", fmt.Sprintf("10.121.0.%d/28", i*16), strings.Replace(fmt.Sprintf("fd00:121::%x/124", i*16), "::0/", "::/", 1))
-	}
-	before := map[string]v1.NodeSpec{}
-	for _, n := range slices.Concat(slices.Collect(maps.Values(groups))...) {
-		before[n.Name] = n.Spec
-	}
-	node("control-plane")
-	node("worker")
+	groups, before := theirNodes()
 	all := slices.Concat(slices.Collect(maps.Values(groups))...)
 	r.each(all, r.create)
 
@@ -147,6 +129,30 @@ func (r *run) upgrade() {
 			return !ok
 		})
 	}
+}
+
+// theirNodes returns nodes by group as the other controller has left them, with the specs
+// of those that have CIDRs.
+func theirNodes() (groups map[string][]*v1.Node, before map[string]v1.NodeSpec) {
+	groups, before = map[string][]*v1.Node{}, map[string]v1.NodeSpec{}
+	node := func(group string, cidrs ...string) {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%02d", group, len(groups[group])), Labels: map[string]string{"group/" + group: ""}}}
+		if len(cidrs) > 0 {
+			n.Spec = v1.NodeSpec{PodCIDR: cidrs[0], PodCIDRs: cidrs}
+		}
+		groups[group] = append(groups[group], n)
+	}
+	for i := range 12 {
+		node("control-plane", fmt.Sprintf("10.120.%d.%d/25", i/2, i%2*128), strings.Replace(fmt.Sprintf("fd00:120::%x/121", i*128), "::0/", "::/", 1))
+		node("worker", fmt.Sprintf("10.120.%d.0/24", 8+i), fmt.Sprintf("fd00:120::%x/120", (8+i)*256))
+		node("old", fmt.Sprintf("10.121.0.%d/28", i*16), strings.Replace(fmt.Sprintf("fd00:121::%x/124", i*16), "::0/", "::/", 1))
+	}
+	for _, n := range slices.Concat(slices.Collect(maps.Values(groups))...) {
+		before[n.Name] = n.Spec
+	}
+	node("control-plane")
+	node("worker")
+	return groups, before
 }
 
 // waitServed waits until the API server serves resources.
