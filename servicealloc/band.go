@@ -1,9 +1,9 @@
 package servicealloc
 
 import (
-	"cmp"
-	"slices"
-	"sort"
+	"math/bits"
+
+	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
 // Band says which part of a range an address or a port belongs to.
@@ -21,16 +21,16 @@ const (
 	Dynamic Band = "dynamic"
 )
 
-// bandID is how a space numbers the bands.
-type bandID uint8
-
 const (
-	closed bandID = iota
-	static
-	dynamic
+	closed  = bands.Closed
+	static  = bands.Static
+	dynamic = bands.Dynamic
 )
 
-func (b bandID) name() Band { return [...]Band{Closed, Static, Dynamic}[b] }
+type (
+	span = bands.Span
+	zone = bands.Zone
+)
 
 // The sizes of the static bands are Kubernetes' (KEP-3070 for addresses, KEP-3668 for
 // ports).
@@ -58,120 +58,38 @@ func (s *settings) part(zones []zone, sp span, n, per, most uint64) []zone {
 	if s.size < 0 {
 		size = staticShare(n, per, most)
 	}
-	zones = append(zones, zone{sp, dynamic})
+	zones = append(zones, zone{Span: sp, Band: dynamic})
 	if size > 0 {
-		zones = append(zones, zone{span{sp.lo, sp.lo + min(size-1, sp.hi-sp.lo)}, static})
+		zones = append(zones, zone{Span: span{Lo: sp.Lo, Hi: sp.Lo + min(size-1, sp.Hi-sp.Lo)}, Band: static})
 	}
 	return zones
 }
 
-// A span is a closed stretch of positions of a space.
-type span struct{ lo, hi uint64 }
-
-func (s span) has(x uint64) bool { return s.lo <= x && x <= s.hi }
-
-// A zone is a span that one rule puts into a band.
-type zone struct {
-	span
-	band bandID
+// Stats says how much of a range is taken.
+type Stats struct {
+	Static, Dynamic BandStats
+	Closed          uint64 // held outside both bands: reserved, in ranges that drain, or in none
 }
 
-// merge lays zones over each other and returns the bands that result as ascending
-// zones that do not touch unless their bands differ: a position in any closed zone is
-// closed, else it is static in any static zone, else dynamic. What no zone covers is
-// left out. Cost: O(n log n).
-func merge(zones []zone) []zone {
-	// An edge is where a zone begins, or the position after its end.
-	type edge struct {
-		at   uint64
-		band bandID
-		step int
-	}
-	var edges []edge
-	for _, z := range zones {
-		edges = append(edges, edge{z.lo, z.band, 1})
-		if z.hi != ^uint64(0) { // else nothing comes after it
-			edges = append(edges, edge{z.hi + 1, z.band, -1})
+// BandStats is the part of [Stats] for one band.
+type BandStats struct{ Capacity, Used, Free uint64 }
+
+// statsOf returns the counts of a space.
+func statsOf(s *bands.Space) Stats {
+	st, dy := &s.Bands[0], &s.Bands[1]
+	return Stats{BandStats{st.Size, st.Used, st.Free()}, BandStats{dy.Size, dy.Used, dy.Free()}, s.Closed}
+}
+
+// add returns the sum of the counts, which saturate at 2^64-1.
+func (s Stats) add(o Stats) Stats {
+	sum := func(x, y uint64) uint64 {
+		if sum, carry := bits.Add64(x, y, 0); carry == 0 {
+			return sum
 		}
+		return ^uint64(0)
 	}
-	slices.SortFunc(edges, func(x, y edge) int { return cmp.Compare(x.at, y.at) })
-	var out []zone
-	var open [3]int // how many zones of each band cover the position
-	for i := 0; i < len(edges); {
-		sp := span{edges[i].at, ^uint64(0)}
-		for ; i < len(edges) && edges[i].at == sp.lo; i++ {
-			open[edges[i].band] += edges[i].step
-		}
-		if i < len(edges) {
-			sp.hi = edges[i].at - 1
-		}
-		b := dynamic
-		switch {
-		case open[closed] > 0:
-			continue
-		case open[static] > 0:
-			b = static
-		case open[dynamic] == 0:
-			continue
-		}
-		if n := len(out); n > 0 && out[n-1].band == b && out[n-1].hi+1 == sp.lo {
-			out[n-1].hi = sp.hi
-			continue
-		}
-		out = append(out, zone{sp, b})
+	band := func(x, y BandStats) BandStats {
+		return BandStats{sum(x.Capacity, y.Capacity), sum(x.Used, y.Used), sum(x.Free, y.Free)}
 	}
-	return out
-}
-
-// A band of a space: its parts, how many positions they have and how many are taken.
-type band struct {
-	parts      []part // ascending, disjoint
-	size, used uint64
-}
-
-// A part is one span of a band.
-type part struct {
-	span
-	before uint64 // how many positions of the band lie below it
-	used   uint64 // how many are taken; only counted in a band of several parts
-}
-
-// add appends a span above the ones that are there.
-func (b *band) add(s span) {
-	b.parts = append(b.parts, part{span: s, before: b.size})
-	b.size += s.hi - s.lo + 1
-}
-
-func (b *band) free() uint64 { return b.size - b.used }
-
-// freeIn returns how many positions of a part are free.
-func (b *band) freeIn(p *part) uint64 {
-	if len(b.parts) == 1 {
-		return b.free()
-	}
-	return p.hi - p.lo + 1 - p.used
-}
-
-// at returns the k-th position of the band, which has more than k.
-func (b *band) at(k uint64) uint64 {
-	i := 0
-	if len(b.parts) > 1 {
-		i = sort.Search(len(b.parts), func(i int) bool { return b.parts[i].before > k }) - 1
-	}
-	return b.parts[i].lo + (k - b.parts[i].before)
-}
-
-// from returns the first part of the band that ends at x or above, nil if there is none.
-func (b *band) from(x uint64) *part {
-	i := sort.Search(len(b.parts), func(i int) bool { return b.parts[i].hi >= x })
-	if i == len(b.parts) {
-		return nil
-	}
-	return &b.parts[i]
-}
-
-// holds reports whether x is in the band.
-func (b *band) holds(x uint64) bool {
-	p := b.from(x)
-	return p != nil && p.lo <= x
+	return Stats{band(s.Static, o.Static), band(s.Dynamic, o.Dynamic), sum(s.Closed, o.Closed)}
 }

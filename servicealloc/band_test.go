@@ -242,30 +242,11 @@ func TestConstructorsRefuse(t *testing.T) {
 	}
 }
 
-// Zones of one band that touch or overlap become one, closed ones go first, static ones
-// next; up to the last position of 2^64.
-func TestMerge(t *testing.T) {
-	const top = ^uint64(0)
-	z := func(lo, hi uint64, b bandID) zone { return zone{span{lo, hi}, b} }
-	for what, tt := range map[string]struct{ zones, want []zone }{
-		"none":           {nil, nil},
-		"touching":       {[]zone{z(0, 4, dynamic), z(5, 9, dynamic)}, []zone{z(0, 9, dynamic)}},
-		"overlapping":    {[]zone{z(0, 6, static), z(3, 9, static)}, []zone{z(0, 9, static)}},
-		"apart":          {[]zone{z(5, 9, dynamic), z(0, 3, dynamic)}, []zone{z(0, 3, dynamic), z(5, 9, dynamic)}},
-		"static first":   {[]zone{z(0, 9, dynamic), z(2, 3, static)}, []zone{z(0, 1, dynamic), z(2, 3, static), z(4, 9, dynamic)}},
-		"closed first":   {[]zone{z(0, 9, static), z(0, 9, dynamic), z(4, 20, closed)}, []zone{z(0, 3, static)}},
-		"twice":          {[]zone{z(1, 9, dynamic), z(1, 9, dynamic)}, []zone{z(1, 9, dynamic)}},
-		"the last":       {[]zone{z(7, top, dynamic), z(top, top, static)}, []zone{z(7, top-1, dynamic), z(top, top, static)}},
-		"the last again": {[]zone{z(7, top, dynamic), z(9, top, dynamic)}, []zone{z(7, top, dynamic)}},
-	} {
-		if got := merge(tt.zones); !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %v, want %v", what, got, tt.want)
-		}
-	}
-	// Equal and nested ranges at one base are as simple as one of them.
+// Equal and nested ranges at one base are as simple as one of them.
+func TestEqualRangesAreSimple(t *testing.T) {
 	r := newRegistryT(t, "10.0.0.0/24 10.0.0.0/24")
 	wantErr(t, r.SetRange(rangeOf("inside", "10.0.0.0/26")), nil)
-	if one := newRangeT(t, "10.0.0.0/24"); !one.simple || len(r.ranges.lines[0].bands[1].parts) != 1 {
+	if one := newRangeT(t, "10.0.0.0/24"); !one.space.Simple || r.ranges.lines[0].Bands[1].Parts() != 1 {
 		t.Error("bands in pieces")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
 // A lineKey names a line: a row of up to 2^64 numbers of which each is an address or a
@@ -42,7 +43,7 @@ func (k lineKey) last() uint64 {
 // span returns the numbers of the line that lie in p, and whether there are any.
 func (k lineKey) span(p netip.Prefix) (span, bool) {
 	lo, hi := ends(p)
-	return span{lo.Lo, hi.Lo}, k.kind == kindOf(p.Addr()) && k.hi >= lo.Hi && k.hi <= hi.Hi
+	return span{Lo: lo.Lo, Hi: hi.Lo}, k.kind == kindOf(p.Addr()) && k.hi >= lo.Hi && k.hi <= hi.Hi
 }
 
 // kindOf returns the kind of the line of ip.
@@ -96,7 +97,7 @@ func (s subject) port() Port {
 // usable returns the addresses of p that may be handed out, and whether there are any.
 func (s *settings) usable(p netip.Prefix) (span, bool) {
 	lo, hi := ends(p)
-	sp := span{lo.Lo, hi.Lo}
+	sp := span{Lo: lo.Lo, Hi: hi.Lo}
 	host := p.Addr().BitLen() - p.Bits()
 	switch {
 	case s.pointToPoint && host <= 1:
@@ -104,9 +105,9 @@ func (s *settings) usable(p netip.Prefix) (span, bool) {
 	case p.Addr().Is4() && host <= 1, host == 0:
 		return sp, false
 	case p.Addr().Is4():
-		sp.hi--
+		sp.Hi--
 	}
-	return span{sp.lo + 1, sp.hi}, true
+	return span{Lo: sp.Lo + 1, Hi: sp.Hi}, true
 }
 
 // mapped is where IPv4 addresses stand in IPv6 (RFC 4291, 2.5.5.2). The engine refuses
@@ -122,33 +123,33 @@ func (s *settings) zones(k lineKey, entries ...*RangeInfo) []zone {
 		}
 		for _, p := range e.Prefixes {
 			if sp, ok := k.span(p); ok && e.Reserved {
-				reserved = append(reserved, zone{sp, closed})
+				reserved = append(reserved, zone{Span: sp, Band: closed})
 			} else if sp, some := s.usable(p); ok && some {
 				zones = s.part(zones, sp, 1<<min(p.Addr().BitLen()-p.Bits(), 32), addrsPerStatic, maxStaticAddrs)
 			}
 		}
 		for _, r := range e.Ports {
-			if sp := (span{uint64(r.First), uint64(r.Last)}); k.kind >= anyPort && e.Reserved {
-				reserved = append(reserved, zone{sp, closed})
+			if sp := (span{Lo: uint64(r.First), Hi: uint64(r.Last)}); k.kind >= anyPort && e.Reserved {
+				reserved = append(reserved, zone{Span: sp, Band: closed})
 			} else if k.kind >= anyPort {
-				zones = s.part(zones, sp, sp.hi-sp.lo+1, portsPerStatic, maxStaticPorts)
+				zones = s.part(zones, sp, sp.Hi-sp.Lo+1, portsPerStatic, maxStaticPorts)
 			}
 		}
 	}
-	usable := merge(zones)
+	usable := bands.Merge(zones)
 	for _, p := range s.static { // which makes nothing usable
 		if sp, ok := k.span(p); ok {
 			for _, z := range usable {
-				if lo, hi := max(sp.lo, z.lo), min(sp.hi, z.hi); lo <= hi {
-					zones = append(zones, zone{span{lo, hi}, static})
+				if lo, hi := max(sp.Lo, z.Lo), min(sp.Hi, z.Hi); lo <= hi {
+					zones = append(zones, zone{Span: span{Lo: lo, Hi: hi}, Band: static})
 				}
 			}
 		}
 	}
 	if sp, ok := k.span(mapped); ok {
-		reserved = append(reserved, zone{sp, closed})
+		reserved = append(reserved, zone{Span: sp, Band: closed})
 	}
-	return merge(append(zones, reserved...))
+	return bands.Merge(append(zones, reserved...))
 }
 
 // checkPrefix returns why p cannot be a range, "" if it can.

@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
 // An Option changes what a constructor builds. Its doc comment says which
@@ -236,17 +237,9 @@ func (p *picker) read(d *snap.Reader) {
 	}
 }
 
-// scale maps a uniform u to [0, n). Multiply-and-shift (Lemire, "Fast Random Integer
-// Generation in an Interval", 2019) without its rejection step: each result has floor
-// or ceil of 2^64/n preimages, so no probability is off by more than 2^-64.
-func scale(u, n uint64) uint64 {
-	hi, _ := bits.Mul64(u, n)
-	return hi
-}
-
-// scaleWide is scale for any n: u*n / 2^64.
+// scaleWide is bands.Scale for any n: u*n / 2^64.
 func scaleWide(u uint64, n addr.U128) addr.U128 {
 	hi, lo := bits.Mul64(u, n.Hi)
-	sum, carry := bits.Add64(lo, scale(u, n.Lo), 0)
+	sum, carry := bits.Add64(lo, bands.Scale(u, n.Lo), 0)
 	return addr.U128{Hi: hi + carry, Lo: sum}
 }

@@ -4,13 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"iter"
-	"math/bits"
 	"net/netip"
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
 // Range hands out the addresses of one prefix. Make one with [NewRange].
@@ -24,7 +24,7 @@ type Ports = Pool[uint16]
 // are safe for concurrent use.
 type Pool[T netip.Addr | uint16] struct {
 	base
-	space
+	space bands.Space
 	codec codec[T]
 	full  *ipalloc.Error // nil until it is needed
 }
@@ -63,9 +63,9 @@ func NewRange(p netip.Prefix, opts ...Option) (*Range, error) {
 	}
 	sp, ok := c.usable(p)
 	if !ok {
-		sp.hi = sp.lo
+		sp.Hi = sp.Lo
 	}
-	a := &addrs{p: p, v4: p.Addr().Is4(), hi: addr.FromAddr(p.Addr()).Hi, first: sp.lo, last: sp.hi - sp.lo, none: !ok}
+	a := &addrs{p: p, v4: p.Addr().Is4(), hi: addr.FromAddr(p.Addr()).Hi, first: sp.Lo, last: sp.Hi - sp.Lo, none: !ok}
 	return newPool[netip.Addr](a, &c, rangeMagic, a.hi^uint64(p.Bits()), addr.FromAddr(p.Addr()).Lo)
 }
 
@@ -106,8 +106,8 @@ func newPool[T netip.Addr | uint16](codec codec[T], c *config, magic string, see
 	p := &Pool[T]{codec: codec}
 	p.start(c, magic, seed1, seed2)
 	first, last, _ := codec.whole()
-	p.space = newSpace(last.x-first.x, p.zones())
-	if c.size > 0 && uint64(c.size) > p.bands[0].size+p.bands[1].size {
+	p.space = bands.New(last.x-first.x, p.zones())
+	if c.size > 0 && uint64(c.size) > p.space.Bands[0].Size+p.space.Bands[1].Size {
 		return nil, invalid("new", "StaticBand", "larger than the range")
 	}
 	if err := p.restore(c, codec.String(), p.read); err != nil {
@@ -121,8 +121,8 @@ func (p *Pool[T]) zones() []zone {
 	first, _, entry := p.codec.whole()
 	zones := p.set.zones(first.lineKey, &entry)
 	for i := range zones {
-		zones[i].lo -= first.x
-		zones[i].hi -= first.x
+		zones[i].Lo -= first.x
+		zones[i].Hi -= first.x
 	}
 	return zones
 }
@@ -220,7 +220,7 @@ func (p *Pool[T]) changed(k Kind, member T) {
 }
 
 // plain reports whether the common case of a call may be worked inline.
-func (p *Pool[T]) plain() bool { return p.simple && p.changes == nil }
+func (p *Pool[T]) plain() bool { return p.space.Simple && p.changes == nil }
 
 // AllocateNext takes a member: from the dynamic band the next free one, coming round
 // at the end of the band, from a start that is uniform over the band; the lowest free
@@ -232,11 +232,11 @@ func (p *Pool[T]) plain() bool { return p.simple && p.changes == nil }
 // does not allocate, not even on failure.
 func (p *Pool[T]) AllocateNext() (member T, spilled bool, err error) {
 	p.mu.Lock()
-	if b := &p.bands[1]; p.plain() && b.used != b.size { // the common case of what follows
-		b.used++
-		x, _ := p.bits.SetNextClear(p.split + scale(p.pick.next, b.size))
-		if x < p.split { // the walk came round and ended in the static band
-			x = p.comeRound(x)
+	if b := &p.space.Bands[1]; p.plain() && b.Used != b.Size { // the common case of what follows
+		b.Used++
+		x, _ := p.space.Bits.SetNextClear(p.space.Split + bands.Scale(p.pick.next, b.Size))
+		if x < p.space.Split { // the walk came round and ended in the static band
+			x = p.space.ComeRound(x)
 		}
 		if !p.pick.lowest {
 			p.pick.next = p.pick.pcg.Uint64()
@@ -244,13 +244,13 @@ func (p *Pool[T]) AllocateNext() (member T, spilled bool, err error) {
 		p.mu.Unlock()
 		return p.codec.at(x), false, nil
 	}
-	x, b := p.next(p.pick.next, p.set.neverSpill)
+	x, b := p.space.Next(p.pick.next, p.set.neverSpill)
 	if b == closed {
 		err := p.fullError()
 		p.mu.Unlock()
 		return member, false, err
 	}
-	p.take(x)
+	p.space.Take(x)
 	p.pick.draw()
 	member = p.codec.at(x)
 	p.changed(Allocated, member)
@@ -268,7 +268,7 @@ func (p *Pool[T]) AllocateN(dst []T) (spilled int, err error) {
 		return 0, nil
 	}
 	p.mu.Lock()
-	k, ok := p.share(uint64(len(dst)), !p.set.neverSpill)
+	k, ok := p.space.Share(uint64(len(dst)), !p.set.neverSpill)
 	if !ok {
 		err := p.fullError()
 		p.mu.Unlock()
@@ -285,15 +285,15 @@ func (p *Pool[T]) AllocateN(dst []T) (spilled int, err error) {
 }
 
 // fill takes a member of band b for each element of dst, in one walk.
-func (p *Pool[T]) fill(b bandID, dst []T) {
+func (p *Pool[T]) fill(b bands.ID, dst []T) {
 	if len(dst) == 0 {
 		return
 	}
 	var buf [64]uint64 // on the stack, whatever the caller asks for
-	bd := p.band(b)
-	for from := bd.at(scale(p.pick.next, bd.size)); len(dst) > 0; {
+	bd := p.space.Band(b)
+	for from := bd.At(bands.Scale(p.pick.next, bd.Size)); len(dst) > 0; {
 		run := buf[:min(len(buf), len(dst))]
-		from = p.takeRun(b, from, run)
+		from = p.space.TakeRun(b, from, run)
 		for i, x := range run {
 			dst[i] = p.codec.at(x)
 		}
@@ -313,9 +313,9 @@ func (p *Pool[T]) Allocate(member T) error {
 	}
 	p.mu.Lock()
 	if p.plain() {
-		ok = p.bits.Set(x) // the common case of what follows
+		ok = p.space.Bits.Set(x) // the common case of what follows
 		if ok {
-			*p.simpleUsed(x)++
+			*p.space.SimpleUsed(x)++
 		}
 		p.mu.Unlock()
 		if !ok {
@@ -323,11 +323,11 @@ func (p *Pool[T]) Allocate(member T) error {
 		}
 		return nil
 	}
-	if err := p.takeable(x, ipalloc.ErrOutOfRange); err != nil {
+	if err := p.space.Takeable(x, ipalloc.ErrOutOfRange); err != nil {
 		p.mu.Unlock()
 		return p.codec.problem(member, err)
 	}
-	p.take(x)
+	p.space.Take(x)
 	p.changed(Allocated, member)
 	return nil
 }
@@ -341,14 +341,14 @@ func (p *Pool[T]) Release(member T) bool {
 	}
 	p.mu.Lock()
 	if p.plain() {
-		ok = p.bits.Clear(x) // the common case of what follows
+		ok = p.space.Bits.Clear(x) // the common case of what follows
 		if ok {
-			*p.simpleUsed(x)--
+			*p.space.SimpleUsed(x)--
 		}
 		p.mu.Unlock()
 		return ok
 	}
-	if !p.drop(x) {
+	if !p.space.Drop(x) {
 		p.mu.Unlock()
 		return false
 	}
@@ -365,7 +365,7 @@ func (p *Pool[T]) Lookup(member T) (b Band, taken bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.bandOf(x).name(), p.bits.Test(x)
+	return Band(p.space.BandOf(x).String()), p.space.Bits.Test(x)
 }
 
 // DryRun returns exactly what [Pool.Allocate] of member, or [Pool.AllocateNext] if it is
@@ -374,7 +374,7 @@ func (p *Pool[T]) DryRun(member T) (will T, spilled bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if member == will {
-		x, b := p.next(p.pick.next, p.set.neverSpill)
+		x, b := p.space.Next(p.pick.next, p.set.neverSpill)
 		if b == closed {
 			return will, false, p.fullError()
 		}
@@ -383,7 +383,7 @@ func (p *Pool[T]) DryRun(member T) (will T, spilled bool, err error) {
 	x, ok := p.codec.locate(member)
 	err = ipalloc.ErrOutOfRange
 	if ok {
-		err = p.takeable(x, err)
+		err = p.space.Takeable(x, err)
 	}
 	if err != nil {
 		return will, false, p.codec.problem(member, err)
@@ -396,40 +396,25 @@ func (p *Pool[T]) DryRun(member T) (will T, spilled bool, err error) {
 // for each 64 members of which one is taken.
 func (p *Pool[T]) All() iter.Seq[T] {
 	return func(yield func(T) bool) {
-		for next, more := uint64(0), true; more; {
-			p.mu.Lock()
-			from, w, ok := p.word(next)
-			last, _ := p.bits.Last()
-			p.mu.Unlock()
-			if !ok {
-				return
-			}
-			for ; w != 0; w &= w - 1 {
-				if !yield(p.codec.at(from + uint64(bits.TrailingZeros64(w)))) {
-					return
-				}
-			}
-			next = from + 64
-			more = next > from && next <= last
-		}
+		p.space.Each(&p.mu, func(x uint64) bool { return yield(p.codec.at(x)) })
 	}
 }
 
 // Free returns how many members of both bands are free, in O(1).
 func (p *Pool[T]) Free() uint64 {
 	p.mu.Lock()
-	n := p.bands[0].size + p.bands[1].size - p.bits.Count()
+	n := p.space.Bands[0].Size + p.space.Bands[1].Size - p.space.Bits.Count()
 	p.mu.Unlock()
 	return n
 }
 
 // Stats returns the counts in O(1).
 func (p *Pool[T]) Stats() Stats {
-	st, dy := &p.bands[0], &p.bands[1]
+	st, dy := &p.space.Bands[0], &p.space.Bands[1]
 	p.mu.Lock()
-	a, b, c := st.used, dy.used, p.closed // few words under the lock: monitoring reads often
+	a, b, c := st.Used, dy.Used, p.space.Closed // few words under the lock: monitoring reads often
 	p.mu.Unlock()
-	return Stats{BandStats{st.size, a, st.size - a}, BandStats{dy.size, b, dy.size - b}, c}
+	return Stats{BandStats{st.Size, a, st.Size - a}, BandStats{dy.Size, b, dy.Size - b}, c}
 }
 
 // Check recomputes everything that the pool derives, the bands and the counts, and
@@ -438,8 +423,8 @@ func (p *Pool[T]) Stats() Stats {
 func (p *Pool[T]) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	err := p.check(p.zones())
-	if err == nil && p.closed != 0 {
+	err := p.space.Check(p.zones())
+	if err == nil && p.space.Closed != 0 {
 		err = errOutside
 	}
 	if err != nil {
@@ -457,12 +442,12 @@ var errOutside = errors.New("a member is held that the range does not have")
 // of the random generator and the value drawn ahead, so that the restored pool answers
 // the next call as this one would have. It implements encoding.BinaryMarshaler.
 func (p *Pool[T]) MarshalBinary() ([]byte, error) {
-	return p.save(p.codec.String(), func(w *snap.Writer) { w.Marshal(p.bits) })
+	return p.save(p.codec.String(), func(w *snap.Writer) { w.Marshal(p.space.Bits) })
 }
 
 func (p *Pool[T]) read(d *snap.Reader) {
-	p.readBits(d)
-	if p.closed != 0 {
+	p.space.Read(d)
+	if p.space.Closed != 0 {
 		d.Fail("%v", errOutside)
 	}
 }

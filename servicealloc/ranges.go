@@ -8,6 +8,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
 // A rangeSet is what a registry hands out of: its ranges and reservations, and the lines
@@ -25,7 +26,7 @@ type rangeSet struct {
 
 type line struct {
 	lineKey
-	space
+	bands.Space
 	stale bool // its bands are to be made anew
 }
 
@@ -59,11 +60,11 @@ func (r *rangeSet) addLine(k lineKey) {
 	if ok {
 		return
 	}
-	l := &line{lineKey: k, space: newSpace(k.last(), r.zones(k))}
+	l := &line{lineKey: k, Space: bands.New(k.last(), r.zones(k))}
 	r.lines = slices.Insert(r.lines, i, l)
 	for s := range r.strays {
 		if s.lineKey == k {
-			l.take(s.x)
+			l.Take(s.x)
 			delete(r.strays, s)
 		}
 	}
@@ -87,8 +88,8 @@ func (r *rangeSet) refresh() {
 	r.lines = slices.DeleteFunc(r.lines, func(l *line) bool {
 		if l.stale {
 			l.stale = false
-			l.cut(r.zones(l.lineKey))
-			return l.kind < anyPort && l.bits.Empty() && !slices.ContainsFunc(r.entries, func(e *RangeInfo) bool { return !e.Reserved && l.changes(e) })
+			l.Cut(r.zones(l.lineKey))
+			return l.kind < anyPort && l.Bits.Empty() && !slices.ContainsFunc(r.entries, func(e *RangeInfo) bool { return !e.Reserved && l.changes(e) })
 		}
 		return false
 	})
@@ -99,9 +100,9 @@ func (r *rangeSet) refresh() {
 func (r *rangeSet) mark(s subject, held bool) {
 	set := func(l *line, held bool) {
 		if held {
-			l.take(s.x)
+			l.Take(s.x)
 		} else {
-			l.drop(s.x)
+			l.Drop(s.x)
 		}
 	}
 	l := r.line(s.lineKey)
@@ -117,7 +118,7 @@ func (r *rangeSet) mark(s subject, held bool) {
 		return
 	}
 	for i := range protocols {
-		held = held || r.line(lineKey{kind: onePort + lineKind(i)}).bits.Test(s.x)
+		held = held || r.line(lineKey{kind: onePort + lineKind(i)}).Bits.Test(s.x)
 	}
 	set(r.line(lineKey{kind: anyPort}), held)
 }
@@ -170,7 +171,7 @@ func (r *rangeSet) uses(e *RangeInfo, s subject) bool {
 	return e != nil && !e.Reserved && slices.ContainsFunc(e.Prefixes, func(p netip.Prefix) bool {
 		_, in := s.span(p)
 		sp, ok := r.set[0].usable(p)
-		return in && ok && sp.has(s.x)
+		return in && ok && sp.Has(s.x)
 	})
 }
 
@@ -184,7 +185,7 @@ func (r *rangeSet) stranded(old, e *RangeInfo) (first subject, some, more bool) 
 	for _, p := range old.Prefixes {
 		l := r.line(subjectOf(p.Addr()).lineKey)
 		sp, ok := r.set[0].usable(p)
-		for x, is := l.bits.NextSet(sp.lo); ok && is && x <= sp.hi; x, is = l.bits.NextSet(x + 1) {
+		for x, is := l.Bits.NextSet(sp.Lo); ok && is && x <= sp.Hi; x, is = l.Bits.NextSet(x + 1) {
 			s := subject{l.lineKey, x}
 			if !slices.ContainsFunc(others, func(o *RangeInfo) bool { return r.uses(o, s) }) {
 				if some && s != first {
@@ -192,7 +193,7 @@ func (r *rangeSet) stranded(old, e *RangeInfo) (first subject, some, more bool) 
 				}
 				first, some = s, true
 			}
-			if x == sp.hi {
+			if x == sp.Hi {
 				break
 			}
 		}
@@ -205,9 +206,9 @@ func (r *rangeSet) stranded(old, e *RangeInfo) (first subject, some, more bool) 
 func (r *rangeSet) takeable(s subject) *ipalloc.Error {
 	l := r.line(s.lineKey)
 	switch {
-	case l == nil || l.bandOf(s.x) == closed:
+	case l == nil || l.BandOf(s.x) == closed:
 		return r.closedTo(s)
-	case l.bits.Test(s.x):
+	case l.Bits.Test(s.x):
 		return &ipalloc.Error{Err: ipalloc.ErrOccupied, Name: r.portText(s), Addr: s.addr(), Port: s.port().Number}
 	}
 	return nil
@@ -240,7 +241,7 @@ func (r *rangeSet) closedTo(s subject) *ipalloc.Error {
 		for _, p := range e.Prefixes {
 			sp, in := s.span(p)
 			switch {
-			case !in || !sp.has(s.x) || err.Err == ipalloc.ErrReserved:
+			case !in || !sp.Has(s.x) || err.Err == ipalloc.ErrReserved:
 			case e.Reserved:
 				err = &ipalloc.Error{Name: e.Name, Pool: p, Err: ipalloc.ErrReserved}
 			case r.uses(e, s):
@@ -248,7 +249,7 @@ func (r *rangeSet) closedTo(s subject) *ipalloc.Error {
 			}
 		}
 		for _, p := range e.Ports {
-			if s.kind >= anyPort && err.Name != "" && (span{uint64(p.First), uint64(p.Last)}).has(s.x) {
+			if s.kind >= anyPort && err.Name != "" && (span{Lo: uint64(p.First), Hi: uint64(p.Last)}).Has(s.x) {
 				err = &ipalloc.Error{Name: e.Name, Err: ipalloc.ErrReserved}
 			}
 		}
@@ -260,7 +261,7 @@ func (r *rangeSet) closedTo(s subject) *ipalloc.Error {
 // pick returns a free number of the lines of one kind, the one of which u says the rank,
 // each with the same probability: in the dynamic band if it has one, else in the static
 // band. b is closed if there is none.
-func (r *rangeSet) pick(k lineKind, u uint64) (s subject, b bandID) {
+func (r *rangeSet) pick(k lineKind, u uint64) (s subject, b bands.ID) {
 	set := r.set[0]
 	if k >= anyPort {
 		set = r.set[1]
@@ -269,13 +270,13 @@ func (r *rangeSet) pick(k lineKind, u uint64) (s subject, b bandID) {
 		var total addr.U128
 		for _, l := range r.lines {
 			if l.kind == k {
-				total = total.Add(addr.U128{Lo: l.band(b).free()})
+				total = total.Add(addr.U128{Lo: l.Band(b).Free()})
 			}
 		}
 		rank := scaleWide(u, total)
 		for _, l := range r.lines {
-			if free := (addr.U128{Lo: l.band(b).free()}); l.kind == k && rank.Cmp(free) < 0 {
-				return subject{l.lineKey, l.freeAt(l.band(b), rank.Lo)}, b
+			if free := (addr.U128{Lo: l.Band(b).Free()}); l.kind == k && rank.Cmp(free) < 0 {
+				return subject{l.lineKey, l.FreeAt(l.Band(b), rank.Lo)}, b
 			} else if l.kind == k {
 				rank = rank.Sub(free)
 			}
@@ -288,7 +289,7 @@ func (r *rangeSet) pick(k lineKind, u uint64) (s subject, b bandID) {
 func (r *rangeSet) stats(lo, hi lineKind) (sum Stats) {
 	for _, l := range r.lines {
 		if lo <= l.kind && l.kind <= hi {
-			sum = sum.add(l.stats())
+			sum = sum.add(statsOf(&l.Space))
 		}
 	}
 	for s := range r.strays {
@@ -309,7 +310,7 @@ func (r *rangeSet) check() error {
 		}
 	}
 	for _, l := range r.lines {
-		if err := l.check(r.zones(l.lineKey)); err != nil {
+		if err := l.Check(r.zones(l.lineKey)); err != nil {
 			return corrupt(ipalloc.Error{Addr: subject{lineKey: l.lineKey}.addr(), Name: r.portText(subject{lineKey: l.lineKey})}, err.Error())
 		}
 	}

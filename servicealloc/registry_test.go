@@ -367,7 +367,7 @@ func TestRangesAreAddedOneByOne(t *testing.T) {
 		for i := range n {
 			wantErr(t, r.SetRange(RangeInfo{Name: fmt.Sprintf("%04d", i), Prefixes: []netip.Prefix{p(i)}}), nil)
 		}
-		if parts := len(r.ranges.lines[0].bands[1].parts); parts != 1 && what == "IPv4" {
+		if parts := r.ranges.lines[0].Bands[1].Parts(); parts != 1 && what == "IPv4" {
 			t.Errorf("%s: the bands were made anew: %d parts", what, parts)
 		}
 		must(r.Allocate("o", Request{Addrs: anyBoth}))

@@ -151,11 +151,11 @@ func (r *Registry) Check() error {
 func (r *rangeSet) checkHeld(claims map[subject][]*record) error {
 	marked, held := uint64(len(r.strays)), uint64(len(claims))
 	for _, l := range r.lines {
-		marked += l.bits.Count()
+		marked += l.Bits.Count()
 	}
 	each := map[subject]bool{} // the numbers that are held for some protocol are marked once more
 	for s := range claims {
-		if l := r.line(s.lineKey); l != nil && !l.bits.Test(s.x) || (l == nil) != r.strays[s] {
+		if l := r.line(s.lineKey); l != nil && !l.Bits.Test(s.x) || (l == nil) != r.strays[s] {
 			return corrupt(ipalloc.Error{Addr: s.addr(), Port: s.port().Number}, "held and not marked")
 		}
 		if s.kind >= onePort {
@@ -163,7 +163,7 @@ func (r *rangeSet) checkHeld(claims map[subject][]*record) error {
 		}
 	}
 	for s := range each {
-		if !r.line(s.lineKey).bits.Test(s.x) {
+		if !r.line(s.lineKey).Bits.Test(s.x) {
 			return corrupt(ipalloc.Error{Port: s.port().Number}, "held for a protocol and not for any")
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
 // chi2 is the chi-square statistic of counts against a uniform expectation.
@@ -60,7 +61,7 @@ func TestRandomStartIsUniform(t *testing.T) {
 // partsOf counts picks in equal parts of the dynamic band.
 func partsOf(t *testing.T, p string, seed uint64, parts int) float64 {
 	r := newRangeT(t, p, Random(rand.NewPCG(seed, 98)))
-	size := r.band(dynamic).size
+	size := r.space.Bands[1].Size
 	counts := make([]int, parts)
 	for range parts * 200 {
 		a, _, err := r.AllocateNext()
@@ -68,7 +69,7 @@ func partsOf(t *testing.T, p string, seed uint64, parts int) float64 {
 			t.Fatal(err)
 		}
 		ord, _ := r.codec.locate(a)
-		counts[scaleDown(ord-r.split, size, uint64(parts))]++
+		counts[scaleDown(ord-r.space.Split, size, uint64(parts))]++
 		r.Release(a)
 	}
 	return chi2(counts)
@@ -135,10 +136,10 @@ func TestScale(t *testing.T) {
 	top := ^uint64(0)
 	for range 1000 {
 		u, n := rng.Uint64(), rng.Uint64()>>rng.IntN(64)
-		if got := scaleWide(u, u128(0, n)); got != u128(0, scale(u, n)) {
+		if got := scaleWide(u, u128(0, n)); got != u128(0, bands.Scale(u, n)) {
 			t.Fatal(u, n, got)
 		}
-		if n > 0 && scale(u, n) >= n {
+		if n > 0 && bands.Scale(u, n) >= n {
 			t.Fatal(u, n)
 		}
 		wide := u128(n, rng.Uint64())

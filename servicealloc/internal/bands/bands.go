@@ -1,0 +1,154 @@
+// Package bands keeps which positions of a row of up to 2^64 are taken, and which of
+// them are static and which dynamic. It knows neither addresses nor ports, and has no
+// lock: packages above give the positions a meaning.
+//
+// [Merge] lays the zones that ranges and reservations ask for over each other; a [Space]
+// has the bands that result and a bitmap of what is taken, and finds free positions. All
+// calls take O(log n) in the positions, and a step for each part of a band where they
+// say so; only Merge, [New] and [Space.Cut] allocate.
+package bands
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"sort"
+)
+
+// An ID numbers the bands.
+type ID uint8
+
+// The bands. What is in no zone is closed.
+const (
+	Closed ID = iota
+	Static
+	Dynamic
+)
+
+func (b ID) String() string { return [...]string{"closed", "static", "dynamic"}[b] }
+
+// A Span is a closed stretch of positions.
+type Span struct{ Lo, Hi uint64 }
+
+// Has reports whether x is in the span.
+func (s Span) Has(x uint64) bool { return s.Lo <= x && x <= s.Hi }
+
+// A Zone is a span that one rule puts into a band.
+type Zone struct {
+	Span
+	Band ID
+}
+
+// Merge lays zones over each other and returns the bands that result as ascending
+// zones that do not touch unless their bands differ: a position in any closed zone is
+// closed, else it is static in any static zone, else dynamic. What no zone covers is
+// left out. Cost: O(n log n).
+func Merge(zones []Zone) []Zone {
+	// An edge is where a zone begins, or the position after its end.
+	type edge struct {
+		at   uint64
+		band ID
+		step int
+	}
+	var edges []edge
+	for _, z := range zones {
+		edges = append(edges, edge{z.Lo, z.Band, 1})
+		if z.Hi != ^uint64(0) { // else nothing comes after it
+			edges = append(edges, edge{z.Hi + 1, z.Band, -1})
+		}
+	}
+	slices.SortFunc(edges, func(x, y edge) int { return cmp.Compare(x.at, y.at) })
+	var out []Zone
+	var open [3]int // how many zones of each band cover the position
+	for i := 0; i < len(edges); {
+		sp := Span{edges[i].at, ^uint64(0)}
+		for ; i < len(edges) && edges[i].at == sp.Lo; i++ {
+			open[edges[i].band] += edges[i].step
+		}
+		if i < len(edges) {
+			sp.Hi = edges[i].at - 1
+		}
+		b := Dynamic
+		switch {
+		case open[Closed] > 0:
+			continue
+		case open[Static] > 0:
+			b = Static
+		case open[Dynamic] == 0:
+			continue
+		}
+		if n := len(out); n > 0 && out[n-1].Band == b && out[n-1].Hi+1 == sp.Lo {
+			out[n-1].Hi = sp.Hi
+			continue
+		}
+		out = append(out, Zone{sp, b})
+	}
+	return out
+}
+
+// A Band is the static or the dynamic band of a space: how many positions it has and how
+// many of them are taken. Only its space changes it, and whoever takes or drops a
+// position of a simple space inline.
+type Band struct {
+	parts      []part // ascending, disjoint
+	Size, Used uint64
+}
+
+// A part is one span of a band.
+type part struct {
+	Span
+	before uint64 // how many positions of the band lie below it
+	used   uint64 // how many are taken; only counted in a band of several parts
+}
+
+// Parts returns of how many spans the band is made.
+func (b *Band) Parts() int { return len(b.parts) }
+
+// add appends a span above the ones that are there.
+func (b *Band) add(s Span) {
+	b.parts = append(b.parts, part{Span: s, before: b.Size})
+	b.Size += s.Hi - s.Lo + 1
+}
+
+// Free returns how many positions are free.
+func (b *Band) Free() uint64 { return b.Size - b.Used }
+
+// freeIn returns how many positions of a part are free.
+func (b *Band) freeIn(p *part) uint64 {
+	if len(b.parts) == 1 {
+		return b.Free()
+	}
+	return p.Hi - p.Lo + 1 - p.used
+}
+
+// At returns the k-th position of the band, which has more than k.
+func (b *Band) At(k uint64) uint64 {
+	i := 0
+	if len(b.parts) > 1 {
+		i = sort.Search(len(b.parts), func(i int) bool { return b.parts[i].before > k }) - 1
+	}
+	return b.parts[i].Lo + (k - b.parts[i].before)
+}
+
+// from returns the first part of the band that ends at x or above, nil if there is none.
+func (b *Band) from(x uint64) *part {
+	i := sort.Search(len(b.parts), func(i int) bool { return b.parts[i].Hi >= x })
+	if i == len(b.parts) {
+		return nil
+	}
+	return &b.parts[i]
+}
+
+// holds reports whether x is in the band.
+func (b *Band) holds(x uint64) bool {
+	p := b.from(x)
+	return p != nil && p.Lo <= x
+}
+
+// Scale maps a uniform u to [0, n). Multiply-and-shift (Lemire, "Fast Random Integer
+// Generation in an Interval", 2019) without its rejection step: each result has floor
+// or ceil of 2^64/n preimages, so no probability is off by more than 2^-64.
+func Scale(u, n uint64) uint64 {
+	Hi, _ := bits.Mul64(u, n)
+	return Hi
+}
