@@ -17,7 +17,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 )
 
-func main() { plugin.Main(&plugin.Client{Open: open, YAML: yaml.YAMLToJSON}) }
+func main() {
+	plugin.Main(&plugin.Client{Open: open, Retryable: etcdstore.Retryable, YAML: yaml.YAMLToJSON})
+}
 
 // open connects to the cluster and opens the store there.
 func open(ctx context.Context, r plugin.Remote) (*plugin.Session, error) {
@@ -40,5 +42,5 @@ func open(ctx context.Context, r plugin.Remote) (*plugin.Session, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	return &plugin.Session{Store: s, Retryable: etcdstore.Retryable, Close: client.Close}, nil
+	return &plugin.Session{Store: s, Close: client.Close}, nil
 }

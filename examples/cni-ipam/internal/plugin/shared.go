@@ -42,15 +42,15 @@ type RemoteTLS struct {
 
 // Session is an open Remote.
 type Session struct {
-	Store     store.Store
-	Retryable func(error) bool // whether trying again later can help
-	Close     func() error
+	Store store.Store
+	Close func() error
 }
 
 // Client is what a command links beside this package.
 type Client struct {
-	Open func(context.Context, Remote) (*Session, error)
-	YAML func([]byte) ([]byte, error) // returns the JSON of a text in YAML
+	Open      func(context.Context, Remote) (*Session, error)
+	Retryable func(error) bool             // whether trying again later can help, after an error of Open or of the store
+	YAML      func([]byte) ([]byte, error) // returns the JSON of a text in YAML
 }
 
 // client is that of the command; nil if it links none.
@@ -204,7 +204,7 @@ func (s *state) moveLocal() error {
 
 // retry gives an error of the shared store that passes the code for it.
 func (s *state) retry(err error) error {
-	if err == nil || s.session == nil || !s.session.Retryable(err) {
+	if err == nil || s.shared == nil || client == nil || !client.Retryable(err) {
 		return err
 	}
 	return types.NewError(types.ErrTryAgainLater, err.Error(), "")

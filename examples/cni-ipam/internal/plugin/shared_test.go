@@ -149,6 +149,11 @@ func TestSharedErrors(t *testing.T) {
 	} {
 		n.fails(add1("c", conf("net", one24+","+ipam)), want.code, want.text)
 	}
+	// An etcd that does not answer: another try may succeed, and nothing is given out meanwhile.
+	away := conf("net", one24+`,"store":"etcd://127.0.0.1:1/x"`)
+	for _, verb := range []string{"ADD", "DEL"} {
+		n.fails(invocation{verb: verb, container: "c", ifname: "eth0", conf: away}, 11, "connection refused")
+	}
 	alone := newNode(t, ours(t))
 	alone.fails(add1("c", conf("net", one24+`,"store":"etcd://a:1/x"`)), 5, "ipam.store needs")
 }
