@@ -5,6 +5,9 @@
 //
 //	cd bench/torture && GOWORK=off go run ./sql -duration 5m
 //
+// With -rates it compares the rates of stores on this disk instead: bbolt and SQLite with 1, 8 and 64 callers, and an assignment
+// with its release on PostgreSQL beside two transactions that insert a row.
+//
 // It prints what it saw and fails if it saw something wrong.
 package main
 
@@ -27,12 +30,17 @@ func main() {
 	flag.IntVar(&c.Writers, "writers", 8, "writers, on three processes")
 	flag.Uint64Var(&c.Seed, "seed", uint64(time.Now().UnixNano()), "of all choices")
 	flag.BoolVar(&c.Sync, "sync", false, "have PostgreSQL wait for the disk")
+	compare := flag.Bool("rates", false, "torment nothing; compare rates with bbolt and with bare inserts, on this disk")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	fmt.Printf("seed %d\n", c.Seed)
 	failed := false
-	for _, run := range []func(context.Context, config, func(string, ...any)) error{stormSQLite, stormPostgres} {
+	runs := []func(context.Context, config, func(string, ...any)) error{stormSQLite, stormPostgres}
+	if *compare {
+		runs = []func(context.Context, config, func(string, ...any)) error{rates}
+	}
+	for _, run := range runs {
 		if err := run(ctx, c, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			failed = true
