@@ -112,16 +112,24 @@ func (c config) pair(ctx context.Context, say func(string, ...any)) error {
 		}
 		return nil
 	}
-	engine := func() error {
+	auto := func() error {
+		got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("host"), Num4: 1, Claim: ipset.Claim{Handle: "machine"}})
+		if err != nil {
+			return err
+		}
+		_, err = e.ReleaseIPs(ctx, ipset.Release{Address: got.V4[0].Address, Guard: ipset.Guard{Handle: "machine"}})
+		return err
+	}
+	byHandle := func() error {
 		if _, err := e.Assign(ctx, ipset.HostOwner("host"), "machine"); err != nil {
 			return err
 		}
 		_, err := e.ReleaseByHandle(ctx, "machine")
 		return err
 	}
-	var on [2][]float64
-	for i := range 200 {
-		for side, f := range []func() error{bare, engine} {
+	var on [3][]float64
+	for i := range 300 {
+		for side, f := range []func() error{bare, auto, byHandle} {
 			begin := time.Now()
 			if err := f(); err != nil {
 				return err
@@ -131,8 +139,9 @@ func (c config) pair(ctx context.Context, say func(string, ...any)) error {
 			}
 		}
 	}
-	b, p := median(on[0]), median(on[1])
-	say("PostgreSQL: two of BEGIN, INSERT, COMMIT %.2f ms, assign and release %.2f ms, %.2f of it", b, p, p/b)
+	b, p, h := median(on[0]), median(on[1]), median(on[2])
+	say("PostgreSQL: two of BEGIN, INSERT, COMMIT %.2f ms; AutoAssign and ReleaseIPs %.2f ms, %.2f of it; Assign and ReleaseByHandle, which list the handle, %.2f ms, %.2f of it",
+		b, p, p/b, h, h/b)
 	return nil
 }
 
