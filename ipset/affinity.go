@@ -124,7 +124,7 @@ func (p *claimPlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	if err := t.room(d.size(t)+t.blockOps(be, ownerOps, false), 0); err != nil {
+	if err := t.room(d.size(t)+t.blockOps(be, ownerOps, false, true), 0); err != nil {
 		return err
 	}
 	d.apply(t)
@@ -244,7 +244,7 @@ func (p *disownPlan) plan(t *txn) error {
 			return err
 		}
 		switch {
-		case be.Block == nil || be.owner != p.owner || p.keep > 0 && len(owned)-len(take) <= p.keep:
+		case be.Block == nil || be.owner != p.owner || p.keep > 0 && owned.len()-len(take) <= p.keep:
 			continue
 		case !be.isEmpty() && p.mustBeEmpty, p.emptySince != 0 && be.since > p.emptySince:
 			p.refused = block
@@ -259,7 +259,7 @@ func (p *disownPlan) plan(t *txn) error {
 			return err
 		}
 		take = append(take, be)
-		n += t.blockOps(be, ownerOps, false)
+		n += t.blockOps(be, ownerOps, false, true)
 	}
 	if len(take) == 0 {
 		return nil
@@ -373,7 +373,7 @@ func (p *attributesPlan) plan(t *txn) error {
 	if be.canRelease(x, p.Guard) != Released {
 		return errOwner
 	}
-	if err := t.room(t.blockOps(be, opsPerAddress, false), 0); err != nil {
+	if err := t.room(t.blockOps(be, opsPerAddress, false, false), 0); err != nil {
 		return err
 	}
 	if err := be.Block.SetAttributes(p.Address, p.Guard, active, alternate); err != nil {
@@ -432,7 +432,7 @@ func (p *renewPlan) plan(t *txn) error {
 	n := 0
 	for i, h := range held {
 		if i == 0 || held[i-1].be != h.be {
-			n += t.blockOps(h.be, 0, true)
+			n += t.blockOps(h.be, 0, true, false)
 		}
 		n++
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // AssignArgs are the arguments of [Engine.AutoAssign]. Zero fields mean the default.
@@ -117,7 +119,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 	if err := a.check(); err != nil {
 		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
 	}
-	p, _ := e.plans.Get().(*assignPlan)
+	p := e.usedAssign.Swap(nil)
 	if p == nil {
 		p = new(assignPlan)
 	}
@@ -134,7 +136,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 	}
 	result := p.result
 	*p = assignPlan{}
-	e.plans.Put(p)
+	e.usedAssign.Store(p)
 	return result, nil
 }
 
@@ -386,68 +388,107 @@ func (p *assignPlan) pickFamily(t *txn, s *search) error {
 }
 
 // pickOwn picks from the blocks that the owner has, in address order. What follows rests on those passed over having no
-// room, which the commit verifies. Of very many it cannot: then the search begins where it found room last, and blocks passed
-// over are made sure of only if all do not suffice.
+// room, which the commit verifies. Of very many it cannot: then an index says which of them have room.
 func (p *assignPlan) pickOwn(t *txn, s *search) error {
-	blocks := p.own.blocks
-	if len(blocks) > t.mostGuards() {
+	n := p.own.blocks.len()
+	if n > t.mostGuards() {
 		return p.pickOwnOfMany(t, s)
 	}
-	if err := t.warm(blocks); err != nil {
-		return err
+	for k := range n {
+		if t.e.cache.blocks.get(p.own.blocks.at(k)) == nil {
+			if err := t.warm(p.own.blocks.slice()); err != nil {
+				return err
+			}
+			break
+		}
 	}
-	for _, block := range blocks {
-		if s.want == 0 {
-			return nil
-		}
-		i := p.cat.containing(block.Addr())
-		if !s.serves(i) || block.Bits() != p.cat.Pools[i].BlockBits {
-			continue // another family or pool, or a size that the pool no longer has: left to drain
-		}
-		be, err := t.block(p.cat, block)
-		if err != nil {
+	for k := 0; k < n && s.want > 0; k++ {
+		if _, err := p.pickOwned(t, s, p.own.blocks.at(k)); err != nil {
 			return err
-		}
-		if be.Block != nil && be.owner == p.Owner {
-			p.pickFrom(t, s, i, be)
 		}
 	}
 	return nil
 }
 
-// pickOwnOfMany is pickOwn for an owner of more blocks than a commit can verify.
+// pickOwned picks from one of the owner's blocks and reports whether it found any.
+func (p *assignPlan) pickOwned(t *txn, s *search, block netip.Prefix) (bool, error) {
+	i := p.cat.containing(block.Addr())
+	if !s.serves(i) || block.Bits() != p.cat.Pools[i].BlockBits {
+		return false, nil // another family or pool, or a size that the pool no longer has: left to drain
+	}
+	be, err := t.peek(p.cat, block)
+	if err != nil {
+		return false, err
+	}
+	if p.own.blocks.len() <= t.mostGuards() {
+		t.guard(&be.entry)
+	}
+	return be.Block != nil && be.owner == p.Owner && p.pickFrom(t, s, i, be), nil
+}
+
+// pickOwnOfMany is pickOwn for an owner of more blocks than a commit can verify. It begins with the block that had room last; the
+// index is read only if that does not suffice.
 func (p *assignPlan) pickOwnOfMany(t *txn, s *search) error {
-	blocks := p.own.blocks
-	for want, picks := s.want, len(p.picks); ; {
-		var over []*blockEntry
-		for n := range blocks {
-			if n%listPage == 1 { // the first one is read alone if it is not cached
-				if err := t.warmRound(blocks, p.own.room+n, listPage); err != nil {
-					return err
-				}
-			}
-			k := (p.own.room + n) % len(blocks)
-			i := p.cat.containing(blocks[k].Addr())
-			if !s.serves(i) || blocks[k].Bits() != p.cat.Pools[i].BlockBits {
-				continue
-			}
-			be, err := t.peek(p.cat, blocks[k])
+	from := codeRange(kindOwnRoom, p.Owner)
+	last := p.own.last[s.family/6]
+	if last.IsValid() {
+		if _, err := p.pickOwned(t, s, last); err != nil || s.want == 0 {
+			return err
+		}
+	}
+	rest := []store.Range{from}
+	if last.IsValid() {
+		at := string(appendBlockID([]byte(from.From), last))
+		rest = []store.Range{{From: at + "\x00", To: from.To}, {From: from.From, To: at}}
+	}
+	for _, r := range rest {
+		for r.Limit = firstList; ; r.Limit = listPage {
+			recs, err := t.list(r)
 			if err != nil {
 				return err
 			}
-			if be.Block == nil || be.owner != p.Owner || !p.pickFrom(t, s, i, be) {
-				over = append(over, be)
-			} else if s.want == 0 {
-				p.own.room = k
-				return nil
+			if err := p.pickListed(t, s, recs, len(from.From)); err != nil || s.want == 0 {
+				return err
 			}
+			if len(recs) < r.Limit {
+				break
+			}
+			r.From = recs[len(recs)-1].Key + "\x00"
 		}
-		changed, err := t.doubt(over)
-		if err != nil || len(changed) == 0 {
+	}
+	return nil
+}
+
+// pickListed picks from the owner's blocks that the index lists. Blocks that are not as it says are read again.
+func (p *assignPlan) pickListed(t *txn, s *search, recs []store.Record, at int) error {
+	blocks, err := idsIn(recs, at)
+	if err != nil {
+		return err
+	}
+	var old []string
+	for i, block := range blocks {
+		if be := t.e.cache.blocks.get(block); be == nil || !be.shown.says(kindRoom, parseIndexValue(recs[i].Value)) {
+			old = append(old, blockKey(kindBlock, block))
+		}
+	}
+	if len(old) > 0 {
+		if err := t.load(old...); err != nil {
 			return err
 		}
-		s.want, p.picks = want, p.picks[:picks]
 	}
+	for _, block := range blocks {
+		found, err := p.pickOwned(t, s, block)
+		if err != nil {
+			return err
+		}
+		if found {
+			p.own.last[s.family/6] = block
+		}
+		if s.want == 0 {
+			return nil
+		}
+	}
+	return nil
 }
 
 // pickFree claims blocks that nobody has.

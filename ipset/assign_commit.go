@@ -13,6 +13,9 @@ func (p *assignPlan) commit(t *txn) error {
 	}
 	p.draft.apply(t)
 	for _, k := range p.picks {
+		if k.fresh != nil || k.adopt {
+			p.own.last[family(k.be.at)/6] = k.be.at
+		}
 		switch {
 		case k.fresh != nil:
 			k.be.set(k.fresh)
@@ -62,7 +65,7 @@ func (p *assignPlan) size(t *txn) (n, expects int) {
 			n += records
 			continue
 		}
-		n += t.blockOps(k.be, records, p.TTL > 0)
+		n += t.blockOps(k.be, records, p.TTL > 0, k.fills())
 	}
 	writes, expects := p.memo.size()
 	n += writes
@@ -70,6 +73,15 @@ func (p *assignPlan) size(t *txn) (n, expects int) {
 		n, expects = n+2*stickyOps, expects+2
 	}
 	return n, expects
+}
+
+// fills reports whether the pick may leave its block without a free address.
+func (k *pick) fills() bool {
+	if k.fresh != nil || k.adopt {
+		return true
+	}
+	free, fits := k.be.Free()
+	return fits && free <= uint64(len(k.ordinals))
 }
 
 // unusable reports whether a block has no address that automatic assignment may take.

@@ -151,7 +151,7 @@ func (p *assignIPPlan) assign(t *txn) error {
 		return wrap(ipalloc.Error{Op: "assign", Addr: p.Address, Holder: al.holder(), Until: al.Until, Err: err})
 	}
 	writes, expects := p.memo.size()
-	if err := t.room(d.size(t)+t.blockOps(be, opsPerAddress, p.TTL > 0)+writes, expects); err != nil {
+	if err := t.room(d.size(t)+t.blockOps(be, opsPerAddress, p.TTL > 0, true)+writes, expects); err != nil {
 		return err
 	}
 	d.apply(t)

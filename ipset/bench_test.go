@@ -153,3 +153,37 @@ func liveHeap() uint64 {
 	runtime.ReadMemStats(&s)
 	return s.HeapAlloc
 }
+
+// BenchmarkOwnerOf2000 is an assignment and its release for an owner of 2,000 blocks, and a claim for it by an assignment that finds
+// them all full.
+func BenchmarkOwnerOf2000(b *testing.B) {
+	const n = 2000
+	owner := func(b *testing.B, free int) *world {
+		w := newWorld(b, Config{}, pool("a", "10.0.0.0/8", 26))
+		for range n {
+			w.assign(want("h", 64, ""))
+		}
+		for _, bl := range w.blocksOf("h")[:free] {
+			if _, err := w.ReleaseIPs(bg, Release{Address: bl.Addr()}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return w
+	}
+	b.Run("assign", func(b *testing.B) {
+		w := owner(b, 1)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := w.ReleaseIPs(bg, Release{Address: w.assign(want("h", 1, "p")).V4[0].Address}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("claim", func(b *testing.B) {
+		w := owner(b, 0)
+		b.ReportAllocs()
+		for b.Loop() {
+			w.assign(want("h", 64, ""))
+		}
+	})
+}

@@ -73,8 +73,8 @@ func (be *blockEntry) set(b *Block) {
 
 type ownerEntry struct {
 	entry
-	blocks []netip.Prefix // in address order
-	room   int            // with very many blocks: the number of the one that had room last
+	blocks blockList
+	last   [2]netip.Prefix // with very many blocks: those that had room last, of both families
 }
 
 type pageEntry struct {
@@ -216,7 +216,7 @@ func (c *cache) put(r store.Record, by uint64) error {
 		if !ok {
 			return fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
 		}
-		blocks, err := decodeOwner(r.Value)
+		blocks, err := decodeList(r.Value)
 		if err != nil {
 			return wrap(ipalloc.Error{Op: "read", Owner: o.String(), Err: err})
 		}

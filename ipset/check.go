@@ -357,7 +357,7 @@ func (c *checker) derived(r store.Record) {
 		return
 	}
 	switch r.Key[:1] {
-	case kindRoom, kindEmpty, kindOrphan, kindDue, kindHandle, kindHost, kindFormer, kindAged:
+	case kindRoom, kindOwnRoom, kindEmpty, kindOrphan, kindDue, kindHandle, kindHost, kindFormer, kindAged:
 		want, ok := c.want[r.Key]
 		switch {
 		case !ok:
@@ -369,8 +369,9 @@ func (c *checker) derived(r store.Record) {
 		}
 	case kindOwner:
 		o, ok := parseOwnerKey(r.Key)
-		if blocks, err := decodeOwner(r.Value); !ok || err != nil || !slices.Equal(blocks, c.owners[o]) {
-			c.add(Problem{Kind: WrongOwner, Key: r.Key, Detail: fmt.Sprintf("lists %v, owns %v", blocks, c.owners[o])})
+		blocks, err := decodeList(r.Value)
+		if !ok || err != nil || blocks != listOf(c.owners[o]) {
+			c.add(Problem{Kind: WrongOwner, Key: r.Key, Detail: fmt.Sprintf("lists %v, owns %v", blocks.slice(), c.owners[o])})
 			c.setOwner(o, r.Key, r.Rev)
 		}
 	case kindPage:
@@ -425,7 +426,7 @@ func blockIDOf(key string) string {
 }
 
 func (c *checker) setOwner(o Owner, key string, rev uint64) {
-	op := store.Op{Kind: store.Put, Key: key, Value: encodeOwner(c.owners[o]), Expect: rev}
+	op := store.Op{Kind: store.Put, Key: key, Value: listOf(c.owners[o]).encode(), Expect: rev}
 	if len(c.owners[o]) == 0 {
 		op = store.Op{Kind: store.Delete, Key: key, Expect: rev}
 	}

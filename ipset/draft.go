@@ -10,32 +10,32 @@ import (
 // draft is what one plan would change of owners and pages. A plan looks and picks first and changes nothing that
 // others see until it cannot fail any more; then apply hands the draft to the transaction.
 type draft struct {
-	owners map[Owner][]netip.Prefix
+	owners map[Owner]blockList
 	pages  map[pageID]page
 }
 
 // blocksOf returns the blocks of an owner as the draft has them.
-func (d *draft) blocksOf(t *txn, o Owner) ([]netip.Prefix, error) {
+func (d *draft) blocksOf(t *txn, o Owner) (blockList, error) {
 	if blocks, ok := d.owners[o]; ok {
 		return blocks, nil
 	}
 	oe, err := t.owner(o)
 	if err != nil {
-		return nil, err
+		return blockList{}, err
 	}
 	return oe.blocks, nil
 }
 
 // give adds a block to those of an owner; take removes it. Nobody has no list.
 func (d *draft) give(t *txn, o Owner, p netip.Prefix) error {
-	return d.setBlocks(t, o, p, insertBlock)
+	return d.setBlocks(t, o, p, blockList.with)
 }
 
 func (d *draft) take(t *txn, o Owner, p netip.Prefix) error {
-	return d.setBlocks(t, o, p, removeBlock)
+	return d.setBlocks(t, o, p, blockList.without)
 }
 
-func (d *draft) setBlocks(t *txn, o Owner, p netip.Prefix, change func([]netip.Prefix, netip.Prefix) []netip.Prefix) error {
+func (d *draft) setBlocks(t *txn, o Owner, p netip.Prefix, change func(blockList, netip.Prefix) blockList) error {
 	if o.Kind == Nobody {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (d *draft) setBlocks(t *txn, o Owner, p netip.Prefix, change func([]netip.P
 		return err
 	}
 	if d.owners == nil {
-		d.owners = make(map[Owner][]netip.Prefix)
+		d.owners = make(map[Owner]blockList)
 	}
 	d.owners[o] = change(blocks, p)
 	return nil

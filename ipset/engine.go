@@ -67,10 +67,12 @@ type Engine struct {
 	cache  cache
 	txn    txn
 	random *rand.Rand
-	lost   []fence   // commits of unknown outcome that have not been fenced yet
-	plans  sync.Pool // of *assignPlan
-	alone  call      // of a caller that found the engine idle
-	one    [1]*call  // the batch that it is
+	lost   []fence // commits of unknown outcome that have not been fenced yet
+	// The last plans used, for the next calls.
+	usedAssign  atomic.Pointer[assignPlan]
+	usedRelease atomic.Pointer[releasePlan]
+	alone       call     // of a caller that found the engine idle
+	one         [1]*call // the batch that it is
 }
 
 // New returns an engine on a store. It reads nothing.

@@ -80,7 +80,8 @@ func (p *ensurePlan) plan(t *txn) error {
 
 // ownIn returns the owner's blocks that the search may use.
 func (p *ensurePlan) ownIn(s *search) (own []netip.Prefix) {
-	for _, b := range p.own.blocks {
+	for k := range p.own.blocks.len() {
+		b := p.own.blocks.at(k)
 		if i := p.cat.containing(b.Addr()); s.serves(i) && b.Bits() == p.cat.Pools[i].BlockBits {
 			own = append(own, b)
 		}

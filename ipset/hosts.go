@@ -17,6 +17,10 @@ import (
 // code returns what names an owner in keys and in blocks: its kind and its name.
 func (o Owner) code() string { return string(rune('0'+o.Kind)) + o.Name }
 
+func appendOwnerCode(dst []byte, o Owner) []byte {
+	return append(append(dst, '0'+byte(o.Kind)), o.Name...)
+}
+
 // nobody is the code of the zero owner: the host of an address that was imported without one.
 const nobody = "0"
 
@@ -197,7 +201,7 @@ func (p *releaseHostPlan) plan(t *txn) error {
 		for _, x := range ordinals {
 			if n := len(drops); n == 0 || drops[n-1].be != be {
 				// A block costs what it is written with, and its pages if it goes.
-				if left -= t.blockOps(be, maxPages, true); left < opsPerAddress && n > 0 {
+				if left -= t.blockOps(be, maxPages, true, true); left < opsPerAddress && n > 0 {
 					p.more = true
 					return t.drop(cat, drops, &draft{})
 				}

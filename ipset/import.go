@@ -153,7 +153,7 @@ func (p *importPlan) plan(t *txn) error {
 	} else if slices.ContainsFunc(p.xs, func(x uint64) bool { st, _ := be.look(x); return st != stateFree }) {
 		return wrap(ipalloc.Error{Op: "import", Prefix: block, Err: ipalloc.ErrOccupied})
 	}
-	if err := t.room(d.size(t)+t.blockOps(be, n, p.b.lease != 0 || len(p.b.cool) > 0), 0); err != nil {
+	if err := t.room(d.size(t)+t.blockOps(be, n, p.b.lease != 0 || len(p.b.cool) > 0, true), 0); err != nil {
 		return err
 	}
 	d.apply(t)

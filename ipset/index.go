@@ -13,6 +13,7 @@ import (
 // blockIndex is what the index records of a block say: a function of its record.
 type blockIndex struct {
 	room, empty, orphan bool
+	owner               Owner  // with room: who may assign from it first
 	ready               int64  // with room: 0 if an address is free, else when the first has cooled
 	since               int64  // with empty: since when it is or, while addresses cool, from when on it will be
 	due                 int64  // when time next changes the block; 0 is never
@@ -31,7 +32,9 @@ func (b *Block) index() blockIndex {
 	if x.room = !b.free.empty() || len(b.cool) > 0; !b.free.empty() {
 		x.ready = 0
 	}
-	x.orphan = x.room && b.owner.Kind == Nobody
+	if x.orphan = x.room && b.owner.Kind == Nobody; x.room {
+		x.owner = b.owner
+	}
 	if x.empty = b.used == 0 && b.owner.Kind != Nobody; x.empty {
 		if x.since = b.since; len(b.cool) > 0 {
 			x.since = b.cool[len(b.cool)-1].until // as advance will have it
@@ -57,6 +60,7 @@ func (x blockIndex) derived(p netip.Prefix) iter.Seq2[string, string] {
 		ok := (!x.room || yield(blockKey(kindRoom, p), indexValue(x.ready))) &&
 			(!x.empty || yield(blockKey(kindEmpty, p), indexValue(x.since))) &&
 			(!x.orphan || yield(blockKey(kindOrphan, p), "")) &&
+			(x.owner.Kind == Nobody || yield(string(appendNameKey(nil, kindOwnRoom, x.owner.code(), p)), indexValue(x.ready))) &&
 			(x.due == 0 || yield(dueKey(x.due, p), ""))
 		for rest := x.former; ok && rest != ""; {
 			var code string
@@ -107,7 +111,9 @@ func (t *txn) writeIndex(be *blockEntry, is blockIndex) {
 	flag := func(kind string, was, is bool, wasValue, isValue int64) {
 		switch {
 		case is && (!was || wasValue != isValue):
-			t.text.begin(store.Op{Kind: store.Put, Key: be.indexKey(kind), Value: indexValue(isValue), Expect: store.AnyRevision})
+			t.text.begin(store.Op{Kind: store.Put, Key: be.indexKey(kind), Expect: store.AnyRevision})
+			t.text.buf = appendIndexValue(t.text.buf, isValue)
+			t.text.value()
 		case was && !is:
 			t.text.begin(store.Op{Kind: store.Delete, Key: be.indexKey(kind), Expect: store.AnyRevision})
 		}
@@ -115,13 +121,30 @@ func (t *txn) writeIndex(be *blockEntry, is blockIndex) {
 	flag(kindRoom, was.room, is.room, was.ready, is.ready)
 	flag(kindEmpty, was.empty, is.empty, was.since, is.since)
 	flag(kindOrphan, was.orphan, is.orphan, 0, 0)
+	own := func(kind store.Kind, o Owner) {
+		t.text.begin(store.Op{Kind: kind, Expect: store.AnyRevision})
+		t.text.buf = appendOwnerCode(append(t.text.buf, kindOwnRoom...), o)
+		t.text.buf = appendBlockID(append(t.text.buf, 0), p)
+		t.text.key()
+	}
+	if was.owner.Kind != Nobody && was.owner != is.owner {
+		own(store.Delete, was.owner)
+	}
+	if is.owner.Kind != Nobody && (was.owner != is.owner || was.ready != is.ready) {
+		own(store.Put, is.owner)
+		t.text.buf = appendIndexValue(t.text.buf, is.ready)
+		t.text.value()
+	}
+	due := func(kind store.Kind, at int64) {
+		if at != 0 {
+			t.text.begin(store.Op{Kind: kind, Expect: store.AnyRevision})
+			t.text.buf = appendDueKey(t.text.buf, at, p)
+			t.text.key()
+		}
+	}
 	if was.due != is.due {
-		if was.due != 0 {
-			t.text.begin(store.Op{Kind: store.Delete, Key: dueKey(was.due, p), Expect: store.AnyRevision})
-		}
-		if is.due != 0 {
-			t.text.begin(store.Op{Kind: store.Put, Key: dueKey(is.due, p), Expect: store.AnyRevision})
-		}
+		due(store.Delete, was.due)
+		due(store.Put, is.due)
 	}
 	if was.former == is.former {
 		return
@@ -220,12 +243,13 @@ func (x *text) finish() []store.Op {
 }
 
 // indexValue codes the time in an index record; 0 is no value.
-func indexValue(v int64) string {
+func indexValue(v int64) string { return string(appendIndexValue(nil, v)) }
+
+func appendIndexValue(dst []byte, v int64) []byte {
 	if v == 0 {
-		return ""
+		return dst
 	}
-	var buf [binary.MaxVarintLen64]byte
-	return string(binary.AppendVarint(buf[:0], v))
+	return binary.AppendVarint(dst, v)
 }
 
 // parseIndexValue is the inverse of indexValue. What does not parse is never due.

@@ -22,6 +22,7 @@ const (
 	kindHost    = "n"
 	kindFormer  = "f"
 	kindRoom    = "r"
+	kindOwnRoom = "w"
 	kindEmpty   = "e"
 	kindOrphan  = "u"
 	kindDue     = "d"
@@ -138,18 +139,18 @@ func handleRange(handle string) store.Range {
 // ownerKey returns the key of the list of blocks of an owner. It ends like no other, so that it is a prefix of itself alone.
 func ownerKey(o Owner) string { return kindOwner + o.code() + "\x00" }
 
-// codeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, or of the blocks that were
-// its own.
+// codeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, of the blocks that were its
+// own, or of those that are and have room.
 func codeRange(kind string, o Owner) store.Range {
 	key := kind + o.code()
 	return store.Range{From: key + "\x00", To: key + "\x01"}
 }
 
 // dueKey returns the key under which a block waits for a moment.
-func dueKey(at int64, p netip.Prefix) string {
-	var buf [28]byte
-	b := binary.BigEndian.AppendUint64(append(buf[:0], kindDue...), uint64(at))
-	return string(appendBlockID(b, p))
+func dueKey(at int64, p netip.Prefix) string { return string(appendDueKey(nil, at, p)) }
+
+func appendDueKey(dst []byte, at int64, p netip.Prefix) []byte {
+	return appendBlockID(binary.BigEndian.AppendUint64(append(dst, kindDue...), uint64(at)), p)
 }
 
 // dueTimeEnd is where the time in such a key ends.

@@ -1,12 +1,11 @@
 package ipset
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
+	"sort"
 	"strings"
-
-	"github.com/ipalloc/ipalloc"
 )
 
 // parseOwnerKey is the inverse of ownerKey.
@@ -18,42 +17,119 @@ func parseOwnerKey(key string) (Owner, bool) {
 	return o, err == nil && o.Kind != Nobody
 }
 
-const ownerVersion = 1
+// blockList is the blocks of an owner in address order: for each its address and its prefix length, 5 bytes for IPv4 and 17 for
+// IPv6. It is kept in this form because an owner may have thousands, of which a change moves most.
+type blockList struct{ v4, v6 string }
 
-// encodeOwner returns the record of an owner's blocks.
-func encodeOwner(blocks []netip.Prefix) string {
-	b := make([]byte, 0, 1+18*len(blocks))
-	b = append(b, ownerVersion)
+// listStride4 and listStride6 are the sizes of one block in a list.
+const (
+	listStride4 = 4 + 1
+	listStride6 = 16 + 1
+)
+
+// listOf returns a list of blocks, which ascend.
+func listOf(blocks []netip.Prefix) (l blockList) {
 	for _, p := range blocks {
-		b = appendBlockID(b, p)
+		l = l.with(p)
 	}
-	return string(b)
+	return l
 }
 
-func decodeOwner(s string) ([]netip.Prefix, error) {
+func (l blockList) len() int { return len(l.v4)/listStride4 + len(l.v6)/listStride6 }
+
+// at returns the i-th block.
+func (l blockList) at(i int) netip.Prefix {
+	if n := len(l.v4) / listStride4; i >= n {
+		i = (i - n) * listStride6
+		return listed(l.v6[i : i+listStride6])
+	}
+	return listed(l.v4[i*listStride4 : (i+1)*listStride4])
+}
+
+// slice returns the blocks, nil for none.
+func (l blockList) slice() (blocks []netip.Prefix) {
+	for i := range l.len() {
+		blocks = append(blocks, l.at(i))
+	}
+	return blocks
+}
+
+// listed returns the block of an entry of a list.
+func listed(s string) netip.Prefix {
+	if len(s) == listStride4 {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte([]byte(s[:4]))), int(s[4]))
+	}
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte([]byte(s[:16]))), int(s[16]))
+}
+
+// entry returns the part of a list that has blocks of p's family, the entry of p in it, where that is or would be, and whether it is
+// there. Entries compare as their blocks do.
+func (l *blockList) entry(p netip.Prefix) (part *string, entry string, at int, found bool) {
+	part, stride := &l.v4, listStride4
+	if p.Addr().Is6() {
+		part, stride = &l.v6, listStride6
+	}
+	entry = string(append(appendAddr(nil, p.Addr()), byte(p.Bits())))
+	at = stride * sort.Search(len(*part)/stride, func(i int) bool { return (*part)[i*stride:(i+1)*stride] >= entry })
+	return part, entry, at, strings.HasPrefix((*part)[at:], entry)
+}
+
+// with returns the list with p.
+func (l blockList) with(p netip.Prefix) blockList {
+	if part, entry, at, found := l.entry(p); !found {
+		*part = (*part)[:at] + entry + (*part)[at:]
+	}
+	return l
+}
+
+// without returns the list without p.
+func (l blockList) without(p netip.Prefix) blockList {
+	if part, entry, at, found := l.entry(p); found {
+		*part = (*part)[:at] + (*part)[at+len(entry):]
+	}
+	return l
+}
+
+const ownerVersion = 1
+
+// encode returns the record of an owner's blocks: the version, the numbers of IPv4 and of IPv6 blocks, and the
+// list.
+func (l blockList) encode() string {
+	var buf [1 + 2*binary.MaxVarintLen64]byte
+	head := binary.AppendUvarint(append(buf[:0], ownerVersion), uint64(len(l.v4)/listStride4))
+	head = binary.AppendUvarint(head, uint64(len(l.v6)/listStride6))
+	return string(head) + l.v4 + l.v6
+}
+
+// decodeList reads the record of an owner's blocks; no record is no blocks. The list is a part of s.
+func decodeList(s string) (blockList, error) {
 	if s == "" {
-		return nil, nil
+		return blockList{}, nil
 	}
-	bad := fmt.Errorf("%w: list of blocks", ipalloc.ErrCorrupt)
-	if s[0] != ownerVersion {
-		return nil, bad
+	r := reader{s: s}
+	if v := r.byte(); v != ownerVersion {
+		r.fail("version")
 	}
-	var blocks []netip.Prefix
-	for s = s[1:]; s != ""; {
-		n := 18
-		if strings.HasPrefix(s, "4") {
-			n = 6
-		}
-		if len(s) < n {
-			return nil, bad
-		}
-		p, ok := parseBlockID(s[:n])
-		if !ok || len(blocks) > 0 && comparePrefix(blocks[len(blocks)-1], p) >= 0 {
-			return nil, bad
-		}
-		blocks, s = append(blocks, p), s[n:]
+	most := uint64(len(s))
+	n4, n6 := min(r.uvarint(), most), min(r.uvarint(), most)
+	l := blockList{v4: r.bytes(n4 * listStride4)}
+	if l.v6 = r.bytes(n6 * listStride6); r.s != "" || n4+n6 == 0 {
+		r.fail("length")
 	}
-	return blocks, nil
+	last := netip.Prefix{}
+	if r.err == nil {
+		for i := range l.len() {
+			p := l.at(i)
+			if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() || last.IsValid() && comparePrefix(last, p) >= 0 {
+				r.fail("block")
+			}
+			last = p
+		}
+	}
+	if r.err != nil {
+		return blockList{}, fmt.Errorf("%w: list of blocks", r.err)
+	}
+	return l, nil
 }
 
 // comparePrefix orders prefixes as their block keys are ordered.
@@ -62,22 +138,4 @@ func comparePrefix(a, b netip.Prefix) int {
 		return c
 	}
 	return a.Bits() - b.Bits()
-}
-
-// insertBlock returns blocks with p, without changing blocks.
-func insertBlock(blocks []netip.Prefix, p netip.Prefix) []netip.Prefix {
-	i, found := slices.BinarySearchFunc(blocks, p, comparePrefix)
-	if found {
-		return blocks
-	}
-	return slices.Insert(slices.Clone(blocks), i, p)
-}
-
-// removeBlock returns blocks without p, without changing blocks.
-func removeBlock(blocks []netip.Prefix, p netip.Prefix) []netip.Prefix {
-	i, found := slices.BinarySearchFunc(blocks, p, comparePrefix)
-	if !found {
-		return blocks
-	}
-	return slices.Delete(slices.Clone(blocks), i, i+1)
 }

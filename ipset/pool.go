@@ -334,15 +334,18 @@ func (c *catalog) cooldown(block netip.Prefix) int64 {
 }
 
 // mayClaim reports whether an owner of blocks may have one more of pool i; asked narrows the limit if it is above 0.
-func (c *catalog) mayClaim(blocks []netip.Prefix, i, asked int) bool {
-	if c.Config.NoAutoBlocks || len(blocks) >= c.Config.maxBlocks(asked) {
+func (c *catalog) mayClaim(blocks blockList, i, asked int) bool {
+	if c.Config.NoAutoBlocks || blocks.len() >= c.Config.maxBlocks(asked) {
 		return false
 	}
 	pool, n := &c.Pools[i], 0
-	for _, b := range blocks {
-		if pool.Prefix.Contains(b.Addr()) {
+	if pool.MaxBlocksPerHost == 0 {
+		return true
+	}
+	for k := range blocks.len() {
+		if pool.Prefix.Contains(blocks.at(k).Addr()) {
 			n++
 		}
 	}
-	return pool.MaxBlocksPerHost == 0 || n < pool.MaxBlocksPerHost
+	return n < pool.MaxBlocksPerHost
 }

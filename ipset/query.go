@@ -397,5 +397,6 @@ func (e *Engine) BlocksOf(ctx context.Context, o Owner) ([]netip.Prefix, error) 
 	if err != nil {
 		return nil, err
 	}
-	return decodeOwner(recs[0].Value)
+	l, err := decodeList(recs[0].Value)
+	return l.slice(), err
 }

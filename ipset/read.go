@@ -307,28 +307,6 @@ func (b *Block) loadRecord(x uint64, r store.Record) error {
 	return nil
 }
 
-// doubt makes sure of blocks that were passed over for what they hold, and returns those that are not what they were.
-func (t *txn) doubt(blocks []*blockEntry) (changed []netip.Prefix, err error) {
-	var keys []string
-	for _, be := range blocks {
-		if !t.sure(&be.entry) {
-			keys = append(keys, be.key)
-		}
-	}
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	if err := t.load(keys...); err != nil {
-		return nil, err
-	}
-	for _, be := range blocks {
-		if t.e.cache.blocks.get(be.at) != be {
-			changed = append(changed, be.at)
-		}
-	}
-	return changed, nil
-}
-
 // assumeAbsent saves the reading of a block whose page says that it does not exist: if it does, the commit that makes
 // it is in conflict, and it is read then.
 func (t *txn) assumeAbsent(p netip.Prefix) *blockEntry {
@@ -353,19 +331,6 @@ func (t *txn) warm(blocks []netip.Prefix) error {
 		return nil
 	}
 	return t.load(keys...)
-}
-
-// warmRound is warm for n blocks from one on and around.
-func (t *txn) warmRound(blocks []netip.Prefix, from, n int) error {
-	n = min(n, len(blocks))
-	from %= len(blocks)
-	if end := from + n; end > len(blocks) {
-		if err := t.warm(blocks[:end-len(blocks)]); err != nil {
-			return err
-		}
-		n = len(blocks) - from
-	}
-	return t.warm(blocks[from : from+n])
 }
 
 // pageKeys appends the keys of a page and of those above it, up to the one that spans the pool, as far as the cache lacks

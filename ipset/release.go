@@ -40,32 +40,48 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]Release
 			return nil, wrap(ipalloc.Error{Op: "release", Addr: r.Address, Err: errBadAddress})
 		}
 	}
-	var results []ReleaseResult
+	p := e.usedRelease.Swap(nil)
+	if p == nil {
+		p = new(releasePlan)
+	}
+	p.releases = append(p.releases[:0], releases...)
+	results := make([]ReleaseResult, 0, len(releases))
 	for len(results) < len(releases) {
-		p := releasePlan{releases: releases[len(results):]}
-		if err := e.do(ctx, &p); err != nil {
+		p.done = len(results)
+		if err := e.do(ctx, p); err != nil { // a batch may still be at it
 			return results, wrap(ipalloc.Error{Op: "release", Addr: releases[len(results)].Address, Err: err})
 		}
-		if results == nil {
-			results = p.results
-		} else {
-			results = append(results, p.results...)
+		for i, o := range p.outcomes {
+			results = append(results, ReleaseResult{releases[p.done+i].Address, o})
 		}
 	}
+	p.forget()
+	e.usedRelease.Store(p)
 	return results, nil
 }
 
-// releasePlan releases addresses in one commit, as many from the first on as it takes: those that have a result.
+// releasePlan releases addresses in one commit, as many as it takes: those that have an outcome. Its memory is used again.
 type releasePlan struct {
 	releases []Release
-	results  []ReleaseResult
+	done     int // how many earlier commits have released
+	outcomes []Outcome
 
 	fetch fetch
 	drops []drop
 	draft draft
 	// Room for the release of one address.
-	oneDrop [1]drop
-	oneX    [1]uint64
+	oneX [1]uint64
+}
+
+// forget drops what refers to the engine and to the caller.
+func (p *releasePlan) forget() {
+	clear(p.releases)
+	clear(p.drops[:cap(p.drops)])
+	clear(p.fetch.keys[:cap(p.fetch.keys)])
+	*p = releasePlan{
+		releases: p.releases[:0], outcomes: p.outcomes[:0], drops: p.drops[:0],
+		fetch: fetch{keys: p.fetch.keys[:0], places: p.fetch.places[:0], addrs: p.fetch.addrs[:0]},
+	}
 }
 
 // drop is the ordinals to release of one block, and how many records they have.
@@ -75,12 +91,9 @@ type drop struct {
 	records  int
 }
 
-// detach implements detacher.
-func (p *releasePlan) detach() { p.releases = slices.Clone(p.releases) }
-
 // plan implements plan.
 func (p *releasePlan) plan(t *txn) error {
-	p.results, p.drops, p.draft = p.results[:0], p.oneDrop[:0], draft{}
+	p.outcomes, p.drops, p.draft = p.outcomes[:0], p.drops[:0], draft{}
 	cat, err := t.catalog()
 	if err != nil {
 		return err
@@ -92,7 +105,7 @@ func (p *releasePlan) plan(t *txn) error {
 	if limit := t.e.limits.Ops; limit > 0 {
 		left = limit
 	}
-	for i, r := range p.releases {
+	for i, r := range p.releases[p.done:] {
 		be, err := t.locate(cat, r.Address)
 		if err != nil {
 			return err
@@ -108,7 +121,7 @@ func (p *releasePlan) plan(t *txn) error {
 		if i > 0 && (left < 0 || i >= releaseBatch || len(t.guards)-guards > t.mostGuards()) {
 			break
 		}
-		p.results = append(p.results, ReleaseResult{r.Address, p.outcome(be, r)})
+		p.outcomes = append(p.outcomes, p.outcome(be, r))
 	}
 	return t.drop(cat, p.drops, &p.draft)
 }
@@ -116,7 +129,7 @@ func (p *releasePlan) plan(t *txn) error {
 // read loads the addresses and their blocks, as far as the cache lacks them.
 func (p *releasePlan) read(t *txn, cat *catalogEntry) error {
 	p.fetch = fetch{t: t, keys: p.fetch.keys[:0], places: p.fetch.places[:0], addrs: p.fetch.addrs[:0]}
-	for _, r := range p.releases[:min(len(p.releases), 1000)] {
+	for _, r := range p.releases[p.done:min(len(p.releases), p.done+readMost)] {
 		if i := cat.containing(r.Address); i >= 0 {
 			p.fetch.add(netip.PrefixFrom(r.Address, cat.Pools[i].BlockBits).Masked(), r.Address)
 		}
@@ -139,7 +152,7 @@ func (p *releasePlan) cost(t *txn, cat *catalogEntry, be *blockEntry, at netip.A
 	if be.owner.Kind == Nobody {
 		n += maxPages // it may go
 	}
-	return n + t.blockOps(be, 0, cat.cooldown(be.at) > 0)
+	return n + t.blockOps(be, 0, cat.cooldown(be.at) > 0, be.owner.Kind == Nobody)
 }
 
 // outcome says what becomes of one address, and notes it if it is to be released.
@@ -165,11 +178,11 @@ func (p *releasePlan) outcome(be *blockEntry, r Release) Outcome {
 			return Released
 		}
 	}
-	ordinals := []uint64{x}
-	if len(p.drops) == 0 {
-		p.oneX[0], ordinals = x, p.oneX[:]
+	ordinals := p.oneX[:0]
+	if len(p.drops) > 0 {
+		ordinals = nil // it is in use
 	}
-	p.drops = append(p.drops, drop{be, ordinals, a.records()})
+	p.drops = append(p.drops, drop{be, append(ordinals, x), a.records()})
 	return Released
 }
 
@@ -226,7 +239,7 @@ func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
 	n := 0
 	for _, dr := range drops {
 		cools := len(dr.ordinals) > 0 && cat.cooldown(dr.be.prefix) > 0
-		n += t.blockOps(dr.be, dr.records, cools)
+		n += t.blockOps(dr.be, dr.records, cools, dr.be.owner.Kind == Nobody)
 		if dr.be.emptiedBy(dr.ordinals) && dr.be.owner.Kind == Nobody && !cools {
 			if err := d.vacate(t, dr.be.prefix, dr.be.seq); err != nil {
 				return err

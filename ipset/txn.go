@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
@@ -57,32 +56,31 @@ func (t *txn) begin(ctx context.Context) {
 // pending reports whether the transaction changes anything so far.
 func (t *txn) pending() bool { return t.writes > 0 }
 
-// opsPerBlock bounds the records of a block itself: the block, its room, empty and orphan entries and two of due.
+// opsPerBlock bounds the records of a block itself: the block, its room and empty entries, that of its owner or as an orphan, and two
+// of due.
 const opsPerBlock = 6
 
 // opsPerAddress bounds the records of an address: its own, its handle and its host.
 const opsPerAddress = 3
 
-// ownerOps bounds the records that a change of a block's owner adds: that addresses are held for the former one, and no longer for
-// the new one, and that it is an orphan.
-const ownerOps = 3
+// ownerOps bounds the records that a change of a block's owner adds: that addresses are held for the former one and no longer for
+// the new one, and that one has room and the other not.
+const ownerOps = 4
 
-// blockOps bounds the records that a plan adds to the commit by changing a block; n is how many those of its addresses are, and
-// timed says that it may end a time or begin one: a lease, a cooldown. A block that another plan of the transaction has changed costs
-// no more than those.
-func (t *txn) blockOps(be *blockEntry, n int, timed bool) int {
+// blockOps bounds the records that a plan adds to the commit by changing a block; n is how many those of its addresses are, timed
+// says that it may end a time or begin one, a lease or a cooldown, and fills that the block may get room or lose it. A block that
+// another plan of the transaction has changed costs no more than those.
+func (t *txn) blockOps(be *blockEntry, n int, timed, fills bool) int {
+	if be.dirty != t.id {
+		n += 2 + opsPerAddress*len(be.changes.list) // the block, its empty entry
+		timed = timed || be.shown.due != 0 || be.Block != nil && (be.lease != 0 || len(be.cool) > 0)
+		fills = fills || be.Block == nil || !be.shown.room || be.shown.ready != 0 || be.owner.Kind == Nobody
+	}
 	if timed {
 		n += 2 // the entries of the former and the next time
 	}
-	if be.dirty == t.id {
-		return n
-	}
-	n += 3 + opsPerAddress*len(be.changes.list) // the block, its room and empty entries
-	if !timed && (be.shown.due != 0 || be.Block != nil && (be.lease != 0 || len(be.cool) > 0)) {
-		n += 2
-	}
-	if be.Block == nil || be.owner.Kind == Nobody || be.shown.orphan {
-		n++
+	if fills {
+		n += 2 // the room entries of the block, and of its owner or as an orphan
 	}
 	return n
 }
@@ -119,7 +117,7 @@ func (t *txn) changed(be *blockEntry) {
 }
 
 // setOwner changes the blocks of an owner.
-func (t *txn) setOwner(oe *ownerEntry, blocks []netip.Prefix) {
+func (t *txn) setOwner(oe *ownerEntry, blocks blockList) {
 	oe.blocks = blocks
 	if oe.dirty != t.id {
 		oe.dirty = t.id
@@ -156,11 +154,11 @@ func (t *txn) build() []store.Op {
 	x := &t.text
 	x.reset()
 	for _, oe := range t.owners {
-		if len(oe.blocks) == 0 {
+		if oe.blocks.len() == 0 {
 			x.begin(store.Op{Kind: store.Delete, Key: oe.key, Expect: oe.rev})
 			continue
 		}
-		x.begin(store.Op{Kind: store.Put, Key: oe.key, Value: encodeOwner(oe.blocks), Expect: oe.rev})
+		x.begin(store.Op{Kind: store.Put, Key: oe.key, Value: oe.blocks.encode(), Expect: oe.rev})
 	}
 	for _, pe := range t.pages {
 		x.begin(store.Op{Kind: store.Put, Key: pe.key, Value: pe.encode(), Expect: pe.rev})
@@ -183,7 +181,7 @@ func (t *txn) settle(rev uint64) {
 		t.newCat.rev = rev
 	}
 	for _, oe := range t.owners {
-		if oe.rev = rev; len(oe.blocks) == 0 {
+		if oe.rev = rev; oe.blocks.len() == 0 {
 			oe.rev = 0
 		}
 	}

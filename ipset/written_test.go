@@ -63,3 +63,25 @@ func TestAssignmentWritesLittle(t *testing.T) {
 		w.check()
 	}
 }
+
+// An owner of 2,000 blocks costs what an owner of one does: an assignment is one call of the store, and one that finds all blocks
+// full reads the index once, and the page where it claims the next.
+func TestOwnerOf2000BlocksReadsLittle(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/12", 28))
+	for range 2000 {
+		w.assign(want("h", 16, ""))
+	}
+	s := &counting{Store: w.store}
+	e := w.engine(s)
+	for i := range 48 {
+		s.calls, s.records = 0, 0
+		if _, err := e.AutoAssign(bg, want("h", 1, fmt.Sprint("p", i))); err != nil {
+			t.Fatal(err)
+		}
+		// A new engine reads the catalog, the owner and the first pages; each sixteenth call claims.
+		if most := map[bool]int{true: 4, false: 1}[i%16 == 0]; i > 0 && (s.calls > most || s.records > 12) {
+			t.Errorf("call %d: %d calls, %d records", i, s.calls, s.records)
+		}
+	}
+	w.check()
+}
