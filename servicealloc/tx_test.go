@@ -425,3 +425,31 @@ func TestConcurrentDrain(t *testing.T) {
 	}
 	check(t, r, p)
 }
+
+// While a transaction is open, what it has taken is of its new grant, and what the owner
+// held before of the old one.
+func TestOwnerOfInATransaction(t *testing.T) {
+	r := newRegistryT(t, "10.0.0.0/24", LowestFirst())
+	old := must(r.Allocate("svc", Request{Addrs: []netip.Addr{ip("10.0.0.5")}, Ports: []Port{{"", 30001}}}))
+	tx, next, err := r.Begin("svc", Request{Addrs: []netip.Addr{ip("10.0.0.6")}, Ports: []Port{{"", 30002}}})
+	wantErr(t, err, nil)
+	for i, want := range []Grant{old, next} {
+		g, ok := r.OwnerOf(want.Addrs[0])
+		p, ok2 := r.OwnerOfPort(want.Ports[0])
+		if !ok || !ok2 || textOf(g) != textOf(want) || g.Generation != want.Generation || textOf(p) != textOf(want) {
+			t.Errorf("%d: %+v, %+v, want %+v", i, g, p, want)
+		}
+	}
+	wantErr(t, tx.Rollback(), nil)
+}
+
+// What a request names is kept before what it leaves open, whatever the order.
+func TestNamedIsKeptFirst(t *testing.T) {
+	r := newRegistryT(t, "10.0.0.0/24", LowestFirst())
+	g := must(r.Allocate("svc", Request{Ports: []Port{{"", 30020}, {"", 30021}}}))
+	g = must(r.Allocate("svc", Request{Ports: []Port{{}, {"", 30020}, {}}, Generation: g.Generation}))
+	if textOf(g) != "30021 30020 30016" {
+		t.Error(g)
+	}
+	check(t, r)
+}
