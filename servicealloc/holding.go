@@ -152,10 +152,10 @@ func ownerError(op, owner, why string, err error) error {
 	return &ipalloc.Error{Package: "servicealloc", Op: op, Owner: owner, Reason: why, Err: err}
 }
 
-// become is how every change of an owner ends, and undoes whatever was claimed for it in
-// vain: g becomes its grant and p, nil for none, its open transaction. What neither has
-// is given back, and the receiver of changes sees the owner if all that it holds, the
-// transaction included, is another grant than before. What g and p have is claimed.
+// become ends every change of an owner: g becomes its grant and p, nil for none, its open
+// transaction. The caller has claimed what they list. What neither of them lists any more
+// is given back. The receiver of changes sees the owner if all that it holds, the
+// transaction included, differs from before.
 func (r *Registry) become(rec *record, g Grant, p *pending) {
 	had := rec.union()
 	rec.Grant, rec.tx = g, p

@@ -78,8 +78,8 @@ func (r *rangeSet) zones(k lineKey) []zone {
 	return r.set[0].zones(k, r.entries...)
 }
 
-// refresh makes the bands of the lines anew whose ranges have changed. It is linear in
-// the ranges for each, so that a change of ranges leaves it to the next use.
+// refresh makes the bands of the lines anew whose ranges have changed. A change of ranges
+// leaves it to the next use, because it is linear in the ranges for each line.
 func (r *rangeSet) refresh() {
 	if !r.stale {
 		return

@@ -87,8 +87,8 @@ func Merge(zones []Zone) []Zone {
 }
 
 // A Band is the static or the dynamic band of a space: how many positions it has and how
-// many of them are taken. Only its space changes it, and whoever takes or drops a
-// position of a simple space inline.
+// many of them are taken. Its space changes it. A caller that takes or drops a position
+// of a simple space inline adjusts Used.
 type Band struct {
 	parts      []part // ascending, disjoint
 	Size, Used uint64
