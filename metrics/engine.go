@@ -283,15 +283,30 @@ func (v *view) summarize(us []ipset.Utilization, hosts int) {
 		v.pools = append(v.pools, p)
 	}
 	v.count = len(v.hosts)
-	slices.SortFunc(v.hosts, func(a, b hostView) int {
+	v.hosts = most(v.hosts, hosts)
+}
+
+// most returns the n hosts with most blocks, those with most first, and the sum of the others, if there are others. It keeps the
+// best so far in order, which costs one comparison for most of the hosts.
+func most(hosts []hostView, n int) []hostView {
+	order := func(a, b hostView) int {
 		return cmp.Or(cmp.Compare(b.blocks, a.blocks), cmp.Compare(b.used, a.used), cmp.Compare(a.owner.Name, b.owner.Name), cmp.Compare(a.owner.Kind, b.owner.Kind))
-	})
-	if len(v.hosts) > hosts {
-		var others hostView
-		for _, h := range v.hosts[hosts:] {
-			others.blocks += h.blocks
-			others.used += h.used
-		}
-		v.hosts = append(slices.Clone(v.hosts[:hosts]), others)
 	}
+	best, others := make([]hostView, 0, min(n, len(hosts))+1), hostView{}
+	for _, h := range hosts {
+		if len(best) < n || order(h, best[n-1]) < 0 {
+			at, _ := slices.BinarySearchFunc(best, h, order)
+			best = slices.Insert(best, at, h)
+			if len(best) <= n {
+				continue
+			}
+			h, best = best[n], best[:n]
+		}
+		others.blocks += h.blocks
+		others.used += h.used
+	}
+	if len(hosts) > n {
+		best = append(best, others)
+	}
+	return best
 }
