@@ -100,7 +100,7 @@ func replayHostLocal(t testing.TB, data []byte) {
 	}
 	for _, other := range others {
 		s, err := other.Export(context.Background())
-		if err != nil || len(s.Holdings) != 1 || fmt.Sprint(s.Holdings[0]) != "{x/y [10.0.0.58]}" || len(s.Cursors) != 1 {
+		if err != nil || len(s.Holdings) != 1 || fmt.Sprint(s.Holdings[0].Attachment, s.Holdings[0].Addresses) != "x/y [10.0.0.58]" || len(s.Cursors) != 1 {
 			t.Fatalf("another network holds %v, %v", s, err)
 		}
 	}

@@ -296,10 +296,11 @@ func TestSharedKillStorm(t *testing.T) {
 	var wg sync.WaitGroup
 	nodes, confs := map[string]*node{}, map[string]string{}
 	for _, name := range []string{"a", "b", "c"} {
-		nodes[name] = sharedNode(t)
-		confs[name] = conf("net", `"ranges":[[{"subnet":"10.1.2.0/26"}],[{"subnet":"fd00::/122"}]],`+storeKeys(cluster, name, nil))
+		n := sharedNode(t)
+		c := conf("net", `"ranges":[[{"subnet":"10.1.2.0/26"}],[{"subnet":"fd00::/122"}]],`+storeKeys(cluster, name, nil))
+		nodes[name], confs[name] = n, c
 		for w := range 2 {
-			wg.Go(func() { s.worker(nodes[name], confs[name], fmt.Sprint(name, w), uint64(w)*3+uint64(name[0]), calls) })
+			wg.Go(func() { s.worker(n, c, fmt.Sprint(name, w), uint64(w)*3+uint64(name[0]), calls) })
 		}
 	}
 	done := make(chan struct{})
