@@ -241,8 +241,8 @@ func cellListing(pictures []addrmap.Picture, f *mapFlags) *listing {
 			in = p.Space.Pool
 		}
 		for n, panel := range p.Space.Panels(in, order) {
-			for _, q := range addrmap.Squares(panel.Cells, true) {
-				v := cellView{Pool: p.Space.Name, Prefix: q.Prefix.String(), State: q.State.String(), Level: q.Level, Label: q.Label, Labels: q.Labels,
+			for _, q := range addrmap.Squares(panel.Cells, true, p.ByLabel) {
+				v := cellView{Pool: p.Space.Name, Prefix: q.Prefix.String(), State: q.State.String(), Level: q.Level, Label: q.Label, Labels: max(q.Labels, 0),
 					Counts: map[string]count{}, Panel: n, X: q.X, Y: q.Y, W: q.W, H: q.H}
 				for st, k := range q.Counts {
 					if !k.IsZero() {

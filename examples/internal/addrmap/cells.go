@@ -14,7 +14,8 @@ type Cell struct {
 	State State
 	// Level is how much is taken in eighths, rounded up: 0 to 8.
 	Level int
-	// Label is the one that most of its labelled addresses have, and Labels how many there are.
+	// Label is the one that most of its labelled addresses have, and Labels how many there are, -1 in a [Square] of
+	// several cells that are not counted.
 	Label  string
 	Labels int
 	Counts Counts
@@ -153,7 +154,13 @@ type look struct {
 	many  bool
 }
 
-func (c *Cell) look() look { return look{c.State, c.Level, c.Label, c.Labels > 1} }
+func (c *Cell) look(byLabel bool) look {
+	l := look{c.State, c.Level, c.Label, c.Labels > 1}
+	if l.many && !byLabel {
+		l.label = ""
+	}
+	return l
+}
 
 // Square is a part of a picture in Hilbert order: cells that are drawn alike, as one.
 type Square struct {
@@ -188,14 +195,14 @@ func Place(i, order int) (x, y int) {
 }
 
 // Squares places cells, a power of two of them, in Hilbert order. With merge, aligned groups of cells
-// that are drawn alike become one square.
-func Squares(cells []Cell, merge bool) []Square {
+// that are drawn alike become one square; byLabel says that cells are drawn by label, too.
+func Squares(cells []Cell, merge, byLabel bool) []Square {
 	order := bitLen(addr.U128{Lo: uint64(len(cells))}) - 1
 	var out []Square
 	var walk func(lo, n int) // n cells from lo on, n = 4^k
 	walk = func(lo, n int) {
-		if n == 1 || merge && alike(cells[lo:lo+n]) {
-			out = append(out, square(cells[lo:lo+n], lo, order))
+		if n == 1 || merge && alike(cells[lo:lo+n], byLabel) {
+			out = append(out, square(cells[lo:lo+n], lo, order, byLabel))
 			return
 		}
 		for i := range 4 {
@@ -209,14 +216,19 @@ func Squares(cells []Cell, merge bool) []Square {
 	return out
 }
 
-func alike(cells []Cell) bool {
-	first := cells[0].look()
-	return !slices.ContainsFunc(cells[1:], func(c Cell) bool { return c.look() != first })
+func alike(cells []Cell, byLabel bool) bool {
+	first := cells[0].look(byLabel)
+	return !slices.ContainsFunc(cells[1:], func(c Cell) bool { return c.look(byLabel) != first })
 }
 
 // square joins 4^k cells that are drawn alike.
-func square(cells []Cell, lo, order int) Square {
+func square(cells []Cell, lo, order int, byLabel bool) Square {
 	s := Square{Cell: cells[0]}
+	if len(cells) > 1 && s.Labels > 1 {
+		if s.Labels = -1; !byLabel {
+			s.Label = ""
+		}
+	}
 	k := (bitLen(addr.U128{Lo: uint64(len(cells))}) - 1) / 2
 	s.Prefix = netip.PrefixFrom(s.Prefix.Addr(), s.Prefix.Bits()-2*k)
 	for _, c := range cells[1:] {

@@ -88,7 +88,7 @@ func TestSquares(t *testing.T) {
 		for _, merge := range []bool{false, true} {
 			var sum Counts
 			covered := 0
-			for _, q := range Squares(cells, merge) {
+			for _, q := range Squares(cells, merge, false) {
 				for st, n := range q.Counts {
 					sum[st] = sum[st].Add(n)
 				}
@@ -96,7 +96,7 @@ func TestSquares(t *testing.T) {
 					for y := q.Y; y < q.Y+q.H; y++ {
 						covered++
 						c := cells[at[[2]int{x, y}]]
-						if c.look() != q.look() || !q.Prefix.Contains(c.Prefix.Addr()) {
+						if c.look(false).state != q.State || c.Level != q.Level || !q.Prefix.Contains(c.Prefix.Addr()) {
 							t.Fatalf("order %d: %v is in the square of %v", order, c.Prefix, q.Prefix)
 						}
 					}

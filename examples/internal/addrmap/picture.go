@@ -150,11 +150,15 @@ func (c *Cell) title() string {
 		size := sizeOf(c.Prefix.Addr().BitLen() - c.Prefix.Bits())
 		s += fmt.Sprintf(" %s of %s", number(taken), number(size))
 	}
-	if c.Label != "" {
+	switch {
+	case c.Labels < 0 && c.Label == "":
+		s += ", several holders"
+	case c.Labels < 0:
+		s += ", mostly " + c.Label
+	case c.Labels > 1:
+		s += fmt.Sprintf(", %s and %d more", c.Label, c.Labels-1)
+	case c.Labels == 1:
 		s += ", " + c.Label
-		if c.Labels > 1 {
-			s += fmt.Sprintf(" and %d more", c.Labels-1)
-		}
 	}
 	return printable(s)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,6 +27,8 @@ const (
 	svgText    = 13
 	svgLine    = 20
 	svgStart   = 16 // log2 of the most cells
+	svgLeast   = 4  // log2 of the cells of a picture that is drawn whatever its size
+	svgSquare  = 70 // bytes that every square takes
 	svgPattern = 6  // least width of a cell in which a pattern can be seen
 )
 
@@ -42,8 +45,8 @@ func SVG(w io.Writer, style SVGStyle, pictures ...Picture) error {
 		limit = 1_000_000
 	}
 	var out []byte
-	for order := svgStart; order >= 4; order-- {
-		if out = render(style, order, pictures); len(out) <= limit {
+	for order := svgStart; order >= svgLeast; order-- {
+		if out = render(style, order, limit, pictures); out != nil && len(out) <= limit {
 			break
 		}
 	}
@@ -51,11 +54,17 @@ func SVG(w io.Writer, style SVGStyle, pictures ...Picture) error {
 	return err
 }
 
-// render draws with at most 2^order cells in a picture.
-func render(style SVGStyle, order int, pictures []Picture) []byte {
-	s := &svg{y: svgMargin}
+// render draws with at most 2^order cells in a picture. It returns nil if that is larger than limit, as far as it
+// can tell before it has drawn all, except at the coarsest order.
+func render(style SVGStyle, order, limit int, pictures []Picture) []byte {
+	s := &svg{y: svgMargin, limit: limit}
+	if order == svgLeast {
+		s.limit = math.MaxInt
+	}
 	for i := range pictures {
-		s.picture(&pictures[i], order)
+		if s.picture(&pictures[i], order); s.over {
+			return nil
+		}
 		if style.Sizes {
 			s.sizes(&pictures[i])
 		}
@@ -119,6 +128,8 @@ func sortLines(s string) string {
 type svg struct {
 	out      bytes.Buffer
 	y, width int
+	limit    int
+	over     bool // the picture will be larger than limit
 }
 
 // text writes a line and moves down.
@@ -138,8 +149,10 @@ func textWidth(s string) int { return utf8.RuneCountInString(s) * svgText * 62 /
 
 // escape returns s as the text of an XML element.
 func escape(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\"", "&quot;").Replace(printable(s))
+	return escaper.Replace(printable(s))
 }
+
+var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\"", "&quot;")
 
 func (s *svg) picture(p *Picture, order int) {
 	s.text(svgMargin, " font-size=\"15\" font-weight=\"bold\"", p.Space.Headline())
@@ -153,7 +166,9 @@ func (s *svg) picture(p *Picture, order int) {
 		if len(panels) > 1 {
 			s.text(svgMargin, "", panel.Prefix.String())
 		}
-		s.panel(p, panel.Cells)
+		if s.panel(p, panel.Cells); s.over {
+			return
+		}
 		if !panel.After.IsZero() {
 			s.text(svgMargin, "", gap(panel.After, bits))
 		}
@@ -177,7 +192,12 @@ func (s *svg) panel(p *Picture, cells []Cell) {
 	px := min(max(svgWidth/w, svgMinCell), svgMaxCell)
 	x0, y0 := svgMargin, s.y
 	byLook := map[string][]Square{}
-	for _, q := range Squares(cells, true) {
+	squares := Squares(cells, true, p.ByLabel)
+	if s.out.Len()+svgSquare*len(squares) > s.limit {
+		s.over = true
+		return
+	}
+	for _, q := range squares {
 		k := attributes(p, &q.Cell, q.W*px)
 		byLook[k] = append(byLook[k], q)
 	}
