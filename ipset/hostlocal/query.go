@@ -2,6 +2,7 @@ package hostlocal
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -100,15 +101,13 @@ func (e *Engine) Holder(ctx context.Context, a netip.Addr) (who Attachment, ok b
 	return who, who != Attachment{}, nil
 }
 
-// Count is a number of addresses: Hi * 2^64 + Lo.
-type Count = addr.U128
-
 // Usage is how much of a set is used.
 type Usage struct {
-	// Capacity is the number of addresses that the set can hand out, without gateways.
-	// Used is how many of them are held. A gateway that is held, because the gateway was
-	// another address before, is in neither.
-	Capacity, Used Count
+	// Capacity is the number of addresses that the set can hand out, without gateways; at
+	// most 2^64-1. Used is how many of them are held. A gateway that is held, because the
+	// gateway was another address before, is in neither.
+	Capacity uint64
+	Used     int
 }
 
 // Stats counts what a network holds.
@@ -124,11 +123,14 @@ func (e *Engine) Stats(ctx context.Context) (Stats, error) {
 	st := Stats{Sets: make([]Usage, len(e.sets))}
 	for i, s := range e.sets {
 		for _, r := range s {
-			n := addr.FromAddr(r.End).Sub(addr.FromAddr(r.Start)).Add(Count{Lo: 1})
-			if r.Contains(r.Gateway) {
-				n = n.Sub(Count{Lo: 1})
+			n := addr.FromAddr(r.End).Sub(addr.FromAddr(r.Start))
+			if !r.Contains(r.Gateway) {
+				n = n.Add(addr.U128{Lo: 1})
 			}
-			st.Sets[i].Capacity = st.Sets[i].Capacity.Add(n)
+			if n = n.Add(addr.U128{Lo: st.Sets[i].Capacity}); n.Hi > 0 {
+				n.Lo = math.MaxUint64
+			}
+			st.Sets[i].Capacity = n.Lo
 		}
 	}
 	state, err := e.Export(ctx)
@@ -141,7 +143,7 @@ func (e *Engine) Stats(ctx context.Context) (Stats, error) {
 		for _, a := range h.Addresses {
 			for i, s := range e.sets {
 				if k := s.RangeOf(a); k >= 0 && s[k].Gateway != a {
-					st.Sets[i].Used = st.Sets[i].Used.Add(Count{Lo: 1})
+					st.Sets[i].Used++
 				}
 			}
 		}
