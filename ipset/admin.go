@@ -204,7 +204,8 @@ func (p *Pool) drain(sizes ...int) {
 	slices.Sort(p.Draining)
 }
 
-// UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits resizes: blocks of the
+// UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits
+// resizes: blocks of the
 // old size drain, that is, keep their addresses, give out no more, and go when they are empty. Draining is kept by the
 // engine; sizes that have drained leave it with the next update.
 //
@@ -325,11 +326,11 @@ func cut(rs []netipx.IPRange, p netip.Prefix) []netipx.IPRange {
 	return out
 }
 
-// MergePools replaces pools that together are a prefix by one with the settings of the first, named name. Blocks stay
+// MergePools replaces pools that together make up a prefix by one pool of that name, with the settings of the first. Blocks stay
 // where they are; those of another size than the first pool's drain.
 //
-// It returns [ipalloc.ErrNotFound] if a part is no pool, [ipalloc.ErrInvalid] if there is none or the parts do not fill one
-// prefix, and [ipalloc.ErrExists] if the name is another pool's.
+// It returns [ipalloc.ErrNotFound] if a part is no pool, [ipalloc.ErrInvalid] without parts or if they do not make up one
+// prefix, and [ipalloc.ErrExists] if another pool has the name.
 func (e *Engine) MergePools(ctx context.Context, name string, parts ...string) error {
 	parts = slices.Clone(parts) // the plan may run after the caller has left
 	return e.change(ctx, "merge", func(_ *txn, c *catalog) error {
@@ -384,7 +385,8 @@ func (e *Engine) Reservations(ctx context.Context) (*netipx.IPSet, error) {
 }
 
 // SetReservations replaces the addresses that automatic assignment never takes, in one commit. Addresses in use stay in use and
-// are returned, in address order; finding them reads every block at most once. An error after the commit leaves the reservations in force.
+// are returned, in address order; finding them reads every block at most once. An error after the commit leaves the
+// reservations in force.
 func (e *Engine) SetReservations(ctx context.Context, set *netipx.IPSet) (live []Allocation, err error) {
 	if set == nil {
 		set = &netipx.IPSet{}

@@ -25,7 +25,8 @@ const maxClaim = 1 << 16
 // made, those without owner are adopted, those of others, those beyond a limit and those of a disabled pool fail, and those
 // the owner has count as claimed. One commit per block; an interrupted claim is resumed by repeating it.
 //
-// It returns [ipalloc.ErrInvalid] for an owner or a prefix that cannot be, [ipalloc.ErrNotFound] if no pool overlaps the prefix, ipalloc.ErrLimit for more
+// It returns [ipalloc.ErrInvalid] for an owner or a prefix that cannot be, [ipalloc.ErrNotFound] if no pool overlaps the
+// prefix, ipalloc.ErrLimit for more
 // than 65,536 blocks; or an error of the store and what was done so far.
 func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
 	if err := errors.Join(o.check(), checkPrefix(p)); err != nil {
@@ -287,11 +288,11 @@ type SetOwnerArgs struct {
 	Guard
 	// Active and Alternate replace the attributes where they are not nil.
 	Active, Alternate *Attributes
-	// Host, if not nil, is who the address is held for from now on: where a virtual machine has moved to.
+	// Host, if not nil, becomes the host that the address is held for: the one that a virtual machine has moved to.
 	Host *Owner
 	// Swap exchanges active and alternate before they are replaced.
 	Swap bool
-	// IfActive and IfAlternate, if not nil, must be what is there, before the swap.
+	// IfActive and IfAlternate, if not nil, must equal the present attributes, before the swap.
 	IfActive, IfAlternate *Attributes
 }
 
@@ -387,7 +388,7 @@ func (p *attributesPlan) plan(t *txn) error {
 	return nil
 }
 
-// Renew moves the end of all leases of a handle to ttl from now and returns how many addresses they are. It returns
+// Renew moves the end of all leases of a handle to ttl from now and returns their number. It returns
 // [ipalloc.ErrNotHeld] if the handle has no lease, because there is none or because it has ended.
 func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) (int, error) {
 	if err := checkName("handle", handle); err != nil || ttl <= 0 {

@@ -46,7 +46,7 @@ type AssignArgs struct {
 	Request string
 }
 
-// Reason is why a pool gave no more addresses.
+// Reason says why a pool gave no more addresses.
 type Reason uint8
 
 const (
@@ -56,9 +56,9 @@ const (
 	ReservedLeft
 	// CoolingLeft: only cooling addresses are left.
 	CoolingLeft
-	// ForeignLeft: others have blocks with room, and strict affinity forbids to use them.
+	// ForeignLeft: other owners have blocks with room, and strict affinity forbids borrowing from them.
 	ForeignLeft
-	// LimitReached: there are free blocks, and a limit or the configuration forbids to claim them.
+	// LimitReached: there are free blocks, and a limit or the configuration forbids claiming them.
 	LimitReached
 )
 
@@ -103,12 +103,12 @@ func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation
 // AutoAssign gives addresses to a host: from its own blocks in address order; then from a free block that it
 // claims, searched from a place fixed by its name; then from a block of another that has been empty for at least
 // a minute, which it takes over; then, unless affinity is strict, borrowed from any block with room. With strict
-// affinity, blocks without an owner are adopted before the search fails. Limits forbid to claim, take over or adopt,
-// not to borrow.
+// affinity, blocks without an owner are adopted before the search fails. Limits forbid claiming, taking over and adopting, not
+// borrowing.
 //
 // All is done in one commit. Fewer addresses than asked is an error unless Partial is set.
 //
-// Errors, nothing assigned: [ipalloc.ErrInvalid] for arguments that cannot be, Head or Tail without strict affinity among them;
+// Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments, among them Head or Tail without strict affinity;
 // [ipalloc.ErrNotFound] for a host or a pool that does not exist, and if no pool may serve a family; [ipalloc.ErrFull] without
 // Partial; [ipalloc.ErrLimit] if one commit cannot hold the call; [ipalloc.ErrConflict] after Retry.Attempts conflicts; any
 // error of the store. After [ipalloc.ErrUnknownOutcome] the addresses may have been assigned: repeat with the same Request,

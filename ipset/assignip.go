@@ -24,11 +24,11 @@ type AssignIPArgs struct {
 	Request string
 }
 
-// AssignIP gives one named address. If its block does not exist, the owner claims it. Selectors and reservations do
-// not count: the caller knows what it asks for. If the handle already holds the address, AssignIP returns the allocation as it
+// AssignIP gives one named address. If its block does not exist, the owner claims it. It ignores selectors and reservations,
+// because the caller names the address. If the handle already holds the address, AssignIP returns the allocation as it
 // is.
 //
-// Errors, nothing assigned: [ipalloc.ErrInvalid] for arguments that cannot be; [ipalloc.ErrNotFound] for a host that does not
+// Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for a host that does not
 // exist, and if no enabled pool has the address for this use; [ipalloc.ErrOccupied] with the holder if the address is held, and
 // if its block is another owner's and affinity is strict; [ipalloc.ErrCooling] with the time, unless the handle is the one that
 // released it; [ipalloc.ErrReserved]; [ipalloc.ErrLimit] if the block would have to be claimed and may not be;

@@ -13,7 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Block is one block of addresses: who has which, and in which order the free ones will be handed out.
+// Block is one block of addresses: the holder of each, and the order in which the free ones are handed out.
 //
 // Every ordinal is in exactly one state: free (in the queue), held, cooling (released, in the cooling queue until its
 // time), or reserved (one of the first or last ones, kept from assignment). Ordinals count from 0 at the base address.
@@ -67,14 +67,14 @@ const (
 	maxHeld = 1 << 24
 )
 
-// BlockOptions are what a block is made with; the zero value is a block without owner or reserved ordinals.
+// BlockOptions configures a new block. The zero value is a block without owner or reserved ordinals.
 type BlockOptions struct {
 	Owner Owner
 	// Head and Tail ordinals at the ends are reserved for the host.
 	Head, Tail uint64
 	// Claimed is the moment at which the owner gets the block.
 	Claimed time.Time
-	// Seq is the sequence number before the first that the block gives.
+	// Seq is the last sequence number in use; the block's first assignment gets the next one.
 	Seq uint64
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Claim is who an address is for.
+// Claim describes the holder of an address.
 type Claim struct {
 	// Handle is the caller's key; addresses without one can only be released by address.
 	Handle     string
@@ -42,7 +42,7 @@ func later(at, d int64) int64 {
 	return math.MaxInt64
 }
 
-// Guard says on which condition an address is released.
+// Guard is the condition on which an address is released. Zero fields are no condition.
 type Guard struct {
 	// Handle, if not empty, must be the one that has the address.
 	Handle string
@@ -50,15 +50,15 @@ type Guard struct {
 	Seq uint64
 }
 
-// Outcome is what a release did with one address.
+// Outcome says what a release did with one address.
 type Outcome uint8
 
 const (
-	// Released: the address was held and is not any more.
+	// Released means that the address was held and is free now, or cooling.
 	Released Outcome = iota
-	// WasFree: nobody had it, whether or not it was held before.
+	// WasFree means that the address was not held.
 	WasFree
-	// OwnerChanged: it is held, but not by the handle or the allocation named in the guard. It stays held.
+	// OwnerChanged means that the address is held, but not by the handle or allocation that the guard names. It stays held.
 	OwnerChanged
 )
 
@@ -70,7 +70,7 @@ func (o Outcome) String() string {
 // Prefix returns the prefix of the block.
 func (b *Block) Prefix() netip.Prefix { return b.prefix }
 
-// Owner returns whose the block is.
+// Owner returns the owner of the block, the zero Owner if it has none.
 func (b *Block) Owner() Owner { return b.owner }
 
 // Claimed returns when the present owner got the block.
@@ -125,7 +125,8 @@ func (b *Block) most(n int) int { return int(min(uint64(n), maxHeld-b.used)) }
 
 // Assign takes one address.
 //
-// It returns [ipalloc.ErrOutOfRange] if the block does not have it, [ipalloc.ErrReserved] for one at its ends, [ipalloc.ErrOccupied], or
+// It returns [ipalloc.ErrOutOfRange] if the block does not have it, [ipalloc.ErrReserved] for one at its ends,
+// [ipalloc.ErrOccupied], or
 // [ipalloc.ErrCooling] unless the handle is the one that released it; then nothing changes.
 func (b *Block) Assign(a netip.Addr, c Claim, now time.Time) (Allocation, error) {
 	x, err := b.locate(a)
@@ -250,7 +251,8 @@ func (b *Block) renew(x uint64, until int64) bool {
 }
 
 // SetAttributes replaces the attributes of one address; addresses that shared the old ones keep them. It returns
-// [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder; then nothing changes.
+// [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder; then nothing
+// changes.
 func (b *Block) SetAttributes(at netip.Addr, g Guard, active, alternate Attributes) error {
 	x, err := b.locate(at)
 	if err != nil {

@@ -64,7 +64,7 @@ func (p Problem) String() string {
 	return s.String()
 }
 
-// Step is one commit of a repair: it restores derived records, or gives addresses back.
+// Step is one commit of a repair: it restores derived records, or releases addresses.
 type Step struct {
 	Text     string
 	Ops      []store.Op // each on the revision that was checked
@@ -79,7 +79,7 @@ type Report struct {
 	Allocations int
 }
 
-// InUse is one address that somebody uses, as the caller knows it.
+// InUse is one address that is in use, as far as the caller knows.
 type InUse struct {
 	Address netip.Addr
 	// Handle, if not empty, should be the one that holds the address.
@@ -88,7 +88,8 @@ type InUse struct {
 
 // Check examines a snapshot of all records, in key order as [Store.List] returns them: that every record can be read,
 // that blocks neither overlap nor lie where no pool made them, that every address record is what its block says, and that every
-// index record, list of blocks and space page is what the blocks and addresses say. If uses is not nil it is compared with what is held; cooling addresses and those without
+// index record, list of blocks and space page is what the blocks and addresses say. If uses is not nil it is compared with what
+// is held; cooling addresses and those without
 // use do not count against each other.
 //
 // It is pure. The report's Repair can be read before it is given to [Engine.Repair].
@@ -265,7 +266,8 @@ func (c *checker) lostBlocks() {
 	}
 }
 
-// lost reports the addresses of a block that have no record. The repair writes records without holder: the addresses stay held until
+// lost reports the addresses of a block that have no record. The repair writes records without holder: the addresses stay held
+// until
 // they are released by name, because someone may use them. A lease among them becomes one without end.
 func (c *checker) lost(b *Block) {
 	if b.absent == 0 {
@@ -570,7 +572,8 @@ func (e *Engine) Check(ctx context.Context, uses iter.Seq[InUse]) (*Report, erro
 }
 
 // Repair carries out the steps of a report, each in a commit of its own on the revisions that were checked, and
-// returns the number of steps done. A step that meets a conflict is left for the next check: what it is about has changed.
+// returns the number of steps done. It skips a step that meets a conflict, because its records have changed; the next check
+// looks at them again.
 func (e *Engine) Repair(ctx context.Context, steps []Step) (done int, err error) {
 	for _, s := range steps {
 		if len(s.Ops) > 0 {

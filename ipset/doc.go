@@ -85,8 +85,8 @@
 //
 // An [Engine] and a store are safe for concurrent use; a [Block] is not. Nothing is held
 // outside the store: a new engine starts with an empty cache. [Engine.Follow] keeps the
-// cache of an engine fresh where others change what it serves. [Store.Watch] delivers every
-// commit whole and in order, for a journal or an audit log.
+// cache of an engine fresh where others change what it serves. [store.Store] delivers every
+// commit whole and in order by its method Watch, for a journal or an audit log.
 //
 // The records, and what a commit relies on, are described in README.md of package store.
 package ipset

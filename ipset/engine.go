@@ -12,34 +12,34 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Retry says how often and how fast a commit that met a conflict is made again.
+// Retry says how often and how fast a commit that met a conflict is retried.
 type Retry struct {
 	// Attempts is the number of commits tried, 16 by default.
 	Attempts int
-	// Base is the longest wait before the second retry (the first does not wait), doubled for each that follows up to
-	// Max. 1 ms and 100 ms by default. The wait is drawn between half of it and all.
+	// Base is the longest wait before the second retry; the first does not wait. It doubles for each further retry, up to Max.
+	// The defaults are 1 ms and 100 ms. Each wait is drawn at random between half of that and all of it.
 	Base, Max time.Duration
 	// Sleep waits; by default with a timer. It returns the context's error if that ends first.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
-// Options are what an engine can be given; the zero value is useful.
+// Options configure an engine. The zero value is useful.
 type Options struct {
 	// Now is the clock, time.Now by default. It is read once per commit and must not call the engine.
 	Now func() time.Time
-	// Skew is how far the clocks of the engines on one store may be apart; 0 says that they agree. A lease, a cooldown and the
-	// idleness of a block end Skew later than their time says, so that an engine whose clock is ahead by as much does not
-	// give away what another engine still holds.
+	// Skew is the largest difference between the clocks of the engines on one store. Leases, cooldowns and the idleness of
+	// blocks end Skew later than their time says, because an engine whose clock is ahead must not hand out what another engine
+	// still holds.
 	Skew time.Duration
 	// Rand draws the waits between retries; by default the process's generator.
 	Rand rand.Source
 	// Hosts returns the labels of a host, and false for one that does not exist; without it all hosts exist
-	// and have no labels. It is called without a lock held and must not block for long; what it has returned must not
-	// change any more.
+	// and have no labels. It is called without a lock held and must not block for long. The map must not change after it was
+	// returned.
 	Hosts func(name string) (labels map[string]string, ok bool)
-	// Retry is about conflicts with other engines.
+	// Retry says how conflicts with other engines are retried.
 	Retry Retry
-	// Cache is the number of records of each kind that are kept, 8,192 by default.
+	// Cache is the number of records of each kind that the engine caches, 8,192 by default.
 	Cache int
 }
 

@@ -11,7 +11,8 @@ import (
 // blocks there, which need not have room. Without any it claims one, as AutoAssign would, and assigns no address. Num4 and Num6
 // say which families; their values do not count.
 //
-// Errors as for AutoAssign, nothing claimed; [ipalloc.ErrLimit] if there is a block and it may not be claimed, [ipalloc.ErrFull] if there is none.
+// Errors as for AutoAssign, nothing claimed; [ipalloc.ErrLimit] if there is a block and it may not be claimed,
+// [ipalloc.ErrFull] if there is none.
 func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.Prefix, err error) {
 	fail := func(err error) ([]netip.Prefix, error) {
 		return nil, wrap(ipalloc.Error{Op: "ensure block", Owner: a.Owner.String(), Err: err})

@@ -8,13 +8,13 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Follow watches the catalog, the lists of blocks of some owners and those blocks, and forgets what another engine has
-// changed, until ctx ends; it returns the context's error or that of the store. Nothing depends on it: without it, a
-// stale record is found by the conflict that it causes, which costs the call that meets it two round trips more.
+// Follow watches the catalog and the blocks of some owners, and drops from the cache what another engine changes, until ctx
+// ends. It returns the context's error or that of the store. It only saves time: without it, a stale record is found by the
+// conflict that it causes, which costs the call that meets it two round trips more.
 //
-// It is one watch of the store, on one key for the catalog, one for each owner named, and one for each of their blocks; each
-// key is a prefix of no other, so that what arrives does not grow with the number of other owners. An owner's new block
-// shows in its list of blocks, and the watch begins again with it. One call per engine is enough.
+// It is one watch of the store: on the catalog, on the list of blocks of each owner named, and on each of these blocks. What
+// arrives does not grow with the number of other owners. When an owner gets a block, the watch begins again with it. One call
+// per engine is enough.
 func (e *Engine) Follow(ctx context.Context, owners ...Owner) error {
 	for _, o := range owners {
 		if err := o.check(); err != nil {

@@ -86,7 +86,7 @@ func (e *Engine) hostPlaces(ctx context.Context, o Owner) (blocks, borrowed []ne
 	return slices.Compact(blocks), ids[1], nil
 }
 
-// IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other has
+// IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other host has
 // borrowed, and those that it has borrowed. None is no error. It returns [ipalloc.ErrInvalid]. Cost: five round trips.
 func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 	fail := func(err error) ([]Allocation, error) {
@@ -119,8 +119,8 @@ func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 // ReleaseAddressesOf gives back every address that is held for a host, in its own blocks and in those that it borrowed from, and
 // returns them. Addresses that others borrowed from its blocks stay, and so do the blocks: [Engine.DisownBlocks] takes those.
 //
-// It goes in steps of a commit each; one that is interrupted is resumed by repeating it, and what another step gave back
-// meanwhile is no error. It returns [ipalloc.ErrInvalid], or an error of the store with what was given back so far.
+// Each step is a commit of its own. Repeat a call that was interrupted. It returns [ipalloc.ErrInvalid], or an error of the
+// store with what was given back so far.
 func (e *Engine) ReleaseAddressesOf(ctx context.Context, o Owner) (released []netip.Addr, err error) {
 	blocks, borrowed, err := e.hostPlaces(ctx, o)
 	if err == nil {

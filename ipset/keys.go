@@ -9,7 +9,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// The first byte of a key; README.md of package store lists them. In a key that names a block or an address the family follows, '4' or '6', and
+// The first byte of a key; README.md of package store lists them. In a key that names a block or an address the family follows,
+// '4' or '6', and
 // the address. Other bytes are kept for address spaces with a name, which will stand between: the space without a name costs
 // nothing.
 const (

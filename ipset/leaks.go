@@ -20,7 +20,7 @@ const (
 )
 
 // Collector finds addresses that are held but not in use, and releases them. An address is a candidate when it is
-// first seen leaked, and confirmed when it has been so for the grace period; seen alive once, it starts anew. The
+// first seen leaked, and confirmed when it has been so for the grace period; once it is seen alive, the period begins again. The
 // addresses of a handle go together or not at all. Those without handle are never touched.
 //
 // A Collector remembers only candidates. It is not safe for concurrent use.
@@ -44,10 +44,10 @@ func (e *Engine) NewCollector(grace time.Duration) *Collector {
 // Candidates returns the number of addresses that were leaked when last seen.
 func (c *Collector) Candidates() int { return len(c.since) }
 
-// Collect looks at every address once and gives back those confirmed. live is asked for each address that has a handle,
-// and asked again about those of a confirmed handle just before they are released; the release is guarded by handle and
-// sequence number, so that an address that got another owner meanwhile stays. It returns what was given back, and the
-// error of the store that ended it.
+// Collect looks at every address once and releases those confirmed. It calls live for each address that has a handle, and again
+// for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and sequence number,
+// so an address that has another holder by then stays held. It returns what it released, and the error of the store that ended
+// it.
 func (c *Collector) Collect(ctx context.Context, live func(Allocation) Liveness) ([]Allocation, error) {
 	now := c.e.now()
 	seen := make(map[leakKey]time.Time)

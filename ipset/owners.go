@@ -62,7 +62,8 @@ func listed(s string) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16([16]byte([]byte(s[:16]))), int(s[16]))
 }
 
-// entry returns the part of a list that has blocks of p's family, the entry of p in it, where that is or would be, and whether it is
+// entry returns the part of a list that has blocks of p's family, the entry of p in it, where that is or would be, and whether
+// it is
 // there. Entries compare as their blocks do.
 func (l *blockList) entry(p netip.Prefix) (part *string, entry string, at int, found bool) {
 	part, stride := &l.v4, listStride4

@@ -118,8 +118,8 @@ func decodePage(s string) (page, error) {
 	return p, nil
 }
 
-// StartOf returns the block of a pool at which the walks of an owner begin: a place fixed by its name, so that hosts
-// that come at the same time look in different places and one that comes back looks where it was before. size is the
+// StartOf returns the block of a pool at which the searches of an owner begin. The owner's name fixes it, so hosts that start
+// at the same time search in different places, and a host that returns searches where it was before. size is the
 // prefix length of the pool's blocks, from that of the pool on.
 func StartOf(o Owner, pool netip.Prefix, size int) netip.Prefix {
 	h := uint64(14695981039346656037) // FNV-1a, then a finaliser so that every bit depends on all

@@ -32,19 +32,19 @@ const (
 	defaultUses = Workload | Tunnel
 )
 
-// Pool is a prefix that is divided into blocks. Zero fields mean the defaults said with them.
+// Pool is a prefix that is divided into blocks. A zero field selects the default that its comment names.
 type Pool struct {
 	Name   string // UTF-8
 	Prefix netip.Prefix
 	// BlockBits is the prefix length of a block, /26 or /122 by default. A block may hold up to 2^64 addresses.
 	BlockBits int
-	// Nodes and Namespaces select who is served; the zero selector matches all.
+	// Nodes and Namespaces select the hosts and namespaces that the pool serves; the zero selector matches all.
 	Nodes, Namespaces Selector `json:",omitempty"`
-	// Uses are what the pool's addresses may be used for; Workload and Tunnel by default.
+	// Uses are the uses that the pool's addresses may have; Workload and Tunnel by default.
 	Uses Use
-	// Disabled pools give out nothing; what they have given stays.
+	// Disabled stops assignment from the pool. Addresses that are held stay held.
 	Disabled bool
-	// Manual pools are only used by who asks for them.
+	// Manual restricts the pool to calls that name it.
 	Manual bool
 	// Priority orders the pools that qualify: higher first, then by name.
 	Priority int
@@ -108,7 +108,7 @@ func (p Pool) clone() Pool {
 	return p
 }
 
-// Config is what holds for all pools. The zero value is the default.
+// Config applies to all pools. The zero value is the default.
 type Config struct {
 	// Strict forbids taking addresses from blocks of others.
 	Strict bool

@@ -98,7 +98,8 @@ func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (*Block, error) {
 	return nil, nil
 }
 
-// readAround reads the catalog and the blocks that an address may be in: together by the catalog as it was last seen, and the blocks
+// readAround reads the catalog and the blocks that an address may be in: together by the catalog as it was last seen, and the
+// blocks
 // once more if it is another now.
 func (e *Engine) readAround(ctx context.Context, a netip.Addr) (*catalog, []store.Record, error) {
 	keys := []string{catalogKey}

@@ -9,14 +9,14 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Release names an address to give back.
+// Release names an address to release.
 type Release struct {
 	Address netip.Addr
 	// Guard is the condition on which it is released.
 	Guard
 }
 
-// ReleaseResult is what became of one address.
+// ReleaseResult is the outcome for one address.
 type ReleaseResult struct {
 	Address netip.Addr
 	Outcome Outcome
@@ -25,9 +25,9 @@ type ReleaseResult struct {
 // releaseBatch is how many addresses go into one commit.
 const releaseBatch = 4096
 
-// ReleaseIPs gives addresses back and says for each what became of it, in the order of the arguments. Addresses
-// released together are queued in address order, block by block. Repeating a release is never an error: the address
-// was free. An address that nobody manages was free, too.
+// ReleaseIPs releases addresses and returns the outcome of each, in the order of the arguments. Addresses
+// released together are queued in address order, block by block. Repeating a release is no error: the outcome is WasFree, as
+// for an address outside every block.
 //
 // Addresses go in as many commits as they need, all of a block in one where they fit. It returns [ipalloc.ErrInvalid] if an
 // address is not valid, nothing released; or an error of the store, and the results so far.

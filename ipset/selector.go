@@ -26,7 +26,7 @@ type Requirement = selector.Requirement
 // Term is requirements that must all hold, at least one in all.
 type Term = selector.Term
 
-// Selector is terms of which one must hold; none at all selects everything.
+// Selector is a list of terms, one of which must hold. An empty Selector selects everything.
 type Selector []Term
 
 // compile returns the selector ready to match. It returns [ipalloc.ErrInvalid] for one that cannot be meant.

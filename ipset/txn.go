@@ -56,7 +56,8 @@ func (t *txn) begin(ctx context.Context) {
 // pending reports whether the transaction changes anything so far.
 func (t *txn) pending() bool { return t.writes > 0 }
 
-// opsPerBlock bounds the records of a block itself: the block, its room and empty entries, that of its owner or as an orphan, and two
+// opsPerBlock bounds the records of a block itself: the block, its room and empty entries, that of its owner or as an orphan,
+// and two
 // of due.
 const opsPerBlock = 6
 

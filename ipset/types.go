@@ -24,7 +24,8 @@ const (
 	Virtual
 )
 
-// Owner identifies the owner of a block, or the host that an address is held for. The zero value is no owner. Owners are comparable.
+// Owner identifies the owner of a block, or the host that an address is held for. The zero value is no owner. Owners are
+// comparable.
 type Owner struct {
 	Kind OwnerKind
 	Name string

@@ -15,7 +15,7 @@ import (
 // Count is a number of addresses: Hi * 2^64 + Lo.
 type Count = addr.U128
 
-// Utilization is how much of a pool or a block is used. Capacity = Used + Cooling + Reserved + Available for a block;
+// Utilization counts the addresses of a pool or a block by state. Capacity = Used + Cooling + Reserved + Available for a block;
 // of a pool, too, with the addresses in no block among Available or Reserved.
 type Utilization struct {
 	// Pool is empty for blocks outside every pool.
