@@ -121,7 +121,8 @@ func (s *Store) makeAll(ctx context.Context, batch []*call) {
 		if len(p.made) > 0 {
 			written, err := s.write(ctx, p)
 			if err != nil {
-				s.answerAll(batch, err)
+				s.answerAll(p.made, err)
+				s.answerAll(slices.Concat(p.read, p.conflict, p.deferred), notMade(err))
 				return
 			}
 			if !written {

@@ -82,6 +82,15 @@ func unknown(err error) error {
 	return &ipalloc.Error{Package: "kubestore", Op: "commit", Err: &cause{kind: ipalloc.ErrUnknownOutcome, err: err, retry: !final}}
 }
 
+// notMade returns the error of a commit that waited for one that failed with err, and was not in its request.
+func notMade(err error) error {
+	var c *cause
+	if !errors.As(err, &c) || c.kind == nil {
+		return err
+	}
+	return wrap("commit", &cause{err: c.err, retry: c.retry})
+}
+
 // corrupt returns the error of an object that is damaged.
 func corrupt(name, format string, args ...any) error {
 	reason := fmt.Sprintf(format, args...)

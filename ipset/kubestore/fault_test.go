@@ -249,6 +249,17 @@ func TestCallersShareWrites(t *testing.T) {
 	}
 }
 
+// A commit that was not in the request whose outcome is unknown was not made, and says so.
+func TestUnsentOutcome(t *testing.T) {
+	lost := unknown(errLost)
+	if err := notMade(lost); !errors.Is(lost, ipalloc.ErrUnknownOutcome) || errors.Is(err, ipalloc.ErrUnknownOutcome) || !errors.Is(err, errLost) || !Retryable(err) {
+		t.Error(err)
+	}
+	if err := failure("commit", errLost); notMade(err) != err {
+		t.Error(err)
+	}
+}
+
 // A commit whose answers are all lost has an unknown outcome if its request was sent; it is made once at most, and a store
 // that continues agrees with all others about it.
 func TestUnknownOutcome(t *testing.T) {
