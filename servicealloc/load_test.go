@@ -154,6 +154,8 @@ func TestMove(t *testing.T) {
 		{of("a", "10.0.0.1", 1), Grant{}, ipalloc.ErrMismatch, "generation"},
 		{Grant{}, of("new", "10.0.0.5", 1), ipalloc.ErrNotHeld, "new"},
 		{of("a", "10.0.0.1", 0), of("b", "10.0.0.1", 1), ipalloc.ErrMismatch, `"b"`},
+		{grants("a: 10.0.0.1")[0], Grant{}, ipalloc.ErrMismatch, "generation"}, // of an owner that holds nothing
+		{Grant{}, grants("b: 10.0.0.7")[0], ipalloc.ErrMismatch, "generation"},
 		{of("a", "10.0.0.3", 0), Grant{}, ipalloc.ErrNotHeld, `held by "b"`},
 		{of("a", "10.0.0.1 10.0.0.9", 0), Grant{}, ipalloc.ErrNotHeld, "10.0.0.9"},
 		{of("a", "10.0.0.1", 0), of("b", "10.0.0.2", 0), ipalloc.ErrOccupied, `held by "a"`},

@@ -130,6 +130,9 @@ func TestRestoreHostile(t *testing.T) {
 				wantErr(t, err, err)
 				return
 			}
+			if stateOf(t, m) != string(b) {
+				t.Fatalf("%s, %s: restored, and another snapshot now", name, what)
+			}
 			check(t, m)
 			nextOf(m)
 			check(t, m)
