@@ -13,7 +13,7 @@
 //	NewNodes      a nodeipam.Allocator
 //	NewRange      a servicealloc.Range
 //	NewPorts      a servicealloc.Ports
-//	NewRegistry   a servicealloc.Registry, and what its Diff finds
+//	NewRegistry   a servicealloc.Registry, and what repair.Diff finds
 //	NewEngine     an ipset.Engine: pools, blocks, shortages, hosts by option
 //	NewLeaks      an ipset.Collector: leak candidates and the age of the oldest
 //	NewStore      any store.Store: commits by outcome, latency, unknown outcomes
@@ -31,7 +31,7 @@
 //
 //	cidrset        the prefix
 //	nodeipam       the prefix; with labels, the entry and the prefix
-//	servicealloc   the family or protocol and the band, such as "IPv4 dynamic"
+//	servicealloc   "range", "ports", "IPv4" or "IPv6", and the band: "IPv4 dynamic"
 //	ipset          the name of the pool; "(none)" for blocks outside every pool
 //
 // ipalloc_pool_count has the states used, cooling, reserved and free, as far as the kind
