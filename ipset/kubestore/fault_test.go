@@ -172,6 +172,7 @@ func TestFaultAtEveryRequest(t *testing.T) {
 				name := newName()
 				s := openAt(t, name, Options{Slots: minSlots}, f.use)
 				want := work(t, s, commits)
+				s.settleSnapshot() // which sends the last requests
 				f.late.Wait()
 				if got := contents(t, openAt(t, name, Options{NoCreate: true})); !maps.Equal(got, want) {
 					t.Fatalf("fault at request %d: the store holds %v, want %v", k, got, want)
