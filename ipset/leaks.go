@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -51,8 +52,7 @@ func (c *Collector) Candidates() int { return len(c.since) }
 func (c *Collector) Collect(ctx context.Context, live func(Allocation) Liveness) ([]Allocation, error) {
 	now := c.e.now()
 	seen := make(map[leakKey]time.Time)
-	handles := make(map[string]bool) // whether all addresses of a handle are confirmed
-	byHandle := make(map[string][]Allocation)
+	confirmed := make(map[string][]Allocation) // by handle
 	for al, err := range c.e.Allocations(ctx, netip.Prefix{}) {
 		if err != nil {
 			return nil, err
@@ -60,47 +60,37 @@ func (c *Collector) Collect(ctx context.Context, live func(Allocation) Liveness)
 		if al.Handle == "" || al.Cooling {
 			continue
 		}
-		key, confirmed := leakKey{al.Address, al.Seq}, false
-		if l := live(al); l != Alive {
-			first, known := c.since[key]
-			if !known {
-				first = now
-			}
-			seen[key] = first
-			confirmed = l == Gone || c.grace > 0 && now.Sub(first) >= c.grace
+		l := live(al)
+		if l == Alive {
+			continue
 		}
-		if before, known := handles[al.Handle]; known {
-			confirmed = confirmed && before
+		key := leakKey{al.Address, al.Seq}
+		first, known := c.since[key]
+		if !known {
+			first = now
 		}
-		handles[al.Handle] = confirmed
-		byHandle[al.Handle] = append(byHandle[al.Handle], al)
-		if !confirmed {
-			byHandle[al.Handle] = nil
+		seen[key] = first
+		if l == Gone || c.grace > 0 && now.Sub(first) >= c.grace {
+			confirmed[al.Handle] = append(confirmed[al.Handle], al)
 		}
 	}
 	c.since = seen
-	return c.release(ctx, handles, byHandle, live)
+	return c.release(ctx, confirmed, live)
 }
 
-// release gives back the addresses of the confirmed handles, handle by handle.
-func (c *Collector) release(ctx context.Context, handles map[string]bool, byHandle map[string][]Allocation, live func(Allocation) Liveness) ([]Allocation, error) {
-	var names []string
-	for h, confirmed := range handles {
-		if confirmed {
-			names = append(names, h)
-		}
-	}
-	slices.Sort(names)
+// release gives back the addresses of the handles of which all are confirmed, handle by handle.
+func (c *Collector) release(ctx context.Context, confirmed map[string][]Allocation, live func(Allocation) Liveness) ([]Allocation, error) {
 	var done []Allocation
-	for _, h := range names {
-		als := byHandle[h]
-		// The handle may have got addresses since, and be alive by them.
+	for _, h := range slices.Sorted(maps.Keys(confirmed)) {
+		als := confirmed[h]
+		// The handle may have others, which are not confirmed, and it may be alive by now.
 		current, err := c.e.IPsByHandle(ctx, h)
 		if err != nil {
 			return done, err
 		}
+		same := func(a, b Allocation) bool { return a.Address == b.Address && a.Seq == b.Seq }
 		alive := func(al Allocation) bool { return live(al) == Alive }
-		if len(current) != len(als) || slices.ContainsFunc(current, alive) {
+		if !slices.EqualFunc(current, als, same) || slices.ContainsFunc(current, alive) {
 			continue
 		}
 		releases := make([]Release, len(als))
