@@ -115,6 +115,8 @@ type state struct {
 	retry  bool // it passes by itself
 	absent bool // a table or the function of the store does not exist
 	full   bool // no room
+	// foreign: a table of that name has other columns.
+	foreign bool
 	// traceless: the database reports that the statement or the COMMIT was not carried out and will not be, or was
 	// never given it.
 	traceless bool
@@ -171,6 +173,8 @@ func postgresState(pg *pgconn.PgError) state {
 		st.retry = true
 	case pg.Code == "42P01", pg.Code == undefinedFunction, pg.Code == "3F000": // undefined table, function, schema
 		st.absent = true
+	case pg.Code == "42703": // undefined column
+		st.foreign = true
 	case pg.Code == "53100":
 		st.full = true
 	}

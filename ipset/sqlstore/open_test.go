@@ -3,12 +3,20 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -267,4 +275,111 @@ func TestReplacedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	fails(t, s, ErrReplaced)
+}
+
+// A move from memory through both databases and back keeps every record.
+func TestMove(t *testing.T) {
+	from := store.NewMemory()
+	for i := range 300 {
+		put(t, from, fmt.Sprintf("b%03d\x00\xff", i), fmt.Sprint(i))
+	}
+	put(t, from, store.RootKey, "root")
+	want, _, err := from.List(t.Context(), store.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := store.NewMemory()
+	chain := []store.Store{from, openIn(t, sqliteFile(t), Options{}), openIn(t, postgresDB(t), Options{}), back}
+	for i, to := range chain[1:] {
+		for range 2 { // the second time there is nothing left to copy
+			if report, err := store.Copy(t.Context(), to, chain[i]); err != nil || report.Records != len(want) {
+				t.Fatalf("%+v, %v", report, err)
+			}
+		}
+	}
+	got, _, err := back.List(t.Context(), store.Range{})
+	if err != nil || !slices.EqualFunc(got, want, func(a, b store.Record) bool { return a.Key == b.Key && a.Value == b.Value }) {
+		t.Errorf("%d records of %d, %v", len(got), len(want), err)
+	}
+}
+
+// Revisions that no store reaches are expected by no record, and watched by none.
+func TestHugeRevisions(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		s := openIn(t, reopen(), Options{})
+		put(t, s, "a", "1")
+		for _, expect := range []uint64{1 << 62, 1<<63 - 1, 1 << 63, store.AnyRevision - 1} {
+			if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "a", Value: "2", Expect: expect}}); !errors.Is(err, ipalloc.ErrConflict) {
+				t.Errorf("%d: %v", expect, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			for ev, err := range s.Watch(ctx, expect, "") {
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a watch after %d: %v, %v", expect, ev, err)
+				}
+			}
+			cancel()
+		}
+	})
+}
+
+// A full database fails the commit and changes nothing; commits succeed when there is room again.
+func TestNoSpace(t *testing.T) {
+	db := sqliteFile(t)
+	db.SetMaxOpenConns(1) // the bound is one connection's
+	s := openIn(t, db, Options{})
+	run(t, db, "PRAGMA max_page_count = 20")
+	var err error
+	n := 0
+	for ; err == nil && n < 1000; n++ {
+		_, err = s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: fmt.Sprint(n), Value: strings.Repeat("v", 1000)}})
+	}
+	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+		t.Fatalf("after %d commits: %v", n, err)
+	}
+	if recs, _, err := s.List(t.Context(), store.Range{}); err != nil || len(recs) != n-1 {
+		t.Errorf("%d records after %d commits, %v", len(recs), n-1, err)
+	}
+	run(t, db, "PRAGMA max_page_count = 2000")
+	put(t, s, "more", "")
+}
+
+// What an error says about the call, and whether a COMMIT that ended so may have been made.
+func TestErrorStates(t *testing.T) {
+	pg := func(code, severity string) error {
+		return &pgconn.PgError{Code: code, Severity: severity, SeverityUnlocalized: severity}
+	}
+	for _, tt := range []struct {
+		err  error
+		want state
+	}{
+		{pg("40001", "ERROR"), state{retry: true, traceless: true}},
+		{pg("40P01", "ERROR"), state{retry: true, traceless: true}},
+		{pg("57014", "ERROR"), state{retry: true, traceless: true}}, // cancelled, by a statement_timeout
+		{pg("57P01", "FATAL"), state{retry: true}},
+		{pg("57P02", "FATAL"), state{retry: true}},
+		{&unsent{pg("57P03", "FATAL")}, state{retry: true, traceless: true}},
+		{&unsent{pg("28P01", "FATAL")}, state{traceless: true}},
+		{pg("42501", "ERROR"), state{traceless: true}}, // permission denied
+		{pg("42P01", "ERROR"), state{absent: true, traceless: true}},
+		{pg("42703", "ERROR"), state{foreign: true, traceless: true}},
+		{pg("53100", "ERROR"), state{full: true, traceless: true}},
+		{driver.ErrBadConn, state{retry: true, traceless: true}},
+		{sql.ErrConnDone, state{retry: true, traceless: true}},
+		{io.ErrUnexpectedEOF, state{retry: true}},
+		{&net.OpError{Op: "read", Err: errors.New("reset")}, state{retry: true}},
+		{errors.New("anything"), state{}},
+	} {
+		if got := stateOf(fmt.Errorf("wrapped: %w", tt.err)); got != tt.want {
+			t.Errorf("%v: %+v, want %+v", tt.err, got, tt.want)
+		}
+	}
+	for code, want := range map[int]state{
+		5: {retry: true, traceless: true}, 517: {retry: true, traceless: true}, 6: {retry: true, traceless: true},
+		13: {full: true, traceless: true}, 10: {}, 10 | 4<<8: {}, 19: {traceless: true},
+	} {
+		if got := sqliteState(code, ""); got != want {
+			t.Errorf("SQLite %d: %+v, want %+v", code, got, want)
+		}
+	}
 }

@@ -21,7 +21,6 @@ import (
 // it waited for the lock.
 type postgres struct{}
 
-func (postgres) name() string        { return "PostgreSQL" }
 func (postgres) poll() time.Duration { return time.Second }
 
 // lockSchema takes a lock of PostgreSQL's that is for applications: there is no table yet.
@@ -70,7 +69,7 @@ BEGIN
 		SELECT coalesce(min(o.n), 0) INTO conflict
 		FROM unnest(keys[lo:hi], expects[lo:hi]) WITH ORDINALITY AS o(key, expect, n)
 		LEFT JOIN ipalloc_records r ON r.key = o.key
-		WHERE o.expect >= 0 AND coalesce(r.rev, 0) <> o.expect;
+		WHERE o.expect <> -1 AND coalesce(r.rev, 0) <> o.expect;
 		IF conflict = 0 AND NOT (0 = ALL (kinds[lo:hi])) THEN
 			cur := cur + 1;
 			WITH ops AS (

@@ -20,15 +20,17 @@ type querier interface {
 // afterAll is above every key.
 var afterAll = []byte(strings.Repeat("\xff", limits.Key+1))
 
-// Get implements [store.Store]: one statement for up to 512 keys, else a transaction of several.
+// Get implements [store.Store]: one statement.
 func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
-	err := s.reading(ctx, "get", func() (uint64, error) {
-		var rev uint64
-		var err error
-		dst, rev, err = s.get(ctx, s.db, dst, keys)
+	var recs []store.Record
+	err := s.reading(ctx, "get", func() (rev uint64, err error) {
+		recs, rev, err = s.get(ctx, s.db, dst, keys)
 		return rev, err
 	})
-	return dst, err
+	if err != nil {
+		return dst, err
+	}
+	return recs, nil
 }
 
 // List implements [store.Store]: one statement. It holds the whole result in memory.

@@ -17,8 +17,6 @@ import (
 
 // dialect is what differs between the kinds of database.
 type dialect interface {
-	// name is used in errors.
-	name() string
 	// poll is the default of Options.Poll.
 	poll() time.Duration
 	// check refuses a database that a store cannot be in, or cannot be durable in.
@@ -102,7 +100,7 @@ func (s *Store) readMeta(ctx context.Context, q interface {
 	switch {
 	case errors.Is(err, sql.ErrNoRows), err != nil && stateOf(err).absent:
 		return m, false, nil
-	case err != nil && !stateOf(err).retry && ctx.Err() == nil:
+	case err != nil && stateOf(err).foreign:
 		return m, false, mismatch("the table %smeta is not a store's: %v", s.q.prefix, err)
 	case err != nil:
 		return m, false, err

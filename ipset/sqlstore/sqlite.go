@@ -14,7 +14,6 @@ import (
 // sqlite is the dialect of SQLite. A commit is some statements in a transaction; the calls do not leave the process.
 type sqlite struct{}
 
-func (sqlite) name() string        { return "SQLite" }
 func (sqlite) poll() time.Duration { return 100 * time.Millisecond }
 
 // lockSchema takes the lock of the file, because it writes: a transaction that began by reading could not write after another.
@@ -142,8 +141,8 @@ func (d sqlite) within(ctx context.Context, s *Store, tx *sql.Tx, ops []store.Op
 	return res, err
 }
 
-// listen does nothing: SQLite tells other processes nothing.
-func (sqlite) listen(context.Context, *Store, func()) {}
+// listen only waits: SQLite tells other processes nothing.
+func (sqlite) listen(ctx context.Context, _ *Store, _ func()) { <-ctx.Done() }
 
 // liteWriter makes commits in a transaction.
 type liteWriter struct {
@@ -261,5 +260,5 @@ func sqliteState(code int, text string) state {
 	case 13: // full
 		return state{full: true, traceless: true}
 	}
-	return state{traceless: true, absent: strings.Contains(text, "no such table")}
+	return state{traceless: true, absent: strings.Contains(text, "no such table"), foreign: strings.Contains(text, "no such column")}
 }

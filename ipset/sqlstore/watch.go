@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ const window = 256
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		text, args := s.watchQuery(prefixes)
+		after := min(after, math.MaxInt64-window)
 		defer s.hub.enter(s)()
 		for {
 			woken := s.hub.wait()
@@ -158,11 +160,10 @@ func events(recs []store.Record, ats []uint64) []store.Event {
 
 // hub wakes the watches of a store, and has the database listened to while there are any.
 type hub struct {
-	mu       sync.Mutex
-	woken    chan struct{} // closed at the next commit; nil when no watch waits
-	watches  int
-	stopped  context.CancelFunc
-	listener sync.WaitGroup
+	mu      sync.Mutex
+	woken   chan struct{} // closed at the next commit; nil when no watch waits
+	watches int
+	stop    context.CancelFunc // of the goroutine that listens
 }
 
 // wake makes every waiting watch look again.
@@ -185,16 +186,14 @@ func (h *hub) wait() <-chan struct{} {
 	return h.woken
 }
 
-// enter counts a watch; the function that it returns ends it. The goroutine that listens has ended when the last one has.
+// enter counts a watch; the function that it returns ends it. A goroutine listens until the last one has ended.
 func (h *hub) enter(s *Store) (leave func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.watches++; h.watches == 1 {
 		ctx, cancel := context.WithCancel(context.Background())
-		h.stopped = cancel
-		h.listener.Add(1)
+		h.stop = cancel
 		go func() {
-			defer h.listener.Done()
 			for ctx.Err() == nil {
 				s.d.listen(ctx, s, h.wake)
 				_ = sleep(ctx, s.opts.Poll)
@@ -205,7 +204,7 @@ func (h *hub) enter(s *Store) (leave func()) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.watches--; h.watches == 0 {
-			h.stopped()
+			h.stop()
 		}
 	}
 }
