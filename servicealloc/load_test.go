@@ -207,7 +207,7 @@ func TestUsable(t *testing.T) {
 	r := newRegistryT(t, "10.0.0.0/24 fd00::/64")
 	wantErr(t, r.SetRange(draining(rangeOf("old", "10.1.0.0/24"))), nil)
 	wantErr(t, r.SetRange(RangeInfo{Name: "kept", Prefixes: rangeOf("", "10.0.0.64/26").Prefixes, Ports: []PortRange{{First: 30010, Last: 30019}}, Reserved: true}), nil)
-	r.Load(grants("a: 10.0.0.5 10.0.0.65 30005 30011 9"))
+	r.Load(grants("a: 10.0.0.5 10.0.0.65 fd00::1 30005 30011 9"))
 	for a, want := range map[string]bool{"10.0.0.5": true, "10.0.0.6": true, "10.0.0.65": false, "10.0.0.0": false, "10.0.0.255": false, "10.1.0.3": true,
 		"10.1.0.0": false, "fd00::1": true, "fd00::": false, "fd01::1": false, "::ffff:10.0.0.5": false, "fd00::1%z": false} {
 		if got := r.Usable(ip(a)); got != want {
