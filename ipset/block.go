@@ -3,7 +3,6 @@ package ipset
 import (
 	"fmt"
 	"iter"
-	"math"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -360,95 +359,6 @@ func (b *Block) drop(x uint64, now, until int64) {
 		b.former = ""
 		if len(b.cool) == 0 {
 			b.since = now
-		}
-	}
-}
-
-// Advance applies what the time now changes: leases that have ended are released, to cool for cooldown from their end,
-// and addresses that have cooled are queued. It reports whether anything changed. Safe to repeat. O(1) while
-// nothing is due.
-func (b *Block) Advance(now time.Time, cooldown time.Duration) bool {
-	return b.advance(stamp(now), int64(cooldown), math.MaxInt)
-}
-
-// due reports whether a lease or a cooldown has ended.
-func (b *Block) due(now int64) (lease, cooled bool) {
-	return b.lease != 0 && b.lease <= now, len(b.cool) > 0 && b.cool[0].until <= now
-}
-
-// advance ends at most so many leases and cooldowns each; the next call goes on. All held addresses must be loaded if a
-// lease is due, and knowsCooling must hold if a cooldown is.
-func (b *Block) advance(now, cooldown int64, most int) bool {
-	changed := false
-	if b.lease != 0 && b.lease <= now {
-		b.expire(now, cooldown, most)
-		changed = true
-	}
-	n := 0
-	for _, c := range b.cool {
-		if c.until > now || n == most {
-			break
-		}
-		if n++; b.used == 0 && n == len(b.cool) {
-			b.since = c.until
-		}
-		p := b.page(c.x, false)
-		p.cooling &^= 1 << (c.x & 63)
-		if p.get(c.x) == nil {
-			b.absent--
-		}
-		b.changes.note(c.x, p.get(c.x), true)
-		b.put(p, c.x, nil)
-		b.free.push(c.x)
-	}
-	if n > 0 {
-		b.cool = slices.Delete(b.cool, 0, n)
-		changed = true
-	}
-	return changed
-}
-
-// expire releases the addresses whose lease has ended, in the order of their ends and at most so many, and finds the next end.
-func (b *Block) expire(now, cooldown int64, most int) {
-	type end struct {
-		until int64
-		x     uint64
-	}
-	var ends []end
-	b.lease = 0
-	for x, a := range b.each() {
-		switch {
-		case a.until == 0 || a.cooling:
-		case a.until <= now:
-			ends = append(ends, end{a.until, x})
-		case b.lease == 0 || a.until < b.lease:
-			b.lease = a.until
-		}
-	}
-	slices.SortStableFunc(ends, func(a, c end) int { return int(min(max(a.until-c.until, -1), 1)) })
-	if len(ends) > most {
-		b.lease, ends = ends[most].until, ends[:most]
-	}
-	ended := b.ended
-	for _, e := range ends {
-		b.drop(e.x, e.until, later(e.until, cooldown))
-	}
-	b.ended = ended
-}
-
-// tidy finds the end of the lease that ends first after others were given back before their end. What time does to the block
-// does not depend on it, only when it is looked at: while addresses are not loaded, an earlier time stays.
-func (b *Block) tidy() {
-	switch {
-	case !b.ended:
-	case b.leases == 0:
-		b.ended, b.lease = false, 0
-	case b.absent == 0:
-		b.ended, b.lease = false, 0
-		for _, a := range b.each() {
-			if a.until != 0 && (b.lease == 0 || a.until < b.lease) && !a.cooling {
-				b.lease = a.until
-			}
 		}
 	}
 }
