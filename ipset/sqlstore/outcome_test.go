@@ -334,3 +334,25 @@ func TestSerialisationFailures(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// The modes of pgx that poolers ask for: statements that are not prepared.
+func TestQueryModes(t *testing.T) {
+	for _, mode := range []string{"exec", "cache_describe", "describe_exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			s := openIn(t, connect(t, "pgx", postgresSchema(t)+" default_query_exec_mode="+mode), Options{})
+			rev := put(t, s, "a\x00\xff", "1\x00\xff")
+			if rec := get(t, s, "a\x00\xff"); rec.Value != "1\x00\xff" || rec.Rev != rev {
+				t.Errorf("%+v", rec)
+			}
+			if recs, _, err := s.List(t.Context(), store.Range{From: "a"}); err != nil || len(recs) != 1 {
+				t.Errorf("%v, %v", recs, err)
+			}
+			if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "a\x00\xff"}, {Kind: store.Delete, Key: "b", Expect: store.AnyRevision}}); !errors.Is(err, ipalloc.ErrConflict) {
+				t.Error(err)
+			}
+			if ev := <-follow(t, s, 0); ev.Rev != rev {
+				t.Errorf("%+v", ev)
+			}
+		})
+	}
+}
