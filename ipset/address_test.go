@@ -1,0 +1,67 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// An engine that knows a block and not its addresses meets what another engine did to one of them meanwhile: it reads both again.
+func TestAddressesOfAStaleBlock(t *testing.T) {
+	for _, change := range []string{"released", "given to another", "moved"} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+		al := w.assign(want("h", 1, "p")).V4[0]
+		e := w.engine(w.store)
+		if _, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil { // knows the block, and q alone
+			t.Fatal(err)
+		}
+		if change == "moved" {
+			to := HostOwner("other")
+			if err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Host: &to}); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			w.releaseHandle("p")
+		}
+		if change == "given to another" {
+			if _, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: HostOwner("h"), Claim: Claim{Handle: "r"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := map[string]Outcome{"released": WasFree, "given to another": OwnerChanged, "moved": Released}[change]
+		res, err := e.ReleaseIPs(bg, Release{Address: al.Address, Guard: Guard{Handle: "p", Seq: al.Seq}})
+		if err != nil || res[0].Outcome != want {
+			t.Errorf("%s: %v, %v, want %v", change, res, err, want)
+		}
+		w.check()
+	}
+}
+
+// An address record that does not go with its block is an error of the call that needs it, and Check finds it; other addresses of
+// the block are served.
+func TestAddressRecordThatDoesNotFit(t *testing.T) {
+	p := pool("a", "10.0.0.0/24", 28)
+	for name, a := range map[string]address{
+		"cooling":   {seq: 1 << genShift, until: 1, cooling: true},
+		"too young": {seq: 1 << 60},
+	} {
+		w := newWorld(t, Config{}, p)
+		al := w.assign(want("h", 1, "p")).V4[0]
+		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: addressKey(al.Address), Value: string(a.append(nil, 28)), Expect: store.AnyRevision}})
+		e := w.engine(w.store)
+		if _, err := e.ReleaseIPs(bg, Release{Address: al.Address}); !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("%s: release: %v", name, err)
+		}
+		for i := range 15 {
+			if _, err := e.AutoAssign(bg, want("h", 1, fmt.Sprint("q", i))); err != nil {
+				t.Errorf("%s: assign: %v", name, err)
+			}
+		}
+		if rep, err := e.Check(bg, nil); err != nil || len(rep.Problems) == 0 {
+			t.Errorf("%s: Check found nothing, %v", name, err)
+		}
+	}
+}
