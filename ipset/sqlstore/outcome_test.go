@@ -356,3 +356,40 @@ func TestQueryModes(t *testing.T) {
 		})
 	}
 }
+
+// Stores in several pools increment one counter: no two commits have one revision, and none is lost.
+func TestManyStores(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		const stores, rounds = 4, 15
+		var mu sync.Mutex
+		revs := make(map[uint64]bool)
+		var wg sync.WaitGroup
+		for range stores {
+			s := openIn(t, reopen(), Options{})
+			wg.Go(func() {
+				for i := 0; i < rounds; {
+					recs, err := s.Get(context.Background(), nil, "n")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					rev, err := s.Commit(context.Background(), []store.Op{{Kind: store.Put, Key: "n", Value: recs[0].Value + "x", Expect: recs[0].Rev}})
+					if errors.Is(err, ipalloc.ErrConflict) {
+						continue
+					}
+					i++
+					mu.Lock()
+					if err != nil || revs[rev] {
+						t.Errorf("revision %d twice, or %v", rev, err)
+					}
+					revs[rev] = true
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if n := len(get(t, openIn(t, reopen(), Options{}), "n").Value); n != stores*rounds {
+			t.Errorf("counted to %d, want %d", n, stores*rounds)
+		}
+	})
+}

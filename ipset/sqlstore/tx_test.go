@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 
@@ -236,4 +237,32 @@ func TestWithTxRefused(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A commit that fails in its middle leaves no part of itself in the transaction, even if the caller commits that all the same.
+func TestWithTxFailsInside(t *testing.T) {
+	db := sqliteFile(t)
+	db.SetMaxOpenConns(1)
+	s := openIn(t, db, Options{})
+	run(t, db, "PRAGMA max_page_count = 20")
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := s.WithTx(t.Context(), tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, in, "before", "")
+	_, err = in.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "part"}, {Kind: store.Put, Key: "too much", Value: strings.Repeat("v", 1<<20)}})
+	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		t.Error(err)
+	}
+	err = tx.Commit()
+	if rec := get(t, s, "part"); rec.Rev != 0 {
+		t.Errorf("a part of it was committed: %v", rec)
+	}
+	if rec := get(t, s, "before"); (rec.Rev != 0) != (err == nil) {
+		t.Errorf("the rest of the transaction: %v, and the record has revision %d", err, rec.Rev)
+	}
 }
