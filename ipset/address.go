@@ -40,7 +40,7 @@ type address struct {
 //	active            string, with addrActive: coded attributes
 //	alternate         string, with addrAlternate
 //
-// One bit of the flags is free; it will say that more holders follow.
+// All bits of the flags are in use: what else an address will have, such as more holders, needs another version.
 const (
 	addressVersion = 1
 
