@@ -27,7 +27,11 @@ func handle(c *claim) string { return string(c.UID) }
 // store gave to the claim's handle is found again.
 func (p *provider) serveClaim(ctx context.Context, k key) error {
 	obj, there, err := p.claims.GetByKey(k.namespace + "/" + k.name)
-	if err != nil || !there {
+	if err != nil {
+		return err
+	}
+	if !there {
+		_, err := p.dropStray(ctx, k)
 		return err
 	}
 	c, err := decode[claim](obj)
@@ -66,7 +70,7 @@ func (p *provider) serveClaim(ctx context.Context, k key) error {
 		}
 		return errors.Join(err, p.setStatus(ctx, k, c, reason, err.Error()))
 	}
-	if err := p.publish(ctx, k, c, from, a); err != nil {
+	if there, err = p.publish(ctx, k, c, from, a); err != nil || !there {
 		return err
 	}
 	err = p.setStatus(ctx, k, c, "", "")
@@ -95,8 +99,9 @@ func (p *provider) assign(ctx context.Context, k key, c *claim, from *pool) (net
 	return append(got.V4, got.V6...)[0].Address, nil
 }
 
-// publish creates the IPAddress of a claim, if it is not there.
-func (p *provider) publish(ctx context.Context, k key, c *claim, from *pool, a netip.Addr) error {
+// publish creates the IPAddress of a claim, if it is not there. It reports false if the claim is gone or on its way out: what
+// the cache shows may be older than what another replica has done.
+func (p *provider) publish(ctx context.Context, k key, c *claim, from *pool, a netip.Addr) (bool, error) {
 	controls := true
 	want := &address{
 		TypeMeta: metav1.TypeMeta{APIVersion: capi.String(), Kind: "IPAddress"},
@@ -107,22 +112,65 @@ func (p *provider) publish(ctx context.Context, k key, c *claim, from *pool, a n
 	want.Spec.ClaimRef.Name = k.name
 	body, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
 	if err != nil {
-		return err
+		return false, err
 	}
 	resource := p.client.Resource(addresses).Namespace(k.namespace)
 	_, err = resource.Create(ctx, &unstructured.Unstructured{Object: body}, metav1.CreateOptions{})
+	if err == nil {
+		stray, err := p.dropStray(ctx, k)
+		return !stray, err
+	}
 	if !apierrors.IsAlreadyExists(err) {
-		return err
+		return false, err
 	}
 	obj, err := resource.Get(ctx, k.name, metav1.GetOptions{})
 	if err != nil {
-		return err
+		return false, err
 	}
 	have, err := decode[address](obj)
-	if err == nil && (!ownedBy(have, c) || have.Spec.Address != a.String()) {
-		err = fmt.Errorf("the IPAddress of that name has %s, of another claim or another time; %s was assigned", have.Spec.Address, a)
+	if err != nil || ownedBy(have, c) && have.Spec.Address == a.String() {
+		return err == nil, err
 	}
-	return err
+	if stray, err := p.dropStray(ctx, k); err != nil || stray && ownedBy(have, c) {
+		return false, err
+	}
+	return false, fmt.Errorf("the IPAddress of that name has %s, of another claim or another time; %s was assigned", have.Spec.Address, a)
+}
+
+// dropStray deletes an IPAddress whose claim is gone, is another one of the same name, or is being deleted, and releases what
+// that claim held. It asks the API server, not the cache. A replica that has not yet seen a deletion creates such an
+// IPAddress; it asks after it has created one, so that a claim deleted later finds it there.
+func (p *provider) dropStray(ctx context.Context, k key) (bool, error) {
+	resource := p.client.Resource(addresses).Namespace(k.namespace)
+	obj, err := resource.Get(ctx, k.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	have, err := decode[address](obj)
+	if err != nil || have.Spec.PoolRef.APIGroup != pools.Group || have.Spec.PoolRef.Kind != poolKind {
+		return false, err
+	}
+	obj, err = p.client.Resource(claims).Namespace(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
+	if err == nil {
+		c, err := decode[claim](obj)
+		if err != nil || c.DeletionTimestamp == nil && ownedBy(have, c) {
+			return false, err
+		}
+	} else if !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	err = resource.Delete(ctx, k.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &have.UID}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	for _, o := range have.OwnerReferences {
+		if _, err := p.engine.ReleaseByHandle(ctx, string(o.UID)); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
 }
 
 func ownedBy(a *address, c *claim) bool {

@@ -282,6 +282,12 @@ func TestClaims(t *testing.T) {
 	c.request(http.MethodDelete, addressesPath+"/m59", "")
 	c.settled("an address comes back", func(v view) bool { return len(v.addresses) == 100 })
 
+	// An IPAddress of a claim that is gone, as a replica leaves behind that is killed between two steps, goes.
+	c.request(http.MethodPost, addressesPath, "apiVersion: ipam.cluster.x-k8s.io/v1beta2\nkind: IPAddress\nmetadata:\n  name: gone\n"+
+		"  ownerReferences: [{apiVersion: ipam.cluster.x-k8s.io/v1beta2, kind: IPAddressClaim, name: gone, uid: 00000000-0000-4000-8000-000000000000}]\n"+
+		"spec: {address: 10.20.0.200, prefix: 24, gateway: 10.20.0.1, claimRef: {name: gone}, poolRef: {apiGroup: ipam.ipalloc.dev, kind: IPPool, name: machines}}\n")
+	c.settled("a stray IPAddress goes", func(v view) bool { return v.claims == 100 && len(v.addresses) == 100 })
+
 	// A deleted pool goes with its last claim.
 	c.request(http.MethodDelete, poolsPath+"/machines", "")
 	c.unclaim(31, 59)
