@@ -14,8 +14,8 @@ import (
 )
 
 // A request is one caller's commit. Callers queue theirs; a goroutine that lives while there are any takes all that wait
-// into one transaction of bbolt, so that they share its syncs. The first caller does so itself if its context cannot end. There is no timer: while one transaction is under way, the
-// next one gathers.
+// into one transaction of bbolt, so that they share its syncs. The first caller does so itself if its context cannot end.
+// There is no timer: while one transaction is under way, the next one gathers.
 type request struct {
 	table string
 	ops   []store.Op
@@ -23,6 +23,19 @@ type request struct {
 	done  chan struct{}
 	rev   uint64
 	err   error
+}
+
+// newRequest returns a request for valid ops. A caller whose context can end may return while the request is in a transaction,
+// and then change them: they are copied.
+func newRequest(ctx context.Context, table string, ops []store.Op) *request {
+	if ctx.Done() != nil {
+		ops = slices.Clone(ops)
+	}
+	r := &request{table: table, ops: ops, done: make(chan struct{})}
+	for i := range ops {
+		r.bytes += len(ops[i].Key) + len(ops[i].Value)
+	}
+	return r
 }
 
 // finish answers the caller.
@@ -53,10 +66,7 @@ func (s *Store) commit(ctx context.Context, table string, ops []store.Op) (uint6
 	if err := store.CheckOps("boltstore", ops, limits); err != nil {
 		return 0, err
 	}
-	r := &request{table: table, ops: ops, done: make(chan struct{})}
-	for i := range r.ops {
-		r.bytes += len(r.ops[i].Key) + len(r.ops[i].Value)
-	}
+	r := newRequest(ctx, table, ops)
 	leads, err := s.enqueue(r)
 	if err != nil {
 		return 0, err

@@ -474,3 +474,15 @@ func TestSyncFails(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A caller whose context ends may change its ops while they are in a transaction: what is committed are those that it gave.
+func TestOpsAreTheStores(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ops := []store.Op{{Kind: store.Put, Key: "a", Value: "given", Expect: store.AnyRevision}}
+	r := newRequest(ctx, recordsBucket, ops)
+	ops[0] = store.Op{Kind: store.Delete, Key: "b", Expect: store.AnyRevision}
+	if got := r.ops[0]; got.Key != "a" || got.Value != "given" || r.bytes != len("agiven") {
+		t.Errorf("the request has %+v, %d bytes, after its caller changed its own", got, r.bytes)
+	}
+}
