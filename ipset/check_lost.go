@@ -97,7 +97,7 @@ func (c *checker) compare(uses iter.Seq[InUse]) {
 		for al := range b.All() {
 			u, ok := used[al.Address]
 			if al.Cooling {
-				continue // if it is in use all the same, nobody holds it
+				continue // if it is in use all the same, no handle holds it
 			}
 			delete(used, al.Address)
 			switch {

@@ -206,7 +206,7 @@ func avoids(all []ipset.Pool, pool string, ip netip.Addr) bool {
 	return len(p.Ranges) > 0 && !slices.ContainsFunc(p.Ranges, func(r netipx.IPRange) bool { return r.Contains(ip) })
 }
 
-// isFree reports whether an address that nobody holds is not one of the reserved ones at the ends of its block.
+// isFree reports whether an address that is not held is not one of the reserved ones at the ends of its block.
 func isFree(b *ipset.Block, ip netip.Addr) bool {
 	head, tail := b.Reserved()
 	first, last := addrmap.Of(b.Prefix())

@@ -195,7 +195,7 @@ type spanWriter struct {
 	reserved []netipx.IPRange // those not passed yet
 }
 
-// gap adds a range that nobody holds.
+// gap adds a range in which nothing is held.
 func (w *spanWriter) gap(lo, hi addr.U128, st addrmap.State, label string) {
 	add := func(lo, hi addr.U128, st addrmap.State) {
 		if st != addrmap.Free && lo.Cmp(hi) <= 0 {

@@ -63,7 +63,7 @@ func (c *Config) check() error {
 // that etcd listens, or starts again.
 const firstPort, lastPort = 15000, 32000
 
-// FreeAddresses returns n addresses at which nobody listens now.
+// FreeAddresses returns n addresses at which no process listens now.
 func FreeAddresses(n int) ([]string, error) {
 	var listeners []net.Listener // all open until the last one is found: no address twice
 	defer func() {

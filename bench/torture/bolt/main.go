@@ -1,5 +1,5 @@
 // Bolt treats ipset/boltstore as the world does: it kills processes in the middle of their work, fills the disk, and damages
-// files; and then looks whether anything is missing, held twice, or held by nobody.
+// files; and then looks whether anything is missing, held twice, or held without an owner.
 //
 //	GOWORK=off go run ./bolt -kills 1000
 //

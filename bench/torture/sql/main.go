@@ -1,6 +1,6 @@
 // Command sql runs writers on a SQLite file and on a PostgreSQL server, each behind a process of its own that has the database
 // open. These processes are killed with SIGKILL at any moment and started again; the server is stopped at once, as by a loss
-// of power, and its sessions are ended. Afterwards the histories must be linearizable, nothing may be held twice, by nobody or
+// of power, and its sessions are ended. Afterwards the histories must be linearizable, nothing may be held twice, without an owner or
 // not at all, every outcome must have been settled, and a watch that went on all the time must know every record.
 //
 //	cd bench/torture && GOWORK=off go run ./sql -duration 5m

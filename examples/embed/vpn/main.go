@@ -107,7 +107,7 @@ func run(ctx context.Context) error {
 			return err
 		}
 		err = v.fix(ctx, "impostor", "100.64.8.77")
-		fmt.Println("released", freed, "for somebody else:", errors.Is(err, ipalloc.ErrCooling))
+		fmt.Println("released", freed, "refused to another:", errors.Is(err, ipalloc.ErrCooling))
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type Fit struct {
 }
 
 // Sizes returns a Fit for every length from that of the pool to that of an address, the pool in 2^order
-// parts. An address is free here if nobody holds it, it does not cool and is not reserved.
+// parts. An address is free here if it is not held, not cooling and not reserved.
 func (s *Space) Sizes(order int) []Fit {
 	order = min(order, s.width()-s.Pool.Bits())
 	fits := make([]Fit, s.width()-s.Pool.Bits()+1)

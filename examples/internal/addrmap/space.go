@@ -16,7 +16,7 @@ type State uint8
 // The states of addresses, then those of a comparison.
 const (
 	Free     State = iota // in no block
-	Idle                  // in a block, and nobody holds it
+	Idle                  // in a block, and not held
 	Used                  // held
 	Reserved              // never assigned automatically
 	Cooling               // released and not yet reusable
