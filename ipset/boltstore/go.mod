@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/boltstore
 go 1.25.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261122092117-d7b9ad134d53
+	github.com/ipalloc/ipalloc v0.0.0-20261122095730-276973f57c75
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.45.0
 )
