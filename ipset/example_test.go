@@ -184,3 +184,23 @@ func ExampleRestoreMemory() {
 	fmt.Println(len(held), "address of", held[0].Handle)
 	// Output: 1 address of pod-1
 }
+
+// Counts of addresses print and divide, also above 2^64.
+func ExampleCount() {
+	all, used := ipset.Count{Hi: 1}, ipset.Count{Lo: 1 << 62}
+	fmt.Println(all, "addresses,", all.Sub(used), "free,", all.Div(64), "in each of 64 parts")
+	fmt.Printf("%.0f %% used\n", 100*used.Ratio(all))
+	// Output:
+	// 18446744073709551616 addresses, 13835058055282163712 free, 288230376151711744 in each of 64 parts
+	// 25 % used
+}
+
+// A caller can ask what a pool would, before it assigns anything.
+func ExampleSelector_Matches() {
+	web := ipset.Selector{{Labels: []ipset.Requirement{{Key: "tier", Op: ipset.In, Values: []string{"web", "edge"}}}}}
+	fmt.Println(web.Matches("node-a", map[string]string{"tier": "edge"}))
+	fmt.Println(web.Matches("node-b", nil))
+	// Output:
+	// true <nil>
+	// false <nil>
+}

@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
-
-// Count is a number of addresses: Hi * 2^64 + Lo.
-type Count = addr.U128
 
 // Utilization counts the addresses of a pool or a block by state. Capacity = Used + Cooling + Reserved + Available for a block;
 // of a pool, too, with the addresses in no block among Available or Reserved.
@@ -160,16 +156,12 @@ func (c *catalog) reservedIn(i int, p netip.Prefix) Count {
 		if hi.Cmp(last) > 0 {
 			hi = last
 		}
-		n = n.Add(hi.Sub(lo)).Add(Count{Lo: 1})
+		n = n.Add(Count(hi.Sub(lo))).Add(Count{Lo: 1})
 	}
 	return n
 }
 
 // sizeOf returns the number of addresses of a prefix; of ::/0 it is one too few to be represented, 2^128 - 1.
 func sizeOf(p netip.Prefix) Count {
-	n := addr.Low(uint(p.Addr().BitLen() - p.Bits()))
-	if lo, carry := bits.Add64(n.Lo, 1, 0); n.Hi != ^uint64(0) || carry == 0 {
-		return Count{Hi: n.Hi + carry, Lo: lo}
-	}
-	return n
+	return Count(addr.Low(uint(p.Addr().BitLen() - p.Bits()))).Add(Count{Lo: 1})
 }

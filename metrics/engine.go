@@ -149,8 +149,8 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 	e.send(out, scrapeSeconds, v.took.Seconds())
 	for i := range v.pools {
 		p := &v.pools[i]
-		e.pool(out, p.name, float(p.use.Capacity), state{"used", float(p.use.Used)}, state{"cooling", float(p.use.Cooling)},
-			state{"reserved", float(p.use.Reserved)}, state{"free", float(p.use.Available)})
+		e.pool(out, p.name, p.use.Capacity.Float64(), state{"used", p.use.Used.Float64()}, state{"cooling", p.use.Cooling.Float64()},
+			state{"reserved", p.use.Reserved.Float64()}, state{"free", p.use.Available.Float64()})
 		if p.free >= 0 {
 			e.send(out, poolLargest, float64(p.free), p.name)
 		}
@@ -246,9 +246,9 @@ func blockState(b *ipset.Utilization) int {
 	switch {
 	case b.Owner == ipset.Owner{}:
 		return 0
-	case float(b.Used)+float(b.Cooling) == 0:
+	case b.Used.Float64()+b.Cooling.Float64() == 0:
 		return 1
-	case float(b.Available) > 0:
+	case b.Available.Float64() > 0:
 		return 2
 	}
 	return 3
@@ -278,7 +278,7 @@ func (v *view) summarize(us []ipset.Utilization, hosts int) {
 				v.hosts = append(v.hosts, hostView{owner: b.Owner})
 			}
 			v.hosts[at].blocks++
-			v.hosts[at].used += float(b.Used)
+			v.hosts[at].used += b.Used.Float64()
 		}
 		v.pools = append(v.pools, p)
 	}

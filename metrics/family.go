@@ -7,8 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/ipalloc/ipalloc/ipset"
 )
 
 // family is one metric: what README.md lists and what collectors send.
@@ -86,9 +84,6 @@ func text(s string) string {
 	}
 	return fmt.Sprintf("%+q", s)
 }
-
-// float returns n rounded to 53 significant bits.
-func float(n ipset.Count) float64 { return float64(n.Hi)*(1<<64) + float64(n.Lo) }
 
 // table returns the list of all metrics, by name, as the Markdown table of README.md.
 func table() string {

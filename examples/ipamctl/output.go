@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/big"
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode"
@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
@@ -184,44 +185,32 @@ func printable(s string) string {
 // exactly, and a string from there on.
 type count struct{ ipset.Count }
 
-func (c count) big() *big.Int {
-	n := new(big.Int).SetUint64(c.Hi)
-	return n.Lsh(n, 64).Or(n, new(big.Int).SetUint64(c.Lo))
-}
-
 // String returns the number; from 2^40 on, the next power of two, with ~ before one that is not exact.
 func (c count) String() string {
 	if c.Hi == 0 && c.Lo < 1<<40 {
 		return fmt.Sprint(c.Lo)
 	}
-	n := c.big()
-	if k := n.BitLen() - 1; n.TrailingZeroBits() == uint(k) {
+	k := bits.Len64(c.Lo) - 1
+	if c.Hi != 0 {
+		k = 63 + bits.Len64(c.Hi)
+	}
+	if bits.OnesCount64(c.Hi)+bits.OnesCount64(c.Lo) == 1 {
 		return fmt.Sprintf("2^%d", k)
 	}
-	return fmt.Sprintf("~2^%d", roundedLog2(n, n.BitLen()))
-}
-
-// roundedLog2 returns the power of two next to n, which has k bits.
-func roundedLog2(n *big.Int, k int) int {
-	if k > 1 && n.Bit(k-2) == 1 {
-		return k
-	}
-	return k - 1
+	half := addr.U128(c.Count).Shr(uint(k-1)).Lo & 1 // whether it is nearer to the power above
+	return fmt.Sprintf("~2^%d", k+int(half))
 }
 
 func (c count) MarshalJSON() ([]byte, error) {
 	if c.Hi == 0 && c.Lo < 1<<53 {
 		return []byte(fmt.Sprint(c.Lo)), nil
 	}
-	return []byte(`"` + c.big().String() + `"`), nil
+	return []byte(`"` + c.Count.String() + `"`), nil
 }
-
-// float returns c rounded.
-func (c count) float() float64 { return float64(c.Hi)*(1<<64) + float64(c.Lo) }
 
 // percent returns the share of c in all. "0 %" and "100 %" are said only of none and of all.
 func percent(c, all ipset.Count) string {
-	switch part := 100 * (count{c}).float() / (count{all}).float(); {
+	switch part := 100 * c.Ratio(all); {
 	case c.IsZero() || all.IsZero():
 		return "0 %"
 	case c == all:

@@ -165,7 +165,7 @@ func (a *app) poolListCommand() *cobra.Command {
 
 func sortPools(all []poolUse, by string) {
 	part := func(p poolUse) float64 {
-		return count{p.Utilization.Available}.float() / count{p.Utilization.Capacity}.float()
+		return p.Utilization.Available.Ratio(p.Utilization.Capacity)
 	}
 	switch by {
 	case "use":

@@ -189,12 +189,12 @@ func (t *top) show(ctx context.Context, e *ipset.Engine) error {
 	l := &listing{columns: append(slices.Clone(poolColumns), "CHANGE", "FULL IN")}
 	for i := range all {
 		p := &all[i]
-		used := count{p.Used}.float()
+		used := p.Used.Float64()
 		change, full := "-", "-"
 		if before, known := t.used[p.Name]; known {
 			change = fmt.Sprintf("%+.0f", used-before)
 			if pace := (used - before) / now.Sub(t.at).Seconds(); pace > 0 {
-				full = time.Duration(count{p.Utilization.Available}.float() / pace * float64(time.Second)).Round(time.Second).String()
+				full = time.Duration(p.Utilization.Available.Float64() / pace * float64(time.Second)).Round(time.Second).String()
 			}
 		}
 		t.used[p.Name] = used
