@@ -29,10 +29,10 @@ const (
 	WrongOwner    ProblemKind = "wrong owner"    // a list of blocks that is not what the blocks say
 	WrongPage     ProblemKind = "wrong page"     // a space page that is not what the blocks say
 	OldGeneration ProblemKind = "old generation" // sequence numbers above those that new blocks would start with
-	NobodyUses    ProblemKind = "nobody uses"    // an address that is held and that nobody uses
-	NobodyHolds   ProblemKind = "nobody holds"   // an address in use in a pool that is not held
-	OtherHandle   ProblemKind = "other handle"   // an address in use by another than the one who holds it
-	UsedTwice     ProblemKind = "used twice"     // an address that two use
+	Unused        ProblemKind = "unused"         // an address that is held and not in use
+	NotHeld       ProblemKind = "not held"       // an address of a pool that is in use and not held
+	OtherHandle   ProblemKind = "other handle"   // an address in use under another handle than its holder's
+	UsedTwice     ProblemKind = "used twice"     // an address that is in use twice
 	OutsideOfPool ProblemKind = "outside a pool" // an address in use in no pool
 )
 

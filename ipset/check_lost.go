@@ -102,7 +102,7 @@ func (c *checker) compare(uses iter.Seq[InUse]) {
 			delete(used, al.Address)
 			switch {
 			case !ok:
-				c.add(Problem{Kind: NobodyUses, Addr: al.Address, Block: b.prefix, Detail: "handle " + al.Handle})
+				c.add(Problem{Kind: Unused, Addr: al.Address, Block: b.prefix, Detail: "handle " + al.Handle})
 				c.rep.Repair = append(c.rep.Repair, Step{
 					Text:     fmt.Sprintf("release %s of handle %s", al.Address, al.Handle),
 					Releases: []Release{{al.Address, Guard{Handle: al.Handle, Seq: al.Seq}}},
@@ -118,7 +118,7 @@ func (c *checker) compare(uses iter.Seq[InUse]) {
 	}
 	slices.SortFunc(left, netip.Addr.Compare)
 	for _, a := range left {
-		kind := NobodyHolds
+		kind := NotHeld
 		if c.cat.containing(a) < 0 {
 			kind = OutsideOfPool
 		}

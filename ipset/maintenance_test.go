@@ -273,7 +273,7 @@ func TestCheckAgainstUses(t *testing.T) {
 		got[p.Kind] = p.Addr
 	}
 	for k, a := range map[ProblemKind]netip.Addr{
-		OtherHandle: held[2].Address, NobodyUses: held[3].Address, NobodyHolds: ip("10.0.0.63"), OutsideOfPool: ip("192.0.2.1"), UsedTwice: held[0].Address,
+		OtherHandle: held[2].Address, Unused: held[3].Address, NotHeld: ip("10.0.0.63"), OutsideOfPool: ip("192.0.2.1"), UsedTwice: held[0].Address,
 	} {
 		if got[k] != a {
 			t.Errorf("%s: %v, want %v", k, got[k], a)
