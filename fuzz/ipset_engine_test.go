@@ -1,6 +1,7 @@
 package fuzz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -321,10 +322,12 @@ func (r *ipamReplay) assignIP(e *ipset.Engine, a ipset.AssignIPArgs) {
 	}
 }
 
-// pools tells the twin which pools there are, in the order of their names.
+// pools tells the twin which pools there are, in the order of priority and name.
 func (r *ipamReplay) pools(change func([]model.IPSetPool) []model.IPSetPool) {
 	r.m.Pools = change(r.m.Pools)
-	slices.SortFunc(r.m.Pools, func(a, b model.IPSetPool) int { return int(a.Name[0]) - int(b.Name[0]) })
+	slices.SortFunc(r.m.Pools, func(a, b model.IPSetPool) int {
+		return cmp.Or(b.Priority-a.Priority, int(a.Name[0])-int(b.Name[0]))
+	})
 }
 
 // togglePool adds a pool, or removes it.
@@ -347,9 +350,10 @@ func (r *ipamReplay) togglePool(e *ipset.Engine, i int) {
 	})
 }
 
-// changePool switches the block size of a pool and perhaps its limit of blocks, or whether it is disabled.
+// changePool switches the block size of a pool, its limit of blocks and its priority, or whether it is disabled.
 func (r *ipamReplay) changePool(e *ipset.Engine, i int, disable bool) {
 	def := ipamPools[i]
+	defer r.pools(func(ps []model.IPSetPool) []model.IPSetPool { return ps })
 	for j := range r.m.Pools {
 		p := &r.m.Pools[j]
 		if p.Name != def.name {
@@ -359,9 +363,9 @@ func (r *ipamReplay) changePool(e *ipset.Engine, i int, disable bool) {
 			p.Disabled = !p.Disabled
 		} else {
 			p.Bits = def.bits[0] + def.bits[1] - p.Bits
-			p.Most = (p.Most + 1) % 5
+			p.Most, p.Priority = (p.Most+1)%5, (p.Priority+p.Most)%3
 		}
-		err := e.UpdatePool(context.Background(), ipset.Pool{Name: p.Name, Prefix: p.Prefix, BlockBits: p.Bits, Cooldown: p.Cooldown, Disabled: p.Disabled, MaxBlocksPerHost: p.Most})
+		err := e.UpdatePool(context.Background(), ipset.Pool{Name: p.Name, Prefix: p.Prefix, BlockBits: p.Bits, Cooldown: p.Cooldown, Disabled: p.Disabled, MaxBlocksPerHost: p.Most, Priority: p.Priority})
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -98,8 +98,9 @@ func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation
 	return append(got.V4, got.V6...)[0], nil
 }
 
-// AutoAssign gives addresses to a host: from its own blocks in address order; then from a free block that it
-// claims, searched from a place fixed by its name; then from a block of another that has been empty for at least
+// AutoAssign gives addresses to a host: from the pools of the highest [Pool.Priority] that serve it, and only what these lack
+// from the next ones. Among pools of one priority it takes them from the host's own blocks in address order; then from a free
+// block that it claims, searched from a place fixed by its name; then from a block of another that has been empty for at least
 // a minute, which it takes over; then, unless affinity is strict, borrowed from any block with room. With strict
 // affinity, blocks without an owner are adopted before the search fails. Limits forbid claiming, taking over and adopting, not
 // borrowing.
@@ -216,6 +217,9 @@ type search struct {
 	seen    int            // how many pools have been looked at
 	few     [4]int         // room for as many, so that they need no allocation
 	reasons map[int]Reason // by pool; nil for none
+	// The pools that are tried at present: those of one priority, of which the first is at tier, once tiered is set.
+	tier, priority int
+	tiered         bool
 }
 
 // detach implements detacher.
@@ -363,13 +367,23 @@ func (p *assignPlan) readOwner(t *txn) (err error) {
 	return err
 }
 
-// pickFamily goes through the places, best first, until nothing is wanting.
+// pickFamily goes through the pools, those of the highest priority first, until nothing is wanting.
 func (p *assignPlan) pickFamily(t *txn, s *search) error {
 	if p.Sticky {
 		if err := p.pickSticky(t, s); err != nil || s.want == 0 {
 			return err
 		}
 	}
+	for s.nextTier() {
+		if err := p.pickTier(t, s); err != nil || s.want == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// pickTier goes through the places in the pools of one priority, best first.
+func (p *assignPlan) pickTier(t *txn, s *search) error {
 	if err := p.pickOwn(t, s); err != nil || s.want == 0 {
 		return err
 	}

@@ -28,8 +28,9 @@
 //
 // # Which address
 //
-// AutoAssign serves a host from its own blocks in address order, and first-in first-out
-// inside a block, so a released address rests as long as possible. Then it claims a free
+// AutoAssign takes pools by their Priority. In those of one priority it serves a host from
+// its own blocks in address order, and first-in first-out inside a block, so a released
+// address rests as long as possible. Then it claims a free
 // block, searching from a place fixed by the host's name; then it takes over a block of
 // another owner that has been empty for a minute; then, unless affinity is strict, it
 // borrows. Limits forbid claiming, never borrowing.

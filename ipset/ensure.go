@@ -56,8 +56,10 @@ func (p *ensurePlan) plan(t *txn) error {
 		if s.want == 0 || len(own) > 0 {
 			continue
 		}
-		if err := p.pickNew(t, s); err != nil {
-			return err
+		for s.want > 0 && s.nextTier() {
+			if err := p.pickNew(t, s); err != nil {
+				return err
+			}
 		}
 		if s.want == 0 {
 			continue

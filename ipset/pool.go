@@ -46,7 +46,9 @@ type Pool struct {
 	Disabled bool
 	// Manual restricts the pool to calls that name it.
 	Manual bool
-	// Priority orders the pools that qualify: higher first, then by name.
+	// Priority puts the pool before those with a lower one, whatever blocks the owner has: an address comes from a pool of lower
+	// Priority only if no pool of a higher one that qualifies can give one. Among equals an owner's existing blocks come first,
+	// then the pools in the order of their names.
 	Priority int
 	// Ranges, if any, are the only addresses of the prefix that automatic assignment takes.
 	Ranges []netipx.IPRange `json:",omitempty"`

@@ -146,7 +146,7 @@ func (p *assignPlan) reason(s *search, i int, r Reason) {
 // short reports the pools of a family that could not give enough. A limit is a reason only where there is a free block.
 func (p *assignPlan) short(t *txn, s *search) error {
 	for k := 0; ; k++ {
-		i, ok := s.pool(k)
+		i, ok := s.any(k)
 		if !ok {
 			return nil
 		}

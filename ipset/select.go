@@ -39,7 +39,7 @@ func (c *catalog) qualifies(i int, q *choice) bool {
 // are needed, so that what a call costs does not grow with the number of pools behind the ones that serve it. It returns
 // [ipalloc.ErrNotFound] if a name is no pool's, and if no pool qualifies.
 func (s *search) choose(c *catalog, q choice) error {
-	s.cat, s.choice, s.pools, s.seen = c, q, s.few[:0], 0
+	s.cat, s.choice, s.pools, s.seen, s.tier, s.tiered = c, q, s.few[:0], 0, 0, false
 	if len(q.names) > 0 {
 		s.seen = len(c.Pools)
 		for _, name := range q.names {
@@ -59,8 +59,27 @@ func (s *search) choose(c *catalog, q choice) error {
 	return nil
 }
 
-// pool returns the k-th pool that qualifies; ok is false if there are not so many.
+// pool returns the k-th pool of the tier; ok is false if there are not so many.
 func (s *search) pool(k int) (i int, ok bool) {
+	i, ok = s.any(s.tier + k)
+	return i, ok && (!s.tiered || s.cat.Pools[i].Priority == s.priority)
+}
+
+// nextTier goes on to the pools of the next lower priority, the highest at first, and reports whether there are any. Before it is
+// called all pools are one tier.
+func (s *search) nextTier() bool {
+	for _, ok := s.pool(0); ok && s.tiered; _, ok = s.pool(0) {
+		s.tier++
+	}
+	i, ok := s.any(s.tier)
+	if ok {
+		s.tiered, s.priority = true, s.cat.Pools[i].Priority
+	}
+	return ok
+}
+
+// any returns the k-th pool that qualifies, of whatever priority.
+func (s *search) any(k int) (i int, ok bool) {
 	for ; len(s.pools) <= k; s.seen++ {
 		if s.seen == len(s.cat.Pools) {
 			return 0, false
@@ -72,10 +91,13 @@ func (s *search) pool(k int) (i int, ok bool) {
 	return s.pools[k], true
 }
 
-// serves reports whether pool i is one of those that qualify.
+// serves reports whether pool i is one of the tier.
 func (s *search) serves(i int) bool {
 	if i < 0 || s.cat == nil {
 		return false // in no pool, or of a family that is not asked for
+	}
+	if s.tiered && s.cat.Pools[i].Priority != s.priority {
+		return false
 	}
 	if i < s.seen {
 		_, ok := slices.BinarySearch(s.pools, i)

@@ -15,6 +15,7 @@ type IPSetPool struct {
 	Disabled bool
 	Cooldown time.Duration
 	Most     int // blocks of one owner, 0 is no limit
+	Priority int
 }
 
 // IPSet is the twin of ipset.Engine: pools, blocks and reservations in slices and maps, every question answered by
@@ -203,9 +204,11 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 			out = append(out, a)
 		}
 	}
-	poolOf := func(b *IPSetBlock) bool { // in one of the pools, of its present size
-		return slices.ContainsFunc(pools, func(p IPSetPool) bool { return p.Prefix.Contains(b.Prefix.Addr()) && p.Bits == b.Prefix.Bits() })
+	var tier []IPSetPool
+	poolOf := func(b *IPSetBlock) bool { // in one of the tier, of its present size
+		return slices.ContainsFunc(tier, func(p IPSetPool) bool { return p.Prefix.Contains(b.Prefix.Addr()) && p.Bits == b.Prefix.Bits() })
 	}
+	tier = pools
 	if w.Sticky {
 		for _, a := range m.Last[IPSetLast{w.Hold.Handle, v6}] {
 			b := m.containing(a)
@@ -215,14 +218,28 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 			}
 		}
 	}
-	for _, b := range m.sorted() {
-		if b.Owner == owner && poolOf(b) {
-			take(b)
+	for len(pools) > 0 {
+		same := 1
+		for same < len(pools) && pools[same].Priority == pools[0].Priority {
+			same++
 		}
+		tier, pools = pools[:same], pools[same:]
+		for _, b := range m.sorted() {
+			if b.Owner == owner && poolOf(b) {
+				take(b)
+			}
+		}
+		m.assignFrom(w, n, tier, &out, take)
 	}
+	return out
+}
+
+// assignFrom gives addresses of blocks that are not the owner's yet, from pools of one priority.
+func (m *IPSet) assignFrom(w IPSetWant, n int, pools []IPSetPool, got *[]netip.Addr, take func(*IPSetBlock)) {
+	owner, wanting := w.Owner, func() bool { return len(*got) < n }
 	for _, p := range pools {
 		for _, q := range m.walk(owner, p) {
-			if len(out) < n && m.mayClaim(owner, p, w.Most) && !m.overlaps(q) && !m.unusable(q, w) {
+			if wanting() && m.mayClaim(owner, p, w.Most) && !m.overlaps(q) && !m.unusable(q, w) {
 				m.Blocks[q] = NewIPSetBlock(q, w.Head, w.Tail, m.Now)
 				m.Blocks[q].Owner = owner
 				take(m.Blocks[q])
@@ -232,7 +249,7 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 	for _, p := range pools {
 		for _, q := range m.walk(owner, p) {
 			b := m.Blocks[q]
-			if len(out) < n && m.mayClaim(owner, p, w.Most) && b != nil && b.Owner != "" && b.Owner != owner && len(b.Holds) == 0 &&
+			if wanting() && m.mayClaim(owner, p, w.Most) && b != nil && b.Owner != "" && b.Owner != owner && len(b.Holds) == 0 &&
 				m.Now.Sub(b.Since) >= time.Minute && !m.unusable(q, w) {
 				m.Blocks[q] = NewIPSetBlock(q, w.Head, w.Tail, m.Now)
 				m.Blocks[q].Owner = owner
@@ -244,7 +261,7 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 		for _, q := range m.walk(owner, p) {
 			b := m.Blocks[q]
 			switch {
-			case b == nil || b.Owner == owner || len(out) == n || len(b.Peek(1, m.reserved)) == 0:
+			case b == nil || b.Owner == owner || !wanting() || len(b.Peek(1, m.reserved)) == 0:
 			case !m.Strict:
 				take(b)
 			case b.Owner == "" && m.mayClaim(owner, p, w.Most):
@@ -253,7 +270,6 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 			}
 		}
 	}
-	return out
 }
 
 // AssignIP gives one address, as ipset.Engine.AssignIP does; it says what stands in the way: "", "no pool", "taken",
