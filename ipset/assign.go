@@ -108,7 +108,7 @@ func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation
 // All is done in one commit. Fewer addresses than asked is an error unless Partial is set.
 //
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments, among them Head or Tail without strict affinity;
-// [ipalloc.ErrNotFound] for a host or a pool that does not exist, and if no pool may serve a family; [ipalloc.ErrFull] without
+// [ipalloc.ErrNotFound] for an owner or a pool that does not exist, and if no pool may serve a family; [ipalloc.ErrFull] without
 // Partial; [ipalloc.ErrLimit] if one commit cannot hold the call; [ipalloc.ErrConflict] after Retry.Attempts conflicts; any
 // error of the store. After [ipalloc.ErrUnknownOutcome] the addresses may have been assigned: repeat with the same Request,
 // or release by handle on the same engine.
@@ -123,13 +123,11 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 		p = new(assignPlan)
 	}
 	*p = assignPlan{AssignArgs: a}
-	if a.Owner.Kind == Host {
-		labels, ok := e.hosts(a.Owner.Name)
-		if !ok {
-			return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: errUnknownHost})
-		}
-		p.node = labels
+	labels, ok := e.labels(a.Owner)
+	if !ok {
+		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: errUnknownOwner})
 	}
+	p.node = labels
 	if err := e.do(ctx, p); err != nil { // a batch may still be at it
 		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
 	}

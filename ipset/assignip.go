@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
@@ -15,6 +16,11 @@ type AssignIPArgs struct {
 	Claim
 	// Use, if not 0, must be one that the pool allows.
 	Use Use
+	// Selectors applies the selectors of the pool that has the address: its Nodes to the labels of the owner, its Namespaces to
+	// Namespace. Without it neither counts. Pool.Manual never does, because the address names the pool.
+	Selectors bool
+	// Namespace has the labels of the namespace.
+	Namespace map[string]string
 	// MaxBlocks narrows the limit of blocks per host if it is above 0.
 	MaxBlocks int
 	// Head and Tail are the addresses to reserve for the host at the ends of a block made for it; they need strict affinity.
@@ -24,12 +30,13 @@ type AssignIPArgs struct {
 	Request string
 }
 
-// AssignIP gives one named address. If its block does not exist, the owner claims it. It ignores selectors and reservations,
-// because the caller names the address. If the handle already holds the address, AssignIP returns the allocation as it
-// is.
+// AssignIP gives one named address. If its block does not exist, the owner claims it. It ignores reservations and the pool's
+// ranges, because the caller names the address, and selectors unless Selectors is set. If the handle already holds the address,
+// AssignIP returns the allocation as it is.
 //
-// Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for a host that does not
-// exist, and if no enabled pool has the address for this use; [ipalloc.ErrOccupied] with the holder if the address is held, and
+// Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner that does not
+// exist, if no enabled pool has the address for this use, and with Selectors if the pool does not select the owner and the
+// namespace; [ipalloc.ErrOccupied] with the holder if the address is held, and
 // if its block is another owner's and affinity is strict; [ipalloc.ErrCooling] with the time, unless the handle is the one that
 // released it; [ipalloc.ErrReserved]; [ipalloc.ErrLimit] if the block would have to be claimed and may not be;
 // [ipalloc.ErrConflict], [ipalloc.ErrUnknownOutcome] and other errors of the store as for AutoAssign.
@@ -47,12 +54,11 @@ func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, erro
 	if !a.Address.IsValid() || a.Address.Is4In6() || a.Address.Zone() != "" {
 		return fail(errBadAddress)
 	}
-	if a.Owner.Kind == Host {
-		if _, ok := e.hosts(a.Owner.Name); !ok {
-			return fail(errUnknownHost)
-		}
+	labels, ok := e.labels(a.Owner)
+	if !ok {
+		return fail(errUnknownOwner)
 	}
-	p := assignIPPlan{AssignIPArgs: a}
+	p := assignIPPlan{AssignIPArgs: a, node: labels}
 	if err := e.do(ctx, &p); err != nil {
 		return fail(err)
 	}
@@ -62,17 +68,23 @@ func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, erro
 // assignIPPlan assigns one named address.
 type assignIPPlan struct {
 	AssignIPArgs
+	node   map[string]string // labels of the owner
 	result Allocation
+	held   bool // the handle has the address already
 	memo   memo
 }
+
+// detach implements detacher.
+func (p *assignIPPlan) detach() { p.Namespace = maps.Clone(p.Namespace) }
 
 // plan implements plan.
 func (p *assignIPPlan) plan(t *txn) error {
 	if done, err := p.replay(t, false); done || err != nil {
 		return err
 	}
+	p.held = false
 	err := p.assign(t)
-	if err != nil && err != errFirst && p.Request != "" && p.memo.was.Value == "" {
+	if (err != nil && err != errFirst || p.held) && p.Request != "" && p.memo.was.Value == "" {
 		if done, again := p.replay(t, true); done || again != nil {
 			return again
 		}
@@ -86,7 +98,7 @@ func (p *assignIPPlan) replay(t *txn, ask bool) (bool, error) {
 		return false, nil
 	}
 	p.memo = memo{key: kindRequest + p.Request, digest: digestOf("named", p.Address, p.Owner, p.Handle, p.Attributes.code, int64(p.TTL), p.Use,
-		p.MaxBlocks, p.Head, p.Tail)}
+		p.MaxBlocks, p.Head, p.Tail, p.Selectors, p.Namespace)}
 	cat, err := t.catalog()
 	if err != nil {
 		return false, err
@@ -123,13 +135,15 @@ func (p *assignIPPlan) assign(t *txn) error {
 	}
 	if be.Block != nil && p.Handle != "" {
 		if al, ok := be.Lookup(p.Address); ok && !al.Cooling && al.Handle == p.Handle {
-			p.result = al
+			p.result, p.held = al, true
 			return nil
 		}
 	}
 	switch {
 	case cat.Pools[i].Disabled || p.Use != 0 && cat.Pools[i].Uses&p.Use == 0:
 		return errNoPool
+	case p.Selectors && !(cat.selectsNode(i, p.Owner.Name, p.node) && cat.selectsSpace(i, p.Namespace)):
+		return wrap(ipalloc.Error{Op: "assign", Name: cat.Pools[i].Name, Addr: p.Address, Err: errUnselected})
 	case p.Head+p.Tail > 0 && !cat.Config.Strict:
 		return errLooseEnds
 	}

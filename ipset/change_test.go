@@ -147,7 +147,7 @@ func TestIdleBlocksGoBack(t *testing.T) {
 	p := pool("a", "10.0.0.0/24", 30)
 	p.Nodes = Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{"a"}}}}}
 	w := newWorld(t, Config{}, p)
-	w.hosts = func(string) (map[string]string, bool) { return labels, true }
+	w.labels = func(Owner) (map[string]string, bool) { return labels, true }
 	w.assign(want("h", 12, "p"))
 	w.clock.add(time.Hour)
 	w.releaseHandle("p")

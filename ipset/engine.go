@@ -33,10 +33,10 @@ type Options struct {
 	Skew time.Duration
 	// Rand draws the waits between retries; by default the process's generator.
 	Rand rand.Source
-	// Hosts returns the labels of a host, and false for one that does not exist; without it all hosts exist
-	// and have no labels. It is called without a lock held and must not block for long. The map must not change after it was
-	// returned.
-	Hosts func(name string) (labels map[string]string, ok bool)
+	// Labels returns the labels of an owner, a host or a virtual one, by which [Pool].Nodes selects it, and false for an owner
+	// that does not exist. Without it all owners exist and have no labels. It is called without a lock held and must not block
+	// for long. The map must not change after it was returned.
+	Labels func(Owner) (labels map[string]string, ok bool)
 	// Retry says how conflicts with other engines are retried.
 	Retry Retry
 	// Cache is the number of records of each kind that the engine caches, 8,192 by default.
@@ -51,7 +51,7 @@ type Engine struct {
 	store  store.Store
 	limits store.Limits
 	now    func() time.Time
-	hosts  func(string) (map[string]string, bool)
+	labels func(Owner) (map[string]string, bool)
 	retry  Retry
 	keep   int
 	skew   int64
@@ -80,15 +80,15 @@ func New(db store.Store, o Options) (*Engine, error) {
 	if db == nil {
 		return nil, fmt.Errorf("%w: no store", errBadArgument)
 	}
-	e := &Engine{store: db, limits: db.Limits(), now: o.Now, hosts: o.Hosts, retry: o.Retry, keep: o.Cache, skew: int64(o.Skew), cache: newCache()}
+	e := &Engine{store: db, limits: db.Limits(), now: o.Now, labels: o.Labels, retry: o.Retry, keep: o.Cache, skew: int64(o.Skew), cache: newCache()}
 	if o.Skew < 0 {
 		return nil, fmt.Errorf("%w: clocks apart by %v", errBadArgument, o.Skew)
 	}
 	if e.now == nil {
 		e.now = time.Now
 	}
-	if e.hosts == nil {
-		e.hosts = func(string) (map[string]string, bool) { return nil, true }
+	if e.labels == nil {
+		e.labels = func(Owner) (map[string]string, bool) { return nil, true }
 	}
 	if e.retry.Attempts < 1 {
 		e.retry.Attempts = 16

@@ -131,7 +131,7 @@ func TestAutoAssignFirstBlock(t *testing.T) {
 
 func TestAutoAssignErrors(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
-	w.hosts = func(name string) (map[string]string, bool) { return nil, name != "ghost" }
+	w.labels = func(o Owner) (map[string]string, bool) { return nil, o.Name != "ghost" }
 	for name, tt := range map[string]struct {
 		a    AssignArgs
 		want error
@@ -143,7 +143,7 @@ func TestAutoAssignErrors(t *testing.T) {
 		"negative":     {AssignArgs{Owner: HostOwner("h"), Num4: -1, Num6: 2, Use: Workload}, errBadArgument},
 		"two uses":     {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload | Tunnel}, errUnknownUse},
 		"unknown use":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: 128}, errUnknownUse},
-		"unknown host": {want("ghost", 1, ""), errUnknownHost},
+		"unknown host": {want("ghost", 1, ""), errUnknownOwner},
 		"no pool":      {AssignArgs{Owner: HostOwner("h"), Num6: 1, Use: Workload}, errNoPool},
 		"use of none":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: LoadBalancer}, errNoPool},
 		"unknown pool": {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Pools: []string{"b"}}, errUnknownPool},

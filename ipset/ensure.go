@@ -22,14 +22,11 @@ func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.
 	if err := a.check(); err != nil {
 		return fail(err)
 	}
-	p := ensurePlan{assignPlan: assignPlan{AssignArgs: a}}
-	if a.Owner.Kind == Host {
-		labels, ok := e.hosts(a.Owner.Name)
-		if !ok {
-			return fail(errUnknownHost)
-		}
-		p.node = labels
+	labels, ok := e.labels(a.Owner)
+	if !ok {
+		return fail(errUnknownOwner)
 	}
+	p := ensurePlan{assignPlan: assignPlan{AssignArgs: a, node: labels}}
 	if err := e.do(ctx, &p); err != nil {
 		return fail(err)
 	}

@@ -28,7 +28,7 @@ var (
 	errBadArgument  error = &cause{"bad argument", ipalloc.ErrInvalid}
 	errUnknownUse   error = &cause{"unknown use", ipalloc.ErrInvalid}
 	errLooseEnds    error = &cause{"addresses are reserved for the host only with strict affinity", ipalloc.ErrInvalid}
-	errUnknownHost  error = &cause{"no such host", ipalloc.ErrNotFound}
+	errUnknownOwner error = &cause{"no such owner", ipalloc.ErrNotFound}
 	errUnknownPool  error = &cause{"no such pool", ipalloc.ErrNotFound}
 	errPoolExists   error = &cause{"a pool of that name exists", ipalloc.ErrExists}
 	errOverlap      error = &cause{"it overlaps another pool", ipalloc.ErrExists}
@@ -37,6 +37,7 @@ var (
 // Causes of an assignment, a claim or a release.
 var (
 	errNoPool     error = &cause{"no pool qualifies", ipalloc.ErrNotFound}
+	errUnselected error = &cause{"the pool does not select the owner or its namespace", ipalloc.ErrNotFound}
 	errShort      error = &cause{"not enough addresses", ipalloc.ErrFull}
 	errStrict     error = &cause{"the block is another owner's and affinity is strict", ipalloc.ErrOccupied}
 	errClaimed    error = &cause{"the block is another owner's", ipalloc.ErrOccupied}

@@ -38,7 +38,7 @@ type Pool struct {
 	Prefix netip.Prefix
 	// BlockBits is the prefix length of a block, /26 or /122 by default. A block may hold up to 2^64 addresses.
 	BlockBits int
-	// Nodes and Namespaces select the hosts and namespaces that the pool serves; the zero selector matches all.
+	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
 	Nodes, Namespaces Selector `json:",omitempty"`
 	// Uses are the uses that the pool's addresses may have; Workload and Tunnel by default.
 	Uses Use

@@ -205,9 +205,6 @@ func (e *Engine) selected(cat *catalog, b *Block) bool {
 	if i < 0 || cat.Pools[i].BlockBits != b.prefix.Bits() {
 		return false
 	}
-	if b.owner.Kind != Host {
-		return true
-	}
-	labels, ok := e.hosts(b.owner.Name)
+	labels, ok := e.labels(b.owner)
 	return ok && cat.selectsNode(i, b.owner.Name, labels)
 }

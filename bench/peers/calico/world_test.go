@@ -163,9 +163,12 @@ func newWorld(t testing.TB, v variant, c codec) *world {
 func (w *world) open() {
 	w.engine = must(ipset.New(w.store, ipset.Options{
 		Now: func() time.Time { return w.now },
-		Hosts: func(alias string) (map[string]string, bool) {
+		Labels: func(o ipset.Owner) (map[string]string, bool) {
+			if o.Kind == ipset.Virtual {
+				return nil, true
+			}
 			for h, a := range w.aliases {
-				if a == alias && h != ghost {
+				if a == o.Name && h != ghost {
 					return w.labels[h], true
 				}
 			}

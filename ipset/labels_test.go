@@ -1,0 +1,120 @@
+package ipset
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// key returns a selector of what has a label with a value.
+func key(k, v string) Selector {
+	return Selector{{Labels: []Requirement{{Key: k, Op: In, Values: []string{v}}}}}
+}
+
+// labelled is a world with a pool for owners of zone a and namespaces of team x, and one for all.
+func labelled(t *testing.T) *world {
+	red := pool("red", "10.0.0.0/24", 28)
+	red.Nodes, red.Namespaces, red.Priority, red.Manual = key("zone", "a"), key("team", "x"), 1, true
+	w := newWorld(t, Config{}, red, pool("all", "10.0.1.0/24", 28))
+	w.labels = func(o Owner) (map[string]string, bool) {
+		switch o {
+		case HostOwner("in"), Owner{Virtual, "in"}:
+			return map[string]string{"zone": "a"}, true
+		}
+		return nil, o.Name != "ghost"
+	}
+	return w
+}
+
+// A pool selects a virtual owner by its labels as it does a host, and an owner that does not exist gets nothing.
+func TestLabelsOfEveryOwner(t *testing.T) {
+	w := labelled(t)
+	red, _ := w.Pools(bg)
+	red[0].Manual = false
+	if err := w.UpdatePool(bg, red[0]); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []OwnerKind{Host, Virtual} {
+		for name, want := range map[string]string{"in": "10.0.0.0/24", "out": "10.0.1.0/24", "ghost": ""} {
+			o := Owner{kind, name}
+			got, err := w.AutoAssign(bg, AssignArgs{Owner: o, Num4: 1, Namespace: map[string]string{"team": "x"}})
+			blocks, err2 := w.EnsureBlock(bg, AssignArgs{Owner: o, Num4: 1})
+			_, err3 := w.AssignIP(bg, AssignIPArgs{Owner: o, Address: ip("10.0.1.200")})
+			if want == "" {
+				if !errors.Is(err, ipalloc.ErrNotFound) || !errors.Is(err2, ipalloc.ErrNotFound) || !errors.Is(err3, ipalloc.ErrNotFound) {
+					t.Errorf("%s: %v, %v, %v", o, err, err2, err3)
+				}
+				continue
+			}
+			if err != nil || err2 != nil || len(blocks) != 1 || !netip.MustParsePrefix(want).Contains(got.V4[0].Address) {
+				t.Errorf("%s: %v, %v, %v, %v", o, got, err, blocks, err2)
+			}
+		}
+	}
+	for _, o := range []Owner{{Virtual, "in"}, HostOwner("in")} {
+		if _, err := w.ReleaseAddressesOf(bg, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Without the label the pool no longer selects the virtual owner either: its empty block goes back.
+	w.labels = func(Owner) (map[string]string, bool) { return nil, true }
+	s, err := w.Sweep(bg, SweepArgs{Unselected: true})
+	if err != nil || len(s.Returned) != 2 {
+		t.Errorf("returned %v, %v", s.Returned, err)
+	}
+	w.check()
+}
+
+// AssignIP applies selectors only where it is asked to; that the pool is manual never stands in the way, and neither do
+// selectors of an address that the handle holds already.
+func TestAssignIPSelectors(t *testing.T) {
+	w := labelled(t)
+	x := map[string]string{"team": "x"}
+	for name, tt := range map[string]struct {
+		owner     string
+		namespace map[string]string
+		selectors bool
+		ok        bool
+	}{
+		"not asked":         {"out", nil, false, true},
+		"both match":        {"in", x, true, true},
+		"owner does not":    {"out", x, true, false},
+		"namespace is none": {"in", nil, true, false},
+		"other namespace":   {"in", map[string]string{"team": "y"}, true, false},
+	} {
+		a := AssignIPArgs{Owner: HostOwner(tt.owner), Address: ip("10.0.0.7"), Claim: Claim{Handle: "h"}, Selectors: tt.selectors, Namespace: maps.Clone(tt.namespace)}
+		before, _ := w.store.MarshalBinary()
+		_, err := w.AssignIP(bg, a)
+		if !tt.ok {
+			e := (*ipalloc.Error)(nil)
+			if !errors.Is(err, errUnselected) || !errors.As(err, &e) || e.Name != "red" {
+				t.Errorf("%s: %v", name, err)
+			}
+			if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
+				t.Errorf("%s changed the store", name)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		a.Owner, a.Selectors, a.Namespace = HostOwner("out"), true, nil
+		if al, err := w.AssignIP(bg, a); err != nil || al.Address != a.Address {
+			t.Errorf("%s, once more: %v, %v", name, al, err)
+		}
+		w.releaseHandle("h")
+	}
+	a := AssignIPArgs{Owner: HostOwner("in"), Address: ip("10.0.0.7"), Claim: Claim{Handle: "h"}, Selectors: true, Namespace: x, Request: "r"}
+	if _, err := w.AssignIP(bg, a); err != nil {
+		t.Fatal(err)
+	}
+	a.Namespace = map[string]string{"team": "z"}
+	if _, err := w.AssignIP(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Errorf("the same key with another namespace: %v", err)
+	}
+	w.check()
+}
