@@ -188,7 +188,7 @@ func (w *world) ourClass(err error) string {
 		{nil, "", ""},
 		{ipalloc.ErrNotFound, "no pool qualifies", "no pool"},
 		{ipalloc.ErrNotFound, "no such pool", "unknown pool"},
-		{ipalloc.ErrNotFound, "no such host", "not found"},
+		{ipalloc.ErrNotFound, "no such owner", "not found"},
 		{ipalloc.ErrOccupied, "affinity is strict", "strict"},
 		{ipalloc.ErrInvalid, "strict affinity", "strict"},
 		{ipalloc.ErrOccupied, ": occupied", "taken"},
