@@ -42,6 +42,7 @@ func (e *Engine) Add(ctx context.Context, who Attachment, requested ...netip.Add
 	for i := range e.sets {
 		keys = append(keys, e.cursor(i))
 	}
+	requested = slices.Clone(requested) // the plan may run after the call has returned
 	var got []Address
 	err := e.do(ctx, "add", who, func(t *txn) error {
 		h, err := t.begin(e, slices.Clone(keys)...)

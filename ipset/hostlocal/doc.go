@@ -42,8 +42,10 @@
 // Import, GC and the end of leases work in steps of one commit each, and every step
 // leaves a consistent state.
 //
+// Calls of one engine that come while a commit is under way share the next one.
+//
 // A commit with an unknown outcome may be made after the call has returned. The next
-// operation of the same engine settles it: it writes the header, whose revision every
+// operation of the same engine settles it: it first writes the header, whose revision every
 // commit names, so the lost commit fails if it has not been made by then. An operation of
 // another engine does not, except Del and GC of an engine with the same Scope.
 //
@@ -65,6 +67,6 @@
 //	Status         O(sets · log64 n)
 //	GC, Import, Export, Stats, Check   O(attachments)
 //
-// Concurrency: an [Engine] is safe for concurrent use; its calls run one after the other.
+// Concurrency: an [Engine] is safe for concurrent use.
 // Restart: an engine keeps nothing outside the store.
 package hostlocal

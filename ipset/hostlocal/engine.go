@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -41,8 +42,8 @@ type Config struct {
 }
 
 // Engine hands out addresses of one network. [New] makes one. Any number of engines, in
-// any number of processes, may work on one store. Safe for concurrent use; the calls of
-// one engine run one after the other.
+// any number of processes, may work on one store. Safe for concurrent use: calls that come
+// while a commit is under way share the next one.
 type Engine struct {
 	keys
 	store   store.Store
@@ -51,10 +52,7 @@ type Engine struct {
 	boot    string
 	leases  bool
 	tries   int
-	wait    func(context.Context, int) error
-	busy    chan struct{} // a lock that a context can stop waiting for
-
-	unsettled bool // guarded by busy: a commit has an unknown outcome and may still be made
+	run     *occ.Runner[*txn]
 }
 
 // New returns an engine. It reads nothing.
@@ -76,7 +74,7 @@ func New(db store.Store, c Config) (*Engine, error) {
 	}
 	e := &Engine{
 		keys: newKeys(c.Network, c.Scope), store: db, network: c.Network, boot: c.Boot, leases: c.Leases,
-		tries: cmp.Or(max(c.Attempts, 0), 16), wait: c.Wait, busy: make(chan struct{}, 1),
+		tries: cmp.Or(max(c.Attempts, 0), 16),
 	}
 	if err == nil {
 		e.sets, err = Canonical(c.Sets)
@@ -84,26 +82,9 @@ func New(db store.Store, c Config) (*Engine, error) {
 	if err != nil {
 		return nil, e.explain(err, "new", Attachment{})
 	}
-	if e.wait == nil {
-		e.wait = wait
-	}
+	e.run = e.newRunner(db, c)
 	return e, nil
 }
-
-// lock waits for the calls before this one, or for the end of the context.
-func (e *Engine) lock(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	select {
-	case e.busy <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (e *Engine) unlock() { <-e.busy }
 
 // purge removes all attachments of earlier boots, in as many commits as it takes.
 func (e *Engine) purge(ctx context.Context) error {

@@ -22,6 +22,7 @@ func (e *Engine) Verify(ctx context.Context, who Attachment, listed ...netip.Add
 	if err := who.check(); err != nil {
 		return e.explain(err, "verify", who)
 	}
+	listed = slices.Clone(listed) // the plan may run after the call has returned
 	return e.do(ctx, "verify", who, func(t *txn) error {
 		if _, err := t.begin(e, e.holders(who)...); err != nil {
 			return err
@@ -89,16 +90,17 @@ func (e *Engine) Holder(ctx context.Context, a netip.Addr) (who Attachment, ok b
 	if err := checkAddr(a); err != nil {
 		return who, false, e.explain(err, "holder", who)
 	}
+	var found Attachment
 	err = e.do(ctx, "holder", Attachment{}, func(t *txn) (err error) {
 		if _, err = t.begin(e, t.address(a)); err == nil {
-			who, err = t.holder(a)
+			found, err = t.holder(a)
 		}
 		return err
 	})
 	if err != nil {
 		return Attachment{}, false, err
 	}
-	return who, who != Attachment{}, nil
+	return found, found != Attachment{}, nil
 }
 
 // Usage is how much of a set is used.

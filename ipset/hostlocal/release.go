@@ -23,7 +23,11 @@ func (e *Engine) Del(ctx context.Context, who Attachment) ([]netip.Addr, error) 
 		if _, err = t.begin(e, e.holders(who)...); err != nil {
 			return err
 		}
-		t.fence = t.fence || e.scope != ""
+		if e.scope != "" {
+			if err := t.touch(); err != nil {
+				return err
+			}
+		}
 		if freed, err = t.release(who); err == nil && len(freed) == 0 {
 			freed, err = t.release(Attachment{Container: who.Container})
 		}
@@ -41,7 +45,7 @@ func (t *txn) release(who Attachment) ([]netip.Addr, error) {
 	if err != nil || len(h.addresses) == 0 {
 		return nil, err
 	}
-	if err := t.load(t.records(h.addresses)...); err != nil {
+	if err := t.Load(t.records(h.addresses)...); err != nil {
 		return nil, err
 	}
 	for _, a := range h.addresses {
@@ -91,16 +95,14 @@ func (e *Engine) GC(ctx context.Context, valid []Attachment) ([]Holding, error) 
 	// Attachments of an earlier boot are gone anyway and must not be counted.
 	err := e.do(ctx, "gc", Attachment{}, func(t *txn) error {
 		_, err := t.begin(e)
-		t.fence = t.fence || e.scope != ""
+		if err == nil && e.scope != "" {
+			err = t.touch()
+		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := e.lock(ctx); err != nil {
-		return nil, err
-	}
-	defer e.unlock()
 	freed, err := e.sweep(ctx, func(a Attachment, h holding) bool { return !keep[a] && h.scope == e.scope })
 	return freed, e.explain(err, "gc", Attachment{})
 }
@@ -157,14 +159,18 @@ func (e *Engine) stepSize() int {
 }
 
 // sweepStep releases attachments in one commit.
-func (e *Engine) sweepStep(ctx context.Context, step []Attachment, goes func(Attachment, holding) bool) (freed []Holding, err error) {
-	need := make([]string, len(step))
-	for i, a := range step {
-		need[i] = e.attachment(a)
+func (e *Engine) sweepStep(ctx context.Context, step []Attachment, goes func(Attachment, holding) bool) ([]Holding, error) {
+	var freed []Holding
+	need := []string{e.header()}
+	for _, a := range step {
+		need = append(need, e.attachment(a))
 	}
-	err = e.attempt(ctx, func(t *txn) error {
-		freed = freed[:0]
-		if err := t.load(need...); err != nil {
+	err := e.attempt(ctx, func(t *txn) error {
+		freed = nil
+		if err := t.Load(need...); err != nil {
+			return err
+		}
+		if _, err := t.get(t.header()); err != nil { // every commit names it
 			return err
 		}
 		for _, a := range step {

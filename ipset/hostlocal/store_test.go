@@ -227,27 +227,12 @@ func TestConflict(t *testing.T) {
 	// A wait that ends with its context ends the call.
 	db.times = 100
 	late := errors.New("late")
-	e.wait = func(context.Context, int) error { return late }
-	if _, err := e.Del(ctx, eth0("a")); !errors.Is(err, late) {
+	e, err = New(db, Config{Network: "net", Wait: func(context.Context, int) error { return late }})
+	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestWait: the first retry comes at once, later ones after up to 100 ms, and the context
-// ends a wait.
-func TestWait(t *testing.T) {
-	over, cancel := context.WithCancel(ctx)
-	cancel()
-	if err := wait(over, 1); err != nil {
-		t.Error(err)
-	}
-	for _, attempt := range []int{2, 5, 30, 1 << 30} {
-		if err := wait(over, attempt); !errors.Is(err, context.Canceled) {
-			t.Error(attempt, err)
-		}
-	}
-	if err := wait(ctx, 2); err != nil {
-		t.Error(err)
+	if _, err := e.Del(ctx, eth0("a")); !errors.Is(err, late) {
+		t.Fatal(err)
 	}
 }
 
@@ -328,97 +313,6 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	}
-}
-
-// lossy is a store that loses the answer to one commit, and makes it when told to.
-type lossy struct {
-	store.Store
-	lose bool
-	lost []store.Op
-}
-
-func (l *lossy) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	if l.lose {
-		l.lose, l.lost = false, slices.Clone(ops)
-		return 0, ipalloc.ErrUnknownOutcome
-	}
-	return l.Store.Commit(ctx, ops)
-}
-
-// TestLostCommit: after an Add with an unknown outcome, Del is final. The lost commit
-// fails if it arrives after Del has answered, even if Del found nothing to release.
-func TestLostCommit(t *testing.T) {
-	for _, boot := range []string{"", "b1"} {
-		db := &lossy{Store: store.NewMemory()}
-		w := &world{TB: t, store: db}
-		w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29")}, Boot: boot})
-		for _, settle := range []func(){
-			func() { w.del(eth0("a")) },
-			func() { // any other operation settles it as well
-				if err := w.Verify(ctx, eth0("a")); !errors.Is(err, ipalloc.ErrNotFound) {
-					t.Fatal(err)
-				}
-			},
-			func() {
-				if s, err := w.Export(ctx); err != nil || len(s.Holdings) != 0 {
-					t.Fatal(s, err)
-				}
-			},
-		} {
-			db.lose = true
-			if _, err := w.Add(ctx, eth0("a")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
-				t.Fatal(err)
-			}
-			settle()
-			if _, err := db.Store.Commit(ctx, db.lost); !errors.Is(err, ipalloc.ErrConflict) {
-				t.Fatalf("the lost commit was made after Del: %v", err)
-			}
-			if _, ok, err := w.Holder(ctx, netip.MustParseAddr("10.0.0.2")); ok || err != nil {
-				t.Fatal("leaked", err)
-			}
-		}
-		// One that was made in time is released.
-		db.lose = true
-		if _, err := w.Add(ctx, eth0("a")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
-			t.Fatal(err)
-		}
-		if _, err := db.Store.Commit(ctx, db.lost); err != nil {
-			t.Fatal(err)
-		}
-		w.del(eth0("a"), "10.0.0.2")
-		if w.unsettled {
-			t.Error("the engine writes the header in every operation")
-		}
-		// An unknown boot is none: leases release nothing of it.
-		w.add(eth0("b"), nil, "10.0.0.3")
-		if boot == "" {
-			w.open(Config{Boot: "b2", Leases: true})
-			w.del(eth0("b"), "10.0.0.3")
-		}
-		w.check()
-	}
-}
-
-// TestContext: a call ends with its context, also while another has the turn.
-func TestContext(t *testing.T) {
-	w := newWorld(t, subnets("10.0.0.0/29"))
-	over, cancel := context.WithCancel(ctx)
-	cancel()
-	if _, err := w.Add(over, eth0("a")); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	if err := w.lock(ctx); err != nil {
-		t.Fatal(err)
-	}
-	late, stop := context.WithCancel(ctx)
-	done := make(chan error)
-	go func() { _, err := w.Del(late, eth0("a")); done <- err }()
-	stop()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	w.unlock()
-	w.add(eth0("a"), nil, "10.0.0.2")
 }
 
 // TestImport: an import in steps of any size takes all that is free, and can be repeated.

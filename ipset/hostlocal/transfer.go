@@ -119,9 +119,10 @@ func (e *Engine) Import(ctx context.Context, s State) (left []*ipalloc.Error, er
 }
 
 // importStep adds holdings in one commit.
-func (e *Engine) importStep(ctx context.Context, step []Holding) (left []*ipalloc.Error, err error) {
-	err = e.do(ctx, "import", Attachment{}, func(t *txn) error {
-		left = left[:0]
+func (e *Engine) importStep(ctx context.Context, step []Holding) ([]*ipalloc.Error, error) {
+	var left []*ipalloc.Error
+	err := e.do(ctx, "import", Attachment{}, func(t *txn) error {
+		left = nil
 		var need []string
 		for _, h := range step {
 			need = append(append(need, t.attachment(h.Attachment)), t.records(h.Addresses)...)
@@ -157,7 +158,10 @@ func (e *Engine) importStep(ctx context.Context, step []Holding) (left []*ipallo
 		}
 		return nil
 	})
-	return left, err
+	if err != nil {
+		return nil, err
+	}
+	return left, nil
 }
 
 // Recover returns what can be read of a network whose records are damaged, for an Import

@@ -1,0 +1,176 @@
+package occ
+
+import "github.com/ipalloc/ipalloc/ipset/store"
+
+// Cell is what is known of one record.
+type Cell struct {
+	Key string
+	Rev uint64 // at which the record was read or written; 0 means that it did not exist
+
+	// The transactions that last relied upon the cell, changed it and read it.
+	guarded, changed, read uint64
+	wrote                  store.Kind // what the commit does with the record
+}
+
+// Base returns the cell.
+func (c *Cell) Base() *Cell { return c }
+
+// Settle does nothing.
+func (c *Cell) Settle() {}
+
+// Entry is a cell with its content: a struct that embeds [Cell] or [Var].
+type Entry interface {
+	Base() *Cell
+	// Write adds the operations of the changed cell to a commit, those of its own record by [Ops.Put], [Ops.Delete] or [Ops.Guard].
+	Write(*Ops)
+	// Settle is called when the commit has been made. The revision of the cell is the new one then.
+	Settle()
+}
+
+// Var is a cell with content that is replaced as a whole. A struct that embeds it adds the method Write. [Set] replaces the
+// content.
+type Var[V any] struct {
+	Cell
+	now, before V
+	saved       uint64 // the savepoint since which before is the former content
+}
+
+// NewVar returns a variable with the content of a record.
+func NewVar[V any](r store.Record, v V) Var[V] {
+	return Var[V]{Cell: Cell{Key: r.Key, Rev: r.Rev}, now: v}
+}
+
+// Get returns the content. It does not guard the cell.
+func (x *Var[V]) Get() V { return x.now }
+
+func (x *Var[V]) variable() *Var[V] { return x }
+
+func (x *Var[V]) restore() { x.now = x.before }
+
+// restorer is a variable as the transaction's list of changes has it.
+type restorer interface{ restore() }
+
+// Set replaces the content of a variable and makes its record one of those that the commit writes.
+func Set[V any](t *Txn, e interface {
+	Entry
+	variable() *Var[V]
+}, v V) {
+	x := e.variable()
+	if x.saved != t.save {
+		x.saved, x.before = t.save, x.now
+		t.undo = append(t.undo, x)
+	}
+	x.now = v
+	if x.changed != t.id {
+		t.writes++
+		t.Change(e)
+	}
+}
+
+// entry is a pointer to a struct that is an [Entry].
+type entry interface {
+	comparable
+	Entry
+}
+
+// Kind is the cells of one kind of record. [Cache] implements it.
+type Kind interface {
+	// Known returns the cell of a key, nil if nothing is known of it.
+	Known(key string) *Cell
+	// See keeps a record that was read.
+	See(r store.Record) (*Cell, error)
+	// Forget drops what is known of a key.
+	Forget(key string)
+	// Age drops what has not been used for long; no transaction is under way.
+	Age()
+	// Reset drops everything.
+	Reset()
+}
+
+// Cache is the cells of one kind in two generations, by what their keys name. What is used is or becomes young; when the young
+// are as many as the limit they become the old, and the old that were not used meanwhile are forgotten. So it keeps the last
+// limit cells used, and about twice as many at most; which ones follows from the calls alone. While all that is used is young,
+// nothing moves; the maps change places and keep their memory.
+type Cache[K comparable, E entry] struct {
+	limit      int
+	young, old map[K]E
+	parse      func(key string) (K, bool)
+	decode     func(K, store.Record) (E, error)
+}
+
+// NewCache returns an empty cache for about limit cells, or for those of one transaction if that is 0. parse returns what a key
+// names, and false for a key that names nothing; decode makes the entry of a record, whose revision is 0 if it does not exist.
+// It gets the zero K for a key that names nothing and has to refuse it.
+func NewCache[K comparable, E entry](limit int, parse func(key string) (K, bool), decode func(K, store.Record) (E, error)) *Cache[K, E] {
+	return &Cache[K, E]{limit, map[K]E{}, map[K]E{}, parse, decode}
+}
+
+// Get returns the entry of k, or the zero E.
+func (c *Cache[K, E]) Get(k K) E {
+	e, ok := c.young[k]
+	if ok || len(c.old) == 0 {
+		return e
+	}
+	if e, ok = c.old[k]; ok {
+		delete(c.old, k)
+		c.young[k] = e
+	}
+	return e
+}
+
+// Put makes e the entry of k.
+func (c *Cache[K, E]) Put(k K, e E) {
+	delete(c.old, k)
+	c.young[k] = e
+}
+
+// Drop forgets k.
+func (c *Cache[K, E]) Drop(k K) {
+	delete(c.young, k)
+	delete(c.old, k)
+}
+
+// Known implements [Kind].
+func (c *Cache[K, E]) Known(key string) *Cell {
+	if k, ok := c.parse(key); ok {
+		var none E
+		if e := c.Get(k); e != none {
+			return e.Base()
+		}
+	}
+	return nil
+}
+
+// See implements [Kind].
+func (c *Cache[K, E]) See(r store.Record) (*Cell, error) {
+	k, _ := c.parse(r.Key)
+	e, err := c.decode(k, r)
+	if err != nil {
+		return nil, err
+	}
+	c.Put(k, e)
+	return e.Base(), nil
+}
+
+// Forget implements [Kind].
+func (c *Cache[K, E]) Forget(key string) {
+	if k, ok := c.parse(key); ok {
+		c.Drop(k)
+	}
+}
+
+// Age implements [Kind]: it begins a new generation if the present one is complete.
+func (c *Cache[K, E]) Age() {
+	switch {
+	case c.limit == 0 && len(c.young) > 256:
+		c.Reset() // a large map takes long to clear
+	case c.limit == 0:
+		clear(c.young)
+	case len(c.young) >= c.limit:
+		clear(c.old)
+		c.young, c.old = c.old, c.young
+	}
+}
+
+// Reset implements [Kind].
+func (c *Cache[K, E]) Reset() { c.young, c.old = map[K]E{}, map[K]E{} }

@@ -1,0 +1,85 @@
+package occ
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// A commit whose outcome is unknown may be made later: a goroutine still waits for its disk, a packet is still on its way. What
+// a runner answers afterwards must not be overtaken by it. All expectations of a commit must hold for it to be made, so it is
+// enough to make one of them false: the runner writes the same value again to one record on the expected revision. If that
+// meets a conflict, the commit has been made or cannot be made any more.
+
+// fence is a lost commit by one of its expectations.
+type fence struct {
+	key   string
+	rev   uint64
+	value string // written if the record does not exist
+}
+
+// lose notes that the commit has an unknown outcome. One that writes nothing needs no fence.
+func (r *Runner[T]) lose() {
+	var f fence
+	best, writes := 0, false
+	for _, op := range r.txn.ops.ops {
+		writes = writes || op.Kind != store.Guard
+		if op.Expect == store.AnyRevision {
+			continue
+		}
+		if rank, value := r.rank(op); rank > best {
+			best, f = rank, fence{op.Key, op.Expect, value}
+		}
+	}
+	if best > 0 && writes {
+		r.lost = append(r.lost, f)
+		r.doubtful.Store(true)
+	}
+}
+
+// settle fences the commits of unknown outcome before anything else is planned. It costs nothing if there are none, else a
+// read and perhaps a commit each.
+func (r *Runner[T]) settle(ctx context.Context) error {
+	for tries := 1; len(r.lost) > 0; tries++ {
+		f := r.lost[0]
+		recs, err := r.txn.store.Get(ctx, nil, f.key)
+		if err != nil {
+			return err
+		}
+		r.txn.Forget(f.key)
+		if rec := recs[0]; rec.Rev == f.rev {
+			if rec.Rev != 0 {
+				f.value = rec.Value
+			}
+			_, err := r.txn.store.Commit(ctx, []store.Op{{Kind: store.Put, Key: f.key, Value: f.value, Expect: f.rev}})
+			if errors.Is(err, ipalloc.ErrConflict) && tries < r.attempts {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("fence an earlier commit of unknown outcome: %w", err)
+			}
+		}
+		r.lost, tries = r.lost[1:], 0
+	}
+	r.lost = nil
+	r.doubtful.Store(false)
+	return nil
+}
+
+// Current returns when no commit of unknown outcome of this runner can be made any more: what is read next shows what became of
+// it. It costs nothing while there is none.
+func (r *Runner[T]) Current(ctx context.Context) error {
+	if !r.doubtful.Load() {
+		return nil
+	}
+	return r.Do(ctx, pass[T]{})
+}
+
+// pass does nothing but wait for its turn.
+type pass[T any] struct{}
+
+// Plan implements [Plan].
+func (pass[T]) Plan(T) error { return nil }

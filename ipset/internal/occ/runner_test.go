@@ -1,0 +1,523 @@
+package occ
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// gate is a script that stops every commit until the test lets it through.
+type gate struct {
+	arrived chan []store.Op
+	open    chan struct{}
+}
+
+func newGate() *gate { return &gate{make(chan []store.Op, 100), make(chan struct{}, 100)} }
+
+func (g *gate) script(ctx context.Context, c storetest.Call) storetest.Outcome {
+	if c.Kind != storetest.Commit {
+		return storetest.Outcome{}
+	}
+	g.arrived <- slices.Clone(c.Ops)
+	select {
+	case <-g.open:
+		return storetest.Outcome{}
+	case <-ctx.Done():
+		return storetest.Fail(ctx.Err())
+	}
+}
+
+// waitFor waits until n calls wait in a runner.
+func waitFor(r *runner, n int) {
+	for {
+		r.mu.Lock()
+		waiting := len(r.waiting)
+		r.mu.Unlock()
+		if waiting == n {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// do carries out a plan in a goroutine.
+func do(ctx context.Context, r *runner, p Plan[*txn]) chan error {
+	c := make(chan error, 1)
+	go func() { c <- r.Do(ctx, p) }()
+	return c
+}
+
+// incr adds one to a counter.
+func incr(key string) deed { return deed{"incr", "", key} }
+
+// TestCallersShareCommits: the first caller is alone in a commit, all that come meanwhile share the next, or as many as its
+// limit needs.
+func TestCallersShareCommits(t *testing.T) {
+	for _, c := range []struct{ limit, commits int }{{0, 2}, {31, 2}, {16, 3}, {1, 32}} {
+		g := newGate()
+		mem := store.NewMemory()
+		db := storetest.NewLimited(mem, store.Limits{Ops: c.limit})
+		db.Script(g.script)
+		r := newRunner(db)
+		calls := []chan error{do(bg, r, incr("k0"))}
+		<-g.arrived
+		for i := range 31 {
+			calls = append(calls, do(bg, r, incr(fmt.Sprint("k", i+1))))
+			waitFor(r, i+1)
+		}
+		for range 100 {
+			g.open <- struct{}{}
+		}
+		for _, call := range calls {
+			if err := <-call; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := db.Counts().Commits; n != c.commits {
+			t.Errorf("%d records a commit: %d commits, want %d", c.limit, n, c.commits)
+		}
+		if is := stored(t, mem); len(is) != 32 {
+			t.Errorf("%d records a commit: %v", c.limit, is)
+		}
+	}
+}
+
+// TestPlanTooLargeFailsAlone: a plan with more changes than a commit takes gets ErrLimit and leaves nothing, alone and in a batch.
+func TestPlanTooLargeFailsAlone(t *testing.T) {
+	large := Func[*txn](func(t *txn) error {
+		for i := range 5 {
+			t.Put(fmt.Sprint("large", i), "1")
+		}
+		return nil
+	})
+	g := newGate()
+	mem := store.NewMemory()
+	db := storetest.NewLimited(mem, store.Limits{Ops: 4})
+	r := newRunner(db)
+	if err := r.Do(bg, large); !errors.Is(err, ipalloc.ErrLimit) {
+		t.Error(err)
+	}
+	db.Script(g.script)
+	first := do(bg, r, incr("a"))
+	<-g.arrived
+	second, third, fourth := do(bg, r, incr("a")), (chan error)(nil), (chan error)(nil)
+	waitFor(r, 1)
+	third = do(bg, r, large)
+	waitFor(r, 2)
+	fourth = do(bg, r, incr("a"))
+	waitFor(r, 3)
+	for range 10 {
+		g.open <- struct{}{}
+	}
+	for i, c := range []chan error{first, second, third, fourth} {
+		if err := <-c; errors.Is(err, ipalloc.ErrLimit) != (i == 2) || i != 2 && err != nil {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if is := stored(t, mem); !maps.Equal(is, counters{"a": 3}) {
+		t.Error(is)
+	}
+}
+
+// TestLeaving: a caller that leaves the queue leaves no trace; the outcome is unknown to one that leaves a commit, which goes on
+// for the others, and Current waits for it.
+func TestLeaving(t *testing.T) {
+	g := newGate()
+	mem := store.NewMemory()
+	db := storetest.NewFaulty(mem)
+	db.Script(g.script)
+	r := newRunner(db)
+	first := do(bg, r, incr("first"))
+	<-g.arrived
+	early, leaveEarly := context.WithCancel(bg)
+	late, leaveLate := context.WithCancel(bg)
+	second := do(early, r, incr("second"))
+	waitFor(r, 1)
+	third := do(late, r, incr("third"))
+	waitFor(r, 2)
+	fourth := do(bg, r, incr("fourth"))
+	waitFor(r, 3)
+	leaveEarly()
+	if err := <-second; !errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		t.Errorf("left the queue: %v", err)
+	}
+	g.open <- struct{}{}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	<-g.arrived
+	leaveLate()
+	if err := <-third; !errors.Is(err, context.Canceled) || !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		t.Errorf("left a commit: %v", err)
+	}
+	current := make(chan error, 1)
+	go func() { current <- r.Current(bg) }()
+	waitFor(r, 1)
+	g.open <- struct{}{}
+	if err := <-fourth; err != nil {
+		t.Error(err)
+	}
+	if err := <-current; err != nil {
+		t.Error(err)
+	}
+	if is := stored(t, mem); !maps.Equal(is, counters{"first": 1, "third": 1, "fourth": 1}) {
+		t.Error(is)
+	}
+}
+
+// TestLeftCallIsNotPlannedAgain: when a commit is in conflict, the calls whose callers have left meanwhile go no further.
+func TestLeftCallIsNotPlannedAgain(t *testing.T) {
+	g := newGate()
+	mem := store.NewMemory()
+	db := storetest.NewFaulty(mem)
+	db.Script(g.script)
+	r := newRunner(db)
+	first := do(bg, r, incr("first"))
+	<-g.arrived
+	ctx, leave := context.WithCancel(bg)
+	second := do(ctx, r, incr("second"))
+	waitFor(r, 1)
+	third := do(bg, r, incr("third"))
+	waitFor(r, 2)
+	g.open <- struct{}{}
+	<-g.arrived
+	leave()
+	if err := <-second; !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		t.Error(err)
+	}
+	if err := newRunner(mem).Do(bg, incr("third")); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		g.open <- struct{}{}
+	}
+	for _, c := range []chan error{first, third} {
+		if err := <-c; err != nil {
+			t.Error(err)
+		}
+	}
+	if is := stored(t, mem); !maps.Equal(is, counters{"first": 1, "third": 2}) {
+		t.Error(is)
+	}
+}
+
+// TestBatchEndsWithItsLastCaller: when all callers of a commit have left, its context ends, and the runner is idle again.
+func TestBatchEndsWithItsLastCaller(t *testing.T) {
+	g := newGate()
+	db := storetest.NewFaulty(store.NewMemory())
+	db.Script(g.script)
+	r := newRunner(db)
+	first := do(bg, r, incr("first"))
+	<-g.arrived
+	ctx, leave := context.WithCancel(bg)
+	others := []chan error{do(ctx, r, incr("a")), do(ctx, r, incr("b"))}
+	waitFor(r, 2)
+	g.open <- struct{}{}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	<-g.arrived
+	leave()
+	for _, c := range others {
+		if err := <-c; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	for busy := true; busy; runtime.Gosched() {
+		r.mu.Lock()
+		busy = r.busy
+		r.mu.Unlock()
+	}
+	for range 10 {
+		g.open <- struct{}{}
+	}
+	if err := r.Do(bg, incr("next")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStorm: callers give up at random moments on a store that loses commits and makes some of them late. What a runner has
+// answered stays, and each of its deeds is carried out once or, if its outcome is unknown, at most once. Of use with -race.
+func TestStorm(t *testing.T) {
+	mem := store.NewMemory()
+	db := storetest.NewFaulty(mem)
+	var n atomic.Int64
+	db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if c.Kind != storetest.Commit {
+			return storetest.Outcome{}
+		}
+		switch n.Add(1) % 7 {
+		case 3:
+			return storetest.Unknown(true)
+		case 5:
+			until := make(chan struct{})
+			time.AfterFunc(time.Duration(rand.IntN(int(time.Millisecond))), func() { close(until) })
+			return storetest.Late(until)
+		}
+		return storetest.Outcome{}
+	})
+	attempts := func(c *Config) { c.Attempts = 1 << 20 }
+	runners := []*runner{newRunner(db, attempts), newRunner(db, attempts, keep(4))}
+	var done, unknown [3]atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			r := runners[i%2]
+			for k := range 60 {
+				key := (i + k) % 3
+				ctx, cancel := context.WithCancel(bg)
+				timer := time.AfterFunc(time.Duration(rand.IntN(int(200*time.Microsecond))), cancel)
+				switch err := r.Do(ctx, incr(string(rune('a'+key)))); {
+				case err == nil:
+					done[key].Add(1)
+				case errors.Is(err, ipalloc.ErrUnknownOutcome):
+					unknown[key].Add(1)
+				case !errors.Is(err, context.Canceled):
+					t.Error(err)
+				}
+				timer.Stop()
+				cancel()
+			}
+		}()
+	}
+	wg.Wait()
+	db.Settle()
+	is := stored(t, mem)
+	for key := range done {
+		got, least := int64(is[string(rune('a'+key))]), done[key].Load()
+		if most := least + unknown[key].Load(); got < least || got > most {
+			t.Errorf("%c is %d, want %d to %d", 'a'+key, got, least, most)
+		}
+	}
+}
+
+// TestHotCallFailsAlone: a call whose record changes before each of its commits gives up; the others of its batch do not.
+func TestHotCallFailsAlone(t *testing.T) {
+	mem := store.NewMemory()
+	db := storetest.NewFaulty(mem)
+	g := newGate()
+	db.Script(g.script)
+	r := newRunner(db, func(c *Config) { c.Attempts = 6 })
+	first := do(bg, r, incr("first"))
+	<-g.arrived
+	var calls []chan error
+	for i, key := range []string{"a", "hot", "b", "c"} {
+		calls = append(calls, do(bg, r, incr(key)))
+		waitFor(r, i+1)
+	}
+	rival, hot := newRunner(mem), 0
+	db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if c.Kind == storetest.Commit && slices.ContainsFunc(c.Ops, func(op store.Op) bool { return op.Key == "hot" }) {
+			hot++
+			if err := rival.Do(bg, incr("hot")); err != nil {
+				t.Error(err)
+			}
+		}
+		return storetest.Outcome{}
+	})
+	g.open <- struct{}{}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	for i, c := range calls {
+		if err := <-c; errors.Is(err, ErrGaveUp) != (i == 1) || errors.Is(err, ipalloc.ErrConflict) != (i == 1) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if is := stored(t, mem); !maps.Equal(is, counters{"first": 1, "a": 1, "b": 1, "c": 1, "hot": hot}) || hot != 6 {
+		t.Error(is, hot)
+	}
+}
+
+// TestPanics: a panic of a plan, the store or the wait reaches every caller of the commit and leaves the runner usable; a commit
+// that was under way is fenced.
+func TestPanics(t *testing.T) {
+	boom := Func[*txn](func(t *txn) error {
+		t.Put("boom", "1")
+		panic("boom")
+	})
+	caught := func(f func() error) chan any {
+		c := make(chan any, 1)
+		go func() {
+			defer func() { c <- recover() }()
+			c <- f()
+		}()
+		return c
+	}
+	for _, batch := range []bool{false, true} {
+		for _, where := range []string{"plan", "get", "commit", "wait"} {
+			mem := store.NewMemory()
+			db := storetest.NewFaulty(mem)
+			var armed atomic.Bool
+			r := newRunner(db, keep(8), func(c *Config) {
+				c.Wait = func(context.Context, int) error { panic("boom") }
+			})
+			g := newGate()
+			db.Script(g.script)
+			g.open <- struct{}{}
+			if err := r.Do(bg, incr("a")); err != nil {
+				t.Fatal(err)
+			}
+			<-g.arrived
+			calls := 1
+			var first chan error
+			if batch {
+				calls = 3
+				first = do(bg, r, incr("first"))
+				<-g.arrived
+			}
+			var lost []store.Op
+			db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+				switch {
+				case !armed.Load():
+				case where == "get" && c.Kind == storetest.Get, where == "commit" && c.Kind == storetest.Commit:
+					lost = slices.Clone(c.Ops)
+					panic("boom")
+				case where == "wait" && c.Kind == storetest.Commit:
+					return storetest.Conflict("a")
+				}
+				return storetest.Outcome{}
+			})
+			p := Plan[*txn](incr("a"))
+			switch where {
+			case "plan":
+				p = boom
+			case "get":
+				p = incr("unread")
+			}
+			armed.Store(true)
+			var got []chan any
+			for i := range calls {
+				got = append(got, caught(func() error { return r.Do(bg, p) }))
+				if batch {
+					waitFor(r, i+1)
+				}
+			}
+			if batch {
+				g.open <- struct{}{}
+				if err := <-first; err != nil {
+					t.Error(err)
+				}
+			}
+			for _, c := range got {
+				if v := <-c; v == nil {
+					t.Errorf("%s, batch %v: no panic", where, batch)
+				} else if _, ok := v.(*leaderPanic); ok != batch {
+					t.Errorf("%s, batch %v: %v", where, batch, v)
+				}
+			}
+			armed.Store(false)
+			if err := r.Current(bg); err != nil {
+				t.Errorf("%s, batch %v: afterwards %v", where, batch, err)
+			}
+			if where == "commit" {
+				if _, err := mem.Commit(bg, lost); !errors.Is(err, ipalloc.ErrConflict) {
+					t.Errorf("batch %v: the lost commit was made", batch)
+				}
+			}
+			if err := r.Do(bg, deed{"delete", "boom", ""}); err != errNone {
+				t.Errorf("%s, batch %v: the change of a plan that panicked is cached: %v", where, batch, err)
+			}
+			if err := r.Do(bg, incr("a")); err != nil {
+				t.Errorf("%s, batch %v: afterwards %v", where, batch, err)
+			}
+			if is := stored(t, mem); is["a"] != 2 || is["boom"] != 0 {
+				t.Errorf("%s, batch %v: %v", where, batch, is)
+			}
+		}
+	}
+}
+
+// TestReadFailureIsNoAnswer: a plan that cannot read has no commit to verify; an answer of what one read has shown neither.
+func TestReadFailureIsNoAnswer(t *testing.T) {
+	db := storetest.NewFaulty(store.NewMemory())
+	r := newRunner(db)
+	for i, c := range []struct {
+		script storetest.Script
+		p      Plan[*txn]
+		err    error
+		calls  int
+	}{
+		{nil, deed{"delete", "a", ""}, errNone, 1},
+		{nil, deed{"move", "a", "b"}, errEmpty, 3},
+		{storetest.At(2, storetest.Fail(storetest.ErrInjected)), deed{"move", "a", "b"}, storetest.ErrInjected, 2},
+		{nil, Func[*txn](func(t *txn) error { return t.Load("a", "b", "a") }), nil, 1},
+		{nil, Func[*txn](func(t *txn) error { t.Assume("c"); return nil }), nil, 1},
+	} {
+		db.Script(c.script)
+		if err := r.Do(bg, c.p); !errors.Is(err, c.err) || db.Counts().Calls() != c.calls {
+			t.Errorf("%d: %v after %d calls, want %v after %d", i, err, db.Counts().Calls(), c.err, c.calls)
+		}
+	}
+	if n := db.Counts().Read; n != 0 {
+		t.Errorf("an assumed record was read: %d", n)
+	}
+}
+
+// TestAssume: a record that was assumed not to exist and does is read after the conflict.
+func TestAssume(t *testing.T) {
+	db := storetest.NewFaulty(store.NewMemory())
+	if err := newRunner(db).Do(bg, incr("a")); err != nil {
+		t.Fatal(err)
+	}
+	r := newRunner(db)
+	var was []string
+	db.Reset()
+	err := r.Do(bg, Func[*txn](func(t *txn) error {
+		v, ok := t.Assume("a")
+		was = append(was, v)
+		if n, _ := strconv.Atoi(v); !ok || n > 0 {
+			t.Put("a", strconv.Itoa(n+1))
+		}
+		return nil
+	}))
+	if c := db.Counts(); err != nil || !slices.Equal(was, []string{"", "1"}) || c.Gets != 1 || c.Commits != 2 {
+		t.Errorf("%v, %q, %+v", err, was, c)
+	}
+}
+
+// TestBackoff: the first retry comes at once, later ones after a wait, and the context ends it.
+func TestBackoff(t *testing.T) {
+	over, cancel := context.WithCancel(bg)
+	cancel()
+	wait := Backoff(Retry{})
+	if err := wait(over, 1); err != nil {
+		t.Error(err)
+	}
+	for _, attempt := range []int{2, 5, 30, 1 << 30} {
+		if err := wait(over, attempt); !errors.Is(err, context.Canceled) {
+			t.Error(attempt, err)
+		}
+	}
+	if err := wait(bg, 2); err != nil {
+		t.Error(err)
+	}
+	var waits []time.Duration
+	wait = Backoff(Retry{
+		Base: time.Second, Max: 5 * time.Second, Rand: rand.NewPCG(1, 2),
+		Sleep: func(_ context.Context, d time.Duration) error { waits = append(waits, d); return nil },
+	})
+	for attempt, most := range []time.Duration{2: time.Second, 3: 2 * time.Second, 4: 4 * time.Second, 5: 5 * time.Second, 60: 5 * time.Second} {
+		if most == 0 {
+			continue
+		}
+		if wait(bg, attempt); waits[len(waits)-1] < most/2 || waits[len(waits)-1] > most {
+			t.Errorf("waits %v after %d attempts, want %v to %v", waits[len(waits)-1], attempt, most/2, most)
+		}
+	}
+}

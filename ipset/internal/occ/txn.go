@@ -1,0 +1,340 @@
+package occ
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/invariant"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// ErrFirst is returned by a plan that can only be made when nothing is pending in the transaction.
+var ErrFirst = errors.New("occ: plan must be the first of its transaction")
+
+// Txn is one commit in the making: what it relies upon and what it changes. A package embeds it in a type of its own, which
+// may have a method Begin. Only plans may use it.
+type Txn struct {
+	// Ctx is the context of the commit.
+	Ctx context.Context
+
+	pkg    string
+	store  store.Store
+	limits store.Limits
+	kinds  []kind
+	texts  *Cache[string, *text]
+
+	id      uint64 // never repeats
+	save    uint64 // the number of the savepoint, never repeats
+	guards  []*Cell
+	changed []Entry
+	undo    []restorer
+	other   []store.Op
+	writes  int // an upper bound of the records written
+	point   struct{ guards, changed, other, writes int }
+	plans   int  // how many plans came before this one
+	reads   int  // round trips so far
+	broken  bool // reading has failed since the savepoint
+	// committing is set while the store's Commit runs.
+	committing bool
+	ops        Ops
+	missing    []string // of Load
+	named      map[string]bool
+}
+
+// kind is the cells of the keys that begin with prefix.
+type kind struct {
+	prefix string
+	Kind
+}
+
+// Register makes k the cells of all keys that begin with prefix.
+func (t *Txn) Register(prefix string, k Kind) { t.kinds = append(t.kinds, kind{prefix, k}) }
+
+// kind returns the cells of a key's kind.
+func (t *Txn) kind(key string) Kind {
+	for i := range t.kinds {
+		if strings.HasPrefix(key, t.kinds[i].prefix) {
+			return t.kinds[i].Kind
+		}
+	}
+	return t.texts
+}
+
+// Known returns the cell of a key, nil if nothing is known of it.
+func (t *Txn) Known(key string) *Cell { return t.kind(key).Known(key) }
+
+// Forget drops what is known of a key. The transaction may not rest on it.
+func (t *Txn) Forget(key string) { t.kind(key).Forget(key) }
+
+// Begin does nothing. A type that embeds Txn may have a Begin of its own, which is called before the first plan.
+func (t *Txn) Begin() {}
+
+func (t *Txn) base() *Txn { return t }
+
+// ID returns the number of the transaction, which never repeats.
+func (t *Txn) ID() uint64 { return t.id }
+
+// begin empties the transaction.
+func (t *Txn) begin(ctx context.Context) {
+	t.id++
+	t.Ctx = ctx
+	clear(t.other)
+	clear(t.changed)
+	clear(t.guards)
+	t.guards, t.changed, t.other = t.guards[:0], t.changed[:0], t.other[:0]
+	t.writes, t.plans, t.reads, t.broken = 0, 0, 0, false
+	for i := range t.kinds {
+		t.kinds[i].Age()
+	}
+	t.texts.Age()
+	t.savepoint()
+}
+
+// reset forgets everything that is cached.
+func (t *Txn) reset() {
+	for i := range t.kinds {
+		t.kinds[i].Reset()
+	}
+	t.texts.Reset()
+	t.committing = false
+}
+
+// savepoint begins a plan.
+func (t *Txn) savepoint() {
+	t.save++
+	clear(t.undo)
+	t.undo, t.broken = t.undo[:0], false
+	t.point.guards, t.point.changed, t.point.other, t.point.writes = len(t.guards), len(t.changed), len(t.other), t.writes
+}
+
+// Rollback takes back what the plan has changed so far. What it has read stays guarded.
+func (t *Txn) Rollback() {
+	for _, x := range t.undo {
+		x.restore()
+	}
+	for _, e := range t.changed[t.point.changed:] {
+		if invariant.Enabled {
+			_, ok := e.(restorer)
+			invariant.Assert(ok, "%s was changed in place by a plan that failed", e.Base().Key)
+		}
+		e.Base().changed = 0
+	}
+	clear(t.undo)
+	t.undo, t.changed, t.other, t.writes = t.undo[:0], t.changed[:t.point.changed], t.other[:t.point.other], t.point.writes
+	t.save++
+}
+
+// unguard takes back the guards of the plan.
+func (t *Txn) unguard() {
+	for _, c := range t.guards[t.point.guards:] {
+		c.guarded = 0
+	}
+	t.guards = t.guards[:t.point.guards]
+}
+
+// Guard makes the commit depend on a record being as it is known.
+func (t *Txn) Guard(c *Cell) {
+	if c.guarded != t.id {
+		c.guarded = t.id
+		t.guards = append(t.guards, c)
+	}
+}
+
+// Guarded reports whether the commit depends on a record being as it is known.
+func (t *Txn) Guarded(c *Cell) bool { return c.guarded == t.id }
+
+// Changed reports whether the transaction has changed a cell.
+func (t *Txn) Changed(c *Cell) bool { return c.changed == t.id }
+
+// Guards returns the number of records that the commit depends upon so far.
+func (t *Txn) Guards() int { return len(t.guards) }
+
+// Sure reports whether the transaction may rest on a record as it is known: the commit verifies it, or, where the records are
+// too many for one commit to verify, it was read in this transaction. Else it has to be read again.
+func (t *Txn) Sure(c *Cell) bool {
+	if c.read == t.id {
+		return true
+	}
+	if len(t.guards) < t.MostGuards() {
+		t.Guard(c)
+	}
+	return c.guarded == t.id
+}
+
+// maxGuards is how many records a plan has the commit verify: half of what etcd compares in one commit.
+const maxGuards = 64
+
+// MostGuards is the number of records that one plan has the commit verify: half of what the store can, as two may meet in one
+// commit.
+func (t *Txn) MostGuards() int {
+	if limit := t.limits.Ops; limit > 0 {
+		return min(maxGuards, limit/2)
+	}
+	return maxGuards
+}
+
+// Load reads those of some records of which nothing is known, in one round trip.
+func (t *Txn) Load(keys ...string) error {
+	t.missing = t.missing[:0]
+	for _, key := range keys {
+		if t.Known(key) == nil {
+			t.missing = append(t.missing, key)
+		}
+	}
+	if len(t.missing) == 0 {
+		return nil
+	}
+	if len(t.missing) > 1 { // a key named twice is read once
+		clear(t.named)
+		t.missing = slices.DeleteFunc(t.missing, func(key string) bool {
+			n := len(t.named)
+			t.named[key] = true
+			return len(t.named) == n
+		})
+	}
+	return t.Read(t.missing...)
+}
+
+// Read reads records in one round trip, known ones again. A record that the transaction relies upon and that has changed
+// is a conflict, found before the commit finds it. An error of the store is no answer of the plan.
+func (t *Txn) Read(keys ...string) error {
+	recs, err := t.Records(keys...)
+	if err != nil {
+		return err
+	}
+	for _, r := range recs {
+		if err := t.See(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Records returns records as the store has them, in one round trip.
+func (t *Txn) Records(keys ...string) ([]store.Record, error) {
+	t.reads++
+	recs, err := t.store.Get(t.Ctx, nil, keys...)
+	t.broken = t.broken || err != nil
+	return recs, err
+}
+
+// See keeps a record that was read.
+func (t *Txn) See(r store.Record) error {
+	k := t.kind(r.Key)
+	c := k.Known(r.Key)
+	switch {
+	case c != nil && c.Rev == r.Rev:
+	case c != nil && c.guarded == t.id:
+		return store.Conflict(t.pkg, r.Key)
+	default:
+		var err error
+		if c, err = k.See(r); err != nil {
+			return err
+		}
+	}
+	c.read = t.id
+	return nil
+}
+
+// List reads a range. It shows what the store has, so it returns ErrFirst if an earlier plan changes anything. The commit does
+// not verify it.
+func (t *Txn) List(r store.Range) ([]store.Record, error) {
+	if t.Pending() {
+		return nil, ErrFirst
+	}
+	t.reads++
+	recs, _, err := t.store.List(t.Ctx, r)
+	t.broken = t.broken || err != nil
+	return recs, err
+}
+
+// Pending reports whether an earlier plan of the transaction changes anything.
+func (t *Txn) Pending() bool { return t.point.writes > 0 }
+
+// Change marks a cell as changed. Its content is not restored if the plan fails: [Txn.Room] has to come first.
+func (t *Txn) Change(e Entry) {
+	if c := e.Base(); c.changed != t.id {
+		c.changed = t.id
+		t.Guard(c)
+		t.changed = append(t.changed, e)
+	}
+}
+
+// Add adds an operation on a record that has no cell, such as an entry of an index, for which [Txn.Room] has reserved room.
+func (t *Txn) Add(op store.Op) { t.other = append(t.other, op) }
+
+// Room reserves n records of the commit besides the texts and variables that are changed already. The plan has read all that it
+// relies upon. Room returns ErrFirst if the records would fit a commit of their own, and [ipalloc.ErrLimit] if not.
+func (t *Txn) Room(n int) error {
+	limit := t.limits.Ops
+	if writes := t.writes + n; limit > 0 && max(writes, len(t.guards)) > limit {
+		if t.plans > 0 {
+			return ErrFirst
+		}
+		return fmt.Errorf("%w: %d records, at most %d", ipalloc.ErrLimit, max(writes, len(t.guards)), limit)
+	}
+	t.writes += n
+	return nil
+}
+
+// commit makes the commit, if there is anything to change or to verify.
+func (t *Txn) commit() error {
+	if len(t.changed)+len(t.other) == 0 && t.verified() {
+		return nil
+	}
+	t.ops.reset()
+	for _, e := range t.changed {
+		e.Write(&t.ops)
+	}
+	t.ops.ops = append(t.ops.ops, t.other...)
+	for _, c := range t.guards {
+		if c.changed != t.id {
+			t.ops.Guard(c)
+		}
+	}
+	ops := t.ops.finish()
+	t.committing = true
+	rev, err := t.store.Commit(t.Ctx, ops)
+	t.committing = false
+	if err == nil {
+		t.settle(rev)
+	}
+	return err
+}
+
+// verified reports whether the transaction rests on one view of the store, or on nothing.
+func (t *Txn) verified() bool {
+	for _, c := range t.guards {
+		if c.read != t.id || t.reads > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// settle notes that the commit was made at revision rev.
+func (t *Txn) settle(rev uint64) {
+	for _, e := range t.changed {
+		switch c := e.Base(); c.wrote {
+		case store.Put:
+			c.Rev = rev
+		case store.Delete:
+			c.Rev = 0
+		}
+		e.Settle()
+	}
+}
+
+// forget drops from the cache all that the transaction relied upon or changed, and returns the keys.
+func (t *Txn) forget() []string {
+	keys := make([]string, 0, len(t.guards))
+	for _, c := range t.guards {
+		keys = append(keys, c.Key)
+		t.Forget(c.Key)
+	}
+	return keys
+}
