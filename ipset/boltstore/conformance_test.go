@@ -36,6 +36,13 @@ func TestConformance(t *testing.T) {
 	storetest.TestStore(t, func(t *testing.T) store.Store { return open(t, boltstore.Options{}) })
 }
 
+// A space of it keeps the same contract, and serves an engine.
+func TestSpace(t *testing.T) {
+	in := storetest.InSpace(func(t *testing.T) store.Store { return open(t, boltstore.Options{NoSync: true}) })
+	storetest.TestStore(t, in)
+	enginetest.Test(t, in)
+}
+
 // An engine on it. What syncing adds is time alone, which the rest of these tests spends.
 func TestEngine(t *testing.T) {
 	enginetest.Test(t, func(t *testing.T) store.Store { return open(t, boltstore.Options{NoSync: true}) })

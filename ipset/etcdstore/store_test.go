@@ -12,4 +12,10 @@ func newStore(t *testing.T) store.Store { return open(t) }
 
 func TestStore(t *testing.T) { storetest.TestStore(t, newStore) }
 
+// A space of it keeps the same contract, and serves an engine.
+func TestSpace(t *testing.T) {
+	storetest.TestStore(t, storetest.InSpace(newStore))
+	enginetest.Test(t, storetest.InSpace(newStore))
+}
+
 func TestEngine(t *testing.T) { enginetest.Test(t, newStore) }

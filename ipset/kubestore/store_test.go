@@ -23,6 +23,11 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// A space of it keeps the same contract.
+func TestSpace(t *testing.T) {
+	storetest.TestStore(t, storetest.InSpace(func(t *testing.T) store.Store { return openAt(t, newName(), Options{}) }))
+}
+
 func TestEngine(t *testing.T) {
 	enginetest.Test(t, func(t *testing.T) store.Store { return openAt(t, newName(), Options{Slots: 8}) })
 }

@@ -78,6 +78,10 @@ func TestPostgres(t *testing.T) {
 	storetest.TestStore(t, func(t *testing.T) store.Store { return openIn(t, postgresDB(t), Options{}) })
 }
 
+func TestSpacePostgres(t *testing.T) {
+	storetest.TestStore(t, storetest.InSpace(func(t *testing.T) store.Store { return openIn(t, postgresDB(t), Options{}) }))
+}
+
 func TestEnginePostgres(t *testing.T) {
 	enginetest.Test(t, func(t *testing.T) store.Store { return openIn(t, postgresDB(t), Options{}) })
 }

@@ -47,6 +47,16 @@ func TestSQLite(t *testing.T) {
 	storetest.TestStore(t, func(t *testing.T) store.Store { return openIn(t, sqliteFile(t), Options{}) })
 }
 
+// A space of it keeps the same contract, and serves an engine.
+func TestSpaceSQLite(t *testing.T) {
+	in := storetest.InSpace(func(t *testing.T) store.Store {
+		db := connect(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "store.db")+"?_pragma=synchronous(OFF)")
+		return openIn(t, db, Options{NoSync: true})
+	})
+	storetest.TestStore(t, in)
+	enginetest.Test(t, in)
+}
+
 // An engine on it. What syncing adds is time alone, which the rest of these tests spends.
 func TestEngineSQLite(t *testing.T) {
 	enginetest.Test(t, func(t *testing.T) store.Store {

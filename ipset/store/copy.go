@@ -25,8 +25,9 @@ const (
 // either store meanwhile. Records get the revisions of dst.
 //
 // Copy may be interrupted at any moment and called again; it then continues. It writes
-// the record under [RootKey] last, in a commit of its own: until then the records in dst
-// are of no use to an engine. After every error dst is in that state.
+// the records under [RootKey] last, after all others of every [Space]: until then the
+// records in dst are of no use to an engine. After an error dst is in that state, or
+// the roots of some spaces are there and Copy writes the others when called again.
 //
 // Errors: ipalloc.ErrExists if dst has a record that src has not, or another value of it,
 // or was written to meanwhile. ipalloc.ErrMismatch if src changed meanwhile: stop its
@@ -49,7 +50,7 @@ func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
 			continue
 		}
 		op := Op{Kind: Put, Key: r.Key, Value: r.Value}
-		if r.Key == RootKey {
+		if isRoot(r.Key) {
 			last = append(last, op)
 		} else if err := c.add(ctx, op); err != nil {
 			return c.report, err
@@ -65,7 +66,11 @@ func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
 	case !slices.Equal(recs, again):
 		return c.report, &ipalloc.Error{Package: "store", Op: "copy", Reason: "the source changed meanwhile", Err: ipalloc.ErrMismatch}
 	}
-	c.ops = last
+	for _, op := range last {
+		if err := c.add(ctx, op); err != nil {
+			return c.report, err
+		}
+	}
 	return c.report, c.flush(ctx)
 }
 
@@ -106,8 +111,17 @@ func (c *copier) compare(ctx context.Context, recs []Record) error {
 		}
 		c.have[r.Key] = true
 	}
-	if c.have[RootKey] && len(there) < len(recs) {
-		return holds(RootKey, "the destination is in use")
+	root, rest := "", len(recs)-len(there) // the records that are missing; below, those that are no roots
+	for _, r := range recs {
+		switch has := c.have[r.Key]; {
+		case isRoot(r.Key) && has:
+			root = r.Key
+		case isRoot(r.Key):
+			rest--
+		}
+	}
+	if root != "" && rest > 0 {
+		return holds(root, "the destination is in use")
 	}
 	return nil
 }

@@ -86,3 +86,28 @@ func ExampleRestoreMemory() {
 	fmt.Println(restored.Get(ctx, nil, "a", "b"))
 	// Output: [{a 1 1} {b  0}] <nil>
 }
+
+// A space is a store inside a store: two of them do not see each other's records.
+func ExampleSpace() {
+	ctx, db := context.Background(), store.NewMemory()
+	for _, tenant := range []string{"red", "blue"} {
+		s, err := store.Space(db, tenant)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if _, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "Owner", Value: "of " + tenant}}); err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(s.Get(ctx, nil, "Owner"))
+	}
+	for name, err := range store.Spaces(ctx, db) {
+		fmt.Println(name, err)
+	}
+	// Output:
+	// [{Owner of red 1}] <nil>
+	// [{Owner of blue 2}] <nil>
+	// blue <nil>
+	// red <nil>
+}

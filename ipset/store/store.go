@@ -9,8 +9,8 @@ import (
 // exist.
 const AnyRevision = ^uint64(0)
 
-// RootKey is the key of the record without which the other records are of no use to
-// their reader: the catalog of package ipset. [Copy] writes it last.
+// RootKey is the key of the record without which the other records of its [Space] are of
+// no use to their reader: the catalog of package ipset. [Copy] writes it last.
 const RootKey = "c"
 
 // Record is one key with its value.
@@ -89,7 +89,7 @@ type Store interface {
 	Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error)
 
 	// List returns the records of a range in key order: one consistent view, whatever
-	// its size, and the revision of the store that it shows.
+	// its size, and the revision of the store that it shows. The slice is the caller's.
 	List(ctx context.Context, r Range) (recs []Record, rev uint64, err error)
 
 	// Commit checks every expectation, makes every change, all or nothing, and returns

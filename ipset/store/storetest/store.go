@@ -16,6 +16,25 @@ import (
 // Open returns an empty store for a test; what must be closed it leaves to t.Cleanup.
 type Open func(t *testing.T) store.Store
 
+// InSpace opens a space of a store that open opens: the contract is to hold there as well, in
+// the midst of records of other spaces.
+func InSpace(open Open) Open {
+	return func(t *testing.T) store.Store {
+		t.Helper()
+		db := open(t)
+		var others []store.Op
+		for _, key := range []string{"c", "w", "xspac\x00k", "xspace", "xspace\x01k", "xspace2\x00k", "y"} {
+			others = append(others, put(key, "of another", 0))
+		}
+		commit(t, db, others...)
+		in, err := store.Space(db, "space")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in
+	}
+}
+
 // TestStore verifies the contract of store.Store.
 func TestStore(t *testing.T, open Open) {
 	for _, tt := range []struct {
