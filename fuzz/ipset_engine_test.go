@@ -37,15 +37,15 @@ var ipamCaches = []int{64, 64, 1, 2, 7, 0}
 // ipamReplay is the two sides of a replay.
 type ipamReplay struct {
 	t     testing.TB
-	store *store.Memory
+	store store.Store
 	e     []*ipset.Engine // all on one store, each with a cache of its own that it keeps over the trace
 	m     *model.IPSet
 	seen  map[ipset.Release]bool
 	asked int
 }
 
-func newIPAMReplay(t testing.TB) *ipamReplay {
-	r := &ipamReplay{t: t, store: store.NewMemory(), m: &model.IPSet{
+func newIPAMReplay(t testing.TB, db store.Store) *ipamReplay {
+	r := &ipamReplay{t: t, store: db, m: &model.IPSet{
 		Blocks: make(map[netip.Prefix]*model.IPSetBlock), Limit: 1 << 30, Now: ipsetStart, Last: make(map[model.IPSetLast][]netip.Addr),
 		Start: func(owner string, p model.IPSetPool) netip.Prefix {
 			return ipset.StartOf(ipset.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)
@@ -70,17 +70,33 @@ func (r *ipamReplay) engine(keep int) *ipset.Engine {
 
 // replayIPAM runs a trace on engines and on their twin and compares every answer, and all blocks after every step.
 func replayIPAM(t testing.TB, data []byte) {
+	r := newIPAMReplay(t, store.NewMemory())
+	r.begin()
 	tr := model.NewTrace(data)
-	r := newIPAMReplay(t)
+	for range 300 {
+		if !r.next(tr) {
+			return
+		}
+	}
+}
+
+// begin adds the first pools.
+func (r *ipamReplay) begin() {
 	r.togglePool(r.e[0], 0)
 	r.togglePool(r.e[0], 3)
-	for step := 0; tr.More() && step < 300; step++ {
-		op := tr.Op(ipamOps)
-		r.m.Advance()
-		r.e[len(r.e)-1] = r.engine(0)
-		r.step(op, r.e[tr.Below(uint64(len(r.e)))], tr)
-		r.compare(op)
+}
+
+// next runs one step of a trace and compares the sides; it returns false at the end of the trace.
+func (r *ipamReplay) next(tr *model.Trace) bool {
+	if !tr.More() {
+		return false
 	}
+	op := tr.Op(ipamOps)
+	r.m.Advance()
+	r.e[len(r.e)-1] = r.engine(0)
+	r.step(op, r.e[tr.Below(uint64(len(r.e)))], tr)
+	r.compare(op)
+	return true
 }
 
 // host returns the name of one of three hosts.
@@ -456,5 +472,32 @@ func replayIPAMTest(t *testing.T, data []byte) { replayIPAM(t, data) }
 func TestIPAMAgainstTwin(t *testing.T) {
 	for seed := range uint64(120) {
 		replayIPAM(t, randomBytes(seed+1000, 600))
+	}
+}
+
+// TestIPAMSpacesAgainstTwin runs traces in spaces of one store, a step of each in turn. Pools, hosts and handles have the same
+// names in all of them, and each space answers as if it were alone.
+func TestIPAMSpacesAgainstTwin(t *testing.T) {
+	for seed := range uint64(20) {
+		db := store.NewMemory()
+		var sides []*ipamReplay
+		var traces []*model.Trace
+		for i, name := range []string{"", "red", "red2"} {
+			in := store.Store(db)
+			if name != "" {
+				var err error
+				if in, err = store.Space(db, name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := newIPAMReplay(t, in)
+			r.begin()
+			sides, traces = append(sides, r), append(traces, model.NewTrace(randomBytes(seed*3+uint64(i)+5000, 600)))
+		}
+		for range 300 {
+			for i, r := range sides {
+				r.next(traces[i])
+			}
+		}
 	}
 }

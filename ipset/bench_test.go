@@ -187,3 +187,40 @@ func BenchmarkOwnerOf2000(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkSpaces is an AutoAssign and the release of its address, in a store with as many addresses in 10,000 blocks: of one space
+// with a pool of 10,000 hosts, or of 10,000 spaces with a pool and a host each. It goes round about the hosts or spaces ("round"),
+// or stays with one ("one").
+func BenchmarkSpaces(b *testing.B) {
+	const n = 10_000
+	for _, spaces := range []int{1, n} {
+		w := newWorld(b, Config{}, pool("a", "10.0.0.0/8", 26))
+		engines, asks := make([]*Engine, n), make([]AssignArgs, n)
+		for i := range n {
+			engines[i], asks[i] = w.Engine, want(fmt.Sprintf("host-%05d", i), 1, fmt.Sprintf("handle-%033d", i))
+			if spaces > 1 {
+				engines[i] = inSpace(b, w.Engine, fmt.Sprintf("tenant-%05d", i))
+				if err := engines[i].AddPool(bg, pool("a", "10.0.0.0/8", 26)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if _, err := engines[i].AutoAssign(bg, asks[i]); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for _, step := range []int{0, 1} {
+			b.Run(fmt.Sprintf("spaces=%d/%s", spaces, []string{"one", "round"}[step]), func(b *testing.B) {
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i = (i + step) % n {
+					got, err := engines[i].AutoAssign(bg, asks[i])
+					if err != nil {
+						b.Fatal(err)
+					}
+					if _, err := engines[i].ReleaseIPs(bg, Release{Address: got.V4[0].Address, Guard: Guard{Seq: got.V4[0].Seq}}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

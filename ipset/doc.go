@@ -25,6 +25,7 @@
 //	hosts         EnsureBlock, ClaimAffinity, DisownBlocks, RemoveHost
 //	every minute  Sweep for what only time ends; a Collector for leaks
 //	in doubt      Check, Repair
+//	spaces        InSpace, Spaces, RemoveSpace, for pools of tenants that overlap
 //
 // # Which address
 //
@@ -67,6 +68,17 @@
 // Leases, cooldowns and the age of idle blocks are compared with the clock of the engine
 // that looks. Engines on one store need clocks that agree, or [Options].Skew: the largest
 // difference, by which everything ends later.
+//
+// # Spaces
+//
+// A store may have any number of named spaces, for tenants, VRFs or virtual networks whose
+// pools overlap. [Engine.InSpace] returns the engine of one. Everything that an engine has
+// or does is of its own space: pools, configuration, reservations, hosts, handles, request
+// keys, queries, Check. A commit in a space allocates once more, and its keys are longer by
+// the name and two bytes. The space without a name costs nothing.
+//
+// Records of your own may lie in the same store, and in each space of it, under keys that
+// begin with an upper-case letter. This package does not read, report or remove them.
 //
 // # Limits
 //

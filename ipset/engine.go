@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -56,6 +55,9 @@ type Engine struct {
 	retry  Retry
 	keep   int
 	skew   int64
+
+	space  string  // its name; "" for the one without
+	spaces *spaces // beside it
 
 	mu      sync.Mutex
 	busy    bool    // set while a leader runs; it owns cache, txn, random and lost
@@ -109,14 +111,18 @@ func New(db store.Store, o Options) (*Engine, error) {
 	src := o.Rand
 	if src == nil {
 		src = rand.NewPCG(rand.Uint64(), rand.Uint64())
+	} else if _, locked := src.(*lockedSource); !locked {
+		src = &lockedSource{src: src}
+		o.Rand = src // the engines of all spaces draw from it
 	}
 	e.random = rand.New(src)
 	e.txn = newTxn(e)
+	e.spaces = &spaces{db: db, options: o}
 	return e, nil
 }
 
 // past returns the moment that has passed by every engine's clock.
-func (e *Engine) past() int64 { return block.Stamp(e.now()) - e.skew }
+func (e *Engine) past() int64 { return stamp(e.now()) - e.skew }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

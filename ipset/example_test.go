@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -140,6 +141,27 @@ func ExampleEngine_Check() {
 	// 1 repaired, <nil>
 }
 
+// A block can be used without an engine, by who keeps it elsewhere.
+func ExampleBlock() {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	b, err := ipset.NewBlock(netip.MustParsePrefix("192.0.2.0/30"), ipset.BlockOptions{})
+	must(err)
+	for _, a := range b.AutoAssign(nil, 3, ipset.Claim{Handle: "pod-1"}, now, nil) {
+		fmt.Println(a.Address, a.Seq)
+	}
+	_, err = b.Release(netip.MustParseAddr("192.0.2.1"), ipset.Guard{Handle: "pod-1"}, now, 0)
+	must(err)
+	for a := range b.FreeAddresses() {
+		fmt.Println("free:", a)
+	}
+	// Output:
+	// 192.0.2.0 1
+	// 192.0.2.1 2
+	// 192.0.2.2 3
+	// free: 192.0.2.3
+	// free: 192.0.2.1
+}
+
 // A snapshot carries everything, revisions included.
 func ExampleRestoreMemory() {
 	ctx := context.Background()
@@ -181,4 +203,49 @@ func ExampleSelector_Matches() {
 	// Output:
 	// true <nil>
 	// false <nil>
+}
+
+// Tenants whose networks overlap have a space each. An engine of a space knows nothing of the others.
+func ExampleEngine_InSpace() {
+	ctx := context.Background()
+	e, err := ipset.New(store.NewMemory(), ipset.Options{})
+	must(err)
+	for _, tenant := range []string{"red", "blue"} {
+		in, err := e.InSpace(tenant)
+		must(err)
+		must(in.AddPool(ctx, ipset.Pool{Name: "net", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}))
+		a, err := in.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")
+		must(err)
+		fmt.Println(in.Space(), a.Handle, a.Address)
+	}
+	red, err := e.InSpace("red")
+	must(err)
+	_, err = red.ReleaseByHandle(ctx, "pod-1")
+	must(err)
+	must(red.RemovePool(ctx, "net"))
+	must(e.RemoveSpace(ctx, "red"))
+	for name, err := range e.Spaces(ctx) {
+		fmt.Println("left:", name, err)
+	}
+	// Output:
+	// red pod-1 10.0.0.48
+	// blue pod-1 10.0.0.48
+	// left: blue <nil>
+}
+
+// Records of your own lie beside those of the engine, under keys that begin with an upper-case letter.
+func ExampleEngine_Check_yourRecords() {
+	ctx, db := context.Background(), store.NewMemory()
+	e, err := ipset.New(db, ipset.Options{})
+	must(err)
+	must(e.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/24"), BlockBits: 28}))
+	a, err := e.Assign(ctx, ipset.HostOwner("laptop"), "laptop")
+	must(err)
+	_, err = db.Commit(ctx, []store.Op{{Kind: store.Put, Key: "Machine/laptop", Value: a.Address.String()}})
+	must(err)
+	mine, _, err := db.List(ctx, store.Range{From: "Machine/", To: "Machine0"}) // '0' follows '/'
+	must(err)
+	rep, err := e.Check(ctx, nil)
+	fmt.Println(mine[0].Key, mine[0].Value == a.Address.String(), len(rep.Problems), err)
+	// Output: Machine/laptop true 0 <nil>
 }

@@ -6,14 +6,11 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // The first byte of a key; README.md of package store lists them. In a key that names a block or an address the family follows,
-// '4' or '6', and
-// the address. Other bytes are kept for address spaces with a name, which will stand between: the space without a name costs
-// nothing.
+// '4' or '6', and the address.
 const (
 	kindCatalog = "c"
 	kindBlock   = "b"
@@ -31,11 +28,16 @@ const (
 	kindRequest = "q"
 	kindSticky  = "l"
 	kindAged    = "t"
+	kindSpace   = "x" // all records of a named space, for which see store.Space; no kind comes after it
 )
 
-// isForeign reports whether a record belongs to another program that shares the store:
-// its key begins with an upper-case letter.
+// isForeign reports whether a record belongs to another program that shares the store: its key begins with an upper-case letter.
 func isForeign(key string) bool { return key[0] >= 'A' && key[0] <= 'Z' }
+
+// ownRecords are the two ranges of the records of an engine's space: those of other spaces lie between them.
+func ownRecords() []store.Range {
+	return []store.Range{{To: kindSpace}, {From: string(kindSpace[0] + 1)}}
+}
 
 // catalogKey is the key of the one catalog record.
 const catalogKey = kindCatalog
@@ -48,7 +50,7 @@ func appendBlockID(dst []byte, p netip.Prefix) []byte {
 	} else {
 		dst = append(dst, '6')
 	}
-	return append(wire.AppendAddr(dst, p.Addr()), byte(p.Bits()))
+	return append(appendAddr(dst, p.Addr()), byte(p.Bits()))
 }
 
 // blockKey returns the key of the given kind for a block.
@@ -102,9 +104,9 @@ func lastAddr(p netip.Prefix) netip.Addr {
 // appendAddressKey appends the key of the record of an address.
 func appendAddressKey(dst []byte, a netip.Addr) []byte {
 	if a.Is4() {
-		return wire.AppendAddr(append(dst, kindAddress+"4"...), a)
+		return appendAddr(append(dst, kindAddress+"4"...), a)
 	}
-	return wire.AppendAddr(append(dst, kindAddress+"6"...), a)
+	return appendAddr(append(dst, kindAddress+"6"...), a)
 }
 
 // addressKey returns the key of the record of an address.
@@ -139,12 +141,12 @@ func handleRange(handle string) store.Range {
 }
 
 // ownerKey returns the key of the list of blocks of an owner. It ends like no other, so that it is a prefix of itself alone.
-func ownerKey(o Owner) string { return kindOwner + o.Code() + "\x00" }
+func ownerKey(o Owner) string { return kindOwner + o.code() + "\x00" }
 
 // codeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, of the blocks that were its
 // own, or of those that are and have room.
 func codeRange(kind string, o Owner) store.Range {
-	key := kind + o.Code()
+	key := kind + o.code()
 	return store.Range{From: key + "\x00", To: key + "\x01"}
 }
 

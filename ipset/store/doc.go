@@ -27,6 +27,10 @@
 // and run the suite of package storetest. README.md compares the stores, and describes the
 // records that package ipset keeps in them.
 //
+// [Space] is a part of a store that is a store of its own, for one of several tenants, VRFs
+// or networks. Keys that begin with an upper-case letter are left to other programs, in a
+// store and in each space of it: package ipset does not read, report or remove such records.
+//
 // Errors: every error is, or wraps, an *ipalloc.Error. Errors of a context and of a
 // backend match no sentinel of package ipalloc; the cause is wrapped.
 //

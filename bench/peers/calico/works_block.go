@@ -8,7 +8,6 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // Contestants.
@@ -49,7 +48,7 @@ func blockWorks() *worklist {
 func handleName(i int) string { return fmt.Sprintf("k8s-pod-network.%024d", i) }
 
 func blockJob(p netip.Prefix, held int) *job {
-	b := must(block.New(p, block.Options{Owner: ipset.HostOwner("host")}))
+	b := must(ipset.NewBlock(p, ipset.BlockOptions{Owner: ipset.HostOwner("host")}))
 	now := time.Unix(1e9, 0)
 	var buf [1]ipset.Allocation
 	for i := range held {

@@ -1,0 +1,476 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// spaceNames are the space without a name and two whose names begin alike.
+var spaceNames = []string{"", "red", "red2"}
+
+// inSpace returns the engine of a space; "" is that without a name.
+func inSpace(t testing.TB, e *Engine, name string) *Engine {
+	t.Helper()
+	if name == "" {
+		return e
+	}
+	in, err := e.InSpace(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+// keysOutside returns the records of a store that are not of a space.
+func keysOutside(t testing.TB, db store.Store, name string) []store.Record {
+	t.Helper()
+	recs, _, err := db.List(bg, store.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(recs, func(r store.Record) bool {
+		in, _, _ := store.SpaceOf(r.Key)
+		return in == name
+	})
+}
+
+// Everything that is done in one space leaves every record of the others as it was, and is seen in that space alone, by two
+// engines on one store whose spaces have the same pools, hosts, handles and request keys.
+func TestSpacesNothingCrosses(t *testing.T) {
+	w := newWorld(t, Config{})
+	engines := []*Engine{w.Engine, w.engine(w.store)}
+	for n, name := range spaceNames {
+		e := inSpace(t, engines[n%2], name)
+		if e.Space() != name {
+			t.Errorf("space %q, want %q", e.Space(), name)
+		}
+		before := keysOutside(t, w.store, name)
+		if err := e.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.SetConfig(bg, Config{MaxBlocksPerHost: 2 + n, Strict: true}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.SetReservations(bg, ranges(fmt.Sprintf("10.0.0.%d/32", 16*n))); err != nil {
+			t.Fatal(err)
+		}
+		a := want("h", 2+n, "pod")
+		a.Request, a.Sticky = "request", true
+		if _, err := e.AutoAssign(bg, a); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.77"), Owner: HostOwner("h2"), Claim: Claim{Handle: fmt.Sprint("of ", name), TTL: time.Hour}}); err != nil {
+			t.Fatal(err)
+		}
+		if after := keysOutside(t, w.store, name); !slices.Equal(before, after) {
+			t.Errorf("space %q wrote outside of it", name)
+		}
+	}
+	for n, name := range spaceNames {
+		for _, first := range engines {
+			spaceIs(t, inSpace(t, first, name), n)
+		}
+	}
+	var names []string
+	for name, err := range engines[1].Spaces(bg) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	if !slices.Equal(names, spaceNames[1:]) {
+		t.Errorf("spaces %q", names)
+	}
+	// What is given back in one space stays held in the others.
+	if got, err := inSpace(t, engines[0], "red").ReleaseByHandle(bg, "pod"); err != nil || len(got) != 3 {
+		t.Fatal(got, err)
+	}
+	for n, name := range spaceNames {
+		als, err := inSpace(t, engines[1], name).IPsByHandle(bg, "pod")
+		if want := 2 + n; err != nil || name == "red" && len(als) != 0 || name != "red" && len(als) != want {
+			t.Errorf("space %q: %v, %v", name, als, err)
+		}
+	}
+}
+
+// spaceIs verifies what the queries of an engine say of the nth space.
+func spaceIs(t *testing.T, e *Engine, n int) {
+	t.Helper()
+	if cfg, err := e.Config(bg); err != nil || cfg.MaxBlocksPerHost != 2+n {
+		t.Errorf("space %d: %+v, %v", n, cfg, err)
+	}
+	if set, err := e.Reservations(bg); err != nil || !set.Equal(ranges(fmt.Sprintf("10.0.0.%d/32", 16*n))) {
+		t.Errorf("space %d: %v, %v", n, set, err)
+	}
+	if als, err := e.IPsByHandle(bg, "pod"); err != nil || len(als) != 2+n {
+		t.Errorf("space %d: %v, %v", n, als, err)
+	}
+	if als, err := e.IPsByHost(bg, HostOwner("h")); err != nil || len(als) != 2+n {
+		t.Errorf("space %d: %v, %v", n, als, err)
+	}
+	if al, err := e.Lookup(bg, ip("10.0.0.77")); err != nil || al.Handle != fmt.Sprint("of ", spaceNames[n]) {
+		t.Errorf("space %d: %v, %v", n, al, err)
+	}
+	held, blocks := 0, 0
+	for _, err := range e.Allocations(bg, netip.Prefix{}) {
+		if held++; err != nil {
+			t.Error(err)
+		}
+	}
+	for _, err := range e.Blocks(bg, netip.Prefix{}) {
+		if blocks++; err != nil {
+			t.Error(err)
+		}
+	}
+	if held != 3+n || blocks != 2 {
+		t.Errorf("space %d: %d allocations in %d blocks", n, held, blocks)
+	}
+	if rep, err := e.Check(bg, nil); err != nil || len(rep.Problems) > 0 || rep.Allocations != 3+n || rep.Blocks != 2 {
+		t.Errorf("space %d: %+v, %v", n, rep, err)
+	}
+	a := want("h", 2+n, "pod")
+	a.Request, a.Sticky = "request", true
+	if got, err := e.AutoAssign(bg, a); err != nil || len(got.V4) != 2+n {
+		t.Errorf("space %d: the repeated request got %v, %v", n, got, err)
+	}
+}
+
+// A sticky handle gets its last address back in its space, and is unknown in another.
+func TestSpacesSticky(t *testing.T) {
+	w := newWorld(t, Config{})
+	last := make(map[string]netip.Addr)
+	assign := func(name string) netip.Addr {
+		a := want("h", 1, "vm")
+		a.Sticky = true
+		got, err := inSpace(t, w.Engine, name).AutoAssign(bg, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.V4[0].Address
+	}
+	for n, name := range spaceNames {
+		e := inSpace(t, w.Engine, name)
+		if err := e.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 { // so that the handle's address differs from space to space
+			if _, err := e.AutoAssign(bg, want("h", n, "others")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last[name] = assign(name)
+		if _, err := e.ReleaseByHandle(bg, "vm"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, a := range last {
+		if got := assign(name); got != a {
+			t.Errorf("space %q: %s, had %s", name, got, a)
+		}
+	}
+}
+
+// Damage in one space is found by its check, whose repair writes to that space alone; checks of the others see nothing of it.
+func TestSpacesCheck(t *testing.T) {
+	for _, damaged := range spaceNames {
+		w := newWorld(t, Config{})
+		for _, name := range spaceNames {
+			e := inSpace(t, w.Engine, name)
+			if err := e.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := e.AutoAssign(bg, want("h", 3, "pod")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := inSpace(t, w.Engine, damaged)
+		ops := []store.Op{{Kind: store.Put, Key: "hghost\x004\x0a\x00\x00\x01\x1c"}, {Kind: store.Delete, Key: ownerKey(HostOwner("h")), Expect: store.AnyRevision}}
+		if _, err := e.store.Commit(bg, ops); err != nil {
+			t.Fatal(err)
+		}
+		before := keysOutside(t, w.store, damaged)
+		for _, name := range spaceNames {
+			rep, err := inSpace(t, w.engine(w.store), name).Check(bg, nil)
+			if err != nil || (len(rep.Problems) > 0) != (name == damaged) {
+				t.Errorf("%q is damaged; check of %q: %v, %v", damaged, name, rep.Problems, err)
+			}
+			if name == damaged {
+				if done, err := e.Repair(bg, rep.Repair); err != nil || done != len(rep.Repair) {
+					t.Errorf("repair: %d of %d, %v", done, len(rep.Repair), err)
+				}
+			}
+		}
+		if after := keysOutside(t, w.store, damaged); !slices.Equal(before, after) {
+			t.Errorf("the repair of %q wrote outside of it", damaged)
+		}
+		if rep, err := e.Check(bg, nil); err != nil || len(rep.Problems) > 0 {
+			t.Errorf("after the repair: %v, %v", rep.Problems, err)
+		}
+	}
+}
+
+// A commit of unknown outcome in one space is fenced by the engine of that space, and delays no other.
+func TestSpacesUnknownOutcome(t *testing.T) {
+	mem := store.NewMemory()
+	f := storetest.NewFaulty(mem)
+	e, err := New(f, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	red, blue := inSpace(t, e, "red"), inSpace(t, e, "blue")
+	for _, s := range []*Engine{e, red, blue} {
+		if err := s.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	land := make(chan struct{})
+	f.Script(storetest.AtCommit(1, storetest.Late(land)))
+	if _, err := red.AutoAssign(bg, want("h", 2, "pod")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		t.Fatal(err)
+	}
+	before := f.Counts()
+	if _, err := blue.AutoAssign(bg, want("h", 2, "pod")); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.Counts(); n.Commits != before.Commits+1 {
+		t.Errorf("%d commits in the other space", n.Commits-before.Commits)
+	}
+	if got, err := red.ReleaseByHandle(bg, "pod"); err != nil || len(got) != 0 {
+		t.Fatal(got, err)
+	}
+	close(land)
+	f.Settle()
+	for _, s := range []*Engine{red, blue} {
+		rep, err := s.Check(bg, nil)
+		if want := map[string]int{"red": 0, "blue": 2}[s.Space()]; err != nil || len(rep.Problems) > 0 || rep.Allocations != want {
+			t.Errorf("space %q: %+v, %v", s.Space(), rep, err)
+		}
+	}
+}
+
+// Follow drops what another engine changes in the same space, and hears nothing of others.
+func TestSpacesFollow(t *testing.T) {
+	w := newWorld(t, Config{})
+	f := storetest.NewFaulty(w.store)
+	mine, err := New(f, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := w.engine(w.store)
+	for _, name := range spaceNames {
+		if err := inSpace(t, other, name).AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	red := inSpace(t, mine, "red")
+	if _, err := red.AutoAssign(bg, want("h", 1, "pod")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(bg)
+	done := make(chan error, 1)
+	go func() { done <- red.Follow(ctx, HostOwner("h")) }()
+	for f.Counts().Watches == 0 {
+		runtime.Gosched()
+	}
+	assign := func(name string) {
+		if _, err := inSpace(t, other, name).AutoAssign(bg, want("h", 1, "other")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	assign("")
+	assign("red2")
+	assign("red")
+	for f.Counts().Changes == 0 {
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if n := f.Counts().Changes; n != 1 {
+		t.Errorf("the watch saw %d changes, want that of its own space", n)
+	}
+}
+
+// Records of other programs are left alone in every space, by Check and by everything else.
+func TestSpacesForeign(t *testing.T) {
+	w := newWorld(t, Config{})
+	for _, name := range spaceNames {
+		e := inSpace(t, w.Engine, name)
+		if err := e.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Mine/1"}, {Kind: store.Put, Key: "Z"}}); err != nil {
+			t.Fatal(err)
+		}
+		if rep, err := e.Check(bg, nil); err != nil || len(rep.Problems) > 0 {
+			t.Errorf("space %q: %v, %v", name, rep.Problems, err)
+		}
+	}
+	// A key that is no record of this package, of another program or of a space is damage.
+	for _, key := range []string{"y", "z", "\xff", "~", "mine"} {
+		if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: key}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rep, err := w.Check(bg, nil); err != nil || len(rep.Problems) != 5 {
+		t.Errorf("%v, %v", rep.Problems, err)
+	}
+}
+
+// A space is removed when nothing is in it, and every record of it with it.
+func TestRemoveSpace(t *testing.T) {
+	w := newWorld(t, Config{})
+	red := inSpace(t, w.Engine, "red")
+	for _, e := range []*Engine{red, inSpace(t, w.Engine, "red2")} {
+		if err := e.AddPool(bg, pool("p", "10.0.0.0/16", 28)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 300 {
+			a := want(fmt.Sprint("h", i), 2, fmt.Sprint("pod", i))
+			a.Request, a.Sticky = fmt.Sprint("request", i), true
+			if _, err := e.AutoAssign(bg, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	refused := func(what, says string) {
+		t.Helper()
+		if err := w.RemoveSpace(bg, "red"); !errors.Is(err, ipalloc.ErrInUse) || !strings.Contains(err.Error(), says) {
+			t.Errorf("with %s: %v", what, err)
+		}
+	}
+	before := keysOutside(t, w.store, "red")
+	refused("a pool", `remove space in "red": it has the pool "p"`)
+	if err := red.RemovePool(bg, "p"); err != nil {
+		t.Fatal(err)
+	}
+	refused("addresses", `it has the record "a4`)
+	for i := range 300 {
+		if _, err := red.ReleaseByHandle(bg, fmt.Sprint("pod", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := red.store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Mine"}}); err != nil {
+		t.Fatal(err)
+	}
+	refused("a record of another program", `it has the record "Mine"`)
+	if _, err := red.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: "Mine", Expect: store.AnyRevision}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.RemoveSpace(bg, "red"); err != nil {
+		t.Fatal(err)
+	}
+	after, _, err := w.store.List(bg, store.Range{})
+	if err != nil || !slices.Equal(before, after) {
+		t.Errorf("%d records are left, %d were outside of the space, %v", len(after), len(before), err)
+	}
+	if err := w.RemoveSpace(bg, "red"); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	// An engine that knew the space goes on in a new one.
+	if err := red.AddPool(bg, pool("p", "10.0.0.0/16", 28)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := red.AutoAssign(bg, want("h7", 2, "pod")); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := red.Check(bg, nil); err != nil || len(rep.Problems) > 0 || rep.Allocations != 2 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// A removal that fails at any call of the store, or loses the answer of any commit, is completed by the next one.
+func TestRemoveSpaceInterrupted(t *testing.T) {
+	for _, fault := range []storetest.Outcome{storetest.Fail(storetest.ErrInjected), storetest.Unknown(true), storetest.Unknown(false)} {
+		for k := 1; ; k++ {
+			mem := store.NewMemory()
+			f := storetest.NewLimited(mem, store.Limits{Ops: 20, Key: 1000, Value: 1 << 16, Bytes: 1 << 18})
+			e, err := New(f, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			red := inSpace(t, e, "red")
+			if err := red.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 12 {
+				a := want(fmt.Sprint("h", i), 1, "pod")
+				a.Request = fmt.Sprint("request", i)
+				if _, err := red.AutoAssign(bg, a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := red.ReleaseByHandle(bg, "pod"); err != nil {
+				t.Fatal(err)
+			}
+			if err := red.RemovePool(bg, "p"); err != nil {
+				t.Fatal(err)
+			}
+			script := storetest.At(k, fault)
+			if fault.Unknown {
+				script = storetest.AtCommit(k, fault)
+			}
+			f.Script(script)
+			err = e.RemoveSpace(bg, "red")
+			met := err != nil
+			f.Script(nil)
+			if met && !errors.Is(err, storetest.ErrInjected) {
+				t.Fatalf("fault %d: %v", k, err)
+			}
+			if err := e.RemoveSpace(bg, "red"); err != nil {
+				t.Fatalf("after fault %d: %v", k, err)
+			}
+			if recs, _, err := mem.List(bg, store.Range{}); err != nil || len(recs) > 0 {
+				t.Fatalf("after fault %d: %v are left, %v", k, recs, err)
+			}
+			if !met {
+				break
+			}
+		}
+	}
+}
+
+// The engine of a space is one, beside those of other spaces, with the options of the first; a bad name is refused.
+func TestInSpace(t *testing.T) {
+	w := newWorld(t, Config{})
+	red := inSpace(t, w.Engine, "red")
+	if inSpace(t, w.Engine, "red") != red || inSpace(t, red, "red") != red || inSpace(t, inSpace(t, red, "blue"), "red") != red {
+		t.Error("several engines of one space")
+	}
+	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("n", 256)} {
+		var e *ipalloc.Error
+		if _, err := red.InSpace(name); !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &e) || e.Field != "name" {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if recs, _, err := w.store.List(bg, store.Range{From: "x"}); err != nil || len(recs) > 0 {
+		t.Errorf("engines alone wrote %v, %v", recs, err)
+	}
+}
+
+// An engine of a space takes at most 4 kB until it is used.
+func TestManySpacesAreSmall(t *testing.T) {
+	const n = 10_000
+	w := newWorld(t, Config{})
+	before := liveHeap()
+	for i := range n {
+		inSpace(t, w.Engine, fmt.Sprint("tenant ", i))
+	}
+	after := liveHeap()
+	if each := (after - before) / n; each > 4096 {
+		t.Errorf("%d bytes for the engine of a space", each)
+	}
+	runtime.KeepAlive(w)
+}
