@@ -1,0 +1,234 @@
+package store
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// Overlay is a [Store] over another one. Its reads show the store below and the commits made to the overlay; its commits are
+// verified against both and kept in memory. It never writes to the store below. [NewOverlay] makes one; the zero value is
+// unusable.
+//
+// A record that the overlay has not written shows the present state of the store below, so a change of it below is a conflict
+// for a commit that expects the former revision. A record that the overlay has written hides the one below. If that one changes
+// afterwards, the two histories contradict each other, and every call that meets the record fails with ipalloc.ErrMismatch:
+// begin with a new overlay.
+//
+// A call costs one round trip to the store below; a list may cost more where the overlay has removed records. Memory: the
+// records written. No lock is held during a call of the store below. Safe for concurrent use.
+type Overlay struct {
+	below Store
+
+	mu      sync.Mutex
+	version uint64            // commits made
+	table   sorted            // the records written; one that was removed has Rev 0
+	pins    map[string]uint64 // of each record written, the revision that it had below
+}
+
+// NewOverlay returns an overlay of a store. It reads nothing.
+func NewOverlay(below Store) *Overlay { return &Overlay{below: below, pins: make(map[string]uint64)} }
+
+// overlayRevs counts the commits of all overlays. An overlay may have another one below, and their revisions must differ from
+// each other and from those of any store.
+var overlayRevs atomic.Uint64
+
+// overlayRev is below the first revision of an overlay. No store counts that far.
+const overlayRev = 1 << 63
+
+// layer is what the overlay says of a record.
+type layer struct {
+	rec Record
+	pin uint64
+	own bool
+}
+
+// layers returns what the overlay says of some keys, and its version.
+func (o *Overlay) layers(dst []layer, n int, key func(int) string) ([]layer, uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range n {
+		l := layer{rec: Record{Key: key(i)}}
+		if r := o.table.get(l.rec.Key); r != nil {
+			l = layer{rec: *r, pin: o.pins[r.Key], own: true}
+		}
+		dst = append(dst, l)
+	}
+	return dst, o.version
+}
+
+// is reports whether the overlay still has a version: what was read below since then goes with what it said then.
+func (o *Overlay) is(version uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.version == version
+}
+
+// moved returns the error of a call that met a record which the overlay has written and which has changed below since.
+func moved(op, key string) error {
+	return &ipalloc.Error{Package: "store", Op: op, Name: key, Reason: "the record changed below the overlay", Err: ipalloc.ErrMismatch}
+}
+
+// Get implements [Store].
+func (o *Overlay) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
+	for {
+		layers, version := o.layers(nil, len(keys), func(i int) string { return keys[i] })
+		all, err := o.below.Get(ctx, dst, keys...)
+		if err != nil {
+			return dst, err
+		}
+		if !o.is(version) {
+			continue
+		}
+		got := all[len(dst):]
+		for i, l := range layers {
+			if !l.own {
+				continue
+			}
+			if got[i].Rev != l.pin {
+				return dst, moved("get", l.rec.Key)
+			}
+			got[i] = l.rec
+		}
+		return all, nil
+	}
+}
+
+// List implements [Store]. The revision returned is that of the store below.
+func (o *Overlay) List(ctx context.Context, r Range) ([]Record, uint64, error) {
+	for window := r; ; {
+		o.mu.Lock()
+		version := o.version
+		own := o.table.scan(nil, window)
+		pins := make([]uint64, len(own))
+		for i, rec := range own {
+			pins[i] = o.pins[rec.Key]
+		}
+		o.mu.Unlock()
+		recs, rev, err := o.below.List(ctx, window)
+		if err != nil {
+			return nil, 0, err
+		}
+		if !o.is(version) {
+			continue
+		}
+		if len(own) == 0 {
+			return recs, rev, nil
+		}
+		merged, whole, err := merge(window, own, pins, recs)
+		if err != nil {
+			return nil, 0, err
+		}
+		if r.Limit > 0 && len(merged) > r.Limit {
+			merged = merged[:r.Limit]
+		}
+		if whole || len(merged) == r.Limit {
+			return merged, rev, nil
+		}
+		window.Limit *= 4
+	}
+}
+
+// merge puts the overlay's records of a range in the place of those below, each list as far as the limit of the range lets it go.
+// The result ends where one of the lists was cut; whole says that none was.
+func merge(r Range, own []Record, pins []uint64, below []Record) (merged []Record, whole bool, err error) {
+	cutOwn, cutBelow := r.Limit > 0 && len(own) == r.Limit, r.Limit > 0 && len(below) == r.Limit
+	before := func(a, b string) bool { return a < b != r.Reverse && a != b }
+	for i, j := 0, 0; ; {
+		switch {
+		case i == len(own) && cutOwn, j == len(below) && cutBelow:
+			return merged, false, nil
+		case i == len(own) && j == len(below):
+			return merged, true, nil
+		case i == len(own) || j < len(below) && before(below[j].Key, own[i].Key):
+			merged = append(merged, below[j])
+			j++
+		default:
+			rev := uint64(0)
+			if j < len(below) && below[j].Key == own[i].Key {
+				rev = below[j].Rev
+				j++
+			}
+			if rev != pins[i] {
+				return nil, false, moved("list", own[i].Key)
+			}
+			if own[i].Rev != 0 {
+				merged = append(merged, own[i])
+			}
+			i++
+		}
+	}
+}
+
+// Commit implements [Store]. It reads the records of ops below and keeps the commit in memory. Its revision is above those of
+// the store below.
+func (o *Overlay) Commit(ctx context.Context, ops []Op) (uint64, error) {
+	if err := ended(ctx, "commit"); err != nil {
+		return 0, err
+	}
+	if err := CheckOps("store", ops, o.Limits()); err != nil {
+		return 0, err
+	}
+	keys := make([]string, len(ops))
+	for i := range ops {
+		keys[i] = ops[i].Key
+	}
+	for {
+		layers, version := o.layers(nil, len(keys), func(i int) string { return keys[i] })
+		got, err := o.below.Get(ctx, nil, keys...)
+		if err != nil {
+			return 0, err
+		}
+		for i, l := range layers {
+			have := got[i].Rev
+			if l.own {
+				if have != l.pin {
+					return 0, moved("commit", keys[i])
+				}
+				have = l.rec.Rev
+			}
+			if ops[i].Expect != AnyRevision && have != ops[i].Expect {
+				return 0, Conflict("store", keys[i])
+			}
+		}
+		if rev, ok := o.apply(ops, got, version); ok {
+			return rev, nil
+		}
+	}
+}
+
+// apply makes the changes of a commit that was verified at a version, and reports false if the overlay has another one now.
+func (o *Overlay) apply(ops []Op, below []Record, version uint64) (uint64, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.version != version {
+		return 0, false
+	}
+	rev := overlayRev + overlayRevs.Add(1)
+	for i, op := range ops {
+		if op.Kind == Guard {
+			continue
+		}
+		r := Record{Key: op.Key}
+		if op.Kind == Put {
+			r.Value, r.Rev = op.Value, rev
+		}
+		if _, own := o.pins[op.Key]; !own {
+			o.pins[op.Key] = below[i].Rev
+		}
+		o.table.put(r)
+		o.version = version + 1
+	}
+	return rev, true
+}
+
+// Watch yields the commits of the store below. Those of the overlay are not among them.
+func (o *Overlay) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[Event, error] {
+	return o.below.Watch(ctx, after, prefixes...)
+}
+
+// Limits returns those of the store below.
+func (o *Overlay) Limits() Limits { return o.below.Limits() }
