@@ -236,7 +236,7 @@ func (p *assignPlan) plan(t *txn) error {
 		return err
 	}
 	err = p.pick(t)
-	if (err != nil || len(p.result.Short) > 0) && err != errFirst && p.Request != "" && p.memo.was.Value == "" {
+	if (err != nil || len(p.result.Short) > 0) && err != errFirst && !isConflict(err) && p.Request != "" && p.memo.was.Value == "" {
 		// What stands in the way may be the first call's own doing.
 		p.reset()
 		if done, again := p.replay(t, true); done || again != nil {

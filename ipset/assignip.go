@@ -84,7 +84,7 @@ func (p *assignIPPlan) plan(t *txn) error {
 	}
 	p.held = false
 	err := p.assign(t)
-	if (err != nil && err != errFirst || p.held) && p.Request != "" && p.memo.was.Value == "" {
+	if (err != nil && err != errFirst && !isConflict(err) || p.held) && p.Request != "" && p.memo.was.Value == "" {
 		if done, again := p.replay(t, true); done || again != nil {
 			return again
 		}
