@@ -14,7 +14,7 @@ func (p *assignPlan) commit(t *txn) error {
 	p.draft.apply(t)
 	for _, k := range p.picks {
 		if k.fresh != nil || k.adopt {
-			p.own.last[family(k.be.at)/6] = k.be.at
+			p.hint(t, k.be.at)
 		}
 		switch {
 		case k.fresh != nil:

@@ -49,7 +49,7 @@ func (p *assignPlan) pickOwned(t *txn, s *search, block netip.Prefix) (bool, err
 // index is read only if that does not suffice.
 func (p *assignPlan) pickOwnOfMany(t *txn, s *search) error {
 	from := codeRange(kindOwnRoom, p.Owner)
-	last := p.own.last[s.family/6]
+	last := t.e.hints.get(p.Owner, s.family)
 	if last.IsValid() {
 		if _, err := p.pickOwned(t, s, last); err != nil || s.want == 0 {
 			return err
@@ -78,6 +78,13 @@ func (p *assignPlan) pickOwnOfMany(t *txn, s *search) error {
 	return nil
 }
 
+// hint notes the block of the owner that had room last, if it may have too many to look at each.
+func (p *assignPlan) hint(t *txn, block netip.Prefix) {
+	if p.own.blocks.len() >= t.mostGuards() {
+		t.e.hints.set(p.Owner, block, t.e.keep)
+	}
+}
+
 // pickListed picks from the owner's blocks that the index lists. Blocks that are not as it says are read again.
 func (p *assignPlan) pickListed(t *txn, s *search, recs []store.Record, at int) error {
 	blocks, err := idsIn(recs, at)
@@ -101,7 +108,7 @@ func (p *assignPlan) pickListed(t *txn, s *search, recs []store.Record, at int) 
 			return err
 		}
 		if found {
-			p.own.last[s.family/6] = block
+			p.hint(t, block)
 		}
 		if s.want == 0 {
 			return nil

@@ -74,7 +74,6 @@ func (be *blockEntry) set(b *Block) {
 type ownerEntry struct {
 	entry
 	blocks blockList
-	last   [2]netip.Prefix // with very many blocks: those that had room last, of both families
 }
 
 type pageEntry struct {

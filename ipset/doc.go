@@ -24,6 +24,7 @@
 //	pools         AddPool, UpdatePool, Drain, SplitPool, MergePools, RemovePool, SetReservations
 //	hosts         EnsureBlock, ClaimAffinity, DisownBlocks, RemoveHost
 //	every minute  Sweep for what only time ends; a Collector for leaks
+//	what if       DryRun: an engine whose calls answer the same and write nothing
 //	in doubt      Check, Repair
 //	spaces        InSpace, Spaces, RemoveSpace, for pools of tenants that overlap
 //

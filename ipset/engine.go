@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,6 +68,7 @@ type Engine struct {
 
 	decoded atomic.Pointer[decodedCatalog] // the last one that was decoded
 
+	hints  hints
 	cache  cache
 	txn    txn
 	random *rand.Rand
@@ -117,7 +119,8 @@ func New(db store.Store, o Options) (*Engine, error) {
 	}
 	e.random = rand.New(src)
 	e.txn = newTxn(e)
-	e.spaces = &spaces{db: db, options: o}
+	e.spaces = &spaces{db: db, options: o, root: e}
+	e.hints.last = newKept[Owner, [2]netip.Prefix]()
 	return e, nil
 }
 

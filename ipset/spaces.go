@@ -16,6 +16,8 @@ import (
 type spaces struct {
 	db      store.Store
 	options Options
+	root    *Engine // of the space without a name
+	of      *spaces // for dry engines, those that they stand for
 	mu      sync.Mutex
 	engines map[string]*Engine
 }
@@ -47,6 +49,13 @@ func (e *Engine) InSpace(name string) (*Engine, error) {
 		return nil, err
 	}
 	in.space, in.spaces = name, s
+	if s.of != nil {
+		real, err := s.of.root.InSpace(name)
+		if err != nil {
+			return nil, err
+		}
+		in.standFor(real)
+	}
 	if s.engines == nil {
 		s.engines = make(map[string]*Engine)
 	}
