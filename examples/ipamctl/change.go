@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -33,8 +32,7 @@ func need(cmd *cobra.Command, flags ...string) error {
 	return nil
 }
 
-// change runs f on an engine that may write. With --dry-run that engine works on a copy of all records in
-// memory, taken in one consistent view, so that the answer is that of the same code on the same state.
+// change runs f on an engine that may write, or with --dry-run on one whose calls answer the same and write nothing.
 func (a *app) change(ctx context.Context, m mode, f func(ctx context.Context, e *ipset.Engine) error) (err error) {
 	ctx, cancel := a.limit(ctx)
 	defer cancel()
@@ -47,6 +45,9 @@ func (a *app) change(ctx context.Context, m mode, f func(ctx context.Context, e 
 	if err != nil {
 		return err
 	}
+	if a.dryRun {
+		e = e.DryRun()
+	}
 	if err := f(ctx, e); err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func (a *app) change(ctx context.Context, m mode, f func(ctx context.Context, e 
 	return nil
 }
 
-// changeable opens the store for a change, or a copy of it in memory for a dry run.
+// changeable opens the store for a change, or to read it for a dry run.
 func (a *app) changeable(ctx context.Context, m mode) (*source, error) {
 	if !a.dryRun {
 		return a.open(ctx, m)
@@ -65,49 +66,5 @@ func (a *app) changeable(ctx context.Context, m mode) (*source, error) {
 	if m == making && statusOf(err) == exitNotFound {
 		return &source{Store: store.NewMemory()}, nil // the change would make an empty store
 	}
-	if err != nil {
-		return nil, err
-	}
-	mem, err := a.inMemory(ctx, db)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	db.Store = &trial{mem, db.Limits()}
-	return db, nil
-}
-
-// trial is a copy in memory that refuses the commits that the store refuses as too large.
-type trial struct {
-	*store.Memory
-	limits store.Limits
-}
-
-func (t *trial) Limits() store.Limits { return t.limits }
-
-func (t *trial) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	if err := store.CheckOps("store", ops, t.limits); err != nil {
-		return 0, err
-	}
-	return t.Memory.Commit(ctx, ops)
-}
-
-// inMemory copies all records into memory.
-func (a *app) inMemory(ctx context.Context, db store.Store) (*store.Memory, error) {
-	defer a.progress("copying the records into memory")()
-	recs, _, err := db.List(ctx, store.Range{})
-	if err != nil {
-		return nil, err
-	}
-	mem := store.NewMemory()
-	if len(recs) == 0 {
-		return mem, nil
-	}
-	ops := make([]store.Op, len(recs))
-	for i, r := range recs {
-		ops[i] = store.Op{Kind: store.Put, Key: r.Key, Value: r.Value}
-	}
-	if _, err := mem.Commit(ctx, ops); err != nil {
-		return nil, fmt.Errorf("copy %s into memory: %w", plural(len(recs), "record"), err)
-	}
-	return mem, nil
+	return db, err
 }

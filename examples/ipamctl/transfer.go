@@ -382,9 +382,7 @@ func (a *app) copyStore(ctx context.Context, from, to string) (err error) {
 	case err == nil:
 		defer func() { err = errors.Join(err, opened.Close()) }()
 		if dst = opened; a.dryRun {
-			if dst, err = a.inMemory(ctx, opened); err != nil {
-				return err
-			}
+			dst = store.NewOverlay(opened)
 		}
 	case a.dryRun && statusOf(err) == exitNotFound:
 		dst = store.NewMemory()
