@@ -16,15 +16,15 @@ import (
 const nodeipamOps = 16
 
 var nodeipamConfigs = []nodeipam.Config{
-	{Slots: []nodeipam.Slot{{Bits: 28, Pools: prefixes("10.0.0.0/24")}}},
-	{Slots: []nodeipam.Slot{{Bits: 27, Pools: prefixes("10.0.0.0/25", "10.0.0.128/26")}, {Bits: 66, Pools: prefixes("fd00::/64")}}},
-	{Slots: []nodeipam.Slot{{Bits: 66, Pools: prefixes("fd00::/62")}, {Bits: 28, Pools: prefixes("10.0.0.0/26")}},
-		Reserved: prefixes("10.0.0.0/28", "fd00:0:0:1::/65")},
-	{Slots: []nodeipam.Slot{{Bits: 24, Pools: prefixes("10.0.0.0/24")}, {Bits: 64, Pools: prefixes("fd00::/62")}, {Bits: 32, Pools: prefixes("10.0.1.0/29")}},
-		Reserved: prefixes("10.0.1.2/32", "10.0.1.0/30", "fd00::/60")},
+	{Slots: []nodeipam.Slot{{Bits: 28, Pools: prefixList("10.0.0.0/24")}}},
+	{Slots: []nodeipam.Slot{{Bits: 27, Pools: prefixList("10.0.0.0/25", "10.0.0.128/26")}, {Bits: 66, Pools: prefixList("fd00::/64")}}},
+	{Slots: []nodeipam.Slot{{Bits: 66, Pools: prefixList("fd00::/62")}, {Bits: 28, Pools: prefixList("10.0.0.0/26")}},
+		Reserved: prefixList("10.0.0.0/28", "fd00:0:0:1::/65")},
+	{Slots: []nodeipam.Slot{{Bits: 24, Pools: prefixList("10.0.0.0/24")}, {Bits: 64, Pools: prefixList("fd00::/62")}, {Bits: 32, Pools: prefixList("10.0.1.0/29")}},
+		Reserved: prefixList("10.0.1.2/32", "10.0.1.0/30", "fd00::/60")},
 }
 
-func prefixes(texts ...string) (ps []netip.Prefix) {
+func prefixList(texts ...string) (ps []netip.Prefix) {
 	for _, text := range texts {
 		ps = append(ps, netip.MustParsePrefix(text))
 	}

@@ -1,0 +1,242 @@
+package model
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Prefixes is the twin of prefixes.Allocator: a list of pools and a map of what is held.
+// Its pools are small.
+type Prefixes struct {
+	Roots []PrefixPool
+	Held  map[netip.Prefix]PrefixHolding
+}
+
+// PrefixPool is a root pool of [Prefixes] with the lengths that it hands out.
+type PrefixPool struct {
+	Prefix            netip.Prefix
+	Shortest, Longest int
+}
+
+// PrefixHolding is what [Prefixes] keeps of a prefix. Shortest and Longest are 0 for one
+// that is no pool.
+type PrefixHolding struct {
+	Owner             string
+	Pool              netip.Prefix
+	Shortest, Longest int
+	Attributes        string
+}
+
+// NewPrefixes returns a twin without pools.
+func NewPrefixes() *Prefixes { return &Prefixes{Held: map[netip.Prefix]PrefixHolding{}} }
+
+// AddPool returns "" or "exists".
+func (m *Prefixes) AddPool(pool PrefixPool) string {
+	for _, r := range m.Roots {
+		if r == pool {
+			return ""
+		}
+		if r.Prefix.Overlaps(pool.Prefix) {
+			return "exists"
+		}
+	}
+	m.Roots = append(m.Roots, pool)
+	return ""
+}
+
+// RemovePool returns "", "not found" or "in use".
+func (m *Prefixes) RemovePool(pool netip.Prefix) string {
+	i := slices.IndexFunc(m.Roots, func(r PrefixPool) bool { return r.Prefix == pool })
+	switch {
+	case i < 0:
+		return "not found"
+	case m.used(pool):
+		return "in use"
+	}
+	m.Roots = slices.Delete(m.Roots, i, i+1)
+	return ""
+}
+
+func (m *Prefixes) used(pool netip.Prefix) bool {
+	for _, h := range m.Held {
+		if h.Pool == pool {
+			return true
+		}
+	}
+	return false
+}
+
+// open returns "", "not found" or "misaligned".
+func (m *Prefixes) open(pool netip.Prefix, bits int) string {
+	h := m.Held[pool]
+	shortest, longest := h.Shortest, h.Longest
+	for _, r := range m.Roots {
+		if r.Prefix == pool {
+			shortest, longest = r.Shortest, r.Longest
+		}
+	}
+	switch {
+	case longest == 0:
+		return "not found"
+	case bits < shortest || bits > longest:
+		return "misaligned"
+	}
+	return ""
+}
+
+// Free returns the free prefixes of a pool, each as large as possible, in address order:
+// a prefix of which nothing is held is free, one that is held is not, and any other is
+// divided in two halves.
+func (m *Prefixes) Free(pool netip.Prefix) []netip.Prefix {
+	return m.free(nil, pool, pool)
+}
+
+func (m *Prefixes) free(dst []netip.Prefix, pool, p netip.Prefix) []netip.Prefix {
+	free := true
+	for at, h := range m.Held {
+		if h.Pool != pool || !at.Overlaps(p) {
+			continue
+		}
+		if at.Bits() <= p.Bits() {
+			return dst
+		}
+		free = false
+	}
+	if free {
+		return append(dst, p)
+	}
+	lo, hi := halves(p)
+	return m.free(m.free(dst, pool, lo), pool, hi)
+}
+
+// halves returns the two halves of a prefix.
+func halves(p netip.Prefix) (lo, hi netip.Prefix) {
+	b := p.Addr().AsSlice()
+	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	top, _ := netip.AddrFromSlice(b)
+	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(top, p.Bits()+1)
+}
+
+// Fits returns the prefix that comes next, or "not found", "misaligned" or "full".
+func (m *Prefixes) Fits(pool netip.Prefix, bits int) (at netip.Prefix, why string) {
+	if why := m.open(pool, bits); why != "" {
+		return at, why
+	}
+	var best netip.Prefix
+	for _, p := range m.Free(pool) {
+		if p.Bits() <= bits && (!best.IsValid() || p.Bits() > best.Bits()) {
+			best = p
+		}
+	}
+	if !best.IsValid() {
+		return at, "full"
+	}
+	return netip.PrefixFrom(best.Addr(), bits), ""
+}
+
+// Allocate returns the prefix or what Fits says.
+func (m *Prefixes) Allocate(bits int, h PrefixHolding) (netip.Prefix, string) {
+	at, why := m.Fits(h.Pool, bits)
+	if why == "" {
+		m.Held[at] = h
+	}
+	return at, why
+}
+
+// Assign returns the lowest prefix of that length that the owner holds from the pool, or
+// allocates one.
+func (m *Prefixes) Assign(bits int, h PrefixHolding) (netip.Prefix, string) {
+	if why := m.open(h.Pool, bits); why != "" {
+		return netip.Prefix{}, why
+	}
+	for _, at := range m.Sorted() {
+		if got := m.Held[at]; got.Owner == h.Owner && got.Pool == h.Pool && at.Bits() == bits {
+			return at, ""
+		}
+	}
+	return m.Allocate(bits, h)
+}
+
+// Sorted returns all that is held in address order, IPv4 first, larger ones first.
+func (m *Prefixes) Sorted() (all []netip.Prefix) {
+	for at := range m.Held {
+		all = append(all, at)
+	}
+	slices.SortFunc(all, func(a, b netip.Prefix) int {
+		if c := a.Addr().Compare(b.Addr()); c != 0 {
+			return c
+		}
+		return a.Bits() - b.Bits()
+	})
+	return all
+}
+
+// Occupy returns "", "out of range", "not found", "misaligned" or "occupied", and with
+// that the holding in the way.
+func (m *Prefixes) Occupy(at netip.Prefix, h PrefixHolding) (why string, inTheWay netip.Prefix) {
+	if at.Bits() < h.Pool.Bits() || !h.Pool.Contains(at.Addr()) {
+		return "out of range", inTheWay
+	}
+	if why := m.open(h.Pool, at.Bits()); why != "" {
+		return why, inTheWay
+	}
+	if got, ok := m.Held[at]; ok && got.Owner == h.Owner && got.Pool == h.Pool {
+		return "", inTheWay
+	}
+	for _, p := range m.Sorted() {
+		if m.Held[p].Pool == h.Pool && p.Overlaps(at) {
+			return "occupied", p
+		}
+	}
+	m.Held[at] = h
+	return "", inTheWay
+}
+
+// Release returns "", "not held" or "in use".
+func (m *Prefixes) Release(owner string, at netip.Prefix) string {
+	if m.Held[at].Owner != owner {
+		return "not held"
+	}
+	if m.used(at) {
+		return "in use"
+	}
+	delete(m.Held, at)
+	return ""
+}
+
+// ReleaseByOwner releases from the last prefix on until one is in use.
+func (m *Prefixes) ReleaseByOwner(owner string) (released []netip.Prefix, why string) {
+	all := m.Sorted()
+	slices.Reverse(all)
+	for _, at := range all {
+		if m.Held[at].Owner != owner {
+			continue
+		}
+		if why := m.Release(owner, at); why != "" {
+			return released, why
+		}
+		released = append(released, at)
+	}
+	return released, ""
+}
+
+// Change gives a holding another owner and attributes, or returns "not held".
+func (m *Prefixes) Change(at netip.Prefix, owner, to, attributes string) string {
+	h, ok := m.Held[at]
+	if !ok || h.Owner != owner {
+		return "not held"
+	}
+	h.Owner, h.Attributes = to, attributes
+	m.Held[at] = h
+	return ""
+}
+
+// Path returns what is held and contains a prefix, the largest first.
+func (m *Prefixes) Path(at netip.Prefix) (path []netip.Prefix) {
+	for _, p := range m.Sorted() {
+		if p.Bits() <= at.Bits() && p.Contains(at.Addr()) {
+			path = append(path, p)
+		}
+	}
+	return path
+}

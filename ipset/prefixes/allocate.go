@@ -1,0 +1,251 @@
+package prefixes
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Allocate hands out a prefix. It takes the first part of the smallest free prefix that
+// the length fits into, of several such the lowest.
+//
+// Errors: ErrInvalid for a malformed request; ErrNotFound if Pool is neither a root pool
+// nor a holding with Children; ErrMisaligned if Pool does not hand out that length;
+// ErrFull if no free prefix of that length is left, and Reason names the largest that is.
+// Nothing is changed then.
+//
+// It makes one commit: the holding, its index entry, and for each 6 bits between the pool
+// and the prefix at most one page.
+func (a *Allocator) Allocate(ctx context.Context, r Request) (Holding, error) {
+	return a.allocate(ctx, "allocate", r, false)
+}
+
+// Assign returns a prefix of the requested length that the owner holds from the pool, the
+// lowest of several; if the owner holds none it allocates one as Allocate does. Concurrent
+// calls of several processes return the same prefix. It is idempotent: repeat it after an
+// error. It does not change Children and Attributes of a holding that exists. The errors
+// are those of Allocate.
+func (a *Allocator) Assign(ctx context.Context, r Request) (Holding, error) {
+	return a.allocate(ctx, "assign", r, true)
+}
+
+func (a *Allocator) allocate(ctx context.Context, op string, r Request, reuse bool) (Holding, error) {
+	call := ipalloc.Error{Op: op, Owner: r.Owner, Pool: r.Pool, Bits: r.Bits}
+	if err := r.check(r.Bits); err != nil {
+		return Holding{}, explain(err, call)
+	}
+	var got record
+	err := a.do(ctx, call, func(t *txn) error {
+		above, err := t.open(r.Pool, r.Bits)
+		if err != nil {
+			return err
+		}
+		tr := t.tree(r.Pool)
+		at, ok, err := tr.find(r.Bits - r.Pool.Bits())
+		if err != nil {
+			return err
+		}
+		if reuse { // after the pages, whose revisions exclude an Assign since then
+			if got, err = t.heldBy(&r); got.Owner != "" || err != nil {
+				return err
+			}
+		}
+		if !ok {
+			return full(tr)
+		}
+		if !tr.put(at) {
+			return damaged(tr.root())
+		}
+		got = r.record(at, above)
+		return t.setHolding(&got, nil)
+	})
+	if err != nil {
+		return Holding{}, err
+	}
+	return got.Holding, nil
+}
+
+// record returns what is held if the request is granted with a prefix.
+func (r *Request) record(at netip.Prefix, above string) record {
+	return record{Holding{at, r.Owner, r.Pool, len(above), r.Children, r.Attributes}, above}
+}
+
+// Occupy hands out the named prefix from r.Pool. If the owner holds it from that pool
+// already, Occupy returns the holding as it is.
+//
+// The errors are those of Allocate except ErrFull, and: ErrOutOfRange for a prefix outside
+// the pool; ErrOccupied if a part of it is held, and InTheWay and Holder name that.
+func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request) (Holding, error) {
+	call := ipalloc.Error{Op: "occupy", Owner: r.Owner, Pool: r.Pool, Prefix: at}
+	if err := checkPrefix("at", at); err != nil {
+		return Holding{}, explain(err, call)
+	}
+	if err := checkPrefix("Pool", r.Pool); err != nil {
+		return Holding{}, explain(err, call)
+	}
+	if at.Bits() < r.Pool.Bits() || !r.Pool.Contains(at.Addr()) {
+		return Holding{}, explain(fail(ipalloc.ErrOutOfRange, ""), call)
+	}
+	if err := r.check(at.Bits()); err != nil {
+		return Holding{}, explain(err, call)
+	}
+	var got record
+	err := a.do(ctx, call, func(t *txn) error {
+		above, err := t.open(r.Pool, at.Bits())
+		if err != nil {
+			return err
+		}
+		tr := t.tree(r.Pool)
+		if err := t.prefetch(tr, at); err != nil {
+			return err
+		}
+		ok, err := tr.take(at)
+		if err != nil {
+			return err
+		}
+		if ok {
+			got = r.record(at, above)
+			return t.setHolding(&got, nil)
+		}
+		if got, ok, err = t.holding(at); err != nil || ok && got.Owner == r.Owner && got.Pool == r.Pool {
+			return err
+		}
+		return t.occupied(at, above)
+	})
+	if err != nil {
+		return Holding{}, err
+	}
+	return got.Holding, nil
+}
+
+// open returns the lengths of the pools down to the given one, which must hand out
+// prefixes of the given length; -1 is any.
+func (t *txn) open(pool netip.Prefix, bits int) (above string, err error) {
+	sizes := Sizes{}
+	roots, err := t.roots()
+	if err != nil {
+		return "", err
+	}
+	if i := slices.IndexFunc(roots, func(r Pool) bool { return r.Prefix == pool }); i >= 0 {
+		sizes = roots[i].Sizes
+	} else {
+		r, ok, err := t.holding(pool)
+		switch {
+		case err != nil:
+			return "", err
+		case !ok:
+			return "", fail(ipalloc.ErrNotFound, "no such pool")
+		case r.Children == (Sizes{}):
+			err := fail(ipalloc.ErrNotFound, "the prefix is no pool")
+			err.Holder = r.Owner
+			return "", err
+		}
+		above, sizes = r.above, r.Children
+	}
+	if bits >= 0 && (bits < sizes.Shortest || bits > sizes.Longest) {
+		return "", fail(ipalloc.ErrMisaligned, fmt.Sprintf("the pool hands out /%d to /%d", sizes.Shortest, sizes.Longest))
+	}
+	return above + lengths[pool.Bits():pool.Bits()+1], nil
+}
+
+// lengths is the bytes 0 to 128.
+var lengths = func() string {
+	b := make([]byte, 129)
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return string(b)
+}()
+
+// heldBy returns the lowest holding of an owner from the pool and of the length of a
+// request; the zero record if there is none.
+func (t *txn) heldBy(r *Request) (record, error) {
+	keys, err := t.owned(r.Owner, r.Pool)
+	if err != nil {
+		return record{}, err
+	}
+	for _, at := range keys {
+		if at.Bits() != r.Bits {
+			continue
+		}
+		if got, ok, err := t.holding(at); err != nil || ok && got.Owner == r.Owner && got.Pool == r.Pool {
+			return got, err
+		}
+	}
+	return record{}, nil
+}
+
+// owned returns what the index has for an owner in a pool, or everywhere if pool is zero.
+func (t *txn) owned(owner string, pool netip.Prefix) (at []netip.Prefix, err error) {
+	within := ownerRange(owner)
+	if pool.IsValid() {
+		within = store.Range{From: ownerKey(owner, pool), To: ownerKey(owner, lastIn(pool)) + "\x00"}
+	}
+	recs, _, err := t.a.store.List(t.ctx, within)
+	for _, rec := range recs {
+		_, p, ok := parseOwnerKey(rec.Key)
+		if !ok || len(rec.Value) != 1 {
+			return nil, corrupt(netip.Prefix{}, fmt.Sprintf("index entry %q", rec.Key))
+		}
+		if !pool.IsValid() || int(rec.Value[0]) == pool.Bits() {
+			at = append(at, p)
+		}
+	}
+	return at, err
+}
+
+// full returns the error for a pool without a free prefix of the requested length.
+func full(tr tree) error {
+	free, err := tr.free()
+	if err != nil {
+		return err
+	}
+	for n := range maxRelative + 1 {
+		if free.has(n) {
+			return fail(ipalloc.ErrFull, fmt.Sprintf("no free prefix of that length (largest is /%d)", tr.pool.Bits()+n))
+		}
+	}
+	return fail(ipalloc.ErrFull, "no free prefix")
+}
+
+// occupied returns the error for a prefix of which a part is held. It names the holding
+// that covers it, or the first one in it; above is the pools of it. The error names none
+// if the holding is released meanwhile.
+func (t *txn) occupied(at netip.Prefix, above string) error {
+	e := fail(ipalloc.ErrOccupied, "")
+	inside := insideRange(at)
+	inside.Limit = 1
+	recs, _, err := t.a.store.List(t.ctx, inside)
+	if err == nil && len(recs) == 0 {
+		before := insideRange(netip.PrefixFrom(at.Addr(), int(above[len(above)-1])).Masked())
+		before.To, before.Limit, before.Reverse = holdingKey(at), 1, true
+		recs, _, err = t.a.store.List(t.ctx, before)
+	}
+	if err == nil && len(recs) == 0 {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	r, err := decodeRecord(recs[0])
+	if err != nil {
+		return err
+	}
+	if r.Level > len(above) { // it is held from a holding of the pool
+		var ok bool
+		if r, ok, err = t.holding(r.poolAt(len(above))); err == nil && !ok {
+			err = e
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if r.Prefix.Overlaps(at) {
+		e.InTheWay, e.Holder = r.Prefix, r.Owner
+	}
+	return e
+}

@@ -1,0 +1,78 @@
+// Package prefixes hands out prefixes of several sizes to owners, and keeps who holds
+// what in a store: regions from a block of the company's, clusters from a region, nodes
+// from a cluster.
+//
+//	db := store.NewMemory() // or boltstore, etcdstore, sqlstore, kubestore
+//	a, err := prefixes.New(db, prefixes.Options{})
+//	net := netip.MustParsePrefix("10.0.0.0/8")
+//	err = a.AddPool(ctx, prefixes.Pool{Prefix: net, Sizes: prefixes.Sizes{Shortest: 12, Longest: 16}})
+//	region, err := a.Assign(ctx, prefixes.Request{Pool: net, Owner: "eu-west", Bits: 14,
+//		Children: prefixes.Sizes{Shortest: 18, Longest: 24}})
+//	cluster, err := a.Assign(ctx, prefixes.Request{Pool: region.Prefix, Owner: "eu-west/a", Bits: 20})
+//	path, err := a.Path(ctx, netip.MustParsePrefix("10.0.3.7/32")) // eu-west, eu-west/a
+//
+// Terms: a pool is a prefix from which longer ones are handed out; it says which lengths.
+// A root pool is added by [Allocator.AddPool]. A holding is a prefix with an owner, held
+// from one pool; with Children it is a pool itself. The level of a holding is the number
+// of pools that it lies in. An owner is any text: a node's name, a tenant and a cluster.
+// It may hold any number of prefixes.
+//
+// Policy: best fit. A prefix comes from the smallest free prefix that it fits into, of
+// several such the lowest, as with cidrset.Set.AllocatePrefix. Neighbours that are free
+// count as one free prefix at once, so what has been released is whole again.
+//
+// [Allocator.Assign] is the call for a controller: it returns what the owner holds or
+// allocates it, however often it is repeated. [Allocator.Occupy] takes a prefix that the
+// caller names; [Allocator.Fits] says what the next call would return.
+//
+// # Records
+//
+// Every key begins with X. Such records and those of an ipset.Engine do not meet in one
+// store, but neither package knows that the other uses the same addresses. <prefix> is the
+// family, the address and the length.
+//
+//	Xr                              the root pools with their sizes
+//	Xh<prefix>                      a holding: the pools that it lies in, its children's sizes, owner, attributes
+//	Xo<owner>\0<prefix>             the owner has that holding
+//	Xf<pool><depth><address>        a page of a pool: which of 64 parts are free, held, or divided further
+//
+// Holdings are the truth. The other two kinds follow from them and change in the same
+// commit. The pages of a pool form a tree with 6 bits a level; a page says of each part
+// which lengths are free under it, so the root page alone answers whether a /14 fits.
+//
+// # Commits
+//
+// A call that changes something is one commit, which names the revision of every record
+// that its answer rests on. So any number of allocators and processes may share a store,
+// and the answer is the one of a single allocator that serves one call at a time. A call
+// that loses a race is planned again.
+//
+// After ipalloc.ErrUnknownOutcome the commit may have been made. Repeat Assign, Occupy or
+// a change of attributes. After Allocate use [Allocator.ReleaseByOwner] or
+// [Allocator.Owned]. The next call of the same allocator first makes sure that such a
+// commit can no longer be made.
+//
+// # Errors
+//
+// Every error is an [*ipalloc.Error]. The state after an error is the state before the
+// call, unless the method says otherwise. InTheWay and Holder name what stands in the way.
+//
+// # Limits
+//
+// An owner's name has at most [MaxOwner] bytes, attributes have at most [MaxAttributes]. A
+// pool hands out prefixes at most 127 bits longer than itself. The root pools are one
+// record: some thousands of them are fine.
+//
+// # Complexity
+//
+// With d the bits between the pool and the prefix, divided by 6 and rounded up:
+//
+//	Allocate, Assign, Occupy, Release   at most d pages, 1 commit, no read in steady state
+//	Fits                                at most d pages, verified in one round trip
+//	Path                                2 round trips
+//	Utilization                         the pages of the pool
+//	Levels                              every record below the pool
+//
+// Concurrency: an [Allocator] is safe for concurrent use. Restart: it keeps nothing
+// outside the store.
+package prefixes

@@ -1,0 +1,113 @@
+package prefixes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// A tree of three levels: a region from the company's block, a cluster from the region, a
+// node from the cluster.
+func Example() {
+	ctx := context.Background()
+	a, err := prefixes.New(store.NewMemory(), prefixes.Options{})
+	if err != nil {
+		panic(err)
+	}
+	block := netip.MustParsePrefix("10.0.0.0/8")
+	if err := a.AddPool(ctx, prefixes.Pool{Prefix: block, Sizes: prefixes.Sizes{Shortest: 12, Longest: 16}}); err != nil {
+		panic(err)
+	}
+	assign := func(pool netip.Prefix, owner string, bits int, children prefixes.Sizes) netip.Prefix {
+		h, err := a.Assign(ctx, prefixes.Request{Pool: pool, Owner: owner, Bits: bits, Children: children})
+		if err != nil {
+			panic(err)
+		}
+		return h.Prefix
+	}
+	region := assign(block, "eu-west", 14, prefixes.Sizes{Shortest: 18, Longest: 20})
+	cluster := assign(region, "eu-west/a", 20, prefixes.Sizes{Shortest: 24, Longest: 26})
+	for range 2 { // the second time it returns the same prefix
+		fmt.Println(assign(cluster, "eu-west/a/node-1", 24, prefixes.Sizes{}))
+	}
+	path, err := a.Path(ctx, netip.MustParsePrefix("10.0.0.77/32"))
+	if err != nil {
+		panic(err)
+	}
+	for _, h := range path {
+		fmt.Println(h.Level, h.Prefix, h.Owner)
+	}
+	err = a.Release(ctx, "eu-west", region)
+	fmt.Println(errors.Is(err, ipalloc.ErrInUse), err)
+	// Output:
+	// 10.0.0.0/24
+	// 10.0.0.0/24
+	// 1 10.0.0.0/14 eu-west
+	// 2 10.0.0.0/20 eu-west/a
+	// 3 10.0.0.0/24 eu-west/a/node-1
+	// true prefixes: release 10.0.0.0/14 for "eu-west": prefixes are held from it at 10.0.0.0/20, held by "eu-west/a"
+}
+
+// Fits answers whether a prefix of a length is free, and Utilization how many are.
+func ExampleAllocator_Fits() {
+	ctx := context.Background()
+	a, err := prefixes.New(store.NewMemory(), prefixes.Options{})
+	if err != nil {
+		panic(err)
+	}
+	block := netip.MustParsePrefix("10.0.0.0/12")
+	if err := a.AddPool(ctx, prefixes.Pool{Prefix: block, Sizes: prefixes.Sizes{Shortest: 14, Longest: 24}}); err != nil {
+		panic(err)
+	}
+	for i, bits := range []int{14, 15, 16, 14} {
+		if _, err := a.Allocate(ctx, prefixes.Request{Pool: block, Owner: fmt.Sprint("team-", i), Bits: bits}); err != nil {
+			panic(err)
+		}
+	}
+	for _, bits := range []int{14, 24} {
+		fmt.Println(a.Fits(ctx, block, bits))
+	}
+	if err := a.Release(ctx, "team-0", netip.MustParsePrefix("10.0.0.0/14")); err != nil {
+		panic(err)
+	}
+	fmt.Println(a.Fits(ctx, block, 14))
+	u, err := a.Utilization(ctx, block)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("%.2f held, largest free /%d, %d /24 fit\n", u.Share(), u.LargestFree(), u.Fits(24))
+	// Output:
+	// 10.12.0.0/14 <nil>
+	// 10.7.0.0/24 <nil>
+	// 10.0.0.0/14 <nil>
+	// 0.44 held, largest free /14, 2304 /24 fit
+}
+
+// Transfer gives a prefix to another owner if the expected one still holds it.
+func ExampleAllocator_Transfer() {
+	ctx := context.Background()
+	a, err := prefixes.New(store.NewMemory(), prefixes.Options{})
+	if err != nil {
+		panic(err)
+	}
+	block := netip.MustParsePrefix("2001:db8::/32")
+	if err := a.AddPool(ctx, prefixes.Pool{Prefix: block, Sizes: prefixes.Sizes{Shortest: 48, Longest: 64}}); err != nil {
+		panic(err)
+	}
+	h, err := a.Assign(ctx, prefixes.Request{Pool: block, Owner: "tenant-a", Bits: 56})
+	if err != nil {
+		panic(err)
+	}
+	for range 2 {
+		h, err := a.Transfer(ctx, h.Prefix, "tenant-a", "tenant-b")
+		fmt.Println(h.Owner, err)
+	}
+	// Output:
+	// tenant-b <nil>
+	//  prefixes: transfer 2001:db8::/56 for "tenant-a": not held, held by "tenant-b"
+}

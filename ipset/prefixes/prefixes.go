@@ -1,0 +1,154 @@
+package prefixes
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Sizes are the prefix lengths that a pool hands out, both included. Shortest is the
+// length of the largest prefix.
+type Sizes struct{ Shortest, Longest int }
+
+// Pool is a prefix from which others are handed out.
+type Pool struct {
+	Prefix netip.Prefix
+	Sizes  Sizes
+}
+
+// Holding is a prefix that has an owner.
+type Holding struct {
+	Prefix netip.Prefix
+	Owner  string
+	// Pool is the prefix that it is held from: a root pool or another holding.
+	Pool netip.Prefix
+	// Level is 1 if Pool is a root pool, and one more than that of Pool otherwise.
+	Level int
+	// Children are the lengths that are handed out from it in turn. The zero Sizes means
+	// that it is not a pool.
+	Children Sizes
+	// Attributes is the caller's data, at most MaxAttributes bytes.
+	Attributes string
+}
+
+// Request says what a call asks for.
+type Request struct {
+	// Pool is where the prefix comes from: a root pool, or a holding with Children.
+	Pool netip.Prefix
+	// Owner is the future holder: 1 to MaxOwner bytes without NUL.
+	Owner string
+	// Bits is the prefix length. Occupy ignores it.
+	Bits int
+	// Children makes the prefix a pool that hands out these lengths.
+	Children Sizes
+	// Attributes are kept with the holding.
+	Attributes string
+}
+
+// Options configure an [Allocator]. The zero Options are the defaults.
+type Options struct {
+	// Attempts is how often a call is tried when other writers are faster; 0 is 100.
+	// After the second attempt it waits, at most 100 ms each time.
+	Attempts int
+}
+
+// Allocator hands out prefixes from pools whose state is in a store. Any number of
+// allocators, in any number of processes, may share a store. Make one with [New]. It is
+// safe for concurrent use.
+type Allocator struct {
+	store    store.Store
+	attempts int
+
+	lead  chan struct{} // has an element while a call has what follows
+	cells cells
+	txn   txn
+	lost  [][]store.Op // commits of unknown outcome
+}
+
+// New returns an allocator on a store. It reads nothing. It fails with ErrInvalid if db
+// is nil or an option is negative.
+func New(db store.Store, o Options) (*Allocator, error) {
+	if db == nil {
+		return nil, explain(invalid("db", "nil"), ipalloc.Error{Op: "new"})
+	}
+	if o.Attempts < 0 {
+		return nil, explain(invalid("Attempts", "negative"), ipalloc.Error{Op: "new"})
+	}
+	if o.Attempts == 0 {
+		o.Attempts = 100
+	}
+	a := &Allocator{store: db, attempts: o.Attempts, lead: make(chan struct{}, 1), cells: cells{map[string]*cell{}, map[string]*cell{}}}
+	a.txn.a = a
+	return a, nil
+}
+
+// AddPool adds a root pool. Adding a pool that exists with the same sizes changes
+// nothing, so the call can be repeated.
+//
+// Errors: ErrInvalid for a prefix that is not masked or is 4-in-6, and for sizes that are
+// not all longer than the prefix; ErrExists for a prefix that overlaps a root pool, which
+// InTheWay names, or that is one with other sizes.
+func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
+	call := ipalloc.Error{Op: "add pool", Prefix: pool.Prefix}
+	if err := checkPrefix("Prefix", pool.Prefix); err != nil {
+		return explain(err, call)
+	}
+	if reason := pool.Sizes.check(pool.Prefix); reason != "" {
+		return explain(invalid("Sizes", reason), call)
+	}
+	return a.do(ctx, call, func(t *txn) error {
+		roots, err := t.roots()
+		if err != nil {
+			return err
+		}
+		for _, r := range roots {
+			switch {
+			case r == pool:
+				return nil
+			case r.Prefix == pool.Prefix:
+				return fail(ipalloc.ErrExists, fmt.Sprintf("exists and hands out /%d to /%d", r.Sizes.Shortest, r.Sizes.Longest))
+			case r.Prefix.Overlaps(pool.Prefix):
+				err := fail(ipalloc.ErrExists, "overlaps a root pool")
+				err.InTheWay = r.Prefix
+				return err
+			}
+		}
+		return t.setRoots(append(roots, pool))
+	})
+}
+
+// RemovePool removes a root pool. It fails with ErrNotFound if no root pool has that
+// prefix, and with ErrInUse while a prefix is held from it; InTheWay and Holder name one.
+func (a *Allocator) RemovePool(ctx context.Context, pool netip.Prefix) error {
+	call := ipalloc.Error{Op: "remove pool", Prefix: pool}
+	if err := checkPrefix("pool", pool); err != nil {
+		return explain(err, call)
+	}
+	return a.do(ctx, call, func(t *txn) error {
+		roots, err := t.roots()
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(roots, func(r Pool) bool { return r.Prefix == pool })
+		if i < 0 {
+			return fail(ipalloc.ErrNotFound, "")
+		}
+		if err := t.mustBeEmpty(pool); err != nil {
+			return err
+		}
+		return t.setRoots(slices.Delete(roots, i, i+1))
+	})
+}
+
+// Pools returns the root pools in the order in which they were added.
+func (a *Allocator) Pools(ctx context.Context) (pools []Pool, err error) {
+	err = a.do(ctx, ipalloc.Error{Op: "pools"}, func(t *txn) error {
+		pools, err = t.roots()
+		return err
+	})
+	return pools, err
+}

@@ -1,0 +1,240 @@
+package prefixes
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// listPart is how many records a loop over many reads at a time.
+const listPart = 1000
+
+// Fits returns the prefix that Allocate would hand out now. It fails with ErrFull if there
+// is none, and with the other errors of Allocate. It changes nothing.
+func (a *Allocator) Fits(ctx context.Context, pool netip.Prefix, bits int) (at netip.Prefix, err error) {
+	call := ipalloc.Error{Op: "fits", Pool: pool, Bits: bits}
+	if err := checkPrefix("pool", pool); err != nil {
+		return at, explain(err, call)
+	}
+	err = a.do(ctx, call, func(t *txn) error {
+		if _, err := t.open(pool, bits); err != nil {
+			return err
+		}
+		tr := t.tree(pool)
+		var ok bool
+		if at, ok, err = tr.find(bits - pool.Bits()); err == nil && !ok {
+			err = full(tr)
+		}
+		return err
+	})
+	return at, err
+}
+
+// Get returns the holding of exactly this prefix. It fails with ErrNotFound if the prefix
+// is not held; Path also finds one that contains it.
+func (a *Allocator) Get(ctx context.Context, at netip.Prefix) (Holding, error) {
+	call := ipalloc.Error{Op: "get", Prefix: at}
+	if err := checkPrefix("at", at); err != nil {
+		return Holding{}, explain(err, call)
+	}
+	var got record
+	err := a.do(ctx, call, func(t *txn) error {
+		var ok bool
+		var err error
+		if got, ok, err = t.holding(at); err == nil && !ok {
+			err = fail(ipalloc.ErrNotFound, "not held")
+		}
+		return err
+	})
+	if err != nil {
+		return Holding{}, err
+	}
+	return got.Holding, nil
+}
+
+// Path returns the holdings that contain a prefix, itself included, the largest first:
+// region, cluster, node. The result is empty if nothing there is held. The last one is the
+// longest match. For an address use netip.PrefixFrom(ip, ip.BitLen()). Path makes two
+// round trips, whatever the number of levels, and shows one moment.
+func (a *Allocator) Path(ctx context.Context, at netip.Prefix) (path []Holding, err error) {
+	call := ipalloc.Error{Op: "path", Prefix: at}
+	if err := checkPrefix("at", at); err != nil {
+		return nil, explain(err, call)
+	}
+	if err := a.do(ctx, call, func(*txn) error { return nil }); err != nil {
+		return nil, err
+	}
+	key := holdingKey(at)
+	// The last holding that does not sort after the prefix lies in every one that contains it.
+	before := store.Range{From: key[:3], To: key + "\x00", Limit: 1, Reverse: true}
+	for {
+		recs, _, err := a.store.List(ctx, before)
+		if err != nil || len(recs) == 0 {
+			return nil, explain(err, call)
+		}
+		last, err := decodeRecord(recs[0])
+		if err != nil {
+			return nil, explain(err, call)
+		}
+		keys := []string{recs[0].Key}
+		for level := 1; level < last.Level; level++ {
+			keys = append(keys, holdingKey(last.poolAt(level)))
+		}
+		rev := recs[0].Rev
+		if recs, err = a.store.Get(ctx, nil, keys...); err != nil {
+			return nil, explain(err, call)
+		}
+		if recs[0].Rev != rev {
+			continue
+		}
+		for _, rec := range append(recs[1:], recs[0]) {
+			r, err := decodeRecord(rec)
+			if err != nil {
+				return nil, explain(err, call)
+			}
+			if r.Prefix.Bits() <= at.Bits() && r.Prefix.Contains(at.Addr()) {
+				path = append(path, r.Holding)
+			}
+		}
+		return path, nil
+	}
+}
+
+// Owned returns the holdings of an owner in address order, IPv4 first. It reads the index
+// at one moment, and the holdings 100 at a time; one that has changed its owner meanwhile
+// is left out.
+func (a *Allocator) Owned(ctx context.Context, owner string) (held []Holding, err error) {
+	call := ipalloc.Error{Op: "owned", Owner: owner}
+	if err := checkOwner("owner", owner); err != nil {
+		return nil, explain(err, call)
+	}
+	var at []netip.Prefix
+	err = a.do(ctx, call, func(t *txn) error {
+		at, err = t.owned(owner, netip.Prefix{})
+		return err
+	})
+	for err == nil && len(at) > 0 {
+		keys := make([]string, min(len(at), 100))
+		for i := range keys {
+			keys[i] = holdingKey(at[i])
+		}
+		at = at[len(keys):]
+		var recs []store.Record
+		recs, err = a.store.Get(ctx, nil, keys...)
+		for _, rec := range recs {
+			if rec.Rev == 0 {
+				continue
+			}
+			r, e := decodeRecord(rec)
+			if e != nil {
+				return held, explain(e, call)
+			}
+			if r.Owner == owner {
+				held = append(held, r.Holding)
+			}
+		}
+	}
+	return held, explain(err, call)
+}
+
+// All yields the holdings in a prefix, itself included, in address order; of two that
+// begin at the same address the larger one comes first. The zero Prefix yields all. It
+// reads 1,000 holdings at a time, each time at one moment. An error ends the loop. No lock
+// is held while the body runs.
+func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Holding, error] {
+	return func(yield func(Holding, error) bool) {
+		call := ipalloc.Error{Op: "all", Prefix: within}
+		var err error
+		if within.IsValid() {
+			err = checkPrefix("within", within)
+		}
+		if err == nil {
+			err = a.do(ctx, call, func(*txn) error { return nil })
+		}
+		if err != nil {
+			yield(Holding{}, explain(err, call))
+			return
+		}
+		for rec, err := range a.list(ctx, insideRange(within)) {
+			var r record
+			if err == nil {
+				r, err = decodeRecord(rec)
+			}
+			if !yield(r.Holding, explain(err, call)) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// list yields the records of a range, listPart at a time.
+func (a *Allocator) list(ctx context.Context, r store.Range) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
+		r.Limit = listPart
+		for {
+			recs, _, err := a.store.List(ctx, r)
+			if err != nil {
+				yield(store.Record{}, err)
+				return
+			}
+			for _, rec := range recs {
+				if !yield(rec, nil) {
+					return
+				}
+			}
+			if len(recs) < listPart {
+				return
+			}
+			r.From = recs[len(recs)-1].Key + "\x00"
+		}
+	}
+}
+
+// decodeRecord returns the holding of a record.
+func decodeRecord(rec store.Record) (record, error) {
+	at, ok := parseID(rec.Key[len(kindHolding):])
+	if !ok {
+		return record{}, corrupt(netip.Prefix{}, "key of a holding")
+	}
+	return decodeHolding(at, rec.Value)
+}
+
+// Change is a commit that changed the holding of a prefix.
+type Change struct {
+	Rev    uint64 // of the commit
+	Prefix netip.Prefix
+	// Holding is what is held from now on; the zero Holding means that the prefix was released.
+	Holding Holding
+}
+
+// Changes yields the changes of holdings after a revision of the store, in their order,
+// until ctx ends or the caller breaks the loop. A prefix that was handed out, given to
+// another owner or given other attributes is a change with a Holding. An error ends the
+// loop; store.ErrCompacted means that the store no longer has all commits after that
+// revision: read All and watch from the store's present revision.
+func (a *Allocator) Changes(ctx context.Context, after uint64) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
+		call := ipalloc.Error{Op: "changes"}
+		for ev, err := range a.store.Watch(ctx, after, kindHolding) {
+			if err != nil {
+				yield(Change{}, explain(err, call))
+				return
+			}
+			for _, rec := range ev.Changes {
+				c := Change{Rev: ev.Rev}
+				var r record
+				if rec.Rev == 0 {
+					c.Prefix, _ = parseID(rec.Key[len(kindHolding):])
+				} else if r, err = decodeRecord(rec); err == nil {
+					c.Prefix, c.Holding = r.Prefix, r.Holding
+				}
+				if !yield(c, explain(err, call)) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package prefixes
+
+import (
+	"math/bits"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/invariant"
+)
+
+// pageID names a page: its pool, its depth, and the prefix that it spans by its first address.
+type pageID struct {
+	pool  netip.Prefix
+	depth uint8
+	base  addr.U128
+}
+
+// pages is where a tree keeps its pages. A page that is empty has no record.
+type pages interface {
+	page(id pageID) (page, error)
+	setPage(id pageID, p page)
+}
+
+// tree is the free space of one pool. No method reads more than two pages a level.
+type tree struct {
+	pool  netip.Prefix
+	pages pages
+	way   *path // of the last find, reused
+}
+
+// width is the number of bits of the pool's addresses.
+func (t tree) width() int { return t.pool.Addr().BitLen() }
+
+func (t tree) root() pageID { return pageID{pool: t.pool, base: addr.FromAddr(t.pool.Addr())} }
+
+// prefix returns the prefix of the given relative length that starts at an address.
+func (t tree) prefix(base addr.U128, n int) netip.Prefix {
+	if t.width() == 32 {
+		return netip.PrefixFrom(base.Addr4(), t.pool.Bits()+n)
+	}
+	return netip.PrefixFrom(base.Addr6(), t.pool.Bits()+n)
+}
+
+// slotOf returns the first slot of a page of depth d that the prefix of relative length
+// n at an address covers, and log2 of how many it covers. n is from 6d to 6d+6.
+func (t tree) slotOf(base addr.U128, d, n int) (slot, order int) {
+	order = pageBits*(d+1) - n
+	within := base.Shr(uint(t.width() - t.pool.Bits() - n)).And(addr.Low(uint(n - pageBits*d)))
+	return int(within.Lo) << order, order
+}
+
+// slotAt returns the slot of a page of depth d with an address, which lies deeper.
+func (t tree) slotAt(base addr.U128, d int) int {
+	slot, _ := t.slotOf(base, d, pageBits*(d+1))
+	return slot
+}
+
+// baseOf is the inverse of slotOf: the first address of the prefix of relative length n
+// at a slot of a page.
+func (t tree) baseOf(id pageID, slot, n int) addr.U128 {
+	d := int(id.depth)
+	within := addr.U128{Lo: uint64(slot) >> (pageBits*(d+1) - n)}
+	return id.base.Or(within.Shl(uint(t.width() - t.pool.Bits() - n)))
+}
+
+// under returns the page below a slot.
+func (t tree) under(id pageID, slot int) pageID {
+	return pageID{t.pool, id.depth + 1, t.baseOf(id, slot, pageBits*(int(id.depth)+1))}
+}
+
+// free returns the lengths, relative to the pool's, of all maximal free prefixes.
+func (t tree) free() (sizes, error) {
+	p, err := t.pages.page(t.root())
+	return p.sizes(0), err
+}
+
+// find returns the free prefix of relative length n in the smallest maximal free prefix
+// that it fits into, of several the lowest; ok is false if none fits. t.way is the way to
+// it, for put.
+func (t tree) find(n int) (at netip.Prefix, ok bool, err error) {
+	id, w := t.root(), t.way
+	fit := -1
+	for w.n = 0; ; {
+		p, err := t.pages.page(id)
+		if err != nil {
+			return at, false, err
+		}
+		if invariant.Enabled {
+			invariant.Step(1)
+		}
+		d := w.n
+		w.ids[d], w.pages[d] = id, p
+		if w.n++; d == 0 {
+			if fit = p.sizes(0).fit(n); fit < 0 {
+				return at, false, nil
+			}
+		}
+		if order := pageBits*(d+1) - fit; order >= 0 {
+			run := p.runs()[order]
+			if run == 0 {
+				return at, false, damaged(id)
+			}
+			return t.prefix(t.baseOf(id, bits.TrailingZeros64(run), fit), n), true, nil
+		}
+		slot := p.withRoom(fit)
+		if slot < 0 {
+			return at, false, damaged(id)
+		}
+		id = t.under(id, slot)
+	}
+}
+
+// path is the pages from the root to the one that a prefix's slots are in.
+type path struct {
+	ids   [22]pageID
+	pages [22]page
+	n     int
+}
+
+// walk reads the pages on the way to a prefix of the pool, and stops where a slot on the
+// way is not divided. open is false if it stopped before the page that the prefix's
+// slots are in.
+func (t tree) walk(at netip.Prefix) (open bool, err error) {
+	base, n, w := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits(), t.way
+	w.n = 0
+	for id := t.root(); ; {
+		p, err := t.pages.page(id)
+		if err != nil {
+			return false, err
+		}
+		if invariant.Enabled {
+			invariant.Step(1)
+		}
+		w.ids[w.n], w.pages[w.n] = id, p
+		w.n++
+		d := int(id.depth)
+		if n <= pageBits*(d+1) {
+			return true, nil
+		}
+		slot := t.slotAt(base, d)
+		if p.divided>>slot&1 == 0 {
+			return false, nil
+		}
+		id = t.under(id, slot)
+	}
+}
+
+// take marks a prefix of the pool as held and reports whether it was free.
+func (t tree) take(at netip.Prefix) (bool, error) {
+	if _, err := t.walk(at); err != nil {
+		return false, err
+	}
+	return t.put(at), nil
+}
+
+// put marks a prefix as held, whose way has been read as far as it exists, and reports
+// whether it was free.
+func (t tree) put(at netip.Prefix) bool {
+	base, n, w := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits(), t.way
+	for d := w.n - 1; n > pageBits*(d+1); d++ {
+		slot := t.slotAt(base, d)
+		if w.pages[d].taken>>slot&1 == 1 {
+			return false
+		}
+		w.ids[w.n], w.pages[w.n] = t.under(w.ids[d], slot), page{}
+		w.n++
+	}
+	slot, order := t.slotOf(base, w.n-1, n)
+	if !w.pages[w.n-1].hold(slot, order) {
+		return false
+	}
+	t.store(w, base)
+	return true
+}
+
+// give is the inverse of take. The prefix is one that take has marked.
+func (t tree) give(at netip.Prefix) error {
+	base, n, w := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits(), t.way
+	open, err := t.walk(at)
+	if err != nil {
+		return err
+	}
+	last := w.n - 1
+	if !open {
+		return damaged(w.ids[last])
+	}
+	slot, order := t.slotOf(base, last, n)
+	if !w.pages[last].drop(slot, order) {
+		return damaged(w.ids[last])
+	}
+	t.store(w, base)
+	return nil
+}
+
+// store writes the last page of a path, and those above as far as what they say of it
+// changes.
+func (t tree) store(w *path, base addr.U128) {
+	for d := w.n - 1; d >= 0; d-- {
+		t.pages.setPage(w.ids[d], w.pages[d])
+		if d == 0 {
+			return
+		}
+		up, slot := w.pages[d-1], t.slotAt(base, d-1)
+		if w.pages[d].empty() {
+			w.pages[d-1] = up.unite(slot)
+			continue
+		}
+		sum := w.pages[d].sizes(d)
+		if up.divided>>slot&1 == 1 && up.under(slot) == sum {
+			return
+		}
+		w.pages[d-1] = up.divide(slot, sum)
+	}
+}
+
+// damaged returns the error for a page that contradicts another one, or a holding.
+func damaged(id pageID) error {
+	return corrupt(id.pool, "pages of the free space contradict each other or what is held")
+}

@@ -1,0 +1,213 @@
+package prefixes
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// recorded keeps pages as a store does: encoded, and none that is empty.
+type recorded map[pageID]string
+
+func (r recorded) page(id pageID) (page, error) { return decodePage(r[id], int(id.depth)) }
+
+func (r recorded) setPage(id pageID, p page) {
+	if p.empty() {
+		delete(r, id)
+		return
+	}
+	r[id] = string(p.append(nil, int(id.depth)))
+}
+
+// halves is the free space of a pool as a list of its maximal free prefixes: what a tree
+// must say, told in the slowest way.
+type halves map[netip.Prefix]bool
+
+func split(p netip.Prefix) (lo, hi netip.Prefix) {
+	lo = netip.PrefixFrom(p.Addr(), p.Bits()+1)
+	top := addr.FromAddr(p.Addr()).Or(addr.U128{Lo: 1}.Shl(uint(p.Addr().BitLen() - p.Bits() - 1)))
+	if p.Addr().Is4() {
+		return lo, netip.PrefixFrom(top.Addr4(), p.Bits()+1)
+	}
+	return lo, netip.PrefixFrom(top.Addr6(), p.Bits()+1)
+}
+
+func (h halves) find(n int) (best netip.Prefix, ok bool) {
+	for p := range h {
+		if p.Bits() > n {
+			continue
+		}
+		if !ok || p.Bits() > best.Bits() || p.Bits() == best.Bits() && p.Addr().Less(best.Addr()) {
+			best, ok = p, true
+		}
+	}
+	return netip.PrefixFrom(best.Addr(), n), ok
+}
+
+func (h halves) take(at netip.Prefix) bool {
+	for p := range h {
+		if !p.Overlaps(at) || p.Bits() > at.Bits() {
+			continue
+		}
+		delete(h, p)
+		for p != at {
+			lo, hi := split(p)
+			if lo.Overlaps(at) {
+				h[hi], p = true, lo
+			} else {
+				h[lo], p = true, hi
+			}
+		}
+		return true
+	}
+	return false
+}
+
+func (h halves) give(pool, at netip.Prefix) {
+	h[at] = true
+	for at != pool {
+		up := netip.PrefixFrom(at.Addr(), at.Bits()-1).Masked()
+		lo, hi := split(up)
+		if !h[lo] || !h[hi] {
+			return
+		}
+		delete(h, lo)
+		delete(h, hi)
+		h[up], at = true, up
+	}
+}
+
+func (h halves) sizes(pool netip.Prefix) (s sizes) {
+	for p := range h {
+		s = s.with(p.Bits() - pool.Bits())
+	}
+	return s
+}
+
+// A tree finds, takes and gives back what a list of free prefixes does, over pools of
+// every shape of last page, and leaves no page when all is free.
+func TestTreeAgreesWithAList(t *testing.T) {
+	pools := []struct {
+		pool    string
+		longest int
+	}{
+		{"10.0.0.0/24", 32}, {"10.0.0.0/26", 32}, {"10.0.0.0/25", 32}, {"10.0.0.0/30", 32}, {"10.0.0.0/31", 32},
+		{"0.0.0.0/0", 32}, {"0.0.0.0/0", 7}, {"192.168.0.0/16", 23}, {"2001:db8::/32", 64}, {"::/0", 127}, {"8000::/1", 128},
+		{"2001:db8::/57", 64}, {"2001:db8::/120", 128},
+	}
+	for _, c := range pools {
+		for seed := range uint64(20) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			pool, store := netip.MustParsePrefix(c.pool), recorded{}
+			tr, list := tree{pool, store, new(path)}, halves{netip.MustParsePrefix(c.pool): true}
+			var held []netip.Prefix
+			for range 200 {
+				n := pool.Bits() + 1 + rng.IntN(c.longest-pool.Bits())
+				switch {
+				case len(held) > 0 && rng.IntN(5) < 2:
+					i := rng.IntN(len(held))
+					if err := tr.give(held[i]); err != nil {
+						t.Fatalf("%v, seed %d: give(%v): %v", pool, seed, held[i], err)
+					}
+					list.give(pool, held[i])
+					held = slices.Delete(held, i, i+1)
+				case rng.IntN(4) == 0:
+					at := somewhere(rng, pool, n)
+					if len(held) > 0 && rng.IntN(2) == 0 { // near one that is held
+						h := held[rng.IntN(len(held))]
+						at = netip.PrefixFrom(h.Addr(), n).Masked()
+					}
+					got, err := tr.take(at)
+					if want := list.take(at); err != nil || got != want {
+						t.Fatalf("%v, seed %d: take(%v) = %v, %v; want %v", pool, seed, at, got, err, want)
+					}
+					if got {
+						held = append(held, at)
+					}
+				default:
+					got, ok, err := tr.find(n - pool.Bits())
+					want, wantOK := list.find(n)
+					if err != nil || ok != wantOK || ok && got != want {
+						t.Fatalf("%v, seed %d: find(/%d) = %v, %v, %v; want %v, %v", pool, seed, n, got, ok, err, want, wantOK)
+					}
+					if ok {
+						if took, err := tr.take(got); !took || err != nil {
+							t.Fatalf("%v, seed %d: take(%v) = %v, %v", pool, seed, got, took, err)
+						}
+						list.take(got)
+						held = append(held, got)
+					}
+				}
+				if free, err := tr.free(); err != nil || free != list.sizes(pool) {
+					t.Fatalf("%v, seed %d: free sizes %b, %v; want %b", pool, seed, free, err, list.sizes(pool))
+				}
+			}
+			for _, p := range held {
+				if err := tr.give(p); err != nil {
+					t.Fatalf("%v, seed %d: give(%v): %v", pool, seed, p, err)
+				}
+			}
+			if len(store) != 0 {
+				t.Fatalf("%v, seed %d: %d pages are left when all is free", pool, seed, len(store))
+			}
+		}
+	}
+}
+
+// somewhere returns a random prefix of length n in a pool.
+func somewhere(rng *rand.Rand, pool netip.Prefix, n int) netip.Prefix {
+	width := pool.Addr().BitLen()
+	u := addr.U128{Hi: rng.Uint64(), Lo: rng.Uint64()}.And(addr.Low(uint(width - pool.Bits()))).Or(addr.FromAddr(pool.Addr()))
+	if width == 32 {
+		return netip.PrefixFrom(u.Addr4(), n).Masked()
+	}
+	return netip.PrefixFrom(u.Addr6(), n).Masked()
+}
+
+// fit returns the highest length that is not above the one asked, over both words.
+func TestSizesFit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		var s sizes
+		for range rng.IntN(4) {
+			s = s.with(rng.IntN(128))
+		}
+		for n := range 128 {
+			want := -1
+			for i := 0; i <= n; i++ {
+				if s.has(i) {
+					want = i
+				}
+			}
+			if got := s.fit(n); got != want {
+				t.Fatalf("%b: fit(%d) = %d, want %d", s, n, got, want)
+			}
+		}
+	}
+}
+
+// A page's value is refused when it is cut, longer, or not in its only form.
+func TestDecodePageRefuses(t *testing.T) {
+	p := page{taken: 6, first: 6}.divide(0, sizes{1 << 9}).divide(63, sizes{1 << 8, 1 << 20})
+	value := string(p.append(nil, 0))
+	if got, err := decodePage(value, 0); err != nil || got.taken != p.taken || !slices.Equal(got.below, p.below) {
+		t.Fatalf("%v, %v", got, err)
+	}
+	for cut := 1; cut < len(value); cut++ {
+		if _, err := decodePage(value[:cut], 0); err == nil {
+			t.Errorf("accepted %d of %d bytes", cut, len(value))
+		}
+	}
+	for _, bad := range []string{
+		value + "\x00", "\x02" + value[1:], string(page{}.append(nil, 0)),
+		string(page{taken: 1, first: 1, divided: 1, below: make([]sizes, 1)}.append(nil, 0)),
+		value[:33] + "\x88\x00" + value[34:],
+	} {
+		if _, err := decodePage(bad, 0); err == nil {
+			t.Errorf("accepted %q", bad)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package prefixes
+
+import (
+	"context"
+	"math"
+	"math/bits"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Utilization says how much of a pool, or of several pools of one family, is held. The
+// index of each array is a prefix length.
+type Utilization struct {
+	Pools [129]int // the pools
+	Held  [129]int // the prefixes held from them
+	Free  [129]int // the free prefixes, each as large as possible
+}
+
+// Fits returns how many prefixes of a length are free in total. It returns math.MaxUint64
+// for that many and more.
+func (u *Utilization) Fits(length int) (n uint64) {
+	for l, free := range u.Free[:length+1] {
+		if free == 0 {
+			continue
+		}
+		hi, lo := bits.Mul64(uint64(free), 1<<min(length-l, 63))
+		if n += lo; hi != 0 || n < lo || length-l > 63 {
+			return math.MaxUint64
+		}
+	}
+	return n
+}
+
+// LargestFree returns the length of the largest free prefix, -1 if none is free.
+func (u *Utilization) LargestFree() int {
+	for l, n := range u.Free {
+		if n > 0 {
+			return l
+		}
+	}
+	return -1
+}
+
+// Share returns the held part of the addresses of the pools, from 0 to 1. It returns 0 if
+// there are no pools.
+func (u *Utilization) Share() float64 {
+	held, all := addresses(&u.Held), addresses(&u.Pools)
+	if all == 0 {
+		return 0
+	}
+	return held / all
+}
+
+// addresses returns the sum of the sizes of prefixes as a part of all addresses.
+func addresses(counts *[129]int) (sum float64) {
+	for l, n := range counts {
+		sum += math.Ldexp(float64(n), -l)
+	}
+	return sum
+}
+
+// add counts what one page says.
+func (u *Utilization) add(id pageID, p page) {
+	end := id.pool.Bits() + pageBits*(int(id.depth)+1) // the length of a slot
+	for order, free := range p.runs() {
+		if free != 0 {
+			u.Free[end-order] += bits.OnesCount64(free)
+		}
+	}
+	for first := p.first; first != 0; first &= first - 1 {
+		u.Held[end-p.order(bits.TrailingZeros64(first))]++
+	}
+}
+
+// Utilization returns the utilization of one pool: what is held from it and what is free.
+// It reads the pages of the pool alone, at one moment: about one record for 64 prefixes.
+// It fails with ErrNotFound if there is no such pool.
+func (a *Allocator) Utilization(ctx context.Context, pool netip.Prefix) (*Utilization, error) {
+	levels, err := a.utilization(ctx, ipalloc.Error{Op: "utilization", Pool: pool}, pool, false)
+	if err != nil {
+		return nil, err
+	}
+	return levels[0], nil
+}
+
+// Levels returns the utilization of a pool, then that of all pools that are held from it
+// together, and so on: region, clusters, nodes. It reads every holding in the pool and
+// every page, 1,000 records at a time; while others write, the parts are moments apart.
+// It fails with ErrNotFound if there is no such pool.
+func (a *Allocator) Levels(ctx context.Context, pool netip.Prefix) ([]*Utilization, error) {
+	return a.utilization(ctx, ipalloc.Error{Op: "levels", Pool: pool}, pool, true)
+}
+
+func (a *Allocator) utilization(ctx context.Context, call ipalloc.Error, pool netip.Prefix, deep bool) ([]*Utilization, error) {
+	if err := checkPrefix("pool", pool); err != nil {
+		return nil, explain(err, call)
+	}
+	if err := a.do(ctx, call, func(t *txn) error { _, err := t.open(pool, -1); return err }); err != nil {
+		return nil, err
+	}
+	var levels []*Utilization
+	at := map[netip.Prefix]*Utilization{} // of pools
+	add := func(pool netip.Prefix, level int) {
+		if level == len(levels) {
+			levels = append(levels, new(Utilization))
+		}
+		levels[level].Pools[pool.Bits()]++
+		levels[level].Free[pool.Bits()]++ // unless it has a page
+		at[pool] = levels[level]
+	}
+	add(pool, 0)
+	within, base := pagesRange(pool), 0
+	if deep {
+		within.To = pagesRange(lastIn(pool)).To
+		for h, err := range a.All(ctx, pool) {
+			if err != nil {
+				return nil, explain(err, call)
+			}
+			if h.Prefix == pool {
+				base = h.Level
+			} else if h.Children != (Sizes{}) {
+				add(h.Prefix, h.Level-base)
+			}
+		}
+	}
+	return levels, explain(a.eachPage(ctx, within, deep, func(id pageID, p page) {
+		u := at[id.pool]
+		if u == nil {
+			return // a pool since a moment ago
+		}
+		if id.depth == 0 {
+			u.Free[id.pool.Bits()]--
+		}
+		u.add(id, p)
+	}), call)
+}
+
+// eachPage calls f for every page of a range. It reads all at one moment, or in parts.
+func (a *Allocator) eachPage(ctx context.Context, within store.Range, parts bool, f func(pageID, page)) error {
+	recs := a.list(ctx, within)
+	if !parts {
+		all, _, err := a.store.List(ctx, within)
+		if err != nil {
+			return err
+		}
+		recs = func(yield func(store.Record, error) bool) {
+			for _, rec := range all {
+				if !yield(rec, nil) {
+					return
+				}
+			}
+		}
+	}
+	for rec, err := range recs {
+		if err != nil {
+			return err
+		}
+		id, ok := parsePageKey(rec.Key)
+		if !ok {
+			return corrupt(netip.Prefix{}, "key of a page")
+		}
+		p, err := decodePage(rec.Value, int(id.depth))
+		if err != nil {
+			return err
+		}
+		f(id, p)
+	}
+	return nil
+}
