@@ -15,6 +15,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -31,7 +32,7 @@ type blockReplay struct {
 	p        netip.Prefix
 	size     int
 	now      time.Time
-	b        *ipset.Block
+	b        *block.Block
 	m        *model.IPSetBlock
 	reserved netip.Prefix
 	seen     map[ipset.Release]bool
@@ -43,7 +44,7 @@ func replayBlock(t testing.TB, data []byte) {
 	r := &blockReplay{t: t, p: netip.MustParsePrefix(blockPrefixes[tr.Op(len(blockPrefixes))]), now: ipsetStart, seen: make(map[ipset.Release]bool)}
 	r.size = 1 << (r.p.Addr().BitLen() - r.p.Bits())
 	head, tail := int(tr.Below(3)), int(tr.Below(2))
-	b, err := ipset.NewBlock(r.p, ipset.BlockOptions{Head: uint64(head), Tail: uint64(tail), Claimed: r.now})
+	b, err := block.New(r.p, block.Options{Head: uint64(head), Tail: uint64(tail), Claimed: r.now})
 	if head+tail >= r.size {
 		if !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Fatalf("%s with %d + %d reserved: %v", r.p, head, tail, err)
@@ -164,7 +165,7 @@ func (r *blockReplay) fresh(al ipset.Allocation) {
 }
 
 // compareBlock compares a block with its twin.
-func compareBlock(t testing.TB, b *ipset.Block, m *model.IPSetBlock) {
+func compareBlock(t testing.TB, b *block.Block, m *model.IPSetBlock) {
 	t.Helper()
 	if err := b.Check(); err != nil {
 		t.Fatal(err)

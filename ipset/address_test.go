@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -44,13 +45,13 @@ func TestAddressesOfAStaleBlock(t *testing.T) {
 // the block are served.
 func TestAddressRecordThatDoesNotFit(t *testing.T) {
 	p := pool("a", "10.0.0.0/24", 28)
-	for name, a := range map[string]address{
-		"cooling":   {seq: 1 << genShift, until: 1, cooling: true},
-		"too young": {seq: 1 << 60},
+	for name, a := range map[string]block.Address{
+		"cooling":   {Seq: 1 << genShift, Until: 1, Cooling: true},
+		"too young": {Seq: 1 << 60},
 	} {
 		w := newWorld(t, Config{}, p)
 		al := w.assign(want("h", 1, "p")).V4[0]
-		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: addressKey(al.Address), Value: string(a.append(nil, 28)), Expect: store.AnyRevision}})
+		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: addressKey(al.Address), Value: string(a.Append(nil, 28)), Expect: store.AnyRevision}})
 		e := w.engine(w.store)
 		if _, err := e.ReleaseIPs(bg, Release{Address: al.Address}); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("%s: release: %v", name, err)

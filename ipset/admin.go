@@ -362,7 +362,7 @@ func (e *Engine) MergePools(ctx context.Context, name string, parts ...string) e
 		}
 		whole := set.Prefixes()
 		if len(whole) != 1 {
-			return wrap(ipalloc.Error{Op: "merge", Name: name, Err: fmt.Errorf("%w: the parts are %d prefixes", errBadPrefix, len(whole))})
+			return wrap(ipalloc.Error{Op: "merge", Name: name, Err: fmt.Errorf("%w: the parts are %d prefixes", ipalloc.ErrInvalid, len(whole))})
 		}
 		merged.Name, merged.Prefix, merged.Ranges = name, whole[0], nil
 		if all, err := setOf(ranges); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // ClaimFailure is a block that could not be claimed, and why.
@@ -29,7 +30,7 @@ const maxClaim = 1 << 16
 // prefix, ipalloc.ErrLimit for more
 // than 65,536 blocks; or an error of the store and what was done so far.
 func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
-	if err := errors.Join(o.check(), checkPrefix(p)); err != nil {
+	if err := errors.Join(o.Check(), block.CheckPrefix(p)); err != nil {
 		return nil, nil, wrap(ipalloc.Error{Op: "claim", Prefix: p, Owner: o.String(), Err: err})
 	}
 	cat, err := e.readCatalog(ctx)
@@ -100,11 +101,11 @@ func (p *claimPlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	if be.Block != nil && be.owner.Kind != Nobody {
-		if be.owner == p.owner {
+	if be.Block != nil && be.Owner().Kind != Nobody {
+		if be.Owner() == p.owner {
 			return nil
 		}
-		return wrap(ipalloc.Error{Op: "claim", Prefix: p.block, Holder: be.owner.String(), Err: errClaimed})
+		return wrap(ipalloc.Error{Op: "claim", Prefix: p.block, Holder: be.Owner().String(), Err: errClaimed})
 	}
 	var d draft
 	blocks, err := d.blocksOf(t, p.owner)
@@ -118,7 +119,7 @@ func (p *claimPlan) plan(t *txn) error {
 	}
 	b := be.Block
 	if b == nil {
-		b, err = t.newBlock(cat, i, p.block, BlockOptions{Owner: p.owner}, &d)
+		b, err = t.newBlock(cat, i, p.block, block.Options{Owner: p.owner}, &d)
 	} else {
 		err = d.give(t, p.owner, p.block)
 	}
@@ -132,8 +133,7 @@ func (p *claimPlan) plan(t *txn) error {
 	if b != be.Block {
 		be.set(b)
 	}
-	b.setOwner(p.owner)
-	b.claimed = t.now
+	b.Give(p.owner, t.now)
 	t.changed(be)
 	return nil
 }
@@ -143,7 +143,7 @@ func (p *claimPlan) plan(t *txn) error {
 // taken and, with mustBeEmpty, an error that is [ipalloc.ErrInUse] if one was in use; errors of the store as they come. Steps of a
 // few blocks each.
 func (e *Engine) ReleaseAffinity(ctx context.Context, p netip.Prefix, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
-	if err := errors.Join(o.check(), checkPrefix(p)); err != nil {
+	if err := errors.Join(o.Check(), block.CheckPrefix(p)); err != nil {
 		return nil, wrap(ipalloc.Error{Op: "release affinity", Prefix: p, Owner: o.String(), Err: err})
 	}
 	blocks, err := e.BlocksOf(ctx, o)
@@ -178,10 +178,10 @@ func (e *Engine) ReleasePool(ctx context.Context, name string, mustBeEmpty bool)
 		if err != nil {
 			return released, err
 		}
-		if b.owner.Kind == Nobody {
+		if b.Owner().Kind == Nobody {
 			continue
 		}
-		done, err := e.disown(ctx, b.owner, []netip.Prefix{b.prefix}, mustBeEmpty)
+		done, err := e.disown(ctx, b.Owner(), []netip.Prefix{b.Prefix()}, mustBeEmpty)
 		if released = append(released, done...); err != nil && !errors.Is(err, errNotEmpty) {
 			return released, err
 		} else if err != nil {
@@ -245,14 +245,14 @@ func (p *disownPlan) plan(t *txn) error {
 			return err
 		}
 		switch {
-		case be.Block == nil || be.owner != p.owner || p.keep > 0 && owned.len()-len(take) <= p.keep:
+		case be.Block == nil || be.Owner() != p.owner || p.keep > 0 && owned.len()-len(take) <= p.keep:
 			continue
-		case !be.isEmpty() && p.mustBeEmpty, p.emptySince != 0 && be.since > p.emptySince:
+		case !be.IsEmpty() && p.mustBeEmpty, p.emptySince != 0 && be.Since() > p.emptySince:
 			p.refused = block
 			continue
 		}
-		if be.isEmpty() {
-			if err := d.vacate(t, block, be.seq); err != nil {
+		if be.IsEmpty() {
+			if err := d.vacate(t, block, be.Seq()); err != nil {
 				return err
 			}
 		}
@@ -270,11 +270,11 @@ func (p *disownPlan) plan(t *txn) error {
 	}
 	d.apply(t)
 	for _, be := range take {
-		p.released = append(p.released, be.prefix)
-		if be.isEmpty() {
+		p.released = append(p.released, be.Prefix())
+		if be.IsEmpty() {
 			be.set(nil)
 		} else {
-			be.setOwner(Owner{})
+			be.Disown()
 		}
 		t.changed(be)
 	}
@@ -307,7 +307,7 @@ func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
 		return wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Err: errBadAddress})
 	}
 	if a.Host != nil {
-		if err := a.Host.check(); err != nil {
+		if err := a.Host.Check(); err != nil {
 			return wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Err: err})
 		}
 	}
@@ -370,8 +370,8 @@ func (p *attributesPlan) plan(t *txn) error {
 	if p.Alternate != nil {
 		alternate = *p.Alternate
 	}
-	x, _ := be.Block.locate(p.Address)
-	if be.canRelease(x, p.Guard) != Released {
+	x, _ := be.Block.Ordinal(p.Address)
+	if be.CanDrop(x, p.Guard) != Released {
 		return errOwner
 	}
 	if err := t.room(t.blockOps(be, opsPerAddress, false, false), 0); err != nil {
@@ -381,8 +381,8 @@ func (p *attributesPlan) plan(t *txn) error {
 		return err
 	}
 	if p.Host != nil {
-		a := be.change(x)
-		a.host, a.borrowed = *p.Host, *p.Host != be.owner
+		a := be.Change(x)
+		a.Host, a.Borrowed = *p.Host, *p.Host != be.Owner()
 	}
 	t.changed(be)
 	return nil
@@ -391,7 +391,7 @@ func (p *attributesPlan) plan(t *txn) error {
 // Renew moves the end of all leases of a handle to ttl from now and returns their number. It returns
 // [ipalloc.ErrNotHeld] if the handle has no lease, because there is none or because it has ended.
 func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) (int, error) {
-	if err := checkName("handle", handle); err != nil || ttl <= 0 {
+	if err := block.CheckName("handle", handle); err != nil || ttl <= 0 {
 		return 0, wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: errors.Join(err, errBadArgument)})
 	}
 	n := 0
@@ -441,7 +441,7 @@ func (p *renewPlan) plan(t *txn) error {
 		return err
 	}
 	for _, h := range held {
-		if h.be.renew(h.x, later(t.now, int64(p.ttl))) {
+		if h.be.Extend(h.x, block.Later(t.now, int64(p.ttl))) {
 			p.n++
 			t.changed(h.be)
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -19,7 +20,7 @@ func (e *Engine) sweepAged(ctx context.Context, kind string, age, normal time.Du
 	if age < 0 {
 		return 0, nil
 	}
-	now := stamp(e.now())
+	now := block.Stamp(e.now())
 	before := agedKey(max(now-int64(age)+1, 0), kind)
 	r := store.Range{From: kindAged + kind, To: before[:agedTimeEnd], Limit: e.agedPerCommit()}
 	for {

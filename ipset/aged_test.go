@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -100,7 +101,7 @@ func TestStaleAgesAreRepaired(t *testing.T) {
 	a := want("h", 1, "p")
 	a.Request = "r"
 	w.assign(a)
-	entry := agedKey(stamp(w.clock.now()), kindRequest+"r")
+	entry := agedKey(block.Stamp(w.clock.now()), kindRequest+"r")
 	for _, op := range []store.Op{
 		{Kind: store.Delete, Key: entry, Expect: store.AnyRevision},
 		{Kind: store.Put, Key: agedKey(5, kindSticky+"4gone"), Expect: store.AnyRevision},

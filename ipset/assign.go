@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // AssignArgs are the arguments of [Engine.AutoAssign]. Zero fields mean the default.
@@ -139,7 +140,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 
 // check refuses what no state of the pools could serve.
 func (a *AssignArgs) check() error {
-	if err := a.Owner.check(); err != nil {
+	if err := a.Owner.Check(); err != nil {
 		return err
 	}
 	if a.Use == 0 {
@@ -147,7 +148,7 @@ func (a *AssignArgs) check() error {
 	}
 	for _, n := range [...]struct{ what, name string }{{"handle", a.Handle}, {"request key", a.Request}} {
 		if n.name != "" {
-			if err := checkName(n.what, n.name); err != nil {
+			if err := block.CheckName(n.what, n.name); err != nil {
 				return err
 			}
 		}
@@ -200,7 +201,7 @@ type assignPlan struct {
 // pick is a block with ordinals to take from it.
 type pick struct {
 	be       *blockEntry
-	fresh    *Block // replaces the block: a claim or a take-over
+	fresh    *block.Block // replaces the block: a claim or a take-over
 	adopt    bool
 	ordinals []uint64
 }
@@ -283,7 +284,7 @@ func (p *assignPlan) replay(t *txn, ask bool) (done bool, err error) {
 // digest tells this request from others.
 func (p *assignPlan) digest() digest {
 	a := &p.AssignArgs
-	return digestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes.code, int64(a.TTL), a.Use, a.Namespace,
+	return digestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, int64(a.TTL), a.Use, a.Namespace,
 		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky)
 }
 

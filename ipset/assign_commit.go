@@ -3,6 +3,8 @@ package ipset
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // commit carries out the picks. All that can fail is asked first; then blocks, owners and pages are changed and the
@@ -20,14 +22,13 @@ func (p *assignPlan) commit(t *txn) error {
 		case k.fresh != nil:
 			k.be.set(k.fresh)
 		case k.adopt:
-			k.be.setOwner(p.Owner)
-			k.be.claimed = t.now
+			k.be.Give(p.Owner, t.now)
 		}
-		id, until := p.identity(p.Owner), p.until(t.now)
+		id, until := block.IdentityOf(p.Claim, p.Owner), block.LeaseEnd(t.now, p.TTL)
 		for _, x := range k.ordinals {
 			al := Allocation{
-				Address: k.be.addr(x), Block: k.be.prefix, Host: p.Owner, Handle: p.Handle, Attributes: p.Attributes,
-				Seq: k.be.hold(x, id, until), Until: unstamp(until),
+				Address: k.be.Addr(x), Block: k.be.Prefix(), Host: p.Owner, Handle: p.Handle, Attributes: p.Attributes,
+				Seq: k.be.Hold(x, id, until), Until: block.Unstamp(until),
 			}
 			if al.Address.Is4() {
 				p.result.V4 = append(p.result.V4, al)
@@ -55,9 +56,9 @@ func (p *assignPlan) size(t *txn) (n, expects int) {
 	}
 	n = p.draft.size(t)
 	for i, k := range p.picks {
-		a := address{identity: p.identity(p.Owner)}
-		a.borrowed = k.fresh == nil && !k.adopt && k.be.owner != p.Owner
-		records := len(k.ordinals) * a.records()
+		a := block.Address{Identity: block.IdentityOf(p.Claim, p.Owner)}
+		a.Borrowed = k.fresh == nil && !k.adopt && k.be.Owner() != p.Owner
+		records := len(k.ordinals) * recordsOf(&a)
 		if k.adopt {
 			records += ownerOps
 		}
@@ -85,30 +86,30 @@ func (k *pick) fills() bool {
 }
 
 // unusable reports whether a block has no address that automatic assignment may take.
-func (p *assignPlan) unusable(i int, block netip.Prefix) bool {
+func (p *assignPlan) unusable(i int, at netip.Prefix) bool {
 	avoid := p.cat.avoid[i]
-	if !avoid.overlap(block) {
+	if !avoid.overlap(at) {
 		return false
 	}
-	b, err := NewBlock(block, BlockOptions{Head: p.Head, Tail: p.Tail})
-	return err != nil || len(b.free.peek(nil, 1, b.spansOf(avoid))) == 0
+	b, err := block.New(at, block.Options{Head: p.Head, Tail: p.Tail})
+	return err != nil || len(b.Peek(nil, 1, b.Spans(avoid))) == 0
 }
 
 // avoided returns the ordinals of the block that automatic assignment may not take.
-func (b *Block) avoided(cat *catalogEntry, i int) []span {
+func avoided(b *block.Block, cat *catalogEntry, i int) []block.Span {
 	if cat.avoid[i] == nil {
 		return nil
 	}
-	return b.spansOf(cat.avoid[i])
+	return b.Spans(cat.avoid[i])
 }
 
 // avoid is the same, kept for as long as the catalog stays.
-func (be *blockEntry) avoid(cat *catalogEntry, i int) []span {
+func (be *blockEntry) avoid(cat *catalogEntry, i int) []block.Span {
 	if cat.avoid[i] == nil {
 		return nil
 	}
 	if be.of != cat.catalog {
-		be.spans, be.of = be.avoided(cat, i), cat.catalog
+		be.spans, be.of = avoided(be.Block, cat, i), cat.catalog
 	}
 	return be.spans
 }

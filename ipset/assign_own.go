@@ -42,7 +42,7 @@ func (p *assignPlan) pickOwned(t *txn, s *search, block netip.Prefix) (bool, err
 	if p.own.blocks.len() <= t.mostGuards() {
 		t.guard(&be.entry)
 	}
-	return be.Block != nil && be.owner == p.Owner && p.pickFrom(t, s, i, be), nil
+	return be.Block != nil && be.Owner() == p.Owner && p.pickFrom(t, s, i, be), nil
 }
 
 // pickOwnOfMany is pickOwn for an owner of more blocks than a commit can verify. It begins with the block that had room last; the

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // AssignIPArgs are the arguments of [Engine.AssignIP].
@@ -97,7 +98,7 @@ func (p *assignIPPlan) replay(t *txn, ask bool) (bool, error) {
 	if p.Request == "" {
 		return false, nil
 	}
-	p.memo = memo{key: kindRequest + p.Request, digest: digestOf("named", p.Address, p.Owner, p.Handle, p.Attributes.code, int64(p.TTL), p.Use,
+	p.memo = memo{key: kindRequest + p.Request, digest: digestOf("named", p.Address, p.Owner, p.Handle, p.Attributes, int64(p.TTL), p.Use,
 		p.MaxBlocks, p.Head, p.Tail, p.Selectors, p.Namespace)}
 	cat, err := t.catalog()
 	if err != nil {
@@ -153,16 +154,16 @@ func (p *assignIPPlan) assign(t *txn) error {
 		if b, err = p.claim(t, cat, i, be, &d); err != nil {
 			return err
 		}
-	} else if b.owner != p.Owner && cat.Config.Strict {
-		return wrap(ipalloc.Error{Op: "assign", Prefix: b.prefix, Holder: b.owner.String(), Err: errStrict})
+	} else if b.Owner() != p.Owner && cat.Config.Strict {
+		return wrap(ipalloc.Error{Op: "assign", Prefix: b.Prefix(), Holder: b.Owner().String(), Err: errStrict})
 	}
-	x, err := b.locate(p.Address)
+	x, err := b.Ordinal(p.Address)
 	if err != nil {
 		return err
 	}
-	if err := b.canAssign(x, p.Handle); err != nil {
+	if err := b.CanHold(x, p.Handle); err != nil {
 		al, _ := b.Lookup(p.Address)
-		return wrap(ipalloc.Error{Op: "assign", Addr: p.Address, Holder: al.holder(), Until: al.Until, Err: err})
+		return wrap(ipalloc.Error{Op: "assign", Addr: p.Address, Holder: al.Holder(), Until: al.Until, Err: err})
 	}
 	writes, expects := p.memo.size()
 	if err := t.room(d.size(t)+t.blockOps(be, opsPerAddress, p.TTL > 0, true)+writes, expects); err != nil {
@@ -172,7 +173,7 @@ func (p *assignIPPlan) assign(t *txn) error {
 	if b != be.Block {
 		be.set(b)
 	}
-	b.hold(x, p.identity(p.Owner), p.until(t.now))
+	b.Hold(x, block.IdentityOf(p.Claim, p.Owner), block.LeaseEnd(t.now, p.TTL))
 	t.changed(be)
 	p.result, _ = b.Lookup(p.Address)
 	t.remember(&p.memo, []Allocation{p.result})
@@ -180,35 +181,35 @@ func (p *assignIPPlan) assign(t *txn) error {
 }
 
 // claim makes the block of the address for the owner.
-func (p *assignIPPlan) claim(t *txn, cat *catalogEntry, i int, be *blockEntry, d *draft) (*Block, error) {
-	block := netip.PrefixFrom(p.Address, cat.Pools[i].BlockBits).Masked()
+func (p *assignIPPlan) claim(t *txn, cat *catalogEntry, i int, be *blockEntry, d *draft) (*block.Block, error) {
+	at := netip.PrefixFrom(p.Address, cat.Pools[i].BlockBits).Masked()
 	blocks, err := d.blocksOf(t, p.Owner)
 	if err != nil {
 		return nil, err
 	}
 	if !cat.mayClaim(blocks, i, p.MaxBlocks) {
-		return nil, wrap(ipalloc.Error{Op: "claim", Prefix: block, Err: errBlockLimit})
+		return nil, wrap(ipalloc.Error{Op: "claim", Prefix: at, Err: errBlockLimit})
 	}
-	return t.newBlock(cat, i, block, BlockOptions{Owner: p.Owner, Head: p.Head, Tail: p.Tail}, d)
+	return t.newBlock(cat, i, at, block.Options{Owner: p.Owner, Head: p.Head, Tail: p.Tail}, d)
 }
 
 // newBlock drafts a block that does not exist.
-func (t *txn) newBlock(cat *catalogEntry, i int, block netip.Prefix, o BlockOptions, d *draft) (*Block, error) {
-	t.assumeAbsent(block)
-	if _, taken, err := t.occupied(cat, i, block); err != nil || taken {
+func (t *txn) newBlock(cat *catalogEntry, i int, at netip.Prefix, o block.Options, d *draft) (*block.Block, error) {
+	t.assumeAbsent(at)
+	if _, taken, err := t.occupied(cat, i, at); err != nil || taken {
 		if err == nil {
-			err = wrap(ipalloc.Error{Op: "claim", Prefix: block, Err: errCovered})
+			err = wrap(ipalloc.Error{Op: "claim", Prefix: at, Err: errCovered})
 		}
 		return nil, err
 	}
-	mark, err := d.occupy(t, block)
+	mark, err := d.occupy(t, at)
 	if err != nil {
 		return nil, err
 	}
-	o.Claimed, o.Seq = unstamp(t.now), max(mark, cat.Generation<<genShift)
-	b, err := NewBlock(block, o)
+	o.Claimed, o.Seq = block.Unstamp(t.now), max(mark, cat.Generation<<genShift)
+	b, err := block.New(at, o)
 	if err != nil {
 		return nil, err
 	}
-	return b, d.give(t, o.Owner, block)
+	return b, d.give(t, o.Owner, at)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -50,7 +51,7 @@ func (e *Engine) Borrowings(ctx context.Context) iter.Seq2[Borrowing, error] {
 // borrowing reads the key of an index record of a host.
 func borrowing(key string) (Borrowing, error) {
 	code, id, _ := strings.Cut(key[1:], "\x00")
-	host, err := ownerOf(code)
+	host, err := block.OwnerOf(code)
 	at, ok := parseID(id)
 	if err != nil || !ok {
 		return Borrowing{}, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, key)

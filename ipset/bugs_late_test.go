@@ -102,7 +102,7 @@ func TestOrphansOfBothFamiliesAreSeen(t *testing.T) {
 func TestVirtualOwnersAreReleasedToo(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	a := want("", 1, "lb")
-	a.Owner = Owner{Virtual, "lb"}
+	a.Owner = Owner{Kind: Virtual, Name: "lb"}
 	w.assign(a)
 	w.assign(want("lb", 1, "host of the same name"))
 	if n := len(w.blocksOf("lb")); n != 1 {

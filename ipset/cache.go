@@ -6,6 +6,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -25,14 +26,14 @@ type catalogEntry struct {
 
 type blockEntry struct {
 	entry
-	at      netip.Prefix
-	codec   addr.Codec
-	*Block             // nil if there is none
-	shown   blockIndex // what the index records say
-	changes changes    // what the address records say where they may differ
-	keys    [3]string  // of the room, empty and orphan records
-	spans   []span     // ordinals that automatic assignment may not take, by the catalog of
-	of      *catalog
+	at           netip.Prefix
+	codec        addr.Codec
+	*block.Block               // nil if there is none
+	shown        blockIndex    // what the index records say
+	changes      block.Changes // what the address records say where they may differ
+	keys         [3]string     // of the room, empty and orphan records
+	spans        []block.Span  // ordinals that automatic assignment may not take, by the catalog of
+	of           *catalog
 	// advanced is the transaction that has applied to the block what the present time changes.
 	advanced uint64
 }
@@ -64,10 +65,10 @@ func (be *blockEntry) indexKey(kind string) string {
 }
 
 // set makes b the block of the entry.
-func (be *blockEntry) set(b *Block) {
+func (be *blockEntry) set(b *block.Block) {
 	be.Block, be.of = b, nil
 	if b != nil {
-		b.changes = &be.changes
+		b.Track(&be.changes)
 	}
 }
 
@@ -202,12 +203,12 @@ func (c *cache) put(r store.Record, by uint64) error {
 			return err
 		}
 		if r.Rev != 0 {
-			b, err := decodeBlock(p, r.Value)
+			b, err := block.Decode(p, r.Value)
 			if err != nil {
 				return wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
 			}
 			be.set(b)
-			be.shown = b.index()
+			be.shown = indexOf(b)
 		}
 		c.blocks.put(p, be)
 	case kindOwner:

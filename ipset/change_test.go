@@ -204,7 +204,7 @@ func TestSplitMergeDrain(t *testing.T) {
 	if err := w.SplitPool(bg, "a-0", 3); !errors.Is(err, errBadBlockSize) {
 		t.Errorf("parts smaller than a block: %v", err)
 	}
-	if err := w.MergePools(bg, "b", "a-0", "a-2"); !errors.Is(err, errBadPrefix) {
+	if err := w.MergePools(bg, "b", "a-0", "a-2"); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("parts that are no prefix: %v", err)
 	}
 	w.assign(want("g", 20, "q"))
@@ -292,10 +292,10 @@ func TestHandlesDifferInCase(t *testing.T) {
 		}
 	}
 	w.assign(want("h", 2, ""))
-	if _, err := w.IPsByHandle(bg, ""); !errors.Is(err, errBadName) {
+	if _, err := w.IPsByHandle(bg, ""); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("empty handle: %v", err)
 	}
-	if _, err := w.ReleaseByHandle(bg, "a\x00b"); !errors.Is(err, errBadName) {
+	if _, err := w.ReleaseByHandle(bg, "a\x00b"); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("NUL: %v", err)
 	}
 	w.check()

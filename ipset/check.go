@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -138,7 +139,7 @@ type checker struct {
 	rep    *Report
 	cat    *catalog
 	revs   map[string]uint64
-	blocks []*Block
+	blocks []*block.Block
 	want   map[string]string // index records as they should be
 	from   map[string]string // the block's key behind each
 	owners map[Owner][]netip.Prefix
@@ -159,7 +160,7 @@ func (c *checker) step(text string, ops ...store.Op) {
 // block reads one block and verifies where it lies.
 func (c *checker) block(r store.Record) {
 	p, ok := parseBlockID(r.Key[1:])
-	b, err := decodeBlock(p, r.Value)
+	b, err := block.Decode(p, r.Value)
 	if !ok || err != nil {
 		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: fmt.Sprint(err)})
 		if ok {
@@ -167,26 +168,26 @@ func (c *checker) block(r store.Record) {
 		}
 		return
 	}
-	if n := len(c.blocks); n > 0 && c.blocks[n-1].prefix.Overlaps(b.prefix) {
-		c.add(Problem{Kind: Overlapping, Block: b.prefix, Detail: "with " + c.blocks[n-1].prefix.String()})
+	if n := len(c.blocks); n > 0 && c.blocks[n-1].Prefix().Overlaps(b.Prefix()) {
+		c.add(Problem{Kind: Overlapping, Block: b.Prefix(), Detail: "with " + c.blocks[n-1].Prefix().String()})
 	}
-	switch i := c.cat.containing(b.prefix.Addr()); {
+	switch i := c.cat.containing(b.Prefix().Addr()); {
 	case i < 0:
-		c.add(Problem{Kind: NoPool, Block: b.prefix, Detail: "owner " + b.owner.String()})
-	case b.prefix.Bits() != c.cat.Pools[i].BlockBits && !slices.Contains(c.cat.Pools[i].Draining, b.prefix.Bits()):
-		c.add(Problem{Kind: WrongSize, Block: b.prefix, Detail: fmt.Sprintf("pool %s has /%d", c.cat.Pools[i].Name, c.cat.Pools[i].BlockBits)})
+		c.add(Problem{Kind: NoPool, Block: b.Prefix(), Detail: "owner " + b.Owner().String()})
+	case b.Prefix().Bits() != c.cat.Pools[i].BlockBits && !slices.Contains(c.cat.Pools[i].Draining, b.Prefix().Bits()):
+		c.add(Problem{Kind: WrongSize, Block: b.Prefix(), Detail: fmt.Sprintf("pool %s has /%d", c.cat.Pools[i].Name, c.cat.Pools[i].BlockBits)})
 	}
 	c.blocks = append(c.blocks, b)
-	c.rep.Allocations += int(b.used)
+	c.rep.Allocations += int(b.Used())
 }
 
 // containing returns the block that an address is in, nil if there is none.
-func (c *checker) containing(a netip.Addr) *Block {
-	i, found := slices.BinarySearchFunc(c.blocks, a, func(b *Block, a netip.Addr) int { return b.prefix.Addr().Compare(a) })
+func (c *checker) containing(a netip.Addr) *block.Block {
+	i, found := slices.BinarySearchFunc(c.blocks, a, func(b *block.Block, a netip.Addr) int { return b.Prefix().Addr().Compare(a) })
 	if !found {
 		i--
 	}
-	if i < 0 || !c.blocks[i].prefix.Contains(a) {
+	if i < 0 || !c.blocks[i].Prefix().Contains(a) {
 		return nil
 	}
 	return c.blocks[i]
@@ -199,7 +200,7 @@ func (c *checker) address(r store.Record) {
 		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "a key that names no address"})
 		return
 	}
-	a, length, err := decodeAddress(r.Value)
+	a, length, err := block.DecodeAddress(r.Value)
 	b := c.containing(at)
 	if b == nil {
 		// The block may be the one that cannot be read.
@@ -212,19 +213,19 @@ func (c *checker) address(r store.Record) {
 		}
 		return
 	}
-	x, _ := b.locate(at)
-	guard := store.Op{Kind: store.Guard, Key: blockKey(kindBlock, b.prefix), Expect: c.revs[blockKey(kindBlock, b.prefix)]}
-	switch st, _ := b.look(x); {
-	case st != stateHeld && st != stateCooling:
-		c.add(Problem{Kind: StrayAddress, Key: r.Key, Addr: at, Block: b.prefix, Detail: "the block says that it is free"})
+	x, _ := b.Ordinal(at)
+	guard := store.Op{Kind: store.Guard, Key: blockKey(kindBlock, b.Prefix()), Expect: c.revs[blockKey(kindBlock, b.Prefix())]}
+	switch st, _ := b.Look(x); {
+	case st != block.Held && st != block.Cooling:
+		c.add(Problem{Kind: StrayAddress, Key: r.Key, Addr: at, Block: b.Prefix(), Detail: "the block says that it is free"})
 		c.step(fmt.Sprintf("remove the record of %s", at), store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev}, guard)
-	case err == nil && b.loadRecord(x, r) == nil:
+	case err == nil && b.LoadRecord(x, r.Value) == nil:
 		return
-	case err == nil && (a.seq > b.seq || length != b.prefix.Bits() || a.cooling != (st == stateCooling)):
-		err = fmt.Errorf("cooling %v, /%d, sequence number %d of a block with %d", a.cooling, length, a.seq, b.seq)
+	case err == nil && (a.Seq > b.Seq() || length != b.Prefix().Bits() || a.Cooling != (st == block.Cooling)):
+		err = fmt.Errorf("cooling %v, /%d, sequence number %d of a block with %d", a.Cooling, length, a.Seq, b.Seq())
 		fallthrough
 	default:
-		c.add(Problem{Kind: Damaged, Key: r.Key, Addr: at, Block: b.prefix, Detail: fmt.Sprint(err)})
+		c.add(Problem{Kind: Damaged, Key: r.Key, Addr: at, Block: b.Prefix(), Detail: fmt.Sprint(err)})
 		c.unreadable = append(c.unreadable, at)
 	}
 }
@@ -233,24 +234,24 @@ func (c *checker) address(r store.Record) {
 func (c *checker) derive() {
 	c.from = make(map[string]string)
 	for _, b := range c.blocks {
-		behind := blockKey(kindBlock, b.prefix)
+		behind := blockKey(kindBlock, b.Prefix())
 		c.lost(b)
 		put := func(key, value string) { c.want[key], c.from[key] = value, behind }
-		for key, value := range b.index().derived(b.prefix) {
+		for key, value := range indexOf(b).derived(b.Prefix()) {
 			put(key, value)
 		}
-		for x, a := range b.each() {
-			for key, value := range a.derived(b.addr(x), b.prefix.Bits()) {
+		for x, a := range b.Each() {
+			for key, value := range derivedOf(a, b.Addr(x), b.Prefix().Bits()) {
 				put(key, value)
 			}
 		}
 		if err := b.Check(); err != nil {
-			c.add(Problem{Kind: Damaged, Key: behind, Block: b.prefix, Detail: err.Error()})
+			c.add(Problem{Kind: Damaged, Key: behind, Block: b.Prefix(), Detail: err.Error()})
 		}
-		if b.owner.Kind != Nobody {
-			c.owners[b.owner] = append(c.owners[b.owner], b.prefix)
+		if b.Owner().Kind != Nobody {
+			c.owners[b.Owner()] = append(c.owners[b.Owner()], b.Prefix())
 		}
-		id, i := leafOf(b.prefix)
+		id, i := leafOf(b.Prefix())
 		for ok := true; ok; {
 			p := c.pages[id]
 			p.word |= 1 << i
@@ -397,7 +398,7 @@ func (c *checker) missing() {
 func (c *checker) generations(recs []store.Record) {
 	lost, last := len(c.stray) > 0, uint64(0)
 	for _, b := range c.blocks {
-		last = max(last, b.seq>>genShift)
+		last = max(last, b.Seq()>>genShift)
 	}
 	for _, r := range recs {
 		if strings.HasPrefix(r.Key, kindPage) {

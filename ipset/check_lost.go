@@ -6,13 +6,14 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // stray is an address record without a block.
 type stray struct {
 	key string
-	address
+	block.Address
 	at netip.Addr
 }
 
@@ -20,23 +21,23 @@ type stray struct {
 // these addresses: what is held stays held. Its index records are written by the next repair.
 func (c *checker) lostBlocks() {
 	for p, addrs := range c.stray {
-		b, err := NewBlock(p, BlockOptions{Seq: c.mark})
+		b, err := block.New(p, block.Options{Seq: c.mark})
 		key := blockKey(kindBlock, p)
 		ops := []store.Op{{Kind: store.Put, Key: key, Expect: c.revs[key]}}
 		for _, a := range addrs {
 			ops = append(ops, store.Op{Kind: store.Guard, Key: a.key, Expect: c.revs[a.key]})
 			x := uint64(0)
 			if err == nil {
-				x, err = b.locate(a.at)
+				x, err = b.Ordinal(a.at)
 			}
 			if err == nil {
-				err = b.restore(x, a.address)
+				err = b.Put(x, a.Address)
 			}
 		}
-		overlaps := slices.ContainsFunc(c.blocks, func(o *Block) bool { return o.prefix.Overlaps(p) })
+		overlaps := slices.ContainsFunc(c.blocks, func(o *block.Block) bool { return o.Prefix().Overlaps(p) })
 		c.add(Problem{Kind: LostBlock, Key: key, Block: p, Detail: fmt.Sprintf("%d addresses", len(addrs))})
 		if err == nil && !overlaps {
-			ops[0].Value = string(b.append(nil))
+			ops[0].Value = string(b.Append(nil))
 			c.step(fmt.Sprintf("make block %s of its addresses", p), ops...)
 			continue
 		}
@@ -49,39 +50,28 @@ func (c *checker) lostBlocks() {
 // lost reports the addresses of a block that have no record. The repair writes records without holder: the addresses stay held
 // until
 // they are released by name, because someone may use them. A lease among them becomes one without end.
-func (c *checker) lost(b *Block) {
-	if b.absent == 0 {
+func (c *checker) lost(b *block.Block) {
+	if b.Absent() == 0 {
 		return
 	}
-	block := blockKey(kindBlock, b.prefix)
-	ops := []store.Op{{Kind: store.Guard, Key: block, Expect: c.revs[block]}}
-	for _, x := range b.absentOnes(nil) {
-		at, key := b.addr(x), addressKey(b.addr(x))
-		a := address{seq: max(b.seq, 1)}
-		if st, _ := b.look(x); st == stateCooling {
-			a.cooling, a.until = true, b.cool[len(b.cool)-1].until
-			if i := b.coolAt(x); b.cool[i].until != 0 {
-				a.until = b.cool[i].until
-			}
+	behind := blockKey(kindBlock, b.Prefix())
+	ops := []store.Op{{Kind: store.Guard, Key: behind, Expect: c.revs[behind]}}
+	for _, x := range b.AppendAbsent(nil) {
+		at, key := b.Addr(x), addressKey(b.Addr(x))
+		a := block.Address{Seq: max(b.Seq(), 1)}
+		if st, _ := b.Look(x); st == block.Cooling {
+			a.Cooling, a.Until = true, b.CoolsUntil(x)
 		}
-		b.load(x, &a)
+		b.Load(x, &a)
 		if !slices.Contains(c.unreadable, at) {
-			c.add(Problem{Kind: LostAddress, Key: key, Addr: at, Block: b.prefix})
+			c.add(Problem{Kind: LostAddress, Key: key, Addr: at, Block: b.Prefix()})
 		}
-		ops = append(ops, store.Op{Kind: store.Put, Key: key, Value: string(a.append(nil, b.prefix.Bits())), Expect: c.revs[key]})
+		ops = append(ops, store.Op{Kind: store.Put, Key: key, Value: string(a.Append(nil, b.Prefix().Bits())), Expect: c.revs[key]})
 	}
-	leases := uint64(0)
-	for _, a := range b.each() {
-		if a.until != 0 && !a.cooling {
-			leases++
-		}
+	if b.Recount() {
+		ops[0] = store.Op{Kind: store.Put, Key: behind, Value: string(b.Append(nil)), Expect: c.revs[behind]}
 	}
-	if leases != b.leases {
-		b.leases, b.ended = leases, true
-		b.tidy()
-		ops[0] = store.Op{Kind: store.Put, Key: block, Value: string(b.append(nil)), Expect: c.revs[block]}
-	}
-	c.step(fmt.Sprintf("write records without holder in %s", b.prefix), ops...)
+	c.step(fmt.Sprintf("write records without holder in %s", b.Prefix()), ops...)
 }
 
 // compare sets what is used against what is held.
@@ -102,7 +92,7 @@ func (c *checker) compare(uses iter.Seq[InUse]) {
 			delete(used, al.Address)
 			switch {
 			case !ok:
-				c.add(Problem{Kind: Unused, Addr: al.Address, Block: b.prefix, Detail: "handle " + al.Handle})
+				c.add(Problem{Kind: Unused, Addr: al.Address, Block: b.Prefix(), Detail: "handle " + al.Handle})
 				c.rep.Repair = append(c.rep.Repair, Step{
 					Text:     fmt.Sprintf("release %s of handle %s", al.Address, al.Handle),
 					Releases: []Release{{al.Address, Guard{Handle: al.Handle, Seq: al.Seq}}},

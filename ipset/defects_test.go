@@ -12,6 +12,7 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -110,7 +111,7 @@ func TestLeaseGivenBackLeavesNoEntry(t *testing.T) {
 		for _, c := range []byte(recs[0].Key[1:dueTimeEnd]) {
 			at = at<<8 | int64(c)
 		}
-		return time.Duration(at - stamp(w.clock.now()))
+		return time.Duration(at - block.Stamp(w.clock.now()))
 	}
 	if got := due(); got != time.Hour {
 		t.Fatal(got)
@@ -343,7 +344,7 @@ func TestOwnerBytes(t *testing.T) {
 // TestImportOfManyWithoutHandle: addresses without handle have no index records and do not count against a commit's limit.
 func TestImportOfManyWithoutHandle(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/23", 24))
-	b := mustBlock(t, "10.0.0.0/24", BlockOptions{Owner: HostOwner("h")})
+	b := mustBlock(t, "10.0.0.0/24", block.Options{Owner: HostOwner("h")})
 	for i := range 100 {
 		attrs, err := NewAttributes(map[string]string{"n": fmt.Sprint(i)})
 		if err != nil {

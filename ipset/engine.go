@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -125,7 +126,7 @@ func New(db store.Store, o Options) (*Engine, error) {
 }
 
 // past returns the moment that has passed by every engine's clock.
-func (e *Engine) past() int64 { return stamp(e.now()) - e.skew }
+func (e *Engine) past() int64 { return block.Stamp(e.now()) - e.skew }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

@@ -7,11 +7,13 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -136,9 +138,9 @@ func TestAutoAssignErrors(t *testing.T) {
 		a    AssignArgs
 		want error
 	}{
-		"no owner":     {AssignArgs{Num4: 1, Use: Workload}, errBadName},
-		"empty name":   {AssignArgs{Owner: HostOwner(""), Num4: 1, Use: Workload}, errBadName},
-		"NUL":          {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Claim: Claim{Handle: "a\x00b"}}, errBadName},
+		"no owner":     {AssignArgs{Num4: 1, Use: Workload}, ipalloc.ErrInvalid},
+		"empty name":   {AssignArgs{Owner: HostOwner(""), Num4: 1, Use: Workload}, ipalloc.ErrInvalid},
+		"NUL":          {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Claim: Claim{Handle: "a\x00b"}}, ipalloc.ErrInvalid},
 		"none":         {AssignArgs{Owner: HostOwner("h"), Use: Workload}, errBadArgument},
 		"negative":     {AssignArgs{Owner: HostOwner("h"), Num4: -1, Num6: 2, Use: Workload}, errBadArgument},
 		"two uses":     {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload | Tunnel}, errUnknownUse},
@@ -198,4 +200,28 @@ func (w *world) check(kinds ...ProblemKind) {
 	if err := w.store.Check(); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// t0 is when the tests' clocks begin.
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func mustBlock(t testing.TB, prefix string, o block.Options) *block.Block {
+	t.Helper()
+	b, err := block.New(netip.MustParsePrefix(prefix), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// lastBytes writes addresses as their last byte, which is all that differs in the blocks of these tests.
+func lastBytes(als []Allocation) string {
+	var s []string
+	for _, a := range als {
+		b := a.Address.AsSlice()
+		s = append(s, fmt.Sprint(b[len(b)-1]))
+	}
+	return strings.Join(s, " ")
 }

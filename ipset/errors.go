@@ -2,8 +2,6 @@ package ipset
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/ipalloc/ipalloc"
 )
@@ -20,9 +18,7 @@ func (c *cause) Unwrap() error { return c.is }
 
 // Causes of arguments and configuration.
 var (
-	errBadPrefix    error = &cause{"not a masked prefix", ipalloc.ErrInvalid}
 	errBadAddress   error = &cause{"not a plain IPv4 or IPv6 address", ipalloc.ErrInvalid}
-	errBadName      error = &cause{"bad name", ipalloc.ErrInvalid}
 	errBadBlockSize error = &cause{"block size does not fit", ipalloc.ErrInvalid}
 	errBadConfig    error = &cause{"configuration contradicts itself", ipalloc.ErrInvalid}
 	errBadArgument  error = &cause{"bad argument", ipalloc.ErrInvalid}
@@ -77,23 +73,4 @@ func wrap(e ipalloc.Error) error {
 		both.Addr = e.Addr
 	}
 	return &both
-}
-
-// maxName bounds names so that every key fits the stores (bbolt: 32 KiB, etcd: far more) with room for what precedes it.
-const maxName = 1024
-
-// checkName refuses what cannot be a part of a key: NUL ends a handle in its index key.
-func checkName(what, name string) error {
-	reason := ""
-	switch {
-	case name == "":
-		reason = "it is empty"
-	case len(name) > maxName:
-		reason = fmt.Sprintf("%d bytes, at most %d", len(name), maxName)
-	case strings.IndexByte(name, 0) >= 0:
-		reason = "it holds a NUL byte"
-	default:
-		return nil
-	}
-	return wrap(ipalloc.Error{Op: "check", Field: what, Reason: reason, Err: errBadName})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -139,27 +138,6 @@ func ExampleEngine_Check() {
 	// wrong owner "o1node-a\x00": missing
 	// would rewrite the blocks of host:node-a
 	// 1 repaired, <nil>
-}
-
-// A block can be used without an engine, by who keeps it elsewhere.
-func ExampleBlock() {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	b, err := ipset.NewBlock(netip.MustParsePrefix("192.0.2.0/30"), ipset.BlockOptions{})
-	must(err)
-	for _, a := range b.AutoAssign(nil, 3, ipset.Claim{Handle: "pod-1"}, now, nil) {
-		fmt.Println(a.Address, a.Seq)
-	}
-	_, err = b.Release(netip.MustParseAddr("192.0.2.1"), ipset.Guard{Handle: "pod-1"}, now, 0)
-	must(err)
-	for a := range b.FreeAddresses() {
-		fmt.Println("free:", a)
-	}
-	// Output:
-	// 192.0.2.0 1
-	// 192.0.2.1 2
-	// 192.0.2.2 3
-	// free: 192.0.2.3
-	// free: 192.0.2.1
 }
 
 // A snapshot carries everything, revisions included.

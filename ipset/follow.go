@@ -17,7 +17,7 @@ import (
 // per engine is enough.
 func (e *Engine) Follow(ctx context.Context, owners ...Owner) error {
 	for _, o := range owners {
-		if err := o.check(); err != nil {
+		if err := o.Check(); err != nil {
 			return wrap(ipalloc.Error{Op: "follow", Owner: o.String(), Err: err})
 		}
 	}

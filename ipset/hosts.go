@@ -4,65 +4,15 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // An address is held for a host: mostly that whose block it is in, else one that borrowed it. Its record has the host. What is
 // held for a host is found in its own blocks; in those that were its own, which an index lists while any of their addresses is
 // held; and by an index of the addresses that it borrowed. So neither an assignment from an own block nor a change of a
 // block's owner writes more for it.
-
-// code returns what names an owner in keys and in blocks: its kind and its name.
-func (o Owner) code() string { return string(rune('0'+o.Kind)) + o.Name }
-
-func appendOwnerCode(dst []byte, o Owner) []byte {
-	return append(append(dst, '0'+byte(o.Kind)), o.Name...)
-}
-
-// nobody is the code of the zero owner: the host of an address that was imported without one.
-const nobody = "0"
-
-// ownerOf is the inverse of code. It returns an error for what is no owner's and not nobody's.
-func ownerOf(code string) (Owner, error) {
-	if code == "" || code == nobody {
-		return Owner{}, nil
-	}
-	o := Owner{OwnerKind(code[0] - '0'), code[1:]}
-	return o, o.check()
-}
-
-// hasCode reports whether a list of codes, each ended by NUL, has one.
-func hasCode(list, code string) bool {
-	for rest := list; rest != ""; {
-		var c string
-		if c, rest, _ = strings.Cut(rest, "\x00"); c == code {
-			return true
-		}
-	}
-	return false
-}
-
-// setOwner gives the block to an owner, or to nobody. The hosts of its addresses stay who they are.
-func (b *Block) setOwner(o Owner) {
-	if o == b.owner {
-		return
-	}
-	if code := o.code(); hasCode(b.former, code) {
-		b.former = strings.Replace("\x00"+b.former, "\x00"+code+"\x00", "\x00", 1)[1:]
-	}
-	if b.used > 0 && b.owner.Kind != Nobody {
-		b.former += b.owner.code() + "\x00"
-	}
-	b.owner = o
-}
-
-// heldFor reports whether an ordinal is held for a host.
-func (b *Block) heldFor(x uint64, host Owner) bool {
-	st, a := b.look(x)
-	return st == stateHeld && a.host == host
-}
 
 // hostPlaces returns where addresses may be held for a host: blocks that are or were its own, and addresses that it borrowed, each
 // with the prefix length of its block; both in address order. Two round trips.
@@ -100,9 +50,9 @@ func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 	for _, id := range borrowed {
 		keys = append(keys, addressKey(id.Addr()))
 	}
-	err = e.eachBlock(ctx, blocks, func(b *Block) {
-		for _, x := range b.absentOnes(nil) {
-			keys = append(keys, addressKey(b.addr(x)))
+	err = e.eachBlock(ctx, blocks, func(b *block.Block) {
+		for _, x := range b.AppendAbsent(nil) {
+			keys = append(keys, addressKey(b.Addr(x)))
 		}
 	})
 	if err != nil {
@@ -207,14 +157,14 @@ func (p *releaseHostPlan) plan(t *txn) error {
 				}
 				drops = append(drops, drop{be: be})
 			}
-			_, a := be.look(x)
+			_, a := be.Look(x)
 			d := &drops[len(drops)-1]
-			if left -= a.records(); left < 0 && len(p.released) > 0 {
+			if left -= recordsOf(a); left < 0 && len(p.released) > 0 {
 				p.more = true
 				return t.drop(cat, drops, &draft{})
 			}
-			d.ordinals, d.records = append(d.ordinals, x), d.records+a.records()
-			p.released = append(p.released, be.addr(x))
+			d.ordinals, d.records = append(d.ordinals, x), d.records+recordsOf(a)
+			p.released = append(p.released, be.Addr(x))
 		}
 	}
 	return t.drop(cat, drops, &draft{})
@@ -226,8 +176,8 @@ func (p *releaseHostPlan) ordinals(t *txn, be *blockEntry, id netip.Prefix, drop
 		if err := t.ready(be, id.Addr()); err != nil {
 			return nil, err
 		}
-		x, err := be.Block.locate(id.Addr())
-		if n := len(drops); err == nil && be.heldFor(x, p.host) && (n == 0 || drops[n-1].be != be || !slices.Contains(drops[n-1].ordinals, x)) {
+		x, err := be.Block.Ordinal(id.Addr())
+		if n := len(drops); err == nil && be.HeldFor(x, p.host) && (n == 0 || drops[n-1].be != be || !slices.Contains(drops[n-1].ordinals, x)) {
 			xs = append(xs, x)
 		}
 		return xs, nil
@@ -235,8 +185,8 @@ func (p *releaseHostPlan) ordinals(t *txn, be *blockEntry, id netip.Prefix, drop
 	if err := t.fetchAll(be); err != nil {
 		return nil, err
 	}
-	for x := range be.each() {
-		if be.heldFor(x, p.host) {
+	for x := range be.Each() {
+		if be.HeldFor(x, p.host) {
 			xs = append(xs, x)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -66,10 +67,10 @@ func TestReleaseByHost(t *testing.T) {
 		w.check()
 	}
 	w := newWorld(t, Config{})
-	if _, err := w.ReleaseAddressesOf(bg, Owner{}); !errors.Is(err, errBadName) {
+	if _, err := w.ReleaseAddressesOf(bg, Owner{}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error(err)
 	}
-	if _, err := w.IPsByHost(bg, HostOwner("")); !errors.Is(err, errBadName) {
+	if _, err := w.IPsByHost(bg, HostOwner("")); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -82,7 +83,7 @@ func TestHostMoves(t *testing.T) {
 	for _, tt := range []struct {
 		to   Owner
 		want error
-	}{{Owner{}, errBadName}, {to, nil}, {to, nil}} {
+	}{{Owner{}, ipalloc.ErrInvalid}, {to, nil}, {to, nil}} {
 		err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Guard: Guard{Handle: "vm"}, Active: &al.Attributes, Host: &tt.to})
 		if !errors.Is(err, tt.want) {
 			t.Errorf("to %v: %v", tt.to, err)
@@ -267,30 +268,5 @@ func TestManyLeasesEndInSteps(t *testing.T) {
 	w.check()
 	if h, d := w.records(kindHandle), w.records(kindDue); h != 1 || d != 0 {
 		t.Errorf("%d handles are left, %d blocks due", h, d)
-	}
-}
-
-// A block names its former owners while any of its addresses is held, each once.
-func TestFormerOwners(t *testing.T) {
-	b := mustBlock(t, "10.0.0.0/26", BlockOptions{Owner: HostOwner("a"), Claimed: t0})
-	b.setOwner(HostOwner("b"))
-	if b.former != "" {
-		t.Fatalf("an empty block names %q", b.former)
-	}
-	b.Assign(ip("10.0.0.1"), Claim{Handle: "p"}, t0)
-	for _, step := range []struct{ owner, former string }{{"", "1b\x00"}, {"c", "1b\x00"}, {"bb", "1b\x001c\x00"}, {"b", "1c\x001bb\x00"}, {"c", "1bb\x001b\x00"}} {
-		o := Owner{}
-		if step.owner != "" {
-			o = HostOwner(step.owner)
-		}
-		b.setOwner(o)
-		mustCheck(t, b)
-		if b.former != step.former {
-			t.Fatalf("given to %q it names %q, want %q", step.owner, b.former, step.former)
-		}
-	}
-	b.Release(ip("10.0.0.1"), Guard{}, t0, 0)
-	if mustCheck(t, b); b.former != "" {
-		t.Errorf("empty again it names %q", b.former)
 	}
 }

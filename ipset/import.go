@@ -4,58 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
-
-// RestoreBlock returns a block as another system has it: free are its free addresses in the order in which they will be handed
-// out, busy those held or cooling; the cooling ones among them in the order of their release. The prefix of Allocation.Block
-// does not count. Together with the reserved ends they must be all addresses of the prefix.
-//
-// It returns the errors of [NewBlock], and [ipalloc.ErrCorrupt] for what does not fit together.
-func RestoreBlock(p netip.Prefix, o BlockOptions, free []netip.Addr, busy []Allocation) (*Block, error) {
-	b, err := NewBlock(p, o)
-	if err != nil {
-		return nil, err
-	}
-	bad := func(what string, at netip.Addr) (*Block, error) {
-		return nil, wrap(ipalloc.Error{Op: "restore", Prefix: p, Addr: at, Reason: what, Err: ipalloc.ErrCorrupt})
-	}
-	for _, al := range busy {
-		x, err := b.locate(al.Address)
-		a := address{
-			identity: identity{al.Host, al.Handle, al.Attributes.code, al.Alternate.code},
-			seq:      al.Seq, until: stamp(al.Until), cooling: al.Cooling, borrowed: !al.Cooling && al.Host != b.owner && al.Host.Kind != Nobody,
-		}
-		if err == nil {
-			_, _, err = decodeAddress(string(a.append(nil, p.Bits())))
-		}
-		if err == nil {
-			err = b.restore(x, a)
-		}
-		if err != nil {
-			return bad(err.Error(), al.Address)
-		}
-	}
-	var queue queue
-	for _, at := range free {
-		x, err := b.locate(at)
-		if err != nil || !b.free.remove(x) {
-			return bad("the address is not free, or twice", at)
-		}
-		queue.push(x)
-	}
-	if !b.free.empty() {
-		return bad("an address is in no state", b.addr(b.free.spans[b.free.head].lo))
-	}
-	b.free = queue
-	if err := b.Check(); err != nil {
-		return bad(err.Error(), netip.Addr{})
-	}
-	return b, nil
-}
 
 // ImportBlock puts a block as it is into the store, with its index records. The engine takes over the block; the caller must
 // not use it afterwards. A block with more addresses than one commit can hold is written in steps: an import that is
@@ -65,16 +18,16 @@ func RestoreBlock(p netip.Prefix, o BlockOptions, free []netip.Addr, busy []Allo
 // It returns [ipalloc.ErrOccupied] if a block is there already, of whatever size, and [ipalloc.ErrNotFound] if no pool has it
 // or the
 // pool's blocks have another size; nothing is changed then.
-func (e *Engine) ImportBlock(ctx context.Context, b *Block) error {
+func (e *Engine) ImportBlock(ctx context.Context, b *block.Block) error {
 	if b == nil {
 		return wrap(ipalloc.Error{Op: "import", Err: errBadArgument})
 	}
 	if err := b.Check(); err != nil {
-		return wrap(ipalloc.Error{Op: "import", Prefix: b.prefix, Err: fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)})
+		return wrap(ipalloc.Error{Op: "import", Prefix: b.Prefix(), Err: fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)})
 	}
 	// Sequence numbers of the block may be above those of the present generation; later blocks must start above them.
 	err := e.change(ctx, "import", func(_ *txn, c *catalog) error {
-		c.Generation = max(c.Generation, b.seq>>genShift+1)
+		c.Generation = max(c.Generation, b.Seq()>>genShift+1)
 		if c.Generation > maxGeneration {
 			return errExhausted
 		}
@@ -85,13 +38,13 @@ func (e *Engine) ImportBlock(ctx context.Context, b *Block) error {
 	}
 	// The cooling ones come in the order of their release.
 	var xs []uint64
-	for x, a := range b.each() {
-		if !a.cooling {
+	for x, a := range b.Each() {
+		if !a.Cooling {
 			xs = append(xs, x)
 		}
 	}
-	for _, c := range b.cool {
-		xs = append(xs, c.x)
+	for x := range b.EachCooling() {
+		xs = append(xs, x)
 	}
 	for n, first := len(xs), true; first || len(xs) > 0; {
 		n = min(n, len(xs))
@@ -101,7 +54,7 @@ func (e *Engine) ImportBlock(ctx context.Context, b *Block) error {
 			continue
 		}
 		if err != nil {
-			return wrap(ipalloc.Error{Op: "import", Prefix: b.prefix, Err: err})
+			return wrap(ipalloc.Error{Op: "import", Prefix: b.Prefix(), Err: err})
 		}
 		xs, first = xs[n:], false
 	}
@@ -110,7 +63,7 @@ func (e *Engine) ImportBlock(ctx context.Context, b *Block) error {
 
 // importPlan writes some addresses of a block, and the block with the first of them.
 type importPlan struct {
-	b      *Block
+	b      *block.Block
 	xs     []uint64
 	rest   []uint64 // those that later steps write: free until then, at the end of the queue
 	create bool
@@ -122,66 +75,52 @@ func (p *importPlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	block := p.b.prefix
-	i := cat.containing(block.Addr())
-	if i < 0 || cat.Pools[i].BlockBits != block.Bits() {
+	at := p.b.Prefix()
+	i := cat.containing(at.Addr())
+	if i < 0 || cat.Pools[i].BlockBits != at.Bits() {
 		return errUnknownPool
 	}
-	be, err := t.block(cat, block)
+	be, err := t.block(cat, at)
 	if err != nil {
 		return err
 	}
 	n := 0
 	for _, x := range p.xs {
-		_, a := p.b.look(x)
-		n += a.records()
+		_, a := p.b.Look(x)
+		n += recordsOf(a)
 	}
 	var d draft
 	if p.create {
-		if _, taken, err := t.occupied(cat, i, block); err != nil || taken {
+		if _, taken, err := t.occupied(cat, i, at); err != nil || taken {
 			if err == nil {
 				err = errCovered
 			}
 			return err
 		}
-		if _, err := d.occupy(t, block); err != nil {
+		if _, err := d.occupy(t, at); err != nil {
 			return err
 		}
-		if err := d.give(t, p.b.owner, block); err != nil {
+		if err := d.give(t, p.b.Owner(), at); err != nil {
 			return err
 		}
 	} else if be.Block == nil {
 		return errCovered // it has been given back meanwhile
-	} else if slices.ContainsFunc(p.xs, func(x uint64) bool { st, _ := be.look(x); return st != stateFree }) {
-		return wrap(ipalloc.Error{Op: "import", Prefix: block, Err: ipalloc.ErrOccupied})
+	} else if slices.ContainsFunc(p.xs, func(x uint64) bool { st, _ := be.Look(x); return st != block.Free }) {
+		return wrap(ipalloc.Error{Op: "import", Prefix: at, Err: ipalloc.ErrOccupied})
 	}
-	if err := t.room(d.size(t)+t.blockOps(be, n, p.b.lease != 0 || len(p.b.cool) > 0, true), 0); err != nil {
+	if err := t.room(d.size(t)+t.blockOps(be, n, p.b.NextLease() != 0 || p.b.Cooling() > 0, true), 0); err != nil {
 		return err
 	}
 	d.apply(t)
 	if p.create {
-		be.set(p.begin())
+		be.set(p.b.Emptied(p.xs, p.rest))
 	}
 	for _, x := range p.xs {
-		_, a := p.b.look(x)
-		if err := be.restore(x, *a); err != nil {
+		_, a := p.b.Look(x)
+		if err := be.Put(x, *a); err != nil {
 			return err
 		}
 	}
 	t.changed(be)
 	return nil
-}
-
-// begin returns the block without addresses, with those to come at the end of its queue.
-func (p *importPlan) begin() *Block {
-	b := *p.b
-	b.free = queue{spans: slices.Clone(p.b.free.spans[p.b.free.head:])}
-	for _, x := range p.xs {
-		b.free.push(x)
-	}
-	for _, x := range p.rest {
-		b.free.push(x)
-	}
-	b.cool, b.dir, b.sparse, b.used, b.leases, b.lease, b.absent = nil, nil, nil, 0, 0, 0, 0
-	return &b
 }

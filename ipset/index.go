@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -20,24 +22,26 @@ type blockIndex struct {
 	former              string // see Block
 }
 
-// index derives the index records. It may not depend on the present time, or it could not be checked.
-func (b *Block) index() blockIndex {
-	x := blockIndex{due: b.lease, former: b.former}
-	if len(b.cool) > 0 {
-		x.ready = b.cool[0].until
+// indexOf derives the index records. It may not depend on the present time, or it could not be checked.
+func indexOf(b *block.Block) blockIndex {
+	x := blockIndex{due: b.NextLease(), former: b.Former()}
+	cooling := b.Cooling() > 0
+	first, last := b.CoolingTimes()
+	if cooling {
+		x.ready = first
 		if x.due == 0 || x.ready < x.due {
 			x.due = x.ready
 		}
 	}
-	if x.room = !b.free.empty() || len(b.cool) > 0; !b.free.empty() {
+	if x.room = b.HasFree() || cooling; b.HasFree() {
 		x.ready = 0
 	}
-	if x.orphan = x.room && b.owner.Kind == Nobody; x.room {
-		x.owner = b.owner
+	if x.orphan = x.room && b.Owner().Kind == Nobody; x.room {
+		x.owner = b.Owner()
 	}
-	if x.empty = b.used == 0 && b.owner.Kind != Nobody; x.empty {
-		if x.since = b.since; len(b.cool) > 0 {
-			x.since = b.cool[len(b.cool)-1].until // as advance will have it
+	if x.empty = b.Used() == 0 && b.Owner().Kind != Nobody; x.empty {
+		if x.since = b.Since(); cooling {
+			x.since = last // as advance will have it
 		}
 	}
 	return x
@@ -60,7 +64,7 @@ func (x blockIndex) derived(p netip.Prefix) iter.Seq2[string, string] {
 		ok := (!x.room || yield(blockKey(kindRoom, p), indexValue(x.ready))) &&
 			(!x.empty || yield(blockKey(kindEmpty, p), indexValue(x.since))) &&
 			(!x.orphan || yield(blockKey(kindOrphan, p), "")) &&
-			(x.owner.Kind == Nobody || yield(string(appendNameKey(nil, kindOwnRoom, x.owner.code(), p)), indexValue(x.ready))) &&
+			(x.owner.Kind == Nobody || yield(string(appendNameKey(nil, kindOwnRoom, x.owner.Code(), p)), indexValue(x.ready))) &&
 			(x.due == 0 || yield(dueKey(x.due, p), ""))
 		for rest := x.former; ok && rest != ""; {
 			var code string
@@ -70,14 +74,30 @@ func (x blockIndex) derived(p netip.Prefix) iter.Seq2[string, string] {
 	}
 }
 
-// derived yields the index records of an address of a block of the given prefix length.
-func (a *address) derived(at netip.Addr, length int) iter.Seq2[string, string] {
+// inHandleIndex and inHostIndex say which index records an address has; a nil address has none.
+func inHandleIndex(a *block.Address) bool { return a != nil && !a.Cooling && a.Handle != "" }
+func inHostIndex(a *block.Address) bool   { return a != nil && !a.Cooling && a.Borrowed }
+
+// recordsOf returns how many records an address has, its own included.
+func recordsOf(a *block.Address) int {
+	n := 1
+	if inHandleIndex(a) {
+		n++
+	}
+	if inHostIndex(a) {
+		n++
+	}
+	return n
+}
+
+// derivedOf yields the index records of an address of a block of the given prefix length.
+func derivedOf(a *block.Address, at netip.Addr, length int) iter.Seq2[string, string] {
 	p := netip.PrefixFrom(at, length)
 	return func(yield func(key, value string) bool) {
-		if a.inHandleIndex() && !yield(string(appendNameKey(nil, kindHandle, a.handle, p)), "") || !a.inHostIndex() {
+		if inHandleIndex(a) && !yield(string(appendNameKey(nil, kindHandle, a.Handle, p)), "") || !inHostIndex(a) {
 			return
 		}
-		yield(string(appendNameKey(nil, kindHost, a.host.code(), p)), "")
+		yield(string(appendNameKey(nil, kindHost, a.Host.Code(), p)), "")
 	}
 }
 
@@ -85,10 +105,10 @@ func (a *address) derived(at netip.Addr, length int) iter.Seq2[string, string] {
 func (t *txn) writeBlock(be *blockEntry) {
 	var is blockIndex
 	if be.Block != nil {
-		be.tidy()
-		is = be.index()
+		be.Tidy()
+		is = indexOf(be.Block)
 		t.text.begin(store.Op{Kind: store.Put, Key: be.key, Expect: be.rev})
-		t.text.buf = be.append(t.text.buf)
+		t.text.buf = be.Append(t.text.buf)
 		t.text.value()
 	} else {
 		t.text.begin(store.Op{Kind: store.Delete, Key: be.key, Expect: be.rev})
@@ -96,12 +116,12 @@ func (t *txn) writeBlock(be *blockEntry) {
 	if is != be.shown {
 		t.writeIndex(be, is)
 	}
-	for _, c := range be.changes.list {
-		var a *address
+	for _, c := range be.changes.List {
+		var a *block.Address
 		if be.Block != nil {
-			_, a = be.look(c.x)
+			_, a = be.Look(c.X)
 		}
-		t.writeAddress(netip.PrefixFrom(be.codec.Addr(c.x), be.at.Bits()), c.was, a)
+		t.writeAddress(netip.PrefixFrom(be.codec.Addr(c.X), be.at.Bits()), c.Was, a)
 	}
 }
 
@@ -123,7 +143,7 @@ func (t *txn) writeIndex(be *blockEntry, is blockIndex) {
 	flag(kindOrphan, was.orphan, is.orphan, 0, 0)
 	own := func(kind store.Kind, o Owner) {
 		t.text.begin(store.Op{Kind: kind, Expect: store.AnyRevision})
-		t.text.buf = appendOwnerCode(append(t.text.buf, kindOwnRoom...), o)
+		t.text.buf = o.AppendCode(append(t.text.buf, kindOwnRoom...))
 		t.text.buf = appendBlockID(append(t.text.buf, 0), p)
 		t.text.key()
 	}
@@ -152,7 +172,7 @@ func (t *txn) writeIndex(be *blockEntry, is blockIndex) {
 	formers := func(kind store.Kind, of, not string) {
 		for of != "" {
 			var code string
-			if code, of, _ = strings.Cut(of, "\x00"); !hasCode(not, code) {
+			if code, of, _ = strings.Cut(of, "\x00"); !block.HasCode(not, code) {
 				t.text.begin(store.Op{Kind: kind, Key: string(appendNameKey(nil, kindFormer, code, p)), Expect: store.AnyRevision})
 			}
 		}
@@ -162,13 +182,13 @@ func (t *txn) writeIndex(be *blockEntry, is blockIndex) {
 }
 
 // writeAddress adds what changes of the records of an address: its own and its index entries. nil is no record.
-func (t *txn) writeAddress(at netip.Prefix, was, is *address) {
+func (t *txn) writeAddress(at netip.Prefix, was, is *block.Address) {
 	switch {
 	case is != nil && (was == nil || *was != *is):
 		t.text.begin(store.Op{Kind: store.Put, Expect: store.AnyRevision})
 		t.text.buf = appendAddressKey(t.text.buf, at.Addr())
 		t.text.key()
-		t.text.buf = is.append(t.text.buf, at.Bits())
+		t.text.buf = is.Append(t.text.buf, at.Bits())
 		t.text.value()
 	case is == nil && was != nil:
 		t.text.begin(store.Op{Kind: store.Delete, Expect: store.AnyRevision})
@@ -180,20 +200,20 @@ func (t *txn) writeAddress(at netip.Prefix, was, is *address) {
 		t.text.buf = appendNameKey(t.text.buf, key, name, at)
 		t.text.key()
 	}
-	if had, has := was.inHandleIndex(), is.inHandleIndex(); had != has || has && was.handle != is.handle {
+	if had, has := inHandleIndex(was), inHandleIndex(is); had != has || has && was.Handle != is.Handle {
 		if had {
-			entry(store.Delete, kindHandle, was.handle)
+			entry(store.Delete, kindHandle, was.Handle)
 		}
 		if has {
-			entry(store.Put, kindHandle, is.handle)
+			entry(store.Put, kindHandle, is.Handle)
 		}
 	}
-	if had, has := was.inHostIndex(), is.inHostIndex(); had != has || has && was.host != is.host {
+	if had, has := inHostIndex(was), inHostIndex(is); had != has || has && was.Host != is.Host {
 		if had {
-			entry(store.Delete, kindHost, was.host.code())
+			entry(store.Delete, kindHost, was.Host.Code())
 		}
 		if has {
-			entry(store.Put, kindHost, is.host.code())
+			entry(store.Put, kindHost, is.Host.Code())
 		}
 	}
 }
@@ -257,8 +277,8 @@ func parseIndexValue(s string) int64 {
 	if s == "" {
 		return 0
 	}
-	r := &reader{s: s}
-	if v := r.varint(); r.err == nil && r.s == "" {
+	r := &wire.Reader{S: s}
+	if v := r.Varint(); r.Err == nil && r.S == "" {
 		return v
 	}
 	return math.MaxInt64

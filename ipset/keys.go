@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -50,7 +51,7 @@ func appendBlockID(dst []byte, p netip.Prefix) []byte {
 	} else {
 		dst = append(dst, '6')
 	}
-	return append(appendAddr(dst, p.Addr()), byte(p.Bits()))
+	return append(wire.AppendAddr(dst, p.Addr()), byte(p.Bits()))
 }
 
 // blockKey returns the key of the given kind for a block.
@@ -104,9 +105,9 @@ func lastAddr(p netip.Prefix) netip.Addr {
 // appendAddressKey appends the key of the record of an address.
 func appendAddressKey(dst []byte, a netip.Addr) []byte {
 	if a.Is4() {
-		return appendAddr(append(dst, kindAddress+"4"...), a)
+		return wire.AppendAddr(append(dst, kindAddress+"4"...), a)
 	}
-	return appendAddr(append(dst, kindAddress+"6"...), a)
+	return wire.AppendAddr(append(dst, kindAddress+"6"...), a)
 }
 
 // addressKey returns the key of the record of an address.
@@ -141,12 +142,12 @@ func handleRange(handle string) store.Range {
 }
 
 // ownerKey returns the key of the list of blocks of an owner. It ends like no other, so that it is a prefix of itself alone.
-func ownerKey(o Owner) string { return kindOwner + o.code() + "\x00" }
+func ownerKey(o Owner) string { return kindOwner + o.Code() + "\x00" }
 
 // codeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, of the blocks that were its
 // own, or of those that are and have room.
 func codeRange(kind string, o Owner) store.Range {
-	key := kind + o.code()
+	key := kind + o.Code()
 	return store.Range{From: key + "\x00", To: key + "\x01"}
 }
 

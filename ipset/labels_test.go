@@ -21,7 +21,7 @@ func labelled(t *testing.T) *world {
 	w := newWorld(t, Config{}, red, pool("all", "10.0.1.0/24", 28))
 	w.labels = func(o Owner) (map[string]string, bool) {
 		switch o {
-		case HostOwner("in"), Owner{Virtual, "in"}:
+		case HostOwner("in"), Owner{Kind: Virtual, Name: "in"}:
 			return map[string]string{"zone": "a"}, true
 		}
 		return nil, o.Name != "ghost"
@@ -39,7 +39,7 @@ func TestLabelsOfEveryOwner(t *testing.T) {
 	}
 	for _, kind := range []OwnerKind{Host, Virtual} {
 		for name, want := range map[string]string{"in": "10.0.0.0/24", "out": "10.0.1.0/24", "ghost": ""} {
-			o := Owner{kind, name}
+			o := Owner{Kind: kind, Name: name}
 			got, err := w.AutoAssign(bg, AssignArgs{Owner: o, Num4: 1, Namespace: map[string]string{"team": "x"}})
 			blocks, err2 := w.EnsureBlock(bg, AssignArgs{Owner: o, Num4: 1})
 			_, err3 := w.AssignIP(bg, AssignIPArgs{Owner: o, Address: ip("10.0.1.200")})
@@ -54,7 +54,7 @@ func TestLabelsOfEveryOwner(t *testing.T) {
 			}
 		}
 	}
-	for _, o := range []Owner{{Virtual, "in"}, HostOwner("in")} {
+	for _, o := range []Owner{{Kind: Virtual, Name: "in"}, HostOwner("in")} {
 		if _, err := w.ReleaseAddressesOf(bg, o); err != nil {
 			t.Fatal(err)
 		}

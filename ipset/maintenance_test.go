@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -203,8 +204,8 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	putBlock := func(prefix string) {
-		b := mustBlock(t, prefix, BlockOptions{})
-		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: blockKey(kindBlock, b.prefix), Value: string(b.append(nil)), Expect: store.AnyRevision}})
+		b := mustBlock(t, prefix, block.Options{})
+		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: blockKey(kindBlock, b.Prefix()), Value: string(b.Append(nil)), Expect: store.AnyRevision}})
 	}
 	putBlock("10.0.0.0/27") // overlaps, wrong size
 	putBlock("10.9.0.0/28") // no pool
@@ -303,9 +304,9 @@ func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
 
 func TestImportBlock(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30))
-	block := func() *Block {
+	fresh := func() *block.Block {
 		p := netip.MustParsePrefix("10.0.0.4/30")
-		b, err := RestoreBlock(p, BlockOptions{Owner: HostOwner("node-a"), Seq: 1767323045000000007}, []netip.Addr{ip("10.0.0.6")}, []Allocation{
+		b, err := block.Restore(p, block.Options{Owner: HostOwner("node-a"), Seq: 1767323045000000007}, []netip.Addr{ip("10.0.0.6")}, []Allocation{
 			{Address: ip("10.0.0.4"), Host: HostOwner("node-a"), Handle: "pod-1", Seq: 1767323045000000001},
 			{Address: ip("10.0.0.5"), Host: HostOwner("node-a"), Handle: "pod-1", Seq: 1767323045000000001},
 			{Address: ip("10.0.0.7"), Host: HostOwner("node-b"), Handle: "pod-2", Seq: 3},
@@ -315,11 +316,11 @@ func TestImportBlock(t *testing.T) {
 		}
 		return b
 	}
-	if err := w.ImportBlock(bg, block()); err != nil {
+	if err := w.ImportBlock(bg, fresh()); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
-	if err := w.ImportBlock(bg, block()); !errors.Is(err, errCovered) {
+	if err := w.ImportBlock(bg, fresh()); !errors.Is(err, errCovered) {
 		t.Errorf("again: %v", err)
 	}
 	if als, _ := w.IPsByHandle(bg, "pod-1"); len(als) != 2 {
@@ -331,7 +332,7 @@ func TestImportBlock(t *testing.T) {
 	}
 	w.check()
 	w.RemovePool(bg, "a")
-	if err := w.ImportBlock(bg, mustBlock(t, "10.0.0.8/30", BlockOptions{})); !errors.Is(err, errUnknownPool) {
+	if err := w.ImportBlock(bg, mustBlock(t, "10.0.0.8/30", block.Options{})); !errors.Is(err, errUnknownPool) {
 		t.Errorf("no pool: %v", err)
 	}
 }

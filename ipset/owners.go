@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"sort"
 	"strings"
+
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // parseOwnerKey is the inverse of ownerKey.
@@ -13,7 +16,7 @@ func parseOwnerKey(key string) (Owner, bool) {
 	if len(key) < 4 || key[len(key)-1] != 0 {
 		return Owner{}, false
 	}
-	o, err := ownerOf(key[1 : len(key)-1])
+	o, err := block.OwnerOf(key[1 : len(key)-1])
 	return o, err == nil && o.Kind != Nobody
 }
 
@@ -70,7 +73,7 @@ func (l *blockList) entry(p netip.Prefix) (part *string, entry string, at int, f
 	if p.Addr().Is6() {
 		part, stride = &l.v6, listStride6
 	}
-	entry = string(append(appendAddr(nil, p.Addr()), byte(p.Bits())))
+	entry = string(append(wire.AppendAddr(nil, p.Addr()), byte(p.Bits())))
 	at = stride * sort.Search(len(*part)/stride, func(i int) bool { return (*part)[i*stride:(i+1)*stride] >= entry })
 	return part, entry, at, strings.HasPrefix((*part)[at:], entry)
 }
@@ -107,28 +110,28 @@ func decodeList(s string) (blockList, error) {
 	if s == "" {
 		return blockList{}, nil
 	}
-	r := reader{s: s}
-	if v := r.byte(); v != ownerVersion {
-		r.fail("version")
+	r := wire.Reader{S: s}
+	if v := r.Byte(); v != ownerVersion {
+		r.Fail("version")
 	}
 	most := uint64(len(s))
-	n4, n6 := min(r.uvarint(), most), min(r.uvarint(), most)
-	l := blockList{v4: r.bytes(n4 * listStride4)}
-	if l.v6 = r.bytes(n6 * listStride6); r.s != "" || n4+n6 == 0 {
-		r.fail("length")
+	n4, n6 := min(r.Uvarint(), most), min(r.Uvarint(), most)
+	l := blockList{v4: r.Bytes(n4 * listStride4)}
+	if l.v6 = r.Bytes(n6 * listStride6); r.S != "" || n4+n6 == 0 {
+		r.Fail("length")
 	}
 	last := netip.Prefix{}
-	if r.err == nil {
+	if r.Err == nil {
 		for i := range l.len() {
 			p := l.at(i)
 			if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() || last.IsValid() && comparePrefix(last, p) >= 0 {
-				r.fail("block")
+				r.Fail("block")
 			}
 			last = p
 		}
 	}
-	if r.err != nil {
-		return blockList{}, fmt.Errorf("%w: list of blocks", r.err)
+	if r.Err != nil {
+		return blockList{}, fmt.Errorf("%w: list of blocks", r.Err)
 	}
 	return l, nil
 }

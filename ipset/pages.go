@@ -8,6 +8,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/internal/space"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -108,10 +109,10 @@ func decodePage(s string) (page, error) {
 	if s == "" {
 		return page{}, nil
 	}
-	r := &reader{s: s}
-	v, word := r.byte(), r.bytes(8)
-	p := page{mark: r.uvarint()}
-	if r.err != nil || v != pageVersion || r.s != "" {
+	r := &wire.Reader{S: s}
+	v, word := r.Byte(), r.Bytes(8)
+	p := page{mark: r.Uvarint()}
+	if r.Err != nil || v != pageVersion || r.S != "" {
 		return page{}, fmt.Errorf("%w: space page", ipalloc.ErrCorrupt)
 	}
 	p.word = binary.BigEndian.Uint64([]byte(word))

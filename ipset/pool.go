@@ -15,6 +15,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/selector"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // Use is what an address is for; a set of bits in a [Pool].
@@ -65,13 +66,13 @@ type Pool struct {
 
 // check fills in defaults and refuses what cannot be.
 func (p *Pool) check() error {
-	if err := checkName("pool", p.Name); err != nil {
+	if err := block.CheckName("pool", p.Name); err != nil {
 		return err
 	}
 	if !utf8.ValidString(p.Name) { // the catalog is JSON, which would make other names equal
-		return wrap(ipalloc.Error{Op: "check", Field: "pool", Text: p.Name, Reason: "it is not UTF-8", Err: errBadName})
+		return wrap(ipalloc.Error{Op: "check", Field: "pool", Text: p.Name, Reason: "it is not UTF-8", Err: ipalloc.ErrInvalid})
 	}
-	if err := checkPrefix(p.Prefix); err != nil {
+	if err := block.CheckPrefix(p.Prefix); err != nil {
 		return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: err})
 	}
 	width := p.Prefix.Addr().BitLen()

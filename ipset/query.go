@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -78,8 +79,26 @@ func (e *Engine) readStates(ctx context.Context, keys []string, keep func(Alloca
 	return als, nil
 }
 
+// readAllocation describes the address of a record as it is at the moment now, and reports false if it is free by then.
+func readAllocation(cat *catalog, key, value string, now int64) (Allocation, bool, error) {
+	at, ok := parseAddressKey(key)
+	a, length, err := block.DecodeAddress(value)
+	if err == nil && (!ok || length > at.BitLen()) {
+		err = fmt.Errorf("%w: address record %q", ipalloc.ErrCorrupt, key)
+	}
+	if err != nil {
+		return Allocation{}, false, err
+	}
+	cooldown := int64(0)
+	if cat != nil && !a.Cooling && a.Until != 0 && a.Until <= now {
+		cooldown = cat.cooldown(netip.PrefixFrom(at, length))
+	}
+	a, busy := a.At(now, cooldown)
+	return a.Allocation(at, length), busy, nil
+}
+
 // BlockOf returns a copy of the block that an address is in, nil if there is none.
-func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (*Block, error) {
+func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (*block.Block, error) {
 	if addr.CheckAddr(a) != nil {
 		return nil, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: errBadAddress})
 	}
@@ -139,7 +158,7 @@ func (c *catalog) appendKeys(keys []string, a netip.Addr) []string {
 }
 
 // readBlock reads a block with its addresses, advanced to the present; nil if there is none.
-func (e *Engine) readBlock(ctx context.Context, cat *catalog, p netip.Prefix) (*Block, error) {
+func (e *Engine) readBlock(ctx context.Context, cat *catalog, p netip.Prefix) (*block.Block, error) {
 	for tries := 1; ; tries++ {
 		recs, err := e.store.Get(ctx, nil, blockKey(kindBlock, p))
 		if err != nil || recs[0].Rev == 0 {
@@ -151,7 +170,7 @@ func (e *Engine) readBlock(ctx context.Context, cat *catalog, p netip.Prefix) (*
 		}
 		b, err := wholeBlock(p, recs[0], addrs)
 		if err == nil {
-			b.advance(e.past(), cat.cooldown(p), math.MaxInt)
+			b.AdvanceTo(e.past(), cat.cooldown(p), math.MaxInt)
 			return b, nil
 		}
 		if tries == e.retry.Attempts {
@@ -162,31 +181,22 @@ func (e *Engine) readBlock(ctx context.Context, cat *catalog, p netip.Prefix) (*
 
 // wholeBlock puts a block and its address records together. They may have been read one after the other: that they are of one
 // moment is seen by the revisions, because every commit that writes an address writes its block.
-func wholeBlock(p netip.Prefix, rec store.Record, addrs []store.Record) (*Block, error) {
-	b, err := decodeBlock(p, rec.Value)
+func wholeBlock(p netip.Prefix, rec store.Record, addrs []store.Record) (*block.Block, error) {
+	b, err := block.Decode(p, rec.Value)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range addrs {
 		a, ok := parseAddressKey(r.Key)
-		x, err := b.locate(a)
-		if !ok || err != nil || r.Rev > rec.Rev || !b.isAbsent(x) {
+		x, err := b.Ordinal(a)
+		if !ok || err != nil || r.Rev > rec.Rev || !b.IsAbsent(x) {
 			return nil, fmt.Errorf("%w: address record %q", ipalloc.ErrCorrupt, r.Key)
 		}
-		if err := b.loadRecord(x, r); err != nil {
+		if err := b.LoadRecord(x, r.Value); err != nil {
 			return nil, err
 		}
 	}
-	leases := uint64(0)
-	for _, a := range b.each() {
-		if a.until != 0 && !a.cooling {
-			leases++
-		}
-	}
-	if b.absent > 0 || leases != b.leases {
-		return nil, fmt.Errorf("%w: %d address records are missing, %d of %d leases are there", ipalloc.ErrCorrupt, b.absent, leases, b.leases)
-	}
-	return b, nil
+	return b, b.Complete()
 }
 
 // eachPage calls do with the records of a range in key order, a page at a time, until it returns false.
@@ -208,8 +218,8 @@ const blocksPage = 64
 
 // Blocks yields a copy of every block in p, in address order; an error is the last thing it yields. It reads a few
 // at a time, so the result is not a consistent snapshot. The zero prefix is every block of both families.
-func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*Block, error] {
-	return func(yield func(*Block, error) bool) {
+func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.Block, error] {
+	return func(yield func(*block.Block, error) bool) {
 		r := store.Range{From: kindBlock, To: kindBlock + "\xff"}
 		if p.IsValid() {
 			r = blockRange(kindBlock, p)
@@ -239,7 +249,7 @@ func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*Block, e
 }
 
 // blocksOf yields the blocks of some records with their addresses; more is false if yield ended it.
-func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record, yield func(*Block, error) bool) (more bool, err error) {
+func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record, yield func(*block.Block, error) bool) (more bool, err error) {
 	for i := 0; i < len(recs); {
 		// Blocks of one family are read together; the range of their addresses has nothing else.
 		first, ok := parseBlockID(recs[i].Key[1:])
@@ -265,7 +275,7 @@ func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record
 			to, _ := slices.BinarySearchFunc(addrs, r.To, func(rec store.Record, key string) int { return strings.Compare(rec.Key, key) })
 			b, err := wholeBlock(p, recs[i], addrs[from:to])
 			if err == nil {
-				b.advance(e.past(), cat.cooldown(p), math.MaxInt)
+				b.AdvanceTo(e.past(), cat.cooldown(p), math.MaxInt)
 			} else if b, err = e.readBlock(ctx, cat, p); err != nil {
 				return true, err
 			}
@@ -321,7 +331,7 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, 
 	fail := func(err error) ([]Allocation, error) {
 		return nil, wrap(ipalloc.Error{Op: "look up", Owner: handle, Err: err})
 	}
-	if err := checkName("handle", handle); err != nil {
+	if err := block.CheckName("handle", handle); err != nil {
 		return nil, wrap(ipalloc.Error{Op: "look up", Err: err})
 	}
 	if err := e.current(ctx); err != nil {
@@ -361,7 +371,7 @@ func idsIn(recs []store.Record, at int) ([]netip.Prefix, error) {
 }
 
 // eachBlock calls do with each of the blocks that exist, without their addresses, all as they are at one moment.
-func (e *Engine) eachBlock(ctx context.Context, blocks []netip.Prefix, do func(*Block)) error {
+func (e *Engine) eachBlock(ctx context.Context, blocks []netip.Prefix, do func(*block.Block)) error {
 	if len(blocks) == 0 {
 		return nil
 	}
@@ -377,7 +387,7 @@ func (e *Engine) eachBlock(ctx context.Context, blocks []netip.Prefix, do func(*
 		if rec.Rev == 0 {
 			continue
 		}
-		b, err := decodeBlock(blocks[i], rec.Value)
+		b, err := block.Decode(blocks[i], rec.Value)
 		if err != nil {
 			return wrap(ipalloc.Error{Op: "read", Prefix: blocks[i], Err: err})
 		}
@@ -388,7 +398,7 @@ func (e *Engine) eachBlock(ctx context.Context, blocks []netip.Prefix, do func(*
 
 // BlocksOf returns the blocks of an owner in address order. One round trip.
 func (e *Engine) BlocksOf(ctx context.Context, o Owner) ([]netip.Prefix, error) {
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
 	if err := e.current(ctx); err != nil {

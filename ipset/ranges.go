@@ -35,23 +35,3 @@ func (rs addrRanges) cover(p netip.Prefix) (end netip.Addr, ok bool) {
 	}
 	return rs[0].To(), true
 }
-
-// spansOf returns the ordinals of the block that are in the ranges.
-func (b *Block) spansOf(rs addrRanges) []span {
-	var spans []span
-	first, last := b.addr(0), b.addr(b.last)
-	for _, r := range rs.from(first) {
-		if last.Less(r.From()) {
-			break
-		}
-		s := span{0, b.last}
-		if first.Less(r.From()) {
-			s.lo, _ = b.codec.Ordinal(r.From())
-		}
-		if r.To().Less(last) {
-			s.hi, _ = b.codec.Ordinal(r.To())
-		}
-		spans = append(spans, s)
-	}
-	return spans
-}

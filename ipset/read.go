@@ -147,7 +147,7 @@ func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 		}
 		be = t.e.cache.blocks.get(p)
 	}
-	if be.Block != nil && be.advanced != t.id && (be.lease != 0 || len(be.cool) > 0) {
+	if be.Block != nil && be.advanced != t.id && (be.NextLease() != 0 || be.Cooling() > 0) {
 		if err := t.advance(cat, be); err != nil {
 			return nil, err
 		}
@@ -157,7 +157,7 @@ func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 
 // advance applies to a block what the present time changes.
 func (t *txn) advance(cat *catalogEntry, be *blockEntry) error {
-	if lease, cooled := be.due(t.past); lease && be.absent > 0 {
+	if lease, cooled := be.Due(t.past); lease && be.Absent() > 0 {
 		if err := t.fetchAll(be); err != nil {
 			return err
 		}
@@ -167,22 +167,22 @@ func (t *txn) advance(cat *catalogEntry, be *blockEntry) error {
 		}
 	}
 	be.advanced = t.id
-	be.advance(t.past, cat.cooldown(be.at), t.mostLeases())
+	be.AdvanceTo(t.past, cat.cooldown(be.at), t.mostLeases())
 	return nil
 }
 
 // fetchAll loads all addresses of a block.
-func (t *txn) fetchAll(be *blockEntry) error { return t.fetchOrdinals(be, be.absentOnes(nil)) }
+func (t *txn) fetchAll(be *blockEntry) error { return t.fetchOrdinals(be, be.AppendAbsent(nil)) }
 
 // fetchCooling loads the cooling addresses of a block if it is not known when each is free.
 func (t *txn) fetchCooling(be *blockEntry) error {
-	if be.knowsCooling() {
+	if be.KnowsCooling() {
 		return nil
 	}
 	var xs []uint64
-	for _, c := range be.cool {
-		if c.until == 0 {
-			xs = append(xs, c.x)
+	for x, until := range be.EachCooling() {
+		if until == 0 {
+			xs = append(xs, x)
 		}
 	}
 	return t.fetchOrdinals(be, xs)
@@ -195,7 +195,7 @@ func (t *txn) fetchOrdinals(be *blockEntry, xs []uint64) error {
 		n := min(most, len(xs))
 		f := fetch{t: t}
 		for _, x := range xs[:n] {
-			f.add(be.at, be.addr(x))
+			f.add(be.at, be.Addr(x))
 		}
 		if err := f.run(); err != nil {
 			return err
@@ -212,7 +212,7 @@ func (t *txn) ready(be *blockEntry, a netip.Addr) error {
 	if err := f.run(); err != nil {
 		return err
 	}
-	if x, err := be.Block.locate(a); err == nil && be.isCooling(x) {
+	if x, err := be.Block.Ordinal(a); err == nil && be.IsCooling(x) {
 		return t.fetchCooling(be)
 	}
 	return nil
@@ -230,10 +230,10 @@ type fetch struct {
 func (f *fetch) add(block netip.Prefix, a netip.Addr) {
 	be := f.t.e.cache.blocks.get(block)
 	if be != nil {
-		if be.Block == nil || be.absent == 0 {
+		if be.Block == nil || be.Absent() == 0 {
 			return
 		}
-		if x, err := be.Block.locate(a); err != nil || !be.isAbsent(x) {
+		if x, err := be.Block.Ordinal(a); err != nil || !be.IsAbsent(x) {
 			return
 		}
 	}
@@ -279,31 +279,14 @@ func (f *fetch) run() error {
 		if be == nil || be.Block == nil {
 			continue
 		}
-		x, err := be.Block.locate(f.addrs[i])
-		if err != nil || !be.isAbsent(x) {
+		x, err := be.Block.Ordinal(f.addrs[i])
+		if err != nil || !be.IsAbsent(x) {
 			continue
 		}
-		if err := be.Block.loadRecord(x, r); err != nil {
+		if err := be.Block.LoadRecord(x, r.Value); err != nil {
 			return wrap(ipalloc.Error{Op: "read", Addr: f.addrs[i], Prefix: be.at, Err: err})
 		}
 	}
-	return nil
-}
-
-// loadRecord loads the address of a held or cooling ordinal from its record. It returns [ipalloc.ErrCorrupt] for one that does
-// not go with the block.
-func (b *Block) loadRecord(x uint64, r store.Record) error {
-	if r.Rev == 0 {
-		return fmt.Errorf("%w: no address record", ipalloc.ErrCorrupt)
-	}
-	a, length, err := decodeAddress(r.Value)
-	if err != nil {
-		return err
-	}
-	if st, _ := b.look(x); a.cooling != (st == stateCooling) || length != b.prefix.Bits() || a.seq > b.seq {
-		return fmt.Errorf("%w: address record says cooling %v, /%d, sequence number %d", ipalloc.ErrCorrupt, a.cooling, length, a.seq)
-	}
-	b.load(x, &a)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // Release names an address to release.
@@ -111,7 +112,7 @@ func (p *releasePlan) plan(t *txn) error {
 			return err
 		}
 		if be != nil && be.Block != nil {
-			if be.absent > 0 { // the address is in a block of another size than its pool's
+			if be.Absent() > 0 { // the address is in a block of another size than its pool's
 				if err := t.ready(be, r.Address); err != nil {
 					return err
 				}
@@ -141,18 +142,18 @@ func (p *releasePlan) read(t *txn, cat *catalogEntry) error {
 // its own.
 func (p *releasePlan) cost(t *txn, cat *catalogEntry, be *blockEntry, at netip.Addr) int {
 	n := 0
-	if x, err := be.Block.locate(at); err == nil {
-		if st, a := be.look(x); st == stateHeld {
-			n = a.records()
+	if x, err := be.Block.Ordinal(at); err == nil {
+		if st, a := be.Look(x); st == block.Held {
+			n = recordsOf(a)
 		}
 	}
 	if slices.ContainsFunc(p.drops, func(d drop) bool { return d.be == be }) {
 		return n
 	}
-	if be.owner.Kind == Nobody {
+	if be.Owner().Kind == Nobody {
 		n += maxPages // it may go
 	}
-	return n + t.blockOps(be, 0, cat.cooldown(be.at) > 0, be.owner.Kind == Nobody)
+	return n + t.blockOps(be, 0, cat.cooldown(be.at) > 0, be.Owner().Kind == Nobody)
 }
 
 // outcome says what becomes of one address, and notes it if it is to be released.
@@ -160,21 +161,21 @@ func (p *releasePlan) outcome(be *blockEntry, r Release) Outcome {
 	if be == nil || be.Block == nil {
 		return WasFree
 	}
-	x, err := be.Block.locate(r.Address)
+	x, err := be.Block.Ordinal(r.Address)
 	if err != nil {
 		return WasFree
 	}
-	if o := be.canRelease(x, r.Guard); o != Released {
+	if o := be.CanDrop(x, r.Guard); o != Released {
 		return o
 	}
-	_, a := be.look(x)
+	_, a := be.Look(x)
 	for i := range p.drops {
 		if p.drops[i].be == be {
 			if slices.Contains(p.drops[i].ordinals, x) {
 				return WasFree // named twice
 			}
 			p.drops[i].ordinals = append(p.drops[i].ordinals, x)
-			p.drops[i].records += a.records()
+			p.drops[i].records += recordsOf(a)
 			return Released
 		}
 	}
@@ -182,7 +183,7 @@ func (p *releasePlan) outcome(be *blockEntry, r Release) Outcome {
 	if len(p.drops) > 0 {
 		ordinals = nil // it is in use
 	}
-	p.drops = append(p.drops, drop{be, append(ordinals, x), a.records()})
+	p.drops = append(p.drops, drop{be, append(ordinals, x), recordsOf(a)})
 	return Released
 }
 
@@ -238,10 +239,10 @@ func (t *txn) lastBlock(a netip.Addr) (netip.Prefix, bool, error) {
 func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
 	n := 0
 	for _, dr := range drops {
-		cools := len(dr.ordinals) > 0 && cat.cooldown(dr.be.prefix) > 0
-		n += t.blockOps(dr.be, dr.records, cools, dr.be.owner.Kind == Nobody)
-		if dr.be.emptiedBy(dr.ordinals) && dr.be.owner.Kind == Nobody && !cools {
-			if err := d.vacate(t, dr.be.prefix, dr.be.seq); err != nil {
+		cools := len(dr.ordinals) > 0 && cat.cooldown(dr.be.Prefix()) > 0
+		n += t.blockOps(dr.be, dr.records, cools, dr.be.Owner().Kind == Nobody)
+		if emptiedBy(dr.be.Block, dr.ordinals) && dr.be.Owner().Kind == Nobody && !cools {
+			if err := d.vacate(t, dr.be.Prefix(), dr.be.Seq()); err != nil {
 				return err
 			}
 		}
@@ -251,11 +252,11 @@ func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
 	}
 	for _, dr := range drops {
 		slices.Sort(dr.ordinals)
-		cooldown := cat.cooldown(dr.be.prefix)
+		cooldown := cat.cooldown(dr.be.Prefix())
 		for _, x := range dr.ordinals {
-			dr.be.drop(x, t.now, later(t.now, cooldown))
+			dr.be.Drop(x, t.now, block.Later(t.now, cooldown))
 		}
-		if dr.be.isEmpty() && dr.be.owner.Kind == Nobody {
+		if dr.be.IsEmpty() && dr.be.Owner().Kind == Nobody {
 			dr.be.set(nil)
 		}
 		t.changed(dr.be)
@@ -265,8 +266,8 @@ func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
 }
 
 // emptiedBy reports whether nothing is held or cooling when the ordinals are released.
-func (b *Block) emptiedBy(ordinals []uint64) bool {
-	return uint64(len(ordinals)) == b.used && len(b.cool) == 0
+func emptiedBy(b *block.Block, ordinals []uint64) bool {
+	return uint64(len(ordinals)) == b.Used() && b.Cooling() == 0
 }
 
 // ReleaseByHandle gives back every address of a handle and returns them in the order of their blocks. A handle that
@@ -274,7 +275,7 @@ func (b *Block) emptiedBy(ordinals []uint64) bool {
 //
 // It returns [ipalloc.ErrInvalid] for an empty handle, or an error of the store and the addresses released so far.
 func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
-	if err := checkName("handle", handle); err != nil {
+	if err := block.CheckName("handle", handle); err != nil {
 		return nil, wrap(ipalloc.Error{Op: "release", Err: err})
 	}
 	var released []netip.Addr
@@ -352,13 +353,13 @@ func (p *releaseHandlePlan) plan(t *txn) error {
 	}
 	var drops []drop
 	for _, h := range held {
-		p.released = append(p.released, h.be.addr(h.x))
+		p.released = append(p.released, h.be.Addr(h.x))
 		if n := len(drops); n == 0 || drops[n-1].be != h.be {
 			drops = append(drops, drop{be: h.be})
 		}
-		_, a := h.be.look(h.x)
+		_, a := h.be.Look(h.x)
 		d := &drops[len(drops)-1]
-		d.ordinals, d.records = append(d.ordinals, h.x), d.records+a.records()
+		d.ordinals, d.records = append(d.ordinals, h.x), d.records+recordsOf(a)
 	}
 	return t.drop(cat, drops, &draft{})
 }

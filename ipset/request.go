@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -51,31 +53,31 @@ func (a *answer) encode() string {
 }
 
 func decodeAnswer(s string) (*answer, error) {
-	r := &reader{s: s}
+	r := &wire.Reader{S: s}
 	a := &answer{}
-	if v := r.byte(); v != answerVersion {
-		r.fail("version")
+	if v := r.Byte(); v != answerVersion {
+		r.Fail("version")
 	}
-	a.at = r.varint()
-	copy(a.digest[:], r.bytes(uint64(len(a.digest))))
-	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
+	a.at = r.Varint()
+	copy(a.digest[:], r.Bytes(uint64(len(a.digest))))
+	for n := r.Uvarint(); n > 0 && r.Err == nil; n-- {
 		size := uint64(18)
-		if r.s != "" && r.s[0] == '4' {
+		if r.S != "" && r.S[0] == '4' {
 			size = 6
 		}
-		id := r.bytes(size)
-		if r.err != nil {
+		id := r.Bytes(size)
+		if r.Err != nil {
 			break
 		}
 		// An address is no masked prefix, which is all that parseBlockID would add.
 		ip, ok := netip.AddrFromSlice([]byte(id[1 : size-1]))
-		d := answered{prefix: netip.PrefixFrom(ip, int(id[size-1])), seq: r.uvarint()}
+		d := answered{prefix: netip.PrefixFrom(ip, int(id[size-1])), seq: r.Uvarint()}
 		if !ok || !d.prefix.IsValid() {
-			r.fail("address")
+			r.Fail("address")
 		}
 		a.addresses = append(a.addresses, d)
 	}
-	if r.err != nil || r.s != "" {
+	if r.Err != nil || r.S != "" {
 		return nil, fmt.Errorf("%w: answer to a request", ipalloc.ErrCorrupt)
 	}
 	return a, nil
@@ -140,12 +142,12 @@ func (t *txn) recall(cat *catalogEntry, m *memo, handle string, ask bool) (held 
 		if be.Block == nil {
 			continue
 		}
-		x, err := be.Block.locate(d.prefix.Addr())
+		x, err := be.Block.Ordinal(d.prefix.Addr())
 		if err != nil {
 			continue
 		}
-		if st, a := be.look(x); st == stateHeld && a.seq == d.seq && a.handle == handle {
-			held = append(held, be.allocation(x, a))
+		if st, a := be.Look(x); st == block.Held && a.Seq == d.seq && a.Handle == handle {
+			held = append(held, be.Allocation(x, a))
 		}
 	}
 	return held, true, nil
@@ -176,8 +178,8 @@ func (p *assignPlan) existing(t *txn) (bool, error) {
 		return false, err
 	}
 	for _, h := range held {
-		_, a := h.be.look(h.x)
-		if al := h.be.allocation(h.x, a); al.Address.Is4() {
+		_, a := h.be.Look(h.x)
+		if al := h.be.Allocation(h.x, a); al.Address.Is4() {
 			p.result.V4 = append(p.result.V4, al)
 		} else {
 			p.result.V6 = append(p.result.V6, al)
@@ -189,14 +191,14 @@ func (p *assignPlan) existing(t *txn) (bool, error) {
 // changes reports whether the transaction gives an address to a handle or takes one from it.
 func (t *txn) changes(handle string) bool {
 	for _, be := range t.blocks {
-		for _, c := range be.changes.list {
-			if c.was.inHandleIndex() && c.was.handle == handle {
+		for _, c := range be.changes.List {
+			if inHandleIndex(c.Was) && c.Was.Handle == handle {
 				return true
 			}
 			if be.Block == nil {
 				continue
 			}
-			if _, a := be.look(c.x); a.inHandleIndex() && a.handle == handle {
+			if _, a := be.Look(c.X); inHandleIndex(a) && a.Handle == handle {
 				return true
 			}
 		}
@@ -242,11 +244,11 @@ func (t *txn) heldAt(cat *catalogEntry, ids []netip.Prefix, handle string) ([]pl
 		if be.Block == nil {
 			continue
 		}
-		x, err := be.Block.locate(id.Addr())
+		x, err := be.Block.Ordinal(id.Addr())
 		if err != nil {
 			continue
 		}
-		if st, a := be.look(x); st == stateHeld && a.handle == handle {
+		if st, a := be.Look(x); st == block.Held && a.Handle == handle {
 			held = append(held, place{be, x})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -42,11 +43,11 @@ func TestBadPools(t *testing.T) {
 		p    Pool
 		want error
 	}{
-		"no name":       {bad(func(p *Pool) { p.Name = "" }), errBadName},
+		"no name":       {bad(func(p *Pool) { p.Name = "" }), ipalloc.ErrInvalid},
 		"same name":     {bad(func(p *Pool) { p.Name = "a" }), errPoolExists},
-		"no prefix":     {bad(func(p *Pool) { p.Prefix = netip.Prefix{} }), errBadPrefix},
-		"not masked":    {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.1.0.1/24") }), errBadPrefix},
-		"4 in 6":        {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("::ffff:10.1.0.0/120") }), errBadPrefix},
+		"no prefix":     {bad(func(p *Pool) { p.Prefix = netip.Prefix{} }), ipalloc.ErrInvalid},
+		"not masked":    {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.1.0.1/24") }), ipalloc.ErrInvalid},
+		"4 in 6":        {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("::ffff:10.1.0.0/120") }), ipalloc.ErrInvalid},
 		"same prefix":   {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/24") }), errOverlap},
 		"larger":        {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/16") }), errOverlap},
 		"smaller":       {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.64/26") }), errOverlap},
@@ -220,7 +221,7 @@ func TestTakeOver(t *testing.T) { // an empty block of another host, after a min
 		w.releaseHandle("q")
 		w.clock.add(60 * time.Second)
 		before, _ := w.BlockOf(bg, ip("10.0.0.0"))
-		if got := w.assign(want("new", 1, "q")); len(got.V4) != 1 || got.V4[0].Seq <= before.seq {
+		if got := w.assign(want("new", 1, "q")); len(got.V4) != 1 || got.V4[0].Seq <= before.Seq() {
 			t.Fatalf("strict %v, after a minute: %+v", strict, got)
 		}
 		if len(w.blocksOf("new")) != 1 || len(w.blocksOf("old")) != 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // nextFree finds a free block of a pool, from start to the end and then from the beginning to start.
@@ -63,13 +64,13 @@ func after(b netip.Prefix, end netip.Addr) netip.Prefix {
 }
 
 // blockOptions are those of a block made for the owner.
-func (p *assignPlan) blockOptions() BlockOptions {
-	return BlockOptions{Owner: p.Owner, Head: p.Head, Tail: p.Tail}
+func (p *assignPlan) blockOptions() block.Options {
+	return block.Options{Owner: p.Owner, Head: p.Head, Tail: p.Tail}
 }
 
 // take picks from a block made for the owner.
-func (p *assignPlan) take(s *search, i int, be *blockEntry, b *Block) {
-	ordinals := b.free.peek(nil, s.want, b.avoided(p.cat, i))
+func (p *assignPlan) take(s *search, i int, be *blockEntry, b *block.Block) {
+	ordinals := b.Peek(nil, s.want, avoided(b, p.cat, i))
 	s.want -= len(ordinals)
 	p.picks = append(p.picks, pick{be: be, fresh: b, ordinals: ordinals})
 	if free, _ := b.Free(); s.want > 0 && free > uint64(len(ordinals)) {
@@ -85,7 +86,7 @@ func (p *assignPlan) pickFrom(t *txn, s *search, i int, be *blockEntry) bool {
 		t.guard(&be.entry)
 		p.picks = append(p.picks, pick{be: be, ordinals: ordinals})
 	}
-	if s.want > 0 && len(be.cool) > 0 {
+	if s.want > 0 && be.Cooling() > 0 {
 		p.reason(s, i, CoolingLeft)
 	}
 	if free, _ := be.Free(); s.want > 0 && free > uint64(len(ordinals)+p.sticky) {
@@ -101,7 +102,7 @@ func (p *assignPlan) picked(be *blockEntry) bool {
 
 // next returns the next ordinals of a block that have not been picked already, which only those of a sticky handle can be:
 // every block is met once otherwise.
-func (p *assignPlan) next(be *blockEntry, n int, avoid []span) []uint64 {
+func (p *assignPlan) next(be *blockEntry, n int, avoid []block.Span) []uint64 {
 	var had []uint64
 	for _, k := range p.picks[:p.sticky] {
 		if k.be == be {
@@ -112,7 +113,7 @@ func (p *assignPlan) next(be *blockEntry, n int, avoid []span) []uint64 {
 	if len(p.picks) > 0 {
 		dst = nil // it is in use
 	}
-	ordinals := be.free.peek(dst, be.most(n+len(had)), avoid)
+	ordinals := be.Peek(dst, n+len(had), avoid)
 	if len(had) > 0 {
 		ordinals = slices.DeleteFunc(ordinals, func(x uint64) bool { return slices.Contains(had, x) })
 	}

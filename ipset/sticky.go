@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -22,7 +24,7 @@ const stickyVersion = 1
 func (l *lastHeld) encode() string {
 	b := binary.AppendVarint([]byte{stickyVersion}, l.at)
 	for _, a := range l.addresses {
-		b = appendAddr(b, a)
+		b = wire.AppendAddr(b, a)
 	}
 	return string(b)
 }
@@ -32,21 +34,21 @@ func decodeLastHeld(family int, s string) (l lastHeld, err error) {
 	if s == "" {
 		return l, nil
 	}
-	r := &reader{s: s}
-	if v := r.byte(); v != stickyVersion {
-		r.fail("version")
+	r := &wire.Reader{S: s}
+	if v := r.Byte(); v != stickyVersion {
+		r.Fail("version")
 	}
-	l.at = r.varint()
+	l.at = r.Varint()
 	size := uint64(4)
 	if family == 6 {
 		size = 16
 	}
-	for r.s != "" {
-		if a, ok := netip.AddrFromSlice([]byte(r.bytes(size))); ok {
+	for r.S != "" {
+		if a, ok := netip.AddrFromSlice([]byte(r.Bytes(size))); ok {
 			l.addresses = append(l.addresses, a)
 		}
 	}
-	if r.err != nil {
+	if r.Err != nil {
 		return lastHeld{}, fmt.Errorf("%w: last addresses of a handle", ipalloc.ErrCorrupt)
 	}
 	return l, nil
@@ -97,14 +99,14 @@ func (p *assignPlan) pickSticky(t *txn, s *search) error {
 		if err != nil {
 			return err
 		}
-		if be.Block == nil || p.cat.Config.Strict && be.owner != p.Owner {
+		if be.Block == nil || p.cat.Config.Strict && be.Owner() != p.Owner {
 			continue
 		}
 		if err := t.ready(be, a); err != nil {
 			return err
 		}
-		x, _ := be.locate(a)
-		if _, avoided := within(be.avoid(p.cat, i), x); avoided || be.canAssign(x, p.Handle) != nil {
+		x, _ := be.Ordinal(a)
+		if _, avoided := block.Within(be.avoid(p.cat, i), x); avoided || be.CanHold(x, p.Handle) != nil {
 			continue
 		}
 		p.picks = append(p.picks, pick{be: be, ordinals: []uint64{x}})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -102,10 +103,10 @@ func (p *advancePlan) plan(t *txn) error {
 		return err
 	}
 	be, err := t.block(cat, p.block)
-	if err != nil || be.Block == nil || be.index() == be.shown && len(be.changes.list) == 0 {
+	if err != nil || be.Block == nil || indexOf(be.Block) == be.shown && len(be.changes.List) == 0 {
 		return err
 	}
-	lease, cooled := be.due(t.past)
+	lease, cooled := be.Due(t.past)
 	p.more = lease || cooled
 	return t.drop(cat, []drop{{be: be}}, &draft{})
 }
@@ -115,7 +116,7 @@ func (p *advancePlan) plan(t *txn) error {
 func (e *Engine) sweepIdle(ctx context.Context, a SweepArgs, s *Swept) error {
 	before := int64(math.MinInt64)
 	if a.IdleAfter > 0 {
-		before = later(e.past(), -int64(a.IdleAfter))
+		before = block.Later(e.past(), -int64(a.IdleAfter))
 	}
 	cat, err := e.readCatalog(ctx)
 	if err != nil {
@@ -154,18 +155,18 @@ func (e *Engine) giveBack(ctx context.Context, cat *catalog, a SweepArgs, before
 	}
 	parts := make(map[part][]netip.Prefix)
 	var order []part
-	err := e.eachBlock(ctx, blocks, func(b *Block) {
-		if b.owner.Kind == Nobody {
+	err := e.eachBlock(ctx, blocks, func(b *block.Block) {
+		if b.Owner().Kind == Nobody {
 			return
 		}
-		p := part{b.owner, !a.Unselected || e.selected(cat, b)}
-		if p.selected && (b.since > before || !b.isEmpty()) {
+		p := part{b.Owner(), !a.Unselected || e.selected(cat, b)}
+		if p.selected && (b.Since() > before || !b.IsEmpty()) {
 			return
 		}
 		if parts[p] == nil {
 			order = append(order, p)
 		}
-		parts[p] = append(parts[p], b.prefix)
+		parts[p] = append(parts[p], b.Prefix())
 	})
 	if err != nil {
 		return err
@@ -200,11 +201,11 @@ func (e *Engine) giveBack(ctx context.Context, cat *catalog, a SweepArgs, before
 }
 
 // selected reports whether the pool of a block still serves its host, with blocks of this size.
-func (e *Engine) selected(cat *catalog, b *Block) bool {
-	i := cat.containing(b.prefix.Addr())
-	if i < 0 || cat.Pools[i].BlockBits != b.prefix.Bits() {
+func (e *Engine) selected(cat *catalog, b *block.Block) bool {
+	i := cat.containing(b.Prefix().Addr())
+	if i < 0 || cat.Pools[i].BlockBits != b.Prefix().Bits() {
 		return false
 	}
-	labels, ok := e.labels(b.owner)
-	return ok && cat.selectsNode(i, b.owner.Name, labels)
+	labels, ok := e.labels(b.Owner())
+	return ok && cat.selectsNode(i, b.Owner().Name, labels)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -44,7 +45,7 @@ func newTxn(e *Engine) txn {
 // begin empties the transaction.
 func (t *txn) begin(ctx context.Context) {
 	t.id++
-	t.ctx, t.now = ctx, stamp(t.e.now())
+	t.ctx, t.now = ctx, block.Stamp(t.e.now())
 	t.past = t.now - t.e.skew
 	t.guards, t.blocks, t.owners, t.pages = t.guards[:0], t.blocks[:0], t.owners[:0], t.pages[:0]
 	clear(t.other)
@@ -73,9 +74,9 @@ const ownerOps = 4
 // another plan of the transaction has changed costs no more than those.
 func (t *txn) blockOps(be *blockEntry, n int, timed, fills bool) int {
 	if be.dirty != t.id {
-		n += 2 + opsPerAddress*len(be.changes.list) // the block, its empty entry
-		timed = timed || be.shown.due != 0 || be.Block != nil && (be.lease != 0 || len(be.cool) > 0)
-		fills = fills || be.Block == nil || !be.shown.room || be.shown.ready != 0 || be.owner.Kind == Nobody
+		n += 2 + opsPerAddress*len(be.changes.List) // the block, its empty entry
+		timed = timed || be.shown.due != 0 || be.Block != nil && (be.NextLease() != 0 || be.Cooling() > 0)
+		fills = fills || be.Block == nil || !be.shown.room || be.shown.ready != 0 || be.Owner().Kind == Nobody
 	}
 	if timed {
 		n += 2 // the entries of the former and the next time
@@ -198,9 +199,9 @@ func (t *txn) settle(rev uint64) {
 		if be.rev = rev; be.Block == nil {
 			be.rev = 0
 		} else {
-			be.shown = be.index()
+			be.shown = indexOf(be.Block)
 		}
-		be.changes.settle()
+		be.changes.Settle()
 	}
 }
 

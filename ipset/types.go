@@ -1,191 +1,44 @@
 package ipset
 
-import (
-	"encoding/binary"
-	"fmt"
-	"iter"
-	"net/netip"
-	"slices"
-	"strings"
-	"time"
+import "github.com/ipalloc/ipalloc/ipset/block"
 
-	"github.com/ipalloc/ipalloc"
+// The values that calls take and return are those of package block.
+type (
+	// Owner identifies the owner of a block, or the host that an address is held for. The zero value is no owner.
+	Owner = block.Owner
+	// OwnerKind says whether an owner is a machine.
+	OwnerKind = block.OwnerKind
+	// Attributes is an immutable set of keys and values that is kept with an address.
+	Attributes = block.Attributes
+	// Allocation is one address that is held, or that is cooling.
+	Allocation = block.Allocation
+	// Claim describes the holder of an address.
+	Claim = block.Claim
+	// Guard is the condition on which an address is released.
+	Guard = block.Guard
+	// Outcome says what a release did with one address.
+	Outcome = block.Outcome
 )
 
-// OwnerKind says whether an owner is a machine.
-type OwnerKind uint8
-
+// The kinds of an [Owner].
 const (
-	// Nobody is the kind of the zero [Owner]. A block with it is an orphan.
-	Nobody OwnerKind = iota
-	// Host is a machine.
-	Host
-	// Virtual is an owner that is not a machine, such as a load balancer's controller.
-	Virtual
+	Nobody  = block.Nobody
+	Host    = block.Host
+	Virtual = block.Virtual
 )
 
-// Owner identifies the owner of a block, or the host that an address is held for. The zero value is no owner. Owners are
-// comparable.
-type Owner struct {
-	Kind OwnerKind
-	Name string
-}
+// The outcomes of a release.
+const (
+	Released     = block.Released
+	WasFree      = block.WasFree
+	OwnerChanged = block.OwnerChanged
+)
 
 // HostOwner returns the owner that stands for the machine of that name.
-func HostOwner(name string) Owner { return Owner{Host, name} }
+func HostOwner(name string) Owner { return block.HostOwner(name) }
 
 // ParseOwner reads what [Owner.String] writes: "host:a", "virtual:b", or "" for no owner. Anything else is [ipalloc.ErrInvalid].
-func ParseOwner(s string) (Owner, error) {
-	if s == "" {
-		return Owner{}, nil
-	}
-	kind, name, ok := strings.Cut(s, ":")
-	if ok && name != "" && kind == "host" {
-		return Owner{Host, name}, nil
-	}
-	if ok && name != "" && kind == "virtual" {
-		return Owner{Virtual, name}, nil
-	}
-	return Owner{}, fmt.Errorf("%w: owner %q", errBadName, s)
-}
+func ParseOwner(s string) (Owner, error) { return block.ParseOwner(s) }
 
-// String returns "host:name", "virtual:name" or "".
-func (o Owner) String() string {
-	switch o.Kind {
-	case Host:
-		return "host:" + o.Name
-	case Virtual:
-		return "virtual:" + o.Name
-	}
-	return ""
-}
-
-// check refuses an owner that cannot own.
-func (o Owner) check() error {
-	if o.Kind != Host && o.Kind != Virtual {
-		return fmt.Errorf("%w: owner of kind %d", errBadName, o.Kind)
-	}
-	return checkName("owner", o.Name)
-}
-
-// maxAttributes is the largest size of the attributes of one address, coded.
-const maxAttributes = 64 << 10
-
-// Attributes is an immutable set of keys and values that is kept with an address. The zero value is the empty set. Sets with
-// the same content are equal by ==.
-type Attributes struct {
-	// code is uvarint length and bytes of key and value alternating, keys ascending.
-	code string
-}
-
-// NewAttributes returns the attributes in m. It returns ipalloc.ErrLimit if they come to more than 64 KiB.
-func NewAttributes(m map[string]string) (Attributes, error) {
-	if len(m) == 0 {
-		return Attributes{}, nil
-	}
-	keys := make([]string, 0, len(m))
-	size := 0
-	for k, v := range m {
-		keys = append(keys, k)
-		size += len(k) + len(v) + 2
-	}
-	if size > maxAttributes {
-		return Attributes{}, fmt.Errorf("%w: attributes of %d bytes, at most %d", ipalloc.ErrLimit, size, maxAttributes)
-	}
-	slices.Sort(keys)
-	b := make([]byte, 0, size)
-	for _, k := range keys {
-		b = binary.AppendUvarint(b, uint64(len(k)))
-		b = append(b, k...)
-		b = binary.AppendUvarint(b, uint64(len(m[k])))
-		b = append(b, m[k]...)
-	}
-	if len(b) > maxAttributes {
-		return Attributes{}, fmt.Errorf("%w: attributes of %d bytes, at most %d", ipalloc.ErrLimit, len(b), maxAttributes)
-	}
-	return Attributes{string(b)}, nil
-}
-
-// All yields keys and values, keys ascending.
-func (a Attributes) All() iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for r := (reader{s: a.code}); r.s != ""; {
-			k := r.bytes(r.uvarint())
-			if v := r.bytes(r.uvarint()); !yield(k, v) {
-				return
-			}
-		}
-	}
-}
-
-// Map returns the attributes as a new map, nil if there are none.
-func (a Attributes) Map() map[string]string {
-	if a.code == "" {
-		return nil
-	}
-	m := make(map[string]string)
-	for k, v := range a.All() {
-		m[k] = v
-	}
-	return m
-}
-
-// valid reports whether the code is one that NewAttributes writes.
-func (a Attributes) valid() bool {
-	r, last, first := reader{s: a.code}, "", true
-	for r.s != "" {
-		k := r.bytes(r.uvarint())
-		r.bytes(r.uvarint())
-		if r.err != nil || !first && k <= last {
-			return false
-		}
-		last, first = k, false
-	}
-	return len(a.code) <= maxAttributes
-}
-
-// Allocation is one address that is held, or that is cooling.
-type Allocation struct {
-	Address netip.Addr
-	// Block is the prefix of the block that the address is in.
-	Block netip.Prefix
-	// Host is the host that the address is held for. If that is not the owner of the block, the address is borrowed. It is
-	// the zero Owner if an import did not name one.
-	Host   Owner
-	Handle string
-	// Attributes are those of the active owner; Alternate those of the owner that may take over.
-	Attributes Attributes
-	Alternate  Attributes
-	// Seq is the sequence number of the allocation; no other allocation of this address ever has it.
-	Seq uint64
-	// Until is the end of the lease, zero without one. For a cooling address it is when the address can be assigned again.
-	Until   time.Time
-	Cooling bool
-}
-
-// holder names who has the address: the handle, or the host if it has none.
-func (a Allocation) holder() string {
-	if a.Handle != "" || a.Host.Kind == Nobody {
-		return a.Handle
-	}
-	return a.Host.String()
-}
-
-// Prefix returns the address with its block's prefix length, unmasked, the form an interface is configured with.
-func (a Allocation) Prefix() netip.Prefix { return netip.PrefixFrom(a.Address, a.Block.Bits()) }
-
-// stamp turns a time into nanoseconds since 1970; the zero time is 0.
-func stamp(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
-}
-
-// unstamp turns nanoseconds since 1970 into a UTC time; 0 is the zero time.
-func unstamp(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
-}
+// NewAttributes returns the attributes in m. It returns [ipalloc.ErrLimit] if they come to more than 64 KiB.
+func NewAttributes(m map[string]string) (Attributes, error) { return block.NewAttributes(m) }

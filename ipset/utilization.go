@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -39,9 +40,9 @@ func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 		pools[i].Reserved = cat.reservedIn(i, p.Prefix)
 	}
 	lost := Utilization{}
-	err = e.eachHeader(ctx, cat, func(b *Block) {
-		i := cat.containing(b.prefix.Addr())
-		u := b.utilization(cat, i)
+	err = e.eachHeader(ctx, cat, func(b *block.Block) {
+		i := cat.containing(b.Prefix().Addr())
+		u := utilizationOf(b, cat, i)
 		if i < 0 {
 			lost.Blocks = append(lost.Blocks, u)
 			lost.add(u)
@@ -53,7 +54,7 @@ func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 		pools[i].add(u)
 		if cat.avoid[i] != nil || u.Reserved != (Count{}) {
 			// What the block says of its reserved addresses replaces what the pool knew of them.
-			pools[i].Reserved = pools[i].Reserved.Sub(cat.reservedIn(i, b.prefix)).Add(u.Reserved)
+			pools[i].Reserved = pools[i].Reserved.Sub(cat.reservedIn(i, b.Prefix())).Add(u.Reserved)
 		}
 	})
 	if err != nil {
@@ -72,11 +73,11 @@ func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 
 // eachHeader calls do with every block, advanced to the present, in address order. The block is of no use after do has returned;
 // its addresses need not be loaded.
-func (e *Engine) eachHeader(ctx context.Context, cat *catalog, do func(*Block)) error {
+func (e *Engine) eachHeader(ctx context.Context, cat *catalog, do func(*block.Block)) error {
 	if err := e.current(ctx); err != nil {
 		return err
 	}
-	var b Block
+	var b block.Block
 	var bad error
 	now := e.past()
 	r := store.Range{From: kindBlock, To: kindBlock + "\xff", Limit: readMost}
@@ -87,11 +88,11 @@ func (e *Engine) eachHeader(ctx context.Context, cat *catalog, do func(*Block)) 
 				bad = fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, rec.Key)
 				return false
 			}
-			if err := b.decode(p, rec.Value); err != nil {
+			if err := b.Decode(p, rec.Value); err != nil {
 				bad = wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
 				return false
 			}
-			if lease, cooled := b.due(now); lease || cooled {
+			if lease, cooled := b.Due(now); lease || cooled {
 				whole, err := e.readBlock(ctx, cat, p)
 				if err != nil {
 					bad = err
@@ -113,17 +114,18 @@ func (u *Utilization) add(b Utilization) {
 	u.Used, u.Cooling = u.Used.Add(b.Used), u.Cooling.Add(b.Cooling)
 }
 
-// utilization returns the use of a block of pool i, -1 for none.
-func (b *Block) utilization(cat *catalog, i int) Utilization {
+// utilizationOf returns the use of a block of pool i, -1 for none.
+func utilizationOf(b *block.Block, cat *catalog, i int) Utilization {
+	head, tail := b.Reserved()
 	u := Utilization{
-		Prefix: b.prefix, Owner: b.owner, Capacity: sizeOf(b.prefix),
-		Used: Count{Lo: b.used}, Cooling: Count{Lo: uint64(len(b.cool))},
-		Reserved: Count{Lo: b.head}.Add(Count{Lo: b.tail}),
+		Prefix: b.Prefix(), Owner: b.Owner(), Capacity: sizeOf(b.Prefix()),
+		Used: Count{Lo: b.Used()}, Cooling: Count{Lo: b.Cooling()},
+		Reserved: Count{Lo: head}.Add(Count{Lo: tail}),
 	}
 	if i >= 0 {
 		u.Pool = cat.Pools[i].Name
-		for _, s := range b.spansOf(cat.avoid[i]) {
-			u.Reserved = u.Reserved.Add(b.freeIn(s))
+		for _, s := range b.Spans(cat.avoid[i]) {
+			u.Reserved = u.Reserved.Add(freeIn(b, s))
 		}
 	}
 	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved)
@@ -131,10 +133,10 @@ func (b *Block) utilization(cat *catalog, i int) Utilization {
 }
 
 // freeIn returns the number of queued ordinals in a span.
-func (b *Block) freeIn(s span) Count {
+func freeIn(b *block.Block, s block.Span) Count {
 	var n Count
-	for _, q := range b.free.spans[b.free.head:] {
-		if lo, hi := max(q.lo, s.lo), min(q.hi, s.hi); lo <= hi {
+	for _, q := range b.FreeSpans() {
+		if lo, hi := max(q.Lo, s.Lo), min(q.Hi, s.Hi); lo <= hi {
 			n = n.Add(Count{Lo: hi - lo}).Add(Count{Lo: 1})
 		}
 	}

@@ -3,6 +3,7 @@ package ipset
 import (
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -123,11 +124,11 @@ func (p *assignPlan) pickEmpty(t *txn, s *search) error {
 			if be == nil {
 				break
 			}
-			if be.Block == nil || !be.isEmpty() || be.owner == p.Owner || be.owner.Kind == Nobody || be.since > before {
+			if be.Block == nil || !be.IsEmpty() || be.Owner() == p.Owner || be.Owner().Kind == Nobody || be.Since() > before {
 				w.pass(be)
 				continue
 			}
-			if p.unusable(i, be.prefix) || p.picked(be) {
+			if p.unusable(i, be.Prefix()) || p.picked(be) {
 				continue
 			}
 			if err := p.takeOver(t, s, i, be); err != nil {
@@ -142,15 +143,15 @@ func (p *assignPlan) pickEmpty(t *txn, s *search) error {
 func (p *assignPlan) takeOver(t *txn, s *search, i int, be *blockEntry) error {
 	t.guard(&be.entry)
 	o := p.blockOptions()
-	o.Claimed, o.Seq = unstamp(t.now), be.seq
-	b, err := NewBlock(be.prefix, o)
+	o.Claimed, o.Seq = block.Unstamp(t.now), be.Seq()
+	b, err := block.New(be.Prefix(), o)
 	if err != nil {
 		return err
 	}
-	if err := p.draft.take(t, be.owner, be.prefix); err != nil {
+	if err := p.draft.take(t, be.Owner(), be.Prefix()); err != nil {
 		return err
 	}
-	if err := p.draft.give(t, p.Owner, be.prefix); err != nil {
+	if err := p.draft.give(t, p.Owner, be.Prefix()); err != nil {
 		return err
 	}
 	if p.taken == nil {
@@ -178,12 +179,12 @@ func (p *assignPlan) pickOrphans(t *txn, s *search) error {
 				break
 			}
 			n := len(p.picks)
-			if be.Block == nil || be.owner.Kind != Nobody || !p.pickFrom(t, s, i, be) {
+			if be.Block == nil || be.Owner().Kind != Nobody || !p.pickFrom(t, s, i, be) {
 				w.pass(be)
 				continue
 			}
 			p.picks[n].adopt = true
-			if err := p.draft.give(t, p.Owner, be.prefix); err != nil {
+			if err := p.draft.give(t, p.Owner, be.Prefix()); err != nil {
 				return err
 			}
 		}
@@ -209,7 +210,7 @@ func (p *assignPlan) noteForeign(t *txn, s *search) error {
 			if be == nil {
 				break
 			}
-			if be.Block == nil || be.owner == p.Owner || be.owner.Kind == Nobody {
+			if be.Block == nil || be.Owner() == p.Owner || be.Owner().Kind == Nobody {
 				w.pass(be)
 				continue
 			}
@@ -237,7 +238,7 @@ func (p *assignPlan) pickForeign(t *txn, s *search) error {
 			if p.taken[be] {
 				continue
 			}
-			if be.Block == nil || be.owner == p.Owner || !p.pickFrom(t, s, i, be) {
+			if be.Block == nil || be.Owner() == p.Owner || !p.pickFrom(t, s, i, be) {
 				w.pass(be)
 			}
 		}

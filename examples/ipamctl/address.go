@@ -14,6 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // addressView is an address in JSON.
@@ -207,7 +208,7 @@ func avoids(all []ipset.Pool, pool string, ip netip.Addr) bool {
 }
 
 // isFree reports whether an address that is not held is not one of the reserved ones at the ends of its block.
-func isFree(b *ipset.Block, ip netip.Addr) bool {
+func isFree(b *block.Block, ip netip.Addr) bool {
 	head, tail := b.Reserved()
 	first, last := addrmap.Of(b.Prefix())
 	at := addr.FromAddr(ip)
@@ -248,7 +249,7 @@ func (a *app) addressListCommand() *cobra.Command {
 }
 
 // addAllocations adds the allocations of a block that want accepts.
-func addAllocations(l *listing, b *ipset.Block, all []ipset.Pool, want func(ipset.Allocation) bool) {
+func addAllocations(l *listing, b *block.Block, all []ipset.Pool, want func(ipset.Allocation) bool) {
 	pool := poolAt(all, b.Prefix().Addr())
 	for al := range b.All() {
 		if want(al) {

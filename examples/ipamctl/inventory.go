@@ -12,6 +12,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/calico"
 )
 
@@ -293,8 +294,8 @@ func (a *app) bringAddress(ctx context.Context, e *ipset.Engine, entry addressEn
 }
 
 // sameHolders reports whether two blocks hold the same addresses for the same handles.
-func sameHolders(x, y *ipset.Block) bool {
-	held := func(b *ipset.Block) string {
+func sameHolders(x, y *block.Block) bool {
+	held := func(b *block.Block) string {
 		var s strings.Builder
 		for al := range b.All() {
 			if !al.Cooling {

@@ -15,7 +15,7 @@ type IPSetHold struct {
 	Cooling bool
 }
 
-// IPSetBlock is the twin of ipset.Block: a list of free addresses in the order in which they go out, a list of cooling
+// IPSetBlock is the twin of block.Block: a list of free addresses in the order in which they go out, a list of cooling
 // ones in the order of their release, and a map of who has what.
 type IPSetBlock struct {
 	Prefix netip.Prefix

@@ -12,10 +12,11 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
-// block is the JSON form.
-type block struct {
+// record is the JSON form.
+type record struct {
 	CIDR         string            `json:"cidr"`
 	Affinity     *string           `json:"affinity"`
 	ClaimTime    *time.Time        `json:"affinityClaimTime,omitempty"`
@@ -54,8 +55,8 @@ func corrupt(prefix netip.Prefix, format string, args ...any) error {
 // the host in its attribute "node", else for the block's owner. Give the block to [ipset.Engine.ImportBlock].
 //
 // It returns an error that is [ipalloc.ErrCorrupt] for anything that does not fit together.
-func Import(data []byte, cooldown time.Duration) (*ipset.Block, error) {
-	var c block
+func Import(data []byte, cooldown time.Duration) (*block.Block, error) {
+	var c record
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, corrupt(netip.Prefix{}, "%v", err)
 	}
@@ -102,7 +103,7 @@ func Import(data []byte, cooldown time.Duration) (*ipset.Block, error) {
 		}
 		free = append(free, addrs[x])
 	}
-	b, err := ipset.RestoreBlock(p, o, free, append(busy, cool...))
+	b, err := block.Restore(p, o, free, append(busy, cool...))
 	if err != nil && !errors.Is(err, ipalloc.ErrCorrupt) {
 		err = corrupt(p, "%v", err)
 	}
@@ -131,7 +132,7 @@ func (a *attribute) allocation(owner ipset.Owner, cooldown time.Duration) (al ip
 }
 
 // options reads the affinity and the reserved ends.
-func (c *block) options(p netip.Prefix) (o ipset.BlockOptions, err error) {
+func (c *record) options(p netip.Prefix) (o block.Options, err error) {
 	o.Seq = max(c.Sequence, 1)
 	switch {
 	case c.Affinity != nil:
@@ -166,7 +167,7 @@ func (c *block) options(p netip.Prefix) (o ipset.BlockOptions, err error) {
 //
 // It returns [ipalloc.ErrInvalid] for a block of more than 65,536 addresses, and for one that holds leases, for which that form
 // has no place.
-func Export(b *ipset.Block, cooldown time.Duration) ([]byte, error) {
+func Export(b *block.Block, cooldown time.Duration) ([]byte, error) {
 	p := b.Prefix()
 	refuse := func(at netip.Addr, reason string) ([]byte, error) {
 		return nil, &ipalloc.Error{Package: "calico", Op: "export", Prefix: p, Addr: at, Reason: reason, Err: ipalloc.ErrInvalid}
@@ -175,7 +176,7 @@ func Export(b *ipset.Block, cooldown time.Duration) ([]byte, error) {
 		return refuse(netip.Addr{}, "the block is too large for Calico")
 	}
 	size := 1 << (p.Addr().BitLen() - p.Bits())
-	c := block{
+	c := record{
 		CIDR: p.String(), Allocations: make([]*int, size), Unallocated: []int{},
 		Attributes: []attribute{}, Sequence: b.Seq() + 1, Sequences: map[string]uint64{},
 	}

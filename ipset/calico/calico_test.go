@@ -13,14 +13,15 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // churn returns a block after n random operations: with cooling addresses, equal and own handles.
-func churn(t testing.TB, r *rand.Rand, prefix string, n int) *ipset.Block {
+func churn(t testing.TB, r *rand.Rand, prefix string, n int) *block.Block {
 	p := netip.MustParsePrefix(prefix)
-	b, err := ipset.NewBlock(p, ipset.BlockOptions{
+	b, err := block.New(p, block.Options{
 		Owner: ipset.Owner{Kind: ipset.OwnerKind(1 + r.IntN(2)), Name: "o"}, Head: r.Uint64N(2), Tail: r.Uint64N(2), Claimed: t0, Seq: r.Uint64N(1 << 40),
 	})
 	if err != nil {
@@ -71,7 +72,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var x, y block
+		var x, y record
 		json.Unmarshal(data, &x)
 		json.Unmarshal(again, &y)
 		x.Sequence, y.Sequence = 0, 0

@@ -16,7 +16,7 @@
 //
 // The contestants:
 //
-//   - ours: a [ipset.Block], or an engine on [store.Memory].
+//   - ours: a [block.Block], or an engine on [store.Memory].
 //   - Calico: its block, which is not exported, reached by linkname; or its client on an implementation in memory of its
 //     backend's interface, which codes and decodes JSON as each backend of Calico does and as our engine codes its
 //     records. Its log is off. The pools and reservations, which Calico's product reads from the datastore in every

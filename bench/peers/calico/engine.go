@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -72,9 +73,9 @@ func (o *oursEngine) releaseHandle(handle string) error {
 	return err
 }
 
-func (o *oursEngine) fill(block netip.Prefix, owner string, held int) {
-	b := must(ipset.NewBlock(block, ipset.BlockOptions{Owner: ipset.HostOwner(owner), Claimed: time.Now()}))
-	if got := b.AutoAssign(nil, held, ipset.Claim{Handle: block.String()}, time.Now(), nil); len(got) != held {
+func (o *oursEngine) fill(p netip.Prefix, owner string, held int) {
+	b := must(block.New(p, block.Options{Owner: ipset.HostOwner(owner), Claimed: time.Now()}))
+	if got := b.AutoAssign(nil, held, ipset.Claim{Handle: p.String()}, time.Now(), nil); len(got) != held {
 		panic("the block is too small")
 	}
 	check(o.ImportBlock(bg, b))

@@ -10,6 +10,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 
 	"github.com/ipalloc/ipalloc/bench/internal/report"
@@ -86,7 +87,7 @@ func ourSnapshot() ([]byte, uint64) {
 	now := time.Now()
 	var buf []ipset.Allocation
 	for i := range heldBlocks {
-		b := must(ipset.NewBlock(nth(i), ipset.BlockOptions{Owner: ipset.HostOwner(ownerName(i)), Claimed: now}))
+		b := must(block.New(nth(i), block.Options{Owner: ipset.HostOwner(ownerName(i)), Claimed: now}))
 		n, first := heldIn(i)
 		for j := range n {
 			b.AutoAssign(buf[:0], 1, ipset.Claim{Handle: handleName(first + j)}, now, nil)

@@ -8,6 +8,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // Contestants.
@@ -48,7 +49,7 @@ func blockWorks() *worklist {
 func handleName(i int) string { return fmt.Sprintf("k8s-pod-network.%024d", i) }
 
 func blockJob(p netip.Prefix, held int) *job {
-	b := must(ipset.NewBlock(p, ipset.BlockOptions{Owner: ipset.HostOwner("host")}))
+	b := must(block.New(p, block.Options{Owner: ipset.HostOwner("host")}))
 	now := time.Unix(1e9, 0)
 	var buf [1]ipset.Allocation
 	for i := range held {

@@ -1,4 +1,4 @@
-package ipset
+package block
 
 import (
 	"encoding/binary"
@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // The coded block, version 1: everything but its addresses, which have records of their own. Its prefix is in its key.
@@ -45,8 +46,8 @@ const (
 	flagsKnown   = 1<<7 - 1
 )
 
-// append appends the coded block to dst.
-func (b *Block) append(dst []byte) []byte {
+// Append appends the coded block to dst.
+func (b *Block) Append(dst []byte) []byte {
 	flags := byte(0)
 	free, packed := b.packs()
 	for i, set := range [...]bool{b.owner.Kind == Host, b.owner.Kind == Virtual, b.head|b.tail != 0, b.lease != 0, b.former != "", len(b.cool) > 0, packed} {
@@ -56,7 +57,7 @@ func (b *Block) append(dst []byte) []byte {
 	}
 	dst = append(dst, blockVersion, flags)
 	if b.owner.Kind != Nobody {
-		dst = appendString(dst, b.owner.Name)
+		dst = wire.AppendString(dst, b.owner.Name)
 	}
 	if flags&flagReserved != 0 {
 		dst = binary.AppendUvarint(dst, b.head)
@@ -70,7 +71,7 @@ func (b *Block) append(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, b.leases)
 	}
 	if flags&flagFormer != 0 {
-		dst = appendString(dst, b.former)
+		dst = wire.AppendString(dst, b.former)
 	}
 	if flags&flagCooling != 0 {
 		dst = binary.AppendVarint(dst, b.cool[0].until-b.claimed)
@@ -90,7 +91,7 @@ func (b *Block) packs() (free uint64, packed bool) {
 	}
 	spans := b.free.spans[b.free.head:]
 	for _, s := range spans {
-		free += s.hi - s.lo + 1
+		free += s.Hi - s.Lo + 1
 	}
 	width, bytes := uint64(bits.Len64(b.last)), uint64(1)
 	if b.last > 63 {
@@ -122,7 +123,7 @@ func (b *Block) appendPacked(dst []byte, free uint64) []byte {
 	}
 	p := packer{dst: dst, width: uint(bits.Len64(b.last))}
 	for _, s := range b.free.spans[b.free.head:] {
-		for x := s.lo; x <= s.hi; x++ {
+		for x := s.Lo; x <= s.Hi; x++ {
 			p.add(x)
 		}
 	}
@@ -140,9 +141,9 @@ func (b *Block) appendSpans(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(spans)))
 	next := uint64(0)
 	for _, s := range spans {
-		dst = binary.AppendVarint(dst, int64(s.lo-next))
-		dst = binary.AppendUvarint(dst, s.hi-s.lo)
-		next = s.hi + 1
+		dst = binary.AppendVarint(dst, int64(s.Lo-next))
+		dst = binary.AppendUvarint(dst, s.Hi-s.Lo)
+		next = s.Hi + 1
 	}
 	if len(b.cool) > 0 {
 		dst = binary.AppendUvarint(dst, uint64(len(b.cool)))
@@ -153,80 +154,67 @@ func (b *Block) appendSpans(dst []byte) []byte {
 	return dst
 }
 
-func appendString(dst []byte, s string) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
-}
-
-func appendAddr(dst []byte, a netip.Addr) []byte {
-	if a.Is4() {
-		b := a.As4()
-		return append(dst, b[:]...)
-	}
-	b := a.As16()
-	return append(dst, b[:]...)
-}
-
-// decodeBlock reads what [Block.append] writes for the block of a prefix. None of its addresses is loaded.
+// Decode reads what [Block.Append] writes for the block of a prefix. None of its addresses is loaded.
 //
 // It returns an error that is [ipalloc.ErrCorrupt] for anything else: what it returns is consistent.
-func decodeBlock(p netip.Prefix, s string) (*Block, error) {
+func Decode(p netip.Prefix, s string) (*Block, error) {
 	b := new(Block)
-	if err := b.decode(p, s); err != nil {
+	if err := b.Decode(p, s); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-// decode is decodeBlock into a block whose memory is used again. After an error the block is of no use but for that.
-func (b *Block) decode(p netip.Prefix, s string) error {
-	r := reader{s: s}
-	if v := r.byte(); v != blockVersion {
-		r.fail("version")
+// Decode is the function Decode into a block whose memory is used again. After an error the block is of no use but for that.
+func (b *Block) Decode(p netip.Prefix, s string) error {
+	r := wire.Reader{S: s}
+	if v := r.Byte(); v != blockVersion {
+		r.Fail("version")
 	}
-	flags := r.byte()
+	flags := r.Byte()
 	if flags&^flagsKnown != 0 || flags&flagHost != 0 && flags&flagVirtual != 0 {
-		r.fail("flags")
+		r.Fail("flags")
 	}
 	var owner Owner
 	if flags&(flagHost|flagVirtual) != 0 {
 		if owner.Kind = Host; flags&flagVirtual != 0 {
 			owner.Kind = Virtual
 		}
-		owner.Name = r.bytes(r.uvarint())
-		if r.err == nil && owner.check() != nil {
-			r.fail("owner")
+		owner.Name = r.Bytes(r.Uvarint())
+		if r.Err == nil && owner.Check() != nil {
+			r.Fail("owner")
 		}
 	}
 	head, tail := uint64(0), uint64(0)
 	if flags&flagReserved != 0 {
-		if head, tail = r.uvarint(), r.uvarint(); head|tail == 0 {
-			r.fail("reserved ends")
+		if head, tail = r.Uvarint(), r.Uvarint(); head|tail == 0 {
+			r.Fail("reserved ends")
 		}
 	}
-	if err := b.reset(p, head, tail); err != nil || r.err != nil {
+	if err := b.reset(p, head, tail); err != nil || r.Err != nil {
 		return fmt.Errorf("%w: block header", ipalloc.ErrCorrupt)
 	}
 	b.owner = owner
-	b.claimed = r.varint()
-	b.since = b.claimed + r.varint()
-	b.seq = r.uvarint()
+	b.claimed = r.Varint()
+	b.since = b.claimed + r.Varint()
+	b.seq = r.Uvarint()
 	if flags&flagLeases != 0 {
-		b.lease, b.leases = b.claimed+r.varint(), r.uvarint()
+		b.lease, b.leases = b.claimed+r.Varint(), r.Uvarint()
 		if b.lease == 0 {
-			r.fail("lease")
+			r.Fail("lease")
 		}
 	}
 	if flags&flagFormer != 0 {
-		b.former = r.bytes(r.uvarint())
+		b.former = r.Bytes(r.Uvarint())
 	}
-	if b.decodeQueue(&r, flags); r.err == nil {
+	if b.decodeQueue(&r, flags); r.Err == nil {
 		b.fill(&r)
 	}
 	switch {
-	case r.err != nil:
-		return r.err
-	case r.s != "":
-		return fmt.Errorf("%w: block is followed by %d bytes", ipalloc.ErrCorrupt, len(r.s))
+	case r.Err != nil:
+		return r.Err
+	case r.S != "":
+		return fmt.Errorf("%w: block is followed by %d bytes", ipalloc.ErrCorrupt, len(r.S))
 	case b.leases > b.used || !b.formerly():
 		return fmt.Errorf("%w: leases or former owners of a block", ipalloc.ErrCorrupt)
 	}
@@ -234,13 +222,13 @@ func (b *Block) decode(p netip.Prefix, s string) error {
 }
 
 // decodeQueue reads the free and the cooling ordinals.
-func (b *Block) decodeQueue(r *reader, flags byte) {
+func (b *Block) decodeQueue(r *wire.Reader, flags byte) {
 	first, last := int64(0), int64(0)
 	if flags&flagCooling != 0 {
-		first = b.claimed + r.varint()
-		last = b.claimed + r.varint()
+		first = b.claimed + r.Varint()
+		last = b.claimed + r.Varint()
 		if first <= 0 || last <= 0 {
-			r.fail("cooling times")
+			r.Fail("cooling times")
 		}
 	}
 	if flags&flagPacked != 0 {
@@ -251,24 +239,24 @@ func (b *Block) decodeQueue(r *reader, flags byte) {
 	if len(b.cool) > 0 {
 		b.cool[0].until = first
 		if b.cool[len(b.cool)-1].until = last; len(b.cool) == 1 && first != last {
-			r.fail("cooling times")
+			r.Fail("cooling times")
 		}
 	}
-	if _, packed := b.packs(); r.err == nil && (packed != (flags&flagPacked != 0) || (len(b.cool) > 0) != (flags&flagCooling != 0)) {
-		r.fail("form of the queue")
+	if _, packed := b.packs(); r.Err == nil && (packed != (flags&flagPacked != 0) || (len(b.cool) > 0) != (flags&flagCooling != 0)) {
+		r.Fail("form of the queue")
 	}
 }
 
-func (b *Block) decodePacked(r *reader, flags byte) {
-	free, cool := r.uvarint(), uint64(0)
+func (b *Block) decodePacked(r *wire.Reader, flags byte) {
+	free, cool := r.Uvarint(), uint64(0)
 	if flags&flagCooling != 0 {
-		cool = r.uvarint()
+		cool = r.Uvarint()
 	}
-	if width := uint64(bits.Len64(b.last)); r.err != nil || free > b.last+1 || cool > b.last+1 || b.last >= dirMax {
-		r.fail("queue")
+	if width := uint64(bits.Len64(b.last)); r.Err != nil || free > b.last+1 || cool > b.last+1 || b.last >= dirMax {
+		r.Fail("queue")
 	} else {
-		data := r.bytes(((free+cool)*width + 7) / 8)
-		if r.err != nil {
+		data := r.Bytes(((free+cool)*width + 7) / 8)
+		if r.Err != nil {
 			return
 		}
 		at := uint64(0)
@@ -286,53 +274,53 @@ func (b *Block) decodePacked(r *reader, flags byte) {
 			b.cool = append(b.cool, cooling{x: next()})
 		}
 		if at&7 != 0 && data[at>>3]>>(at&7) != 0 {
-			r.fail("padding")
+			r.Fail("padding")
 		}
 	}
 }
 
-func (b *Block) decodeSpans(r *reader, flags byte) {
-	n := r.uvarint()
-	if n > uint64(len(r.s)) {
-		r.fail("queue")
+func (b *Block) decodeSpans(r *wire.Reader, flags byte) {
+	n := r.Uvarint()
+	if n > uint64(len(r.S)) {
+		r.Fail("queue")
 		return
 	}
 	b.free.spans = slices.Grow(b.free.spans, int(n))
 	next := uint64(0)
-	for i := uint64(0); i < n && r.err == nil; i++ {
-		lo := next + uint64(r.varint())
-		hi := lo + r.uvarint()
+	for i := uint64(0); i < n && r.Err == nil; i++ {
+		lo := next + uint64(r.Varint())
+		hi := lo + r.Uvarint()
 		if hi < lo || hi > b.last || i > 0 && lo == next && lo != 0 {
-			r.fail("queue")
+			r.Fail("queue")
 		}
-		b.free.spans = append(b.free.spans, span{lo, hi})
+		b.free.spans = append(b.free.spans, Span{lo, hi})
 		next = hi + 1
 	}
 	if flags&flagCooling == 0 {
 		return
 	}
-	n = r.uvarint()
-	if n > uint64(len(r.s)) {
-		r.fail("cooling ordinals")
+	n = r.Uvarint()
+	if n > uint64(len(r.S)) {
+		r.Fail("cooling ordinals")
 		return
 	}
-	for ; n > 0 && r.err == nil; n-- {
-		b.cool = append(b.cool, cooling{x: r.uvarint()})
+	for ; n > 0 && r.Err == nil; n-- {
+		b.cool = append(b.cool, cooling{x: r.Uvarint()})
 	}
 }
 
 // fill finds the held ordinals: those between the free and the cooling ones.
-func (b *Block) fill(r *reader) {
+func (b *Block) fill(r *wire.Reader) {
 	if b.last < 64 {
 		b.fillWord(r)
 		return
 	}
 	spans := slices.Clone(b.free.spans)
 	for _, c := range b.cool {
-		spans = append(spans, span{c.x, c.x})
+		spans = append(spans, Span{c.x, c.x})
 	}
-	slices.SortFunc(spans, func(x, y span) int {
-		if x.lo < y.lo {
+	slices.SortFunc(spans, func(x, y Span) int {
+		if x.Lo < y.Lo {
 			return -1
 		}
 		return 1
@@ -340,7 +328,7 @@ func (b *Block) fill(r *reader) {
 	next, end := b.head, false
 	hold := func(lo, hi uint64) {
 		if b.used += hi - lo + 1; hi-lo >= maxHeld || b.used > maxHeld {
-			r.fail("too many held ordinals")
+			r.Fail("too many held ordinals")
 			return
 		}
 		for x := lo; ; {
@@ -353,17 +341,17 @@ func (b *Block) fill(r *reader) {
 		}
 	}
 	for _, s := range spans {
-		if end || s.lo < next || s.hi > b.last-b.tail {
-			r.fail("ordinal in two states")
+		if end || s.Lo < next || s.Hi > b.last-b.tail {
+			r.Fail("ordinal in two states")
 			return
 		}
-		if s.lo > next {
-			hold(next, s.lo-1)
+		if s.Lo > next {
+			hold(next, s.Lo-1)
 		}
-		if r.err != nil {
+		if r.Err != nil {
 			return
 		}
-		next, end = s.hi+1, s.hi == b.last-b.tail
+		next, end = s.Hi+1, s.Hi == b.last-b.tail
 	}
 	if !end {
 		hold(next, b.last-b.tail)
@@ -375,21 +363,21 @@ func (b *Block) fill(r *reader) {
 }
 
 // fillWord is fill for a block of up to 64 addresses.
-func (b *Block) fillWord(r *reader) {
+func (b *Block) fillWord(r *wire.Reader) {
 	all := ^uint64(0) >> (63 - (b.last - b.tail - b.head)) << b.head
 	left, cool := all, uint64(0)
 	take := func(mask uint64) {
 		if left&mask != mask {
-			r.fail("ordinal in two states")
+			r.Fail("ordinal in two states")
 		}
 		left &^= mask
 	}
 	for _, s := range b.free.spans {
-		take(^uint64(0) >> (63 - (s.hi - s.lo)) << s.lo)
+		take(^uint64(0) >> (63 - (s.Hi - s.Lo)) << s.Lo)
 	}
 	for _, c := range b.cool {
 		if c.x > b.last {
-			r.fail("ordinal")
+			r.Fail("ordinal")
 			return
 		}
 		take(1 << c.x)
@@ -410,7 +398,7 @@ func (b *Block) formerly() bool {
 	}
 	seen := make(map[string]bool)
 	for code := range strings.SplitSeq(strings.TrimSuffix(b.former, "\x00"), "\x00") {
-		o, err := ownerOf(code)
+		o, err := OwnerOf(code)
 		if err != nil || o.Kind == Nobody || o == b.owner || seen[code] {
 			return false
 		}

@@ -1,4 +1,4 @@
-package ipset
+package block
 
 import (
 	"errors"
@@ -17,9 +17,9 @@ import (
 // t0 is when the tests' clocks begin.
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func mustBlock(t testing.TB, prefix string, o BlockOptions) *Block {
+func mustBlock(t testing.TB, prefix string, o Options) *Block {
 	t.Helper()
-	b, err := NewBlock(netip.MustParsePrefix(prefix), o)
+	b, err := New(netip.MustParsePrefix(prefix), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func lastBytes(als []Allocation) string {
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func TestBlockOrderIsFirstInFirstOut(t *testing.T) {
-	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
+	b := mustBlock(t, "10.0.0.0/29", Options{})
 	got := b.AutoAssign(nil, 4, Claim{Handle: "h"}, t0, nil)
 	if s := lastBytes(got); s != "0 1 2 3" {
 		t.Fatalf("first four: %s", s)
@@ -74,35 +74,35 @@ func TestBlockSizes(t *testing.T) {
 		{"10.0.0.0/32", 1, true}, {"10.0.0.0/31", 2, true}, {"10.0.0.0/26", 64, true}, {"0.0.0.0/0", 1 << 32, true},
 		{"2001:db8::/128", 1, true}, {"2001:db8::/122", 64, true}, {"2001:db8::/65", 1 << 63, true}, {"2001:db8::/64", 0, false},
 	} {
-		b := mustBlock(t, tt.prefix, BlockOptions{})
+		b := mustBlock(t, tt.prefix, Options{})
 		if n, ok := b.Free(); n != tt.free || ok != tt.ok {
 			t.Errorf("%s: free = %d, %v", tt.prefix, n, ok)
 		}
 		got := b.AutoAssign(nil, 3, Claim{Handle: "h"}, t0, nil)
 		for i, a := range got {
-			if !b.Prefix().Contains(a.Address) || a.Address != b.addr(uint64(i)) || a.Prefix().Bits() != b.Prefix().Bits() {
+			if !b.Prefix().Contains(a.Address) || a.Address != b.Addr(uint64(i)) || a.Prefix().Bits() != b.Prefix().Bits() {
 				t.Errorf("%s: %v", tt.prefix, a)
 			}
 		}
 		mustCheck(t, b)
 		data, addrs := records(b)
 		c, err := decoded(b.prefix, data, addrs)
-		if err != nil || string(c.append(nil)) != data {
+		if err != nil || string(c.Append(nil)) != data {
 			t.Errorf("%s: decoded: %v", tt.prefix, err)
 		}
 	}
 	for _, p := range []string{"2001:db8::/63", "10.0.0.1/24", "::ffff:10.0.0.0/120", "::/0"} {
-		if _, err := NewBlock(netip.MustParsePrefix(p), BlockOptions{}); !errors.Is(err, errBadPrefix) && !errors.Is(err, errBadBlockSize) {
-			t.Errorf("NewBlock(%s) = %v", p, err)
+		if _, err := New(netip.MustParsePrefix(p), Options{}); !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Errorf("New(%s) = %v", p, err)
 		}
 	}
-	if _, err := NewBlock(netip.Prefix{}, BlockOptions{}); !errors.Is(err, errBadPrefix) {
-		t.Errorf("NewBlock(zero) = %v", err)
+	if _, err := New(netip.Prefix{}, Options{}); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Errorf("New(zero) = %v", err)
 	}
 }
 
 func TestBlockLargeIsSparse(t *testing.T) {
-	b := mustBlock(t, "2001:db8::/64", BlockOptions{})
+	b := mustBlock(t, "2001:db8::/64", Options{})
 	far := ip("2001:db8::ffff:ffff:ffff:ffff")
 	if _, err := b.Assign(far, Claim{Handle: "far"}, t0); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestBlockLargeIsSparse(t *testing.T) {
 }
 
 func TestBlockReservedEnds(t *testing.T) {
-	b := mustBlock(t, "10.0.0.0/29", BlockOptions{Head: 3, Tail: 1})
+	b := mustBlock(t, "10.0.0.0/29", Options{Head: 3, Tail: 1})
 	if s := lastBytes(b.AutoAssign(nil, 9, Claim{Handle: "h"}, t0, nil)); s != "3 4 5 6" {
 		t.Fatalf("assigned %s", s)
 	}
@@ -144,8 +144,8 @@ func TestBlockReservedEnds(t *testing.T) {
 		{"10.0.0.0/30", 3, 1, false}, {"10.0.0.0/31", 3, 1, false}, {"10.0.0.0/32", 3, 1, false}, {"10.0.0.0/29", 3, 1, true},
 		{"10.0.0.0/30", 3, 0, true}, {"10.0.0.0/30", 0, 4, false}, {"10.0.0.0/30", ^uint64(0), 1, false}, {"2001:db8::/64", ^uint64(0), 0, true},
 	} {
-		_, err := NewBlock(netip.MustParsePrefix(tt.prefix), BlockOptions{Head: tt.head, Tail: tt.tail})
-		if (err == nil) != tt.ok || err != nil && !errors.Is(err, errBadBlockSize) {
+		_, err := New(netip.MustParsePrefix(tt.prefix), Options{Head: tt.head, Tail: tt.tail})
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%s with %d + %d: %v", tt.prefix, tt.head, tt.tail, err)
 		}
 	}
@@ -157,7 +157,7 @@ func TestBlockAvoidsReservations(t *testing.T) {
 	sb.AddRange(netipx.MustParseIPRange("10.0.0.4-10.0.0.4"))
 	sb.AddRange(netipx.MustParseIPRange("10.0.0.7-10.0.1.7"))
 	set, _ := sb.IPSet()
-	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
+	b := mustBlock(t, "10.0.0.0/29", Options{})
 	if s := lastBytes(b.AutoAssign(nil, 9, Claim{Handle: "h"}, t0, set)); s != "0 1 5 6" {
 		t.Fatalf("assigned %s", s)
 	}
@@ -169,7 +169,7 @@ func TestBlockAvoidsReservations(t *testing.T) {
 }
 
 func TestBlockReleaseOutcomes(t *testing.T) {
-	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
+	b := mustBlock(t, "10.0.0.0/29", Options{})
 	a := b.AutoAssign(nil, 1, Claim{Handle: "mine"}, t0, nil)[0]
 	for i, tt := range []struct {
 		g    Guard
@@ -195,7 +195,7 @@ func TestBlockReleaseOutcomes(t *testing.T) {
 }
 
 func TestBlockCooling(t *testing.T) {
-	b := mustBlock(t, "10.0.0.0/31", BlockOptions{Claimed: t0})
+	b := mustBlock(t, "10.0.0.0/31", Options{Claimed: t0})
 	b.AutoAssign(nil, 2, Claim{Handle: "a"}, t0, nil)
 	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
 	b.Release(ip("10.0.0.1"), Guard{}, at(1), 10*time.Second)
@@ -231,7 +231,7 @@ func TestBlockCooling(t *testing.T) {
 }
 
 func TestBlockLeases(t *testing.T) {
-	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
+	b := mustBlock(t, "10.0.0.0/29", Options{})
 	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
 	b.AutoAssign(nil, 2, Claim{Handle: "long", TTL: 100 * time.Second}, t0, nil)
 	b.AutoAssign(nil, 1, Claim{Handle: "short", TTL: 10 * time.Second}, t0, nil)
@@ -257,7 +257,7 @@ func TestBlockLeases(t *testing.T) {
 }
 
 func TestBlockAttributesAreSeparate(t *testing.T) {
-	b := mustBlock(t, "10.0.0.0/29", BlockOptions{})
+	b := mustBlock(t, "10.0.0.0/29", Options{})
 	pod, _ := NewAttributes(map[string]string{"pod": "a", "node": "n"})
 	b.AutoAssign(nil, 3, Claim{Handle: "h", Attributes: pod}, t0, nil)
 	other, _ := NewAttributes(map[string]string{"pod": "b"})
@@ -266,7 +266,7 @@ func TestBlockAttributesAreSeparate(t *testing.T) {
 	}
 	mustCheck(t, b)
 	for i, want := range []string{"a", "b", "a"} {
-		if a, _ := b.Lookup(b.addr(uint64(i))); a.Attributes.Map()["pod"] != want {
+		if a, _ := b.Lookup(b.Addr(uint64(i))); a.Attributes.Map()["pod"] != want {
 			t.Errorf("address %d: %v", i, a.Attributes.Map())
 		}
 	}
@@ -297,7 +297,7 @@ func TestAttributes(t *testing.T) {
 }
 
 func TestBlockSteadyStateDoesNotAllocate(t *testing.T) {
-	b := mustBlock(t, "10.0.0.0/26", BlockOptions{})
+	b := mustBlock(t, "10.0.0.0/26", Options{})
 	handles := make([]string, 64)
 	for i := range handles {
 		handles[i] = fmt.Sprintf("handle-%033d", i)
@@ -320,7 +320,7 @@ func TestBlockSteadyStateDoesNotAllocate(t *testing.T) {
 func BenchmarkBlock(b *testing.B) {
 	for _, used := range []int{0, 32, 62} {
 		b.Run(fmt.Sprintf("used=%d", used), func(b *testing.B) {
-			blk := mustBlock(b, "10.0.0.0/26", BlockOptions{})
+			blk := mustBlock(b, "10.0.0.0/26", Options{})
 			handles := make([]string, 64)
 			for i := range handles {
 				handles[i] = fmt.Sprintf("handle-%033d", i)
@@ -335,5 +335,30 @@ func BenchmarkBlock(b *testing.B) {
 				blk.Release(a[0].Address, Guard{Seq: a[0].Seq}, t0, 0)
 			}
 		})
+	}
+}
+
+// A block names its former owners while any of its addresses is held, each once.
+func TestFormerOwners(t *testing.T) {
+	b := mustBlock(t, "10.0.0.0/26", Options{Owner: HostOwner("a"), Claimed: t0})
+	b.Give(HostOwner("b"), 0)
+	if b.former != "" {
+		t.Fatalf("an empty block names %q", b.former)
+	}
+	b.Assign(ip("10.0.0.1"), Claim{Handle: "p"}, t0)
+	for _, step := range []struct{ owner, former string }{{"", "1b\x00"}, {"c", "1b\x00"}, {"bb", "1b\x001c\x00"}, {"b", "1c\x001bb\x00"}, {"c", "1bb\x001b\x00"}} {
+		o := Owner{}
+		if step.owner != "" {
+			o = HostOwner(step.owner)
+		}
+		b.Give(o, 0)
+		mustCheck(t, b)
+		if b.former != step.former {
+			t.Fatalf("given to %q it names %q, want %q", step.owner, b.former, step.former)
+		}
+	}
+	b.Release(ip("10.0.0.1"), Guard{}, t0, 0)
+	if mustCheck(t, b); b.former != "" {
+		t.Errorf("empty again it names %q", b.former)
 	}
 }

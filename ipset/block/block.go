@@ -1,4 +1,4 @@
-package ipset
+package block
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 // time), or reserved (one of the first or last ones, kept from assignment). Ordinals count from 0 at the base address.
 // Times come from the caller; [Block.Advance] applies what time alone changes.
 //
-// Assigning and releasing cost O(1) amortised. Not safe for concurrent use. Use [NewBlock] or [RestoreBlock] to
+// Assigning and releasing cost O(1) amortised. Not safe for concurrent use. Use [New] or [Restore] to
 // make one; the zero value is unusable.
 type Block struct {
 	prefix     netip.Prefix
@@ -41,11 +41,11 @@ type Block struct {
 	sparse map[uint64]*slots
 	absent uint64 // held and cooling ordinals whose address is not loaded; 0 outside an engine
 
-	spare   *address // for the next one; used outside an engine
-	changes *changes // where to note what address records were; nil outside an engine
+	spare   *Address // for the next one; used outside an engine
+	changes *Changes // where to note what address records were; nil outside an engine
 }
 
-// cooling is one cooling ordinal. until is the moment it is free; 0 if only its address record knows. That of the first
+// Cooling is one cooling ordinal. until is the moment it is free; 0 if only its address record knows. That of the first
 // and the last is always known.
 type cooling struct {
 	x     uint64
@@ -55,7 +55,7 @@ type cooling struct {
 // slots are 64 ordinals in a row. at has the addresses that are loaded; it is nil until there is one.
 type slots struct {
 	held, cooling uint64
-	at            []*address
+	at            []*Address
 }
 
 const (
@@ -66,8 +66,8 @@ const (
 	maxHeld = 1 << 24
 )
 
-// BlockOptions configures a new block. The zero value is a block without owner or reserved ordinals.
-type BlockOptions struct {
+// Options configures a new block. The zero value is a block without owner or reserved ordinals.
+type Options struct {
 	Owner Owner
 	// Head and Tail ordinals at the ends are reserved for the host.
 	Head, Tail uint64
@@ -77,17 +77,17 @@ type BlockOptions struct {
 	Seq uint64
 }
 
-// NewBlock returns an empty block.
+// New returns an empty block.
 //
 // It returns [ipalloc.ErrInvalid] for a prefix that is not masked, and if the block has more than 2^64
 // addresses or Head and Tail leave none to assign.
-func NewBlock(p netip.Prefix, o BlockOptions) (*Block, error) {
+func New(p netip.Prefix, o Options) (*Block, error) {
 	b, err := emptyBlock(p, o.Head, o.Tail)
 	if err != nil {
 		return nil, err
 	}
-	b.owner, b.claimed, b.since, b.seq = o.Owner, stamp(o.Claimed), stamp(o.Claimed), o.Seq
-	b.free.spans = []span{{b.head, b.last - b.tail}}
+	b.owner, b.claimed, b.since, b.seq = o.Owner, Stamp(o.Claimed), Stamp(o.Claimed), o.Seq
+	b.free.spans = []Span{{b.head, b.last - b.tail}}
 	return b, nil
 }
 
@@ -102,17 +102,17 @@ func emptyBlock(p netip.Prefix, head, tail uint64) (*Block, error) {
 
 // reset makes the block one without anything in its queue. Its memory is used again.
 func (b *Block) reset(p netip.Prefix, head, tail uint64) error {
-	if err := checkPrefix(p); err != nil {
+	if err := CheckPrefix(p); err != nil {
 		return err
 	}
 	codec, err := addr.NewCodec(p, p.Addr().BitLen())
 	if err != nil {
-		return fmt.Errorf("%w: block %s has more than 2^64 addresses", errBadBlockSize, p)
+		return fmt.Errorf("%w: block %s has more than 2^64 addresses", ipalloc.ErrInvalid, p)
 	}
 	spans, cool, dir := b.free.spans[:0], b.cool[:0], b.dir
 	*b = Block{prefix: p, codec: codec, last: codec.Last(), head: head, tail: tail, free: queue{spans: spans}, cool: cool}
 	if head > b.last || tail > b.last-head {
-		return fmt.Errorf("%w: %s with %d + %d reserved addresses", errBadBlockSize, p, head, tail)
+		return fmt.Errorf("%w: block %s with %d + %d reserved addresses has none to assign", ipalloc.ErrInvalid, p, head, tail)
 	}
 	if len(dir) > 0 && dir[0] != nil && b.last < 64 {
 		*dir[0] = slots{}
@@ -121,22 +121,22 @@ func (b *Block) reset(p netip.Prefix, head, tail uint64) error {
 	return nil
 }
 
-// checkPrefix refuses prefixes that are invalid, not masked, or 4-in-6.
-func checkPrefix(p netip.Prefix) error {
+// CheckPrefix refuses prefixes that are invalid, not masked, or 4-in-6.
+func CheckPrefix(p netip.Prefix) error {
 	if err := addr.Check(p); err != nil {
-		return fmt.Errorf("%w: %s: %w", errBadPrefix, p, err)
+		return fmt.Errorf("%w: prefix %s: %w", ipalloc.ErrInvalid, p, err)
 	}
 	return nil
 }
 
-// addr returns the address of an ordinal.
-func (b *Block) addr(x uint64) netip.Addr { return b.codec.Addr(x) }
+// Addr returns the address of an ordinal.
+func (b *Block) Addr(x uint64) netip.Addr { return b.codec.Addr(x) }
 
-// locate returns the ordinal of an address.
-func (b *Block) locate(a netip.Addr) (uint64, error) {
+// Ordinal returns the ordinal of an address.
+func (b *Block) Ordinal(a netip.Addr) (uint64, error) {
 	x, ok := b.codec.Ordinal(a)
 	if !ok {
-		return 0, wrap(ipalloc.Error{Op: "look up", Addr: a, Pool: b.prefix, Err: ipalloc.ErrOutOfRange})
+		return 0, failed(ipalloc.Error{Op: "look up", Addr: a, Pool: b.prefix, Err: ipalloc.ErrOutOfRange})
 	}
 	return x, nil
 }
@@ -172,68 +172,72 @@ func (b *Block) page(x uint64, create bool) *slots {
 	return p
 }
 
-// state of an ordinal.
-type state uint8
+// State is what an ordinal is used for.
+type State uint8
 
 const (
-	stateFree state = iota
-	stateHeld
-	stateCooling
-	stateReserved
+	// Free ordinals are in the queue.
+	Free State = iota
+	// Held ordinals are assigned.
+	Held
+	// Cooling ordinals have been released and are not free yet.
+	Cooling
+	// Reserved ordinals are at the ends of the block and are never assigned.
+	Reserved
 )
 
-// look returns the state of an ordinal and, if it is held or cooling and loaded, its address.
-func (b *Block) look(x uint64) (state, *address) {
+// Look returns the state of an ordinal and, if it is held or cooling and loaded, its address.
+func (b *Block) Look(x uint64) (State, *Address) {
 	if x < b.head || x > b.last-b.tail {
-		return stateReserved, nil
+		return Reserved, nil
 	}
 	if p := b.page(x, false); p != nil {
 		switch bit := uint64(1) << (x & 63); {
 		case p.held&bit != 0:
-			return stateHeld, p.get(x)
+			return Held, p.get(x)
 		case p.cooling&bit != 0:
-			return stateCooling, p.get(x)
+			return Cooling, p.get(x)
 		}
 	}
-	return stateFree, nil
+	return Free, nil
 }
 
-// isAbsent reports whether an ordinal is held or cooling and its address is not loaded.
-func (b *Block) isAbsent(x uint64) bool {
-	st, a := b.look(x)
-	return a == nil && (st == stateHeld || st == stateCooling)
+// IsAbsent reports whether an ordinal is held or cooling and its address is not loaded.
+func (b *Block) IsAbsent(x uint64) bool {
+	st, a := b.Look(x)
+	return a == nil && (st == Held || st == Cooling)
 }
 
-func (p *slots) get(x uint64) *address {
+func (p *slots) get(x uint64) *Address {
 	if p.at == nil {
 		return nil
 	}
 	return p.at[x&63]
 }
 
-// put sets the address of an ordinal.
-func (b *Block) put(p *slots, x uint64, a *address) {
+// set sets the address of an ordinal.
+func (b *Block) set(p *slots, x uint64, a *Address) {
 	if p.at == nil {
 		if a == nil {
 			return
 		}
-		p.at = make([]*address, min(b.last, 63)+1)
+		p.at = make([]*Address, min(b.last, 63)+1)
 	}
 	p.at[x&63] = a
 }
 
-// load sets the address of a held or cooling ordinal from its record.
-func (b *Block) load(x uint64, a *address) {
+// Load sets the address of a held or cooling ordinal from its record.
+func (b *Block) Load(x uint64, a *Address) {
 	p := b.page(x, true)
 	if p.get(x) == nil {
 		b.absent--
 	}
-	b.put(p, x, a)
-	if !a.cooling {
+	b.set(p, x, a)
+	if !a.Cooling {
 		return
 	}
 	if i := b.coolAt(x); i >= 0 {
-		b.cool[i].until = a.until
+		b.cool[i].until = a.Until
 	}
 }
 
@@ -242,14 +246,22 @@ func (b *Block) coolAt(x uint64) int {
 	return slices.IndexFunc(b.cool, func(c cooling) bool { return c.x == x })
 }
 
-// knowsCooling reports whether it is known when each cooling address is free.
-func (b *Block) knowsCooling() bool {
+// CoolsUntil returns when a cooling ordinal is free, or when the last one is if only its address record knows.
+func (b *Block) CoolsUntil(x uint64) int64 {
+	if until := b.cool[b.coolAt(x)].until; until != 0 {
+		return until
+	}
+	return b.cool[len(b.cool)-1].until
+}
+
+// KnowsCooling reports whether it is known when each cooling address is free.
+func (b *Block) KnowsCooling() bool {
 	return b.absent == 0 || !slices.ContainsFunc(b.cool, func(c cooling) bool { return c.until == 0 })
 }
 
-// hold gives a free or cooling ordinal to an identity and returns the sequence number. until is the end of the lease or 0.
-// If the ordinal cools, knowsCooling must hold.
-func (b *Block) hold(x uint64, id identity, until int64) uint64 {
+// Hold gives a free or cooling ordinal to an identity and returns the sequence number. until is the end of the lease or 0.
+// If the ordinal cools, KnowsCooling must hold.
+func (b *Block) Hold(x uint64, id Identity, until int64) uint64 {
 	p := b.page(x, true)
 	bit := uint64(1) << (x & 63)
 	if p.cooling&bit != 0 {
@@ -267,8 +279,8 @@ func (b *Block) hold(x uint64, id identity, until int64) uint64 {
 	p.held |= bit
 	p.cooling &^= bit
 	a := b.fresh()
-	*a = address{identity: id, seq: b.seq, until: until, borrowed: id.host != b.owner && id.host.Kind != Nobody}
-	b.put(p, x, a)
+	*a = Address{Identity: id, Seq: b.seq, Until: until, Borrowed: id.Host != b.owner && id.Host.Kind != Nobody}
+	b.set(p, x, a)
 	b.used++
 	if until != 0 {
 		b.leases++
@@ -280,7 +292,7 @@ func (b *Block) hold(x uint64, id identity, until int64) uint64 {
 }
 
 // fresh returns an address to be filled in.
-func (b *Block) fresh() *address {
+func (b *Block) fresh() *Address {
 	if b.changes != nil {
 		return b.changes.make()
 	}
@@ -288,37 +300,37 @@ func (b *Block) fresh() *address {
 		b.spare = nil
 		return a
 	}
-	return new(address)
+	return new(Address)
 }
 
-// restore gives a free ordinal the address that another store says it has; see RestoreBlock.
-func (b *Block) restore(x uint64, a address) error {
-	if st, _ := b.look(x); x > b.last || st != stateFree || !b.free.remove(x) {
-		return fmt.Errorf("%w: %s is not free", ipalloc.ErrOccupied, b.addr(min(x, b.last)))
+// Put gives a free ordinal the address that another store says it has; see [Restore].
+func (b *Block) Put(x uint64, a Address) error {
+	if st, _ := b.Look(x); x > b.last || st != Free || !b.free.remove(x) {
+		return fmt.Errorf("%w: %s is not free", ipalloc.ErrOccupied, b.Addr(min(x, b.last)))
 	}
 	b.changes.note(x, nil, false)
 	p, bit := b.page(x, true), uint64(1)<<(x&63)
 	to := b.fresh()
 	*to = a
-	b.put(p, x, to)
-	if a.cooling {
+	b.set(p, x, to)
+	if a.Cooling {
 		p.cooling |= bit
-		b.cool = append(b.cool, cooling{x, a.until})
+		b.cool = append(b.cool, cooling{x, a.Until})
 		return nil
 	}
 	p.held |= bit
 	b.used++
-	if a.until != 0 {
+	if a.Until != 0 {
 		b.leases++
-		if b.lease == 0 || a.until < b.lease {
-			b.lease = a.until
+		if b.lease == 0 || a.Until < b.lease {
+			b.lease = a.Until
 		}
 	}
 	return nil
 }
 
-// change returns the address of a held ordinal to be changed.
-func (b *Block) change(x uint64) *address {
+// Change returns the address of a held ordinal to be changed.
+func (b *Block) Change(x uint64) *Address {
 	p := b.page(x, false)
 	old := p.get(x)
 	if b.changes == nil {
@@ -327,29 +339,29 @@ func (b *Block) change(x uint64) *address {
 	b.changes.note(x, old, true)
 	a := b.changes.make()
 	*a = *old
-	b.put(p, x, a)
+	b.set(p, x, a)
 	return a
 }
 
-// drop releases a held ordinal at the moment now; it is free again after until, which is now if there is no cooldown.
-func (b *Block) drop(x uint64, now, until int64) {
+// Drop releases a held ordinal at the moment now; it is free again after until, which is now if there is no cooldown.
+func (b *Block) Drop(x uint64, now, until int64) {
 	p := b.page(x, false)
 	bit := uint64(1) << (x & 63)
 	old := p.get(x)
-	if old.until != 0 {
+	if old.Until != 0 {
 		b.leases -= min(b.leases, 1) // a damaged record may have it otherwise
 		b.ended = true
 	}
 	b.used--
 	p.held &^= bit
 	if until > now {
-		a := b.change(x)
-		a.cooling, a.until = true, until
+		a := b.Change(x)
+		a.Cooling, a.Until = true, until
 		p.cooling |= bit
 		b.cool = append(b.cool, cooling{x, until})
 	} else {
 		b.changes.note(x, old, true)
-		b.put(p, x, nil)
+		b.set(p, x, nil)
 		b.free.push(x)
 		if b.changes == nil {
 			b.spare = old
@@ -363,14 +375,14 @@ func (b *Block) drop(x uint64, now, until int64) {
 	}
 }
 
-func (b *Block) isCooling(x uint64) bool {
-	st, _ := b.look(x)
-	return st == stateCooling
+func (b *Block) IsCooling(x uint64) bool {
+	st, _ := b.Look(x)
+	return st == Cooling
 }
 
-// each yields the held and cooling ordinals whose addresses are loaded, ascending.
-func (b *Block) each() iter.Seq2[uint64, *address] {
-	return func(yield func(uint64, *address) bool) {
+// Each yields the held and cooling ordinals whose addresses are loaded, ascending.
+func (b *Block) Each() iter.Seq2[uint64, *Address] {
+	return func(yield func(uint64, *Address) bool) {
 		for first, p := range b.pages() {
 			for w := p.held | p.cooling; w != 0; w &= w - 1 {
 				x := first + uint64(bits.TrailingZeros64(w))
@@ -382,8 +394,8 @@ func (b *Block) each() iter.Seq2[uint64, *address] {
 	}
 }
 
-// absentOnes appends the ordinals whose addresses are not loaded, ascending.
-func (b *Block) absentOnes(dst []uint64) []uint64 {
+// AppendAbsent appends the ordinals whose addresses are not loaded, ascending.
+func (b *Block) AppendAbsent(dst []uint64) []uint64 {
 	if b.absent == 0 {
 		return dst
 	}

@@ -1,4 +1,4 @@
-package ipset
+package block
 
 import (
 	"errors"
@@ -12,12 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // churn returns a block after n random operations: with leases, cooling, equal and own handles.
 func churn(t testing.TB, r *rand.Rand, prefix string, n int, leases bool) *Block {
-	b := mustBlock(t, prefix, BlockOptions{Owner: Owner{OwnerKind(1 + r.IntN(2)), "o"}, Head: r.Uint64N(2), Tail: r.Uint64N(2), Claimed: t0, Seq: r.Uint64N(1 << 40)})
+	b := mustBlock(t, prefix, Options{Owner: Owner{OwnerKind(1 + r.IntN(2)), "o"}, Head: r.Uint64N(2), Tail: r.Uint64N(2), Claimed: t0, Seq: r.Uint64N(1 << 40)})
 	now := t0
 	for range n {
 		now = now.Add(time.Second)
@@ -31,11 +30,11 @@ func churn(t testing.TB, r *rand.Rand, prefix string, n int, leases bool) *Block
 		case 0:
 			b.AutoAssign(nil, 1+r.IntN(4), c, now, nil)
 		case 1:
-			b.Assign(b.addr(r.Uint64N(b.last+1)), c, now)
+			b.Assign(b.Addr(r.Uint64N(b.last+1)), c, now)
 		case 2:
-			b.Release(b.addr(r.Uint64N(b.last+1)), Guard{}, now, time.Duration(r.IntN(2)*10)*time.Second)
+			b.Release(b.Addr(r.Uint64N(b.last+1)), Guard{}, now, time.Duration(r.IntN(2)*10)*time.Second)
 		case 3:
-			b.SetAttributes(b.addr(r.Uint64N(b.last+1)), Guard{}, attrs, c.Attributes)
+			b.SetAttributes(b.Addr(r.Uint64N(b.last+1)), Guard{}, attrs, c.Attributes)
 		}
 		mustCheck(t, b)
 	}
@@ -45,18 +44,18 @@ func churn(t testing.TB, r *rand.Rand, prefix string, n int, leases bool) *Block
 // records returns the records of a block: its own, and those of its addresses by ordinal.
 func records(b *Block) (string, map[uint64]string) {
 	addrs := make(map[uint64]string)
-	for x, a := range b.each() {
-		addrs[x] = string(a.append(nil, b.prefix.Bits()))
+	for x, a := range b.Each() {
+		addrs[x] = string(a.Append(nil, b.prefix.Bits()))
 	}
-	return string(b.append(nil)), addrs
+	return string(b.Append(nil)), addrs
 }
 
 // decoded returns the block of some records.
 func decoded(p netip.Prefix, data string, addrs map[uint64]string) (*Block, error) {
-	b, err := decodeBlock(p, data)
+	b, err := Decode(p, data)
 	for x, s := range addrs {
 		if err == nil {
-			err = b.loadRecord(x, store.Record{Value: s, Rev: 1})
+			err = b.LoadRecord(x, s)
 		}
 	}
 	return b, err
@@ -90,23 +89,23 @@ func TestBlockDecodeRefusesDamage(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for range 40 {
 		b := churn(t, r, [...]string{"10.0.0.0/27", "10.0.0.0/24"}[r.IntN(2)], 40, true)
-		data := b.append(nil)
+		data := b.Append(nil)
 		for i := range data {
-			if _, err := decodeBlock(b.prefix, string(data[:i])); !errors.Is(err, ipalloc.ErrCorrupt) {
+			if _, err := Decode(b.prefix, string(data[:i])); !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Fatalf("cut at %d: %v", i, err)
 			}
 			bad := append([]byte(nil), data...)
 			bad[i] ^= byte(1 << r.IntN(8))
-			if c, err := decodeBlock(b.prefix, string(bad)); err == nil {
+			if c, err := Decode(b.prefix, string(bad)); err == nil {
 				mustCheck(t, c)
-				if again := c.append(nil); string(again) != string(bad) {
+				if again := c.Append(nil); string(again) != string(bad) {
 					t.Fatalf("byte %d changed: a second form of one block:\n%x\n%x", i, bad, again)
 				}
 			} else if !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Fatalf("byte %d changed: %v", i, err)
 			}
 		}
-		if _, err := decodeBlock(b.prefix, string(data)+"x"); !errors.Is(err, ipalloc.ErrCorrupt) {
+		if _, err := Decode(b.prefix, string(data)+"x"); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Fatalf("followed by more: %v", err)
 		}
 	}
@@ -118,20 +117,20 @@ func TestAddressDecodeRefusesDamage(t *testing.T) {
 	for range 40 {
 		for _, data := range func() map[uint64]string { _, a := records(churn(t, r, "10.0.0.0/27", 40, true)); return a }() {
 			for i := range data {
-				if _, _, err := decodeAddress(data[:i]); !errors.Is(err, ipalloc.ErrCorrupt) {
+				if _, _, err := DecodeAddress(data[:i]); !errors.Is(err, ipalloc.ErrCorrupt) {
 					t.Fatalf("cut at %d: %v", i, err)
 				}
 				bad := []byte(data)
 				bad[i] ^= byte(1 << r.IntN(8))
-				if a, length, err := decodeAddress(string(bad)); err == nil {
-					if again := a.append(nil, length); string(again) != string(bad) {
+				if a, length, err := DecodeAddress(string(bad)); err == nil {
+					if again := a.Append(nil, length); string(again) != string(bad) {
 						t.Fatalf("byte %d changed: a second form of one address:\n%x\n%x", i, bad, again)
 					}
 				} else if !errors.Is(err, ipalloc.ErrCorrupt) {
 					t.Fatalf("byte %d changed: %v", i, err)
 				}
 			}
-			if _, _, err := decodeAddress(data + "x"); !errors.Is(err, ipalloc.ErrCorrupt) {
+			if _, _, err := DecodeAddress(data + "x"); !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Fatalf("followed by more: %v", err)
 			}
 		}
@@ -141,14 +140,14 @@ func TestAddressDecodeRefusesDamage(t *testing.T) {
 // The record of a block of 64 addresses stays small however many are held and in whatever order the free ones are.
 func TestBlockRecordIsSmall(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
-	b := mustBlock(t, "10.0.0.0/26", BlockOptions{Owner: HostOwner("node-with-a-name-of-32-characters"), Claimed: t0, Seq: 1 << 60})
+	b := mustBlock(t, "10.0.0.0/26", Options{Owner: HostOwner("node-with-a-name-of-32-characters"), Claimed: t0, Seq: 1 << 60})
 	most := 0
 	for range 4000 {
-		x := b.addr(r.Uint64N(64))
+		x := b.Addr(r.Uint64N(64))
 		if o, _ := b.Release(x, Guard{}, t0.Add(time.Hour), time.Duration(r.IntN(2))*time.Hour); o == WasFree {
 			b.Assign(x, Claim{Handle: "h"}, t0)
 		}
-		most = max(most, len(b.append(nil)))
+		most = max(most, len(b.Append(nil)))
 	}
 	t.Logf("at most %d bytes", most)
 	if most > 130 {

@@ -1,4 +1,4 @@
-package ipset
+package block
 
 import (
 	"fmt"
@@ -21,21 +21,21 @@ type Claim struct {
 	TTL time.Duration
 }
 
-// identity returns whose an address is that is held for a host by this claim.
-func (c Claim) identity(host Owner) identity {
-	return identity{handle: c.Handle, active: c.Attributes.code, host: host}
+// IdentityOf returns whose an address is that is held for a host by a claim.
+func IdentityOf(c Claim, host Owner) Identity {
+	return Identity{Handle: c.Handle, Active: c.Attributes, Host: host}
 }
 
-// until returns the end of a lease begun now, 0 without a TTL.
-func (c Claim) until(now int64) int64 {
-	if c.TTL <= 0 {
+// LeaseEnd returns the end of a lease begun now, 0 without a time to live.
+func LeaseEnd(now int64, ttl time.Duration) int64 {
+	if ttl <= 0 {
 		return 0
 	}
-	return later(now, int64(c.TTL))
+	return Later(now, int64(ttl))
 }
 
-// later returns the time d after at, or the latest time there is: the largest duration means without end.
-func later(at, d int64) int64 {
+// Later returns the time d after at, or the latest time there is: the largest duration means without end.
+func Later(at, d int64) int64 {
 	if sum := at + d; sum >= at || d < 0 {
 		return sum
 	}
@@ -74,7 +74,7 @@ func (b *Block) Prefix() netip.Prefix { return b.prefix }
 func (b *Block) Owner() Owner { return b.owner }
 
 // Claimed returns when the present owner got the block.
-func (b *Block) Claimed() time.Time { return unstamp(b.claimed) }
+func (b *Block) Claimed() time.Time { return Unstamp(b.claimed) }
 
 // Seq returns the sequence number of the block's last assignment.
 func (b *Block) Seq() uint64 { return b.seq }
@@ -88,15 +88,27 @@ func (b *Block) Used() uint64 { return b.used }
 // Cooling returns the number of addresses cooling; O(1).
 func (b *Block) Cooling() uint64 { return uint64(len(b.cool)) }
 
+// NextLease returns the moment before which no lease ends, 0 if there is none.
+func (b *Block) NextLease() int64 { return b.lease }
+
+// Former returns the codes of the owners before for whom addresses may still be held, each ended by NUL.
+func (b *Block) Former() string { return b.former }
+
+// Absent returns how many held and cooling addresses are not loaded.
+func (b *Block) Absent() uint64 { return b.absent }
+
+// Since returns when the block became empty last.
+func (b *Block) Since() int64 { return b.since }
+
 // Empty reports whether no address is held or cooling, and since when.
 func (b *Block) Empty() (since time.Time, ok bool) {
-	if !b.isEmpty() {
+	if !b.IsEmpty() {
 		return time.Time{}, false
 	}
-	return unstamp(b.since), true
+	return Unstamp(b.since), true
 }
 
-func (b *Block) isEmpty() bool { return b.used == 0 && len(b.cool) == 0 }
+func (b *Block) IsEmpty() bool { return b.used == 0 && len(b.cool) == 0 }
 
 // Free returns the number of addresses that can be assigned, and false if it is 2^64, which fits no uint64. O(1).
 func (b *Block) Free() (uint64, bool) {
@@ -108,14 +120,15 @@ func (b *Block) Free() (uint64, bool) {
 // in avoid are passed over and keep their place in the queue.
 func (b *Block) AutoAssign(dst []Allocation, n int, c Claim, now time.Time, avoid *netipx.IPSet) []Allocation {
 	var buf [64]uint64
-	var spans []span
+	var spans []Span
 	if avoid != nil {
-		spans = b.spansOf(avoid.Ranges())
+		spans = b.Spans(avoid.Ranges())
 	}
-	id, at := c.identity(b.owner), stamp(now)
+	id, at := IdentityOf(c, b.owner), Stamp(now)
+	until := LeaseEnd(at, c.TTL)
 	for _, x := range b.free.peek(buf[:0], b.most(n), spans) {
-		seq := b.hold(x, id, c.until(at))
-		dst = append(dst, Allocation{Address: b.addr(x), Block: b.prefix, Host: b.owner, Handle: c.Handle, Attributes: c.Attributes, Seq: seq, Until: unstamp(c.until(at))})
+		seq := b.Hold(x, id, until)
+		dst = append(dst, Allocation{Address: b.Addr(x), Block: b.prefix, Host: b.owner, Handle: c.Handle, Attributes: c.Attributes, Seq: seq, Until: Unstamp(until)})
 	}
 	return dst
 }
@@ -129,26 +142,26 @@ func (b *Block) most(n int) int { return int(min(uint64(n), maxHeld-b.used)) }
 // [ipalloc.ErrOccupied], or
 // [ipalloc.ErrCooling] unless the handle is the one that released it; then nothing changes.
 func (b *Block) Assign(a netip.Addr, c Claim, now time.Time) (Allocation, error) {
-	x, err := b.locate(a)
+	x, err := b.Ordinal(a)
 	if err != nil {
 		return Allocation{}, err
 	}
-	if err := b.canAssign(x, c.Handle); err != nil {
+	if err := b.CanHold(x, c.Handle); err != nil {
 		return Allocation{}, err
 	}
-	b.hold(x, c.identity(b.owner), c.until(stamp(now)))
+	b.Hold(x, IdentityOf(c, b.owner), LeaseEnd(Stamp(now), c.TTL))
 	al, _ := b.Lookup(a)
 	return al, nil
 }
 
-// canAssign says what stands in the way of giving an ordinal to a handle.
-func (b *Block) canAssign(x uint64, handle string) error {
-	switch st, a := b.look(x); {
-	case st == stateReserved:
+// CanHold says what stands in the way of giving an ordinal to a handle.
+func (b *Block) CanHold(x uint64, handle string) error {
+	switch st, a := b.Look(x); {
+	case st == Reserved:
 		return ipalloc.ErrReserved
-	case st == stateHeld:
+	case st == Held:
 		return ipalloc.ErrOccupied
-	case st == stateCooling && (handle == "" || a.handle != handle):
+	case st == Cooling && (handle == "" || a.Handle != handle):
 		return ipalloc.ErrCooling
 	case b.used == maxHeld:
 		return fmt.Errorf("%w: %d addresses of one block are held", ipalloc.ErrLimit, b.used)
@@ -159,24 +172,24 @@ func (b *Block) canAssign(x uint64, handle string) error {
 // Release gives an address back, to cool for cooldown. See [Outcome]. It returns [ipalloc.ErrOutOfRange] if the block does not
 // have the address. Releasing again is never an error.
 func (b *Block) Release(a netip.Addr, g Guard, now time.Time, cooldown time.Duration) (Outcome, error) {
-	x, err := b.locate(a)
+	x, err := b.Ordinal(a)
 	if err != nil {
 		return WasFree, err
 	}
-	o := b.canRelease(x, g)
+	o := b.CanDrop(x, g)
 	if o == Released {
-		b.drop(x, stamp(now), later(stamp(now), int64(cooldown)))
+		b.Drop(x, Stamp(now), Later(Stamp(now), int64(cooldown)))
 	}
 	return o, nil
 }
 
-// canRelease says what releasing an ordinal would do.
-func (b *Block) canRelease(x uint64, g Guard) Outcome {
-	st, a := b.look(x)
+// CanDrop says what releasing an ordinal would do.
+func (b *Block) CanDrop(x uint64, g Guard) Outcome {
+	st, a := b.Look(x)
 	switch {
-	case st != stateHeld:
+	case st != Held:
 		return WasFree
-	case g.Seq != 0 && a.seq != g.Seq, g.Handle != "" && a.handle != g.Handle:
+	case g.Seq != 0 && a.Seq != g.Seq, g.Handle != "" && a.Handle != g.Handle:
 		return OwnerChanged
 	}
 	return Released
@@ -184,26 +197,26 @@ func (b *Block) canRelease(x uint64, g Guard) Outcome {
 
 // Lookup returns the allocation of an address, and false if it is neither held nor cooling, or not of this block.
 func (b *Block) Lookup(at netip.Addr) (Allocation, bool) {
-	x, err := b.locate(at)
+	x, err := b.Ordinal(at)
 	if err != nil {
 		return Allocation{}, false
 	}
-	if _, a := b.look(x); a != nil {
-		return b.allocation(x, a), true
+	if _, a := b.Look(x); a != nil {
+		return b.Allocation(x, a), true
 	}
 	return Allocation{}, false
 }
 
-// allocation describes a held or cooling ordinal.
-func (b *Block) allocation(x uint64, a *address) Allocation {
-	return a.allocation(b.addr(x), b.prefix.Bits())
+// Allocation describes a held or cooling ordinal.
+func (b *Block) Allocation(x uint64, a *Address) Allocation {
+	return a.Allocation(b.Addr(x), b.prefix.Bits())
 }
 
 // All yields the addresses that are held or cooling, ascending. Results are unspecified if the block changes during iteration.
 func (b *Block) All() iter.Seq[Allocation] {
 	return func(yield func(Allocation) bool) {
-		for x, a := range b.each() {
-			if !yield(b.allocation(x, a)) {
+		for x, a := range b.Each() {
+			if !yield(b.Allocation(x, a)) {
 				return
 			}
 		}
@@ -214,11 +227,11 @@ func (b *Block) All() iter.Seq[Allocation] {
 func (b *Block) FreeAddresses() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		for _, s := range b.free.spans[b.free.head:] {
-			for x := s.lo; ; x++ {
-				if !yield(b.addr(x)) {
+			for x := s.Lo; ; x++ {
+				if !yield(b.Addr(x)) {
 					return
 				}
-				if x == s.hi {
+				if x == s.Hi {
 					break
 				}
 			}
@@ -229,20 +242,20 @@ func (b *Block) FreeAddresses() iter.Seq[netip.Addr] {
 // Renew moves the end of the leases that a handle has in the block to ttl after now and returns how many it has.
 func (b *Block) Renew(handle string, ttl time.Duration, now time.Time) int {
 	n := 0
-	for x, a := range b.each() {
-		if a.handle == handle && b.renew(x, later(stamp(now), int64(ttl))) {
+	for x, a := range b.Each() {
+		if a.Handle == handle && b.Extend(x, Later(Stamp(now), int64(ttl))) {
 			n++
 		}
 	}
 	return n
 }
 
-// renew moves the end of the lease of an ordinal and reports whether it is held under one.
-func (b *Block) renew(x uint64, until int64) bool {
-	if st, a := b.look(x); st != stateHeld || a.until == 0 {
+// Extend moves the end of the lease of an ordinal and reports whether it is held under one.
+func (b *Block) Extend(x uint64, until int64) bool {
+	if st, a := b.Look(x); st != Held || a.Until == 0 {
 		return false
 	}
-	b.change(x).until = until
+	b.Change(x).Until = until
 	if until < b.lease {
 		b.lease = until
 	}
@@ -254,17 +267,17 @@ func (b *Block) renew(x uint64, until int64) bool {
 // [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder; then nothing
 // changes.
 func (b *Block) SetAttributes(at netip.Addr, g Guard, active, alternate Attributes) error {
-	x, err := b.locate(at)
+	x, err := b.Ordinal(at)
 	if err != nil {
 		return err
 	}
-	switch b.canRelease(x, g) {
+	switch b.CanDrop(x, g) {
 	case WasFree:
 		return ipalloc.ErrNotHeld
 	case OwnerChanged:
 		return errOwner
 	}
-	a := b.change(x)
-	a.active, a.alternate = active.code, alternate.code
+	a := b.Change(x)
+	a.Active, a.Alternate = active, alternate
 	return nil
 }

@@ -1,4 +1,4 @@
-package ipset
+package block
 
 import (
 	"fmt"
@@ -12,14 +12,14 @@ func (b *Block) Check() error {
 		return fmt.Errorf("ipset: block %s: %s", b.prefix, fmt.Sprintf(format, args...))
 	}
 	used, cool, absent, leases, lease := uint64(0), 0, uint64(0), uint64(0), int64(0)
-	var busy []span
+	var busy []Span
 	for first, p := range b.pages() {
 		if p.held&p.cooling != 0 {
 			return bad("an ordinal near %d is held and cooling", first)
 		}
 		for i := range uint64(64) {
 			x, bit := first+i, uint64(1)<<i
-			var a *address
+			var a *Address
 			if i < uint64(len(p.at)) {
 				a = p.at[i]
 			}
@@ -33,21 +33,21 @@ func (b *Block) Check() error {
 				return bad("reserved ordinal %d is in use", x)
 			case a == nil:
 				absent++
-			case a.seq == 0 || a.seq > b.seq:
-				return bad("ordinal %d has sequence number %d, the block %d", x, a.seq, b.seq)
-			case a.cooling != (p.cooling&bit != 0):
-				return bad("ordinal %d: its address says cooling is %v", x, a.cooling)
+			case a.Seq == 0 || a.Seq > b.seq:
+				return bad("ordinal %d has sequence number %d, the block %d", x, a.Seq, b.seq)
+			case a.Cooling != (p.cooling&bit != 0):
+				return bad("ordinal %d: its address says cooling is %v", x, a.Cooling)
 			}
-			busy = append(busy, span{x, x})
+			busy = append(busy, Span{x, x})
 			if p.cooling&bit != 0 {
 				cool++
 				continue
 			}
 			used++
-			if a != nil && a.until != 0 {
+			if a != nil && a.Until != 0 {
 				leases++
-				if lease == 0 || a.until < lease {
-					lease = a.until
+				if lease == 0 || a.Until < lease {
+					lease = a.Until
 				}
 			}
 		}
@@ -72,12 +72,12 @@ func (b *Block) Check() error {
 func (b *Block) checkCooling(bad func(string, ...any) error) error {
 	seen := make(map[uint64]bool)
 	for i, c := range b.cool {
-		st, a := b.look(c.x)
+		st, a := b.Look(c.x)
 		switch {
-		case seen[c.x] || st != stateCooling:
+		case seen[c.x] || st != Cooling:
 			return bad("cooling queue has %d, which is not cooling, or twice", c.x)
-		case a != nil && a.until != c.until:
-			return bad("ordinal %d is free at %d, its address says %d", c.x, c.until, a.until)
+		case a != nil && a.Until != c.until:
+			return bad("ordinal %d is free at %d, its address says %d", c.x, c.until, a.Until)
 		case c.until == 0 && (i == 0 || i == len(b.cool)-1):
 			return bad("it is not known when cooling ordinal %d is free", c.x)
 		}
@@ -87,20 +87,20 @@ func (b *Block) checkCooling(bad func(string, ...any) error) error {
 }
 
 // checkQueue verifies that the queue and the busy ordinals are disjoint and together cover what is not reserved.
-func (b *Block) checkQueue(busy []span, bad func(string, ...any) error) error {
+func (b *Block) checkQueue(busy []Span, bad func(string, ...any) error) error {
 	all := append(busy, b.free.spans[b.free.head:]...)
-	slices.SortFunc(all, func(x, y span) int {
-		if x.lo < y.lo {
+	slices.SortFunc(all, func(x, y Span) int {
+		if x.Lo < y.Lo {
 			return -1
 		}
 		return 1
 	})
 	next, full := b.head, false
 	for _, s := range all {
-		if full || s.lo != next || s.hi < s.lo || s.hi > b.last-b.tail {
-			return bad("ordinals from %d on: in no state or in two, next is %d-%d", next, s.lo, s.hi)
+		if full || s.Lo != next || s.Hi < s.Lo || s.Hi > b.last-b.tail {
+			return bad("ordinals from %d on: in no state or in two, next is %d-%d", next, s.Lo, s.Hi)
 		}
-		next, full = s.hi+1, s.hi == b.last-b.tail
+		next, full = s.Hi+1, s.Hi == b.last-b.tail
 	}
 	if !full {
 		return bad("ordinals from %d on are in no state", next)

@@ -1,4 +1,4 @@
-package ipset
+package block
 
 import (
 	"math"
@@ -10,17 +10,17 @@ import (
 // and addresses that have cooled are queued. It reports whether anything changed. Safe to repeat. O(1) while
 // nothing is due.
 func (b *Block) Advance(now time.Time, cooldown time.Duration) bool {
-	return b.advance(stamp(now), int64(cooldown), math.MaxInt)
+	return b.AdvanceTo(Stamp(now), int64(cooldown), math.MaxInt)
 }
 
-// due reports whether a lease or a cooldown has ended.
-func (b *Block) due(now int64) (lease, cooled bool) {
+// Due reports whether a lease or a cooldown has ended.
+func (b *Block) Due(now int64) (lease, cooled bool) {
 	return b.lease != 0 && b.lease <= now, len(b.cool) > 0 && b.cool[0].until <= now
 }
 
-// advance ends at most so many leases and cooldowns each; the next call goes on. All held addresses must be loaded if a
-// lease is due, and knowsCooling must hold if a cooldown is.
-func (b *Block) advance(now, cooldown int64, most int) bool {
+// AdvanceTo ends at most so many leases and cooldowns each; the next call goes on. All held addresses must be loaded if a
+// lease is due, and KnowsCooling must hold if a cooldown is.
+func (b *Block) AdvanceTo(now, cooldown int64, most int) bool {
 	changed := false
 	if b.lease != 0 && b.lease <= now {
 		b.expire(now, cooldown, most)
@@ -40,7 +40,7 @@ func (b *Block) advance(now, cooldown int64, most int) bool {
 			b.absent--
 		}
 		b.changes.note(c.x, p.get(c.x), true)
-		b.put(p, c.x, nil)
+		b.set(p, c.x, nil)
 		b.free.push(c.x)
 	}
 	if n > 0 {
@@ -58,13 +58,13 @@ func (b *Block) expire(now, cooldown int64, most int) {
 	}
 	var ends []end
 	b.lease = 0
-	for x, a := range b.each() {
+	for x, a := range b.Each() {
 		switch {
-		case a.until == 0 || a.cooling:
-		case a.until <= now:
-			ends = append(ends, end{a.until, x})
-		case b.lease == 0 || a.until < b.lease:
-			b.lease = a.until
+		case a.Until == 0 || a.Cooling:
+		case a.Until <= now:
+			ends = append(ends, end{a.Until, x})
+		case b.lease == 0 || a.Until < b.lease:
+			b.lease = a.Until
 		}
 	}
 	slices.SortStableFunc(ends, func(a, c end) int { return int(min(max(a.until-c.until, -1), 1)) })
@@ -73,23 +73,23 @@ func (b *Block) expire(now, cooldown int64, most int) {
 	}
 	ended := b.ended
 	for _, e := range ends {
-		b.drop(e.x, e.until, later(e.until, cooldown))
+		b.Drop(e.x, e.until, Later(e.until, cooldown))
 	}
 	b.ended = ended
 }
 
-// tidy finds the end of the lease that ends first after others were given back before their end. What time does to the block
+// Tidy finds the end of the lease that ends first after others were given back before their end. What time does to the block
 // does not depend on it, only when it is looked at: while addresses are not loaded, an earlier time stays.
-func (b *Block) tidy() {
+func (b *Block) Tidy() {
 	switch {
 	case !b.ended:
 	case b.leases == 0:
 		b.ended, b.lease = false, 0
 	case b.absent == 0:
 		b.ended, b.lease = false, 0
-		for _, a := range b.each() {
-			if a.until != 0 && (b.lease == 0 || a.until < b.lease) && !a.cooling {
-				b.lease = a.until
+		for _, a := range b.Each() {
+			if a.Until != 0 && (b.lease == 0 || a.Until < b.lease) && !a.Cooling {
+				b.lease = a.Until
 			}
 		}
 	}

@@ -1,0 +1,54 @@
+package block
+
+import (
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// Restore returns a block as another system has it: free are its free addresses in the order in which they will be handed
+// out, busy those held or cooling; the cooling ones among them in the order of their release. The prefix of Allocation.Block
+// does not count. Together with the reserved ends they must be all addresses of the prefix.
+//
+// It returns the errors of [New], and [ipalloc.ErrCorrupt] for what does not fit together.
+func Restore(p netip.Prefix, o Options, free []netip.Addr, busy []Allocation) (*Block, error) {
+	b, err := New(p, o)
+	if err != nil {
+		return nil, err
+	}
+	bad := func(what string, at netip.Addr) (*Block, error) {
+		return nil, failed(ipalloc.Error{Op: "restore", Prefix: p, Addr: at, Reason: what, Err: ipalloc.ErrCorrupt})
+	}
+	for _, al := range busy {
+		x, err := b.Ordinal(al.Address)
+		a := Address{
+			Identity: Identity{al.Host, al.Handle, al.Attributes, al.Alternate},
+			Seq:      al.Seq, Until: Stamp(al.Until), Cooling: al.Cooling, Borrowed: !al.Cooling && al.Host != b.owner && al.Host.Kind != Nobody,
+		}
+		if err == nil {
+			_, _, err = DecodeAddress(string(a.Append(nil, p.Bits())))
+		}
+		if err == nil {
+			err = b.Put(x, a)
+		}
+		if err != nil {
+			return bad(err.Error(), al.Address)
+		}
+	}
+	var queue queue
+	for _, at := range free {
+		x, err := b.Ordinal(at)
+		if err != nil || !b.free.remove(x) {
+			return bad("the address is not free, or twice", at)
+		}
+		queue.push(x)
+	}
+	if !b.free.empty() {
+		return bad("an address is in no state", b.Addr(b.free.spans[b.free.head].Lo))
+	}
+	b.free = queue
+	if err := b.Check(); err != nil {
+		return bad(err.Error(), netip.Addr{})
+	}
+	return b, nil
+}

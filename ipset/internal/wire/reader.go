@@ -1,0 +1,89 @@
+// Package wire has the parts of which the records of ipset are made: numbers, strings and addresses.
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// Reader takes values off the front of a string; after the first failure Err is set and everything reads as zero.
+// It never allocates: Bytes returns a part of the string.
+type Reader struct {
+	S   string // what is left
+	Err error
+}
+
+// Uvarint reads an unsigned varint in its shortest form.
+func (r *Reader) Uvarint() uint64 {
+	var v uint64
+	for i := 0; i < len(r.S) && i < binary.MaxVarintLen64; i++ {
+		c := r.S[i]
+		if i == binary.MaxVarintLen64-1 && c > 1 {
+			break
+		}
+		v |= uint64(c&0x7f) << (7 * i)
+		if c < 0x80 {
+			if c == 0 && i > 0 {
+				break
+			}
+			r.S = r.S[i+1:]
+			return v
+		}
+	}
+	r.Fail("varint")
+	return 0
+}
+
+// Varint reads a zig-zag coded signed varint.
+func (r *Reader) Varint() int64 {
+	u := r.Uvarint()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+// Bytes reads the next n bytes.
+func (r *Reader) Bytes(n uint64) string {
+	if n > uint64(len(r.S)) {
+		r.Fail("length")
+		return ""
+	}
+	s := r.S[:n]
+	r.S = r.S[n:]
+	return s
+}
+
+// Byte reads one byte.
+func (r *Reader) Byte() byte {
+	if len(r.S) == 0 {
+		r.Fail("end of data")
+		return 0
+	}
+	c := r.S[0]
+	r.S = r.S[1:]
+	return c
+}
+
+// Fail notes the first failure and reads nothing more.
+func (r *Reader) Fail(what string) {
+	if r.Err == nil {
+		r.Err = fmt.Errorf("%w: %s", ipalloc.ErrCorrupt, what)
+	}
+	r.S = ""
+}
+
+// AppendString appends the length and the bytes of a string.
+func AppendString(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+// AppendAddr appends the 4 or 16 bytes of an address.
+func AppendAddr(dst []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		b := a.As4()
+		return append(dst, b[:]...)
+	}
+	b := a.As16()
+	return append(dst, b[:]...)
+}
