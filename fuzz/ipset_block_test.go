@@ -90,7 +90,10 @@ func (r *blockReplay) step(op int, tr *model.Trace) {
 			err = e.ImportBlock(context.Background(), r.b)
 		}
 		if err == nil {
-			r.b, err = e.BlockOf(context.Background(), r.p.Addr())
+			var b ipset.BlockInfo
+			if b, err = e.BlockOf(context.Background(), r.p.Addr()); err == nil {
+				r.b = b.Copy()
+			}
 		}
 		if err != nil {
 			r.t.Fatal(err)
@@ -269,7 +272,7 @@ func readAnything(t *testing.T, recs []store.Record, i int, value string) {
 			if !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Fatal(err)
 			}
-		} else if err := b.Check(); err != nil {
+		} else if err := b.Copy().Check(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -451,7 +451,7 @@ func (r *ipamReplay) compare(op int) {
 		if m == nil {
 			r.t.Fatalf("after op %d: block %s should not be", op, b.Prefix())
 		}
-		compareBlock(r.t, b, m)
+		compareBlock(r.t, b.Copy(), m)
 		n++
 	}
 	if n != len(r.m.Blocks) {

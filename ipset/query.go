@@ -97,24 +97,28 @@ func readAllocation(cat *catalog, key, value string, now int64) (Allocation, boo
 	return a.Allocation(at, length), busy, nil
 }
 
-// BlockOf returns a copy of the block that an address is in, nil if there is none.
-func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (*block.Block, error) {
+// BlockOf returns the block that an address is in, the zero BlockInfo if there is none.
+func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (BlockInfo, error) {
 	if addr.CheckAddr(a) != nil {
-		return nil, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: errBadAddress})
+		return BlockInfo{}, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: errBadAddress})
 	}
 	if err := e.current(ctx); err != nil {
-		return nil, err
+		return BlockInfo{}, err
 	}
 	cat, recs, err := e.readAround(ctx, a)
 	if err != nil {
-		return nil, err
+		return BlockInfo{}, err
 	}
 	for _, rec := range recs {
 		if p, ok := parseBlockID(rec.Key[1:]); ok && rec.Rev != 0 && p.Contains(a) {
-			return e.readBlock(ctx, cat, p)
+			b, err := e.readBlock(ctx, cat, p)
+			if b == nil || err != nil {
+				return BlockInfo{}, err
+			}
+			return b.Info(), nil
 		}
 	}
-	return nil, nil
+	return BlockInfo{}, nil
 }
 
 // readAround reads the catalog and the blocks that an address may be in: together by the catalog as it was last seen, and the
@@ -216,10 +220,10 @@ func (e *Engine) eachPage(ctx context.Context, r store.Range, do func([]store.Re
 // blocksPage is how many blocks are read with their addresses at a time.
 const blocksPage = 64
 
-// Blocks yields a copy of every block in p, in address order; an error is the last thing it yields. It reads a few
+// Blocks yields every block in p, in address order; an error is the last thing it yields. It reads a few
 // at a time, so the result is not a consistent snapshot. The zero prefix is every block of both families.
-func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.Block, error] {
-	return func(yield func(*block.Block, error) bool) {
+func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockInfo, error] {
+	return func(yield func(BlockInfo, error) bool) {
 		r := store.Range{From: kindBlock, To: kindBlock + "\xff"}
 		if p.IsValid() {
 			r = blockRange(kindBlock, p)
@@ -243,13 +247,13 @@ func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.Bl
 			}
 		}
 		if err != nil {
-			yield(nil, err)
+			yield(BlockInfo{}, err)
 		}
 	}
 }
 
 // blocksOf yields the blocks of some records with their addresses; more is false if yield ended it.
-func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record, yield func(*block.Block, error) bool) (more bool, err error) {
+func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record, yield func(BlockInfo, error) bool) (more bool, err error) {
 	for i := 0; i < len(recs); {
 		// Blocks of one family are read together; the range of their addresses has nothing else.
 		first, ok := parseBlockID(recs[i].Key[1:])
@@ -279,7 +283,7 @@ func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record
 			} else if b, err = e.readBlock(ctx, cat, p); err != nil {
 				return true, err
 			}
-			if b != nil && !yield(b, nil) {
+			if b != nil && !yield(b.Info(), nil) {
 				return false, nil
 			}
 		}

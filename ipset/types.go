@@ -16,6 +16,8 @@ type (
 	Claim = block.Claim
 	// Guard is the condition on which an address is released.
 	Guard = block.Guard
+	// BlockInfo is a read-only view of a block as a query found it.
+	BlockInfo = block.Info
 	// Outcome says what a release did with one address.
 	Outcome = block.Outcome
 )

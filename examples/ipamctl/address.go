@@ -14,7 +14,6 @@ import (
 	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // addressView is an address in JSON.
@@ -169,10 +168,10 @@ func lookup(ctx context.Context, e *ipset.Engine, all []ipset.Pool, ip netip.Add
 	if err != nil {
 		return v, err
 	}
-	if b == nil && v.Pool == "" {
+	if !b.IsValid() && v.Pool == "" {
 		return v, fail(exitNotFound, "%v is in no pool and in no block", ip)
 	}
-	if b != nil {
+	if b.IsValid() {
 		al, taken := b.Lookup(ip)
 		if taken {
 			v = viewOf(al, b.Owner(), v.Pool)
@@ -208,7 +207,7 @@ func avoids(all []ipset.Pool, pool string, ip netip.Addr) bool {
 }
 
 // isFree reports whether an address that is not held is not one of the reserved ones at the ends of its block.
-func isFree(b *block.Block, ip netip.Addr) bool {
+func isFree(b ipset.BlockInfo, ip netip.Addr) bool {
 	head, tail := b.Reserved()
 	first, last := addrmap.Of(b.Prefix())
 	at := addr.FromAddr(ip)
@@ -249,7 +248,7 @@ func (a *app) addressListCommand() *cobra.Command {
 }
 
 // addAllocations adds the allocations of a block that want accepts.
-func addAllocations(l *listing, b *block.Block, all []ipset.Pool, want func(ipset.Allocation) bool) {
+func addAllocations(l *listing, b ipset.BlockInfo, all []ipset.Pool, want func(ipset.Allocation) bool) {
 	pool := poolAt(all, b.Prefix().Addr())
 	for al := range b.All() {
 		if want(al) {
@@ -273,7 +272,7 @@ func addHeld(ctx context.Context, e *ipset.Engine, l *listing, als []ipset.Alloc
 			if err != nil {
 				return err
 			}
-			if b != nil {
+			if b.IsValid() {
 				owner = b.Owner()
 			}
 			owners[al.Block] = owner

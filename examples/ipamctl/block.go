@@ -55,7 +55,7 @@ func (a *app) showBlock(ctx context.Context, e *ipset.Engine, p netip.Prefix) er
 	if err != nil {
 		return err
 	}
-	if b == nil || !b.Prefix().Contains(p.Addr()) || b.Prefix().Bits() > p.Bits() {
+	if !b.IsValid() || !b.Prefix().Contains(p.Addr()) || b.Prefix().Bits() > p.Bits() {
 		return fail(exitNotFound, "there is no block %v", p)
 	}
 	all, err := e.Pools(ctx)

@@ -71,7 +71,7 @@ func (a *app) showHost(ctx context.Context, e *ipset.Engine, o ipset.Owner) erro
 		if err != nil {
 			return err
 		}
-		if b == nil || b.Owner() != o {
+		if !b.IsValid() || b.Owner() != o {
 			continue // changed since
 		}
 		for al := range b.All() {

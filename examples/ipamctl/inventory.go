@@ -12,7 +12,6 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/calico"
 )
 
@@ -174,7 +173,7 @@ func (a *app) bring(ctx context.Context, e *ipset.Engine, inv *inventory, host i
 		p, held := b.Prefix(), int(b.Used())
 		if there, err := e.BlockOf(ctx, p.Addr()); err != nil {
 			return done, refused, err
-		} else if there != nil && there.Prefix() == p && there.Owner() == b.Owner() && sameHolders(there, b) {
+		} else if there.IsValid() && there.Prefix() == p && there.Owner() == b.Owner() && sameHolders(there, b.Info()) {
 			done.There += 1 + held
 			continue
 		}
@@ -235,7 +234,7 @@ func bringBlocks(ctx context.Context, e *ipset.Engine, inv *inventory, done *bro
 		}
 		if err == nil {
 			there, berr := e.BlockOf(ctx, p.Addr())
-			if berr == nil && there != nil && there.Prefix() == p && there.Owner() == o {
+			if berr == nil && there.IsValid() && there.Prefix() == p && there.Owner() == o {
 				done.There++
 				continue
 			}
@@ -294,8 +293,8 @@ func (a *app) bringAddress(ctx context.Context, e *ipset.Engine, entry addressEn
 }
 
 // sameHolders reports whether two blocks hold the same addresses for the same handles.
-func sameHolders(x, y *block.Block) bool {
-	held := func(b *block.Block) string {
+func sameHolders(x, y ipset.BlockInfo) bool {
+	held := func(b ipset.BlockInfo) string {
 		var s strings.Builder
 		for al := range b.All() {
 			if !al.Cooling {

@@ -12,7 +12,6 @@ import (
 	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // surveyor makes the spaces that a map shows.
@@ -86,7 +85,7 @@ func finestOf(p ipset.Pool) int {
 }
 
 // block adds the addresses of a block.
-func (s *surveyor) block(w *spanWriter, b *block.Block, lo, hi addr.U128) {
+func (s *surveyor) block(w *spanWriter, b ipset.BlockInfo, lo, hi addr.U128) {
 	owner := b.Owner()
 	label := s.label(b, owner, "")
 	head, tail := b.Reserved()
@@ -141,7 +140,7 @@ var ages = []struct {
 }{{time.Hour, "below an hour"}, {24 * time.Hour, "below a day"}, {7 * 24 * time.Hour, "below a week"}, {30 * 24 * time.Hour, "below 30 days"}}
 
 // label returns what a picture names, or is coloured by.
-func (s *surveyor) label(b *block.Block, holder ipset.Owner, handle string) string {
+func (s *surveyor) label(b ipset.BlockInfo, holder ipset.Owner, handle string) string {
 	switch {
 	case s.handles:
 		return handle

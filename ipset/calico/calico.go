@@ -167,7 +167,7 @@ func (c *record) options(p netip.Prefix) (o block.Options, err error) {
 //
 // It returns [ipalloc.ErrInvalid] for a block of more than 65,536 addresses, and for one that holds leases, for which that form
 // has no place.
-func Export(b *block.Block, cooldown time.Duration) ([]byte, error) {
+func Export(b block.Info, cooldown time.Duration) ([]byte, error) {
 	p := b.Prefix()
 	refuse := func(at netip.Addr, reason string) ([]byte, error) {
 		return nil, &ipalloc.Error{Package: "calico", Op: "export", Prefix: p, Addr: at, Reason: reason, Err: ipalloc.ErrInvalid}

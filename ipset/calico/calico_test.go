@@ -56,7 +56,7 @@ func TestRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for range 50 {
 		b := churn(t, r, "10.0.0.64/28", 40)
-		data, err := Export(b, 10*time.Second)
+		data, err := Export(b.Info(), 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestRoundTrip(t *testing.T) {
 		if h, l := c.Reserved(); c.Owner() != b.Owner() || h != head || l != tail || c.Seq() <= b.Seq() || c.Used() != b.Used() {
 			t.Fatalf("imported %+v, was %+v", c, b)
 		}
-		again, err := Export(c, 10*time.Second)
+		again, err := Export(c.Info(), 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}

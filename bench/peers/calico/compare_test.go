@@ -10,7 +10,6 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // compare compares the states: blocks, whose they are, who has which address, and the order in which the free ones will
@@ -53,7 +52,7 @@ func (w *world) compare() {
 }
 
 // compareBlock compares what is in a block.
-func (w *world) compareBlock(t *model.AllocationBlock, b *block.Block) {
+func (w *world) compareBlock(t *model.AllocationBlock, b ipset.BlockInfo) {
 	w.Helper()
 	held := map[int]ipset.Allocation{}
 	for al := range b.All() {

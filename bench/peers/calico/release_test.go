@@ -53,7 +53,7 @@ func (w *world) releases(tr *model.Trace) (ours []ipset.Release, theirs []ipam.R
 
 // blockAt returns the block that an address is in or would be in.
 func (w *world) blockAt(a netip.Addr) netip.Prefix {
-	if b := must(w.engine.BlockOf(bg, a)); b != nil {
+	if b := must(w.engine.BlockOf(bg, a)); b.IsValid() {
 		return b.Prefix()
 	}
 	for i := range plans {

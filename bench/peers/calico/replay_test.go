@@ -312,19 +312,20 @@ func (w *world) migrate() {
 		if err != nil {
 			w.fail("import %s: %v", r.path, err)
 		}
-		if b, err = e.BlockOf(bg, prefixOf(key.CIDR).Addr()); err != nil {
+		in, err := e.BlockOf(bg, prefixOf(key.CIDR).Addr())
+		if err != nil {
 			w.fail("imported %s: %v", r.path, err)
 		}
-		w.compareBlock(kvp.Value.(*calicomodel.AllocationBlock), b)
-		back := must(calicomodel.ParseValue(key, must(convert.Export(b, 0)))).(*calicomodel.AllocationBlock)
-		w.compareBlock(back, b)
-		for al := range b.All() {
+		w.compareBlock(kvp.Value.(*calicomodel.AllocationBlock), in)
+		back := must(calicomodel.ParseValue(key, must(convert.Export(in, 0)))).(*calicomodel.AllocationBlock)
+		w.compareBlock(back, in)
+		for al := range in.All() {
 			x := must(back.IPToOrdinal(ipOf(al.Address)))
 			if theirs := kvp.Value.(*calicomodel.AllocationBlock).GetSequenceNumberForOrdinal(x); al.Seq != theirs || back.GetSequenceNumberForOrdinal(x) != theirs {
 				w.fail("%v: sequence number %d with Calico, %d here, %d back there", al.Address, theirs, al.Seq, back.GetSequenceNumberForOrdinal(x))
 			}
 		}
-		if back.Host() != b.Owner().Name || back.CIDR.String() != key.CIDR.String() {
+		if back.Host() != in.Owner().Name || back.CIDR.String() != key.CIDR.String() {
 			w.fail("%s comes back as %v of %s", r.path, back.CIDR, back.Host())
 		}
 		return true

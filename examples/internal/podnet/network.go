@@ -258,7 +258,7 @@ func (n *Network) noteBlock(ctx context.Context, a ipset.Allocation, node string
 		return nil
 	}
 	b, err := n.engine.BlockOf(ctx, a.Address)
-	if err != nil || b == nil {
+	if err != nil || !b.IsValid() {
 		return err
 	}
 	owner := b.Owner().Name
