@@ -36,12 +36,12 @@ func TestVerifySees(t *testing.T) {
 			},
 			`for pod "stray"`,
 		},
-		"nobody uses": {
+		"unused": {
 			func(n *Network) error {
 				_, err := n.engine.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner(node), Num4: 1, Claim: ipset.Claim{Handle: "stray"}, Use: ipset.Workload})
 				return err
 			},
-			"Check: nobody uses",
+			"Check: unused",
 		},
 		"another's attributes": {
 			func(n *Network) error {
