@@ -83,10 +83,10 @@ func (e *Engine) Spaces(ctx context.Context) iter.Seq2[string, error] {
 // not repair the space meanwhile. It takes a commit for up to 256 records.
 func (e *Engine) RemoveSpace(ctx context.Context, name string) error {
 	in, err := e.InSpace(name)
-	if err == nil {
-		err = in.current(ctx)
+	if err != nil {
+		return err
 	}
-	if err == nil {
+	if err = in.current(ctx); err == nil {
 		err = in.removeAll(ctx)
 	}
 	if err != nil {

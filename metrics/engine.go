@@ -18,15 +18,15 @@ import (
 )
 
 var (
-	blocks         = define("blocks", gauge, "Blocks: orphan without an owner, else empty, partial or full.", "pool", "state")
-	borrowed       = define("borrowed_addresses", gauge, "Addresses held by hosts that did not own the block when they got them; only with EngineOptions.Borrowed.", "pool")
-	hostCount      = define("hosts", gauge, "Owners of blocks; only with EngineOptions.Hosts.")
-	hostBlocks     = define("host_blocks", gauge, "Blocks of the hosts that have most; all others under the host \"(others)\".", "host")
-	hostUsed       = define("host_used", gauge, "Addresses held in these blocks.", "host")
-	shortages      = define("shortages_total", counter, "Times that a pool gave fewer addresses than asked, by reason; see Engine.Observe.", "pool", "family", "reason")
-	assignFailures = define("assign_failures_total", counter, "Assignments that failed, by the error they match; see Engine.Observe.", "reason")
-	scrapeSuccess  = define("scrape_success", gauge, "1 if the statistics could be read for this scrape, else 0 and the pools are absent.")
-	scrapeSeconds  = define("scrape_seconds", gauge, "How long the last reading of the statistics took.")
+	blocks         = define("blocks", gauge, "Blocks: orphan without an owner, else empty, partial or full.", "space", "pool", "state")
+	borrowed       = define("borrowed_addresses", gauge, "Addresses held by hosts that did not own the block when they got them; only with EngineOptions.Borrowed.", "space", "pool")
+	hostCount      = define("hosts", gauge, "Owners of blocks; only with EngineOptions.Hosts.", "space")
+	hostBlocks     = define("host_blocks", gauge, "Blocks of the hosts that have most; all others under the host \"(others)\".", "space", "host")
+	hostUsed       = define("host_used", gauge, "Addresses held in these blocks.", "space", "host")
+	shortages      = define("shortages_total", counter, "Times that a pool gave fewer addresses than asked, by reason; see Engine.Observe.", "space", "pool", "family", "reason")
+	assignFailures = define("assign_failures_total", counter, "Assignments that failed, by the error they match; see Engine.Observe.", "space", "reason")
+	scrapeSuccess  = define("scrape_success", gauge, "1 if the statistics could be read for this scrape, else 0 and the pools are absent.", "space")
+	scrapeSeconds  = define("scrape_seconds", gauge, "How long the last reading of the statistics took.", "space")
 )
 
 // EngineOptions are what [NewEngine] can be given; the zero value is useful.
@@ -90,13 +90,15 @@ type shortage struct {
 // NewEngine returns a collector of an engine. Each scrape calls [ipset.Engine.Utilization], unless MaxAge of the options lets
 // it show the last one.
 //
-// Several engines on one store show the same pools: register one of them, or give them different names.
+// Several engines on one store show the same pools: register one of them, or give them different names. The engines of
+// several spaces may have one name: the label space tells them apart. Each space is a time series for each of its pools and
+// states, so register those that you look at.
 func NewEngine(name string, e *ipset.Engine, o EngineOptions) *Engine {
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Second
 	}
 	return &Engine{
-		series: newSeries(name, "ipset", poolCapacity, poolCount, poolLargest, blocks, borrowed, hostCount, hostBlocks, hostUsed, shortages,
+		series: newSpaceSeries(name, "ipset", e.Space(), poolCapacity, poolCount, poolLargest, blocks, borrowed, hostCount, hostBlocks, hostUsed, shortages,
 			assignFailures, scrapeSuccess, scrapeSeconds),
 		engine: e, opts: o, short: make(map[shortage]float64), failures: make(map[string]float64),
 	}

@@ -45,7 +45,7 @@ func Example() {
 	for _, f := range families {
 		if f.GetName() == "ipalloc_pool_count" {
 			for _, m := range f.GetMetric() {
-				fmt.Println(m.GetLabel()[3].GetValue(), m.GetGauge().GetValue())
+				fmt.Println(m.GetLabel()[4].GetValue(), m.GetGauge().GetValue())
 			}
 		}
 	}

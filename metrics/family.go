@@ -37,17 +37,26 @@ func define(name string, k kind, help string, labels ...string) *family {
 // series sends the families of one collector.
 type series struct {
 	descs map[*family]*prometheus.Desc
-	fixed map[*family]int // how many of the first labels are the collector's own
 }
 
 // newSeries returns the descriptions of families for the collector of that name. kind is the value of the label "kind", which
 // the families of pools have first.
 func newSeries(name, kind string, fs ...*family) series {
-	s := series{make(map[*family]*prometheus.Desc), make(map[*family]int)}
+	return newSpaceSeries(name, kind, "", fs...)
+}
+
+// newSpaceSeries is newSeries for an engine of a space, which is the value of the label "space". Prometheus takes an empty
+// label for none.
+func newSpaceSeries(name, kind, space string, fs ...*family) series {
+	s := series{make(map[*family]*prometheus.Desc)}
 	for _, f := range fs {
 		fixed, own := prometheus.Labels{"allocator": text(name)}, 0
 		if len(f.labels) > 0 && f.labels[0] == "kind" && kind != "" {
 			fixed["kind"], own = kind, 1
+		}
+		if len(f.labels) > own && f.labels[own] == "space" {
+			fixed["space"] = space
+			own++
 		}
 		s.descs[f] = prometheus.NewDesc(f.name, f.help, f.labels[own:], fixed)
 	}

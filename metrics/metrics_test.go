@@ -63,13 +63,13 @@ func scrape(t *testing.T, cs ...prometheus.Collector) map[string]*dto.MetricFami
 	return families
 }
 
-// values returns the series of a family as "label=value,...": value, without the label "allocator".
+// values returns the series of a family as "label=value,...": value, without the label "allocator" and empty ones, which are none.
 func values(f *dto.MetricFamily) map[string]float64 {
 	vs := make(map[string]float64)
 	for _, m := range f.GetMetric() {
 		var labels []string
 		for _, l := range m.GetLabel() {
-			if l.GetName() != "allocator" {
+			if l.GetName() != "allocator" && l.GetValue() != "" {
 				labels = append(labels, l.GetName()+"="+l.GetValue())
 			}
 		}
@@ -279,6 +279,30 @@ func must2claim(t *testing.T) func([]netip.Prefix, []ipset.ClaimFailure, error) 
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// The engines of several spaces may be collected under one name.
+func TestSpaces(t *testing.T) {
+	e := must(ipset.New(store.NewMemory(), ipset.Options{}))(t)
+	red := must(e.InSpace("red"))(t)
+	for _, in := range []*ipset.Engine{e, red} {
+		if err := in.AddPool(t.Context(), ipset.Pool{Name: "net", Prefix: prefix("10.0.0.0/26")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(red.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 3, Claim: ipset.Claim{Handle: "h"}}))(t)
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(metrics.NewEngine("pods", e, metrics.EngineOptions{}), metrics.NewEngine("pods", red, metrics.EngineOptions{}),
+		metrics.NewSet("pods", must(cidrset.New(prefix("10.0.0.0/16"), 24))(t)))
+	for _, f := range must(r.Gather())(t) {
+		if f.GetName() != "ipalloc_pool_count" {
+			continue
+		}
+		got := values(f)
+		if got["kind=ipset,pool=net,space=red,state=used"] != 3 || got["kind=ipset,pool=net,state=free"] != 64 || len(got) != 11 {
+			t.Errorf("%v", got)
 		}
 	}
 }

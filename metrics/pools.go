@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	poolCapacity = define("pool_capacity", gauge, "What the pool can hold: prefixes, addresses or ports.", "kind", "pool")
-	poolCount    = define("pool_count", gauge, "What of the capacity is used, cooling, reserved or free; the states sum to the capacity.", "kind", "pool", "state")
-	poolLargest  = define("pool_largest_free_prefix_length", gauge, "Length of the largest free prefix, in ipset of the largest one without blocks; absent without one, and for other kinds.", "kind", "pool")
+	poolCapacity = define("pool_capacity", gauge, "What the pool can hold: prefixes, addresses or ports.", "kind", "space", "pool")
+	poolCount    = define("pool_count", gauge, "What of the capacity is used, cooling, reserved or free; the states sum to the capacity.", "kind", "space", "pool", "state")
+	poolLargest  = define("pool_largest_free_prefix_length", gauge, "Length of the largest free prefix, in ipset of the largest one without blocks; absent without one, and for other kinds.", "kind", "space", "pool")
 
 	nodesHolding     = define("nodes", gauge, "Nodes that hold prefixes.")
 	nodesTerminating = define("nodes_terminating", gauge, "Of these, nodes that are being deleted.")

@@ -14,6 +14,7 @@ import (
 
 // problemView is a finding in JSON.
 type problemView struct {
+	Space   string `json:"space,omitempty"`
 	Kind    string `json:"kind"`
 	Where   string `json:"where,omitempty"`
 	Finding string `json:"finding"`
@@ -78,19 +79,35 @@ func (a *app) checkCommand() *cobra.Command {
 		Short: "Read every record and say what is wrong",
 		Long: "check reads everything and compares it with itself: blocks that overlap or are in no pool, indexes that do not agree with\n" +
 			"the blocks, records that cannot be read. With --in-use it compares what is held with a list of what is in use.\n" +
+			"Without --space it checks every space; the list of --in-use is of that without a name.\n" +
 			"It prints a sentence for each finding and ends with status 1 if there is one.\n\n" + inUseHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-				r, err := a.examine(ctx, e, file)
+				var all []spaceReport
+				err := a.eachSpace(ctx, e, func(in *ipset.Engine) error {
+					list := ""
+					if in == e {
+						list = file
+					}
+					r, err := a.examine(ctx, in, list)
+					all = append(all, spaceReport{in.Space(), r})
+					return err
+				})
 				if err != nil {
 					return err
 				}
-				return a.printProblems(r)
+				return a.printProblems(all...)
 			})
 		},
 	}
 	c.Flags().StringVar(&file, "in-use", "", "compare with the addresses in this `FILE`, - for standard input")
 	return c
+}
+
+// spaceReport is what was found in a space.
+type spaceReport struct {
+	space string
+	*ipset.Report
 }
 
 // examine runs Check, with the list in a file if there is one.
@@ -107,21 +124,29 @@ func (a *app) examine(ctx context.Context, e *ipset.Engine, file string) (*ipset
 	return e.Check(ctx, uses)
 }
 
-func (a *app) printProblems(r *ipset.Report) error {
+func (a *app) printProblems(reports ...spaceReport) error {
 	l := &listing{columns: []string{"KIND", "WHERE", "FINDING"}}
-	for _, p := range r.Problems {
-		v := viewProblem(p)
-		l.add(v.Where, v, v.Kind, v.Where, v.Finding)
-	}
-	a.note("%s and %s checked, %s", plural(r.Blocks, "block"), plural(r.Allocations, "address"), plural(len(r.Problems), "finding"))
-	if a.format == "table" {
+	blocks, allocations := 0, 0
+	for _, r := range reports {
+		blocks, allocations = blocks+r.Blocks, allocations+r.Allocations
 		for _, p := range r.Problems {
-			fmt.Fprintln(a.stdout, printable(sentence(p)))
+			v := viewProblem(p)
+			text := v.Finding
+			if v.Space = r.space; r.space != "" {
+				text = fmt.Sprintf("space %q: %s", r.space, text)
+			}
+			l.add(v.Where, v, v.Kind, v.Where, text)
+		}
+	}
+	a.note("%s and %s checked, %s", plural(blocks, "block"), plural(allocations, "address"), plural(len(l.rows), "finding"))
+	if a.format == "table" {
+		for _, r := range l.rows {
+			fmt.Fprintln(a.stdout, printable(r.cells[2]))
 		}
 	} else if err := a.print(l); err != nil {
 		return err
 	}
-	if len(r.Problems) > 0 {
+	if len(l.rows) > 0 {
 		return errFindings
 	}
 	return nil

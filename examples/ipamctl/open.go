@@ -51,7 +51,7 @@ func (s *source) Close() error {
 	return errors.Join(errs...)
 }
 
-// open opens the store that --store names.
+// open opens the store that --store names, or the space of it that --space names.
 func (a *app) open(ctx context.Context, m mode) (*source, error) {
 	if a.store == "" {
 		a.store = a.getenv("IPAMCTL_STORE")
@@ -80,6 +80,9 @@ func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source
 		err = a.openBoltView(ctx, s)
 	default:
 		err = s.openBolt(ctx, l.Path, boltstore.Options{NoCreate: m != making, LockWait: time.Second})
+	}
+	if err == nil {
+		s.Store, err = a.within(s.Store)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -267,10 +267,10 @@ func (a *app) backupCommand() *cobra.Command {
 			}
 			defer db.Close()
 			defer a.progress("writing the backup")()
-			if db.bolt != nil {
+			if db.bolt != nil && a.space == "" {
 				err = backupBolt(ctx, db.bolt, args[0])
 			} else {
-				err = backupRecords(ctx, db, args[0])
+				err = a.backupRecords(ctx, db, args[0])
 			}
 			if err != nil {
 				return errors.Join(err, os.RemoveAll(args[0]))
@@ -307,8 +307,8 @@ func backupBolt(ctx context.Context, db *boltstore.Store, file string) error {
 	return errors.Join(err, r.Close())
 }
 
-// backupRecords copies the records of one view.
-func backupRecords(ctx context.Context, db store.Store, file string) (err error) {
+// backupRecords copies the records of one view, those of a space into the same one.
+func (a *app) backupRecords(ctx context.Context, db store.Store, file string) (err error) {
 	recs, _, err := db.List(ctx, store.Range{})
 	if err != nil {
 		return err
@@ -318,12 +318,16 @@ func backupRecords(ctx context.Context, db store.Store, file string) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
+	dst, err := a.within(to)
+	if err != nil {
+		return err
+	}
 	for part := range slices.Chunk(recs, 10_000) {
 		ops := make([]store.Op, len(part))
 		for i, r := range part {
 			ops[i] = store.Op{Kind: store.Put, Key: r.Key, Value: r.Value}
 		}
-		if _, err := to.Commit(ctx, ops); err != nil {
+		if _, err := dst.Commit(ctx, ops); err != nil {
 			return err
 		}
 	}

@@ -39,6 +39,10 @@
 // leases and GC of their own. The commits of one scope name its header; those of two
 // scopes meet only in the records of the addresses that they touch.
 //
+// A scope is a part of one network: an address is held once in all scopes together. Networks
+// that must not see each other at all, of tenants whose attachments and network names may be
+// the same, get a space of the store each: New(in, config) with in from [store.Space].
+//
 // Import, GC and the end of leases work in steps of one commit each, and every step
 // leaves a consistent state.
 //

@@ -43,6 +43,60 @@ func TestStoreSharedWithIPSet(t *testing.T) {
 	}
 }
 
+// TestSpaces verifies that the same network, ranges and attachments in several spaces of one store know nothing of each other.
+func TestSpaces(t *testing.T) {
+	db := store.NewMemory()
+	e, err := ipset.New(db, ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engines := make(map[string]*Engine)
+	for _, name := range []string{"", "red", "red2"} {
+		in := store.Store(db)
+		if name != "" {
+			if in, err = store.Space(db, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if engines[name], err = New(in, Config{Network: "net", Sets: []RangeSet{subnets("10.1.2.0/24")}}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := engines[name].Add(ctx, Attachment{"c1", "eth0"})
+		if err != nil || len(got) != 1 || got[0].Prefix.Addr() != netip.MustParseAddr("10.1.2.2") {
+			t.Errorf("space %q: %v, %v", name, got, err)
+		}
+	}
+	if _, err := engines["red"].Del(ctx, Attachment{"c1", "eth0"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, h := range engines {
+		if err := h.Check(ctx); err != nil {
+			t.Errorf("space %q: %v", name, err)
+		}
+		who, held, err := h.Holder(ctx, netip.MustParseAddr("10.1.2.2"))
+		if err != nil || held != (name != "red") || held && who.Container != "c1" {
+			t.Errorf("space %q: held by %v, %v, %v", name, who, held, err)
+		}
+	}
+	var names []string
+	for name, err := range e.Spaces(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := e.InSpace(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := in.Check(ctx, nil); err != nil || len(r.Problems) > 0 {
+			t.Errorf("ipset's check of %q: %v, %v", name, r.Problems, err)
+		}
+		names = append(names, name)
+	}
+	if !slices.Equal(names, []string{"red", "red2"}) {
+		t.Errorf("spaces %q", names)
+	}
+}
+
 // scoped returns an engine of a node on the store.
 func (w *world) scoped(scope string, sets ...RangeSet) *Engine {
 	w.Helper()
