@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -16,7 +15,12 @@ const history = 1024
 
 // Memory is a [Store] in memory. The zero value is not usable; [NewMemory] makes one.
 //
-// One mutex guards the table; a list holds it for as long as it takes to copy what it returns.
+// Records are packed: similar ones side by side cost little more than the bytes in which they
+// differ. 10 million addresses of package ipset, each with a handle of 40 bytes, take 0.4 GB
+// when loaded from a snapshot and 0.6 GB as commits leave them; the garbage collector has
+// nothing to scan in them. Get allocates each value that it returns. List allocates one
+// string for up to 128 records; all of their keys and values are parts of it. One mutex
+// guards the table; List holds it for as long as it takes to copy what it returns.
 type Memory struct {
 	mu     sync.Mutex
 	table  sorted
@@ -24,7 +28,8 @@ type Memory struct {
 	ring   [history]Event // the commit of revision v is at v % history; its Changes slice is reused
 	oldest uint64         // the lowest revision after which a watch can start
 	wait   chan struct{}  // closed at the next commit; nil when no watch waits
-	found  []*Record      // what a commit finds under its keys; reused
+	found  []place        // where a commit finds its keys; the next one begins to look there
+	writes int            // since the table was last tidied
 }
 
 // NewMemory returns an empty store at revision 0.
@@ -46,11 +51,8 @@ func (m *Memory) Get(ctx context.Context, dst []Record, keys ...string) ([]Recor
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, k := range keys {
-		if r := m.table.get(k); r != nil {
-			dst = append(dst, *r)
-		} else {
-			dst = append(dst, Record{Key: k})
-		}
+		r, _ := m.table.record(k)
+		dst = append(dst, r)
 	}
 	return dst, nil
 }
@@ -76,17 +78,18 @@ func (m *Memory) Commit(ctx context.Context, ops []Op) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	writes := false
-	m.found = m.found[:0]
+	if len(m.found) < len(ops) {
+		m.found = append(m.found, make([]place, len(ops)-len(m.found))...)
+	}
 	for i := range ops {
 		op := &ops[i]
 		writes = writes || op.Kind != Guard
-		r := m.table.get(op.Key)
-		m.found = append(m.found, r)
-		have := uint64(0)
-		if r != nil {
-			have = r.Rev
+		w := &m.found[i]
+		m.table.get(w, op.Key)
+		if op.Expect == AnyRevision {
+			continue
 		}
-		if op.Expect != AnyRevision && have != op.Expect {
+		if have := w.found; have != (op.Expect != 0) || have && w.p.rev(w.i) != op.Expect {
 			return 0, Conflict("store", op.Key)
 		}
 	}
@@ -107,21 +110,28 @@ func (m *Memory) apply(ops []Op) {
 		m.oldest = m.rev - history
 	}
 	for i := range ops {
-		if op := &ops[i]; op.Kind == Put && m.found[i] != nil {
-			*m.found[i] = Record{Key: m.found[i].Key, Value: op.Value, Rev: m.rev}
-			ev.Changes = append(ev.Changes, *m.found[i])
+		if op, w := &ops[i], &m.found[i]; op.Kind == Put && w.found {
+			ev.Changes = append(ev.Changes, Record{Key: op.Key, Value: op.Value, Rev: m.rev})
+			m.table.put(w, &ev.Changes[len(ev.Changes)-1])
 		}
 	}
 	for i := range ops {
-		switch op := &ops[i]; {
-		case op.Kind == Put && m.found[i] == nil:
-			r := Record{Key: op.Key, Value: op.Value, Rev: m.rev}
-			m.table.put(r)
-			ev.Changes = append(ev.Changes, r)
-		case op.Kind == Delete && m.found[i] != nil:
-			m.table.delete(op.Key)
+		// The last one first, because that leaves no gaps in a page if they were put in the order of ops.
+		if op, w := &ops[len(ops)-1-i], &m.found[len(ops)-1-i]; op.Kind == Delete && w.found {
+			m.table.again(w, op.Key)
+			m.table.delete(w)
 			ev.Changes = append(ev.Changes, Record{Key: op.Key})
 		}
+	}
+	for i := range ops {
+		if op, w := &ops[i], &m.found[i]; op.Kind == Put && !w.found {
+			ev.Changes = append(ev.Changes, Record{Key: op.Key, Value: op.Value, Rev: m.rev})
+			m.table.again(w, op.Key)
+			m.table.put(w, &ev.Changes[len(ev.Changes)-1])
+		}
+	}
+	for m.writes += len(ops); m.writes >= tidyEvery; m.writes -= tidyEvery {
+		m.table.tidy(m.rev)
 	}
 	if m.wait != nil {
 		close(m.wait)
@@ -182,28 +192,12 @@ func (m *Memory) next(ctx context.Context, rev uint64, prefixes []string) (Event
 // Limits implements [Store]: memory has none.
 func (m *Memory) Limits() Limits { return Limits{} }
 
-// Check verifies the order of the table and its count. A violation is ipalloc.ErrCorrupt.
+// Check verifies the order of the table, its pages and its count. A violation is ipalloc.ErrCorrupt.
 func (m *Memory) Check() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	bad := func(format string, args ...any) error {
-		return &ipalloc.Error{Package: "store", Op: "check", Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrCorrupt}
-	}
-	n, last := 0, ""
-	for c, chunk := range m.table.chunks {
-		if len(chunk) == 0 || len(chunk) > chunkMax || m.table.firsts[c] != chunk[0].Key {
-			return bad("chunk %d of %d records", c, len(chunk))
-		}
-		for _, r := range chunk {
-			if r.Key <= last || r.Rev == 0 || r.Rev > m.rev {
-				return bad("record %q at revision %d after %q", r.Key, r.Rev, last)
-			}
-			last = r.Key
-			n++
-		}
-	}
-	if n != m.table.n {
-		return bad("%d records, counted as %d", n, m.table.n)
+	if err := m.table.check(m.rev); err != nil {
+		return &ipalloc.Error{Package: "store", Op: "check", Reason: err.Error(), Err: ipalloc.ErrCorrupt}
 	}
 	return nil
 }

@@ -23,12 +23,19 @@ func TestSortedAgainstMap(t *testing.T) {
 			k := fmt.Sprintf("%05d", r.IntN(space))
 			if growing := step/4000%2 == 0; r.IntN(10) < 7 == growing {
 				m.rev++
-				m.table.put(Record{Key: k, Rev: m.rev})
+				var w place
+				m.table.get(&w, k)
+				m.table.put(&w, &Record{Key: k, Rev: m.rev})
 				want[k] = m.rev
 			} else {
 				_, had := want[k]
-				if m.table.delete(k) != had {
-					t.Fatalf("delete(%s) != %v", k, had)
+				var w place
+				m.table.get(&w, k)
+				if w.found != had {
+					t.Fatalf("get(%s) != %v", k, had)
+				}
+				if had {
+					m.table.delete(&w)
 				}
 				delete(want, k)
 			}

@@ -52,8 +52,8 @@ func (o *Overlay) layers(dst []layer, n int, key func(int) string) ([]layer, uin
 	defer o.mu.Unlock()
 	for i := range n {
 		l := layer{rec: Record{Key: key(i)}}
-		if r := o.table.get(l.rec.Key); r != nil {
-			l = layer{rec: *r, pin: o.pins[r.Key], own: true}
+		if r, own := o.table.record(l.rec.Key); own {
+			l = layer{rec: r, pin: o.pins[r.Key], own: true}
 		}
 		dst = append(dst, l)
 	}
@@ -219,7 +219,9 @@ func (o *Overlay) apply(ops []Op, below []Record, version uint64) (uint64, bool)
 		if _, own := o.pins[op.Key]; !own {
 			o.pins[op.Key] = below[i].Rev
 		}
-		o.table.put(r)
+		var w place
+		o.table.get(&w, r.Key)
+		o.table.put(&w, &r)
 		o.version = version + 1
 	}
 	return rev, true

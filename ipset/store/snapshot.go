@@ -1,6 +1,8 @@
 package store
 
 import (
+	"bytes"
+
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/snap"
 )
@@ -22,14 +24,14 @@ func (m *Memory) AppendBinary(b []byte) ([]byte, error) {
 	w := snap.NewWriter(b, snapshotMagic, snapshotVersion)
 	w.Uvarint(m.rev)
 	w.Count(m.table.n)
-	for _, chunk := range m.table.chunks {
-		for i := range chunk {
-			r := &chunk[i]
-			w.String(r.Key)
-			w.String(r.Value)
-			w.Uvarint(r.Rev)
+	m.table.all(func(b *packer) {
+		for i := range b.recs {
+			v := &b.recs[i]
+			w.Bytes(b.keyOf(v))
+			w.Bytes(b.valueOf(v))
+			w.Uvarint(v.rev)
 		}
-	}
+	})
 	return w.Finish()
 }
 
@@ -39,9 +41,7 @@ func (m *Memory) MarshalBinary() ([]byte, error) { return m.AppendBinary(nil) }
 // RestoreMemory returns a store with the records of a snapshot, revisions included.
 //
 // Anything that AppendBinary did not write is ipalloc.ErrCorrupt; a snapshot of a newer
-// version is ipalloc.ErrMismatch. Keys and values share one copy of data, which avoids
-// an allocation per record. That copy stays in memory until the last of them is
-// overwritten.
+// version is ipalloc.ErrMismatch. The store does not keep data.
 func RestoreMemory(data []byte) (*Memory, error) {
 	m, err := restore(data)
 	if err != nil {
@@ -55,26 +55,22 @@ func restore(data []byte) (*Memory, error) {
 	if r.Err() != nil {
 		return nil, r.Err()
 	}
-	text := string(data)
-	tail := len(text) - len(snapshotMagic) - 1 - r.Len() // the checksum
-	next := func() string {
-		n := len(r.Bytes())
-		end := len(text) - tail - r.Len()
-		return text[end-n : end]
-	}
 	m := &Memory{rev: r.Uvarint()}
-	last := ""
+	last, t := []byte(nil), &m.table
 	for range r.Count(4) { // key and its length, length of the value, revision
-		rec := Record{Key: next(), Value: next(), Rev: r.Uvarint()}
-		if r.Err() == nil && (rec.Key <= last || rec.Rev == 0 || rec.Rev > m.rev) {
-			r.Fail("record %q at revision %d of %d after %q", rec.Key, rec.Rev, m.rev, last)
+		key, value, rev := r.Bytes(), r.Bytes(), r.Uvarint()
+		if r.Err() == nil && (bytes.Compare(key, last) <= 0 || rev == 0 || rev > m.rev) {
+			r.Fail("record %q at revision %d of %d after %q", key, rev, m.rev, last)
 		}
 		if r.Err() != nil {
 			return nil, r.Err()
 		}
-		last = rec.Key
-		m.table.appendLast(rec)
+		last = key
+		if add(&t.pk, key, value, rev); len(t.pk.recs) == pageFill {
+			t.appendPage()
+		}
 	}
+	t.appendPage()
 	m.oldest = m.rev
 	return m, r.Close()
 }

@@ -1,151 +1,230 @@
 package store
 
-import (
-	"sort"
-)
+import "slices"
 
-// sorted is the memory store's table: records in key order, in chunks of up to chunkMax, the chunks in one slice.
+// sorted is the memory store's table: records in key order, in pages, the pages in nodes.
 //
-// Two levels are enough: a chunk is found by binary search over the first keys, and inserting moves records of one chunk
-// only. The slice of chunks is moved when one splits or empties, which takes at least 32 insertions or removals.
+// A page has the keys from its separator up to the next one, so a separator changes only when a page is split or dropped. A
+// page is found by binary search over the separators of the nodes and over those of one node. Inserting moves the slots of
+// one page, and pointers of one node when a page is split.
 //
-// Invariants: no chunk is empty; keys ascend inside a chunk and from chunk to chunk; firsts[i] is chunks[i][0].Key.
+// Invariants: keys ascend inside a page and from page to page; no page and no node is empty; the first separator is empty.
 type sorted struct {
-	firsts []string
-	chunks [][]Record
-	n      int
+	froms []string // the separator of each node's first page
+	nodes []*node
+	n     int
+	pk    packer
+	shape int    // counts what changes the pages: splits, joins and drops
+	hand  handle // where tidy goes on
 }
 
-// chunkMax is the size at which a chunk is split in two halves; chunkFill is how far bulk loading fills one, which
-// leaves room to insert before the first split.
-const (
-	chunkMax  = 256
-	chunkFill = 224
-)
+// node is a run of up to nodeMax pages.
+type node struct {
+	froms []string
+	pages []*page
+}
 
-// seek returns the position of the first record with a key not below key: chunk and index in it. At the end
-// the chunk is len(chunks).
-func (s *sorted) seek(key string) (c, i int) {
-	c = sort.Search(len(s.firsts), func(j int) bool { return s.firsts[j] > key })
-	if c == 0 {
-		return 0, 0
-	}
-	c--
-	chunk := s.chunks[c]
-	lo, hi := 0, len(chunk)
+// nodeMax is the number of pages at which a node is split.
+const nodeMax = 512
+
+// handle is the place of a page: its node, and its number there.
+type handle struct{ node, page int }
+
+// above returns how many of some separators are not above key, less one; the first is empty.
+func above(froms []string, key string) int {
+	lo, hi := 0, len(froms)
 	for lo < hi {
-		if m := int(uint(lo+hi) >> 1); chunk[m].Key < key {
+		if m := int(uint(lo+hi) >> 1); froms[m] <= key {
 			lo = m + 1
 		} else {
 			hi = m
 		}
 	}
-	if lo == len(chunk) {
-		return c + 1, 0
-	}
-	return c, lo
+	return max(lo-1, 0)
 }
 
-// get returns the record of key, or nil. The pointer is good until the next put or delete.
-func (s *sorted) get(key string) *Record {
-	c, i := s.seek(key)
-	if c == len(s.chunks) || s.chunks[c][i].Key != key {
-		return nil
-	}
-	return &s.chunks[c][i]
+// find returns the page that has a key or would have it. There must be one.
+func (s *sorted) find(key string) handle {
+	a := above(s.froms, key)
+	return handle{a, above(s.nodes[a].froms, key)}
 }
 
-// put writes a record.
-func (s *sorted) put(r Record) {
-	c, i := s.seek(r.Key)
-	if c < len(s.chunks) && s.chunks[c][i].Key == r.Key {
-		s.chunks[c][i] = r
+func (s *sorted) at(h handle) *page { return s.nodes[h.node].pages[h.page] }
+
+// place is where a record is, or would be.
+type place struct {
+	handle
+	p     *page // nil in an empty table
+	i     int
+	found bool
+	moves uint32 // of the page, and shape of the table, when it was looked up
+	shape int
+}
+
+// get sets w to the place of a key. What w is before is a guess: a writer that writes the same records again finds them there.
+func (s *sorted) get(w *place, key string) {
+	if s.n == 0 {
+		*w = place{}
 		return
+	}
+	if s.holds(w) && w.i < int(w.p.n) && w.p.is(w.i, key) {
+		w.found, w.moves, w.shape = true, w.p.moves, s.shape
+		return
+	}
+	w.handle = s.find(key)
+	p := s.at(w.handle)
+	w.p, w.moves, w.shape = p, p.moves, s.shape
+	w.i, w.found = p.search(key)
+}
+
+// holds reports whether the page of w is where it was.
+func (s *sorted) holds(w *place) bool {
+	return w.p != nil && w.node < len(s.nodes) && w.page < len(s.nodes[w.node].pages) && s.at(w.handle) == w.p
+}
+
+// again sets w, the place of a key before other keys were put and deleted, to the place where it is now.
+func (s *sorted) again(w *place, key string) {
+	switch {
+	case w.p == nil || w.shape != s.shape:
+		s.get(w, key)
+	case w.p.moves != w.moves && !(w.found && w.i < int(w.p.n) && w.p.is(w.i, key)):
+		w.i, w.found = w.p.search(key)
+	}
+}
+
+// put writes a record whose key is at w.
+func (s *sorted) put(w *place, r *Record) {
+	if w.found {
+		w.p.set(w.i, r, &s.pk)
+		return
+	}
+	if w.p == nil {
+		w.p = &page{}
+		s.froms, s.nodes = []string{""}, []*node{{froms: []string{""}, pages: []*page{w.p}}}
 	}
 	s.n++
-	switch {
-	case len(s.chunks) == 0:
-		s.chunks, s.firsts = append(s.chunks, append(make([]Record, 0, 4), r)), append(s.firsts, r.Key)
-		return
-	case i == 0 && c > 0:
-		// Between two chunks: the end of the left one, so that ascending insertion fills chunks.
-		c--
-		i = len(s.chunks[c])
-	}
-	chunk := append(s.chunks[c], Record{})
-	copy(chunk[i+1:], chunk[i:])
-	chunk[i] = r
-	s.chunks[c] = chunk
-	s.firsts[c] = chunk[0].Key
-	if len(chunk) > chunkMax {
-		s.split(c, i == len(chunk)-1)
+	w.p.insert(w.i, r, &s.pk)
+	if w.p.n > pageMax {
+		s.split(w.handle, w.i == int(w.p.n)-1)
 	}
 }
 
-// split divides chunk c. ascending says that the last insertion was at the end: then the left part stays full.
-func (s *sorted) split(c int, ascending bool) {
-	old := s.chunks[c]
-	at := len(old) / 2
+// record returns the record of a key.
+func (s *sorted) record(key string) (Record, bool) {
+	r, w := Record{Key: key}, place{}
+	if s.get(&w, key); w.found {
+		r.Value, r.Rev = w.p.get(w.i)
+	}
+	return r, w.found
+}
+
+// split divides a page. ascending says that the last insertion was at its end: then the left part stays full.
+func (s *sorted) split(h handle, ascending bool) {
+	b, p, right := &s.pk, s.at(h), &page{}
+	b.reset()
+	b.loadAll(p)
+	at, spare := len(b.recs)/2, 256
 	if ascending {
-		at = chunkFill
+		at, spare = pageFill, 0
 	}
-	right := make([]Record, len(old)-at, chunkMax+1)
-	copy(right, old[at:])
-	clear(old[at:])
-	s.chunks[c] = old[:at:cap(old)]
-	s.chunks = append(s.chunks, nil)
-	copy(s.chunks[c+2:], s.chunks[c+1:])
-	s.chunks[c+1] = right
-	s.firsts = append(s.firsts, "")
-	copy(s.firsts[c+2:], s.firsts[c+1:])
-	s.firsts[c+1] = right[0].Key
+	s.shape++
+	b.build(p, b.recs[:at], headMax, spare)
+	b.build(right, b.recs[at:], headMax, 256)
+	s.add(handle{h.node, h.page + 1}, separator(b.keyOf(&b.recs[at-1]), b.keyOf(&b.recs[at])), right)
+	b.reset()
 }
 
-// delete removes the record of key and reports whether it existed. A chunk that became small is joined with its left
-// neighbour, so that what was full once does not keep its memory.
-func (s *sorted) delete(key string) bool {
-	c, i := s.seek(key)
-	if c == len(s.chunks) || s.chunks[c][i].Key != key {
-		return false
+// separator returns the shortest string above one key and not above the next.
+func separator(left, right []byte) string { return string(right[:common(left, string(right))+1]) }
+
+// add puts a page at a place.
+func (s *sorted) add(h handle, from string, p *page) {
+	n := s.nodes[h.node]
+	n.froms, n.pages = slices.Insert(n.froms, h.page, from), slices.Insert(n.pages, h.page, p)
+	if len(n.pages) <= nodeMax {
+		return
 	}
+	at := nodeMax / 2
+	if h.page == nodeMax {
+		at = nodeMax - nodeMax/8 // pages are added in order
+	}
+	right := &node{slices.Clone(n.froms[at:]), slices.Clone(n.pages[at:])}
+	clear(n.froms[at:])
+	clear(n.pages[at:])
+	n.froms, n.pages = n.froms[:at], n.pages[:at]
+	s.froms, s.nodes = slices.Insert(s.froms, h.node+1, right.froms[0]), slices.Insert(s.nodes, h.node+1, right)
+}
+
+// delete removes the record at w. A page that became small is joined with its left neighbour, and one that became sparse is packed, so
+// that what was full once does not keep its memory.
+func (s *sorted) delete(w *place) {
+	h, p := w.handle, w.p
 	s.n--
-	chunk := s.chunks[c]
-	copy(chunk[i:], chunk[i+1:])
-	chunk[len(chunk)-1] = Record{}
-	chunk = chunk[:len(chunk)-1]
-	s.chunks[c] = chunk
-	switch {
-	case len(chunk) == 0:
-		s.drop(c)
-	case c > 0 && len(chunk)+len(s.chunks[c-1]) <= chunkMax/2:
-		s.chunks[c-1] = append(s.chunks[c-1], chunk...)
-		s.drop(c)
-	default:
-		s.firsts[c] = chunk[0].Key
+	p.remove(w.i)
+	if p.n == 0 {
+		s.drop(h)
+		return
 	}
-	return true
+	if h.page > 0 {
+		left := s.nodes[h.node].pages[h.page-1]
+		if left.n+p.n <= pageMax/2 {
+			b := &s.pk
+			b.reset()
+			b.loadAll(left)
+			b.loadAll(p)
+			b.build(left, b.recs, headMax, 256)
+			b.reset()
+			s.drop(h)
+			return
+		}
+	}
+	if used := int(p.end) - int(p.waste); len(p.buf) > 4*used+1024 {
+		p.pack(&s.pk, headMax, 256)
+	}
 }
 
-// drop takes chunk c out of the slice of chunks.
-func (s *sorted) drop(c int) {
-	copy(s.chunks[c:], s.chunks[c+1:])
-	s.chunks[len(s.chunks)-1] = nil
-	s.chunks = s.chunks[:len(s.chunks)-1]
-	copy(s.firsts[c:], s.firsts[c+1:])
-	s.firsts[len(s.firsts)-1] = ""
-	s.firsts = s.firsts[:len(s.firsts)-1]
+// drop takes a page away. Its keys become those of the page on its left; of the first page, those of the next.
+func (s *sorted) drop(h handle) {
+	s.shape++
+	n := s.nodes[h.node]
+	from := n.froms[0]
+	n.froms, n.pages = slices.Delete(n.froms, h.page, h.page+1), slices.Delete(n.pages, h.page, h.page+1)
+	if len(n.pages) > 0 {
+		n.froms[0] = from
+		return
+	}
+	s.froms, s.nodes = slices.Delete(s.froms, h.node, h.node+1), slices.Delete(s.nodes, h.node, h.node+1)
+	if len(s.nodes) > 0 {
+		s.froms[0], s.nodes[0].froms[0] = "", ""
+	}
 }
 
-// appendLast adds a record whose key is above all others, filling chunks up to chunkFill.
-func (s *sorted) appendLast(r Record) {
-	s.n++
-	c := len(s.chunks) - 1
-	if c < 0 || len(s.chunks[c]) >= chunkFill {
-		s.chunks = append(s.chunks, make([]Record, 0, chunkFill))
-		s.firsts = append(s.firsts, r.Key)
-		c++
+// appendPage adds the records of the packer, whose keys are above all others, as the last page.
+func (s *sorted) appendPage() {
+	b := &s.pk
+	if len(b.recs) == 0 {
+		return
 	}
-	s.chunks[c] = append(s.chunks[c], r)
+	p, from := &page{}, ""
+	b.build(p, b.recs, headMax, 0)
+	first := string(b.keyOf(&b.recs[0]))
+	if last := len(s.nodes) - 1; last < 0 {
+		s.froms, s.nodes = []string{""}, []*node{{froms: []string{""}, pages: []*page{p}}}
+	} else {
+		n := s.nodes[last]
+		left := n.pages[len(n.pages)-1]
+		from = separator(left.lastKey(), []byte(first))
+		s.add(handle{last, len(n.pages)}, from, p)
+	}
+	s.n += len(b.recs)
+	b.reset()
+}
+
+// lastKey returns the highest key of a page.
+func (p *page) lastKey() []byte {
+	var b packer
+	b.load(p, int(p.n)-1)
+	return b.keyOf(&b.recs[0])
 }
 
 // scan appends the records of r to dst.
@@ -154,34 +233,95 @@ func (s *sorted) scan(dst []Record, r Range) []Record {
 	if limit <= 0 {
 		limit = s.n
 	}
-	if !r.Reverse {
-		for c, i := s.seek(r.From); c < len(s.chunks) && limit > 0; c, i = c+1, 0 {
-			for ; i < len(s.chunks[c]) && limit > 0; i++ {
-				if r.To != "" && s.chunks[c][i].Key >= r.To {
-					return dst
-				}
-				dst = append(dst, s.chunks[c][i])
-				limit--
-			}
-		}
+	if s.n == 0 || r.To != "" && r.From >= r.To {
 		return dst
 	}
-	c, i := len(s.chunks), 0
-	if r.To != "" {
-		c, i = s.seek(r.To)
+	b := &s.pk
+	b.reset()
+	step := 1
+	h := s.find(r.From)
+	if r.Reverse {
+		step = -1
+		if h = (handle{len(s.nodes) - 1, len(s.nodes[len(s.nodes)-1].pages) - 1}); r.To != "" {
+			h = s.find(r.To)
+		}
 	}
-	for limit > 0 {
-		if i--; i < 0 {
-			if c--; c < 0 {
-				return dst
+	for ok := true; ok && limit > 0; h, ok = s.next(h, step) {
+		p := s.at(h)
+		lo, hi := 0, int(p.n)
+		if r.From != "" {
+			lo, _ = p.search(r.From)
+		}
+		if r.To != "" {
+			hi, _ = p.search(r.To)
+		}
+		end := !r.Reverse && hi < int(p.n) || r.Reverse && lo > 0
+		n := min(max(hi-lo, 0), limit)
+		limit -= n
+		for i := range n {
+			if r.Reverse {
+				b.load(p, hi-1-i)
+			} else {
+				b.load(p, lo+i)
 			}
-			i = len(s.chunks[c]) - 1
 		}
-		if s.chunks[c][i].Key < r.From {
-			return dst
+		dst = b.emit(dst)
+		if end {
+			break
 		}
-		dst = append(dst, s.chunks[c][i])
-		limit--
 	}
 	return dst
+}
+
+// next returns the page after h, or before it with step -1.
+func (s *sorted) next(h handle, step int) (handle, bool) {
+	h.page += step
+	switch {
+	case h.page >= len(s.nodes[h.node].pages):
+		h = handle{h.node + 1, 0}
+	case h.page < 0:
+		if h.node--; h.node >= 0 {
+			h.page = len(s.nodes[h.node].pages) - 1
+		}
+	}
+	return h, h.node >= 0 && h.node < len(s.nodes)
+}
+
+// Tidying: after every tidyEvery writes a page is looked at, and packed if tidyRaw of its records are not and it has not been written for
+// tidyAge commits.
+const (
+	tidyEvery = 32
+	tidyRaw   = 8
+	tidyAge   = 4096
+)
+
+// tidy looks at one page, the next one each time.
+func (s *sorted) tidy(rev uint64) {
+	if s.n == 0 {
+		return
+	}
+	if h := s.hand; h.node >= len(s.nodes) || h.page >= len(s.nodes[h.node].pages) {
+		s.hand = handle{}
+	}
+	p := s.at(s.hand)
+	if p.raw >= tidyRaw && rev-p.last > tidyAge {
+		p.pack(&s.pk, headMax, 0)
+	}
+	if h, ok := s.next(s.hand, 1); ok {
+		s.hand = h
+	} else {
+		s.hand = handle{}
+	}
+}
+
+// all calls do with the records of every page in turn, in order. They are good until it returns.
+func (s *sorted) all(do func(*packer)) {
+	for _, n := range s.nodes {
+		for _, p := range n.pages {
+			s.pk.reset()
+			s.pk.loadAll(p)
+			do(&s.pk)
+		}
+	}
+	s.pk.reset()
 }

@@ -34,9 +34,9 @@ var targets = []target{
 	{text: "first address of a new host: calls to the store", got: factOf("calls/first"), limit: 3},
 	{text: "256 callers of one host: errors", got: factOf("crowd/errors"), limit: 0},
 	{text: "256 callers of one host: blocks beyond those needed", got: factOf("crowd/extra"), limit: 0},
-	{text: "10,000,000 addresses: live heap as commits leave it", got: factOf("memory/built"), limit: 2.5e9, unit: " B"},
-	{text: "10,000,000 addresses: live heap, loaded", got: factOf("memory/heap"), limit: 2.5e9, unit: " B"},
-	{text: "10,000,000 addresses: load from a snapshot", got: factOf("memory/load"), limit: 10e9, unit: " ns"},
+	{text: "10,000,000 addresses: live heap as commits leave it", got: factOf("memory/built"), limit: 0.9e9, unit: " B"},
+	{text: "10,000,000 addresses: live heap, loaded", got: factOf("memory/heap"), limit: 0.9e9, unit: " B"},
+	{text: "10,000,000 addresses: load from a snapshot", got: factOf("memory/load"), limit: 3e9, unit: " ns"},
 }
 
 func ratioOf(id string) func(*table) (float64, bool) {
