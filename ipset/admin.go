@@ -38,13 +38,18 @@ func (p *catalogPlan) plan(t *txn) error {
 	if err := p.f(t, next); err != nil {
 		return err
 	}
-	if next.enters(now.catalog) {
+	if err := next.prepare(); err != nil {
+		return err
+	}
+	if err := t.adopt(now.catalog, next); err != nil {
+		return err
+	}
+	if enters, err := next.enters(now.catalog); err != nil {
+		return err
+	} else if enters {
 		if next.Generation++; next.Generation > maxGeneration {
 			return errExhausted
 		}
-	}
-	if err := next.prepare(); err != nil {
-		return err
 	}
 	value, err := next.encode()
 	if err != nil {
@@ -61,28 +66,6 @@ func (p *catalogPlan) plan(t *txn) error {
 	}
 	t.setCatalog(next, value)
 	return nil
-}
-
-// enters reports whether addresses or a block size come in with c that the catalog before it did not have. Blocks made from then
-// on must start above the sequence numbers of blocks that former pools made of the same addresses.
-func (c *catalog) enters(before *catalog) bool {
-	for _, p := range c.Pools {
-		var sb netipx.IPSetBuilder
-		known := false
-		for _, q := range before.Pools {
-			if q.BlockBits == p.BlockBits && q.Prefix.Overlaps(p.Prefix) {
-				sb.AddPrefix(q.Prefix)
-				known = known || q.Prefix == p.Prefix
-			}
-		}
-		if known {
-			continue
-		}
-		if set, err := sb.IPSet(); err != nil || !set.ContainsPrefix(p.Prefix) {
-			return true
-		}
-	}
-	return false
 }
 
 // clone returns a catalog that shares nothing that can change.
@@ -147,61 +130,24 @@ func (e *Engine) decodeCatalog(rec store.Record) (*catalog, error) {
 	return c, err
 }
 
-// AddPool adds a pool. Blocks that a former pool left in its prefix are served by it; those of another size drain.
+// AddPool adds a pool. If it lies in another pool, it takes over the addresses of its prefix; if others lie in it, they keep theirs.
+// Blocks that exist in its prefix are served by it; those of another size drain.
 //
-// It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and
-// [ipalloc.ErrExists] if another pool has its name or overlaps it; then nothing changes.
+// It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and for one
+// that is, or of which another is, a part of a block of the pool around; [ipalloc.ErrExists] if another pool has its name or its
+// prefix. Then nothing changes. The error names the pool in the way.
 func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 	p = p.clone()
 	if err := p.check(); err != nil {
 		return err
 	}
-	return e.change(ctx, "add", func(t *txn, c *catalog) error {
+	return e.change(ctx, "add", func(_ *txn, c *catalog) error {
 		if c.byName(p.Name) >= 0 {
 			return wrap(ipalloc.Error{Op: "add", Name: p.Name, Err: errPoolExists})
 		}
-		added := p.clone()
-		sizes, err := t.sizesIn(p.Prefix)
-		if err != nil {
-			return err
-		}
-		added.drain(sizes...)
-		c.Pools = append(c.Pools, added)
+		c.Pools = append(c.Pools, p.clone())
 		return nil
 	})
-}
-
-// sizesIn returns the sizes of the blocks that overlap a prefix.
-func (t *txn) sizesIn(p netip.Prefix) ([]int, error) {
-	var sizes []int
-	if b, ok, err := t.lastBlock(p.Addr()); err != nil {
-		return nil, err
-	} else if ok {
-		sizes = append(sizes, b.Bits()) // it may begin before p and be larger
-	}
-	for from := p.Bits(); ; {
-		size, ok, err := t.nextSize(p.Addr().Is6(), from)
-		if err != nil || !ok {
-			return sizes, err
-		}
-		from = size + 1
-		if has, err := t.hasBlocks(p, size); err != nil {
-			return nil, err
-		} else if has && !slices.Contains(sizes, size) {
-			sizes = append(sizes, size)
-		}
-	}
-}
-
-// drain notes sizes that blocks of the pool may have beside its own.
-func (p *Pool) drain(sizes ...int) {
-	for _, s := range sizes {
-		if !slices.Contains(p.Draining, s) {
-			p.Draining = append(p.Draining, s)
-		}
-	}
-	p.Draining = slices.DeleteFunc(p.Draining, func(s int) bool { return s == p.BlockBits })
-	slices.Sort(p.Draining)
 }
 
 // UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits
@@ -229,16 +175,13 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 		}
 		next := p.clone()
 		next.Draining = nil
-		if p.Prefix != was { // what former pools have left in the rest
-			sizes, err := t.sizesIn(p.Prefix)
-			if err != nil {
-				return err
-			}
-			next.drain(sizes...)
+		now, err := t.catalog()
+		if err != nil {
+			return err
 		}
 		// A size that drains can only vanish, the present one may be claimed at this moment.
 		for _, size := range c.Pools[i].Draining {
-			if has, err := t.hasBlocks(p.Prefix, size); err != nil {
+			if has, err := t.hasBlocks(was, now.inner[now.byName(p.Name)], size); err != nil {
 				return err
 			} else if has {
 				next.drain(size)
@@ -251,7 +194,10 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 }
 
 // RemovePool removes a pool from the catalog. Its blocks stay until they are released; [Engine.Drain] lists the addresses that are
-// still held. It returns [ipalloc.ErrNotFound] if there is no such pool.
+// still held. The pool around it, if there is one, serves its addresses from then on; blocks of another size than that pool's drain.
+//
+// It returns [ipalloc.ErrNotFound] if there is no such pool, and [ipalloc.ErrInvalid] if a pool in it would be a part of a block of
+// the pool around; then nothing changes.
 func (e *Engine) RemovePool(ctx context.Context, name string) error {
 	return e.change(ctx, "remove", func(_ *txn, c *catalog) error {
 		i := c.byName(name)
@@ -267,7 +213,8 @@ func (e *Engine) RemovePool(ctx context.Context, name string) error {
 // a-1 and so on. Blocks stay where they are; nothing but the catalog is written.
 //
 // It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for more than 8 bits or less than 1 and if a
-// part would be smaller than a block, and [ipalloc.ErrExists] if a name is taken. A block larger than a part stops it, too.
+// part would be smaller than a block, and [ipalloc.ErrExists] if a name is taken or a pool in it is as large as a part or
+// larger. A block larger than a part stops it, too.
 func (e *Engine) SplitPool(ctx context.Context, name string, bits int) error {
 	return e.change(ctx, "split", func(t *txn, c *catalog) error {
 		i := c.byName(name)
@@ -277,6 +224,11 @@ func (e *Engine) SplitPool(ctx context.Context, name string, bits int) error {
 		p := c.Pools[i]
 		if bits < 1 || bits > 8 {
 			return fmt.Errorf("%w: split in 2^%d", errBadArgument, bits)
+		}
+		for _, q := range c.Pools {
+			if q.Prefix.Bits() > p.Prefix.Bits() && q.Prefix.Bits() <= p.Prefix.Bits()+bits && p.Prefix.Overlaps(q.Prefix) {
+				return wrap(ipalloc.Error{Op: "split", Name: name, InTheWay: q.Prefix, Holder: q.Name, Err: errOverlap})
+			}
 		}
 		for _, size := range append([]int{p.BlockBits}, p.Draining...) {
 			if p.Prefix.Bits()+bits > size {
@@ -327,7 +279,7 @@ func cut(rs []netipx.IPRange, p netip.Prefix) []netipx.IPRange {
 }
 
 // MergePools replaces pools that together make up a prefix by one pool of that name, with the settings of the first. Blocks stay
-// where they are; those of another size than the first pool's drain.
+// where they are; those of another size than the first pool's drain. A pool and pools in it can be merged; other pools in them stay.
 //
 // It returns [ipalloc.ErrNotFound] if a part is no pool, [ipalloc.ErrInvalid] without parts or if they do not make up one
 // prefix, and [ipalloc.ErrExists] if another pool has the name.
@@ -337,9 +289,8 @@ func (e *Engine) MergePools(ctx context.Context, name string, parts ...string) e
 		if len(parts) == 0 {
 			return fmt.Errorf("%w: no pools to merge", errBadArgument)
 		}
-		var sb netipx.IPSetBuilder
+		var all []Pool
 		var merged Pool
-		ranges := []netipx.IPRange{}
 		for n, part := range parts {
 			i := c.byName(part)
 			if i < 0 {
@@ -350,29 +301,47 @@ func (e *Engine) MergePools(ctx context.Context, name string, parts ...string) e
 				merged = p.clone()
 			}
 			merged.drain(append(p.Draining, p.BlockBits)...)
-			if sb.AddPrefix(p.Prefix); len(p.Ranges) == 0 {
-				ranges = append(ranges, netipx.RangeOfPrefix(p.Prefix))
-			}
-			ranges = append(ranges, p.Ranges...)
+			all = append(all, p)
 			c.Pools = slices.Delete(c.Pools, i, i+1)
 		}
-		set, err := sb.IPSet()
+		whole, free, err := union(all)
 		if err != nil {
 			return err
 		}
-		whole := set.Prefixes()
 		if len(whole) != 1 {
 			return wrap(ipalloc.Error{Op: "merge", Name: name, Err: fmt.Errorf("%w: the parts are %d prefixes", ipalloc.ErrInvalid, len(whole))})
 		}
 		merged.Name, merged.Prefix, merged.Ranges = name, whole[0], nil
-		if all, err := setOf(ranges); err != nil {
-			return err
-		} else if !all.ContainsPrefix(whole[0]) {
-			merged.Ranges = all.Ranges()
+		if !free.ContainsPrefix(whole[0]) {
+			merged.Ranges = free.Ranges()
 		}
 		c.Pools = append(c.Pools, merged)
 		return nil
 	})
+}
+
+// union returns the prefixes that pools make up together, and the addresses of their ranges; in a pool that lies in another of them,
+// its own ranges count.
+func union(pools []Pool) (whole []netip.Prefix, free *netipx.IPSet, err error) {
+	slices.SortFunc(pools, func(p, q Pool) int { return p.Prefix.Bits() - q.Prefix.Bits() })
+	var all, ranges netipx.IPSetBuilder
+	for _, p := range pools {
+		all.AddPrefix(p.Prefix)
+		if len(p.Ranges) == 0 {
+			ranges.AddPrefix(p.Prefix)
+			continue
+		}
+		ranges.RemovePrefix(p.Prefix)
+		for _, r := range p.Ranges {
+			ranges.AddRange(r)
+		}
+	}
+	set, err := all.IPSet()
+	if err != nil {
+		return nil, nil, err
+	}
+	free, err = ranges.IPSet()
+	return set.Prefixes(), free, err
 }
 
 // Reservations returns the addresses that automatic assignment never takes.
@@ -417,26 +386,33 @@ func (e *Engine) SetReservations(ctx context.Context, set *netipx.IPSet) (live [
 	return live, nil
 }
 
-// Drain disables a pool and returns the allocations that are still held in it. It returns [ipalloc.ErrNotFound] if there is no
+// Drain disables a pool and returns the allocations of its addresses that are still held. It reads those of the pools in it, too. It returns [ipalloc.ErrNotFound] if there is no
 // such pool.
 func (e *Engine) Drain(ctx context.Context, name string) (held []Allocation, err error) {
-	var prefix netip.Prefix
 	err = e.change(ctx, "drain", func(_ *txn, c *catalog) error {
 		i := c.byName(name)
 		if i < 0 {
 			return wrap(ipalloc.Error{Op: "drain", Name: name, Err: errUnknownPool})
 		}
-		c.Pools[i].Disabled, prefix = true, c.Pools[i].Prefix
+		c.Pools[i].Disabled = true
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	for al, err := range e.Allocations(ctx, prefix) {
+	cat, err := e.readCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := cat.byName(name)
+	if i < 0 {
+		return nil, wrap(ipalloc.Error{Op: "drain", Name: name, Err: errUnknownPool}) // removed meanwhile
+	}
+	for al, err := range e.Allocations(ctx, cat.Pools[i].Prefix) {
 		if err != nil {
 			return held, err
 		}
-		if !al.Cooling {
+		if !al.Cooling && cat.containing(al.Address) == i {
 			held = append(held, al)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -37,15 +38,15 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (cl
 		return nil, nil, err
 	}
 	any := false
-	for _, pool := range cat.Pools {
-		if !pool.Prefix.Overlaps(p) {
-			continue
-		}
-		any = true
+	for i, pool := range cat.Pools {
 		part := p
 		if part.Bits() < pool.Prefix.Bits() {
 			part = pool.Prefix
 		}
+		if _, nested := cat.inner[i].cover(part); nested || !pool.Prefix.Overlaps(p) {
+			continue
+		}
+		any = true
 		if pool.Disabled {
 			failed = append(failed, ClaimFailure{part, wrap(ipalloc.Error{Op: "claim", Name: pool.Name, Err: errNoPool})})
 			continue
@@ -61,6 +62,9 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (cl
 		for range 1 << (pool.BlockBits - part.Bits()) {
 			block := blockAt(part.Addr().Is6(), pool.BlockBits, n)
 			n = n.Add(addr.U128{Lo: 1})
+			if cat.inner[i].overlap(block) {
+				continue
+			}
 			switch err := e.do(ctx, &claimPlan{block: block, owner: o}); {
 			case err == nil:
 				claimed = append(claimed, block)
@@ -177,7 +181,7 @@ func (e *Engine) ReleasePool(ctx context.Context, name string, mustBeEmpty bool)
 		if err != nil {
 			return released, err
 		}
-		if b.Owner().Kind == Nobody {
+		if b.Owner().Kind == Nobody || cat.containing(b.Prefix().Addr()) != i {
 			continue
 		}
 		done, err := e.disown(ctx, b.Owner(), []netip.Prefix{b.Prefix()}, mustBeEmpty)
@@ -384,5 +388,66 @@ func (p *attributesPlan) plan(t *txn) error {
 		a.Host, a.Borrowed = *p.Host, *p.Host != be.Owner()
 	}
 	t.changed(be)
+	return nil
+}
+
+// Renew moves the end of all leases of a handle to ttl from now and returns their number. It returns
+// [ipalloc.ErrNotHeld] if the handle has no lease, because there is none or because it has ended.
+func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) (int, error) {
+	if err := block.CheckName("handle", handle); err != nil || ttl <= 0 {
+		return 0, wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: errors.Join(err, errBadArgument)})
+	}
+	n := 0
+	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) error {
+		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
+		err := e.do(ctx, &p)
+		if err == nil { // else a batch may still be at it
+			n += p.n
+		}
+		return err
+	})
+	if err == nil && n == 0 {
+		err = ipalloc.ErrNotHeld
+	}
+	if err != nil {
+		return n, wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: err})
+	}
+	return n, nil
+}
+
+type renewPlan struct {
+	handle string
+	ttl    time.Duration
+	ids    []netip.Prefix // addresses with the prefix lengths of their blocks
+	n      int
+}
+
+// plan implements plan.
+func (p *renewPlan) plan(t *txn) error {
+	p.n = 0
+	cat, err := t.catalog()
+	if err != nil {
+		return err
+	}
+	held, err := t.heldAt(cat, p.ids, p.handle)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for i, h := range held {
+		if i == 0 || held[i-1].be != h.be {
+			n += t.blockOps(h.be, 0, true, false)
+		}
+		n++
+	}
+	if err := t.room(n, 0); err != nil {
+		return err
+	}
+	for _, h := range held {
+		if h.be.Extend(h.x, block.Later(t.now, int64(p.ttl))) {
+			p.n++
+			t.changed(h.be)
+		}
+	}
 	return nil
 }

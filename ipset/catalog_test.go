@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"go4.org/netipx"
@@ -52,25 +54,47 @@ func TestPoolsAreFoundByAddress(t *testing.T) {
 	}
 }
 
-// TestOverlapsAreFound: of any two pools that overlap, one inside of the other or the same, with others between them.
-func TestOverlapsAreFound(t *testing.T) {
+// TestPoolsNest: pools may lie in one another, with others between them in address order; no two have one prefix.
+func TestPoolsNest(t *testing.T) {
 	for _, tt := range []struct {
 		prefixes []string
-		overlap  bool
+		outer    []int // of each pool in address order
+		same     bool
 	}{
-		{[]string{"10.0.0.0/8", "11.0.0.0/8", "9.0.0.0/8"}, false},
-		{[]string{"10.0.0.0/8", "10.255.255.0/24", "11.0.0.0/8"}, true},
-		{[]string{"10.0.0.0/24", "10.0.0.0/24"}, true},
-		{[]string{"10.0.0.0/24", "10.0.0.0/25", "10.0.1.0/24"}, true},
-		{[]string{"10.0.0.0/25", "10.0.0.128/25", "10.0.0.0/8"}, true},
-		{[]string{"0.0.0.0/0", "::/0"}, false},
+		{[]string{"9.0.0.0/8", "10.0.0.0/8", "11.0.0.0/8"}, []int{-1, -1, -1}, false},
+		{[]string{"10.0.0.0/8", "10.255.255.0/24", "11.0.0.0/8"}, []int{-1, 0, -1}, false},
+		{[]string{"10.0.0.0/24", "10.0.0.0/24"}, nil, true},
+		{[]string{"10.0.0.0/8", "10.0.0.0/25", "10.0.0.0/26", "10.0.0.128/25", "10.0.0.128/25"}, nil, true},
+		{[]string{"10.0.0.0/24", "10.0.0.0/25", "10.0.1.0/24"}, []int{-1, 0, -1}, false},
+		{[]string{"10.0.0.0/8", "10.0.0.0/25", "10.0.0.0/26", "10.0.0.64/32", "10.0.0.128/25"}, []int{-1, 0, 1, 1, 0}, false},
+		{[]string{"0.0.0.0/0", "255.255.255.255/32", "::/0", "ffff::/16"}, []int{-1, 0, -1, 2}, false},
 	} {
 		c := &catalog{}
 		for i, p := range tt.prefixes {
-			c.Pools = append(c.Pools, Pool{Name: fmt.Sprint("p", i), Prefix: netip.MustParsePrefix(p), BlockBits: map[bool]int{true: 128, false: 32}[p == "::/0"]})
+			c.Pools = append(c.Pools, Pool{Name: fmt.Sprint("p", i), Prefix: netip.MustParsePrefix(p), BlockBits: map[bool]int{true: 128, false: 32}[strings.Contains(p, ":")]})
 		}
-		if err := c.prepare(); errors.Is(err, errOverlap) != tt.overlap {
-			t.Errorf("%v: %v", tt.prefixes, err)
+		if err := c.prepare(); errors.Is(err, errOverlap) != tt.same || !tt.same && !slices.Equal(c.outer, tt.outer) {
+			t.Errorf("%v: %v, %v", tt.prefixes, c.outer, err)
+		}
+		if tt.same {
+			continue
+		}
+		for _, i := range c.places { // the ends of each pool, and what lies before and after
+			first, last := c.Pools[i].Prefix.Addr(), lastAddr(c.Pools[i].Prefix)
+			for _, a := range []netip.Addr{first, last, first.Prev(), last.Next()} {
+				if !a.IsValid() {
+					continue
+				}
+				want := -1
+				for j, p := range c.Pools {
+					if p.Prefix.Contains(a) && (want < 0 || p.Prefix.Bits() > c.Pools[want].Prefix.Bits()) {
+						want = j
+					}
+				}
+				if got := c.containing(a); got != want {
+					t.Errorf("%s: pool %d, want %d", a, got, want)
+				}
+			}
 		}
 	}
 }

@@ -8,7 +8,7 @@
 //
 // # Terms
 //
-//	pool      a prefix from which addresses are handed out
+//	pool      a prefix from which addresses are handed out; one inside another takes precedence there
 //	block     an aligned child prefix of a pool, of its BlockBits
 //	host      a machine; each address is held for one, and each block belongs to at most one owner
 //	owner     a host, or a virtual owner such as a controller; "affinity" is its claim to its blocks
@@ -19,8 +19,7 @@
 // # Calls
 //
 //	assign        Assign; AutoAssign with all options; AssignIP for a named address
-//	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host
-//	leases        Offer, RenewIP, Renew, Decline
+//	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Renew a lease
 //	look up       Lookup, IPsByHandle, IPsByHost, Allocations, Borrowings, Utilization
 //	pools         AddPool, UpdatePool, Drain, SplitPool, MergePools, RemovePool, SetReservations
 //	hosts         EnsureBlock, ClaimAffinity, DisownBlocks, RemoveHost
@@ -94,7 +93,8 @@
 // wholly reserved keeps its page from being full, so the search for another block in an
 // otherwise full pool reads one page for each such hole. Blocks that have been empty for
 // less than a minute, or have only cooling addresses, are passed over by their index
-// records, 64 to a list.
+// records, 64 to a list. A pool in another one is passed over in one step, pools side by
+// side together.
 //
 // # Concurrency and restart
 //

@@ -27,7 +27,8 @@ var (
 	errUnknownOwner error = &cause{"no such owner", ipalloc.ErrNotFound}
 	errUnknownPool  error = &cause{"no such pool", ipalloc.ErrNotFound}
 	errPoolExists   error = &cause{"a pool of that name exists", ipalloc.ErrExists}
-	errOverlap      error = &cause{"it overlaps another pool", ipalloc.ErrExists}
+	errOverlap      error = &cause{"another pool has these addresses", ipalloc.ErrExists}
+	errOffGrid      error = &cause{"a nested pool must be made of whole blocks of the pool around it", ipalloc.ErrInvalid}
 )
 
 // Causes of an assignment, a claim or a release.

@@ -77,6 +77,11 @@ func leafOf(p netip.Prefix) (pageID, uint) {
 	return pageID{p.Addr().Is6(), uint8(p.Bits()), leaf}, child
 }
 
+// block returns the block at a position of a page of level 0.
+func (id pageID) block(i int) netip.Prefix {
+	return blockAt(id.v6, int(id.bits), id.Index.Shl(space.Bits).Or(addr.U128{Lo: uint64(i)}))
+}
+
 // ordinalOf returns the number of a block among all of its size and family, from address 0.
 func ordinalOf(p netip.Prefix) addr.U128 {
 	return addr.FromAddr(p.Addr()).Shr(uint(p.Addr().BitLen() - p.Bits()))

@@ -34,6 +34,9 @@ const (
 )
 
 // Pool is a prefix that is divided into blocks. A zero field selects the default that its comment names.
+//
+// A pool may lie in another one, to any depth. Each address belongs to the smallest pool around it, whether or not that pool is
+// enabled, so settings and limits of the outer pool do not apply to it. A nested prefix is made of whole blocks of the pool around it.
 type Pool struct {
 	Name   string // UTF-8
 	Prefix netip.Prefix
@@ -153,7 +156,9 @@ type catalog struct {
 	Reserved   []netipx.IPRange `json:"reserved"`
 
 	names  map[string]int // pools by name
-	places []int          // pools in address order
+	places []int          // pools in address order, of two that begin together the larger first
+	outer  []int          // by pool: the one that it lies in, -1 for none
+	inner  []addrRanges   // by pool: what those in it serve
 
 	// By pool: what automatic assignment may not take, nil for nothing; and the selectors, compiled.
 	avoid         []addrRanges
@@ -221,9 +226,6 @@ func (c *catalog) prepare() error {
 			return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: errPoolExists})
 		}
 		c.names[p.Name], c.places[i] = i, i
-		if c.avoid[i], err = p.avoided(reserved); err != nil {
-			return err
-		}
 		if c.nodes[i], err = p.Nodes.compile(); err != nil {
 			return err
 		}
@@ -231,18 +233,26 @@ func (c *catalog) prepare() error {
 			return err
 		}
 	}
+	return c.derive(reserved)
+}
+
+// derive finds what follows from pools and reservations together: which pools lie in which, and what each may not assign.
+func (c *catalog) derive(reserved addrRanges) error {
 	slices.SortFunc(c.places, func(i, j int) int { return comparePrefix(c.Pools[i].Prefix, c.Pools[j].Prefix) })
-	for k := 1; k < n; k++ {
-		// Of prefixes in address order, those before do not overlap each other, so that only the last of them can overlap the next.
-		if a, b := &c.Pools[c.places[k-1]], &c.Pools[c.places[k]]; a.Prefix.Overlaps(b.Prefix) {
-			return wrap(ipalloc.Error{Op: "check", Name: b.Name, Prefix: b.Prefix, Holder: a.Name, Err: errOverlap})
+	if err := c.nest(); err != nil {
+		return err
+	}
+	for i := range c.Pools {
+		var err error
+		if c.avoid[i], err = c.Pools[i].avoided(reserved, c.inner[i]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// avoided returns what automatic assignment may not take of a pool.
-func (p *Pool) avoided(reserved addrRanges) (addrRanges, error) {
+// avoided returns what automatic assignment may not take of a pool; inner is what other pools serve of it.
+func (p *Pool) avoided(reserved, inner addrRanges) (addrRanges, error) {
 	last := lastAddr(p.Prefix)
 	var inside addrRanges
 	for _, r := range reserved.from(p.Prefix.Addr()) {
@@ -251,7 +261,7 @@ func (p *Pool) avoided(reserved addrRanges) (addrRanges, error) {
 		}
 		inside = append(inside, cut([]netipx.IPRange{r}, p.Prefix)...)
 	}
-	if len(p.Ranges) == 0 && !p.Subnet {
+	if len(p.Ranges) == 0 && !p.Subnet && (inner == nil || inside == nil) {
 		return inside, nil
 	}
 	var sb netipx.IPSetBuilder
@@ -269,6 +279,9 @@ func (p *Pool) avoided(reserved addrRanges) (addrRanges, error) {
 	for _, r := range inside {
 		sb.AddRange(r)
 	}
+	for _, r := range inner {
+		sb.RemoveRange(r)
+	}
 	set, err := sb.IPSet()
 	if err != nil {
 		return nil, err
@@ -278,7 +291,7 @@ func (p *Pool) avoided(reserved addrRanges) (addrRanges, error) {
 
 // freeRanges returns the addresses of a pool that no setting of its own keeps from automatic assignment.
 func (p *Pool) freeRanges() ([]netipx.IPRange, error) {
-	avoid, err := p.avoided(nil)
+	avoid, err := p.avoided(nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -316,18 +329,6 @@ func (c *catalog) byName(name string) int {
 	return -1
 }
 
-// containing returns the index of the pool that a lies in, -1 for none.
-func (c *catalog) containing(a netip.Addr) int {
-	k, found := slices.BinarySearchFunc(c.places, a, func(i int, a netip.Addr) int { return c.Pools[i].Prefix.Addr().Compare(a) })
-	if !found {
-		k-- // the last pool that begins before a
-	}
-	if k < 0 || !c.Pools[c.places[k]].Prefix.Contains(a) {
-		return -1
-	}
-	return c.places[k]
-}
-
 // cooldown returns how long an address released from a block is kept from others.
 func (c *catalog) cooldown(block netip.Prefix) int64 {
 	if i := c.containing(block.Addr()); i >= 0 {
@@ -346,7 +347,7 @@ func (c *catalog) mayClaim(blocks blockList, i, asked int) bool {
 		return true
 	}
 	for k := range blocks.len() {
-		if pool.Prefix.Contains(blocks.at(k).Addr()) {
+		if at := blocks.at(k).Addr(); pool.Prefix.Contains(at) && (c.inner[i] == nil || c.containing(at) == i) {
 			n++
 		}
 	}

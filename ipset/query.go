@@ -35,7 +35,7 @@ func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (Allocation, error) {
 	case len(als) == 0:
 		return fail(Allocation{}, ipalloc.ErrNotHeld)
 	case als[0].Cooling:
-		return fail(als[0], inTheWay(als[0], ipalloc.ErrCooling))
+		return fail(als[0], ipalloc.ErrCooling)
 	}
 	return als[0], nil
 }
@@ -91,7 +91,7 @@ func readAllocation(cat *catalog, key, value string, now int64) (Allocation, boo
 	}
 	cooldown := int64(0)
 	if cat != nil && !a.Cooling && a.Until != 0 && a.Until <= now {
-		cooldown = cat.cooldown(netip.PrefixFrom(at, length))
+		cooldown = cat.cooldown(netip.PrefixFrom(at, length).Masked())
 	}
 	a, busy := a.At(now, cooldown)
 	return a.Allocation(at, length), busy, nil

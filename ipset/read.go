@@ -344,39 +344,6 @@ func (t *txn) nextSize(v6 bool, size int) (int, bool, error) {
 	return int(id.bits), true, nil
 }
 
-// hasBlocks reports whether there is a block of a size that overlaps p. It reads pages, one for 64 blocks, until it finds one.
-func (t *txn) hasBlocks(p netip.Prefix, size int) (bool, error) {
-	first, from := leafOf(netip.PrefixFrom(p.Addr(), size).Masked())
-	last, to := leafOf(netip.PrefixFrom(lastAddr(p), size).Masked())
-	r := pageRange(first.v6, size, 0, first.Index, last.Index, false)
-	for r.Limit = 256; ; {
-		recs, err := t.list(r)
-		if err != nil {
-			return false, err
-		}
-		for _, rec := range recs {
-			id, ok := parsePageKey(rec.Key)
-			pg, err := decodePage(rec.Value)
-			if err != nil || !ok {
-				return false, fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, rec.Key)
-			}
-			if id == first {
-				pg.word &= ^uint64(0) << from
-			}
-			if id == last {
-				pg.word &= ^uint64(0) >> (63 - to)
-			}
-			if pg.word != 0 {
-				return true, nil
-			}
-		}
-		if len(recs) < r.Limit {
-			return false, nil
-		}
-		r.From = recs[len(recs)-1].Key + "\x00"
-	}
-}
-
 // list reads a range of index records. They show what the store has, so nothing may be pending.
 func (t *txn) list(r store.Range) ([]store.Record, error) {
 	if t.pending() {

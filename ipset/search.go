@@ -31,6 +31,14 @@ func (p *assignPlan) freeFrom(t *txn, s *search, i int, at, hi addr.U128) (netip
 		if !ok || err != nil {
 			return netip.Prefix{}, false, err
 		}
+		if end, nested := p.cat.inner[i].cover(block); nested {
+			block = after(block, end)
+			if !block.IsValid() {
+				break
+			}
+			at = ordinalOf(block)
+			continue
+		}
 		next, no := p.reserved(i, block)
 		if no {
 			p.reason(s, i, ReservedLeft)

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"net/netip"
+
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -13,16 +17,19 @@ import (
 )
 
 // Utilization counts the addresses of a pool or a block by state. Capacity = Used + Cooling + Reserved + Available for a block;
-// of a pool, too, with the addresses in no block among Available or Reserved.
+// of a pool, too, with the addresses in no block among Available or Reserved. A pool does not count the addresses of the pools that
+// lie in it, so that the sum over all pools counts every address once.
 type Utilization struct {
 	// Pool is empty for blocks outside every pool.
 	Pool   string
 	Prefix netip.Prefix
 	Owner  Owner // of a block
-	// Capacity is all addresses. Used are held. Cooling are released and not yet free. Reserved are free, and kept from
+	// Capacity is all addresses that it serves. Used are held. Cooling are released and not yet free. Reserved are free, and kept from
 	// automatic assignment: by a reservation, by the pool's ranges or for the host. Available can be assigned now.
 	Capacity, Used, Cooling, Reserved, Available Count
 	Blocks                                       []Utilization // of a pool, in address order
+	// Nested are the prefixes of the pools that lie directly in this one, in address order. Their addresses do not count here.
+	Nested []netip.Prefix
 }
 
 // Utilization returns the use of every pool, in the order in which they are tried, and of their blocks; blocks outside
@@ -36,36 +43,54 @@ func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 	pools := make([]Utilization, len(cat.Pools), len(cat.Pools)+1)
 	for i := range cat.Pools {
 		p := &cat.Pools[i]
-		pools[i] = Utilization{Pool: p.Name, Prefix: p.Prefix, Capacity: sizeOf(p.Prefix)}
-		pools[i].Reserved = cat.reservedIn(i, p.Prefix)
+		pools[i] = Utilization{Pool: p.Name, Prefix: p.Prefix, Capacity: sizeOf(p.Prefix.Addr(), lastAddr(p.Prefix))}
+		for _, r := range cat.inner[i] {
+			pools[i].Capacity = pools[i].Capacity.Sub(sizeOf(r.From(), r.To()))
+		}
+		pools[i].Reserved = cat.reservedIn(i, netipx.RangeOfPrefix(p.Prefix))
+	}
+	for _, i := range cat.places {
+		if o := cat.outer[i]; o >= 0 {
+			pools[o].Nested = append(pools[o].Nested, cat.Pools[i].Prefix)
+		}
 	}
 	lost := Utilization{}
 	err = e.eachHeader(ctx, cat, func(b *block.Block) {
-		i := cat.containing(b.Prefix().Addr())
-		u := utilizationOf(b, cat, i)
-		if i < 0 {
-			lost.Blocks = append(lost.Blocks, u)
-			lost.add(u)
-			lost.Capacity = lost.Capacity.Add(u.Capacity)
-			lost.Reserved = lost.Reserved.Add(u.Reserved)
-			return
+		at := b.Prefix()
+		i := cat.containing(at.Addr())
+		of := &lost
+		if i >= 0 {
+			of = &pools[i]
 		}
-		pools[i].Blocks = append(pools[i].Blocks, u)
-		pools[i].add(u)
-		if cat.avoid[i] != nil || u.Reserved != (Count{}) {
-			// What the block says of its reserved addresses replaces what the pool knew of them.
-			pools[i].Reserved = pools[i].Reserved.Sub(cat.reservedIn(i, b.Prefix())).Add(u.Reserved)
+		of.Blocks = append(of.Blocks, Utilization{Pool: of.Pool, Prefix: at, Owner: b.Owner()})
+		row := &of.Blocks[len(of.Blocks)-1]
+		for from, last := at.Addr(), lastAddr(at); ; {
+			i, end := cat.served(from, at)
+			r := netipx.IPRangeFrom(from, end)
+			u := utilizationOf(b, cat, i, r)
+			row.add(u)
+			if i < 0 {
+				lost.add(u)
+			} else {
+				// What the block says of its reserved addresses replaces what the pool knew of them.
+				p := &pools[i]
+				p.Used, p.Cooling, p.Reserved = p.Used.Add(u.Used), p.Cooling.Add(u.Cooling), p.Reserved.Sub(cat.reservedIn(i, r)).Add(u.Reserved)
+			}
+			if end == last {
+				break
+			}
+			from = end.Next()
 		}
+		row.settle()
 	})
 	if err != nil {
 		return nil, err
 	}
 	for i := range pools {
-		u := &pools[i]
-		u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved)
+		pools[i].settle()
 	}
-	if len(lost.Blocks) > 0 {
-		lost.Available = lost.Capacity.Sub(lost.Used).Sub(lost.Cooling).Sub(lost.Reserved)
+	if lost.Capacity != (Count{}) {
+		lost.settle()
 		pools = append(pools, lost)
 	}
 	return pools, nil
@@ -110,25 +135,30 @@ func (e *Engine) eachHeader(ctx context.Context, cat *catalog, do func(*block.Bl
 	return errors.Join(bad, err)
 }
 
-func (u *Utilization) add(b Utilization) {
-	u.Used, u.Cooling = u.Used.Add(b.Used), u.Cooling.Add(b.Cooling)
+// add adds the counts of a part.
+func (u *Utilization) add(p Utilization) {
+	u.Capacity, u.Used, u.Cooling, u.Reserved = u.Capacity.Add(p.Capacity), u.Used.Add(p.Used), u.Cooling.Add(p.Cooling), u.Reserved.Add(p.Reserved)
 }
 
-// utilizationOf returns the use of a block of pool i, -1 for none.
-func utilizationOf(b *block.Block, cat *catalog, i int) Utilization {
-	head, tail := b.Reserved()
-	u := Utilization{
-		Prefix: b.Prefix(), Owner: b.Owner(), Capacity: sizeOf(b.Prefix()),
-		Used: Count{Lo: b.Used()}, Cooling: Count{Lo: b.Cooling()},
-		Reserved: Count{Lo: head}.Add(Count{Lo: tail}),
+// settle derives what is available.
+func (u *Utilization) settle() {
+	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved)
+}
+
+// utilizationOf returns the use of the addresses r of a block, which pool i serves, -1 for none.
+func utilizationOf(b *block.Block, cat *catalog, i int, r netipx.IPRange) Utilization {
+	u := Utilization{Capacity: sizeOf(r.From(), r.To())}
+	part := block.Span{Hi: math.MaxUint64}
+	if at := b.Prefix(); r.From() != at.Addr() || r.To() != lastAddr(at) {
+		part = b.Spans([]netipx.IPRange{r})[0]
 	}
+	held, cooling, reserved := b.Count(part)
+	u.Used, u.Cooling, u.Reserved = Count{Lo: held}, Count{Lo: cooling}, Count{Lo: reserved}
 	if i >= 0 {
-		u.Pool = cat.Pools[i].Name
 		for _, s := range b.Spans(cat.avoid[i]) {
-			u.Reserved = u.Reserved.Add(freeIn(b, s))
+			u.Reserved = u.Reserved.Add(freeIn(b, block.Span{Lo: max(s.Lo, part.Lo), Hi: min(s.Hi, part.Hi)}))
 		}
 	}
-	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved)
 	return u
 }
 
@@ -143,27 +173,30 @@ func freeIn(b *block.Block, s block.Span) Count {
 	return n
 }
 
-// reservedIn returns the number of addresses of p that automatic assignment may not take from pool i.
-func (c *catalog) reservedIn(i int, p netip.Prefix) Count {
+// reservedIn returns the number of addresses of a range that automatic assignment may not take from pool i.
+func (c *catalog) reservedIn(i int, r netipx.IPRange) Count {
 	var n Count
-	first, last := addr.FromAddr(p.Addr()), addr.FromAddr(lastAddr(p))
-	for _, r := range c.avoid[i].from(p.Addr()) {
-		lo, hi := addr.FromAddr(r.From()), addr.FromAddr(r.To())
-		if lo.Cmp(last) > 0 {
+	for _, a := range c.avoid[i].from(r.From()) {
+		if r.To().Less(a.From()) {
 			break
 		}
-		if lo.Cmp(first) < 0 {
-			lo = first
+		from, to := a.From(), a.To()
+		if from.Less(r.From()) {
+			from = r.From()
 		}
-		if hi.Cmp(last) > 0 {
-			hi = last
+		if r.To().Less(to) {
+			to = r.To()
 		}
-		n = n.Add(Count(hi.Sub(lo))).Add(Count{Lo: 1})
+		n = n.Add(sizeOf(from, to))
 	}
 	return n
 }
 
-// sizeOf returns the number of addresses of a prefix; of ::/0 it is one too few to be represented, 2^128 - 1.
-func sizeOf(p netip.Prefix) Count {
-	return Count(addr.Low(uint(p.Addr().BitLen() - p.Bits()))).Add(Count{Lo: 1})
+// sizeOf returns the number of addresses from one to another; of ::/0 it is one too few to be represented, 2^128 - 1.
+func sizeOf(from, to netip.Addr) Count {
+	n := addr.FromAddr(to).Sub(addr.FromAddr(from))
+	if lo, carry := bits.Add64(n.Lo, 1, 0); n.Hi != ^uint64(0) || carry == 0 {
+		return Count{Hi: n.Hi + carry, Lo: lo}
+	}
+	return Count(n)
 }

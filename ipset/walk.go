@@ -17,7 +17,7 @@ const (
 //
 // The index records are read now, the blocks perhaps long ago. So blocks that are not what their record says are read
 // again, and the commit verifies those that the caller passes over; all are read again where it could not verify so many.
-// Blocks of which automatic assignment may take nothing are left out without being read.
+// Blocks of which automatic assignment may take nothing are left out without being read, and so are those of pools in this one.
 type walk struct {
 	p    *assignPlan
 	t    *txn
@@ -76,15 +76,19 @@ func (w *walk) list() error {
 		}
 		beyond = rec.Key + "\x00"
 		block, ok := parseBlockID(rec.Key[1:])
-		if !ok || block.Bits() != w.p.cat.Pools[w.i].BlockBits {
+		if !ok {
+			continue
+		}
+		if end, nested := w.p.cat.inner[w.i].cover(block); nested {
+			beyond = w.keyAfter(end, r.To)
+			continue
+		}
+		if block.Bits() != w.p.cat.Pools[w.i].BlockBits {
 			continue
 		}
 		if end, covered := w.p.cat.avoid[w.i].cover(block); covered {
 			w.p.reason(w.s, w.i, ReservedLeft)
-			beyond = r.To
-			if b := after(block, end); b.IsValid() {
-				beyond = blockKey(w.kind, b)
-			}
+			beyond = w.keyAfter(end, r.To)
 			continue
 		}
 		value := parseIndexValue(rec.Value)
@@ -106,6 +110,14 @@ func (w *walk) list() error {
 		return nil
 	}
 	return w.t.load(old...)
+}
+
+// keyAfter returns the key of the pool's block that has the address after end, or last if end is the last address there is.
+func (w *walk) keyAfter(end netip.Addr, last string) string {
+	if end = end.Next(); !end.IsValid() {
+		return last
+	}
+	return blockKey(w.kind, netip.PrefixFrom(end, w.p.cat.Pools[w.i].BlockBits).Masked())
 }
 
 // pickEmpty takes over blocks of others that have been empty for long enough.

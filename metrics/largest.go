@@ -7,8 +7,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
-// largestFree returns the length of the largest prefix of a pool in which there is no block, -1 if there is none. The blocks
-// are in address order. O(blocks): a gap is only asked whether it has a larger prefix than the gaps before it.
+// largestFree returns the length of the largest prefix of a pool in which there is no block and no nested pool, -1 if there is none.
+// Both are in address order. O(blocks): a gap is only asked whether it has a larger prefix than the gaps before it.
 func largestFree(u *ipset.Utilization) int {
 	if !u.Prefix.IsValid() {
 		return -1 // blocks outside every pool
@@ -26,8 +26,17 @@ func largestFree(u *ipset.Utilization) int {
 		}
 		return bits
 	}
-	for i := range u.Blocks {
-		first, last := bounds(u.Blocks[i].Prefix)
+	for blocks, nested := u.Blocks, u.Nested; len(blocks)+len(nested) > 0; {
+		var p netip.Prefix
+		if len(nested) == 0 || len(blocks) > 0 && blocks[0].Prefix.Addr().Less(nested[0].Addr()) {
+			p, blocks = blocks[0].Prefix, blocks[1:]
+		} else {
+			p, nested = nested[0], nested[1:]
+		}
+		first, last := bounds(p)
+		if last.Cmp(from) < 0 {
+			continue // in a block of a former size
+		}
 		if from.Cmp(first) < 0 {
 			gap(first.Sub(addr.U128{Lo: 1}))
 		}

@@ -37,8 +37,12 @@ func TestLargestFree(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			u.Blocks = nil
+			u.Blocks, u.Nested = nil, nil
 			for _, p := range blocks.Prefixes() {
+				if random.IntN(3) == 0 {
+					u.Nested = append(u.Nested, p)
+					continue
+				}
 				u.Blocks = append(u.Blocks, ipset.Utilization{Prefix: p})
 			}
 			free, err := set.IPSet()

@@ -78,18 +78,20 @@ func pools(ctx context.Context, e *ipset.Engine) ([]poolUse, error) {
 		if i < 0 {
 			continue // added after the list was read
 		}
-		out = append(out, poolUse{p, use[i], largestFree(p, use[i].Blocks)})
+		out = append(out, poolUse{p, use[i], largestFree(&use[i])})
 	}
 	return out, nil
 }
 
-// largestFree returns the largest prefix of a pool outside of every block.
-func largestFree(p ipset.Pool, blocks []ipset.Utilization) netip.Prefix {
-	space := addrmap.Space{Pool: p.Prefix, Spans: make([]addrmap.Span, 0, len(blocks))}
-	for _, b := range blocks {
-		lo, hi := addrmap.Of(b.Prefix)
-		space.Add(addrmap.Span{Lo: lo, Hi: hi, State: addrmap.Idle})
+// largestFree returns the largest prefix of a pool outside of every block and every nested pool.
+func largestFree(u *ipset.Utilization) netip.Prefix {
+	taken := slices.Clone(u.Nested)
+	for _, b := range u.Blocks {
+		taken = append(taken, b.Prefix)
 	}
+	space := addrmap.Space{Pool: u.Prefix, Spans: make([]addrmap.Span, 0, len(taken))}
+	space.AddPrefixes(addrmap.Idle, "", taken...)
+	space.Sort()
 	largest, _ := space.LargestFree()
 	return largest
 }

@@ -50,8 +50,8 @@ type IPSetWant struct {
 	Most       int  // blocks of the owner, 0 is no narrower limit
 }
 
-// Sorted returns the blocks in address order.
-func (m *IPSet) Sorted() []*IPSetBlock {
+// sorted returns the blocks in address order.
+func (m *IPSet) sorted() []*IPSetBlock {
 	var bs []*IPSetBlock
 	for _, b := range m.Blocks {
 		bs = append(bs, b)
@@ -82,13 +82,62 @@ func (m *IPSet) Sweep() {
 	}
 }
 
+// pool returns the pool that serves an address: the smallest that contains it.
 func (m *IPSet) pool(a netip.Addr) (IPSetPool, bool) {
+	best := IPSetPool{}
 	for _, p := range m.Pools {
-		if p.Prefix.Contains(a) {
-			return p, true
+		if p.Prefix.Contains(a) && (!best.Prefix.IsValid() || p.Prefix.Bits() > best.Prefix.Bits()) {
+			best = p
 		}
 	}
-	return IPSetPool{}, false
+	return best, best.Prefix.IsValid()
+}
+
+// serves reports whether a pool serves an address.
+func (m *IPSet) serves(p IPSetPool, a netip.Addr) bool {
+	q, ok := m.pool(a)
+	return ok && q.Name == p.Name
+}
+
+// Nests reports whether pools can be side by side and in one another: no two have one prefix, and each that lies in another is made
+// of whole blocks of the smallest around it.
+func (m *IPSet) Nests() bool {
+	for i, p := range m.Pools {
+		around := IPSetPool{}
+		for j, q := range m.Pools {
+			switch {
+			case i == j:
+			case p.Prefix == q.Prefix:
+				return false
+			case q.Prefix.Overlaps(p.Prefix) && q.Prefix.Bits() < p.Prefix.Bits() && (!around.Prefix.IsValid() || q.Prefix.Bits() > around.Prefix.Bits()):
+				around = q
+			}
+		}
+		if around.Prefix.IsValid() && p.Prefix.Bits() > around.Bits {
+			return false
+		}
+	}
+	return true
+}
+
+// Use counts the addresses of a pool, and of those the ones that are held and that cool.
+func (m *IPSet) Use(p IPSetPool) (all, held, cooling int) {
+	for a := p.Prefix.Addr(); p.Prefix.Contains(a); a = a.Next() {
+		if !m.serves(p, a) {
+			continue
+		}
+		all++
+		b := m.containing(a)
+		if b == nil {
+			continue
+		}
+		if h, ok := b.Holds[a]; ok && h.Cooling {
+			cooling++
+		} else if ok {
+			held++
+		}
+	}
+	return all, held, cooling
 }
 
 func (m *IPSet) cooldown(a netip.Addr) time.Duration {
@@ -111,7 +160,7 @@ func (m *IPSet) mayClaim(owner string, p IPSetPool, most int) bool {
 	for _, b := range m.Blocks {
 		if b.Owner == owner {
 			all++
-			if p.Prefix.Contains(b.Prefix.Addr()) {
+			if m.serves(p, b.Prefix.Addr()) {
 				there++
 			}
 		}
@@ -131,7 +180,8 @@ func (m *IPSet) walk(owner string, p IPSetPool) []netip.Prefix {
 		b = netip.PrefixFrom(a, p.Bits)
 	}
 	i := slices.Index(all, m.Start(owner, p))
-	return slices.Concat(all[i:], all[:i])
+	all = slices.Concat(all[i:], all[:i])
+	return slices.DeleteFunc(all, func(b netip.Prefix) bool { return !m.serves(p, b.Addr()) })
 }
 
 // overlaps reports whether any block shares an address with p.
@@ -206,7 +256,7 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 	}
 	var tier []IPSetPool
 	poolOf := func(b *IPSetBlock) bool { // in one of the tier, of its present size
-		return slices.ContainsFunc(tier, func(p IPSetPool) bool { return p.Prefix.Contains(b.Prefix.Addr()) && p.Bits == b.Prefix.Bits() })
+		return slices.ContainsFunc(tier, func(p IPSetPool) bool { return m.serves(p, b.Prefix.Addr()) && p.Bits == b.Prefix.Bits() })
 	}
 	tier = pools
 	if w.Sticky {
@@ -224,7 +274,7 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 			same++
 		}
 		tier, pools = pools[:same], pools[same:]
-		for _, b := range m.Sorted() {
+		for _, b := range m.sorted() {
 			if b.Owner == owner && poolOf(b) {
 				take(b)
 			}
@@ -361,7 +411,7 @@ func (m *IPSet) Release(a netip.Addr) bool {
 	if h, ok := b.Holds[a]; !ok || h.Cooling {
 		return false
 	}
-	b.Drop(a, m.Now, m.cooldown(a))
+	b.Drop(a, m.Now, m.cooldown(b.Prefix.Addr()))
 	m.gone(b)
 	return true
 }
@@ -384,7 +434,7 @@ func (m *IPSet) ReleaseByHost(host string) []netip.Addr {
 }
 
 func (m *IPSet) releaseWhere(is func(IPSetHold) bool) (out []netip.Addr) {
-	for _, b := range m.Sorted() {
+	for _, b := range m.sorted() {
 		var as []netip.Addr
 		for a, h := range b.Holds {
 			if !h.Cooling && is(h) {
@@ -393,7 +443,7 @@ func (m *IPSet) releaseWhere(is func(IPSetHold) bool) (out []netip.Addr) {
 		}
 		slices.SortFunc(as, netip.Addr.Compare)
 		for _, a := range as {
-			b.Drop(a, m.Now, m.cooldown(a))
+			b.Drop(a, m.Now, m.cooldown(b.Prefix.Addr()))
 		}
 		if len(as) > 0 {
 			m.gone(b)
@@ -432,7 +482,7 @@ func (m *IPSet) Move(a netip.Addr, host string) bool {
 // GiveBack takes from their owners the blocks that have been empty for a time, in address order, as long as an owner keeps
 // more than keep.
 func (m *IPSet) GiveBack(idle time.Duration, keep int) {
-	for _, b := range m.Sorted() {
+	for _, b := range m.sorted() {
 		owned := 0
 		for _, c := range m.Blocks {
 			if c.Owner == b.Owner {
@@ -447,7 +497,7 @@ func (m *IPSet) GiveBack(idle time.Duration, keep int) {
 
 // ReleaseHost takes its blocks from an owner; empty ones go, and only those if mustBeEmpty.
 func (m *IPSet) ReleaseHost(owner string, mustBeEmpty bool) {
-	for _, b := range m.Sorted() {
+	for _, b := range m.sorted() {
 		if b.Owner == owner && (!mustBeEmpty || len(b.Holds) == 0) {
 			b.Owner = ""
 			m.gone(b)

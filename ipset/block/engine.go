@@ -3,6 +3,7 @@ package block
 import (
 	"fmt"
 	"iter"
+	"math/bits"
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
@@ -42,7 +43,7 @@ func (b *Block) CoolingTimes() (first, last int64) {
 	return b.cool[0].until, b.cool[len(b.cool)-1].until
 }
 
-// EachCooling yields the cooling ordinals in the order in which they are free again and when each is free, 0 if that is not known.
+// EachCooling yields the cooling ordinals in the order of their release and when each is free, 0 if that is not known.
 func (b *Block) EachCooling() iter.Seq2[uint64, int64] {
 	return func(yield func(uint64, int64) bool) {
 		for _, c := range b.cool {
@@ -51,6 +52,35 @@ func (b *Block) EachCooling() iter.Seq2[uint64, int64] {
 			}
 		}
 	}
+}
+
+// Count returns how many ordinals of a span, which may reach beyond the block, are held, cooling and reserved at the ends of the block. O(1) for the whole block, else
+// O(span).
+func (b *Block) Count(s Span) (held, cooling, reserved uint64) {
+	if s.Lo == 0 && s.Hi >= b.last {
+		return b.used, uint64(len(b.cool)), b.head + b.tail
+	}
+	for first, p := range b.pages() {
+		if s.Hi < first || first+63 < s.Lo {
+			continue
+		}
+		mask := ^uint64(0)
+		if first < s.Lo {
+			mask <<= s.Lo - first
+		}
+		if last := first + 63; s.Hi < last {
+			mask &= ^uint64(0) >> (last - s.Hi)
+		}
+		held += uint64(bits.OnesCount64(p.held & mask))
+		cooling += uint64(bits.OnesCount64(p.cooling & mask))
+	}
+	if b.head > s.Lo {
+		reserved += min(b.head-1, s.Hi) - s.Lo + 1
+	}
+	if first := b.last - b.tail + 1; b.tail > 0 && s.Hi >= first {
+		reserved += min(s.Hi, b.last) - max(first, s.Lo) + 1
+	}
+	return held, cooling, reserved
 }
 
 // Track makes the block note in c what its address records were before each change.

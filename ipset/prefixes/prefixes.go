@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -52,8 +51,8 @@ type Request struct {
 
 // Options configure an [Allocator]. The zero Options are the defaults.
 type Options struct {
-	// Attempts is how many commits a call tries when other writers are faster; 0 is 16.
-	// From the third on it waits before, at most 100 ms each time.
+	// Attempts is how often a call is tried when other writers are faster; 0 is 100.
+	// After the second attempt it waits, at most 100 ms each time.
 	Attempts int
 }
 
@@ -61,8 +60,13 @@ type Options struct {
 // allocators, in any number of processes, may share a store. Make one with [New]. It is
 // safe for concurrent use.
 type Allocator struct {
-	store store.Store
-	run   *occ.Runner[*txn]
+	store    store.Store
+	attempts int
+
+	lead  chan struct{} // has an element while a call has what follows
+	cells cells
+	txn   txn
+	lost  [][]store.Op // commits of unknown outcome
 }
 
 // New returns an allocator on a store. It reads nothing. It fails with ErrInvalid if db
@@ -74,8 +78,11 @@ func New(db store.Store, o Options) (*Allocator, error) {
 	if o.Attempts < 0 {
 		return nil, explain(invalid("Attempts", "negative"), ipalloc.Error{Op: "new"})
 	}
-	a := &Allocator{store: db}
-	a.run = newRunner(a, db, o.Attempts)
+	if o.Attempts == 0 {
+		o.Attempts = 100
+	}
+	a := &Allocator{store: db, attempts: o.Attempts, lead: make(chan struct{}, 1), cells: cells{map[string]*cell{}, map[string]*cell{}}}
+	a.txn.a = a
 	return a, nil
 }
 
@@ -110,8 +117,7 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 				return err
 			}
 		}
-		t.setRoots(append(slices.Clip(roots), pool))
-		return nil
+		return t.setRoots(append(roots, pool))
 	})
 }
 
@@ -134,21 +140,15 @@ func (a *Allocator) RemovePool(ctx context.Context, pool netip.Prefix) error {
 		if err := t.mustBeEmpty(pool); err != nil {
 			return err
 		}
-		t.setRoots(slices.Delete(slices.Clone(roots), i, i+1))
-		return nil
+		return t.setRoots(slices.Delete(roots, i, i+1))
 	})
 }
 
 // Pools returns the root pools in the order in which they were added.
-func (a *Allocator) Pools(ctx context.Context) ([]Pool, error) {
-	var pools []Pool
-	err := a.do(ctx, ipalloc.Error{Op: "pools"}, func(t *txn) error {
-		roots, err := t.roots()
-		pools = slices.Clone(roots)
+func (a *Allocator) Pools(ctx context.Context) (pools []Pool, err error) {
+	err = a.do(ctx, ipalloc.Error{Op: "pools"}, func(t *txn) error {
+		pools, err = t.roots()
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return pools, nil
+	return pools, err
 }

@@ -1,0 +1,41 @@
+package ipset_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// A pool inside of another keeps a part of it for a group. The outer pool hands out the rest.
+func ExamplePool_nested() {
+	ctx := context.Background()
+	e, err := ipset.New(store.NewMemory(), ipset.Options{})
+	must(err)
+	must(e.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/10"), BlockBits: 22}))
+	must(e.AddPool(ctx, ipset.Pool{Name: "engineering", Prefix: netip.MustParsePrefix("100.64.8.0/22"), BlockBits: 32, Manual: true}))
+	owner := ipset.Owner{Kind: ipset.Virtual, Name: "control"}
+	for _, pool := range []string{"engineering", "vpn"} {
+		got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: owner, Num4: 1, Pools: []string{pool}})
+		must(err)
+		fmt.Println(pool, netip.MustParsePrefix("100.64.8.0/22").Contains(got.V4[0].Address))
+	}
+	use, err := e.Utilization(ctx)
+	must(err)
+	for _, u := range use {
+		fmt.Println(u.Pool, u.Prefix, "has", u.Capacity, "addresses without", u.Nested)
+	}
+	// A part of a block would leave the outer pool a broken one.
+	err = e.AddPool(ctx, ipset.Pool{Name: "sales", Prefix: netip.MustParsePrefix("100.64.12.0/24"), BlockBits: 32})
+	fmt.Println(errors.Is(err, ipalloc.ErrInvalid), err)
+	// Output:
+	// engineering true
+	// vpn false
+	// engineering 100.64.8.0/22 has 1024 addresses without []
+	// vpn 100.64.0.0/10 has 4193280 addresses without [100.64.8.0/22]
+	// true ipset: add 100.64.12.0/24 in "sales": a nested pool must be made of whole blocks of the pool around it at 100.64.0.0/10, held by "vpn"
+}
