@@ -24,6 +24,7 @@
 //	pools         AddPool, UpdatePool, Drain, SplitPool, MergePools, RemovePool, SetReservations
 //	hosts         EnsureBlock, ClaimAffinity, DisownBlocks, RemoveHost
 //	every minute  Sweep for what only time ends; a Collector for leaks
+//	follow        Changes, what every commit did; Follow, to keep a cache fresh
 //	what if       DryRun: an engine whose calls answer the same and write nothing
 //	in doubt      Check, Repair
 //	spaces        InSpace, Spaces, RemoveSpace, for pools of tenants that overlap
@@ -100,8 +101,8 @@
 //
 // An [Engine] and a store are safe for concurrent use; a [Block] is not. Nothing is held
 // outside the store: a new engine starts with an empty cache. [Engine.Follow] keeps the
-// cache of an engine fresh where others change what it serves. [store.Store] delivers every
-// commit whole and in order by its method Watch, for a journal or an audit log.
+// cache of an engine fresh where others change what it serves. [Engine.Changes] delivers what
+// every commit did, whole and in order, for an audit log.
 //
 // The records, and what a commit relies on, are described in README.md of package store.
 package ipset

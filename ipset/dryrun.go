@@ -27,7 +27,8 @@ import (
 //
 // A dry call costs the reads of the real one, without what the cache of e saves, and one read in place of each commit. It holds no
 // lock of e. If a commit of e has an unknown outcome, the first dry call settles it, as every call of e would; nothing else is
-// written. [Engine.InSpace] of the dry engine returns a dry engine, which shares what both change. [Engine.Follow] of the dry engine follows the store, not what the dry calls change.
+// written. [Engine.InSpace] of the dry engine returns a dry engine, which shares what both change. [Engine.Follow] and
+// [Engine.Changes] of the dry engine deliver the commits of the store, not those of the dry calls.
 //
 // Safe for concurrent use, also beside e. The dry engine needs no end; its memory is that of an engine and of what its calls wrote.
 func (e *Engine) DryRun() *Engine {

@@ -1,0 +1,488 @@
+package ipset_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// ledger is the state of a store, put together from changes alone.
+type ledger struct {
+	addresses map[netip.Addr]ipset.Allocation
+	blocks    map[netip.Prefix]ipset.Owner
+	pools     map[string]ipset.Pool
+	reserved  string
+	config    ipset.Config
+	unknown   int
+}
+
+func newLedger() *ledger {
+	return &ledger{map[netip.Addr]ipset.Allocation{}, map[netip.Prefix]ipset.Owner{}, map[string]ipset.Pool{}, "[]", ipset.Config{}, 0}
+}
+
+// apply takes over a change, and reports whether it says rightly what was before.
+func (l *ledger) apply(c ipset.Change) error {
+	if c.Unknown {
+		l.unknown++
+	}
+	switch k := c.Kind; {
+	case k <= ipset.HostChanged:
+		was := l.addresses[c.Address]
+		if !c.Unknown && c.Was != was && (c.Is != was || k < ipset.LeaseChanged) { // the second change of one record has been applied
+			return fmt.Errorf("%v: %s was %+v, the change says %+v", k, c.Address, was, c.Was)
+		}
+		if l.addresses[c.Address] = c.Is; (c.Is == ipset.Allocation{}) {
+			delete(l.addresses, c.Address)
+		}
+	case k <= ipset.BlockReturned:
+		if former := l.blocks[c.Block]; !c.Unknown && former != c.Former {
+			return fmt.Errorf("%v: %s was of %v, the change says %v", k, c.Block, former, c.Former)
+		}
+		if l.blocks[c.Block] = c.Owner; k == ipset.BlockReturned {
+			delete(l.blocks, c.Block)
+		}
+	case k <= ipset.PoolRemoved:
+		if c.Pool != nil {
+			l.pools[c.Pool.Name] = *c.Pool
+		} else {
+			delete(l.pools, c.FormerPool.Name)
+		}
+	case k == ipset.ReservationsChanged:
+		l.reserved = fmt.Sprint(c.Reserved.Ranges())
+	default:
+		l.config = *c.Config
+	}
+	return nil
+}
+
+// state reads the state that a ledger should have. e has a clock that is before all leases.
+func state(t testing.TB, e *ipset.Engine) *ledger {
+	t.Helper()
+	ctx := context.Background()
+	l := newLedger()
+	for al, err := range e.Allocations(ctx, netip.Prefix{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.addresses[al.Address] = al
+	}
+	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.blocks[b.Prefix()] = b.Owner()
+	}
+	pools, err := e.Pools(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pools {
+		l.pools[p.Name] = p
+	}
+	set, err := e.Reservations(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.reserved = fmt.Sprint(set.Ranges())
+	if l.config, err = e.Config(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func (l *ledger) diff(other *ledger) string {
+	for _, same := range []bool{
+		maps.Equal(l.addresses, other.addresses), maps.Equal(l.blocks, other.blocks), reflect.DeepEqual(l.pools, other.pools),
+		l.reserved == other.reserved, l.config == other.config,
+	} {
+		if !same {
+			return fmt.Sprintf("%+v\nwant\n%+v", *l, *other)
+		}
+	}
+	return ""
+}
+
+// copy returns a ledger of its own.
+func (l *ledger) copy() *ledger {
+	c := *l
+	c.addresses, c.blocks, c.pools = maps.Clone(l.addresses), maps.Clone(l.blocks), maps.Clone(l.pools)
+	return &c
+}
+
+// trace makes random calls on a store and returns the state after each, by revision, and the last revision. It calls middle after
+// half of them.
+func trace(t *testing.T, db store.Store, seed uint64, calls int, middle func(*ipset.Engine)) (states map[uint64]*ledger, last uint64) {
+	t.Helper()
+	ctx := context.Background()
+	w := &dryWorld{rand.New(rand.NewPCG(seed, 3)), dryStart}
+	e := w.engine(t, db, 0)
+	still, err := ipset.New(db, ipset.Options{Now: func() time.Time { return time.Unix(1, 0) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		_ = e.AddPool(ctx, w.pool()) // it may overlap another
+	}
+	states = map[uint64]*ledger{}
+	for i := range calls {
+		if i == calls/2 {
+			middle(e)
+		}
+		w.call().do(ctx, e)
+		w.now = w.now.Add(time.Duration(w.r.IntN(4)/3*w.r.IntN(50)) * time.Second)
+		states[revision(t, db)] = state(t, still)
+	}
+	must(e.AddPool(ctx, ipset.Pool{Name: "last", Prefix: netip.MustParsePrefix("192.0.2.0/24")}))
+	last = revision(t, db)
+	states[last] = state(t, still)
+	return states, last
+}
+
+// follow applies commits until the last one, and compares each state with the one that was read then. It returns how many.
+func (l *ledger) follow(t *testing.T, next func() (ipset.Commit, error, bool), states map[uint64]*ledger, last uint64) (compared int) {
+	t.Helper()
+	for rev := uint64(0); ; {
+		c, err, ok := next()
+		if err != nil || !ok {
+			t.Fatal(err)
+		}
+		if c.Rev < rev || c.Rev > last || c.Rev == rev && !c.Present {
+			t.Fatalf("revision %d after %d, the last is %d", c.Rev, rev, last)
+		}
+		rev = c.Rev
+		reset := false
+		for _, ch := range c.Changes {
+			if ch.Unknown && ch.Kind >= ipset.PoolAdded && !reset {
+				reset, l.pools, l.reserved, l.config = true, map[string]ipset.Pool{}, "[]", ipset.Config{}
+			}
+			if err := l.apply(ch); err != nil {
+				t.Fatalf("revision %d: %v", rev, err)
+			}
+		}
+		if want := states[rev]; want != nil && !c.More {
+			compared++
+			if d := l.diff(want); d != "" {
+				t.Fatalf("revision %d: %s", rev, d)
+			}
+		}
+		if rev == last && !c.More {
+			return compared
+		}
+	}
+}
+
+// Random calls are made, and the changes followed: from the state in the middle, and from several revisions. At each revision the
+// state that the changes make is that of the store, and every change says what was before.
+func TestChangesTellEveryState(t *testing.T) {
+	kinds := map[ipset.ChangeKind]int{}
+	for seed := range uint64(60) {
+		db := store.NewMemory()
+		l := newLedger()
+		var e *ipset.Engine
+		var next func() (ipset.Commit, error, bool)
+		states, last := trace(t, db, seed, 200, func(engine *ipset.Engine) {
+			e = engine
+			var stop func()
+			next, stop = iter.Pull2(e.Changes(context.Background(), 0))
+			t.Cleanup(stop)
+			for more := true; more; {
+				c, err, _ := next()
+				if err != nil || !c.Present {
+					t.Fatal(c, err)
+				}
+				for _, ch := range c.Changes {
+					if err := l.apply(ch); err != nil {
+						t.Fatal(err)
+					}
+				}
+				more = c.More
+			}
+			if want := state(t, e); len(l.blocks) != len(want.blocks) || len(l.pools) != len(want.pools) {
+				t.Fatalf("%+v\nwant\n%+v", l, want)
+			}
+		})
+		if n := l.follow(t, next, states, last); n < 10 || l.unknown > 0 {
+			t.Errorf("seed %d: %d states compared, %d unknown", seed, n, l.unknown)
+		}
+		for from := last / 4; from < last; from += 1 + last/4 {
+			if states[from] == nil {
+				continue
+			}
+			l := states[from].copy()
+			next, stop := iter.Pull2(e.Changes(context.Background(), from))
+			l.follow(t, func() (ipset.Commit, error, bool) {
+				c, err, ok := next()
+				for _, ch := range c.Changes {
+					kinds[ch.Kind]++
+				}
+				return c, err, ok
+			}, states, last)
+			stop()
+		}
+	}
+	for k := ipset.AddressAssigned; k <= ipset.ConfigChanged; k++ {
+		if t.Log(k, kinds[k]); kinds[k] == 0 {
+			t.Errorf("%v was never reported", k)
+		}
+	}
+}
+
+// The present state comes in parts, pools first and addresses last, and an empty store has one part.
+func TestChangesBeginWithTheState(t *testing.T) {
+	ctx := context.Background()
+	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
+	e := w.engine(t, store.NewMemory(), 0)
+	for c, err := range e.Changes(ctx, 0) {
+		if err != nil || !c.Present || c.More || len(c.Changes) > 0 {
+			t.Fatal(c, err)
+		}
+		break
+	}
+	must(e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/20")}))
+	if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 2500, Claim: ipset.Claim{Handle: "p"}}); err != nil {
+		t.Fatal(err)
+	}
+	parts, held, last := 0, 0, ipset.PoolAdded
+	for c, err := range e.Changes(ctx, 0) {
+		if err != nil || !c.Present || c.Rev != 2 || len(c.Changes) > 1000 {
+			t.Fatal(len(c.Changes), err)
+		}
+		parts++
+		for _, ch := range c.Changes {
+			if ch.Kind > last {
+				t.Fatalf("%v after %v", ch.Kind, last)
+			}
+			if last = ch.Kind; ch.Kind == ipset.AddressAssigned && ch.Is.Handle == "p" && !ch.Unknown {
+				held++
+			}
+		}
+		if !c.More {
+			break
+		}
+	}
+	if parts < 3 || held != 2500 {
+		t.Errorf("%d parts, %d addresses", parts, held)
+	}
+}
+
+// A start at a revision knows what was not changed meanwhile, and says so of the rest.
+func TestChangesAfterARevision(t *testing.T) {
+	ctx := context.Background()
+	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
+	db := store.NewMemory()
+	e := w.engine(t, db, 0)
+	must(e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29"), BlockBits: 29}))
+	for i := range 3 {
+		if _, err := e.Assign(ctx, ipset.HostOwner("h"), fmt.Sprint("p", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from := revision(t, db)
+	release := func(handle string) {
+		if _, err := e.ReleaseByHandle(ctx, handle); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release("p0")
+	next, stop := iter.Pull2(e.Changes(ctx, from))
+	defer stop()
+	released := func() ipset.Change {
+		c, err, _ := next()
+		if err != nil || c.Present || c.Changes[len(c.Changes)-1].Kind != ipset.AddressReleased {
+			t.Fatal(c, err)
+		}
+		return c.Changes[len(c.Changes)-1]
+	}
+	if c := released(); !c.Unknown || c.Was.Address.IsValid() || c.Address != netip.MustParseAddr("10.0.0.0") {
+		t.Errorf("%+v", c)
+	}
+	release("p1")
+	if c := released(); c.Unknown || c.Was.Handle != "p1" {
+		t.Errorf("%+v", c)
+	}
+	if _, err := e.Assign(ctx, ipset.HostOwner("h"), "p0"); err != nil {
+		t.Fatal(err)
+	}
+	if c, err, _ := next(); err != nil || len(c.Changes) != 1 || c.Changes[0].Unknown || c.Changes[0].Is.Handle != "p0" {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// What the store has forgotten, a damaged record, a failing store and the end of the context are errors, each the last that comes.
+func TestChangesFail(t *testing.T) {
+	ctx := context.Background()
+	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
+	f := storetest.NewFaulty(store.NewMemory())
+	e := w.engine(t, f, 0)
+	must(e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29"), BlockBits: 29}))
+	last := func(ctx context.Context, after uint64) (last error) {
+		for _, err := range e.Changes(ctx, after) {
+			if last != nil {
+				t.Error("an error was not the last")
+			}
+			last = err
+		}
+		return last
+	}
+	ended, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	if err := last(ended, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	for n := 1; n <= 2; n++ { // the list, the watch
+		f.Script(storetest.At(n, storetest.Fail(storetest.ErrInjected)))
+		if err := last(ctx, 0); !errors.Is(err, storetest.ErrInjected) {
+			t.Errorf("call %d: %v", n, err)
+		}
+	}
+	f.Script(nil)
+	for range 1200 {
+		if _, err := e.Assign(ctx, ipset.HostOwner("h"), "p"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.ReleaseByHandle(ctx, "p"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := last(ctx, 1); !errors.Is(err, store.ErrCompacted) || !errors.Is(err, ipalloc.ErrNotFound) {
+		t.Error(err)
+	}
+	for _, key := range []string{"a4\n\x00\x00\x01", "a5", "b4\n\x00\x00\x00\x1d", "b4", "c"} {
+		before := revision(t, f)
+		if _, err := f.Commit(ctx, []store.Op{{Kind: store.Put, Key: key, Value: "?", Expect: store.AnyRevision}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, after := range []uint64{0, before} {
+			if err := last(ctx, after); !errors.Is(err, ipalloc.ErrCorrupt) {
+				t.Errorf("%q after %d: %v", key, after, err)
+			}
+		}
+		if _, err := f.Commit(ctx, []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The changes of a space are its own, and records of other programs are in none. Calls that share a commit are in one.
+func TestChangesOfASpace(t *testing.T) {
+	ctx := context.Background()
+	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
+	db := store.NewMemory()
+	e := w.engine(t, db, 0)
+	in, err := e.InSpace("blue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nextOf := map[*ipset.Engine]func() (ipset.Commit, error, bool){}
+	for _, e := range []*ipset.Engine{e, in} {
+		next, stop := iter.Pull2(e.Changes(ctx, 0))
+		defer stop()
+		if c, err, _ := next(); err != nil || !c.Present {
+			t.Fatal(c, err)
+		}
+		nextOf[e] = next
+	}
+	for i := range 2 {
+		for _, e := range []*ipset.Engine{e, in} {
+			if _, err := db.Commit(ctx, []store.Op{{Kind: store.Put, Key: fmt.Sprint("Mine", i, e.Space()), Expect: 0}}); err != nil {
+				t.Fatal(err)
+			}
+			must(e.AddPool(ctx, ipset.Pool{Name: fmt.Sprint(e.Space(), i), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 24)}))
+		}
+	}
+	for e, next := range nextOf {
+		for i := range 2 {
+			if c, err, _ := next(); err != nil || len(c.Changes) != 1 || c.Changes[0].Pool.Name != fmt.Sprint(e.Space(), i) {
+				t.Fatalf("%q: %+v, %v", e.Space(), c, err)
+			}
+		}
+	}
+	a := ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 3, Claim: ipset.Claim{Handle: "p"}}
+	if _, err := e.AutoAssign(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	if c, err, _ := nextOf[e](); err != nil || len(c.Changes) != 4 || c.Changes[0].Kind != ipset.BlockClaimed || c.Changes[3].Kind != ipset.AddressAssigned {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// A loop that is left leaves no goroutine, and several loops follow callers at once.
+func TestChangesAtOnce(t *testing.T) {
+	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
+	e := w.engine(t, store.NewMemory(), 0)
+	must(e.AddPool(context.Background(), ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
+	before := runtime.NumGoroutine()
+	ctx := context.Background()
+	var callers, readers sync.WaitGroup
+	for g := range 3 {
+		callers.Add(1)
+		go func() {
+			defer callers.Done()
+			for i := range 50 {
+				handle := fmt.Sprint("p", g, i%3)
+				if _, err := e.Assign(ctx, ipset.HostOwner(fmt.Sprint("h", g)), handle); err != nil {
+					t.Error(err)
+				}
+				if _, err := e.ReleaseByHandle(ctx, handle); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	for range 3 {
+		readers.Add(1)
+		go func() {
+			defer readers.Done()
+			held := map[netip.Addr]bool{}
+			for c, err := range e.Changes(ctx, 0) {
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, ch := range c.Changes {
+					if ch.Kind == ipset.PoolRemoved {
+						if len(held) > 0 {
+							t.Error(held)
+						}
+						return
+					}
+					if is := ch.Kind == ipset.AddressAssigned; (is || ch.Kind == ipset.AddressReleased) && held[ch.Address] == is {
+						t.Errorf("revision %d: %v %s twice", c.Rev, ch.Kind, ch.Address)
+					} else if is {
+						held[ch.Address] = true
+					} else {
+						delete(held, ch.Address)
+					}
+				}
+			}
+		}()
+	}
+	for range 20 {
+		for range e.Changes(ctx, 0) {
+			break
+		}
+	}
+	callers.Wait()
+	must(e.RemovePool(ctx, "a")) // the readers end when they have seen it
+	readers.Wait()
+	for i := 0; runtime.NumGoroutine() > before; i++ {
+		if i == 1000 {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
