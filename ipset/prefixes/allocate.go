@@ -61,7 +61,7 @@ func (a *Allocator) allocate(ctx context.Context, op string, r Request, reuse bo
 			return damaged(tr.root())
 		}
 		got = r.record(at, above)
-		return t.setHolding(&got, nil)
+		return t.create(&got)
 	})
 	if err != nil {
 		return Holding{}, err
@@ -109,7 +109,7 @@ func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request) (Hol
 		}
 		if ok {
 			got = r.record(at, above)
-			return t.setHolding(&got, nil)
+			return t.create(&got)
 		}
 		if got, ok, err = t.holding(at); err != nil || ok && got.Owner == r.Owner && got.Pool == r.Pool {
 			return err
@@ -179,13 +179,14 @@ func (t *txn) heldBy(r *Request) (record, error) {
 	return record{}, nil
 }
 
-// owned returns what the index has for an owner in a pool, or everywhere if pool is zero.
-func (t *txn) owned(owner string, pool netip.Prefix) (at []netip.Prefix, err error) {
+// indexed returns what the index has for an owner in a pool, or everywhere if pool is the
+// zero Prefix, in address order.
+func (a *Allocator) indexed(ctx context.Context, owner string, pool netip.Prefix) (at []netip.Prefix, err error) {
 	within := ownerRange(owner)
 	if pool.IsValid() {
 		within = store.Range{From: ownerKey(owner, pool), To: ownerKey(owner, lastIn(pool)) + "\x00"}
 	}
-	recs, _, err := t.a.store.List(t.ctx, within)
+	recs, _, err := a.store.List(ctx, within)
 	for _, rec := range recs {
 		_, p, ok := parseOwnerKey(rec.Key)
 		if !ok || len(rec.Value) != 1 {
@@ -219,11 +220,11 @@ func (t *txn) occupied(at netip.Prefix, above string) error {
 	e := fail(ipalloc.ErrOccupied, "")
 	inside := insideRange(at)
 	inside.Limit = 1
-	recs, _, err := t.a.store.List(t.ctx, inside)
+	recs, _, err := t.a.store.List(t.Ctx, inside)
 	if err == nil && len(recs) == 0 {
 		before := insideRange(netip.PrefixFrom(at.Addr(), int(above[len(above)-1])).Masked())
 		before.To, before.Limit, before.Reverse = holdingKey(at), 1, true
-		recs, _, err = t.a.store.List(t.ctx, before)
+		recs, _, err = t.a.store.List(t.Ctx, before)
 	}
 	if err == nil && len(recs) == 0 {
 		err = e

@@ -1,7 +1,6 @@
 package prefixes
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -11,12 +10,6 @@ import (
 )
 
 const pkg = "prefixes"
-
-// isAnswer reports whether an error is one that a plan of this package returned.
-func isAnswer(err error) bool {
-	e, ok := err.(*ipalloc.Error)
-	return ok && e.Package == pkg
-}
 
 // fail returns an error that a call completes.
 func fail(sentinel error, reason string) *ipalloc.Error {
@@ -28,17 +21,18 @@ func explain(err error, call ipalloc.Error) error {
 	if err == nil {
 		return nil
 	}
-	var e *ipalloc.Error
-	if !errors.As(err, &e) || e.Package != pkg {
-		outer := call
-		outer.Package, outer.Err = pkg, err
-		return &outer
+	in, ok := err.(*ipalloc.Error)
+	if !ok || in.Package != pkg {
+		e := call
+		e.Package, e.Err = pkg, err
+		return &e
 	}
+	e := *in // the callers of one commit may share it
 	e.Op, e.Owner = call.Op, call.Owner
 	if e.Err != ipalloc.ErrCorrupt { // that names the record's prefix
 		e.Prefix, e.Pool, e.Bits = call.Prefix, call.Pool, call.Bits
 	}
-	return e
+	return &e
 }
 
 // invalid returns the error for an impossible argument.

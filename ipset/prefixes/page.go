@@ -3,7 +3,6 @@ package prefixes
 import (
 	"encoding/binary"
 	"math/bits"
-	"net/netip"
 )
 
 // A pool's space is a tree of pages. The page at depth d spans a prefix 6d bits longer
@@ -18,6 +17,9 @@ const pageBits = 6
 // maxRelative is the largest difference between a pool's length and one of those that it
 // hands out, because a set of lengths has 128 bits.
 const maxRelative = 127
+
+// maxDepth is the number of levels of pages that such a pool has.
+const maxDepth = maxRelative/pageBits + 1
 
 // page is one page's content. The methods that change it return another page and leave
 // below intact, because a transaction that fails keeps the former one.
@@ -198,15 +200,6 @@ func run(slot, order int) uint64 {
 
 const pageVersion = 1
 
-// encode returns the record's value of a page of depth d; none if it is empty.
-func (p page) encode(d int) string {
-	if p.empty() {
-		return ""
-	}
-	var buf [256]byte
-	return string(p.append(buf[:0], d))
-}
-
 // append appends the record's value of a page of depth d.
 //
 //	version, taken, first, divided, room (8 bytes each); for each slot with room two
@@ -239,11 +232,11 @@ func (s sizes) shiftLeft(n int) sizes {
 }
 
 // decodePage is the inverse of append. The empty string is a page without a record.
-func decodePage(value string, d int) (page, error) {
+func decodePage(value string, id pageID) (page, error) {
 	if value == "" {
 		return page{}, nil
 	}
-	bad := corrupt(netip.Prefix{}, "a page of the free space is damaged")
+	bad := corrupt(id.pool, "a page of the free space is damaged")
 	b := []byte(value)
 	if len(b) < 33 || b[0] != pageVersion {
 		return page{}, bad
@@ -253,7 +246,7 @@ func decodePage(value string, d int) (page, error) {
 	if !p.sound() || p.empty() || p.room&^p.divided != 0 {
 		return page{}, bad
 	}
-	shift := pageBits * (d + 1)
+	shift := pageBits * (int(id.depth) + 1)
 	for range bits.OnesCount64(p.room) {
 		var s sizes
 		for i := range s {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -51,8 +52,8 @@ type Request struct {
 
 // Options configure an [Allocator]. The zero Options are the defaults.
 type Options struct {
-	// Attempts is how often a call is tried when other writers are faster; 0 is 100.
-	// After the second attempt it waits, at most 100 ms each time.
+	// Attempts is how many commits a call tries when other writers are faster; 0 is 16.
+	// From the third on it waits before, at most 100 ms each time.
 	Attempts int
 }
 
@@ -60,13 +61,8 @@ type Options struct {
 // allocators, in any number of processes, may share a store. Make one with [New]. It is
 // safe for concurrent use.
 type Allocator struct {
-	store    store.Store
-	attempts int
-
-	lead  chan struct{} // has an element while a call has what follows
-	cells cells
-	txn   txn
-	lost  [][]store.Op // commits of unknown outcome
+	store store.Store
+	run   *occ.Runner[*txn]
 }
 
 // New returns an allocator on a store. It reads nothing. It fails with ErrInvalid if db
@@ -78,11 +74,8 @@ func New(db store.Store, o Options) (*Allocator, error) {
 	if o.Attempts < 0 {
 		return nil, explain(invalid("Attempts", "negative"), ipalloc.Error{Op: "new"})
 	}
-	if o.Attempts == 0 {
-		o.Attempts = 100
-	}
-	a := &Allocator{store: db, attempts: o.Attempts, lead: make(chan struct{}, 1), cells: cells{map[string]*cell{}, map[string]*cell{}}}
-	a.txn.a = a
+	a := &Allocator{store: db}
+	a.run = newRunner(a, db, o.Attempts)
 	return a, nil
 }
 
@@ -117,7 +110,8 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 				return err
 			}
 		}
-		return t.setRoots(append(roots, pool))
+		t.setRoots(append(slices.Clip(roots), pool))
+		return nil
 	})
 }
 
@@ -140,15 +134,21 @@ func (a *Allocator) RemovePool(ctx context.Context, pool netip.Prefix) error {
 		if err := t.mustBeEmpty(pool); err != nil {
 			return err
 		}
-		return t.setRoots(slices.Delete(roots, i, i+1))
+		t.setRoots(slices.Delete(slices.Clone(roots), i, i+1))
+		return nil
 	})
 }
 
 // Pools returns the root pools in the order in which they were added.
-func (a *Allocator) Pools(ctx context.Context) (pools []Pool, err error) {
-	err = a.do(ctx, ipalloc.Error{Op: "pools"}, func(t *txn) error {
-		pools, err = t.roots()
+func (a *Allocator) Pools(ctx context.Context) ([]Pool, error) {
+	var pools []Pool
+	err := a.do(ctx, ipalloc.Error{Op: "pools"}, func(t *txn) error {
+		roots, err := t.roots()
+		pools = slices.Clone(roots)
 		return err
 	})
-	return pools, err
+	if err != nil {
+		return nil, err
+	}
+	return pools, nil
 }

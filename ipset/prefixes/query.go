@@ -14,23 +14,28 @@ const listPart = 1000
 
 // Fits returns the prefix that Allocate would hand out now. It fails with ErrFull if there
 // is none, and with the other errors of Allocate. It changes nothing.
-func (a *Allocator) Fits(ctx context.Context, pool netip.Prefix, bits int) (at netip.Prefix, err error) {
+func (a *Allocator) Fits(ctx context.Context, pool netip.Prefix, bits int) (netip.Prefix, error) {
 	call := ipalloc.Error{Op: "fits", Pool: pool, Bits: bits}
 	if err := checkPrefix("pool", pool); err != nil {
-		return at, explain(err, call)
+		return netip.Prefix{}, explain(err, call)
 	}
-	err = a.do(ctx, call, func(t *txn) error {
+	var at netip.Prefix
+	err := a.do(ctx, call, func(t *txn) error {
 		if _, err := t.open(pool, bits); err != nil {
 			return err
 		}
 		tr := t.tree(pool)
-		var ok bool
-		if at, ok, err = tr.find(bits - pool.Bits()); err == nil && !ok {
+		p, ok, err := tr.find(bits - pool.Bits())
+		if err == nil && !ok {
 			err = full(tr)
 		}
+		at = p
 		return err
 	})
-	return at, err
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return at, nil
 }
 
 // Get returns the holding of exactly this prefix. It fails with ErrNotFound if the prefix
@@ -64,8 +69,8 @@ func (a *Allocator) Path(ctx context.Context, at netip.Prefix) (path []Holding, 
 	if err := checkPrefix("at", at); err != nil {
 		return nil, explain(err, call)
 	}
-	if err := a.do(ctx, call, func(*txn) error { return nil }); err != nil {
-		return nil, err
+	if err := a.run.Current(ctx); err != nil {
+		return nil, explain(err, call)
 	}
 	key := holdingKey(at)
 	// The last holding that does not sort after the prefix lies in every one that contains it.
@@ -106,16 +111,16 @@ func (a *Allocator) Path(ctx context.Context, at netip.Prefix) (path []Holding, 
 // Owned returns the holdings of an owner in address order, IPv4 first. It reads the index
 // at one moment, and the holdings 100 at a time; one that has changed its owner meanwhile
 // is left out.
-func (a *Allocator) Owned(ctx context.Context, owner string) (held []Holding, err error) {
+func (a *Allocator) Owned(ctx context.Context, owner string) ([]Holding, error) {
 	call := ipalloc.Error{Op: "owned", Owner: owner}
 	if err := checkOwner("owner", owner); err != nil {
 		return nil, explain(err, call)
 	}
-	var at []netip.Prefix
-	err = a.do(ctx, call, func(t *txn) error {
-		at, err = t.owned(owner, netip.Prefix{})
-		return err
-	})
+	if err := a.run.Current(ctx); err != nil {
+		return nil, explain(err, call)
+	}
+	at, err := a.indexed(ctx, owner, netip.Prefix{})
+	var held []Holding
 	for err == nil && len(at) > 0 {
 		keys := make([]string, min(len(at), 100))
 		for i := range keys {
@@ -152,7 +157,7 @@ func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Hold
 			err = checkPrefix("within", within)
 		}
 		if err == nil {
-			err = a.do(ctx, call, func(*txn) error { return nil })
+			err = a.run.Current(ctx)
 		}
 		if err != nil {
 			yield(Holding{}, explain(err, call))

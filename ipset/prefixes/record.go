@@ -63,10 +63,13 @@ func holdingKey(p netip.Prefix) string {
 	return string(appendID(append(buf[:0], kindHolding...), p))
 }
 
+func appendOwnerKey(dst []byte, owner string, p netip.Prefix) []byte {
+	return appendID(append(append(append(dst, kindOwner...), owner...), 0), p)
+}
+
 func ownerKey(owner string, p netip.Prefix) string {
 	var buf [128]byte
-	b := append(append(buf[:0], kindOwner...), owner...)
-	return string(appendID(append(b, 0), p))
+	return string(appendOwnerKey(buf[:0], owner, p))
 }
 
 // ownerRange returns the index entries of an owner.
@@ -112,6 +115,12 @@ func (id pageID) appendKey(dst []byte) []byte {
 	return binary.BigEndian.AppendUint64(dst, id.base.Lo)
 }
 
+// key returns the key of a page.
+func (id pageID) key() string {
+	var buf [48]byte
+	return string(id.appendKey(buf[:0]))
+}
+
 // pagesRange returns the keys of the pages of a pool.
 func pagesRange(pool netip.Prefix) store.Range {
 	from := string(appendID([]byte(kindPage), pool))
@@ -134,7 +143,7 @@ func parsePageKey(key string) (id pageID, ok bool) {
 	base, _ := netip.AddrFromSlice([]byte(s[n+1:]))
 	id.depth, id.base = s[n], addr.FromAddr(base)
 	bits := id.pool.Bits() + pageBits*int(id.depth)
-	return id, bits < base.BitLen() && id.pool.Contains(base) && netip.PrefixFrom(base, bits).Masked().Addr() == base
+	return id, bits < base.BitLen() && id.depth < maxDepth && id.pool.Contains(base) && netip.PrefixFrom(base, bits).Masked().Addr() == base
 }
 
 // record is a holding as the store has it.
@@ -143,19 +152,18 @@ type record struct {
 	above string // the lengths of the pools that it is in, the root pool's first
 }
 
-// encode returns the value of a holding's record: version, the pools above by their
+// append appends the value of a holding's record: version, the pools above by their
 // lengths with their number, the lengths of the children, the owner with its length in
 // bytes, the attributes.
-func (r *record) encode() string {
-	var buf [128]byte
-	b := append(buf[:0], recordVersion, byte(len(r.above)))
+func (r *record) append(b []byte) []byte {
+	b = append(b, recordVersion, byte(len(r.above)))
 	b = append(b, r.above...)
 	b = append(b, byte(r.Children.Shortest), byte(r.Children.Longest))
 	b = append(binary.AppendUvarint(b, uint64(len(r.Owner))), r.Owner...)
-	return string(append(b, r.Attributes...))
+	return append(b, r.Attributes...)
 }
 
-// decodeHolding is the inverse of encode.
+// decodeHolding is the inverse of append.
 func decodeHolding(p netip.Prefix, value string) (r record, err error) {
 	bad := func(what string) (record, error) {
 		return record{}, corrupt(p, "record of a holding: "+what)
@@ -215,7 +223,7 @@ func encodeRoots(pools []Pool) string {
 // decodeRoots is the inverse of encodeRoots.
 func decodeRoots(value string) (pools []Pool, err error) {
 	if value == "" {
-		return nil, nil
+		return nil, nil // no record
 	}
 	if value[0] != recordVersion {
 		return nil, corrupt(netip.Prefix{}, fmt.Sprintf("record of the root pools: version %d", value[0]))

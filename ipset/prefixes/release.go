@@ -2,6 +2,7 @@ package prefixes
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -57,8 +58,7 @@ func (t *txn) release(r *record) error {
 	if err := tr.give(r.Prefix); err != nil {
 		return err
 	}
-	t.dropHolding(r)
-	return nil
+	return t.replace(r.Prefix, &record{})
 }
 
 // mustBeEmpty returns the error for a pool from which a prefix is held.
@@ -70,7 +70,7 @@ func (t *txn) mustBeEmpty(pool netip.Prefix) error {
 	e := fail(ipalloc.ErrInUse, "prefixes are held from it")
 	inside := insideRange(pool)
 	inside.Limit = 2
-	recs, _, err := t.a.store.List(t.ctx, inside)
+	recs, _, err := t.a.store.List(t.Ctx, inside)
 	if err != nil {
 		return err
 	}
@@ -97,43 +97,65 @@ func (a *Allocator) ReleaseByOwner(ctx context.Context, owner string) (released 
 	if err := checkOwner("owner", owner); err != nil {
 		return nil, explain(err, call)
 	}
-	for more := true; more && err == nil; {
-		var part []Holding
-		err = a.do(ctx, call, func(t *txn) error {
-			part = part[:0]
-			at, err := t.owned(owner, netip.Prefix{})
+	for {
+		part, more, err := a.releasePart(ctx, call)
+		if err != nil {
+			return released, err
+		}
+		if released = append(released, part...); !more {
+			return released, nil
+		}
+	}
+}
+
+// releasePart releases as much of what call.Owner holds as one commit has room for, and
+// reports whether there is more. What it meets after a prefix that is in use stays.
+func (a *Allocator) releasePart(ctx context.Context, call ipalloc.Error) (part []Holding, more bool, err error) {
+	err = a.do(ctx, call, func(t *txn) error {
+		part, more = nil, false
+		at, err := t.owned(call.Owner, netip.Prefix{})
+		if err != nil {
+			return err
+		}
+		slices.Reverse(at) // a prefix comes after those that are held from it
+		for _, p := range at {
+			if more = !t.fits(len(part)); more {
+				return nil
+			}
+			r, ok, err := t.holding(p)
+			if err == nil && (!ok || r.Owner != call.Owner) {
+				continue
+			}
+			if err == nil {
+				err = t.release(&r)
+			}
+			if more = err != nil && len(part) > 0 && errors.Is(err, ipalloc.ErrInUse); more {
+				return nil // the next part begins with this one
+			}
 			if err != nil {
 				return err
 			}
-			slices.Reverse(at) // a prefix comes after those that are held from it
-			more = false
-			for _, p := range at {
-				if more = !t.fits(); more {
-					return nil
-				}
-				r, ok, err := t.holding(p)
-				if err == nil && (!ok || r.Owner != owner) {
-					continue // released meanwhile
-				}
-				if err == nil {
-					err = t.release(&r)
-				}
-				if err != nil && len(part) > 0 && isAnswer(err) {
-					more = true // first commit what can be released, then meet the error again
-					return nil
-				}
-				if err != nil {
-					return err
-				}
-				part = append(part, r.Holding)
-			}
-			return nil
-		})
-		if err == nil {
-			released = append(released, part...)
+			part = append(part, r.Holding)
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, false, err
 	}
-	return released, err
+	return part, more, nil
+}
+
+// mostCells bounds what a call of several steps does in one commit on a store without
+// limits; maxDepth+3 cells are more than any one step has.
+const mostCells = 1000
+
+// fits reports whether the commit has room for another step after n.
+func (t *txn) fits(n int) bool {
+	limit := t.a.store.Limits().Ops
+	if limit == 0 {
+		limit = mostCells
+	}
+	return n == 0 || t.Guards()+2*n+maxDepth+3 <= limit
 }
 
 // Transfer gives a holding to another owner by compare-and-swap: it fails with ErrNotHeld
@@ -171,7 +193,7 @@ func (a *Allocator) change(ctx context.Context, call ipalloc.Error, change func(
 		}
 		got = was
 		change(&got)
-		return t.setHolding(&got, &was)
+		return t.replace(got.Prefix, &got)
 	})
 	if err != nil {
 		return Holding{}, err

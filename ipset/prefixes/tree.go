@@ -112,8 +112,8 @@ func (t tree) find(n int) (at netip.Prefix, ok bool, err error) {
 
 // path is the pages from the root to the one that a prefix's slots are in.
 type path struct {
-	ids   [22]pageID
-	pages [22]page
+	ids   [maxDepth]pageID
+	pages [maxDepth]page
 	n     int
 }
 

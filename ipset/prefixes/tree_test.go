@@ -12,7 +12,7 @@ import (
 // recorded keeps pages as a store does: encoded, and none that is empty.
 type recorded map[pageID]string
 
-func (r recorded) page(id pageID) (page, error) { return decodePage(r[id], int(id.depth)) }
+func (r recorded) page(id pageID) (page, error) { return decodePage(r[id], id) }
 
 func (r recorded) setPage(id pageID, p page) {
 	if p.empty() {
@@ -192,12 +192,12 @@ func TestSizesFit(t *testing.T) {
 // A page's value is refused when it is cut, longer, or not in its only form.
 func TestDecodePageRefuses(t *testing.T) {
 	p := page{taken: 6, first: 6}.divide(0, sizes{1 << 9}).divide(63, sizes{1 << 8, 1 << 20})
-	value := string(p.append(nil, 0))
-	if got, err := decodePage(value, 0); err != nil || got.taken != p.taken || !slices.Equal(got.below, p.below) {
+	value, root := string(p.append(nil, 0)), pageID{}
+	if got, err := decodePage(value, root); err != nil || got.taken != p.taken || !slices.Equal(got.below, p.below) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	for cut := 1; cut < len(value); cut++ {
-		if _, err := decodePage(value[:cut], 0); err == nil {
+		if _, err := decodePage(value[:cut], root); err == nil {
 			t.Errorf("accepted %d of %d bytes", cut, len(value))
 		}
 	}
@@ -206,7 +206,7 @@ func TestDecodePageRefuses(t *testing.T) {
 		string(page{taken: 1, first: 1, divided: 1, below: make([]sizes, 1)}.append(nil, 0)),
 		value[:33] + "\x88\x00" + value[34:],
 	} {
-		if _, err := decodePage(bad, 0); err == nil {
+		if _, err := decodePage(bad, root); err == nil {
 			t.Errorf("accepted %q", bad)
 		}
 	}

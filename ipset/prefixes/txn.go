@@ -2,409 +2,263 @@ package prefixes
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// cell is what is known of one record: as the store has it, and as the transaction
-// changes it. An empty value is no record.
-type cell struct {
-	key         string
-	rev         uint64
-	value, next string
-	page        page // of a page: the decoded next
-	depth       uint8
-	isPage      bool
-	created     bool   // assumed not to exist
-	seen, dirty uint64 // the transaction that relies on it, and that changes it
-}
+// keptCells is how many pages, and how many holdings, an allocator caches.
+const keptCells = 1 << 13
 
 // txn is one commit in the making. It names the revision of every record that it read,
 // so its answer holds at one moment whatever other processes do.
 type txn struct {
-	a     *Allocator
-	ctx   context.Context
-	id    uint64
-	cells []*cell
-	trips int  // reads so far
-	old   bool // relies on a record that was read before it began
-	err   error
-	blind []store.Op // of the index, which follows from the holdings
-	ops   []store.Op
-	way   path
+	occ.Txn
+	a         *Allocator
+	rootPools *occ.Cache[struct{}, *rootsCell]
+	holdings  *occ.Cache[netip.Prefix, *holdingCell]
+	pages     *occ.Cache[pageID, *pageCell]
+	given     []netip.Prefix // holdings that the transaction has written, or has meant to
+	way       path
 }
 
-// tree returns the free space of a pool.
+// plan is a call's part of a transaction. It may write to variables of its caller, who
+// must not use them after an error: the plan may still run.
+type plan = occ.Func[*txn]
+
+type rootsCell struct{ occ.Var[[]Pool] }
+
+// Write implements occ.Entry.
+func (c *rootsCell) Write(o *occ.Ops) {
+	o.Put(&c.Cell)
+	o.Buf = append(o.Buf, encodeRoots(c.Get())...)
+	o.Value()
+}
+
+// holdingCell is a holding; one without an owner has no record. It writes its index entry
+// too, which needs no expectation because it follows from the holding.
+type holdingCell struct {
+	occ.Var[record]
+	indexed string // the owner whose index entry the store has
+}
+
+// Write implements occ.Entry.
+func (c *holdingCell) Write(o *occ.Ops) {
+	r := c.Get()
+	if r.Owner == "" {
+		remove(o, &c.Cell)
+	} else {
+		o.Put(&c.Cell)
+		o.Buf = r.append(o.Buf)
+		o.Value()
+	}
+	if r.Owner == c.indexed {
+		return
+	}
+	at, _ := parseID(c.Key[len(kindHolding):])
+	if c.indexed != "" {
+		o.Add(store.Op{Kind: store.Delete, Expect: store.AnyRevision})
+		o.Buf = appendOwnerKey(o.Buf, c.indexed, at)
+		o.Key()
+	}
+	if r.Owner != "" {
+		o.Add(store.Op{Kind: store.Put, Expect: store.AnyRevision, Value: lengths[r.Pool.Bits() : r.Pool.Bits()+1]})
+		o.Buf = appendOwnerKey(o.Buf, r.Owner, at)
+		o.Key()
+	}
+}
+
+// Settle implements occ.Entry.
+func (c *holdingCell) Settle() { c.indexed = c.Get().Owner }
+
+// pageCell is a page; an empty one has no record.
+type pageCell struct {
+	occ.Var[page]
+	depth int
+}
+
+// Write implements occ.Entry.
+func (c *pageCell) Write(o *occ.Ops) {
+	p := c.Get()
+	if p.empty() {
+		remove(o, &c.Cell)
+		return
+	}
+	o.Put(&c.Cell)
+	o.Buf = p.append(o.Buf, c.depth)
+	o.Value()
+}
+
+// remove deletes the record of a cell, if there is one.
+func remove(o *occ.Ops, c *occ.Cell) {
+	if c.Rev == 0 {
+		o.Guard(c)
+	} else {
+		o.Delete(c)
+	}
+}
+
+// newRunner returns what carries out the plans of an allocator.
+func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
+	t := &txn{a: a}
+	t.rootPools = occ.NewCache(1, func(string) (k struct{}, ok bool) { return k, true }, func(_ struct{}, r store.Record) (*rootsCell, error) {
+		pools, err := decodeRoots(r.Value)
+		return &rootsCell{occ.NewVar(r, pools)}, err
+	})
+	t.holdings = occ.NewCache(keptCells, func(key string) (netip.Prefix, bool) { return parseID(key[len(kindHolding):]) }, func(at netip.Prefix, r store.Record) (*holdingCell, error) {
+		if r.Rev == 0 {
+			return &holdingCell{Var: occ.NewVar(r, record{})}, nil
+		}
+		h, err := decodeHolding(at, r.Value)
+		return &holdingCell{occ.NewVar(r, h), h.Owner}, err
+	})
+	t.pages = occ.NewCache(keptCells, parsePageKey, func(id pageID, r store.Record) (*pageCell, error) {
+		p, err := decodePage(r.Value, id)
+		return &pageCell{occ.NewVar(r, p), int(id.depth)}, err
+	})
+	t.Register(keyRoots, t.rootPools)
+	t.Register(kindHolding, t.holdings)
+	t.Register(kindPage, t.pages)
+	return occ.New(t, occ.Config{Package: pkg, Store: db, Attempts: attempts, Fence: fence})
+}
+
+// fence ranks what a lost commit expects: best a record that it writes, which no other
+// call need rest on; last the root pools, on which all do.
+func fence(op store.Op) (rank int, value string) {
+	switch {
+	case op.Key == keyRoots:
+		return 1, encodeRoots(nil)
+	case op.Expect == 0:
+		return 0, ""
+	case op.Kind == store.Guard:
+		return 2, ""
+	}
+	return 3, ""
+}
+
+// Begin implements occ.Transaction.
+func (t *txn) Begin() { t.given = t.given[:0] }
+
+// do carries out a plan and completes its error.
+func (a *Allocator) do(ctx context.Context, call ipalloc.Error, p plan) error {
+	return explain(a.run.Do(ctx, p), call)
+}
+
+// tree returns the space of a pool.
 func (t *txn) tree(pool netip.Prefix) tree { return tree{pool, t, &t.way} }
 
-// cell returns the cell of a key and makes the transaction rely on it; nil if the record
-// has not been read.
-func (t *txn) cell(key []byte) *cell {
-	c := t.a.cells.get(key)
-	if c != nil && c.seen != t.id {
-		c.seen, t.old = t.id, true
-		t.cells = append(t.cells, c)
+// roots returns the root pools.
+func (t *txn) roots() ([]Pool, error) {
+	c := t.rootPools.Get(struct{}{})
+	if c == nil {
+		if err := t.Load(keyRoots); err != nil {
+			return nil, err
+		}
+		c = t.rootPools.Get(struct{}{})
 	}
-	return c
+	t.Guard(&c.Cell)
+	return c.Get(), nil
 }
 
-// add makes the transaction rely on a record that was not known.
-func (t *txn) add(c *cell) *cell {
-	c.seen = t.id
-	t.a.cells.put(c)
-	t.cells = append(t.cells, c)
-	return c
+// setRoots replaces the root pools, which have been read.
+func (t *txn) setRoots(pools []Pool) { occ.Set(&t.Txn, t.rootPools.Get(struct{}{}), pools) }
+
+// holding returns what is held under exactly this prefix; ok is false for nothing.
+func (t *txn) holding(at netip.Prefix) (r record, ok bool, err error) {
+	c := t.holdings.Get(at)
+	if c == nil {
+		if err := t.Load(holdingKey(at)); err != nil {
+			return r, false, err
+		}
+		c = t.holdings.Get(at)
+	}
+	t.Guard(&c.Cell)
+	r = c.Get()
+	return r, r.Owner != "", nil
 }
 
-// read returns the cell of a key; it reads the record if it is not known.
-func (t *txn) read(key []byte) (*cell, error) {
-	if c := t.cell(key); c != nil {
-		return c, nil
+// create writes a holding that does not exist by the pages of its pool. It is not read:
+// the commit verifies that, and after a conflict it is known.
+func (t *txn) create(r *record) error {
+	c := t.holdings.Get(r.Prefix)
+	if c == nil {
+		c = &holdingCell{Var: occ.NewVar(store.Record{Key: holdingKey(r.Prefix)}, record{})}
+		t.holdings.Put(r.Prefix, c)
 	}
-	if err := t.load(string(key)); err != nil {
-		return nil, err
+	t.Guard(&c.Cell)
+	if c.Get().Owner != "" {
+		return corrupt(r.Prefix, "held, but free by the pages of its pool")
 	}
-	return t.cell(key), nil
+	return t.replace(r.Prefix, r)
 }
 
-// load reads those of the records that are not known, in one round trip.
-func (t *txn) load(keys ...string) error {
-	keys = slices.DeleteFunc(keys, func(k string) bool { return t.cell([]byte(k)) != nil })
-	if len(keys) == 0 {
-		return nil
-	}
-	recs, err := t.a.store.Get(t.ctx, nil, keys...)
-	t.trips++
-	for _, r := range recs {
-		t.add(&cell{key: r.Key, rev: r.Rev, value: r.Value, next: r.Value})
-	}
-	return err
+// replace changes a holding that is known; the zero record removes it.
+func (t *txn) replace(at netip.Prefix, r *record) error {
+	occ.Set(&t.Txn, t.holdings.Get(at), *r)
+	t.given = append(t.given, at)
+	return t.Room(2) // of the index
 }
-
-// create returns the cell of a record that should not exist. It is not read: the commit
-// verifies it, and after a conflict it is known.
-func (t *txn) create(key []byte) *cell {
-	if c := t.cell(key); c != nil {
-		return c
-	}
-	return t.add(&cell{key: string(key), created: true})
-}
-
-// set changes a record; an empty value removes it.
-func (t *txn) set(c *cell, value string) { c.next, c.dirty = value, t.id }
 
 // page implements pages.
 func (t *txn) page(id pageID) (page, error) {
-	var buf [48]byte
-	c, err := t.read(id.appendKey(buf[:0]))
-	if err != nil {
-		return page{}, err
-	}
-	if !c.isPage {
-		if c.page, err = decodePage(c.value, int(id.depth)); err != nil {
-			err.(*ipalloc.Error).Prefix = id.pool
+	c := t.pages.Get(id)
+	if c == nil {
+		if err := t.Load(id.key()); err != nil {
 			return page{}, err
 		}
-		c.isPage, c.depth = true, id.depth
+		c = t.pages.Get(id)
 	}
-	return c.page, nil
-}
-
-// prefetch reads the pages on the way to a prefix of a pool, in one round trip.
-func (t *txn) prefetch(tr tree, at netip.Prefix) error {
-	var buf [48]byte
-	var missing []string
-	base, n := addr.FromAddr(at.Addr()), at.Bits()-tr.pool.Bits()
-	for id := tr.root(); ; id = tr.under(id, tr.slotAt(base, int(id.depth))) {
-		if key := id.appendKey(buf[:0]); t.a.cells.get(key) == nil {
-			missing = append(missing, string(key))
-		}
-		if n <= pageBits*(int(id.depth)+1) {
-			return t.load(missing...)
-		}
-	}
+	t.Guard(&c.Cell)
+	return c.Get(), nil
 }
 
 // setPage implements pages. A page that was not read has no record, because no slot
 // above it is divided.
 func (t *txn) setPage(id pageID, p page) {
-	var buf [48]byte
-	c := t.create(id.appendKey(buf[:0]))
-	if !c.isPage && c.value != "" {
-		t.err = damaged(id)
+	c := t.pages.Get(id)
+	if c == nil {
+		c = &pageCell{occ.NewVar(store.Record{Key: id.key()}, page{}), int(id.depth)}
+		t.pages.Put(id, c)
 	}
-	c.page, c.isPage, c.depth, c.dirty = p, true, id.depth, t.id
+	t.Guard(&c.Cell)
+	occ.Set(&t.Txn, c, p)
 }
 
-// mostCells bounds what a call of several steps does in one commit on a store without
-// limits; 26 cells are more than any one step has.
-const mostCells = 1000
-
-// fits reports whether the commit has room for another step.
-func (t *txn) fits() bool {
-	limit := t.a.store.Limits().Ops
-	if limit == 0 {
-		limit = mostCells
-	}
-	return len(t.cells) == 0 || len(t.cells)+len(t.blind)+26 <= limit
-}
-
-// roots returns the root pools.
-func (t *txn) roots() ([]Pool, error) {
-	c, err := t.read([]byte(keyRoots))
-	if err != nil {
-		return nil, err
-	}
-	return decodeRoots(c.next)
-}
-
-// setRoots replaces the root pools.
-func (t *txn) setRoots(pools []Pool) error {
-	c, err := t.read([]byte(keyRoots))
-	if err == nil {
-		t.set(c, encodeRoots(pools))
-	}
-	return err
-}
-
-// holding returns what is held under exactly this prefix.
-func (t *txn) holding(at netip.Prefix) (r record, ok bool, err error) {
-	var buf [20]byte
-	c, err := t.read(appendID(append(buf[:0], kindHolding...), at))
-	if err != nil || c.next == "" {
-		return r, false, err
-	}
-	r, err = decodeHolding(at, c.next)
-	return r, err == nil, err
-}
-
-// setHolding writes a holding and its index entry. was is the one that it replaces, nil
-// if there was none.
-func (t *txn) setHolding(r, was *record) error {
-	var buf [20]byte
-	c := t.create(appendID(append(buf[:0], kindHolding...), r.Prefix))
-	if was == nil && c.next != "" {
-		return corrupt(r.Prefix, "held, but free by the pages of its pool")
-	}
-	t.set(c, r.encode())
-	if was != nil && was.Owner == r.Owner {
-		return nil
-	}
-	if was != nil {
-		t.blind = append(t.blind, store.Op{Kind: store.Delete, Key: ownerKey(was.Owner, r.Prefix), Expect: store.AnyRevision})
-	}
-	t.blind = append(t.blind, store.Op{Kind: store.Put, Key: ownerKey(r.Owner, r.Prefix), Value: string(r.above[r.Level-1]), Expect: store.AnyRevision})
-	return nil
-}
-
-// dropHolding removes a holding and its index entry.
-func (t *txn) dropHolding(r *record) {
-	var buf [20]byte
-	t.set(t.cell(appendID(append(buf[:0], kindHolding...), r.Prefix)), "")
-	t.blind = append(t.blind, store.Op{Kind: store.Delete, Key: ownerKey(r.Owner, r.Prefix), Expect: store.AnyRevision})
-}
-
-// begin empties the transaction.
-func (t *txn) begin(ctx context.Context) {
-	t.id++
-	t.ctx, t.trips, t.old, t.err = ctx, 0, false, nil
-	t.cells, t.blind = t.cells[:0], t.blind[:0]
-}
-
-// undo takes back all changes, so that the commit verifies what an answer rests on.
-func (t *txn) undo() {
-	for _, c := range t.cells {
-		if c.dirty == t.id {
-			c.next, c.dirty, c.isPage = c.value, 0, false
+// prefetch reads the pages on the way to a prefix of a pool, in one round trip.
+func (t *txn) prefetch(tr tree, at netip.Prefix) error {
+	var missing []string
+	base, n := addr.FromAddr(at.Addr()), at.Bits()-tr.pool.Bits()
+	for id := tr.root(); ; id = tr.under(id, tr.slotAt(base, int(id.depth))) {
+		if t.pages.Get(id) == nil {
+			missing = append(missing, id.key())
+		}
+		if n <= pageBits*(int(id.depth)+1) {
+			return t.Load(missing...)
 		}
 	}
-	t.blind = t.blind[:0]
 }
 
-// commit makes the changes if every record is as it was read. It needs no commit if
-// nothing changes and one round trip has read everything.
-func (t *txn) commit() error {
-	t.ops = t.ops[:0]
-	changes := len(t.blind) > 0
-	for _, c := range t.cells {
-		op := store.Op{Kind: store.Guard, Key: c.key, Expect: c.rev}
-		if c.dirty == t.id {
-			changes = true
-			if c.isPage {
-				c.next = c.page.encode(int(c.depth))
-			}
-			if op.Kind, op.Value = store.Put, c.next; c.next == "" {
-				op.Kind = store.Delete
-			}
-		}
-		t.ops = append(t.ops, op)
+// owned returns the prefixes that an owner holds from a pool, or from all if pool is the
+// zero Prefix, in address order: what the index has, and what the transaction has written.
+// The caller looks at each holding, because either may be out of date.
+func (t *txn) owned(owner string, pool netip.Prefix) (at []netip.Prefix, err error) {
+	at, err = t.a.indexed(t.Ctx, owner, pool)
+	if len(t.given) > 0 {
+		at = append(at, t.given...)
+		slices.SortFunc(at, comparePrefixes)
+		at = slices.Compact(at)
 	}
-	if !changes && !t.old && t.trips <= 1 {
-		return nil
-	}
-	t.ops = append(t.ops, t.blind...)
-	rev, err := t.a.store.Commit(t.ctx, t.ops)
-	if err != nil {
-		return err
-	}
-	for _, c := range t.cells {
-		c.created = false
-		if c.dirty == t.id {
-			if c.rev, c.value = rev, c.next; c.next == "" {
-				c.rev = 0
-			}
-		}
-	}
-	return nil
+	return at, err
 }
 
-// forget drops from the cache all that the transaction relied on, and returns the keys
-// of the records that it assumed not to exist.
-func (t *txn) forget() (created []string) {
-	for _, c := range t.cells {
-		t.a.cells.drop(c.key)
-		if c.created {
-			created = append(created, c.key)
-		}
-	}
-	return created
-}
-
-// cells is what an allocator has read, in two generations: what is used is or becomes
-// young, and when the young are as many as the limit, the old ones are forgotten.
-type cells struct{ young, old map[string]*cell }
-
-const keptCells = 1 << 14
-
-func (m *cells) get(key []byte) *cell {
-	if c := m.young[string(key)]; c != nil || len(m.old) == 0 {
+// comparePrefixes orders prefixes as their keys.
+func comparePrefixes(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
 		return c
 	}
-	c := m.old[string(key)]
-	if c != nil {
-		delete(m.old, c.key)
-		m.young[c.key] = c
-	}
-	return c
-}
-
-func (m *cells) put(c *cell) { m.young[c.key] = c }
-
-func (m *cells) drop(key string) {
-	delete(m.young, key)
-	delete(m.old, key)
-}
-
-func (m *cells) age() {
-	if len(m.young) >= keptCells {
-		clear(m.old)
-		m.young, m.old = m.old, m.young
-	}
-}
-
-// do carries out a plan and commits it, again after each conflict. An error of this
-// package is an answer: it changes nothing, and is returned once the commit has verified
-// what it rests on.
-func (a *Allocator) do(ctx context.Context, call ipalloc.Error, plan func(*txn) error) error {
-	select {
-	case a.lead <- struct{}{}:
-	case <-ctx.Done():
-		return explain(ctx.Err(), call)
-	}
-	defer func() { <-a.lead }()
-	t := &a.txn
-	var created []string
-	for attempt := 1; ; attempt++ {
-		a.cells.age()
-		t.begin(ctx)
-		err := a.settle(ctx)
-		if err == nil {
-			err = t.load(created...)
-		}
-		if err != nil {
-			return explain(err, call)
-		}
-		answer := plan(t)
-		if answer == nil {
-			answer = t.err
-		}
-		if answer != nil && !isAnswer(answer) {
-			t.undo()
-			return explain(answer, call)
-		} else if answer != nil {
-			t.undo()
-		}
-		err = t.commit()
-		switch {
-		case err == nil:
-			return explain(answer, call)
-		case errors.Is(err, ipalloc.ErrUnknownOutcome):
-			a.lost = append(a.lost, slices.Clone(t.ops))
-		}
-		created = t.forget()
-		if !errors.Is(err, ipalloc.ErrConflict) {
-			return explain(err, call)
-		}
-		if attempt >= a.attempts {
-			return explain(fmt.Errorf("other writers were faster %d times: %w", attempt, err), call)
-		}
-		if err := pause(ctx, attempt); err != nil {
-			return explain(err, call)
-		}
-	}
-}
-
-// settle makes commits of unknown outcome impossible that have not been made: it writes
-// a record again that such a commit names.
-func (a *Allocator) settle(ctx context.Context) error {
-	for len(a.lost) > 0 {
-		i := slices.IndexFunc(a.lost[0], func(o store.Op) bool { return o.Expect != 0 && o.Expect != store.AnyRevision })
-		op := store.Op{Kind: store.Put, Key: keyRoots, Value: encodeRoots(nil)}
-		if i >= 0 {
-			op.Key, op.Expect = a.lost[0][i].Key, a.lost[0][i].Expect
-		}
-		recs, err := a.store.Get(ctx, nil, op.Key)
-		if err != nil {
-			return err
-		}
-		a.cells.drop(op.Key)
-		if recs[0].Rev == op.Expect {
-			if op.Expect != 0 {
-				op.Value = recs[0].Value
-			}
-			_, err := a.store.Commit(ctx, []store.Op{op})
-			if errors.Is(err, ipalloc.ErrConflict) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-		}
-		a.lost = a.lost[1:]
-	}
-	return nil
-}
-
-// pause sleeps before the retry that follows an attempt; after the first it does not.
-func pause(ctx context.Context, attempt int) error {
-	if attempt == 1 {
-		return nil
-	}
-	d := min(time.Millisecond<<min(attempt-2, 20), 100*time.Millisecond)
-	timer := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return a.Bits() - b.Bits()
 }

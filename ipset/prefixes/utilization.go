@@ -161,7 +161,7 @@ func (a *Allocator) eachPage(ctx context.Context, within store.Range, parts bool
 		if !ok {
 			return corrupt(netip.Prefix{}, "key of a page")
 		}
-		p, err := decodePage(rec.Value, int(id.depth))
+		p, err := decodePage(rec.Value, id)
 		if err != nil {
 			return err
 		}
