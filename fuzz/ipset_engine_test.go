@@ -31,7 +31,7 @@ var ipamPools = []ipamPool{
 	{"c", "10.0.2.0/28", [2]int{28, 30}, 0}, {"d", "fd00::/124", [2]int{126, 127}, 0},
 }
 
-const ipamOps = 24
+const ipamOps = 27
 
 // ipamCaches are how many records of a kind the engines of a replay remember; the last has no past.
 var ipamCaches = []int{64, 64, 1, 2, 7, 0}
@@ -45,6 +45,8 @@ type ipamReplay struct {
 	m     *model.IPSet
 	seen  map[ipset.Release]bool
 	asked int
+	// offering makes Offer of the next AutoAssign.
+	offering bool
 }
 
 func newIPAMReplay(t testing.TB, defs []ipamPool, db store.Store) *ipamReplay {
@@ -156,8 +158,9 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 	case 15:
 		h := fmt.Sprint("p", tr.Below(6))
 		want := r.m.Renew(h, 30*time.Second)
-		if n, err := e.Renew(ctx, h, 30*time.Second); n != want || (err != nil) != (n == 0) || n == 0 && !errors.Is(err, ipalloc.ErrNotHeld) {
-			r.t.Fatalf("renewed %d of %s: %v", n, h, err)
+		als, err := e.Renew(ctx, h, 30*time.Second)
+		if n := len(als); n != want || (err != nil) != (n == 0) || n == 0 && !errors.Is(err, ipalloc.ErrNotHeld) {
+			r.t.Fatalf("renewed %v of %s: %v", als, h, err)
 		}
 	default:
 		r.more(op, e, tr)
@@ -208,6 +211,8 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 			a.TTL = 40 * time.Second
 		}
 		r.assignIP(e, a)
+	default:
+		r.lease(op-24, e, tr)
 	}
 }
 
@@ -280,7 +285,11 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repe
 		r.asked++
 		a.Request = fmt.Sprint("request ", r.asked)
 	}
-	got, err := e.AutoAssign(context.Background(), a)
+	assign := e.AutoAssign
+	if r.offering {
+		assign = e.Offer
+	}
+	got, err := assign(context.Background(), a)
 	if repeat && err == nil {
 		again, err := r.e[r.asked%2].AutoAssign(context.Background(), a)
 		if err != nil || !slices.Equal(again.V4, got.V4) || !slices.Equal(again.V6, got.V6) {

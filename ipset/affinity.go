@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -388,66 +387,5 @@ func (p *attributesPlan) plan(t *txn) error {
 		a.Host, a.Borrowed = *p.Host, *p.Host != be.Owner()
 	}
 	t.changed(be)
-	return nil
-}
-
-// Renew moves the end of all leases of a handle to ttl from now and returns their number. It returns
-// [ipalloc.ErrNotHeld] if the handle has no lease, because there is none or because it has ended.
-func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) (int, error) {
-	if err := block.CheckName("handle", handle); err != nil || ttl <= 0 {
-		return 0, wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: errors.Join(err, errBadArgument)})
-	}
-	n := 0
-	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) error {
-		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
-		err := e.do(ctx, &p)
-		if err == nil { // else a batch may still be at it
-			n += p.n
-		}
-		return err
-	})
-	if err == nil && n == 0 {
-		err = ipalloc.ErrNotHeld
-	}
-	if err != nil {
-		return n, wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: err})
-	}
-	return n, nil
-}
-
-type renewPlan struct {
-	handle string
-	ttl    time.Duration
-	ids    []netip.Prefix // addresses with the prefix lengths of their blocks
-	n      int
-}
-
-// plan implements plan.
-func (p *renewPlan) plan(t *txn) error {
-	p.n = 0
-	cat, err := t.catalog()
-	if err != nil {
-		return err
-	}
-	held, err := t.heldAt(cat, p.ids, p.handle)
-	if err != nil {
-		return err
-	}
-	n := 0
-	for i, h := range held {
-		if i == 0 || held[i-1].be != h.be {
-			n += t.blockOps(h.be, 0, true, false)
-		}
-		n++
-	}
-	if err := t.room(n, 0); err != nil {
-		return err
-	}
-	for _, h := range held {
-		if h.be.Extend(h.x, block.Later(t.now, int64(p.ttl))) {
-			p.n++
-			t.changed(h.be)
-		}
-	}
 	return nil
 }

@@ -43,6 +43,9 @@ type AssignArgs struct {
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
 	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
+
+	// offer has Existing move the end of a lease that would end before TTL.
+	offer bool
 }
 
 // Reason says why a pool gave no more addresses.

@@ -163,7 +163,7 @@ func (p *assignIPPlan) assign(t *txn) error {
 	}
 	if err := b.CanHold(x, p.Handle); err != nil {
 		al, _ := b.Lookup(p.Address)
-		return wrap(ipalloc.Error{Op: "assign", Addr: p.Address, Holder: al.Holder(), Until: al.Until, Err: err})
+		return inTheWay(al, err)
 	}
 	writes, expects := p.memo.size()
 	if err := t.room(d.size(t)+t.blockOps(be, opsPerAddress, p.TTL > 0, true)+writes, expects); err != nil {

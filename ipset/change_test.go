@@ -107,11 +107,11 @@ func TestLeasesAndSticky(t *testing.T) {
 	first := w.assign(a)
 	w.assign(want("h", 1, "ever"))
 	w.clock.add(50 * time.Minute)
-	if n, err := w.Renew(bg, "vm", time.Hour); n != 2 || err != nil {
-		t.Fatalf("renewed %d, %v", n, err)
+	if n, err := w.Renew(bg, "vm", time.Hour); len(n) != 2 || err != nil {
+		t.Fatalf("renewed %v, %v", n, err)
 	}
-	if n, err := w.Renew(bg, "ever", time.Hour); n != 0 || !errors.Is(err, ipalloc.ErrNotHeld) {
-		t.Fatalf("renewed %d without lease, %v", n, err)
+	if n, err := w.Renew(bg, "ever", time.Hour); len(n) != 0 || !errors.Is(err, ipalloc.ErrNotHeld) {
+		t.Fatalf("renewed %v without lease, %v", n, err)
 	}
 	w.clock.add(59 * time.Minute)
 	if _, err := w.Sweep(bg, SweepArgs{}); err != nil {

@@ -19,7 +19,8 @@
 // # Calls
 //
 //	assign        Assign; AutoAssign with all options; AssignIP for a named address
-//	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Renew a lease
+//	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host
+//	leases        Offer, RenewIP, Renew, Decline
 //	look up       Lookup, IPsByHandle, IPsByHost, Allocations, Borrowings, Utilization
 //	pools         AddPool, UpdatePool, Drain, SplitPool, MergePools, RemovePool, SetReservations
 //	hosts         EnsureBlock, ClaimAffinity, DisownBlocks, RemoveHost

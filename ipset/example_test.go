@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
+
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -226,4 +229,35 @@ func ExampleEngine_Check_yourRecords() {
 	rep, err := e.Check(ctx, nil)
 	fmt.Println(mine[0].Key, mine[0].Value == a.Address.String(), len(rep.Problems), err)
 	// Output: Machine/laptop true 0 <nil>
+}
+
+// A DHCP server: DISCOVER is Offer, REQUEST is RenewIP, DECLINE is Decline.
+func ExampleEngine_Offer() {
+	ctx, now := context.Background(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	engine, err := ipset.New(store.NewMemory(), ipset.Options{Now: func() time.Time { return now }})
+	must(err)
+	err = engine.AddPool(ctx, ipset.Pool{
+		Name: "lan", Prefix: netip.MustParsePrefix("192.168.1.0/24"), BlockBits: 24,
+		Ranges: []netipx.IPRange{netipx.MustParseIPRange("192.168.1.100-192.168.1.199")}, // others can be named with AssignIP
+	})
+	must(err)
+	client := ipset.Guard{Handle: "aa:bb:cc"}
+	got, err := engine.Offer(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("dhcp"), Num4: 1, Claim: ipset.Claim{Handle: client.Handle, TTL: 30 * time.Second}})
+	must(err)
+	offered := got.V4[0]
+	fmt.Println(offered.Address, offered.Until.Format(time.TimeOnly))
+	leased, err := engine.RenewIP(ctx, offered.Address, client, time.Hour)
+	fmt.Println(leased.Until.Format(time.TimeOnly), err)
+	_, err = engine.RenewIP(ctx, offered.Address, ipset.Guard{Handle: "dd:ee:ff"}, time.Hour)
+	fmt.Println(err)
+	_, err = engine.Decline(ctx, ipset.DeclineArgs{Address: offered.Address, Guard: client, For: 10 * time.Minute, Reason: "DHCPDECLINE"})
+	fmt.Println(err)
+	_, err = engine.Lookup(ctx, offered.Address)
+	fmt.Println(err)
+	// Output:
+	// 192.168.1.100 00:00:30
+	// 01:00:00 <nil>
+	// ipset: renew 192.168.1.100 for "dd:ee:ff": mismatch, held by "aa:bb:cc" until 2026-01-01T01:00:00Z
+	// <nil>
+	// ipset: look up 192.168.1.100: cooling: declined by "aa:bb:cc": DHCPDECLINE until 2026-01-01T00:10:00Z
 }

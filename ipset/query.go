@@ -35,7 +35,7 @@ func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (Allocation, error) {
 	case len(als) == 0:
 		return fail(Allocation{}, ipalloc.ErrNotHeld)
 	case als[0].Cooling:
-		return fail(als[0], ipalloc.ErrCooling)
+		return fail(als[0], inTheWay(als[0], ipalloc.ErrCooling))
 	}
 	return als[0], nil
 }

@@ -239,7 +239,13 @@ func (t *txn) lastBlock(a netip.Addr) (netip.Prefix, bool, error) {
 func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
 	n := 0
 	for _, dr := range drops {
-		cools := len(dr.ordinals) > 0 && cat.cooldown(dr.be.Prefix()) > 0
+		cooldown := cat.cooldown(dr.be.Prefix())
+		cools := len(dr.ordinals) > 0 && cooldown > 0
+		if _, last := dr.be.CoolingTimes(); cools && block.Later(t.now, cooldown) < last {
+			if err := t.fetchCooling(dr.be); err != nil { // one that was declined cools for longer
+				return err
+			}
+		}
 		n += t.blockOps(dr.be, dr.records, cools, dr.be.Owner().Kind == Nobody)
 		if emptiedBy(dr.be.Block, dr.ordinals) && dr.be.Owner().Kind == Nobody && !cools {
 			if err := d.vacate(t, dr.be.Prefix(), dr.be.Seq()); err != nil {

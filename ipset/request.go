@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
@@ -176,6 +177,15 @@ func (p *assignPlan) existing(t *txn) (bool, error) {
 	held, err := t.heldBy(cat, p.Handle)
 	if err != nil {
 		return false, err
+	}
+	if p.offer {
+		short := slices.DeleteFunc(slices.Clone(held), func(h place) bool {
+			_, a := h.be.Look(h.x)
+			return a.Until == 0 || a.Until >= block.LeaseEnd(t.now, p.TTL)
+		})
+		if _, err := t.extend(short, block.LeaseEnd(t.now, p.TTL)); err != nil {
+			return false, err
+		}
 	}
 	for _, h := range held {
 		_, a := h.be.Look(h.x)

@@ -90,8 +90,8 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) {
 		a := want("a", 1, "p")
 		a.TTL = time.Hour
 		w.assign(a)
-		if n, err := e.Renew(bg, "p", time.Hour); err != nil || n != 1 {
-			t.Errorf("renewed %d, %v", n, err)
+		if n, err := e.Renew(bg, "p", time.Hour); err != nil || len(n) != 1 {
+			t.Errorf("renewed %v, %v", n, err)
 		}
 	})
 	t.Run("keep", func(t *testing.T) {

@@ -37,6 +37,7 @@ type addressView struct {
 const (
 	stateHeld     = "held"
 	stateCooling  = "cooling"
+	stateDeclined = "declined" // cooling, and kept from its former holder too
 	stateFree     = "free"     // in a block
 	stateReserved = "reserved" // never assigned automatically
 	stateNoBlock  = "unclaimed"
@@ -79,6 +80,9 @@ func viewOf(al ipset.Allocation, owner ipset.Owner, pool string) addressView {
 	}
 	if al.Cooling {
 		v.State = stateCooling
+	}
+	if _, _, ok := al.Declined(); ok {
+		v.State = stateDeclined // by whom and why is in the attributes
 	}
 	return v
 }

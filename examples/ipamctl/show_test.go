@@ -3,11 +3,16 @@ package main
 import (
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 var update = flag.Bool("update", false, "write the golden files and the answers in README.md")
@@ -106,4 +111,27 @@ func TestInUse(t *testing.T) {
 	transcript(t, "inuse.txt", map[string]string{"IPAMCTL_STORE": name, "dir": dir},
 		"check --in-use "+dir+"/list.txt", "check --in-use "+dir+"/list.txt -o csv", "check --in-use "+dir+"/pods.json -o name -q",
 		"check --in-use "+dir+"/bad.txt", "check --in-use "+dir+"/other.json")
+}
+
+// A declined address is shown as such, with the client and its reason.
+func TestDeclinedIsShown(t *testing.T) {
+	ctx := t.Context()
+	e, err := ipset.New(store.NewMemory(), ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.AddPool(ctx, ipset.Pool{Name: "lan", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 28}); err != nil {
+		t.Fatal(err)
+	}
+	al, err := e.Assign(ctx, ipset.HostOwner("dhcp"), "c1")
+	if err == nil {
+		al, err = e.Decline(ctx, ipset.DeclineArgs{Address: al.Address, Guard: ipset.Guard{Handle: "c1"}, For: time.Hour, Reason: "duplicate"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := viewOf(al, ipset.HostOwner("dhcp"), "lan")
+	if cells := v.cells(); cells[1] != "declined" || cells[8] != "declined by=c1,declined=duplicate" {
+		t.Errorf("%q", cells)
+	}
 }

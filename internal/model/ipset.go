@@ -50,8 +50,8 @@ type IPSetWant struct {
 	Most       int  // blocks of the owner, 0 is no narrower limit
 }
 
-// sorted returns the blocks in address order.
-func (m *IPSet) sorted() []*IPSetBlock {
+// Sorted returns the blocks in address order.
+func (m *IPSet) Sorted() []*IPSetBlock {
 	var bs []*IPSetBlock
 	for _, b := range m.Blocks {
 		bs = append(bs, b)
@@ -274,7 +274,7 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 			same++
 		}
 		tier, pools = pools[:same], pools[same:]
-		for _, b := range m.sorted() {
+		for _, b := range m.Sorted() {
 			if b.Owner == owner && poolOf(b) {
 				take(b)
 			}
@@ -434,7 +434,7 @@ func (m *IPSet) ReleaseByHost(host string) []netip.Addr {
 }
 
 func (m *IPSet) releaseWhere(is func(IPSetHold) bool) (out []netip.Addr) {
-	for _, b := range m.sorted() {
+	for _, b := range m.Sorted() {
 		var as []netip.Addr
 		for a, h := range b.Holds {
 			if !h.Cooling && is(h) {
@@ -482,7 +482,7 @@ func (m *IPSet) Move(a netip.Addr, host string) bool {
 // GiveBack takes from their owners the blocks that have been empty for a time, in address order, as long as an owner keeps
 // more than keep.
 func (m *IPSet) GiveBack(idle time.Duration, keep int) {
-	for _, b := range m.sorted() {
+	for _, b := range m.Sorted() {
 		owned := 0
 		for _, c := range m.Blocks {
 			if c.Owner == b.Owner {
@@ -497,7 +497,7 @@ func (m *IPSet) GiveBack(idle time.Duration, keep int) {
 
 // ReleaseHost takes its blocks from an owner; empty ones go, and only those if mustBeEmpty.
 func (m *IPSet) ReleaseHost(owner string, mustBeEmpty bool) {
-	for _, b := range m.sorted() {
+	for _, b := range m.Sorted() {
 		if b.Owner == owner && (!mustBeEmpty || len(b.Holds) == 0) {
 			b.Owner = ""
 			m.gone(b)

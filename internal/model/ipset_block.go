@@ -13,10 +13,13 @@ type IPSetHold struct {
 	Attr    string
 	Until   time.Time // end of the lease or of the cooldown; zero for none
 	Cooling bool
+	// Declined says that the address cools because By, the handle that had it, declined it.
+	Declined bool
+	By       string
 }
 
 // IPSetBlock is the twin of block.Block: a list of free addresses in the order in which they go out, a list of cooling
-// ones in the order of their release, and a map of who has what.
+// ones in the order in which they are free again, and a map of who has what.
 type IPSetBlock struct {
 	Prefix netip.Prefix
 	Owner  string
@@ -77,7 +80,11 @@ func (b *IPSetBlock) Drop(a netip.Addr, now time.Time, cooldown time.Duration) {
 	if cooldown > 0 {
 		h.Cooling, h.Until = true, now.Add(cooldown)
 		b.Holds[a] = h
-		b.Cool = append(b.Cool, a)
+		i := len(b.Cool)
+		for i > 0 && b.Holds[b.Cool[i-1]].Until.After(h.Until) {
+			i--
+		}
+		b.Cool = slices.Insert(b.Cool, i, a)
 	} else {
 		delete(b.Holds, a)
 		b.Free = append(b.Free, a)
@@ -85,6 +92,14 @@ func (b *IPSetBlock) Drop(a netip.Addr, now time.Time, cooldown time.Duration) {
 	if len(b.Holds) == 0 {
 		b.Since = now
 	}
+}
+
+// Decline takes an address from its holder and keeps it from all for a time.
+func (b *IPSetBlock) Decline(a netip.Addr, now time.Time, d time.Duration) {
+	b.Drop(a, now, d)
+	h := b.Holds[a]
+	h.Handle, h.Attr, h.By, h.Declined = "", "", h.Handle, true
+	b.Holds[a] = h
 }
 
 // Advance ends the leases and cooldowns that are over.

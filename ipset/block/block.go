@@ -35,7 +35,7 @@ type Block struct {
 	ended      bool   // the lease that ends first may have been given back; tidy finds the next
 
 	free   queue
-	cool   []cooling // in the order of their release
+	cool   []cooling // in the order in which they are free again
 	used   uint64    // held ordinals
 	dir    []*slots  // by ordinal / 64, for blocks of up to dirMax addresses
 	sparse map[uint64]*slots
@@ -315,7 +315,7 @@ func (b *Block) Put(x uint64, a Address) error {
 	b.set(p, x, to)
 	if a.Cooling {
 		p.cooling |= bit
-		b.cool = append(b.cool, cooling{x, a.Until})
+		b.cools(x, a.Until)
 		return nil
 	}
 	p.held |= bit
@@ -343,7 +343,17 @@ func (b *Block) Change(x uint64) *Address {
 	return a
 }
 
-// Drop releases a held ordinal at the moment now; it is free again after until, which is now if there is no cooldown.
+// cools puts an ordinal into the cooling queue behind those that are free no later.
+func (b *Block) cools(x uint64, until int64) {
+	i := len(b.cool)
+	for i > 0 && b.cool[i-1].until > until {
+		i--
+	}
+	b.cool = slices.Insert(b.cool, i, cooling{x, until})
+}
+
+// Drop releases a held ordinal at the moment now; it is free again after until, which is now if there is no cooldown. If the last
+// cooling ordinal is free later than until, KnowsCooling must hold.
 func (b *Block) Drop(x uint64, now, until int64) {
 	p := b.page(x, false)
 	bit := uint64(1) << (x & 63)
@@ -358,7 +368,7 @@ func (b *Block) Drop(x uint64, now, until int64) {
 		a := b.Change(x)
 		a.Cooling, a.Until = true, until
 		p.cooling |= bit
-		b.cool = append(b.cool, cooling{x, until})
+		b.cools(x, until)
 	} else {
 		b.changes.note(x, old, true)
 		b.set(p, x, nil)

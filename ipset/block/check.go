@@ -70,7 +70,7 @@ func (b *Block) Check() error {
 
 // checkCooling verifies the cooling queue.
 func (b *Block) checkCooling(bad func(string, ...any) error) error {
-	seen := make(map[uint64]bool)
+	seen, last := make(map[uint64]bool), int64(0)
 	for i, c := range b.cool {
 		st, a := b.Look(c.x)
 		switch {
@@ -80,8 +80,10 @@ func (b *Block) checkCooling(bad func(string, ...any) error) error {
 			return bad("ordinal %d is free at %d, its address says %d", c.x, c.until, a.Until)
 		case c.until == 0 && (i == 0 || i == len(b.cool)-1):
 			return bad("it is not known when cooling ordinal %d is free", c.x)
+		case c.until != 0 && c.until < last:
+			return bad("cooling ordinal %d is free before those ahead of it", c.x)
 		}
-		seen[c.x] = true
+		seen[c.x], last = true, max(last, c.until)
 	}
 	return nil
 }

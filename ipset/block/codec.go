@@ -238,7 +238,7 @@ func (b *Block) decodeQueue(r *wire.Reader, flags byte) {
 	}
 	if len(b.cool) > 0 {
 		b.cool[0].until = first
-		if b.cool[len(b.cool)-1].until = last; len(b.cool) == 1 && first != last {
+		if b.cool[len(b.cool)-1].until = last; last < first || len(b.cool) == 1 && first != last {
 			r.Fail("cooling times")
 		}
 	}

@@ -43,7 +43,7 @@ func (b *Block) CoolingTimes() (first, last int64) {
 	return b.cool[0].until, b.cool[len(b.cool)-1].until
 }
 
-// EachCooling yields the cooling ordinals in the order of their release and when each is free, 0 if that is not known.
+// EachCooling yields the cooling ordinals in the order in which they are free again and when each is free, 0 if that is not known.
 func (b *Block) EachCooling() iter.Seq2[uint64, int64] {
 	return func(yield func(uint64, int64) bool) {
 		for _, c := range b.cool {

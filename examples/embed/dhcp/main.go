@@ -35,9 +35,7 @@ var errNAK = errors.New("NAK")
 
 // discover offers a client an address: the one it has or had last, else a free one, for half a minute.
 func (d *dhcp) discover(ctx context.Context, mac string) (netip.Addr, error) {
-	got, err := d.engine.AutoAssign(ctx, ipset.AssignArgs{
-		Owner: server, Num4: 1, Claim: ipset.Claim{Handle: mac, TTL: offerTime}, Existing: true, Sticky: true,
-	})
+	got, err := d.engine.Offer(ctx, ipset.AssignArgs{Owner: server, Num4: 1, Claim: ipset.Claim{Handle: mac, TTL: offerTime}})
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -46,14 +44,9 @@ func (d *dhcp) discover(ctx context.Context, mac string) (netip.Addr, error) {
 
 // request makes an offer a lease, and renews a lease.
 func (d *dhcp) request(ctx context.Context, mac string, a netip.Addr) error {
-	held, err := d.engine.Lookup(ctx, a)
-	if errors.Is(err, ipalloc.ErrNotHeld) || errors.Is(err, ipalloc.ErrCooling) || err == nil && held.Handle != mac {
+	_, err := d.engine.RenewIP(ctx, a, ipset.Guard{Handle: mac}, leaseTime)
+	if errors.Is(err, ipalloc.ErrMismatch) || errors.Is(err, ipalloc.ErrNotHeld) || errors.Is(err, ipalloc.ErrCooling) {
 		return errNAK
-	} else if err != nil {
-		return err
-	}
-	if _, err = d.engine.Renew(ctx, mac, leaseTime); errors.Is(err, ipalloc.ErrNotHeld) {
-		return errNAK // it ended in between
 	}
 	return err
 }
@@ -66,12 +59,7 @@ func (d *dhcp) release(ctx context.Context, mac string, a netip.Addr) error {
 
 // decline takes an address that something else on the network uses out of circulation for a while.
 func (d *dhcp) decline(ctx context.Context, mac string, a netip.Addr) error {
-	if err := d.release(ctx, mac, a); err != nil {
-		return err
-	}
-	_, err := d.engine.AssignIP(ctx, ipset.AssignIPArgs{
-		Address: a, Owner: server, Claim: ipset.Claim{Handle: "declined/" + a.String(), TTL: quarantine},
-	})
+	_, err := d.engine.Decline(ctx, ipset.DeclineArgs{Address: a, Guard: ipset.Guard{Handle: mac}, For: quarantine, Reason: "DHCPDECLINE"})
 	return err
 }
 

@@ -1,0 +1,70 @@
+package fuzz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// ipamRefused are the errors of the calls for one held address.
+var ipamRefused = map[string]error{"": nil, "free": ipalloc.ErrNotHeld, "cooling": ipalloc.ErrCooling, "other": ipalloc.ErrMismatch}
+
+// lease is the operations of a DHCP server.
+func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
+	ctx := context.Background()
+	a, handle := r.address(tr), ""
+	if n := tr.Below(7); n > 0 {
+		handle = fmt.Sprint("p", n-1)
+	}
+	if b := tr.Below(2); b == 0 && handle != "" { // one that it holds
+		if als, err := e.IPsByHandle(ctx, handle); err == nil && len(als) > 0 {
+			a = als[0].Address
+		}
+	}
+	switch op {
+	case 0:
+		d := time.Duration(1+tr.Below(60)) * time.Second
+		want := ipamRefused[r.m.Decline(a, handle, d)]
+		al, err := e.Decline(ctx, ipset.DeclineArgs{Address: a, Guard: ipset.Guard{Handle: handle}, For: d, Reason: "duplicate"})
+		if !errors.Is(err, want) {
+			r.t.Fatalf("decline %s by %q: %v, want %v", a, handle, err, want)
+		}
+		if by, reason, ok := al.Declined(); want == nil && (!ok || reason != "duplicate" || handle != "" && by != handle) {
+			r.t.Fatalf("declined %s by %q: %+v", a, handle, al)
+		}
+	case 1:
+		until, why := r.m.RenewIP(a, handle, 35*time.Second)
+		al, err := e.RenewIP(ctx, a, ipset.Guard{Handle: handle}, 35*time.Second)
+		if !errors.Is(err, ipamRefused[why]) || err == nil && !al.Until.Equal(until) {
+			r.t.Fatalf("renew %s of %q: %+v, %v, want %q, %v", a, handle, al, err, why, until)
+		}
+	case 2:
+		host := r.host(tr)
+		if handle == "" {
+			return
+		}
+		args := ipset.AssignArgs{Owner: ipset.HostOwner(host), Num4: 1 + int(tr.Below(2)), Partial: true, Claim: ipset.Claim{Handle: handle, TTL: 40 * time.Second}}
+		if !r.m.Offer(handle, 40*time.Second) {
+			r.offering, args.Sticky = true, true
+			r.autoAssign(e, args, true, false)
+			r.offering = false
+			return
+		}
+		got, err := e.Offer(ctx, args)
+		var want []netip.Addr
+		for _, b := range r.m.Sorted() {
+			want = append(want, b.HeldBy(handle)...)
+		}
+		same := func(al ipset.Allocation, a netip.Addr) bool { return al.Address == a }
+		if all := append(got.V4, got.V6...); err != nil || !slices.EqualFunc(all, want, same) {
+			r.t.Fatalf("offer for %s: %v, %v, want %v", handle, all, err, want)
+		}
+	}
+}

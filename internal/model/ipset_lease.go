@@ -1,0 +1,66 @@
+package model
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Held says what stands in the way of doing something with an address as its holder: "", "free", "cooling", or "other" for
+// another holder.
+func (m *IPSet) Held(a netip.Addr, handle string) string {
+	b := m.containing(a)
+	if b == nil {
+		return "free"
+	}
+	h, ok := b.Holds[a]
+	switch {
+	case !ok:
+		return "free"
+	case h.Cooling:
+		return "cooling"
+	case handle != "" && h.Handle != handle:
+		return "other"
+	}
+	return ""
+}
+
+// Decline keeps an address that a handle holds from all for a time; it says what stands in the way, as Held does.
+func (m *IPSet) Decline(a netip.Addr, handle string, d time.Duration) string {
+	b, why := m.containing(a), m.Held(a, handle)
+	if why == "cooling" && handle != "" && b.Holds[a].Declined && b.Holds[a].By == handle {
+		return ""
+	}
+	if why == "" {
+		b.Decline(a, m.Now, d)
+	}
+	return why
+}
+
+// RenewIP moves the end of the lease of an address; it says what stands in the way, as Held does.
+func (m *IPSet) RenewIP(a netip.Addr, handle string, ttl time.Duration) (until time.Time, why string) {
+	b, why := m.containing(a), m.Held(a, handle)
+	if why != "" {
+		return time.Time{}, why
+	}
+	h := b.Holds[a]
+	if !h.Until.IsZero() {
+		h.Until = m.Now.Add(ttl)
+		b.Holds[a] = h
+	}
+	return h.Until, ""
+}
+
+// Offer moves the ends of the leases of a handle that would end before ttl and reports whether it holds anything.
+func (m *IPSet) Offer(handle string, ttl time.Duration) bool {
+	held := false
+	for _, b := range m.Blocks {
+		for _, a := range b.HeldBy(handle) {
+			held = true
+			if h := b.Holds[a]; !h.Until.IsZero() && h.Until.Before(m.Now.Add(ttl)) {
+				h.Until = m.Now.Add(ttl)
+				b.Holds[a] = h
+			}
+		}
+	}
+	return held
+}
