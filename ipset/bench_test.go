@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -188,39 +189,77 @@ func BenchmarkOwnerOf2000(b *testing.B) {
 	})
 }
 
-// BenchmarkSpaces is an AutoAssign and the release of its address, in a store with as many addresses in 10,000 blocks: of one space
-// with a pool of 10,000 hosts, or of 10,000 spaces with a pool and a host each. It goes round about the hosts or spaces ("round"),
-// or stays with one ("one").
+// BenchmarkSpaces is an AutoAssign and the release of its address in a store with 10,000 blocks: of one space with a pool for 10,000
+// hosts, and of 10,000 spaces with a pool and a host each. It stays with one host ("one"), or goes round all of them ("round").
+// Both take turns of 100 calls in one process; "x-one-space" is how much more the median turn in many spaces takes.
 func BenchmarkSpaces(b *testing.B) {
-	const n = 10_000
-	for _, spaces := range []int{1, n} {
-		w := newWorld(b, Config{}, pool("a", "10.0.0.0/8", 26))
-		engines, asks := make([]*Engine, n), make([]AssignArgs, n)
+	const n, turn = 10_000, 100
+	var sides [2]struct {
+		engines []*Engine
+		next    int
+		took    []time.Duration
+	}
+	asks := make([]AssignArgs, n)
+	for side := range sides {
+		s := &sides[side]
+		db := store.NewMemory()
+		e, err := New(db, Options{Cache: 1 << 15})
+		if err != nil {
+			b.Fatal(err)
+		}
 		for i := range n {
-			engines[i], asks[i] = w.Engine, want(fmt.Sprintf("host-%05d", i), 1, fmt.Sprintf("handle-%033d", i))
-			if spaces > 1 {
-				engines[i] = inSpace(b, w.Engine, fmt.Sprintf("tenant-%05d", i))
-				if err := engines[i].AddPool(bg, pool("a", "10.0.0.0/8", 26)); err != nil {
+			asks[i] = want(fmt.Sprintf("host-%05d", i), 1, fmt.Sprintf("handle-%033d", i))
+			in := e
+			if side == 1 {
+				in = inSpace(b, e, fmt.Sprintf("tenant-%05d", i))
+			}
+			if side == 1 || i == 0 {
+				if err := in.AddPool(bg, pool("a", "10.0.0.0/8", 26)); err != nil {
 					b.Fatal(err)
 				}
 			}
-			if _, err := engines[i].AutoAssign(bg, asks[i]); err != nil {
+			if _, err := in.AutoAssign(bg, asks[i]); err != nil {
+				b.Fatal(err)
+			}
+			s.engines = append(s.engines, in)
+		}
+	}
+	pairs := func(b *testing.B, side, step, times int) {
+		s := &sides[side]
+		start := time.Now()
+		for range times {
+			i := s.next
+			s.next = (s.next + step) % n
+			got, err := s.engines[i].AutoAssign(bg, asks[i])
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := s.engines[i].ReleaseIPs(bg, Release{Address: got.V4[0].Address, Guard: Guard{Seq: got.V4[0].Seq}}); err != nil {
 				b.Fatal(err)
 			}
 		}
-		for _, step := range []int{0, 1} {
-			b.Run(fmt.Sprintf("spaces=%d/%s", spaces, []string{"one", "round"}[step]), func(b *testing.B) {
-				b.ReportAllocs()
-				for i := 0; b.Loop(); i = (i + step) % n {
-					got, err := engines[i].AutoAssign(bg, asks[i])
-					if err != nil {
-						b.Fatal(err)
-					}
-					if _, err := engines[i].ReleaseIPs(bg, Release{Address: got.V4[0].Address, Guard: Guard{Seq: got.V4[0].Seq}}); err != nil {
-						b.Fatal(err)
-					}
+		s.took = append(s.took, time.Since(start))
+	}
+	for _, step := range []int{0, 1} {
+		b.Run([]string{"one", "round"}[step], func(b *testing.B) {
+			for side := range sides {
+				pairs(b, side, step, n) // warm
+				sides[side].took = nil
+			}
+			for b.Loop() {
+				for side := range sides {
+					pairs(b, side, step, turn)
 				}
-			})
-		}
+			}
+			for side := range sides {
+				slices.Sort(sides[side].took)
+			}
+			median := func(side int) float64 { return float64(sides[side].took[len(sides[side].took)/2]) / turn }
+			b.ReportMetric(median(0), "ns/one-space")
+			b.ReportMetric(median(1)/median(0), "x-one-space")
+			for side, name := range []string{"allocs/one-space", "allocs/many"} {
+				b.ReportMetric(testing.AllocsPerRun(1000, func() { pairs(b, side, step, 1) }), name)
+			}
+		})
 	}
 }
