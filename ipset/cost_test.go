@@ -175,6 +175,30 @@ func TestPairAllocates(t *testing.T) {
 	}
 }
 
+// TestSpacePairAllocates: in a named space the two commits allocate once more each, for their keys.
+func TestSpacePairAllocates(t *testing.T) {
+	w := newWorld(t, Config{})
+	e := inSpace(t, w.Engine, "red")
+	if err := e.AddPool(bg, pool("a", "10.0.0.0/26", 26)); err != nil {
+		t.Fatal(err)
+	}
+	pair := func() {
+		got, err := e.AutoAssign(bg, want("h", 1, "pod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.ReleaseIPs(bg, Release{Address: got.V4[0].Address}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 1000 { // until the store's history is full
+		pair()
+	}
+	if n := testing.AllocsPerRun(200, pair); n > 6 && !invariant.Enabled {
+		t.Errorf("%.0f allocations, at most 6", n)
+	}
+}
+
 // TestDefaultCache: with Options.Cache unset, hosts that come round about cost one call each.
 func TestDefaultCache(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 26))

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/ipalloc/ipalloc"
@@ -74,7 +74,7 @@ type space struct {
 	db          Store
 	prefix, end string // of its keys
 	limits      Limits
-	ops         sync.Pool // *[]Op
+	ops         atomic.Pointer[[]Op] // of the last commit, for the next one
 }
 
 // Limits implements [Store].
@@ -133,7 +133,7 @@ func (s *space) Commit(ctx context.Context, ops []Op) (uint64, error) {
 	if err := CheckOps("store", ops, s.limits); err != nil {
 		return 0, err
 	}
-	mine, _ := s.ops.Get().(*[]Op)
+	mine := s.ops.Swap(nil)
 	if mine == nil {
 		mine = new([]Op)
 	}
@@ -149,7 +149,7 @@ func (s *space) Commit(ctx context.Context, ops []Op) (uint64, error) {
 	}
 	rev, err := s.db.Commit(ctx, *mine)
 	clear(*mine)
-	s.ops.Put(mine)
+	s.ops.Store(mine)
 	if err != nil {
 		err = s.conflict(err)
 	}
