@@ -245,6 +245,9 @@ func (r *prefixesReplay) compare(op int, a *prefixes.Allocator) {
 			r.t.Fatalf("after op %d: %s owns %v, %v, want %v", op, owner, held, err, owned[owner])
 		}
 	}
+	if rep, err := a.Check(ctx); err != nil || len(rep.Problems) > 0 || rep.Holdings != len(all) || rep.Pools != len(r.m.Roots) {
+		r.t.Fatalf("after op %d: %+v, %v", op, rep, err)
+	}
 	for _, p := range r.m.Roots {
 		u, err := a.Utilization(ctx, p.Prefix)
 		if err != nil {

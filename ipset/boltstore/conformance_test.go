@@ -6,6 +6,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/enginetest"
+	"github.com/ipalloc/ipalloc/ipset/prefixes/prefixestest"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -46,4 +47,9 @@ func TestSpace(t *testing.T) {
 // An engine on it. What syncing adds is time alone, which the rest of these tests spends.
 func TestEngine(t *testing.T) {
 	enginetest.Test(t, func(t *testing.T) store.Store { return open(t, boltstore.Options{NoSync: true}) })
+}
+
+// An allocator of prefixes on it.
+func TestPrefixes(t *testing.T) {
+	prefixestest.Test(t, func(t *testing.T) store.Store { return open(t, boltstore.Options{NoSync: true}) })
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/ipset/enginetest"
+	"github.com/ipalloc/ipalloc/ipset/prefixes/prefixestest"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -19,3 +20,6 @@ func TestSpace(t *testing.T) {
 }
 
 func TestEngine(t *testing.T) { enginetest.Test(t, newStore) }
+
+// An allocator of prefixes on it.
+func TestPrefixes(t *testing.T) { prefixestest.Test(t, newStore) }

@@ -72,6 +72,7 @@
 //	Path                                2 round trips
 //	Utilization                         the pages of the pool
 //	Levels                              every record below the pool
+//	Check, Repair                       every record
 //
 // Concurrency: an [Allocator] is safe for concurrent use. Restart: it keeps nothing
 // outside the store.

@@ -231,11 +231,8 @@ func (s sizes) shiftLeft(n int) sizes {
 	return sizes{s[0] << n, s[1]<<n | s[0]>>(64-n)}
 }
 
-// decodePage is the inverse of append. The empty string is a page without a record.
+// decodePage is the inverse of append.
 func decodePage(value string, id pageID) (page, error) {
-	if value == "" {
-		return page{}, nil
-	}
 	bad := corrupt(id.pool, "a page of the free space is damaged")
 	b := []byte(value)
 	if len(b) < 33 || b[0] != pageVersion {

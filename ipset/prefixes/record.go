@@ -2,7 +2,6 @@ package prefixes
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -222,11 +221,8 @@ func encodeRoots(pools []Pool) string {
 
 // decodeRoots is the inverse of encodeRoots.
 func decodeRoots(value string) (pools []Pool, err error) {
-	if value == "" {
-		return nil, nil // no record
-	}
-	if value[0] != recordVersion {
-		return nil, corrupt(netip.Prefix{}, fmt.Sprintf("record of the root pools: version %d", value[0]))
+	if value == "" || value[0] != recordVersion {
+		return nil, corrupt(netip.Prefix{}, "record of the root pools: length or version")
 	}
 	for s := value[1:]; s != ""; {
 		n := idLen(s[0])

@@ -68,6 +68,13 @@ func (t tree) under(id pageID, slot int) pageID {
 	return pageID{t.pool, id.depth + 1, t.baseOf(id, slot, pageBits*(int(id.depth)+1))}
 }
 
+// above returns the page that has the slot of a page.
+func (t tree) above(id pageID) pageID {
+	d := int(id.depth) - 1
+	base := id.base.Shr(uint(t.width() - t.pool.Bits() - pageBits*d)).Shl(uint(t.width() - t.pool.Bits() - pageBits*d))
+	return pageID{t.pool, uint8(d), base}
+}
+
 // free returns the lengths, relative to the pool's, of all maximal free prefixes.
 func (t tree) free() (sizes, error) {
 	p, err := t.pages.page(t.root())

@@ -106,6 +106,9 @@ func remove(o *occ.Ops, c *occ.Cell) {
 func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
 	t := &txn{a: a}
 	t.rootPools = occ.NewCache(1, func(string) (k struct{}, ok bool) { return k, true }, func(_ struct{}, r store.Record) (*rootsCell, error) {
+		if r.Rev == 0 {
+			return &rootsCell{occ.NewVar[[]Pool](r, nil)}, nil
+		}
 		pools, err := decodeRoots(r.Value)
 		return &rootsCell{occ.NewVar(r, pools)}, err
 	})
@@ -117,6 +120,9 @@ func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
 		return &holdingCell{occ.NewVar(r, h), h.Owner}, err
 	})
 	t.pages = occ.NewCache(keptCells, parsePageKey, func(id pageID, r store.Record) (*pageCell, error) {
+		if r.Rev == 0 {
+			return &pageCell{occ.NewVar(r, page{}), int(id.depth)}, nil
+		}
 		p, err := decodePage(r.Value, id)
 		return &pageCell{occ.NewVar(r, p), int(id.depth)}, err
 	})

@@ -18,7 +18,7 @@ type Utilization struct {
 	Free  [129]int // the free prefixes, each as large as possible
 }
 
-// Fits returns how many prefixes of a length are free in total. It returns math.MaxUint64
+// Fits returns how many prefixes of a length, 0 to 128, are free in total. It returns math.MaxUint64
 // for that many and more.
 func (u *Utilization) Fits(length int) (n uint64) {
 	for l, free := range u.Free[:length+1] {

@@ -9,6 +9,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/ipalloc/ipalloc/ipset/enginetest"
+	"github.com/ipalloc/ipalloc/ipset/prefixes/prefixestest"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -60,6 +61,14 @@ func TestSpaceSQLite(t *testing.T) {
 // An engine on it. What syncing adds is time alone, which the rest of these tests spends.
 func TestEngineSQLite(t *testing.T) {
 	enginetest.Test(t, func(t *testing.T) store.Store {
+		db := connect(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "store.db")+"?_pragma=synchronous(OFF)")
+		return openIn(t, db, Options{NoSync: true})
+	})
+}
+
+// An allocator of prefixes on it.
+func TestPrefixesSQLite(t *testing.T) {
+	prefixestest.Test(t, func(t *testing.T) store.Store {
 		db := connect(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "store.db")+"?_pragma=synchronous(OFF)")
 		return openIn(t, db, Options{NoSync: true})
 	})

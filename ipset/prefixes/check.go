@@ -1,0 +1,294 @@
+package prefixes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// ProblemKind says what is wrong.
+type ProblemKind string
+
+// The kinds of problems that [Allocator.Check] finds. Repair restores what the last three
+// concern.
+const (
+	Damaged      ProblemKind = "damaged"       // a root pool or a holding that cannot be read, or a key of no known kind
+	NoPool       ProblemKind = "no pool"       // a holding whose pool does not exist or does not hand out its length
+	Overlapping  ProblemKind = "overlapping"   // a holding that overlaps another one of its pool
+	StaleIndex   ProblemKind = "stale index"   // an index entry without a holding
+	MissingIndex ProblemKind = "missing index" // a holding whose index entry is missing or wrong
+	WrongPage    ProblemKind = "wrong page"    // a page that is not what the holdings say
+)
+
+// Problem is one thing that Check found.
+type Problem struct {
+	Kind   ProblemKind
+	Key    string       // of the record
+	Prefix netip.Prefix // of the holding, or the pool of the page
+}
+
+// String returns one line.
+func (p Problem) String() string { return fmt.Sprintf("%s %v %q", p.Kind, p.Prefix, p.Key) }
+
+// Report is what Check found.
+type Report struct {
+	Problems []Problem
+	Pools    int // root pools
+	Holdings int
+}
+
+// Check verifies all records of this package at one moment: that every record can be read,
+// that each holding has its pool and overlaps no other, and that the index and the pages
+// are what the holdings say. It reads everything into memory, some 500 bytes a holding.
+// Problems are in the report, not in the error.
+func (a *Allocator) Check(ctx context.Context) (*Report, error) {
+	c, err := a.check(ctx)
+	if err != nil {
+		return nil, explain(err, ipalloc.Error{Op: "check"})
+	}
+	return &c.Report, nil
+}
+
+// Repair restores the index and the pages, one commit for each record, and returns what
+// Check found before. It is safe while others write: a record that changes meanwhile is
+// looked at again. It fails with ErrCorrupt, and changes nothing, while the report has a
+// problem of another kind, because a page could then declare a held prefix free.
+func (a *Allocator) Repair(ctx context.Context) (*Report, error) {
+	call := ipalloc.Error{Op: "repair"}
+	var first *Report
+	for try := 1; ; try++ {
+		c, err := a.check(ctx)
+		if err != nil {
+			return first, explain(err, call)
+		}
+		if first == nil {
+			first = &c.Report
+		}
+		for _, p := range c.Problems {
+			if p.Kind == Damaged || p.Kind == NoPool || p.Kind == Overlapping {
+				return first, explain(corrupt(p.Prefix, "holdings are damaged: "+p.String()), call)
+			}
+		}
+		for _, fix := range c.fixes {
+			if err = c.apply(ctx, a.store, fix); err != nil {
+				break
+			}
+		}
+		if !errors.Is(err, ipalloc.ErrConflict) || try == 16 {
+			return first, explain(err, call)
+		}
+	}
+}
+
+// checker compares all records with what the holdings say.
+type checker struct {
+	Report
+	pools    map[netip.Prefix]Sizes // that exist
+	holdings []record
+	have     map[string]store.Record // index entries and pages
+	want     map[string]string
+	from     map[string]string // the holding behind an index entry
+	pages    map[pageID]page
+	fixes    []string // keys of records to restore; of pages the deepest first
+}
+
+func (a *Allocator) check(ctx context.Context) (*checker, error) {
+	if err := a.run.Current(ctx); err != nil {
+		return nil, err
+	}
+	recs, _, err := a.store.List(ctx, store.Range{From: "X", To: "Y"})
+	if err != nil {
+		return nil, err
+	}
+	c := &checker{pools: map[netip.Prefix]Sizes{}, have: map[string]store.Record{}, want: map[string]string{}, from: map[string]string{}, pages: map[pageID]page{}}
+	for _, rec := range recs {
+		c.read(rec)
+	}
+	c.tree()
+	c.derive()
+	c.compare()
+	return c, nil
+}
+
+func (c *checker) add(kind ProblemKind, key string, p netip.Prefix) {
+	c.Problems = append(c.Problems, Problem{kind, key, p})
+}
+
+// read takes in one record. Holdings come in the order of their keys.
+func (c *checker) read(rec store.Record) {
+	switch {
+	case rec.Key == keyRoots:
+		roots, err := decodeRoots(rec.Value)
+		if err != nil {
+			c.add(Damaged, rec.Key, netip.Prefix{})
+		}
+		for _, r := range roots {
+			c.pools[r.Prefix] = r.Sizes
+		}
+		c.Pools = len(roots)
+	case strings.HasPrefix(rec.Key, kindHolding):
+		r, err := decodeRecord(rec)
+		if err != nil {
+			p, _ := parseID(rec.Key[len(kindHolding):])
+			c.add(Damaged, rec.Key, p)
+			return
+		}
+		c.holdings = append(c.holdings, r)
+	case strings.HasPrefix(rec.Key, kindOwner), strings.HasPrefix(rec.Key, kindPage):
+		c.have[rec.Key] = rec
+	default:
+		c.add(Damaged, rec.Key, netip.Prefix{})
+	}
+}
+
+// tree verifies the place of every holding. A holding that contains another one comes
+// before it.
+func (c *checker) tree() {
+	c.Holdings = len(c.holdings)
+	var around []*record // the holdings that contain the present one
+	for i := range c.holdings {
+		r := &c.holdings[i]
+		key := holdingKey(r.Prefix)
+		for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(r.Prefix) {
+			around = around[:len(around)-1]
+		}
+		above := ""
+		if len(around) > 0 {
+			up := around[len(around)-1]
+			if above = up.above; up.Prefix != r.Pool {
+				c.add(Overlapping, key, r.Prefix)
+				continue
+			}
+		}
+		sizes, ok := c.pools[r.Pool]
+		if n := r.Prefix.Bits(); !ok || n < sizes.Shortest || n > sizes.Longest || above != r.above[:r.Level-1] {
+			c.add(NoPool, key, r.Prefix)
+		}
+		if r.Children != (Sizes{}) {
+			c.pools[r.Prefix] = r.Children
+		}
+		around = append(around, r)
+	}
+}
+
+// derive makes the index entries and the pages from the holdings.
+func (c *checker) derive() {
+	for i := range c.holdings {
+		r := &c.holdings[i]
+		key := ownerKey(r.Owner, r.Prefix)
+		c.want[key], c.from[key] = lengths[r.Pool.Bits():r.Pool.Bits()+1], holdingKey(r.Prefix)
+		tr := tree{pool: r.Pool}
+		base, n := addr.FromAddr(r.Prefix.Addr()), r.Prefix.Bits()-r.Pool.Bits()
+		for id := tr.root(); ; {
+			p, d := c.pages[id], int(id.depth)
+			if n <= pageBits*(d+1) {
+				p.hold(tr.slotOf(base, d, n))
+				c.pages[id] = p
+				break
+			}
+			slot := tr.slotAt(base, d)
+			c.pages[id] = p.divide(slot, p.under(slot))
+			id = tr.under(id, slot)
+		}
+	}
+	for _, id := range c.deepestFirst() {
+		p := c.pages[id]
+		c.want[id.key()] = string(p.append(nil, int(id.depth)))
+		if id.depth > 0 {
+			tr := tree{pool: id.pool}
+			up := tr.above(id)
+			c.pages[up] = c.pages[up].divide(tr.slotAt(id.base, int(up.depth)), p.sizes(int(id.depth)))
+		}
+	}
+}
+
+func (c *checker) deepestFirst() []pageID {
+	ids := make([]pageID, 0, len(c.pages))
+	for id := range c.pages {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b pageID) int {
+		return cmp.Or(cmp.Compare(b.depth, a.depth), strings.Compare(a.key(), b.key()))
+	})
+	return ids
+}
+
+// compare finds what differs.
+func (c *checker) compare() {
+	var pages []string
+	note := func(key string) {
+		if id, ok := parsePageKey(key); ok {
+			c.add(WrongPage, key, id.pool)
+			pages = append(pages, key)
+			return
+		}
+		kind := StaleIndex
+		if c.from[key] != "" {
+			kind = MissingIndex
+		}
+		_, p, _ := parseOwnerKey(key)
+		c.add(kind, key, p)
+		c.fixes = append(c.fixes, key)
+	}
+	for key, value := range c.want {
+		if rec, ok := c.have[key]; !ok || rec.Value != value {
+			note(key)
+		}
+	}
+	for key := range c.have {
+		if _, ok := c.want[key]; !ok {
+			note(key)
+		}
+	}
+	slices.SortFunc(pages, func(a, b string) int {
+		x, _ := parsePageKey(a)
+		y, _ := parsePageKey(b)
+		return cmp.Or(cmp.Compare(y.depth, x.depth), strings.Compare(a, b))
+	})
+	c.fixes = append(c.fixes, pages...)
+	slices.SortStableFunc(c.Problems, func(a, b Problem) int { return strings.Compare(a.Key, b.Key) })
+}
+
+// apply restores one record. The commit verifies what it follows from: for an index entry
+// the holding, for a page those below it. Its slots are what they were, because whoever
+// changes one writes the page.
+func (c *checker) apply(ctx context.Context, db store.Store, key string) error {
+	op := store.Op{Kind: store.Put, Key: key, Value: c.want[key], Expect: c.have[key].Rev}
+	if op.Value == "" {
+		op.Kind = store.Delete
+	}
+	ops := []store.Op{op}
+	if id, ok := parsePageKey(key); ok {
+		p := c.pages[id]
+		for slot := range 1 << pageBits {
+			if p.divided>>slot&1 == 1 {
+				below := (tree{pool: id.pool}).under(id, slot).key()
+				ops = append(ops, store.Op{Key: below, Expect: c.have[below].Rev})
+			}
+		}
+	} else if from := c.from[key]; from != "" {
+		recs, err := db.Get(ctx, nil, from)
+		if err != nil {
+			return err
+		}
+		if r, err := decodeRecord(recs[0]); err != nil || ownerKey(r.Owner, r.Prefix) != key {
+			return store.Conflict(pkg, from)
+		}
+		ops = append(ops, store.Op{Key: from, Expect: recs[0].Rev})
+	}
+	rev, err := db.Commit(ctx, ops)
+	if err == nil {
+		rec := c.have[key]
+		rec.Rev = rev
+		c.have[key] = rec
+	}
+	return err
+}

@@ -1,0 +1,158 @@
+package prefixes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// furnished returns a store with holdings of three levels in pools of both families.
+func furnished(t *testing.T) (*store.Memory, *Allocator) {
+	t.Helper()
+	ctx := context.Background()
+	s := store.NewMemory()
+	a, err := New(s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := netip.MustParsePrefix
+	for _, pool := range []Pool{{p("10.0.0.0/8"), Sizes{12, 24}}, {p("fd00::/40"), Sizes{41, 64}}} {
+		if err := a.AddPool(ctx, pool); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, r := range []Request{
+		{Pool: p("10.0.0.0/8"), Bits: 16, Children: Sizes{20, 28}},
+		{Pool: p("10.0.0.0/16"), Bits: 20, Children: Sizes{21, 32}},
+		{Pool: p("10.0.0.0/20"), Bits: 32},
+		{Pool: p("10.0.0.0/20"), Bits: 25},
+		{Pool: p("10.0.0.0/16"), Bits: 27},
+		{Pool: p("10.0.0.0/8"), Bits: 24},
+		{Pool: p("10.0.0.0/8"), Bits: 12},
+		{Pool: p("fd00::/40"), Bits: 64},
+		{Pool: p("fd00::/40"), Bits: 48},
+		{Pool: p("fd00::/40"), Bits: 63},
+	} {
+		r.Owner, r.Attributes = fmt.Sprint("owner", i%4), fmt.Sprint("a", i)
+		if _, err := a.Allocate(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, a
+}
+
+func records(t *testing.T, s store.Store) []store.Record {
+	t.Helper()
+	recs, _, err := s.List(context.Background(), store.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range recs {
+		recs[i].Rev = 0
+	}
+	return recs
+}
+
+// Every derived record that is lost, changed or added is found, and Repair restores it. A
+// holding or the root pools that cannot be read are found, and Repair touches nothing.
+func TestRepair(t *testing.T) {
+	ctx := context.Background()
+	s, _ := furnished(t)
+	whole := records(t, s)
+	values := []string{"", "\x01", "\x07"}
+	for _, rec := range append(whole, store.Record{Key: "Xo" + "nobody\x004\x0a\x00\x00\x00\x18"}, store.Record{Key: kindPage + "4\x0a\x00\x00\x00\x08\x01\x0a\x04\x00\x00"}) {
+		for _, value := range append(values, rec.Value+"x", "deleted") {
+			if value == rec.Value && rec.Value != "" {
+				continue
+			}
+			s, a := furnished(t)
+			op := store.Op{Kind: store.Put, Key: rec.Key, Value: value, Expect: store.AnyRevision}
+			if value == "deleted" {
+				op.Kind = store.Delete
+			}
+			if _, err := s.Commit(ctx, []store.Op{op}); err != nil {
+				t.Fatal(err)
+			}
+			damaged := fmt.Sprint(records(t, s))
+			if damaged == fmt.Sprint(whole) {
+				continue
+			}
+			rep, err := a.Check(ctx)
+			if err != nil {
+				t.Fatalf("%q = %q: %v", rec.Key, value, err)
+			}
+			attributes := rec.Key[:2] == kindHolding && value == rec.Value+"x"
+			if (len(rep.Problems) == 0) != attributes {
+				t.Errorf("%q = %q: problems %v", rec.Key, value, rep.Problems)
+			}
+			_, err = a.Repair(ctx)
+			switch kind := rec.Key[:2]; {
+			case attributes:
+			case kind == kindHolding && value == "deleted":
+				// It is as if it had never been, unless others are held from it.
+				if err != nil && !errors.Is(err, ipalloc.ErrCorrupt) {
+					t.Errorf("%q deleted: %v", rec.Key, err)
+				}
+			case kind == kindHolding || kind == keyRoots:
+				if !errors.Is(err, ipalloc.ErrCorrupt) || fmt.Sprint(records(t, s)) != damaged {
+					t.Errorf("%q = %q: repaired, %v", rec.Key, value, err)
+				}
+			case err != nil || fmt.Sprint(records(t, s)) != fmt.Sprint(whole):
+				t.Errorf("%q = %q: not as it was after Repair: %v\n%q\nwant\n%q", rec.Key, value, err, records(t, s), whole)
+			}
+			if err == nil {
+				if rep, err := a.Check(ctx); err != nil || len(rep.Problems) > 0 {
+					t.Errorf("%q = %q: %+v, %v after Repair", rec.Key, value, rep, err)
+				}
+			}
+		}
+	}
+}
+
+// Whatever record is damaged, no call hands out what is held, and none panics.
+func TestDamageGivesNothingTwice(t *testing.T) {
+	ctx := context.Background()
+	s, _ := furnished(t)
+	for _, rec := range records(t, s) {
+		for cut := range len(rec.Value) + 1 {
+			s, a := furnished(t)
+			value := rec.Value[:cut]
+			if cut == len(rec.Value) {
+				value += "\x00"
+			}
+			held := map[netip.Prefix]bool{}
+			for h, err := range a.All(ctx, netip.Prefix{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				held[h.Prefix] = true
+			}
+			if _, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: rec.Key, Value: value, Expect: store.AnyRevision}}); err != nil {
+				t.Fatal(err)
+			}
+			a, err := New(s, Options{Attempts: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, pool := range []string{"10.0.0.0/8", "10.0.0.0/16", "10.0.0.0/20", "fd00::/40"} {
+				p := netip.MustParsePrefix(pool)
+				for bits := p.Bits() + 4; bits <= p.Bits()+12; bits++ {
+					h, err := a.Allocate(ctx, Request{Pool: p, Owner: "new", Bits: bits})
+					if err != nil {
+						continue
+					}
+					for other := range held {
+						if other.Overlaps(h.Prefix) && other.Bits() > p.Bits() {
+							t.Fatalf("%q = %q: %v was given, %v is held", rec.Key, value, h.Prefix, other)
+						}
+					}
+				}
+			}
+		}
+	}
+}

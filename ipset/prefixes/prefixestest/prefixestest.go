@@ -1,0 +1,415 @@
+// Package prefixestest runs an allocator of package prefixes on a store, to show that the
+// store is fit for it:
+//
+//	func Test(t *testing.T) {
+//		prefixestest.Test(t, func(t *testing.T) store.Store { return open(t) })
+//	}
+//
+// The tests fail every call of the store once, make a commit's outcome unknown at every
+// commit, make lost commits late, run several allocators at once, and count commits and
+// round trips.
+package prefixestest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+var (
+	pool4  = netip.MustParsePrefix("10.0.0.0/16")
+	pool6  = netip.MustParsePrefix("2001:db8::/48")
+	sizes4 = prefixes.Sizes{Shortest: 18, Longest: 28}
+	sizes6 = prefixes.Sizes{Shortest: 56, Longest: 64}
+)
+
+// newAllocator returns an allocator that tries often.
+func newAllocator(t *testing.T, s store.Store) *prefixes.Allocator {
+	t.Helper()
+	a, err := prefixes.New(s, prefixes.Options{Attempts: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// Test runs allocators on the store.
+func Test(t *testing.T, open storetest.Open) {
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T, storetest.Open)
+	}{
+		{"FailsAtEveryCall", testFailsAtEveryCall}, {"UnknownAtEveryCommit", testUnknownAtEveryCommit},
+		{"ContextEndsAtEveryCall", testContextEndsAtEveryCall}, {"LateCommits", testLateCommits},
+		{"ManyAllocators", testManyAllocators}, {"SameOwner", testSameOwner}, {"RoundTrips", testRoundTrips},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.test(t, open) })
+	}
+}
+
+// step is one operation of a history. It may be repeated after an error and has the same
+// effect then.
+type step struct {
+	name string
+	do   func(ctx context.Context, a *prefixes.Allocator) error
+}
+
+func assign(pool, owner string, bits int, children prefixes.Sizes) step {
+	return step{"assign " + owner, func(ctx context.Context, a *prefixes.Allocator) error {
+		_, err := a.Assign(ctx, prefixes.Request{Pool: netip.MustParsePrefix(pool), Owner: owner, Bits: bits, Children: children})
+		return err
+	}}
+}
+
+// released accepts the error of a release that has been made before.
+func released(err error) error {
+	if errors.Is(err, ipalloc.ErrNotHeld) || errors.Is(err, ipalloc.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// history has each kind of change, in pools of both families and three levels.
+func history() []step {
+	p := netip.MustParsePrefix
+	return []step{
+		{"add pool 4", func(ctx context.Context, a *prefixes.Allocator) error {
+			return a.AddPool(ctx, prefixes.Pool{Prefix: pool4, Sizes: sizes4})
+		}},
+		{"add pool 6", func(ctx context.Context, a *prefixes.Allocator) error {
+			return a.AddPool(ctx, prefixes.Pool{Prefix: pool6, Sizes: sizes6})
+		}},
+		assign("10.0.0.0/16", "region", 20, prefixes.Sizes{Shortest: 24, Longest: 27}),
+		assign("10.0.0.0/16", "other", 28, prefixes.Sizes{}),
+		assign("10.0.0.0/20", "cluster", 24, prefixes.Sizes{Shortest: 26, Longest: 32}),
+		assign("10.0.0.0/24", "node", 27, prefixes.Sizes{}),
+		assign("10.0.0.0/24", "node", 32, prefixes.Sizes{}),
+		{"occupy", func(ctx context.Context, a *prefixes.Allocator) error {
+			_, err := a.Occupy(ctx, p("2001:db8:0:1::/64"), prefixes.Request{Pool: pool6, Owner: "node", Attributes: "fixed"})
+			return err
+		}},
+		assign("2001:db8::/48", "other", 64, prefixes.Sizes{}),
+		{"transfer", func(ctx context.Context, a *prefixes.Allocator) error {
+			_, err := a.Transfer(ctx, p("10.0.0.0/20"), "region", "region-2")
+			var e *ipalloc.Error
+			if errors.As(err, &e) && e.Holder == "region-2" {
+				return nil
+			}
+			return err
+		}},
+		{"attributes", func(ctx context.Context, a *prefixes.Allocator) error {
+			_, err := a.SetAttributes(ctx, "cluster", p("10.0.0.0/24"), "blue")
+			return err
+		}},
+		{"release in use", func(ctx context.Context, a *prefixes.Allocator) error {
+			if err := a.Release(ctx, "cluster", p("10.0.0.0/24")); !errors.Is(err, ipalloc.ErrInUse) {
+				return fmt.Errorf("not in use: %w", err)
+			}
+			return nil
+		}},
+		{"release", func(ctx context.Context, a *prefixes.Allocator) error {
+			return released(a.Release(ctx, "other", p("10.0.16.0/28")))
+		}},
+		{"release by owner", func(ctx context.Context, a *prefixes.Allocator) error {
+			_, err := a.ReleaseByOwner(ctx, "node")
+			return err
+		}},
+		{"release pool", func(ctx context.Context, a *prefixes.Allocator) error {
+			return released(a.Release(ctx, "cluster", p("10.0.0.0/24")))
+		}},
+		assign("10.0.0.0/20", "cluster-2", 25, prefixes.Sizes{}),
+		{"release 6", func(ctx context.Context, a *prefixes.Allocator) error {
+			_, err := a.ReleaseByOwner(ctx, "other")
+			return err
+		}},
+		{"remove pool 6", func(ctx context.Context, a *prefixes.Allocator) error {
+			return released(a.RemovePool(ctx, pool6))
+		}},
+	}
+}
+
+// held is what the history leaves.
+const held = "[{10.0.0.0/20 region-2 10.0.0.0/16 1 {24 27} } {10.0.0.0/25 cluster-2 10.0.0.0/20 2 {0 0} }]"
+
+// verify checks the store and returns all that is held.
+func verify(t *testing.T, s store.Store) []prefixes.Holding {
+	t.Helper()
+	a := newAllocator(t, s)
+	rep, err := a.Check(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range rep.Problems {
+		t.Error(p)
+	}
+	var all []prefixes.Holding
+	for h, err := range a.All(context.Background(), netip.Prefix{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// replay runs the history with a fault that the script reports by setting met. After it, a
+// new allocator repeats the step that met it and continues. k numbers the run.
+func replay(t *testing.T, open storetest.Open, k int, fault storetest.Outcome, commitsOnly bool) bool {
+	t.Helper()
+	f := storetest.NewFaulty(open(t))
+	a := newAllocator(t, f)
+	met, n := false, 0
+	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if commitsOnly && c.Kind != storetest.Commit || met {
+			return storetest.Outcome{}
+		}
+		if n++; n == k {
+			met = true
+			return fault
+		}
+		return storetest.Outcome{}
+	})
+	for _, s := range history() {
+		before := met
+		if err := s.do(context.Background(), a); err != nil {
+			if !errors.Is(err, storetest.ErrInjected) || met == before || fault.Unknown && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+				t.Fatalf("fault %d: %s: %v", k, s.name, err)
+			}
+			a = newAllocator(t, f) // as after a crash: nothing is cached
+			if err := s.do(context.Background(), a); err != nil {
+				t.Fatalf("fault %d: %s again: %v", k, s.name, err)
+			}
+		}
+	}
+	f.Script(nil)
+	if got := fmt.Sprint(verify(t, f)); got != held {
+		t.Errorf("fault %d: held %s, want %s", k, got, held)
+	}
+	return met
+}
+
+// testFailsAtEveryCall breaks every call once, so that it leaves no trace.
+func testFailsAtEveryCall(t *testing.T, open storetest.Open) {
+	for k := 1; replay(t, open, k, storetest.Fail(storetest.ErrInjected), false); k++ {
+	}
+}
+
+// testUnknownAtEveryCommit loses the answer of every commit once, of one that was made and
+// of one that was not.
+func testUnknownAtEveryCommit(t *testing.T, open storetest.Open) {
+	for _, made := range []bool{true, false} {
+		for k := 1; replay(t, open, k, storetest.Unknown(made), true); k++ {
+		}
+	}
+}
+
+// testContextEndsAtEveryCall ends the caller's context at every call once: its error comes
+// back, and the step can be repeated on the same allocator.
+func testContextEndsAtEveryCall(t *testing.T, open storetest.Open) {
+	for k, met := 1, true; met; k++ {
+		f := storetest.NewFaulty(open(t))
+		a := newAllocator(t, f)
+		ctx, cancel := context.WithCancel(context.Background())
+		met = false
+		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			if c.N == k {
+				cancel()
+				met = true
+			}
+			return storetest.Outcome{}
+		})
+		for _, s := range history() {
+			if err := s.do(ctx, a); err != nil {
+				if !errors.Is(err, context.Canceled) || !met {
+					t.Fatalf("end at %d: %s: %v", k, s.name, err)
+				}
+				ctx = context.Background()
+				if err := s.do(ctx, a); err != nil {
+					t.Fatalf("end at %d: %s again: %v", k, s.name, err)
+				}
+			}
+		}
+		cancel()
+		f.Script(nil)
+		if got := fmt.Sprint(verify(t, f)); got != held {
+			t.Errorf("end at %d: held %s, want %s", k, got, held)
+		}
+	}
+}
+
+// testLateCommits loses the answer of every commit once and makes it only after the owner
+// has released by owner, as the documentation advises. Nothing is held in the end.
+func testLateCommits(t *testing.T, open storetest.Open) {
+	ctx := context.Background()
+	lost := 0
+	for k, met := 1, true; met; k++ {
+		f := storetest.NewFaulty(open(t))
+		a := newAllocator(t, f)
+		if err := a.AddPool(ctx, prefixes.Pool{Prefix: pool4, Sizes: sizes4}); err != nil {
+			t.Fatal(err)
+		}
+		land := make(chan struct{})
+		f.Script(storetest.AtCommit(k, storetest.Late(land)))
+		met = false
+		for i := range 4 {
+			owner := fmt.Sprint("owner", i)
+			h, err := a.Allocate(ctx, prefixes.Request{Pool: pool4, Owner: owner, Bits: 24 + i})
+			if err == nil {
+				err = a.Release(ctx, owner, h.Prefix)
+			}
+			if err == nil {
+				continue
+			}
+			met = true
+			lost++
+			if !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+				t.Fatalf("commit %d: %v", k, err)
+			}
+			if _, err := a.ReleaseByOwner(ctx, owner); err != nil {
+				t.Fatalf("commit %d: release: %v", k, err)
+			}
+			close(land)
+			f.Settle()
+		}
+		f.Script(nil)
+		if all := verify(t, f); len(all) > 0 {
+			t.Errorf("commit %d: held %v", k, all)
+		}
+	}
+	if lost < 8 {
+		t.Errorf("%d commits were lost", lost)
+	}
+}
+
+// testManyAllocators has owners allocate and release through several allocators at once:
+// no prefix is given twice, and all of what is held was given.
+func testManyAllocators(t *testing.T, open storetest.Open) {
+	ctx := context.Background()
+	s := open(t)
+	var as []*prefixes.Allocator
+	for range 3 {
+		as = append(as, newAllocator(t, s))
+	}
+	if err := as[0].AddPool(ctx, prefixes.Pool{Prefix: pool4, Sizes: sizes4}); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	want := map[netip.Prefix]string{}
+	var wg sync.WaitGroup
+	for w := range 9 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			a, owner := as[w%len(as)], fmt.Sprint("owner", w)
+			for i := range 8 {
+				h, err := a.Allocate(ctx, prefixes.Request{Pool: pool4, Owner: owner, Bits: 22 + (w+i)%7})
+				if err == nil && i%2 == 0 {
+					err = a.Release(ctx, owner, h.Prefix)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if i%2 == 1 {
+					mu.Lock()
+					want[h.Prefix] = owner
+					mu.Unlock()
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	all := verify(t, s)
+	for _, h := range all {
+		if want[h.Prefix] != h.Owner {
+			t.Errorf("%v is held by %s, was given to %q", h.Prefix, h.Owner, want[h.Prefix])
+		}
+	}
+	if len(all) != 9*4 || len(want) != len(all) {
+		t.Errorf("%d held, %d given, want %d", len(all), len(want), 9*4)
+	}
+}
+
+// testSameOwner has several allocators assign for one owner at once: all get the same prefix.
+func testSameOwner(t *testing.T, open storetest.Open) {
+	ctx := context.Background()
+	s := open(t)
+	first := newAllocator(t, s)
+	if err := first.AddPool(ctx, prefixes.Pool{Prefix: pool4, Sizes: sizes4}); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 6 {
+		owner := fmt.Sprint("owner", round)
+		var wg sync.WaitGroup
+		got := make([]netip.Prefix, 6)
+		for i := range got {
+			a := first
+			if i >= 2 { // two share an allocator, and with it a commit
+				a = newAllocator(t, s)
+			}
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				h, err := a.Assign(ctx, prefixes.Request{Pool: pool4, Owner: owner, Bits: 24})
+				if err != nil {
+					t.Error(err)
+				}
+				got[i] = h.Prefix
+			}()
+		}
+		wg.Wait()
+		if slices.ContainsFunc(got, func(p netip.Prefix) bool { return p != got[0] }) {
+			t.Errorf("%s got %v", owner, got)
+		}
+	}
+	if all := verify(t, s); len(all) != 6 {
+		t.Errorf("held %v", all)
+	}
+}
+
+// testRoundTrips counts the calls of the store.
+func testRoundTrips(t *testing.T, open storetest.Open) {
+	ctx := context.Background()
+	f := storetest.NewFaulty(open(t))
+	a := newAllocator(t, f)
+	var h prefixes.Holding
+	request := func(owner string) prefixes.Request { return prefixes.Request{Pool: pool4, Owner: owner, Bits: 28} }
+	for _, tt := range []struct {
+		what           string
+		commits, calls int
+		do             func() error
+	}{
+		{"add pool", 1, 2, func() error { return a.AddPool(ctx, prefixes.Pool{Prefix: pool4, Sizes: sizes4}) }},
+		{"first allocate", 1, 2, func() (err error) { _, err = a.Allocate(ctx, request("a")); return err }},
+		{"allocate", 1, 1, func() (err error) { h, err = a.Allocate(ctx, request("b")); return err }},
+		{"release", 1, 1, func() error { return a.Release(ctx, "b", h.Prefix) }},
+		{"assign", 1, 2, func() (err error) { h, err = a.Assign(ctx, request("c")); return err }},
+		{"assign again", 1, 2, func() (err error) { h, err = a.Assign(ctx, request("c")); return err }},
+		{"transfer", 1, 1, func() (err error) { _, err = a.Transfer(ctx, h.Prefix, "c", "d"); return err }},
+		{"fits", 1, 1, func() (err error) { _, err = a.Fits(ctx, pool4, 20); return err }},
+		{"path", 0, 2, func() (err error) { _, err = a.Path(ctx, h.Prefix); return err }},
+		{"release by owner", 1, 2, func() (err error) { _, err = a.ReleaseByOwner(ctx, "d"); return err }},
+		{"release, anew", 1, 3, func() (err error) {
+			a = newAllocator(t, f)
+			return a.Release(ctx, "a", netip.MustParsePrefix("10.0.0.0/28"))
+		}},
+	} {
+		f.Reset()
+		if err := tt.do(); err != nil {
+			t.Fatalf("%s: %v", tt.what, err)
+		}
+		if n := f.Counts(); n.Commits != tt.commits || n.Calls() > tt.calls {
+			t.Errorf("%s: %d commits and %d calls, want %d and at most %d", tt.what, n.Commits, n.Calls(), tt.commits, tt.calls)
+		}
+	}
+	verify(t, f)
+}
