@@ -7,12 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
-
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
-
-// rangeOfNothing lists no record, for the revision that comes with it.
-var rangeOfNothing = store.Range{From: "\x00", To: "\x00", Limit: 1}
 
 // printLine writes v as JSON on one line.
 func (a *app) printLine(v any) error {

@@ -16,6 +16,7 @@ import (
 // changeView is a change that watch prints.
 type changeView struct {
 	Time   string `json:"time"`
+	Rev    uint64 `json:"revision,omitempty"`
 	Change string `json:"change"`
 	What   string `json:"what"`
 	Before string `json:"before,omitempty"`
@@ -25,7 +26,7 @@ type changeView struct {
 // changeWords name a difference of two states as a change.
 var changeWords = map[string]string{
 	"pool added": "pool added", "pool removed": "pool removed", "block added": "block claimed", "block removed": "block returned",
-	"block changed": "block changed owner", "address added": "assigned", "address removed": "released", "address changed": "changed holder",
+	"block changed": "block claimed", "address added": "assigned", "address removed": "released", "address changed": "host changed",
 }
 
 func (a *app) watchCommand() *cobra.Command {
@@ -34,10 +35,10 @@ func (a *app) watchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "watch", Args: cobra.NoArgs,
 		Short: "Print changes of pools, blocks and addresses as they come",
-		Long: "watch prints a line for each pool added or removed, each block claimed, returned or passed to another owner, and each address\n" +
-			"assigned, released or passed to another holder. It compares the state with the one before: when the store delivers a change,\n" +
-			"and at each interval for a bbolt file, whose changes only its owner sees. What is undone between two looks is not seen. With\n" +
-			"-o json it prints an object on each line. It ends with Ctrl-C.",
+		Long: "watch prints a line for every change: pools and settings, blocks claimed, orphaned and returned, addresses assigned, released,\n" +
+			"cooling and cooled, leases, hosts and attributes. The changes of a bbolt file are seen by its owner alone, so of a file watch compares\n" +
+			"the state at each interval with the one before: pools, blocks and holders; what is undone between two looks is not seen. With -o json\n" +
+			"it prints an object on each line. It ends with Ctrl-C.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := a.limit(cmd.Context())
 			defer cancel()
@@ -53,66 +54,148 @@ func (a *app) watchCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) watch(ctx context.Context, interval time.Duration, limit int) error {
-	quiet := a.quiet
-	var before *inventory
-	for n := 0; ; {
-		after, changed, err := a.look(ctx, interval)
+// errEnough ends watching after as many changes as were asked for.
+var errEnough = errors.New("enough changes")
+
+func (a *app) watch(ctx context.Context, interval time.Duration, limit int) (err error) {
+	n := 0
+	tell := func(v changeView) error {
+		v.Time = timeText(a.now())
+		if err := a.printChange(v); err != nil {
+			return err
+		}
+		if n++; n == limit {
+			return errEnough
+		}
+		return nil
+	}
+	db, err := a.open(ctx, reading)
+	if err != nil {
+		return err
+	}
+	e, err := a.engine(db)
+	var first *inventory
+	switch {
+	case err != nil:
+	case db.location.Kind == "bolt":
+		first, err = take(ctx, e)
+	default:
+		err = a.followChanges(ctx, e, tell)
+	}
+	if err = errors.Join(err, db.Close()); err == nil && first != nil {
+		err = a.compareStates(ctx, first, interval, tell)
+	}
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// watching says what is there at the beginning.
+func (a *app) watching(blocks, addresses int) {
+	if !a.quiet {
+		fmt.Fprintf(a.stderr, "ipamctl: watching %s and %s\n", plural(blocks, "block"), plural(addresses, "address"))
+	}
+}
+
+// followChanges prints the changes that the store delivers.
+func (a *app) followChanges(ctx context.Context, e *ipset.Engine, tell func(changeView) error) error {
+	blocks, addresses := 0, 0
+	for c, err := range e.Changes(ctx, 0) {
 		if err != nil {
 			return err
 		}
-		a.quiet = true // what there is to say of the store has been said
-		if before != nil {
-			for _, d := range differences(before, after) {
-				if err := a.printChange(d); err != nil {
+		for _, ch := range c.Changes {
+			switch {
+			case !c.Present:
+				if err := tell(changeOf(c.Rev, ch)); err != nil {
 					return err
 				}
-				if n++; n == limit {
-					return nil
-				}
+			case ch.Kind == ipset.AddressAssigned:
+				addresses++
+			case ch.Block.IsValid():
+				blocks++
 			}
-		} else if !quiet {
-			fmt.Fprintf(a.stderr, "ipamctl: watching %s and %s\n", plural(len(after.Blocks), "block"), plural(len(after.Addresses), "address"))
 		}
-		before = after
-		if err := changed(ctx); err != nil {
+		if c.Present && !c.More {
+			a.watching(blocks, addresses)
+		}
+	}
+	return ctx.Err()
+}
+
+// changeOf describes a change.
+func changeOf(rev uint64, c ipset.Change) changeView {
+	v := changeView{Rev: rev, Change: c.Kind.String()}
+	holder := func(al ipset.Allocation) (text string) {
+		if !al.Address.IsValid() {
+			return ""
+		}
+		if text = al.Handle; al.Host.Kind != ipset.Nobody {
+			text += " on " + al.Host.String()
+		}
+		switch {
+		case c.Kind == ipset.LeaseChanged || al.Cooling:
+			text += " until " + timeText(al.Until)
+		case c.Kind == ipset.AttributesChanged:
+			text += fmt.Sprint(" ", al.Attributes.Map(), al.Alternate.Map())
+		}
+		return text
+	}
+	pool := func(p *ipset.Pool) string {
+		if p == nil {
+			return ""
+		}
+		v.What = p.Prefix.String()
+		return p.Name
+	}
+	switch {
+	case c.Address.IsValid():
+		v.What, v.Before, v.After = c.Address.String(), holder(c.Was), holder(c.Is)
+	case c.Block.IsValid():
+		v.What = c.Block.String()
+		if c.Former.Kind != ipset.Nobody {
+			v.Before = c.Former.String()
+		}
+		if c.Owner.Kind != ipset.Nobody {
+			v.After = c.Owner.String()
+		}
+	case c.Kind == ipset.ReservationsChanged:
+		v.Before, v.After = fmt.Sprint(c.FormerReserved.Ranges()), fmt.Sprint(c.Reserved.Ranges())
+	case c.Kind == ipset.ConfigChanged:
+		v.Before, v.After = fmt.Sprintf("%+v", *c.FormerConfig), fmt.Sprintf("%+v", *c.Config)
+	default:
+		v.Before, v.After = pool(c.FormerPool), pool(c.Pool)
+	}
+	return v
+}
+
+// compareStates prints how the state of a bbolt file differs from the one an interval before.
+func (a *app) compareStates(ctx context.Context, before *inventory, interval time.Duration, tell func(changeView) error) error {
+	a.watching(len(before.Blocks), len(before.Addresses))
+	a.quiet = true // what there is to say of the file has been said
+	for {
+		if err := wait(ctx, interval); err != nil {
 			return err
 		}
-	}
-}
-
-// look reads the state, and returns a function that waits until it may have changed.
-func (a *app) look(ctx context.Context, interval time.Duration) (inv *inventory, changed func(context.Context) error, err error) {
-	db, err := a.open(ctx, reading)
-	if err != nil {
-		return nil, nil, err
-	}
-	e, err := a.engine(db)
-	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
-	}
-	if db.location.Kind == "bolt" {
-		inv, err = take(ctx, e)
-		return inv, func(ctx context.Context) error { return wait(ctx, interval) }, errors.Join(err, db.Close())
-	}
-	_, rev, err := db.List(ctx, rangeOfNothing)
-	if err == nil {
-		inv, err = take(ctx, e)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
-	}
-	return inv, func(ctx context.Context) error {
-		defer db.Close()
-		for _, err := range db.Watch(ctx, rev, "") {
-			return err // one change is enough
+		var after *inventory
+		err := a.read(ctx, func(ctx context.Context, e *ipset.Engine) (err error) {
+			after, err = take(ctx, e)
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		return ctx.Err()
-	}, nil
+		for _, d := range differences(before, after) {
+			if err := tell(changeView{Change: changeWords[d.Kind+" "+d.Change], What: d.What, Before: d.Mine, After: d.Other}); err != nil {
+				return err
+			}
+		}
+		before = after
+	}
 }
 
-func (a *app) printChange(d difference) error {
-	v := changeView{Time: timeText(a.now()), Change: changeWords[d.Kind+" "+d.Change], What: d.What, Before: d.Mine, After: d.Other}
+func (a *app) printChange(v changeView) error {
 	switch a.format {
 	case "json":
 		return a.printLine(v)
@@ -122,10 +205,10 @@ func (a *app) printChange(d difference) error {
 	}
 	holder := v.After
 	switch {
-	case d.Change == "changed":
-		holder = v.Before + " -> " + v.After
 	case v.After == "":
 		holder = v.Before
+	case v.Before != "" && v.Before != v.After:
+		holder = v.Before + " -> " + v.After
 	}
 	_, err := fmt.Fprintf(a.stdout, "%s  %-19s  %s  %s\n", v.Time, v.Change, v.What, printable(holder))
 	return err
