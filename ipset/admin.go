@@ -9,12 +9,13 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // change applies f to a copy of the catalog and commits what it leaves; what is left as it was is not written.
 func (e *Engine) change(ctx context.Context, op string, f func(t *txn, c *catalog) error) error {
-	if err := e.do(ctx, &catalogPlan{f: f}); err != nil {
+	if err := e.run.Do(ctx, &catalogPlan{f: f}); err != nil {
 		return wrap(ipalloc.Error{Op: op, Err: err})
 	}
 	return nil
@@ -25,10 +26,10 @@ type catalogPlan struct {
 	f func(t *txn, c *catalog) error
 }
 
-// plan implements plan. The catalog takes a commit of its own: what is in the same batch must not rest on the old one.
-func (p *catalogPlan) plan(t *txn) error {
-	if t.pending() {
-		return errFirst
+// Plan implements plan. The catalog takes a commit of its own: what is in the same batch must not rest on the old one.
+func (p *catalogPlan) Plan(t *txn) error {
+	if t.Pending() {
+		return occ.ErrFirst
 	}
 	now, err := t.catalog()
 	if err != nil {
@@ -55,13 +56,13 @@ func (p *catalogPlan) plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	if same, err := now.encode(); err != nil || now.rev != 0 && value == same {
+	if same, err := now.encode(); err != nil || now.Rev != 0 && value == same {
 		return err
 	}
 	if limit := t.e.limits.Value; limit > 0 && len(value) > limit {
 		return fmt.Errorf("%w: catalog of %d bytes, at most %d", ipalloc.ErrLimit, len(value), limit)
 	}
-	if err := t.room(1, 0); err != nil {
+	if err := t.Room(1); err != nil {
 		return err
 	}
 	t.setCatalog(next, value)

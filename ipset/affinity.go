@@ -64,7 +64,7 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (cl
 			if cat.inner[i].overlap(block) {
 				continue
 			}
-			switch err := e.do(ctx, &claimPlan{block: block, owner: o}); {
+			switch err := e.run.Do(ctx, &claimPlan{block: block, owner: o}); {
 			case err == nil:
 				claimed = append(claimed, block)
 			case errors.Is(err, errClaimed), errors.Is(err, errBlockLimit), errors.Is(err, errCovered), errors.Is(err, errNoPool):
@@ -86,8 +86,8 @@ type claimPlan struct {
 	owner Owner
 }
 
-// plan implements plan.
-func (p *claimPlan) plan(t *txn) error {
+// Plan implements plan.
+func (p *claimPlan) Plan(t *txn) error {
 	cat, err := t.catalog()
 	if err != nil {
 		return err
@@ -109,8 +109,7 @@ func (p *claimPlan) plan(t *txn) error {
 		}
 		return wrap(ipalloc.Error{Op: "claim", Prefix: p.block, Holder: be.Owner().String(), Err: errClaimed})
 	}
-	var d draft
-	blocks, err := d.blocksOf(t, p.owner)
+	blocks, err := t.blocksOf(p.owner)
 	if err != nil {
 		return err
 	}
@@ -121,22 +120,21 @@ func (p *claimPlan) plan(t *txn) error {
 	}
 	b := be.Block
 	if b == nil {
-		b, err = t.newBlock(cat, i, p.block, block.Options{Owner: p.owner}, &d)
+		b, err = t.newBlock(cat, i, p.block, block.Options{Owner: p.owner})
 	} else {
-		err = d.give(t, p.owner, p.block)
+		err = t.give(p.owner, p.block)
 	}
 	if err != nil {
 		return err
 	}
-	if err := t.room(d.size(t)+t.blockOps(be, ownerOps, false, true), 0); err != nil {
+	if err := t.Room(t.blockOps(be, ownerOps, false, true)); err != nil {
 		return err
 	}
-	d.apply(t)
 	if b != be.Block {
 		be.set(b)
 	}
 	b.Give(p.owner, t.now)
-	t.changed(be)
+	t.Change(be)
 	return nil
 }
 
@@ -198,7 +196,7 @@ func (e *Engine) disown(ctx context.Context, o Owner, blocks []netip.Prefix, mus
 	var notEmpty error
 	err = e.inSteps(blocks, func(part []netip.Prefix) error {
 		p := disownPlan{owner: o, blocks: part, mustBeEmpty: mustBeEmpty}
-		if err := e.do(ctx, &p); err != nil {
+		if err := e.run.Do(ctx, &p); err != nil {
 			return err
 		}
 		released = append(released, p.released...)
@@ -224,8 +222,8 @@ type disownPlan struct {
 	refused     netip.Prefix
 }
 
-// plan implements plan.
-func (p *disownPlan) plan(t *txn) error {
+// Plan implements plan.
+func (p *disownPlan) Plan(t *txn) error {
 	p.released, p.refused = p.released[:0], netip.Prefix{}
 	cat, err := t.catalog()
 	if err != nil {
@@ -234,10 +232,9 @@ func (p *disownPlan) plan(t *txn) error {
 	if err := t.warm(p.blocks); err != nil {
 		return err
 	}
-	var d draft
 	var take []*blockEntry
 	n := 0
-	owned, err := d.blocksOf(t, p.owner)
+	owned, err := t.blocksOf(p.owner)
 	if err != nil {
 		return err
 	}
@@ -254,11 +251,11 @@ func (p *disownPlan) plan(t *txn) error {
 			continue
 		}
 		if be.IsEmpty() {
-			if err := d.vacate(t, block, be.Seq()); err != nil {
+			if err := t.vacate(block, be.Seq()); err != nil {
 				return err
 			}
 		}
-		if err := d.take(t, p.owner, block); err != nil {
+		if err := t.take(p.owner, block); err != nil {
 			return err
 		}
 		take = append(take, be)
@@ -267,10 +264,9 @@ func (p *disownPlan) plan(t *txn) error {
 	if len(take) == 0 {
 		return nil
 	}
-	if err := t.room(n+d.size(t), 0); err != nil {
+	if err := t.Room(n); err != nil {
 		return err
 	}
-	d.apply(t)
 	for _, be := range take {
 		p.released = append(p.released, be.Prefix())
 		if be.IsEmpty() {
@@ -278,7 +274,7 @@ func (p *disownPlan) plan(t *txn) error {
 		} else {
 			be.Disown()
 		}
-		t.changed(be)
+		t.Change(be)
 	}
 	return nil
 }
@@ -313,7 +309,7 @@ func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
 			return wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Err: err})
 		}
 	}
-	if err := e.do(ctx, &attributesPlan{a}); err != nil {
+	if err := e.run.Do(ctx, &attributesPlan{a}); err != nil {
 		return wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Owner: a.Handle, Err: err})
 	}
 	return nil
@@ -321,8 +317,8 @@ func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
 
 type attributesPlan struct{ SetOwnerArgs }
 
-// detach implements detacher.
-func (p *attributesPlan) detach() {
+// Detach implements [occ.Detacher].
+func (p *attributesPlan) Detach() {
 	for _, a := range []**Attributes{&p.Active, &p.Alternate, &p.IfActive, &p.IfAlternate} {
 		if *a != nil {
 			c := **a
@@ -335,8 +331,8 @@ func (p *attributesPlan) detach() {
 	}
 }
 
-// plan implements plan.
-func (p *attributesPlan) plan(t *txn) error {
+// Plan implements plan.
+func (p *attributesPlan) Plan(t *txn) error {
 	cat, err := t.catalog()
 	if err != nil {
 		return err
@@ -348,7 +344,7 @@ func (p *attributesPlan) plan(t *txn) error {
 	if be == nil {
 		return ipalloc.ErrNotHeld
 	}
-	t.guard(&be.entry)
+	t.Guard(&be.Cell)
 	if be.Block == nil {
 		return ipalloc.ErrNotHeld
 	}
@@ -376,7 +372,7 @@ func (p *attributesPlan) plan(t *txn) error {
 	if be.CanDrop(x, p.Guard) != Released {
 		return errOwner
 	}
-	if err := t.room(t.blockOps(be, opsPerAddress, false, false), 0); err != nil {
+	if err := t.Room(t.blockOps(be, opsPerAddress, false, false)); err != nil {
 		return err
 	}
 	if err := be.Block.SetAttributes(p.Address, p.Guard, active, alternate); err != nil {
@@ -386,6 +382,6 @@ func (p *attributesPlan) plan(t *txn) error {
 		a := be.Change(x)
 		a.Host, a.Borrowed = *p.Host, *p.Host != be.Owner()
 	}
-	t.changed(be)
+	t.Change(be)
 	return nil
 }

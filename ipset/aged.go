@@ -31,7 +31,7 @@ func (e *Engine) sweepAged(ctx context.Context, kind string, age, normal time.Du
 		r.From = recs[len(recs)-1].Key + "\x00"
 		last := len(recs) < r.Limit
 		n, err := e.forgetAged(ctx, recs, now)
-		for tries := 1; isConflict(err) && tries < e.retry.Attempts; tries++ {
+		for tries := 1; isConflict(err) && tries < e.tries; tries++ {
 			n, err = e.forgetAged(ctx, recs, now)
 		}
 		forgotten += n

@@ -132,7 +132,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: errUnknownOwner})
 	}
 	p.node = labels
-	if err := e.do(ctx, p); err != nil { // a batch may still be at it
+	if err := e.run.Do(ctx, p); err != nil { // a batch may still be at it
 		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
 	}
 	result := p.result
@@ -189,7 +189,6 @@ type assignPlan struct {
 	cat      *catalogEntry
 	searches [2]search
 	own      *ownerEntry // the owner's record, as it was when the plan began
-	draft    draft
 	picks    []pick
 	// last is what the handle had before, by family.
 	last [2]lastHeld
@@ -224,31 +223,22 @@ type search struct {
 	tiered         bool
 }
 
-// detach implements detacher.
-func (p *assignPlan) detach() {
+// Detach implements [occ.Detacher].
+func (p *assignPlan) Detach() {
 	p.Namespace, p.Pools = maps.Clone(p.Namespace), slices.Clone(p.Pools)
 }
 
-// plan implements plan.
-func (p *assignPlan) plan(t *txn) error {
+// Plan implements plan.
+func (p *assignPlan) Plan(t *txn) error {
 	p.reset()
-	done, err := p.replay(t, false)
+	done, err := p.replay(t)
 	if !done && err == nil && p.Existing {
 		done, err = p.existing(t)
 	}
 	if done || err != nil {
 		return err
 	}
-	err = p.pick(t)
-	if (err != nil || len(p.result.Short) > 0) && err != errFirst && !isConflict(err) && p.Request != "" && p.memo.was.Value == "" {
-		// What stands in the way may be the first call's own doing.
-		p.reset()
-		if done, again := p.replay(t, true); done || again != nil {
-			return again
-		}
-		err = p.pick(t)
-	}
-	if err != nil {
+	if err := p.pick(t); err != nil {
 		return err
 	}
 	return p.commit(t)
@@ -256,7 +246,7 @@ func (p *assignPlan) plan(t *txn) error {
 
 // replay puts what is still held of the answer that the request key was given before into the result, and reports whether that
 // is all that is asked for.
-func (p *assignPlan) replay(t *txn, ask bool) (done bool, err error) {
+func (p *assignPlan) replay(t *txn) (done bool, err error) {
 	if p.Request == "" {
 		return false, nil
 	}
@@ -264,8 +254,8 @@ func (p *assignPlan) replay(t *txn, ask bool) (done bool, err error) {
 	if p.cat, err = t.catalog(); err != nil {
 		return false, err
 	}
-	held, ok, err := t.recall(p.cat, &p.memo, p.Handle, ask)
-	if !ok || err != nil {
+	held, err := t.recall(p.cat, &p.memo, p.Handle)
+	if err != nil {
 		return false, err
 	}
 	for _, al := range held {
@@ -275,13 +265,7 @@ func (p *assignPlan) replay(t *txn, ask bool) (done bool, err error) {
 			p.result.V6 = append(p.result.V6, al)
 		}
 	}
-	if len(p.result.V4) == p.Num4 && len(p.result.V6) == p.Num6 {
-		return true, t.room(0, 0)
-	}
-	if t.seen[p.memo.key] != "" {
-		return false, errFirst // the record is written once in a transaction
-	}
-	return false, nil
+	return len(p.result.V4) == p.Num4 && len(p.result.V6) == p.Num6, nil
 }
 
 // digest tells this request from others.
@@ -293,7 +277,7 @@ func (p *assignPlan) digest() digest {
 
 // reset forgets what an earlier attempt has found.
 func (p *assignPlan) reset() {
-	p.result, p.draft, p.picks, p.sticky, p.taken, p.last = Assigned{}, draft{}, p.onePick[:0], 0, nil, [2]lastHeld{}
+	p.result, p.picks, p.sticky, p.taken, p.last = Assigned{}, p.onePick[:0], 0, nil, [2]lastHeld{}
 	p.memo = memo{}
 }
 
@@ -352,7 +336,7 @@ func (p *assignPlan) pick(t *txn) error {
 // readOwner reads the owner's record, and, because an owner that is new here will need a block, the pages where its
 // search would begin: one round trip for both.
 func (p *assignPlan) readOwner(t *txn) (err error) {
-	if t.e.cache.owners.get(p.Owner) == nil {
+	if t.owners.Get(p.Owner) == nil {
 		keys := []string{ownerKey(p.Owner)}
 		for i := range p.searches {
 			for _, j := range p.searches[i].pools[:min(1, len(p.searches[i].pools))] { // the first
@@ -361,7 +345,7 @@ func (p *assignPlan) readOwner(t *txn) (err error) {
 				keys = t.pageKeys(keys, pool.Prefix, id)
 			}
 		}
-		if err := t.load(keys...); err != nil {
+		if err := t.Load(keys...); err != nil {
 			return err
 		}
 	}
@@ -422,11 +406,11 @@ func (p *assignPlan) pickFree(t *txn, s *search) error {
 			if !ok {
 				break
 			}
-			b, err := t.newBlock(p.cat, i, block, p.blockOptions(), &p.draft)
+			b, err := t.newBlock(p.cat, i, block, p.blockOptions())
 			if err != nil {
 				return err
 			}
-			p.take(s, i, t.e.cache.blocks.get(block), b)
+			p.take(s, i, t.blocks.Get(block), b)
 		}
 	}
 	return nil

@@ -10,10 +10,9 @@ import (
 // commit carries out the picks. All that can fail is asked first; then blocks, owners and pages are changed and the
 // result is complete.
 func (p *assignPlan) commit(t *txn) error {
-	if err := t.room(p.size(t)); err != nil {
+	if err := t.Room(p.size(t)); err != nil {
 		return err
 	}
-	p.draft.apply(t)
 	for _, k := range p.picks {
 		if k.fresh != nil || k.adopt {
 			p.hint(t, k.be.at)
@@ -36,7 +35,7 @@ func (p *assignPlan) commit(t *txn) error {
 				p.result.V6 = append(p.result.V6, al)
 			}
 		}
-		t.changed(k.be)
+		t.Change(k.be)
 	}
 	if p.Sticky {
 		p.stick(t, p.result.V4)
@@ -49,12 +48,11 @@ func (p *assignPlan) commit(t *txn) error {
 	return nil
 }
 
-// size bounds the records that commit writes, and how many of them have an expectation that is no guard.
-func (p *assignPlan) size(t *txn) (n, expects int) {
+// size bounds the records that commit writes.
+func (p *assignPlan) size(t *txn) (n int) {
 	if len(p.picks) == 0 {
-		return 0, 0 // guards only
+		return 0 // guards only
 	}
-	n = p.draft.size(t)
 	for i, k := range p.picks {
 		a := block.Address{Identity: block.IdentityOf(p.Claim, p.Owner)}
 		a.Borrowed = k.fresh == nil && !k.adopt && k.be.Owner() != p.Owner
@@ -68,12 +66,7 @@ func (p *assignPlan) size(t *txn) (n, expects int) {
 		}
 		n += t.blockOps(k.be, records, p.TTL > 0, k.fills())
 	}
-	writes, expects := p.memo.size()
-	n += writes
-	if p.Sticky {
-		n, expects = n+2*stickyOps, expects+2
-	}
-	return n, expects
+	return n + p.memo.reserve(t) + p.reserveLast(t)
 }
 
 // fills reports whether the pick may leave its block without a free address.

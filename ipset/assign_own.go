@@ -9,20 +9,20 @@ import (
 // pickOwn picks from the blocks that the owner has, in address order. What follows rests on those passed over having no
 // room, which the commit verifies. Of very many it cannot: then an index says which of them have room.
 func (p *assignPlan) pickOwn(t *txn, s *search) error {
-	n := p.own.blocks.len()
-	if n > t.mostGuards() {
+	n := p.own.Get().len()
+	if n > t.MostGuards() {
 		return p.pickOwnOfMany(t, s)
 	}
 	for k := range n {
-		if t.e.cache.blocks.get(p.own.blocks.at(k)) == nil {
-			if err := t.warm(p.own.blocks.slice()); err != nil {
+		if t.blocks.Get(p.own.Get().at(k)) == nil {
+			if err := t.warm(p.own.Get().slice()); err != nil {
 				return err
 			}
 			break
 		}
 	}
 	for k := 0; k < n && s.want > 0; k++ {
-		if _, err := p.pickOwned(t, s, p.own.blocks.at(k)); err != nil {
+		if _, err := p.pickOwned(t, s, p.own.Get().at(k)); err != nil {
 			return err
 		}
 	}
@@ -39,8 +39,8 @@ func (p *assignPlan) pickOwned(t *txn, s *search, block netip.Prefix) (bool, err
 	if err != nil {
 		return false, err
 	}
-	if p.own.blocks.len() <= t.mostGuards() {
-		t.guard(&be.entry)
+	if p.own.Get().len() <= t.MostGuards() {
+		t.Guard(&be.Cell)
 	}
 	return be.Block != nil && be.Owner() == p.Owner && p.pickFrom(t, s, i, be), nil
 }
@@ -62,7 +62,7 @@ func (p *assignPlan) pickOwnOfMany(t *txn, s *search) error {
 	}
 	for _, r := range rest {
 		for r.Limit = firstList; ; r.Limit = listPage {
-			recs, err := t.list(r)
+			recs, err := t.List(r)
 			if err != nil {
 				return err
 			}
@@ -80,8 +80,8 @@ func (p *assignPlan) pickOwnOfMany(t *txn, s *search) error {
 
 // hint notes the block of the owner that had room last, if it may have too many to look at each.
 func (p *assignPlan) hint(t *txn, block netip.Prefix) {
-	if p.own.blocks.len() >= t.mostGuards() {
-		t.e.hints.set(p.Owner, block, t.e.keep)
+	if p.own.Get().len() >= t.MostGuards() {
+		t.e.hints.set(p.Owner, block)
 	}
 }
 
@@ -93,12 +93,12 @@ func (p *assignPlan) pickListed(t *txn, s *search, recs []store.Record, at int) 
 	}
 	var old []string
 	for i, block := range blocks {
-		if be := t.e.cache.blocks.get(block); be == nil || !be.shown.says(kindRoom, parseIndexValue(recs[i].Value)) {
+		if be := t.blocks.Get(block); be == nil || !be.shown.says(kindRoom, parseIndexValue(recs[i].Value)) {
 			old = append(old, blockKey(kindBlock, block))
 		}
 	}
 	if len(old) > 0 {
-		if err := t.load(old...); err != nil {
+		if err := t.Read(old...); err != nil {
 			return err
 		}
 	}

@@ -60,7 +60,7 @@ func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, erro
 		return fail(errUnknownOwner)
 	}
 	p := assignIPPlan{AssignIPArgs: a, node: labels}
-	if err := e.do(ctx, &p); err != nil {
+	if err := e.run.Do(ctx, &p); err != nil {
 		return fail(err)
 	}
 	return p.result, nil
@@ -71,30 +71,22 @@ type assignIPPlan struct {
 	AssignIPArgs
 	node   map[string]string // labels of the owner
 	result Allocation
-	held   bool // the handle has the address already
 	memo   memo
 }
 
-// detach implements detacher.
-func (p *assignIPPlan) detach() { p.Namespace = maps.Clone(p.Namespace) }
+// Detach implements [occ.Detacher].
+func (p *assignIPPlan) Detach() { p.Namespace = maps.Clone(p.Namespace) }
 
-// plan implements plan.
-func (p *assignIPPlan) plan(t *txn) error {
-	if done, err := p.replay(t, false); done || err != nil {
+// Plan implements plan.
+func (p *assignIPPlan) Plan(t *txn) error {
+	if done, err := p.replay(t); done || err != nil {
 		return err
 	}
-	p.held = false
-	err := p.assign(t)
-	if (err != nil && err != errFirst && !isConflict(err) || p.held) && p.Request != "" && p.memo.was.Value == "" {
-		if done, again := p.replay(t, true); done || again != nil {
-			return again
-		}
-	}
-	return err
+	return p.assign(t)
 }
 
 // replay returns the address if the request key was given it before and the handle still holds it.
-func (p *assignIPPlan) replay(t *txn, ask bool) (bool, error) {
+func (p *assignIPPlan) replay(t *txn) (bool, error) {
 	if p.Request == "" {
 		return false, nil
 	}
@@ -104,15 +96,12 @@ func (p *assignIPPlan) replay(t *txn, ask bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	held, _, err := t.recall(cat, &p.memo, p.Handle, ask)
+	held, err := t.recall(cat, &p.memo, p.Handle)
 	if len(held) == 0 || err != nil {
-		if t.seen[p.memo.key] != "" && err == nil {
-			err = errFirst // the record is written once in a transaction
-		}
 		return false, err
 	}
 	p.result = held[0]
-	return true, t.room(0, 0)
+	return true, nil
 }
 
 // assign finds or makes the block and takes the address.
@@ -136,7 +125,7 @@ func (p *assignIPPlan) assign(t *txn) error {
 	}
 	if be.Block != nil && p.Handle != "" {
 		if al, ok := be.Lookup(p.Address); ok && !al.Cooling && al.Handle == p.Handle {
-			p.result, p.held = al, true
+			p.result = al
 			return nil
 		}
 	}
@@ -148,10 +137,9 @@ func (p *assignIPPlan) assign(t *txn) error {
 	case p.Head+p.Tail > 0 && !cat.Config.Strict:
 		return errLooseEnds
 	}
-	var d draft
 	b := be.Block
 	if b == nil {
-		if b, err = p.claim(t, cat, i, be, &d); err != nil {
+		if b, err = p.claim(t, cat, i, be); err != nil {
 			return err
 		}
 	} else if b.Owner() != p.Owner && cat.Config.Strict {
@@ -165,36 +153,34 @@ func (p *assignIPPlan) assign(t *txn) error {
 		al, _ := b.Lookup(p.Address)
 		return inTheWay(al, err)
 	}
-	writes, expects := p.memo.size()
-	if err := t.room(d.size(t)+t.blockOps(be, opsPerAddress, p.TTL > 0, true)+writes, expects); err != nil {
+	if err := t.Room(t.blockOps(be, opsPerAddress, p.TTL > 0, true) + p.memo.reserve(t)); err != nil {
 		return err
 	}
-	d.apply(t)
 	if b != be.Block {
 		be.set(b)
 	}
 	b.Hold(x, block.IdentityOf(p.Claim, p.Owner), block.LeaseEnd(t.now, p.TTL))
-	t.changed(be)
+	t.Change(be)
 	p.result, _ = b.Lookup(p.Address)
 	t.remember(&p.memo, []Allocation{p.result})
 	return nil
 }
 
 // claim makes the block of the address for the owner.
-func (p *assignIPPlan) claim(t *txn, cat *catalogEntry, i int, be *blockEntry, d *draft) (*block.Block, error) {
+func (p *assignIPPlan) claim(t *txn, cat *catalogEntry, i int, be *blockEntry) (*block.Block, error) {
 	at := netip.PrefixFrom(p.Address, cat.Pools[i].BlockBits).Masked()
-	blocks, err := d.blocksOf(t, p.Owner)
+	blocks, err := t.blocksOf(p.Owner)
 	if err != nil {
 		return nil, err
 	}
 	if !cat.mayClaim(blocks, i, p.MaxBlocks) {
 		return nil, wrap(ipalloc.Error{Op: "claim", Prefix: at, Err: errBlockLimit})
 	}
-	return t.newBlock(cat, i, at, block.Options{Owner: p.Owner, Head: p.Head, Tail: p.Tail}, d)
+	return t.newBlock(cat, i, at, block.Options{Owner: p.Owner, Head: p.Head, Tail: p.Tail})
 }
 
 // newBlock drafts a block that does not exist.
-func (t *txn) newBlock(cat *catalogEntry, i int, at netip.Prefix, o block.Options, d *draft) (*block.Block, error) {
+func (t *txn) newBlock(cat *catalogEntry, i int, at netip.Prefix, o block.Options) (*block.Block, error) {
 	t.assumeAbsent(at)
 	if _, taken, err := t.occupied(cat, i, at); err != nil || taken {
 		if err == nil {
@@ -202,7 +188,7 @@ func (t *txn) newBlock(cat *catalogEntry, i int, at netip.Prefix, o block.Option
 		}
 		return nil, err
 	}
-	mark, err := d.occupy(t, at)
+	mark, err := t.occupy(at)
 	if err != nil {
 		return nil, err
 	}
@@ -211,5 +197,5 @@ func (t *txn) newBlock(cat *catalogEntry, i int, at netip.Prefix, o block.Option
 	if err != nil {
 		return nil, err
 	}
-	return b, d.give(t, o.Owner, at)
+	return b, t.give(o.Owner, at)
 }

@@ -23,7 +23,7 @@ type Borrowing struct {
 // records alone, a page at a time: the cost is the number of borrowed addresses, whatever else is held. No snapshot.
 func (e *Engine) Borrowings(ctx context.Context) iter.Seq2[Borrowing, error] {
 	return func(yield func(Borrowing, error) bool) {
-		more, err := true, e.current(ctx)
+		more, err := true, e.run.Current(ctx)
 		if err == nil {
 			r := store.Range{From: kindHost, To: kindHost + "\xff", Limit: readMost}
 			pages := e.eachPage(ctx, r, func(recs []store.Record) bool {

@@ -6,26 +6,60 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// entry is what is known of one record: the revision at which it was read or written, 0 if it did not exist. guarded,
-// dirty and read are the number of the transaction that last relied upon it, changed it or read it.
-type entry struct {
-	key            string
-	rev            uint64
-	guarded, dirty uint64
-	read           uint64
+type catalogEntry struct {
+	occ.Cell
+	*catalog
+	value string // its record if it changes
 }
 
-type catalogEntry struct {
-	entry
-	*catalog
+// Write implements [occ.Entry].
+func (ce *catalogEntry) Write(o *occ.Ops) {
+	o.Put(&ce.Cell)
+	o.Buf = append(o.Buf, ce.value...)
+	o.Value()
 }
+
+// catalogKind is the catalog as a kind of one record.
+type catalogKind struct {
+	e     *Engine
+	entry *catalogEntry
+}
+
+// Known implements [occ.Kind].
+func (k *catalogKind) Known(string) *occ.Cell {
+	if k.entry == nil {
+		return nil
+	}
+	return &k.entry.Cell
+}
+
+// See implements [occ.Kind].
+func (k *catalogKind) See(r store.Record) (*occ.Cell, error) {
+	c, err := k.e.decodeCatalog(r)
+	if err != nil {
+		return nil, err
+	}
+	k.entry = &catalogEntry{Cell: occ.Cell{Key: r.Key, Rev: r.Rev}, catalog: c}
+	return &k.entry.Cell, nil
+}
+
+// Forget implements [occ.Kind].
+func (k *catalogKind) Forget(string) { k.entry = nil }
+
+// Age implements [occ.Kind]. The catalog is always kept.
+func (k *catalogKind) Age() {}
+
+// Reset implements [occ.Kind].
+func (k *catalogKind) Reset() { k.entry = nil }
 
 type blockEntry struct {
-	entry
+	occ.Cell
 	at           netip.Prefix
 	codec        addr.Codec
 	*block.Block               // nil if there is none
@@ -38,13 +72,27 @@ type blockEntry struct {
 	advanced uint64
 }
 
-// newBlockEntry returns the entry of a block that does not exist.
-func newBlockEntry(e entry, p netip.Prefix) (*blockEntry, error) {
+func parseBlockKey(key string) (netip.Prefix, bool) { return parseBlockID(key[1:]) }
+
+// readBlock makes the entry of a block.
+func readBlock(p netip.Prefix, r store.Record) (*blockEntry, error) {
+	if !p.IsValid() {
+		return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
+	}
 	codec, err := addr.NewCodec(p, p.Addr().BitLen())
 	if err != nil {
 		return nil, fmt.Errorf("%w: block %s has more than 2^64 addresses", errBadBlockSize, p)
 	}
-	return &blockEntry{entry: e, at: p, codec: codec}, nil
+	be := &blockEntry{Cell: occ.Cell{Key: r.Key, Rev: r.Rev}, at: p, codec: codec}
+	if r.Rev != 0 {
+		b, err := block.Decode(p, r.Value)
+		if err != nil {
+			return nil, wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
+		}
+		be.set(b)
+		be.shown = indexOf(b)
+	}
+	return be, nil
 }
 
 // indexKey returns the key of one of the block's index records; those of the block are built once.
@@ -72,162 +120,58 @@ func (be *blockEntry) set(b *block.Block) {
 	}
 }
 
-type ownerEntry struct {
-	entry
-	blocks blockList
-}
-
-type pageEntry struct {
-	entry
-	page
-}
-
-// cache is what an engine has read. It is good until a commit finds otherwise.
-type cache struct {
-	catalog *catalogEntry
-	blocks  kept[netip.Prefix, blockEntry]
-	owners  kept[Owner, ownerEntry]
-	pages   kept[pageID, pageEntry]
-}
-
-func newCache() cache {
-	return cache{blocks: newKept[netip.Prefix, blockEntry](), owners: newKept[Owner, ownerEntry](), pages: newKept[pageID, pageEntry]()}
-}
-
-// age lets go of what has not been used for long. What a transaction has read stays until the next one begins.
-func (c *cache) age(limit int) {
-	c.blocks.age(limit)
-	c.owners.age(limit)
-	c.pages.age(limit)
-}
-
-// kept is records of one kind in two generations. What is used is or becomes young; when the young are as many as the
-// limit they become the old, and the old that were not used meanwhile are forgotten. So the last limit records used are
-// kept, and about twice as many at most; which ones follows from the calls alone. While all that is used is young, nothing
-// moves; the maps change places and keep their memory.
-type kept[K comparable, V any] struct{ young, old map[K]*V }
-
-func newKept[K comparable, V any]() kept[K, V] { return kept[K, V]{map[K]*V{}, map[K]*V{}} }
-
-// get returns what is kept under a key, or nil.
-func (c *kept[K, V]) get(k K) *V {
-	v, ok := c.young[k]
-	if ok || len(c.old) == 0 {
-		return v
+// Settle implements [occ.Entry].
+func (be *blockEntry) Settle() {
+	be.shown = blockIndex{}
+	if be.Block != nil {
+		if invariant.Enabled {
+			err := be.Block.Check()
+			invariant.Assert(err == nil, "%v", err)
+		}
+		be.shown = indexOf(be.Block)
 	}
-	if v, ok = c.old[k]; ok {
-		delete(c.old, k)
-		c.young[k] = v
+	be.changes.Settle()
+}
+
+type ownerEntry struct{ occ.Var[blockList] }
+
+// readOwner makes the entry of an owner.
+func readOwner(o Owner, r store.Record) (*ownerEntry, error) {
+	if o.Kind == Nobody {
+		return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
 	}
-	return v
-}
-
-func (c *kept[K, V]) put(k K, v *V) {
-	delete(c.old, k)
-	c.young[k] = v
-}
-
-func (c *kept[K, V]) drop(k K) {
-	delete(c.young, k)
-	delete(c.old, k)
-}
-
-// age begins a new generation if the present one is complete.
-func (c *kept[K, V]) age(limit int) {
-	if len(c.young) >= limit {
-		clear(c.old)
-		c.young, c.old = c.old, c.young
+	blocks, err := decodeList(r.Value)
+	if err != nil {
+		return nil, wrap(ipalloc.Error{Op: "read", Owner: o.String(), Err: err})
 	}
+	return &ownerEntry{occ.NewVar(r, blocks)}, nil
 }
 
-// forget drops the record of a key.
-func (c *cache) forget(key string) {
-	switch key[:1] {
-	case kindCatalog:
-		c.catalog = nil
-	case kindBlock:
-		if p, ok := parseBlockID(key[1:]); ok {
-			c.blocks.drop(p)
-		}
-	case kindOwner:
-		if o, ok := parseOwnerKey(key); ok {
-			c.owners.drop(o)
-		}
-	case kindPage:
-		if id, ok := parsePageKey(key); ok {
-			c.pages.drop(id)
-		}
+// Write implements [occ.Entry].
+func (oe *ownerEntry) Write(o *occ.Ops) {
+	if oe.Get().len() == 0 {
+		o.Delete(&oe.Cell)
+		return
 	}
+	o.Put(&oe.Cell)
+	o.Buf = oe.Get().append(o.Buf)
+	o.Value()
 }
 
-// entry returns what is known of the record of a key, nil for nothing.
-func (c *cache) entry(key string) *entry {
-	switch key[:1] {
-	case kindCatalog:
-		if c.catalog != nil {
-			return &c.catalog.entry
-		}
-	case kindBlock:
-		if p, ok := parseBlockID(key[1:]); ok {
-			if be := c.blocks.get(p); be != nil {
-				return &be.entry
-			}
-		}
-	case kindOwner:
-		if o, ok := parseOwnerKey(key); ok {
-			if oe := c.owners.get(o); oe != nil {
-				return &oe.entry
-			}
-		}
-	case kindPage:
-		if id, ok := parsePageKey(key); ok {
-			if pe := c.pages.get(id); pe != nil {
-				return &pe.entry
-			}
-		}
+type pageEntry struct{ occ.Var[page] }
+
+// readPage makes the entry of a page.
+func readPage(id pageID, r store.Record) (*pageEntry, error) {
+	p, err := decodePage(r.Value)
+	if _, ok := parsePageKey(r.Key); err != nil || !ok {
+		return nil, fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, r.Key)
 	}
-	return nil
+	return &pageEntry{occ.NewVar(r, p)}, nil
 }
 
-// put keeps a record that was read by a transaction.
-func (c *cache) put(r store.Record, by uint64) error {
-	e := entry{key: r.Key, rev: r.Rev, read: by}
-	switch r.Key[:1] {
-	case kindBlock:
-		p, ok := parseBlockID(r.Key[1:])
-		if !ok {
-			return fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
-		}
-		be, err := newBlockEntry(e, p)
-		if err != nil {
-			return err
-		}
-		if r.Rev != 0 {
-			b, err := block.Decode(p, r.Value)
-			if err != nil {
-				return wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
-			}
-			be.set(b)
-			be.shown = indexOf(b)
-		}
-		c.blocks.put(p, be)
-	case kindOwner:
-		o, ok := parseOwnerKey(r.Key)
-		if !ok {
-			return fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
-		}
-		blocks, err := decodeList(r.Value)
-		if err != nil {
-			return wrap(ipalloc.Error{Op: "read", Owner: o.String(), Err: err})
-		}
-		c.owners.put(o, &ownerEntry{entry: e, blocks: blocks})
-	case kindPage:
-		id, ok := parsePageKey(r.Key)
-		p, err := decodePage(r.Value)
-		if err != nil || !ok {
-			return fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, r.Key)
-		}
-		c.pages.put(id, &pageEntry{e, p})
-	}
-	return nil
+// Write implements [occ.Entry].
+func (pe *pageEntry) Write(o *occ.Ops) {
+	o.Put(&pe.Cell)
+	o.Buf = pe.Get().append(o.Buf)
+	o.Value()
 }

@@ -118,7 +118,7 @@ func (e *Engine) Changes(ctx context.Context, after uint64) iter.Seq2[Commit, er
 				yield(Commit{}, wrap(ipalloc.Error{Op: "follow changes", Err: err}))
 			}
 		}
-		if err := e.current(ctx); err != nil {
+		if err := e.run.Current(ctx); err != nil {
 			fail(err)
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -45,10 +46,7 @@ func newGated(t *testing.T) (*world, *gated, *Engine) {
 // waitFor waits until n calls wait in the engine.
 func waitFor(e *Engine, n int) {
 	for {
-		e.mu.Lock()
-		waiting := len(e.waiting)
-		e.mu.Unlock()
-		if waiting == n {
+		if waiting, _ := e.run.Waiting(); waiting == n {
 			return
 		}
 		runtime.Gosched()
@@ -158,16 +156,14 @@ func TestBatchEndsWithItsLastCaller(t *testing.T) {
 	wg.Wait()
 	// The engine is free again although nobody opened the gate, and no goroutine stays.
 	for busy := true; busy; runtime.Gosched() {
-		e.mu.Lock()
-		busy = e.busy
-		e.mu.Unlock()
+		_, busy = e.run.Waiting()
 	}
 	g.open <- struct{}{}
 	if _, err := e.AutoAssign(bg, want("h", 1, "next")); err != nil {
 		t.Error(err)
 	}
 	for range 20000 {
-		if !strings.Contains(stacks(), "(*Engine).drain") {
+		if !strings.Contains(stacks(), ").drain") {
 			w.check()
 			return
 		}
@@ -273,7 +269,7 @@ func TestContentionIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = e.AutoAssign(bg, want("h", 1, "q"))
-	if !errors.Is(err, errContention) || !errors.Is(err, ipalloc.ErrConflict) || s.commits != 6 || len(waits) != 4 {
+	if !errors.Is(err, occ.ErrGaveUp) || !errors.Is(err, ipalloc.ErrConflict) || s.commits != 6 || len(waits) != 4 {
 		t.Errorf("%v after %d commits and waits %v", err, s.commits, waits)
 	}
 	for i, most := range []time.Duration{4, 8, 10, 10} {

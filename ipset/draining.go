@@ -12,8 +12,8 @@ import (
 // A size that drains can no longer be claimed, which the commit verifies by the catalog, so that its blocks only
 // vanish. Where they are the pages of that size say.
 func (t *txn) occupied(cat *catalogEntry, i int, block netip.Prefix) (next netip.Prefix, taken bool, err error) {
-	if be := t.e.cache.blocks.get(block); be != nil && be.Block != nil {
-		t.guard(&be.entry)
+	if be := t.blocks.Get(block); be != nil && be.Block != nil {
+		t.Guard(&be.Cell)
 		return after(block, lastAddr(block)), true, nil
 	}
 	for _, size := range cat.Pools[i].Draining {
@@ -33,7 +33,7 @@ func (t *txn) occupied(cat *catalogEntry, i int, block netip.Prefix) (next netip
 func (t *txn) insideOne(pool netip.Prefix, size int, block netip.Prefix) (netip.Prefix, bool, error) {
 	at := ordinalOf(netip.PrefixFrom(block.Addr(), size))
 	last := ordinalOf(netip.PrefixFrom(lastAddr(pool), size))
-	hole, ok, err := new(draft).free(t, pool, size, at, last)
+	hole, ok, err := t.free(pool, size, at, last)
 	switch {
 	case err != nil:
 		return netip.Prefix{}, true, err
@@ -51,7 +51,7 @@ func (t *txn) aroundSome(size int, block netip.Prefix) (netip.Prefix, bool, erro
 	if size-block.Bits() > space.Bits {
 		r := blockRange(kindBlock, block)
 		r.Limit = 1
-		recs, err := t.list(r)
+		recs, err := t.List(r)
 		return next, len(recs) > 0, err
 	}
 	id, i := leafOf(netip.PrefixFrom(block.Addr(), size))
@@ -60,5 +60,5 @@ func (t *txn) aroundSome(size int, block netip.Prefix) (netip.Prefix, bool, erro
 		return next, true, err
 	}
 	inside := ^uint64(0) >> (64 - 1<<(size-block.Bits())) << i
-	return next, pe.word&inside != 0, nil
+	return next, pe.Get().word&inside != 0, nil
 }

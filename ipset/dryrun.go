@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -55,6 +56,7 @@ func (e *Engine) standFor(real *Engine) {
 		db = dry.Store
 	}
 	e.store = &dryStore{db, real}
+	e.start()
 	e.hints.copyFrom(&real.hints)
 	e.decoded.Store(real.decoded.Load())
 }
@@ -68,7 +70,7 @@ type dryStore struct {
 
 // Get implements [store.Store].
 func (s *dryStore) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
-	if err := s.of.current(ctx); err != nil {
+	if err := s.of.run.Current(ctx); err != nil {
 		return dst, err
 	}
 	return s.Store.Get(ctx, dst, keys...)
@@ -76,7 +78,7 @@ func (s *dryStore) Get(ctx context.Context, dst []store.Record, keys ...string) 
 
 // List implements [store.Store].
 func (s *dryStore) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
-	if err := s.of.current(ctx); err != nil {
+	if err := s.of.run.Current(ctx); err != nil {
 		return nil, 0, err
 	}
 	return s.Store.List(ctx, r)
@@ -86,28 +88,28 @@ func (s *dryStore) List(ctx context.Context, r store.Range) ([]store.Record, uin
 // outlive the cached record of the owner, and a dry engine begins with those of its engine.
 type hints struct {
 	mu   sync.Mutex
-	last kept[Owner, [2]netip.Prefix]
+	last occ.Recent[Owner, *[2]netip.Prefix]
 }
 
 // get returns the block of an owner that had room last.
 func (h *hints) get(o Owner, family int) netip.Prefix {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if v := h.last.get(o); v != nil {
+	if v := h.last.Get(o); v != nil {
 		return v[family/6]
 	}
 	return netip.Prefix{}
 }
 
-// set notes the block of an owner that had room last. At most about twice limit owners are kept.
-func (h *hints) set(o Owner, block netip.Prefix, limit int) {
+// set notes the block of an owner that had room last.
+func (h *hints) set(o Owner, block netip.Prefix) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v := h.last.get(o)
+	v := h.last.Get(o)
 	if v == nil {
-		h.last.age(limit)
+		h.last.Age()
 		v = new([2]netip.Prefix)
-		h.last.put(o, v)
+		h.last.Put(o, v)
 	}
 	v[family(block)/6] = block
 }
@@ -116,10 +118,7 @@ func (h *hints) set(o Owner, block netip.Prefix, limit int) {
 func (h *hints) copyFrom(other *hints) {
 	other.mu.Lock()
 	defer other.mu.Unlock()
-	for o, v := range other.last.old {
-		h.last.young[o] = &[2]netip.Prefix{v[0], v[1]}
-	}
-	for o, v := range other.last.young {
-		h.last.young[o] = &[2]netip.Prefix{v[0], v[1]}
+	for o, v := range other.last.All() {
+		h.last.Put(o, &[2]netip.Prefix{v[0], v[1]})
 	}
 }

@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -54,31 +53,21 @@ type Engine struct {
 	limits store.Limits
 	now    func() time.Time
 	labels func(Owner) (map[string]string, bool)
-	retry  Retry
-	keep   int
 	skew   int64
+	keep   int
+	tries  int // of what may meet conflicts
 
 	space  string  // its name; "" for the one without
 	spaces *spaces // beside it
 
-	mu      sync.Mutex
-	busy    bool    // set while a leader runs; it owns cache, txn, random and lost
-	waiting []*call // the next batch
-	// doubtful is set while a commit of this engine may still be made after its caller was given ErrUnknownOutcome.
-	doubtful atomic.Bool
-
 	decoded atomic.Pointer[decodedCatalog] // the last one that was decoded
 
-	hints  hints
-	cache  cache
-	txn    txn
-	random *rand.Rand
-	lost   []fence // commits of unknown outcome that have not been fenced yet
+	hints hints
+	run   *occ.Runner[*txn]
+	txn   *txn
 	// The last plans used, for the next calls.
 	usedAssign  atomic.Pointer[assignPlan]
 	usedRelease atomic.Pointer[releasePlan]
-	alone       call     // of a caller that found the engine idle
-	one         [1]*call // the batch that it is
 }
 
 // New returns an engine on a store. It reads nothing.
@@ -86,7 +75,7 @@ func New(db store.Store, o Options) (*Engine, error) {
 	if db == nil {
 		return nil, fmt.Errorf("%w: no store", errBadArgument)
 	}
-	e := &Engine{store: db, limits: db.Limits(), now: o.Now, labels: o.Labels, retry: o.Retry, keep: o.Cache, skew: int64(o.Skew), cache: newCache()}
+	e := &Engine{store: db, limits: db.Limits(), now: o.Now, labels: o.Labels, skew: int64(o.Skew), tries: o.Retry.Attempts, keep: o.Cache}
 	if o.Skew < 0 {
 		return nil, fmt.Errorf("%w: clocks apart by %v", errBadArgument, o.Skew)
 	}
@@ -96,69 +85,22 @@ func New(db store.Store, o Options) (*Engine, error) {
 	if e.labels == nil {
 		e.labels = func(Owner) (map[string]string, bool) { return nil, true }
 	}
-	if e.retry.Attempts < 1 {
-		e.retry.Attempts = 16
-	}
-	if e.retry.Base <= 0 {
-		e.retry.Base = time.Millisecond
-	}
-	if e.retry.Max <= 0 {
-		e.retry.Max = 100 * time.Millisecond
-	}
-	if e.retry.Sleep == nil {
-		e.retry.Sleep = sleep
+	if e.tries < 1 {
+		e.tries = 16
 	}
 	if e.keep <= 0 {
 		e.keep = 8192
 	}
-	src := o.Rand
-	if src == nil {
-		src = rand.NewPCG(rand.Uint64(), rand.Uint64())
-	} else if _, locked := src.(*lockedSource); !locked {
-		src = &lockedSource{src: src}
-		o.Rand = src // the engines of all spaces draw from it
+	if o.Rand != nil {
+		if _, locked := o.Rand.(*lockedSource); !locked {
+			o.Rand = &lockedSource{src: o.Rand} // the engines of all spaces draw from it
+		}
 	}
-	e.random = rand.New(src)
-	e.txn = newTxn(e)
+	e.hints.last = occ.NewRecent[Owner, *[2]netip.Prefix](e.keep)
 	e.spaces = &spaces{db: db, options: o, root: e}
-	e.hints.last = newKept[Owner, [2]netip.Prefix]()
+	e.start()
 	return e, nil
 }
 
 // past returns the moment that has passed by every engine's clock.
 func (e *Engine) past() int64 { return block.Stamp(e.now()) - e.skew }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// again prepares the next attempt after a conflict: what the transaction touched is read afresh, all at once, after a
-// wait that grows with the conflicts met so far.
-func (e *Engine) again(t *txn, tries int, wait bool, conflict error) error {
-	keys := t.forget()
-	if tries >= e.retry.Attempts {
-		return fmt.Errorf("%w: %w", errContention, conflict)
-	}
-	if wait && tries > 1 {
-		d := min(e.retry.Base<<min(tries-2, 20), e.retry.Max)
-		d = d/2 + time.Duration(e.random.Int64N(int64(d/2)+1))
-		if err := e.retry.Sleep(t.ctx, d); err != nil {
-			return err
-		}
-	}
-	if key, ok := store.ConflictKey(conflict); ok && strings.HasPrefix(key, kindRequest) {
-		recs, err := e.store.Get(t.ctx, nil, key)
-		if err != nil {
-			return err
-		}
-		t.prior[key] = recs[0]
-	}
-	return t.load(keys...)
-}

@@ -27,7 +27,7 @@ func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.
 		return fail(errUnknownOwner)
 	}
 	p := ensurePlan{assignPlan: assignPlan{AssignArgs: a, node: labels}}
-	if err := e.do(ctx, &p); err != nil {
+	if err := e.run.Do(ctx, &p); err != nil {
 		return fail(err)
 	}
 	return p.blocks, nil
@@ -39,8 +39,8 @@ type ensurePlan struct {
 	blocks []netip.Prefix
 }
 
-// plan implements plan.
-func (p *ensurePlan) plan(t *txn) error {
+// Plan implements plan.
+func (p *ensurePlan) Plan(t *txn) error {
 	p.reset()
 	p.blocks = nil
 	if err := p.begin(t); err != nil {
@@ -80,8 +80,8 @@ func (p *ensurePlan) plan(t *txn) error {
 
 // ownIn returns the owner's blocks that the search may use.
 func (p *ensurePlan) ownIn(s *search) (own []netip.Prefix) {
-	for k := range p.own.blocks.len() {
-		b := p.own.blocks.at(k)
+	for k := range p.own.Get().len() {
+		b := p.own.Get().at(k)
 		if i := p.cat.containing(b.Addr()); s.serves(i) && b.Bits() == p.cat.Pools[i].BlockBits {
 			own = append(own, b)
 		}

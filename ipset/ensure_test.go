@@ -182,26 +182,6 @@ func TestCallerMayReuseWhatItPassed(t *testing.T) {
 	w.check()
 }
 
-// TestResultOfACancelledBatch: the batch's error comes back as that of the caller's own context.
-func TestResultOfACancelledBatch(t *testing.T) {
-	ends := newEnding()
-	ends.end()
-	cancelled := errors.Join(ipalloc.ErrUnknownOutcome, context.Canceled)
-	for _, tt := range []struct {
-		ctx      context.Context
-		err      error
-		deadline bool
-		unknown  bool
-	}{
-		{ends, cancelled, true, true}, {ends, context.Canceled, true, false}, {bg, cancelled, false, true}, {ends, errNoPool, false, false}, {ends, nil, false, false},
-	} {
-		got := (&call{ctx: tt.ctx, err: tt.err}).result()
-		if errors.Is(got, context.DeadlineExceeded) != tt.deadline || errors.Is(got, ipalloc.ErrUnknownOutcome) != tt.unknown || !tt.deadline && got != tt.err {
-			t.Errorf("%v with the context's %v: %v", tt.err, tt.ctx.Err(), got)
-		}
-	}
-}
-
 // TestPoolDisabledDuringAClaim: what was claimed before stays, nothing more is claimed.
 func TestPoolDisabledDuringAClaim(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))

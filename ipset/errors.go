@@ -42,7 +42,6 @@ var (
 	errBlockLimit error = &cause{"the owner has as many blocks as it may have", ipalloc.ErrLimit}
 	errNotEmpty   error = &cause{"addresses of the block are held", ipalloc.ErrInUse}
 	errOwner      error = &cause{"held by another, or with other attributes", ipalloc.ErrMismatch}
-	errContention error = &cause{"gave up after repeated conflicts", ipalloc.ErrConflict}
 	errExhausted  error = &cause{"sequence numbers are exhausted", ipalloc.ErrLimit}
 )
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -26,7 +27,7 @@ func (e *Engine) Follow(ctx context.Context, owners ...Owner) error {
 		if err != nil {
 			return wrap(ipalloc.Error{Op: "follow", Err: err})
 		}
-		if err := e.do(ctx, &forgetPlan{keys: keys}); err != nil {
+		if err := e.run.Do(ctx, &forgetPlan{keys: keys}); err != nil {
 			return wrap(ipalloc.Error{Op: "follow", Err: err})
 		}
 		if err := e.follow(ctx, rev, keys); err != nil && !errors.Is(err, store.ErrCompacted) {
@@ -72,7 +73,7 @@ func (e *Engine) follow(ctx context.Context, rev uint64, keys []string) error {
 				again = again || r.Key[:1] == kindOwner
 			}
 		}
-		if err := e.do(ctx, &p); err != nil {
+		if err := e.run.Do(ctx, &p); err != nil {
 			return err
 		}
 		if again {
@@ -88,14 +89,14 @@ type forgetPlan struct {
 	rev  uint64
 }
 
-// plan implements plan. What the transaction rests upon must stay the same throughout.
-func (p *forgetPlan) plan(t *txn) error {
-	if t.pending() || len(t.guards) > 0 {
-		return errFirst
+// Plan implements plan. What the transaction rests upon must stay the same throughout.
+func (p *forgetPlan) Plan(t *txn) error {
+	if t.Pending() || t.Guards() > 0 {
+		return occ.ErrFirst
 	}
 	for _, k := range p.keys {
-		if e := t.e.cache.entry(k); e != nil && (p.rev == 0 || e.rev < p.rev) {
-			t.e.cache.forget(k)
+		if c := t.Known(k); c != nil && (p.rev == 0 || c.Rev < p.rev) {
+			t.Forget(k)
 		}
 	}
 	return nil

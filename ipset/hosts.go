@@ -85,7 +85,7 @@ func (e *Engine) ReleaseAddressesOf(ctx context.Context, o Owner) (released []ne
 		err = e.inSteps(places, func(part []netip.Prefix) error {
 			for more := true; more; {
 				p := &releaseHostPlan{host: o, places: part}
-				if err := e.do(ctx, p); err != nil {
+				if err := e.run.Do(ctx, p); err != nil {
 					return err
 				}
 				released, more = append(released, p.released...), p.more
@@ -117,8 +117,8 @@ type releaseHostPlan struct {
 	more     bool
 }
 
-// plan implements plan.
-func (p *releaseHostPlan) plan(t *txn) error {
+// Plan implements plan.
+func (p *releaseHostPlan) Plan(t *txn) error {
 	p.released, p.more = p.released[:0], false
 	cat, err := t.catalog()
 	if err != nil {
@@ -153,7 +153,7 @@ func (p *releaseHostPlan) plan(t *txn) error {
 				// A block costs what it is written with, and its pages if it goes.
 				if left -= t.blockOps(be, maxPages, true, true); left < opsPerAddress && n > 0 {
 					p.more = true
-					return t.drop(cat, drops, &draft{})
+					return t.drop(cat, drops)
 				}
 				drops = append(drops, drop{be: be})
 			}
@@ -161,13 +161,13 @@ func (p *releaseHostPlan) plan(t *txn) error {
 			d := &drops[len(drops)-1]
 			if left -= recordsOf(a); left < 0 && len(p.released) > 0 {
 				p.more = true
-				return t.drop(cat, drops, &draft{})
+				return t.drop(cat, drops)
 			}
 			d.ordinals, d.records = append(d.ordinals, x), d.records+recordsOf(a)
 			p.released = append(p.released, be.Addr(x))
 		}
 	}
-	return t.drop(cat, drops, &draft{})
+	return t.drop(cat, drops)
 }
 
 // ordinals returns what is held for the host in a place and is not in drops, ascending.

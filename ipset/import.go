@@ -48,7 +48,7 @@ func (e *Engine) ImportBlock(ctx context.Context, b *block.Block) error {
 	}
 	for n, first := len(xs), true; first || len(xs) > 0; {
 		n = min(n, len(xs))
-		err := e.do(ctx, &importPlan{b: b, xs: xs[:n], rest: xs[n:], create: first})
+		err := e.run.Do(ctx, &importPlan{b: b, xs: xs[:n], rest: xs[n:], create: first})
 		if n > 1 && errors.Is(err, ipalloc.ErrLimit) {
 			n = (n + 1) / 2
 			continue
@@ -69,8 +69,8 @@ type importPlan struct {
 	create bool
 }
 
-// plan implements plan.
-func (p *importPlan) plan(t *txn) error {
+// Plan implements plan.
+func (p *importPlan) Plan(t *txn) error {
 	cat, err := t.catalog()
 	if err != nil {
 		return err
@@ -89,7 +89,6 @@ func (p *importPlan) plan(t *txn) error {
 		_, a := p.b.Look(x)
 		n += recordsOf(a)
 	}
-	var d draft
 	if p.create {
 		if _, taken, err := t.occupied(cat, i, at); err != nil || taken {
 			if err == nil {
@@ -97,10 +96,10 @@ func (p *importPlan) plan(t *txn) error {
 			}
 			return err
 		}
-		if _, err := d.occupy(t, at); err != nil {
+		if _, err := t.occupy(at); err != nil {
 			return err
 		}
-		if err := d.give(t, p.b.Owner(), at); err != nil {
+		if err := t.give(p.b.Owner(), at); err != nil {
 			return err
 		}
 	} else if be.Block == nil {
@@ -108,10 +107,9 @@ func (p *importPlan) plan(t *txn) error {
 	} else if slices.ContainsFunc(p.xs, func(x uint64) bool { st, _ := be.Look(x); return st != block.Free }) {
 		return wrap(ipalloc.Error{Op: "import", Prefix: at, Err: ipalloc.ErrOccupied})
 	}
-	if err := t.room(d.size(t)+t.blockOps(be, n, p.b.NextLease() != 0 || p.b.Cooling() > 0, true), 0); err != nil {
+	if err := t.Room(t.blockOps(be, n, p.b.NextLease() != 0 || p.b.Cooling() > 0, true)); err != nil {
 		return err
 	}
-	d.apply(t)
 	if p.create {
 		be.set(p.b.Emptied(p.xs, p.rest))
 	}
@@ -121,6 +119,6 @@ func (p *importPlan) plan(t *txn) error {
 			return err
 		}
 	}
-	t.changed(be)
+	t.Change(be)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -101,65 +102,65 @@ func derivedOf(a *block.Address, at netip.Addr, length int) iter.Seq2[string, st
 	}
 }
 
-// writeBlock adds what changes of the records of a block to the commit.
-func (t *txn) writeBlock(be *blockEntry) {
+// Write implements [occ.Entry]: it adds what changes of the records of a block.
+func (be *blockEntry) Write(o *occ.Ops) {
 	var is blockIndex
 	if be.Block != nil {
 		be.Tidy()
 		is = indexOf(be.Block)
-		t.text.begin(store.Op{Kind: store.Put, Key: be.key, Expect: be.rev})
-		t.text.buf = be.Append(t.text.buf)
-		t.text.value()
+		o.Put(&be.Cell)
+		o.Buf = be.Append(o.Buf)
+		o.Value()
 	} else {
-		t.text.begin(store.Op{Kind: store.Delete, Key: be.key, Expect: be.rev})
+		o.Delete(&be.Cell)
 	}
 	if is != be.shown {
-		t.writeIndex(be, is)
+		be.writeIndex(o, is)
 	}
 	for _, c := range be.changes.List {
 		var a *block.Address
 		if be.Block != nil {
 			_, a = be.Look(c.X)
 		}
-		t.writeAddress(netip.PrefixFrom(be.codec.Addr(c.X), be.at.Bits()), c.Was, a)
+		writeAddress(o, netip.PrefixFrom(be.codec.Addr(c.X), be.at.Bits()), c.Was, a)
 	}
 }
 
 // writeIndex adds the changes of the index records of a block.
-func (t *txn) writeIndex(be *blockEntry, is blockIndex) {
+func (be *blockEntry) writeIndex(ops *occ.Ops, is blockIndex) {
 	was, p := be.shown, be.at
 	flag := func(kind string, was, is bool, wasValue, isValue int64) {
 		switch {
 		case is && (!was || wasValue != isValue):
-			t.text.begin(store.Op{Kind: store.Put, Key: be.indexKey(kind), Expect: store.AnyRevision})
-			t.text.buf = appendIndexValue(t.text.buf, isValue)
-			t.text.value()
+			ops.Add(store.Op{Kind: store.Put, Key: be.indexKey(kind), Expect: store.AnyRevision})
+			ops.Buf = appendIndexValue(ops.Buf, isValue)
+			ops.Value()
 		case was && !is:
-			t.text.begin(store.Op{Kind: store.Delete, Key: be.indexKey(kind), Expect: store.AnyRevision})
+			ops.Add(store.Op{Kind: store.Delete, Key: be.indexKey(kind), Expect: store.AnyRevision})
 		}
 	}
 	flag(kindRoom, was.room, is.room, was.ready, is.ready)
 	flag(kindEmpty, was.empty, is.empty, was.since, is.since)
 	flag(kindOrphan, was.orphan, is.orphan, 0, 0)
 	own := func(kind store.Kind, o Owner) {
-		t.text.begin(store.Op{Kind: kind, Expect: store.AnyRevision})
-		t.text.buf = o.AppendCode(append(t.text.buf, kindOwnRoom...))
-		t.text.buf = appendBlockID(append(t.text.buf, 0), p)
-		t.text.key()
+		ops.Add(store.Op{Kind: kind, Expect: store.AnyRevision})
+		ops.Buf = o.AppendCode(append(ops.Buf, kindOwnRoom...))
+		ops.Buf = appendBlockID(append(ops.Buf, 0), p)
+		ops.Key()
 	}
 	if was.owner.Kind != Nobody && was.owner != is.owner {
 		own(store.Delete, was.owner)
 	}
 	if is.owner.Kind != Nobody && (was.owner != is.owner || was.ready != is.ready) {
 		own(store.Put, is.owner)
-		t.text.buf = appendIndexValue(t.text.buf, is.ready)
-		t.text.value()
+		ops.Buf = appendIndexValue(ops.Buf, is.ready)
+		ops.Value()
 	}
 	due := func(kind store.Kind, at int64) {
 		if at != 0 {
-			t.text.begin(store.Op{Kind: kind, Expect: store.AnyRevision})
-			t.text.buf = appendDueKey(t.text.buf, at, p)
-			t.text.key()
+			ops.Add(store.Op{Kind: kind, Expect: store.AnyRevision})
+			ops.Buf = appendDueKey(ops.Buf, at, p)
+			ops.Key()
 		}
 	}
 	if was.due != is.due {
@@ -173,7 +174,7 @@ func (t *txn) writeIndex(be *blockEntry, is blockIndex) {
 		for of != "" {
 			var code string
 			if code, of, _ = strings.Cut(of, "\x00"); !block.HasCode(not, code) {
-				t.text.begin(store.Op{Kind: kind, Key: string(appendNameKey(nil, kindFormer, code, p)), Expect: store.AnyRevision})
+				ops.Add(store.Op{Kind: kind, Key: string(appendNameKey(nil, kindFormer, code, p)), Expect: store.AnyRevision})
 			}
 		}
 	}
@@ -182,23 +183,23 @@ func (t *txn) writeIndex(be *blockEntry, is blockIndex) {
 }
 
 // writeAddress adds what changes of the records of an address: its own and its index entries. nil is no record.
-func (t *txn) writeAddress(at netip.Prefix, was, is *block.Address) {
+func writeAddress(ops *occ.Ops, at netip.Prefix, was, is *block.Address) {
 	switch {
 	case is != nil && (was == nil || *was != *is):
-		t.text.begin(store.Op{Kind: store.Put, Expect: store.AnyRevision})
-		t.text.buf = appendAddressKey(t.text.buf, at.Addr())
-		t.text.key()
-		t.text.buf = is.Append(t.text.buf, at.Bits())
-		t.text.value()
+		ops.Add(store.Op{Kind: store.Put, Expect: store.AnyRevision})
+		ops.Buf = appendAddressKey(ops.Buf, at.Addr())
+		ops.Key()
+		ops.Buf = is.Append(ops.Buf, at.Bits())
+		ops.Value()
 	case is == nil && was != nil:
-		t.text.begin(store.Op{Kind: store.Delete, Expect: store.AnyRevision})
-		t.text.buf = appendAddressKey(t.text.buf, at.Addr())
-		t.text.key()
+		ops.Add(store.Op{Kind: store.Delete, Expect: store.AnyRevision})
+		ops.Buf = appendAddressKey(ops.Buf, at.Addr())
+		ops.Key()
 	}
 	entry := func(kind store.Kind, key, name string) {
-		t.text.begin(store.Op{Kind: kind, Expect: store.AnyRevision})
-		t.text.buf = appendNameKey(t.text.buf, key, name, at)
-		t.text.key()
+		ops.Add(store.Op{Kind: kind, Expect: store.AnyRevision})
+		ops.Buf = appendNameKey(ops.Buf, key, name, at)
+		ops.Key()
 	}
 	if had, has := inHandleIndex(was), inHandleIndex(is); had != has || has && was.Handle != is.Handle {
 		if had {
@@ -216,50 +217,6 @@ func (t *txn) writeAddress(at netip.Prefix, was, is *block.Address) {
 			entry(store.Put, kindHost, is.Host.Code())
 		}
 	}
-}
-
-// text collects the operations of a commit. Their new keys and values are parts of one string, made when all are there.
-type text struct {
-	ops  []store.Op
-	buf  []byte
-	done int // where the last part ends
-	refs []textRef
-}
-
-// textRef is one key or value: of which operation, and its part of the text.
-type textRef struct {
-	op       int
-	value    bool
-	from, to int
-}
-
-func (x *text) reset() {
-	clear(x.ops)
-	x.ops, x.buf, x.refs, x.done = x.ops[:0], x.buf[:0], x.refs[:0], 0
-}
-
-// begin adds an operation; key and value complete it with what has been appended to buf since.
-func (x *text) begin(op store.Op) { x.ops = append(x.ops, op) }
-
-func (x *text) key()   { x.ref(false) }
-func (x *text) value() { x.ref(true) }
-
-func (x *text) ref(value bool) {
-	x.refs = append(x.refs, textRef{len(x.ops) - 1, value, x.done, len(x.buf)})
-	x.done = len(x.buf)
-}
-
-// finish returns the operations.
-func (x *text) finish() []store.Op {
-	s := string(x.buf)
-	for _, r := range x.refs {
-		if part := s[r.from:r.to]; r.value {
-			x.ops[r.op].Value = part
-		} else {
-			x.ops[r.op].Key = part
-		}
-	}
-	return x.ops
 }
 
 // indexValue codes the time in an index record; 0 is no value.

@@ -39,7 +39,7 @@ func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([
 	var renewed []Allocation
 	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) error {
 		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
-		err := e.do(ctx, &p)
+		err := e.run.Do(ctx, &p)
 		if err == nil { // else a batch may still be at it
 			renewed = append(renewed, p.renewed...)
 		}
@@ -62,8 +62,8 @@ type renewPlan struct {
 	renewed []Allocation
 }
 
-// plan implements plan.
-func (p *renewPlan) plan(t *txn) (err error) {
+// Plan implements plan.
+func (p *renewPlan) Plan(t *txn) (err error) {
 	cat, err := t.catalog()
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (t *txn) extend(held []place, until int64) ([]Allocation, error) {
 		}
 		n++
 	}
-	if err := t.room(n, 0); err != nil {
+	if err := t.Room(n); err != nil {
 		return nil, err
 	}
 	var extended []Allocation
@@ -93,7 +93,7 @@ func (t *txn) extend(held []place, until int64) ([]Allocation, error) {
 		if h.be.Extend(h.x, until) {
 			_, a := h.be.Look(h.x)
 			extended = append(extended, h.be.Allocation(h.x, a))
-			t.changed(h.be)
+			t.Change(h.be)
 		}
 	}
 	return extended, nil
@@ -162,11 +162,11 @@ func (e *Engine) Decline(ctx context.Context, a DeclineArgs) (Allocation, error)
 		if err := t.fetchCooling(h.be); err != nil {
 			return err
 		}
-		if err := t.room(t.blockOps(h.be, recordsOf(was), true, true), 0); err != nil {
+		if err := t.Room(t.blockOps(h.be, recordsOf(was), true, true)); err != nil {
 			return err
 		}
 		h.be.Decline(h.x, t.now, block.Later(t.now, int64(a.For)), why)
-		t.changed(h.be)
+		t.Change(h.be)
 		_, is := h.be.Look(h.x)
 		declined = h.be.Allocation(h.x, is)
 		return nil
@@ -197,11 +197,11 @@ func (e *Engine) doHeld(ctx context.Context, a netip.Addr, g Guard, do func(*txn
 	if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
 		return errBadAddress
 	}
-	return e.do(ctx, &heldPlan{a, g, do, done})
+	return e.run.Do(ctx, &heldPlan{a, g, do, done})
 }
 
-// plan implements plan.
-func (p *heldPlan) plan(t *txn) error {
+// Plan implements plan.
+func (p *heldPlan) Plan(t *txn) error {
 	cat, err := t.catalog()
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func (p *heldPlan) plan(t *txn) error {
 	case !busy:
 		return ipalloc.ErrNotHeld
 	case p.done != nil && p.done(al):
-		return t.room(0, 0)
+		return nil
 	}
 	return inTheWay(al, ipalloc.ErrCooling)
 }

@@ -24,9 +24,9 @@ func TestFollowForgetsWhatOthersChange(t *testing.T) {
 	go func() { ended <- e.Follow(ctx, HostOwner("h")) }()
 	cachedAt := func(key string) uint64 {
 		done := make(chan uint64, 1)
-		e.do(bg, planFunc(func(*txn) error {
-			if known := e.cache.entry(key); known != nil {
-				done <- known.rev
+		e.run.Do(bg, planFunc(func(t *txn) error {
+			if known := t.Known(key); known != nil {
+				done <- known.Rev
 			} else {
 				done <- 0
 			}
@@ -67,7 +67,15 @@ func TestFollowForgetsWhatOthersChange(t *testing.T) {
 // planFunc makes a plan of a function.
 type planFunc func(*txn) error
 
-func (f planFunc) plan(t *txn) error { return f(t) }
+func (f planFunc) Plan(t *txn) error { return f(t) }
+
+// forgetAll empties the cache of an engine.
+func forgetAll(e *Engine) {
+	e.txn.cat.Reset()
+	e.txn.blocks.Reset()
+	e.txn.owners.Reset()
+	e.txn.pages.Reset()
+}
 
 func TestCollector(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))

@@ -244,12 +244,12 @@ func (t *txn) noBlocks(p netip.Prefix, inner addrRanges, size int) (bool, error)
 	var ids []pageID
 	var keys []string
 	for id := first; id.Index.Cmp(last.Index) <= 0; id.Index = id.Index.Add(addr.U128{Lo: 1}) {
-		if ids = append(ids, id); t.e.cache.pages.get(id) == nil {
+		if ids = append(ids, id); t.pages.Get(id) == nil {
 			keys = append(keys, id.key())
 		}
 	}
 	if len(keys) > 0 {
-		if err := t.load(keys...); err != nil {
+		if err := t.Load(keys...); err != nil {
 			return false, err
 		}
 	}
@@ -258,8 +258,8 @@ func (t *txn) noBlocks(p netip.Prefix, inner addrRanges, size int) (bool, error)
 		if err != nil {
 			return false, err
 		}
-		t.guard(&pe.entry)
-		if id.hasBlock(pe.word, first, last, from, to, inner) {
+		t.Guard(&pe.Cell)
+		if id.hasBlock(pe.Get().word, first, last, from, to, inner) {
 			return false, nil
 		}
 	}
@@ -312,7 +312,7 @@ func (t *txn) hasBlocks(p netip.Prefix, inner addrRanges, size int) (bool, error
 	last, to := leafOf(netip.PrefixFrom(lastAddr(p), size).Masked())
 	r := pageRange(first.v6, size, 0, first.Index, last.Index, false)
 	for r.Limit = 256; ; {
-		recs, err := t.list(r)
+		recs, err := t.List(r)
 		if err != nil {
 			return false, err
 		}

@@ -96,14 +96,14 @@ func (l blockList) without(p netip.Prefix) blockList {
 
 const ownerVersion = 1
 
-// encode returns the record of an owner's blocks: the version, the numbers of IPv4 and of IPv6 blocks, and the
-// list.
-func (l blockList) encode() string {
-	var buf [1 + 2*binary.MaxVarintLen64]byte
-	head := binary.AppendUvarint(append(buf[:0], ownerVersion), uint64(len(l.v4)/listStride4))
-	head = binary.AppendUvarint(head, uint64(len(l.v6)/listStride6))
-	return string(head) + l.v4 + l.v6
+// append appends the record of an owner's blocks: the version, the numbers of IPv4 and of IPv6 blocks, and the list.
+func (l blockList) append(dst []byte) []byte {
+	dst = binary.AppendUvarint(append(dst, ownerVersion), uint64(len(l.v4)/listStride4))
+	dst = binary.AppendUvarint(dst, uint64(len(l.v6)/listStride6))
+	return append(append(dst, l.v4...), l.v6...)
 }
+
+func (l blockList) encode() string { return string(l.append(nil)) }
 
 // decodeList reads the record of an owner's blocks; no record is no blocks. The list is a part of s.
 func decodeList(s string) (blockList, error) {

@@ -104,10 +104,10 @@ type page struct {
 
 const pageVersion = 1
 
-func (p page) encode() string {
-	var buf [20]byte
-	b := binary.BigEndian.AppendUint64(append(buf[:0], pageVersion), p.word)
-	return string(binary.AppendUvarint(b, p.mark))
+func (p page) encode() string { return string(p.append(nil)) }
+
+func (p page) append(dst []byte) []byte {
+	return binary.AppendUvarint(binary.BigEndian.AppendUint64(append(dst, pageVersion), p.word), p.mark)
 }
 
 func decodePage(s string) (page, error) {

@@ -25,7 +25,7 @@ func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (Allocation, error) {
 	if addr.CheckAddr(a) != nil {
 		return fail(Allocation{}, errBadAddress)
 	}
-	if err := e.current(ctx); err != nil {
+	if err := e.run.Current(ctx); err != nil {
 		return fail(Allocation{}, err)
 	}
 	als, err := e.readStates(ctx, []string{addressKey(a)}, func(Allocation) bool { return true })
@@ -102,7 +102,7 @@ func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (BlockInfo, error) {
 	if addr.CheckAddr(a) != nil {
 		return BlockInfo{}, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: errBadAddress})
 	}
-	if err := e.current(ctx); err != nil {
+	if err := e.run.Current(ctx); err != nil {
 		return BlockInfo{}, err
 	}
 	cat, recs, err := e.readAround(ctx, a)
@@ -177,7 +177,7 @@ func (e *Engine) readBlock(ctx context.Context, cat *catalog, p netip.Prefix) (*
 			b.AdvanceTo(e.past(), cat.cooldown(p), math.MaxInt)
 			return b, nil
 		}
-		if tries == e.retry.Attempts {
+		if tries == e.tries {
 			return nil, wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
 		}
 	}
@@ -229,7 +229,7 @@ func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockInfo
 			r = blockRange(kindBlock, p)
 		}
 		r.Limit = blocksPage
-		cat, err := (*catalog)(nil), e.current(ctx)
+		cat, err := (*catalog)(nil), e.run.Current(ctx)
 		if err == nil {
 			cat, err = e.readCatalog(ctx)
 		}
@@ -300,7 +300,7 @@ func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[Allo
 			r = addressRange(p)
 		}
 		r.Limit = readMost
-		cat, err := (*catalog)(nil), e.current(ctx)
+		cat, err := (*catalog)(nil), e.run.Current(ctx)
 		if err == nil {
 			cat, err = e.readCatalog(ctx)
 		}
@@ -338,7 +338,7 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, 
 	if err := block.CheckName("handle", handle); err != nil {
 		return nil, wrap(ipalloc.Error{Op: "look up", Err: err})
 	}
-	if err := e.current(ctx); err != nil {
+	if err := e.run.Current(ctx); err != nil {
 		return nil, err
 	}
 	recs, _, err := e.store.List(ctx, handleRange(handle))
@@ -405,7 +405,7 @@ func (e *Engine) BlocksOf(ctx context.Context, o Owner) ([]netip.Prefix, error) 
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	if err := e.current(ctx); err != nil {
+	if err := e.run.Current(ctx); err != nil {
 		return nil, err
 	}
 	recs, err := e.store.Get(ctx, nil, ownerKey(o))

@@ -2,7 +2,6 @@ package ipset
 
 import (
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 
@@ -16,138 +15,25 @@ import (
 // depends, so that a plan made from a cache that has fallen behind ends in a conflict and is made again, a plan that
 // fails, too. Only peek leaves that to its caller.
 
-// load reads records in one round trip. One that the transaction rests upon already and that is not any more what it was
-// is a conflict, found before the commit finds it.
-func (t *txn) load(keys ...string) error {
-	recs, err := t.e.store.Get(t.ctx, nil, keys...)
-	if err != nil {
-		return err
-	}
-	for _, r := range recs {
-		e := t.e.cache.entry(r.Key)
-		switch {
-		case e != nil && e.rev == r.Rev:
-			e.read = t.id
-		case e != nil && e.guarded == t.id:
-			return store.Conflict("ipset", r.Key)
-		default:
-			if r.Key == catalogKey {
-				cat, err := t.e.decodeCatalog(r)
-				if err != nil {
-					return err
-				}
-				t.e.cache.catalog = &catalogEntry{entry{key: r.Key, rev: r.Rev, read: t.id}, cat}
-				continue
-			}
-			if err := t.e.cache.put(r, t.id); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// guard makes the commit depend on a record being as it is known.
-func (t *txn) guard(e *entry) {
-	if e.guarded != t.id {
-		e.guarded = t.id
-		t.guards = append(t.guards, e)
-	}
-}
-
-// unguard takes back all guards but the first n.
-func (t *txn) unguard(n int) {
-	for _, e := range t.guards[n:] {
-		e.guarded = 0
-	}
-	t.guards = t.guards[:n]
-}
-
-// sure reports whether the transaction may rest on a record as it is known: the commit verifies it, or, where the records are
-// too many for one commit to verify, it was read in this transaction. Else it has to be read again.
-func (t *txn) sure(e *entry) bool {
-	if e.read == t.id {
-		return true
-	}
-	if len(t.guards) < t.mostGuards() {
-		t.guard(e)
-	}
-	return e.guarded == t.id
-}
-
-// mostLeases is the number of leases and of cooldowns that may end in one block and commit: a lease is up to three records.
-func (t *txn) mostLeases() int {
-	if limit := t.e.limits.Ops; limit > 0 {
-		return max(1, limit/8)
-	}
-	return math.MaxInt
-}
-
-// mostGuards is the number of records that one plan has the commit verify: half of what the store can, as two may meet in one
-// commit.
-func (t *txn) mostGuards() int {
-	if limit := t.e.limits.Ops; limit > 0 {
-		return min(maxGuards, limit/2)
-	}
-	return maxGuards
-}
-
-// catalog returns the catalog.
-func (t *txn) catalog() (*catalogEntry, error) {
-	if t.e.cache.catalog == nil {
-		if err := t.load(catalogKey); err != nil {
-			return nil, err
-		}
-	}
-	t.guard(&t.e.cache.catalog.entry)
-	return t.e.cache.catalog, nil
-}
-
-// owner returns the blocks of an owner.
-func (t *txn) owner(o Owner) (*ownerEntry, error) {
-	oe := t.e.cache.owners.get(o)
-	if oe == nil {
-		if err := t.load(ownerKey(o)); err != nil {
-			return nil, err
-		}
-		oe = t.e.cache.owners.get(o)
-	}
-	t.guard(&oe.entry)
-	return oe, nil
-}
-
-// page returns a page.
-func (t *txn) page(id pageID) (*pageEntry, error) {
-	pe := t.e.cache.pages.get(id)
-	if pe == nil || !t.sure(&pe.entry) {
-		if err := t.load(id.key()); err != nil {
-			return nil, err
-		}
-		pe = t.e.cache.pages.get(id)
-		t.sure(&pe.entry)
-	}
-	return pe, nil
-}
-
 // block returns a block, advanced to the present.
 func (t *txn) block(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 	be, err := t.peek(cat, p)
 	if err == nil {
-		t.guard(&be.entry)
+		t.Guard(&be.Cell)
 	}
 	return be, err
 }
 
 // peek is block for those who meet many: they guard what they pick, and make sure of what they pass over.
 func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
-	be := t.e.cache.blocks.get(p)
+	be := t.blocks.Get(p)
 	if be == nil {
-		if err := t.load(blockKey(kindBlock, p)); err != nil {
+		if err := t.Load(blockKey(kindBlock, p)); err != nil {
 			return nil, err
 		}
-		be = t.e.cache.blocks.get(p)
+		be = t.blocks.Get(p)
 	}
-	if be.Block != nil && be.advanced != t.id && (be.NextLease() != 0 || be.Cooling() > 0) {
+	if be.Block != nil && be.advanced != t.ID() && (be.NextLease() != 0 || be.Cooling() > 0) {
 		if err := t.advance(cat, be); err != nil {
 			return nil, err
 		}
@@ -166,7 +52,7 @@ func (t *txn) advance(cat *catalogEntry, be *blockEntry) error {
 			return err
 		}
 	}
-	be.advanced = t.id
+	be.advanced = t.ID()
 	be.AdvanceTo(t.past, cat.cooldown(be.at), t.mostLeases())
 	return nil
 }
@@ -228,7 +114,7 @@ type fetch struct {
 
 // add asks for an address that may be in a block. It costs nothing if all is known of it.
 func (f *fetch) add(block netip.Prefix, a netip.Addr) {
-	be := f.t.e.cache.blocks.get(block)
+	be := f.t.blocks.Get(block)
 	if be != nil {
 		if be.Block == nil || be.Absent() == 0 {
 			return
@@ -256,26 +142,21 @@ func (f *fetch) run() error {
 	for _, a := range f.addrs {
 		f.keys = append(f.keys, addressKey(a))
 	}
-	recs, err := f.t.e.store.Get(f.t.ctx, nil, f.keys...)
+	recs, err := f.t.Records(f.keys...)
 	if err != nil {
 		return err
 	}
 	for _, r := range recs[:blocks] {
-		e := f.t.e.cache.entry(r.Key)
-		switch {
-		case e == nil:
-			if err := f.t.e.cache.put(r, f.t.id); err != nil {
-				return err
-			}
-		case e.rev == r.Rev:
-			e.read = f.t.id
-		default:
-			f.t.e.cache.forget(r.Key)
+		if c := f.t.Known(r.Key); c != nil && c.Rev != r.Rev {
+			f.t.Forget(r.Key)
 			return store.Conflict("ipset", r.Key)
+		}
+		if err := f.t.See(r); err != nil {
+			return err
 		}
 	}
 	for i, r := range recs[blocks:] {
-		be := f.t.e.cache.blocks.get(f.places[i])
+		be := f.t.blocks.Get(f.places[i])
 		if be == nil || be.Block == nil {
 			continue
 		}
@@ -293,12 +174,12 @@ func (f *fetch) run() error {
 // assumeAbsent saves the reading of a block whose page says that it does not exist: if it does, the commit that makes
 // it is in conflict, and it is read then.
 func (t *txn) assumeAbsent(p netip.Prefix) *blockEntry {
-	be := t.e.cache.blocks.get(p)
+	be := t.blocks.Get(p)
 	if be == nil {
-		be, _ = newBlockEntry(entry{key: blockKey(kindBlock, p)}, p) // the pool's block size has been checked
-		t.e.cache.blocks.put(p, be)
+		be, _ = readBlock(p, store.Record{Key: blockKey(kindBlock, p)}) // the pool's block size has been checked
+		t.blocks.Put(p, be)
 	}
-	t.guard(&be.entry)
+	t.Guard(&be.Cell)
 	return be
 }
 
@@ -306,21 +187,18 @@ func (t *txn) assumeAbsent(p netip.Prefix) *blockEntry {
 func (t *txn) warm(blocks []netip.Prefix) error {
 	var keys []string
 	for _, p := range blocks {
-		if t.e.cache.blocks.get(p) == nil {
+		if t.blocks.Get(p) == nil {
 			keys = append(keys, blockKey(kindBlock, p))
 		}
 	}
-	if len(keys) == 0 {
-		return nil
-	}
-	return t.load(keys...)
+	return t.Load(keys...)
 }
 
 // pageKeys appends the keys of a page and of those above it, up to the one that spans the pool, as far as the cache lacks
 // them.
 func (t *txn) pageKeys(keys []string, pool netip.Prefix, id pageID) []string {
 	for ok := true; ok; {
-		if t.e.cache.pages.get(id) == nil {
+		if t.pages.Get(id) == nil {
 			keys = append(keys, id.key())
 		}
 		if int(id.bits)-space.Bits*(int(id.Level)+1) <= pool.Bits() {
@@ -333,7 +211,7 @@ func (t *txn) pageKeys(keys []string, pool netip.Prefix, id pageID) []string {
 
 // nextSize returns the first block size from size on of which there ever was a block in a family.
 func (t *txn) nextSize(v6 bool, size int) (int, bool, error) {
-	recs, err := t.list(pageRange(v6, size, 0, addr.U128{}, addr.U128{}, true))
+	recs, err := t.List(pageRange(v6, size, 0, addr.U128{}, addr.U128{}, true))
 	if err != nil || len(recs) == 0 {
 		return 0, false, err
 	}
@@ -342,13 +220,4 @@ func (t *txn) nextSize(v6 bool, size int) (int, bool, error) {
 		return 0, false, fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, recs[0].Key)
 	}
 	return int(id.bits), true, nil
-}
-
-// list reads a range of index records. They show what the store has, so nothing may be pending.
-func (t *txn) list(r store.Range) ([]store.Record, error) {
-	if t.pending() {
-		return nil, errFirst
-	}
-	recs, _, err := t.e.store.List(t.ctx, r)
-	return recs, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // late is a store whose next commit fails with ipalloc.ErrUnknownOutcome and is made only when the test says so.
@@ -304,7 +306,7 @@ func TestHotCallFailsAlone(t *testing.T) {
 	}()
 	close(g.open)
 	for i, c := range errs {
-		if err := <-c; i == 2 && !errors.Is(err, errContention) || i != 2 && err != nil {
+		if err := <-c; i == 2 && !errors.Is(err, occ.ErrGaveUp) || i != 2 && err != nil {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
@@ -335,8 +337,8 @@ func (h *hotHandle) Commit(ctx context.Context, ops []store.Op) (uint64, error) 
 // TestCallerThatLeftIsNotServed: a call of a large batch whose caller leaves before its part of the batch is planned leaves no
 // trace.
 func TestCallerThatLeftIsNotServed(t *testing.T) {
-	w, g, e := newGated(t)
-	e.limits.Ops = 9 // few calls in a commit
+	w, g, _ := newGated(t)
+	e := w.engine(storetest.NewLimited(g, store.Limits{Ops: 9})) // few calls in a commit
 	go e.AutoAssign(bg, want("h", 1, "first"))
 	<-g.arrived
 	ctx, cancel := context.WithCancel(bg)

@@ -49,7 +49,7 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]Release
 	results := make([]ReleaseResult, 0, len(releases))
 	for len(results) < len(releases) {
 		p.done = len(results)
-		if err := e.do(ctx, p); err != nil { // a batch may still be at it
+		if err := e.run.Do(ctx, p); err != nil { // a batch may still be at it
 			return results, wrap(ipalloc.Error{Op: "release", Addr: releases[len(results)].Address, Err: err})
 		}
 		for i, o := range p.outcomes {
@@ -69,7 +69,6 @@ type releasePlan struct {
 
 	fetch fetch
 	drops []drop
-	draft draft
 	// Room for the release of one address.
 	oneX [1]uint64
 }
@@ -92,9 +91,9 @@ type drop struct {
 	records  int
 }
 
-// plan implements plan.
-func (p *releasePlan) plan(t *txn) error {
-	p.outcomes, p.drops, p.draft = p.outcomes[:0], p.drops[:0], draft{}
+// Plan implements plan.
+func (p *releasePlan) Plan(t *txn) error {
+	p.outcomes, p.drops = p.outcomes[:0], p.drops[:0]
 	cat, err := t.catalog()
 	if err != nil {
 		return err
@@ -102,7 +101,7 @@ func (p *releasePlan) plan(t *txn) error {
 	if err := p.read(t, cat); err != nil {
 		return err
 	}
-	guards, left := len(t.guards), releaseBatch
+	guards, left := t.Guards(), releaseBatch
 	if limit := t.e.limits.Ops; limit > 0 {
 		left = limit
 	}
@@ -119,12 +118,12 @@ func (p *releasePlan) plan(t *txn) error {
 			}
 			left -= p.cost(t, cat, be, r.Address)
 		}
-		if i > 0 && (left < 0 || i >= releaseBatch || len(t.guards)-guards > t.mostGuards()) {
+		if i > 0 && (left < 0 || i >= releaseBatch || t.Guards()-guards > t.MostGuards()) {
 			break
 		}
 		p.outcomes = append(p.outcomes, p.outcome(be, r))
 	}
-	return t.drop(cat, p.drops, &p.draft)
+	return t.drop(cat, p.drops)
 }
 
 // read loads the addresses and their blocks, as far as the cache lacks them.
@@ -226,7 +225,7 @@ func (p *Pool) blocksOf(a netip.Addr) []netip.Prefix {
 // lastBlock returns the block that an address is in, if there is one: blocks do not overlap, so it is the last that begins at
 // or before it.
 func (t *txn) lastBlock(a netip.Addr) (netip.Prefix, bool, error) {
-	recs, err := t.list(blockBefore(a))
+	recs, err := t.List(blockBefore(a))
 	if err != nil || len(recs) == 0 {
 		return netip.Prefix{}, false, err
 	}
@@ -236,7 +235,7 @@ func (t *txn) lastBlock(a netip.Addr) (netip.Prefix, bool, error) {
 
 // drop releases ordinals of blocks in the transaction, each block's in ascending order. A block without owner that is left
 // empty is deleted. It changes nothing if it returns an error.
-func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
+func (t *txn) drop(cat *catalogEntry, drops []drop) error {
 	n := 0
 	for _, dr := range drops {
 		cooldown := cat.cooldown(dr.be.Prefix())
@@ -248,12 +247,12 @@ func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
 		}
 		n += t.blockOps(dr.be, dr.records, cools, dr.be.Owner().Kind == Nobody)
 		if emptiedBy(dr.be.Block, dr.ordinals) && dr.be.Owner().Kind == Nobody && !cools {
-			if err := d.vacate(t, dr.be.Prefix(), dr.be.Seq()); err != nil {
+			if err := t.vacate(dr.be.Prefix(), dr.be.Seq()); err != nil {
 				return err
 			}
 		}
 	}
-	if err := t.room(n+d.size(t), 0); err != nil {
+	if err := t.Room(n); err != nil {
 		return err
 	}
 	for _, dr := range drops {
@@ -265,9 +264,8 @@ func (t *txn) drop(cat *catalogEntry, drops []drop, d *draft) error {
 		if dr.be.IsEmpty() && dr.be.Owner().Kind == Nobody {
 			dr.be.set(nil)
 		}
-		t.changed(dr.be)
+		t.Change(dr.be)
 	}
-	d.apply(t)
 	return nil
 }
 
@@ -287,7 +285,7 @@ func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Ad
 	var released []netip.Addr
 	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) error {
 		p := releaseHandlePlan{handle: handle, ids: ids}
-		err := e.do(ctx, &p)
+		err := e.run.Do(ctx, &p)
 		if err == nil {
 			released = append(released, p.released...)
 		}
@@ -301,7 +299,7 @@ func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Ad
 
 // eachAddressOf calls do with the addresses of a handle, each with the prefix length of its block, a few at a time.
 func (e *Engine) eachAddressOf(ctx context.Context, handle string, do func([]netip.Prefix) error) error {
-	if err := e.current(ctx); err != nil {
+	if err := e.run.Current(ctx); err != nil {
 		return err
 	}
 	recs, _, err := e.store.List(ctx, handleRange(handle))
@@ -346,8 +344,8 @@ type releaseHandlePlan struct {
 	released []netip.Addr
 }
 
-// plan implements plan.
-func (p *releaseHandlePlan) plan(t *txn) error {
+// Plan implements plan.
+func (p *releaseHandlePlan) Plan(t *txn) error {
 	p.released = p.released[:0]
 	cat, err := t.catalog()
 	if err != nil {
@@ -367,5 +365,5 @@ func (p *releaseHandlePlan) plan(t *txn) error {
 		d := &drops[len(drops)-1]
 		d.ordinals, d.records = append(d.ordinals, h.x), d.records+recordsOf(a)
 	}
-	return t.drop(cat, drops, &draft{})
+	return t.drop(cat, drops)
 }

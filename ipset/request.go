@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -94,38 +95,23 @@ func (a *answer) add(als []Allocation) {
 type memo struct {
 	key    string // of the record, "" without a request key
 	digest digest
-	was    store.Record // the record as it was found
-	at     int64        // its time, if there is one
+	at     int64 // the time of the answer that was found, 0 for none
 }
 
 // recall returns what of the answer that the request key was given before is still held by the handle, in the order of the
-// answer; ok is false if there is no answer. With ask the answer is looked for in the store; otherwise only if a conflict has
-// shown that there is one: the first call of a key so needs no read of its own.
-func (t *txn) recall(cat *catalogEntry, m *memo, handle string, ask bool) (held []Allocation, ok bool, err error) {
-	if m.key == "" {
-		return nil, false, nil
+// answer. A record that is not known is assumed not to exist, and the commit verifies that: the first call of a key so needs no
+// read of its own, and whatever else it finds, an answer that there is comes first.
+func (t *txn) recall(cat *catalogEntry, m *memo, handle string) (held []Allocation, err error) {
+	value, ok := t.Assume(m.key)
+	if !ok {
+		return nil, nil
 	}
-	if s, seen := t.seen[m.key]; seen {
-		m.was.Value = s // written in this transaction
-	} else {
-		if ask && t.prior[m.key].Rev == 0 {
-			recs, err := t.e.store.Get(t.ctx, nil, m.key)
-			if err != nil {
-				return nil, false, err
-			}
-			t.prior[m.key] = recs[0]
-		}
-		m.was = t.prior[m.key]
-	}
-	if m.was.Value == "" {
-		return nil, false, nil
-	}
-	a, err := decodeAnswer(m.was.Value)
+	a, err := decodeAnswer(value)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if a.digest != m.digest {
-		return nil, false, fmt.Errorf("%w: the request key was used for a request with other arguments", errBadArgument)
+		return nil, fmt.Errorf("%w: the request key was used for a request with other arguments", errBadArgument)
 	}
 	m.at = a.at
 	f := fetch{t: t}
@@ -133,12 +119,12 @@ func (t *txn) recall(cat *catalogEntry, m *memo, handle string, ask bool) (held 
 		f.add(d.prefix.Masked(), d.prefix.Addr())
 	}
 	if err := f.run(); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for _, d := range a.addresses {
 		be, err := t.block(cat, d.prefix.Masked())
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		if be.Block == nil {
 			continue
@@ -151,23 +137,22 @@ func (t *txn) recall(cat *catalogEntry, m *memo, handle string, ask bool) (held 
 			held = append(held, be.Allocation(x, a))
 		}
 	}
-	return held, true, nil
+	return held, nil
 }
 
 // existing puts what the handle holds into the result and reports whether that is anything. If it is not, the assignment writes an
 // answer under a key that only such calls of the handle use, so that of two at the same time one meets a conflict.
 func (p *assignPlan) existing(t *txn) (bool, error) {
 	p.memo = memo{key: kindRequest + "\x00" + p.Handle}
-	p.memo.was = t.prior[p.memo.key]
-	if p.memo.was.Value != "" {
-		a, err := decodeAnswer(p.memo.was.Value)
+	if value, ok := t.Assume(p.memo.key); ok {
+		a, err := decodeAnswer(value)
 		if err != nil {
 			return false, err
 		}
 		p.memo.at = a.at
 	}
 	if t.changes(p.Handle) {
-		return false, errFirst // the index does not show it yet
+		return false, occ.ErrFirst // the index does not show it yet
 	}
 	cat, err := t.catalog()
 	if err != nil {
@@ -195,12 +180,16 @@ func (p *assignPlan) existing(t *txn) (bool, error) {
 			p.result.V6 = append(p.result.V6, al)
 		}
 	}
-	return len(p.result.V4)+len(p.result.V6) > 0, t.room(0, 0)
+	return len(p.result.V4)+len(p.result.V6) > 0, nil
 }
 
 // changes reports whether the transaction gives an address to a handle or takes one from it.
 func (t *txn) changes(handle string) bool {
-	for _, be := range t.blocks {
+	for _, e := range t.Entries() {
+		be, ok := e.(*blockEntry)
+		if !ok {
+			continue
+		}
 		for _, c := range be.changes.List {
 			if inHandleIndex(c.Was) && c.Was.Handle == handle {
 				return true
@@ -225,7 +214,7 @@ type place struct {
 // heldBy returns the addresses that a handle holds, in address order. The transaction rests on the blocks.
 func (t *txn) heldBy(cat *catalogEntry, handle string) ([]place, error) {
 	r := handleRange(handle)
-	recs, _, err := t.e.store.List(t.ctx, r)
+	recs, err := t.ListStored(r)
 	if err != nil {
 		return nil, err
 	}
@@ -265,16 +254,22 @@ func (t *txn) heldAt(cat *catalogEntry, ids []netip.Prefix, handle string) ([]pl
 	return held, nil
 }
 
-// size returns how many records remember writes, and how many of them on an expected revision: the answer, its entry by age and
-// the removal of the former entry.
-func (m *memo) size() (n, expects int) {
-	switch {
-	case m.key == "":
-		return 0, 0
-	case m.was.Rev != 0:
-		return 3, 1
+// reserve makes room for what remember writes on the answer's record, and returns how many records it writes besides: the entry
+// by age and the removal of the former entry.
+func (m *memo) reserve(t *txn) int {
+	if m.key == "" {
+		return 0
 	}
-	return 2, 1
+	t.Touch(m.key)
+	return ageOps(m.at)
+}
+
+// ageOps returns how many records setAge writes.
+func ageOps(was int64) int {
+	if was != 0 {
+		return 2
+	}
+	return 1
 }
 
 // remember writes the answer to a request key in place of the one that was found. An empty one is not worth remembering.
@@ -289,12 +284,17 @@ func (t *txn) remember(m *memo, als ...[]Allocation) {
 	if len(a.addresses) == 0 {
 		return
 	}
-	value := a.encode()
-	t.seen[m.key] = value
-	if m.was.Rev != 0 && m.at != t.now {
-		t.other = append(t.other, store.Op{Kind: store.Delete, Key: agedKey(m.at, m.key), Expect: store.AnyRevision})
+	t.Put(m.key, a.encode())
+	t.setAge(m.key, m.at)
+}
+
+// setAge makes the entry of a record by age say that it is of now; was is its former time, 0 for none.
+func (t *txn) setAge(key string, was int64) {
+	if was == t.now {
+		return
 	}
-	t.other = append(t.other,
-		store.Op{Kind: store.Put, Key: m.key, Value: value, Expect: m.was.Rev},
-		store.Op{Kind: store.Put, Key: agedKey(a.at, m.key), Expect: store.AnyRevision})
+	if was != 0 {
+		t.Add(store.Op{Kind: store.Delete, Key: agedKey(was, key), Expect: store.AnyRevision})
+	}
+	t.Add(store.Op{Kind: store.Put, Key: agedKey(t.now, key), Expect: store.AnyRevision})
 }

@@ -192,7 +192,7 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 		e := w.engine(s)
 		cost := func(what string, calls, records int, a AssignArgs, n int) {
 			t.Helper()
-			e.cache = newCache()
+			forgetAll(e)
 			if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("x"), Num6: 1, Use: Workload}); !errors.Is(err, errNoPool) {
 				t.Fatal(err) // it has read the catalog
 			}

@@ -27,7 +27,7 @@ func (p *assignPlan) nextFree(t *txn, s *search, i int, start netip.Prefix) (net
 func (p *assignPlan) freeFrom(t *txn, s *search, i int, at, hi addr.U128) (netip.Prefix, bool, error) {
 	pool := &p.cat.Pools[i]
 	for at.Cmp(hi) <= 0 {
-		block, ok, err := p.draft.free(t, pool.Prefix, pool.BlockBits, at, hi)
+		block, ok, err := t.free(pool.Prefix, pool.BlockBits, at, hi)
 		if !ok || err != nil {
 			return netip.Prefix{}, false, err
 		}
@@ -91,7 +91,7 @@ func (p *assignPlan) pickFrom(t *txn, s *search, i int, be *blockEntry) bool {
 	ordinals := p.next(be, s.want, be.avoid(p.cat, i))
 	s.want -= len(ordinals)
 	if len(ordinals) > 0 {
-		t.guard(&be.entry)
+		t.Guard(&be.Cell)
 		p.picks = append(p.picks, pick{be: be, ordinals: ordinals})
 	}
 	if s.want > 0 && be.Cooling() > 0 {
@@ -130,7 +130,7 @@ func (p *assignPlan) next(be *blockEntry, n int, avoid []block.Span) []uint64 {
 
 // mayClaim reports whether the limits let the owner have one more block of a pool.
 func (p *assignPlan) mayClaim(t *txn, i int) bool {
-	blocks, err := p.draft.blocksOf(t, p.Owner)
+	blocks, err := t.blocksOf(p.Owner)
 	if err != nil {
 		return false // the record was read when the plan began
 	}

@@ -86,7 +86,7 @@ func (e *Engine) RemoveSpace(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err = in.current(ctx); err == nil {
+	if err = in.run.Current(ctx); err == nil {
 		err = in.removeAll(ctx)
 	}
 	if err != nil {

@@ -164,43 +164,6 @@ func TestManyOwnBlocksAreMadeSureOf(t *testing.T) {
 	w.check()
 }
 
-// TestKeptForgetsByUse: what is used often stays, whatever the order of the keys in memory, and nothing is allocated while
-// all that is used fits.
-func TestKeptForgetsByUse(t *testing.T) {
-	c := newKept[int, int]()
-	for n := range 100 {
-		c.age(8)
-		if n > 0 && c.get(0) == nil {
-			t.Fatalf("0 was forgotten before %d", n)
-		}
-		c.put(n, &n)
-	}
-	for n := range 100 {
-		known := c.young[n] != nil || c.old[n] != nil
-		if known && n > 0 && n < 84 || !known && (n == 0 || n > 92) {
-			t.Errorf("%d is known: %v", n, known)
-		}
-	}
-	c.drop(0)
-	if c.get(0) != nil || len(c.young)+len(c.old) > 16 {
-		t.Errorf("%d and %d kept, 0 known: %v", len(c.young), len(c.old), c.get(0) != nil)
-	}
-	values := make([]int, 64)
-	use := func() {
-		for i := range values {
-			c.age(16)
-			if k := i * 7 % 64; c.get(k) == nil {
-				c.put(k, &values[k])
-			}
-		}
-	}
-	use()
-	use()
-	if n := testing.AllocsPerRun(100, use); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
 // TestSmallCachesGiveTheSameAnswers: how much an engine remembers changes what it costs, not what it does.
 func TestSmallCachesGiveTheSameAnswers(t *testing.T) {
 	var first string

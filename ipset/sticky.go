@@ -4,17 +4,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // lastHeld is the addresses of one family that a sticky handle was given last, and when it was.
 type lastHeld struct {
-	rev       uint64 // of the record
 	at        int64
 	addresses []netip.Addr
 }
@@ -54,36 +51,30 @@ func decodeLastHeld(family int, s string) (l lastHeld, err error) {
 	return l, nil
 }
 
-// readLast reads what the handle had last, in one round trip. The record is written on the revision that was read, because its
-// entry by age is replaced with it.
+// readLast reads what the handle had last, in one round trip. The commit verifies it, because the entry of the record by age is
+// replaced with it.
 func (p *assignPlan) readLast(t *txn) error {
-	var families []int
 	var keys []string
 	for _, n := range [...]struct{ family, want int }{{4, p.Num4}, {6, p.Num6}} {
-		key := stickyKey(n.family, p.Handle)
-		if n.want == 0 {
-			continue
+		if n.want > 0 {
+			keys = append(keys, stickyKey(n.family, p.Handle))
 		}
-		// A call of the same transaction may have been given other addresses.
-		if i := slices.IndexFunc(t.other, func(op store.Op) bool { return op.Key == key }); i >= 0 {
-			p.last[n.family/6], _ = decodeLastHeld(n.family, t.other[i].Value)
-			p.last[n.family/6].rev = t.other[i].Expect
-			continue
-		}
-		families, keys = append(families, n.family), append(keys, key)
 	}
-	if len(keys) == 0 {
-		return nil
-	}
-	recs, err := t.e.store.Get(t.ctx, nil, keys...)
-	if err != nil {
+	if err := t.Load(keys...); err != nil {
 		return err
 	}
-	for i, rec := range recs {
-		if p.last[families[i]/6], err = decodeLastHeld(families[i], rec.Value); err != nil {
+	for i, key := range keys {
+		f := 4
+		if i == 1 || p.Num4 == 0 {
+			f = 6
+		}
+		value, _, err := t.Get(key)
+		if err == nil {
+			p.last[f/6], err = decodeLastHeld(f, value)
+		}
+		if err != nil {
 			return err
 		}
-		p.last[families[i]/6].rev = rec.Rev
 	}
 	return nil
 }
@@ -116,8 +107,17 @@ func (p *assignPlan) pickSticky(t *txn, s *search) error {
 	return nil
 }
 
-// stickyOps is how many records stick writes for a family: the addresses, their entry by age, and the removal of the former.
-const stickyOps = 3
+// reserveLast makes room for what stick writes, and returns how many records that is besides those of the addresses: for each
+// family the entry by age and the removal of the former.
+func (p *assignPlan) reserveLast(t *txn) (n int) {
+	for i, want := range [...]int{p.Num4, p.Num6} {
+		if p.Sticky && want > 0 {
+			t.Touch(stickyKey(4+2*i, p.Handle))
+			n += ageOps(p.last[i].at)
+		}
+	}
+	return n
+}
 
 // stick notes the addresses that the handle has been given, for the next time.
 func (p *assignPlan) stick(t *txn, als []Allocation) {
@@ -125,20 +125,11 @@ func (p *assignPlan) stick(t *txn, als []Allocation) {
 		return
 	}
 	f := family(als[0].Block)
-	key, was := stickyKey(f, p.Handle), p.last[f/6].at
+	key := stickyKey(f, p.Handle)
 	l := lastHeld{at: t.now}
 	for _, al := range als {
 		l.addresses = append(l.addresses, al.Address)
 	}
-	if was != 0 && was != t.now {
-		t.write(store.Op{Kind: store.Delete, Key: agedKey(was, key), Expect: store.AnyRevision})
-	}
-	t.write(store.Op{Kind: store.Put, Key: key, Value: l.encode(), Expect: p.last[f/6].rev})
-	t.write(store.Op{Kind: store.Put, Key: agedKey(t.now, key), Expect: store.AnyRevision})
-}
-
-// write adds a record, in place of what an earlier plan of the transaction writes there.
-func (t *txn) write(op store.Op) {
-	t.other = slices.DeleteFunc(t.other, func(o store.Op) bool { return o.Key == op.Key })
-	t.other = append(t.other, op)
+	t.Put(key, l.encode())
+	t.setAge(key, p.last[f/6].at)
 }

@@ -76,7 +76,7 @@ func (e *Engine) sweepDue(ctx context.Context, s *Swept) error {
 				continue // Check reports it
 			}
 			for plan := (advancePlan{block: p, more: true}); plan.more; {
-				if err := e.do(ctx, &plan); err != nil {
+				if err := e.run.Do(ctx, &plan); err != nil {
 					return err
 				}
 			}
@@ -95,8 +95,8 @@ type advancePlan struct {
 	more  bool // leases have ended that this commit did not take
 }
 
-// plan implements plan.
-func (p *advancePlan) plan(t *txn) error {
+// Plan implements plan.
+func (p *advancePlan) Plan(t *txn) error {
 	p.more = false
 	cat, err := t.catalog()
 	if err != nil {
@@ -108,7 +108,7 @@ func (p *advancePlan) plan(t *txn) error {
 	}
 	lease, cooled := be.Due(t.past)
 	p.more = lease || cooled
-	return t.drop(cat, []drop{{be: be}}, &draft{})
+	return t.drop(cat, []drop{{be: be}})
 }
 
 // sweepIdle gives back blocks that are empty. The index says since when each is; blocks that are due are read a page of the index
@@ -187,7 +187,7 @@ func (e *Engine) giveBack(ctx context.Context, cat *catalog, a SweepArgs, before
 		err := e.inSteps(parts[p], func(step []netip.Prefix) error {
 			d := d
 			d.blocks = step
-			if err := e.do(ctx, &d); err != nil {
+			if err := e.run.Do(ctx, &d); err != nil {
 				return err
 			}
 			s.Returned = append(s.Returned, d.released...)

@@ -1,61 +1,74 @@
 package ipset
 
 import (
-	"context"
-	"errors"
-	"fmt"
+	"math"
+	"net/netip"
 
-	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/invariant"
+	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/space"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// txn is one commit in the making: what it relies upon and what it changes. Plans read through it and change the
-// cached blocks, owners and pages in place; when the commit does not succeed, all that it touched is forgotten.
+// txn is one commit in the making. Plans change the cached blocks, owners and pages in place; see package occ. Blocks are
+// changed last, when the plan can no longer fail.
 type txn struct {
+	occ.Txn
 	e      *Engine
-	ctx    context.Context
-	id     uint64 // never repeats in an engine
 	now    int64
 	past   int64 // what ends at this moment or before has ended by every engine's clock
-	guards []*entry
-	blocks []*blockEntry
-	owners []*ownerEntry
-	pages  []*pageEntry
-	newCat *catalogEntry           // the catalog if it changes
-	other  []store.Op              // blind writes, requests, the catalog
-	seen   map[string]string       // answers to request keys that this transaction writes, by key
-	prior  map[string]store.Record // answers that were found to exist, by key; kept over the attempts
-	before int                     // how many plans came before this one
-	// committing is set while the store's Commit runs.
-	committing bool
-	expects    int // how many of the other records are written on an expected revision
-	writes     int // an upper bound of the records written
-	text       text
+	cat    catalogKind
+	blocks *occ.Cache[netip.Prefix, *blockEntry]
+	owners *occ.Cache[Owner, *ownerEntry]
+	pages  *occ.Cache[pageID, *pageEntry]
 }
 
-// errFirst is returned by a plan that can only be made when nothing is pending in the transaction.
-var errFirst = errors.New("ipset: plan must be the first of its transaction")
+// plan is one call's part of a transaction.
+type plan = occ.Plan[*txn]
 
-func newTxn(e *Engine) txn {
-	return txn{e: e, seen: make(map[string]string), prior: make(map[string]store.Record)}
+// start makes the transaction of an engine on its store, and what carries out its plans.
+func (e *Engine) start() {
+	t := &txn{
+		e:      e,
+		blocks: occ.NewCache(e.keep, parseBlockKey, readBlock),
+		owners: occ.NewCache(e.keep, parseOwnerKey, readOwner),
+		pages:  occ.NewCache(e.keep, parsePageKey, readPage),
+	}
+	t.cat.e = e
+	t.Register(kindBlock, t.blocks)
+	t.Register(catalogKey, &t.cat)
+	t.Register(kindPage, t.pages)
+	t.Register(kindOwner, t.owners)
+	retry := e.spaces.options.Retry
+	wait := occ.Backoff(occ.Retry{Base: retry.Base, Max: retry.Max, Sleep: retry.Sleep, Rand: e.spaces.options.Rand})
+	e.run = occ.New(t, occ.Config{Package: "ipset", Store: e.store, Attempts: e.tries, Wait: wait, Fence: fence})
+	e.txn = t
 }
 
-// begin empties the transaction.
-func (t *txn) begin(ctx context.Context) {
-	t.id++
-	t.ctx, t.now = ctx, block.Stamp(t.e.now())
+// Begin implements [occ.Transaction].
+func (t *txn) Begin() {
+	t.now = block.Stamp(t.e.now())
 	t.past = t.now - t.e.skew
-	t.guards, t.blocks, t.owners, t.pages = t.guards[:0], t.blocks[:0], t.owners[:0], t.pages[:0]
-	clear(t.other)
-	t.newCat = nil
-	t.other, t.writes, t.expects = t.other[:0], 0, 0
-	clear(t.seen)
 }
 
-// pending reports whether the transaction changes anything so far.
-func (t *txn) pending() bool { return t.writes > 0 }
+// fence ranks the expectations of a lost commit. A record that the commit writes is the best one to make false, because engines
+// that do other things do not rest on it; the catalog is the last resort. Of records that should not exist only those serve
+// that are never deleted.
+func fence(op store.Op) (rank int, value string) {
+	switch {
+	case op.Key == catalogKey:
+		value, _ = (&catalog{}).encode()
+		return 1, value
+	case op.Expect != 0 && op.Kind == store.Guard:
+		return 2, ""
+	case op.Expect == 0 && op.Key[:1] == kindPage && op.Kind == store.Put:
+		return 3, page{}.encode()
+	case op.Expect != 0:
+		return 4, ""
+	}
+	return 0, ""
+}
 
 // opsPerBlock bounds the records of a block itself: the block, its room and empty entries, that of its owner or as an orphan,
 // and two
@@ -73,7 +86,7 @@ const ownerOps = 4
 // says that it may end a time or begin one, a lease or a cooldown, and fills that the block may get room or lose it. A block that
 // another plan of the transaction has changed costs no more than those.
 func (t *txn) blockOps(be *blockEntry, n int, timed, fills bool) int {
-	if be.dirty != t.id {
+	if !t.Changed(&be.Cell) {
 		n += 2 + opsPerAddress*len(be.changes.List) // the block, its empty entry
 		timed = timed || be.shown.due != 0 || be.Block != nil && (be.NextLease() != 0 || be.Cooling() > 0)
 		fills = fills || be.Block == nil || !be.shown.room || be.shown.ready != 0 || be.Owner().Kind == Nobody
@@ -87,143 +100,146 @@ func (t *txn) blockOps(be *blockEntry, n int, timed, fills bool) int {
 	return n
 }
 
-// room reserves n records of the commit for a plan, which has read all that it rests upon, and as many expectations besides its
-// guards as it has records of its own. It returns errFirst if they would fit a commit of their own.
-func (t *txn) room(n, expects int) error {
-	limit := t.e.limits.Ops
-	if guards := len(t.guards) + t.expects + expects; limit > 0 && (t.writes+n > limit || guards > limit) {
-		if t.before > 0 {
-			return errFirst
-		}
-		return fmt.Errorf("%w: %d records, at most %d", ipalloc.ErrLimit, max(n, guards), limit)
+// mostLeases is the number of leases and of cooldowns that may end in one block and commit: a lease is up to three records.
+func (t *txn) mostLeases() int {
+	if limit := t.e.limits.Ops; limit > 0 {
+		return max(1, limit/8)
 	}
-	t.writes += n
-	t.expects += expects
-	return nil
+	return math.MaxInt
+}
+
+// catalog returns the catalog.
+func (t *txn) catalog() (*catalogEntry, error) {
+	if t.cat.entry == nil {
+		if err := t.Load(catalogKey); err != nil {
+			return nil, err
+		}
+	}
+	t.Guard(&t.cat.entry.Cell)
+	return t.cat.entry, nil
 }
 
 // setCatalog changes the catalog.
 func (t *txn) setCatalog(c *catalog, value string) {
-	ce := t.e.cache.catalog
-	ce.catalog, ce.dirty = c, t.id
-	t.newCat = ce
-	t.other = append(t.other, store.Op{Kind: store.Put, Key: catalogKey, Value: value, Expect: ce.rev})
+	t.cat.entry.catalog, t.cat.entry.value = c, value
+	t.Change(t.cat.entry)
 }
 
-// changed notes a block as changed.
-func (t *txn) changed(be *blockEntry) {
-	if be.dirty != t.id {
-		be.dirty = t.id
-		t.blocks = append(t.blocks, be)
+// owner returns the blocks of an owner.
+func (t *txn) owner(o Owner) (*ownerEntry, error) {
+	oe := t.owners.Get(o)
+	if oe == nil {
+		if err := t.Load(ownerKey(o)); err != nil {
+			return nil, err
+		}
+		oe = t.owners.Get(o)
 	}
+	t.Guard(&oe.Cell)
+	return oe, nil
 }
 
-// setOwner changes the blocks of an owner.
-func (t *txn) setOwner(oe *ownerEntry, blocks blockList) {
-	oe.blocks = blocks
-	if oe.dirty != t.id {
-		oe.dirty = t.id
-		t.owners = append(t.owners, oe)
+// blocksOf returns the blocks of an owner.
+func (t *txn) blocksOf(o Owner) (blockList, error) {
+	oe, err := t.owner(o)
+	if err != nil {
+		return blockList{}, err
 	}
+	return oe.Get(), nil
 }
 
-// setPage changes a page.
-func (t *txn) setPage(pe *pageEntry, p page) {
-	pe.page = p
-	if pe.dirty != t.id {
-		pe.dirty = t.id
-		t.pages = append(t.pages, pe)
-	}
-}
+// give adds a block to those of an owner; take removes it. Orphan blocks are in no owner's record.
+func (t *txn) give(o Owner, p netip.Prefix) error { return t.setBlocks(o, p, blockList.with) }
 
-// commit makes the commit, if there is anything to change or to verify.
-func (t *txn) commit() error {
-	ops := t.build()
-	if len(ops) == 0 {
+func (t *txn) take(o Owner, p netip.Prefix) error { return t.setBlocks(o, p, blockList.without) }
+
+func (t *txn) setBlocks(o Owner, p netip.Prefix, change func(blockList, netip.Prefix) blockList) error {
+	if o.Kind == Nobody {
 		return nil
 	}
-	t.committing = true
-	rev, err := t.e.store.Commit(t.ctx, ops)
-	t.committing = false
+	oe, err := t.owner(o)
 	if err == nil {
-		t.settle(rev)
+		occ.Set(&t.Txn, oe, change(oe.Get(), p))
 	}
 	return err
 }
 
-// build returns the operations of the commit.
-func (t *txn) build() []store.Op {
-	x := &t.text
-	x.reset()
-	for _, oe := range t.owners {
-		if oe.blocks.len() == 0 {
-			x.begin(store.Op{Kind: store.Delete, Key: oe.key, Expect: oe.rev})
-			continue
+// page returns a page.
+func (t *txn) page(id pageID) (*pageEntry, error) {
+	pe := t.pages.Get(id)
+	if pe == nil || !t.Sure(&pe.Cell) {
+		if err := t.Read(id.key()); err != nil {
+			return nil, err
 		}
-		x.begin(store.Op{Kind: store.Put, Key: oe.key, Value: oe.blocks.encode(), Expect: oe.rev})
+		pe = t.pages.Get(id)
+		t.Sure(&pe.Cell)
 	}
-	for _, pe := range t.pages {
-		x.begin(store.Op{Kind: store.Put, Key: pe.key, Value: pe.encode(), Expect: pe.rev})
-	}
-	for _, be := range t.blocks {
-		t.writeBlock(be)
-	}
-	x.ops = append(x.ops, t.other...)
-	for _, e := range t.guards {
-		if e.dirty != t.id {
-			x.begin(store.Op{Kind: store.Guard, Key: e.key, Expect: e.rev})
-		}
-	}
-	return x.finish()
+	return pe, nil
 }
 
-// settle notes that the commit was made at revision rev.
-func (t *txn) settle(rev uint64) {
-	if t.newCat != nil {
-		t.newCat.rev = rev
-	}
-	for _, oe := range t.owners {
-		if oe.rev = rev; oe.blocks.len() == 0 {
-			oe.rev = 0
-		}
-	}
-	for _, pe := range t.pages {
-		pe.rev = rev
-	}
-	for _, be := range t.blocks {
-		if invariant.Enabled && be.Block != nil {
-			err := be.Block.Check()
-			invariant.Assert(err == nil, "%v", err)
-		}
-		be.shown = blockIndex{}
-		if be.rev = rev; be.Block == nil {
-			be.rev = 0
-		} else {
-			be.shown = indexOf(be.Block)
-		}
-		be.changes.Settle()
-	}
+// blockPages are the pages of one block size; they implement [space.Pages].
+type blockPages struct {
+	t    *txn
+	pool netip.Prefix // of a search: its pages are read together with those above, up to the one that spans the pool
+	v6   bool
+	bits uint8
+
+	vacate bool   // the mark of the leaf is raised to seq
+	mark   uint64 // of the leaf
+	seq    uint64
 }
 
-// forget drops from the cache all that the transaction relied upon or changed, and returns the keys.
-func (t *txn) forget() []string {
-	keys := make([]string, 0, len(t.owners)+len(t.pages)+len(t.blocks)+len(t.guards))
-	for _, oe := range t.owners {
-		keys = append(keys, oe.key)
-	}
-	for _, pe := range t.pages {
-		keys = append(keys, pe.key)
-	}
-	for _, be := range t.blocks {
-		keys = append(keys, be.key)
-	}
-	for _, g := range t.guards {
-		if g.dirty != t.id || g.key == catalogKey {
-			keys = append(keys, g.key)
+// Word returns the word of a page.
+func (p *blockPages) Word(id space.ID) (uint64, error) {
+	at := pageID{p.v6, p.bits, id}
+	if p.pool.IsValid() && p.t.pages.Get(at) == nil {
+		if err := p.t.Load(p.t.pageKeys(nil, p.pool, at)...); err != nil {
+			return 0, err
 		}
 	}
-	for _, k := range keys {
-		t.e.cache.forget(k)
+	pe, err := p.t.page(at)
+	if err != nil {
+		return 0, err
 	}
-	return keys
+	if id.Level == 0 {
+		p.mark = pe.Get().mark
+	}
+	return pe.Get().word, nil
+}
+
+// SetWord changes the word of a page, which Word has read.
+func (p *blockPages) SetWord(id space.ID, word uint64) error {
+	pe, err := p.t.page(pageID{p.v6, p.bits, id})
+	if err != nil {
+		return err
+	}
+	pg := page{word, pe.Get().mark}
+	if id.Level == 0 && p.vacate {
+		pg.mark = max(pg.mark, p.seq)
+	}
+	occ.Set(&p.t.Txn, pe, pg)
+	return nil
+}
+
+// free returns the first block of a pool, of the given size and with an ordinal of from to to, that does not exist. It reads
+// each page on its way at most once, in one round trip with those above.
+func (t *txn) free(pool netip.Prefix, size int, from, to addr.U128) (netip.Prefix, bool, error) {
+	p := blockPages{t: t, pool: pool, v6: pool.Addr().Is6(), bits: uint8(size)}
+	n, ok, err := space.Find(p.Word, from, to)
+	if !ok || err != nil {
+		return netip.Prefix{}, false, err
+	}
+	return blockAt(p.v6, size, n), true, nil
+}
+
+// occupy marks a block as existing and returns the mark of its page, the sequence number to start after.
+func (t *txn) occupy(block netip.Prefix) (mark uint64, err error) {
+	p := blockPages{t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits())}
+	err = space.Mark(&p, block.Bits(), ordinalOf(block), true)
+	return p.mark, err
+}
+
+// vacate marks a block as not existing and raises the mark of its page to seq.
+func (t *txn) vacate(block netip.Prefix, seq uint64) error {
+	p := blockPages{t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits()), vacate: true, seq: seq}
+	return space.Mark(&p, block.Bits(), ordinalOf(block), false)
 }

@@ -56,19 +56,19 @@ func (w *walk) next() (*blockEntry, error) {
 }
 
 // pass says that a block is of no use by what it holds.
-func (w *walk) pass(be *blockEntry) { w.t.sure(&be.entry) }
+func (w *walk) pass(be *blockEntry) { w.t.Sure(&be.Cell) }
 
 // list reads the next records of the index, and the blocks that are not as they say.
 func (w *walk) list() error {
 	r := w.rest[0]
 	r.Limit = w.limit
 	w.limit = min(2*w.limit, listPage)
-	recs, err := w.t.list(r)
+	recs, err := w.t.List(r)
 	if err != nil {
 		return err
 	}
 	var old []string
-	many := len(w.t.guards)+len(recs) > w.t.mostGuards()
+	many := w.t.Guards()+len(recs) > w.t.MostGuards()
 	beyond := "" // the end of what has been listed, or of the avoided range that it ends in
 	for _, rec := range recs {
 		if rec.Key < beyond {
@@ -99,7 +99,7 @@ func (w *walk) list() error {
 			continue
 		}
 		w.page = append(w.page, block)
-		if be := w.t.e.cache.blocks.get(block); be == nil || many && be.guarded != w.t.id || !be.shown.says(w.kind, value) {
+		if be := w.t.blocks.Get(block); be == nil || many && !w.t.Guarded(&be.Cell) || !be.shown.says(w.kind, value) {
 			old = append(old, kindBlock+rec.Key[1:])
 		}
 	}
@@ -109,7 +109,7 @@ func (w *walk) list() error {
 	if len(old) == 0 {
 		return nil
 	}
-	return w.t.load(old...)
+	return w.t.Read(old...)
 }
 
 // keyAfter returns the key of the pool's block that has the address after end, or last if end is the last address there is.
@@ -153,17 +153,17 @@ func (p *assignPlan) pickEmpty(t *txn, s *search) error {
 
 // takeOver makes a block that another has left empty the owner's.
 func (p *assignPlan) takeOver(t *txn, s *search, i int, be *blockEntry) error {
-	t.guard(&be.entry)
+	t.Guard(&be.Cell)
 	o := p.blockOptions()
 	o.Claimed, o.Seq = block.Unstamp(t.now), be.Seq()
 	b, err := block.New(be.Prefix(), o)
 	if err != nil {
 		return err
 	}
-	if err := p.draft.take(t, be.Owner(), be.Prefix()); err != nil {
+	if err := t.take(be.Owner(), be.Prefix()); err != nil {
 		return err
 	}
-	if err := p.draft.give(t, p.Owner, be.Prefix()); err != nil {
+	if err := t.give(p.Owner, be.Prefix()); err != nil {
 		return err
 	}
 	if p.taken == nil {
@@ -196,7 +196,7 @@ func (p *assignPlan) pickOrphans(t *txn, s *search) error {
 				continue
 			}
 			p.picks[n].adopt = true
-			if err := p.draft.give(t, p.Owner, be.Prefix()); err != nil {
+			if err := t.give(p.Owner, be.Prefix()); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,10 @@
 package occ
 
-import "github.com/ipalloc/ipalloc/ipset/store"
+import (
+	"iter"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
 
 // Cell is what is known of one record.
 type Cell struct {
@@ -87,47 +91,81 @@ type Kind interface {
 	Reset()
 }
 
-// Cache is the cells of one kind in two generations, by what their keys name. What is used is or becomes young; when the young
-// are as many as the limit they become the old, and the old that were not used meanwhile are forgotten. So it keeps the last
-// limit cells used, and about twice as many at most; which ones follows from the calls alone. While all that is used is young,
-// nothing moves; the maps change places and keep their memory.
-type Cache[K comparable, E entry] struct {
+// Recent is the values that were used last, by key, in two generations. What is used is or becomes young; when the young are
+// as many as the limit they become the old, and the old that were not used meanwhile are forgotten. So it keeps the last
+// limit values used, and about twice as many at most; which ones follows from the calls alone. While all that is used is
+// young, nothing moves; the maps change places and keep their memory. Make one with [NewRecent].
+type Recent[K, V comparable] struct {
 	limit      int
-	young, old map[K]E
-	parse      func(key string) (K, bool)
-	decode     func(K, store.Record) (E, error)
+	young, old map[K]V
+}
+
+// NewRecent returns an empty one for about limit values.
+func NewRecent[K, V comparable](limit int) Recent[K, V] {
+	return Recent[K, V]{limit, map[K]V{}, map[K]V{}}
+}
+
+// Get returns the value of k, or the zero V.
+func (c *Recent[K, V]) Get(k K) V {
+	v, ok := c.young[k]
+	if ok || len(c.old) == 0 {
+		return v
+	}
+	if v, ok = c.old[k]; ok {
+		delete(c.old, k)
+		c.young[k] = v
+	}
+	return v
+}
+
+// Put makes v the value of k.
+func (c *Recent[K, V]) Put(k K, v V) {
+	delete(c.old, k)
+	c.young[k] = v
+}
+
+// Drop forgets k.
+func (c *Recent[K, V]) Drop(k K) {
+	delete(c.young, k)
+	delete(c.old, k)
+}
+
+// Age begins a new generation if the present one is complete.
+func (c *Recent[K, V]) Age() {
+	if len(c.young) >= c.limit {
+		clear(c.old)
+		c.young, c.old = c.old, c.young
+	}
+}
+
+// All yields the keys and values, the young ones last, each generation in no order.
+func (c *Recent[K, V]) All() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for _, m := range [...]map[K]V{c.old, c.young} {
+			for k, v := range m {
+				if !yield(k, v) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Reset forgets everything.
+func (c *Recent[K, V]) Reset() { c.young, c.old = map[K]V{}, map[K]V{} }
+
+// Cache is the cells of one kind, by what their keys name: those that were used last.
+type Cache[K comparable, E entry] struct {
+	Recent[K, E]
+	parse  func(key string) (K, bool)
+	decode func(K, store.Record) (E, error)
 }
 
 // NewCache returns an empty cache for about limit cells, or for those of one transaction if that is 0. parse returns what a key
 // names, and false for a key that names nothing; decode makes the entry of a record, whose revision is 0 if it does not exist.
 // It gets the zero K for a key that names nothing and has to refuse it.
 func NewCache[K comparable, E entry](limit int, parse func(key string) (K, bool), decode func(K, store.Record) (E, error)) *Cache[K, E] {
-	return &Cache[K, E]{limit, map[K]E{}, map[K]E{}, parse, decode}
-}
-
-// Get returns the entry of k, or the zero E.
-func (c *Cache[K, E]) Get(k K) E {
-	e, ok := c.young[k]
-	if ok || len(c.old) == 0 {
-		return e
-	}
-	if e, ok = c.old[k]; ok {
-		delete(c.old, k)
-		c.young[k] = e
-	}
-	return e
-}
-
-// Put makes e the entry of k.
-func (c *Cache[K, E]) Put(k K, e E) {
-	delete(c.old, k)
-	c.young[k] = e
-}
-
-// Drop forgets k.
-func (c *Cache[K, E]) Drop(k K) {
-	delete(c.young, k)
-	delete(c.old, k)
+	return &Cache[K, E]{NewRecent[K, E](limit), parse, decode}
 }
 
 // Known implements [Kind].
@@ -143,7 +181,11 @@ func (c *Cache[K, E]) Known(key string) *Cell {
 
 // See implements [Kind].
 func (c *Cache[K, E]) See(r store.Record) (*Cell, error) {
-	k, _ := c.parse(r.Key)
+	k, ok := c.parse(r.Key)
+	if !ok {
+		var none K
+		k = none
+	}
 	e, err := c.decode(k, r)
 	if err != nil {
 		return nil, err
@@ -159,18 +201,14 @@ func (c *Cache[K, E]) Forget(key string) {
 	}
 }
 
-// Age implements [Kind]: it begins a new generation if the present one is complete.
+// Age implements [Kind].
 func (c *Cache[K, E]) Age() {
 	switch {
-	case c.limit == 0 && len(c.young) > 256:
+	case c.limit > 0:
+		c.Recent.Age()
+	case len(c.young) > 256:
 		c.Reset() // a large map takes long to clear
-	case c.limit == 0:
+	default:
 		clear(c.young)
-	case len(c.young) >= c.limit:
-		clear(c.old)
-		c.young, c.old = c.old, c.young
 	}
 }
-
-// Reset implements [Kind].
-func (c *Cache[K, E]) Reset() { c.young, c.old = map[K]E{}, map[K]E{} }

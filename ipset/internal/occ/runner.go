@@ -125,6 +125,13 @@ func (r *Runner[T]) Do(ctx context.Context, p Plan[T]) error {
 	}
 }
 
+// Waiting returns how many calls wait for the next commit, and whether one is under way.
+func (r *Runner[T]) Waiting() (n int, busy bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.waiting), r.busy
+}
+
 // leadAlone carries out the plan of a caller that found the runner idle, in its own goroutine, and leaves what has come in
 // meanwhile to another. A panic reaches the caller and leaves the runner usable.
 func (r *Runner[T]) leadAlone(ctx context.Context, p Plan[T]) error {

@@ -521,3 +521,23 @@ func TestBackoff(t *testing.T) {
 		}
 	}
 }
+
+// TestResultOfACancelledBatch: the batch's error comes back as that of the caller's own context.
+func TestResultOfACancelledBatch(t *testing.T) {
+	ends, cancel := context.WithDeadline(bg, time.Unix(0, 0))
+	defer cancel()
+	cancelled := errors.Join(ipalloc.ErrUnknownOutcome, context.Canceled)
+	for _, tt := range []struct {
+		ctx      context.Context
+		err      error
+		deadline bool
+		unknown  bool
+	}{
+		{ends, cancelled, true, true}, {ends, context.Canceled, true, false}, {bg, cancelled, false, true}, {ends, errNone, false, false}, {ends, nil, false, false},
+	} {
+		got := (&call[*txn]{ctx: tt.ctx, err: tt.err}).result()
+		if errors.Is(got, context.DeadlineExceeded) != tt.deadline || errors.Is(got, ipalloc.ErrUnknownOutcome) != tt.unknown || !tt.deadline && got != tt.err {
+			t.Errorf("%v with the context's %v: %v", tt.err, tt.ctx.Err(), got)
+		}
+	}
+}

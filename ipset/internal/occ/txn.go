@@ -150,6 +150,9 @@ func (t *Txn) Guarded(c *Cell) bool { return c.guarded == t.id }
 // Changed reports whether the transaction has changed a cell.
 func (t *Txn) Changed(c *Cell) bool { return c.changed == t.id }
 
+// Entries returns the cells that the transaction has changed so far, in the order of their first changes.
+func (t *Txn) Entries() []Entry { return t.changed }
+
 // Guards returns the number of records that the commit depends upon so far.
 func (t *Txn) Guards() int { return len(t.guards) }
 
@@ -246,6 +249,11 @@ func (t *Txn) List(r store.Range) ([]store.Record, error) {
 	if t.Pending() {
 		return nil, ErrFirst
 	}
+	return t.ListStored(r)
+}
+
+// ListStored reads a range as the store has it, whatever is pending.
+func (t *Txn) ListStored(r store.Range) ([]store.Record, error) {
 	t.reads++
 	recs, _, err := t.store.List(t.Ctx, r)
 	t.broken = t.broken || err != nil
