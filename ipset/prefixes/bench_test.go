@@ -11,52 +11,108 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// fill returns an allocator with n prefixes of mixed sizes held from a pool of IPv6, and
-// some hundred holes.
-func fill(b *testing.B, n int) (*prefixes.Allocator, netip.Prefix) {
+// fill returns an allocator with n prefixes of mixed sizes held from a pool, one in ten
+// released again.
+func fill(b *testing.B, pool string, shortest, longest, n int) (*prefixes.Allocator, netip.Prefix) {
 	b.Helper()
 	ctx := context.Background()
 	a, err := prefixes.New(store.NewMemory(), prefixes.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	pool := netip.MustParsePrefix("2001:db8::/32")
-	if err := a.AddPool(ctx, prefixes.Pool{Prefix: pool, Sizes: prefixes.Sizes{Shortest: 33, Longest: 64}}); err != nil {
+	p := netip.MustParsePrefix(pool)
+	if err := a.AddPool(ctx, prefixes.Pool{Prefix: p, Sizes: prefixes.Sizes{Shortest: shortest, Longest: longest}}); err != nil {
 		b.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
+	var holes []prefixes.Holding
 	for i := range n {
-		h, err := a.Allocate(ctx, prefixes.Request{Pool: pool, Owner: fmt.Sprint("node-", i), Bits: 56 + rng.IntN(9)})
+		h, err := a.Allocate(ctx, prefixes.Request{Pool: p, Owner: fmt.Sprint("node-", i), Bits: shortest + rng.IntN(longest-shortest+1)})
 		if err != nil {
 			b.Fatal(err)
 		}
-		if i%1000 == 999 {
-			if err := a.Release(ctx, h.Owner, h.Prefix); err != nil {
-				b.Fatal(err)
-			}
+		if rng.IntN(10) == 0 {
+			holes = append(holes, h)
 		}
 	}
-	return a, pool
+	for _, h := range holes {
+		if err := a.Release(ctx, h.Owner, h.Prefix); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return a, p
 }
 
 // BenchmarkPair allocates a prefix of a random length and releases it, with n prefixes of
-// /56 to /64 held.
+// mixed sizes held.
 func BenchmarkPair(b *testing.B) {
-	for _, n := range []int{1000, 1_000_000} {
-		b.Run(fmt.Sprintf("held=%d", n), func(b *testing.B) {
-			ctx := context.Background()
-			a, pool := fill(b, n)
-			rng := rand.New(rand.NewPCG(3, 4))
-			b.ReportAllocs()
-			for b.Loop() {
-				h, err := a.Allocate(ctx, prefixes.Request{Pool: pool, Owner: "a-node-with-a-name", Bits: 56 + rng.IntN(9)})
-				if err == nil {
-					err = a.Release(ctx, h.Owner, h.Prefix)
-				}
-				if err != nil {
-					b.Fatal(err)
-				}
+	for _, c := range []struct {
+		name, pool        string
+		shortest, longest int
+	}{{"v4", "10.0.0.0/8", 28, 32}, {"v6", "2001:db8::/32", 56, 64}} {
+		for _, n := range []int{1000, 1_000_000} {
+			b.Run(fmt.Sprintf("%s/held=%d", c.name, n), func(b *testing.B) {
+				a, pool := fill(b, c.pool, c.shortest, c.longest, n)
+				pairs(b, a, pool, c.shortest, c.longest)
+			})
+		}
+	}
+}
+
+func pairs(b *testing.B, a *prefixes.Allocator, pool netip.Prefix, shortest, longest int) {
+	ctx := context.Background()
+	rng := rand.New(rand.NewPCG(3, 4))
+	b.ReportAllocs()
+	for b.Loop() {
+		h, err := a.Allocate(ctx, prefixes.Request{Pool: pool, Owner: "a-node-with-a-name", Bits: shortest + rng.IntN(longest-shortest+1)})
+		if err == nil {
+			err = a.Release(ctx, h.Owner, h.Prefix)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTree allocates and releases in pools of the fourth level: regions, clusters,
+// nodes, and a million prefixes of nodes in all.
+func BenchmarkTree(b *testing.B) {
+	ctx := context.Background()
+	a, err := prefixes.New(store.NewMemory(), prefixes.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	root := netip.MustParsePrefix("fd00::/16")
+	if err := a.AddPool(ctx, prefixes.Pool{Prefix: root, Sizes: prefixes.Sizes{Shortest: 20, Longest: 24}}); err != nil {
+		b.Fatal(err)
+	}
+	children := []prefixes.Sizes{{Shortest: 32, Longest: 40}, {Shortest: 48, Longest: 56}, {Shortest: 60, Longest: 64}, {}}
+	var nodes []netip.Prefix
+	var below func(pool netip.Prefix, level int)
+	below = func(pool netip.Prefix, level int) {
+		for i := range []int{10, 20, 50, 100}[level] {
+			h, err := a.Allocate(ctx, prefixes.Request{Pool: pool, Owner: fmt.Sprint(pool, i), Bits: []int{24, 36, 52, 61 + i%4}[level], Children: children[level]})
+			if err != nil {
+				b.Fatal(err)
 			}
-		})
+			if level == 2 {
+				nodes = append(nodes, h.Prefix)
+			}
+			if level < 3 {
+				below(h.Prefix, level+1)
+			}
+		}
+	}
+	below(root, 0)
+	rng := rand.New(rand.NewPCG(3, 4))
+	b.ReportAllocs()
+	for b.Loop() {
+		h, err := a.Allocate(ctx, prefixes.Request{Pool: nodes[rng.IntN(len(nodes))], Owner: "a-pod", Bits: 64})
+		if err == nil {
+			err = a.Release(ctx, h.Owner, h.Prefix)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 }

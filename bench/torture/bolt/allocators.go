@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/boltstore/journal"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -36,6 +37,25 @@ func (p pods) assign(ctx context.Context, handle string) (out []string, err erro
 
 func (p pods) release(ctx context.Context, handle string) error {
 	_, err := p.e.ReleaseByHandle(ctx, handle)
+	return err
+}
+
+// trees have prefixes of an allocator.
+type trees struct{ a *prefixes.Allocator }
+
+// treePrefix begins the handles of those.
+const treePrefix = "tree"
+
+// treePool is what they come from.
+var treePool = prefixes.Pool{Prefix: netip.MustParsePrefix("fd00::/36"), Sizes: prefixes.Sizes{Shortest: 40, Longest: 64}}
+
+func (p trees) assign(ctx context.Context, handle string) ([]string, error) {
+	h, err := p.a.Allocate(ctx, prefixes.Request{Pool: treePool.Prefix, Owner: handle, Bits: 48 + rand.IntN(17)})
+	return []string{h.Prefix.String()}, err
+}
+
+func (p trees) release(ctx context.Context, handle string) error {
+	_, err := p.a.ReleaseByOwner(ctx, handle)
 	return err
 }
 
@@ -115,7 +135,7 @@ func journals(s *boltstore.Store) (*journal.Journal[*cidrset.Set], *journal.Jour
 }
 
 // held returns who has what, as a file says; "" for what has no handle there.
-func held(ctx context.Context, e *ipset.Engine, nodes *journal.Journal[*cidrset.Set], services *journal.Journal[*servicealloc.Registry]) (map[string]string, error) {
+func held(ctx context.Context, e *ipset.Engine, tree *prefixes.Allocator, nodes *journal.Journal[*cidrset.Set], services *journal.Journal[*servicealloc.Registry]) (map[string]string, error) {
 	have := make(map[string]string)
 	var err error
 	add := func(what, handle string) {
@@ -129,6 +149,15 @@ func held(ctx context.Context, e *ipset.Engine, nodes *journal.Journal[*cidrset.
 			return nil, err
 		}
 		add(al.Address.String(), al.Handle)
+	}
+	for h, err := range tree.All(ctx, netip.Prefix{}) {
+		if err != nil {
+			return nil, err
+		}
+		add(h.Prefix.String(), h.Owner)
+	}
+	if rep, err := tree.Check(ctx); err != nil || len(rep.Problems) > 0 {
+		return nil, fmt.Errorf("check of the prefixes: %v, %w", rep, err)
 	}
 	nodes.View(func(s *cidrset.Set) {
 		err = errors.Join(err, s.Check())

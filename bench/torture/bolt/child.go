@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
 )
 
 // childEnv tells a process of this program what it is to do, its words separated by spaces.
@@ -71,6 +72,10 @@ func work(path, run string, noSync bool) error {
 	if err != nil {
 		return err
 	}
+	tree, err := prefixes.New(s, prefixes.Options{})
+	if err != nil {
+		return err
+	}
 	nodes, services, err := journals(s)
 	if err != nil {
 		return err
@@ -78,7 +83,7 @@ func work(path, run string, noSync bool) error {
 	out := &report{w: os.Stdout}
 	failed := make(chan error)
 	for w := range workers {
-		for kind, a := range map[string]allocator{"pod": pods{e}, nodePrefix: cidrs{nodes, make(map[string]netip.Prefix)}, "service": grants{services}} {
+		for kind, a := range map[string]allocator{"pod": pods{e}, nodePrefix: cidrs{nodes, make(map[string]netip.Prefix)}, "service": grants{services}, treePrefix: trees{tree}} {
 			go func() { failed <- worker(a, out, fmt.Sprintf("%s.%s.%d", kind, run, w)) }()
 		}
 	}

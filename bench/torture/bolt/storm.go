@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/boltstore/journal"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
 )
 
 // A storm kills processes that work on one file, and knows what each of them was told is done.
@@ -35,6 +36,13 @@ func newStorm(path string, rnd *rand.Rand) (*storm, error) {
 	e, err := ipset.New(s, ipset.Options{})
 	if err == nil {
 		err = pools(e)
+	}
+	var tree *prefixes.Allocator
+	if err == nil {
+		tree, err = prefixes.New(s, prefixes.Options{})
+	}
+	if err == nil {
+		err = tree.AddPool(context.Background(), treePool)
 	}
 	if err != nil {
 		return nil, err
@@ -154,7 +162,11 @@ func (s *storm) compare(doubt map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	have, err := held(ctx, e, nodes, services)
+	tree, err := prefixes.New(st, prefixes.Options{})
+	if err != nil {
+		return err
+	}
+	have, err := held(ctx, e, tree, nodes, services)
 	if err != nil {
 		return err
 	}
@@ -162,7 +174,7 @@ func (s *storm) compare(doubt map[string]bool) error {
 		return err
 	}
 	s.held = have
-	return s.thin(ctx, pods{e}, nodes, grants{services})
+	return s.thin(ctx, pods{e}, trees{tree}, nodes, grants{services})
 }
 
 // match compares what is held with what was told, and names what has no handle by it.
@@ -202,7 +214,7 @@ func (s *storm) match(have map[string]string, doubt map[string]bool) error {
 }
 
 // thin releases some of what dead processes hold, so that nothing fills.
-func (s *storm) thin(ctx context.Context, pods pods, nodes *journal.Journal[*cidrset.Set], services grants) error {
+func (s *storm) thin(ctx context.Context, pods pods, trees trees, nodes *journal.Journal[*cidrset.Set], services grants) error {
 	released := make(map[string]bool)
 	for what, h := range s.held {
 		if s.rnd.IntN(3) != 0 || released[h] {
@@ -216,6 +228,8 @@ func (s *storm) thin(ctx context.Context, pods pods, nodes *journal.Journal[*cid
 				return err
 			})
 			delete(s.held, what)
+		case strings.HasPrefix(h, treePrefix):
+			released[h], err = true, trees.release(ctx, h)
 		case strings.HasPrefix(h, "service"):
 			released[h], err = true, services.release(ctx, h)
 		default:
