@@ -58,10 +58,10 @@ func (a *Allocator) allocate(ctx context.Context, op string, r Request, reuse bo
 			return full(tr)
 		}
 		if !tr.put(at) {
-			return damaged(tr.root())
+			return damaged(r.Pool)
 		}
 		got = r.record(at, above)
-		return t.create(&got)
+		return t.give(&got)
 	})
 	if err != nil {
 		return Holding{}, err
@@ -109,7 +109,7 @@ func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request) (Hol
 		}
 		if ok {
 			got = r.record(at, above)
-			return t.create(&got)
+			return t.give(&got)
 		}
 		if got, ok, err = t.holding(at); err != nil || ok && got.Owner == r.Owner && got.Pool == r.Pool {
 			return err

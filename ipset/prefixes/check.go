@@ -188,7 +188,7 @@ func (c *checker) derive() {
 		tr := tree{pool: r.Pool}
 		base, n := addr.FromAddr(r.Prefix.Addr()), r.Prefix.Bits()-r.Pool.Bits()
 		for id := tr.root(); ; {
-			p, d := c.pages[id], int(id.depth)
+			p, d := c.pages[id], id.depth()
 			if n <= pageBits*(d+1) {
 				p.hold(tr.slotOf(base, d, n))
 				c.pages[id] = p
@@ -201,11 +201,11 @@ func (c *checker) derive() {
 	}
 	for _, id := range c.deepestFirst() {
 		p := c.pages[id]
-		c.want[id.key()] = string(p.append(nil, int(id.depth)))
-		if id.depth > 0 {
-			tr := tree{pool: id.pool}
-			up := tr.above(id)
-			c.pages[up] = c.pages[up].divide(tr.slotAt(id.base, int(up.depth)), p.sizes(int(id.depth)))
+		c.want[id.key()] = string(p.append(nil, id.depth()))
+		if id.depth() > 0 {
+			tr := tree{pool: id.of()}
+			up := tr.at(id.base, id.depth()-1)
+			c.pages[up] = c.pages[up].divide(tr.slotAt(id.base, up.depth()), p.sizes(id.depth()))
 		}
 	}
 }
@@ -216,7 +216,7 @@ func (c *checker) deepestFirst() []pageID {
 		ids = append(ids, id)
 	}
 	slices.SortFunc(ids, func(a, b pageID) int {
-		return cmp.Or(cmp.Compare(b.depth, a.depth), strings.Compare(a.key(), b.key()))
+		return cmp.Or(cmp.Compare(b.depth(), a.depth()), strings.Compare(a.key(), b.key()))
 	})
 	return ids
 }
@@ -226,7 +226,7 @@ func (c *checker) compare() {
 	var pages []string
 	note := func(key string) {
 		if id, ok := parsePageKey(key); ok {
-			c.add(WrongPage, key, id.pool)
+			c.add(WrongPage, key, id.of())
 			pages = append(pages, key)
 			return
 		}
@@ -251,7 +251,7 @@ func (c *checker) compare() {
 	slices.SortFunc(pages, func(a, b string) int {
 		x, _ := parsePageKey(a)
 		y, _ := parsePageKey(b)
-		return cmp.Or(cmp.Compare(y.depth, x.depth), strings.Compare(a, b))
+		return cmp.Or(cmp.Compare(y.depth(), x.depth()), strings.Compare(a, b))
 	})
 	c.fixes = append(c.fixes, pages...)
 	slices.SortStableFunc(c.Problems, func(a, b Problem) int { return strings.Compare(a.Key, b.Key) })
@@ -270,7 +270,7 @@ func (c *checker) apply(ctx context.Context, db store.Store, key string) error {
 		p := c.pages[id]
 		for slot := range 1 << pageBits {
 			if p.divided>>slot&1 == 1 {
-				below := (tree{pool: id.pool}).under(id, slot).key()
+				below := (tree{pool: id.of()}).under(id, slot).key()
 				ops = append(ops, store.Op{Key: below, Expect: c.have[below].Rev})
 			}
 		}

@@ -121,9 +121,12 @@ func TestDamageGivesNothingTwice(t *testing.T) {
 	for _, rec := range records(t, s) {
 		for cut := range len(rec.Value) + 1 {
 			s, a := furnished(t)
-			value := rec.Value[:cut]
-			if cut == len(rec.Value) {
-				value += "\x00"
+			op := store.Op{Kind: store.Put, Key: rec.Key, Expect: store.AnyRevision}
+			switch {
+			case cut < len(rec.Value):
+				op.Value = rec.Value[:cut]
+			default:
+				op.Value = rec.Value + "\x00"
 			}
 			held := map[netip.Prefix]bool{}
 			for h, err := range a.All(ctx, netip.Prefix{}) {
@@ -132,7 +135,7 @@ func TestDamageGivesNothingTwice(t *testing.T) {
 				}
 				held[h.Prefix] = true
 			}
-			if _, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: rec.Key, Value: value, Expect: store.AnyRevision}}); err != nil {
+			if _, err := s.Commit(ctx, []store.Op{op}); err != nil {
 				t.Fatal(err)
 			}
 			a, err := New(s, Options{Attempts: 2})
@@ -148,11 +151,35 @@ func TestDamageGivesNothingTwice(t *testing.T) {
 					}
 					for other := range held {
 						if other.Overlaps(h.Prefix) && other.Bits() > p.Bits() {
-							t.Fatalf("%q = %q: %v was given, %v is held", rec.Key, value, h.Prefix, other)
+							t.Fatalf("%q = %q: %v was given, %v is held", rec.Key, op.Value, h.Prefix, other)
 						}
 					}
 				}
 			}
 		}
+	}
+}
+
+// A page below a slot that the page above calls free is damage, not room.
+func TestStrayPage(t *testing.T) {
+	ctx := context.Background()
+	s, _ := furnished(t)
+	pool := netip.MustParsePrefix("10.0.0.0/20")
+	root := tree{pool: pool}.root().key()
+	if _, err := s.Commit(ctx, []store.Op{{Kind: store.Delete, Key: root, Expect: store.AnyRevision}}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Allocate(ctx, Request{Pool: pool, Owner: "new", Bits: 32}); !errors.Is(err, ipalloc.ErrCorrupt) {
+		t.Errorf("10.0.0.0/32 is held: %v", err)
+	}
+	if _, err := a.Repair(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := a.Allocate(ctx, Request{Pool: pool, Owner: "new", Bits: 32}); err != nil || h.Prefix.String() != "10.0.0.1/32" {
+		t.Errorf("after Repair: %v, %v", h, err)
 	}
 }

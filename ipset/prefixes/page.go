@@ -233,7 +233,7 @@ func (s sizes) shiftLeft(n int) sizes {
 
 // decodePage is the inverse of append.
 func decodePage(value string, id pageID) (page, error) {
-	bad := corrupt(id.pool, "a page of the free space is damaged")
+	bad := corrupt(id.of(), "a page of the free space is damaged")
 	b := []byte(value)
 	if len(b) < 33 || b[0] != pageVersion {
 		return page{}, bad
@@ -243,7 +243,7 @@ func decodePage(value string, id pageID) (page, error) {
 	if !p.sound() || p.empty() || p.room&^p.divided != 0 {
 		return page{}, bad
 	}
-	shift := pageBits * (int(id.depth) + 1)
+	shift := pageBits * (id.depth() + 1)
 	for range bits.OnesCount64(p.room) {
 		var s sizes
 		for i := range s {

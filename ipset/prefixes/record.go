@@ -106,8 +106,8 @@ func lastIn(p netip.Prefix) netip.Prefix {
 
 // appendKey appends the key of a page.
 func (id pageID) appendKey(dst []byte) []byte {
-	dst = append(appendID(append(dst, kindPage...), id.pool), id.depth)
-	if id.pool.Addr().Is4() {
+	dst = append(appendID(append(dst, kindPage...), id.of()), byte(id.depth()))
+	if id.is4() {
 		return binary.BigEndian.AppendUint32(dst, uint32(id.base.Lo))
 	}
 	dst = binary.BigEndian.AppendUint64(dst, id.base.Hi)
@@ -136,13 +136,14 @@ func parsePageKey(key string) (id pageID, ok bool) {
 	if len(s) != 2*n-1 {
 		return id, false
 	}
-	if id.pool, ok = parseID(s[:n]); !ok {
+	pool, ok := parseID(s[:n])
+	if !ok {
 		return id, false
 	}
 	base, _ := netip.AddrFromSlice([]byte(s[n+1:]))
-	id.depth, id.base = s[n], addr.FromAddr(base)
-	bits := id.pool.Bits() + pageBits*int(id.depth)
-	return id, bits < base.BitLen() && id.depth < maxDepth && id.pool.Contains(base) && netip.PrefixFrom(base, bits).Masked().Addr() == base
+	id = newPageID(pool, int(s[n]), addr.FromAddr(base))
+	bits := pool.Bits() + pageBits*id.depth()
+	return id, bits < base.BitLen() && id.depth() < maxDepth && pool.Contains(base) && netip.PrefixFrom(base, bits).Masked().Addr() == base
 }
 
 // record is a holding as the store has it.

@@ -64,7 +64,7 @@ func (t *txn) release(r *record) error {
 // mustBeEmpty returns the error for a pool from which a prefix is held.
 func (t *txn) mustBeEmpty(pool netip.Prefix) error {
 	root, err := t.page(tree{pool: pool}.root())
-	if err != nil || root.empty() {
+	if err != nil || root.content().empty() {
 		return err
 	}
 	e := fail(ipalloc.ErrInUse, "prefixes are held from it")

@@ -8,17 +8,41 @@ import (
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
-// pageID names a page: its pool, its depth, and the prefix that it spans by its first address.
+// pageID names a page: its pool, its depth, and the prefix that it spans by its first
+// address. It is words alone, because a map hashes these fastest.
 type pageID struct {
-	pool  netip.Prefix
-	depth uint8
-	base  addr.U128
+	pool, base addr.U128
+	shape      uint64 // the pool's family and length, and the depth, a byte each
+}
+
+func newPageID(pool netip.Prefix, depth int, base addr.U128) pageID {
+	family := uint64(4)
+	if pool.Addr().Is6() {
+		family = 6
+	}
+	return pageID{addr.FromAddr(pool.Addr()), base, family<<16 | uint64(pool.Bits())<<8 | uint64(depth)}
+}
+
+func (id pageID) depth() int { return int(id.shape & 0xff) }
+
+func (id pageID) is4() bool { return id.shape>>16 == 4 }
+
+// of returns the pool.
+func (id pageID) of() netip.Prefix {
+	if id.is4() {
+		return netip.PrefixFrom(id.pool.Addr4(), int(id.shape>>8&0xff))
+	}
+	return netip.PrefixFrom(id.pool.Addr6(), int(id.shape>>8&0xff))
 }
 
 // pages is where a tree keeps its pages. A page that is empty has no record.
 type pages interface {
-	page(id pageID) (page, error)
-	setPage(id pageID, p page)
+	// page returns a page, reading it if it is not known.
+	page(id pageID) (*pageCell, error)
+	// create returns a page that is empty, because no slot above it is divided.
+	create(id pageID) *pageCell
+	// set replaces the content of a page.
+	set(c *pageCell, p page)
 }
 
 // tree is the free space of one pool. No method reads more than two pages a level.
@@ -31,7 +55,7 @@ type tree struct {
 // width is the number of bits of the pool's addresses.
 func (t tree) width() int { return t.pool.Addr().BitLen() }
 
-func (t tree) root() pageID { return pageID{pool: t.pool, base: addr.FromAddr(t.pool.Addr())} }
+func (t tree) root() pageID { return newPageID(t.pool, 0, addr.FromAddr(t.pool.Addr())) }
 
 // prefix returns the prefix of the given relative length that starts at an address.
 func (t tree) prefix(base addr.U128, n int) netip.Prefix {
@@ -58,27 +82,29 @@ func (t tree) slotAt(base addr.U128, d int) int {
 // baseOf is the inverse of slotOf: the first address of the prefix of relative length n
 // at a slot of a page.
 func (t tree) baseOf(id pageID, slot, n int) addr.U128 {
-	d := int(id.depth)
+	d := id.depth()
 	within := addr.U128{Lo: uint64(slot) >> (pageBits*(d+1) - n)}
 	return id.base.Or(within.Shl(uint(t.width() - t.pool.Bits() - n)))
 }
 
 // under returns the page below a slot.
 func (t tree) under(id pageID, slot int) pageID {
-	return pageID{t.pool, id.depth + 1, t.baseOf(id, slot, pageBits*(int(id.depth)+1))}
+	return pageID{id.pool, t.baseOf(id, slot, pageBits*(id.depth()+1)), id.shape + 1}
 }
 
-// above returns the page that has the slot of a page.
-func (t tree) above(id pageID) pageID {
-	d := int(id.depth) - 1
-	base := id.base.Shr(uint(t.width() - t.pool.Bits() - pageBits*d)).Shl(uint(t.width() - t.pool.Bits() - pageBits*d))
-	return pageID{t.pool, uint8(d), base}
+// at returns the page of a depth that spans an address.
+func (t tree) at(base addr.U128, d int) pageID {
+	rest := uint(t.width() - t.pool.Bits() - pageBits*d)
+	return newPageID(t.pool, d, base.Shr(rest).Shl(rest))
 }
 
 // free returns the lengths, relative to the pool's, of all maximal free prefixes.
 func (t tree) free() (sizes, error) {
-	p, err := t.pages.page(t.root())
-	return p.sizes(0), err
+	c, err := t.pages.page(t.root())
+	if err != nil {
+		return sizes{}, err
+	}
+	return c.content().sizes(0), nil
 }
 
 // find returns the free prefix of relative length n in the smallest maximal free prefix
@@ -88,15 +114,16 @@ func (t tree) find(n int) (at netip.Prefix, ok bool, err error) {
 	id, w := t.root(), t.way
 	fit := -1
 	for w.n = 0; ; {
-		p, err := t.pages.page(id)
+		c, err := t.pages.page(id)
 		if err != nil {
 			return at, false, err
 		}
+		p := c.content()
 		if invariant.Enabled {
 			invariant.Step(1)
 		}
 		d := w.n
-		w.ids[d], w.pages[d] = id, p
+		w.cells[d], w.pages[d] = c, p
 		if w.n++; d == 0 {
 			if fit = p.sizes(0).fit(n); fit < 0 {
 				return at, false, nil
@@ -105,13 +132,13 @@ func (t tree) find(n int) (at netip.Prefix, ok bool, err error) {
 		if order := pageBits*(d+1) - fit; order >= 0 {
 			run := p.runs()[order]
 			if run == 0 {
-				return at, false, damaged(id)
+				return at, false, damaged(t.pool)
 			}
 			return t.prefix(t.baseOf(id, bits.TrailingZeros64(run), fit), n), true, nil
 		}
 		slot := p.withRoom(fit)
 		if slot < 0 {
-			return at, false, damaged(id)
+			return at, false, damaged(t.pool)
 		}
 		id = t.under(id, slot)
 	}
@@ -119,7 +146,7 @@ func (t tree) find(n int) (at netip.Prefix, ok bool, err error) {
 
 // path is the pages from the root to the one that a prefix's slots are in.
 type path struct {
-	ids   [maxDepth]pageID
+	cells [maxDepth]*pageCell
 	pages [maxDepth]page
 	n     int
 }
@@ -131,16 +158,17 @@ func (t tree) walk(at netip.Prefix) (open bool, err error) {
 	base, n, w := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits(), t.way
 	w.n = 0
 	for id := t.root(); ; {
-		p, err := t.pages.page(id)
+		c, err := t.pages.page(id)
 		if err != nil {
 			return false, err
 		}
+		p := c.content()
 		if invariant.Enabled {
 			invariant.Step(1)
 		}
-		w.ids[w.n], w.pages[w.n] = id, p
+		d := w.n
+		w.cells[d], w.pages[d] = c, p
 		w.n++
-		d := int(id.depth)
 		if n <= pageBits*(d+1) {
 			return true, nil
 		}
@@ -169,7 +197,11 @@ func (t tree) put(at netip.Prefix) bool {
 		if w.pages[d].taken>>slot&1 == 1 {
 			return false
 		}
-		w.ids[w.n], w.pages[w.n] = t.under(w.ids[d], slot), page{}
+		c := t.pages.create(t.under(w.cells[d].id, slot))
+		if !c.content().empty() {
+			return false // the slot should be divided
+		}
+		w.cells[w.n], w.pages[w.n] = c, page{}
 		w.n++
 	}
 	slot, order := t.slotOf(base, w.n-1, n)
@@ -189,11 +221,11 @@ func (t tree) give(at netip.Prefix) error {
 	}
 	last := w.n - 1
 	if !open {
-		return damaged(w.ids[last])
+		return damaged(t.pool)
 	}
 	slot, order := t.slotOf(base, last, n)
 	if !w.pages[last].drop(slot, order) {
-		return damaged(w.ids[last])
+		return damaged(t.pool)
 	}
 	t.store(w, base)
 	return nil
@@ -203,7 +235,7 @@ func (t tree) give(at netip.Prefix) error {
 // changes.
 func (t tree) store(w *path, base addr.U128) {
 	for d := w.n - 1; d >= 0; d-- {
-		t.pages.setPage(w.ids[d], w.pages[d])
+		t.pages.set(w.cells[d], w.pages[d])
 		if d == 0 {
 			return
 		}
@@ -221,6 +253,6 @@ func (t tree) store(w *path, base addr.U128) {
 }
 
 // damaged returns the error for a page that contradicts another one, or a holding.
-func damaged(id pageID) error {
-	return corrupt(id.pool, "pages of the free space contradict each other or what is held")
+func damaged(pool netip.Prefix) error {
+	return corrupt(pool, "pages of the free space contradict each other or what is held")
 }

@@ -7,24 +7,31 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // recorded keeps pages as a store does: encoded, and none that is empty.
 type recorded map[pageID]string
 
-func (r recorded) page(id pageID) (page, error) {
+func (r recorded) page(id pageID) (*pageCell, error) {
 	if r[id] == "" {
-		return page{}, nil
+		return r.create(id), nil
 	}
-	return decodePage(r[id], id)
+	p, err := decodePage(r[id], id)
+	return &pageCell{occ.NewVar(store.Record{}, p), id}, err
 }
 
-func (r recorded) setPage(id pageID, p page) {
+func (r recorded) create(id pageID) *pageCell {
+	return &pageCell{occ.NewVar(store.Record{}, page{}), id}
+}
+
+func (r recorded) set(c *pageCell, p page) {
 	if p.empty() {
-		delete(r, id)
+		delete(r, c.id)
 		return
 	}
-	r[id] = string(p.append(nil, int(id.depth)))
+	r[c.id] = string(p.append(nil, c.id.depth()))
 }
 
 // halves is the free space of a pool as a list of its maximal free prefixes: what a tree
@@ -106,8 +113,8 @@ func TestTreeAgreesWithAList(t *testing.T) {
 	for _, c := range pools {
 		for seed := range uint64(20) {
 			rng := rand.New(rand.NewPCG(seed, 1))
-			pool, store := netip.MustParsePrefix(c.pool), recorded{}
-			tr, list := tree{pool, store, new(path)}, halves{netip.MustParsePrefix(c.pool): true}
+			pool, recs := netip.MustParsePrefix(c.pool), recorded{}
+			tr, list := tree{pool, recs, new(path)}, halves{netip.MustParsePrefix(c.pool): true}
 			var held []netip.Prefix
 			for range 200 {
 				n := pool.Bits() + 1 + rng.IntN(c.longest-pool.Bits())
@@ -155,8 +162,8 @@ func TestTreeAgreesWithAList(t *testing.T) {
 					t.Fatalf("%v, seed %d: give(%v): %v", pool, seed, p, err)
 				}
 			}
-			if len(store) != 0 {
-				t.Fatalf("%v, seed %d: %d pages are left when all is free", pool, seed, len(store))
+			if len(recs) != 0 {
+				t.Fatalf("%v, seed %d: %d pages are left when all is free", pool, seed, len(recs))
 			}
 		}
 	}

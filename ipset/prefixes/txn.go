@@ -78,8 +78,10 @@ func (c *holdingCell) Settle() { c.indexed = c.Get().Owner }
 // pageCell is a page; an empty one has no record.
 type pageCell struct {
 	occ.Var[page]
-	depth int
+	id pageID
 }
+
+func (c *pageCell) content() page { return c.Get() }
 
 // Write implements occ.Entry.
 func (c *pageCell) Write(o *occ.Ops) {
@@ -89,7 +91,7 @@ func (c *pageCell) Write(o *occ.Ops) {
 		return
 	}
 	o.Put(&c.Cell)
-	o.Buf = p.append(o.Buf, c.depth)
+	o.Buf = p.append(o.Buf, c.id.depth())
 	o.Value()
 }
 
@@ -121,10 +123,10 @@ func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
 	})
 	t.pages = occ.NewCache(keptCells, parsePageKey, func(id pageID, r store.Record) (*pageCell, error) {
 		if r.Rev == 0 {
-			return &pageCell{occ.NewVar(r, page{}), int(id.depth)}, nil
+			return &pageCell{occ.NewVar(r, page{}), id}, nil
 		}
 		p, err := decodePage(r.Value, id)
-		return &pageCell{occ.NewVar(r, p), int(id.depth)}, err
+		return &pageCell{occ.NewVar(r, p), id}, err
 	})
 	t.Register(keyRoots, t.rootPools)
 	t.Register(kindHolding, t.holdings)
@@ -187,9 +189,9 @@ func (t *txn) holding(at netip.Prefix) (r record, ok bool, err error) {
 	return r, r.Owner != "", nil
 }
 
-// create writes a holding that does not exist by the pages of its pool. It is not read:
+// give writes a holding that does not exist by the pages of its pool. It is not read:
 // the commit verifies that, and after a conflict it is known.
-func (t *txn) create(r *record) error {
+func (t *txn) give(r *record) error {
 	c := t.holdings.Get(r.Prefix)
 	if c == nil {
 		c = &holdingCell{Var: occ.NewVar(store.Record{Key: holdingKey(r.Prefix)}, record{})}
@@ -210,42 +212,45 @@ func (t *txn) replace(at netip.Prefix, r *record) error {
 }
 
 // page implements pages.
-func (t *txn) page(id pageID) (page, error) {
+func (t *txn) page(id pageID) (*pageCell, error) {
 	c := t.pages.Get(id)
 	if c == nil {
 		if err := t.Load(id.key()); err != nil {
-			return page{}, err
+			return nil, err
 		}
 		c = t.pages.Get(id)
 	}
 	t.Guard(&c.Cell)
-	return c.Get(), nil
+	return c, nil
 }
 
-// setPage implements pages. A page that was not read has no record, because no slot
-// above it is divided.
-func (t *txn) setPage(id pageID, p page) {
+// create implements pages. The page is not read: the commit verifies that it has no record.
+func (t *txn) create(id pageID) *pageCell {
 	c := t.pages.Get(id)
 	if c == nil {
-		c = &pageCell{occ.NewVar(store.Record{Key: id.key()}, page{}), int(id.depth)}
+		c = &pageCell{occ.NewVar(store.Record{Key: id.key()}, page{}), id}
 		t.pages.Put(id, c)
 	}
 	t.Guard(&c.Cell)
-	occ.Set(&t.Txn, c, p)
+	return c
 }
 
-// prefetch reads the pages on the way to a prefix of a pool, in one round trip.
+// set implements pages.
+func (t *txn) set(c *pageCell, p page) { occ.Set(&t.Txn, c, p) }
+
+// prefetch reads the pages on the way to a prefix of a pool, in one round trip, unless the
+// last one is known.
 func (t *txn) prefetch(tr tree, at netip.Prefix) error {
-	var missing []string
 	base, n := addr.FromAddr(at.Addr()), at.Bits()-tr.pool.Bits()
-	for id := tr.root(); ; id = tr.under(id, tr.slotAt(base, int(id.depth))) {
-		if t.pages.Get(id) == nil {
-			missing = append(missing, id.key())
-		}
-		if n <= pageBits*(int(id.depth)+1) {
-			return t.Load(missing...)
-		}
+	last := (n - 1) / pageBits
+	if t.pages.Get(tr.at(base, last)) != nil {
+		return nil
 	}
+	keys := make([]string, last+1)
+	for d := range keys {
+		keys[d] = tr.at(base, d).key()
+	}
+	return t.Load(keys...)
 }
 
 // owned returns the prefixes that an owner holds from a pool, or from all if pool is the

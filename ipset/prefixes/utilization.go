@@ -63,7 +63,7 @@ func addresses(counts *[129]int) (sum float64) {
 
 // add counts what one page says.
 func (u *Utilization) add(id pageID, p page) {
-	end := id.pool.Bits() + pageBits*(int(id.depth)+1) // the length of a slot
+	end := id.of().Bits() + pageBits*(id.depth()+1) // the length of a slot
 	for order, free := range p.runs() {
 		if free != 0 {
 			u.Free[end-order] += bits.OnesCount64(free)
@@ -126,12 +126,12 @@ func (a *Allocator) utilization(ctx context.Context, call ipalloc.Error, pool ne
 		}
 	}
 	return levels, explain(a.eachPage(ctx, within, deep, func(id pageID, p page) {
-		u := at[id.pool]
+		u := at[id.of()]
 		if u == nil {
 			return // a pool since a moment ago
 		}
-		if id.depth == 0 {
-			u.Free[id.pool.Bits()]--
+		if id.depth() == 0 {
+			u.Free[id.of().Bits()]--
 		}
 		u.add(id, p)
 	}), call)
