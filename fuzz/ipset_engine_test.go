@@ -53,6 +53,9 @@ func newIPAMReplay(t testing.TB, defs []ipamPool, db store.Store) *ipamReplay {
 	r := &ipamReplay{t: t, defs: defs, store: db, m: &model.IPSet{
 		Blocks: make(map[netip.Prefix]*model.IPSetBlock), Limit: 1 << 30, Now: ipsetStart, Last: make(map[model.IPSetLast][]netip.Addr),
 		Start: func(owner string, p model.IPSetPool) netip.Prefix {
+			if p.Order == 1 {
+				return netip.PrefixFrom(p.Prefix.Addr(), p.Bits)
+			}
 			return ipset.StartOf(ipset.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)
 		},
 	}, seen: make(map[ipset.Release]bool)}
@@ -302,6 +305,7 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repe
 		}
 		return
 	}
+	r.m.Choose = chooseOf(append(slices.Clone(got.V4), got.V6...))
 	want, why := r.m.AutoAssign(w)
 	if why != "" {
 		if !ipamRefusals[why].is(err) {

@@ -146,9 +146,22 @@ func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 		if c.byName(p.Name) >= 0 {
 			return wrap(ipalloc.Error{Op: "add", Name: p.Name, Err: errPoolExists})
 		}
+		if err := c.unlike(&p); err != nil {
+			return err
+		}
 		c.Pools = append(c.Pools, p.clone())
 		return nil
 	})
+}
+
+// unlike refuses a pool that another has the prefix of.
+func (c *catalog) unlike(p *Pool) error {
+	for _, q := range c.Pools {
+		if q.Prefix == p.Prefix && q.Name != p.Name {
+			return wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Holder: q.Name, Err: errOverlap})
+		}
+	}
+	return nil
 }
 
 // UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits
@@ -173,6 +186,9 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 		was := c.Pools[i].Prefix
 		if p.Prefix.Bits() > was.Bits() || !p.Prefix.Contains(was.Addr()) {
 			return wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: fmt.Errorf("%w: a pool can grow and not shrink or move", errBadArgument)})
+		}
+		if err := c.unlike(&p); err != nil {
+			return err
 		}
 		next := p.clone()
 		next.Draining = nil

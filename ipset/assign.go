@@ -341,7 +341,7 @@ func (p *assignPlan) readOwner(t *txn) (err error) {
 		for i := range p.searches {
 			for _, j := range p.searches[i].pools[:min(1, len(p.searches[i].pools))] { // the first
 				pool := &p.cat.Pools[j]
-				id, _ := leafOf(StartOf(p.Owner, pool.Prefix, pool.BlockBits))
+				id, _ := leafOf(p.start(j))
 				keys = t.pageKeys(keys, pool.Prefix, id)
 			}
 		}
@@ -392,8 +392,7 @@ func (p *assignPlan) pickFree(t *txn, s *search) error {
 		if !ok {
 			break
 		}
-		pool := &p.cat.Pools[i]
-		start := StartOf(p.Owner, pool.Prefix, pool.BlockBits)
+		start := p.start(i)
 		for s.want > 0 {
 			if !p.mayClaim(t, i) {
 				s.because(i, LimitReached) // whether there is a free block is looked up if it comes to a shortage

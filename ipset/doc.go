@@ -54,6 +54,7 @@
 // # Cost
 //
 //	AutoAssign from a block, release   O(1), one commit; in blocks above 64 addresses O(spans of the free queue)
+//	lowest or random address           O(spans of the free queue, log spans for the lowest), at most some 32 of 64 addresses
 //	first block of a host              O(log64 n) page records, two round trips
 //	block to borrow                    O(log n)
 //	full pool                          O(1)

@@ -39,3 +39,28 @@ func ExamplePool_nested() {
 	// vpn 100.64.0.0/10 has 4193280 addresses without [100.64.8.0/22]
 	// true ipset: add 100.64.12.0/24 in "sales": a nested pool must be made of whole blocks of the pool around it at 100.64.0.0/10, held by "vpn"
 }
+
+// Random spreads addresses, so that one that was released is not the next one handed out, and neither is its neighbour. The same calls
+// give the same addresses again.
+func ExamplePool_order() {
+	ctx := context.Background()
+	e, err := ipset.New(store.NewMemory(), ipset.Options{})
+	must(err)
+	for _, o := range []ipset.Order{ipset.FIFO, ipset.Lowest, ipset.Random} {
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(o), 0}), 24)
+		must(e.AddPool(ctx, ipset.Pool{Name: o.String(), Prefix: prefix, BlockBits: 24, Order: o}))
+		a := ipset.AssignArgs{Owner: ipset.HostOwner("router"), Num4: 3, Pools: []string{o.String()}}
+		first, err := e.AutoAssign(ctx, a)
+		must(err)
+		_, err = e.ReleaseIPs(ctx, ipset.Release{Address: first.V4[1].Address})
+		must(err)
+		a.Num4 = 1
+		next, err := e.AutoAssign(ctx, a)
+		must(err)
+		fmt.Println(o, first.V4[0].Address, first.V4[1].Address, first.V4[2].Address, "then", next.V4[0].Address)
+	}
+	// Output:
+	// fifo 10.0.0.0 10.0.0.1 10.0.0.2 then 10.0.0.3
+	// lowest 10.0.1.0 10.0.1.1 10.0.1.2 then 10.0.1.1
+	// random 10.0.2.191 10.0.2.50 10.0.2.84 then 10.0.2.7
+}

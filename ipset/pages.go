@@ -128,11 +128,8 @@ func decodePage(s string) (page, error) {
 // at the same time search in different places, and a host that returns searches where it was before. size is the
 // prefix length of the pool's blocks, from that of the pool on.
 func StartOf(o Owner, pool netip.Prefix, size int) netip.Prefix {
-	h := uint64(14695981039346656037) // FNV-1a, then a finaliser so that every bit depends on all
-	for _, c := range []byte(o.String()) {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	mix := func(x uint64) uint64 {
+	h := hashOf(o.String())
+	mix := func(x uint64) uint64 { // a finaliser: every bit depends on all
 		x = (x ^ x>>33) * 0xff51afd7ed558ccd
 		x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
 		return x ^ x>>33
@@ -140,4 +137,13 @@ func StartOf(o Owner, pool netip.Prefix, size int) netip.Prefix {
 	n := addr.U128{Hi: mix(h + 1), Lo: mix(h)}.And(addr.Low(uint(size - pool.Bits())))
 	first := netip.PrefixFrom(pool.Addr(), size)
 	return blockAt(pool.Addr().Is6(), size, ordinalOf(first).Or(n))
+}
+
+// hashOf returns the FNV-1a hash of a name.
+func hashOf(name string) uint64 {
+	h := uint64(14695981039346656037)
+	for _, c := range []byte(name) {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return h
 }

@@ -50,6 +50,11 @@ type Pool struct {
 	Disabled bool
 	// Manual restricts the pool to calls that name it.
 	Manual bool
+	// Order says which address of a block is handed out next: the one that was released first by default, the lowest, or one at
+	// random. The block is chosen before: the owner's blocks in address order, then a free one from a place that the owner's name
+	// fixes, with Lowest from the first of the pool on. So Lowest and Random are of the whole pool where it is one block. Cost:
+	// [block.Block.PeekOrder].
+	Order Order `json:",omitempty"`
 	// Priority puts the pool before those with a lower one, whatever blocks the owner has: an address comes from a pool of lower
 	// Priority only if no pool of a higher one that qualifies can give one. Among equals an owner's existing blocks come first,
 	// then the pools in the order of their names.
@@ -90,6 +95,9 @@ func (p *Pool) check() error {
 	}
 	if p.Uses&^allUses != 0 {
 		return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: errUnknownUse})
+	}
+	if p.Order > Random {
+		return wrap(ipalloc.Error{Op: "check", Field: "Order", Name: p.Name, Err: fmt.Errorf("%w: %s", errBadArgument, p.Order)})
 	}
 	if p.MaxBlocksPerHost < 0 || p.Cooldown < 0 {
 		return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: errBadConfig})
@@ -162,6 +170,7 @@ type catalog struct {
 
 	// By pool: what automatic assignment may not take, nil for nothing; and the selectors, compiled.
 	avoid         []addrRanges
+	seeds         []uint64 // of the random order
 	nodes, spaces []*selector.Selector
 }
 
@@ -216,6 +225,7 @@ func (c *catalog) prepare() error {
 	reserved := addrRanges(set.Ranges())
 	n := len(c.Pools)
 	c.avoid, c.names, c.places = make([]addrRanges, n), make(map[string]int, n), make([]int, n)
+	c.seeds = make([]uint64, n)
 	c.nodes, c.spaces = make([]*selector.Selector, n), make([]*selector.Selector, n)
 	for i := range c.Pools {
 		p := &c.Pools[i]
@@ -225,7 +235,7 @@ func (c *catalog) prepare() error {
 		if _, twice := c.names[p.Name]; twice {
 			return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: errPoolExists})
 		}
-		c.names[p.Name], c.places[i] = i, i
+		c.names[p.Name], c.places[i], c.seeds[i] = i, i, hashOf(p.Name)
 		if c.nodes[i], err = p.Nodes.compile(); err != nil {
 			return err
 		}

@@ -10,6 +10,23 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
+// start returns the block of a pool at which the searches begin.
+func (p *assignPlan) start(i int) netip.Prefix {
+	pool := &p.cat.Pools[i]
+	if pool.Order == Lowest {
+		return netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits)
+	}
+	return StartOf(p.Owner, pool.Prefix, pool.BlockBits)
+}
+
+// peek appends the next k ordinals that pool i hands out from a block.
+func (p *assignPlan) peek(b *block.Block, i int, dst []uint64, k int, avoid []block.Span) []uint64 {
+	if o := p.cat.Pools[i].Order; o != FIFO {
+		return b.PeekOrder(o, p.cat.seeds[i], dst, k, avoid)
+	}
+	return b.Peek(dst, k, avoid)
+}
+
 // nextFree finds a free block of a pool, from start to the end and then from the beginning to start.
 func (p *assignPlan) nextFree(t *txn, s *search, i int, start netip.Prefix) (netip.Prefix, bool, error) {
 	pool := &p.cat.Pools[i]
@@ -78,7 +95,7 @@ func (p *assignPlan) blockOptions() block.Options {
 
 // take picks from a block made for the owner.
 func (p *assignPlan) take(s *search, i int, be *blockEntry, b *block.Block) {
-	ordinals := b.Peek(nil, s.want, avoided(b, p.cat, i))
+	ordinals := p.peek(b, i, nil, s.want, avoided(b, p.cat, i))
 	s.want -= len(ordinals)
 	p.picks = append(p.picks, pick{be: be, fresh: b, ordinals: ordinals})
 	if free, _ := b.Free(); s.want > 0 && free > uint64(len(ordinals)) {
@@ -88,7 +105,7 @@ func (p *assignPlan) take(s *search, i int, be *blockEntry, b *block.Block) {
 
 // pickFrom picks what is wanted and free from a block and reports whether it found any.
 func (p *assignPlan) pickFrom(t *txn, s *search, i int, be *blockEntry) bool {
-	ordinals := p.next(be, s.want, be.avoid(p.cat, i))
+	ordinals := p.next(be, i, s.want)
 	s.want -= len(ordinals)
 	if len(ordinals) > 0 {
 		t.Guard(&be.Cell)
@@ -110,7 +127,7 @@ func (p *assignPlan) picked(be *blockEntry) bool {
 
 // next returns the next ordinals of a block that have not been picked already, which only those of a sticky handle can be:
 // every block is met once otherwise.
-func (p *assignPlan) next(be *blockEntry, n int, avoid []block.Span) []uint64 {
+func (p *assignPlan) next(be *blockEntry, i, n int) []uint64 {
 	var had []uint64
 	for _, k := range p.picks[:p.sticky] {
 		if k.be == be {
@@ -121,7 +138,7 @@ func (p *assignPlan) next(be *blockEntry, n int, avoid []block.Span) []uint64 {
 	if len(p.picks) > 0 {
 		dst = nil // it is in use
 	}
-	ordinals := be.Peek(dst, n+len(had), avoid)
+	ordinals := p.peek(be.Block, i, dst, n+len(had), be.avoid(p.cat, i))
 	if len(had) > 0 {
 		ordinals = slices.DeleteFunc(ordinals, func(x uint64) bool { return slices.Contains(had, x) })
 	}
@@ -160,8 +177,7 @@ func (p *assignPlan) short(t *txn, s *search) error {
 			return nil
 		}
 		if s.reasons[i] == LimitReached {
-			pool := &p.cat.Pools[i]
-			_, ok, err := p.nextFree(t, s, i, StartOf(p.Owner, pool.Prefix, pool.BlockBits))
+			_, ok, err := p.nextFree(t, s, i, p.start(i))
 			if err != nil {
 				return err
 			}

@@ -18,6 +18,8 @@ type (
 	Guard = block.Guard
 	// BlockInfo is a read-only view of a block as a query found it.
 	BlockInfo = block.Info
+	// Order says which of the free addresses of a block is handed out next.
+	Order = block.Order
 	// Outcome says what a release did with one address.
 	Outcome = block.Outcome
 )
@@ -27,6 +29,13 @@ const (
 	Nobody  = block.Nobody
 	Host    = block.Host
 	Virtual = block.Virtual
+)
+
+// The orders of a [Pool].
+const (
+	FIFO   = block.FIFO
+	Lowest = block.Lowest
+	Random = block.Random
 )
 
 // The outcomes of a release.

@@ -35,7 +35,7 @@ type walk struct {
 func (p *assignPlan) walk(t *txn, s *search, i int, kind string, most int64) *walk {
 	pool := &p.cat.Pools[i]
 	all := blockRange(kind, pool.Prefix)
-	start := blockKey(kind, StartOf(p.Owner, pool.Prefix, pool.BlockBits))
+	start := blockKey(kind, p.start(i))
 	rest := []store.Range{{From: start, To: all.To}, {From: all.From, To: start}}
 	return &walk{p: p, t: t, s: s, i: i, kind: kind, most: most, rest: rest, limit: firstList}
 }

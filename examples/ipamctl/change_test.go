@@ -14,9 +14,9 @@ import (
 var changes = []string{
 	"pool add more 10.2.0.7/24 --block-bits 28 --use workload,tunnel --priority 5 --nodes zone=a,!spot;metadata.name=x --range 10.2.0.16-10.2.0.63 --cooldown 1m",
 	"pool add more 10.9.0.0/24",
-	"pool add other 10.1.0.128/25",
+	"pool add other 10.1.0.0/24", "pool add other 10.1.0.128/29",
 	"pool set more --priority 0 --nodes= --range= --manual",
-	"pool set more --use gateway",
+	"pool set more --use gateway", "pool set more --order sorted", "pool set more --order random",
 	"pool set none --manual",
 	"pool set more --manual=false -o json",
 	"pool resize more",

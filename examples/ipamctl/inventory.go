@@ -43,6 +43,8 @@ type poolEntry struct {
 	MaxBlocks  int      `json:"maxBlocksPerHost,omitempty"`
 	Subnet     bool     `json:"subnet,omitempty"`
 	Cooldown   string   `json:"cooldown,omitempty"`
+
+	Order ipset.Order `json:"order,omitempty"`
 }
 
 // blockEntry is a block with its owner.
@@ -100,7 +102,7 @@ func (inv *inventory) keep(in netip.Prefix) {
 
 func entryOf(p ipset.Pool) poolEntry {
 	e := poolEntry{Name: p.Name, Prefix: p.Prefix.String(), BlockBits: p.BlockBits, Uses: usesOf(p.Uses), Disabled: p.Disabled, Manual: p.Manual,
-		Priority: p.Priority, Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet}
+		Priority: p.Priority, Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet, Order: p.Order}
 	for _, r := range p.Ranges {
 		e.Ranges = append(e.Ranges, r.String())
 	}
@@ -112,7 +114,7 @@ func entryOf(p ipset.Pool) poolEntry {
 
 // pool returns the pool that an entry says.
 func (e poolEntry) pool() (p ipset.Pool, err error) {
-	p = ipset.Pool{Name: e.Name, BlockBits: e.BlockBits, Disabled: e.Disabled, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet}
+	p = ipset.Pool{Name: e.Name, BlockBits: e.BlockBits, Disabled: e.Disabled, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet, Order: e.Order}
 	if p.Prefix, err = parsePrefix(e.Prefix); err != nil {
 		return p, err
 	}

@@ -40,6 +40,8 @@ type poolView struct {
 	Counts      countsView `json:"addresses"`
 	Blocks      int        `json:"blocks"`
 	LargestFree string     `json:"largestFree,omitempty"`
+
+	Order ipset.Order `json:"order,omitempty"`
 }
 
 // countsView are addresses by state; they add up to the capacity.
@@ -110,7 +112,7 @@ func stateOf(p ipset.Pool) string {
 func (p *poolUse) view() poolView {
 	v := poolView{
 		Name: p.Name, Prefix: p.Pool.Prefix.String(), BlockBits: p.BlockBits, State: stateOf(p.Pool), Uses: usesOf(p.Uses), Priority: p.Priority,
-		Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet,
+		Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet, Order: p.Order,
 		Draining: p.Draining, Counts: countsOf(&p.Utilization), Blocks: len(p.Utilization.Blocks),
 	}
 	for _, r := range p.Ranges {
@@ -239,9 +241,13 @@ func (p *poolUse) listing() *listing {
 	if p.Subnet {
 		subnet = "yes"
 	}
-	l := &listing{single: true, columns: []string{"NAME", "PREFIX", "STATE", "BLOCK SIZE", "DRAINING", "USES", "PRIORITY", "NODES", "NAMESPACES",
+	order := ""
+	if p.Order != ipset.FIFO {
+		order = p.Order.String()
+	}
+	l := &listing{single: true, columns: []string{"NAME", "PREFIX", "STATE", "BLOCK SIZE", "DRAINING", "ORDER", "USES", "PRIORITY", "NODES", "NAMESPACES",
 		"RANGES", "BLOCKS PER HOST", "SUBNET", "COOLDOWN", "CAPACITY", "USED", "COOLING", "RESERVED", "AVAILABLE", "USE", "BLOCKS", "LARGEST FREE"}}
-	l.add(p.Name, v, p.Name, v.Prefix, v.State, fmt.Sprintf("/%d", p.BlockBits), strings.TrimSpace(draining), strings.Join(v.Uses, ", "),
+	l.add(p.Name, v, p.Name, v.Prefix, v.State, fmt.Sprintf("/%d", p.BlockBits), strings.TrimSpace(draining), order, strings.Join(v.Uses, ", "),
 		fmt.Sprint(p.Priority), v.Nodes, v.Namespaces, strings.Join(v.Ranges, ", "), limit, subnet, v.Cooldown, count{u.Capacity}.String(),
 		count{u.Used}.String(), count{u.Cooling}.String(), count{u.Reserved}.String(), count{u.Available}.String(),
 		percent(u.Capacity.Sub(u.Available), u.Capacity), fmt.Sprint(len(u.Blocks)), cmp.Or(v.LargestFree, "none"))

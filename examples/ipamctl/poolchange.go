@@ -20,6 +20,7 @@ type poolFlags struct {
 	nodes, namespaces              string
 	disabled, manual, subnet       bool
 	cooldown                       time.Duration
+	order                          string
 }
 
 func (f *poolFlags) register(flags *pflag.FlagSet) {
@@ -32,6 +33,7 @@ func (f *poolFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.ranges, "range", nil, "assign only from this `FIRST-LAST` automatically; may be repeated")
 	flags.IntVar(&f.maxBlocks, "max-blocks-per-host", 0, "the blocks of this pool that one host may claim; 0 is no limit")
 	flags.BoolVar(&f.subnet, "subnet", false, "the pool is one subnet: spare its network and broadcast addresses")
+	flags.StringVar(&f.order, "order", "fifo", "hand out the address released first, the lowest or a random one: `ORDER` fifo, lowest or random")
 	flags.DurationVar(&f.cooldown, "cooldown", 0, "keep a released address from others for this long")
 }
 
@@ -63,6 +65,11 @@ func (f *poolFlags) apply(flags *pflag.FlagSet, p *ipset.Pool) (err error) {
 				return fail(exitUsage, "--range %s: not of the form 10.0.0.1-10.0.0.9", text)
 			}
 			p.Ranges = append(p.Ranges, r)
+		}
+	}
+	if flags.Changed("order") {
+		if err := p.Order.UnmarshalText([]byte(f.order)); err != nil {
+			return fail(exitUsage, "--order %s: fifo, lowest or random is needed", f.order)
 		}
 	}
 	set(flags, "disabled", &p.Disabled, f.disabled)

@@ -16,6 +16,7 @@ type IPSetPool struct {
 	Cooldown time.Duration
 	Most     int // blocks of one owner, 0 is no limit
 	Priority int
+	Order    int // 0 by release, 1 lowest, 2 random
 }
 
 // IPSet is the twin of ipset.Engine: pools, blocks and reservations in slices and maps, every question answered by
@@ -27,6 +28,8 @@ type IPSet struct {
 	Strict   bool
 	Limit    int // of blocks per owner
 	Now      time.Time
+	// Choose chooses n of the addresses that a pool of random order may hand out.
+	Choose func(free []netip.Addr, n int) []netip.Addr
 	// Start is where the walks of an owner through a pool begin.
 	Start func(owner string, p IPSetPool) netip.Prefix
 	// Last is what sticky handles were given last, by handle and whether it is IPv6.
@@ -149,6 +152,21 @@ func (m *IPSet) reserved(a netip.Addr) bool {
 	return slices.ContainsFunc(m.Reserved, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// peek returns the next n addresses of a block in the order of its pool.
+func (m *IPSet) peek(b *IPSetBlock, n int) []netip.Addr {
+	p, _ := m.pool(b.Prefix.Addr())
+	if p.Order == 0 {
+		return b.Peek(n, m.reserved)
+	}
+	all := b.Peek(len(b.Free), m.reserved)
+	n = min(n, len(all))
+	if p.Order == 2 {
+		return m.Choose(all, n)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all[:n]
+}
+
 // unusable reports whether nothing would be left of a new block.
 func (m *IPSet) unusable(p netip.Prefix, w IPSetWant) bool {
 	return len(NewIPSetBlock(p, w.Head, w.Tail, m.Now).Peek(1, m.reserved)) == 0
@@ -249,7 +267,7 @@ func (m *IPSet) AutoAssign(w IPSetWant) (out []netip.Addr, why string) {
 func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out []netip.Addr) {
 	owner := w.Owner
 	take := func(b *IPSetBlock) {
-		for _, a := range b.Peek(n-len(out), m.reserved) {
+		for _, a := range m.peek(b, n-len(out)) {
 			b.Take(a, w.Hold)
 			out = append(out, a)
 		}

@@ -1,0 +1,96 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// ordered returns a pool of one block with an order.
+func ordered(name, prefix string, bits int, o Order) Pool {
+	p := pool(name, prefix, bits)
+	p.Order = o
+	return p
+}
+
+// TestLowestFirst: released addresses go out again before higher ones, and blocks are claimed from the first of the pool on.
+func TestLowestFirst(t *testing.T) {
+	w := newWorld(t, Config{}, ordered("a", "10.0.0.0/26", 29, Lowest))
+	first := func(n int, handle string) (s []string) {
+		for _, al := range w.assign(want("h", n, handle)).V4 {
+			s = append(s, fmt.Sprint(al.Address))
+		}
+		return s
+	}
+	if got := first(10, "p"); got[0] != "10.0.0.0" || got[9] != "10.0.0.9" {
+		t.Errorf("%v", got)
+	}
+	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.5")}, Release{Address: ip("10.0.0.2")})
+	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.3")}, Release{Address: ip("10.0.0.9")})
+	if got := fmt.Sprint(first(5, "q")); got != "[10.0.0.2 10.0.0.3 10.0.0.5 10.0.0.9 10.0.0.10]" {
+		t.Error(got)
+	}
+	w.check()
+	// Another host takes the first free block.
+	if got := w.assign(want("g", 1, "r")).V4[0].Address; got != ip("10.0.0.16") {
+		t.Error(got)
+	}
+}
+
+// TestRandomFollowsFromState: the same calls on two stores give the same addresses, from whichever engine and dry or not; another name
+// of the pool gives others.
+func TestRandomFollowsFromState(t *testing.T) {
+	run := func(name string) (got []string) {
+		w := newWorld(t, Config{}, ordered(name, "10.0.0.0/24", 24, Random))
+		engines := []*Engine{w.Engine, w.engine(w.store)}
+		for i := range 60 {
+			e := engines[i%2]
+			a := want("h", 1+i%3, fmt.Sprint("p", i%7))
+			dry, err := e.DryRun().AutoAssign(bg, a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			real, err := e.AutoAssign(bg, a)
+			if err != nil || !slices.EqualFunc(dry.V4, real.V4, func(x, y Allocation) bool { return x.Address == y.Address }) {
+				t.Fatalf("dry %v, then %v, %v", dry, real, err)
+			}
+			for _, al := range real.V4 {
+				got = append(got, al.Address.String())
+			}
+			if i%5 == 4 {
+				w.releaseHandle(fmt.Sprint("p", i%7))
+			}
+		}
+		w.check()
+		return got
+	}
+	one, again, other := run("a"), run("a"), run("b")
+	if !slices.Equal(one, again) || slices.Equal(one, other) || slices.IsSorted(one) {
+		t.Errorf("%v, %v, %v", one, again, other)
+	}
+}
+
+// TestOrderChanges: the order of a pool can change at any time; its first-in first-out queue goes on where it was.
+func TestOrderChanges(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	w.assign(want("h", 6, "p"))
+	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.4")})
+	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.1")})
+	for _, o := range []Order{Lowest, Random, FIFO} {
+		if err := w.UpdatePool(bg, ordered("a", "10.0.0.0/29", 29, o)); err != nil {
+			t.Fatal(err)
+		}
+		got := w.assign(want("h", 1, "q")).V4[0].Address
+		if o == Lowest && got != ip("10.0.0.1") {
+			t.Errorf("lowest is %s", got)
+		}
+		w.check()
+	}
+	w.refuses("unknown order", w.UpdatePool(bg, ordered("a", "10.0.0.0/29", 29, 3)), ipalloc.ErrInvalid, "Order", "order 3")
+	if err := w.AddPool(bg, ordered("b", "10.0.1.0/29", 29, 9)); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Error(err)
+	}
+}
