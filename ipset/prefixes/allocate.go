@@ -1,6 +1,7 @@
 package prefixes
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -57,8 +58,8 @@ func (a *Allocator) allocate(ctx context.Context, op string, r Request, reuse bo
 		if !ok {
 			return full(tr)
 		}
-		if !tr.put(at) {
-			return damaged(r.Pool)
+		if ok, err := tr.put(at); err != nil || !ok {
+			return cmp.Or(err, damaged(r.Pool))
 		}
 		got = r.record(at, above)
 		return t.give(&got)

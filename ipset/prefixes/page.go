@@ -198,21 +198,41 @@ func run(slot, order int) uint64 {
 	return (1<<(1<<order) - 1) << slot
 }
 
-const pageVersion = 1
+// The first byte of a page's record: with one number for each slot with room, or, where a
+// length is above 63 bits, with two.
+const (
+	pageNarrow = 1
+	pageWide   = 2
+)
 
 // append appends the record's value of a page of depth d.
 //
-//	version, taken, first, divided, room (8 bytes each); for each slot with room two
-//	uvarints: its lengths up to 63 and from 64 on, shifted by those above this depth
+//	1 or 2, taken, first, divided, room (8 bytes each); for each slot with room its lengths
+//	up to 63 as an uvarint, and with 2 those from 64 on too, shifted by those above this
+//	depth
 func (p page) append(b []byte, d int) []byte {
-	b = append(b, pageVersion)
+	at, shift := len(b), pageBits*(d+1)
+	b = append(b, pageNarrow)
 	for _, slots := range [...]uint64{p.taken, p.first, p.divided, p.room} {
 		b = binary.BigEndian.AppendUint64(b, slots)
 	}
-	shift := pageBits * (d + 1)
+	high := uint64(0)
+	for _, s := range p.below {
+		high |= s.shiftRight(shift)[1]
+	}
+	if high != 0 {
+		b[at] = pageWide
+	}
 	for _, s := range p.below {
 		s = s.shiftRight(shift)
-		b = binary.AppendUvarint(binary.AppendUvarint(b, s[0]), s[1])
+		if s[0] < 0x80 {
+			b = append(b, byte(s[0]))
+		} else {
+			b = binary.AppendUvarint(b, s[0])
+		}
+		if high != 0 {
+			b = binary.AppendUvarint(b, s[1])
+		}
 	}
 	return b
 }
@@ -235,7 +255,7 @@ func (s sizes) shiftLeft(n int) sizes {
 func decodePage(value string, id pageID) (page, error) {
 	bad := corrupt(id.of(), "a page of the free space is damaged")
 	b := []byte(value)
-	if len(b) < 33 || b[0] != pageVersion {
+	if len(b) < 33 || b[0] != pageNarrow && b[0] != pageWide {
 		return page{}, bad
 	}
 	p := page{taken: binary.BigEndian.Uint64(b[1:]), first: binary.BigEndian.Uint64(b[9:]), divided: binary.BigEndian.Uint64(b[17:]), room: binary.BigEndian.Uint64(b[25:])}
@@ -243,10 +263,10 @@ func decodePage(value string, id pageID) (page, error) {
 	if !p.sound() || p.empty() || p.room&^p.divided != 0 {
 		return page{}, bad
 	}
-	shift := pageBits * (id.depth() + 1)
+	shift, high := pageBits*(id.depth()+1), uint64(0)
 	for range bits.OnesCount64(p.room) {
 		var s sizes
-		for i := range s {
+		for i := range int(value[0]) {
 			v, n := binary.Uvarint(b)
 			if n <= 0 || n > 1 && b[n-1] == 0 {
 				return page{}, bad
@@ -256,7 +276,11 @@ func decodePage(value string, id pageID) (page, error) {
 		if s == (sizes{}) || s.shiftLeft(shift).shiftRight(shift) != s {
 			return page{}, bad
 		}
+		high |= s[1]
 		p.below = append(p.below, s.shiftLeft(shift))
+	}
+	if (high != 0) != (value[0] == pageWide) {
+		return page{}, bad
 	}
 	if len(b) > 0 {
 		return page{}, bad

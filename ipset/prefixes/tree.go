@@ -123,7 +123,7 @@ func (t tree) find(n int) (at netip.Prefix, ok bool, err error) {
 			invariant.Step(1)
 		}
 		d := w.n
-		w.cells[d], w.pages[d] = c, p
+		w.cells[d] = c
 		if w.n++; d == 0 {
 			if fit = p.sizes(0).fit(n); fit < 0 {
 				return at, false, nil
@@ -147,34 +147,31 @@ func (t tree) find(n int) (at netip.Prefix, ok bool, err error) {
 // path is the pages from the root to the one that a prefix's slots are in.
 type path struct {
 	cells [maxDepth]*pageCell
-	pages [maxDepth]page
 	n     int
 }
 
 // walk reads the pages on the way to a prefix of the pool, and stops where a slot on the
-// way is not divided. open is false if it stopped before the page that the prefix's
-// slots are in.
-func (t tree) walk(at netip.Prefix) (open bool, err error) {
+// way is not divided.
+func (t tree) walk(at netip.Prefix) error {
 	base, n, w := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits(), t.way
 	w.n = 0
 	for id := t.root(); ; {
 		c, err := t.pages.page(id)
 		if err != nil {
-			return false, err
+			return err
 		}
-		p := c.content()
 		if invariant.Enabled {
 			invariant.Step(1)
 		}
 		d := w.n
-		w.cells[d], w.pages[d] = c, p
+		w.cells[d] = c
 		w.n++
-		if n <= pageBits*(d+1) {
-			return true, nil
+		slot := 0
+		if n > pageBits*(d+1) {
+			slot = t.slotAt(base, d)
 		}
-		slot := t.slotAt(base, d)
-		if p.divided>>slot&1 == 0 {
-			return false, nil
+		if n <= pageBits*(d+1) || c.content().divided>>slot&1 == 0 {
+			return nil
 		}
 		id = t.under(id, slot)
 	}
@@ -182,73 +179,85 @@ func (t tree) walk(at netip.Prefix) (open bool, err error) {
 
 // take marks a prefix of the pool as held and reports whether it was free.
 func (t tree) take(at netip.Prefix) (bool, error) {
-	if _, err := t.walk(at); err != nil {
+	if err := t.walk(at); err != nil {
 		return false, err
 	}
-	return t.put(at), nil
+	return t.put(at)
 }
 
 // put marks a prefix as held, whose way has been read as far as it exists, and reports
 // whether it was free.
-func (t tree) put(at netip.Prefix) bool {
+func (t tree) put(at netip.Prefix) (bool, error) {
 	base, n, w := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits(), t.way
 	for d := w.n - 1; n > pageBits*(d+1); d++ {
 		slot := t.slotAt(base, d)
-		if w.pages[d].taken>>slot&1 == 1 {
-			return false
+		if w.cells[d].content().taken>>slot&1 == 1 {
+			return false, nil
 		}
 		c := t.pages.create(t.under(w.cells[d].id, slot))
 		if !c.content().empty() {
-			return false // the slot should be divided
+			return false, damaged(t.pool) // the slot should be divided
 		}
-		w.cells[w.n], w.pages[w.n] = c, page{}
+		w.cells[w.n] = c
 		w.n++
 	}
-	slot, order := t.slotOf(base, w.n-1, n)
-	if !w.pages[w.n-1].hold(slot, order) {
-		return false
+	d := w.n - 1
+	p := w.cells[d].content()
+	slot, order := t.slotOf(base, d, n)
+	if !p.hold(slot, order) {
+		return false, nil
 	}
-	t.store(w, base)
-	return true
+	return true, t.store(base, d, w.cells[d], p)
 }
 
-// give is the inverse of take. The prefix is one that take has marked.
+// give is the inverse of take. The prefix is one that take has marked. It reads the page
+// with its slots, and those above as far as they change.
 func (t tree) give(at netip.Prefix) error {
-	base, n, w := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits(), t.way
-	open, err := t.walk(at)
+	base, n := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits()
+	d := (n - 1) / pageBits
+	t.way.n = 0
+	c, err := t.pages.page(t.at(base, d))
 	if err != nil {
 		return err
 	}
-	last := w.n - 1
-	if !open {
+	p := c.content()
+	if slot, order := t.slotOf(base, d, n); !p.drop(slot, order) {
 		return damaged(t.pool)
 	}
-	slot, order := t.slotOf(base, last, n)
-	if !w.pages[last].drop(slot, order) {
-		return damaged(t.pool)
-	}
-	t.store(w, base)
-	return nil
+	return t.store(base, d, c, p)
 }
 
-// store writes the last page of a path, and those above as far as what they say of it
-// changes.
-func (t tree) store(w *path, base addr.U128) {
-	for d := w.n - 1; d >= 0; d-- {
-		t.pages.set(w.cells[d], w.pages[d])
+// store writes a page of depth d, which spans an address, and the pages above as far as
+// what they say of the one below changes.
+func (t tree) store(base addr.U128, d int, c *pageCell, p page) error {
+	for {
+		was := c.content()
+		t.pages.set(c, p)
+		if invariant.Enabled {
+			invariant.Step(1)
+		}
 		if d == 0 {
-			return
+			return nil
 		}
-		up, slot := w.pages[d-1], t.slotAt(base, d-1)
-		if w.pages[d].empty() {
-			w.pages[d-1] = up.unite(slot)
-			continue
+		sum := p.sizes(d)
+		if !was.empty() && !p.empty() && was.sizes(d) == sum {
+			return nil
 		}
-		sum := w.pages[d].sizes(d)
-		if up.divided>>slot&1 == 1 && up.under(slot) == sum {
-			return
+		empty := p.empty()
+		d--
+		if d < t.way.n {
+			c = t.way.cells[d]
+		} else {
+			var err error
+			if c, err = t.pages.page(t.at(base, d)); err != nil {
+				return err
+			}
 		}
-		w.pages[d-1] = up.divide(slot, sum)
+		if slot := t.slotAt(base, d); empty {
+			p = c.content().unite(slot)
+		} else {
+			p = c.content().divide(slot, sum)
+		}
 	}
 }
 

@@ -214,7 +214,7 @@ func TestDecodePageRefuses(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		value + "\x00", "\x02" + value[1:], string(page{}.append(nil, 0)),
+		value + "\x00", "\x03" + value[1:], "\x01" + value[1:], string(page{}.append(nil, 0)),
 		string(page{taken: 1, first: 1, divided: 1, below: make([]sizes, 1)}.append(nil, 0)),
 		value[:33] + "\x88\x00" + value[34:],
 	} {
