@@ -2,7 +2,7 @@ package ipset
 
 import (
 	"fmt"
-	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -20,7 +20,7 @@ type stray struct {
 // lostBlocks reports the blocks whose addresses are there and that are not. The repair makes each again, without owner and with
 // these addresses: what is held stays held. Its index records are written by the next repair.
 func (c *checker) lostBlocks() {
-	for p, addrs := range c.stray {
+	for p, addrs := range c.gone {
 		b, err := block.New(p, block.Options{Seq: c.mark})
 		key := blockKey(kindBlock, p)
 		ops := []store.Op{{Kind: store.Put, Key: key, Expect: c.revs[key]}}
@@ -34,7 +34,7 @@ func (c *checker) lostBlocks() {
 				err = b.Put(x, a.Address)
 			}
 		}
-		overlaps := slices.ContainsFunc(c.blocks, func(o *block.Block) bool { return o.Prefix().Overlaps(p) })
+		overlaps := slices.ContainsFunc(c.heads, func(h head) bool { return h.prefix.Overlaps(p) })
 		c.add(Problem{Kind: LostBlock, Key: key, Block: p, Detail: fmt.Sprintf("%d addresses", len(addrs))})
 		if err == nil && !overlaps {
 			ops[0].Value = string(b.Append(nil))
@@ -50,7 +50,7 @@ func (c *checker) lostBlocks() {
 // lost reports the addresses of a block that have no record. The repair writes records without holder: the addresses stay held
 // until
 // they are released by name, because someone may use them. A lease among them becomes one without end.
-func (c *checker) lost(b *block.Block) {
+func (c *checker) lost(b *block.Block, unreadable []netip.Addr) {
 	if b.Absent() == 0 {
 		return
 	}
@@ -63,7 +63,7 @@ func (c *checker) lost(b *block.Block) {
 			a.Cooling, a.Until = true, b.CoolsUntil(x)
 		}
 		b.Load(x, &a)
-		if !slices.Contains(c.unreadable, at) {
+		if !slices.Contains(unreadable, at) {
 			c.add(Problem{Kind: LostAddress, Key: key, Addr: at, Block: b.Prefix()})
 		}
 		ops = append(ops, store.Op{Kind: store.Put, Key: key, Value: string(a.Append(nil, b.Prefix().Bits())), Expect: c.revs[key]})
@@ -74,44 +74,37 @@ func (c *checker) lost(b *block.Block) {
 	c.step(fmt.Sprintf("write records without holder in %s", b.Prefix()), ops...)
 }
 
-// compare sets what is used against what is held.
-func (c *checker) compare(uses iter.Seq[InUse]) {
-	used := make(map[netip.Addr]InUse)
-	for u := range uses {
-		if _, twice := used[u.Address]; twice {
-			c.add(Problem{Kind: UsedTwice, Addr: u.Address, Detail: u.Handle})
-		}
-		used[u.Address] = u
+// uses compares the addresses of a block with those in use.
+func (c *checker) uses(b *block.Block) {
+	if c.used == nil {
+		return
 	}
-	for _, b := range c.blocks {
-		for al := range b.All() {
-			u, ok := used[al.Address]
-			if al.Cooling {
-				continue // if it is in use all the same, no handle holds it
-			}
-			delete(used, al.Address)
-			switch {
-			case !ok:
-				c.add(Problem{Kind: Unused, Addr: al.Address, Block: b.Prefix(), Detail: "handle " + al.Handle})
-				c.rep.Repair = append(c.rep.Repair, Step{
-					Text:     fmt.Sprintf("release %s of handle %s", al.Address, al.Handle),
-					Releases: []Release{{al.Address, Guard{Handle: al.Handle, Seq: al.Seq}}},
-				})
-			case u.Handle != "" && u.Handle != al.Handle:
-				c.add(Problem{Kind: OtherHandle, Addr: al.Address, Detail: fmt.Sprintf("held by %s, used by %s", al.Handle, u.Handle)})
-			}
+	for al := range b.All() {
+		u, ok := c.used[al.Address]
+		if al.Cooling {
+			continue // if it is in use all the same, no handle holds it
+		}
+		delete(c.used, al.Address)
+		switch {
+		case !ok:
+			c.add(Problem{Kind: Unused, Addr: al.Address, Block: b.Prefix(), Detail: "handle " + al.Handle})
+			c.rep.Repair = append(c.rep.Repair, Step{
+				Text:     fmt.Sprintf("release %s of handle %s", al.Address, al.Handle),
+				Releases: []Release{{al.Address, Guard{Handle: al.Handle, Seq: al.Seq}}},
+			})
+		case u.Handle != "" && u.Handle != al.Handle:
+			c.add(Problem{Kind: OtherHandle, Addr: al.Address, Detail: fmt.Sprintf("held by %s, used by %s", al.Handle, u.Handle)})
 		}
 	}
-	left := make([]netip.Addr, 0, len(used))
-	for a := range used {
-		left = append(left, a)
-	}
-	slices.SortFunc(left, netip.Addr.Compare)
-	for _, a := range left {
+}
+
+// leftOver reports the addresses in use that no block holds.
+func (c *checker) leftOver() {
+	for _, a := range slices.SortedFunc(maps.Keys(c.used), netip.Addr.Compare) {
 		kind := NotHeld
 		if c.cat.containing(a) < 0 {
 			kind = OutsideOfPool
 		}
-		c.add(Problem{Kind: kind, Addr: a, Detail: used[a].Handle})
+		c.add(Problem{Kind: kind, Addr: a, Detail: c.used[a].Handle})
 	}
 }

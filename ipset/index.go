@@ -2,9 +2,9 @@ package ipset
 
 import (
 	"encoding/binary"
-	"iter"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
@@ -59,25 +59,92 @@ func (x blockIndex) says(kind string, value int64) bool {
 	return x.orphan
 }
 
-// derived yields the index records of a block.
-func (x blockIndex) derived(p netip.Prefix) iter.Seq2[string, string] {
-	return func(yield func(key, value string) bool) {
-		ok := (!x.room || yield(blockKey(kindRoom, p), indexValue(x.ready))) &&
-			(!x.empty || yield(blockKey(kindEmpty, p), indexValue(x.since))) &&
-			(!x.orphan || yield(blockKey(kindOrphan, p), "")) &&
-			(x.owner.Kind == Nobody || yield(string(appendNameKey(nil, kindOwnRoom, x.owner.Code(), p)), indexValue(x.ready))) &&
-			(x.due == 0 || yield(dueKey(x.due, p), ""))
-		for rest := x.former; ok && rest != ""; {
-			var code string
-			code, rest, _ = strings.Cut(rest, "\x00")
-			ok = yield(string(appendNameKey(nil, kindFormer, code, p)), "")
-		}
+// indexEntry is one index record of a block or of an address, but for the block or the address that its key names.
+type indexEntry struct {
+	kind  string
+	code  byte   // of kinds f, n, w: what an owner's code begins with
+	name  string // of kinds f, h, n, w: handle or owner
+	time  int64  // of kind d
+	value int64  // of kinds e, r, w
+}
+
+// sameKey reports whether two entries of one block or address are one record.
+func (x *indexEntry) sameKey(y *indexEntry) bool {
+	return x.kind == y.kind && x.code == y.code && x.name == y.name && x.time == y.time
+}
+
+// plain reports whether the key is the kind and the block.
+func (x *indexEntry) plain() bool {
+	return x.kind == kindRoom || x.kind == kindEmpty || x.kind == kindOrphan
+}
+
+// appendKey appends the key of the entry of a block; of an address, at is that with the prefix length of its block.
+func (x *indexEntry) appendKey(dst []byte, at netip.Prefix) []byte {
+	switch {
+	case x.plain():
+		return appendBlockID(append(dst, x.kind...), at)
+	case x.kind == kindDue:
+		return appendDueKey(dst, x.time, at)
 	}
+	dst = append(dst, x.kind...)
+	if x.code != 0 {
+		dst = append(dst, x.code)
+	}
+	return appendBlockID(append(append(dst, x.name...), 0), at)
+}
+
+// ownerIndex returns an entry that names an owner.
+func ownerIndex(kind string, o Owner) indexEntry {
+	return indexEntry{kind: kind, code: '0' + byte(o.Kind), name: o.Name}
+}
+
+// The index records of a block are those of entries, the ones of an address those of addressEntries, and no others: the
+// writer writes the difference between what they were and what they are, and Check compares them with those that are there.
+
+// entries appends the index records of a block.
+func (x *blockIndex) entries(dst []indexEntry) []indexEntry {
+	if x.room {
+		dst = append(dst, indexEntry{kind: kindRoom, value: x.ready})
+	}
+	if x.empty {
+		dst = append(dst, indexEntry{kind: kindEmpty, value: x.since})
+	}
+	if x.orphan {
+		dst = append(dst, indexEntry{kind: kindOrphan})
+	}
+	if x.owner.Kind != Nobody {
+		own := ownerIndex(kindOwnRoom, x.owner)
+		own.value = x.ready
+		dst = append(dst, own)
+	}
+	if x.due != 0 {
+		dst = append(dst, indexEntry{kind: kindDue, time: x.due})
+	}
+	for rest := x.former; rest != ""; {
+		var code string
+		code, rest, _ = strings.Cut(rest, "\x00")
+		dst = append(dst, indexEntry{kind: kindFormer, name: code})
+	}
+	return dst
+}
+
+// addressEntries appends the index records of an address; a nil address has none.
+func addressEntries(dst []indexEntry, a *block.Address) []indexEntry {
+	if inHandleIndex(a) {
+		dst = append(dst, indexEntry{kind: kindHandle, name: a.Handle})
+	}
+	if inHostIndex(a) {
+		dst = append(dst, ownerIndex(kindHost, a.Host))
+	}
+	return dst
 }
 
 // inHandleIndex and inHostIndex say which index records an address has; a nil address has none.
 func inHandleIndex(a *block.Address) bool { return a != nil && !a.Cooling && a.Handle != "" }
 func inHostIndex(a *block.Address) bool   { return a != nil && !a.Cooling && a.Borrowed }
+
+// inIndex reports whether an address has an index record.
+func inIndex(a *block.Address) bool { return inHandleIndex(a) || inHostIndex(a) }
 
 // recordsOf returns how many records an address has, its own included.
 func recordsOf(a *block.Address) int {
@@ -89,17 +156,6 @@ func recordsOf(a *block.Address) int {
 		n++
 	}
 	return n
-}
-
-// derivedOf yields the index records of an address of a block of the given prefix length.
-func derivedOf(a *block.Address, at netip.Addr, length int) iter.Seq2[string, string] {
-	p := netip.PrefixFrom(at, length)
-	return func(yield func(key, value string) bool) {
-		if inHandleIndex(a) && !yield(string(appendNameKey(nil, kindHandle, a.Handle, p)), "") || !inHostIndex(a) {
-			return
-		}
-		yield(string(appendNameKey(nil, kindHost, a.Host.Code(), p)), "")
-	}
 }
 
 // Write implements [occ.Entry]: it adds what changes of the records of a block.
@@ -115,75 +171,52 @@ func (be *blockEntry) Write(o *occ.Ops) {
 		o.Delete(&be.Cell)
 	}
 	if is != be.shown {
-		be.writeIndex(o, is)
+		var buf, shown [8]indexEntry
+		be.writeEntries(o, be.at, be.shown.entries(shown[:0]), is.entries(buf[:0]))
 	}
 	for _, c := range be.changes.List {
 		var a *block.Address
 		if be.Block != nil {
 			_, a = be.Look(c.X)
 		}
-		writeAddress(o, netip.PrefixFrom(be.codec.Addr(c.X), be.at.Bits()), c.Was, a)
+		be.writeAddress(o, netip.PrefixFrom(be.codec.Addr(c.X), be.at.Bits()), c.Was, a)
 	}
 }
 
-// writeIndex adds the changes of the index records of a block.
-func (be *blockEntry) writeIndex(ops *occ.Ops, is blockIndex) {
-	was, p := be.shown, be.at
-	flag := func(kind string, was, is bool, wasValue, isValue int64) {
-		switch {
-		case is && (!was || wasValue != isValue):
-			ops.Add(store.Op{Kind: store.Put, Key: be.indexKey(kind), Expect: store.AnyRevision})
-			ops.Buf = appendIndexValue(ops.Buf, isValue)
-			ops.Value()
-		case was && !is:
-			ops.Add(store.Op{Kind: store.Delete, Key: be.indexKey(kind), Expect: store.AnyRevision})
+// writeEntries adds the difference between the index records that a block or an address had and those that it has.
+func (be *blockEntry) writeEntries(ops *occ.Ops, at netip.Prefix, was, is []indexEntry) {
+	for i := range was {
+		w := &was[i]
+		if !slices.ContainsFunc(is, func(x indexEntry) bool { return x.sameKey(w) }) {
+			be.writeEntry(ops, store.Delete, w, at)
 		}
 	}
-	flag(kindRoom, was.room, is.room, was.ready, is.ready)
-	flag(kindEmpty, was.empty, is.empty, was.since, is.since)
-	flag(kindOrphan, was.orphan, is.orphan, 0, 0)
-	own := func(kind store.Kind, o Owner) {
-		ops.Add(store.Op{Kind: kind, Expect: store.AnyRevision})
-		ops.Buf = o.AppendCode(append(ops.Buf, kindOwnRoom...))
-		ops.Buf = appendBlockID(append(ops.Buf, 0), p)
+	for i := range is {
+		if !slices.Contains(was, is[i]) {
+			be.writeEntry(ops, store.Put, &is[i], at)
+		}
+	}
+}
+
+// writeEntry adds one index record to the commit, or its removal.
+func (be *blockEntry) writeEntry(ops *occ.Ops, kind store.Kind, x *indexEntry, at netip.Prefix) {
+	op := store.Op{Kind: kind, Expect: store.AnyRevision}
+	if x.plain() {
+		op.Key = be.indexKey(x.kind)
+		ops.Add(op)
+	} else {
+		ops.Add(op)
+		ops.Buf = x.appendKey(ops.Buf, at)
 		ops.Key()
 	}
-	if was.owner.Kind != Nobody && was.owner != is.owner {
-		own(store.Delete, was.owner)
-	}
-	if is.owner.Kind != Nobody && (was.owner != is.owner || was.ready != is.ready) {
-		own(store.Put, is.owner)
-		ops.Buf = appendIndexValue(ops.Buf, is.ready)
+	if kind == store.Put {
+		ops.Buf = appendIndexValue(ops.Buf, x.value)
 		ops.Value()
 	}
-	due := func(kind store.Kind, at int64) {
-		if at != 0 {
-			ops.Add(store.Op{Kind: kind, Expect: store.AnyRevision})
-			ops.Buf = appendDueKey(ops.Buf, at, p)
-			ops.Key()
-		}
-	}
-	if was.due != is.due {
-		due(store.Delete, was.due)
-		due(store.Put, is.due)
-	}
-	if was.former == is.former {
-		return
-	}
-	formers := func(kind store.Kind, of, not string) {
-		for of != "" {
-			var code string
-			if code, of, _ = strings.Cut(of, "\x00"); !block.HasCode(not, code) {
-				ops.Add(store.Op{Kind: kind, Key: string(appendNameKey(nil, kindFormer, code, p)), Expect: store.AnyRevision})
-			}
-		}
-	}
-	formers(store.Delete, was.former, is.former)
-	formers(store.Put, is.former, was.former)
 }
 
 // writeAddress adds what changes of the records of an address: its own and its index entries. nil is no record.
-func writeAddress(ops *occ.Ops, at netip.Prefix, was, is *block.Address) {
+func (be *blockEntry) writeAddress(ops *occ.Ops, at netip.Prefix, was, is *block.Address) {
 	switch {
 	case is != nil && (was == nil || *was != *is):
 		ops.Add(store.Op{Kind: store.Put, Expect: store.AnyRevision})
@@ -196,26 +229,9 @@ func writeAddress(ops *occ.Ops, at netip.Prefix, was, is *block.Address) {
 		ops.Buf = appendAddressKey(ops.Buf, at.Addr())
 		ops.Key()
 	}
-	entry := func(kind store.Kind, key, name string) {
-		ops.Add(store.Op{Kind: kind, Expect: store.AnyRevision})
-		ops.Buf = appendNameKey(ops.Buf, key, name, at)
-		ops.Key()
-	}
-	if had, has := inHandleIndex(was), inHandleIndex(is); had != has || has && was.Handle != is.Handle {
-		if had {
-			entry(store.Delete, kindHandle, was.Handle)
-		}
-		if has {
-			entry(store.Put, kindHandle, is.Handle)
-		}
-	}
-	if had, has := inHostIndex(was), inHostIndex(is); had != has || has && was.Host != is.Host {
-		if had {
-			entry(store.Delete, kindHost, was.Host.Code())
-		}
-		if has {
-			entry(store.Put, kindHost, is.Host.Code())
-		}
+	if inIndex(was) || inIndex(is) {
+		var had, has [4]indexEntry
+		be.writeEntries(ops, at, addressEntries(had[:0], was), addressEntries(has[:0], is))
 	}
 }
 
