@@ -126,7 +126,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 	if p == nil {
 		p = new(assignPlan)
 	}
-	*p = assignPlan{AssignArgs: a}
+	p.AssignArgs = a
 	labels, ok := e.labels(a.Owner)
 	if !ok {
 		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: errUnknownOwner})

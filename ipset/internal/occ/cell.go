@@ -98,22 +98,31 @@ type Kind interface {
 type Recent[K, V comparable] struct {
 	limit      int
 	young, old map[K]V
+	// The young value that was used last: most calls ask for the same one several times.
+	lastKey K
+	last    V
 }
 
 // NewRecent returns an empty one for about limit values.
 func NewRecent[K, V comparable](limit int) Recent[K, V] {
-	return Recent[K, V]{limit, map[K]V{}, map[K]V{}}
+	return Recent[K, V]{limit: limit, young: map[K]V{}, old: map[K]V{}}
 }
 
 // Get returns the value of k, or the zero V.
 func (c *Recent[K, V]) Get(k K) V {
-	v, ok := c.young[k]
-	if ok || len(c.old) == 0 {
-		return v
+	var none V
+	if c.last != none && c.lastKey == k {
+		return c.last
 	}
-	if v, ok = c.old[k]; ok {
-		delete(c.old, k)
-		c.young[k] = v
+	v, ok := c.young[k]
+	if !ok && len(c.old) > 0 {
+		if v, ok = c.old[k]; ok {
+			delete(c.old, k)
+			c.young[k] = v
+		}
+	}
+	if ok {
+		c.lastKey, c.last = k, v
 	}
 	return v
 }
@@ -122,10 +131,18 @@ func (c *Recent[K, V]) Get(k K) V {
 func (c *Recent[K, V]) Put(k K, v V) {
 	delete(c.old, k)
 	c.young[k] = v
+	c.lastKey, c.last = k, v
+}
+
+// unlast forgets which value was used last.
+func (c *Recent[K, V]) unlast() {
+	var none V
+	c.last = none
 }
 
 // Drop forgets k.
 func (c *Recent[K, V]) Drop(k K) {
+	c.unlast()
 	delete(c.young, k)
 	delete(c.old, k)
 }
@@ -133,6 +150,7 @@ func (c *Recent[K, V]) Drop(k K) {
 // Age begins a new generation if the present one is complete.
 func (c *Recent[K, V]) Age() {
 	if len(c.young) >= c.limit {
+		c.unlast()
 		clear(c.old)
 		c.young, c.old = c.old, c.young
 	}
@@ -152,7 +170,7 @@ func (c *Recent[K, V]) All() iter.Seq2[K, V] {
 }
 
 // Reset forgets everything.
-func (c *Recent[K, V]) Reset() { c.young, c.old = map[K]V{}, map[K]V{} }
+func (c *Recent[K, V]) Reset() { *c = NewRecent[K, V](c.limit) }
 
 // Cache is the cells of one kind, by what their keys name: those that were used last.
 type Cache[K comparable, E entry] struct {
@@ -208,7 +226,8 @@ func (c *Cache[K, E]) Age() {
 		c.Recent.Age()
 	case len(c.young) > 256:
 		c.Reset() // a large map takes long to clear
-	default:
+	case len(c.young) > 0:
+		c.unlast()
 		clear(c.young)
 	}
 }
