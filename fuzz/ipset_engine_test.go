@@ -178,6 +178,10 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 		a := ipset.AssignArgs{Owner: ipset.HostOwner(r.host(tr)), Num4: int(tr.Below(4)), Num6: int(tr.Below(3))}
 		a.Handle, a.Sticky, a.Partial = fmt.Sprint("p", tr.Below(6)), tr.Below(2) == 0, tr.Below(4) != 0
 		a.Head, a.Tail, a.MaxBlocks = tr.Below(6)/4, tr.Below(6)/5, int(tr.Below(6)/3)
+		if a.MaxBlocks == 1 && !a.Partial {
+			a.Contiguous, a.Aligned = true, a.Num4 != 3 && a.Head == 0
+			a.MaxBlocks, a.Sticky = 0, false
+		}
 		if a.Num4+a.Num6 > 0 {
 			r.autoAssign(e, a, tr.Below(4) == 0, tr.Below(4) == 0)
 		}
@@ -284,6 +288,7 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repe
 	a.Use = ipset.Workload
 	w := r.wanted(a.Owner, &a.Claim, lease)
 	w.N, w.Sticky, w.All, w.Head, w.Tail, w.Most = [2]int{a.Num4, a.Num6}, a.Sticky, !a.Partial, int(a.Head), int(a.Tail), a.MaxBlocks
+	w.Row, w.Aligned = a.Contiguous, a.Aligned
 	if repeat {
 		r.asked++
 		a.Request = fmt.Sprint("request ", r.asked)

@@ -34,6 +34,14 @@ type AssignArgs struct {
 	// Partial accepts fewer addresses than asked: Short of the result says why. Without it a shortage in any family is an error
 	// and nothing is assigned.
 	Partial bool
+	// Contiguous asks for neighbouring addresses: those of a family are in one block and in a row, all or none. They come from the
+	// owner's blocks, then from one that it claims or takes over, and are never borrowed; the lowest that fit are taken, whatever the
+	// Order of the pool. It goes without Partial and Sticky. A repeated Request whose addresses have been released in part is
+	// [ipalloc.ErrMismatch]. Cost: O(spans log spans) of the free queue for each block that is looked at.
+	Contiguous bool
+	// Aligned is Contiguous with addresses that make up a prefix, such as a /29 of a block of /26: their number is a power of two,
+	// and the first is a multiple of it.
+	Aligned bool
 	// Existing returns the addresses that the handle holds, if it holds any, in place of assigning more; the numbers do not
 	// count then. Calls with Existing for one handle give it addresses once, from however many engines they come at the same time.
 	// It costs one round trip more, and goes without a Request.
@@ -62,11 +70,15 @@ const (
 	ForeignLeft
 	// LimitReached: there are free blocks, and a limit or the configuration forbids claiming them.
 	LimitReached
+	// Fragmented: addresses are left, and not so many in a row as Contiguous asks for.
+	Fragmented
+	// TooSmall: no block of the pool has so many addresses in a row as Contiguous asks for.
+	TooSmall
 )
 
 // String returns a few words.
 func (r Reason) String() string {
-	return [...]string{"full", "reserved", "cooling", "foreign", "limit"}[min(r, LimitReached)]
+	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small"}[min(r, TooSmall)]
 }
 
 // Shortage says why a pool did not give what was asked.
@@ -166,7 +178,7 @@ func (a *AssignArgs) check() error {
 	case a.TTL < 0 || a.MaxBlocks < 0 || a.Sticky && a.Handle == "":
 		return fmt.Errorf("%w: time to live %v, at most %d blocks, sticky %v", errBadArgument, a.TTL, a.MaxBlocks, a.Sticky)
 	}
-	return nil
+	return a.checkRow()
 }
 
 const (
@@ -218,6 +230,7 @@ type search struct {
 	seen    int            // how many pools have been looked at
 	few     [4]int         // room for as many, so that they need no allocation
 	reasons map[int]Reason // by pool; nil for none
+	ragged  []int          // pools of which the owner has blocks with addresses, and not so many in a row
 	// The pools that are tried at present: those of one priority, of which the first is at tier, once tiered is set.
 	tier, priority int
 	tiered         bool
@@ -265,14 +278,20 @@ func (p *assignPlan) replay(t *txn) (done bool, err error) {
 			p.result.V6 = append(p.result.V6, al)
 		}
 	}
-	return len(p.result.V4) == p.Num4 && len(p.result.V6) == p.Num6, nil
+	if len(p.result.V4) == p.Num4 && len(p.result.V6) == p.Num6 {
+		return true, nil
+	}
+	if p.inRow() && len(held) > 0 {
+		return false, errTorn
+	}
+	return false, nil
 }
 
 // digest tells this request from others.
 func (p *assignPlan) digest() digest {
 	a := &p.AssignArgs
 	return digestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, int64(a.TTL), a.Use, a.Namespace,
-		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky)
+		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky, a.Contiguous, a.Aligned)
 }
 
 // reset forgets what an earlier attempt has found.
@@ -376,7 +395,7 @@ func (p *assignPlan) pickTier(t *txn, s *search) error {
 	if err := p.pickFree(t, s); err != nil || s.want == 0 {
 		return err
 	}
-	if err := p.pickEmpty(t, s); err != nil || s.want == 0 {
+	if err := p.pickEmpty(t, s); err != nil || s.want == 0 || p.inRow() {
 		return err
 	}
 	if p.cat.Config.Strict {
@@ -391,6 +410,10 @@ func (p *assignPlan) pickFree(t *txn, s *search) error {
 		i, ok := s.pool(k)
 		if !ok {
 			break
+		}
+		if !p.fits(i, s.want) {
+			s.because(i, TooSmall)
+			continue
 		}
 		start := p.start(i)
 		for s.want > 0 {

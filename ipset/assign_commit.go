@@ -85,7 +85,10 @@ func (p *assignPlan) unusable(i int, at netip.Prefix) bool {
 		return false
 	}
 	b, err := block.New(at, block.Options{Head: p.Head, Tail: p.Tail})
-	return err != nil || len(b.Peek(nil, 1, b.Spans(avoid))) == 0
+	if err != nil || !p.inRow() {
+		return err != nil || len(b.Peek(nil, 1, b.Spans(avoid))) == 0
+	}
+	return len(b.PeekRun(nil, p.inFamily(at), p.Aligned, b.Spans(avoid))) == 0
 }
 
 // avoided returns the ordinals of the block that automatic assignment may not take.

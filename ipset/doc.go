@@ -37,7 +37,8 @@
 // address rests as long as possible. Then it claims a free
 // block, searching from a place fixed by the host's name; then it takes over a block of
 // another owner that has been empty for a minute; then, unless affinity is strict, it
-// borrows. Limits forbid claiming, never borrowing.
+// borrows. Limits forbid claiming, never borrowing. Contiguous addresses are of one block
+// of the owner's and are not borrowed.
 //
 // # Errors
 //
@@ -55,6 +56,7 @@
 //
 //	AutoAssign from a block, release   O(1), one commit; in blocks above 64 addresses O(spans of the free queue)
 //	lowest or random address           O(spans of the free queue, log spans for the lowest), at most some 32 of 64 addresses
+//	neighbours (Contiguous)            O(spans log spans) a block looked at, those of the owner before a free one
 //	first block of a host              O(log64 n) page records, two round trips
 //	block to borrow                    O(log n)
 //	full pool                          O(1)

@@ -41,6 +41,7 @@ var (
 	errCovered    error = &cause{"a block that exists is in the way", ipalloc.ErrOccupied}
 	errBlockLimit error = &cause{"the owner has as many blocks as it may have", ipalloc.ErrLimit}
 	errNotEmpty   error = &cause{"addresses of the block are held", ipalloc.ErrInUse}
+	errTorn       error = &cause{"a part of the addresses in a row has been released", ipalloc.ErrMismatch}
 	errOwner      error = &cause{"held by another, or with other attributes", ipalloc.ErrMismatch}
 	errExhausted  error = &cause{"sequence numbers are exhausted", ipalloc.ErrLimit}
 )

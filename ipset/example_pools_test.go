@@ -64,3 +64,24 @@ func ExamplePool_order() {
 	// lowest 10.0.1.0 10.0.1.1 10.0.1.2 then 10.0.1.1
 	// random 10.0.2.191 10.0.2.50 10.0.2.84 then 10.0.2.7
 }
+
+// Aligned gives a prefix out of a block, such as a /29 to a virtual machine with containers of its own.
+func ExampleAssignArgs_aligned() {
+	ctx := context.Background()
+	e := newEngine("10.0.0.0/24", 26)
+	_, err := e.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")
+	must(err)
+	a := ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 8, Aligned: true, Claim: ipset.Claim{Handle: "vm-1"}}
+	got, err := e.AutoAssign(ctx, a)
+	must(err)
+	fmt.Println(netip.PrefixFrom(got.V4[0].Address, 29), "of", got.V4[0].Block)
+	released, err := e.ReleaseByHandle(ctx, "vm-1")
+	fmt.Println(len(released), "released", err)
+	a.Num4, a.Aligned, a.Contiguous = 65, false, true
+	_, err = e.AutoAssign(ctx, a)
+	fmt.Println(errors.Is(err, ipalloc.ErrFull), err)
+	// Output:
+	// 10.0.0.200/29 of 10.0.0.192/26
+	// 8 released <nil>
+	// true ipset: assign for "host:node-a": not enough addresses: pods: blocks too small
+}

@@ -21,6 +21,9 @@ func (p *assignPlan) start(i int) netip.Prefix {
 
 // peek appends the next k ordinals that pool i hands out from a block.
 func (p *assignPlan) peek(b *block.Block, i int, dst []uint64, k int, avoid []block.Span) []uint64 {
+	if p.inRow() {
+		return b.PeekRun(dst, k, p.Aligned, avoid)
+	}
 	if o := p.cat.Pools[i].Order; o != FIFO {
 		return b.PeekOrder(o, p.cat.seeds[i], dst, k, avoid)
 	}
@@ -114,7 +117,10 @@ func (p *assignPlan) pickFrom(t *txn, s *search, i int, be *blockEntry) bool {
 	if s.want > 0 && be.Cooling() > 0 {
 		p.reason(s, i, CoolingLeft)
 	}
-	if free, _ := be.Free(); s.want > 0 && free > uint64(len(ordinals)+p.sticky) {
+	if free, _ := be.Free(); s.want > 0 && p.inRow() && free > 0 {
+		s.ragged = append(s.ragged, i)
+		p.reason(s, i, Fragmented)
+	} else if s.want > 0 && free > uint64(len(ordinals)+p.sticky) {
 		p.reason(s, i, ReservedLeft) // free, and passed over
 	}
 	return len(ordinals) > 0
@@ -181,7 +187,9 @@ func (p *assignPlan) short(t *txn, s *search) error {
 			if err != nil {
 				return err
 			}
-			if !ok {
+			if !ok && slices.Contains(s.ragged, i) {
+				s.because(i, Fragmented)
+			} else if !ok {
 				s.because(i, Full)
 			}
 		}

@@ -128,6 +128,9 @@ func (p *assignPlan) pickEmpty(t *txn, s *search) error {
 		if !ok {
 			break
 		}
+		if s.reasons[i] == TooSmall {
+			continue
+		}
 		for w := p.walk(t, s, i, kindEmpty, before); s.want > 0 && p.mayClaim(t, i); {
 			be, err := w.next()
 			if err != nil {

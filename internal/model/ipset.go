@@ -51,6 +51,8 @@ type IPSetWant struct {
 	All        bool // or nothing
 	Head, Tail int  // reserved ends of new blocks
 	Most       int  // blocks of the owner, 0 is no narrower limit
+	Row        bool // neighbours of one block, all or none
+	Aligned    bool // neighbours that make up a prefix
 }
 
 // Sorted returns the blocks in address order.
@@ -85,64 +87,6 @@ func (m *IPSet) Sweep() {
 	}
 }
 
-// pool returns the pool that serves an address: the smallest that contains it.
-func (m *IPSet) pool(a netip.Addr) (IPSetPool, bool) {
-	best := IPSetPool{}
-	for _, p := range m.Pools {
-		if p.Prefix.Contains(a) && (!best.Prefix.IsValid() || p.Prefix.Bits() > best.Prefix.Bits()) {
-			best = p
-		}
-	}
-	return best, best.Prefix.IsValid()
-}
-
-// serves reports whether a pool serves an address.
-func (m *IPSet) serves(p IPSetPool, a netip.Addr) bool {
-	q, ok := m.pool(a)
-	return ok && q.Name == p.Name
-}
-
-// Nests reports whether pools can be side by side and in one another: no two have one prefix, and each that lies in another is made
-// of whole blocks of the smallest around it.
-func (m *IPSet) Nests() bool {
-	for i, p := range m.Pools {
-		around := IPSetPool{}
-		for j, q := range m.Pools {
-			switch {
-			case i == j:
-			case p.Prefix == q.Prefix:
-				return false
-			case q.Prefix.Overlaps(p.Prefix) && q.Prefix.Bits() < p.Prefix.Bits() && (!around.Prefix.IsValid() || q.Prefix.Bits() > around.Prefix.Bits()):
-				around = q
-			}
-		}
-		if around.Prefix.IsValid() && p.Prefix.Bits() > around.Bits {
-			return false
-		}
-	}
-	return true
-}
-
-// Use counts the addresses of a pool, and of those the ones that are held and that cool.
-func (m *IPSet) Use(p IPSetPool) (all, held, cooling int) {
-	for a := p.Prefix.Addr(); p.Prefix.Contains(a); a = a.Next() {
-		if !m.serves(p, a) {
-			continue
-		}
-		all++
-		b := m.containing(a)
-		if b == nil {
-			continue
-		}
-		if h, ok := b.Holds[a]; ok && h.Cooling {
-			cooling++
-		} else if ok {
-			held++
-		}
-	}
-	return all, held, cooling
-}
-
 func (m *IPSet) cooldown(a netip.Addr) time.Duration {
 	p, _ := m.pool(a)
 	return p.Cooldown
@@ -152,24 +96,13 @@ func (m *IPSet) reserved(a netip.Addr) bool {
 	return slices.ContainsFunc(m.Reserved, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// peek returns the next n addresses of a block in the order of its pool.
-func (m *IPSet) peek(b *IPSetBlock, n int) []netip.Addr {
-	p, _ := m.pool(b.Prefix.Addr())
-	if p.Order == 0 {
-		return b.Peek(n, m.reserved)
-	}
-	all := b.Peek(len(b.Free), m.reserved)
-	n = min(n, len(all))
-	if p.Order == 2 {
-		return m.Choose(all, n)
-	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	return all[:n]
-}
-
 // unusable reports whether nothing would be left of a new block.
 func (m *IPSet) unusable(p netip.Prefix, w IPSetWant) bool {
-	return len(NewIPSetBlock(p, w.Head, w.Tail, m.Now).Peek(1, m.reserved)) == 0
+	b := NewIPSetBlock(p, w.Head, w.Tail, m.Now)
+	if w.Row || w.Aligned {
+		return len(m.row(b, w.N[p.Addr().BitLen()/128], w.Aligned)) == 0
+	}
+	return len(b.Peek(1, m.reserved)) == 0
 }
 
 // mayClaim reports whether an owner may have one more block of a pool.
@@ -267,7 +200,11 @@ func (m *IPSet) AutoAssign(w IPSetWant) (out []netip.Addr, why string) {
 func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out []netip.Addr) {
 	owner := w.Owner
 	take := func(b *IPSetBlock) {
-		for _, a := range m.peek(b, n-len(out)) {
+		picks := m.peek(b, n-len(out))
+		if w.Row || w.Aligned {
+			picks = m.row(b, n-len(out), w.Aligned)
+		}
+		for _, a := range picks {
 			b.Take(a, w.Hold)
 			out = append(out, a)
 		}
@@ -324,6 +261,9 @@ func (m *IPSet) assignFrom(w IPSetWant, n int, pools []IPSetPool, got *[]netip.A
 				take(m.Blocks[q])
 			}
 		}
+	}
+	if w.Row || w.Aligned {
+		return // never borrowed
 	}
 	for _, p := range pools {
 		for _, q := range m.walk(owner, p) {

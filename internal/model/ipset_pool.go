@@ -1,0 +1,95 @@
+package model
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// pool returns the pool that serves an address: the smallest that contains it.
+func (m *IPSet) pool(a netip.Addr) (IPSetPool, bool) {
+	best := IPSetPool{}
+	for _, p := range m.Pools {
+		if p.Prefix.Contains(a) && (!best.Prefix.IsValid() || p.Prefix.Bits() > best.Prefix.Bits()) {
+			best = p
+		}
+	}
+	return best, best.Prefix.IsValid()
+}
+
+// serves reports whether a pool serves an address.
+func (m *IPSet) serves(p IPSetPool, a netip.Addr) bool {
+	q, ok := m.pool(a)
+	return ok && q.Name == p.Name
+}
+
+// Nests reports whether pools can be side by side and in one another: no two have one prefix, and each that lies in another is made
+// of whole blocks of the smallest around it.
+func (m *IPSet) Nests() bool {
+	for i, p := range m.Pools {
+		around := IPSetPool{}
+		for j, q := range m.Pools {
+			switch {
+			case i == j:
+			case p.Prefix == q.Prefix:
+				return false
+			case q.Prefix.Overlaps(p.Prefix) && q.Prefix.Bits() < p.Prefix.Bits() && (!around.Prefix.IsValid() || q.Prefix.Bits() > around.Prefix.Bits()):
+				around = q
+			}
+		}
+		if around.Prefix.IsValid() && p.Prefix.Bits() > around.Bits {
+			return false
+		}
+	}
+	return true
+}
+
+// Use counts the addresses of a pool, and of those the ones that are held and that cool.
+func (m *IPSet) Use(p IPSetPool) (all, held, cooling int) {
+	for a := p.Prefix.Addr(); p.Prefix.Contains(a); a = a.Next() {
+		if !m.serves(p, a) {
+			continue
+		}
+		all++
+		b := m.containing(a)
+		if b == nil {
+			continue
+		}
+		if h, ok := b.Holds[a]; ok && h.Cooling {
+			cooling++
+		} else if ok {
+			held++
+		}
+	}
+	return all, held, cooling
+}
+
+// peek returns the next n addresses of a block in the order of its pool.
+func (m *IPSet) peek(b *IPSetBlock, n int) []netip.Addr {
+	p, _ := m.pool(b.Prefix.Addr())
+	if p.Order == 0 {
+		return b.Peek(n, m.reserved)
+	}
+	all := b.Peek(len(b.Free), m.reserved)
+	n = min(n, len(all))
+	if p.Order == 2 {
+		return m.Choose(all, n)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all[:n]
+}
+
+// row returns the lowest n addresses in a row that a block may hand out, none if there are not so many; aligned ones begin at a
+// multiple of n.
+func (m *IPSet) row(b *IPSetBlock, n int, aligned bool) []netip.Addr {
+	all := b.Peek(len(b.Free), m.reserved)
+	for at, first := 0, b.Prefix.Addr(); n > 0 && b.Prefix.Contains(first); at, first = at+1, first.Next() {
+		var row []netip.Addr
+		for a := first; len(row) < n && slices.Contains(all, a); a = a.Next() {
+			row = append(row, a)
+		}
+		if len(row) == n && (!aligned || at%n == 0) {
+			return row
+		}
+	}
+	return nil
+}
