@@ -18,6 +18,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 const (
@@ -26,7 +27,10 @@ const (
 	quarantine = 10 * time.Minute
 )
 
-var server = ipset.HostOwner("server")
+var (
+	server  = ipset.HostOwner("server")
+	dynamic = netipx.MustParseIPRange("192.168.1.100-192.168.1.102")
+)
 
 type dhcp struct{ engine *ipset.Engine }
 
@@ -63,6 +67,28 @@ func (d *dhcp) decline(ctx context.Context, mac string, a netip.Addr) error {
 	return err
 }
 
+// open returns the server whose leases are in a store. Nothing is held outside it.
+func open(ctx context.Context, db store.Store, now func() time.Time) (*dhcp, error) {
+	engine, err := ipset.New(db, ipset.Options{Now: now})
+	if err != nil {
+		return nil, err
+	}
+	err = engine.AddPool(ctx, ipset.Pool{
+		Name: "lan", Prefix: netip.MustParsePrefix("192.168.1.0/24"), BlockBits: 24,
+		Ranges: []netipx.IPRange{dynamic},
+	})
+	if err != nil && !errors.Is(err, ipalloc.ErrExists) {
+		return nil, err
+	}
+	return &dhcp{engine}, nil
+}
+
+// reserve gives a client a static address, in the dynamic range or outside of it; again is no error.
+func (d *dhcp) reserve(ctx context.Context, mac, address string) error {
+	_, err := d.engine.AssignIP(ctx, ipset.AssignIPArgs{Address: netip.MustParseAddr(address), Owner: server, Claim: ipset.Claim{Handle: mac}})
+	return err
+}
+
 func run(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "dhcp")
 	if err != nil {
@@ -75,23 +101,12 @@ func run(ctx context.Context) error {
 	}
 	defer db.Close()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	start := func() (*dhcp, error) { // nothing is held outside the file
-		engine, err := ipset.New(db, ipset.Options{Now: func() time.Time { return now }})
-		return &dhcp{engine}, err
-	}
+	start := func() (*dhcp, error) { return open(ctx, db, func() time.Time { return now }) }
 	d, err := start()
 	if err != nil {
 		return err
 	}
-	err = d.engine.AddPool(ctx, ipset.Pool{
-		Name: "lan", Prefix: netip.MustParsePrefix("192.168.1.0/24"), BlockBits: 24,
-		Ranges: []netipx.IPRange{netipx.MustParseIPRange("192.168.1.100-192.168.1.102")},
-	})
-	if err != nil {
-		return err
-	}
-	if _, err := d.engine.AssignIP(ctx, ipset.AssignIPArgs{ // static, outside the dynamic range
-		Address: netip.MustParseAddr("192.168.1.9"), Owner: server, Claim: ipset.Claim{Handle: "aa:printer"}}); err != nil {
+	if err := d.reserve(ctx, "aa:printer", "192.168.1.9"); err != nil {
 		return err
 	}
 	a, err := d.discover(ctx, "aa:01")
