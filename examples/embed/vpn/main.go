@@ -1,6 +1,6 @@
-// Command vpn gives machines of a VPN their addresses: one IPv4 and one IPv6 each, both or
-// none, from the range of the machine's group. A machine that comes back gets its addresses
-// back, one may ask for an address, and a deleted one leaves its own alone for a day.
+// Command vpn gives the machines of VPNs their addresses: one IPv4 and one IPv6 each, both or none, at random, from the range of the
+// machine's group. Every customer has the same ranges, in a space of its own. A machine that asks again gets its addresses again,
+// one may ask for a certain address, and what a deleted one had rests for a day.
 package main
 
 import (
@@ -21,22 +21,26 @@ import (
 // gateway is the owner of all blocks: one process hands out every address.
 var gateway = ipset.HostOwner("gateway")
 
+// ranges are those of a customer. A group has a range inside that of everybody, which is the group's alone.
+var ranges = []ipset.Pool{
+	{Name: "everybody-4", Prefix: netip.MustParsePrefix("100.64.0.0/16"), BlockBits: 22},
+	{Name: "everybody-6", Prefix: netip.MustParsePrefix("fd7a:115c:a1e0::/48"), BlockBits: 64},
+	{Name: "engineering-4", Prefix: netip.MustParsePrefix("100.64.8.0/22"), BlockBits: 22},
+	{Name: "engineering-6", Prefix: netip.MustParsePrefix("fd7a:115c:a1e0:8::/64"), BlockBits: 64},
+}
+
+// vpn is the VPN of a customer.
 type vpn struct{ engine *ipset.Engine }
 
-// open returns the VPN whose state is in a file.
-func open(ctx context.Context, db *boltstore.Store) (*vpn, error) {
-	engine, err := ipset.New(db, ipset.Options{})
+// open returns the VPN of a customer.
+func open(ctx context.Context, all *ipset.Engine, customer string) (*vpn, error) {
+	engine, err := all.InSpace(customer)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range []ipset.Pool{
-		{Name: "engineering-4", Prefix: netip.MustParsePrefix("100.64.8.0/22")},
-		{Name: "engineering-6", Prefix: netip.MustParsePrefix("fd7a:115c:a1e0:8::/64")},
-		{Name: "guests-4", Prefix: netip.MustParsePrefix("100.64.12.0/22")},
-		{Name: "guests-6", Prefix: netip.MustParsePrefix("fd7a:115c:a1e0:9::/64")},
-	} {
-		p.Cooldown = 24 * time.Hour
-		p.Manual = true // only for calls that name the pool
+	for _, p := range ranges {
+		p.Order, p.Cooldown = ipset.Random, 24*time.Hour
+		p.Manual = true // only for calls that name it
 		if err := engine.AddPool(ctx, p); err != nil && !errors.Is(err, ipalloc.ErrExists) {
 			return nil, err
 		}
@@ -45,7 +49,7 @@ func open(ctx context.Context, db *boltstore.Store) (*vpn, error) {
 }
 
 // register returns the addresses of a machine, the same ones each time it is called.
-func (v *vpn) register(ctx context.Context, machine, group, user string) ([]ipset.Allocation, error) {
+func (v *vpn) register(ctx context.Context, machine, group, user string) (ips []netip.Addr, err error) {
 	attrs, err := ipset.NewAttributes(map[string]string{"user": user, "group": group})
 	if err != nil {
 		return nil, err
@@ -54,15 +58,23 @@ func (v *vpn) register(ctx context.Context, machine, group, user string) ([]ipse
 		Owner: gateway, Num4: 1, Num6: 1, Claim: ipset.Claim{Handle: machine, Attributes: attrs},
 		Pools: []string{group + "-4", group + "-6"}, Existing: true,
 	})
-	return append(got.V4, got.V6...), err
+	for _, a := range append(got.V4, got.V6...) {
+		ips = append(ips, a.Address)
+	}
+	return ips, err
 }
 
-// fix gives a machine an address that it asks for.
+// fix gives a machine an address that it asks for; again is no error.
 func (v *vpn) fix(ctx context.Context, machine, address string) error {
 	_, err := v.engine.AssignIP(ctx, ipset.AssignIPArgs{
 		Address: netip.MustParseAddr(address), Owner: gateway, Claim: ipset.Claim{Handle: machine},
 	})
 	return err
+}
+
+// remove takes the addresses of a machine back.
+func (v *vpn) remove(ctx context.Context, machine string) ([]netip.Addr, error) {
+	return v.engine.ReleaseByHandle(ctx, machine)
 }
 
 func run(ctx context.Context) error {
@@ -72,43 +84,53 @@ func run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	for day := 1; day <= 2; day++ { // the second time, everything is there already
-		db, err := boltstore.Open(ctx, filepath.Join(dir, "vpn.db"), boltstore.Options{})
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		v, err := open(ctx, db)
-		if err != nil {
-			return err
-		}
 		fmt.Println("day", day)
-		for _, m := range []struct{ machine, group, user string }{{"laptop", "engineering", "ada"}, {"phone", "guests", "bob"}} {
-			as, err := v.register(ctx, m.machine, m.group, m.user)
+		if err := work(ctx, filepath.Join(dir, "vpn.db"), day); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func work(ctx context.Context, file string, day int) error {
+	db, err := boltstore.Open(ctx, file, boltstore.Options{})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	all, err := ipset.New(db, ipset.Options{})
+	if err != nil {
+		return err
+	}
+	var v *vpn
+	for _, customer := range []string{"acme", "globex"} {
+		if v, err = open(ctx, all, customer); err != nil {
+			return err
+		}
+		for _, m := range []struct{ machine, group string }{{"laptop", "engineering"}, {"phone", "everybody"}} {
+			ips, err := v.register(ctx, m.machine, m.group, "ada")
 			if err != nil {
 				return err
 			}
-			fmt.Println(m.machine, as[0].Address, as[1].Address)
+			fmt.Println(customer, m.machine, ips)
 		}
-		if day == 1 {
-			if err := db.Close(); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := v.fix(ctx, "printer", "100.64.8.77"); err != nil {
-			return err
-		}
-		var held *ipalloc.Error
-		if err := v.fix(ctx, "impostor", "100.64.8.77"); errors.As(err, &held) && errors.Is(err, ipalloc.ErrOccupied) {
-			fmt.Println("100.64.8.77 is taken by", held.Holder)
-		}
-		freed, err := v.engine.ReleaseByHandle(ctx, "printer")
-		if err != nil {
-			return err
-		}
-		err = v.fix(ctx, "impostor", "100.64.8.77")
-		fmt.Println("released", freed, "refused to another:", errors.Is(err, ipalloc.ErrCooling))
 	}
+	if day == 1 {
+		return nil
+	}
+	if err := v.fix(ctx, "printer", "100.64.8.77"); err != nil {
+		return err
+	}
+	var held *ipalloc.Error
+	if err := v.fix(ctx, "impostor", "100.64.8.77"); errors.As(err, &held) && errors.Is(err, ipalloc.ErrOccupied) {
+		fmt.Println("100.64.8.77 is taken by", held.Holder)
+	}
+	freed, err := v.remove(ctx, "printer")
+	if err != nil {
+		return err
+	}
+	err = v.fix(ctx, "impostor", "100.64.8.77")
+	fmt.Println("released", freed, "refused to another:", errors.Is(err, ipalloc.ErrCooling))
 	return nil
 }
 

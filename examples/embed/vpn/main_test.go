@@ -1,15 +1,93 @@
 package main
 
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/examples/embed/internal/crash"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+)
+
 // Machines keep their addresses over a restart.
 func Example() {
 	main()
 	// Output:
 	// day 1
-	// laptop 100.64.9.0 fd7a:115c:a1e0:8:68e9:d924:e7a2:3100
-	// phone 100.64.13.0 fd7a:115c:a1e0:9:68e9:d924:e7a2:3100
+	// acme laptop [100.64.8.198 fd7a:115c:a1e0:8:8828:44f5:1e22:f713]
+	// acme phone [100.64.18.225 fd7a:115c:a1e0:88c4:6ff4:a997:5cb4:f712]
+	// globex laptop [100.64.8.198 fd7a:115c:a1e0:8:8828:44f5:1e22:f713]
+	// globex phone [100.64.18.225 fd7a:115c:a1e0:88c4:6ff4:a997:5cb4:f712]
 	// day 2
-	// laptop 100.64.9.0 fd7a:115c:a1e0:8:68e9:d924:e7a2:3100
-	// phone 100.64.13.0 fd7a:115c:a1e0:9:68e9:d924:e7a2:3100
+	// acme laptop [100.64.8.198 fd7a:115c:a1e0:8:8828:44f5:1e22:f713]
+	// acme phone [100.64.18.225 fd7a:115c:a1e0:88c4:6ff4:a997:5cb4:f712]
+	// globex laptop [100.64.8.198 fd7a:115c:a1e0:8:8828:44f5:1e22:f713]
+	// globex phone [100.64.18.225 fd7a:115c:a1e0:88c4:6ff4:a997:5cb4:f712]
 	// 100.64.8.77 is taken by printer
 	// released [100.64.8.77] refused to another: true
+}
+
+func TestMain(m *testing.M) { crash.Main(m, storm) }
+
+var customers = []string{"acme", "globex"}
+
+// storm registers and removes the machines of two customers.
+func storm(ctx context.Context, file string, random *rand.Rand, do crash.Do) error {
+	db, err := boltstore.Open(ctx, file, boltstore.Options{})
+	if err != nil {
+		return err
+	}
+	all, err := ipset.New(db, ipset.Options{})
+	for err == nil {
+		customer, i, remove := customers[random.IntN(2)], random.IntN(20), random.IntN(3) == 0
+		v, oerr := open(ctx, all, customer)
+		if oerr != nil {
+			return oerr
+		}
+		machine, group := fmt.Sprint("m", i), []string{"everybody", "engineering"}[i%2]
+		err = do(customer+"/"+machine, func() (holds []string, err error) {
+			if remove {
+				_, err := v.remove(ctx, machine)
+				return nil, err
+			}
+			ips, err := v.register(ctx, machine, group, "ada")
+			for _, ip := range ips {
+				holds = append(holds, customer+"/"+ip.String())
+			}
+			return holds, err
+		})
+	}
+	return err
+}
+
+// What a machine was told is its own, it has alone among those of its customer after the program was killed: both addresses or
+// none.
+func TestKilled(t *testing.T) {
+	whole := func(_ string, holds []string) bool { return len(holds) == 0 || len(holds) == 2 }
+	crash.Test(t, 1, whole, func(t *testing.T, file string) map[string][]string {
+		db, err := boltstore.Open(t.Context(), file, boltstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		all, err := ipset.New(db, ipset.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := make(map[string][]string)
+		for _, customer := range customers {
+			v, err := open(t.Context(), all, customer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for machine, holds := range crash.Held(t, v.engine) {
+				for _, ip := range holds {
+					have[customer+"/"+machine] = append(have[customer+"/"+machine], customer+"/"+ip)
+				}
+			}
+		}
+		return have
+	})
 }
