@@ -25,7 +25,7 @@ const (
 	// AddressReleased: the address is free, or has another holder, of which an AddressAssigned of the same commit tells. Was has the
 	// holder before.
 	AddressReleased
-	// AddressCooling: the address was released and is free at Is.Until; Is and Was have the holder before.
+	// AddressCooling: the address was released, or declined, and is free at Is.Until. Was has the holder before.
 	AddressCooling
 	// AddressCooled: the address is free. Was has the holder before.
 	AddressCooled
@@ -117,10 +117,6 @@ func (e *Engine) Changes(ctx context.Context, after uint64) iter.Seq2[Commit, er
 			if err != nil {
 				yield(Commit{}, wrap(ipalloc.Error{Op: "follow changes", Err: err}))
 			}
-		}
-		if err := e.run.Current(ctx); err != nil {
-			fail(err)
-			return
 		}
 		recs, rev, err := e.store.List(ctx, store.Range{From: kindAddress, To: kindCatalog + "\x00"})
 		if err != nil {

@@ -45,17 +45,12 @@ func (e *Engine) DryRun() *Engine {
 	if d, err = d.InSpace(e.space); err != nil {
 		panic(err) // the name made e
 	}
-	d.standFor(e) // another one if the space was removed since
 	return d
 }
 
 // standFor makes an engine on an overlay the dry one of another engine.
 func (e *Engine) standFor(real *Engine) {
-	db := e.store
-	if dry, again := db.(*dryStore); again {
-		db = dry.Store
-	}
-	e.store = &dryStore{db, real}
+	e.store = &dryStore{e.store, real}
 	e.start()
 	e.hints.copyFrom(&real.hints)
 	e.decoded.Store(real.decoded.Load())

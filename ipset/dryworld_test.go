@@ -156,6 +156,33 @@ func (w *dryWorld) release() dryCall {
 
 func (w *dryWorld) claimed() *ipset.Claim { c := w.claim(); return &c }
 
+// lease returns a call about leases.
+func (w *dryWorld) lease() dryCall {
+	a, g := w.address(), ipset.Guard{Handle: w.handle()}
+	if w.flip(2) {
+		g.Handle = ""
+	}
+	switch w.r.IntN(3) {
+	case 0:
+		args := ipset.AssignArgs{Owner: w.host(), Num4: 1, Claim: w.claim()}
+		args.TTL = 30 * time.Second
+		return dryCall{"Offer", func(ctx context.Context, e *ipset.Engine) string {
+			got, err := e.Offer(ctx, args)
+			return answer(err, got)
+		}}
+	case 1:
+		return dryCall{"RenewIP", func(ctx context.Context, e *ipset.Engine) string {
+			al, err := e.RenewIP(ctx, a, g, time.Minute)
+			return answer(err, al)
+		}}
+	}
+	d := ipset.DeclineArgs{Address: a, Guard: g, For: time.Duration(1+w.r.IntN(60)) * time.Second, Reason: "in use"}
+	return dryCall{"Decline", func(ctx context.Context, e *ipset.Engine) string {
+		al, err := e.Decline(ctx, d)
+		return answer(err, al)
+	}}
+}
+
 // blocks returns a call about blocks and hosts.
 func (w *dryWorld) blocks() dryCall {
 	p, o, must := w.block(), w.host(), w.flip(2)
@@ -218,7 +245,20 @@ func (w *dryWorld) config() dryCall {
 	}
 	reserved, _ := set.IPSet()
 	cfg := ipset.Config{Strict: w.flip(3), NoAutoBlocks: w.flip(12), MaxBlocksPerHost: w.r.IntN(20) / 16 * 3}
-	switch w.r.IntN(9) {
+	switch w.r.IntN(11) {
+	case 9:
+		return dryCall{"MergePools", func(ctx context.Context, e *ipset.Engine) string {
+			return answer(e.MergePools(ctx, p.Name, p.Name+"-0", p.Name+"-1"))
+		}}
+	case 10: // what is found is of this moment
+		return dryCall{"Repair", func(ctx context.Context, e *ipset.Engine) string {
+			rep, err := e.Check(ctx, nil)
+			if err != nil {
+				return answer(err)
+			}
+			n, err := e.Repair(ctx, rep.Repair)
+			return answer(err, rep.Problems, n)
+		}}
 	case 0, 1, 2:
 		return dryCall{"AddPool", func(ctx context.Context, e *ipset.Engine) string { return answer(e.AddPool(ctx, p)) }}
 	case 3:
@@ -249,6 +289,9 @@ func (w *dryWorld) query() dryCall {
 	return dryCall{"queries", func(ctx context.Context, e *ipset.Engine) string {
 		al, err := e.Lookup(ctx, a)
 		all := answer(err, al)
+		if b, err := e.BlockOf(ctx, a); b.IsValid() {
+			all += answer(err, b.Prefix(), b.Owner(), b.Used())
+		}
 		als, err := e.IPsByHandle(ctx, handle)
 		all += answer(err, als)
 		als, err = e.IPsByHost(ctx, o)
@@ -265,7 +308,7 @@ func (w *dryWorld) query() dryCall {
 
 // kinds are the kinds of calls.
 func (w *dryWorld) kinds() []func() dryCall {
-	return []func() dryCall{w.assign, w.assign, w.assign, w.assign, w.assign, w.assign, w.assign, w.release, w.release, w.release, w.blocks, w.blocks, w.config, w.query}
+	return []func() dryCall{w.assign, w.assign, w.assign, w.assign, w.assign, w.assign, w.assign, w.release, w.release, w.release, w.lease, w.lease, w.blocks, w.blocks, w.config, w.query}
 }
 
 func (w *dryWorld) call() dryCall {

@@ -220,6 +220,37 @@ func TestOverlaysAtOnce(t *testing.T) {
 	}
 }
 
+// Two commits to an overlay that meet while they read the store below are one after the other: the second is verified again. An
+// overlay of an overlay has revisions of its own.
+func TestOverlayCommitsMeet(t *testing.T) {
+	ctx := context.Background()
+	db := storetest.NewFaulty(store.NewMemory())
+	over := store.NewOverlay(db)
+	create := func(o *store.Overlay, key string) (uint64, error) {
+		return o.Commit(ctx, []store.Op{{Kind: store.Put, Key: key}})
+	}
+	met := false
+	db.Script(func(context.Context, storetest.Call) storetest.Outcome {
+		if !met {
+			met = true
+			if _, err := create(over, "a"); err != nil {
+				t.Error(err)
+			}
+		}
+		return storetest.Outcome{}
+	})
+	if _, err := create(over, "a"); !errors.Is(err, ipalloc.ErrConflict) || !met {
+		t.Errorf("created twice: %v", err)
+	}
+	recs, err := over.Get(ctx, nil, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rev, err := create(store.NewOverlay(over), "b"); err != nil || rev == recs[0].Rev {
+		t.Errorf("revision %d, %v, as in the overlay below", rev, err)
+	}
+}
+
 // Every call of an overlay costs one call of the store below, fails with its error, and refuses what it refuses.
 func TestOverlayCost(t *testing.T) {
 	ctx := context.Background()
