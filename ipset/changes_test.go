@@ -293,16 +293,21 @@ func TestChangesAtOnce(t *testing.T) {
 			}
 		}()
 	}
+	var begun sync.WaitGroup // readers that have the state with the pool
 	for range 3 {
 		readers.Add(1)
+		begun.Add(1)
 		go func() {
 			defer readers.Done()
+			begin := sync.OnceFunc(begun.Done)
+			defer begin()
 			held := map[netip.Addr]bool{}
 			for c, err := range e.Changes(ctx, 0) {
 				if err != nil {
 					t.Error(err)
 					return
 				}
+				begin()
 				for _, ch := range c.Changes {
 					if ch.Kind == ipset.PoolRemoved {
 						if len(held) > 0 {
@@ -327,6 +332,7 @@ func TestChangesAtOnce(t *testing.T) {
 		}
 	}
 	callers.Wait()
+	begun.Wait()
 	must(e.RemovePool(ctx, "a")) // the readers end when they have seen it
 	readers.Wait()
 	for i := 0; runtime.NumGoroutine() > before; i++ {
