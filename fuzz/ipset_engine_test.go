@@ -47,6 +47,7 @@ type ipamReplay struct {
 	asked int
 	// offering makes Offer of the next AutoAssign.
 	offering bool
+	rows     map[string]string // records of the caller
 }
 
 func newIPAMReplay(t testing.TB, defs []ipamPool, db store.Store) *ipamReplay {
@@ -58,7 +59,7 @@ func newIPAMReplay(t testing.TB, defs []ipamPool, db store.Store) *ipamReplay {
 			}
 			return ipset.StartOf(ipset.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)
 		},
-	}, seen: make(map[ipset.Release]bool)}
+	}, seen: make(map[ipset.Release]bool), rows: make(map[string]string)}
 	for _, keep := range ipamCaches {
 		r.e = append(r.e, r.engine(keep))
 	}
@@ -181,6 +182,10 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 		if a.MaxBlocks == 1 && !a.Partial {
 			a.Contiguous, a.Aligned = true, a.Num4 != 3 && a.Head == 0
 			a.MaxBlocks, a.Sticky = 0, false
+		}
+		if n := tr.Below(9); n < 3 {
+			r.asked++
+			a.Also = []store.Op{{Kind: store.Put, Key: fmt.Sprint("Row/", n), Value: fmt.Sprint(r.asked), Expect: store.AnyRevision}}
 		}
 		if a.Num4+a.Num6 > 0 {
 			r.autoAssign(e, a, tr.Below(4) == 0, tr.Below(4) == 0)
@@ -331,6 +336,11 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repe
 	for _, al := range all {
 		r.fresh(al)
 	}
+	for _, op := range a.Also {
+		if len(all) > 0 {
+			r.rows[op.Key] = op.Value
+		}
+	}
 }
 
 // fresh verifies that an address never has a sequence number twice.
@@ -412,6 +422,10 @@ func (r *ipamReplay) compare(op int) {
 		if p.Kind != ipset.NoPool {
 			r.t.Fatalf("after op %d: %s", op, p)
 		}
+	}
+	rows, _, err := r.store.List(context.Background(), store.Range{From: "Row/", To: "Row0"})
+	if err != nil || len(rows) != len(r.rows) || slices.ContainsFunc(rows, func(rec store.Record) bool { return rec.Value != r.rows[rec.Key] }) {
+		r.t.Fatalf("after op %d: rows %v, %v, want %v", op, rows, err, r.rows)
 	}
 	n := 0
 	for b, err := range r.e[0].Blocks(context.Background(), netip.Prefix{}) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // AssignArgs are the arguments of [Engine.AutoAssign]. Zero fields mean the default.
@@ -51,6 +52,11 @@ type AssignArgs struct {
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
 	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
+	// Also are records of yours that are written in the same commit, both or neither: the row of a machine with its address.
+	// Their keys begin with an upper-case letter, A to Z. They are written if anything is assigned: not where Existing finds
+	// addresses of the handle, and not by a repetition of a Request, whose first commit has written them. They are not among
+	// the arguments that a repetition must repeat.
+	Also []store.Op
 
 	// offer has Existing move the end of a lease that would end before TTL.
 	offer bool
@@ -126,7 +132,8 @@ func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments, among them Head or Tail without strict affinity;
 // [ipalloc.ErrNotFound] for an owner or a pool that does not exist, and if no pool may serve a family; [ipalloc.ErrFull] without
 // Partial; [ipalloc.ErrLimit] if one commit cannot hold the call; [ipalloc.ErrConflict] after Retry.Attempts conflicts; any
-// error of the store. After [ipalloc.ErrUnknownOutcome] the addresses may have been assigned: repeat with the same Request,
+// error of the store. If a record of Also is not at the revision that it expects, the error is [ipalloc.ErrConflict] as well,
+// without another attempt, and [store.ConflictKey] names the record. After [ipalloc.ErrUnknownOutcome] the addresses may have been assigned: repeat with the same Request,
 // or release by handle on the same engine.
 //
 // Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.
@@ -134,18 +141,21 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 	if err := a.check(); err != nil {
 		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
 	}
+	if err := e.checkAlso(a.Also); err != nil {
+		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
+	}
 	p := e.usedAssign.Swap(nil)
 	if p == nil {
 		p = new(assignPlan)
 	}
-	p.AssignArgs = a
+	p.AssignArgs, p.also = a, also{ops: a.Also}
 	labels, ok := e.labels(a.Owner)
 	if !ok {
 		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: errUnknownOwner})
 	}
 	p.node = labels
 	if err := e.run.Do(ctx, p); err != nil { // a batch may still be at it
-		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
+		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: alsoError(err)})
 	}
 	result := p.result
 	*p = assignPlan{}
@@ -197,6 +207,7 @@ type assignPlan struct {
 	node   map[string]string
 	result Assigned
 	memo   memo
+	also   also
 
 	cat      *catalogEntry
 	searches [2]search
@@ -238,12 +249,13 @@ type search struct {
 
 // Detach implements [occ.Detacher].
 func (p *assignPlan) Detach() {
-	p.Namespace, p.Pools = maps.Clone(p.Namespace), slices.Clone(p.Pools)
+	p.Namespace, p.Pools, p.also.ops = maps.Clone(p.Namespace), slices.Clone(p.Pools), slices.Clone(p.also.ops)
 }
 
 // Plan implements plan.
 func (p *assignPlan) Plan(t *txn) error {
 	p.reset()
+	p.also.runs++
 	done, err := p.replay(t)
 	if !done && err == nil && p.Existing {
 		done, err = p.existing(t)

@@ -10,6 +10,12 @@ import (
 // commit carries out the picks. All that can fail is asked first; then blocks, owners and pages are changed and the
 // result is complete.
 func (p *assignPlan) commit(t *txn) error {
+	written := len(p.picks) == 0 || p.Request != "" && p.memo.at != 0 // or nothing is to be written
+	if !written {
+		if err := p.also.reserve(t); err != nil {
+			return err
+		}
+	}
 	if err := t.Room(p.size(t)); err != nil {
 		return err
 	}
@@ -43,6 +49,9 @@ func (p *assignPlan) commit(t *txn) error {
 	}
 	if len(p.picks) == 0 {
 		return nil
+	}
+	if !written {
+		p.also.write(t)
 	}
 	t.remember(&p.memo, p.result.V4, p.result.V6)
 	return nil

@@ -4,9 +4,11 @@ import (
 	"context"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // AssignIPArgs are the arguments of [Engine.AssignIP].
@@ -29,6 +31,9 @@ type AssignIPArgs struct {
 	// Request, if not empty, names this request: a repetition returns the allocation while the handle still holds it, and
 	// assigns the address again after. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
+	// Also are records of yours that are written in the same commit, as in [AssignArgs]: not if the handle has the address
+	// already, and not by a repetition of the Request.
+	Also []store.Op
 }
 
 // AssignIP gives one named address. If its block does not exist, the owner claims it. It ignores reservations and the pool's
@@ -55,13 +60,16 @@ func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, erro
 	if !a.Address.IsValid() || a.Address.Is4In6() || a.Address.Zone() != "" {
 		return fail(errBadAddress)
 	}
+	if err := e.checkAlso(a.Also); err != nil {
+		return fail(err)
+	}
 	labels, ok := e.labels(a.Owner)
 	if !ok {
 		return fail(errUnknownOwner)
 	}
-	p := assignIPPlan{AssignIPArgs: a, node: labels}
+	p := assignIPPlan{AssignIPArgs: a, node: labels, also: also{ops: a.Also}}
 	if err := e.run.Do(ctx, &p); err != nil {
-		return fail(err)
+		return fail(alsoError(err))
 	}
 	return p.result, nil
 }
@@ -72,13 +80,17 @@ type assignIPPlan struct {
 	node   map[string]string // labels of the owner
 	result Allocation
 	memo   memo
+	also   also
 }
 
 // Detach implements [occ.Detacher].
-func (p *assignIPPlan) Detach() { p.Namespace = maps.Clone(p.Namespace) }
+func (p *assignIPPlan) Detach() {
+	p.Namespace, p.also.ops = maps.Clone(p.Namespace), slices.Clone(p.also.ops)
+}
 
 // Plan implements plan.
 func (p *assignIPPlan) Plan(t *txn) error {
+	p.also.runs++
 	if done, err := p.replay(t); done || err != nil {
 		return err
 	}
@@ -153,6 +165,12 @@ func (p *assignIPPlan) assign(t *txn) error {
 		al, _ := b.Lookup(p.Address)
 		return inTheWay(al, err)
 	}
+	written := p.memo.at != 0
+	if !written {
+		if err := p.also.reserve(t); err != nil {
+			return err
+		}
+	}
 	if err := t.Room(t.blockOps(be, opsPerAddress, p.TTL > 0, true) + p.memo.reserve(t)); err != nil {
 		return err
 	}
@@ -162,6 +180,9 @@ func (p *assignIPPlan) assign(t *txn) error {
 	b.Hold(x, block.IdentityOf(p.Claim, p.Owner), block.LeaseEnd(t.now, p.TTL))
 	t.Change(be)
 	p.result, _ = b.Lookup(p.Address)
+	if !written {
+		p.also.write(t)
+	}
 	t.remember(&p.memo, []Allocation{p.result})
 	return nil
 }

@@ -19,7 +19,7 @@
 // # Calls
 //
 //	assign        Assign; AutoAssign with all options; AssignIP for a named address
-//	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host
+//	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Release all or none
 //	leases        Offer, RenewIP, Renew, Decline
 //	look up       Lookup, IPsByHandle, IPsByHost, Allocations, Borrowings, Utilization
 //	pools         AddPool, UpdatePool, Drain, SplitPool, MergePools, RemovePool, SetReservations
@@ -84,7 +84,8 @@
 // the name and two bytes. The space without a name costs nothing.
 //
 // Records of your own may lie in the same store, and in each space of it, under keys that
-// begin with an upper-case letter. This package does not read, report or remove them.
+// begin with an upper-case letter. This package does not read, report or remove them, and
+// writes those that a call names in Also, in the commit of its addresses.
 //
 // # Limits
 //

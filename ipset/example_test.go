@@ -261,3 +261,30 @@ func ExampleEngine_Offer() {
 	// <nil>
 	// ipset: look up 192.168.1.100: cooling: declined by "aa:bb:cc": DHCPDECLINE until 2026-01-01T00:10:00Z
 }
+
+// The row of a machine and its address are one commit, both or neither, when it comes and when it goes.
+func ExampleEngine_Release() {
+	ctx, db := context.Background(), store.NewMemory()
+	engine, err := ipset.New(db, ipset.Options{})
+	must(err)
+	must(engine.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/24"), BlockBits: 28}))
+	machine := ipset.AssignArgs{
+		Owner: ipset.HostOwner("vpn"), Num4: 1, Claim: ipset.Claim{Handle: "laptop"},
+		Also: []store.Op{{Kind: store.Put, Key: "Machine/laptop", Value: "key of the laptop"}}, // Expect 0: it must be new
+	}
+	got, err := engine.AutoAssign(ctx, machine)
+	must(err)
+	fmt.Println(len(got.V4))
+	_, err = engine.AutoAssign(ctx, machine)
+	key, _ := store.ConflictKey(err)
+	fmt.Println(errors.Is(err, ipalloc.ErrConflict), key)
+	released, err := engine.Release(ctx, ipset.ReleaseArgs{
+		Handle: "laptop",
+		Also:   []store.Op{{Kind: store.Delete, Key: "Machine/laptop", Expect: store.AnyRevision}},
+	})
+	fmt.Println(len(released), err)
+	// Output:
+	// 1
+	// true Machine/laptop
+	// 1 <nil>
+}

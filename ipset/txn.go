@@ -57,6 +57,7 @@ func (t *txn) Begin() {
 // that are never deleted.
 func fence(op store.Op) (rank int, value string) {
 	switch {
+	case isForeign(op.Key): // the caller rests on the revisions of its own records
 	case op.Key == catalogKey:
 		value, _ = (&catalog{}).encode()
 		return 1, value

@@ -275,6 +275,11 @@ func (t *Txn) Change(e Entry) {
 // Add adds an operation on a record that has no cell, such as an entry of an index, for which [Txn.Room] has reserved room.
 func (t *Txn) Add(op store.Op) { t.other = append(t.other, op) }
 
+// Adds reports whether an operation on a key has been added.
+func (t *Txn) Adds(key string) bool {
+	return slices.ContainsFunc(t.other, func(op store.Op) bool { return op.Key == key })
+}
+
 // Room reserves n records of the commit besides the texts and variables that are changed already. The plan has read all that it
 // relies upon. Room returns ErrFirst if the records would fit a commit of their own, and [ipalloc.ErrLimit] if not.
 func (t *Txn) Room(n int) error {

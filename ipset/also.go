@@ -1,0 +1,207 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// also is the caller's own records on their way through a plan, which writes them in its commit.
+type also struct {
+	ops  []store.Op
+	runs int // how often the plan has run
+}
+
+// checkAlso refuses operations that are not on the caller's own records, or that no commit could carry out. A commit of several
+// callers may not fail by what one of them wants.
+func (e *Engine) checkAlso(ops []store.Op) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	for _, op := range ops {
+		if op.Key == "" || !isForeign(op.Key) {
+			return wrap(ipalloc.Error{Op: "check", Field: "Also", Text: op.Key, Err: fmt.Errorf("%w: a key of yours begins with an upper-case letter", errBadArgument)})
+		}
+	}
+	return store.CheckOps("ipset", ops, e.limits)
+}
+
+// errStale is the answer to a caller whose own record is not at the revision that it expects. It must not match ErrConflict inside
+// a transaction, which would repeat the plan.
+type errStale struct{ key string }
+
+func (e *errStale) Error() string { return fmt.Sprintf("%q is at another revision", e.key) }
+
+// alsoError makes errStale the conflict that it is for a caller.
+func alsoError(err error) error {
+	if s := (*errStale)(nil); errors.As(err, &s) {
+		return store.Conflict("ipset", s.key)
+	}
+	return err
+}
+
+// reserve makes room for the records. After a conflict it finds out whether one of them was the cause: a revision that is not
+// the present one will not be so later, so the call ends.
+func (a *also) reserve(t *txn) error {
+	if len(a.ops) == 0 {
+		return nil
+	}
+	var keys []string
+	var want []uint64
+	for _, op := range a.ops {
+		if t.Adds(op.Key) {
+			return occ.ErrFirst // a record is written once in a commit
+		}
+		if op.Expect != store.AnyRevision {
+			keys, want = append(keys, op.Key), append(want, op.Expect)
+		}
+	}
+	if a.runs > 1 && len(keys) > 0 {
+		recs, err := t.Records(keys...)
+		if err != nil {
+			return err
+		}
+		for i, rec := range recs {
+			if rec.Rev != want[i] {
+				return &errStale{rec.Key}
+			}
+		}
+	}
+	return t.Room(len(a.ops))
+}
+
+// write adds the records to the commit. There is room for them.
+func (a *also) write(t *txn) {
+	for _, op := range a.ops {
+		t.Add(op)
+	}
+}
+
+// ReleaseArgs are the arguments of [Engine.Release].
+type ReleaseArgs struct {
+	// Handle, if not empty, releases all of its addresses.
+	Handle string
+	// Addresses are released if their guards hold.
+	Addresses []Release
+	// Also are records of yours that are written in the same commit. Their keys begin with an upper-case letter.
+	Also []store.Op
+}
+
+// Release gives addresses back in one commit, all or none, and writes records of the caller with it: the row of a machine goes with
+// its addresses. It returns the addresses that were held, in the order of their blocks. Addresses that are free or cooling already
+// are no error, and Also is written for them too.
+//
+// Errors, nothing changed: [ipalloc.ErrMismatch] with the holder if a guard does not hold; [ipalloc.ErrConflict] if a record of
+// Also is not at the revision that it expects, which [store.ConflictKey] names; [ipalloc.ErrLimit] if one commit cannot hold the
+// call; [ipalloc.ErrInvalid]; errors of the store as for AutoAssign. ReleaseIPs and ReleaseByHandle go in several commits where one
+// does not suffice.
+func (e *Engine) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, error) {
+	fail := func(err error) ([]netip.Addr, error) {
+		return nil, wrap(ipalloc.Error{Op: "release", Owner: a.Handle, Err: alsoError(err)})
+	}
+	if a.Handle != "" {
+		if err := block.CheckName("handle", a.Handle); err != nil {
+			return fail(err)
+		}
+	}
+	for _, r := range a.Addresses {
+		if !r.Address.IsValid() || r.Address.Is4In6() || r.Address.Zone() != "" {
+			return fail(wrap(ipalloc.Error{Op: "release", Addr: r.Address, Err: errBadAddress}))
+		}
+	}
+	if err := e.checkAlso(a.Also); err != nil {
+		return fail(err)
+	}
+	p := releaseAllPlan{args: a, also: also{ops: a.Also}}
+	if err := e.run.Do(ctx, &p); err != nil {
+		return fail(err)
+	}
+	return p.released, nil
+}
+
+// releaseAllPlan releases addresses, all or none.
+type releaseAllPlan struct {
+	args     ReleaseArgs
+	also     also
+	released []netip.Addr
+}
+
+// Detach implements [occ.Detacher].
+func (p *releaseAllPlan) Detach() {
+	p.args.Addresses, p.also.ops = slices.Clone(p.args.Addresses), slices.Clone(p.also.ops)
+}
+
+// Plan implements plan.
+func (p *releaseAllPlan) Plan(t *txn) error {
+	p.also.runs++
+	p.released = nil
+	cat, err := t.catalog()
+	if err != nil {
+		return err
+	}
+	var held []place
+	if p.args.Handle != "" {
+		if t.changes(p.args.Handle) {
+			return occ.ErrFirst // the index does not show it yet
+		}
+		if held, err = t.heldBy(cat, p.args.Handle); err != nil {
+			return err
+		}
+	}
+	for _, r := range p.args.Addresses {
+		h, ok, err := t.guarded(cat, r)
+		if err != nil {
+			return err
+		}
+		if ok && !slices.Contains(held, h) {
+			held = append(held, h)
+		}
+	}
+	slices.SortStableFunc(held, func(a, b place) int { return a.be.at.Addr().Compare(b.be.at.Addr()) })
+	var drops []drop
+	for _, h := range held {
+		if n := len(drops); n == 0 || drops[n-1].be != h.be {
+			drops = append(drops, drop{be: h.be})
+		}
+		_, a := h.be.Look(h.x)
+		d := &drops[len(drops)-1]
+		d.ordinals, d.records = append(d.ordinals, h.x), d.records+recordsOf(a)
+		p.released = append(p.released, h.be.Addr(h.x))
+	}
+	if err := p.also.reserve(t); err != nil {
+		return err
+	}
+	if err := t.drop(cat, drops); err != nil {
+		return err
+	}
+	p.also.write(t)
+	return nil
+}
+
+// guarded returns the place of an address that is to be released, and false if it is not held.
+func (t *txn) guarded(cat *catalogEntry, r Release) (h place, ok bool, err error) {
+	be, err := t.locate(cat, r.Address)
+	if err != nil || be == nil || be.Block == nil {
+		return place{}, false, err
+	}
+	if err := t.ready(be, r.Address); err != nil {
+		return place{}, false, err
+	}
+	x, err := be.Ordinal(r.Address)
+	if err != nil {
+		return place{}, false, nil
+	}
+	if be.CanDrop(x, r.Guard) == OwnerChanged {
+		al, _ := be.Lookup(r.Address)
+		return place{}, false, inTheWay(al, ipalloc.ErrMismatch)
+	}
+	st, _ := be.Look(x)
+	return place{be, x}, st == block.Held, nil
+}
