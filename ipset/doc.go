@@ -62,7 +62,8 @@
 //	full pool                          O(1)
 //	by handle, by host                 O(addresses of the handle or host), a list and a read or commit
 //	Utilization                        O(blocks), without their addresses
-//	Check, Collect                     O(n)
+//	Check                              O(n), in pages; memory O(blocks + what is wrong)
+//	Collect                            O(n), in pages; memory O(what is not in use)
 //
 // Callers of one engine are combined: while a commit is in flight, calls that arrive wait
 // and go into the next one together, as many as fit. One engine has one commit in flight;

@@ -123,9 +123,9 @@ func TestMemoryAgainstMap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(5, uint64(len(name))))
 			w := newTwin(t)
-			for step := range 6000 {
+			for step := range 4000 {
 				ops := map[string]Op{}
-				growing := step/1500%2 == 0
+				growing := step/1000%2 == 0
 				for range 1 + r.IntN(6)*r.IntN(2) {
 					k := key(r, step)
 					op := Op{Kind: Put, Key: k, Value: value(r), Expect: AnyRevision}
@@ -140,7 +140,7 @@ func TestMemoryAgainstMap(t *testing.T) {
 					}
 				}
 				w.commit(slices.SortedFunc(maps.Values(ops), func(a, b Op) int { return strings.Compare(a.Value+a.Key, b.Value+b.Key) })...)
-				if step%211 == 0 {
+				if step%307 == 0 {
 					w.check(r)
 				}
 			}

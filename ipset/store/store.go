@@ -94,7 +94,8 @@ type Store interface {
 
 	// Commit checks every expectation, makes every change, all or nothing, and returns
 	// the revision of the commit. That revision is greater than those of all commits
-	// before it, and every record written gets it. The store does not retain ops. A
+	// before it, and every record written gets it. The store does not retain
+	// ops: the caller may reuse the slice, also after an unknown outcome. A
 	// commit without puts and deletes changes nothing and returns the current revision.
 	//
 	// Errors: an error of [CheckOps] for malformed ops and for more than Limits allows;
