@@ -26,7 +26,7 @@ type catalogPlan struct {
 	f func(t *txn, c *catalog) error
 }
 
-// Plan implements plan. The catalog takes a commit of its own: what is in the same batch must not rest on the old one.
+// Plan implements [occ.Plan]. The catalog takes a commit of its own: what is in the same batch must not rest on the old one.
 func (p *catalogPlan) Plan(t *txn) error {
 	if t.Pending() {
 		return occ.ErrFirst

@@ -86,7 +86,7 @@ type claimPlan struct {
 	owner Owner
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *claimPlan) Plan(t *txn) error {
 	cat, err := t.catalog()
 	if err != nil {
@@ -222,7 +222,7 @@ type disownPlan struct {
 	refused     netip.Prefix
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *disownPlan) Plan(t *txn) error {
 	p.released, p.refused = p.released[:0], netip.Prefix{}
 	cat, err := t.catalog()
@@ -331,7 +331,7 @@ func (p *attributesPlan) Detach() {
 	}
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *attributesPlan) Plan(t *txn) error {
 	cat, err := t.catalog()
 	if err != nil {

@@ -2,10 +2,10 @@ package ipset
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -20,8 +20,7 @@ func (e *Engine) sweepAged(ctx context.Context, kind string, age, normal time.Du
 	if age < 0 {
 		return 0, nil
 	}
-	now := block.Stamp(e.now())
-	before := agedKey(max(now-int64(age)+1, 0), kind)
+	before := agedKey(max(block.Stamp(e.now())-int64(age)+1, 0), kind)
 	r := store.Range{From: kindAged + kind, To: before[:agedTimeEnd], Limit: e.agedPerCommit()}
 	for {
 		recs, _, err := e.store.List(ctx, r)
@@ -30,13 +29,12 @@ func (e *Engine) sweepAged(ctx context.Context, kind string, age, normal time.Du
 		}
 		r.From = recs[len(recs)-1].Key + "\x00"
 		last := len(recs) < r.Limit
-		n, err := e.forgetAged(ctx, recs, now)
-		for tries := 1; isConflict(err) && tries < e.tries; tries++ {
-			n, err = e.forgetAged(ctx, recs, now)
-		}
-		forgotten += n
-		if err != nil || last {
+		p := agedPlan{entries: recs}
+		if err := e.run.Do(ctx, &p); err != nil {
 			return forgotten, err
+		}
+		if forgotten += p.forgotten; last {
+			return forgotten, nil
 		}
 	}
 }
@@ -49,78 +47,95 @@ func (e *Engine) agedPerCommit() int {
 	return 256
 }
 
-// forgetAged forgets the records that some entries name, as far as they still are of that age. Sticky handles that hold an
-// address grow young again.
-func (e *Engine) forgetAged(ctx context.Context, entries []store.Record, now int64) (forgotten int, err error) {
-	var keys []string
-	entries = slices.DeleteFunc(entries, func(r store.Record) bool { return !isAgedKey(r.Key) }) // Check reports them
-	for _, entry := range entries {
-		keys = append(keys, entry.Key[agedTimeEnd:])
-	}
-	recs, err := e.store.Get(ctx, nil, keys...)
-	if err != nil {
-		return 0, err
-	}
-	var ops []store.Op
-	for i, rec := range recs {
-		entry := entries[i].Key
-		ops = append(ops, store.Op{Kind: store.Delete, Key: entry, Expect: store.AnyRevision})
-		at, err := ageOf(rec)
-		if err != nil {
-			return 0, err
-		}
-		if agedKey(at, rec.Key) != entry {
-			continue // gone, or written again since: it has another entry
-		}
-		young, err := e.renewed(ctx, rec, now)
-		switch {
-		case err != nil:
-			return 0, err
-		case young != "":
-			ops = append(ops, store.Op{Kind: store.Put, Key: rec.Key, Value: young, Expect: rec.Rev}, store.Op{Kind: store.Put, Key: agedKey(now, rec.Key), Expect: store.AnyRevision})
-		default:
-			ops = append(ops, store.Op{Kind: store.Delete, Key: rec.Key, Expect: rec.Rev})
-			forgotten++
-		}
-	}
-	if _, err = e.store.Commit(ctx, ops); err != nil {
-		return 0, err
-	}
-	return forgotten, nil
+// agedPlan forgets the records that some entries name, as far as they still are of that age. Sticky handles that hold an address
+// grow young again.
+type agedPlan struct {
+	entries   []store.Record
+	forgotten int
 }
 
-// ageOf returns when a request was answered, or a sticky handle given an address; 0 if the record does not exist.
-func ageOf(rec store.Record) (int64, error) {
+// Plan implements [occ.Plan]. An earlier plan of the transaction may have replaced one of the entries.
+func (p *agedPlan) Plan(t *txn) error {
+	if t.Pending() {
+		return occ.ErrFirst
+	}
+	p.forgotten = 0
+	var keys []string
+	for _, r := range p.entries {
+		if isAgedKey(r.Key) { // Check reports others
+			keys = append(keys, r.Key[agedTimeEnd:])
+		}
+	}
+	if err := t.Load(keys...); err != nil {
+		return err
+	}
+	n := 0
+	for _, r := range p.entries {
+		if !isAgedKey(r.Key) {
+			continue
+		}
+		t.Add(store.Op{Kind: store.Delete, Key: r.Key, Expect: store.AnyRevision})
+		n++
+		key := r.Key[agedTimeEnd:]
+		value, ok, err := t.Get(key)
+		if err != nil {
+			return err
+		}
+		at, err := ageOf(key, value, ok)
+		if err != nil {
+			return err
+		}
+		if agedKey(at, key) != r.Key {
+			continue // gone, or written again since: it has another entry
+		}
+		young, err := t.renewed(key, value)
+		switch {
+		case err != nil:
+			return err
+		case young != "":
+			t.Put(key, young)
+			t.setAge(key, 0)
+			n++
+		default:
+			t.Delete(key)
+			p.forgotten++
+		}
+	}
+	return t.Room(n)
+}
+
+// ageOf returns when a request was answered, or a sticky handle given an address; 0 if there is no record.
+func ageOf(key, value string, ok bool) (int64, error) {
 	switch {
-	case rec.Rev == 0:
+	case !ok:
 		return 0, nil
-	case rec.Key[:1] == kindRequest:
-		a, err := decodeAnswer(rec.Value)
+	case key[:1] == kindRequest:
+		a, err := decodeAnswer(value)
 		if err != nil {
 			return 0, err
 		}
 		return a.at, nil
 	default:
-		l, err := decodeLastHeld(stickyFamily(rec.Key), rec.Value)
+		l, err := decodeLastHeld(stickyFamily(key), value)
 		return l.at, err
 	}
 }
 
 // renewed returns the record of a sticky handle with the present time, if the handle holds an address; else "".
-func (e *Engine) renewed(ctx context.Context, rec store.Record, now int64) (string, error) {
-	if rec.Key[:1] != kindSticky {
+func (t *txn) renewed(key, value string) (string, error) {
+	if key[:1] != kindSticky {
 		return "", nil
 	}
-	r := handleRange(rec.Key[2:])
+	r := handleRange(key[2:])
 	r.Limit = 1
-	recs, _, err := e.store.List(ctx, r)
+	recs, err := t.List(r)
 	if err != nil || len(recs) == 0 {
 		return "", err
 	}
-	l, err := decodeLastHeld(stickyFamily(rec.Key), rec.Value)
+	l, err := decodeLastHeld(stickyFamily(key), value)
 	if err != nil {
 		return "", err
 	}
-	l.at = now
+	l.at = t.now
 	return l.encode(), nil
 }

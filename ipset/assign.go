@@ -196,12 +196,10 @@ const (
 	maxBatch = 1 << 12
 	// takeoverAge is how long a block must have been empty before another owner may take it.
 	takeoverAge = int64(time.Minute)
-	// maxGuards is how many records a plan has the commit verify: half of what etcd compares in one commit.
-	maxGuards = 64
 )
 
-// assignPlan is one AutoAssign: it picks addresses, from the best place to the worst, and changes nothing; when the
-// picks are complete, commit carries them out.
+// assignPlan is one AutoAssign: it picks addresses, from the best place to the worst, and changes no block; when the picks are
+// complete, commit carries them out.
 type assignPlan struct {
 	AssignArgs
 	node   map[string]string
@@ -252,7 +250,7 @@ func (p *assignPlan) Detach() {
 	p.Namespace, p.Pools, p.also.ops = maps.Clone(p.Namespace), slices.Clone(p.Pools), slices.Clone(p.also.ops)
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *assignPlan) Plan(t *txn) error {
 	p.reset()
 	p.also.runs++

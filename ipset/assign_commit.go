@@ -7,8 +7,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
-// commit carries out the picks. All that can fail is asked first; then blocks, owners and pages are changed and the
-// result is complete.
+// commit carries out the picks. Room is all that can fail; then the blocks are changed and the result is complete.
 func (p *assignPlan) commit(t *txn) error {
 	written := len(p.picks) == 0 || p.Request != "" && p.memo.at != 0 // or nothing is to be written
 	if !written {

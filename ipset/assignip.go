@@ -88,7 +88,7 @@ func (p *assignIPPlan) Detach() {
 	p.Namespace, p.also.ops = maps.Clone(p.Namespace), slices.Clone(p.also.ops)
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *assignIPPlan) Plan(t *txn) error {
 	p.also.runs++
 	if done, err := p.replay(t); done || err != nil {
@@ -200,7 +200,7 @@ func (p *assignIPPlan) claim(t *txn, cat *catalogEntry, i int, be *blockEntry) (
 	return t.newBlock(cat, i, at, block.Options{Owner: p.Owner, Head: p.Head, Tail: p.Tail})
 }
 
-// newBlock drafts a block that does not exist.
+// newBlock makes a block that does not exist, for the caller to put into its entry.
 func (t *txn) newBlock(cat *catalogEntry, i int, at netip.Prefix, o block.Options) (*block.Block, error) {
 	t.assumeAbsent(at)
 	if _, taken, err := t.occupied(cat, i, at); err != nil || taken {

@@ -235,7 +235,7 @@ func (d *detail) aged() (bool, error) {
 		return false, err
 	}
 	for _, r := range recs {
-		if at, err := ageOf(r); err == nil && r.Rev != 0 {
+		if at, err := ageOf(r.Key, r.Value, r.Rev != 0); err == nil && r.Rev != 0 {
 			keys[agedKey(at, r.Key)] = true
 		}
 	}
@@ -250,7 +250,7 @@ func (d *detail) aged() (bool, error) {
 			entries = append(entries, r)
 			continue
 		}
-		at, err := ageOf(r)
+		at, err := ageOf(r.Key, r.Value, r.Rev != 0)
 		switch {
 		case r.Rev == 0:
 		case err != nil:

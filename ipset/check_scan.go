@@ -455,7 +455,7 @@ func (c *checker) aged(r *store.Record) {
 		return
 	}
 	g := c.group(c.bucket(r.Key))
-	at, err := ageOf(*r)
+	at, err := ageOf(r.Key, r.Value, r.Rev != 0)
 	if err != nil {
 		g.suspect = true
 		return

@@ -39,7 +39,7 @@ type ensurePlan struct {
 	blocks []netip.Prefix
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *ensurePlan) Plan(t *txn) error {
 	p.reset()
 	p.blocks = nil

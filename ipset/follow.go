@@ -89,7 +89,7 @@ type forgetPlan struct {
 	rev  uint64
 }
 
-// Plan implements plan. What the transaction rests upon must stay the same throughout.
+// Plan implements [occ.Plan]. What the transaction rests upon must stay the same throughout.
 func (p *forgetPlan) Plan(t *txn) error {
 	if t.Pending() || t.Guards() > 0 {
 		return occ.ErrFirst

@@ -117,7 +117,7 @@ type releaseHostPlan struct {
 	more     bool
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *releaseHostPlan) Plan(t *txn) error {
 	p.released, p.more = p.released[:0], false
 	cat, err := t.catalog()

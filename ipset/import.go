@@ -69,7 +69,7 @@ type importPlan struct {
 	create bool
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *importPlan) Plan(t *txn) error {
 	cat, err := t.catalog()
 	if err != nil {

@@ -62,7 +62,7 @@ type renewPlan struct {
 	renewed []Allocation
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *renewPlan) Plan(t *txn) (err error) {
 	cat, err := t.catalog()
 	if err != nil {
@@ -200,7 +200,7 @@ func (e *Engine) doHeld(ctx context.Context, a netip.Addr, g Guard, do func(*txn
 	return e.run.Do(ctx, &heldPlan{a, g, do, done})
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *heldPlan) Plan(t *txn) error {
 	cat, err := t.catalog()
 	if err != nil {

@@ -91,7 +91,7 @@ type drop struct {
 	records  int
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *releasePlan) Plan(t *txn) error {
 	p.outcomes, p.drops = p.outcomes[:0], p.drops[:0]
 	cat, err := t.catalog()
@@ -234,7 +234,7 @@ func (t *txn) lastBlock(a netip.Addr) (netip.Prefix, bool, error) {
 }
 
 // drop releases ordinals of blocks in the transaction, each block's in ascending order. A block without owner that is left
-// empty is deleted. It changes nothing if it returns an error.
+// empty is deleted. It changes no block if it returns an error.
 func (t *txn) drop(cat *catalogEntry, drops []drop) error {
 	n := 0
 	for _, dr := range drops {
@@ -344,7 +344,7 @@ type releaseHandlePlan struct {
 	released []netip.Addr
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *releaseHandlePlan) Plan(t *txn) error {
 	p.released = p.released[:0]
 	cat, err := t.catalog()

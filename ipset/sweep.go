@@ -95,7 +95,7 @@ type advancePlan struct {
 	more  bool // leases have ended that this commit did not take
 }
 
-// Plan implements plan.
+// Plan implements [occ.Plan].
 func (p *advancePlan) Plan(t *txn) error {
 	p.more = false
 	cat, err := t.catalog()

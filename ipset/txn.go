@@ -24,9 +24,6 @@ type txn struct {
 	pages  *occ.Cache[pageID, *pageEntry]
 }
 
-// plan is one call's part of a transaction.
-type plan = occ.Plan[*txn]
-
 // start makes the transaction of an engine on its store, and what carries out its plans.
 func (e *Engine) start() {
 	t := &txn{
