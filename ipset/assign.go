@@ -68,7 +68,7 @@ type Reason uint8
 const (
 	// Full: every address is held.
 	Full Reason = iota
-	// ReservedLeft: only reserved addresses, or ones outside the pool's ranges, are left.
+	// ReservedLeft: only reserved addresses are left.
 	ReservedLeft
 	// CoolingLeft: only cooling addresses are left.
 	CoolingLeft
@@ -80,11 +80,13 @@ const (
 	Fragmented
 	// TooSmall: no block of the pool has so many addresses in a row as Contiguous asks for.
 	TooSmall
+	// OutsideLeft: every address of the pool's ranges is held, and AssignIP alone gives the others.
+	OutsideLeft
 )
 
 // String returns a few words.
 func (r Reason) String() string {
-	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small"}[min(r, TooSmall)]
+	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small", "full, only addresses outside its ranges are left"}[min(r, OutsideLeft)]
 }
 
 // Shortage says why a pool did not give what was asked.

@@ -21,7 +21,7 @@
 //	assign        Assign; AutoAssign with all options; AssignIP for a named address
 //	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Release all or none
 //	leases        Offer, RenewIP, Renew, Decline
-//	look up       Lookup, IPsByHandle, IPsByHost, Allocations, Borrowings, Utilization
+//	look up       Lookup, IPsByHandle, IPsByHost, Allocations, Borrowings, Hosts, Utilization
 //	pools         AddPool, UpdatePool, Drain, SplitPool, MergePools, RemovePool, SetReservations
 //	hosts         EnsureBlock, ClaimAffinity, DisownBlocks, RemoveHost
 //	every minute  Sweep for what only time ends; a Collector for leaks

@@ -288,3 +288,22 @@ func ExampleEngine_Release() {
 	// true Machine/laptop
 	// 1 <nil>
 }
+
+// The hosts with the most addresses, the borrowers, and those that may have no further block.
+func ExampleEngine_Hosts() {
+	ctx, engine := context.Background(), newEngine("10.0.0.0/28", 29)
+	must(engine.SetConfig(ctx, ipset.Config{MaxBlocksPerHost: 1}))
+	for i, n := range []int{4, 7, 5} {
+		_, err := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("node-", i)), Num4: n})
+		must(err)
+	}
+	reports, err := engine.Hosts(ctx)
+	must(err)
+	for _, r := range reports {
+		fmt.Println(r.Owner.Name, r.Used, "used,", r.Borrowed, "borrowed,", r.Lent, "lent, at its limit:", r.AtLimit())
+	}
+	// Output:
+	// node-0 8 used, 0 borrowed, 4 lent, at its limit: true
+	// node-1 8 used, 0 borrowed, 1 lent, at its limit: true
+	// node-2 0 used, 5 borrowed, 0 lent, at its limit: false
+}

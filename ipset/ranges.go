@@ -27,6 +27,16 @@ func (rs addrRanges) overlap(p netip.Prefix) bool {
 	return len(rs) > 0 && !lastAddr(p).Less(rs[0].From())
 }
 
+// onlyOutside reports whether pool i has ranges of its own and no address of them is reserved.
+func (c *catalog) onlyOutside(i int) bool {
+	for _, r := range c.Pools[i].Ranges {
+		if rest := addrRanges(c.Reserved).from(r.From()); len(rest) > 0 && !r.To().Less(rest[0].From()) {
+			return false
+		}
+	}
+	return len(c.Pools[i].Ranges) > 0
+}
+
 // cover reports whether all of p is in the ranges, and where the one that has it ends.
 func (rs addrRanges) cover(p netip.Prefix) (end netip.Addr, ok bool) {
 	rs = rs.from(lastAddr(p))

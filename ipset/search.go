@@ -193,6 +193,9 @@ func (p *assignPlan) short(t *txn, s *search) error {
 				s.because(i, Full)
 			}
 		}
+		if s.reasons[i] == ReservedLeft && p.cat.onlyOutside(i) {
+			s.because(i, OutsideLeft)
+		}
 		p.result.Short = append(p.result.Short, Shortage{s.family, p.cat.Pools[i].Name, s.reasons[i]})
 	}
 }
