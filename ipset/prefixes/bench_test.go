@@ -50,7 +50,7 @@ func BenchmarkPair(b *testing.B) {
 		name, pool        string
 		shortest, longest int
 	}{{"v4", "10.0.0.0/8", 28, 32}, {"v6", "2001:db8::/32", 56, 64}} {
-		for _, n := range []int{1000, 1_000_000} {
+		for _, n := range []int{1000, 100_000, 1_000_000} {
 			b.Run(fmt.Sprintf("%s/held=%d", c.name, n), func(b *testing.B) {
 				a, pool := fill(b, c.pool, c.shortest, c.longest, n)
 				pairs(b, a, pool, c.shortest, c.longest)

@@ -29,7 +29,7 @@ func explain(err error, call ipalloc.Error) error {
 	}
 	e := *in // the callers of one commit may share it
 	e.Op, e.Owner = call.Op, call.Owner
-	if e.Err != ipalloc.ErrCorrupt { // that names the record's prefix
+	if e.Err != ipalloc.ErrCorrupt && e.Err != ipalloc.ErrMismatch { // they name the prefix of the record
 		e.Prefix, e.Pool, e.Bits = call.Prefix, call.Pool, call.Bits
 	}
 	return &e

@@ -167,7 +167,7 @@ func (p *page) drop(slot, order int) bool {
 func (p page) order(slot int) int {
 	n := min(bits.TrailingZeros64(^(p.taken >> slot)), 1+bits.TrailingZeros64(p.first>>slot>>1))
 	n = min(n, 1<<pageBits-slot)
-	if n&(n-1) != 0 || slot&(n-1) != 0 || n == 1<<pageBits {
+	if n == 0 || n&(n-1) != 0 || slot&(n-1) != 0 || n == 1<<pageBits {
 		return -1
 	}
 	return bits.TrailingZeros(uint(n))
@@ -185,6 +185,13 @@ func (p page) sound() bool {
 		covered |= run(slot, order)
 	}
 	return covered == p.taken && p.taken&p.divided == 0
+}
+
+// within reports whether nothing in the page is smaller than an address.
+func (p page) within(id pageID) bool {
+	pool := id.of()
+	k := pool.Bits() + pageBits*(id.depth()+1) - pool.Addr().BitLen() // log2 of the slots of an address
+	return k <= 0 || p.divided == 0 && p.first&^aligned[k] == 0 && p.taken&aligned[k]*run(0, k) == p.taken
 }
 
 // empty reports whether the page is wholly free.
@@ -254,13 +261,16 @@ func (s sizes) shiftLeft(n int) sizes {
 // decodePage is the inverse of append.
 func decodePage(value string, id pageID) (page, error) {
 	bad := corrupt(id.of(), "a page of the free space is damaged")
+	if err := checkVersion(id.of(), value, pageWide); err != nil {
+		return page{}, err
+	}
 	b := []byte(value)
-	if len(b) < 33 || b[0] != pageNarrow && b[0] != pageWide {
+	if len(b) < 33 {
 		return page{}, bad
 	}
 	p := page{taken: binary.BigEndian.Uint64(b[1:]), first: binary.BigEndian.Uint64(b[9:]), divided: binary.BigEndian.Uint64(b[17:]), room: binary.BigEndian.Uint64(b[25:])}
 	b = b[33:]
-	if !p.sound() || p.empty() || p.room&^p.divided != 0 {
+	if !p.sound() || p.empty() || p.room&^p.divided != 0 || !p.within(id) {
 		return page{}, bad
 	}
 	shift, high := pageBits*(id.depth()+1), uint64(0)

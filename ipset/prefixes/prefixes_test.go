@@ -18,6 +18,15 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
+// refused verifies the sentinel and the field of an error of this package.
+func refused(t *testing.T, what string, err error, field string, sentinel error) {
+	t.Helper()
+	var e *ipalloc.Error
+	if !errors.As(err, &e) || !errors.Is(err, sentinel) || e.Field != field || e.Package != pkg || e.Op == "" {
+		t.Errorf("%s: %v, want %v of field %q", what, err, sentinel, field)
+	}
+}
+
 // Each argument that cannot be is refused with its field, and nothing is written.
 func TestInvalid(t *testing.T) {
 	ctx := context.Background()
@@ -25,16 +34,9 @@ func TestInvalid(t *testing.T) {
 	before := fmt.Sprint(records(t, s))
 	p := netip.MustParsePrefix
 	pool, long := p("10.0.0.0/8"), strings.Repeat("x", MaxAttributes+1)
-	held, unmasked, mapped := p("10.0.0.0/16"), netip.PrefixFrom(pool.Addr().Next(), 8), p("::ffff:10.0.0.0/104")
+	unmasked, mapped := netip.PrefixFrom(pool.Addr().Next(), 8), p("::ffff:10.0.0.0/104")
 	good := Request{Pool: pool, Owner: "o", Bits: 20}
 	with := func(change func(*Request)) Request { r := good; change(&r); return r }
-	check := func(what string, err error, field string, sentinel error) {
-		t.Helper()
-		var e *ipalloc.Error
-		if !errors.As(err, &e) || !errors.Is(err, sentinel) || e.Field != field || e.Package != pkg || e.Op == "" {
-			t.Errorf("%s: %v (field %q), want %v of field %q", what, err, e.Field, sentinel, field)
-		}
-	}
 	for _, c := range []struct {
 		field    string
 		sentinel error
@@ -60,11 +62,25 @@ func TestInvalid(t *testing.T) {
 		{"", ipalloc.ErrMisaligned, with(func(r *Request) { r.Bits = 25 })},
 	} {
 		_, err := a.Allocate(ctx, c.r)
-		check(fmt.Sprintf("Allocate(%.60v)", c.r), err, c.field, c.sentinel)
+		refused(t, fmt.Sprintf("Allocate(%.60v)", c.r), err, c.field, c.sentinel)
 		_, err = a.Assign(ctx, c.r)
-		check(fmt.Sprintf("Assign(%.60v)", c.r), err, c.field, c.sentinel)
+		refused(t, fmt.Sprintf("Assign(%.60v)", c.r), err, c.field, c.sentinel)
 	}
-	call := func(what, field string, sentinel, err error) { t.Helper(); check(what, err, field, sentinel) }
+	if after := fmt.Sprint(records(t, s)); after != before {
+		t.Errorf("records changed:\n%s\nwere\n%s", after, before)
+	}
+}
+
+// The other calls refuse theirs too.
+func TestInvalidCalls(t *testing.T) {
+	ctx := context.Background()
+	s, a := furnished(t)
+	before := fmt.Sprint(records(t, s))
+	p := netip.MustParsePrefix
+	pool, long := p("10.0.0.0/8"), strings.Repeat("x", MaxAttributes+1)
+	held, unmasked, mapped := p("10.0.0.0/16"), netip.PrefixFrom(pool.Addr().Next(), 8), p("::ffff:10.0.0.0/104")
+	good := Request{Pool: pool, Owner: "o", Bits: 20}
+	call := func(what, field string, sentinel, err error) { t.Helper(); refused(t, what, err, field, sentinel) }
 	second := func(_ any, err error) error { return err }
 	call("New", "db", ipalloc.ErrInvalid, second(New(nil, Options{})))
 	call("New", "Attempts", ipalloc.ErrInvalid, second(New(s, Options{Attempts: -1})))
@@ -103,7 +119,7 @@ func TestInvalid(t *testing.T) {
 	call("Utilization", "pool", ipalloc.ErrInvalid, second(a.Utilization(ctx, unmasked)))
 	call("Levels", "", ipalloc.ErrNotFound, second(a.Levels(ctx, p("10.0.0.0/9"))))
 	for _, err := range a.All(ctx, unmasked) {
-		check("All", err, "within", ipalloc.ErrInvalid)
+		call("All", "within", ipalloc.ErrInvalid, err)
 	}
 	if after := fmt.Sprint(records(t, s)); after != before {
 		t.Errorf("records changed:\n%s\nwere\n%s", after, before)

@@ -2,6 +2,7 @@ package prefixes
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"strings"
 
@@ -169,8 +170,11 @@ func decodeHolding(p netip.Prefix, value string) (r record, err error) {
 		return record{}, corrupt(p, "record of a holding: "+what)
 	}
 	s := value
-	if len(s) < 2 || s[0] != recordVersion || len(s) < 2+int(s[1])+3 {
-		return bad("length or version")
+	if err := checkVersion(p, s, recordVersion); err != nil {
+		return record{}, err
+	}
+	if len(s) < 2 || len(s) < 2+int(s[1])+3 {
+		return bad("length")
 	}
 	r.Prefix, r.above, s = p, s[2:2+s[1]], s[2+s[1]:]
 	r.Children, s = Sizes{int(s[0]), int(s[1])}, s[2:]
@@ -222,8 +226,8 @@ func encodeRoots(pools []Pool) string {
 
 // decodeRoots is the inverse of encodeRoots.
 func decodeRoots(value string) (pools []Pool, err error) {
-	if value == "" || value[0] != recordVersion {
-		return nil, corrupt(netip.Prefix{}, "record of the root pools: length or version")
+	if err := checkVersion(netip.Prefix{}, value, recordVersion); err != nil {
+		return nil, err
 	}
 	for s := value[1:]; s != ""; {
 		n := idLen(s[0])
@@ -238,6 +242,17 @@ func decodeRoots(value string) (pools []Pool, err error) {
 		pools, s = append(pools, pool), s[n+2:]
 	}
 	return pools, nil
+}
+
+// checkVersion returns ErrMismatch for the record of a later version than most.
+func checkVersion(p netip.Prefix, value string, most byte) error {
+	if value == "" || value[0] == 0 {
+		return corrupt(p, "a record without a version")
+	}
+	if value[0] > most {
+		return &ipalloc.Error{Package: pkg, Prefix: p, Reason: fmt.Sprintf("a record of version %d", value[0]), Err: ipalloc.ErrMismatch}
+	}
+	return nil
 }
 
 // corrupt returns the error for damaged records; the call that meets it completes it.

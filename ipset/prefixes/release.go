@@ -110,8 +110,10 @@ func (a *Allocator) ReleaseByOwner(ctx context.Context, owner string) (released 
 
 // releasePart releases as much of what call.Owner holds as one commit has room for, and
 // reports whether there is more. What it meets after a prefix that is in use stays.
-func (a *Allocator) releasePart(ctx context.Context, call ipalloc.Error) (part []Holding, more bool, err error) {
-	err = a.do(ctx, call, func(t *txn) error {
+func (a *Allocator) releasePart(ctx context.Context, call ipalloc.Error) ([]Holding, bool, error) {
+	var part []Holding
+	var more bool
+	err := a.do(ctx, call, func(t *txn) error {
 		part, more = nil, false
 		at, err := t.owned(call.Owner, netip.Prefix{})
 		if err != nil {
