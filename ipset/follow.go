@@ -9,7 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Follow watches the catalog and the blocks of some owners, and drops from the cache what another engine changes, until ctx
+// Follow watches the catalog and the blocks of some owners, and takes into the cache what another engine changes, until ctx
 // ends. It returns the context's error or that of the store. It only saves time: without it, a stale record is found by the
 // conflict that it causes, which costs the call that meets it two round trips more.
 //
@@ -22,15 +22,29 @@ func (e *Engine) Follow(ctx context.Context, owners ...Owner) error {
 			return wrap(ipalloc.Error{Op: "follow", Owner: o.String(), Err: err})
 		}
 	}
-	for {
-		keys, rev, err := e.followed(ctx, owners)
+	var watched map[string]bool // what the cache is not behind of after revision rev
+	for rev := uint64(0); ; {
+		keys, now, err := e.followed(ctx, owners)
 		if err != nil {
 			return wrap(ipalloc.Error{Op: "follow", Err: err})
 		}
-		if err := e.run.Do(ctx, &forgetPlan{keys: keys}); err != nil {
+		if watched == nil {
+			rev = now
+		}
+		p, next := &learnPlan{}, make(map[string]bool, len(keys))
+		for _, k := range keys {
+			if next[k] = true; !watched[k] {
+				p.forget = append(p.forget, k)
+			}
+		}
+		watched = next
+		if err := e.run.Do(ctx, p); err != nil {
 			return wrap(ipalloc.Error{Op: "follow", Err: err})
 		}
-		if err := e.follow(ctx, rev, keys); err != nil && !errors.Is(err, store.ErrCompacted) {
+		switch rev, err = e.follow(ctx, rev, keys, watched); {
+		case errors.Is(err, store.ErrCompacted):
+			watched = nil
+		case err != nil:
 			return wrap(ipalloc.Error{Op: "follow", Err: err})
 		}
 	}
@@ -55,48 +69,49 @@ func (e *Engine) followed(ctx context.Context, owners []Owner) (keys []string, r
 	return keys, rev, nil
 }
 
-// follow forgets what changes of keys. It returns nil when an owner's blocks are others than those watched.
-func (e *Engine) follow(ctx context.Context, rev uint64, keys []string) error {
-	watched := make(map[string]bool, len(keys))
-	for _, k := range keys {
-		watched[k] = true
-	}
+// follow learns what changes of keys after a revision. It returns when an owner's blocks are others than those watched, with the
+// revision up to which it has followed.
+func (e *Engine) follow(ctx context.Context, rev uint64, keys []string, watched map[string]bool) (uint64, error) {
 	for ev, err := range e.store.Watch(ctx, rev, keys...) {
 		if err != nil {
-			return err
+			return rev, err
 		}
-		p := forgetPlan{rev: ev.Rev}
+		p := learnPlan{rev: ev.Rev}
 		again := false
 		for _, r := range ev.Changes {
 			if watched[r.Key] { // a key that a watched one begins is another's
-				p.keys = append(p.keys, r.Key)
+				p.records = append(p.records, r)
 				again = again || r.Key[:1] == kindOwner
 			}
 		}
 		if err := e.run.Do(ctx, &p); err != nil {
-			return err
+			return rev, err
 		}
-		if again {
-			return nil
+		if rev = ev.Rev; again {
+			return rev, nil
 		}
 	}
-	return ctx.Err()
+	return rev, ctx.Err()
 }
 
-// forgetPlan drops cached records that are older than a revision; 0 drops them whatever they are.
-type forgetPlan struct {
-	keys []string
-	rev  uint64
+// learnPlan forgets some records, and takes those that a commit wrote into the cache, unless newer ones are there.
+type learnPlan struct {
+	forget  []string
+	records []store.Record
+	rev     uint64
 }
 
 // Plan implements [occ.Plan]. What the transaction rests upon must stay the same throughout.
-func (p *forgetPlan) Plan(t *txn) error {
+func (p *learnPlan) Plan(t *txn) error {
 	if t.Pending() || t.Guards() > 0 {
 		return occ.ErrFirst
 	}
-	for _, k := range p.keys {
-		if c := t.Known(k); c != nil && (p.rev == 0 || c.Rev < p.rev) {
-			t.Forget(k)
+	for _, k := range p.forget {
+		t.Forget(k)
+	}
+	for _, r := range p.records {
+		if c := t.Known(r.Key); c == nil || c.Rev < p.rev {
+			t.Learn(r)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // watchCounter counts the prefixes that are watched, and the changes that arrive.
@@ -62,6 +63,71 @@ func TestFollowDoesNotGrowWithTheCluster(t *testing.T) {
 		t.Errorf("%d prefixes are watched, %d changes have arrived", s.prefixes, s.changes)
 	}
 	s.mu.Unlock()
+	cancel()
+	<-ended
+}
+
+// watchSteps says when the body of a watch has dealt with an event.
+type watchSteps struct {
+	store.Store
+	begun, done chan struct{}
+}
+
+func (s *watchSteps) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
+	s.begun <- struct{}{}
+	return func(yield func(store.Event, error) bool) {
+		for ev, err := range s.Store.Watch(ctx, after, prefixes...) {
+			more := yield(ev, err)
+			if err == nil {
+				s.done <- struct{}{}
+			}
+			if !more {
+				return
+			}
+		}
+	}
+}
+
+// TestFollowUsesWhatArrives: after another engine has changed a block of a followed owner, or the catalog, a call reads nothing and
+// meets no conflict.
+func TestFollowUsesWhatArrives(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 26))
+	w.assign(want("h", 1, "p"))
+	f := storetest.NewFaulty(w.store)
+	s := &watchSteps{Store: f, begun: make(chan struct{}, 8), done: make(chan struct{}, 8)}
+	e := w.engine(s)
+	ctx, cancel := context.WithCancel(bg)
+	ended := make(chan error)
+	go func() { ended <- e.Follow(ctx, HostOwner("h")) }()
+	<-s.begun
+	if _, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	<-s.done
+	for i, change := range []func(){
+		func() { w.assign(want("h", 1, "r")) },
+		func() { w.releaseHandle("r") },
+		func() {
+			if err := w.AddPool(bg, pool("b", "10.1.0.0/16", 26)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		change()
+		<-s.done
+		f.Reset()
+		if _, err := e.AutoAssign(bg, want("h", 1, "s")); err != nil {
+			t.Fatal(err)
+		}
+		if n := f.Counts(); n.Gets+n.Lists != 0 || n.Commits != 1 {
+			t.Errorf("after change %d: %+v", i, n)
+		}
+		<-s.done
+		if _, err := w.AutoAssign(bg, want("other", 1, "t")); err != nil { // the world's engine is not behind either
+			t.Fatal(err)
+		}
+	}
+	w.check()
 	cancel()
 	<-ended
 }

@@ -243,6 +243,16 @@ func (t *Txn) See(r store.Record) error {
 	return nil
 }
 
+// Learn keeps a record as a watch has delivered it, in place of what is known of it. The transaction may not rely on the record
+// so far, and does not count it as read. One that cannot be decoded is forgotten, so the next call reads it and says so.
+func (t *Txn) Learn(r store.Record) {
+	k := t.kind(r.Key)
+	k.Forget(r.Key)
+	if _, err := k.See(r); err != nil {
+		k.Forget(r.Key)
+	}
+}
+
 // List reads a range. It shows what the store has, so it returns ErrFirst if an earlier plan changes anything. The commit does
 // not verify it.
 func (t *Txn) List(r store.Range) ([]store.Record, error) {
