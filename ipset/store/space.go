@@ -74,8 +74,11 @@ type space struct {
 	db          Store
 	prefix, end string // of its keys
 	limits      Limits
-	ops         atomic.Pointer[[]Op] // of the last commit, for the next one
 }
+
+// spareOps are the ops of the last commit in any space, for the next one: with thousands of spaces, those of its own would have
+// left the processor's caches since.
+var spareOps atomic.Pointer[[]Op]
 
 // Limits implements [Store].
 func (s *space) Limits() Limits { return s.limits }
@@ -140,7 +143,7 @@ func (s *space) Commit(ctx context.Context, ops []Op) (uint64, error) {
 			return 0, err
 		}
 	}
-	mine := s.ops.Swap(nil)
+	mine := spareOps.Swap(nil)
 	if mine == nil {
 		mine = new([]Op)
 	}
@@ -152,7 +155,7 @@ func (s *space) Commit(ctx context.Context, ops []Op) (uint64, error) {
 	}
 	rev, err := s.db.Commit(ctx, *mine)
 	clear(*mine)
-	s.ops.Store(mine)
+	spareOps.Store(mine)
 	if err != nil {
 		err = s.conflict(err)
 	}
