@@ -1,6 +1,6 @@
 // Command vpn gives the machines of VPNs their addresses: one IPv4 and one IPv6 each, both or none, at random, from the range of the
-// machine's group. Every customer has the same ranges, in a space of its own. A machine that asks again gets its addresses again,
-// one may ask for a certain address, and what a deleted one had rests for a day.
+// machine's group. Every customer has the same ranges, in a space of its own. A machine and its addresses are one commit, when it
+// comes and when it goes; one that asks again gets its addresses again, and what a deleted one had rests for a day.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // gateway is the owner of all blocks: one process hands out every address.
@@ -30,11 +31,21 @@ var ranges = []ipset.Pool{
 }
 
 // vpn is the VPN of a customer.
-type vpn struct{ engine *ipset.Engine }
+type vpn struct {
+	engine *ipset.Engine
+	store  store.Store // with a record of ours for each machine
+}
+
+// row is the key of the record of a machine. Keys that begin with an upper-case letter are ours.
+func row(machine string) string { return "Machine/" + machine }
 
 // open returns the VPN of a customer.
-func open(ctx context.Context, all *ipset.Engine, customer string) (*vpn, error) {
-	engine, err := all.InSpace(customer)
+func open(ctx context.Context, db store.Store, customer string) (*vpn, error) {
+	in, err := store.Space(db, customer)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := ipset.New(in, ipset.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -45,23 +56,38 @@ func open(ctx context.Context, all *ipset.Engine, customer string) (*vpn, error)
 			return nil, err
 		}
 	}
-	return &vpn{engine}, nil
+	return &vpn{engine, in}, nil
 }
 
 // register returns the addresses of a machine, the same ones each time it is called.
 func (v *vpn) register(ctx context.Context, machine, group, user string) (ips []netip.Addr, err error) {
-	attrs, err := ipset.NewAttributes(map[string]string{"user": user, "group": group})
-	if err != nil {
-		return nil, err
-	}
 	got, err := v.engine.AutoAssign(ctx, ipset.AssignArgs{
-		Owner: gateway, Num4: 1, Num6: 1, Claim: ipset.Claim{Handle: machine, Attributes: attrs},
-		Pools: []string{group + "-4", group + "-6"}, Existing: true,
+		Owner: gateway, Num4: 1, Num6: 1, Claim: ipset.Claim{Handle: machine}, Existing: true,
+		Pools: []string{group + "-4", group + "-6"},
+		Also:  []store.Op{{Kind: store.Put, Key: row(machine), Value: user}},
 	})
 	for _, a := range append(got.V4, got.V6...) {
 		ips = append(ips, a.Address)
 	}
 	return ips, err
+}
+
+// machines returns the machines of a user.
+func (v *vpn) machines(ctx context.Context, user string) (names []string, err error) {
+	recs, _, err := v.store.List(ctx, store.Range{From: "Machine/", To: "Machine0"}) // '0' follows '/'
+	for _, r := range recs {
+		if r.Value == user {
+			names = append(names, r.Key[len("Machine/"):])
+		}
+	}
+	return names, err
+}
+
+// remove deletes a machine and takes its addresses back; again is no error.
+func (v *vpn) remove(ctx context.Context, machine string) ([]netip.Addr, error) {
+	return v.engine.Release(ctx, ipset.ReleaseArgs{
+		Handle: machine, Also: []store.Op{{Kind: store.Delete, Key: row(machine), Expect: store.AnyRevision}},
+	})
 }
 
 // fix gives a machine an address that it asks for; again is no error.
@@ -70,11 +96,6 @@ func (v *vpn) fix(ctx context.Context, machine, address string) error {
 		Address: netip.MustParseAddr(address), Owner: gateway, Claim: ipset.Claim{Handle: machine},
 	})
 	return err
-}
-
-// remove takes the addresses of a machine back.
-func (v *vpn) remove(ctx context.Context, machine string) ([]netip.Addr, error) {
-	return v.engine.ReleaseByHandle(ctx, machine)
 }
 
 func run(ctx context.Context) error {
@@ -98,13 +119,9 @@ func work(ctx context.Context, file string, day int) error {
 		return err
 	}
 	defer db.Close()
-	all, err := ipset.New(db, ipset.Options{})
-	if err != nil {
-		return err
-	}
 	var v *vpn
 	for _, customer := range []string{"acme", "globex"} {
-		if v, err = open(ctx, all, customer); err != nil {
+		if v, err = open(ctx, db, customer); err != nil {
 			return err
 		}
 		for _, m := range []struct{ machine, group string }{{"laptop", "engineering"}, {"phone", "everybody"}} {
@@ -118,6 +135,11 @@ func work(ctx context.Context, file string, day int) error {
 	if day == 1 {
 		return nil
 	}
+	names, err := v.machines(ctx, "ada")
+	if err != nil {
+		return err
+	}
+	fmt.Println("ada has", names)
 	if err := v.fix(ctx, "printer", "100.64.8.77"); err != nil {
 		return err
 	}

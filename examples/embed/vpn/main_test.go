@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/ipalloc/ipalloc/examples/embed/internal/crash"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
 
@@ -25,6 +26,7 @@ func Example() {
 	// acme phone [100.64.18.225 fd7a:115c:a1e0:88c4:6ff4:a997:5cb4:f712]
 	// globex laptop [100.64.8.198 fd7a:115c:a1e0:8:8828:44f5:1e22:f713]
 	// globex phone [100.64.18.225 fd7a:115c:a1e0:88c4:6ff4:a997:5cb4:f712]
+	// ada has [laptop phone]
 	// 100.64.8.77 is taken by printer
 	// released [100.64.8.77] refused to another: true
 }
@@ -39,10 +41,9 @@ func storm(ctx context.Context, file string, random *rand.Rand, do crash.Do) err
 	if err != nil {
 		return err
 	}
-	all, err := ipset.New(db, ipset.Options{})
 	for err == nil {
 		customer, i, remove := customers[random.IntN(2)], random.IntN(20), random.IntN(3) == 0
-		v, oerr := open(ctx, all, customer)
+		v, oerr := open(ctx, db, customer)
 		if oerr != nil {
 			return oerr
 		}
@@ -72,17 +73,18 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer db.Close()
-		all, err := ipset.New(db, ipset.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		have := make(map[string][]string)
 		for _, customer := range customers {
-			v, err := open(t.Context(), all, customer)
+			v, err := open(t.Context(), db, customer)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for machine, holds := range crash.Held(t, v.engine) {
+			held := crash.Held(t, v.engine)
+			names, err := v.machines(t.Context(), "ada")
+			if sorted := slices.Sorted(maps.Keys(held)); err != nil || !slices.Equal(names, sorted) {
+				t.Errorf("%s has the machines %v, of which %v have addresses, %v", customer, names, sorted, err)
+			}
+			for machine, holds := range held {
 				for _, ip := range holds {
 					have[customer+"/"+machine] = append(have[customer+"/"+machine], customer+"/"+ip)
 				}
