@@ -17,6 +17,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // controller owns all blocks. It is no machine, so pools that select nodes do not serve it.
@@ -77,6 +78,25 @@ func reconcile(ctx context.Context, e *ipset.Engine, c *ipset.Collector, service
 	return err
 }
 
+// open returns the engine of a store, with its pools.
+func open(ctx context.Context, db store.Store) (*ipset.Engine, error) {
+	engine, err := ipset.New(db, ipset.Options{})
+	if err != nil {
+		return nil, err
+	}
+	internal := ipset.Selector{{Labels: []ipset.Requirement{{Key: "tier", Op: ipset.In, Values: []string{"internal"}}}}}
+	for _, p := range []ipset.Pool{
+		{Name: "internal", Prefix: netip.MustParsePrefix("10.9.0.0/28"), BlockBits: 28, Namespaces: internal, Priority: 10},
+		{Name: "public", Prefix: netip.MustParsePrefix("203.0.113.0/31"), BlockBits: 31},
+	} {
+		p.Uses = ipset.LoadBalancer
+		if err := engine.AddPool(ctx, p); err != nil && !errors.Is(err, ipalloc.ErrExists) {
+			return nil, err
+		}
+	}
+	return engine, nil
+}
+
 func run(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "lb")
 	if err != nil {
@@ -88,19 +108,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	engine, err := ipset.New(db, ipset.Options{})
+	engine, err := open(ctx, db)
 	if err != nil {
 		return err
-	}
-	internal := ipset.Selector{{Labels: []ipset.Requirement{{Key: "tier", Op: ipset.In, Values: []string{"internal"}}}}}
-	for _, p := range []ipset.Pool{
-		{Name: "internal", Prefix: netip.MustParsePrefix("10.9.0.0/28"), BlockBits: 28, Namespaces: internal, Priority: 10},
-		{Name: "public", Prefix: netip.MustParsePrefix("203.0.113.0/31"), BlockBits: 31},
-	} {
-		p.Uses = ipset.LoadBalancer
-		if err := engine.AddPool(ctx, p); err != nil && !errors.Is(err, ipalloc.ErrExists) {
-			return err
-		}
 	}
 	c := engine.NewCollector(time.Minute)
 	web := &service{name: "shop/web"}
