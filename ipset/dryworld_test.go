@@ -56,6 +56,7 @@ func (w *dryWorld) pool() ipset.Pool {
 	if w.flip(2) {
 		p.BlockBits--
 	}
+	p.Order = []ipset.Order{ipset.FIFO, ipset.Lowest, ipset.Random}[w.r.IntN(5)/2]
 	p.Disabled, p.Manual, p.Priority, p.MaxBlocksPerHost = w.flip(12), w.flip(16), w.r.IntN(2), w.r.IntN(16)/14*2
 	return p
 }
@@ -109,6 +110,12 @@ func (w *dryWorld) assign() dryCall {
 	}
 	if w.flip(8) {
 		a.Head, a.Tail, a.Pools = uint64(w.r.IntN(2)), uint64(w.r.IntN(2)), []string{"a", "none"}[:1+w.r.IntN(2)]
+	}
+	if w.flip(6) {
+		a.Contiguous, a.Aligned, a.Partial, a.Sticky = true, w.flip(2), false, false
+	}
+	if w.flip(8) {
+		a.Also = []store.Op{{Kind: store.Put, Key: "Mine" + fmt.Sprint(w.r.IntN(2)), Value: "x", Expect: []uint64{store.AnyRevision, 0}[w.r.IntN(2)]}}
 	}
 	if w.flip(30) {
 		a.Num4 = 1 << 20 // more than there is
