@@ -1,15 +1,14 @@
 package ipset
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"testing"
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestRequestsAreForgottenByAge: answers go when they are old, at the cost of those that go.
@@ -37,13 +36,13 @@ func TestRequestsAreForgottenByAge(t *testing.T) {
 		{SweepArgs{}, 0, 0},
 	} {
 		w.clock.add(tt.after)
-		s := &counting{Store: limited{w.store, 64}}
+		s := limited(w.store, 64)
 		got, err := w.engine(s).Sweep(bg, tt.args)
 		if err != nil || got.Requests != tt.n {
 			t.Errorf("%+v: %+v, %v, want %d", tt.args, got, err, tt.n)
 		}
-		if s.records > 4*tt.n+10 { // entry and record, each read and removed
-			t.Errorf("%+v: %d records touched to forget %d", tt.args, s.records, tt.n)
+		if touched(s) > 4*tt.n+10 { // entry and record, each read and removed
+			t.Errorf("%+v: %d records touched to forget %d", tt.args, touched(s), tt.n)
 		}
 		w.check()
 	}
@@ -120,43 +119,7 @@ func TestStaleAgesAreRepaired(t *testing.T) {
 	w.check()
 }
 
-// failing is a store all of whose calls fail from some call on.
-type failing struct {
-	store.Store
-	left int
-}
-
 var errDown = errors.New("the store is down")
-
-func (f *failing) down() bool {
-	f.left--
-	return f.left < 0
-}
-
-func (f *failing) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
-	if f.down() {
-		return nil, errDown
-	}
-	return f.Store.Get(ctx, dst, keys...)
-}
-
-func (f *failing) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
-	if f.down() {
-		return nil, 0, errDown
-	}
-	return f.Store.List(ctx, r)
-}
-
-func (f *failing) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	if f.down() {
-		return 0, errDown
-	}
-	return f.Store.Commit(ctx, ops)
-}
-
-func (f *failing) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
-	return f.Store.Watch(ctx, after, prefixes...)
-}
 
 // TestSweepIsResumed: a store that fails at every call in turn leaves what it says, and a second sweep does the rest.
 func TestSweepIsResumed(t *testing.T) {
@@ -177,7 +140,7 @@ func TestSweepIsResumed(t *testing.T) {
 		}
 		w.clock.add(1000 * time.Hour)
 		args := SweepArgs{IdleAfter: time.Minute, Keep: 1}
-		_, err := w.engine(&failing{w.store, k}).Sweep(bg, args)
+		_, err := w.engine(scripted(w.store, storetest.From(k+1, storetest.Fail(errDown)))).Sweep(bg, args)
 		w.check()
 		if err == nil {
 			return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // row returns the record of a caller.
@@ -81,13 +82,13 @@ func TestAlsoBothOrNeither(t *testing.T) {
 			"old revision":   update("1", "x", before),
 			"guard":          {Kind: store.Guard, Key: "Row/2", Expect: before},
 		} {
-			s := &counting{Store: w.store}
+			s := storetest.NewFaulty(w.store)
 			err := call(w.engine(s), "vm2", insert("4", "x"), op)
 			if key, ok := store.ConflictKey(err); !errors.Is(err, ipalloc.ErrConflict) || !ok || key != op.Key {
 				t.Errorf("%s, %s: %v", name, what, err)
 			}
-			if after, _ := w.store.MarshalBinary(); string(after) != string(state) || s.calls > 12 {
-				t.Errorf("%s, %s: changed the store, or %d calls of the store", name, what, s.calls)
+			if after, _ := w.store.MarshalBinary(); string(after) != string(state) || s.Counts().Calls() > 12 {
+				t.Errorf("%s, %s: changed the store, or %d calls of the store", name, what, s.Counts().Calls())
 			}
 		}
 		w.check()
@@ -101,7 +102,7 @@ func TestAlsoRefusals(t *testing.T) {
 	for i := range 64 {
 		many = append(many, insert(fmt.Sprint(i), "x"))
 	}
-	e := w.engine(limited{w.store, 64})
+	e := w.engine(limited(w.store, 64))
 	before, _ := w.store.MarshalBinary()
 	for name, call := range alsoCalls {
 		for what, tt := range map[string]struct {
@@ -186,7 +187,7 @@ func TestAlsoOfRequests(t *testing.T) {
 		},
 	} {
 		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
-		l := &late{Store: w.store, armed: true}
+		l := newLate(w.store, true)
 		e := w.engine(l)
 		if _, err := call(e, "r", insert("vm", "1")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Fatal(err)
@@ -278,7 +279,7 @@ func TestReleaseAllOrNone(t *testing.T) {
 		}
 	}
 	w.assign(want("h", 60, "many"))
-	if _, err := w.engine(limited{w.store, 64}).Release(bg, ReleaseArgs{Handle: "many"}); !errors.Is(err, ipalloc.ErrLimit) {
+	if _, err := w.engine(limited(w.store, 64)).Release(bg, ReleaseArgs{Handle: "many"}); !errors.Is(err, ipalloc.ErrLimit) {
 		t.Errorf("more than a commit holds: %v", err)
 	}
 	w.check()
@@ -291,7 +292,7 @@ func TestAlsoIsNoFence(t *testing.T) {
 		t.Fatal(err)
 	}
 	rev := w.row("vm").Rev
-	l := &late{Store: w.store, armed: true}
+	l := newLate(w.store, true)
 	e := w.engine(l)
 	if _, err := e.AutoAssign(bg, with("vm", update("vm", "y", rev))); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Fatal(err)

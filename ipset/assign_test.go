@@ -69,7 +69,7 @@ func TestAssignOfOneHandleAtTheSameTime(t *testing.T) {
 	} {
 		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
 		before(w)
-		r := &racing{Store: w.store}
+		r := newRacing(w.store)
 		var theirs Allocation
 		r.before = func([]store.Op) {
 			var err error

@@ -4,25 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
-
-// cancelling ends a context at the nth list.
-type cancelling struct {
-	store.Store
-	lists  int
-	at     int
-	cancel func()
-}
-
-func (c *cancelling) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
-	if c.lists++; c.lists == c.at {
-		c.cancel()
-	}
-	return c.Store.List(ctx, r)
-}
 
 func TestCancelledSearchIsNotAShortage(t *testing.T) {
 	for at := 1; at <= 3; at++ {
@@ -31,50 +18,34 @@ func TestCancelledSearchIsNotAShortage(t *testing.T) {
 			w.assign(want(fmt.Sprint("h", i), 16, "p"))
 		}
 		ctx, cancel := context.WithCancel(bg)
-		e := w.engine(&cancelling{Store: w.store, at: at, cancel: cancel})
+		e := w.engine(scripted(w.store, func(_ context.Context, c storetest.Call) storetest.Outcome {
+			if c.Kind == storetest.List && c.Nth == at {
+				cancel()
+			}
+			return storetest.Outcome{}
+		}))
 		if got, err := e.AutoAssign(ctx, want("new", 1, "q")); !errors.Is(err, context.Canceled) {
 			t.Errorf("ended at list %d: %+v, %v", at, got, err)
 		}
 	}
 }
 
-// broken fails commits that write a handle, and counts all calls.
-type broken struct {
-	store.Store
-	calls int
-}
-
 var errForbidden = errors.New("forbidden")
-
-func (b *broken) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
-	b.calls++
-	return b.Store.Get(ctx, dst, keys...)
-}
-
-func (b *broken) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
-	b.calls++
-	return b.Store.List(ctx, r)
-}
-
-func (b *broken) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	b.calls++
-	for _, op := range ops {
-		if op.Key[:1] == kindHandle {
-			return 0, errForbidden
-		}
-	}
-	return b.Store.Commit(ctx, ops)
-}
 
 func TestOtherErrorsAreNotRetried(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 26))
-	b := &broken{Store: w.store}
+	b := onCommit(w.store, func(_ context.Context, ops []store.Op) storetest.Outcome {
+		if slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key[:1] == kindHandle }) {
+			return storetest.Fail(errForbidden)
+		}
+		return storetest.Outcome{}
+	})
 	e := w.engine(b)
 	if _, err := e.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, errForbidden) || errors.Is(err, errBlockLimit) {
 		t.Errorf("%v", err)
 	}
-	if b.calls > 3 {
-		t.Errorf("%d calls", b.calls)
+	if b.Counts().Calls() > 3 {
+		t.Errorf("%d calls", b.Counts().Calls())
 	}
 	w.check()
 }

@@ -67,27 +67,9 @@ func TestHandleIsIndexedForEachAddress(t *testing.T) {
 	w.check()
 }
 
-// racing calls back before a commit, once.
-type racing struct {
-	store.Store
-	mu     sync.Mutex
-	before func(ops []store.Op)
-}
-
-func (r *racing) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	r.mu.Lock()
-	f := r.before
-	r.before = nil
-	r.mu.Unlock()
-	if f != nil {
-		f(ops)
-	}
-	return r.Store.Commit(ctx, ops)
-}
-
 func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
-	r := &racing{Store: w.store}
+	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("h", 1, "other")) }
 	if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: HostOwner("h"), Claim: Claim{Handle: "p"}}); err != nil {
@@ -226,7 +208,7 @@ func TestCoolingOrphanIsNotLost(t *testing.T) {
 
 func TestNoAffinityWithoutBlock(t *testing.T) { // the affinity is a field of the block, so that there is nothing to leak
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
-	r := &racing{Store: w.store}
+	r := newRacing(w.store)
 	e := w.engine(r)
 	ctx, cancel := context.WithCancel(bg)
 	r.before = func([]store.Op) { cancel() }
@@ -391,7 +373,7 @@ func TestManyCallersOfOneHostGetNoSpuriousErrors(t *testing.T) {
 
 func TestLostClaimRaceIsRetried(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
-	r := &racing{Store: w.store}
+	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) {
 		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: HostOwner("fast")}); err != nil {

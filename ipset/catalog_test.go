@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // manyPools returns a catalog of n pools of a /24 each in 10.0.0.0/8, and as many reserved addresses.
@@ -103,7 +105,7 @@ func TestPoolsNest(t *testing.T) {
 func TestCatalogIsDecodedOnce(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
-	s := &counting{Store: w.store}
+	s := storetest.NewFaulty(w.store)
 	e := w.engine(s)
 	first, err := e.readCatalog(bg)
 	if err != nil {
@@ -112,12 +114,12 @@ func TestCatalogIsDecodedOnce(t *testing.T) {
 	if again, err := e.readCatalog(bg); err != nil || again != first {
 		t.Error("decoded again", err)
 	}
-	s.calls = 0
+	s.Reset()
 	if _, err := e.Lookup(bg, ip("10.0.0.0")); notFoundIsFine(err) != nil {
 		t.Error(err)
 	}
-	if s.calls != 1 {
-		t.Errorf("%d calls", s.calls)
+	if s.Counts().Calls() != 1 {
+		t.Errorf("%d calls", s.Counts().Calls())
 	}
 	// A change of pools shows at once.
 	if err := w.RemovePool(bg, "a"); err != nil {

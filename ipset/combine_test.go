@@ -13,35 +13,8 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
-
-// gated is a store whose commits wait for the test, or for their context.
-type gated struct {
-	store.Store
-	arrived chan int // the number of operations of a commit that waits
-	open    chan struct{}
-	mu      sync.Mutex
-	commits int
-}
-
-func (g *gated) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	g.mu.Lock()
-	g.commits++
-	g.mu.Unlock()
-	g.arrived <- len(ops)
-	select {
-	case <-g.open:
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-	return g.Store.Commit(ctx, ops)
-}
-
-func newGated(t *testing.T) (*world, *gated, *Engine) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
-	g := &gated{Store: w.store, arrived: make(chan int, 100), open: make(chan struct{}, 100)}
-	return w, g, w.engine(g)
-}
 
 // waitFor waits until n calls wait in the engine.
 func waitFor(e *Engine, n int) {
@@ -74,8 +47,8 @@ func TestConcurrentCallersAreCombined(t *testing.T) {
 	g.open <- struct{}{}
 	g.open <- struct{}{}
 	wg.Wait()
-	if g.commits != 2 {
-		t.Errorf("%d commits for 32 callers", g.commits)
+	if g.Counts().Commits != 2 {
+		t.Errorf("%d commits for 32 callers", g.Counts().Commits)
 	}
 	w.check()
 }
@@ -177,34 +150,10 @@ func stacks() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// limited is a memory store with the limits of another.
-type limited struct {
-	*store.Memory
-	ops int
-}
-
-func (l limited) Limits() store.Limits { return store.Limits{Ops: l.ops} }
-
-func (l limited) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	writes, expects := 0, 0
-	for _, op := range ops {
-		if op.Kind != store.Guard {
-			writes++
-		}
-		if op.Expect != store.AnyRevision {
-			expects++
-		}
-	}
-	if writes > l.ops || expects > l.ops {
-		return 0, fmt.Errorf("%w: %d writes, %d expectations", ipalloc.ErrLimit, writes, expects)
-	}
-	return l.Memory.Commit(ctx, ops)
-}
-
 // TestCommitsKeepTheLimits runs everything that is large through a store that takes 64 records at a time.
 func TestCommitsKeepTheLimits(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 30))
-	e := w.engine(limited{w.store, 64})
+	e := w.engine(limited(w.store, 64))
 	var wg sync.WaitGroup
 	for i := range 128 {
 		wg.Add(1)
@@ -242,7 +191,7 @@ func TestCommitsKeepTheLimits(t *testing.T) {
 	}
 	// A removed host goes in steps, and what was interrupted is resumed.
 	ctx, cancel := context.WithCancel(bg)
-	r := &racing{Store: limited{w.store, 64}}
+	r := newRacing(limited(w.store, 64))
 	e = w.engine(r)
 	r.before = func([]store.Op) { cancel() }
 	if _, err := e.DisownBlocks(ctx, HostOwner("h0"), false); !errors.Is(err, context.Canceled) {
@@ -260,7 +209,7 @@ func TestContentionIsBounded(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
 	var waits []time.Duration
-	s := &alwaysConflict{Store: w.store}
+	s := onCommit(w.store, func(context.Context, []store.Op) storetest.Outcome { return storetest.Conflict(catalogKey) })
 	e, err := New(s, Options{Now: w.clock.now, Retry: Retry{Attempts: 6, Base: 4 * time.Millisecond, Max: 10 * time.Millisecond, Sleep: func(_ context.Context, d time.Duration) error {
 		waits = append(waits, d)
 		return nil
@@ -269,22 +218,12 @@ func TestContentionIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = e.AutoAssign(bg, want("h", 1, "q"))
-	if !errors.Is(err, occ.ErrGaveUp) || !errors.Is(err, ipalloc.ErrConflict) || s.commits != 6 || len(waits) != 4 {
-		t.Errorf("%v after %d commits and waits %v", err, s.commits, waits)
+	if !errors.Is(err, occ.ErrGaveUp) || !errors.Is(err, ipalloc.ErrConflict) || s.Counts().Commits != 6 || len(waits) != 4 {
+		t.Errorf("%v after %d commits and waits %v", err, s.Counts().Commits, waits)
 	}
 	for i, most := range []time.Duration{4, 8, 10, 10} {
 		if most *= time.Millisecond; i < len(waits) && (waits[i] > most || waits[i] < most/2) {
 			t.Errorf("wait %d: %v, at most %v", i, waits[i], most)
 		}
 	}
-}
-
-type alwaysConflict struct {
-	store.Store
-	commits int
-}
-
-func (a *alwaysConflict) Commit(context.Context, []store.Op) (uint64, error) {
-	a.commits++
-	return 0, store.Conflict("test", catalogKey)
 }

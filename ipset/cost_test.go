@@ -11,6 +11,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/internal/invariant"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestUpdatePoolReadsPages: a pool whose blocks have one size is updated without reading any of them, one that drains reads a
@@ -18,21 +19,21 @@ import (
 func TestUpdatePoolReadsPages(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 28))
 	w.assign(want("h", 4096, "p"))
-	s := &counting{Store: w.store}
+	s := storetest.NewFaulty(w.store)
 	e := w.engine(s)
 	p := pool("a", "10.0.0.0/20", 28)
 	p.Priority = 7
-	if err := e.UpdatePool(bg, p); err != nil || s.records > 4 {
-		t.Errorf("%v, %d records", err, s.records)
+	if err := e.UpdatePool(bg, p); err != nil || touched(s) > 4 {
+		t.Errorf("%v, %d records", err, touched(s))
 	}
 	p.BlockBits = 30
 	if err := e.UpdatePool(bg, p); err != nil {
 		t.Fatal(err)
 	}
-	s.records = 0
+	s.Reset()
 	p.Priority = 8
-	if err := e.UpdatePool(bg, p); err != nil || s.records > 8 {
-		t.Errorf("draining: %v, %d records", err, s.records)
+	if err := e.UpdatePool(bg, p); err != nil || touched(s) > 8 {
+		t.Errorf("draining: %v, %d records", err, touched(s))
 	}
 	draining := func() []int {
 		ps, err := w.Pools(bg)
@@ -47,9 +48,9 @@ func TestUpdatePoolReadsPages(t *testing.T) {
 	if err := e.RemovePool(bg, "a"); err != nil {
 		t.Fatal(err)
 	}
-	s.records = 0
-	if err := e.AddPool(bg, p); err != nil || s.records > 8 {
-		t.Errorf("added: %v, %d records", err, s.records)
+	s.Reset()
+	if err := e.AddPool(bg, p); err != nil || touched(s) > 8 {
+		t.Errorf("added: %v, %d records", err, touched(s))
 	}
 	if got := fmt.Sprint(draining()); got != "[28]" {
 		t.Error(got)
@@ -74,17 +75,17 @@ func TestSweepReadsWhatIsDue(t *testing.T) {
 		w.assign(want(fmt.Sprint("h", i), 1, "p"))
 	}
 	w.releaseHandle("p")
-	s := &counting{Store: w.store}
+	s := storetest.NewFaulty(w.store)
 	e := w.engine(s)
 	sweep := func(what string, a SweepArgs, returned, calls int) {
 		t.Helper()
-		s.calls, s.records = 0, 0
+		s.Reset()
 		got, err := e.Sweep(bg, a)
 		if err != nil || len(got.Returned) != returned {
 			t.Fatalf("%s: %d returned, %v", what, len(got.Returned), err)
 		}
-		if s.calls > calls {
-			t.Errorf("%s: %d calls, at most %d", what, s.calls, calls)
+		if s.Counts().Calls() > calls {
+			t.Errorf("%s: %d calls, at most %d", what, s.Counts().Calls(), calls)
 		}
 		w.check()
 	}
@@ -101,8 +102,8 @@ func TestSweepReadsWhatIsDue(t *testing.T) {
 // commit, with and without a request key each, and so is the release of a hundred addresses.
 func TestCallersFitIntoOneCommit(t *testing.T) {
 	for _, request := range []bool{false, true} {
-		w, g, _ := newGated(t)
-		g.Store = limited{w.store, 127}
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		g := newGate(limited(w.store, 127))
 		e := w.engine(g)
 		e.limits.Ops = 127
 		var wg sync.WaitGroup
@@ -127,22 +128,22 @@ func TestCallersFitIntoOneCommit(t *testing.T) {
 		waitFor(e, 31)
 		close(g.open)
 		wg.Wait()
-		if g.commits != 2 {
-			t.Errorf("request keys %v: %d commits for 32 callers", request, g.commits)
+		if g.Counts().Commits != 2 {
+			t.Errorf("request keys %v: %d commits for 32 callers", request, g.Counts().Commits)
 		}
 		w.check()
 	}
-	w, g, _ := newGated(t)
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	g := newGate(limited(w.store, 127))
 	close(g.open)
-	g.Store = limited{w.store, 127}
 	var rs []Release
 	for _, al := range w.assign(want("h", 100, "p")).V4 {
 		rs = append(rs, Release{Address: al.Address})
 	}
 	e := w.engine(g)
 	e.limits.Ops = 127
-	if res, err := e.ReleaseIPs(bg, rs...); err != nil || len(res) != 100 || g.commits > 2 {
-		t.Errorf("%d results, %v, %d commits", len(res), err, g.commits)
+	if res, err := e.ReleaseIPs(bg, rs...); err != nil || len(res) != 100 || g.Counts().Commits > 2 {
+		t.Errorf("%d results, %v, %d commits", len(res), err, g.Counts().Commits)
 	}
 	w.check()
 }
@@ -202,20 +203,20 @@ func TestSpacePairAllocates(t *testing.T) {
 // TestDefaultCache: with Options.Cache unset, hosts that come round about cost one call each.
 func TestDefaultCache(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 26))
-	s := &counting{Store: w.store}
+	s := storetest.NewFaulty(w.store)
 	e, err := New(s, Options{Now: w.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for round := range 3 {
-		s.calls = 0
+		s.Reset()
 		for i := range 8 {
 			if _, err := e.AutoAssign(bg, want(fmt.Sprint("h", i), 1, "p")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if round == 2 && s.calls != 8 {
-			t.Errorf("%d calls for 8 assignments", s.calls)
+		if round == 2 && s.Counts().Calls() != 8 {
+			t.Errorf("%d calls for 8 assignments", s.Counts().Calls())
 		}
 	}
 }
@@ -229,7 +230,7 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 	if len(all) != 4*n || len(w.blocksOf("h")) != n {
 		t.Fatalf("%d addresses, %d blocks", len(all), len(w.blocksOf("h")))
 	}
-	s := &counting{Store: w.store}
+	s := storetest.NewFaulty(w.store)
 	e := w.engine(s)
 	release := func(k int) netip.Addr {
 		t.Helper()
@@ -248,10 +249,10 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 	far := release(4 * (n - 1))
 	assign(far) // reads all, and finds the last
 	near := release(4*(n-1) + 1)
-	s.records, s.calls = 0, 0
+	s.Reset()
 	assign(near)
-	if s.records > 20 {
-		t.Errorf("%d records in %d calls for the block that had room last", s.records, s.calls)
+	if touched(s) > 20 {
+		t.Errorf("%d records in %d calls for the block that had room last", touched(s), s.Counts().Calls())
 	}
 	first := release(0)
 	assign(first)
@@ -282,7 +283,7 @@ func TestReservationsAreListedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &counting{Store: w.store}
+	s := storetest.NewFaulty(w.store)
 	live, err := w.engine(s).SetReservations(bg, set)
 	want := 0
 	for _, al := range held {
@@ -290,8 +291,8 @@ func TestReservationsAreListedOnce(t *testing.T) {
 			want++
 		}
 	}
-	if err != nil || len(live) != want || want == 0 || s.calls > 6 {
-		t.Errorf("%d live, want %d, %v, %d calls", len(live), want, err, s.calls)
+	if err != nil || len(live) != want || want == 0 || s.Counts().Calls() > 6 {
+		t.Errorf("%d live, want %d, %v, %d calls", len(live), want, err, s.Counts().Calls())
 	}
 	w.check()
 }

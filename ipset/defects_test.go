@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestLargestDurations: the largest time to live and the largest cooldown are without end; they do not wrap into the past.
@@ -142,7 +143,7 @@ func TestStickyOfTwoEngines(t *testing.T) {
 	a.Sticky = true
 	w.assign(a)
 	w.clock.add(time.Minute)
-	r := &racing{Store: w.store}
+	r := newRacing(w.store)
 	r.before = func([]store.Op) {
 		w.assign(a)
 		w.clock.add(time.Minute)
@@ -237,35 +238,27 @@ func TestSweepIsNotStoppedByConflicts(t *testing.T) {
 	a.Request = "r"
 	w.assign(a)
 	w.clock.add(48 * time.Hour)
-	f := &refusing{Store: w.store, err: errors.New("the disk is full"), n: 1}
-	if _, err := w.engine(f).Sweep(bg, SweepArgs{}); !errors.Is(err, f.err) {
-		t.Errorf("%v, want %v", err, f.err)
+	refuse := func(n int, err error) *storetest.Faulty {
+		return scripted(w.store, func(_ context.Context, c storetest.Call) storetest.Outcome {
+			if c.Kind == storetest.Commit && c.Nth <= n {
+				return storetest.Fail(err)
+			}
+			return storetest.Outcome{}
+		})
 	}
-	f = &refusing{Store: w.store, err: store.Conflict("test", "q"), n: 3}
-	if s, err := w.engine(f).Sweep(bg, SweepArgs{}); err != nil || s.Requests != 1 {
+	full, conflict := errors.New("the disk is full"), store.Conflict("test", "q")
+	if _, err := w.engine(refuse(1, full)).Sweep(bg, SweepArgs{}); !errors.Is(err, full) {
+		t.Errorf("%v, want %v", err, full)
+	}
+	if s, err := w.engine(refuse(3, conflict)).Sweep(bg, SweepArgs{}); err != nil || s.Requests != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	w.assign(a)
 	w.clock.add(48 * time.Hour)
-	f = &refusing{Store: w.store, err: store.Conflict("test", "q"), n: 1000}
-	if _, err := w.engine(f).Sweep(bg, SweepArgs{}); !errors.Is(err, f.err) {
+	if _, err := w.engine(refuse(1000, conflict)).Sweep(bg, SweepArgs{}); !errors.Is(err, conflict) {
 		t.Errorf("conflicts without end: %v", err)
 	}
 	w.check()
-}
-
-// refusing is a store whose next n commits fail.
-type refusing struct {
-	store.Store
-	err error
-	n   int
-}
-
-func (f *refusing) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	if f.n--; f.n >= 0 {
-		return 0, f.err
-	}
-	return f.Store.Commit(ctx, ops)
 }
 
 // TestSplitPoolBounds: bits out of range are refused, and the ranges of a pool are cut to its parts.
@@ -352,7 +345,7 @@ func TestImportOfManyWithoutHandle(t *testing.T) {
 		}
 		b.AutoAssign(nil, 1, Claim{Attributes: attrs}, w.clock.now(), nil)
 	}
-	if err := w.engine(limited{w.store, 64}).ImportBlock(bg, b); err != nil {
+	if err := w.engine(limited(w.store, 64)).ImportBlock(bg, b); err != nil {
 		t.Error(err)
 	}
 	w.check()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestEnsureBlockIsContentWithAFullOne: a block need not have room, and a second one is not claimed.
@@ -66,15 +67,23 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 // that the outcome is not known.
 func TestDeadlineInABatch(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
-	g := &waits{Store: w.store, entered: make(chan struct{}, 8), pass: make(chan struct{}, 1)}
-	e := w.engine(g)
+	entered, pass := make(chan struct{}, 8), make(chan struct{}, 1)
+	e := w.engine(onCommit(w.store, func(ctx context.Context, _ []store.Op) storetest.Outcome {
+		entered <- struct{}{}
+		select {
+		case <-pass:
+			return storetest.Outcome{}
+		case <-ctx.Done():
+			return storetest.Unknown(false)
+		}
+	}))
 	done := make(chan error, 3)
 	assign := func(ctx context.Context) {
 		_, err := e.AutoAssign(ctx, want("h", 1, "p"))
 		done <- err
 	}
 	go assign(bg)
-	<-g.entered // it leads, and waits in the store
+	<-entered // it leads, and waits in the store
 	ctx, cancel := context.WithDeadline(bg, time.Now().Add(-time.Hour))
 	defer cancel()
 	if _, err := e.AutoAssign(ctx, want("h", 1, "p")); !errors.Is(err, context.DeadlineExceeded) {
@@ -83,31 +92,14 @@ func TestDeadlineInABatch(t *testing.T) {
 	ends := newEnding()
 	go assign(ends)
 	waitFor(e, 1)
-	g.pass <- struct{}{}
+	pass <- struct{}{}
 	if err := <-done; err != nil {
 		t.Errorf("the first: %v", err)
 	}
-	<-g.entered // the second is in a batch
+	<-entered // the second is in a batch
 	ends.end()
 	if err := <-done; !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("the second: %v", err)
-	}
-}
-
-// waits is a store whose commits wait to be let through or for the end of their context, and then do not say what became of
-// them.
-type waits struct {
-	store.Store
-	entered, pass chan struct{}
-}
-
-func (w *waits) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	w.entered <- struct{}{}
-	select {
-	case <-w.pass:
-		return w.Store.Commit(ctx, ops)
-	case <-ctx.Done():
-		return 0, errors.Join(ipalloc.ErrUnknownOutcome, ctx.Err())
 	}
 }
 
@@ -185,7 +177,7 @@ func TestCallerMayReuseWhatItPassed(t *testing.T) {
 // TestPoolDisabledDuringAClaim: what was claimed before stays, nothing more is claimed.
 func TestPoolDisabledDuringAClaim(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
-	r := &racing{Store: w.store}
+	r := newRacing(w.store)
 	r.before = func([]store.Op) {
 		if _, err := w.Drain(bg, "a"); err != nil {
 			t.Error(err)

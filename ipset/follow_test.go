@@ -4,38 +4,11 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"sync"
 	"testing"
 
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
-
-// watchCounter counts the prefixes that are watched, and the changes that arrive.
-type watchCounter struct {
-	store.Store
-	mu       sync.Mutex
-	prefixes int
-	changes  int
-	begun    chan struct{}
-}
-
-func (s *watchCounter) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
-	s.mu.Lock()
-	s.prefixes = len(prefixes)
-	s.mu.Unlock()
-	s.begun <- struct{}{}
-	return func(yield func(store.Event, error) bool) {
-		for ev, err := range s.Store.Watch(ctx, after, prefixes...) {
-			s.mu.Lock()
-			s.changes += len(ev.Changes)
-			s.mu.Unlock()
-			if !yield(ev, err) {
-				return
-			}
-		}
-	}
-}
 
 // TestFollowDoesNotGrowWithTheCluster: other hosts, also those whose names begin with that of the followed one, neither add to
 // what is watched nor to what arrives; a new block of its own does.
@@ -45,24 +18,26 @@ func TestFollowDoesNotGrowWithTheCluster(t *testing.T) {
 	for i := range 50 {
 		w.assign(want(fmt.Sprint("h1", i), 1, "q"))
 	}
-	s := &watchCounter{Store: w.store, begun: make(chan struct{}, 8)}
+	begun := make(chan int, 8) // the number of prefixes
+	s := scripted(w.store, func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if c.Kind == storetest.Watch {
+			begun <- len(c.Keys)
+		}
+		return storetest.Outcome{}
+	})
 	ctx, cancel := context.WithCancel(bg)
 	ended := make(chan error)
 	go func() { ended <- w.engine(s).Follow(ctx, HostOwner("h1")) }()
-	<-s.begun
-	if s.prefixes != 4 {
-		t.Errorf("%d prefixes are watched for the catalog, a list and two blocks", s.prefixes)
+	if prefixes := <-begun; prefixes != 4 {
+		t.Errorf("%d prefixes are watched for the catalog, a list and two blocks", prefixes)
 	}
 	for i := range 50 {
 		w.assign(want(fmt.Sprint("h1", i), 20, "r")) // others claim and assign
 	}
 	w.assign(want("h1", 20, "s")) // claims
-	<-s.begun
-	s.mu.Lock()
-	if s.prefixes != 5 || s.changes > 3 {
-		t.Errorf("%d prefixes are watched, %d changes have arrived", s.prefixes, s.changes)
+	if prefixes, changes := <-begun, s.Counts().Changes; prefixes != 5 || changes > 3 {
+		t.Errorf("%d prefixes are watched, %d changes have arrived", prefixes, changes)
 	}
-	s.mu.Unlock()
 	cancel()
 	<-ended
 }

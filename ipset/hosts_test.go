@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // held returns the addresses that are held for a host, as text.
@@ -208,11 +209,12 @@ func TestRemovalOfAHostGoesInSteps(t *testing.T) {
 		w.assign(want("b", 128, "r")) // of all that is left
 		ctx, cancel := context.WithCancel(bg)
 		commits := 0
-		e := w.engine(hooked{limited{w.store, 32}, func() {
+		e := w.engine(onCommit(limited(w.store, 32), func(context.Context, []store.Op) storetest.Outcome {
 			if commits++; commits == interrupted {
 				cancel()
 			}
-		}})
+			return storetest.Outcome{}
+		}))
 		as, blocks, err := e.RemoveHost(ctx, HostOwner("a"))
 		cancel()
 		w.check()
@@ -236,17 +238,6 @@ func TestRemovalOfAHostGoesInSteps(t *testing.T) {
 	}
 }
 
-// hooked calls back before each commit.
-type hooked struct {
-	store.Store
-	before func()
-}
-
-func (c hooked) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	c.before()
-	return c.Store.Commit(ctx, ops)
-}
-
 // TestManyLeasesEndInSteps: the leases of a large block end at once, and one commit cannot take all their handles.
 func TestManyLeasesEndInSteps(t *testing.T) {
 	const n = 300
@@ -257,7 +248,7 @@ func TestManyLeasesEndInSteps(t *testing.T) {
 		w.assign(a)
 	}
 	w.clock.add(2 * time.Minute)
-	e := w.engine(limited{w.store, 64})
+	e := w.engine(limited(w.store, 64))
 	if got, err := e.AutoAssign(bg, want("a", 1, "new")); err != nil || len(got.V4) != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}

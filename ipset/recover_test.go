@@ -4,44 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"math/rand/v2"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
-
-// late is a store whose next commit fails with ipalloc.ErrUnknownOutcome and is made only when the test says so.
-type late struct {
-	store.Store
-	mu    sync.Mutex
-	armed bool
-	held  []store.Op
-}
-
-func (l *late) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.armed {
-		l.armed, l.held = false, append([]store.Op(nil), ops...)
-		return 0, fmt.Errorf("%w: the connection broke", ipalloc.ErrUnknownOutcome)
-	}
-	return l.Store.Commit(ctx, ops)
-}
-
-// land makes the commit that was held back and reports whether it still could be made.
-func (l *late) land() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, err := l.Store.Commit(bg, l.held)
-	l.held = nil
-	return err == nil
-}
 
 // TestLostCommitIsFenced: a commit of unknown outcome that has not been made when its handle is released cannot be made
 // afterwards, whatever it would have written: the first block there is, a further block, or an address of an own block.
@@ -63,7 +38,7 @@ func TestLostCommitIsFenced(t *testing.T) {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 30))
 				before(w)
-				l := &late{Store: w.store}
+				l := newLate(w.store, false)
 				e := w.engine(l)
 				l.armed = true
 				if _, err := e.AutoAssign(bg, want("h", 1, "pod")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
@@ -94,7 +69,7 @@ func notFoundIsFine(err error) error {
 // TestLostCommitThatWasMade: the engine that lost it sees what it wrote.
 func TestLostCommitThatWasMade(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 30))
-	l := &late{Store: w.store}
+	l := newLate(w.store, false)
 	e := w.engine(l)
 	l.armed = true
 	e.AutoAssign(bg, want("h", 1, "pod"))
@@ -116,7 +91,7 @@ func TestLostChangeOfPools(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		l := &late{Store: w.store}
+		l := newLate(w.store, false)
 		e := w.engine(l)
 		l.armed = true
 		if err := e.AddPool(bg, pool("late", "10.9.0.0/24", 26)); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
@@ -186,7 +161,7 @@ func TestGivingUpCallersLeakNothing(t *testing.T) {
 	}
 	for seed := range seeds {
 		w := newWorld(t, Config{}, pool("a", "10.0.0.0/23", 28))
-		s := &losing{Store: w.store, r: rand.New(rand.NewPCG(seed, 7))}
+		s := newLosing(w.store, rand.New(rand.NewPCG(seed, 7)))
 		e := w.engine(s)
 		var wg sync.WaitGroup
 		for c := range 8 {
@@ -235,56 +210,65 @@ func TestGivingUpCallersLeakNothing(t *testing.T) {
 
 // losing is a store that loses a part of the outcomes: the commit was made, is not made, or is made some commits later.
 type losing struct {
-	store.Store
+	*storetest.Faulty
+	store store.Store
 	mu    sync.Mutex
 	r     *rand.Rand
 	later [][]store.Op
 	done  map[string]bool // handles whose release was acknowledged
 }
 
-func (s *losing) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.later) > 0 && s.r.IntN(3) == 0 {
-		s.Store.Commit(bg, s.later[0])
-		s.later = s.later[1:]
-	}
-	switch s.r.IntN(12) {
-	case 0:
-		s.Store.Commit(bg, ops)
-		return 0, ipalloc.ErrUnknownOutcome
-	case 1:
-		return 0, ipalloc.ErrUnknownOutcome
-	case 2:
-		s.later = append(s.later, append([]store.Op(nil), ops...))
-		return 0, ipalloc.ErrUnknownOutcome
-	}
-	runtime.Gosched()
-	return s.Store.Commit(ctx, ops)
+func newLosing(db store.Store, r *rand.Rand) *losing {
+	s := &losing{store: db, r: r, done: make(map[string]bool)}
+	s.Faulty = onCommit(db, func(_ context.Context, ops []store.Op) storetest.Outcome {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.later) > 0 && s.r.IntN(3) == 0 {
+			s.store.Commit(bg, s.later[0])
+			s.later = s.later[1:]
+		}
+		switch s.r.IntN(12) {
+		case 0:
+			return storetest.Unknown(true)
+		case 1:
+			return storetest.Unknown(false)
+		case 2:
+			s.later = append(s.later, append([]store.Op(nil), ops...))
+			return storetest.Unknown(false)
+		}
+		runtime.Gosched()
+		return storetest.Outcome{}
+	})
+	return s
 }
 
 func (s *losing) settled(handle string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.done == nil {
-		s.done = make(map[string]bool)
-	}
 	s.done[handle] = true
 }
 
 // quiet makes what is still on its way.
 func (s *losing) quiet() {
 	for _, ops := range s.later {
-		s.Store.Commit(bg, ops)
+		s.store.Commit(bg, ops)
 	}
 }
 
 // TestHotCallFailsAlone: a call whose commits never succeed fails alone; the others of its batch are served, and before it has
 // used up its attempts.
 func TestHotCallFailsAlone(t *testing.T) {
-	w, g, e := newGated(t)
-	hot := &hotHandle{Store: w.store}
-	g.Store = hot
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	n, others := 0, 0 // conflicts, and those before the last commit of another call
+	g := newGate(onCommit(w.store, func(_ context.Context, ops []store.Op) storetest.Outcome {
+		if slices.ContainsFunc(ops, func(op store.Op) bool { return strings.HasPrefix(op.Key, kindHandle+"hot") }) {
+			n++
+			return storetest.Conflict(catalogKey)
+		}
+		others = n
+		return storetest.Outcome{}
+	}))
+	e := w.engine(g)
 	go e.AutoAssign(bg, want("h", 1, "first"))
 	<-g.arrived
 	errs := make([]chan error, 8)
@@ -310,28 +294,10 @@ func TestHotCallFailsAlone(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if hot.others > 8 {
-		t.Errorf("another call was served after %d conflicts of this one", hot.others)
+	if others > 8 {
+		t.Errorf("another call was served after %d conflicts of this one", others)
 	}
 	w.check()
-}
-
-// hotHandle is a store on which commits of the handle "hot" are in conflict.
-type hotHandle struct {
-	store.Store
-	n      int
-	others int // conflicts that came before the last commit of another
-}
-
-func (h *hotHandle) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	for _, op := range ops {
-		if len(op.Key) > 4 && op.Key[:4] == kindHandle+"hot" {
-			h.n++
-			return 0, store.Conflict("ipset", catalogKey)
-		}
-	}
-	h.others = h.n
-	return h.Store.Commit(ctx, ops)
 }
 
 // TestCallerThatLeftIsNotServed: a call of a large batch whose caller leaves before its part of the batch is planned leaves no
@@ -401,7 +367,7 @@ func TestPanicLeavesTheEngineUsable(t *testing.T) {
 							runtime.Goexit()
 						}
 					}
-					e, err := New(&striking{g, strike}, Options{Now: func() time.Time { strike("clock"); return w.clock.now() }, Retry: Retry{Sleep: noSleep}})
+					e, err := New(onCommit(g, func(context.Context, []store.Op) storetest.Outcome { strike("store"); return storetest.Outcome{} }), Options{Now: func() time.Time { strike("clock"); return w.clock.now() }, Retry: Retry{Sleep: noSleep}})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -450,15 +416,4 @@ func TestPanicLeavesTheEngineUsable(t *testing.T) {
 			}
 		}
 	}
-}
-
-// striking is a store that calls a function before each commit.
-type striking struct {
-	store.Store
-	strike func(string)
-}
-
-func (s *striking) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	s.strike("store")
-	return s.Store.Commit(ctx, ops)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // cluster returns a store with n blocks, 100 of each host, made without an engine's help so that it is quick.
@@ -38,13 +40,13 @@ func TestRestartReadsLittle(t *testing.T) {
 		{"new", 3, 20},   // catalog; owner and pages; commit
 		{"host0", 4, 20}, // catalog; owner and pages; its block; commit
 	} {
-		c := &counting{Store: w.store}
+		c := storetest.NewFaulty(w.store)
 		got, err := w.engine(c).AutoAssign(bg, want(tt.host, 1, "q"))
 		if err != nil || len(got.V4) != 1 {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		if c.calls > tt.calls || c.records > tt.records {
-			t.Errorf("%s: %d calls and %d records for the first address among %d blocks, at most %d and %d", tt.host, c.calls, c.records, n, tt.calls, tt.records)
+		if c.Counts().Calls() > tt.calls || touched(c) > tt.records {
+			t.Errorf("%s: %d calls and %d records for the first address among %d blocks, at most %d and %d", tt.host, c.Counts().Calls(), touched(c), n, tt.calls, tt.records)
 		}
 	}
 }
@@ -66,13 +68,13 @@ func TestReservationsAreNotWalkedThrough(t *testing.T) {
 		if _, err := w.SetReservations(bg, ranges(tt.reserved...)); err != nil {
 			t.Fatal(err)
 		}
-		c := &counting{Store: w.store}
+		c := storetest.NewFaulty(w.store)
 		got, err := w.engine(c).AutoAssign(bg, want("h", 1, "p"))
 		if err != nil || len(got.V4) != tt.n || tt.n == 0 && got.Short[0].Reason != ReservedLeft {
 			t.Errorf("%s: %+v, %v", tt.name, got, err)
 		}
-		if c.calls > tt.calls || c.records > 40 {
-			t.Errorf("%s: %d calls and %d records, at most %d and 40", tt.name, c.calls, c.records, tt.calls)
+		if c.Counts().Calls() > tt.calls || touched(c) > 40 {
+			t.Errorf("%s: %d calls and %d records, at most %d and 40", tt.name, c.Counts().Calls(), touched(c), tt.calls)
 		}
 		w.check()
 	}
@@ -92,13 +94,13 @@ func TestReservedRoomIsNotWalkedThrough(t *testing.T) {
 		if _, err := w.SetReservations(bg, ranges("10.0.0.0/16")); err != nil {
 			t.Fatal(err)
 		}
-		c := &counting{Store: w.store}
+		c := storetest.NewFaulty(w.store)
 		got, err := w.engine(c).AutoAssign(bg, want("new", 1, "p"))
 		if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ReservedLeft {
 			t.Errorf("strict %v: %+v, %v", strict, got, err)
 		}
-		if c.calls > 12 || c.records > 60 {
-			t.Errorf("strict %v: %d calls and %d records", strict, c.calls, c.records)
+		if c.Counts().Calls() > 12 || touched(c) > 60 {
+			t.Errorf("strict %v: %d calls and %d records", strict, c.Counts().Calls(), touched(c))
 		}
 	}
 }

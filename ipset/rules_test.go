@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) {
@@ -110,23 +111,18 @@ func TestStickyAddressIsNotLostInATakeOver(t *testing.T) {
 	w.check()
 }
 
-// small is a store that refuses commits of more than 4 KiB, which no count of records foresees.
-type small struct{ store.Store }
-
-func (s small) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	n := 0
-	for _, op := range ops {
-		n += len(op.Value)
-	}
-	if n > 4096 {
-		return 0, fmt.Errorf("%w: %d bytes", ipalloc.ErrLimit, n)
-	}
-	return s.Store.Commit(ctx, ops)
-}
-
 func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30))
-	g := &gated{Store: small{w.store}, arrived: make(chan int, 1000), open: make(chan struct{}, 1000)}
+	g := newGate(onCommit(w.store, func(_ context.Context, ops []store.Op) storetest.Outcome {
+		n := 0
+		for _, op := range ops {
+			n += len(op.Value)
+		}
+		if n > 4096 { // which no count of records foresees
+			return storetest.Fail(fmt.Errorf("%w: %d bytes", ipalloc.ErrLimit, n))
+		}
+		return storetest.Outcome{}
+	}))
 	e := w.engine(g)
 	var wg sync.WaitGroup
 	big := func(i, size int) {
@@ -157,28 +153,6 @@ func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) {
 	}
 }
 
-// counting counts the calls of a store and the records that they return or write.
-type counting struct {
-	store.Store
-	calls, records int
-}
-
-func (c *counting) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
-	c.calls, c.records = c.calls+1, c.records+len(keys)
-	return c.Store.Get(ctx, dst, keys...)
-}
-
-func (c *counting) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
-	recs, rev, err := c.Store.List(ctx, r)
-	c.calls, c.records = c.calls+1, c.records+len(recs)
-	return recs, rev, err
-}
-
-func (c *counting) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	c.calls, c.records = c.calls+1, c.records+len(ops)
-	return c.Store.Commit(ctx, ops)
-}
-
 // TestWorkDoesNotGrowWithTheCluster: what a new host's first block, a borrowed address and the answer that a pool is full
 // cost an engine that has cached nothing but the catalog, in calls and in records. It may grow by a page per level.
 func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
@@ -188,7 +162,7 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 	}
 	for _, prefix := range prefixes {
 		w := full(t, prefix)
-		s := &counting{Store: w.store}
+		s := storetest.NewFaulty(w.store)
 		e := w.engine(s)
 		cost := func(what string, calls, records int, a AssignArgs, n int) {
 			t.Helper()
@@ -196,13 +170,13 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 			if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("x"), Num6: 1, Use: Workload}); !errors.Is(err, errNoPool) {
 				t.Fatal(err) // it has read the catalog
 			}
-			s.calls, s.records = 0, 0
+			s.Reset()
 			got, err := e.AutoAssign(bg, a)
 			if err != nil || len(got.V4) != n {
 				t.Fatalf("%s, %s: %+v, %v", prefix, what, got, err)
 			}
-			if s.calls > calls || s.records > records {
-				t.Errorf("%s, %s: %d calls and %d records, at most %d and %d", prefix, what, s.calls, s.records, calls, records)
+			if s.Counts().Calls() > calls || touched(s) > records {
+				t.Errorf("%s, %s: %d calls and %d records, at most %d and %d", prefix, what, s.Counts().Calls(), touched(s), calls, records)
 			}
 		}
 		cost("full", 7, 10, want("new", 1, "p"), 0)

@@ -236,7 +236,7 @@ func TestTakeOverIsLostToTheOwner(t *testing.T) { // the owner assigns while ano
 	w.assign(want("old", 1, "p"))
 	w.releaseHandle("p")
 	w.clock.add(time.Hour)
-	r := &racing{Store: w.store}
+	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("old", 1, "r")) }
 	got, err := e.AutoAssign(bg, want("new", 1, "q"))
@@ -250,7 +250,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28))
 	al := w.assign(want("h", 1, "p")).V4[0]
 	w.releaseHandle("p")
-	r := &racing{Store: w.store}
+	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("h", 1, "q")) }
 	if rel, err := e.ReleaseAffinity(bg, al.Block, HostOwner("h"), true); !errors.Is(err, errNotEmpty) || len(rel) != 0 {

@@ -1,12 +1,11 @@
 package ipset
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestStaleAbsenceIsNotBuiltUpon: an engine once saw that there was no block of the pool's old size, and has not heard of the
@@ -203,7 +202,7 @@ func TestSmallCachesGiveTheSameAnswers(t *testing.T) {
 // over as full, has room. It plans anew without the commit that would tell it the same.
 func TestConflictFoundByReading(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
-	db := &committed{Store: w.store}
+	db := storetest.NewFaulty(w.store)
 	e := w.engine(db)
 	if _, err := e.AutoAssign(bg, want("h", 8, "p")); err != nil {
 		t.Fatal(err)
@@ -211,20 +210,9 @@ func TestConflictFoundByReading(t *testing.T) {
 	if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.3")}); err != nil {
 		t.Fatal(err)
 	}
-	db.n = 0
-	if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || lastBytes(got.V4) != "3" || db.n != 1 {
-		t.Errorf("%+v, %v after %d commits", got, err, db.n)
+	db.Reset()
+	if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || lastBytes(got.V4) != "3" || db.Counts().Commits != 1 {
+		t.Errorf("%+v, %v after %d commits", got, err, db.Counts().Commits)
 	}
 	w.check()
-}
-
-// committed counts the commits that are asked for.
-type committed struct {
-	store.Store
-	n int
-}
-
-func (c *committed) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	c.n++
-	return c.Store.Commit(ctx, ops)
 }

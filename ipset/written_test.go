@@ -1,31 +1,12 @@
 package ipset
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
-
-// written is a store that counts the bytes of the values written.
-type written struct {
-	store.Store
-	values, records int
-}
-
-func (w *written) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	for _, op := range ops {
-		if op.Kind == store.Put {
-			w.values += len(op.Value)
-		}
-		if op.Kind != store.Guard {
-			w.records++
-		}
-	}
-	return w.Store.Commit(ctx, ops)
-}
 
 // What an assignment writes does not grow with what its block holds: at most 400 bytes of values and a few records with handles of
 // 40 bytes, in a block of 64 addresses at any fill and in any order of its queue, with a cooldown and without.
@@ -34,7 +15,7 @@ func TestAssignmentWritesLittle(t *testing.T) {
 		p := pool("a", "10.0.0.0/26", 26)
 		p.Cooldown = cooldown
 		w := newWorld(t, Config{}, p)
-		db := &written{Store: w.store}
+		db := storetest.NewFaulty(w.store)
 		e := w.engine(db)
 		const host = "node-with-a-name-of-32-characters"
 		handle := func(i int) string { return fmt.Sprintf("k8s-pod-network.%024d", i) }
@@ -46,14 +27,14 @@ func TestAssignmentWritesLittle(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			db.values, db.records = 0, 0
+			db.Reset()
 			a := want(host, 1, handle(i))
 			a.Partial = true
 			if _, err := e.AutoAssign(bg, a); err != nil {
 				t.Fatal(err)
 			}
 			if i > 0 { // the first makes the block
-				most, records = max(most, db.values), max(records, db.records)
+				most, records = max(most, db.Counts().Values), max(records, db.Counts().Written)
 			}
 		}
 		t.Logf("cooldown %v: at most %d bytes of values, %d records", cooldown, most, records)
@@ -71,16 +52,16 @@ func TestOwnerOf2000BlocksReadsLittle(t *testing.T) {
 	for range 2000 {
 		w.assign(want("h", 16, ""))
 	}
-	s := &counting{Store: w.store}
+	s := storetest.NewFaulty(w.store)
 	e := w.engine(s)
 	for i := range 48 {
-		s.calls, s.records = 0, 0
+		s.Reset()
 		if _, err := e.AutoAssign(bg, want("h", 1, fmt.Sprint("p", i))); err != nil {
 			t.Fatal(err)
 		}
 		// A new engine reads the catalog, the owner and the first pages; each sixteenth call claims.
-		if most := map[bool]int{true: 4, false: 1}[i%16 == 0]; i > 0 && (s.calls > most || s.records > 12) {
-			t.Errorf("call %d: %d calls, %d records", i, s.calls, s.records)
+		if most := map[bool]int{true: 4, false: 1}[i%16 == 0]; i > 0 && (s.Counts().Calls() > most || touched(s) > 12) {
+			t.Errorf("call %d: %d calls, %d records", i, s.Counts().Calls(), touched(s))
 		}
 	}
 	w.check()
