@@ -46,8 +46,8 @@ func TestAddressesOfAStaleBlock(t *testing.T) {
 func TestAddressRecordThatDoesNotFit(t *testing.T) {
 	p := pool("a", "10.0.0.0/24", 28)
 	for name, a := range map[string]block.Address{
-		"cooling":   {Seq: 1 << genShift, Until: 1, Cooling: true},
-		"too young": {Seq: 1 << 60},
+		"cooling":   {Holder: block.Holder{Seq: 1 << genShift, Until: 1}, Cooling: true},
+		"too young": {Holder: block.Holder{Seq: 1 << 60}},
 	} {
 		w := newWorld(t, Config{}, p)
 		al := w.assign(want("h", 1, "p")).V4[0]

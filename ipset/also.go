@@ -160,7 +160,7 @@ func (p *releaseAllPlan) Plan(t *txn) error {
 		if err != nil {
 			return err
 		}
-		if ok && !slices.Contains(held, h) {
+		if ok {
 			held = append(held, h)
 		}
 	}
@@ -170,10 +170,14 @@ func (p *releaseAllPlan) Plan(t *txn) error {
 		if n := len(drops); n == 0 || drops[n-1].be != h.be {
 			drops = append(drops, drop{be: h.be})
 		}
-		_, a := h.be.Look(h.x)
 		d := &drops[len(drops)-1]
-		d.ordinals, d.records = append(d.ordinals, h.x), d.records+recordsOf(a)
-		p.released = append(p.released, h.be.Addr(h.x))
+		if d.has(h.x, h.Seq) {
+			continue // named twice
+		}
+		d.add(h.x, h.Seq)
+		if at := h.be.Addr(h.x); !d.shared || !slices.Contains(p.released, at) {
+			p.released = append(p.released, at)
+		}
 	}
 	if err := p.also.reserve(t); err != nil {
 		return err
@@ -185,7 +189,8 @@ func (p *releaseAllPlan) Plan(t *txn) error {
 	return nil
 }
 
-// guarded returns the place of an address that is to be released, and false if it is not held.
+// guarded returns the place of an address that is to be released and the holder that goes, none for all of them; ok is false if the
+// address is not held.
 func (t *txn) guarded(cat *catalogEntry, r Release) (h place, ok bool, err error) {
 	be, err := t.locate(cat, r.Address)
 	if err != nil || be == nil || be.Block == nil {
@@ -202,6 +207,13 @@ func (t *txn) guarded(cat *catalogEntry, r Release) (h place, ok bool, err error
 		al, _ := be.Lookup(r.Address)
 		return place{}, false, inTheWay(al, ipalloc.ErrMismatch)
 	}
-	st, _ := be.Look(x)
-	return place{be, x}, st == block.Held, nil
+	st, a := be.Look(x)
+	if st != block.Held {
+		return place{}, false, nil
+	}
+	h = place{be: be, x: x}
+	if r.Guard != (Guard{}) {
+		h.Holder, _ = a.Find(r.Guard)
+	}
+	return h, true, nil
 }

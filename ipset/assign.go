@@ -180,7 +180,12 @@ func (a *AssignArgs) check() error {
 			}
 		}
 	}
+	if err := a.Share.Check(); err != nil {
+		return err
+	}
 	switch {
+	case a.Share != (Share{}) && a.Handle == "":
+		return wrap(ipalloc.Error{Op: "check", Field: "Share", Reason: "a holder of a shared address needs a handle", Err: ipalloc.ErrInvalid})
 	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6 == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
 		return fmt.Errorf("%w: %d + %d addresses, 1 to %d", errBadArgument, a.Num4, a.Num6, maxBatch)
 	case a.Use&^allUses != 0 || a.Use&(a.Use-1) != 0:
@@ -302,7 +307,7 @@ func (p *assignPlan) replay(t *txn) (done bool, err error) {
 // digest tells this request from others.
 func (p *assignPlan) digest() digest {
 	a := &p.AssignArgs
-	return digestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, int64(a.TTL), a.Use, a.Namespace,
+	return digestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
 		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky, a.Contiguous, a.Aligned)
 }
 

@@ -34,6 +34,9 @@ func (p *assignPlan) commit(t *txn) error {
 				Address: k.be.Addr(x), Block: k.be.Prefix(), Host: p.Owner, Handle: p.Handle, Attributes: p.Attributes,
 				Seq: k.be.Hold(x, id, until), Until: block.Unstamp(until),
 			}
+			if p.Share != (Share{}) {
+				al = k.be.AllowSharing(x, p.Share)
+			}
 			if al.Address.Is4() {
 				p.result.V4 = append(p.result.V4, al)
 			} else {
@@ -62,7 +65,7 @@ func (p *assignPlan) size(t *txn) (n int) {
 		return 0 // guards only
 	}
 	for i, k := range p.picks {
-		a := block.Address{Identity: block.IdentityOf(p.Claim, p.Owner)}
+		a := block.Address{Holder: block.Holder{Identity: block.IdentityOf(p.Claim, p.Owner)}}
 		a.Borrowed = k.fresh == nil && !k.adopt && k.be.Owner() != p.Owner
 		records := len(k.ordinals) * recordsOf(&a)
 		if k.adopt {

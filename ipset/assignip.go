@@ -40,11 +40,16 @@ type AssignIPArgs struct {
 // ranges, because the caller names the address, and selectors unless Selectors is set. If the handle already holds the address,
 // AssignIP returns the allocation as it is.
 //
+// With Claim.Share, a held address that its first holder shares under the same key gets one more holder, also from a block of
+// another owner under strict affinity. The limit is that of the first holder. A holder is added and removed in one commit.
+//
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner that does not
 // exist, if no enabled pool has the address for this use, and with Selectors if the pool does not select the owner and the
 // namespace; [ipalloc.ErrOccupied] with the holder if the address is held, and
 // if its block is another owner's and affinity is strict; [ipalloc.ErrCooling] with the time, unless the handle is the one that
-// released it; [ipalloc.ErrReserved]; [ipalloc.ErrLimit] if the block would have to be claimed and may not be;
+// released it; [ipalloc.ErrMismatch] with the first holder if the address is shared under another key; [ipalloc.ErrReserved];
+// [ipalloc.ErrLimit] if the block would have to be claimed and may not be, and for a shared address that has as many holders as it
+// may have;
 // [ipalloc.ErrConflict], [ipalloc.ErrUnknownOutcome] and other errors of the store as for AutoAssign.
 func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, error) {
 	fail := func(err error) (Allocation, error) {
@@ -102,7 +107,7 @@ func (p *assignIPPlan) replay(t *txn) (bool, error) {
 	if p.Request == "" {
 		return false, nil
 	}
-	p.memo = memo{key: kindRequest + p.Request, digest: digestOf("named", p.Address, p.Owner, p.Handle, p.Attributes, int64(p.TTL), p.Use,
+	p.memo = memo{key: kindRequest + p.Request, digest: digestOf("named", p.Address, p.Owner, p.Handle, p.Attributes, p.Share, int64(p.TTL), p.Use,
 		p.MaxBlocks, p.Head, p.Tail, p.Selectors, p.Namespace)}
 	cat, err := t.catalog()
 	if err != nil {
@@ -136,8 +141,8 @@ func (p *assignIPPlan) assign(t *txn) error {
 		}
 	}
 	if be.Block != nil && p.Handle != "" {
-		if al, ok := be.Lookup(p.Address); ok && !al.Cooling && al.Handle == p.Handle {
-			p.result = al
+		if x, err := be.Ordinal(p.Address); err == nil && be.HasHolder(x, p.Handle) {
+			p.result = be.AllocationOf(x, p.Handle)
 			return nil
 		}
 	}
@@ -154,14 +159,22 @@ func (p *assignIPPlan) assign(t *txn) error {
 		if b, err = p.claim(t, cat, i, be); err != nil {
 			return err
 		}
-	} else if b.Owner() != p.Owner && cat.Config.Strict {
-		return wrap(ipalloc.Error{Op: "assign", Prefix: b.Prefix(), Holder: b.Owner().String(), Err: errStrict})
 	}
 	x, err := b.Ordinal(p.Address)
 	if err != nil {
 		return err
 	}
-	if err := b.CanHold(x, p.Handle); err != nil {
+	st, _ := b.Look(x)
+	joins := st == block.Held && p.Share != (Share{})
+	if !joins && b.Owner() != p.Owner && cat.Config.Strict {
+		return wrap(ipalloc.Error{Op: "assign", Prefix: b.Prefix(), Holder: b.Owner().String(), Err: errStrict})
+	}
+	if joins {
+		err = b.CanJoin(x, p.Share.Key)
+	} else {
+		err = b.CanHold(x, p.Handle)
+	}
+	if err != nil {
 		al, _ := b.Lookup(p.Address)
 		return inTheWay(al, err)
 	}
@@ -177,9 +190,15 @@ func (p *assignIPPlan) assign(t *txn) error {
 	if b != be.Block {
 		be.set(b)
 	}
-	b.Hold(x, block.IdentityOf(p.Claim, p.Owner), block.LeaseEnd(t.now, p.TTL))
+	id, until := block.IdentityOf(p.Claim, p.Owner), block.LeaseEnd(t.now, p.TTL)
+	if joins {
+		b.Join(x, id, until)
+	} else {
+		b.Hold(x, id, until)
+		b.AllowSharing(x, p.Share)
+	}
 	t.Change(be)
-	p.result, _ = b.Lookup(p.Address)
+	p.result = b.AllocationOf(x, p.Handle)
 	if !written {
 		p.also.write(t)
 	}

@@ -257,39 +257,62 @@ func addressChanges(dst []Change, key, was, is string, unknown bool) ([]Change, 
 		dst = append(dst, c)
 	}
 	before, now := c.Was, c.Is
-	switch had, has := isHeld(before), isHeld(now); {
-	case had && has && before.Seq == now.Seq:
-		if !before.Until.Equal(now.Until) {
-			add(LeaseChanged, before, now)
+	had, has := holdersOf(before), holdersOf(now)
+	for _, h := range had {
+		switch is, ok := find(has, h.Seq); {
+		case ok:
+			if !h.Until.Equal(is.Until) {
+				add(LeaseChanged, h, is)
+			}
+			if h.Attributes != is.Attributes || h.Alternate != is.Alternate {
+				add(AttributesChanged, h, is)
+			}
+			if h.Host != is.Host || h.Handle != is.Handle {
+				add(HostChanged, h, is)
+			}
+		case !now.Cooling || now.Seq != h.Seq:
+			add(AddressReleased, h, Allocation{})
 		}
-		if before.Attributes != now.Attributes || before.Alternate != now.Alternate {
-			add(AttributesChanged, before, now)
+	}
+	for i, h := range has {
+		if _, ok := find(had, h.Seq); ok {
+			continue
 		}
-		if before.Host != now.Host || before.Handle != now.Handle {
-			add(HostChanged, before, now)
-		}
-	case had && has:
-		add(AddressReleased, before, Allocation{})
-		add(AddressAssigned, Allocation{}, now)
-	case has:
-		add(AddressAssigned, before, now)
-	case now.Cooling && before != now:
-		if had && before.Seq != now.Seq {
-			add(AddressReleased, before, Allocation{})
+		if i > 0 || len(had) > 0 {
 			before = Allocation{}
 		}
+		add(AddressAssigned, before, h)
+	}
+	switch {
+	case len(had) == 0 && now.Cooling && before != now:
 		add(AddressCooling, before, now)
-	case now.Cooling:
-	case before.Cooling:
+	case now.Cooling && before != now:
+		last, _ := find(had, now.Seq)
+		add(AddressCooling, last, now)
+	case len(had)+len(has) == 0 && before.Cooling && !now.Cooling:
 		add(AddressCooled, before, now)
-	default: // also if it is not known what was before
-		add(AddressReleased, before, now)
+	case is == "" && len(had) == 0 && !before.Cooling:
+		add(AddressReleased, before, now) // it is not known what was before
 	}
 	return dst, nil
 }
 
-// isHeld reports whether an allocation is of an address that is held.
-func isHeld(a Allocation) bool { return a.Address.IsValid() && !a.Cooling }
+// holdersOf returns the holders of an address that is held.
+func holdersOf(a Allocation) []Allocation {
+	if !a.Address.IsValid() || a.Cooling {
+		return nil
+	}
+	return slices.Collect(a.Holders())
+}
+
+// find returns the holder with a sequence number.
+func find(holders []Allocation, seq uint64) (Allocation, bool) {
+	i := slices.IndexFunc(holders, func(h Allocation) bool { return h.Seq == seq })
+	if i < 0 {
+		return Allocation{}, false
+	}
+	return holders[i], true
+}
 
 // blockChange returns what a commit did to the owner of a block; one that was claimed by its owner has not changed.
 func blockChange(key, was, is string, unknown bool) (Change, error) {

@@ -58,7 +58,7 @@ func (c *checker) lost(b *block.Block, unreadable []netip.Addr) {
 	ops := []store.Op{{Kind: store.Guard, Key: behind, Expect: c.revs[behind]}}
 	for _, x := range b.AppendAbsent(nil) {
 		at, key := b.Addr(x), addressKey(b.Addr(x))
-		a := block.Address{Seq: max(b.Seq(), 1)}
+		a := block.Address{Holder: block.Holder{Seq: max(b.Seq(), 1)}}
 		if st, _ := b.Look(x); st == block.Cooling {
 			a.Cooling, a.Until = true, b.CoolsUntil(x)
 		}
@@ -80,21 +80,38 @@ func (c *checker) uses(b *block.Block) {
 		return
 	}
 	for al := range b.All() {
-		u, ok := c.used[al.Address]
 		if al.Cooling {
 			continue // if it is in use all the same, no handle holds it
 		}
+		c.usesOf(b.Prefix(), al, c.used[al.Address])
 		delete(c.used, al.Address)
+	}
+}
+
+// usesOf sets the uses of one address against its holders: each use is of one holder, and each holder has one.
+func (c *checker) usesOf(block netip.Prefix, al Allocation, uses []InUse) {
+	unused := slices.Collect(al.Holders())
+	shared := al.Share() != (Share{})
+	for i, u := range uses {
+		j := slices.IndexFunc(unused, func(h Allocation) bool { return u.Handle == "" || u.Handle == h.Handle })
 		switch {
-		case !ok:
-			c.add(Problem{Kind: Unused, Addr: al.Address, Block: b.Prefix(), Detail: "handle " + al.Handle})
-			c.rep.Repair = append(c.rep.Repair, Step{
-				Text:     fmt.Sprintf("release %s of handle %s", al.Address, al.Handle),
-				Releases: []Release{{al.Address, Guard{Handle: al.Handle, Seq: al.Seq}}},
-			})
-		case u.Handle != "" && u.Handle != al.Handle:
+		case j >= 0:
+			unused = slices.Delete(unused, j, j+1)
+		case i > 0 && (!shared || slices.Contains(uses[:i], u)):
+			c.add(Problem{Kind: UsedTwice, Addr: al.Address, Detail: u.Handle})
+		default:
 			c.add(Problem{Kind: OtherHandle, Addr: al.Address, Detail: fmt.Sprintf("held by %s, used by %s", al.Handle, u.Handle)})
 		}
+	}
+	if !shared && len(uses) > 0 {
+		return // it is in use, if by another
+	}
+	for _, h := range unused {
+		c.add(Problem{Kind: Unused, Addr: al.Address, Block: block, Detail: "handle " + h.Handle})
+		c.rep.Repair = append(c.rep.Repair, Step{
+			Text:     fmt.Sprintf("release %s of handle %s", al.Address, h.Handle),
+			Releases: []Release{{al.Address, Guard{Handle: h.Handle, Seq: h.Seq}}},
+		})
 	}
 }
 
@@ -105,6 +122,10 @@ func (c *checker) leftOver() {
 		if c.cat.containing(a) < 0 {
 			kind = OutsideOfPool
 		}
-		c.add(Problem{Kind: kind, Addr: a, Detail: c.used[a].Handle})
+		uses := c.used[a]
+		for _, u := range uses[1:] {
+			c.add(Problem{Kind: UsedTwice, Addr: a, Detail: u.Handle})
+		}
+		c.add(Problem{Kind: kind, Addr: a, Detail: uses[len(uses)-1].Handle})
 	}
 }

@@ -92,7 +92,7 @@ type checker struct {
 	owners map[Owner][]netip.Prefix
 	pages  map[pageID]page
 	revs   map[string]uint64 // of the records that were read in detail, and of small ones
-	used   map[netip.Addr]InUse
+	used   map[netip.Addr][]InUse
 
 	last uint64                   // the highest generation of a sequence number
 	mark uint64                   // for pages whose own is lost: above all sequence numbers there are

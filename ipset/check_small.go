@@ -253,11 +253,8 @@ func (c *checker) raise() {
 
 // gather collects the addresses in use.
 func (c *checker) gather(uses iter.Seq[InUse]) {
-	c.used = make(map[netip.Addr]InUse)
+	c.used = make(map[netip.Addr][]InUse)
 	for u := range uses {
-		if _, twice := c.used[u.Address]; twice {
-			c.add(Problem{Kind: UsedTwice, Addr: u.Address, Detail: u.Handle})
-		}
-		c.used[u.Address] = u
+		c.used[u.Address] = append(c.used[u.Address], u)
 	}
 }

@@ -14,11 +14,12 @@
 //	owner     a host, or a virtual owner such as a controller; "affinity" is its claim to its blocks
 //	handle    your key for the addresses of one thing: a pod, a virtual machine, a lease
 //	borrowed  held for a host that does not own the block
+//	shared    held by several handles, each with its host, attributes and lease; free with the last
 //	cooling   released, and not yet to be used again
 //
 // # Calls
 //
-//	assign        Assign; AutoAssign with all options; AssignIP for a named address
+//	assign        Assign; AutoAssign with all options; AssignIP for a named address, or to share it
 //	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Release all or none
 //	leases        Offer, RenewIP, Renew, Decline
 //	look up       Lookup, IPsByHandle, IPsByHost, Allocations, Borrowings, Hosts, Utilization
@@ -91,7 +92,7 @@
 // # Limits
 //
 // A block has 1 to 2^64 addresses, of which 2^24 may be held. A name (host, handle, request
-// key, pool) has at most 1,024 bytes and no NUL byte. Attributes of one address have at
+// key, pool) has at most 1,024 bytes and no NUL byte. An address has at most 256 holders. Attributes of one address have at
 // most 64 KiB. The blocks of one owner are one record: an owner with 10,000 blocks rewrites
 // 60 KB for each claim, and with more than 64 blocks its order of addresses follows what
 // the engine saw last.

@@ -158,12 +158,15 @@ func (p *releaseHostPlan) Plan(t *txn) error {
 				drops = append(drops, drop{be: be})
 			}
 			_, a := be.Look(x)
-			d := &drops[len(drops)-1]
 			if left -= recordsOf(a); left < 0 && len(p.released) > 0 {
 				p.more = true
 				return t.drop(cat, drops)
 			}
-			d.ordinals, d.records = append(d.ordinals, x), d.records+recordsOf(a)
+			for h := range a.Holders() {
+				if h.Host == p.host {
+					drops[len(drops)-1].add(x, h.Seq)
+				}
+			}
 			p.released = append(p.released, be.Addr(x))
 		}
 	}
@@ -177,7 +180,7 @@ func (p *releaseHostPlan) ordinals(t *txn, be *blockEntry, id netip.Prefix, drop
 			return nil, err
 		}
 		x, err := be.Block.Ordinal(id.Addr())
-		if n := len(drops); err == nil && be.HeldFor(x, p.host) && (n == 0 || drops[n-1].be != be || !slices.Contains(drops[n-1].ordinals, x)) {
+		if n := len(drops); err == nil && be.HeldFor(x, p.host) && (n == 0 || drops[n-1].be != be || !slices.ContainsFunc(drops[n-1].leaving, func(l leaving) bool { return l.x == x })) {
 			xs = append(xs, x)
 		}
 		return xs, nil

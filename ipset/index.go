@@ -130,32 +130,42 @@ func (x *blockIndex) entries(dst []indexEntry) []indexEntry {
 
 // addressEntries appends the index records of an address; a nil address has none.
 func addressEntries(dst []indexEntry, a *block.Address) []indexEntry {
-	if inHandleIndex(a) {
-		dst = append(dst, indexEntry{kind: kindHandle, name: a.Handle})
+	if a == nil || a.Cooling {
+		return dst
 	}
-	if inHostIndex(a) {
-		dst = append(dst, ownerIndex(kindHost, a.Host))
+	if !a.IsShared() {
+		return holderEntries(dst, &a.Holder)
+	}
+	n := len(dst)
+	for h := range a.Holders() {
+		if h.Borrowed && slices.Contains(dst[n:], ownerIndex(kindHost, h.Host)) {
+			h.Borrowed = false // another holder has the host
+		}
+		dst = holderEntries(dst, &h)
 	}
 	return dst
 }
 
-// inHandleIndex and inHostIndex say which index records an address has; a nil address has none.
-func inHandleIndex(a *block.Address) bool { return a != nil && !a.Cooling && a.Handle != "" }
-func inHostIndex(a *block.Address) bool   { return a != nil && !a.Cooling && a.Borrowed }
+// holderEntries appends the index records of one holder.
+func holderEntries(dst []indexEntry, h *block.Holder) []indexEntry {
+	if h.Handle != "" {
+		dst = append(dst, indexEntry{kind: kindHandle, name: h.Handle})
+	}
+	if h.Borrowed {
+		dst = append(dst, ownerIndex(kindHost, h.Host))
+	}
+	return dst
+}
 
 // inIndex reports whether an address has an index record.
-func inIndex(a *block.Address) bool { return inHandleIndex(a) || inHostIndex(a) }
+func inIndex(a *block.Address) bool {
+	return a != nil && !a.Cooling && (a.Handle != "" || a.Borrowed || a.IsShared())
+}
 
 // recordsOf returns how many records an address has, its own included.
 func recordsOf(a *block.Address) int {
-	n := 1
-	if inHandleIndex(a) {
-		n++
-	}
-	if inHostIndex(a) {
-		n++
-	}
-	return n
+	var buf [4]indexEntry
+	return 1 + len(addressEntries(buf[:0], a))
 }
 
 // Write implements [occ.Entry]: it adds what changes of the records of a block.

@@ -45,7 +45,7 @@ func (e *Engine) NewCollector(grace time.Duration) *Collector {
 // Candidates returns the number of addresses that were leaked when last seen.
 func (c *Collector) Candidates() int { return len(c.since) }
 
-// Collect looks at every address once and releases those confirmed. It calls live for each address that has a handle, and again
+// Collect looks at every address once and releases those confirmed. It calls live for each holder of an address that has a handle, and again
 // for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and sequence number,
 // so an address that has another holder by then stays held. It returns what it released, and the error of the store that ended
 // it.
@@ -60,18 +60,20 @@ func (c *Collector) Collect(ctx context.Context, live func(Allocation) Liveness)
 		if al.Handle == "" || al.Cooling {
 			continue
 		}
-		l := live(al)
-		if l == Alive {
-			continue
-		}
-		key := leakKey{al.Address, al.Seq}
-		first, known := c.since[key]
-		if !known {
-			first = now
-		}
-		seen[key] = first
-		if l == Gone || c.grace > 0 && now.Sub(first) >= c.grace {
-			confirmed[al.Handle] = append(confirmed[al.Handle], al)
+		for al := range al.Holders() {
+			l := live(al)
+			if l == Alive {
+				continue
+			}
+			key := leakKey{al.Address, al.Seq}
+			first, known := c.since[key]
+			if !known {
+				first = now
+			}
+			seen[key] = first
+			if l == Gone || c.grace > 0 && now.Sub(first) >= c.grace {
+				confirmed[al.Handle] = append(confirmed[al.Handle], al)
+			}
 		}
 	}
 	c.since = seen

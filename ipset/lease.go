@@ -90,9 +90,10 @@ func (t *txn) extend(held []place, until int64) ([]Allocation, error) {
 	}
 	var extended []Allocation
 	for _, h := range held {
-		if h.be.Extend(h.x, until) {
+		if h.be.Extend(h.x, h.Seq, until) {
 			_, a := h.be.Look(h.x)
-			extended = append(extended, h.be.Allocation(h.x, a))
+			h.Until = until
+			extended = append(extended, a.AllocationOf(h.be.Addr(h.x), h.be.at.Bits(), h.Holder))
 			t.Change(h.be)
 		}
 	}
@@ -112,7 +113,7 @@ func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g Guard, ttl time.Du
 	}
 	err := e.doHeld(ctx, a, g, func(t *txn, h place) error {
 		_, was := h.be.Look(h.x)
-		if renewed = h.be.Allocation(h.x, was); was.Until == 0 {
+		if renewed = was.AllocationOf(a, h.be.at.Bits(), h.Holder); h.Until == 0 {
 			return nil
 		}
 		als, err := t.extend([]place{h}, block.Later(t.now, int64(ttl)))
@@ -139,7 +140,7 @@ type DeclineArgs struct {
 }
 
 // Decline takes an address from its holder and out of use for a time, in one commit, as after a DHCPDECLINE: something else on the
-// network answers for it. Until then it cools and no call assigns it, its former holder included. [Engine.Lookup] and Allocations
+// network answers for it; other holders of the address lose it, too. Until then it cools and no call assigns it, its former holder included. [Engine.Lookup] and Allocations
 // show it with the reason. To repeat a Decline with the same handle is no error and changes nothing.
 //
 // Errors, nothing changed: [ipalloc.ErrMismatch] with the holder if the guard names another, [ipalloc.ErrCooling] with the time
@@ -155,7 +156,7 @@ func (e *Engine) Decline(ctx context.Context, a DeclineArgs) (Allocation, error)
 	var declined Allocation
 	decline := func(t *txn, h place) error {
 		_, was := h.be.Look(h.x)
-		why, err := block.DeclineAttributes(was.Handle, a.Reason)
+		why, err := block.DeclineAttributes(h.Handle, a.Reason)
 		if err != nil {
 			return err
 		}
@@ -225,7 +226,9 @@ func (p *heldPlan) Plan(t *txn) error {
 	case OwnerChanged:
 		return inTheWay(al, ipalloc.ErrMismatch)
 	case Released:
-		return p.do(t, place{be, x})
+		_, a := be.Look(x)
+		h, _ := a.Find(p.guard)
+		return p.do(t, place{be, x, h})
 	}
 	switch {
 	case !busy:

@@ -16,7 +16,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Lookup returns the allocation of an address as it is in the store. It returns [ipalloc.ErrNotHeld] for one that is not held,
+// Lookup returns the allocation of an address as it is in the store. Of a shared one it is that of the first holder, and
+// [Allocation.Holders] yields all. It returns [ipalloc.ErrNotHeld] for one that is not held,
 // [ipalloc.ErrCooling] with the allocation for one that is cooling, and [ipalloc.ErrInvalid]. One round trip.
 func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (Allocation, error) {
 	fail := func(al Allocation, err error) (Allocation, error) {
@@ -43,12 +44,13 @@ func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (Allocation, error) {
 // readMost is how many records are read at once.
 const readMost = 1000
 
-// readAddresses reads the records of some addresses, and returns those held that keep accepts.
+// readAddresses reads the records of some addresses, and returns those of their holders that keep accepts.
 func (e *Engine) readAddresses(ctx context.Context, keys []string, keep func(Allocation) bool) ([]Allocation, error) {
 	return e.readStates(ctx, keys, func(al Allocation) bool { return !al.Cooling && keep(al) })
 }
 
-// readStates reads the catalog and the records of some addresses, and returns those held or cooling that keep accepts.
+// readStates reads the catalog and the records of some addresses, and returns those of their holders that keep accepts, of
+// addresses held or cooling.
 func (e *Engine) readStates(ctx context.Context, keys []string, keep func(Allocation) bool) ([]Allocation, error) {
 	var als []Allocation
 	now := e.past()
@@ -70,8 +72,10 @@ func (e *Engine) readStates(ctx context.Context, keys []string, keep func(Alloca
 			if err != nil {
 				return nil, err
 			}
-			if busy && keep(al) {
-				als = append(als, al)
+			for h := range al.Holders() {
+				if busy && keep(h) {
+					als = append(als, h)
+				}
 			}
 		}
 		keys = keys[n:]
@@ -291,7 +295,8 @@ func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record
 	return true, nil
 }
 
-// Allocations yields what is held or cooling in p, in address order; an error is the last thing it yields. It reads a few at a
+// Allocations yields what is held or cooling in p, in address order, each address once, with its first holder; an error is the
+// last thing it yields. It reads a few at a
 // time, so the result is not a consistent snapshot. The zero prefix is every address of both families.
 func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[Allocation, error] {
 	return func(yield func(Allocation, error) bool) {

@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -70,7 +71,7 @@ type releasePlan struct {
 	fetch fetch
 	drops []drop
 	// Room for the release of one address.
-	oneX [1]uint64
+	one [1]leaving
 }
 
 // forget drops what refers to the engine and to the caller.
@@ -84,11 +85,62 @@ func (p *releasePlan) forget() {
 	}
 }
 
-// drop is the ordinals to release of one block, and how many records they have.
+// drop is what to release of one block, and how many records that has.
 type drop struct {
-	be       *blockEntry
-	ordinals []uint64
-	records  int
+	be      *blockEntry
+	leaving []leaving
+	records int
+	shared  bool // some of the addresses may have several holders
+}
+
+// leaving is a holder that gives an ordinal back, by its sequence number; 0 is all holders.
+type leaving struct{ x, seq uint64 }
+
+// add notes that a holder leaves an ordinal, 0 for all.
+func (d *drop) add(x, seq uint64) {
+	_, a := d.be.Look(x)
+	d.leaving, d.shared = append(d.leaving, leaving{x, seq}), d.shared || a.IsShared()
+	if h, ok := a.Find(Guard{Seq: seq}); ok && seq != 0 {
+		d.records += 1 + len(holderEntries(nil, &h))
+	} else {
+		d.records += recordsOf(a)
+	}
+}
+
+// has reports whether a holder of an ordinal is among those that leave, 0 for all of them.
+func (d *drop) has(x, seq uint64) bool {
+	if !d.shared {
+		return slices.ContainsFunc(d.leaving, func(l leaving) bool { return l.x == x })
+	}
+	_, a := d.be.Look(x)
+	return slices.Contains(d.leaving, leaving{x, seq}) || d.all(x, a)
+}
+
+// frees returns how many ordinals have no holder afterwards.
+func (d *drop) frees() (n uint64) {
+	if !d.shared {
+		return uint64(len(d.leaving))
+	}
+	for i, l := range d.leaving {
+		_, a := d.be.Look(l.x)
+		if d.all(l.x, a) && !slices.ContainsFunc(d.leaving[:i], func(o leaving) bool { return o.x == l.x }) {
+			n++
+		}
+	}
+	return n
+}
+
+// all reports whether all holders of an ordinal leave it.
+func (d *drop) all(x uint64, a *block.Address) bool {
+	n := 0
+	for _, l := range d.leaving {
+		if l.x == x && l.seq == 0 {
+			return true
+		} else if l.x == x {
+			n++
+		}
+	}
+	return n == a.Count()
 }
 
 // Plan implements [occ.Plan].
@@ -167,22 +219,22 @@ func (p *releasePlan) outcome(be *blockEntry, r Release) Outcome {
 	if o := be.CanDrop(x, r.Guard); o != Released {
 		return o
 	}
-	_, a := be.Look(x)
+	seq := be.Leaving(x, r.Guard)
 	for i := range p.drops {
-		if p.drops[i].be == be {
-			if slices.Contains(p.drops[i].ordinals, x) {
+		if d := &p.drops[i]; d.be == be {
+			if d.has(x, seq) {
 				return WasFree // named twice
 			}
-			p.drops[i].ordinals = append(p.drops[i].ordinals, x)
-			p.drops[i].records += recordsOf(a)
+			d.add(x, seq)
 			return Released
 		}
 	}
-	ordinals := p.oneX[:0]
-	if len(p.drops) > 0 {
-		ordinals = nil // it is in use
+	d := drop{be: be}
+	if len(p.drops) == 0 {
+		d.leaving = p.one[:0]
 	}
-	p.drops = append(p.drops, drop{be, append(ordinals, x), recordsOf(a)})
+	d.add(x, seq)
+	p.drops = append(p.drops, d)
 	return Released
 }
 
@@ -239,14 +291,14 @@ func (t *txn) drop(cat *catalogEntry, drops []drop) error {
 	n := 0
 	for _, dr := range drops {
 		cooldown := cat.cooldown(dr.be.Prefix())
-		cools := len(dr.ordinals) > 0 && cooldown > 0
+		cools := len(dr.leaving) > 0 && cooldown > 0
 		if _, last := dr.be.CoolingTimes(); cools && block.Later(t.now, cooldown) < last {
 			if err := t.fetchCooling(dr.be); err != nil { // one that was declined cools for longer
 				return err
 			}
 		}
 		n += t.blockOps(dr.be, dr.records, cools, dr.be.Owner().Kind == Nobody)
-		if emptiedBy(dr.be.Block, dr.ordinals) && dr.be.Owner().Kind == Nobody && !cools {
+		if dr.empties() && dr.be.Owner().Kind == Nobody && !cools {
 			if err := t.vacate(dr.be.Prefix(), dr.be.Seq()); err != nil {
 				return err
 			}
@@ -256,10 +308,12 @@ func (t *txn) drop(cat *catalogEntry, drops []drop) error {
 		return err
 	}
 	for _, dr := range drops {
-		slices.Sort(dr.ordinals)
+		slices.SortStableFunc(dr.leaving, func(a, b leaving) int { return cmp.Compare(a.x, b.x) })
 		cooldown := cat.cooldown(dr.be.Prefix())
-		for _, x := range dr.ordinals {
-			dr.be.Drop(x, t.now, block.Later(t.now, cooldown))
+		for _, l := range dr.leaving {
+			if st, _ := dr.be.Look(l.x); st == block.Held { // else an earlier one freed it
+				dr.be.Leave(l.x, l.seq, t.now, block.Later(t.now, cooldown))
+			}
 		}
 		if dr.be.IsEmpty() && dr.be.Owner().Kind == Nobody {
 			dr.be.set(nil)
@@ -269,10 +323,8 @@ func (t *txn) drop(cat *catalogEntry, drops []drop) error {
 	return nil
 }
 
-// emptiedBy reports whether nothing is held or cooling when the ordinals are released.
-func emptiedBy(b *block.Block, ordinals []uint64) bool {
-	return uint64(len(ordinals)) == b.Used() && b.Cooling() == 0
-}
+// empties reports whether nothing of the block is held or cooling afterwards.
+func (d *drop) empties() bool { return d.be.Cooling() == 0 && d.frees() == d.be.Used() }
 
 // ReleaseByHandle gives back every address of a handle and returns them in the order of their blocks. A handle that
 // has none is no error. With many blocks it goes in steps; an interrupted release is resumed by repeating it.
@@ -361,9 +413,7 @@ func (p *releaseHandlePlan) Plan(t *txn) error {
 		if n := len(drops); n == 0 || drops[n-1].be != h.be {
 			drops = append(drops, drop{be: h.be})
 		}
-		_, a := h.be.Look(h.x)
-		d := &drops[len(drops)-1]
-		d.ordinals, d.records = append(d.ordinals, h.x), d.records+recordsOf(a)
+		drops[len(drops)-1].add(h.x, h.Seq)
 	}
 	return t.drop(cat, drops)
 }

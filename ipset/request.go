@@ -133,8 +133,10 @@ func (t *txn) recall(cat *catalogEntry, m *memo, handle string) (held []Allocati
 		if err != nil {
 			continue
 		}
-		if st, a := be.Look(x); st == block.Held && a.Seq == d.seq && a.Handle == handle {
-			held = append(held, be.Allocation(x, a))
+		if st, a := be.Look(x); st == block.Held {
+			if h, ok := a.Find(Guard{Seq: d.seq}); ok && h.Handle == handle {
+				held = append(held, a.AllocationOf(d.prefix.Addr(), d.prefix.Bits(), h))
+			}
 		}
 	}
 	return held, nil
@@ -165,16 +167,14 @@ func (p *assignPlan) existing(t *txn) (bool, error) {
 	}
 	if p.offer {
 		short := slices.DeleteFunc(slices.Clone(held), func(h place) bool {
-			_, a := h.be.Look(h.x)
-			return a.Until == 0 || a.Until >= block.LeaseEnd(t.now, p.TTL)
+			return h.Until == 0 || h.Until >= block.LeaseEnd(t.now, p.TTL)
 		})
 		if _, err := t.extend(short, block.LeaseEnd(t.now, p.TTL)); err != nil {
 			return false, err
 		}
 	}
 	for _, h := range held {
-		_, a := h.be.Look(h.x)
-		if al := h.be.Allocation(h.x, a); al.Address.Is4() {
+		if al := h.be.AllocationOf(h.x, p.Handle); al.Address.Is4() {
 			p.result.V4 = append(p.result.V4, al)
 		} else {
 			p.result.V6 = append(p.result.V6, al)
@@ -191,13 +191,13 @@ func (t *txn) changes(handle string) bool {
 			continue
 		}
 		for _, c := range be.changes.List {
-			if inHandleIndex(c.Was) && c.Was.Handle == handle {
+			if holds(c.Was, handle) {
 				return true
 			}
 			if be.Block == nil {
 				continue
 			}
-			if _, a := be.Look(c.X); inHandleIndex(a) && a.Handle == handle {
+			if _, a := be.Look(c.X); holds(a, handle) {
 				return true
 			}
 		}
@@ -205,10 +205,20 @@ func (t *txn) changes(handle string) bool {
 	return false
 }
 
-// place is an ordinal of a block.
+// holds reports whether a handle is one of the holders of an address, which is nil if it has no record.
+func holds(a *block.Address, handle string) bool {
+	if a == nil || a.Cooling {
+		return false
+	}
+	_, ok := a.Find(Guard{Handle: handle})
+	return ok
+}
+
+// place is an ordinal of a block and one of its holders.
 type place struct {
 	be *blockEntry
 	x  uint64
+	block.Holder
 }
 
 // heldBy returns the addresses that a handle holds, in address order. The transaction rests on the blocks.
@@ -247,8 +257,10 @@ func (t *txn) heldAt(cat *catalogEntry, ids []netip.Prefix, handle string) ([]pl
 		if err != nil {
 			continue
 		}
-		if st, a := be.Look(x); st == block.Held && a.Handle == handle {
-			held = append(held, place{be, x})
+		if st, a := be.Look(x); st == block.Held {
+			if h, ok := a.Find(Guard{Handle: handle}); ok {
+				held = append(held, place{be, x, h})
+			}
 		}
 	}
 	return held, nil

@@ -14,6 +14,8 @@ type (
 	Allocation = block.Allocation
 	// Claim describes the holder of an address.
 	Claim = block.Claim
+	// Share, in a [Claim], lets an address have several holders.
+	Share = block.Share
 	// Guard is the condition on which an address is released.
 	Guard = block.Guard
 	// BlockInfo is a read-only view of a block as a query found it.

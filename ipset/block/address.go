@@ -21,18 +21,24 @@ type Identity struct {
 	Active, Alternate Attributes
 }
 
-// Address is what an address record says.
-type Address struct {
+// Holder is one holder of an address.
+type Holder struct {
 	Identity
 	Seq      uint64
 	Until    int64 // the end of the lease, 0 without one; of a cooling address the moment it is free
-	Cooling  bool
-	Borrowed bool // the host was not the block's owner when it got the address: an index record says so
+	Borrowed bool  // the host was not the block's owner when it got the address: an index record says so
 }
 
-// The coded address, version 1. Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
+// Address is what an address record says. The embedded Holder is the first one; [Address.Holders] yields all.
+type Address struct {
+	Holder
+	Cooling bool
+	shared  string // coded Share and further holders, "" for an address that allows no others
+}
+
+// The coded address, version 2. Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
 //
-//	1                 version
+//	2                 version
 //	flags             what follows, see below
 //	prefix length     of the block, one byte
 //	sequence number
@@ -41,10 +47,13 @@ type Address struct {
 //	handle            string, with addrHandle
 //	active            string, with addrActive: coded attributes
 //	alternate         string, with addrAlternate
+//	most              with addrShared: how many holders there may be
+//	key               string, with addrShared: what the holders have in common
+//	further holders   with addrShared: each as flags, sequence number, until, host, handle, active, alternate
 //
-// All bits of the flags are in use: what else an address will have, such as more holders, needs another version.
+// The flags of the first 7 bits take one byte, so that most records have no more. New ones go to the end.
 const (
-	addressVersion = 1
+	addressVersion = 2
 
 	addrCooling   = 1 << 0
 	addrBorrowed  = 1 << 1
@@ -54,22 +63,29 @@ const (
 	addrHandle    = 1 << 5
 	addrActive    = 1 << 6
 	addrAlternate = 1 << 7
+	addrShared    = 1 << 8
+
+	holderFlags  = addrBorrowed | addrUntil | addrHost | addrVirtual | addrHandle | addrActive | addrAlternate
+	addressFlags = holderFlags | addrCooling | addrShared
 )
 
-// Append appends the coded address of a block of the given prefix length to dst.
-func (a *Address) Append(dst []byte, length int) []byte {
-	flags := byte(0)
-	for i, set := range [...]bool{a.Cooling, a.Borrowed, a.Until != 0, a.Host.Kind == Host, a.Host.Kind == Virtual, a.Handle != "", a.Active.code != "", a.Alternate.code != ""} {
+// flags returns those that say what follows of a holder.
+func (h *Holder) flags() (flags uint64) {
+	for i, set := range [...]bool{false, h.Borrowed, h.Until != 0, h.Host.Kind == Host, h.Host.Kind == Virtual, h.Handle != "", h.Active.code != "", h.Alternate.code != ""} {
 		if set {
 			flags |= 1 << i
 		}
 	}
-	dst = append(dst, addressVersion, flags, byte(length))
-	dst = binary.AppendUvarint(dst, a.Seq)
-	if a.Until != 0 {
-		dst = binary.AppendVarint(dst, a.Until)
+	return flags
+}
+
+// append appends what the flags announce.
+func (h *Holder) append(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, h.Seq)
+	if h.Until != 0 {
+		dst = binary.AppendVarint(dst, h.Until)
 	}
-	for _, s := range [...]string{a.Host.Name, a.Handle, a.Active.code, a.Alternate.code} {
+	for _, s := range [...]string{h.Host.Name, h.Handle, h.Active.code, h.Alternate.code} {
 		if s != "" {
 			dst = wire.AppendString(dst, s)
 		}
@@ -77,22 +93,15 @@ func (a *Address) Append(dst []byte, length int) []byte {
 	return dst
 }
 
-// DecodeAddress reads an address record and the prefix length of its block. The strings are parts of s.
-func DecodeAddress(s string) (a Address, length int, err error) {
-	r := wire.Reader{S: s}
-	if v := r.Byte(); v != addressVersion {
-		r.Fail("version")
-	}
-	flags := r.Byte()
-	length = int(r.Byte())
-	a.Seq = r.Uvarint()
-	a.Cooling, a.Borrowed = flags&addrCooling != 0, flags&addrBorrowed != 0
+// read is the inverse of append. The strings are parts of that of the reader.
+func (h *Holder) read(r *wire.Reader, flags uint64) {
+	h.Seq, h.Borrowed = r.Uvarint(), flags&addrBorrowed != 0
 	if flags&addrUntil != 0 {
-		if a.Until = r.Varint(); a.Until == 0 {
+		if h.Until = r.Varint(); h.Until == 0 {
 			r.Fail("time")
 		}
 	}
-	text := func(flag byte) string {
+	text := func(flag uint64) string {
 		if flags&flag == 0 {
 			return ""
 		}
@@ -104,25 +113,61 @@ func DecodeAddress(s string) (a Address, length int, err error) {
 	}
 	switch flags & (addrHost | addrVirtual) {
 	case addrHost:
-		a.Host = Owner{Host, text(addrHost)}
+		h.Host = Owner{Host, text(addrHost)}
 	case addrVirtual:
-		a.Host = Owner{Virtual, text(addrVirtual)}
+		h.Host = Owner{Virtual, text(addrVirtual)}
 	case addrHost | addrVirtual:
 		r.Fail("host")
 	}
-	a.Handle, a.Active.code, a.Alternate.code = text(addrHandle), text(addrActive), text(addrAlternate)
+	h.Handle, h.Active.code, h.Alternate.code = text(addrHandle), text(addrActive), text(addrAlternate)
 	switch {
 	case r.Err != nil:
+	case h.Seq == 0:
+		r.Fail("sequence number")
+	case h.Borrowed && h.Host.Kind == Nobody, h.Host.Kind != Nobody && h.Host.Check() != nil:
+		r.Fail("host")
+	case len(h.Handle) > maxName || strings.IndexByte(h.Handle, 0) >= 0:
+		r.Fail("handle")
+	case !h.Active.valid() || !h.Alternate.valid():
+		r.Fail("attributes")
+	}
+}
+
+// Append appends the coded address of a block of the given prefix length to dst.
+func (a *Address) Append(dst []byte, length int) []byte {
+	flags := a.flags()
+	if a.Cooling {
+		flags |= addrCooling
+	}
+	if a.shared != "" {
+		flags |= addrShared
+	}
+	dst = append(binary.AppendUvarint(append(dst, addressVersion), flags), byte(length))
+	return append(a.Holder.append(dst), a.shared...)
+}
+
+// DecodeAddress reads an address record and the prefix length of its block. The strings are parts of s.
+func DecodeAddress(s string) (a Address, length int, err error) {
+	r := wire.Reader{S: s}
+	if v := r.Byte(); v != addressVersion {
+		r.Fail("version")
+	}
+	flags := r.Uvarint()
+	if flags&^addressFlags != 0 {
+		r.Fail("flags")
+	}
+	length = int(r.Byte())
+	a.read(&r, flags)
+	a.Cooling = flags&addrCooling != 0
+	switch {
+	case r.Err != nil:
+	case a.Cooling && (a.Until == 0 || flags&addrShared != 0):
+		r.Fail("cooling address")
+	case flags&addrShared != 0:
+		a.shared = r.S
+		a.checkShared(&r)
 	case r.S != "":
 		r.Fail("bytes after the address")
-	case a.Seq == 0 || a.Cooling && a.Until == 0:
-		r.Fail("sequence number or time")
-	case a.Borrowed && a.Host.Kind == Nobody, a.Host.Kind != Nobody && a.Host.Check() != nil:
-		r.Fail("host")
-	case len(a.Handle) > maxName || strings.IndexByte(a.Handle, 0) >= 0:
-		r.Fail("handle")
-	case !a.Active.valid() || !a.Alternate.valid():
-		r.Fail("attributes")
 	}
 	if r.Err != nil {
 		return Address{}, 0, fmt.Errorf("%w: address record", r.Err)
@@ -130,18 +175,38 @@ func DecodeAddress(s string) (a Address, length int, err error) {
 	return a, length, nil
 }
 
-// At returns what becomes of an address by the time now: a lease that has ended cools, and what has cooled is free.
+// At returns what becomes of an address by the time now: holders whose lease has ended leave it, with the last of them it
+// cools, and what has cooled is free.
 func (a Address) At(now, cooldown int64) (Address, bool) {
-	if a.Until != 0 && !a.Cooling && a.Until <= now {
+	for a.shared != "" {
+		h, ok := a.firstEnd()
+		if !ok || h.Until > now {
+			break
+		}
+		if !a.remove(h.Seq) {
+			a = Address{Holder: h}
+		}
+	}
+	if a.Until != 0 && !a.Cooling && a.Until <= now && a.shared == "" {
 		a.Cooling, a.Until = true, Later(a.Until, cooldown)
 	}
 	return a, !a.Cooling || a.Until > now
 }
 
-// Allocation describes an address of a block of the given prefix length.
+// Allocation describes an address of a block of the given prefix length, held by its first holder.
 func (a *Address) Allocation(at netip.Addr, length int) Allocation {
-	return Allocation{
-		Address: at, Block: netip.PrefixFrom(at, length).Masked(), Host: a.Host, Handle: a.Handle,
-		Attributes: a.Active, Alternate: a.Alternate, Seq: a.Seq, Until: Unstamp(a.Until), Cooling: a.Cooling,
+	return a.AllocationOf(at, length, a.Holder)
+}
+
+// AllocationOf describes an address of a block of the given prefix length as one of its holders has it.
+func (a *Address) AllocationOf(at netip.Addr, length int, h Holder) Allocation {
+	al := Allocation{
+		Address: at, Block: netip.PrefixFrom(at, length).Masked(), Host: h.Host, Handle: h.Handle,
+		Attributes: h.Active, Alternate: h.Alternate, Seq: h.Seq, Until: Unstamp(h.Until), Cooling: a.Cooling,
 	}
+	if a.shared != "" {
+		rest := a.further()
+		al.shared = string(appendHolder([]byte(a.shared[:len(a.shared)-len(rest)]), a.Holder)) + rest
+	}
+	return al
 }

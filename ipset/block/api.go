@@ -19,6 +19,9 @@ type Claim struct {
 	Attributes Attributes
 	// TTL is the time the address is held for; 0 is until it is released.
 	TTL time.Duration
+	// Share, if it is not zero, lets the address have other holders beside the first, who is then in need of a handle. Each
+	// holder has its own host, attributes and lease. The address is free when the last is gone.
+	Share Share
 }
 
 // IdentityOf returns whose an address is that is held for a host by a claim.
@@ -54,7 +57,8 @@ type Guard struct {
 type Outcome uint8
 
 const (
-	// Released means that the address was held and is free now, or cooling.
+	// Released means that the address was held and is free now, or cooling. An address with other holders than the one that
+	// the guard names stays theirs.
 	Released Outcome = iota
 	// WasFree means that the address was not held.
 	WasFree
@@ -128,6 +132,10 @@ func (b *Block) AutoAssign(dst []Allocation, n int, c Claim, now time.Time, avoi
 	until := LeaseEnd(at, c.TTL)
 	for _, x := range b.free.peek(buf[:0], b.most(n), spans) {
 		seq := b.Hold(x, id, until)
+		if c.Share != (Share{}) {
+			dst = append(dst, b.AllowSharing(x, c.Share))
+			continue
+		}
 		dst = append(dst, Allocation{Address: b.Addr(x), Block: b.prefix, Host: b.owner, Handle: c.Handle, Attributes: c.Attributes, Seq: seq, Until: Unstamp(until)})
 	}
 	return dst
@@ -150,6 +158,7 @@ func (b *Block) Assign(a netip.Addr, c Claim, now time.Time) (Allocation, error)
 		return Allocation{}, err
 	}
 	b.Hold(x, IdentityOf(c, b.owner), LeaseEnd(Stamp(now), c.TTL))
+	b.AllowSharing(x, c.Share)
 	al, _ := b.Lookup(a)
 	return al, nil
 }
@@ -178,7 +187,7 @@ func (b *Block) Release(a netip.Addr, g Guard, now time.Time, cooldown time.Dura
 	}
 	o := b.CanDrop(x, g)
 	if o == Released {
-		b.Drop(x, Stamp(now), Later(Stamp(now), int64(cooldown)))
+		b.Leave(x, b.Leaving(x, g), Stamp(now), Later(Stamp(now), int64(cooldown)))
 	}
 	return o, nil
 }
@@ -189,10 +198,24 @@ func (b *Block) CanDrop(x uint64, g Guard) Outcome {
 	switch {
 	case st != Held:
 		return WasFree
-	case g.Seq != 0 && a.Seq != g.Seq, g.Handle != "" && a.Handle != g.Handle:
+	case g == Guard{}:
+		return Released
+	}
+	if _, ok := a.Find(g); !ok {
 		return OwnerChanged
 	}
 	return Released
+}
+
+// Leaving returns the sequence number of the holder of a held ordinal that a guard names, 0 for a guard without conditions:
+// all of them.
+func (b *Block) Leaving(x uint64, g Guard) uint64 {
+	if g == (Guard{}) {
+		return 0
+	}
+	_, a := b.Look(x)
+	h, _ := a.Find(g)
+	return h.Seq
 }
 
 // Lookup returns the allocation of an address, and false if it is neither held nor cooling, or not of this block.
@@ -243,19 +266,25 @@ func (b *Block) FreeAddresses() iter.Seq[netip.Addr] {
 func (b *Block) Renew(handle string, ttl time.Duration, now time.Time) int {
 	n := 0
 	for x, a := range b.Each() {
-		if a.Handle == handle && b.Extend(x, Later(Stamp(now), int64(ttl))) {
+		if h, ok := a.Find(Guard{Handle: handle}); ok && b.Extend(x, h.Seq, Later(Stamp(now), int64(ttl))) {
 			n++
 		}
 	}
 	return n
 }
 
-// Extend moves the end of the lease of an ordinal and reports whether it is held under one.
-func (b *Block) Extend(x uint64, until int64) bool {
-	if st, a := b.Look(x); st != Held || a.Until == 0 {
+// Extend moves the end of the lease that a holder of an ordinal has, and reports whether there is one.
+func (b *Block) Extend(x, seq uint64, until int64) bool {
+	st, a := b.Look(x)
+	if st != Held {
 		return false
 	}
-	b.Change(x).Until = until
+	h, ok := a.Find(Guard{Seq: seq})
+	if !ok || h.Until == 0 {
+		return false
+	}
+	h.Until = until
+	b.Change(x).replace(h)
 	if until < b.lease {
 		b.lease = until
 	}
@@ -278,6 +307,8 @@ func (b *Block) SetAttributes(at netip.Addr, g Guard, active, alternate Attribut
 		return errOwner
 	}
 	a := b.Change(x)
-	a.Active, a.Alternate = active, alternate
+	h, _ := a.Find(g)
+	h.Active, h.Alternate = active, alternate
+	a.replace(h)
 	return nil
 }

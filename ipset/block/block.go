@@ -31,7 +31,7 @@ type Block struct {
 	since      int64  // when it last became empty; of use only while it is
 	seq        uint64 // the last sequence number given
 	lease      int64  // no lease ends before; 0: there is none
-	leases     uint64 // addresses held under a lease
+	leases     uint64 // holders of addresses that have a lease
 	ended      bool   // the lease that ends first may have been given back; tidy finds the next
 
 	free   queue
@@ -279,16 +279,32 @@ func (b *Block) Hold(x uint64, id Identity, until int64) uint64 {
 	p.held |= bit
 	p.cooling &^= bit
 	a := b.fresh()
-	*a = Address{Identity: id, Seq: b.seq, Until: until, Borrowed: id.Host != b.owner && id.Host.Kind != Nobody}
+	*a = Address{Holder: Holder{Identity: id, Seq: b.seq, Until: until, Borrowed: b.borrows(id)}}
 	b.set(p, x, a)
 	b.used++
-	if until != 0 {
-		b.leases++
-		if b.lease == 0 || until < b.lease {
-			b.lease = until
-		}
-	}
+	b.begin(until)
 	return b.seq
+}
+
+// borrows reports whether an address of the block is borrowed by a holder who gets it now.
+func (b *Block) borrows(id Identity) bool { return id.Host != b.owner && id.Host.Kind != Nobody }
+
+// begin and end count the leases; 0 is none.
+func (b *Block) begin(until int64) {
+	if until == 0 {
+		return
+	}
+	b.leases++
+	if b.lease == 0 || until < b.lease {
+		b.lease = until
+	}
+}
+
+func (b *Block) end(until int64) {
+	if until != 0 {
+		b.leases -= min(b.leases, 1) // a damaged record may have it otherwise
+		b.ended = true
+	}
 }
 
 // fresh returns an address to be filled in.
@@ -320,11 +336,8 @@ func (b *Block) Put(x uint64, a Address) error {
 	}
 	p.held |= bit
 	b.used++
-	if a.Until != 0 {
-		b.leases++
-		if b.lease == 0 || a.Until < b.lease {
-			b.lease = a.Until
-		}
+	for h := range a.Holders() {
+		b.begin(h.Until)
 	}
 	return nil
 }
@@ -358,15 +371,14 @@ func (b *Block) Drop(x uint64, now, until int64) {
 	p := b.page(x, false)
 	bit := uint64(1) << (x & 63)
 	old := p.get(x)
-	if old.Until != 0 {
-		b.leases -= min(b.leases, 1) // a damaged record may have it otherwise
-		b.ended = true
+	for h := range old.Holders() {
+		b.end(h.Until)
 	}
 	b.used--
 	p.held &^= bit
 	if until > now {
 		a := b.Change(x)
-		a.Cooling, a.Until = true, until
+		a.Cooling, a.Until, a.shared = true, until, ""
 		p.cooling |= bit
 		b.cools(x, until)
 	} else {

@@ -33,8 +33,10 @@ func (b *Block) Check() error {
 				return bad("reserved ordinal %d is in use", x)
 			case a == nil:
 				absent++
-			case a.Seq == 0 || a.Seq > b.seq:
-				return bad("ordinal %d has sequence number %d, the block %d", x, a.Seq, b.seq)
+			case a.Seq == 0 || a.lastSeq() > b.seq:
+				return bad("ordinal %d has sequence number %d to %d, the block %d", x, a.Seq, a.lastSeq(), b.seq)
+			case a.checkHolders() != nil:
+				return bad("ordinal %d: %v", x, a.checkHolders())
 			case a.Cooling != (p.cooling&bit != 0):
 				return bad("ordinal %d: its address says cooling is %v", x, a.Cooling)
 			}
@@ -44,10 +46,15 @@ func (b *Block) Check() error {
 				continue
 			}
 			used++
-			if a != nil && a.Until != 0 {
-				leases++
-				if lease == 0 || a.Until < lease {
-					lease = a.Until
+			if a == nil {
+				continue
+			}
+			for h := range a.Holders() {
+				if h.Until != 0 {
+					leases++
+					if lease == 0 || h.Until < lease {
+						lease = h.Until
+					}
 				}
 			}
 		}

@@ -215,7 +215,7 @@ func (b *Block) Decode(p netip.Prefix, s string) error {
 		return r.Err
 	case r.S != "":
 		return fmt.Errorf("%w: block is followed by %d bytes", ipalloc.ErrCorrupt, len(r.S))
-	case b.leases > b.used || !b.formerly():
+	case b.leases > b.used*maxHolders || !b.formerly():
 		return fmt.Errorf("%w: leases or former owners of a block", ipalloc.ErrCorrupt)
 	}
 	return nil

@@ -16,8 +16,8 @@ func (b *Block) LoadRecord(x uint64, record string) error {
 	if err != nil {
 		return err
 	}
-	if st, _ := b.Look(x); a.Cooling != (st == Cooling) || length != b.prefix.Bits() || a.Seq > b.seq {
-		return fmt.Errorf("%w: address record says cooling %v, /%d, sequence number %d", ipalloc.ErrCorrupt, a.Cooling, length, a.Seq)
+	if st, _ := b.Look(x); a.Cooling != (st == Cooling) || length != b.prefix.Bits() || a.lastSeq() > b.seq {
+		return fmt.Errorf("%w: address record says cooling %v, /%d, sequence number %d", ipalloc.ErrCorrupt, a.Cooling, length, a.lastSeq())
 	}
 	b.Load(x, &a)
 	return nil
@@ -100,8 +100,10 @@ func (b *Block) Recount() bool {
 
 func (b *Block) countLeases() (n uint64) {
 	for _, a := range b.Each() {
-		if a.Until != 0 && !a.Cooling {
-			n++
+		for h := range a.Holders() {
+			if h.Until != 0 && !a.Cooling {
+				n++
+			}
 		}
 	}
 	return n

@@ -63,7 +63,7 @@ func (b *Block) setOwner(o Owner) {
 // HeldFor reports whether an ordinal is held for a host.
 func (b *Block) HeldFor(x uint64, host Owner) bool {
 	st, a := b.Look(x)
-	return st == Held && a.Host == host
+	return st == Held && a.IsHeldFor(host)
 }
 
 // maxName bounds names so that every key fits the stores (bbolt: 32 KiB, etcd: far more) with room for what precedes it.

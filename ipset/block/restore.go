@@ -21,9 +21,18 @@ func Restore(p netip.Prefix, o Options, free []netip.Addr, busy []Allocation) (*
 	}
 	for _, al := range busy {
 		x, err := b.Ordinal(al.Address)
-		a := Address{
-			Identity: Identity{al.Host, al.Handle, al.Attributes, al.Alternate},
-			Seq:      al.Seq, Until: Stamp(al.Until), Cooling: al.Cooling, Borrowed: !al.Cooling && al.Host != b.owner && al.Host.Kind != Nobody,
+		a := Address{Cooling: al.Cooling}
+		for h := range al.Holders() {
+			holder := Holder{
+				Identity: Identity{h.Host, h.Handle, h.Attributes, h.Alternate},
+				Seq:      h.Seq, Until: Stamp(h.Until), Borrowed: !h.Cooling && h.Host != b.owner && h.Host.Kind != Nobody,
+			}
+			if a.Seq == 0 {
+				a.Holder = holder
+				a.allow(al.Share())
+			} else {
+				a.add(holder)
+			}
 		}
 		if err == nil {
 			_, _, err = DecodeAddress(string(a.Append(nil, p.Bits())))

@@ -53,18 +53,20 @@ func (b *Block) AdvanceTo(now, cooldown int64, most int) bool {
 // expire releases the addresses whose lease has ended, in the order of their ends and at most so many, and finds the next end.
 func (b *Block) expire(now, cooldown int64, most int) {
 	type end struct {
-		until int64
-		x     uint64
+		until  int64
+		x, seq uint64
 	}
 	var ends []end
 	b.lease = 0
 	for x, a := range b.Each() {
-		switch {
-		case a.Until == 0 || a.Cooling:
-		case a.Until <= now:
-			ends = append(ends, end{a.Until, x})
-		case b.lease == 0 || a.Until < b.lease:
-			b.lease = a.Until
+		for h := range a.Holders() {
+			switch {
+			case h.Until == 0 || a.Cooling:
+			case h.Until <= now:
+				ends = append(ends, end{h.Until, x, h.Seq})
+			case b.lease == 0 || h.Until < b.lease:
+				b.lease = h.Until
+			}
 		}
 	}
 	slices.SortStableFunc(ends, func(a, c end) int { return int(min(max(a.until-c.until, -1), 1)) })
@@ -73,7 +75,7 @@ func (b *Block) expire(now, cooldown int64, most int) {
 	}
 	ended := b.ended
 	for _, e := range ends {
-		b.Drop(e.x, e.until, Later(e.until, cooldown))
+		b.Leave(e.x, e.seq, e.until, Later(e.until, cooldown))
 	}
 	b.ended = ended
 }
@@ -88,8 +90,10 @@ func (b *Block) Tidy() {
 	case b.absent == 0:
 		b.ended, b.lease = false, 0
 		for _, a := range b.Each() {
-			if a.Until != 0 && (b.lease == 0 || a.Until < b.lease) && !a.Cooling {
-				b.lease = a.Until
+			for h := range a.Holders() {
+				if h.Until != 0 && (b.lease == 0 || h.Until < b.lease) && !a.Cooling {
+					b.lease = h.Until
+				}
 			}
 		}
 	}

@@ -145,7 +145,8 @@ func (a Attributes) valid() bool {
 	return len(a.code) <= maxAttributes
 }
 
-// Allocation is one address that is held, or that is cooling.
+// Allocation is one address that is held, or that is cooling. Of an address with several holders it is what one of them has:
+// queries by address return that of the first, queries by handle or host that of the holder asked for.
 type Allocation struct {
 	Address netip.Addr
 	// Block is the prefix of the block that the address is in.
@@ -162,6 +163,31 @@ type Allocation struct {
 	// Until is the end of the lease, zero without one. For a cooling address it is when the address can be assigned again.
 	Until   time.Time
 	Cooling bool
+	shared  string // coded Share and all holders, this one among them; "" for an address that allows no others
+}
+
+// Share returns what the first holder allows, the zero Share if it allows no others.
+func (a Allocation) Share() Share {
+	s, _ := readShare(a.shared)
+	return s
+}
+
+// Holders yields the allocation of every holder of the address, the first one first. It is this one alone unless the address
+// is shared.
+func (a Allocation) Holders() iter.Seq[Allocation] {
+	return func(yield func(Allocation) bool) {
+		_, rest := readShare(a.shared)
+		if rest == "" {
+			yield(a)
+			return
+		}
+		for h := range holdersIn(rest) {
+			a.Host, a.Handle, a.Attributes, a.Alternate, a.Seq, a.Until = h.Host, h.Handle, h.Active, h.Alternate, h.Seq, Unstamp(h.Until)
+			if !yield(a) {
+				return
+			}
+		}
+	}
 }
 
 // Holder names who has the address: the handle, or the host if it has none.

@@ -165,8 +165,8 @@ func (c *record) options(p netip.Prefix) (o block.Options, err error) {
 
 // Export writes a block; cooldown tells when a cooling address was released.
 //
-// It returns [ipalloc.ErrInvalid] for a block of more than 65,536 addresses, and for one that holds leases, for which that form
-// has no place.
+// It returns [ipalloc.ErrInvalid] for a block of more than 65,536 addresses, and for one with leases or with addresses that may
+// have several holders, for which that form has no place.
 func Export(b block.Info, cooldown time.Duration) ([]byte, error) {
 	p := b.Prefix()
 	refuse := func(at netip.Addr, reason string) ([]byte, error) {
@@ -217,6 +217,9 @@ func Export(b block.Info, cooldown time.Duration) ([]byte, error) {
 		a := attribute{Active: al.Attributes.Map(), Alternate: al.Alternate.Map()}
 		if al.Handle != "" {
 			a.Handle = &al.Handle
+		}
+		if al.Share() != (ipset.Share{}) {
+			return refuse(al.Address, "the address may have several holders")
 		}
 		switch k := (same{al.Handle, al.Attributes, al.Alternate}); {
 		case al.Cooling:

@@ -1,0 +1,291 @@
+package block
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+)
+
+// Share lets an address have several holders. The zero value allows no other than the first.
+type Share struct {
+	// Max is the largest number of holders, 2 to 256.
+	Max int
+	// Key is what the holders must have in common, such as the name of a virtual IP; "" is a key like any other.
+	Key string
+}
+
+// maxHolders bounds the holders of one address, because a change of one of them writes the record with all.
+const maxHolders = 256
+
+// Check refuses a share that allows no second holder, or too many.
+func (s Share) Check() error {
+	switch {
+	case s.Key != "":
+		if err := CheckName("sharing key", s.Key); err != nil {
+			return err
+		}
+		fallthrough
+	case s.Max != 0:
+		if s.Max < 2 || s.Max > maxHolders {
+			return failed(ipalloc.Error{Op: "check", Field: "Share.Max", Reason: fmt.Sprintf("%d holders, 2 to %d", s.Max, maxHolders), Err: ipalloc.ErrInvalid})
+		}
+	}
+	return nil
+}
+
+// Share returns what the first holder allows, the zero Share if it allows no others.
+func (a *Address) Share() Share {
+	s, _ := readShare(a.shared)
+	return s
+}
+
+// further returns the coded holders after the first.
+func (a *Address) further() string {
+	_, rest := readShare(a.shared)
+	return rest
+}
+
+// readShare reads a coded share and returns what follows it.
+func readShare(code string) (s Share, rest string) {
+	if code == "" {
+		return Share{}, ""
+	}
+	r := wire.Reader{S: code}
+	s.Max = int(r.Uvarint())
+	s.Key = r.Bytes(r.Uvarint())
+	return s, r.S
+}
+
+// IsShared reports whether the address may have other holders than the first.
+func (a *Address) IsShared() bool { return a.shared != "" }
+
+// Holders yields all holders of the address in the order in which they came.
+func (a *Address) Holders() iter.Seq[Holder] {
+	return func(yield func(Holder) bool) {
+		if !yield(a.Holder) || a.shared == "" {
+			return
+		}
+		for h := range holdersIn(a.further()) {
+			if !yield(h) {
+				return
+			}
+		}
+	}
+}
+
+// Count returns the number of holders.
+func (a *Address) Count() (n int) {
+	for range a.Holders() {
+		n++
+	}
+	return n
+}
+
+// HasHolder reports whether an ordinal is held and a handle is one of its holders.
+func (b *Block) HasHolder(x uint64, handle string) bool {
+	st, a := b.Look(x)
+	if st != Held {
+		return false
+	}
+	_, ok := a.Find(Guard{Handle: handle})
+	return ok
+}
+
+// AllocationOf describes a held ordinal as the holder of a handle has it; "" is the first holder.
+func (b *Block) AllocationOf(x uint64, handle string) Allocation {
+	_, a := b.Look(x)
+	h, _ := a.Find(Guard{Handle: handle})
+	return a.AllocationOf(b.Addr(x), b.prefix.Bits(), h)
+}
+
+// Find returns the holder that a guard names, the first one for a guard without conditions.
+func (a *Address) Find(g Guard) (Holder, bool) {
+	for h := range a.Holders() {
+		if (g.Seq == 0 || g.Seq == h.Seq) && (g.Handle == "" || g.Handle == h.Handle) {
+			return h, true
+		}
+	}
+	return Holder{}, false
+}
+
+// IsHeldFor reports whether any of the holders has the address for a host.
+func (a *Address) IsHeldFor(host Owner) bool {
+	for h := range a.Holders() {
+		if h.Host == host {
+			return true
+		}
+	}
+	return false
+}
+
+// firstEnd returns the holder whose lease ends first, of several the one that came first.
+func (a *Address) firstEnd() (first Holder, ok bool) {
+	for h := range a.Holders() {
+		if h.Until != 0 && (!ok || h.Until < first.Until) {
+			first, ok = h, true
+		}
+	}
+	return first, ok
+}
+
+// allow makes the address one that others may join.
+func (a *Address) allow(s Share) {
+	if s != (Share{}) {
+		a.shared = string(wire.AppendString(binary.AppendUvarint(nil, uint64(s.Max)), s.Key))
+	}
+}
+
+// add adds a holder to an address that is shared.
+func (a *Address) add(h Holder) { a.shared += string(appendHolder(nil, h)) }
+
+// replace changes the holder with the sequence number of h.
+func (a *Address) replace(h Holder) {
+	if a.Seq == h.Seq {
+		a.Holder = h
+		return
+	}
+	a.rewrite(func(o Holder) (Holder, bool) {
+		if o.Seq == h.Seq {
+			o = h
+		}
+		return o, true
+	})
+}
+
+// remove takes a holder away, and reports whether any is left; if not the address is as it was.
+func (a *Address) remove(seq uint64) bool {
+	if a.Seq == seq {
+		rest := a.further()
+		if rest == "" {
+			return false
+		}
+		for h := range holdersIn(rest) {
+			a.Holder, seq = h, h.Seq
+			break
+		}
+	}
+	a.rewrite(func(o Holder) (Holder, bool) { return o, o.Seq != seq })
+	return true
+}
+
+// rewrite codes the holders after the first again.
+func (a *Address) rewrite(to func(Holder) (Holder, bool)) {
+	rest := a.further()
+	dst := []byte(a.shared[:len(a.shared)-len(rest)])
+	for h := range holdersIn(rest) {
+		if h, ok := to(h); ok {
+			dst = appendHolder(dst, h)
+		}
+	}
+	a.shared = string(dst)
+}
+
+func appendHolder(dst []byte, h Holder) []byte {
+	return h.append(binary.AppendUvarint(dst, h.flags()))
+}
+
+// holdersIn yields coded holders.
+func holdersIn(s string) iter.Seq[Holder] {
+	return func(yield func(Holder) bool) {
+		for r := (wire.Reader{S: s}); r.S != ""; {
+			var h Holder
+			if h.read(&r, r.Uvarint()); r.Err != nil || !yield(h) {
+				return
+			}
+		}
+	}
+}
+
+// lastSeq returns the sequence number of the holder that came last, the largest one.
+func (a *Address) lastSeq() uint64 {
+	last := a.Seq
+	if a.shared != "" {
+		for h := range holdersIn(a.further()) {
+			last = h.Seq
+		}
+	}
+	return last
+}
+
+// checkHolders verifies the holders of an address that is shared.
+func (a *Address) checkHolders() error {
+	if a.shared == "" {
+		return nil
+	}
+	r := wire.Reader{S: a.shared}
+	a.checkShared(&r)
+	return r.Err
+}
+
+// checkShared verifies what the record of a shared address says of it.
+func (a *Address) checkShared(r *wire.Reader) {
+	s := Share{Max: int(min(r.Uvarint(), maxHolders+1)), Key: r.Bytes(r.Uvarint())}
+	if r.Err == nil && (s.Max == 0 || s.Check() != nil || a.Handle == "") {
+		r.Fail("share")
+	}
+	handles := map[string]bool{a.Handle: true}
+	for last, n := a.Seq, 1; r.S != ""; n++ {
+		var h Holder
+		flags := r.Uvarint()
+		h.read(r, flags)
+		if r.Err == nil && (flags&^holderFlags != 0 || h.Handle == "" || handles[h.Handle] || h.Seq <= last || n == s.Max) {
+			r.Fail("holder")
+		}
+		handles[h.Handle], last = true, h.Seq
+	}
+}
+
+// AllowSharing lets others join the first holder of an ordinal that [Block.Hold] has just assigned, and returns its allocation.
+// The zero Share changes nothing.
+func (b *Block) AllowSharing(x uint64, s Share) Allocation {
+	_, a := b.Look(x)
+	if s != (Share{}) {
+		a.allow(s)
+	}
+	return b.Allocation(x, a)
+}
+
+// CanJoin says what stands in the way of one more holder of a held ordinal: [ipalloc.ErrOccupied] if its first holder
+// allows no others, [ipalloc.ErrMismatch] for another key, and [ipalloc.ErrLimit] if it has as many as it may have.
+func (b *Block) CanJoin(x uint64, key string) error {
+	st, a := b.Look(x)
+	if st != Held || !a.IsShared() {
+		return b.CanHold(x, "")
+	}
+	switch s := a.Share(); {
+	case s.Key != key:
+		return fmt.Errorf("%w: the address is shared under the key %q", ipalloc.ErrMismatch, s.Key)
+	case a.Count() >= s.Max:
+		return fmt.Errorf("%w: the address has %d holders", ipalloc.ErrLimit, s.Max)
+	}
+	return nil
+}
+
+// Join adds a holder to a held ordinal and returns its sequence number. until is the end of its lease or 0. [Block.CanJoin]
+// must allow it, and none of the holders may have the handle.
+func (b *Block) Join(x uint64, id Identity, until int64) uint64 {
+	b.seq++
+	b.Change(x).add(Holder{Identity: id, Seq: b.seq, Until: until, Borrowed: b.borrows(id)})
+	b.begin(until)
+	return b.seq
+}
+
+// Replace changes what a holder of a held ordinal has, by its sequence number. Its lease must stay.
+func (b *Block) Replace(x uint64, h Holder) { b.Change(x).replace(h) }
+
+// Leave takes a holder away by its sequence number at the moment now; 0 is all of them. With the last one the ordinal is
+// dropped, as by [Block.Drop].
+func (b *Block) Leave(x, seq uint64, now, until int64) {
+	st, a := b.Look(x)
+	if st != Held || seq == 0 || a.further() == "" {
+		b.Drop(x, now, until)
+		return
+	}
+	if h, ok := a.Find(Guard{Seq: seq}); ok {
+		b.end(h.Until)
+		b.Change(x).remove(seq)
+	}
+}

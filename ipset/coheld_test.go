@@ -1,0 +1,496 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// vip is the address that the holders of these tests share.
+var vip = ip("10.0.0.5")
+
+// hostsOf are the hosts of the handles: two have the same.
+var hostsOf = map[string]string{"p": "a", "q": "b", "r": "a", "s": "c"}
+
+// join gives the shared address to a handle: as the first one or as one more.
+func join(e *Engine, handle string, s Share) error {
+	_, err := e.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner(hostsOf[handle]), Claim: Claim{Handle: handle, Share: s}})
+	return err
+}
+
+// holders returns the handles that hold the shared address, in their order, by every query that shows them.
+func (w *world) holders() []string {
+	w.t.Helper()
+	al, err := w.Lookup(bg, vip)
+	if errors.Is(err, ipalloc.ErrNotHeld) || errors.Is(err, ipalloc.ErrCooling) {
+		return nil
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var handles []string
+	byHost := make(map[string]int)
+	for h := range al.Holders() {
+		handles = append(handles, h.Handle)
+		byHost[h.Host.Name]++
+		als, err := w.IPsByHandle(bg, h.Handle)
+		if err != nil || len(als) != 1 || als[0] != h {
+			w.t.Fatalf("handle %s holds %+v, %v; want %+v", h.Handle, als, err, h)
+		}
+	}
+	for host, n := range byHost {
+		if als, err := w.IPsByHost(bg, HostOwner(host)); err != nil || len(als) != n {
+			w.t.Fatalf("host %s has %+v, %v; want %d", host, als, err, n)
+		}
+	}
+	for _, handle := range slices.Sorted(maps.Keys(hostsOf)) {
+		if als, err := w.IPsByHandle(bg, handle); err != nil || len(als) > 0 && !slices.Contains(handles, handle) {
+			w.t.Fatalf("handle %s holds %+v, %v; the address is held by %v", handle, als, err, handles)
+		}
+	}
+	return handles
+}
+
+// shareTwin is what the world of one address should be.
+type shareTwin struct {
+	handles []string
+	share   Share
+}
+
+// join says what stands in the way of one more holder.
+func (m *shareTwin) join(handle string, s Share) error {
+	switch {
+	case slices.Contains(m.handles, handle):
+		return nil
+	case len(m.handles) == 0:
+		m.share = s
+	case s == Share{} || m.share == Share{}:
+		return ipalloc.ErrOccupied
+	case s.Key != m.share.Key:
+		return ipalloc.ErrMismatch
+	case len(m.handles) == m.share.Max:
+		return ipalloc.ErrLimit
+	}
+	m.handles = append(m.handles, handle)
+	return nil
+}
+
+func (m *shareTwin) leave(handle string) bool {
+	n := len(m.handles)
+	m.handles = slices.DeleteFunc(m.handles, func(h string) bool { return h == handle })
+	return len(m.handles) < n
+}
+
+// TestHoldersExhaustively runs every sequence of four operations of three holders on one address, with each limit, on two engines
+// in turn beside a twin: who joins, with which key, who leaves and how.
+func TestHoldersExhaustively(t *testing.T) {
+	const ops, depth = 9, 4
+	total := 1
+	for range depth {
+		total *= ops
+	}
+	if testing.Short() {
+		total /= ops
+	}
+	handles := []string{"p", "q", "r"}
+	for _, most := range []int{0, 2, 3} {
+		share := Share{Max: most}
+		if most > 0 {
+			share.Key = "k"
+		}
+		for n := range total {
+			w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+			engines, m := []*Engine{w.Engine, w.engine(w.store)}, &shareTwin{}
+			for i, k := 0, n; i < depth; i, k = i+1, k/ops {
+				e, op := engines[i%2], k%ops
+				h := handles[op%3]
+				switch {
+				case op < 3:
+					if err, want := join(e, h, share), m.join(h, share); !errors.Is(err, want) {
+						t.Fatalf("sequence %d, most %d: %s joins: %v, want %v", n, most, h, err, want)
+					}
+				case op < 6:
+					got, err := e.ReleaseByHandle(bg, h)
+					if left := m.leave(h); err != nil || (len(got) == 1) != left {
+						t.Fatalf("sequence %d, most %d: %s leaves: %v, %v", n, most, h, got, err)
+					}
+				case op == 6:
+					other := Share{Max: 3, Key: "other"}
+					if err, want := join(e, "s", other), m.join("s", other); !errors.Is(err, want) {
+						t.Fatalf("sequence %d, most %d: another key: %v, want %v", n, most, err, want)
+					}
+				case op == 7:
+					res, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: Guard{Handle: "q"}}, Release{Address: vip, Guard: Guard{Handle: "q"}})
+					want, held := []Outcome{WasFree, WasFree}, len(m.handles) > 0
+					switch left := m.leave("q"); {
+					case left:
+						want[0] = Released
+					case held:
+						want = []Outcome{OwnerChanged, OwnerChanged}
+					}
+					if err != nil || res[0].Outcome != want[0] || res[1].Outcome != want[1] {
+						t.Fatalf("sequence %d, most %d: release of q: %v, %v, want %v", n, most, res, err, want)
+					}
+				default:
+					res, err := e.ReleaseIPs(bg, Release{Address: vip})
+					if err != nil || (res[0].Outcome == Released) != (len(m.handles) > 0) {
+						t.Fatalf("sequence %d, most %d: release: %v, %v", n, most, res, err)
+					}
+					m.handles = nil
+				}
+			}
+			if got := w.holders(); !slices.Equal(got, m.handles) {
+				t.Fatalf("sequence %d, most %d: held by %v, want %v", n, most, got, m.handles)
+			}
+			w.check()
+		}
+	}
+}
+
+// A refusal names what stands in the way, and changes nothing.
+func TestJoinRefusals(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+	share := Share{Max: 2, Key: "web"}
+	refuse := func(name string, err, want error, text string) {
+		t.Helper()
+		if !errors.Is(err, want) || text != "" && err.Error() != text {
+			t.Errorf("%s: %v, want %v: %s", name, err, want, text)
+		}
+	}
+	_, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner("a"), Claim: Claim{Share: share}})
+	refuse("no handle", err, ipalloc.ErrInvalid, `ipset: assign Share 10.0.0.5 for "host:a": a holder of a shared address needs a handle`)
+	refuse("one holder", join(w.Engine, "p", Share{Max: 1}), ipalloc.ErrInvalid, "")
+	refuse("too many", join(w.Engine, "p", Share{Max: 257}), ipalloc.ErrInvalid, "")
+	refuse("key alone", join(w.Engine, "p", Share{Key: "web"}), ipalloc.ErrInvalid, "")
+	refuse("NUL", join(w.Engine, "p", Share{Max: 2, Key: "\x00"}), ipalloc.ErrInvalid, "")
+	w.holders()
+	join(w.Engine, "p", Share{})
+	refuse("not shared", join(w.Engine, "q", share), ipalloc.ErrOccupied, `ipset: assign 10.0.0.5 for "host:b": occupied, held by "p"`)
+	w.releaseHandle("p")
+	join(w.Engine, "p", share)
+	refuse("key", join(w.Engine, "q", Share{Max: 2, Key: "dns"}), ipalloc.ErrMismatch, `ipset: assign 10.0.0.5 for "host:b": mismatch: the address is shared under the key "web", held by "p"`)
+	refuse("no share", join(w.Engine, "q", Share{}), ipalloc.ErrOccupied, "")
+	refuse("second", join(w.Engine, "q", share), nil, "")
+	refuse("again", join(w.Engine, "q", share), nil, "")
+	refuse("third", join(w.Engine, "r", share), ipalloc.ErrLimit, `ipset: assign 10.0.0.5 for "host:a": limit exceeded: the address has 2 holders, held by "p"`)
+	if got := w.holders(); !slices.Equal(got, []string{"p", "q"}) {
+		t.Errorf("held by %v", got)
+	}
+	w.check()
+}
+
+// One holder more or less is one commit, which writes the address and what lists this holder.
+func TestHolderCostsOneCommit(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+	f := storetest.NewFaulty(w.store)
+	e := w.engine(f)
+	share := Share{Max: 3, Key: "web"}
+	for _, h := range []string{"p", "q", "r"} {
+		f.Reset()
+		if err := join(e, h, share); err != nil {
+			t.Fatal(err)
+		}
+		if c := f.Counts(); c.Commits != 1 {
+			t.Errorf("%s joined in %d commits", h, c.Commits)
+		}
+	}
+	for _, h := range []string{"p", "q", "r"} {
+		f.Reset()
+		if res, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: Guard{Handle: h}}); err != nil || res[0].Outcome != Released {
+			t.Fatal(res, err)
+		}
+		if c := f.Counts(); c.Commits != 1 {
+			t.Errorf("%s left in %d commits", h, c.Commits)
+		}
+	}
+	w.check()
+}
+
+// Whatever call of the store fails, before or after it has happened: the same call again ends in what it should, nothing is lost
+// and nothing is there twice.
+func TestHoldersWithFaults(t *testing.T) {
+	share := Share{Max: 3, Key: "web"}
+	release := func(h string) func(e *Engine) error {
+		return func(e *Engine) error {
+			_, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: Guard{Handle: h}})
+			return err
+		}
+	}
+	for name, tt := range map[string]struct {
+		before []string
+		do     func(e *Engine) error
+		after  []string
+	}{
+		"first":       {nil, func(e *Engine) error { return join(e, "p", share) }, []string{"p"}},
+		"second":      {[]string{"p"}, func(e *Engine) error { return join(e, "q", share) }, []string{"p", "q"}},
+		"third":       {[]string{"p", "q"}, func(e *Engine) error { return join(e, "r", share) }, []string{"p", "q", "r"}},
+		"first goes":  {[]string{"p", "q", "r"}, release("p"), []string{"q", "r"}},
+		"second goes": {[]string{"p", "q"}, release("q"), []string{"p"}},
+		"last goes":   {[]string{"p"}, release("p"), nil},
+		"by handle":   {[]string{"p", "q"}, func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "p"); return err }, []string{"q"}},
+		"by host":     {[]string{"p", "q", "r"}, func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, HostOwner("a")); return err }, []string{"q"}},
+	} {
+		for _, o := range []storetest.Outcome{storetest.Fail(errors.New("no answer")), storetest.Unknown(false), storetest.Unknown(true)} {
+			for n, faults := 1, true; faults; n++ {
+				w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+				for _, h := range tt.before {
+					if err := join(w.Engine, h, share); err != nil {
+						t.Fatal(err)
+					}
+				}
+				f := storetest.NewFaulty(w.store)
+				e := w.engine(f)
+				f.Script(storetest.At(n, o))
+				faults = tt.do(e) != nil
+				f.Script(nil)
+				if got := w.holders(); !slices.Equal(got, tt.before) && !slices.Equal(got, tt.after) {
+					t.Fatalf("%s, call %d: held by %v", name, n, got)
+				}
+				if err := tt.do(e); err != nil {
+					t.Fatalf("%s again, call %d: %v", name, n, err)
+				}
+				if got := w.holders(); !slices.Equal(got, tt.after) {
+					t.Fatalf("%s, call %d: held by %v, want %v", name, n, got, tt.after)
+				}
+				w.check()
+			}
+		}
+	}
+}
+
+// Each holder has a lease of its own. The address cools, or is free, when the last has ended.
+func TestHoldersHaveLeases(t *testing.T) {
+	p := pool("a", "10.0.0.0/28", 29)
+	p.Cooldown = time.Minute
+	w := newWorld(t, Config{}, p)
+	share := Share{Max: 4, Key: "web"}
+	for h, ttl := range map[string]time.Duration{"p": 10 * time.Second, "q": 20 * time.Second, "r": 30 * time.Second} {
+		if _, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner(hostsOf[h]), Claim: Claim{Handle: h, TTL: ttl, Share: share}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step := func(d time.Duration, want ...string) {
+		t.Helper()
+		w.clock.add(d)
+		got := w.holders() // as it reads, before a call has written it
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Fatalf("held by %v, want %v", got, want)
+		}
+		if _, err := w.Sweep(bg, SweepArgs{}); err != nil {
+			t.Fatal(err)
+		}
+		got = w.holders()
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Fatalf("held by %v after a sweep, want %v", got, want)
+		}
+		w.check()
+	}
+	step(10*time.Second, "q", "r")
+	if als, err := w.Renew(bg, "q", 30*time.Second); err != nil || len(als) != 1 || als[0].Handle != "q" {
+		t.Fatal(als, err)
+	}
+	step(20*time.Second, "q")
+	step(10 * time.Second)
+	al, err := w.Lookup(bg, vip)
+	if !errors.Is(err, ipalloc.ErrCooling) || al.Handle != "q" || !al.Until.Equal(t0.Add(40*time.Second+time.Minute)) {
+		t.Errorf("%+v, %v: want it to cool from the end of the last lease", al, err)
+	}
+	if err := join(w.Engine, "p", share); !errors.Is(err, ipalloc.ErrCooling) {
+		t.Errorf("joined a cooling address: %v", err)
+	}
+}
+
+// A virtual machine that migrates: its address is held on both hosts meanwhile, each with its attributes, whatever the affinity.
+func TestAddressOnTwoHosts(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/24", 29))
+		attrs := func(v string) Attributes { a, _ := NewAttributes(map[string]string{"pod": v}); return a }
+		share := Share{Max: 2, Key: "vm-1"}
+		a := want("source", 1, "pod-1")
+		a.Share, a.Attributes = share, attrs("launcher-1")
+		al := w.assign(a).V4[0]
+		to, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: HostOwner("target"), Claim: Claim{Handle: "pod-2", Attributes: attrs("launcher-2"), Share: share}})
+		if err != nil || to.Host != HostOwner("target") || to.Seq == al.Seq || to.Share() != share {
+			t.Fatalf("strict %v: %+v, %v", strict, to, err)
+		}
+		w.check()
+		for host, handle := range map[string]string{"source": "pod-1", "target": "pod-2"} {
+			if als, err := w.IPsByHost(bg, HostOwner(host)); err != nil || len(als) != 1 || als[0].Handle != handle {
+				t.Errorf("strict %v: %s has %+v, %v", strict, host, als, err)
+			}
+		}
+		other := attrs("launcher-3")
+		if err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Guard: Guard{Handle: "pod-2"}, Active: &other}); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := w.RemoveHost(bg, HostOwner("source")); err != nil {
+			t.Fatal(err)
+		}
+		w.check()
+		got, err := w.Lookup(bg, al.Address)
+		if err != nil || got.Handle != "pod-2" || got.Attributes != other || got.Seq != to.Seq {
+			t.Errorf("strict %v: %+v, %v after the source has gone", strict, got, err)
+		}
+		if n := len(slices.Collect(got.Holders())); n != 1 {
+			t.Errorf("strict %v: %d holders", strict, n)
+		}
+	}
+}
+
+// Uses are compared with each holder, and an unused one is released alone, by Repair and by a Collector.
+func TestUnusedHolders(t *testing.T) {
+	for _, collect := range []bool{false, true} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+		for _, h := range []string{"p", "q", "r"} {
+			if err := join(w.Engine, h, Share{Max: 3}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if collect {
+			live := func(al Allocation) Liveness { return map[bool]Liveness{true: Gone, false: Alive}[al.Handle == "q"] }
+			if als, err := w.NewCollector(0).Collect(bg, live); err != nil || len(als) != 1 || als[0].Handle != "q" {
+				t.Errorf("collected %+v, %v", als, err)
+			}
+		} else {
+			rep, err := w.Check(bg, slices.Values([]InUse{{vip, "p"}, {vip, "r"}}))
+			if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != Unused {
+				t.Fatalf("%+v, %v", rep, err)
+			}
+			if _, err := w.Repair(bg, rep.Repair); err != nil {
+				t.Fatal(err)
+			}
+			rep, _ = w.Check(bg, slices.Values([]InUse{{vip, "p"}, {vip, "r"}, {vip, "r"}, {vip, "s"}}))
+			if got := fmt.Sprint(rep.Problems); got != "[other handle 10.0.0.5: held by p, used by s used twice 10.0.0.5: r]" {
+				t.Error(got)
+			}
+		}
+		if got := w.holders(); !slices.Equal(got, []string{"p", "r"}) {
+			t.Errorf("held by %v", got)
+		}
+		w.check()
+	}
+}
+
+// A block goes from one store to another with all holders, and its records lost and written again are the same.
+func TestImportHolders(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+	for _, h := range []string{"p", "q", "r"} {
+		if err := join(w.Engine, h, Share{Max: 3, Key: "k"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := w.BlockOf(bg, vip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored, err := block.Restore(b.Prefix(), block.Options{Owner: b.Owner(), Claimed: b.Claimed(), Seq: b.Seq()}, slices.Collect(b.FreeAddresses()), slices.Collect(b.All()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []*block.Block{b.Copy(), restored} {
+		to := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+		if err := to.ImportBlock(bg, b); err != nil {
+			t.Fatal(err)
+		}
+		if got := to.holders(); !slices.Equal(got, []string{"p", "q", "r"}) {
+			t.Errorf("held by %v", got)
+		}
+		to.check()
+	}
+	db := store.NewMemory()
+	if _, err := store.Copy(bg, db, w.store); err != nil {
+		t.Fatal(err)
+	}
+	to := &world{Engine: w.engine(db), t: t, store: db, clock: w.clock}
+	if got := to.holders(); !slices.Equal(got, []string{"p", "q", "r"}) {
+		t.Errorf("copied: held by %v", got)
+	}
+	// Each index record that is lost is found and written again.
+	recs, _, _ := db.List(bg, store.Range{})
+	for _, r := range recs {
+		if k := r.Key[:1]; k != kindHandle && k != kindHost {
+			continue
+		}
+		if _, err := db.Commit(bg, []store.Op{{Kind: store.Delete, Key: r.Key, Expect: store.AnyRevision}}); err != nil {
+			t.Fatal(err)
+		}
+		rep, err := to.Check(bg, nil)
+		if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != MissingIndex {
+			t.Fatalf("%q lost: %+v, %v", r.Key, rep, err)
+		}
+		if _, err := to.Repair(bg, rep.Repair); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to.check()
+}
+
+// What a commit did is told of each holder.
+func TestChangesOfHolders(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+	_, rev, err := w.store.List(bg, store.Range{From: catalogKey, To: catalogKey + "\x00"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range []string{"p", "q", "r"} {
+		if err := join(w.Engine, h, Share{Max: 3}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, h := range []string{"p", "r"} {
+		w.releaseHandle(h)
+	}
+	if _, err := w.ReleaseIPs(bg, Release{Address: vip}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for c, err := range w.Changes(bg, rev) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ch := range c.Changes {
+			if ch.Address.IsValid() {
+				got = append(got, fmt.Sprint(ch.Kind, " ", ch.Was.Handle, ch.Is.Handle))
+			}
+		}
+		if len(got) == 6 {
+			break
+		}
+	}
+	want := []string{"assigned p", "assigned q", "assigned r", "released p", "released r", "released q"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// The addresses of one holder of many are netip values like all others: a shared one is one address.
+func TestSharedAddressCountsOnce(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+	for _, h := range []string{"p", "q", "r"} {
+		if err := join(w.Engine, h, Share{Max: 3}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	use, err := w.Utilization(bg)
+	if err != nil || use[0].Used.Lo != 1 {
+		t.Errorf("%+v, %v", use, err)
+	}
+	n := 0
+	for _, err := range w.Allocations(bg, netip.Prefix{}) {
+		if n++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rep, _ := w.Check(bg, nil); n != 1 || rep.Allocations != 1 {
+		t.Errorf("%d allocations, Check counts %d", n, rep.Allocations)
+	}
+}
