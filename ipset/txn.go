@@ -22,6 +22,7 @@ type txn struct {
 	blocks *occ.Cache[netip.Prefix, *blockEntry]
 	owners *occ.Cache[Owner, *ownerEntry]
 	pages  *occ.Cache[pageID, *pageEntry]
+	scan   blockPages // of the search or change of pages that is under way
 }
 
 // start makes the transaction of an engine on its store, and what carries out its plans.
@@ -221,23 +222,23 @@ func (p *blockPages) SetWord(id space.ID, word uint64) error {
 // free returns the first block of a pool, of the given size and with an ordinal of from to to, that does not exist. It reads
 // each page on its way at most once, in one round trip with those above.
 func (t *txn) free(pool netip.Prefix, size int, from, to addr.U128) (netip.Prefix, bool, error) {
-	p := blockPages{t: t, pool: pool, v6: pool.Addr().Is6(), bits: uint8(size)}
-	n, ok, err := space.Find(p.Word, from, to)
+	t.scan = blockPages{t: t, pool: pool, v6: pool.Addr().Is6(), bits: uint8(size)}
+	n, ok, err := space.Find(t.scan.Word, from, to)
 	if !ok || err != nil {
 		return netip.Prefix{}, false, err
 	}
-	return blockAt(p.v6, size, n), true, nil
+	return blockAt(t.scan.v6, size, n), true, nil
 }
 
 // occupy marks a block as existing and returns the mark of its page, the sequence number to start after.
 func (t *txn) occupy(block netip.Prefix) (mark uint64, err error) {
-	p := blockPages{t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits())}
-	err = space.Mark(&p, block.Bits(), ordinalOf(block), true)
-	return p.mark, err
+	t.scan = blockPages{t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits())}
+	err = space.Mark(&t.scan, block.Bits(), ordinalOf(block), true)
+	return t.scan.mark, err
 }
 
 // vacate marks a block as not existing and raises the mark of its page to seq.
 func (t *txn) vacate(block netip.Prefix, seq uint64) error {
-	p := blockPages{t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits()), vacate: true, seq: seq}
-	return space.Mark(&p, block.Bits(), ordinalOf(block), false)
+	t.scan = blockPages{t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits()), vacate: true, seq: seq}
+	return space.Mark(&t.scan, block.Bits(), ordinalOf(block), false)
 }
