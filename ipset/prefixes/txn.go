@@ -11,8 +11,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// keptCells is how many pages, and how many holdings, an allocator caches.
-const keptCells = 1 << 13
+// keptCells is how many pages, and how many holdings, an allocator caches: some 10 MB, for
+// the pages of 10,000 pools that are in use at a time.
+const keptCells = 1 << 15
 
 // txn is one commit in the making. It names the revision of every record that it read,
 // so its answer holds at one moment whatever other processes do.
