@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -107,6 +108,12 @@ func newChecker(ctx context.Context, in reader) *checker {
 	}
 }
 
+// compareProblems orders problems by kind, then blocks and addresses as numbers, then by text.
+func compareProblems(a, b Problem) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), a.Block.Addr().Compare(b.Block.Addr()), cmp.Compare(a.Block.Bits(), b.Block.Bits()),
+		a.Addr.Compare(b.Addr), strings.Compare(a.String(), b.String()))
+}
+
 // run examines everything.
 func (c *checker) run(uses iter.Seq[InUse]) error {
 	if uses != nil {
@@ -118,7 +125,7 @@ func (c *checker) run(uses iter.Seq[InUse]) error {
 		}
 	}
 	c.lostBlocks()
-	slices.SortStableFunc(c.rep.Problems, func(a, b Problem) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortStableFunc(c.rep.Problems, compareProblems)
 	slices.SortStableFunc(c.rep.Repair, func(a, b Step) int { return strings.Compare(a.Text, b.Text) })
 	c.raise()
 	if uses != nil {
