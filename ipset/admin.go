@@ -62,7 +62,7 @@ func (p *catalogPlan) Plan(t *txn) error {
 	if limit := t.e.limits.Value; limit > 0 && len(value) > limit {
 		return fmt.Errorf("%w: catalog of %d bytes, at most %d", ipalloc.ErrLimit, len(value), limit)
 	}
-	if err := t.Room(1); err != nil {
+	if err := t.Room(2); err != nil {
 		return err
 	}
 	t.setCatalog(next, value)
@@ -106,11 +106,20 @@ func (e *Engine) Pools(ctx context.Context) ([]Pool, error) {
 
 // readCatalog reads the catalog as it is now.
 func (e *Engine) readCatalog(ctx context.Context) (*catalog, error) {
-	recs, err := e.store.Get(ctx, nil, catalogKey)
+	if e.decoded.Load() != nil {
+		recs, err := e.store.Get(ctx, nil, catalogKey)
+		if err != nil {
+			return nil, err
+		}
+		if d := e.decoded.Load(); d.rev == recs[0].Rev && d.rev != 0 {
+			return d.catalog, nil
+		}
+	}
+	recs, err := e.store.Get(ctx, nil, catalogKey, poolsKey)
 	if err != nil {
 		return nil, err
 	}
-	return e.decodeCatalog(recs[0])
+	return e.decodePools(recs[0], recs[1])
 }
 
 // decodedCatalog is a catalog with its revision. It does not change any more.
@@ -119,16 +128,33 @@ type decodedCatalog struct {
 	*catalog
 }
 
-// decodeCatalog decodes a catalog once for every revision.
-func (e *Engine) decodeCatalog(rec store.Record) (*catalog, error) {
-	if d := e.decoded.Load(); d != nil && d.rev == rec.Rev && rec.Rev != 0 {
+// decodeCatalog returns the catalog of a root that has been read. The pools are read and decoded once for every revision. It returns
+// [ipalloc.ErrConflict] if the root has changed since.
+func (e *Engine) decodeCatalog(ctx context.Context, root store.Record) (*catalog, error) {
+	if d := e.decoded.Load(); d != nil && d.rev == root.Rev && root.Rev != 0 {
 		return d.catalog, nil
 	}
-	c, err := decodeCatalog(rec.Value)
-	if err == nil {
-		e.decoded.Store(&decodedCatalog{rec.Rev, c})
+	if root.Rev == 0 {
+		return decodeCatalog("")
 	}
-	return c, err
+	recs, err := e.store.Get(ctx, nil, catalogKey, poolsKey)
+	if err != nil {
+		return nil, err
+	}
+	if recs[0].Rev != root.Rev {
+		return nil, store.Conflict("ipset", catalogKey)
+	}
+	return e.decodePools(recs[0], recs[1])
+}
+
+// decodePools decodes a catalog and keeps it.
+func (e *Engine) decodePools(root, pools store.Record) (*catalog, error) {
+	c, err := decodeRooted(root, pools)
+	if err != nil || root.Rev == 0 {
+		return c, err
+	}
+	e.decoded.Store(&decodedCatalog{root.Rev, c})
+	return c, nil
 }
 
 // AddPool adds a pool. If it lies in another pool, it takes over the addresses of its prefix; if others lie in it, they keep theirs.

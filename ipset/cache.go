@@ -15,14 +15,15 @@ import (
 type catalogEntry struct {
 	occ.Cell
 	*catalog
-	value string // its record if it changes
+	value string // the record of the pools if it changes
 }
 
 // Write implements [occ.Entry].
 func (ce *catalogEntry) Write(o *occ.Ops) {
 	o.Put(&ce.Cell)
-	o.Buf = append(o.Buf, ce.value...)
+	o.Buf = append(o.Buf, rootOf(ce.Generation, ce.value)...)
 	o.Value()
+	o.Add(store.Op{Kind: store.Put, Key: poolsKey, Value: ce.value, Expect: store.AnyRevision})
 }
 
 // catalogKind is the catalog as a kind of one record.
@@ -41,7 +42,7 @@ func (k *catalogKind) Known(string) *occ.Cell {
 
 // See implements [occ.Kind].
 func (k *catalogKind) See(r store.Record) (*occ.Cell, error) {
-	c, err := k.e.decodeCatalog(r)
+	c, err := k.e.decodeCatalog(k.e.txn.Ctx, r)
 	if err != nil {
 		return nil, err
 	}

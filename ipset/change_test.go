@@ -189,7 +189,7 @@ func TestSplitMergeDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for ev, err := range w.store.Watch(bg, rev, "") {
-		if err != nil || len(ev.Changes) != 1 {
+		if err != nil || len(ev.Changes) != 2 {
 			t.Errorf("a split wrote more than the catalog: %v, %v", ev, err)
 		}
 		break

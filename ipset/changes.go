@@ -118,7 +118,7 @@ func (e *Engine) Changes(ctx context.Context, after uint64) iter.Seq2[Commit, er
 				yield(Commit{}, wrap(ipalloc.Error{Op: "follow changes", Err: err}))
 			}
 		}
-		recs, rev, err := e.store.List(ctx, store.Range{From: kindAddress, To: kindCatalog + "\x00"})
+		recs, rev, err := e.store.List(ctx, store.Range{From: kindAddress, To: poolsKey + "\x00"})
 		if err != nil {
 			fail(err)
 			return
@@ -208,6 +208,9 @@ func (d *decoder) commit(ev store.Event) ([]Change, error) {
 				gone = append(gone, c)
 			}
 		case kindCatalog:
+			if r.Key != poolsKey {
+				continue // the root says nothing else
+			}
 			settings, err = catalogChanges(was, r.Value, unknown)
 		}
 		if err != nil {

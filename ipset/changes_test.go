@@ -211,7 +211,7 @@ func TestChangesFail(t *testing.T) {
 	if err := last(ctx, 1); !errors.Is(err, store.ErrCompacted) || !errors.Is(err, ipalloc.ErrNotFound) {
 		t.Error(err)
 	}
-	for _, key := range []string{"a4\n\x00\x00\x01", "a5", "b4\n\x00\x00\x00\x1d", "b4", "c"} {
+	for _, key := range []string{"a4\n\x00\x00\x01", "a5", "b4\n\x00\x00\x00\x1d", "b4", "cp"} {
 		before := revision(t, f)
 		if _, err := f.Commit(ctx, []store.Op{{Kind: store.Put, Key: key, Value: "?", Expect: store.AnyRevision}}); err != nil {
 			t.Fatal(err)

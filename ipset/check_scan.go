@@ -418,7 +418,7 @@ func (c *checker) scanRest() error {
 			c.aged(r)
 		case kind == kindOwner, kind == kindPage:
 			c.small = append(c.small, store.Record{Key: strings.Clone(r.Key), Value: strings.Clone(r.Value), Rev: r.Rev})
-		case kind == kindCatalog && r.Key == catalogKey:
+		case r.Key == catalogKey, r.Key == poolsKey:
 		case kind == kindCatalog, !isForeign(r.Key):
 			c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "unknown kind of record"})
 		}

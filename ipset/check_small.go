@@ -15,14 +15,14 @@ import (
 
 // readCatalog reads the catalog. It is read after the blocks, so that it has the pools of all of them.
 func (c *checker) readCatalog() error {
-	recs, err := c.in.Get(c.ctx, nil, catalogKey)
+	recs, err := c.in.Get(c.ctx, nil, catalogKey, poolsKey)
 	if err != nil {
 		return err
 	}
-	c.revs[catalogKey] = recs[0].Rev
-	cat, err := decodeCatalog(recs[0].Value)
+	c.revs[catalogKey], c.revs[poolsKey] = recs[0].Rev, recs[1].Rev
+	cat, err := decodeRooted(recs[0], recs[1])
 	if err != nil {
-		c.add(Problem{Kind: Damaged, Key: catalogKey, Detail: err.Error()})
+		c.add(Problem{Kind: Damaged, Key: poolsKey, Detail: err.Error()})
 		return nil
 	}
 	c.cat = cat
@@ -247,7 +247,9 @@ func (c *checker) raise() {
 	if err != nil {
 		return
 	}
-	step := Step{Text: fmt.Sprintf("raise the generation to %d", need), Ops: []store.Op{{Kind: store.Put, Key: catalogKey, Value: value, Expect: rev}}}
+	step := Step{Text: fmt.Sprintf("raise the generation to %d", need), Ops: []store.Op{
+		{Kind: store.Put, Key: catalogKey, Value: rootOf(need, value), Expect: rev}, {Kind: store.Put, Key: poolsKey, Value: value, Expect: c.revs[poolsKey]},
+	}}
 	c.rep.Repair = slices.Insert(c.rep.Repair, 0, step)
 }
 

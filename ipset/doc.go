@@ -97,6 +97,10 @@
 // 60 KB for each claim, and with more than 64 blocks its order of addresses follows what
 // the engine saw last.
 //
+// The pools are one record: 10,000 with as many reserved ranges take some 260 KB, which a
+// change of a pool rewrites and an engine reads again, 14 ms of work. Other calls do not
+// depend on their number.
+//
 // A reserved range is passed over in one step, whatever its size. A free block that is
 // wholly reserved keeps its page from being full, so the search for another block in an
 // otherwise full pool reads one page for each such hole. Blocks that have been empty for

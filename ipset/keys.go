@@ -40,8 +40,11 @@ func ownRecords() []store.Range {
 	return []store.Range{{To: kindSpace}, {From: string(kindSpace[0] + 1)}}
 }
 
-// catalogKey is the key of the one catalog record.
-const catalogKey = kindCatalog
+// catalogKey is the key of the root of the catalog, poolsKey that of its pools.
+const (
+	catalogKey = kindCatalog
+	poolsKey   = kindCatalog + "p"
+)
 
 // appendBlockID appends the part of a key that names a block: family, base address, prefix length. Blocks sort by
 // address, and of two that begin at the same address the larger one comes first.

@@ -177,7 +177,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 	w := build()
 	all := w.list(store.Range{})
 	for _, rec := range all {
-		if rec.Key[:1] == kindBlock || rec.Key == catalogKey {
+		if rec.Key[:1] == kindBlock || rec.Key[:1] == kindCatalog {
 			continue
 		}
 		for _, wrong := range []store.Op{

@@ -2,7 +2,6 @@ package ipset
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/netip"
@@ -155,13 +154,13 @@ func (c Config) maxBlocks(asked int) int {
 	return limit
 }
 
-// catalog is the record that every commit depends on.
+// catalog is what every commit depends on.
 type catalog struct {
-	Version    int              `json:"version"`
-	Generation uint64           `json:"generation"` // raised by every change of pools
-	Config     Config           `json:"config"`
-	Pools      []Pool           `json:"pools"` // by priority, then name
-	Reserved   []netipx.IPRange `json:"reserved"`
+	Version    int
+	Generation uint64 // raised by every change of pools
+	Config     Config
+	Pools      []Pool // by priority, then name
+	Reserved   []netipx.IPRange
 
 	names  map[string]int // pools by name
 	places []int          // pools in address order, of two that begin together the larger first
@@ -175,37 +174,10 @@ type catalog struct {
 }
 
 const (
-	catalogVersion = 1
 	// genShift is where the generation begins in a sequence number: 2^20 changes of pools, 2^44 allocations under one page.
 	genShift      = 44
 	maxGeneration = 1<<(64-genShift) - 1
 )
-
-func (c *catalog) encode() (string, error) {
-	c.Version = catalogVersion
-	if len(c.Pools) == 0 {
-		c.Pools = nil // one form for what is the same
-	}
-	if len(c.Reserved) == 0 {
-		c.Reserved = nil
-	}
-	b, err := json.Marshal(c)
-	return string(b), err
-}
-
-// decodeCatalog reads the record; no record is an empty catalog.
-func decodeCatalog(s string) (*catalog, error) {
-	c := &catalog{Version: catalogVersion}
-	if s != "" {
-		if err := json.Unmarshal([]byte(s), c); err != nil {
-			return nil, fmt.Errorf("%w: catalog: %v", ipalloc.ErrCorrupt, err)
-		}
-	}
-	if c.Version != catalogVersion {
-		return nil, fmt.Errorf("%w: catalog of version %d", ipalloc.ErrCorrupt, c.Version)
-	}
-	return c, c.prepare()
-}
 
 // prepare checks everything and derives what is looked up often, in O(n log n) of pools, ranges and reservations.
 func (c *catalog) prepare() error {

@@ -60,7 +60,10 @@ func (e *Engine) readStates(ctx context.Context, keys []string, keep func(Alloca
 		if err != nil {
 			return nil, err
 		}
-		cat, err := e.decodeCatalog(recs[0])
+		cat, err := e.decodeCatalog(ctx, recs[0])
+		if isConflict(err) {
+			continue // the pools have changed meanwhile
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +141,10 @@ func (e *Engine) readAround(ctx context.Context, a netip.Addr) (*catalog, []stor
 	if err != nil {
 		return nil, nil, err
 	}
-	cat, err := e.decodeCatalog(recs[0])
+	cat, err := e.decodeCatalog(ctx, recs[0])
+	if isConflict(err) {
+		return e.readAround(ctx, a) // the pools have changed meanwhile
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -57,8 +57,7 @@ func fence(op store.Op) (rank int, value string) {
 	switch {
 	case isForeign(op.Key): // the caller rests on the revisions of its own records
 	case op.Key == catalogKey:
-		value, _ = (&catalog{}).encode()
-		return 1, value
+		return 1, rootOf(0, "")
 	case op.Expect != 0 && op.Kind == store.Guard:
 		return 2, ""
 	case op.Expect == 0 && op.Key[:1] == kindPage && op.Kind == store.Put:
@@ -110,7 +109,20 @@ func (t *txn) mostLeases() int {
 // catalog returns the catalog.
 func (t *txn) catalog() (*catalogEntry, error) {
 	if t.cat.entry == nil {
-		if err := t.Load(catalogKey); err != nil {
+		keys := []string{catalogKey}
+		if t.e.decoded.Load() == nil {
+			keys = append(keys, poolsKey) // in the same round trip
+		}
+		recs, err := t.Records(keys...)
+		if err != nil {
+			return nil, err
+		}
+		if len(recs) > 1 {
+			if _, err := t.e.decodePools(recs[0], recs[1]); err != nil {
+				return nil, err
+			}
+		}
+		if err := t.See(recs[0]); err != nil {
 			return nil, err
 		}
 	}

@@ -59,6 +59,6 @@ func Example_move() {
 	_, _ = file.Backup(ctx, &backup)
 	fmt.Println(boltstore.Restore(ctx, &backup, filepath.Join(dir, "restored.db")))
 	// Output:
-	// {1 1} <nil>
+	// {2 2} <nil>
 	// <nil>
 }

@@ -1,0 +1,84 @@
+package ipset
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// poolsWorld returns a world with n pools and as many reserved ranges.
+func poolsWorld(b testing.TB, n int) *world {
+	w := newWorld(b, Config{})
+	many := manyPools(b, n)
+	err := w.change(bg, "add", func(_ *txn, c *catalog) error {
+		c.Pools, c.Reserved = many.Pools, many.Reserved
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return w
+}
+
+// BenchmarkPools is what a call costs beside 10 and 10,000 pools with as many reserved ranges.
+func BenchmarkPools(b *testing.B) {
+	for _, n := range []int{10, 10000} {
+		w := poolsWorld(b, n)
+		run := func(name string, f func() error) {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				for range b.N {
+					if err := f(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		a := want("h", 1, "p")
+		at := w.assign(a).V4[0].Address
+		run("assign and release", func() error {
+			got, err := w.AutoAssign(bg, a)
+			if err == nil {
+				_, err = w.ReleaseIPs(bg, Release{Address: got.V4[0].Address})
+			}
+			return err
+		})
+		run("look up", func() error { _, err := w.Lookup(bg, at); return err })
+		run("start", func() error {
+			_, err := w.engine(w.store).AutoAssign(bg, AssignArgs{Owner: a.Owner, Num4: 1, Claim: Claim{Handle: "p"}, Existing: true})
+			return err
+		})
+		cat, err := w.readCatalog(bg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		all := slices.Clone(cat.Reserved)
+		flip := false
+		run("reserve", func() error {
+			flip = !flip
+			var sb netipx.IPSetBuilder
+			for _, r := range all {
+				sb.AddRange(r)
+			}
+			if flip {
+				sb.RemoveRange(all[0])
+			}
+			set, err := sb.IPSet()
+			if err == nil {
+				_, err = w.SetReservations(bg, set)
+			}
+			return err
+		})
+		recs := 0
+		for _, r := range w.list(store.Range{}) {
+			if r.Key[:1] == kindCatalog {
+				recs += len(r.Value)
+			}
+		}
+		b.Logf("%d pools: %d bytes", n, recs)
+	}
+}

@@ -1,0 +1,141 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// fullCatalog returns a catalog with every field set in some pool and in none.
+func fullCatalog(t *testing.T) *catalog {
+	sel := func(z string) Selector {
+		return Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{z}}}}}
+	}
+	full := Pool{
+		Name: "π", Prefix: netip.MustParsePrefix("fd00::/16"), BlockBits: 120, Nodes: sel("a"), Namespaces: sel("b"), Uses: LoadBalancer,
+		Disabled: true, Manual: true, Order: Random, Priority: -7, Ranges: ranges("fd00::/64", "fd00:1::/64").Ranges(), MaxBlocksPerHost: 3,
+		Subnet: true, Cooldown: time.Hour, Draining: []int{64, 112, 128},
+	}
+	c := &catalog{
+		Generation: 77, Config: Config{Strict: true, NoAutoBlocks: true, MaxBlocksPerHost: 9},
+		Pools: []Pool{full, pool("plain", "10.0.0.0/24", 26), pool("nested", "10.0.0.64/26", 28)}, Reserved: ranges("10.0.0.0/30", "fd00::/127").Ranges(),
+	}
+	if err := c.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestCatalogCodec(t *testing.T) {
+	c := fullCatalog(t)
+	s, err := c.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decodeCatalog(s)
+	if err != nil || d.Generation != c.Generation || d.Config != c.Config || !reflect.DeepEqual(d.Pools, c.Pools) || !reflect.DeepEqual(d.Reserved, c.Reserved) {
+		t.Errorf("%+v, %v, want %+v", d, err, c)
+	}
+	if again, err := d.encode(); err != nil || again != s {
+		t.Errorf("%q, %v, want %q", again, err, s)
+	}
+	for n := 1; n < len(s); n++ {
+		if _, err := decodeCatalog(s[:n]); !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Fatalf("cut after %d bytes: %v", n, err)
+		}
+	}
+	for i := range len(s) {
+		for bit := range 8 {
+			b := []byte(s)
+			b[i] ^= 1 << bit
+			if d, err := decodeCatalog(string(b)); err == nil && d.prepare() != nil {
+				t.Fatalf("bit %d of byte %d", bit, i)
+			}
+		}
+	}
+	if _, err := decodeCatalog(s + "x"); !errors.Is(err, ipalloc.ErrCorrupt) {
+		t.Error(err)
+	}
+}
+
+// TestManyPoolsFitOneValue: 10,000 pools and as many reserved ranges are less than a value of etcd can be.
+func TestManyPoolsFitOneValue(t *testing.T) {
+	s, err := manyPools(t, 10000).encode()
+	if err != nil || len(s) > 1<<20 {
+		t.Errorf("%d bytes, %v", len(s), err)
+	}
+}
+
+// TestCatalogHalvesMustAgree: pools that are lost, or not those of the root, are damage, not an empty catalog.
+func TestCatalogHalvesMustAgree(t *testing.T) {
+	for name, op := range map[string]store.Op{
+		"no pools":     {Kind: store.Delete, Key: poolsKey, Expect: store.AnyRevision},
+		"other pools":  {Kind: store.Put, Key: poolsKey, Value: "\x02\x00\x00\x00\x00\x00", Expect: store.AnyRevision},
+		"another root": {Kind: store.Put, Key: catalogKey, Value: rootOf(1, "x"), Expect: store.AnyRevision},
+	} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		w.assign(want("h", 1, "p"))
+		if _, err := w.store.Commit(bg, []store.Op{op}); err != nil {
+			t.Fatal(err)
+		}
+		e := w.engine(w.store)
+		_, err := e.AutoAssign(bg, want("h", 1, "q"))
+		_, readErr := e.Pools(bg)
+		_, lookErr := e.Lookup(bg, ip("10.0.0.0"))
+		for _, err := range []error{err, readErr, lookErr} {
+			if !errors.Is(err, ipalloc.ErrCorrupt) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if rep, err := w.Check(bg, nil); err != nil || len(rep.Problems) == 0 || rep.Problems[0].Kind != Damaged {
+			t.Errorf("%s: %+v, %v", name, rep, err)
+		}
+	}
+}
+
+// poolReads is a store that counts the reads of the record of the pools.
+type poolReads struct {
+	store.Store
+	n *int
+}
+
+func (s poolReads) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
+	if slices.Contains(keys, poolsKey) {
+		*s.n++
+	}
+	return s.Store.Get(ctx, dst, keys...)
+}
+
+// TestPoolsAreReadOnce: an engine reads the record of the pools once for every change of it, and a query reads the root alone.
+func TestPoolsAreReadOnce(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	at := w.assign(want("h", 1, "p")).V4[0].Address
+	reads := 0
+	e := w.engine(poolReads{w.store, &reads})
+	for i := range 3 {
+		for range 3 {
+			if _, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := e.Lookup(bg, at); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := e.Pools(bg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if reads != i+1 {
+			t.Errorf("after %d changes the pools were read %d times", i, reads)
+		}
+		if err := w.SetConfig(bg, Config{MaxBlocksPerHost: 10 + i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
