@@ -31,7 +31,7 @@ var ipamPools = []ipamPool{
 	{"c", "10.0.2.0/28", [2]int{28, 30}, 0}, {"d", "fd00::/124", [2]int{126, 127}, 0},
 }
 
-const ipamOps = 27
+const ipamOps = 28
 
 // ipamCaches are how many records of a kind the engines of a replay remember; the last has no past.
 var ipamCaches = []int{64, 64, 1, 2, 7, 0}

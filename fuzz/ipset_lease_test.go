@@ -29,6 +29,8 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 		}
 	}
 	switch op {
+	case 3:
+		r.both(e, a, handle, tr)
 	case 0:
 		d := time.Duration(1+tr.Below(60)) * time.Second
 		want := ipamRefused[r.m.Decline(a, handle, d)]
@@ -66,5 +68,26 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 		if all := append(got.V4, got.V6...); err != nil || !slices.EqualFunc(all, want, same) {
 			r.t.Fatalf("offer for %s: %v, %v, want %v", handle, all, err, want)
 		}
+	}
+}
+
+// both asks for named addresses, a few IPv4 ones in a row, and automatic IPv6 ones.
+func (r *ipamReplay) both(e *ipset.Engine, a netip.Addr, handle string, tr *model.Trace) {
+	args := ipset.AssignArgs{Owner: ipset.HostOwner(r.host(tr)), Num6: int(tr.Below(3)), Addresses: []netip.Addr{a}, Claim: ipset.Claim{Handle: handle}}
+	if tr.Below(2) == 0 {
+		args.Addresses = append(args.Addresses, a.Next())
+	}
+	w := r.wanted(args.Owner, &args.Claim, false)
+	w.N, w.All = [2]int{0, args.Num6}, true
+	want, why := r.m.AssignBoth(args.Addresses, w)
+	got, err := e.AutoAssign(context.Background(), args)
+	if !ipamRefusals[why].is(err) {
+		r.t.Fatalf("assign %+v: %v, want %q", args, err, why)
+	}
+	all := append(got.V4, got.V6...)
+	slices.SortStableFunc(all, func(x, y ipset.Allocation) int { return x.Address.Compare(y.Address) })
+	slices.SortFunc(want, netip.Addr.Compare)
+	if !slices.EqualFunc(all, want, func(al ipset.Allocation, a netip.Addr) bool { return al.Address == a }) {
+		r.t.Fatalf("assign %+v: %v, want %v", args, all, want)
 	}
 }

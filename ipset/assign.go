@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -19,6 +20,11 @@ type AssignArgs struct {
 	Owner Owner
 	// Num4 and Num6 are how many addresses of each family.
 	Num4, Num6 int
+	// Addresses are given besides these, in the same commit: a static IPv4 address with an automatic IPv6 one. What
+	// [Engine.AssignIP] says of its address holds of each: reservations and ranges do not count for it, selectors count with
+	// PoolsAndSelectors alone, one that the handle holds already is no error. If one cannot be given, the call fails, also with
+	// Partial. They come first in the result. At most 64.
+	Addresses []netip.Addr
 	// Claim is the handle, the attributes and the time to live.
 	Claim
 	// Use is one of Workload, Tunnel and LoadBalancer; Workload by default.
@@ -186,7 +192,7 @@ func (a *AssignArgs) check() error {
 	switch {
 	case a.Share != (Share{}) && a.Handle == "":
 		return wrap(ipalloc.Error{Op: "check", Field: "Share", Reason: "a holder of a shared address needs a handle", Err: ipalloc.ErrInvalid})
-	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6 == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
+	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6+len(a.Addresses) == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
 		return fmt.Errorf("%w: %d + %d addresses, 1 to %d", errBadArgument, a.Num4, a.Num6, maxBatch)
 	case a.Use&^allUses != 0 || a.Use&(a.Use-1) != 0:
 		return errUnknownUse
@@ -194,6 +200,9 @@ func (a *AssignArgs) check() error {
 		return fmt.Errorf("%w: Existing needs a handle and goes without a request key", errBadArgument)
 	case a.TTL < 0 || a.MaxBlocks < 0 || a.Sticky && a.Handle == "":
 		return fmt.Errorf("%w: time to live %v, at most %d blocks, sticky %v", errBadArgument, a.TTL, a.MaxBlocks, a.Sticky)
+	}
+	if err := a.checkNamed(); err != nil {
+		return err
 	}
 	return a.checkRow()
 }
@@ -255,6 +264,7 @@ type search struct {
 // Detach implements [occ.Detacher].
 func (p *assignPlan) Detach() {
 	p.Namespace, p.Pools, p.also.ops = maps.Clone(p.Namespace), slices.Clone(p.Pools), slices.Clone(p.also.ops)
+	p.Addresses = slices.Clone(p.Addresses)
 }
 
 // Plan implements [occ.Plan].
@@ -295,7 +305,7 @@ func (p *assignPlan) replay(t *txn) (done bool, err error) {
 			p.result.V6 = append(p.result.V6, al)
 		}
 	}
-	if len(p.result.V4) == p.Num4 && len(p.result.V6) == p.Num6 {
+	if asked := p.asked(); len(p.result.V4) == asked[0] && len(p.result.V6) == asked[1] {
 		return true, nil
 	}
 	if p.inRow() && len(held) > 0 {
@@ -308,7 +318,7 @@ func (p *assignPlan) replay(t *txn) (done bool, err error) {
 func (p *assignPlan) digest() digest {
 	a := &p.AssignArgs
 	return digestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
-		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky, a.Contiguous, a.Aligned)
+		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky, a.Contiguous, a.Aligned, a.Addresses)
 }
 
 // reset forgets what an earlier attempt has found.
@@ -325,7 +335,11 @@ func (p *assignPlan) begin(t *txn) (err error) {
 	if p.Head+p.Tail > 0 && !p.cat.Config.Strict {
 		return errLooseEnds
 	}
-	p.searches = [2]search{{family: 4, want: p.Num4 - len(p.result.V4)}, {family: 6, want: p.Num6 - len(p.result.V6)}}
+	if err := p.pickNamed(t); err != nil {
+		return err
+	}
+	wants := p.wants()
+	p.searches = [2]search{{family: 4, want: wants[0]}, {family: 6, want: wants[1]}}
 	for i := range p.searches {
 		s := &p.searches[i]
 		if s.want == 0 {

@@ -45,8 +45,10 @@ func (p *assignPlan) commit(t *txn) error {
 		}
 		t.Change(k.be)
 	}
-	if p.Sticky {
+	if p.Sticky && p.Num4 > 0 {
 		p.stick(t, p.result.V4)
+	}
+	if p.Sticky && p.Num6 > 0 {
 		p.stick(t, p.result.V6)
 	}
 	if len(p.picks) == 0 {

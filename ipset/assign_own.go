@@ -42,7 +42,10 @@ func (p *assignPlan) pickOwned(t *txn, s *search, block netip.Prefix) (bool, err
 	if p.own.Get().len() <= t.MostGuards() {
 		t.Guard(&be.Cell)
 	}
-	return be.Block != nil && be.Owner() == p.Owner && p.pickFrom(t, s, i, be), nil
+	if be.Block == nil {
+		return p.pickMore(s, i, be), nil
+	}
+	return be.Owner() == p.Owner && p.pickFrom(t, s, i, be), nil
 }
 
 // pickOwnOfMany is pickOwn for an owner of more blocks than a commit can verify. It begins with the block that had room last; the

@@ -127,56 +127,13 @@ func (p *assignIPPlan) assign(t *txn) error {
 	if err != nil {
 		return err
 	}
-	i := cat.containing(p.Address)
-	if i < 0 {
-		return errNoPool
-	}
-	be, err := t.locate(cat, p.Address)
+	f, err := t.find(cat, p.Address, &naming{p.Owner, p.Handle, p.Use, p.MaxBlocks, p.Head, p.Tail, p.Selectors, p.node, p.Namespace, p.Share})
 	if err != nil {
 		return err
 	}
-	if be.Block != nil {
-		if err := t.ready(be, p.Address); err != nil {
-			return err
-		}
-	}
-	if be.Block != nil && p.Handle != "" {
-		if x, err := be.Ordinal(p.Address); err == nil && be.HasHolder(x, p.Handle) {
-			p.result = be.AllocationOf(x, p.Handle)
-			return nil
-		}
-	}
-	switch {
-	case cat.Pools[i].Disabled || p.Use != 0 && cat.Pools[i].Uses&p.Use == 0:
-		return errNoPool
-	case p.Selectors && !(cat.selectsNode(i, p.Owner.Name, p.node) && cat.selectsSpace(i, p.Namespace)):
-		return wrap(ipalloc.Error{Op: "assign", Name: cat.Pools[i].Name, Addr: p.Address, Err: errUnselected})
-	case p.Head+p.Tail > 0 && !cat.Config.Strict:
-		return errLooseEnds
-	}
-	b := be.Block
-	if b == nil {
-		if b, err = p.claim(t, cat, i, be); err != nil {
-			return err
-		}
-	}
-	x, err := b.Ordinal(p.Address)
-	if err != nil {
-		return err
-	}
-	st, _ := b.Look(x)
-	joins := st == block.Held && p.Share != (Share{})
-	if !joins && b.Owner() != p.Owner && cat.Config.Strict {
-		return wrap(ipalloc.Error{Op: "assign", Prefix: b.Prefix(), Holder: b.Owner().String(), Err: errStrict})
-	}
-	if joins {
-		err = b.CanJoin(x, p.Share.Key)
-	} else {
-		err = b.CanHold(x, p.Handle)
-	}
-	if err != nil {
-		al, _ := b.Lookup(p.Address)
-		return inTheWay(al, err)
+	if f.held != nil {
+		p.result = *f.held
+		return nil
 	}
 	written := p.memo.at != 0
 	if !written {
@@ -184,39 +141,26 @@ func (p *assignIPPlan) assign(t *txn) error {
 			return err
 		}
 	}
-	if err := t.Room(t.blockOps(be, opsPerAddress, p.TTL > 0, true) + p.memo.reserve(t)); err != nil {
+	if err := t.Room(t.blockOps(f.be, opsPerAddress, p.TTL > 0, true) + p.memo.reserve(t)); err != nil {
 		return err
 	}
-	if b != be.Block {
-		be.set(b)
+	if f.b != f.be.Block {
+		f.be.set(f.b)
 	}
 	id, until := block.IdentityOf(p.Claim, p.Owner), block.LeaseEnd(t.now, p.TTL)
-	if joins {
-		b.Join(x, id, until)
+	if f.joins {
+		f.b.Join(f.x, id, until)
 	} else {
-		b.Hold(x, id, until)
-		b.AllowSharing(x, p.Share)
+		f.b.Hold(f.x, id, until)
+		f.b.AllowSharing(f.x, p.Share)
 	}
-	t.Change(be)
-	p.result = b.AllocationOf(x, p.Handle)
+	t.Change(f.be)
+	p.result = f.b.AllocationOf(f.x, p.Handle)
 	if !written {
 		p.also.write(t)
 	}
 	t.remember(&p.memo, []Allocation{p.result})
 	return nil
-}
-
-// claim makes the block of the address for the owner.
-func (p *assignIPPlan) claim(t *txn, cat *catalogEntry, i int, be *blockEntry) (*block.Block, error) {
-	at := netip.PrefixFrom(p.Address, cat.Pools[i].BlockBits).Masked()
-	blocks, err := t.blocksOf(p.Owner)
-	if err != nil {
-		return nil, err
-	}
-	if !cat.mayClaim(blocks, i, p.MaxBlocks) {
-		return nil, wrap(ipalloc.Error{Op: "claim", Prefix: at, Err: errBlockLimit})
-	}
-	return t.newBlock(cat, i, at, block.Options{Owner: p.Owner, Head: p.Head, Tail: p.Tail})
 }
 
 // newBlock makes a block that does not exist, for the caller to put into its entry.

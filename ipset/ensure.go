@@ -17,7 +17,7 @@ func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.
 	fail := func(err error) ([]netip.Prefix, error) {
 		return nil, wrap(ipalloc.Error{Op: "ensure block", Owner: a.Owner.String(), Err: err})
 	}
-	a.Request, a.Sticky, a.Contiguous, a.Aligned, a.Also = "", false, false, false, nil
+	a.Request, a.Sticky, a.Contiguous, a.Aligned, a.Also, a.Addresses = "", false, false, false, nil, nil
 	a.Num4, a.Num6 = min(a.Num4, 1), min(a.Num6, 1)
 	if err := a.check(); err != nil {
 		return fail(err)

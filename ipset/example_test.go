@@ -307,3 +307,22 @@ func ExampleEngine_Hosts() {
 	// node-1 8 used, 0 borrowed, 1 lent, at its limit: true
 	// node-2 0 used, 5 borrowed, 0 lent, at its limit: false
 }
+
+// A static IPv4 address and an automatic IPv6 one, both or neither.
+func ExampleAssignArgs_addresses() {
+	ctx, engine := context.Background(), newEngine("10.0.0.0/24", 28)
+	must(engine.AddPool(ctx, ipset.Pool{Name: "six", Prefix: netip.MustParsePrefix("fd00::/120"), BlockBits: 120}))
+	args := ipset.AssignArgs{
+		Owner: ipset.HostOwner("node-a"), Num6: 1, Claim: ipset.Claim{Handle: "vm-1"},
+		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9")},
+	}
+	got, err := engine.AutoAssign(ctx, args)
+	must(err)
+	fmt.Println(got.V4[0].Address, got.V6[0].Address)
+	args.Handle = "vm-2"
+	_, err = engine.AutoAssign(ctx, args)
+	fmt.Println(err)
+	// Output:
+	// 10.0.0.9 fd00::
+	// ipset: assign 10.0.0.9 for "host:node-a": occupied, held by "vm-1"
+}

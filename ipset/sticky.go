@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
@@ -83,7 +84,7 @@ func (p *assignPlan) readLast(t *txn) error {
 func (p *assignPlan) pickSticky(t *txn, s *search) error {
 	for _, a := range p.last[s.family/6].addresses {
 		i := p.cat.containing(a)
-		if s.want == 0 || !s.serves(i) {
+		if s.want == 0 || !s.serves(i) || slices.Contains(p.Addresses, a) {
 			continue
 		}
 		be, err := t.block(p.cat, netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked())

@@ -2,8 +2,28 @@ package model
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
+
+// AssignBoth gives named addresses and then others, all or none; why is that of AssignIP or AutoAssign. Addresses that the handle
+// holds already are among the answer.
+func (m *IPSet) AssignBoth(named []netip.Addr, w IPSetWant) (out []netip.Addr, why string) {
+	before := m.clone()
+	for _, a := range named {
+		if why := m.AssignIP(a, w); why != "" {
+			m.Blocks = before
+			return nil, why
+		}
+	}
+	if w.N[0]+w.N[1] > 0 {
+		if out, why = m.AutoAssign(w); why != "" {
+			m.Blocks = before
+			return nil, why
+		}
+	}
+	return append(slices.Clone(named), out...), ""
+}
 
 // Held says what stands in the way of doing something with an address as its holder: "", "free", "cooling", or "other" for
 // another holder.

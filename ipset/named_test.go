@@ -1,0 +1,124 @@
+package ipset
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// dual is a world with a pool of each family; the IPv4 one hands out a few addresses by itself.
+func dual(t *testing.T) *world {
+	four := pool("four", "10.0.0.0/24", 28)
+	four.Ranges, four.Manual = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.200-10.0.0.203")}, true
+	return newWorld(t, Config{}, four, pool("six", "fd00::/120", 124))
+}
+
+// named are arguments for named addresses and n automatic IPv6 ones.
+func named(handle string, n int, as ...string) AssignArgs {
+	a := AssignArgs{Owner: HostOwner("h"), Num6: n, Claim: Claim{Handle: handle}}
+	for _, s := range as {
+		a.Addresses = append(a.Addresses, ip(s))
+	}
+	return a
+}
+
+// A static IPv4 address and an automatic IPv6 one are one commit, outside of the ranges of a manual pool too; a repetition of the
+// request returns both, and one where the handle has the static address already adds the other.
+func TestNamedBesideAutomatic(t *testing.T) {
+	w := dual(t)
+	rev := w.revision()
+	a := named("vm", 1, "10.0.0.9")
+	a.Request = "r"
+	got := w.assign(a)
+	if len(got.V4) != 1 || got.V4[0].Address != ip("10.0.0.9") || len(got.V6) != 1 || w.revision() != rev+1 {
+		t.Fatalf("%+v, %d commits", got, w.revision()-rev)
+	}
+	again, err := w.engine(w.store).AutoAssign(bg, a)
+	if err != nil || !slices.Equal(again.V4, got.V4) || !slices.Equal(again.V6, got.V6) {
+		t.Errorf("repeated: %+v, %v", again, err)
+	}
+	if _, err := w.ReleaseIPs(bg, Release{Address: got.V6[0].Address}); err != nil {
+		t.Fatal(err)
+	}
+	again, err = w.AutoAssign(bg, a)
+	if err != nil || !slices.Equal(again.V4, got.V4) || len(again.V6) != 1 || again.V6[0].Seq == got.V6[0].Seq {
+		t.Errorf("repeated after a release: %+v, %v", again, err)
+	}
+	a.Addresses[0] = ip("10.0.0.10")
+	if _, err := w.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Errorf("the key for another address: %v", err)
+	}
+	more := w.assign(named("vm", 2, "10.0.0.9", "10.0.0.11", "fd00::77", "fd00::78"))
+	if len(more.V4) != 2 || more.V4[0] != got.V4[0] || more.V4[1].Address != ip("10.0.0.11") || len(more.V6) != 4 || more.V6[0].Address != ip("fd00::77") {
+		t.Errorf("%+v", more)
+	}
+	w.check()
+}
+
+// If one address cannot be given, none is: neither the named nor the automatic ones, with Partial too.
+func TestNamedAllOrNothing(t *testing.T) {
+	w := dual(t)
+	w.assign(named("other", 0, "10.0.0.7"))
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.8"), Owner: HostOwner("g"), Claim: Claim{Handle: "c"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Decline(bg, DeclineArgs{Address: ip("10.0.0.8"), For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	state, _ := w.store.MarshalBinary()
+	many := make([]string, 65)
+	for i := range many {
+		many[i] = netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}).String()
+	}
+	twice, contiguous := named("vm", 1, "10.0.0.9", "10.0.0.9"), named("vm", 2, "10.0.0.9")
+	contiguous.Contiguous = true
+	none := named("vm", 1)
+	none.Addresses = []netip.Addr{{}}
+	selected := named("vm", 0, "10.0.0.9")
+	selected.Use = LoadBalancer
+	full := named("vm", 300, "10.0.0.9")
+	for name, tt := range map[string]struct {
+		a    AssignArgs
+		want error
+	}{
+		"held":              {named("vm", 1, "10.0.0.9", "10.0.0.7"), ipalloc.ErrOccupied},
+		"declined":          {named("vm", 1, "10.0.0.8"), ipalloc.ErrCooling},
+		"in no pool":        {named("vm", 1, "192.0.2.1"), ipalloc.ErrNotFound},
+		"another use":       {selected, ipalloc.ErrNotFound},
+		"no IPv6 left":      {full, ipalloc.ErrFull},
+		"named twice":       {twice, ipalloc.ErrInvalid},
+		"no address":        {none, ipalloc.ErrInvalid},
+		"too many":          {named("vm", 0, many...), ipalloc.ErrInvalid},
+		"beside contiguous": {contiguous, ipalloc.ErrInvalid},
+	} {
+		tt.a.Partial = tt.a.Partial || tt.want == ipalloc.ErrOccupied
+		if got, err := w.AutoAssign(bg, tt.a); !errors.Is(err, tt.want) || len(got.V4)+len(got.V6) != 0 {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		if after, _ := w.store.MarshalBinary(); string(after) != string(state) {
+			t.Fatalf("%s changed the store", name)
+		}
+	}
+	w.check()
+}
+
+// A sticky handle that names the address which it had last gets it once.
+func TestNamedAndSticky(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	a := want("h", 2, "vm")
+	a.Sticky = true
+	first := w.assign(a).V4
+	w.releaseHandle("vm")
+	a.Addresses = []netip.Addr{first[0].Address}
+	got := w.assign(a)
+	if len(got.V4) != 3 || got.V4[0].Address != first[0].Address || got.V4[1].Address != first[1].Address {
+		t.Errorf("%+v, had %+v", got.V4, first)
+	}
+	w.check()
+}
