@@ -74,7 +74,6 @@ type detail struct {
 	name       string
 	behind     string            // the key of the block
 	want       map[string]string // the index records that there should be
-	from       map[string]string // of a bucket: the record behind each
 	unreadable []netip.Addr
 	strays     []stray
 }

@@ -163,10 +163,6 @@ func TestNestedDraining(t *testing.T) {
 func TestNestedPoolMeetsAClaim(t *testing.T) {
 	for _, prefix := range []string{"10.0.0.0/24", "10.0.0.0/16"} { // of 64 blocks, and of more than a commit verifies
 		w := newWorld(t, Config{}, pool("out", "10.0.0.0/8", 30))
-		cat, err := w.readCatalog(bg)
-		if err != nil {
-			t.Fatal(err)
-		}
 		in := pool("in", prefix, 31)
 		if err := w.AddPool(bg, in); err != nil { // the engine has the pages now
 			t.Fatal(err)
@@ -181,7 +177,7 @@ func TestNestedPoolMeetsAClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.check()
-		if cat, err = w.readCatalog(bg); err != nil || !slices.Equal(cat.Pools[0].Draining, []int{30}) {
+		if cat, err := w.readCatalog(bg); err != nil || !slices.Equal(cat.Pools[0].Draining, []int{30}) {
 			t.Errorf("%+v, %v", cat.Pools[0], err)
 		}
 	}

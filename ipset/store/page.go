@@ -306,7 +306,7 @@ func (p *page) write(r *Record, b *packer) int {
 	d := p.delta(r.Rev) // room may have changed base
 	units := (sizeOf(d) + sizeOf(uint64(len(r.Value))) + len(r.Value) + 7) / 8
 	o := int(p.end)
-	p.buf[o], p.buf[o+1] = byte(len(suffix)), byte(units<<2|formRaw)
+	p.buf[o], p.buf[o+1] = byte(len(suffix)), byte(units<<2)+formRaw
 	at := o + 2 + copy(p.buf[o+2:], suffix)
 	p.fill(at, d, r.Value)
 	p.end = uint16(at + 8*units)
