@@ -188,6 +188,7 @@ func compareBlock(t testing.TB, b *block.Block, m *model.IPSetBlock) {
 		if h.Attr != "" && al.Attributes.Map()["k"] != h.Attr {
 			t.Fatalf("%s: %+v, want %+v", m.Prefix, al, h)
 		}
+		compareHolders(t, al, h)
 		n++
 	}
 	if n != len(m.Holds) || b.Used() != uint64(m.Used()) || b.Owner().String() != m.Owner {
@@ -195,6 +196,18 @@ func compareBlock(t testing.TB, b *block.Block, m *model.IPSetBlock) {
 	}
 	if since, ok := b.Empty(); ok && !since.Equal(m.Since) {
 		t.Fatalf("%s: empty since %v, want %v", m.Prefix, since, m.Since)
+	}
+}
+
+// compareHolders compares the holders of an address with those of its twin.
+func compareHolders(t testing.TB, al ipset.Allocation, h model.IPSetHold) {
+	t.Helper()
+	got, want := slices.Collect(al.Holders()), h.Holders()
+	same := func(x ipset.Allocation, y model.IPSetHold) bool {
+		return x.Handle == y.Handle && (y.Host == "" || h.Cooling || x.Host.String() == y.Host) && x.Until.Equal(y.Until)
+	}
+	if s := al.Share(); !slices.EqualFunc(got, want, same) || s.Max != h.Most || s.Key != h.Key {
+		t.Fatalf("%s: shared as %+v, held by %+v, want %+v", al.Address, s, got, h)
 	}
 }
 

@@ -120,17 +120,25 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 			a.Num4, a.Num6 = 0, a.Num4
 		}
 		a.Handle = fmt.Sprint("p", tr.Below(6))
+		a.Share = r.share(tr)
 		r.autoAssign(e, a, tr.Below(4) == 0, tr.Below(4) == 0)
 	case 4:
 		host, a := r.host(tr), r.address(tr)
 		r.assignIP(e, ipset.AssignIPArgs{Address: a, Owner: ipset.HostOwner(host), Claim: ipset.Claim{Handle: fmt.Sprint("p", tr.Below(6))}})
 	case 5, 6:
-		a := r.address(tr)
+		a, g := r.address(tr), ipset.Guard{}
 		want := ipset.WasFree
-		if r.m.Release(a) {
+		if n := tr.Below(9); n > 0 && n < 6 { // one holder
+			g.Handle = fmt.Sprint("p", n)
+			if was, held := r.m.ReleaseOf(a, g.Handle); was {
+				want = ipset.Released
+			} else if held {
+				want = ipset.OwnerChanged
+			}
+		} else if r.m.Release(a) {
 			want = ipset.Released
 		}
-		if res, err := e.ReleaseIPs(ctx, ipset.Release{Address: a}); err != nil || res[0].Outcome != want {
+		if res, err := e.ReleaseIPs(ctx, ipset.Release{Address: a, Guard: g}); err != nil || res[0].Outcome != want {
 			r.t.Fatalf("release %s: %v, %v, want %v", a, res, err, want)
 		}
 	case 7, 8:
@@ -222,10 +230,22 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 		if tr.Below(2) == 0 {
 			a.TTL = 40 * time.Second
 		}
+		a.Share = r.share(tr)
+		if als, err := e.IPsByHandle(ctx, fmt.Sprint("p", tr.Below(12))); err == nil && len(als) > 0 {
+			a.Address = als[0].Address // held by another
+		}
 		r.assignIP(e, a)
 	default:
 		r.lease(op-24, e, tr)
 	}
+}
+
+// share returns one that allows other holders, or none.
+func (r *ipamReplay) share(tr *model.Trace) ipset.Share {
+	if n := int(tr.Below(6)); n > 2 {
+		return ipset.Share{Max: n - 1, Key: fmt.Sprint("k", n/5)}
+	}
+	return ipset.Share{}
 }
 
 // refusal is an error by its sentinel and a part of its text.
@@ -248,6 +268,7 @@ var ipamRefusals = map[string]refusal{
 	"owner": {ipalloc.ErrOccupied, "the block is another owner's, held by"}, "strict": {ipalloc.ErrOccupied, "affinity is strict"},
 	"overlap": {ipalloc.ErrOccupied, "a block that exists is in the way"}, "taken": {ipalloc.ErrOccupied, ": occupied, held by"},
 	"cooling": {ipalloc.ErrCooling, "until"}, "reserved": {ipalloc.ErrReserved, ""}, "limit": {ipalloc.ErrLimit, "as many blocks"},
+	"key": {ipalloc.ErrMismatch, "is shared under the key"}, "full": {ipalloc.ErrLimit, "holders, held by"},
 	"short": {ipalloc.ErrFull, "not enough addresses"}, "size": {ipalloc.ErrInvalid, "block size"}, "ends": {ipalloc.ErrInvalid, "strict affinity"},
 }
 
@@ -282,7 +303,7 @@ func (r *ipamReplay) address(tr *model.Trace) netip.Addr {
 
 // wanted returns what the twin is asked for, and the time to live put into the engine's claim.
 func (r *ipamReplay) wanted(owner ipset.Owner, c *ipset.Claim, lease bool) model.IPSetWant {
-	w := model.IPSetWant{Owner: owner.String(), Hold: model.IPSetHold{Handle: c.Handle, Host: owner.String()}}
+	w := model.IPSetWant{Owner: owner.String(), Hold: model.IPSetHold{Handle: c.Handle, Host: owner.String(), Most: c.Share.Max, Key: c.Share.Key}}
 	if lease {
 		c.TTL, w.Hold.Until = 40*time.Second, r.m.Now.Add(40*time.Second)
 	}

@@ -281,7 +281,7 @@ func (m *IPSet) assignFrom(w IPSetWant, n int, pools []IPSetPool, got *[]netip.A
 }
 
 // AssignIP gives one address, as ipset.Engine.AssignIP does; it says what stands in the way: "", "no pool", "taken",
-// "cooling", "reserved", "strict", "limit", "overlap" or "size".
+// "cooling", "reserved", "strict", "limit", "overlap", "size", "key" or "full".
 func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 	p, ok := m.pool(a)
 	if !ok || p.Disabled && !m.Has(a, w.Hold.Handle) {
@@ -304,6 +304,12 @@ func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 		}
 		b = NewIPSetBlock(block, w.Head, w.Tail, m.Now)
 		b.Owner = w.Owner
+	case b.holds(a) && w.Hold.Most > 0:
+		why := b.CanJoin(a, w.Hold.Key)
+		if why == "" {
+			b.Join(a, w.Hold)
+		}
+		return why
 	case m.Strict && b.Owner != w.Owner:
 		return "strict"
 	}
@@ -322,7 +328,7 @@ func (m *IPSet) Has(a netip.Addr, handle string) bool {
 		return false
 	}
 	h, ok := b.Holds[a]
-	return ok && !h.Cooling && h.Handle == handle
+	return ok && !h.Cooling && h.find(handle) >= 0
 }
 
 // Claim gives a block of a pool's present size to an owner by hand; it says what stands in the way: "", "no pool",
@@ -360,6 +366,20 @@ func (m *IPSet) containing(a netip.Addr) *IPSetBlock {
 	return nil
 }
 
+// ReleaseOf takes one holder from an address and reports whether it was one, and whether the address was held at all.
+func (m *IPSet) ReleaseOf(a netip.Addr, handle string) (was, held bool) {
+	b := m.containing(a)
+	if b == nil || !b.holds(a) {
+		return false, false
+	}
+	i := b.Holds[a].find(handle)
+	if i >= 0 {
+		b.Leave(a, i, m.Now, m.cooldown(b.Prefix.Addr()))
+		m.gone(b)
+	}
+	return i >= 0, true
+}
+
 // Release gives an address back and reports whether it was held.
 func (m *IPSet) Release(a netip.Addr) bool {
 	b := m.containing(a)
@@ -395,13 +415,19 @@ func (m *IPSet) releaseWhere(is func(IPSetHold) bool) (out []netip.Addr) {
 	for _, b := range m.Sorted() {
 		var as []netip.Addr
 		for a, h := range b.Holds {
-			if !h.Cooling && is(h) {
+			if !h.Cooling && slices.ContainsFunc(h.Holders(), is) {
 				as = append(as, a)
 			}
 		}
 		slices.SortFunc(as, netip.Addr.Compare)
 		for _, a := range as {
-			b.Drop(a, m.Now, m.cooldown(b.Prefix.Addr()))
+			for h := b.Holds[a]; b.holds(a); h = b.Holds[a] {
+				i := slices.IndexFunc(h.Holders(), is)
+				if i < 0 {
+					break
+				}
+				b.Leave(a, i, m.Now, m.cooldown(b.Prefix.Addr()))
+			}
 		}
 		if len(as) > 0 {
 			m.gone(b)
@@ -415,7 +441,7 @@ func (m *IPSet) releaseWhere(is func(IPSetHold) bool) (out []netip.Addr) {
 func (m *IPSet) Leased() bool {
 	for _, b := range m.Blocks {
 		for _, h := range b.Holds {
-			if !h.Cooling && !h.Until.IsZero() {
+			if !h.Cooling && slices.ContainsFunc(h.Holders(), func(o IPSetHold) bool { return !o.Until.IsZero() }) {
 				return true
 			}
 		}
@@ -467,9 +493,8 @@ func (m *IPSet) ReleaseHost(owner string, mustBeEmpty bool) {
 func (m *IPSet) Renew(handle string, ttl time.Duration) (n int) {
 	for _, b := range m.Blocks {
 		for _, a := range b.HeldBy(handle) {
-			if h := b.Holds[a]; !h.Until.IsZero() {
-				h.Until = m.Now.Add(ttl)
-				b.Holds[a] = h
+			if i := b.Holds[a].find(handle); !b.Holds[a].until(i).IsZero() {
+				b.extend(a, i, m.Now.Add(ttl))
 				n++
 			}
 		}

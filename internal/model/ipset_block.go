@@ -16,6 +16,84 @@ type IPSetHold struct {
 	// Declined says that the address cools because By, the handle that had it, declined it.
 	Declined bool
 	By       string
+	// Most is how many holders there may be if the first shares the address, under Key; More are those after it.
+	Most int
+	Key  string
+	More []IPSetHold
+}
+
+// Holders returns all holders, the first one first.
+func (h IPSetHold) Holders() []IPSetHold {
+	first := h
+	first.More = nil
+	return append([]IPSetHold{first}, h.More...)
+}
+
+// find returns the place of a handle among the holders, that of the first for "", -1 for none.
+func (h IPSetHold) find(handle string) int {
+	if handle == "" {
+		return 0
+	}
+	return slices.IndexFunc(h.Holders(), func(o IPSetHold) bool { return o.Handle == handle })
+}
+
+// until returns the end of the lease of a holder.
+func (h IPSetHold) until(i int) time.Time { return h.Holders()[i].Until }
+
+// holds reports whether an address is held.
+func (b *IPSetBlock) holds(a netip.Addr) bool {
+	h, ok := b.Holds[a]
+	return ok && !h.Cooling
+}
+
+// extend moves the end of the lease of a holder.
+func (b *IPSetBlock) extend(a netip.Addr, i int, until time.Time) {
+	h := b.Holds[a]
+	if i == 0 {
+		h.Until = until
+	} else {
+		h.More = slices.Clone(h.More)
+		h.More[i-1].Until = until
+	}
+	b.Holds[a] = h
+}
+
+// CanJoin says what stands in the way of one more holder of an address that is held: "", "taken", "key" or "full".
+func (b *IPSetBlock) CanJoin(a netip.Addr, key string) string {
+	h := b.Holds[a]
+	switch {
+	case h.Most == 0:
+		return "taken"
+	case h.Key != key:
+		return "key"
+	case 1+len(h.More) >= h.Most:
+		return "full"
+	}
+	return ""
+}
+
+// Join adds a holder.
+func (b *IPSetBlock) Join(a netip.Addr, o IPSetHold) {
+	h := b.Holds[a]
+	o.Most, o.Key = 0, ""
+	h.More = append(slices.Clone(h.More), o)
+	b.Holds[a] = h
+}
+
+// Leave takes a holder away; with the last one the address is dropped.
+func (b *IPSetBlock) Leave(a netip.Addr, i int, now time.Time, cooldown time.Duration) {
+	h := b.Holds[a]
+	if len(h.More) == 0 {
+		b.Drop(a, now, cooldown)
+		return
+	}
+	if i == 0 {
+		first := h.More[0]
+		first.Most, first.Key, first.More = h.Most, h.Key, h.More
+		h, i = first, 1
+	}
+	h.More = slices.Delete(slices.Clone(h.More), i-1, i)
+	b.Holds[a] = h
 }
 
 // IPSetBlock is the twin of block.Block: a list of free addresses in the order in which they go out, a list of cooling
@@ -78,7 +156,7 @@ func (b *IPSetBlock) CanTake(a netip.Addr, handle string) string {
 func (b *IPSetBlock) Drop(a netip.Addr, now time.Time, cooldown time.Duration) {
 	h := b.Holds[a]
 	if cooldown > 0 {
-		h.Cooling, h.Until = true, now.Add(cooldown)
+		h.Cooling, h.Until, h.Most, h.Key, h.More = true, now.Add(cooldown), 0, "", nil
 		b.Holds[a] = h
 		i := len(b.Cool)
 		for i > 0 && b.Holds[b.Cool[i-1]].Until.After(h.Until) {
@@ -94,30 +172,33 @@ func (b *IPSetBlock) Drop(a netip.Addr, now time.Time, cooldown time.Duration) {
 	}
 }
 
-// Decline takes an address from its holder and keeps it from all for a time.
-func (b *IPSetBlock) Decline(a netip.Addr, now time.Time, d time.Duration) {
+// Decline takes an address from its holders, of which one says so, and keeps it from all for a time.
+func (b *IPSetBlock) Decline(a netip.Addr, i int, now time.Time, d time.Duration) {
+	by := b.Holds[a].Holders()[i].Handle
 	b.Drop(a, now, d)
 	h := b.Holds[a]
-	h.Handle, h.Attr, h.By, h.Declined = "", "", h.Handle, true
+	h.Handle, h.Attr, h.By, h.Declined = "", "", by, true
 	b.Holds[a] = h
 }
 
 // Advance ends the leases and cooldowns that are over.
 func (b *IPSetBlock) Advance(now time.Time, cooldown time.Duration) {
-	var ended []netip.Addr
-	for a, h := range b.Holds {
-		if !h.Cooling && !h.Until.IsZero() && !h.Until.After(now) {
-			ended = append(ended, a)
+	for {
+		first, at, who := time.Time{}, netip.Addr{}, 0
+		for a, h := range b.Holds {
+			for i, o := range h.Holders() {
+				if h.Cooling || o.Until.IsZero() || o.Until.After(now) {
+					continue
+				}
+				if !at.IsValid() || o.Until.Before(first) || o.Until.Equal(first) && a.Less(at) {
+					first, at, who = o.Until, a, i
+				}
+			}
 		}
-	}
-	slices.SortFunc(ended, func(x, y netip.Addr) int {
-		if c := b.Holds[x].Until.Compare(b.Holds[y].Until); c != 0 {
-			return c
+		if !at.IsValid() {
+			break
 		}
-		return x.Compare(y)
-	})
-	for _, a := range ended {
-		b.Drop(a, b.Holds[a].Until, cooldown)
+		b.Leave(at, who, first, cooldown)
 	}
 	for len(b.Cool) > 0 && !b.Holds[b.Cool[0]].Until.After(now) {
 		a := b.Cool[0]
@@ -138,7 +219,7 @@ func (b *IPSetBlock) Used() int { return len(b.Holds) - len(b.Cool) }
 func (b *IPSetBlock) HeldBy(handle string) []netip.Addr {
 	var out []netip.Addr
 	for a, h := range b.Holds {
-		if h.Handle == handle && !h.Cooling {
+		if h.find(handle) >= 0 && !h.Cooling {
 			out = append(out, a)
 		}
 	}

@@ -38,7 +38,7 @@ func (m *IPSet) Held(a netip.Addr, handle string) string {
 		return "free"
 	case h.Cooling:
 		return "cooling"
-	case handle != "" && h.Handle != handle:
+	case h.find(handle) < 0:
 		return "other"
 	}
 	return ""
@@ -51,7 +51,7 @@ func (m *IPSet) Decline(a netip.Addr, handle string, d time.Duration) string {
 		return ""
 	}
 	if why == "" {
-		b.Decline(a, m.Now, d)
+		b.Decline(a, b.Holds[a].find(handle), m.Now, d)
 	}
 	return why
 }
@@ -62,12 +62,11 @@ func (m *IPSet) RenewIP(a netip.Addr, handle string, ttl time.Duration) (until t
 	if why != "" {
 		return time.Time{}, why
 	}
-	h := b.Holds[a]
-	if !h.Until.IsZero() {
-		h.Until = m.Now.Add(ttl)
-		b.Holds[a] = h
+	i := b.Holds[a].find(handle)
+	if !b.Holds[a].until(i).IsZero() {
+		b.extend(a, i, m.Now.Add(ttl))
 	}
-	return h.Until, ""
+	return b.Holds[a].until(i), ""
 }
 
 // Offer moves the ends of the leases of a handle that would end before ttl and reports whether it holds anything.
@@ -76,9 +75,9 @@ func (m *IPSet) Offer(handle string, ttl time.Duration) bool {
 	for _, b := range m.Blocks {
 		for _, a := range b.HeldBy(handle) {
 			held = true
-			if h := b.Holds[a]; !h.Until.IsZero() && h.Until.Before(m.Now.Add(ttl)) {
-				h.Until = m.Now.Add(ttl)
-				b.Holds[a] = h
+			i := b.Holds[a].find(handle)
+			if until := b.Holds[a].until(i); !until.IsZero() && until.Before(m.Now.Add(ttl)) {
+				b.extend(a, i, m.Now.Add(ttl))
 			}
 		}
 	}
