@@ -20,10 +20,11 @@ import (
 type ChangeKind uint8
 
 const (
-	// AddressAssigned: the address is held; Is has the holder. Was is cooling if the address was.
+	// AddressAssigned: the address is held; Is has the holder. Was is cooling if the address was. Of an address with several
+	// holders each has an AddressAssigned when it joins and an AddressReleased when it leaves; Seq tells them apart.
 	AddressAssigned ChangeKind = iota
-	// AddressReleased: the address is free, or has another holder, of which an AddressAssigned of the same commit tells. Was has the
-	// holder before.
+	// AddressReleased: the holder in Was does not hold the address any more. If no AddressAssigned of the same commit follows, and
+	// there is no other holder, the address is free.
 	AddressReleased
 	// AddressCooling: the address was released, or declined, and is free at Is.Until. Was has the holder before.
 	AddressCooling

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ import (
 // Random calls are made, and the changes followed: from the state in the middle, and from several revisions. At each revision the
 // state that the changes make is that of the store, and every change says what was before.
 func TestChangesTellEveryState(t *testing.T) {
-	kinds := map[ipset.ChangeKind]int{}
+	kinds, shared := map[ipset.ChangeKind]int{}, 0
 	for seed := range uint64(60) {
 		db := store.NewMemory()
 		l := newLedger()
@@ -60,7 +61,9 @@ func TestChangesTellEveryState(t *testing.T) {
 			l.follow(t, func() (ipset.Commit, error, bool) {
 				c, err, ok := next()
 				for _, ch := range c.Changes {
-					kinds[ch.Kind]++
+					if kinds[ch.Kind]++; len(slices.Collect(ch.Is.Holders())) > 1 {
+						shared++
+					}
 				}
 				return c, err, ok
 			}, states, last)
@@ -71,6 +74,9 @@ func TestChangesTellEveryState(t *testing.T) {
 		if t.Log(k, kinds[k]); kinds[k] == 0 {
 			t.Errorf("%v was never reported", k)
 		}
+	}
+	if shared == 0 {
+		t.Error("no address had several holders")
 	}
 }
 

@@ -99,6 +99,9 @@ func (w *dryWorld) assign() dryCall {
 		if w.flip(3) {
 			a.Request = fmt.Sprint("r", w.r.IntN(6))
 		}
+		if w.flip(3) { // a few addresses, so that holders meet
+			a.Share, a.Address = ipset.Share{Max: 2 + w.r.IntN(2), Key: "k"}, w.pool().Prefix.Addr().Next().Next()
+		}
 		return dryCall{"AssignIP", func(ctx context.Context, e *ipset.Engine) string {
 			al, err := e.AssignIP(ctx, a)
 			return answer(err, al)

@@ -15,9 +15,28 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// holding is an address with the sequence number of one of its holders.
+type holding struct {
+	address netip.Addr
+	seq     uint64
+}
+
+// tenant is a holder of an address, or the last one of a cooling address.
+type tenant struct {
+	host                  ipset.Owner
+	handle                string
+	until                 time.Time
+	attributes, alternate ipset.Attributes
+	cooling               bool
+}
+
+func tenantOf(al ipset.Allocation) tenant {
+	return tenant{al.Host, al.Handle, al.Until, al.Attributes, al.Alternate, al.Cooling}
+}
+
 // ledger is the state of a store, put together from changes alone.
 type ledger struct {
-	addresses map[netip.Addr]ipset.Allocation
+	addresses map[holding]tenant
 	blocks    map[netip.Prefix]ipset.Owner
 	pools     map[string]ipset.Pool
 	reserved  string
@@ -26,7 +45,7 @@ type ledger struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{map[netip.Addr]ipset.Allocation{}, map[netip.Prefix]ipset.Owner{}, map[string]ipset.Pool{}, "[]", ipset.Config{}, map[any]int{}}
+	return &ledger{map[holding]tenant{}, map[netip.Prefix]ipset.Owner{}, map[string]ipset.Pool{}, "[]", ipset.Config{}, map[any]int{}}
 }
 
 // apply takes over a change, and reports whether it says rightly what was before.
@@ -35,18 +54,21 @@ func (l *ledger) apply(c ipset.Change) error {
 		if c.Block.IsValid() {
 			at = c.Block
 		}
-		if l.unknown[at]++; l.unknown[at] > 1 {
+		if l.unknown[at]++; l.unknown[at] > 1 && c.Is.Share() == (ipset.Share{}) {
 			return fmt.Errorf("%v: what was before is not known again", at)
+		}
+		if l.unknown[at] == 1 {
+			maps.DeleteFunc(l.addresses, func(h holding, _ tenant) bool { return h.address == at })
 		}
 	}
 	switch k := c.Kind; {
 	case k <= ipset.HostChanged:
-		was := l.addresses[c.Address]
-		if !c.Unknown && c.Was != was && (c.Is != was || k < ipset.LeaseChanged) { // the second change of one record has been applied
-			return fmt.Errorf("%v: %s was %+v, the change says %+v", k, c.Address, was, c.Was)
+		at := holding{c.Address, c.Was.Seq}
+		if was, had := l.addresses[at]; had != c.Was.Address.IsValid() || had && was != tenantOf(c.Was) && was != tenantOf(c.Is) {
+			return fmt.Errorf("%v: %s was %+v, the change says %+v", k, c.Address, was, c.Was) // the second change of a holder has been applied
 		}
-		if l.addresses[c.Address] = c.Is; (c.Is == ipset.Allocation{}) {
-			delete(l.addresses, c.Address)
+		if delete(l.addresses, at); c.Is.Address.IsValid() {
+			l.addresses[holding{c.Address, c.Is.Seq}] = tenantOf(c.Is)
 		}
 	case k <= ipset.BlockReturned:
 		if former := l.blocks[c.Block]; !c.Unknown && former != c.Former {
@@ -78,7 +100,9 @@ func state(t testing.TB, e *ipset.Engine) *ledger {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.addresses[al.Address] = al
+		for h := range al.Holders() {
+			l.addresses[holding{h.Address, h.Seq}] = tenantOf(h)
+		}
 	}
 	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
 		if err != nil {
