@@ -1,6 +1,6 @@
 // Command loadbalancer gives services of type LoadBalancer their addresses: from the pool that
 // the service names, else the one that the labels of its namespace select; the address
-// that it asks for, if it asks for one. A pass over all services makes what is held agree with
+// that it asks for, if it asks for one, alone or with others. A pass over all services makes what is held agree with
 // what is wanted, so that it may be stopped anywhere and run again.
 package main
 
@@ -28,12 +28,16 @@ type service struct {
 	namespace map[string]string // labels
 	pool      string            // empty: as the labels say
 	address   netip.Addr        // asked for; the zero Addr: any
+	share     string            // services that have this in common may share an address, on different ports
 	addresses []netip.Addr      // status.loadBalancer.ingress
 }
 
 // ensure returns the address of a service, and gives it one if it has none.
 func ensure(ctx context.Context, e *ipset.Engine, s *service) (err error) {
 	claim := ipset.Claim{Handle: s.name}
+	if s.share != "" {
+		claim.Share = ipset.Share{Max: 2, Key: s.share}
+	}
 	if s.address.IsValid() {
 		a, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: s.address, Owner: controller, Claim: claim, Use: ipset.LoadBalancer})
 		if err == nil {
@@ -52,13 +56,23 @@ func ensure(ctx context.Context, e *ipset.Engine, s *service) (err error) {
 	return err
 }
 
+// pending reports whether a service has to wait: for a free address, or for the one that it asks for.
+func pending(err error) bool {
+	for _, why := range []error{ipalloc.ErrFull, ipalloc.ErrOccupied, ipalloc.ErrLimit, ipalloc.ErrMismatch} {
+		if errors.Is(err, why) {
+			return true
+		}
+	}
+	return false
+}
+
 // reconcile serves every service, and gives back what services held that are gone.
 func reconcile(ctx context.Context, e *ipset.Engine, c *ipset.Collector, services []*service) error {
 	exists := make(map[string]bool)
 	for _, s := range services {
 		exists[s.name] = true
 		var why *ipalloc.Error
-		if err := ensure(ctx, e, s); errors.As(err, &why) && (errors.Is(err, ipalloc.ErrFull) || errors.Is(err, ipalloc.ErrOccupied)) {
+		if err := ensure(ctx, e, s); errors.As(err, &why) && pending(err) {
 			fmt.Println(s.name, "is pending:", err) // an event; the next pass tries again
 		} else if err != nil {
 			return err
@@ -114,13 +128,19 @@ func run(ctx context.Context) error {
 	}
 	c := engine.NewCollector(time.Minute)
 	web := &service{name: "shop/web"}
-	dns := &service{name: "shop/dns", address: netip.MustParseAddr("203.0.113.1")}
+	dns := &service{name: "shop/dns", address: netip.MustParseAddr("203.0.113.1"), share: "edge"}
+	dot := &service{name: "shop/dns-tls", address: dns.address, share: "edge"}
+	mail := &service{name: "shop/mail", address: dns.address}
 	db2 := &service{name: "data/db", namespace: map[string]string{"tier": "internal"}}
 	late := &service{name: "shop/late", pool: "public"}
-	if err := reconcile(ctx, engine, c, []*service{web, dns, db2, late}); err != nil {
+	if err := reconcile(ctx, engine, c, []*service{web, dns, dot, mail, db2, late}); err != nil {
 		return err
 	}
 	fmt.Println("dns is deleted")
+	if err := reconcile(ctx, engine, c, []*service{web, dot, db2}); err != nil {
+		return err
+	}
+	fmt.Println("dns-tls is deleted")
 	if err := reconcile(ctx, engine, c, []*service{web, db2}); err != nil {
 		return err
 	}

@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/examples/embed/internal/crash"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
@@ -18,12 +17,19 @@ func Example() {
 	// Output:
 	// shop/web [203.0.113.0]
 	// shop/dns [203.0.113.1]
+	// shop/dns-tls [203.0.113.1]
+	// shop/mail is pending: ipset: assign 203.0.113.1 for "virtual:loadbalancer": occupied, held by "shop/dns"
 	// data/db [10.9.0.0]
 	// shop/late is pending: ipset: assign for "virtual:loadbalancer": not enough addresses: public: full
 	// dns is deleted
 	// shop/web [203.0.113.0]
+	// shop/dns-tls [203.0.113.1]
 	// data/db [10.9.0.0]
 	// shop/dns is gone and gave back 203.0.113.1
+	// dns-tls is deleted
+	// shop/web [203.0.113.0]
+	// data/db [10.9.0.0]
+	// shop/dns-tls is gone and gave back 203.0.113.1
 	// shop/web [203.0.113.0]
 	// data/db [10.9.0.0]
 	// shop/late [203.0.113.1]
@@ -44,14 +50,17 @@ func storm(ctx context.Context, file string, random *rand.Rand, do crash.Do) err
 		if i%3 > 0 {
 			s.namespace = map[string]string{"tier": "internal"}
 		}
+		if i%4 == 0 {
+			s.address, s.share = shared, "edge"
+		}
 		err = do(s.name, func() ([]string, error) {
 			if ends {
 				_, err := e.ReleaseByHandle(ctx, s.name)
 				return nil, err
 			}
 			err := ensure(ctx, e, s)
-			if errors.Is(err, ipalloc.ErrFull) {
-				return nil, nil // pending
+			if err != nil && pending(err) {
+				return nil, nil
 			} else if err != nil {
 				return nil, err
 			}
@@ -61,9 +70,12 @@ func storm(ctx context.Context, file string, random *rand.Rand, do crash.Do) err
 	return err
 }
 
-// What a service was told is its own, it has alone after the controller was killed.
+// shared is the address that some services share.
+var shared = netip.MustParseAddr("203.0.113.1")
+
+// What a service was told is its own, it has alone, or with one other where it is shared, after the controller was killed.
 func TestKilled(t *testing.T) {
-	crash.Test(t, 1, func(_ string, holds []string) bool { return len(holds) <= 1 }, func(t *testing.T, file string) map[string][]string {
+	crash.Test(t, map[string]int{shared.String(): 2}, func(_ string, holds []string) bool { return len(holds) <= 1 }, func(t *testing.T, file string) map[string][]string {
 		db, err := boltstore.Open(t.Context(), file, boltstore.Options{})
 		if err != nil {
 			t.Fatal(err)
