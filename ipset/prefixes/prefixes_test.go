@@ -299,47 +299,51 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// Callers that come while a commit is under way share the next one: 64 callers make few
-// commits, and on a store with etcd's limits as many as fit one.
+// Callers that come while a commit is under way share the next one: 33 callers make few
+// commits. Those of one owner get one prefix, also within a commit.
 func TestCallersShareACommit(t *testing.T) {
-	ctx := context.Background()
-	f := storetest.NewLimited(store.NewMemory(), store.Limits{Ops: 128})
-	a, err := New(f, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := netip.MustParsePrefix("10.0.0.0/16")
-	if err := a.AddPool(ctx, Pool{pool, Sizes{17, 28}}); err != nil {
-		t.Fatal(err)
-	}
-	const callers = 33
-	var wg sync.WaitGroup
-	entered, open := make(chan struct{}), make(chan struct{})
-	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.Commit && c.Nth == 1 {
-			close(entered)
-			<-open
+	for _, owners := range []int{33, 1} {
+		ctx := context.Background()
+		f := storetest.NewLimited(store.NewMemory(), store.Limits{Ops: 128})
+		a, err := New(f, Options{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return storetest.Outcome{}
-	})
-	run := func(i int) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			if _, err := a.Assign(ctx, Request{Pool: pool, Owner: fmt.Sprint("o", i), Bits: 28}); err != nil {
-				t.Error(err)
+		pool := netip.MustParsePrefix("10.0.0.0/16")
+		if err := a.AddPool(ctx, Pool{pool, Sizes{17, 28}}); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		entered, open := make(chan struct{}), make(chan struct{})
+		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			if c.Kind == storetest.Commit && c.Nth == 1 {
+				close(entered)
+				<-open
 			}
-		}()
-	}
-	run(0)
-	<-entered
-	for i := 1; i < callers; i++ {
-		run(i)
-	}
-	time.Sleep(50 * time.Millisecond) // for the callers to come; fewer make fewer commits
-	close(open)
-	wg.Wait()
-	if n := f.Counts().Commits; n > 3 {
-		t.Errorf("%d commits for %d callers", n, callers)
+			return storetest.Outcome{}
+		})
+		run := func(owner string) {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				if _, err := a.Assign(ctx, Request{Pool: pool, Owner: owner, Bits: 28}); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		run("first")
+		<-entered
+		for i := range 33 {
+			run(fmt.Sprint("o", i%owners))
+		}
+		time.Sleep(50 * time.Millisecond) // for the callers to come; fewer make fewer commits
+		close(open)
+		wg.Wait()
+		if n := f.Counts().Commits; n > 4 {
+			t.Errorf("%d commits for 34 callers", n)
+		}
+		if rep, err := a.Check(ctx); err != nil || len(rep.Problems) > 0 || rep.Holdings != owners+1 {
+			t.Errorf("%d owners: %+v, %v", owners, rep, err)
+		}
 	}
 }

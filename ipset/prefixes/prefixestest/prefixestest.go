@@ -402,6 +402,11 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 			a = newAllocator(t, f)
 			return a.Release(ctx, "a", netip.MustParsePrefix("10.0.0.0/28"))
 		}},
+		{"occupy, anew", 1, 3, func() error {
+			a = newAllocator(t, f)
+			_, err := a.Occupy(ctx, netip.MustParsePrefix("10.0.255.0/28"), request("e"))
+			return err
+		}},
 	} {
 		f.Reset()
 		if err := tt.do(); err != nil {
