@@ -141,8 +141,8 @@ func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation
 // [ipalloc.ErrNotFound] for an owner or a pool that does not exist, and if no pool may serve a family; [ipalloc.ErrFull] without
 // Partial; [ipalloc.ErrLimit] if one commit cannot hold the call; [ipalloc.ErrConflict] after Retry.Attempts conflicts; any
 // error of the store. If a record of Also is not at the revision that it expects, the error is [ipalloc.ErrConflict] as well,
-// without another attempt, and [store.ConflictKey] names the record. After [ipalloc.ErrUnknownOutcome] the addresses may have been assigned: repeat with the same Request,
-// or release by handle on the same engine.
+// without another attempt, and [store.ConflictKey] names the record. After [ipalloc.ErrUnknownOutcome] the addresses may have been
+// assigned: repeat with the same Request, or release by handle on the same engine.
 //
 // Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.
 func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {

@@ -140,8 +140,9 @@ type DeclineArgs struct {
 }
 
 // Decline takes an address from its holder and out of use for a time, in one commit, as after a DHCPDECLINE: something else on the
-// network answers for it; other holders of the address lose it, too. Until then it cools and no call assigns it, its former holder included. [Engine.Lookup] and Allocations
-// show it with the reason. To repeat a Decline with the same handle is no error and changes nothing.
+// network answers for it. Other holders of the address lose it, too. Until then it cools and no call assigns it, its former
+// holder included. [Engine.Lookup] and Allocations show it with the reason. To repeat a Decline with the same handle is no error
+// and changes nothing.
 //
 // Errors, nothing changed: [ipalloc.ErrMismatch] with the holder if the guard names another, [ipalloc.ErrCooling] with the time
 // if the address cools for another reason, [ipalloc.ErrNotHeld], and [ipalloc.ErrInvalid]; [ipalloc.ErrLimit] for a reason of more
