@@ -98,31 +98,25 @@ func (c *checker) usesOf(block netip.Prefix, al Allocation, uses []InUse) {
 		case j >= 0:
 			unused = slices.Delete(unused, j, j+1)
 		case i > 0 && (!shared || slices.Contains(uses[:i], u)):
-			c.use(Problem{Kind: UsedTwice, Addr: al.Address, Detail: u.Handle})
+			c.add(Problem{Kind: UsedTwice, Addr: al.Address, Detail: u.Handle})
 		default:
-			c.use(Problem{Kind: OtherHandle, Addr: al.Address, Detail: fmt.Sprintf("held by %s, used by %s", al.Handle, u.Handle)})
+			c.add(Problem{Kind: OtherHandle, Addr: al.Address, Detail: fmt.Sprintf("held by %s, used by %s", al.Handle, u.Handle)})
 		}
 	}
 	if !shared && len(uses) > 0 {
 		return // it is in use, if by another
 	}
 	for _, h := range unused {
-		c.use(Problem{Kind: Unused, Addr: al.Address, Block: block, Detail: "handle " + h.Handle})
-		c.releases = append(c.releases, Step{
+		c.add(Problem{Kind: Unused, Addr: al.Address, Block: block, Detail: "handle " + h.Handle})
+		c.rep.Repair = append(c.rep.Repair, Step{
 			Text:     fmt.Sprintf("release %s of handle %s", al.Address, h.Handle),
 			Releases: []Release{{al.Address, Guard{Handle: h.Handle, Seq: h.Seq}}},
 		})
 	}
 }
 
-// use reports a problem of the use of an address. They come after all others, in address order.
-func (c *checker) use(p Problem) { c.misuses = append(c.misuses, p) }
-
 // leftOver reports the addresses in use that no block holds.
 func (c *checker) leftOver() {
-	slices.SortStableFunc(c.misuses, func(a, b Problem) int { return a.Addr.Compare(b.Addr) })
-	slices.SortStableFunc(c.releases, func(a, b Step) int { return a.Releases[0].Address.Compare(b.Releases[0].Address) })
-	c.rep.Problems, c.rep.Repair = append(c.rep.Problems, c.misuses...), append(c.rep.Repair, c.releases...)
 	for _, a := range slices.SortedFunc(maps.Keys(c.used), netip.Addr.Compare) {
 		kind := NotHeld
 		if c.cat.containing(a) < 0 {

@@ -94,9 +94,6 @@ type checker struct {
 	pages  map[pageID]page
 	revs   map[string]uint64 // of the records that were read in detail, and of small ones
 	used   map[netip.Addr][]InUse
-	// misuses are the problems of uses, and releases what would mend them.
-	misuses  []Problem
-	releases []Step
 
 	last uint64                   // the highest generation of a sequence number
 	mark uint64                   // for pages whose own is lost: above all sequence numbers there are
