@@ -105,7 +105,11 @@ type Recent[K, V comparable] struct {
 
 // NewRecent returns an empty one for about limit values.
 func NewRecent[K, V comparable](limit int) Recent[K, V] {
-	return Recent[K, V]{limit: limit, young: map[K]V{}, old: map[K]V{}}
+	c := Recent[K, V]{limit: limit, young: map[K]V{}}
+	if limit > 0 {
+		c.old = map[K]V{}
+	}
+	return c
 }
 
 // Get returns the value of k, or the zero V.

@@ -75,7 +75,7 @@ func New[T Transaction](t T, c Config) *Runner[T] {
 	x := t.base()
 	x.pkg, x.store, x.limits = c.Package, c.Store, c.Store.Limits()
 	x.texts = NewCache(c.Keep, parseText, decodeText)
-	x.named = make(map[string]bool)
+	x.guards, x.changed, x.undo = make([]*Cell, 0, 16), make([]Entry, 0, 8), make([]restorer, 0, 8)
 	r := &Runner[T]{t: t, txn: x, attempts: c.Attempts, wait: c.Wait, rank: c.Fence}
 	if r.attempts < 1 {
 		r.attempts = 16

@@ -42,7 +42,7 @@ type Txn struct {
 	committing bool
 	ops        Ops
 	missing    []string // of Load
-	named      map[string]bool
+	recs       []store.Record
 }
 
 // kind is the cells of the keys that begin with prefix.
@@ -191,24 +191,21 @@ func (t *Txn) Load(keys ...string) error {
 	if len(t.missing) == 0 {
 		return nil
 	}
-	if len(t.missing) > 1 { // a key named twice is read once
-		clear(t.named)
-		t.missing = slices.DeleteFunc(t.missing, func(key string) bool {
-			n := len(t.named)
-			t.named[key] = true
-			return len(t.named) == n
-		})
-	}
+	slices.Sort(t.missing) // a key named twice is read once
+	t.missing = slices.Compact(t.missing)
 	return t.Read(t.missing...)
 }
 
 // Read reads records in one round trip, known ones again. A record that the transaction relies upon and that has changed
 // is a conflict, found before the commit finds it. An error of the store is no answer of the plan.
 func (t *Txn) Read(keys ...string) error {
-	recs, err := t.Records(keys...)
-	if err != nil {
+	t.reads++
+	recs, err := t.store.Get(t.Ctx, t.recs[:0], keys...)
+	if t.recs = recs; err != nil {
+		t.broken = true
 		return err
 	}
+	defer clear(recs) // the values are in the cells now
 	for _, r := range recs {
 		if err := t.See(r); err != nil {
 			return err
@@ -310,6 +307,7 @@ func (t *Txn) commit() error {
 		return nil
 	}
 	t.ops.reset()
+	t.ops.ops = slices.Grow(t.ops.ops, len(t.changed)+len(t.other)+len(t.guards))
 	for _, e := range t.changed {
 		e.Write(&t.ops)
 	}
