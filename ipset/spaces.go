@@ -116,7 +116,7 @@ func (e *Engine) removeAll(ctx context.Context) error {
 		return err
 	}
 	if rev := recs[0].Rev; rev != 0 {
-		if _, err := e.store.Commit(ctx, []store.Op{{Kind: store.Delete, Key: catalogKey, Expect: rev}}); err != nil {
+		if _, err := e.store.Commit(ctx, []store.Op{{Kind: store.Delete, Key: catalogKey, Expect: rev}, {Kind: store.Delete, Key: poolsKey, Expect: store.AnyRevision}}); err != nil {
 			return inUseIf(err)
 		}
 	}
