@@ -104,8 +104,9 @@ const presentPart = 1000
 // next changes the block, at the latest by [Engine.Sweep].
 //
 // Changes says what was before from the records that it has seen. It begins with one list of all addresses and blocks and keeps
-// their records in memory, so it costs O(n) at the start and some 150 bytes an address. With after above 0, a record that was
-// changed between that revision and the start may be Unknown once: keep the holders beside the revision if you need them.
+// their records in memory, so it costs O(n) at the start and some 170 bytes an address with a handle of 40 bytes. With after above 0,
+// a record that was changed between that revision and the start may be Unknown once: keep the holders beside the revision if you
+// need them.
 //
 // Errors: [store.ErrCompacted] if the store no longer has the commits after that revision, or if the loop body is so slow that
 // the store forgets commits before they are delivered: begin again with 0, and take the state that comes as the outcome of all
@@ -130,11 +131,12 @@ func (e *Engine) Changes(ctx context.Context, after uint64) iter.Seq2[Commit, er
 				fail(err)
 				return
 			}
-			after = rev
 		} else {
 			d.begin(recs, after, rev)
+			rev = after
 		}
-		for ev, err := range e.store.Watch(ctx, after, kindAddress, kindBlock, kindCatalog) {
+		recs = nil // the loop may run long
+		for ev, err := range e.store.Watch(ctx, rev, kindAddress, kindBlock, kindCatalog) {
 			c := Commit{Rev: ev.Rev}
 			if err == nil {
 				c.Changes, err = d.commit(ev)

@@ -92,6 +92,15 @@ func TestChangesBeginWithTheState(t *testing.T) {
 		break
 	}
 	must(e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/20")}))
+	changes := e.Changes(ctx, 0)
+	for range 2 { // each loop begins with the state
+		for c, err := range changes {
+			if err != nil || !c.Present || c.Changes[0].Kind != ipset.PoolAdded {
+				t.Fatal(c, err)
+			}
+			break
+		}
+	}
 	if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 2500, Claim: ipset.Claim{Handle: "p"}}); err != nil {
 		t.Fatal(err)
 	}

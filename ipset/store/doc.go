@@ -31,6 +31,8 @@
 // or networks. Keys that begin with an upper-case letter are left to other programs, in a
 // store and in each space of it: package ipset does not read, report or remove such records.
 //
+// [Overlay] shows a store with commits that are kept in memory only, for what-if questions.
+//
 // Errors: every error is, or wraps, an *ipalloc.Error. Errors of a context and of a
 // backend match no sentinel of package ipalloc; the cause is wrapped.
 //
