@@ -79,8 +79,9 @@ func (r *ipamReplay) both(e *ipset.Engine, a netip.Addr, handle string, tr *mode
 	}
 	w := r.wanted(args.Owner, &args.Claim, false)
 	w.N, w.All = [2]int{0, args.Num6}, true
-	want, why := r.m.AssignBoth(args.Addresses, w)
 	got, err := e.AutoAssign(context.Background(), args)
+	r.m.Choose = chooseOf(append(slices.Clone(got.V4), got.V6...))
+	want, why := r.m.AssignBoth(args.Addresses, w)
 	if !ipamRefusals[why].is(err) {
 		r.t.Fatalf("assign %+v: %v, want %q", args, err, why)
 	}
