@@ -152,49 +152,53 @@ func (a *app) showAddresses(ctx context.Context, e *ipset.Engine, args []string)
 		if err != nil {
 			return err
 		}
-		v, err := lookup(ctx, e, all, ip)
+		views, err := lookup(ctx, e, all, ip)
 		if err != nil {
 			return err
 		}
-		seq := ""
-		if v.Sequence != 0 {
-			seq = fmt.Sprint(v.Sequence)
+		for _, v := range views {
+			seq := ""
+			if v.Sequence != 0 {
+				seq = fmt.Sprint(v.Sequence)
+			}
+			l.add(v.Address, v, append(v.cells(), seq, v.BlockSince, attributesText(v.Alternate))...)
 		}
-		l.add(v.Address, v, append(v.cells(), seq, v.BlockSince, attributesText(v.Alternate))...)
+		l.single = l.single && len(views) == 1
 	}
 	return a.print(l)
 }
 
-// lookup says what an address is.
-func lookup(ctx context.Context, e *ipset.Engine, all []ipset.Pool, ip netip.Addr) (addressView, error) {
+// lookup says what an address is: of one with several holders, what each has.
+func lookup(ctx context.Context, e *ipset.Engine, all []ipset.Pool, ip netip.Addr) ([]addressView, error) {
 	v := addressView{Address: ip.String(), State: stateNoBlock, Pool: poolAt(all, ip)}
 	b, err := e.BlockOf(ctx, ip)
 	if err != nil {
-		return v, err
+		return nil, err
 	}
 	if !b.IsValid() && v.Pool == "" {
-		return v, fail(exitNotFound, "%v is in no pool and in no block", ip)
+		return nil, fail(exitNotFound, "%v is in no pool and in no block", ip)
 	}
 	if b.IsValid() {
-		al, taken := b.Lookup(ip)
-		if taken {
-			v = viewOf(al, b.Owner(), v.Pool)
-		} else {
-			v.Block, v.BlockOwner, v.State = b.Prefix().String(), b.Owner().String(), stateFree
-			if !isFree(b, ip) {
-				v.State = stateReserved
+		if al, taken := b.Lookup(ip); taken {
+			var views []addressView
+			for h := range al.Holders() {
+				view := viewOf(h, b.Owner(), v.Pool)
+				view.BlockSince = timeText(b.Claimed())
+				views = append(views, view)
 			}
+			return views, nil
+		}
+		v.Block, v.BlockOwner, v.State = b.Prefix().String(), b.Owner().String(), stateFree
+		if !isFree(b, ip) {
+			v.State = stateReserved
 		}
 		v.BlockSince = timeText(b.Claimed())
-		if taken {
-			return v, nil
-		}
 	}
 	reserved, err := e.Reservations(ctx)
 	if err == nil && (reserved.Contains(ip) || avoids(all, v.Pool, ip)) {
 		v.State = stateReserved
 	}
-	return v, err
+	return []addressView{v}, err
 }
 
 // avoids reports whether a pool's ranges, or its being a subnet, keep an address from automatic assignment.
@@ -255,9 +259,11 @@ func (a *app) addressListCommand() *cobra.Command {
 func addAllocations(l *listing, b ipset.BlockInfo, all []ipset.Pool, want func(ipset.Allocation) bool) {
 	pool := poolAt(all, b.Prefix().Addr())
 	for al := range b.All() {
-		if want(al) {
-			v := viewOf(al, b.Owner(), pool)
-			l.add(v.Address, v, v.cells()...)
+		for h := range al.Holders() {
+			if want(h) {
+				v := viewOf(h, b.Owner(), pool)
+				l.add(v.Address, v, v.cells()...)
+			}
 		}
 	}
 }

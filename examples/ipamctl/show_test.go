@@ -135,3 +135,30 @@ func TestDeclinedIsShown(t *testing.T) {
 		t.Errorf("%q", cells)
 	}
 }
+
+// An address with several holders is shown once for each.
+func TestHoldersAreShown(t *testing.T) {
+	ctx := t.Context()
+	e, err := ipset.New(store.NewMemory(), ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.AddPool(ctx, ipset.Pool{Name: "vips", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 28}); err != nil {
+		t.Fatal(err)
+	}
+	at := netip.MustParseAddr("10.0.0.5")
+	for _, service := range []string{"http", "https"} {
+		a := ipset.AssignIPArgs{Address: at, Owner: ipset.HostOwner(service), Claim: ipset.Claim{Handle: service, Share: ipset.Share{Max: 2}}}
+		if _, err := e.AssignIP(ctx, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := e.Pools(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	views, err := lookup(ctx, e, all, at)
+	if err != nil || len(views) != 2 || views[0].Handle != "http" || views[1].Handle != "https" || views[1].Host != "host:https" {
+		t.Errorf("%+v, %v", views, err)
+	}
+}
