@@ -101,7 +101,8 @@ func (d *drop) add(x, seq uint64) {
 	_, a := d.be.Look(x)
 	d.leaving, d.shared = append(d.leaving, leaving{x, seq}), d.shared || a.IsShared()
 	if h, ok := a.Find(Guard{Seq: seq}); ok && seq != 0 {
-		d.records += 1 + len(holderEntries(nil, &h))
+		var buf [2]indexEntry
+		d.records += 1 + len(holderEntries(buf[:0], &h))
 	} else {
 		d.records += recordsOf(a)
 	}
