@@ -162,12 +162,12 @@ func (c *catalog) enters(before *catalog) (bool, error) {
 	return false, nil
 }
 
-// groundOf returns the addresses of a ground in p that pools serve which are asked for; is is called with those pools alone.
-func (c *catalog) groundOf(ground addrRanges, p netip.Prefix, is func(*Pool) bool) (*netipx.IPSet, error) {
+// groundOf returns the addresses of the pools that serve a part of a ground, which lies in p, and that accept reports true for.
+func (c *catalog) groundOf(ground addrRanges, p netip.Prefix, accept func(*Pool) bool) (*netipx.IPSet, error) {
 	var sb netipx.IPSetBuilder
 	for i := range c.overlapping(p) {
 		own := c.ground(i)
-		if slices.ContainsFunc(own, ground.meet) && is(&c.Pools[i]) {
+		if slices.ContainsFunc(own, ground.meet) && accept(&c.Pools[i]) {
 			for _, r := range own {
 				sb.AddRange(r)
 			}
@@ -187,7 +187,7 @@ func (t *txn) adopt(before, next *catalog) error {
 		ground := next.ground(i)
 		var of []*Pool
 		was, err := before.groundOf(ground, p.Prefix, func(q *Pool) bool {
-			if q.Name != p.Name { // its own sizes have been seen to
+			if q.Name != p.Name { // the call that changes p notes its former sizes
 				of = append(of, q)
 			}
 			return true

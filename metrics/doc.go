@@ -32,7 +32,8 @@
 //	cidrset        the prefix
 //	nodeipam       the prefix; with labels, the entry and the prefix
 //	servicealloc   "range", "ports", "IPv4" or "IPv6", and the band: "IPv4 dynamic"
-//	ipset          the name of the pool; "(none)" for blocks outside every pool
+//	ipset          the name of the pool; "(none)" for blocks outside every pool; a pool does
+//	               not count the addresses of the pools that lie in it
 //
 // ipalloc_pool_count has the states used, cooling, reserved and free, as far as the kind
 // has them. They sum to the capacity. Prometheus stores float64, so a number above 2^53,

@@ -19,8 +19,8 @@ const (
 	FIFO Order = iota
 	// Lowest is the lowest address.
 	Lowest
-	// Random is one drawn with equal chances from all that are free. The draw follows from the block, its sequence number and a
-	// seed: who knows these can foretell it.
+	// Random is any free address, with equal chances. The draw follows from a seed, the block and its sequence number, so the same
+	// state gives the same address. It spreads addresses and is not a secret: a caller that knows the seed can predict it.
 	Random
 )
 
