@@ -123,8 +123,14 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 		a.Share = r.share(tr)
 		r.autoAssign(e, a, tr.Below(4) == 0, tr.Below(4) == 0)
 	case 4:
-		host, a := r.host(tr), r.address(tr)
-		r.assignIP(e, ipset.AssignIPArgs{Address: a, Owner: ipset.HostOwner(host), Claim: ipset.Claim{Handle: fmt.Sprint("p", tr.Below(6))}})
+		host, a, share := r.host(tr), r.address(tr), r.share(tr)
+		if share.Max > 0 {
+			a = r.shared(a, share)
+		}
+		for n, first := 0, int(tr.Below(6)); n <= share.Max; n++ { // one more than may join
+			claim := ipset.Claim{Handle: fmt.Sprint("p", (first+n)%6), Share: share}
+			r.assignIP(e, ipset.AssignIPArgs{Address: a, Owner: ipset.HostOwner(host), Claim: claim})
+		}
 	case 5, 6:
 		a, g := r.address(tr), ipset.Guard{}
 		want := ipset.WasFree
@@ -246,6 +252,19 @@ func (r *ipamReplay) share(tr *model.Trace) ipset.Share {
 		return ipset.Share{Max: n - 1, Key: fmt.Sprint("k", n/5)}
 	}
 	return ipset.Share{}
+}
+
+// shared returns the address with the most holders of those that are shared under the same key, a if there is none.
+func (r *ipamReplay) shared(a netip.Addr, s ipset.Share) netip.Addr {
+	most := 0
+	for _, b := range r.m.Sorted() {
+		for at := b.Prefix.Addr(); b.Prefix.Contains(at); at = at.Next() {
+			if h := b.Holds[at]; h.Most > 0 && h.Key == s.Key && len(h.Holders()) > most {
+				a, most = at, len(h.Holders())
+			}
+		}
+	}
+	return a
 }
 
 // refusal is an error by its sentinel and a part of its text.
