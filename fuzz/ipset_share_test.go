@@ -1,0 +1,75 @@
+package fuzz
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// share returns one that allows other holders, or none.
+func (r *ipamReplay) share(tr *model.Trace) ipset.Share {
+	if n := int(tr.Below(6)); n > 2 {
+		return ipset.Share{Max: n - 1, Key: fmt.Sprint("k", n/5)}
+	}
+	return ipset.Share{}
+}
+
+// shared returns the address with the most holders of those that are shared under the same key, a if there is none.
+func (r *ipamReplay) shared(a netip.Addr, s ipset.Share) netip.Addr {
+	most := 0
+	for _, b := range r.m.Sorted() {
+		for at := b.Prefix.Addr(); b.Prefix.Contains(at); at = at.Next() {
+			if h := b.Holds[at]; h.Most > 0 && h.Key == s.Key && len(h.Holders()) > most {
+				a, most = at, len(h.Holders())
+			}
+		}
+	}
+	return a
+}
+
+// reserve replaces the reservations by one prefix, or by none.
+func (r *ipamReplay) reserve(e *ipset.Engine, tr *model.Trace) {
+	r.m.Reserved = nil
+	var sb netipx.IPSetBuilder
+	if a, bits := r.address(tr), int(tr.Below(5)); bits > 0 {
+		p := netip.PrefixFrom(a, a.BitLen()-bits+1).Masked()
+		r.m.Reserved = []netip.Prefix{p}
+		sb.AddPrefix(p)
+	}
+	set, err := sb.IPSet()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	live, err := e.SetReservations(context.Background(), set)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	want := 0
+	for _, b := range r.m.Blocks {
+		for a, h := range b.Holds {
+			if !h.Cooling && set.Contains(a) {
+				want++
+			}
+		}
+	}
+	if len(live) != want {
+		r.t.Fatalf("%d live addresses in the reservation, want %d", len(live), want)
+	}
+}
+
+// configure sets strictness and the limit of blocks.
+func (r *ipamReplay) configure(e *ipset.Engine, strict bool, limit int) {
+	cfg := ipset.Config{Strict: strict}
+	r.m.Strict, r.m.Limit = strict, 1<<30
+	if limit > 0 {
+		cfg.MaxBlocksPerHost, r.m.Limit = limit, limit
+	}
+	if err := e.SetConfig(context.Background(), cfg); err != nil {
+		r.t.Fatal(err)
+	}
+}
