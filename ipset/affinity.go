@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -372,10 +373,13 @@ func (p *attributesPlan) Plan(t *txn) error {
 	if be.CanDrop(x, p.Guard) != Released {
 		return errOwner
 	}
-	if err := t.Room(t.blockOps(be, opsPerAddress, false, false)); err != nil {
+	_, a := be.Look(x)
+	h, _ := a.Find(p.Guard)
+	index := cat.index(be.at)
+	if err := t.Room(t.blockOps(be, opsPerAddress+len(index)+bits.OnesCount64(h.Indexed), false, false)); err != nil {
 		return err
 	}
-	if err := be.Block.SetAttributes(p.Address, p.Guard, active, alternate); err != nil {
+	if err := be.Block.SetAttributes(p.Address, p.Guard, active, alternate, index...); err != nil {
 		return err
 	}
 	if p.Host != nil {

@@ -28,7 +28,7 @@ func (p *assignPlan) commit(t *txn) error {
 		case k.adopt:
 			k.be.Give(p.Owner, t.now)
 		}
-		id, until := block.IdentityOf(p.Claim, p.Owner), block.LeaseEnd(t.now, p.TTL)
+		id, until := block.IdentityOf(p.Claim, p.Owner, p.cat.index(k.be.at)...), block.LeaseEnd(t.now, p.TTL)
 		for _, x := range k.ordinals {
 			al := Allocation{
 				Address: k.be.Addr(x), Block: k.be.Prefix(), Host: p.Owner, Handle: p.Handle, Attributes: p.Attributes,
@@ -67,7 +67,7 @@ func (p *assignPlan) size(t *txn) (n int) {
 		return 0 // guards only
 	}
 	for i, k := range p.picks {
-		a := block.Address{Holder: block.Holder{Identity: block.IdentityOf(p.Claim, p.Owner)}}
+		a := block.Address{Holder: block.Holder{Identity: block.IdentityOf(p.Claim, p.Owner, p.cat.index(k.be.at)...)}}
 		a.Borrowed = k.fresh == nil && !k.adopt && k.be.Owner() != p.Owner
 		records := len(k.ordinals) * recordsOf(&a)
 		if k.adopt {

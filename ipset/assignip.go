@@ -141,13 +141,13 @@ func (p *assignIPPlan) assign(t *txn) error {
 			return err
 		}
 	}
-	if err := t.Room(t.blockOps(f.be, opsPerAddress, p.TTL > 0, true) + p.memo.reserve(t)); err != nil {
+	if err := t.Room(t.blockOps(f.be, opsPerAddress+len(cat.index(f.be.at)), p.TTL > 0, true) + p.memo.reserve(t)); err != nil {
 		return err
 	}
 	if f.b != f.be.Block {
 		f.be.set(f.b)
 	}
-	id, until := block.IdentityOf(p.Claim, p.Owner), block.LeaseEnd(t.now, p.TTL)
+	id, until := block.IdentityOf(p.Claim, p.Owner, cat.index(f.be.at)...), block.LeaseEnd(t.now, p.TTL)
 	if f.joins {
 		f.b.Join(f.x, id, until)
 	} else {

@@ -368,7 +368,7 @@ func (c *checker) strays(addrs *cursor, before string) {
 
 // The kinds of index records that belong to a block, and of those that belong to a bucket.
 const (
-	blockKinds = kindRoom + kindOwnRoom + kindEmpty + kindOrphan + kindDue + kindHandle + kindHost + kindFormer
+	blockKinds = kindRoom + kindOwnRoom + kindEmpty + kindOrphan + kindDue + kindHandle + kindHost + kindIndex + kindFormer
 	agedKinds  = kindRequest + kindSticky + kindAged
 )
 

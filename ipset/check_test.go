@@ -16,10 +16,13 @@ import (
 // busy returns a world in which every kind of record occurs.
 func busy(t testing.TB) *world {
 	p := pool("a", "10.0.0.0/24", 28)
-	p.Cooldown = time.Hour
+	p.Cooldown, p.Index = time.Hour, []string{"user"}
 	w := newWorld(t, Config{}, p, pool("b", "2001:db8::/118", 122))
 	w.assign(want("h", 20, "p"))
 	w.assign(want("gone", 3, "q"))
+	user := want("h", 1, "u")
+	user.Attributes = attributes(t, "user", "anna")
+	w.assign(user)
 	w.assign(want("empty", 1, "r"))
 	w.releaseHandle("r")
 	lease := want("h", 2, "s")

@@ -22,7 +22,7 @@
 //	assign        Assign; AutoAssign with all options; AssignIP for a named address, or to share it
 //	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Release all or none
 //	leases        Offer, RenewIP, Renew, Decline
-//	look up       Lookup, IPsByHandle, IPsByHost, Allocations, Borrowings, Hosts, Utilization
+//	look up       Lookup, IPsByHandle, IPsByHost, IPsByAttribute, Allocations, Borrowings, Hosts, Utilization
 //	pools         AddPool, UpdatePool, Drain, SplitPool, MergePools, RemovePool, SetReservations
 //	hosts         EnsureBlock, ClaimAffinity, DisownBlocks, RemoveHost
 //	every minute  Sweep for what only time ends; a Collector for leaks
@@ -110,7 +110,7 @@
 //
 // # Concurrency and restart
 //
-// An [Engine] and a store are safe for concurrent use; a [Block] is not. Nothing is held
+// An [Engine] and a store are safe for concurrent use; a [block.Block] is not. Nothing is held
 // outside the store: a new engine starts with an empty cache. [Engine.Follow] keeps the
 // cache of an engine fresh where others change what it serves. [Engine.Changes] delivers what
 // every commit did, whole and in order, for an audit log.

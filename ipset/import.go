@@ -87,6 +87,7 @@ func (p *importPlan) Plan(t *txn) error {
 	n := 0
 	for _, x := range p.xs {
 		_, a := p.b.Look(x)
+		a.Mark(cat.Pools[i].Index)
 		n += recordsOf(a)
 	}
 	if p.create {

@@ -63,14 +63,15 @@ func (x blockIndex) says(kind string, value int64) bool {
 type indexEntry struct {
 	kind  string
 	code  byte   // of kinds f, n, w: what an owner's code begins with
-	name  string // of kinds f, h, n, w: handle or owner
+	name  string // of kinds f, h, n, w: handle or owner; of kind i the key of an attribute
+	text  string // of kind i: the value of the attribute
 	time  int64  // of kind d
 	value int64  // of kinds e, r, w
 }
 
 // sameKey reports whether two entries of one block or address are one record.
 func (x *indexEntry) sameKey(y *indexEntry) bool {
-	return x.kind == y.kind && x.code == y.code && x.name == y.name && x.time == y.time
+	return x.kind == y.kind && x.code == y.code && x.name == y.name && x.text == y.text && x.time == y.time
 }
 
 // plain reports whether the key is the kind and the block.
@@ -90,7 +91,11 @@ func (x *indexEntry) appendKey(dst []byte, at netip.Prefix) []byte {
 	if x.code != 0 {
 		dst = append(dst, x.code)
 	}
-	return appendBlockID(append(append(dst, x.name...), 0), at)
+	dst = append(append(dst, x.name...), 0)
+	if x.kind == kindIndex {
+		dst = append(append(dst, x.text...), 0)
+	}
+	return appendBlockID(dst, at)
 }
 
 // ownerIndex returns an entry that names an owner.
@@ -154,12 +159,28 @@ func holderEntries(dst []indexEntry, h *block.Holder) []indexEntry {
 	if h.Borrowed {
 		dst = append(dst, ownerIndex(kindHost, h.Host))
 	}
+	if h.Indexed == 0 {
+		return dst
+	}
+	for _, x := range attributeEntries(h) {
+		if !slices.Contains(dst, x) { // else it is another holder's
+			dst = append(dst, x)
+		}
+	}
 	return dst
+}
+
+// attributeEntries returns the index records of the indexed attributes of a holder.
+func attributeEntries(h *block.Holder) (xs []indexEntry) {
+	for key, value := range h.Active.Marked(h.Indexed) {
+		xs = append(xs, indexEntry{kind: kindIndex, name: key, text: value})
+	}
+	return xs
 }
 
 // inIndex reports whether an address has an index record.
 func inIndex(a *block.Address) bool {
-	return a != nil && !a.Cooling && (a.Handle != "" || a.Borrowed || a.IsShared())
+	return a != nil && !a.Cooling && (a.Handle != "" || a.Borrowed || a.Indexed != 0 || a.IsShared())
 }
 
 // recordsOf returns how many records an address has, its own included.

@@ -20,6 +20,7 @@ const (
 	kindOwner   = "o"
 	kindHandle  = "h"
 	kindHost    = "n"
+	kindIndex   = "i"
 	kindFormer  = "f"
 	kindRoom    = "r"
 	kindOwnRoom = "w"

@@ -54,6 +54,10 @@ type Pool struct {
 	// fixes, with Lowest from the first of the pool on. So Lowest and Random are of the whole pool where it is one block. Cost:
 	// [block.Block.PeekOrder].
 	Order Order `json:",omitempty"`
+	// Index lists up to 8 keys of attributes by which [Engine.IPsByAttribute] finds the addresses of the pool. An assignment writes
+	// one small record more for each of them that it has an attribute of. A key that comes or goes applies to the addresses that are
+	// assigned from then on; [Engine.Reindex] applies it to the others.
+	Index []string `json:",omitempty"`
 	// Priority puts the pool before those with a lower one, whatever blocks the owner has: an address comes from a pool of lower
 	// Priority only if no pool of a higher one that qualifies can give one. Among equals an owner's existing blocks come first,
 	// then the pools in the order of their names.
@@ -95,6 +99,9 @@ func (p *Pool) check() error {
 	if p.Uses&^allUses != 0 {
 		return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: errUnknownUse})
 	}
+	if err := checkIndex(p.Index); err != nil {
+		return wrap(ipalloc.Error{Op: "check", Field: "Index", Name: p.Name, Err: err})
+	}
 	if p.Order > Random {
 		return wrap(ipalloc.Error{Op: "check", Field: "Order", Name: p.Name, Err: fmt.Errorf("%w: %s", errBadArgument, p.Order)})
 	}
@@ -116,7 +123,7 @@ func (p *Pool) check() error {
 
 // clone returns a pool that shares nothing that can change.
 func (p Pool) clone() Pool {
-	p.Ranges, p.Draining = slices.Clone(p.Ranges), slices.Clone(p.Draining)
+	p.Ranges, p.Draining, p.Index = slices.Clone(p.Ranges), slices.Clone(p.Draining), slices.Clone(p.Index)
 	p.Nodes, p.Namespaces = p.Nodes.clone(), p.Namespaces.clone()
 	return p
 }
@@ -170,6 +177,7 @@ type catalog struct {
 	// By pool: what automatic assignment may not take, nil for nothing; and the selectors, compiled.
 	avoid         []addrRanges
 	seeds         []uint64 // of the random order
+	indexed       bool     // a pool has an Index
 	nodes, spaces []*selector.Selector
 }
 
@@ -204,6 +212,7 @@ func (c *catalog) prepare() error {
 		if err := p.check(); err != nil {
 			return err
 		}
+		c.indexed = c.indexed || len(p.Index) > 0
 		if _, twice := c.names[p.Name]; twice {
 			return wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: errPoolExists})
 		}

@@ -28,8 +28,8 @@ import (
 //	reserved          the number of ranges, then first and last of each
 //
 // A pool is its name, prefix (length of the address, address, prefix length), block bits, flags, uses and order, and by flags:
-// priority (signed), most blocks of a host, cooldown in nanoseconds, ranges, draining sizes, and selectors of nodes and of namespaces,
-// each a string of JSON.
+// priority (signed), most blocks of a host, cooldown in nanoseconds, ranges, draining sizes, selectors of nodes and of namespaces, each a
+// string of JSON, and indexed keys (their number, then each).
 const (
 	catalogVersion = 2
 
@@ -43,7 +43,8 @@ const (
 	poolDraining
 	poolNodes
 	poolNamespaces
-	poolFlags = 1<<10 - 1
+	poolIndex
+	poolFlags = 1<<11 - 1
 )
 
 // rootOf returns the record that every commit depends on: the version, the generation and the length of the record of the pools, 0 if
@@ -91,7 +92,7 @@ func (p *Pool) append(dst []byte) ([]byte, error) {
 	dst = wire.AppendString(dst, p.Name)
 	dst = wire.AppendAddr(append(dst, byte(p.Prefix.Addr().BitLen())), p.Prefix.Addr())
 	flags := 0
-	for i, set := range [...]bool{p.Disabled, p.Manual, p.Subnet, p.Priority != 0, p.MaxBlocksPerHost != 0, p.Cooldown != 0, len(p.Ranges) > 0, len(p.Draining) > 0, len(p.Nodes) > 0, len(p.Namespaces) > 0} {
+	for i, set := range [...]bool{p.Disabled, p.Manual, p.Subnet, p.Priority != 0, p.MaxBlocksPerHost != 0, p.Cooldown != 0, len(p.Ranges) > 0, len(p.Draining) > 0, len(p.Nodes) > 0, len(p.Namespaces) > 0, len(p.Index) > 0} {
 		if set {
 			flags |= 1 << i
 		}
@@ -125,6 +126,12 @@ func (p *Pool) append(dst []byte) ([]byte, error) {
 			return nil, err
 		}
 		dst = wire.AppendString(dst, string(text))
+	}
+	if flags&poolIndex != 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(p.Index)))
+		for _, key := range p.Index {
+			dst = wire.AppendString(dst, key)
+		}
 	}
 	return dst, nil
 }
@@ -210,6 +217,11 @@ func (p *Pool) read(r *wire.Reader) {
 		}
 		if err := json.Unmarshal([]byte(r.Bytes(r.Uvarint())), s.to); err != nil {
 			r.Fail("selector")
+		}
+	}
+	if flags&poolIndex != 0 {
+		for n := r.Uvarint(); n > 0 && r.Err == nil; n-- {
+			p.Index = append(p.Index, r.Bytes(r.Uvarint()))
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (t *txn) advance(cat *catalogEntry, be *blockEntry) error {
 		}
 	}
 	be.advanced = t.ID()
-	be.AdvanceTo(t.past, cat.cooldown(be.at), t.mostLeases())
+	be.AdvanceTo(t.past, cat.cooldown(be.at), t.mostLeases(len(cat.index(be.at))))
 	return nil
 }
 

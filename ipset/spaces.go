@@ -26,7 +26,7 @@ type spaces struct {
 // overlap. Everything that an engine has or does is of its own space: pools, configuration and reservations, hosts, handles,
 // request keys, queries, Follow, Check and Repair. e itself is the engine of the space without a name, or of its own.
 //
-// The engine has the options of e, and a cache of its own; Options.Now, Hosts and Retry.Sleep are called by all of them at once.
+// The engine has the options of e, and a cache of its own; Options.Now, Labels and Retry.Sleep are called by all of them at once.
 // The same name returns the same engine. InSpace reads and writes nothing: a space exists while it has a record, and
 // [Engine.Spaces] lists those that do. Spaces have no order among them, so InSpace of a space's engine returns another one beside
 // it.

@@ -73,7 +73,7 @@ func fence(op store.Op) (rank int, value string) {
 // of due.
 const opsPerBlock = 6
 
-// opsPerAddress bounds the records of an address: its own, its handle and its host.
+// opsPerAddress bounds the records of an address, but for its indexed attributes: its own, its handle and its host.
 const opsPerAddress = 3
 
 // ownerOps bounds the records that a change of a block's owner adds: that addresses are held for the former one and no longer for
@@ -85,7 +85,10 @@ const ownerOps = 4
 // another plan of the transaction has changed costs no more than those.
 func (t *txn) blockOps(be *blockEntry, n int, timed, fills bool) int {
 	if !t.Changed(&be.Cell) {
-		n += 2 + opsPerAddress*len(be.changes.List) // the block, its empty entry
+		n += 2 // the block, its empty entry
+		for _, c := range be.changes.List {
+			n += recordsOf(c.Was) // time takes away, and adds none but the address as it cools
+		}
 		timed = timed || be.shown.due != 0 || be.Block != nil && (be.NextLease() != 0 || be.Cooling() > 0)
 		fills = fills || be.Block == nil || !be.shown.room || be.shown.ready != 0 || be.Owner().Kind == Nobody
 	}
@@ -98,10 +101,11 @@ func (t *txn) blockOps(be *blockEntry, n int, timed, fills bool) int {
 	return n
 }
 
-// mostLeases is the number of leases and of cooldowns that may end in one block and commit: a lease is up to three records.
-func (t *txn) mostLeases() int {
+// mostLeases is the number of leases and of cooldowns that may end in one block and commit: a lease is up to three records,
+// and one for each indexed attribute.
+func (t *txn) mostLeases(indexed int) int {
 	if limit := t.e.limits.Ops; limit > 0 {
-		return max(1, limit/8)
+		return max(1, limit/(8+2*indexed))
 	}
 	return math.MaxInt
 }

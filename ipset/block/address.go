@@ -19,6 +19,8 @@ type Identity struct {
 	Handle string
 	// Active are the attributes of the present owner, Alternate those of the one that may take over.
 	Active, Alternate Attributes
+	// Indexed are those of the active attributes that an index lists, as [Attributes.Mark] returns them.
+	Indexed uint64
 }
 
 // Holder is one holder of an address.
@@ -47,9 +49,10 @@ type Address struct {
 //	handle            string, with addrHandle
 //	active            string, with addrActive: coded attributes
 //	alternate         string, with addrAlternate
+//	indexed           with addrIndexed: the bits of the active attributes that an index lists
 //	most              with addrShared: how many holders there may be
 //	key               string, with addrShared: what the holders have in common
-//	further holders   with addrShared: each as flags, sequence number, until, host, handle, active, alternate
+//	further holders   with addrShared: each as flags, sequence number, until, host, handle, active, alternate, indexed
 //
 // The flags of the first 7 bits take one byte, so that most records have no more. New ones go to the end.
 const (
@@ -64,8 +67,9 @@ const (
 	addrActive    = 1 << 6
 	addrAlternate = 1 << 7
 	addrShared    = 1 << 8
+	addrIndexed   = 1 << 9
 
-	holderFlags  = addrBorrowed | addrUntil | addrHost | addrVirtual | addrHandle | addrActive | addrAlternate
+	holderFlags  = addrBorrowed | addrUntil | addrHost | addrVirtual | addrHandle | addrActive | addrAlternate | addrIndexed
 	addressFlags = holderFlags | addrCooling | addrShared
 )
 
@@ -75,6 +79,9 @@ func (h *Holder) flags() (flags uint64) {
 		if set {
 			flags |= 1 << i
 		}
+	}
+	if h.Indexed != 0 {
+		flags |= addrIndexed
 	}
 	return flags
 }
@@ -89,6 +96,9 @@ func (h *Holder) append(dst []byte) []byte {
 		if s != "" {
 			dst = wire.AppendString(dst, s)
 		}
+	}
+	if h.Indexed != 0 {
+		dst = binary.AppendUvarint(dst, h.Indexed)
 	}
 	return dst
 }
@@ -120,6 +130,11 @@ func (h *Holder) read(r *wire.Reader, flags uint64) {
 		r.Fail("host")
 	}
 	h.Handle, h.Active.code, h.Alternate.code = text(addrHandle), text(addrActive), text(addrAlternate)
+	if flags&addrIndexed != 0 {
+		if h.Indexed = r.Uvarint(); h.Indexed == 0 {
+			r.Fail("index")
+		}
+	}
 	switch {
 	case r.Err != nil:
 	case h.Seq == 0:
@@ -130,6 +145,8 @@ func (h *Holder) read(r *wire.Reader, flags uint64) {
 		r.Fail("handle")
 	case !h.Active.valid() || !h.Alternate.valid():
 		r.Fail("attributes")
+	case h.Indexed != 0 && !h.Active.mayIndex(h.Indexed):
+		r.Fail("index")
 	}
 }
 

@@ -24,9 +24,9 @@ type Claim struct {
 	Share Share
 }
 
-// IdentityOf returns whose an address is that is held for a host by a claim.
-func IdentityOf(c Claim, host Owner) Identity {
-	return Identity{Handle: c.Handle, Active: c.Attributes, Host: host}
+// IdentityOf returns whose an address is that is held for a host by a claim. index are the keys of attributes that an index lists.
+func IdentityOf(c Claim, host Owner, index ...string) Identity {
+	return Identity{Handle: c.Handle, Active: c.Attributes, Host: host, Indexed: c.Attributes.Mark(index)}
 }
 
 // LeaseEnd returns the end of a lease begun now, 0 without a time to live.
@@ -294,8 +294,8 @@ func (b *Block) Extend(x, seq uint64, until int64) bool {
 
 // SetAttributes replaces the attributes of one address; addresses that shared the old ones keep them. It returns
 // [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder; then nothing
-// changes.
-func (b *Block) SetAttributes(at netip.Addr, g Guard, active, alternate Attributes) error {
+// changes. index are the keys of attributes that an index lists.
+func (b *Block) SetAttributes(at netip.Addr, g Guard, active, alternate Attributes, index ...string) error {
 	x, err := b.Ordinal(at)
 	if err != nil {
 		return err
@@ -308,7 +308,7 @@ func (b *Block) SetAttributes(at netip.Addr, g Guard, active, alternate Attribut
 	}
 	a := b.Change(x)
 	h, _ := a.Find(g)
-	h.Active, h.Alternate = active, alternate
+	h.Active, h.Alternate, h.Indexed = active, alternate, active.Mark(index)
 	a.replace(h)
 	return nil
 }

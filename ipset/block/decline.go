@@ -38,5 +38,5 @@ func DeclineAttributes(handle, reason string) (Attributes, error) {
 func (b *Block) Decline(x uint64, now, until int64, why Attributes) {
 	b.Drop(x, now, until)
 	a := b.Change(x)
-	a.Handle, a.Active, a.Alternate = "", why, Attributes{}
+	a.Handle, a.Active, a.Alternate, a.Indexed = "", why, Attributes{}, 0
 }

@@ -289,3 +289,23 @@ func (b *Block) Leave(x, seq uint64, now, until int64) {
 		b.Change(x).remove(seq)
 	}
 }
+
+// IsMarked reports whether the indexed attributes of every holder are those that [Attributes.Mark] returns.
+func (a *Address) IsMarked(index []string) bool {
+	for h := range a.Holders() {
+		if h.Indexed != h.Active.Mark(index) {
+			return false
+		}
+	}
+	return true
+}
+
+// Mark makes the attributes with some keys the indexed ones of every holder.
+func (a *Address) Mark(index []string) {
+	for h := range a.Holders() {
+		if h.Indexed != h.Active.Mark(index) {
+			h.Indexed = h.Active.Mark(index)
+			a.replace(h)
+		}
+	}
+}

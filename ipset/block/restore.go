@@ -24,7 +24,7 @@ func Restore(p netip.Prefix, o Options, free []netip.Addr, busy []Allocation) (*
 		a := Address{Cooling: al.Cooling}
 		for h := range al.Holders() {
 			holder := Holder{
-				Identity: Identity{h.Host, h.Handle, h.Attributes, h.Alternate},
+				Identity: Identity{Host: h.Host, Handle: h.Handle, Active: h.Attributes, Alternate: h.Alternate},
 				Seq:      h.Seq, Until: Stamp(h.Until), Borrowed: !h.Cooling && h.Host != b.owner && h.Host.Kind != Nobody,
 			}
 			if a.Seq == 0 {

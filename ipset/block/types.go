@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -117,6 +118,54 @@ func (a Attributes) All() iter.Seq2[string, string] {
 			}
 		}
 	}
+}
+
+// Mark returns which of the attributes have one of the keys and a value that an index can list: bit i stands for the i-th, keys
+// ascending. A value of more than 1,024 bytes or with a NUL byte is left out, and so is what follows the first 64 attributes.
+func (a Attributes) Mark(keys []string) (marks uint64) {
+	if len(keys) == 0 || a.code == "" {
+		return 0
+	}
+	i := 0
+	for k, v := range a.All() {
+		if i < 64 && slices.Contains(keys, k) && canIndex(k, v) {
+			marks |= 1 << i
+		}
+		i++
+	}
+	return marks
+}
+
+// Marked yields the attributes that [Attributes.Mark] has marked.
+func (a Attributes) Marked(marks uint64) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		if marks == 0 {
+			return
+		}
+		for k, v := range a.All() {
+			if marks&1 != 0 && !yield(k, v) {
+				return
+			}
+			marks >>= 1
+		}
+	}
+}
+
+// canIndex reports whether a key and a value can be parts of the key of an index record.
+func canIndex(k, v string) bool {
+	return k != "" && len(k) <= maxName && len(v) <= maxName && strings.IndexByte(k, 0) < 0 && strings.IndexByte(v, 0) < 0
+}
+
+// mayIndex reports whether Mark can have returned marks.
+func (a Attributes) mayIndex(marks uint64) bool {
+	n := 0
+	for k, v := range a.Marked(marks) {
+		if !canIndex(k, v) {
+			return false
+		}
+		n++
+	}
+	return n == bits.OnesCount64(marks)
 }
 
 // Map returns the attributes as a new map, nil if there are none.

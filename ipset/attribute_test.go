@@ -1,0 +1,240 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// attributes returns the attributes in pairs of key and value.
+func attributes(t testing.TB, pairs ...string) Attributes {
+	t.Helper()
+	m := make(map[string]string)
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	a, err := NewAttributes(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// findsHandles fails unless what an attribute finds is held by some handles, and Check finds nothing.
+func findsHandles(t *testing.T, e *Engine, key, value string, want ...string) {
+	t.Helper()
+	als, err := e.IPsByAttribute(t.Context(), key, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, al := range als {
+		got = append(got, al.Handle)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s = %s finds %v, want %v", key, value, got, want)
+	}
+	if rep, err := e.Check(t.Context(), nil); err != nil || len(rep.Problems) > 0 {
+		t.Fatalf("check: %v, %v", rep.Problems, err)
+	}
+}
+
+// An attribute that the pool lists is found from the assignment on, until it is changed, released, or declined; what another pool
+// holds, what it does not list, and a value that only begins alike are not.
+func TestIPsByAttribute(t *testing.T) {
+	ctx := t.Context()
+	e, err := New(store.NewMemory(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []Pool{
+		{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"tenant", "user"}},
+		{Name: "b", Prefix: netip.MustParsePrefix("10.0.1.0/24")},
+	} {
+		if err := e.AddPool(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func(a, handle string, pairs ...string) {
+		t.Helper()
+		_, err := e.AssignIP(ctx, AssignIPArgs{Address: netip.MustParseAddr(a), Owner: HostOwner("h"), Claim: Claim{
+			Handle: handle, Attributes: attributes(t, pairs...), Share: Share{Max: 3},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	take("10.0.0.1", "1", "user", "anna", "pod", "x")
+	take("10.0.0.2", "2", "user", "anna", "tenant", "")
+	take("10.0.0.3", "3", "user", "ann")
+	take("10.0.0.3", "4", "user", "anna") // the second holder
+	take("10.0.1.1", "5", "user", "anna")
+	findsHandles(t, e, "user", "anna", "1", "2", "4")
+	findsHandles(t, e, "user", "ann", "3")
+	findsHandles(t, e, "tenant", "", "2")
+	findsHandles(t, e, "pod", "x")
+	ben := attributes(t, "user", "ben")
+	if err := e.SetAttributes(ctx, SetOwnerArgs{Address: netip.MustParseAddr("10.0.0.1"), Active: &ben}); err != nil {
+		t.Fatal(err)
+	}
+	findsHandles(t, e, "user", "ben", "1")
+	findsHandles(t, e, "user", "anna", "2", "4")
+	if _, err := e.Decline(ctx, DeclineArgs{Address: netip.MustParseAddr("10.0.0.1"), For: time.Hour, Reason: "in use"}); err != nil {
+		t.Fatal(err)
+	}
+	findsHandles(t, e, "user", "ben")
+	if _, err := e.ReleaseByHandle(ctx, "4"); err != nil {
+		t.Fatal(err)
+	}
+	findsHandles(t, e, "user", "anna", "2")
+	if _, err := e.IPsByAttribute(ctx, "", "x"); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Errorf("no key: %v", err)
+	}
+}
+
+// Pools refuse keys that cannot be indexed, and values that cannot are left out.
+func TestIndexRefuses(t *testing.T) {
+	ctx := t.Context()
+	e, err := New(store.NewMemory(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}
+	for _, index := range [][]string{{""}, {"a\x00b"}, {"a", "a"}, {strings.Repeat("a", 1025)}, strings.Split("a b c d e f g h i", " ")} {
+		pool.Index = index
+		if err := e.AddPool(ctx, pool); !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Errorf("%.20q: %v", index, err)
+		}
+	}
+	pool.Index = strings.Split("a b c d e f g h", " ")
+	if err := e.AddPool(ctx, pool); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 1024)
+	at := attributes(t, "a", long, "b", long+"x", "c", "y\x00z", "d", "y")
+	if _, err := e.AutoAssign(ctx, AssignArgs{Owner: HostOwner("h"), Num4: 1, Claim: Claim{Handle: "1", Attributes: at}}); err != nil {
+		t.Fatal(err)
+	}
+	findsHandles(t, e, "a", long, "1")
+	findsHandles(t, e, "b", long+"x")
+	findsHandles(t, e, "c", "y\x00z")
+	findsHandles(t, e, "d", "y", "1")
+}
+
+// Reindex makes addresses that were there before found, or no longer, and has nothing to do the second time. So does an import.
+func TestReindex(t *testing.T) {
+	ctx := t.Context()
+	e, err := New(storetest.NewLimited(store.NewMemory(), store.Limits{Ops: 24}), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}
+	if err := e.AddPool(ctx, pool); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for i := range 70 {
+		handle := fmt.Sprintf("%02d", i)
+		all = append(all, handle)
+		_, err := e.AutoAssign(ctx, AssignArgs{Owner: HostOwner("h"), Num4: 1, Claim: Claim{Handle: handle, Attributes: attributes(t, "user", "anna", "tenant", "t")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	findsHandles(t, e, "user", "anna")
+	for _, c := range []struct {
+		index        []string
+		user, tenant []string
+	}{{[]string{"user"}, all, nil}, {[]string{"tenant", "user"}, all, all}, {[]string{"tenant"}, nil, all}, {nil, nil, nil}} {
+		pool.Index = c.index
+		if err := e.UpdatePool(ctx, pool); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := e.Reindex(ctx, "a"); n != len(all) || err != nil {
+			t.Errorf("%v: %d addresses, %v", c.index, n, err)
+		}
+		findsHandles(t, e, "user", "anna", c.user...)
+		findsHandles(t, e, "tenant", "t", c.tenant...)
+		if n, err := e.Reindex(ctx, "a"); n != 0 || err != nil {
+			t.Errorf("%v again: %d addresses, %v", c.index, n, err)
+		}
+	}
+	if _, err := e.Reindex(ctx, "none"); !errors.Is(err, ipalloc.ErrNotFound) {
+		t.Errorf("no such pool: %v", err)
+	}
+}
+
+// Whatever is done, in commits as small as a store allows, the index finds what a list of all addresses has.
+func TestIndexFollowsEveryCall(t *testing.T) {
+	for seed := range uint64(20) {
+		ctx, now := t.Context(), time.Unix(1000, 0)
+		e, err := New(storetest.NewLimited(store.NewMemory(), store.Limits{Ops: 64}), Options{Now: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool := Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 29, Index: []string{"k0", "k1"}, Cooldown: time.Duration(seed % 2 * uint64(time.Minute))}
+		if err := e.AddPool(ctx, pool); err != nil {
+			t.Fatal(err)
+		}
+		r := rand.New(rand.NewPCG(seed, 1))
+		some := func() Attributes {
+			return attributes(t, fmt.Sprintf("k%d", r.IntN(3)), fmt.Sprint(r.IntN(2)), fmt.Sprintf("k%d", r.IntN(3)), fmt.Sprint(r.IntN(2)))
+		}
+		for range 120 {
+			handle, owner := []string{"0", "1", "2", "3", ""}[r.IntN(5)], HostOwner(fmt.Sprint(r.IntN(3)))
+			at := netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(16))})
+			claim := Claim{Handle: handle, Attributes: some(), TTL: time.Duration(r.IntN(2) * int(time.Minute))}
+			switch r.IntN(8) {
+			case 0, 1:
+				_, err = e.AutoAssign(ctx, AssignArgs{Owner: owner, Num4: 1 + r.IntN(3), Claim: claim})
+			case 2:
+				claim.Share = Share{Max: 2}
+				_, err = e.AssignIP(ctx, AssignIPArgs{Address: at, Owner: owner, Claim: claim})
+			case 3:
+				active := some()
+				err = e.SetAttributes(ctx, SetOwnerArgs{Address: at, Active: &active, Swap: r.IntN(2) == 0})
+			case 4:
+				_, err = e.ReleaseByHandle(ctx, handle)
+			case 5:
+				_, err = e.ReleaseIPs(ctx, Release{Address: at})
+			case 6:
+				now = now.Add(30 * time.Second)
+				_, err = e.Sweep(ctx, SweepArgs{IdleAfter: time.Minute})
+			case 7:
+				_, _, err = e.RemoveHost(ctx, owner)
+			}
+			if err != nil && !errors.Is(err, ipalloc.ErrFull) && !errors.Is(err, ipalloc.ErrOccupied) && !errors.Is(err, ipalloc.ErrNotHeld) && !errors.Is(err, ipalloc.ErrCooling) && !errors.Is(err, ipalloc.ErrLimit) && !errors.Is(err, ipalloc.ErrInvalid) {
+				t.Fatal(err)
+			}
+			if err != nil && strings.Contains(err.Error(), "records, at most") {
+				t.Fatal(err)
+			}
+			for i := range 6 {
+				key, value := fmt.Sprintf("k%d", i/2), fmt.Sprint(i%2)
+				var want []string
+				for al, err := range e.Allocations(ctx, netip.Prefix{}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					for h := range al.Holders() {
+						if v, ok := h.Attributes.Map()[key]; ok && v == value && key != "k2" && !h.Cooling {
+							want = append(want, h.Handle)
+						}
+					}
+				}
+				slices.Sort(want)
+				findsHandles(t, e, key, value, want...)
+			}
+		}
+	}
+}
