@@ -125,7 +125,7 @@ func (a *app) openBoltView(ctx context.Context, s *source) error {
 			return err
 		}
 		err = s.openBolt(ctx, name, boltstore.Options{ReadOnly: true, Verify: boltstore.VerifyAlways})
-		if !errors.Is(err, ipalloc.ErrCorrupt) {
+		if !torn(err) {
 			return err
 		}
 		if werr := wait(ctx, time.Duration(i+1)*10*time.Millisecond); werr != nil {
@@ -133,6 +133,12 @@ func (a *app) openBoltView(ctx context.Context, s *source) error {
 		}
 	}
 	return fmt.Errorf("%s: %d copies made while another process wrote to it were all torn, the last: %w", path, copies, err)
+}
+
+// torn reports whether an error may be that of a copy whose parts are of different commits: a page that has been used again can
+// look like damage, and like the file of another program.
+func torn(err error) bool {
+	return errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrMismatch)
 }
 
 // copyFile copies a file that another process may be writing to.

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
@@ -48,5 +51,19 @@ func TestBesideTheOwner(t *testing.T) {
 	status, out, _ := call(t, env, "host", "list", "-o", "name")
 	if status != exitOK || out != "a\nb\nc\nd\n" {
 		t.Errorf("status %d, %q", status, out)
+	}
+}
+
+// A copy that was torn is made again, also if what it shows is the file of another program.
+func TestTornCopies(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		torn bool
+	}{
+		{nil, false}, {ipalloc.ErrCorrupt, true}, {boltstore.ErrForeign, true}, {context.Canceled, false}, {os.ErrPermission, false},
+	} {
+		if got := torn(c.err); got != c.torn {
+			t.Errorf("%v: %v", c.err, got)
+		}
 	}
 }
