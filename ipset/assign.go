@@ -227,8 +227,7 @@ type assignPlan struct {
 	searches [2]search
 	own      *ownerEntry // the owner's record, as it was when the plan began
 	picks    []pick
-	// last is what the handle had before, by family.
-	last [2]lastHeld
+	last     memo // what the handle had before, if it is sticky
 	// sticky is how many of the first picks are of addresses the handle had before, taken are the blocks taken over.
 	sticky int
 	taken  map[*blockEntry]bool
@@ -298,13 +297,7 @@ func (p *assignPlan) replay(t *txn) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	for _, al := range held {
-		if al.Address.Is4() {
-			p.result.V4 = append(p.result.V4, al)
-		} else {
-			p.result.V6 = append(p.result.V6, al)
-		}
-	}
+	p.answer(held)
 	if asked := p.asked(); len(p.result.V4) == asked[0] && len(p.result.V6) == asked[1] {
 		return true, nil
 	}
@@ -315,7 +308,7 @@ func (p *assignPlan) replay(t *txn) (done bool, err error) {
 }
 
 // digest tells this request from others.
-func (p *assignPlan) digest() digest {
+func (p *assignPlan) digest() string {
 	a := &p.AssignArgs
 	return digestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
 		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky, a.Contiguous, a.Aligned, a.Addresses)
@@ -323,8 +316,8 @@ func (p *assignPlan) digest() digest {
 
 // reset forgets what an earlier attempt has found.
 func (p *assignPlan) reset() {
-	p.result, p.picks, p.sticky, p.taken, p.last = Assigned{}, p.onePick[:0], 0, nil, [2]lastHeld{}
-	p.memo = memo{}
+	p.result, p.picks, p.sticky, p.taken = Assigned{}, p.onePick[:0], 0, nil
+	p.memo, p.last = memo{}, memo{}
 }
 
 // begin finds the pools of both families and reads what every assignment needs.

@@ -37,19 +37,12 @@ func (p *assignPlan) commit(t *txn) error {
 			if p.Share != (Share{}) {
 				al = k.be.AllowSharing(x, p.Share)
 			}
-			if al.Address.Is4() {
-				p.result.V4 = append(p.result.V4, al)
-			} else {
-				p.result.V6 = append(p.result.V6, al)
-			}
+			p.result.add(al)
 		}
 		t.Change(k.be)
 	}
-	if p.Sticky && p.Num4 > 0 {
-		p.stick(t, p.result.V4)
-	}
-	if p.Sticky && p.Num6 > 0 {
-		p.stick(t, p.result.V6)
+	if p.Sticky {
+		p.stick(t)
 	}
 	if len(p.picks) == 0 {
 		return nil
@@ -79,7 +72,7 @@ func (p *assignPlan) size(t *txn) (n int) {
 		}
 		n += t.blockOps(k.be, records, p.TTL > 0, k.fills())
 	}
-	return n + p.memo.reserve(t) + p.reserveLast(t)
+	return n + p.memo.reserve(t) + p.last.reserve(t)
 }
 
 // fills reports whether the pick may leave its block without a free address.

@@ -117,7 +117,7 @@ func (p *assignIPPlan) replay(t *txn) (bool, error) {
 	if len(held) == 0 || err != nil {
 		return false, err
 	}
-	p.result = held[0]
+	p.result = held[0].be.AllocationOf(held[0].x, p.Handle)
 	return true, nil
 }
 

@@ -151,7 +151,7 @@ func (p *reindexPlan) Plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	held, err := t.heldAt(cat, p.ids, "")
+	held, err := t.heldAt(cat, p.ids, nil, "")
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (c *checker) suspects() error {
 			name = c.nameOf(r.Key)
 		case kind == kindAged && isAgedKey(r.Key):
 			name = c.bucket(r.Key[agedTimeEnd:])
-		case kind != kindAged && hasAge(r.Key):
+		case kind == kindMemo && isMemoKey(r.Key):
 			name = c.bucket(r.Key)
 		}
 		if g := c.groups[string(name)]; g != nil && g.suspect {
@@ -217,10 +217,10 @@ func (d *detail) judge(r store.Record, behind string) {
 	}
 }
 
-// aged examines a bucket of requests and sticky handles, and reports false if it has changed meanwhile.
+// aged examines a bucket of memos, and reports false if it has changed meanwhile.
 func (d *detail) aged() (bool, error) {
 	c := d.c
-	behind := make(map[string]bool) // the keys of requests and sticky handles
+	behind := make(map[string]bool) // the keys of memos
 	keys := make(map[string]bool)
 	for _, key := range c.listed[d.name] {
 		keys[key] = true
@@ -234,8 +234,8 @@ func (d *detail) aged() (bool, error) {
 		return false, err
 	}
 	for _, r := range recs {
-		if at, err := ageOf(r.Key, r.Value, r.Rev != 0); err == nil && r.Rev != 0 {
-			keys[agedKey(at, r.Key)] = true
+		if m, err := decodeMemo(r.Key, r.Value, r.Rev != 0); err == nil && r.Rev != 0 {
+			keys[agedKey(m.at, r.Key)] = true
 		}
 	}
 	got, err := c.in.Get(c.ctx, nil, slices.Sorted(maps.Keys(keys))...)
@@ -249,15 +249,15 @@ func (d *detail) aged() (bool, error) {
 			entries = append(entries, r)
 			continue
 		}
-		at, err := ageOf(r.Key, r.Value, r.Rev != 0)
+		m, err := decodeMemo(r.Key, r.Value, r.Rev != 0)
 		switch {
 		case r.Rev == 0:
 		case err != nil:
 			c.add(Problem{Kind: Damaged, Key: r.Key, Detail: err.Error()})
-		case !keys[agedKey(at, r.Key)]:
+		case !keys[agedKey(m.at, r.Key)]:
 			return false, nil
 		default:
-			d.want[agedKey(at, r.Key)] = ""
+			d.want[agedKey(m.at, r.Key)] = ""
 		}
 	}
 	for _, r := range entries {

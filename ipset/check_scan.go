@@ -23,7 +23,7 @@ import (
 // only, whatever the records are. A group whose sum is not zero, or whose block or addresses have a flaw, is suspect: a second
 // pass collects the keys of the index records of all suspects, and each of them is read again in detail.
 //
-// The records of requests and sticky handles and their age entries are compared in the same way. Their group is one of a
+// Memos and their entries by age are compared in the same way. Their group is one of a
 // fixed number of buckets.
 
 // reader is what a check reads: the store of an engine, or a snapshot.
@@ -369,7 +369,7 @@ func (c *checker) strays(addrs *cursor, before string) {
 // The kinds of index records that belong to a block, and of those that belong to a bucket.
 const (
 	blockKinds = kindRoom + kindOwnRoom + kindEmpty + kindOrphan + kindDue + kindHandle + kindHost + kindIndex + kindFormer
-	agedKinds  = kindRequest + kindSticky + kindAged
+	agedKinds  = kindMemo + kindAged
 )
 
 // rest yields the records of the engine's space but blocks, addresses and those of other programs.
@@ -438,14 +438,14 @@ func (c *checker) nameOf(key string) []byte {
 	return nil
 }
 
-// bucket returns the name of the bucket of a request or a sticky handle.
+// bucket returns the name of the bucket of a memo.
 func (c *checker) bucket(key string) []byte {
 	h := maphash.String(c.seed, key)
 	c.buf = append(append(c.buf[:0], kindAged...), byte(h), byte(h>>8))
 	return c.buf
 }
 
-// aged reads a request, a sticky record or the entry that lists one by its age.
+// aged reads a memo, or the entry that lists one by its age.
 func (c *checker) aged(r *store.Record) {
 	if r.Key[:1] == kindAged {
 		if !isAgedKey(r.Key) {
@@ -457,17 +457,17 @@ func (c *checker) aged(r *store.Record) {
 		g.sum -= c.hash(r.Value)
 		return
 	}
-	if !hasAge(r.Key) {
+	if !isMemoKey(r.Key) {
 		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "a key that names neither a request nor a handle"})
 		return
 	}
 	g := c.group(c.bucket(r.Key))
-	at, err := ageOf(r.Key, r.Value, r.Rev != 0)
+	m, err := decodeMemo(r.Key, r.Value, true)
 	if err != nil {
 		g.suspect = true
 		return
 	}
-	c.buf = append(c.buf[:0], agedKey(at, r.Key)...)
+	c.buf = append(c.buf[:0], agedKey(m.at, r.Key)...)
 	g.sum += c.hash("")
 }
 

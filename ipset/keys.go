@@ -27,10 +27,15 @@ const (
 	kindEmpty   = "e"
 	kindOrphan  = "u"
 	kindDue     = "d"
-	kindRequest = "q"
-	kindSticky  = "l"
+	kindMemo    = "m"
 	kindAged    = "t"
 	kindSpace   = "x" // all records of a named space, for which see store.Space; no kind comes after it
+)
+
+// The two kinds of memos.
+const (
+	kindRequest = kindMemo + "q"
+	kindSticky  = kindMemo + "l"
 )
 
 // isForeign reports whether a record belongs to another program that shares the store: its key begins with an upper-case letter.
@@ -165,32 +170,21 @@ func appendDueKey(dst []byte, at int64, p netip.Prefix) []byte {
 // dueTimeEnd is where the time in such a key ends.
 const dueTimeEnd = 1 + 8
 
-// stickyKey returns the key of a handle's last addresses of a family, 4 or 6.
-func stickyKey(family int, handle string) string {
-	return kindSticky + string(rune('0'+family)) + handle
-}
-
-// agedKey returns the key under which a request or sticky record is found by its age.
+// agedKey returns the key under which a memo is found by its age.
 func agedKey(at int64, key string) string {
 	b := append(make([]byte, 0, agedTimeEnd+len(key)), kindAged...)
-	b = binary.BigEndian.AppendUint64(append(b, key[0]), uint64(at))
+	b = binary.BigEndian.AppendUint64(append(b, key[1]), uint64(at))
 	return string(append(b, key...))
 }
 
 // isAgedKey reports whether agedKey may have made a key.
 func isAgedKey(s string) bool {
-	return strings.HasPrefix(s, kindAged) && len(s) > agedTimeEnd && s[1] == s[agedTimeEnd] && hasAge(s[agedTimeEnd:])
+	return strings.HasPrefix(s, kindAged) && len(s) > agedTimeEnd && isMemoKey(s[agedTimeEnd:]) && s[1] == s[agedTimeEnd+1]
 }
 
-// hasAge reports whether a key is one of a request or of a sticky handle.
-func hasAge(key string) bool {
-	switch {
-	case len(key) < 2:
-		return false
-	case key[:1] == kindRequest:
-		return true
-	}
-	return key[:1] == kindSticky && len(key) > 2 && (key[1] == '4' || key[1] == '6')
+// isMemoKey reports whether a key is one of a memo.
+func isMemoKey(key string) bool {
+	return len(key) > 2 && (key[:2] == kindRequest || key[:2] == kindSticky)
 }
 
 // agedTimeEnd is where the time in such a key ends.
@@ -203,6 +197,3 @@ func family(p netip.Prefix) int {
 	}
 	return 6
 }
-
-// stickyFamily returns the family in a sticky record's key.
-func stickyFamily(key string) int { return int(key[1] - '0') }

@@ -68,7 +68,7 @@ func (p *renewPlan) Plan(t *txn) (err error) {
 	if err != nil {
 		return err
 	}
-	held, err := t.heldAt(cat, p.ids, p.handle)
+	held, err := t.heldAt(cat, p.ids, nil, p.handle)
 	if err != nil {
 		return err
 	}

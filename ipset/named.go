@@ -140,10 +140,8 @@ func (p *assignPlan) pickNamed(t *txn) error {
 		switch {
 		case err != nil:
 			return wrap(ipalloc.Error{Op: "assign", Addr: a, Err: err})
-		case f.held != nil && a.Is4():
-			p.result.V4 = append(p.result.V4, *f.held)
 		case f.held != nil:
-			p.result.V6 = append(p.result.V6, *f.held)
+			p.result.add(*f.held)
 		case f.be.Block == nil:
 			p.picks = append(p.picks, pick{be: f.be, fresh: f.b, ordinals: []uint64{f.x}})
 		default:

@@ -404,7 +404,7 @@ func (p *releaseHandlePlan) Plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	held, err := t.heldAt(cat, p.ids, p.handle)
+	held, err := t.heldAt(cat, p.ids, nil, p.handle)
 	if err != nil {
 		return err
 	}

@@ -154,16 +154,16 @@ func TestAnswerBytes(t *testing.T) {
 		t.Fatal(recs, err)
 	}
 	whole := recs[0].Value
-	if d, err := decodeAnswer(whole); err != nil || d.encode() != whole {
+	if m, err := decodeMemo("", whole, true); err != nil || m.encode() != whole {
 		t.Fatal(err)
 	}
 	for i := range whole {
-		if _, err := decodeAnswer(whole[:i]); err == nil {
+		if _, err := decodeMemo("", whole[:i], true); err == nil {
 			t.Errorf("%d of %d bytes are an answer", i, len(whole))
 		}
 	}
-	for i, s := range []string{whole + "\x00", "\x01" + whole[1:]} {
-		if _, err := decodeAnswer(s); err == nil {
+	for i, s := range []string{whole + "\x00", "\x02" + whole[1:]} {
+		if _, err := decodeMemo("", s, true); err == nil {
 			t.Error(fmt.Sprint("hostile bytes ", i))
 		}
 	}

@@ -64,3 +64,31 @@ func TestStickyAtRandom(t *testing.T) {
 		}
 	}
 }
+
+// TestStickyKeepsTheOtherFamily: a call for one family leaves what the handle had of the other.
+func TestStickyKeepsTheOtherFamily(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), pool("b", "2001:db8::/124", 124))
+	ask := func(handle string, num4, num6 int) Assigned {
+		a := want("h", num4, handle)
+		a.Num6, a.Sticky = num6, handle == "vm"
+		return w.assign(a)
+	}
+	ask("other", 2, 3)
+	first := ask("vm", 2, 2)
+	for _, num := range [][2]int{{2, 0}, {0, 2}, {2, 2}} {
+		w.releaseHandle("vm")
+		w.clock.add(time.Minute)
+		again := ask("vm", num[0], num[1])
+		for i, als := range [][2][]Allocation{{first.V4, again.V4}, {first.V6, again.V6}} {
+			for k := range num[i] {
+				if als[1][k].Address != als[0][k].Address {
+					t.Errorf("%v asked: %v, first %v", num, als[1], als[0])
+				}
+			}
+		}
+		w.check()
+		if n, aged := w.records(kindSticky), w.records(kindAged); n != 1 || aged != 1 {
+			t.Errorf("%d records, %d by age", n, aged)
+		}
+	}
+}
