@@ -41,11 +41,11 @@ func (p *assignPlan) commit(t *txn) error {
 		}
 		t.Change(k.be)
 	}
-	if p.Sticky {
-		p.stick(t)
-	}
 	if len(p.picks) == 0 {
 		return nil
+	}
+	if p.Sticky {
+		p.stick(t)
 	}
 	if !written {
 		p.also.write(t)

@@ -92,3 +92,20 @@ func TestStickyKeepsTheOtherFamily(t *testing.T) {
 		}
 	}
 }
+
+// A sticky call that finds an address already held and no other writes nothing: it has reserved no room for records.
+func TestStickyWithoutPicksWritesNothing(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/31", 31))
+	held := w.assign(want("h", 1, "p")).V4[0]
+	w.assign(want("h", 1, "q"))
+	before := w.rev()
+	a := want("h", 1, "p")
+	a.Sticky, a.Addresses = true, []netip.Addr{held.Address}
+	got, err := w.AutoAssign(bg, a)
+	if err != nil || len(got.V4) != 1 || got.V4[0] != held || len(got.Short) != 1 {
+		t.Errorf("%v, %v; want %v", got, err, held)
+	}
+	if w.rev() != before {
+		t.Errorf("%d commits", w.rev()-before)
+	}
+}
