@@ -182,7 +182,7 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pool := Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 29, Index: []string{"k0", "k1"}, Cooldown: time.Duration(seed % 2 * uint64(time.Minute))}
+		pool := Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 29, Index: []string{"k0", "k1"}, Cooldown: time.Duration(seed%2) * time.Minute}
 		if err := e.AddPool(ctx, pool); err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 		for range 120 {
 			handle, owner := []string{"0", "1", "2", "3", ""}[r.IntN(5)], HostOwner(fmt.Sprint(r.IntN(3)))
 			at := netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(16))})
-			claim := Claim{Handle: handle, Attributes: some(), TTL: time.Duration(r.IntN(2) * int(time.Minute))}
+			claim := Claim{Handle: handle, Attributes: some(), TTL: time.Duration(r.IntN(2)) * time.Minute}
 			switch r.IntN(8) {
 			case 0, 1:
 				_, err = e.AutoAssign(ctx, AssignArgs{Owner: owner, Num4: 1 + r.IntN(3), Claim: claim})
