@@ -4,9 +4,9 @@ go 1.26.0
 
 require (
 	github.com/containernetworking/cni v1.3.1
-	github.com/ipalloc/ipalloc v0.0.0-20261122095730-276973f57c75
-	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261122095730-276973f57c75
-	github.com/ipalloc/ipalloc/ipset/etcdstore v0.0.0-20261122095730-276973f57c75
+	github.com/ipalloc/ipalloc v0.0.0-20261122125819-c3c0557d1ef8
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261122125819-c3c0557d1ef8
+	github.com/ipalloc/ipalloc/ipset/etcdstore v0.0.0-20261122125819-c3c0557d1ef8
 	github.com/vishvananda/netns v0.0.4
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3

@@ -3,9 +3,9 @@ module github.com/ipalloc/ipalloc/examples/durable
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261122095730-276973f57c75
-	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261122095730-276973f57c75
-	github.com/ipalloc/ipalloc/ipset/etcdstore v0.0.0-20261122095730-276973f57c75
+	github.com/ipalloc/ipalloc v0.0.0-20261122125819-c3c0557d1ef8
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261122125819-c3c0557d1ef8
+	github.com/ipalloc/ipalloc/ipset/etcdstore v0.0.0-20261122125819-c3c0557d1ef8
 	github.com/jackc/pgx/v5 v5.12.0
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.uber.org/zap v1.27.1
@@ -54,8 +54,8 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
-	github.com/ipalloc/ipalloc/ipset/kubestore v0.0.0-20261122095730-276973f57c75
-	github.com/ipalloc/ipalloc/ipset/sqlstore v0.0.0-20261122095730-276973f57c75
+	github.com/ipalloc/ipalloc/ipset/kubestore v0.0.0-20261122125819-c3c0557d1ef8
+	github.com/ipalloc/ipalloc/ipset/sqlstore v0.0.0-20261122125819-c3c0557d1ef8
 	go.etcd.io/bbolt v1.5.0 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect

@@ -3,8 +3,8 @@ module github.com/ipalloc/ipalloc/examples/embed
 go 1.25.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261122095730-276973f57c75
-	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261122095730-276973f57c75
+	github.com/ipalloc/ipalloc v0.0.0-20261122125819-c3c0557d1ef8
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261122125819-c3c0557d1ef8
 	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb
 )
 

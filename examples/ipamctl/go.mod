@@ -3,9 +3,9 @@ module github.com/ipalloc/ipalloc/examples/ipamctl
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261122095730-276973f57c75
-	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261122095730-276973f57c75
-	github.com/ipalloc/ipalloc/ipset/etcdstore v0.0.0-20261122095730-276973f57c75
+	github.com/ipalloc/ipalloc v0.0.0-20261122125819-c3c0557d1ef8
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261122125819-c3c0557d1ef8
+	github.com/ipalloc/ipalloc/ipset/etcdstore v0.0.0-20261122125819-c3c0557d1ef8
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	go.etcd.io/etcd/client/v3 v3.7.3
@@ -69,8 +69,8 @@ require (
 )
 
 require (
-	github.com/ipalloc/ipalloc/ipset/kubestore v0.0.0-20261122095730-276973f57c75
-	github.com/ipalloc/ipalloc/ipset/sqlstore v0.0.0-20261122095730-276973f57c75
+	github.com/ipalloc/ipalloc/ipset/kubestore v0.0.0-20261122125819-c3c0557d1ef8
+	github.com/ipalloc/ipalloc/ipset/sqlstore v0.0.0-20261122125819-c3c0557d1ef8
 	github.com/jackc/pgx/v5 v5.12.0
 	k8s.io/client-go v0.36.4
 	modernc.org/sqlite v1.60.1

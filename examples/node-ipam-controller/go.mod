@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/examples/node-ipam-controller
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261122095730-276973f57c75
+	github.com/ipalloc/ipalloc v0.0.0-20261122125819-c3c0557d1ef8
 	github.com/prometheus/client_golang v1.23.2
 	github.com/prometheus/common v0.66.1
 	go.yaml.in/yaml/v3 v3.0.4
