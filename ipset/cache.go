@@ -97,18 +97,18 @@ func readBlock(p netip.Prefix, r store.Record) (*blockEntry, error) {
 }
 
 // indexKey returns the key of one of the block's index records; those of the block are built once.
-func (be *blockEntry) indexKey(kind string) string {
+func (be *blockEntry) indexKey(kind byte) string {
 	var k *string
 	switch kind {
-	case kindRoom:
+	case kindRoom[0]:
 		k = &be.keys[0]
-	case kindEmpty:
+	case kindEmpty[0]:
 		k = &be.keys[1]
 	default:
 		k = &be.keys[2]
 	}
 	if *k == "" {
-		*k = blockKey(kind, be.at)
+		*k = blockKey(string(kind), be.at)
 	}
 	return *k
 }

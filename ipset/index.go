@@ -61,46 +61,41 @@ func (x blockIndex) says(kind string, value int64) bool {
 
 // indexEntry is one index record of a block or of an address, but for the block or the address that its key names.
 type indexEntry struct {
-	kind  string
+	kind  byte
 	code  byte   // of kinds f, n, w: what an owner's code begins with
-	name  string // of kinds f, h, n, w: handle or owner; of kind i the key of an attribute
-	text  string // of kind i: the value of the attribute
+	name  string // of kinds f, h, n, w: handle or owner; of kind i the key of an attribute, NUL and its value
 	time  int64  // of kind d
 	value int64  // of kinds e, r, w
 }
 
 // sameKey reports whether two entries of one block or address are one record.
 func (x *indexEntry) sameKey(y *indexEntry) bool {
-	return x.kind == y.kind && x.code == y.code && x.name == y.name && x.text == y.text && x.time == y.time
+	return x.kind == y.kind && x.code == y.code && x.name == y.name && x.time == y.time
 }
 
 // plain reports whether the key is the kind and the block.
 func (x *indexEntry) plain() bool {
-	return x.kind == kindRoom || x.kind == kindEmpty || x.kind == kindOrphan
+	return x.kind == kindRoom[0] || x.kind == kindEmpty[0] || x.kind == kindOrphan[0]
 }
 
 // appendKey appends the key of the entry of a block; of an address, at is that with the prefix length of its block.
 func (x *indexEntry) appendKey(dst []byte, at netip.Prefix) []byte {
 	switch {
 	case x.plain():
-		return appendBlockID(append(dst, x.kind...), at)
-	case x.kind == kindDue:
+		return appendBlockID(append(dst, x.kind), at)
+	case x.kind == kindDue[0]:
 		return appendDueKey(dst, x.time, at)
 	}
-	dst = append(dst, x.kind...)
+	dst = append(dst, x.kind)
 	if x.code != 0 {
 		dst = append(dst, x.code)
 	}
-	dst = append(append(dst, x.name...), 0)
-	if x.kind == kindIndex {
-		dst = append(append(dst, x.text...), 0)
-	}
-	return appendBlockID(dst, at)
+	return appendBlockID(append(append(dst, x.name...), 0), at)
 }
 
 // ownerIndex returns an entry that names an owner.
 func ownerIndex(kind string, o Owner) indexEntry {
-	return indexEntry{kind: kind, code: '0' + byte(o.Kind), name: o.Name}
+	return indexEntry{kind: kind[0], code: '0' + byte(o.Kind), name: o.Name}
 }
 
 // The index records of a block are those of entries, the ones of an address those of addressEntries, and no others: the
@@ -109,13 +104,13 @@ func ownerIndex(kind string, o Owner) indexEntry {
 // entries appends the index records of a block.
 func (x *blockIndex) entries(dst []indexEntry) []indexEntry {
 	if x.room {
-		dst = append(dst, indexEntry{kind: kindRoom, value: x.ready})
+		dst = append(dst, indexEntry{kind: kindRoom[0], value: x.ready})
 	}
 	if x.empty {
-		dst = append(dst, indexEntry{kind: kindEmpty, value: x.since})
+		dst = append(dst, indexEntry{kind: kindEmpty[0], value: x.since})
 	}
 	if x.orphan {
-		dst = append(dst, indexEntry{kind: kindOrphan})
+		dst = append(dst, indexEntry{kind: kindOrphan[0]})
 	}
 	if x.owner.Kind != Nobody {
 		own := ownerIndex(kindOwnRoom, x.owner)
@@ -123,12 +118,12 @@ func (x *blockIndex) entries(dst []indexEntry) []indexEntry {
 		dst = append(dst, own)
 	}
 	if x.due != 0 {
-		dst = append(dst, indexEntry{kind: kindDue, time: x.due})
+		dst = append(dst, indexEntry{kind: kindDue[0], time: x.due})
 	}
 	for rest := x.former; rest != ""; {
 		var code string
 		code, rest, _ = strings.Cut(rest, "\x00")
-		dst = append(dst, indexEntry{kind: kindFormer, name: code})
+		dst = append(dst, indexEntry{kind: kindFormer[0], name: code})
 	}
 	return dst
 }
@@ -154,7 +149,7 @@ func addressEntries(dst []indexEntry, a *block.Address) []indexEntry {
 // holderEntries appends the index records of one holder.
 func holderEntries(dst []indexEntry, h *block.Holder) []indexEntry {
 	if h.Handle != "" {
-		dst = append(dst, indexEntry{kind: kindHandle, name: h.Handle})
+		dst = append(dst, indexEntry{kind: kindHandle[0], name: h.Handle})
 	}
 	if h.Borrowed {
 		dst = append(dst, ownerIndex(kindHost, h.Host))
@@ -173,7 +168,7 @@ func holderEntries(dst []indexEntry, h *block.Holder) []indexEntry {
 // attributeEntries returns the index records of the indexed attributes of a holder.
 func attributeEntries(h *block.Holder) (xs []indexEntry) {
 	for key, value := range h.Active.Marked(h.Indexed) {
-		xs = append(xs, indexEntry{kind: kindIndex, name: key, text: value})
+		xs = append(xs, indexEntry{kind: kindIndex[0], name: key + "\x00" + value})
 	}
 	return xs
 }
