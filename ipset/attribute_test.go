@@ -131,7 +131,7 @@ func TestIndexRefuses(t *testing.T) {
 	findsHandles(t, e, "d", "y", "1")
 }
 
-// Reindex makes addresses that were there before found, or no longer, and has nothing to do the second time. So does an import.
+// Reindex makes addresses that were there before found, or no longer, and has nothing to do the second time.
 func TestReindex(t *testing.T) {
 	ctx := t.Context()
 	e, err := New(storetest.NewLimited(store.NewMemory(), store.Limits{Ops: 24}), Options{})
@@ -172,6 +172,26 @@ func TestReindex(t *testing.T) {
 	if _, err := e.Reindex(ctx, "none"); !errors.Is(err, ipalloc.ErrNotFound) {
 		t.Errorf("no such pool: %v", err)
 	}
+}
+
+// The addresses of a block that is imported are found by the attributes that its new pool lists, not by those of its former pool.
+func TestImportIndexes(t *testing.T) {
+	from := newWorld(t, Config{}, Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"tenant"}})
+	for _, handle := range []string{"1", "2"} {
+		a := want("h", 1, handle)
+		a.Attributes = attributes(t, "user", "anna", "tenant", "t")
+		from.assign(a)
+	}
+	b, err := from.BlockOf(bg, from.assign(want("h", 1, "3")).V4[0].Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := newWorld(t, Config{}, Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"user"}})
+	if err := to.ImportBlock(bg, b.Copy()); err != nil {
+		t.Fatal(err)
+	}
+	findsHandles(t, to.Engine, "user", "anna", "1", "2")
+	findsHandles(t, to.Engine, "tenant", "t")
 }
 
 // Whatever is done, in commits as small as a store allows, the index finds what a list of all addresses has.

@@ -65,6 +65,7 @@ type blockEntry struct {
 	codec        addr.Codec
 	*block.Block               // nil if there is none
 	shown        blockIndex    // what the index records say
+	written      blockIndex    // what they say after the commit that is being made
 	changes      block.Changes // what the address records say where they may differ
 	keys         [3]string     // of the room, empty and orphan records
 	spans        []block.Span  // ordinals that automatic assignment may not take, by the catalog of
@@ -123,13 +124,10 @@ func (be *blockEntry) set(b *block.Block) {
 
 // Settle implements [occ.Entry].
 func (be *blockEntry) Settle() {
-	be.shown = blockIndex{}
-	if be.Block != nil {
-		if invariant.Enabled {
-			err := be.Block.Check()
-			invariant.Assert(err == nil, "%v", err)
-		}
-		be.shown = indexOf(be.Block)
+	be.shown = be.written
+	if invariant.Enabled && be.Block != nil {
+		err := be.Block.Check()
+		invariant.Assert(err == nil && be.shown == indexOf(be.Block), "%v", err)
 	}
 	be.changes.Settle()
 }

@@ -196,7 +196,7 @@ func (be *blockEntry) Write(o *occ.Ops) {
 	} else {
 		o.Delete(&be.Cell)
 	}
-	if is != be.shown {
+	if be.written = is; is != be.shown {
 		var buf, shown [8]indexEntry
 		be.writeEntries(o, be.at, be.shown.entries(shown[:0]), is.entries(buf[:0]))
 	}
