@@ -290,7 +290,7 @@ func (b *Block) decodeSpans(r *wire.Reader, flags byte) {
 	for i := uint64(0); i < n && r.Err == nil; i++ {
 		lo := next + uint64(r.Varint())
 		hi := lo + r.Uvarint()
-		if hi < lo || hi > b.last || i > 0 && lo == next && lo != 0 {
+		if hi < lo || hi > b.last || i > 0 && b.free.spans[i-1].adjoins(lo) {
 			r.Fail("queue")
 		}
 		b.free.spans = append(b.free.spans, Span{lo, hi})

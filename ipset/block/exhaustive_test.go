@@ -59,3 +59,35 @@ func TestBlockExhaustively(t *testing.T) {
 		}
 	}
 }
+
+// The first and the last ordinal of a block of 2^64 addresses are neighbours in arithmetic only: every sequence of six
+// operations at both ends keeps a queue that is coded and read again.
+func TestQueueOf64BitsDoesNotWrap(t *testing.T) {
+	prefix := netip.MustParsePrefix("fd00::/64")
+	ends := []uint64{0, 1, 2, 1<<64 - 1}
+	total := 1
+	for range 6 {
+		total *= len(ends)
+	}
+	for n := range total {
+		b := mustBlock(t, prefix.String(), Options{Claimed: t0})
+		b.AutoAssign(nil, 3, Claim{Handle: "first"}, t0, nil)
+		for k := n + total; k > 1; k /= len(ends) {
+			a := b.Addr(ends[k%len(ends)])
+			if _, err := b.Assign(a, Claim{Handle: "h"}, t0); err != nil {
+				b.Release(a, Guard{}, t0, 0)
+			}
+			if err := b.Check(); err != nil {
+				t.Fatalf("sequence %d, after %s: %v", n, a, err)
+			}
+		}
+		data, addrs := records(b)
+		c, err := decoded(prefix, data, addrs)
+		if err != nil {
+			t.Fatalf("sequence %d: %v", n, err)
+		}
+		if got, want := c.FreeSpans(), b.FreeSpans(); !slices.Equal(got, want) {
+			t.Fatalf("sequence %d: queue %v is read as %v", n, want, got)
+		}
+	}
+}

@@ -124,7 +124,7 @@ func (b *Block) freeSpans(dst, avoid []Span) []Span {
 	slices.SortFunc(all, func(s, t Span) int { return cmp.Compare(s.Lo, t.Lo) })
 	n := 0
 	for _, s := range all {
-		if n > 0 && all[n-1].Hi+1 == s.Lo {
+		if n > 0 && all[n-1].adjoins(s.Lo) {
 			all[n-1].Hi = s.Hi
 			continue
 		}

@@ -10,6 +10,9 @@ import (
 // Span is a closed range of ordinals.
 type Span struct{ Lo, Hi uint64 }
 
+// adjoins reports whether x is the ordinal after the span. Nothing follows the last ordinal of 2^64.
+func (s Span) adjoins(x uint64) bool { return x != 0 && s.Hi == x-1 }
+
 // queue is a first-in first-out list of ordinals kept as spans in the order in which they will be handed out: a
 // new block's queue is one span whatever the block's size. No ordinal occurs twice, and no span begins where the one before it
 // ends, so that an order has one form.
@@ -27,7 +30,7 @@ func (q *queue) empty() bool { return q.head == len(q.spans) }
 // push adds an ordinal at the tail.
 func (q *queue) push(x uint64) {
 	if !q.empty() {
-		if t := &q.spans[len(q.spans)-1]; t.Hi+1 == x && x != 0 {
+		if t := &q.spans[len(q.spans)-1]; t.adjoins(x) {
 			t.Hi = x
 			return
 		}
@@ -51,7 +54,7 @@ func (q *queue) remove(x uint64) bool {
 			q.head++
 		case s.Lo == s.Hi:
 			q.spans = slices.Delete(q.spans, i, i+1)
-			if i < len(q.spans) && q.spans[i-1].Hi+1 == q.spans[i].Lo {
+			if i < len(q.spans) && q.spans[i-1].adjoins(q.spans[i].Lo) {
 				q.spans[i-1].Hi = q.spans[i].Hi // one form for one order
 				q.spans = slices.Delete(q.spans, i, i+1)
 			}
