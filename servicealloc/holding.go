@@ -43,7 +43,7 @@ func (g *Grant) clone() Grant {
 // union returns all that an owner holds, with an open transaction, as one grant.
 func (rec *record) union() Grant {
 	u := rec.clone()
-	if rec.tx == nil || rec.tx.grant.Generation == rec.Generation {
+	if rec.tx == nil {
 		return u
 	}
 	g := &rec.tx.grant
@@ -159,6 +159,11 @@ func ownerError(op, owner, why string, err error) error {
 func (r *Registry) become(rec *record, g Grant, p *pending) {
 	had := rec.union()
 	rec.Grant, rec.tx = g, p
+	r.changed(rec, had)
+}
+
+// changed is become for a record that is changed already; had is its union before.
+func (r *Registry) changed(rec *record, had Grant) {
 	has := rec.union()
 	if r.giveBack(rec, r.subjects(&had), r.subjects(&has)); rec.tx == nil && has.Generation == 0 {
 		delete(r.owners, rec.Owner)

@@ -80,21 +80,22 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 		return
 	}
 	now.Spilled = now.Spilled || g.Spilled
-	if now.Generation == 0 && g.Generation != 0 {
+	had, p := rec.union(), rec.tx
+	if p == nil && now.Generation == 0 && g.Generation != 0 {
 		now.Generation = g.Generation
+		r.last = max(r.last, g.Generation)
 	} else {
-		now.Generation = r.last + 1
+		now = r.numbered(now)
 	}
-	r.last = max(r.last, now.Generation)
-	p := rec.tx
-	r.become(rec, now, p)
-	if p == nil {
-		return
+	if p != nil {
+		// A record names what was added: neither outcome of the transaction gives it back.
+		had := len(p.grant.Addrs) + len(p.grant.Ports)
+		if p.grant.add(added.Addrs, added.Ports); len(p.grant.Addrs)+len(p.grant.Ports) > had {
+			p.grant = r.numbered(p.grant)
+		}
 	}
-	// A record names what was added: neither outcome of the transaction gives it back.
-	if p.grant.add(added.Addrs, added.Ports); p.grant.Generation == 0 {
-		p.grant.Generation = now.Generation
-	}
+	rec.Grant = now
+	r.changed(rec, had)
 }
 
 // loadOne claims s for rec, says what is wrong with that, and reports whether rec had

@@ -453,3 +453,57 @@ func TestNamedIsKeptFirst(t *testing.T) {
 	}
 	check(t, r)
 }
+
+// Load of what a transaction has taken, as far as its record is written, gives nothing
+// back: until it ends the owner holds all of it.
+func TestLoadOfAPartOfATransaction(t *testing.T) {
+	for _, generation := range []uint64{0, 1, 2} {
+		for _, commit := range []bool{false, true} {
+			r := newRegistryT(t, "10.0.0.0/24 fd00::/120", LowestFirst())
+			both := []netip.Addr{ip("10.0.0.20"), ip("fd00::70")}
+			tx, g, err := r.Begin("web", Request{Addrs: both})
+			wantErr(t, err, nil)
+			if problems := r.Load([]Grant{{Owner: "web", Generation: generation, Addrs: both[:1]}}); len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			check(t, r)
+			wantErr(t, errOf(r.Allocate("other", Request{Addrs: both[1:]})), ipalloc.ErrOccupied)
+			if now, _ := r.Get("web"); now.Generation == g.Generation {
+				t.Errorf("%+v and %+v have one generation", now, g)
+			}
+			end, want := tx.Rollback, "web: 10.0.0.20"
+			if commit {
+				end, want = tx.Commit, "web: 10.0.0.20 fd00::70"
+			}
+			wantErr(t, end(), nil)
+			wantHeld(t, r, want)
+		}
+	}
+}
+
+// Every grant has a generation of its own, also one that Load has changed while a
+// transaction was open.
+func TestGenerationsOfATransactionAndLoad(t *testing.T) {
+	var told Change
+	r := newRegistryT(t, "10.0.0.0/24", LowestFirst(), OnChange(func(c Change) { told = c }))
+	tx, _, err := r.Begin("web", Request{})
+	wantErr(t, err, nil)
+	seen := map[uint64]string{}
+	see := func() {
+		g, _ := r.Get("web")
+		if was, ok := seen[g.Generation]; ok && was != textOf(g) {
+			t.Errorf("generation %d stands for %q and %q", g.Generation, was, textOf(g))
+		}
+		seen[g.Generation] = textOf(g)
+		if textOf(told.Grant) != textOf(g) {
+			t.Errorf("the receiver has %+v, the owner %+v", told, g)
+		}
+	}
+	for _, a := range []string{"10.0.0.20", "10.0.0.21"} {
+		r.Load(grants("web: " + a))
+		see()
+	}
+	wantErr(t, tx.Commit(), nil)
+	see()
+	check(t, r)
+}
