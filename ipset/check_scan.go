@@ -17,14 +17,13 @@ import (
 )
 
 // A check reads everything once, in pages. Blocks and their addresses lie in the same order and are read side by side. What
-// their index records should be is compared with those that are there without keeping either: each index record belongs to a
-// group, the block that its key names, and a group keeps the sum of the hashes of the records that it should have less those
-// that it has. The hash is chosen at random for each check, so if the two sets differ the sum is zero with a probability of 2^-64
-// only, whatever the records are. A group whose sum is not zero, or whose block or addresses have a flaw, is suspect: a second
-// pass collects the keys of the index records of all suspects, and each of them is read again in detail.
+// follows from them (index records, lists of owners, space pages), and the entries of memos by age, are compared with what is
+// there without keeping either: each such record belongs to a group, which keeps the sum of the hashes of the records that it
+// should have less those that it has. The hash is chosen at random for each check, so if the two sets differ the sum is zero
+// with a probability of 2^-64 only, whatever the records are. A group whose sum is not zero, or whose block or addresses have a
+// flaw, is suspect and settled: it is read again in one consistent view. See check_settle.go.
 //
-// Memos and their entries by age are compared in the same way. Their group is one of a
-// fixed number of buckets.
+// A group has the name of the block's record, of the owner's or of the page; memos are in a fixed number of buckets.
 
 // reader is what a check reads: the store of an engine, or a snapshot.
 type reader interface {
@@ -61,65 +60,60 @@ func (s snapshot) List(_ context.Context, r store.Range) ([]store.Record, uint64
 	return s[from:to], 0, nil
 }
 
-// group is the index records of one block, or of one bucket of requests.
+// group is what should be there less what is there.
 type group struct {
-	sum     uint64 // of the hashes of those that there should be, less those that are there
+	sum     uint64 // of hashes
 	suspect bool
-}
-
-// head is what a check keeps of a block.
-type head struct {
-	prefix netip.Prefix
-	owner  Owner
-	rev    uint64
+	counted bool // the addresses have been compared with those in use
 }
 
 type checker struct {
 	ctx   context.Context
 	in    reader
+	rep   *Report
 	seed  maphash.Seed
 	buf   []byte
 	index []indexEntry
-	rep   *Report
-	cat   *catalog
 
-	rev   uint64 // that lists have shown; live if they have shown several
-	live  bool
-	heads []head // the blocks that can be read, in address order
-	// groups are named by the last part of a block's key, those of buckets by kindAged and two bytes.
 	groups map[string]*group
-	listed map[string][]string // keys of index records, by suspect group
-	small  []store.Record      // lists of blocks, and space pages
+	listed map[string][]string // keys of derived records, by suspect group
+	cat    *catalog
+	root   uint64         // revision of the catalog
+	pools  uint64         // revision of its pools
+	blocks []netip.Prefix // in the order of their keys
 	owners map[Owner][]netip.Prefix
-	pages  map[pageID]page
-	revs   map[string]uint64 // of the records that were read in detail, and of small ones
+	pages  map[pageID]page // as the blocks have them; mark is unread until the record has been read
 	used   map[netip.Addr][]InUse
 
 	last uint64                   // the highest generation of a sequence number
-	mark uint64                   // for pages whose own is lost: above all sequence numbers there are
+	lost bool                     // marks are lost: new blocks must begin above all sequence numbers
 	gone map[netip.Prefix][]stray // address records without a block, by what would be their block
 }
 
+const unread = ^uint64(0)
+
 func newChecker(ctx context.Context, in reader) *checker {
 	return &checker{
-		ctx: ctx, in: in, seed: maphash.MakeSeed(), rep: &Report{}, cat: &catalog{},
-		groups: make(map[string]*group), listed: make(map[string][]string), owners: make(map[Owner][]netip.Prefix),
-		pages: make(map[pageID]page), revs: make(map[string]uint64), gone: make(map[netip.Prefix][]stray),
+		ctx: ctx, in: in, seed: maphash.MakeSeed(), rep: &Report{}, cat: &catalog{}, groups: make(map[string]*group),
+		listed: make(map[string][]string), owners: make(map[Owner][]netip.Prefix), pages: make(map[pageID]page), gone: make(map[netip.Prefix][]stray),
 	}
 }
 
 // compareProblems orders problems by kind, then blocks and addresses as numbers, then by text.
 func compareProblems(a, b Problem) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), a.Block.Addr().Compare(b.Block.Addr()), cmp.Compare(a.Block.Bits(), b.Block.Bits()),
-		a.Addr.Compare(b.Addr), strings.Compare(a.String(), b.String()))
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), comparePrefix(a.Block, b.Block), a.Addr.Compare(b.Addr), strings.Compare(a.String(), b.String()))
 }
 
 // run examines everything.
 func (c *checker) run(uses iter.Seq[InUse]) error {
 	if uses != nil {
-		c.gather(uses)
+		c.used = make(map[netip.Addr][]InUse)
+		for u := range uses {
+			c.used[u.Address] = append(c.used[u.Address], u)
+		}
 	}
-	for _, step := range []func() error{c.scanBlocks, c.scanRest, c.readCatalog, c.places, c.suspects, c.smallRecords} {
+	// The catalog is read after the blocks, so that it has the pools of all of them.
+	for _, step := range []func() error{c.scanBlocks, c.scanRest, c.readCatalog, c.places, c.suspects} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -128,9 +122,7 @@ func (c *checker) run(uses iter.Seq[InUse]) error {
 	slices.SortStableFunc(c.rep.Problems, compareProblems)
 	slices.SortStableFunc(c.rep.Repair, func(a, b Step) int { return strings.Compare(a.Text, b.Text) })
 	c.raise()
-	if uses != nil {
-		c.leftOver()
-	}
+	c.leftOver()
 	return nil
 }
 
@@ -153,45 +145,23 @@ func (c *checker) cursor(from, to string) *cursor {
 	return &cursor{c: c, r: store.Range{From: from, To: to, Limit: readMost}}
 }
 
-// peek returns the next record, nil at the end and after an error.
-func (x *cursor) peek() *store.Record {
-	for len(x.page) == 0 {
+// each yields the records that are left. One at which the loop is left comes again.
+func (x *cursor) each(yield func(*store.Record) bool) {
+	for {
+		for len(x.page) > 0 {
+			if !yield(&x.page[0]) {
+				return
+			}
+			x.page = x.page[1:]
+		}
 		if x.end || x.err != nil {
-			return nil
+			return
 		}
-		var rev uint64
-		if x.page, rev, x.err = x.c.in.List(x.c.ctx, x.r); x.err != nil {
-			return nil
-		}
-		if x.c.rev == 0 {
-			x.c.rev = rev
-		}
-		x.c.live = x.c.live || rev != x.c.rev
+		x.page, _, x.err = x.c.in.List(x.c.ctx, x.r)
 		if x.end = len(x.page) < x.r.Limit; len(x.page) > 0 {
 			x.r.From = x.page[len(x.page)-1].Key + "\x00"
 		}
 	}
-	return &x.page[0]
-}
-
-func (x *cursor) next() { x.page = x.page[1:] }
-
-// each yields the records that are left.
-func (x *cursor) each(yield func(*store.Record) bool) {
-	for r := x.peek(); r != nil; r = x.peek() {
-		if !yield(r) {
-			return
-		}
-		x.next()
-	}
-}
-
-// hash returns the hash of a record: its key is in c.buf.
-func (c *checker) hash(value string) uint64 {
-	n := len(c.buf)
-	c.buf = append(c.buf, value...)
-	c.buf = binary.LittleEndian.AppendUint64(c.buf, uint64(n))
-	return maphash.Bytes(c.seed, c.buf)
 }
 
 // group returns a group, which is made if there is none.
@@ -206,8 +176,22 @@ func (c *checker) group(name []byte) *group {
 
 // groupOf returns the group of a block.
 func (c *checker) groupOf(p netip.Prefix) *group {
-	var name [18]byte
-	return c.group(appendBlockID(name[:0], p))
+	var name [19]byte
+	return c.group(appendBlockID(append(name[:0], kindBlock...), p))
+}
+
+// hash returns the hash of a record: its key is in c.buf.
+func (c *checker) hash(value string) uint64 {
+	n := len(c.buf)
+	c.buf = append(c.buf, value...)
+	c.buf = binary.LittleEndian.AppendUint64(c.buf, uint64(n))
+	return maphash.Bytes(c.seed, c.buf)
+}
+
+// hashOf is hash of a key.
+func (c *checker) hashOf(key, value string) uint64 {
+	c.buf = append(c.buf[:0], key...)
+	return c.hash(value)
 }
 
 // scanBlocks reads all blocks with their addresses.
@@ -221,119 +205,102 @@ func (c *checker) scanBlocks() error {
 		}
 		c.strays(addrs, addressKey(p.Addr()))
 		g := c.groupOf(p)
+		if n := len(c.blocks); n > 0 && c.blocks[n-1].Overlaps(p) {
+			g.suspect, c.groupOf(c.blocks[n-1]).suspect = true, true
+		}
+		c.blocks = append(c.blocks, p)
+		c.mark(p)
 		b, err := block.Decode(p, r.Value)
 		if err != nil {
 			g.suspect = true // its addresses are read in detail
-			c.skip(addrs, addressKey(lastAddr(p)))
-			continue
+		} else {
+			c.head(b)
 		}
-		if n := len(c.heads); n > 0 && c.heads[n-1].prefix.Overlaps(p) {
-			g.suspect, c.groupOf(c.heads[n-1].prefix).suspect = true, true
-		}
-		c.head(b, r.Rev)
-		c.load(g, b, addrs)
-	}
-	if blocks.err != nil {
-		return blocks.err
+		c.load(g, p, b, addrs)
 	}
 	c.strays(addrs, "")
-	return addrs.err
+	for o, blocks := range c.owners {
+		key := ownerKey(o)
+		c.group([]byte(key)).sum += c.hashOf(key, listOf(blocks).encode())
+	}
+	for id, p := range c.pages {
+		key := id.key()
+		c.group([]byte(key)).sum += c.hashOf(key, page{word: p.word}.encode())
+	}
+	return cmp.Or(blocks.err, addrs.err)
 }
 
-// head notes a block: who owns it, and its bit in the space pages.
-func (c *checker) head(b *block.Block, rev uint64) {
-	p, o := b.Prefix(), b.Owner()
-	if o.Kind != Nobody {
-		if known := c.owners[o]; known == nil {
-			o.Name = strings.Clone(o.Name) // not the page that it was read in
-		} else {
-			o = c.heads[len(c.heads)-1].sameOwner(o)
-		}
-		c.owners[o] = append(c.owners[o], p)
-	}
-	c.heads = append(c.heads, head{p, o, rev})
-	c.rep.Blocks++
-	c.rep.Allocations += int(b.Used())
-	c.last = max(c.last, b.Seq()>>genShift)
+// mark sets the bit of a block in the space pages.
+func (c *checker) mark(p netip.Prefix) {
 	id, i := leafOf(p)
 	for ok := true; ok; {
-		page := c.pages[id]
-		page.word |= 1 << i
-		c.pages[id] = page
-		if page.word != ^uint64(0) {
+		w := c.pages[id].word | 1<<i
+		if c.pages[id] = (page{w, unread}); w != ^uint64(0) {
 			break
 		}
 		id, i, ok = id.parent()
 	}
 }
 
-// sameOwner returns o with the string of h if that is the same owner, so that few strings are kept.
-func (h head) sameOwner(o Owner) Owner {
-	if h.owner == o {
-		return h.owner
+// head notes who owns a block, and counts it.
+func (c *checker) head(b *block.Block) {
+	if o := b.Owner(); o.Kind != Nobody {
+		if c.owners[o] == nil {
+			o.Name = strings.Clone(o.Name) // not the page that it was read in
+		}
+		c.owners[o] = append(c.owners[o], b.Prefix())
 	}
-	o.Name = strings.Clone(o.Name)
-	return o
+	c.rep.Blocks++
+	c.rep.Allocations += int(b.Used())
+	c.last = max(c.last, b.Seq()>>genShift)
 }
 
-// load reads the addresses of a block and adds what follows from both to its group. A block with a flaw is suspect.
-func (c *checker) load(g *group, b *block.Block, addrs *cursor) {
-	last := addressKey(lastAddr(b.Prefix()))
+// load reads the addresses of a block, which is nil if it cannot be read, and adds what follows from both to its group. A block
+// with a flaw is suspect.
+func (c *checker) load(g *group, p netip.Prefix, b *block.Block, addrs *cursor) {
+	last := addressKey(lastAddr(p))
 	for r := range addrs.each {
 		if r.Key > last {
 			break
 		}
 		at, ok := c.addressOf(r)
-		if !ok {
+		if !ok || b == nil {
 			continue
 		}
 		x, err := b.Ordinal(at)
-		if err != nil || !b.IsAbsent(x) || b.LoadRecord(x, r.Value) != nil {
-			g.suspect = true
-		}
+		g.suspect = g.suspect || err != nil || !b.IsAbsent(x) || b.LoadRecord(x, r.Value) != nil
 	}
-	if b.Absent() > 0 || b.Check() != nil {
-		g.suspect = true
-	}
-	if g.suspect {
+	if g.suspect = g.suspect || b.Absent() > 0 || b.Check() != nil; g.suspect {
 		return
 	}
 	for x := range c.records(b) {
 		g.sum += c.hash(indexValue(x.value))
 	}
 	c.uses(b)
+	g.counted = true
 }
 
 // records yields the index records of a block and of its addresses, each with its key in c.buf.
 func (c *checker) records(b *block.Block) iter.Seq[*indexEntry] {
 	return func(yield func(*indexEntry) bool) {
-		x := indexOf(b)
-		c.index = x.entries(c.index[:0])
-		for i := range c.index {
-			c.buf = c.index[i].appendKey(c.buf[:0], b.Prefix())
-			if !yield(&c.index[i]) {
-				return
-			}
-		}
-		for o, a := range b.Each() {
-			c.index = addressEntries(c.index[:0], a)
+		each := func(at netip.Prefix) bool {
 			for i := range c.index {
-				c.buf = c.index[i].appendKey(c.buf[:0], netip.PrefixFrom(b.Addr(o), b.Prefix().Bits()))
-				if !yield(&c.index[i]) {
-					return
+				if c.buf = c.index[i].appendKey(c.buf[:0], at); !yield(&c.index[i]) {
+					return false
 				}
 			}
+			return true
 		}
-	}
-}
-
-// skip passes over the addresses up to a key.
-func (c *checker) skip(addrs *cursor, last string) {
-	for r := range addrs.each {
-		if r.Key > last {
-			return
+		x := indexOf(b)
+		c.index = x.entries(c.index[:0])
+		more := each(b.Prefix())
+		for o, a := range b.Each() {
+			if !more {
+				return
+			}
+			c.index = addressEntries(c.index[:0], a)
+			more = each(netip.PrefixFrom(b.Addr(o), b.Prefix().Bits()))
 		}
-		c.addressOf(r)
 	}
 }
 
@@ -366,117 +333,114 @@ func (c *checker) strays(addrs *cursor, before string) {
 	}
 }
 
-// The kinds of index records that belong to a block, and of those that belong to a bucket.
-const (
-	blockKinds = kindRoom + kindOwnRoom + kindEmpty + kindOrphan + kindDue + kindHandle + kindHost + kindIndex + kindFormer
-	agedKinds  = kindMemo + kindAged
-)
-
-// rest yields the records of the engine's space but blocks, addresses and those of other programs.
-func (c *checker) rest(do func(*store.Record)) error {
-	var ranges [][2]string
-	for _, own := range ownRecords() {
-		if own.From > kindBlock {
-			ranges = append(ranges, [2]string{own.From, own.To})
-			continue
-		}
-		ranges = append(ranges, [2]string{own.From, "A"}, [2]string{"[", kindAddress}, [2]string{endOf(kindBlock), own.To})
-	}
-	for _, r := range ranges {
-		x := c.cursor(r[0], r[1])
-		for rec := range x.each {
-			do(rec)
-		}
-		if x.err != nil {
-			return x.err
-		}
-	}
-	return nil
-}
+// The kinds of index records that belong to a block.
+const blockKinds = kindRoom + kindOwnRoom + kindEmpty + kindOrphan + kindDue + kindHandle + kindHost + kindIndex + kindFormer
 
 // endOf returns the end of the range of a kind.
 func endOf(kind string) string { return string(kind[0] + 1) }
 
+// rest yields the records of the engine's space but blocks, addresses and those of other programs.
+func (c *checker) rest(do func(*store.Record)) error {
+	var x *cursor
+	for _, r := range [][2]string{{"", "A"}, {"[", kindAddress}, {endOf(kindBlock), kindSpace}, {endOf(kindSpace), ""}} {
+		x = c.cursor(r[0], r[1])
+		for rec := range x.each {
+			do(rec)
+		}
+		if x.err != nil {
+			break
+		}
+	}
+	return x.err
+}
+
 // scanRest reads all other records.
 func (c *checker) scanRest() error {
-	return c.rest(func(r *store.Record) {
-		if r.Key == "" {
-			c.add(Problem{Kind: Damaged, Detail: "a record without key"})
-			return
-		}
-		switch kind := r.Key[:1]; {
-		case strings.Contains(blockKinds, kind):
-			name := c.nameOf(r.Key)
-			if name == nil {
-				c.stale(r.Key, r.Rev, "")
-				return
-			}
+	err := c.rest(func(r *store.Record) {
+		name, value := c.nameOf(r.Key), r.Value
+		switch kind := r.Key[:min(1, len(r.Key))]; {
+		case kind == kindCatalog && name != nil:
+		case kind == kindMemo && name != nil:
 			g := c.group(name)
-			c.buf = append(c.buf[:0], r.Key...)
-			g.sum -= c.hash(r.Value)
-		case strings.Contains(agedKinds, kind):
-			c.aged(r)
-		case kind == kindOwner, kind == kindPage:
-			c.small = append(c.small, store.Record{Key: strings.Clone(r.Key), Value: strings.Clone(r.Value), Rev: r.Rev})
-		case r.Key == catalogKey, r.Key == poolsKey:
-		case kind == kindCatalog, !isForeign(r.Key):
+			m, err := decodeMemo(r.Key, r.Value, true)
+			g.suspect = g.suspect || err != nil
+			g.sum += c.hashOf(agedKey(m.at, r.Key), "")
+		case name != nil:
+			g := c.group(name)
+			if kind == kindPage {
+				p := c.readPage(r)
+				if p.word == 0 {
+					return // nothing is below it
+				}
+				value = page{word: p.word}.encode()
+			}
+			g.sum -= c.hashOf(r.Key, value)
+		case kind != "" && strings.Contains(blockKinds+kindAged+kindPage+kindOwner, kind):
+			c.stale(r.Key, r.Rev)
+		default:
 			c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "unknown kind of record"})
 		}
 	})
+	for id, p := range c.pages {
+		c.lost = c.lost || id.Level == 0 && p.mark == unread
+	}
+	return err
 }
 
-// nameOf returns the name of the group of an index record, nil if its key names no block.
+// readPage notes the mark of a page, and returns its word; that of a page that cannot be read is none that a page may have.
+func (c *checker) readPage(r *store.Record) page {
+	id, _ := parsePageKey(r.Key)
+	p, err := decodePage(r.Value)
+	if err != nil {
+		c.lost = c.lost || id.Level == 0
+		return page{word: ^c.pages[id].word | 1}
+	}
+	c.last = max(c.last, p.mark>>genShift)
+	if is, known := c.pages[id]; known {
+		c.pages[id] = page{is.word, p.mark}
+	}
+	return p
+}
+
+// nameOf returns the name of the group of a record, nil if its key names nothing.
 func (c *checker) nameOf(key string) []byte {
-	for _, n := range [...]int{6, 18} {
-		if len(key) > n {
-			if p, ok := parseID(key[len(key)-n:]); ok {
-				c.buf = appendBlockID(c.buf[:0], p.Masked())
-				return c.buf
+	kind := key[:min(1, len(key))]
+	ok := false
+	switch {
+	case kind == "":
+	case strings.Contains(blockKinds, kind):
+		for _, n := range [...]int{6, 18} {
+			if len(key) > n {
+				if p, ok := parseID(key[len(key)-n:]); ok {
+					return appendBlockID(append(c.buf[:0], kindBlock...), p.Masked())
+				}
 			}
 		}
+	case kind == kindOwner:
+		_, ok = parseOwnerKey(key)
+	case kind == kindPage:
+		_, ok = parsePageKey(key)
+	case kind == kindCatalog:
+		ok = key == catalogKey || key == poolsKey
+	case kind == kindMemo && isMemoKey(key):
+		return c.bucket(key)
+	case kind == kindAged && isAgedKey(key):
+		return c.bucket(key[agedTimeEnd:])
 	}
-	return nil
+	if !ok {
+		return nil
+	}
+	return append(c.buf[:0], key...)
 }
 
 // bucket returns the name of the bucket of a memo.
 func (c *checker) bucket(key string) []byte {
 	h := maphash.String(c.seed, key)
-	c.buf = append(append(c.buf[:0], kindAged...), byte(h), byte(h>>8))
-	return c.buf
+	return append(append(c.buf[:0], kindAged...), byte(h), byte(h>>8))
 }
 
-// aged reads a memo, or the entry that lists one by its age.
-func (c *checker) aged(r *store.Record) {
-	if r.Key[:1] == kindAged {
-		if !isAgedKey(r.Key) {
-			c.stale(r.Key, r.Rev, "")
-			return
-		}
-		g := c.group(c.bucket(r.Key[agedTimeEnd:]))
-		c.buf = append(c.buf[:0], r.Key...)
-		g.sum -= c.hash(r.Value)
-		return
-	}
-	if !isMemoKey(r.Key) {
-		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "a key that names neither a request nor a handle"})
-		return
-	}
-	g := c.group(c.bucket(r.Key))
-	m, err := decodeMemo(r.Key, r.Value, true)
-	if err != nil {
-		g.suspect = true
-		return
-	}
-	c.buf = append(c.buf[:0], agedKey(m.at, r.Key)...)
-	g.sum += c.hash("")
-}
-
-// stale reports an index record that nothing stands behind. behind is the key of the record that it is about.
-func (c *checker) stale(key string, rev uint64, behind string) {
+// stale reports a derived record that nothing stands behind; guard is what the finding rests on.
+func (c *checker) stale(key string, rev uint64, guard ...store.Op) {
 	c.add(Problem{Kind: StaleIndex, Key: key})
-	ops := []store.Op{{Kind: store.Delete, Key: key, Expect: rev}}
-	if behind != "" {
-		ops = append(ops, store.Op{Kind: store.Guard, Key: behind, Expect: c.revs[behind]})
-	}
-	c.step(fmt.Sprintf("remove index record %q", key), ops...)
+	c.step(fmt.Sprintf("remove index record %q", key), append([]store.Op{{Kind: store.Delete, Key: key, Expect: rev}}, guard...)...)
 }

@@ -12,7 +12,7 @@ import (
 
 // stray is an address record without a block.
 type stray struct {
-	key string
+	store.Record
 	block.Address
 	at netip.Addr
 }
@@ -21,11 +21,11 @@ type stray struct {
 // these addresses: what is held stays held. Its index records are written by the next repair.
 func (c *checker) lostBlocks() {
 	for p, addrs := range c.gone {
-		b, err := block.New(p, block.Options{Seq: c.mark})
+		b, err := block.New(p, block.Options{Seq: c.generation() << genShift})
 		key := blockKey(kindBlock, p)
-		ops := []store.Op{{Kind: store.Put, Key: key, Expect: c.revs[key]}}
+		ops := []store.Op{{Kind: store.Put, Key: key}}
 		for _, a := range addrs {
-			ops = append(ops, store.Op{Kind: store.Guard, Key: a.key, Expect: c.revs[a.key]})
+			ops = append(ops, store.Op{Kind: store.Guard, Key: a.Key, Expect: a.Rev})
 			x := uint64(0)
 			if err == nil {
 				x, err = b.Ordinal(a.at)
@@ -34,57 +34,28 @@ func (c *checker) lostBlocks() {
 				err = b.Put(x, a.Address)
 			}
 		}
-		overlaps := slices.ContainsFunc(c.heads, func(h head) bool { return h.prefix.Overlaps(p) })
 		c.add(Problem{Kind: LostBlock, Key: key, Block: p, Detail: fmt.Sprintf("%d addresses", len(addrs))})
-		if err == nil && !overlaps {
+		if err == nil && !slices.ContainsFunc(c.blocks, p.Overlaps) {
 			ops[0].Value = string(b.Append(nil))
 			c.step(fmt.Sprintf("make block %s of its addresses", p), ops...)
 			continue
 		}
-		for _, op := range ops[1:] {
-			c.step(fmt.Sprintf("remove the record %q, in no block", op.Key), store.Op{Kind: store.Delete, Key: op.Key, Expect: op.Expect})
+		for _, a := range addrs {
+			c.step(fmt.Sprintf("remove the record %q, in no block", a.Key), store.Op{Kind: store.Delete, Key: a.Key, Expect: a.Rev})
 		}
 	}
 }
 
-// lost reports the addresses of a block that have no record. The repair writes records without holder: the addresses stay held
-// until
-// they are released by name, because someone may use them. A lease among them becomes one without end.
-func (c *checker) lost(b *block.Block, unreadable []netip.Addr) {
-	if b.Absent() == 0 {
-		return
-	}
-	behind := blockKey(kindBlock, b.Prefix())
-	ops := []store.Op{{Kind: store.Guard, Key: behind, Expect: c.revs[behind]}}
-	for _, x := range b.AppendAbsent(nil) {
-		at, key := b.Addr(x), addressKey(b.Addr(x))
-		a := block.Address{Holder: block.Holder{Seq: max(b.Seq(), 1)}}
-		if st, _ := b.Look(x); st == block.Cooling {
-			a.Cooling, a.Until = true, b.CoolsUntil(x)
-		}
-		b.Load(x, &a)
-		if !slices.Contains(unreadable, at) {
-			c.add(Problem{Kind: LostAddress, Key: key, Addr: at, Block: b.Prefix()})
-		}
-		ops = append(ops, store.Op{Kind: store.Put, Key: key, Value: string(a.Append(nil, b.Prefix().Bits())), Expect: c.revs[key]})
-	}
-	if b.Recount() {
-		ops[0] = store.Op{Kind: store.Put, Key: behind, Value: string(b.Append(nil)), Expect: c.revs[behind]}
-	}
-	c.step(fmt.Sprintf("write records without holder in %s", b.Prefix()), ops...)
-}
-
-// uses compares the addresses of a block with those in use.
+// uses compares the addresses of a block with those in use. A cooling one that is in use all the same is held by no handle.
 func (c *checker) uses(b *block.Block) {
 	if c.used == nil {
 		return
 	}
 	for al := range b.All() {
-		if al.Cooling {
-			continue // if it is in use all the same, no handle holds it
+		if !al.Cooling {
+			c.usesOf(b.Prefix(), al, c.used[al.Address])
+			delete(c.used, al.Address)
 		}
-		c.usesOf(b.Prefix(), al, c.used[al.Address])
-		delete(c.used, al.Address)
 	}
 }
 
