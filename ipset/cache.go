@@ -67,7 +67,7 @@ type blockEntry struct {
 	shown        blockIndex    // what the index records say
 	written      blockIndex    // what they say after the commit that is being made
 	changes      block.Changes // what the address records say where they may differ
-	keys         [3]string     // of the room, empty and orphan records
+	keys         [2]string     // of the room and empty records
 	spans        []block.Span  // ordinals that automatic assignment may not take, by the catalog of
 	of           *catalog
 	// advanced is the transaction that has applied to the block what the present time changes.
@@ -99,14 +99,9 @@ func readBlock(p netip.Prefix, r store.Record) (*blockEntry, error) {
 
 // indexKey returns the key of one of the block's index records; those of the block are built once.
 func (be *blockEntry) indexKey(kind byte) string {
-	var k *string
-	switch kind {
-	case kindRoom[0]:
-		k = &be.keys[0]
-	case kindEmpty[0]:
+	k := &be.keys[0]
+	if kind == kindEmpty[0] {
 		k = &be.keys[1]
-	default:
-		k = &be.keys[2]
 	}
 	if *k == "" {
 		*k = blockKey(string(kind), be.at)

@@ -334,7 +334,7 @@ func (c *checker) strays(addrs *cursor, before string) {
 }
 
 // The kinds of index records that belong to a block.
-const blockKinds = kindRoom + kindOwnRoom + kindEmpty + kindOrphan + kindDue + kindHandle + kindHost + kindIndex + kindFormer
+const blockKinds = kindRoom + kindOwnRoom + kindEmpty + kindDue + kindHandle + kindHost + kindIndex + kindFormer
 
 // endOf returns the end of the range of a kind.
 func endOf(kind string) string { return string(kind[0] + 1) }

@@ -91,14 +91,8 @@ func (p *ensurePlan) ownIn(s *search) (own []netip.Prefix) {
 
 // pickNew picks from a block that is not the owner's yet and becomes it.
 func (p *ensurePlan) pickNew(t *txn, s *search) error {
-	if err := p.pickFree(t, s); err != nil || s.want == 0 {
-		return err
-	}
-	if err := p.pickEmpty(t, s); err != nil || s.want == 0 {
-		return err
-	}
 	if p.cat.Config.Strict {
-		return p.pickOrphans(t, s)
+		return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans)
 	}
-	return nil
+	return p.pickIn(t, s, p.pickFree, p.pickEmpty)
 }

@@ -15,12 +15,12 @@ import (
 
 // blockIndex is what the index records of a block say: a function of its record.
 type blockIndex struct {
-	room, empty, orphan bool
-	owner               Owner  // with room: who may assign from it first
-	ready               int64  // with room: 0 if an address is free, else when the first has cooled
-	since               int64  // with empty: since when it is or, while addresses cool, from when on it will be
-	due                 int64  // when time next changes the block; 0 is never
-	former              string // see Block
+	room, empty bool
+	owner       Owner  // with room: who may assign from it first
+	ready       int64  // with room: 0 if an address is free, else when the first has cooled
+	since       int64  // with empty: since when it is or, while addresses cool, from when on it will be
+	due         int64  // when time next changes the block; 0 is never
+	former      string // see Block
 }
 
 // indexOf derives the index records. It may not depend on the present time, or it could not be checked.
@@ -37,7 +37,7 @@ func indexOf(b *block.Block) blockIndex {
 	if x.room = b.HasFree() || cooling; b.HasFree() {
 		x.ready = 0
 	}
-	if x.orphan = x.room && b.Owner().Kind == Nobody; x.room {
+	if x.room {
 		x.owner = b.Owner()
 	}
 	if x.empty = b.Used() == 0 && b.Owner().Kind != Nobody; x.empty {
@@ -50,13 +50,10 @@ func indexOf(b *block.Block) blockIndex {
 
 // says reports whether the index record of one kind exists with a value.
 func (x blockIndex) says(kind string, value int64) bool {
-	switch kind {
-	case kindRoom:
-		return x.room && x.ready == value
-	case kindEmpty:
+	if kind == kindEmpty {
 		return x.empty && x.since == value
 	}
-	return x.orphan
+	return x.room && x.ready == value
 }
 
 // indexEntry is one index record of a block or of an address, but for the block or the address that its key names.
@@ -75,7 +72,7 @@ func (x *indexEntry) sameKey(y *indexEntry) bool {
 
 // plain reports whether the key is the kind and the block.
 func (x *indexEntry) plain() bool {
-	return x.kind == kindRoom[0] || x.kind == kindEmpty[0] || x.kind == kindOrphan[0]
+	return x.kind == kindRoom[0] || x.kind == kindEmpty[0]
 }
 
 // appendKey appends the key of the entry of a block; of an address, at is that with the prefix length of its block.
@@ -104,18 +101,12 @@ func ownerIndex(kind string, o Owner) indexEntry {
 // entries appends the index records of a block.
 func (x *blockIndex) entries(dst []indexEntry) []indexEntry {
 	if x.room {
-		dst = append(dst, indexEntry{kind: kindRoom[0], value: x.ready})
+		own := ownerIndex(kindOwnRoom, x.owner)
+		own.value = x.ready
+		dst = append(dst, indexEntry{kind: kindRoom[0], value: x.ready}, own)
 	}
 	if x.empty {
 		dst = append(dst, indexEntry{kind: kindEmpty[0], value: x.since})
-	}
-	if x.orphan {
-		dst = append(dst, indexEntry{kind: kindOrphan[0]})
-	}
-	if x.owner.Kind != Nobody {
-		own := ownerIndex(kindOwnRoom, x.owner)
-		own.value = x.ready
-		dst = append(dst, own)
 	}
 	if x.due != 0 {
 		dst = append(dst, indexEntry{kind: kindDue[0], time: x.due})

@@ -25,7 +25,6 @@ const (
 	kindRoom    = "r"
 	kindOwnRoom = "w"
 	kindEmpty   = "e"
-	kindOrphan  = "u"
 	kindDue     = "d"
 	kindMemo    = "m"
 	kindAged    = "t"

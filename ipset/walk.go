@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"iter"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
@@ -13,140 +14,235 @@ const (
 	listPage  = 64
 )
 
-// walk goes through the blocks of a pool's present size that an index lists, from the owner's place on and around.
+// walk yields the blocks of pool i's present size that an index lists, from a block on and around, advanced to the present, while
+// addresses are wanting. kind is what the keys of the index begin with. Blocks with a value above most in their record, and those of which
+// automatic assignment may take nothing, are left out without being read, and so are those of pools in this one.
 //
 // The index records are read now, the blocks perhaps long ago. So blocks that are not what their record says are read
-// again, and the commit verifies those that the caller passes over; all are read again where it could not verify so many.
-// Blocks of which automatic assignment may take nothing are left out without being read, and so are those of pools in this one.
-type walk struct {
-	p    *assignPlan
-	t    *txn
-	s    *search
-	i    int // the pool
-	kind string
-	most int64 // blocks with a higher value in their record are left out
-
-	rest  []store.Range // what is still to be listed
-	limit int
-	page  []netip.Prefix // blocks listed and not visited yet
-}
-
-// walk begins a walk.
-func (p *assignPlan) walk(t *txn, s *search, i int, kind string, most int64) *walk {
-	pool := &p.cat.Pools[i]
-	all := blockRange(kind, pool.Prefix)
-	start := blockKey(kind, p.start(i))
-	rest := []store.Range{{From: start, To: all.To}, {From: all.From, To: start}}
-	return &walk{p: p, t: t, s: s, i: i, kind: kind, most: most, rest: rest, limit: firstList}
-}
-
-// next returns the next block, advanced to the present; nil after the last.
-func (w *walk) next() (*blockEntry, error) {
-	for len(w.page) == 0 {
-		if len(w.rest) == 0 {
-			return nil, nil
-		}
-		if err := w.list(); err != nil {
-			return nil, err
+// again, and the commit verifies those that the caller passes over, by [occ.Txn.Sure]; all are read again where it could not
+// verify so many.
+func (p *assignPlan) walk(t *txn, s *search, i int, kind string, start netip.Prefix, most int64) iter.Seq2[*blockEntry, error] {
+	return func(yield func(*blockEntry, error) bool) {
+		all, at, limit := blockRange(kind, p.cat.Pools[i].Prefix), blockKey(kind, start), firstList
+		for _, r := range [...]store.Range{{From: at, To: all.To}, {From: all.From, To: at}} {
+			for ; r.From < r.To && s.want > 0; limit = min(2*limit, listPage) {
+				r.Limit = limit
+				blocks, err := p.list(t, s, i, kind, &r, most)
+				for k := 0; err == nil && k < len(blocks) && s.want > 0; k++ {
+					var be *blockEntry
+					if be, err = t.peek(p.cat, blocks[k]); err != nil {
+						break
+					}
+					if be.Block == nil {
+						t.Sure(&be.Cell)
+					} else if !yield(be, nil) {
+						return
+					}
+				}
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+			}
 		}
 	}
-	block := w.page[0]
-	w.page = w.page[1:]
-	return w.t.peek(w.p.cat, block)
 }
 
-// pass says that a block is of no use by what it holds.
-func (w *walk) pass(be *blockEntry) { w.t.Sure(&be.Cell) }
-
-// list reads the next records of the index, and the blocks that are not as they say.
-func (w *walk) list() error {
-	r := w.rest[0]
-	r.Limit = w.limit
-	w.limit = min(2*w.limit, listPage)
-	recs, err := w.t.List(r)
+// list reads the next records of an index, and the blocks that are not as they say. It leaves in r what is still to be listed.
+func (p *assignPlan) list(t *txn, s *search, i int, kind string, r *store.Range, most int64) (blocks []netip.Prefix, err error) {
+	recs, err := t.List(*r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var old []string
-	many := w.t.Guards()+len(recs) > w.t.MostGuards()
-	beyond := "" // the end of what has been listed, or of the avoided range that it ends in
+	many := t.Guards()+len(recs) > t.MostGuards()
+	beyond, size := "", p.cat.Pools[i].BlockBits // the end of what has been listed, or of the avoided range that it ends in
+	skip := func(end netip.Addr) {
+		if beyond = r.To; end.Next().IsValid() {
+			beyond = blockKey(kind, netip.PrefixFrom(end.Next(), size).Masked())
+		}
+	}
 	for _, rec := range recs {
 		if rec.Key < beyond {
 			continue
 		}
 		beyond = rec.Key + "\x00"
-		block, ok := parseBlockID(rec.Key[1:])
+		block, ok := parseBlockID(rec.Key[len(kind):])
 		if !ok {
 			continue
 		}
-		if end, nested := w.p.cat.inner[w.i].cover(block); nested {
-			beyond = w.keyAfter(end, r.To)
-			continue
-		}
-		if block.Bits() != w.p.cat.Pools[w.i].BlockBits {
-			continue
-		}
-		if end, covered := w.p.cat.avoid[w.i].cover(block); covered {
-			w.p.reason(w.s, w.i, ReservedLeft)
-			beyond = w.keyAfter(end, r.To)
+		if end, nested := p.cat.inner[i].cover(block); nested {
+			skip(end)
 			continue
 		}
 		value := parseIndexValue(rec.Value)
-		if value > w.most {
-			if w.kind == kindRoom {
-				w.p.reason(w.s, w.i, CoolingLeft)
+		end, covered := p.cat.avoid[i].cover(block)
+		switch {
+		case block.Bits() != size:
+		case covered:
+			p.reason(s, i, ReservedLeft)
+			skip(end)
+		case value > most:
+			if kind != kindEmpty {
+				p.reason(s, i, CoolingLeft)
 			}
-			continue
-		}
-		w.page = append(w.page, block)
-		if be := w.t.blocks.Get(block); be == nil || many && !w.t.Guarded(&be.Cell) || !be.shown.says(w.kind, value) {
-			old = append(old, kindBlock+rec.Key[1:])
+		default:
+			blocks = append(blocks, block)
+			if be := t.blocks.Get(block); be == nil || many && !t.Guarded(&be.Cell) || !be.shown.says(kind, value) {
+				old = append(old, blockKey(kindBlock, block))
+			}
 		}
 	}
-	if w.rest[0].From = beyond; len(recs) < r.Limit || beyond >= r.To {
-		w.rest = w.rest[1:]
+	if r.From = beyond; len(recs) < r.Limit {
+		r.From = r.To
 	}
 	if len(old) == 0 {
-		return nil
+		return blocks, nil
 	}
-	return w.t.Read(old...)
+	return blocks, t.Read(old...)
 }
 
-// keyAfter returns the key of the pool's block that has the address after end, or last if end is the last address there is.
-func (w *walk) keyAfter(end netip.Addr, last string) string {
-	if end = end.Next(); !end.IsValid() {
-		return last
+// pickTier goes through the places in the pools of one priority, best first.
+func (p *assignPlan) pickTier(t *txn, s *search) error {
+	if err := p.pickOwn(t, s); err != nil || s.want == 0 {
+		return err
 	}
-	return blockKey(w.kind, netip.PrefixFrom(end, w.p.cat.Pools[w.i].BlockBits).Masked())
+	switch {
+	case p.inRow():
+		return p.pickIn(t, s, p.pickFree, p.pickEmpty)
+	case p.cat.Config.Strict:
+		return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.noteForeign)
+	}
+	return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickForeign)
+}
+
+// pickIn goes through some places, each in all pools of the tier, while addresses are wanting.
+func (p *assignPlan) pickIn(t *txn, s *search, places ...func(*txn, *search, int) error) error {
+	for _, pick := range places {
+		for k := 0; s.want > 0; k++ {
+			i, ok := s.pool(k)
+			if !ok {
+				break
+			}
+			if err := pick(t, s, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pickOwn picks from the blocks that the owner has, in address order. What follows rests on those passed over having no
+// room, which the commit verifies. Of very many it cannot: then an index says which of them have room.
+func (p *assignPlan) pickOwn(t *txn, s *search) error {
+	own := p.own.Get()
+	n := own.len()
+	if n > t.MostGuards() {
+		return p.pickIn(t, s, p.pickOwnOfMany)
+	}
+	for k := range n {
+		if t.blocks.Get(own.at(k)) == nil {
+			if err := t.warm(own.slice()); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	for k := 0; k < n && s.want > 0; k++ {
+		i := p.cat.containing(own.at(k).Addr())
+		if !s.serves(i) || own.at(k).Bits() != p.cat.Pools[i].BlockBits {
+			continue // another family or pool, or a size that the pool no longer has: left to drain
+		}
+		be, err := t.block(p.cat, own.at(k))
+		if err != nil {
+			return err
+		}
+		if be.Block == nil {
+			p.pickMore(s, i, be)
+		} else if be.Owner() == p.Owner {
+			p.pickFrom(t, s, i, be)
+		}
+	}
+	return nil
+}
+
+// pickOwnOfMany picks from the blocks in pool i of an owner of more than a commit can verify. It begins with the block that had
+// room last; the index is read only if that does not suffice.
+func (p *assignPlan) pickOwnOfMany(t *txn, s *search, i int) error {
+	pool := &p.cat.Pools[i]
+	start := netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits)
+	var had *blockEntry
+	if last := t.e.hints.get(p.Owner, s.family); last.IsValid() && last.Bits() == pool.BlockBits && p.cat.containing(last.Addr()) == i {
+		be, err := t.peek(p.cat, last)
+		if err != nil {
+			return err
+		}
+		if start, had = last, be; be.Block == nil {
+			p.pickMore(s, i, be)
+		} else if be.Owner() == p.Owner {
+			p.pickFrom(t, s, i, be)
+		}
+		if s.want == 0 {
+			return nil
+		}
+	}
+	for be, err := range p.walk(t, s, i, codeRange(kindOwnRoom, p.Owner).From, start, t.past) {
+		if err != nil {
+			return err
+		}
+		if be != had && be.Owner() == p.Owner && p.pickFrom(t, s, i, be) {
+			p.hint(t, be.at)
+		}
+	}
+	return nil
+}
+
+// hint notes the block of the owner that had room last, if it may have too many to look at each.
+func (p *assignPlan) hint(t *txn, block netip.Prefix) {
+	if p.own.Get().len() >= t.MostGuards() {
+		t.e.hints.set(p.Owner, block)
+	}
+}
+
+// pickFree claims blocks that nobody has.
+func (p *assignPlan) pickFree(t *txn, s *search, i int) error {
+	if !p.fits(i, s.want) {
+		s.because(i, TooSmall)
+		return nil
+	}
+	for s.want > 0 {
+		if !p.mayClaim(t, i) {
+			s.because(i, LimitReached) // whether there is a free block is looked up if it comes to a shortage
+			return nil
+		}
+		block, ok, err := p.nextFree(t, s, i, p.start(i))
+		if err != nil || !ok {
+			return err
+		}
+		b, err := t.newBlock(p.cat, i, block, p.blockOptions())
+		if err != nil {
+			return err
+		}
+		p.take(s, i, t.blocks.Get(block), b)
+	}
+	return nil
 }
 
 // pickEmpty takes over blocks of others that have been empty for long enough.
-func (p *assignPlan) pickEmpty(t *txn, s *search) error {
+func (p *assignPlan) pickEmpty(t *txn, s *search, i int) error {
 	before := t.past - takeoverAge
-	for k := 0; s.want > 0; k++ {
-		i, ok := s.pool(k)
-		if !ok {
-			break
-		}
-		if s.reasons[i] == TooSmall {
-			continue
-		}
-		for w := p.walk(t, s, i, kindEmpty, before); s.want > 0 && p.mayClaim(t, i); {
-			be, err := w.next()
-			if err != nil {
-				return err
-			}
-			if be == nil {
-				break
-			}
-			if be.Block == nil || !be.IsEmpty() || be.Owner() == p.Owner || be.Owner().Kind == Nobody || be.Since() > before {
-				w.pass(be)
-				continue
-			}
-			if p.unusable(i, be.Prefix()) || p.picked(be) {
-				continue
-			}
-			if err := p.takeOver(t, s, i, be); err != nil {
+	if s.reasons[i] == TooSmall || !p.mayClaim(t, i) {
+		return nil
+	}
+	for be, err := range p.walk(t, s, i, kindEmpty, p.start(i), before) {
+		switch {
+		case err != nil:
+			return err
+		case !be.IsEmpty() || be.Owner() == p.Owner || be.Owner().Kind == Nobody || be.Since() > before:
+			t.Sure(&be.Cell)
+		case p.unusable(i, be.Prefix()) || p.picked(be):
+		default:
+			if err := p.takeOver(t, s, i, be); err != nil || !p.mayClaim(t, i) {
 				return err
 			}
 		}
@@ -179,83 +275,53 @@ func (p *assignPlan) takeOver(t *txn, s *search, i int, be *blockEntry) error {
 
 // pickOrphans adopts blocks without owner that have room. Only strict affinity needs it: otherwise they are borrowed
 // from like any other.
-func (p *assignPlan) pickOrphans(t *txn, s *search) error {
-	for k := 0; s.want > 0; k++ {
-		i, ok := s.pool(k)
-		if !ok {
-			break
-		}
-		for w := p.walk(t, s, i, kindOrphan, 0); s.want > 0 && p.mayClaim(t, i); {
-			be, err := w.next()
-			if err != nil {
-				return err
-			}
-			if be == nil {
-				break
-			}
-			n := len(p.picks)
-			if be.Block == nil || be.Owner().Kind != Nobody || !p.pickFrom(t, s, i, be) {
-				w.pass(be)
-				continue
-			}
-			p.picks[n].adopt = true
-			if err := t.give(p.Owner, be.Prefix()); err != nil {
-				return err
-			}
-		}
+func (p *assignPlan) pickOrphans(t *txn, s *search, i int) error {
+	if !p.mayClaim(t, i) {
+		return nil
 	}
-	return p.noteForeign(t, s)
-}
-
-// noteForeign finds the pools in which others have room that strict affinity keeps from this owner.
-func (p *assignPlan) noteForeign(t *txn, s *search) error {
-	for k := 0; s.want > 0; k++ {
-		i, ok := s.pool(k)
-		if !ok {
-			break
+	for be, err := range p.walk(t, s, i, codeRange(kindOwnRoom, Owner{}).From, p.start(i), t.past) {
+		n := len(p.picks)
+		if err != nil {
+			return err
 		}
-		if s.reasons[i] == LimitReached {
+		if be.Owner().Kind != Nobody || !p.pickFrom(t, s, i, be) {
+			t.Sure(&be.Cell)
 			continue
 		}
-		for w := p.walk(t, s, i, kindRoom, t.past); s.reasons[i] != ForeignLeft; {
-			be, err := w.next()
-			if err != nil {
-				return err
-			}
-			if be == nil {
-				break
-			}
-			if be.Block == nil || be.Owner() == p.Owner || be.Owner().Kind == Nobody {
-				w.pass(be)
-				continue
-			}
-			s.because(i, ForeignLeft)
+		p.picks[n].adopt = true
+		if err := t.give(p.Owner, be.Prefix()); err != nil || !p.mayClaim(t, i) {
+			return err
 		}
 	}
 	return nil
 }
 
-// pickForeign borrows from any block with room.
-func (p *assignPlan) pickForeign(t *txn, s *search) error {
-	for k := 0; s.want > 0; k++ {
-		i, ok := s.pool(k)
-		if !ok {
-			break
+// noteForeign finds out whether others have room in a pool that strict affinity keeps from this owner.
+func (p *assignPlan) noteForeign(t *txn, s *search, i int) error {
+	if s.reasons[i] == LimitReached {
+		return nil
+	}
+	for be, err := range p.walk(t, s, i, kindRoom, p.start(i), t.past) {
+		if err != nil {
+			return err
 		}
-		for w := p.walk(t, s, i, kindRoom, t.past); s.want > 0; {
-			be, err := w.next()
-			if err != nil {
-				return err
-			}
-			if be == nil {
-				break
-			}
-			if p.taken[be] {
-				continue
-			}
-			if be.Block == nil || be.Owner() == p.Owner || !p.pickFrom(t, s, i, be) {
-				w.pass(be)
-			}
+		if be.Owner() != p.Owner && be.Owner().Kind != Nobody {
+			s.because(i, ForeignLeft)
+			return nil
+		}
+		t.Sure(&be.Cell)
+	}
+	return nil
+}
+
+// pickForeign borrows from any block with room.
+func (p *assignPlan) pickForeign(t *txn, s *search, i int) error {
+	for be, err := range p.walk(t, s, i, kindRoom, p.start(i), t.past) {
+		if err != nil {
+			return err
+		}
+		if !p.taken[be] && (be.Owner() == p.Owner || !p.pickFrom(t, s, i, be)) {
+			t.Sure(&be.Cell)
 		}
 	}
 	return nil
