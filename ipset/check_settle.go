@@ -55,6 +55,9 @@ func (c *checker) places() error {
 		case recs[0].Rev != c.root || recs[1].Rev == 0 || wrong[0].Kind == Overlapping && recs[2].Rev == 0:
 			c.rep.Unsettled++
 		default:
+			if b, err := block.Decode(p, recs[1].Value); err == nil && b.Owner().Kind != Nobody && wrong[len(wrong)-1].Kind == NoPool {
+				wrong[len(wrong)-1].Detail = "owner " + b.Owner().String()
+			}
 			c.rep.Problems = append(c.rep.Problems, wrong...)
 		}
 	}
