@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -21,8 +22,8 @@ import (
 // Commit implements [store.Store]: one transaction, one round trip, also when it is in conflict. The revision is etcd's.
 // A commit that changes nothing, such as the removal of records that do not exist, returns the current revision.
 //
-// Every commit verifies the format record, so that a store that was removed, adopted or converted takes no more:
-// [ErrReplaced].
+// Every commit verifies the format record and the past of the cluster: a store that was removed, adopted, converted or set
+// back takes no more: [ErrReplaced].
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, failure(ctx, "commit", err)
@@ -30,28 +31,64 @@ func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := store.CheckOps("etcdstore", ops, s.limits); err != nil {
 		return 0, err
 	}
-	req := s.request(ops)
+	writes := slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind != store.Guard })
+	for attempt := 1; ; attempt++ {
+		at := standing{last: s.newest()}
+		if slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind == store.Put }) {
+			at.lane = s.takeLane()
+		}
+		rev, err := s.commit(ctx, ops, at, writes)
+		if err != errLane || attempt == laneAttempts {
+			return rev, err
+		}
+	}
+}
+
+// laneAttempts is how often a transaction is sent with another lane.
+const laneAttempts = 4
+
+// commit makes one attempt. Its error is errLane if that is worth another one.
+func (s *Store) commit(ctx context.Context, ops []store.Op, at standing, writes bool) (uint64, error) {
+	req := s.request(ops, at)
 	since := s.high.Load()
 	var resp *pb.TxnResponse
 	var err error
-	if len(req.Success) == 0 {
+	if writes {
+		resp, err = s.write(ctx, "commit", req)
+	} else {
 		err = s.read(ctx, "commit", func(ctx context.Context) (err error) {
 			resp, err = s.kv.Txn(ctx, req)
 			return err
 		})
-	} else {
-		resp, err = s.write(ctx, "commit", req)
+	}
+	if err == nil {
+		if err = s.seen(resp.Header, since); err != nil {
+			err = misplaced(resp, err)
+		}
 	}
 	if err != nil {
+		if at.lane.lane != (laneID{}) && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			s.freeLane(at.lane)
+		}
 		return 0, err
 	}
-	if err := s.seen(resp.Header, since); err != nil {
-		return 0, misplaced(resp, err)
-	}
 	if !resp.Succeeded {
-		return 0, s.conflict(ops, resp)
+		n, err := s.stands(ctx, "commit", at, resp)
+		if err != nil {
+			return 0, err
+		}
+		if at.lane.lane != (laneID{}) {
+			s.freeLane(at.lane)
+		}
+		return 0, s.conflict(ops, resp, n)
 	}
-	return uint64(resp.Header.Revision), nil
+	rev := uint64(resp.Header.Revision)
+	if at.lane.lane != (laneID{}) {
+		at.lane.rev = rev
+		s.saw(at.lane)
+		s.freeLane(at.lane)
+	}
+	return rev, nil
 }
 
 // misplaced returns the error of a commit that was answered by another cluster or an earlier state of this one.
@@ -63,44 +100,38 @@ func misplaced(resp *pb.TxnResponse, err error) error {
 }
 
 // request returns the transaction of a commit. If an expectation fails, it answers with the revisions of all records
-// that one was about, in the order of ops; the format record comes before them.
-func (s *Store) request(ops []store.Op) *pb.TxnRequest {
-	n := len(ops) + 1
-	req := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, n), Success: make([]*pb.RequestOp, 0, n), Failure: make([]*pb.RequestOp, 0, n)}
-	expect := func(key string, rev uint64) {
-		req.Compare = append(req.Compare, revisionIs(key, rev))
-		req.Failure = append(req.Failure, rangeOp(&pb.RangeRequest{Key: []byte(key), KeysOnly: true}))
-	}
-	expect(s.format, s.mark)
+// that one was about, in the order of ops; those of standing come before them.
+func (s *Store) request(ops []store.Op, at standing) *pb.TxnRequest {
+	req := s.standing(at)
 	for i := range ops {
 		op := &ops[i]
 		key := s.space + op.Key
 		if op.Expect != store.AnyRevision {
-			expect(key, op.Expect)
+			expect(req, key, op.Expect)
 		}
 		switch op.Kind {
 		case store.Put:
-			req.Success = append(req.Success, putOp(key, op.Value))
+			req.Success = append(req.Success, putOp(key, op.Value+string(at.lane.lane[:])))
 		case store.Delete:
-			req.Success = append(req.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)}}})
+			req.Success = append(req.Success, deleteOp(key))
 		}
+	}
+	if at.lane.lane != (laneID{}) {
+		req.Success = append(req.Success, putOp(s.lane(at.lane.lane), ""))
 	}
 	return req
 }
 
-// conflict names the record that a failed transaction was about.
-func (s *Store) conflict(ops []store.Op, resp *pb.TxnResponse) error {
-	if revisionOf(resp, 0) != s.mark {
-		return s.formatChanged("commit", resp)
-	}
-	i := 0
+// conflict names the record that a failed transaction was about. Its answers from i on are about the expectations.
+func (s *Store) conflict(ops []store.Op, resp *pb.TxnResponse, i int) error {
 	for _, op := range ops {
 		if op.Expect == store.AnyRevision {
 			continue
 		}
-		if i++; revisionOf(resp, i) != op.Expect {
+		if revisionOf(resp, i) != op.Expect {
 			return store.Conflict("etcdstore", op.Key)
 		}
+		i++
 	}
 	return wrap("commit", &cause{err: errors.New("an expectation failed, and all records are as expected")})
 }
@@ -154,6 +185,15 @@ func revisionIs(key string, rev uint64) *pb.Compare {
 
 func putOp(key, value string) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value)}}}
+}
+
+func deleteOp(key string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)}}}
+}
+
+// lookup asks for the revision of a key.
+func lookup(key string) *pb.RequestOp {
+	return rangeOp(&pb.RangeRequest{Key: []byte(key), KeysOnly: true})
 }
 
 func rangeOp(r *pb.RangeRequest) *pb.RequestOp {

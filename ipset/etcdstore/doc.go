@@ -6,10 +6,12 @@
 //
 // Terms: the prefix is what all keys of a store begin with; the space is where its records
 // are; the format record says what is under the prefix, in which version, and in which
-// cluster it was made; a member is one server of the cluster.
+// cluster it was made; a member is one server of the cluster; a lane chains the commits of
+// one process.
 //
 //	<prefix>format        the format record
 //	<prefix>data/<key>    the records, under the keys of package ipset
+//	<prefix>past/<id>     a lane: its revision is that of the commit that last wrote it
 //
 // Other keys under the prefix are neither read nor written. A prefix inside the space of
 // another store is refused. The revision of a record is etcd's mod revision, and that of a
@@ -18,8 +20,9 @@
 // # Policy
 //
 // A commit is one transaction. It compares the mod revision of the format record and of
-// every record that it relies on, and then writes. If a comparison fails, the transaction
-// returns those revisions instead, so a conflict names its record in the same round trip.
+// every record that it relies on, and the past, and then writes the records and a lane. If
+// a comparison fails, the transaction returns those revisions instead, so a conflict names
+// its record in the same round trip.
 // A commit that may have been made is never sent again. The etcd client repeats calls that
 // were cancelled on the way, transactions included; the store prevents that. Interceptors
 // that you install in the client must not repeat transactions either.
@@ -46,10 +49,17 @@
 //
 // Every answer names its cluster, and a revision that never falls. An answer from another
 // cluster is ipalloc.ErrMismatch. [ErrReplaced] is the answer of every read, watch and
-// commit when the format record is not the one that Open found, and of reads and commits
-// when the cluster is in an earlier state, as after restoring a snapshot under running
-// clients. Removing, adopting or converting a store therefore shuts out every client that
-// had opened it: a store that was wiped never reads as one without records.
+// commit when the format record is not the one that Open found, and when the past of the
+// cluster lacks a commit that this process saw, as after restoring a snapshot under
+// running clients. Removing, adopting or converting a store therefore shuts out every
+// client that had opened it: a store that was wiped never reads as one without records.
+//
+// The value of a record ends with the random id of its commit's lane, 8 bytes. Every
+// transaction compares the lane of the newest record that the process saw: it must have
+// that record's revision at least, however many commits others made since. Open removes
+// the lanes that were not written for longest when there are more than 4,096. A process
+// that needs a removed one reads the old revision of it; if that was compacted too, it
+// cannot compare, and gets ErrReplaced.
 //
 // Servers must be of etcd 3.4.25, 3.5.8 or newer. In older ones a progress notification
 // can overtake events; a watch of several prefixes that notices this ends with an error.
@@ -61,7 +71,7 @@
 //
 // # Limits
 //
-// One commit holds 127 records written, as many expected, and about 500 KB of keys and
+// One commit holds 125 records written, as many expected, and about 500 KB of keys and
 // values, in servers with the default limits; see [Options] for others. A prefix has 2 to
 // 256 bytes. A watch of several prefixes holds events in memory until the server confirms
 // that they are complete; a watch from far in the past holds all of them.

@@ -15,12 +15,12 @@ import (
 )
 
 // version is the format that this package writes and reads.
-const version = 1
+const version = 2
 
 // The format record says what is under the prefix, in which format, and in which cluster it was made:
 //
 //	ipset store
-//	version 1
+//	version 2
 //	cluster 14841639068965178418
 const formatHead = "ipset store\nversion "
 
@@ -39,6 +39,9 @@ func decodeFormat(s string) (cluster uint64, err error) {
 	}
 	if v > version {
 		return 0, mismatch("open", "the store has version %d of the format, this release knows up to %d", v, version)
+	}
+	if v < version {
+		return 0, mismatch("open", "the store has version %d of the format, this release reads %d alone", v, version)
 	}
 	number, _ = strings.CutPrefix(strings.TrimSuffix(rest, "\n"), "cluster ")
 	if cluster, err = strconv.ParseUint(number, 10, 64); err != nil || s != encodeFormat(cluster) {
@@ -63,8 +66,9 @@ func (s *Store) open(ctx context.Context, prefix string, o Options) error {
 	var header *pb.ResponseHeader
 	var own []*mvccpb.KeyValue
 	outer := enclosing(prefix)
-	for part := range slices.Chunk(append([]string{s.format}, outer...), s.maxOps) {
-		var ops []*pb.RequestOp
+	lanes := int64(0)
+	for part := range slices.Chunk(append([]string{s.format}, outer...), s.maxOps-1) {
+		ops := []*pb.RequestOp{rangeOp(&pb.RangeRequest{Key: []byte(s.past), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(s.past)), CountOnly: true})}
 		for _, key := range part {
 			ops = append(ops, rangeOp(&pb.RangeRequest{Key: []byte(key)}))
 		}
@@ -76,9 +80,9 @@ func (s *Store) open(ctx context.Context, prefix string, o Options) error {
 		if err != nil {
 			return err
 		}
-		header = resp.Header
+		header, lanes = resp.Header, resp.Responses[0].GetResponseRange().GetCount()
 		for i, key := range part {
-			switch kvs := resp.Responses[i].GetResponseRange().GetKvs(); {
+			switch kvs := resp.Responses[i+1].GetResponseRange().GetKvs(); {
 			case key == s.format:
 				own = kvs
 			case len(kvs) > 0:
@@ -92,7 +96,11 @@ func (s *Store) open(ctx context.Context, prefix string, o Options) error {
 	}
 	switch {
 	case len(own) > 0:
-		return s.take(ctx, header, own[0], o)
+		err := s.take(ctx, header, own[0], o)
+		if err == nil && lanes > maxLanes {
+			s.sweep(ctx)
+		}
+		return err
 	case o.NoCreate:
 		return &ipalloc.Error{Package: "etcdstore", Op: "open", Text: prefix, Reason: "no store under this prefix", Err: ipalloc.ErrNotFound}
 	}

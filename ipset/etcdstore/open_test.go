@@ -57,7 +57,7 @@ func TestOpenArguments(t *testing.T) {
 			t.Errorf("prefix %q: %v", prefix, err)
 		}
 	}
-	for _, o := range []Options{{MaxOps: 1}, {MaxOps: -1}, {MaxBytes: 1000}, {MaxBytes: -1}} {
+	for _, o := range []Options{{MaxOps: 1 + standingOps}, {MaxOps: -1}, {MaxBytes: 1000}, {MaxBytes: -1}} {
 		if _, err := Open(limited(t), client, newPrefix(), o); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -120,7 +120,7 @@ func TestForeignPrefix(t *testing.T) {
 	for _, value := range []string{
 		"", "x", "ipset store", "ipset store\n", "ipset store\nversion \n", "ipset store\nversion 0\ncluster 1\n", "ipset store\nversion -1\ncluster 1\n",
 		"ipset store\nversion x\ncluster 1\n", encodeFormat(cluster) + "\n", encodeFormat(cluster)[:30], " " + encodeFormat(cluster),
-		fmt.Sprintf("ipset store\nversion 1\ncluster 0%d\n", cluster), fmt.Sprintf("ipset store\nversion 01\ncluster %d\n", cluster),
+		fmt.Sprintf("ipset store\nversion 2\ncluster 0%d\n", cluster), fmt.Sprintf("ipset store\nversion 02\ncluster %d\n", cluster),
 	} {
 		prefix := newPrefix()
 		put(t, client, prefix+"format", value)
@@ -154,12 +154,14 @@ func TestForeignKeysBeside(t *testing.T) {
 	}
 }
 
-func TestNewerVersion(t *testing.T) {
+func TestOtherVersions(t *testing.T) {
 	client := connect(t, sharedCluster(t).Endpoints())
-	prefix := newPrefix()
-	put(t, client, prefix+"format", "ipset store\nversion 2\nwhatever it says")
-	refused(t, client, prefix, Options{}, ipalloc.ErrMismatch)
-	refused(t, client, prefix, Options{Adopt: true}, ipalloc.ErrMismatch)
+	for _, v := range []int{version - 1, version + 1} {
+		prefix := newPrefix()
+		put(t, client, prefix+"format", fmt.Sprintf("ipset store\nversion %d\nwhatever it says", v))
+		refused(t, client, prefix, Options{}, ipalloc.ErrMismatch)
+		refused(t, client, prefix, Options{Adopt: true}, ipalloc.ErrMismatch)
+	}
 }
 
 func TestWrongCluster(t *testing.T) {
@@ -170,7 +172,7 @@ func TestWrongCluster(t *testing.T) {
 	// The keys were copied from another cluster, which may be alive.
 	prefix := newPrefix()
 	put(t, client, prefix+"format", encodeFormat(here-1))
-	put(t, client, prefix+"data/k", "v")
+	put(t, client, prefix+"data/k", "v"+string(make([]byte, len(laneID{}))))
 	refused(t, client, prefix, Options{}, ipalloc.ErrMismatch)
 	refused(t, client, prefix, Options{Cluster: here}, ipalloc.ErrMismatch)
 	refused(t, client, prefix, Options{Cluster: here - 1, Adopt: true}, ipalloc.ErrMismatch)
@@ -197,7 +199,7 @@ func TestReplaced(t *testing.T) {
 			return err
 		},
 		"converted": func(ctx context.Context, prefix string) error {
-			_, err := client.Put(ctx, prefix+"format", "ipset store\nversion 2\n")
+			_, err := client.Put(ctx, prefix+"format", "ipset store\nversion 3\n")
 			return err
 		},
 		"written again": func(ctx context.Context, prefix string) error {
@@ -233,7 +235,7 @@ func TestReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, kv := range left.Kvs {
-			if string(kv.Key) != prefix+"data/k" || string(kv.Value) != "v" {
+			if string(kv.Key) != prefix+"data/k" || !strings.HasPrefix(string(kv.Value), "v") || len(kv.Value) != 1+len(laneID{}) {
 				t.Errorf("%s: a refused commit wrote %s", name, kv)
 			}
 		}
@@ -279,7 +281,7 @@ func TestPrefixInsideAStore(t *testing.T) {
 			t.Errorf("%q beside the records: %v", beside, err)
 		}
 	}
-	if _, err := Open(limited(t), client, newPrefix()+"data/", Options{MaxOps: 2}); err != nil {
+	if _, err := Open(limited(t), client, newPrefix()+"data/", Options{MaxOps: 2 + standingOps}); err != nil {
 		t.Errorf("no store around it: %v", err)
 	}
 }

@@ -125,7 +125,7 @@ func describe(req any) string {
 	case *pb.TxnRequest:
 		what := "get"
 		for _, op := range append(r.Success, r.Failure...) {
-			if rr := op.GetRequestRange(); rr != nil && len(rr.RangeEnd) > 0 {
+			if rr := op.GetRequestRange(); rr != nil && len(rr.RangeEnd) > 0 && !strings.HasSuffix(string(rr.Key), "/"+pastName) {
 				return "list"
 			}
 			if op.GetRequestRange() == nil {

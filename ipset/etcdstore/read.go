@@ -9,7 +9,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -73,28 +72,33 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // ask makes a transaction of reads, and verifies that it was answered by the store that Open found: its cluster, no earlier
-// state of it, and the same format record. Else the error is [ErrReplaced] or ipalloc.ErrMismatch: a store that was wiped
-// does not read as one without records.
-func (s *Store) ask(ctx context.Context, op string, reads ...*pb.RequestOp) (resp *pb.TxnResponse, err error) {
-	since := s.high.Load()
-	req := &pb.TxnRequest{
-		Compare: []*pb.Compare{revisionIs(s.format, s.mark)}, Success: reads,
-		Failure: []*pb.RequestOp{rangeOp(&pb.RangeRequest{Key: []byte(s.format), KeysOnly: true})},
+// state of it, the same past and the same format record. Else the error is [ErrReplaced] or ipalloc.ErrMismatch: a store that
+// was wiped does not read as one without records.
+func (s *Store) ask(ctx context.Context, op string, reads ...*pb.RequestOp) (*pb.TxnResponse, error) {
+	for attempt := 1; ; attempt++ {
+		var at standing
+		var since uint64
+		var resp *pb.TxnResponse
+		err := s.read(ctx, op, func(ctx context.Context) (err error) {
+			at.last, since = s.newest(), s.high.Load()
+			req := s.standing(at)
+			req.Success = reads
+			resp, err = s.kv.Txn(ctx, req, anySize)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err := s.seen(resp.Header, since); err != nil {
+			return nil, wrap(op, err)
+		}
+		if resp.Succeeded {
+			return resp, nil
+		}
+		if _, err := s.stands(ctx, op, at, resp); err != errLane || attempt == laneAttempts {
+			return nil, err
+		}
 	}
-	err = s.read(ctx, op, func(ctx context.Context) (err error) {
-		resp, err = s.kv.Txn(ctx, req, anySize)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := s.seen(resp.Header, since); err != nil {
-		return nil, wrap(op, err)
-	}
-	if !resp.Succeeded {
-		return nil, s.formatChanged(op, resp)
-	}
-	return resp, nil
 }
 
 // formatChanged returns the error of a transaction that found another format record, whose revision is its first answer.
@@ -158,19 +162,19 @@ func (s *Store) get(ctx context.Context, dst []store.Record, keys []string) ([]s
 		if rev == 0 {
 			rev = resp.Header.Revision
 		}
+		var newest point
 		for i, k := range part {
-			dst = append(dst, s.record(k, resp.Responses[i].GetResponseRange().GetKvs()))
+			rec := store.Record{Key: k}
+			if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
+				if rec, err = s.decode(kvs[0], &newest); err != nil {
+					return dst, err
+				}
+			}
+			dst = append(dst, rec)
 		}
+		s.saw(newest)
 	}
 	return dst, nil
-}
-
-// record returns what was found of a key.
-func (s *Store) record(key string, kvs []*mvccpb.KeyValue) store.Record {
-	if len(kvs) == 0 {
-		return store.Record{Key: key}
-	}
-	return store.Record{Key: key, Value: string(kvs[0].Value), Rev: uint64(kvs[0].ModRevision)}
 }
 
 // List implements [store.Store]: pages of one revision. If a compaction removes it in the middle, the list begins anew. A
@@ -211,9 +215,15 @@ func (s *Store) page(ctx context.Context, r *pb.RangeRequest) ([]store.Record, u
 		return nil, 0, err
 	}
 	var recs []store.Record
+	var newest point
 	for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
-		recs = append(recs, store.Record{Key: string(kv.Key[len(s.space):]), Value: string(kv.Value), Rev: uint64(kv.ModRevision)})
+		rec, err := s.decode(kv, &newest)
+		if err != nil {
+			return nil, 0, err
+		}
+		recs = append(recs, rec)
 	}
+	s.saw(newest)
 	rev := r.Revision
 	if rev == 0 {
 		rev = resp.Header.Revision

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -22,10 +23,10 @@ const (
 // maxPrefix bounds the prefix, which every key of every request repeats.
 const maxPrefix = 256
 
-// Under the prefix there are the format record and the records of the store.
+// Under the prefix there are the format record, the records of the store, and lanes.
 const (
 	formatName = "format"
-	spaceName  = "data/"
+	spaceName  = "data/" // and the lanes of the commits in pastName
 )
 
 // Options are what a store can be given; the zero value is useful.
@@ -51,6 +52,7 @@ type Store struct {
 	format   string // the key of the format record
 	space    string // what the keys of all records begin with
 	end      string // the first key after them
+	past     string // what the keys of all lanes begin with
 	cluster  uint64
 	born     uint64 // the revision at which the store was made
 	mark     uint64 // the revision of the format record
@@ -58,6 +60,10 @@ type Store struct {
 	maxOps   int
 	maxBytes int
 	limits   store.Limits
+
+	mu    sync.Mutex
+	head  point   // the newest commit of which a record was seen
+	lanes []point // that no commit uses now
 }
 
 // Open returns the store under a prefix, which must end in "/", and makes an empty one if there is nothing. It costs one
@@ -77,7 +83,7 @@ func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options
 	s := &Store{
 		kv: pb.NewKVClient(client.ActiveConnection()), watches: pb.NewWatchClient(client.ActiveConnection()),
 		format: prefix + formatName, space: prefix + spaceName, end: clientv3.GetPrefixRangeEnd(prefix + spaceName),
-		maxOps: o.MaxOps, maxBytes: o.MaxBytes,
+		past: prefix + pastName, maxOps: o.MaxOps, maxBytes: o.MaxBytes,
 	}
 	if s.maxOps == 0 {
 		s.maxOps = defaultMaxOps
@@ -86,7 +92,7 @@ func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options
 		s.maxBytes = defaultMaxBytes
 	}
 	s.setLimits()
-	if s.maxOps < 2 || s.limits.Bytes < minBytes {
+	if s.maxOps < 2+standingOps || s.limits.Bytes < minBytes {
 		return nil, invalid("Options.MaxOps, MaxBytes", fmt.Sprintf("%d operations and %d bytes per request are too few", s.maxOps, s.maxBytes))
 	}
 	if err := s.open(ctx, prefix, o); err != nil {
@@ -103,18 +109,20 @@ func invalid(field, reason string) error {
 // minBytes is what a commit must be able to hold: the longest keys that there are, and attributes of one address.
 const minBytes = 1 << 17
 
-// opBytes is how much a request holds for an operation beside its key and value: the comparison, the operation and the
-// question for the revision, each with a key that begins with the prefix.
-func (s *Store) opBytes() int { return 3 * (len(s.space) + 32) }
+// standingOps is how many operations of a request are not the commit's: the format record and two lanes.
+const standingOps = 3
 
-// setLimits derives the limits of a commit from those of a request: the key of an operation is in it up to three times, and the
-// format record is one operation of every request.
+// opBytes is how much a request holds for an operation beside its key and value: the comparison, the operation and the
+// question for the revision, each with a key that begins with the prefix, and the name of a lane.
+func (s *Store) opBytes() int { return 3 * (len(s.space) + 40) }
+
+// setLimits derives the limits of a commit from those of a request: the key of an operation is in it up to three times.
 func (s *Store) setLimits() {
-	size := (s.maxBytes - 1024 - s.maxOps*s.opBytes()) / 3
-	s.limits = store.Limits{Ops: s.maxOps - 1, Value: size, Bytes: size}
+	size := (s.maxBytes - 1024 - (s.maxOps+standingOps)*s.opBytes()) / 3
+	s.limits = store.Limits{Ops: s.maxOps - standingOps, Value: size, Bytes: size}
 }
 
-// Limits implements [store.Store]: with the servers' defaults 127 records and about 500 KB.
+// Limits implements [store.Store]: with the servers' defaults 125 records and about 500 KB.
 func (s *Store) Limits() store.Limits { return s.limits }
 
 // Cluster returns the ID of the cluster that the store is in.

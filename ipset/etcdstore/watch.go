@@ -140,7 +140,7 @@ func (w *watch) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := w.take(q, resp); err != nil {
+		if err := w.take(ctx, q, resp); err != nil {
 			return err
 		}
 	}
@@ -154,7 +154,7 @@ func (w *watch) create(q *questions, i int) error {
 }
 
 // take works on one answer of the server.
-func (w *watch) take(q *questions, resp *pb.WatchResponse) error {
+func (w *watch) take(ctx context.Context, q *questions, resp *pb.WatchResponse) error {
 	if id := resp.Header.GetClusterId(); id != w.s.cluster {
 		return mismatch("watch", "cluster %d answers, the store is in %d", id, w.s.cluster)
 	}
@@ -164,7 +164,11 @@ func (w *watch) take(q *questions, resp *pb.WatchResponse) error {
 	case resp.Canceled:
 		return cancelled(resp.CancelReason)
 	case resp.Created:
-		w.created++
+		if w.created++; w.created == 1 { // a watcher in another past would yield what does not follow
+			if _, err := w.s.ask(ctx, "watch"); err != nil {
+				return err
+			}
+		}
 		if next := w.created + creating - 1; next < len(w.ranges) {
 			return w.create(q, next)
 		}
@@ -231,7 +235,12 @@ func (w *watch) add(resp *pb.WatchResponse) error {
 		}
 		r := store.Record{Key: string(ev.Kv.Key[len(w.s.space):])}
 		if ev.Type == clientv3.EventTypePut {
-			r.Value, r.Rev = string(ev.Kv.Value), rev
+			var newest point
+			var err error
+			if r, err = w.s.decode(ev.Kv, &newest); err != nil {
+				return err
+			}
+			w.s.saw(newest)
 		}
 		e.Changes = append(e.Changes, r)
 	}

@@ -1,0 +1,221 @@
+package etcdstore
+
+// How a store notices that its cluster was set back: to an older copy of the data, under the same cluster ID, with other
+// commits since then. Revision numbers then mean other commits, and a record that is expected at one of them may match by
+// accident.
+//
+// Every commit that puts writes a key of its own beside the records, a lane: <prefix>past/<id>. One process uses a lane, for
+// one commit at a time, and only at the revision at which it last wrote it. The values of the records name the lane. So a
+// lane that has at least the revision of a record proves that the record's commit, and all before it, are in the past
+// of the cluster. Every transaction compares the lane of the newest record that this process has seen.
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+const pastName = "past/"
+
+// Open removes the lanes that were not written for longest when there are more than maxLanes: one for each process that ever
+// committed.
+const maxLanes = 4096
+
+// laneID is the random name of a lane.
+type laneID [8]byte
+
+// point is a commit: the lane that it wrote, and its revision. The zero point is before the first commit.
+type point struct {
+	lane laneID
+	rev  uint64
+}
+
+// lane returns the key of a lane.
+func (s *Store) lane(id laneID) string { return s.past + hex.EncodeToString(id[:]) }
+
+// takeLane returns a lane that no other commit uses, with the revision that it has.
+func (s *Store) takeLane() point {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.lanes); n > 0 {
+		p := s.lanes[n-1]
+		s.lanes = s.lanes[:n-1]
+		return p
+	}
+	var p point
+	_, _ = rand.Read(p.lane[:]) // never fails
+	return p
+}
+
+// freeLane returns a lane whose revision is known to the free ones.
+func (s *Store) freeLane(p point) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lanes = append(s.lanes, p)
+}
+
+// newest returns the newest commit of which a record was seen.
+func (s *Store) newest() point {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.head
+}
+
+// saw notes a commit of which a record was seen.
+func (s *Store) saw(p point) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.rev > s.head.rev {
+		s.head = p
+	}
+}
+
+// decode returns the record of a key, and raises newest to the commit that wrote it.
+func (s *Store) decode(kv *mvccpb.KeyValue, newest *point) (store.Record, error) {
+	p := point{rev: uint64(kv.ModRevision)}
+	n := len(kv.Value) - len(p.lane)
+	key := string(kv.Key[len(s.space):])
+	if n < 0 {
+		return store.Record{}, wrap("read", fmt.Errorf("%w: record %.80q has %d bytes", ipalloc.ErrCorrupt, key, len(kv.Value)))
+	}
+	copy(p.lane[:], kv.Value[n:])
+	if p.rev > newest.rev {
+		*newest = p
+	}
+	return store.Record{Key: key, Value: string(kv.Value[:n]), Rev: p.rev}, nil
+}
+
+// standing is what a transaction compares beside the expectations of a commit: the format record, the newest commit that was
+// seen, and the lane that it writes, if any.
+type standing struct {
+	last point
+	lane point // of no ID if the transaction writes none
+}
+
+// standing begins a transaction that compares the format record and the past. Its answers, if it fails, begin with those keys.
+func (s *Store) standing(at standing) *pb.TxnRequest {
+	req := &pb.TxnRequest{}
+	expect(req, s.format, s.mark)
+	if at.last.rev > 0 {
+		key := s.lane(at.last.lane)
+		req.Compare = append(req.Compare, &pb.Compare{
+			Key: []byte(key), Target: pb.Compare_MOD, Result: pb.Compare_GREATER,
+			TargetUnion: &pb.Compare_ModRevision{ModRevision: int64(at.last.rev) - 1},
+		})
+		req.Failure = append(req.Failure, lookup(key))
+	}
+	if at.lane.lane != (laneID{}) {
+		expect(req, s.lane(at.lane.lane), at.lane.rev)
+	}
+	return req
+}
+
+// expect adds the comparison of a key's revision to a transaction.
+func expect(req *pb.TxnRequest, key string, rev uint64) {
+	req.Compare = append(req.Compare, revisionIs(key, rev))
+	req.Failure = append(req.Failure, lookup(key))
+}
+
+// errLane means that the lane of a commit was removed, and that the transaction can be sent with another one.
+var errLane = errors.New("etcdstore: lane removed")
+
+// stands returns the number of answers of a failed transaction that are not about expectations, or the error if one of these
+// keys is why it failed. errLane: it is to be sent again.
+func (s *Store) stands(ctx context.Context, op string, at standing, resp *pb.TxnResponse) (int, error) {
+	if revisionOf(resp, 0) != s.mark {
+		return 0, s.formatChanged(op, resp)
+	}
+	n := 1
+	if at.last.rev > 0 {
+		if have := revisionOf(resp, n); have == 0 {
+			if err := s.prove(ctx, op, at.last); err != nil {
+				return 0, err
+			}
+			return 0, errLane
+		} else if have < at.last.rev {
+			return 0, s.setBack(op, at.last)
+		}
+		n++
+	}
+	if at.lane.lane != (laneID{}) {
+		if have := revisionOf(resp, n); have == 0 && at.lane.rev > 0 {
+			return 0, errLane
+		} else if have != at.lane.rev {
+			return 0, s.setBack(op, at.lane)
+		}
+		n++
+	}
+	return n, nil
+}
+
+// setBack returns the error of a cluster whose past lacks a commit that this process saw.
+func (s *Store) setBack(op string, p point) error {
+	return replaced(op, "the cluster was set back: its past has not the commit %d that this process saw", p.rev)
+}
+
+// prove looks for a commit whose lane was removed in what the servers remember of that revision, and takes the lane that was
+// written last in its place.
+func (s *Store) prove(ctx context.Context, op string, p point) error {
+	var resp *pb.TxnResponse
+	err := s.read(ctx, op, func(ctx context.Context) (err error) {
+		resp, err = s.kv.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
+			rangeOp(&pb.RangeRequest{Key: []byte(s.lane(p.lane)), Revision: int64(p.rev), KeysOnly: true}),
+			s.lanesBy(pb.RangeRequest_DESCEND, 1),
+		}})
+		return err
+	})
+	if errors.Is(err, store.ErrCompacted) {
+		return replaced(op, "commit %d, which this process saw, is too old to be compared with the past of the cluster", p.rev)
+	}
+	if err != nil {
+		return err
+	}
+	if kvs := resp.Responses[1].GetResponseRange().GetKvs(); revisionOf(resp, 0) == p.rev && len(kvs) > 0 {
+		if now, ok := s.pointOf(kvs[0]); ok && now.rev >= p.rev {
+			s.mu.Lock()
+			s.head = now
+			s.mu.Unlock()
+			return nil
+		}
+	}
+	return s.setBack(op, p)
+}
+
+// pointOf returns the commit that last wrote a lane.
+func (s *Store) pointOf(kv *mvccpb.KeyValue) (p point, ok bool) {
+	p.rev = uint64(kv.ModRevision)
+	b, err := hex.DecodeString(string(kv.Key[len(s.past):]))
+	return p, copy(p.lane[:], b) == len(p.lane) && err == nil
+}
+
+// lanesBy reads lanes in the order in which they were last written.
+func (s *Store) lanesBy(order pb.RangeRequest_SortOrder, limit int) *pb.RequestOp {
+	return rangeOp(&pb.RangeRequest{
+		Key: []byte(s.past), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(s.past)), Limit: int64(limit), KeysOnly: true,
+		SortOrder: order, SortTarget: pb.RangeRequest_MOD,
+	})
+}
+
+// sweep removes the lanes that were not written for longest. A process that comes back to a removed one proves its past by
+// what the servers remember. If sweep fails, another Open does it.
+func (s *Store) sweep(ctx context.Context) {
+	resp, err := s.kv.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{s.lanesBy(pb.RangeRequest_ASCEND, s.maxOps)}})
+	if err != nil {
+		return
+	}
+	req := &pb.TxnRequest{}
+	for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
+		req.Compare = append(req.Compare, revisionIs(string(kv.Key), uint64(kv.ModRevision)))
+		req.Success = append(req.Success, deleteOp(string(kv.Key)))
+	}
+	_, _ = s.writeOnce(ctx, "open", req)
+}

@@ -1,0 +1,206 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/etcdtest"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// setBack ends a member, puts what keep made of its data in the place of the data, and starts it.
+func setBack(t *testing.T, c *etcdtest.Cluster, change func(data string) error) {
+	t.Helper()
+	m := c.Members()[0]
+	m.Kill()
+	if err := change(m.DataDir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// again repeats a call for as long as its error says that this can help: a client may have to find the member again.
+func again(f func() error) error {
+	err := f()
+	for i := 0; i < 100 && Retryable(err); i++ {
+		err = f()
+	}
+	return err
+}
+
+// A cluster is set back to a copy of its data, under the same cluster ID, and another process commits as often as commits were
+// lost. A process that knows the lost ones gets ErrReplaced from whatever it does first, and assigns nothing twice.
+func TestSetBackUnderAnotherWriter(t *testing.T) {
+	c := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	prefix := newPrefix()
+	other := newEngine(t, openIn(t, connect(t, c.Endpoints()), prefix, Options{}), "10.0.0.0/24")
+	lost := auto(t, other, "h", "one", "")
+	client := connect(t, c.Endpoints())
+	firsts := map[string]func(s *Store, e *ipset.Engine) error{
+		"assign": func(_ *Store, e *ipset.Engine) error {
+			_, err := e.Assign(limited(t), ipset.HostOwner("h"), "two")
+			return err
+		},
+		"commit": func(s *Store, _ *ipset.Engine) error {
+			_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "x", Expect: store.AnyRevision}})
+			return err
+		},
+		"guard": func(s *Store, _ *ipset.Engine) error {
+			_, err := s.Commit(limited(t), []store.Op{{Key: "nothing"}})
+			return err
+		},
+		"get":  func(s *Store, _ *ipset.Engine) error { _, err := s.Get(limited(t), nil, "c"); return err },
+		"list": func(s *Store, _ *ipset.Engine) error { _, _, err := s.List(limited(t), store.Range{}); return err },
+		"watch": func(s *Store, _ *ipset.Engine) (err error) {
+			ctx, cancel := context.WithCancel(limited(t))
+			defer cancel()
+			for _, err = range s.Watch(ctx, s.head.rev-5, "") {
+				cancel()
+			}
+			return err
+		},
+	}
+	stores, engines := make(map[string]*Store), make(map[string]*ipset.Engine)
+	for name := range firsts {
+		s := openIn(t, client, prefix, Options{})
+		stores[name], engines[name] = s, newEngine(t, s, "10.0.0.0/24")
+		if held, err := engines[name].IPsByHandle(limited(t), "one"); err != nil || len(held) != 1 {
+			t.Fatal(held, err)
+		}
+	}
+	copied := filepath.Join(t.TempDir(), "copy")
+	setBack(t, c, func(data string) error { return os.CopyFS(copied, os.DirFS(data)) })
+	for name, s := range stores { // "one" is released, and then all see that; this is what will be lost
+		err := again(func() error { _, err := engines[name].ReleaseByHandle(limited(t), "one"); return err })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again(func() error { _, _, err := s.List(limited(t), store.Range{}); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setBack(t, c, func(data string) error {
+		return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(copied)))
+	})
+	e := newEngine(t, openIn(t, connect(t, c.Endpoints()), prefix, Options{}), "10.0.0.0/24")
+	held := map[netip.Addr]string{lost: "one"}
+	for i := range 8 {
+		handle := fmt.Sprint("b", i)
+		held[auto(t, e, "h", handle, "")] = handle
+	}
+	for name, first := range firsts {
+		if err := again(func() error { return first(stores[name], engines[name]) }); !errors.Is(err, ErrReplaced) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	err := again(func() error {
+		got, err := other.Assign(limited(t), ipset.HostOwner("h"), "three")
+		held[got.Address] = "three"
+		return err
+	})
+	if err != nil {
+		t.Errorf("a process that saw nothing of what was lost: %v", err)
+	}
+	wantHeld(t, e, held)
+	if rep, err := e.Check(limited(t), nil); err != nil || len(rep.Problems) > 0 {
+		t.Errorf("%+v, %v", rep.Problems, err)
+	}
+}
+
+// Lanes that were not written for long are removed by Open. A process whose newest commit wrote one of them proves its past by
+// the revision that the servers remember, and goes on; if that was compacted, it cannot, and gets ErrReplaced.
+func TestLanesAreRemoved(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	for _, compacted := range []bool{false, true} {
+		prefix := newPrefix()
+		writer, reader := openIn(t, client, prefix, Options{}), openIn(t, client, prefix, Options{})
+		rev := mustCommit(t, writer, "k", "v")
+		if recs, err := reader.Get(limited(t), nil, "k"); err != nil || recs[0].Rev != rev || reader.head.rev != rev {
+			t.Fatalf("%v, %v", recs, err)
+		}
+		if _, err := client.Delete(limited(t), writer.lane(writer.head.lane)); err != nil {
+			t.Fatal(err)
+		}
+		last := mustCommit(t, openIn(t, client, prefix, Options{}), "other", "v")
+		if compacted {
+			if _, err := client.Compact(limited(t), int64(last)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := reader.Get(limited(t), nil, "k")
+		_, err2 := writer.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: rev}})
+		if compacted != errors.Is(err, ErrReplaced) || compacted != errors.Is(err2, ErrReplaced) || !compacted && errors.Join(err, err2) != nil {
+			t.Errorf("compacted %v: %v, %v", compacted, err, err2)
+		}
+	}
+}
+
+// Open bounds the number of lanes, and takes those that were not written for longest.
+func TestOpenSweepsLanes(t *testing.T) {
+	client := connect(t, sharedCluster(t).Endpoints())
+	prefix := newPrefix()
+	s := openIn(t, client, prefix, Options{})
+	ops := make([]clientv3.Op, 0, 100)
+	for i := range maxLanes {
+		if ops = append(ops, clientv3.OpPut(fmt.Sprintf("%s%016x", s.past, i), "")); len(ops) < 100 && i < maxLanes-1 {
+			continue
+		}
+		if _, err := client.Txn(limited(t)).Then(ops...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+		ops = ops[:0]
+	}
+	count := func() int64 {
+		resp, err := client.Get(limited(t), s.past, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Count
+	}
+	openIn(t, client, prefix, Options{})
+	if n := count(); n != maxLanes {
+		t.Errorf("%d lanes", n)
+	}
+	mustCommit(t, s, "k", "v")
+	openIn(t, client, prefix, Options{})
+	if n := count(); n >= maxLanes {
+		t.Errorf("%d lanes", n)
+	}
+	mustCommit(t, s, "k", "w")
+	if recs, err := openIn(t, client, prefix, Options{}).Get(limited(t), nil, "k"); err != nil || recs[0].Value != "w" {
+		t.Errorf("%v, %v", recs, err)
+	}
+}
+
+// Commits that one process makes at the same time use lanes of their own, and later ones use these again.
+func TestLanesOfOneProcess(t *testing.T) {
+	s := open(t)
+	for range 20 {
+		done := make(chan error)
+		for i := range 4 {
+			go func() {
+				_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: fmt.Sprint("k", i), Expect: store.AnyRevision}})
+				done <- err
+			}()
+		}
+		for range 4 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if n := len(s.lanes); n == 0 || n > 4 {
+		t.Errorf("%d lanes", n)
+	}
+}
