@@ -14,7 +14,7 @@ import (
 )
 
 // ipamRefused are the errors of the calls for one held address.
-var ipamRefused = map[string]error{"": nil, "free": ipalloc.ErrNotHeld, "cooling": ipalloc.ErrCooling, "other": ipalloc.ErrMismatch}
+var ipamRefused = map[string]error{"": nil, "free": ipalloc.ErrNotHeld, "cooling": ipalloc.ErrCooling, "other": ipalloc.ErrMismatch, "shared": ipalloc.ErrInUse}
 
 // lease is the operations of a DHCP server.
 func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {

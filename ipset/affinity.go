@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -277,115 +276,5 @@ func (p *disownPlan) Plan(t *txn) error {
 		}
 		t.Change(be)
 	}
-	return nil
-}
-
-// SetOwnerArgs are the arguments of [Engine.SetAttributes].
-type SetOwnerArgs struct {
-	Address netip.Addr
-	// Guard names the handle, and perhaps the allocation, that must hold the address.
-	Guard
-	// Active and Alternate replace the attributes where they are not nil.
-	Active, Alternate *Attributes
-	// Host, if not nil, becomes the host that the address is held for: the one that a virtual machine has moved to.
-	Host *Owner
-	// Swap exchanges active and alternate before they are replaced.
-	Swap bool
-	// IfActive and IfAlternate, if not nil, must equal the present attributes, before the swap.
-	IfActive, IfAlternate *Attributes
-}
-
-// SetAttributes changes the attributes of one address: of the owner that is active and of the one that may take over, and
-// swaps them; and the host that it is held for. Other addresses of the handle keep theirs.
-//
-// It returns [ipalloc.ErrInvalid] for an address or a host that cannot be; [ipalloc.ErrNotHeld] if the address is not held;
-// [ipalloc.ErrMismatch] if the guard or one of the expected
-// attributes does not hold; then nothing changes.
-func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
-	if addr.CheckAddr(a.Address) != nil {
-		return wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Err: errBadAddress})
-	}
-	if a.Host != nil {
-		if err := a.Host.Check(); err != nil {
-			return wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Err: err})
-		}
-	}
-	if err := e.run.Do(ctx, &attributesPlan{a}); err != nil {
-		return wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Owner: a.Handle, Err: err})
-	}
-	return nil
-}
-
-type attributesPlan struct{ SetOwnerArgs }
-
-// Detach implements [occ.Detacher].
-func (p *attributesPlan) Detach() {
-	for _, a := range []**Attributes{&p.Active, &p.Alternate, &p.IfActive, &p.IfAlternate} {
-		if *a != nil {
-			c := **a
-			*a = &c
-		}
-	}
-	if p.Host != nil {
-		c := *p.Host
-		p.Host = &c
-	}
-}
-
-// Plan implements [occ.Plan].
-func (p *attributesPlan) Plan(t *txn) error {
-	cat, err := t.catalog()
-	if err != nil {
-		return err
-	}
-	be, err := t.locate(cat, p.Address)
-	if err != nil {
-		return err
-	}
-	if be == nil {
-		return ipalloc.ErrNotHeld
-	}
-	t.Guard(&be.Cell)
-	if be.Block == nil {
-		return ipalloc.ErrNotHeld
-	}
-	if err := t.ready(be, p.Address); err != nil {
-		return err
-	}
-	al, ok := be.Lookup(p.Address)
-	switch {
-	case !ok || al.Cooling:
-		return ipalloc.ErrNotHeld
-	case p.IfActive != nil && *p.IfActive != al.Attributes, p.IfAlternate != nil && *p.IfAlternate != al.Alternate:
-		return errOwner
-	}
-	active, alternate := al.Attributes, al.Alternate
-	if p.Swap {
-		active, alternate = alternate, active
-	}
-	if p.Active != nil {
-		active = *p.Active
-	}
-	if p.Alternate != nil {
-		alternate = *p.Alternate
-	}
-	x, _ := be.Block.Ordinal(p.Address)
-	if be.CanDrop(x, p.Guard) != Released {
-		return errOwner
-	}
-	_, a := be.Look(x)
-	h, _ := a.Find(p.Guard)
-	index := cat.index(be.at)
-	if err := t.Room(t.blockOps(be, opsPerAddress+len(index)+bits.OnesCount64(h.Indexed), false, false)); err != nil {
-		return err
-	}
-	if err := be.Block.SetAttributes(p.Address, p.Guard, active, alternate, index...); err != nil {
-		return err
-	}
-	if p.Host != nil {
-		a := be.Change(x)
-		a.Host, a.Borrowed = *p.Host, *p.Host != be.Owner()
-	}
-	t.Change(be)
 	return nil
 }

@@ -444,3 +444,93 @@ func TestSharedAddressCountsOnce(t *testing.T) {
 		t.Errorf("%d allocations, Check counts %d", n, rep.Allocations)
 	}
 }
+
+// Each call with a Guard acts on the holder that the Guard names: the first, the second or the last of three. The others keep
+// what they have, and a call that cannot spare them is refused.
+func TestGuardNamesItsHolder(t *testing.T) {
+	attrs := func(v string) Attributes { a, _ := NewAttributes(map[string]string{"is": v}); return a }
+	said := func(h Allocation) string {
+		return fmt.Sprint(h.Host, h.Handle, h.Seq, h.Until, h.Attributes, h.Alternate)
+	}
+	moved, other := HostOwner("moved"), attrs("other")
+	own := func(h Allocation) *Attributes { return &h.Attributes }
+	calls := map[string]struct {
+		call func(e *Engine, h Allocation) error
+		want func(h *Allocation) // what becomes of the holder; nil if it leaves
+		err  error
+	}{
+		"SetAttributes of the other": {func(e *Engine, h Allocation) error {
+			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: Guard{Handle: h.Handle}, Alternate: &other, IfActive: own(h)})
+		}, func(h *Allocation) { h.Alternate = other }, nil},
+		"SetAttributes by sequence number": {func(e *Engine, h Allocation) error {
+			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: Guard{Seq: h.Seq}, Swap: true})
+		}, func(h *Allocation) { h.Attributes, h.Alternate = h.Alternate, h.Attributes }, nil},
+		"SetAttributes of the host": {func(e *Engine, h Allocation) error {
+			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: Guard{Handle: h.Handle, Seq: h.Seq}, Host: &moved})
+		}, func(h *Allocation) { h.Host = moved }, nil},
+		"SetAttributes of an old holder": {func(e *Engine, h Allocation) error {
+			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: Guard{Handle: h.Handle, Seq: h.Seq + 100}, Host: &moved})
+		}, func(*Allocation) {}, ipalloc.ErrMismatch},
+		"RenewIP": {func(e *Engine, h Allocation) error {
+			_, err := e.RenewIP(bg, vip, Guard{Handle: h.Handle}, 5*time.Hour)
+			return err
+		}, func(h *Allocation) { h.Until = t0.Add(5 * time.Hour) }, nil},
+		"ReleaseIPs": {func(e *Engine, h Allocation) error {
+			_, err := e.ReleaseIPs(bg, Release{vip, Guard{Handle: h.Handle}})
+			return err
+		}, nil, nil},
+		"Release": {func(e *Engine, h Allocation) error {
+			_, err := e.Release(bg, ReleaseArgs{Addresses: []Release{{vip, Guard{Seq: h.Seq}}}})
+			return err
+		}, nil, nil},
+		"Decline": {func(e *Engine, h Allocation) error {
+			_, err := e.Decline(bg, DeclineArgs{Address: vip, Guard: Guard{Handle: h.Handle}, For: time.Hour})
+			return err
+		}, func(*Allocation) {}, ipalloc.ErrInUse},
+	}
+	for name, c := range calls {
+		for i := range 3 {
+			p := pool("a", "10.0.0.0/29", 29)
+			p.Index = []string{"is"}
+			w := newWorld(t, Config{}, p)
+			w.Engine = w.engine(storetest.NewLimited(w.store, store.Limits{Ops: 40}))
+			for k, handle := range []string{"p", "q", "s"} {
+				claim := Claim{Handle: handle, Attributes: attrs(handle), Share: Share{Max: 3}, TTL: time.Duration(k+1) * time.Hour}
+				if _, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner(hostsOf[handle]), Claim: claim}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			al, err := w.Lookup(bg, vip)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			holders := slices.Collect(al.Holders())
+			for k, h := range holders {
+				if k != i {
+					want = append(want, said(h))
+				} else if c.want != nil {
+					c.want(&h)
+					want = append(want, said(h))
+				}
+			}
+			if err := c.call(w.Engine, holders[i]); !errors.Is(err, c.err) {
+				t.Fatalf("%s, holder %d: %v, want %v", name, i, err, c.err)
+			}
+			if al, err = w.Lookup(bg, vip); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for h := range al.Holders() {
+				got = append(got, said(h))
+				if als, err := w.IPsByAttribute(bg, "is", h.Attributes.Map()["is"]); h.Attributes != (Attributes{}) && (err != nil || !slices.ContainsFunc(als, func(al Allocation) bool { return al.Handle == h.Handle })) {
+					t.Errorf("%s, holder %d: the index has %+v, %v", name, i, als, err)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, holder %d:\ngot  %v\nwant %v", name, i, got, want)
+			}
+			w.check()
+		}
+	}
+}

@@ -43,6 +43,7 @@ var (
 	errNotEmpty   error = &cause{"addresses of the block are held", ipalloc.ErrInUse}
 	errTorn       error = &cause{"a part of the addresses in a row has been released", ipalloc.ErrMismatch}
 	errOwner      error = &cause{"held by another, or with other attributes", ipalloc.ErrMismatch}
+	errCoHeld     error = &cause{"others hold the address as well", ipalloc.ErrInUse}
 	errExhausted  error = &cause{"sequence numbers are exhausted", ipalloc.ErrLimit}
 )
 

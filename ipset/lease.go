@@ -131,7 +131,7 @@ func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g Guard, ttl time.Du
 // DeclineArgs are the arguments of [Engine.Decline].
 type DeclineArgs struct {
 	Address netip.Addr
-	// Guard is the holder that declines the address. Without it, whatever holder there is loses the address.
+	// Guard is the holder that declines the address. It must be the only one: without a Guard, all holders lose the address.
 	Guard
 	// For is how long the address stays out of use.
 	For time.Duration
@@ -140,12 +140,12 @@ type DeclineArgs struct {
 }
 
 // Decline takes an address from its holder and out of use for a time, in one commit, as after a DHCPDECLINE: something else on the
-// network answers for it. Other holders of the address lose it, too. Until then it cools and no call assigns it, its former
+// network answers for it. Until then it cools and no call assigns it, its former
 // holder included. [Engine.Lookup] and Allocations show it with the reason. To repeat a Decline with the same handle is no error
 // and changes nothing.
 //
-// Errors, nothing changed: [ipalloc.ErrMismatch] with the holder if the guard names another, [ipalloc.ErrCooling] with the time
-// if the address cools for another reason, [ipalloc.ErrNotHeld], and [ipalloc.ErrInvalid]; [ipalloc.ErrLimit] for a reason of more
+// Errors, nothing changed: [ipalloc.ErrMismatch] with the holder if the guard names another, [ipalloc.ErrInUse] if others hold the
+// address beside the one that the guard names, [ipalloc.ErrCooling] with the time if the address cools for another reason, [ipalloc.ErrNotHeld], and [ipalloc.ErrInvalid]; [ipalloc.ErrLimit] for a reason of more
 // than some 64 KiB; errors of the store as elsewhere.
 func (e *Engine) Decline(ctx context.Context, a DeclineArgs) (Allocation, error) {
 	fail := func(err error) (Allocation, error) {
@@ -157,6 +157,9 @@ func (e *Engine) Decline(ctx context.Context, a DeclineArgs) (Allocation, error)
 	var declined Allocation
 	decline := func(t *txn, h place) error {
 		_, was := h.be.Look(h.x)
+		if a.Guard != (Guard{}) && was.Count() > 1 {
+			return errCoHeld
+		}
 		why, err := block.DeclineAttributes(h.Handle, a.Reason)
 		if err != nil {
 			return err

@@ -44,11 +44,15 @@ func (m *IPSet) Held(a netip.Addr, handle string) string {
 	return ""
 }
 
-// Decline keeps an address that a handle holds from all for a time; it says what stands in the way, as Held does.
+// Decline keeps an address that a handle holds from all for a time; it says what stands in the way, as Held does, or "shared" if
+// others hold it besides.
 func (m *IPSet) Decline(a netip.Addr, handle string, d time.Duration) string {
 	b, why := m.containing(a), m.Held(a, handle)
 	if why == "cooling" && handle != "" && b.Holds[a].Declined && b.Holds[a].By == handle {
 		return ""
+	}
+	if why == "" && handle != "" && len(b.Holds[a].Holders()) > 1 {
+		return "shared"
 	}
 	if why == "" {
 		b.Decline(a, b.Holds[a].find(handle), m.Now, d)

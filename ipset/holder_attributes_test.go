@@ -1,0 +1,28 @@
+package ipset
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// SetAttributes refuses what is no plain address, and one that nobody holds.
+func TestSetAttributesOfNoAddress(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	for _, tt := range []struct {
+		at   netip.Addr
+		want error
+	}{
+		{netip.Addr{}, ipalloc.ErrInvalid},
+		{ip("::ffff:10.0.0.1"), ipalloc.ErrInvalid},
+		{ip("fe80::1%eth0"), ipalloc.ErrInvalid},
+		{ip("10.0.0.1"), ipalloc.ErrNotHeld},
+		{ip("10.1.0.1"), ipalloc.ErrNotHeld},
+	} {
+		if err := w.SetAttributes(bg, SetOwnerArgs{Address: tt.at, Active: &Attributes{}}); !errors.Is(err, tt.want) {
+			t.Errorf("%v: %v, want %v", tt.at, err, tt.want)
+		}
+	}
+}
