@@ -4,44 +4,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/combine"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A request is one caller's commit. Callers queue theirs; a goroutine that lives while there are any takes all that wait
-// into one transaction of bbolt, so that they share its syncs. The first caller does so itself if its context cannot end.
-// There is no timer: while one transaction is under way, the next one gathers.
+// request is one caller's commit to a table. Commits that wait share one transaction of bbolt, and so its syncs.
 type request struct {
 	table string
 	ops   []store.Op
 	bytes int
-	done  chan struct{}
-	rev   uint64
-	err   error
 }
+
+type call = combine.Call[request]
 
 // newRequest returns a request for valid ops. A caller whose context can end may return while the request is in a transaction,
 // and then change them: they are copied.
-func newRequest(ctx context.Context, table string, ops []store.Op) *request {
+func newRequest(ctx context.Context, table string, ops []store.Op) request {
 	if ctx.Done() != nil {
 		ops = slices.Clone(ops)
 	}
-	r := &request{table: table, ops: ops, done: make(chan struct{})}
+	r := request{table: table, ops: ops}
 	for i := range ops {
 		r.bytes += len(ops[i].Key) + len(ops[i].Value)
 	}
 	return r
-}
-
-// finish answers the caller.
-func (r *request) finish(rev uint64, err error) {
-	r.rev, r.err = rev, err
-	close(r.done)
 }
 
 // batchBytes is how much of what waits goes into one transaction, so that a caller with little does not wait for many with
@@ -66,133 +57,46 @@ func (s *Store) commit(ctx context.Context, table string, ops []store.Op) (uint6
 	if err := store.CheckOps("boltstore", ops, limits); err != nil {
 		return 0, err
 	}
-	r := newRequest(ctx, table, ops)
-	leads, err := s.enqueue(r)
-	if err != nil {
-		return 0, err
-	}
-	switch {
-	case leads && ctx.Done() == nil: // the caller would only wait: spare it the switch to another goroutine
-		s.lead()
-	case leads:
-		go s.run()
-	}
-	select {
-	case <-r.done:
-		return r.rev, r.err
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	if i := slices.Index(s.queue, r); i >= 0 {
-		s.queue = slices.Delete(s.queue, i, i+1)
-		s.mu.Unlock()
+	c := &call{Ctx: ctx, What: newRequest(ctx, table, ops)}
+	switch s.queue.Do(c) {
+	case combine.Answered:
+		return c.Rev, c.Err
+	case combine.Untouched:
 		return 0, failure("commit", s.path, ctx.Err())
 	}
-	s.mu.Unlock()
-	select {
-	case <-r.done:
-		return r.rev, r.err
-	default:
-		return 0, unknown(s.path, ctx.Err())
-	}
+	return 0, unknown(s.path, ctx.Err())
 }
 
-// enqueue adds a request to the queue. leads is true if nothing commits the queue yet: the caller must see to that.
-func (s *Store) enqueue(r *request) (leads bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return false, failure("commit", s.path, ipalloc.ErrClosed)
-	case s.opts.ReadOnly:
-		return false, failure("commit", s.path, ErrReadOnly)
-	case s.failed != nil:
-		return false, s.afterFailure(s.failed)
-	}
-	s.queue = append(s.queue, r)
-	leads, s.running = !s.running, true
-	return leads, nil
-}
-
-// run commits what is queued until nothing is.
-func (s *Store) run() {
-	for s.batch() {
-	}
-}
-
-// lead commits one batch, and leaves what is queued then to a goroutine.
-func (s *Store) lead() {
-	if s.batch() {
-		go s.run()
-	}
-}
-
-// batch commits one batch and reports whether more is queued.
-func (s *Store) batch() (more bool) {
-	s.gather()
-	err := s.transaction()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
+// batch commits one batch.
+func (s *Store) batch() {
+	if err := s.transaction(); err != nil {
 		s.fail(err)
 	}
-	if len(s.queue) > 0 {
-		return true
-	}
-	s.running = false
-	if s.idle != nil {
-		close(s.idle)
-	}
-	return false
 }
 
-// gather lets callers that are about to queue do so, above all those that the last transaction has answered: it yields for
-// as long as that makes the queue longer. A lone caller is delayed by one yield, a fraction of a microsecond.
-func (s *Store) gather() {
-	for n := 0; ; {
-		s.mu.Lock()
-		now := len(s.queue)
-		s.mu.Unlock()
-		if now <= n {
-			return
-		}
-		n = now
-		runtime.Gosched()
-	}
-}
-
-// take moves what waits, or as much of it as fits one transaction, out of the queue.
-func (s *Store) take() []*request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n, size := 0, 0
-	for n < len(s.queue) && (n == 0 || size+s.queue[n].bytes <= batchBytes) {
-		size += s.queue[n].bytes
-		n++
-	}
-	batch := slices.Clone(s.queue[:n])
-	s.queue = slices.Delete(s.queue, 0, n)
-	return batch
-}
-
-// afterFailure returns the error of a commit after one that failed with cause.
-func (s *Store) afterFailure(cause error) error {
-	return &ipalloc.Error{Package: "boltstore", Op: "commit", Text: s.path, Err: fmt.Errorf("%w: %w", ErrFailed, cause)}
-}
-
-// fail ends commits. The lock is held.
+// fail makes no more commits.
 func (s *Store) fail(err error) {
+	s.mu.Lock()
 	s.failed = err
-	for _, r := range s.queue {
-		r.finish(0, s.afterFailure(err))
+	if !s.closed {
+		s.queue.Stop(&ipalloc.Error{Package: "boltstore", Op: "commit", Text: s.path, Err: fmt.Errorf("%w: %w", ErrFailed, err)})
 	}
-	s.queue = nil
+	s.mu.Unlock()
 	s.opts.Logger.Error("no more commits are made until the file is opened again", "path", s.path, "error", err)
+}
+
+// take returns what waits, or as much of it as fits one transaction.
+func (s *Store) take() []*call {
+	size := 0
+	return s.queue.Take(func(c *call) bool {
+		size += c.What.bytes
+		return size <= batchBytes
+	})
 }
 
 // transaction commits one batch and answers its callers. It returns an error if the store can't go on.
 func (s *Store) transaction() error {
-	var batch []*request
+	var batch []*call
 	var revs []uint64
 	var errs []error
 	var b *batchWriter
@@ -206,7 +110,7 @@ func (s *Store) transaction() error {
 		b = newBatchWriter(s, tx)
 		revs, errs = make([]uint64, len(batch)), make([]error, len(batch))
 		for i, r := range batch {
-			if revs[i], errs[i] = b.commit(r.table, r.ops); errs[i] != nil && !ofOne(errs[i]) {
+			if revs[i], errs[i] = b.commit(r.What.table, r.What.ops); errs[i] != nil && !ofOne(errs[i]) {
 				return errors.Join(errs[i], tx.Rollback())
 			}
 		}
@@ -252,12 +156,12 @@ func ofOne(err error) bool {
 }
 
 // answer gives each caller its answer, or one error to all.
-func answer(batch []*request, revs []uint64, errs []error, err error) {
+func answer(batch []*call, revs []uint64, errs []error, err error) {
 	for i, r := range batch {
 		if err != nil {
-			r.finish(0, err)
+			r.Answer(0, err)
 		} else {
-			r.finish(revs[i], errs[i])
+			r.Answer(revs[i], errs[i])
 		}
 	}
 }

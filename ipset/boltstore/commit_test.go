@@ -52,10 +52,7 @@ func hold(t *testing.T, s *Store) (release func()) {
 // queued waits until n commits wait.
 func queued(s *Store, n int) {
 	for {
-		s.mu.Lock()
-		have := len(s.queue)
-		s.mu.Unlock()
-		if have == n {
+		if s.queue.Waiting() == n {
 			return
 		}
 		runtime.Gosched()
@@ -171,16 +168,13 @@ func TestContextEndsDuringCommit(t *testing.T) {
 	}
 	cancel, done = try("under way")
 	queued(s, 1)
-	r := s.take()[0] // what the goroutine that waits for the transaction would do next
+	c := s.take()[0] // what the goroutine that waits for the transaction would do next
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) || !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("while it is under way: %v", err)
 	}
-	s.mu.Lock()
-	s.queue = append(s.queue, r)
-	s.mu.Unlock()
 	release()
-	<-r.done
+	s.queue.Do(&call{Ctx: t.Context(), What: c.What})
 	recs, err := s.Get(t.Context(), nil, "waits", "under way")
 	if err != nil || recs[0].Rev != 0 || recs[1].Rev != 1 {
 		t.Errorf("%v, %v", recs, err)
@@ -461,9 +455,7 @@ func TestSyncFails(t *testing.T) {
 	if fatal == nil || !errors.Is(answer, ipalloc.ErrUnknownOutcome) || !errors.Is(answer, syscall.EIO) {
 		t.Errorf("written: %v, %v", fatal, answer)
 	}
-	s.mu.Lock()
 	s.fail(fatal)
-	s.mu.Unlock()
 	if _, err := s.Commit(t.Context(), []store.Op{put("a", "2", 1)}); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
 		t.Errorf("Commit: %v", err)
 	}

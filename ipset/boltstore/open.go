@@ -13,6 +13,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/combine"
 )
 
 // lockPoll is how often Open asks for a lock that another process has.
@@ -49,6 +51,9 @@ func open(ctx context.Context, path string, opts Options, mapped int) (*Store, e
 		return nil, err
 	}
 	s := &Store{path: path, opts: opts, file: f, state: st}
+	if s.queue = combine.New[request](true, s.batch); opts.ReadOnly {
+		s.queue.Stop(failure("commit", path, ErrReadOnly))
+	}
 	s.watches.oldest = st.rev
 	if err := s.attach(mapped); err != nil {
 		f.Close()

@@ -12,6 +12,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/combine"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -23,10 +24,9 @@ type Store struct {
 	file *os.File
 	db   *bbolt.DB
 
+	queue *combine.Queue[request] // commits that wait
+
 	mu      sync.Mutex
-	queue   []*request
-	running bool          // a goroutine commits what is queued
-	idle    chan struct{} // closed when it ends; nil unless Close waits for that
 	closed  bool
 	dirty   bool  // commits were made that one of the two meta pages does not show
 	failed  error // why no more commits are made
@@ -79,17 +79,11 @@ func (s *Store) end() (closed bool) {
 		return true
 	}
 	s.closed = true
-	for _, r := range s.queue {
-		r.finish(0, failure("commit", s.path, ipalloc.ErrClosed))
-	}
-	s.queue = nil
+	s.queue.Stop(failure("commit", s.path, ipalloc.ErrClosed))
 	s.watches.wake()
-	if s.running {
-		s.idle = make(chan struct{})
-		s.mu.Unlock()
-		<-s.idle
-		s.mu.Lock()
-	}
+	s.mu.Unlock()
+	s.queue.Wait()
+	s.mu.Lock()
 	return false
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Errors that a caller may want to tell apart, beside those of package ipalloc.
@@ -25,28 +26,6 @@ var (
 	ErrNoSpace = errors.New("no space left")
 )
 
-// cause is what the *ipalloc.Error of a failure of the database, or of the way to it, wraps.
-type cause struct {
-	kind  error // a sentinel, or nil
-	err   error
-	retry bool
-}
-
-func (c *cause) Error() string {
-	if c.kind == nil {
-		return c.err.Error()
-	}
-	return c.kind.Error() + ": " + c.err.Error()
-}
-
-// Unwrap returns the sentinel, if one applies, and the cause.
-func (c *cause) Unwrap() []error {
-	if c.kind == nil {
-		return []error{c.err}
-	}
-	return []error{c.kind, c.err}
-}
-
 // Retryable reports whether the same call can succeed later without a repair: after a conflict, a deadlock, a locked
 // database, a server that restarts, a deadline that was too short. If err matches ipalloc.ErrUnknownOutcome as well,
 // repeat the engine's call with its request key. Inside a transaction of the caller (see [Store.WithTx]) the whole transaction
@@ -54,16 +33,7 @@ func (c *cause) Unwrap() []error {
 //
 // err is what the store returned, what an engine on it returned, or what a *sql.Tx on its database returned.
 func Retryable(err error) bool {
-	var c *cause
-	switch {
-	case errors.As(err, &c):
-		return c.retry
-	case errors.Is(err, ipalloc.ErrConflict), errors.Is(err, context.DeadlineExceeded):
-		return true
-	case errors.As(err, new(*ipalloc.Error)):
-		return false
-	}
-	return stateOf(err).retry
+	return store.Retryable(err) || !errors.As(err, new(*ipalloc.Error)) && stateOf(err).retry
 }
 
 // failure returns the error of a call that left no trace. It returns err itself if that is an *ipalloc.Error already.
@@ -77,7 +47,7 @@ func (s *Store) failure(ctx context.Context, op string, err error) error {
 // unknown returns the error of a commit that may have been made.
 func unknown(ctx context.Context, err error) error {
 	c := causeOf(ctx, err)
-	c.kind = ipalloc.ErrUnknownOutcome
+	c.Kind = ipalloc.ErrUnknownOutcome
 	return &ipalloc.Error{Package: "sqlstore", Op: "commit", Err: c}
 }
 
@@ -89,23 +59,23 @@ func mismatch(format string, args ...any) error {
 }
 
 // causeOf classifies an error of a call that left no trace.
-func causeOf(ctx context.Context, err error) *cause {
+func causeOf(ctx context.Context, err error) *store.Cause {
 	if e := ctx.Err(); e != nil {
-		return &cause{err: e, retry: errors.Is(e, context.DeadlineExceeded)}
+		return &store.Cause{Err: e, Retry: errors.Is(e, context.DeadlineExceeded)}
 	}
 	if errors.Is(err, ErrReplaced) {
-		return &cause{err: err}
+		return &store.Cause{Err: err}
 	}
 	if errors.Is(err, sql.ErrTxDone) {
-		return &cause{kind: ipalloc.ErrClosed, err: err}
+		return &store.Cause{Kind: ipalloc.ErrClosed, Err: err}
 	}
 	st := stateOf(err)
-	c := &cause{err: err, retry: st.retry}
+	c := &store.Cause{Err: err, Retry: st.retry}
 	switch {
 	case st.absent:
-		c.kind = ErrReplaced
+		c.Kind = ErrReplaced
 	case st.full:
-		c.kind = ErrNoSpace
+		c.Kind = ErrNoSpace
 	}
 	return c
 }

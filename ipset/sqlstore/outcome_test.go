@@ -264,10 +264,8 @@ func TestCallersShareATransaction(t *testing.T) {
 	for i := range callers - 1 {
 		wg.Go(func() { put(t, s, fmt.Sprint(i), "") })
 	}
-	for waiting := 0; waiting < callers-1; time.Sleep(time.Millisecond) {
-		s.mu.Lock()
-		waiting = len(s.queue)
-		s.mu.Unlock()
+	for s.queue.Waiting() < callers-1 {
+		time.Sleep(time.Millisecond)
 	}
 	w.arm(0, 0)
 	if err := tx.Rollback(); err != nil {

@@ -120,10 +120,14 @@ func (postgres) keyIn(column string, n int, keys [][]byte) (string, []any) {
 // patient says that a commit gives up in the end.
 func (postgres) patient(error) bool { return false }
 
-func (d postgres) transact(ctx context.Context, s *Store, since uint64, take func() []*request) ([]result, error) {
+func (d postgres) transact(s *Store, since uint64, take func() (context.Context, []*call)) ([]result, error) {
+	ctx, calls := take()
 	var batch [][]store.Op
-	for _, r := range take() {
-		batch = append(batch, r.ops)
+	for _, c := range calls {
+		batch = append(batch, c.What.ops)
+	}
+	if len(batch) == 0 { // its callers have left
+		return nil, nil
 	}
 	conn, err := s.db.Conn(ctx) // before anything is sent
 	if err != nil {

@@ -29,9 +29,10 @@ type dialect interface {
 	keyIn(column string, n int, keys [][]byte) (string, []any)
 	// lockStore is a statement that takes the lock of the store until the transaction ends, and returns the revision.
 	lockStore() string
-	// transact makes the commits of a batch in one transaction. take returns the batch; it is called at most once. The
-	// revision before must not be below since. An error that is no *uncertain left no trace.
-	transact(ctx context.Context, s *Store, since uint64, take func() []*request) ([]result, error)
+	// transact makes the commits of a batch in one transaction. take returns the batch, and a context that ends with those
+	// of its callers; it is called at most once. The revision before must not be below since. An error that is no
+	// *uncertain left no trace.
+	transact(s *Store, since uint64, take func() (context.Context, []*call)) ([]result, error)
 	// patient reports whether a commit waits for as long as its caller does after err.
 	patient(err error) bool
 	// within makes one commit in a transaction of the caller, all or nothing.

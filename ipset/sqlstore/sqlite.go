@@ -89,7 +89,7 @@ func (sqlite) patient(error) bool { return true }
 
 // transact waits for the lock of the file before it takes the batch, so that all who wait meanwhile share the transaction.
 // Statements are not cut off when ctx ends: they do not wait, and an interrupted one ends its transaction.
-func (d sqlite) transact(_ context.Context, s *Store, since uint64, take func() []*request) ([]result, error) {
+func (d sqlite) transact(s *Store, since uint64, take func() (context.Context, []*call)) ([]result, error) {
 	ctx := context.Background()
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -100,10 +100,10 @@ func (d sqlite) transact(_ context.Context, s *Store, since uint64, take func() 
 	if err != nil {
 		return nil, err
 	}
-	batch := take()
+	_, batch := take()
 	results := make([]result, len(batch))
-	for i, r := range batch {
-		if results[i], err = w.commit(ctx, r.ops); err != nil {
+	for i, c := range batch {
+		if results[i], err = w.commit(ctx, c.What.ops); err != nil {
 			return nil, err
 		}
 	}

@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/combine"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -48,9 +48,7 @@ type Store struct {
 	path  string
 	high  atomic.Uint64 // the highest revision seen
 	hub   hub
-	mu    sync.Mutex
-	queue []*request
-	busy  bool // a goroutine commits what is queued
+	queue *combine.Queue[request]
 }
 
 // limits of one commit. A page of PostgreSQL's index holds a key of 2,700 bytes.
@@ -87,6 +85,7 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 		return nil, invalid("Options.History, Poll", "a negative value is not allowed")
 	}
 	s := &Store{db: db, opts: o}
+	s.queue = combine.New[request](false, s.batch)
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -83,5 +84,32 @@ func TestConflictKey(t *testing.T) {
 	}
 	if !errors.Is(ErrCompacted, ipalloc.ErrNotFound) {
 		t.Error(ErrCompacted)
+	}
+}
+
+// A cause shows its kind and its error, and decides what is retryable; without one a conflict and a deadline are.
+func TestCause(t *testing.T) {
+	broken := errors.New("broken")
+	unknown := &Cause{Kind: ipalloc.ErrUnknownOutcome, Err: broken, Retry: true}
+	err := &ipalloc.Error{Package: "p", Op: "commit", Err: unknown}
+	if !errors.Is(err, ipalloc.ErrUnknownOutcome) || !errors.Is(err, broken) || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("%v", err)
+	}
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{err, true},
+		{&Cause{Err: context.DeadlineExceeded}, false},
+		{&Cause{Err: broken, Retry: true}, true},
+		{Conflict("p", "k"), true},
+		{context.DeadlineExceeded, true},
+		{context.Canceled, false},
+		{broken, false},
+		{nil, false},
+	} {
+		if got := Retryable(tt.err); got != tt.want {
+			t.Errorf("Retryable(%v) = %v", tt.err, got)
+		}
 	}
 }

@@ -1,0 +1,243 @@
+// Package combine gathers the calls of concurrent callers into batches, so that callers that wait at the same time share one
+// transaction of a database, one sync or one request. There is no timer: while a batch is in flight, the next one gathers.
+//
+// The stores below package ipset use it. A store makes a [Queue] with a function that serves one batch: it takes the batch with
+// [Queue.Take] when it is ready for it, and answers every call of it with [Call.Answer] or puts it back with [Queue.Return].
+//
+// A caller whose context ends leaves. [Queue.Do] then reports whether its call was part of a batch, because only such a call can
+// have left a trace.
+//
+// Concurrency: all methods are safe for concurrent use. One batch is served at a time. A goroutine exists while calls wait or
+// are served, and at no other time.
+package combine
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Fate is what became of a call when [Queue.Do] returns.
+type Fate uint8
+
+const (
+	// Answered means that Rev and Err of the call are set.
+	Answered Fate = iota
+	// Untouched means that the context ended while the call was in no batch. It will not be served.
+	Untouched
+	// Doubtful means that the context ended while the call was part of a batch.
+	Doubtful
+)
+
+// Call is one caller's part of a batch. Ctx and What are the caller's, Rev and Err the answer.
+type Call[T any] struct {
+	Ctx  context.Context
+	What T
+	Rev  uint64
+	Err  error
+
+	entered, left bool // guarded by the queue's mutex
+	done          chan struct{}
+}
+
+// Answer ends the call. It must be called once for each call that was taken and not put back.
+func (c *Call[T]) Answer(rev uint64, err error) {
+	c.Rev, c.Err = rev, err
+	close(c.done)
+}
+
+// Queue holds the calls that wait for the next batch. Use [New].
+type Queue[T any] struct {
+	serve func()
+	lead  bool
+
+	mu      sync.Mutex
+	waiting []*Call[T]
+	busy    bool // a goroutine serves
+	stopped error
+	idle    chan struct{} // closed when busy ends; nil unless Wait waits for that
+}
+
+// New returns a queue. serve serves one batch. With lead, a caller that finds the queue idle and whose context cannot end serves
+// the first batch in its own goroutine, which spares it a switch; serve must not panic then.
+func New[T any](lead bool, serve func()) *Queue[T] {
+	return &Queue[T]{serve: serve, lead: lead}
+}
+
+// Do queues a call and waits for its answer, or until its context ends.
+func (q *Queue[T]) Do(c *Call[T]) Fate {
+	c.done = make(chan struct{})
+	q.mu.Lock()
+	if c.Err = q.stopped; c.Err != nil {
+		q.mu.Unlock()
+		return Answered
+	}
+	q.waiting = append(q.waiting, c)
+	first := !q.busy
+	q.busy = true
+	q.mu.Unlock()
+	switch {
+	case first && q.lead && c.Ctx.Done() == nil:
+		if q.turn() {
+			go q.run()
+		}
+	case first:
+		go q.run()
+	}
+	select {
+	case <-c.done:
+		return Answered
+	case <-c.Ctx.Done():
+		return q.leave(c)
+	}
+}
+
+// leave gives up waiting.
+func (q *Queue[T]) leave(c *Call[T]) Fate {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-c.done:
+		return Answered
+	default:
+	}
+	c.left = true
+	q.waiting = slices.DeleteFunc(q.waiting, func(w *Call[T]) bool { return w == c })
+	if c.entered {
+		return Doubtful
+	}
+	return Untouched
+}
+
+func (q *Queue[T]) run() {
+	for q.turn() {
+	}
+}
+
+// turn serves one batch and reports whether more calls wait.
+func (q *Queue[T]) turn() (more bool) {
+	q.gather()
+	q.serve()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) > 0 {
+		return true
+	}
+	q.busy = false
+	if q.idle != nil {
+		close(q.idle)
+		q.idle = nil
+	}
+	return false
+}
+
+// gather lets callers that are about to queue do so, above all those that the last batch has answered: it yields for as long as
+// that makes the queue longer. A lone caller is delayed by one yield, a fraction of a microsecond.
+func (q *Queue[T]) gather() {
+	for n := 0; ; {
+		now := q.Waiting()
+		if now <= n {
+			return
+		}
+		n = now
+		runtime.Gosched()
+	}
+}
+
+// Waiting returns the number of calls that wait for the next batch.
+func (q *Queue[T]) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting)
+}
+
+// Take moves calls from the front of the queue into a batch: the first one, and those after it for as long as fits returns true.
+// fits must not call the queue.
+func (q *Queue[T]) Take(fits func(*Call[T]) bool) []*Call[T] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := 0
+	for n < len(q.waiting) && (fits(q.waiting[n]) || n == 0) {
+		q.waiting[n].entered = true
+		n++
+	}
+	batch := slices.Clone(q.waiting[:n])
+	q.waiting = slices.Delete(q.waiting, 0, n)
+	return batch
+}
+
+// Return puts calls of a batch that left no trace back to the front of the queue. Calls whose callers have left are dropped.
+func (q *Queue[T]) Return(batch []*Call[T]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	batch = slices.DeleteFunc(slices.Clone(batch), func(c *Call[T]) bool { return c.left })
+	for _, c := range batch {
+		c.entered = false
+	}
+	q.waiting = slices.Insert(q.waiting, 0, batch...)
+}
+
+// Enter makes a call part of a request again after [Queue.Exit]. It returns false if its caller has left: the call must not be
+// served then, and needs no answer.
+func (q *Queue[T]) Enter(c *Call[T]) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c.entered = !c.left
+	return c.entered
+}
+
+// Exit takes calls of a batch out of its request: if their contexts end now, they are Untouched.
+func (q *Queue[T]) Exit(calls ...*Call[T]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range calls {
+		c.entered = false
+	}
+}
+
+// Stop has the calls that wait, and every later one, end with err. The batch that is served goes on.
+func (q *Queue[T]) Stop(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.stopped = err
+	for _, c := range q.waiting {
+		c.Answer(0, err)
+	}
+	q.waiting = nil
+}
+
+// Wait returns when no batch is served. Call it once, after [Queue.Stop].
+func (q *Queue[T]) Wait() {
+	q.mu.Lock()
+	if !q.busy {
+		q.mu.Unlock()
+		return
+	}
+	idle := make(chan struct{})
+	q.idle = idle
+	q.mu.Unlock()
+	<-idle
+}
+
+// Context returns a context that ends when the contexts of all calls have ended, or at cancel.
+func Context[T any](calls []*Call[T]) (ctx context.Context, cancel func()) {
+	ctx, end := context.WithCancel(context.Background())
+	left := new(atomic.Int64)
+	left.Store(int64(len(calls)))
+	stops := make([]func() bool, len(calls))
+	for i, c := range calls {
+		stops[i] = context.AfterFunc(c.Ctx, func() {
+			if left.Add(-1) == 0 {
+				end()
+			}
+		})
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		end()
+	}
+}
