@@ -19,7 +19,8 @@ type Source interface {
 	// an error if that will not happen. The view then includes every write that was
 	// recorded before Start was called, by an earlier controller too: a view that lacks
 	// one of them makes the controller hand out a recorded prefix again. For an API
-	// server that means a consistent list, not one from a cache.
+	// server that means a consistent list, not one from a cache. No request of an earlier
+	// controller may be carried out after Start returned.
 	//
 	// From then on, and possibly earlier, it calls changed with the name of every node
 	// that was added, changed or deleted, after the view shows it. changed never blocks.
@@ -39,9 +40,14 @@ type Source interface {
 type Writer interface {
 	// Write records an assignment for n, which has no prefixes in the view. Writing what
 	// is recorded already succeeds. An error that wraps [ErrRejected] or
-	// [ipalloc.ErrNotFound] means that nothing was or will be recorded; after any other
-	// error that is unknown. If the records have UIDs, Write refuses a node whose UID is
-	// not n's.
+	// [ipalloc.ErrNotFound] means that this call recorded nothing and will not; after any
+	// other error that is unknown, and the request may be carried out as late as
+	// [Config].RequestLife after Write returned.
+	//
+	// The record decides, at the moment when the request is carried out: it refuses a
+	// node that has other prefixes and, if the records have UIDs, one whose UID is not
+	// n's. A late request then does no harm once a later write of that node succeeded, or
+	// the node is gone.
 	Write(ctx context.Context, n nodeipam.Node, as nodeipam.Assignment) error
 	// Read returns the node as it is recorded now, not as a cache shows it. A node that
 	// does not exist is an error that wraps [ipalloc.ErrNotFound].

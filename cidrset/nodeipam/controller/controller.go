@@ -28,6 +28,11 @@ type Config struct {
 	Base     time.Duration // pause after the first failure, doubled by each further one; 100 ms
 	Max      time.Duration // longest pause, unless the server names a longer one; 1 minute
 
+	// RequestLife is how long after Write returned its request may still be carried out,
+	// as the Writer contract says; 2 minutes. A kube-apiserver ends a request after one
+	// minute by default.
+	RequestLife time.Duration
+
 	// Jitter returns a number in [0, n) and is safe for concurrent use, as
 	// [math/rand/v2.Int64N] is. It shortens each pause by up to half; without it pauses
 	// are exact.
@@ -65,7 +70,7 @@ type Controller struct {
 	panicked atomic.Pointer[error]
 
 	mu         sync.Mutex
-	unsettled  map[string]string    // UIDs of nodes that may have a record which the view does not show
+	unsettled  map[string]doubt     // nodes that may have a record which the view does not show
 	aside      map[string]bool      // nodes that wait for an entry
 	retried    uint64               // number of calls of Retry
 	conditions map[string]condition // of nodes, as reported
@@ -109,7 +114,7 @@ func New(cfg Config) (*Controller, error) {
 	}{
 		{"Allocator", cfg.Allocator == nil}, {"Source", cfg.Source == nil}, {"Writer", cfg.Writer == nil},
 		{"Workers", cfg.Workers < 0}, {"Bound", cfg.Bound < 0}, {"Attempts", cfg.Attempts < 0},
-		{"Base", cfg.Base < 0}, {"Max", cfg.Max < 0},
+		{"Base", cfg.Base < 0}, {"Max", cfg.Max < 0}, {"RequestLife", cfg.RequestLife < 0},
 	} {
 		if f.bad {
 			return nil, failure("new", f.name, "missing or negative", ipalloc.ErrInvalid)
@@ -120,6 +125,7 @@ func New(cfg Config) (*Controller, error) {
 	cfg.Attempts = cmp.Or(cfg.Attempts, 3)
 	cfg.Base = cmp.Or(cfg.Base, 100*time.Millisecond)
 	cfg.Max = cmp.Or(cfg.Max, time.Minute)
+	cfg.RequestLife = cmp.Or(cfg.RequestLife, 2*time.Minute)
 	if cfg.Max < cfg.Base {
 		return nil, failure("new", "Max", fmt.Sprintf("the longest pause is shorter than the first, %v", cfg.Base), ipalloc.ErrInvalid)
 	}
@@ -129,7 +135,7 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Report == nil {
 		cfg.Report = func(string, error) {}
 	}
-	return &Controller{cfg: cfg, queue: newQueue(cfg), unsettled: map[string]string{},
+	return &Controller{cfg: cfg, queue: newQueue(cfg), unsettled: map[string]doubt{},
 		aside: map[string]bool{}, conditions: map[string]condition{}, begun: map[string]time.Time{}}, nil
 }
 

@@ -18,7 +18,10 @@
 // A write is attempted a few times in a row. If every attempt was refused, the prefixes
 // are free again and the node waits. If the outcome of one is unknown, the node is
 // unsettled: it keeps its prefixes and the same ones are written again, until the view
-// shows them or a live read that began after the last attempt says what the node has.
+// or a live read shows what the node has. A read that finds nothing counts only
+// Config.RequestLife after the last unknown outcome, because the request may be carried
+// out until then; refusals of later attempts do not shorten that. If the node is gone,
+// its prefixes are free at once.
 // The view alone never frees the prefixes of an unsettled node, because it may be older
 // than the write. An answer that names a delay is kept to: the node keeps its prefixes,
 // and its changes do not shorten the wait.
@@ -36,5 +39,5 @@
 // # Restart
 //
 // A Controller runs once. The next one starts from the source, with a new allocator,
-// after the writes of the one before have ended.
+// when no request of the one before can be carried out any more.
 package controller

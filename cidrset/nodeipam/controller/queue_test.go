@@ -202,7 +202,11 @@ func (k *cluster) fail(draw func(int) int) {
 		}
 		return nil
 	}
+	k.late = func() time.Duration { return time.Duration(draw(int(requestLife/time.Millisecond))) * time.Millisecond }
 }
+
+// requestLife is how long a write without an answer may take to happen in a storm.
+const requestLife = 400 * time.Millisecond
 
 // storm returns how many prefixes were recorded for two nodes. If stale is set, a
 // controller may start from a view of before the last writes.
@@ -223,7 +227,7 @@ func storm(t *testing.T, rng *rand.Rand, stale bool) int {
 	k.fail(draw)
 	config := func(cfg *Config) {
 		cfg.Bound, cfg.Workers = 4+draw(60), 1+draw(8)
-		cfg.Max = 2 * time.Second
+		cfg.Max, cfg.RequestLife = 2*time.Second, requestLife
 	}
 	var a *nodeipam.Allocator
 	var stop func()
@@ -252,6 +256,7 @@ func storm(t *testing.T, rng *rand.Rand, stale bool) int {
 		}
 		if round < 3 {
 			stop()
+			sleep(requestLife)
 		}
 	}
 	if stale {

@@ -117,17 +117,18 @@ type worker struct {
 // process does for a node what is missing.
 //
 // A node is unsettled from its first write, if that succeeded or its outcome is
-// unknown, until the view shows what was written, or a live read found nothing. While
-// it is, its prefixes are not taken back on the word of the view, which may be older
-// than the write, or show an earlier node of that name.
+// unknown, until the view shows what was written, or a live read found nothing and no
+// request can be on its way any more. While it is, its prefixes are not taken back on
+// the word of the view, which may be older than the write, or show an earlier node of
+// that name.
 func (w *worker) process(name string) verdict {
 	n, there := w.cfg.Source.Get(name)
-	if uid, ok := w.isUnsettled(name); ok {
+	if d, ok := w.isUnsettled(name); ok {
 		as, holds := w.cfg.Allocator.Lookup(name)
 		switch {
-		case there && n.UID == uid && holds && shows(&n, as):
+		case there && n.UID == d.uid && holds && shows(&n, as):
 			w.settled(name)
-		case !there || n.UID != uid || n.Terminating || len(n.Prefixes) > 0:
+		case !there || n.UID != d.uid || n.Terminating || len(n.Prefixes) > 0:
 			return w.settle(name)
 		}
 	}
@@ -153,11 +154,19 @@ func (w *worker) process(name string) verdict {
 	return verdict{kind: whenFree}
 }
 
-func (c *Controller) isUnsettled(name string) (uid string, ok bool) {
+// doubt is why a node is unsettled.
+type doubt struct {
+	uid string
+	// until is when the last request of unknown outcome has ended at the latest. It is
+	// zero if a later write succeeded, because the node then has what both write.
+	until time.Time
+}
+
+func (c *Controller) isUnsettled(name string) (d doubt, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	uid, ok = c.unsettled[name]
-	return uid, ok
+	d, ok = c.unsettled[name]
+	return d, ok
 }
 
 func (c *Controller) settled(name string) {
@@ -199,7 +208,7 @@ func (c *Controller) release(name string) {
 }
 
 // write has the assignment recorded: a few attempts in a row, and then, unless every
-// one of them was refused, a live read.
+// one of them was refused and no earlier request can be on its way, a live read.
 func (w *worker) write(n nodeipam.Node, as nodeipam.Assignment) verdict {
 	var err error
 	for range w.cfg.Attempts {
@@ -234,8 +243,10 @@ func (w *worker) write(n nodeipam.Node, as nodeipam.Assignment) verdict {
 func (w *worker) attempt(n nodeipam.Node, as nodeipam.Assignment) error {
 	start := w.cfg.Clock.Now()
 	err := w.cfg.Writer.Write(w.ctx, n, as)
-	w.inWriter += w.cfg.Clock.Now().Sub(start)
+	end := w.cfg.Clock.Now()
+	w.inWriter += end.Sub(start)
 	w.locked(func() {
+		d := doubt{uid: n.UID}
 		switch {
 		case errors.Is(err, ErrRejected) || errors.Is(err, ipalloc.ErrNotFound):
 			w.stats.Rejected++
@@ -244,8 +255,9 @@ func (w *worker) attempt(n nodeipam.Node, as nodeipam.Assignment) error {
 			w.stats.Assigned++
 		default:
 			w.stats.Unknown++
+			d.until = end.Add(w.cfg.RequestLife)
 		}
-		w.unsettled[n.Name] = n.UID
+		w.unsettled[n.Name] = d
 	})
 	return err
 }
@@ -273,13 +285,16 @@ func (w *worker) settle(name string) verdict {
 	}
 	w.observe(n)
 	if len(n.Prefixes) == 0 {
-		w.settled(name)
+		d, _ := w.isUnsettled(name)
+		if n.UID != d.uid || n.Terminating || !start.Before(d.until) {
+			w.settled(name)
+		} // else a request may still be carried out
 		if n.Terminating {
 			return verdict{}
 		}
 		return verdict{kind: later} // with the same prefixes
 	}
-	w.locked(func() { w.unsettled[name] = n.UID }) // until the view shows it
+	w.locked(func() { w.unsettled[name] = doubt{uid: n.UID} }) // until the view shows it
 	if seen, ok := w.cfg.Source.Get(name); ok && seen.UID == n.UID && slices.Equal(seen.Prefixes, n.Prefixes) {
 		w.settled(name)
 	}
