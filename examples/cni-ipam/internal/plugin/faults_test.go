@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -132,23 +133,23 @@ func TestDamage(t *testing.T) {
 
 // TestBusy: a lock that is not given back in time.
 func TestBusy(t *testing.T) {
-	path := filepath.Join(t.TempDir(), guardName)
-	f, err := lockFile(path, 0)
+	path := filepath.Join(t.TempDir(), lockName)
+	f, err := lockFile(path, false, true, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockFile(path, 1); !errors.Is(err, errBusy) || asError(err).Code != 11 {
+	if _, err := lockFile(path, false, true, 1); !errors.Is(err, errBusy) || asError(err).Code != 11 {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
 	// Whoever waited too long may have it for a moment.
-	if f, err = lockFile(path, time.Minute); err != nil {
+	if f, err = lockFile(path, false, true, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o700 != 0o700 {
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatal(info, err)
 	}
 }
@@ -166,5 +167,39 @@ func TestNotADirectory(t *testing.T) {
 	}
 	if s := fmt.Sprint(n.state("net2").Holdings); s != "[{a/eth0 [10.1.2.2] }]" {
 		t.Fatal(s)
+	}
+}
+
+// TestLocksOfOthers: no lock on anything that another user can open stops a call, whatever
+// the umask of the runtime is.
+func TestLocksOfOthers(t *testing.T) {
+	old := syscall.Umask(0)
+	defer syscall.Umask(old)
+	n := newNode(t, ours(t))
+	c := conf("net", one24)
+	n.must(add1("a", c))
+	dir := filepath.Join(n.dir, "net")
+	open := []string{dir}
+	for name := range n.ls("net") {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode()&os.ModeSymlink == 0 && info.Mode().Perm()&0o077 != 0 {
+			open = append(open, filepath.Join(dir, name))
+		}
+	}
+	for _, path := range open {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, killed := n.start(add1("b", c), 20*time.Second); killed {
+		t.Errorf("a lock on one of %q stops a call", open)
 	}
 }

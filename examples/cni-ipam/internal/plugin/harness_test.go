@@ -93,17 +93,28 @@ func (i invocation) String() string {
 type node struct {
 	testing.TB
 	dir, bin string
+	trace    string // how its calls are traced; see traceVar
+}
+
+// command returns a run of the plugin that has not begun.
+func (n *node) command(env []string, args ...string) *exec.Cmd {
+	path := n.bin
+	if n.trace != "" {
+		path, args, env = os.Args[0], append([]string{n.bin}, args...), append(env, "CNI_IPAM_TEST_TRACE="+n.trace)
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Env = env
+	return cmd
 }
 
 func newNode(t testing.TB, bin string) *node {
 	t.Helper()
-	return &node{t, t.TempDir(), bin}
+	return &node{TB: t, dir: t.TempDir(), bin: bin}
 }
 
 func (n *node) call(i invocation) answer {
 	n.Helper()
-	cmd := exec.Command(n.bin)
-	cmd.Env = i.environment()
+	cmd := n.command(i.environment())
 	cmd.Stdin = strings.NewReader(strings.ReplaceAll(i.conf, "%DIR%", n.dir))
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log

@@ -111,7 +111,7 @@ func TestImage(t *testing.T) {
 				t.Fatalf("not installed: %s", log.String())
 			}
 		}
-		node := &node{t, t.TempDir(), plugin}
+		node := newNode(t, plugin)
 		if got := node.first("c", conf("net", one24)); got != "10.1.2.2/24" {
 			t.Errorf("got %s", got)
 		}

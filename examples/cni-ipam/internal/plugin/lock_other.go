@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// lockDir opens the directory and no more: on these systems the lock of the state file alone
+// lockFile opens the file and no more: on these systems the lock of the state file alone
 // keeps calls apart.
-func lockDir(path string, _ bool, _ time.Duration) (*os.File, error) { return os.Open(path) }
-
-func lockFile(path string, _ time.Duration) (*os.File, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o640)
+func lockFile(path string, _, create bool, _ time.Duration) (*os.File, error) {
+	if create {
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	}
+	return os.Open(path)
 }
-
-func relock(*os.File, time.Duration) error { return nil }
 
 func openDir(path string) (*os.File, error) { return os.Open(path) }

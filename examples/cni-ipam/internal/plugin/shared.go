@@ -136,11 +136,9 @@ func (s *state) openShared() error {
 	if client == nil {
 		return badConf("ipam.store needs the command %s", helperName)
 	}
-	theirs, err := s.guard()
-	if err != nil {
+	if _, err := s.guard(); err != nil {
 		return err
 	}
-	defer theirs.Close() // a nil file returns an error, which is no news
 	session, err := client.Open(s.ctx, s.shared.remote)
 	if err != nil {
 		return err
@@ -152,11 +150,6 @@ func (s *state) openShared() error {
 	})
 	if err != nil {
 		return err
-	}
-	if theirs != nil {
-		if err := s.takeOver(theirs); err != nil {
-			return err
-		}
 	}
 	l, err := readLegacy(s.dir)
 	if err == nil {

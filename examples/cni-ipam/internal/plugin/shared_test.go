@@ -123,7 +123,7 @@ func TestSharedNetwork(t *testing.T) {
 	b.says("net: ok, 0 attachments", "check", "-conf", file)
 
 	// host-local would give out addresses of its own.
-	original := &node{t, a.dir, other(t, binaries.HostLocal)}
+	original := &node{TB: t, dir: a.dir, bin: other(t, binaries.HostLocal)}
 	if x := original.call(add1("x", confA)); x.code == 0 {
 		t.Errorf("host-local answers %s", x.stdout)
 	}
@@ -163,7 +163,7 @@ func TestSharedErrors(t *testing.T) {
 func TestMoveIntoStore(t *testing.T) {
 	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true})
 	a, b := sharedNode(t), sharedNode(t)
-	original := &node{t, b.dir, other(t, binaries.HostLocal)}
+	original := &node{TB: t, dir: b.dir, bin: other(t, binaries.HostLocal)}
 	local := conf("net", one24)
 	a.first("a1", local)
 	original.first("b1", local) // 10.1.2.2 is given on both nodes

@@ -17,9 +17,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// The files of a network, in the directory where host-local has its own. The lock of this
-// plugin is on the directory itself.
+// The files of a network, in the directory where host-local has its own.
 const (
+	lockName     = "ipalloc.lock"     // the lock of this plugin; only root can open it
 	stateName    = "ipalloc.db"       // everything that is held
 	bootName     = "ipalloc.boot"     // a symbolic link to nowhere: its target is the boot in which the state was last opened
 	exportedName = "ipalloc.exported" // the network was written back for host-local
@@ -102,10 +102,7 @@ func (p place) open() (*state, error) {
 }
 
 func (s *state) openLocked() (err error) {
-	if s.lock, err = lockDir(s.dir, false, lockWait); err != nil {
-		if !s.create && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG)) {
-			err = errNothing
-		}
+	if err = s.takeLock(); err != nil {
 		return err
 	}
 	if s.shared != nil {
@@ -120,26 +117,43 @@ func (s *state) openLocked() (err error) {
 		}
 		s.create = true // what host-local left is taken over
 	}
-	var theirs *os.File
+	wasTheirs := false
 	if !s.export {
-		if theirs, err = s.guard(); err != nil {
+		if wasTheirs, err = s.guard(); err != nil {
 			return err
 		}
-		defer theirs.Close() // a nil file returns an error, which is no news
 	}
 	if s.store, err = s.openStore(); err != nil {
 		return err
 	}
 	s.engine, err = hostlocal.New(s.store, hostlocal.Config{Network: s.network, Sets: s.sets, Boot: s.boot, Leases: s.leases})
-	if err != nil || s.export || s.fresh && theirs == nil {
+	if err != nil || s.export || s.fresh && !wasTheirs {
 		return err // in a directory that was not there, the next call settles
 	}
-	if theirs != nil {
-		if err := s.takeOver(theirs); err != nil {
+	return s.settle()
+}
+
+// takeLock takes the lock of the network. A call that makes no state makes no lock where
+// there is nothing to take over.
+func (s *state) takeLock() (err error) {
+	s.lock, err = lockFile(s.file(lockName), false, s.create || s.shared != nil, lockWait)
+	if s.lock != nil || s.create || s.shared != nil {
+		return err
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		l, none := readLegacy(s.dir)
+		if none == nil && (len(l.files) > 0 || s.exists(stateName)) {
+			s.lock, err = lockFile(s.file(lockName), false, true, lockWait)
 			return err
 		}
+		if err = none; err == nil {
+			return errNothing
+		}
 	}
-	return s.settle()
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG) {
+		return errNothing
+	}
+	return err
 }
 
 // openStore opens the state file. A damaged one is set aside if nothing in it can be alive,

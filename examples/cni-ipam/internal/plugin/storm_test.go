@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -14,8 +13,7 @@ import (
 
 // start runs a call and kills it after a time; killed says that it did not end by itself.
 func (n *node) start(i invocation, kill time.Duration) (a answer, killed bool) {
-	cmd := exec.Command(n.bin)
-	cmd.Env = i.environment()
+	cmd := n.command(i.environment())
 	cmd.Stdin = strings.NewReader(strings.ReplaceAll(i.conf, "%DIR%", n.dir))
 	var out bytes.Buffer
 	cmd.Stdout = &out

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
@@ -18,35 +19,102 @@ import (
 // as it is a file or missing, host-local can work; when it is a directory, every call of
 // host-local fails before it reads or writes anything.
 
-// guard makes host-local fail on the network. If host-local has been there, it takes
-// host-local's lock instead and returns it: takeOver does the rest.
-func (s *state) guard() (theirs *os.File, err error) {
-	path := s.file(guardName)
-	if info, err := os.Lstat(path); err == nil && info.IsDir() {
-		return nil, nil
+// guard makes host-local fail on the network. If host-local has been there, guard returns
+// true after its last call has ended: a call of host-local has the lock file open from its
+// start to its end, so the files are complete when nobody has it open. A guard that was
+// killed while it waited is continued.
+func (s *state) guard() (wasTheirs bool, err error) {
+	path, old := s.file(guardName), s.file(guardName+".new")
+	for {
+		if err := os.Mkdir(path, 0o700); err == nil {
+			break
+		} else if !errors.Is(err, fs.ErrExist) {
+			return false, err
+		}
+		if info, err := os.Lstat(path); err == nil && info.IsDir() {
+			break
+		}
+		if err := outlast(old, lockWait); err != nil {
+			return false, err
+		}
+		if err := displace(path, old); err != nil {
+			return false, err
+		}
 	}
-	err = os.Mkdir(path, 0o700)
-	if !errors.Is(err, fs.ErrExist) {
-		return nil, err
+	info, err := os.Lstat(old)
+	if err != nil || !info.Mode().IsRegular() {
+		return false, nil
 	}
-	return lockFile(path, lockWait)
+	return true, outlast(old, lockWait)
 }
 
-// takeOver imports what host-local left and replaces its lock by the guard, with host-local's
-// lock held. The files stay where they are until the calls of host-local that were waiting
-// for the lock have ended: those still see what is held.
-func (s *state) takeOver(theirs *os.File) error {
-	l, err := readLegacy(s.dir)
-	if err == nil {
-		_, err = s.importState(l)
+// displace gives the lock file of host-local another name and puts a directory in its place.
+// On a file system that cannot do so in one step, host-local can make the file anew in
+// between: then the path is still no directory.
+func displace(path, old string) error {
+	if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	if err == nil {
-		err = exchange(s.file(guardName), s.file(guardName)+".new")
+	if err := os.Mkdir(old, 0o700); err != nil {
+		return err
 	}
-	if err == nil {
-		err = relock(theirs, lockWait)
+	if exchange(path, old) {
+		return nil
 	}
-	return err
+	err := os.Remove(old)
+	if err == nil {
+		err = os.Rename(path, old)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// Times of outlast. A process that is about to open the file when it gets its other name is
+// not seen for a moment, so nobody must have it open twice in a row. Where the system does
+// not say who has a file open, patience is the time within which a call of host-local asks
+// for the lock after it has opened it.
+const (
+	lookAgain = 20 * time.Millisecond
+	patience  = time.Second
+)
+
+// outlast waits until no process has the displaced lock file of host-local open, and removes it.
+func outlast(path string, wait time.Duration) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !info.Mode().IsRegular():
+		return nil
+	case err != nil:
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for began, idle := time.Now(), 0; idle < 2; time.Sleep(lookAgain) {
+		switch free, known := unopened(f); {
+		case !known:
+			time.Sleep(patience)
+			last, err := lockFile(path, false, false, wait)
+			if err != nil {
+				return err
+			}
+			return errors.Join(last.Close(), os.Remove(path))
+		case free:
+			idle++
+		case time.Since(began) > wait:
+			return fmt.Errorf("a call of host-local has %s open: %w", path, errBusy)
+		default:
+			idle = 0
+		}
+	}
+	return os.Remove(path)
 }
 
 // importState imports what the files say. left are the files whose address another
@@ -126,11 +194,11 @@ func (p place) look(check bool) (v view, err error) {
 	if p.shared != nil {
 		return p.lookShared(check)
 	}
-	lock, err := lockDir(p.dir, true, lockWait)
-	if err != nil {
+	lock, err := lockFile(p.file(lockName), true, false, lockWait)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without the file, this plugin never had the network
 		return v, err
 	}
-	defer lock.Close()
+	defer lock.Close() // a nil file returns an error, which is no news
 	if v.files, err = readLegacy(p.dir); err != nil {
 		return v, err
 	}

@@ -198,7 +198,7 @@ func TestOriginalWaitsAtTakeover(t *testing.T) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	mine := &node{t, n.dir, ours(t)}
+	mine := &node{TB: t, dir: n.dir, bin: ours(t)}
 	results := make(chan answer, 2)
 	go func() { a, _ := mine.start(add1("mine", c), time.Hour); results <- a }()
 	time.Sleep(200 * time.Millisecond)
@@ -246,7 +246,7 @@ func TestKilledCreation(t *testing.T) {
 	n.must(del1("a", c))
 	n.must(add1("b", c))
 	for name := range n.ls("net") {
-		if !slices.Contains([]string{guardName, stateName, bootName, spareName}, name) {
+		if !slices.Contains([]string{guardName, lockName, stateName, bootName, spareName}, name) {
 			t.Error(name)
 		}
 	}

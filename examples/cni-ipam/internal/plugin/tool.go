@@ -117,18 +117,28 @@ func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		flags.Usage()
 		return 2
 	}
-	if flags.Parse(args[1:]) != nil {
+	names, err := parse(flags, args[1:])
+	if err != nil {
 		return 2
 	}
 	if w.conf != nil && client == nil {
 		fmt.Fprintln(stderr, "cni-ipam:", handOver(args, nil))
 		return 1
 	}
-	if err := do(w, flags.Args()); err != nil {
+	if err := do(w, names); err != nil {
 		fmt.Fprintln(stderr, "cni-ipam:", err)
 		return 1
 	}
 	return 0
+}
+
+// parse reads flags wherever they stand: one that was taken for a name would turn a dry run
+// into a change. It returns the other arguments.
+func parse(flags *flag.FlagSet, args []string) (names []string, err error) {
+	for err = flags.Parse(args); err == nil && flags.NArg() > 0; err = flags.Parse(flags.Args()[1:]) {
+		names = append(names, flags.Arg(0))
+	}
+	return names, err
 }
 
 // version prints what was built.
@@ -147,34 +157,43 @@ func (w *word) version([]string) error {
 	return err
 }
 
-// each does something for each of the networks that are named, or for all.
+// each does something for each of the networks that are named, or for all. It looks at all
+// names before it touches the first network.
 func each(do func(*word, string) error) func(*word, []string) error {
-	return func(w *word, names []string) (err error) {
-		if len(names) == 0 {
-			names, err = w.networks()
+	return func(w *word, names []string) error {
+		names, err := w.named(names)
+		if err != nil {
+			return err
 		}
 		for _, name := range names {
-			if e := w.one(name, do); e != nil {
-				err = errors.Join(err, e)
+			if e := do(w, name); e != nil {
+				err = errors.Join(err, fmt.Errorf("network %s: %w", name, e))
 			}
 		}
 		return err
 	}
 }
 
-// one does something for a network, which must be there: a word that is mistyped makes
-// nothing.
-func (w *word) one(name string, do func(*word, string) error) error {
-	if !plainName(name) {
-		return fmt.Errorf("%q is not the name of a network", name)
+// named returns the networks that are named, or all. Each must be there: a word that is
+// mistyped makes nothing.
+func (w *word) named(names []string) ([]string, error) {
+	if len(names) == 0 {
+		return w.networks()
 	}
-	if _, err := os.Stat(w.place(name).dir); err != nil && w.conf == nil {
-		return fmt.Errorf("network %s: %w", name, err)
+	for _, name := range names {
+		switch {
+		case !plainName(name):
+			return nil, fmt.Errorf("%q is not the name of a network", name)
+		case w.conf != nil && name != w.conf.Name:
+			return nil, fmt.Errorf("-conf names the network %s, not %s", w.conf.Name, name)
+		case w.conf != nil:
+		default:
+			if _, err := os.Stat(w.place(name).dir); err != nil {
+				return nil, fmt.Errorf("network %s: %w", name, err)
+			}
+		}
 	}
-	if err := do(w, name); err != nil {
-		return fmt.Errorf("network %s: %w", name, err)
-	}
-	return nil
+	return names, nil
 }
 
 // networks returns the names of the directories in the data directory.

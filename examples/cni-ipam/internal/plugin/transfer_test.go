@@ -22,8 +22,9 @@ import (
 func (n *node) word(args ...string) answer {
 	n.Helper()
 	args = append([]string{args[0], "-data-dir", n.dir}, args[1:]...)
-	cmd := exec.Command(ours(n), args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	mine := *n
+	mine.bin = ours(n)
+	cmd := mine.command([]string{"PATH=" + os.Getenv("PATH")}, args...)
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
 	cmd.Run()
@@ -76,7 +77,7 @@ func TestSwap(t *testing.T) {
 	if got := heldOf(n.state("net")); !got.equal(heldOf(first)) {
 		t.Fatalf("%v, want %v", got, heldOf(first))
 	}
-	if got := n.ls("net"); !maps.Equal(got, names("lock", stateName, bootName, takenName)) {
+	if got := n.ls("net"); !maps.Equal(got, names("lock", lockName, stateName, bootName, takenName)) {
 		t.Fatal(got)
 	}
 	n.fails(add1("a0", c), 999, "10.1.2.2 has been allocated to a0, duplicate allocation is not allowed")
@@ -146,7 +147,7 @@ func TestFormsOfFiles(t *testing.T) {
 		t.Fatalf("%s\nwant %s", got, want)
 	}
 	// What is not host-local's is where it was.
-	if got := n.ls("net"); !maps.Equal(got, names("lock", stateName, bootName, takenName, "README", "10.1.2.099", "::ffff:10.1.2.98", "FD00::8", "10.1.2.97", "10.1.2.200",
+	if got := n.ls("net"); !maps.Equal(got, names("lock", lockName, stateName, bootName, takenName, "README", "10.1.2.099", "::ffff:10.1.2.98", "FD00::8", "10.1.2.97", "10.1.2.200",
 		"last_reserved_ip.01", "last_reserved_ip.x")) {
 		t.Fatal(got)
 	}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -181,7 +183,7 @@ func (w *word) free(args []string) error {
 	if len(args) != 2 {
 		return errors.New("free needs NETWORK and ADDRESS or CONTAINER")
 	}
-	return w.one(args[0], func(w *word, name string) error {
+	return each(func(w *word, name string) error {
 		v, err := w.place(name).look(false)
 		if err != nil {
 			return err
@@ -194,7 +196,7 @@ func (w *word) free(args []string) error {
 			return fmt.Errorf("this plugin has no attachment that holds %s or is of a container of that name", args[1])
 		}
 		return w.release(name, gone)
-	})
+	})(w, args[:1])
 }
 
 // repair saves what can be read of damaged states.
@@ -210,17 +212,25 @@ func (w *word) repairOne(name string) error {
 	if p.shared != nil {
 		return errors.New("a shared network is repaired in its store")
 	}
-	lock, err := lockDir(p.dir, false, lockWait)
-	if err != nil {
+	lock, err := lockFile(p.file(lockName), false, !w.dryRun, lockWait)
+	if err != nil && !(w.dryRun && errors.Is(err, fs.ErrNotExist)) {
 		return err
 	}
 	defer lock.Close()
 	ctx := context.Background()
-	saved, fresh := p.file(stateName+".salvaged.new"), p.file(stateName+".repaired.new")
-	defer os.Remove(saved)
-	defer os.Remove(fresh)
-	if err := errors.Join(removed(saved), removed(fresh)); err != nil {
-		return err
+	in := p.dir
+	if w.dryRun {
+		if in, err = os.MkdirTemp("", "cni-ipam-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(in)
+	}
+	saved, fresh := filepath.Join(in, stateName+".salvaged.new"), filepath.Join(in, stateName+".repaired.new")
+	for _, path := range []string{saved, fresh} { // a call that was killed may have left one
+		defer os.Remove(path)
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	found, err := boltstore.Salvage(ctx, p.file(stateName), saved)
 	if err != nil {
@@ -249,13 +259,6 @@ func (w *word) repairOne(name string) error {
 		fmt.Fprintf(w.stdout, "%s: saved %d attachments; %s; the damaged state is in %s\n", name, len(all.Holdings), whole, aside)
 	}
 	return err
-}
-
-func removed(path string) error {
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	return nil
 }
 
 // recovered reads what a salvaged file says.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package plugin
 
 import (
@@ -155,5 +157,45 @@ func TestInstall(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(n.dir); err != nil || len(entries) != 2 {
 		t.Error(entries, err)
+	}
+}
+
+// TestFlagsAnywhere: a flag counts wherever it stands, and a name that is wrong is found
+// before the first network is touched.
+func TestFlagsAnywhere(t *testing.T) {
+	n := newNode(t, ours(t))
+	manyFiles(t, filepath.Join(n.dir, "theirs"), 3)
+	n.must(add1("a", conf("mine", one24)))
+	keep := filepath.Join(t.TempDir(), "keep")
+	if err := os.WriteFile(keep, []byte("none\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := fingerprint(t, n.dir)
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"import", "theirs", "-n"}, 0, "theirs: would take over 3 attachments"},
+		{[]string{"export", "mine", "-n"}, 0, "mine: would write back 1 attachments"},
+		{[]string{"repair", "mine", "-n"}, 0, "mine: would save 1 attachments"},
+		{[]string{"gc", "mine", "-n", "-keep", keep}, 0, "mine: would release"},
+		{[]string{"free", "mine", "a", "-n"}, 0, "mine: would release"},
+		{[]string{"free", "mine", "-n", "a"}, 0, "mine: would release"},
+		{[]string{"show", "mine", "-data-dir", t.TempDir()}, 1, "network mine"},
+		{[]string{"export", "mine", "-x"}, 2, "-x"},
+		{[]string{"export", "mine", "none"}, 1, "network none"},
+		{[]string{"import", "theirs", "../x"}, 1, `"../x" is not the name`},
+		{[]string{"repair", "mine", "none"}, 1, "network none"},
+		{[]string{"gc", "-keep", keep, "mine", "none"}, 1, "network none"},
+		{[]string{"export", "mine", "--", "-n"}, 1, `"-n" is not the name`},
+	} {
+		a := n.word(c.args...)
+		if a.code != c.code || !strings.Contains(a.stdout+a.stderr, c.want) {
+			t.Errorf("%v: %d %q %q, want %d %q", c.args, a.code, a.stdout, a.stderr, c.code, c.want)
+		}
+		if after := fingerprint(t, n.dir); !slices.Equal(after, before) {
+			t.Fatalf("%v changed\n%s\nto\n%s", c.args, strings.Join(before, "\n"), strings.Join(after, "\n"))
+		}
 	}
 }

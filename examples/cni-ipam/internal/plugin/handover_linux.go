@@ -1,0 +1,26 @@
+package plugin
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// exchange puts the directory at temp in the place of the file at path and the other way
+// round, in one step. It returns false if the file system cannot.
+func exchange(path, temp string) bool {
+	return unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, temp, unix.RENAME_EXCHANGE) == nil
+}
+
+// unopened reports whether no other process has the file open, which is the condition on
+// which the kernel grants a write lease. It returns false for known if the file system has
+// no leases.
+func unopened(f *os.File) (unopened, known bool) {
+	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+		return true, err == nil
+	}
+	return false, errors.Is(err, unix.EAGAIN)
+}

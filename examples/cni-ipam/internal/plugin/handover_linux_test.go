@@ -1,0 +1,290 @@
+package plugin
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// waitForOpen waits until a process has the lock file of host-local open.
+func (n *node) waitForOpen(network string) {
+	n.Helper()
+	f, err := os.Open(filepath.Join(n.dir, network, guardName))
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer f.Close()
+	for range 2000 {
+		if free, known := unopened(f); !known {
+			n.Skip("SKIPPED, the file system has no leases")
+		} else if !free {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	n.Fatal("no call of host-local opened its lock file")
+}
+
+// TestLateCallsOfTheOriginal: a call of host-local that has opened its lock file, and asks
+// for the lock a while after this plugin began to take the network over, keeps its word: what
+// it added is held, what it released is not.
+func TestLateCallsOfTheOriginal(t *testing.T) {
+	n := newNode(t, other(t, "host-local"))
+	late := n.traced("delay=flock:300ms")
+	mine := newNode(t, ours(t))
+	mine.dir = n.dir
+	for i, call := range []invocation{add1("late", ""), del1("b", "")} {
+		call.conf = conf(fmt.Sprint("net", i), one24)
+		n.must(add1("a", call.conf))
+		n.must(add1("b", call.conf))
+		done := make(chan answer, 1)
+		go func() { a, _ := late.start(call, time.Hour); done <- a }()
+		n.waitForOpen(fmt.Sprint("net", i))
+		told := map[string]string{"a": "10.1.2.2/24", "b": "10.1.2.3/24", "mine": mine.first("mine", call.conf)}
+		if a := <-done; a.code != 0 {
+			t.Fatalf("%s: %s", call, a.stdout)
+		} else if call.verb == "ADD" {
+			told["late"] = a.addresses(t)[0]
+		} else {
+			delete(told, "b")
+		}
+		if got := mine.holders(fmt.Sprint("net", i), 24); !maps.Equal(got, told) {
+			t.Errorf("%s: %v are held, and the callers were told %v", call.verb, got, told)
+		}
+	}
+}
+
+// holders returns the one address, with a length, that each container of a network holds.
+func (n *node) holders(network string, bits int) map[string]string {
+	n.Helper()
+	got := map[string]string{}
+	for _, h := range n.state(network).Holdings {
+		got[h.Attachment.Container] = netip.PrefixFrom(h.Addresses[0], bits).String()
+	}
+	return got
+}
+
+// handoverStorm is what the callers of both plugins were told.
+type handoverStorm struct {
+	*testing.T
+	mu   sync.Mutex
+	told map[string]string // the address of each container; empty if the answer is unknown
+}
+
+// call makes one call of a container and notes the answer.
+func (s *handoverStorm) call(n *node, verb, container, conf string) {
+	i := invocation{verb: verb, container: container, ifname: "eth0", conf: conf}
+	a, _ := n.start(i, time.Hour)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case a.code == exitKilled:
+		s.told[container] = ""
+	case a.code != 0 && !strings.Contains(a.stdout, "is a directory") && a.failure().Code != 11:
+		s.Errorf("%s: %d %s", i, a.code, a.stdout)
+	case a.code != 0: // nothing has changed
+	case verb == "ADD":
+		s.told[container] = a.addresses(s)[0]
+	default:
+		delete(s.told, container)
+	}
+}
+
+// compare verifies that what is held is what the callers were told.
+func (s *handoverStorm) compare(held map[string]string) {
+	s.Helper()
+	seen := map[string]string{}
+	for container, address := range s.told {
+		if address == "" {
+			continue
+		}
+		if other, twice := seen[address]; twice {
+			s.Errorf("%s was given to %s and %s", address, container, other)
+		}
+		if seen[address] = container; held[container] != address {
+			s.Errorf("%s was told %s, and %q is held", container, address, held[container])
+		}
+	}
+	for container, address := range held {
+		if _, known := s.told[container]; !known {
+			s.Errorf("%s leaked: %s was released", address, container)
+		}
+	}
+}
+
+// TestTakeoverStorm: calls of both plugins at once, on a machine on which every call of the
+// system may take its time, at the moment of the takeover.
+func TestTakeoverStorm(t *testing.T) {
+	rounds := 12
+	if testing.Short() {
+		rounds = 2
+	}
+	n := newNode(t, other(t, "host-local"))
+	n.traced("kill=1")
+	for round := range rounds {
+		network := fmt.Sprint("net", round)
+		c := conf(network, one24)
+		s := &handoverStorm{T: t, told: map[string]string{}}
+		for i := range 6 {
+			s.call(n, "ADD", fmt.Sprint("old", i), c)
+		}
+		var wg sync.WaitGroup
+		for i := range 18 {
+			stretched := *n
+			stretched.trace = fmt.Sprint("stretch=", round*100+i)
+			if i%6 == 5 {
+				stretched.bin = ours(t)
+			}
+			verb, container := "ADD", fmt.Sprint("new", i)
+			if i < 6 {
+				verb, container = "DEL", fmt.Sprint("old", i)
+			}
+			wg.Go(func() { s.call(&stretched, verb, container, c) })
+		}
+		wg.Wait()
+		mine := &node{TB: t, dir: n.dir, bin: ours(t)}
+		mine.must(del1("nobody", c))
+		s.compare(mine.holders(network, 24))
+	}
+}
+
+// TestSwitchStorm: a network changes hands again and again while both plugins are called, and
+// a person's word is killed at any time; repeated, it gets through.
+func TestSwitchStorm(t *testing.T) {
+	rounds := 10
+	if testing.Short() {
+		rounds = 2
+	}
+	n := newNode(t, other(t, "host-local"))
+	n.traced("kill=1")
+	mine := &node{TB: t, dir: n.dir, bin: ours(t)}
+	c := conf("net", `"ranges":[[{"subnet":"10.1.2.0/24"}]]`)
+	s := &handoverStorm{T: t, told: map[string]string{}}
+	s.call(n, "ADD", "first", c)
+	random := rand.New(rand.NewPCG(8, 8))
+	for round := range rounds {
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for w := range 4 {
+			wg.Go(func() {
+				caller := *[]*node{n, mine}[w%2]
+				for k := 0; ; k++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					caller.trace = fmt.Sprint("stretch=", round*1000+w*100+k)
+					container := fmt.Sprint("w", w, "-", k%3)
+					s.mu.Lock()
+					_, has := s.told[container]
+					s.mu.Unlock()
+					s.call(&caller, map[bool]string{false: "ADD", true: "DEL"}[has], container, c)
+				}
+			})
+		}
+		word := []string{"import", "export"}[round%2]
+		for {
+			killed := *mine
+			killed.trace = fmt.Sprint("kill=", 20+random.IntN(120))
+			if a := killed.word(word, "net"); a.code == 0 {
+				break
+			} else if a.code != exitKilled {
+				t.Errorf("%s: %+v", word, a)
+				break
+			}
+		}
+		close(stop)
+		wg.Wait()
+		if round%2 == 1 { // host-local has it
+			held := map[string]string{}
+			for _, h := range n.files("net").Holdings {
+				held[h.Attachment.Container] = h.Addresses[0].String() + "/24"
+			}
+			s.compare(held)
+		} else {
+			s.compare(mine.holders("net", 24))
+		}
+	}
+}
+
+// TestWordsKilledEverywhere kills each word that hands a network over at each of its system
+// calls, and then repeats it: nothing is lost, nothing stays behind.
+func TestWordsKilledEverywhere(t *testing.T) {
+	stride := 1
+	if testing.Short() {
+		stride = 11
+	}
+	base := newNode(t, ours(t))
+	base.traced("kill=1")
+	want := manyFiles(t, filepath.Join(base.dir, "files", "net"), 4)
+	base.must(add1("x", strings.ReplaceAll(conf("net", `"ranges":[[{"subnet":"10.9.0.0/16"}]]`), "%DIR%", base.dir+"/ours")))
+	for _, c := range []struct {
+		from string
+		word []string // empty: the first call of a runtime
+		end  []string // what is in the directory at the end
+	}{
+		{"files", nil, []string{lockName, guardName, stateName, bootName, takenName}},
+		{"files", []string{"import"}, []string{lockName, guardName, stateName, takenName}},
+		{"ours", []string{"export"}, []string{lockName, exportedName, "10.9.0.2", cursorPrefix + "0"}},
+		{"ours", []string{"repair", "net"}, []string{lockName, guardName, stateName, bootName}},
+	} {
+		t.Run(strings.Join(append([]string{"from " + c.from}, c.word...), " "), func(t *testing.T) {
+			places := 0
+			for at := 1; ; at += stride {
+				n := &node{TB: t, dir: t.TempDir(), bin: base.bin}
+				if err := os.CopyFS(n.dir, os.DirFS(filepath.Join(base.dir, c.from))); err != nil {
+					t.Fatal(err)
+				}
+				before := heldOf(n.state("net"))
+				if c.from == "files" {
+					before = want
+				}
+				call := func(trace string) answer {
+					m := *n
+					m.trace = trace
+					if c.word == nil {
+						return m.call(del1("nobody", conf("net", one24)))
+					}
+					return m.word(c.word...)
+				}
+				killed := call(fmt.Sprint("kill=", at))
+				again := call("")
+				if again.code != 0 {
+					t.Fatalf("killed at %d, then %+v", at, again)
+				}
+				after := heldOf(n.state("net"))
+				if slices.Equal(c.word, []string{"export"}) {
+					after = heldOf(n.files("net"))
+				}
+				if !after.equal(before) {
+					t.Fatalf("killed at %d: %v, want %v", at, after, before)
+				}
+				if slices.Contains(c.word, "repair") {
+					n.must(del1("nobody", conf("net", one24))) // removes what a repair that was killed left
+				}
+				for name := range n.ls("net") {
+					if !slices.Contains(c.end, name) && !strings.HasPrefix(name, stateName+".damaged-") {
+						t.Errorf("killed at %d: %s is left", at, name)
+					}
+				}
+				if killed.code == 0 {
+					break
+				}
+				places++
+			}
+			if places < 3 {
+				t.Errorf("%d places", places)
+			}
+			t.Logf("%d places", places)
+		})
+	}
+}
