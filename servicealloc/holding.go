@@ -130,8 +130,11 @@ func (r *Registry) holderName(s subject) string {
 }
 
 // find returns the record of an owner, or makes one that is not entered yet. It fails if
-// a transaction is open, or if generation, which is 0 for any, is not that of the grant.
+// the registry is closed, if a transaction is open, or if generation, which is 0 for any, is not that of the grant.
 func (r *Registry) find(op, owner string, generation uint64) (*record, error) {
+	if r.closed {
+		return nil, ownerError(op, owner, "", ipalloc.ErrClosed)
+	}
 	rec := r.owners[owner]
 	if rec == nil {
 		rec = &record{Grant: Grant{Owner: owner}}

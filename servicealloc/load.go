@@ -25,6 +25,9 @@ import (
 func (r *Registry) Load(grants []Grant) (problems []*ipalloc.Error) {
 	r.lock()
 	defer r.unlock()
+	if r.closed {
+		return []*ipalloc.Error{{Package: "servicealloc", Op: "load", Reason: "the registry is closed", Err: ipalloc.ErrClosed}}
+	}
 	listed := make(map[string]bool, len(grants))
 	if len(r.owners) == 0 {
 		r.owners = make(map[string]*record, len(grants))

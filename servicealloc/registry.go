@@ -59,6 +59,7 @@ type Registry struct {
 	claims   map[subject][]*record // the first one holds it, then those that were loaded later
 	timed    []*pending            // open transactions that have a deadline
 	hasTimed atomic.Bool           // whether there are any, to be read without the lock
+	closed   bool
 }
 
 // NewRegistry returns a registry without owners and without address ranges, which
@@ -101,7 +102,7 @@ func (r *Registry) lockRanges() {
 		now = r.clock()
 	}
 	r.mu.Lock()
-	if !now.IsZero() {
+	if !now.IsZero() && !r.closed {
 		r.expire(now)
 	}
 }
@@ -158,6 +159,15 @@ func (r *Registry) Release(owner string, generation uint64) (Grant, error) {
 	}
 	r.become(rec, Grant{Owner: owner}, nil)
 	return had, nil
+}
+
+// Close ends the registry when another one takes its place: every later call that would
+// change it fails with [ipalloc.ErrClosed], and so does the end of a transaction that is
+// open. Reading goes on. Closing it again does nothing.
+func (r *Registry) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
 }
 
 // Get returns what owner holds, without what an open transaction has added.

@@ -98,6 +98,9 @@ func (r *Registry) replaceRange(op string, old, e *RangeInfo) error {
 	if e == nil {
 		kind, is = RangeRemoved, old
 	}
+	if r.closed {
+		return &ipalloc.Error{Package: "servicealloc", Op: op, Name: is.Name, Err: ipalloc.ErrClosed}
+	}
 	if s, some, more := r.ranges.stranded(old, e); some {
 		why := "an address is held that no other range has"
 		if more {

@@ -77,8 +77,8 @@ func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 // Commit makes the new grant the only one: what the owner held before and does not hold
 // any more is released.
 //
-// It fails with [ipalloc.ErrClosed] if the transaction has ended; the reason says
-// whether its deadline ended it.
+// It fails with [ipalloc.ErrClosed] if the transaction has ended, the reason says
+// whether its deadline ended it, or if the registry has: see [Registry.Close].
 func (tx *Tx) Commit() error { return tx.end("commit", true) }
 
 // Rollback gives back what the transaction took; the owner holds what it held before.
@@ -91,8 +91,11 @@ func (tx *Tx) end(op string, commit bool) error {
 	defer runtime.KeepAlive(tx)
 	tx.r.lock()
 	defer tx.r.unlock()
-	if tx.p.ended != "" {
+	switch {
+	case tx.p.ended != "":
 		return ownerError(op, tx.p.grant.Owner, tx.p.ended, ipalloc.ErrClosed)
+	case tx.r.closed:
+		return ownerError(op, tx.p.grant.Owner, "the registry is closed", ipalloc.ErrClosed)
 	}
 	g := tx.p.rec.Grant
 	if commit {

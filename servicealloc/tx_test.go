@@ -507,3 +507,28 @@ func TestGenerationsOfATransactionAndLoad(t *testing.T) {
 	see()
 	check(t, r)
 }
+
+// A closed registry is not changed any more, and says so; what it holds can be read.
+func TestClose(t *testing.T) {
+	r := newRegistryT(t, "10.0.0.0/24", LowestFirst())
+	g := must(r.Allocate("a", Request{Addrs: anyBoth[:1]}))
+	tx, _, err := r.Begin("b", Request{Addrs: anyBoth[:1]})
+	wantErr(t, err, nil)
+	before := stateOf(t, r)
+	r.Close()
+	r.Close()
+	_, _, begin := r.Begin("c", Request{})
+	_, _, move := r.Move(g, Grant{})
+	problems := r.Load(grants("d: 10.0.0.5"))
+	if len(problems) != 1 {
+		t.Fatal(problems)
+	}
+	for _, err := range []error{tx.Rollback(), tx.Commit(), begin, move, problems[0], errOf(r.Allocate("c", Request{Addrs: anyBoth[:1]})),
+		errOf(r.Release("a", 0)), r.SetRange(rangeOf("more", "10.1.0.0/24")), r.RemoveRange("main")} {
+		wantErr(t, err, ipalloc.ErrClosed)
+	}
+	if stateOf(t, r) != before {
+		t.Error("something changed")
+	}
+	wantHeld(t, r, "a: "+textOf(g))
+}

@@ -15,7 +15,9 @@
 //
 // Limits: a name has 1 to 1,000 bytes. One process at a time can have the file, and a
 // journal is open once. A snapshot replaces the log after 4,096 batches, or when the log
-// is larger than 64 KiB and twice the last snapshot.
+// is larger than 64 KiB and twice the last snapshot; where the file has no room for it,
+// the log grows on, and opening replays it. A snapshot of any size is kept, in parts of
+// 16 MiB; one batch has at most 64 MiB.
 //
 // Complexity: a change writes its batch, whatever the size of the allocator; snapshots
 // add an amortised constant factor. Opening reads the snapshot and replays the log.
@@ -23,5 +25,6 @@
 // Concurrency: all methods are safe for concurrent use. A goroutine exists while changes
 // are being written, and at no other time. Restart: open the store and the journal again.
 // Within a process, close a journal to open it again, for example with other options.
-// A journal that a newer program wrote is refused with ipalloc.ErrMismatch.
+// A servicealloc.Tx that outlives its registry, because a write failed or the journal was
+// closed, ends with ipalloc.ErrClosed. A journal that a newer program wrote is refused with ipalloc.ErrMismatch.
 package journal

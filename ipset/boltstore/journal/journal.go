@@ -142,9 +142,7 @@ func (j *Journal[A]) stop() {
 	}
 	j.mu.Unlock()
 	<-idle
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.live.Store(false)
+	j.retire()
 }
 
 // execute calls f in the caller's turn, which is over whatever f does.
@@ -263,10 +261,11 @@ func (j *Journal[A]) commit(a A) error {
 	told := j.told
 	j.told = nil
 	j.mu.Unlock()
-	if len(told) == 0 {
+	b, some := j.batchOf(a, told)
+	if !some {
 		return nil
 	}
-	err := j.write(a, told)
+	err := j.write(a, b)
 	if err == nil {
 		return nil
 	}

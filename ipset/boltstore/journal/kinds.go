@@ -25,8 +25,9 @@ func open[A any](ctx context.Context, s *boltstore.Store, name string, k kind[A]
 	if err = j.load(ctx); err == nil && k.suits != nil {
 		err = j.matches(k.suits(j.alloc))
 	}
-	if err == nil && (j.log.snapshot == 0 || j.log.next > j.log.first) {
-		if err = j.writeSnapshot(j.alloc); errors.Is(err, boltstore.ErrReadOnly) {
+	if fresh := j.log.snapshot == 0; err == nil && (fresh || j.log.next > j.log.first) {
+		// A journal that has a snapshot does without a new one: its log is as good.
+		if err = j.writeSnapshot(j.alloc); errors.Is(err, boltstore.ErrReadOnly) || !fresh && errors.Is(err, boltstore.ErrNoSpace) {
 			err = nil
 		}
 	}
@@ -111,7 +112,7 @@ func replaySet(set *cidrset.Set, c change) error {
 
 // serviceChange translates a change. A change of the ranges is rare, so it takes a snapshot.
 func serviceChange(c servicealloc.Change) change {
-	out := change{Op: string(c.Kind), Owner: c.Owner, Generation: c.Generation, Addrs: c.Addrs, Ports: c.Ports, Spilled: c.Spilled}
+	out := change{Op: string(c.Kind), Owner: text(c.Owner), Generation: c.Generation, Addrs: c.Addrs, Ports: c.Ports, Spilled: c.Spilled}
 	switch c.Kind {
 	case servicealloc.Allocated, servicealloc.Released, servicealloc.Replaced:
 	default:
@@ -196,7 +197,7 @@ func OpenRegistry(ctx context.Context, s *boltstore.Store, name string, ports se
 	k := services("servicealloc.Registry", opts, func(opts ...servicealloc.Option) (*servicealloc.Registry, error) {
 		return servicealloc.NewRegistry(ports, opts...)
 	})
-	k.marshal = (*servicealloc.Registry).MarshalBinary
+	k.marshal, k.retire = (*servicealloc.Registry).MarshalBinary, (*servicealloc.Registry).Close
 	k.replay = replayRegistry
 	return open(ctx, s, name, k)
 }
@@ -207,12 +208,12 @@ func replayRegistry(r *servicealloc.Registry, c change) error {
 	default:
 		return unknownChange(c)
 	}
-	if _, err := r.Release(c.Owner, 0); err != nil && !errors.Is(err, ipalloc.ErrNotHeld) {
+	if _, err := r.Release(string(c.Owner), 0); err != nil && !errors.Is(err, ipalloc.ErrNotHeld) {
 		return err
 	}
 	if servicealloc.Kind(c.Op) != servicealloc.Released {
 		// What Load finds wrong was wrong when the change was made.
-		r.Load([]servicealloc.Grant{{Owner: c.Owner, Generation: c.Generation, Addrs: c.Addrs, Ports: c.Ports, Spilled: c.Spilled}})
+		r.Load([]servicealloc.Grant{{Owner: string(c.Owner), Generation: c.Generation, Addrs: c.Addrs, Ports: c.Ports, Spilled: c.Spilled}})
 	}
 	return nil
 }

@@ -24,10 +24,17 @@ import (
 //	snapshot            the allocator, in its own form
 //	log<number>         8 bytes, big endian, ascending by one: a batch of changes since the snapshot, as JSON
 //
+// A snapshot that is larger than a part has, in place of the record snapshot:
+//
+//	parts               the number of the snapshot and how many parts it has
+//	part<number><i>     8 bytes each, big endian: a part; those of another number are left over from a crash
+//
 // Every batch, and the kind, carry the version of the format. A journal of a newer version is refused.
 const (
 	keyKind     = "kind"
 	keySnapshot = "snapshot"
+	keyParts    = "parts"
+	keyPart     = "part"
 	keyLog      = "log"
 
 	prefix  = "journal/"
@@ -35,17 +42,23 @@ const (
 	maxName = 1000
 )
 
+// partBytes is the size of a part, far below the 64 MiB that a value may have. Each part is a commit of its own, so that the
+// snapshot may be larger than a commit. A variable for the tests.
+var partBytes = 16 << 20
+
 // A snapshot takes the place of the log when that has this many batches, or is larger than both this and twice the last snapshot.
 const (
 	logBatches = 4096
 	logBytes   = 64 << 10
+	// retryBatches is how many batches follow a snapshot for which there was no room, before the next one is tried.
+	retryBatches = 256
 )
 
 // change is one change of an allocator of any kind, in the words of its package.
 type change struct {
 	Op         string              `json:"op"`
 	Prefixes   []netip.Prefix      `json:"prefixes,omitempty"`
-	Owner      string              `json:"owner,omitempty"`
+	Owner      text                `json:"owner,omitempty"`
 	Generation uint64              `json:"generation,omitempty"`
 	Addrs      []netip.Addr        `json:"addrs,omitempty"`
 	Ports      []servicealloc.Port `json:"ports,omitempty"`
@@ -68,6 +81,7 @@ type kind[A any] struct {
 	restore func(data []byte, tell func(change)) (A, error)
 	marshal func(A) ([]byte, error)
 	finish  func(A, *batch)         // completes a batch before it is written
+	retire  func(A)                 // ends an allocator that another one replaces
 	replay  func(A, change) error   // repeats a change
 	settle  func(A, batch) error    // after the changes of a batch have been repeated
 	suits   func(A) (string, error) // says what the allocator is, and if that is not what was asked for
@@ -78,7 +92,11 @@ type journalLog struct {
 	next     uint64 // number of the next batch
 	first    uint64 // of the oldest batch in the file
 	bytes    int
-	snapshot int // bytes
+	snapshot int          // bytes
+	number   uint64       // of the last snapshot in parts
+	parts    []string     // the keys of parts in the file, those that are left over included
+	cursor   netip.Prefix // that the file has
+	retry    uint64       // no snapshot before this batch, because there was no room for one
 }
 
 func logKey(n uint64) string { return string(binary.BigEndian.AppendUint64([]byte(keyLog), n)) }
@@ -107,22 +125,37 @@ func (j *Journal[A]) newer(v uint64) error {
 		Reason: fmt.Sprintf("version %d, this program knows up to %d", v, version)}
 }
 
-// write commits a batch of changes, or a snapshot that has them.
-func (j *Journal[A]) write(a A, told []change) error {
-	b := batch{Version: version, Changes: told}
+// batchOf returns what a commit adds to the log, and whether that is anything.
+func (j *Journal[A]) batchOf(a A, told []change) (b batch, some bool) {
+	b = batch{Version: version, Changes: told}
 	if j.kind.finish != nil {
 		j.kind.finish(a, &b)
 	}
-	l := &j.log
-	if l.next-l.first >= logBatches || slices.ContainsFunc(b.Changes, func(c change) bool { return c.whole }) {
-		return j.writeSnapshot(a)
+	return b, len(told) > 0 || b.cursor() != j.log.cursor
+}
+
+// cursor returns the cursor after the changes, the zero Prefix for none.
+func (b *batch) cursor() netip.Prefix {
+	if b.Cursor == nil {
+		return netip.Prefix{}
 	}
+	return *b.Cursor
+}
+
+// write commits a batch of changes, or a snapshot that has them. Where there is no room for a snapshot the log grows on.
+func (j *Journal[A]) write(a A, b batch) error {
+	l := &j.log
 	data, err := json.Marshal(b)
 	if err != nil {
 		return err
 	}
-	if l.bytes+len(data) > max(logBytes, 2*l.snapshot) {
-		return j.writeSnapshot(a)
+	whole := slices.ContainsFunc(b.Changes, func(c change) bool { return c.whole })
+	due := l.next-l.first >= logBatches || l.bytes+len(data) > max(logBytes, 2*l.snapshot)
+	if whole || due && l.next >= l.retry {
+		if err := j.writeSnapshot(a); whole || !errors.Is(err, boltstore.ErrNoSpace) {
+			return err
+		}
+		l.retry = l.next + retryBatches
 	}
 	op := store.Op{Kind: store.Put, Key: logKey(l.next), Value: string(data), Expect: 0}
 	if err := j.put([]store.Op{op}); err != nil {
@@ -130,27 +163,7 @@ func (j *Journal[A]) write(a A, told []change) error {
 	}
 	l.next++
 	l.bytes += len(data)
-	return nil
-}
-
-// writeSnapshot writes a snapshot in place of the log.
-func (j *Journal[A]) writeSnapshot(a A) error {
-	data, err := j.kind.marshal(a)
-	if err != nil {
-		return err
-	}
-	l := &j.log
-	ops := []store.Op{
-		{Kind: store.Put, Key: keyKind, Value: kindRecord(j.kind.name), Expect: store.AnyRevision},
-		{Kind: store.Put, Key: keySnapshot, Value: string(data), Expect: store.AnyRevision},
-	}
-	for n := l.first; n < l.next; n++ {
-		ops = append(ops, store.Op{Kind: store.Delete, Key: logKey(n), Expect: store.AnyRevision})
-	}
-	if err := j.put(ops); err != nil {
-		return err
-	}
-	l.first, l.bytes, l.snapshot = l.next, 0, len(data)
+	l.cursor = b.cursor()
 	return nil
 }
 
@@ -158,51 +171,6 @@ func (j *Journal[A]) writeSnapshot(a A) error {
 func (j *Journal[A]) put(ops []store.Op) error {
 	_, err := j.table.Commit(context.Background(), ops)
 	return err
-}
-
-// load makes the allocator from what the file has, from nothing if that is nothing.
-func (j *Journal[A]) load(ctx context.Context) error {
-	recs, _, err := j.table.List(ctx, store.Range{})
-	if err != nil {
-		return err
-	}
-	var snapshot []byte
-	var batches []batch
-	l := journalLog{}
-	found := false
-	for _, r := range recs {
-		switch {
-		case r.Key == keyKind:
-			if err := j.checkKind(r.Value); err != nil {
-				return err
-			}
-			found = true
-		case r.Key == keySnapshot:
-			snapshot = []byte(r.Value)
-			l.snapshot = len(r.Value)
-		case strings.HasPrefix(r.Key, keyLog) && len(r.Key) == len(keyLog)+8:
-			n := binary.BigEndian.Uint64([]byte(r.Key[len(keyLog):]))
-			if len(batches) == 0 {
-				l.first, l.next = n, n
-			}
-			b, err := j.decode(r.Value)
-			if err != nil {
-				return err
-			}
-			if n != l.next {
-				return j.damaged(fmt.Sprintf("batch %d, expected %d", n, l.next))
-			}
-			batches = append(batches, b)
-			l.next++
-			l.bytes += len(r.Value)
-		default:
-			return j.damaged(fmt.Sprintf("record %q", r.Key))
-		}
-	}
-	if found != (snapshot != nil) || !found && len(batches) > 0 {
-		return j.damaged("the snapshot is missing")
-	}
-	return j.rebuild(l, snapshot, batches)
 }
 
 // decode reads a batch of the log. Its version decides before its fields do.
@@ -261,14 +229,28 @@ func (j *Journal[A]) rebuild(l journalLog, snapshot []byte, batches []batch) err
 			}
 		}
 	}
+	if j.kind.finish != nil {
+		var b batch
+		j.kind.finish(a, &b)
+		l.cursor = b.cursor()
+	}
+	j.retire()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.live != nil {
-		j.live.Store(false)
-	}
 	live.Store(true)
 	j.alloc, j.live, j.log, j.told = a, live, l, nil
 	return nil
+}
+
+// retire ends the allocator, if there is one: nothing that it does from now on gets into the file.
+func (j *Journal[A]) retire() {
+	j.mu.Lock()
+	a, live := j.alloc, j.live
+	j.mu.Unlock()
+	if live == nil || !live.Swap(false) || j.kind.retire == nil {
+		return
+	}
+	j.kind.retire(a)
 }
 
 // Names returns the names of the journals in the file, ascending.

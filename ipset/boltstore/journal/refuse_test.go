@@ -231,6 +231,9 @@ func TestJournalOfANewerVersion(t *testing.T) {
 		"batch, cut":       {batch(`{"version":1,"chan`), ipalloc.ErrCorrupt},
 		"field":            {batch(`{"version":1,"changes":[{"op":"allocate","prefixes":["10.0.0.0/24"],"until":5}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrCorrupt},
 		"change":           {batch(`{"version":1,"changes":[{"op":"lend","prefixes":["10.0.0.0/24"]}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrMismatch},
+		"key of the log":   {store.Op{Kind: store.Put, Key: "log\x00", Value: `{"version":1,"changes":[]}`, Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
+		"key of a part":    {store.Op{Kind: store.Put, Key: "part\x00", Value: "x", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
+		"parts beside it":  {store.Op{Kind: store.Put, Key: "parts", Value: "1 1", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 		"snapshot":         {store.Op{Kind: store.Put, Key: "snapshot", Value: "nothing", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 	} {
 		path := filepath.Join(t.TempDir(), "store.db")
