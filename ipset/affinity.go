@@ -232,7 +232,7 @@ func (p *disownPlan) Plan(t *txn) error {
 	if err := t.warm(p.blocks); err != nil {
 		return err
 	}
-	var take []*blockEntry
+	var take, used []*blockEntry
 	n := 0
 	owned, err := t.blocksOf(p.owner)
 	if err != nil {
@@ -258,11 +258,17 @@ func (p *disownPlan) Plan(t *txn) error {
 		if err := t.take(p.owner, block); err != nil {
 			return err
 		}
-		take = append(take, be)
+		if take = append(take, be); be.Used() > 0 {
+			used = append(used, be)
+		}
 		n += t.blockOps(be, ownerOps, false, true)
 	}
 	if len(take) == 0 {
 		return nil
+	}
+	// The addresses say whether any is held for the owner: if none is, the block need not name it any more.
+	if err := t.fetchWhole(used); err != nil {
+		return err
 	}
 	if err := t.Room(n); err != nil {
 		return err
@@ -273,6 +279,7 @@ func (p *disownPlan) Plan(t *txn) error {
 			be.set(nil)
 		} else {
 			be.Disown()
+			be.Forget(p.owner)
 		}
 		t.Change(be)
 	}

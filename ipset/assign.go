@@ -131,9 +131,8 @@ func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation
 // AutoAssign gives addresses to a host: from the pools of the highest [Pool.Priority] that serve it, and only what these lack
 // from the next ones. Among pools of one priority it takes them from the host's own blocks in address order; then from a free
 // block that it claims, searched from a place fixed by its name; then from a block of another that has been empty for at least
-// a minute, which it takes over; then, unless affinity is strict, borrowed from any block with room. With strict
-// affinity, blocks without an owner are adopted before the search fails. Limits forbid claiming, taking over and adopting, not
-// borrowing.
+// a minute, which it takes over; then from a block without owner, which it adopts; then, unless affinity is strict, borrowed from
+// any block with room. Limits forbid claiming, taking over and adopting, not borrowing.
 //
 // All is done in one commit. Fewer addresses than asked is an error unless Partial is set.
 //
@@ -228,7 +227,7 @@ type assignPlan struct {
 	own      *ownerEntry // the owner's record, as it was when the plan began
 	picks    []pick
 	last     memo // what the handle had before, if it is sticky
-	// sticky is how many of the first picks are of addresses the handle had before, taken are the blocks taken over.
+	// sticky is how many of the first picks are of addresses the handle had before, taken are the blocks taken over or adopted.
 	sticky int
 	taken  map[*blockEntry]bool
 	// Room for what most calls pick.
@@ -254,7 +253,9 @@ type search struct {
 	seen    int            // how many pools have been looked at
 	few     [4]int         // room for as many, so that they need no allocation
 	reasons map[int]Reason // by pool; nil for none
-	ragged  []int          // pools of which the owner has blocks with addresses, and not so many in a row
+	looked  bool           // whether there are blocks without owner has been looked up, in orphans
+	orphans bool
+	ragged  []int // pools of which the owner has blocks with addresses, and not so many in a row
 	// The pools that are tried at present: those of one priority, of which the first is at tier, once tiered is set.
 	tier, priority int
 	tiered         bool

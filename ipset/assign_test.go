@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -195,5 +197,72 @@ func TestPoolGrows(t *testing.T) {
 		if err := w.UpdatePool(bg, pool("a", prefix, 0)); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%s: %v", prefix, err)
 		}
+	}
+}
+
+// A block without owner that has room becomes that of a host before the host borrows from others: for an address and for
+// EnsureBlock, up to the limits; what it lacks then is borrowed, from other blocks.
+func TestOrphanIsAdoptedBeforeBorrowing(t *testing.T) {
+	orphaned := func(most int) *world {
+		p := pool("a", "10.0.0.0/28", 29)
+		p.MaxBlocksPerHost = most
+		w := newWorld(t, Config{}, p)
+		w.assign(want("stays", 8, "p"))
+		w.assign(want("gone", 6, "q"))
+		w.ReleaseIPs(bg, Release{Address: ip(fmt.Sprintf("10.0.0.%d", w.blocksOf("stays")[0].Addr().As4()[3]))})
+		if _, err := w.DisownBlocks(bg, HostOwner("gone"), false); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	w := orphaned(0)
+	got := w.assign(want("new", 3, "r"))
+	if own := w.blocksOf("new"); len(got.V4) != 3 || len(own) != 1 || got.V4[0].Block != own[0] || got.V4[1].Block != own[0] || got.V4[2].Block == own[0] {
+		t.Errorf("got %+v, owns %v: want two addresses of the adopted block and one borrowed", got, own)
+	}
+	if als, err := w.IPsByHost(bg, HostOwner("new")); err != nil || len(als) != 3 {
+		t.Errorf("held for it: %+v, %v", als, err)
+	}
+	w.check()
+
+	w = orphaned(0)
+	if blocks, err := w.EnsureBlock(bg, AssignArgs{Owner: HostOwner("new"), Num4: 1}); err != nil || len(blocks) != 1 || !slices.Equal(blocks, w.blocksOf("new")) {
+		t.Errorf("ensured %v, %v", blocks, err)
+	}
+	w.check()
+
+	w = orphaned(1)
+	w.assign(want("stays", 1, "p"))
+	if got := w.assign(want("stays", 1, "s")); len(got.V4) != 1 || len(w.blocksOf("stays")) != 1 {
+		t.Errorf("at its limit it got %+v and owns %v: want one borrowed", got, w.blocksOf("stays"))
+	}
+	w.check()
+}
+
+// A host that is removed leaves no record of itself, also where others have addresses in its blocks, whether it gave up its blocks
+// at that moment or before.
+func TestRemovedHostLeavesNoRecord(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+		w.assign(want("gone", 6, "p"))
+		w.assign(want("b", 8, "q"))
+		w.assign(want("b", 2, "q")) // of the block of gone
+		if before {
+			if _, err := w.DisownBlocks(bg, HostOwner("gone"), false); err != nil || w.records(kindFormer) != 1 {
+				t.Fatalf("%d names of former owners, %v", w.records(kindFormer), err)
+			}
+		}
+		if released, _, err := w.RemoveHost(bg, HostOwner("gone")); err != nil || len(released) != 6 {
+			t.Fatalf("released %v, %v", released, err)
+		}
+		if n := w.records(kindFormer); n != 0 {
+			t.Errorf("disowned before %v: %d names of former owners are left", before, n)
+		}
+		for _, r := range w.list(store.Range{}) {
+			if strings.Contains(r.Key+r.Value, "gone") {
+				t.Errorf("disowned before %v: record %q names the host", before, r.Key)
+			}
+		}
+		w.check()
 	}
 }

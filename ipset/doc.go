@@ -37,9 +37,9 @@
 // its own blocks in address order, and first-in first-out inside a block, so a released
 // address rests as long as possible. Then it claims a free
 // block, searching from a place fixed by the host's name; then it takes over a block of
-// another owner that has been empty for a minute; then, unless affinity is strict, it
-// borrows. Limits forbid claiming, never borrowing. Contiguous addresses are of one block
-// of the owner's and are not borrowed.
+// another owner that has been empty for a minute; then it adopts a block without owner;
+// then, unless affinity is strict, it borrows. Limits forbid claiming, never borrowing.
+// Contiguous addresses are of one block of the owner's and are not borrowed.
 //
 // # Errors
 //

@@ -91,8 +91,5 @@ func (p *ensurePlan) ownIn(s *search) (own []netip.Prefix) {
 
 // pickNew picks from a block that is not the owner's yet and becomes it.
 func (p *ensurePlan) pickNew(t *txn, s *search) error {
-	if p.cat.Config.Strict {
-		return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans)
-	}
-	return p.pickIn(t, s, p.pickFree, p.pickEmpty)
+	return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans)
 }

@@ -136,6 +136,7 @@ func (p *releaseHostPlan) Plan(t *txn) error {
 	if t.e.limits.Ops > 0 {
 		left = t.e.limits.Ops
 	}
+	var former []*blockEntry
 	for i, id := range p.places {
 		be, err := t.block(cat, blocks[i])
 		if err != nil {
@@ -153,14 +154,14 @@ func (p *releaseHostPlan) Plan(t *txn) error {
 				// A block costs what it is written with, and its pages if it goes.
 				if left -= t.blockOps(be, maxPages, true, true); left < opsPerAddress && n > 0 {
 					p.more = true
-					return t.drop(cat, drops)
+					return p.finish(t, cat, drops, former)
 				}
 				drops = append(drops, drop{be: be})
 			}
 			_, a := be.Look(x)
 			if left -= recordsOf(a); left < 0 && len(p.released) > 0 {
 				p.more = true
-				return t.drop(cat, drops)
+				return p.finish(t, cat, drops, former)
 			}
 			for h := range a.Holders() {
 				if h.Host == p.host {
@@ -169,8 +170,36 @@ func (p *releaseHostPlan) Plan(t *txn) error {
 			}
 			p.released = append(p.released, be.Addr(x))
 		}
+		if id == be.at && block.HasCode(be.Former(), p.host.Code()) {
+			if left -= t.blockOps(be, 1, false, false); left < 0 && len(drops)+len(former) > 0 {
+				p.more = true
+				break
+			}
+			former = append(former, be)
+		}
 	}
-	return t.drop(cat, drops)
+	return p.finish(t, cat, drops, former)
+}
+
+// finish releases what drops say, and has the blocks former, in which nothing is held for the host then, name it no longer.
+func (p *releaseHostPlan) finish(t *txn, cat *catalogEntry, drops []drop, former []*blockEntry) error {
+	n := 0
+	for _, be := range former {
+		n += t.blockOps(be, 1, false, false)
+	}
+	if err := t.Room(n); err != nil {
+		return err
+	}
+	if err := t.drop(cat, drops); err != nil {
+		return err
+	}
+	for _, be := range former {
+		if be.Block != nil { // else it is deleted
+			be.Forget(p.host)
+			t.Change(be)
+		}
+	}
+	return nil
 }
 
 // ordinals returns what is held for the host in a place and is not in drops, ascending.

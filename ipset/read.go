@@ -60,6 +60,31 @@ func (t *txn) advance(cat *catalogEntry, be *blockEntry) error {
 // fetchAll loads all addresses of a block.
 func (t *txn) fetchAll(be *blockEntry) error { return t.fetchOrdinals(be, be.AppendAbsent(nil)) }
 
+// fetchWhole loads all addresses of blocks, those of several in one round trip.
+func (t *txn) fetchWhole(blocks []*blockEntry) error {
+	f := fetch{t: t}
+	for _, be := range blocks {
+		if n := be.Absent(); n > fetchMost {
+			if err := t.fetchAll(be); err != nil {
+				return err
+			}
+			continue
+		} else if uint64(len(f.addrs))+n > fetchMost {
+			if err := f.run(); err != nil {
+				return err
+			}
+			f = fetch{t: t}
+		}
+		for _, x := range be.AppendAbsent(nil) {
+			f.add(be.at, be.Addr(x))
+		}
+	}
+	return f.run()
+}
+
+// fetchMost is the largest number of addresses that one read loads.
+const fetchMost = 1000
+
 // fetchCooling loads the cooling addresses of a block if it is not known when each is free.
 func (t *txn) fetchCooling(be *blockEntry) error {
 	if be.KnowsCooling() {
@@ -76,9 +101,8 @@ func (t *txn) fetchCooling(be *blockEntry) error {
 
 // fetchOrdinals loads addresses of a block.
 func (t *txn) fetchOrdinals(be *blockEntry, xs []uint64) error {
-	const most = 1000 // a read
 	for len(xs) > 0 {
-		n := min(most, len(xs))
+		n := min(fetchMost, len(xs))
 		f := fetch{t: t}
 		for _, x := range xs[:n] {
 			f.add(be.at, be.Addr(x))

@@ -179,9 +179,9 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 				t.Errorf("%s, %s: %d calls and %d records, at most %d and %d", prefix, what, s.Counts().Calls(), touched(s), calls, records)
 			}
 		}
-		cost("full", 7, 10, want("new", 1, "p"), 0)
+		cost("full", 8, 10, want("new", 1, "p"), 0)
 		w.ReleaseIPs(bg, Release{Address: ip("10.0.0.77")})
-		cost("borrow", 8, 16, want("new", 1, "p"), 1)
+		cost("borrow", 9, 16, want("new", 1, "p"), 1)
 		w.releaseHandle("p")
 		block := w.blocksOf("old0")[0]
 		for a := block.Addr(); block.Contains(a); a = a.Next() {

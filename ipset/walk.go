@@ -113,7 +113,7 @@ func (p *assignPlan) pickTier(t *txn, s *search) error {
 	case p.cat.Config.Strict:
 		return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.noteForeign)
 	}
-	return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickForeign)
+	return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.pickForeign)
 }
 
 // pickIn goes through some places, each in all pools of the tier, while addresses are wanting.
@@ -265,18 +265,35 @@ func (p *assignPlan) takeOver(t *txn, s *search, i int, be *blockEntry) error {
 	if err := t.give(p.Owner, be.Prefix()); err != nil {
 		return err
 	}
-	if p.taken == nil {
-		p.taken = make(map[*blockEntry]bool)
-	}
-	p.taken[be] = true
+	p.becomesOwn(be)
 	p.take(s, i, be, b)
 	return nil
 }
 
-// pickOrphans adopts blocks without owner that have room. Only strict affinity needs it: otherwise they are borrowed
-// from like any other.
+// becomesOwn notes a block that is taken over or adopted, so that nothing is borrowed from it as well.
+func (p *assignPlan) becomesOwn(be *blockEntry) {
+	if p.taken == nil {
+		p.taken = make(map[*blockEntry]bool)
+	}
+	p.taken[be] = true
+}
+
+// pickOrphans adopts blocks without owner that have room. Borrowing from them instead would keep them without owner: with every
+// host that leaves a block in use, fewer blocks would have one.
 func (p *assignPlan) pickOrphans(t *txn, s *search, i int) error {
 	if !p.mayClaim(t, i) {
+		return nil
+	}
+	if !s.looked {
+		r := codeRange(kindOwnRoom, Owner{}) // of all pools, because mostly there is none
+		r.Limit = 1
+		recs, err := t.List(r)
+		if err != nil {
+			return err
+		}
+		s.looked, s.orphans = true, len(recs) > 0
+	}
+	if !s.orphans {
 		return nil
 	}
 	for be, err := range p.walk(t, s, i, codeRange(kindOwnRoom, Owner{}).From, p.start(i), t.past) {
@@ -289,6 +306,7 @@ func (p *assignPlan) pickOrphans(t *txn, s *search, i int) error {
 			continue
 		}
 		p.picks[n].adopt = true
+		p.becomesOwn(be)
 		if err := t.give(p.Owner, be.Prefix()); err != nil || !p.mayClaim(t, i) {
 			return err
 		}

@@ -265,15 +265,21 @@ func (m *IPSet) assignFrom(w IPSetWant, n int, pools []IPSetPool, got *[]netip.A
 	if w.Row || w.Aligned {
 		return // never borrowed
 	}
+	room := func(b *IPSetBlock) bool { return b != nil && wanting() && len(b.Peek(1, m.reserved)) > 0 }
 	for _, p := range pools {
 		for _, q := range m.walk(owner, p) {
-			b := m.Blocks[q]
-			switch {
-			case b == nil || b.Owner == owner || !wanting() || len(b.Peek(1, m.reserved)) == 0:
-			case !m.Strict:
-				take(b)
-			case b.Owner == "" && m.mayClaim(owner, p, w.Most):
+			if b := m.Blocks[q]; room(b) && b.Owner == "" && m.mayClaim(owner, p, w.Most) {
 				b.Owner = owner
+				take(b)
+			}
+		}
+	}
+	if m.Strict {
+		return
+	}
+	for _, p := range pools {
+		for _, q := range m.walk(owner, p) {
+			if b := m.Blocks[q]; room(b) && b.Owner != owner {
 				take(b)
 			}
 		}

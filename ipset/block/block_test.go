@@ -362,3 +362,24 @@ func TestFormerOwners(t *testing.T) {
 		t.Errorf("empty again it names %q", b.former)
 	}
 }
+
+// Forget removes a former owner for whom nothing is held, and no other.
+func TestForgetFormerOwner(t *testing.T) {
+	b := mustBlock(t, "10.0.0.0/26", Options{Owner: HostOwner("a"), Claimed: t0})
+	for i, host := range []string{"a", "b", "c"} {
+		b.Assign(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), Claim{Handle: "p"}, t0)
+		b.Give(HostOwner(host), 0)
+	}
+	b.Disown()
+	for _, host := range []string{"a", "b", "c", "never"} {
+		was := b.former
+		held := slices.ContainsFunc([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, func(a string) bool {
+			x, _ := b.Ordinal(ip(a))
+			return b.HeldFor(x, HostOwner(host))
+		})
+		b.Forget(HostOwner(host))
+		if mustCheck(t, b); (b.former == was) != (held || !HasCode(was, HostOwner(host).Code())) {
+			t.Errorf("%s holds %v: was %q, is %q", host, held, was, b.former)
+		}
+	}
+}

@@ -51,13 +51,31 @@ func (b *Block) setOwner(o Owner) {
 	if o == b.owner {
 		return
 	}
-	if code := o.Code(); HasCode(b.former, code) {
-		b.former = strings.Replace("\x00"+b.former, "\x00"+code+"\x00", "\x00", 1)[1:]
-	}
+	b.unname(o)
 	if b.used > 0 && b.owner.Kind != Nobody {
 		b.former += b.owner.Code() + "\x00"
 	}
 	b.owner = o
+}
+
+// unname removes an owner from the former ones.
+func (b *Block) unname(o Owner) {
+	if code := o.Code(); HasCode(b.former, code) {
+		b.former = strings.Replace("\x00"+b.former, "\x00"+code+"\x00", "\x00", 1)[1:]
+	}
+}
+
+// Forget removes an owner from Former if no address is held for it, which only a block with all its addresses loaded can tell.
+func (b *Block) Forget(o Owner) {
+	if b.absent > 0 || !HasCode(b.former, o.Code()) {
+		return
+	}
+	for _, a := range b.Each() {
+		if !a.Cooling && a.IsHeldFor(o) {
+			return
+		}
+	}
+	b.unname(o)
 }
 
 // HeldFor reports whether an ordinal is held for a host.

@@ -232,6 +232,8 @@ func (w *world) autoAssign(tr *model.Trace) {
 func (w *world) judge(r request, theirs, ours answer, before moment, blocks map[netip.Prefix]*calicoBlockRecord) bool {
 	same := slices.Equal(theirs.v4, ours.v4) && slices.Equal(theirs.v6, ours.v6)
 	switch {
+	case w.adopts(blocks, r.host) && (ours.class == "" || ours.class == theirs.class):
+		w.diverged(adoptsOrphans, before)
 	case same && theirs.class == ours.class:
 		return true
 	case same && ours.class == "" && (theirs.class == "limit" || theirs.class == "no auto") && len(ours.v4)+len(ours.v6) < r.n4+r.n6:
@@ -250,8 +252,6 @@ func (w *world) judge(r request, theirs, ours answer, before moment, blocks map[
 		w.diverged(halfDone, before) // IPv6 is not tried
 	case theirs.class == "limit" && !w.config.Strict && extends(theirs.v4, ours.v4) && (theirs.v6 == nil || extends(theirs.v6, ours.v6)) && w.foreign(r.host, ours, theirs):
 		w.diverged(limitBorrows, before)
-	case ours.class == "" && w.config.Strict && adopted(blocks, ours):
-		w.diverged(adoptsOrphans, before)
 	case w.limited(r):
 		w.diverged(limitPerPools, before)
 	default:
@@ -284,11 +284,12 @@ func (w *world) foreign(host string, ours, theirs answer) bool {
 	return true
 }
 
-// adopted reports whether we give addresses of a block that was nobody's. What else we give may differ then: the block counts
+// adopts reports whether a block that was nobody's has become the host's here. What else we give may differ then: the block counts
 // towards the limit.
-func adopted(blocks map[netip.Prefix]*calicoBlockRecord, ours answer) bool {
-	return slices.ContainsFunc(slices.Concat(ours.v4, ours.v6), func(p netip.Prefix) bool {
-		b := blocks[p.Masked()]
+func (w *world) adopts(blocks map[netip.Prefix]*calicoBlockRecord, host string) bool {
+	own := must(w.engine.BlocksOf(bg, w.ours(host)))
+	return slices.ContainsFunc(own, func(p netip.Prefix) bool {
+		b := blocks[p]
 		return b != nil && b.Affinity == nil
 	})
 }

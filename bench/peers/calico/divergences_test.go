@@ -21,7 +21,7 @@ const (
 	limitBorrows   = "a host at its limit, room in blocks of others"
 	limitPerPools  = "which blocks count towards the limit"
 	limitNamed     = "a block for a named address or a claim by hand, at the limit"
-	adoptsOrphans  = "a block without owner, strict affinity"
+	adoptsOrphans  = "a block without owner"
 	ownNamed       = "a named address that the handle holds"
 	ghostNamed     = "a named address for a host that does not exist"
 	selectorMoves  = "empty blocks of a pool that does not select their host any more"
@@ -77,7 +77,7 @@ var divergences = []divergence{
 	{limitBorrows, "an error", "borrows", "a limit on blocks is there to share them, and borrowing shares", true},
 	{limitPerPools, "those of the pools that may serve the call, of one family", "all of the host", "two pools are no reason for twice as many", true},
 	{limitNamed, "claims", "ErrLimit", "a limit that a call can go around is none", true},
-	{adoptsOrphans, "nobody's for ever; its free addresses are lost", "given to who needs one, or claims it", "the host that left does not come back for it", true},
+	{adoptsOrphans, "nobody's until it is empty; all borrow from it, or none with strict affinity", "given to who needs one, or claims it", "else more of a cluster's addresses are borrowed with each host that leaves", true},
 	{ownNamed, "an error", "the allocation as it is", "a caller that asks again has what it asks for", true},
 	{ghostNamed, "assigned", "ErrNotFound", "as for an address that is not named", true},
 	{selectorMoves, "taken from the host when it next assigns or releases", "taken from it by Sweep", "an assignment is one commit; tidying has a time of its own", true},
