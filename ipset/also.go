@@ -2,7 +2,6 @@ package ipset
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -33,45 +32,20 @@ func (e *Engine) checkAlso(ops []store.Op) error {
 	return store.CheckOps("ipset", ops, e.limits)
 }
 
-// errStale is the answer to a caller whose own record is not at the revision that it expects. It must not match ErrConflict inside
-// a transaction, which would repeat the plan.
-type errStale struct{ key string }
-
-func (e *errStale) Error() string { return fmt.Sprintf("%q is at another revision", e.key) }
-
-// alsoError makes errStale the conflict that it is for a caller.
-func alsoError(err error) error {
-	if s := (*errStale)(nil); errors.As(err, &s) {
-		return store.Conflict("ipset", s.key)
-	}
-	return err
-}
-
 // reserve makes room for the records. After a conflict it finds out whether one of them was the cause: a revision that is not
 // the present one will not be so later, so the call ends.
 func (a *also) reserve(t *txn) error {
 	if len(a.ops) == 0 {
 		return nil
 	}
-	var keys []string
-	var want []uint64
 	for _, op := range a.ops {
 		if t.Adds(op.Key) {
 			return occ.ErrFirst // a record is written once in a commit
 		}
-		if op.Expect != store.AnyRevision {
-			keys, want = append(keys, op.Key), append(want, op.Expect)
-		}
 	}
-	if a.runs > 1 && len(keys) > 0 {
-		recs, err := t.Records(keys...)
-		if err != nil {
+	if a.runs > 1 {
+		if err := t.Expect(a.ops); err != nil {
 			return err
-		}
-		for i, rec := range recs {
-			if rec.Rev != want[i] {
-				return &errStale{rec.Key}
-			}
 		}
 	}
 	return t.Room(len(a.ops))
@@ -104,7 +78,7 @@ type ReleaseArgs struct {
 // does not suffice.
 func (e *Engine) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, error) {
 	fail := func(err error) ([]netip.Addr, error) {
-		return nil, wrap(ipalloc.Error{Op: "release", Owner: a.Handle, Err: alsoError(err)})
+		return nil, wrap(ipalloc.Error{Op: "release", Owner: a.Handle, Err: occ.Conflict("ipset", err)})
 	}
 	if a.Handle != "" {
 		if err := block.CheckName("handle", a.Handle); err != nil {
@@ -130,18 +104,22 @@ func (e *Engine) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, erro
 type releaseAllPlan struct {
 	args     ReleaseArgs
 	also     also
+	guards   []store.Op // of the records of the addresses
 	released []netip.Addr
 }
 
 // Detach implements [occ.Detacher].
 func (p *releaseAllPlan) Detach() {
-	p.args.Addresses, p.also.ops = slices.Clone(p.args.Addresses), slices.Clone(p.also.ops)
+	p.args.Addresses, p.also.ops, p.guards = slices.Clone(p.args.Addresses), slices.Clone(p.also.ops), slices.Clone(p.guards)
 }
 
 // Plan implements plan.
 func (p *releaseAllPlan) Plan(t *txn) error {
 	p.also.runs++
 	p.released = nil
+	if len(p.guards) > 0 && t.Pending() {
+		return occ.ErrFirst // the records may change in this commit
+	}
 	cat, err := t.catalog()
 	if err != nil {
 		return err
@@ -178,6 +156,10 @@ func (p *releaseAllPlan) Plan(t *txn) error {
 		if at := h.be.Addr(h.x); !d.shared || !slices.Contains(p.released, at) {
 			p.released = append(p.released, at)
 		}
+	}
+	// What writes the record of an address writes the block's, which was read before: its guard is one of these too.
+	if err := t.Expect(p.guards); err != nil {
+		return err
 	}
 	if err := p.also.reserve(t); err != nil {
 		return err

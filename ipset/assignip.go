@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -74,7 +75,7 @@ func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, erro
 	}
 	p := assignIPPlan{AssignIPArgs: a, node: labels, also: also{ops: a.Also}}
 	if err := e.run.Do(ctx, &p); err != nil {
-		return fail(alsoError(err))
+		return fail(occ.Conflict("ipset", err))
 	}
 	return p.result, nil
 }

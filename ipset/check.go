@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -64,13 +64,6 @@ func (p Problem) String() string {
 	return s.String()
 }
 
-// Step is one commit of a repair: it restores derived records, or releases addresses.
-type Step struct {
-	Text     string
-	Ops      []store.Op // each on the revision that was checked
-	Releases []Release  // each guarded by sequence number
-}
-
 // Report is what [Check] found and what would repair it.
 type Report struct {
 	Problems    []Problem
@@ -92,16 +85,16 @@ type InUse struct {
 // Check examines a snapshot of all records, in key order as [store.Store.List] returns them: that every record can be read,
 // that blocks neither overlap nor lie where no pool made them, that every address record is what its block says, and that every
 // index record, list of blocks and space page is what the blocks and addresses say. If uses is not nil it is compared with what
-// is held; cooling addresses and those without use do not count against each other.
+// is held. Neither a cooling address counts as unused nor one with a lease, which ends by itself unless its holder renews it.
 //
 // It is pure. The report's Repair can be read before it is given to [Engine.Repair]. It keeps some 200 bytes a block and, of
-// what is in order, nothing for an address; see [Engine.Check].
+// what is in order, nothing for an address without uses and some 80 bytes with them; see [Engine.Check].
 func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
 	byKey := func(a, b store.Record) int { return strings.Compare(a.Key, b.Key) }
 	if !slices.IsSortedFunc(recs, byKey) {
 		recs = slices.SortedStableFunc(slices.Values(recs), byKey)
 	}
-	c := newChecker(context.Background(), snapshot(recs))
+	c := newChecker(context.Background(), snapshot(recs), math.MinInt64, store.Limits{})
 	_ = c.run(uses) // a snapshot can be read
 	return c.rep
 }
@@ -112,33 +105,15 @@ func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
 // It reads a page of records at a time, each address and each index record once if they agree. Commits may be made meanwhile:
 // what does not agree is read again, with the block that it is about, in one consistent view, and is a problem if it does
 // not agree there either. [Report.Unsettled] counts what changed too often for that.
+//
+// uses is iterated after everything that is held has been read, and has to yield what is in use at that moment, or later. What does
+// not agree with it is read once more, so nothing assigned or released meanwhile is a problem. A list that was made before the
+// check lacks what has been assigned since, which counts as unused: do not repair by it while others assign. A lease that has ended
+// holds nothing.
 func (e *Engine) Check(ctx context.Context, uses iter.Seq[InUse]) (*Report, error) {
-	c := newChecker(ctx, e.store)
+	c := newChecker(ctx, e.store, e.past(), e.limits)
 	if err := c.run(uses); err != nil {
 		return nil, err
 	}
 	return c.rep, nil
-}
-
-// Repair carries out the steps of a report, each in a commit of its own on the revisions that were checked, and
-// returns the number of steps done. It skips a step that meets a conflict, because its records have changed; the next check
-// looks at them again.
-func (e *Engine) Repair(ctx context.Context, steps []Step) (done int, err error) {
-	for _, s := range steps {
-		if len(s.Ops) > 0 {
-			_, err := e.store.Commit(ctx, s.Ops)
-			if err != nil && !isConflict(err) {
-				return done, wrap(ipalloc.Error{Op: "repair", Err: err})
-			}
-			if err == nil {
-				done++
-			}
-			continue
-		}
-		if _, err := e.ReleaseIPs(ctx, s.Releases...); err != nil {
-			return done, err
-		}
-		done++
-	}
-	return done, nil
 }

@@ -64,7 +64,7 @@ func (s snapshot) List(_ context.Context, r store.Range) ([]store.Record, uint64
 type group struct {
 	sum     uint64 // of hashes
 	suspect bool
-	counted bool // the addresses have been compared with those in use
+	held    bool // what the block holds has been noted
 }
 
 type checker struct {
@@ -75,27 +75,33 @@ type checker struct {
 	buf   []byte
 	index []indexEntry
 
-	groups map[string]*group
-	listed map[string][]string // keys of derived records, by suspect group
-	cat    *catalog
-	root   uint64         // revision of the catalog
-	pools  uint64         // revision of its pools
-	blocks []netip.Prefix // in the order of their keys
-	owners map[Owner][]netip.Prefix
-	pages  map[pageID]page // as the blocks have them; mark is unread until the record has been read
-	used   map[netip.Addr][]InUse
+	groups  map[string]*group
+	listed  map[string][]string // keys of derived records, by suspect group
+	cat     *catalog
+	root    uint64         // revision of the catalog
+	pools   uint64         // revision of its pools
+	blocks  []netip.Prefix // in the order of their keys
+	owners  map[Owner][]netip.Prefix
+	pages   map[pageID]page // as the blocks have them; mark is unread until the record has been read
+	past    int64           // what ends at this moment or before has ended
+	limits  store.Limits
+	compare bool                // with what is in use
+	held    []holding           // if so
+	free    map[netip.Addr]bool // with a record all the same
 
-	last uint64                   // the highest generation of a sequence number
-	lost bool                     // marks are lost: new blocks must begin above all sequence numbers
-	gone map[netip.Prefix][]stray // address records without a block, by what would be their block
+	last   uint64                    // the highest generation of a sequence number
+	lost   bool                      // marks are lost: new blocks must begin above all sequence numbers
+	gone   map[netip.Prefix][]stray  // address records without a block, by what would be their block
+	leaves map[netip.Prefix]store.Op // guards of the space pages of those
 }
 
 const unread = ^uint64(0)
 
-func newChecker(ctx context.Context, in reader) *checker {
+func newChecker(ctx context.Context, in reader, past int64, limits store.Limits) *checker {
 	return &checker{
-		ctx: ctx, in: in, seed: maphash.MakeSeed(), rep: &Report{}, cat: &catalog{}, groups: make(map[string]*group),
+		ctx: ctx, in: in, past: past, limits: limits, seed: maphash.MakeSeed(), rep: &Report{}, cat: &catalog{}, groups: make(map[string]*group),
 		listed: make(map[string][]string), owners: make(map[Owner][]netip.Prefix), pages: make(map[pageID]page), gone: make(map[netip.Prefix][]stray),
+		leaves: make(map[netip.Prefix]store.Op), free: make(map[netip.Addr]bool),
 	}
 }
 
@@ -106,12 +112,7 @@ func compareProblems(a, b Problem) int {
 
 // run examines everything.
 func (c *checker) run(uses iter.Seq[InUse]) error {
-	if uses != nil {
-		c.used = make(map[netip.Addr][]InUse)
-		for u := range uses {
-			c.used[u.Address] = append(c.used[u.Address], u)
-		}
-	}
+	c.compare = uses != nil
 	// The catalog is read after the blocks, so that it has the pools of all of them.
 	for _, step := range []func() error{c.scanBlocks, c.scanRest, c.readCatalog, c.places, c.suspects} {
 		if err := step(); err != nil {
@@ -119,10 +120,14 @@ func (c *checker) run(uses iter.Seq[InUse]) error {
 		}
 	}
 	c.lostBlocks()
+	if c.compare {
+		if err := c.uses(uses); err != nil {
+			return err
+		}
+	}
 	slices.SortStableFunc(c.rep.Problems, compareProblems)
 	slices.SortStableFunc(c.rep.Repair, func(a, b Step) int { return strings.Compare(a.Text, b.Text) })
 	c.raise()
-	c.leftOver()
 	return nil
 }
 
@@ -276,8 +281,8 @@ func (c *checker) load(g *group, p netip.Prefix, b *block.Block, addrs *cursor) 
 	for x := range c.records(b) {
 		g.sum += c.hash(indexValue(x.value))
 	}
-	c.uses(b)
-	g.counted = true
+	c.hold(b)
+	g.held = true
 }
 
 // records yields the index records of a block and of its addresses, each with its key in c.buf.

@@ -91,13 +91,13 @@ func (c *checker) suspects() error {
 // settle reads a group until its records do not change meanwhile, and reports what does not agree.
 func (c *checker) settle(name string) error {
 	for range checkTries {
-		problems, steps := len(c.rep.Problems), len(c.rep.Repair)
+		problems, steps, held := len(c.rep.Problems), len(c.rep.Repair), len(c.held)
 		v := &view{c: c, name: name, from: make(map[string]uint64), want: make(map[string]string)}
 		examine := map[string]func() (bool, error){kindBlock: v.block, kindOwner: v.owner, kindPage: v.page, kindAged: v.aged}[name[:1]]
 		if done, err := examine(); done || err != nil {
 			return err
 		}
-		c.rep.Problems, c.rep.Repair = c.rep.Problems[:problems], c.rep.Repair[:steps]
+		c.rep.Problems, c.rep.Repair, c.held = c.rep.Problems[:problems], c.rep.Repair[:steps], c.held[:held]
 	}
 	c.rep.Unsettled++
 	return nil
@@ -109,6 +109,8 @@ type view struct {
 	name string
 	from map[string]uint64 // revisions of the records that others follow from
 	want map[string]string // the records that follow from them
+	// remade is set for a block that the repair makes of its addresses: the next check looks at its index records.
+	remade bool
 }
 
 // get reads records and notes their revisions.
@@ -129,7 +131,8 @@ func (v *view) guard(key string) store.Op {
 func (v *view) block() (bool, error) {
 	c := v.c
 	p, _ := parseBlockID(v.name[1:])
-	recs, err := v.get(v.name)
+	leaf, _ := leafOf(p)
+	recs, err := v.get(v.name, leaf.key())
 	if err != nil {
 		return false, err
 	}
@@ -160,10 +163,15 @@ func (v *view) block() (bool, error) {
 	}
 	sources := []string{v.name}
 	if b == nil {
+		sources = append(sources, leaf.key()) // a block that is not there may have come and gone meanwhile
 		for _, s := range strays {
-			sources = append(sources, s.Key) // a block that is not there may have come and gone meanwhile
+			sources = append(sources, s.Key)
 		}
+		v.remade = len(strays) > 0 && !c.overlaps(p)
 	} else {
+		if !c.groups[v.name].held {
+			c.hold(b)
+		}
 		v.lost(b, unreadable)
 		for x := range c.records(b) {
 			v.want[string(c.buf)] = indexValue(x.value)
@@ -174,10 +182,7 @@ func (v *view) block() (bool, error) {
 	}
 	done, err := v.compare(sources, func(string) string { return v.name })
 	if done && len(strays) > 0 {
-		c.gone[p] = strays
-	}
-	if done && b != nil && !c.groups[v.name].counted {
-		c.uses(b)
+		c.gone[p], c.leaves[p] = strays, v.guard(leaf.key())
 	}
 	return done, err
 }
@@ -197,6 +202,7 @@ func (c *checker) containing(a netip.Addr) netip.Prefix {
 func (v *view) address(b *block.Block, at netip.Addr, r store.Record) bool {
 	x, _ := b.Ordinal(at)
 	if st, _ := b.Look(x); st != block.Held && st != block.Cooling {
+		v.c.free[at] = true
 		v.c.add(Problem{Kind: StrayAddress, Key: r.Key, Addr: at, Block: b.Prefix(), Detail: "the block says that it is free"})
 		v.c.step(fmt.Sprintf("remove the record of %s", at), store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev}, v.guard(v.name))
 		return true
@@ -206,31 +212,6 @@ func (v *view) address(b *block.Block, at netip.Addr, r store.Record) bool {
 		v.c.add(Problem{Kind: Damaged, Key: r.Key, Addr: at, Block: b.Prefix(), Detail: err.Error()})
 	}
 	return err == nil
-}
-
-// lost reports the addresses of a block that have no record, or an unreadable one. The repair writes records without holder: the
-// addresses stay held until they are released by name, because someone may use them. A lease among them becomes one without end.
-func (v *view) lost(b *block.Block, unreadable []netip.Addr) {
-	if b.Absent() == 0 {
-		return
-	}
-	ops := []store.Op{v.guard(v.name)}
-	for _, x := range b.AppendAbsent(nil) {
-		at, key := b.Addr(x), addressKey(b.Addr(x))
-		a := block.Address{Holder: block.Holder{Seq: max(b.Seq(), 1)}}
-		if a.Cooling = b.IsCooling(x); a.Cooling {
-			a.Until = b.CoolsUntil(x)
-		}
-		b.Load(x, &a)
-		if !slices.Contains(unreadable, at) {
-			v.c.add(Problem{Kind: LostAddress, Key: key, Addr: at, Block: b.Prefix()})
-		}
-		ops = append(ops, store.Op{Kind: store.Put, Key: key, Value: string(a.Append(nil, b.Prefix().Bits())), Expect: v.from[key]})
-	}
-	if b.Recount() {
-		ops[0] = store.Op{Kind: store.Put, Key: v.name, Value: string(b.Append(nil)), Expect: v.from[v.name]}
-	}
-	v.c.step(fmt.Sprintf("write records without holder in %s", b.Prefix()), ops...)
 }
 
 // aged examines a bucket of memos and their entries by age.
@@ -274,7 +255,7 @@ func (v *view) compare(sources []string, behind func(key string) string) (bool, 
 			if r.Rev != v.from[r.Key] {
 				return false, nil
 			}
-		case !wanted && r.Rev != 0:
+		case !wanted && r.Rev != 0 && !v.remade:
 			v.c.stale(r.Key, r.Rev, v.guard(behind(r.Key)))
 		case wanted && r.Rev == 0:
 			v.put(Problem{Kind: MissingIndex, Key: r.Key}, "write index record %q", r, want, v.guard(behind(r.Key)))
@@ -291,7 +272,8 @@ func (v *view) put(p Problem, text string, r store.Record, want string, guards .
 	v.c.step(fmt.Sprintf(text, r.Key), append([]store.Op{{Kind: store.Put, Key: r.Key, Value: want, Expect: r.Rev}}, guards...)...)
 }
 
-// owner examines the list of blocks of an owner. Whoever gives a block to the owner, or takes it, writes the list.
+// owner examines the list of blocks of an owner. What gives a block to the owner, or takes it, writes the list. A list that does
+// not exist may have come and gone meanwhile, and one of the blocks with it.
 func (v *view) owner() (bool, error) {
 	o, _ := parseOwnerKey(v.name)
 	was, err := v.get(v.name)
@@ -309,10 +291,11 @@ func (v *view) owner() (bool, error) {
 		return false, err
 	}
 	var owns blockList
+	var guards []store.Op
 	for _, r := range recs[1:] {
 		p, _ := parseBlockID(r.Key[1:])
 		if b, err := block.Decode(p, r.Value); err == nil && b.Owner() == o {
-			owns = owns.with(p)
+			owns, guards = owns.with(p), []store.Op{v.guard(r.Key)}
 		}
 	}
 	problem := Problem{Kind: WrongOwner, Key: v.name, Detail: "missing"}
@@ -324,7 +307,7 @@ func (v *view) owner() (bool, error) {
 		v.c.add(problem)
 		v.c.step(text, store.Op{Kind: store.Delete, Key: v.name, Expect: recs[0].Rev})
 	case owns.len() > 0 && recs[0].Value != owns.encode():
-		v.put(problem, strings.ReplaceAll(text, "%", "%%")+"%.0s", recs[0], owns.encode())
+		v.put(problem, strings.ReplaceAll(text, "%", "%%")+"%.0s", recs[0], owns.encode(), guards...)
 	}
 	return true, nil
 }
@@ -348,7 +331,7 @@ func (v *view) page() (bool, error) {
 	}
 	want := page{mark: is.mark}
 	for i, w := 1, is.word|v.c.pages[id].word; w != 0; i, w = i+1, w&(w-1) {
-		full := recs[i].Rev != 0
+		full := recs[i].Rev != 0 || v.c.remade(keys[i])
 		if below, ok := parsePageKey(keys[i]); ok {
 			p, err := decodePage(recs[i].Value)
 			if known := v.c.pages[below].word; known != p.word && v.c.groups[keys[i]].isSuspect() || err != nil {

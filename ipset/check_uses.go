@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,93 +11,165 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// stray is an address record without a block.
-type stray struct {
-	store.Record
-	block.Address
-	at netip.Addr
+// What is held changes while it is read, and what is in use changes while the caller lists it. So everything held is read first,
+// then the caller lists the uses, then what does not agree is read again: it is a problem if it does not agree either time. An
+// address that is assigned meanwhile is in use later than it is held, and one that is released is no longer held when it is read
+// again.
+
+// holding is one holder of an address, as much as is compared with the uses.
+type holding struct {
+	at     netip.Addr
+	bits   int  // of the block
+	shared bool // others may hold the address, too
+	leased bool
+	lost   bool // its record is lost
+	handle string
+	seq    uint64
 }
 
-// lostBlocks reports the blocks whose addresses are there and that are not. The repair makes each again, without owner and with
-// these addresses: what is held stays held. Its index records are written by the next repair.
-func (c *checker) lostBlocks() {
-	for p, addrs := range c.gone {
-		b, err := block.New(p, block.Options{Seq: c.generation() << genShift})
-		key := blockKey(kindBlock, p)
-		ops := []store.Op{{Kind: store.Put, Key: key}}
-		for _, a := range addrs {
-			ops = append(ops, store.Op{Kind: store.Guard, Key: a.Key, Expect: a.Rev})
-			x := uint64(0)
-			if err == nil {
-				x, err = b.Ordinal(a.at)
-			}
-			if err == nil {
-				err = b.Put(x, a.Address)
-			}
-		}
-		c.add(Problem{Kind: LostBlock, Key: key, Block: p, Detail: fmt.Sprintf("%d addresses", len(addrs))})
-		if err == nil && !slices.ContainsFunc(c.blocks, p.Overlaps) {
-			ops[0].Value = string(b.Append(nil))
-			c.step(fmt.Sprintf("make block %s of its addresses", p), ops...)
-			continue
-		}
-		for _, a := range addrs {
-			c.step(fmt.Sprintf("remove the record %q, in no block", a.Key), store.Op{Kind: store.Delete, Key: a.Key, Expect: a.Rev})
+// holdingsOf appends the holders of an address whose leases have not ended.
+func (c *checker) holdingsOf(dst []holding, at netip.Addr, bits int, a *block.Address) []holding {
+	if a.Cooling {
+		return dst
+	}
+	for h := range a.Holders() {
+		if h.Until == 0 || h.Until > c.past {
+			dst = append(dst, holding{at: at, bits: bits, shared: a.IsShared(), leased: h.Until != 0, handle: h.Handle, seq: h.Seq})
 		}
 	}
+	return dst
 }
 
-// uses compares the addresses of a block with those in use. A cooling one that is in use all the same is held by no handle.
-func (c *checker) uses(b *block.Block) {
-	if c.used == nil {
+// hold notes what a block holds. The records of its absent addresses are lost.
+func (c *checker) hold(b *block.Block) {
+	if !c.compare {
 		return
 	}
-	for al := range b.All() {
-		if !al.Cooling {
-			c.usesOf(b.Prefix(), al, c.used[al.Address])
-			delete(c.used, al.Address)
+	for _, x := range b.AppendAbsent(nil) {
+		if !b.IsCooling(x) {
+			c.held = append(c.held, holding{at: b.Addr(x), bits: b.Prefix().Bits(), lost: true})
+		}
+	}
+	for x, a := range b.Each() {
+		n := len(c.held)
+		c.held = c.holdingsOf(c.held, b.Addr(x), b.Prefix().Bits(), a)
+		for i := range c.held[n:] {
+			c.held[n+i].handle = string([]byte(c.held[n+i].handle)) // not the page that it was read in
 		}
 	}
 }
 
-// usesOf sets the uses of one address against its holders: each use is of one holder, and each holder has one.
-func (c *checker) usesOf(block netip.Prefix, al Allocation, uses []InUse) {
-	unused := slices.Collect(al.Holders())
-	shared := al.Share() != (Share{})
+// uses compares what is held with what is in use.
+func (c *checker) uses(uses iter.Seq[InUse]) error {
+	used := make(map[netip.Addr][]InUse)
+	for u := range uses {
+		used[u.Address] = append(used[u.Address], u)
+	}
+	slices.SortStableFunc(c.held, func(a, b holding) int { return a.at.Compare(b.at) })
+	differ := make(map[netip.Addr][]holding) // as it was held
+	missing := maps.Clone(used)
+	for i, n := 0, 0; i < len(c.held); i += n {
+		at := c.held[i].at
+		for n = 1; i+n < len(c.held) && c.held[i+n].at == at; n++ {
+		}
+		delete(missing, at)
+		if held := c.held[i : i+n]; !held[0].lost {
+			if problems, unused := c.usesOf(at, held, used[at]); len(problems)+len(unused) > 0 {
+				differ[at] = held
+			}
+		}
+	}
+	for at := range missing {
+		differ[at] = nil
+	}
+	for part := range slices.Chunk(slices.SortedFunc(maps.Keys(differ), netip.Addr.Compare), readMost) {
+		if err := c.again(part, differ, used); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// again reads addresses again and reports those that do not agree with their uses either.
+func (c *checker) again(addrs []netip.Addr, before map[netip.Addr][]holding, used map[netip.Addr][]InUse) error {
+	var keys []string
+	for _, at := range addrs {
+		keys = append(keys, addressKey(at))
+	}
+	recs, err := c.in.Get(c.ctx, nil, keys...)
+	if err != nil {
+		return err
+	}
+	for i, at := range addrs {
+		var now []holding
+		if a, bits, err := block.DecodeAddress(recs[i].Value); err == nil && !c.free[at] {
+			now = c.holdingsOf(nil, at, bits, &a)
+		}
+		was, wasUnused := c.usesOf(at, before[at], used[at])
+		is, isUnused := c.usesOf(at, now, used[at])
+		for _, p := range is {
+			if slices.Contains(was, p) {
+				c.add(p)
+			}
+		}
+		c.unused(recs[i], slices.DeleteFunc(isUnused, func(h holding) bool { return !slices.Contains(wasUnused, h) }))
+	}
+	return nil
+}
+
+// unused reports holders of an address that do not use it. The repair releases them if the record of the address does not change.
+func (c *checker) unused(r store.Record, holders []holding) {
+	if len(holders) == 0 {
+		return
+	}
+	s := Step{Ops: []store.Op{{Kind: store.Guard, Key: r.Key, Expect: r.Rev}}}
+	for i, h := range holders {
+		at, _ := h.at.Prefix(h.bits)
+		c.add(Problem{Kind: Unused, Addr: h.at, Block: at, Detail: "handle " + h.handle})
+		if i == 0 {
+			s.Text = fmt.Sprintf("release %s of handle %s", h.at, h.handle)
+		} else {
+			s.Text += ", " + h.handle
+		}
+		s.Releases = append(s.Releases, Release{h.at, Guard{Handle: h.handle, Seq: h.seq}})
+	}
+	c.rep.Repair = append(c.rep.Repair, s)
+}
+
+// usesOf sets the uses of one address against its holders: each use is of one holder, and each holder without a lease has one. A
+// lease ends by itself unless its holder renews it, and an offer is not in use before that.
+func (c *checker) usesOf(at netip.Addr, held []holding, uses []InUse) (problems []Problem, unused []holding) {
+	report := func(kind ProblemKind, format string, args ...any) {
+		problems = append(problems, Problem{Kind: kind, Addr: at, Detail: fmt.Sprintf(format, args...)})
+	}
+	if len(held) == 0 {
+		for i, u := range uses {
+			switch {
+			case i > 0:
+				report(UsedTwice, "%s", u.Handle)
+			case c.cat.containing(at) < 0:
+				report(OutsideOfPool, "%s", u.Handle)
+			default:
+				report(NotHeld, "%s", u.Handle)
+			}
+		}
+		return problems, nil
+	}
+	unused = slices.Clone(held)
+	shared := held[0].shared
 	for i, u := range uses {
-		j := slices.IndexFunc(unused, func(h Allocation) bool { return u.Handle == "" || u.Handle == h.Handle })
+		j := slices.IndexFunc(unused, func(h holding) bool { return u.Handle == "" || u.Handle == h.handle })
 		switch {
 		case j >= 0:
 			unused = slices.Delete(unused, j, j+1)
 		case i > 0 && (!shared || slices.Contains(uses[:i], u)):
-			c.add(Problem{Kind: UsedTwice, Addr: al.Address, Detail: u.Handle})
+			report(UsedTwice, "%s", u.Handle)
 		default:
-			c.add(Problem{Kind: OtherHandle, Addr: al.Address, Detail: fmt.Sprintf("held by %s, used by %s", al.Handle, u.Handle)})
+			report(OtherHandle, "held by %s, used by %s", held[0].handle, u.Handle)
 		}
 	}
 	if !shared && len(uses) > 0 {
-		return // it is in use, if by another
+		return problems, nil // it is in use, if by another
 	}
-	for _, h := range unused {
-		c.add(Problem{Kind: Unused, Addr: al.Address, Block: block, Detail: "handle " + h.Handle})
-		c.rep.Repair = append(c.rep.Repair, Step{
-			Text:     fmt.Sprintf("release %s of handle %s", al.Address, h.Handle),
-			Releases: []Release{{al.Address, Guard{Handle: h.Handle, Seq: h.Seq}}},
-		})
-	}
-}
-
-// leftOver reports the addresses in use that no block holds.
-func (c *checker) leftOver() {
-	for _, a := range slices.SortedFunc(maps.Keys(c.used), netip.Addr.Compare) {
-		kind := NotHeld
-		if c.cat.containing(a) < 0 {
-			kind = OutsideOfPool
-		}
-		uses := c.used[a]
-		for _, u := range uses[1:] {
-			c.add(Problem{Kind: UsedTwice, Addr: a, Detail: u.Handle})
-		}
-		c.add(Problem{Kind: kind, Addr: a, Detail: uses[len(uses)-1].Handle})
-	}
+	return problems, slices.DeleteFunc(unused, func(h holding) bool { return h.leased })
 }

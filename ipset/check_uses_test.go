@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
@@ -40,34 +41,51 @@ func (w *world) keeps(what string, uses []InUse) {
 	}
 }
 
-// TestUsesBesideAnAssignment compares a right list of uses while another engine starts a pod before the n-th list of the check,
-// for every n: the repair leaves what is in use.
+// TestUsesBesideAnAssignment compares a right list of uses while another engine starts a pod and ends one before the n-th call of
+// the check, for every n: the repair leaves what is in use. A list that is made when the check asks for it shows no problem; one
+// that was made before lacks the new pod.
 func TestUsesBesideAnAssignment(t *testing.T) {
 	for n, more := 1, true; more; n++ {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
-		for i := range 10 {
-			w.assign(want("h", 1, fmt.Sprint("p", i)))
+		for _, live := range []bool{true, false} {
+			more = assignBeside(t, n, live)
 		}
-		uses := w.used()
-		f := storetest.NewFaulty(w.store)
-		more = false
-		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-			if c.Kind == storetest.List && c.Nth == n {
-				more = true
-				w.assign(want("h", 1, "new"))
-			}
-			return storetest.Outcome{}
-		})
-		rep, err := w.engine(f).Check(bg, slices.Values(uses))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Repair(bg, rep.Repair); err != nil {
-			t.Fatal(err)
-		}
-		w.keeps(fmt.Sprintf("assignment before list %d", n), uses)
-		w.check()
 	}
+}
+
+func assignBeside(t *testing.T, n int, live bool) (more bool) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	for i := range 10 {
+		w.assign(want("h", 1, fmt.Sprint("p", i)))
+	}
+	w.assign(want("h", 1, "ends"))
+	uses := w.used()
+	f := storetest.NewFaulty(w.store)
+	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if c.N == n {
+			more = true
+			w.assign(want("h", 1, "new"))
+			w.releaseHandle("ends")
+		}
+		return storetest.Outcome{}
+	})
+	list := slices.Values(uses)
+	if live {
+		list = func(yield func(InUse) bool) { slices.Values(w.used())(yield) }
+	}
+	rep, err := w.engine(f).Check(bg, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if live && len(rep.Problems) > 0 {
+		t.Fatalf("assignment before call %d: %v", n, rep.Problems)
+	}
+	uses = slices.DeleteFunc(uses, func(u InUse) bool { return u.Handle == "ends" })
+	if _, err := w.Repair(bg, rep.Repair); err != nil {
+		t.Fatal(err)
+	}
+	w.keeps(fmt.Sprintf("assignment before call %d", n), uses)
+	w.check()
+	return more
 }
 
 // TestUsesBesideALostRecord compares a right list of uses with each record of an index lost in turn.
@@ -99,5 +117,103 @@ func TestUsesBesideALostRecord(t *testing.T) {
 			}
 		}
 		w.keeps(r.Key, uses)
+	}
+}
+
+// TestUsesOfLeases: an address with a lease, one that is offered, one whose lease has ended without a call that met it, and a cooling
+// one are not unused. Of those in use the last two are not held.
+func TestUsesOfLeases(t *testing.T) {
+	p := pool("a", "10.0.0.0/24", 26)
+	p.Cooldown = 3 * time.Hour
+	w := newWorld(t, Config{}, p)
+	plain := w.assign(want("h", 1, "plain")).V4[0].Address
+	leased, ended := want("h", 1, "leased"), want("h", 1, "ended")
+	leased.TTL, ended.TTL = 2*time.Hour, time.Hour
+	w.assign(leased)
+	end := w.assign(ended).V4[0].Address
+	cool := w.assign(want("h", 1, "cooling")).V4[0].Address
+	w.releaseHandle("cooling")
+	w.clock.add(90 * time.Minute)
+	for _, tt := range []struct {
+		uses []InUse
+		want []string
+	}{
+		{nil, []string{"unused " + plain.String()}},
+		{[]InUse{{end, "ended"}, {cool, "cooling"}, {plain, ""}}, []string{"not held " + end.String(), "not held " + cool.String()}},
+	} {
+		rep, err := w.Check(bg, slices.Values(tt.uses))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range rep.Problems {
+			got = append(got, fmt.Sprint(p.Kind, " ", p.Addr))
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%v: %q, want %q", tt.uses, got, tt.want)
+		}
+	}
+}
+
+// TestUsesOfLostRecords: an address whose record is lost has an unknown holder, so no use contradicts it and none is missed.
+func TestUsesOfLostRecords(t *testing.T) {
+	for _, uses := range [][]InUse{{}, nil} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		al := w.assign(want("h", 1, "p")).V4[0]
+		if uses == nil {
+			uses = w.used()
+		}
+		w.remove(addressKey(al.Address))
+		rep, err := w.Check(bg, slices.Values(uses))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range rep.Problems {
+			if p.Kind != LostAddress && p.Kind != StaleIndex {
+				t.Errorf("%d uses: %s", len(uses), p)
+			}
+		}
+		if _, err := w.Repair(bg, rep.Repair); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Lookup(bg, al.Address); err != nil {
+			t.Error(err)
+		}
+		w.check()
+	}
+}
+
+// TestRepairLeavesWhatIsUsedSince: an address that was unused when it was checked stays if anything happened to it before the repair.
+func TestRepairLeavesWhatIsUsedSince(t *testing.T) {
+	other := HostOwner("i")
+	for name, use := range map[string]func(*world, Allocation) error{
+		"nothing": nil,
+		"attributes": func(w *world, al Allocation) error {
+			return w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Host: &other})
+		},
+		"again": func(w *world, al Allocation) error {
+			w.releaseHandle("p")
+			_, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: HostOwner("h"), Claim: Claim{Handle: "p"}})
+			return err
+		},
+	} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		al := w.assign(want("h", 1, "p")).V4[0]
+		rep, err := w.Check(bg, func(func(InUse) bool) {})
+		if err != nil || len(rep.Repair) != 1 {
+			t.Fatal(rep, err)
+		}
+		if use != nil {
+			if err := use(w, al); err != nil {
+				t.Fatal(name, err)
+			}
+		}
+		done, err := w.engine(w.store).Repair(bg, rep.Repair)
+		if err != nil || done != map[bool]int{true: 1}[use == nil] {
+			t.Errorf("%s: %d steps, %v", name, done, err)
+		}
+		if _, err := w.Lookup(bg, al.Address); (err == nil) != (use != nil) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -375,6 +375,9 @@ func (r *Runner[T]) fail(calls []*call[T], err error) {
 func (r *Runner[T]) planAll(batch []*call[T]) (int, error) {
 	r.t.Begin()
 	for i, c := range batch {
+		if r.txn.alone {
+			return i, nil
+		}
 		if !r.enter(c) {
 			c.err = c.ctx.Err()
 			continue

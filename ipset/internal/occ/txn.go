@@ -38,6 +38,7 @@ type Txn struct {
 	plans   int  // how many plans came before this one
 	reads   int  // round trips so far
 	broken  bool // reading has failed since the savepoint
+	alone   bool // no other plan may join
 	// committing is set while the store's Commit runs.
 	committing bool
 	ops        Ops
@@ -86,7 +87,7 @@ func (t *Txn) begin(ctx context.Context) {
 	clear(t.changed)
 	clear(t.guards)
 	t.guards, t.changed, t.other = t.guards[:0], t.changed[:0], t.other[:0]
-	t.writes, t.plans, t.reads, t.broken = 0, 0, 0, false
+	t.writes, t.plans, t.reads, t.broken, t.alone = 0, 0, 0, false, false
 	for i := range t.kinds {
 		t.kinds[i].Age()
 	}

@@ -1,0 +1,164 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// remove deletes records behind the engine's back.
+func (w *world) remove(keys ...string) {
+	w.t.Helper()
+	for _, key := range keys {
+		if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// TestRepairFitsTheStore loses more records of one block or owner than a commit of the store can hold: the steps are cut, and
+// nothing is left after the round that restores blocks and addresses and the one that restores what follows from them.
+func TestRepairFitsTheStore(t *testing.T) {
+	for _, limits := range []store.Limits{{Ops: 16}, {Ops: 127}, {Bytes: 2000}, {Ops: 40, Bytes: 1500}} {
+		for _, kind := range []string{kindBlock, kindAddress, kindOwner} {
+			w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", map[bool]int{true: 32, false: 24}[kind == kindOwner]))
+			for i := range 200 {
+				w.assign(want("h", 1, fmt.Sprint("p", i)))
+			}
+			for _, r := range w.list(store.Range{From: kind, To: endOf(kind)}) {
+				w.remove(r.Key)
+			}
+			e := w.engine(storetest.NewLimited(w.store, limits))
+			for range 2 {
+				rep, err := e.Check(bg, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range rep.Repair {
+					if err := store.CheckOps("test", s.Ops, limits); err != nil {
+						t.Fatalf("%+v, %q: %v", limits, s.Text, err)
+					}
+				}
+				if n, err := e.Repair(bg, rep.Repair); err != nil || n != len(rep.Repair) {
+					t.Fatalf("%+v, kind %q: %d of %d steps, %v", limits, kind, n, len(rep.Repair), err)
+				}
+			}
+			w.check()
+			for i := range 200 {
+				if kind == kindAddress {
+					break // nothing says who had the address
+				}
+				if als, err := w.IPsByHandle(bg, fmt.Sprint("p", i)); err != nil || len(als) != 1 {
+					t.Fatalf("p%d holds %v, %v", i, als, err)
+				}
+			}
+		}
+	}
+}
+
+// TestRepairGoesOn: a step that is refused is reported, and those that follow are done.
+func TestRepairGoesOn(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w.assign(want("h", 1, "p"))
+	lost := w.list(handleRange("p"))[0].Key
+	w.remove(lost)
+	rep, err := w.Check(bg, nil)
+	if err != nil || len(rep.Repair) != 1 {
+		t.Fatal(rep, err)
+	}
+	large := Step{Text: "too much"}
+	for i := range 20 {
+		large.Ops = append(large.Ops, store.Op{Kind: store.Put, Key: fmt.Sprint("A", i)})
+	}
+	conflict := Step{Text: "changed since", Ops: []store.Op{{Kind: store.Put, Key: catalogKey, Expect: 0}}}
+	e := w.engine(storetest.NewLimited(w.store, store.Limits{Ops: 16}))
+	n, err := e.Repair(bg, append([]Step{large, conflict}, rep.Repair...))
+	if n != 1 || !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrConflict) {
+		t.Errorf("%d steps, %v", n, err)
+	}
+	w.check()
+	if err := (*ipalloc.Error)(nil); !errors.As(e.mustFail(large), &err) || err.Op != "repair" || err.Text != large.Text {
+		t.Errorf("%+v", err)
+	}
+}
+
+// mustFail returns the error of one step.
+func (e *Engine) mustFail(s Step) error {
+	_, err := e.Repair(bg, []Step{s})
+	return err
+}
+
+// TestRepairOfUnknownOutcome: a step whose answer was lost is made before the engine's next answer or never.
+func TestRepairOfUnknownOutcome(t *testing.T) {
+	for _, what := range []string{"index", "release"} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		al := w.assign(want("h", 1, "p")).V4[0]
+		if what == "index" {
+			w.remove(w.list(handleRange("p"))[0].Key)
+		}
+		rep, err := w.Check(bg, func(yield func(InUse) bool) {
+			if what == "index" {
+				yield(InUse{Address: al.Address})
+			}
+		})
+		if err != nil || len(rep.Repair) != 1 {
+			t.Fatal(rep, err)
+		}
+		f, late := storetest.NewFaulty(w.store), make(chan struct{})
+		f.Script(storetest.AtCommit(1, storetest.Late(late)))
+		e := w.engine(f)
+		if n, err := e.Repair(bg, rep.Repair); n != 0 || !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			t.Fatalf("%s: %d, %v", what, n, err)
+		}
+		if _, err := e.Lookup(bg, al.Address); err != nil {
+			t.Fatal(err)
+		}
+		before := w.list(store.Range{})
+		close(late)
+		f.Settle()
+		if after := w.list(store.Range{}); fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Errorf("%s: the lost step was made after the next answer", what)
+		}
+	}
+}
+
+// TestRepairOnAFailingStore fails the n-th call of a repair, for every n: the error is the store's, the repair ends there, and the
+// next one completes it.
+func TestRepairOnAFailingStore(t *testing.T) {
+	for n, more := 1, true; more; n++ {
+		w := busy(t)
+		uses := w.used()
+		for _, kind := range []string{kindHandle, kindOwner, kindPage} {
+			w.remove(w.list(store.Range{From: kind, To: endOf(kind), Limit: 1})[0].Key)
+		}
+		rep, err := w.Check(bg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := storetest.NewFaulty(w.store)
+		more = false
+		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			if c.N == n {
+				more = true
+				return storetest.Fail(storetest.ErrInjected)
+			}
+			return storetest.Outcome{}
+		})
+		if done, err := w.engine(f).Repair(bg, rep.Repair); more != errors.Is(err, storetest.ErrInjected) || more == (done == len(rep.Repair)) {
+			t.Fatalf("call %d: %d of %d steps, %v", n, done, len(rep.Repair), err)
+		}
+		for range 2 {
+			rep, _ = w.Check(bg, nil)
+			if _, err := w.Repair(bg, rep.Repair); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.keeps("failing repair", uses)
+		w.check()
+	}
+}
