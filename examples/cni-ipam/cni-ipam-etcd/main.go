@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ipalloc/ipalloc/examples/cni-ipam/internal/plugin"
@@ -24,8 +25,12 @@ func main() {
 // open connects to the cluster and opens the store there.
 func open(ctx context.Context, r plugin.Remote) (*plugin.Session, error) {
 	var secured *tls.Config
+	var dial []grpc.DialOption
 	if r.TLS != nil {
-		info := transport.TLSInfo{TrustedCAFile: r.TLS.CA, CertFile: r.TLS.Cert, KeyFile: r.TLS.Key, ServerName: r.TLS.ServerName}
+		if r.TLS.ServerName != "" { // gRPC replaces the name in the TLS configuration by the authority
+			dial = append(dial, grpc.WithAuthority(r.TLS.ServerName))
+		}
+		info := transport.TLSInfo{TrustedCAFile: r.TLS.CA, CertFile: r.TLS.Cert, KeyFile: r.TLS.Key}
 		var err error
 		if secured, err = info.ClientConfig(); err != nil {
 			return nil, err
@@ -33,7 +38,7 @@ func open(ctx context.Context, r plugin.Remote) (*plugin.Session, error) {
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Context: ctx, Endpoints: r.Endpoints, TLS: secured, Username: r.User, Password: r.Password,
-		DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+		DialTimeout: 5 * time.Second, DialOptions: dial, Logger: zap.NewNop(),
 	})
 	if err != nil {
 		return nil, err

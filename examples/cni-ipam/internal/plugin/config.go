@@ -61,6 +61,7 @@ type ipamConf struct {
 	RefuseDamaged json.RawMessage `json:"refuseDamaged"`
 	PreferArgs    json.RawMessage `json:"preferArgs"`
 	StatusFull    json.RawMessage `json:"statusFull"`
+	StatusStore   json.RawMessage `json:"statusStore"`
 	Exclude       json.RawMessage `json:"exclude"`
 	BootIDFile    json.RawMessage `json:"bootIDFile"`
 }
@@ -71,6 +72,7 @@ type options struct {
 	refuseDamaged bool   // a damaged state is refused also after a reboot
 	preferArgs    bool   // args.cni.ips in place of the address in CNI_ARGS, not beside it
 	statusFull    bool   // STATUS fails if a range is full
+	statusStore   bool   // STATUS fails if a shared store cannot be reached
 	exclude       []span // addresses that are not handed out
 	boot          string // what bootIDFile says
 }
@@ -85,7 +87,7 @@ func (c *ipamConf) options() (o options, err error) {
 		into any
 	}{
 		{"rebootLeases", c.RebootLeases, &o.rebootLeases}, {"refuseDamaged", c.RefuseDamaged, &o.refuseDamaged}, {"preferArgs", c.PreferArgs, &o.preferArgs},
-		{"statusFull", c.StatusFull, &o.statusFull}, {"exclude", c.Exclude, &exclude}, {"bootIDFile", c.BootIDFile, &file},
+		{"statusFull", c.StatusFull, &o.statusFull}, {"statusStore", c.StatusStore, &o.statusStore}, {"exclude", c.Exclude, &exclude}, {"bootIDFile", c.BootIDFile, &file},
 	} {
 		if e := decode(k.part, k.into); e != nil && err == nil {
 			err = badConf("ipam.%s: %v", k.name, e)

@@ -203,3 +203,13 @@ func TestLocksOfOthers(t *testing.T) {
 		t.Errorf("a lock on one of %q stops a call", open)
 	}
 }
+
+// TestStatusOfAnEmptyNetwork: a range whose only address is its gateway has none to give,
+// before the first ADD too.
+func TestStatusOfAnEmptyNetwork(t *testing.T) {
+	n := newNode(t, ours(t))
+	none := `"ranges":[[{"subnet":"10.1.2.0/24","rangeStart":"10.1.2.1","rangeEnd":"10.1.2.1"}]]`
+	n.must(invocation{verb: "STATUS", conf: conf("net", none)})
+	n.must(invocation{verb: "STATUS", conf: conf("net", one24+`,"statusFull":true`)})
+	n.fails(invocation{verb: "STATUS", conf: conf("net", none+`,"statusFull":true`)}, 50, "no IP addresses available")
+}

@@ -11,14 +11,13 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/ipalloc/ipalloc/examples/internal/storeurl"
-	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A network whose configuration names a store shares its addresses with other nodes, and
-// with other networks of the same space. Its directory has the lock, which lets one call of
-// the node at a time through, and the guard against host-local. The client of an etcd takes
+// with other networks of the same space. Its directory has the guard against host-local, and a
+// mark. The client of an etcd takes
 // longer to initialise than a whole call on a file: it is linked into a second command,
 // which the first one becomes when a configuration asks for it.
 
@@ -63,6 +62,7 @@ type sharedConf struct {
 	StoreTLS          *RemoteTLS `json:"storeTLS"`
 	StoreUser         string     `json:"storeUser"`
 	StorePasswordFile string     `json:"storePasswordFile"`
+	StoreInsecure     bool       `json:"storeInsecure"` // the password may go over the network in clear
 	Space             string     `json:"space"`
 	Node              string     `json:"node"`
 	whereaboutsConf
@@ -120,6 +120,9 @@ func (k *sharedConf) remote() (r Remote, err error) {
 		return r, badConf("%v", err)
 	}
 	r = Remote{Endpoints: at.Endpoints, Prefix: at.Prefix, TLS: k.StoreTLS, User: k.StoreUser}
+	if (k.StoreUser != "" || k.StorePasswordFile != "") && k.StoreTLS == nil && !k.StoreInsecure {
+		return r, badConf("ipam.storeUser needs ipam.storeTLS: the password would go over the network in clear, which ipam.storeInsecure allows")
+	}
 	if k.StorePasswordFile != "" {
 		b, err := os.ReadFile(k.StorePasswordFile)
 		if err != nil {
@@ -130,77 +133,12 @@ func (k *sharedConf) remote() (r Remote, err error) {
 	return r, nil
 }
 
-// openShared connects, and takes over what the node has in files, of host-local or of this
-// plugin. It is called with the network's lock held.
-func (s *state) openShared() error {
-	if client == nil {
-		return badConf("ipam.store needs the command %s", helperName)
-	}
-	if _, err := s.guard(); err != nil {
-		return err
-	}
-	session, err := client.Open(s.ctx, s.shared.remote)
-	if err != nil {
-		return err
-	}
-	s.session = session
-	// Nodes compete for the same records: the time limit ends a call, not the number of attempts.
-	s.engine, err = hostlocal.New(session.Store, hostlocal.Config{
-		Network: s.shared.space, Scope: s.scope(), Sets: s.sets, Attempts: 1 << 20,
-	})
-	if err != nil {
-		return err
-	}
-	l, err := readLegacy(s.dir)
-	if err == nil {
-		err = s.importFiles(l)
-	}
-	if err == nil && s.exists(stateName) {
-		err = s.moveLocal()
-	}
-	return err
-}
-
 // scope is the part of the space that a node's network answers for.
 func (p place) scope() string {
 	if p.foreign {
 		return ""
 	}
 	return p.shared.node + "/" + p.network
-}
-
-// moveLocal imports the state file of a network that was not shared before.
-func (s *state) moveLocal() error {
-	db, err := boltstore.Open(s.ctx, s.file(stateName), boltstore.Options{ReadOnly: true, LockWait: lockWait})
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	local, err := hostlocal.New(db, hostlocal.Config{Network: s.network})
-	if err != nil {
-		return err
-	}
-	all, err := local.Export(s.ctx)
-	if err != nil {
-		return err
-	}
-	left, err := s.engine.Import(s.ctx, all)
-	if err != nil {
-		return err
-	}
-	for _, e := range left {
-		logf("network %s: the address was given in two places: %v", s.network, e)
-	}
-	logf("network %s: moved %d attachments of this node into the shared store", s.network, len(all.Holdings))
-	return os.Rename(s.file(stateName), s.file(stateName+".moved"))
-}
-
-// retry gives an error of the shared store that passes the code for it.
-func (s *state) retry(err error) error {
-	if err == nil || s.shared == nil || client == nil || !client.Retryable(err) {
-		return err
-	}
-	return types.NewError(types.ErrTryAgainLater, err.Error(), "")
 }
 
 // helperName is the command that links the client of an etcd. It lies beside the other one.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package plugin
 
 import (
@@ -116,7 +118,7 @@ func TestSharedNetwork(t *testing.T) {
 	}
 	b.says("released 10.1.2.6 of b2/eth0", "gc", "-conf", file, "-keep", keep)
 	b.says("released 10.1.2.5 of a2/eth0", "free", "-conf", file, "net", "10.1.2.5")
-	b.says("no form of host-local", "export", "-conf", file)
+	b.says("this node holds 1 attachments", "export", "-conf", a.confFile(confA))
 	b.must(del1("t1", twin))
 	a.must(del1("a1", confA))
 	a.must(del1("a1", confA))
@@ -137,10 +139,11 @@ func TestSharedErrors(t *testing.T) {
 	}{
 		`"store":"etcd://"`:     {7, "a host is missing"},
 		`"store":"redis://x/y"`: {7, "no such kind of store"},
-		`"store":"etcd://a:1/x","storePasswordFile":"/no/file"`: {7, "ipam.storePasswordFile"},
-		`"store":"etcd://a:1/x","rebootLeases":true`:            {7, "ipam.rebootLeases"},
-		`"store":7`:            {6, ""},
-		`"type":"whereabouts"`: {7, "no IP ranges"},
+		`"store":"etcd://a:1/x","storePasswordFile":"/no/file","storeInsecure":true`:         {7, "ipam.storePasswordFile"},
+		`"store":"etcd://a:1/x","rebootLeases":true`:                                         {7, "ipam.rebootLeases"},
+		`"store":"etcd://a:1/x","storeUser":"u"`:                                             {7, "in clear"},
+		`"store":7`:                                                                          {6, ""},
+		`"type":"whereabouts"`:                                                               {7, "no IP ranges"},
 		`"type":"whereabouts","range":"10.0.0.0/24"`:                                         {7, "is needed"},
 		`"type":"whereabouts","range":"10.0.0.0/31"`:                                         {7, "too small"},
 		`"type":"whereabouts","range":"x"`:                                                   {7, "invalid CIDR"},
@@ -154,8 +157,96 @@ func TestSharedErrors(t *testing.T) {
 	for _, verb := range []string{"ADD", "DEL"} {
 		n.fails(invocation{verb: verb, container: "c", ifname: "eth0", conf: away}, 11, "connection refused")
 	}
+	// A store that is away makes no node unready unless that is asked for.
+	status := func(keys string) invocation {
+		return invocation{verb: "STATUS", conf: conf("net", one24+`,"store":"etcd://127.0.0.1:1/x"`+keys)}
+	}
+	n.must(status(""))
+	n.must(status(`,"statusFull":true`))
+	n.fails(status(`,"statusStore":true`), 50, "connection refused")
+	n.fails(invocation{verb: "STATUS", conf: conf("net", `"ranges":[],"store":"etcd://127.0.0.1:1/x"`)}, 7, "no IP ranges")
 	alone := newNode(t, ours(t))
 	alone.fails(add1("c", conf("net", one24+`,"store":"etcd://a:1/x"`)), 5, "ipam.store needs")
+}
+
+// TestServerName: the certificate of the store must be of the name that the configuration
+// says.
+func TestServerName(t *testing.T) {
+	tls, err := etcdtest.NewTLS(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true, TLS: tls})
+	n := sharedNode(t)
+	named := func(name string) string {
+		return conf("net", one24+","+strings.Replace(storeKeys(cluster, "a", tls), `"storeTLS":{`, fmt.Sprintf(`"storeTLS":{"serverName":%q,`, name), 1))
+	}
+	n.first("a", named("localhost"))
+	if x := n.call(add1("b", named("other.example"))); x.code == 0 || !strings.Contains(x.stdout, "other.example") {
+		t.Errorf("%d %s", x.code, x.stdout)
+	}
+}
+
+// TestSharedMark: the directory of a shared network says so, to a configuration that names no
+// store or another one, to the words, and to host-local.
+func TestSharedMark(t *testing.T) {
+	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	n := sharedNode(t)
+	local, shared := conf("net", one24), conf("net", one24+","+storeKeys(cluster, "a", nil))
+	n.first("a1", shared)
+	file, mark := n.confFile(shared), "etcd://"+cluster.Members()[0].ClientAddress()+"/cni/ net"
+	before := fingerprint(t, n.dir)
+	for _, verb := range []string{"ADD", "DEL", "CHECK"} {
+		n.fails(invocation{verb: verb, container: "x", ifname: "eth0", conf: local}, 7, mark)
+	}
+	n.fails(invocation{verb: "GC", conf: strings.Replace(local, `"type":"bridge"`, `"type":"bridge","cni.dev/valid-attachments":[]`, 1)}, 7, mark)
+	n.fails(invocation{verb: "STATUS", conf: local}, 50, mark)
+	elsewhere := conf("net", one24+","+strings.Replace(storeKeys(cluster, "a", nil), "/cni", "/cni2", 1))
+	n.fails(add1("x", elsewhere), 7, mark)
+	n.fails(add1("x", conf("net", one24+`,"space":"y",`+storeKeys(cluster, "a", nil))), 7, mark)
+	keep := filepath.Join(t.TempDir(), "keep")
+	n.put(keep, "none\n")
+	for _, args := range [][]string{{"export"}, {"export", "-n"}, {"import"}, {"import", "-n"}, {"gc", "-keep", keep}, {"free", "net", "a1"}, {"repair", "net"}} {
+		if a := n.word(args...); a.code != 1 || !strings.Contains(a.stderr, mark) {
+			t.Errorf("%v: %+v", args, a)
+		}
+	}
+	n.mustWord("net: not checked: shared, in "+mark+"; name it by -conf FILE\n", "check")
+	n.mustWord("net  -  -  -  shared in "+mark+"\n", "show")
+	if after := fingerprint(t, n.dir); !slices.Equal(after, before) {
+		t.Fatalf("changed\n%s\nto\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	}
+	original := &node{TB: t, dir: n.dir, bin: other(t, binaries.HostLocal)}
+	if x := original.call(add1("x", shared)); x.code == 0 {
+		t.Errorf("host-local answers %s", x.stdout)
+	}
+	// The way out: nothing is held, and the word names the store.
+	n.says("holds 1 attachments", "export", "-conf", file)
+	n.must(del1("a1", shared))
+	n.says("could end the sharing with none", "export", "-n", "-conf", file)
+	n.says("net: this node shares it no longer", "export", "-conf", file)
+	if got := original.first("x", local); got != "10.1.2.2/24" {
+		t.Errorf("host-local gave %s", got)
+	}
+}
+
+// TestNetworksOfASpace: the key of an attachment has its network, so a DEL in one network of a
+// space leaves what another one holds for the same container and interface.
+func TestNetworksOfASpace(t *testing.T) {
+	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	n := sharedNode(t)
+	keys := one24 + `,"space":"common",` + storeKeys(cluster, "n", nil)
+	a, b := conf("a", keys), conf("b", keys)
+	if got := []string{n.first("c", a), n.first("c", b)}; !slices.Equal(got, []string{"10.1.2.2/24", "10.1.2.3/24"}) {
+		t.Error(got)
+	}
+	n.must(del1("c", b))
+	n.must(del1("c", b))
+	n.must(invocation{verb: "CHECK", container: "c", ifname: "eth0", conf: a})
+	n.says("a  10.1.2.2  c  eth0  cni-ipam  n/a", "show", "-conf", n.confFile(a))
+	n.must(invocation{verb: "GC", conf: strings.Replace(a, `"type":"bridge"`, `"type":"bridge","cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}]`, 1)})
+	n.must(del1("c", a))
+	n.says("a: ok, 0 attachments", "check", "-conf", n.confFile(a))
 }
 
 // TestMoveIntoStore verifies that the attachments of a network that gets a store keep their

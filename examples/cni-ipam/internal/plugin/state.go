@@ -92,21 +92,22 @@ func (p place) open() (*state, error) {
 			return nil, err
 		}
 	}
+	open := s.openLocal
 	if p.shared != nil {
-		s.ctx, s.cancel = context.WithTimeout(s.ctx, lockWait)
+		open = s.openShared
 	}
-	if err := s.openLocked(); err != nil {
-		return nil, errors.Join(err, s.close())
+	if err := open(); err != nil {
+		return nil, errors.Join(s.retry(err), s.close())
 	}
 	return s, nil
 }
 
-func (s *state) openLocked() (err error) {
+func (s *state) openLocal() (err error) {
 	if err = s.takeLock(); err != nil {
 		return err
 	}
-	if s.shared != nil {
-		return s.retry(s.openShared())
+	if err = s.mustBeLocal(); err != nil {
+		return err
 	}
 	if !s.export && s.exists(exportedName) {
 		return fmt.Errorf("%w: cni-ipam import takes it over again (%s)", errExported, s.file(exportedName))
@@ -136,8 +137,11 @@ func (s *state) openLocked() (err error) {
 // takeLock takes the lock of the network. A call that makes no state makes no lock where
 // there is nothing to take over.
 func (s *state) takeLock() (err error) {
-	s.lock, err = lockFile(s.file(lockName), false, s.create || s.shared != nil, lockWait)
-	if s.lock != nil || s.create || s.shared != nil {
+	if !s.create && s.sharedIn() != "" {
+		return s.mustBeLocal()
+	}
+	s.lock, err = lockFile(s.file(lockName), false, s.create, lockWait)
+	if s.lock != nil || s.create {
 		return err
 	}
 	if errors.Is(err, fs.ErrNotExist) {

@@ -120,7 +120,7 @@ func outlast(path string, wait time.Duration) error {
 // importState imports what the files say. left are the files whose address another
 // attachment holds.
 func (s *state) importState(l *legacy) (left map[string]string, err error) {
-	refused, err := s.engine.Import(s.ctx, l.State)
+	refused, err := s.engine.Import(s.ctx, s.inSpace(l.State))
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", s.dir, err)
 	}
@@ -186,6 +186,7 @@ type view struct {
 	files    *legacy         // files of host-local that were not taken over
 	ours     bool            // this plugin has the network
 	exported bool            // this plugin had it and wrote it back
+	shared   string          // the store that holds it, if the configuration names none
 }
 
 // look reads a network and changes nothing, whichever plugin has it. If check is true, it
@@ -202,7 +203,7 @@ func (p place) look(check bool) (v view, err error) {
 	if v.files, err = readLegacy(p.dir); err != nil {
 		return v, err
 	}
-	v.ours, v.exported = p.exists(stateName), p.exists(exportedName)
+	v.ours, v.exported, v.shared = p.exists(stateName), p.exists(exportedName), p.sharedIn()
 	if !v.ours {
 		return v, nil
 	}

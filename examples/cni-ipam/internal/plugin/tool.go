@@ -16,7 +16,7 @@ const usage = `cni-ipam is a CNI plugin: a runtime calls it with CNI_COMMAND in 
 A person calls it with one of these words. show, check and -n change nothing.
 
 Of a network that nodes share, -conf FILE names the configuration, of a plugin or a list.
-show, check, gc, free and import take it.
+show, check, gc, free, import and export take it.
 
   show   [-o json] [-container ID] [-address ADDR] [NETWORK...]
                    what each network holds, whichever plugin has it
@@ -30,7 +30,8 @@ show, check, gc, free and import take it.
                    -o json prints them; "-" is standard input
   export [-n] [NETWORK...]
                    give networks back to host-local, as files in its form; until an import,
-                   this plugin leaves them alone
+                   this plugin leaves them alone. With -conf FILE, end the sharing on this
+                   node, which must hold nothing in the store
   gc     [-n] -keep FILE [NETWORK...]
                    release the attachments of containers that are not in FILE, one id a line;
                    "-" is standard input. Only attachments that were held before FILE was read
@@ -221,10 +222,15 @@ func (w *word) place(name string) place {
 // check reads a network as a whole.
 func (w *word) check(name string) error {
 	v, err := w.place(name).look(true)
-	if err == nil {
+	switch {
+	case err != nil:
+		return err
+	case v.shared != "":
+		fmt.Fprintf(w.stdout, "%s: not checked: shared, in %s; name it by -conf FILE\n", name, v.shared)
+	default:
 		fmt.Fprintf(w.stdout, "%s: ok, %s\n", name, v)
 	}
-	return err
+	return nil
 }
 
 // String says which plugin has the network.
@@ -247,7 +253,10 @@ func (v view) String() string {
 func (w *word) export(name string) error {
 	p := w.place(name)
 	if p.shared != nil {
-		return errors.New("a shared network has no form of host-local")
+		return w.leave(p)
+	}
+	if err := p.mustBeLocal(); err != nil {
+		return err
 	}
 	if w.dryRun {
 		v, err := p.look(false)
@@ -278,6 +287,26 @@ func (w *word) export(name string) error {
 	return err
 }
 
+// leave ends the sharing of a network on this node.
+func (w *word) leave(p place) error {
+	if w.dryRun {
+		v, err := p.look(false)
+		if err == nil {
+			fmt.Fprintf(w.stdout, "%s: this node holds %d attachments in the store, and could end the sharing with none\n", p.network, p.heldHere(v.state))
+		}
+		return err
+	}
+	p.export = true
+	s, err := p.open()
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(s.leave(), s.close()); err == nil {
+		fmt.Fprintf(w.stdout, "%s: this node shares it no longer\n", p.network)
+	}
+	return err
+}
+
 // writeBack writes the files of host-local and removes the state.
 func (s *state) writeBack(out io.Writer) error {
 	all, err := s.engine.Export(s.ctx)
@@ -302,6 +331,9 @@ func (w *word) takeOver(name string) error {
 	p := w.place(name)
 	if p.shared != nil {
 		return w.importPools(p)
+	}
+	if err := p.mustBeLocal(); err != nil {
+		return err
 	}
 	if w.dryRun {
 		v, err := p.look(false)

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func add(c *call) ([]byte, error) {
@@ -39,7 +41,7 @@ func add(c *call) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.engine.Add(s.ctx, c.attachment(), want.requested...)
+	got, err := s.engine.Add(s.ctx, s.inNetwork(c.attachment()), want.requested...)
 	if err = errors.Join(s.retry(err), s.close()); err != nil {
 		return nil, addError(err, want.sets, c.attachment())
 	}
@@ -90,7 +92,10 @@ func del(c *call) ([]byte, error) {
 		logf("del: %v", err)
 	}
 	err = c.conf.place(o, nil).releasing(func(s *state) error {
-		_, err := s.engine.Del(s.ctx, c.attachment())
+		freed, err := s.engine.Del(s.ctx, s.inNetwork(c.attachment()))
+		if err == nil && len(freed) == 0 && s.shared != nil {
+			_, err = s.engine.Del(s.ctx, c.attachment()) // of an import that did not know the network
+		}
 		if errors.Is(err, ipalloc.ErrInvalid) {
 			return nil // an attachment that cannot exist holds nothing
 		}
@@ -115,7 +120,10 @@ func check(c *call) ([]byte, error) {
 	}
 	s, err := conf.place(o, want.sets).open()
 	if err == nil {
-		err = s.engine.Verify(s.ctx, c.attachment(), listed...)
+		err = s.engine.Verify(s.ctx, s.inNetwork(c.attachment()), listed...)
+		if errors.Is(err, ipalloc.ErrNotFound) && s.shared != nil {
+			err = s.engine.Verify(s.ctx, c.attachment(), listed...) // of an import that did not know the network
+		}
 		err = errors.Join(s.retry(err), s.close())
 	}
 	var e *ipalloc.Error
@@ -178,14 +186,15 @@ func gc(c *call) ([]byte, error) {
 	if err := json.Unmarshal(raw, &valid); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, fmt.Sprintf("could not parse the valid attachments: %v", err), "")
 	}
+	p := conf.place(o, nil)
 	keep := make([]hostlocal.Attachment, len(valid))
 	for i, a := range valid {
 		if a.ContainerID == "" || a.IfName == "" {
 			return nil, badConf("valid attachment %d has containerID %q and ifname %q: both are needed, and nothing was released", i, a.ContainerID, a.IfName)
 		}
-		keep[i] = hostlocal.Attachment{Container: a.ContainerID, Interface: a.IfName}
+		keep[i] = p.inNetwork(hostlocal.Attachment{Container: a.ContainerID, Interface: a.IfName})
 	}
-	return nil, conf.place(o, nil).releasing(func(s *state) error {
+	return nil, p.releasing(func(s *state) error {
 		freed, err := s.engine.GC(s.ctx, keep)
 		for _, h := range freed {
 			logf("gc: released %s of %s, which is not a valid attachment", joinAddrs(h.Addresses), h.Attachment)
@@ -197,18 +206,25 @@ func gc(c *call) ([]byte, error) {
 	})
 }
 
-// status reports whether the plugin is able to serve an ADD. That a range is full is not
-// an error unless the configuration asks for it.
+// status reports whether the plugin is able to serve an ADD. That a range is full, or that a
+// shared store cannot be reached, is no error unless the configuration asks for it: on
+// Kubernetes it makes the node unready, and the store makes all of them so at once.
 func status(c *call) ([]byte, error) {
 	conf := c.conf
 	o, want, err := conf.read("")
 	if err != nil {
 		return nil, err
 	}
+	if conf.shared != nil && !o.statusFull && !o.statusStore {
+		return nil, nil
+	}
 	s, err := conf.place(o, want.sets).open()
 	if err == nil {
 		err = s.engine.Status(s.ctx)
-		err = errors.Join(err, s.close())
+		err = errors.Join(s.retry(err), s.close())
+	}
+	if errors.Is(err, errNothing) && o.statusFull {
+		err = emptyStatus(want.sets)
 	}
 	in := (*hostlocal.SetError)(nil)
 	switch full := errors.Is(err, ipalloc.ErrFull) && errors.As(err, &in); {
@@ -216,6 +232,18 @@ func status(c *call) ([]byte, error) {
 		return nil, nil
 	case full:
 		err = fmt.Errorf("no IP addresses available in range set: %s", want.sets[in.Set])
+	case conf.shared != nil && !o.statusStore && asError(err).Code == types.ErrTryAgainLater:
+		return nil, nil
 	}
 	return nil, types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
+}
+
+// emptyStatus is the status of a network that holds nothing: a range may have no address but
+// its gateway.
+func emptyStatus(sets []hostlocal.RangeSet) error {
+	engine, err := hostlocal.New(store.NewMemory(), hostlocal.Config{Network: "empty", Sets: sets})
+	if err == nil {
+		err = engine.Status(context.Background())
+	}
+	return err
 }

@@ -54,6 +54,9 @@ func (w *word) show(names []string) error {
 	}
 	table := tabwriter.NewWriter(w.stdout, 0, 0, 2, ' ', 0)
 	for _, n := range all {
+		if strings.HasPrefix(n.By, sharedScheme) {
+			fmt.Fprintf(table, "%s\t-\t-\t-\tshared in %s\n", n.Network, n.By)
+		}
 		for _, h := range n.Holdings {
 			for _, a := range h.Addresses {
 				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s", n.Network, a, h.Container, h.Interface, h.By)
@@ -75,11 +78,15 @@ func (w *word) list(name string, v view) shown {
 			asked := (w.container == "" || h.Attachment.Container == w.container) &&
 				(w.address == "" || slices.ContainsFunc(h.Addresses, func(a netip.Addr) bool { return a.String() == w.address }))
 			if asked {
-				n.Holdings = append(n.Holdings, shownEntry{h.Attachment.Container, h.Attachment.Interface, h.Addresses, by, h.Scope})
+				ifname, _, _ := strings.Cut(h.Attachment.Interface, "/") // the network is in the scope
+				n.Holdings = append(n.Holdings, shownEntry{h.Attachment.Container, ifname, h.Addresses, by, h.Scope})
 				n.Attachments++
 				n.Addresses += len(h.Addresses)
 			}
 		}
+	}
+	if v.shared != "" {
+		n.By = v.shared
 	}
 	if v.ours {
 		n.By, n.Last = "cni-ipam", v.state.Cursors
@@ -100,7 +107,7 @@ func (w *word) gc(names []string) error {
 	err := each(func(w *word, name string) error {
 		v, err := w.place(name).look(false)
 		before[name] = v.state.Holdings
-		return err
+		return errors.Join(err, w.place(name).mustBeLocal())
 	})(w, names)
 	if err != nil {
 		return err
@@ -185,7 +192,7 @@ func (w *word) free(args []string) error {
 	}
 	return each(func(w *word, name string) error {
 		v, err := w.place(name).look(false)
-		if err != nil {
+		if err = errors.Join(err, w.place(name).mustBeLocal()); err != nil {
 			return err
 		}
 		a, _ := netip.ParseAddr(args[1])
@@ -211,6 +218,9 @@ func (w *word) repairOne(name string) error {
 	p := w.place(name)
 	if p.shared != nil {
 		return errors.New("a shared network is repaired in its store")
+	}
+	if err := p.mustBeLocal(); err != nil && !p.exists(stateName) { // which is not moved into the store while it is damaged
+		return err
 	}
 	lock, err := lockFile(p.file(lockName), false, !w.dryRun, lockWait)
 	if err != nil && !(w.dryRun && errors.Is(err, fs.ErrNotExist)) {
