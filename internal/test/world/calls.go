@@ -1,0 +1,338 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/netip"
+	"strings"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Call is a call of an engine on a world.
+type Call struct {
+	// Method is the name of the method of [ipset.Engine].
+	Method string
+	// Do makes the call and returns its answer as text, errors included.
+	Do func(ctx context.Context, e *ipset.Engine) (string, error)
+	// May reports whether the call may change a thing of its space, named as in a [Picture] without the space.
+	// A call without it changes nothing.
+	May func(what string) bool
+	// Again is set where a repetition assigns again. The addresses are of the handle "new".
+	Again bool
+}
+
+// answer joins results and the error of a call.
+func answer(err error, results ...any) (string, error) {
+	var b strings.Builder
+	for _, r := range results {
+		fmt.Fprintf(&b, "%+v ", r)
+	}
+	return b.String(), err
+}
+
+// all joins what an iterator yields.
+func all[V any](seq iter.Seq2[V, error]) (string, error) {
+	var b strings.Builder
+	for v, err := range seq {
+		if err != nil {
+			return b.String(), err
+		}
+		fmt.Fprintf(&b, "%+v\n", v)
+	}
+	return b.String(), nil
+}
+
+// of returns a test for things whose name contains one of some words. Utilization, free queues and the blocks that an
+// address is in follow from addresses, so blocks and counts may change with any of them.
+func of(words ...string) func(string) bool {
+	return func(what string) bool {
+		for _, kind := range []string{"utilization ", "block "} {
+			if strings.HasPrefix(what, kind) {
+				return true
+			}
+		}
+		for _, w := range words {
+			if strings.Contains(what, w) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// handle returns a test for what a call about handles may change: their addresses, which may cool afterwards, and their memos.
+func handle(names ...string) func(string) bool {
+	others := of()
+	return func(what string) bool {
+		for _, n := range names {
+			if n != "" && (strings.HasPrefix(what, "address ") && strings.HasSuffix(what, " "+n) || strings.HasPrefix(what, "memo ") && strings.HasSuffix(what, n)) {
+				return true
+			}
+		}
+		return others(what) || strings.HasPrefix(what, "cooling ")
+	}
+}
+
+type (
+	ctx    = context.Context
+	engine = *ipset.Engine
+)
+
+// Calls are calls that change something, at least one of each method that does.
+func Calls() []Call {
+	return append(append(assigning(), releasing()...), administering()...)
+}
+
+func assigning() []Call {
+	claim := func(handle string) ipset.Claim { return ipset.Claim{Handle: handle} }
+	auto := func(name string, a ipset.AssignArgs) Call {
+		c := Call{Method: "AutoAssign", May: handle(name, a.Request), Again: a.Request == "" && name == "new", Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.AutoAssign(ctx, a)
+			return answer(err, got)
+		}}
+		if a.Existing || a.Request == "request-1" {
+			c.May = nil // the answer is there already
+		}
+		return c
+	}
+	ip := func(name string, a ipset.AssignIPArgs) Call {
+		return Call{Method: "AssignIP", May: handle(name), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.AssignIP(ctx, a)
+			return answer(err, got)
+		}}
+	}
+	return []Call{
+		{Method: "Assign", May: handle("new"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Assign(ctx, host("h1"), "new")
+			return answer(err, got)
+		}},
+		auto("new", ipset.AssignArgs{Owner: host("h1"), Num4: 2, Num6: 1, Claim: claim("new")}),
+		auto("new", ipset.AssignArgs{Owner: host("h7"), Num4: 1, Num6: 1, Claim: claim("new"), Request: "new request"}),
+		auto("requested", ipset.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Claim: claim("requested"), Request: "request-1"}),
+		auto("plain", ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("plain"), Existing: true}),
+		auto("away", ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("away"), Sticky: true}),
+		auto("new", ipset.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"tiny"}}),
+		auto("new", ipset.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"orphans"}}),
+		auto("new", ipset.AssignArgs{Owner: host("h6"), Num4: 6, Claim: claim("new"), Pools: []string{"lowest"}, Partial: true}),
+		auto("new", ipset.AssignArgs{Owner: host("h1"), Num4: 4, Contiguous: true, Claim: claim("new")}),
+		ip("new", ipset.AssignIPArgs{Address: at("10.0.3.90"), Owner: host("h2"), Claim: claim("new")}),
+		ip("four", ipset.AssignIPArgs{Address: at("10.9.0.10"), Owner: host("rfour"), Use: ipset.LoadBalancer, Claim: ipset.Claim{Handle: "four", Share: ipset.Share{Max: 4, Key: "web"}}}),
+		{Method: "Offer", May: handle("new"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Offer(ctx, ipset.AssignArgs{Owner: host("h6"), Num4: 1, Pools: []string{"lowest"}, Claim: ipset.Claim{Handle: "new", TTL: time.Hour}})
+			return answer(err, got)
+		}},
+		{Method: "EnsureBlock", May: of(), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.EnsureBlock(ctx, ipset.AssignArgs{Owner: host("h9"), Num4: 1})
+			return answer(err, got)
+		}},
+	}
+}
+
+func releasing() []Call {
+	return []Call{
+		{Method: "ReleaseByHandle", May: handle("plain"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.ReleaseByHandle(ctx, "plain")
+			return answer(err, got)
+		}},
+		{Method: "ReleaseByHandle", May: handle("two"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.ReleaseByHandle(ctx, "two")
+			return answer(err, got)
+		}},
+		{Method: "Release", May: orOwn(handle("leased")), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Release(ctx, ipset.ReleaseArgs{Handle: "leased", Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "leased is gone", Expect: store.AnyRevision}}})
+			return answer(err, got)
+		}},
+		{Method: "ReleaseIPs", May: handle("two", "three", "named"), Do: func(ctx ctx, e engine) (string, error) {
+			guard := func(handle string) ipset.Guard { return ipset.Guard{Handle: handle} }
+			got, err := e.ReleaseIPs(ctx, ipset.Release{Address: at("10.9.0.10"), Guard: guard("three")}, ipset.Release{Address: at("10.9.0.11"), Guard: guard("two")},
+				ipset.Release{Address: at("10.0.3.77"), Guard: guard("named")}, ipset.Release{Address: at("10.9.0.12"), Guard: guard("two")})
+			return answer(err, got)
+		}},
+		{Method: "ReleaseAddressesOf", May: handle("two", "neighbours", "named", "lender"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.ReleaseAddressesOf(ctx, host("h2"))
+			return answer(err, got)
+		}},
+		{Method: "RemoveHost", May: handle("two", "neighbours", "named", "lender"), Do: func(ctx ctx, e engine) (string, error) {
+			got, blocks, err := e.RemoveHost(ctx, host("h2"))
+			return answer(err, got, blocks)
+		}},
+		{Method: "Renew", May: handle("leased"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Renew(ctx, "leased", 48*time.Hour)
+			return answer(err, got)
+		}},
+		{Method: "RenewIP", May: handle("three"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.RenewIP(ctx, at("10.9.0.10"), ipset.Guard{Handle: "three"}, 48*time.Hour)
+			return answer(err, got)
+		}},
+		{Method: "Decline", May: handle("leased"), Do: func(ctx ctx, e engine) (string, error) {
+			held, err := e.IPsByHandle(ctx, "leased")
+			if err != nil || len(held) == 0 {
+				return answer(err)
+			}
+			got, err := e.Decline(ctx, ipset.DeclineArgs{Address: held[0].Address, Guard: ipset.Guard{Handle: "leased"}, For: time.Hour, Reason: "in use"})
+			return answer(err, got)
+		}},
+		{Method: "SetAttributes", May: handle("two"), Do: func(ctx ctx, e engine) (string, error) {
+			to, active := host("h7"), attributesOf("moved")
+			return answer(e.SetAttributes(ctx, ipset.SetOwnerArgs{Address: at("10.9.0.11"), Guard: ipset.Guard{Handle: "two"}, Host: &to, Active: &active}))
+		}},
+		{Method: "ReleaseAffinity", May: of(), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.ReleaseAffinity(ctx, prefix("10.0.2.0/25"), host("h5"), true)
+			return answer(err, got)
+		}},
+		{Method: "DisownBlocks", May: of(), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.DisownBlocks(ctx, host("h1"), false)
+			return answer(err, got)
+		}},
+		{Method: "ReleasePool", May: of(), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.ReleasePool(ctx, "inner", false)
+			return answer(err, got)
+		}},
+		{Method: "ClaimAffinity", May: of(), Do: func(ctx ctx, e engine) (string, error) {
+			got, failed, err := e.ClaimAffinity(ctx, prefix("10.0.2.0/24"), host("h5"))
+			return answer(err, got, failed)
+		}},
+		{Method: "Sweep", May: handle("ended", "away", "cools", "requested"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Sweep(ctx, ipset.SweepArgs{IdleAfter: 5 * time.Minute, Unselected: true})
+			return answer(err, got)
+		}},
+		{Method: "NewCollector", May: handle("left", "two"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.NewCollector(0).Collect(ctx, func(a ipset.Allocation) ipset.Liveness {
+				if a.Handle == "left" || a.Handle == "two" {
+					return ipset.Gone
+				}
+				return ipset.Alive
+			})
+			return answer(err, got)
+		}},
+	}
+}
+
+func attributesOf(tenant string) ipset.Attributes {
+	a, _ := ipset.NewAttributes(map[string]string{"tenant": tenant})
+	return a
+}
+
+func orOwn(may func(string) bool) func(string) bool {
+	return func(what string) bool { return may(what) || strings.HasPrefix(what, "own Machine/1") }
+}
+
+func administering() []Call {
+	spare := ipset.Pool{Name: "spare", Prefix: prefix("10.32.0.0/24"), BlockBits: 28}
+	reserved := func() *netipx.IPSet {
+		var b netipx.IPSetBuilder
+		b.AddPrefix(prefix("10.0.3.192/26"))
+		set, _ := b.IPSet()
+		return set
+	}
+	admin := func(method string, may func(string) bool, do func(ctx ctx, e engine) error) Call {
+		return Call{Method: method, May: may, Do: func(ctx ctx, e engine) (string, error) { return answer(do(ctx, e)) }}
+	}
+	return []Call{
+		admin("AddPool", of("pool spare"), func(ctx ctx, e engine) error { return e.AddPool(ctx, spare) }),
+		admin("UpdatePool", of("pool plain"), func(ctx ctx, e engine) error {
+			return e.UpdatePool(ctx, ipset.Pool{Name: "plain", Prefix: prefix("10.0.0.0/22"), BlockBits: 27, Cooldown: time.Minute, Index: []string{"tenant"}})
+		}),
+		admin("RemovePool", of("pool orphans"), func(ctx ctx, e engine) error { return e.RemovePool(ctx, "orphans") }),
+		admin("SplitPool", of("pool random"), func(ctx ctx, e engine) error { return e.SplitPool(ctx, "random", 1) }),
+		admin("MergePools", of("pool inner"), func(ctx ctx, e engine) error { return e.MergePools(ctx, "inner", "inner", "innermost") }),
+		admin("SetConfig", of("config"), func(ctx ctx, e engine) error { return e.SetConfig(ctx, ipset.Config{MaxBlocksPerHost: 7}) }),
+		{Method: "SetReservations", May: of("reservations"), Do: func(ctx ctx, e engine) (string, error) {
+			live, err := e.SetReservations(ctx, reserved())
+			return answer(err, live)
+		}},
+		{Method: "Drain", May: of("pool lowest"), Do: func(ctx ctx, e engine) (string, error) {
+			held, err := e.Drain(ctx, "lowest")
+			return answer(err, held)
+		}},
+		{Method: "Reindex", Do: func(ctx ctx, e engine) (string, error) {
+			n, err := e.Reindex(ctx, "lowest")
+			return answer(err, n)
+		}},
+		{Method: "Repair", Do: func(ctx ctx, e engine) (string, error) {
+			r, err := e.Check(ctx, nil)
+			if err != nil {
+				return answer(err)
+			}
+			done, err := e.Repair(ctx, r.Repair)
+			return answer(err, done)
+		}},
+		{Method: "ImportBlock", Do: func(ctx ctx, e engine) (string, error) {
+			b, err := e.BlockOf(ctx, at("10.7.0.1"))
+			if err != nil || !b.IsValid() {
+				return answer(err)
+			}
+			return answer(e.ImportBlock(ctx, b.Copy())) // it is there already
+		}},
+		admin("RemoveSpace", nil, func(ctx ctx, e engine) error { return e.RemoveSpace(ctx, "blue") }), // it is in use
+	}
+}
+
+// Queries are calls that only read, at least one of each method that does.
+func Queries() []Call {
+	query := func(method string, do func(ctx ctx, e engine) (string, error)) Call {
+		return Call{Method: method, Do: do}
+	}
+	qs := []Call{
+		query("Allocations", func(ctx ctx, e engine) (string, error) { return all(e.Allocations(ctx, netip.Prefix{})) }),
+		query("Blocks", func(ctx ctx, e engine) (string, error) {
+			var b strings.Builder
+			for i, err := range e.Blocks(ctx, netip.Prefix{}) {
+				if err != nil {
+					return "", err
+				}
+				fmt.Fprintln(&b, i.Prefix(), i.Owner(), i.Used(), i.Cooling(), i.Seq())
+			}
+			return b.String(), nil
+		}),
+		query("Borrowings", func(ctx ctx, e engine) (string, error) { return all(e.Borrowings(ctx)) }),
+		query("Spaces", func(ctx ctx, e engine) (string, error) { return all(e.Spaces(ctx)) }),
+		query("Space", func(_ ctx, e engine) (string, error) { return e.Space(), nil }),
+		query("Hosts", func(ctx ctx, e engine) (string, error) { h, err := e.Hosts(ctx); return answer(err, h) }),
+		query("Pools", func(ctx ctx, e engine) (string, error) { p, err := e.Pools(ctx); return answer(err, p) }),
+		query("Config", func(ctx ctx, e engine) (string, error) { c, err := e.Config(ctx); return answer(err, c) }),
+		query("Reservations", func(ctx ctx, e engine) (string, error) {
+			r, err := e.Reservations(ctx)
+			if err != nil {
+				return "", err
+			}
+			return answer(nil, r.Ranges())
+		}),
+		query("Utilization", func(ctx ctx, e engine) (string, error) { u, err := e.Utilization(ctx); return answer(err, u) }),
+		query("Check", func(ctx ctx, e engine) (string, error) {
+			r, err := e.Check(ctx, nil)
+			if err != nil {
+				return "", err
+			}
+			return answer(nil, *r)
+		}),
+		query("IPsByAttribute", func(ctx ctx, e engine) (string, error) {
+			a, err := e.IPsByAttribute(ctx, "tenant", "two")
+			return answer(err, a)
+		}),
+	}
+	for _, a := range []string{"10.0.0.1", "10.9.0.10", "10.9.0.11", "10.4.0.0", "10.4.0.1", "10.4.0.2", "10.4.0.3", "10.4.0.4", "10.1.0.1", "fd01::1", "192.0.2.1"} {
+		qs = append(qs, query("Lookup", func(ctx ctx, e engine) (string, error) { al, err := e.Lookup(ctx, at(a)); return answer(err, al) }),
+			query("BlockOf", func(ctx ctx, e engine) (string, error) {
+				b, err := e.BlockOf(ctx, at(a))
+				if err != nil || !b.IsValid() {
+					return "no block", err
+				}
+				return answer(nil, b.Prefix(), b.Owner(), b.Used(), b.Cooling(), b.Seq())
+			}))
+	}
+	for _, h := range []string{"plain", "two", "leased", "ended", "left", "away", "nobody"} {
+		qs = append(qs, query("IPsByHandle", func(ctx ctx, e engine) (string, error) { al, err := e.IPsByHandle(ctx, h); return answer(err, al) }))
+	}
+	for _, h := range []string{"h1", "h2", "h3", "h4", "h5", "rtwo", "nobody"} {
+		qs = append(qs, query("IPsByHost", func(ctx ctx, e engine) (string, error) { al, err := e.IPsByHost(ctx, host(h)); return answer(err, al) }),
+			query("BlocksOf", func(ctx ctx, e engine) (string, error) { b, err := e.BlocksOf(ctx, host(h)); return answer(err, b) }))
+	}
+	return qs
+}

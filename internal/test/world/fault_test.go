@@ -1,0 +1,72 @@
+package world
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// A call that fails at any of its store calls, or whose commit has an unknown outcome, is settled as documented: repeated,
+// or its handle released on the same engine and the call made again. The world is then what the call makes of it.
+func TestCallsAreSettledAsDocumented(t *testing.T) {
+	w := New(t)
+	limits := limits
+	if testing.Short() {
+		limits = limits[2:]
+	}
+	for _, l := range limits {
+		for i, c := range Calls() {
+			clean := w.Copy(t)
+			db := storetest.NewLimited(clean.DB, l)
+			if _, err := c.Do(t.Context(), clean.Engine(t, db, "", 0)); err != nil && c.May != nil {
+				t.Fatalf("%s (%d): %v", c.Method, i, err)
+			}
+			counts, want := db.Counts(), clean.Look(t, clean.DB, "")
+			step := 1
+			if testing.Short() {
+				step = 1 + counts.Calls()/6
+			}
+			for k := 1; k <= counts.Calls(); k += step {
+				for _, o := range []storetest.Outcome{storetest.Fail(storetest.ErrInjected), storetest.Unknown(false), storetest.Unknown(true)} {
+					w := w.Copy(t)
+					db := storetest.NewLimited(w.DB, l)
+					db.Script(storetest.At(k, o))
+					e := w.Engine(t, db, "", 0)
+					_, err := c.Do(t.Context(), e)
+					db.Script(nil)
+					if errors.Is(err, ipalloc.ErrUnknownOutcome) && c.Again {
+						if _, err := e.ReleaseByHandle(t.Context(), "new"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err != nil {
+						_, _ = c.Do(t.Context(), e) // what went through may be refused now
+					}
+					got := w.Look(t, w.DB, "")
+					if c.Again { // what was released may not be what is given again
+						if got.held("new") != want.held("new") {
+							t.Errorf("%s (%d) with %v, %+v at call %d: %d addresses, want %d", c.Method, i, l, o, k, got.held("new"), want.held("new"))
+						}
+						continue
+					}
+					for _, line := range Diff(want, got) {
+						t.Errorf("%s (%d) with %v, %+v at call %d of %d (%v):\n%s", c.Method, i, l, o, k, counts.Calls(), err, line)
+					}
+				}
+			}
+		}
+	}
+}
+
+// held returns how many addresses a handle has in the space without a name.
+func (p Picture) held(handle string) (n int) {
+	for key := range p {
+		if strings.HasPrefix(key, "/address ") && strings.HasSuffix(key, " "+handle) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,70 @@
+package world
+
+import (
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
+)
+
+func at4(s ...string) (as []netip.Addr) {
+	for _, a := range s {
+		as = append(as, at(a))
+	}
+	return as
+}
+
+// prefixes makes two trees of prefixes, one with three levels.
+func (f *filler) prefixes() {
+	a, err := prefixes.New(f.db, prefixes.Options{})
+	f.must(err)
+	root := prefixes.Pool{Prefix: prefix("172.16.0.0/12"), Sizes: prefixes.Sizes{Shortest: 14, Longest: 18}}
+	f.must(a.AddPool(f.Context(), use(f, root)))
+	f.must(a.AddPool(f.Context(), prefixes.Pool{Prefix: prefix("fd02::/32"), Sizes: prefixes.Sizes{Shortest: 40, Longest: 64}}))
+	region, err := a.Allocate(f.Context(), use(f, prefixes.Request{Pool: root.Prefix, Owner: "region", Bits: 16, Children: prefixes.Sizes{Shortest: 18, Longest: 24}, Attributes: "eu"}))
+	f.must(err)
+	use(f, region)
+	cluster, err := a.Assign(f.Context(), prefixes.Request{Pool: region.Prefix, Owner: "cluster", Bits: 20, Children: prefixes.Sizes{Shortest: 24, Longest: 28}})
+	f.must(err)
+	for _, owner := range []string{"node-1", "node-2", "node-2"} {
+		_, err := a.Allocate(f.Context(), prefixes.Request{Pool: cluster.Prefix, Owner: owner, Bits: 26})
+		f.must(err)
+	}
+	_, err = a.Occupy(f.Context(), prefix("172.20.0.0/16"), prefixes.Request{Pool: root.Prefix, Owner: "named", Attributes: "by hand"})
+	f.must(err)
+	_, err = a.Allocate(f.Context(), prefixes.Request{Pool: prefix("fd02::/32"), Owner: "region", Bits: 56})
+	f.must(err)
+}
+
+// sets are the range sets of a network.
+func sets(n string) []hostlocal.RangeSet {
+	return []hostlocal.RangeSet{
+		{{Subnet: prefix("10.16." + n + ".0/24"), Start: at("10.16." + n + ".10"), End: at("10.16." + n + ".99"), Gateway: at("10.16." + n + ".1")}, {Subnet: prefix("10.17." + n + ".0/24")}},
+		{{Subnet: prefix("fd03:0:0:" + n + "::/64")}},
+	}
+}
+
+// networks makes a network of one node, and one that two nodes share.
+func (f *filler) networks() {
+	plain, err := hostlocal.New(f.db, use(f, hostlocal.Config{Network: "plain", Sets: sets("1")}))
+	f.must(err)
+	_, err = plain.Import(f.Context(), hostlocal.State{Holdings: []hostlocal.Holding{{Attachment: hostlocal.Attachment{Container: "old"}, Addresses: at4("10.16.1.50")}}})
+	f.must(err)
+	_, err = plain.Add(f.Context(), hostlocal.Attachment{Container: "a", Interface: "eth0"})
+	f.must(err)
+	_, err = plain.Add(f.Context(), hostlocal.Attachment{Container: "b", Interface: "eth0"}, at("10.16.1.77"))
+	f.must(err)
+	for _, scope := range []string{"node-1", "node-2"} {
+		e, err := hostlocal.New(f.db, use(f, hostlocal.Config{Network: "shared", Sets: sets("2"), Scope: scope, Boot: "boot of " + scope, Leases: true}))
+		f.must(err)
+		for _, container := range []string{"a", "b"} {
+			_, err = e.Add(f.Context(), hostlocal.Attachment{Container: scope + container, Interface: "eth0"})
+			f.must(err)
+		}
+		_, err = e.Del(f.Context(), hostlocal.Attachment{Container: scope + "b", Interface: "eth0"})
+		f.must(err)
+		held, err := e.Export(f.Context())
+		f.must(err)
+		use(f, held.Holdings)
+	}
+}
