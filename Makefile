@@ -16,26 +16,30 @@ help: ## list the targets
 gotest := $(if $(CI_GOTEST),"$(CI_GOTEST)",go test)
 
 .PHONY: test
-test: ## test the root module and ipset/boltstore; builds no other program
-	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each light $(gotest) ./...
+test: ## test the root module and ipset/boltstore in short form, within three minutes; builds no other program
+	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each light $(gotest) -short -timeout 30m ./...
+
+.PHONY: test-full
+test-full: ## the same in full
+	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each light $(gotest) -timeout 60m ./...
 
 # Modules in internal test files of other modules, which the cache of test results does
 # not see change.
 .PHONY: test-heavy
 test-heavy: ## run what test leaves out: builds an etcd, a kube-apiserver and the CNI plugins, compiles Kubernetes, Calico and Cilium
 	@.ci/each root $(gotest) ./internal/etcdtest
-	@.ci/each heavy bash -c 'case $$PWD in */internal/*) again=-count=1 ;; esac; exec $(gotest) -short $$again ./...'
+	@.ci/each heavy bash -c 'case $$PWD in */internal/*) again=-count=1 ;; esac; exec $(gotest) -short -timeout 60m $$again ./...'
 
 .PHONY: test-all
-test-all: test test-heavy ## run all tests, those of heavy modules in short form
+test-all: test-full test-heavy ## run all tests, those of heavy modules in short form
 
 .PHONY: race
 race: ## run the tests under the race detector, in short form
-	@.ci/each work $(gotest) -race -short ./...
+	@.ci/each work $(gotest) -race -short -timeout 60m ./...
 
 .PHONY: invariants
 invariants: ## run the tests of the root module with every internal assertion compiled in
-	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each root $(gotest) -tags invariants ./...
+	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each root $(gotest) -tags invariants -timeout 60m ./...
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (default 10s)

@@ -29,6 +29,9 @@ func consume(ctx context.Context, scratch, proxy, version string, modules []*mem
 		return err
 	}
 
+	if err := followReadme(ctx, modules[0].at("README.md"), filepath.Join(scratch, "newcomer"), env); err != nil {
+		return err
+	}
 	dir := filepath.Join(scratch, "consumer")
 	if err := os.Mkdir(dir, 0o777); err != nil {
 		return err
@@ -67,6 +70,42 @@ func consume(ctx context.Context, scratch, proxy, version string, modules []*mem
 			return err
 		}
 		fmt.Println("installed", c)
+	}
+	return nil
+}
+
+// followReadme does in an empty directory what README.md says, up to the first command that is for a clone: it types the commands
+// as they are, with no flags set for go, and saves the first program as main.go.
+func followReadme(ctx context.Context, markdown, dir string, env []string) error {
+	text, err := os.ReadFile(markdown)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		return err
+	}
+	env = append(slices.Clone(env), "GOFLAGS=")
+	ran := 0
+	for _, block := range strings.Split(string(text), "\n```")[1:] {
+		kind, body, _ := strings.Cut(block, "\n")
+		switch {
+		case kind == "go" && strings.HasPrefix(body, "package main\n"):
+			if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(body+"\n"), 0o666); err != nil {
+				return err
+			}
+		case kind == "sh" && !strings.Contains(body, "./"):
+			for _, line := range strings.Split(strings.TrimSpace(body), "\n") {
+				out, err := command(ctx, dir, env, "bash", "-c", line)
+				if err != nil {
+					return err
+				}
+				fmt.Printf("typed    %s\n%s", line, out)
+				ran++
+			}
+		}
+	}
+	if ran < 3 {
+		return fmt.Errorf("README.md has %d commands for an empty module, want 3 or more", ran)
 	}
 	return nil
 }
