@@ -64,7 +64,7 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (cl
 			if cat.inner[i].overlap(block) {
 				continue
 			}
-			switch err := e.run.Do(ctx, &claimPlan{block: block, owner: o}); {
+			switch err := e.do(ctx, &claimPlan{block: block, owner: o}); {
 			case err == nil:
 				claimed = append(claimed, block)
 			case errors.Is(err, errClaimed), errors.Is(err, errBlockLimit), errors.Is(err, errCovered), errors.Is(err, errNoPool):
@@ -196,7 +196,7 @@ func (e *Engine) disown(ctx context.Context, o Owner, blocks []netip.Prefix, mus
 	var notEmpty error
 	err = e.inSteps(blocks, func(part []netip.Prefix) error {
 		p := disownPlan{owner: o, blocks: part, mustBeEmpty: mustBeEmpty}
-		if err := e.run.Do(ctx, &p); err != nil {
+		if err := e.do(ctx, &p); err != nil {
 			return err
 		}
 		released = append(released, p.released...)

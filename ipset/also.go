@@ -94,7 +94,7 @@ func (e *Engine) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, erro
 		return fail(err)
 	}
 	p := releaseAllPlan{args: a, also: also{ops: a.Also}}
-	if err := e.run.Do(ctx, &p); err != nil {
+	if err := e.do(ctx, &p); err != nil {
 		return fail(err)
 	}
 	return p.released, nil

@@ -162,7 +162,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: errUnknownOwner})
 	}
 	p.node = labels
-	if err := e.run.Do(ctx, p); err != nil { // a batch may still be at it
+	if err := e.do(ctx, p); err != nil { // a batch may still be at it
 		return Assigned{}, wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: occ.Conflict("ipset", err)})
 	}
 	result := p.result

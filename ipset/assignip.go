@@ -74,7 +74,7 @@ func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, erro
 		return fail(errUnknownOwner)
 	}
 	p := assignIPPlan{AssignIPArgs: a, node: labels, also: also{ops: a.Also}}
-	if err := e.run.Do(ctx, &p); err != nil {
+	if err := e.do(ctx, &p); err != nil {
 		return fail(occ.Conflict("ipset", err))
 	}
 	return p.result, nil

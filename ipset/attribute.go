@@ -110,7 +110,7 @@ func (e *Engine) Reindex(ctx context.Context, pool string) (changed int, err err
 	step := func() error {
 		err := e.inSteps(ids, func(part []netip.Prefix) error {
 			p := reindexPlan{ids: part}
-			err := e.run.Do(ctx, &p)
+			err := e.do(ctx, &p)
 			if err == nil {
 				changed += p.n
 			}

@@ -70,8 +70,6 @@ type blockEntry struct {
 	keys         [2]string     // of the room and empty records
 	spans        []block.Span  // ordinals that automatic assignment may not take, by the catalog of
 	of           *catalog
-	// advanced is the transaction that has applied to the block what the present time changes.
-	advanced uint64
 }
 
 func parseBlockKey(key string) (netip.Prefix, bool) { return parseBlockID(key[1:]) }

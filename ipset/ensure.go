@@ -27,7 +27,7 @@ func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.
 		return fail(errUnknownOwner)
 	}
 	p := ensurePlan{assignPlan: assignPlan{AssignArgs: a, node: labels}}
-	if err := e.run.Do(ctx, &p); err != nil {
+	if err := e.do(ctx, &p); err != nil {
 		return fail(err)
 	}
 	return p.blocks, nil

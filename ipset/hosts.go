@@ -85,7 +85,7 @@ func (e *Engine) ReleaseAddressesOf(ctx context.Context, o Owner) (released []ne
 		err = e.inSteps(places, func(part []netip.Prefix) error {
 			for more := true; more; {
 				p := &releaseHostPlan{host: o, places: part}
-				if err := e.run.Do(ctx, p); err != nil {
+				if err := e.do(ctx, p); err != nil {
 					return err
 				}
 				released, more = append(released, p.released...), p.more

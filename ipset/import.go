@@ -48,7 +48,7 @@ func (e *Engine) ImportBlock(ctx context.Context, b *block.Block) error {
 	}
 	for n, first := len(xs), true; first || len(xs) > 0; {
 		n = min(n, len(xs))
-		err := e.run.Do(ctx, &importPlan{b: b, xs: xs[:n], rest: xs[n:], create: first})
+		err := e.do(ctx, &importPlan{b: b, xs: xs[:n], rest: xs[n:], create: first})
 		if n > 1 && errors.Is(err, ipalloc.ErrLimit) {
 			n = (n + 1) / 2
 			continue

@@ -169,6 +169,19 @@ func appendDueKey(dst []byte, at int64, p netip.Prefix) []byte {
 // dueTimeEnd is where the time in such a key ends.
 const dueTimeEnd = 1 + 8
 
+// parseDueKey returns the block of such a key.
+func parseDueKey(key string) (netip.Prefix, bool) {
+	if len(key) <= dueTimeEnd {
+		return netip.Prefix{}, false
+	}
+	return parseBlockID(key[dueTimeEnd:])
+}
+
+// dueBy returns the keys of the blocks that are due at a moment.
+func dueBy(at int64) store.Range {
+	return store.Range{From: kindDue, To: dueKey(at+1, netip.PrefixFrom(netip.IPv4Unspecified(), 0))[:dueTimeEnd]}
+}
+
 // agedKey returns the key under which a memo is found by its age.
 func agedKey(at int64, key string) string {
 	b := append(make([]byte, 0, agedTimeEnd+len(key)), kindAged...)

@@ -12,8 +12,8 @@ import (
 )
 
 // The calls for a DHCP server or a VPN: DISCOVER is Offer, REQUEST is RenewIP, RELEASE is ReleaseIPs with the client as the
-// Guard, DECLINE is Decline. A lease ends by itself; its address is free again at the next call that meets its block, or with
-// Sweep.
+// Guard, DECLINE is Decline. A lease ends by itself: from its end on no call takes the address for held, and the next call that
+// changes its block, an assignment that would fall short, or Sweep writes it.
 
 // Offer assigns what a handle may want to keep, for the short time TTL: the addresses that it holds, else those that it had last
 // as far as they are free, else others. It is AutoAssign with Existing and Sticky, and an address that the handle holds for less
@@ -39,7 +39,7 @@ func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([
 	var renewed []Allocation
 	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) error {
 		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
-		err := e.run.Do(ctx, &p)
+		err := e.do(ctx, &p)
 		if err == nil { // else a batch may still be at it
 			renewed = append(renewed, p.renewed...)
 		}
@@ -202,7 +202,7 @@ func (e *Engine) doHeld(ctx context.Context, a netip.Addr, g Guard, do func(*txn
 	if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
 		return errBadAddress
 	}
-	return e.run.Do(ctx, &heldPlan{a, g, do, done})
+	return e.do(ctx, &heldPlan{a, g, do, done})
 }
 
 // Plan implements [occ.Plan].

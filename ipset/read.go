@@ -24,8 +24,8 @@ func (t *txn) block(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 	return be, err
 }
 
-// peek is block for those who meet many: they guard what they pick, and make sure of what they pass over.
-func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
+// entry returns a block as it was read or last written, with what has ended since in part.
+func (t *txn) entry(p netip.Prefix) (*blockEntry, error) {
 	be := t.blocks.Get(p)
 	if be == nil {
 		if err := t.Load(blockKey(kindBlock, p)); err != nil {
@@ -33,28 +33,27 @@ func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 		}
 		be = t.blocks.Get(p)
 	}
-	if be.Block != nil && be.advanced != t.ID() && (be.NextLease() != 0 || be.Cooling() > 0) {
-		if err := t.advance(cat, be); err != nil {
-			return nil, err
-		}
-	}
 	return be, nil
 }
 
-// advance applies to a block what the present time changes.
-func (t *txn) advance(cat *catalogEntry, be *blockEntry) error {
-	if lease, cooled := be.Due(t.past); lease && be.Absent() > 0 {
-		if err := t.fetchAll(be); err != nil {
-			return err
-		}
-	} else if cooled {
-		if err := t.fetchCooling(be); err != nil {
-			return err
-		}
+// peek is block for those who meet many: they guard what they pick, and make sure of what they pass over.
+func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
+	be, err := t.entry(p)
+	if err != nil {
+		return nil, err
 	}
-	be.advanced = t.ID()
-	be.AdvanceTo(t.past, cat.cooldown(be.at), t.mostLeases(len(cat.index(be.at))))
-	return nil
+	if be.Block == nil || be.NextLease() == 0 && be.Cooling() == 0 && len(be.changes.List) == 0 {
+		return be, nil
+	}
+	if all, err := t.advanceSome(cat, be, t.mostEnds(cat, be)); err != nil {
+		return nil, err
+	} else if !all {
+		return nil, &errDue{[]netip.Prefix{be.at}}
+	}
+	if len(be.changes.List) > 0 && !t.Changed(&be.Cell) && !slices.Contains(t.aged, be.at) {
+		t.aged = append(t.aged, be.at)
+	}
+	return be, nil
 }
 
 // fetchAll loads all addresses of a block.

@@ -50,7 +50,7 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]Release
 	results := make([]ReleaseResult, 0, len(releases))
 	for len(results) < len(releases) {
 		p.done = len(results)
-		if err := e.run.Do(ctx, p); err != nil { // a batch may still be at it
+		if err := e.do(ctx, p); err != nil { // a batch may still be at it
 			return results, wrap(ipalloc.Error{Op: "release", Addr: releases[len(results)].Address, Err: err})
 		}
 		for i, o := range p.outcomes {
@@ -338,7 +338,7 @@ func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Ad
 	var released []netip.Addr
 	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) error {
 		p := releaseHandlePlan{handle: handle, ids: ids}
-		err := e.run.Do(ctx, &p)
+		err := e.do(ctx, &p)
 		if err == nil {
 			released = append(released, p.released...)
 		}

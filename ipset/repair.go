@@ -55,6 +55,6 @@ func (e *Engine) repair(ctx context.Context, s Step) (bool, error) {
 	}
 	// A caller that renews a lease of the address or changes its attributes meanwhile uses it.
 	p := releaseAllPlan{args: ReleaseArgs{Addresses: s.Releases}, guards: s.Ops}
-	err := occ.Conflict("ipset", e.run.Do(ctx, &p))
+	err := occ.Conflict("ipset", e.do(ctx, &p))
 	return len(p.released) > 0, err
 }

@@ -175,8 +175,12 @@ func (p *assignPlan) reason(s *search, i int, r Reason) {
 	}
 }
 
-// short reports the pools of a family that could not give enough. A limit is a reason only where there is a free block.
+// short reports the pools of a family that could not give enough. A limit is a reason only where there is a free block. Blocks
+// full of leases are in no index of room, so there is no shortage before what has ended is written.
 func (p *assignPlan) short(t *txn, s *search) error {
+	if err := p.ended(t, s); err != nil {
+		return err
+	}
 	for k := 0; ; k++ {
 		i, ok := s.any(k)
 		if !ok {
@@ -197,6 +201,42 @@ func (p *assignPlan) short(t *txn, s *search) error {
 			s.because(i, OutsideLeft)
 		}
 		p.result.Short = append(p.result.Short, Shortage{s.family, p.cat.Pools[i].Name, s.reasons[i]})
+	}
+}
+
+// ended returns errDue with blocks of the tried pools in which a lease or a cooldown has ended that the plan has not seen, if
+// there are any.
+func (p *assignPlan) ended(t *txn, s *search) error {
+	for k, ok := 0, true; ok; k++ {
+		_, ok = s.any(k) // all pools are looked for
+	}
+	r := dueBy(t.past)
+	r.Limit = listPage
+	for {
+		recs, err := t.List(r)
+		if err != nil {
+			return err
+		}
+		var due []netip.Prefix
+		for _, rec := range recs {
+			at, ok := parseDueKey(rec.Key)
+			if !ok {
+				continue // Check reports it
+			}
+			if i := p.cat.containing(at.Addr()); !slices.Contains(s.pools, i) || at.Bits() != p.cat.Pools[i].BlockBits {
+				continue
+			}
+			if be := t.blocks.Get(at); be == nil || !t.Guarded(&be.Cell) || be.isDue(t.past) {
+				due = append(due, at)
+			}
+		}
+		if len(due) > 0 {
+			return &errDue{due}
+		}
+		if len(recs) < r.Limit {
+			return nil
+		}
+		r.From = recs[len(recs)-1].Key + "\x00"
 	}
 }
 

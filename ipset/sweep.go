@@ -60,25 +60,20 @@ func (e *Engine) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
 
 // sweepDue advances the blocks whose time has come.
 func (e *Engine) sweepDue(ctx context.Context, s *Swept) error {
-	now := e.past()
-	r := store.Range{From: kindDue, To: dueKey(now+1, netip.PrefixFrom(netip.IPv4Unspecified(), 0))[:dueTimeEnd], Limit: 256}
+	r := dueBy(e.past())
+	r.Limit = 256
 	for {
 		recs, _, err := e.store.List(ctx, r)
 		if err != nil {
 			return err
 		}
 		for _, rec := range recs {
-			p, ok := netip.Prefix{}, false
-			if len(rec.Key) > dueTimeEnd {
-				p, ok = parseBlockID(rec.Key[dueTimeEnd:])
-			}
+			p, ok := parseDueKey(rec.Key)
 			if !ok {
 				continue // Check reports it
 			}
-			for plan := (advancePlan{block: p, more: true}); plan.more; {
-				if err := e.run.Do(ctx, &plan); err != nil {
-					return err
-				}
+			if err := e.advance(ctx, p); err != nil {
+				return err
 			}
 			s.Advanced++
 		}
@@ -102,12 +97,19 @@ func (p *advancePlan) Plan(t *txn) error {
 	if err != nil {
 		return err
 	}
-	be, err := t.block(cat, p.block)
-	if err != nil || be.Block == nil || indexOf(be.Block) == be.shown && len(be.changes.List) == 0 {
+	be, err := t.entry(p.block)
+	if err != nil {
 		return err
 	}
-	lease, cooled := be.Due(t.past)
-	p.more = lease || cooled
+	t.Guard(&be.Cell)
+	if be.Block == nil {
+		return nil
+	}
+	all, err := t.advanceSome(cat, be, t.mostEndsAlone(cat, be))
+	if err != nil || indexOf(be.Block) == be.shown && len(be.changes.List) == 0 {
+		return err
+	}
+	p.more = !all
 	return t.drop(cat, []drop{{be: be}})
 }
 
@@ -187,7 +189,7 @@ func (e *Engine) giveBack(ctx context.Context, cat *catalog, a SweepArgs, before
 		err := e.inSteps(parts[p], func(step []netip.Prefix) error {
 			d := d
 			d.blocks = step
-			if err := e.run.Do(ctx, &d); err != nil {
+			if err := e.do(ctx, &d); err != nil {
 				return err
 			}
 			s.Returned = append(s.Returned, d.released...)

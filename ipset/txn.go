@@ -1,7 +1,6 @@
 package ipset
 
 import (
-	"math"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -23,6 +22,8 @@ type txn struct {
 	owners *occ.Cache[Owner, *ownerEntry]
 	pages  *occ.Cache[pageID, *pageEntry]
 	scan   blockPages // of the search or change of pages that is under way
+	// aged are the blocks met whose cached state has ended leases or cooldowns that are not written yet.
+	aged []netip.Prefix
 }
 
 // start makes the transaction of an engine on its store, and what carries out its plans.
@@ -48,6 +49,7 @@ func (e *Engine) start() {
 func (t *txn) Begin() {
 	t.now = block.Stamp(t.e.now())
 	t.past = t.now - t.e.skew
+	t.aged = t.aged[:0]
 }
 
 // fence ranks the expectations of a lost commit. A record that the commit writes is the best one to make false, because engines
@@ -99,15 +101,6 @@ func (t *txn) blockOps(be *blockEntry, n int, timed, fills bool) int {
 		n += 2 // the room entries of the block, and of its owner or as an orphan
 	}
 	return n
-}
-
-// mostLeases is the number of leases and of cooldowns that may end in one block and commit: a lease is up to three records,
-// and one for each indexed attribute.
-func (t *txn) mostLeases(indexed int) int {
-	if limit := t.e.limits.Ops; limit > 0 {
-		return max(1, limit/(8+2*indexed))
-	}
-	return math.MaxInt
 }
 
 // catalog returns the catalog.

@@ -1,0 +1,183 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// answered writes what a call returned.
+func answered(v any, err error) string { return fmt.Sprintf("%+v %v", v, err) }
+
+// endedWorlds are states in which more has ended than a commit of a store with limits can write: 64 leases of one block, 64
+// cooldowns, and 12 of both in each of 8 blocks of one host and one more address that is held.
+var endedWorlds = map[string]func(w *world){
+	"leases": func(w *world) {
+		for i := range 64 {
+			a := want("a", 1, fmt.Sprint("p", i))
+			a.TTL = 10 * time.Second
+			w.assign(a)
+		}
+	},
+	"cooldowns": func(w *world) {
+		for i := range 64 {
+			w.assign(want("a", 1, fmt.Sprint("p", i)))
+		}
+		for i := range 64 {
+			w.releaseHandle(fmt.Sprint("p", i))
+		}
+	},
+	"both in many blocks": func(w *world) {
+		for i := range 32 {
+			a := want("b", 1, fmt.Sprint("p", i))
+			if i%4 != 3 {
+				a.TTL = 10 * time.Second
+			}
+			w.assign(a)
+		}
+		for i := range 32 {
+			if i%4 == 1 {
+				w.releaseHandle(fmt.Sprint("p", i))
+			}
+		}
+	},
+}
+
+// What has ended by the clock has ended for every call, whatever number of records the store takes in a commit and whatever the
+// engine has in its cache: each call answers as on a store without limits.
+func TestEndedWhateverTheLimits(t *testing.T) {
+	ttl := func(a AssignArgs, d time.Duration) AssignArgs { a.TTL = d; return a }
+	all := func(a AssignArgs) AssignArgs { a.Partial = false; return a }
+	at, last := ip("10.0.0.62"), ip("10.0.0.63")
+	calls := map[string]func(ctx context.Context, e *Engine) string{
+		"Assign": func(ctx context.Context, e *Engine) string { return answered(e.Assign(ctx, HostOwner("a"), "p60")) },
+		"AutoAssign": func(ctx context.Context, e *Engine) string {
+			return answered(e.AutoAssign(ctx, all(want("a", 4, "x"))))
+		},
+		"AutoAssign, other": func(ctx context.Context, e *Engine) string { return answered(e.AutoAssign(ctx, want("c", 4, "x"))) },
+		"Offer": func(ctx context.Context, e *Engine) string {
+			return answered(e.Offer(ctx, ttl(want("a", 1, "p5"), time.Minute)))
+		},
+		"in a row": func(ctx context.Context, e *Engine) string {
+			return answered(e.AutoAssign(ctx, AssignArgs{Owner: HostOwner("a"), Num4: 4, Aligned: true, Claim: Claim{Handle: "x"}}))
+		},
+		"AssignIP": func(ctx context.Context, e *Engine) string {
+			return answered(e.AssignIP(ctx, AssignIPArgs{Address: last, Owner: HostOwner("a"), Claim: Claim{Handle: "y"}}))
+		},
+		"named": func(ctx context.Context, e *Engine) string {
+			return answered(e.AutoAssign(ctx, AssignArgs{Owner: HostOwner("a"), Addresses: []netip.Addr{last, at}, Claim: Claim{Handle: "y"}}))
+		},
+		"Renew": func(ctx context.Context, e *Engine) string { return answered(e.Renew(ctx, "p61", time.Minute)) },
+		"RenewIP": func(ctx context.Context, e *Engine) string {
+			return answered(e.RenewIP(ctx, at, Guard{Handle: "p62"}, time.Minute))
+		},
+		"Decline": func(ctx context.Context, e *Engine) string {
+			return answered(e.Decline(ctx, DeclineArgs{Address: at, Guard: Guard{Handle: "p62"}, For: time.Minute}))
+		},
+		"SetAttributes": func(ctx context.Context, e *Engine) string {
+			return answered(0, e.SetAttributes(ctx, SetOwnerArgs{Address: at, Swap: true}))
+		},
+		"Lookup": func(ctx context.Context, e *Engine) string { return answered(e.Lookup(ctx, at)) },
+		"ReleaseIPs": func(ctx context.Context, e *Engine) string {
+			return answered(e.ReleaseIPs(ctx, Release{Address: at}, Release{Address: last}, Release{Address: ip("10.0.0.3")}))
+		},
+		"Release": func(ctx context.Context, e *Engine) string {
+			return answered(e.Release(ctx, ReleaseArgs{Handle: "p3", Addresses: []Release{{Address: at}}}))
+		},
+		"ReleaseByHandle": func(ctx context.Context, e *Engine) string { return answered(e.ReleaseByHandle(ctx, "p7")) },
+		"RemoveHost": func(ctx context.Context, e *Engine) string {
+			as, blocks, err := e.RemoveHost(ctx, HostOwner("b"))
+			return answered(fmt.Sprint(as, blocks), err)
+		},
+		"DisownBlocks": func(ctx context.Context, e *Engine) string {
+			return answered(e.DisownBlocks(ctx, HostOwner("a"), true))
+		},
+		"Utilization": func(ctx context.Context, e *Engine) string {
+			us, err := e.Utilization(ctx)
+			return answered(fmt.Sprint(us[0].Used, us[0].Cooling, us[0].Available), err)
+		},
+	}
+	for state, build := range endedWorlds {
+		p := pool("p", "10.0.0.0/26", 26)
+		if state == "cooldowns" {
+			p.Cooldown = 10 * time.Second
+		} else if state != "leases" {
+			p = pool("p", "10.0.0.0/26", 29)
+			p.Cooldown = 5 * time.Second
+		}
+		made := newWorld(t, Config{}, p)
+		build(made)
+		data, err := made.store.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, call := range calls {
+			want := ""
+			for _, limit := range []int{0, 19, 48, 127, 1024} {
+				for _, how := range []string{"cold", "warm", "dry", "after a failure"} {
+					m, err := store.RestoreMemory(data)
+					if err != nil {
+						t.Fatal(err)
+					}
+					w := &world{t: t, store: m, clock: &clock{t: made.clock.now()}}
+					db := storetest.NewLimited(w.store, store.Limits{Ops: limit})
+					w.Engine = w.engine(db)
+					full := AssignArgs{Owner: HostOwner("a"), Num4: 65, Claim: Claim{Handle: "nobody"}}
+					if _, err := w.AutoAssign(bg, full); !errors.Is(err, ipalloc.ErrFull) {
+						t.Fatal(err)
+					}
+					w.clock.add(time.Hour)
+					e := w.Engine
+					switch how {
+					case "cold":
+						e = w.engine(db)
+					case "dry":
+						e = e.DryRun()
+					case "after a failure":
+						if _, err := e.AutoAssign(bg, full); !errors.Is(err, ipalloc.ErrFull) {
+							t.Fatal(err)
+						}
+					}
+					got := call(bg, e)
+					if want == "" {
+						want = got
+					}
+					if got != want {
+						t.Errorf("%s, %s, %d records, %s:\ngot  %s\nwant %s", state, name, limit, how, got, want)
+					}
+					w.check()
+				}
+			}
+		}
+	}
+}
+
+// A lease that has ended is not given to its holder again: two callers never have one address.
+func TestEndedLeaseIsNotKept(t *testing.T) {
+	w := newWorld(t, Config{}, pool("p", "10.0.0.0/26", 26))
+	endedWorlds["leases"](w)
+	w.clock.add(time.Hour)
+	db := storetest.NewLimited(w.store, store.Limits{Ops: 127})
+	had, err := w.engine(db).Assign(bg, HostOwner("a"), "p60")
+	if err != nil || !had.Until.IsZero() {
+		t.Fatalf("%+v, %v", had, err)
+	}
+	e := w.engine(db)
+	for i := range 64 {
+		al, err := e.Assign(bg, HostOwner("a"), fmt.Sprint("new", i))
+		if i == 63 && errors.Is(err, ipalloc.ErrFull) {
+			break
+		}
+		if err != nil || al.Address == had.Address {
+			t.Fatalf("%d: %+v, %v; p60 has %+v", i, al, err, had)
+		}
+	}
+	w.check()
+}
