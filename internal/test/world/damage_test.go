@@ -2,6 +2,7 @@ package world
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -62,7 +63,11 @@ func TestDamageIsFoundAndMended(t *testing.T) {
 					}
 					continue
 				}
-				w.repair(t, db, what, uses)
+				lost := netip.Addr{} // the record of an address alone says whose it is: it stays held, by nobody
+				if r.Key[0] == 'a' {
+					lost, _ = netip.AddrFromSlice([]byte(r.Key[2:]))
+				}
+				w.repair(t, db, what, uses, lost)
 				if !strings.Contains(lossless, r.Key[:1]) {
 					continue
 				}
@@ -75,8 +80,8 @@ func TestDamageIsFoundAndMended(t *testing.T) {
 }
 
 // repair checks and repairs until there is nothing to do. It fails the test if nothing is found, if the repair does not end,
-// or if an address that is in use is not held any more.
-func (w *World) repair(t *testing.T, db store.Store, what string, uses []ipset.InUse) {
+// or if an address that is in use is not held any more, but for the one whose record was lost by the handle that had it.
+func (w *World) repair(t *testing.T, db store.Store, what string, uses []ipset.InUse, lost netip.Addr) {
 	t.Helper()
 	for round := range 5 {
 		r, err := w.Engine(t, db, "", 0).Check(t.Context(), slices.Values(uses))
@@ -100,7 +105,7 @@ func (w *World) repair(t *testing.T, db store.Store, what string, uses []ipset.I
 	}
 	e := w.Engine(t, w.DB, "", 0)
 	for _, u := range uses {
-		if al, err := e.Lookup(t.Context(), u.Address); err != nil || u.Handle != "" && !slices.ContainsFunc(slices.Collect(al.Holders()), func(h ipset.Allocation) bool { return h.Handle == u.Handle }) {
+		if al, err := e.Lookup(t.Context(), u.Address); err != nil || u.Handle != "" && u.Address != lost && !slices.ContainsFunc(slices.Collect(al.Holders()), func(h ipset.Allocation) bool { return h.Handle == u.Handle }) {
 			t.Errorf("%s: %v is in use by %q and is after the repair %+v, %v", what, u.Address, u.Handle, al.Handle, err)
 		}
 	}
