@@ -137,7 +137,7 @@ func (e *Engine) decodeCatalog(ctx context.Context, root store.Record) (*catalog
 	if root.Rev == 0 {
 		return decodeCatalog("")
 	}
-	recs, err := e.store.Get(ctx, nil, catalogKey, poolsKey)
+	recs, err := e.db.Get(ctx, nil, catalogKey, poolsKey) // plans call it, too
 	if err != nil {
 		return nil, err
 	}

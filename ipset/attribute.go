@@ -61,9 +61,6 @@ func (e *Engine) IPsByAttribute(ctx context.Context, key, value string) ([]Alloc
 	if err := block.CheckName("attribute", key); err != nil {
 		return fail(err)
 	}
-	if err := e.run.Current(ctx); err != nil {
-		return fail(err)
-	}
 	r := attributeRange(key, value)
 	recs, _, err := e.store.List(ctx, r)
 	if err != nil {

@@ -23,24 +23,23 @@ type Borrowing struct {
 // records alone, a page at a time: the cost is the number of borrowed addresses, whatever else is held. No snapshot.
 func (e *Engine) Borrowings(ctx context.Context) iter.Seq2[Borrowing, error] {
 	return func(yield func(Borrowing, error) bool) {
-		more, err := true, e.run.Current(ctx)
-		if err == nil {
-			r := store.Range{From: kindHost, To: kindHost + "\xff", Limit: readMost}
-			pages := e.eachPage(ctx, r, func(recs []store.Record) bool {
-				for _, rec := range recs {
-					var b Borrowing
-					if b, err = borrowing(rec.Key); err != nil {
-						return false
-					}
-					if more = yield(b, nil); !more {
-						return false
-					}
+		var err error
+		more := true
+		r := store.Range{From: kindHost, To: kindHost + "\xff", Limit: readMost}
+		pages := e.eachPage(ctx, r, func(recs []store.Record) bool {
+			for _, rec := range recs {
+				var b Borrowing
+				if b, err = borrowing(rec.Key); err != nil {
+					return false
 				}
-				return true
-			})
-			if err == nil {
-				err = pages
+				if more = yield(b, nil); !more {
+					return false
+				}
 			}
+			return true
+		})
+		if err == nil {
+			err = pages
 		}
 		if more && err != nil {
 			yield(Borrowing{}, wrap(ipalloc.Error{Op: "list", Err: err}))

@@ -16,27 +16,6 @@ type stray struct {
 	at netip.Addr
 }
 
-// stepOps is how many records one step of a repair names, on a store that allows no fewer. More would be no faster.
-const stepOps = 100
-
-// room returns how many of the records one step may name beside some others.
-func (c *checker) room(ops []store.Op, beside ...store.Op) int {
-	most, bytes := stepOps, c.limits.Bytes
-	if c.limits.Ops > 0 {
-		most = min(most, c.limits.Ops)
-	}
-	for _, op := range beside {
-		bytes -= len(op.Key) + len(op.Value)
-	}
-	for i, op := range ops {
-		bytes -= len(op.Key) + len(op.Value)
-		if i+len(beside) >= most || c.limits.Bytes > 0 && bytes < 0 {
-			return max(i, 1)
-		}
-	}
-	return len(ops)
-}
-
 // lost reports the addresses of a block that have no record, or an unreadable one. The repair writes records without holder: the
 // addresses stay held until they are released by name, because someone may use them. A lease among them becomes one without end.
 // Each step guards the block's record, and the last one writes it if it changes.
@@ -62,7 +41,7 @@ func (v *view) lost(b *block.Block, unreadable []netip.Addr) {
 		last = store.Op{Kind: store.Put, Key: v.name, Value: string(b.Append(nil)), Expect: v.from[v.name]}
 	}
 	for len(ops) > 0 {
-		n, with := v.c.room(ops, last), v.guard(v.name)
+		n, with := fitting(v.c.limits, stepOps, ops, last), v.guard(v.name)
 		if n == len(ops) {
 			with = last
 		}
@@ -92,7 +71,7 @@ func (c *checker) lostBlocks() {
 		c.add(Problem{Kind: LostBlock, Key: key, Block: p, Detail: fmt.Sprintf("%d addresses", len(addrs))})
 		if err == nil && !c.overlaps(p) {
 			made := []store.Op{{Kind: store.Put, Key: key, Value: string(b.Append(nil))}, c.leaves[p]}
-			c.step(fmt.Sprintf("make block %s of its addresses", p), append(made, guards[:c.room(guards, made...)]...)...)
+			c.step(fmt.Sprintf("make block %s of its addresses", p), append(made, guards[:fitting(c.limits, stepOps, guards, made...)]...)...)
 			continue
 		}
 		for _, a := range addrs {

@@ -50,7 +50,7 @@ func (e *Engine) DryRun() *Engine {
 
 // standFor makes an engine on an overlay the dry one of another engine.
 func (e *Engine) standFor(real *Engine) {
-	e.store = &dryStore{e.store, real}
+	e.db = &dryStore{e.db, real}
 	e.start()
 	e.hints.copyFrom(&real.hints)
 	e.decoded.Store(real.decoded.Load())

@@ -49,7 +49,8 @@ type Options struct {
 //
 // Calls that change something are combined: while a commit is under way they wait and go into the next one together.
 type Engine struct {
-	store  store.Store
+	db     store.Store // what plans read and commits are made on
+	store  store.Store // db for what reads outside of a plan
 	limits store.Limits
 	now    func() time.Time
 	labels func(Owner) (map[string]string, bool)
@@ -75,7 +76,7 @@ func New(db store.Store, o Options) (*Engine, error) {
 	if db == nil {
 		return nil, fmt.Errorf("%w: no store", errBadArgument)
 	}
-	e := &Engine{store: db, limits: db.Limits(), now: o.Now, labels: o.Labels, skew: int64(o.Skew), tries: o.Retry.Attempts, keep: o.Cache}
+	e := &Engine{db: db, limits: db.Limits(), now: o.Now, labels: o.Labels, skew: int64(o.Skew), tries: o.Retry.Attempts, keep: o.Cache}
 	if o.Skew < 0 {
 		return nil, fmt.Errorf("%w: clocks apart by %v", errBadArgument, o.Skew)
 	}

@@ -26,9 +26,6 @@ func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (Allocation, error) {
 	if addr.CheckAddr(a) != nil {
 		return fail(Allocation{}, errBadAddress)
 	}
-	if err := e.run.Current(ctx); err != nil {
-		return fail(Allocation{}, err)
-	}
 	als, err := e.readStates(ctx, []string{addressKey(a)}, func(Allocation) bool { return true })
 	switch {
 	case err != nil:
@@ -108,9 +105,6 @@ func readAllocation(cat *catalog, key, value string, now int64) (Allocation, boo
 func (e *Engine) BlockOf(ctx context.Context, a netip.Addr) (BlockInfo, error) {
 	if addr.CheckAddr(a) != nil {
 		return BlockInfo{}, wrap(ipalloc.Error{Op: "look up", Addr: a, Err: errBadAddress})
-	}
-	if err := e.run.Current(ctx); err != nil {
-		return BlockInfo{}, err
 	}
 	cat, recs, err := e.readAround(ctx, a)
 	if err != nil {
@@ -239,10 +233,7 @@ func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockInfo
 			r = blockRange(kindBlock, p)
 		}
 		r.Limit = blocksPage
-		cat, err := (*catalog)(nil), e.run.Current(ctx)
-		if err == nil {
-			cat, err = e.readCatalog(ctx)
-		}
+		cat, err := e.readCatalog(ctx)
 		if err == nil {
 			more := true
 			err2 := e.eachPage(ctx, r, func(recs []store.Record) bool {
@@ -311,10 +302,7 @@ func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[Allo
 			r = addressRange(p)
 		}
 		r.Limit = readMost
-		cat, err := (*catalog)(nil), e.run.Current(ctx)
-		if err == nil {
-			cat, err = e.readCatalog(ctx)
-		}
+		cat, err := e.readCatalog(ctx)
 		if err != nil {
 			yield(Allocation{}, err)
 			return
@@ -348,9 +336,6 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, 
 	}
 	if err := block.CheckName("handle", handle); err != nil {
 		return nil, wrap(ipalloc.Error{Op: "look up", Err: err})
-	}
-	if err := e.run.Current(ctx); err != nil {
-		return nil, err
 	}
 	recs, _, err := e.store.List(ctx, handleRange(handle))
 	if err != nil || len(recs) == 0 {
@@ -414,9 +399,6 @@ func (e *Engine) eachBlock(ctx context.Context, blocks []netip.Prefix, do func(*
 // BlocksOf returns the blocks of an owner in address order. One round trip.
 func (e *Engine) BlocksOf(ctx context.Context, o Owner) ([]netip.Prefix, error) {
 	if err := o.Check(); err != nil {
-		return nil, err
-	}
-	if err := e.run.Current(ctx); err != nil {
 		return nil, err
 	}
 	recs, err := e.store.Get(ctx, nil, ownerKey(o))

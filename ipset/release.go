@@ -352,9 +352,6 @@ func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Ad
 
 // eachAddressOf calls do with the addresses of a handle, each with the prefix length of its block, a few at a time.
 func (e *Engine) eachAddressOf(ctx context.Context, handle string, do func([]netip.Prefix) error) error {
-	if err := e.run.Current(ctx); err != nil {
-		return err
-	}
 	recs, _, err := e.store.List(ctx, handleRange(handle))
 	if err != nil {
 		return err

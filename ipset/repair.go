@@ -22,6 +22,9 @@ type Step struct {
 // step that is refused otherwise, such as with [ipalloc.ErrCorrupt], and returns those errors together at the end. Any other
 // error ends it.
 func (e *Engine) Repair(ctx context.Context, steps []Step) (done int, err error) {
+	if err := e.run.Current(ctx); err != nil {
+		return 0, wrap(ipalloc.Error{Op: "repair", Err: err})
+	}
 	var refused []error
 	for _, s := range steps {
 		changed, err := e.repair(ctx, s)
@@ -57,4 +60,25 @@ func (e *Engine) repair(ctx context.Context, s Step) (bool, error) {
 	p := releaseAllPlan{args: ReleaseArgs{Addresses: s.Releases}, guards: s.Ops}
 	err := occ.Conflict("ipset", e.do(ctx, &p))
 	return len(p.released) > 0, err
+}
+
+// stepOps is how many records one step of a repair names, on a store that allows no fewer. More would be no faster.
+const stepOps = 100
+
+// fitting returns how many operations a commit takes beside some others, at least one; most bounds those of all.
+func fitting(l store.Limits, most int, ops []store.Op, beside ...store.Op) int {
+	if l.Ops > 0 {
+		most = min(most, l.Ops)
+	}
+	bytes := 0
+	for _, op := range beside {
+		bytes += len(op.Key) + len(op.Value)
+	}
+	for i, op := range ops {
+		bytes += len(op.Key) + len(op.Value)
+		if i > 0 && (i+len(beside) >= most || l.Bytes > 0 && bytes > l.Bytes) {
+			return i
+		}
+	}
+	return len(ops)
 }

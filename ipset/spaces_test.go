@@ -391,52 +391,123 @@ func TestRemoveSpace(t *testing.T) {
 	}
 }
 
-// A removal that fails at any call of the store, or loses the answer of any commit, is completed by the next one.
+// emptied returns an engine on a store with limits, and one of its spaces, which has no pool left and much to remove.
+func emptied(t *testing.T, mem store.Store) (f *storetest.Faulty, e, red *Engine) {
+	t.Helper()
+	f = storetest.NewLimited(mem, store.Limits{Ops: 20, Key: 1000, Value: 1 << 16, Bytes: 1 << 18})
+	e, err := New(f, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	red = inSpace(t, e, "red")
+	if err := red.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 12 {
+		a := want(fmt.Sprint("h", i), 1, "pod")
+		a.Request = fmt.Sprint("request", i)
+		if _, err := red.AutoAssign(bg, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := red.ReleaseByHandle(bg, "pod"); err != nil {
+		t.Fatal(err)
+	}
+	if err := red.RemovePool(bg, "p"); err != nil {
+		t.Fatal(err)
+	}
+	return f, e, red
+}
+
+// A removal that fails at any call of the store, or loses the answer of any commit, which may be made late, leaves a space in order,
+// in which a pool may be added, and is completed by the next one.
 func TestRemoveSpaceInterrupted(t *testing.T) {
-	for _, fault := range []storetest.Outcome{storetest.Fail(storetest.ErrInjected), storetest.Unknown(true), storetest.Unknown(false)} {
-		for k := 1; ; k++ {
+	for way := range 4 {
+		for _, again := range []bool{true, false} {
+			for k, met := 1, true; met; k++ {
+				mem := store.NewMemory()
+				f, e, red := emptied(t, mem)
+				late := make(chan struct{})
+				script := storetest.AtCommit(k, []storetest.Outcome{{}, storetest.Unknown(true), storetest.Unknown(false), storetest.Late(late)}[way])
+				if way == 0 {
+					script = storetest.At(k, storetest.Fail(storetest.ErrInjected))
+				}
+				f.Script(script)
+				err := e.RemoveSpace(bg, "red")
+				if met = err != nil; met && !errors.Is(err, storetest.ErrInjected) {
+					t.Fatalf("fault %d: %v", k, err)
+				}
+				f.Script(nil)
+				if again {
+					if err := e.RemoveSpace(bg, "red"); err != nil {
+						t.Fatalf("after fault %d: %v", k, err)
+					}
+				} else {
+					if err := red.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := red.AutoAssign(bg, want("h1", 3, "pod")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				close(late)
+				f.Settle()
+				if recs, _, err := mem.List(bg, store.Range{}); again && (err != nil || len(recs) > 0) {
+					t.Fatalf("after fault %d: %v are left, %v", k, recs, err)
+				}
+				if rep, err := red.Check(bg, nil); err != nil || len(rep.Problems) > 0 || !again && rep.Allocations != 3 {
+					t.Fatalf("way %d, after fault %d: %+v, %v", way, k, rep, err)
+				}
+			}
+		}
+	}
+}
+
+// A record of the caller or of another program that is written before the n-th call of a removal is kept, for every n, and the
+// removal says that the space is in use if it could see the record.
+func TestRemoveSpaceKeepsForeign(t *testing.T) {
+	write := map[string]func(*Engine) error{
+		"with a release": func(e *Engine) error {
+			_, err := e.Release(bg, ReleaseArgs{Handle: "nobody", Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "x"}}})
+			return err
+		},
+		"alone": func(e *Engine) error {
+			_, err := e.store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "x"}})
+			return err
+		},
+	}
+	for how, do := range write {
+		for n, more := 1, true; more; n++ {
 			mem := store.NewMemory()
-			f := storetest.NewLimited(mem, store.Limits{Ops: 20, Key: 1000, Value: 1 << 16, Bytes: 1 << 18})
-			e, err := New(f, Options{})
+			f, e, _ := emptied(t, mem)
+			other, err := New(mem, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			red := inSpace(t, e, "red")
-			if err := red.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
-				t.Fatal(err)
-			}
-			for i := range 12 {
-				a := want(fmt.Sprint("h", i), 1, "pod")
-				a.Request = fmt.Sprint("request", i)
-				if _, err := red.AutoAssign(bg, a); err != nil {
-					t.Fatal(err)
+			in, calls := inSpace(t, other, "red"), 0
+			more = false
+			f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+				if calls = c.N; c.N == n {
+					more = true
+					if err := do(in); err != nil {
+						t.Error(err)
+					}
 				}
-			}
-			if _, err := red.ReleaseByHandle(bg, "pod"); err != nil {
-				t.Fatal(err)
-			}
-			if err := red.RemovePool(bg, "p"); err != nil {
-				t.Fatal(err)
-			}
-			script := storetest.At(k, fault)
-			if fault.Unknown {
-				script = storetest.AtCommit(k, fault)
-			}
-			f.Script(script)
+				return storetest.Outcome{}
+			})
 			err = e.RemoveSpace(bg, "red")
-			met := err != nil
-			f.Script(nil)
-			if met && !errors.Is(err, storetest.ErrInjected) {
-				t.Fatalf("fault %d: %v", k, err)
-			}
-			if err := e.RemoveSpace(bg, "red"); err != nil {
-				t.Fatalf("after fault %d: %v", k, err)
-			}
-			if recs, _, err := mem.List(bg, store.Range{}); err != nil || len(recs) > 0 {
-				t.Fatalf("after fault %d: %v are left, %v", k, recs, err)
-			}
-			if !met {
+			if !more {
 				break
+			}
+			if seen := n < calls; seen && !errors.Is(err, ipalloc.ErrInUse) {
+				t.Errorf("%s, before call %d of %d: %v", how, n, calls, err)
+			}
+			if recs, err := in.store.Get(bg, nil, "Machine/1"); err != nil || recs[0].Value != "x" {
+				t.Errorf("%s, before call %d of %d: the record is gone", how, n, calls)
+			}
+			rep, err := in.Check(bg, nil)
+			if err != nil || slices.ContainsFunc(rep.Problems, func(p Problem) bool { return p.Kind != NoPool }) {
+				t.Errorf("%s, before call %d of %d: %v, %v", how, n, calls, rep.Problems, err)
 			}
 		}
 	}

@@ -41,8 +41,9 @@ func (e *Engine) start() {
 	t.Register(kindOwner, t.owners)
 	retry := e.spaces.options.Retry
 	wait := occ.Backoff(occ.Retry{Base: retry.Base, Max: retry.Max, Sleep: retry.Sleep, Rand: e.spaces.options.Rand})
-	e.run = occ.New(t, occ.Config{Package: "ipset", Store: e.store, Attempts: e.tries, Wait: wait, Fence: fence})
+	e.run = occ.New(t, occ.Config{Package: "ipset", Store: e.db, Attempts: e.tries, Wait: wait, Fence: fence})
 	e.txn = t
+	e.store = &settledStore{e.db, e.run}
 }
 
 // Begin implements [occ.Transaction].

@@ -99,9 +99,6 @@ func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 // eachHeader calls do with every block, advanced to the present, in address order. The block is of no use after do has returned;
 // its addresses need not be loaded.
 func (e *Engine) eachHeader(ctx context.Context, cat *catalog, do func(*block.Block)) error {
-	if err := e.run.Current(ctx); err != nil {
-		return err
-	}
 	var b block.Block
 	var bad error
 	now := e.past()
