@@ -23,8 +23,8 @@ type Call struct {
 	// May reports whether the call may change a thing of its space, named as in a [Picture] without the space.
 	// A call without it changes nothing.
 	May func(what string) bool
-	// Again is set where a repetition assigns again. The addresses are of the handle "new".
-	Again bool
+	// Again is the handle of a call whose repetition assigns again, empty for others.
+	Again string
 }
 
 // answer joins results and the error of a call.
@@ -92,12 +92,14 @@ func Calls() []Call {
 func assigning() []Call {
 	claim := func(handle string) ipset.Claim { return ipset.Claim{Handle: handle} }
 	auto := func(name string, a ipset.AssignArgs) Call {
-		c := Call{Method: "AutoAssign", May: handle(name, a.Request), Again: a.Request == "" && name == "new", Do: func(ctx ctx, e engine) (string, error) {
+		c := Call{Method: "AutoAssign", May: handle(name, a.Request), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.AutoAssign(ctx, a)
 			return answer(err, got)
 		}}
 		if a.Existing || a.Request == "request-1" {
 			c.May = nil // the answer is there already
+		} else if a.Request == "" {
+			c.Again = name
 		}
 		return c
 	}
