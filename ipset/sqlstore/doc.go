@@ -13,8 +13,9 @@
 //	ipalloc_changes   rev, key, value: what the last commits wrote, for watches
 //	ipalloc_meta      one row: version of the schema, identity of the store, revision, horizon of the changes
 //
-// The identity is drawn when the store is made; every statement verifies it. The horizon is the lowest revision after which a
-// watch can start.
+// The identity is drawn when the store is made. A revision is the number of a commit and 24 random bits, so two pasts of one
+// database have no revision in common. Every statement verifies the identity, and that the highest revision that this process
+// has seen is in the past of the database. The horizon is the lowest revision after which a watch can start.
 //
 // # Policy
 //
@@ -37,11 +38,13 @@
 // # Requirements
 //
 // [ErrReplaced] is the answer of every read, watch and commit when the tables are not those that Open found, when a SQLite file
-// was removed or another took its place, and when the database is in an earlier state than one seen before. A store that was
-// wiped never reads as one without records.
+// was removed or another took its place, and when the database has another past than the one seen before: it was set back, or a
+// replica that lacked the last commits was promoted. A store that was wiped, and a table of records that was emptied, never read
+// as a store without records. A process that was idle for longer than Options.History is not told of another past; what it
+// commits still meets a conflict wherever a record differs.
 //
 // PostgreSQL must be 12 or newer, with the right to create tables and a plpgsql function in the schema that search_path names
-// first; the server must be the primary. Behind a pooler that shares connections between transactions, use pgx's
+// first; a hot standby is refused. Behind a pooler that shares connections between transactions, use pgx's
 // default_query_exec_mode=exec; notifications then do not arrive, and watches ask every Options.Poll. SQLite must be 3.37 or
 // newer, in a file on a local file system. The drivers tested are modernc.org/sqlite and pgx's stdlib.
 //

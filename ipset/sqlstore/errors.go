@@ -115,6 +115,8 @@ func stateOf(err error) state {
 		return state{retry: true, traceless: true}
 	case errors.Is(err, ErrReplaced):
 		return state{traceless: true}
+	case errors.Is(err, errStandby): // it may be promoted, or the next connection leads to the primary
+		return state{retry: true, traceless: true}
 	}
 	if errors.Is(err, sql.ErrConnDone) {
 		return state{retry: true, traceless: true}

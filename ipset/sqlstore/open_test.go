@@ -60,8 +60,10 @@ func fails(t *testing.T, s *Store, want error) {
 	_, _, errList := s.List(t.Context(), store.Range{})
 	_, errCommit := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "b", Expect: store.AnyRevision}})
 	_, errGuard := s.Commit(t.Context(), []store.Op{{Kind: store.Guard, Key: "b"}})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // of a watch that goes on
+	defer cancel()
 	var errWatch error
-	for _, errWatch = range s.Watch(t.Context(), 0, "") {
+	for _, errWatch = range s.Watch(ctx, 0, "") {
 	}
 	for what, err := range map[string]error{"get": errGet, "list": errList, "commit": errCommit, "guard": errGuard, "watch": errWatch} {
 		if !errors.Is(err, want) || Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {

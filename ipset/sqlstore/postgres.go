@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -28,22 +29,30 @@ func (postgres) lockSchema() string {
 	return `SELECT pg_advisory_xact_lock(hashtext('ipalloc_meta' || current_schema()))`
 }
 
-func (postgres) lockStore() string { return `SELECT rev FROM ipalloc_meta WHERE id = $1 FOR UPDATE` }
+func (postgres) empty() string { return "''::bytea" }
+
+// current leaves out a hot standby.
+func (postgres) current() string { return " AND NOT pg_is_in_recovery()" }
+
+func (postgres) lockStore(live string) string {
+	return `SELECT m.rev FROM ipalloc_meta m ` + live + ` FOR UPDATE`
+}
 
 var postgresSteps = [][]string{{
 	`CREATE TABLE ipalloc_meta (one smallint PRIMARY KEY CHECK (one = 1), format text NOT NULL,
 	version integer NOT NULL, id text NOT NULL, rev bigint NOT NULL, horizon bigint NOT NULL) WITH (fillfactor = 10)`,
-	`CREATE TABLE ipalloc_records (key bytea PRIMARY KEY, value bytea NOT NULL, rev bigint NOT NULL)`,
+	`CREATE TABLE ipalloc_records (key bytea PRIMARY KEY, rev bigint NOT NULL, value bytea NOT NULL)`,
 	`CREATE TABLE ipalloc_changes (rev bigint NOT NULL, key bytea NOT NULL, value bytea, PRIMARY KEY (rev, key))`,
-	commitFunction,
+	strings.NewReplacer("$1", "store", "$2", "since", "LIVE", live).Replace(commitFunction),
 }}
 
 // commitFunction makes commits, one after the other, in one transaction. sizes has the number of ops of each; the other arrays
-// have an element for each op. It returns a row for each commit, and none if the store is not there.
+// have an element for each op, and salts one for each commit. It returns a row for each commit, and none if the store is not there
+// or since is not in its past.
 //
 // The planner settings keep it from plans that were made when the tables were empty.
 const commitFunction = `
-CREATE OR REPLACE FUNCTION ipalloc_commit(store text, since bigint, history bigint, sizes int[], kinds int[], keys bytea[], vals bytea[], expects bigint[])
+CREATE OR REPLACE FUNCTION ipalloc_commit(store text, since bigint, history bigint, salts bigint[], sizes int[], kinds int[], keys bytea[], vals bytea[], expects bigint[])
 RETURNS TABLE (at bigint, conflict int) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
@@ -52,26 +61,23 @@ DECLARE
 	size int;
 	lo int := 1;
 	hi int;
+	n int := 0;
+	kept bigint;
 BEGIN
-	SELECT m.rev INTO old FROM ipalloc_meta m WHERE m.id = store FOR UPDATE;
+	SELECT m.rev INTO old FROM ipalloc_meta m LIVE FOR UPDATE;
 	IF NOT FOUND THEN
-		RETURN;
-	END IF;
-	IF old < since THEN
-		at := old;
-		conflict := -1;
-		RETURN NEXT;
 		RETURN;
 	END IF;
 	cur := old;
 	FOREACH size IN ARRAY sizes LOOP
+		n := n + 1;
 		hi := lo + size - 1;
 		SELECT coalesce(min(o.n), 0) INTO conflict
 		FROM unnest(keys[lo:hi], expects[lo:hi]) WITH ORDINALITY AS o(key, expect, n)
 		LEFT JOIN ipalloc_records r ON r.key = o.key
 		WHERE o.expect <> -1 AND coalesce(r.rev, 0) <> o.expect;
 		IF conflict = 0 AND NOT (0 = ALL (kinds[lo:hi])) THEN
-			cur := cur + 1;
+			cur := ((cur >> 24) + 1 << 24) + salts[n];
 			WITH ops AS (
 				SELECT * FROM unnest(kinds[lo:hi], keys[lo:hi], vals[lo:hi]) AS o(kind, key, val)
 			), gone AS (
@@ -90,9 +96,10 @@ BEGIN
 	IF cur = old THEN
 		RETURN;
 	END IF;
-	IF cur / 64 > old / 64 AND cur > history THEN
-		DELETE FROM ipalloc_changes c WHERE c.rev <= cur - history;
-		UPDATE ipalloc_meta m SET rev = cur, horizon = greatest(m.horizon, cur - history) WHERE m.id = store;
+	IF (cur >> 24) / 64 > (old >> 24) / 64 AND cur >> 24 > history THEN
+		kept := (cur >> 24) - history + 1 << 24;
+		DELETE FROM ipalloc_changes c WHERE c.rev < kept;
+		UPDATE ipalloc_meta m SET rev = cur, horizon = greatest(m.horizon, kept - 1) WHERE m.id = store;
 	ELSE
 		UPDATE ipalloc_meta m SET rev = cur WHERE m.id = store;
 	END IF;
@@ -101,8 +108,23 @@ END $$`
 
 func (postgres) migrations() [][]string { return postgresSteps }
 
-// check asks whether a commit waits for the disk.
-func (postgres) check(ctx context.Context, s *Store) error {
+// errStandby is the error of a server whose reads may be behind the primary's.
+var errStandby = errors.New("the server is a hot standby")
+
+// behind returns [errStandby] if the server is one.
+func (postgres) behind(ctx context.Context, q querier) error {
+	var standby bool
+	if err := q.QueryRowContext(ctx, `SELECT pg_is_in_recovery()`).Scan(&standby); err != nil || !standby {
+		return err
+	}
+	return errStandby
+}
+
+// check refuses a hot standby, and asks whether a commit waits for the disk.
+func (d postgres) check(ctx context.Context, s *Store) error {
+	if err := d.behind(ctx, s.db); err != nil {
+		return err
+	}
 	var synchronous string
 	if err := s.db.QueryRowContext(ctx, `SHOW synchronous_commit`).Scan(&synchronous); err != nil {
 		return err
@@ -128,6 +150,9 @@ func (d postgres) transact(s *Store, since uint64, take func() (context.Context,
 	}
 	if len(batch) == 0 { // its callers have left
 		return nil, nil
+	}
+	if err := s.usable(); err != nil {
+		return nil, err
 	}
 	conn, err := s.db.Conn(ctx) // before anything is sent
 	if err != nil {
@@ -166,8 +191,8 @@ func (postgres) call(ctx context.Context, s *Store, q querier, since uint64, bat
 			expects = append(expects, expect)
 		}
 	}
-	rows, err := q.QueryContext(ctx, s.q.name(`SELECT at, conflict FROM ipalloc_commit($1, $2, $3, $4, $5, $6, $7, $8)`),
-		s.id, int64(since), s.opts.History, sizes, kinds, keys, values, expects)
+	rows, err := q.QueryContext(ctx, s.q.name(`SELECT at, conflict FROM ipalloc_commit($1, $2, $3, $4, $5, $6, $7, $8, $9)`),
+		s.id, int64(since), s.opts.History, salts(len(batch)), sizes, kinds, keys, values, expects)
 	if err != nil {
 		return nil, err
 	}
@@ -183,10 +208,8 @@ func (postgres) call(ctx context.Context, s *Store, q querier, since uint64, bat
 	switch err := rows.Err(); { // the transaction is made when the rows have ended
 	case err != nil:
 		return nil, err
-	case len(results) == 1 && results[0].conflict < 0:
-		return nil, wentBack(results[0].rev, since)
 	case len(results) != len(batch):
-		return nil, s.gone()
+		return nil, s.gone(ctx, q, since)
 	}
 	return results, nil
 }

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -14,17 +13,18 @@ import (
 // querier is a *sql.DB, a *sql.Conn or a *sql.Tx.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// afterAll is above every key.
-var afterAll = []byte(strings.Repeat("\xff", limits.Key+1))
+// first is the first key that a record can have, and afterAll is above every key.
+var first, afterAll = []byte{0}, []byte(strings.Repeat("\xff", limits.Key+1))
 
 // Get implements [store.Store]: one statement.
 func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	var recs []store.Record
-	err := s.reading(ctx, "get", func() (rev uint64, err error) {
-		recs, rev, err = s.get(ctx, s.db, dst, keys)
+	err := s.reading(ctx, "get", func(since uint64) (rev uint64, err error) {
+		recs, rev, err = s.get(ctx, s.db, since, dst, keys)
 		return rev, err
 	})
 	if err != nil {
@@ -35,8 +35,8 @@ func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]
 
 // List implements [store.Store]: one statement. It holds the whole result in memory.
 func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, rev uint64, err error) {
-	err = s.reading(ctx, "list", func() (uint64, error) {
-		recs, rev, err = s.list(ctx, s.db, r)
+	err = s.reading(ctx, "list", func(since uint64) (uint64, error) {
+		recs, rev, err = s.list(ctx, s.db, since, r)
 		return rev, err
 	})
 	if err != nil {
@@ -45,17 +45,18 @@ func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, r
 	return recs, rev, nil
 }
 
-// reading calls f, which reads and returns the revision that it saw; again if it fails for a reason that passes.
-func (s *Store) reading(ctx context.Context, op string, f func() (uint64, error)) error {
+// reading calls f, which reads a database that has since in its past, and returns the revision that it saw; again if it fails for
+// a reason that passes.
+func (s *Store) reading(ctx context.Context, op string, f func(since uint64) (uint64, error)) error {
 	for attempt := 1; ; attempt++ {
 		err := ctx.Err()
 		if err == nil {
-			err = s.sameFile()
+			err = s.usable()
 		}
 		if err == nil {
 			since := s.high.Load()
 			var rev uint64
-			if rev, err = f(); err == nil {
+			if rev, err = f(since); err == nil {
 				err = s.seen(rev, since)
 			}
 		}
@@ -66,7 +67,7 @@ func (s *Store) reading(ctx context.Context, op string, f func() (uint64, error)
 }
 
 // get appends the records of keys to dst.
-func (s *Store) get(ctx context.Context, q querier, dst []store.Record, keys []string) ([]store.Record, uint64, error) {
+func (s *Store) get(ctx context.Context, q querier, since uint64, dst []store.Record, keys []string) ([]store.Record, uint64, error) {
 	if len(keys) == 0 {
 		return dst, s.high.Load(), nil
 	}
@@ -78,8 +79,8 @@ func (s *Store) get(ctx context.Context, q querier, dst []store.Record, keys []s
 	for n := len(raw); n&(n-1) != 0; n++ { // few lengths, so that few statements are prepared
 		raw = append(raw, raw[0])
 	}
-	condition, args := s.d.keyIn("r.key", 2, raw)
-	recs, rev, err := s.records(ctx, q, s.q.get+condition+" WHERE m.id = $1", append([]any{s.id}, args...)...)
+	condition, args := s.d.keyIn("r.key", 3, raw)
+	recs, rev, err := s.records(ctx, q, s.q.get+condition+" "+s.q.live, since, args...)
 	if err != nil {
 		return dst, 0, err
 	}
@@ -87,6 +88,7 @@ func (s *Store) get(ctx context.Context, q querier, dst []store.Record, keys []s
 	for _, r := range recs {
 		found[r.Key] = r
 	}
+	delete(found, "")
 	for _, k := range keys {
 		r := found[k]
 		r.Key = k
@@ -96,10 +98,13 @@ func (s *Store) get(ctx context.Context, q querier, dst []store.Record, keys []s
 }
 
 // list returns the records of a range.
-func (s *Store) list(ctx context.Context, q querier, r store.Range) ([]store.Record, uint64, error) {
-	text, to, limit := s.q.list, afterAll, int64(math.MaxInt64)
+func (s *Store) list(ctx context.Context, q querier, since uint64, r store.Range) ([]store.Record, uint64, error) {
+	text, from, to, limit := s.q.list, first, afterAll, int64(math.MaxInt64)
 	if r.Reverse {
 		text = s.q.reverse
+	}
+	if r.From != "" {
+		from = []byte(r.From)
 	}
 	if r.To != "" {
 		to = []byte(r.To)
@@ -107,7 +112,7 @@ func (s *Store) list(ctx context.Context, q querier, r store.Range) ([]store.Rec
 	if r.Limit > 0 {
 		limit = int64(r.Limit)
 	}
-	recs, rev, err := s.records(ctx, q, text, s.id, []byte(r.From), to, limit)
+	recs, rev, err := s.records(ctx, q, text, since, from, to, limit)
 	order := func(a, b store.Record) int { return strings.Compare(a.Key, b.Key) }
 	if r.Reverse {
 		order = func(a, b store.Record) int { return strings.Compare(b.Key, a.Key) }
@@ -117,8 +122,8 @@ func (s *Store) list(ctx context.Context, q querier, r store.Range) ([]store.Rec
 }
 
 // records runs a query for the revision of the store and records beside it. No row at all means that the store is not there.
-func (s *Store) records(ctx context.Context, q querier, text string, args ...any) (recs []store.Record, rev uint64, err error) {
-	rows, err := q.QueryContext(ctx, text, args...)
+func (s *Store) records(ctx context.Context, q querier, text string, since uint64, args ...any) (recs []store.Record, rev uint64, err error) {
+	rows, err := q.QueryContext(ctx, text, append([]any{s.id, int64(since)}, args...)...)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -139,12 +144,7 @@ func (s *Store) records(ctx context.Context, q querier, text string, args ...any
 		return nil, 0, err
 	}
 	if !any {
-		return nil, 0, s.gone()
+		return nil, 0, s.gone(ctx, q, since)
 	}
 	return recs, rev, nil
-}
-
-// gone is the error of a database in which the store is not.
-func (s *Store) gone() error {
-	return fmt.Errorf("%w: store %s is not in the database", ErrReplaced, s.id)
 }

@@ -27,10 +27,17 @@ type dialect interface {
 	migrations() [][]string
 	// keyIn returns a condition on column that holds for each of the keys, and its arguments, the first of which is number n.
 	keyIn(column string, n int, keys [][]byte) (string, []any)
-	// lockStore is a statement that takes the lock of the store until the transaction ends, and returns the revision.
-	lockStore() string
+	// empty is the literal of a key without bytes.
+	empty() string
+	// behind returns the error of a server whose reads are behind those of another.
+	behind(ctx context.Context, q querier) error
+	// current is a condition that no row of a server meets whose reads are behind, or "".
+	current() string
+	// lockStore is a statement that takes the lock of the store until the transaction ends, and returns the revision. live is
+	// the condition that the store is there.
+	lockStore(live string) string
 	// transact makes the commits of a batch in one transaction. take returns the batch, and a context that ends with those
-	// of its callers; it is called at most once. The revision before must not be below since. An error that is no
+	// of its callers; it is called at most once. since must be a revision of the store's past. An error that is no
 	// *uncertain left no trace.
 	transact(s *Store, since uint64, take func() (context.Context, []*call)) ([]result, error)
 	// patient reports whether a commit waits for as long as its caller does after err.
@@ -44,32 +51,40 @@ type dialect interface {
 // format is in the meta table of every store.
 const format = "ipalloc store"
 
+// live is the condition that the store with the identity $1 is there, with its records, and that $2 is a revision of its past.
+// A past older than the horizon is not known any more. The record with the empty key, which no caller can write, tells a table
+// that was emptied from one without records.
+const live = `WHERE m.id = $1 AND EXISTS (SELECT 1 FROM ipalloc_records w WHERE w.key = EMPTY)
+	AND (m.rev = $2 OR m.horizon >= $2 OR EXISTS (SELECT 1 FROM ipalloc_changes p WHERE p.rev = $2))`
+
 // queries are the statements that both dialects share, with the names of one store's tables.
 type queries struct {
-	prefix                                                           string
-	meta, get, list, reverse, watch, insert, adopt, setVersion, lock string
+	prefix, empty                                                             string
+	live, meta, get, list, reverse, watch, insert, mark, adopt, version, lock string
 }
 
 func newQueries(d dialect, prefix string) queries {
-	name := func(text string) string { return strings.ReplaceAll(text, "ipalloc_", prefix) }
+	q := queries{prefix: prefix, empty: d.empty()}
+	q.live = q.name(live + d.current())
 	list := `SELECT m.rev, r.key, r.value, r.rev FROM ipalloc_meta m LEFT JOIN (SELECT key, value, rev FROM ipalloc_records
-		WHERE key >= $2 AND key < $3 ORDER BY key %sLIMIT $4) r ON 1 = 1 WHERE m.id = $1`
-	return queries{
-		prefix:     prefix,
-		meta:       name(`SELECT format, version, id, rev FROM ipalloc_meta`),
-		get:        name(`SELECT m.rev, r.key, r.value, r.rev FROM ipalloc_meta m LEFT JOIN ipalloc_records r ON `),
-		list:       name(fmt.Sprintf(list, "")),
-		reverse:    name(fmt.Sprintf(list, "DESC ")),
-		watch:      name(`SELECT m.rev, m.horizon, c.rev, c.key, c.value, c.value IS NULL FROM ipalloc_meta m LEFT JOIN ipalloc_changes c ON c.rev > $2 AND c.rev <= $3`),
-		insert:     name(`INSERT INTO ipalloc_meta (one, format, version, id, rev, horizon) VALUES (1, $1, $2, $3, 0, 0)`),
-		adopt:      name(`UPDATE ipalloc_meta SET id = $1`),
-		setVersion: name(`UPDATE ipalloc_meta SET version = $1`),
-		lock:       name(d.lockStore()),
-	}
+		WHERE key >= $3 AND key < $4 ORDER BY key %sLIMIT $5) r ON 1 = 1 `
+	q.meta = q.name(`SELECT format, version, id, rev FROM ipalloc_meta`)
+	q.get = q.name(`SELECT m.rev, r.key, r.value, r.rev FROM ipalloc_meta m LEFT JOIN ipalloc_records r ON `)
+	q.list = q.name(fmt.Sprintf(list, "")) + q.live
+	q.reverse = q.name(fmt.Sprintf(list, "DESC ")) + q.live
+	q.watch = q.name(`SELECT m.rev, m.horizon, c.rev, c.key, c.value, c.value IS NULL FROM ipalloc_meta m LEFT JOIN ipalloc_changes c ON c.rev > $3 AND c.rev <= $4`)
+	q.insert = q.name(`INSERT INTO ipalloc_meta (one, format, version, id, rev, horizon) VALUES (1, $1, $2, $3, 0, 0)`)
+	q.mark = q.name(`INSERT INTO ipalloc_records (key, rev, value) VALUES (EMPTY, 0, EMPTY)`)
+	q.adopt = q.name(`UPDATE ipalloc_meta SET id = $1`)
+	q.version = q.name(`UPDATE ipalloc_meta SET version = $1`)
+	q.lock = q.name(d.lockStore(q.live))
+	return q
 }
 
 // name returns a statement with the names of the store's tables.
-func (q queries) name(text string) string { return strings.ReplaceAll(text, "ipalloc_", q.prefix) }
+func (q queries) name(text string) string {
+	return strings.NewReplacer("ipalloc_", q.prefix, "EMPTY", q.empty).Replace(text)
+}
 
 // detect asks what kind of database it is: PostgreSQL answers that it does not know the function.
 func detect(ctx context.Context, db *sql.DB) (dialect, error) {
@@ -93,9 +108,7 @@ type meta struct {
 }
 
 // readMeta reads it; ok is false if there is no such table, or no row in it.
-func (s *Store) readMeta(ctx context.Context, q interface {
-	QueryRowContext(context.Context, string, ...any) *sql.Row
-}) (m meta, ok bool, err error) {
+func (s *Store) readMeta(ctx context.Context, q querier) (m meta, ok bool, err error) {
 	var kind string
 	err = q.QueryRowContext(ctx, s.q.meta).Scan(&kind, &m.version, &m.id, &m.rev)
 	switch {
@@ -158,13 +171,15 @@ func (s *Store) upgrade(ctx context.Context) error {
 	switch {
 	case !ok:
 		m.id = rand.Text()
-		_, err = tx.ExecContext(ctx, s.q.insert, format, len(steps), m.id)
+		if _, err = tx.ExecContext(ctx, s.q.insert, format, len(steps), m.id); err == nil {
+			_, err = tx.ExecContext(ctx, s.q.mark)
+		}
 	case s.opts.Adopt:
 		m.id = rand.Text()
 		_, err = tx.ExecContext(ctx, s.q.adopt, m.id)
 	}
 	if err == nil {
-		_, err = tx.ExecContext(ctx, s.q.setVersion, len(steps))
+		_, err = tx.ExecContext(ctx, s.q.version, len(steps))
 	}
 	if err != nil {
 		return err
@@ -196,17 +211,12 @@ func (s *Store) foreign(err error) error {
 	return mismatch("the database holds no store, but a table or function of that name: %v", err)
 }
 
-// lock takes the lock of the store for a transaction and returns the revision, which must not be below since.
+// lock takes the lock of the store for a transaction and returns the revision.
 func (s *Store) lock(ctx context.Context, tx *sql.Tx, since uint64) (uint64, error) {
 	var rev uint64
-	err := tx.QueryRowContext(ctx, s.q.lock, s.id).Scan(&rev)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return 0, s.gone()
-	case err != nil:
-		return 0, err
-	case rev < since:
-		return 0, wentBack(rev, since)
+	err := tx.QueryRowContext(ctx, s.q.lock, s.id, int64(since)).Scan(&rev)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = s.gone(ctx, tx, since)
 	}
-	return rev, nil
+	return rev, err
 }

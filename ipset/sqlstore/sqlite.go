@@ -22,9 +22,12 @@ func (sqlite) lockSchema() string { return sqliteMeta }
 const sqliteMeta = `CREATE TABLE IF NOT EXISTS ipalloc_meta (one INTEGER PRIMARY KEY CHECK (one = 1), format TEXT NOT NULL,
 	version INTEGER NOT NULL, id TEXT NOT NULL, rev INTEGER NOT NULL, horizon INTEGER NOT NULL) STRICT`
 
+// The tables have a rowid, because a large value would else be in the way of every search for its neighbours. The value comes last
+// for the same reason.
 var sqliteSteps = [][]string{{
-	`CREATE TABLE ipalloc_records (key BLOB NOT NULL PRIMARY KEY, value BLOB NOT NULL, rev INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
-	`CREATE TABLE ipalloc_changes (rev INTEGER NOT NULL, key BLOB NOT NULL, value BLOB, PRIMARY KEY (rev, key)) STRICT, WITHOUT ROWID`,
+	`CREATE TABLE ipalloc_records (key BLOB NOT NULL PRIMARY KEY, rev INTEGER NOT NULL, value BLOB NOT NULL) STRICT`,
+	`CREATE TABLE ipalloc_changes (rev INTEGER NOT NULL, key BLOB NOT NULL, value BLOB) STRICT`,
+	`CREATE INDEX ipalloc_changes_rev ON ipalloc_changes (rev)`,
 }}
 
 func (sqlite) migrations() [][]string { return sqliteSteps }
@@ -79,9 +82,15 @@ func (sqlite) keyIn(column string, n int, keys [][]byte) (string, []any) {
 	return column + " IN (" + text.String()[1:] + ")", args
 }
 
+func (sqlite) empty() string { return "x''" }
+
+func (sqlite) current() string { return "" }
+
+func (sqlite) behind(context.Context, querier) error { return nil }
+
 // lockStore writes, because only a writer has the lock of the file.
-func (sqlite) lockStore() string {
-	return `UPDATE ipalloc_meta SET rev = rev WHERE id = $1 RETURNING rev`
+func (sqlite) lockStore(live string) string {
+	return `UPDATE ipalloc_meta AS m SET rev = rev ` + live + ` RETURNING rev`
 }
 
 // patient says that a commit waits for the lock of the file for as long as its caller does.
@@ -154,7 +163,7 @@ type liteWriter struct {
 
 // begin takes the lock of the file and prepares the statements of a commit; they end with the transaction.
 func (d sqlite) begin(ctx context.Context, s *Store, tx *sql.Tx, since uint64) (*liteWriter, error) {
-	if err := s.sameFile(); err != nil {
+	if err := s.usable(); err != nil {
 		return nil, err
 	}
 	w := &liteWriter{s: s, tx: tx}
@@ -199,7 +208,7 @@ func (w *liteWriter) commit(ctx context.Context, ops []store.Op) (result, error)
 	if !writes {
 		return result{rev: w.rev}, nil
 	}
-	w.rev++
+	w.rev = stepAfter(w.rev, uint64(salts(1)[0]))
 	for i := range ops {
 		if err := w.write(ctx, &ops[i]); err != nil {
 			return result{}, err
@@ -240,8 +249,9 @@ func (w *liteWriter) end(ctx context.Context) error {
 		return nil
 	}
 	horizon := uint64(0)
-	if keep := uint64(w.s.opts.History); w.rev/compactEvery > w.was/compactEvery && w.rev > keep {
-		horizon = w.rev - keep
+	commits, before, keep := w.rev>>pastBits, w.was>>pastBits, uint64(w.s.opts.History)
+	if commits/compactEvery > before/compactEvery && commits > keep {
+		horizon = (commits-keep+1)<<pastBits - 1
 		if _, err := w.tx.ExecContext(ctx, w.s.q.name(`DELETE FROM ipalloc_changes WHERE rev <= $1`), horizon); err != nil {
 			return err
 		}

@@ -46,7 +46,8 @@ type Store struct {
 	id    string      // of the store in the database
 	file  os.FileInfo // of a SQLite database
 	path  string
-	high  atomic.Uint64 // the highest revision seen
+	high  atomic.Uint64         // the highest revision seen
+	lost  atomic.Pointer[error] // set when the database no longer has that revision
 	hub   hub
 	queue *combine.Queue[request]
 }
@@ -144,21 +145,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// seen verifies the revision of an answer: it is not below since, the highest one seen before the question was asked.
-func (s *Store) seen(rev, since uint64) error {
-	if rev < since {
-		return wentBack(rev, since)
-	}
-	for have := s.high.Load(); rev > have && !s.high.CompareAndSwap(have, rev); have = s.high.Load() {
-	}
-	return nil
-}
-
-// wentBack returns the error of a database in an earlier state.
-func wentBack(rev, since uint64) error {
-	return fmt.Errorf("%w: the database is at revision %d after %d", ErrReplaced, rev, since)
 }
 
 // invalid returns the error of an argument.

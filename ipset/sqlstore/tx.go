@@ -29,6 +29,9 @@ import (
 // if another one wrote meanwhile. On PostgreSQL every isolation level will do; at repeatable read and above, call it first for
 // the same reason.
 //
+// Savepoints are yours to use, nested transactions of a framework included: after one is rolled back, an engine that remembers what
+// was undone meets a conflict, reads again and goes on.
+//
 // Commits in it cannot be in conflict with others and never have an unknown outcome, but the caller's COMMIT may: after a
 // connection that was lost during it, the address is assigned if and only if the machine's row is there. After any error but
 // a refusal by the engine (full, not held, ...), roll back; if [Retryable], repeat all of the transaction. After it has ended
@@ -36,7 +39,11 @@ import (
 //
 // Errors: ipalloc.ErrMismatch if the transaction is on a database that does not hold the store; [Retryable] ones.
 func (s *Store) WithTx(ctx context.Context, tx *sql.Tx) (store.Store, error) {
-	if _, err := s.lock(ctx, tx, 0); err != nil {
+	err := s.usable()
+	if err == nil {
+		_, err = s.lock(ctx, tx, s.high.Load())
+	}
+	if err != nil {
 		return nil, s.failure(ctx, "begin", err)
 	}
 	return &inTx{s: s, tx: tx}, nil
@@ -53,7 +60,7 @@ type inTx struct {
 func (t *inTx) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	dst, _, err := t.s.get(ctx, t.tx, dst, keys)
+	dst, _, err := t.s.get(ctx, t.tx, 0, dst, keys)
 	return dst, t.s.failure(ctx, "get", err)
 }
 
@@ -61,7 +68,7 @@ func (t *inTx) Get(ctx context.Context, dst []store.Record, keys ...string) ([]s
 func (t *inTx) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	recs, rev, err := t.s.list(ctx, t.tx, r)
+	recs, rev, err := t.s.list(ctx, t.tx, 0, r)
 	return recs, rev, t.s.failure(ctx, "list", err)
 }
 

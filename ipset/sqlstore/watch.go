@@ -14,8 +14,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// window is how many revisions one query of a watch covers.
-const window = 256
+// window is how much one query of a watch covers: 256 commits.
+const window = 256 * oneStep
 
 // Watch implements [store.Store]. It reads the changes of the last Options.History commits, those from before Open included,
 // and then waits: commits of this Store wake it at once, those of other processes on PostgreSQL by a notification, and
@@ -57,7 +57,7 @@ func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 	}
 }
 
-// watchQuery returns the query for the changes of keys with one of the prefixes, and the arguments from the fourth on.
+// watchQuery returns the query for the changes of keys with one of the prefixes, and the arguments from the fifth on.
 func (s *Store) watchQuery(prefixes []string) (string, []any) {
 	var text strings.Builder
 	text.WriteString(s.q.watch)
@@ -73,13 +73,13 @@ func (s *Store) watchQuery(prefixes []string) (string, []any) {
 		if len(args) == 0 {
 			joint = " AND ("
 		}
-		fmt.Fprintf(&text, "%sc.key >= $%d AND c.key < $%d", joint, len(args)+4, len(args)+5)
+		fmt.Fprintf(&text, "%sc.key >= $%d AND c.key < $%d", joint, len(args)+5, len(args)+6)
 		args = append(args, []byte(p), endOf(p))
 	}
 	if len(args) == 0 {
 		text.WriteString(" AND (1 = 0")
 	}
-	text.WriteString(") WHERE m.id = $1")
+	text.WriteString(") " + s.q.live)
 	return text.String(), args
 }
 
@@ -99,11 +99,11 @@ func (s *Store) changes(ctx context.Context, text string, args []any, after uint
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
-	if err := s.sameFile(); err != nil {
+	if err := s.usable(); err != nil {
 		return nil, 0, err
 	}
 	since := s.high.Load()
-	rows, err := s.db.QueryContext(ctx, text, append([]any{s.id, int64(after), int64(after + window)}, args...)...)
+	rows, err := s.db.QueryContext(ctx, text, append([]any{s.id, int64(since), int64(after), int64(after + window)}, args...)...)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -131,8 +131,8 @@ func (s *Store) changes(ctx context.Context, text string, args []any, after uint
 	case err != nil:
 		return nil, 0, err
 	case !any:
-		return nil, 0, s.gone()
-	case after < horizon:
+		return nil, 0, s.gone(ctx, s.db, since)
+	case after>>pastBits < horizon>>pastBits:
 		return nil, 0, store.ErrCompacted
 	}
 	return events(recs, ats), rev, s.seen(rev, since)

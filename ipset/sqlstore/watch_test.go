@@ -84,20 +84,21 @@ func TestWatchSurvives(t *testing.T) {
 func TestHistory(t *testing.T) {
 	each(t, func(t *testing.T, reopen func() *sql.DB) {
 		s := openIn(t, reopen(), Options{History: 10})
+		var revs []uint64
 		for range 200 {
-			put(t, s, "a", "")
+			revs = append(revs, put(t, s, "a", ""))
 		}
 		var changes int
 		if err := s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM ipalloc_changes").Scan(&changes); err != nil || changes > 10+compactEvery {
 			t.Errorf("%d changes are kept, %v", changes, err)
 		}
-		for _, err := range s.Watch(t.Context(), 100, "") {
+		for _, err := range s.Watch(t.Context(), revs[99], "") {
 			if !errors.Is(err, store.ErrCompacted) {
 				t.Errorf("%v", err)
 			}
 		}
-		for ev, err := range s.Watch(t.Context(), 195, "") {
-			if err != nil || ev.Rev != 196 {
+		for ev, err := range s.Watch(t.Context(), revs[194], "") {
+			if err != nil || ev.Rev != revs[195] {
 				t.Errorf("%v, %v", ev, err)
 			}
 			break

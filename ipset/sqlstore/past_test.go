@@ -1,0 +1,246 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/ipalloc/ipalloc/internal/pgtest"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+var host = ipset.HostOwner("control")
+
+// assign assigns one address to a handle.
+func assign(t *testing.T, e *ipset.Engine, handle string) string {
+	t.Helper()
+	a, err := e.Assign(t.Context(), host, handle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Address.String()
+}
+
+// sound verifies that each handle holds the address that it was told, and that an engine finds nothing wrong.
+func sound(t *testing.T, s *Store, held map[string]string) {
+	t.Helper()
+	e := newEngine(t, s)
+	for handle, address := range held {
+		got, err := e.IPsByHandle(t.Context(), handle)
+		if err != nil || len(got) != 1 || got[0].Address.String() != address {
+			t.Errorf("%s was told %s and holds %v, %v", handle, address, got, err)
+		}
+	}
+	if report, err := e.Check(t.Context(), nil); err != nil || len(report.Problems) > 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// copyTables copies the tables of a store to others.
+func copyTables(t *testing.T, db *sql.DB, from, to string) {
+	t.Helper()
+	for _, table := range []string{"records", "changes", "meta"} {
+		run(t, db, fmt.Sprintf("DELETE FROM %s%s", to, table), fmt.Sprintf("INSERT INTO %s%s SELECT * FROM %s%s", to, table, from, table))
+	}
+}
+
+// A database that is set back under a running process, to which another one commits as often as commits were lost: the process
+// that saw the lost ones gets no other answer than ErrReplaced, also when the history has passed them.
+func TestSetBack(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		db := reopen()
+		a, ea := machines(t, db)
+		assign(t, ea, "one")
+		openIn(t, db, Options{Prefix: "old_"})
+		copyTables(t, db, "ipalloc_", "old_")
+		if _, err := ea.ReleaseByHandle(t.Context(), "one"); err != nil {
+			t.Fatal(err)
+		}
+		copyTables(t, db, "old_", "ipalloc_")
+		b := openIn(t, reopen(), Options{History: 1})
+		held := map[string]string{"b": assign(t, newEngine(t, b), "b")}
+		if got, err := ea.Assign(t.Context(), host, "a"); !errors.Is(err, ErrReplaced) {
+			t.Errorf("assigned %v, %v", got, err)
+		}
+		fails(t, a, ErrReplaced)
+		tx := begin(t, db)
+		if _, err := a.WithTx(t.Context(), tx); !errors.Is(err, ErrReplaced) {
+			t.Errorf("a transaction: %v", err)
+		}
+		_ = tx.Rollback()
+		for range 2 * compactEvery {
+			put(t, b, "x", "")
+		}
+		fails(t, a, ErrReplaced)
+		sound(t, b, held)
+	})
+}
+
+// begin begins a transaction that ends with the test.
+func begin(t *testing.T, db *sql.DB) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+// An idle process whose last revision is older than the history goes on.
+func TestIdleLongerThanHistory(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		s := openIn(t, reopen(), Options{})
+		put(t, s, "a", "1")
+		other := openIn(t, reopen(), Options{History: 1})
+		for range 2 * compactEvery {
+			put(t, other, "b", "")
+		}
+		put(t, s, "c", "")
+		if rec := get(t, s, "a"); rec.Value != "1" {
+			t.Errorf("%+v", rec)
+		}
+	})
+}
+
+// A store whose records were removed is not taken for one without records, by a process that had it open nor by a new one.
+func TestEmptied(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		db := reopen()
+		s := openIn(t, db, Options{})
+		put(t, s, "a", "")
+		run(t, db, "DELETE FROM ipalloc_records")
+		fails(t, s, ErrReplaced)
+		if err := firstRead(t, db); !errors.Is(err, ErrReplaced) {
+			t.Errorf("opened anew: %v", err)
+		}
+	})
+}
+
+func firstRead(t *testing.T, db *sql.DB) error {
+	s, err := Open(t.Context(), db, Options{})
+	if err == nil {
+		_, _, err = s.List(t.Context(), store.Range{})
+	}
+	return err
+}
+
+// The record that marks a table is in no answer, and nobody's.
+func TestMarkIsHidden(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		s := openIn(t, reopen(), Options{})
+		put(t, s, "a", "")
+		for _, r := range []store.Range{{}, {Reverse: true}, {To: "a"}, {Limit: 1}} {
+			recs, _, err := s.List(t.Context(), r)
+			if err != nil || len(recs) > 0 && recs[0].Key != "a" {
+				t.Errorf("%+v: %v, %v", r, recs, err)
+			}
+		}
+		if recs, err := s.Get(t.Context(), nil, "", "a"); err != nil || recs[0] != (store.Record{}) || recs[1].Rev == 0 {
+			t.Errorf("%v, %v", recs, err)
+		}
+	})
+}
+
+// A savepoint that is rolled back under two engines of one transaction gives no address twice.
+func TestSavepoint(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		db := reopen()
+		s, e := machines(t, db)
+		held := map[string]string{"one": assign(t, e, "one")}
+		tx := begin(t, db)
+		in := func() *ipset.Engine {
+			in, err := s.WithTx(t.Context(), tx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return newEngine(t, in)
+		}
+		do := func(text string) {
+			if _, err := tx.ExecContext(t.Context(), text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e1 := in()
+		do("SAVEPOINT mine")
+		if _, err := e1.ReleaseByHandle(t.Context(), "one"); err != nil {
+			t.Fatal(err)
+		}
+		do("ROLLBACK TO SAVEPOINT mine")
+		held["two"] = assign(t, in(), "two")
+		held["three"] = assign(t, e1, "three")
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		sound(t, s, held)
+	})
+}
+
+// service is where clients find the server: an address that moves from one to another.
+type service struct{ dsn string }
+
+// connect returns a pool whose connections go to the server that has the address when they are made.
+func (v *service) connect(t *testing.T) *sql.DB {
+	t.Helper()
+	config, err := pgx.ParseConfig(v.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		now, err := pgx.ParseConfig(v.dsn)
+		if err != nil {
+			return nil, err
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, now.Host+"/.s.PGSQL.5432")
+	}
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// An asynchronous replica is refused while it is one. Promoted without an acknowledged commit, it ends the store that had seen
+// that commit, and nobody is given what another holds.
+func TestFailover(t *testing.T) {
+	primary := pgtest.New(t, pgtest.Config{NoSync: true})
+	v := &service{primary.DSN()}
+	a, ea := machines(t, v.connect(t))
+	assign(t, ea, "one")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	standby, err := primary.Standby(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = standby.Close() }()
+	admin := connect(t, "pgx", standby.DSN())
+	if _, err := Open(ctx, admin, Options{}); !errors.Is(err, errStandby) || !Retryable(err) {
+		t.Errorf("a store on a hot standby: %v", err)
+	}
+	run(t, admin, "ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+	for linked := 1; linked > 0; {
+		if err := admin.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_wal_receiver").Scan(&linked); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ea.ReleaseByHandle(ctx, "one"); err != nil {
+		t.Fatal(err)
+	}
+	primary.Stop()
+	run(t, admin, "SELECT pg_promote()")
+	v.dsn = standby.DSN()
+	b := openIn(t, v.connect(t), Options{})
+	held := map[string]string{"b": assign(t, newEngine(t, b), "b")}
+	if got, err := ea.Assign(ctx, host, "a"); !errors.Is(err, ErrReplaced) {
+		t.Errorf("assigned %v, %v", got, err)
+	}
+	fails(t, a, ErrReplaced)
+	sound(t, b, held)
+}
