@@ -106,21 +106,8 @@ func (d *registryDriver) new(more ...servicealloc.Option) *servicealloc.Registry
 
 // follow repeats a change on the follower, as a journal does.
 func (d *registryDriver) follow(c servicealloc.Change) {
-	switch c.Kind {
-	case servicealloc.RangeSet:
-		if err := d.follower.SetRange(c.Range); err != nil {
-			d.t.Error(err)
-		}
-		return
-	case servicealloc.RangeRemoved:
-		if err := d.follower.RemoveRange(c.Range.Name); err != nil {
-			d.t.Error(err)
-		}
-		return
-	}
-	_, _ = d.follower.Release(c.Owner, 0)
-	if c.Kind != servicealloc.Released {
-		d.follower.Load([]servicealloc.Grant{c.Grant}) // may find it reserved by now
+	if err := d.follower.Apply(c); err != nil {
+		d.t.Error(err)
 	}
 }
 

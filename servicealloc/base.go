@@ -33,6 +33,13 @@ func (b *base) unlock() {
 	b.changes.Deliver()
 }
 
+// unlockQuestion ends a call that answers a question. It does not wait for the receiver,
+// from which it may come.
+func (b *base) unlockQuestion() {
+	b.mu.Unlock()
+	b.changes.TryDeliver()
+}
+
 // save returns a snapshot: of what it is, the options, the random values and the content.
 func (b *base) save(what string, content func(*snap.Writer)) ([]byte, error) {
 	b.mu.Lock()

@@ -74,6 +74,7 @@
 // The random generator is seeded by the range, or by [Random], so the same calls give
 // the same answers, and a dry run gives exactly the answer of the next call.
 // MarshalBinary takes a snapshot of all three types, [Restore] brings it back with the
-// state of the generator, and OnChange feeds a journal. Package rangealloc reads and
+// state of the generator, and OnChange feeds a journal from which Registry.Apply rebuilds a
+// registry. Package rangealloc reads and
 // writes the RangeAllocation of Kubernetes.
 package servicealloc

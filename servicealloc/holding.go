@@ -7,28 +7,73 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// A record is an owner: its grant and its open transaction, if it has one.
+// A record is an owner: what it holds and its open transaction, if it has one.
 type record struct {
-	Grant
+	owner string
+	holding
 	tx *pending
+}
+
+// A holding is a [Grant] as the registry keeps it.
+type holding struct {
+	generation uint64
+	spilled    bool
+	addrs      ordered[netip.Addr]
+	ports      ordered[Port]
+}
+
+func holdingOf(g *Grant) holding {
+	return holding{g.Generation, g.Spilled, orderedOf(g.Addrs), orderedOf(g.Ports)}
+}
+
+// grant returns h as the caller sees it.
+func (h *holding) grant(owner string) Grant {
+	return Grant{Owner: owner, Generation: h.generation, Addrs: h.addrs.list(), Ports: h.ports.list(), Spilled: h.spilled}
+}
+
+func (h *holding) empty() bool { return h.addrs.len()+h.ports.len() == 0 }
+
+// add adds what g lists and reports whether h lacked any of it.
+func (h *holding) add(g *Grant) (some bool) {
+	for _, ip := range g.Addrs {
+		some = h.addrs.add(ip) || some
+	}
+	for _, p := range g.Ports {
+		some = h.ports.add(p) || some
+	}
+	return some
+}
+
+// drop removes what covers s. A port entry of several protocols leaves those that stay.
+func (r *Registry) drop(h *holding, s subject) {
+	if s.kind < anyPort {
+		h.addrs.remove(s.addr())
+		return
+	}
+	p, n := s.port(), uint16(s.x)
+	whole := h.ports.remove(Port{Number: n})
+	for _, q := range protocols {
+		switch {
+		case p.Protocol == "" || p.Protocol == q:
+			h.ports.remove(Port{q, n})
+		case whole:
+			h.ports.add(Port{q, n})
+		}
+	}
+}
+
+// covers reports whether h has s.
+func (r *Registry) covers(h *holding, s subject) bool {
+	if s.kind < anyPort {
+		return h.addrs.has(s.addr())
+	}
+	n := uint16(s.x)
+	return h.ports.has(Port{Number: n}) || h.ports.has(s.port()) ||
+		s.kind == anyPort && slices.ContainsFunc(protocols[:], func(q Protocol) bool { return h.ports.has(Port{q, n}) })
 }
 
 // empty reports whether g has nothing.
 func (g *Grant) empty() bool { return len(g.Addrs)+len(g.Ports) == 0 }
-
-// add appends what g does not have.
-func (g *Grant) add(addrs []netip.Addr, ports []Port) {
-	for _, ip := range addrs {
-		if !slices.Contains(g.Addrs, ip) {
-			g.Addrs = append(g.Addrs, ip)
-		}
-	}
-	for _, p := range ports {
-		if !slices.Contains(g.Ports, p) {
-			g.Ports = append(g.Ports, p)
-		}
-	}
-}
 
 func (g *Grant) equal(o *Grant) bool {
 	return g.Generation == o.Generation && g.Spilled == o.Spilled && slices.Equal(g.Addrs, o.Addrs) && slices.Equal(g.Ports, o.Ports)
@@ -42,14 +87,14 @@ func (g *Grant) clone() Grant {
 
 // union returns all that an owner holds, with an open transaction, as one grant.
 func (rec *record) union() Grant {
-	u := rec.clone()
+	u := rec.grant(rec.owner)
 	if rec.tx == nil {
 		return u
 	}
-	g := &rec.tx.grant
-	u.Generation, u.Spilled = max(u.Generation, g.Generation), u.Spilled || g.Spilled
-	u.add(g.Addrs, g.Ports)
-	return u
+	all, g := holdingOf(&u), rec.tx.next.grant(rec.owner)
+	all.add(&g)
+	all.generation, all.spilled = max(u.Generation, g.Generation), u.Spilled || g.Spilled
+	return all.grant(rec.owner)
 }
 
 // subjects returns what g is made of, each once.
@@ -91,88 +136,56 @@ func (r *Registry) keys(p Port) (out []subject) {
 	return out
 }
 
-// claim makes rec the holder of s, or a further claimant if another one holds it.
-func (r *Registry) claim(s subject, rec *record) {
-	all := r.claims[s]
-	if slices.Contains(all, rec) {
-		return
-	}
-	r.claims[s] = append(all, rec)
-	if len(all) == 0 {
-		r.ranges.mark(s, true)
-	}
-}
-
-// unclaim ends what rec has of s. What another one claims too goes to that one.
-func (r *Registry) unclaim(s subject, rec *record) {
-	all := slices.DeleteFunc(r.claims[s], func(o *record) bool { return o == rec })
-	if len(all) > 0 {
-		r.claims[s] = all
-		return
-	}
-	delete(r.claims, s)
-	r.ranges.mark(s, false)
-}
-
-// holder returns the record that holds s, nil if there is none.
-func (r *Registry) holder(s subject) *record {
-	for _, rec := range r.claims[s] {
-		return rec
-	}
-	return nil
-}
-
-func (r *Registry) holderName(s subject) string {
-	if rec := r.holder(s); rec != nil {
-		return rec.Owner
-	}
-	return ""
-}
-
 // find returns the record of an owner, or makes one that is not entered yet. It fails if
-// the registry is closed, if a transaction is open, or if generation, which is 0 for any, is not that of the grant.
+// the registry is closed, if a transaction is open, or if generation, which is 0 for any,
+// is not that of the grant.
 func (r *Registry) find(op, owner string, generation uint64) (*record, error) {
 	if r.closed {
 		return nil, ownerError(op, owner, "", ipalloc.ErrClosed)
 	}
-	rec := r.owners[owner]
-	if rec == nil {
-		rec = &record{Grant: Grant{Owner: owner}}
-	}
-	r.adopt(rec)
+	rec := r.record(owner)
 	switch {
 	case rec.tx != nil:
 		return nil, ownerError(op, owner, "the owner has an open transaction", ipalloc.ErrInUse)
-	case generation != 0 && rec.Generation == 0:
+	case generation != 0 && rec.generation == 0:
 		return nil, ownerError(op, owner, "", ipalloc.ErrNotHeld)
-	case generation != 0 && rec.Generation != generation:
+	case generation != 0 && rec.generation != generation:
 		return nil, ownerError(op, owner, "the owner's grant is of another generation", ipalloc.ErrMismatch)
 	}
 	return rec, nil
+}
+
+// record returns the record of an owner, or makes one that is not entered yet. It ends a
+// transaction that was dropped.
+func (r *Registry) record(owner string) *record {
+	rec := r.owners[owner]
+	if rec == nil {
+		return &record{owner: owner}
+	}
+	r.adopt(rec)
+	return rec
 }
 
 func ownerError(op, owner, why string, err error) error {
 	return &ipalloc.Error{Package: "servicealloc", Op: op, Owner: owner, Reason: why, Err: err}
 }
 
-// become ends every change of an owner: g becomes its grant and p, nil for none, its open
-// transaction. The caller has claimed what they list. What neither of them lists any more
-// is given back. The receiver of changes sees the owner if all that it holds, the
-// transaction included, differs from before.
-func (r *Registry) become(rec *record, g Grant, p *pending) {
+// become ends a change of an owner as a whole: h is what it holds now and p, nil for
+// none, its open transaction. The caller has claimed what they list. What neither of
+// them lists any more is given back.
+func (r *Registry) become(rec *record, h holding, p *pending) {
 	had := rec.union()
-	rec.Grant, rec.tx = g, p
-	r.changed(rec, had)
+	rec.holding, rec.tx = h, p
+	r.became(rec, had)
 }
 
-// changed is become for a record that is changed already; had is its union before.
-func (r *Registry) changed(rec *record, had Grant) {
+// became is become for a record that is changed already; had is its union before. The
+// receiver of changes sees the owner if all that it holds, the transaction included,
+// differs from before.
+func (r *Registry) became(rec *record, had Grant) {
 	has := rec.union()
-	if r.giveBack(rec, r.subjects(&had), r.subjects(&has)); rec.tx == nil && has.Generation == 0 {
-		delete(r.owners, rec.Owner)
-	} else {
-		r.owners[rec.Owner] = rec
-	}
+	r.giveBack(rec, r.subjects(&had), r.subjects(&has))
+	r.enter(rec)
 	switch {
 	case r.changes == nil || had.equal(&has):
 	case has.Generation == 0:
@@ -184,8 +197,20 @@ func (r *Registry) changed(rec *record, had Grant) {
 	}
 }
 
+// enter keeps the record of an owner that holds something or has a transaction.
+func (r *Registry) enter(rec *record) {
+	if rec.tx == nil && rec.generation == 0 {
+		delete(r.owners, rec.owner)
+	} else {
+		r.owners[rec.owner] = rec
+	}
+}
+
 // giveBack ends what rec has of have and not of keep.
 func (r *Registry) giveBack(rec *record, have, keep []subject) {
+	if len(have) == 0 {
+		return
+	}
 	kept := make(map[subject]bool, len(keep))
 	for _, s := range keep {
 		kept[s] = true

@@ -151,7 +151,7 @@ func TestHookOfTheOthers(t *testing.T) {
 	g.Load([]Grant{{Owner: "l", Addrs: []netip.Addr{ip("10.0.0.7")}}})
 	g.Load([]Grant{{Owner: "l", Addrs: []netip.Addr{ip("10.0.0.7")}}})
 	g.Move(Grant{Owner: "l", Addrs: []netip.Addr{ip("10.0.0.7")}, Generation: got[1].Generation}, Grant{Owner: "m", Ports: []Port{{"", 30001}}})
-	want("load and move", RangeSet, Allocated, Released, Allocated)
+	want("load and move", RangeSet, Allocated, Moved)
 }
 
 // A call that finds that the owner holds what it asks for returns only when the receiver

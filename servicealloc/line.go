@@ -101,7 +101,10 @@ func (s *settings) usable(p netip.Prefix) (span, bool) {
 	host := p.Addr().BitLen() - p.Bits()
 	switch {
 	case s.pointToPoint && host <= 1:
-		return sp, true
+		if p.Addr().IsUnspecified() { // by which a request leaves the choice open
+			sp.Lo++
+		}
+		return sp, sp.Lo <= sp.Hi
 	case p.Addr().Is4() && host <= 1, host == 0:
 		return sp, false
 	case p.Addr().Is4():

@@ -106,8 +106,8 @@ func StaticBand(size int, ps ...netip.Prefix) Option {
 }
 
 // PointToPoint makes every address of a /31 or /32 (RFC 3021) and of a /127 or /128
-// (RFC 6164) usable: 2, 1, 2 and 1 of them, in place of 0, 0, 1 and 0. [NewRange] and
-// [NewRegistry] take it.
+// (RFC 6164) usable: 2, 1, 2 and 1 of them, in place of 0, 0, 1 and 0; but never 0.0.0.0
+// and ::, which no request can name. [NewRange] and [NewRegistry] take it.
 func PointToPoint() Option {
 	return option{"PointToPoint", func(c *config) string { c.pointToPoint = true; return "" }}
 }

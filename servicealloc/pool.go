@@ -3,6 +3,7 @@ package servicealloc
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -415,6 +416,13 @@ func (p *Pool[T]) Stats() Stats {
 	a, b, c := st.Used, dy.Used, p.space.Closed // few words under the lock: monitoring reads often
 	p.mu.Unlock()
 	return Stats{BandStats{st.Size, a, st.Size - a}, BandStats{dy.Size, b, dy.Size - b}, c}
+}
+
+// String returns the range and its counts: "10.96.0.0/24: 2 static and 7 dynamic used, 245
+// free".
+func (p *Pool[T]) String() string {
+	st := p.Stats()
+	return fmt.Sprintf("%s: %d static and %d dynamic used, %d free", p.codec.String(), st.Static.Used, st.Dynamic.Used, st.Static.Free+st.Dynamic.Free)
 }
 
 // Check recomputes everything that the pool derives, the bands and the counts, and

@@ -2,6 +2,7 @@ package servicealloc
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
@@ -332,5 +333,34 @@ func TestAllWhileChanging(t *testing.T) {
 	}
 	for range newRangeT(t, "10.0.0.0/32").All() {
 		t.Error("an address of nothing")
+	}
+}
+
+// The unspecified address, by which a request leaves the choice open, is never handed out.
+func TestUnspecifiedIsNotUsable(t *testing.T) {
+	r := must(NewRegistry(PortRange{}, PointToPoint(), LowestFirst()))
+	wantErr(t, r.SetRange(rangeOf("x", "0.0.0.0/31 ::/127")), nil)
+	if g := must(r.Allocate("a", Request{Addrs: anyBoth})); textOf(g) != "0.0.0.1 ::1" {
+		t.Error(g)
+	}
+	wantErr(t, errOf(r.Allocate("b", Request{Addrs: anyBoth[:1]})), ipalloc.ErrFull)
+	wantErr(t, r.SetRange(rangeOf("one", "0.0.0.0/32")), nil)
+	check(t, r)
+	for _, p := range []string{"0.0.0.0/31", "::/127"} {
+		if one := newRangeT(t, p, PointToPoint()); one.Free() != 1 {
+			t.Errorf("%s: %d", p, one.Free())
+		}
+	}
+}
+
+// What is printed of an allocator is read under its lock.
+func TestString(t *testing.T) {
+	r, p, g := newRangeT(t, "10.0.0.0/24"), newPortsT(t, 1, 10), newRegistryT(t, "10.0.0.0/24")
+	r.AllocateNext()
+	must(g.Allocate("a", Request{Addrs: anyBoth[:1]}))
+	for want, v := range map[string]any{"10.0.0.0/24: 0 static and 1 dynamic used, 253 free": r, "1-10: 0 static and 0 dynamic used, 10 free": p, "1 owners, 1 ranges": g} {
+		if got := fmt.Sprintf("%+v", v); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

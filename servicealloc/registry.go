@@ -1,6 +1,7 @@
 package servicealloc
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -56,9 +57,9 @@ type Registry struct {
 
 	last     uint64 // the generation given last
 	owners   map[string]*record
-	claims   map[subject][]*record // the first one holds it, then those that were loaded later
-	timed    []*pending            // open transactions that have a deadline
-	hasTimed atomic.Bool           // whether there are any, to be read without the lock
+	claims   claims
+	timed    []*pending  // open transactions that have a deadline
+	hasTimed atomic.Bool // whether there are any, to be read without the lock
 	closed   bool
 }
 
@@ -82,7 +83,7 @@ func NewRegistry(ports PortRange, opts ...Option) (*Registry, error) {
 		portSet = p.shared()
 	}
 	const seed1, seed2 = 'r', 's' // any: the ranges are not known yet
-	r := &Registry{clock: c.clock, owners: map[string]*record{}, claims: map[subject][]*record{}}
+	r := &Registry{clock: c.clock, owners: map[string]*record{}, claims: newClaims(0)}
 	if r.clock == nil {
 		r.clock = time.Now
 	}
@@ -115,7 +116,7 @@ func (r *Registry) lock() {
 
 // Allocate gives owner what req asks for, all of it or nothing, and a new generation.
 // An owner that holds something gets the same answer again if that is what req asks
-// for, named or left open. If it holds something else and req names its generation,
+// for, named or left open; what it was loaded with and another one holds does not count. If it holds something else and req names its generation,
 // req replaces it: what the owner holds and req names, or leaves open, it keeps, and the
 // rest is released. Nothing is held for an empty request.
 //
@@ -129,13 +130,17 @@ func (r *Registry) lock() {
 // a step for each of the disjoint ranges; the answer allocates.
 func (r *Registry) Allocate(owner string, req Request) (Grant, error) {
 	r.lock()
-	defer r.unlock()
+	if req.DryRun {
+		defer r.unlockQuestion()
+	} else {
+		defer r.unlock()
+	}
 	rec, g, err := r.take(owner, req, false)
 	if err != nil {
 		return Grant{}, err
 	}
 	if !req.DryRun {
-		r.become(rec, g, nil)
+		r.become(rec, holdingOf(&g), nil)
 	}
 	return g.clone(), nil
 }
@@ -153,11 +158,11 @@ func (r *Registry) Release(owner string, generation uint64) (Grant, error) {
 	if err != nil {
 		return Grant{}, err
 	}
-	had := rec.Grant
+	had := rec.grant(owner)
 	if had.Generation == 0 {
 		return Grant{}, ownerError("release", owner, "", ipalloc.ErrNotHeld)
 	}
-	r.become(rec, Grant{Owner: owner}, nil)
+	r.become(rec, holding{}, nil)
 	return had, nil
 }
 
@@ -174,40 +179,53 @@ func (r *Registry) Close() {
 func (r *Registry) Get(owner string) (Grant, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if rec := r.owners[owner]; rec != nil && rec.Generation != 0 {
-		return rec.clone(), true
+	if rec := r.owners[owner]; rec != nil && rec.generation != 0 {
+		return rec.grant(owner), true
 	}
 	return Grant{}, false
 }
 
-// OwnerOf returns the grant that ip is part of; in an open transaction, the new one.
-func (r *Registry) OwnerOf(ip netip.Addr) (Grant, bool) {
+// OwnerOf returns the owner that holds ip and the generation of the grant that ip is part
+// of; in an open transaction, of the new one. It takes O(1) and does not allocate;
+// [Registry.Get] returns the grant.
+func (r *Registry) OwnerOf(ip netip.Addr) (owner string, generation uint64, held bool) {
 	if addr.CheckAddr(ip) != nil {
-		return Grant{}, false
+		return "", 0, false
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.ownerOf(subjectOf(ip))
 }
 
-// OwnerOfPort returns the grant that p is part of; in an open transaction, the new one.
-func (r *Registry) OwnerOfPort(p Port) (Grant, bool) {
-	return r.ownerOf(r.keys(p)...)
-}
-
-// ownerOf returns the grant of the first subject that is held.
-func (r *Registry) ownerOf(all ...subject) (Grant, bool) {
+// OwnerOfPort is [Registry.OwnerOf] for a port; without a protocol, for the first protocol
+// of which it is held.
+func (r *Registry) OwnerOfPort(p Port) (owner string, generation uint64, held bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range all {
-		rec := r.holder(s)
-		switch {
-		case rec == nil:
-			continue
-		case rec.tx != nil && !slices.Contains(r.subjects(&rec.Grant), s):
-			return rec.tx.grant.clone(), true
+	for _, s := range r.keys(p) {
+		if owner, generation, held = r.ownerOf(s); held {
+			break
 		}
-		return rec.clone(), true
 	}
-	return Grant{}, false
+	return owner, generation, held
+}
+
+func (r *Registry) ownerOf(s subject) (owner string, generation uint64, held bool) {
+	rec := r.holder(s)
+	switch {
+	case rec == nil:
+		return "", 0, false
+	case rec.tx != nil && !r.covers(&rec.holding, s):
+		return rec.owner, rec.tx.next.generation, true
+	}
+	return rec.owner, rec.generation, true
+}
+
+// String returns the counts: "3 owners, 2 ranges".
+func (r *Registry) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprintf("%d owners, %d ranges", len(r.owners), len(r.ranges.entries))
 }
 
 // All yields what each owner holds, by owner. No lock is held while the loop's body

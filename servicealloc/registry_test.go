@@ -135,10 +135,10 @@ func TestReplace(t *testing.T) {
 		wantErr(t, errOf(r.Release("svc", old.Generation)), ipalloc.ErrMismatch)
 		wantHeld(t, r, "svc: "+s.want)
 	}
-	if by, ok := r.OwnerOf(ip("fd00::5")); !ok || by.Owner != "svc" {
+	if by, _, ok := r.OwnerOf(ip("fd00::5")); !ok || by != "svc" {
 		t.Error(by, ok)
 	}
-	if _, ok := r.OwnerOfPort(Port{TCP, 30018}); ok {
+	if _, _, ok := r.OwnerOfPort(Port{TCP, 30018}); ok {
 		t.Error("the port is given back")
 	}
 	if g, err := r.Allocate("svc", Request{Generation: g.Generation}); err != nil || g.Generation != 0 {
@@ -194,10 +194,10 @@ func TestPortsAreShared(t *testing.T) {
 	must(each.Allocate("a", Request{Ports: []Port{{TCP, 0}}}))
 	must(each.Allocate("b", Request{Ports: []Port{{UDP, 0}, {"", 0}}}))
 	wantHeld(t, each, "a: 30016/TCP", "b: 30016/UDP 30017")
-	if g, ok := each.OwnerOfPort(Port{SCTP, 30017}); !ok || g.Owner != "b" {
+	if g, _, ok := each.OwnerOfPort(Port{SCTP, 30017}); !ok || g != "b" {
 		t.Error(g, ok)
 	}
-	if _, ok := each.OwnerOfPort(Port{SCTP, 30016}); ok {
+	if _, _, ok := each.OwnerOfPort(Port{SCTP, 30016}); ok {
 		t.Error("nobody has it")
 	}
 }

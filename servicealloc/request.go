@@ -49,6 +49,7 @@ const portsOf = 2
 type taking struct {
 	r       *Registry
 	rec     *record
+	now     Grant // what the owner holds, without what another owner has
 	g       Grant
 	claimed []subject
 	drawn   bool // the random value was used
@@ -66,16 +67,21 @@ func (r *Registry) take(owner string, req Request, replace bool) (*record, Grant
 	if err != nil {
 		return nil, Grant{}, err
 	}
-	if rec.answers(req) {
-		return rec, rec.Grant, nil
-	}
-	if !replace && req.Generation != rec.Generation {
+	now := rec.grant(owner)
+	foreign, lacks := r.lacks(rec, &now)
+	switch answers := now.answers(req); {
+	case answers && !lacks:
+		return rec, now, nil
+	case !replace && answers && req.Generation != now.Generation:
+		return nil, Grant{}, &ipalloc.Error{Package: "servicealloc", Op: "allocate", Owner: owner, Addr: foreign.addr(), Port: foreign.port().Number,
+			Holder: r.holderName(foreign), Err: ipalloc.ErrOccupied}
+	case !replace && req.Generation != now.Generation:
 		return nil, Grant{}, ownerError("allocate", owner, "the owner holds something else", ipalloc.ErrMismatch)
 	}
 	if err := wellFormed(owner, req); err != nil {
 		return nil, Grant{}, err
 	}
-	k := taking{r: r, rec: rec, g: Grant{Owner: owner, Generation: r.last + 1, Spilled: rec.Spilled,
+	k := taking{r: r, rec: rec, now: r.heldOf(rec, now), g: Grant{Owner: owner, Generation: r.last + 1, Spilled: now.Spilled,
 		Addrs: slices.Clone(req.Addrs), Ports: slices.Clone(req.Ports)}}
 	problem := k.work()
 	if problem != nil || req.DryRun {
@@ -100,7 +106,7 @@ func (r *Registry) take(owner string, req Request, replace bool) (*record, Grant
 // work takes what is not kept: what is named first, because the engine must not choose
 // it.
 func (k *taking) work() *ipalloc.Error {
-	keptAddrs, keptPorts := keep(k.rec.Addrs, k.g.Addrs, addrMeets), keep(k.rec.Ports, k.g.Ports, portMeets)
+	keptAddrs, keptPorts := keep(k.now.Addrs, k.g.Addrs, addrMeets), keep(k.now.Ports, k.g.Ports, portMeets)
 	for i, ip := range k.g.Addrs {
 		if !keptAddrs[i] && !ip.IsUnspecified() {
 			if err := k.named(subjectOf(ip)); err != nil {
@@ -175,6 +181,28 @@ func (k *taking) choose(kind lineKind, i uint64) (subject, bool) {
 	s, b := k.r.ranges.pick(kind, k.r.pick.at(i))
 	k.g.Spilled, k.drawn = k.g.Spilled || b == static, k.drawn || b != closed
 	return s, b != closed
+}
+
+// lacks returns the first of what g lists of which rec is not the holder, because the
+// owner was loaded with it after another one.
+func (r *Registry) lacks(rec *record, g *Grant) (s subject, some bool) {
+	if len(r.claims.waiting) == 0 {
+		return s, false
+	}
+	all := r.subjects(g)
+	i := slices.IndexFunc(all, func(s subject) bool { return r.holder(s) != rec })
+	if i < 0 {
+		return s, false
+	}
+	return all[i], true
+}
+
+// heldOf returns g less the addresses and ports of which rec is not the holder.
+func (r *Registry) heldOf(rec *record, g Grant) Grant {
+	other := func(s subject) bool { return r.holder(s) != rec }
+	g.Addrs = slices.DeleteFunc(g.Addrs, func(ip netip.Addr) bool { return other(subjectOf(ip)) })
+	g.Ports = slices.DeleteFunc(g.Ports, func(p Port) bool { return slices.ContainsFunc(r.keys(p), other) })
+	return g
 }
 
 // keep fills into want what of it is met by what an owner has, first what is named, then

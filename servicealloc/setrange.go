@@ -67,11 +67,14 @@ func (e *RangeInfo) refuse() (field, why string) {
 // range would have any more, of which the error names the first and its holder. It is
 // linear in the ranges. The first call after it that looks at the ranges makes their bands
 // anew, in O(n log n) of the prefixes.
-func (r *Registry) SetRange(info RangeInfo) error {
+func (r *Registry) SetRange(info RangeInfo) error { return r.setRange("set range", info, false) }
+
+// setRange is SetRange; with force, also if something is held that no range has then.
+func (r *Registry) setRange(op string, info RangeInfo, force bool) error {
 	r.lockRanges()
 	defer r.unlock()
 	fail := func(e ipalloc.Error) error {
-		e.Package, e.Op, e.Name = "servicealloc", "set range", info.Name
+		e.Package, e.Op, e.Name = "servicealloc", op, info.Name
 		return &e
 	}
 	e := info.clone()
@@ -88,12 +91,12 @@ func (r *Registry) SetRange(info RangeInfo) error {
 	if r.ranges.size(old)+len(e.Prefixes)+len(e.Ports) > maxPrefixes {
 		return fail(ipalloc.Error{Reason: "more than 4096 prefixes", Err: ipalloc.ErrLimit})
 	}
-	return r.replaceRange("set range", old, &e)
+	return r.replaceRange(op, old, &e, force)
 }
 
 // replaceRange puts e, nil for none, in the place of old, nil for none, unless something
 // is held that only old has.
-func (r *Registry) replaceRange(op string, old, e *RangeInfo) error {
+func (r *Registry) replaceRange(op string, old, e *RangeInfo, force bool) error {
 	kind, is := RangeSet, e
 	if e == nil {
 		kind, is = RangeRemoved, old
@@ -101,7 +104,7 @@ func (r *Registry) replaceRange(op string, old, e *RangeInfo) error {
 	if r.closed {
 		return &ipalloc.Error{Package: "servicealloc", Op: op, Name: is.Name, Err: ipalloc.ErrClosed}
 	}
-	if s, some, more := r.ranges.stranded(old, e); some {
+	if s, some, more := r.ranges.stranded(old, e); some && !force {
 		why := "an address is held that no other range has"
 		if more {
 			why = "addresses are held that no other range has"
@@ -120,14 +123,16 @@ func (r *Registry) replaceRange(op string, old, e *RangeInfo) error {
 // It fails with [ipalloc.ErrNotFound] if there is none of that name, and with
 // [ipalloc.ErrInUse] if addresses are held that no other range has; the error names the
 // first and its holder. Nothing is changed then.
-func (r *Registry) RemoveRange(name string) error {
+func (r *Registry) RemoveRange(name string) error { return r.removeRange("remove range", name, false) }
+
+func (r *Registry) removeRange(op, name string, force bool) error {
 	r.lockRanges()
 	defer r.unlock()
 	i, ok := r.ranges.search(name)
 	if !ok {
-		return &ipalloc.Error{Package: "servicealloc", Op: "remove range", Name: name, Err: ipalloc.ErrNotFound}
+		return &ipalloc.Error{Package: "servicealloc", Op: op, Name: name, Err: ipalloc.ErrNotFound}
 	}
-	return r.replaceRange("remove range", r.ranges.entries[i], nil)
+	return r.replaceRange(op, r.ranges.entries[i], nil, force)
 }
 
 // Ranges returns the ranges and reservations in the order of their names.

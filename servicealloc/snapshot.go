@@ -30,11 +30,12 @@ func (r *Registry) write(w *snap.Writer) {
 	names := slices.Sorted(maps.Keys(r.owners))
 	names = slices.DeleteFunc(names, func(name string) bool { u := r.owners[name].union(); return u.Generation == 0 })
 	w.Count(len(names))
+	rank := r.claims.ranks()
 	for _, name := range names {
 		u := r.owners[name].union()
 		u.write(w)
 		for _, s := range r.subjects(&u) {
-			w.Count(slices.Index(r.claims[s], r.owners[name])) // 0: it is the holder
+			w.Count(rank(s, r.owners[name])) // 0: it is the holder
 		}
 	}
 }
@@ -82,15 +83,17 @@ func (r *Registry) readOwners(d *snap.Reader) {
 		n   uint64 // how many came before
 	}
 	var turns []turn
-	r.last = d.Uvarint()
+	r.last = d.Upto(maxGeneration)
 	before := ""
 	for n, i := d.Count(6), 0; i < n && d.Err() == nil; i++ {
-		rec := &record{Grant: readGrant(d)}
-		all := r.subjects(&rec.Grant)
-		if i > 0 && rec.Owner <= before || rec.Generation == 0 || rec.Generation > r.last || len(all) < len(rec.Addrs) || rec.empty() {
-			d.Fail("the owner %q, of generation %d", rec.Owner, rec.Generation)
+		g := readGrant(d)
+		rec := &record{owner: g.Owner, holding: holdingOf(&g)}
+		all := r.subjects(&g)
+		if i > 0 && g.Owner <= before || g.Generation == 0 || g.Generation > r.last || g.empty() ||
+			rec.addrs.len() < len(g.Addrs) || rec.ports.len() < len(g.Ports) {
+			d.Fail("the owner %q, of generation %d", g.Owner, g.Generation)
 		}
-		before, r.owners[rec.Owner] = rec.Owner, rec
+		before, r.owners[g.Owner] = g.Owner, rec
 		for _, s := range all {
 			turns = append(turns, turn{s, rec, d.Uvarint()})
 		}
@@ -100,8 +103,8 @@ func (r *Registry) readOwners(d *snap.Reader) {
 	}
 	slices.SortStableFunc(turns, func(x, y turn) int { return cmp.Compare(x.n, y.n) })
 	for _, t := range turns {
-		if uint64(len(r.claims[t.s])) != t.n {
-			d.Fail("a claim of %q", t.rec.Owner)
+		if uint64(r.claims.count(t.s)) != t.n {
+			d.Fail("a claim of %q", t.rec.owner)
 			return
 		}
 		r.claim(t.s, t.rec)
@@ -118,9 +121,11 @@ func (r *Registry) Check() error {
 	if err := r.ranges.check(); err != nil {
 		return err
 	}
-	claims := 0
-	for _, all := range r.claims {
-		claims += len(all)
+	claims := len(r.claims.holders)
+	for s, w := range r.claims.waiting {
+		if claims += w.len(); r.claims.holders[s] == nil || w.len() == 0 || w.has(r.claims.holders[s]) {
+			return corrupt(ipalloc.Error{Addr: s.addr(), Port: s.port().Number}, "who waits for it")
+		}
 	}
 	for name, rec := range r.owners {
 		u := rec.union()
@@ -128,11 +133,11 @@ func (r *Registry) Check() error {
 		switch {
 		case rec.tx != nil && rec.tx.dropped.Load():
 			why = "its transaction was dropped without Commit or Rollback"
-		case rec.Owner != name || u.Generation > r.last || rec.tx == nil && u.Generation == 0:
+		case rec.owner != name || u.Generation > r.last || rec.tx == nil && u.Generation == 0:
 			why = "the generation of its grant"
 		}
 		for _, s := range r.subjects(&u) {
-			if !slices.Contains(r.claims[s], rec) {
+			if !r.claims.has(s, rec) {
 				why = "the index lacks what it holds"
 			}
 			claims--
@@ -144,11 +149,11 @@ func (r *Registry) Check() error {
 	if claims != 0 {
 		return corrupt(ipalloc.Error{}, "the index has more than the owners")
 	}
-	return r.ranges.checkHeld(r.claims)
+	return r.ranges.checkHeld(r.claims.holders)
 }
 
 // checkHeld compares what is marked with what is held.
-func (r *rangeSet) checkHeld(claims map[subject][]*record) error {
+func (r *rangeSet) checkHeld(claims map[subject]*record) error {
 	marked, held := uint64(len(r.strays)), uint64(len(claims))
 	for _, l := range r.lines {
 		marked += l.Bits.Count()

@@ -21,7 +21,7 @@ type Tx struct {
 // pending is an open transaction, as the registry keeps it.
 type pending struct {
 	rec      *record
-	grant    Grant // what the owner holds once it is committed
+	next     holding // what the owner holds once it is committed
 	deadline time.Time
 	ended    string      // why it is over, "" while it is open
 	dropped  atomic.Bool // the Tx became unreachable before it was ended
@@ -63,12 +63,12 @@ func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 	if err != nil {
 		return nil, Grant{}, err
 	}
-	p := &pending{rec: rec, grant: g.clone(), deadline: req.Deadline}
+	p := &pending{rec: rec, next: holdingOf(&g), deadline: req.Deadline}
 	if !p.deadline.IsZero() {
 		r.timed = append(r.timed, p)
 		r.hasTimed.Store(true)
 	}
-	r.become(rec, rec.Grant, p)
+	r.become(rec, rec.holding, p)
 	tx := &Tx{r, p}
 	p.cleanup = runtime.AddCleanup(tx, func(p *pending) { p.dropped.Store(true) }, p)
 	return tx, g.clone(), nil
@@ -93,25 +93,25 @@ func (tx *Tx) end(op string, commit bool) error {
 	defer tx.r.unlock()
 	switch {
 	case tx.p.ended != "":
-		return ownerError(op, tx.p.grant.Owner, tx.p.ended, ipalloc.ErrClosed)
+		return ownerError(op, tx.p.rec.owner, tx.p.ended, ipalloc.ErrClosed)
 	case tx.r.closed:
-		return ownerError(op, tx.p.grant.Owner, "the registry is closed", ipalloc.ErrClosed)
+		return ownerError(op, tx.p.rec.owner, "the registry is closed", ipalloc.ErrClosed)
 	}
-	g := tx.p.rec.Grant
+	h := tx.p.rec.holding
 	if commit {
-		g = tx.p.grant
+		h = tx.p.next
 	}
-	tx.r.finish(tx.p, g, "the transaction has ended")
+	tx.r.finish(tx.p, h, "the transaction has ended")
 	return nil
 }
 
-// finish ends p and makes g the grant of its owner.
-func (r *Registry) finish(p *pending, g Grant, why string) {
+// finish ends p; its owner then holds h.
+func (r *Registry) finish(p *pending, h holding, why string) {
 	p.ended = why
 	p.cleanup.Stop()
 	r.timed = slices.DeleteFunc(r.timed, func(o *pending) bool { return o == p })
 	r.hasTimed.Store(len(r.timed) > 0)
-	r.become(p.rec, g, nil)
+	r.become(p.rec, h, nil)
 }
 
 // expire rolls back the transactions whose deadline has passed, in the order in which
@@ -119,7 +119,7 @@ func (r *Registry) finish(p *pending, g Grant, why string) {
 func (r *Registry) expire(now time.Time) {
 	for _, p := range slices.Clone(r.timed) {
 		if !now.Before(p.deadline) {
-			r.finish(p, p.rec.Grant, "the deadline of the transaction has passed; it was rolled back")
+			r.finish(p, p.rec.holding, "the deadline of the transaction has passed; it was rolled back")
 		}
 	}
 }
@@ -127,6 +127,7 @@ func (r *Registry) expire(now time.Time) {
 // adopt ends a transaction of rec that was dropped: the owner keeps all of it.
 func (r *Registry) adopt(rec *record) {
 	if p := rec.tx; p != nil && p.dropped.Load() {
-		r.finish(p, rec.union(), "the transaction was dropped")
+		all := rec.union()
+		r.finish(p, holdingOf(&all), "the transaction was dropped")
 	}
 }

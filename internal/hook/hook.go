@@ -45,7 +45,8 @@ func (q *Queue[C]) Add(c C) {
 // its turn begins and no more, so no caller is kept busy with later changes.
 //
 // If the receiver panics, the change that it was called with counts as delivered, the
-// rest of the turn is delivered as well, and the panic then continues in this caller.
+// rest of the turn is delivered as well, and the first panic then continues in this
+// caller.
 //
 // The caller does not hold the allocator's lock. A receiver that calls Deliver
 // deadlocks.
@@ -55,9 +56,23 @@ func (q *Queue[C]) Deliver() {
 	}
 }
 
+// TryDeliver is Deliver unless the receiver runs, which may be what calls it. What waits
+// is then left to the next call.
+func (q *Queue[C]) TryDeliver() {
+	if q != nil && q.delivering.TryLock() {
+		defer q.delivering.Unlock()
+		q.turn()
+	}
+}
+
 func (q *Queue[C]) deliver() {
 	q.delivering.Lock()
 	defer q.delivering.Unlock()
+	q.turn()
+}
+
+// turn delivers what is waiting. The caller has locked delivering.
+func (q *Queue[C]) turn() {
 	q.lock.Lock()
 	batch := q.waiting
 	q.waiting = q.spare
@@ -73,7 +88,7 @@ func (q *Queue[C]) deliver() {
 func (q *Queue[C]) run(batch []C) {
 	defer func() {
 		if len(batch) != 0 {
-			q.run(batch)
+			q.rest(batch)
 		}
 	}()
 	for len(batch) != 0 {
@@ -81,4 +96,24 @@ func (q *Queue[C]) run(batch []C) {
 		batch = batch[1:]
 		q.receiver(c)
 	}
+}
+
+// rest is run after a panic: further ones are dropped, so that a receiver that always
+// panics does not nest as deep as the batch is long.
+func (q *Queue[C]) rest(batch []C) {
+	defer func() {
+		if len(batch) != 0 { // the receiver ended its goroutine
+			q.rest(batch)
+		}
+	}()
+	for len(batch) != 0 {
+		c := batch[0]
+		batch = batch[1:]
+		q.quietly(c)
+	}
+}
+
+func (q *Queue[C]) quietly(c C) {
+	defer func() { _ = recover() }()
+	q.receiver(c)
 }

@@ -172,3 +172,49 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("%v allocations a change", n)
 	}
 }
+
+// A receiver that panics at each change of a long turn is called at the same depth each
+// time, and the first panic reaches the caller.
+func TestPanicsDoNotNest(t *testing.T) {
+	var depths []int
+	c := newCounter(func(n int) {
+		depths = append(depths, runtime.Callers(0, make([]uintptr, 1000)))
+		panic(n)
+	})
+	c.mu.Lock()
+	for n := range 200 {
+		c.hook.Add(n)
+	}
+	c.mu.Unlock()
+	func() {
+		defer func() {
+			if p := recover(); p != 0 {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		c.hook.Deliver()
+	}()
+	if len(depths) != 200 || depths[199] != depths[1] {
+		t.Errorf("%d calls, at depths %v", len(depths), depths)
+	}
+}
+
+// TryDeliver delivers what waits, but not from within the receiver.
+func TestTryDeliver(t *testing.T) {
+	var q *hook.Queue[int]
+	q.TryDeliver()
+	var seen []int
+	var c *counter
+	c = newCounter(func(n int) {
+		c.hook.TryDeliver()
+		seen = append(seen, n)
+	})
+	c.next()
+	c.mu.Lock()
+	c.hook.Add(7)
+	c.mu.Unlock()
+	c.hook.TryDeliver()
+	if !slices.Equal(seen, []int{0, 7}) {
+		t.Errorf("delivered %v", seen)
+	}
+}

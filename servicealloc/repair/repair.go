@@ -129,8 +129,8 @@ func items(r servicealloc.PortRange, g *servicealloc.Grant) (out []item) {
 	return out
 }
 
-// holder returns the grant that has the item.
-func (i item) holder(reg *servicealloc.Registry) (servicealloc.Grant, bool) {
+// holder returns who has the item, and the generation of the grant.
+func (i item) holder(reg *servicealloc.Registry) (owner string, generation uint64, held bool) {
 	if i.addr.IsValid() {
 		return reg.OwnerOf(i.addr)
 	}
@@ -167,45 +167,46 @@ func Diff(reg *servicealloc.Registry, desired []servicealloc.Grant, previous []*
 			}
 			seen[f] = true
 			each = append(each, f)
-			h, held := it.holder(reg)
-			if _, ok := first[it]; !ok || held && h.Owner == f.Owner {
+			h, _, held := it.holder(reg)
+			if _, ok := first[it]; !ok || held && h == f.Owner {
 				first[it] = f.Owner
 			}
 		}
 	}
 	var out []*Finding
-	for i := range each {
-		f := &each[i]
-		if it := (item{f.Addr, f.Port}); f.judge(reg, it, first[it]) {
-			out = append(out, f)
-		}
-	}
+	generations := map[string]uint64{}
 	for g := range reg.All() {
+		generations[g.Owner] = g.Generation
 		for _, it := range items(ports, &g) {
-			h, held := it.holder(reg)
-			if _, ok := first[it]; !ok && held && h.Owner == g.Owner && h.Generation == g.Generation {
+			h, generation, held := it.holder(reg)
+			if _, ok := first[it]; !ok && held && h == g.Owner && generation == g.Generation {
 				first[it] = g.Owner
 				out = append(out, &Finding{Kind: Leaked, Owner: g.Owner, Addr: it.addr, Port: it.port, Generation: g.Generation})
 			}
 		}
 	}
+	for i := range each {
+		f := &each[i]
+		if it := (item{f.Addr, f.Port}); f.judge(reg, it, first[it], generations[f.Owner]) {
+			out = append(out, f)
+		}
+	}
 	return grown(out, previous, now)
 }
 
-// judge completes f with what is wrong with what f.Owner desires, and reports whether
-// anything is.
-func (f *Finding) judge(reg *servicealloc.Registry, it item, first string) bool {
-	h, held := it.holder(reg)
+// judge completes f with what is wrong with what f.Owner desires, whose grant has the
+// given generation, and reports whether anything is.
+func (f *Finding) judge(reg *servicealloc.Registry, it item, first string, generation uint64) bool {
+	h, of, held := it.holder(reg)
 	switch {
 	case first != f.Owner:
 		f.Kind, f.Holder = Duplicate, first
 	case !it.usable(reg):
 		f.Kind = OutOfRange
 	case !held:
-		g, _ := reg.Get(f.Owner)
-		f.Kind, f.Generation = Missing, g.Generation
-	case h.Owner != f.Owner:
-		f.Kind, f.Holder, f.Generation = WrongOwner, h.Owner, h.Generation
+		f.Kind, f.Generation = Missing, generation
+	case h != f.Owner:
+		f.Kind, f.Holder, f.Generation = WrongOwner, h, of
 	}
 	return f.Kind != ""
 }
@@ -220,14 +221,14 @@ func grown(out, previous []*Finding, now time.Time) []*Finding {
 	of := func(f *Finding) about { return about{f.Kind, f.Owner, f.Holder, item{f.Addr, f.Port}} }
 	before := make(map[about]*Finding, len(previous))
 	for _, f := range previous {
-		if !f.repaired {
+		if f != nil && !f.repaired {
 			before[of(f)] = f
 		}
 	}
 	for _, f := range out {
 		f.Seen, f.Since = 1, now
 		if old := before[of(f)]; old != nil {
-			f.Seen, f.Since, f.Age = old.Seen+1, old.Since, now.Sub(old.Since)
+			f.Seen, f.Since, f.Age = old.Seen+1, old.Since, max(0, now.Sub(old.Since))
 		}
 	}
 	slices.SortFunc(out, (*Finding).compare)
@@ -241,6 +242,9 @@ func grown(out, previous []*Finding, now time.Time) []*Finding {
 // object after 60 seconds.
 func Plan(findings []*Finding, seen int, age time.Duration) (plan []*Finding) {
 	for _, f := range findings {
+		if f == nil {
+			continue
+		}
 		switch f.Kind {
 		case Missing:
 			plan = append(plan, f)
@@ -262,6 +266,10 @@ func Plan(findings []*Finding, seen int, age time.Duration) (plan []*Finding) {
 func Apply(reg *servicealloc.Registry, plan []*Finding) (problems []*ipalloc.Error) {
 	a := applying{}
 	for _, f := range plan {
+		if f == nil {
+			problems = append(problems, &ipalloc.Error{Package: "repair", Op: "apply", Field: "plan", Reason: "a finding that is nil", Err: ipalloc.ErrInvalid})
+			continue
+		}
 		var from, to servicealloc.Grant
 		switch f.Kind {
 		case Missing:
@@ -269,8 +277,7 @@ func Apply(reg *servicealloc.Registry, plan []*Finding) (problems []*ipalloc.Err
 		case Leaked:
 			from = a.party(f, f.Owner, f.Generation)
 		case WrongOwner:
-			g, _ := reg.Get(f.Owner)
-			from, to = a.party(f, f.Holder, f.Generation), a.party(f, f.Owner, g.Generation)
+			from, to = a.party(f, f.Holder, f.Generation), a.now(reg, f)
 		default:
 			problems = append(problems, &ipalloc.Error{Package: "repair", Op: "apply", Field: "Kind", Owner: f.Owner, Addr: f.Addr, Port: f.Port.Number,
 				Text: string(f.Kind), Reason: "no repair", Err: ipalloc.ErrInvalid})
@@ -287,8 +294,8 @@ func Apply(reg *servicealloc.Registry, plan []*Finding) (problems []*ipalloc.Err
 			continue
 		}
 		f.repaired = true
-		a.moved(from, left.Generation)
-		a.moved(to, got.Generation)
+		a.moved(from, left)
+		a.moved(to, got)
 	}
 	return problems
 }
@@ -309,6 +316,17 @@ func (a applying) party(f *Finding, owner string, generation uint64) serviceallo
 		g.Ports = []servicealloc.Port{f.Port}
 	}
 	return g
+}
+
+// now returns what f is about as a part of what its owner holds now.
+func (a applying) now(reg *servicealloc.Registry, f *Finding) servicealloc.Grant {
+	n, ok := a[f.Owner]
+	if !ok {
+		g, _ := reg.Get(f.Owner)
+		n.before, n.now = g.Generation, g.Generation
+		a[f.Owner] = n
+	}
+	return a.party(f, f.Owner, n.before)
 }
 
 // moved notes what became of the grant of a party, if there was one.

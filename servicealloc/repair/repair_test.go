@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -125,6 +127,7 @@ func TestRepairLoops(t *testing.T) {
 		"swapped":                     {"a: 10.0.1.1; b: 10.0.1.2", "a: 10.0.1.2; b: 10.0.1.1", "wrong owner 10.0.1.1 b held by a,wrong owner 10.0.1.2 a held by b", "a: 10.0.1.2;b: 10.0.1.1"},
 		"mapped form":                 {"a: 10.0.1.1", "a: ::ffff:10.0.1.1", "", "a: 10.0.1.1"},
 		"listed twice":                {"a: 10.0.1.1", "a: 10.0.1.1; a: 10.0.1.1", "", "a: 10.0.1.1"},
+		"another one claims it too":   {"a: 10.0.1.1; c: 10.0.1.1", "b: 10.0.1.1", "wrong owner 10.0.1.1 b held by a", "b: 10.0.1.1;c: 10.0.1.1"},
 	} {
 		now := start
 		r := newRegistry(t, testPorts, "10.0.0.0/16", "fd00::/64")
@@ -283,5 +286,60 @@ func TestFindingsAreReadable(t *testing.T) {
 	}
 	if got := (Finding{Kind: Leaked, Owner: "a", Port: servicealloc.Port{Protocol: servicealloc.UDP, Number: 53}, Seen: 1}).String(); got != `release port 53/UDP of "a" (leaked, seen 1 time in 0s)` {
 		t.Error(got)
+	}
+}
+
+// What is desired is whose Apply says it is, also if others were loaded with it: the next
+// comparison finds nothing.
+func TestApplyAmongClaimants(t *testing.T) {
+	r := newRegistry(t, testPorts, "10.0.0.0/16")
+	r.Load(grants("a: 10.0.1.1; c: 10.0.1.1"))
+	desired := grants("b: 10.0.1.1")
+	if problems := Apply(r, Plan(Diff(r, desired, nil, start), 0, 0)); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	if owner, _, _ := r.OwnerOf(ip("10.0.1.1")); owner != "b" {
+		t.Errorf("it is of %q", owner)
+	}
+	if again := Diff(r, desired, nil, start); len(again) > 0 {
+		t.Error(again[0])
+	}
+}
+
+// With ports numbered for each protocol, a port without a protocol is one of each: what is
+// missing, leaked and doubled is found by protocol, and port 0 is none.
+func TestPortsOfEachProtocol(t *testing.T) {
+	r := newRegistry(t, servicealloc.PortRange{First: 1, Last: 100, PerProtocol: true}, "10.0.0.0/16")
+	r.Load(grants("a: 5 6/TCP; leak: 7/SCTP"))
+	desired := append(grants("a: 5 6; b: 5/UDP 1 8/TCP"), servicealloc.Grant{Owner: "c", Ports: []servicealloc.Port{{}}})
+	findings := Diff(r, desired, nil, start)
+	var got []string
+	for _, f := range findings {
+		got = append(got, fmt.Sprintf("%s %d/%s %s", f.Kind, f.Port.Number, f.Port.Protocol, f.Owner))
+	}
+	if want := []string{"missing 1/SCTP b", "missing 1/TCP b", "missing 1/UDP b", "duplicate 5/UDP b", "missing 6/SCTP a", "missing 6/UDP a",
+		"leaked 7/SCTP leak", "missing 8/TCP b"}; !slices.Equal(got, want) {
+		t.Fatalf("%q, want %q", got, want)
+	}
+	if problems := Apply(r, Plan(findings, 0, 0)); len(problems) > 0 {
+		t.Error(problems)
+	}
+	wantHeld(t, r, "a: 5 6/TCP 6/SCTP 6/UDP", "b: 1/SCTP 1/TCP 1/UDP 8/TCP")
+	if again := Diff(r, desired, findings, start); len(again) != 1 || again[0].Kind != Duplicate {
+		t.Error(again)
+	}
+}
+
+// A finding that is nil is a problem of its own, and a clock that was set back makes none
+// younger than it was.
+func TestOddFindings(t *testing.T) {
+	r := newRegistry(t, testPorts, "10.0.0.0/16")
+	r.Load(grants("a: 10.0.1.1"))
+	findings := Diff(r, nil, []*Finding{nil}, start)
+	if problems := Apply(r, []*Finding{nil}); len(problems) != 1 || !errors.Is(problems[0], ipalloc.ErrInvalid) || len(Plan([]*Finding{nil}, 0, 0)) > 0 {
+		t.Error(problems)
+	}
+	if findings = Diff(r, nil, findings, start.Add(-time.Hour)); findings[0].Age != 0 || findings[0].Seen != 2 {
+		t.Errorf("%+v", findings[0])
 	}
 }

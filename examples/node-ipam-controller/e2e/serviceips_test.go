@@ -171,7 +171,7 @@ func takeTogether(t *testing.T, c *cluster, programs ...*serviceips.Allocator) {
 	for _, s := range programs {
 		wait(t, "the registry to know all objects", func() bool {
 			for a := range c.objects(t) {
-				if _, ok := s.Registry().OwnerOf(a); !ok {
+				if _, _, ok := s.Registry().OwnerOf(a); !ok {
 					return false
 				}
 			}

@@ -279,8 +279,8 @@ func (a *Allocator) addressGone(o any) {
 	if err != nil {
 		return
 	}
-	if g, ok := a.registry.OwnerOf(addr); ok && g.Owner == owner(ip) {
-		_, _, _ = a.registry.Move(servicealloc.Grant{Owner: g.Owner, Generation: g.Generation, Addrs: []netip.Addr{addr}}, servicealloc.Grant{})
+	if by, generation, ok := a.registry.OwnerOf(addr); ok && by == owner(ip) {
+		_, _, _ = a.registry.Move(servicealloc.Grant{Owner: by, Generation: generation, Addrs: []netip.Addr{addr}}, servicealloc.Grant{})
 		a.sweep()
 	}
 }

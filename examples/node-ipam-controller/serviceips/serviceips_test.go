@@ -104,9 +104,9 @@ var anyV4 = netip.IPv4Unspecified()
 
 func wantOwner(t *testing.T, a *Allocator, addr, want string) {
 	t.Helper()
-	g, ok := a.Registry().OwnerOf(netip.MustParseAddr(addr))
-	if ok != (want != "") || g.Owner != want {
-		t.Errorf("%s is of %q (%v), want %q", addr, g.Owner, ok, want)
+	by, _, ok := a.Registry().OwnerOf(netip.MustParseAddr(addr))
+	if ok != (want != "") || by != want {
+		t.Errorf("%s is of %q (%v), want %q", addr, by, ok, want)
 	}
 	if err := a.Registry().Check(); err != nil {
 		t.Error(err)

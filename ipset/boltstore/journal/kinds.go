@@ -112,13 +112,25 @@ func replaySet(set *cidrset.Set, c change) error {
 
 // serviceChange translates a change. A change of the ranges is rare, so it takes a snapshot.
 func serviceChange(c servicealloc.Change) change {
-	out := change{Op: string(c.Kind), Owner: text(c.Owner), Generation: c.Generation, Addrs: c.Addrs, Ports: c.Ports, Spilled: c.Spilled}
+	out := change{Op: string(c.Kind), grant: grantOf(c.Grant)}
 	switch c.Kind {
 	case servicealloc.Allocated, servicealloc.Released, servicealloc.Replaced:
+	case servicealloc.Moved:
+		from := grantOf(c.From)
+		out.From = &from
 	default:
 		out.whole = true
 	}
 	return out
+}
+
+// grantOf and of translate a grant.
+func grantOf(g servicealloc.Grant) grant {
+	return grant{text(g.Owner), g.Generation, g.Addrs, g.Ports, g.Spilled}
+}
+
+func (g grant) of() servicealloc.Grant {
+	return servicealloc.Grant{Owner: string(g.Owner), Generation: g.Generation, Addrs: g.Addrs, Ports: g.Ports, Spilled: g.Spilled}
 }
 
 // told returns opts with the option by which an allocator reports its changes. It stands last, where it replaces any other.
@@ -204,16 +216,13 @@ func OpenRegistry(ctx context.Context, s *boltstore.Store, name string, ports se
 
 func replayRegistry(r *servicealloc.Registry, c change) error {
 	switch servicealloc.Kind(c.Op) {
-	case servicealloc.Allocated, servicealloc.Replaced, servicealloc.Released:
+	case servicealloc.Allocated, servicealloc.Replaced, servicealloc.Released, servicealloc.Moved:
 	default:
 		return unknownChange(c)
 	}
-	if _, err := r.Release(string(c.Owner), 0); err != nil && !errors.Is(err, ipalloc.ErrNotHeld) {
-		return err
+	out := servicealloc.Change{Kind: servicealloc.Kind(c.Op), Grant: c.grant.of()}
+	if c.From != nil {
+		out.From = c.From.of()
 	}
-	if servicealloc.Kind(c.Op) != servicealloc.Released {
-		// What Load finds wrong was wrong when the change was made.
-		r.Load([]servicealloc.Grant{{Owner: string(c.Owner), Generation: c.Generation, Addrs: c.Addrs, Ports: c.Ports, Spilled: c.Spilled}})
-	}
-	return nil
+	return r.Apply(out)
 }

@@ -56,15 +56,21 @@ const (
 
 // change is one change of an allocator of any kind, in the words of its package.
 type change struct {
-	Op         string              `json:"op"`
-	Prefixes   []netip.Prefix      `json:"prefixes,omitempty"`
+	Op       string         `json:"op"`
+	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
+	grant
+	From *grant `json:"from,omitempty"`
+	// whole: repeating it would not give back all that it did; it takes a snapshot.
+	whole bool
+}
+
+// grant is a servicealloc.Grant.
+type grant struct {
 	Owner      text                `json:"owner,omitempty"`
 	Generation uint64              `json:"generation,omitempty"`
 	Addrs      []netip.Addr        `json:"addrs,omitempty"`
 	Ports      []servicealloc.Port `json:"ports,omitempty"`
 	Spilled    bool                `json:"spilled,omitempty"`
-	// whole: repeating it would not give back all that it did; it takes a snapshot.
-	whole bool
 }
 
 // batch is what one commit of a journal adds to its log.

@@ -1,0 +1,131 @@
+package servicealloc
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
+)
+
+// Move takes what from lists from its owner and gives what to lists to its owner, in one
+// step: both name an owner, the generation of its grant, 0 if it holds nothing, and what
+// is to go or to come. Either may list nothing. What from lists may be listed by to, whose
+// owner then holds it, also if others were loaded with it; anything else there must be
+// free. Move returns the new generations of both grants, 0 for an owner that holds nothing
+// or is not named. It takes O(log n) for each address and port, however much the owners
+// hold.
+//
+// It fails with [ipalloc.ErrMismatch] if a generation is another one, with
+// [ipalloc.ErrInUse] if a transaction of one of the owners is open, with
+// [ipalloc.ErrNotHeld] if from lists what its owner does not hold, and with
+// [ipalloc.ErrOccupied], [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] for what to
+// lists. Nothing is changed then.
+func (r *Registry) Move(from, to Grant) (left, got uint64, err error) {
+	r.lock()
+	defer r.unlock()
+	a, gone, err := r.party(&from)
+	if err != nil {
+		return 0, 0, err
+	}
+	b, come, err := r.party(&to)
+	if err != nil {
+		return 0, 0, err
+	}
+	fail := func(owner string, e *ipalloc.Error, s subject) (uint64, uint64, error) {
+		e.Package, e.Op, e.Owner, e.Addr, e.Port, e.Holder = "servicealloc", "move", owner, s.addr(), s.port().Number, r.holderName(s)
+		return 0, 0, e
+	}
+	goes := make(map[subject]bool, len(gone))
+	for _, s := range gone {
+		if goes[s] = true; r.holder(s) != a {
+			return fail(from.Owner, &ipalloc.Error{Err: ipalloc.ErrNotHeld}, s)
+		}
+	}
+	for _, s := range come {
+		if h := r.holder(s); h != nil && !goes[s] {
+			return fail(to.Owner, &ipalloc.Error{Err: ipalloc.ErrOccupied}, s)
+		} else if h == nil && !r.ranges.usable(s) {
+			return fail(to.Owner, r.ranges.takeable(s), s)
+		}
+	}
+	if a == nil && b == nil {
+		return 0, 0, nil
+	}
+	r.transfer(a, b, gone, come, &to)
+	for _, rec := range []*record{a, b} {
+		if rec != nil && rec.generation != 0 {
+			r.last++
+			rec.generation = r.last
+		}
+	}
+	c := Change{Kind: Moved}
+	if a != nil {
+		left = a.generation
+		c.From = Grant{Owner: a.owner, Generation: left, Addrs: slices.Clone(from.Addrs), Ports: slices.Clone(from.Ports), Spilled: a.spilled}
+	}
+	if b != nil {
+		got = b.generation
+		c.Grant = Grant{Owner: b.owner, Generation: got, Addrs: slices.Clone(to.Addrs), Ports: slices.Clone(to.Ports), Spilled: b.spilled}
+	}
+	if r.changes != nil {
+		r.changes.Add(c)
+	}
+	return left, got, nil
+}
+
+// party returns the record of an owner that Move is about, and what it is about; nil if
+// that is nothing. The record of an owner that holds nothing is entered if it gets
+// something.
+func (r *Registry) party(g *Grant) (*record, []subject, error) {
+	if g.empty() {
+		return nil, nil, nil
+	}
+	if !g.wellFormed() {
+		return nil, nil, ownerError("move", g.Owner, "not an address or a port", ipalloc.ErrInvalid)
+	}
+	rec, err := r.find("move", g.Owner, g.Generation)
+	if err == nil && rec.generation != g.Generation {
+		err = ownerError("move", g.Owner, "the owner's grant is of another generation", ipalloc.ErrMismatch)
+	}
+	return rec, r.subjects(g), err
+}
+
+// wellFormed reports whether g lists addresses and ports that can be held.
+func (g *Grant) wellFormed() bool {
+	return !slices.ContainsFunc(g.Addrs, func(ip netip.Addr) bool { return addr.CheckAddr(ip) != nil }) &&
+		!slices.ContainsFunc(g.Ports, func(p Port) bool { return p.Number == 0 || !p.Protocol.valid() })
+}
+
+// transfer takes gone from a and gives come, which to lists, to b; either may be nil. What
+// is both is never free, and goes past whoever waits for it. The generation of a record
+// that gains something is not 0 afterwards.
+func (r *Registry) transfer(a, b *record, gone, come []subject, to *Grant) {
+	comes := make(map[subject]bool, len(come))
+	for _, s := range come {
+		comes[s] = true
+	}
+	for _, s := range gone {
+		if comes[s] {
+			r.pass(s, a, b)
+		} else {
+			r.unclaim(s, a)
+		}
+		r.drop(&a.holding, s)
+	}
+	if a != nil {
+		if a.empty() {
+			a.holding = holding{}
+		}
+		r.enter(a)
+	}
+	if b == nil {
+		return
+	}
+	for _, s := range come {
+		r.claim(s, b)
+	}
+	b.add(to)
+	b.generation = max(b.generation, 1)
+	r.enter(b)
+}
