@@ -232,7 +232,8 @@ func (p *disownPlan) Plan(t *txn) error {
 	if err := t.warm(p.blocks); err != nil {
 		return err
 	}
-	var take, used []*blockEntry
+	var take []*blockEntry
+	var used []netip.Prefix // blocks taken that are in use
 	n := 0
 	owned, err := t.blocksOf(p.owner)
 	if err != nil {
@@ -259,7 +260,7 @@ func (p *disownPlan) Plan(t *txn) error {
 			return err
 		}
 		if take = append(take, be); be.Used() > 0 {
-			used = append(used, be)
+			used = append(used, be.at)
 		}
 		n += t.blockOps(be, ownerOps, false, true)
 	}
@@ -267,7 +268,7 @@ func (p *disownPlan) Plan(t *txn) error {
 		return nil
 	}
 	// The addresses say whether any is held for the owner: if none is, the block need not name it any more.
-	if err := t.fetchWhole(used); err != nil {
+	if err := t.fetchPlaces(used); err != nil {
 		return err
 	}
 	if err := t.Room(n); err != nil {

@@ -133,6 +133,16 @@ func (p *releaseAllPlan) Plan(t *txn) error {
 			return err
 		}
 	}
+	err = t.fetchAt(cat, func(yield func(netip.Addr) bool) {
+		for _, r := range p.args.Addresses {
+			if !yield(r.Address) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
 	for _, r := range p.args.Addresses {
 		h, ok, err := t.guarded(cat, r)
 		if err != nil {

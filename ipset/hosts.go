@@ -131,6 +131,9 @@ func (p *releaseHostPlan) Plan(t *txn) error {
 	if err := t.warm(blocks); err != nil {
 		return err
 	}
+	if err := t.fetchPlaces(p.places); err != nil {
+		return err
+	}
 	var drops []drop
 	left := releaseBatch
 	if t.e.limits.Ops > 0 {

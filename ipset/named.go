@@ -119,6 +119,9 @@ func (p *assignPlan) pickNamed(t *txn) error {
 	if len(p.Addresses) == 0 {
 		return nil
 	}
+	if err := t.fetchAt(p.cat, slices.Values(p.Addresses)); err != nil {
+		return err
+	}
 	q := &naming{p.Owner, p.Handle, p.Use, p.MaxBlocks, p.Head, p.Tail, p.PoolsAndSelectors, p.node, p.Namespace, Share{}}
 	for _, a := range p.Addresses {
 		same := func(al Allocation) bool { return al.Address == a }

@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -59,28 +60,6 @@ func (t *txn) peek(cat *catalogEntry, p netip.Prefix) (*blockEntry, error) {
 // fetchAll loads all addresses of a block.
 func (t *txn) fetchAll(be *blockEntry) error { return t.fetchOrdinals(be, be.AppendAbsent(nil)) }
 
-// fetchWhole loads all addresses of blocks, those of several in one round trip.
-func (t *txn) fetchWhole(blocks []*blockEntry) error {
-	f := fetch{t: t}
-	for _, be := range blocks {
-		if n := be.Absent(); n > fetchMost {
-			if err := t.fetchAll(be); err != nil {
-				return err
-			}
-			continue
-		} else if uint64(len(f.addrs))+n > fetchMost {
-			if err := f.run(); err != nil {
-				return err
-			}
-			f = fetch{t: t}
-		}
-		for _, x := range be.AppendAbsent(nil) {
-			f.add(be.at, be.Addr(x))
-		}
-	}
-	return f.run()
-}
-
 // fetchMost is the largest number of addresses that one read loads.
 const fetchMost = 1000
 
@@ -133,34 +112,48 @@ type fetch struct {
 	keys   []string
 	places []netip.Prefix // of each address its block; addresses follow the blocks in keys
 	addrs  []netip.Addr
+	others []netip.Prefix // blocks whose addresses are known, read again with them to see whether they have changed
+	few    [4]netip.Prefix
 }
 
 // add asks for an address that may be in a block. It costs nothing if all is known of it.
 func (f *fetch) add(block netip.Prefix, a netip.Addr) {
-	be := f.t.blocks.Get(block)
-	if be != nil {
-		if be.Block == nil || be.Absent() == 0 {
-			return
+	if be := f.t.blocks.Get(block); be != nil && be.knows(a) {
+		if f.others == nil {
+			f.others = f.few[:0]
 		}
-		if x, err := be.Block.Ordinal(a); err != nil || !be.IsAbsent(x) {
-			return
+		if n := len(f.others); n == 0 || f.others[n-1] != block {
+			f.others = append(f.others, block)
 		}
+		return
 	}
 	f.places, f.addrs = append(f.places, block), append(f.addrs, a)
 }
 
-// run reads. A block whose addresses are read is read with them: they are its addresses only at the revision that is known.
+// knows reports whether the cached block has what is held or cooling at an address.
+func (be *blockEntry) knows(a netip.Addr) bool {
+	if be.Block == nil || be.Absent() == 0 {
+		return true
+	}
+	x, err := be.Block.Ordinal(a)
+	return err != nil || !be.IsAbsent(x)
+}
+
+// run reads. A block whose addresses are read is read with them: they are its addresses only at the revision that is known. All
+// blocks that have changed since are taken over together, so that a cache that is behind causes one conflict, not one a block.
 func (f *fetch) run() error {
 	if len(f.addrs) == 0 {
 		return nil
 	}
-	for i, p := range f.places {
-		if i == 0 || f.places[i-1] != p {
-			if key := blockKey(kindBlock, p); !slices.Contains(f.keys, key) {
-				f.keys = append(f.keys, key)
+	for _, blocks := range [...][]netip.Prefix{f.places, f.others} {
+		for i, p := range blocks {
+			if i == 0 || blocks[i-1] != p {
+				f.keys = append(f.keys, blockKey(kindBlock, p))
 			}
 		}
 	}
+	slices.Sort(f.keys)
+	f.keys = slices.Compact(f.keys)
 	blocks := len(f.keys)
 	for _, a := range f.addrs {
 		f.keys = append(f.keys, addressKey(a))
@@ -169,16 +162,25 @@ func (f *fetch) run() error {
 	if err != nil {
 		return err
 	}
+	var changed error
 	for _, r := range recs[:blocks] {
 		if c := f.t.Known(r.Key); c != nil && c.Rev != r.Rev {
 			f.t.Forget(r.Key)
-			return store.Conflict("ipset", r.Key)
+			changed = store.Conflict("ipset", r.Key)
 		}
 		if err := f.t.See(r); err != nil {
 			return err
 		}
 	}
-	for i, r := range recs[blocks:] {
+	if err := f.load(recs[blocks:]); err != nil {
+		return err
+	}
+	return changed
+}
+
+// load keeps the records of the addresses.
+func (f *fetch) load(recs []store.Record) error {
+	for i, r := range recs {
 		be := f.t.blocks.Get(f.places[i])
 		if be == nil || be.Block == nil {
 			continue
@@ -192,6 +194,51 @@ func (f *fetch) run() error {
 		}
 	}
 	return nil
+}
+
+// fetchAt loads those of some addresses that are held or cooling in blocks of their pools' present size.
+func (t *txn) fetchAt(cat *catalogEntry, addrs iter.Seq[netip.Addr]) error {
+	f := fetch{t: t}
+	for a := range addrs {
+		if i := cat.containing(a); i >= 0 {
+			f.add(netip.PrefixFrom(a, cat.Pools[i].BlockBits).Masked(), a)
+		}
+	}
+	return f.run()
+}
+
+// fetchPlaces loads blocks with all addresses, and addresses with the prefix lengths of their blocks. The blocks must be known.
+func (t *txn) fetchPlaces(places []netip.Prefix) error {
+	var changed error
+	f := fetch{t: t}
+	run := func() error {
+		err := f.run()
+		if f = (fetch{t: t}); isConflict(err) {
+			changed, err = err, nil
+		}
+		return err
+	}
+	for _, id := range places {
+		be := t.blocks.Get(id.Masked())
+		if be == nil || be.Block == nil {
+			continue
+		}
+		if id != be.at || be.Absent() == 0 {
+			f.add(be.at, id.Addr())
+			continue
+		}
+		for _, x := range be.AppendAbsent(nil) {
+			if f.add(be.at, be.Addr(x)); len(f.addrs) == fetchMost {
+				if err := run(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := run(); err != nil {
+		return err
+	}
+	return changed
 }
 
 // assumeAbsent saves the reading of a block whose page says that it does not exist: if it does, the commit that makes

@@ -81,7 +81,7 @@ func (p *releasePlan) forget() {
 	clear(p.fetch.keys[:cap(p.fetch.keys)])
 	*p = releasePlan{
 		releases: p.releases[:0], outcomes: p.outcomes[:0], drops: p.drops[:0],
-		fetch: fetch{keys: p.fetch.keys[:0], places: p.fetch.places[:0], addrs: p.fetch.addrs[:0]},
+		fetch: fetch{keys: p.fetch.keys[:0], places: p.fetch.places[:0], addrs: p.fetch.addrs[:0], others: p.fetch.others[:0]},
 	}
 }
 
@@ -181,7 +181,7 @@ func (p *releasePlan) Plan(t *txn) error {
 
 // read loads the addresses and their blocks, as far as the cache lacks them.
 func (p *releasePlan) read(t *txn, cat *catalogEntry) error {
-	p.fetch = fetch{t: t, keys: p.fetch.keys[:0], places: p.fetch.places[:0], addrs: p.fetch.addrs[:0]}
+	p.fetch = fetch{t: t, keys: p.fetch.keys[:0], places: p.fetch.places[:0], addrs: p.fetch.addrs[:0], others: p.fetch.others[:0]}
 	for _, r := range p.releases[p.done:min(len(p.releases), p.done+readMost)] {
 		if i := cat.containing(r.Address); i >= 0 {
 			p.fetch.add(netip.PrefixFrom(r.Address, cat.Pools[i].BlockBits).Masked(), r.Address)

@@ -19,6 +19,16 @@ func (p *assignPlan) readLast(t *txn) error {
 
 // pickSticky picks the addresses that the handle had last, where they are free, or cooling from its own use.
 func (p *assignPlan) pickSticky(t *txn, s *search) error {
+	err := t.fetchAt(p.cat, func(yield func(netip.Addr) bool) {
+		for _, id := range p.last.ids {
+			if !yield(id.Addr()) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
 	for _, id := range p.last.ids {
 		a := id.Addr()
 		i := p.cat.containing(a)

@@ -207,12 +207,15 @@ func (t *Txn) Read(keys ...string) error {
 		return err
 	}
 	defer clear(recs) // the values are in the cells now
+	var conflict error
 	for _, r := range recs {
-		if err := t.See(r); err != nil {
+		if err := t.See(r); errors.Is(err, ipalloc.ErrConflict) {
+			conflict = err
+		} else if err != nil {
 			return err
 		}
 	}
-	return nil
+	return conflict
 }
 
 // Records returns records as the store has them, in one round trip.
