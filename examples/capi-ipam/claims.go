@@ -3,227 +3,232 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
-// owner is whose blocks all addresses come from: claims have no hosts.
+// fullRetry is how long a claim on a full pool waits if no release wakes it, such as one by another replica.
+const fullRetry = 30 * time.Second
+
+// owner is the owner of all blocks: claims have no hosts.
 var owner = ipset.Owner{Kind: ipset.Virtual, Name: "capi"}
 
-// handle is under what the address of a claim is held. A claim that is deleted and created again is another.
-func handle(c *claim) string { return string(c.UID) }
+// holder is what the store keeps with the address of a claim. The handle is the UID: a claim that is deleted and created again
+// is another one. Namespace and name say whom to ask for before an address is taken back.
+func holder(k key, uid string) ipset.Claim {
+	attributes, _ := ipset.NewAttributes(map[string]string{"namespace": k.namespace, "name": k.name}) // fails for 64 KiB only
+	return ipset.Claim{Handle: uid, Attributes: attributes}
+}
+
+// holderOf returns the claim that an address is held for; ok is false if the address does not say.
+func holderOf(al ipset.Allocation) (k key, ok bool) {
+	m := al.Attributes.Map()
+	k = key{claims, m["namespace"], m["name"]}
+	return k, k.namespace != "" && k.name != ""
+}
 
 // serveClaim gives a claim its address, or takes it back. Each step may be repeated, by any replica: an address that the
-// store gave to the claim's handle is found again.
+// store gave to the claim's handle is found again. A claim that has everything costs no request.
 func (p *provider) serveClaim(ctx context.Context, k key) error {
-	obj, there, err := p.claims.GetByKey(k.namespace + "/" + k.name)
+	c, err := cached[claim](p.caches[claims], k.namespace, k.name)
+	if err != nil {
+		return err
+	} else if c == nil {
+		return p.dropStray(ctx, k)
+	}
+	at, ours := c.Spec.PoolRef.pool(k.namespace)
+	if !ours {
+		return nil
+	}
+	if paused, err := p.paused(&c.ObjectMeta, c.cluster()); err != nil || paused {
+		return err
+	}
+	if c.DeletionTimestamp != nil {
+		return p.release(ctx, k, c, at)
+	}
+	from, why := p.inForce(at)
+	if from == nil {
+		return p.setClaimStatus(ctx, k, c, "PoolNotReady", why) // the pool has its claims looked at when it is in force
+	}
+	have, err := cached[address](p.caches[addresses], k.namespace, k.name)
 	if err != nil {
 		return err
 	}
-	if !there {
-		_, err := p.dropStray(ctx, k)
-		return err
+	mine := have != nil && have.owner() == string(c.UID) && have.Spec.PoolRef == c.Spec.PoolRef
+	if mine && from.holds(string(c.UID), have.Spec.Address) && slices.Contains(c.Finalizers, finalizer) && c.ready(k.name) {
+		return nil
 	}
-	c, err := decode[claim](obj)
+	obj, err := p.setFinalizer(ctx, k, &c.ObjectMeta, finalizer, true)
 	if err != nil {
-		return err
+		return gone(err)
 	}
-	ref := c.Spec.PoolRef
-	switch {
-	case ref.APIGroup != pools.Group || ref.Kind != poolKind:
-		return nil // another provider's
-	case c.DeletionTimestamp != nil:
-		return p.release(ctx, k, c)
-	}
-	if err := p.setFinalizer(ctx, k, &c.ObjectMeta, true); err != nil {
-		return err
-	}
-	obj, there, err = p.pools.GetByKey(k.namespace + "/" + ref.Name)
-	if err != nil {
-		return err
-	}
-	if !there {
-		return errors.Join(p.setStatus(ctx, k, c, "PoolNotReady", "there is no such pool"), fmt.Errorf("no pool %q", ref.Name))
-	}
-	from, err := decode[pool](obj)
-	if err != nil {
-		return err
-	}
-	a, err := p.assign(ctx, k, c, from)
-	if err != nil {
-		reason := "AllocationFailed"
-		switch {
-		case errors.Is(err, ipalloc.ErrFull):
-			reason = "PoolExhausted"
-		case errors.Is(err, ipalloc.ErrNotFound):
-			reason = "PoolNotReady"
+	if obj != nil {
+		if c, err = decode[claim](obj); err != nil {
+			return err
 		}
-		return errors.Join(err, p.setStatus(ctx, k, c, reason, err.Error()))
 	}
-	if there, err = p.publish(ctx, k, c, from, a); err != nil || !there {
-		return err
+	switch {
+	case mine:
+		err = p.adopt(ctx, k, string(c.UID), from, have.Spec.Address)
+	case have != nil:
+		return p.dropStray(ctx, k) // the claim is looked at again when it has gone
+	default:
+		err = p.provide(ctx, k, c, from)
 	}
-	err = p.setStatus(ctx, k, c, "", "")
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim went while it was served
-		_, err = p.engine.ReleaseByHandle(ctx, handle(c))
+	if errors.Is(err, ipalloc.ErrFull) {
+		from.wait(k)
+		p.queue.AddAfter(k, fullRetry)
+		return p.setClaimStatus(ctx, k, c, "PoolExhausted", "all addresses of the pool are in use")
+	} else if err != nil {
+		return errors.Join(err, p.setClaimStatus(ctx, k, c, "AllocationFailed", err.Error()))
+	}
+	err = p.setClaimStatus(ctx, k, c, "", "")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim changed or went while it was served
+		return errors.Join(gone(err), p.dropStray(ctx, k))
 	}
 	return err
 }
 
-// assign returns the address of a claim.
-func (p *provider) assign(ctx context.Context, k key, c *claim, from *pool) (netip.Addr, error) {
-	prefix, _, err := from.parse()
-	if err != nil {
-		return netip.Addr{}, err
+// gone returns nil for the error of a request whose object is gone: its deletion is looked at by itself.
+func gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
-	args := ipset.AssignArgs{Owner: owner, Claim: ipset.Claim{Handle: handle(c)}, Pools: []string{from.key()}, Existing: true}
-	if prefix.Addr().Is4() {
+	return err
+}
+
+// provide assigns an address to a claim and publishes it.
+func (p *provider) provide(ctx context.Context, k key, c *claim, from *serving) error {
+	args := ipset.AssignArgs{Owner: owner, Claim: holder(k, string(c.UID)), Pools: []string{from.name}, Existing: true}
+	if from.prefix.Addr().Is4() {
 		args.Num4 = 1
 	} else {
 		args.Num6 = 1
 	}
-	got, err := p.engine.AutoAssign(ctx, args)
+	got, err := from.engine.AutoAssign(ctx, args)
 	if err != nil {
-		return netip.Addr{}, err
+		return err
 	}
-	return append(got.V4, got.V6...)[0].Address, nil
+	a := append(got.V4, got.V6...)[0].Address
+	from.keep(string(c.UID), a)
+	return p.publish(ctx, k, c, from, a)
 }
 
-// publish creates the IPAddress of a claim, if it is not there. It reports false if the claim is gone or on its way out: what
-// the cache shows may be older than what another replica has done.
-func (p *provider) publish(ctx context.Context, k key, c *claim, from *pool, a netip.Addr) (bool, error) {
-	controls := true
-	want := &address{
-		TypeMeta: metav1.TypeMeta{APIVersion: capi.String(), Kind: "IPAddress"},
-		ObjectMeta: metav1.ObjectMeta{Name: k.name, Namespace: k.namespace, OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: capi.String(), Kind: "IPAddressClaim", Name: k.name, UID: c.UID, Controller: &controls, BlockOwnerDeletion: &controls}}},
-		Spec: addressSpec{PoolRef: c.Spec.PoolRef, Address: a.String(), Prefix: int32(from.Spec.Prefix), Gateway: from.Spec.Gateway},
-	}
-	want.Spec.ClaimRef.Name = k.name
-	body, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
+// adopt makes the store hold what an IPAddress says, which may have been there before the store was: after a move of the
+// cluster's objects, or with a new store. A holder that is gone gives way.
+func (p *provider) adopt(ctx context.Context, k key, uid string, from *serving, text string) error {
+	a, err := netip.ParseAddr(text)
 	if err != nil {
-		return false, err
+		return err
 	}
-	resource := p.client.Resource(addresses).Namespace(k.namespace)
-	_, err = resource.Create(ctx, &unstructured.Unstructured{Object: body}, metav1.CreateOptions{})
-	if err == nil {
-		stray, err := p.dropStray(ctx, k)
-		return !stray, err
-	}
-	if !apierrors.IsAlreadyExists(err) {
-		return false, err
-	}
-	obj, err := resource.Get(ctx, k.name, metav1.GetOptions{})
-	if err != nil {
-		return false, err
-	}
-	have, err := decode[address](obj)
-	if err != nil || ownedBy(have, c) && have.Spec.Address == a.String() {
-		return err == nil, err
-	}
-	if stray, err := p.dropStray(ctx, k); err != nil || stray && ownedBy(have, c) {
-		return false, err
-	}
-	return false, fmt.Errorf("the IPAddress of that name has %s, of another claim or another time; %s was assigned", have.Spec.Address, a)
-}
-
-// dropStray deletes an IPAddress whose claim is gone, is another one of the same name, or is being deleted, and releases what
-// that claim held. It asks the API server, not the cache. A replica that has not yet seen a deletion creates such an
-// IPAddress; it asks after it has created one, so that a claim deleted later finds it there.
-func (p *provider) dropStray(ctx context.Context, k key) (bool, error) {
-	resource := p.client.Resource(addresses).Namespace(k.namespace)
-	obj, err := resource.Get(ctx, k.name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	} else if err != nil {
-		return false, err
-	}
-	have, err := decode[address](obj)
-	if err != nil || have.Spec.PoolRef.APIGroup != pools.Group || have.Spec.PoolRef.Kind != poolKind {
-		return false, err
-	}
-	obj, err = p.client.Resource(claims).Namespace(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
-	if err == nil {
-		c, err := decode[claim](obj)
-		if err != nil || c.DeletionTimestamp == nil && ownedBy(have, c) {
-			return false, err
+	// The use is one that a pool allows also before it is in force.
+	args := ipset.AssignIPArgs{Address: a, Owner: owner, Claim: holder(k, uid), Use: takeOverUse}
+	_, err = from.engine.AssignIP(ctx, args)
+	if errors.Is(err, ipalloc.ErrOccupied) {
+		held, lookup := from.engine.Lookup(ctx, a)
+		if lookup != nil {
+			return errors.Join(err, lookup)
 		}
-	} else if !apierrors.IsNotFound(err) {
-		return false, err
+		if of, ok := holderOf(held); !ok {
+			return err
+		} else if there, ask := p.exists(ctx, of, held.Handle); ask != nil || there {
+			return errors.Join(err, ask)
+		}
+		if _, err := from.engine.ReleaseIPs(ctx, ipset.Release{Address: a, Guard: ipset.Guard{Handle: held.Handle, Seq: held.Seq}}); err != nil {
+			return err
+		}
+		_, err = from.engine.AssignIP(ctx, args)
 	}
-	err = resource.Delete(ctx, k.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &have.UID}})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, err
+	if err != nil {
+		return err
 	}
-	for _, o := range have.OwnerReferences {
-		if _, err := p.engine.ReleaseByHandle(ctx, string(o.UID)); err != nil {
-			return true, err
+	from.keep(uid, a)
+	// What was assigned before the IPAddress was seen has never been published.
+	all, err := from.engine.IPsByHandle(ctx, uid)
+	if err != nil {
+		return err
+	}
+	for _, al := range all {
+		if al.Address == a {
+			continue
+		}
+		if _, err := from.engine.ReleaseIPs(ctx, ipset.Release{Address: al.Address, Guard: ipset.Guard{Handle: uid, Seq: al.Seq}}); err != nil {
+			return err
 		}
 	}
-	return true, nil
+	return nil
 }
 
-func ownedBy(a *address, c *claim) bool {
-	return slices.ContainsFunc(a.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == c.UID })
+// exists asks the API server whether a claim of that name has that UID.
+func (p *provider) exists(ctx context.Context, k key, uid string) (bool, error) {
+	c, err := live[claim](ctx, p, k)
+	return err == nil && c != nil && string(c.UID) == uid, err
 }
 
 // release takes back the address of a deleted claim: first the IPAddress goes, then the address is free for others, then the
 // claim may go.
-func (p *provider) release(ctx context.Context, k key, c *claim) error {
+func (p *provider) release(ctx context.Context, k key, c *claim, at key) error {
 	if !slices.Contains(c.Finalizers, finalizer) {
-		return nil
-	}
-	resource := p.client.Resource(addresses).Namespace(k.namespace)
-	obj, err := resource.Get(ctx, k.name, metav1.GetOptions{})
-	if err == nil {
-		have, err := decode[address](obj)
-		if err != nil {
+		if have, err := cached[address](p.caches[addresses], k.namespace, k.name); err != nil || have == nil {
 			return err
 		}
-		if ownedBy(have, c) {
-			err := resource.Delete(ctx, k.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &have.UID}})
-			if err != nil && !apierrors.IsNotFound(err) {
-				return err
-			}
+		return p.dropStray(ctx, k)
+	}
+	have, err := live[address](ctx, p, key{addresses, k.namespace, k.name})
+	if err != nil {
+		return err
+	}
+	if have != nil && have.owner() == string(c.UID) {
+		if gone, err := p.remove(ctx, have); err != nil || !gone {
+			return err // the claim is looked at again when the IPAddress has gone
 		}
-	} else if !apierrors.IsNotFound(err) {
+	}
+	engine, err := p.spaceOf(ctx, at)
+	if err != nil {
 		return err
 	}
-	if _, err := p.engine.ReleaseByHandle(ctx, handle(c)); err != nil {
-		return err
+	if engine != nil {
+		if _, err := engine.ReleaseByHandle(ctx, string(c.UID)); err != nil {
+			return err
+		}
 	}
-	err = p.setFinalizer(ctx, k, &c.ObjectMeta, false)
-	if apierrors.IsNotFound(err) {
-		return nil
+	if from, _ := p.inForce(at); from != nil {
+		from.drop(string(c.UID))
+		for _, waiting := range from.woken() {
+			p.queue.Add(waiting)
+		}
 	}
-	return err
+	_, err = p.setFinalizer(ctx, k, &c.ObjectMeta, finalizer, false)
+	return gone(err)
 }
 
-// setStatus writes the status of a claim, if it is another one: a reference to its address, or the reason why it has none.
-func (p *provider) setStatus(ctx context.Context, k key, c *claim, reason, message string) error {
-	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Ready", ObservedGeneration: c.Generation}
+// ready reports whether the status of a claim says that it has its address.
+func (c *claim) ready(name string) bool {
+	return c.Status.AddressRef.Name == name && meta.IsStatusConditionTrue(c.Status.Conditions, "Ready")
+}
+
+// setClaimStatus writes the status of a claim, if it is another one: a reference to its address, or the reason why it has none.
+// Conditions of others stay.
+func (p *provider) setClaimStatus(ctx context.Context, k key, c *claim, reason, message string) error {
+	now := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: c.Generation}
 	status := map[string]any{}
 	if reason == "" {
+		now.Status, now.Reason = metav1.ConditionTrue, "Ready"
 		status["addressRef"] = map[string]any{"name": k.name}
-	} else {
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, message
 	}
-	for _, have := range c.Status.Conditions {
-		if have.Type == ready.Type && have.Status == ready.Status && have.Reason == ready.Reason && (reason != "" || c.Status.AddressRef.Name == k.name) {
-			return nil
-		}
+	conditions := slices.Clone(c.Status.Conditions)
+	if !meta.SetStatusCondition(&conditions, now) && (reason != "" || c.Status.AddressRef.Name == k.name) {
+		return nil
 	}
-	ready.LastTransitionTime = metav1.NewTime(time.Now())
-	status["conditions"] = []metav1.Condition{ready}
-	return p.patch(ctx, k, map[string]any{"metadata": map[string]any{"uid": c.UID}, "status": status}, "status")
+	status["conditions"] = conditions
+	_, err := p.patch(ctx, k, &c.ObjectMeta, map[string]any{"status": status}, "status")
+	return err
 }

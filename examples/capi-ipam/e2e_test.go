@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/netip"
 	"os"
@@ -27,6 +28,8 @@ const (
 	claimsPath    = "/apis/ipam.cluster.x-k8s.io/v1beta2/namespaces/default/ipaddressclaims"
 	addressesPath = "/apis/ipam.cluster.x-k8s.io/v1beta2/namespaces/default/ipaddresses"
 	poolsPath     = "/apis/ipam.ipalloc.dev/v1alpha1/namespaces/default/ippools"
+	globalPath    = "/apis/ipam.ipalloc.dev/v1alpha1/globalippools"
+	clustersPath  = "/apis/cluster.x-k8s.io/v1beta2/namespaces/default/clusters"
 )
 
 // cluster is a real API server with two replicas of the program, which run with the rights in deploy/rbac.yaml.
@@ -47,7 +50,7 @@ func begin(t *testing.T) *cluster {
 	}
 	for file, paths := range map[string][]string{
 		"../../ipset/kubestore/config/crd.yaml": {"/apis/store.ipalloc.dev/v1/storeobjects"},
-		"deploy/crd.yaml":                       {poolsPath}, "testdata/capi.yaml": {claimsPath, addressesPath},
+		"deploy/crd.yaml":                       {poolsPath, globalPath}, "testdata/capi.yaml": {claimsPath, addressesPath, clustersPath},
 	} {
 		if err := c.server.Define(t.Context(), file, paths...); err != nil {
 			t.Fatal(err)
@@ -205,12 +208,38 @@ func (c *cluster) look() view {
 			c.Errorf("%v is given twice", addr)
 		}
 		taken[addr] = true
+		if a.Namespace != "default" {
+			continue
+		}
 		v.addresses[string(a.OwnerReferences[0].UID)] = addr
 		if a.Spec.Prefix != 24 || a.Spec.Gateway != "10.20.0.1" || a.Spec.ClaimRef.Name != a.Name || addr == netip.MustParseAddr("10.20.0.1") {
 			c.Errorf("%+v", a)
 		}
 	}
 	return v
+}
+
+// allocations yields what the store holds in the spaces of all pools.
+func (c *cluster) allocations() iter.Seq[ipset.Allocation] {
+	return func(yield func(ipset.Allocation) bool) {
+		for name, err := range c.engine.Spaces(context.Background()) {
+			if err != nil {
+				c.Fatal(err)
+			}
+			engine, err := c.engine.InSpace(name)
+			if err != nil {
+				c.Fatal(err)
+			}
+			for al, err := range engine.Allocations(context.Background(), netip.Prefix{}) {
+				if err != nil {
+					c.Fatal(err)
+				}
+				if !yield(al) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // settled waits until what there is satisfies ok and the store holds exactly that.
@@ -223,10 +252,7 @@ func (c *cluster) settled(what string, ok func(view) bool) {
 			continue
 		}
 		clear(held)
-		for al, err := range c.engine.Allocations(context.Background(), netip.Prefix{}) {
-			if err != nil {
-				c.Fatal(err)
-			}
+		for al := range c.allocations() {
 			held[al.Handle] = al.Address
 		}
 		if fmt.Sprint(held) == fmt.Sprint(v.addresses) {
@@ -278,9 +304,32 @@ func TestClaims(t *testing.T) {
 	c.unclaim(60, 60)
 	c.settled("room again", func(v view) bool { return v.claims == 100 && v.refs == 100 && v.reasons["Ready"] == 100 })
 
-	// An IPAddress that is deleted by hand comes back with the same address.
+	// An IPAddress that is deleted by hand stays while its claim does, and comes back if its finalizer is taken away.
 	c.request(http.MethodDelete, addressesPath+"/m59", "")
+	c.settled("an address stays", func(v view) bool { return len(v.addresses) == 100 })
+	c.request(http.MethodPatch, addressesPath+"/m59", `{"metadata": {"finalizers": []}}`)
 	c.settled("an address comes back", func(v view) bool { return len(v.addresses) == 100 })
+
+	// Foreign owner references free nothing, and IPAddresses of another namespace take nothing away.
+	c.request(http.MethodPost, "/api/v1/namespaces", "apiVersion: v1\nkind: Namespace\nmetadata: {name: evil}\n")
+	before = c.look()
+	for _, owner := range []string{"apiVersion: v1, kind: ConfigMap, name: x", "apiVersion: ipam.cluster.x-k8s.io/v1beta2, kind: IPAddressClaim, controller: true, name: stray"} {
+		refs := ""
+		for uid := range before.addresses {
+			if refs == "" || !strings.Contains(owner, "controller") { // there is one controller at most
+				refs += "  - {" + owner + ", uid: " + uid + "}\n"
+			}
+		}
+		evil := strings.Replace(addressesPath, "default", "evil", 1)
+		c.request(http.MethodPost, evil, "apiVersion: ipam.cluster.x-k8s.io/v1beta2\nkind: IPAddress\nmetadata:\n  name: stray\n  ownerReferences:\n"+refs+
+			"spec: {address: 10.20.0.7, prefix: 24, claimRef: {name: stray}, poolRef: {apiGroup: ipam.ipalloc.dev, kind: IPPool, name: machines}}\n")
+		for end := time.Now().Add(time.Minute); strings.Contains(c.request(http.MethodGet, evil, ""), `"name":"stray"`); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the IPAddress stays")
+			}
+		}
+	}
+	c.settled("every address is where it was", func(v view) bool { return fmt.Sprint(v.addresses) == fmt.Sprint(before.addresses) })
 
 	// An IPAddress of a claim that is gone, as a replica leaves behind that is killed between two steps, goes.
 	c.request(http.MethodPost, addressesPath, "apiVersion: ipam.cluster.x-k8s.io/v1beta2\nkind: IPAddress\nmetadata:\n  name: gone\n"+
@@ -298,7 +347,42 @@ func TestClaims(t *testing.T) {
 			t.Fatal("the pool stays")
 		}
 	}
-	if pools, err := c.engine.Pools(t.Context()); err != nil || len(pools) != 0 {
-		t.Errorf("%v, %v", pools, err)
+	for name, err := range c.engine.Spaces(t.Context()) {
+		t.Errorf("space %s is left, %v", name, err)
 	}
+}
+
+// Objects that are there before the store keep their addresses: after a move, or with a store that was lost.
+func TestTakeOver(t *testing.T) {
+	c := begin(t)
+	c.request(http.MethodPost, poolsPath, "apiVersion: ipam.ipalloc.dev/v1alpha1\nkind: IPPool\nmetadata: {name: machines}\n"+
+		"spec: {addresses: [10.20.0.10-10.20.0.19], prefix: 24, gateway: 10.20.0.1}\n")
+	c.claim(1, 10)
+	for i, cl := range c.claimsNow() {
+		if i >= 6 {
+			break
+		}
+		c.request(http.MethodPost, addressesPath, fmt.Sprintf("apiVersion: ipam.cluster.x-k8s.io/v1beta2\nkind: IPAddress\nmetadata:\n  name: %s\n"+
+			"  ownerReferences: [{apiVersion: ipam.cluster.x-k8s.io/v1beta2, kind: IPAddressClaim, name: %s, uid: %s, controller: true, blockOwnerDeletion: true}]\n"+
+			"spec: {address: 10.20.0.%d, prefix: 24, gateway: 10.20.0.1, claimRef: {name: %s}, poolRef: {apiGroup: ipam.ipalloc.dev, kind: IPPool, name: machines}}\n",
+			cl.Name, cl.Name, cl.UID, 10+i, cl.Name))
+	}
+	before := c.look()
+	c.start(0)
+	c.start(1)
+	c.settled("10 claims", func(v view) bool { return v.refs == 10 && len(v.addresses) == 10 })
+	for uid, a := range before.addresses {
+		if now := c.look().addresses[uid]; now != a {
+			t.Errorf("%v became %v", a, now)
+		}
+	}
+}
+
+// claimsNow returns the claims of the default namespace.
+func (c *cluster) claimsNow() []claim {
+	var cs struct{ Items []claim }
+	if err := json.Unmarshal([]byte(c.request(http.MethodGet, claimsPath, "")), &cs); err != nil {
+		c.Fatal(err)
+	}
+	return cs.Items
 }

@@ -7,8 +7,7 @@
 // Start as many replicas as you like. They need no leader election: the store decides which of them gives a claim its
 // address, and the others find it given. Stop any of them anywhere; it continues when it is started again.
 //
-// claims.go serves claims, pools.go pools, objects.go has the fields of both; README.md says what a provider for production
-// needs beside.
+// The program is a demonstration; README.md says what it does and where to begin reading.
 package main
 
 import (
@@ -24,7 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
 )
 
@@ -62,10 +60,9 @@ func run(ctx context.Context, kubeconfig, namespace, name string) error {
 	if err != nil {
 		return err
 	}
-	engine, err := ipset.New(s, ipset.Options{})
+	p, err := newProvider(client, s, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		return err
 	}
-	p := &provider{client: client, engine: engine, log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	return p.run(ctx)
 }
