@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -46,42 +45,15 @@ var owner = ipset.Owner{Kind: ipset.Virtual, Name: "vpn"}
 // newEngine returns an engine with the options that all of this program's engines have.
 func newEngine(s store.Store) (*ipset.Engine, error) { return ipset.New(s, ipset.Options{}) }
 
-// tries is how often a transaction is made again that met another one.
-const tries = 20
-
 // change runs f in a transaction, with an engine of its own inside. It repeats the transaction if it met another one.
 func (c *Control) change(ctx context.Context, f func(tx *sql.Tx, e *ipset.Engine) error) error {
-	for try := 1; ; try++ {
-		err := c.once(ctx, f)
-		if err == nil || !sqlstore.Retryable(err) || try == tries {
+	return c.store.InTx(ctx, func(tx *sql.Tx, in store.Store) error {
+		e, err := newEngine(in)
+		if err != nil {
 			return err
 		}
-		select {
-		case <-time.After(time.Duration(try) * 5 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (c *Control) once(ctx context.Context, f func(tx *sql.Tx, e *ipset.Engine) error) error {
-	tx, err := c.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // does nothing after a commit
-	in, err := c.store.WithTx(ctx, tx)
-	if err != nil {
-		return err
-	}
-	e, err := newEngine(in)
-	if err != nil {
-		return err
-	}
-	if err := f(tx, e); err != nil {
-		return err
-	}
-	return tx.Commit()
+		return f(tx, e)
+	})
 }
 
 // AddGroup adds a group of machines and the range of its addresses.

@@ -126,7 +126,7 @@ func (s *Store) repeat(batch []*call, attempt int, err error) bool {
 		return false
 	}
 	made := errors.As(err, new(*uncertain))
-	if !made && stateOf(err).retry && (attempt < attempts || s.d.patient(err)) {
+	if !made && stateOf(err).retry && (attempt < attempts || s.d.patient()) {
 		s.queue.Return(batch)
 		return true
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/sqlstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 
 	_ "modernc.org/sqlite"
 )
@@ -28,11 +29,11 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer db.Close()
-	store, err := sqlstore.Open(ctx, db, sqlstore.Options{})
+	s, err := sqlstore.Open(ctx, db, sqlstore.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	engine, err := ipset.New(store, ipset.Options{})
+	engine, err := ipset.New(s, ipset.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func ExampleOpen() {
 }
 
 // The row of a machine and its address, in one transaction: if the row is refused, the address is free.
-func ExampleStore_WithTx() {
+func ExampleStore_InTx() {
 	dir, err := os.MkdirTemp("", "sqlstore")
 	if err != nil {
 		log.Fatal(err)
@@ -76,27 +77,18 @@ func ExampleStore_WithTx() {
 	}
 
 	enrol := func(row, handle string) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
+		return s.InTx(ctx, func(tx *sql.Tx, in store.Store) error {
+			engine, err := ipset.New(in, ipset.Options{}) // of this transaction alone
+			if err != nil {
+				return err
+			}
+			a, err := engine.Assign(ctx, ipset.HostOwner("control"), handle)
+			if err != nil {
+				return err
+			}
+			_, err = tx.ExecContext(ctx, "INSERT INTO machines VALUES ($1, $2)", row, a.Address.String())
 			return err
-		}
-		defer tx.Rollback() // does nothing after a commit
-		in, err := s.WithTx(ctx, tx)
-		if err != nil {
-			return err
-		}
-		engine, err := ipset.New(in, ipset.Options{}) // of this transaction alone
-		if err != nil {
-			return err
-		}
-		a, err := engine.Assign(ctx, ipset.HostOwner("control"), handle)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO machines VALUES ($1, $2)", row, a.Address.String()); err != nil {
-			return err
-		}
-		return tx.Commit()
+		})
 	}
 	fmt.Println(enrol("laptop", "laptop"))
 	fmt.Println(enrol("laptop", "laptop of another person") != nil)

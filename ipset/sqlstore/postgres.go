@@ -140,7 +140,7 @@ func (postgres) keyIn(column string, n int, keys [][]byte) (string, []any) {
 }
 
 // patient says that a commit gives up in the end.
-func (postgres) patient(error) bool { return false }
+func (postgres) patient() bool { return false }
 
 func (d postgres) transact(s *Store, since uint64, take func() (context.Context, []*call)) ([]result, error) {
 	ctx, calls := take()

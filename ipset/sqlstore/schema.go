@@ -40,8 +40,8 @@ type dialect interface {
 	// of its callers; it is called at most once. since must be a revision of the store's past. An error that is no
 	// *uncertain left no trace.
 	transact(s *Store, since uint64, take func() (context.Context, []*call)) ([]result, error)
-	// patient reports whether a commit waits for as long as its caller does after err.
-	patient(err error) bool
+	// patient reports whether a commit waits for the lock of the store for as long as its caller does.
+	patient() bool
 	// within makes one commit in a transaction of the caller, all or nothing.
 	within(ctx context.Context, s *Store, tx *sql.Tx, ops []store.Op) (result, error)
 	// listen calls wake for each commit of another process until ctx ends; it returns early if it cannot.

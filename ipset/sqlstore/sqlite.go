@@ -94,7 +94,7 @@ func (sqlite) lockStore(live string) string {
 }
 
 // patient says that a commit waits for the lock of the file for as long as its caller does.
-func (sqlite) patient(error) bool { return true }
+func (sqlite) patient() bool { return true }
 
 // transact waits for the lock of the file before it takes the batch, so that all who wait meanwhile share the transaction.
 // Statements are not cut off when ctx ends: they do not wait, and an interrupted one ends its transaction.

@@ -10,8 +10,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// WithTx returns the store inside a transaction of the caller, so that an assignment and other rows are committed together or
-// not at all. Make an engine on it for this transaction, and drop both when it ends:
+// WithTx returns the store inside a transaction that the caller has begun, so that an assignment and other rows are committed
+// together or not at all. [Store.InTx] does the same and repeats the transaction where that is allowed. Make an engine on it for
+// this transaction, and drop both when it ends:
 //
 //	in, err := s.WithTx(ctx, tx)
 //	engine, err := ipset.New(in, ipset.Options{})
@@ -23,8 +24,8 @@ import (
 // what may be rolled back. Engines on s, here and in other processes, notice the commit as they notice each other's.
 //
 // WithTx takes the lock of the store, in one round trip. Until the transaction ends, every other commit to the store waits,
-// and reads show the state before it; a goroutine that waits for such a commit before it ends the transaction waits for
-// itself. Take locks of your own in the same order relative to WithTx in all transactions. On SQLite begin the transaction
+// and reads show the state before it; waiting for such a commit inside the transaction deadlocks unless its
+// context ends. Take locks of your own in the same order relative to WithTx in all transactions. On SQLite begin the transaction
 // with _txlock=immediate, or call WithTx before anything else is read: a transaction that reads first and writes later fails
 // if another one wrote meanwhile. On PostgreSQL every isolation level will do; at repeatable read and above, call it first for
 // the same reason.
@@ -39,6 +40,15 @@ import (
 //
 // Errors: ipalloc.ErrMismatch if the transaction is on a database that does not hold the store; [Retryable] ones.
 func (s *Store) WithTx(ctx context.Context, tx *sql.Tx) (store.Store, error) {
+	in, err := s.begin(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+// begin takes the lock of the store for a transaction.
+func (s *Store) begin(ctx context.Context, tx *sql.Tx) (*inTx, error) {
 	err := s.usable()
 	if err == nil {
 		_, err = s.lock(ctx, tx, s.high.Load())
@@ -51,9 +61,10 @@ func (s *Store) WithTx(ctx context.Context, tx *sql.Tx) (store.Store, error) {
 
 // inTx is a store in a transaction. Statements of one transaction run one at a time.
 type inTx struct {
-	s  *Store
-	tx *sql.Tx
-	mu sync.Mutex
+	s   *Store
+	tx  *sql.Tx
+	mu  sync.Mutex
+	err error // the first one of the database
 }
 
 // Get implements [store.Store].
@@ -61,7 +72,7 @@ func (t *inTx) Get(ctx context.Context, dst []store.Record, keys ...string) ([]s
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	dst, _, err := t.s.get(ctx, t.tx, 0, dst, keys)
-	return dst, t.s.failure(ctx, "get", err)
+	return dst, t.failed(ctx, "get", err)
 }
 
 // List implements [store.Store].
@@ -69,7 +80,7 @@ func (t *inTx) List(ctx context.Context, r store.Range) ([]store.Record, uint64,
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	recs, rev, err := t.s.list(ctx, t.tx, 0, r)
-	return recs, rev, t.s.failure(ctx, "list", err)
+	return recs, rev, t.failed(ctx, "list", err)
 }
 
 // Commit implements [store.Store].
@@ -85,7 +96,7 @@ func (t *inTx) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	res, err := t.s.d.within(ctx, t.s, t.tx, ops)
 	switch {
 	case err != nil:
-		return 0, t.s.failure(ctx, "commit", err)
+		return 0, t.failed(ctx, "commit", err)
 	case res.conflict > 0:
 		return 0, store.Conflict("sqlstore", ops[res.conflict-1].Key)
 	}

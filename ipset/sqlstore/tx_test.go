@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -179,6 +182,97 @@ func TestWithTxAtOnce(t *testing.T) {
 		}
 		wg.Wait()
 		verify(t, s, db, e, 4*6)
+	})
+}
+
+// InTx repeats what met another transaction, carries the errors of the engine and of the caller, and leaves nothing after one.
+func TestInTx(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		db := reopen()
+		s, e := machines(t, db)
+		mine := errors.New("mine")
+		calls := 0
+		enrol := func(name string, result func(in store.Store) error) error {
+			return s.InTx(t.Context(), func(tx *sql.Tx, in store.Store) error {
+				calls++
+				a, err := newEngine(t, in).Assign(t.Context(), ipset.HostOwner("control"), name)
+				if err == nil {
+					_, err = tx.ExecContext(t.Context(), "INSERT INTO machines VALUES ($1, $2)", name, a.Address.String())
+				}
+				return errors.Join(err, result(in))
+			})
+		}
+		for i := range 3 {
+			if err := enrol(fmt.Sprint("made", i), func(store.Store) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := enrol("dropped", func(store.Store) error { return mine }); !errors.Is(err, mine) {
+			t.Errorf("an error of the caller: %v", err)
+		}
+		func() {
+			defer func() { _ = recover() }()
+			_ = enrol("panics", func(store.Store) error { panic("mine") })
+		}()
+		if calls != 5 {
+			t.Errorf("%d calls for 5 transactions", calls)
+		}
+		calls = 0
+		if err := enrol("again", func(store.Store) error {
+			if calls < 3 {
+				return &pgconn.PgError{Code: "40001", SeverityUnlocalized: "ERROR"}
+			}
+			return nil
+		}); err != nil || calls != 3 {
+			t.Errorf("after %d calls: %v", calls, err)
+		}
+		if err := enrol("late", func(store.Store) error { calls++; return context.DeadlineExceeded }); !errors.Is(err, context.DeadlineExceeded) || calls != 5 {
+			t.Errorf("a deadline of the caller: %v after %d calls", err, calls)
+		}
+		verify(t, s, db, e, 4)
+	})
+}
+
+// An error of the store that the function drops rolls the transaction back all the same.
+func TestInTxCarriesErrors(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		s := openIn(t, reopen(), Options{})
+		err := s.InTx(t.Context(), func(_ *sql.Tx, in store.Store) error {
+			put(t, in, "a", "")
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := in.Get(ctx, nil, "a"); err == nil {
+				t.Error("a read after the end of its context")
+			}
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if rec := get(t, s, "a"); rec.Rev != 0 {
+			t.Errorf("committed: %+v", rec)
+		}
+	})
+}
+
+// A commit inside whose context has ended says so, and writes nothing.
+func TestInTxEndedContext(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		db := reopen()
+		s := openIn(t, db, Options{})
+		tx := begin(t, db)
+		in, err := s.WithTx(t.Context(), tx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := in.Commit(ctx, []store.Op{{Kind: store.Put, Key: "a"}}); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if rec := get(t, in, "a"); rec.Rev != 0 {
+			t.Errorf("written: %+v", rec)
+		}
 	})
 }
 
