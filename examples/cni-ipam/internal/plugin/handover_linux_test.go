@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,64 +57,6 @@ func TestLateCallsOfTheOriginal(t *testing.T) {
 		}
 		if got := mine.holders(fmt.Sprint("net", i), 24); !maps.Equal(got, told) {
 			t.Errorf("%s: %v are held, and the callers were told %v", call.verb, got, told)
-		}
-	}
-}
-
-// holders returns the one address, with a length, that each container of a network holds.
-func (n *node) holders(network string, bits int) map[string]string {
-	n.Helper()
-	got := map[string]string{}
-	for _, h := range n.state(network).Holdings {
-		got[h.Attachment.Container] = netip.PrefixFrom(h.Addresses[0], bits).String()
-	}
-	return got
-}
-
-// handoverStorm is what the callers of both plugins were told.
-type handoverStorm struct {
-	*testing.T
-	mu   sync.Mutex
-	told map[string]string // the address of each container; empty if the answer is unknown
-}
-
-// call makes one call of a container and notes the answer.
-func (s *handoverStorm) call(n *node, verb, container, conf string) {
-	i := invocation{verb: verb, container: container, ifname: "eth0", conf: conf}
-	a, _ := n.start(i, time.Hour)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case a.code == exitKilled:
-		s.told[container] = ""
-	case a.code != 0 && !strings.Contains(a.stdout, "is a directory") && a.failure().Code != 11:
-		s.Errorf("%s: %d %s", i, a.code, a.stdout)
-	case a.code != 0: // nothing has changed
-	case verb == "ADD":
-		s.told[container] = a.addresses(s)[0]
-	default:
-		delete(s.told, container)
-	}
-}
-
-// compare verifies that what is held is what the callers were told.
-func (s *handoverStorm) compare(held map[string]string) {
-	s.Helper()
-	seen := map[string]string{}
-	for container, address := range s.told {
-		if address == "" {
-			continue
-		}
-		if other, twice := seen[address]; twice {
-			s.Errorf("%s was given to %s and %s", address, container, other)
-		}
-		if seen[address] = container; held[container] != address {
-			s.Errorf("%s was told %s, and %q is held", container, address, held[container])
-		}
-	}
-	for container, address := range held {
-		if _, known := s.told[container]; !known {
-			s.Errorf("%s leaked: %s was released", address, container)
 		}
 	}
 }

@@ -137,43 +137,54 @@ func parseHolder(content string) hostlocal.Attachment {
 	return hostlocal.Attachment{Container: container, Interface: ifname}
 }
 
-// writeLegacy writes a state as host-local would have it. Files that are there with the same content stay, and empty ones are
-// filled: they are from a call that was killed.
-func writeLegacy(dir string, state hostlocal.State) error {
-	put := func(name, content string) error {
-		path := dir + "/" + name
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if errors.Is(err, fs.ErrExist) {
-			have, err := os.ReadFile(path)
-			switch {
-			case err != nil || string(have) == content:
-				return err
-			case len(have) > 0:
-				return fmt.Errorf("%s is there with another content", path)
-			}
-			return os.WriteFile(path, []byte(content), 0o600)
-		}
-		if err != nil {
-			return err
-		}
-		_, err = f.WriteString(content)
-		return errors.Join(err, f.Close())
-	}
+// legacyFiles calls do for each file that host-local would have of a state.
+func legacyFiles(state hostlocal.State, do func(name, content string) error) error {
 	for _, h := range state.Holdings {
 		content := h.Attachment.Container
 		if h.Attachment.Interface != "" {
 			content += lineBreak + h.Attachment.Interface
 		}
 		for _, a := range h.Addresses {
-			if err := put(fileName(a), content); err != nil {
+			if err := do(fileName(a), content); err != nil {
 				return err
 			}
 		}
 	}
 	for set, a := range state.Cursors {
-		if err := put(cursorPrefix+strconv.Itoa(set), a.String()); err != nil {
+		if err := do(cursorPrefix+strconv.Itoa(set), a.String()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// inTheWay returns an error if a file is there with another content, and whether it is there
+// with this one. An empty file is from a call that was killed.
+func inTheWay(path, content string) (done bool, err error) {
+	have, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err == nil && len(have) > 0 && string(have) != content:
+		return false, fmt.Errorf("%s is there with another content: see \"the file stays where it is\" in the log, and remove the one that is wrong", path)
+	}
+	return err == nil && len(have) > 0, err
+}
+
+// checkLegacy returns an error if a file that writeLegacy would write is there with another content.
+func checkLegacy(dir string, state hostlocal.State) error {
+	return legacyFiles(state, func(name, content string) error {
+		_, err := inTheWay(dir+"/"+name, content)
+		return err
+	})
+}
+
+// writeLegacy writes a state as host-local would have it. Files that are there with the same content stay.
+func writeLegacy(dir string, state hostlocal.State) error {
+	return legacyFiles(state, func(name, content string) error {
+		if done, err := inTheWay(dir+"/"+name, content); err != nil || done {
+			return err
+		}
+		return os.WriteFile(dir+"/"+name, []byte(content), 0o600)
+	})
 }

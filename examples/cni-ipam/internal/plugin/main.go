@@ -52,5 +52,6 @@ func printError(err *types.Error) {
 
 // logf writes a line to stderr, which is where a plugin's log goes.
 func logf(format string, a ...any) {
-	fmt.Fprintln(os.Stderr, "cni-ipam: "+strings.TrimSuffix(fmt.Sprintf(format, a...), "\n"))
+	text := strings.TrimSuffix(fmt.Sprintf(format, a...), "\n")
+	fmt.Fprintln(os.Stderr, "cni-ipam: "+printable(strings.ReplaceAll(text, "\n", "; ")))
 }

@@ -328,6 +328,55 @@ func TestWhereabouts(t *testing.T) {
 	n.must(invocation{verb: "DEL", container: "id-a", ifname: "net1", conf: one})
 	n.must(invocation{verb: "DEL", container: "id-b", ifname: "net1", conf: one}) // which was recorded without interface
 	held("id-c", "new2")
+	// What no node added goes by a list of all nodes.
+	keep := filepath.Join(t.TempDir(), "keep")
+	n.put(keep, "new2\n")
+	n.says("", "gc", "-conf", n.confFile(one), "-keep", keep)
+	held("id-c", "new2")
+	n.says("would release", "gc", "-n", "-imported", "-conf", n.confFile(one), "-keep", keep)
+	n.says("of id-c/net2", "gc", "-imported", "-conf", n.confFile(one), "-keep", keep)
+	held("new2")
+}
+
+// TestDamagedMove: a damaged state is not moved into the store while what it held may be alive,
+// and does not stop the network after the next boot.
+func TestDamagedMove(t *testing.T) {
+	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	n := sharedNode(t)
+	boot := filepath.Join(n.dir, "boot_id")
+	n.put(boot, "one")
+	keys := one24 + `,"bootIDFile":"%DIR%/boot_id"`
+	n.must(add1("a", conf("net", keys)))
+	n.must(add1("a2", conf("net", keys))) // the second call notes the boot
+	n.damage(filepath.Join(n.dir, "net", stateName), "garbage")
+	shared := conf("net", keys+","+storeKeys(cluster, "n", nil))
+	n.fails(add1("b", shared), 5, "cni-ipam repair net")
+	n.fails(del1("a", shared), 5, "cni-ipam repair net")
+	n.put(boot, "two")
+	if a := n.must(del1("a", shared)); !strings.Contains(a.stderr, "is lost and set aside") {
+		t.Error(a.stderr)
+	}
+	n.first("b", shared)
+	n.says("net: ok, 1 attachments", "check", "-conf", n.confFile(shared))
+}
+
+// TestWhereaboutsRanges: what whereabouts makes of a range whose ends are odd.
+func TestWhereaboutsRanges(t *testing.T) {
+	for _, c := range []struct {
+		r    whereaboutsRange
+		want string
+	}{
+		{whereaboutsRange{Range: "10.0.0.0/28", Start: "10.0.0.9", End: "10.0.0.3"}, "10.0.0.9-10.0.0.14"},
+		{whereaboutsRange{Range: "10.0.0.0/28", End: "10.0.1.3"}, "10.0.0.1-10.0.0.14"},
+		{whereaboutsRange{Range: "10.0.0.5-10.0.0.7/28"}, "10.0.0.5-10.0.0.7"},
+		{whereaboutsRange{Range: "10.0.1.5-10.0.0.7/28"}, "10.0.1.5 is not in 10.0.0.0/28"},
+		{whereaboutsRange{Range: "x-10.0.0.7/28"}, "x is not in 10.0.0.0/28"},
+	} {
+		set, err := c.r.set(netip.Addr{})
+		if got := set.String(); err == nil && got != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %s, %v, want %s", c.r, got, err, c.want)
+		}
+	}
 }
 
 // sharedStorm is what the runtimes of three nodes know.

@@ -192,8 +192,15 @@ func (s *state) openStore() (*boltstore.Store, error) {
 	return boltstore.Open(s.ctx, path, opts)
 }
 
-// setAside gives the state file another name and returns it.
+// setAside gives the state file another name and returns it. The last one that was set aside
+// stays, older ones go.
 func (p place) setAside() (string, error) {
+	older, _ := filepath.Glob(p.file(stateName) + ".damaged-*") // in the order of their times
+	for _, path := range older[:max(0, len(older)-1)] {
+		if err := os.Remove(path); err != nil {
+			logf("%v", err)
+		}
+	}
 	aside := fmt.Sprintf("%s.damaged-%s", p.file(stateName), time.Now().UTC().Format("20060102T150405.000Z"))
 	return aside, os.Rename(p.file(stateName), aside)
 }

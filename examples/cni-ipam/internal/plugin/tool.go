@@ -32,17 +32,21 @@ show, check, gc, free, import and export take it.
                    give networks back to host-local, as files in its form; until an import,
                    this plugin leaves them alone. With -conf FILE, end the sharing on this
                    node, which must hold nothing in the store
-  gc     [-n] -keep FILE [NETWORK...]
+  gc     [-n] [-imported] -keep FILE [NETWORK...]
                    release the attachments of containers that are not in FILE, one id a line;
                    "-" is standard input. Only attachments that were held before FILE was read
-                   are released
+                   are released. Of a shared network, those that this node added; with -imported
+                   those of no node, and FILE lists the containers of all nodes
   free   [-n] NETWORK ADDRESS|CONTAINER
                    release the attachment that holds an address, or those of a container
-  repair [-n] NETWORK...
-                   save what can be read of a damaged state into a new file
+  repair [-n] [-lost] NETWORK...
+                   save what can be read of a damaged state into a new file; with -lost, begin
+                   anew if that is nothing
   install [-every TIME] [-name PLUGIN] DIR
                    put this program into DIR under the name of PLUGIN, by default host-local, and
                    keep what was there as PLUGIN.original; -every looks again, until it is stopped
+  uninstall [-every TIME] [-name PLUGIN] DIR
+                   give all networks back, and put PLUGIN.original in its place again
   version
 
 Each takes -data-dir DIR, by default %s. Without NETWORK, all networks in DIR.
@@ -54,6 +58,8 @@ type word struct {
 	dataDir   string
 	dryRun    bool
 	finish    bool
+	imported  bool
+	lost      bool
 	json      bool
 	container string
 	address   string
@@ -71,7 +77,8 @@ type word struct {
 // words are what a person may call.
 var words = map[string]func(*word, []string) error{
 	"show": (*word).show, "check": each((*word).check), "export": each((*word).export), "import": each((*word).takeOver),
-	"gc": (*word).gc, "free": (*word).free, "repair": (*word).repair, "version": (*word).version, "install": (*word).installing,
+	"gc": (*word).gc, "free": (*word).free, "repair": (*word).repair, "version": (*word).version,
+	"install": repeated((*word).install), "uninstall": repeated((*word).uninstall),
 }
 
 // tool carries out a word and returns the exit status: 2 if it is none, 1 if it fails.
@@ -98,10 +105,14 @@ func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fallthrough
 	case "export", "free", "repair":
 		flags.BoolVar(&w.dryRun, "n", false, "")
+		if w.name == "repair" {
+			flags.BoolVar(&w.lost, "lost", false, "")
+		}
 	case "gc":
 		flags.BoolVar(&w.dryRun, "n", false, "")
 		flags.StringVar(&w.keep, "keep", "", "")
-	case "install":
+		flags.BoolVar(&w.imported, "imported", false, "")
+	case "install", "uninstall":
 		flags.DurationVar(&w.every, "every", 0, "")
 		flags.StringVar(&w.as, "name", "host-local", "")
 	case "show":
@@ -214,7 +225,7 @@ func (w *word) networks() (names []string, err error) {
 // place returns where a network is, for a word that changes it.
 func (w *word) place(name string) place {
 	if w.conf != nil {
-		return place{dir: w.conf.dir(), network: w.conf.Name, shared: w.conf.shared, tool: true}
+		return place{dir: w.conf.dir(), network: w.conf.Name, shared: w.conf.shared, tool: true, foreign: w.imported}
 	}
 	return place{dir: filepath.Join(w.dataDir, name), network: name, tool: true}
 }
@@ -261,6 +272,9 @@ func (w *word) export(name string) error {
 	if w.dryRun {
 		v, err := p.look(false)
 		if err == nil {
+			err = checkLegacy(p.dir, v.state)
+		}
+		if err == nil {
 			fmt.Fprintf(w.stdout, "%s: would write back %d attachments\n", name, len(v.state.Holdings))
 		}
 		return err
@@ -272,7 +286,9 @@ func (w *word) export(name string) error {
 		s, err = p.open()
 	case err == nil:
 		marker := "This network was given back to host-local. \"cni-ipam import\" takes it over again.\n"
-		err = os.WriteFile(s.file(exportedName), []byte(marker), 0o600)
+		if err = s.checkExport(); err == nil {
+			err = os.WriteFile(s.file(exportedName), []byte(marker), 0o600)
+		}
 	}
 	if errors.Is(err, errNothing) { // written back, but for the guard perhaps
 		fmt.Fprintf(w.stdout, "%s: this plugin does not have it\n", name)
@@ -303,6 +319,15 @@ func (w *word) leave(p place) error {
 	}
 	if err = errors.Join(s.leave(), s.close()); err == nil {
 		fmt.Fprintf(w.stdout, "%s: this node shares it no longer\n", p.network)
+	}
+	return err
+}
+
+// checkExport looks for what would stop an export, before the marker stops this plugin.
+func (s *state) checkExport() error {
+	all, err := s.engine.Export(s.ctx)
+	if err == nil {
+		err = checkLegacy(s.dir, all)
 	}
 	return err
 }

@@ -122,6 +122,9 @@ func (w whereaboutsRange) set(gateway netip.Addr) (hostlocal.RangeSet, error) {
 		return nil, badConf("invalid CIDR %s: %v", w.Range, err)
 	}
 	p = p.Masked()
+	if a, err := netip.ParseAddr(strings.TrimSpace(start)); strings.Contains(w.Range, "-") && (err != nil || !p.Contains(a)) {
+		return nil, badConf("range %s: %s is not in %s", w.Range, start, p)
+	}
 	if p.Bits() > p.Addr().BitLen()-2 {
 		return nil, badConf("range %s: too small to allocate from", w.Range)
 	}
@@ -137,8 +140,8 @@ func (w whereaboutsRange) set(gateway netip.Addr) (hostlocal.RangeSet, error) {
 			*e.at = a
 		}
 	}
-	if r.End.Less(r.Start) {
-		return nil, badConf("range %s: %s is after %s", w.Range, r.Start, r.End)
+	if r.End.Less(r.Start) { // an end before the start has no meaning there
+		r.End = lastOf(p).Prev()
 	}
 	var spans []span
 	for _, text := range w.Exclude {

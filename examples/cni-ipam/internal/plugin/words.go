@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
@@ -59,15 +60,26 @@ func (w *word) show(names []string) error {
 		}
 		for _, h := range n.Holdings {
 			for _, a := range h.Addresses {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s", n.Network, a, h.Container, h.Interface, h.By)
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s", n.Network, a, printable(h.Container), printable(h.Interface), h.By)
 				if h.Scope != "" {
-					fmt.Fprintf(table, "\t%s", h.Scope)
+					fmt.Fprintf(table, "\t%s", printable(h.Scope))
 				}
 				fmt.Fprintln(table)
 			}
 		}
 	}
 	return errors.Join(err, table.Flush())
+}
+
+// printable replaces what a terminal would obey: a name comes from a file that another
+// program wrote.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
 }
 
 // list returns the holdings of a network that are asked for.
@@ -100,6 +112,9 @@ func (w *word) list(name string, v view) shown {
 // attachment that is made while the list is made must not be released: so the snapshot
 // comes first.
 func (w *word) gc(names []string) error {
+	if w.imported && w.conf == nil {
+		return errors.New("-imported concerns a shared network: name its configuration by -conf FILE")
+	}
 	if w.keep == "" {
 		return errors.New("gc needs -keep FILE, the ids of the containers that are alive")
 	}
@@ -166,7 +181,7 @@ func (w *word) readKeep() (ids []string, err error) {
 func (w *word) release(name string, gone []hostlocal.Holding) error {
 	if w.dryRun || len(gone) == 0 {
 		for _, h := range gone {
-			fmt.Fprintf(w.stdout, "%s: would release %s of %s\n", name, joinAddrs(h.Addresses), h.Attachment)
+			fmt.Fprintf(w.stdout, "%s: would release %s of %s\n", name, joinAddrs(h.Addresses), printable(h.Attachment.String()))
 		}
 		return nil
 	}
@@ -179,7 +194,7 @@ func (w *word) release(name string, gone []hostlocal.Holding) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(w.stdout, "%s: released %s of %s\n", name, joinAddrs(freed), h.Attachment)
+			fmt.Fprintf(w.stdout, "%s: released %s of %s\n", name, joinAddrs(freed), printable(h.Attachment.String()))
 		}
 		return nil
 	})
@@ -243,10 +258,14 @@ func (w *word) repairOne(name string) error {
 		}
 	}
 	found, err := boltstore.Salvage(ctx, p.file(stateName), saved)
-	if err != nil {
-		return err
+	var all hostlocal.State
+	var lost int
+	if err == nil {
+		all, lost, err = recovered(ctx, name, saved)
+	} else if w.lost && !errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(w.stdout, "%s: %v\n", name, err)
+		err = nil
 	}
-	all, lost, err := recovered(ctx, name, saved)
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,12 @@ package plugin
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -155,9 +158,141 @@ func TestInstall(t *testing.T) {
 	if a := n.word("install", filepath.Join(n.dir, "none")); a.code != 1 {
 		t.Error(a)
 	}
-	if entries, err := os.ReadDir(n.dir); err != nil || len(entries) != 2 {
+	if entries, err := os.ReadDir(n.dir); err != nil || len(entries) != 3 {
 		t.Error(entries, err)
 	}
+}
+
+// TestInstallKnowsItsVersions: an older version of this plugin is not kept as the original, an
+// original that a person swapped back is left alone by the word that looks again, and a look
+// at what is installed already takes little memory.
+func TestInstallKnowsItsVersions(t *testing.T) {
+	n := newNode(t, ours(t))
+	bin, image := filepath.Join(n.dir, "bin"), filepath.Join(n.dir, "image")
+	for _, dir := range []string{bin, image} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program, err := os.ReadFile(n.bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dest := filepath.Join(bin, "host-local")
+	version := func(v string) *node {
+		t.Helper()
+		path := filepath.Join(image, v)
+		if err := os.WriteFile(path, append(slices.Clone(program), v...), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return &node{TB: t, dir: n.dir, bin: path}
+	}
+	installs := func(v string, args ...string) {
+		t.Helper()
+		m := version(v)
+		out, err := m.command(nil, append(append([]string{"install"}, args...), bin)...).CombinedOutput()
+		if b, _ := os.ReadFile(dest); err != nil || !strings.HasSuffix(string(b), v) {
+			t.Fatalf("%s: %s %v", v, out, err)
+		}
+	}
+	content := func(path, want string) {
+		t.Helper()
+		if b, err := os.ReadFile(path); string(b) != want || (err != nil) != (want == "") {
+			t.Fatalf("%s: %d bytes, %v, want %q", path, len(b), err, want)
+		}
+	}
+	// No host-local at first; then another installer brings it, and then a person swaps back.
+	installs("v1")
+	installs("v2")
+	content(dest+originalSuffix, "")
+	n.put(dest+".x", "the original")
+	if err := os.Rename(dest+".x", dest); err != nil {
+		t.Fatal(err)
+	}
+	installs("v3")
+	content(dest+originalSuffix, "the original")
+	installs("v4")
+	content(dest+originalSuffix, "the original")
+	if err := os.Rename(dest+originalSuffix, dest); err != nil {
+		t.Fatal(err)
+	}
+	w := word{as: "host-local", stdout: io.Discard, every: 1}
+	if err := w.install([]string{bin}); !errors.Is(err, errSwappedBack) {
+		t.Fatal(err)
+	}
+	content(dest, "the original")
+	installs("v5")
+	content(dest+originalSuffix, "the original")
+
+	if err := w.install([]string{bin}); err != nil { // the program of the test
+		t.Fatal(err)
+	}
+	if heap := allocated(func() { err = w.install([]string{bin}) }); err != nil || heap > 1<<20 {
+		t.Errorf("a look took %d bytes, %v", heap, err)
+	}
+}
+
+// allocated returns how many bytes a function allocates.
+func allocated(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// TestExportLooksFirst: what would stop an export in the middle stops it before it begins.
+func TestExportLooksFirst(t *testing.T) {
+	n := newNode(t, ours(t))
+	c := conf("net", one24)
+	n.must(add1("a", c))
+	twice := filepath.Join(n.dir, "net", "10.1.2.2")
+	n.put(twice, "thief\r\neth0")
+	n.must(add1("b", c))
+	for _, args := range [][]string{{"export", "-n"}, {"export"}, {"export"}} {
+		if a := n.word(args...); a.code != 1 || !strings.Contains(a.stderr, "10.1.2.2 is there with another content") {
+			t.Fatalf("%v: %+v", args, a)
+		}
+		n.must(del1("nobody", c)) // this plugin still serves it
+	}
+	if err := os.Remove(twice); err != nil {
+		t.Fatal(err)
+	}
+	n.mustWord("net: wrote back 2 attachments\n", "export")
+}
+
+// TestPrintable: what a person reads has nothing that a terminal obeys.
+func TestPrintable(t *testing.T) {
+	n := newNode(t, ours(t))
+	if err := os.Mkdir(filepath.Join(n.dir, "net"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.put(filepath.Join(n.dir, "net", "10.1.2.2"), "a\x1b[2J\u009b\u202e\r\neth\x07")
+	want := "net  10.1.2.2  a?[2J??  eth?  "
+	n.mustWord(want+"host-local\n", "show")
+	if a := n.must(add1("b", conf("net", one24))); strings.ContainsAny(a.stderr, "\x1b\x07") {
+		t.Errorf("%q", a.stderr)
+	}
+	if a := n.word("show"); !strings.Contains(a.stdout, want+"cni-ipam\n") {
+		t.Errorf("%q", a.stdout)
+	}
+	if a := n.word("free", "net", "10.1.2.2"); a.stdout != "net: released 10.1.2.2 of a?[2J??/eth?\n" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestRepairOfNothing: a state in which nothing can be read is given up only by a flag.
+func TestRepairOfNothing(t *testing.T) {
+	n := newNode(t, ours(t))
+	n.must(add1("a", conf("net", one24)))
+	n.damage(filepath.Join(n.dir, "net", stateName), "garbage")
+	if a := n.word("repair", "net"); a.code != 1 {
+		t.Fatal(a)
+	}
+	if a := n.word("repair", "-lost", "net"); a.code != 0 || !strings.Contains(a.stdout, "saved 0 attachments") || !strings.Contains(a.stdout, "some addresses may be free that a container uses") {
+		t.Fatal(a)
+	}
+	n.must(add1("b", conf("net", one24)))
 }
 
 // TestFlagsAnywhere: a flag counts wherever it stands, and a name that is wrong is found
