@@ -78,7 +78,7 @@ func (a *Allocator) Repair(ctx context.Context) (*Report, error) {
 			}
 		}
 		for _, fix := range c.fixes {
-			if err = c.apply(ctx, a.store, fix); err != nil {
+			if err = c.apply(ctx, a, fix); err != nil {
 				break
 			}
 		}
@@ -260,7 +260,7 @@ func (c *checker) compare() {
 // apply restores one record. The commit verifies what it follows from: for an index entry
 // the holding, for a page those below it. Its slots are what they were, because whoever
 // changes one writes the page.
-func (c *checker) apply(ctx context.Context, db store.Store, key string) error {
+func (c *checker) apply(ctx context.Context, a *Allocator, key string) error {
 	op := store.Op{Kind: store.Put, Key: key, Value: c.want[key], Expect: c.have[key].Rev}
 	if op.Value == "" {
 		op.Kind = store.Delete
@@ -275,7 +275,7 @@ func (c *checker) apply(ctx context.Context, db store.Store, key string) error {
 			}
 		}
 	} else if from := c.from[key]; from != "" {
-		recs, err := db.Get(ctx, nil, from)
+		recs, err := a.store.Get(ctx, nil, from)
 		if err != nil {
 			return err
 		}
@@ -284,11 +284,15 @@ func (c *checker) apply(ctx context.Context, db store.Store, key string) error {
 		}
 		ops = append(ops, store.Op{Key: from, Expect: recs[0].Rev})
 	}
-	rev, err := db.Commit(ctx, ops)
-	if err == nil {
-		rec := c.have[key]
-		rec.Rev = rev
-		c.have[key] = rec
+	if err := a.run.Write(ctx, ops); err != nil {
+		return err
 	}
-	return err
+	recs, err := a.store.Get(ctx, nil, key)
+	if err != nil {
+		return err
+	}
+	if c.have[key] = recs[0]; recs[0].Value != c.want[key] {
+		return store.Conflict(pkg, key)
+	}
+	return nil
 }

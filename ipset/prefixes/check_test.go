@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
@@ -181,5 +182,65 @@ func TestStrayPage(t *testing.T) {
 	}
 	if h, err := a.Allocate(ctx, Request{Pool: pool, Owner: "new", Bits: 32}); err != nil || h.Prefix.String() != "10.0.0.1/32" {
 		t.Errorf("after Repair: %v, %v", h, err)
+	}
+}
+
+// TestReport: each kind of problem is found, alone, with the key of its record and its prefix, and the report counts what there is.
+// What is damaged or in two places stops Repair, which changes nothing then; what follows from the holdings is restored.
+func TestReport(t *testing.T) {
+	p := netip.MustParsePrefix
+	whole, _ := furnished(t)
+	want := fmt.Sprint(records(t, whole))
+	holding := func(at, pool netip.Prefix, above string) string {
+		return string((&record{Holding: Holding{Prefix: at, Owner: "other", Pool: pool}, above: above}).append(nil))
+	}
+	in20 := tree{pool: p("10.0.0.0/20")}.root().key()
+	for name, c := range map[string]struct {
+		key, value string
+		remove     bool
+		problems   []Problem
+		holdings   int
+		mends      bool
+	}{
+		"nothing":            {key: "Z", holdings: 10, mends: true},
+		"roots":              {key: keyRoots, value: "\x01", problems: []Problem{}, holdings: 10},
+		"holding":            {key: holdingKey(p("10.0.0.0/32")), value: "\x01", problems: []Problem{{Damaged, holdingKey(p("10.0.0.0/32")), p("10.0.0.0/32")}}, holdings: 9},
+		"unknown key":        {key: "Xz", problems: []Problem{{Damaged, "Xz", netip.Prefix{}}}, holdings: 10},
+		"no pool":            {key: holdingKey(p("10.64.0.0/25")), value: holding(p("10.64.0.0/25"), p("10.0.0.0/8"), "\x08"), problems: []Problem{{NoPool, holdingKey(p("10.64.0.0/25")), p("10.64.0.0/25")}}, holdings: 11},
+		"another pool":       {key: holdingKey(p("11.0.0.0/16")), value: holding(p("11.0.0.0/16"), p("11.0.0.0/8"), "\x08"), problems: []Problem{{NoPool, holdingKey(p("11.0.0.0/16")), p("11.0.0.0/16")}}, holdings: 11},
+		"overlapping inside": {key: holdingKey(p("10.0.0.128/26")), value: holding(p("10.0.0.128/26"), p("10.0.0.0/20"), "\x08\x10\x14"), problems: []Problem{{Overlapping, holdingKey(p("10.0.0.128/26")), p("10.0.0.128/26")}}, holdings: 11},
+		"stale":              {key: ownerKey("nobody", p("10.0.0.0/32")), value: "\x14", problems: []Problem{{StaleIndex, ownerKey("nobody", p("10.0.0.0/32")), p("10.0.0.0/32")}}, holdings: 10, mends: true},
+		"missing":            {key: ownerKey("owner2", p("10.0.0.0/32")), remove: true, problems: []Problem{{MissingIndex, ownerKey("owner2", p("10.0.0.0/32")), p("10.0.0.0/32")}}, holdings: 10, mends: true},
+		"wrong":              {key: ownerKey("owner2", p("10.0.0.0/32")), value: "\x08", problems: []Problem{{MissingIndex, ownerKey("owner2", p("10.0.0.0/32")), p("10.0.0.0/32")}}, holdings: 10, mends: true},
+		"page":               {key: in20, remove: true, problems: []Problem{{WrongPage, in20, p("10.0.0.0/20")}}, holdings: 10, mends: true},
+	} {
+		s, a := furnished(t)
+		op := store.Op{Kind: store.Put, Key: c.key, Value: c.value, Expect: store.AnyRevision}
+		if c.remove {
+			op.Kind = store.Delete
+		}
+		if _, err := s.Commit(t.Context(), []store.Op{op}); err != nil {
+			t.Fatal(err)
+		}
+		damaged := fmt.Sprint(records(t, s))
+		rep, err := a.Check(t.Context())
+		if err != nil || rep.Holdings != c.holdings || name != "roots" && rep.Pools != 2 {
+			t.Fatalf("%s: %+v, %v", name, rep, err)
+		}
+		// What a holding adds to the index and to the pages is missing, too.
+		got := slices.DeleteFunc(slices.Clone(rep.Problems), func(p Problem) bool {
+			return !c.mends && (p.Kind == MissingIndex || p.Kind == WrongPage || p.Kind == StaleIndex || name == "roots")
+		})
+		if !slices.Equal(got, c.problems) && len(got)+len(c.problems) > 0 {
+			t.Errorf("%s: %v, want %v", name, got, c.problems)
+		}
+		_, err = a.Repair(t.Context())
+		after := fmt.Sprint(records(t, s))
+		switch {
+		case !c.mends && (!errors.Is(err, ipalloc.ErrCorrupt) || after != damaged):
+			t.Errorf("%s: repaired, %v", name, err)
+		case c.mends && c.key != "Z" && (err != nil || after != want):
+			t.Errorf("%s: %v, not as it was", name, err)
+		}
 	}
 }

@@ -223,6 +223,10 @@ type Change struct {
 func (a *Allocator) Changes(ctx context.Context, after uint64) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		call := ipalloc.Error{Op: "changes"}
+		if err := a.run.Current(ctx); err != nil {
+			yield(Change{}, explain(err, call))
+			return
+		}
 		for ev, err := range a.store.Watch(ctx, after, kindHolding) {
 			if err != nil {
 				yield(Change{}, explain(err, call))

@@ -1,0 +1,234 @@
+package prefixes
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// allocator returns a new allocator on a store.
+func allocator(t *testing.T, s store.Store) *Allocator {
+	t.Helper()
+	a, err := New(s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// put writes records behind the allocator's back.
+func put(t *testing.T, s store.Store, key, value string) {
+	t.Helper()
+	if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: key, Value: value, Expect: store.AnyRevision}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBounds: owners and attributes of the greatest length, pools of the shortest and longest lengths, survive a round trip by
+// another allocator.
+func TestBounds(t *testing.T) {
+	owner, attributes := strings.Repeat("o", MaxOwner), strings.Repeat("a", MaxAttributes)
+	for _, pool := range []Pool{{prefix("0.0.0.0/0"), Sizes{1, 32}}, {prefix("10.0.0.0/31"), Sizes{32, 32}}, {prefix("::/0"), Sizes{1, 127}}, {prefix("fd00::/1"), Sizes{2, 128}}} {
+		if pool.Prefix = pool.Prefix.Masked(); pool.Prefix.Bits() == 1 {
+			pool.Prefix = prefix("8000::/1")
+		}
+		s := store.NewMemory()
+		if err := allocator(t, s).AddPool(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		for _, bits := range []int{pool.Sizes.Shortest, pool.Sizes.Longest} {
+			h, err := allocator(t, s).Allocate(t.Context(), Request{Pool: pool.Prefix, Owner: owner, Bits: bits, Attributes: attributes})
+			if pool.Sizes.Shortest == 32 && errors.Is(err, ipalloc.ErrFull) {
+				continue
+			}
+			if err != nil {
+				t.Fatalf("%+v, /%d: %v", pool, bits, err)
+			}
+			got, err := allocator(t, s).Get(t.Context(), h.Prefix)
+			if err != nil || got != h || got.Owner != owner || got.Attributes != attributes {
+				t.Errorf("%+v, /%d: %v", pool, bits, err)
+			}
+			if _, err := allocator(t, s).SetAttributes(t.Context(), owner, h.Prefix, attributes[1:]+"b"); err != nil {
+				t.Error(err)
+			}
+			if held, err := allocator(t, s).Owned(t.Context(), owner); err != nil || len(held) == 0 || held[len(held)-1].Attributes == attributes {
+				t.Errorf("%+v, /%d: %d held, %v", pool, bits, len(held), err)
+			}
+		}
+		if rep, err := allocator(t, s).Check(t.Context()); err != nil || len(rep.Problems) > 0 {
+			t.Errorf("%+v: %+v, %v", pool, rep, err)
+		}
+		if _, err := allocator(t, s).ReleaseByOwner(t.Context(), owner); err != nil || len(records(t, s)) != 1 {
+			t.Errorf("%+v: %v, %d records left", pool, err, len(records(t, s)))
+		}
+	}
+}
+
+// TestKeysCutShort: a key that names nothing is damage to Check and to the calls that list it, and Repair removes it or leaves
+// everything as it is.
+func TestKeysCutShort(t *testing.T) {
+	s, _ := furnished(t)
+	for _, rec := range records(t, s) {
+		for n := 1; n < len(rec.Key); n++ {
+			key := rec.Key[:n]
+			s, a := furnished(t)
+			put(t, s, key, rec.Value)
+			rep, err := a.Check(t.Context())
+			if err != nil || !slices.ContainsFunc(rep.Problems, func(p Problem) bool { return p.Key == key }) {
+				t.Fatalf("%q: %v, %v", key, rep, err)
+			}
+			if strings.HasPrefix(key, kindHolding) {
+				if err := drain(allocator(t, s).All(t.Context(), netip.Prefix{})); !errors.Is(err, ipalloc.ErrCorrupt) {
+					t.Errorf("%q: %v", key, err)
+				}
+			}
+			if _, err := a.Repair(t.Context()); err != nil && !errors.Is(err, ipalloc.ErrCorrupt) {
+				t.Errorf("%q: %v", key, err)
+			}
+			if _, err := a.Get(t.Context(), prefix("10.0.0.0/20")); err != nil {
+				t.Errorf("%q: %v", key, err)
+			}
+		}
+	}
+	for _, id := range []string{"", "4", "4\x0a", "4\x0a\x00\x00\x00", "4\x0a\x00\x00\x00\x08\x00", "5\x0a\x00\x00\x00\x08", "6\x0a\x00\x00\x00\x08"} {
+		if p, ok := parseID(id); ok {
+			t.Errorf("%q is %v", id, p)
+		}
+	}
+}
+
+// TestNumbers: a number has one form.
+func TestNumbers(t *testing.T) {
+	for s, want := range map[string]struct {
+		n    uint64
+		used int
+	}{
+		"": {0, 0}, "\x00": {0, 1}, "\x7f": {127, 1}, "\x80": {0, 0}, "\x80\x01": {128, 2}, "\xff\x7f": {1<<14 - 1, 2},
+		"\x80\x00": {0, 0}, "\x85\x00": {0, 0}, "\x85\x80": {0, 0}, "\x85\x80\x01": {0, 0},
+	} {
+		if n, used := uvarint(s); n != want.n || used != want.used {
+			t.Errorf("%q: %d of %d bytes, want %+v", s, n, used, want)
+		}
+	}
+}
+
+// TestPageOfHalfAddresses: in a page whose slots are smaller than an address, a prefix takes whole addresses.
+func TestPageOfHalfAddresses(t *testing.T) {
+	for bits := 24; bits <= 31; bits++ {
+		pool := netip.PrefixFrom(prefix("10.0.0.0/24").Addr(), bits)
+		id := tree{pool: pool}.root()
+		of := max(bits+pageBits-32, 0) // log2 of the slots of an address
+		for order := range pageBits {
+			for slot := 0; slot < 64; slot += 1 << order {
+				var p page
+				if !p.hold(slot, order) {
+					t.Fatal(slot, order)
+				}
+				_, err := decodePage(string(p.append(nil, 0)), id)
+				if good := order >= of; good != (err == nil) || !good && !errors.Is(err, ipalloc.ErrCorrupt) {
+					t.Errorf("/%d: 2^%d slots from %d: %v", bits, order, slot, err)
+				}
+			}
+		}
+	}
+}
+
+// TestFitsSaturates: a number of prefixes that does not fit is the greatest there is.
+func TestFitsSaturates(t *testing.T) {
+	for _, c := range []struct {
+		free   map[int]int
+		length int
+		want   uint64
+	}{
+		{map[int]int{1: 1}, 64, 1 << 63}, {map[int]int{1: 1, 2: 1}, 64, 3 << 62}, {map[int]int{1: 1, 2: 2}, 64, math.MaxUint64},
+		{map[int]int{1: 2}, 64, math.MaxUint64}, {map[int]int{0: 1}, 64, math.MaxUint64}, {map[int]int{0: 1}, 63, 1 << 63},
+		{map[int]int{1: 1, 64: 1}, 64, 1<<63 + 1}, {map[int]int{1: 1, 2: 1, 3: 1, 64: 1 << 61}, 64, math.MaxUint64}, {map[int]int{65: 1}, 64, 0},
+		{map[int]int{1: 1, 2: 1, 3: 1, 64: 1<<61 - 1}, 64, math.MaxUint64},
+	} {
+		var u Utilization
+		for l, n := range c.free {
+			u.Free[l] = n
+		}
+		if n := u.Fits(c.length); n != c.want {
+			t.Errorf("%v, /%d: %d, want %d", c.free, c.length, n, c.want)
+		}
+	}
+}
+
+// TestErrorsNameTheRecord: an error about a damaged record names the prefix of the record, and any other that of the call.
+func TestErrorsNameTheRecord(t *testing.T) {
+	s, a := furnished(t)
+	at := prefix("10.0.0.0/20")
+	for _, c := range []struct {
+		name, key, value string
+		call             func(a *Allocator) error
+		want             error
+		prefix, pool     netip.Prefix
+	}{
+		{"a damaged holding", holdingKey(at), "\x01", func(a *Allocator) error { _, err := a.Path(t.Context(), prefix("10.0.0.0/32")); return err }, ipalloc.ErrCorrupt, at, netip.Prefix{}},
+		{"a later version", holdingKey(at), "\x09", func(a *Allocator) error {
+			_, err := a.Allocate(t.Context(), Request{Pool: at, Owner: "o", Bits: 28})
+			return err
+		}, ipalloc.ErrMismatch, at, netip.Prefix{}},
+		{"no holding", "Z", "", func(a *Allocator) error { _, err := a.Get(t.Context(), prefix("10.9.0.0/16")); return err }, ipalloc.ErrNotFound, prefix("10.9.0.0/16"), netip.Prefix{}},
+		{"no room", "Z", "", func(a *Allocator) error { _, err := a.Fits(t.Context(), prefix("10.0.0.0/8"), 25); return err }, ipalloc.ErrMisaligned, netip.Prefix{}, prefix("10.0.0.0/8")},
+	} {
+		s, _ = furnished(t)
+		put(t, s, c.key, c.value)
+		a = allocator(t, s)
+		var e *ipalloc.Error
+		if err := c.call(a); !errors.As(err, &e) || !errors.Is(err, c.want) || e.Prefix != c.prefix || e.Pool != c.pool || e.Op == "" {
+			t.Errorf("%s: %+v", c.name, e)
+		}
+	}
+}
+
+// TestBytes: the records are what they were in the version that they name. Change the version with them, and keep reading the old.
+func TestBytes(t *testing.T) {
+	s := store.NewMemory()
+	a := allocator(t, s)
+	for _, pool := range []Pool{{prefix("10.0.0.0/8"), Sizes{9, 32}}, {prefix("fd00::/40"), Sizes{41, 128}}} {
+		if err := a.AddPool(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range []Request{
+		{Pool: prefix("10.0.0.0/8"), Owner: "region", Bits: 16, Children: Sizes{20, 32}, Attributes: "eu"},
+		{Pool: prefix("10.0.0.0/16"), Owner: strings.Repeat("n", 130), Bits: 24},
+		{Pool: prefix("fd00::/40"), Owner: "six", Bits: 128},
+	} {
+		if _, err := a.Allocate(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.ReadFile("testdata/records.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for _, r := range records(t, s) {
+		fmt.Fprintf(&got, "%x %x\n", r.Key, r.Value)
+	}
+	if got.String() != string(file) {
+		t.Errorf("got\n%s\nwant\n%s", got.String(), file)
+	}
+	old := store.NewMemory()
+	for line := range strings.Lines(string(file)) {
+		var key, value []byte
+		if _, err := fmt.Sscanf(line, "%x %x", &key, &value); err != nil {
+			t.Fatal(err)
+		}
+		put(t, old, string(key), string(value))
+	}
+	if rep, err := allocator(t, old).Check(t.Context()); err != nil || len(rep.Problems) > 0 || rep.Holdings != 3 || rep.Pools != 2 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
