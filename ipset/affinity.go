@@ -232,6 +232,15 @@ func (p *disownPlan) Plan(t *txn) error {
 	if err := t.warm(p.blocks); err != nil {
 		return err
 	}
+	var empty []netip.Prefix
+	for _, block := range p.blocks {
+		if be := t.blocks.Get(block); be != nil && be.Block != nil && be.IsEmpty() {
+			empty = append(empty, block)
+		}
+	}
+	if err := t.warmPages(empty); err != nil {
+		return err
+	}
 	var take []*blockEntry
 	var used []netip.Prefix // blocks taken that are in use
 	n := 0

@@ -163,6 +163,10 @@ func readPage(id pageID, r store.Record) (*pageEntry, error) {
 
 // Write implements [occ.Entry].
 func (pe *pageEntry) Write(o *occ.Ops) {
+	if pe.Get() == (page{}) {
+		o.Delete(&pe.Cell)
+		return
+	}
 	o.Put(&pe.Cell)
 	o.Buf = pe.Get().append(o.Buf)
 	o.Value()

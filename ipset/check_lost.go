@@ -52,7 +52,7 @@ func (v *view) lost(b *block.Block, unreadable []netip.Addr) {
 
 // lostBlocks reports the blocks whose addresses are there and that are not. The repair makes each again, without owner and with
 // these addresses: what is held stays held. Its index records are written by the next repair. A block that came and went
-// meanwhile changed its space page, which the step guards, with as many of the addresses as it has room for.
+// meanwhile changed its space page or the floor of that, which the step guards, with as many of the addresses as it has room for.
 func (c *checker) lostBlocks() {
 	for p, addrs := range c.gone {
 		b, err := block.New(p, block.Options{Seq: c.generation() << genShift})
@@ -70,7 +70,7 @@ func (c *checker) lostBlocks() {
 		}
 		c.add(Problem{Kind: LostBlock, Key: key, Block: p, Detail: fmt.Sprintf("%d addresses", len(addrs))})
 		if err == nil && !c.overlaps(p) {
-			made := []store.Op{{Kind: store.Put, Key: key, Value: string(b.Append(nil))}, c.leaves[p]}
+			made := append([]store.Op{{Kind: store.Put, Key: key, Value: string(b.Append(nil))}}, c.leaves[p]...)
 			c.step(fmt.Sprintf("make block %s of its addresses", p), append(made, guards[:fitting(c.limits, stepOps, guards, made...)]...)...)
 			continue
 		}

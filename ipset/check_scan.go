@@ -82,26 +82,24 @@ type checker struct {
 	pools   uint64         // revision of its pools
 	blocks  []netip.Prefix // in the order of their keys
 	owners  map[Owner][]netip.Prefix
-	pages   map[pageID]page // as the blocks have them; mark is unread until the record has been read
+	pages   map[pageID]page // the words that the blocks make
 	past    int64           // what ends at this moment or before has ended
 	limits  store.Limits
 	compare bool                // with what is in use
 	held    []holding           // if so
 	free    map[netip.Addr]bool // with a record all the same
 
-	last   uint64                    // the highest generation of a sequence number
-	lost   bool                      // marks are lost: new blocks must begin above all sequence numbers
-	gone   map[netip.Prefix][]stray  // address records without a block, by what would be their block
-	leaves map[netip.Prefix]store.Op // guards of the space pages of those
+	last   uint64                      // the highest generation of a sequence number
+	lost   bool                        // marks are lost: new blocks must begin above all sequence numbers
+	gone   map[netip.Prefix][]stray    // address records without a block, by what would be their block
+	leaves map[netip.Prefix][]store.Op // guards of the space pages of those
 }
-
-const unread = ^uint64(0)
 
 func newChecker(ctx context.Context, in reader, past int64, limits store.Limits) *checker {
 	return &checker{
 		ctx: ctx, in: in, past: past, limits: limits, seed: maphash.MakeSeed(), rep: &Report{}, cat: &catalog{}, groups: make(map[string]*group),
 		listed: make(map[string][]string), owners: make(map[Owner][]netip.Prefix), pages: make(map[pageID]page), gone: make(map[netip.Prefix][]stray),
-		leaves: make(map[netip.Prefix]store.Op), free: make(map[netip.Addr]bool),
+		leaves: make(map[netip.Prefix][]store.Op), free: make(map[netip.Addr]bool),
 	}
 }
 
@@ -240,7 +238,7 @@ func (c *checker) mark(p netip.Prefix) {
 	id, i := leafOf(p)
 	for ok := true; ok; {
 		w := c.pages[id].word | 1<<i
-		if c.pages[id] = (page{w, unread}); w != ^uint64(0) {
+		if c.pages[id] = (page{word: w}); w != ^uint64(0) {
 			break
 		}
 		id, i, ok = id.parent()
@@ -373,9 +371,10 @@ func (c *checker) scanRest() error {
 		case name != nil:
 			g := c.group(name)
 			if kind == kindPage {
-				p := c.readPage(r)
-				if p.word == 0 {
-					return // nothing is below it
+				id, _ := parsePageKey(r.Key)
+				p := c.readPage(id, r)
+				if p.word == 0 && id.Level == floorLevel {
+					return // nothing else says what it is
 				}
 				value = page{word: p.word}.encode()
 			}
@@ -386,24 +385,16 @@ func (c *checker) scanRest() error {
 			c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "unknown kind of record"})
 		}
 	})
-	for id, p := range c.pages {
-		c.lost = c.lost || id.Level == 0 && p.mark == unread
-	}
 	return err
 }
 
 // readPage notes the mark of a page, and returns its word; that of a page that cannot be read is none that a page may have.
-func (c *checker) readPage(r *store.Record) page {
-	id, _ := parsePageKey(r.Key)
+func (c *checker) readPage(id pageID, r *store.Record) page {
 	p, err := decodePage(r.Value)
 	if err != nil {
-		c.lost = c.lost || id.Level == 0
 		return page{word: ^c.pages[id].word | 1}
 	}
 	c.last = max(c.last, p.mark>>genShift)
-	if is, known := c.pages[id]; known {
-		c.pages[id] = page{is.word, p.mark}
-	}
 	return p
 }
 

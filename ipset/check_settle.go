@@ -132,7 +132,7 @@ func (v *view) block() (bool, error) {
 	c := v.c
 	p, _ := parseBlockID(v.name[1:])
 	leaf, _ := leafOf(p)
-	recs, err := v.get(v.name, leaf.key())
+	recs, err := v.get(v.name, leaf.key(), leaf.floor().key())
 	if err != nil {
 		return false, err
 	}
@@ -163,7 +163,7 @@ func (v *view) block() (bool, error) {
 	}
 	sources := []string{v.name}
 	if b == nil {
-		sources = append(sources, leaf.key()) // a block that is not there may have come and gone meanwhile
+		sources = append(sources, leaf.key(), leaf.floor().key()) // a block that is not there may have come and gone meanwhile
 		for _, s := range strays {
 			sources = append(sources, s.Key)
 		}
@@ -182,7 +182,7 @@ func (v *view) block() (bool, error) {
 	}
 	done, err := v.compare(sources, func(string) string { return v.name })
 	if done && len(strays) > 0 {
-		c.gone[p], c.leaves[p] = strays, v.guard(leaf.key())
+		c.gone[p], c.leaves[p] = strays, []store.Op{v.guard(leaf.key()), v.guard(leaf.floor().key())}
 	}
 	return done, err
 }
@@ -321,6 +321,10 @@ func (v *view) page() (bool, error) {
 		return false, err
 	}
 	is, bad := decodePage(was[0].Value)
+	if id.Level == floorLevel {
+		v.floor(was[0], bad != nil || is.word != 0)
+		return true, nil
+	}
 	keys := []string{v.name}
 	for w := is.word | v.c.pages[id].word; w != 0; w &= w - 1 {
 		keys = append(keys, id.under(bits.TrailingZeros64(w)))
@@ -344,16 +348,46 @@ func (v *view) page() (bool, error) {
 		}
 	}
 	v.c.pages[id] = page{word: want.word}
-	if id.Level == 0 && (bad != nil || was[0].Rev == 0) {
+	if id.Level == 0 && (bad != nil || was[0].Rev == 0 && want.word != 0) {
+		v.c.lost = true
 		want.mark = v.c.generation() << genShift
 	}
 	switch {
 	case was[0].Rev == 0 && want.word != 0:
 		v.put(Problem{Kind: WrongPage, Key: v.name, Detail: "missing"}, "write space page %q", recs[0], want.encode())
+	case was[0].Rev != 0 && want.word == 0:
+		return true, v.removePage(id, is, want)
 	case was[0].Rev != 0 && (bad != nil || is.word != want.word):
 		v.put(Problem{Kind: WrongPage, Key: v.name, Detail: fmt.Sprintf("says %016x, blocks say %016x", is.word, want.word)}, "rewrite space page %q", recs[0], want.encode())
 	}
 	return true, nil
+}
+
+// removePage reports a page without blocks. The repair leaves its mark to its floor.
+func (v *view) removePage(id pageID, is, want page) error {
+	ops := []store.Op{{Kind: store.Delete, Key: v.name, Expect: v.from[v.name]}}
+	if id.Level == 0 {
+		recs, err := v.get(id.floor().key())
+		if err != nil {
+			return err
+		}
+		if floor, bad := decodePage(recs[0].Value); bad == nil && floor.mark < want.mark {
+			ops = append(ops, store.Op{Kind: store.Put, Key: recs[0].Key, Value: page{mark: want.mark}.encode(), Expect: recs[0].Rev})
+		}
+	}
+	v.c.add(Problem{Kind: WrongPage, Key: v.name, Detail: fmt.Sprintf("says %016x, there are no blocks", is.word)})
+	v.c.step(fmt.Sprintf("remove space page %q", v.name), ops...)
+	return nil
+}
+
+// floor reports a floor that cannot be read. The repair raises the generation in its place.
+func (v *view) floor(r store.Record, bad bool) {
+	if !bad {
+		return
+	}
+	v.c.lost = true
+	v.c.add(Problem{Kind: WrongPage, Key: v.name, Detail: "cannot be read"})
+	v.c.step(fmt.Sprintf("remove space page %q", v.name), store.Op{Kind: store.Delete, Key: v.name, Expect: r.Rev})
 }
 
 func (g *group) isSuspect() bool { return g != nil && g.suspect }

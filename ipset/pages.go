@@ -14,7 +14,11 @@ import (
 
 // A space page is one word: of level 0, which of 64 blocks in a row exist; of level n, which of 64 pages of
 // level n-1 are full. 1 is taken. The geometry depends on family and block size only, not on pools, so pools are
-// split and merged without touching it. A page that was never written is all clear.
+// split and merged without touching it. A page without a record is all clear, and one that is all clear has no record.
+//
+// The record of a page of level 0 has the mark too: the highest sequence number of the blocks deleted below it. When the last block
+// goes, so does the page, and the mark passes to the floor of the page, which it shares with every 64th page of its block size. A page
+// that comes takes its mark from its floor. So what remains of all blocks that ever were is 64 records a block size at most.
 
 // pageID names a page of the space of all blocks of one size.
 type pageID struct {
@@ -23,8 +27,18 @@ type pageID struct {
 	space.ID
 }
 
-// maxPages is how many pages the coming or going of a block usually changes at most: of levels that become full or cease to be.
-const maxPages = 4
+// maxPages is how many records of pages the coming or going of a block usually changes at most: the page, its floor, and those of
+// levels that become full or cease to be.
+const maxPages = 5
+
+// floorLevel is what the key of a floor has in place of a level. No space has so many levels.
+const floorLevel = 0xff
+
+// floor returns the floor of a page of level 0.
+func (id pageID) floor() pageID {
+	id.Level, id.Index = floorLevel, addr.U128{Lo: id.Index.Lo & 63}
+	return id
+}
 
 // key returns the key of the page's record.
 func (id pageID) key() string {
@@ -98,7 +112,8 @@ func blockAt(v6 bool, bits int, n addr.U128) netip.Prefix {
 // page is the content of a page.
 type page struct {
 	word uint64
-	// mark is the highest sequence number of the blocks deleted below this leaf; a new block starts after it.
+	// mark is the highest sequence number of the blocks deleted below this page of level 0, or of the pages that this floor has
+	// outlived; a new block starts after it.
 	mark uint64
 }
 

@@ -264,9 +264,12 @@ func (t *txn) warm(blocks []netip.Prefix) error {
 	return t.Load(keys...)
 }
 
-// pageKeys appends the keys of a page and of those above it, up to the one that spans the pool, as far as the cache lacks
-// them.
+// pageKeys appends the keys of a page, of its floor and of the pages above it, up to the one that spans the pool, as far as the
+// cache lacks them.
 func (t *txn) pageKeys(keys []string, pool netip.Prefix, id pageID) []string {
+	if id.Level == 0 && t.pages.Get(id.floor()) == nil {
+		keys = append(keys, id.floor().key())
+	}
 	for ok := true; ok; {
 		if t.pages.Get(id) == nil {
 			keys = append(keys, id.key())
@@ -279,7 +282,7 @@ func (t *txn) pageKeys(keys []string, pool netip.Prefix, id pageID) []string {
 	return keys
 }
 
-// nextSize returns the first block size from size on of which there ever was a block in a family.
+// nextSize returns the first block size from size on of which there is a block in a family, or was one that has handed out an address.
 func (t *txn) nextSize(v6 bool, size int) (int, bool, error) {
 	recs, err := t.List(pageRange(v6, size, 0, addr.U128{}, addr.U128{}, true))
 	if err != nil || len(recs) == 0 {

@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/block"
@@ -54,8 +55,8 @@ func (t *txn) Begin() {
 }
 
 // fence ranks the expectations of a lost commit. A record that the commit writes is the best one to make false, because engines
-// that do other things do not rest on it; the catalog is the last resort. Of records that should not exist only those serve
-// that are never deleted.
+// that do other things do not rest on it; the catalog is the last resort. Records that should not exist do not serve, because a
+// fence that made one could be deleted.
 func fence(op store.Op) (rank int, value string) {
 	switch {
 	case isForeign(op.Key): // the caller rests on the revisions of its own records
@@ -63,10 +64,8 @@ func fence(op store.Op) (rank int, value string) {
 		return 1, rootOf(0, "")
 	case op.Expect != 0 && op.Kind == store.Guard:
 		return 2, ""
-	case op.Expect == 0 && op.Key[:1] == kindPage && op.Kind == store.Put:
-		return 3, page{}.encode()
 	case op.Expect != 0:
-		return 4, ""
+		return 3, ""
 	}
 	return 0, ""
 }
@@ -192,8 +191,8 @@ type blockPages struct {
 	v6   bool
 	bits uint8
 
-	vacate bool   // the mark of the leaf is raised to seq
-	mark   uint64 // of the leaf
+	vacate bool   // the mark of the page of level 0 is raised to seq
+	mark   uint64 // of that page
 	seq    uint64
 }
 
@@ -209,9 +208,6 @@ func (p *blockPages) Word(id space.ID) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if id.Level == 0 {
-		p.mark = pe.Get().mark
-	}
 	return pe.Get().word, nil
 }
 
@@ -225,8 +221,35 @@ func (p *blockPages) SetWord(id space.ID, word uint64) error {
 	if id.Level == 0 && p.vacate {
 		pg.mark = max(pg.mark, p.seq)
 	}
+	came, goes := pe.Get().word == 0, word == 0
+	switch {
+	case id.Level > 0 && goes:
+		pg = page{}
+	case id.Level == 0 && came != goes:
+		if pg, err = p.pass(pageID{p.v6, p.bits, id}.floor(), pg); err != nil {
+			return err
+		}
+	}
+	if id.Level == 0 {
+		p.mark = pg.mark
+	}
 	occ.Set(&p.t.Txn, pe, pg)
 	return nil
+}
+
+// pass has a page that comes take its mark from its floor, and one that goes leave it there. The commit of a page that goes writes the
+// floor and that of one that comes verifies it, because the page may come and go unseen in between.
+func (p *blockPages) pass(floor pageID, pg page) (page, error) {
+	fe, err := p.t.page(floor)
+	if err != nil {
+		return pg, err
+	}
+	if pg.word != 0 {
+		p.t.Guard(&fe.Cell)
+		return page{pg.word, max(pg.mark, fe.Get().mark)}, nil
+	}
+	occ.Set(&p.t.Txn, fe, page{mark: max(pg.mark, fe.Get().mark, 1)})
+	return page{}, nil
 }
 
 // free returns the first block of a pool, of the given size and with an ordinal of from to to, that does not exist. It reads
@@ -245,6 +268,21 @@ func (t *txn) occupy(block netip.Prefix) (mark uint64, err error) {
 	t.scan = blockPages{t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits())}
 	err = space.Mark(&t.scan, block.Bits(), ordinalOf(block), true)
 	return t.scan.mark, err
+}
+
+// warmPages reads those pages of level 0 of blocks, and their floors, that the cache lacks, in one round trip.
+func (t *txn) warmPages(blocks []netip.Prefix) error {
+	var keys []string
+	for _, p := range blocks {
+		leaf, _ := leafOf(p)
+		for _, id := range [...]pageID{leaf, leaf.floor()} {
+			if t.pages.Get(id) == nil {
+				keys = append(keys, id.key())
+			}
+		}
+	}
+	slices.Sort(keys)
+	return t.Load(slices.Compact(keys)...)
 }
 
 // vacate marks a block as not existing and raises the mark of its page to seq.

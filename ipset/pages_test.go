@@ -1,0 +1,184 @@
+package ipset
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// numbered notes which sequence numbers each address has had. None may come again.
+type numbered map[netip.Addr]uint64
+
+func (n numbered) note(t *testing.T, als []Allocation) {
+	t.Helper()
+	for _, al := range als {
+		if al.Seq <= n[al.Address] {
+			t.Fatalf("%v has sequence number %d after %d", al.Address, al.Seq, n[al.Address])
+		}
+		n[al.Address] = al.Seq
+	}
+}
+
+// Hosts that came and went leave no pages, in a pool where each block has a page of its own and in one where they share theirs, nor do
+// pools that were removed: only the catalog and the floors of the block size are left, however many there were.
+func TestPagesGoWithTheirBlocks(t *testing.T) {
+	for _, p := range []Pool{pool("a", "fd00::/64", 122), pool("a", "10.0.0.0/12", 26), pool("a", "10.0.0.0/26", 32)} {
+		w := newWorld(t, Config{}, p)
+		left := func() (floors, others int) {
+			for _, r := range w.list(store.Range{}) {
+				if id, ok := parsePageKey(r.Key); ok && id.Level == floorLevel {
+					floors++
+				} else if r.Key[:1] != kindCatalog {
+					others++
+				}
+			}
+			return floors, others
+		}
+		for i := range 300 {
+			h := HostOwner(fmt.Sprint("h", i))
+			if _, err := w.Assign(bg, h, "p"); err != nil {
+				t.Fatal(err)
+			}
+			if i == 150 { // its block outlives the pool
+				if err := w.RemovePool(bg, "a"); err != nil {
+					t.Fatal(err)
+				}
+				w.check(NoPool)
+			}
+			if _, _, err := w.RemoveHost(bg, h); err != nil {
+				t.Fatal(err)
+			}
+			if i == 150 {
+				if err := w.AddPool(bg, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		w.clock.add(48 * time.Hour)
+		if _, err := w.Sweep(bg, SweepArgs{}); err != nil { // what Assign remembers
+			t.Fatal(err)
+		}
+		if floors, others := left(); floors > 64 || others > 0 {
+			t.Errorf("%v: %d floors and %d other records are left", p.Prefix, floors, others)
+		}
+		w.check()
+	}
+}
+
+// A page of 64 blocks, the pages above it and their floor give every block that comes a number above all that its addresses had:
+// whatever comes and goes, from engines that do not know of one another, and however full the pages are.
+func TestSequenceNumbersOutliveTheirPages(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 31)) // two pages of level 0, one above
+	engines := []*Engine{w.Engine, w.engine(w.store), w.engine(w.store)}
+	r := rand.New(rand.NewPCG(1, 2))
+	seen := numbered{}
+	var hosts []string
+	for i := range 3000 {
+		e := engines[r.IntN(len(engines))]
+		most := []int{2, 10, 127}[i/1000]
+		if len(hosts) < most && (len(hosts) == 0 || r.IntN(10) > 0) || r.IntN(2) == 0 && len(hosts) < 127 {
+			h := fmt.Sprint("h", i)
+			got, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner(h), Num4: 1 + r.IntN(2), Claim: Claim{Handle: h}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen.note(t, got.V4)
+			hosts = append(hosts, h)
+			continue
+		}
+		at := r.IntN(len(hosts))
+		if _, _, err := e.RemoveHost(bg, HostOwner(hosts[at])); err != nil {
+			t.Fatal(err)
+		}
+		hosts[at] = hosts[len(hosts)-1]
+		hosts = hosts[:len(hosts)-1]
+		if i%100 == 0 {
+			w.check()
+		}
+	}
+	w.check()
+}
+
+// A page that comes and goes between the reading of an engine and its commit is seen: the block that the engine makes begins above
+// what was handed out meanwhile.
+func TestPageComesAndGoesUnseen(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 26))
+	other := func() []Allocation {
+		var als []Allocation
+		for range 3 {
+			als = append(als, w.assign(want("other", 1, "q")).V4...)
+			if _, _, err := w.RemoveHost(bg, HostOwner("other")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return als
+	}
+	for _, before := range []int{0, 1} { // the floor is not there, or it is
+		seen := numbered{}
+		for range before {
+			seen.note(t, other())
+		}
+		s := newRacing(w.store)
+		s.before = func([]store.Op) { seen.note(t, other()) }
+		got, err := w.engine(s).AutoAssign(bg, want("h", 1, "p"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen.note(t, got.V4)
+		if _, _, err := w.RemoveHost(bg, HostOwner("h")); err != nil {
+			t.Fatal(err)
+		}
+		w.check()
+	}
+}
+
+// What is wrong with pages and floors is reported and repaired: a page without blocks, whose mark is kept, and records that cannot be read.
+// No number comes again after.
+func TestEmptyPagesAndFloorsAreRepaired(t *testing.T) {
+	leaf, _ := leafOf(netip.MustParsePrefix("10.0.0.0/26"))
+	above, _, _ := leaf.parent()
+	for _, tt := range []struct {
+		key, value string
+		problems   int
+	}{
+		{leaf.key(), page{mark: 1000}.encode(), 1},
+		{leaf.key(), page{word: 2, mark: 1000}.encode(), 1},
+		{leaf.key(), "?", 2},
+		{above.key(), page{}.encode(), 1},
+		{leaf.floor().key(), "?", 2},
+		{leaf.floor().key(), page{word: 1}.encode(), 2},
+	} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 26))
+		seen := numbered{}
+		churn := func() {
+			seen.note(t, w.assign(want("h", 1024, "p")).V4)
+			if _, _, err := w.RemoveHost(bg, HostOwner("h")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		churn()
+		if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: tt.key, Value: tt.value, Expect: store.AnyRevision}}); err != nil {
+			t.Fatal(err)
+		}
+		rep, err := w.Check(bg, nil)
+		if err != nil || len(rep.Problems) != tt.problems {
+			t.Fatalf("%q: %v, %v", tt.value, rep.Problems, err)
+		}
+		if n, err := w.Repair(bg, rep.Repair); err != nil || n != len(rep.Repair) {
+			t.Errorf("%q: %d of %d steps, %v", tt.value, n, len(rep.Repair), err)
+		}
+		w.check()
+		forgetAll(w.Engine)
+		if tt.key == leaf.key() && tt.problems == 1 {
+			for a := range seen {
+				seen[a] = max(seen[a], 1000)
+			}
+		}
+		churn()
+		w.check()
+	}
+}
