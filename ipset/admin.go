@@ -45,9 +45,9 @@ func (p *catalogPlan) Plan(t *txn) error {
 	if err := t.adopt(now.catalog, next); err != nil {
 		return err
 	}
-	if enters, err := next.enters(now.catalog); err != nil {
+	if raise, err := t.mayRepeat(now.catalog, next); err != nil {
 		return err
-	} else if enters {
+	} else if raise {
 		if next.Generation++; next.Generation > maxGeneration {
 			return errExhausted
 		}

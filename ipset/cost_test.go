@@ -49,7 +49,7 @@ func TestUpdatePoolReadsPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Reset()
-	if err := e.AddPool(bg, p); err != nil || touched(s) > 8 {
+	if err := e.AddPool(bg, p); err != nil || touched(s) > 9 {
 		t.Errorf("added: %v, %d records", err, touched(s))
 	}
 	if got := fmt.Sprint(draining()); got != "[28]" {

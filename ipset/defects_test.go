@@ -45,7 +45,7 @@ func TestLargestDurations(t *testing.T) {
 }
 
 // TestGenerationIsUsedSparingly: a change of pools that brings in no address and no block size leaves the generation as it
-// is, and one that changes nothing writes nothing.
+// is, and so does one where no block of another size ever was. One that changes nothing writes nothing.
 func TestGenerationIsUsedSparingly(t *testing.T) {
 	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
 	generation := func() uint64 {
@@ -71,7 +71,20 @@ func TestGenerationIsUsedSparingly(t *testing.T) {
 		{"another block size", func() error { p.BlockBits = 27; return w.UpdatePool(bg, p) }, true, true},
 		{"the same configuration", func() error { return w.SetConfig(bg, Config{}) }, false, false},
 		{"remove", func() error { return w.RemovePool(bg, "a") }, false, true},
-		{"add", func() error { return w.AddPool(bg, p) }, true, true},
+		{"add", func() error { return w.AddPool(bg, p) }, false, true},
+		{"add another where all blocks are of its size", func() error {
+			w.assign(want("h", 1, "p"))
+			return w.AddPool(bg, pool("b", "10.1.0.0/24", 27))
+		}, false, true},
+		{"add another where a block has another size", func() error { return w.AddPool(bg, pool("c", "10.2.0.0/24", 28)) }, true, true},
+		{"add another where such a block was", func() error {
+			w.releaseHandle("p")
+			if _, err := w.DisownBlocks(bg, HostOwner("h"), true); err != nil {
+				return err
+			}
+			return w.AddPool(bg, pool("d", "10.3.0.0/24", 28))
+		}, true, true},
+		{"add one of the other family", func() error { return w.AddPool(bg, pool("six", "2001:db8::/112", 122)) }, false, true},
 		{"no reservations", func() error { _, err := w.SetReservations(bg, nil); return err }, false, false},
 	} {
 		before, rev := generation(), w.rev()
@@ -370,8 +383,12 @@ func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := pool("a", "10.0.0.0/26", 28)
+			p := pool("a", "10.0.0.0/26", 27)
 			w := newWorld(t, Config{}, p)
+			p.BlockBits = 28 // raises the generation
+			if err := w.UpdatePool(bg, p); err != nil {
+				t.Fatal(err)
+			}
 			seen := make(map[Release]bool)
 			note := func(als []Allocation) {
 				for _, al := range als {

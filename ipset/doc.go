@@ -101,6 +101,11 @@
 // change of a pool rewrites and an engine reads again, 14 ms of work. Other calls do not
 // depend on their number.
 //
+// A store takes 2^24 changes by which a pool gets addresses or another block size while its
+// family has, or had, blocks of other sizes: one a minute for 31 years. Then such a change fails
+// with [ipalloc.ErrLimit], and all else goes on. Other changes of pools do not count. What is
+// left of hosts, blocks and pools that are gone is 64 records for each block size.
+//
 // A reserved range is passed over in one step, whatever its size. A free block that is
 // wholly reserved keeps its page from being full, so the search for another block in an
 // otherwise full pool reads one page for each such hole. Blocks that have been empty for

@@ -62,7 +62,7 @@ func ExamplePool_order() {
 	// Output:
 	// fifo 10.0.0.0 10.0.0.1 10.0.0.2 then 10.0.0.3
 	// lowest 10.0.1.0 10.0.1.1 10.0.1.2 then 10.0.1.1
-	// random 10.0.2.191 10.0.2.50 10.0.2.84 then 10.0.2.7
+	// random 10.0.2.243 10.0.2.30 10.0.2.92 then 10.0.2.49
 }
 
 // Aligned gives a prefix out of a block, such as a /29 to a virtual machine with containers of its own.

@@ -141,25 +141,47 @@ func (c *catalog) sameGround(i int, d *catalog, j int) bool {
 	return c.Pools[i].Prefix == d.Pools[j].Prefix && slices.Equal(c.inner[i], d.inner[j])
 }
 
-// enters reports whether addresses or a block size come in with c that the catalog before it did not have. Blocks made from then
-// on must start above the sequence numbers of blocks that former pools made of the same addresses.
-func (c *catalog) enters(before *catalog) (bool, error) {
-	for i := range c.Pools {
-		p := &c.Pools[i]
-		if j := before.byName(p.Name); j >= 0 && before.Pools[j].BlockBits == p.BlockBits && before.sameGround(j, c, i) {
+// mayRepeat reports whether blocks that are made with next could use sequence numbers again that blocks at the same addresses had. Those
+// of the same size cannot: their marks stay, in pages and floors. So addresses must come in, or a block size, where there is or was a
+// block of another size in the family. None can come meanwhile, because a pool with another size that serves the addresses now counts,
+// and so does every page and every floor of another size.
+func (t *txn) mayRepeat(before, next *catalog) (bool, error) {
+	for i := range next.Pools {
+		p := &next.Pools[i]
+		if enters, err := next.enters(i, before); err != nil {
+			return false, err
+		} else if !enters {
 			continue
 		}
-		was, err := before.groundOf(c.ground(i), p.Prefix, func(q *Pool) bool { return q.BlockBits == p.BlockBits })
-		if err != nil {
-			return false, err
+		other := func(q *Pool) bool { return q.BlockBits != p.BlockBits }
+		if was, err := before.groundOf(next.ground(i), p.Prefix, other); err != nil || len(was.Ranges()) > 0 {
+			return true, err
 		}
-		for _, r := range c.ground(i) {
-			if !was.ContainsRange(r) {
-				return true, nil
+		for from := 0; ; from++ {
+			size, ok, err := t.nextSize(p.Prefix.Addr().Is6(), from)
+			if err != nil || ok && size != p.BlockBits {
+				return true, err
 			}
+			if !ok {
+				break
+			}
+			from = size
 		}
 	}
 	return false, nil
+}
+
+// enters reports whether addresses or a block size come in with pool i that the catalog before did not have.
+func (c *catalog) enters(i int, before *catalog) (bool, error) {
+	p := &c.Pools[i]
+	if j := before.byName(p.Name); j >= 0 && before.Pools[j].BlockBits == p.BlockBits && before.sameGround(j, c, i) {
+		return false, nil
+	}
+	was, err := before.groundOf(c.ground(i), p.Prefix, func(q *Pool) bool { return q.BlockBits == p.BlockBits })
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(c.ground(i), func(r netipx.IPRange) bool { return !was.ContainsRange(r) }), nil
 }
 
 // groundOf returns the addresses of the pools that serve a part of a ground, which lies in p, and that accept reports true for.
