@@ -100,6 +100,9 @@ func writeKey(path string) error {
 // Kill ends the API server by SIGKILL. Its etcd keeps running.
 func (s *Server) Kill() { s.program.Kill() }
 
+// EtcdCluster returns the etcd: one member, which can be killed and started while the API server does not run.
+func (s *Server) EtcdCluster() *etcdtest.Cluster { return s.etcd }
+
 // Pause stops the API server by SIGSTOP; Resume lets it continue.
 func (s *Server) Pause() error { return s.program.Pause() }
 

@@ -7,16 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-
-	"github.com/ipalloc/ipalloc"
 )
 
 const (
@@ -25,6 +24,7 @@ const (
 	kind       = "StoreObject"
 	nameLabel  = "store.ipalloc.dev/name" // the store that an object is part of
 	roleLabel  = "store.ipalloc.dev/role"
+	touchLabel = "store.ipalloc.dev/waits" // a process waits for its turn; gone with the next write of the slot
 
 	roleHead, roleLog, roleSnapshot = "Head", "Log", "Snapshot"
 )
@@ -66,52 +66,36 @@ type snapshot struct {
 	Parts      int    `json:"parts"`
 }
 
-// statusError is an answer of the API server that is no success.
-type statusError struct {
-	Code    int    `json:"code"`
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-	Details struct {
-		Kind              string `json:"kind"`
-		RetryAfterSeconds int    `json:"retryAfterSeconds"`
-	} `json:"details"`
-}
-
-func (e *statusError) Error() string {
-	return fmt.Sprintf("the API server answers %d %s: %s", e.Code, e.Reason, e.Message)
-}
-
-// is reports whether err is an answer of the API server with the given code.
-func is(err error, code int) bool {
-	var e *statusError
-	return errors.As(err, &e) && e.Code == code
-}
-
-// traceless reports whether a request that failed with err certainly changed nothing: it was never sent, or was refused.
-func traceless(err error) bool {
-	var e *statusError
-	if errors.As(err, &e) {
-		return e.Code < http.StatusInternalServerError
-	}
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
-}
-
-// transient reports whether the same request can succeed later. What is no answer of the API server is a failure of the
-// way to it, or of a server on that way.
-func transient(err error) bool {
-	var e *statusError
-	var ours *ipalloc.Error
-	if !errors.As(err, &e) {
-		return !errors.As(err, &ours)
-	}
-	return e.Code == http.StatusTooManyRequests || e.Code == http.StatusGone || e.Code >= http.StatusInternalServerError
-}
-
 // client sends requests for the objects of one namespace.
 type client struct {
-	http *http.Client
-	base *url.URL
+	http   *http.Client
+	base   *url.URL
+	access access
+
+	quiet time.Duration // how long a silence is that makes the past doubtful
+	last  atomic.Int64  // when the last answer of an unbroken sequence came, in Unix nanoseconds; 0 after an error
+}
+
+// silence is after how much of it the cluster may have been set back unnoticed: stopping an etcd, changing its data and
+// starting it takes longer.
+const silence = time.Second
+
+// calm reports whether requests were answered without error, and without a silence between them, since settle was called.
+func (c *client) calm() bool {
+	return time.Since(time.Unix(0, c.last.Load())) < c.quiet
+}
+
+// settle begins a sequence of answers.
+func (c *client) settle() { c.last.Store(time.Now().UnixNano()) }
+
+// answered continues the sequence, or breaks it.
+func (c *client) answered(begin time.Time, last int64, ok bool) {
+	switch now := time.Now(); {
+	case !ok:
+		c.last.Store(0)
+	case begin.Sub(time.Unix(0, last)) < c.quiet && now.Sub(begin) < c.quiet:
+		c.last.CompareAndSwap(last, now.UnixNano()) // not after an error of another request
+	}
 }
 
 func newClient(config *rest.Config, namespace string) (*client, error) {
@@ -128,7 +112,9 @@ func newClient(config *rest.Config, namespace string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{http: h, base: base.JoinPath(path, "namespaces", namespace, resource)}, nil
+	out := &client{http: h, base: base.JoinPath(path, "namespaces", namespace, resource), quiet: silence}
+	out.settle()
+	return out, nil
 }
 
 // callLimit bounds one request: an answer that takes longer is lost.
@@ -156,9 +142,16 @@ func (c *client) open(ctx context.Context, method, name string, query url.Values
 		req.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 	}
 	req.GetBody = nil // the transport repeats no request by itself
+	verb := verbOf(method, name, query)
+	begin, last := time.Now(), c.last.Load()
 	resp, err := c.http.Do(req)
-	if err != nil || resp.StatusCode < http.StatusMultipleChoices {
-		return resp, err
+	c.answered(begin, last, err == nil && resp.StatusCode < http.StatusInternalServerError)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode < http.StatusMultipleChoices {
+		c.access.granted(verb)
+		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
@@ -167,7 +160,25 @@ func (c *client) open(ctx context.Context, method, name string, query url.Values
 		status.Message = strings.TrimSpace(string(text))
 	}
 	status.Code = resp.StatusCode
+	if status.Code == http.StatusUnauthorized || status.Code == http.StatusForbidden {
+		status.passing = c.access.refused(verb)
+	}
 	return nil, status
+}
+
+// errForeign means that an answer is not the API server's: of a proxy or a login page on the way.
+var errForeign = errors.New("the answer is not that of an API server")
+
+// object sends a request whose answer is the object of that name.
+func (c *client) object(ctx context.Context, method, path, name string, query url.Values, in any) (*object, error) {
+	out := &object{}
+	if err := c.do(ctx, method, path, query, in, out); err != nil {
+		return nil, err
+	}
+	if out.Kind != kind || out.Metadata.Name != name {
+		return nil, fmt.Errorf("%w: it is %q, a %q", errForeign, out.Metadata.Name, out.Kind)
+	}
+	return out, nil
 }
 
 // do sends a request and decodes its answer.
@@ -182,21 +193,21 @@ func (c *client) do(ctx context.Context, method, name string, query url.Values, 
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
+// manager names the program in the objects that it writes.
+var manager = url.Values{"fieldManager": {"ipalloc"}}
+
 // get reads an object. Without a resource version in the request this is a linearizable read.
 func (c *client) get(ctx context.Context, name string) (*object, error) {
-	out := &object{}
-	return out, c.do(ctx, http.MethodGet, name, nil, nil, out)
+	return c.object(ctx, http.MethodGet, name, name, nil, nil)
 }
 
 func (c *client) create(ctx context.Context, o *object) (*object, error) {
-	out := &object{}
-	return out, c.do(ctx, http.MethodPost, "", url.Values{"fieldManager": {"ipalloc"}}, o, out)
+	return c.object(ctx, http.MethodPost, "", o.Metadata.Name, manager, o)
 }
 
 // update replaces an object if it has the resource version of o.
 func (c *client) update(ctx context.Context, o *object) (*object, error) {
-	out := &object{}
-	return out, c.do(ctx, http.MethodPut, o.Metadata.Name, url.Values{"fieldManager": {"ipalloc"}}, o, out)
+	return c.object(ctx, http.MethodPut, o.Metadata.Name, o.Metadata.Name, manager, o)
 }
 
 func (c *client) delete(ctx context.Context, name string) error {
@@ -204,9 +215,13 @@ func (c *client) delete(ctx context.Context, name string) error {
 }
 
 type objectList struct {
+	Kind     string   `json:"kind"`
 	Metadata metadata `json:"metadata"`
 	Items    []object `json:"items"`
 }
+
+// listKinds are what answers to lists are.
+var listKinds = []string{kind + "List", "PartialObjectMetadataList"}
 
 // pageSize is how many objects one answer to a list holds.
 const pageSize = 64
@@ -221,6 +236,9 @@ func (c *client) list(ctx context.Context, store, role string, metadataOnly bool
 		var page objectList
 		if err := c.do(ctx, http.MethodGet, "", query, nil, &page); err != nil {
 			return err
+		}
+		if !slices.Contains(listKinds, page.Kind) {
+			return fmt.Errorf("%w: it is a %q", errForeign, page.Kind)
 		}
 		for i := range page.Items {
 			if err := f(&page.Items[i]); err != nil {

@@ -3,24 +3,25 @@ package kubestore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/combine"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// call is a Commit that waits for its outcome.
-type call struct {
-	ctx    context.Context
+// request is what a Commit asks for.
+type request struct {
 	ops    []store.Op
 	bytes  int
 	writes bool
-	sent   bool // it may be in a request; guarded by Store.mu
-	rev    uint64
-	err    error
-	done   chan struct{}
 }
+
+// call is a Commit that waits for its outcome.
+type call = combine.Call[request]
 
 // Commit implements [store.Store]: one write of one object, which makes other calls that wait meanwhile, too. A commit in
 // conflict, and one without puts and deletes, costs one read.
@@ -34,88 +35,49 @@ func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := store.CheckOps("kubestore", ops, s.Limits()); err != nil {
 		return 0, err
 	}
-	c := &call{ctx: ctx, ops: slices.Clone(ops), done: make(chan struct{})}
+	c := &call{Ctx: ctx, What: request{ops: slices.Clone(ops)}}
 	for i := range ops {
-		c.bytes += len(ops[i].Key) + len(ops[i].Value)
-		c.writes = c.writes || ops[i].Kind != store.Guard
+		c.What.bytes += len(ops[i].Key) + len(ops[i].Value)
+		c.What.writes = c.What.writes || ops[i].Kind != store.Guard
 	}
-	s.mu.Lock()
-	s.queue = append(s.queue, c)
-	if !s.leading {
-		s.leading = true
-		go s.lead()
-	}
-	s.mu.Unlock()
-	select {
-	case <-c.done:
-		return c.rev, c.err
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-c.done:
-		return c.rev, c.err
-	default:
-	}
-	if c.sent && c.writes {
+	switch fate := s.queue.Do(c); {
+	case fate == combine.Answered:
+		return c.Rev, c.Err
+	case fate == combine.Doubtful && c.What.writes:
 		return 0, unknown(ctx.Err())
 	}
 	return 0, wrap("commit", ctx.Err()) // it will not be sent, because its context has ended
 }
 
-// lead makes the commits that wait until none does.
-func (s *Store) lead() {
-	for {
-		s.mu.Lock()
-		batch := s.batch()
-		s.leading = len(batch) > 0
-		s.mu.Unlock()
-		if len(batch) == 0 {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-		s.makeAll(ctx, batch)
-		cancel()
-	}
-}
-
-// batch takes calls off the queue, as many as fit one object. The caller holds the lock.
-func (s *Store) batch() []*call {
-	bytes, ops, n := 0, 0, 0
-	for _, c := range s.queue {
-		bytes, ops = bytes+c.bytes, ops+len(c.ops)
-		if n > 0 && (bytes > maxBytes || ops > maxOps) {
-			break
-		}
-		n++
-	}
-	batch := s.queue[:n:n]
-	if s.queue = s.queue[n:]; len(s.queue) == 0 {
-		s.queue = nil
-	}
-	return batch
-}
-
-// answer gives a call its outcome.
-func (s *Store) answer(c *call, rev uint64, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.rev, c.err = rev, err
-	close(c.done)
+// serve makes the commits of a batch: as many as fit one object.
+func (s *Store) serve() {
+	bytes, ops := 0, 0
+	batch := s.queue.Take(func(c *call) bool {
+		bytes, ops = bytes+c.What.bytes, ops+len(c.What.ops)
+		return bytes <= maxBytes && ops <= maxOps
+	})
+	s.queue.Exit(batch...)
+	s.makeAll(context.Background(), batch)
 }
 
 // makeAll makes the commits of a batch, in as many writes as their conflicts with each other and with other processes take.
+// Each of its requests ends; how long the processes before this one take is not its limit.
 func (s *Store) makeAll(ctx context.Context, batch []*call) {
 	current := false // whether the replica was, since the calls began, up to date
-	for wait := firstWait; len(batch) > 0; {
+	for lost := 0; len(batch) > 0; {
 		if err := s.usable(ctx); err != nil {
 			s.answerAll(batch, failure("commit", err))
 			return
 		}
+		waited, err := s.turn(ctx)
+		if err != nil {
+			s.answerAll(batch, failure("commit", err))
+			return
+		}
+		current = current || waited
 		p := s.plan(batch)
-		for _, c := range p.over {
-			s.answer(c, 0, wrap("commit", c.ctx.Err()))
+		for i, c := range p.over {
+			c.Answer(0, p.why[i])
 		}
 		batch = p.rest
 		if len(p.made) > 0 {
@@ -127,10 +89,11 @@ func (s *Store) makeAll(ctx context.Context, batch []*call) {
 			}
 			if !written {
 				current = true // write has caught up with whoever was faster
-				_ = sleep(ctx, wait)
-				wait = min(2*wait, lastWait/4)
+				lost++
+				s.giveWay(ctx, p, lost)
 				continue
 			}
+			lost = 0
 		} else if !current && len(batch) > 0 {
 			if err := s.sync(ctx); err != nil {
 				s.answerAll(batch, failure("commit", err))
@@ -145,9 +108,24 @@ func (s *Store) makeAll(ctx context.Context, batch []*call) {
 	}
 }
 
+// giveWay pauses after a lost attempt: for another process that has touched the slot, or, if that has won it, for a moment
+// that is not the same for all who lost.
+func (s *Store) giveWay(ctx context.Context, p *plan, lost int) {
+	s.mu.Lock()
+	touched, step := s.rep.seq < p.frame.seq, s.pace.step()
+	s.mu.Unlock()
+	if touched {
+		step = yieldFor
+	} else if lost%touchAfter == 0 {
+		s.touch(ctx)
+		return
+	}
+	_ = sleep(ctx, step/2)
+}
+
 func (s *Store) answerAll(batch []*call, err error) {
 	for _, c := range batch {
-		s.answer(c, 0, err)
+		c.Answer(0, err)
 	}
 }
 
@@ -161,63 +139,78 @@ type plan struct {
 	keys     []string
 	deferred []*call // in conflict with one of made
 	rest     []*call // all of these
-	over     []*call // their contexts have ended
+	over     []*call // their contexts have ended, or there is no room for them
+	why      []error // of each of over
 }
 
 // plan sorts the calls of a batch by what becomes of them on the replica as it is.
 func (s *Store) plan(batch []*call) *plan {
+	s.queue.Exit(batch...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.rep
-	p := &plan{frame: &frame{seq: r.seq + 1, id: newID(), prev: r.last, rev: r.rev}, old: *r.slot(r.seq + 1)}
+	p := &plan{frame: &frame{seq: r.seq + 1, id: s.newFrameID(), prev: r.last, rev: r.rev}, old: *r.slot(r.seq + 1)}
 	wrote := make(map[string]uint64) // the revisions that the frame gives
-	var recs []store.Record
+	size := r.size
 	for _, c := range batch {
-		if c.sent = false; c.ctx.Err() != nil {
-			p.over = append(p.over, c)
+		if err := c.Ctx.Err(); err != nil {
+			p.drop(c, wrap("commit", err))
 			continue
 		}
-		p.rest = append(p.rest, c)
-		key, in := "", ""
-		for i := range c.ops {
-			op := &c.ops[i]
-			if op.Expect == store.AnyRevision {
+		key, in := r.conflict(c.What.ops, wrote)
+		if key == "" && c.What.writes {
+			if more := r.growth(c.What.ops); more > 0 && size+more > s.room {
+				p.drop(c, &ipalloc.Error{Package: "kubestore", Op: "commit", Err: ipalloc.ErrLimit,
+					Reason: fmt.Sprintf("the records of the store would take %d bytes, at most %d", size+more, s.room)})
 				continue
+			} else {
+				size += max(more, 0)
 			}
-			rev, ok := wrote[op.Key]
-			if !ok {
-				recs, _ = r.mem.Get(context.Background(), recs[:0], op.Key) // fails for a context that has ended only
-				rev = recs[0].Rev
-			}
-			if rev == op.Expect {
-				continue
-			}
-			if key = op.Key; ok {
-				in = key
-			}
-			break
 		}
+		p.rest = append(p.rest, c)
 		switch {
-		case in != "":
+		case in:
 			p.deferred = append(p.deferred, c)
 		case key != "":
 			p.conflict, p.keys = append(p.conflict, c), append(p.keys, key)
-		case !c.writes:
+		case !c.What.writes:
 			p.read = append(p.read, c)
-		default:
+		case s.queue.Enter(c):
 			p.add(c, wrote)
 		}
 	}
 	return p
 }
 
+// drop ends a call that is not made.
+func (p *plan) drop(c *call, err error) { p.over, p.why = append(p.over, c), append(p.why, err) }
+
+// conflict returns the first key whose record has not the expected revision, and whether it is one that the frame gives.
+func (r *replica) conflict(ops []store.Op, wrote map[string]uint64) (key string, in bool) {
+	var recs []store.Record
+	for i := range ops {
+		op := &ops[i]
+		if op.Expect == store.AnyRevision {
+			continue
+		}
+		rev, in := wrote[op.Key]
+		if !in {
+			recs, _ = r.mem.Get(context.Background(), recs[:0], op.Key) // fails for a context that has ended only
+			rev = recs[0].Rev
+		}
+		if rev != op.Expect {
+			return op.Key, in
+		}
+	}
+	return "", false
+}
+
 // add puts a commit into the frame.
 func (p *plan) add(c *call, wrote map[string]uint64) {
-	c.sent = true
 	p.made = append(p.made, c)
 	rev := p.frame.rev + uint64(len(p.made))
 	var ops []store.Op
-	for _, op := range c.ops {
+	for _, op := range c.What.ops {
 		switch op.Kind {
 		case store.Guard:
 			continue
@@ -234,13 +227,13 @@ func (p *plan) add(c *call, wrote map[string]uint64) {
 // settle answers all calls of a plan but the deferred, when its frame is written or there was nothing to write.
 func (s *Store) settle(p *plan) {
 	for i, c := range p.made {
-		s.answer(c, p.frame.rev+uint64(i)+1, nil)
+		c.Answer(p.frame.rev+uint64(i)+1, nil)
 	}
 	for _, c := range p.read {
-		s.answer(c, p.frame.rev, nil)
+		c.Answer(p.frame.rev, nil)
 	}
 	for i, c := range p.conflict {
-		s.answer(c, 0, store.Conflict("kubestore", p.keys[i]))
+		c.Answer(0, store.Conflict("kubestore", p.keys[i]))
 	}
 }
 
@@ -256,16 +249,23 @@ func (s *Store) write(ctx context.Context, p *plan) (written bool, err error) {
 	maybe := false // whether an earlier request may have been carried out
 	until := time.Now().Add(patience)
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		high := s.high.Load()
-		answer, err := s.client.update(ctx, o)
-		maybe = maybe || err != nil && !traceless(err)
+		var answer *object
+		var err error
+		high, begin := s.high.Load(), time.Now()
+		if !s.client.calm() {
+			err = s.verify(ctx)
+		}
+		if err == nil {
+			answer, err = s.client.update(ctx, o)
+			maybe = maybe || err != nil && !traceless(err)
+		}
 		switch {
 		case err == nil:
-			return true, s.wrote(answer, high)
-		case is(err, http.StatusConflict), is(err, http.StatusNotFound):
+			return true, s.wrote(ctx, answer, high, time.Since(begin))
+		case is(err, http.StatusConflict), gone(err, o.Metadata.Name):
 			return s.find(ctx, p, maybe)
 		case transient(err) && time.Now().Before(until) && sleep(ctx, wait) == nil:
-			if maybe && s.look(ctx, o.Metadata.Name) >= p.frame.seq {
+			if there, err := s.client.get(ctx, o.Metadata.Name); maybe && err == nil && there.Spec.Seq >= p.frame.seq {
 				return s.find(ctx, p, maybe)
 			}
 			continue
@@ -278,12 +278,15 @@ func (s *Store) write(ctx context.Context, p *plan) (written bool, err error) {
 }
 
 // wrote takes over a log object that was written. high is the highest resource version that was seen before: a lower one is
-// of an earlier state of the cluster, as after its etcd was restored under a running process.
-func (s *Store) wrote(o *object, high uint64) error {
+// of an earlier state of the cluster. If the answer took long, the cluster may have been set back meanwhile.
+func (s *Store) wrote(ctx context.Context, o *object, high uint64, took time.Duration) error {
 	var err error
 	if now := s.seen(o); now != 0 && now <= high {
 		err = s.fail(replaced(o.Metadata.Name, "the cluster went back from version %d to %d", high, now))
-	} else {
+	} else if !s.client.calm() {
+		err = s.verify(ctx)
+	}
+	if err == nil {
 		_, err = s.take(o)
 	}
 	if err != nil {
@@ -291,20 +294,11 @@ func (s *Store) wrote(o *object, high uint64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rep.seq-s.snapped >= uint64(s.slots)/2 && !s.snapping {
-		s.snapping = true
-		go s.compact()
+	s.pace.wrote(took)
+	if s.rep.seq-s.snapped >= uint64(s.slots)/2 {
+		s.compact()
 	}
 	return nil
-}
-
-// look reads a log object once and returns which commit object it holds; 0 if that fails.
-func (s *Store) look(ctx context.Context, name string) uint64 {
-	o, err := s.client.get(ctx, name)
-	if err != nil {
-		return 0
-	}
-	return o.Spec.Seq
 }
 
 // find says whether the frame of a plan was written, after the API server refused it because its slot has changed.
@@ -330,13 +324,19 @@ func (s *Store) find(ctx context.Context, p *plan, maybe bool) (written bool, er
 func (s *Store) makeRoom(ctx context.Context, seq uint64) error {
 	for {
 		s.mu.Lock()
-		enough := seq-uint64(s.slots) <= s.snapped
-		s.mu.Unlock()
-		if enough {
+		if seq-uint64(s.slots) <= s.snapped {
+			s.mu.Unlock()
 			return nil
 		}
-		if err := s.snapshot(ctx); err != nil {
-			return err
+		c := s.compact()
+		s.mu.Unlock()
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if c.err != nil {
+			return c.err
 		}
 	}
 }

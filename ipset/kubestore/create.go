@@ -29,7 +29,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 		return err
 	})
 	switch {
-	case is(err, http.StatusNotFound) && missing(err, "") == err:
+	case gone(err, s.name):
 		if o.NoCreate {
 			return &ipalloc.Error{Package: "kubestore", Op: "open", Name: s.name, Reason: "no store of that name", Err: ipalloc.ErrNotFound}
 		}
@@ -72,7 +72,7 @@ func (s *Store) createHead(ctx context.Context, o Options) (head *object, err er
 		return nil, err
 	}
 	if left != "" {
-		if head, err = s.client.get(ctx, s.name); is(err, http.StatusNotFound) {
+		if head, err = s.client.get(ctx, s.name); gone(err, s.name) {
 			err = mismatch(s.name, "the head is not there, but %q of a store of that name is", left)
 		}
 		return head, err

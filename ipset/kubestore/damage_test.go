@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -98,7 +97,7 @@ func TestDeletedByHand(t *testing.T) {
 func (s *Store) settleSnapshot() {
 	for {
 		s.mu.Lock()
-		busy := s.snapping
+		busy := s.compacting != nil
 		s.mu.Unlock()
 		if !busy {
 			return
@@ -267,20 +266,87 @@ func TestLabelledByHand(t *testing.T) {
 	}
 }
 
+// A label taken off by hand, by which lists and watches find the object, is written back: by a process that watches, and by
+// one that opens the store. Neither takes the object for deleted.
+func TestLabelTakenOff(t *testing.T) {
+	const off = `{"metadata":{"labels":{"` + nameLabel + `":null,"` + roleLabel + `":null}}}`
+	for _, watching := range []bool{true, false} {
+		s := openAt(t, newName(), Options{Slots: minSlots})
+		work(t, s, 2)
+		ctx, cancel := context.WithCancel(limited(t))
+		events := make(chan error, 100)
+		go func() {
+			defer close(events)
+			if watching {
+				for _, err := range s.Watch(ctx, 2, "") {
+					events <- err
+				}
+			}
+		}()
+		commit := func(key string) {
+			if _, err := s.Commit(ctx, []store.Op{put(key, "", 0)}); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-events; err != nil {
+				t.Fatal(err)
+			}
+		}
+		commit("first")
+		for _, name := range []string{slotName(s.name, s.rep.seq, s.slots), slotName(s.name, s.rep.seq+2, s.slots), s.name} {
+			admin(t, http.MethodPatch, name, off)
+		}
+		if got := contents(t, openAt(t, s.name, Options{NoCreate: true})); len(got) < 3 {
+			t.Errorf("%v", got)
+		}
+		for i := range 2 * minSlots {
+			commit(fmt.Sprint("after", i))
+		}
+		s.settleSnapshot()
+		labelled := 0
+		for _, role := range []string{roleLog, roleHead} {
+			if err := s.client.list(ctx, s.name, role, true, func(*object) error { labelled++; return nil }); err != nil {
+				t.Error(err)
+			}
+		}
+		if labelled != minSlots+1 {
+			t.Errorf("watching %v: %d objects have their labels", watching, labelled)
+		}
+		cancel()
+		for err := range events {
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // What is missing is named: the namespace, the store, the permission.
 func TestMissing(t *testing.T) {
 	server := sharedServer(t)
-	_, err := Open(limited(t), configOf(server), "nowhere", "pods", Options{})
+	config := configOf(server)
+	config.Impersonate = rest.ImpersonationConfig{}
+	_, err := Open(limited(t), config, "nowhere", "pods", Options{})
 	if !errors.Is(err, ipalloc.ErrNotFound) || !strings.Contains(err.Error(), `no namespace "nowhere"`) {
 		t.Error(err)
 	}
 	if err := refusal(t, newName(), Options{NoCreate: true}); !errors.Is(err, ipalloc.ErrNotFound) {
 		t.Error(err)
 	}
-	config := configOf(server)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
 	if _, err := Open(limited(t), config, "default", "pods", Options{}); err == nil || !strings.Contains(err.Error(), "forbidden") || Retryable(err) {
 		t.Error(err)
+	}
+	f := &faults{}
+	untrusting := configOf(server)
+	untrusting.Insecure = false
+	f.use(untrusting)
+	if _, err := Open(limited(t), untrusting, "default", "pods", Options{}); !untrusted(err) || Retryable(err) || f.n != 1 {
+		t.Errorf("a certificate of nobody, after %d requests: %v", f.n, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := Open(ctx, &rest.Config{Host: "http://127.0.0.1:1"}, "default", "pods", Options{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") || !Retryable(err) {
+		t.Errorf("nothing listens: %v", err)
 	}
 	for _, tt := range []struct {
 		namespace, name string
@@ -295,35 +361,10 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// The role in config/rbac.yaml is enough for all that a store does.
+// The role in config/rbac.yaml, which all tests run under, is enough for the snapshots that a store writes and removes.
 func TestRole(t *testing.T) {
-	server := sharedServer(t)
 	ctx := limited(t)
-	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/"
-	role, err := os.ReadFile("config/rbac.yaml")
-	if err == nil {
-		_, err = server.Request(ctx, http.MethodPost, rbac+"roles", string(role))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	binding := "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: ipalloc-store}\n" +
-		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: ipalloc-store}\nsubjects: [{kind: ServiceAccount, name: controller, namespace: default}]\n"
-	if _, err := server.Request(ctx, http.MethodPost, rbac+"rolebindings", binding); err != nil {
-		t.Fatal(err)
-	}
-	config := configOf(server)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:default:controller"}
-	var s *Store
-	for { // RBAC learns of the binding a moment later
-		var err error
-		if s, err = Open(ctx, config, "default", newName(), Options{Slots: minSlots}); err == nil {
-			break
-		} else if !is(err, http.StatusForbidden) {
-			t.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	s := openAt(t, newName(), Options{Slots: minSlots})
 	work(t, s, 2*minSlots)
 	s.settleSnapshot()
 	for ev, err := range s.Watch(ctx, 2*minSlots-1, "k") {

@@ -26,6 +26,10 @@
 // what came before, checks the expectations of its commits again, and tries the next slot.
 // Callers that wait meanwhile share one commit object; each keeps a revision of its own.
 //
+// Processes that contend take turns: each lets those go first whose last commit is older
+// than its own, while they write. A process that has won nothing yet touches a later slot,
+// and whoever comes to that slot pauses.
+//
 // A log whose objects are created by name and deleted after a snapshot would let a process
 // that is far behind create a deleted name again, and take that for a commit. A slot is
 // never deleted: to such a process its resource version is wrong.
@@ -36,7 +40,9 @@
 // A process that is further behind than the log reads the newest snapshot.
 //
 // After every slots/2 commit objects one process writes a snapshot, names it in the head,
-// and deletes the one before. No slot is overwritten before a snapshot has its commits.
+// and deletes the one before. No slot is overwritten before a snapshot has its commits. It
+// may take any time: commits that find the log full wait for it. A snapshot that failed is
+// continued with the parts that are there.
 //
 // # Outcomes
 //
@@ -48,8 +54,16 @@
 //
 // [Retryable] reports of every error whether trying again can help.
 //
+// A refusal (401, 403) of what was allowed before is repeated for 15 seconds, because an
+// API server that starts refuses what its roles allow. So is an answer that is not the API
+// server's. A server that TLS does not trust is an error at once.
+//
 // [ErrReplaced] is the answer of every call from the moment on when an object of the store
-// is found deleted, created again, or older than it was. ipalloc.ErrCorrupt is the answer
+// is found deleted, created again, or older than it was. Deleted means that the API server
+// says twice that there is no such object; a label that was taken off is written back.
+// ErrReplaced is also the answer when the cluster's etcd was set back: after an error, and
+// after a second without an answer, a process reads the newest commit object that it knows
+// and compares its random id before it answers or writes anything. ipalloc.ErrCorrupt is the answer
 // when an object does not decode or does not continue the log. Neither is ever taken for
 // an empty store. Deleting the head or a slot therefore stops all writers.
 //
@@ -58,7 +72,8 @@
 // One commit holds 1,024 records and 512 KB of keys and values, because etcd accepts
 // requests of 1.5 MB and JSON makes 3 bytes 4. All records must fit the memory of every
 // process, and a snapshot of them is written every 64 commit objects by default: some
-// megabytes are reasonable, 100 MB are not. The log takes the size of 128 commit objects
+// megabytes are reasonable. Beyond 128 MB of keys and values a commit that adds to them
+// fails with ipalloc.ErrLimit. The log takes the size of 128 commit objects
 // in etcd, and as much again for each revision that etcd has not compacted.
 //
 // # Complexity
@@ -66,10 +81,10 @@
 // In requests to the API server:
 //
 //	Commit    1 write; under contention 1 write and 1 read for each attempt
-//	Get       1 read of one object
-//	List      1 read of one object
+//	Get       1 read of one object, 2 after a second of silence
+//	List      the same
 //	Watch     1 watch for each Store and, each minute, 1 list and 1 read; every commit object is sent to it
-//	snapshot  2 reads, 1 list, 1 write of the head, 1 write and 1 deletion for each part
+//	snapshot  3 reads, 1 list, 1 write of the head, 1 write and 1 deletion for each part
 //	Open      2 reads, 1 list for each 64 slots, 1 read for each part
 //
 // Concurrency: a [Store] is safe for concurrent use. Restart: it holds nothing that must be

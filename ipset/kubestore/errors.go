@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // ErrReplaced means that the store is not the one that Open found: one of its objects was
@@ -15,28 +16,6 @@ import (
 // again, and make new engines on it.
 var ErrReplaced = fmt.Errorf("%w: the store was replaced", ipalloc.ErrMismatch)
 
-// cause is what the *ipalloc.Error of a failed request wraps.
-type cause struct {
-	kind  error // ipalloc.ErrUnknownOutcome or nil
-	err   error
-	retry bool
-}
-
-func (c *cause) Error() string {
-	if c.kind == nil {
-		return c.err.Error()
-	}
-	return c.kind.Error() + ": " + c.err.Error()
-}
-
-// Unwrap returns the sentinel, if one applies, and the cause.
-func (c *cause) Unwrap() []error {
-	if c.kind == nil {
-		return []error{c.err}
-	}
-	return []error{c.kind, c.err}
-}
-
 // Retryable reports whether the same call can succeed later without a repair: after a
 // conflict, a restart of the API server, a deadline that was too short. If err matches
 // ipalloc.ErrUnknownOutcome as well, repeat the engine's call with its request key. A
@@ -44,16 +23,7 @@ func (c *cause) Unwrap() []error {
 // not retryable.
 //
 // err is what the store returned, or what an engine on it returned.
-func Retryable(err error) bool {
-	var c *cause
-	switch {
-	case errors.As(err, &c):
-		return c.retry
-	case errors.Is(err, ipalloc.ErrConflict):
-		return true
-	}
-	return errors.Is(err, context.DeadlineExceeded)
-}
+func Retryable(err error) bool { return store.Retryable(err) }
 
 // wrap returns the error of a method. An error that has a package's form already keeps it.
 func wrap(op string, err error) error {
@@ -73,22 +43,22 @@ func failure(op string, err error) error {
 	if errors.As(err, &e) || err == nil {
 		return wrap(op, err)
 	}
-	return wrap(op, &cause{err: err, retry: transient(err) && !errors.Is(err, context.Canceled)})
+	return wrap(op, &store.Cause{Err: err, Retry: transient(err) && !errors.Is(err, context.Canceled)})
 }
 
 // unknown returns the error of a commit that may have been made.
 func unknown(err error) error {
 	final := errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrMismatch) || errors.Is(err, ipalloc.ErrCorrupt)
-	return &ipalloc.Error{Package: "kubestore", Op: "commit", Err: &cause{kind: ipalloc.ErrUnknownOutcome, err: err, retry: !final}}
+	return &ipalloc.Error{Package: "kubestore", Op: "commit", Err: &store.Cause{Kind: ipalloc.ErrUnknownOutcome, Err: err, Retry: !final}}
 }
 
 // notMade returns the error of a commit that waited for one that failed with err, and was not in its request.
 func notMade(err error) error {
-	var c *cause
-	if !errors.As(err, &c) || c.kind == nil {
+	var c *store.Cause
+	if !errors.As(err, &c) || c.Kind == nil {
 		return err
 	}
-	return wrap("commit", &cause{err: c.err, retry: c.retry})
+	return wrap("commit", &store.Cause{Err: c.Err, Retry: c.Retry})
 }
 
 // corrupt returns the error of an object that is damaged.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,17 +34,24 @@ type faults struct {
 type fault int
 
 const (
-	none     fault = iota
-	unsent         // the request is lost
-	unheard        // the answer is lost
-	delayed        // the answer is lost, and the request is carried out later
-	broken         // the request is carried out, and the answer is an error of the server
-	refused        // the server has no time
-	numFault = iota
+	none      fault = iota
+	unsent          // the request is lost
+	unheard         // the answer is lost
+	delayed         // the answer is lost, and the request is carried out later
+	broken          // the request is carried out, and the answer is an error of the server
+	refused         // the server has no time
+	forbidden       // the server's roles are not loaded yet
+	strayed         // a proxy on the way answers 404
+	missed          // the API server answers once that there is no such object
+	emptied         // a proxy on the way answers {}
+	login           // a proxy on the way answers with a page
+	numFault  = iota
+	denied    = numFault // the server refuses for good
 )
 
 func (f fault) String() string {
-	return [...]string{"none", "request lost", "answer lost", "carried out late", "carried out, 500", "429"}[f]
+	return [...]string{"none", "request lost", "answer lost", "carried out late", "carried out, 500", "429", "403", "404 of a proxy",
+		"404 once", "an empty object", "a page"}[f]
 }
 
 var errLost = errors.New("the connection broke")
@@ -81,6 +89,20 @@ func (f *faults) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(r, http.StatusInternalServerError), nil
 	case refused:
 		return answer(r, http.StatusTooManyRequests), nil
+	case forbidden:
+		return answer(r, http.StatusForbidden), nil
+	case strayed:
+		return answerWith(r, http.StatusNotFound, "default backend - 404"), nil
+	case missed:
+		if name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]; r.Method == http.MethodGet && name != resource {
+			return answerWith(r, http.StatusNotFound, fmt.Sprintf(`{"kind":"Status","code":404,"reason":"NotFound","details":{"kind":%q,"name":%q}}`, resource, name)), nil
+		}
+	case emptied:
+		return answerWith(r, http.StatusOK, "{}"), nil
+	case denied:
+		return answer(r, http.StatusBadRequest), nil
+	case login:
+		return answerWith(r, http.StatusOK, "<html>Who are you?</html>"), nil
 	case delayed:
 		f.sendLater(r)
 		return nil, errLost
@@ -107,6 +129,10 @@ func (f *faults) sendLater(r *http.Request) {
 
 func answer(r *http.Request, code int) *http.Response {
 	body := fmt.Sprintf(`{"kind":"Status","code":%d,"reason":"Injected","message":"made up"}`, code)
+	return answerWith(r, code, body)
+}
+
+func answerWith(r *http.Request, code int, body string) *http.Response {
 	return &http.Response{StatusCode: code, Status: http.StatusText(code), Header: http.Header{}, Request: r,
 		Body: io.NopCloser(bytes.NewReader([]byte(body)))}
 }
@@ -163,14 +189,23 @@ func TestFaultAtEveryRequest(t *testing.T) {
 	for what := none + 1; what < numFault; what++ {
 		t.Run(what.String(), func(t *testing.T) {
 			for k := 1; ; k++ {
-				f := &faults{fail: func(n int, _ *http.Request) fault {
+				f := &faults{}
+				fail := func(n int, _ *http.Request) fault {
 					if n == k {
 						return what
 					}
 					return none
-				}}
+				}
+				if what < forbidden {
+					f.fail = fail
+				}
 				name := newName()
 				s := openAt(t, name, Options{Slots: minSlots}, f.use)
+				if what >= forbidden { // Open takes these for the answer of the place that it was told
+					f.mu.Lock()
+					f.fail, f.n = fail, 0
+					f.mu.Unlock()
+				}
 				want := work(t, s, commits)
 				s.settleSnapshot() // which sends the last requests
 				f.late.Wait()
@@ -192,6 +227,7 @@ func TestFaultAtEveryRequest(t *testing.T) {
 func TestRequests(t *testing.T) {
 	f := &faults{}
 	s := openAt(t, newName(), Options{Slots: 64}, f.use)
+	s.client.quiet = time.Hour
 	ctx := limited(t)
 	for _, tt := range []struct {
 		what      string

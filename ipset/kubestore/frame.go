@@ -24,6 +24,24 @@ const (
 // id is the random name of a log object's content. It tells whose commit is in a slot.
 type id [16]byte
 
+// author is the random name of a Store. The ids of its commit objects begin with it.
+type author [8]byte
+
+func newAuthor() (a author) {
+	_, _ = rand.Read(a[:]) // never fails
+	return a
+}
+
+// author returns whose commit object has this id.
+func (v id) author() author { return author(v[:len(author{})]) }
+
+// newFrameID returns the id of a commit object of this process.
+func (s *Store) newFrameID() id {
+	v := newID()
+	copy(v[:], s.pace.self[:])
+	return v
+}
+
 func newID() (v id) {
 	_, _ = rand.Read(v[:]) // never fails
 	return v

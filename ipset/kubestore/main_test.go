@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -47,7 +48,7 @@ func sharedServer(t testing.TB) *kubetest.Server {
 		ctx, cancel := context.WithTimeout(context.Background(), kubetest.StartLimit)
 		defer cancel()
 		if shared.server, shared.err = kubetest.Start(ctx, kubetest.Config{}); shared.err == nil {
-			shared.err = shared.server.Define(ctx, "config/crd.yaml", objects("default"))
+			shared.err = define(ctx, shared.server)
 		}
 	})
 	if errors.Is(shared.err, kubetest.ErrSkip) || errors.Is(shared.err, etcdtest.ErrSkip) {
@@ -64,8 +65,41 @@ func objects(namespace string) string {
 	return "/apis/" + apiVersion + "/namespaces/" + namespace + "/" + resource
 }
 
+// user is whom the role of README and config/rbac.yaml is bound to.
+const user = "system:serviceaccount:default:controller"
+
+// define creates the definition of the resource, and the role with its binding, and returns when both work.
+func define(ctx context.Context, server *kubetest.Server) error {
+	if err := server.Define(ctx, "config/crd.yaml", objects("default")); err != nil {
+		return err
+	}
+	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/"
+	role, err := os.ReadFile("config/rbac.yaml")
+	if err != nil {
+		return err
+	}
+	if _, err := server.Request(ctx, http.MethodPost, rbac+"roles", string(role)); err != nil {
+		return err
+	}
+	binding := "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: ipalloc-store}\n" +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: ipalloc-store}\nsubjects: [{kind: ServiceAccount, name: controller, namespace: default}]\n"
+	if _, err := server.Request(ctx, http.MethodPost, rbac+"rolebindings", binding); err != nil {
+		return err
+	}
+	c, err := newClient(configOf(server), "default")
+	for err == nil {
+		if _, err := c.get(ctx, "nothing"); !is(err, http.StatusForbidden) {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond) // RBAC learns of the binding a moment later
+	}
+	return err
+}
+
+// configOf returns the configuration of a program that has the role and nothing else.
 func configOf(s *kubetest.Server) *rest.Config {
-	return &rest.Config{Host: s.URL, BearerToken: s.Token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	return &rest.Config{Host: s.URL, BearerToken: s.Token, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+		Impersonate: rest.ImpersonationConfig{UserName: user}}
 }
 
 // limited is a context that ends a test that hangs.

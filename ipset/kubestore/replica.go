@@ -3,7 +3,7 @@ package kubestore
 import (
 	"context"
 	"fmt"
-	"net/http"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/snap"
@@ -17,6 +17,8 @@ type replica struct {
 	last  id // of commit object seq
 	rev   uint64
 	slots []slot
+	size  int             // bytes of keys and values
+	live  bool            // it is the store's: what does not continue it is of another past
 	gone  context.Context // ends when another replica takes its place
 	end   context.CancelFunc
 }
@@ -62,10 +64,13 @@ func (r *replica) apply(o *object, f *frame) (news, error) {
 		return known, nil
 	case at.uid != "" && at.uid != o.Metadata.UID:
 		return known, replaced(o.Metadata.Name, "the object was deleted and created again")
+	case r.live && f.prev != r.last:
+		return known, replaced(o.Metadata.Name, "commit object %d follows another one than this process has seen", f.seq)
 	case f.prev != r.last || f.rev != r.rev:
 		return known, corrupt(o.Metadata.Name, "commit object %d at revision %d does not continue the one before it", f.seq, f.rev)
 	}
 	for _, ops := range f.commits {
+		r.size += r.growth(ops)
 		rev, err := r.mem.Commit(context.Background(), ops)
 		if err != nil || rev != r.rev+1 {
 			return known, corrupt(o.Metadata.Name, "revision %d after %d, %v", rev, r.rev, err)
@@ -75,6 +80,25 @@ func (r *replica) apply(o *object, f *frame) (news, error) {
 	r.seq, r.last = f.seq, f.id
 	*at = slot{uid: o.Metadata.UID, version: o.Metadata.ResourceVersion, seq: f.seq, id: f.id}
 	return next, nil
+}
+
+// growth returns by how much a commit changes the size.
+func (r *replica) growth(ops []store.Op) (n int) {
+	var recs []store.Record
+	for i := range ops {
+		op := &ops[i]
+		if op.Kind == store.Guard {
+			continue
+		}
+		recs, _ = r.mem.Get(context.Background(), recs[:0], op.Key) // fails for a context that has ended only
+		if recs[0].Rev != 0 {
+			n -= len(op.Key) + len(recs[0].Value)
+		}
+		if op.Kind == store.Put {
+			n += len(op.Key) + len(op.Value)
+		}
+	}
+	return n
 }
 
 // check returns the error of an object that is not of this store.
@@ -97,16 +121,26 @@ func (s *Store) take(o *object) (news, error) {
 	s.seen(o)
 	s.mu.Lock()
 	n, err := s.rep.apply(o, f)
+	if err == nil && n == next {
+		s.pace.note(f, time.Now())
+	}
 	s.mu.Unlock()
 	return n, s.fail(err)
 }
 
 // listAfter is after how many commits that were read one by one the rest is listed.
-const listAfter = 3
+const listAfter = 8
 
 // sync brings the replica up to the newest commit there was when sync was called: it reads the slot of the next commit
 // object until that still holds an old one. The read is linearizable, so there was no later commit then.
+//
+// Where the cluster may have been set back since the last answer, the newest commit that the replica has is read, too.
 func (s *Store) sync(ctx context.Context) error {
+	if !s.client.calm() {
+		if err := s.verify(ctx); err != nil {
+			return err
+		}
+	}
 	for i := 0; ; i++ {
 		if err := s.usable(ctx); err != nil {
 			return err
@@ -124,14 +158,7 @@ func (s *Store) sync(ctx context.Context) error {
 			continue
 		}
 		name := slotName(s.name, seq, s.slots)
-		var o *object
-		err := s.retry(ctx, func() (err error) {
-			o, err = s.client.get(ctx, name)
-			return err
-		})
-		if is(err, http.StatusNotFound) {
-			return s.fail(replaced(name, "the object was deleted"))
-		}
+		o, err := s.read(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -152,21 +179,27 @@ func (s *Store) sync(ctx context.Context) error {
 // replay lists all log objects and calls take for those from the next one on, in order. done reports whether this reached
 // the newest: false if the commits after those of the replica are overwritten already.
 func (s *Store) replay(ctx context.Context, take func(*object) (news, error)) (done bool, err error) {
-	var found map[uint64]*object
-	var count int
+	var listed map[string]*object
 	err = s.retry(ctx, func() error {
-		found, count = make(map[uint64]*object), 0
+		listed = make(map[string]*object)
 		return s.client.list(ctx, s.name, roleLog, false, func(o *object) error {
-			count++
-			found[o.Spec.Seq] = o
+			listed[o.Metadata.Name] = o
 			return s.check(o, roleLog)
 		})
 	})
 	if err != nil {
 		return false, s.fail(err)
 	}
-	if count != s.slots {
-		return false, s.fail(replaced(s.name, "%d of %d log objects are there", count, s.slots))
+	found := make(map[uint64]*object)
+	for i := range uint64(s.slots) {
+		name := slotName(s.name, i, s.slots)
+		o := listed[name]
+		if o == nil {
+			if o, err = s.relabel(ctx, name, roleLog); err != nil {
+				return false, err
+			}
+		}
+		found[o.Spec.Seq] = o
 	}
 	high := uint64(0)
 	for seq := range found {
@@ -220,6 +253,12 @@ func (s *Store) reload(ctx context.Context) error {
 func (s *Store) replace(r *replica) error {
 	s.mu.Lock()
 	old := s.rep
+	if old != nil {
+		if err := old.continues(r); err != nil {
+			s.mu.Unlock()
+			return s.fail(err)
+		}
+	}
 	for i := range r.slots {
 		if old != nil && r.slots[i].uid != old.slots[i].uid {
 			s.mu.Unlock()
@@ -228,7 +267,7 @@ func (s *Store) replace(r *replica) error {
 	}
 	defer s.mu.Unlock()
 	if old == nil || r.seq > old.seq {
-		s.rep = r
+		s.rep, r.live = r, true
 		if old != nil {
 			old.end()
 		}
@@ -238,18 +277,8 @@ func (s *Store) replace(r *replica) error {
 
 // readHead reads the head and notes what it says.
 func (s *Store) readHead(ctx context.Context) (head *object, err error) {
-	err = s.retry(ctx, func() (err error) {
-		head, err = s.client.get(ctx, s.name)
-		return err
-	})
-	if is(err, http.StatusNotFound) {
-		return nil, s.fail(replaced(s.name, "the head was deleted"))
-	}
-	if err != nil {
+	if head, err = s.relabel(ctx, s.name, roleHead); err != nil {
 		return nil, err
-	}
-	if err := s.check(head, roleHead); err != nil {
-		return nil, s.fail(err)
 	}
 	s.covered(head.Spec.Seq)
 	return head, nil
@@ -264,13 +293,9 @@ func (s *Store) readSnapshot(ctx context.Context, head *object) (*replica, error
 	}
 	var data []byte
 	for i := range ref.Parts {
-		var o *object
 		name := partName(s.name, ref, i)
-		err := s.retry(ctx, func() (err error) {
-			o, err = s.client.get(ctx, name)
-			return err
-		})
-		if is(err, http.StatusNotFound) {
+		o, err := s.get(ctx, name)
+		if gone(err, name) {
 			now, err := s.readHead(ctx)
 			if err == nil && now.Spec.Snapshot != nil && *now.Spec.Snapshot == *ref {
 				err = s.fail(replaced(name, "the object was deleted"))
@@ -296,6 +321,16 @@ func (s *Store) readSnapshot(ctx context.Context, head *object) (*replica, error
 	}
 	if err == nil && r.seq != head.Spec.Seq {
 		err = fmt.Errorf("%w: it holds commit object %d, the head says %d", ipalloc.ErrCorrupt, r.seq, head.Spec.Seq)
+	}
+	if err == nil {
+		var recs []store.Record
+		recs, _, err = r.mem.List(ctx, store.Range{})
+		for i := range recs {
+			r.size += len(recs[i].Key) + len(recs[i].Value)
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 	}
 	if err != nil {
 		return nil, s.fail(corrupt(s.name, "snapshot %d: %v", ref.Generation, err))

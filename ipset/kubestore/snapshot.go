@@ -17,14 +17,35 @@ func (s *Store) covered(seq uint64) {
 	s.mu.Unlock()
 }
 
-// compact writes a snapshot in the background. If it fails, a later commit does it.
-func (s *Store) compact() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	defer cancel()
-	_ = s.snapshot(ctx)
-	s.mu.Lock()
-	s.snapping = false
-	s.mu.Unlock()
+// compaction is the writing of a snapshot that calls can wait for.
+type compaction struct {
+	done chan struct{}
+	err  error
+}
+
+// compact returns the running compaction, or begins one. It ends when a request fails for as long as requests are repeated;
+// as long as parts get there it takes the time that it takes. The caller holds the lock.
+func (s *Store) compact() *compaction {
+	if s.compacting == nil {
+		c := &compaction{done: make(chan struct{})}
+		s.compacting = c
+		go func() {
+			c.err = s.snapshot(context.Background())
+			s.mu.Lock()
+			s.compacting = nil
+			s.mu.Unlock()
+			close(c.done)
+		}()
+	}
+	return s.compacting
+}
+
+// draft is a snapshot that is being written. It outlives a compaction that failed: the next one goes on where it stopped.
+type draft struct {
+	ref  *snapshot
+	seq  uint64
+	data []byte
+	done int // parts that are there
 }
 
 // snapshot writes the replica into objects, names them in the head, and deletes those of earlier snapshots. It does nothing if
@@ -37,25 +58,13 @@ func (s *Store) snapshot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	r := s.rep
-	fresh := r.seq-min(r.seq, head.Spec.Seq) < uint64(s.slots)/2
-	seq := r.seq
-	var data []byte
-	if !fresh {
-		data = r.encode()
-	}
-	s.mu.Unlock()
-	if fresh {
+	d := s.draw(head)
+	if d == nil {
 		return nil
 	}
-	ref := &snapshot{Generation: 1, ID: newID().String(), Parts: (len(data) + partSize - 1) / partSize}
-	if old := head.Spec.Snapshot; old != nil {
-		ref.Generation = old.Generation + 1
-	}
-	for i := range ref.Parts {
-		o := s.object(partName(s.name, ref, i), roleSnapshot)
-		o.Spec.Seq, o.Spec.Data = seq, data[i*partSize:min((i+1)*partSize, len(data))]
+	for ; d.done < d.ref.Parts; d.done++ {
+		o := s.object(partName(s.name, d.ref, d.done), roleSnapshot)
+		o.Spec.Seq, o.Spec.Data = d.seq, d.data[d.done*partSize:min((d.done+1)*partSize, len(d.data))]
 		err := s.retry(ctx, func() error {
 			_, err := s.client.create(ctx, o)
 			if is(err, http.StatusConflict) {
@@ -67,7 +76,10 @@ func (s *Store) snapshot(ctx context.Context) error {
 			return err
 		}
 	}
-	head.Spec.Seq, head.Spec.Snapshot = seq, ref
+	if err := s.verify(ctx); err != nil { // a snapshot of a past that is not the cluster's would replace what others did
+		return err
+	}
+	head.Spec.Seq, head.Spec.Snapshot = d.seq, d.ref
 	err = s.retry(ctx, func() error {
 		_, err := s.client.update(ctx, head)
 		return err
@@ -75,10 +87,30 @@ func (s *Store) snapshot(ctx context.Context) error {
 	if err != nil && !is(err, http.StatusConflict) {
 		return err
 	}
+	s.draft = nil
 	if head, err = s.readHead(ctx); err != nil { // in conflict, it may be ours all the same
 		return err
 	}
 	return s.sweep(ctx, head)
+}
+
+// draw returns the snapshot to write, or to go on with; nil if that of the head is new enough.
+func (s *Store) draw(head *object) *draft {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rep
+	generation := uint64(1)
+	if old := head.Spec.Snapshot; old != nil {
+		generation = old.Generation + 1
+	}
+	switch {
+	case r.seq-min(r.seq, head.Spec.Seq) < uint64(s.slots)/2:
+		s.draft = nil
+	case s.draft == nil || s.draft.ref.Generation != generation:
+		data := r.encode()
+		s.draft = &draft{seq: r.seq, data: data, ref: &snapshot{Generation: generation, ID: newID().String(), Parts: (len(data) + partSize - 1) / partSize}}
+	}
+	return s.draft
 }
 
 // encode returns the replica as the parts of a snapshot hold it.
@@ -112,7 +144,7 @@ func (s *Store) sweep(ctx context.Context, head *object) error {
 		if err == nil {
 			err = s.retry(ctx, func() error { return s.client.delete(ctx, name) })
 		}
-		if is(err, http.StatusNotFound) {
+		if gone(err, name) {
 			err = nil
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"net/http"
 	"regexp"
 	"strconv"
 	"sync"
@@ -15,8 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/combine"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
+
+// maxStored bounds the keys and values of all records of a store. A snapshot of them is written again and again, and the API
+// server's etcd, of 2 GB by default, holds two of them and what it has not compacted.
+const maxStored = 128 << 20
 
 // The limits of a commit. etcd refuses requests of more than 1.5 MB; in JSON, 3 bytes of data take 4.
 const (
@@ -51,6 +57,7 @@ type Store struct {
 	id     string
 	slots  int
 	high   atomic.Uint64 // the highest resource version seen
+	opened bool          // from then on, an answer that there is no such resource is not the API server's
 
 	mu        sync.Mutex
 	rep       *replica
@@ -59,12 +66,15 @@ type Store struct {
 	brokenCtx context.Context
 	breakNow  context.CancelFunc
 
-	nextRound *round // the catching up that calls from now on wait for
-	rounding  bool
-	queue     []*call
-	leading   bool
-	snapping  bool
-	follower  *follower
+	nextRound  *round // the catching up that calls from now on wait for
+	rounding   bool
+	follower   *follower
+	pace       pace
+	compacting *compaction
+	draft      *draft // of the running compaction, or of one that failed
+
+	queue *combine.Queue[request]
+	room  int // the most bytes of records
 }
 
 // nameForm is what names of stores look like. There is no dot, which separates the parts of object names.
@@ -95,7 +105,8 @@ func Open(ctx context.Context, config *rest.Config, namespace, name string, o Op
 	if err != nil {
 		return nil, invalid("config", err.Error())
 	}
-	s := &Store{client: c, name: name}
+	s := &Store{client: c, name: name, pace: pace{self: newAuthor(), others: make(map[author]rival)}, room: maxStored}
+	s.queue = combine.New[request](false, s.serve)
 	s.brokenCtx, s.breakNow = context.WithCancel(context.Background())
 	if o.Slots == 0 {
 		o.Slots = defaultSlots
@@ -103,6 +114,7 @@ func Open(ctx context.Context, config *rest.Config, namespace, name string, o Op
 	if err := s.open(ctx, o); err != nil {
 		return nil, ended(ctx, "open", missing(err, namespace))
 	}
+	s.opened = true
 	if err := s.reload(ctx); err != nil {
 		return nil, ended(ctx, "open", err)
 	}
@@ -114,10 +126,13 @@ func invalid(field, reason string) error {
 	return &ipalloc.Error{Package: "kubestore", Op: "open", Field: field, Reason: reason, Err: ipalloc.ErrInvalid}
 }
 
-// ended returns the error of a call: that of its context if it has ended.
+// ended returns the error of a call: that of its context if it has ended, with the last failure before that.
 func ended(ctx context.Context, op string, err error) error {
 	if e := ctx.Err(); e != nil {
-		return wrap(op, e)
+		if !errors.Is(err, e) {
+			e = fmt.Errorf("%w; before that: %w", e, err)
+		}
+		return wrap(op, &store.Cause{Err: e, Retry: errors.Is(e, context.DeadlineExceeded)})
 	}
 	return failure(op, err)
 }
@@ -169,11 +184,14 @@ const (
 )
 
 // retry calls f, which changes nothing if called again, until it succeeds or its error is not transient.
-func (s *Store) retry(ctx context.Context, f func() error) error {
+func (s *Store) retry(ctx context.Context, f func() error) (err error) {
 	until := time.Now().Add(patience)
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		err := f()
-		if err == nil || ctx.Err() != nil || !transient(err) || time.Now().After(until) {
+		now := f()
+		if err == nil || now == nil || ctx.Err() == nil { // the failure before the context ended says more
+			err = now
+		}
+		if now == nil || ctx.Err() != nil || !transient(err) || !s.opened && is(err, http.StatusNotFound) || time.Now().After(until) {
 			return err
 		}
 		if sleep(ctx, wait) != nil {
@@ -237,9 +255,7 @@ func (s *Store) rounds() {
 		if r == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		r.err = s.sync(ctx)
-		cancel()
+		r.err = s.sync(context.Background()) // each of its requests ends; a large snapshot has many
 		close(r.done)
 	}
 }

@@ -33,7 +33,7 @@ const writerEnv = "KUBESTORE_TEST_WRITER"
 func writer(env string) error {
 	part := strings.Fields(env)
 	ctx := context.Background()
-	config := &rest.Config{Host: part[0], BearerToken: part[1], TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	config := configOf(&kubetest.Server{URL: part[0], Token: part[1]})
 	e, err := stormEngine(ctx, config)
 	if err != nil {
 		return err
@@ -146,10 +146,12 @@ func TestStorm(t *testing.T) {
 	server := kubetest.New(t, kubetest.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), guard+*stormFor)
 	defer cancel()
-	if _, err := Open(ctx, configOf(server), "default", "storm", Options{}); !errors.Is(err, ipalloc.ErrNotFound) || !strings.Contains(err.Error(), "crd.yaml") {
+	admin := configOf(server)
+	admin.Impersonate = rest.ImpersonationConfig{}
+	if _, err := Open(ctx, admin, "default", "storm", Options{}); !errors.Is(err, ipalloc.ErrNotFound) || !strings.Contains(err.Error(), "crd.yaml") {
 		t.Errorf("without the definition of the resource: %v", err)
 	}
-	if err := server.Define(ctx, "config/crd.yaml", objects("default")); err != nil {
+	if err := define(ctx, server); err != nil {
 		t.Fatal(err)
 	}
 	e, err := stormEngine(ctx, configOf(server))

@@ -70,8 +70,9 @@ func (s *Store) event(ctx context.Context, ev event) error {
 		return err
 	}
 	switch {
-	case ev.Type == "DELETED" && o.Spec.Role != roleSnapshot && o.Spec.Store == s.id:
-		return s.fail(replaced(o.Metadata.Name, "the object was deleted"))
+	case ev.Type == "DELETED" && o.Spec.Role != roleSnapshot && o.Spec.Store == s.id: // or its label was taken off
+		_, err := s.relabel(ctx, o.Metadata.Name, o.Spec.Role)
+		return err
 	case ev.Type == "DELETED" || o.Spec.Role != roleLog:
 		return nil
 	}

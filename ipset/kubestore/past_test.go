@@ -1,0 +1,190 @@
+package kubestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/kubetest"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// setBack stops an API server with its etcd, changes the data, and starts both.
+func setBack(t *testing.T, server *kubetest.Server, change func(data string) error) {
+	t.Helper()
+	server.Kill()
+	c := server.EtcdCluster()
+	m := c.Members()[0]
+	m.Kill()
+	if err := change(m.DataDir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// again repeats a call for as long as its error says that this can help.
+func again(f func() error) error {
+	for {
+		if err := f(); !Retryable(err) {
+			return err
+		}
+	}
+}
+
+// The cluster's etcd is set back, and another process commits as often as commits were lost, or more often than the log has
+// slots. A process that knows the lost ones gets ErrReplaced from whatever it does first, assigns nothing twice, and puts
+// nothing in the place of what the other did.
+func TestSetBackUnderAnotherWriter(t *testing.T) {
+	server := kubetest.New(t, kubetest.Config{})
+	if err := define(limited(t), server); err != nil {
+		t.Fatal(err)
+	}
+	engineOn := func(name string) (*Store, *ipset.Engine) {
+		s, err := Open(limited(t), configOf(server), "default", name, Options{Slots: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := ipset.New(s, ipset.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = e.AddPool(limited(t), ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24")})
+		if err != nil && !errors.Is(err, ipalloc.ErrExists) {
+			t.Fatal(err)
+		}
+		return s, e
+	}
+	assign := func(e *ipset.Engine, handle string) (netip.Addr, error) {
+		got, err := e.Assign(limited(t), ipset.HostOwner("h"), handle)
+		return got.Address, err
+	}
+	firsts := map[string]func(s *Store, e *ipset.Engine) error{
+		"assign": func(_ *Store, e *ipset.Engine) error { _, err := assign(e, "two"); return err },
+		"commit": func(s *Store, _ *ipset.Engine) error {
+			_, err := s.Commit(limited(t), []store.Op{put("x", "", store.AnyRevision)})
+			return err
+		},
+		"list": func(s *Store, _ *ipset.Engine) error { _, _, err := s.List(limited(t), store.Range{}); return err },
+		"watch": func(s *Store, _ *ipset.Engine) (err error) {
+			ctx, cancel := context.WithCancel(limited(t))
+			defer cancel()
+			for _, err = range s.Watch(ctx, s.rep.rev, "") {
+				cancel()
+			}
+			return err
+		},
+		"snapshot": func(s *Store, _ *ipset.Engine) error {
+			if err := s.snapshot(limited(t)); err != nil { // it is due, unless others wrote one since
+				return err
+			}
+			_, err := s.Get(limited(t), nil, "x")
+			return err
+		},
+	}
+	type process struct {
+		s *Store
+		e *ipset.Engine
+	}
+	stale := make(map[string]process)
+	lost := make(map[string]netip.Addr)
+	for _, commits := range []int{1, 20} {
+		for name := range firsts {
+			name := fmt.Sprint(name, "-", commits)
+			s, e := engineOn(name)
+			a, err := assign(e, "one")
+			if err != nil {
+				t.Fatal(err)
+			}
+			stale[name], lost[name] = process{s, e}, a
+		}
+	}
+	copied := filepath.Join(t.TempDir(), "copy")
+	setBack(t, server, func(data string) error { return os.CopyFS(copied, os.DirFS(data)) })
+	for name, p := range stale { // this is what will be lost
+		for i := 0; i < p.s.slots/2 && strings.HasPrefix(name, "snapshot"); i++ {
+			if err := again(func() error {
+				_, err := p.s.Commit(limited(t), []store.Op{put("lost", "", store.AnyRevision)})
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.s.settleSnapshot()
+		if err := again(func() error { _, err := p.e.ReleaseByHandle(limited(t), "one"); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setBack(t, server, func(data string) error {
+		return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(copied)))
+	})
+	for _, commits := range []int{1, 20} {
+		for first, do := range firsts {
+			name := fmt.Sprint(first, "-", commits)
+			_, e := engineOn(name)
+			held := map[netip.Addr]string{lost[name]: "one"}
+			for i := range commits {
+				a, err := assign(e, fmt.Sprint("b", i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				held[a] = fmt.Sprint("b", i)
+			}
+			p := stale[name]
+			if err := again(func() error { return do(p.s, p.e) }); !errors.Is(err, ErrReplaced) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+				t.Errorf("%s: %v", name, err)
+			}
+			_, e = engineOn(name)
+			for al, err := range e.Allocations(limited(t), netip.Prefix{}) {
+				if err != nil || held[al.Address] != al.Handle {
+					t.Errorf("%s: %v of %q, %v", name, al.Address, al.Handle, err)
+				}
+				delete(held, al.Address)
+			}
+			if len(held) > 0 {
+				t.Errorf("%s: lost %v", name, held)
+			}
+		}
+	}
+}
+
+// A replica that is read anew continues one in memory only if both have the same records at the revisions that both know.
+func TestContinues(t *testing.T) {
+	replicaOf := func(values ...string) *replica {
+		r := newReplica(minSlots)
+		for _, kv := range values {
+			rev, err := r.mem.Commit(t.Context(), []store.Op{put(kv[:1], kv[1:], store.AnyRevision)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.rev = rev
+		}
+		return r
+	}
+	old := replicaOf("a1", "b1", "a2")
+	for _, tt := range []struct {
+		later []string
+		ok    bool
+	}{
+		{[]string{"a1", "b1", "a2"}, true},
+		{[]string{"a1", "b1", "a2", "b2", "c1"}, true},
+		{[]string{"a1", "b1", "c1"}, false},             // another record at revision 3
+		{[]string{"a1", "b1", "a3", "c1"}, false},       // another value
+		{[]string{"a1", "b1", "b2", "c1", "d1"}, false}, // a is older than seen
+	} {
+		if err := old.continues(replicaOf(tt.later...)); (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrReplaced) {
+			t.Errorf("%v: %v", tt.later, err)
+		}
+	}
+}
