@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -111,7 +112,11 @@ func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
 // check lacks what has been assigned since, which counts as unused: do not repair by it while others assign. A lease that has ended
 // holds nothing.
 func (e *Engine) Check(ctx context.Context, uses iter.Seq[InUse]) (*Report, error) {
-	c := newChecker(ctx, e.store, e.past(), e.limits)
+	now, err := e.past()
+	if err != nil {
+		return nil, wrap(ipalloc.Error{Op: "check", Err: err})
+	}
+	c := newChecker(ctx, e.store, now, e.limits)
 	if err := c.run(uses); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -26,7 +27,8 @@ type Retry struct {
 
 // Options configure an engine. The zero value is useful.
 type Options struct {
-	// Now is the clock, time.Now by default. It is read once per commit and must not call the engine.
+	// Now is the clock, time.Now by default. It is read once per commit and must not call the engine. While it is before 1970 or after
+	// 2261, every call that depends on the time is refused with [ipalloc.ErrInvalid].
 	Now func() time.Time
 	// Skew is the largest difference between the clocks of the engines on one store. Leases, cooldowns and the idleness of
 	// blocks end Skew later than their time says, because an engine whose clock is ahead must not hand out what another engine
@@ -103,5 +105,24 @@ func New(db store.Store, o Options) (*Engine, error) {
 	return e, nil
 }
 
+// Times that the records keep are nanoseconds since 1970 in 64 bits, above 0.
+var (
+	firstTime = time.Unix(0, 1)
+	lastTime  = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// clock reads the clock. It returns [ipalloc.ErrInvalid] for a time that no record can keep, as of a machine without a battery: one
+// that was written would end nothing, or everything at once.
+func (e *Engine) clock() (int64, error) {
+	now := e.now()
+	if now.Before(firstTime) || now.After(lastTime) {
+		return 0, wrap(ipalloc.Error{Op: "read clock", Field: "Options.Now", Text: now.UTC().Format(time.RFC3339Nano), Reason: "not from 1970 to 2261", Err: ipalloc.ErrInvalid})
+	}
+	return block.Stamp(now), nil
+}
+
 // past returns the moment that has passed by every engine's clock.
-func (e *Engine) past() int64 { return block.Stamp(e.now()) - e.skew }
+func (e *Engine) past() (int64, error) {
+	now, err := e.clock()
+	return now - e.skew, err
+}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -109,7 +108,11 @@ func (e *Engine) sweepAged(ctx context.Context, kind string, age, normal time.Du
 	if age < 0 {
 		return 0, nil
 	}
-	before := agedKey(max(block.Stamp(e.now())-int64(age)+1, 0), kind)
+	now, err := e.clock()
+	if err != nil {
+		return 0, err
+	}
+	before := agedKey(max(now-int64(age)+1, 0), kind)
 	r := store.Range{From: kindAged + kind[1:], To: before[:agedTimeEnd], Limit: e.agedPerCommit()}
 	for {
 		recs, _, err := e.store.List(ctx, r)

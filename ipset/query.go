@@ -50,7 +50,10 @@ func (e *Engine) readAddresses(ctx context.Context, keys []string, keep func(All
 // addresses held or cooling.
 func (e *Engine) readStates(ctx context.Context, keys []string, keep func(Allocation) bool) ([]Allocation, error) {
 	var als []Allocation
-	now := e.past()
+	now, err := e.past()
+	if err != nil {
+		return nil, err
+	}
 	for len(keys) > 0 {
 		n := min(len(keys), readMost)
 		recs, err := e.store.Get(ctx, nil, append([]string{catalogKey}, keys[:n]...)...)
@@ -167,6 +170,10 @@ func (c *catalog) appendKeys(keys []string, a netip.Addr) []string {
 
 // readBlock reads a block with its addresses, advanced to the present; nil if there is none.
 func (e *Engine) readBlock(ctx context.Context, cat *catalog, p netip.Prefix) (*block.Block, error) {
+	now, err := e.past()
+	if err != nil {
+		return nil, err
+	}
 	for tries := 1; ; tries++ {
 		recs, err := e.store.Get(ctx, nil, blockKey(kindBlock, p))
 		if err != nil || recs[0].Rev == 0 {
@@ -178,7 +185,7 @@ func (e *Engine) readBlock(ctx context.Context, cat *catalog, p netip.Prefix) (*
 		}
 		b, err := wholeBlock(p, recs[0], addrs)
 		if err == nil {
-			b.AdvanceTo(e.past(), cat.cooldown(p), math.MaxInt)
+			b.AdvanceTo(now, cat.cooldown(p), math.MaxInt)
 			return b, nil
 		}
 		if tries == e.tries {
@@ -255,6 +262,10 @@ func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockInfo
 
 // blocksOf yields the blocks of some records with their addresses; more is false if yield ended it.
 func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record, yield func(BlockInfo, error) bool) (more bool, err error) {
+	now, err := e.past()
+	if err != nil {
+		return true, err
+	}
 	for i := 0; i < len(recs); {
 		// Blocks of one family are read together; the range of their addresses has nothing else.
 		first, ok := parseBlockID(recs[i].Key[1:])
@@ -280,7 +291,7 @@ func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record
 			to, _ := slices.BinarySearchFunc(addrs, r.To, func(rec store.Record, key string) int { return strings.Compare(rec.Key, key) })
 			b, err := wholeBlock(p, recs[i], addrs[from:to])
 			if err == nil {
-				b.AdvanceTo(e.past(), cat.cooldown(p), math.MaxInt)
+				b.AdvanceTo(now, cat.cooldown(p), math.MaxInt)
 			} else if b, err = e.readBlock(ctx, cat, p); err != nil {
 				return true, err
 			}
@@ -302,12 +313,16 @@ func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[Allo
 			r = addressRange(p)
 		}
 		r.Limit = readMost
-		cat, err := e.readCatalog(ctx)
+		now, err := e.past()
+		var cat *catalog
+		if err == nil {
+			cat, err = e.readCatalog(ctx)
+		}
 		if err != nil {
 			yield(Allocation{}, err)
 			return
 		}
-		now, more := e.past(), true
+		more := true
 		var bad error
 		err = e.eachPage(ctx, r, func(recs []store.Record) bool {
 			for _, rec := range recs {

@@ -60,7 +60,11 @@ func (e *Engine) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
 
 // sweepDue advances the blocks whose time has come.
 func (e *Engine) sweepDue(ctx context.Context, s *Swept) error {
-	r := dueBy(e.past())
+	now, err := e.past()
+	if err != nil {
+		return err
+	}
+	r := dueBy(now)
 	r.Limit = 256
 	for {
 		recs, _, err := e.store.List(ctx, r)
@@ -118,7 +122,11 @@ func (p *advancePlan) Plan(t *txn) error {
 func (e *Engine) sweepIdle(ctx context.Context, a SweepArgs, s *Swept) error {
 	before := int64(math.MinInt64)
 	if a.IdleAfter > 0 {
-		before = block.Later(e.past(), -int64(a.IdleAfter))
+		now, err := e.past()
+		if err != nil {
+			return err
+		}
+		before = block.Later(now, -int64(a.IdleAfter))
 	}
 	cat, err := e.readCatalog(ctx)
 	if err != nil {

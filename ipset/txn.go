@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/space"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -48,10 +47,11 @@ func (e *Engine) start() {
 }
 
 // Begin implements [occ.Transaction].
-func (t *txn) Begin() {
-	t.now = block.Stamp(t.e.now())
+func (t *txn) Begin() (err error) {
+	t.now, err = t.e.clock()
 	t.past = t.now - t.e.skew
 	t.aged = t.aged[:0]
+	return err
 }
 
 // fence ranks the expectations of a lost commit. A record that the commit writes is the best one to make false, because engines

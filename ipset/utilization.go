@@ -101,9 +101,12 @@ func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 func (e *Engine) eachHeader(ctx context.Context, cat *catalog, do func(*block.Block)) error {
 	var b block.Block
 	var bad error
-	now := e.past()
+	now, err := e.past()
+	if err != nil {
+		return err
+	}
 	r := store.Range{From: kindBlock, To: kindBlock + "\xff", Limit: readMost}
-	err := e.eachPage(ctx, r, func(recs []store.Record) bool {
+	err = e.eachPage(ctx, r, func(recs []store.Record) bool {
 		for _, rec := range recs {
 			p, ok := parseBlockID(rec.Key[1:])
 			if !ok {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"math"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -250,10 +251,16 @@ func (a Allocation) Holder() string {
 // Prefix returns the address with its block's prefix length, unmasked, the form an interface is configured with.
 func (a Allocation) Prefix() netip.Prefix { return netip.PrefixFrom(a.Address, a.Block.Bits()) }
 
-// Stamp turns a time into nanoseconds since 1970; the zero time is 0.
+// Stamp turns a time into nanoseconds since 1970; the zero time is 0. Records keep times above 0 only: an earlier time counts as the
+// first nanosecond of 1970, and one that does not fit into 64 bits as the last that does.
 func Stamp(t time.Time) int64 {
-	if t.IsZero() {
+	switch {
+	case t.IsZero():
 		return 0
+	case !t.After(time.Unix(0, 1)):
+		return 1
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
 	}
 	return t.UnixNano()
 }

@@ -150,7 +150,10 @@ func fence(op store.Op) (rank int, value string) {
 }
 
 // Begin implements occ.Transaction.
-func (t *txn) Begin() { t.given = t.given[:0] }
+func (t *txn) Begin() error {
+	t.given = t.given[:0]
+	return nil
+}
 
 // do carries out a plan and completes its error.
 func (a *Allocator) do(ctx context.Context, call ipalloc.Error, p plan) error {

@@ -32,8 +32,8 @@ func (f Func[T]) Plan(t T) error { return f(t) }
 // Transaction is a pointer to a struct that embeds [Txn].
 type Transaction interface {
 	base() *Txn
-	// Begin is called when a transaction begins, before the first plan.
-	Begin()
+	// Begin is called when a transaction begins, before the first plan. Its error is that of all calls.
+	Begin() error
 }
 
 // Config configures a [Runner]. Package, Store and Fence are required.
@@ -373,7 +373,9 @@ func (r *Runner[T]) fail(calls []*call[T], err error) {
 // planAll plans calls until one needs a transaction of its own, and returns how many it has dealt with; calls whose callers
 // have left are passed over. It returns a conflict that reading has found.
 func (r *Runner[T]) planAll(batch []*call[T]) (int, error) {
-	r.t.Begin()
+	if err := r.t.Begin(); err != nil {
+		return len(batch), err
+	}
 	for i, c := range batch {
 		if r.txn.alone {
 			return i, nil

@@ -72,7 +72,7 @@ func (t *Txn) Known(key string) *Cell { return t.kind(key).Known(key) }
 func (t *Txn) Forget(key string) { t.kind(key).Forget(key) }
 
 // Begin does nothing. A type that embeds Txn may have a Begin of its own, which is called before the first plan.
-func (t *Txn) Begin() {}
+func (t *Txn) Begin() error { return nil }
 
 func (t *Txn) base() *Txn { return t }
 
