@@ -86,9 +86,10 @@ func (a *Allocator) Occupy(n Node) error {
 	}
 	a.mu.Lock()
 	defer a.unlock()
+	index := indexOf(len(n.Prefixes))
 	for i, p := range n.Prefixes {
 		err := addr.Check(p)
-		if err == nil && slices.Contains(n.Prefixes[:i], p) {
+		if err == nil && index(n.Prefixes[:i], p) >= 0 {
 			err = ipalloc.ErrDuplicate
 		}
 		if err != nil {
@@ -208,6 +209,7 @@ func (a *Allocator) reserve(p netip.Prefix) bool {
 	}
 	a.reservations++
 	a.spaceOf(p).Put(claims.BlockOf(p), &claim{})
+	a.kept[familyOf(p)].Put(claims.BlockOf(p), &claim{})
 	return true
 }
 
@@ -223,13 +225,15 @@ func (a *Allocator) unreserve(p netip.Prefix) bool {
 	c := a.spaceOf(p).Reservation(claims.BlockOf(p))
 	if c != nil {
 		a.spaceOf(p).Remove(claims.BlockOf(p), c)
+		kept := &a.kept[familyOf(p)]
+		kept.Remove(claims.BlockOf(p), kept.Reservation(claims.BlockOf(p)))
 		a.reservations--
 	}
 	return c != nil
 }
 
 // Reserved returns the reservations, IPv4 first, ascending, a prefix before those
-// inside it. O(n) in what is held.
+// inside it. O(n).
 func (a *Allocator) Reserved() []netip.Prefix {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -238,11 +242,9 @@ func (a *Allocator) Reserved() []netip.Prefix {
 
 func (a *Allocator) reserved() []netip.Prefix {
 	ps := make([]netip.Prefix, 0, a.reservations)
-	for i := range a.spaces {
-		a.spaces[i].Overlapping(claims.Block{}, func(b claims.Block, _ *claim) bool {
-			if a.spaces[i].Reservation(b) != nil {
-				ps = append(ps, b.Prefix(i == 0))
-			}
+	for i := range a.kept {
+		a.kept[i].Overlapping(claims.Block{}, func(b claims.Block, _ *claim) bool {
+			ps = append(ps, b.Prefix(i == 0))
 			return true
 		})
 	}

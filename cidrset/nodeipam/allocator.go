@@ -57,6 +57,7 @@ type Allocator struct {
 	mu           sync.Mutex
 	policy       policy
 	spaces       [2]space // IPv4, IPv6: every claim and reservation
+	kept         [2]space // the reservations alone
 	owners       map[string]*owner
 	idle         []*owner // released; used again for the next node
 	terminating  int      // owners that are terminating

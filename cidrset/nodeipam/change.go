@@ -47,10 +47,19 @@ type Change struct {
 	Slot   int          // OpAddPool
 	Prefix netip.Prefix // the pool or reservation, as it was
 	Grown  netip.Prefix // OpGrowPool: the pool as it is now
-	Cursor netip.Addr   // OpGrowPool: where the search for a free child goes on
+	Pools  []PoolState  // OpAddPool to OpRemovePool: all pools, as they are now
 	Entry  string       // OpAddEntry, OpDeleteEntry
 	Added  Entry        // OpAddEntry
 	Gone   []string     // the terminating entries that went with this change, ascending
+}
+
+// PoolState is a pool as a [Change] shows it. Those of a slot are in the order in which
+// they are tried.
+type PoolState struct {
+	Slot     int
+	Prefix   netip.Prefix
+	Draining bool
+	Cursor   netip.Addr // where the search for a free child goes on
 }
 
 // Apply repeats a change of another allocator that began with the same configuration:

@@ -3,6 +3,8 @@ package nodeipam
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -230,5 +232,104 @@ func TestApplyTellsItsReceiver(t *testing.T) {
 	a.Release("n")
 	if got := strings.Join(ops, " "); got != "allocate terminate release" {
 		t.Error(got)
+	}
+}
+
+// A journal of pools that come, grow, drain and go, and of nodes, may be replayed from
+// any point on the snapshot that was made at its end: no pool comes back, and they stay
+// in their order with their cursors.
+func TestApplyOverASnapshotOfPools(t *testing.T) {
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		cfg := Config{Slots: []Slot{{26, pfxs("192.168.0.0/24")}, {28, pfxs("172.16.0.0/26")}}}
+		var journal []Change
+		a := mustNew(t, cfg, OnChange(func(c Change) { journal = append(journal, c) }))
+		pool := func() netip.Prefix {
+			p, _ := netip.AddrFrom4([4]byte{10, 0, byte(rnd.IntN(8)), 0}).Prefix(21 + rnd.IntN(4))
+			return p
+		}
+		for range 40 {
+			p, q := pool(), pool()
+			switch rnd.IntN(9) {
+			case 0, 1, 2:
+				_ = a.AddPool(rnd.IntN(2), p)
+			case 3:
+				_ = a.GrowPool(p, q)
+			case 4:
+				_ = a.RemovePool(p)
+			case 5:
+				_ = a.DrainPool(p, rnd.IntN(2) == 0)
+			case 6:
+				a.Release(fmt.Sprint("n", rnd.IntN(6)))
+			default:
+				_, _ = a.Allocate(Node{Name: fmt.Sprint("n", rnd.IntN(6))})
+			}
+		}
+		want := snapshot(t, a)
+		for from := range journal {
+			b, err := Restore([]byte(want))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range journal[from:] {
+				if err := b.Apply(c); err != nil {
+					t.Fatalf("seed %d, %v: %v", seed, c.Op, err)
+				}
+			}
+			if err := b.Check(); err != nil || snapshot(t, b) != want {
+				t.Fatalf("seed %d: the replay from change %d gives another state (%v): %+v, want %+v", seed, from, err, b.Stats().Pools, a.Stats().Pools)
+			}
+		}
+	}
+}
+
+// A pool that grew and was removed does not come back, and serves no node.
+func TestRemovedPoolStaysRemoved(t *testing.T) {
+	var journal []Change
+	a := mustNew(t, Config{Slots: []Slot{{26, pfxs("192.168.0.0/26")}}}, OnChange(func(c Change) { journal = append(journal, c) }))
+	for _, err := range []error{a.AddPool(0, pfx("10.0.0.0/24")), a.GrowPool(pfx("10.0.0.0/24"), pfx("10.0.0.0/22")),
+		a.RemovePool(pfx("10.0.0.0/22")), a.AddPool(0, pfx("10.0.1.0/24"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := Restore([]byte(snapshot(t, a)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range journal {
+		if err := b.Apply(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 6 {
+		u, e1 := a.Allocate(Node{Name: fmt.Sprint(i)})
+		v, e2 := b.Allocate(Node{Name: fmt.Sprint(i)})
+		if !slices.Equal(u.Prefixes, v.Prefixes) || (e1 == nil) != (e2 == nil) {
+			t.Errorf("node %d: %v %v, replayed %v %v", i, u, e1, v, e2)
+		}
+	}
+}
+
+// A change whose pools are not what its kind says, or cannot be, is refused.
+func TestApplyRefusesPools(t *testing.T) {
+	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/16")}}})
+	good := PoolState{0, pfx("10.0.0.0/16"), false, netip.MustParseAddr("10.0.3.0")}
+	for i, c := range []Change{
+		{Op: OpAddPool, Prefix: pfx("10.1.0.0/16"), Pools: []PoolState{good}},
+		{Op: OpAddPool, Prefix: good.Prefix, Slot: 1, Pools: []PoolState{good}},
+		{Op: OpDrainPool, Prefix: good.Prefix, Pools: []PoolState{good}},
+		{Op: OpUndrainPool, Prefix: good.Prefix, Pools: []PoolState{{0, good.Prefix, true, good.Cursor}}},
+		{Op: OpGrowPool, Prefix: pfx("10.0.0.0/15"), Grown: good.Prefix, Pools: []PoolState{good}},
+		{Op: OpRemovePool, Prefix: good.Prefix, Pools: []PoolState{{1, good.Prefix, false, good.Cursor}}},
+		{Op: OpRemovePool, Prefix: good.Prefix, Pools: []PoolState{{0, good.Prefix, false, netip.MustParseAddr("10.0.3.1")}}},
+		{Op: OpRemovePool, Prefix: good.Prefix, Pools: []PoolState{{0, good.Prefix, false, netip.MustParseAddr("10.9.0.0")}}},
+		{Op: OpRemovePool, Prefix: good.Prefix, Pools: []PoolState{{Prefix: good.Prefix}}},
+		{Op: OpRemovePool, Prefix: good.Prefix, Pools: []PoolState{good, good}},
+	} {
+		before := snapshot(t, a)
+		if err := a.Apply(c); err == nil || snapshot(t, a) != before {
+			t.Errorf("%d: %v", i, err)
+		}
 	}
 }

@@ -51,13 +51,15 @@ func (a *Allocator) checkOwners() error {
 	if terminating != a.terminating {
 		return fmt.Errorf("%d nodes terminate, counted %d", terminating, a.terminating)
 	}
-	reservations := 0
+	reservations, kept := 0, 0
 	var err error
 	for i := range a.spaces {
 		a.spaces[i].Overlapping(claims.Block{}, func(b claims.Block, c *claim) bool {
 			for ; c != nil; c = c.Next() {
 				if c.Owner == nil {
-					reservations++
+					if reservations++; a.kept[i].Reservation(b) == nil {
+						err = fmt.Errorf("the reservation %v is not listed", b.Prefix(i == 0))
+					}
 				} else if held[c] != b.Prefix(i == 0) {
 					err = fmt.Errorf("%v is claimed for %q, which does not hold it", b.Prefix(i == 0), c.Owner.name)
 				}
@@ -65,6 +67,15 @@ func (a *Allocator) checkOwners() error {
 			}
 			return true
 		})
+	}
+	for i := range a.kept {
+		if err == nil {
+			err = a.kept[i].Check()
+		}
+		a.kept[i].Overlapping(claims.Block{}, func(claims.Block, *claim) bool { kept++; return true })
+	}
+	if err == nil && kept != reservations {
+		err = fmt.Errorf("%d reservations, listed %d", reservations, kept)
 	}
 	if err == nil && (len(held) != 0 || reservations != a.reservations) {
 		err = fmt.Errorf("%d claims and %d reservations are not in the tries", len(held), a.reservations-reservations)

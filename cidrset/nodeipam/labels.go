@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/internal/snap"
 )
 
@@ -182,6 +183,7 @@ func (l *labels) sweep(name string) []string {
 func (l *labels) forget(names []string) {
 	for _, name := range names {
 		if i, found := l.search(name); found {
+			invariant.Step(len(l.entries) - i)
 			l.entries = slices.Delete(l.entries, i, i+1)
 		}
 	}

@@ -141,3 +141,33 @@ func TestHoldersAndReservations(t *testing.T) {
 		t.Fatal(st)
 	}
 }
+
+// Growing a pool to itself, and naming a receiver that is nil, are told as what they are.
+func TestManageDetails(t *testing.T) {
+	var told []Change
+	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/16")}}}, OnChange(func(c Change) { told = append(told, c) }))
+	if _, err := a.Allocate(Node{Name: "n"}); err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(t, a)
+	if err := a.GrowPool(pfx("10.0.0.0/16"), pfx("10.0.0.0/16")); err != nil || snapshot(t, a) != before {
+		t.Errorf("a pool that grows to itself: %v", err)
+	}
+	_, err := New(Config{ByLabels: true}, OnChange(nil))
+	if e := (*ipalloc.Error)(nil); !errors.As(err, &e) || e.Field != "OnChange" || !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Errorf("%v", err)
+	}
+	if err := a.AddPool(0, pfx("::fffe:0:0/95")); err == nil || strings.Contains(err.Error(), "use the IPv4 form") || !strings.Contains(err.Error(), "overlaps ::ffff:0:0/96") {
+		t.Errorf("a pool that overlaps the mapped addresses: %v", err)
+	}
+	for text, want := range map[string]string{"10.0.0.0/024": "10.0.0.0/24", "fd00::/064": "fd00::/64", "010.00.0.0/08": "10.0.0.0/8", "0.0.0.0/00": "0.0.0.0/0"} {
+		if n := ParseNode("n", text); n.Prefixes[0] != pfx(want) {
+			t.Errorf("%s is read as %v", text, n.Prefixes[0])
+		}
+	}
+	for _, text := range []string{"10.0.0.0/", "fd00::/", "10.0.0.0/033", "/24"} {
+		if n := ParseNode("n", text); n.Prefixes[0].IsValid() {
+			t.Errorf("%q is read as %v", text, n.Prefixes[0])
+		}
+	}
+}

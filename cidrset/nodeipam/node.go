@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ type Assignment struct {
 
 // ParseNode returns the node of that name whose prefixes are read from texts. Host
 // bits are masked, an IPv4-mapped IPv6 prefix becomes the IPv4 one, and leading zeros
-// of an IPv4 number are decimal, as people and other programs write them. A text that
+// of an IPv4 number and of the length are decimal, as people and other programs write them. A text that
 // is still no prefix becomes the zero Prefix; [Allocator.Load] reports it.
 func ParseNode(name string, texts ...string) Node {
 	n := Node{Name: name, Texts: texts}
@@ -53,23 +54,26 @@ func ParseNode(name string, texts ...string) Node {
 	return n
 }
 
-// decimal returns text without the leading zeros of its numbers if it looks like
-// an IPv4 prefix.
+// decimal returns text without the leading zeros of its length and, if it looks like an
+// IPv4 prefix, of its numbers.
 func decimal(text string) string {
-	if strings.Contains(text, ":") {
-		return text
-	}
 	a, bits, _ := strings.Cut(text, "/")
-	parts := strings.Split(a, ".")
-	for i, part := range parts {
-		if trimmed := strings.TrimLeft(part, "0"); trimmed != part {
-			if trimmed == "" {
-				trimmed = "0"
-			}
-			parts[i] = trimmed
+	parts := []string{a}
+	if !strings.Contains(a, ":") {
+		parts = strings.Split(a, ".")
+		for i := range parts {
+			parts[i] = trimmed(parts[i])
 		}
 	}
-	return strings.Join(parts, ".") + "/" + bits
+	return strings.Join(parts, ".") + "/" + trimmed(bits)
+}
+
+// trimmed returns a number without its leading zeros.
+func trimmed(number string) string {
+	if t := strings.TrimLeft(number, "0"); t != "" || number == "" {
+		return t
+	}
+	return "0"
 }
 
 // mapped is the IPv6 block of the IPv4-mapped addresses.
@@ -90,6 +94,8 @@ func usable(p netip.Prefix) (netip.Prefix, error) {
 	return p.Masked(), err
 }
 
+var errOverMapped = errors.New("overlaps ::ffff:0:0/96, the IPv4-mapped addresses")
+
 // checkPool returns nil if p can be a pool. A pool that shares addresses with the
 // IPv4-mapped block could hand out prefixes that no record can express.
 func checkPool(p netip.Prefix) error {
@@ -97,7 +103,7 @@ func checkPool(p netip.Prefix) error {
 		return err
 	}
 	if p.Overlaps(mapped) {
-		return addr.ErrMapped
+		return errOverMapped
 	}
 	return nil
 }

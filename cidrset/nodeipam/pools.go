@@ -24,7 +24,7 @@ func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
 			return nil, exists(p, other)
 		}
 		s.enter(pl, len(s.slots[slot].pools))
-		return &Change{Slot: slot, Prefix: p}, nil
+		return &Change{Slot: slot, Prefix: p, Pools: s.layout()}, nil
 	})
 }
 
@@ -40,9 +40,7 @@ func (a *Allocator) GrowPool(from, to netip.Prefix) error {
 		if err := s.grow(from, to); err != nil {
 			return nil, err
 		}
-		pl := s.pool(to)
-		cursor := claims.Block{Key: pl.cursor, Bits: pl.size}.Prefix(to.Addr().Is4()).Addr()
-		return &Change{Prefix: from, Grown: to, Cursor: cursor}, nil
+		return &Change{Prefix: from, Grown: to, Pools: s.layout()}, nil
 	})
 }
 
@@ -64,7 +62,7 @@ func (a *Allocator) DrainPool(p netip.Prefix, on bool) error {
 			return nil, nil
 		}
 		pl.draining = on
-		return &Change{Prefix: p}, nil
+		return &Change{Prefix: p, Pools: s.layout()}, nil
 	})
 }
 
@@ -85,7 +83,7 @@ func (a *Allocator) RemovePool(p netip.Prefix) error {
 			return nil, &ipalloc.Error{Pool: p, Holder: holder.name, Err: ipalloc.ErrInUse}
 		}
 		s.leave(pl)
-		return &Change{Prefix: p}, nil
+		return &Change{Prefix: p, Pools: s.layout()}, nil
 	})
 }
 
@@ -131,46 +129,65 @@ func (s *slots) grow(from, to netip.Prefix) *ipalloc.Error {
 	return nil
 }
 
-// apply makes a change of pools. A change that another pool stands in the way of is
-// left out, because a later one, which the state shows already, put that pool there.
+// layout returns the pools of all slots in their order, for a change; nil if there is no
+// receiver.
+func (s *slots) layout() (pools []PoolState) {
+	if s.a.changes == nil {
+		return nil
+	}
+	for i := range s.slots {
+		for _, pl := range s.slots[i].pools {
+			cursor := claims.Block{Key: pl.cursor, Bits: pl.size}.Prefix(pl.prefix.Addr().Is4()).Addr()
+			pools = append(pools, PoolState{Slot: i, Prefix: pl.prefix, Draining: pl.draining, Cursor: cursor})
+		}
+	}
+	return pools
+}
+
+// apply makes the pools what they were after the change. A state that is later than the
+// change goes back to it, with its order and cursors, and later changes lead on from
+// there.
 func (s *slots) apply(c *Change) *ipalloc.Error {
-	pl := s.pool(c.Prefix)
-	switch c.Op {
-	case OpAddPool:
-		fresh, err := s.newPool(c.Slot, c.Prefix)
+	if c.Op > OpRemovePool {
+		return &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "a change of entries, and the allocator has slots"}
+	}
+	then := &slots{a: s.a, slots: slices.Clone(s.slots)}
+	for i := range then.slots {
+		then.slots[i].pools = nil
+	}
+	shown := c.Op == OpRemovePool
+	for _, st := range c.Pools {
+		pl, err := then.newPool(st.Slot, st.Prefix)
 		if err != nil {
 			return err
 		}
-		switch {
-		case pl != nil && pl.slot == c.Slot: // as it was when it was added; later changes follow
-			pl.cursor, pl.draining = fresh.cursor, false
-		case s.overlapping(c.Prefix, nil) == nil:
-			s.enter(fresh, len(s.slots[c.Slot].pools))
+		if !st.Cursor.IsValid() || st.Cursor.Is4() != st.Prefix.Addr().Is4() {
+			return invalidPrefix("Pools", st.Prefix, "no cursor")
 		}
-	case OpGrowPool:
-		if err := checkPool(c.Grown); err != nil {
-			return invalid("Grown", err.Error())
+		pl.draining, pl.cursor = st.Draining, claims.BlockOf(netip.PrefixFrom(st.Cursor, int(pl.size))).Key
+		if !pl.block.Starts(pl.cursor, pl.size) {
+			return invalidPrefix("Pools", st.Prefix, "the cursor is no child")
 		}
-		if pl != nil && s.overlapping(c.Grown, pl) == nil {
-			if err := s.grow(c.Prefix, c.Grown); err != nil {
-				return err
-			}
-		}
-		if pl = s.pool(c.Grown); pl != nil && c.Cursor.IsValid() {
-			if cursor := claims.BlockOf(netip.PrefixFrom(c.Cursor, int(pl.size))).Key; pl.block.Starts(cursor, pl.size) {
-				pl.cursor = cursor
-			}
-		}
-	case OpDrainPool, OpUndrainPool:
-		if pl != nil {
-			pl.draining = c.Op == OpDrainPool
-		}
-	case OpRemovePool:
-		if pl != nil {
-			s.leave(pl)
-		}
-	default:
-		return &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "a change of entries, and the allocator has slots"}
+		then.slots[st.Slot].pools = append(then.slots[st.Slot].pools, pl)
+		shown = shown || c.shows(st)
 	}
+	if !shown {
+		return invalidPrefix("Pools", c.Prefix, "the change is not among them")
+	}
+	if err := then.arrange(); err != nil {
+		return err
+	}
+	s.slots, s.pools = then.slots, then.pools
 	return nil
+}
+
+// shows reports whether st is what the change made of its pool.
+func (c *Change) shows(st PoolState) bool {
+	switch c.Op {
+	case OpAddPool:
+		return st.Prefix == c.Prefix && st.Slot == c.Slot
+	case OpGrowPool:
+		return st.Prefix == c.Grown && c.Grown.Bits() <= c.Prefix.Bits() && c.Grown.Contains(c.Prefix.Addr())
+	}
+	return st.Prefix == c.Prefix && st.Draining == (c.Op == OpDrainPool)
 }

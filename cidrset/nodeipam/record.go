@@ -101,7 +101,8 @@ type recording struct {
 	strict   bool   // Occupy: an entry that terminates is refused
 	problems []*ipalloc.Error
 	changed  []Node   // for the receiver
-	gone     []string // terminating entries that lost their last node
+	left     []string // entries that lost a node
+	gone     []string // terminating entries that lost their last one
 
 	// The node in hand.
 	name, entry string
@@ -134,9 +135,19 @@ func (r *recording) bad(pl place, err error, reason string) *ipalloc.Error {
 	return e
 }
 
-// finish queues what changed as one change.
+// sweep removes the terminating entries that lost their last node.
+func (r *recording) sweep() {
+	for _, entry := range r.left {
+		r.gone = append(r.gone, r.a.policy.sweep(entry)...)
+	}
+	r.left = nil
+}
+
+// finish queues what changed as one change. Entries go at the end of a Load, because a
+// later record of it may be of another node of theirs.
 func (r *recording) finish() {
-	if len(r.changed) > 0 {
+	r.sweep()
+	if len(r.changed)+len(r.gone) > 0 {
 		slices.Sort(r.gone)
 		r.a.changes.Add(Change{Op: OpOccupy, Nodes: r.changed, Gone: r.gone})
 	}
@@ -155,7 +166,8 @@ func (r *recording) observe(n *Node) (changed bool) {
 	case again:
 		r.add(&ipalloc.Error{Err: ipalloc.ErrExists, Reason: "listed twice"})
 	case o.isOther(n.UID):
-		a.release(o)
+		a.record(OpRelease, o)
+		r.left = append(r.left, a.drop(o))
 		o, changed = nil, true
 	}
 	r.owner = o
@@ -178,10 +190,13 @@ func (r *recording) observe(n *Node) (changed bool) {
 		r.alone = a.hold(o, r.entry, want)
 		r.owner = o
 		if before != r.entry {
-			r.gone = append(r.gone, a.policy.sweep(before)...)
+			r.left = append(r.left, before)
 		}
 	}
 	changed = r.note(o, n, fresh) || changed
+	if r.load == 0 {
+		r.sweep()
+	}
 	a.policy.judge(r, a.found)
 	return changed
 }
@@ -213,8 +228,9 @@ func (r *recording) read(n *Node, o *owner, again bool) (want []netip.Prefix) {
 	if o != nil {
 		held = o.prefixes
 	}
+	index := indexOf(max(len(held), len(n.Prefixes)))
 	keep := func(p netip.Prefix) {
-		if !slices.Contains(want, p) {
+		if index(want, p) < 0 {
 			want = append(want, p)
 			a.found = append(a.found, place{-1, p})
 		}
@@ -239,10 +255,10 @@ func (r *recording) read(n *Node, o *owner, again bool) (want []netip.Prefix) {
 				keep(held[i])
 			}
 			continue
-		case !slices.Contains(want, q):
+		case index(want, q) < 0:
 			want = append(want, q)
-		case again && a.found[slices.Index(want, q)].at < 0:
-			a.found[slices.Index(want, q)].at = i
+		case again && a.found[index(want, q)].at < 0:
+			a.found[index(want, q)].at = i
 			continue
 		}
 		a.found = append(a.found, place{i, q})
@@ -254,6 +270,27 @@ func (r *recording) read(n *Node, o *owner, again bool) (want []netip.Prefix) {
 	}
 	a.want = want
 	return want
+}
+
+// indexOf returns a function that tells where p is in a list that grows, -1 if it is not
+// there. For a node of many prefixes it keeps a map.
+func indexOf(n int) func(list []netip.Prefix, p netip.Prefix) int {
+	if n <= 16 {
+		return func(list []netip.Prefix, p netip.Prefix) int {
+			invariant.Step(len(list))
+			return slices.Index(list, p)
+		}
+	}
+	at, known := make(map[netip.Prefix]int, n), 0
+	return func(list []netip.Prefix, p netip.Prefix) int {
+		for ; known < len(list); known++ {
+			at[list[known]] = known
+		}
+		if i, ok := at[p]; ok {
+			return i
+		}
+		return -1
+	}
 }
 
 // overlaps adds what the prefix at a place overlaps.
@@ -275,17 +312,20 @@ func (r *recording) overlaps(pl place) {
 // as limit says, the one whose owner's name sorts first. It also reports whether a
 // reservation overlaps p.
 func (a *Allocator) rival(p netip.Prefix, o *owner, limit int) (found *owner, reserved bool) {
-	a.spaceOf(p).Overlapping(claims.BlockOf(p), func(_ claims.Block, c *claim) bool {
-		reserved = reserved || c.Owner == nil // a reservation comes first
-		first := found
-		for n := 0; c != nil && first == nil && n < limit; n++ {
+	b := claims.BlockOf(p)
+	a.kept[familyOf(p)].Overlapping(b, func(claims.Block, *claim) bool {
+		reserved = true
+		return false
+	})
+	a.spaceOf(p).Overlapping(b, func(_ claims.Block, c *claim) bool {
+		for n := 0; c != nil && n < limit; n++ {
 			invariant.Step(1)
 			if c.Owner != nil && c.Owner != o && (found == nil || c.Owner.name < found.name) {
 				found = c.Owner
 			}
 			c = c.Next()
 		}
-		return found == nil || !reserved
+		return found == nil
 	})
 	return found, reserved
 }

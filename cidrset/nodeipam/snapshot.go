@@ -105,9 +105,9 @@ func Restore(data []byte, opts ...Option) (*Allocator, error) {
 		a.restoreOwner(r, name)
 	}
 	if l, ok := a.policy.(*labels); ok && r.Err() == nil {
-		for _, e := range slices.Clone(l.entries) {
-			l.sweep(e.spec.Name) // of a snapshot that was made amid a replay
-		}
+		l.entries = slices.DeleteFunc(l.entries, func(e *entry) bool { // of a snapshot that was made amid a replay
+			return e.terminating && l.nodes[e.spec.Name] == 0
+		})
 	}
 	if err := r.Close(); err != nil {
 		return nil, opError("restore", &ipalloc.Error{Err: err})

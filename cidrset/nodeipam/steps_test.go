@@ -100,3 +100,64 @@ func TestSizeOfAnOwner(t *testing.T) {
 		t.Errorf("an owner takes %d bytes", size)
 	}
 }
+
+// The steps of a call with n prefixes or records grow as n log n: of one node with many
+// prefixes, of records of a whole pool that overlap each other's children, and of a
+// snapshot with terminating entries that have no node.
+func TestStepsOfLargeCalls(t *testing.T) {
+	if !invariant.Enabled {
+		t.Skip("steps are counted with the tag invariants only")
+	}
+	children := func(n int) (ps []netip.Prefix) {
+		for i := range n {
+			ps = append(ps, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
+		}
+		return ps
+	}
+	whole := netip.MustParsePrefix("10.0.0.0/8")
+	fresh := func() *Allocator { return mustNew(t, Config{Slots: []Slot{{32, []netip.Prefix{whole}}}}) }
+	for name, work := range map[string]func(n int){
+		"observe": func(n int) { fresh().Observe(Node{Name: "n", Prefixes: children(n)}) },
+		"occupy":  func(n int) { _ = fresh().Occupy(Node{Name: "n", Prefixes: children(n)}) },
+		"load": func(n int) {
+			var nodes []Node
+			for i, p := range children(n) {
+				nodes = append(nodes, Node{Name: fmt.Sprint("n", i), Prefixes: []netip.Prefix{p}}, Node{Name: fmt.Sprint("m", i), Prefixes: []netip.Prefix{whole}})
+			}
+			if problems := fresh().Load(nodes); len(problems) < n {
+				t.Errorf("%d problems", len(problems))
+			}
+		},
+		"restore": func(n int) {
+			l, err := New(Config{ByLabels: true}) // which Check refuses below
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range n {
+				if err := l.AddEntry(Entry{Name: fmt.Sprintf("e%05d", i), IPv4: whole, HostBits: 8}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, e := range l.policy.(*labels).entries {
+				e.terminating = true
+			}
+			data, _ := l.MarshalBinary()
+			before := invariant.Steps()
+			b, err := Restore(data)
+			if err != nil || b.Stats().Entries != 0 || invariant.Steps()-before > uint64(20*n) {
+				t.Errorf("%d entries: %v, %d steps", n, err, invariant.Steps()-before)
+			}
+		},
+	} {
+		last := uint64(0)
+		for _, n := range []int{1000, 2000, 4000} {
+			before := invariant.Steps()
+			work(n)
+			now := invariant.Steps() - before
+			if last != 0 && now > 5*last/2 {
+				t.Errorf("%s of %d: %d steps, of half as many %d", name, n, now, last)
+			}
+			last = max(now, 1)
+		}
+	}
+}
