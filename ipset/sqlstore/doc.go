@@ -3,7 +3,7 @@
 //
 //	import _ "modernc.org/sqlite" // or _ "github.com/jackc/pgx/v5/stdlib"
 //
-//	db, err := sql.Open("sqlite", "file:/var/lib/vpn.db?_txlock=immediate")
+//	db, err := sql.Open("sqlite", "file:/var/lib/vpn.db?_txlock=immediate&_pragma=busy_timeout(10000)")
 //	s, err := sqlstore.Open(ctx, db, sqlstore.Options{})
 //	engine, err := ipset.New(s, ipset.Options{})
 //
@@ -33,7 +33,7 @@
 // A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome: the context ended or the connection
 // broke while it was in flight, the server ended the connection in place of an answer, or SQLite met an I/O error during COMMIT.
 // Deadlocks, serialisation failures, refused connections and locked files are repeated for about a second; on SQLite the
-// lock of the file is awaited until the context ends. [Retryable] reports of every error whether trying again can help.
+// lock of the file is awaited until the context ends. A certificate that is not trusted and a server without TLS are final errors. [Retryable] reports of every error whether trying again can help.
 //
 // # Requirements
 //
@@ -58,15 +58,22 @@
 // In round trips on PostgreSQL; on SQLite the calls do not leave the process:
 //
 //	Commit    1, shared with the callers that wait
-//	Get       1
+//	Get       1; in SQLite one statement for each 512 keys
 //	List      1; the result is in memory as a whole
 //	Watch     1 for each wake-up, and for each 256 revisions; changes are filtered by the server
 //	WithTx    1; an engine in the transaction reads anew: an assignment takes up to 6
-//	Open      3; about 20 if it makes the store
+//	Open      4; about 20 if it makes the store
 //
 // A connection that meets a statement for the first time prepares it, in one round trip more.
 //
 // A commit writes every value twice: in its record and for the watches. Every 64th commit removes changes older than the history.
+//
+// # Security
+//
+// A SQLite file that Open makes is its user's alone (mode 0600), and so are the logs beside it: whoever can read such a file can
+// stop all that write to it. The mode of a file that holds tables already is yours to set. For PostgreSQL over a network set
+// sslmode=verify-full and sslrootcert: pgx's default, prefer, sends the password and all records in the clear if the server, or
+// anyone on the way, says that it has no TLS.
 //
 // Concurrency: all methods are safe for concurrent use, by any number of processes. Restart: a Store holds no state that
 // outlives it. A goroutine exists while there is something to commit or to watch, and at no other time.

@@ -2,12 +2,14 @@ package sqlstore
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -61,7 +63,11 @@ func mismatch(format string, args ...any) error {
 // causeOf classifies an error of a call that left no trace.
 func causeOf(ctx context.Context, err error) *store.Cause {
 	if e := ctx.Err(); e != nil {
-		return &store.Cause{Err: e, Retry: errors.Is(e, context.DeadlineExceeded)}
+		retry := errors.Is(e, context.DeadlineExceeded)
+		if !errors.Is(err, e) && !errors.Is(err, context.Canceled) { // what was in the way until then
+			e = fmt.Errorf("%w, after: %w", e, err)
+		}
+		return &store.Cause{Err: e, Retry: retry}
 	}
 	if errors.Is(err, ErrReplaced) {
 		return &store.Cause{Err: err}
@@ -74,6 +80,8 @@ func causeOf(ctx context.Context, err error) *store.Cause {
 	switch {
 	case st.absent:
 		c.Kind = ErrReplaced
+	case st.taken:
+		c.Kind = ipalloc.ErrMismatch
 	case st.full:
 		c.Kind = ErrNoSpace
 	}
@@ -83,10 +91,12 @@ func causeOf(ctx context.Context, err error) *store.Cause {
 // state is what the error of a driver means.
 type state struct {
 	retry  bool // it passes by itself
-	absent bool // a table or the function of the store does not exist
+	absent bool // a table of the store does not exist
 	full   bool // no room
 	// foreign: a table of that name has other columns.
 	foreign bool
+	// taken: the function of the store does not exist, or another one has its name.
+	taken bool
 	// traceless: the database reports that the statement or the COMMIT was not carried out and will not be, or was
 	// never given it.
 	traceless bool
@@ -107,6 +117,8 @@ func stateOf(err error) state {
 	switch {
 	case errors.As(err, &pg):
 		return postgresState(pg)
+	case untrusted(err):
+		return state{traceless: true}
 	case errors.As(err, &lite):
 		return sqliteState(lite.Code(), lite.Error())
 	case errors.As(err, new(*pgconn.ConnectError)), pgconn.SafeToRetry(err):
@@ -123,6 +135,18 @@ func stateOf(err error) state {
 	}
 	var network net.Error
 	return state{retry: errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)}
+}
+
+// untrusted reports whether TLS failed: a certificate of an unknown authority or another name, or a server without TLS. Such an
+// error does not pass by itself.
+func untrusted(err error) bool {
+	if err == nil {
+		return false
+	}
+	if errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.AlertError)) || errors.As(err, new(tls.RecordHeaderError)) {
+		return true
+	}
+	return strings.Contains(err.Error(), "server refused TLS connection") // pgx has no type for it
 }
 
 // undefinedFunction is what PostgreSQL reports of a function that does not exist.
@@ -143,8 +167,12 @@ func postgresState(pg *pgconn.PgError) state {
 		st.retry = true
 	case pg.Code == "25006": // read-only: a standby that may be promoted
 		st.retry = true
-	case pg.Code == "42P01", pg.Code == undefinedFunction, pg.Code == "3F000": // undefined table, function, schema
+	case pg.Code == "25P03", pg.Code == "25P04": // idle in a transaction, or in one, for too long
+		st.retry = true
+	case pg.Code == "42P01", pg.Code == "3F000": // undefined table, schema
 		st.absent = true
+	case pg.Code == undefinedFunction, pg.Code == "42P13", pg.Code == "42725": // undefined function; another one of that name
+		st.taken = true
 	case pg.Code == "42703": // undefined column
 		st.foreign = true
 	case pg.Code == "53100":

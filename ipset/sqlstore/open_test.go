@@ -2,6 +2,8 @@ package sqlstore
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	sqlite3 "modernc.org/sqlite"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -139,7 +142,8 @@ func TestRefused(t *testing.T) {
 	}{
 		"no store":         {nil, Options{NoCreate: true}, ipalloc.ErrNotFound},
 		"a prefix to hurt": {nil, Options{Prefix: `x"; DROP TABLE y; --`}, ipalloc.ErrInvalid},
-		"negative":         {nil, Options{History: -1}, ipalloc.ErrInvalid},
+		"negative history": {nil, Options{History: -1}, ipalloc.ErrInvalid},
+		"negative poll":    {nil, Options{Poll: -1}, ipalloc.ErrInvalid},
 		"foreign meta":     {[]string{"CREATE TABLE ipalloc_meta (a integer)"}, Options{}, ipalloc.ErrMismatch},
 		"foreign records":  {[]string{"CREATE TABLE ipalloc_records (a integer)"}, Options{}, ipalloc.ErrMismatch},
 	} {
@@ -364,6 +368,10 @@ func TestErrorStates(t *testing.T) {
 		{&unsent{pg("28P01", "FATAL")}, state{traceless: true}},
 		{pg("42501", "ERROR"), state{traceless: true}}, // permission denied
 		{pg("42P01", "ERROR"), state{absent: true, traceless: true}},
+		{pg("42883", "ERROR"), state{taken: true, traceless: true}},
+		{pg("25P03", "FATAL"), state{retry: true}}, // idle in a transaction for too long
+		{&unsent{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}}, state{traceless: true}},
+		{&unsent{errors.New("server refused TLS connection")}, state{traceless: true}},
 		{pg("42703", "ERROR"), state{foreign: true, traceless: true}},
 		{pg("53100", "ERROR"), state{full: true, traceless: true}},
 		{driver.ErrBadConn, state{retry: true, traceless: true}},
@@ -382,6 +390,132 @@ func TestErrorStates(t *testing.T) {
 	} {
 		if got := sqliteState(code, ""); got != want {
 			t.Errorf("SQLite %d: %+v, want %+v", code, got, want)
+		}
+	}
+}
+
+// A refused Open changes nothing in a file of another program.
+func TestRefusedFileUnchanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "foreign.db")
+	db := connect(t, "sqlite", "file:"+path)
+	run(t, db, "CREATE TABLE ipalloc_records (a)")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []Options{{NoCreate: true}, {}} {
+		if _, err := Open(t.Context(), db, o); err == nil {
+			t.Errorf("%+v: opened", o)
+		}
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("%d bytes were changed, %v", len(after), err)
+	}
+}
+
+// A new file and the logs beside it are their user's alone; one that holds something keeps its mode.
+func TestFileMode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	put(t, openIn(t, connect(t, "sqlite", "file:"+path), Options{}), "a", "")
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 && filepath.Separator == '/' {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	openIn(t, connect(t, "sqlite", "file:"+path), Options{})
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 && filepath.Separator == '/' {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// refusing is a connector to a SQLite file whose connections refuse one query.
+type refusing struct{ path, query string }
+
+func (r refusing) Driver() driver.Driver { return &sqlite3.Driver{} }
+
+func (r refusing) Connect(context.Context) (driver.Conn, error) {
+	c, err := r.Driver().Open("file:" + r.path)
+	return refusingConn{c, r.query}, err
+}
+
+type refusingConn struct {
+	driver.Conn
+	query string
+}
+
+func (c refusingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if query == c.query {
+		return nil, errors.New("refused")
+	}
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+}
+
+// A setting of the connection that cannot be read refuses the database.
+func TestSynchronousUnknown(t *testing.T) {
+	db := sql.OpenDB(refusing{filepath.Join(t.TempDir(), "x.db"), "PRAGMA synchronous"})
+	t.Cleanup(func() { _ = db.Close() })
+	if _, err := Open(t.Context(), db, Options{}); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("opened without knowing whether commits wait for the disk: %v", err)
+	}
+}
+
+// The function that commits is verified, made again, and named where it is missing; so is a schema.
+func TestFunction(t *testing.T) {
+	db := postgresDB(t)
+	s := openIn(t, db, Options{})
+	drop := "DROP FUNCTION ipalloc_commit"
+	run(t, db, drop)
+	_, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "a"}})
+	if !errors.Is(err, ipalloc.ErrMismatch) || errors.Is(err, ErrReplaced) || !strings.Contains(err.Error(), "ipalloc_commit") {
+		t.Errorf("a commit without it: %v", err)
+	}
+	if _, err := Open(t.Context(), db, Options{NoCreate: true}); !errors.Is(err, errNoFunction) {
+		t.Errorf("NoCreate: %v", err)
+	}
+	put(t, openIn(t, db, Options{}), "a", "")
+	run(t, db, "CREATE SCHEMA with_foreign_function")
+	foreign := connect(t, "pgx", sharedServer(t).DSN()+" search_path=with_foreign_function")
+	run(t, foreign, "CREATE FUNCTION ipalloc_commit("+commitArgs+") RETURNS int LANGUAGE sql AS 'SELECT 1'")
+	if _, err := Open(t.Context(), foreign, Options{}); !errors.Is(err, ipalloc.ErrMismatch) || !strings.Contains(err.Error(), "function") {
+		t.Errorf("a foreign function of the name: %v", err)
+	}
+	if _, err := Open(t.Context(), connect(t, "pgx", sharedServer(t).DSN()+" search_path=nowhere"), Options{}); !errors.Is(err, ipalloc.ErrInvalid) || !strings.Contains(err.Error(), "schema") {
+		t.Errorf("no schema: %v", err)
+	}
+}
+
+// More keys than one statement takes are one view all the same.
+func TestManyKeys(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		s := openIn(t, reopen(), Options{})
+		keys := make([]string, 17_000)
+		for i := range keys {
+			keys[i] = fmt.Sprint(i)
+		}
+		rev := put(t, s, keys[len(keys)-1], "last")
+		recs, err := s.Get(t.Context(), nil, keys...)
+		if err != nil || len(recs) != len(keys) || recs[0] != (store.Record{Key: "0"}) || recs[len(keys)-1].Rev != rev {
+			t.Errorf("%d records, %v", len(recs), err)
+		}
+	})
+}
+
+// An error that a call was given while it was repeated wraps the error of its context.
+func TestErrorsWrapTheContexts(t *testing.T) {
+	db := connect(t, "pgx", "host="+t.TempDir()+" user=postgres") // nothing listens
+	s := &Store{db: db, d: postgres{}, q: newQueries(postgres{}, "ipalloc_")}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, errGet := s.Get(ctx, nil, "a")
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, errOpen := Open(ctx, db, Options{})
+	for _, err := range []error{errGet, errOpen} {
+		if !errors.Is(err, context.DeadlineExceeded) || !Retryable(err) {
+			t.Error(err)
 		}
 	}
 }

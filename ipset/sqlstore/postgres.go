@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -43,8 +44,14 @@ var postgresSteps = [][]string{{
 	version integer NOT NULL, id text NOT NULL, rev bigint NOT NULL, horizon bigint NOT NULL) WITH (fillfactor = 10)`,
 	`CREATE TABLE ipalloc_records (key bytea PRIMARY KEY, rev bigint NOT NULL, value bytea NOT NULL)`,
 	`CREATE TABLE ipalloc_changes (rev bigint NOT NULL, key bytea NOT NULL, value bytea, PRIMARY KEY (rev, key))`,
-	strings.NewReplacer("$1", "store", "$2", "since", "LIVE", live).Replace(commitFunction),
 }}
+
+// code returns the function, which Open makes again where it is missing, as after a restore of the tables alone.
+func (postgres) code() []string {
+	return []string{strings.NewReplacer("$1", "store", "$2", "since").Replace(strings.ReplaceAll(commitFunction, "LIVE", live))}
+}
+
+func (postgres) mostKeys() int { return math.MaxInt }
 
 // commitFunction makes commits, one after the other, in one transaction. sizes has the number of ops of each; the other arrays
 // have an element for each op, and salts one for each commit. It returns a row for each commit, and none if the store is not there
@@ -106,6 +113,9 @@ BEGIN
 	PERFORM pg_notify('ipalloc_commit', store);
 END $$`
 
+// commitArgs are the types of its arguments.
+const commitArgs = `text,bigint,bigint,bigint[],int[],int[],bytea[],bytea[],bigint[]`
+
 func (postgres) migrations() [][]string { return postgresSteps }
 
 // errStandby is the error of a server whose reads may be behind the primary's.
@@ -120,20 +130,37 @@ func (postgres) behind(ctx context.Context, q querier) error {
 	return errStandby
 }
 
-// check refuses a hot standby, and asks whether a commit waits for the disk.
+// check refuses a hot standby and a connection without a schema, and asks whether a commit waits for the disk.
 func (d postgres) check(ctx context.Context, s *Store) error {
 	if err := d.behind(ctx, s.db); err != nil {
 		return err
 	}
 	var synchronous string
-	if err := s.db.QueryRowContext(ctx, `SHOW synchronous_commit`).Scan(&synchronous); err != nil {
+	var schema sql.NullString
+	if err := s.db.QueryRowContext(ctx, `SELECT current_setting('synchronous_commit'), current_schema()`).Scan(&synchronous, &schema); err != nil {
 		return err
+	}
+	if !schema.Valid {
+		return invalid("db", "has no schema: none of those in search_path exists, or the role may not use it")
 	}
 	if synchronous == "off" && !s.opts.NoSync {
 		return invalid("db", "has synchronous_commit off, so a commit would not wait for the disk; see Options.NoSync")
 	}
 	return nil
 }
+
+// settle refuses a store without its function.
+func (postgres) settle(ctx context.Context, s *Store) error {
+	var there bool
+	err := s.db.QueryRowContext(ctx, s.q.name(`SELECT to_regprocedure('ipalloc_commit('||$1||')') IS NOT NULL`), commitArgs).Scan(&there)
+	if err == nil && !there {
+		err = errNoFunction
+	}
+	return err
+}
+
+// errNoFunction is the error of a database with the tables of a store but without its function.
+var errNoFunction = mismatch("the function that commits is missing; open the store once without NoCreate, as a role that may create it")
 
 func (postgres) keyIn(column string, n int, keys [][]byte) (string, []any) {
 	return fmt.Sprintf("%s = ANY ($%d)", column, n), []any{keys}

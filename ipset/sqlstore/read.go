@@ -20,11 +20,20 @@ type querier interface {
 // first is the first key that a record can have, and afterAll is above every key.
 var first, afterAll = []byte{0}, []byte(strings.Repeat("\xff", limits.Key+1))
 
-// Get implements [store.Store]: one statement.
+// Get implements [store.Store]: one statement; on SQLite one for each 512 keys.
 func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	var recs []store.Record
 	err := s.reading(ctx, "get", func(since uint64) (rev uint64, err error) {
-		recs, rev, err = s.get(ctx, s.db, since, dst, keys)
+		if len(keys) <= s.d.mostKeys() {
+			recs, rev, err = s.get(ctx, s.db, since, dst, keys)
+			return rev, err
+		}
+		tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // for one view in several statements
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = tx.Rollback() }()
+		recs, rev, err = s.get(ctx, tx, since, dst, keys)
 		return rev, err
 	})
 	if err != nil {
@@ -60,8 +69,11 @@ func (s *Store) reading(ctx context.Context, op string, f func(since uint64) (ui
 				err = s.seen(rev, since)
 			}
 		}
-		if err = s.failure(ctx, op, err); err == nil || !s.again(ctx, attempt, err) {
-			return err
+		if err == nil {
+			return nil
+		}
+		if failed := s.failure(ctx, op, err); !s.again(ctx, attempt, failed) {
+			return s.failure(ctx, op, err) // of a context that has ended meanwhile
 		}
 	}
 }
@@ -71,22 +83,24 @@ func (s *Store) get(ctx context.Context, q querier, since uint64, dst []store.Re
 	if len(keys) == 0 {
 		return dst, s.high.Load(), nil
 	}
-	distinct := slices.Compact(slices.Sorted(slices.Values(keys)))
-	raw := make([][]byte, len(distinct), 2*len(distinct))
-	for i, k := range distinct {
-		raw[i] = []byte(k)
-	}
-	for n := len(raw); n&(n-1) != 0; n++ { // few lengths, so that few statements are prepared
-		raw = append(raw, raw[0])
-	}
-	condition, args := s.d.keyIn("r.key", 3, raw)
-	recs, rev, err := s.records(ctx, q, s.q.get+condition+" "+s.q.live, since, args...)
-	if err != nil {
-		return dst, 0, err
-	}
-	found := make(map[string]store.Record, len(recs))
-	for _, r := range recs {
-		found[r.Key] = r
+	found := make(map[string]store.Record, len(keys))
+	rev := uint64(0)
+	for part := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(keys))), s.d.mostKeys()) {
+		raw := make([][]byte, len(part), 2*len(part))
+		for i, k := range part {
+			raw[i] = []byte(k)
+		}
+		for n := len(raw); n&(n-1) != 0; n++ { // few lengths, so that few statements are prepared
+			raw = append(raw, raw[0])
+		}
+		condition, args := s.d.keyIn("r.key", 3, raw)
+		recs, at, err := s.records(ctx, q, s.q.get+condition+" "+s.q.live, since, args...)
+		if err != nil {
+			return dst, 0, err
+		}
+		for rev = at; len(recs) > 0; recs = recs[1:] {
+			found[recs[0].Key] = recs[0]
+		}
 	}
 	delete(found, "")
 	for _, k := range keys {

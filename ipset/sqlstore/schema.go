@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,12 +20,18 @@ import (
 type dialect interface {
 	// poll is the default of Options.Poll.
 	poll() time.Duration
-	// check refuses a database that a store cannot be in, or cannot be durable in.
+	// check refuses a database that a store cannot be in, or cannot be durable in. It changes nothing that holds something.
 	check(ctx context.Context, s *Store) error
+	// settle brings a database with a store into the state that commits need, or refuses it.
+	settle(ctx context.Context, s *Store) error
+	// code are the statements that make what belongs to the program in the schema.
+	code() []string
 	// lockSchema is the first statement of a transaction that creates or changes tables; it admits one at a time.
 	lockSchema() string
 	// migrations are the steps that lead from each version of the schema to the next, from none to the first one on.
 	migrations() [][]string
+	// mostKeys is how many keys keyIn takes.
+	mostKeys() int
 	// keyIn returns a condition on column that holds for each of the keys, and its arguments, the first of which is number n.
 	keyIn(column string, n int, keys [][]byte) (string, []any)
 	// empty is the literal of a key without bytes.
@@ -138,9 +145,17 @@ func (s *Store) prepare(ctx context.Context) error {
 		return &ipalloc.Error{Package: "sqlstore", Op: "open", Text: s.q.prefix, Reason: "no store with this prefix in the database", Err: ipalloc.ErrNotFound}
 	case ok && m.version == last && !s.opts.Adopt:
 		s.id = m.id
-		return s.seen(m.rev, 0)
+		if err = s.d.settle(ctx, s); err == nil {
+			return s.seen(m.rev, 0)
+		}
+		if err != errNoFunction || s.opts.NoCreate {
+			return err
+		}
 	}
-	return s.upgrade(ctx)
+	if err := s.upgrade(ctx); err != nil {
+		return err
+	}
+	return s.d.settle(ctx, s)
 }
 
 // upgrade makes, migrates or adopts the store in one transaction.
@@ -161,7 +176,7 @@ func (s *Store) upgrade(ctx context.Context) error {
 	if m.version > len(steps) {
 		return mismatch("the store has version %d of the schema, this release knows up to %d", m.version, len(steps))
 	}
-	for _, step := range steps[m.version:] {
+	for _, step := range append(slices.Clip(steps[m.version:]), s.d.code()) {
 		for _, text := range step {
 			if _, err := tx.ExecContext(ctx, s.q.name(text)); err != nil {
 				return s.foreign(err)
@@ -205,7 +220,8 @@ func (s *Store) readMetaLocked(ctx context.Context, tx *sql.Tx) (meta, bool, err
 
 // foreign returns the error of a statement that makes the schema: a table that is in the way is not the store's.
 func (s *Store) foreign(err error) error {
-	if st := stateOf(err); st.retry || st.full || !st.traceless || !strings.Contains(err.Error(), "exists") {
+	st := stateOf(err)
+	if st.retry || st.full || !st.traceless || !st.taken && !strings.Contains(err.Error(), "exists") {
 		return err
 	}
 	return mismatch("the database holds no store, but a table or function of that name: %v", err)

@@ -32,7 +32,8 @@ var sqliteSteps = [][]string{{
 
 func (sqlite) migrations() [][]string { return sqliteSteps }
 
-// check refuses a database in memory, sets the WAL mode, which the file keeps, and asks whether a commit waits for the disk.
+// check refuses a database in memory, and asks whether a commit waits for the disk. A file that is still empty becomes the
+// user's alone, because whoever can read a file of SQLite's can stop all that write to it.
 func (sqlite) check(ctx context.Context, s *Store) error {
 	if err := s.db.QueryRowContext(ctx, `SELECT file FROM pragma_database_list WHERE name = 'main'`).Scan(&s.path); err != nil {
 		return err
@@ -44,12 +45,10 @@ func (sqlite) check(ctx context.Context, s *Store) error {
 	if s.file, err = os.Stat(s.path); err != nil {
 		return err
 	}
-	var mode string
-	if err := s.db.QueryRowContext(ctx, `PRAGMA journal_mode = WAL`).Scan(&mode); err != nil {
-		return err
-	}
-	if mode != "wal" {
-		return invalid("db", fmt.Sprintf("keeps the journal mode %q; the store needs wal", mode))
+	if s.file.Size() == 0 && !s.opts.NoCreate {
+		if err := os.Chmod(s.path, 0o600); err != nil {
+			return err
+		}
 	}
 	var synchronous int
 	if err := s.db.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&synchronous); err != nil {
@@ -60,6 +59,23 @@ func (sqlite) check(ctx context.Context, s *Store) error {
 	}
 	return nil
 }
+
+// settle sets the WAL mode, which the file keeps.
+func (sqlite) settle(ctx context.Context, s *Store) error {
+	var mode string
+	if err := s.db.QueryRowContext(ctx, `PRAGMA journal_mode = WAL`).Scan(&mode); err != nil {
+		return err
+	}
+	if mode != "wal" {
+		return invalid("db", fmt.Sprintf("keeps the journal mode %q; the store needs wal", mode))
+	}
+	return nil
+}
+
+func (sqlite) code() []string { return nil }
+
+// mostKeys keeps a statement below SQLite's bound of 32,766 arguments, and its preparation, which is quadratic, short.
+func (sqlite) mostKeys() int { return 512 }
 
 // sameFile verifies that the file of the database is the one that Open found: connections keep a removed one open.
 func (s *Store) sameFile() error {

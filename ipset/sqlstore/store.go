@@ -96,9 +96,9 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 // open finds out what the database is, and what is in it.
 func (s *Store) open(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
-		err := s.failure(ctx, "open", s.openOnce(ctx))
-		if err == nil || !s.again(ctx, attempt, err) {
-			return err
+		err := s.openOnce(ctx)
+		if err == nil || !s.again(ctx, attempt, s.failure(ctx, "open", err)) {
+			return s.failure(ctx, "open", err) // of a context that has ended meanwhile
 		}
 	}
 }

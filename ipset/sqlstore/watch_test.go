@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -104,4 +105,37 @@ func TestHistory(t *testing.T) {
 			break
 		}
 	})
+}
+
+// Changes come in any order from the database, and in commit order from a watch.
+func TestEventsInOrder(t *testing.T) {
+	recs := []store.Record{{Key: "b", Rev: 9}, {Key: "z", Rev: 2}, {Key: "a", Rev: 9}, {Key: "c"}}
+	got := events(recs, []uint64{9, 2, 9, 5})
+	want := []store.Event{
+		{Rev: 2, Changes: []store.Record{{Key: "z", Rev: 2}}},
+		{Rev: 5, Changes: []store.Record{{Key: "c"}}},
+		{Rev: 9, Changes: []store.Record{{Key: "a", Rev: 9}, {Key: "b", Rev: 9}}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// A watch that has seen everything asks no more until it is woken.
+func TestWatchIdles(t *testing.T) {
+	db, w := wired(t, postgresSchema(t))
+	s := openIn(t, db, Options{Poll: time.Hour})
+	put(t, s, "a", "")
+	events := follow(t, s, 0)
+	<-events
+	w.arm(0, 0)
+	const commits = 30
+	for range commits {
+		put(t, s, "a", "")
+		<-events
+	}
+	// A commit, its notification and its wake-up: a question for each.
+	if n := w.count(); n > 3*commits+20 {
+		t.Errorf("%d round trips for %d commits and their events", n, commits)
+	}
 }
