@@ -79,7 +79,7 @@ type Report struct {
 // InUse is one address that is in use, as far as the caller knows.
 type InUse struct {
 	Address netip.Addr
-	// Handle, if not empty, should be the one that holds the address.
+	// Handle, if not empty, should be the one that holds the address. Without it every holder of the address counts as using it.
 	Handle string
 }
 

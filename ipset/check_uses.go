@@ -168,8 +168,8 @@ func (c *checker) usesOf(at netip.Addr, held []holding, uses []InUse) (problems 
 			report(OtherHandle, "held by %s, used by %s", held[0].handle, u.Handle)
 		}
 	}
-	if !shared && len(uses) > 0 {
-		return problems, nil // it is in use, if by another
+	if anyone := slices.ContainsFunc(uses, func(u InUse) bool { return u.Handle == "" }); len(uses) > 0 && (!shared || anyone) {
+		return problems, nil // it is in use, if by another, or by any of its holders
 	}
 	return problems, slices.DeleteFunc(unused, func(h holding) bool { return h.leased })
 }
