@@ -65,11 +65,20 @@ var changes = []string{
 	"repair --apply --yes",
 	"repair",
 	"assign --host d --handle last -4 2 --pool more",
-	"repair --plan --in-use DIR/used.txt",
-	"repair --apply --in-use DIR/used.txt --yes",
+	"check --in-use DIR/used.txt --all-pools",
 	"gc --in-use DIR/used.txt --candidates DIR/candidates.json --yes",
-	"gc --in-use DIR/used.txt --candidates DIR/candidates.json --grace 0s --yes -o csv",
-	"gc --in-use DIR/used.txt --candidates DIR/used.txt",
+	"gc --in-use DIR/used.txt --candidates DIR/candidates.json --pool none --yes",
+	"gc --in-use DIR/used.txt --candidates DIR/candidates.json --pool lb --yes",
+	"gc --in-use DIR/used.txt --candidates DIR/candidates.json --all-pools --yes",
+	"gc --in-use DIR/used.txt --candidates DIR/candidates.json --all-pools --grace 0s --yes",
+	"gc --in-use DIR/used.txt --candidates DIR/candidates.json --all-pools --grace 0s --max 0 --yes",
+	"gc --in-use DIR/used.txt --candidates DIR/candidates.json --all-pools --grace 0s --max 101% --yes",
+	"gc --in-use DIR/empty.txt --candidates DIR/candidates.json --all-pools --grace 0s --max 100% --yes",
+	"gc --in-use DIR/torn.txt --candidates DIR/candidates.json --all-pools --grace 0s --max 100% --yes",
+	"gc --in-use DIR/none.json --candidates DIR/candidates.json --all-pools --grace 0s --max 100% --yes",
+	"gc --in-use DIR/others.txt --candidates DIR/candidates.json --all-pools --grace 0s --max 100% --yes",
+	"gc --in-use DIR/used.txt --candidates DIR/candidates.json --use workload,tunnel --grace 0s --max 100% --yes -o csv",
+	"gc --in-use DIR/used.txt --candidates DIR/used.txt --all-pools",
 	"pool remove pods --yes --force",
 	"check",
 }
@@ -100,11 +109,22 @@ func newStore(t *testing.T, name string) string {
 	return name
 }
 
+// writeLists writes lists of what is in use: one that is complete, and some that are not to be believed.
+func writeLists(t *testing.T, dir string) {
+	t.Helper()
+	for name, text := range map[string]string{
+		"used.txt": "192.0.2.30 svc\n# end\n", "empty.txt": "# end\n", "torn.txt": "192.0.2.30 svc\n", "none.json": `{"kind":"List","items":[]}`,
+		"others.txt": "203.0.113.1\n# end\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func testChanges(t *testing.T, name string) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "used.txt"), []byte("192.0.2.30 svc\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeLists(t, dir)
 	env := map[string]string{"IPAMCTL_STORE": name}
 	for _, line := range changes {
 		args := strings.Fields(strings.ReplaceAll(line, "DIR", dir))
@@ -162,9 +182,7 @@ func contents(t *testing.T, name string) string {
 func TestChangesTranscript(t *testing.T) {
 	name := newBolt(t, cluster(t))
 	dir := filepath.Dir(strings.TrimPrefix(name, "bolt://"))
-	if err := os.WriteFile(filepath.Join(dir, "used.txt"), []byte("192.0.2.30 svc\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeLists(t, dir)
 	var lines []string
 	for _, line := range changes {
 		if !strings.Contains(line, "-4 400") { // its answer is long

@@ -73,21 +73,22 @@ func sentence(p ipset.Problem) string {
 }
 
 func (a *app) checkCommand() *cobra.Command {
-	var file string
+	var v coverage
 	c := &cobra.Command{
 		Use: "check", Args: cobra.NoArgs,
 		Short: "Read every record and say what is wrong",
 		Long: "check reads everything and compares it with itself: blocks that overlap or are in no pool, indexes that do not agree with\n" +
-			"the blocks, records that cannot be read. With --in-use it compares what is held with a list of what is in use.\n" +
+			"the blocks, records that cannot be read. With --in-use it compares what is held with a list of what is in use,\n" +
+			"in the pools that the list covers.\n" +
 			"Without --space it checks every space; the list of --in-use is of that without a name.\n" +
 			"It prints a sentence for each finding and ends with status 1 if there is one.\n\n" + inUseHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				var all []spaceReport
 				err := a.eachSpace(ctx, e, func(in *ipset.Engine) error {
-					list := ""
-					if in == e {
-						list = file
+					var list *coverage
+					if in == e && v.file != "" {
+						list = &v
 					}
 					r, err := a.examine(ctx, in, list)
 					all = append(all, spaceReport{in.Space(), r})
@@ -100,7 +101,7 @@ func (a *app) checkCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&file, "in-use", "", "compare with the addresses in this `FILE`, - for standard input")
+	v.flags(c)
 	return c
 }
 
@@ -110,18 +111,21 @@ type spaceReport struct {
 	*ipset.Report
 }
 
-// examine runs Check, with the list in a file if there is one.
-func (a *app) examine(ctx context.Context, e *ipset.Engine, file string) (*ipset.Report, error) {
+// examine runs Check, with a list of what is in use if there is one.
+func (a *app) examine(ctx context.Context, e *ipset.Engine, v *coverage) (*ipset.Report, error) {
 	var uses iter.Seq[ipset.InUse]
-	if file != "" {
-		list, err := a.readInUse(file)
-		if err != nil {
+	if v != nil {
+		if err := v.load(ctx, a, e); err != nil {
 			return nil, err
 		}
-		uses = slices.Values(list)
+		uses = slices.Values(v.list)
 	}
 	defer a.progress("checking")()
-	return e.Check(ctx, uses)
+	r, err := e.Check(ctx, uses)
+	if v != nil && err == nil {
+		r.Problems = slices.DeleteFunc(r.Problems, func(p ipset.Problem) bool { return p.Kind == ipset.Unused && !v.covers(p.Addr) })
+	}
+	return r, err
 }
 
 func (a *app) printProblems(reports ...spaceReport) error {

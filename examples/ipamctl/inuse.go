@@ -3,17 +3,23 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
 const inUseHelp = `FILE lists what is in use, in one of these forms:
-  an address on each line, and after it the handle, separated by spaces or a comma
-  the output of kubectl get pods -A -o json; pods that have ended do not count`
+  an address on each line, and after it the handle, separated by spaces or a comma; the last line is "# end"
+  the output of kubectl get pods -A -o json; pods that have ended do not count
+A list that is empty or has no end is refused, because everything that it lacks would be taken for unused.`
 
 // readFile reads a file, or standard input under the name "-".
 func (a *app) readFile(name string) ([]byte, error) {
@@ -23,16 +29,85 @@ func (a *app) readFile(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
+// coverage is a list of what is in use, and the part of the store that it is complete for.
+type coverage struct {
+	file  string
+	pools []string
+	uses  []string
+	all   bool
+
+	list []ipset.InUse
+	in   []ipset.Pool // all pools
+}
+
+// flags gives a command the flags of a list.
+func (v *coverage) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&v.file, "in-use", "", "the addresses in use: a `FILE`, - for standard input")
+	f.StringSliceVar(&v.pools, "pool", nil, "the list covers the addresses of this `POOL`; may be repeated")
+	f.StringSliceVar(&v.uses, "use", nil, "the list covers the pools that serve no other `USE`: workload, tunnel, loadbalancer")
+	f.BoolVar(&v.all, "all-pools", false, "the list covers every pool of the space")
+}
+
+// load reads the list, and the pools of the store. It refuses a list that does not say what it covers.
+func (v *coverage) load(ctx context.Context, a *app, e *ipset.Engine) (err error) {
+	if len(v.pools)+len(v.uses) == 0 && !v.all {
+		return fail(exitUsage, "--in-use: say what the list covers, by --pool, --use or --all-pools; what it does not cover is left alone")
+	}
+	if v.list, err = a.readInUse(v.file); err != nil {
+		return err
+	}
+	if v.in, err = e.Pools(ctx); err != nil {
+		return err
+	}
+	for _, name := range v.pools {
+		if !slices.ContainsFunc(v.in, func(p ipset.Pool) bool { return p.Name == name }) {
+			return fail(exitNotFound, "there is no pool %q", name)
+		}
+	}
+	return nil
+}
+
+// covers reports whether the list is complete for an address: whether it has to be in the list if it is in use.
+func (v *coverage) covers(at netip.Addr) bool {
+	if v.all {
+		return true
+	}
+	var of *ipset.Pool
+	for i, p := range v.in {
+		if p.Prefix.Contains(at) && (of == nil || p.Prefix.Bits() > of.Prefix.Bits()) {
+			of = &v.in[i]
+		}
+	}
+	if of == nil {
+		return false
+	}
+	if slices.Contains(v.pools, of.Name) {
+		return true
+	}
+	return len(v.uses) > 0 && !slices.ContainsFunc(usesOf(of.Uses), func(use string) bool { return !slices.Contains(v.uses, use) })
+}
+
 // readInUse reads a list of what is in use.
 func (a *app) readInUse(file string) ([]ipset.InUse, error) {
 	text, err := a.readFile(file)
 	if err != nil {
 		return nil, err
 	}
-	if first := bytes.TrimSpace(text); len(first) > 0 && first[0] == '{' {
+	list, err := parseInUse(file, bytes.TrimSpace(text))
+	if err == nil && len(list) == 0 {
+		err = fail(exitRefused, "%s: the list is empty", file)
+	}
+	return list, err
+}
+
+func parseInUse(file string, text []byte) (list []ipset.InUse, err error) {
+	if len(text) > 0 && text[0] == '{' {
 		return podsInUse(file, text)
 	}
-	var list []ipset.InUse
+	if i := bytes.LastIndexByte(text, '\n'); len(text) > 0 && string(bytes.TrimSpace(text[i+1:])) != "# end" {
+		return nil, fail(exitRefused, "%s: the list has no end; the last line of a list that is complete is \"# end\"", file)
+	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
 		line, _, _ := strings.Cut(lines.Text(), "#")

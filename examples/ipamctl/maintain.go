@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,27 +19,25 @@ import (
 
 // stepView is a step of a repair in JSON.
 type stepView struct {
-	Step     int      `json:"step"`
-	Text     string   `json:"text"`
-	Releases []string `json:"releases,omitempty"`
+	Step int    `json:"step"`
+	Text string `json:"text"`
 }
 
 func (a *app) repairCommand() *cobra.Command {
 	var plan, apply bool
-	var file string
 	c := &cobra.Command{
 		Use: "repair --plan|--apply", Args: cobra.NoArgs,
 		Short: "Plan and carry out what repairs the findings of check",
 		Long: "repair --plan prints the steps that would repair what check finds, and ends with status 1 if there are any.\n" +
 			"repair --apply carries them out, each in one commit on the records that were checked; a step whose records have changed\n" +
-			"meanwhile is left for the next check. --apply asks for confirmation.",
+			"meanwhile is left for the next check. --apply asks for confirmation. It releases nothing: gc does that, after a grace period.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if plan == apply {
 				return fail(exitUsage, "repair needs --plan or --apply")
 			}
 			if plan {
 				return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-					r, err := a.examine(ctx, e, file)
+					r, err := a.examine(ctx, e, nil)
 					if err != nil {
 						return err
 					}
@@ -51,29 +50,24 @@ func (a *app) repairCommand() *cobra.Command {
 			if err := a.confirm("repair the store", "repair"); err != nil {
 				return err
 			}
-			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error { return a.repair(ctx, e, file) })
+			return a.change(cmd.Context(), writing, a.repair)
 		},
 	}
 	c.Flags().BoolVar(&plan, "plan", false, "print the steps")
 	c.Flags().BoolVar(&apply, "apply", false, "carry them out")
-	c.Flags().StringVar(&file, "in-use", "", "release what is held and not in this `FILE` too; see check")
 	return a.destructiveFlags(c)
 }
 
 func (a *app) printSteps(steps []ipset.Step) error {
-	l := &listing{columns: []string{"STEP", "RECORDS", "RELEASES", "WHAT"}, empty: "nothing is to be repaired"}
+	l := &listing{columns: []string{"STEP", "RECORDS", "WHAT"}, empty: "nothing is to be repaired"}
 	for i, s := range steps {
-		v := stepView{Step: i + 1, Text: s.Text}
-		for _, r := range s.Releases {
-			v.Releases = append(v.Releases, r.Address.String())
-		}
-		l.add(fmt.Sprint(i+1), v, fmt.Sprint(i+1), fmt.Sprint(len(s.Ops)), fmt.Sprint(len(s.Releases)), s.Text)
+		l.add(fmt.Sprint(i+1), stepView{i + 1, s.Text}, fmt.Sprint(i+1), fmt.Sprint(len(s.Ops)), s.Text)
 	}
 	return a.print(l)
 }
 
-func (a *app) repair(ctx context.Context, e *ipset.Engine, file string) error {
-	r, err := a.examine(ctx, e, file)
+func (a *app) repair(ctx context.Context, e *ipset.Engine) error {
+	r, err := a.examine(ctx, e, nil)
 	if err != nil {
 		return err
 	}
@@ -128,20 +122,22 @@ type candidate struct {
 }
 
 func (a *app) gcCommand() *cobra.Command {
-	var inUse, file string
+	var v coverage
+	var file, most string
 	var grace time.Duration
 	c := &cobra.Command{
-		Use: "gc --in-use FILE --candidates FILE", Args: cobra.NoArgs,
+		Use: "gc --in-use FILE --pool POOL --candidates FILE", Args: cobra.NoArgs,
 		Short: "Release what a list of addresses in use has lacked for a grace period",
-		Long: "gc compares what is held with the list. An address that is not in it becomes a candidate, which the file of candidates\n" +
-			"remembers; one that is a candidate for the grace period is released, all addresses of its handle or none, guarded by its\n" +
-			"sequence number. Addresses without handle are never released. Run it every few minutes. It prints the candidates and what\n" +
-			"it released, and asks for confirmation.\n\n" + inUseHelp,
+		Long: "gc compares what is held with the list, in the pools that the list covers. An address that is not in it becomes a candidate,\n" +
+			"which the file of candidates remembers; one that is a candidate for the grace period is released, all addresses of its handle\n" +
+			"or none, guarded by its sequence number. Addresses without handle are never released. If more than --max would be released,\n" +
+			"nothing is, and the status is 6. Run it every few minutes. It prints the candidates and what it released, and asks for\n" +
+			"confirmation.\n\n" + inUseHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := need(cmd, "in-use", "candidates"); err != nil {
 				return err
 			}
-			uses, err := a.readInUse(inUse)
+			limit, err := parseShare(most)
 			if err != nil {
 				return err
 			}
@@ -153,7 +149,10 @@ func (a *app) gcCommand() *cobra.Command {
 				return err
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
-				after, err := a.collect(ctx, e, uses, before, grace)
+				if err := v.load(ctx, a, e); err != nil {
+					return err
+				}
+				after, err := a.collect(ctx, e, newLeaks(&v, before, a.now().UTC(), grace), limit)
 				if err != nil || a.dryRun {
 					return err
 				}
@@ -161,10 +160,23 @@ func (a *app) gcCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&inUse, "in-use", "", "the addresses in use: a `FILE`, - for standard input")
+	v.flags(c)
 	c.Flags().StringVar(&file, "candidates", "", "the `FILE` that remembers the candidates; made if it does not exist")
+	c.Flags().StringVar(&most, "max", "5%", "release at most this `SHARE` of what is held in these pools, or this number of addresses")
 	c.Flags().DurationVar(&grace, "grace", 10*time.Minute, "how long an address is a candidate before it is released")
 	return a.destructiveFlags(c)
+}
+
+// parseShare reads "5%" or "20": the most that may be released of a number of addresses.
+func parseShare(text string) (func(held int) int, error) {
+	n, err := strconv.ParseUint(strings.TrimSuffix(text, "%"), 10, 31)
+	if err != nil || strings.HasSuffix(text, "%") && n > 100 {
+		return nil, fail(exitUsage, "--max %q: a number of addresses, or a share up to 100%%", text)
+	}
+	if !strings.HasSuffix(text, "%") {
+		return func(int) int { return int(n) }, nil
+	}
+	return func(held int) int { return held * int(n) / 100 }, nil
 }
 
 // readCandidates reads the file of candidates; one that does not exist has none.
@@ -198,51 +210,103 @@ func writeCandidates(file string, all []candidate) error {
 	return os.Rename(file+".new", file)
 }
 
-// collect runs one round and returns the candidates for the next.
-func (a *app) collect(ctx context.Context, e *ipset.Engine, uses []ipset.InUse, before []candidate, grace time.Duration) ([]candidate, error) {
-	type key struct {
-		addr netip.Addr
-		seq  uint64
-	}
-	now, inUse, since := a.now().UTC(), map[netip.Addr]bool{}, map[key]time.Time{}
-	for _, u := range uses {
-		inUse[u.Address] = true
+// holder is one allocation of an address.
+type holder struct {
+	addr netip.Addr
+	seq  uint64
+}
+
+// leaks decides which holders of addresses are leaked, and since when.
+type leaks struct {
+	covers func(netip.Addr) bool
+	inUse  map[netip.Addr]bool
+	since  map[holder]time.Time // candidates of earlier rounds
+	now    time.Time
+	grace  time.Duration
+
+	seen  map[holder]candidate
+	order []holder
+}
+
+func newLeaks(v *coverage, before []candidate, now time.Time, grace time.Duration) *leaks {
+	l := &leaks{covers: v.covers, inUse: map[netip.Addr]bool{}, since: map[holder]time.Time{}, now: now, grace: grace, seen: map[holder]candidate{}}
+	for _, u := range v.list {
+		l.inUse[u.Address] = true
 	}
 	for _, c := range before {
-		since[key{c.Address, c.Sequence}] = c.Since
+		l.since[holder{c.Address, c.Sequence}] = c.Since
 	}
-	seen := map[key]candidate{}
-	var order []key
-	live := func(al ipset.Allocation) ipset.Liveness {
-		if inUse[al.Address] {
-			return ipset.Alive
+	return l
+}
+
+// live tells a collector what to do with an allocation.
+func (l *leaks) live(al ipset.Allocation) ipset.Liveness {
+	if l.inUse[al.Address] || !l.covers(al.Address) {
+		return ipset.Alive
+	}
+	k := holder{al.Address, al.Seq}
+	if _, known := l.seen[k]; !known {
+		first, was := l.since[k]
+		if !was {
+			first = l.now
 		}
-		k := key{al.Address, al.Seq}
-		if _, known := seen[k]; !known {
-			first, was := since[k]
-			if !was {
-				first = now
+		l.seen[k] = candidate{al.Address, al.Seq, al.Handle, first}
+		l.order = append(l.order, k)
+	}
+	if l.now.Sub(l.seen[k].Since) >= l.grace {
+		return ipset.Gone
+	}
+	return ipset.Leaked
+}
+
+// tooMany returns an error if more than the limit allows would be released.
+func (l *leaks) tooMany(ctx context.Context, e *ipset.Engine, limit func(held int) int) error {
+	held, gone, listed := 0, 0, 0
+	for al, err := range e.Allocations(ctx, netip.Prefix{}) {
+		if err != nil {
+			return err
+		}
+		if al.Cooling {
+			continue
+		}
+		if l.inUse[al.Address] {
+			listed++
+		}
+		if !l.covers(al.Address) {
+			continue
+		}
+		for h := range al.Holders() {
+			if held++; h.Handle != "" && l.live(h) == ipset.Gone {
+				gone++
 			}
-			seen[k] = candidate{al.Address, al.Seq, al.Handle, first}
-			order = append(order, k)
 		}
-		if now.Sub(seen[k].Since) >= grace {
-			return ipset.Gone
-		}
-		return ipset.Leaked
+	}
+	if gone > 0 && listed == 0 {
+		return fail(exitRefused, "the list has no address that is held: it is of another network")
+	}
+	if most := limit(held); gone > most {
+		return fail(exitRefused, "%d of %s that are held would be released, and --max allows %d: look at the list, then raise it", gone, plural(held, "address"), most)
+	}
+	return nil
+}
+
+// collect runs one round and returns the candidates for the next.
+func (a *app) collect(ctx context.Context, e *ipset.Engine, leaked *leaks, limit func(held int) int) ([]candidate, error) {
+	if err := leaked.tooMany(ctx, e, limit); err != nil {
+		return nil, err
 	}
 	done := a.progress("collecting")
-	released, err := e.NewCollector(0).Collect(ctx, live)
+	released, err := e.NewCollector(0).Collect(ctx, leaked.live)
 	done()
 	l := &listing{columns: []string{"ADDRESS", "STATE", "HANDLE", "SINCE"}, empty: "everything that is held is in use"}
 	for _, al := range released {
-		k := key{al.Address, al.Seq}
-		a.addCandidate(l, seen[k], "released")
-		delete(seen, k)
+		k := holder{al.Address, al.Seq}
+		a.addCandidate(l, leaked.seen[k], "released")
+		delete(leaked.seen, k)
 	}
 	var after []candidate
-	for _, k := range order {
-		if c, still := seen[k]; still {
+	for _, k := range leaked.order {
+		if c, still := leaked.seen[k]; still {
 			after = append(after, c)
 			a.addCandidate(l, c, "candidate")
 		}

@@ -19,10 +19,10 @@ func TestMap(t *testing.T) {
 	if err := os.WriteFile(old, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "used.txt"), []byte("10.1.0.32 web-0\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "used.txt"), []byte("10.1.0.32 web-0\n# end\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, stderr := call(t, env, "gc", "--in-use", dir+"/used.txt", "--candidates", dir+"/c.json", "--yes"); stderr != "" {
+	if _, _, stderr := call(t, env, "gc", "--in-use", dir+"/used.txt", "--candidates", dir+"/c.json", "--all-pools", "--yes"); stderr != "" {
 		t.Fatal(stderr)
 	}
 	for _, line := range []string{"release --handle first --yes", "pool set pods --cooldown 0s", "release 10.1.0.238 --if-handle guest", "assign --host b --handle new -4 3", "assign --host c --handle web-1 10.1.0.238",

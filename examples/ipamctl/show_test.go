@@ -96,8 +96,9 @@ func TestInUse(t *testing.T) {
 	name := newBolt(t, cluster(t))
 	dir := filepath.Dir(strings.TrimPrefix(name, "bolt://"))
 	for file, text := range map[string]string{
-		"list.txt": "address handle\n10.1.0.32 web-0 # the first\n10.1.0.33,other\n\n10.1.0.0\n192.168.0.1\n",
-		"bad.txt":  "10.1.0.32\n10.1.0\n",
+		"list.txt": "address handle\n10.1.0.32 web-0 # the first\n10.1.0.33,other\n\n10.1.0.0\n192.168.0.1\n# end\n",
+		"bad.txt":  "10.1.0.32\n10.1.0\n# end\n",
+		"torn.txt": "10.1.0.32\n",
 		"pods.json": `{"kind":"List","items":[
 			{"metadata":{"name":"a"},"status":{"phase":"Running","podIPs":[{"ip":"10.1.0.32"},{"ip":"fd00:10::1"}]}},
 			{"metadata":{"name":"b"},"spec":{"hostNetwork":true},"status":{"podIPs":[{"ip":"192.168.0.1"}]}},
@@ -109,8 +110,8 @@ func TestInUse(t *testing.T) {
 		}
 	}
 	transcript(t, "inuse.txt", map[string]string{"IPAMCTL_STORE": name, "dir": dir},
-		"check --in-use "+dir+"/list.txt", "check --in-use "+dir+"/list.txt -o csv", "check --in-use "+dir+"/pods.json -o name -q",
-		"check --in-use "+dir+"/bad.txt", "check --in-use "+dir+"/other.json")
+		"check --in-use "+dir+"/list.txt", "check --all-pools --in-use "+dir+"/list.txt", "check --pool pods --in-use "+dir+"/torn.txt", "check --pool pods6 --in-use "+dir+"/list.txt", "check --all-pools --in-use "+dir+"/list.txt -o csv", "check --use workload,tunnel --in-use "+dir+"/pods.json -o name -q",
+		"check --all-pools --in-use "+dir+"/bad.txt", "check --all-pools --in-use "+dir+"/other.json")
 }
 
 // A declined address is shown as such, with the client and its reason.
