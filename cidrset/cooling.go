@@ -15,10 +15,15 @@ import (
 // steady state does not allocate: runs[0] is between the newest run and the oldest one.
 // An index leads from the first child of a run to the run.
 //
+// Of the runs that have cooled the queue keeps the newest few thousand. Older ones leave
+// it, as children that were never used: in a wide pool, where those go first, the queue
+// would otherwise grow with every release for as long as the set lives.
+//
 // AllocatePrefix searches hot if nothing else fits. Time moves edge along the queue, and
 // each run is moved past it once, so a request that does not fit stays cheap however
 // many children have cooled.
 type cooling struct {
+	busy   *bitmap.Bitmap   // Set.busy
 	taken  *bitmap.Bitmap   // the busy children that are not in the queue
 	hot    *bitmap.Bitmap   // the busy children that are not in a run before edge
 	starts *bitmap.Bitmap   // the first child of every run
@@ -26,6 +31,7 @@ type cooling struct {
 	runs   []run
 	edge   int32 // 0 if all runs are before it
 	spare  int32 // list of unused runs, by next, up to 0
+	most   int   // runs, beyond which one that has cooled leaves the queue
 	wait   time.Duration
 	now    func() time.Time
 }
@@ -38,13 +44,16 @@ type run struct {
 	prev, next int32
 }
 
+// mostRuns bounds the runs that have cooled: some 350 KB of memory, 80 KB of a snapshot.
+const mostRuns = 4096
+
 // ripenStep is how many runs ripen moves under one lock: about 0.1 ms of work.
 const ripenStep = 1024
 
-func newCooling(order int, wait time.Duration, now func() time.Time) *cooling {
+func newCooling(busy *bitmap.Bitmap, order int, wait time.Duration, now func() time.Time) *cooling {
 	return &cooling{
-		taken: bitmap.NewPow2(order), hot: bitmap.NewPow2(order), starts: bitmap.NewPow2(order), at: map[uint64]int32{},
-		runs: make([]run, 1), wait: wait, now: now,
+		busy: busy, taken: bitmap.NewPow2(order), hot: bitmap.NewPow2(order), starts: bitmap.NewPow2(order), at: map[uint64]int32{},
+		runs: make([]run, 1), most: mostRuns, wait: wait, now: now,
 	}
 }
 
@@ -81,12 +90,29 @@ func (c *cooling) release(lo, hi uint64, now time.Time) (released uint64) {
 			end = min(hi, y-1)
 		}
 		c.push(first, end, until)
+		c.retire(now)
 		if end == hi {
 			break
 		}
 		x = end + 1
 	}
 	return c.taken.ClearRange(lo, hi)
+}
+
+// retire takes the oldest runs that have cooled out of the queue if there are too many,
+// and makes their children free. It takes out two at most, because a new run may have
+// split another one besides.
+func (c *cooling) retire(now time.Time) {
+	for range 2 {
+		oldest := c.runs[0].next
+		r := c.runs[oldest]
+		if len(c.at) <= c.most || r.until.After(now) {
+			return
+		}
+		c.cut(oldest, r.lo, r.hi)
+		c.busy.ClearRange(r.lo, r.hi)
+		c.hot.ClearRange(r.lo, r.hi)
+	}
 }
 
 // push appends a run to the queue. It lengthens the last run if they are neighbours in

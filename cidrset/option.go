@@ -79,7 +79,8 @@ func (c *config) choose(field string, p policy) *ipalloc.Error {
 
 // Cooldown keeps released children from being allocated again before d has passed on
 // the given clock. Children that were never used are allocated first, then released
-// ones, oldest first. Occupy takes a cooling child at once. A clock that is set back
+// ones, oldest first; when 4,096 runs of neighbours wait that were released later, a
+// child that has cooled counts as never used. Occupy takes a cooling child at once. A clock that is set back
 // makes children cool longer, never shorter.
 //
 // Each call that allocates or releases reads the clock once, without holding the

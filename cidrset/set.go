@@ -60,7 +60,7 @@ func newSet(op string, pool netip.Prefix, childBits int, opts []Option) (*Set, e
 	s := &Set{codec: codec, busy: *bitmap.NewPow2(codec.Order()), policy: c.policy, random: c.random}
 	s.taken = &s.busy
 	if c.now != nil {
-		s.cooling = newCooling(codec.Order(), c.wait, c.now)
+		s.cooling = newCooling(&s.busy, codec.Order(), c.wait, c.now)
 		s.taken = s.cooling.taken
 	}
 	if c.onChange != nil {
