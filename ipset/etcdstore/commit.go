@@ -94,7 +94,7 @@ func (s *Store) commit(ctx context.Context, ops []store.Op, at standing, writes 
 // misplaced returns the error of a commit that was answered by another cluster or an earlier state of this one.
 func misplaced(resp *pb.TxnResponse, err error) error {
 	if resp.Succeeded {
-		return wrap("commit", &cause{kind: ipalloc.ErrUnknownOutcome, err: err})
+		return wrap("commit", &store.Cause{Kind: ipalloc.ErrUnknownOutcome, Err: err})
 	}
 	return wrap("commit", err)
 }
@@ -133,7 +133,7 @@ func (s *Store) conflict(ops []store.Op, resp *pb.TxnResponse, i int) error {
 		}
 		i++
 	}
-	return wrap("commit", &cause{err: errors.New("an expectation failed, and all records are as expected")})
+	return wrap("commit", &store.Cause{Err: errors.New("an expectation failed, and all records are as expected")})
 }
 
 // A commit that a member refuses because it knows of no leader is sent to another one: this often, with pauses of readWait.
@@ -142,7 +142,7 @@ const writeAttempts = 3
 // write makes a transaction that writes. Its error wraps ipalloc.ErrUnknownOutcome unless it certainly left no trace.
 func (s *Store) write(ctx context.Context, op string, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if size := proto.Size(req); size > s.maxBytes {
-		return nil, wrap(op, &cause{kind: ipalloc.ErrLimit, err: fmt.Errorf("request of %d bytes, at most %d", size, s.maxBytes)})
+		return nil, wrap(op, &store.Cause{Kind: ipalloc.ErrLimit, Err: fmt.Errorf("request of %d bytes, at most %d", size, s.maxBytes)})
 	}
 	for attempt := 1; ; attempt++ {
 		resp, err := s.writeOnce(ctx, op, req)

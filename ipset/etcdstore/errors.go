@@ -21,29 +21,6 @@ import (
 // the store again, and make new engines on it.
 var ErrReplaced = fmt.Errorf("%w: the store was replaced", ipalloc.ErrMismatch)
 
-// cause is what the *ipalloc.Error of a failure of the cluster, or of the way to it, wraps.
-// It wraps the etcd client's error (see package rpctypes) or a context's.
-type cause struct {
-	kind  error // ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit, store.ErrCompacted or nil
-	err   error
-	retry bool
-}
-
-func (c *cause) Error() string {
-	if c.kind == nil {
-		return c.err.Error()
-	}
-	return c.kind.Error() + ": " + c.err.Error()
-}
-
-// Unwrap returns the sentinel, if one applies, and the cause.
-func (c *cause) Unwrap() []error {
-	if c.kind == nil {
-		return []error{c.err}
-	}
-	return []error{c.kind, c.err}
-}
-
 // wrap returns the error of a method.
 func wrap(op string, err error) error {
 	return &ipalloc.Error{Package: "etcdstore", Op: op, Err: err}
@@ -66,16 +43,7 @@ func replaced(op, format string, args ...any) error {
 // large, and ErrMismatch are not retryable.
 //
 // err is what the store returned, or what an engine on it returned.
-func Retryable(err error) bool {
-	var c *cause
-	switch {
-	case errors.As(err, &c):
-		return c.retry
-	case errors.Is(err, ipalloc.ErrConflict):
-		return true
-	}
-	return errors.Is(err, context.DeadlineExceeded)
-}
+func Retryable(err error) bool { return store.Retryable(err) }
 
 // failure returns the error of a call that left no trace.
 func failure(ctx context.Context, op string, err error) error {
@@ -83,20 +51,20 @@ func failure(ctx context.Context, op string, err error) error {
 }
 
 // causeOf classifies an error of a call that left no trace.
-func causeOf(ctx context.Context, err error) *cause {
+func causeOf(ctx context.Context, err error) *store.Cause {
 	if e := ctx.Err(); e != nil {
-		return &cause{err: e, retry: errors.Is(e, context.DeadlineExceeded)}
+		return &store.Cause{Err: e, Retry: errors.Is(e, context.DeadlineExceeded)}
 	}
 	if _, limited := ctx.Deadline(); limited && pastDeadline(err) {
-		return &cause{err: context.DeadlineExceeded, retry: true} // a server knows the deadline, and its clock was first
+		return &store.Cause{Err: context.DeadlineExceeded, Retry: true} // a server knows the deadline, and its clock was first
 	}
 	err = rpctypes.Error(err)
-	c := &cause{err: err, retry: passing(err)}
+	c := &store.Cause{Err: err, Retry: passing(err)}
 	switch {
 	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps), tooLargeToSend(err):
-		c.kind = ipalloc.ErrLimit
+		c.Kind = ipalloc.ErrLimit
 	case errors.Is(err, rpctypes.ErrCompacted):
-		c.kind = store.ErrCompacted
+		c.Kind = store.ErrCompacted
 	}
 	return c
 }
@@ -109,7 +77,7 @@ func pastDeadline(err error) bool {
 // unknown returns the error of a commit that may have been made.
 func unknown(ctx context.Context, op string, err error) error {
 	c := causeOf(ctx, err)
-	c.kind = ipalloc.ErrUnknownOutcome
+	c.Kind = ipalloc.ErrUnknownOutcome
 	return wrap(op, c)
 }
 

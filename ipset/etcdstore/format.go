@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // version is the format that this package writes and reads.
@@ -175,7 +176,7 @@ func (s *Store) adopt(ctx context.Context, born, mark uint64) error {
 		return err
 	}
 	if !resp.Succeeded {
-		return wrap("open", &cause{err: ErrReplaced, retry: true})
+		return wrap("open", &store.Cause{Err: ErrReplaced, Retry: true})
 	}
 	return s.opened(resp.Header, born, uint64(resp.Header.Revision))
 }

@@ -162,7 +162,7 @@ func TestNobodyListens(t *testing.T) {
 	for i := 0; i < 100 && errors.Is(err, ipalloc.ErrUnknownOutcome); i++ { // the client may not have noticed yet
 		_, err = s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k"}})
 	}
-	if c := (*cause)(nil); !errors.As(err, &c) || code(c.err) != codes.Unavailable || !Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+	if c := (*store.Cause)(nil); !errors.As(err, &c) || code(c.Err) != codes.Unavailable || !Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("Commit: %v", err)
 	}
 	if _, err := s.Get(limited(t), nil, "k"); err == nil || !Retryable(err) {

@@ -124,9 +124,9 @@ func restarts(f func() error) error {
 			return err
 		}
 		var e *ipalloc.Error
-		var c *cause
+		var c *store.Cause
 		if attempt == listAttempts && errors.As(err, &e) && errors.As(err, &c) {
-			return wrap(e.Op, &cause{err: c.err, retry: true}) // ErrCompacted is for watches
+			return wrap(e.Op, &store.Cause{Err: c.Err, Retry: true}) // ErrCompacted is for watches
 		}
 	}
 }

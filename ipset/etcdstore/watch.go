@@ -82,8 +82,8 @@ func watchError(ctx context.Context, err error) (_ error, again bool) {
 		return err, Retryable(err)
 	}
 	c := causeOf(ctx, err)
-	c.retry = c.retry || ctx.Err() == nil && errors.Is(err, io.EOF) // the server ended the stream
-	return wrap("watch", c), c.retry && ctx.Err() == nil
+	c.Retry = c.Retry || ctx.Err() == nil && errors.Is(err, io.EOF) // the server ended the stream
+	return wrap("watch", c), c.Retry && ctx.Err() == nil
 }
 
 // disjoint returns the prefixes as key ranges, without those that another one contains.
@@ -226,7 +226,7 @@ func (w *watch) add(resp *pb.WatchResponse) error {
 	for _, ev := range resp.Events {
 		rev := uint64(ev.Kv.ModRevision)
 		if rev < w.next {
-			return wrap("watch", &cause{err: fmt.Errorf("a server sent revision %d after it had confirmed all before %d: older than 3.4.25 or 3.5.8?", rev, w.next)})
+			return wrap("watch", &store.Cause{Err: fmt.Errorf("a server sent revision %d after it had confirmed all before %d: older than 3.4.25 or 3.5.8?", rev, w.next)})
 		}
 		e := w.pending[rev]
 		if e == nil {
