@@ -229,3 +229,59 @@ func TestWordsKilledEverywhere(t *testing.T) {
 		})
 	}
 }
+
+// TestInstallKilledEverywhere kills install and uninstall at each of their system calls, and
+// then repeats them: there is always a program to call, and the original is not lost.
+func TestInstallKilledEverywhere(t *testing.T) {
+	stride := 2
+	if testing.Short() {
+		stride = 9
+	}
+	base := newNode(t, ours(t))
+	base.traced("kill=1")
+	mine, err := os.ReadFile(base.bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"install", "uninstall"} {
+		for at := 1; ; at += stride {
+			n := newNode(t, base.bin)
+			bin := filepath.Join(n.dir, "bin")
+			dest := filepath.Join(bin, "host-local")
+			if err := os.Mkdir(bin, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			n.put(dest, "the original")
+			want, kept := string(mine), "the original"
+			if word == "uninstall" {
+				if out, err := n.command(nil, "install", bin).CombinedOutput(); err != nil {
+					t.Fatalf("%s", out)
+				}
+				n.must(add1("a", conf("net", one24)))
+				want, kept = "the original", ""
+			}
+			networks := filepath.Join(n.dir, "net")
+			killed := *n
+			killed.trace = fmt.Sprint("kill=", at)
+			cmd := killed.command(nil, word, bin, "-data-dir", n.dir)
+			cmd.Run()
+			if b, err := os.ReadFile(dest); string(b) != string(mine) && string(b) != "the original" {
+				t.Fatalf("%s killed at %d: %d bytes, %v", word, at, len(b), err)
+			}
+			if out, err := n.command(nil, word, bin, "-data-dir", n.dir).CombinedOutput(); err != nil {
+				t.Fatalf("%s killed at %d, then %s", word, at, out)
+			}
+			b, _ := os.ReadFile(dest)
+			o, _ := os.ReadFile(dest + originalSuffix)
+			if string(b) != want || string(o) != kept {
+				t.Fatalf("%s killed at %d: %d and %d bytes", word, at, len(b), len(o))
+			}
+			if _, err := os.Stat(filepath.Join(networks, "10.1.2.2")); (err == nil) != (word == "uninstall") {
+				t.Fatalf("%s killed at %d: %v", word, at, err)
+			}
+			if cmd.ProcessState.ExitCode() == 0 {
+				break
+			}
+		}
+	}
+}
