@@ -6,11 +6,12 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // Values begin with the version of their form. Numbers are uvarints. They carry no
-// checksum, because the store has one.
-const codecVersion = 1
+// checksum, because the store has one. A form that changes gets another version.
+const codecVersion = 2
 
 // header is read by every operation of a network, and every commit names its revision:
 //
@@ -33,10 +34,10 @@ func decodeHeader(key, value string) (h header, err error) {
 	if value == "" {
 		return h, nil
 	}
-	r := newReader(value)
-	h.epoch, h.purged = r.uvarint(), r.uvarint()
-	h.boot = r.s
-	if r.bad || h.purged > h.epoch || len(h.boot) > maxName {
+	r := read(value)
+	h.epoch, h.purged = r.Uvarint(), r.Uvarint()
+	h.boot = r.S
+	if r.Err != nil || h.purged > h.epoch || len(h.boot) > maxName {
 		return header{}, corrupt(key, "damaged header")
 	}
 	return h, nil
@@ -52,9 +53,9 @@ type holding struct {
 
 func (h holding) encode() string {
 	b := binary.AppendUvarint([]byte{codecVersion}, h.epoch)
-	b = append(binary.AppendUvarint(b, uint64(len(h.scope))), h.scope...)
+	b = wire.AppendString(b, h.scope)
 	for _, a := range h.addresses {
-		b = append(append(b, family(a.Is6())), a.AsSlice()...)
+		b = appendAddr(b, a)
 	}
 	return string(b)
 }
@@ -62,14 +63,16 @@ func (h holding) encode() string {
 // decodeHolding reads an attachment's record, which has at least one address and none
 // of them twice.
 func decodeHolding(key, value string) (h holding, err error) {
-	r := newReader(value)
-	h.epoch, h.scope = r.uvarint(), r.text()
-	for !r.bad && r.s != "" {
-		a := r.addr()
-		r.bad = r.bad || slices.Contains(h.addresses, a)
+	r := read(value)
+	h.epoch, h.scope = r.Uvarint(), r.Bytes(r.Uvarint())
+	for r.S != "" {
+		a := readAddr(r)
+		if slices.Contains(h.addresses, a) {
+			r.Fail("address twice")
+		}
 		h.addresses = append(h.addresses, a)
 	}
-	if r.bad || len(h.addresses) == 0 {
+	if r.Err != nil || len(h.addresses) == 0 {
 		return holding{}, corrupt(key, "damaged attachment")
 	}
 	return h, nil
@@ -78,13 +81,13 @@ func decodeHolding(key, value string) (h holding, err error) {
 // encodeHolder encodes the attachment that holds an address: version, length of the
 // container's name, the container's name, the interface's name.
 func encodeHolder(a Attachment) string {
-	b := binary.AppendUvarint([]byte{codecVersion}, uint64(len(a.Container)))
-	return string(append(append(b, a.Container...), a.Interface...))
+	return string(append(wire.AppendString([]byte{codecVersion}, a.Container), a.Interface...))
 }
 
 func decodeHolder(key, value string) (a Attachment, err error) {
-	r := newReader(value)
-	if a = (Attachment{r.text(), r.s}); r.bad || a.check() != nil {
+	r := read(value)
+	a.Container = r.Bytes(r.Uvarint())
+	if a.Interface = r.S; r.Err != nil || a.check() != nil {
 		return Attachment{}, corrupt(key, "damaged holder")
 	}
 	return a, nil
@@ -92,16 +95,16 @@ func decodeHolder(key, value string) (a Attachment, err error) {
 
 // encodeCursor encodes the address that a set gave last.
 func encodeCursor(a netip.Addr) string {
-	return string(append([]byte{codecVersion, family(a.Is6())}, a.AsSlice()...))
+	return string(appendAddr([]byte{codecVersion}, a))
 }
 
 func decodeCursor(key, value string) (netip.Addr, error) {
 	if value == "" {
 		return netip.Addr{}, nil
 	}
-	r := newReader(value)
-	a := r.addr()
-	if r.bad || r.s != "" {
+	r := read(value)
+	a := readAddr(r)
+	if r.Err != nil || r.S != "" {
 		return netip.Addr{}, corrupt(key, "damaged cursor")
 	}
 	return a, nil
@@ -125,54 +128,32 @@ func decodeWord(key, value string) (uint64, error) {
 	return binary.BigEndian.Uint64([]byte(value[1:])), nil
 }
 
-// reader takes values off the front of a string; bad says that something was missing
-// or wrong.
-type reader struct {
-	s   string
-	bad bool
-}
-
-// newReader reads the version.
-func newReader(value string) *reader {
-	if value == "" || value[0] != codecVersion {
-		return &reader{bad: true}
+// read begins to read a value: it takes the version off.
+func read(value string) *wire.Reader {
+	r := &wire.Reader{S: value}
+	if r.Byte() != codecVersion {
+		r.Fail("version")
 	}
-	return &reader{s: value[1:]}
+	return r
 }
 
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint([]byte(r.s[:min(len(r.s), binary.MaxVarintLen64)]))
-	if n <= 0 {
-		r.bad, r.s = true, ""
-		return 0
-	}
-	r.s = r.s[n:]
-	return v
+// appendAddr appends a family and an address.
+func appendAddr(b []byte, a netip.Addr) []byte {
+	return wire.AppendAddr(append(b, family(a.Is6())), a)
 }
 
-// text reads a length and as many bytes.
-func (r *reader) text() (s string) {
-	n := r.uvarint()
-	if r.bad = r.bad || n > uint64(len(r.s)); !r.bad {
-		s, r.s = r.s[:n], r.s[n:]
-	}
-	return s
-}
-
-// addr reads a family and an address.
-func (r *reader) addr() (a netip.Addr) {
-	n := 0
-	switch {
-	case len(r.s) >= 5 && r.s[0] == '4':
-		n = 5
-	case len(r.s) >= 17 && r.s[0] == '6':
-		n = 17
+func readAddr(r *wire.Reader) netip.Addr {
+	n := uint64(4)
+	switch r.Byte() {
+	case '4':
+	case '6':
+		n = 16
 	default:
-		r.bad = true
-		return a
+		r.Fail("family")
 	}
-	a, _ = netip.AddrFromSlice([]byte(r.s[1:n]))
-	r.s = r.s[n:]
-	r.bad = r.bad || addr.CheckAddr(a) != nil
+	a, ok := netip.AddrFromSlice([]byte(r.Bytes(n)))
+	if !ok || addr.CheckAddr(a) != nil {
+		r.Fail("address")
+	}
 	return a
 }

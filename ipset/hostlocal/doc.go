@@ -69,7 +69,7 @@
 //	Del            O(addresses of the attachment): 5 records read and 3 written for one
 //	Verify         one read
 //	Status         O(sets · log64 n)
-//	GC, Import, Export, Stats, Check   O(attachments)
+//	GC, Import, Export, Check   O(attachments)
 //
 // Concurrency: an [Engine] is safe for concurrent use.
 // Restart: an engine keeps nothing outside the store.

@@ -2,12 +2,10 @@ package hostlocal
 
 import (
 	"context"
-	"math"
 	"net/netip"
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
 // Verify checks that an attachment holds the listed addresses. A listed address outside
@@ -80,75 +78,4 @@ func (e *Engine) Status(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// Holder returns which attachment holds an address; ok is false if it is free.
-//
-// It returns ErrInvalid for the address, ErrCorrupt and the store's errors. Cost: one
-// read.
-func (e *Engine) Holder(ctx context.Context, a netip.Addr) (who Attachment, ok bool, err error) {
-	if err := checkAddr(a); err != nil {
-		return who, false, e.explain(err, "holder", who)
-	}
-	var found Attachment
-	err = e.do(ctx, "holder", Attachment{}, func(t *txn) (err error) {
-		if _, err = t.begin(e, t.address(a)); err == nil {
-			found, err = t.holder(a)
-		}
-		return err
-	})
-	if err != nil {
-		return Attachment{}, false, err
-	}
-	return found, found != Attachment{}, nil
-}
-
-// Usage is how much of a set is used.
-type Usage struct {
-	// Capacity is the number of addresses that the set can hand out, without gateways; at
-	// most 2^64-1. Used is how many of them are held. A gateway that is held, because the
-	// gateway was another address before, is in neither.
-	Capacity uint64
-	Used     int
-}
-
-// Stats counts what a network holds.
-type Stats struct {
-	Attachments int
-	Addresses   int     // all that are held, also outside the sets
-	Sets        []Usage // of the engine's sets
-}
-
-// Stats counts. It returns ErrCorrupt and the store's errors. Cost: linear in the
-// addresses held.
-func (e *Engine) Stats(ctx context.Context) (Stats, error) {
-	st := Stats{Sets: make([]Usage, len(e.sets))}
-	for i, s := range e.sets {
-		for _, r := range s {
-			n := addr.FromAddr(r.End).Sub(addr.FromAddr(r.Start))
-			if !r.Contains(r.Gateway) {
-				n = n.Add(addr.U128{Lo: 1})
-			}
-			if n = n.Add(addr.U128{Lo: st.Sets[i].Capacity}); n.Hi > 0 {
-				n.Lo = math.MaxUint64
-			}
-			st.Sets[i].Capacity = n.Lo
-		}
-	}
-	state, err := e.Export(ctx)
-	if err != nil {
-		return Stats{}, err
-	}
-	st.Attachments = len(state.Holdings)
-	for _, h := range state.Holdings {
-		st.Addresses += len(h.Addresses)
-		for _, a := range h.Addresses {
-			for i, s := range e.sets {
-				if k := s.RangeOf(a); k >= 0 && s[k].Gateway != a {
-					st.Sets[i].Used++
-				}
-			}
-		}
-	}
-	return st, nil
 }

@@ -306,8 +306,8 @@ func TestFaults(t *testing.T) {
 			}
 			for who, want := range told {
 				for _, a := range want {
-					if h, ok, err := plain.Holder(ctx, a); (!ok || h != who || err != nil) && !unknown[who] {
-						t.Fatalf("call %d, after %v: %s was told %s, and %v has it (%v)", call, after, who, a, h, err)
+					if h, ok := holderOf(t, plain, a.String()); (!ok || h != who) && !unknown[who] {
+						t.Fatalf("call %d, after %v: %s was told %s, and %v has it", call, after, who, a, h)
 					}
 				}
 			}
@@ -371,5 +371,46 @@ func TestImport(t *testing.T) {
 			t.Fatal(len(freed), err)
 		}
 		w.check()
+	}
+}
+
+// tight refuses commits that its Limits do not exclude, as a store does whose limit is in bytes.
+type tight struct {
+	store.Store
+	most, refused int
+}
+
+func (s *tight) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	if len(ops) > s.most {
+		s.refused++
+		return 0, ipalloc.ErrLimit
+	}
+	return s.Store.Commit(ctx, ops)
+}
+
+// TestImportHalvesItsSteps: a step that is too large for the store is halved until it fits, and
+// so are those after it.
+func TestImportHalvesItsSteps(t *testing.T) {
+	db := &tight{Store: store.NewMemory(), most: 40}
+	w := &world{TB: t, store: db}
+	w.open(Config{})
+	var s State
+	for i := range 100 {
+		s.Holdings = append(s.Holdings, holds(fmt.Sprint("c", i), fmt.Sprintf("10.%d.0.1", i)))
+	}
+	if left, err := w.Import(ctx, s); err != nil || len(left) > 0 {
+		t.Fatal(left, err)
+	}
+	if db.refused < 2 || db.refused > 5 { // 100, 50, 25, 12 of three records each and the header
+		t.Errorf("%d steps were refused", db.refused)
+	}
+	w.check()
+	if got, err := w.Export(ctx); err != nil || len(got.Holdings) != 100 {
+		t.Error(len(got.Holdings), err)
+	}
+	// One attachment that does not fit ends the import.
+	db.most = 2
+	if _, err := w.Import(ctx, State{Holdings: []Holding{holds("x", "10.200.0.1")}}); !errors.Is(err, ipalloc.ErrLimit) {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,110 @@
+package hostlocal
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// TestGoldenRecords: the bytes of each record. Whoever changes one changes codecVersion too.
+func TestGoldenRecords(t *testing.T) {
+	w := newWorld(t)
+	w.open(Config{Network: "net", Scope: "n1", Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/126")}, Boot: "b"})
+	if _, err := w.Add(ctx, Attachment{"cont", "eth0"}); err != nil {
+		t.Fatal(err)
+	}
+	recs, _, err := w.store.List(ctx, store.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v6 := func(last string) string { return "\xfd" + strings.Repeat("\x00", 14) + last }
+	want := []store.Record{
+		{Key: "a4\x0a\x00\x00\x02", Value: "\x02\x04conteth0"},
+		{Key: "a6" + v6("\x02"), Value: "\x02\x04conteth0"},
+		{Key: "c\x024\x0a\x00\x00\x01", Value: "\x024\x0a\x00\x00\x02"},
+		{Key: "c\x026" + v6("\x01"), Value: "\x026" + v6("\x02")},
+		{Key: "hn1", Value: "\x02\x00\x00b"},
+		{Key: "p4\x00\x00\x28\x00\x00", Value: "\x02\x00\x00\x00\x00\x00\x00\x00\x04"},
+		{Key: "p6\x00\x03\xf4" + strings.Repeat("\x00", 14), Value: "\x02\x00\x00\x00\x00\x00\x00\x00\x04"},
+		{Key: "tcont\x00eth0", Value: "\x02\x00\x02n14\x0a\x00\x00\x026" + v6("\x02")},
+	}
+	for i, r := range recs {
+		if i >= len(want) || r.Key != "Lnet\x00"+want[i].Key || r.Value != want[i].Value {
+			t.Errorf("record %d: %q is %q", i, r.Key, r.Value)
+		}
+	}
+	if len(recs) != len(want) {
+		t.Errorf("%d records, want %d", len(recs), len(want))
+	}
+	// Another version is refused, not misread.
+	for _, r := range recs {
+		v := "\x01" + r.Value[1:]
+		var err error
+		switch kind, _ := w.split(r.Key); kind {
+		case kindAddress:
+			_, err = decodeHolder(r.Key, v)
+		case kindCursor:
+			_, err = decodeCursor(r.Key, v)
+		case kindHeader:
+			_, err = decodeHeader(r.Key, v)
+		case kindPage:
+			_, err = decodeWord(r.Key, v)
+		case kindAttachment:
+			_, err = decodeHolding(r.Key, v)
+		}
+		if !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("%q of version 1: %v", r.Key, err)
+		}
+	}
+}
+
+// TestLongestNames: what is taken at the bound of its length is read again by another engine.
+func TestLongestNames(t *testing.T) {
+	long := strings.Repeat("n", maxName)
+	w := newWorld(t)
+	c := Config{Network: long, Scope: long, Sets: []RangeSet{subnets("10.0.0.0/29")}, Boot: long}
+	w.open(c)
+	w.add(Attachment{long, long}, nil, "10.0.0.2")
+	w.open(c)
+	w.add(eth0("b"), nil, "10.0.0.3")
+	w.check()
+	w.del(Attachment{long, long}, "10.0.0.2")
+	for _, set := range []func(*Config){
+		func(c *Config) { c.Network += "n" }, func(c *Config) { c.Scope += "n" }, func(c *Config) { c.Boot += "n" },
+	} {
+		longer := c
+		set(&longer)
+		if _, err := New(w.store, longer); !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+}
+
+// TestFreedOnce: what a GC released is listed once, also when another engine comes between.
+func TestFreedOnce(t *testing.T) {
+	w := newWorld(t, subnets("10.0.0.0/24"))
+	w.add(eth0("a"), nil, "10.0.0.2")
+	w.add(eth0("b"), nil, "10.0.0.3")
+	db := &rival{Store: w.store, times: 1, first: func() { w.del(eth0("b"), "10.0.0.3") }}
+	e, err := New(db, Config{Network: "net"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	freed, err := e.GC(ctx, nil)
+	if err != nil || len(freed) != 1 || freed[0].Attachment != eth0("a") {
+		t.Fatal(freed, err)
+	}
+}
+
+// TestEndOfAnotherFamily: the error names the field.
+func TestEndOfAnotherFamily(t *testing.T) {
+	r := Range{Subnet: netip.MustParsePrefix("fd00::/64"), Start: netip.MustParseAddr("fd00::5"), End: netip.MustParseAddr("10.0.0.9")}
+	_, err := Canonical([]RangeSet{{r}})
+	if e := own(err); e == nil || e.Field != "Sets[0][0].End" || e.Addr != r.End {
+		t.Errorf("%+v", e)
+	}
+}
