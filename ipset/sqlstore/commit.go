@@ -73,12 +73,16 @@ func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 
 // batch commits one batch, and repeats it where that is allowed.
 func (s *Store) batch() {
+	if s.share > 0 {
+		s.share--
+		_ = sleep(context.Background(), s.d.pause(1))
+	}
 	for attempt := 1; ; attempt++ {
 		batch, err := s.transaction()
 		if !s.repeat(batch, attempt, err) {
 			return
 		}
-		_ = sleep(context.Background(), pause(attempt))
+		_ = sleep(context.Background(), s.d.pause(attempt))
 		if s.queue.Waiting() == 0 { // its callers have left
 			return
 		}

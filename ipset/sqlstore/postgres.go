@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -168,6 +169,12 @@ func (postgres) keyIn(column string, n int, keys [][]byte) (string, []any) {
 
 // patient says that a commit gives up in the end.
 func (postgres) patient() bool { return false }
+
+// pause is at least half of 1 ms doubled for each attempt up to 64 ms.
+func (postgres) pause(attempt int) time.Duration {
+	most := time.Millisecond << min(attempt-1, 6)
+	return most/2 + rand.N(most/2)
+}
 
 func (d postgres) transact(s *Store, since uint64, take func() (context.Context, []*call)) ([]result, error) {
 	ctx, calls := take()

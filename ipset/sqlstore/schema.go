@@ -49,6 +49,8 @@ type dialect interface {
 	transact(s *Store, since uint64, take func() (context.Context, []*call)) ([]result, error)
 	// patient reports whether a commit waits for the lock of the store for as long as its caller does.
 	patient() bool
+	// pause returns the wait after an attempt, counted from 1.
+	pause(attempt int) time.Duration
 	// within makes one commit in a transaction of the caller, all or nothing.
 	within(ctx context.Context, s *Store, tx *sql.Tx, ops []store.Op) (result, error)
 	// listen calls wake for each commit of another process until ctx ends; it returns early if it cannot.

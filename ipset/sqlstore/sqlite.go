@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
@@ -112,11 +113,51 @@ func (sqlite) lockStore(live string) string {
 // patient says that a commit waits for the lock of the file for as long as its caller does.
 func (sqlite) patient() bool { return true }
 
+// The lock of a file has no queue: whoever asks when it is free gets it. It is shared fairly if all ask equally often, so a writer
+// that has just had it waits as long as those that did not get it, for as long as there are others.
+const (
+	lockPoll  = 2 * time.Millisecond
+	shareNext = 16 // transactions after one of another writer
+)
+
+func (sqlite) pause(int) time.Duration { return rand.N(lockPoll) }
+
+// rivals notes whether others wrote since the last transaction of the store's queue.
+func (w *liteWriter) rivals() {
+	if s := w.s; s.mine != 0 && s.mine != w.was {
+		s.share = shareNext
+	}
+	w.s.mine = w.rev
+}
+
+// ownPolling has a connection report a locked file at once, in place of the waits of SQLite's own, which grow. restore ends that.
+func ownPolling(ctx context.Context, conn *sql.Conn) (restore func(), err error) {
+	var was int
+	if err := conn.QueryRowContext(ctx, `PRAGMA busy_timeout`).Scan(&was); err != nil || was == 0 {
+		return func() {}, err
+	}
+	set := func(ms int) error {
+		_, err := conn.ExecContext(ctx, fmt.Sprintf(`PRAGMA busy_timeout = %d`, ms))
+		return err
+	}
+	return func() { _ = set(was) }, set(0)
+}
+
 // transact waits for the lock of the file before it takes the batch, so that all who wait meanwhile share the transaction.
 // Statements are not cut off when ctx ends: they do not wait, and an interrupted one ends its transaction.
 func (d sqlite) transact(s *Store, since uint64, take func() (context.Context, []*call)) ([]result, error) {
 	ctx := context.Background()
-	tx, err := s.db.BeginTx(ctx, nil)
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	restore, err := ownPolling(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	defer restore()
+	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +182,7 @@ func (d sqlite) transact(s *Store, since uint64, take func() (context.Context, [
 		}
 		return nil, err
 	}
+	w.rivals()
 	return results, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"regexp"
 	"sync/atomic"
@@ -50,6 +49,8 @@ type Store struct {
 	lost  atomic.Pointer[error] // set when the database no longer has that revision
 	hub   hub
 	queue *combine.Queue[request]
+	mine  uint64 // the revision of the last transaction of the queue
+	share int    // how many of its next transactions leave the lock of a file to others first
 }
 
 // limits of one commit. A page of PostgreSQL's index holds a key of 2,700 bytes.
@@ -126,13 +127,7 @@ func (s *Store) again(ctx context.Context, attempt int, err error) bool {
 	if attempt >= attempts || !Retryable(err) || unknownOutcome(err) || ctx.Err() != nil {
 		return false
 	}
-	return sleep(ctx, pause(attempt)) == nil
-}
-
-// pause returns the wait after an attempt: at least half of 1 ms doubled for each up to 64 ms.
-func pause(attempt int) time.Duration {
-	most := time.Millisecond << min(attempt-1, 6)
-	return most/2 + rand.N(most/2)
+	return sleep(ctx, s.d.pause(attempt)) == nil
 }
 
 // sleep waits until d has passed or ctx ends.
