@@ -55,12 +55,12 @@ func LookServices(r *servicealloc.Registry) Picture {
 	for g := range r.All() {
 		p["/grant "+g.Owner] = fmt.Sprintf("%+v", g)
 		for _, a := range g.Addrs {
-			holder, ok := r.OwnerOf(a)
-			p["/address "+a.String()] = fmt.Sprint(holder.Owner, ok)
+			owner, _, ok := r.OwnerOf(a)
+			p["/address "+a.String()] = fmt.Sprint(owner, ok)
 		}
 		for _, port := range g.Ports {
-			holder, ok := r.OwnerOfPort(port)
-			p[fmt.Sprint("/port ", port)] = fmt.Sprint(holder.Owner, ok)
+			owner, _, ok := r.OwnerOfPort(port)
+			p[fmt.Sprint("/port ", port)] = fmt.Sprint(owner, ok)
 		}
 	}
 	for _, info := range r.Ranges() {
