@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -39,8 +40,8 @@ type AssignArgs struct {
 	MaxBlocks int
 	// Head and Tail are the addresses to reserve for the host at the ends of blocks made for it; they need strict affinity.
 	Head, Tail uint64
-	// Partial accepts fewer addresses than asked: Short of the result says why. Without it a shortage in any family is an error
-	// and nothing is assigned.
+	// Partial accepts fewer addresses than asked, also where one commit does not take so many: Short of the result says why. Without
+	// it a shortage in any family is an error and nothing is assigned.
 	Partial bool
 	// Contiguous asks for neighbouring addresses: those of a family are in one block and in a row, all or none. They come from the
 	// owner's blocks, then from one that it claims or takes over, and are never borrowed; the lowest that fit are taken, whatever the
@@ -89,11 +90,13 @@ const (
 	TooSmall
 	// OutsideLeft: every address of the pool's ranges is held, and AssignIP alone gives the others.
 	OutsideLeft
+	// CommitFull: addresses are left, and one commit of the store takes no more.
+	CommitFull
 )
 
 // String returns a few words.
 func (r Reason) String() string {
-	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small", "full, only addresses outside its ranges are left"}[min(r, OutsideLeft)]
+	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small", "full, only addresses outside its ranges are left", "more than one commit takes"}[min(r, CommitFull)]
 }
 
 // Shortage says why a pool did not give what was asked.
@@ -198,6 +201,8 @@ func (a *AssignArgs) check() error {
 		return errUnknownUse
 	case a.Existing && (a.Handle == "" || a.Request != ""):
 		return fmt.Errorf("%w: Existing needs a handle and goes without a request key", errBadArgument)
+	case a.Head > math.MaxUint64-a.Tail:
+		return fmt.Errorf("%w: %d + %d addresses to reserve", errBadArgument, a.Head, a.Tail)
 	case a.TTL < 0 || a.MaxBlocks < 0 || a.Sticky && a.Handle == "":
 		return fmt.Errorf("%w: time to live %v, at most %d blocks, sticky %v", errBadArgument, a.TTL, a.MaxBlocks, a.Sticky)
 	}

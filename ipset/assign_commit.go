@@ -1,9 +1,11 @@
 package ipset
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
@@ -15,8 +17,14 @@ func (p *assignPlan) commit(t *txn) error {
 			return err
 		}
 	}
-	if err := t.Room(p.size(t)); err != nil {
-		return err
+	for {
+		err := t.Room(p.size(t))
+		if err == nil {
+			break
+		}
+		if !p.Partial || !errors.Is(err, ipalloc.ErrLimit) || !p.dropLast(t) {
+			return err
+		}
 	}
 	for _, k := range p.picks {
 		if k.fresh != nil || k.adopt {
@@ -52,6 +60,30 @@ func (p *assignPlan) commit(t *txn) error {
 	}
 	t.remember(&p.memo, p.result.V4, p.result.V6)
 	return nil
+}
+
+// dropLast gives up the last address that was picked, because one commit does not take so many, and reports whether there was one
+// besides the first. A block that is claimed or adopted keeps one.
+func (p *assignPlan) dropLast(t *txn) bool {
+	for i := len(p.picks) - 1; i >= p.sticky; i-- {
+		k := &p.picks[i]
+		be := k.be
+		if n := len(k.ordinals); n > 1 {
+			k.ordinals = k.ordinals[:n-1]
+		} else if i > 0 && k.fresh == nil && !k.adopt {
+			if p.picks = slices.Delete(p.picks, i, i+1); !slices.ContainsFunc(p.picks, func(o pick) bool { return o.be == be }) {
+				t.Unguard(&be.Cell)
+			}
+		} else {
+			continue
+		}
+		short := Shortage{family(be.at), p.cat.Pools[p.cat.containing(be.at.Addr())].Name, CommitFull}
+		if !slices.Contains(p.result.Short, short) {
+			p.result.Short = append(p.result.Short, short)
+		}
+		return true
+	}
+	return false
 }
 
 // size bounds the records that commit writes.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestAssign: one address or an error; the same one while the handle holds it, another kind of pool where there is no IPv4 pool,
@@ -264,5 +265,52 @@ func TestRemovedHostLeavesNoRecord(t *testing.T) {
 			}
 		}
 		w.check()
+	}
+}
+
+// A pool that has too few addresses is full, also where the blocks that were looked at are more than a commit can verify; one that
+// has enough in more blocks than a commit can change gives what fits with Partial, and says so.
+func TestShortageInManyBlocks(t *testing.T) {
+	for _, limit := range []int{0, 20, 48, 127} {
+		w := newWorld(t, Config{}, pool("p", "10.0.0.0/23", 30))
+		for i := range 128 { // three of four addresses of each block are held
+			w.assign(want(fmt.Sprint("h", i), 3, fmt.Sprint("p", i)))
+		}
+		e := w.engine(storetest.NewLimited(w.store, store.Limits{Ops: limit}))
+		a := want("x", 200, "x")
+		a.Partial = false
+		if _, err := e.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrFull) {
+			t.Errorf("%d records, 200 of 128: %v", limit, err)
+		}
+		for _, n := range []int{1, 5, 16, 60, 128, 200} {
+			got, err := e.AutoAssign(bg, want("x", n, "x"))
+			fits := slices.ContainsFunc(got.Short, func(s Shortage) bool { return s.Reason == CommitFull })
+			if err != nil || len(got.V4) == 0 || len(got.V4) < min(n, 128) && !fits || (len(got.V4) < n) != (len(got.Short) > 0) || limit == 0 && len(got.V4) != min(n, 128) {
+				t.Errorf("%d records, %d of 128: %d, %v, %v", limit, n, len(got.V4), got.Short, err)
+			}
+			if as, err := e.ReleaseByHandle(bg, "x"); err != nil || len(as) != len(got.V4) {
+				t.Errorf("%d records: %v, %v", limit, as, err)
+			}
+			w.check()
+		}
+	}
+}
+
+// Addresses to reserve at both ends that make up no number are refused, not taken for none.
+func TestEndsThatOverflow(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		w := newWorld(t, Config{Strict: strict}, pool("p", "10.0.0.0/24", 28))
+		for _, ends := range [][2]uint64{{1 << 63, 1 << 63}, {1<<64 - 1, 1}, {1<<64 - 1, 1<<64 - 1}} {
+			a := want("h", 1, "p")
+			a.Head, a.Tail = ends[0], ends[1]
+			_, err1 := w.AutoAssign(bg, a)
+			_, err2 := w.EnsureBlock(bg, a)
+			_, err3 := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.20"), Owner: HostOwner("h"), Head: a.Head, Tail: a.Tail})
+			for _, err := range []error{err1, err2, err3} {
+				if !errors.Is(err, ipalloc.ErrInvalid) {
+					t.Errorf("strict %v, %d + %d: %v", strict, ends[0], ends[1], err)
+				}
+			}
+		}
 	}
 }

@@ -56,7 +56,7 @@ func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, erro
 	fail := func(err error) (Allocation, error) {
 		return Allocation{}, wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})
 	}
-	check := AssignArgs{Owner: a.Owner, Num4: 1, Claim: a.Claim, Use: a.Use, MaxBlocks: a.MaxBlocks, Request: a.Request}
+	check := AssignArgs{Owner: a.Owner, Num4: 1, Claim: a.Claim, Use: a.Use, MaxBlocks: a.MaxBlocks, Head: a.Head, Tail: a.Tail, Request: a.Request}
 	if a.Use == 0 {
 		check.Use = Workload
 	}

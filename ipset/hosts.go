@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // An address is held for a host: mostly that whose block it is in, else one that borrowed it. Its record has the host. What is
@@ -15,11 +16,36 @@ import (
 // block's owner writes more for it.
 
 // hostPlaces returns where addresses may be held for a host: blocks that are or were its own, and addresses that it borrowed, each
-// with the prefix length of its block; both in address order. Two round trips.
+// with the prefix length of its block; both in address order. Four round trips. A block that becomes the host's own while the lists
+// are read is in neither, but then the record of the host's blocks has changed, and they are read again.
 func (e *Engine) hostPlaces(ctx context.Context, o Owner) (blocks, borrowed []netip.Prefix, err error) {
-	if blocks, err = e.BlocksOf(ctx, o); err != nil {
+	if err := o.Check(); err != nil {
 		return nil, nil, err
 	}
+	key := ownerKey(o)
+	own, err := e.store.Get(ctx, nil, key)
+	for tries := 1; err == nil; tries++ {
+		if blocks, borrowed, err = e.listedPlaces(ctx, o, own[0]); err != nil {
+			break
+		}
+		rev := own[0].Rev
+		if own, err = e.store.Get(ctx, nil, key); err != nil || own[0].Rev == rev {
+			break
+		}
+		if tries == e.tries {
+			err = store.Conflict("ipset", key)
+		}
+	}
+	return blocks, borrowed, err
+}
+
+// listedPlaces returns the places of a host with the record of its blocks.
+func (e *Engine) listedPlaces(ctx context.Context, o Owner, own store.Record) (blocks, borrowed []netip.Prefix, err error) {
+	l, err := decodeList(own.Value)
+	if err != nil {
+		return nil, nil, err
+	}
+	blocks = l.slice()
 	var ids [2][]netip.Prefix
 	for i, kind := range [...]string{kindFormer, kindHost} {
 		r := codeRange(kind, o)
@@ -37,7 +63,7 @@ func (e *Engine) hostPlaces(ctx context.Context, o Owner) (blocks, borrowed []ne
 }
 
 // IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other host has
-// borrowed, and those that it has borrowed. None is no error. It returns [ipalloc.ErrInvalid]. Cost: five round trips.
+// borrowed, and those that it has borrowed. None is no error. It returns [ipalloc.ErrInvalid]. Cost: six round trips.
 func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 	fail := func(err error) ([]Allocation, error) {
 		return nil, wrap(ipalloc.Error{Op: "look up", Owner: o.String(), Err: err})

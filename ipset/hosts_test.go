@@ -261,3 +261,49 @@ func TestManyLeasesEndInSteps(t *testing.T) {
 		t.Errorf("%d handles are left, %d blocks due", h, d)
 	}
 }
+
+// A block that comes back to its host while the host's addresses are looked for is in none of the lists that are read one after the
+// other. Its addresses were held for the host all the while, so they are found.
+func TestBlockComesBackToItsHost(t *testing.T) {
+	calls := map[string]func(e *Engine, o Owner) (int, error){
+		"IPsByHost":          func(e *Engine, o Owner) (int, error) { als, err := e.IPsByHost(bg, o); return len(als), err },
+		"ReleaseAddressesOf": func(e *Engine, o Owner) (int, error) { as, err := e.ReleaseAddressesOf(bg, o); return len(as), err },
+		"RemoveHost":         func(e *Engine, o Owner) (int, error) { as, _, err := e.RemoveHost(bg, o); return len(as), err },
+	}
+	for name, call := range calls {
+		for nth := range 6 {
+			for _, leaves := range []bool{false, true} {
+				w := newWorld(t, Config{}, pool("p", "10.0.0.0/24", 28))
+				o := HostOwner("o")
+				at := w.assign(want("o", 2, "pod")).V4[0].Block
+				change := func() (err error) {
+					if leaves {
+						_, err = w.DisownBlocks(bg, o, false)
+					} else {
+						_, _, err = w.ClaimAffinity(bg, at, o)
+					}
+					return err
+				}
+				if leaves = !leaves; change() != nil { // the other one first
+					t.Fatal(name)
+				}
+				leaves = !leaves
+				f := storetest.NewFaulty(w.store)
+				e := w.engine(f)
+				f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+					if c.N == nth+1 {
+						if err := change(); err != nil {
+							t.Error(err)
+						}
+					}
+					return storetest.Outcome{}
+				})
+				if n, err := call(e, o); err != nil || n != 2 {
+					t.Errorf("%s, before call %d, leaves %v: %d addresses, %v", name, nth+1, leaves, n, err)
+				}
+				f.Script(nil)
+				w.check()
+			}
+		}
+	}
+}

@@ -10,11 +10,17 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 )
 
-// digestOf returns what tells requests with different arguments apart: a digest of the text of each.
+// digestOf returns what tells requests with different arguments apart: a digest of the text of each. The strings of lists and maps
+// are quoted, because what joins them may be part of one.
 func digestOf(args ...any) string {
 	h := sha256.New()
 	for _, a := range args {
-		s := fmt.Sprint(a)
+		format := "%v"
+		switch a.(type) {
+		case []string, map[string]string:
+			format = "%q"
+		}
+		s := fmt.Sprintf(format, a)
 		fmt.Fprintf(h, "%d:%s", len(s), s)
 	}
 	return string(h.Sum(nil)[:16])

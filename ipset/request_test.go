@@ -168,3 +168,25 @@ func TestAnswerBytes(t *testing.T) {
 		}
 	}
 }
+
+// Arguments that differ only in where an item of a list or map ends are other arguments.
+func TestRequestTellsListsApart(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28), pool("b", "10.0.1.0/24", 28), pool("a b", "10.0.2.0/24", 28))
+	attrs := func(m map[string]string) Attributes { a, _ := NewAttributes(m); return a }
+	for i, two := range [][2]func(a *AssignArgs){
+		{func(a *AssignArgs) { a.Pools = []string{"a b"} }, func(a *AssignArgs) { a.Pools = []string{"a", "b"} }},
+		{func(a *AssignArgs) { a.Namespace = map[string]string{"a": "b c:d"} }, func(a *AssignArgs) { a.Namespace = map[string]string{"a": "b", "c": "d"} }},
+		{func(a *AssignArgs) { a.Attributes = attrs(map[string]string{"k": "v w", "x": "y"}) }, func(a *AssignArgs) { a.Attributes = attrs(map[string]string{"k": "v", "w x": "y"}) }},
+	} {
+		a := want("h", 1, fmt.Sprint("p", i))
+		a.Request = fmt.Sprint(i)
+		first, second := a, a
+		two[0](&first)
+		two[1](&second)
+		w.assign(first)
+		if _, err := w.AutoAssign(bg, second); !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Errorf("%d: %v", i, err)
+		}
+		w.assign(first)
+	}
+}

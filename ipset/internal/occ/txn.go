@@ -145,6 +145,15 @@ func (t *Txn) Guard(c *Cell) {
 	}
 }
 
+// Unguard takes back a guard of this plan on a record that it neither changes nor rests upon after all.
+func (t *Txn) Unguard(c *Cell) {
+	own := t.guards[t.point.guards:]
+	if i := slices.Index(own, c); i >= 0 && c.changed != t.id {
+		c.guarded = 0
+		t.guards = t.guards[:t.point.guards+len(slices.Delete(own, i, i+1))]
+	}
+}
+
 // Guarded reports whether the commit depends on a record being as it is known.
 func (t *Txn) Guarded(c *Cell) bool { return c.guarded == t.id }
 
@@ -295,7 +304,7 @@ func (t *Txn) Adds(key string) bool {
 // relies upon. Room returns ErrFirst if the records would fit a commit of their own, and [ipalloc.ErrLimit] if not.
 func (t *Txn) Room(n int) error {
 	limit := t.limits.Ops
-	if writes := t.writes + n; limit > 0 && max(writes, len(t.guards)) > limit {
+	if writes := t.writes + n; limit > 0 && writes > 0 && max(writes, len(t.guards)) > limit {
 		if t.plans > 0 {
 			return ErrFirst
 		}
@@ -307,8 +316,13 @@ func (t *Txn) Room(n int) error {
 
 // commit makes the commit, if there is anything to change or to verify.
 func (t *Txn) commit() error {
-	if len(t.changed)+len(t.other) == 0 && t.verified() {
-		return nil
+	if len(t.changed)+len(t.other) == 0 {
+		if t.verified() {
+			return nil
+		}
+		if limit := t.limits.Ops; limit > 0 && len(t.guards) > limit {
+			return t.verify()
+		}
 	}
 	t.ops.reset()
 	t.ops.ops = slices.Grow(t.ops.ops, len(t.changed)+len(t.other)+len(t.guards))
@@ -339,6 +353,24 @@ func (t *Txn) verified() bool {
 		}
 	}
 	return true
+}
+
+// verify reads all that the transaction rests on in one view of the store, where a commit cannot verify so much.
+func (t *Txn) verify() error {
+	keys := make([]string, len(t.guards))
+	for i, c := range t.guards {
+		keys[i] = c.Key
+	}
+	recs, err := t.store.Get(t.Ctx, nil, keys...)
+	if err != nil {
+		return err
+	}
+	for i, c := range t.guards {
+		if recs[i].Rev != c.Rev {
+			return store.Conflict(t.pkg, c.Key)
+		}
+	}
+	return nil
 }
 
 // settle notes that the commit was made at revision rev.
