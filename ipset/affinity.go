@@ -194,7 +194,7 @@ func (e *Engine) ReleasePool(ctx context.Context, name string, mustBeEmpty bool)
 // disown takes blocks from an owner, some at a time.
 func (e *Engine) disown(ctx context.Context, o Owner, blocks []netip.Prefix, mustBeEmpty bool) (released []netip.Prefix, err error) {
 	var notEmpty error
-	err = e.inSteps(blocks, func(part []netip.Prefix) error {
+	err = e.inSteps(blocks, stepCost{opsPerBlock, 1}, func(part []netip.Prefix) error {
 		p := disownPlan{owner: o, blocks: part, mustBeEmpty: mustBeEmpty}
 		if err := e.do(ctx, &p); err != nil {
 			return err

@@ -105,7 +105,7 @@ func (e *Engine) Reindex(ctx context.Context, pool string) (changed int, err err
 	}
 	var ids []netip.Prefix
 	step := func() error {
-		err := e.inSteps(ids, func(part []netip.Prefix) error {
+		err := e.inSteps(ids, stepCost{0, opsPerBlock + 1}, func(part []netip.Prefix) error {
 			p := reindexPlan{ids: part}
 			err := e.do(ctx, &p)
 			if err == nil {

@@ -108,7 +108,7 @@ func (e *Engine) ReleaseAddressesOf(ctx context.Context, o Owner) (released []ne
 			}
 		}
 		slices.SortStableFunc(places, comparePrefix)
-		err = e.inSteps(places, func(part []netip.Prefix) error {
+		err = e.inSteps(places, stepCost{opsPerBlock, 1}, func(part []netip.Prefix) error {
 			for more := true; more; {
 				p := &releaseHostPlan{host: o, places: part}
 				if err := e.do(ctx, p); err != nil {

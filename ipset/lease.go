@@ -37,7 +37,7 @@ func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([
 		return nil, wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: errors.Join(err, errBadArgument)})
 	}
 	var renewed []Allocation
-	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) error {
+	err := e.eachAddressOf(ctx, handle, stepCost{opsPerLease, 1}, func(ids []netip.Prefix) error {
 		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
 		err := e.do(ctx, &p)
 		if err == nil { // else a batch may still be at it

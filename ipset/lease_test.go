@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // lan is a world with a dynamic range of three addresses.
@@ -245,5 +246,25 @@ func TestCoolingInOrderOfTheirEnds(t *testing.T) {
 	b, err := w.BlockOf(bg, als[0].Address)
 	if since, ok := b.Empty(); err != nil || !ok || since.Sub(t0) != 40*time.Second {
 		t.Errorf("empty since %v, %v, %v", since, ok, err)
+	}
+}
+
+// The leases of a handle are renewed, and its addresses released, in as few commits as the store's limit allows.
+func TestStepsAreAsLongAsFits(t *testing.T) {
+	for _, tt := range []struct{ limit, renew, release int }{{0, 1, 1}, {16, 1, 4}, {20, 1, 3}, {127, 1, 1}} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 26))
+		a := want("h", 12, "p")
+		a.TTL = time.Hour
+		w.assign(a)
+		f := storetest.NewLimited(w.store, store.Limits{Ops: tt.limit})
+		e := w.engine(f)
+		if als, err := e.Renew(bg, "p", 2*time.Hour); err != nil || len(als) != 12 || f.Counts().Commits != tt.renew {
+			t.Errorf("%d records: renewed %d in %d commits, want %d: %v", tt.limit, len(als), f.Counts().Commits, tt.renew, err)
+		}
+		f.Reset()
+		if as, err := e.ReleaseByHandle(bg, "p"); err != nil || len(as) != 12 || f.Counts().Commits != tt.release {
+			t.Errorf("%d records: released %d in %d commits, want %d: %v", tt.limit, len(as), f.Counts().Commits, tt.release, err)
+		}
+		w.check()
 	}
 }

@@ -336,7 +336,7 @@ func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Ad
 		return nil, wrap(ipalloc.Error{Op: "release", Err: err})
 	}
 	var released []netip.Addr
-	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) error {
+	err := e.eachAddressOf(ctx, handle, stepCost{opsPerBlock, opsPerAddress}, func(ids []netip.Prefix) error {
 		p := releaseHandlePlan{handle: handle, ids: ids}
 		err := e.do(ctx, &p)
 		if err == nil {
@@ -351,7 +351,7 @@ func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Ad
 }
 
 // eachAddressOf calls do with the addresses of a handle, each with the prefix length of its block, a few at a time.
-func (e *Engine) eachAddressOf(ctx context.Context, handle string, do func([]netip.Prefix) error) error {
+func (e *Engine) eachAddressOf(ctx context.Context, handle string, c stepCost, do func([]netip.Prefix) error) error {
 	recs, _, err := e.store.List(ctx, handleRange(handle))
 	if err != nil {
 		return err
@@ -360,31 +360,46 @@ func (e *Engine) eachAddressOf(ctx context.Context, handle string, do func([]net
 	if err != nil {
 		return err
 	}
-	return e.inSteps(ids, do)
+	return e.inSteps(ids, c, do)
 }
 
 // stepBlocks is the largest number of blocks that a step of a long operation changes.
 const stepBlocks = 64
 
-// inSteps calls do with some of the blocks or addresses at a time, with fewer if that is too much for a commit.
-func (e *Engine) inSteps(blocks []netip.Prefix, do func([]netip.Prefix) error) error {
-	size := stepBlocks
-	if limit := e.limits.Ops; limit > 0 {
-		size = max(1, min(size, limit/(opsPerBlock+1)))
-	}
-	for len(blocks) > 0 {
-		n := min(size, len(blocks))
-		err := do(blocks[:n])
+// stepCost bounds the records that a step writes: for each block, and for each place in it, an address or the block itself.
+type stepCost struct{ block, place int }
+
+// inSteps calls do with some of the blocks or addresses at a time, as many as a commit takes by their cost, and with fewer if that is
+// too much.
+func (e *Engine) inSteps(places []netip.Prefix, c stepCost, do func([]netip.Prefix) error) error {
+	most := stepBlocks
+	for len(places) > 0 {
+		n := e.fitting(places[:min(most, len(places))], c)
+		err := do(places[:n])
 		if n > 1 && errors.Is(err, ipalloc.ErrLimit) {
-			size = n / 2
+			most = n / 2
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		blocks = blocks[n:]
+		places = places[n:]
 	}
 	return nil
+}
+
+// fitting returns how many of some places go into one commit.
+func (e *Engine) fitting(places []netip.Prefix, c stepCost) int {
+	limit, ops := e.limits.Ops, 0
+	for i, p := range places {
+		if ops += c.place; i == 0 || places[i-1].Masked() != p.Masked() {
+			ops += c.block
+		}
+		if limit > 0 && ops > limit && i > 0 {
+			return i
+		}
+	}
+	return len(places)
 }
 
 // releaseHandlePlan releases some addresses of a handle.

@@ -194,7 +194,7 @@ func (e *Engine) giveBack(ctx context.Context, cat *catalog, a SweepArgs, before
 				continue
 			}
 		}
-		err := e.inSteps(parts[p], func(step []netip.Prefix) error {
+		err := e.inSteps(parts[p], stepCost{opsPerBlock, 1}, func(step []netip.Prefix) error {
 			d := d
 			d.blocks = step
 			if err := e.do(ctx, &d); err != nil {

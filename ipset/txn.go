@@ -75,6 +75,9 @@ func fence(op store.Op) (rank int, value string) {
 // of due.
 const opsPerBlock = 6
 
+// opsPerLease bounds the records of a block in which leases get other ends: the block, its empty entry, and two of due.
+const opsPerLease = 4
+
 // opsPerAddress bounds the records of an address, but for its indexed attributes: its own, its handle and its host.
 const opsPerAddress = 3
 
