@@ -41,24 +41,26 @@ func TestRecreatedNodeStartsAfresh(t *testing.T) {
 // that name for example, is settled by a live read: the view does not free what was
 // written.
 func TestOldViewOfAnUnsettledNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newCluster(t, plain(1)...)
-		k.lag = time.Hour
-		a := small(t, 8)
-		c, stop := k.start(a)
-		defer stop()
-		sleep(time.Second)
-		k.locked(func() {
-			n := nodeipam.ParseNode("n0000", "10.0.3.0/24")
-			n.UID = "0"
-			k.view["n0000"] = n
+	for earlier, uid := range map[string]string{"10.0.3.0/24": "0", "10.0.0.0/24": "of an earlier node"} { // another prefix, and the same
+		synctest.Test(t, func(t *testing.T) {
+			k := newCluster(t, plain(1)...)
+			k.lag = time.Hour
+			a := small(t, 8)
+			c, stop := k.start(a)
+			defer stop()
+			sleep(time.Second)
+			k.locked(func() {
+				n := nodeipam.ParseNode("n0000", earlier)
+				n.UID = uid
+				k.view["n0000"] = n
+			})
+			c.changed("n0000")
+			sleep(time.Second)
+			if got := holds(a, "n0000"); !slices.Equal(got, pfxs("10.0.0.0/24")) || c.Stats().Reads != 1 {
+				t.Fatalf("holds %v after %d reads", got, c.Stats().Reads)
+			}
 		})
-		c.changed("n0000")
-		sleep(time.Second)
-		if got := holds(a, "n0000"); !slices.Equal(got, pfxs("10.0.0.0/24")) || c.Stats().Reads != 1 {
-			t.Fatalf("holds %v after %d reads", got, c.Stats().Reads)
-		}
-	})
+	}
 }
 
 // A live read may show a later node of that name than the view does. A write to the
