@@ -42,7 +42,7 @@ const firstPort, lastPort = 30000, 30024
 func FuzzServiceRegistry(f *testing.F) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for world := range registryWorlds {
-		for range 3 {
+		for range 12 {
 			f.Add(registrySeed(rng, byte(world), 200))
 		}
 	}
@@ -111,7 +111,7 @@ func (d *registryDriver) follow(c servicealloc.Change) {
 	}
 }
 
-const registryOps = 18
+const registryOps = 23
 
 // step performs one operation on both and compares the answers.
 func (d *registryDriver) step(trace *model.Trace) {
@@ -160,6 +160,49 @@ func (d *registryDriver) step(trace *model.Trace) {
 		}
 	case 17:
 		d.restart()
+	case 18, 19, 20:
+		d.load(owner, a>>4%3, b, c)
+	case 21, 22:
+		d.move(owner, string(rune('A'+b%9)))
+	}
+}
+
+// load records something of an owner: what is free, what a transaction has taken, or
+// what another owner holds.
+func (d *registryDriver) load(owner string, generation, b, c uint64) {
+	g := servicealloc.Grant{Owner: owner}
+	if generation > 0 {
+		g.Generation = d.twin.Last + generation
+	}
+	for _, n := range []uint64{b % 140, c % 140} {
+		ip := step(netip.MustParseAddr("10.0.0.0"), n)
+		if s := (model.ServiceSubject{Addr: ip}); d.twin.Ranges.Band(ip) != model.ServiceClosed || len(d.twin.Claims[s]) > 0 {
+			g.Addrs = append(g.Addrs, ip)
+		}
+	}
+	protocols := []servicealloc.Protocol{"", servicealloc.TCP, servicealloc.UDP, servicealloc.SCTP}
+	g.Ports = append(g.Ports, servicealloc.Port{Protocol: protocols[b>>8%4], Number: uint16(firstPort + c>>8%25)})
+	want := d.twin.Load(owner, g.Generation, g.Addrs, twinPorts(g.Ports))
+	var got []string
+	for _, p := range d.r.Load([]servicealloc.Grant{g}) {
+		got = append(got, sentinel(p))
+	}
+	if !slices.Equal(got, want) {
+		d.t.Fatalf("Load(%+v): %q, want %q", g, got, want)
+	}
+}
+
+// move passes the first address of an owner to another one.
+func (d *registryDriver) move(from, to string) {
+	a, b := d.twin.Owners[from], d.twin.Owners[to]
+	if from == to || len(a.Addrs) == 0 {
+		return
+	}
+	left, got, err := d.r.Move(servicealloc.Grant{Owner: from, Generation: a.Generation, Addrs: a.Addrs[:1]},
+		servicealloc.Grant{Owner: to, Generation: b.Generation, Addrs: a.Addrs[:1]})
+	d.same("Move", err, d.twin.Move(from, to, a.Addrs[0]))
+	if err == nil && (left != d.twin.Owners[from].Generation || got != d.twin.Owners[to].Generation) {
+		d.t.Fatalf("Move from %s to %s: %d and %d, want %+v and %+v", from, to, left, got, d.twin.Owners[from], d.twin.Owners[to])
 	}
 }
 
@@ -316,6 +359,11 @@ func (d *registryDriver) compare() {
 			t.Fatalf("family %d: %+v, want %+v", family, got, want)
 		}
 	}
+	for s, all := range d.twin.Claims {
+		if by, _, ok := d.r.OwnerOf(s.Addr); s.Addr.IsValid() && (ok != (len(all) > 0) || ok && by != all[0]) {
+			t.Fatalf("%v is of %q, want %q", s.Addr, by, all)
+		}
+	}
 	d.compareFollower()
 }
 
@@ -329,6 +377,12 @@ func (d *registryDriver) compareFollower() {
 	}
 	if err := d.follower.Check(); err != nil {
 		d.t.Fatal(err)
+	}
+	for s := range d.twin.Claims {
+		a, _, _ := d.r.OwnerOf(s.Addr)
+		if b, _, _ := d.follower.OwnerOf(s.Addr); a != b {
+			d.t.Fatalf("%v is of %q in the follower, want %q", s.Addr, b, a)
+		}
 	}
 	for g := range d.r.All() {
 		if len(d.open) > 0 {

@@ -29,7 +29,8 @@ type ServiceRegistry struct {
 	Draw        func() uint64
 	Last        uint64
 	Owners      map[string]ServiceGrant
-	Open        map[string]ServiceGrant // what an owner has when its transaction is committed
+	Open        map[string]ServiceGrant     // what an owner has when its transaction is committed
+	Claims      map[ServiceSubject][]string // who has what: the holder, then those that were loaded later
 }
 
 // Sync derives what is held.
@@ -44,20 +45,16 @@ func (m *ServiceRegistry) Sync() {
 	}
 }
 
-// portHeld reports whether an owner other than the given one, any if that is "", has a
-// port that p clashes with.
+// portHeld reports whether an owner other than the given one, any if that is "", holds a
+// port that p clashes with, or more has one.
 func (m *ServiceRegistry) portHeld(p ServicePort, owner string, more []ServicePort) bool {
 	clash := func(q ServicePort) bool {
 		return q.Number == p.Number && (!m.PerProtocol || q.Protocol == p.Protocol || q.Protocol == 0 || p.Protocol == 0)
 	}
-	for _, grants := range []map[string]ServiceGrant{m.Owners, m.Open} {
-		for name, g := range grants {
-			if name != owner && slices.ContainsFunc(g.Ports, clash) {
-				return true
-			}
-		}
-	}
-	return slices.ContainsFunc(more, clash)
+	return slices.ContainsFunc(m.keys(p), func(s ServiceSubject) bool {
+		by := m.holder(s)
+		return by != "" && by != owner
+	}) || slices.ContainsFunc(more, clash)
 }
 
 // Allocate gives owner what is asked for; an unspecified address and the number 0 leave
@@ -77,6 +74,7 @@ func (m *ServiceRegistry) enter(owner string, g ServiceGrant) {
 	if g.Generation != 0 {
 		m.Owners[owner] = g
 	}
+	m.settle(owner)
 }
 
 // Begin is Allocate that leaves what owner has until Commit.
@@ -84,16 +82,19 @@ func (m *ServiceRegistry) Begin(owner string, addrs []netip.Addr, ports []Servic
 	g, fail := m.begin(owner, m.Owners[owner].Generation, addrs, ports)
 	if fail == "" {
 		m.Open[owner] = g
+		m.settle(owner)
 	}
 	return g, fail
 }
 
 // End ends a transaction.
 func (m *ServiceRegistry) End(owner string, commit bool) {
+	g := m.Owners[owner]
 	if commit {
-		m.enter(owner, m.Open[owner])
+		g = m.Open[owner]
 	}
 	delete(m.Open, owner)
+	m.enter(owner, g)
 }
 
 // begin works out what owner gets.
@@ -109,13 +110,15 @@ func (m *ServiceRegistry) begin(owner string, generation uint64, addrs []netip.A
 		return g, ServiceNotHeld
 	case generation != 0 && old.Generation != generation, generation == 0 && holds && !old.answers(addrs, ports):
 		return g, ServiceMismatch
-	case old.answers(addrs, ports):
+	case old.answers(addrs, ports) && !m.lacks(owner, old):
 		return old, ""
+	case generation == 0 && holds:
+		return g, ServiceOccupied
 	case bad(addrs, ports):
 		return g, ServiceInvalid
 	}
 	m.Sync()
-	return m.work(owner, old, addrs, ports)
+	return m.work(owner, m.held(owner, old), addrs, ports)
 }
 
 // fillIn writes into want what of have it is met by, and returns which places those are.
@@ -217,7 +220,7 @@ func (m *ServiceRegistry) Release(owner string, generation uint64) string {
 	case generation != 0 && g.Generation != generation:
 		return ServiceMismatch
 	}
-	delete(m.Owners, owner)
+	m.enter(owner, ServiceGrant{})
 	return ""
 }
 
@@ -225,18 +228,16 @@ func (m *ServiceRegistry) Release(owner string, generation uint64) string {
 func (m *ServiceRegistry) Restart() {
 	for owner, n := range m.Open {
 		g := m.Owners[owner]
-		if n.Generation > g.Generation {
-			g.Generation, g.Spilled = n.Generation, g.Spilled || n.Spilled
-			g.Addrs, g.Ports = slices.Clone(g.Addrs), slices.Clone(g.Ports)
-			for _, ip := range n.Addrs {
-				if !slices.Contains(g.Addrs, ip) {
-					g.Addrs = append(g.Addrs, ip)
-				}
+		g.Generation, g.Spilled = max(g.Generation, n.Generation), g.Spilled || n.Spilled
+		g.Addrs, g.Ports = slices.Clone(g.Addrs), slices.Clone(g.Ports)
+		for _, ip := range n.Addrs {
+			if !slices.Contains(g.Addrs, ip) {
+				g.Addrs = append(g.Addrs, ip)
 			}
-			for _, p := range n.Ports {
-				if !slices.Contains(g.Ports, p) {
-					g.Ports = append(g.Ports, p)
-				}
+		}
+		for _, p := range n.Ports {
+			if !slices.Contains(g.Ports, p) {
+				g.Ports = append(g.Ports, p)
 			}
 		}
 		delete(m.Open, owner)
