@@ -1,7 +1,10 @@
 // Package torture holds programs that do to the stores of package ipset what the world does: they kill processes, cut networks
 // stop servers and fill disks, and look afterwards whether anything is missing, held twice, or held without an owner.
 //
-//	cd bench/torture && GOWORK=off go run ./bolt -kills 1000
+// Program stores does it to every store, and has package oracle compare each answer with the replay of all commits. Programs
+// bolt, etcd and sql have writers on engines, whose histories package history explains.
+//
+//	cd bench/torture && GOWORK=off go run ./stores -duration 5m
 //
 // Their short form is go test -short ./... in this directory.
 package torture

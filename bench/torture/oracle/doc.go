@@ -1,0 +1,15 @@
+// Package oracle decides whether what concurrent users of a store.Store did and were told is right. It searches for nothing:
+// every commit has a revision, so the history is replayed, and each answer is compared with it.
+//
+//	commit, acknowledged   made once, at its revision; its expectations held there; in real-time order
+//	commit, in conflict    not made; the record that it names could have had another revision
+//	commit, refused        not made
+//	commit, unknown        made once at most
+//	guards                 a moment in the interval of the call at which all of them held
+//	get                    a moment in the interval of the call at which all records were so
+//	list                   exactly the records of its revision, which is one of the interval
+//	watch                  each commit with such a key, whole, once, in order
+//
+// A call without an answer, because its process was killed, is an unknown one. Its commit is found by what others saw: every
+// commit puts a record that no other puts, under the key of [Mark].
+package oracle

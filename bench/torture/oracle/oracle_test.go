@@ -1,0 +1,130 @@
+package oracle
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// limited ends a worker after so many lines.
+type limited struct {
+	io.Writer
+	left int
+	end  context.CancelFunc
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	if l.left--; l.left == 0 {
+		l.end()
+	}
+	return l.Writer.Write(b)
+}
+
+// recorded returns a history of callers on a store in memory.
+func recorded(t *testing.T, s store.Store) ([]Call, []Watch) {
+	t.Helper()
+	var log bytes.Buffer
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	w := &Worker{Store: s, Name: "m", Callers: 4, Seed: 1, Log: &limited{&log, 3000, end}}
+	w.Run(ctx)
+	calls, watches := make(map[string]Call), make(map[string]*Watch)
+	if err := Read(&log, calls, watches); err != nil {
+		t.Fatal(err)
+	}
+	var all []Watch
+	for _, w := range watches {
+		all = append(all, *w)
+	}
+	return slices.Collect(maps.Values(calls)), all
+}
+
+// A history of a store that does what it should is right; whatever is changed of it is noticed.
+func TestDamagedHistories(t *testing.T) {
+	calls, watches := recorded(t, store.NewMemory())
+	if err := Check(calls, watches); err != nil {
+		t.Fatal(err)
+	}
+	first := func(ok func(c *Call) bool) *Call {
+		for i := range calls {
+			if ok(&calls[i]) {
+				return &calls[i]
+			}
+		}
+		t.Fatal("no such call")
+		return nil
+	}
+	made := func(c *Call) bool { return c.Outcome == Done && c.writes() }
+	found := func(c *Call) bool { return len(c.Records) > 0 && c.Outcome == Done }
+	for name, damage := range map[string]func() (undo func()){
+		"a lost commit": func() func() {
+			c := first(made)
+			was := *c
+			c.Rev = 1 << 40
+			return func() { *c = was }
+		},
+		"a refused commit that was made": func() func() {
+			c := first(made)
+			c.Outcome = Refused
+			return func() { c.Outcome = Done }
+		},
+		"a conflict that was none": func() func() {
+			c := first(func(c *Call) bool { return made(c) && c.Ops[0].Expect != store.AnyRevision })
+			was := *c
+			c.ID, c.Outcome, c.Key, c.Rev = "x", Conflict, Mark(was.ID), 0
+			return func() { *c = was }
+		},
+		"an expectation that did not hold": func() func() {
+			c := first(func(c *Call) bool { return made(c) && c.Ops[0].Expect != store.AnyRevision })
+			c.Ops[0].Expect += 1000
+			return func() { c.Ops[0].Expect -= 1000 }
+		},
+		"a record of another revision": func() func() {
+			c := first(func(c *Call) bool { return found(c) && c.Kind == Get && c.Records[0].Rev != 0 })
+			c.Records[0].Rev--
+			return func() { c.Records[0].Rev++ }
+		},
+		"a list without a record": func() func() {
+			c := first(func(c *Call) bool { return found(c) && c.Kind == List })
+			was := c.Records
+			c.Records = was[1:]
+			return func() { c.Records = was }
+		},
+		"a stale read": func() func() {
+			c := first(func(c *Call) bool { return found(c) && c.Kind == List })
+			c.Begin, c.End = c.Begin+1<<40, c.End+1<<40
+			return func() { c.Begin, c.End = c.Begin-1<<40, c.End-1<<40 }
+		},
+		"a commit before its time": func() func() {
+			c := first(made)
+			c.Begin, c.End = c.Begin+1<<40, c.End+1<<40
+			return func() { c.Begin, c.End = c.Begin-1<<40, c.End-1<<40 }
+		},
+		"an event that is missing": func() func() {
+			i := slices.IndexFunc(watches, func(w Watch) bool { return len(w.Events) > 10 })
+			was := watches[i].Events
+			watches[i].Events = slices.Concat(was[:5], was[6:])
+			return func() { watches[i].Events = was }
+		},
+		"an event that came twice": func() func() {
+			i := slices.IndexFunc(watches, func(w Watch) bool { return len(w.Events) > 10 })
+			was := watches[i].Events
+			watches[i].Events = slices.Concat(was[:5], was[4:])
+			return func() { watches[i].Events = was }
+		},
+	} {
+		undo := damage()
+		if err := Check(calls, watches); err == nil {
+			t.Errorf("%s was not noticed", name)
+		}
+		undo()
+	}
+	if err := Check(calls, watches); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,61 @@
+// Command stores has processes call the methods of a store, kills and stops these processes and the servers behind the store,
+// and has every answer compared with the replay of all commits (package oracle). What can happen to a store is a table, in
+// faults.go.
+//
+//	cd bench/torture && GOWORK=off go run ./stores -duration 5m
+//	cd bench/torture && GOWORK=off go run ./stores -store etcd,kube
+//
+// It prints what it saw and fails if it saw something wrong. Times are compared between processes: let nobody set the machine's
+// clock back meanwhile.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+)
+
+// config says what to do.
+type config struct {
+	Duration, Hold time.Duration
+	Callers        int
+	Seed           uint64
+}
+
+func main() {
+	if workerMain() {
+		return
+	}
+	c := config{}
+	names := slices.Sorted(maps.Keys(subjects))
+	flag.DurationVar(&c.Duration, "duration", time.Minute, "how long each store is tormented")
+	flag.DurationVar(&c.Hold, "hold", time.Second, "the longest time between two faults, and how long one lasts")
+	flag.IntVar(&c.Callers, "callers", 4, "callers in each process")
+	flag.Uint64Var(&c.Seed, "seed", uint64(time.Now().UnixNano()), "of all choices")
+	which := flag.String("store", strings.Join(names, ","), "which stores")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	fmt.Printf("seed %d\n", c.Seed)
+	var errs []error
+	for name := range strings.SplitSeq(*which, ",") {
+		if subjects[name] == nil {
+			errs = append(errs, fmt.Errorf("no store %q; there are %v", name, names))
+			continue
+		}
+		if err := storm(ctx, name, c, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	stop()
+	if err := errors.Join(errs...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
