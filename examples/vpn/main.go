@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	driver, dsn := "pgx", l.Text
 	if l.Kind == "sqlite" {
-		driver, dsn = "sqlite", "file:"+l.Path+"?_txlock=immediate"
+		driver, dsn = "sqlite", "file:"+l.Path+"?_txlock=immediate&_pragma=busy_timeout(10000)"
 	}
 	db, err := sql.Open(driver, dsn)
 	if err == nil {
