@@ -23,7 +23,7 @@ import (
 var exchangeFormats = []string{"json", "csv", "host-local", "calico", "whereabouts", "go-ipam", "nodes"}
 
 const formatsHelp = `The formats:
-  json         pools, blocks and addresses, as export writes them
+  json         settings, pools, blocks, and addresses with all their holders, as export writes them
   csv          a line for each address: address,handle,host,attributes
   host-local   the directory of a network of the CNI plugin host-local: a file for each address
   calico       IPPool and IPAMBlock objects, as kubectl get ippools,ipamblocks -o yaml prints them
@@ -69,7 +69,7 @@ func (a *app) readInventory(format, name string) (*inventory, error) {
 func strict(text []byte, v any) error { return yaml.UnmarshalStrict(text, v) }
 
 func readCSV(text []byte) (*inventory, error) {
-	inv := &inventory{noBlocks: true}
+	inv := &inventory{lacks: lacks{noBlocks: true, noDetails: true}}
 	r := csv.NewReader(bytes.NewReader(text))
 	r.FieldsPerRecord = -1
 	for n := 1; ; n++ {
@@ -110,7 +110,7 @@ func readHostLocal(dir string) (*inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv := &inventory{noHosts: true, noBlocks: true}
+	inv := &inventory{lacks: lacks{true, true, true}}
 	for _, f := range files {
 		ip, err := netip.ParseAddr(strings.ReplaceAll(f.Name(), "_", ":"))
 		if err != nil || !f.Type().IsRegular() {
@@ -229,7 +229,7 @@ func readWhereabouts(text []byte) (*inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv := &inventory{noHosts: true, noBlocks: true}
+	inv := &inventory{lacks: lacks{true, true, true}}
 	for _, o := range all {
 		var p whereaboutsPool
 		if err := json.Unmarshal(o.Spec, &p); err != nil {
@@ -282,7 +282,7 @@ func readGoIPAM(text []byte) (*inventory, error) {
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fail(exitUsage, "not a dump of go-ipam: %v", err)
 	}
-	inv := &inventory{noHosts: true, noBlocks: true}
+	inv := &inventory{lacks: lacks{true, true, true}}
 	for _, p := range all {
 		if p.IsParent || p.ChildPrefixLength > 0 {
 			continue
@@ -323,7 +323,7 @@ func readNodes(text []byte) (*inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv := &inventory{}
+	inv := &inventory{lacks: lacks{noDetails: true}}
 	for _, o := range all {
 		var n nodeSpec
 		if len(o.Spec) > 0 {

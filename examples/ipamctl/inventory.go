@@ -12,21 +12,26 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/calico"
 )
 
-// inventory is what import, export and diff share: the pools, who has which block, and who holds which
-// address. Its JSON is the format json of import and export.
+// inventory is what import, export and diff share: settings, pools, who has which block, and every holder of every
+// address. Its JSON is the format json of import and export. Sequence numbers, request keys and what sticky handles had
+// last are not in it.
 type inventory struct {
-	Pools     []poolEntry    `json:"pools"`
-	Blocks    []blockEntry   `json:"blocks,omitempty"`
-	Addresses []addressEntry `json:"addresses"`
+	Config       *configView    `json:"config,omitempty"`
+	Reservations []string       `json:"reservations,omitempty"`
+	Pools        []poolEntry    `json:"pools"`
+	Blocks       []blockEntry   `json:"blocks,omitempty"`
+	Addresses    []addressEntry `json:"addresses"`
 
 	// calico holds blocks in Calico's own form, which are imported as they are.
 	calico []json.RawMessage
-	// noHosts says that the format has no place for hosts, noBlocks the same of blocks.
-	noHosts, noBlocks bool
+	// lacks says what the format has no place for.
+	lacks
 }
+
+// lacks says what a format has no place for: hosts, blocks, and the details of a holder and of a pool.
+type lacks struct{ noHosts, noBlocks, noDetails bool }
 
 // poolEntry is a pool with its settings.
 type poolEntry struct {
@@ -43,6 +48,8 @@ type poolEntry struct {
 	MaxBlocks  int      `json:"maxBlocksPerHost,omitempty"`
 	Subnet     bool     `json:"subnet,omitempty"`
 	Cooldown   string   `json:"cooldown,omitempty"`
+	Index      []string `json:"index,omitempty"`
+	Draining   []int    `json:"draining,omitempty"` // the other sizes of its blocks
 
 	Order ipset.Order `json:"order,omitempty"`
 }
@@ -53,22 +60,56 @@ type blockEntry struct {
 	Owner string `json:"owner,omitempty"`
 }
 
-// addressEntry is an address that is held.
+// addressEntry is one holder of an address, or an address that is cooling.
 type addressEntry struct {
 	Address    string            `json:"address"`
 	Handle     string            `json:"handle,omitempty"`
 	Host       string            `json:"host,omitempty"`
 	Until      string            `json:"until,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
+	Alternate  map[string]string `json:"alternate,omitempty"`
+	Share      *shareEntry       `json:"share,omitempty"`
+	Cooling    bool              `json:"cooling,omitempty"`
+	Reason     string            `json:"reason,omitempty"` // of an address that was declined
 }
 
-// take reads the inventory of a store. Cooling addresses are not in it.
+// shareEntry says how many holders an address may have, and what they have in common.
+type shareEntry struct {
+	Max int    `json:"max"`
+	Key string `json:"key,omitempty"`
+}
+
+func addressEntryOf(al ipset.Allocation) addressEntry {
+	e := addressEntry{Address: al.Address.String(), Handle: al.Handle, Host: al.Host.String(), Until: timeText(al.Until),
+		Attributes: al.Attributes.Map(), Alternate: al.Alternate.Map(), Cooling: al.Cooling}
+	if s := al.Share(); s != (ipset.Share{}) {
+		e.Share = &shareEntry{s.Max, s.Key}
+	}
+	if handle, reason, declined := al.Declined(); declined {
+		e.Handle, e.Reason = handle, reason
+		e.Attributes = nil
+	}
+	return e
+}
+
+// take reads the inventory of a store.
 func take(ctx context.Context, e *ipset.Engine) (*inventory, error) {
 	all, err := e.Pools(ctx)
 	if err != nil {
 		return nil, err
 	}
-	inv := &inventory{Pools: []poolEntry{}, Addresses: []addressEntry{}}
+	cfg, err := e.Config(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reserved, err := e.Reservations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	inv := &inventory{Config: (*configView)(&cfg), Pools: []poolEntry{}, Addresses: []addressEntry{}}
+	for _, r := range reserved.Ranges() {
+		inv.Reservations = append(inv.Reservations, r.String())
+	}
 	for _, p := range all {
 		inv.Pools = append(inv.Pools, entryOf(p))
 	}
@@ -78,8 +119,12 @@ func take(ctx context.Context, e *ipset.Engine) (*inventory, error) {
 		}
 		inv.Blocks = append(inv.Blocks, blockEntry{b.Prefix().String(), b.Owner().String()})
 		for al := range b.All() {
-			if !al.Cooling {
-				inv.Addresses = append(inv.Addresses, addressEntry{al.Address.String(), al.Handle, al.Host.String(), timeText(al.Until), al.Attributes.Map()})
+			if al.Cooling {
+				inv.Addresses = append(inv.Addresses, addressEntryOf(al))
+				continue
+			}
+			for h := range al.Holders() {
+				inv.Addresses = append(inv.Addresses, addressEntryOf(h))
 			}
 		}
 	}
@@ -98,11 +143,15 @@ func (inv *inventory) keep(in netip.Prefix) {
 	inv.Pools = slices.DeleteFunc(inv.Pools, func(p poolEntry) bool { return outside(p.Prefix) })
 	inv.Blocks = slices.DeleteFunc(inv.Blocks, func(b blockEntry) bool { return outside(b.Block) })
 	inv.Addresses = slices.DeleteFunc(inv.Addresses, func(e addressEntry) bool { return outside(e.Address) })
+	inv.Reservations = slices.DeleteFunc(inv.Reservations, func(text string) bool {
+		r, err := parseRange(text)
+		return err == nil && !r.Overlaps(netipx.RangeOfPrefix(in))
+	})
 }
 
 func entryOf(p ipset.Pool) poolEntry {
 	e := poolEntry{Name: p.Name, Prefix: p.Prefix.String(), BlockBits: p.BlockBits, Uses: usesOf(p.Uses), Disabled: p.Disabled, Manual: p.Manual,
-		Priority: p.Priority, Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet, Order: p.Order}
+		Priority: p.Priority, Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet, Order: p.Order, Index: p.Index, Draining: p.Draining}
 	for _, r := range p.Ranges {
 		e.Ranges = append(e.Ranges, r.String())
 	}
@@ -114,7 +163,7 @@ func entryOf(p ipset.Pool) poolEntry {
 
 // pool returns the pool that an entry says.
 func (e poolEntry) pool() (p ipset.Pool, err error) {
-	p = ipset.Pool{Name: e.Name, BlockBits: e.BlockBits, Disabled: e.Disabled, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet, Order: e.Order}
+	p = ipset.Pool{Name: e.Name, BlockBits: e.BlockBits, Disabled: e.Disabled, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet, Order: e.Order, Index: e.Index}
 	if p.Prefix, err = parsePrefix(e.Prefix); err != nil {
 		return p, err
 	}
@@ -150,79 +199,6 @@ type brought struct {
 	There     int `json:"alreadyThere"` // pools, blocks and addresses
 }
 
-// bring imports an inventory. It goes on after an entry that the store refuses, and returns the refusals; it may be
-// repeated. host is for addresses whose source does not say which host they are for.
-func (a *app) bring(ctx context.Context, e *ipset.Engine, inv *inventory, host ipset.Owner) (done brought, refused []string, err error) {
-	fatal := func(what string, err error) error {
-		switch statusOf(err) {
-		case exitUnavailable, exitAborted, exitDamaged:
-			return err
-		}
-		refused = append(refused, fmt.Sprintf("%s: %v", what, err))
-		return nil
-	}
-	if err := a.bringPools(ctx, e, inv, &done, fatal); err != nil {
-		return done, refused, err
-	}
-	for _, raw := range inv.calico {
-		b, err := calico.Import(raw, 0)
-		if err != nil {
-			if err = fatal("block", err); err != nil {
-				return done, refused, err
-			}
-			continue
-		}
-		p, held := b.Prefix(), int(b.Used())
-		if there, err := e.BlockOf(ctx, p.Addr()); err != nil {
-			return done, refused, err
-		} else if there.IsValid() && there.Prefix() == p && there.Owner() == b.Owner() && sameHolders(there, b.Info()) {
-			done.There += 1 + held
-			continue
-		}
-		if err := e.ImportBlock(ctx, b); err == nil {
-			done.Blocks++
-			done.Addresses += held
-		} else if err = fatal("block "+p.String(), err); err != nil {
-			return done, refused, err
-		}
-	}
-	if err := bringBlocks(ctx, e, inv, &done, fatal); err != nil {
-		return done, refused, err
-	}
-	for _, entry := range inv.Addresses {
-		if err := a.bringAddress(ctx, e, entry, host, &done); err != nil {
-			if err = fatal(entry.Address, err); err != nil {
-				return done, refused, err
-			}
-		}
-	}
-	return done, refused, nil
-}
-
-// bringPools adds the pools that are not there yet.
-func (a *app) bringPools(ctx context.Context, e *ipset.Engine, inv *inventory, done *brought, fatal func(string, error) error) error {
-	there, err := e.Pools(ctx)
-	if err != nil {
-		return err
-	}
-	for _, entry := range inv.Pools {
-		p, err := entry.pool()
-		if err == nil && slices.ContainsFunc(there, func(q ipset.Pool) bool { return q.Name == p.Name && q.Prefix == p.Prefix }) {
-			done.There++
-			continue
-		}
-		if err == nil {
-			err = e.AddPool(ctx, p)
-		}
-		if err == nil {
-			done.Pools++
-		} else if err = fatal("pool "+entry.Name, err); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // bringBlocks claims blocks for their owners. A block without owner appears with its first address.
 func bringBlocks(ctx context.Context, e *ipset.Engine, inv *inventory, done *brought, fatal func(string, error) error) error {
 	for _, entry := range inv.Blocks {
@@ -252,46 +228,6 @@ func bringBlocks(ctx context.Context, e *ipset.Engine, inv *inventory, done *bro
 		}
 	}
 	return nil
-}
-
-// bringAddress assigns one address.
-func (a *app) bringAddress(ctx context.Context, e *ipset.Engine, entry addressEntry, host ipset.Owner, done *brought) error {
-	ip, err := parseAddr(entry.Address)
-	if err != nil {
-		return err
-	}
-	owner, err := ipset.ParseOwner(entry.Host)
-	if err != nil {
-		return err
-	}
-	if owner.Kind == ipset.Nobody {
-		if owner = host; host.Kind == ipset.Nobody {
-			return fail(exitUsage, "the source does not say which host it is for; name one with --host")
-		}
-	}
-	var ttl time.Duration
-	if entry.Until != "" {
-		until, err := time.Parse(time.RFC3339, entry.Until)
-		if err != nil {
-			return fail(exitUsage, "until %q: %v", entry.Until, err)
-		}
-		if ttl = until.Sub(a.now()); ttl <= 0 {
-			return nil // the lease has ended
-		}
-	}
-	attributes, err := ipset.NewAttributes(entry.Attributes)
-	if err != nil {
-		return err
-	}
-	if al, err := e.Lookup(ctx, ip); err == nil && al.Handle == entry.Handle {
-		done.There++
-		return nil
-	}
-	_, err = e.AssignIP(ctx, ipset.AssignIPArgs{Address: ip, Owner: owner, Claim: ipset.Claim{Handle: entry.Handle, Attributes: attributes, TTL: ttl}})
-	if err == nil {
-		done.Addresses++
-	}
-	return err
 }
 
 // sameHolders reports whether two blocks hold the same addresses for the same handles.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
-	"github.com/ipalloc/ipalloc/ipset/calico"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -63,190 +61,6 @@ func (a *app) printImport(ctx context.Context, e *ipset.Engine, inv *inventory, 
 		return fail(exitConflict, "%s refused", plural(len(refused), "entry"))
 	}
 	return nil
-}
-
-func (a *app) diffCommand() *cobra.Command {
-	var format, in string
-	c := &cobra.Command{
-		Use: "diff OTHER", Args: cobra.ExactArgs(1),
-		Short: "Compare the store with another store, with a file to import, or with a list of what is in use",
-		Long: "diff compares pools, owners of blocks, and holders of addresses. OTHER is the name of a store, or a file or directory in the\n" +
-			"--format of import, or with --format in-use a list. Added is what only OTHER has, removed is what only the store has. It\n" +
-			"compares what both have a place for, and ends with status 1 if something differs.\n\n" + formatsHelp + "\n\n" + inUseHelp,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "in-use" && !slices.Contains(exchangeFormats, format) {
-				return fail(exitUsage, "--format %s: the formats are in-use, %s", format, strings.Join(exchangeFormats, ", "))
-			}
-			var within netip.Prefix
-			if in != "" {
-				var err error
-				if within, err = parsePrefix(in); err != nil {
-					return err
-				}
-			}
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-				stop := a.progress("comparing")
-				mine, err := take(ctx, e)
-				if err != nil {
-					return err
-				}
-				other, err := a.other(ctx, format, args[0])
-				stop()
-				if err != nil {
-					return err
-				}
-				mine.keep(within)
-				other.keep(within)
-				return a.printDiff(mine, other)
-			})
-		},
-	}
-	c.Flags().StringVar(&in, "in", "", "compare only what lies in this `PREFIX`")
-	c.Flags().StringVar(&format, "format", "json", "the `FORMAT` of a file: in-use, "+strings.Join(exchangeFormats, ", "))
-	return c
-}
-
-// other reads what the store is compared with.
-func (a *app) other(ctx context.Context, format, name string) (*inventory, error) {
-	if strings.Contains(name, "://") {
-		db, err := a.openStore(ctx, "diff", name, reading)
-		if err != nil {
-			return nil, err
-		}
-		defer db.Close()
-		e, err := a.engine(db)
-		if err != nil {
-			return nil, err
-		}
-		return take(ctx, e)
-	}
-	if format == "in-use" {
-		uses, err := a.readInUse(name)
-		inv := &inventory{noHosts: true, noBlocks: true}
-		for _, u := range uses {
-			inv.Addresses = append(inv.Addresses, addressEntry{Address: u.Address.String(), Handle: u.Handle})
-		}
-		return inv, err
-	}
-	inv, err := a.readInventory(format, name)
-	if err != nil || len(inv.calico) == 0 {
-		return inv, err
-	}
-	for _, raw := range inv.calico {
-		b, err := calico.Import(raw, 0)
-		if err != nil {
-			return nil, err
-		}
-		inv.Blocks = append(inv.Blocks, blockEntry{b.Prefix().String(), b.Owner().String()})
-		for al := range b.All() {
-			if !al.Cooling {
-				inv.Addresses = append(inv.Addresses, addressEntry{Address: al.Address.String(), Handle: al.Handle, Host: al.Host.String()})
-			}
-		}
-	}
-	return inv, nil
-}
-
-// difference is a row of diff.
-type difference struct {
-	Kind   string `json:"kind"`
-	What   string `json:"what"`
-	Change string `json:"change"`
-	Mine   string `json:"store,omitempty"`
-	Other  string `json:"other,omitempty"`
-}
-
-func (a *app) printDiff(mine, other *inventory) error {
-	l := &listing{columns: []string{"KIND", "WHAT", "CHANGE", "STORE", "OTHER"}, empty: "nothing differs"}
-	for _, d := range differences(mine, other) {
-		l.add(d.What, d, d.Kind, d.What, d.Change, d.Mine, d.Other)
-	}
-	if err := a.print(l); err != nil || len(l.rows) == 0 {
-		return err
-	}
-	return errFindings
-}
-
-// differences compares what both inventories have a place for.
-func differences(mine, other *inventory) (all []difference) {
-	if len(other.Pools) > 0 {
-		pools := func(inv *inventory) map[string]string {
-			m := map[string]string{}
-			for _, p := range inv.Pools {
-				m[p.Prefix] = p.Name
-			}
-			return m
-		}
-		all = append(all, compareMaps("pool", pools(mine), pools(other), func(x, y string) bool { return true })...)
-	}
-	if !mine.noBlocks && !other.noBlocks {
-		blocks := func(inv *inventory) map[string]string {
-			m := map[string]string{}
-			for _, b := range inv.Blocks {
-				m[b.Block] = b.Owner
-			}
-			return m
-		}
-		all = append(all, compareMaps("block", blocks(mine), blocks(other), func(x, y string) bool { return x == y })...)
-	}
-	hosts := !mine.noHosts && !other.noHosts
-	addresses := func(inv *inventory) map[string]string {
-		m := map[string]string{}
-		for _, e := range inv.Addresses {
-			m[e.Address] = e.Handle
-			if hosts && e.Host != "" {
-				m[e.Address] += " on " + e.Host
-			}
-		}
-		return m
-	}
-	if len(other.Addresses) > 0 || len(other.Blocks) == 0 {
-		all = append(all, compareMaps("address", addresses(mine), addresses(other), sameHolder)...)
-	}
-	return all
-}
-
-// sameHolder compares what both sides say of a holder.
-func sameHolder(x, y string) bool {
-	hx, ox, _ := strings.Cut(x, " on ")
-	hy, oy, _ := strings.Cut(y, " on ")
-	return (hx == hy || hx == "" || hy == "") && (ox == oy || ox == "" || oy == "")
-}
-
-func compareMaps(kind string, mine, other map[string]string, same func(x, y string) bool) (all []difference) {
-	keys := map[string]bool{}
-	for _, m := range []map[string]string{mine, other} {
-		for k := range m {
-			keys[k] = true
-		}
-	}
-	for k := range keys {
-		x, here := mine[k]
-		y, there := other[k]
-		switch {
-		case !here:
-			all = append(all, difference{kind, k, "added", "", y})
-		case !there:
-			all = append(all, difference{kind, k, "removed", x, ""})
-		case !same(x, y):
-			all = append(all, difference{kind, k, "changed", x, y})
-		}
-	}
-	slices.SortFunc(all, func(x, y difference) int { return compareWhere(x.What, y.What) })
-	return all
-}
-
-// compareWhere orders prefixes and addresses as numbers.
-func compareWhere(x, y string) int {
-	p, perr := parsePrefix(x)
-	q, qerr := parsePrefix(y)
-	if perr != nil || qerr != nil {
-		return strings.Compare(x, y)
-	}
-	if c := p.Addr().Compare(q.Addr()); c != 0 {
-		return c
-	}
-	return p.Bits() - q.Bits()
 }
 
 func (a *app) backupCommand() *cobra.Command {

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/internal/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/world"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // What each of the originals keeps is taken over; a second import finds it all there, and diff finds nothing.
@@ -65,6 +70,9 @@ func TestExportRoundTrips(t *testing.T) {
 			run(to, "diff "+file+" --format "+format)
 			status, out, _ := call(t, to, "diff", from["IPAMCTL_STORE"], "-o", "csv")
 			for _, line := range strings.Split(strings.TrimSpace(out), "\n")[1:] {
+				if format != "json" && (strings.HasPrefix(line, "pool") || strings.HasSuffix(line, "cooling")) {
+					continue // another format has no place for the settings of a pool, or for what cools
+				}
 				if format == "calico" && strings.Contains(line, "guest on host") {
 					continue // Calico keeps the host of an address in its attributes, which this one has not
 				}
@@ -74,6 +82,53 @@ func TestExportRoundTrips(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An export carries every holder, lease, attribute and setting there is: what is imported shows no difference, and one thing of any
+// kind that is changed afterwards is one.
+func TestExportCarriesEverything(t *testing.T) {
+	w := world.NewAt(t, noon.Add(-10*time.Minute))
+	dir := t.TempDir()
+	from := map[string]string{"IPAMCTL_STORE": "bolt://" + dir + "/from.db"}
+	db, err := boltstore.Open(t.Context(), dir+"/from.db", boltstore.Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Copy(t.Context(), db, w.DB); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, stderr := call(t, from, "export", "--to", dir+"/all.json"); status != exitOK {
+		t.Fatal(stderr)
+	}
+	n := 0
+	fresh := func() map[string]string {
+		n++
+		to := map[string]string{"IPAMCTL_STORE": fmt.Sprintf("bolt://%s/to-%d.db", dir, n)}
+		for range 2 { // the second time all is there
+			if status, out, stderr := call(t, to, "import", dir+"/all.json"); status != exitOK {
+				t.Fatal(status, out, stderr)
+			}
+		}
+		return to
+	}
+	if status, out, stderr := call(t, fresh(), "diff", from["IPAMCTL_STORE"]); status != exitOK {
+		t.Fatalf("status %d\n%s%s", status, out, stderr)
+	}
+	for _, change := range []string{
+		"release 10.9.0.10 --if-handle two", "release 10.9.0.12 --if-handle one", "pool set plain --cooldown 5m", "pool set lowest --priority 7", "pool set shared --disabled",
+		"config set --max-blocks-per-host 3", "reserve add 10.0.2.0/28", "reserve remove 10.0.0.0/30", "assign --host h1 --handle another", "release --handle leased --yes",
+	} {
+		to := fresh()
+		if status, out, stderr := call(t, to, strings.Fields(change)...); status != exitOK {
+			t.Errorf("%s: %d %s%s", change, status, out, stderr)
+		}
+		if status, out, _ := call(t, to, "diff", from["IPAMCTL_STORE"]); status != exitFindings {
+			t.Errorf("%s: diff ends with %d: %s", change, status, out)
+		}
 	}
 }
 

@@ -78,7 +78,7 @@ func (a *app) watch(ctx context.Context, interval time.Duration, limit int) (err
 	switch {
 	case err != nil:
 	case db.location.Kind == "bolt":
-		first, err = take(ctx, e)
+		first, err = takeHeld(ctx, e)
 	default:
 		err = a.followChanges(ctx, e, tell)
 	}
@@ -170,6 +170,17 @@ func changeOf(rev uint64, c ipset.Change) changeView {
 	return v
 }
 
+// takeHeld is take for watch: what is held, without what cools and without details.
+func takeHeld(ctx context.Context, e *ipset.Engine) (*inventory, error) {
+	inv, err := take(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	inv.noDetails = true
+	inv.Addresses = slices.DeleteFunc(inv.Addresses, func(a addressEntry) bool { return a.Cooling })
+	return inv, nil
+}
+
 // compareStates prints how the state of a bbolt file differs from the one an interval before.
 func (a *app) compareStates(ctx context.Context, before *inventory, interval time.Duration, tell func(changeView) error) error {
 	a.watching(len(before.Blocks), len(before.Addresses))
@@ -180,7 +191,7 @@ func (a *app) compareStates(ctx context.Context, before *inventory, interval tim
 		}
 		var after *inventory
 		err := a.read(ctx, func(ctx context.Context, e *ipset.Engine) (err error) {
-			after, err = take(ctx, e)
+			after, err = takeHeld(ctx, e)
 			return err
 		})
 		if err != nil {

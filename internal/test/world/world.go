@@ -47,7 +47,10 @@ type World struct {
 }
 
 // New makes a world.
-func New(tb testing.TB) *World {
+func New(tb testing.TB) *World { return NewAt(tb, start) }
+
+// NewAt makes a world that begins at a time.
+func NewAt(tb testing.TB, start time.Time) *World {
 	tb.Helper()
 	w := &World{DB: store.NewMemory(), Clock: &Clock{t: start}}
 	for _, name := range Spaces {

@@ -1,0 +1,368 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/calico"
+)
+
+// importing is an import of an inventory. It goes on after an entry that the store refuses, and may be repeated.
+type importing struct {
+	*app
+	e    *ipset.Engine
+	inv  *inventory
+	host ipset.Owner // of addresses whose source does not say it
+	done brought
+	// refused says what the store, or a setting that is there already, stood in the way of.
+	refused []string
+	// final are the pools that this import has added, with the settings that they get at the end: a disabled pool, or one with
+	// limits, would refuse what was assigned before.
+	final []ipset.Pool
+}
+
+// bring imports an inventory and returns what it did and what was refused.
+func (a *app) bring(ctx context.Context, e *ipset.Engine, inv *inventory, host ipset.Owner) (brought, []string, error) {
+	i := &importing{app: a, e: e, inv: inv, host: host}
+	for _, step := range []func(context.Context) error{i.pools, i.calico, i.blocks, i.addresses, i.settings} {
+		if err := step(ctx); err != nil {
+			return i.done, i.refused, err
+		}
+	}
+	return i.done, i.refused, nil
+}
+
+// refuse notes an entry that was refused, and returns an error that ends the import.
+func (i *importing) refuse(what string, err error) error {
+	switch statusOf(err) {
+	case exitUnavailable, exitAborted, exitDamaged:
+		return err
+	}
+	i.refused = append(i.refused, fmt.Sprintf("%s: %v", what, err))
+	return nil
+}
+
+// pools adds the pools that are not there yet, open to every assignment.
+func (i *importing) pools(ctx context.Context) error {
+	there, err := i.e.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	for _, entry := range i.inv.Pools {
+		p, err := entry.pool()
+		at := slices.IndexFunc(there, func(q ipset.Pool) bool { return q.Name == p.Name && q.Prefix == p.Prefix })
+		switch {
+		case err != nil:
+		case at >= 0 && (i.inv.noDetails || len(differing(entryOf(there[at]), entry.withDefaults())) == 0):
+			i.done.There++
+			continue
+		case at >= 0:
+			err = fail(exitConflict, "it is there with another %s", differing(entryOf(there[at]), entry.withDefaults())[0])
+		default:
+			open := p
+			open.Disabled, open.MaxBlocksPerHost = false, 0
+			if err = i.add(ctx, open, entry.Draining); err == nil {
+				i.done.Pools++
+				i.final = append(i.final, p)
+			}
+		}
+		if err != nil {
+			if err = i.refuse("pool "+entry.Name, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// add adds a pool. Blocks of another size than the pool's, and what is held in them, are imported while the pool has that size.
+func (i *importing) add(ctx context.Context, p ipset.Pool, draining []int) error {
+	first := p
+	if len(draining) > 0 {
+		first.BlockBits = draining[0]
+	}
+	if err := i.e.AddPool(ctx, first); err != nil {
+		return err
+	}
+	for _, bits := range draining {
+		first.BlockBits = bits
+		if err := i.e.UpdatePool(ctx, first); err != nil {
+			return err
+		}
+		part := *i
+		rest := *i.inv
+		part.inv = &inventory{lacks: i.inv.lacks}
+		of := func(text string) bool {
+			b, err := parsePrefix(text)
+			return err == nil && b.Bits() == bits && p.Prefix.Overlaps(b)
+		}
+		part.inv.Blocks, rest.Blocks = divide(i.inv.Blocks, func(b blockEntry) bool { return of(b.Block) })
+		part.inv.Addresses, rest.Addresses = divide(i.inv.Addresses, func(e addressEntry) bool {
+			at, err := parseAddr(e.Address)
+			return err == nil && slices.ContainsFunc(part.inv.Blocks, func(b blockEntry) bool { return netip.MustParsePrefix(b.Block).Contains(at) })
+		})
+		err := part.blocks(ctx)
+		if err == nil {
+			err = part.addresses(ctx)
+		}
+		if i.done, i.refused, i.inv = part.done, part.refused, &rest; err != nil {
+			return err
+		}
+	}
+	if len(draining) == 0 {
+		return nil
+	}
+	return i.e.UpdatePool(ctx, p)
+}
+
+// divide returns the elements for which in holds, and the others.
+func divide[E any](all []E, in func(E) bool) (part, rest []E) {
+	for _, e := range all {
+		if in(e) {
+			part = append(part, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	return part, rest
+}
+
+// withDefaults returns an entry with the settings that a pool has if they are not given.
+func (e poolEntry) withDefaults() poolEntry {
+	p, err := e.pool()
+	if err != nil {
+		return e
+	}
+	if p.BlockBits == 0 {
+		p.BlockBits = map[bool]int{true: 26, false: 122}[p.Prefix.Addr().Is4()]
+	}
+	if p.Uses == 0 {
+		p.Uses = ipset.Workload | ipset.Tunnel
+	}
+	n := entryOf(p)
+	n.Draining = e.Draining
+	return n
+}
+
+// differing returns the names of the settings in which two pools differ.
+func differing(x, y poolEntry) (names []string) {
+	v, u := reflect.ValueOf(x), reflect.ValueOf(y)
+	for f := range v.NumField() {
+		if a, b := v.Field(f), u.Field(f); !reflect.DeepEqual(a.Interface(), b.Interface()) && !(a.Kind() == reflect.Slice && a.Len()+b.Len() == 0) {
+			names = append(names, v.Type().Field(f).Name)
+		}
+	}
+	return names
+}
+
+// calico imports the blocks that are in Calico's own form.
+func (i *importing) calico(ctx context.Context) error {
+	for _, raw := range i.inv.calico {
+		b, err := calico.Import(raw, 0)
+		if err != nil {
+			if err = i.refuse("block", err); err != nil {
+				return err
+			}
+			continue
+		}
+		p, held := b.Prefix(), int(b.Used())
+		if there, err := i.e.BlockOf(ctx, p.Addr()); err != nil {
+			return err
+		} else if there.IsValid() && there.Prefix() == p && there.Owner() == b.Owner() && sameHolders(there, b.Info()) {
+			i.done.There += 1 + held
+			continue
+		}
+		if err := i.e.ImportBlock(ctx, b); err == nil {
+			i.done.Blocks++
+			i.done.Addresses += held
+		} else if err = i.refuse("block "+p.String(), err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *importing) blocks(ctx context.Context) error {
+	return bringBlocks(ctx, i.e, i.inv, &i.done, i.refuse)
+}
+
+// addresses brings the addresses. A block without owner that is not there yet is made by the host of its first address, which
+// gives it up at the end.
+func (i *importing) addresses(ctx context.Context) error {
+	var orphans []netip.Prefix
+	for _, entry := range i.inv.Blocks {
+		p, err := parsePrefix(entry.Block)
+		if err != nil || entry.Owner != "" {
+			continue
+		}
+		b, err := i.e.BlockOf(ctx, p.Addr())
+		if err != nil {
+			return err
+		}
+		if !b.IsValid() {
+			orphans = append(orphans, p)
+		}
+	}
+	for _, entry := range i.inv.Addresses {
+		if err := i.address(ctx, entry); err != nil {
+			if err = i.refuse(entry.Address, err); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range orphans {
+		b, err := i.e.BlockOf(ctx, p.Addr())
+		if err == nil && b.IsValid() {
+			_, err = i.e.ReleaseAffinity(ctx, p, b.Owner(), false)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// address brings one holder of an address, or one that is cooling.
+func (i *importing) address(ctx context.Context, entry addressEntry) error {
+	ip, err := parseAddr(entry.Address)
+	if err != nil {
+		return err
+	}
+	owner, err := ipset.ParseOwner(entry.Host)
+	if err != nil {
+		return err
+	}
+	if owner.Kind == ipset.Nobody {
+		if owner = i.host; owner.Kind == ipset.Nobody {
+			return fail(exitUsage, "the source does not say which host it is for; name one with --host")
+		}
+	}
+	var ttl time.Duration
+	if entry.Until != "" {
+		until, err := time.Parse(time.RFC3339Nano, entry.Until)
+		if err != nil {
+			return fail(exitUsage, "until %q: %v", entry.Until, err)
+		}
+		if ttl = until.Sub(i.now()); ttl <= 0 {
+			return nil // the lease or the cooldown has ended
+		}
+	}
+	if there, err := i.there(ctx, ip, entry); there || err != nil {
+		return err
+	}
+	claim := ipset.Claim{Handle: entry.Handle, TTL: ttl}
+	if claim.Attributes, err = ipset.NewAttributes(entry.Attributes); err != nil {
+		return err
+	}
+	if entry.Share != nil {
+		claim.Share = ipset.Share{Max: entry.Share.Max, Key: entry.Share.Key}
+	}
+	if _, err = i.e.AssignIP(ctx, ipset.AssignIPArgs{Address: ip, Owner: owner, Claim: claim}); err != nil {
+		return err
+	}
+	if i.done.Addresses++; entry.Cooling {
+		reason := entry.Reason
+		if reason == "" {
+			reason = "imported while it was cooling"
+		}
+		_, err = i.e.Decline(ctx, ipset.DeclineArgs{Address: ip, Guard: ipset.Guard{Handle: entry.Handle}, For: ttl, Reason: reason})
+		return err
+	}
+	if len(entry.Alternate) > 0 {
+		alternate, err := ipset.NewAttributes(entry.Alternate)
+		if err != nil {
+			return err
+		}
+		return i.e.SetAttributes(ctx, ipset.SetOwnerArgs{Address: ip, Guard: ipset.Guard{Handle: entry.Handle}, Alternate: &alternate})
+	}
+	return nil
+}
+
+// there reports whether an entry is in the store already. It returns an error for one that says otherwise of the same holder.
+func (i *importing) there(ctx context.Context, ip netip.Addr, entry addressEntry) (bool, error) {
+	al, err := i.e.Lookup(ctx, ip)
+	if err != nil && !al.Cooling {
+		return false, nil // it is free, or the assignment says what is wrong
+	}
+	holders := []ipset.Allocation{al}
+	if !al.Cooling {
+		holders = slices.Collect(al.Holders())
+	}
+	for _, h := range holders {
+		is := addressEntryOf(h)
+		if is.Cooling != entry.Cooling || is.Handle != entry.Handle && entry.Handle != "" {
+			continue
+		}
+		if (lacksOf(i.inv, entry)).same(is, entry) {
+			i.done.There++
+			return true, nil
+		}
+		return true, fail(exitConflict, "%q has it already, on %s", entry.Handle, is.Host)
+	}
+	return false, nil
+}
+
+// lacksOf returns what an inventory does not say of an entry.
+func lacksOf(inv *inventory, entry addressEntry) lacks {
+	l := inv.lacks
+	l.noHosts = l.noHosts || entry.Host == ""
+	return l
+}
+
+// settings gives the pools that were added their limits, and the store its reservations and configuration, unless it has others.
+func (i *importing) settings(ctx context.Context) error {
+	for _, p := range i.final {
+		if !p.Disabled && p.MaxBlocksPerHost == 0 {
+			continue
+		}
+		if err := i.e.UpdatePool(ctx, p); err != nil {
+			return err
+		}
+	}
+	if err := i.reservations(ctx); err != nil || i.inv.Config == nil {
+		return err
+	}
+	is, err := i.e.Config(ctx)
+	want := ipset.Config(*i.inv.Config)
+	switch {
+	case err != nil || is == want:
+		return err
+	case is != ipset.Config{}:
+		return i.refuse("configuration", fail(exitConflict, "it is %+v, not %+v", is, want))
+	}
+	return i.e.SetConfig(ctx, want)
+}
+
+func (i *importing) reservations(ctx context.Context) error {
+	if len(i.inv.Reservations) == 0 {
+		return nil
+	}
+	is, err := i.e.Reservations(ctx)
+	if err != nil {
+		return err
+	}
+	var b netipx.IPSetBuilder
+	for _, text := range i.inv.Reservations {
+		r, err := parseRange(text)
+		if err != nil {
+			return err
+		}
+		b.AddRange(r)
+	}
+	want, err := b.IPSet()
+	switch {
+	case err != nil || is.Equal(want):
+		return err
+	case len(is.Ranges()) > 0:
+		return i.refuse("reservations", fail(exitConflict, "there are others"))
+	}
+	_, err = i.e.SetReservations(ctx, want)
+	return err
+}

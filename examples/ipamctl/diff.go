@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/calico"
+)
+
+func (a *app) diffCommand() *cobra.Command {
+	var format, in string
+	c := &cobra.Command{
+		Use: "diff OTHER", Args: cobra.ExactArgs(1),
+		Short: "Compare the store with another store, with a file to import, or with a list of what is in use",
+		Long: "diff compares settings, pools, owners of blocks, and holders of addresses. OTHER is the name of a store, or a file or directory in the\n" +
+			"--format of import, or with --format in-use a list. Added is what only OTHER has, removed is what only the store has. It\n" +
+			"compares what both have a place for, and ends with status 1 if something differs.\n\n" + formatsHelp + "\n\n" + inUseHelp,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if format != "in-use" && !slices.Contains(exchangeFormats, format) {
+				return fail(exitUsage, "--format %s: the formats are in-use, %s", format, strings.Join(exchangeFormats, ", "))
+			}
+			var within netip.Prefix
+			if in != "" {
+				var err error
+				if within, err = parsePrefix(in); err != nil {
+					return err
+				}
+			}
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+				stop := a.progress("comparing")
+				mine, err := take(ctx, e)
+				if err != nil {
+					return err
+				}
+				other, err := a.other(ctx, format, args[0])
+				stop()
+				if err != nil {
+					return err
+				}
+				mine.keep(within)
+				other.keep(within)
+				return a.printDiff(mine, other)
+			})
+		},
+	}
+	c.Flags().StringVar(&in, "in", "", "compare only what lies in this `PREFIX`")
+	c.Flags().StringVar(&format, "format", "json", "the `FORMAT` of a file: in-use, "+strings.Join(exchangeFormats, ", "))
+	return c
+}
+
+// other reads what the store is compared with.
+func (a *app) other(ctx context.Context, format, name string) (*inventory, error) {
+	if strings.Contains(name, "://") {
+		db, err := a.openStore(ctx, "diff", name, reading)
+		if err != nil {
+			return nil, err
+		}
+		defer db.Close()
+		e, err := a.engine(db)
+		if err != nil {
+			return nil, err
+		}
+		return take(ctx, e)
+	}
+	if format == "in-use" {
+		uses, err := a.readInUse(name)
+		inv := &inventory{lacks: lacks{true, true, true}}
+		for _, u := range uses {
+			inv.Addresses = append(inv.Addresses, addressEntry{Address: u.Address.String(), Handle: u.Handle})
+		}
+		return inv, err
+	}
+	inv, err := a.readInventory(format, name)
+	if err != nil || len(inv.calico) == 0 {
+		return inv, err
+	}
+	inv.noDetails = true
+	for _, raw := range inv.calico {
+		b, err := calico.Import(raw, 0)
+		if err != nil {
+			return nil, err
+		}
+		inv.Blocks = append(inv.Blocks, blockEntry{b.Prefix().String(), b.Owner().String()})
+		for al := range b.All() {
+			if !al.Cooling {
+				inv.Addresses = append(inv.Addresses, addressEntry{Address: al.Address.String(), Handle: al.Handle, Host: al.Host.String()})
+			}
+		}
+	}
+	return inv, nil
+}
+
+// difference is a row of diff.
+type difference struct {
+	Kind   string `json:"kind"`
+	What   string `json:"what"`
+	Change string `json:"change"`
+	Mine   string `json:"store,omitempty"`
+	Other  string `json:"other,omitempty"`
+}
+
+func (a *app) printDiff(mine, other *inventory) error {
+	l := &listing{columns: []string{"KIND", "WHAT", "CHANGE", "STORE", "OTHER"}, empty: "nothing differs"}
+	for _, d := range differences(mine, other) {
+		l.add(d.What, d, d.Kind, d.What, d.Change, d.Mine, d.Other)
+	}
+	if err := a.print(l); err != nil || len(l.rows) == 0 {
+		return err
+	}
+	return errFindings
+}
+
+// differences compares what both inventories have a place for.
+func differences(mine, other *inventory) (all []difference) {
+	l := lacks{mine.noHosts || other.noHosts, mine.noBlocks || other.noBlocks, mine.noDetails || other.noDetails}
+	if !l.noDetails || len(other.Pools) > 0 {
+		all = append(all, comparePools(mine, other, l)...)
+	}
+	if !l.noDetails {
+		all = append(all, compareMaps("setting", settingsOf(mine), settingsOf(other), equal)...)
+	}
+	if !l.noBlocks {
+		blocks := func(inv *inventory) map[string]string {
+			m := map[string]string{}
+			for _, b := range inv.Blocks {
+				m[b.Block] = b.Owner
+			}
+			return m
+		}
+		all = append(all, compareMaps("block", blocks(mine), blocks(other), equal)...)
+	}
+	if !l.noDetails || len(other.Addresses) > 0 || len(other.Blocks) == 0 {
+		x, y := holdersOf(mine, l), holdersOf(other, l)
+		all = append(all, compareMaps("address", l.said(x), l.said(y), func(string, string) bool { return true })...)
+		for at := range x {
+			if _, there := y[at]; there && !l.sameAll(x[at], y[at]) {
+				all = append(all, difference{"address", at, "changed", l.text(x[at]), l.text(y[at])})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(x, y difference) int {
+		if c := slices.Index(kinds, x.Kind) - slices.Index(kinds, y.Kind); c != 0 {
+			return c
+		}
+		return compareWhere(x.What, y.What)
+	})
+	return all
+}
+
+// kinds are the kinds of differences, in the order in which they are shown.
+var kinds = []string{"setting", "pool", "block", "address"}
+
+func equal(x, y string) bool { return x == y }
+
+// comparePools compares the pools by prefix, with all settings if both sides have them.
+func comparePools(mine, other *inventory, l lacks) (all []difference) {
+	byPrefix := func(inv *inventory) (names map[string]string, entries map[string]poolEntry) {
+		names, entries = map[string]string{}, map[string]poolEntry{}
+		for _, p := range inv.Pools {
+			names[p.Prefix], entries[p.Prefix] = p.Name, p.withDefaults()
+		}
+		return names, entries
+	}
+	x, xs := byPrefix(mine)
+	y, ys := byPrefix(other)
+	all = compareMaps("pool", x, y, func(string, string) bool { return true })
+	if l.noDetails {
+		return all
+	}
+	for at, p := range xs {
+		q, there := ys[at]
+		if names := differing(p, q); there && len(names) > 0 {
+			all = append(all, difference{"pool", at, "changed", p.settings(names), q.settings(names)})
+		}
+	}
+	return all
+}
+
+// settings says some settings of a pool.
+func (e poolEntry) settings(names []string) string {
+	text := e.Name
+	for _, n := range names {
+		if n != "Name" {
+			text += fmt.Sprintf(" %s=%v", strings.ToLower(n), reflect.ValueOf(e).FieldByName(n))
+		}
+	}
+	return text
+}
+
+// settingsOf returns the reservations and the configuration.
+func settingsOf(inv *inventory) map[string]string {
+	m := map[string]string{"reservations": strings.Join(inv.Reservations, " ")}
+	if inv.Config != nil {
+		m["configuration"] = fmt.Sprintf("strict %v, no-auto-blocks %v, max-blocks-per-host %d", inv.Config.Strict, inv.Config.NoAutoBlocks, inv.Config.MaxBlocksPerHost)
+	}
+	return m
+}
+
+// holdersOf returns the holders of each address, in the order of their handles.
+func holdersOf(inv *inventory, l lacks) map[string][]addressEntry {
+	m := map[string][]addressEntry{}
+	for _, e := range inv.Addresses {
+		if e.Cooling && l.noDetails {
+			continue
+		}
+		m[e.Address] = append(m[e.Address], e)
+	}
+	for _, all := range m {
+		slices.SortFunc(all, func(x, y addressEntry) int { return strings.Compare(x.Handle, y.Handle) })
+	}
+	return m
+}
+
+// said says who holds each address.
+func (l lacks) said(m map[string][]addressEntry) map[string]string {
+	t := map[string]string{}
+	for at, all := range m {
+		t[at] = l.text(all)
+	}
+	return t
+}
+
+// sameAll compares the holders of an address. A side that does not say which of several holders it means, such as a list of
+// addresses, is compared with the first.
+func (l lacks) sameAll(xs, ys []addressEntry) bool {
+	if len(xs) != len(ys) && !(l.noDetails && (xs[0].Handle == "" || ys[0].Handle == "")) {
+		return false
+	}
+	for i := range min(len(xs), len(ys)) {
+		if !l.same(xs[i], ys[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// same compares what both sides say of a holder.
+func (l lacks) same(x, y addressEntry) bool {
+	if l.noDetails {
+		return (x.Handle == y.Handle || x.Handle == "" || y.Handle == "") && (l.noHosts || x.Host == y.Host || x.Host == "" || y.Host == "")
+	}
+	return reflect.DeepEqual(x.plain(), y.plain())
+}
+
+// plain returns an entry in which what is empty is nil. An import keeps an address that was cooling out of use without its
+// handle's right to take it back, so cooling addresses are compared by their end.
+func (e addressEntry) plain() addressEntry {
+	if len(e.Attributes) == 0 {
+		e.Attributes = nil
+	}
+	if len(e.Alternate) == 0 {
+		e.Alternate = nil
+	}
+	if e.Cooling {
+		return addressEntry{Address: e.Address, Until: e.Until, Cooling: true}
+	}
+	return e
+}
+
+// text says who holds an address.
+func (l lacks) text(all []addressEntry) string {
+	var parts []string
+	for _, e := range all {
+		part := e.Handle
+		if !l.noHosts && e.Host != "" {
+			part += " on " + e.Host
+		}
+		if !l.noDetails {
+			for _, d := range []struct{ name, value string }{{"until", e.Until}, {"with", attributesText(e.Attributes)}, {"alternate", attributesText(e.Alternate)}} {
+				if d.value != "" {
+					part += " " + d.name + " " + d.value
+				}
+			}
+			if e.Cooling {
+				part += " cooling"
+			}
+			if e.Share != nil {
+				part += fmt.Sprintf(" shared by %d %q", e.Share.Max, e.Share.Key)
+			}
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func compareMaps(kind string, mine, other map[string]string, same func(x, y string) bool) (all []difference) {
+	keys := map[string]bool{}
+	for _, m := range []map[string]string{mine, other} {
+		for k := range m {
+			keys[k] = true
+		}
+	}
+	for k := range keys {
+		x, here := mine[k]
+		y, there := other[k]
+		switch {
+		case !here:
+			all = append(all, difference{kind, k, "added", "", y})
+		case !there:
+			all = append(all, difference{kind, k, "removed", x, ""})
+		case !same(x, y):
+			all = append(all, difference{kind, k, "changed", x, y})
+		}
+	}
+	slices.SortFunc(all, func(x, y difference) int { return compareWhere(x.What, y.What) })
+	return all
+}
+
+// compareWhere orders prefixes and addresses as numbers.
+func compareWhere(x, y string) int {
+	p, perr := parsePrefix(x)
+	q, qerr := parsePrefix(y)
+	if perr != nil || qerr != nil {
+		return strings.Compare(x, y)
+	}
+	if c := p.Addr().Compare(q.Addr()); c != 0 {
+		return c
+	}
+	return p.Bits() - q.Bits()
+}
