@@ -14,6 +14,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
@@ -68,13 +69,13 @@ type ipamConf struct {
 
 // options are the keys that host-local does not know.
 type options struct {
-	rebootLeases  bool   // the first call after a reboot releases what was added before it
-	refuseDamaged bool   // a damaged state is refused also after a reboot
-	preferArgs    bool   // args.cni.ips in place of the address in CNI_ARGS, not beside it
-	statusFull    bool   // STATUS fails if a range is full
-	statusStore   bool   // STATUS fails if a shared store cannot be reached
-	exclude       []span // addresses that are not handed out
-	boot          string // what bootIDFile says
+	rebootLeases  bool             // the first call after a reboot releases what was added before it
+	refuseDamaged bool             // a damaged state is refused also after a reboot
+	preferArgs    bool             // args.cni.ips in place of the address in CNI_ARGS, not beside it
+	statusFull    bool             // STATUS fails if a range is full
+	statusStore   bool             // STATUS fails if a shared store cannot be reached
+	boot          string           // what bootIDFile says
+	exclude       []netipx.IPRange // addresses that are not handed out
 }
 
 // options reads them. With the error come those that could be read.

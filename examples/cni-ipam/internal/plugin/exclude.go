@@ -6,79 +6,64 @@ import (
 	"slices"
 	"strings"
 
+	"go4.org/netipx"
+
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 )
 
-// span is a run of addresses of one family.
-type span struct{ first, last netip.Addr }
-
 // parseSpan reads an address, a prefix, or two addresses joined by a dash.
-func parseSpan(text string) (s span, err error) {
+func parseSpan(text string) (s netipx.IPRange, err error) {
 	from, to, isRange := strings.Cut(text, "-")
-	switch {
-	case isRange:
-		if s.first, err = netip.ParseAddr(strings.TrimSpace(from)); err == nil {
-			s.last, err = netip.ParseAddr(strings.TrimSpace(to))
-		}
-	case strings.Contains(text, "/"):
-		var p netip.Prefix
-		p, err = netip.ParsePrefix(text)
-		s = span{p.Masked().Addr(), lastOf(p)}
-	default:
-		s.first, err = netip.ParseAddr(text)
-		s.last = s.first
+	if !isRange && strings.Contains(text, "/") {
+		p, err := netip.ParsePrefix(text)
+		s = netipx.RangeOfPrefix(p)
+		return netipx.IPRangeFrom(s.From().Unmap(), s.To().Unmap()), err
 	}
-	if err == nil && (s.first.BitLen() != s.last.BitLen() || s.last.Less(s.first) || s.first.Zone() != "" || s.last.Zone() != "") {
-		err = fmt.Errorf("%q is no range of addresses", text)
+	if !isRange {
+		to = from
 	}
-	s.first, s.last = s.first.Unmap(), s.last.Unmap()
-	return s, err
-}
-
-// lastOf returns the highest address of a prefix.
-func lastOf(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for bit := p.Bits(); bit >= 0 && bit < 8*len(b); bit++ {
-		b[bit/8] |= 0x80 >> (bit % 8)
+	first, err := netip.ParseAddr(strings.TrimSpace(from))
+	if err != nil {
+		return s, err
 	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
+	last, err := netip.ParseAddr(strings.TrimSpace(to))
+	if err != nil {
+		return s, err
+	}
+	s = netipx.IPRangeFrom(first.Unmap(), last.Unmap())
+	if !s.IsValid() || first.Zone() != "" {
+		return s, fmt.Errorf("%q is no range of addresses", text)
+	}
+	return s, nil
 }
 
 // exclude cuts spans out of the ranges of sets. A range that loses its middle becomes two of
 // the same subnet and gateway.
-func exclude(sets []hostlocal.RangeSet, spans []span) ([]hostlocal.RangeSet, error) {
+func exclude(sets []hostlocal.RangeSet, spans []netipx.IPRange) ([]hostlocal.RangeSet, error) {
 	if len(spans) == 0 {
 		return sets, nil
 	}
 	sets = slices.Clone(sets)
 	for i, set := range sets {
-		for _, s := range spans {
-			var left hostlocal.RangeSet
-			for _, r := range set {
-				left = append(left, without(r, s)...)
+		sets[i] = nil
+		for _, r := range set {
+			var left netipx.IPSetBuilder
+			left.AddRange(netipx.IPRangeFrom(r.Start, r.End))
+			for _, s := range spans {
+				left.RemoveRange(s)
 			}
-			set = left
+			kept, err := left.IPSet()
+			if err != nil {
+				return nil, badConf("ipam.exclude: %v", err)
+			}
+			for _, k := range kept.Ranges() {
+				r.Start, r.End = k.From(), k.To()
+				sets[i] = append(sets[i], r)
+			}
 		}
-		if sets[i] = set; len(set) == 0 {
+		if len(sets[i]) == 0 {
 			return nil, badConf("ipam.exclude leaves no address of range set %d", i)
 		}
 	}
 	return sets, nil
-}
-
-// without returns what is left of a range.
-func without(r hostlocal.Range, s span) (left hostlocal.RangeSet) {
-	if s.first.BitLen() != r.Start.BitLen() || s.last.Less(r.Start) || r.End.Less(s.first) {
-		return hostlocal.RangeSet{r}
-	}
-	if before := r; r.Start.Less(s.first) {
-		before.End = s.first.Prev()
-		left = append(left, before)
-	}
-	if after := r; s.last.Less(r.End) {
-		after.Start = s.last.Next()
-		left = append(left, after)
-	}
-	return left
 }

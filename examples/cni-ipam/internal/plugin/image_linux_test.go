@@ -18,7 +18,6 @@ import (
 
 // daemonSet is what the tests need of deploy/daemonset.yaml.
 type daemonSet struct {
-	text string
 	Spec struct {
 		Template struct {
 			Spec struct {
@@ -44,17 +43,27 @@ func readDaemonSet(t *testing.T) (d daemonSet) {
 	if err := yaml.Unmarshal(text, &d); err != nil {
 		t.Fatal(err)
 	}
-	d.text = string(text)
 	return d
 }
 
-// TestDaemonSetManifest sends the manifest to a real API server, which refuses fields that it
+// TestDaemonSetManifests sends the manifests to a real API server, which refuses fields that it
 // does not know.
-func TestDaemonSetManifest(t *testing.T) {
+func TestDaemonSetManifests(t *testing.T) {
 	server := kubetest.New(t, kubetest.Config{})
-	answer, err := server.Request(t.Context(), http.MethodPost, "/apis/apps/v1/namespaces/kube-system/daemonsets?dryRun=All&fieldValidation=Strict", readDaemonSet(t).text)
-	if err != nil || !strings.Contains(answer, `"uid"`) {
-		t.Errorf("%s, %v", answer, err)
+	for _, name := range []string{"daemonset.yaml", "swap-back.yaml"} {
+		text, err := os.ReadFile("../../deploy/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := server.Request(t.Context(), http.MethodPost, "/apis/apps/v1/namespaces/kube-system/daemonsets?dryRun=All&fieldValidation=Strict", string(text))
+		if err != nil || !strings.Contains(answer, `"uid"`) {
+			t.Errorf("%s: %s, %v", name, answer, err)
+		}
+		for _, want := range []string{"automountServiceAccountToken: false", "seccompProfile: {type: RuntimeDefault}"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
 	}
 }
 
@@ -132,15 +141,25 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestInstallWithoutCapabilities runs the installer as the DaemonSet has it: root, without
-// any capability.
-func TestInstallWithoutCapabilities(t *testing.T) {
+// TestInstallWithFewCapabilities runs the installer as the DaemonSet has it, as root with two
+// capabilities, in a directory of another user.
+func TestInstallWithFewCapabilities(t *testing.T) {
 	n, bin := sharedNode(t), t.TempDir()
-	out, err := exec.Command("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", n.bin, "install", bin).CombinedOutput()
+	if err := errors.Join(os.WriteFile(filepath.Join(bin, "host-local"), []byte("original"), 0o755), os.Chown(filepath.Join(bin, "host-local"), 1000, 1000), os.Chown(bin, 1000, 1000)); err != nil {
+		t.Skip("SKIPPED, the owner of a file cannot be changed here:", err)
+	}
+	caps := []string{"--bounding-set=-all,+dac_override,+fowner", "--inh-caps=-all", "--no-new-privs"}
+	if err := exec.Command("setpriv", append(caps, "true")...).Run(); err != nil {
+		t.Skip("SKIPPED, capabilities can't be dropped here:", err)
+	}
+	out, err := exec.Command("setpriv", append(caps, n.bin, "install", bin)...).CombinedOutput()
 	if err != nil {
-		t.Skip("SKIPPED, namespaces can't be made here:", err, string(out))
+		t.Fatalf("%v: %s", err, out)
 	}
 	if same, err := sameContent(n.bin, filepath.Join(bin, "host-local")); err != nil || !same {
 		t.Errorf("not installed: %v", err)
+	}
+	if b, _ := os.ReadFile(filepath.Join(bin, "host-local.original")); string(b) != "original" {
+		t.Errorf("kept %q", b)
 	}
 }

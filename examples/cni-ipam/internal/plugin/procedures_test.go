@@ -190,6 +190,27 @@ func containerArgs(t *testing.T, manifest string) []string {
 	return set.Spec.Template.Spec.Containers[0].Args
 }
 
+// undo runs the commands with which a swap back is undone. The DaemonSet alone leaves the nodes
+// as they are.
+func undo(t *testing.T, nodes []*clusterNode, commands string, back func(*clusterNode) bool) {
+	t.Helper()
+	for _, n := range nodes {
+		n.start(containerArgs(t, "deploy/daemonset.yaml"))
+		time.Sleep(100 * time.Millisecond)
+		if !back(n) {
+			t.Error("a DaemonSet undoes what a person did")
+		}
+		n.kill()
+	}
+	for line := range strings.Lines(commands) {
+		for _, n := range nodes {
+			if a := n.word(strings.Fields(strings.Replace(line, "/opt/cni/bin", n.plugins, 1))[1:]...); a.code != 0 {
+				t.Errorf("%s: %+v", line, a)
+			}
+		}
+	}
+}
+
 func TestSwapProcedures(t *testing.T) {
 	count := 3
 	if testing.Short() {
@@ -249,22 +270,7 @@ func TestSwapProcedures(t *testing.T) {
 		if round > 0 {
 			continue
 		}
-		// Undo: the DaemonSet alone leaves the nodes as they are.
-		for _, n := range nodes {
-			n.start(containerArgs(t, "deploy/daemonset.yaml"))
-			time.Sleep(100 * time.Millisecond)
-			if !is(n, original) {
-				t.Error("a DaemonSet undoes what a person did")
-			}
-			n.kill()
-		}
-		for line := range strings.Lines(printed["Undo"]) {
-			for _, n := range nodes {
-				if a := n.word(strings.Fields(strings.Replace(line, "/opt/cni/bin", n.plugins, 1))[1:]...); a.code != 0 {
-					t.Errorf("%s: %+v", line, a)
-				}
-			}
-		}
+		undo(t, nodes, printed["Undo"], func(n *clusterNode) bool { return is(n, original) })
 	}
 	for _, n := range nodes {
 		close(n.stop)

@@ -195,14 +195,33 @@ func (s *state) openStore() (*boltstore.Store, error) {
 // setAside gives the state file another name and returns it. The last one that was set aside
 // stays, older ones go.
 func (p place) setAside() (string, error) {
+	aside := p.asideName()
+	return aside, os.Rename(p.file(stateName), aside)
+}
+
+// replaceState puts a repaired state in the place of the damaged one, which gets another name
+// too: at no time is there no state, with which a call would begin anew.
+func (p place) replaceState(fresh string) (string, error) {
+	aside := p.asideName()
+	err := os.Link(p.file(stateName), aside)
+	if err != nil { // a file system without links
+		err = copyFile(p.file(stateName), aside)
+	}
+	if err == nil {
+		err = os.Rename(fresh, p.file(stateName))
+	}
+	return aside, err
+}
+
+// asideName returns a name for a damaged state, and removes all earlier ones but the last.
+func (p place) asideName() string {
 	older, _ := filepath.Glob(p.file(stateName) + ".damaged-*") // in the order of their times
 	for _, path := range older[:max(0, len(older)-1)] {
 		if err := os.Remove(path); err != nil {
 			logf("%v", err)
 		}
 	}
-	aside := fmt.Sprintf("%s.damaged-%s", p.file(stateName), time.Now().UTC().Format("20060102T150405.000Z"))
-	return aside, os.Rename(p.file(stateName), aside)
+	return fmt.Sprintf("%s.damaged-%s", p.file(stateName), time.Now().UTC().Format("20060102T150405.000Z"))
 }
 
 func damaged(err error) bool {

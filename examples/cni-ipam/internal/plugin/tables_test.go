@@ -422,3 +422,20 @@ func TestGCVerb(t *testing.T) {
 		}
 	}
 }
+
+// TestParseSpan: the three forms in which addresses may be excluded.
+func TestParseSpan(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.1.2.3": "10.1.2.3-10.1.2.3", "10.1.2.9/30": "10.1.2.8-10.1.2.11", "10.1.2.4 - 10.1.2.7": "10.1.2.4-10.1.2.7",
+		"fd00::7/124": "fd00::-fd00::f", "::ffff:10.1.2.0/120": "10.1.2.0-10.1.2.255", "::ffff:10.1.2.3": "10.1.2.3-10.1.2.3",
+	} {
+		if got, err := parseSpan(text); err != nil || got.String() != want {
+			t.Errorf("%s: %s, %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", "10.1.2.7-10.1.2.4", "10.1.2.4-fd00::1", "10.1.2.4-", "10.1.2.0/33", "fe80::1%eth0", "fe80::1%a-fe80::2%a"} {
+		if got, err := parseSpan(text); err == nil {
+			t.Errorf("%q is read as %s", text, got)
+		}
+	}
+}

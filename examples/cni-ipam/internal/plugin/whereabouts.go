@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 )
@@ -128,7 +129,7 @@ func (w whereaboutsRange) set(gateway netip.Addr) (hostlocal.RangeSet, error) {
 	if p.Bits() > p.Addr().BitLen()-2 {
 		return nil, badConf("range %s: too small to allocate from", w.Range)
 	}
-	r := hostlocal.Range{Subnet: p, Start: p.Addr().Next(), End: lastOf(p).Prev(), Gateway: gateway}
+	r := hostlocal.Range{Subnet: p, Start: p.Addr().Next(), End: netipx.PrefixLastIP(p).Prev(), Gateway: gateway}
 	if gateway.BitLen() != p.Addr().BitLen() {
 		r.Gateway = noGateway(p.Addr().Is4())
 	}
@@ -136,14 +137,14 @@ func (w whereaboutsRange) set(gateway netip.Addr) (hostlocal.RangeSet, error) {
 		text string
 		at   *netip.Addr
 	}{{start, &r.Start}, {end, &r.End}} {
-		if a, err := netip.ParseAddr(strings.TrimSpace(e.text)); err == nil && a.Compare(p.Addr()) > 0 && a.Less(lastOf(p)) {
+		if a, err := netip.ParseAddr(strings.TrimSpace(e.text)); err == nil && a.Compare(p.Addr()) > 0 && a.Less(netipx.PrefixLastIP(p)) {
 			*e.at = a
 		}
 	}
 	if r.End.Less(r.Start) { // an end before the start has no meaning there
-		r.End = lastOf(p).Prev()
+		r.End = netipx.PrefixLastIP(p).Prev()
 	}
-	var spans []span
+	var spans []netipx.IPRange
 	for _, text := range w.Exclude {
 		s, err := parseSpan(text)
 		if err != nil {

@@ -280,10 +280,7 @@ func (w *word) repairOne(name string) error {
 	if err := written(ctx, name, fresh, all); err != nil {
 		return err
 	}
-	aside, err := p.setAside()
-	if err == nil {
-		err = os.Rename(fresh, p.file(stateName))
-	}
+	aside, err := p.replaceState(fresh)
 	if err == nil {
 		fmt.Fprintf(w.stdout, "%s: saved %d attachments; %s; the damaged state is in %s\n", name, len(all.Holdings), whole, aside)
 	}
