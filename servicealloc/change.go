@@ -90,8 +90,7 @@ func (r *Registry) Apply(c Change) error {
 	return nil
 }
 
-// applyMove repeats a change of kind Moved. What comes to an owner that has it already is
-// its last again.
+// applyMove repeats a change of kind Moved.
 func (r *Registry) applyMove(c Change) error {
 	var a, b *record
 	var err error
@@ -106,12 +105,6 @@ func (r *Registry) applyMove(c Change) error {
 		}
 		if a != nil && a.owner == b.owner {
 			b = a
-		}
-		for _, ip := range c.Addrs {
-			b.addrs.remove(ip)
-		}
-		for _, p := range c.Ports {
-			b.ports.remove(p)
 		}
 	}
 	r.transfer(a, b, r.subjects(&c.From), r.subjects(&c.Grant), &c.Grant)

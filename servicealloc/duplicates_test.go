@@ -34,7 +34,7 @@ func wantFollows(t testing.TB, r, f *Registry) {
 // What Move takes for an owner is that owner's, also if others were loaded with it, and
 // also if the owner itself was one of them; a follower agrees.
 func TestMoveOfWhatOthersClaim(t *testing.T) {
-	for _, loaded := range []string{"a: 10.0.0.20; c: 10.0.0.20", "a: 10.0.0.20; c: 10.0.0.20; b: 10.0.0.20", "a: 10.0.0.20 10.0.0.21; b: 10.0.0.20; c: 10.0.0.20"} {
+	for _, loaded := range []string{"a: 10.0.0.20; c: 10.0.0.20", "a: 10.0.0.20; c: 10.0.0.20; b: 10.0.0.20", "a: 10.0.0.20 10.0.0.21; b: 10.0.0.20 10.0.0.30; c: 10.0.0.20"} {
 		r, f := follower(t, "10.0.0.0/24", testPorts, LowestFirst())
 		r.Load(grants(loaded))
 		from, _ := r.Get("a")

@@ -125,6 +125,12 @@ func (r *Registry) transfer(a, b *record, gone, come []subject, to *Grant) {
 	for _, s := range come {
 		r.claim(s, b)
 	}
+	for _, ip := range to.Addrs { // which come last, also if the owner waited for them
+		b.addrs.remove(ip)
+	}
+	for _, p := range to.Ports {
+		b.ports.remove(p)
+	}
 	b.add(to)
 	b.generation = max(b.generation, 1)
 	r.enter(b)

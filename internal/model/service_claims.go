@@ -164,9 +164,7 @@ func (m *ServiceRegistry) Move(from, to string, ip netip.Addr) (fail string) {
 		m.Last++
 		a.Generation = m.Last
 	}
-	if !slices.Contains(b.Addrs, ip) {
-		b.Addrs = append(slices.Clone(b.Addrs), ip)
-	}
+	b.Addrs = append(slices.DeleteFunc(slices.Clone(b.Addrs), func(o netip.Addr) bool { return o == ip }), ip) // it comes last
 	m.Last++
 	b.Generation = m.Last
 	m.enter(from, a)
