@@ -132,7 +132,7 @@ func readOwner(o Owner, r store.Record) (*ownerEntry, error) {
 	if o.Kind == Nobody {
 		return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
 	}
-	blocks, err := decodeList(r.Value)
+	blocks, err := decodeList(r)
 	if err != nil {
 		return nil, wrap(ipalloc.Error{Op: "read", Owner: o.String(), Err: err})
 	}
@@ -154,7 +154,7 @@ type pageEntry struct{ occ.Var[page] }
 
 // readPage makes the entry of a page.
 func readPage(id pageID, r store.Record) (*pageEntry, error) {
-	p, err := decodePage(r.Value)
+	p, err := decodePage(r)
 	if _, ok := parsePageKey(r.Key); err != nil || !ok {
 		return nil, fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, r.Key)
 	}

@@ -89,17 +89,16 @@ type checker struct {
 	held    []holding           // if so
 	free    map[netip.Addr]bool // with a record all the same
 
-	last   uint64                      // the highest generation of a sequence number
-	lost   bool                        // marks are lost: new blocks must begin above all sequence numbers
-	gone   map[netip.Prefix][]stray    // address records without a block, by what would be their block
-	leaves map[netip.Prefix][]store.Op // guards of the space pages of those
+	last uint64                   // the highest generation of a sequence number
+	lost bool                     // marks are lost: new blocks must begin above all sequence numbers
+	gone map[netip.Prefix]*remake // blocks to be made again
 }
 
 func newChecker(ctx context.Context, in reader, past int64, limits store.Limits) *checker {
 	return &checker{
 		ctx: ctx, in: in, past: past, limits: limits, seed: maphash.MakeSeed(), rep: &Report{}, cat: &catalog{}, groups: make(map[string]*group),
-		listed: make(map[string][]string), owners: make(map[Owner][]netip.Prefix), pages: make(map[pageID]page), gone: make(map[netip.Prefix][]stray),
-		leaves: make(map[netip.Prefix][]store.Op), free: make(map[netip.Addr]bool),
+		listed: make(map[string][]string), owners: make(map[Owner][]netip.Prefix), pages: make(map[pageID]page), gone: make(map[netip.Prefix]*remake),
+		free: make(map[netip.Addr]bool),
 	}
 }
 
@@ -390,7 +389,7 @@ func (c *checker) scanRest() error {
 
 // readPage notes the mark of a page, and returns its word; that of a page that cannot be read is none that a page may have.
 func (c *checker) readPage(id pageID, r *store.Record) page {
-	p, err := decodePage(r.Value)
+	p, err := decodePage(*r)
 	if err != nil {
 		return page{word: ^c.pages[id].word | 1}
 	}

@@ -141,15 +141,16 @@ func (v *view) block() (bool, error) {
 		return false, err
 	}
 	b, err := block.Decode(p, recs[0].Value)
-	damaged := err != nil && recs[0].Rev != 0
-	if damaged {
-		c.add(Problem{Kind: Damaged, Key: v.name, Detail: err.Error()})
+	if err != nil && recs[0].Rev != 0 {
+		if c.add(Problem{Kind: Damaged, Key: v.name, Block: p, Detail: err.Error()}); isNewer(recs[0].Value) {
+			return true, nil // another version of this package reads it, and what follows from it
+		}
 	}
+	again := &remake{block: recs[0], leaf: []store.Op{v.guard(leaf.key()), v.guard(leaf.floor().key())}}
 	var unreadable []netip.Addr
-	var strays []stray
 	for _, r := range addrs {
 		at, ok := parseAddressKey(r.Key)
-		if of := c.containing(at); !ok || of.IsValid() && of != p || damaged {
+		if of := c.containing(at); !ok || of.IsValid() && of != p {
 			continue // reported before, or of a block that overlaps
 		}
 		v.from[r.Key] = r.Rev
@@ -157,17 +158,17 @@ func (v *view) block() (bool, error) {
 			if !v.address(b, at, r) {
 				unreadable = append(unreadable, at)
 			}
-		} else if a, length, err := block.DecodeAddress(r.Value); err == nil && length <= at.BitLen() && netip.PrefixFrom(at, length).Masked() == p {
-			strays = append(strays, stray{r, a, at})
+		} else {
+			again.take(p, at, r)
 		}
 	}
 	sources := []string{v.name}
 	if b == nil {
 		sources = append(sources, leaf.key(), leaf.floor().key()) // a block that is not there may have come and gone meanwhile
-		for _, s := range strays {
+		for _, s := range again.addrs {
 			sources = append(sources, s.Key)
 		}
-		v.remade = len(strays) > 0 && !c.overlaps(p)
+		v.remade = again.stands() && !c.overlaps(p)
 	} else {
 		if !c.groups[v.name].held {
 			c.hold(b)
@@ -181,8 +182,8 @@ func (v *view) block() (bool, error) {
 		}
 	}
 	done, err := v.compare(sources, func(string) string { return v.name })
-	if done && len(strays) > 0 {
-		c.gone[p], c.leaves[p] = strays, []store.Op{v.guard(leaf.key()), v.guard(leaf.floor().key())}
+	if done && b == nil && again.stands() {
+		c.gone[p] = again
 	}
 	return done, err
 }
@@ -228,6 +229,9 @@ func (v *view) aged() (bool, error) {
 	for _, r := range recs {
 		if m, err := decodeMemo(r.Key, r.Value, r.Rev != 0); err != nil {
 			v.c.add(Problem{Kind: Damaged, Key: r.Key, Detail: err.Error()})
+			if r.Value == "" || r.Value[0] <= memoVersion { // what it says is held stays held
+				v.c.step(fmt.Sprintf("forget %q", r.Key), store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev})
+			}
 		} else if r.Rev != 0 {
 			v.want[agedKey(m.at, r.Key)] = ""
 		}
@@ -280,7 +284,7 @@ func (v *view) owner() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	listed, _ := decodeList(was[0].Value)
+	listed, _ := decodeList(was[0])
 	keys := []string{v.name}
 	for _, p := range append(listed.slice(), v.c.owners[o]...) {
 		keys = append(keys, blockKey(kindBlock, p))
@@ -320,7 +324,7 @@ func (v *view) page() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	is, bad := decodePage(was[0].Value)
+	is, bad := decodePage(was[0])
 	if id.Level == floorLevel {
 		v.floor(was[0], bad != nil || is.word != 0)
 		return true, nil
@@ -337,7 +341,7 @@ func (v *view) page() (bool, error) {
 	for i, w := 1, is.word|v.c.pages[id].word; w != 0; i, w = i+1, w&(w-1) {
 		full := recs[i].Rev != 0 || v.c.remade(keys[i])
 		if below, ok := parsePageKey(keys[i]); ok {
-			p, err := decodePage(recs[i].Value)
+			p, err := decodePage(recs[i])
 			if known := v.c.pages[below].word; known != p.word && v.c.groups[keys[i]].isSuspect() || err != nil {
 				p.word = known // it is repaired
 			}
@@ -371,7 +375,7 @@ func (v *view) removePage(id pageID, is, want page) error {
 		if err != nil {
 			return err
 		}
-		if floor, bad := decodePage(recs[0].Value); bad == nil && floor.mark < want.mark {
+		if floor, bad := decodePage(recs[0]); bad == nil && floor.mark < want.mark {
 			ops = append(ops, store.Op{Kind: store.Put, Key: recs[0].Key, Value: page{mark: want.mark}.encode(), Expect: recs[0].Rev})
 		}
 	}

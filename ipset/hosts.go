@@ -41,7 +41,7 @@ func (e *Engine) hostPlaces(ctx context.Context, o Owner) (blocks, borrowed []ne
 
 // listedPlaces returns the places of a host with the record of its blocks.
 func (e *Engine) listedPlaces(ctx context.Context, o Owner, own store.Record) (blocks, borrowed []netip.Prefix, err error) {
-	l, err := decodeList(own.Value)
+	l, err := decodeList(own)
 	if err != nil {
 		return nil, nil, err
 	}

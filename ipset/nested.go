@@ -340,7 +340,7 @@ func (t *txn) hasBlocks(p netip.Prefix, inner addrRanges, size int) (bool, error
 		}
 		for _, rec := range recs {
 			id, ok := parsePageKey(rec.Key)
-			pg, err := decodePage(rec.Value)
+			pg, err := decodePage(rec)
 			if err != nil || !ok {
 				return false, fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, rec.Key)
 			}

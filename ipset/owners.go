@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // parseOwnerKey is the inverse of ownerKey.
@@ -105,11 +106,12 @@ func (l blockList) append(dst []byte) []byte {
 
 func (l blockList) encode() string { return string(l.append(nil)) }
 
-// decodeList reads the record of an owner's blocks; no record is no blocks. The list is a part of s.
-func decodeList(s string) (blockList, error) {
-	if s == "" {
+// decodeList reads the record of an owner's blocks; no record is no blocks. The list is a part of its value.
+func decodeList(rec store.Record) (blockList, error) {
+	if rec.Rev == 0 {
 		return blockList{}, nil
 	}
+	s := rec.Value
 	r := wire.Reader{S: s}
 	if v := r.Byte(); v != ownerVersion {
 		r.Fail("version")

@@ -125,11 +125,11 @@ func (p page) append(dst []byte) []byte {
 	return binary.AppendUvarint(binary.BigEndian.AppendUint64(append(dst, pageVersion), p.word), p.mark)
 }
 
-func decodePage(s string) (page, error) {
-	if s == "" {
+func decodePage(rec store.Record) (page, error) {
+	if rec.Rev == 0 {
 		return page{}, nil
 	}
-	r := &wire.Reader{S: s}
+	r := &wire.Reader{S: rec.Value}
 	v, word := r.Byte(), r.Bytes(8)
 	p := page{mark: r.Uvarint()}
 	if r.Err != nil || v != pageVersion || r.S != "" {

@@ -420,6 +420,6 @@ func (e *Engine) BlocksOf(ctx context.Context, o Owner) ([]netip.Prefix, error) 
 	if err != nil {
 		return nil, err
 	}
-	l, err := decodeList(recs[0].Value)
+	l, err := decodeList(recs[0])
 	return l.slice(), err
 }

@@ -1,0 +1,258 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// damages returns what may become of a record: it is lost, its value cut, longer or another, its key doubled or cut short.
+func damages(r store.Record) map[string]store.Op {
+	ops := map[string]store.Op{
+		"lost":    {Kind: store.Delete, Key: r.Key},
+		"longer":  {Kind: store.Put, Key: r.Key, Value: r.Value + "x"},
+		"doubled": {Kind: store.Put, Key: r.Key[:1] + "\x01" + r.Key[1:], Value: r.Value},
+	}
+	if r.Value != "" {
+		ops["emptied"] = store.Op{Kind: store.Put, Key: r.Key}
+		ops["cut"] = store.Op{Kind: store.Put, Key: r.Key, Value: r.Value[:len(r.Value)-1]}
+	}
+	for n := 1; n < len(r.Key); n++ {
+		if cut := r.Key[:n]; cut != catalogKey && cut != poolsKey {
+			ops[fmt.Sprint("key of ", n)] = store.Op{Kind: store.Put, Key: cut, Value: r.Value}
+		}
+	}
+	return ops
+}
+
+// TestDamageOfEveryRecord damages each record of a world with every kind of record in each way: the check names it, the repair mends it,
+// and nothing in use is released, by any of them. What nothing else tells, the pools, stays damaged.
+func TestDamageOfEveryRecord(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, r := range busy(t).list(store.Range{}) {
+		kind := r.Key[:1]
+		if seen[kind] && testing.Short() {
+			continue // one of each kind
+		}
+		seen[kind] = true
+		for how, op := range damages(r) {
+			w := busy(t)
+			uses, at := w.used(), fmt.Sprintf("%s %q", how, r.Key)
+			op.Expect = store.AnyRevision
+			before := w.list(store.Range{})
+			if _, err := w.store.Commit(bg, []store.Op{op}); err != nil {
+				t.Fatal(err)
+			}
+			rep, err := w.Check(bg, slices.Values(uses))
+			if err != nil || len(rep.Problems) == 0 {
+				t.Errorf("%s: %v, %v", at, rep, err)
+				continue
+			}
+			if !slices.ContainsFunc(rep.Problems, func(p Problem) bool { return strings.HasSuffix(p.Key, op.Key) }) {
+				t.Errorf("%s: not named by %v", at, rep.Problems)
+			}
+			e := w.engine(w.store)
+			for range 4 {
+				if _, err := e.Repair(bg, rep.Repair); err != nil {
+					t.Errorf("%s: %v", at, err)
+				}
+				if rep, err = e.Check(bg, slices.Values(uses)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if kind == kindCatalog && op.Key == r.Key {
+				if len(rep.Problems) == 0 && how != "longer" {
+					t.Errorf("%s: nothing is left", at)
+				}
+				w.restore(before, catalogKey, poolsKey)
+			} else {
+				for _, p := range rep.Problems {
+					if kind == kindAddress && op.Key == r.Key && p.Kind == OtherHandle {
+						continue // nothing tells which handle it was
+					}
+					if p.Kind != Damaged || len(rep.Repair) > 0 || op.Key == r.Key {
+						t.Errorf("%s: left %s", at, p)
+					}
+				}
+			}
+			w.holds(at, uses)
+		}
+	}
+	for _, kind := range strings.Split(blockKinds+kindAged+kindMemo+kindCatalog+kindBlock+kindAddress+kindOwner+kindPage, "") {
+		if !seen[kind] {
+			t.Errorf("no record of kind %q", kind)
+		}
+	}
+}
+
+// restore puts records back as they were.
+func (w *world) restore(was []store.Record, keys ...string) {
+	w.t.Helper()
+	for _, r := range was {
+		if slices.Contains(keys, r.Key) {
+			if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: r.Key, Value: r.Value, Expect: store.AnyRevision}}); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// holds fails the test if the records of an address in use and of its block do not both say that it is held.
+func (w *world) holds(what string, uses []InUse) {
+	w.t.Helper()
+	for _, u := range uses {
+		recs := w.list(store.Range{From: addressKey(u.Address), To: addressKey(u.Address) + "\x00"})
+		if len(recs) != 1 {
+			w.t.Errorf("%s: %s in use has no record", what, u.Address)
+			continue
+		}
+		a, bits, err := block.DecodeAddress(recs[0].Value)
+		p, _ := u.Address.Prefix(bits)
+		of := w.list(store.Range{From: blockKey(kindBlock, p), To: blockKey(kindBlock, p) + "\x00"})
+		if err != nil || a.Cooling || len(of) != 1 {
+			w.t.Errorf("%s: %s in use: %v, block %v, %v", what, u.Address, a, of, err)
+			continue
+		}
+		b, err := block.Decode(p, of[0].Value)
+		if err != nil {
+			w.t.Errorf("%s: %s: %v", what, p, err)
+			continue
+		}
+		x, _ := b.Ordinal(u.Address)
+		if st, _ := b.Look(x); st != block.Held {
+			w.t.Errorf("%s: %s in use is not held by its block", what, u.Address)
+		}
+	}
+}
+
+// problemsOf returns the problems of a check, each as its kind and its key.
+func (w *world) problemsOf() (got []string) {
+	w.t.Helper()
+	rep, err := w.Check(bg, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range rep.Problems {
+		got = append(got, fmt.Sprintf("%s %q", p.Kind, p.Key))
+	}
+	return got
+}
+
+// TestDamageThatNothingPointsTo: records to which no block and no index points are found.
+func TestDamageThatNothingPointsTo(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	a := want("h", 2, "")
+	als := w.assign(a).V4
+	whole := w.list(store.Range{})
+	nobody, noOwner := ownerKey(HostOwner("nobody")), kindOwner+"\xff"
+	first := addressKey(als[0].Address)
+	for name, c := range map[string]struct {
+		op   store.Op
+		want []string
+	}{
+		"the address of no handle":  {store.Op{Kind: store.Delete, Key: first}, []string{fmt.Sprintf("%s %q", LostAddress, first)}},
+		"the list of no owner":      {store.Op{Kind: store.Put, Key: nobody, Value: "?"}, []string{fmt.Sprintf("%s %q", WrongOwner, nobody)}},
+		"a list of nobody":          {store.Op{Kind: store.Put, Key: nobody, Value: listOf(nil).encode()}, []string{fmt.Sprintf("%s %q", WrongOwner, nobody)}},
+		"a key that names no owner": {store.Op{Kind: store.Put, Key: noOwner}, []string{fmt.Sprintf("%s %q", StaleIndex, noOwner)}},
+		"no address before":         {store.Op{Kind: store.Put, Key: kindAddress + "\x01"}, []string{fmt.Sprintf("%s %q", Damaged, kindAddress+"\x01")}},
+		"no address behind":         {store.Op{Kind: store.Put, Key: kindAddress + "6zz"}, []string{fmt.Sprintf("%s %q", Damaged, kindAddress+"6zz")}},
+	} {
+		c.op.Expect = store.AnyRevision
+		if _, err := w.store.Commit(bg, []store.Op{c.op}); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.problemsOf(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		w.remove(c.op.Key)
+		w.restore(whole, c.op.Key)
+		w.check()
+	}
+}
+
+// TestStrayInOverlappingBlocks: the record of a free address is that of one of two overlapping blocks, the last that contains it.
+func TestStrayInOverlappingBlocks(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	big, small := mustBlock(t, "10.0.0.0/26", block.Options{}), mustBlock(t, "10.0.0.32/28", block.Options{})
+	stray := block.Address{Holder: block.Holder{Seq: 1}}
+	ops := []store.Op{
+		{Kind: store.Put, Key: addressKey(ip("10.0.0.5")), Value: string(stray.Append(nil, 26)), Expect: store.AnyRevision},
+		{Kind: store.Put, Key: addressKey(ip("10.0.0.33")), Value: string(stray.Append(nil, 28)), Expect: store.AnyRevision},
+	}
+	for _, b := range []*block.Block{big, small} {
+		ops = append(ops, store.Op{Kind: store.Put, Key: blockKey(kindBlock, b.Prefix()), Value: string(b.Append(nil)), Expect: store.AnyRevision})
+	}
+	if _, err := w.store.Commit(bg, ops); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := w.Check(bg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range rep.Problems {
+		if p.Kind == StrayAddress || p.Kind == Overlapping {
+			got = append(got, fmt.Sprint(p.Kind, " ", p.Block, " ", p.Addr))
+		}
+	}
+	if want := []string{"overlapping 10.0.0.32/28 invalid IP", "stray address 10.0.0.0/26 10.0.0.5", "stray address 10.0.0.32/28 10.0.0.33"}; !slices.Equal(got, want) || rep.Blocks != 2 || rep.Allocations != 0 {
+		t.Errorf("%q, want %q; %d blocks, %d allocations", got, want, rep.Blocks, rep.Allocations)
+	}
+}
+
+// TestReportCounts: a report counts blocks and held addresses, and what never stayed as it was for long enough to be judged.
+func TestReportCounts(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	w.assign(want("h", 17, "p"))
+	w.assign(want("i", 1, "q"))
+	w.releaseHandle("q")
+	w.remove(w.list(handleRange("p"))[0].Key)
+	if rep, err := w.Check(bg, nil); err != nil || rep.Blocks != 3 || rep.Allocations != 17 || rep.Unsettled != 0 || len(rep.Problems) != 1 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+	f := storetest.NewFaulty(w.store)
+	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if c.Kind == storetest.Get { // every block changes between any two reads
+			for _, r := range w.list(store.Range{From: kindBlock, To: endOf(kindBlock)}) {
+				w.restore([]store.Record{r}, r.Key)
+			}
+		}
+		return storetest.Outcome{}
+	})
+	if rep, err := w.engine(f).Check(bg, nil); err != nil || rep.Unsettled != 1 || len(rep.Problems) != 0 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// TestDamagedPageOfAPool: a space page that cannot be read is no page of a pool without blocks: the update is refused, and the size
+// that drains is kept.
+func TestDamagedPageOfAPool(t *testing.T) {
+	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w.assign(want("h", 1, "p"))
+	if err := w.UpdatePool(bg, pool("a", "10.0.0.0/24", 28)); err != nil {
+		t.Fatal(err)
+	}
+	page := w.list(store.Range{From: kindPage, To: endOf(kindPage)})[0]
+	for _, value := range []string{"", page.Value[:len(page.Value)-1], page.Value + "x", "\x09" + page.Value[1:]} {
+		w.restore([]store.Record{{Key: page.Key, Value: value}}, page.Key)
+		if err := w.engine(w.store).UpdatePool(bg, pool("a", "10.0.0.0/24", 29)); !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+	w.restore([]store.Record{page}, page.Key)
+	if pools, err := w.Pools(bg); err != nil || pools[0].BlockBits != 28 || !slices.Equal(pools[0].Draining, []int{26}) {
+		t.Errorf("%+v, %v", pools, err)
+	}
+	if err := w.UpdatePool(bg, pool("a", "10.0.0.0/24", 29)); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+}

@@ -1,0 +1,72 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// TestCopyIntoLimits: the commits of a copy keep to each limit of the destination, and are as few as it allows.
+func TestCopyIntoLimits(t *testing.T) {
+	src := store.NewMemory()
+	const records, size = 100, 200 // of keys and values together
+	for i := range records {
+		key := fmt.Sprintf("A%03d", i)
+		op := store.Op{Kind: store.Put, Key: key, Value: strings.Repeat("v", size-len(key))}
+		if _, err := src.Commit(t.Context(), []store.Op{op}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for limits, commits := range map[store.Limits]int{
+		{Ops: 10}: records / 10, {Bytes: 10 * size}: records / 10, {Bytes: 10*size - 1}: (records + 8) / 9, {Bytes: size}: records,
+		{Ops: 4, Bytes: 10 * size}: records / 4, {Ops: 10, Bytes: 4 * size}: records / 4,
+	} {
+		mem := store.NewMemory()
+		dst := storetest.NewLimited(mem, limits)
+		if _, err := store.Copy(t.Context(), dst, src); err != nil {
+			t.Errorf("%+v: %v", limits, err)
+			continue
+		}
+		if n := dst.Counts().Commits; n < commits || n > commits+2 { // and those that begin and end the copy
+			t.Errorf("%+v: %d commits, want %d", limits, n, commits)
+		}
+		if recs, _, err := mem.List(t.Context(), store.Range{From: "A", To: "B"}); err != nil || len(recs) != records {
+			t.Errorf("%+v: %d records, %v", limits, len(recs), err)
+		}
+	}
+}
+
+// TestLongestSpace: a space with the longest name there may be is one like any other, and one byte more is none.
+func TestLongestSpace(t *testing.T) {
+	mem, name := store.NewMemory(), strings.Repeat("n", 255)
+	s, err := store.Space(mem, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "A", Value: "v"}}); err != nil {
+		t.Fatal(err)
+	}
+	again, err := store.Space(mem, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if recs, err := again.Get(t.Context(), nil, "A"); err != nil || recs[0].Value != "v" {
+		t.Errorf("%v, %v", recs, err)
+	}
+	var names []string
+	for n, err := range store.Spaces(t.Context(), mem) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, n)
+	}
+	if len(names) != 1 || names[0] != name {
+		t.Errorf("spaces %q", names)
+	}
+	if _, err := store.Space(mem, name+"n"); err == nil {
+		t.Error("a longer name is taken")
+	}
+}
