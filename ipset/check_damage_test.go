@@ -56,7 +56,8 @@ func TestDamageOfEveryRecord(t *testing.T) {
 				t.Errorf("%s: %v, %v", at, rep, err)
 				continue
 			}
-			if !slices.ContainsFunc(rep.Problems, func(p Problem) bool { return strings.HasSuffix(p.Key, op.Key) }) {
+			// Without its root the catalog is one that a copy has not finished, and the blocks are outside of every pool.
+			if !(kind == kindCatalog && op.Key == r.Key) && !slices.ContainsFunc(rep.Problems, func(p Problem) bool { return strings.HasSuffix(p.Key, op.Key) }) {
 				t.Errorf("%s: not named by %v", at, rep.Problems)
 			}
 			e := w.engine(w.store)
