@@ -127,7 +127,11 @@ func (s *Store) again(ctx context.Context, attempt int, err error) bool {
 	if attempt >= attempts || !Retryable(err) || unknownOutcome(err) || ctx.Err() != nil {
 		return false
 	}
-	return sleep(ctx, s.d.pause(attempt)) == nil
+	d := s.d
+	if d == nil { // Open has not reached the database yet
+		d = postgres{}
+	}
+	return sleep(ctx, d.pause(attempt)) == nil
 }
 
 // sleep waits until d has passed or ctx ends.
