@@ -79,7 +79,7 @@ e2e: ## run the node IPAM controller and the Cluster API provider against a real
 
 .PHONY: torture
 torture: ## kill, tear, fill and cut off the stores at length (some 45 minutes)
-	@cd bench/torture && GOWORK=off go run ./stores -duration 3m && GOWORK=off go run ./bolt && GOWORK=off go run ./etcd -duration 10m -kills 100 && GOWORK=off go run ./sql -duration 3m -sync
+	@cd bench/torture && GOWORK=off go run ./stores -duration 3m && GOWORK=off go run ./bolt && GOWORK=off go run ./etcd -duration 10m -kills 100
 
 .PHONY: bench
 bench: ## run our benchmarks that match BENCH (default all), COUNT times

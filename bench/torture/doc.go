@@ -1,8 +1,9 @@
 // Package torture holds programs that do to the stores of package ipset what the world does: they kill processes, cut networks
 // stop servers and fill disks, and look afterwards whether anything is missing, held twice, or held without an owner.
 //
-// Program stores does it to every store, and has package oracle compare each answer with the replay of all commits. Programs
-// bolt, etcd and sql have writers on engines, whose histories package history explains.
+// Program stores does it to every store, and has package oracle compare each answer with the replay of all commits, and package
+// history explain what engines answered. Program etcd cuts members off as well, program bolt tears files and fills disks, program
+// sql compares rates.
 //
 //	cd bench/torture && GOWORK=off go run ./stores -duration 5m
 //

@@ -1,6 +1,7 @@
 // Command stores has processes call the methods of a store, kills and stops these processes and the servers behind the store,
-// and has every answer compared with the replay of all commits (package oracle). What can happen to a store is a table, in
-// faults.go.
+// and has every answer compared with the replay of all commits (package oracle). Then it does the same to engines on the store:
+// every unknown outcome is settled as documented, by a repeated request key, and the history must be linearizable, with
+// nothing held twice, without an owner or not at all. What can happen to a store is a table, in faults.go.
 //
 //	cd bench/torture && GOWORK=off go run ./stores -duration 5m
 //	cd bench/torture && GOWORK=off go run ./stores -store etcd,kube
@@ -30,7 +31,7 @@ type config struct {
 }
 
 func main() {
-	if workerMain() {
+	if workerMain() || serveMain() {
 		return
 	}
 	c := config{}
@@ -49,8 +50,10 @@ func main() {
 			errs = append(errs, fmt.Errorf("no store %q; there are %v", name, names))
 			continue
 		}
-		if err := storm(ctx, name, c, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		for _, run := range []func(context.Context, string, config, func(string, ...any)) error{storm, settle} {
+			if err := run(ctx, name, c, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			}
 		}
 	}
 	stop()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"testing"
@@ -12,19 +13,24 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if workerMain() {
+	if workerMain() || serveMain() {
 		return
 	}
 	os.Exit(m.Run())
 }
 
 // TestStorm has each fault of each store once, and every answer explained.
-func TestStorm(t *testing.T) {
+func TestStorm(t *testing.T) { each(t, storm) }
+
+// TestSettle has each fault of each store once under engines, and every unknown outcome settled.
+func TestSettle(t *testing.T) { each(t, settle) }
+
+func each(t *testing.T, run func(context.Context, string, config, func(string, ...any)) error) {
 	c := config{Callers: 3, Hold: 300 * time.Millisecond, Seed: uint64(time.Now().UnixNano())}
 	t.Logf("seed %d", c.Seed)
 	for name := range subjects {
 		t.Run(name, func(t *testing.T) {
-			err := storm(t.Context(), name, c, t.Logf)
+			err := run(t.Context(), name, c, t.Logf)
 			if errors.Is(err, pgtest.ErrSkip) || errors.Is(err, etcdtest.ErrSkip) || errors.Is(err, kubetest.ErrSkip) {
 				t.Skip(err)
 			}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/bench/torture/oracle"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // process is a worker that may be killed at any moment, and is started again.
@@ -102,18 +103,19 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 		defer func() { p.end(true) }()
 		ps = append(ps, p)
 	}
-	times, err := torment(ctx, s, ps, c)
+	times, err := torment(ctx, s, workers(ps), c)
 	for _, p := range ps {
 		p.end(false)
 		err = errors.Join(err, p.failed)
+	}
+	if err == nil {
+		calls["final"], err = final(ctx, name, s.place)
 	}
 	if err != nil {
 		return err
 	}
 	all, followed, counts := summary(calls, watches)
-	for _, what := range slices.Sorted(maps.Keys(times)) {
-		say("%-9s %4d x %s", name, times[what], what)
-	}
+	count(say, name, times)
 	say("%-9s %d calls: %v; %d watches", name, len(all), counts, len(followed))
 	if counts["commit done"] < 10 {
 		return errors.New("next to nothing was done")
@@ -121,20 +123,75 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 	return oracle.Check(all, followed)
 }
 
+// final lists everything when no worker runs any more. It has the mark of every commit that was made, also of those at the end
+// that no watch and no caller has heard of.
+func final(ctx context.Context, name, place string) (oracle.Call, error) {
+	s, err := open(ctx, name, place)
+	if err != nil {
+		return oracle.Call{}, err
+	}
+	if c, ok := s.(io.Closer); ok {
+		defer func() { _ = c.Close() }()
+	}
+	c := oracle.Call{ID: "final", Kind: oracle.List, Begin: time.Now().UnixNano(), Outcome: oracle.Done}
+	for {
+		if c.Records, c.Rev, err = s.List(ctx, c.Range); err == nil || !store.Retryable(err) {
+			c.End = time.Now().UnixNano()
+			return c, err
+		}
+	}
+}
+
+// count says how often each fault was had.
+func count(say func(string, ...any), name string, times map[string]int) {
+	for _, what := range slices.Sorted(maps.Keys(times)) {
+		say("%-9s %4d x %s", name, times[what], what)
+	}
+}
+
+// victims are processes that can be killed, stopped and let go on.
+type victims interface {
+	count() int
+	kill(i int) error
+	signal(i int, stop bool) error
+}
+
+// workers are victims that are started again at once.
+type workers []*process
+
+func (w workers) count() int { return len(w) }
+
+func (w workers) kill(i int) error {
+	w[i].end(true)
+	return w[i].start()
+}
+
+func (w workers) signal(i int, stop bool) error { return sendStop(w[i].cmd.Process, stop) }
+
+// sendStop stops a process, or lets it go on.
+func sendStop(p *os.Process, stop bool) error {
+	signal := syscall.SIGCONT
+	if stop {
+		signal = syscall.SIGSTOP
+	}
+	if err := p.Signal(signal); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
 // torment has one fault after the other until the time is over, each at least twice.
-func torment(ctx context.Context, s *subject, ps []*process, c config) (map[string]int, error) {
+func torment(ctx context.Context, s *subject, on victims, c config) (map[string]int, error) {
 	random := rand.New(rand.NewPCG(c.Seed, 1))
 	faults := append([]fault{
 		{"process killed", func(context.Context, time.Duration) error {
-			p := ps[random.IntN(len(ps))]
-			p.end(true)
-			return p.start()
+			return on.kill(random.IntN(on.count()))
 		}},
 		{"process stopped", func(ctx context.Context, hold time.Duration) error {
-			p := ps[random.IntN(len(ps))]
-			err := p.cmd.Process.Signal(syscall.SIGSTOP)
+			i := random.IntN(on.count())
+			err := on.signal(i, true)
 			wait(ctx, hold)
-			return errors.Join(err, p.cmd.Process.Signal(syscall.SIGCONT))
+			return errors.Join(err, on.signal(i, false))
 		}},
 	}, s.faults...)
 	times := make(map[string]int)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -14,27 +13,23 @@ import (
 	"sync"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
-	_ "modernc.org/sqlite"
-
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/sqlstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// childEnv names the driver and the database of a process that serves a store to its parent.
-const childEnv = "TORTURE_SQL_CHILD"
+// serveEnv tells a process of this program to serve a store to its parent: the store and its place, separated by a tab.
+const serveEnv = "TORTURE_STORES_SERVE"
 
 // callLimit is how long a call may take.
 const callLimit = 5 * time.Second
 
-// childMain serves a store, and reports whether the environment asked for that.
-func childMain() bool {
-	driver, dsn, ok := strings.Cut(os.Getenv(childEnv), " ")
+// serveMain serves a store, and reports whether the environment asked for that.
+func serveMain() bool {
+	name, place, ok := strings.Cut(os.Getenv(serveEnv), "\t")
 	if !ok {
 		return false
 	}
-	_, s, err := open(context.Background(), driver, dsn)
+	s, err := open(context.Background(), name, place)
 	if err == nil {
 		err = rpc.RegisterName("Store", &server{s})
 	}
@@ -44,23 +39,6 @@ func childMain() bool {
 	}
 	rpc.ServeConn(pipe{os.Stdin, os.Stdout})
 	return true
-}
-
-// open opens a store; it tries for as long as that can help.
-func open(ctx context.Context, driver, dsn string) (*sql.DB, *sqlstore.Store, error) {
-	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		return nil, nil, err
-	}
-	for {
-		s, err := sqlstore.Open(ctx, db, sqlstore.Options{})
-		if err == nil {
-			return db, s, nil
-		}
-		if !sqlstore.Retryable(err) || ctx.Err() != nil {
-			return nil, nil, errors.Join(err, db.Close())
-		}
-	}
 }
 
 // pipe joins the two directions between a child and its parent.
@@ -87,13 +65,13 @@ type Answer struct {
 }
 
 // server answers the parent.
-type server struct{ s *sqlstore.Store }
+type server struct{ s store.Store }
 
 func (a *Answer) failed(err error) {
 	if err == nil {
 		return
 	}
-	a.Err, a.Unknown, a.Retry = err.Error(), errors.Is(err, ipalloc.ErrUnknownOutcome), sqlstore.Retryable(err)
+	a.Err, a.Unknown, a.Retry = err.Error(), errors.Is(err, ipalloc.ErrUnknownOutcome), store.Retryable(err)
 	a.Conflict, _ = store.ConflictKey(err)
 }
 
@@ -123,7 +101,8 @@ func (s *server) Commit(q Question, a *Answer) (err error) {
 
 // remote is a store in a child that may die at any moment; the next call starts another one.
 type remote struct {
-	driver, dsn string
+	name, place string
+	limits      store.Limits
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
@@ -134,26 +113,9 @@ type remote struct {
 // errDied is the cause of a call whose child died.
 var errDied = errors.New("the process died")
 
-// failure is the error of a call in this process.
-type failure struct {
-	kind  error
-	retry bool
-}
-
-func (f *failure) Error() string { return f.kind.Error() }
-func (f *failure) Unwrap() error { return f.kind }
-
+// fail returns the error of a call of a child.
 func fail(op string, kind error, retry bool) error {
-	return &ipalloc.Error{Package: "torture", Op: op, Err: &failure{kind, retry}}
-}
-
-// retryable reports whether a call that ended with err is to be repeated.
-func retryable(err error) bool {
-	var f *failure
-	if errors.As(err, &f) {
-		return f.retry
-	}
-	return sqlstore.Retryable(err)
+	return &ipalloc.Error{Package: "torture", Op: op, Err: &store.Cause{Err: kind, Retry: retry}}
 }
 
 // connect returns the child's client.
@@ -168,7 +130,7 @@ func (r *remote) connect() (*rpc.Client, error) {
 		return nil, err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), childEnv+"="+r.driver+" "+r.dsn)
+	cmd.Env = append(os.Environ(), serveEnv+"="+r.name+"\t"+r.place)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -183,6 +145,16 @@ func (r *remote) connect() (*rpc.Client, error) {
 	}
 	r.cmd, r.client = cmd, rpc.NewClient(pipe{out, in})
 	return r.client, nil
+}
+
+// process returns the child if it runs.
+func (r *remote) process() *os.Process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cmd == nil {
+		return nil
+	}
+	return r.cmd.Process
 }
 
 // kill ends the child with SIGKILL.
@@ -265,6 +237,4 @@ func (r *remote) Watch(context.Context, uint64, ...string) iter.Seq2[store.Event
 	}
 }
 
-func (r *remote) Limits() store.Limits {
-	return store.Limits{Key: 2500, Value: 16 << 20, Bytes: 64 << 20}
-}
+func (r *remote) Limits() store.Limits { return r.limits }
