@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -90,11 +91,7 @@ func (p *program) backfill(ctx context.Context) {
 		if n.UID != "" {
 			metadata["uid"] = n.UID
 		}
-		data, err := json.Marshal(map[string]any{"metadata": metadata})
-		if err == nil {
-			_, err = p.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
-		}
-		if err != nil {
+		if err := p.record(ctx, n.Name, metadata); err != nil {
 			p.log.Warn("the ClusterCIDR of a node is not recorded", "node", n.Name, "err", err)
 			if ctx.Err() != nil {
 				return
@@ -106,4 +103,23 @@ func (p *program) backfill(ctx context.Context) {
 	if recorded > 0 {
 		p.log.Info("ClusterCIDRs of nodes recorded", "nodes", recorded)
 	}
+}
+
+// record patches the metadata of a node while no other process may lead.
+func (p *program) record(ctx context.Context, node string, metadata map[string]any) error {
+	data, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	var fence func() (time.Duration, error)
+	if p.options.leaderElect {
+		fence = p.fence
+	}
+	ctx, cancel, err := fenced(ctx, fence, requestTimeout)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	_, err = p.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+	return err
 }

@@ -55,6 +55,12 @@ func TestEntriesOfFormerNodes(t *testing.T) {
 		go func() { ended <- p.controller.Run(ctx) }()
 		time.Sleep(time.Second)
 		synctest.Wait()
+		patches := len(client.Actions())
+		p.backfill(ctx) // a leader that lost its lease
+		if len(client.Actions()) != patches {
+			t.Error("recorded without the lease")
+		}
+		p.options.leaderElect = false
 		p.backfill(ctx)
 		time.Sleep(time.Second)
 		got := map[string]string{}
@@ -75,7 +81,7 @@ func TestEntriesOfFormerNodes(t *testing.T) {
 				t.Errorf("%s holds %v", name, as)
 			}
 		}
-		patches := len(client.Actions())
+		patches = len(client.Actions())
 		p.backfill(ctx) // everything is recorded
 		if len(client.Actions()) != patches {
 			t.Error("recorded twice")

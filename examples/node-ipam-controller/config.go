@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +21,7 @@ var notInConfig = []string{"config", "dry-run", "explain", "version"}
 // mounted ConfigMap. It leaves flags alone that the command line has set. Reading is as
 // strict as that of ClusterCIDRs.
 func readConfig(f *flag.FlagSet, path string) error {
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
 	if err != nil {
 		return err
 	}
@@ -43,15 +42,15 @@ func readConfig(f *flag.FlagSet, path string) error {
 			}
 		}
 	})
-	var document, more yaml.Node
 	documents := yaml.NewDecoder(bytes.NewReader(data))
-	switch err = documents.Decode(&document); {
+	v, err := nextDocument(documents)
+	switch {
 	case errors.Is(err, io.EOF):
 		return nil // no field
-	case err == nil && !errors.Is(documents.Decode(&more), io.EOF):
+	case err == nil && !errors.Is(documents.Decode(&yaml.Node{}), io.EOF):
 		err = errors.New("want one document")
 	case err == nil:
-		err = value{document.Content[0], ""}.object(fields)
+		err = v.object(fields)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)

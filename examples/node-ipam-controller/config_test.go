@@ -66,6 +66,7 @@ func TestBadConfigFile(t *testing.T) {
 		"cluster-cidr: 10.0.0.0/8\ncluster-cidr: 10.0.0.0/9": "line 2: cluster-cidr: set twice",
 		"cluster-cidr: 10.0.0.0/8\n---\nv: 1":                "want one document",
 		"- cluster-cidr":                                     "want a mapping of fields",
+		"v: &a 1\nkube-api-burst: *a":                        "line 2: *a: aliases are not read",
 		"\tx":                                                "yaml: ",
 	} {
 		_, err := parseOptions([]string{"-allocate-node-cidrs", "-config", configFile(t, text)}, io.Discard)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
@@ -34,12 +36,44 @@ func (v value) errorf(format string, args ...any) error {
 	return &fieldError{v.node.Line, v.path, fmt.Sprintf(format, args...)}
 }
 
-// resolve follows aliases.
-func (v value) resolve() value {
-	for v.node.Kind == yaml.AliasNode {
-		v.node = v.node.Alias
+// maxFile bounds the files that are read: a ConfigMap holds at most 1 MiB.
+const maxFile = 4 << 20
+
+// readFile reads a file of at most maxFile bytes.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
 	}
-	return v
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s: more than %d bytes", path, maxFile)
+	}
+	return data, err
+}
+
+// nextDocument returns the next document, io.EOF after the last. Aliases are refused: they make
+// a few bytes stand for any number of fields, or for a field within itself.
+func nextDocument(documents *yaml.Decoder) (value, error) {
+	var document yaml.Node
+	if err := documents.Decode(&document); err != nil {
+		return value{}, err
+	}
+	v := value{document.Content[0], ""}
+	return v, v.refuseAliases()
+}
+
+func (v value) refuseAliases() error {
+	if v.node.Kind == yaml.AliasNode {
+		return v.errorf("aliases are not read; repeat the text")
+	}
+	for _, n := range v.node.Content {
+		if err := (value{n, "*" + n.Value}).refuseAliases(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (v value) isNull() bool { return v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!null" }
@@ -47,7 +81,6 @@ func (v value) isNull() bool { return v.node.Kind == yaml.ScalarNode && v.node.S
 // object reads a mapping: each field by the function of its name. A null is an empty
 // mapping.
 func (v value) object(fields map[string]func(value) error) error {
-	v = v.resolve()
 	if v.isNull() {
 		return nil
 	}
@@ -57,7 +90,7 @@ func (v value) object(fields map[string]func(value) error) error {
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		name := v.node.Content[i].Value
-		field := value{v.node.Content[i+1], v.path + "." + name}.resolve()
+		field := value{v.node.Content[i+1], v.path + "." + name}
 		if v.path == "" {
 			field.path = name
 		}
@@ -78,7 +111,6 @@ func (v value) object(fields map[string]func(value) error) error {
 
 // pairs reads a mapping of strings.
 func (v value) pairs(f func(key string, value value) error) error {
-	v = v.resolve()
 	if v.isNull() {
 		return nil
 	}
@@ -96,7 +128,6 @@ func (v value) pairs(f func(key string, value value) error) error {
 
 // list reads a sequence.
 func (v value) list(f func(value) error) error {
-	v = v.resolve()
 	if v.isNull() {
 		return nil
 	}
@@ -114,7 +145,6 @@ func (v value) list(f func(value) error) error {
 // text reads a string into s. A number or a truth value is none, as in the API.
 func text(s *string) func(value) error {
 	return func(v value) error {
-		v = v.resolve()
 		switch {
 		case v.isNull():
 			return nil
@@ -129,7 +159,6 @@ func text(s *string) func(value) error {
 // number reads an integer into n.
 func number(n *int) func(value) error {
 	return func(v value) error {
-		v = v.resolve()
 		if v.isNull() {
 			return nil
 		}

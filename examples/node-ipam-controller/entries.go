@@ -59,15 +59,13 @@ func parseEntries(data []byte) ([]entry, error) {
 	var entries []entry
 	documents := yaml.NewDecoder(bytes.NewReader(data))
 	for {
-		var document yaml.Node
-		err := documents.Decode(&document)
+		v, err := nextDocument(documents)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return nil, err
 		}
-		v := value{document.Content[0], ""}
 		if v.isNull() {
 			continue
 		}
@@ -208,9 +206,18 @@ func (e *entry) family(name string, p *netip.Prefix, mask *int) func(value) erro
 	})
 }
 
+// selecting refuses a selector that is there and empty. It would choose every node, and an API
+// server that drops fields which it does not know makes one of a misspelt field.
+func (e *entry) selecting(v value, err error) error {
+	if err == nil && len(e.Selector) == 0 && !v.isNull() {
+		return v.errorf("an empty selector; leave it out if all nodes are meant")
+	}
+	return err
+}
+
 // nodeSelector reads a NodeSelector: terms of which one must hold.
 func (e *entry) nodeSelector(v value) error {
-	return v.object(map[string]func(value) error{"nodeSelectorTerms": func(v value) error {
+	return e.selecting(v, v.object(map[string]func(value) error{"nodeSelectorTerms": func(v value) error {
 		return v.list(func(v value) error {
 			var t nodeipam.Term
 			err := v.object(map[string]func(value) error{
@@ -220,7 +227,7 @@ func (e *entry) nodeSelector(v value) error {
 			e.Selector = append(e.Selector, t)
 			return err
 		})
-	}})
+	}}))
 }
 
 // labelSelector reads a LabelSelector: labels and requirements that must all hold.
@@ -241,7 +248,7 @@ func (e *entry) labelSelector(v value) error {
 	if len(t.Labels) > 0 {
 		e.Selector = []nodeipam.Term{t}
 	}
-	return err
+	return e.selecting(v, err)
 }
 
 func requirements(out *[]nodeipam.Requirement, ops ...nodeipam.Operator) func(value) error {

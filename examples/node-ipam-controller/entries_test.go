@@ -102,6 +102,13 @@ func TestBadEntries(t *testing.T) {
 		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [1]}]}]}\n"):                       "matchExpressions[0].values[0]: want a string",
 		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, value: [b]}]}]}\n"):                        "matchExpressions[0].value: unknown field",
 		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: Exists}]}]}\n"):                         `matchFields[0].operator: unknown operator "Exists"`,
+		head("ClusterCIDR", good+"  nodeSelector: {}\n"):                                                                                                     "line 8: spec.nodeSelector: an empty selector",
+		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: []}\n"):                                                                                "line 8: spec.nodeSelector: an empty selector",
+		head("ClusterCIDRConfig", "  ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}\n  nodeSelector: {matchLabels: {}, matchExpressions: }\n"):               "line 7: spec.nodeSelector: an empty selector",
+		"&t\napiVersion: v1\nkind: List\nitems: [*t]\n":                                                                                                      "line 4: *t: aliases are not read",
+		"&t\napiVersion: v1\nkind: ClusterCIDRList\nitems: [{kind: List, apiVersion: v1, <<: *t}]\n":                                                         "aliases are not read",
+		"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n":                                                                                                        "aliases are not read",
+		"kind: " + strings.Repeat("x", maxFile):                                                                                                              "more than 4194304 bytes",
 		head("ClusterCIDR", "  ipv4: 10.0.0.0/16\n"):                                                                                                         "line 6: spec: nodeipam: add entry",
 		head("ClusterCIDRConfig", good):                                                                                                                      "line 6: spec.perNodeHostBits: unknown field",
 		head("ClusterCIDRConfig", "  ipv4: 10.0.0.0/16\n"):                                                                                                   "line 6: spec.ipv4: want a mapping of fields",
@@ -130,17 +137,15 @@ func TestBadEntries(t *testing.T) {
 	}
 }
 
-// A LabelSelector is the conjunction of its labels and expressions. An empty one, as
-// none, makes the entry a default entry.
+// A LabelSelector is the conjunction of its labels and expressions. Without one the entry
+// is a default entry.
 func TestLabelSelectors(t *testing.T) {
 	for text, want := range map[string]string{
 		"{matchLabels: {rack: rack1, 'node.kubernetes.io/instance-type': medium}}":             "[{[{rack In [rack1]} {node.kubernetes.io/instance-type In [medium]}] []}]",
 		"{matchLabels: {a: b}, matchExpressions: [{key: c, operator: NotIn, values: [d, e]}]}": "[{[{a In [b]} {c NotIn [d e]}] []}]",
 		"{matchExpressions: [{key: c, operator: DoesNotExist}]}":                               "[{[{c DoesNotExist []}] []}]",
-		"{matchLabels: {a: ''}}":                "[{[{a In []}] []}]",
-		"{}":                                    "[]",
-		"{matchLabels: {}, matchExpressions: }": "[]",
-		"null":                                  "[]",
+		"{matchLabels: {a: ''}}": "[{[{a In []}] []}]",
+		"null":                   "[]",
 	} {
 		entries, err := parseEntries([]byte("apiVersion: x/v1\nkind: ClusterCIDRConfig\nmetadata: {name: x}\nspec: {ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}, nodeSelector: " + text + "}"))
 		if err != nil {

@@ -52,7 +52,11 @@ type entryAPI struct {
 	readOnly  bool          // for -dry-run: finalizers and statuses stay as they are
 	events    entryEvents
 
+	fence   func() (time.Duration, error) // as that of nodeWriter; may be nil
+	timeout time.Duration                 // of a patch; entryTimeout by default
+
 	informers map[schema.GroupVersionResource]cache.SharedIndexInformer
+	looked    time.Time // when the API server was asked last what it serves
 	kick      chan struct{}
 	group     sync.WaitGroup
 	failing   map[string]string // what was logged of each object
@@ -61,6 +65,23 @@ type entryAPI struct {
 // start returns when all objects that there are have been applied, and follows them
 // until ctx ends.
 func (e *entryAPI) start(ctx context.Context) error {
+	e.kick, e.failing = make(chan struct{}, 1), map[string]string{}
+	e.informers = map[schema.GroupVersionResource]cache.SharedIndexInformer{}
+	if err := e.followServed(ctx); err != nil {
+		return err
+	}
+	if len(e.informers) == 0 {
+		return errors.New("the API server serves no ClusterCIDRs: apply deploy/crds, or set -cluster-cidrs")
+	}
+	e.sync(ctx)
+	e.group.Go(func() { e.follow(ctx) })
+	return nil
+}
+
+// followServed begins to follow the resources that the API server serves and that are not
+// followed yet, and returns when their objects are known.
+func (e *entryAPI) followServed(ctx context.Context) error {
+	e.looked = time.Now()
 	resources, err := e.served()
 	if err != nil {
 		return err
@@ -71,30 +92,30 @@ func (e *entryAPI) start(ctx context.Context) error {
 		}
 	}
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(e.client, 0, metav1.NamespaceAll, upToDate)
-	e.kick, e.failing = make(chan struct{}, 1), map[string]string{}
-	e.informers = map[schema.GroupVersionResource]cache.SharedIndexInformer{}
 	kick := func(any) {
 		select {
 		case e.kick <- struct{}{}:
 		default:
 		}
 	}
+	var added []cache.InformerSynced
 	for _, r := range resources {
+		if e.informers[r] != nil {
+			continue
+		}
 		informer := factory.ForResource(r).Informer()
 		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: kick, UpdateFunc: func(_, obj any) { kick(obj) }, DeleteFunc: kick}); err != nil {
 			return err
 		}
 		e.informers[r] = informer
+		added = append(added, informer.HasSynced)
+		e.log.Info("following", "resource", r.GroupResource().String())
 	}
 	factory.Start(ctx.Done())
-	for _, informer := range e.informers {
-		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			return context.Cause(ctx)
-		}
+	if !cache.WaitForCacheSync(ctx.Done(), added...) {
+		return context.Cause(ctx)
 	}
-	e.sync(ctx)
-	e.group.Go(func() { e.follow(ctx) })
 	return nil
 }
 
@@ -112,11 +133,11 @@ func (e *entryAPI) served() (out []schema.GroupVersionResource, err error) {
 			out = append(out, r)
 		}
 	}
-	if len(out) == 0 {
-		return nil, errors.New("the API server serves no ClusterCIDRs: apply deploy/crds, or set -cluster-cidrs")
-	}
 	return out, nil
 }
+
+// definitionPeriod is how often the API server is asked for a definition that it lacks.
+const definitionPeriod = 30 * time.Second
 
 func (e *entryAPI) follow(ctx context.Context) {
 	ticker := time.NewTicker(e.period)
@@ -127,6 +148,11 @@ func (e *entryAPI) follow(ctx context.Context) {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return
+		}
+		if len(e.informers) < len(entryResources) && time.Since(e.looked) >= definitionPeriod {
+			if err := e.followServed(ctx); err != nil {
+				e.log.Warn("the definitions of ClusterCIDRs are not known", "err", err)
+			}
 		}
 		if e.sync(ctx) {
 			e.added()
@@ -242,14 +268,30 @@ func (e *entryAPI) setFinalizers(ctx context.Context, o *object, finalizers []st
 	if e.readOnly {
 		return nil
 	}
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers, "resourceVersion": o.GetResourceVersion()}})
-	if err == nil {
-		_, err = e.client.Resource(o.resource).Patch(ctx, o.GetName(), types.MergePatchType, data, metav1.PatchOptions{})
-	}
+	err := e.patch(ctx, o, map[string]any{"metadata": map[string]any{"finalizers": finalizers, "resourceVersion": o.GetResourceVersion()}})
 	if err != nil {
 		return fmt.Errorf("set finalizers: %w", err)
 	}
 	return nil
+}
+
+// entryTimeout bounds one patch of an object, so one that gets no answer does not keep the
+// others waiting for long.
+const entryTimeout = 5 * time.Second
+
+// patch changes an object while no other process may lead.
+func (e *entryAPI) patch(ctx context.Context, o *object, change map[string]any, subresources ...string) error {
+	data, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	ctx, cancel, err := fenced(ctx, e.fence, cmp.Or(e.timeout, entryTimeout))
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	_, err = e.client.Resource(o.resource).Patch(ctx, o.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, subresources...)
+	return err
 }
 
 // setStatus patches the status if it is another one. A server whose definition of the
@@ -258,10 +300,7 @@ func (e *entryAPI) setStatus(ctx context.Context, o *object, status map[string]a
 	if old, _, _ := unstructured.NestedMap(o.Object, "status"); e.readOnly || sameStatus(old, status) {
 		return nil
 	}
-	data, err := json.Marshal(map[string]any{"status": status})
-	if err == nil {
-		_, err = e.client.Resource(o.resource).Patch(ctx, o.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, "status")
-	}
+	err := e.patch(ctx, o, map[string]any{"status": status}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

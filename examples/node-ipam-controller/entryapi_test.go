@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	fakediscovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/dynamic"
 	fakedynamic "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	sigsyaml "sigs.k8s.io/yaml"
 
@@ -330,5 +333,82 @@ func TestFailedFinalizerIsNoCondition(t *testing.T) {
 		if len(o.events) > 0 {
 			t.Errorf("events %q", o.events)
 		}
+	})
+}
+
+// A process that lost the lease writes neither a finalizer nor a status: it may have missed a node that another leader served.
+func TestObjectsWithoutTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObjects(t, clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22}"))
+		leads := true
+		o.api.fence = func() (time.Duration, error) {
+			if !leads {
+				return 0, errors.New("the lease is not held")
+			}
+			return time.Second, nil
+		}
+		o.start()
+		o.api.nodesLoaded()
+		later(2 * time.Second)
+		o.want("", "a", true, "0 nodes, 4 free, InForce")
+		leads = false
+		o.remove("", "a")
+		o.create(clusterCIDR("b", "{perNodeHostBits: 8, ipv4: 10.1.0.0/22}"))
+		later(time.Minute)
+		o.want("", "a", true, "0 nodes, 4 free, InForce")
+		o.want("", "b", false, "0 nodes, 0 free")
+	})
+}
+
+// A definition that is installed while the program runs is followed.
+func TestDefinitionInstalledLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObjects(t, clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22, nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: x, operator: Exists}]}]}}"))
+		d := o.api.discovery.(*fakediscovery.FakeDiscovery)
+		all := d.Resources
+		d.Resources = all[:1]
+		o.start()
+		o.api.nodesLoaded()
+		later(time.Minute)
+		d.Resources = all
+		later(time.Minute)
+		o.create("apiVersion: networking.ipalloc.dev/v1\nkind: ClusterCIDRConfig\nmetadata: {name: c}\nspec: {ipv4: {cidr: 10.4.0.0/22, perNodeMaskSize: 24}}")
+		later(2 * time.Second)
+		o.want(configKind, "c", true, "0 nodes, 4 free, InForce")
+		if as, err := o.api.allocator.Allocate(nodeipam.Node{Name: "n"}); err != nil || as.Entry != "c" {
+			t.Error(as, err)
+		}
+	})
+}
+
+// A patch that gets no answer does not keep other objects from coming into force.
+func TestObjectWithoutAnAnswer(t *testing.T) {
+	s := newAPIServer(t)
+	s.clusterCIDR("a", map[string]any{"perNodeHostBits": 8, "ipv4": "10.0.0.0/22"})
+	s.clusterCIDR("b", map[string]any{"perNodeHostBits": 8, "ipv4": "10.1.0.0/22"})
+	s.hold = func(r *http.Request) int {
+		if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/clustercidrs/a") {
+			<-r.Context().Done()
+			return http.StatusGatewayTimeout
+		}
+		return 0
+	}
+	client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newObjects(t)
+	o.api.client, o.api.timeout = client, 20*time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	started := make(chan error, 1)
+	go func() { started <- o.api.start(ctx) }()
+	t.Cleanup(func() { cancel(); <-started; o.api.group.Wait() })
+	s.wait("the other object to be in force", func() bool {
+		for e := range o.api.allocator.Entries() {
+			if e.Name == "b" {
+				return true
+			}
+		}
+		return false
 	})
 }

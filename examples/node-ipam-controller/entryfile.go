@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"time"
 )
@@ -24,7 +23,7 @@ type entryFile struct {
 // openEntries reads the file and adds its entries. Unlike later, an error is final.
 func openEntries(path string, set *entrySet) (*entryFile, error) {
 	f := &entryFile{entrySet: set, path: path}
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +59,7 @@ func (f *entryFile) follow(ctx context.Context, period time.Duration, added func
 func (f *entryFile) look() (added bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	data, err := os.ReadFile(f.path)
+	data, err := readFile(f.path)
 	switch {
 	case err == nil && !bytes.Equal(data, f.seen):
 		f.seen, f.settled, f.refused = data, false, true

@@ -121,7 +121,7 @@ var fieldTests = map[string]func(*testing.T){
 	"spec.nodeSelector": func(t *testing.T) {
 		field(pool8,
 			fieldTest{add: "", want: "10.0.0.0/24"},
-			fieldTest{add: "  nodeSelector: {}", want: "10.0.0.0/24"},
+			fieldTest{add: "  nodeSelector: {}", refused: "an empty selector"},
 			fieldTest{add: "  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [x]}]}, {matchExpressions: [{key: b, operator: Exists}]}]}", labels: "b=", want: "10.0.0.0/24"},
 			fieldTest{add: "  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [x]}, {key: b, operator: Exists}]}]}", labels: "b=", want: "none"},
 			fieldTest{add: "  nodeSelector: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [m]}]}]}", name: "m", want: "10.0.0.0/24"},
@@ -131,7 +131,7 @@ var fieldTests = map[string]func(*testing.T){
 			fieldTest{add: "  nodeSelector: {matchLabels: {a: b}}", refused: "line 7: spec.nodeSelector.matchLabels: unknown field"})(t)
 		field(pool24,
 			fieldTest{add: "", want: "10.0.0.0/24"},
-			fieldTest{add: "  nodeSelector: {}", want: "10.0.0.0/24"},
+			fieldTest{add: "  nodeSelector: {}", refused: "an empty selector"},
 			fieldTest{add: "  nodeSelector: {matchLabels: {a: x, b: y}}", labels: "a=x b=y", want: "10.0.0.0/24"},
 			fieldTest{add: "  nodeSelector: {matchLabels: {a: x, b: y}}", labels: "a=x", want: "none"},
 			fieldTest{add: "  nodeSelector: {matchExpressions: [{key: a, operator: NotIn, values: [x]}]}", labels: "a=z", want: "10.0.0.0/24"},

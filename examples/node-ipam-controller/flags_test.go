@@ -297,7 +297,7 @@ var flagTests = map[string]func(*apiServer){
 	},
 	"kubeconfig": func(s *apiServer) {
 		code, log := s.finish(plain("-kubeconfig", filepath.Join(s.t.TempDir(), "none"))...)
-		s.want("exit code", code, 1)
+		s.want("exit code", code, 2)
 		s.contains(log, "no such file")
 		s.node("n", nil)
 		s.start(plain("-kubeconfig", kubeconfig(s.t, s.URL))...)

@@ -67,6 +67,9 @@ func work(ctx context.Context, p *program) (err error) {
 	writer := &nodeWriter{client: p.client, timeout: requestTimeout, durations: p.chooser.metrics.writes}
 	if p.options.leaderElect {
 		writer.fence = p.fence
+		if p.chooser.api != nil {
+			p.chooser.api.fence = p.fence
+		}
 	}
 	if p.options.successEvents {
 		writer.recorded = func(node string, as nodeipam.Assignment) {
@@ -164,6 +167,20 @@ func (p *program) fence() (left time.Duration, err error) {
 		return 0, fmt.Errorf("the lease was last renewed %v ago", since.Round(time.Millisecond))
 	}
 	return p.options.leaseDuration - since, nil
+}
+
+// fenced returns a context that ends before another process may lead, and after timeout at the
+// latest. Every write to the API server but the lease's begins with it, or with the fence itself.
+func fenced(ctx context.Context, fence func() (time.Duration, error), timeout time.Duration) (context.Context, context.CancelFunc, error) {
+	if fence != nil {
+		left, err := fence()
+		if err != nil {
+			return nil, nil, err
+		}
+		timeout = min(timeout, left)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	return ctx, cancel, nil
 }
 
 // renewals is a lock that remembers when the last request was sent that renewed it. The

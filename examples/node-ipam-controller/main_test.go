@@ -31,7 +31,13 @@ func TestExitCodes(t *testing.T) {
 		{"-explain n -cluster-cidr 10.0.0.0/8", 2, "-explain is for MultiCIDRRangeAllocator"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/24 -node-cidr-mask-size 20", 2, "/20 is not from /24 to /32"},
 		{"-allocate-node-cidrs -cluster-cidrs /nowhere/entries.yaml", 2, "no such file"},
-		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kubeconfig /nowhere/config", 1, "no such file"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kubeconfig /nowhere/config", 2, "no such file"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -http-address :99999", 2, "-http-address"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -leader-elect-lease-duration 5s", 2, "-leader-elect-lease-duration: want more than"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -leader-elect-retry-period 0s", 2, "-leader-elect-retry-period: want more than 0"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -leader-elect-retry-period 9s", 2, "-leader-elect-renew-deadline: want more than"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kube-api-qps -1", 2, "want more than 0"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kube-api-burst 0", 2, "want more than 0"},
 	} {
 		var out strings.Builder
 		if code := run(t.Context(), strings.Fields(c.args), &out, &out); code != c.code || !strings.Contains(out.String(), c.log) {

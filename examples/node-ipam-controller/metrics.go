@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"runtime/debug"
@@ -47,13 +48,17 @@ func newMetrics(labelled bool) *metrics {
 	return m
 }
 
+// stamped is the version that the build of an image sets. The go command records none in a
+// workspace.
+var stamped string
+
 // version returns the version of the module, or of the commit, and that of Go.
 func version() (module, goVersion string) {
 	b, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown", "unknown"
 	}
-	module = b.Main.Version
+	module = cmp.Or(stamped, b.Main.Version)
 	for _, s := range b.Settings {
 		if s.Key == "vcs.revision" && (module == "" || module == "(devel)") {
 			module = s.Value

@@ -5,9 +5,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
@@ -139,6 +143,33 @@ func (o *options) check(f *flag.FlagSet) error {
 		return errors.New("-cluster-cidrs-sync-period: want more than 0")
 	case o.workers < 1:
 		return errors.New("-concurrent-node-syncs: want 1 or more")
+	case o.qps <= 0 || o.burst < 1:
+		return errors.New("-kube-api-qps and -kube-api-burst: want more than 0")
+	}
+	return o.checkServing()
+}
+
+// checkServing refuses an address that cannot be one, a kubeconfig that is not there, and times
+// of the lease that the elector would refuse.
+func (o *options) checkServing() error {
+	if o.address != "" {
+		if _, err := net.ResolveTCPAddr("tcp", o.address); err != nil {
+			return fmt.Errorf("-http-address: %w", err)
+		}
+	}
+	if o.kubeconfig != "" {
+		if _, err := os.Stat(o.kubeconfig); err != nil {
+			return fmt.Errorf("-kubeconfig: %w", err)
+		}
+	}
+	switch jittered := time.Duration(leaderelection.JitterFactor * float64(o.retryPeriod)); {
+	case !o.leaderElect:
+	case o.retryPeriod <= 0:
+		return errors.New("-leader-elect-retry-period: want more than 0")
+	case o.renewDeadline <= jittered:
+		return fmt.Errorf("-leader-elect-renew-deadline: want more than %v, which is %v times -leader-elect-retry-period", jittered, leaderelection.JitterFactor)
+	case o.leaseDuration <= o.renewDeadline:
+		return fmt.Errorf("-leader-elect-lease-duration: want more than -leader-elect-renew-deadline, %v", o.renewDeadline)
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ func (p *program) serve() (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	p.log.Info("serving health and metrics", "address", listener.Addr().String())
 	go func() { _ = server.Serve(listener) }()
 	return func() {
@@ -63,7 +64,8 @@ func (p *program) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// apiCheck asks the API server for its version, not more often than every few seconds.
+// apiCheck asks the API server for its version, not more often than every few seconds. The
+// answer is for all who ask, so a client that hangs up does not end the question.
 type apiCheck struct {
 	ask func(context.Context) error
 
@@ -76,7 +78,7 @@ func (a *apiCheck) check(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Since(a.last) > 3*time.Second {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		a.err = a.ask(ctx)
 		a.last = time.Now()

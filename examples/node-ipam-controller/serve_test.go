@@ -177,3 +177,16 @@ func TestHealthAsksTheLease(t *testing.T) {
 		t.Error(code)
 	}
 }
+
+// The answer about the API server is for all who ask: a client that hangs up does not make the others hear that it does not answer.
+func TestReadyKeepsNoCancellation(t *testing.T) {
+	p := served(t, []string{"-cluster-cidr", "10.0.0.0/16", "-leader-elect=false"})
+	p.loads(t)
+	p.api.ask = func(ctx context.Context) error { return ctx.Err() }
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	p.handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, "GET", "/readyz", nil))
+	if code, text := p.get("/readyz"); code != 200 {
+		t.Errorf("%d %s", code, text)
+	}
+}

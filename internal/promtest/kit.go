@@ -139,7 +139,7 @@ func (k Kit) CheckRules() (rules []rulefmt.Rule, errs []error) {
 			if !regexp.MustCompile(`(?m)^#+ ` + r.Alert + `\n\n[A-Z]`).Match(runbook) {
 				errs = append(errs, fmt.Errorf("%s: no heading and paragraph of that name in %s", name, k.Runbook))
 			}
-			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || !strings.HasSuffix(r.Annotations["runbook"], "#"+strings.ToLower(r.Alert)) {
+			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || !strings.HasSuffix(r.Annotations["runbook_url"], "#"+strings.ToLower(r.Alert)) {
 				errs = append(errs, fmt.Errorf("%s: severity, summary or runbook is missing", name))
 			}
 		}

@@ -38,8 +38,8 @@ func (r *run) image() {
 		r.Fatal(err)
 	}
 	r.program = filepath.Join(root, entry[1])
-	cmd := exec.Command("go", append(strings.Fields(build[3]), "-o", r.program, ".")...)
-	cmd.Dir, cmd.Env = filepath.Join("../../..", build[1]), append(os.Environ(), build[2])
+	cmd := exec.Command("sh", "-c", "go "+build[3]+" -o "+r.program+" .")
+	cmd.Dir, cmd.Env = filepath.Join("../../..", build[1]), append(os.Environ(), build[2], "VERSION=v1.2.3-e2e")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		r.Fatalf("%v\n%s", err, out)
 	}
@@ -70,7 +70,7 @@ func (r *run) runImage() {
 		r.Fatal(err)
 	}
 	for _, c := range []struct{ args, want string }{
-		{"-version", "node-ipam-controller "},
+		{"-version", "node-ipam-controller v1.2.3-e2e "},
 		{"-kubeconfig /kubeconfig -dry-run -cluster-cidr " + clusterCIDRs, "0 things are wrong\n"},
 	} {
 		cmd := exec.Command("/"+filepath.Base(r.program), strings.Fields(c.args)...)

@@ -45,10 +45,11 @@ func (r *run) object(path, name string) (o clusterCIDR, ok bool) {
 	return o, true
 }
 
-// post creates an object; want is a part of the error, "" for none.
+// post creates an object; want is a part of the error, "" for none. It asks for no validation of fields, as client-go and
+// Terraform do: the API server then drops the fields that a definition does not keep.
 func (r *run) post(path, body, want string) {
 	r.Helper()
-	err := r.c.client.RESTClient().Post().AbsPath(path).Param("fieldValidation", "Strict").
+	err := r.c.client.RESTClient().Post().AbsPath(path).
 		SetHeader("Content-Type", "application/yaml").Body([]byte(body)).Do(r.Context()).Error()
 	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 		r.Fatalf("%s: %v, want %q", body, err, want)
@@ -61,9 +62,18 @@ func (r *run) objects() {
 	r.c.apply(r.T, "../deploy/crds/crds.yaml")
 	r.waitServed(clusterCIDRPath, configPath)
 	config := "apiVersion: networking.ipalloc.dev/v1\nkind: ClusterCIDRConfig\nmetadata: {name: rack1}\nspec:\n  ipv4: {cidr: 10.128.0.0/16, perNodeMaskSize: 26}\n  ipv6: {cidr: \"fd00:30::/64\", perNodeMaskSize: 122}\n"
-	r.post(clusterCIDRPath, clusterCIDRText("a")+"  nodeSelectr: {}\n", "nodeSelectr")
 	r.post(clusterCIDRPath, clusterCIDRText("a"), "ipv4 or ipv6 is needed")
-	r.post(configPath, config+"  nodeSelector: {nodeSelectorTerms: []}\n", "nodeSelectorTerms")
+	r.post(configPath, config+"  nodeSelector: {nodeSelectorTerms: []}\n", "an empty selector")
+	r.post(configPath, config+"  nodeSelector: {}\n", "an empty selector")
+	r.post(clusterCIDRPath, clusterCIDRText("a")+"  ipv4: 10.112.0.0/16\n  nodeSelector: {matchLabels: {rack: r9}}\n", "an empty selector")
+	misspelt := []string{
+		"nodeSelectr: {nodeSelectorTerms: [{matchExpressions: [{key: rack, operator: In, values: [r9]}]}]}",
+		"nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: rack, operator: Exists}]}], matchLabels: {rack: r9}}",
+		"nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: rack, operator: Exists}], matchField: []}]}",
+	}
+	for i, field := range misspelt {
+		r.post(clusterCIDRPath, clusterCIDRText(fmt.Sprint("misspelt", i))+fmt.Sprintf("  ipv4: 10.14%d.0.0/16\n  ipv6: \"fd00:4%d::/64\"\n  %s\n", i, i, field), "")
+	}
 	r.post(clusterCIDRPath, clusterCIDRText("a")+"  ipv4: 10.112.0.0/16\n  ipv6: \"fd00:20::/64\"\n", "")
 	r.post(configPath, config+"  nodeSelector: {matchLabels: {rack: rack1}}\n", "")
 	flags := []string{"-cidr-allocator-type", "MultiCIDRRangeAllocator", "-families", "IPv4,IPv6", "-cluster-cidrs-sync-period", "200ms"}
@@ -77,6 +87,16 @@ func (r *run) objects() {
 	r.each(nodes[:30], r.create)
 	p.kill()
 	r.controller(r.direct, flags...)
+	for i := range misspelt {
+		name := fmt.Sprint("misspelt", i)
+		wait(r.T, name+" to be refused", func() bool {
+			o, _ := r.object(clusterCIDRPath, name)
+			return len(o.Status.Conditions) == 1 && o.Status.Conditions[0].Reason == "Refused" && strings.Contains(o.Status.Conditions[0].Message, "unknown field")
+		})
+		if err := r.c.client.RESTClient().Delete().AbsPath(clusterCIDRPath, name).Do(r.Context()).Error(); err != nil {
+			r.Fatal(err)
+		}
+	}
 	r.each(nodes[30:], r.create)
 	wait(r.T, "all nodes to be served", func() bool { return r.served() == len(nodes) })
 	r.check()
