@@ -50,7 +50,7 @@ type AssignIPArgs struct {
 // if its block is another owner's and affinity is strict; [ipalloc.ErrCooling] with the time, unless the handle is the one that
 // released it; [ipalloc.ErrMismatch] with the first holder if the address is shared under another key; [ipalloc.ErrReserved];
 // [ipalloc.ErrLimit] if the block would have to be claimed and may not be, and for a shared address that has as many holders as it
-// may have;
+// may have, or whose record would take more than 256 KiB or than the store takes;
 // [ipalloc.ErrConflict], [ipalloc.ErrUnknownOutcome] and other errors of the store as for AutoAssign.
 func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, error) {
 	fail := func(err error) (Allocation, error) {
@@ -145,10 +145,15 @@ func (p *assignIPPlan) assign(t *txn) error {
 	if err := t.Room(t.blockOps(f.be, opsPerAddress+len(cat.index(f.be.at)), p.TTL > 0, true) + p.memo.reserve(t)); err != nil {
 		return err
 	}
+	id, until := block.IdentityOf(p.Claim, p.Owner, cat.index(f.be.at)...), block.LeaseEnd(t.now, p.TTL)
+	if f.joins {
+		if err := f.b.CanGrow(f.x, block.Holder{Identity: id, Seq: f.b.Seq() + 1, Until: until}, t.e.limits.Value); err != nil {
+			return err
+		}
+	}
 	if f.b != f.be.Block {
 		f.be.set(f.b)
 	}
-	id, until := block.IdentityOf(p.Claim, p.Owner, cat.index(f.be.at)...), block.LeaseEnd(t.now, p.TTL)
 	if f.joins {
 		f.b.Join(f.x, id, until)
 	} else {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -531,6 +532,50 @@ func TestGuardNamesItsHolder(t *testing.T) {
 				t.Errorf("%s, holder %d:\ngot  %v\nwant %v", name, i, got, want)
 			}
 			w.check()
+		}
+	}
+}
+
+// The record of a shared address holds what all its holders have. It is bounded, whatever the store takes: a call that would make it
+// longer is refused, and the others of its commit are not.
+func TestRecordOfASharedAddressIsBounded(t *testing.T) {
+	attrs := func(n int) Attributes {
+		a, err := NewAttributes(map[string]string{"k": strings.Repeat("x", n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for _, l := range []store.Limits{{}, {Ops: 127, Value: 100_000, Bytes: 400_000}} {
+		w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+		w.Engine = w.engine(storetest.NewLimited(w.store, l))
+		held := 0
+		for i := range 12 {
+			c := Claim{Handle: fmt.Sprint("p", i), Attributes: attrs(30_000), Share: Share{Max: 256}}
+			_, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner("h"), Claim: c})
+			if err == nil {
+				held++
+			} else if !errors.Is(err, ipalloc.ErrLimit) {
+				t.Fatal(err)
+			}
+		}
+		if want := map[bool]int{false: 3, true: 8}[l.Value == 0]; held != want {
+			t.Errorf("%+v: %d holders, want %d", l, held, want)
+		}
+		more, less := attrs(60_000), attrs(1)
+		set := func(a *Attributes) error {
+			return w.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: Guard{Handle: "p1"}, Active: a})
+		}
+		if err := set(&more); !errors.Is(err, ipalloc.ErrLimit) {
+			t.Errorf("%+v: more: %v", l, err)
+		}
+		if err := set(&less); err != nil {
+			t.Errorf("%+v: less: %v", l, err)
+		}
+		w.check()
+		recs, _, err := w.store.List(bg, addressRange(netip.MustParsePrefix("10.0.0.0/29")))
+		if err != nil || len(recs) != 1 || len(recs[0].Value) > 1<<18 {
+			t.Errorf("%d records, %v", len(recs), err)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (a *SetOwnerArgs) detach() {
 //
 // Errors, nothing changed: [ipalloc.ErrInvalid] for an address or a host that cannot be; [ipalloc.ErrNotHeld]; [ipalloc.ErrCooling]
 // with the time; [ipalloc.ErrMismatch] with the holder if the guard names another, or if one of the expected attributes is
-// different; errors of the store as elsewhere. One commit.
+// different; [ipalloc.ErrLimit] if the record of a shared address would take more than 256 KiB; errors of the store as elsewhere. One commit.
 func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
 	var err error
 	if a.Host != nil {
@@ -83,6 +83,11 @@ func (a *SetOwnerArgs) apply(t *txn, at place) error {
 	h.Indexed = h.Active.Mark(index)
 	if a.Host != nil {
 		h.Host, h.Borrowed = *a.Host, *a.Host != at.be.Owner()
+	}
+	if _, is := at.be.Look(at.x); is.Count() > 1 {
+		if err := at.be.CanGrow(at.x, h, t.e.limits.Value); err != nil {
+			return err
+		}
 	}
 	if err := t.Room(t.blockOps(at.be, opsPerAddress+len(index)+bits.OnesCount64(at.Indexed), false, false)); err != nil {
 		return err

@@ -264,6 +264,26 @@ func (b *Block) CanJoin(x uint64, key string) error {
 	return nil
 }
 
+// maxShared bounds the record of an address with several holders, in bytes, because a change of one of them writes all.
+const maxShared = 1 << 18
+
+// CanGrow returns [ipalloc.ErrLimit] if the record of a held ordinal would take more than 256 KiB, or than most bytes if that is less
+// and above 0, with one more holder, or with h in place of the holder that has its sequence number.
+func (b *Block) CanGrow(x uint64, h Holder, most int) error {
+	_, a := b.Look(x)
+	size := len(a.Append(nil, b.prefix.Bits())) + len(appendHolder(nil, h))
+	if old, ok := a.Find(Guard{Seq: h.Seq}); ok {
+		size -= len(appendHolder(nil, old))
+	}
+	if most <= 0 || most > maxShared {
+		most = maxShared
+	}
+	if size > most {
+		return fmt.Errorf("%w: the holders of the address with their attributes take %d bytes, at most %d", ipalloc.ErrLimit, size, most)
+	}
+	return nil
+}
+
 // Join adds a holder to a held ordinal and returns its sequence number. until is the end of its lease or 0. [Block.CanJoin]
 // must allow it, and none of the holders may have the handle.
 func (b *Block) Join(x uint64, id Identity, until int64) uint64 {
