@@ -192,7 +192,8 @@ func (c *catalog) unlike(p *Pool) error {
 
 // UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits
 // resizes: blocks of the
-// old size drain, that is, keep their addresses, give out no more, and go when they are empty. Draining is kept by the
+// old size drain, that is, keep their addresses, give none to automatic assignment, and go when they are empty. A call that names an
+// address still gets it from such a block, because the block is where its record is. Draining is kept by the
 // engine; sizes that have drained leave it with the next update.
 //
 // If nothing differs, nothing is written.

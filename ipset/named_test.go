@@ -122,3 +122,29 @@ func TestNamedAndSticky(t *testing.T) {
 	}
 	w.check()
 }
+
+// A block of a size that drains gives no address to automatic assignment. One that the caller names still comes from it, because no
+// other block can have it.
+func TestNamedAddressFromADrainingBlock(t *testing.T) {
+	p := pool("p", "10.0.0.0/26", 29)
+	w := newWorld(t, Config{}, p)
+	w.assign(want("a", 1, "first"))
+	old := w.blocksOf("a")[0]
+	p.BlockBits = 30
+	if err := w.UpdatePool(bg, p); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.assign(want("a", 1, "second")).V4[0]; got.Block.Bits() != 30 {
+		t.Errorf("automatic: %+v", got)
+	}
+	at := lastAddr(old)
+	al, err := w.AssignIP(bg, AssignIPArgs{Address: at, Owner: HostOwner("a"), Claim: Claim{Handle: "third"}})
+	if err != nil || al.Block != old {
+		t.Errorf("AssignIP: %+v, %v", al, err)
+	}
+	got, err := w.AutoAssign(bg, AssignArgs{Owner: HostOwner("a"), Addresses: []netip.Addr{at.Prev()}, Claim: Claim{Handle: "fourth"}})
+	if err != nil || got.V4[0].Block != old {
+		t.Errorf("named: %+v, %v", got, err)
+	}
+	w.check()
+}
