@@ -220,15 +220,30 @@ type disownPlan struct {
 	keep        int   // blocks that the owner keeps at least
 	released    []netip.Prefix
 	refused     netip.Prefix
+
+	chosen  []*blockEntry
+	records int // that taking those writes at most
 }
 
 // Plan implements [occ.Plan].
 func (p *disownPlan) Plan(t *txn) error {
-	p.released, p.refused = p.released[:0], netip.Prefix{}
 	cat, err := t.catalog()
 	if err != nil {
 		return err
 	}
+	if err := p.choose(t, cat); err != nil || len(p.chosen) == 0 {
+		return err
+	}
+	if err := t.Room(p.records); err != nil {
+		return err
+	}
+	p.finish(t)
+	return nil
+}
+
+// choose finds the blocks to take, and changes none of them.
+func (p *disownPlan) choose(t *txn, cat *catalogEntry) error {
+	p.released, p.refused, p.chosen, p.records = p.released[:0], netip.Prefix{}, p.chosen[:0], 0
 	if err := t.warm(p.blocks); err != nil {
 		return err
 	}
@@ -241,9 +256,7 @@ func (p *disownPlan) Plan(t *txn) error {
 	if err := t.warmPages(empty); err != nil {
 		return err
 	}
-	var take []*blockEntry
 	var used []netip.Prefix // blocks taken that are in use
-	n := 0
 	owned, err := t.blocksOf(p.owner)
 	if err != nil {
 		return err
@@ -254,7 +267,7 @@ func (p *disownPlan) Plan(t *txn) error {
 			return err
 		}
 		switch {
-		case be.Block == nil || be.Owner() != p.owner || p.keep > 0 && owned.len()-len(take) <= p.keep:
+		case be.Block == nil || be.Owner() != p.owner || p.keep > 0 && owned.len()-len(p.chosen) <= p.keep:
 			continue
 		case !be.IsEmpty() && p.mustBeEmpty, p.emptySince != 0 && be.Since() > p.emptySince:
 			p.refused = block
@@ -268,22 +281,18 @@ func (p *disownPlan) Plan(t *txn) error {
 		if err := t.take(p.owner, block); err != nil {
 			return err
 		}
-		if take = append(take, be); be.Used() > 0 {
+		if p.chosen = append(p.chosen, be); be.Used() > 0 {
 			used = append(used, be.at)
 		}
-		n += t.blockOps(be, ownerOps, false, true)
-	}
-	if len(take) == 0 {
-		return nil
+		p.records += t.blockOps(be, ownerOps, false, true)
 	}
 	// The addresses say whether any is held for the owner: if none is, the block need not name it any more.
-	if err := t.fetchPlaces(used); err != nil {
-		return err
-	}
-	if err := t.Room(n); err != nil {
-		return err
-	}
-	for _, be := range take {
+	return t.fetchPlaces(used)
+}
+
+// finish takes the blocks.
+func (p *disownPlan) finish(t *txn) {
+	for _, be := range p.chosen {
 		p.released = append(p.released, be.Prefix())
 		if be.IsEmpty() {
 			be.set(nil)
@@ -293,5 +302,4 @@ func (p *disownPlan) Plan(t *txn) error {
 		}
 		t.Change(be)
 	}
-	return nil
 }

@@ -31,37 +31,126 @@ func (e *Engine) do(ctx context.Context, p occ.Plan[*txn]) error {
 		if !errors.As(err, &due) {
 			return err
 		}
-		for _, b := range due.blocks {
-			if err := e.advance(ctx, b); err != nil {
-				return err
-			}
+		if err := e.advance(ctx, due.blocks); err != nil {
+			return err
 		}
 	}
 }
 
-// advance writes what time has changed in a block, in as many commits as that takes.
-func (e *Engine) advance(ctx context.Context, b netip.Prefix) error {
-	for p := (advancePlan{block: b, more: true}); p.more; {
-		if err := e.run.Do(ctx, &p); err != nil {
+// advance writes what time has changed in blocks, in as many commits as that takes.
+func (e *Engine) advance(ctx context.Context, blocks []netip.Prefix) error {
+	return e.inSteps(blocks, stepCost{opsPerBlock, 1}, func(step []netip.Prefix) error {
+		for p := (advancePlan{blocks: step}); len(p.blocks) > 0; p.blocks = p.rest {
+			if err := e.run.Do(ctx, &p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// advancePlan writes what time has changed in blocks, and deletes those that nobody owns and in which nothing is left.
+type advancePlan struct {
+	blocks []netip.Prefix
+	rest   []netip.Prefix // blocks in which more has ended than this commit took
+}
+
+// Plan implements [occ.Plan].
+func (p *advancePlan) Plan(t *txn) error {
+	p.rest = nil
+	cat, err := t.catalog()
+	if err != nil {
+		return err
+	}
+	if err := t.readDue(p.blocks); err != nil {
+		return err
+	}
+	left := math.MaxInt
+	if limit := t.e.limits.Ops; limit > 0 {
+		left = limit
+	}
+	var drops []drop
+	for i, b := range p.blocks {
+		be, err := t.entry(b)
+		if err != nil {
 			return err
 		}
+		t.Guard(&be.Cell)
+		if be.Block == nil {
+			continue
+		}
+		all, err := t.advanceSome(cat, be, t.mostEndsAlone(cat, be))
+		if err != nil {
+			return err
+		}
+		if indexOf(be.Block) == be.shown && len(be.changes.List) == 0 {
+			continue
+		}
+		pages := 0
+		if be.Owner().Kind == Nobody {
+			pages = maxPages // it may go
+		}
+		if left -= t.blockOps(be, pages, true, pages > 0); left < 0 && len(drops) > 0 {
+			p.rest = append(p.rest, p.blocks[i:]...)
+			break
+		}
+		drops = append(drops, drop{be: be})
+		if !all {
+			p.rest = append(p.rest, b)
+		}
 	}
-	return nil
+	return t.drop(cat, drops)
+}
+
+// readDue reads blocks again, and those of their addresses that are needed to end leases and cooldowns: two round trips.
+func (t *txn) readDue(blocks []netip.Prefix) error {
+	if len(blocks) == 1 {
+		return nil // mostly it is cached as it is
+	}
+	keys := make([]string, len(blocks))
+	for i, b := range blocks {
+		keys[i] = blockKey(kindBlock, b)
+	}
+	if err := t.Read(keys...); err != nil {
+		return err
+	}
+	f := fetch{t: t}
+	for _, b := range blocks {
+		be := t.blocks.Get(b)
+		if !be.isDue(t.past) || len(f.addrs) > fetchMost {
+			continue
+		}
+		for _, x := range be.absentDue(t.past) {
+			f.add(b, be.Addr(x))
+		}
+	}
+	return f.run()
+}
+
+// absentDue returns the ordinals that are not loaded and that have to be to end the leases or cooldowns that are over.
+func (be *blockEntry) absentDue(past int64) (xs []uint64) {
+	lease, cooled := be.Due(past)
+	switch {
+	case lease:
+		return be.AppendAbsent(nil)
+	case cooled && !be.KnowsCooling():
+		for x, until := range be.EachCooling() {
+			if until == 0 {
+				xs = append(xs, x)
+			}
+		}
+	}
+	return xs
 }
 
 // advanceSome ends leases and cooldowns of a block, at most so many each beside those that wait to be written. It reports whether
 // that is all that have ended by now.
 func (t *txn) advanceSome(cat *catalogEntry, be *blockEntry, most int) (all bool, err error) {
-	if lease, cooled := be.Due(t.past); lease || cooled {
+	if be.isDue(t.past) {
 		if most -= len(be.changes.List); most <= 0 {
 			return false, nil
 		}
-		if lease && be.Absent() > 0 {
-			err = t.fetchAll(be)
-		} else if cooled {
-			err = t.fetchCooling(be)
-		}
-		if err != nil {
+		if err := t.fetchOrdinals(be, be.absentDue(t.past)); err != nil {
 			return false, err
 		}
 		be.AdvanceTo(t.past, cat.cooldown(be.at), most)

@@ -42,7 +42,9 @@ type Options struct {
 	Labels func(Owner) (labels map[string]string, ok bool)
 	// Retry says how conflicts with other engines are retried.
 	Retry Retry
-	// Cache is the number of records of each kind that the engine caches, 8,192 by default.
+	// Cache is the number of records of each kind that the engine caches, 8,192 by default, and about twice as many at most. Set it
+	// to the number of hosts that take turns at one engine: an assignment for a host whose records have left the cache reads twice,
+	// first the owner's record, then its blocks.
 	Cache int
 }
 
@@ -71,6 +73,7 @@ type Engine struct {
 	// The last plans used, for the next calls.
 	usedAssign  atomic.Pointer[assignPlan]
 	usedRelease atomic.Pointer[releasePlan]
+	idle        atomic.Pointer[idleList]
 }
 
 // New returns an engine on a store. It reads nothing.

@@ -370,13 +370,13 @@ const stepBlocks = 64
 type stepCost struct{ block, place int }
 
 // inSteps calls do with some of the blocks or addresses at a time, as many as a commit takes by their cost, and with fewer if that is
-// too much.
+// too much, or if others keep changing one of them.
 func (e *Engine) inSteps(places []netip.Prefix, c stepCost, do func([]netip.Prefix) error) error {
 	most := stepBlocks
 	for len(places) > 0 {
 		n := e.fitting(places[:min(most, len(places))], c)
 		err := do(places[:n])
-		if n > 1 && errors.Is(err, ipalloc.ErrLimit) {
+		if n > 1 && (errors.Is(err, ipalloc.ErrLimit) || isConflict(err)) {
 			most = n / 2
 			continue
 		}

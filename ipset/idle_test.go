@@ -1,0 +1,120 @@
+package ipset
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// idleWorld has n hosts with an empty block each, and an engine whose calls are counted.
+func idleWorld(t *testing.T, n int, cooldown time.Duration) (*world, *storetest.Faulty, *Engine) {
+	p := pool("a", "10.0.0.0/12", 28)
+	p.Cooldown = cooldown
+	w := newWorld(t, Config{}, p)
+	for i := range n {
+		w.assign(want(fmt.Sprint("h", i), 1, fmt.Sprint("p", i)))
+	}
+	for i := range n {
+		w.releaseHandle(fmt.Sprint("p", i))
+	}
+	s := storetest.NewFaulty(w.store)
+	return w, s, w.engine(s)
+}
+
+// A sweep costs what is due, however many blocks are empty: nothing but the lists of what is due while none is idle, one read of blocks
+// and one of owners where all owners keep theirs.
+func TestSweepCostFollowsWhatIsDue(t *testing.T) {
+	const n = 900
+	w, s, e := idleWorld(t, n, 0)
+	sweep := func(a SweepArgs) (storetest.Counts, Swept) {
+		t.Helper()
+		s.Reset()
+		got, err := e.Sweep(bg, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Counts(), got
+	}
+	none, _ := sweep(SweepArgs{})
+	idle := SweepArgs{IdleAfter: time.Hour}
+	sweep(idle) // lists the blocks
+	w.clock.add(50 * time.Minute)
+	if c, _ := sweep(idle); c.Calls() != none.Calls() || c.Read > 0 {
+		t.Errorf("none is idle: %+v, %+v without IdleAfter", c, none)
+	}
+	w.clock.add(20 * time.Minute)
+	idle.Keep = 1
+	sweep(idle)
+	if c, got := sweep(idle); len(got.Returned) > 0 || c.Commits > 0 || c.Calls() > none.Calls()+3 {
+		t.Errorf("all are kept: %+v, returned %d", c, len(got.Returned))
+	}
+	// A block more for one host: it is given back at once, and the reads are those of a page.
+	if _, _, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.15.255.240/28"), HostOwner("h7")); err != nil {
+		t.Fatal(err)
+	}
+	if c, got := sweep(idle); len(got.Returned) != 1 || c.Commits != 1 {
+		t.Errorf("one has a block too many: %+v, returned %v", c, got.Returned)
+	}
+	w.clock.add(time.Hour)
+	idle.Keep = 0
+	if c, got := sweep(idle); len(got.Returned) != n || c.Commits > n/stepBlocks+1 || c.Gets > 4*c.Commits+5 {
+		t.Errorf("all go: %+v, returned %d", c, len(got.Returned))
+	}
+	if left := w.records(kindBlock) + w.records(kindOwner) + w.records(kindEmpty); left > 0 {
+		t.Errorf("%d records of blocks are left", left)
+	}
+	w.check()
+}
+
+// A block that becomes empty after an engine has listed the empty ones is given back as soon as it is idle.
+func TestLaterIdleBlocksAreFound(t *testing.T) {
+	w, _, e := idleWorld(t, 3, 0)
+	sweep := func(d time.Duration, want int) {
+		t.Helper()
+		w.clock.add(d)
+		if got, err := e.Sweep(bg, SweepArgs{IdleAfter: time.Hour}); err != nil || len(got.Returned) != want {
+			t.Errorf("returned %v, %v, want %d", got.Returned, err, want)
+		}
+	}
+	sweep(time.Minute, 0)
+	w.assign(want("h0", 1, "q"))        // in use, and idle again later
+	w.assign(want("later", 1, "later")) // not there before
+	sweep(time.Minute, 0)
+	w.releaseHandle("q")
+	w.releaseHandle("later")
+	sweep(57*time.Minute, 0)
+	sweep(2*time.Minute, 2) // h1, h2
+	sweep(0, 0)
+	sweep(time.Minute, 2)
+	w.check()
+}
+
+// What time ends in many blocks goes into as many commits as the limits of the store need, from an engine that has seen none of it.
+func TestSweepCommitsManyBlocksAtOnce(t *testing.T) {
+	const n = 300
+	for _, limit := range []int{0, 125} {
+		w, _, stale := idleWorld(t, n, time.Minute)
+		s := storetest.NewLimited(w.store, store.Limits{Ops: limit})
+		e := w.engine(s)
+		if _, err := stale.Sweep(bg, SweepArgs{}); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.add(time.Hour)
+		got, err := e.Sweep(bg, SweepArgs{})
+		most := n/stepBlocks + 1
+		if limit > 0 {
+			most = n/(limit/(opsPerBlock+1)) + 1
+		}
+		if c := s.Counts(); err != nil || got.Advanced != n || c.Commits > most || c.Gets > 2*most+2 {
+			t.Errorf("limit %d: %d advanced, %v, %+v, at most %d commits", limit, got.Advanced, err, c, most)
+		}
+		if due := w.records(kindDue); due > 0 {
+			t.Errorf("limit %d: %d blocks are due still", limit, due)
+		}
+		w.check()
+	}
+}
