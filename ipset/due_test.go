@@ -181,3 +181,28 @@ func TestEndedLeaseIsNotKept(t *testing.T) {
 	}
 	w.check()
 }
+
+// A record that lists a block as due which is not, and a clock that is not past 1970 by Skew, do not keep a call from its answer.
+func TestNothingDueIsAnAnswer(t *testing.T) {
+	for _, skew := range []time.Duration{0, 1<<63 - 1} {
+		w := newWorld(t, Config{}, pool("p", "10.0.0.0/29", 29))
+		a := want("a", 8, "p")
+		a.TTL = time.Hour
+		w.assign(a)
+		at := w.blocksOf("a")[0]
+		if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: dueKey(5, at)}}); err != nil {
+			t.Fatal(err)
+		}
+		e, err := New(w.store, Options{Now: w.clock.now, Skew: skew})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+		b := want("b", 1, "q")
+		b.Partial = false
+		if _, err := e.AutoAssign(ctx, b); !errors.Is(err, ipalloc.ErrFull) {
+			t.Errorf("skew %v: %v", skew, err)
+		}
+		cancel()
+	}
+}

@@ -179,7 +179,7 @@ func parseDueKey(key string) (netip.Prefix, bool) {
 
 // dueBy returns the keys of the blocks that are due at a moment.
 func dueBy(at int64) store.Range {
-	return store.Range{From: kindDue, To: dueKey(at+1, netip.PrefixFrom(netip.IPv4Unspecified(), 0))[:dueTimeEnd]}
+	return store.Range{From: kindDue, To: dueKey(max(at, 0)+1, netip.PrefixFrom(netip.IPv4Unspecified(), 0))[:dueTimeEnd]}
 }
 
 // agedKey returns the key under which a memo is found by its age.

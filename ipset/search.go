@@ -226,10 +226,17 @@ func (p *assignPlan) ended(t *txn, s *search) error {
 			if i := p.cat.containing(at.Addr()); !slices.Contains(s.pools, i) || at.Bits() != p.cat.Pools[i].BlockBits {
 				continue
 			}
-			if be := t.blocks.Get(at); be == nil || !t.Guarded(&be.Cell) || be.isDue(t.past) {
-				due = append(due, at)
-			}
+			due = append(due, at)
 		}
+		if err := t.warm(due); err != nil {
+			return err
+		}
+		due = slices.DeleteFunc(due, func(at netip.Prefix) bool { // by its record, as the index may be damaged
+			be := t.blocks.Get(at)
+			unwritten := len(be.changes.List) > 0 && !t.Guarded(&be.Cell) // ended in the cache alone
+			t.Sure(&be.Cell)
+			return !unwritten && !be.isDue(t.past)
+		})
 		if len(due) > 0 {
 			return &errDue{due}
 		}
