@@ -40,11 +40,6 @@ const (
 // isForeign reports whether a record belongs to another program that shares the store: its key begins with an upper-case letter.
 func isForeign(key string) bool { return key[0] >= 'A' && key[0] <= 'Z' }
 
-// ownRecords are the two ranges of the records of an engine's space: those of other spaces lie between them.
-func ownRecords() []store.Range {
-	return []store.Range{{To: kindSpace}, {From: string(kindSpace[0] + 1)}}
-}
-
 // catalogKey is the key of the root of the catalog, poolsKey that of its pools.
 const (
 	catalogKey = kindCatalog

@@ -165,7 +165,6 @@ func TestFitsSaturates(t *testing.T) {
 
 // TestErrorsNameTheRecord: an error about a damaged record names the prefix of the record, and any other that of the call.
 func TestErrorsNameTheRecord(t *testing.T) {
-	s, a := furnished(t)
 	at := prefix("10.0.0.0/20")
 	for _, c := range []struct {
 		name, key, value string
@@ -181,9 +180,9 @@ func TestErrorsNameTheRecord(t *testing.T) {
 		{"no holding", "Z", "", func(a *Allocator) error { _, err := a.Get(t.Context(), prefix("10.9.0.0/16")); return err }, ipalloc.ErrNotFound, prefix("10.9.0.0/16"), netip.Prefix{}},
 		{"no room", "Z", "", func(a *Allocator) error { _, err := a.Fits(t.Context(), prefix("10.0.0.0/8"), 25); return err }, ipalloc.ErrMisaligned, netip.Prefix{}, prefix("10.0.0.0/8")},
 	} {
-		s, _ = furnished(t)
+		s, _ := furnished(t)
 		put(t, s, c.key, c.value)
-		a = allocator(t, s)
+		a := allocator(t, s)
 		var e *ipalloc.Error
 		if err := c.call(a); !errors.As(err, &e) || !errors.Is(err, c.want) || e.Prefix != c.prefix || e.Pool != c.pool || e.Op == "" {
 			t.Errorf("%s: %+v", c.name, e)
