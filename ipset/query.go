@@ -244,7 +244,7 @@ func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockInfo
 		if err == nil {
 			more := true
 			err2 := e.eachPage(ctx, r, func(recs []store.Record) bool {
-				more, err = e.blocksOf(ctx, cat, recs, yield)
+				more, err = e.blocksOf(ctx, cat, recs, func(b *block.Block) bool { return yield(b.Info(), nil) })
 				return more && err == nil
 			})
 			if err == nil {
@@ -260,8 +260,9 @@ func (e *Engine) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockInfo
 	}
 }
 
-// blocksOf yields the blocks of some records with their addresses; more is false if yield ended it.
-func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record, yield func(BlockInfo, error) bool) (more bool, err error) {
+// blocksOf yields the blocks of some records with their addresses, advanced to the present; more is false if yield ended it. It
+// lists the addresses from the first of these blocks to the last, once for each family.
+func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record, yield func(*block.Block) bool) (more bool, err error) {
 	now, err := e.past()
 	if err != nil {
 		return true, err
@@ -295,7 +296,7 @@ func (e *Engine) blocksOf(ctx context.Context, cat *catalog, recs []store.Record
 			} else if b, err = e.readBlock(ctx, cat, p); err != nil {
 				return true, err
 			}
-			if b != nil && !yield(b.Info(), nil) {
+			if b != nil && !yield(b) {
 				return false, nil
 			}
 		}

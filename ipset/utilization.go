@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	"go4.org/netipx"
 
@@ -99,40 +100,61 @@ func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 // eachHeader calls do with every block, advanced to the present, in address order. The block is of no use after do has returned;
 // its addresses need not be loaded.
 func (e *Engine) eachHeader(ctx context.Context, cat *catalog, do func(*block.Block)) error {
-	var b block.Block
 	var bad error
 	now, err := e.past()
 	if err != nil {
 		return err
 	}
+	headers := make([]block.Block, blocksPage)
 	r := store.Range{From: kindBlock, To: kindBlock + "\xff", Limit: readMost}
 	err = e.eachPage(ctx, r, func(recs []store.Record) bool {
-		for _, rec := range recs {
-			p, ok := parseBlockID(rec.Key[1:])
-			if !ok {
-				bad = fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, rec.Key)
+		for part := range slices.Chunk(recs, blocksPage) {
+			if bad = e.headersOf(ctx, cat, part, now, headers, do); bad != nil {
 				return false
 			}
-			if err := b.Decode(p, rec.Value); err != nil {
-				bad = wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
-				return false
-			}
-			if lease, cooled := b.Due(now); lease || cooled {
-				whole, err := e.readBlock(ctx, cat, p)
-				if err != nil {
-					bad = err
-					return false
-				}
-				if whole != nil {
-					do(whole)
-				}
-				continue
-			}
-			do(&b)
 		}
 		return true
 	})
 	return errors.Join(bad, err)
+}
+
+// headersOf calls do with the blocks of some records. Those in which time has ended something are read with their addresses, all
+// of them together. headers is scratch for the others.
+func (e *Engine) headersOf(ctx context.Context, cat *catalog, recs []store.Record, now int64, headers []block.Block, do func(*block.Block)) error {
+	var due []store.Record
+	for i, rec := range recs {
+		p, ok := parseBlockID(rec.Key[1:])
+		if !ok {
+			return fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, rec.Key)
+		}
+		if err := headers[i].Decode(p, rec.Value); err != nil {
+			return wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
+		}
+		if lease, cooled := headers[i].Due(now); lease || cooled {
+			due = append(due, rec)
+		}
+	}
+	var whole map[string]*block.Block
+	if len(due) > 0 {
+		whole = make(map[string]*block.Block, len(due))
+		if _, err := e.blocksOf(ctx, cat, due, func(b *block.Block) bool {
+			whole[blockKey(kindBlock, b.Prefix())] = b
+			return true
+		}); err != nil {
+			return err
+		}
+	}
+	for i, rec := range recs {
+		if len(due) == 0 || rec.Key != due[0].Key {
+			do(&headers[i])
+			continue
+		}
+		due = due[1:]
+		if b := whole[rec.Key]; b != nil { // else it is gone by now
+			do(b)
+		}
+	}
+	return nil
 }
 
 // add adds the counts of a part.

@@ -3,7 +3,8 @@ package store
 import (
 	"context"
 	"errors"
-	"slices"
+	"hash/maphash"
+	"iter"
 
 	"github.com/ipalloc/ipalloc"
 )
@@ -34,44 +35,72 @@ const (
 // users, and copy into an empty store. ipalloc.ErrLimit if a record of src is larger than
 // dst accepts. ipalloc.ErrUnknownOutcome: call again. Else the errors of the stores.
 //
-// It lists both stores, and src twice; it holds two lists of src in memory.
+// It lists src three times and dst twice, and holds a page of each and the root records.
 func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
-	recs, _, err := src.List(ctx, Range{})
+	c := copier{dst: dst, src: src, limits: dst.Limits()}
+	before, err := c.compare(ctx)
 	if err != nil {
-		return CopyReport{}, copyError("list the source", err)
-	}
-	c := copier{dst: dst, limits: dst.Limits(), report: CopyReport{Records: len(recs)}}
-	if err := c.compare(ctx, recs); err != nil {
 		return c.report, err
 	}
-	var last []Op
-	for _, r := range recs {
-		if c.have[r.Key] {
-			continue
-		}
-		op := Op{Kind: Put, Key: r.Key, Value: r.Value}
-		if isRoot(r.Key) {
-			last = append(last, op)
-		} else if err := c.add(ctx, op); err != nil {
-			return c.report, err
-		}
-	}
-	if err := c.flush(ctx); err != nil {
+	if err := c.copy(ctx); err != nil {
 		return c.report, err
 	}
-	again, _, err := src.List(ctx, Range{})
-	switch {
-	case err != nil:
-		return c.report, copyError("list the source again", err)
-	case !slices.Equal(recs, again):
+	after := newSum(before.seed)
+	for r, err := range pages(ctx, src) {
+		if err != nil {
+			return c.report, copyError("list the source again", err)
+		}
+		after.add(r)
+	}
+	if after.value != before.value {
 		return c.report, &ipalloc.Error{Package: "store", Op: "copy", Reason: "the source changed meanwhile", Err: ipalloc.ErrMismatch}
 	}
-	for _, op := range last {
+	for _, op := range c.roots {
 		if err := c.add(ctx, op); err != nil {
 			return c.report, err
 		}
 	}
 	return c.report, c.flush(ctx)
+}
+
+// copyPage is how many records are read at once.
+const copyPage = 1000
+
+// pages yields all records of a store in key order, a page at a time; an error is the last thing it yields.
+func pages(ctx context.Context, db Store) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for from := ""; ; {
+			recs, _, err := db.List(ctx, Range{From: from, Limit: copyPage})
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+			for _, r := range recs {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if len(recs) < copyPage {
+				return
+			}
+			from = recs[len(recs)-1].Key + "\x00"
+		}
+	}
+}
+
+// sum is a fingerprint of records in order.
+type sum struct {
+	seed  maphash.Seed
+	value uint64
+}
+
+func newSum(seed maphash.Seed) *sum { return &sum{seed: seed} }
+
+func (s *sum) add(r Record) {
+	s.value = maphash.Comparable(s.seed, struct {
+		before uint64
+		r      Record
+	}{s.value, r})
 }
 
 // copyError returns the error of a store during a copy.
@@ -86,44 +115,83 @@ func holds(key, reason string) error {
 
 // copier gathers the records of a copy into commits.
 type copier struct {
-	dst    Store
-	limits Limits
-	have   map[string]bool // records that are there already
-	ops    []Op
-	bytes  int
-	report CopyReport
+	dst, src Store
+	limits   Limits
+	roots    []Op // that are missing
+	ops      []Op
+	bytes    int
+	report   CopyReport
 }
 
-// compare notes what dst has of recs; it must have nothing else.
-func (c *copier) compare(ctx context.Context, recs []Record) error {
-	there, _, err := c.dst.List(ctx, Range{})
+// eachRecord calls do with every record of src, and whether dst has it. dst must have no other.
+func (c *copier) eachRecord(ctx context.Context, do func(r Record, there bool) error) error {
+	next, stop := iter.Pull2(pages(ctx, c.dst))
+	defer stop()
+	is, err, more := next()
+	for r, bad := range pages(ctx, c.src) {
+		if bad != nil {
+			return copyError("list the source", bad)
+		}
+		if err != nil {
+			return copyError("list the destination", err)
+		}
+		there := more && is.Key == r.Key
+		if more && (is.Key < r.Key || there && is.Value != r.Value) {
+			return holds(is.Key, "the destination holds something else")
+		}
+		if there {
+			is, err, more = next()
+		}
+		if err := do(r, there); err != nil {
+			return err
+		}
+	}
 	if err != nil {
 		return copyError("list the destination", err)
 	}
-	want := make(map[string]string, len(recs))
-	for _, r := range recs {
-		want[r.Key] = r.Value
-	}
-	c.have = make(map[string]bool, len(there))
-	for _, r := range there {
-		if v, ok := want[r.Key]; !ok || v != r.Value {
-			return holds(r.Key, "the destination holds something else")
-		}
-		c.have[r.Key] = true
-	}
-	root, rest := "", len(recs)-len(there) // the records that are missing; below, those that are no roots
-	for _, r := range recs {
-		switch has := c.have[r.Key]; {
-		case isRoot(r.Key) && has:
-			root = r.Key
-		case isRoot(r.Key):
-			rest--
-		}
-	}
-	if root != "" && rest > 0 {
-		return holds(root, "the destination is in use")
+	if more {
+		return holds(is.Key, "the destination holds something else")
 	}
 	return nil
+}
+
+// compare counts the records and returns their fingerprint. A dst that has a root while another record is missing is in use.
+func (c *copier) compare(ctx context.Context) (*sum, error) {
+	all, root, missing := newSum(maphash.MakeSeed()), "", false
+	err := c.eachRecord(ctx, func(r Record, there bool) error {
+		c.report.Records++
+		all.add(r)
+		switch {
+		case isRoot(r.Key) && there:
+			root = r.Key
+		case !isRoot(r.Key) && !there:
+			missing = true
+		}
+		return nil
+	})
+	if err == nil && root != "" && missing {
+		err = holds(root, "the destination is in use")
+	}
+	return all, err
+}
+
+// copy writes the records that dst lacks, but for the roots, which it keeps.
+func (c *copier) copy(ctx context.Context) error {
+	err := c.eachRecord(ctx, func(r Record, there bool) error {
+		op := Op{Kind: Put, Key: r.Key, Value: r.Value}
+		switch {
+		case there:
+			return nil
+		case isRoot(r.Key):
+			c.roots = append(c.roots, op)
+			return nil
+		}
+		return c.add(ctx, op)
+	})
+	if err != nil {
+		return err
+	}
+	return c.flush(ctx)
 }
 
 // add gathers one record, and commits what was gathered before if it would be too much with that.

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -68,5 +69,31 @@ func TestLongestSpace(t *testing.T) {
 	}
 	if _, err := store.Space(mem, name+"n"); err == nil {
 		t.Error("a longer name is taken")
+	}
+}
+
+// A copy reads both stores a page at a time, whatever they hold.
+func TestCopyReadsPages(t *testing.T) {
+	src := store.NewMemory()
+	const records = 3500
+	for i := range records {
+		if _, err := src.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: fmt.Sprintf("a%05d", i), Value: "v"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, to := storetest.NewFaulty(src), storetest.NewFaulty(store.NewMemory())
+	for _, s := range []*storetest.Faulty{from, to} {
+		s.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			if c.Kind == storetest.List && (c.Range.Limit == 0 || c.Range.Limit > 1000) {
+				t.Errorf("a list of %d records", c.Range.Limit)
+			}
+			return storetest.Outcome{}
+		})
+	}
+	if report, err := store.Copy(t.Context(), to, from); err != nil || report.Records != records || report.Written != records {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if report, err := store.Copy(t.Context(), to, from); err != nil || report.Written != 0 {
+		t.Errorf("again: %+v, %v", report, err)
 	}
 }
