@@ -33,11 +33,11 @@ func replay(ctx context.Context, cfg *config, stdout, stderr io.Writer) (err err
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "%s: %d of %d events are done\n", cfg.store.Text, r.net.Next(), len(cfg.net.Events))
+	fmt.Fprintf(stderr, "%s: %d of %d events are done\n", cfg.store, r.net.Next(), len(cfg.net.Events))
 	if err := r.run(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "%s: all events are done; in this run, blocks: %v\n", cfg.store.Text, r.net.Counts())
+	fmt.Fprintf(stderr, "%s: all events are done; in this run, blocks: %v\n", cfg.store, r.net.Counts())
 	return r.report(ctx, stdout)
 }
 
@@ -72,7 +72,7 @@ func (r *runner) patiently(ctx context.Context, ask func() error) error {
 		if err == nil || ctx.Err() != nil || !retryable(err) || time.Now().After(giveUp) {
 			return err
 		}
-		fmt.Fprintf(r.log, "%s: trying again: %v\n", r.cfg.store.Text, err)
+		fmt.Fprintf(r.log, "%s: trying again: %v\n", r.cfg.store, err)
 		if err := wait(ctx, pause); err != nil {
 			return err
 		}

@@ -71,7 +71,7 @@ func openEtcd(ctx context.Context, l *storeurl.Location, mustExist bool) (store.
 
 // openSQL opens the store in a SQLite file or in a PostgreSQL.
 func openSQL(ctx context.Context, l *storeurl.Location, mustExist bool) (store.Store, func() error, error) {
-	driver, name := "pgx", l.Text
+	driver, name := "pgx", l.DSN
 	if l.Kind == "sqlite" {
 		mode := "rwc" // read, write and create
 		if mustExist {
@@ -119,6 +119,6 @@ func copyStore(ctx context.Context, cfg *config, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "%s, copied from %s to %s\n", wording.Count(report.Records, "record"), cfg.store.Text, cfg.copyTo.Text)
+	_, err = fmt.Fprintf(stdout, "%s, copied from %s to %s\n", wording.Count(report.Records, "record"), cfg.store, cfg.copyTo)
 	return err
 }

@@ -189,7 +189,7 @@ func (s *source) openEtcd(ctx context.Context, m mode) error {
 
 // openSQL opens a store in a SQLite file, which Open would make if it did not exist, or in a PostgreSQL.
 func (s *source) openSQL(ctx context.Context, m mode) error {
-	driver, dsn := "pgx", s.location.Text
+	driver, dsn := "pgx", s.location.DSN
 	if s.location.Kind == "sqlite" {
 		if _, err := os.Stat(s.location.Path); err != nil && (m != making || !errors.Is(err, os.ErrNotExist)) {
 			return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ipalloc/ipalloc/examples/internal/storeurl"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -158,7 +159,7 @@ func (a *app) restoreCommand() *cobra.Command {
 			if a.store == "" {
 				a.store = a.getenv("IPAMCTL_STORE")
 			}
-			if err := a.confirm("restore "+a.store+" from "+args[0], a.store); err != nil {
+			if err := a.confirm("restore "+storeurl.Redact(a.store)+" from "+args[0], storeurl.Redact(a.store)); err != nil {
 				return err
 			}
 			return a.copyStore(cmd.Context(), "bolt://"+args[0], a.store)
@@ -214,6 +215,7 @@ func (a *app) copyStore(ctx context.Context, from, to string) (err error) {
 		return err
 	}
 	l := &listing{single: true, columns: []string{"STORE", "RECORDS", "WRITTEN"}}
+	to = storeurl.Redact(to)
 	l.add(to, map[string]any{"store": to, "records": report.Records, "written": report.Written}, to, fmt.Sprint(report.Records), fmt.Sprint(report.Written))
 	if err := a.print(l); err != nil {
 		return err

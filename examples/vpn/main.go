@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "vpn: %v\n", err)
 		return 2
 	}
-	driver, dsn := "pgx", l.Text
+	driver, dsn := "pgx", l.DSN
 	if l.Kind == "sqlite" {
 		driver, dsn = "sqlite", "file:"+l.Path+"?_txlock=immediate&_pragma=busy_timeout(10000)"
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,10 +46,16 @@ func TestWaitingAndWorkAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(3)...)
 		k.latency = time.Second
-		var turns []string
+		var mu sync.Mutex
+		var all []string
+		turns := func() []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(all) }
 		c, stop := k.start(small(t, 2), func(c *Config) {
 			c.Workers = 1
-			c.Worked = func(waited, took time.Duration) { turns = append(turns, fmt.Sprint(waited, took)) }
+			c.Worked = func(waited, took time.Duration) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, fmt.Sprint(waited, took))
+			}
 		})
 		defer stop()
 		begin := time.Now()
@@ -57,14 +64,14 @@ func TestWaitingAndWorkAreMeasured(t *testing.T) {
 			t.Errorf("the running work began at %v", begun)
 		}
 		sleep(1500 * time.Millisecond)
-		if want := []string{"0s 1s", "1s 1s", "2s 0s"}; len(turns) < 3 || !slices.Equal(turns[:3], want) {
-			t.Errorf("turns %v, want %v", turns, want)
+		if want := []string{"0s 1s", "1s 1s", "2s 0s"}; len(turns()) < 3 || !slices.Equal(turns()[:3], want) {
+			t.Errorf("turns %v, want %v", turns(), want)
 		}
-		before := len(turns)
+		before := len(turns())
 		sleep(time.Minute) // of pauses of the third node, which are no waiting for a worker
-		for _, turn := range turns[before:] {
+		for _, turn := range turns()[before:] {
 			if turn != "0s 0s" {
-				t.Errorf("turns %v", turns)
+				t.Errorf("turns %v", turns())
 			}
 		}
 	})

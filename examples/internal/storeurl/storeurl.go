@@ -4,7 +4,7 @@
 //	bolt:///var/lib/ipam.db             a file of this machine
 //	etcd://host:2379,host:2379/prefix   an etcd cluster, and the prefix of the keys there
 //	sqlite:///var/lib/ipam.sqlite       a SQLite file of this machine
-//	postgres://user@host:5432/database  a PostgreSQL, as its own drivers name it
+//	postgres://user@host:5432/database  a PostgreSQL, as its own drivers name it; postgresql:// is the same
 //	kube://namespace/name               the Kubernetes cluster of the kubeconfig, or of the pod
 //
 // It opens nothing, so that a program links only the stores it supports.
@@ -12,6 +12,7 @@ package storeurl
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -24,7 +25,30 @@ type Location struct {
 	Prefix    string   // of the keys, with a slash at both ends; with Kind etcd
 	Namespace string   // with Kind kube
 	Name      string   // of the store in it
-	Text      string   // as it was written
+	DSN       string   // as it was written, for the driver; it may hold a password
+}
+
+// String returns the name of the store without a password, for messages.
+func (l *Location) String() string { return Redact(l.DSN) }
+
+// secret is a parameter of a name that holds a secret.
+var secret = regexp.MustCompile(`(?i)((?:ssl)?password)=[^&\s]*`)
+
+// Redact replaces a password in the name of a store, well formed or not, by xxxxx.
+func Redact(text string) string {
+	text = secret.ReplaceAllString(text, "$1=xxxxx")
+	at := strings.LastIndexByte(text, '@')
+	if at < 0 {
+		return text
+	}
+	begin := strings.Index(text, ":/") + 1
+	for begin < at && text[begin] == '/' {
+		begin++
+	}
+	if user := strings.IndexByte(text[begin:at], ':'); user >= 0 {
+		return text[:begin+user] + ":xxxxx" + text[at:]
+	}
+	return text
 }
 
 // kinds are all kinds of stores, in the order in which texts name them.
@@ -49,13 +73,16 @@ func Parse(flag, text string, supported ...string) (*Location, error) {
 		supported = kinds
 	}
 	fault := func(format string, args ...any) (*Location, error) {
-		return nil, fmt.Errorf("%s %s: %s", flag, text, fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%s %s: %s", flag, Redact(text), fmt.Sprintf(format, args...))
 	}
-	l := &Location{Text: text}
+	l := &Location{DSN: text}
 	var rest string
 	var ok bool
 	if l.Kind, rest, ok = strings.Cut(text, "://"); !ok && text != "memory" {
 		return fault("a store is needed: %s", forms(supported))
+	}
+	if l.Kind == "postgresql" {
+		l.Kind = "postgres"
 	}
 	if !slices.Contains(supported, l.Kind) {
 		return fault("no such kind of store; the kinds are %s", strings.Join(supported, ", "))
@@ -75,7 +102,10 @@ func Parse(flag, text string, supported ...string) (*Location, error) {
 		}
 	case "etcd":
 		hosts, prefix, _ := strings.Cut(rest, "/")
-		if hosts == "" {
+		switch {
+		case strings.Contains(rest, "@"):
+			return fault("the name of an etcd has no user")
+		case hosts == "":
 			return fault("a host is missing, as in etcd://10.0.0.1:2379/ipam")
 		}
 		if prefix = strings.Trim(prefix, "/"); prefix == "" {

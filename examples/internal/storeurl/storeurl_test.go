@@ -1,7 +1,9 @@
 package storeurl
 
 import (
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -16,7 +18,7 @@ func TestParse(t *testing.T) {
 		"postgres://u:p@h:1/d?x=y":  {Kind: "postgres"},
 		"etcd://a:1,b:2/ipam/pods/": {Kind: "etcd", Endpoints: []string{"a:1", "b:2"}, Prefix: "/ipam/pods/"},
 	} {
-		want.Text = text
+		want.DSN = text
 		if got, err := Parse("--store", text); err != nil || !reflect.DeepEqual(*got, want) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
@@ -40,5 +42,31 @@ func TestParseRefuses(t *testing.T) {
 	}
 	if _, err := Parse("--store", "memory://x"); err == nil || err.Error() != "--store memory://x: memory has no address" {
 		t.Error(err)
+	}
+}
+
+// No message shows a password, whatever is wrong with the name that holds it.
+func TestNoMessageHasAPassword(t *testing.T) {
+	const password = "S3cret"
+	for _, text := range []string{
+		"postgres://u:S3cret@h/d", "postgresql://u:S3cret@h/d", "Postgres://u:S3cret@h/d", "postgres:/u:S3cret@h/d", "mysql://u:S3cret@h/d", "u:S3cret@h/d",
+		"postgres://u:S3cret/x@h/d", "postgres://u:S3cret@x@h/d", "postgres://h/d?password=S3cret", "postgres://h/d?sslpassword=S3cret&x=y",
+		"etcd://root:S3cret@h:2379", "etcd://root:S3cret@h:2379/ipam", "kube://u:S3cret@x",
+	} {
+		l, err := Parse("--store", text)
+		said := Redact(text)
+		if err != nil {
+			said += err.Error()
+		} else {
+			said += fmt.Sprint(l)
+		}
+		if strings.Contains(said, password) || !strings.Contains(said, "xxxxx") {
+			t.Errorf("%s: %s", text, said)
+		}
+	}
+	for _, text := range []string{"bolt:///var/lib/ipam.db", "postgres://u@h:5432/d", "etcd://h:2379/ipam", "memory"} {
+		if got := Redact(text); got != text {
+			t.Errorf("%s became %s", text, got)
+		}
 	}
 }
