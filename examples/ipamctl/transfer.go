@@ -154,7 +154,8 @@ func (a *app) restoreCommand() *cobra.Command {
 		Use: "restore FILE", Args: cobra.ExactArgs(1),
 		Short: "Fill an empty store from a backup",
 		Long: "restore makes the file that --store names, or fills an etcd prefix that holds nothing. It never overwrites. Addresses that were\n" +
-			"assigned after the backup are free again afterwards: compare with what is in use, with check --in-use, before engines start.",
+			"assigned after the backup are free again afterwards. Before engines start, find them with check --in-use, and take each one\n" +
+			"that is in use and not held with assign ADDRESS --host HOST --handle HANDLE.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.store == "" {
 				a.store = a.getenv("IPAMCTL_STORE")
