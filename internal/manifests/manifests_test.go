@@ -126,7 +126,7 @@ func TestChartValues(t *testing.T) {
 	values := map[string]any{
 		"config": map[string]any{"cluster-cidr": "10.0.0.0/16", "node-cidr-mask-size-ipv4": 25, "leader-elect-resource-name": "own"},
 		"image":  map[string]any{"repository": "r.example/x", "tag": "v1", "pullPolicy": "Always"}, "args": []any{"-v=4"},
-		"imagePullSecrets": []any{map[string]any{"name": "secret"}}, "replicas": 2, "port": 1234,
+		"imagePullSecrets": []any{map[string]any{"name": "secret"}}, "replicas": 2, "address": "0.0.0.0", "port": 1234,
 		"monitoring": map[string]any{"serviceMonitor": true, "prometheusRule": true, "dashboard": true, "labels": map[string]any{"release": "prom"}},
 	}
 	text, err := Chart(controller+"/chart", "default", values)
@@ -139,7 +139,7 @@ func TestChartValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"node-cidr-mask-size-ipv4: 25", "leader-elect-resource-namespace: default", "allocate-node-cidrs: true", "image: r.example/x:v1",
-		"imagePullPolicy: Always", "- -v=4", "name: secret", "replicas: 2", "hostPort: 1234", "- -http-address=:1234", "- own\n", "release: prom", "grafana_dashboard: \"1\""} {
+		"imagePullPolicy: Always", "- -v=4", "name: secret", "replicas: 2", "hostPort: 1234", "- -http-address=0.0.0.0:1234", "- own\n", "release: prom", "grafana_dashboard: \"1\""} {
 		if !strings.Contains(all.String(), want) {
 			t.Errorf("no %q in\n%s", want, all.String())
 		}

@@ -17,15 +17,15 @@ func Example() {
 	main()
 	// Output:
 	// day 1
-	// acme laptop [100.64.8.198 fd7a:115c:a1e0:8:8828:44f5:1e22:f713]
-	// acme phone [100.64.18.225 fd7a:115c:a1e0:88c4:6ff4:a997:5cb4:f712]
-	// globex laptop [100.64.8.198 fd7a:115c:a1e0:8:8828:44f5:1e22:f713]
-	// globex phone [100.64.18.225 fd7a:115c:a1e0:88c4:6ff4:a997:5cb4:f712]
+	// acme laptop [100.64.10.248 fd7a:115c:a1e0:8:d396:5cef:39a4:761b]
+	// acme phone [100.64.17.26 fd7a:115c:a1e0:88c4:eb89:c22b:fed6:1b03]
+	// globex laptop [100.64.10.248 fd7a:115c:a1e0:8:d396:5cef:39a4:761b]
+	// globex phone [100.64.17.26 fd7a:115c:a1e0:88c4:eb89:c22b:fed6:1b03]
 	// day 2
-	// acme laptop [100.64.8.198 fd7a:115c:a1e0:8:8828:44f5:1e22:f713]
-	// acme phone [100.64.18.225 fd7a:115c:a1e0:88c4:6ff4:a997:5cb4:f712]
-	// globex laptop [100.64.8.198 fd7a:115c:a1e0:8:8828:44f5:1e22:f713]
-	// globex phone [100.64.18.225 fd7a:115c:a1e0:88c4:6ff4:a997:5cb4:f712]
+	// acme laptop [100.64.10.248 fd7a:115c:a1e0:8:d396:5cef:39a4:761b]
+	// acme phone [100.64.17.26 fd7a:115c:a1e0:88c4:eb89:c22b:fed6:1b03]
+	// globex laptop [100.64.10.248 fd7a:115c:a1e0:8:d396:5cef:39a4:761b]
+	// globex phone [100.64.17.26 fd7a:115c:a1e0:88c4:eb89:c22b:fed6:1b03]
 	// ada has [laptop phone]
 	// 100.64.8.77 is taken by printer
 	// released [100.64.8.77] refused to another: true
