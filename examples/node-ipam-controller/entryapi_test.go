@@ -13,11 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/dynamic"
 	fakedynamic "k8s.io/client-go/dynamic/fake"
@@ -360,17 +362,38 @@ func TestObjectsWithoutTheLease(t *testing.T) {
 	})
 }
 
+// lateDiscovery does not know a group before it is installed.
+type lateDiscovery struct {
+	discovery.DiscoveryInterface
+	mu      sync.Mutex
+	missing string
+}
+
+func (d *lateDiscovery) install() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.missing = ""
+}
+
+func (d *lateDiscovery) ServerResourcesForGroupVersion(group string) (*metav1.APIResourceList, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if group == d.missing {
+		return nil, apierrors.NewNotFound(schema.GroupResource{}, group)
+	}
+	return d.DiscoveryInterface.ServerResourcesForGroupVersion(group)
+}
+
 // A definition that is installed while the program runs is followed.
 func TestDefinitionInstalledLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newObjects(t, clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22, nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: x, operator: Exists}]}]}}"))
-		d := o.api.discovery.(*fakediscovery.FakeDiscovery)
-		all := d.Resources
-		d.Resources = all[:1]
+		d := &lateDiscovery{DiscoveryInterface: o.api.discovery, missing: "networking.ipalloc.dev/v1"}
+		o.api.discovery = d
 		o.start()
 		o.api.nodesLoaded()
 		later(time.Minute)
-		d.Resources = all
+		d.install()
 		later(time.Minute)
 		o.create("apiVersion: networking.ipalloc.dev/v1\nkind: ClusterCIDRConfig\nmetadata: {name: c}\nspec: {ipv4: {cidr: 10.4.0.0/22, perNodeMaskSize: 24}}")
 		later(2 * time.Second)

@@ -23,9 +23,17 @@ func TestFairness(t *testing.T) {
 			for i := range stores {
 				stores[i] = openAt(t, name, Options{})
 			}
-			var group sync.WaitGroup
+			var group, ready sync.WaitGroup
+			ready.Add(writers)
 			for i, s := range stores {
 				group.Go(func() {
+					// The count begins when every writer has been heard once.
+					_, err := s.Commit(limited(t), []store.Op{put(fmt.Sprint("k", i), "first", store.AnyRevision)})
+					ready.Done()
+					if ready.Wait(); err != nil {
+						t.Error(err)
+						return
+					}
 					for done.Load() < total {
 						if _, err := s.Commit(limited(t), []store.Op{put(fmt.Sprint("k", i), "v", store.AnyRevision)}); err != nil {
 							t.Error(err)

@@ -143,6 +143,10 @@ func TestPageOfHalfAddresses(t *testing.T) {
 
 // TestFitsSaturates: a number of prefixes that does not fit is the greatest there is.
 func TestFitsSaturates(t *testing.T) {
+	oneOfEach := map[int]int{} // 2^64-1 of length 64 in all
+	for l := 1; l <= 64; l++ {
+		oneOfEach[l] = 1
+	}
 	for _, c := range []struct {
 		free   map[int]int
 		length int
@@ -150,8 +154,8 @@ func TestFitsSaturates(t *testing.T) {
 	}{
 		{map[int]int{1: 1}, 64, 1 << 63}, {map[int]int{1: 1, 2: 1}, 64, 3 << 62}, {map[int]int{1: 1, 2: 2}, 64, math.MaxUint64},
 		{map[int]int{1: 2}, 64, math.MaxUint64}, {map[int]int{0: 1}, 64, math.MaxUint64}, {map[int]int{0: 1}, 63, 1 << 63},
-		{map[int]int{1: 1, 64: 1}, 64, 1<<63 + 1}, {map[int]int{1: 1, 2: 1, 3: 1, 64: 1 << 61}, 64, math.MaxUint64}, {map[int]int{65: 1}, 64, 0},
-		{map[int]int{1: 1, 2: 1, 3: 1, 64: 1<<61 - 1}, 64, math.MaxUint64},
+		{map[int]int{1: 1, 64: 1}, 64, 1<<63 + 1}, {map[int]int{1: 1, 2: 1, 3: 1, 4: 2}, 64, math.MaxUint64}, {map[int]int{65: 1}, 64, 0},
+		{oneOfEach, 64, math.MaxUint64},
 	} {
 		var u Utilization
 		for l, n := range c.free {
