@@ -284,7 +284,7 @@ func (w *world) foreign(host string, ours, theirs answer) bool {
 	return true
 }
 
-// adopts reports whether a block that was nobody's has become the host's here. What else we give may differ then: the block counts
+// adopts reports whether the host owns a block here that had no owner. Later answers may differ then, because the block counts
 // towards the limit.
 func (w *world) adopts(blocks map[netip.Prefix]*calicoBlockRecord, host string) bool {
 	own := must(w.engine.BlocksOf(bg, w.ours(host)))

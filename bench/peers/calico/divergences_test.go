@@ -77,7 +77,7 @@ var divergences = []divergence{
 	{limitBorrows, "an error", "borrows", "a limit on blocks is there to share them, and borrowing shares", true},
 	{limitPerPools, "those of the pools that may serve the call, of one family", "all of the host", "two pools are no reason for twice as many", true},
 	{limitNamed, "claims", "ErrLimit", "a limit that a call can go around is none", true},
-	{adoptsOrphans, "nobody's until it is empty; all borrow from it, or none with strict affinity", "given to who needs one, or claims it", "else more of a cluster's addresses are borrowed with each host that leaves", true},
+	{adoptsOrphans, "stays without owner until it is empty; others borrow from it, except with strict affinity", "adopted by the next host that has no room", "otherwise the share of borrowed addresses grows with each host that leaves", true},
 	{ownNamed, "an error", "the allocation as it is", "a caller that asks again has what it asks for", true},
 	{ghostNamed, "assigned", "ErrNotFound", "as for an address that is not named", true},
 	{selectorMoves, "taken from the host when it next assigns or releases", "taken from it by Sweep", "an assignment is one commit; tidying has a time of its own", true},
