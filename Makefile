@@ -27,7 +27,7 @@ test-full: ## the same in full
 # not see change.
 .PHONY: test-heavy
 test-heavy: ## run what test leaves out: builds an etcd, a kube-apiserver and the CNI plugins, compiles Kubernetes, Calico and Cilium
-	@.ci/each root $(gotest) ./internal/etcdtest
+	@.ci/each root $(gotest) ./internal/test/etcdtest
 	@.ci/each heavy bash -c 'case $$PWD in */internal/*) again=-count=1 ;; esac; exec $(gotest) -short -timeout 60m $$again ./...'
 
 .PHONY: test-all
@@ -74,8 +74,8 @@ tools: $(tools)/staticcheck ## build staticcheck, apidiff and benchstat into int
 
 .PHONY: e2e
 e2e: ## run the node IPAM controller and the Cluster API provider against a real kube-apiserver (builds it first: 13 minutes of CPU time)
-	@cd examples/node-ipam-controller && $(gotest) -count=1 -tags e2e -timeout 60m -v ./e2e
-	@cd examples/capi-ipam && $(gotest) -count=1 -tags e2e -timeout 60m -v .
+	@cd cmd/node-ipam-controller && $(gotest) -count=1 -tags e2e -timeout 60m -v ./e2e
+	@cd cmd/capi-ipam && $(gotest) -count=1 -tags e2e -timeout 60m -v .
 
 .PHONY: torture
 torture: ## kill, tear, fill and cut off the stores at length (some 45 minutes)
@@ -91,8 +91,8 @@ bench-peers: ## measure the peers beside us and refresh the tables in bench/peer
 	cd bench/peers/calico && GOWORK=off go run . -etcd -readme README.md
 
 .PHONY: bench-cni
-bench-cni: ## measure examples/cni-ipam beside the real host-local, from start to exit
-	@cd examples/cni-ipam && go run ./compare
+bench-cni: ## measure cmd/cni-ipam beside the real host-local, from start to exit
+	@cd cmd/cni-ipam && go run ./compare
 
 .PHONY: bench-guard
 bench-guard: ## check what benchmarks must not lose: steps, allocation counts, stable ratios

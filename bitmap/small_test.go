@@ -9,7 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap"
 	"github.com/ipalloc/ipalloc/bitmap/bitsetconv"
 	"github.com/ipalloc/ipalloc/internal/invariant"
-	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/internal/test/model"
 )
 
 // The small world: every state of a set of 16 ordinals, every operation with every

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/bitmap"
-	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/internal/test/model"
 )
 
 const top = uint64(math.MaxUint64)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/bitmap"
-	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/internal/test/model"
 )
 
 // bitmapSizes are the spaces a trace may choose from, as the highest ordinal:

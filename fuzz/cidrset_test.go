@@ -13,7 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/internal/test/model"
 )
 
 // cidrPools are the pools a trace may choose from: one child, a few, a page, several

@@ -14,8 +14,8 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/internal/invariant"
-	"github.com/ipalloc/ipalloc/internal/model"
 	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/test/model"
 )
 
 // The world of a trace: pools that overlap in every way, in children of every size,

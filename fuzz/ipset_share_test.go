@@ -7,7 +7,7 @@ import (
 
 	"go4.org/netipx"
 
-	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/internal/test/model"
 )
 
 // worlds are the sets that a trace may begin with: both accept them.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/registry/core/service/portallocator"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/servicealloc"
 	"github.com/ipalloc/ipalloc/servicealloc/rangealloc"
 )

@@ -39,8 +39,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
+	"github.com/ipalloc/ipalloc/internal/addrmap"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

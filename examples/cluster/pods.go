@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/examples/internal/podnet"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
+	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 

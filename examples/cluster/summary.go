@@ -10,9 +10,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
+	"github.com/ipalloc/ipalloc/internal/addrmap"
 )
 
 // summarize writes what came of the replay, for a person to read.

@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/internal/etcdtest"
-	"github.com/ipalloc/ipalloc/internal/kubetest"
-	"github.com/ipalloc/ipalloc/internal/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/pgtest"
 )
 
 // bolt returns the name of a store in a file that does not exist yet.

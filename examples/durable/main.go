@@ -32,8 +32,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/examples/internal/podnet"
-	"github.com/ipalloc/ipalloc/examples/internal/storeurl"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
+	"github.com/ipalloc/ipalloc/internal/storeurl"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/examples/internal/storeurl"
+	"github.com/ipalloc/ipalloc/internal/storeurl"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )

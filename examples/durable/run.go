@@ -8,8 +8,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/ipalloc/ipalloc/examples/internal/addrmap"
 	"github.com/ipalloc/ipalloc/examples/internal/podnet"
+	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
 	"github.com/ipalloc/ipalloc/ipset/sqlstore"

@@ -25,7 +25,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	_ "modernc.org/sqlite"             // the driver sqlite
 
-	"github.com/ipalloc/ipalloc/examples/internal/storeurl"
+	"github.com/ipalloc/ipalloc/internal/storeurl"
 )
 
 func main() {

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/pgtest"
 )
 
 // asProgram makes the test binary be the program: the one that tests kill.

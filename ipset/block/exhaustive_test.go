@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/internal/test/model"
 )
 
 // TestBlockExhaustively runs every sequence of five operations on a block of four addresses beside its twin.

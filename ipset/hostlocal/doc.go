@@ -1,6 +1,6 @@
 // Package hostlocal hands out addresses to the containers of one node, or of several that
 // share a store, from ranges that come with every call. It does what the CNI plugin host-local does, with records in a
-// store in place of a file per address. examples/cni-ipam is the plugin built on it.
+// store in place of a file per address. cmd/cni-ipam is the plugin built on it.
 //
 // Terms: a network is a name space of its own in the store. A range is a run of addresses
 // of one subnet, with a gateway that is never handed out. A set is a list of ranges of

@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/ipalloc/ipalloc/internal/etcdtest"
-	"github.com/ipalloc/ipalloc/internal/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/kubetest"
 )
 
 // guard is how long anything here may take before it is taken for hung.

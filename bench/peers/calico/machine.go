@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
 
 	"github.com/ipalloc/ipalloc/bench/internal/report"
 )

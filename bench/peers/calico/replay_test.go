@@ -14,7 +14,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/ipset"
 	convert "github.com/ipalloc/ipalloc/ipset/calico"
 	"github.com/ipalloc/ipalloc/ipset/store"

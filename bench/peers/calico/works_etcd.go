@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/ipalloc/ipalloc/bench/internal/report"
-	"github.com/ipalloc/ipalloc/internal/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 )

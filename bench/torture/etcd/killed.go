@@ -15,7 +15,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bench/torture/history"
-	"github.com/ipalloc/ipalloc/internal/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
 )
 
 func TestMain(m *testing.M) {

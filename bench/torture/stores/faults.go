@@ -11,9 +11,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/ipalloc/ipalloc/internal/etcdtest"
-	"github.com/ipalloc/ipalloc/internal/kubetest"
-	"github.com/ipalloc/ipalloc/internal/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/pgtest"
 )
 
 // subject is a store with what it stands on.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/etcdtest"
-	"github.com/ipalloc/ipalloc/internal/kubetest"
-	"github.com/ipalloc/ipalloc/internal/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/pgtest"
 )
 
 func TestMain(m *testing.M) {

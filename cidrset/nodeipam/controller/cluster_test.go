@@ -15,7 +15,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
-	"github.com/ipalloc/ipalloc/internal/synctest"
+	"github.com/ipalloc/ipalloc/internal/test/synctest"
 )
 
 // cluster is an API server with a watch: the nodes as they are, and the view of

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
-	"github.com/ipalloc/ipalloc/internal/synctest"
+	"github.com/ipalloc/ipalloc/internal/test/synctest"
 )
 
 // retryAfterError is the answer of a server under load.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
-	"github.com/ipalloc/ipalloc/internal/synctest"
+	"github.com/ipalloc/ipalloc/internal/test/synctest"
 )
 
 func TestControllerServesAllNodes(t *testing.T) {

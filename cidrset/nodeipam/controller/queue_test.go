@@ -14,7 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
-	"github.com/ipalloc/ipalloc/internal/synctest"
+	"github.com/ipalloc/ipalloc/internal/test/synctest"
 )
 
 func TestJitterShortensWaitsByUpToHalf(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
-	"github.com/ipalloc/ipalloc/internal/synctest"
+	"github.com/ipalloc/ipalloc/internal/test/synctest"
 )
 
 // A node that was deleted and created again between two looks gets prefixes of its own.

@@ -1,5 +1,5 @@
 // Command nodes is a controller that gives every node of a cluster an IPv4 and an IPv6 prefix.
-// The API server is a table in memory here; examples/node-ipam-controller does it for Kubernetes.
+// The API server is a table in memory here; cmd/node-ipam-controller does it for Kubernetes.
 // The records of the nodes are all the state there is, so a restart loads them and goes on.
 package main
 

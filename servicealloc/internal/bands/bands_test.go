@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/internal/model"
+	"github.com/ipalloc/ipalloc/internal/test/model"
 )
 
 // Zones of one band that touch or overlap become one, closed ones go first, static ones

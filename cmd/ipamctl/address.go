@@ -1,0 +1,320 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/addrmap"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// addressView is an address in JSON.
+type addressView struct {
+	Address    string            `json:"address"`
+	State      string            `json:"state"`
+	Handle     string            `json:"handle,omitempty"`
+	Host       string            `json:"host,omitempty"`
+	Borrowed   bool              `json:"borrowed,omitempty"`
+	Pool       string            `json:"pool,omitempty"`
+	Block      string            `json:"block,omitempty"`
+	BlockOwner string            `json:"blockOwner,omitempty"`
+	BlockSince string            `json:"blockSince,omitempty"`
+	Sequence   uint64            `json:"sequence,omitempty"`
+	Until      string            `json:"until,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Alternate  map[string]string `json:"alternateAttributes,omitempty"`
+}
+
+// The states of an address.
+const (
+	stateHeld     = "held"
+	stateCooling  = "cooling"
+	stateDeclined = "declined" // cooling, and kept from its former holder too
+	stateFree     = "free"     // in a block
+	stateReserved = "reserved" // never assigned automatically
+	stateNoBlock  = "unclaimed"
+)
+
+var allocationColumns = []string{"ADDRESS", "STATE", "HANDLE", "HOST", "POOL", "BLOCK", "OWNER", "UNTIL", "ATTRIBUTES"}
+
+func (v *addressView) cells() []string {
+	state := v.State
+	if v.Borrowed {
+		state += ", borrowed"
+	}
+	return []string{v.Address, state, v.Handle, v.Host, v.Pool, v.Block, v.BlockOwner, v.Until, attributesText(v.Attributes)}
+}
+
+// attributesText joins attributes, keys ascending.
+func attributesText(m map[string]string) string {
+	parts := make([]string, 0, len(m))
+	for k, v := range m {
+		parts = append(parts, k+"="+v)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}
+
+// timeText is a time in tables and JSON.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// viewOf returns an allocation for printing. owner is that of its block.
+func viewOf(al ipset.Allocation, owner ipset.Owner, pool string) addressView {
+	v := addressView{
+		Address: al.Address.String(), State: stateHeld, Handle: al.Handle, Host: al.Host.String(), Pool: pool, Block: al.Block.String(),
+		BlockOwner: owner.String(), Sequence: al.Seq, Until: timeText(al.Until), Attributes: al.Attributes.Map(), Alternate: al.Alternate.Map(),
+		Borrowed: borrowed(al, owner),
+	}
+	if al.Cooling {
+		v.State = stateCooling
+	}
+	if _, _, ok := al.Declined(); ok {
+		v.State = stateDeclined // by whom and why is in the attributes
+	}
+	return v
+}
+
+// borrowed reports whether an address is held for another host than the owner of its block.
+func borrowed(al ipset.Allocation, owner ipset.Owner) bool {
+	return !al.Cooling && al.Host != owner && al.Host.Kind != ipset.Nobody && owner.Kind != ipset.Nobody
+}
+
+// poolAt returns the name of the smallest pool that contains an address, empty for none.
+func poolAt(all []ipset.Pool, a netip.Addr) string {
+	name, bits := "", -1
+	for _, p := range all {
+		if p.Prefix.Contains(a) && p.Prefix.Bits() > bits {
+			name, bits = p.Name, p.Prefix.Bits()
+		}
+	}
+	return name
+}
+
+// parseAddr reads an address; a 4-in-6 one becomes IPv4.
+func parseAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return a, fail(exitUsage, "%q is not an IP address", s)
+	}
+	return a.Unmap(), nil
+}
+
+// parsePrefix reads a prefix, or an address as one of full length. Host bits are masked.
+func parsePrefix(s string) (netip.Prefix, error) {
+	if !strings.Contains(s, "/") {
+		a, err := parseAddr(s)
+		if err != nil {
+			return netip.Prefix{}, fail(exitUsage, "%q is neither a prefix nor an address", s)
+		}
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil || p.Addr().Is4In6() {
+		return p, fail(exitUsage, "%q is not a prefix", s)
+	}
+	return p.Masked(), nil
+}
+
+func (a *app) addressCommand() *cobra.Command {
+	c := &cobra.Command{Use: "address", Aliases: []string{"addr", "ip"}, Short: "Show addresses"}
+	c.AddCommand(&cobra.Command{
+		Use: "show ADDRESS...", Args: cobra.MinimumNArgs(1),
+		Short: "Show who has an address",
+		Long:  "show prints the holder, the host, the block and the pool of each address. It fails with status 3 if an address is in no pool.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.showAddresses(ctx, e, args) })
+		},
+	}, a.addressListCommand())
+	return c
+}
+
+func (a *app) showAddresses(ctx context.Context, e *ipset.Engine, args []string) error {
+	all, err := e.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	l := &listing{columns: append(slices.Clone(allocationColumns), "SEQUENCE", "BLOCK SINCE", "ALTERNATE"), single: len(args) == 1}
+	for _, arg := range args {
+		ip, err := parseAddr(arg)
+		if err != nil {
+			return err
+		}
+		views, err := lookup(ctx, e, all, ip)
+		if err != nil {
+			return err
+		}
+		for _, v := range views {
+			seq := ""
+			if v.Sequence != 0 {
+				seq = fmt.Sprint(v.Sequence)
+			}
+			l.add(v.Address, v, append(v.cells(), seq, v.BlockSince, attributesText(v.Alternate))...)
+		}
+		l.single = l.single && len(views) == 1
+	}
+	return a.print(l)
+}
+
+// lookup says what an address is: of one with several holders, what each has.
+func lookup(ctx context.Context, e *ipset.Engine, all []ipset.Pool, ip netip.Addr) ([]addressView, error) {
+	v := addressView{Address: ip.String(), State: stateNoBlock, Pool: poolAt(all, ip)}
+	b, err := e.BlockOf(ctx, ip)
+	if err != nil {
+		return nil, err
+	}
+	if !b.IsValid() && v.Pool == "" {
+		return nil, fail(exitNotFound, "%v is in no pool and in no block", ip)
+	}
+	if b.IsValid() {
+		if al, taken := b.Lookup(ip); taken {
+			var views []addressView
+			for h := range al.Holders() {
+				view := viewOf(h, b.Owner(), v.Pool)
+				view.BlockSince = timeText(b.Claimed())
+				views = append(views, view)
+			}
+			return views, nil
+		}
+		v.Block, v.BlockOwner, v.State = b.Prefix().String(), b.Owner().String(), stateFree
+		if !isFree(b, ip) {
+			v.State = stateReserved
+		}
+		v.BlockSince = timeText(b.Claimed())
+	}
+	reserved, err := e.Reservations(ctx)
+	if err == nil && (reserved.Contains(ip) || avoids(all, v.Pool, ip)) {
+		v.State = stateReserved
+	}
+	return []addressView{v}, err
+}
+
+// avoids reports whether a pool's ranges, or its being a subnet, keep an address from automatic assignment.
+func avoids(all []ipset.Pool, pool string, ip netip.Addr) bool {
+	i := slices.IndexFunc(all, func(p ipset.Pool) bool { return p.Name == pool })
+	if i < 0 {
+		return false
+	}
+	p := &all[i]
+	if p.Subnet && p.Prefix.Bits() < ip.BitLen()-1 && (ip == p.Prefix.Addr() || ip.Is4() && ip == netipx.PrefixLastIP(p.Prefix)) {
+		return true
+	}
+	return len(p.Ranges) > 0 && !slices.ContainsFunc(p.Ranges, func(r netipx.IPRange) bool { return r.Contains(ip) })
+}
+
+// isFree reports whether an address that is not held is not one of the reserved ones at the ends of its block.
+func isFree(b ipset.BlockInfo, ip netip.Addr) bool {
+	head, tail := b.Reserved()
+	first, last := addrmap.Of(b.Prefix())
+	at := addr.FromAddr(ip)
+	return at.Sub(first).Cmp(addr.U128{Lo: head}) >= 0 && last.Sub(at).Cmp(addr.U128{Lo: tail}) >= 0
+}
+
+func (a *app) addressListCommand() *cobra.Command {
+	var in string
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
+		Short: "List the addresses that are held or cooling",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var p netip.Prefix
+			if in != "" {
+				var err error
+				if p, err = parsePrefix(in); err != nil {
+					return err
+				}
+			}
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+				all, err := e.Pools(ctx)
+				if err != nil {
+					return err
+				}
+				l := &listing{columns: allocationColumns, empty: "no address is held"}
+				for b, err := range e.Blocks(ctx, p) {
+					if err != nil {
+						return err
+					}
+					addAllocations(l, b, all, func(al ipset.Allocation) bool { return !p.IsValid() || p.Contains(al.Address) })
+				}
+				return a.print(l)
+			})
+		},
+	}
+	c.Flags().StringVar(&in, "in", "", "only those in this `PREFIX`")
+	return c
+}
+
+// addAllocations adds the allocations of a block that want accepts.
+func addAllocations(l *listing, b ipset.BlockInfo, all []ipset.Pool, want func(ipset.Allocation) bool) {
+	pool := poolAt(all, b.Prefix().Addr())
+	for al := range b.All() {
+		for h := range al.Holders() {
+			if want(h) {
+				v := viewOf(h, b.Owner(), pool)
+				l.add(v.Address, v, v.cells()...)
+			}
+		}
+	}
+}
+
+// addHeld adds allocations, each with the owner of its block.
+func addHeld(ctx context.Context, e *ipset.Engine, l *listing, als []ipset.Allocation) error {
+	all, err := e.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	owners := map[netip.Prefix]ipset.Owner{}
+	for _, al := range als {
+		owner, known := owners[al.Block]
+		if !known {
+			b, err := e.BlockOf(ctx, al.Address)
+			if err != nil {
+				return err
+			}
+			if b.IsValid() {
+				owner = b.Owner()
+			}
+			owners[al.Block] = owner
+		}
+		v := viewOf(al, owner, poolAt(all, al.Address))
+		l.add(v.Address, v, v.cells()...)
+	}
+	return nil
+}
+
+func (a *app) handleCommand() *cobra.Command {
+	c := &cobra.Command{Use: "handle", Short: "Show what a handle holds"}
+	c.AddCommand(&cobra.Command{
+		Use: "show HANDLE", Args: cobra.ExactArgs(1),
+		Short: "Show the addresses of a handle",
+		Long:  "show prints the addresses of a handle. It fails with status 3 if the handle holds none.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+				als, err := e.IPsByHandle(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if len(als) == 0 {
+					return fail(exitNotFound, "handle %q holds no address", args[0])
+				}
+				l := &listing{columns: allocationColumns}
+				if err := addHeld(ctx, e, l, als); err != nil {
+					return err
+				}
+				return a.print(l)
+			})
+		},
+	})
+	return c
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/addrmap"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/calico"
+)
+
+func (a *app) exportCommand() *cobra.Command {
+	var format, to string
+	c := &cobra.Command{
+		Use: "export", Args: cobra.NoArgs,
+		Short: "Write pools, blocks and addresses in another program's form",
+		Long: "export writes settings, pools, blocks, every holder of every address, and what cools. Sequence numbers, request keys, what\n" +
+			"sticky handles had last and records of other programs are not part of it: to keep everything, use backup or copy. host-local is a directory and needs --to.\n\n" + formatsHelp,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(exchangeFormats, format) {
+				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(exchangeFormats, ", "))
+			}
+			if format == "host-local" && to == "" {
+				return fail(exitUsage, "host-local is a directory: name one with --to")
+			}
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+				defer a.progress("exporting")()
+				return a.export(ctx, e, format, to)
+			})
+		},
+	}
+	c.Flags().StringVar(&format, "format", "json", "the `FORMAT`: "+strings.Join(exchangeFormats, ", "))
+	c.Flags().StringVar(&to, "to", "", "write to this `FILE`, or directory, instead of standard output")
+	return c
+}
+
+func (a *app) export(ctx context.Context, e *ipset.Engine, format, to string) error {
+	inv, err := take(ctx, e)
+	if err != nil {
+		return err
+	}
+	var text []byte
+	switch format {
+	case "host-local":
+		return writeHostLocal(to, inv)
+	case "json":
+		text, err = indented(inv)
+	case "csv":
+		text, err = csvOf(inv)
+	case "calico":
+		text, err = calicoOf(ctx, e)
+	case "whereabouts":
+		text, err = whereaboutsOf(inv)
+	case "go-ipam":
+		text, err = goIPAMOf(inv)
+	case "nodes":
+		text, err = nodesOf(inv)
+	}
+	if err != nil {
+		return err
+	}
+	if to == "" {
+		_, err = a.stdout.Write(text)
+		return err
+	}
+	return os.WriteFile(to, text, 0o644)
+}
+
+func indented(v any) ([]byte, error) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	return append(text, '\n'), err
+}
+
+func csvOf(inv *inventory) ([]byte, error) {
+	var out bytes.Buffer
+	w := csv.NewWriter(&out)
+	_ = w.Write([]string{"address", "handle", "host", "attributes"})
+	for _, e := range inv.Addresses {
+		_ = w.Write([]string{e.Address, e.Handle, e.Host, strings.ReplaceAll(attributesText(e.Attributes), ",", ";")})
+	}
+	w.Flush()
+	return out.Bytes(), w.Error()
+}
+
+// writeHostLocal writes a file for each address into a directory that must be new or empty.
+func writeHostLocal(dir string, inv *inventory) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if len(files) > 0 {
+		return fail(exitRefused, "%s is not empty", dir)
+	}
+	for _, e := range inv.Addresses {
+		iface := e.Attributes[attrInterface]
+		if iface == "" {
+			iface = "eth0"
+		}
+		if err := os.WriteFile(filepath.Join(dir, e.Address), []byte(e.Handle+"\r\n"+iface), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manifest is an object to write.
+type manifest struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Metadata   map[string]any `json:"metadata"`
+	Spec       any            `json:"spec"`
+}
+
+// manifests writes objects as YAML documents.
+func manifests(all []manifest) ([]byte, error) {
+	var out bytes.Buffer
+	for i, m := range all {
+		if i > 0 {
+			out.WriteString("---\n")
+		}
+		text, err := yaml.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		out.Write(text)
+	}
+	return out.Bytes(), nil
+}
+
+// objectName makes the name of an object of a prefix, as Calico does.
+func objectName(p string) string { return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(p) }
+
+const calicoVersion = "crd.projectcalico.org/v1"
+
+func calicoOf(ctx context.Context, e *ipset.Engine) ([]byte, error) {
+	pools, err := e.Pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []manifest
+	for _, p := range pools {
+		if len(p.Nodes) > 0 {
+			return nil, fail(exitRefused, "pool %s: Calico's selectors are a language of their own; %q has to be written anew", p.Name, selectorText(p.Nodes))
+		}
+		spec := calicoPool{CIDR: p.Prefix.String(), BlockSize: p.BlockBits, Disabled: p.Disabled, NodeSelector: "all()"}
+		for _, use := range []struct {
+			use  ipset.Use
+			name string
+		}{{ipset.Workload, "Workload"}, {ipset.Tunnel, "Tunnel"}, {ipset.LoadBalancer, "LoadBalancer"}} {
+			if p.Uses&use.use != 0 {
+				spec.AllowedUses = append(spec.AllowedUses, use.name)
+			}
+		}
+		all = append(all, manifest{calicoVersion, "IPPool", map[string]any{"name": p.Name}, spec})
+	}
+	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
+		if err != nil {
+			return nil, err
+		}
+		raw, err := calico.Export(b, 0)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, manifest{calicoVersion, "IPAMBlock", map[string]any{"name": objectName(b.Prefix().String())}, json.RawMessage(raw)})
+	}
+	return manifests(all)
+}
+
+func whereaboutsOf(inv *inventory) ([]byte, error) {
+	var all []manifest
+	for _, p := range inv.Pools {
+		prefix, err := netip.ParsePrefix(p.Prefix)
+		if err != nil {
+			return nil, err
+		}
+		spec := whereaboutsPool{Range: p.Prefix, Allocations: map[string]whereaboutsEntry{}}
+		lo, _ := addrmap.Of(prefix)
+		for _, e := range inv.Addresses {
+			ip, err := netip.ParseAddr(e.Address)
+			if err != nil {
+				return nil, err
+			}
+			if !prefix.Contains(ip) {
+				continue
+			}
+			offset := addr.FromAddr(ip).Sub(lo)
+			if offset.Hi != 0 {
+				return nil, fail(exitRefused, "%v: whereabouts counts addresses in 64 bits", ip)
+			}
+			spec.Allocations[fmt.Sprint(offset.Lo)] = whereaboutsEntry{ID: e.Handle, PodRef: e.Attributes[attrPod], IfName: e.Attributes[attrInterface]}
+		}
+		all = append(all, manifest{"whereabouts.cni.cncf.io/v1alpha1", "IPPool", map[string]any{"name": objectName(p.Prefix), "namespace": "kube-system"}, spec})
+	}
+	return manifests(all)
+}
+
+func goIPAMOf(inv *inventory) ([]byte, error) {
+	all := []goIPAMPrefix{}
+	for _, p := range inv.Pools {
+		prefix, err := netip.ParsePrefix(p.Prefix)
+		if err != nil {
+			return nil, err
+		}
+		g := goIPAMPrefix{Cidr: p.Prefix, Namespace: "root", AvailableChildPrefixes: map[string]bool{}, IPs: map[string]bool{prefix.Addr().String(): true}}
+		if prefix.Addr().Is4() {
+			space := addrmap.Space{Pool: prefix}
+			_, hi := addrmap.Of(prefix)
+			g.IPs[space.Addr(hi).String()] = true
+		}
+		for _, e := range inv.Addresses {
+			if ip, err := netip.ParseAddr(e.Address); err == nil && prefix.Contains(ip) {
+				g.IPs[e.Address] = true
+			}
+		}
+		all = append(all, g)
+	}
+	return indented(all)
+}
+
+func nodesOf(inv *inventory) ([]byte, error) {
+	cidrs := map[string][]string{}
+	var names []string
+	for _, b := range inv.Blocks {
+		o, err := ipset.ParseOwner(b.Owner)
+		if err != nil || o.Kind != ipset.Host {
+			continue
+		}
+		if cidrs[o.Name] == nil {
+			names = append(names, o.Name)
+		}
+		cidrs[o.Name] = append(cidrs[o.Name], b.Block)
+	}
+	slices.Sort(names)
+	items := []manifest{}
+	for _, name := range names {
+		items = append(items, manifest{"v1", "Node", map[string]any{"name": name}, nodeSpec{PodCIDR: cidrs[name][0], PodCIDRs: cidrs[name]}})
+	}
+	return indented(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+}

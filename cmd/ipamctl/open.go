@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"k8s.io/client-go/tools/clientcmd"
+	_ "modernc.org/sqlite" // the driver sqlite
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/storeurl"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+	"github.com/ipalloc/ipalloc/ipset/kubestore"
+	"github.com/ipalloc/ipalloc/ipset/sqlstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// mode says what a command does with the store.
+type mode int
+
+const (
+	reading mode = iota // works beside the process that has a bbolt file
+	writing
+	making // writing; the store need not exist
+)
+
+// source is an open store.
+type source struct {
+	store.Store
+	location *storeurl.Location
+	bolt     *boltstore.Store // of a bbolt file
+	copied   bool             // it is a copy of a file that another process has
+	closers  []func() error
+}
+
+func (s *source) Close() error {
+	var errs []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i]())
+	}
+	return errors.Join(errs...)
+}
+
+// open opens the store that --store names, or the space of it that --space names.
+func (a *app) open(ctx context.Context, m mode) (*source, error) {
+	if a.store == "" {
+		a.store = a.getenv("IPAMCTL_STORE")
+	}
+	if a.store == "" {
+		return nil, fail(exitUsage, "no store: name one with --store or IPAMCTL_STORE")
+	}
+	return a.openStore(ctx, "--store", a.store, m)
+}
+
+// openStore opens a store by its name, which flag gave.
+func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source, error) {
+	l, err := storeurl.Parse(flag, text, "bolt", "etcd", "sqlite", "postgres", "kube")
+	if err != nil {
+		return nil, fail(exitUsage, "%v", err)
+	}
+	s := &source{location: l}
+	switch {
+	case l.Kind == "etcd":
+		err = s.openEtcd(ctx, m)
+	case l.Kind == "sqlite" || l.Kind == "postgres":
+		err = s.openSQL(ctx, m)
+	case l.Kind == "kube":
+		err = s.openKube(ctx, m)
+	case m == reading:
+		err = a.openBoltView(ctx, s)
+	default:
+		err = s.openBolt(ctx, l.Path, boltstore.Options{NoCreate: m != making, LockWait: time.Second})
+	}
+	if err == nil {
+		s.Store, err = a.within(s.Store)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *source) openBolt(ctx context.Context, path string, o boltstore.Options) error {
+	db, err := boltstore.Open(ctx, path, o)
+	if err != nil {
+		return err
+	}
+	s.Store, s.bolt = db, db
+	s.closers = append(s.closers, db.Close)
+	return nil
+}
+
+// copies is how often a file that changes is copied before the program gives up.
+const copies = 10
+
+// openBoltView opens a consistent view of a bbolt file. If another process writes to the file, the
+// view is a copy: a commit that happened while the file was copied may have torn it, which the
+// checksums of the records and their sum tell, so a copy that fails the verification is made again.
+func (a *app) openBoltView(ctx context.Context, s *source) error {
+	path := s.location.Path
+	err := s.openBolt(ctx, path, boltstore.Options{ReadOnly: true})
+	if !errors.Is(err, boltstore.ErrLocked) {
+		return err
+	}
+	dir, tmp := os.MkdirTemp("", "ipamctl")
+	if tmp != nil {
+		return errors.Join(err, tmp)
+	}
+	s.closers = append(s.closers, func() error { return os.RemoveAll(dir) })
+	s.copied = true
+	a.note("%v; reading a verified copy of it", err)
+	name := dir + "/copy.db"
+	for i := range copies {
+		if err = copyFile(ctx, path, name); err != nil {
+			return err
+		}
+		err = s.openBolt(ctx, name, boltstore.Options{ReadOnly: true, Verify: boltstore.VerifyAlways})
+		if !torn(err) {
+			return err
+		}
+		if werr := wait(ctx, time.Duration(i+1)*10*time.Millisecond); werr != nil {
+			return werr
+		}
+	}
+	return fmt.Errorf("%s: %d copies made while another process wrote to it were all torn, the last: %w", path, copies, err)
+}
+
+// torn reports whether an error may be that of a copy whose parts are of different commits: a page that has been used again can
+// look like damage, and like the file of another program.
+func torn(err error) bool {
+	return errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrMismatch)
+}
+
+// copyFile copies a file that another process may be writing to.
+func copyFile(ctx context.Context, from, to string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close(), ctx.Err())
+}
+
+// wait waits, or returns the error of ctx if that ends first.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// patience is how long an etcd may take to answer the first call.
+const patience = 10 * time.Second
+
+func (s *source) openEtcd(ctx context.Context, m mode) error {
+	client, err := clientv3.New(clientv3.Config{Endpoints: s.location.Endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, client.Close)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	db, err := etcdstore.Open(ctx, client, s.location.Prefix, etcdstore.Options{NoCreate: m != making})
+	if err != nil {
+		return err
+	}
+	s.Store = db
+	return nil
+}
+
+// openSQL opens a store in a SQLite file, which Open would make if it did not exist, or in a PostgreSQL.
+func (s *source) openSQL(ctx context.Context, m mode) error {
+	driver, dsn := "pgx", s.location.DSN
+	if s.location.Kind == "sqlite" {
+		if _, err := os.Stat(s.location.Path); err != nil && (m != making || !errors.Is(err, os.ErrNotExist)) {
+			return err
+		}
+		driver, dsn = "sqlite", "file:"+s.location.Path+"?_txlock=immediate"
+	}
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, db.Close)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	records, err := sqlstore.Open(ctx, db, sqlstore.Options{NoCreate: m != making})
+	if err != nil {
+		return err
+	}
+	s.Store = records
+	return nil
+}
+
+// openKube opens a store in the cluster that the kubeconfig names, or in that of the pod.
+func (s *source) openKube(ctx context.Context, m mode) error {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		return fail(exitUnavailable, "no cluster: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	db, err := kubestore.Open(ctx, config, s.location.Namespace, s.location.Name, kubestore.Options{NoCreate: m != making})
+	if err != nil {
+		return err
+	}
+	s.Store = db
+	return nil
+}
+
+// engine returns an engine on a store.
+func (a *app) engine(db store.Store) (*ipset.Engine, error) {
+	return ipset.New(db, ipset.Options{Now: a.now})
+}
+
+// read runs f on an engine that only reads.
+func (a *app) read(ctx context.Context, f func(ctx context.Context, e *ipset.Engine) error) (err error) {
+	ctx, cancel := a.limit(ctx)
+	defer cancel()
+	db, err := a.open(ctx, reading)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	e, err := a.engine(db)
+	if err != nil {
+		return err
+	}
+	return f(ctx, e)
+}
+
+// limit applies --timeout.
+func (a *app) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if a.timeout > 0 {
+		return context.WithTimeout(ctx, a.timeout)
+	}
+	return context.WithCancel(ctx)
+}

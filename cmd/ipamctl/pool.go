@@ -1,0 +1,386 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipalloc/ipalloc/internal/addrmap"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+func (a *app) poolCommand() *cobra.Command {
+	c := &cobra.Command{Use: "pool", Short: "Show and change pools"}
+	c.AddCommand(a.poolListCommand(), a.poolShowCommand(), a.poolTreeCommand(),
+		a.poolAddCommand(), a.poolSetCommand(), a.poolResizeCommand(), a.poolDrainCommand(), a.poolSplitCommand(), a.poolMergeCommand(),
+		a.poolRemoveCommand())
+	return c
+}
+
+// poolView is a pool in JSON.
+type poolView struct {
+	Name        string     `json:"name"`
+	Prefix      string     `json:"prefix"`
+	BlockBits   int        `json:"blockBits"`
+	State       string     `json:"state"`
+	Uses        []string   `json:"uses"`
+	Priority    int        `json:"priority"`
+	Nodes       string     `json:"nodes,omitempty"`
+	Namespaces  string     `json:"namespaces,omitempty"`
+	Ranges      []string   `json:"ranges,omitempty"`
+	MaxBlocks   int        `json:"maxBlocksPerHost,omitempty"`
+	Subnet      bool       `json:"subnet,omitempty"`
+	Cooldown    string     `json:"cooldown,omitempty"`
+	Draining    []int      `json:"drainingBlockBits,omitempty"`
+	Counts      countsView `json:"addresses"`
+	Blocks      int        `json:"blocks"`
+	LargestFree string     `json:"largestFree,omitempty"`
+
+	Order ipset.Order `json:"order,omitempty"`
+}
+
+// countsView are addresses by state; they add up to the capacity.
+type countsView struct {
+	Capacity  count `json:"capacity"`
+	Used      count `json:"used"`
+	Cooling   count `json:"cooling"`
+	Reserved  count `json:"reserved"`
+	Available count `json:"available"`
+}
+
+func countsOf(u *ipset.Utilization) countsView {
+	return countsView{count{u.Capacity}, count{u.Used}, count{u.Cooling}, count{u.Reserved}, count{u.Available}}
+}
+
+// poolUse is a pool with its use.
+type poolUse struct {
+	ipset.Pool
+	ipset.Utilization
+	largest netip.Prefix // not valid if every block is taken
+}
+
+// pools returns the pools with their use, in the order in which they are tried.
+func pools(ctx context.Context, e *ipset.Engine) ([]poolUse, error) {
+	all, err := e.Pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	use, err := e.Utilization(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]poolUse, 0, len(all))
+	for _, p := range all {
+		i := slices.IndexFunc(use, func(u ipset.Utilization) bool { return u.Pool == p.Name })
+		if i < 0 {
+			continue // added after the list was read
+		}
+		out = append(out, poolUse{p, use[i], largestFree(&use[i])})
+	}
+	return out, nil
+}
+
+// largestFree returns the largest prefix of a pool outside of every block and every nested pool.
+func largestFree(u *ipset.Utilization) netip.Prefix {
+	taken := slices.Clone(u.Nested)
+	for _, b := range u.Blocks {
+		taken = append(taken, b.Prefix)
+	}
+	space := addrmap.Space{Pool: u.Prefix, Spans: make([]addrmap.Span, 0, len(taken))}
+	space.AddPrefixes(addrmap.Idle, "", taken...)
+	space.Sort()
+	largest, _ := space.LargestFree()
+	return largest
+}
+
+// stateOf says in a word what a pool does.
+func stateOf(p ipset.Pool) string {
+	switch {
+	case p.Disabled:
+		return "disabled"
+	case p.Manual:
+		return "manual"
+	}
+	return "enabled"
+}
+
+func (p *poolUse) view() poolView {
+	v := poolView{
+		Name: p.Name, Prefix: p.Pool.Prefix.String(), BlockBits: p.BlockBits, State: stateOf(p.Pool), Uses: usesOf(p.Uses), Priority: p.Priority,
+		Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet, Order: p.Order,
+		Draining: p.Draining, Counts: countsOf(&p.Utilization), Blocks: len(p.Utilization.Blocks),
+	}
+	for _, r := range p.Ranges {
+		v.Ranges = append(v.Ranges, r.String())
+	}
+	if p.Cooldown > 0 {
+		v.Cooldown = p.Cooldown.String()
+	}
+	if p.largest.IsValid() {
+		v.LargestFree = p.largest.String()
+	}
+	return v
+}
+
+var poolColumns = []string{"NAME", "PREFIX", "STATE", "BLOCKS", "USED", "COOLING", "RESERVED", "AVAILABLE", "USE", "LARGEST FREE"}
+
+func (p *poolUse) cells() []string {
+	largest := "-"
+	if p.largest.IsValid() {
+		largest = fmt.Sprintf("/%d", p.largest.Bits())
+	}
+	u := &p.Utilization
+	return []string{p.Name, p.Pool.Prefix.String(), stateOf(p.Pool), fmt.Sprint(len(u.Blocks)), count{u.Used}.String(), count{u.Cooling}.String(),
+		count{u.Reserved}.String(), count{u.Available}.String(), percent(u.Capacity.Sub(u.Available), u.Capacity), largest}
+}
+
+func (a *app) poolListCommand() *cobra.Command {
+	var sort string
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
+		Short: "List the pools and how full they are",
+		Long:  "list prints the pools in the order in which they are tried, or with --sort use the fullest one first.\nUSE is the share of the addresses that cannot be assigned now.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains([]string{"order", "use", "name"}, sort) {
+				return fail(exitUsage, "--sort %s: order, use or name is needed", sort)
+			}
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+				all, err := pools(ctx, e)
+				if err != nil {
+					return err
+				}
+				sortPools(all, sort)
+				l := &listing{columns: poolColumns, empty: "there are no pools"}
+				for i := range all {
+					l.add(all[i].Name, all[i].view(), all[i].cells()...)
+				}
+				return a.print(l)
+			})
+		},
+	}
+	c.Flags().StringVar(&sort, "sort", "order", "`BY` order, use or name")
+	return c
+}
+
+func sortPools(all []poolUse, by string) {
+	part := func(p poolUse) float64 {
+		return p.Utilization.Available.Ratio(p.Utilization.Capacity)
+	}
+	switch by {
+	case "use":
+		slices.SortStableFunc(all, func(p, q poolUse) int { return cmp.Compare(part(p), part(q)) })
+	case "name":
+		slices.SortStableFunc(all, func(p, q poolUse) int { return strings.Compare(p.Name, q.Name) })
+	}
+}
+
+// onePool returns the pool of a name, and an error that suggests those with a similar one.
+func onePool(all []poolUse, name string) (*poolUse, error) {
+	var names []string
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i], nil
+		}
+		names = append(names, all[i].Name)
+	}
+	if len(names) == 0 {
+		return nil, fail(exitNotFound, "there is no pool %q: the store has no pools", name)
+	}
+	return nil, fail(exitNotFound, "there is no pool %q; the pools are %s", name, strings.Join(names, ", "))
+}
+
+// completePools completes the name of a pool.
+func (a *app) completePools(cmd *cobra.Command, _ []string, _ string) (names []string, d cobra.ShellCompDirective) {
+	_ = a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+		all, err := e.Pools(ctx)
+		for _, p := range all {
+			names = append(names, p.Name+"\t"+p.Prefix.String())
+		}
+		return err
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) poolShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "show NAME", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Short: "Show the settings and the use of one pool",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+				all, err := pools(ctx, e)
+				if err != nil {
+					return err
+				}
+				p, err := onePool(all, args[0])
+				if err != nil {
+					return err
+				}
+				return a.print(p.listing())
+			})
+		},
+	}
+}
+
+// listing returns what show prints of a pool.
+func (p *poolUse) listing() *listing {
+	v, u := p.view(), &p.Utilization
+	draining := ""
+	for _, n := range p.Draining {
+		draining += fmt.Sprintf("/%d ", n)
+	}
+	limit := ""
+	if p.MaxBlocksPerHost > 0 {
+		limit = fmt.Sprint(p.MaxBlocksPerHost)
+	}
+	subnet := ""
+	if p.Subnet {
+		subnet = "yes"
+	}
+	order := ""
+	if p.Order != ipset.FIFO {
+		order = p.Order.String()
+	}
+	l := &listing{single: true, columns: []string{"NAME", "PREFIX", "STATE", "BLOCK SIZE", "DRAINING", "ORDER", "USES", "PRIORITY", "NODES", "NAMESPACES",
+		"RANGES", "BLOCKS PER HOST", "SUBNET", "COOLDOWN", "CAPACITY", "USED", "COOLING", "RESERVED", "AVAILABLE", "USE", "BLOCKS", "LARGEST FREE"}}
+	l.add(p.Name, v, p.Name, v.Prefix, v.State, fmt.Sprintf("/%d", p.BlockBits), strings.TrimSpace(draining), order, strings.Join(v.Uses, ", "),
+		fmt.Sprint(p.Priority), v.Nodes, v.Namespaces, strings.Join(v.Ranges, ", "), limit, subnet, v.Cooldown, count{u.Capacity}.String(),
+		count{u.Used}.String(), count{u.Cooling}.String(), count{u.Reserved}.String(), count{u.Available}.String(),
+		percent(u.Capacity.Sub(u.Available), u.Capacity), fmt.Sprint(len(u.Blocks)), cmp.Or(v.LargestFree, "none"))
+	return l
+}
+
+// treeNode is a pool in a tree: the pools inside of it, and the hosts that have blocks.
+type treeNode struct {
+	Pool   string     `json:"pool"`
+	Prefix string     `json:"prefix"`
+	Counts countsView `json:"addresses"`
+	Pools  []treeNode `json:"pools,omitempty"`
+	Hosts  []treeHost `json:"owners,omitempty"`
+}
+
+// treeHost is what an owner has in a pool.
+type treeHost struct {
+	Owner  string   `json:"owner"`
+	Used   count    `json:"used"`
+	Blocks []string `json:"blocks"`
+}
+
+func (a *app) poolTreeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "tree [NAME]", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completePools,
+		Short: "Show pools, the owners of their blocks, and the blocks, as a tree",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+				all, err := pools(ctx, e)
+				if err != nil {
+					return err
+				}
+				if len(args) == 1 {
+					p, err := onePool(all, args[0])
+					if err != nil {
+						return err
+					}
+					all = []poolUse{*p}
+				}
+				return a.printTree(treeOf(all))
+			})
+		},
+	}
+}
+
+// treeOf nests the pools that lie inside of others.
+func treeOf(all []poolUse) []treeNode {
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(p, q poolUse) int {
+		return cmp.Or(p.Pool.Prefix.Addr().Compare(q.Pool.Prefix.Addr()), cmp.Compare(p.Pool.Prefix.Bits(), q.Pool.Prefix.Bits()))
+	})
+	var grow func(in netip.Prefix) []treeNode
+	grow = func(in netip.Prefix) (nodes []treeNode) {
+		for len(all) > 0 {
+			p := all[0]
+			if in.IsValid() && !in.Contains(p.Pool.Prefix.Addr()) {
+				return nodes
+			}
+			all = all[1:]
+			n := treeNode{Pool: p.Name, Prefix: p.Pool.Prefix.String(), Counts: countsOf(&p.Utilization), Hosts: hostsOf(p.Utilization.Blocks)}
+			n.Pools = grow(p.Pool.Prefix)
+			nodes = append(nodes, n)
+		}
+		return nodes
+	}
+	return grow(netip.Prefix{})
+}
+
+// hostsOf returns the owners of blocks, the one without name last.
+func hostsOf(blocks []ipset.Utilization) (hosts []treeHost) {
+	at := map[string]int{}
+	for _, b := range blocks {
+		name := b.Owner.String()
+		i, ok := at[name]
+		if !ok {
+			i = len(hosts)
+			at[name] = i
+			hosts = append(hosts, treeHost{Owner: name})
+		}
+		hosts[i].Used.Count = hosts[i].Used.Add(b.Used)
+		hosts[i].Blocks = append(hosts[i].Blocks, b.Prefix.String())
+	}
+	slices.SortFunc(hosts, func(x, y treeHost) int {
+		if (x.Owner == "") != (y.Owner == "") {
+			return strings.Compare(y.Owner, x.Owner)
+		}
+		return strings.Compare(x.Owner, y.Owner)
+	})
+	return hosts
+}
+
+func (a *app) printTree(nodes []treeNode) error {
+	if a.format != "table" {
+		l := &listing{columns: []string{"POOL", "PREFIX"}}
+		for _, n := range nodes {
+			l.add(n.Pool, n, n.Pool, n.Prefix)
+		}
+		return a.print(l)
+	}
+	var out strings.Builder
+	for _, n := range nodes {
+		n.write(&out, "", "")
+	}
+	_, err := fmt.Fprint(a.stdout, out.String())
+	return err
+}
+
+// write writes a node and what is below it. head stands before its first line, rest before the others.
+func (n *treeNode) write(out *strings.Builder, head, rest string) {
+	c := n.Counts
+	fmt.Fprintf(out, "%s%s  %s  %s of %s used\n", head, printable(n.Pool), n.Prefix, c.Used, c.Capacity)
+	children := len(n.Pools) + len(n.Hosts)
+	branch := func() (string, string) {
+		if children--; children == 0 {
+			return rest + "└─ ", rest + "   "
+		}
+		return rest + "├─ ", rest + "│  "
+	}
+	for i := range n.Pools {
+		h, r := branch()
+		n.Pools[i].write(out, h, r)
+	}
+	for _, host := range n.Hosts {
+		h, _ := branch()
+		fmt.Fprintf(out, "%s%s  %s used in %s\n", h, cmp.Or(printable(host.Owner), "(no owner)"), host.Used, blocksText(host.Blocks))
+	}
+}
+
+// blocksText names blocks, the first three of many.
+func blocksText(blocks []string) string {
+	const most = 3
+	if len(blocks) <= most+1 {
+		return strings.Join(blocks, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(blocks[:most], ", "), len(blocks)-most)
+}

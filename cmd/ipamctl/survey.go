@@ -1,0 +1,281 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/addrmap"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// surveyor makes the spaces that a map shows.
+type surveyor struct {
+	by       string // state, host, pool or age: what labels are
+	handles  bool   // labels are handles, and every address that is held is Used: for a comparison
+	leaked   map[netip.Addr]uint64
+	now      time.Time
+	reserved *netipx.IPSet
+}
+
+// spaces reads the pools with the given names, all if there are none, in address order.
+func (s *surveyor) spaces(ctx context.Context, e *ipset.Engine, names []string) ([]*addrmap.Space, error) {
+	all, err := e.Pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(p ipset.Pool) bool { return p.Name == name }) {
+			return nil, fail(exitNotFound, "there is no pool %q", name)
+		}
+	}
+	if s.reserved, err = e.Reservations(ctx); err != nil {
+		return nil, err
+	}
+	var out []*addrmap.Space
+	for _, p := range all {
+		if len(names) > 0 && !slices.Contains(names, p.Name) {
+			continue
+		}
+		space, err := s.space(ctx, e, p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, space)
+	}
+	slices.SortStableFunc(out, func(x, y *addrmap.Space) int { return x.Pool.Addr().Compare(y.Pool.Addr()) })
+	return out, nil
+}
+
+// space reads a pool.
+func (s *surveyor) space(ctx context.Context, e *ipset.Engine, p ipset.Pool) (*addrmap.Space, error) {
+	w := spanWriter{space: &addrmap.Space{Name: p.Name, Pool: p.Prefix, Finest: finestOf(p)}, reserved: s.reservedIn(p)}
+	at, end := addrmap.Of(p.Prefix)
+	full := false
+	for b, err := range e.Blocks(ctx, p.Prefix) {
+		if err != nil {
+			return nil, err
+		}
+		lo, hi := addrmap.Of(b.Prefix())
+		if lo.Cmp(at) > 0 {
+			w.gap(at, lo.Sub(one), addrmap.Free, "")
+		}
+		s.block(&w, b, lo, hi)
+		at, full = hi.Add(one), hi == end
+	}
+	if !full {
+		w.gap(at, end, addrmap.Free, "")
+	}
+	return w.space, nil
+}
+
+var one = addr.U128{Lo: 1}
+
+// finestOf returns the length of the smallest cells: that of a block, or of an address in a small pool.
+func finestOf(p ipset.Pool) int {
+	if width := p.Prefix.Addr().BitLen(); width-p.Prefix.Bits() <= 12 {
+		return width
+	}
+	return slices.Max(append(slices.Clone(p.Draining), p.BlockBits))
+}
+
+// block adds the addresses of a block.
+func (s *surveyor) block(w *spanWriter, b ipset.BlockInfo, lo, hi addr.U128) {
+	owner := b.Owner()
+	label := s.label(b, owner, "")
+	head, tail := b.Reserved()
+	at, full := lo, false
+	if head > 0 {
+		at = lo.Add(addr.U128{Lo: head})
+		w.space.Add(addrmap.Span{Lo: lo, Hi: at.Sub(one), State: addrmap.Reserved, Label: label})
+	}
+	last := hi.Sub(addr.U128{Lo: tail})
+	for al := range b.All() {
+		n := addr.FromAddr(al.Address)
+		if n.Cmp(at) > 0 {
+			w.gap(at, n.Sub(one), addrmap.Idle, label)
+		}
+		holder := al.Host
+		if holder.Kind == ipset.Nobody {
+			holder = owner
+		}
+		w.space.Add(addrmap.Span{Lo: n, Hi: n, State: s.state(al, owner), Label: s.label(b, holder, al.Handle)})
+		at, full = n.Add(one), n == last
+	}
+	if !full {
+		w.gap(at, last, addrmap.Idle, label)
+	}
+	if tail > 0 {
+		w.space.Add(addrmap.Span{Lo: last.Add(one), Hi: hi, State: addrmap.Reserved, Label: label})
+	}
+}
+
+// state returns the state of an address that is held or cooling.
+func (s *surveyor) state(al ipset.Allocation, owner ipset.Owner) addrmap.State {
+	seq, candidate := s.leaked[al.Address]
+	switch {
+	case al.Cooling:
+		return addrmap.Cooling
+	case s.handles:
+		return addrmap.Used
+	case candidate && seq == al.Seq:
+		return addrmap.Leaked
+	case owner.Kind == ipset.Nobody:
+		return addrmap.Orphan
+	case borrowed(al, owner):
+		return addrmap.Borrowed
+	}
+	return addrmap.Used
+}
+
+// ages are the labels of --by age.
+var ages = []struct {
+	below time.Duration
+	label string
+}{{time.Hour, "below an hour"}, {24 * time.Hour, "below a day"}, {7 * 24 * time.Hour, "below a week"}, {30 * 24 * time.Hour, "below 30 days"}}
+
+// label returns what a picture names, or is coloured by.
+func (s *surveyor) label(b ipset.BlockInfo, holder ipset.Owner, handle string) string {
+	switch {
+	case s.handles:
+		return handle
+	case s.by == "pool":
+		return "" // each pool is a space; its name is set there
+	case s.by == "age":
+		if b.Claimed().IsZero() {
+			return "unknown age"
+		}
+		age := s.now.Sub(b.Claimed())
+		for _, a := range ages {
+			if age < a.below {
+				return a.label
+			}
+		}
+		return "30 days and more"
+	}
+	return holder.String()
+}
+
+// reservedIn returns what automatic assignment never takes of a pool.
+func (s *surveyor) reservedIn(p ipset.Pool) []netipx.IPRange {
+	var b netipx.IPSetBuilder
+	if len(p.Ranges) > 0 {
+		b.AddPrefix(p.Prefix)
+		for _, r := range p.Ranges {
+			b.RemoveRange(r)
+		}
+	}
+	if p.Subnet && p.Prefix.Addr().BitLen()-p.Prefix.Bits() > 1 {
+		if b.Add(p.Prefix.Addr()); p.Prefix.Addr().Is4() {
+			b.Add(netipx.PrefixLastIP(p.Prefix))
+		}
+	}
+	b.AddSet(s.reserved)
+	set, err := b.IPSet()
+	if err != nil {
+		return nil // every range is one that the engine has accepted
+	}
+	var in netipx.IPSetBuilder
+	in.AddPrefix(p.Prefix)
+	in.Intersect(set)
+	if set, err = in.IPSet(); err != nil {
+		return nil
+	}
+	return set.Ranges()
+}
+
+// spanWriter adds spans to a space and splits what is free where it is reserved.
+type spanWriter struct {
+	space    *addrmap.Space
+	reserved []netipx.IPRange // those not passed yet
+}
+
+// gap adds a range in which nothing is held.
+func (w *spanWriter) gap(lo, hi addr.U128, st addrmap.State, label string) {
+	add := func(lo, hi addr.U128, st addrmap.State) {
+		if st != addrmap.Free && lo.Cmp(hi) <= 0 {
+			w.space.Add(addrmap.Span{Lo: lo, Hi: hi, State: st, Label: label})
+		}
+	}
+	for lo.Cmp(hi) <= 0 {
+		for len(w.reserved) > 0 && addr.FromAddr(w.reserved[0].To()).Cmp(lo) < 0 {
+			w.reserved = w.reserved[1:]
+		}
+		if len(w.reserved) == 0 {
+			break
+		}
+		from, to := addr.FromAddr(w.reserved[0].From()), addr.FromAddr(w.reserved[0].To())
+		if from.Cmp(hi) > 0 {
+			break
+		}
+		if from.Cmp(lo) > 0 {
+			add(lo, from.Sub(one), st)
+			lo = from
+		}
+		if to.Cmp(hi) >= 0 {
+			add(lo, hi, addrmap.Reserved)
+			return
+		}
+		add(lo, to, addrmap.Reserved)
+		lo = to.Add(one)
+	}
+	add(lo, hi, st)
+}
+
+// compare returns the space of what changed between two of the same pool, by the handles that hold addresses.
+func compareSpaces(before, after *addrmap.Space) *addrmap.Space {
+	out := &addrmap.Space{Name: after.Name, Pool: after.Pool, Finest: max(before.Finest, after.Finest)}
+	if after.Finest == 0 || before.Finest == 0 {
+		out.Finest = 0
+	}
+	var points []addr.U128 // where a span begins, or the addresses behind one
+	_, end := addrmap.Of(out.Pool)
+	for _, s := range []*addrmap.Space{before, after} {
+		for _, sp := range s.Spans {
+			points = append(points, sp.Lo)
+			if sp.Hi != end {
+				points = append(points, sp.Hi.Add(one))
+			}
+		}
+	}
+	slices.SortFunc(points, addr.U128.Cmp)
+	points = slices.Compact(points)
+	i, j := 0, 0
+	held := func(s *addrmap.Space, k *int, at addr.U128) (label string, ok bool) {
+		for *k < len(s.Spans) && s.Spans[*k].Hi.Cmp(at) < 0 {
+			*k++
+		}
+		if *k == len(s.Spans) || s.Spans[*k].Lo.Cmp(at) > 0 || s.Spans[*k].State != addrmap.Used {
+			return "", false
+		}
+		return s.Spans[*k].Label, true
+	}
+	for n, at := range points {
+		hi := end
+		if n+1 < len(points) {
+			hi = points[n+1].Sub(one)
+		}
+		was, had := held(before, &i, at)
+		is, has := held(after, &j, at)
+		sp := addrmap.Span{Lo: at, Hi: hi, Label: cmp.Or(is, was)}
+		switch {
+		case had && has && was == is:
+			sp.State = addrmap.Same
+		case had && has:
+			sp.State = addrmap.Changed
+		case has:
+			sp.State = addrmap.Added
+		case had:
+			sp.State = addrmap.Removed
+		default:
+			continue
+		}
+		out.Add(sp)
+	}
+	return out
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipalloc/ipalloc/internal/storeurl"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+func (a *app) importCommand() *cobra.Command {
+	var format, host string
+	c := &cobra.Command{
+		Use: "import FILE|DIRECTORY", Args: cobra.ExactArgs(1),
+		Short: "Take over pools, blocks and addresses of another program",
+		Long: "import adds what is not there yet and leaves what is; it may be repeated. What the store refuses is named on standard error,\n" +
+			"the rest is imported, and the status is 4. Look first with --dry-run, and compare with diff before you cut over.\n\n" + formatsHelp,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(exchangeFormats, format) {
+				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(exchangeFormats, ", "))
+			}
+			inv, err := a.readInventory(format, args[0])
+			if err != nil {
+				return err
+			}
+			var owner ipset.Owner
+			if host != "" {
+				if owner, err = ownerOf(host); err != nil {
+					return err
+				}
+			}
+			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error { return a.printImport(ctx, e, inv, owner) })
+		},
+	}
+	c.Flags().StringVar(&format, "format", "json", "the `FORMAT`: "+strings.Join(exchangeFormats, ", "))
+	c.Flags().StringVar(&host, "host", "", "the `HOST` of addresses whose source does not say it; virtual:NAME for an owner that is no machine")
+	return a.dryRunFlag(c)
+}
+
+func (a *app) printImport(ctx context.Context, e *ipset.Engine, inv *inventory, owner ipset.Owner) error {
+	stop := a.progress("importing")
+	done, refused, err := a.bring(ctx, e, inv, owner)
+	stop()
+	l := &listing{single: true, columns: []string{"POOLS", "BLOCKS", "ADDRESSES", "ALREADY THERE"}}
+	l.add("import", done, fmt.Sprint(done.Pools), fmt.Sprint(done.Blocks), fmt.Sprint(done.Addresses), fmt.Sprint(done.There))
+	if perr := a.print(l); perr != nil || err != nil {
+		return errors.Join(perr, err)
+	}
+	for _, r := range refused {
+		a.note("%s", r)
+	}
+	if len(refused) > 0 {
+		return fail(exitConflict, "%s refused", plural(len(refused), "entry"))
+	}
+	return nil
+}
+
+func (a *app) backupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "backup FILE", Args: cobra.ExactArgs(1),
+		Short: "Write a copy of the store, in one consistent view, to a new bbolt file",
+		Long: "backup writes everything to a new file that restore, and every other command as bolt://FILE, reads. It works beside the\n" +
+			"process that has a bbolt file.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := a.limit(cmd.Context())
+			defer cancel()
+			if exists(args[0]) {
+				return fail(exitConflict, "%s exists", args[0])
+			}
+			db, err := a.open(ctx, reading)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			defer a.progress("writing the backup")()
+			if db.bolt != nil && a.space == "" {
+				err = backupBolt(ctx, db.bolt, args[0])
+			} else {
+				err = a.backupRecords(ctx, db, args[0])
+			}
+			if err != nil {
+				return errors.Join(err, os.RemoveAll(args[0]))
+			}
+			return a.printCount(ctx, "bolt://"+args[0])
+		},
+	}
+}
+
+// printCount says how many records a store has.
+func (a *app) printCount(ctx context.Context, name string) error {
+	db, err := a.openStore(ctx, "--store", name, reading)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	recs, _, err := db.List(ctx, store.Range{})
+	if err != nil {
+		return err
+	}
+	l := &listing{single: true, columns: []string{"STORE", "RECORDS"}}
+	l.add(name, map[string]any{"store": name, "records": len(recs)}, name, fmt.Sprint(len(recs)))
+	return a.print(l)
+}
+
+// backupBolt copies a file with all that is in it, through a pipe into Restore, which verifies it.
+func backupBolt(ctx context.Context, db *boltstore.Store, file string) error {
+	r, w := io.Pipe()
+	go func() {
+		_, err := db.Backup(ctx, w)
+		w.CloseWithError(err)
+	}()
+	err := boltstore.Restore(ctx, r, file)
+	return errors.Join(err, r.Close())
+}
+
+// backupRecords copies the records of one view, those of a space into the same one.
+func (a *app) backupRecords(ctx context.Context, db store.Store, file string) (err error) {
+	recs, _, err := db.List(ctx, store.Range{})
+	if err != nil {
+		return err
+	}
+	to, err := boltstore.Open(ctx, file, boltstore.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	dst, err := a.within(to)
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(recs, 10_000) {
+		ops := make([]store.Op, len(part))
+		for i, r := range part {
+			ops[i] = store.Op{Kind: store.Put, Key: r.Key, Value: r.Value}
+		}
+		if _, err := dst.Commit(ctx, ops); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) restoreCommand() *cobra.Command {
+	return a.destructiveFlags(&cobra.Command{
+		Use: "restore FILE", Args: cobra.ExactArgs(1),
+		Short: "Fill an empty store from a backup",
+		Long: "restore makes the file that --store names, or fills an etcd prefix that holds nothing. It never overwrites. Addresses that were\n" +
+			"assigned after the backup are free again afterwards. Before engines start, find them with check --in-use, and take each one\n" +
+			"that is in use and not held with assign ADDRESS --host HOST --handle HANDLE.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.store == "" {
+				a.store = a.getenv("IPAMCTL_STORE")
+			}
+			if err := a.confirm("restore "+storeurl.Redact(a.store)+" from "+args[0], storeurl.Redact(a.store)); err != nil {
+				return err
+			}
+			return a.copyStore(cmd.Context(), "bolt://"+args[0], a.store)
+		},
+	})
+}
+
+func (a *app) copyCommand() *cobra.Command {
+	return a.dryRunFlag(&cobra.Command{
+		Use: "copy STORE", Args: cobra.ExactArgs(1),
+		Short: "Copy the store into another one, which must be empty",
+		Long: "copy moves to another kind of store. No program may write to either one meanwhile. It may be interrupted and repeated: until it\n" +
+			"is done, the other store is of no use to an engine.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.store == "" {
+				a.store = a.getenv("IPAMCTL_STORE")
+			}
+			return a.copyStore(cmd.Context(), a.store, args[0])
+		},
+	})
+}
+
+// copyStore copies from one store to another that is empty or holds a part of an earlier copy.
+func (a *app) copyStore(ctx context.Context, from, to string) (err error) {
+	ctx, cancel := a.limit(ctx)
+	defer cancel()
+	src, err := a.openStore(ctx, "--store", from, reading)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	m := making
+	if a.dryRun {
+		m = reading
+	}
+	var dst store.Store
+	opened, err := a.openStore(ctx, "--store", to, m)
+	switch {
+	case err == nil:
+		defer func() { err = errors.Join(err, opened.Close()) }()
+		if dst = opened; a.dryRun {
+			dst = store.NewOverlay(opened)
+		}
+	case a.dryRun && statusOf(err) == exitNotFound:
+		dst = store.NewMemory()
+	default:
+		return err
+	}
+	stop := a.progress("copying")
+	report, err := store.Copy(ctx, dst, src)
+	stop()
+	if err != nil {
+		return err
+	}
+	l := &listing{single: true, columns: []string{"STORE", "RECORDS", "WRITTEN"}}
+	to = storeurl.Redact(to)
+	l.add(to, map[string]any{"store": to, "records": report.Records, "written": report.Written}, to, fmt.Sprint(report.Records), fmt.Sprint(report.Written))
+	if err := a.print(l); err != nil {
+		return err
+	}
+	if a.dryRun {
+		a.note("dry run: nothing was changed")
+	}
+	return nil
+}
