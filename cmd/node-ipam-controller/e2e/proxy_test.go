@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,24 +30,13 @@ type lossyProxy struct {
 }
 
 func newLossyProxy(t *testing.T, target, token string) *lossyProxy {
-	to, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := &lossyProxy{}
-	forward := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(to)
-			r.Out.Header.Set("Authorization", "Bearer "+token) // a client sends no token without TLS
-		},
-		Transport:     &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100},
-		FlushInterval: -1, // watches
-		ModifyResponse: func(resp *http.Response) error {
-			if resp.Request.URL.Query().Get("watch") != "" {
-				resp.Body = newLate(resp.Body)
-			}
-			return nil
-		},
+	forward := forwardTo(t, target, token)
+	forward.ModifyResponse = func(resp *http.Response) error {
+		if resp.Request.URL.Query().Get("watch") != "" {
+			resp.Body = newLate(resp.Body)
+		}
+		return nil
 	}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPatch && strings.HasPrefix(r.URL.Path, "/api/v1/nodes/") {
@@ -72,6 +62,59 @@ func newLossyProxy(t *testing.T, target, token string) *lossyProxy {
 		p.Close()
 	})
 	return p
+}
+
+// forwardTo forwards requests to the API server with a token, which a client sends with TLS
+// alone.
+func forwardTo(t *testing.T, target, token string) *httputil.ReverseProxy {
+	to, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Header.Set("Authorization", "Bearer "+token)
+		},
+		Transport:     &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100},
+		FlushInterval: -1, // watches
+	}
+}
+
+// countingProxy counts requests by method and resource.
+type countingProxy struct {
+	*httptest.Server
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func newCountingProxy(t *testing.T, target, token string) *countingProxy {
+	p := &countingProxy{counts: map[string]int{}}
+	forward := forwardTo(t, target, token)
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		resource := r.URL.Path
+		if rest, ok := strings.CutPrefix(resource, "/api/v1/"); ok {
+			resource, _, _ = strings.Cut(rest, "/")
+		}
+		p.mu.Lock()
+		p.counts[r.Method+" "+resource]++
+		p.mu.Unlock()
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		p.CloseClientConnections()
+		p.Close()
+	})
+	return p
+}
+
+// take returns the counts and begins new ones.
+func (p *countingProxy) take() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	counts := p.counts
+	p.counts = map[string]int{}
+	return counts
 }
 
 // late is a body whose bytes come watchLag after they have come.

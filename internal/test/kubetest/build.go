@@ -31,7 +31,7 @@ var ErrSkip = errors.New("left out, as " + Env + " says")
 func Binary(ctx context.Context) (string, error) {
 	switch path := os.Getenv(Env); path {
 	case "":
-		return etcdtest.Cached(ctx, "kube-apiserver-"+Version, "kube-apiserver", build)
+		return Program(ctx, "kube-apiserver")
 	case "skip":
 		return "", fmt.Errorf("kubetest: %w", ErrSkip)
 	default:
@@ -39,16 +39,25 @@ func Binary(ctx context.Context) (string, error) {
 	}
 }
 
+// Program returns the path of a program of Kubernetes of the same version, building it
+// if it is not there yet: kube-controller-manager, for example. It fails as
+// etcdtest.Cached does.
+func Program(ctx context.Context, name string) (string, error) {
+	return etcdtest.Cached(ctx, name+"-"+Version, name, func(ctx context.Context, scratch, out string) error {
+		return build(ctx, name, scratch, out)
+	})
+}
+
 // build builds in a module that is made up for it, because Kubernetes cannot be built as
 // a dependency without replacing what it keeps in its tree. It goes without inlining and
 // without tables for debuggers, which cost a third of the compiler's time.
-func build(ctx context.Context, scratch, out string) error {
+func build(ctx context.Context, program, scratch, out string) error {
 	if err := writeModule(ctx, scratch); err != nil {
 		return err
 	}
 	const version = "-s -w -X k8s.io/component-base/version.gitVersion=" + Version +
 		" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
-	_, err := command(ctx, scratch, "go", "build", "-trimpath", "-gcflags=all=-l -dwarf=false", "-ldflags", version, "-o", out, "k8s.io/kubernetes/cmd/kube-apiserver")
+	_, err := command(ctx, scratch, "go", "build", "-trimpath", "-gcflags=all=-l -dwarf=false", "-ldflags", version, "-o", out, "k8s.io/kubernetes/cmd/"+program)
 	return err
 }
 

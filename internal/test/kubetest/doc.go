@@ -7,6 +7,8 @@
 // The server asks RBAC about everyone but [Server.Token], which is an administrator's.
 // It can be killed, paused and started again at the same address on the data of its etcd.
 //
+// [Program] builds other programs of Kubernetes of that version.
+//
 // The environment variable IPALLOC_KUBE (see [Env]) set to skip leaves out the tests that
 // need an API server; any other value is the path of a kube-apiserver to run instead.
 package kubetest
