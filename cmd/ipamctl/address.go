@@ -236,18 +236,20 @@ func (a *app) addressListCommand() *cobra.Command {
 				}
 			}
 			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-				all, err := e.Pools(ctx)
-				if err != nil {
-					return err
-				}
 				l := &listing{columns: allocationColumns, empty: "no address is held"}
-				for b, err := range e.Blocks(ctx, p) {
+				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
+					all, err := e.Pools(ctx)
 					if err != nil {
 						return err
 					}
-					addAllocations(l, b, all, func(al ipset.Allocation) bool { return !p.IsValid() || p.Contains(al.Address) })
-				}
-				return a.print(l)
+					for b, err := range e.Blocks(ctx, p) {
+						if err != nil {
+							return err
+						}
+						addAllocations(l, b, all, func(al ipset.Allocation) bool { return !p.IsValid() || p.Contains(al.Address) })
+					}
+					return nil
+				})
 			})
 		},
 	}

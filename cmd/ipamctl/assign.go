@@ -96,6 +96,9 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 	if err != nil {
 		return err
 	}
+	if len(got.V4)+len(got.V6) == 0 && len(got.Short) > 0 {
+		return fail(exitFull, "pool %s: %v", got.Short[0].Pool, got.Short[0].Reason)
+	}
 	for _, s := range got.Short {
 		a.note("pool %s gave fewer IPv%d addresses than asked: %v", s.Pool, s.Family, s.Reason)
 	}
@@ -140,7 +143,7 @@ func (a *app) releaseCommand() *cobra.Command {
 			}
 			name := f.handle + f.host + strings.Join(args, " ")
 			if f.ifHandle == "" && f.seq == 0 {
-				if err := a.confirm("release "+name, name); err != nil {
+				if err := a.confirm(cmd.Context(), "release "+name, name); err != nil {
 					return err
 				}
 			}
@@ -219,7 +222,7 @@ func (a *app) hostRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm("remove host "+args[0]+" and release its addresses", args[0]); err != nil {
+			if err := a.confirm(cmd.Context(), "remove host "+args[0]+" and release its addresses", args[0]); err != nil {
 				return err
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {

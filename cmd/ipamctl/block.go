@@ -106,9 +106,21 @@ type blockFilter struct {
 	orphans, empty, inUse bool
 }
 
+// of reports whether a block is of the host that was asked for.
+func (f *blockFilter) of(b *ipset.Utilization) bool {
+	return b.Owner.Name == strings.TrimPrefix(f.host, "host:") || b.Owner.String() == f.host
+}
+
+// addBlock adds a block to a list.
+func addBlock(l *listing, b *ipset.Utilization) {
+	v := blockView{Block: b.Prefix.String(), Pool: b.Pool, Owner: b.Owner.String(), Counts: countsOf(b)}
+	l.add(v.Block, v, v.Block, v.Pool, ownerText(b.Owner), v.Counts.Used.String(), v.Counts.Cooling.String(),
+		v.Counts.Reserved.String(), v.Counts.Available.String())
+}
+
 func (f *blockFilter) accepts(pool string, b *ipset.Utilization) bool {
 	return (f.pool == "" || f.pool == pool) &&
-		(f.host == "" || b.Owner.Name == strings.TrimPrefix(f.host, "host:") || b.Owner.String() == f.host) &&
+		(f.host == "" || f.of(b)) &&
 		(!f.orphans || b.Owner.Kind == ipset.Nobody) &&
 		(!f.empty || b.Used.IsZero() && b.Cooling.IsZero()) &&
 		(!f.inUse || !b.Used.IsZero())
@@ -121,23 +133,31 @@ func (a *app) blockListCommand() *cobra.Command {
 		Short: "List the blocks",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-				use, err := e.Utilization(ctx)
-				if err != nil {
-					return err
-				}
-				l := &listing{columns: blockColumns, empty: "there is no such block"}
-				for _, pool := range use {
-					for i := range pool.Blocks {
-						b := &pool.Blocks[i]
-						if !f.accepts(pool.Pool, b) {
-							continue
+				l := &listing{columns: blockColumns}
+				known := f.pool == "" && f.host == ""
+				err := a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
+					use, err := e.Utilization(ctx)
+					for _, pool := range use {
+						known = known || f.pool == pool.Pool && f.host == ""
+						for i := range pool.Blocks {
+							known = known || f.host != "" && f.of(&pool.Blocks[i])
+							if f.accepts(pool.Pool, &pool.Blocks[i]) {
+								addBlock(l, &pool.Blocks[i])
+							}
 						}
-						v := blockView{Block: b.Prefix.String(), Pool: pool.Pool, Owner: b.Owner.String(), Counts: countsOf(b)}
-						l.add(v.Block, v, v.Block, v.Pool, ownerText(b.Owner), v.Counts.Used.String(), v.Counts.Cooling.String(),
-							v.Counts.Reserved.String(), v.Counts.Available.String())
 					}
+					if known {
+						l.empty = "there is no such block"
+					}
+					return err
+				})
+				switch {
+				case err != nil || known:
+					return err
+				case f.host != "":
+					return fail(exitNotFound, "host %q has no block", f.host)
 				}
-				return a.print(l)
+				return fail(exitNotFound, "there is no pool %q", f.pool)
 			})
 		},
 	}

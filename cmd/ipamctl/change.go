@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,20 +42,75 @@ func (a *app) change(ctx context.Context, m mode, f func(ctx context.Context, e 
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	e, err := a.engine(db)
+	e, err := a.engine(&stoppable{Store: db, app: a, stop: ctx})
 	if err != nil {
 		return err
 	}
 	if a.dryRun {
 		e = e.DryRun()
 	}
-	if err := f(ctx, e); err != nil {
+	if err := f(context.WithoutCancel(ctx), e); err != nil {
 		return err
 	}
 	if a.dryRun {
 		a.note("dry run: nothing was changed")
 	}
 	return nil
+}
+
+// lastCall is how long a call that is in flight may take to end after a signal or --timeout.
+const lastCall = 2 * time.Second
+
+// stoppable is a store whose calls begin only while stop has not ended. A call in flight may end, so that what it did is known
+// and counted.
+type stoppable struct {
+	store.Store
+	app  *app
+	stop context.Context
+}
+
+// call returns the context of a call.
+func (s *stoppable) call(ctx context.Context) (context.Context, func(), error) {
+	if err := s.stop.Err(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	end := context.AfterFunc(s.stop, func() { time.AfterFunc(lastCall, cancel) })
+	return ctx, func() { end(); cancel() }, nil
+}
+
+// Get implements store.Store.
+func (s *stoppable) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
+	ctx, done, err := s.call(ctx)
+	if err != nil {
+		return dst, err
+	}
+	defer done()
+	return s.Store.Get(ctx, dst, keys...)
+}
+
+// List implements store.Store.
+func (s *stoppable) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
+	ctx, done, err := s.call(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer done()
+	return s.Store.List(ctx, r)
+}
+
+// Commit implements store.Store.
+func (s *stoppable) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	ctx, done, err := s.call(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	rev, err := s.Store.Commit(ctx, ops)
+	if err == nil {
+		s.app.wrote.Store(true)
+	}
+	return rev, err
 }
 
 // changeable opens the store for a change, or to read it for a dry run.

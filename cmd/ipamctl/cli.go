@@ -8,10 +8,14 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // app is one run of the program: its streams, and the flags that all commands have.
@@ -28,23 +32,56 @@ type app struct {
 	dryRun  bool
 	yes     bool
 	timeout time.Duration
+
+	wrote atomic.Bool // a commit was made
+}
+
+// output is a stream that keeps the first error of writing, which not every print returns.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
 }
 
 // run is the whole program. It returns the exit status.
 func (a *app) run(ctx context.Context, args []string) int {
+	out := &output{Writer: a.stdout}
+	a.stdout = out
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
-	if ctx.Err() != nil && err != nil {
-		err = fail(exitAborted, "stopped")
-	}
+	err = a.verdict(ctx, err, out.err)
 	if err != nil && err.Error() != "" {
 		fmt.Fprintf(a.stderr, "ipamctl: %v\n", err)
 	}
 	return statusOf(err)
+}
+
+// verdict returns how the program ends after a command that ended with err, and whose output met an error or nil.
+func (a *app) verdict(ctx context.Context, err, writing error) error {
+	switch {
+	case err == nil || errors.Is(err, errFindings):
+		if writing != nil {
+			return fail(exitUnavailable, "standard output: %v", writing)
+		}
+	case errors.Is(err, ipalloc.ErrUnknownOutcome):
+		return fail(statusOf(err), "%w; the outcome of this call is unknown: repeat this command", err)
+	case ctx.Err() != nil && a.wrote.Load():
+		return fail(exitAborted, "stopped; a part is done: repeat this command for the rest")
+	case ctx.Err() != nil:
+		return fail(exitAborted, "stopped")
+	}
+	return err
 }
 
 // root returns the command tree.
@@ -69,7 +106,9 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "write nothing to standard error but errors")
 	flags.DurationVar(&a.timeout, "timeout", 0, "give up after this time; 0 does not")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkFormat(a.format) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		return errors.Join(checkFormat(a.format), checkNumbers(cmd.Flags()))
+	}
 	root.AddCommand(a.poolCommand(), a.addressCommand(), a.handleCommand(), a.hostCommand(), a.blockCommand(),
 		a.assignCommand(), a.releaseCommand(), a.reserveCommand(), a.configCommand(), a.spaceCommand(),
 		a.importCommand(), a.exportCommand(), a.diffCommand(), a.backupCommand(), a.restoreCommand(), a.copyCommand(),
@@ -79,6 +118,20 @@ func (a *app) root() *cobra.Command {
 		wrapArgs(c)
 	}
 	return root
+}
+
+// checkNumbers refuses numbers and times below zero, of which only a priority may be one.
+func checkNumbers(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		kind, text := f.Value.Type(), f.Value.String()
+		switch {
+		case (kind == "int" || kind == "duration") && text[0] == '-' && f.Name != "priority":
+			err = fail(exitUsage, "--%s %s: it cannot be below 0", f.Name, text)
+		case f.Name == "interval" && text == "0s":
+			err = fail(exitUsage, "--interval: the time between two looks cannot be 0")
+		}
+	})
+	return err
 }
 
 // allCommands returns c and everything below it.
@@ -128,6 +181,9 @@ func (a *app) note(format string, args ...any) {
 
 // isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
+	if o, ok := stream.(*output); ok {
+		stream = o.Writer
+	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
@@ -137,21 +193,40 @@ func (a *app) colored() bool {
 	return isTerminal(a.stdout) && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"
 }
 
-// confirm asks for a name before something is destroyed. Without a terminal it refuses unless --yes.
-func (a *app) confirm(what, name string) error {
+// confirm asks for a name before something is destroyed. Without a terminal it refuses unless --yes. A signal ends the question.
+func (a *app) confirm(ctx context.Context, what, name string) error {
 	if a.yes || a.dryRun {
 		return nil
 	}
 	if !isTerminal(a.stdin) || !isTerminal(a.stderr) {
 		return fail(exitRefused, "%s: confirm with --yes, or look first with --dry-run", what)
 	}
+	return a.ask(ctx, what, name)
+}
+
+// ask asks on the terminal.
+func (a *app) ask(ctx context.Context, what, name string) error {
 	fmt.Fprintf(a.stderr, "%s. Type %q to confirm: ", what, name)
-	line, err := bufio.NewReader(a.stdin).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
+	type answer struct {
+		line string
+		err  error
 	}
-	if strings.TrimSpace(line) != name {
-		return fail(exitAborted, "not confirmed; nothing was changed")
+	typed := make(chan answer, 1)
+	go func() {
+		line, err := bufio.NewReader(a.stdin).ReadString('\n')
+		typed <- answer{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(a.stderr)
+		return ctx.Err()
+	case got := <-typed:
+		if got.err != nil && !errors.Is(got.err, io.EOF) {
+			return got.err
+		}
+		if strings.TrimSpace(got.line) != name {
+			return fail(exitAborted, "not confirmed; nothing was changed")
+		}
+		return nil
 	}
-	return nil
 }

@@ -5,6 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	kuberrors "k8s.io/apimachinery/pkg/api/errors"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
@@ -101,5 +109,24 @@ func statusOf(err error) int {
 			return s.status
 		}
 	}
+	if forbidden(err) {
+		return exitRefused
+	}
 	return exitUnavailable
+}
+
+// forbidden reports whether a store says that the user may not do that.
+func forbidden(err error) bool {
+	var pg *pgconn.PgError
+	var lite *sqlite.Error
+	var etcd rpctypes.EtcdError
+	switch {
+	case errors.As(err, &pg):
+		return pg.Code == "42501" || strings.HasPrefix(pg.Code, "28")
+	case errors.As(err, &lite):
+		return lite.Code()&0xff == sqlite3.SQLITE_READONLY
+	case errors.As(err, &etcd):
+		return etcd.Code() == codes.PermissionDenied || etcd.Code() == codes.Unauthenticated
+	}
+	return kuberrors.IsForbidden(err) || kuberrors.IsUnauthorized(err)
 }

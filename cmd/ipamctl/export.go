@@ -32,6 +32,9 @@ func (a *app) exportCommand() *cobra.Command {
 			if !slices.Contains(exchangeFormats, format) {
 				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(exchangeFormats, ", "))
 			}
+			if to != "" && format != "host-local" && exists(to) {
+				return fail(exitConflict, "%s exists", to)
+			}
 			if format == "host-local" && to == "" {
 				return fail(exitUsage, "host-local is a directory: name one with --to")
 			}

@@ -117,16 +117,15 @@ func (a *app) hostListCommand() *cobra.Command {
 				return fail(exitUsage, "--sort %s: name, addresses, blocks or borrowed is needed", sort)
 			}
 			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-				hosts, err := hostViews(ctx, e)
-				if err != nil {
-					return err
-				}
-				sortHosts(hosts, sort)
 				l := &listing{columns: []string{"HOST", "BLOCKS", "ADDRESSES", "BORROWED", "LENT"}, empty: "no host has a block or an address"}
-				for _, h := range hosts {
-					l.add(strings.TrimPrefix(h.Host, "host:"), *h, h.Host, fmt.Sprint(len(h.Blocks)), fmt.Sprint(h.Addresses), fmt.Sprint(h.Borrowed), fmt.Sprint(h.Lent))
-				}
-				return a.print(l)
+				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
+					hosts, err := hostViews(ctx, e)
+					sortHosts(hosts, sort)
+					for _, h := range hosts {
+						l.add(strings.TrimPrefix(h.Host, "host:"), *h, h.Host, fmt.Sprint(len(h.Blocks)), fmt.Sprint(h.Addresses), fmt.Sprint(h.Borrowed), fmt.Sprint(h.Lent))
+					}
+					return err
+				})
 			})
 		},
 	}

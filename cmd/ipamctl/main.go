@@ -22,6 +22,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: time.Now}
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	status := a.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(status)

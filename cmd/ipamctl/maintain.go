@@ -19,8 +19,9 @@ import (
 
 // stepView is a step of a repair in JSON.
 type stepView struct {
-	Step int    `json:"step"`
-	Text string `json:"text"`
+	Space string `json:"space,omitempty"`
+	Step  int    `json:"step"`
+	Text  string `json:"text"`
 }
 
 func (a *app) repairCommand() *cobra.Command {
@@ -30,24 +31,25 @@ func (a *app) repairCommand() *cobra.Command {
 		Short: "Plan and carry out what repairs the findings of check",
 		Long: "repair --plan prints the steps that would repair what check finds, and ends with status 1 if there are any.\n" +
 			"repair --apply carries them out, each in one commit on the records that were checked; a step whose records have changed\n" +
-			"meanwhile is left for the next check. --apply asks for confirmation. It releases nothing: gc does that, after a grace period.",
+			"meanwhile is left for the next check. --apply asks for confirmation. It releases nothing: gc does that, after a grace period.\n" +
+			"Without --space it repairs every space, as check checks every one.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if plan == apply {
 				return fail(exitUsage, "repair needs --plan or --apply")
 			}
 			if plan {
 				return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-					r, err := a.examine(ctx, e, nil)
+					plans, n, err := a.plans(ctx, e)
 					if err != nil {
 						return err
 					}
-					if err := a.printSteps(r.Repair); err != nil || len(r.Repair) == 0 {
+					if err := a.printSteps(plans); err != nil || n == 0 {
 						return err
 					}
 					return errFindings
 				})
 			}
-			if err := a.confirm("repair the store", "repair"); err != nil {
+			if err := a.confirm(cmd.Context(), "repair the store", "repair"); err != nil {
 				return err
 			}
 			return a.change(cmd.Context(), writing, a.repair)
@@ -58,28 +60,58 @@ func (a *app) repairCommand() *cobra.Command {
 	return a.destructiveFlags(c)
 }
 
-func (a *app) printSteps(steps []ipset.Step) error {
+// plan is what repairs a space.
+type plan struct {
+	in    *ipset.Engine
+	steps []ipset.Step
+}
+
+// plans returns what repairs each space, and how many steps that is.
+func (a *app) plans(ctx context.Context, e *ipset.Engine) (all []plan, n int, err error) {
+	err = a.eachSpace(ctx, e, func(in *ipset.Engine) error {
+		r, err := a.examine(ctx, in, nil)
+		if err == nil {
+			all, n = append(all, plan{in, r.Repair}), n+len(r.Repair)
+		}
+		return err
+	})
+	return all, n, err
+}
+
+func (a *app) printSteps(plans []plan) error {
 	l := &listing{columns: []string{"STEP", "RECORDS", "WHAT"}, empty: "nothing is to be repaired"}
-	for i, s := range steps {
-		l.add(fmt.Sprint(i+1), stepView{i + 1, s.Text}, fmt.Sprint(i+1), fmt.Sprint(len(s.Ops)), s.Text)
+	for _, p := range plans {
+		for _, s := range p.steps {
+			v := stepView{p.in.Space(), len(l.rows) + 1, s.Text}
+			text := s.Text
+			if v.Space != "" {
+				text = fmt.Sprintf("space %q: %s", v.Space, text)
+			}
+			l.add(fmt.Sprint(v.Step), v, fmt.Sprint(v.Step), fmt.Sprint(len(s.Ops)), text)
+		}
 	}
 	return a.print(l)
 }
 
 func (a *app) repair(ctx context.Context, e *ipset.Engine) error {
-	r, err := a.examine(ctx, e, nil)
+	plans, n, err := a.plans(ctx, e)
 	if err != nil {
 		return err
 	}
-	if err := a.printSteps(r.Repair); err != nil {
+	if err := a.printSteps(plans); err != nil || n == 0 {
 		return err
 	}
-	done, err := e.Repair(ctx, r.Repair)
-	if len(r.Repair) > 0 {
-		a.note("%d of %s done", done, plural(len(r.Repair), "step"))
+	done := 0
+	for _, p := range plans {
+		m, rerr := p.in.Repair(ctx, p.steps)
+		if done += m; rerr != nil {
+			err = rerr
+			break
+		}
 	}
-	if err == nil && done < len(r.Repair) {
-		return fail(exitConflict, "%s left: the records changed meanwhile; run repair again", plural(len(r.Repair)-done, "step"))
+	a.note("%d of %s done", done, plural(n, "step"))
+	if err == nil && done < n {
+		return fail(exitConflict, "%s left: the records changed meanwhile; run repair again", plural(n-done, "step"))
 	}
 	return err
 }
@@ -145,11 +177,14 @@ func (a *app) gcCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm("release leaked addresses", "gc"); err != nil {
+			if err := a.confirm(cmd.Context(), "release leaked addresses", "gc"); err != nil {
 				return err
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
 				if err := v.load(ctx, a, e); err != nil {
+					return err
+				}
+				if err := a.others(ctx, e); err != nil {
 					return err
 				}
 				after, err := a.collect(ctx, e, newLeaks(&v, before, a.now().UTC(), grace), limit)
@@ -165,6 +200,16 @@ func (a *app) gcCommand() *cobra.Command {
 	c.Flags().StringVar(&most, "max", "5%", "release at most this `SHARE` of what is held in these pools, or this number of addresses")
 	c.Flags().DurationVar(&grace, "grace", 10*time.Minute, "how long an address is a candidate before it is released")
 	return a.destructiveFlags(c)
+}
+
+// others says which spaces gc leaves alone: addresses of several spaces may be equal, so a list is of one.
+func (a *app) others(ctx context.Context, e *ipset.Engine) error {
+	return a.eachSpace(ctx, e, func(in *ipset.Engine) error {
+		if in.Space() != "" && a.space == "" {
+			a.note("the list is of the space without a name; the space %q is left alone: name it with --space", in.Space())
+		}
+		return nil
+	})
 }
 
 // parseShare reads "5%" or "20": the most that may be released of a number of addresses.

@@ -61,8 +61,14 @@ func (f *mapFlags) check() error {
 	if f.diff != "" && f.by != "state" {
 		return fail(exitUsage, "--diff shows states; --by %s does not go with it", f.by)
 	}
+	if f.cells == 0 || f.fit > 128 {
+		return fail(exitUsage, "--cells %d, --fit %d: a picture has a cell, and no prefix is longer than /128", f.cells, f.fit)
+	}
 	if f.fit != 0 {
 		f.view = "sizes"
+	}
+	if f.svg != "-" && f.svg != "" && exists(f.svg) {
+		return fail(exitConflict, "%s exists", f.svg)
 	}
 	return nil
 }
@@ -119,6 +125,9 @@ func (a *app) pictures(ctx context.Context, e *ipset.Engine, f *mapFlags, names 
 	for _, space := range spaces {
 		if in.IsValid() && !in.Overlaps(space.Pool) {
 			continue
+		}
+		if f.fit > space.Pool.Addr().BitLen() {
+			return nil, fail(exitUsage, "--fit %d: pool %s is of IPv4, whose longest prefix is /32", f.fit, space.Name)
 		}
 		p := addrmap.Picture{Space: space, ByLabel: f.by != "state", Bits: f.fit}
 		if in.IsValid() && in.Bits() > space.Pool.Bits() {
@@ -192,7 +201,7 @@ func (a *app) writeText(f *mapFlags, pictures []addrmap.Picture) error {
 
 // columns returns the width of the terminal, 0 if there is none.
 func (a *app) columns() int {
-	if f, ok := a.stdout.(*os.File); ok {
+	if f, ok := a.stdout.(*output).Writer.(*os.File); ok {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil {
 			return w
 		}

@@ -82,7 +82,7 @@ func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source
 		err = s.openBolt(ctx, l.Path, boltstore.Options{NoCreate: m != making, LockWait: time.Second})
 	}
 	if err == nil {
-		s.Store, err = a.within(s.Store)
+		s.Store, err = a.within(ctx, s.Store, m)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

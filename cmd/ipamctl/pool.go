@@ -150,16 +150,15 @@ func (a *app) poolListCommand() *cobra.Command {
 				return fail(exitUsage, "--sort %s: order, use or name is needed", sort)
 			}
 			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-				all, err := pools(ctx, e)
-				if err != nil {
-					return err
-				}
-				sortPools(all, sort)
 				l := &listing{columns: poolColumns, empty: "there are no pools"}
-				for i := range all {
-					l.add(all[i].Name, all[i].view(), all[i].cells()...)
-				}
-				return a.print(l)
+				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
+					all, err := pools(ctx, e)
+					sortPools(all, sort)
+					for i := range all {
+						l.add(all[i].Name, all[i].view(), all[i].cells()...)
+					}
+					return err
+				})
 			})
 		},
 	}

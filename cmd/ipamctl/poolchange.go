@@ -262,7 +262,7 @@ func (a *app) poolRemoveCommand() *cobra.Command {
 		Long: "remove removes a pool and its empty blocks. It refuses a pool of which addresses are held, unless --force: then blocks in\n" +
 			"use stay, in no pool, until their addresses are released.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.confirm(fmt.Sprintf("remove pool %s", args[0]), args[0]); err != nil {
+			if err := a.confirm(cmd.Context(), fmt.Sprintf("remove pool %s", args[0]), args[0]); err != nil {
 				return err
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error { return a.removePool(ctx, e, args[0], force) })

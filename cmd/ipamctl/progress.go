@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// progress says on standard error, after a second and every second from then on, that something goes
-// on. The function that it returns ends that.
+// progress says on standard error, after a second and after each time that is twice as long, at least every minute, that
+// something goes on. The function that it returns ends that.
 func (a *app) progress(what string) (done func()) {
 	if a.quiet {
 		return func() {}
@@ -22,7 +22,11 @@ func (a *app) progress(what string) (done func()) {
 			case <-stop:
 				return
 			case <-tick.C:
-				fmt.Fprintf(a.stderr, "ipamctl: %s, %d s\n", what, int(time.Since(began).Seconds()))
+				n := int(time.Since(began).Seconds())
+				if n&(n-1) != 0 && n%60 != 0 {
+					continue
+				}
+				fmt.Fprintf(a.stderr, "ipamctl: %s, %d s\n", what, n)
 			}
 		}
 	})

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -10,8 +12,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// within puts a store's space in place of the store, if --space names one.
-func (a *app) within(db store.Store) (store.Store, error) {
+// within puts a store's space in place of the store, if --space names one. It must exist unless the command may make it.
+func (a *app) within(ctx context.Context, db store.Store, m mode) (store.Store, error) {
 	if a.space == "" {
 		return db, nil
 	}
@@ -19,7 +21,14 @@ func (a *app) within(db store.Store) (store.Store, error) {
 	if err != nil {
 		return nil, fail(exitUsage, "--space: %v", err)
 	}
-	return in, nil
+	if m == making {
+		return in, nil
+	}
+	some, _, err := in.List(ctx, store.Range{Limit: 1})
+	if err == nil && len(some) == 0 {
+		err = fail(exitNotFound, "there is no space %q; space list lists them", a.space)
+	}
+	return in, err
 }
 
 // eachSpace calls f with the engine of the space that --space names, or else of the space without a name and of every other.
@@ -42,10 +51,58 @@ func (a *app) eachSpace(ctx context.Context, e *ipset.Engine, f func(e *ipset.En
 	return nil
 }
 
+// listSpaces has f add rows for each space that eachSpace visits. If there are several, each row says its space, but -o name
+// has only those of the space without a name, because its lines are arguments of other commands.
+func (a *app) listSpaces(ctx context.Context, e *ipset.Engine, l *listing, f func(e *ipset.Engine) error) error {
+	var of []string // the space of each row
+	spaces := 0
+	err := a.eachSpace(ctx, e, func(in *ipset.Engine) error {
+		if spaces++; spaces > 1 && a.format == "name" {
+			return nil
+		}
+		err := f(in)
+		for range len(l.rows) - len(of) {
+			of = append(of, in.Space())
+		}
+		return err
+	})
+	switch {
+	case err != nil || spaces == 1:
+	case a.format == "name":
+		a.note("%s not listed: name one with --space", plural(spaces-1, "other space"))
+	default:
+		l.columns = append([]string{"SPACE"}, l.columns...)
+		for i := range l.rows {
+			r := &l.rows[i]
+			r.cells, r.item = append([]string{of[i]}, r.cells...), inSpace{of[i], r.item}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return a.print(l)
+}
+
+// inSpace is an object of JSON with the space that it is of.
+type inSpace struct {
+	space string
+	item  any
+}
+
+func (s inSpace) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(s.item)
+	if err != nil || s.space == "" {
+		return text, err
+	}
+	name, err := json.Marshal(s.space)
+	return slices.Concat([]byte(`{"space":`), name, []byte{','}, text[1:]), err
+}
+
 func (a *app) spaceCommand() *cobra.Command {
 	c := &cobra.Command{Use: "space", Short: "Show and remove named spaces, whose pools may overlap",
 		Long: "A space is a store in the store: its pools, handles and everything else are its own. Every command works on the space that\n" +
-			"--space names, and on that without a name if none is given. A space begins with the first thing that is written to it."}
+			"--space names, which must exist but for pool add, config set, import, restore and copy. Without it, check, repair and the lists go\n" +
+			"through all spaces, and everything else works on that without a name."}
 	c.AddCommand(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the spaces with the number of their pools",
@@ -62,11 +119,19 @@ func (a *app) spaceCommand() *cobra.Command {
 			if a.space != "" {
 				return fail(exitUsage, "--space: name the space to remove as the argument alone")
 			}
-			if err := a.confirm("remove the space "+args[0], args[0]); err != nil {
+			if err := a.confirm(cmd.Context(), "remove the space "+args[0], args[0]); err != nil {
 				return err
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
-				return e.RemoveSpace(ctx, args[0])
+				for name, err := range e.Spaces(ctx) {
+					if err != nil {
+						return err
+					}
+					if name == args[0] {
+						return e.RemoveSpace(ctx, name)
+					}
+				}
+				return fail(exitNotFound, "there is no space %q", args[0])
 			})
 		},
 	}))

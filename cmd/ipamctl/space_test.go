@@ -27,19 +27,34 @@ func TestSpaces(t *testing.T) {
 		"--store bolt://"+dir+"/new.db --space red restore "+dir+"/red.db --yes", "--store bolt://"+dir+"/new.db --space red handle show guest",
 		"--space red diff bolt://"+dir+"/new.db",
 		"space remove red --yes", "space remove green --yes", "--space green pool remove pods --yes", "space remove green --yes --dry-run",
-		"space remove green", "space remove green --yes", "space list -o name", "--space red space list", "space remove "+strings.Repeat("n", 256)+" --yes",
+		"space remove green", "space remove green --yes", "space remove green --yes", "space list -o name", "pool list -o name", "host list -o csv", "block list --pool lb -o json", "block list --host d", "--space red space list", "space remove "+strings.Repeat("n", 256)+" --yes",
 		"--space red export --format host-local", "--space red map pods")
 	damage(t, strings.TrimPrefix(name, "bolt://"))
-	transcript(t, "spaces-damaged.txt", env, "check", "check -o json", "--space red check -q", "--space red repair --apply --yes", "check -q")
+	transcript(t, "spaces-damaged.txt", env, "check", "check -o json", "--space red check -q", "repair --plan", "repair --plan -o json", "repair --apply --yes", "check -q", "--space green check", "--space green repair --plan")
 }
 
 // damage adds a stray record in a space.
 func damage(t *testing.T, path string) {
 	t.Helper()
 	db := must[*boltstore.Store](t)(boltstore.Open(t.Context(), path, boltstore.Options{NoSync: true}))
-	red := must[store.Store](t)(store.Space(db, "red"))
-	must[uint64](t)(red.Commit(context.Background(), []store.Op{{Kind: store.Put, Key: "r4\x0a\x01\x00\x10\x1c", Expect: store.AnyRevision}, {Kind: store.Put, Key: "?"}}))
+	stray(t, must[store.Store](t)(store.Space(db, "red")))
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// damageBlock adds stray records in the space without a name.
+func damageBlock(t *testing.T, path string) {
+	t.Helper()
+	db := must[*boltstore.Store](t)(boltstore.Open(t.Context(), path, boltstore.Options{NoSync: true}))
+	stray(t, db)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stray adds records that nothing has a use for.
+func stray(t *testing.T, red store.Store) {
+	t.Helper()
+	must[uint64](t)(red.Commit(context.Background(), []store.Op{{Kind: store.Put, Key: "r4\x0a\x01\x00\x10\x1c", Expect: store.AnyRevision}, {Kind: store.Put, Key: "?"}}))
 }

@@ -133,7 +133,7 @@ func (a *app) backupRecords(ctx context.Context, db store.Store, file string) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	dst, err := a.within(to)
+	dst, err := a.within(ctx, to, making)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (a *app) restoreCommand() *cobra.Command {
 			if a.store == "" {
 				a.store = a.getenv("IPAMCTL_STORE")
 			}
-			if err := a.confirm("restore "+storeurl.Redact(a.store)+" from "+args[0], storeurl.Redact(a.store)); err != nil {
+			if err := a.confirm(cmd.Context(), "restore "+storeurl.Redact(a.store)+" from "+args[0], storeurl.Redact(a.store)); err != nil {
 				return err
 			}
 			return a.copyStore(cmd.Context(), "bolt://"+args[0], a.store)
