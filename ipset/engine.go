@@ -61,6 +61,7 @@ type Engine struct {
 	skew   int64
 	keep   int
 	tries  int // of what may meet conflicts
+	retry  occ.Retry
 
 	space  string  // its name; "" for the one without
 	spaces *spaces // beside it
@@ -102,6 +103,7 @@ func New(db store.Store, o Options) (*Engine, error) {
 			o.Rand = &lockedSource{src: o.Rand} // the engines of all spaces draw from it
 		}
 	}
+	e.retry = occ.Retry{Base: o.Retry.Base, Max: o.Retry.Max, Sleep: o.Retry.Sleep, Rand: o.Rand}
 	e.hints.last = occ.NewRecent[Owner, *[2]netip.Prefix](e.keep)
 	e.spaces = &spaces{db: db, options: o, root: e}
 	e.start()

@@ -39,9 +39,7 @@ func (e *Engine) start() {
 	t.Register(catalogKey, &t.cat)
 	t.Register(kindPage, t.pages)
 	t.Register(kindOwner, t.owners)
-	retry := e.spaces.options.Retry
-	wait := occ.Backoff(occ.Retry{Base: retry.Base, Max: retry.Max, Sleep: retry.Sleep, Rand: e.spaces.options.Rand})
-	e.run = occ.New(t, occ.Config{Package: "ipset", Store: e.db, Attempts: e.tries, Wait: wait, Fence: fence})
+	e.run = occ.New(t, occ.Config{Package: "ipset", Store: e.db, Attempts: e.tries, Wait: occ.Backoff(e.retry), Fence: fence})
 	e.txn = t
 	e.store = &settledStore{e.db, e.run}
 }
