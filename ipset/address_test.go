@@ -7,13 +7,15 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // An engine that knows a block and not its addresses meets what another engine did to one of them meanwhile: it reads both again.
 func TestAddressesOfAStaleBlock(t *testing.T) {
 	for _, change := range []string{"released", "given to another", "moved"} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 		al := w.assign(want("h", 1, "p")).V4[0]
 		e := w.engine(w.store)
 		if _, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil { // knows the block, and q alone
@@ -44,14 +46,14 @@ func TestAddressesOfAStaleBlock(t *testing.T) {
 // An address record that does not go with its block is an error of the call that needs it, and Check finds it; other addresses of
 // the block are served.
 func TestAddressRecordThatDoesNotFit(t *testing.T) {
-	p := pool("a", "10.0.0.0/24", 28)
+	p := poolOf("a", "10.0.0.0/24", 28)
 	for name, a := range map[string]block.Address{
-		"cooling":   {Holder: block.Holder{Seq: 1 << genShift, Until: 1}, Cooling: true},
+		"cooling":   {Holder: block.Holder{Seq: 1 << pool.GenShift, Until: 1}, Cooling: true},
 		"too young": {Holder: block.Holder{Seq: 1 << 60}},
 	} {
 		w := newWorld(t, Config{}, p)
 		al := w.assign(want("h", 1, "p")).V4[0]
-		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: addressKey(al.Address), Value: string(a.Append(nil, 28)), Expect: store.AnyRevision}})
+		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: record.AddressKey(al.Address), Value: string(a.Append(nil, 28)), Expect: store.AnyRevision}})
 		e := w.engine(w.store)
 		if _, err := e.ReleaseIPs(bg, Release{Address: al.Address}); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("%s: release: %v", name, err)

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestRequestsAreForgottenByAge: answers go when they are old, at the cost of those that go.
 func TestRequestsAreForgottenByAge(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 26))
 	ask := func(i int) Assigned {
 		a := want("h", 1, fmt.Sprint("p", i))
 		a.Request = fmt.Sprint("request ", i)
@@ -46,7 +47,7 @@ func TestRequestsAreForgottenByAge(t *testing.T) {
 		}
 		w.check()
 	}
-	if n := w.records(kindRequest) + w.records(kindAged); n != 0 {
+	if n := w.records(record.KindRequest) + w.records(record.KindAged); n != 0 {
 		t.Errorf("%d records are left", n)
 	}
 	if al := ask(0); len(al.V4) != 1 || al.V4[0].Handle != "p0" {
@@ -57,7 +58,7 @@ func TestRequestsAreForgottenByAge(t *testing.T) {
 
 // TestStickyHandlesAreForgotten: not while they hold an address, and only so long after.
 func TestStickyHandlesAreForgotten(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26), pool("b", "2001:db8::/120", 122))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26), poolOf("b", "2001:db8::/120", 122))
 	for _, h := range []string{"holds", "left", "came back"} {
 		a := want("h", 1, h)
 		a.Num6, a.Sticky = 1, true
@@ -80,7 +81,7 @@ func TestStickyHandlesAreForgotten(t *testing.T) {
 		}
 		w.check()
 	}
-	if n, m := w.records(kindSticky), w.records(kindAged); n != 2 || m != 2 {
+	if n, m := w.records(record.KindSticky), w.records(record.KindAged); n != 2 || m != 2 {
 		t.Errorf("%d sticky records, %d by age", n, m)
 	}
 	w.releaseHandle("holds")
@@ -88,7 +89,7 @@ func TestStickyHandlesAreForgotten(t *testing.T) {
 	if s, err := w.Sweep(bg, SweepArgs{StickyAfter: -1}); err != nil || s.Sticky != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if s, err := w.Sweep(bg, SweepArgs{}); err != nil || s.Sticky != 2 || w.records(kindSticky)+w.records(kindAged) != 0 {
+	if s, err := w.Sweep(bg, SweepArgs{}); err != nil || s.Sticky != 2 || w.records(record.KindSticky)+w.records(record.KindAged) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	w.check()
@@ -96,14 +97,14 @@ func TestStickyHandlesAreForgotten(t *testing.T) {
 
 // TestStaleAgesAreRepaired: an entry that names nothing, and a record that no entry names.
 func TestStaleAgesAreRepaired(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("h", 1, "p")
 	a.Request = "r"
 	w.assign(a)
-	entry := agedKey(block.Stamp(w.clock.now()), kindRequest+"r")
+	entry := record.AgedKey(block.Stamp(w.clock.now()), record.KindRequest+"r")
 	for _, op := range []store.Op{
 		{Kind: store.Delete, Key: entry, Expect: store.AnyRevision},
-		{Kind: store.Put, Key: agedKey(5, kindSticky+"gone"), Expect: store.AnyRevision},
+		{Kind: store.Put, Key: record.AgedKey(5, record.KindSticky+"gone"), Expect: store.AnyRevision},
 	} {
 		if _, err := w.store.Commit(bg, []store.Op{op}); err != nil {
 			t.Fatal(err)
@@ -123,7 +124,7 @@ var errDown = errors.New("the store is down")
 
 // TestSweepIsResumed: a store that fails at every call in turn leaves what it says, and a second sweep does the rest.
 func TestSweepIsResumed(t *testing.T) {
-	p := pool("a", "10.0.0.0/26", 29)
+	p := poolOf("a", "10.0.0.0/26", 29)
 	p.Cooldown = time.Minute
 	for k := 0; ; k++ {
 		w := newWorld(t, Config{}, p)
@@ -152,7 +153,7 @@ func TestSweepIsResumed(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.check()
-		if n := w.records(kindDue) + w.records(kindRequest); n != 0 {
+		if n := w.records(record.KindDue) + w.records(record.KindRequest); n != 0 {
 			t.Fatalf("failure at call %d: %d records are left", k+1, n)
 		}
 	}

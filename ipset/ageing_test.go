@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -161,7 +162,7 @@ func (a *ageing) day(hosts, n4, n6 int, sweep SweepArgs) (d agedDay) {
 		d.kinds[r.Key[:1]]++
 		d.records++
 	}
-	d.borrowed, d.orphans = d.kinds[kindHost], len(a.list(codeRange(kindOwnRoom, Owner{})))
+	d.borrowed, d.orphans = d.kinds[record.KindHost], len(a.list(record.CodeRange(record.KindOwnRoom, Owner{})))
 	return d
 }
 
@@ -190,10 +191,10 @@ func (a *ageing) compare() {
 // and the records of the store stay what they were. A block that a host leaves in use gets an owner again.
 func TestAffinityDoesNotDecay(t *testing.T) {
 	hosts, perHost := 40, 20
-	pools := []Pool{pool("a", "10.0.0.0/22", 28), pool("b", "10.0.4.0/27", 28)} // 66 blocks of 16: 76 % full
+	pools := []Pool{poolOf("a", "10.0.0.0/22", 28), poolOf("b", "10.0.4.0/27", 28)} // 66 blocks of 16: 76 % full
 	if !testing.Short() {
 		hosts, perHost = 200, 80
-		pools = []Pool{pool("a", "10.0.0.0/18", 26), pool("b", "10.0.64.0/20", 26), pool("c", "10.0.80.0/23", 26)}
+		pools = []Pool{poolOf("a", "10.0.0.0/18", 26), poolOf("b", "10.0.64.0/20", 26), poolOf("c", "10.0.80.0/23", 26)}
 	}
 	for i := range pools {
 		pools[i].Cooldown = 5 * time.Minute
@@ -219,7 +220,7 @@ func TestAffinityDoesNotDecay(t *testing.T) {
 		{"lists", early.lists, late.lists, 0},
 		{"records", early.records, late.records, 0},
 		{"blocks without owner", early.orphans, late.orphans, span},
-		{"names of former owners", early.kinds[kindFormer], late.kinds[kindFormer], span},
+		{"names of former owners", early.kinds[record.KindFormer], late.kinds[record.KindFormer], span},
 	} {
 		if c.is > c.was*6/5+c.tolerance {
 			t.Errorf("%d %s over the last %d days, %d over the first", c.is, c.what, span, c.was)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -63,7 +64,7 @@ var alsoCalls = map[string]func(e *Engine, handle string, ops ...store.Op) error
 // the record, and the engine tries no more than once again.
 func TestAlsoBothOrNeither(t *testing.T) {
 	for name, call := range alsoCalls {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		w.assign(want("g", 3, "vm"))
 		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: HostOwner("h"), Claim: Claim{Handle: "nine"}}); err != nil && !errors.Is(err, ipalloc.ErrOccupied) {
 			t.Fatal(err)
@@ -97,7 +98,7 @@ func TestAlsoBothOrNeither(t *testing.T) {
 
 // What is not a record of the caller is refused, as is a malformed operation, and what no commit can hold.
 func TestAlsoRefusals(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	var many []store.Op
 	for i := range 64 {
 		many = append(many, insert(fmt.Sprint(i), "x"))
@@ -110,7 +111,7 @@ func TestAlsoRefusals(t *testing.T) {
 			want error
 		}{
 			"no key":            {[]store.Op{{Kind: store.Put}}, ipalloc.ErrInvalid},
-			"the engine's":      {[]store.Op{{Kind: store.Put, Key: catalogKey}}, ipalloc.ErrInvalid},
+			"the engine's":      {[]store.Op{{Kind: store.Put, Key: record.CatalogKey}}, ipalloc.ErrInvalid},
 			"a kind to come":    {[]store.Op{insert("1", ""), {Kind: store.Put, Key: "z"}}, ipalloc.ErrInvalid},
 			"after the letters": {[]store.Op{{Kind: store.Put, Key: "[1"}}, ipalloc.ErrInvalid},
 			"twice":             {[]store.Op{insert("1", "a"), remove("1")}, ipalloc.ErrInvalid},
@@ -129,7 +130,7 @@ func TestAlsoRefusals(t *testing.T) {
 
 // Callers that share commits fail alone, and two that write the same record do not share one.
 func TestAlsoOfManyCallers(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 26))
 	if _, err := w.store.Commit(bg, []store.Op{insert("stale", "x")}); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,7 @@ func TestAlsoOfRequests(t *testing.T) {
 			return e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.7"), Owner: HostOwner("h"), Claim: Claim{Handle: "vm"}, Request: key, Also: ops})
 		},
 	} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		l := newLate(w.store, true)
 		e := w.engine(l)
 		if _, err := call(e, "r", insert("vm", "1")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
@@ -223,7 +224,7 @@ func TestAlsoOfRequests(t *testing.T) {
 
 // Existing that finds the handle's addresses writes nothing, and neither does AssignIP for the holder or a call without result.
 func TestAlsoNeedsAnAssignment(t *testing.T) {
-	p := pool("a", "10.0.0.0/30", 30)
+	p := poolOf("a", "10.0.0.0/30", 30)
 	w := newWorld(t, Config{}, p)
 	a := with("vm", insert("1", "x"))
 	a.Existing = true
@@ -249,8 +250,8 @@ func TestAlsoNeedsAnAssignment(t *testing.T) {
 
 // Release is one commit for all addresses, or none: also across blocks, with a guard that does not hold, and for what is free.
 func TestReleaseAllOrNone(t *testing.T) {
-	p := pool("a", "10.0.0.0/24", 30)
-	w := newWorld(t, Config{}, p, pool("six", "fd00::/120", 126))
+	p := poolOf("a", "10.0.0.0/24", 30)
+	w := newWorld(t, Config{}, p, poolOf("six", "fd00::/120", 126))
 	a := AssignArgs{Owner: HostOwner("h"), Num4: 6, Num6: 2, Claim: Claim{Handle: "vm"}, Also: []store.Op{insert("vm", "x")}}
 	got := w.assign(a)
 	other := w.assign(want("h", 1, "other")).V4[0].Address
@@ -287,7 +288,7 @@ func TestReleaseAllOrNone(t *testing.T) {
 
 // The fence of a lost commit does not touch the rows of its caller.
 func TestAlsoIsNoFence(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	if _, err := w.store.Commit(bg, []store.Op{insert("vm", "x")}); err != nil {
 		t.Fatal(err)
 	}

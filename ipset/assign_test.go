@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -18,7 +19,7 @@ import (
 // TestAssign: one address or an error; the same one while the handle holds it, another kind of pool where there is no IPv4 pool,
 // and the first of several.
 func TestAssign(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/30", 30), pool("b", "fd00::/126", 126))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/30", 30), poolOf("b", "fd00::/126", 126))
 	h := HostOwner("h")
 	first, err := w.Assign(bg, h, "pod")
 	if err != nil || !first.Address.Is4() || first.Handle != "pod" || first.Host != h {
@@ -56,7 +57,7 @@ func TestAssign(t *testing.T) {
 	}
 	w.releaseHandle("pod")
 	w.releaseHandle("others")
-	w.AddPool(bg, pool("a", "10.0.0.0/30", 30))
+	w.AddPool(bg, poolOf("a", "10.0.0.0/30", 30))
 	if a, err := w.Assign(bg, h, "pod"); err != nil || a.Seq <= first.Seq {
 		t.Errorf("after a release: %+v, %v", a, err)
 	}
@@ -70,7 +71,7 @@ func TestAssignOfOneHandleAtTheSameTime(t *testing.T) {
 		"new":      func(*world) {},
 		"released": func(w *world) { w.Assign(bg, HostOwner("g"), "pod"); w.releaseHandle("pod") },
 	} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 		before(w)
 		r := newRacing(w.store)
 		var theirs Allocation
@@ -115,8 +116,8 @@ func TestAssignOfOneHandleAtTheSameTime(t *testing.T) {
 	}
 	w.check()
 	w.clock.add(48 * time.Hour)
-	if _, err := w.Sweep(bg, SweepArgs{}); err != nil || w.records(kindRequest) != 0 || w.records(kindAged) != 0 {
-		t.Errorf("%v, %d records left", err, w.records(kindRequest))
+	if _, err := w.Sweep(bg, SweepArgs{}); err != nil || w.records(record.KindRequest) != 0 || w.records(record.KindAged) != 0 {
+		t.Errorf("%v, %d records left", err, w.records(record.KindRequest))
 	}
 }
 
@@ -133,7 +134,7 @@ func TestSubnetPools(t *testing.T) {
 		{"fd00::/124", 126, []string{"fd00::"}},
 		{"fd00::/127", 127, nil},
 	} {
-		p := pool("a", tt.prefix, tt.bits)
+		p := poolOf("a", tt.prefix, tt.bits)
 		p.Subnet = true
 		w := newWorld(t, Config{}, p)
 		a := want("h", 16, "p")
@@ -178,10 +179,10 @@ func TestSubnetPools(t *testing.T) {
 
 // TestPoolGrows: a pool takes in more addresses, blocks that another pool has left there included; it does not shrink or move.
 func TestPoolGrows(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28), pool("b", "10.0.0.64/26", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28), poolOf("b", "10.0.0.64/26", 29))
 	w.assign(want("h", 64, "p"))
 	w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.70"), Owner: HostOwner("g"), Claim: Claim{Handle: "q"}})
-	p := pool("a", "10.0.0.0/24", 28)
+	p := poolOf("a", "10.0.0.0/24", 28)
 	if err := w.UpdatePool(bg, p); err != nil { // over another pool
 		t.Fatal(err)
 	}
@@ -195,7 +196,7 @@ func TestPoolGrows(t *testing.T) {
 	}
 	w.check()
 	for _, prefix := range []string{"10.0.0.0/25", "10.0.1.0/24", "fd00::/64"} {
-		if err := w.UpdatePool(bg, pool("a", prefix, 0)); !errors.Is(err, ipalloc.ErrInvalid) {
+		if err := w.UpdatePool(bg, poolOf("a", prefix, 0)); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%s: %v", prefix, err)
 		}
 	}
@@ -205,7 +206,7 @@ func TestPoolGrows(t *testing.T) {
 // EnsureBlock, up to the limits; what it lacks then is borrowed, from other blocks.
 func TestOrphanIsAdoptedBeforeBorrowing(t *testing.T) {
 	orphaned := func(most int) *world {
-		p := pool("a", "10.0.0.0/28", 29)
+		p := poolOf("a", "10.0.0.0/28", 29)
 		p.MaxBlocksPerHost = most
 		w := newWorld(t, Config{}, p)
 		w.assign(want("stays", 8, "p"))
@@ -244,19 +245,19 @@ func TestOrphanIsAdoptedBeforeBorrowing(t *testing.T) {
 // at that moment or before.
 func TestRemovedHostLeavesNoRecord(t *testing.T) {
 	for _, before := range []bool{false, true} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 		w.assign(want("gone", 6, "p"))
 		w.assign(want("b", 8, "q"))
 		w.assign(want("b", 2, "q")) // of the block of gone
 		if before {
-			if _, err := w.DisownBlocks(bg, HostOwner("gone"), false); err != nil || w.records(kindFormer) != 1 {
-				t.Fatalf("%d names of former owners, %v", w.records(kindFormer), err)
+			if _, err := w.DisownBlocks(bg, HostOwner("gone"), false); err != nil || w.records(record.KindFormer) != 1 {
+				t.Fatalf("%d names of former owners, %v", w.records(record.KindFormer), err)
 			}
 		}
 		if released, _, err := w.RemoveHost(bg, HostOwner("gone")); err != nil || len(released) != 6 {
 			t.Fatalf("released %v, %v", released, err)
 		}
-		if n := w.records(kindFormer); n != 0 {
+		if n := w.records(record.KindFormer); n != 0 {
 			t.Errorf("disowned before %v: %d names of former owners are left", before, n)
 		}
 		for _, r := range w.list(store.Range{}) {
@@ -272,7 +273,7 @@ func TestRemovedHostLeavesNoRecord(t *testing.T) {
 // has enough in more blocks than a commit can change gives what fits with Partial, and says so.
 func TestShortageInManyBlocks(t *testing.T) {
 	for _, limit := range []int{0, 20, 48, 127} {
-		w := newWorld(t, Config{}, pool("p", "10.0.0.0/23", 30))
+		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/23", 30))
 		for i := range 128 { // three of four addresses of each block are held
 			w.assign(want(fmt.Sprint("h", i), 3, fmt.Sprint("p", i)))
 		}
@@ -299,7 +300,7 @@ func TestShortageInManyBlocks(t *testing.T) {
 // Addresses to reserve at both ends that make up no number are refused, not taken for none.
 func TestEndsThatOverflow(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, pool("p", "10.0.0.0/24", 28))
+		w := newWorld(t, Config{Strict: strict}, poolOf("p", "10.0.0.0/24", 28))
 		for _, ends := range [][2]uint64{{1 << 63, 1 << 63}, {1<<64 - 1, 1}, {1<<64 - 1, 1<<64 - 1}} {
 			a := want("h", 1, "p")
 			a.Head, a.Tail = ends[0], ends[1]

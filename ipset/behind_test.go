@@ -95,7 +95,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 
 // wideWorld has n blocks of as many hosts; the host wide holds the returned address of each, and with leases the one after it.
 func wideWorld(t *testing.T, n int, leases bool) (w *world, at []netip.Addr) {
-	w = newWorld(t, Config{}, pool("p", "10.0.0.0/16", 29))
+	w = newWorld(t, Config{}, poolOf("p", "10.0.0.0/16", 29))
 	for i := range n {
 		a := w.assign(want(fmt.Sprint("h", i), 1, fmt.Sprint("own", i))).V4[0].Block.Addr().Next().Next()
 		at = append(at, a)

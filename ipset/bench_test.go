@@ -16,7 +16,7 @@ import (
 func BenchmarkEngine(b *testing.B) {
 	for _, used := range []int{0, 32, 62} {
 		b.Run(fmt.Sprintf("used=%d", used), func(b *testing.B) {
-			w := newWorld(b, Config{}, pool("a", "10.0.0.0/16", 26))
+			w := newWorld(b, Config{}, poolOf("a", "10.0.0.0/16", 26))
 			for i := range used {
 				w.assign(want("h", 1, fmt.Sprintf("handle-%033d", i)))
 			}
@@ -39,7 +39,7 @@ func BenchmarkEngine(b *testing.B) {
 func BenchmarkFirstBlock(b *testing.B) {
 	for _, blocks := range []int{10, 1000, 100_000} {
 		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
-			w := newWorld(b, Config{}, pool("a", "10.0.0.0/8", 26))
+			w := newWorld(b, Config{}, poolOf("a", "10.0.0.0/8", 26))
 			for i := range blocks {
 				w.assign(want(fmt.Sprint("old", i/20), 64, ""))
 			}
@@ -65,7 +65,7 @@ func BenchmarkFirstBlock(b *testing.B) {
 
 // full returns a world whose pool has all its addresses assigned, to hosts with 20 blocks each.
 func full(t testing.TB, prefix string) *world {
-	w := newWorld(t, Config{}, pool("a", prefix, 26))
+	w := newWorld(t, Config{}, poolOf("a", prefix, 26))
 	n := 1 << (26 - netip.MustParsePrefix(prefix).Bits())
 	for i := range n {
 		w.assign(want(fmt.Sprint("old", i/20), 64, ""))
@@ -115,7 +115,7 @@ func BenchmarkLoad(b *testing.B) {
 	if testing.Short() {
 		b.Skip("builds ten million allocations")
 	}
-	w := newWorld(b, Config{}, pool("a", "10.0.0.0/8", 26))
+	w := newWorld(b, Config{}, poolOf("a", "10.0.0.0/8", 26))
 	const n = 10_000_000
 	for i := range n {
 		a := want(fmt.Sprint("host", i/64/20), 1, fmt.Sprintf("k8s-pod-network.%024d", i))
@@ -160,7 +160,7 @@ func liveHeap() uint64 {
 func BenchmarkOwnerOf2000(b *testing.B) {
 	const n = 2000
 	owner := func(b *testing.B, free int) *world {
-		w := newWorld(b, Config{}, pool("a", "10.0.0.0/8", 26))
+		w := newWorld(b, Config{}, poolOf("a", "10.0.0.0/8", 26))
 		for range n {
 			w.assign(want("h", 64, ""))
 		}
@@ -217,7 +217,7 @@ func BenchmarkSpaces(b *testing.B) {
 				in = inSpace(b, e, fmt.Sprintf("tenant-%05d", i*(side-1)))
 			}
 			if side == 2 || i == 0 {
-				if err := in.AddPool(bg, pool("a", "10.0.0.0/8", 26)); err != nil {
+				if err := in.AddPool(bg, poolOf("a", "10.0.0.0/8", 26)); err != nil {
 					b.Fatal(err)
 				}
 			}

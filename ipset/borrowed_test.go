@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -65,7 +66,7 @@ func TestBorrowings(t *testing.T) {
 		t.Errorf("a store that fails: %v", err)
 	}
 	faulty.Script(nil)
-	if _, err := faulty.Commit(ctx, []store.Op{{Kind: store.Put, Key: kindHost + "1x\x00bad"}}); err != nil {
+	if _, err := faulty.Commit(ctx, []store.Op{{Kind: store.Put, Key: record.KindHost + "1x\x00bad"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := list(); !errors.Is(err, ipalloc.ErrCorrupt) {

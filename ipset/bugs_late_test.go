@@ -7,13 +7,15 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 func TestCancelledSearchIsNotAShortage(t *testing.T) {
 	for at := 1; at <= 3; at++ {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
 		for i := range 4 {
 			w.assign(want(fmt.Sprint("h", i), 16, "p"))
 		}
@@ -33,15 +35,15 @@ func TestCancelledSearchIsNotAShortage(t *testing.T) {
 var errForbidden = errors.New("forbidden")
 
 func TestOtherErrorsAreNotRetried(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 26))
 	b := onCommit(w.store, func(_ context.Context, ops []store.Op) storetest.Outcome {
-		if slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key[:1] == kindHandle }) {
+		if slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key[:1] == record.KindHandle }) {
 			return storetest.Fail(errForbidden)
 		}
 		return storetest.Outcome{}
 	})
 	e := w.engine(b)
-	if _, err := e.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, errForbidden) || errors.Is(err, errBlockLimit) {
+	if _, err := e.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, errForbidden) || errors.Is(err, cause.BlockLimit) {
 		t.Errorf("%v", err)
 	}
 	if b.Counts().Calls() > 3 {
@@ -51,7 +53,7 @@ func TestOtherErrorsAreNotRetried(t *testing.T) {
 }
 
 func TestOrphansOfBothFamiliesAreSeen(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26), pool("b", "2001:db8::/120", 122))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26), poolOf("b", "2001:db8::/120", 122))
 	a := want("h", 1, "p")
 	a.Num6 = 1
 	w.assign(a)
@@ -71,7 +73,7 @@ func TestOrphansOfBothFamiliesAreSeen(t *testing.T) {
 }
 
 func TestVirtualOwnersAreReleasedToo(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("", 1, "lb")
 	a.Owner = Owner{Kind: Virtual, Name: "lb"}
 	w.assign(a)
@@ -80,14 +82,14 @@ func TestVirtualOwnersAreReleasedToo(t *testing.T) {
 		t.Fatalf("host has %d blocks", n)
 	}
 	released, err := w.ReleasePool(bg, "a", false)
-	if err != nil || len(released) != 2 || w.records(kindOwner) != 0 {
-		t.Errorf("released %v, %v, %d owners left", released, err, w.records(kindOwner))
+	if err != nil || len(released) != 2 || w.records(record.KindOwner) != 0 {
+		t.Errorf("released %v, %v, %d owners left", released, err, w.records(record.KindOwner))
 	}
 	w.check()
 }
 
 func TestHugeBlocksDoNotMakeUselessBlocks(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "2001:db8::/48", 64), pool("b", "2001:db9::/32", 122))
+	w := newWorld(t, Config{}, poolOf("a", "2001:db8::/48", 64), poolOf("b", "2001:db9::/32", 122))
 	a := AssignArgs{Owner: HostOwner("h"), Num6: 3, Use: Workload, Claim: Claim{Handle: "p"}, Pools: []string{"a"}}
 	for range 5 {
 		if got := w.assign(a); len(got.V6) != 3 || got.V6[0].Prefix().Bits() != 64 {

@@ -1,8 +1,5 @@
 package ipset
 
-// Each test here is named after something that must not happen and that does, or did, in the system whose semantics this
-// package rebuilds.
-
 import (
 	"context"
 	"errors"
@@ -15,6 +12,8 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -55,20 +54,20 @@ func (w *world) list(r store.Range) []store.Record {
 }
 
 func TestHandleIsIndexedForEachAddress(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30))
-	if got := w.assign(want("h", 6, "p")); len(got.V4) != 6 || w.records(kindHandle) != 6 {
-		t.Fatalf("%d addresses, %d index records", len(got.V4), w.records(kindHandle))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 30))
+	if got := w.assign(want("h", 6, "p")); len(got.V4) != 6 || w.records(record.KindHandle) != 6 {
+		t.Fatalf("%d addresses, %d index records", len(got.V4), w.records(record.KindHandle))
 	}
 	w.check()
 	w.releaseHandle("p")
-	if n := w.records(kindHandle); n != 0 {
+	if n := w.records(record.KindHandle); n != 0 {
 		t.Errorf("%d index records of a handle without addresses", n)
 	}
 	w.check()
 }
 
 func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
 	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("h", 1, "other")) }
@@ -83,7 +82,7 @@ func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
 }
 
 func TestReleaseWithCancelledContextDoesNotPanic(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 30))
 	var rs []Release
 	for i := range 16 {
 		for _, al := range w.assign(want(fmt.Sprint("h", i), 4, "p")).V4 {
@@ -102,7 +101,7 @@ func TestReleaseWithCancelledContextDoesNotPanic(t *testing.T) {
 }
 
 func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // of use with -race
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30), pool("b", "2001:db8::/120", 126))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 30), poolOf("b", "2001:db8::/120", 126))
 	a := want("h", 12, "p")
 	a.Num6 = 12
 	got := w.assign(a)
@@ -122,7 +121,7 @@ func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // of use with -race
 
 func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 	for _, sizes := range [][2]int{{26, 28}, {28, 26}, {28, 32}, {32, 28}, {25, 27}} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/25", sizes[0]))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/25", sizes[0]))
 		held := map[netip.Addr]bool{}
 		for i, al := range w.assign(want("old", 40, "p")).V4 {
 			if held[al.Address] = true; i%3 > 0 {
@@ -130,7 +129,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 				delete(held, al.Address)
 			}
 		}
-		if err := w.UpdatePool(bg, pool("a", "10.0.0.0/25", sizes[1])); err != nil {
+		if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/25", sizes[1])); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 20 {
@@ -157,7 +156,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 }
 
 func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) {
-	w := newWorld(t, Config{Strict: true}, pool("a", "10.0.0.0/29", 29))
+	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("gone", 3, "p"))
 	if _, err := w.DisownBlocks(bg, HostOwner("gone"), false); err != nil {
 		t.Fatal(err)
@@ -181,7 +180,7 @@ func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) {
 }
 
 func TestCoolingOrphanIsNotLost(t *testing.T) {
-	p := pool("a", "10.0.0.0/30", 30)
+	p := poolOf("a", "10.0.0.0/30", 30)
 	p.Cooldown = time.Minute
 	w := newWorld(t, Config{Strict: true}, p)
 	w.assign(want("gone", 2, "p"))
@@ -197,7 +196,7 @@ func TestCoolingOrphanIsNotLost(t *testing.T) {
 	if _, err := w.Sweep(bg, SweepArgs{}); err != nil {
 		t.Fatal(err)
 	}
-	if n := w.records(kindBlock) + w.records(kindDue); n != 0 {
+	if n := w.records(record.KindBlock) + w.records(record.KindDue); n != 0 {
 		t.Errorf("%d records of the block are left", n)
 	}
 	w.check()
@@ -207,7 +206,7 @@ func TestCoolingOrphanIsNotLost(t *testing.T) {
 }
 
 func TestNoAffinityWithoutBlock(t *testing.T) { // the affinity is a field of the block, so that there is nothing to leak
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	r := newRacing(w.store)
 	e := w.engine(r)
 	ctx, cancel := context.WithCancel(bg)
@@ -215,14 +214,14 @@ func TestNoAffinityWithoutBlock(t *testing.T) { // the affinity is a field of th
 	if _, err := e.AutoAssign(ctx, want("h", 1, "p")); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if n := w.records(kindOwner) + w.records(kindBlock) + w.records(kindPage); n != 0 {
+	if n := w.records(record.KindOwner) + w.records(record.KindBlock) + w.records(record.KindPage); n != 0 {
 		t.Errorf("an interrupted claim left %d records", n)
 	}
 	w.check()
 }
 
 func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) {
-	w := newWorld(t, Config{Strict: true}, pool("a", "10.0.0.0/30", 30), pool("b", "10.0.1.0/31", 31), pool("c", "10.0.2.0/32", 32), pool("d", "10.0.3.0/24", 29))
+	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/30", 30), poolOf("b", "10.0.1.0/31", 31), poolOf("c", "10.0.2.0/32", 32), poolOf("d", "10.0.3.0/24", 29))
 	a := want("h", 2, "p")
 	a.Head, a.Tail = 3, 1
 	got := w.assign(a)
@@ -232,29 +231,29 @@ func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) {
 		}
 	}
 	a.Pools = []string{"a", "b", "c"}
-	if _, err := w.AutoAssign(bg, a); !errors.Is(err, errNoPool) {
+	if _, err := w.AutoAssign(bg, a); !errors.Is(err, cause.NoPool) {
 		t.Errorf("only small pools: %v", err)
 	}
 	w.check()
 }
 
 func TestClaimDoesNotLeaveThePool(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.1.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.1.0/24", 26))
 	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/22"), HostOwner("h"))
 	if err != nil || len(claimed) != 4 || len(failed) != 0 {
 		t.Fatalf("claimed %v, failed %v, %v", claimed, failed, err)
 	}
-	if _, _, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.9.0.0/22"), HostOwner("h")); !errors.Is(err, errUnknownPool) {
+	if _, _, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.9.0.0/22"), HostOwner("h")); !errors.Is(err, cause.UnknownPool) {
 		t.Errorf("outside every pool: %v", err)
 	}
-	if _, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.1.0/24"), HostOwner("other")); err != nil || len(failed) != 4 || !errors.Is(failed[0].Err, errClaimed) {
+	if _, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.1.0/24"), HostOwner("other")); err != nil || len(failed) != 4 || !errors.Is(failed[0].Err, cause.Claimed) {
 		t.Errorf("foreign: %v, %v", failed, err)
 	}
 	w.check()
 }
 
 func TestBlockLimitIsNotPerPool(t *testing.T) {
-	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 2}, pool("a", "10.0.0.0/24", 30), pool("b", "10.0.1.0/24", 30))
+	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 2}, poolOf("a", "10.0.0.0/24", 30), poolOf("b", "10.0.1.0/24", 30))
 	for _, name := range []string{"a", "b"} {
 		a := want("h", 16, "p")
 		a.Pools = []string{name}
@@ -264,15 +263,15 @@ func TestBlockLimitIsNotPerPool(t *testing.T) {
 		t.Errorf("%d blocks, limit 2", n)
 	}
 	_, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.200"), Owner: HostOwner("h")})
-	if !errors.Is(err, errBlockLimit) {
+	if !errors.Is(err, cause.BlockLimit) {
 		t.Errorf("AssignIP beyond the limit: %v", err)
 	}
 	w.check()
 }
 
 func TestBlockLimitDoesNotForbidBorrowing(t *testing.T) {
-	w := newWorld(t, Config{MaxBlocksPerHost: 20}, pool("a", "10.0.0.0/24", 32))
-	p := pool("b", "10.0.1.0/28", 28)
+	w := newWorld(t, Config{MaxBlocksPerHost: 20}, poolOf("a", "10.0.0.0/24", 32))
+	p := poolOf("b", "10.0.1.0/28", 28)
 	if err := w.AddPool(bg, p); err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +289,7 @@ func TestBlockLimitDoesNotForbidBorrowing(t *testing.T) {
 }
 
 func TestSecondReleaseIsNoConflict(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	al := w.assign(want("h", 1, "p")).V4[0]
 	rel := Release{al.Address, Guard{Handle: "p", Seq: al.Seq}}
 	for i, wantOutcome := range []Outcome{Released, WasFree, WasFree} {
@@ -307,7 +306,7 @@ func TestSecondReleaseIsNoConflict(t *testing.T) {
 }
 
 func TestAttributesOfOneAddressOnly(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	pod1, _ := NewAttributes(map[string]string{"pod": "1"})
 	pod2, _ := NewAttributes(map[string]string{"pod": "2"})
 	a := want("h", 3, "vm")
@@ -320,7 +319,7 @@ func TestAttributesOfOneAddressOnly(t *testing.T) {
 	if err := w.SetAttributes(bg, SetOwnerArgs{Address: got[1].Address, Swap: true, IfAlternate: &pod2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.SetAttributes(bg, SetOwnerArgs{Address: got[1].Address, Swap: true, IfActive: &pod1}); !errors.Is(err, errOwner) {
+	if err := w.SetAttributes(bg, SetOwnerArgs{Address: got[1].Address, Swap: true, IfActive: &pod1}); !errors.Is(err, cause.Owner) {
 		t.Errorf("swap with the wrong expectation: %v", err)
 	}
 	if err := w.SetAttributes(bg, SetOwnerArgs{Address: ip("10.0.0.255")}); !errors.Is(err, ipalloc.ErrNotHeld) {
@@ -341,7 +340,7 @@ func TestAttributesOfOneAddressOnly(t *testing.T) {
 
 func TestManyCallersOfOneHostGetNoSpuriousErrors(t *testing.T) {
 	const callers, each = 256, 10
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 28))
 	var mu sync.Mutex
 	seen := map[netip.Addr]bool{}
 	var wg sync.WaitGroup
@@ -372,7 +371,7 @@ func TestManyCallersOfOneHostGetNoSpuriousErrors(t *testing.T) {
 }
 
 func TestLostClaimRaceIsRetried(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) {

@@ -7,6 +7,9 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -14,7 +17,7 @@ import (
 func poolsWorld(b testing.TB, n int) *world {
 	w := newWorld(b, Config{})
 	many := manyPools(b, n)
-	err := w.change(bg, "add", func(_ *txn, c *catalog) error {
+	err := w.admin.Change(bg, "add", func(_ *txn.Txn, c *pool.Catalog) error {
 		c.Pools, c.Reserved = many.Pools, many.Reserved
 		return nil
 	})
@@ -52,7 +55,7 @@ func BenchmarkPools(b *testing.B) {
 			_, err := w.engine(w.store).AutoAssign(bg, AssignArgs{Owner: a.Owner, Num4: 1, Claim: Claim{Handle: "p"}, Existing: true})
 			return err
 		})
-		cat, err := w.readCatalog(bg)
+		cat, err := w.core.ReadCatalog(bg)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -75,7 +78,7 @@ func BenchmarkPools(b *testing.B) {
 		})
 		recs := 0
 		for _, r := range w.list(store.Range{}) {
-			if r.Key[:1] == kindCatalog {
+			if r.Key[:1] == record.KindCatalog {
 				recs += len(r.Value)
 			}
 		}

@@ -10,18 +10,22 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/assign"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // manyPools returns a catalog of n pools of a /24 each in 10.0.0.0/8, and as many reserved addresses.
-func manyPools(t testing.TB, n int) *catalog {
-	c := &catalog{}
+func manyPools(t testing.TB, n int) *pool.Catalog {
+	c := &pool.Catalog{}
 	for i := range n {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
 		c.Pools = append(c.Pools, Pool{Name: fmt.Sprintf("p%05d", i), Prefix: p, BlockBits: 26})
 		c.Reserved = append(c.Reserved, netipx.IPRangeFrom(p.Addr().Next(), p.Addr().Next()))
 	}
-	if err := c.prepare(); err != nil {
+	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -29,14 +33,14 @@ func manyPools(t testing.TB, n int) *catalog {
 
 // TestPoolsAreFoundByAddress compares the search with a look at every pool, at every boundary.
 func TestPoolsAreFoundByAddress(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.1.0/24", 26), pool("b", "10.0.3.0/25", 26), pool("c", "10.0.3.128/25", 26), pool("d", "0.0.0.0/8", 26), pool("e", "255.0.0.0/8", 26), pool("f", "::/120", 124), pool("g", "fd00::/120", 124))
-	cat, err := w.readCatalog(bg)
+	w := newWorld(t, Config{}, poolOf("a", "10.0.1.0/24", 26), poolOf("b", "10.0.3.0/25", 26), poolOf("c", "10.0.3.128/25", 26), poolOf("d", "0.0.0.0/8", 26), poolOf("e", "255.0.0.0/8", 26), poolOf("f", "::/120", 124), poolOf("g", "fd00::/120", 124))
+	cat, err := w.core.ReadCatalog(bg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all []netip.Addr
 	for _, p := range cat.Pools {
-		for _, a := range []netip.Addr{p.Prefix.Addr(), lastAddr(p.Prefix)} {
+		for _, a := range []netip.Addr{p.Prefix.Addr(), record.LastAddr(p.Prefix)} {
 			all = append(all, a, a.Next(), a.Prev())
 		}
 	}
@@ -50,7 +54,7 @@ func TestPoolsAreFoundByAddress(t *testing.T) {
 				want = i
 			}
 		}
-		if got := cat.containing(a); got != want {
+		if got := cat.Containing(a); got != want {
 			t.Errorf("%s: pool %d, want %d", a, got, want)
 		}
 	}
@@ -71,18 +75,18 @@ func TestPoolsNest(t *testing.T) {
 		{[]string{"10.0.0.0/8", "10.0.0.0/25", "10.0.0.0/26", "10.0.0.64/32", "10.0.0.128/25"}, []int{-1, 0, 1, 1, 0}, false},
 		{[]string{"0.0.0.0/0", "255.255.255.255/32", "::/0", "ffff::/16"}, []int{-1, 0, -1, 2}, false},
 	} {
-		c := &catalog{}
+		c := &pool.Catalog{}
 		for i, p := range tt.prefixes {
 			c.Pools = append(c.Pools, Pool{Name: fmt.Sprint("p", i), Prefix: netip.MustParsePrefix(p), BlockBits: map[bool]int{true: 128, false: 32}[strings.Contains(p, ":")]})
 		}
-		if err := c.prepare(); errors.Is(err, errOverlap) != tt.same || !tt.same && !slices.Equal(c.outer, tt.outer) {
-			t.Errorf("%v: %v, %v", tt.prefixes, c.outer, err)
+		if err := c.Prepare(); errors.Is(err, cause.Overlap) != tt.same || !tt.same && !slices.Equal(c.Outer, tt.outer) {
+			t.Errorf("%v: %v, %v", tt.prefixes, c.Outer, err)
 		}
 		if tt.same {
 			continue
 		}
-		for _, i := range c.places { // the ends of each pool, and what lies before and after
-			first, last := c.Pools[i].Prefix.Addr(), lastAddr(c.Pools[i].Prefix)
+		for _, i := range c.Places { // the ends of each pool, and what lies before and after
+			first, last := c.Pools[i].Prefix.Addr(), record.LastAddr(c.Pools[i].Prefix)
 			for _, a := range []netip.Addr{first, last, first.Prev(), last.Next()} {
 				if !a.IsValid() {
 					continue
@@ -93,7 +97,7 @@ func TestPoolsNest(t *testing.T) {
 						want = j
 					}
 				}
-				if got := c.containing(a); got != want {
+				if got := c.Containing(a); got != want {
 					t.Errorf("%s: pool %d, want %d", a, got, want)
 				}
 			}
@@ -103,15 +107,15 @@ func TestPoolsNest(t *testing.T) {
 
 // TestCatalogIsDecodedOnce: reading does not decode a catalog that has not changed, and a lookup is one round trip.
 func TestCatalogIsDecodedOnce(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
 	s := storetest.NewFaulty(w.store)
 	e := w.engine(s)
-	first, err := e.readCatalog(bg)
+	first, err := e.core.ReadCatalog(bg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := e.readCatalog(bg); err != nil || again != first {
+	if again, err := e.core.ReadCatalog(bg); err != nil || again != first {
 		t.Error("decoded again", err)
 	}
 	s.Reset()
@@ -125,7 +129,7 @@ func TestCatalogIsDecodedOnce(t *testing.T) {
 	if err := w.RemovePool(bg, "a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.AddPool(bg, pool("b", "10.0.0.0/24", 28)); err != nil {
+	if err := w.AddPool(bg, poolOf("b", "10.0.0.0/24", 28)); err != nil {
 		t.Fatal(err)
 	}
 	for al, err := range w.Allocations(bg, netip.Prefix{}) {
@@ -141,12 +145,12 @@ func TestCatalogIsDecodedOnce(t *testing.T) {
 // TestChoiceLooksAtFewPools: an assignment looks at the pools up to the one that serves it, and not at those behind.
 func TestChoiceLooksAtFewPools(t *testing.T) {
 	c := manyPools(t, 1000)
-	var s search
-	if err := s.choose(c, choice{family: 4, use: Workload}); err != nil || s.seen != 1 {
-		t.Errorf("%v, looked at %d", err, s.seen)
+	var s assign.Search
+	if err := s.Choose(c, pool.Choice{Family: 4, Use: Workload}); err != nil || s.Seen != 1 {
+		t.Errorf("%v, looked at %d", err, s.Seen)
 	}
-	if err := s.choose(c, choice{family: 4, use: Workload, names: []string{"p00900", "p00007", "p00900"}}); err != nil || fmt.Sprint(s.pools) != "[7 900]" {
-		t.Errorf("%v, %v", err, s.pools)
+	if err := s.Choose(c, pool.Choice{Family: 4, Use: Workload, Names: []string{"p00900", "p00007", "p00900"}}); err != nil || fmt.Sprint(s.Pools) != "[7 900]" {
+		t.Errorf("%v, %v", err, s.Pools)
 	}
 }
 
@@ -156,7 +160,7 @@ func BenchmarkCatalog(b *testing.B) {
 		c := manyPools(b, n)
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for range b.N {
-				if err := c.clone().prepare(); err != nil {
+				if err := c.Clone().Prepare(); err != nil {
 					b.Fatal(err)
 				}
 			}

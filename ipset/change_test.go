@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), pool("b", "2001:db8::/124", 124))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "2001:db8::/124", 124))
 	a := want("h", 3, "p")
 	a.Num6, a.Request = 2, "r1"
 	first := w.assign(a)
@@ -41,7 +43,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
 	// All or nothing, and the first call took what a second would need; then the pool does not serve any more at all.
 	d := want("h", 12, "s")
 	d.Partial, d.Request, d.Pools = false, "r4", []string{"c"}
-	w.AddPool(bg, pool("c", "10.0.2.0/28", 28))
+	w.AddPool(bg, poolOf("c", "10.0.2.0/28", 28))
 	whole := w.assign(d)
 	if got, err := w.AutoAssign(bg, d); err != nil || !slices.Equal(got.V4, whole.V4) {
 		t.Errorf("all or nothing: %+v, %v", got, err)
@@ -52,7 +54,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
 	}
 	w.releaseHandle("s")
 	w.releaseHandle("q")
-	w.AddPool(bg, pool("c", "10.0.2.0/28", 28))
+	w.AddPool(bg, poolOf("c", "10.0.2.0/28", 28))
 	// AssignIP: the address is taken, by the first call itself.
 	c := AssignIPArgs{Address: ip("10.0.0.0"), Owner: HostOwner("h"), Claim: Claim{Handle: "r"}, Request: "r3"}
 	al, err := w.AssignIP(bg, c)
@@ -72,22 +74,22 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
 	}
 	c.Handle = "r"
 	c.Request, c.Address = "r3", ip("10.0.0.1")
-	if _, err := w.AssignIP(bg, c); !errors.Is(err, errBadArgument) {
+	if _, err := w.AssignIP(bg, c); !errors.Is(err, cause.BadArgument) {
 		t.Errorf("key of another request: %v", err)
 	}
 	w.check()
 	w.clock.add(2 * time.Hour)
-	if s, err := w.Sweep(bg, SweepArgs{RequestsAfter: time.Hour}); err != nil || s.Requests != 4 || w.records(kindRequest) != 0 {
+	if s, err := w.Sweep(bg, SweepArgs{RequestsAfter: time.Hour}); err != nil || s.Requests != 4 || w.records(record.KindRequest) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
 
 func TestAllOrNothing(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), pool("b", "2001:db8::/126", 126))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "2001:db8::/126", 126))
 	a := want("h", 3, "p")
 	a.Num6, a.Partial = 5, false
 	before, _ := w.store.MarshalBinary()
-	if got, err := w.AutoAssign(bg, a); !errors.Is(err, errShort) || len(got.V4) > 0 || !strings.Contains(err.Error(), "b: full") {
+	if got, err := w.AutoAssign(bg, a); !errors.Is(err, cause.Short) || len(got.V4) > 0 || !strings.Contains(err.Error(), "b: full") {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
@@ -101,7 +103,7 @@ func TestAllOrNothing(t *testing.T) {
 }
 
 func TestLeasesAndSticky(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28))
 	a := want("h", 2, "vm")
 	a.TTL, a.Sticky = time.Hour, true
 	first := w.assign(a)
@@ -144,10 +146,10 @@ func TestLeasesAndSticky(t *testing.T) {
 
 func TestIdleBlocksGoBack(t *testing.T) {
 	labels := map[string]string{"zone": "a"}
-	p := pool("a", "10.0.0.0/24", 30)
+	p := poolOf("a", "10.0.0.0/24", 30)
 	p.Nodes = Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{"a"}}}}}
 	w := newWorld(t, Config{}, p)
-	w.labels = func(Owner) (map[string]string, bool) { return labels, true }
+	w.core.Labels = func(Owner) (map[string]string, bool) { return labels, true }
 	w.assign(want("h", 12, "p"))
 	w.clock.add(time.Hour)
 	w.releaseHandle("p")
@@ -175,15 +177,15 @@ func TestIdleBlocksGoBack(t *testing.T) {
 	if n := sweep(SweepArgs{Unselected: true}); n != 1 || len(w.blocksOf("h")) != 0 {
 		t.Errorf("%d returned", n)
 	}
-	if _, err := w.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, errNoPool) {
+	if _, err := w.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, cause.NoPool) {
 		t.Errorf("no longer selected: %v", err)
 	}
 }
 
 func TestSplitMergeDrain(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 	w.assign(want("h", 100, "p"))
-	before := w.records(kindBlock)
+	before := w.records(record.KindBlock)
 	_, rev, _ := w.store.List(bg, store.Range{Limit: 1})
 	if err := w.SplitPool(bg, "a", 2); err != nil {
 		t.Fatal(err)
@@ -201,7 +203,7 @@ func TestSplitMergeDrain(t *testing.T) {
 	if ps, _ := w.Pools(bg); len(ps) != 4 || ps[3].Name != "a-3" || ps[3].Prefix != netip.MustParsePrefix("10.0.0.192/26") {
 		t.Fatalf("%+v", ps)
 	}
-	if err := w.SplitPool(bg, "a-0", 3); !errors.Is(err, errBadBlockSize) {
+	if err := w.SplitPool(bg, "a-0", 3); !errors.Is(err, cause.BadBlockSize) {
 		t.Errorf("parts smaller than a block: %v", err)
 	}
 	if err := w.MergePools(bg, "b", "a-0", "a-2"); !errors.Is(err, ipalloc.ErrInvalid) {
@@ -219,14 +221,14 @@ func TestSplitMergeDrain(t *testing.T) {
 	if n := 100 + 20 + len(got.V4); n != 256 {
 		t.Errorf("%d addresses given of 256", n)
 	}
-	if w.records(kindBlock) < before {
+	if w.records(record.KindBlock) < before {
 		t.Error("blocks were lost")
 	}
 	held, err := w.Drain(bg, "a")
 	if err != nil || len(held) != 256 {
 		t.Errorf("drain lists %d, %v", len(held), err)
 	}
-	if _, err := w.AutoAssign(bg, want("h", 1, "s")); !errors.Is(err, errNoPool) {
+	if _, err := w.AutoAssign(bg, want("h", 1, "s")); !errors.Is(err, cause.NoPool) {
 		t.Errorf("drained pool: %v", err)
 	}
 	w.check()
@@ -234,20 +236,20 @@ func TestSplitMergeDrain(t *testing.T) {
 
 // TestChangeOfPoolIsSeenAtOnce: an engine that has everything cached must not assign from a pool that another disabled.
 func TestChangeOfPoolIsSeenAtOnce(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 	e := w.engine(w.store)
 	if _, err := e.AutoAssign(bg, want("h", 1, "p")); err != nil {
 		t.Fatal(err)
 	}
-	p := pool("a", "10.0.0.0/24", 28)
+	p := poolOf("a", "10.0.0.0/24", 28)
 	p.Disabled = true
 	if err := w.UpdatePool(bg, p); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.AutoAssign(bg, want("h", 1, "q")); !errors.Is(err, errNoPool) {
+	if got, err := e.AutoAssign(bg, want("h", 1, "q")); !errors.Is(err, cause.NoPool) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if err := w.AddPool(bg, pool("b", "10.0.1.0/24", 28)); err != nil {
+	if err := w.AddPool(bg, poolOf("b", "10.0.1.0/24", 28)); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || !netip.MustParsePrefix("10.0.1.0/24").Contains(got.V4[0].Address) {
@@ -258,7 +260,7 @@ func TestChangeOfPoolIsSeenAtOnce(t *testing.T) {
 // TestStaleCacheDoesNotClaim: room that another engine made in the own block is found before a block is claimed, or a
 // shortage is reported.
 func TestStaleCacheDoesNotClaim(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 30))
 	e := w.engine(w.store)
 	got, err := e.AutoAssign(bg, want("h", 4, "p"))
 	if err != nil {
@@ -282,7 +284,7 @@ func TestStaleCacheDoesNotClaim(t *testing.T) {
 }
 
 func TestHandlesDifferInCase(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 	for _, h := range []string{"pod", "Pod", "POD", "pod\r\n", "pod/", "p", "\x01", "é"} {
 		w.assign(want("h", 1, h))
 	}

@@ -2,103 +2,8 @@ package ipset
 
 import (
 	"context"
-	"fmt"
 	"iter"
-	"math"
-	"net/netip"
-	"slices"
-	"strings"
-
-	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
-
-// ProblemKind says what is wrong.
-type ProblemKind string
-
-// The kinds of problems that [Check] finds.
-const (
-	Damaged       ProblemKind = "damaged"        // a record that cannot be read
-	Overlapping   ProblemKind = "overlapping"    // two blocks share addresses
-	WrongSize     ProblemKind = "wrong size"     // a block of a size that its pool neither has nor drains
-	NoPool        ProblemKind = "no pool"        // a block outside every pool
-	StrayAddress  ProblemKind = "stray address"  // an address record that no block stands behind
-	LostAddress   ProblemKind = "lost address"   // an address that a block holds, without a record
-	LostBlock     ProblemKind = "lost block"     // addresses without a block
-	StaleIndex    ProblemKind = "stale index"    // an index record that no block or address stands behind
-	MissingIndex  ProblemKind = "missing index"  // an index record that a block or an address should have
-	WrongOwner    ProblemKind = "wrong owner"    // a list of blocks that is not what the blocks say
-	WrongPage     ProblemKind = "wrong page"     // a space page that is not what the blocks say
-	OldGeneration ProblemKind = "old generation" // sequence numbers above those that new blocks would start with
-	Unused        ProblemKind = "unused"         // an address that is held and not in use
-	NotHeld       ProblemKind = "not held"       // an address of a pool that is in use and not held
-	OtherHandle   ProblemKind = "other handle"   // an address in use under another handle than its holder's
-	UsedTwice     ProblemKind = "used twice"     // an address that is in use twice
-	OutsideOfPool ProblemKind = "outside a pool" // an address in use in no pool
-)
-
-// Problem is one thing that [Check] found.
-type Problem struct {
-	Kind   ProblemKind
-	Key    string       // the record, if it is about one
-	Block  netip.Prefix // the block, if it is about one
-	Addr   netip.Addr   // the address, if it is about one
-	Detail string
-}
-
-// String returns one line.
-func (p Problem) String() string {
-	var s strings.Builder
-	s.WriteString(string(p.Kind))
-	if p.Block.IsValid() {
-		fmt.Fprintf(&s, " %s", p.Block)
-	}
-	if p.Addr.IsValid() {
-		fmt.Fprintf(&s, " %s", p.Addr)
-	}
-	if p.Key != "" {
-		fmt.Fprintf(&s, " %q", p.Key)
-	}
-	if p.Detail != "" {
-		fmt.Fprintf(&s, ": %s", p.Detail)
-	}
-	return s.String()
-}
-
-// Report is what [Check] found and what would repair it.
-type Report struct {
-	Problems    []Problem
-	Repair      []Step
-	Blocks      int
-	Allocations int
-	// Unsettled is the number of findings that could not be confirmed because their records changed while they were
-	// examined. They are not among the problems; the next check looks at them again. A snapshot has none.
-	Unsettled int
-}
-
-// InUse is one address that is in use, as far as the caller knows.
-type InUse struct {
-	Address netip.Addr
-	// Handle, if not empty, should be the one that holds the address. Without it every holder of the address counts as using it.
-	Handle string
-}
-
-// Check examines a snapshot of all records, in key order as [store.Store.List] returns them: that every record can be read,
-// that blocks neither overlap nor lie where no pool made them, that every address record is what its block says, and that every
-// index record, list of blocks and space page is what the blocks and addresses say. If uses is not nil it is compared with what
-// is held. Neither a cooling address counts as unused nor one with a lease, which ends by itself unless its holder renews it.
-//
-// It is pure. The report's Repair can be read before it is given to [Engine.Repair]. It keeps some 200 bytes a block and, of
-// what is in order, nothing for an address without uses and some 80 bytes with them; see [Engine.Check].
-func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
-	byKey := func(a, b store.Record) int { return strings.Compare(a.Key, b.Key) }
-	if !slices.IsSortedFunc(recs, byKey) {
-		recs = slices.SortedStableFunc(slices.Values(recs), byKey)
-	}
-	c := newChecker(context.Background(), snapshot(recs), math.MinInt64, store.Limits{})
-	_ = c.run(uses) // a snapshot can be read
-	return c.rep
-}
 
 // Check reads everything of the engine's space and examines it; see the function [Check]. uses may be nil. To check a whole
 // store, check the space without a name and each of [Engine.Spaces].
@@ -112,13 +17,5 @@ func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
 // check lacks what has been assigned since, which counts as unused: do not repair by it while others assign. A lease that has ended
 // holds nothing.
 func (e *Engine) Check(ctx context.Context, uses iter.Seq[InUse]) (*Report, error) {
-	now, err := e.past()
-	if err != nil {
-		return nil, wrap(ipalloc.Error{Op: "check", Err: err})
-	}
-	c := newChecker(ctx, e.store, now, e.limits)
-	if err := c.run(uses); err != nil {
-		return nil, err
-	}
-	return c.rep, nil
+	return e.check.Check(ctx, uses)
 }

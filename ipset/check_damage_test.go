@@ -10,6 +10,8 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/check"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -26,7 +28,7 @@ func damages(r store.Record) map[string]store.Op {
 		ops["cut"] = store.Op{Kind: store.Put, Key: r.Key, Value: r.Value[:len(r.Value)-1]}
 	}
 	for n := 1; n < len(r.Key); n++ {
-		if cut := r.Key[:n]; cut != catalogKey && cut != poolsKey {
+		if cut := r.Key[:n]; cut != record.CatalogKey && cut != record.PoolsKey {
 			ops[fmt.Sprint("key of ", n)] = store.Op{Kind: store.Put, Key: cut, Value: r.Value}
 		}
 	}
@@ -57,7 +59,7 @@ func TestDamageOfEveryRecord(t *testing.T) {
 				continue
 			}
 			// Without its root the catalog is one that a copy has not finished, and the blocks are outside of every pool.
-			if !(kind == kindCatalog && op.Key == r.Key) && !slices.ContainsFunc(rep.Problems, func(p Problem) bool { return strings.HasSuffix(p.Key, op.Key) }) {
+			if !(kind == record.KindCatalog && op.Key == r.Key) && !slices.ContainsFunc(rep.Problems, func(p Problem) bool { return strings.HasSuffix(p.Key, op.Key) }) {
 				t.Errorf("%s: not named by %v", at, rep.Problems)
 			}
 			e := w.engine(w.store)
@@ -69,14 +71,14 @@ func TestDamageOfEveryRecord(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if kind == kindCatalog && op.Key == r.Key {
+			if kind == record.KindCatalog && op.Key == r.Key {
 				if len(rep.Problems) == 0 && how != "longer" {
 					t.Errorf("%s: nothing is left", at)
 				}
-				w.restore(before, catalogKey, poolsKey)
+				w.restore(before, record.CatalogKey, record.PoolsKey)
 			} else {
 				for _, p := range rep.Problems {
-					if kind == kindAddress && op.Key == r.Key && p.Kind == OtherHandle {
+					if kind == record.KindAddress && op.Key == r.Key && p.Kind == OtherHandle {
 						continue // nothing tells which handle it was
 					}
 					if p.Kind != Damaged || len(rep.Repair) > 0 || op.Key == r.Key {
@@ -87,7 +89,7 @@ func TestDamageOfEveryRecord(t *testing.T) {
 			w.holds(at, uses)
 		}
 	}
-	for _, kind := range strings.Split(blockKinds+kindAged+kindMemo+kindCatalog+kindBlock+kindAddress+kindOwner+kindPage, "") {
+	for _, kind := range strings.Split(check.BlockKinds+record.KindAged+record.KindMemo+record.KindCatalog+record.KindBlock+record.KindAddress+record.KindOwner+record.KindPage, "") {
 		if !seen[kind] {
 			t.Errorf("no record of kind %q", kind)
 		}
@@ -110,14 +112,14 @@ func (w *world) restore(was []store.Record, keys ...string) {
 func (w *world) holds(what string, uses []InUse) {
 	w.t.Helper()
 	for _, u := range uses {
-		recs := w.list(store.Range{From: addressKey(u.Address), To: addressKey(u.Address) + "\x00"})
+		recs := w.list(store.Range{From: record.AddressKey(u.Address), To: record.AddressKey(u.Address) + "\x00"})
 		if len(recs) != 1 {
 			w.t.Errorf("%s: %s in use has no record", what, u.Address)
 			continue
 		}
 		a, bits, err := block.DecodeAddress(recs[0].Value)
 		p, _ := u.Address.Prefix(bits)
-		of := w.list(store.Range{From: blockKey(kindBlock, p), To: blockKey(kindBlock, p) + "\x00"})
+		of := w.list(store.Range{From: record.BlockKey(record.KindBlock, p), To: record.BlockKey(record.KindBlock, p) + "\x00"})
 		if err != nil || a.Cooling || len(of) != 1 {
 			w.t.Errorf("%s: %s in use: %v, block %v, %v", what, u.Address, a, of, err)
 			continue
@@ -149,22 +151,22 @@ func (w *world) problemsOf() (got []string) {
 
 // TestDamageThatNothingPointsTo: records to which no block and no index points are found.
 func TestDamageThatNothingPointsTo(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 	a := want("h", 2, "")
 	als := w.assign(a).V4
 	whole := w.list(store.Range{})
-	nobody, noOwner := ownerKey(HostOwner("nobody")), kindOwner+"\xff"
-	first := addressKey(als[0].Address)
+	nobody, noOwner := record.OwnerKey(HostOwner("nobody")), record.KindOwner+"\xff"
+	first := record.AddressKey(als[0].Address)
 	for name, c := range map[string]struct {
 		op   store.Op
 		want []string
 	}{
 		"the address of no handle":  {store.Op{Kind: store.Delete, Key: first}, []string{fmt.Sprintf("%s %q", LostAddress, first)}},
 		"the list of no owner":      {store.Op{Kind: store.Put, Key: nobody, Value: "?"}, []string{fmt.Sprintf("%s %q", WrongOwner, nobody)}},
-		"a list of nobody":          {store.Op{Kind: store.Put, Key: nobody, Value: listOf(nil).encode()}, []string{fmt.Sprintf("%s %q", WrongOwner, nobody)}},
+		"a list of nobody":          {store.Op{Kind: store.Put, Key: nobody, Value: record.ListOf(nil).Encode()}, []string{fmt.Sprintf("%s %q", WrongOwner, nobody)}},
 		"a key that names no owner": {store.Op{Kind: store.Put, Key: noOwner}, []string{fmt.Sprintf("%s %q", StaleIndex, noOwner)}},
-		"no address before":         {store.Op{Kind: store.Put, Key: kindAddress + "\x01"}, []string{fmt.Sprintf("%s %q", Damaged, kindAddress+"\x01")}},
-		"no address behind":         {store.Op{Kind: store.Put, Key: kindAddress + "6zz"}, []string{fmt.Sprintf("%s %q", Damaged, kindAddress+"6zz")}},
+		"no address before":         {store.Op{Kind: store.Put, Key: record.KindAddress + "\x01"}, []string{fmt.Sprintf("%s %q", Damaged, record.KindAddress+"\x01")}},
+		"no address behind":         {store.Op{Kind: store.Put, Key: record.KindAddress + "6zz"}, []string{fmt.Sprintf("%s %q", Damaged, record.KindAddress+"6zz")}},
 	} {
 		c.op.Expect = store.AnyRevision
 		if _, err := w.store.Commit(bg, []store.Op{c.op}); err != nil {
@@ -181,15 +183,15 @@ func TestDamageThatNothingPointsTo(t *testing.T) {
 
 // TestStrayInOverlappingBlocks: the record of a free address is that of one of two overlapping blocks, the last that contains it.
 func TestStrayInOverlappingBlocks(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	big, small := mustBlock(t, "10.0.0.0/26", block.Options{}), mustBlock(t, "10.0.0.32/28", block.Options{})
 	stray := block.Address{Holder: block.Holder{Seq: 1}}
 	ops := []store.Op{
-		{Kind: store.Put, Key: addressKey(ip("10.0.0.5")), Value: string(stray.Append(nil, 26)), Expect: store.AnyRevision},
-		{Kind: store.Put, Key: addressKey(ip("10.0.0.33")), Value: string(stray.Append(nil, 28)), Expect: store.AnyRevision},
+		{Kind: store.Put, Key: record.AddressKey(ip("10.0.0.5")), Value: string(stray.Append(nil, 26)), Expect: store.AnyRevision},
+		{Kind: store.Put, Key: record.AddressKey(ip("10.0.0.33")), Value: string(stray.Append(nil, 28)), Expect: store.AnyRevision},
 	}
 	for _, b := range []*block.Block{big, small} {
-		ops = append(ops, store.Op{Kind: store.Put, Key: blockKey(kindBlock, b.Prefix()), Value: string(b.Append(nil)), Expect: store.AnyRevision})
+		ops = append(ops, store.Op{Kind: store.Put, Key: record.BlockKey(record.KindBlock, b.Prefix()), Value: string(b.Append(nil)), Expect: store.AnyRevision})
 	}
 	if _, err := w.store.Commit(bg, ops); err != nil {
 		t.Fatal(err)
@@ -211,18 +213,18 @@ func TestStrayInOverlappingBlocks(t *testing.T) {
 
 // TestReportCounts: a report counts blocks and held addresses, and what never stayed as it was for long enough to be judged.
 func TestReportCounts(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 	w.assign(want("h", 17, "p"))
 	w.assign(want("i", 1, "q"))
 	w.releaseHandle("q")
-	w.remove(w.list(handleRange("p"))[0].Key)
+	w.remove(w.list(record.HandleRange("p"))[0].Key)
 	if rep, err := w.Check(bg, nil); err != nil || rep.Blocks != 3 || rep.Allocations != 17 || rep.Unsettled != 0 || len(rep.Problems) != 1 {
 		t.Errorf("%+v, %v", rep, err)
 	}
 	f := storetest.NewFaulty(w.store)
 	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
 		if c.Kind == storetest.Get { // every block changes between any two reads
-			for _, r := range w.list(store.Range{From: kindBlock, To: endOf(kindBlock)}) {
+			for _, r := range w.list(store.Range{From: record.KindBlock, To: record.EndOf(record.KindBlock)}) {
 				w.restore([]store.Record{r}, r.Key)
 			}
 		}
@@ -236,15 +238,15 @@ func TestReportCounts(t *testing.T) {
 // TestDamagedPageOfAPool: a space page that cannot be read is no page of a pool without blocks: the update is refused, and the size
 // that drains is kept.
 func TestDamagedPageOfAPool(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
-	if err := w.UpdatePool(bg, pool("a", "10.0.0.0/24", 28)); err != nil {
+	if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/24", 28)); err != nil {
 		t.Fatal(err)
 	}
-	page := w.list(store.Range{From: kindPage, To: endOf(kindPage)})[0]
+	page := w.list(store.Range{From: record.KindPage, To: record.EndOf(record.KindPage)})[0]
 	for _, value := range []string{"", page.Value[:len(page.Value)-1], page.Value + "x", "\x09" + page.Value[1:]} {
 		w.restore([]store.Record{{Key: page.Key, Value: value}}, page.Key)
-		if err := w.engine(w.store).UpdatePool(bg, pool("a", "10.0.0.0/24", 29)); !errors.Is(err, ipalloc.ErrCorrupt) {
+		if err := w.engine(w.store).UpdatePool(bg, poolOf("a", "10.0.0.0/24", 29)); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("%q: %v", value, err)
 		}
 	}
@@ -252,7 +254,7 @@ func TestDamagedPageOfAPool(t *testing.T) {
 	if pools, err := w.Pools(bg); err != nil || pools[0].BlockBits != 28 || !slices.Equal(pools[0].Draining, []int{26}) {
 		t.Errorf("%+v, %v", pools, err)
 	}
-	if err := w.UpdatePool(bg, pool("a", "10.0.0.0/24", 29)); err != nil {
+	if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/24", 29)); err != nil {
 		t.Fatal(err)
 	}
 	w.check()

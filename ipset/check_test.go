@@ -9,15 +9,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/check"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // busy returns a world in which every kind of record occurs.
 func busy(t testing.TB) *world {
-	p := pool("a", "10.0.0.0/24", 28)
+	p := poolOf("a", "10.0.0.0/24", 28)
 	p.Cooldown, p.Index = time.Hour, []string{"user"}
-	w := newWorld(t, Config{}, p, pool("b", "2001:db8::/118", 122))
+	w := newWorld(t, Config{}, p, poolOf("b", "2001:db8::/118", 122))
 	w.assign(want("h", 20, "p"))
 	w.assign(want("gone", 3, "q"))
 	user := want("h", 1, "u")
@@ -36,7 +39,7 @@ func busy(t testing.TB) *world {
 	w.assign(sticky)
 	w.DisownBlocks(bg, HostOwner("gone"), false)
 	last := w.blocksOf("h")[1]
-	for at := last.Addr(); w.records(kindHost) == 0 && last.Contains(at); at = at.Next() {
+	for at := last.Addr(); w.records(record.KindHost) == 0 && last.Contains(at); at = at.Next() {
 		w.AssignIP(bg, AssignIPArgs{Address: at, Owner: HostOwner("guest")})
 	}
 	return w
@@ -47,8 +50,8 @@ func busy(t testing.TB) *world {
 func TestCheckSeesEveryIndex(t *testing.T) {
 	w := busy(t)
 	w.check()
-	for _, kind := range strings.Split(blockKinds+kindAged, "") {
-		recs := w.list(store.Range{From: kind, To: endOf(kind), Limit: 1})
+	for _, kind := range strings.Split(check.BlockKinds+record.KindAged, "") {
+		recs := w.list(store.Range{From: kind, To: record.EndOf(kind), Limit: 1})
 		if len(recs) == 0 {
 			t.Errorf("no record of kind %q", kind)
 			continue
@@ -74,14 +77,14 @@ func TestCheckSeesEveryIndex(t *testing.T) {
 
 // TestCheckReadsPages: a check of a store in order reads nothing in larger parts than a page, and nothing twice but the catalog.
 func TestCheckReadsPages(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/18", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/18", 26))
 	for i := range 200 {
 		w.assign(want(fmt.Sprint("h", i/3), 60, fmt.Sprint("p", i)))
 	}
 	all := len(w.list(store.Range{}))
 	f := storetest.NewFaulty(w.store)
 	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.List && (c.Range.Limit == 0 || c.Range.Limit > readMost) {
+		if c.Kind == storetest.List && (c.Range.Limit == 0 || c.Range.Limit > txn.ReadMost) {
 			t.Errorf("a list of %+v", c.Range)
 		}
 		return storetest.Outcome{}
@@ -105,7 +108,7 @@ func TestCheckWhileOthersCommit(t *testing.T) {
 		var key string
 		if damaged { // of a block that is not touched
 			w.assign(want("quiet", 3, "quiet"))
-			key = w.list(handleRange("quiet"))[1].Key
+			key = w.list(record.HandleRange("quiet"))[1].Key
 			w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}})
 		}
 		f := storetest.NewFaulty(w.store)
@@ -154,7 +157,7 @@ func (w *world) disturb(r *rand.Rand) {
 		w.clock.add(time.Duration(r.IntN(90)) * time.Minute)
 		w.Sweep(bg, SweepArgs{IdleAfter: time.Minute})
 	case 7:
-		if w.AddPool(bg, pool("new", "10.0.1.0/27", 29)) != nil {
+		if w.AddPool(bg, poolOf("new", "10.0.1.0/27", 29)) != nil {
 			w.ReleaseByHandle(bg, "new")
 			w.DisownBlocks(bg, HostOwner("new"), true)
 			w.RemovePool(bg, "new")
@@ -170,7 +173,7 @@ func (w *world) disturb(r *rand.Rand) {
 func TestSnapshotLists(t *testing.T) {
 	w := busy(t)
 	recs := w.list(store.Range{})
-	s := snapshot(recs)
+	s := check.Snapshot(recs)
 	keys := []string{"", "\xff"}
 	for _, r := range recs {
 		keys = append(keys, r.Key, r.Key+"\x00")

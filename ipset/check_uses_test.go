@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -53,7 +54,7 @@ func TestUsesBesideAnAssignment(t *testing.T) {
 }
 
 func assignBeside(t *testing.T, n int, live bool) (more bool) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	for i := range 10 {
 		w.assign(want("h", 1, fmt.Sprint("p", i)))
 	}
@@ -93,7 +94,7 @@ func TestUsesBesideALostRecord(t *testing.T) {
 	w := busy(t)
 	uses := w.used()
 	for _, r := range w.list(store.Range{}) {
-		if k := r.Key[:1]; k == kindCatalog || k == kindMemo || k == kindBlock || k == kindAddress {
+		if k := r.Key[:1]; k == record.KindCatalog || k == record.KindMemo || k == record.KindBlock || k == record.KindAddress {
 			continue
 		}
 		if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: r.Key, Expect: store.AnyRevision}}); err != nil {
@@ -123,7 +124,7 @@ func TestUsesBesideALostRecord(t *testing.T) {
 // TestUsesOfLeases: an address with a lease, one that is offered, one whose lease has ended without a call that met it, and a cooling
 // one are not unused. Of those in use the last two are not held.
 func TestUsesOfLeases(t *testing.T) {
-	p := pool("a", "10.0.0.0/24", 26)
+	p := poolOf("a", "10.0.0.0/24", 26)
 	p.Cooldown = 3 * time.Hour
 	w := newWorld(t, Config{}, p)
 	plain := w.assign(want("h", 1, "plain")).V4[0].Address
@@ -158,12 +159,12 @@ func TestUsesOfLeases(t *testing.T) {
 // TestUsesOfLostRecords: an address whose record is lost has an unknown holder, so no use contradicts it and none is missed.
 func TestUsesOfLostRecords(t *testing.T) {
 	for _, uses := range [][]InUse{{}, nil} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		al := w.assign(want("h", 1, "p")).V4[0]
 		if uses == nil {
 			uses = w.used()
 		}
-		w.remove(addressKey(al.Address))
+		w.remove(record.AddressKey(al.Address))
 		rep, err := w.Check(bg, slices.Values(uses))
 		if err != nil {
 			t.Fatal(err)
@@ -197,7 +198,7 @@ func TestRepairLeavesWhatIsUsedSince(t *testing.T) {
 			return err
 		},
 	} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		al := w.assign(want("h", 1, "p")).V4[0]
 		rep, err := w.Check(bg, func(func(InUse) bool) {})
 		if err != nil || len(rep.Repair) != 1 {

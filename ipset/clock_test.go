@@ -12,7 +12,7 @@ import (
 // A clock that no record can keep is refused by every call that depends on the time. The store stays as it was, and with a right
 // clock all goes on.
 func TestClockOutOfRange(t *testing.T) {
-	p := pool("a", "10.0.0.0/26", 26)
+	p := poolOf("a", "10.0.0.0/26", 26)
 	p.Cooldown = time.Minute
 	w := newWorld(t, Config{}, p)
 	a := w.assign(want("h", 2, "p")).V4[0].Address

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A block without owner stays until the last holder has gone, also when they go together.
 func TestHoldersInOrphan(t *testing.T) {
 	for _, together := range []bool{false, true} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 		for _, h := range []string{"p", "q"} {
 			if err := join(w.Engine, h, Share{Max: 2}); err != nil {
 				t.Fatal(err)
@@ -45,7 +46,7 @@ func TestHoldersInOrphan(t *testing.T) {
 
 // A block goes from one store to another with all holders, and its records lost and written again are the same.
 func TestImportHolders(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 	for _, h := range []string{"q", "p", "r"} {
 		if err := join(w.Engine, h, Share{Max: 3, Key: "k"}); err != nil {
 			t.Fatal(err)
@@ -60,7 +61,7 @@ func TestImportHolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range []*block.Block{b.Copy(), restored} {
-		to := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+		to := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 		if err := to.ImportBlock(bg, b); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +81,7 @@ func TestImportHolders(t *testing.T) {
 	// Each index record that is lost is found and written again.
 	recs, _, _ := db.List(bg, store.Range{})
 	for _, r := range recs {
-		if k := r.Key[:1]; k != kindHandle && k != kindHost {
+		if k := r.Key[:1]; k != record.KindHandle && k != record.KindHost {
 			continue
 		}
 		if _, err := db.Commit(bg, []store.Op{{Kind: store.Delete, Key: r.Key, Expect: store.AnyRevision}}); err != nil {

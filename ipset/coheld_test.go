@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -108,7 +109,7 @@ func TestHoldersExhaustively(t *testing.T) {
 			share.Key = "k"
 		}
 		for n := range total {
-			w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+			w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 			engines, m := []*Engine{w.Engine, w.engine(w.store)}, &shareTwin{}
 			for i, k := 0, n; i < depth; i, k = i+1, k/ops {
 				e, op := engines[i%2], k%ops
@@ -158,7 +159,7 @@ func TestHoldersExhaustively(t *testing.T) {
 
 // A refusal names what stands in the way, and changes nothing.
 func TestJoinRefusals(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 	share := Share{Max: 2, Key: "web"}
 	refuse := func(name string, err, want error, text string) {
 		t.Helper()
@@ -190,7 +191,7 @@ func TestJoinRefusals(t *testing.T) {
 
 // One holder more or less is one commit, which writes the address and what lists this holder.
 func TestHolderCostsOneCommit(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 	f := storetest.NewFaulty(w.store)
 	e := w.engine(f)
 	share := Share{Max: 3, Key: "web"}
@@ -241,7 +242,7 @@ func TestHoldersWithFaults(t *testing.T) {
 	} {
 		for _, o := range []storetest.Outcome{storetest.Fail(errors.New("no answer")), storetest.Unknown(false), storetest.Unknown(true)} {
 			for n, faults := 1, true; faults; n++ {
-				w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+				w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 				for _, h := range tt.before {
 					if err := join(w.Engine, h, share); err != nil {
 						t.Fatal(err)
@@ -269,7 +270,7 @@ func TestHoldersWithFaults(t *testing.T) {
 
 // Each holder has a lease of its own. The address cools, or is free, when the last has ended.
 func TestHoldersHaveLeases(t *testing.T) {
-	p := pool("a", "10.0.0.0/28", 29)
+	p := poolOf("a", "10.0.0.0/28", 29)
 	p.Cooldown = time.Minute
 	w := newWorld(t, Config{}, p)
 	share := Share{Max: 4, Key: "web"}
@@ -312,7 +313,7 @@ func TestHoldersHaveLeases(t *testing.T) {
 // A virtual machine that migrates: its address is held on both hosts meanwhile, each with its attributes, whatever the affinity.
 func TestAddressOnTwoHosts(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/24", 29))
+		w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/24", 29))
 		attrs := func(v string) Attributes { a, _ := NewAttributes(map[string]string{"pod": v}); return a }
 		share := Share{Max: 2, Key: "vm-1"}
 		a := want("source", 1, "pod-1")
@@ -349,7 +350,7 @@ func TestAddressOnTwoHosts(t *testing.T) {
 // Uses are compared with each holder, and an unused one is released alone, by Repair and by a Collector.
 func TestUnusedHolders(t *testing.T) {
 	for _, collect := range []bool{false, true} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 		for _, h := range []string{"p", "q", "r"} {
 			if err := join(w.Engine, h, Share{Max: 3}); err != nil {
 				t.Fatal(err)
@@ -387,8 +388,8 @@ func TestUnusedHolders(t *testing.T) {
 
 // What a commit did is told of each holder.
 func TestChangesOfHolders(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
-	_, rev, err := w.store.List(bg, store.Range{From: catalogKey, To: catalogKey + "\x00"})
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+	_, rev, err := w.store.List(bg, store.Range{From: record.CatalogKey, To: record.CatalogKey + "\x00"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,7 +426,7 @@ func TestChangesOfHolders(t *testing.T) {
 
 // The addresses of one holder of many are netip values like all others: a shared one is one address.
 func TestSharedAddressCountsOnce(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 	for _, h := range []string{"p", "q", "r"} {
 		if err := join(w.Engine, h, Share{Max: 3}); err != nil {
 			t.Fatal(err)
@@ -491,7 +492,7 @@ func TestGuardNamesItsHolder(t *testing.T) {
 	}
 	for name, c := range calls {
 		for i := range 3 {
-			p := pool("a", "10.0.0.0/29", 29)
+			p := poolOf("a", "10.0.0.0/29", 29)
 			p.Index = []string{"is"}
 			w := newWorld(t, Config{}, p)
 			w.Engine = w.engine(storetest.NewLimited(w.store, store.Limits{Ops: 40}))
@@ -547,7 +548,7 @@ func TestRecordOfASharedAddressIsBounded(t *testing.T) {
 		return a
 	}
 	for _, l := range []store.Limits{{}, {Ops: 127, Value: 100_000, Bytes: 400_000}} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
 		w.Engine = w.engine(storetest.NewLimited(w.store, l))
 		held := 0
 		for i := range 12 {
@@ -573,7 +574,7 @@ func TestRecordOfASharedAddressIsBounded(t *testing.T) {
 			t.Errorf("%+v: less: %v", l, err)
 		}
 		w.check()
-		recs, _, err := w.store.List(bg, addressRange(netip.MustParsePrefix("10.0.0.0/29")))
+		recs, _, err := w.store.List(bg, record.AddressRange(netip.MustParsePrefix("10.0.0.0/29")))
 		if err != nil || len(recs) != 1 || len(recs[0].Value) > 1<<18 {
 			t.Errorf("%d records, %v", len(recs), err)
 		}

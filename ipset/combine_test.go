@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -19,7 +20,7 @@ import (
 // waitFor waits until n calls wait in the engine.
 func waitFor(e *Engine, n int) {
 	for {
-		if waiting, _ := e.run.Waiting(); waiting == n {
+		if waiting, _ := e.core.Run.Waiting(); waiting == n {
 			return
 		}
 		runtime.Gosched()
@@ -129,7 +130,7 @@ func TestBatchEndsWithItsLastCaller(t *testing.T) {
 	wg.Wait()
 	// The engine is free again although nobody opened the gate, and no goroutine stays.
 	for busy := true; busy; runtime.Gosched() {
-		_, busy = e.run.Waiting()
+		_, busy = e.core.Run.Waiting()
 	}
 	g.open <- struct{}{}
 	if _, err := e.AutoAssign(bg, want("h", 1, "next")); err != nil {
@@ -152,7 +153,7 @@ func stacks() string {
 
 // TestCommitsKeepTheLimits runs everything that is large through a store that takes 64 records at a time.
 func TestCommitsKeepTheLimits(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 30))
 	e := w.engine(limited(w.store, 64))
 	var wg sync.WaitGroup
 	for i := range 128 {
@@ -183,7 +184,7 @@ func TestCommitsKeepTheLimits(t *testing.T) {
 		}
 		rs = append(rs, Release{Address: al.Address})
 	}
-	for al := range e.Allocations(bg, pool("", "10.0.0.0/22", 0).Prefix) {
+	for al := range e.Allocations(bg, poolOf("", "10.0.0.0/22", 0).Prefix) {
 		rs = append(rs, Release{Address: al.Address})
 	}
 	if res, err := e.ReleaseIPs(bg, rs...); err != nil || len(res) != len(rs) {
@@ -206,10 +207,10 @@ func TestCommitsKeepTheLimits(t *testing.T) {
 
 // TestContentionIsBounded: a conflict that never ends is given up after Attempts, with waits that grow.
 func TestContentionIsBounded(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
 	var waits []time.Duration
-	s := onCommit(w.store, func(context.Context, []store.Op) storetest.Outcome { return storetest.Conflict(catalogKey) })
+	s := onCommit(w.store, func(context.Context, []store.Op) storetest.Outcome { return storetest.Conflict(record.CatalogKey) })
 	e, err := New(s, Options{Now: w.clock.now, Retry: Retry{Attempts: 6, Base: 4 * time.Millisecond, Max: 10 * time.Millisecond, Sleep: func(_ context.Context, d time.Duration) error {
 		waits = append(waits, d)
 		return nil

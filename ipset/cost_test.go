@@ -11,17 +11,18 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/internal/invariant"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestUpdatePoolReadsPages: a pool whose blocks have one size is updated without reading any of them, one that drains reads a
 // page for 64 blocks.
 func TestUpdatePoolReadsPages(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 28))
 	w.assign(want("h", 4096, "p"))
 	s := storetest.NewFaulty(w.store)
 	e := w.engine(s)
-	p := pool("a", "10.0.0.0/20", 28)
+	p := poolOf("a", "10.0.0.0/20", 28)
 	p.Priority = 7
 	if err := e.UpdatePool(bg, p); err != nil || touched(s) > 4 {
 		t.Errorf("%v, %d records", err, touched(s))
@@ -69,7 +70,7 @@ func TestUpdatePoolReadsPages(t *testing.T) {
 // TestSweepReadsWhatIsDue: blocks that have not been empty for long enough cost their index records and nothing more, those that
 // an owner keeps one read for each owner and no commit.
 func TestSweepReadsWhatIsDue(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 30))
 	const hosts = 200
 	for i := range hosts {
 		w.assign(want(fmt.Sprint("h", i), 1, "p"))
@@ -102,10 +103,10 @@ func TestSweepReadsWhatIsDue(t *testing.T) {
 // commit, with and without a request key each, and so is the release of a hundred addresses.
 func TestCallersFitIntoOneCommit(t *testing.T) {
 	for _, request := range []bool{false, true} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		g := newGate(limited(w.store, 127))
 		e := w.engine(g)
-		e.limits.Ops = 127
+		e.core.Limits.Ops = 127
 		var wg sync.WaitGroup
 		call := func(i int) {
 			wg.Add(1)
@@ -133,7 +134,7 @@ func TestCallersFitIntoOneCommit(t *testing.T) {
 		}
 		w.check()
 	}
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	g := newGate(limited(w.store, 127))
 	close(g.open)
 	var rs []Release
@@ -141,7 +142,7 @@ func TestCallersFitIntoOneCommit(t *testing.T) {
 		rs = append(rs, Release{Address: al.Address})
 	}
 	e := w.engine(g)
-	e.limits.Ops = 127
+	e.core.Limits.Ops = 127
 	if res, err := e.ReleaseIPs(bg, rs...); err != nil || len(res) != 100 || g.Counts().Commits > 2 {
 		t.Errorf("%d results, %v, %d commits", len(res), err, g.Counts().Commits)
 	}
@@ -152,7 +153,7 @@ func TestCallersFitIntoOneCommit(t *testing.T) {
 // addresses their block holds.
 func TestPairAllocates(t *testing.T) {
 	for _, held := range []int{0, 32, 62} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 26))
 		for i := range held {
 			w.assign(want("h", 1, fmt.Sprint("p", i)))
 		}
@@ -185,7 +186,7 @@ func TestPairAllocates(t *testing.T) {
 func TestSpacePairAllocates(t *testing.T) {
 	w := newWorld(t, Config{})
 	e := inSpace(t, w.Engine, "red")
-	if err := e.AddPool(bg, pool("a", "10.0.0.0/26", 26)); err != nil {
+	if err := e.AddPool(bg, poolOf("a", "10.0.0.0/26", 26)); err != nil {
 		t.Fatal(err)
 	}
 	pair := func() {
@@ -207,7 +208,7 @@ func TestSpacePairAllocates(t *testing.T) {
 
 // TestDefaultCache: with Options.Cache unset, hosts that come round about cost one call each.
 func TestDefaultCache(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 26))
 	s := storetest.NewFaulty(w.store)
 	e, err := New(s, Options{Now: w.clock.now})
 	if err != nil {
@@ -229,7 +230,7 @@ func TestDefaultCache(t *testing.T) {
 // TestOwnerOfManyBlocks: an assignment to an owner of very many blocks reads those around the one that had room last, and finds
 // room in any other when that is full.
 func TestOwnerOfManyBlocks(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 30), pool("b", "10.1.0.0/24", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 30), poolOf("b", "10.1.0.0/24", 30))
 	const n = 1024
 	all := w.assign(AssignArgs{Owner: HostOwner("h"), Num4: 4 * n, Partial: true, Pools: []string{"a"}, Claim: Claim{Handle: "p"}}).V4
 	if len(all) != 4*n || len(w.blocksOf("h")) != n {
@@ -263,7 +264,7 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 	assign(first)
 	w.check()
 	// All are full: the shortage is verified, also against what another engine released meanwhile.
-	if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num4: 1, Pools: []string{"a"}}); !errors.Is(err, errShort) {
+	if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num4: 1, Pools: []string{"a"}}); !errors.Is(err, cause.Short) {
 		t.Errorf("full: %v", err)
 	}
 	if _, err := w.ReleaseIPs(bg, Release{Address: all[2000].Address}); err != nil {
@@ -276,7 +277,7 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 // TestReservationsAreListedOnce: a change of many reserved addresses is one commit, and what is held in them is found by one
 // pass over the blocks.
 func TestReservationsAreListedOnce(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 26))
 	held := w.assign(want("h", 100, "p")).V4
 	var sb netipx.IPSetBuilder
 	for a, i := ip("10.0.0.1"), 0; i < 1000; i++ {

@@ -13,6 +13,8 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -20,7 +22,7 @@ import (
 // TestLargestDurations: the largest time to live and the largest cooldown are without end; they do not wrap into the past.
 func TestLargestDurations(t *testing.T) {
 	for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 - 1, 200 * 365 * 24 * time.Hour} {
-		p := pool("a", "10.0.0.0/30", 30)
+		p := poolOf("a", "10.0.0.0/30", 30)
 		p.Cooldown = d
 		w := newWorld(t, Config{}, p)
 		a := want("h", 2, "p")
@@ -47,15 +49,15 @@ func TestLargestDurations(t *testing.T) {
 // TestGenerationIsUsedSparingly: a change of pools that brings in no address and no block size leaves the generation as it
 // is, and so does one where no block of another size ever was. One that changes nothing writes nothing.
 func TestGenerationIsUsedSparingly(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	generation := func() uint64 {
-		cat, err := w.readCatalog(bg)
+		cat, err := w.core.ReadCatalog(bg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return cat.Generation
 	}
-	p := pool("a", "10.0.0.0/24", 26)
+	p := poolOf("a", "10.0.0.0/24", 26)
 	for _, tt := range []struct {
 		what   string
 		do     func() error
@@ -74,17 +76,17 @@ func TestGenerationIsUsedSparingly(t *testing.T) {
 		{"add", func() error { return w.AddPool(bg, p) }, false, true},
 		{"add another where all blocks are of its size", func() error {
 			w.assign(want("h", 1, "p"))
-			return w.AddPool(bg, pool("b", "10.1.0.0/24", 27))
+			return w.AddPool(bg, poolOf("b", "10.1.0.0/24", 27))
 		}, false, true},
-		{"add another where a block has another size", func() error { return w.AddPool(bg, pool("c", "10.2.0.0/24", 28)) }, true, true},
+		{"add another where a block has another size", func() error { return w.AddPool(bg, poolOf("c", "10.2.0.0/24", 28)) }, true, true},
 		{"add another where such a block was", func() error {
 			w.releaseHandle("p")
 			if _, err := w.DisownBlocks(bg, HostOwner("h"), true); err != nil {
 				return err
 			}
-			return w.AddPool(bg, pool("d", "10.3.0.0/24", 28))
+			return w.AddPool(bg, poolOf("d", "10.3.0.0/24", 28))
 		}, true, true},
-		{"add one of the other family", func() error { return w.AddPool(bg, pool("six", "2001:db8::/112", 122)) }, false, true},
+		{"add one of the other family", func() error { return w.AddPool(bg, poolOf("six", "2001:db8::/112", 122)) }, false, true},
 		{"no reservations", func() error { _, err := w.SetReservations(bg, nil); return err }, false, false},
 	} {
 		before, rev := generation(), w.rev()
@@ -110,19 +112,19 @@ func (w *world) rev() uint64 {
 
 // TestLeaseGivenBackLeavesNoEntry: the entry that says when time changes a block follows the lease that ends first.
 func TestLeaseGivenBackLeavesNoEntry(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28))
 	for i, ttl := range []time.Duration{time.Hour, 2 * time.Hour, 2 * time.Hour} {
 		a := want("h", 1, fmt.Sprint("p", i))
 		a.TTL = ttl
 		w.assign(a)
 	}
 	due := func() time.Duration {
-		recs := w.list(store.Range{From: kindDue, To: kindDue + "\xff"})
+		recs := w.list(store.Range{From: record.KindDue, To: record.KindDue + "\xff"})
 		if len(recs) == 0 {
 			return 0
 		}
 		at := int64(0)
-		for _, c := range []byte(recs[0].Key[1:dueTimeEnd]) {
+		for _, c := range []byte(recs[0].Key[1:record.DueTimeEnd]) {
 			at = at<<8 | int64(c)
 		}
 		return time.Duration(at - block.Stamp(w.clock.now()))
@@ -151,7 +153,7 @@ func TestLeaseGivenBackLeavesNoEntry(t *testing.T) {
 
 // TestStickyOfTwoEngines: two engines that serve one sticky handle at the same time leave one entry by age.
 func TestStickyOfTwoEngines(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("h", 1, "vm")
 	a.Sticky = true
 	w.assign(a)
@@ -165,7 +167,7 @@ func TestStickyOfTwoEngines(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.check()
-	if n := w.records(kindAged); n != 1 {
+	if n := w.records(record.KindAged); n != 1 {
 		t.Errorf("%d entries by age", n)
 	}
 }
@@ -191,7 +193,7 @@ func TestStickyTwiceInOneBatch(t *testing.T) {
 	close(g.open)
 	wg.Wait()
 	w.check()
-	if n, aged := w.records(kindSticky), w.records(kindAged); n != 1 || aged != 1 {
+	if n, aged := w.records(record.KindSticky), w.records(record.KindAged); n != 1 || aged != 1 {
 		t.Errorf("%d records, %d entries", n, aged)
 	}
 }
@@ -199,7 +201,7 @@ func TestStickyTwiceInOneBatch(t *testing.T) {
 // TestSkew: an engine whose clock is ahead by no more than Skew ends nothing that another still holds; what has ended by every
 // clock ends.
 func TestSkew(t *testing.T) {
-	p := pool("a", "10.0.0.0/30", 30)
+	p := poolOf("a", "10.0.0.0/30", 30)
 	p.Cooldown = 10 * time.Minute
 	w := newWorld(t, Config{}, p)
 	ahead, err := New(w.store, Options{Now: func() time.Time { return w.clock.now().Add(time.Hour) }, Skew: time.Hour})
@@ -238,7 +240,7 @@ func TestSkew(t *testing.T) {
 		t.Fatalf("%d after the cooldown", n)
 	}
 	w.check()
-	if _, err := New(w.store, Options{Skew: -1}); !errors.Is(err, errBadArgument) {
+	if _, err := New(w.store, Options{Skew: -1}); !errors.Is(err, cause.BadArgument) {
 		t.Error(err)
 	}
 }
@@ -246,7 +248,7 @@ func TestSkew(t *testing.T) {
 // TestSweepIsNotStoppedByConflicts: a conflict while old request keys are forgotten is met again, and any other error is
 // returned.
 func TestSweepIsNotStoppedByConflicts(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("h", 1, "p")
 	a.Request = "r"
 	w.assign(a)
@@ -276,11 +278,11 @@ func TestSweepIsNotStoppedByConflicts(t *testing.T) {
 
 // TestSplitPoolBounds: bits out of range are refused, and the ranges of a pool are cut to its parts.
 func TestSplitPoolBounds(t *testing.T) {
-	p := pool("a", "10.0.0.0/24", 28)
+	p := poolOf("a", "10.0.0.0/24", 28)
 	p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.32-10.0.0.80"), netipx.MustParseIPRange("10.0.0.120-10.0.0.130")}
 	w := newWorld(t, Config{}, p)
 	for _, bits := range []int{-1, 0, 9, math.MinInt, math.MaxInt} {
-		if err := w.SplitPool(bg, "a", bits); !errors.Is(err, errBadArgument) {
+		if err := w.SplitPool(bg, "a", bits); !errors.Is(err, cause.BadArgument) {
 			t.Errorf("%d bits: %v", bits, err)
 		}
 	}
@@ -302,7 +304,7 @@ func TestSplitPoolBounds(t *testing.T) {
 
 // TestListsShowThePresent: Blocks and Allocations show leases and cooldowns as they are now.
 func TestListsShowThePresent(t *testing.T) {
-	p := pool("a", "10.0.0.0/28", 28)
+	p := poolOf("a", "10.0.0.0/28", 28)
 	p.Cooldown = time.Minute
 	w := newWorld(t, Config{}, p)
 	a := want("h", 2, "p")
@@ -339,9 +341,9 @@ func TestListsShowThePresent(t *testing.T) {
 
 // TestOwnerBytes: every cut of a list of blocks is refused.
 func TestOwnerBytes(t *testing.T) {
-	whole := listOf([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/26"), netip.MustParsePrefix("10.0.1.0/26"), netip.MustParsePrefix("fd00::/122")}).encode()
+	whole := record.ListOf([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/26"), netip.MustParsePrefix("10.0.1.0/26"), netip.MustParsePrefix("fd00::/122")}).Encode()
 	for i := range whole {
-		if _, err := decodeList(store.Record{Rev: 1, Value: whole[:i]}); err == nil {
+		if _, err := record.DecodeList(store.Record{Rev: 1, Value: whole[:i]}); err == nil {
 			t.Errorf("%d of %d bytes: %v", i, len(whole), err)
 		}
 	}
@@ -349,7 +351,7 @@ func TestOwnerBytes(t *testing.T) {
 
 // TestImportOfManyWithoutHandle: addresses without handle have no index records and do not count against a commit's limit.
 func TestImportOfManyWithoutHandle(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/23", 24))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 24))
 	b := mustBlock(t, "10.0.0.0/24", block.Options{Owner: HostOwner("h")})
 	for i := range 100 {
 		attrs, err := NewAttributes(map[string]string{"n": fmt.Sprint(i)})
@@ -369,21 +371,21 @@ func TestImportOfManyWithoutHandle(t *testing.T) {
 func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
 	for name, lose := range map[string]func(w *world){
 		"pages": func(w *world) {
-			for _, rec := range w.list(store.Range{From: kindPage, To: kindPage + "\xff"}) {
+			for _, rec := range w.list(store.Range{From: record.KindPage, To: record.KindPage + "\xff"}) {
 				w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: rec.Key, Expect: store.AnyRevision}})
 			}
 		},
 		"a damaged page": func(w *world) {
-			for _, rec := range w.list(store.Range{From: kindPage, To: kindPage + "\xff"}) {
+			for _, rec := range w.list(store.Range{From: record.KindPage, To: record.KindPage + "\xff"}) {
 				w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: rec.Key, Value: "?", Expect: store.AnyRevision}})
 			}
 		},
 		"the catalog": func(w *world) {
-			w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: catalogKey, Expect: store.AnyRevision}})
+			w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: record.CatalogKey, Expect: store.AnyRevision}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := pool("a", "10.0.0.0/26", 27)
+			p := poolOf("a", "10.0.0.0/26", 27)
 			w := newWorld(t, Config{}, p)
 			p.BlockBits = 28 // raises the generation
 			if err := w.UpdatePool(bg, p); err != nil {

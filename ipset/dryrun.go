@@ -2,10 +2,7 @@ package ipset
 
 import (
 	"context"
-	"net/netip"
-	"sync"
 
-	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -50,10 +47,10 @@ func (e *Engine) DryRun() *Engine {
 
 // standFor makes an engine on an overlay the dry one of another engine.
 func (e *Engine) standFor(real *Engine) {
-	e.db = &dryStore{e.db, real}
-	e.start()
-	e.hints.copyFrom(&real.hints)
-	e.decoded.Store(real.decoded.Load())
+	e.core.DB = &dryStore{e.core.DB, real}
+	e.core.Start()
+	e.core.Hints.CopyFrom(&real.core.Hints)
+	e.core.Decoded.Store(real.core.Decoded.Load())
 }
 
 // dryStore is the store of a dry engine: an overlay, or a space of one. Before it reads, the engine that the dry one stands for
@@ -65,7 +62,7 @@ type dryStore struct {
 
 // Get implements [store.Store].
 func (s *dryStore) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
-	if err := s.of.run.Current(ctx); err != nil {
+	if err := s.of.core.Run.Current(ctx); err != nil {
 		return dst, err
 	}
 	return s.Store.Get(ctx, dst, keys...)
@@ -73,47 +70,8 @@ func (s *dryStore) Get(ctx context.Context, dst []store.Record, keys ...string) 
 
 // List implements [store.Store].
 func (s *dryStore) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
-	if err := s.of.run.Current(ctx); err != nil {
+	if err := s.of.core.Run.Current(ctx); err != nil {
 		return nil, 0, err
 	}
 	return s.Store.List(ctx, r)
-}
-
-// hints are the blocks that had room last, by owner and family, of owners with more blocks than a commit can verify. They
-// outlive the cached record of the owner, and a dry engine begins with those of its engine.
-type hints struct {
-	mu   sync.Mutex
-	last occ.Recent[Owner, *[2]netip.Prefix]
-}
-
-// get returns the block of an owner that had room last.
-func (h *hints) get(o Owner, family int) netip.Prefix {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if v := h.last.Get(o); v != nil {
-		return v[family/6]
-	}
-	return netip.Prefix{}
-}
-
-// set notes the block of an owner that had room last.
-func (h *hints) set(o Owner, block netip.Prefix) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	v := h.last.Get(o)
-	if v == nil {
-		h.last.Age()
-		v = new([2]netip.Prefix)
-		h.last.Put(o, v)
-	}
-	v[family(block)/6] = block
-}
-
-// copyFrom takes over the hints of another engine.
-func (h *hints) copyFrom(other *hints) {
-	other.mu.Lock()
-	defer other.mu.Unlock()
-	for o, v := range other.last.All() {
-		h.last.Put(o, &[2]netip.Prefix{v[0], v[1]})
-	}
 }

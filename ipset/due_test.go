@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -105,11 +106,11 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 		},
 	}
 	for state, build := range endedWorlds {
-		p := pool("p", "10.0.0.0/26", 26)
+		p := poolOf("p", "10.0.0.0/26", 26)
 		if state == "cooldowns" {
 			p.Cooldown = 10 * time.Second
 		} else if state != "leases" {
-			p = pool("p", "10.0.0.0/26", 29)
+			p = poolOf("p", "10.0.0.0/26", 29)
 			p.Cooldown = 5 * time.Second
 		}
 		made := newWorld(t, Config{}, p)
@@ -161,7 +162,7 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 
 // A lease that has ended is not given to its holder again: two callers never have one address.
 func TestEndedLeaseIsNotKept(t *testing.T) {
-	w := newWorld(t, Config{}, pool("p", "10.0.0.0/26", 26))
+	w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/26", 26))
 	endedWorlds["leases"](w)
 	w.clock.add(time.Hour)
 	db := storetest.NewLimited(w.store, store.Limits{Ops: 127})
@@ -185,12 +186,12 @@ func TestEndedLeaseIsNotKept(t *testing.T) {
 // A record that lists a block as due which is not, and a clock that is not past 1970 by Skew, do not keep a call from its answer.
 func TestNothingDueIsAnAnswer(t *testing.T) {
 	for _, skew := range []time.Duration{0, 1<<63 - 1} {
-		w := newWorld(t, Config{}, pool("p", "10.0.0.0/29", 29))
+		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/29", 29))
 		a := want("a", 8, "p")
 		a.TTL = time.Hour
 		w.assign(a)
 		at := w.blocksOf("a")[0]
-		if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: dueKey(5, at)}}); err != nil {
+		if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: record.DueKey(5, at)}}); err != nil {
 			t.Fatal(err)
 		}
 		e, err := New(w.store, Options{Now: w.clock.now, Skew: skew})

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
-	"sync/atomic"
 	"time"
 
-	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/admin"
+	"github.com/ipalloc/ipalloc/ipset/internal/assign"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/check"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/query"
+	"github.com/ipalloc/ipalloc/ipset/internal/release"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -53,81 +56,59 @@ type Options struct {
 //
 // Calls that change something are combined: while a commit is under way they wait and go into the next one together.
 type Engine struct {
-	db     store.Store // what plans read and commits are made on
-	store  store.Store // db for what reads outside of a plan
-	limits store.Limits
-	now    func() time.Time
-	labels func(Owner) (map[string]string, bool)
-	skew   int64
-	keep   int
-	tries  int // of what may meet conflicts
-	retry  occ.Retry
-
 	space  string  // its name; "" for the one without
 	spaces *spaces // beside it
 
-	decoded atomic.Pointer[decodedCatalog] // the last one that was decoded
-
-	hints hints
-	run   *occ.Runner[*txn]
-	txn   *txn
-	// The last plans used, for the next calls.
-	usedAssign  atomic.Pointer[assignPlan]
-	usedRelease atomic.Pointer[releasePlan]
-	idle        atomic.Pointer[idleList]
+	// The rooms, on one core.
+	core    *txn.Engine
+	assign  *assign.Assigner
+	release *release.Releaser
+	query   *query.Reader
+	check   *check.Checker
+	admin   *admin.Admin
 }
 
 // New returns an engine on a store. It reads nothing.
 func New(db store.Store, o Options) (*Engine, error) {
 	if db == nil {
-		return nil, fmt.Errorf("%w: no store", errBadArgument)
+		return nil, fmt.Errorf("%w: no store", cause.BadArgument)
 	}
-	e := &Engine{db: db, limits: db.Limits(), now: o.Now, labels: o.Labels, skew: int64(o.Skew), tries: o.Retry.Attempts, keep: o.Cache}
 	if o.Skew < 0 {
-		return nil, fmt.Errorf("%w: clocks apart by %v", errBadArgument, o.Skew)
+		return nil, fmt.Errorf("%w: clocks apart by %v", cause.BadArgument, o.Skew)
 	}
-	if e.now == nil {
-		e.now = time.Now
+	if o.Now == nil {
+		o.Now = time.Now
 	}
-	if e.labels == nil {
-		e.labels = func(Owner) (map[string]string, bool) { return nil, true }
+	if o.Labels == nil {
+		o.Labels = func(Owner) (map[string]string, bool) { return nil, true }
 	}
-	if e.tries < 1 {
-		e.tries = 16
+	if o.Retry.Attempts < 1 {
+		o.Retry.Attempts = 16
 	}
-	if e.keep <= 0 {
-		e.keep = 8192
+	if o.Cache <= 0 {
+		o.Cache = 8192
 	}
 	if o.Rand != nil {
 		if _, locked := o.Rand.(*lockedSource); !locked {
 			o.Rand = &lockedSource{src: o.Rand} // the engines of all spaces draw from it
 		}
 	}
-	e.retry = occ.Retry{Base: o.Retry.Base, Max: o.Retry.Max, Sleep: o.Retry.Sleep, Rand: o.Rand}
-	e.hints.last = occ.NewRecent[Owner, *[2]netip.Prefix](e.keep)
+	e := &Engine{}
 	e.spaces = &spaces{db: db, options: o, root: e}
-	e.start()
+	e.build(db)
 	return e, nil
 }
 
-// Times that the records keep are nanoseconds since 1970 in 64 bits, above 0.
-var (
-	firstTime = time.Unix(0, 1)
-	lastTime  = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
-)
-
-// clock reads the clock. It returns [ipalloc.ErrInvalid] for a time that no record can keep, as of a machine without a battery: one
-// that was written would end nothing, or everything at once.
-func (e *Engine) clock() (int64, error) {
-	now := e.now()
-	if now.Before(firstTime) || now.After(lastTime) {
-		return 0, wrap(ipalloc.Error{Op: "read clock", Field: "Options.Now", Text: now.UTC().Format(time.RFC3339Nano), Reason: "not from 1970 to 2261", Err: ipalloc.ErrInvalid})
-	}
-	return block.Stamp(now), nil
-}
-
-// past returns the moment that has passed by every engine's clock.
-func (e *Engine) past() (int64, error) {
-	now, err := e.clock()
-	return now - e.skew, err
+// build makes the rooms of an engine on a store.
+func (e *Engine) build(db store.Store) {
+	o := e.spaces.options
+	e.core = txn.NewEngine(txn.Config{
+		Store: db, Now: o.Now, Skew: o.Skew, Labels: o.Labels, Keep: o.Cache, Tries: o.Retry.Attempts,
+		Retry: occ.Retry{Base: o.Retry.Base, Max: o.Retry.Max, Sleep: o.Retry.Sleep, Rand: o.Rand},
+	})
+	e.assign = &assign.Assigner{Engine: e.core}
+	e.query = &query.Reader{Engine: e.core}
+	e.release = &release.Releaser{Reader: e.query}
+	e.check = &check.Checker{Releaser: e.release}
+	e.admin = &admin.Admin{Releaser: e.release}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -73,7 +74,7 @@ func (w *world) engine(s store.Store) *Engine {
 	return e
 }
 
-func pool(name, prefix string, bits int) Pool {
+func poolOf(name, prefix string, bits int) Pool {
 	return Pool{Name: name, Prefix: netip.MustParsePrefix(prefix), BlockBits: bits}
 }
 
@@ -102,7 +103,7 @@ func (w *world) blocksOf(host string) []netip.Prefix {
 }
 
 func TestAutoAssignFirstBlock(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 26))
 	got := w.assign(want("h", 3, "p"))
 	if len(got.V4) != 3 || len(got.Short) != 0 {
 		t.Fatalf("%+v", got)
@@ -132,8 +133,8 @@ func TestAutoAssignFirstBlock(t *testing.T) {
 }
 
 func TestAutoAssignErrors(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
-	w.labels = func(o Owner) (map[string]string, bool) { return nil, o.Name != "ghost" }
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w.core.Labels = func(o Owner) (map[string]string, bool) { return nil, o.Name != "ghost" }
 	for name, tt := range map[string]struct {
 		a    AssignArgs
 		want error
@@ -141,16 +142,16 @@ func TestAutoAssignErrors(t *testing.T) {
 		"no owner":     {AssignArgs{Num4: 1, Use: Workload}, ipalloc.ErrInvalid},
 		"empty name":   {AssignArgs{Owner: HostOwner(""), Num4: 1, Use: Workload}, ipalloc.ErrInvalid},
 		"NUL":          {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Claim: Claim{Handle: "a\x00b"}}, ipalloc.ErrInvalid},
-		"none":         {AssignArgs{Owner: HostOwner("h"), Use: Workload}, errBadArgument},
-		"negative":     {AssignArgs{Owner: HostOwner("h"), Num4: -1, Num6: 2, Use: Workload}, errBadArgument},
-		"two uses":     {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload | Tunnel}, errUnknownUse},
-		"unknown use":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: 128}, errUnknownUse},
-		"unknown host": {want("ghost", 1, ""), errUnknownOwner},
-		"no pool":      {AssignArgs{Owner: HostOwner("h"), Num6: 1, Use: Workload}, errNoPool},
-		"use of none":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: LoadBalancer}, errNoPool},
-		"unknown pool": {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Pools: []string{"b"}}, errUnknownPool},
-		"ends":         {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Head: 3, Tail: 1}, errLooseEnds},
-		"sticky":       {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Sticky: true}, errBadArgument},
+		"none":         {AssignArgs{Owner: HostOwner("h"), Use: Workload}, cause.BadArgument},
+		"negative":     {AssignArgs{Owner: HostOwner("h"), Num4: -1, Num6: 2, Use: Workload}, cause.BadArgument},
+		"two uses":     {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload | Tunnel}, cause.UnknownUse},
+		"unknown use":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: 128}, cause.UnknownUse},
+		"unknown host": {want("ghost", 1, ""), cause.UnknownOwner},
+		"no pool":      {AssignArgs{Owner: HostOwner("h"), Num6: 1, Use: Workload}, cause.NoPool},
+		"use of none":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: LoadBalancer}, cause.NoPool},
+		"unknown pool": {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Pools: []string{"b"}}, cause.UnknownPool},
+		"ends":         {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Head: 3, Tail: 1}, cause.LooseEnds},
+		"sticky":       {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Sticky: true}, cause.BadArgument},
 	} {
 		before, _ := w.store.MarshalBinary()
 		got, err := w.AutoAssign(bg, tt.a)
@@ -167,7 +168,7 @@ func TestAutoAssignErrors(t *testing.T) {
 }
 
 func TestAutoAssignTwoHostsShareNothing(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/20", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 26))
 	seen := map[netip.Addr]bool{}
 	for i := range 200 {
 		for _, al := range w.assign(want(fmt.Sprint("h", i%3), 1, fmt.Sprint("p", i))).V4 {

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestEnsureBlockIsContentWithAFullOne: a block need not have room, and a second one is not claimed.
 func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
 	w.assign(want("h", 8, "p"))
 	for range 2 {
 		blocks, err := w.EnsureBlock(bg, want("h", 1, ""))
@@ -25,7 +26,7 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
 		}
 	}
 	w.assign(want("g", 8, "q")) // all that is left
-	if blocks, err := w.EnsureBlock(bg, want("new", 1, "")); !errors.Is(err, errShort) || blocks != nil {
+	if blocks, err := w.EnsureBlock(bg, want("new", 1, "")); !errors.Is(err, cause.Short) || blocks != nil {
 		t.Errorf("%v, %v", blocks, err)
 	}
 	a := want("h2", 1, "")
@@ -37,16 +38,16 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
 	if err := w.SetConfig(bg, Config{Strict: true, NoAutoBlocks: true}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.EnsureBlock(bg, a); !errors.Is(err, errBlockLimit) || len(w.blocksOf("h2")) != 0 {
+	if _, err := w.EnsureBlock(bg, a); !errors.Is(err, cause.BlockLimit) || len(w.blocksOf("h2")) != 0 {
 		t.Errorf("without automatic blocks: %v, %v", err, w.blocksOf("h2"))
 	}
 	w.check()
 }
 
 func TestAffinityOfWhatIsNotMeant(t *testing.T) {
-	p := pool("off", "10.1.0.0/28", 30)
+	p := poolOf("off", "10.1.0.0/28", 30)
 	p.Disabled = true
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), p)
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), p)
 	w.assign(want("h", 1, "p"))
 	for _, s := range []string{"10.0.0.4/30", "10.0.0.0/29", "10.0.0.15/32"} { // parts of the block
 		if got, err := w.ReleaseAffinity(bg, netip.MustParsePrefix(s), HostOwner("h"), false); err != nil || len(got) != 0 || len(w.blocksOf("h")) != 1 {
@@ -54,7 +55,7 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 		}
 	}
 	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/7"), HostOwner("h"))
-	if err != nil || len(claimed) != 1 || len(failed) != 1 || !errors.Is(failed[0].Err, errNoPool) {
+	if err != nil || len(claimed) != 1 || len(failed) != 1 || !errors.Is(failed[0].Err, cause.NoPool) {
 		t.Errorf("%v, %v, %v", claimed, failed, err)
 	}
 	if got, err := w.ReleaseAffinity(bg, netip.MustParsePrefix("10.0.0.0/28"), HostOwner("h"), false); err != nil || len(got) != 1 {
@@ -66,7 +67,7 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 // TestDeadlineInABatch: all callers of a batch have left, so that it is cancelled; each is told how its own context ended, and
 // that the outcome is not known.
 func TestDeadlineInABatch(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	entered, pass := make(chan struct{}, 8), make(chan struct{}, 1)
 	e := w.engine(onCommit(w.store, func(ctx context.Context, _ []store.Op) storetest.Outcome {
 		entered <- struct{}{}
@@ -176,7 +177,7 @@ func TestCallerMayReuseWhatItPassed(t *testing.T) {
 
 // TestPoolDisabledDuringAClaim: what was claimed before stays, nothing more is claimed.
 func TestPoolDisabledDuringAClaim(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
 	r := newRacing(w.store)
 	r.before = func([]store.Op) {
 		if _, err := w.Drain(bg, "a"); err != nil {
@@ -184,7 +185,7 @@ func TestPoolDisabledDuringAClaim(t *testing.T) {
 		}
 	}
 	claimed, failed, err := w.engine(r).ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/28"), HostOwner("h"))
-	if err != nil || len(claimed) != 0 || len(failed) != 4 || !errors.Is(failed[0].Err, errNoPool) {
+	if err != nil || len(claimed) != 0 || len(failed) != 4 || !errors.Is(failed[0].Err, cause.NoPool) {
 		t.Errorf("%v, %v, %v", claimed, failed, err)
 	}
 	w.check()

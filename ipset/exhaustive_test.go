@@ -19,7 +19,7 @@ func TestEngineExhaustively(t *testing.T) {
 	}
 	for _, strict := range []bool{false, true} {
 		for n := range total {
-			w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/30", 31))
+			w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/30", 31))
 			for k := n; k > 0; k /= ops {
 				switch op := k % ops; op {
 				case 0, 1:
@@ -42,7 +42,7 @@ func TestEngineExhaustively(t *testing.T) {
 }
 
 func TestStickyTakesBackItsCoolingAddress(t *testing.T) {
-	p := pool("a", "10.0.0.0/28", 28)
+	p := poolOf("a", "10.0.0.0/28", 28)
 	p.Cooldown = time.Hour
 	w := newWorld(t, Config{}, p)
 	a := want("h", 1, "vm")
@@ -60,11 +60,11 @@ func TestStickyTakesBackItsCoolingAddress(t *testing.T) {
 
 // TestDrainedSizesAreForgotten: a block size that no block has any more costs no look at the store.
 func TestDrainedSizesAreForgotten(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	draining := func(bits int) []int {
 		t.Helper()
-		if err := w.UpdatePool(bg, pool("a", "10.0.0.0/26", bits)); err != nil {
+		if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/26", bits)); err != nil {
 			t.Fatal(err)
 		}
 		ps, _ := w.Pools(bg)

@@ -10,7 +10,7 @@ import (
 
 // SetAttributes refuses what is no plain address, and one that nobody holds.
 func TestSetAttributesOfNoAddress(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	for _, tt := range []struct {
 		at   netip.Addr
 		want error

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -33,7 +34,7 @@ func (w *world) heldFor(host string) string {
 
 func TestReleaseByHost(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/28", 29))
+		w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/28", 29))
 		w.assign(want("a", 5, "p"))
 		w.assign(want("b", 8, "q"))
 		if !strict {
@@ -59,7 +60,7 @@ func TestReleaseByHost(t *testing.T) {
 		if n := map[bool]int{false: 10, true: 8}[strict]; err != nil || len(as) != n || len(blocks) != 1 || w.heldFor("b") != "" {
 			t.Errorf("strict %v: removing b released %v and %v, %v", strict, as, blocks, err)
 		}
-		if w.heldFor("c") == "" || w.records(kindHandle) != 1 {
+		if w.heldFor("c") == "" || w.records(record.KindHandle) != 1 {
 			t.Errorf("strict %v: c has %q", strict, w.heldFor("c"))
 		}
 		if as, err := w.ReleaseAddressesOf(bg, HostOwner("b")); err != nil || len(as) != 0 {
@@ -78,7 +79,7 @@ func TestReleaseByHost(t *testing.T) {
 
 // TestHostMoves: a virtual machine is migrated, so that the removal of the host it left does not take its address.
 func TestHostMoves(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	al := w.assign(want("a", 1, "vm")).V4[0]
 	to := HostOwner("b")
 	for _, tt := range []struct {
@@ -110,7 +111,7 @@ func TestHostsAtRandom(t *testing.T) {
 		steps = 300
 	}
 	for _, strict := range []bool{false, true} {
-		p := pool("a", "10.0.0.0/26", 29)
+		p := poolOf("a", "10.0.0.0/26", 29)
 		p.Cooldown = 10 * time.Second
 		w := newWorld(t, Config{Strict: strict}, p)
 		held := make(map[netip.Addr]string)
@@ -201,7 +202,7 @@ func (w *world) compareHost(host string, held map[netip.Addr]string) {
 func TestRemovalOfAHostGoesInSteps(t *testing.T) {
 	const n = 100
 	for interrupted := 1; ; interrupted++ {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/25", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/25", 26))
 		for i := range n {
 			w.assign(want("a", 1, fmt.Sprint("p", i)))
 		}
@@ -241,7 +242,7 @@ func TestRemovalOfAHostGoesInSteps(t *testing.T) {
 // TestManyLeasesEndInSteps: the leases of a large block end at once, and one commit cannot take all their handles.
 func TestManyLeasesEndInSteps(t *testing.T) {
 	const n = 300
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/23", 23))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 23))
 	for i := range n {
 		a := want("a", 1, fmt.Sprint("p", i))
 		a.TTL = time.Minute
@@ -257,7 +258,7 @@ func TestManyLeasesEndInSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.check()
-	if h, d := w.records(kindHandle), w.records(kindDue); h != 1 || d != 0 {
+	if h, d := w.records(record.KindHandle), w.records(record.KindDue); h != 1 || d != 0 {
 		t.Errorf("%d handles are left, %d blocks due", h, d)
 	}
 }
@@ -273,7 +274,7 @@ func TestBlockComesBackToItsHost(t *testing.T) {
 	for name, call := range calls {
 		for nth := range 6 {
 			for _, leaves := range []bool{false, true} {
-				w := newWorld(t, Config{}, pool("p", "10.0.0.0/24", 28))
+				w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 28))
 				o := HostOwner("o")
 				at := w.assign(want("o", 2, "pod")).V4[0].Block
 				change := func() (err error) {

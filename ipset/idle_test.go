@@ -6,13 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // idleWorld has n hosts with an empty block each, and an engine whose calls are counted.
 func idleWorld(t *testing.T, n int, cooldown time.Duration) (*world, *storetest.Faulty, *Engine) {
-	p := pool("a", "10.0.0.0/12", 28)
+	p := poolOf("a", "10.0.0.0/12", 28)
 	p.Cooldown = cooldown
 	w := newWorld(t, Config{}, p)
 	for i := range n {
@@ -61,10 +63,10 @@ func TestSweepCostFollowsWhatIsDue(t *testing.T) {
 	}
 	w.clock.add(time.Hour)
 	idle.Keep = 0
-	if c, got := sweep(idle); len(got.Returned) != n || c.Commits > n/stepBlocks+1 || c.Gets > 4*c.Commits+5 {
+	if c, got := sweep(idle); len(got.Returned) != n || c.Commits > n/txn.StepBlocks+1 || c.Gets > 4*c.Commits+5 {
 		t.Errorf("all go: %+v, returned %d", c, len(got.Returned))
 	}
-	if left := w.records(kindBlock) + w.records(kindOwner) + w.records(kindEmpty); left > 0 {
+	if left := w.records(record.KindBlock) + w.records(record.KindOwner) + w.records(record.KindEmpty); left > 0 {
 		t.Errorf("%d records of blocks are left", left)
 	}
 	w.check()
@@ -105,14 +107,14 @@ func TestSweepCommitsManyBlocksAtOnce(t *testing.T) {
 		}
 		w.clock.add(time.Hour)
 		got, err := e.Sweep(bg, SweepArgs{})
-		most := n/stepBlocks + 1
+		most := n/txn.StepBlocks + 1
 		if limit > 0 {
-			most = n/(limit/(opsPerBlock+1)) + 1
+			most = n/(limit/(txn.OpsPerBlock+1)) + 1
 		}
 		if c := s.Counts(); err != nil || got.Advanced != n || c.Commits > most || c.Gets > 2*most+2 {
 			t.Errorf("limit %d: %d advanced, %v, %+v, at most %d commits", limit, got.Advanced, err, c, most)
 		}
-		if due := w.records(kindDue); due > 0 {
+		if due := w.records(record.KindDue); due > 0 {
 			t.Errorf("limit %d: %d blocks are due still", limit, due)
 		}
 		w.check()

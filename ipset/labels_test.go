@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
 // key returns a selector of what has a label with a value.
@@ -16,10 +17,10 @@ func key(k, v string) Selector {
 
 // labelled is a world with a pool for owners of zone a and namespaces of team x, and one for all.
 func labelled(t *testing.T) *world {
-	red := pool("red", "10.0.0.0/24", 28)
+	red := poolOf("red", "10.0.0.0/24", 28)
 	red.Nodes, red.Namespaces, red.Priority, red.Manual = key("zone", "a"), key("team", "x"), 1, true
-	w := newWorld(t, Config{}, red, pool("all", "10.0.1.0/24", 28))
-	w.labels = func(o Owner) (map[string]string, bool) {
+	w := newWorld(t, Config{}, red, poolOf("all", "10.0.1.0/24", 28))
+	w.core.Labels = func(o Owner) (map[string]string, bool) {
 		switch o {
 		case HostOwner("in"), Owner{Kind: Virtual, Name: "in"}:
 			return map[string]string{"zone": "a"}, true
@@ -60,7 +61,7 @@ func TestLabelsOfEveryOwner(t *testing.T) {
 		}
 	}
 	// Without the label the pool no longer selects the virtual owner either: its empty block goes back.
-	w.labels = func(Owner) (map[string]string, bool) { return nil, true }
+	w.core.Labels = func(Owner) (map[string]string, bool) { return nil, true }
 	s, err := w.Sweep(bg, SweepArgs{Unselected: true})
 	if err != nil || len(s.Returned) != 2 {
 		t.Errorf("returned %v, %v", s.Returned, err)
@@ -90,7 +91,7 @@ func TestAssignIPSelectors(t *testing.T) {
 		_, err := w.AssignIP(bg, a)
 		if !tt.ok {
 			e := (*ipalloc.Error)(nil)
-			if !errors.Is(err, errUnselected) || !errors.As(err, &e) || e.Name != "red" {
+			if !errors.Is(err, cause.Unselected) || !errors.As(err, &e) || e.Name != "red" {
 				t.Errorf("%s: %v", name, err)
 			}
 			if after, _ := w.store.MarshalBinary(); string(after) != string(before) {

@@ -17,7 +17,7 @@ import (
 
 // lan is a world with a dynamic range of three addresses.
 func lan(t *testing.T) *world {
-	p := pool("lan", "192.168.1.0/24", 24)
+	p := poolOf("lan", "192.168.1.0/24", 24)
 	p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("192.168.1.100-192.168.1.102")}
 	return newWorld(t, Config{}, p)
 }
@@ -221,7 +221,7 @@ func TestDeclined(t *testing.T) {
 
 // Addresses that cool for different times are free in the order of their ends, also for an engine that has only read the block.
 func TestCoolingInOrderOfTheirEnds(t *testing.T) {
-	p := pool("a", "10.0.0.0/29", 29)
+	p := poolOf("a", "10.0.0.0/29", 29)
 	p.Cooldown = 10 * time.Second
 	w := newWorld(t, Config{}, p)
 	als := w.assign(want("h", 8, "p")).V4
@@ -252,7 +252,7 @@ func TestCoolingInOrderOfTheirEnds(t *testing.T) {
 // The leases of a handle are renewed, and its addresses released, in as few commits as the store's limit allows.
 func TestStepsAreAsLongAsFits(t *testing.T) {
 	for _, tt := range []struct{ limit, renew, release int }{{0, 1, 1}, {16, 1, 4}, {20, 1, 3}, {127, 1, 1}} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 26))
 		a := want("h", 12, "p")
 		a.TTL = time.Hour
 		w.assign(a)

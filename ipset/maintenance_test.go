@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func TestFollowTakesWhatOthersChange(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 	e := w.engine(w.store)
 	if _, err := e.AutoAssign(bg, want("h", 1, "p")); err != nil {
 		t.Fatal(err)
@@ -24,7 +27,7 @@ func TestFollowTakesWhatOthersChange(t *testing.T) {
 	go func() { ended <- e.Follow(ctx, HostOwner("h")) }()
 	cachedAt := func(key string) uint64 {
 		done := make(chan uint64, 1)
-		e.run.Do(bg, planFunc(func(t *txn) error {
+		e.core.Run.Do(bg, planFunc(func(t *txn.Txn) error {
 			if known := t.Known(key); known != nil {
 				done <- known.Rev
 			} else {
@@ -44,10 +47,10 @@ func TestFollowTakesWhatOthersChange(t *testing.T) {
 		}
 		t.Fatal(what)
 	}
-	eventually("the watch does not begin", func() bool { return cachedAt(catalogKey) == 0 })
+	eventually("the watch does not begin", func() bool { return cachedAt(record.CatalogKey) == 0 })
 	e.AutoAssign(bg, want("h", 1, "q"))
-	block := blockKey(kindBlock, w.blocksOf("h")[0])
-	if cachedAt(block) == 0 || cachedAt(catalogKey) == 0 {
+	block := record.BlockKey(record.KindBlock, w.blocksOf("h")[0])
+	if cachedAt(block) == 0 || cachedAt(record.CatalogKey) == 0 {
 		t.Fatal("nothing is cached")
 	}
 	current := func(key string) bool {
@@ -56,11 +59,11 @@ func TestFollowTakesWhatOthersChange(t *testing.T) {
 	}
 	w.releaseHandle("p") // by another engine
 	eventually("a changed block stays", func() bool { return current(block) })
-	w.AddPool(bg, pool("b", "10.0.1.0/24", 28))
-	eventually("a changed catalog stays", func() bool { return current(catalogKey) })
+	w.AddPool(bg, poolOf("b", "10.0.1.0/24", 28))
+	eventually("a changed catalog stays", func() bool { return current(record.CatalogKey) })
 	e.AutoAssign(bg, want("h", 1, "r"))
 	w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.1"), Owner: HostOwner("h")})
-	eventually("a changed list of blocks stays", func() bool { return current(ownerKey(HostOwner("h"))) })
+	eventually("a changed list of blocks stays", func() bool { return current(record.OwnerKey(HostOwner("h"))) })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("Follow: %v", err)
@@ -69,20 +72,20 @@ func TestFollowTakesWhatOthersChange(t *testing.T) {
 }
 
 // planFunc makes a plan of a function.
-type planFunc func(*txn) error
+type planFunc func(*txn.Txn) error
 
-func (f planFunc) Plan(t *txn) error { return f(t) }
+func (f planFunc) Plan(t *txn.Txn) error { return f(t) }
 
 // forgetAll empties the cache of an engine.
 func forgetAll(e *Engine) {
-	e.txn.cat.Reset()
-	e.txn.blocks.Reset()
-	e.txn.owners.Reset()
-	e.txn.pages.Reset()
+	e.core.Txn.Cat.Reset()
+	e.core.Txn.Blocks.Reset()
+	e.core.Txn.Owners.Reset()
+	e.core.Txn.Pages.Reset()
 }
 
 func TestCollector(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	leaked := w.assign(want("h", 2, "leaked")).V4
 	half := w.assign(want("h", 2, "half")).V4
 	w.assign(want("h", 1, "gone"))
@@ -143,7 +146,7 @@ func TestCollector(t *testing.T) {
 }
 
 func TestCollectorAsksOnceMore(t *testing.T) { // checked once more just before
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 2, "p"))
 	calls := 0
 	c := w.NewCollector(time.Minute)
@@ -161,7 +164,7 @@ func TestCollectorAsksOnceMore(t *testing.T) { // checked once more just before
 // TestCheckFindsAndRepairs breaks each kind of record and repairs it.
 func TestCheckFindsAndRepairs(t *testing.T) {
 	build := func() *world {
-		p := pool("a", "10.0.0.0/26", 28)
+		p := poolOf("a", "10.0.0.0/26", 28)
 		p.Cooldown = time.Hour
 		w := newWorld(t, Config{}, p)
 		w.assign(want("h", 3, "p"))
@@ -177,7 +180,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 	w := build()
 	all := w.list(store.Range{})
 	for _, rec := range all {
-		if rec.Key[:1] == kindBlock || rec.Key[:1] == kindCatalog {
+		if rec.Key[:1] == record.KindBlock || rec.Key[:1] == record.KindCatalog {
 			continue
 		}
 		for _, wrong := range []store.Op{
@@ -191,7 +194,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if rec.Key[:1] == kindHandle && wrong.Kind == store.Put && wrong.Key == rec.Key && len(rep.Problems) == 0 {
+			if rec.Key[:1] == record.KindHandle && wrong.Kind == store.Put && wrong.Key == rec.Key && len(rep.Problems) == 0 {
 				t.Errorf("%q: a wrong value goes unseen", wrong.Key)
 			}
 			if len(rep.Problems) == 0 || len(rep.Repair) == 0 {
@@ -213,11 +216,11 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 }
 
 func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	putBlock := func(prefix string) {
 		b := mustBlock(t, prefix, block.Options{})
-		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: blockKey(kindBlock, b.Prefix()), Value: string(b.Append(nil)), Expect: store.AnyRevision}})
+		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: record.BlockKey(record.KindBlock, b.Prefix()), Value: string(b.Append(nil)), Expect: store.AnyRevision}})
 	}
 	putBlock("10.0.0.0/27") // overlaps, wrong size
 	putBlock("10.9.0.0/28") // no pool
@@ -245,7 +248,7 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 
 // TestGarbageInTheStore: records that nobody wrote are reported, and break nothing.
 func TestGarbageInTheStore(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	var recs []store.Record
 	for _, kind := range []string{"", "a", "b", "c2", "d", "e", "h", "l", "n", "o", "q", "t", "tq", "tl", "tq\x00\x00\x00\x00\x00\x00\x00\x01", "tl\x00\x00\x00\x00\x00\x00\x00\x01l", "r", "s", "u", "z"} {
@@ -271,7 +274,7 @@ func TestGarbageInTheStore(t *testing.T) {
 }
 
 func TestCheckAgainstUses(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
 	held := w.assign(want("h", 4, "p")).V4
 	uses := []InUse{
 		{held[0].Address, "p"}, {held[1].Address, ""}, {held[2].Address, "other"},
@@ -302,9 +305,9 @@ func TestCheckAgainstUses(t *testing.T) {
 }
 
 func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
 	al := w.assign(want("h", 1, "p")).V4[0]
-	key := string(appendNameKey(nil, kindHandle, "p", al.Prefix()))
+	key := string(record.AppendNameKey(nil, record.KindHandle, "p", al.Prefix()))
 	w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}})
 	rep, _ := w.Check(bg, nil)
 	w.ReleaseIPs(bg, Release{Address: al.Address})
@@ -315,7 +318,7 @@ func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
 }
 
 func TestImportBlock(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 30))
 	fresh := func() *block.Block {
 		p := netip.MustParsePrefix("10.0.0.4/30")
 		b, err := block.Restore(p, block.Options{Owner: HostOwner("node-a"), Seq: 1767323045000000007}, []netip.Addr{ip("10.0.0.6")}, []Allocation{
@@ -332,7 +335,7 @@ func TestImportBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.check()
-	if err := w.ImportBlock(bg, fresh()); !errors.Is(err, errCovered) {
+	if err := w.ImportBlock(bg, fresh()); !errors.Is(err, cause.Covered) {
 		t.Errorf("again: %v", err)
 	}
 	if als, _ := w.IPsByHandle(bg, "pod-1"); len(als) != 2 {
@@ -344,17 +347,17 @@ func TestImportBlock(t *testing.T) {
 	}
 	w.check()
 	w.RemovePool(bg, "a")
-	if err := w.ImportBlock(bg, mustBlock(t, "10.0.0.8/30", block.Options{})); !errors.Is(err, errUnknownPool) {
+	if err := w.ImportBlock(bg, mustBlock(t, "10.0.0.8/30", block.Options{})); !errors.Is(err, cause.UnknownPool) {
 		t.Errorf("no pool: %v", err)
 	}
 }
 
 func TestEnsureBlock(t *testing.T) {
-	w := newWorld(t, Config{Strict: true}, pool("a", "10.0.0.0/28", 29), pool("b", "2001:db8::/124", 125))
+	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "2001:db8::/124", 125))
 	a := want("h", 1, "")
 	a.Num6, a.Head, a.Tail = 1, 3, 1
 	blocks, err := w.EnsureBlock(bg, a)
-	if err != nil || len(blocks) != 2 || w.records(kindHandle) != 0 {
+	if err != nil || len(blocks) != 2 || w.records(record.KindHandle) != 0 {
 		t.Fatalf("%v, %v", blocks, err)
 	}
 	again, err := w.EnsureBlock(bg, a)
@@ -364,7 +367,7 @@ func TestEnsureBlock(t *testing.T) {
 	for i := range 2 {
 		w.EnsureBlock(bg, want(fmt.Sprint("g", i), 1, ""))
 	}
-	if _, err := w.EnsureBlock(bg, want("last", 1, "")); !errors.Is(err, errShort) {
+	if _, err := w.EnsureBlock(bg, want("last", 1, "")); !errors.Is(err, cause.Short) {
 		t.Errorf("no block left: %v", err)
 	}
 	w.check()

@@ -10,13 +10,14 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
 // dual is a world with a pool of each family; the IPv4 one hands out a few addresses by itself.
 func dual(t *testing.T) *world {
-	four := pool("four", "10.0.0.0/24", 28)
+	four := poolOf("four", "10.0.0.0/24", 28)
 	four.Ranges, four.Manual = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.200-10.0.0.203")}, true
-	return newWorld(t, Config{}, four, pool("six", "fd00::/120", 124))
+	return newWorld(t, Config{}, four, poolOf("six", "fd00::/120", 124))
 }
 
 // named are arguments for named addresses and n automatic IPv6 ones.
@@ -110,7 +111,7 @@ func TestNamedAllOrNothing(t *testing.T) {
 
 // A sticky handle that names the address which it had last gets it once.
 func TestNamedAndSticky(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 	a := want("h", 2, "vm")
 	a.Sticky = true
 	first := w.assign(a).V4
@@ -126,7 +127,7 @@ func TestNamedAndSticky(t *testing.T) {
 // A block of a size that drains gives no address to automatic assignment. One that the caller names still comes from it, because no
 // other block can have it.
 func TestNamedAddressFromADrainingBlock(t *testing.T) {
-	p := pool("p", "10.0.0.0/26", 29)
+	p := poolOf("p", "10.0.0.0/26", 29)
 	w := newWorld(t, Config{}, p)
 	w.assign(want("a", 1, "first"))
 	old := w.blocksOf("a")[0]
@@ -137,7 +138,7 @@ func TestNamedAddressFromADrainingBlock(t *testing.T) {
 	if got := w.assign(want("a", 1, "second")).V4[0]; got.Block.Bits() != 30 {
 		t.Errorf("automatic: %+v", got)
 	}
-	at := lastAddr(old)
+	at := record.LastAddr(old)
 	al, err := w.AssignIP(bg, AssignIPArgs{Address: at, Owner: HostOwner("a"), Claim: Claim{Handle: "third"}})
 	if err != nil || al.Block != old {
 		t.Errorf("AssignIP: %+v, %v", al, err)

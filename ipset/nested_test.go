@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
 // refuses runs calls that must fail, say what stands in the way, and change nothing.
@@ -27,14 +28,14 @@ func (w *world) refuses(name string, err error, sentinel error, parts ...string)
 
 // TestNestedRefusals: an error names the pool in the way, and nothing changes.
 func TestNestedRefusals(t *testing.T) {
-	w := newWorld(t, Config{}, pool("out", "10.0.0.0/16", 24), pool("mid", "10.0.8.0/22", 28), pool("in", "10.0.8.64/26", 28))
+	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/16", 24), poolOf("mid", "10.0.8.0/22", 28), poolOf("in", "10.0.8.64/26", 28))
 	before, _ := w.store.MarshalBinary()
-	w.refuses("same prefix", w.AddPool(bg, pool("x", "10.0.8.0/22", 26)), ipalloc.ErrExists, `"mid"`)
-	w.refuses("part of a block", w.AddPool(bg, pool("x", "10.0.0.0/25", 28)), ipalloc.ErrInvalid, `"out"`, "whole blocks", "10.0.0.0/16")
-	w.refuses("around a part of a block", w.AddPool(bg, pool("x", "10.0.8.0/25", 25)), ipalloc.ErrInvalid, `"x"`, `"in"`)
-	w.refuses("larger blocks", w.UpdatePool(bg, pool("mid", "10.0.8.0/22", 25)), ipalloc.ErrInvalid, `"mid"`, `"in"`)
+	w.refuses("same prefix", w.AddPool(bg, poolOf("x", "10.0.8.0/22", 26)), ipalloc.ErrExists, `"mid"`)
+	w.refuses("part of a block", w.AddPool(bg, poolOf("x", "10.0.0.0/25", 28)), ipalloc.ErrInvalid, `"out"`, "whole blocks", "10.0.0.0/16")
+	w.refuses("around a part of a block", w.AddPool(bg, poolOf("x", "10.0.8.0/25", 25)), ipalloc.ErrInvalid, `"x"`, `"in"`)
+	w.refuses("larger blocks", w.UpdatePool(bg, poolOf("mid", "10.0.8.0/22", 25)), ipalloc.ErrInvalid, `"mid"`, `"in"`)
 	w.refuses("pool between", w.RemovePool(bg, "mid"), ipalloc.ErrInvalid, `"out"`, `"in"`)
-	w.refuses("grows to the same", w.UpdatePool(bg, pool("mid", "10.0.0.0/16", 28)), ipalloc.ErrExists, `"out"`)
+	w.refuses("grows to the same", w.UpdatePool(bg, poolOf("mid", "10.0.0.0/16", 28)), ipalloc.ErrExists, `"out"`)
 	w.refuses("split across a pool", w.SplitPool(bg, "out", 7), ipalloc.ErrExists, `"mid"`, "10.0.8.0/22")
 	w.refuses("split at a pool", w.SplitPool(bg, "out", 6), ipalloc.ErrExists, `"mid"`)
 	w.refuses("parts off the grid", w.SplitPool(bg, "mid", 3), ipalloc.ErrInvalid, `"out"`)
@@ -47,8 +48,8 @@ func TestNestedRefusals(t *testing.T) {
 // TestNestedPoolServesItsAddresses: what is done by pool or by prefix keeps to the addresses that the pool serves.
 func TestNestedPoolServesItsAddresses(t *testing.T) {
 	for _, p := range [][2]Pool{
-		{pool("out", "10.0.0.0/24", 26), pool("in", "10.0.0.64/26", 28)},
-		{pool("out", "fd00::/120", 122), pool("in", "fd00::40/122", 124)},
+		{poolOf("out", "10.0.0.0/24", 26), poolOf("in", "10.0.0.64/26", 28)},
+		{poolOf("out", "fd00::/120", 122), poolOf("in", "fd00::40/122", 124)},
 	} {
 		w := newWorld(t, Config{}, p[0], p[1])
 		six := p[0].Prefix.Addr().Is6()
@@ -93,9 +94,9 @@ func TestNestedPoolServesItsAddresses(t *testing.T) {
 
 // TestNestedClaim: a claim of a prefix is served by each pool for what it has there.
 func TestNestedClaim(t *testing.T) {
-	w := newWorld(t, Config{}, pool("out", "10.0.0.0/24", 26), pool("in", "10.0.0.64/26", 28))
+	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/24", 26), poolOf("in", "10.0.0.64/26", 28))
 	got, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/24"), HostOwner("h"))
-	slices.SortFunc(got, comparePrefix)
+	slices.SortFunc(got, record.ComparePrefix)
 	if err != nil || len(failed) > 0 || fmt.Sprint(got) != "[10.0.0.0/26 10.0.0.64/28 10.0.0.80/28 10.0.0.96/28 10.0.0.112/28 10.0.0.128/26 10.0.0.192/26]" {
 		t.Errorf("%v, %v, %v", got, failed, err)
 	}
@@ -107,19 +108,19 @@ func TestNestedClaim(t *testing.T) {
 
 // TestNestedDraining: a pool drains only the sizes of blocks that have its own addresses.
 func TestNestedDraining(t *testing.T) {
-	w := newWorld(t, Config{}, pool("out", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/24", 26))
 	w.assign(want("h", 256, "p"))
-	if err := w.AddPool(bg, pool("in", "10.0.0.64/26", 28)); err != nil {
+	if err := w.AddPool(bg, poolOf("in", "10.0.0.64/26", 28)); err != nil {
 		t.Fatal(err)
 	}
 	draining := func(name string) string {
 		t.Helper()
 		w.check()
-		c, err := w.readCatalog(bg)
+		c, err := w.core.ReadCatalog(bg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprint(c.Pools[c.byName(name)].Draining)
+		return fmt.Sprint(c.Pools[c.ByName(name)].Draining)
 	}
 	if in, out := draining("in"), draining("out"); in != "[26]" || out != "[]" {
 		t.Errorf("in drains %s, out %s", in, out)
@@ -136,13 +137,13 @@ func TestNestedDraining(t *testing.T) {
 	w.assign(AssignArgs{Owner: HostOwner("g"), Num4: 64, Claim: Claim{Handle: "q"}, Pools: []string{"in"}})
 	// The outer pool had blocks of the nested one's size once; those that there are now are not its own.
 	for _, bits := range []int{28, 26} {
-		if err := w.UpdatePool(bg, pool("out", "10.0.0.0/24", bits)); err != nil {
+		if err := w.UpdatePool(bg, poolOf("out", "10.0.0.0/24", bits)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 2 {
-		w.UpdatePool(bg, pool("out", "10.0.0.0/24", 26))
-		w.UpdatePool(bg, pool("in", "10.0.0.64/26", 28))
+		w.UpdatePool(bg, poolOf("out", "10.0.0.0/24", 26))
+		w.UpdatePool(bg, poolOf("in", "10.0.0.64/26", 28))
 	}
 	if in, out := draining("in"), draining("out"); in != "[]" || out != "[]" {
 		t.Errorf("in drains %s, out %s", in, out)
@@ -162,8 +163,8 @@ func TestNestedDraining(t *testing.T) {
 // TestNestedPoolMeetsAClaim: an engine that puts a pool into another sees a block there that it did not know of.
 func TestNestedPoolMeetsAClaim(t *testing.T) {
 	for _, prefix := range []string{"10.0.0.0/24", "10.0.0.0/16"} { // of 64 blocks, and of more than a commit verifies
-		w := newWorld(t, Config{}, pool("out", "10.0.0.0/8", 30))
-		in := pool("in", prefix, 31)
+		w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/8", 30))
+		in := poolOf("in", prefix, 31)
 		if err := w.AddPool(bg, in); err != nil { // the engine has the pages now
 			t.Fatal(err)
 		}
@@ -177,7 +178,7 @@ func TestNestedPoolMeetsAClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.check()
-		if cat, err := w.readCatalog(bg); err != nil || !slices.Equal(cat.Pools[0].Draining, []int{30}) {
+		if cat, err := w.core.ReadCatalog(bg); err != nil || !slices.Equal(cat.Pools[0].Draining, []int{30}) {
 			t.Errorf("%+v, %v", cat.Pools[0], err)
 		}
 	}
@@ -185,9 +186,9 @@ func TestNestedPoolMeetsAClaim(t *testing.T) {
 
 // TestNestedMerge: the addresses and the ranges of a nested pool go into the merged one; those of others stay where they are.
 func TestNestedMerge(t *testing.T) {
-	in := pool("in", "10.0.0.64/26", 26)
+	in := poolOf("in", "10.0.0.64/26", 26)
 	in.Ranges = ranges("10.0.0.80/28").Ranges()
-	w := newWorld(t, Config{}, pool("out", "10.0.0.0/24", 26), in, pool("other", "10.0.0.128/26", 26))
+	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/24", 26), in, poolOf("other", "10.0.0.128/26", 26))
 	if err := w.MergePools(bg, "all", "in", "out"); err != nil {
 		t.Fatal(err)
 	}
@@ -202,12 +203,12 @@ func TestNestedMerge(t *testing.T) {
 // TestNestedPoolIsSeenAtOnce: an engine that has the outer pool's blocks in its cache takes nothing from a pool that another engine
 // has put there.
 func TestNestedPoolIsSeenAtOnce(t *testing.T) {
-	w := newWorld(t, Config{}, pool("out", "10.0.0.0/28", 30))
+	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/28", 30))
 	e := w.engine(w.store)
 	if _, err := e.AutoAssign(bg, want("h", 3, "p")); err != nil {
 		t.Fatal(err)
 	}
-	p := pool("in", "10.0.0.8/29", 30)
+	p := poolOf("in", "10.0.0.8/29", 30)
 	p.Manual = true
 	if err := w.AddPool(bg, p); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 // ordered returns a pool of one block with an order.
 func ordered(name, prefix string, bits int, o Order) Pool {
-	p := pool(name, prefix, bits)
+	p := poolOf(name, prefix, bits)
 	p.Order = o
 	return p
 }
@@ -75,7 +75,7 @@ func TestRandomFollowsFromState(t *testing.T) {
 
 // TestOrderChanges: the order of a pool can change at any time; its first-in first-out queue goes on where it was.
 func TestOrderChanges(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("h", 6, "p"))
 	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.4")})
 	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.1")})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -26,13 +27,13 @@ func (n numbered) note(t *testing.T, als []Allocation) {
 // Hosts that came and went leave no pages, in a pool where each block has a page of its own and in one where they share theirs, nor do
 // pools that were removed: only the catalog and the floors of the block size are left, however many there were.
 func TestPagesGoWithTheirBlocks(t *testing.T) {
-	for _, p := range []Pool{pool("a", "fd00::/64", 122), pool("a", "10.0.0.0/12", 26), pool("a", "10.0.0.0/26", 32)} {
+	for _, p := range []Pool{poolOf("a", "fd00::/64", 122), poolOf("a", "10.0.0.0/12", 26), poolOf("a", "10.0.0.0/26", 32)} {
 		w := newWorld(t, Config{}, p)
 		left := func() (floors, others int) {
 			for _, r := range w.list(store.Range{}) {
-				if id, ok := parsePageKey(r.Key); ok && id.Level == floorLevel {
+				if id, ok := record.ParsePageKey(r.Key); ok && id.Level == record.FloorLevel {
 					floors++
-				} else if r.Key[:1] != kindCatalog {
+				} else if r.Key[:1] != record.KindCatalog {
 					others++
 				}
 			}
@@ -72,7 +73,7 @@ func TestPagesGoWithTheirBlocks(t *testing.T) {
 // A page of 64 blocks, the pages above it and their floor give every block that comes a number above all that its addresses had:
 // whatever comes and goes, from engines that do not know of one another, and however full the pages are.
 func TestSequenceNumbersOutliveTheirPages(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 31)) // two pages of level 0, one above
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 31)) // two pages of level 0, one above
 	engines := []*Engine{w.Engine, w.engine(w.store), w.engine(w.store)}
 	r := rand.New(rand.NewPCG(1, 2))
 	seen := numbered{}
@@ -106,7 +107,7 @@ func TestSequenceNumbersOutliveTheirPages(t *testing.T) {
 // A page that comes and goes between the reading of an engine and its commit is seen: the block that the engine makes begins above
 // what was handed out meanwhile.
 func TestPageComesAndGoesUnseen(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 26))
 	other := func() []Allocation {
 		var als []Allocation
 		for range 3 {
@@ -139,20 +140,20 @@ func TestPageComesAndGoesUnseen(t *testing.T) {
 // What is wrong with pages and floors is reported and repaired: a page without blocks, whose mark is kept, and records that cannot be read.
 // No number comes again after.
 func TestEmptyPagesAndFloorsAreRepaired(t *testing.T) {
-	leaf, _ := leafOf(netip.MustParsePrefix("10.0.0.0/26"))
-	above, _, _ := leaf.parent()
+	leaf, _ := record.LeafOf(netip.MustParsePrefix("10.0.0.0/26"))
+	above, _, _ := leaf.Up()
 	for _, tt := range []struct {
 		key, value string
 		problems   int
 	}{
-		{leaf.key(), page{mark: 1000}.encode(), 1},
-		{leaf.key(), page{word: 2, mark: 1000}.encode(), 1},
-		{leaf.key(), "?", 2},
-		{above.key(), page{}.encode(), 1},
-		{leaf.floor().key(), "?", 2},
-		{leaf.floor().key(), page{word: 1}.encode(), 2},
+		{leaf.Key(), record.Page{Mark: 1000}.Encode(), 1},
+		{leaf.Key(), record.Page{Word: 2, Mark: 1000}.Encode(), 1},
+		{leaf.Key(), "?", 2},
+		{above.Key(), record.Page{}.Encode(), 1},
+		{leaf.Floor().Key(), "?", 2},
+		{leaf.Floor().Key(), record.Page{Word: 1}.Encode(), 2},
 	} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 26))
 		seen := numbered{}
 		churn := func() {
 			seen.note(t, w.assign(want("h", 1024, "p")).V4)
@@ -173,7 +174,7 @@ func TestEmptyPagesAndFloorsAreRepaired(t *testing.T) {
 		}
 		w.check()
 		forgetAll(w.Engine)
-		if tt.key == leaf.key() && tt.problems == 1 {
+		if tt.key == leaf.Key() && tt.problems == 1 {
 			for a := range seen {
 				seen[a] = max(seen[a], 1000)
 			}

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // fullCatalog returns a catalog with every field set in some pool and in none.
-func fullCatalog(t *testing.T) *catalog {
+func fullCatalog(t *testing.T) *pool.Catalog {
 	sel := func(z string) Selector {
 		return Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{z}}}}}
 	}
@@ -23,11 +25,11 @@ func fullCatalog(t *testing.T) *catalog {
 		Disabled: true, Manual: true, Order: Random, Priority: -7, Ranges: ranges("fd00::/64", "fd00:1::/64").Ranges(), MaxBlocksPerHost: 3,
 		Subnet: true, Cooldown: time.Hour, Draining: []int{64, 112, 128},
 	}
-	c := &catalog{
+	c := &pool.Catalog{
 		Generation: 77, Config: Config{Strict: true, NoAutoBlocks: true, MaxBlocksPerHost: 9},
-		Pools: []Pool{full, pool("plain", "10.0.0.0/24", 26), pool("nested", "10.0.0.64/26", 28)}, Reserved: ranges("10.0.0.0/30", "fd00::/127").Ranges(),
+		Pools: []Pool{full, poolOf("plain", "10.0.0.0/24", 26), poolOf("nested", "10.0.0.64/26", 28)}, Reserved: ranges("10.0.0.0/30", "fd00::/127").Ranges(),
 	}
-	if err := c.prepare(); err != nil {
+	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -35,19 +37,19 @@ func fullCatalog(t *testing.T) *catalog {
 
 func TestCatalogCodec(t *testing.T) {
 	c := fullCatalog(t)
-	s, err := c.encode()
+	s, err := c.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := decodeCatalog(s)
+	d, err := pool.DecodeCatalog(s)
 	if err != nil || d.Generation != c.Generation || d.Config != c.Config || !reflect.DeepEqual(d.Pools, c.Pools) || !reflect.DeepEqual(d.Reserved, c.Reserved) {
 		t.Errorf("%+v, %v, want %+v", d, err, c)
 	}
-	if again, err := d.encode(); err != nil || again != s {
+	if again, err := d.Encode(); err != nil || again != s {
 		t.Errorf("%q, %v, want %q", again, err, s)
 	}
 	for n := 1; n < len(s); n++ {
-		if _, err := decodeCatalog(s[:n]); !errors.Is(err, ipalloc.ErrCorrupt) {
+		if _, err := pool.DecodeCatalog(s[:n]); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Fatalf("cut after %d bytes: %v", n, err)
 		}
 	}
@@ -55,19 +57,19 @@ func TestCatalogCodec(t *testing.T) {
 		for bit := range 8 {
 			b := []byte(s)
 			b[i] ^= 1 << bit
-			if d, err := decodeCatalog(string(b)); err == nil && d.prepare() != nil {
+			if d, err := pool.DecodeCatalog(string(b)); err == nil && d.Prepare() != nil {
 				t.Fatalf("bit %d of byte %d", bit, i)
 			}
 		}
 	}
-	if _, err := decodeCatalog(s + "x"); !errors.Is(err, ipalloc.ErrCorrupt) {
+	if _, err := pool.DecodeCatalog(s + "x"); !errors.Is(err, ipalloc.ErrCorrupt) {
 		t.Error(err)
 	}
 }
 
 // TestManyPoolsFitOneValue: 10,000 pools and as many reserved ranges are less than a value of etcd can be.
 func TestManyPoolsFitOneValue(t *testing.T) {
-	s, err := manyPools(t, 10000).encode()
+	s, err := manyPools(t, 10000).Encode()
 	if err != nil || len(s) > 1<<20 {
 		t.Errorf("%d bytes, %v", len(s), err)
 	}
@@ -76,11 +78,11 @@ func TestManyPoolsFitOneValue(t *testing.T) {
 // TestCatalogHalvesMustAgree: pools that are lost, or not those of the root, are damage, not an empty catalog.
 func TestCatalogHalvesMustAgree(t *testing.T) {
 	for name, op := range map[string]store.Op{
-		"no pools":     {Kind: store.Delete, Key: poolsKey, Expect: store.AnyRevision},
-		"other pools":  {Kind: store.Put, Key: poolsKey, Value: "\x02\x00\x00\x00\x00\x00", Expect: store.AnyRevision},
-		"another root": {Kind: store.Put, Key: catalogKey, Value: rootOf(1, "x"), Expect: store.AnyRevision},
+		"no pools":     {Kind: store.Delete, Key: record.PoolsKey, Expect: store.AnyRevision},
+		"other pools":  {Kind: store.Put, Key: record.PoolsKey, Value: "\x02\x00\x00\x00\x00\x00", Expect: store.AnyRevision},
+		"another root": {Kind: store.Put, Key: record.CatalogKey, Value: pool.RootOf(1, "x"), Expect: store.AnyRevision},
 	} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		w.assign(want("h", 1, "p"))
 		if _, err := w.store.Commit(bg, []store.Op{op}); err != nil {
 			t.Fatal(err)
@@ -107,7 +109,7 @@ type poolReads struct {
 }
 
 func (s poolReads) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
-	if slices.Contains(keys, poolsKey) {
+	if slices.Contains(keys, record.PoolsKey) {
 		*s.n++
 	}
 	return s.Store.Get(ctx, dst, keys...)
@@ -115,7 +117,7 @@ func (s poolReads) Get(ctx context.Context, dst []store.Record, keys ...string) 
 
 // TestPoolsAreReadOnce: an engine reads the record of the pools once for every change of it, and a query reads the root alone.
 func TestPoolsAreReadOnce(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	at := w.assign(want("h", 1, "p")).V4[0].Address
 	reads := 0
 	e := w.engine(poolReads{w.store, &reads})

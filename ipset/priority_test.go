@@ -10,9 +10,9 @@ import (
 // A pool of higher priority serves before the blocks that the owner has in a pool of lower priority, until it can give nothing;
 // among pools of one priority the owner's blocks come first.
 func TestPriorityBeforeOwnBlocks(t *testing.T) {
-	gold, other := pool("gold", "10.0.1.0/30", 31), pool("other", "10.0.2.0/24", 26)
+	gold, other := poolOf("gold", "10.0.1.0/30", 31), poolOf("other", "10.0.2.0/24", 26)
 	gold.Priority = 1
-	w := newWorld(t, Config{}, pool("base", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("base", "10.0.0.0/24", 26))
 	in := func(al Allocation) string {
 		ps, err := w.Pools(bg)
 		if err != nil {
@@ -61,7 +61,7 @@ func TestPriorityBeforeOwnBlocks(t *testing.T) {
 func TestPriorityTiersOfOneCall(t *testing.T) {
 	var pools []Pool
 	for i := range 4 {
-		p := pool(fmt.Sprint("p", i), fmt.Sprintf("10.0.%d.0/30", i), 31)
+		p := poolOf(fmt.Sprint("p", i), fmt.Sprintf("10.0.%d.0/30", i), 31)
 		p.Priority = []int{1, 3, 2, 3}[i]
 		pools = append(pools, p)
 	}

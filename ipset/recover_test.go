@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -36,7 +37,7 @@ func TestLostCommitIsFenced(t *testing.T) {
 	} {
 		for how, ask := range ask {
 			t.Run(name+"/"+how, func(t *testing.T) {
-				w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 30))
+				w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 30))
 				before(w)
 				l := newLate(w.store, false)
 				e := w.engine(l)
@@ -68,7 +69,7 @@ func notFoundIsFine(err error) error {
 
 // TestLostCommitThatWasMade: the engine that lost it sees what it wrote.
 func TestLostCommitThatWasMade(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 30))
 	l := newLate(w.store, false)
 	e := w.engine(l)
 	l.armed = true
@@ -87,17 +88,17 @@ func TestLostChangeOfPools(t *testing.T) {
 	for _, n := range []int{0, 1} {
 		w := newWorld(t, Config{})
 		for i := range n {
-			if err := w.AddPool(bg, pool(fmt.Sprint("p", i), fmt.Sprintf("10.0.%d.0/24", i), 26)); err != nil {
+			if err := w.AddPool(bg, poolOf(fmt.Sprint("p", i), fmt.Sprintf("10.0.%d.0/24", i), 26)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		l := newLate(w.store, false)
 		e := w.engine(l)
 		l.armed = true
-		if err := e.AddPool(bg, pool("late", "10.9.0.0/24", 26)); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		if err := e.AddPool(bg, poolOf("late", "10.9.0.0/24", 26)); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Fatal(err)
 		}
-		if err := e.AddPool(bg, pool("next", "10.8.0.0/24", 26)); err != nil {
+		if err := e.AddPool(bg, poolOf("next", "10.8.0.0/24", 26)); err != nil {
 			t.Fatal(err)
 		}
 		if l.land() {
@@ -160,7 +161,7 @@ func TestGivingUpCallersLeakNothing(t *testing.T) {
 		seeds = 3
 	}
 	for seed := range seeds {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/23", 28))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 28))
 		s := newLosing(w.store, rand.New(rand.NewPCG(seed, 7)))
 		e := w.engine(s)
 		var wg sync.WaitGroup
@@ -196,7 +197,7 @@ func TestGivingUpCallersLeakNothing(t *testing.T) {
 		}
 		wg.Wait()
 		s.quiet()
-		for al, err := range w.Allocations(bg, pool("", "10.0.0.0/23", 28).Prefix) {
+		for al, err := range w.Allocations(bg, poolOf("", "10.0.0.0/23", 28).Prefix) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -258,12 +259,12 @@ func (s *losing) quiet() {
 // TestHotCallFailsAlone: a call whose commits never succeed fails alone; the others of its batch are served, and before it has
 // used up its attempts.
 func TestHotCallFailsAlone(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	n, others := 0, 0 // conflicts, and those before the last commit of another call
 	g := newGate(onCommit(w.store, func(_ context.Context, ops []store.Op) storetest.Outcome {
-		if slices.ContainsFunc(ops, func(op store.Op) bool { return strings.HasPrefix(op.Key, kindHandle+"hot") }) {
+		if slices.ContainsFunc(ops, func(op store.Op) bool { return strings.HasPrefix(op.Key, record.KindHandle+"hot") }) {
 			n++
-			return storetest.Conflict(catalogKey)
+			return storetest.Conflict(record.CatalogKey)
 		}
 		others = n
 		return storetest.Outcome{}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -25,12 +26,12 @@ func (w *world) remove(keys ...string) {
 // nothing is left after the round that restores blocks and addresses and the one that restores what follows from them.
 func TestRepairFitsTheStore(t *testing.T) {
 	for _, limits := range []store.Limits{{Ops: 16}, {Ops: 127}, {Bytes: 2000}, {Ops: 40, Bytes: 1500}} {
-		for _, kind := range []string{kindBlock, kindAddress, kindOwner} {
-			w := newWorld(t, Config{}, pool("a", "10.0.0.0/16", map[bool]int{true: 32, false: 24}[kind == kindOwner]))
+		for _, kind := range []string{record.KindBlock, record.KindAddress, record.KindOwner} {
+			w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", map[bool]int{true: 32, false: 24}[kind == record.KindOwner]))
 			for i := range 200 {
 				w.assign(want("h", 1, fmt.Sprint("p", i)))
 			}
-			for _, r := range w.list(store.Range{From: kind, To: endOf(kind)}) {
+			for _, r := range w.list(store.Range{From: kind, To: record.EndOf(kind)}) {
 				w.remove(r.Key)
 			}
 			e := w.engine(storetest.NewLimited(w.store, limits))
@@ -50,7 +51,7 @@ func TestRepairFitsTheStore(t *testing.T) {
 			}
 			w.check()
 			for i := range 200 {
-				if kind == kindAddress {
+				if kind == record.KindAddress {
 					break // nothing says who had the address
 				}
 				if als, err := w.IPsByHandle(bg, fmt.Sprint("p", i)); err != nil || len(als) != 1 {
@@ -63,9 +64,9 @@ func TestRepairFitsTheStore(t *testing.T) {
 
 // TestRepairGoesOn: a step that is refused is reported, and those that follow are done.
 func TestRepairGoesOn(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
-	lost := w.list(handleRange("p"))[0].Key
+	lost := w.list(record.HandleRange("p"))[0].Key
 	w.remove(lost)
 	rep, err := w.Check(bg, nil)
 	if err != nil || len(rep.Repair) != 1 {
@@ -75,7 +76,7 @@ func TestRepairGoesOn(t *testing.T) {
 	for i := range 20 {
 		large.Ops = append(large.Ops, store.Op{Kind: store.Put, Key: fmt.Sprint("A", i)})
 	}
-	conflict := Step{Text: "changed since", Ops: []store.Op{{Kind: store.Put, Key: catalogKey, Expect: 0}}}
+	conflict := Step{Text: "changed since", Ops: []store.Op{{Kind: store.Put, Key: record.CatalogKey, Expect: 0}}}
 	e := w.engine(storetest.NewLimited(w.store, store.Limits{Ops: 16}))
 	n, err := e.Repair(bg, append([]Step{large, conflict}, rep.Repair...))
 	if n != 1 || !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrConflict) {
@@ -96,10 +97,10 @@ func (e *Engine) mustFail(s Step) error {
 // TestRepairOfUnknownOutcome: a step whose answer was lost is made before the engine's next answer or never.
 func TestRepairOfUnknownOutcome(t *testing.T) {
 	for _, what := range []string{"index", "release"} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		al := w.assign(want("h", 1, "p")).V4[0]
 		if what == "index" {
-			w.remove(w.list(handleRange("p"))[0].Key)
+			w.remove(w.list(record.HandleRange("p"))[0].Key)
 		}
 		rep, err := w.Check(bg, func(yield func(InUse) bool) {
 			if what == "index" {
@@ -133,8 +134,8 @@ func TestRepairOnAFailingStore(t *testing.T) {
 	for n, more := 1, true; more; n++ {
 		w := busy(t)
 		uses := w.used()
-		for _, kind := range []string{kindHandle, kindOwner, kindPage} {
-			w.remove(w.list(store.Range{From: kind, To: endOf(kind), Limit: 1})[0].Key)
+		for _, kind := range []string{record.KindHandle, record.KindOwner, record.KindPage} {
+			w.remove(w.list(store.Range{From: kind, To: record.EndOf(kind), Limit: 1})[0].Key)
 		}
 		rep, err := w.Check(bg, nil)
 		if err != nil {

@@ -1,97 +1,10 @@
 package ipset
 
 import (
-	"cmp"
 	"context"
-	"net/netip"
-	"slices"
-	"strings"
-
-	"github.com/ipalloc/ipalloc"
 )
-
-// HostReport is what one owner has.
-type HostReport struct {
-	Owner Owner
-	// Blocks is the number of blocks that it owns. Used, Cooling and Available are their addresses, whoever holds them.
-	Blocks                   int
-	Used, Cooling, Available Count
-	// Borrowed is the number of addresses that it holds in blocks of others, Lent that of addresses which others hold in its own.
-	Borrowed, Lent int
-	// Limits are the limits of blocks that apply to it, that of the [Config] first.
-	Limits []BlockLimit
-}
-
-// BlockLimit is a limit of blocks and how many of them an owner has.
-type BlockLimit struct {
-	Pool        string // empty for that of the Config
-	Blocks, Max int
-}
-
-// AtLimit reports whether a limit forbids the owner another block, of any pool or of one.
-func (r HostReport) AtLimit() bool {
-	return slices.ContainsFunc(r.Limits, func(l BlockLimit) bool { return l.Blocks >= l.Max })
-}
 
 // Hosts returns a report for every owner of a block and every borrower, those with the most addresses in use first, then by name.
 // It reads the records of all blocks and of borrowed addresses, not those of the others: O(blocks + borrowed addresses). Like
 // Utilization it is no consistent snapshot.
-func (e *Engine) Hosts(ctx context.Context) ([]HostReport, error) {
-	cat, err := e.readCatalog(ctx)
-	if err != nil {
-		return nil, err
-	}
-	us, err := e.Utilization(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reports, inPool := make(map[Owner]*HostReport), make(map[Owner]map[string]int)
-	of := func(o Owner) *HostReport {
-		if reports[o] == nil {
-			reports[o], inPool[o] = &HostReport{Owner: o}, make(map[string]int)
-		}
-		return reports[o]
-	}
-	owners := make(map[netip.Prefix]Owner)
-	for _, u := range us {
-		for _, b := range u.Blocks {
-			if b.Owner.Kind == Nobody {
-				continue
-			}
-			owners[b.Prefix] = b.Owner
-			r := of(b.Owner)
-			r.Blocks++
-			r.Used, r.Cooling, r.Available = r.Used.Add(b.Used), r.Cooling.Add(b.Cooling), r.Available.Add(b.Available)
-			inPool[b.Owner][u.Pool]++
-		}
-	}
-	for b, err := range e.Borrowings(ctx) {
-		if err != nil {
-			return nil, wrap(ipalloc.Error{Op: "report", Err: err})
-		}
-		owner := owners[b.Block]
-		if owner == b.Host {
-			continue // the block became its own since
-		}
-		of(b.Host).Borrowed++
-		if owner.Kind != Nobody {
-			of(owner).Lent++
-		}
-	}
-	out := make([]HostReport, 0, len(reports))
-	for o, r := range reports {
-		if limit := cat.Config.MaxBlocksPerHost; limit > 0 {
-			r.Limits = append(r.Limits, BlockLimit{"", r.Blocks, limit})
-		}
-		for _, p := range cat.Pools {
-			if n := inPool[o][p.Name]; p.MaxBlocksPerHost > 0 && n > 0 {
-				r.Limits = append(r.Limits, BlockLimit{p.Name, n, p.MaxBlocksPerHost})
-			}
-		}
-		out = append(out, *r)
-	}
-	slices.SortFunc(out, func(a, b HostReport) int {
-		return cmp.Or(b.Used.Cmp(a.Used), strings.Compare(a.Owner.String(), b.Owner.String()))
-	})
-	return out, nil
-}
+func (e *Engine) Hosts(ctx context.Context) ([]HostReport, error) { return e.query.Hosts(ctx) }

@@ -10,9 +10,9 @@ import (
 
 // The report counts what each owner has, agrees with the addresses themselves, and names who is at a limit.
 func TestHosts(t *testing.T) {
-	small := pool("small", "10.0.1.0/30", 30)
+	small := poolOf("small", "10.0.1.0/30", 30)
 	small.MaxBlocksPerHost = 1
-	w := newWorld(t, Config{MaxBlocksPerHost: 3}, pool("big", "10.0.0.0/28", 30), small)
+	w := newWorld(t, Config{MaxBlocksPerHost: 3}, poolOf("big", "10.0.0.0/28", 30), small)
 	a := want("a", 9, "pa")
 	a.Pools = []string{"big"}
 	w.assign(a)                  // three blocks
@@ -52,7 +52,7 @@ func TestHosts(t *testing.T) {
 
 // A shortage says whether what is left is reserved, or lies outside the ranges of its pool.
 func TestShortageOutsideOfRanges(t *testing.T) {
-	p := pool("lan", "10.0.0.0/24", 24)
+	p := poolOf("lan", "10.0.0.0/24", 24)
 	p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.100-10.0.0.103")}
 	for reserved, want := range map[string]Reason{
 		"":                      OutsideLeft,

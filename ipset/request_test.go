@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
 // TestRequestKeyIsBoundToItsArguments: the same key with any other argument is refused, and nothing is assigned.
 func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
 	first := want("h", 2, "p")
 	first.Request, first.Pools, first.Namespace = "r", []string{"a"}, map[string]string{"k": "v"}
 	got := w.assign(first)
@@ -33,12 +35,12 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 		a := first
 		change(&a)
 		for _, e := range []*Engine{w.Engine, w.engine(w.store)} {
-			if got, err := e.AutoAssign(bg, a); !errors.Is(err, errBadArgument) {
+			if got, err := e.AutoAssign(bg, a); !errors.Is(err, cause.BadArgument) {
 				t.Errorf("another %s: %+v, %v", name, got, err)
 			}
 		}
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, errBadArgument) {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, cause.BadArgument) {
 		t.Errorf("another verb: %v", err)
 	}
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
@@ -52,7 +54,7 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 // TestRequestKeyAnswersWithWhatIsHeld: what has been released is not given again under the key, whether or not another has it
 // now; what is missing is assigned anew, and the next repetition gets all of it.
 func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
 	a := want("h", 2, "pod")
 	a.Request = "r"
 	first := w.assign(a)
@@ -106,7 +108,7 @@ func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
 	}
 	w.check()
 	// The entries by age are as many as the keys.
-	if q, aged := w.records(kindRequest), w.records(kindAged); q != 2 || aged != 2 {
+	if q, aged := w.records(record.KindRequest), w.records(record.KindAged); q != 2 || aged != 2 {
 		t.Errorf("%d keys, %d entries", q, aged)
 	}
 }
@@ -145,25 +147,25 @@ func TestRequestKeyTwiceInOneBatch(t *testing.T) {
 
 // TestAnswerBytes: every cut of an answer is refused, and so is a length that the bytes do not have.
 func TestAnswerBytes(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29), pool("b", "fd00::/125", 125))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29), poolOf("b", "fd00::/125", 125))
 	a := want("h", 2, "p")
 	a.Num6, a.Request = 1, "r"
 	w.assign(a)
-	recs, err := w.store.Get(bg, nil, kindRequest+"r")
+	recs, err := w.store.Get(bg, nil, record.KindRequest+"r")
 	if err != nil || recs[0].Rev == 0 {
 		t.Fatal(recs, err)
 	}
 	whole := recs[0].Value
-	if m, err := decodeMemo("", whole, true); err != nil || m.encode() != whole {
+	if m, err := record.DecodeMemo("", whole, true); err != nil || m.Encode() != whole {
 		t.Fatal(err)
 	}
 	for i := range whole {
-		if _, err := decodeMemo("", whole[:i], true); err == nil {
+		if _, err := record.DecodeMemo("", whole[:i], true); err == nil {
 			t.Errorf("%d of %d bytes are an answer", i, len(whole))
 		}
 	}
 	for i, s := range []string{whole + "\x00", "\x02" + whole[1:]} {
-		if _, err := decodeMemo("", s, true); err == nil {
+		if _, err := record.DecodeMemo("", s, true); err == nil {
 			t.Error(fmt.Sprint("hostile bytes ", i))
 		}
 	}
@@ -171,7 +173,7 @@ func TestAnswerBytes(t *testing.T) {
 
 // Arguments that differ only in where an item of a list or map ends are other arguments.
 func TestRequestTellsListsApart(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 28), pool("b", "10.0.1.0/24", 28), pool("a b", "10.0.2.0/24", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28), poolOf("b", "10.0.1.0/24", 28), poolOf("a b", "10.0.2.0/24", 28))
 	attrs := func(m map[string]string) Attributes { a, _ := NewAttributes(m); return a }
 	for i, two := range [][2]func(a *AssignArgs){
 		{func(a *AssignArgs) { a.Pools = []string{"a b"} }, func(a *AssignArgs) { a.Pools = []string{"a", "b"} }},

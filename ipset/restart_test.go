@@ -10,7 +10,7 @@ import (
 
 // cluster returns a store with n blocks, 100 of each host, made without an engine's help so that it is quick.
 func cluster(t *testing.T, n int) *world {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/8", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/8", 26))
 	w.assign(want("host0", 1, "p"))
 	for first := ip("10.0.0.0"); n > 0; n -= 100 {
 		host := HostOwner(fmt.Sprint("host", n/100))
@@ -64,7 +64,7 @@ func TestReservationsAreNotWalkedThrough(t *testing.T) {
 		{"all but the last block", []string{"10.0.0.0/9", "10.128.0.0/10", "10.192.0.0/11", "10.224.0.0/12", "10.240.0.0/13", "10.248.0.0/14", "10.252.0.0/15", "10.254.0.0/16", "10.255.0.0/17", "10.255.128.0/18", "10.255.192.0/19", "10.255.224.0/20", "10.255.240.0/21", "10.255.248.0/22", "10.255.252.0/23", "10.255.254.0/24", "10.255.255.0/25", "10.255.255.128/26"}, 8, 1},
 		{"two holes", []string{"10.0.0.0/10", "10.65.0.0/16", "10.128.0.0/9"}, 8, 1},
 	} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/8", 26))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/8", 26))
 		if _, err := w.SetReservations(bg, ranges(tt.reserved...)); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestReservationsAreNotWalkedThrough(t *testing.T) {
 // TestReservedRoomIsNotWalkedThrough: the blocks of others have room, and all of it is reserved.
 func TestReservedRoomIsNotWalkedThrough(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/16", 26))
+		w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/16", 26))
 		for i := range 52 {
 			w.assign(want(fmt.Sprint("old", i), 20*64, "old"))
 		}

@@ -35,7 +35,7 @@ func TestContiguousLengths(t *testing.T) {
 				if aligned && n&(n-1) != 0 {
 					continue
 				}
-				w := newWorld(t, Config{}, pool("a", "10.0.0.0/22", bits))
+				w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", bits))
 				w.assign(want("h", 1, "one"))
 				got, err := w.AutoAssign(bg, row("h", n, aligned, "row"))
 				if n > size {
@@ -70,7 +70,7 @@ func TestContiguousLengths(t *testing.T) {
 
 // TestContiguousLeavesOut: what is held, cools, is reserved or outside the ranges breaks a row; other owners' blocks are not taken from.
 func TestContiguousLeavesOut(t *testing.T) {
-	p := pool("a", "10.0.0.0/28", 28)
+	p := poolOf("a", "10.0.0.0/28", 28)
 	p.Cooldown = time.Hour
 	p.Ranges = ranges("10.0.0.0/29", "10.0.0.8/30").Ranges() // without 12 to 15
 	w := newWorld(t, Config{}, p)
@@ -105,7 +105,7 @@ func TestContiguousLeavesOut(t *testing.T) {
 
 // TestContiguousBothFamilies: each family has a row of its own, or there is none of either.
 func TestContiguousBothFamilies(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 29), pool("b", "fd00::/124", 125))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "fd00::/124", 125))
 	a := row("h", 8, true, "p")
 	a.Num6 = 4
 	got, err := w.AutoAssign(bg, a)
@@ -124,7 +124,7 @@ func TestContiguousBothFamilies(t *testing.T) {
 
 // TestContiguousLimit: the reason is the limit where a free block would do, and that no block has room in a row where none is free.
 func TestContiguousLimit(t *testing.T) {
-	p := pool("a", "10.0.0.0/28", 29)
+	p := poolOf("a", "10.0.0.0/28", 29)
 	p.MaxBlocksPerHost = 1
 	w := newWorld(t, Config{}, p)
 	w.assign(want("h", 3, "p"))
@@ -149,7 +149,7 @@ func TestContiguousLimit(t *testing.T) {
 
 // TestContiguousRequest: a repetition gives the row again, and fails if a part of it has been released.
 func TestContiguousRequest(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
 	a := row("h", 4, true, "p")
 	a.Request = "r"
 	first := w.assign(a)

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("h", 8, "p"))
 	if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.7")}, Release{Address: ip("10.0.0.1")}, Release{Address: ip("10.0.0.4")}); err != nil {
 		t.Fatal(err)
@@ -54,7 +56,7 @@ func TestFreedBlockOfAFullPoolIsFound(t *testing.T) {
 }
 
 func TestCollectorSparesAHandleThatGrows(t *testing.T) { // all of a handle or none
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 2, "p"))
 	grown := false
 	c := w.NewCollector(time.Minute)
@@ -75,7 +77,7 @@ func TestCollectorSparesAHandleThatGrows(t *testing.T) { // all of a handle or n
 
 func TestStickyDoesNotBreakStrictAffinity(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/24", 28))
+		w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/24", 28))
 		a := want("h", 1, "vm")
 		a.Sticky = true
 		first := w.assign(a).V4[0].Address
@@ -90,7 +92,7 @@ func TestStickyDoesNotBreakStrictAffinity(t *testing.T) {
 
 // TestStickyAddressIsNotLostInATakeOver: the block of the address that the handle had is empty, and another's.
 func TestStickyAddressIsNotLostInATakeOver(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
 	a := want("old", 1, "vm")
 	a.Sticky = true
 	w.assign(a)
@@ -112,7 +114,7 @@ func TestStickyAddressIsNotLostInATakeOver(t *testing.T) {
 }
 
 func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 30))
 	g := newGate(onCommit(w.store, func(_ context.Context, ops []store.Op) storetest.Outcome {
 		n := 0
 		for _, op := range ops {
@@ -148,7 +150,7 @@ func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) {
 	}
 	wg.Wait()
 	w.check()
-	if n := w.records(kindBlock); n != 5 {
+	if n := w.records(record.KindBlock); n != 5 {
 		t.Errorf("%d blocks", n)
 	}
 }
@@ -169,7 +171,7 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 		cost := func(what string, calls, records int, a AssignArgs, n int) {
 			t.Helper()
 			forgetAll(e)
-			if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("x"), Num6: 1, Use: Workload}); !errors.Is(err, errNoPool) {
+			if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("x"), Num6: 1, Use: Workload}); !errors.Is(err, cause.NoPool) {
 				t.Fatal(err) // it has read the catalog
 			}
 			s.Reset()

@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/assign"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func TestConfigContradictions(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	for _, tt := range []struct {
 		cfg Config
 		ok  bool
@@ -23,7 +26,7 @@ func TestConfigContradictions(t *testing.T) {
 		{Config{MaxBlocksPerHost: 3}, true}, {Config{MaxBlocksPerHost: 3, Strict: true}, true}, {Config{}, true}, {Config{MaxBlocksPerHost: -1}, false},
 	} {
 		err := w.SetConfig(bg, tt.cfg)
-		if (err == nil) != tt.ok || err != nil && !errors.Is(err, errBadConfig) {
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, cause.BadConfig) {
 			t.Errorf("%+v: %v", tt.cfg, err)
 		}
 		if now, err := w.Engine.Config(bg); err != nil || (now == tt.cfg) != tt.ok {
@@ -33,9 +36,9 @@ func TestConfigContradictions(t *testing.T) {
 }
 
 func TestBadPools(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	bad := func(change func(*Pool)) Pool {
-		p := pool("b", "10.1.0.0/24", 26)
+		p := poolOf("b", "10.1.0.0/24", 26)
 		change(&p)
 		return p
 	}
@@ -44,21 +47,21 @@ func TestBadPools(t *testing.T) {
 		want error
 	}{
 		"no name":       {bad(func(p *Pool) { p.Name = "" }), ipalloc.ErrInvalid},
-		"same name":     {bad(func(p *Pool) { p.Name = "a" }), errPoolExists},
+		"same name":     {bad(func(p *Pool) { p.Name = "a" }), cause.PoolExists},
 		"no prefix":     {bad(func(p *Pool) { p.Prefix = netip.Prefix{} }), ipalloc.ErrInvalid},
 		"not masked":    {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.1.0.1/24") }), ipalloc.ErrInvalid},
 		"4 in 6":        {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("::ffff:10.1.0.0/120") }), ipalloc.ErrInvalid},
-		"same prefix":   {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/24") }), errOverlap},
-		"around a part": {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("10.0.0.0/16"), 20 }), errOffGrid},
-		"part of block": {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("10.0.0.64/27"), 27 }), errOffGrid},
-		"large blocks":  {bad(func(p *Pool) { p.BlockBits = 23 }), errBadBlockSize},
-		"too long":      {bad(func(p *Pool) { p.BlockBits = 33 }), errBadBlockSize},
-		"huge blocks":   {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("2001:db8::/48"), 63 }), errBadBlockSize},
-		"unknown use":   {bad(func(p *Pool) { p.Uses = 64 }), errUnknownUse},
-		"negative":      {bad(func(p *Pool) { p.Cooldown = -1 }), errBadConfig},
-		"range outside": {bad(func(p *Pool) { p.Ranges = ranges("10.2.0.0/24").Ranges() }), errBadAddress},
-		"empty term":    {bad(func(p *Pool) { p.Nodes = Selector{{}} }), errBadConfig},
-		"unknown op":    {bad(func(p *Pool) { p.Namespaces = Selector{{Labels: []Requirement{{Key: "a", Op: "Like"}}}} }), errBadConfig},
+		"same prefix":   {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/24") }), cause.Overlap},
+		"around a part": {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("10.0.0.0/16"), 20 }), cause.OffGrid},
+		"part of block": {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("10.0.0.64/27"), 27 }), cause.OffGrid},
+		"large blocks":  {bad(func(p *Pool) { p.BlockBits = 23 }), cause.BadBlockSize},
+		"too long":      {bad(func(p *Pool) { p.BlockBits = 33 }), cause.BadBlockSize},
+		"huge blocks":   {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("2001:db8::/48"), 63 }), cause.BadBlockSize},
+		"unknown use":   {bad(func(p *Pool) { p.Uses = 64 }), cause.UnknownUse},
+		"negative":      {bad(func(p *Pool) { p.Cooldown = -1 }), cause.BadConfig},
+		"range outside": {bad(func(p *Pool) { p.Ranges = ranges("10.2.0.0/24").Ranges() }), cause.BadAddress},
+		"empty term":    {bad(func(p *Pool) { p.Nodes = Selector{{}} }), cause.BadConfig},
+		"unknown op":    {bad(func(p *Pool) { p.Namespaces = Selector{{Labels: []Requirement{{Key: "a", Op: "Like"}}}} }), cause.BadConfig},
 	} {
 		before, _ := w.store.MarshalBinary()
 		if err := w.AddPool(bg, tt.p); !errors.Is(err, tt.want) {
@@ -68,19 +71,19 @@ func TestBadPools(t *testing.T) {
 			t.Errorf("%s changed the store", name)
 		}
 	}
-	if err := w.UpdatePool(bg, pool("zz", "10.0.0.0/24", 26)); !errors.Is(err, errUnknownPool) {
+	if err := w.UpdatePool(bg, poolOf("zz", "10.0.0.0/24", 26)); !errors.Is(err, cause.UnknownPool) {
 		t.Error(err)
 	}
-	if err := w.UpdatePool(bg, pool("a", "10.0.0.0/25", 26)); !errors.Is(err, errBadArgument) {
+	if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/25", 26)); !errors.Is(err, cause.BadArgument) {
 		t.Error(err)
 	}
-	if err := w.RemovePool(bg, "zz"); !errors.Is(err, errUnknownPool) {
+	if err := w.RemovePool(bg, "zz"); !errors.Is(err, cause.UnknownPool) {
 		t.Error(err)
 	}
-	p := pool("d", "10.3.0.0/16", 0)
+	p := poolOf("d", "10.3.0.0/16", 0)
 	w.AddPool(bg, p)
-	w.AddPool(bg, pool("e", "2001:db8::/64", 0))
-	w.AddPool(bg, pool("f", "10.4.0.0/28", 0))
+	w.AddPool(bg, poolOf("e", "2001:db8::/64", 0))
+	w.AddPool(bg, poolOf("f", "10.4.0.0/28", 0))
 	ps, _ := w.Pools(bg)
 	if ps[1].BlockBits != 26 || ps[2].BlockBits != 122 || ps[3].BlockBits != 28 || ps[1].Uses != Workload|Tunnel {
 		t.Errorf("defaults: %+v", ps)
@@ -92,7 +95,7 @@ func TestChoose(t *testing.T) {
 	zone := func(z string) Selector {
 		return Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{z}}}}}
 	}
-	c := &catalog{Version: catalogVersion, Pools: []Pool{
+	c := &pool.Catalog{Version: pool.CatalogVersion, Pools: []Pool{
 		{Name: "any", Prefix: netip.MustParsePrefix("10.0.0.0/24")},
 		{Name: "east", Prefix: netip.MustParsePrefix("10.0.1.0/24"), Nodes: zone("east"), Priority: 5},
 		{Name: "tenant", Prefix: netip.MustParsePrefix("10.0.2.0/24"), Namespaces: zone("x"), Priority: 9},
@@ -102,55 +105,55 @@ func TestChoose(t *testing.T) {
 		{Name: "six", Prefix: netip.MustParsePrefix("2001:db8::/64")},
 		{Name: "n1", Prefix: netip.MustParsePrefix("10.0.6.0/24"), Nodes: Selector{{Fields: []Requirement{{Key: "metadata.name", Op: In, Values: []string{"n1"}}}}}},
 	}}
-	if err := c.prepare(); err != nil {
+	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	east, x := map[string]string{"zone": "east"}, map[string]string{"zone": "x"}
 	for _, tt := range []struct {
-		q    choice
+		q    pool.Choice
 		want string
 	}{
-		{choice{family: 4, use: Workload}, "any"},
-		{choice{family: 4, use: Tunnel}, "any"},
-		{choice{family: 4, use: LoadBalancer}, "lb"},
-		{choice{family: 6, use: Workload}, "six"},
-		{choice{family: 6, use: LoadBalancer}, "none"},
-		{choice{family: 4, use: Workload, node: east}, "east any"},
-		{choice{family: 4, use: Workload, node: east, space: x}, "tenant east any"},
-		{choice{family: 4, use: Workload, space: east}, "any"},
-		{choice{family: 4, use: Workload, host: "n1"}, "any n1"},
-		{choice{family: 4, use: Workload, names: []string{"east"}}, "east"},
-		{choice{family: 4, use: Workload, names: []string{"east"}, both: true}, "none"},
-		{choice{family: 4, use: Workload, names: []string{"east"}, both: true, node: east}, "east"},
-		{choice{family: 4, use: Workload, names: []string{"manual", "any"}}, "any manual"},
-		{choice{family: 4, use: Workload, names: []string{"off"}}, "none"},
-		{choice{family: 4, use: Workload, names: []string{"six"}}, "none"},
-		{choice{family: 4, use: Workload, names: []string{"nowhere"}}, "unknown"},
-		{choice{family: 4, use: Workload, ends: 64}, "none"},
-		{choice{family: 4, use: Workload, ends: 63}, "any"},
+		{pool.Choice{Family: 4, Use: Workload}, "any"},
+		{pool.Choice{Family: 4, Use: Tunnel}, "any"},
+		{pool.Choice{Family: 4, Use: LoadBalancer}, "lb"},
+		{pool.Choice{Family: 6, Use: Workload}, "six"},
+		{pool.Choice{Family: 6, Use: LoadBalancer}, "none"},
+		{pool.Choice{Family: 4, Use: Workload, Node: east}, "east any"},
+		{pool.Choice{Family: 4, Use: Workload, Node: east, Space: x}, "tenant east any"},
+		{pool.Choice{Family: 4, Use: Workload, Space: east}, "any"},
+		{pool.Choice{Family: 4, Use: Workload, Host: "n1"}, "any n1"},
+		{pool.Choice{Family: 4, Use: Workload, Names: []string{"east"}}, "east"},
+		{pool.Choice{Family: 4, Use: Workload, Names: []string{"east"}, Both: true}, "none"},
+		{pool.Choice{Family: 4, Use: Workload, Names: []string{"east"}, Both: true, Node: east}, "east"},
+		{pool.Choice{Family: 4, Use: Workload, Names: []string{"manual", "any"}}, "any manual"},
+		{pool.Choice{Family: 4, Use: Workload, Names: []string{"off"}}, "none"},
+		{pool.Choice{Family: 4, Use: Workload, Names: []string{"six"}}, "none"},
+		{pool.Choice{Family: 4, Use: Workload, Names: []string{"nowhere"}}, "unknown"},
+		{pool.Choice{Family: 4, Use: Workload, Ends: 64}, "none"},
+		{pool.Choice{Family: 4, Use: Workload, Ends: 63}, "any"},
 	} {
-		var found search
-		err := found.choose(c, tt.q)
+		var found assign.Search
+		err := found.Choose(c, tt.q)
 		var names []string
 		for k := 0; err == nil; k++ {
-			i, ok := found.pool(k)
+			i, ok := found.Pool(k)
 			if !ok {
 				break
 			}
 			names = append(names, c.Pools[i].Name)
 		}
 		for i := range c.Pools {
-			for _, f := range []*search{&found, {cat: c, choice: tt.q}} { // when all have been looked at, and when none has
-				if err == nil && f.serves(i) != slices.Contains(names, c.Pools[i].Name) {
-					t.Errorf("%+v: serves %s: %v", tt.q, c.Pools[i].Name, f.serves(i))
+			for _, f := range []*assign.Search{&found, {Cat: c, Choice: tt.q}} { // when all have been looked at, and when none has
+				if err == nil && f.Serves(i) != slices.Contains(names, c.Pools[i].Name) {
+					t.Errorf("%+v: serves %s: %v", tt.q, c.Pools[i].Name, f.Serves(i))
 				}
 			}
 		}
 		s := strings.Join(names, " ")
 		switch {
-		case errors.Is(err, errNoPool):
+		case errors.Is(err, cause.NoPool):
 			s = "none"
-		case errors.Is(err, errUnknownPool):
+		case errors.Is(err, cause.UnknownPool):
 			s = "unknown"
 		}
 		if s != tt.want {
@@ -173,27 +176,27 @@ func TestReasons(t *testing.T) {
 		w.assign(want("x", 8, "x"))
 		return w
 	}
-	if r := reason(fill(Config{}, pool("a", "10.0.0.0/29", 30)), want("h", 1, "p")); r != Full {
+	if r := reason(fill(Config{}, poolOf("a", "10.0.0.0/29", 30)), want("h", 1, "p")); r != Full {
 		t.Errorf("full pool: %v", r)
 	}
-	w := fill(Config{Strict: true}, pool("a", "10.0.0.0/28", 28))
+	w := fill(Config{Strict: true}, poolOf("a", "10.0.0.0/28", 28))
 	if r := reason(w, want("h", 1, "p")); r != ForeignLeft {
 		t.Errorf("room in another's block: %v", r)
 	}
-	w = newWorld(t, Config{Strict: true, MaxBlocksPerHost: 1}, pool("a", "10.0.0.0/28", 30))
+	w = newWorld(t, Config{Strict: true, MaxBlocksPerHost: 1}, poolOf("a", "10.0.0.0/28", 30))
 	if r := reason(w, want("h", 5, "p")); r != LimitReached {
 		t.Errorf("limit: %v", r)
 	}
-	w = newWorld(t, Config{Strict: true, NoAutoBlocks: true}, pool("a", "10.0.0.0/28", 30))
+	w = newWorld(t, Config{Strict: true, NoAutoBlocks: true}, poolOf("a", "10.0.0.0/28", 30))
 	if r := reason(w, want("h", 1, "p")); r != LimitReached {
 		t.Errorf("no automatic blocks: %v", r)
 	}
-	w = newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	w = newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
 	w.SetReservations(bg, ranges("10.0.0.0/30"))
 	if r := reason(w, want("h", 5, "p")); r != ReservedLeft {
 		t.Errorf("reserved: %v", r)
 	}
-	p := pool("a", "10.0.0.0/29", 29)
+	p := poolOf("a", "10.0.0.0/29", 29)
 	p.Cooldown = time.Hour
 	w = newWorld(t, Config{}, p)
 	w.assign(want("h", 8, "p"))
@@ -209,7 +212,7 @@ func TestReasons(t *testing.T) {
 
 func TestTakeOver(t *testing.T) { // an empty block of another host, after a minute
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, pool("a", "10.0.0.0/28", 28))
+		w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/28", 28))
 		w.assign(want("old", 1, "p"))
 		w.clock.add(time.Hour)
 		w.releaseHandle("p")
@@ -232,7 +235,7 @@ func TestTakeOver(t *testing.T) { // an empty block of another host, after a min
 }
 
 func TestTakeOverIsLostToTheOwner(t *testing.T) { // the owner assigns while another takes the block over
-	w := newWorld(t, Config{Strict: true}, pool("a", "10.0.0.0/28", 28))
+	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/28", 28))
 	w.assign(want("old", 1, "p"))
 	w.releaseHandle("p")
 	w.clock.add(time.Hour)
@@ -247,13 +250,13 @@ func TestTakeOverIsLostToTheOwner(t *testing.T) { // the owner assigns while ano
 }
 
 func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28))
 	al := w.assign(want("h", 1, "p")).V4[0]
 	w.releaseHandle("p")
 	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("h", 1, "q")) }
-	if rel, err := e.ReleaseAffinity(bg, al.Block, HostOwner("h"), true); !errors.Is(err, errNotEmpty) || len(rel) != 0 {
+	if rel, err := e.ReleaseAffinity(bg, al.Block, HostOwner("h"), true); !errors.Is(err, cause.NotEmpty) || len(rel) != 0 {
 		t.Errorf("%v, %v", rel, err)
 	}
 	if als, _ := w.IPsByHandle(bg, "q"); len(als) != 1 {
@@ -275,7 +278,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 }
 
 func TestSequenceNumbersNeverRepeat(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 30))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
 	type key struct {
 		a   netip.Addr
 		seq uint64
@@ -298,13 +301,13 @@ func TestSequenceNumbersNeverRepeat(t *testing.T) {
 			w.DisownBlocks(bg, HostOwner(h), false)
 		}
 		if i%11 == 0 {
-			if err := w.UpdatePool(bg, pool("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {
+			if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if i%31 == 0 {
 			w.RemovePool(bg, "a")
-			if err := w.AddPool(bg, pool("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {
+			if err := w.AddPool(bg, poolOf("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -313,7 +316,7 @@ func TestSequenceNumbersNeverRepeat(t *testing.T) {
 }
 
 func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/27", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/27", 29))
 	live := w.assign(want("x", 1, "x")).V4[0]
 	held, err := w.SetReservations(bg, ranges("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/29", live.Block.String()))
 	if err != nil || len(held) != 1 || held[0].Address != live.Address {
@@ -341,7 +344,7 @@ func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) {
 }
 
 func TestRangesOfAPool(t *testing.T) {
-	p := pool("a", "10.0.0.0/26", 28)
+	p := poolOf("a", "10.0.0.0/26", 28)
 	p.Ranges = append(ranges("10.0.0.16/30").Ranges(), ranges("10.0.0.40/31").Ranges()...)
 	w := newWorld(t, Config{}, p)
 	got := w.assign(want("h", 10, "p"))
@@ -361,7 +364,7 @@ func TestRangesOfAPool(t *testing.T) {
 }
 
 func TestUtilizationAddsUp(t *testing.T) {
-	p := pool("a", "10.0.0.0/26", 28)
+	p := poolOf("a", "10.0.0.0/26", 28)
 	p.Cooldown = time.Hour
 	w := newWorld(t, Config{Strict: true}, p)
 	w.SetReservations(bg, ranges("10.0.0.2/31", "10.0.0.62/31"))
@@ -388,7 +391,7 @@ func TestUtilizationAddsUp(t *testing.T) {
 
 // TestTakeOverOfWhatHasCooled: nobody has swept the block, or touched it, since its last address cooled.
 func TestTakeOverOfWhatHasCooled(t *testing.T) {
-	p := pool("a", "10.0.0.0/28", 28)
+	p := poolOf("a", "10.0.0.0/28", 28)
 	p.Cooldown = 30 * time.Second
 	w := newWorld(t, Config{Strict: true}, p)
 	w.assign(want("old", 2, "p"))

@@ -60,7 +60,7 @@ func newGate(s store.Store) *gated {
 
 // newGated returns a world, and an engine on a gate before its store.
 func newGated(t *testing.T) (*world, *gated, *Engine) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/24", 26))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	g := newGate(w.store)
 	return w, g, w.engine(g)
 }

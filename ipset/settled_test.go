@@ -28,7 +28,7 @@ func last[T any](seq iter.Seq2[T, error]) (err error) {
 
 // settling are the calls of an engine, each in a form that may do nothing.
 var settling = map[string]func(e *Engine) error{
-	"AddPool":     func(e *Engine) error { return e.AddPool(bg, pool("q", "10.1.0.0/24", 28)) },
+	"AddPool":     func(e *Engine) error { return e.AddPool(bg, poolOf("q", "10.1.0.0/24", 28)) },
 	"Allocations": func(e *Engine) error { return last(e.Allocations(bg, netip.Prefix{})) },
 	"Assign":      func(e *Engine) error { _, err := e.Assign(bg, HostOwner("z"), "z"); return err },
 	"AssignIP": func(e *Engine) error {
@@ -111,7 +111,7 @@ var settling = map[string]func(e *Engine) error{
 	"Spaces":          func(e *Engine) error { return last(e.Spaces(bg)) },
 	"SplitPool":       func(e *Engine) error { return e.SplitPool(bg, "p", 1) },
 	"Sweep":           func(e *Engine) error { _, err := e.Sweep(bg, SweepArgs{}); return err },
-	"UpdatePool":      func(e *Engine) error { return e.UpdatePool(bg, pool("p", "10.0.0.0/24", 28)) },
+	"UpdatePool":      func(e *Engine) error { return e.UpdatePool(bg, poolOf("p", "10.0.0.0/24", 28)) },
 	"Utilization":     func(e *Engine) error { _, err := e.Utilization(bg); return err },
 }
 
@@ -145,7 +145,7 @@ func TestEveryCallSettles(t *testing.T) {
 				continue
 			}
 			e = inSpace(t, e, space)
-			p := pool("p", "10.0.0.0/24", 28)
+			p := poolOf("p", "10.0.0.0/24", 28)
 			p.Index = []string{"user"}
 			if err := e.AddPool(bg, p); err != nil {
 				t.Fatal(err)

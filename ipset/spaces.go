@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -72,8 +73,8 @@ func (e *Engine) Space() string { return e.space }
 func (e *Engine) Spaces(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for _, in := range e.spaces.all() {
-			if err := in.run.Current(ctx); err != nil {
-				yield("", wrap(ipalloc.Error{Op: "list spaces", Name: in.space, Err: err}))
+			if err := in.core.Run.Current(ctx); err != nil {
+				yield("", cause.Wrap(ipalloc.Error{Op: "list spaces", Name: in.space, Err: err}))
 				return
 			}
 		}

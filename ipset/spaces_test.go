@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -56,7 +57,7 @@ func TestSpacesNothingCrosses(t *testing.T) {
 			t.Errorf("space %q, want %q", e.Space(), name)
 		}
 		before := keysOutside(t, w.store, name)
-		if err := e.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.SetConfig(bg, Config{MaxBlocksPerHost: 2 + n, Strict: true}); err != nil {
@@ -161,7 +162,7 @@ func TestSpacesSticky(t *testing.T) {
 	}
 	for n, name := range spaceNames {
 		e := inSpace(t, w.Engine, name)
-		if err := e.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
 			t.Fatal(err)
 		}
 		if n > 0 { // so that the handle's address differs from space to space
@@ -187,7 +188,7 @@ func TestSpacesCheck(t *testing.T) {
 		w := newWorld(t, Config{})
 		for _, name := range spaceNames {
 			e := inSpace(t, w.Engine, name)
-			if err := e.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+			if err := e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := e.AutoAssign(bg, want("h", 3, "pod")); err != nil {
@@ -195,8 +196,8 @@ func TestSpacesCheck(t *testing.T) {
 			}
 		}
 		e := inSpace(t, w.Engine, damaged)
-		ops := []store.Op{{Kind: store.Put, Key: "hghost\x004\x0a\x00\x00\x01\x1c"}, {Kind: store.Delete, Key: ownerKey(HostOwner("h")), Expect: store.AnyRevision}}
-		if _, err := e.store.Commit(bg, ops); err != nil {
+		ops := []store.Op{{Kind: store.Put, Key: "hghost\x004\x0a\x00\x00\x01\x1c"}, {Kind: store.Delete, Key: record.OwnerKey(HostOwner("h")), Expect: store.AnyRevision}}
+		if _, err := e.core.Store.Commit(bg, ops); err != nil {
 			t.Fatal(err)
 		}
 		before := keysOutside(t, w.store, damaged)
@@ -230,7 +231,7 @@ func TestSpacesUnknownOutcome(t *testing.T) {
 	}
 	red, blue := inSpace(t, e, "red"), inSpace(t, e, "blue")
 	for _, s := range []*Engine{e, red, blue} {
-		if err := s.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+		if err := s.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -269,7 +270,7 @@ func TestSpacesFollow(t *testing.T) {
 	}
 	other := w.engine(w.store)
 	for _, name := range spaceNames {
-		if err := inSpace(t, other, name).AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+		if err := inSpace(t, other, name).AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -308,10 +309,10 @@ func TestSpacesForeign(t *testing.T) {
 	w := newWorld(t, Config{})
 	for _, name := range spaceNames {
 		e := inSpace(t, w.Engine, name)
-		if err := e.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Mine/1"}, {Kind: store.Put, Key: "Z"}}); err != nil {
+		if _, err := e.core.Store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Mine/1"}, {Kind: store.Put, Key: "Z"}}); err != nil {
 			t.Fatal(err)
 		}
 		if rep, err := e.Check(bg, nil); err != nil || len(rep.Problems) > 0 {
@@ -334,7 +335,7 @@ func TestRemoveSpace(t *testing.T) {
 	w := newWorld(t, Config{})
 	red := inSpace(t, w.Engine, "red")
 	for _, e := range []*Engine{red, inSpace(t, w.Engine, "red2")} {
-		if err := e.AddPool(bg, pool("p", "10.0.0.0/16", 28)); err != nil {
+		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/16", 28)); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 300 {
@@ -362,11 +363,11 @@ func TestRemoveSpace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := red.store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Mine"}}); err != nil {
+	if _, err := red.core.Store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Mine"}}); err != nil {
 		t.Fatal(err)
 	}
 	refused("a record of another program", `it has the record "Mine"`)
-	if _, err := red.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: "Mine", Expect: store.AnyRevision}}); err != nil {
+	if _, err := red.core.Store.Commit(bg, []store.Op{{Kind: store.Delete, Key: "Mine", Expect: store.AnyRevision}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.RemoveSpace(bg, "red"); err != nil {
@@ -380,7 +381,7 @@ func TestRemoveSpace(t *testing.T) {
 		t.Errorf("again: %v", err)
 	}
 	// An engine that knew the space goes on in a new one.
-	if err := red.AddPool(bg, pool("p", "10.0.0.0/16", 28)); err != nil {
+	if err := red.AddPool(bg, poolOf("p", "10.0.0.0/16", 28)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := red.AutoAssign(bg, want("h7", 2, "pod")); err != nil {
@@ -400,7 +401,7 @@ func emptied(t *testing.T, mem store.Store) (f *storetest.Faulty, e, red *Engine
 		t.Fatal(err)
 	}
 	red = inSpace(t, e, "red")
-	if err := red.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+	if err := red.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 12 {
@@ -443,7 +444,7 @@ func TestRemoveSpaceInterrupted(t *testing.T) {
 						t.Fatalf("after fault %d: %v", k, err)
 					}
 				} else {
-					if err := red.AddPool(bg, pool("p", "10.0.0.0/24", 28)); err != nil {
+					if err := red.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
 						t.Fatal(err)
 					}
 					if _, err := red.AutoAssign(bg, want("h1", 3, "pod")); err != nil {
@@ -472,7 +473,7 @@ func TestRemoveSpaceKeepsForeign(t *testing.T) {
 			return err
 		},
 		"alone": func(e *Engine) error {
-			_, err := e.store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "x"}})
+			_, err := e.core.Store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "x"}})
 			return err
 		},
 	}
@@ -502,7 +503,7 @@ func TestRemoveSpaceKeepsForeign(t *testing.T) {
 			if seen := n < calls; seen && !errors.Is(err, ipalloc.ErrInUse) {
 				t.Errorf("%s, before call %d of %d: %v", how, n, calls, err)
 			}
-			if recs, err := in.store.Get(bg, nil, "Machine/1"); err != nil || recs[0].Value != "x" {
+			if recs, err := in.core.Store.Get(bg, nil, "Machine/1"); err != nil || recs[0].Value != "x" {
 				t.Errorf("%s, before call %d of %d: the record is gone", how, n, calls)
 			}
 			rep, err := in.Check(bg, nil)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
@@ -16,7 +17,7 @@ func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) {
 		if n%2 == 1 {
 			sizes = [2]int{31, 29}
 		}
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/26", sizes[0]))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", sizes[0]))
 		e := w.engine(w.store)
 		for a := ip("10.0.0.0"); a != ip("10.0.0.64"); a = a.Next() {
 			if res, err := e.ReleaseIPs(bg, Release{Address: a}); err != nil || res[0].Outcome != WasFree {
@@ -24,7 +25,7 @@ func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) {
 			}
 		}
 		w.assign(want("b", 24, "old"))
-		if err := w.UpdatePool(bg, pool("a", "10.0.0.0/26", sizes[1])); err != nil {
+		if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/26", sizes[1])); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.AutoAssign(bg, want(fmt.Sprint("a", n), 4, "new")); err != nil {
@@ -36,12 +37,12 @@ func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) {
 
 // TestPoolInsideALargeBlock: a pool that was removed left a block larger than the pool that takes its place.
 func TestPoolInsideALargeBlock(t *testing.T) {
-	w := newWorld(t, Config{}, pool("old", "10.0.0.0/24", 24))
+	w := newWorld(t, Config{}, poolOf("old", "10.0.0.0/24", 24))
 	held := w.assign(want("a", 20, "p")).V4
 	if err := w.RemovePool(bg, "old"); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []Pool{pool("first", "10.0.0.0/28", 28), pool("second", "10.0.0.16/28", 30)} {
+	for _, p := range []Pool{poolOf("first", "10.0.0.0/28", 28), poolOf("second", "10.0.0.16/28", 30)} {
 		if err := w.AddPool(bg, p); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,7 @@ func TestPoolInsideALargeBlock(t *testing.T) {
 // TestStaleEngineDoesWhatItSays: what an engine does by a list of index records it does to the blocks as they are, not as it
 // remembers them.
 func TestStaleEngineDoesWhatItSays(t *testing.T) {
-	p := pool("a", "10.0.0.0/24", 28)
+	p := poolOf("a", "10.0.0.0/24", 28)
 	p.Cooldown = time.Minute
 	newStale := func(t *testing.T) (*world, *Engine) {
 		w := newWorld(t, Config{}, p)
@@ -80,7 +81,7 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) {
 		if s, err := e.Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 1 {
 			t.Fatalf("%+v, %v", s, err)
 		}
-		if n := w.records(kindDue); n != 0 {
+		if n := w.records(record.KindDue); n != 0 {
 			t.Errorf("%d blocks are still due", n)
 		}
 	})
@@ -122,7 +123,7 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) {
 
 // TestStaleRoomIsNoShortage: an engine remembers that a block of another had two free addresses, and there are three.
 func TestStaleRoomIsNoShortage(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("a", 5, "p"))
 	held := w.assign(want("a", 1, "q")).V4
 	e := w.engine(w.store)
@@ -147,7 +148,7 @@ func TestStaleRoomIsNoShortage(t *testing.T) {
 // TestManyOwnBlocksAreMadeSureOf: an owner has more blocks than a commit verifies, all of them full as the engine remembers
 // them; that is not an answer.
 func TestManyOwnBlocksAreMadeSureOf(t *testing.T) {
-	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 0}, pool("a", "10.0.0.0/25", 32))
+	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 0}, poolOf("a", "10.0.0.0/25", 32))
 	e := w.engine(w.store)
 	if got, err := e.AutoAssign(bg, want("h", 128, "p")); err != nil || len(got.V4) != 128 {
 		t.Fatal(len(got.V4), err)
@@ -167,7 +168,7 @@ func TestManyOwnBlocksAreMadeSureOf(t *testing.T) {
 func TestSmallCachesGiveTheSameAnswers(t *testing.T) {
 	var first string
 	for _, keep := range []int{1, 2, 3, 7, 64, 0} {
-		w := newWorld(t, Config{}, pool("a", "10.0.0.0/25", 28), pool("b", "10.1.0.0/26", 30))
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/25", 28), poolOf("b", "10.1.0.0/26", 30))
 		e, err := New(w.store, Options{Now: w.clock.now, Cache: keep, Retry: Retry{Sleep: noSleep}})
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +202,7 @@ func TestSmallCachesGiveTheSameAnswers(t *testing.T) {
 // TestConflictFoundByReading: while it looks for a block to borrow from, the engine reads that its own one, which it passed
 // over as full, has room. It plans anew without the commit that would tell it the same.
 func TestConflictFoundByReading(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/29", 29))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
 	db := storetest.NewFaulty(w.store)
 	e := w.engine(db)
 	if _, err := e.AutoAssign(bg, want("h", 8, "p")); err != nil {

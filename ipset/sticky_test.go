@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
 // TestStickyAtRandom mixes sticky assignments of moving handles with everything that moves blocks about: what is given is
@@ -17,9 +19,9 @@ func TestStickyAtRandom(t *testing.T) {
 	}
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 5))
-		p := pool("a", "10.0.0.0/28", 30)
+		p := poolOf("a", "10.0.0.0/28", 30)
 		p.Cooldown = time.Duration(seed%2) * 30 * time.Second
-		w := newWorld(t, Config{Strict: seed%4 >= 2}, p, pool("b", "2001:db8::/125", 127))
+		w := newWorld(t, Config{Strict: seed%4 >= 2}, p, poolOf("b", "2001:db8::/125", 127))
 		held := map[netip.Addr]string{}
 		for range 120 {
 			handle := fmt.Sprint("vm", r.IntN(4))
@@ -67,7 +69,7 @@ func TestStickyAtRandom(t *testing.T) {
 
 // TestStickyKeepsTheOtherFamily: a call for one family leaves what the handle had of the other.
 func TestStickyKeepsTheOtherFamily(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/28", 28), pool("b", "2001:db8::/124", 124))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "2001:db8::/124", 124))
 	ask := func(handle string, num4, num6 int) Assigned {
 		a := want("h", num4, handle)
 		a.Num6, a.Sticky = num6, handle == "vm"
@@ -87,7 +89,7 @@ func TestStickyKeepsTheOtherFamily(t *testing.T) {
 			}
 		}
 		w.check()
-		if n, aged := w.records(kindSticky), w.records(kindAged); n != 1 || aged != 1 {
+		if n, aged := w.records(record.KindSticky), w.records(record.KindAged); n != 1 || aged != 1 {
 			t.Errorf("%d records, %d by age", n, aged)
 		}
 	}
@@ -95,7 +97,7 @@ func TestStickyKeepsTheOtherFamily(t *testing.T) {
 
 // A sticky call that finds an address already held and no other writes nothing: it has reserved no room for records.
 func TestStickyWithoutPicksWritesNothing(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/31", 31))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/31", 31))
 	held := w.assign(want("h", 1, "p")).V4[0]
 	w.assign(want("h", 1, "q"))
 	before := w.rev()

@@ -1,6 +1,8 @@
 package ipset
 
-import "github.com/ipalloc/ipalloc/ipset/block"
+import (
+	"github.com/ipalloc/ipalloc/ipset/block"
+)
 
 // The values that calls take and return are those of package block.
 type (

@@ -10,7 +10,7 @@ import (
 
 // Blocks in which a cooldown has ended are read 64 at a time, not each by itself, and count as what they are by now.
 func TestUtilizationReadsDueBlocksTogether(t *testing.T) {
-	p := pool("p", "10.0.0.0/20", 28)
+	p := poolOf("p", "10.0.0.0/20", 28)
 	p.Cooldown = time.Minute
 	w := newWorld(t, Config{}, p)
 	const blocks = 200

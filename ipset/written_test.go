@@ -12,7 +12,7 @@ import (
 // 40 bytes, in a block of 64 addresses at any fill and in any order of its queue, with a cooldown and without.
 func TestAssignmentWritesLittle(t *testing.T) {
 	for _, cooldown := range []time.Duration{0, time.Minute} {
-		p := pool("a", "10.0.0.0/26", 26)
+		p := poolOf("a", "10.0.0.0/26", 26)
 		p.Cooldown = cooldown
 		w := newWorld(t, Config{}, p)
 		db := storetest.NewFaulty(w.store)
@@ -48,7 +48,7 @@ func TestAssignmentWritesLittle(t *testing.T) {
 // An owner of 2,000 blocks costs what an owner of one does: an assignment is one call of the store, and one that finds all blocks
 // full reads the index once, and the page where it claims the next.
 func TestOwnerOf2000BlocksReadsLittle(t *testing.T) {
-	w := newWorld(t, Config{}, pool("a", "10.0.0.0/12", 28))
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/12", 28))
 	for range 2000 {
 		w.assign(want("h", 16, ""))
 	}

@@ -1,0 +1,203 @@
+package admin
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// mayRepeat reports whether blocks that are made with next could use sequence numbers again that blocks at the same addresses had. Those
+// of the same size cannot: their marks stay, in pages and floors. So addresses must come in, or a block size, where there is or was a
+// block of another size in the family. None can come meanwhile, because a pool with another size that serves the addresses now counts,
+// and so does every page and every floor of another size.
+func mayRepeat(t *txn.Txn, before, next *pool.Catalog) (bool, error) {
+	for i := range next.Pools {
+		p := &next.Pools[i]
+		if enters, err := next.Enters(i, before); err != nil {
+			return false, err
+		} else if !enters {
+			continue
+		}
+		other := func(q *pool.Pool) bool { return q.BlockBits != p.BlockBits }
+		if was, err := before.GroundOf(next.Ground(i), p.Prefix, other); err != nil || len(was.Ranges()) > 0 {
+			return true, err
+		}
+		for from := 0; ; from++ {
+			size, ok, err := t.NextSize(p.Prefix.Addr().Is6(), from)
+			if err != nil || ok && size != p.BlockBits {
+				return true, err
+			}
+			if !ok {
+				break
+			}
+			from = size
+		}
+	}
+	return false, nil
+}
+
+// adopt notes for every pool that has come to serve other addresses the sizes of the blocks that may be there: those of the pools
+// that served them, and those of blocks that former pools have left.
+func adopt(t *txn.Txn, before, next *pool.Catalog) error {
+	for i := range next.Pools {
+		p := &next.Pools[i]
+		if j := before.ByName(p.Name); j >= 0 && before.SameGround(j, next, i) {
+			continue
+		}
+		ground := next.Ground(i)
+		var of []*pool.Pool
+		was, err := before.GroundOf(ground, p.Prefix, func(q *pool.Pool) bool {
+			if q.Name != p.Name { // the call that changes p notes its former sizes
+				of = append(of, q)
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+		for _, q := range of {
+			if err := adoptFrom(t, q, p, next.Inner[i]); err != nil {
+				return err
+			}
+		}
+		if !slices.ContainsFunc(ground, func(r netipx.IPRange) bool { return !was.ContainsRange(r) }) {
+			continue
+		}
+		sizes, err := sizesIn(t, p.Prefix, next.Inner[i])
+		if err != nil {
+			return err
+		}
+		p.Drain(sizes...)
+	}
+	return nil
+}
+
+// adoptFrom notes the sizes of the blocks that a pool q may have left where p serves now. Those that drain can only vanish; of the
+// present size another engine may be claiming one, so the commit verifies that there is none, or the size is noted.
+func adoptFrom(t *txn.Txn, q, p *pool.Pool, inner pool.AddrRanges) error {
+	for _, size := range q.Draining {
+		if has, err := hasBlocks(t, p.Prefix, inner, size); err != nil {
+			return err
+		} else if has {
+			p.Drain(size)
+		}
+	}
+	if q.BlockBits == p.BlockBits {
+		return nil
+	}
+	none, err := noBlocks(t, p.Prefix, inner, q.BlockBits)
+	if !none && err == nil {
+		p.Drain(q.BlockBits)
+	}
+	return err
+}
+
+// noBlocks reports whether the commit verifies that there is no block of a size that has addresses of p outside of inner. It is false
+// for more than 1,024 blocks, which would be too many pages to verify.
+func noBlocks(t *txn.Txn, p netip.Prefix, inner pool.AddrRanges, size int) (bool, error) {
+	first, from := record.LeafOf(netip.PrefixFrom(p.Addr(), size).Masked())
+	last, to := record.LeafOf(netip.PrefixFrom(record.LastAddr(p), size).Masked())
+	const most = 16
+	if last.Index.Sub(first.Index).Cmp(addr.U128{Lo: most}) >= 0 {
+		return false, nil
+	}
+	var ids []record.PageID
+	var keys []string
+	for id := first; id.Index.Cmp(last.Index) <= 0; id.Index = id.Index.Add(addr.U128{Lo: 1}) {
+		if ids = append(ids, id); t.Pages.Get(id) == nil {
+			keys = append(keys, id.Key())
+		}
+	}
+	if len(keys) > 0 {
+		if err := t.Load(keys...); err != nil {
+			return false, err
+		}
+	}
+	for _, id := range ids {
+		pe, err := t.Page(id)
+		if err != nil {
+			return false, err
+		}
+		t.Guard(&pe.Cell)
+		if hasBlock(id, pe.Get().Word, first, last, from, to, inner) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// hasBlock reports whether a page of level 0 has a block outside of inner: from position from on if it is the page first, to position
+// to if it is the page last.
+func hasBlock(id record.PageID, word uint64, first, last record.PageID, from, to uint, inner pool.AddrRanges) bool {
+	if id == first {
+		word &= ^uint64(0) << from
+	}
+	if id == last {
+		word &= ^uint64(0) >> (63 - to)
+	}
+	for ; word != 0; word &= word - 1 {
+		if _, in := inner.Cover(id.Block(bits.TrailingZeros64(word))); !in {
+			return true
+		}
+	}
+	return false
+}
+
+// sizesIn returns the sizes of the blocks that have addresses of a prefix outside of what the pools in it serve.
+func sizesIn(t *txn.Txn, p netip.Prefix, inner pool.AddrRanges) ([]int, error) {
+	var sizes []int
+	if b, ok, err := t.LastBlock(p.Addr()); err != nil {
+		return nil, err
+	} else if ok && b.Bits() < p.Bits() {
+		sizes = append(sizes, b.Bits())
+	}
+	for from := p.Bits(); ; {
+		size, ok, err := t.NextSize(p.Addr().Is6(), from)
+		if err != nil || !ok {
+			return sizes, err
+		}
+		from = size + 1
+		if has, err := hasBlocks(t, p, inner, size); err != nil {
+			return nil, err
+		} else if has && !slices.Contains(sizes, size) {
+			sizes = append(sizes, size)
+		}
+	}
+}
+
+// hasBlocks reports whether there is a block of a size that has addresses of p outside of inner. It reads pages, one for 64 blocks,
+// until it finds one.
+func hasBlocks(t *txn.Txn, p netip.Prefix, inner pool.AddrRanges, size int) (bool, error) {
+	first, from := record.LeafOf(netip.PrefixFrom(p.Addr(), size).Masked())
+	last, to := record.LeafOf(netip.PrefixFrom(record.LastAddr(p), size).Masked())
+	r := record.PageRange(first.V6, size, 0, first.Index, last.Index, false)
+	for r.Limit = 256; ; {
+		recs, err := t.List(r)
+		if err != nil {
+			return false, err
+		}
+		for _, rec := range recs {
+			id, ok := record.ParsePageKey(rec.Key)
+			pg, err := record.DecodePage(rec)
+			if err != nil || !ok {
+				return false, fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, rec.Key)
+			}
+			if hasBlock(id, pg.Word, first, last, from, to, inner) {
+				return true, nil
+			}
+		}
+		if len(recs) < r.Limit {
+			return false, nil
+		}
+		r.From = recs[len(recs)-1].Key + "\x00"
+	}
+}

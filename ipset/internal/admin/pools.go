@@ -1,0 +1,347 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// Change applies f to a copy of the catalog and commits what it leaves; what is left as it was is not written.
+func (e *Admin) Change(ctx context.Context, op string, f func(t *txn.Txn, c *pool.Catalog) error) error {
+	if err := e.Run.Do(ctx, &catalogPlan{f: f}); err != nil {
+		return cause.Wrap(ipalloc.Error{Op: op, Err: err})
+	}
+	return nil
+}
+
+// catalogPlan changes the catalog.
+type catalogPlan struct {
+	f func(t *txn.Txn, c *pool.Catalog) error
+}
+
+// Plan implements [occ.Plan]. The catalog takes a commit of its own: what is in the same batch must not rest on the old one.
+func (p *catalogPlan) Plan(t *txn.Txn) error {
+	if t.Pending() {
+		return occ.ErrFirst
+	}
+	now, err := t.Catalog()
+	if err != nil {
+		return err
+	}
+	next := now.Clone()
+	if err := p.f(t, next); err != nil {
+		return err
+	}
+	if err := next.Prepare(); err != nil {
+		return err
+	}
+	if err := adopt(t, now.Catalog, next); err != nil {
+		return err
+	}
+	if raise, err := mayRepeat(t, now.Catalog, next); err != nil {
+		return err
+	} else if raise {
+		if next.Generation++; next.Generation > pool.MaxGeneration {
+			return cause.Exhausted
+		}
+	}
+	value, err := next.Encode()
+	if err != nil {
+		return err
+	}
+	if same, err := now.Encode(); err != nil || now.Rev != 0 && value == same {
+		return err
+	}
+	if limit := t.E.Limits.Value; limit > 0 && len(value) > limit {
+		return fmt.Errorf("%w: catalog of %d bytes, at most %d", ipalloc.ErrLimit, len(value), limit)
+	}
+	if err := t.Room(2); err != nil {
+		return err
+	}
+	t.SetCatalog(next, value)
+	return nil
+}
+
+// Config carries out the call of that name.
+func (e *Admin) Config(ctx context.Context) (pool.Config, error) {
+	c, err := e.ReadCatalog(ctx)
+	if err != nil {
+		return pool.Config{}, err
+	}
+	return c.Config, nil
+}
+
+// SetConfig carries out the call of that name.
+func (e *Admin) SetConfig(ctx context.Context, cfg pool.Config) error {
+	return e.Change(ctx, "configure", func(_ *txn.Txn, c *pool.Catalog) error {
+		c.Config = cfg
+		return cfg.Check()
+	})
+}
+
+// Pools carries out the call of that name.
+func (e *Admin) Pools(ctx context.Context) ([]pool.Pool, error) {
+	c, err := e.ReadCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.Clone().Pools, nil
+}
+
+// AddPool carries out the call of that name.
+func (e *Admin) AddPool(ctx context.Context, p pool.Pool) error {
+	p = p.Clone()
+	if err := p.Check(); err != nil {
+		return err
+	}
+	return e.Change(ctx, "add", func(_ *txn.Txn, c *pool.Catalog) error {
+		if c.ByName(p.Name) >= 0 {
+			return cause.Wrap(ipalloc.Error{Op: "add", Name: p.Name, Err: cause.PoolExists})
+		}
+		if err := c.Unlike(&p); err != nil {
+			return err
+		}
+		c.Pools = append(c.Pools, p.Clone())
+		return nil
+	})
+}
+
+// UpdatePool carries out the call of that name.
+func (e *Admin) UpdatePool(ctx context.Context, p pool.Pool) error {
+	p = p.Clone()
+	if err := p.Check(); err != nil {
+		return err
+	}
+	return e.Change(ctx, "update", func(t *txn.Txn, c *pool.Catalog) error {
+		i := c.ByName(p.Name)
+		if i < 0 {
+			return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.UnknownPool})
+		}
+		was := c.Pools[i].Prefix
+		if p.Prefix.Bits() > was.Bits() || !p.Prefix.Contains(was.Addr()) {
+			return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: fmt.Errorf("%w: a pool can grow and not shrink or move", cause.BadArgument)})
+		}
+		if err := c.Unlike(&p); err != nil {
+			return err
+		}
+		next := p.Clone()
+		next.Draining = nil
+		now, err := t.Catalog()
+		if err != nil {
+			return err
+		}
+		// A size that drains can only vanish, the present one may be claimed at this moment.
+		for _, size := range c.Pools[i].Draining {
+			if has, err := hasBlocks(t, was, now.Inner[now.ByName(p.Name)], size); err != nil {
+				return err
+			} else if has {
+				next.Drain(size)
+			}
+		}
+		next.Drain(c.Pools[i].BlockBits)
+		c.Pools[i] = next
+		return nil
+	})
+}
+
+// RemovePool carries out the call of that name.
+func (e *Admin) RemovePool(ctx context.Context, name string) error {
+	return e.Change(ctx, "remove", func(_ *txn.Txn, c *pool.Catalog) error {
+		i := c.ByName(name)
+		if i < 0 {
+			return cause.Wrap(ipalloc.Error{Op: "remove", Name: name, Err: cause.UnknownPool})
+		}
+		c.Pools = slices.Delete(c.Pools, i, i+1)
+		return nil
+	})
+}
+
+// SplitPool carries out the call of that name.
+func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
+	return e.Change(ctx, "split", func(t *txn.Txn, c *pool.Catalog) error {
+		i := c.ByName(name)
+		if i < 0 {
+			return cause.Wrap(ipalloc.Error{Op: "split", Name: name, Err: cause.UnknownPool})
+		}
+		p := c.Pools[i]
+		if bits < 1 || bits > 8 {
+			return fmt.Errorf("%w: split in 2^%d", cause.BadArgument, bits)
+		}
+		for _, q := range c.Pools {
+			if q.Prefix.Bits() > p.Prefix.Bits() && q.Prefix.Bits() <= p.Prefix.Bits()+bits && p.Prefix.Overlaps(q.Prefix) {
+				return cause.Wrap(ipalloc.Error{Op: "split", Name: name, InTheWay: q.Prefix, Holder: q.Name, Err: cause.Overlap})
+			}
+		}
+		for _, size := range append([]int{p.BlockBits}, p.Draining...) {
+			if p.Prefix.Bits()+bits > size {
+				return cause.Wrap(ipalloc.Error{Op: "split", Name: name, Err: fmt.Errorf("%w: parts of /%d, blocks of /%d", cause.BadBlockSize, p.Prefix.Bits()+bits, size)})
+			}
+		}
+		if p.Subnet { // the ends of the whole stay what they are, those of the parts are addresses like others
+			free, err := p.FreeRanges()
+			if err != nil {
+				return err
+			}
+			p.Ranges, p.Subnet = free, false
+		}
+		c.Pools = slices.Delete(c.Pools, i, i+1)
+		first := record.OrdinalOf(netip.PrefixFrom(p.Prefix.Addr(), p.Prefix.Bits()+bits))
+		for n := range uint64(1) << bits {
+			part := p.Clone()
+			part.Name = fmt.Sprintf("%s-%d", name, n)
+			at := first
+			at.Lo |= n
+			part.Prefix = record.BlockAt(p.Prefix.Addr().Is6(), p.Prefix.Bits()+bits, at)
+			if part.Ranges = pool.Cut(p.Ranges, part.Prefix); len(p.Ranges) > 0 && len(part.Ranges) == 0 {
+				part.Disabled = true // none of its addresses may be taken
+			}
+			c.Pools = append(c.Pools, part)
+		}
+		return nil
+	})
+}
+
+// MergePools carries out the call of that name.
+func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) error {
+	parts = slices.Clone(parts) // the plan may run after the caller has left
+	return e.Change(ctx, "merge", func(_ *txn.Txn, c *pool.Catalog) error {
+		if len(parts) == 0 {
+			return fmt.Errorf("%w: no pools to merge", cause.BadArgument)
+		}
+		var all []pool.Pool
+		var merged pool.Pool
+		for n, part := range parts {
+			i := c.ByName(part)
+			if i < 0 {
+				return cause.Wrap(ipalloc.Error{Op: "merge", Name: part, Err: cause.UnknownPool})
+			}
+			p := c.Pools[i]
+			if n == 0 {
+				merged = p.Clone()
+			}
+			merged.Drain(append(p.Draining, p.BlockBits)...)
+			all = append(all, p)
+			c.Pools = slices.Delete(c.Pools, i, i+1)
+		}
+		whole, free, err := union(all)
+		if err != nil {
+			return err
+		}
+		if len(whole) != 1 {
+			return cause.Wrap(ipalloc.Error{Op: "merge", Name: name, Err: fmt.Errorf("%w: the parts are %d prefixes", ipalloc.ErrInvalid, len(whole))})
+		}
+		merged.Name, merged.Prefix, merged.Ranges = name, whole[0], nil
+		if !free.ContainsPrefix(whole[0]) {
+			merged.Ranges = free.Ranges()
+		}
+		c.Pools = append(c.Pools, merged)
+		return nil
+	})
+}
+
+// union returns the prefixes that pools make up together, and the addresses of their ranges; in a pool that lies in another of them,
+// its own ranges count.
+func union(pools []pool.Pool) (whole []netip.Prefix, free *netipx.IPSet, err error) {
+	slices.SortFunc(pools, func(p, q pool.Pool) int { return p.Prefix.Bits() - q.Prefix.Bits() })
+	var all, ranges netipx.IPSetBuilder
+	for _, p := range pools {
+		all.AddPrefix(p.Prefix)
+		if len(p.Ranges) == 0 {
+			ranges.AddPrefix(p.Prefix)
+			continue
+		}
+		ranges.RemovePrefix(p.Prefix)
+		for _, r := range p.Ranges {
+			ranges.AddRange(r)
+		}
+	}
+	set, err := all.IPSet()
+	if err != nil {
+		return nil, nil, err
+	}
+	free, err = ranges.IPSet()
+	return set.Prefixes(), free, err
+}
+
+// Reservations carries out the call of that name.
+func (e *Admin) Reservations(ctx context.Context) (*netipx.IPSet, error) {
+	c, err := e.ReadCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return pool.SetOf(c.Reserved)
+}
+
+// SetReservations carries out the call of that name.
+func (e *Admin) SetReservations(ctx context.Context, set *netipx.IPSet) (live []block.Allocation, err error) {
+	if set == nil {
+		set = &netipx.IPSet{}
+	}
+	err = e.Change(ctx, "reserve", func(_ *txn.Txn, c *pool.Catalog) error {
+		c.Reserved = slices.Clone(set.Ranges())
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Few prefixes are listed one by one, many by one pass over everything.
+	const few = 16
+	prefixes := set.Prefixes()
+	if len(prefixes) > few {
+		prefixes = []netip.Prefix{{}}
+	}
+	for _, p := range prefixes {
+		for al, err := range e.Allocations(ctx, p) {
+			if err != nil {
+				return live, err
+			}
+			if !al.Cooling && set.Contains(al.Address) {
+				live = append(live, al)
+			}
+		}
+	}
+	return live, nil
+}
+
+// Drain carries out the call of that name.
+func (e *Admin) Drain(ctx context.Context, name string) (held []block.Allocation, err error) {
+	err = e.Change(ctx, "drain", func(_ *txn.Txn, c *pool.Catalog) error {
+		i := c.ByName(name)
+		if i < 0 {
+			return cause.Wrap(ipalloc.Error{Op: "drain", Name: name, Err: cause.UnknownPool})
+		}
+		c.Pools[i].Disabled = true
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	cat, err := e.ReadCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := cat.ByName(name)
+	if i < 0 {
+		return nil, cause.Wrap(ipalloc.Error{Op: "drain", Name: name, Err: cause.UnknownPool}) // removed meanwhile
+	}
+	for al, err := range e.Allocations(ctx, cat.Pools[i].Prefix) {
+		if err != nil {
+			return held, err
+		}
+		if !al.Cooling && cat.Containing(al.Address) == i {
+			held = append(held, al)
+		}
+	}
+	return held, nil
+}

@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// Reindex carries out the call of that name.
+func (e *Admin) Reindex(ctx context.Context, pool string) (changed int, err error) {
+	fail := func(err error) (int, error) {
+		return changed, cause.Wrap(ipalloc.Error{Op: "reindex", Name: pool, Err: err})
+	}
+	cat, err := e.ReadCatalog(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	i := cat.ByName(pool)
+	if i < 0 {
+		return fail(cause.UnknownPool)
+	}
+	var ids []netip.Prefix
+	step := func() error {
+		err := e.InSteps(ids, txn.StepCost{0, txn.OpsPerBlock + 1}, func(part []netip.Prefix) error {
+			p := reindexPlan{ids: part}
+			err := e.Do(ctx, &p)
+			if err == nil {
+				changed += p.n
+			}
+			return err
+		})
+		ids = ids[:0]
+		return err
+	}
+	for al, err := range e.Allocations(ctx, cat.Pools[i].Prefix) {
+		if err != nil {
+			return fail(err)
+		}
+		if al.Cooling || cat.Containing(al.Address) != i {
+			continue
+		}
+		if ids = append(ids, al.Prefix()); len(ids) == txn.StepBlocks {
+			if err := step(); err != nil {
+				return fail(err)
+			}
+		}
+	}
+	if err := step(); err != nil {
+		return fail(err)
+	}
+	return changed, nil
+}
+
+// reindexPlan brings the index records of some addresses in line with their pools.
+type reindexPlan struct {
+	ids []netip.Prefix // with the prefix lengths of their blocks
+	n   int            // how many addresses it changed
+}
+
+// Plan implements [occ.Plan].
+func (p *reindexPlan) Plan(t *txn.Txn) error {
+	p.n = 0
+	cat, err := t.Catalog()
+	if err != nil {
+		return err
+	}
+	held, err := t.HeldAt(cat, p.ids, nil, "")
+	if err != nil {
+		return err
+	}
+	held = slices.DeleteFunc(held, func(h txn.Place) bool {
+		_, a := h.Be.Look(h.X)
+		return a.IsMarked(cat.Index(h.Be.At))
+	})
+	n := 0
+	for i, h := range held {
+		_, a := h.Be.Look(h.X)
+		if n += record.RecordsOf(a) + pool.MaxIndex*a.Count(); i == 0 || held[i-1].Be != h.Be {
+			n += t.BlockOps(h.Be, 0, false, false)
+		}
+	}
+	if err := t.Room(n); err != nil {
+		return err
+	}
+	for _, h := range held {
+		h.Be.Change(h.X).Mark(cat.Index(h.Be.At))
+		t.Change(h.Be)
+	}
+	p.n = len(held)
+	return nil
+}

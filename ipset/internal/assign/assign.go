@@ -1,0 +1,416 @@
+package assign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// AssignArgs are the arguments of [Engine.AutoAssign]. Zero fields mean the default.
+type AssignArgs struct {
+	// Owner is the host (or virtual owner) that the addresses are for.
+	Owner block.Owner
+	// Num4 and Num6 are how many addresses of each family.
+	Num4, Num6 int
+	// Addresses are given besides these, in the same commit: a static IPv4 address with an automatic IPv6 one. What
+	// [Engine.AssignIP] says of its address holds of each: reservations and ranges do not count for it, selectors count with
+	// PoolsAndSelectors alone, one that the handle holds already is no error. If one cannot be given, the call fails, also with
+	// Partial. They come first in the result. At most 64.
+	Addresses []netip.Addr
+	// Claim is the handle, the attributes and the time to live.
+	block.Claim
+	// Use is one of Workload, Tunnel and LoadBalancer; Workload by default.
+	Use pool.Use
+	// Namespace has the labels of the namespace.
+	Namespace map[string]string
+	// Pools narrows the choice to the named pools; their selectors then do not count unless PoolsAndSelectors.
+	Pools             []string
+	PoolsAndSelectors bool
+	// MaxBlocks narrows the limit of blocks per host if it is above 0.
+	MaxBlocks int
+	// Head and Tail are the addresses to reserve for the host at the ends of blocks made for it; they need strict affinity.
+	Head, Tail uint64
+	// Partial accepts fewer addresses than asked, also where one commit does not take so many: Short of the result says why. Without
+	// it a shortage in any family is an error and nothing is assigned.
+	Partial bool
+	// Contiguous asks for neighbouring addresses: those of a family are in one block and in a row, all or none. They come from the
+	// owner's blocks, then from one that it claims or takes over, and are never borrowed; the lowest that fit are taken, whatever the
+	// Order of the pool. It goes without Partial and Sticky. A repeated Request whose addresses have been released in part is
+	// [ipalloc.ErrMismatch]. Cost: O(spans log spans) of the free queue for each block that is looked at.
+	Contiguous bool
+	// Aligned is Contiguous with addresses that make up a prefix, such as a /29 of a block of /26: their number is a power of two,
+	// and the first is a multiple of it.
+	Aligned bool
+	// Existing returns the addresses that the handle holds, if it holds any, in place of assigning more; the numbers do not
+	// count then. Calls with Existing for one handle give it addresses once, from however many engines they come at the same time.
+	// It costs one round trip more, and goes without a Request.
+	Existing bool
+	// Sticky gives the handle the addresses back that it had last, as far as they are free. It costs one round trip more.
+	Sticky bool
+	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
+	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
+	Request string
+	// Also are records of yours that are written in the same commit, both or neither: the row of a machine with its address.
+	// Their keys begin with an upper-case letter, A to Z. They are written if anything is assigned: not where Existing finds
+	// addresses of the handle, and not by a repetition of a Request, whose first commit has written them. They are not among
+	// the arguments that a repetition must repeat.
+	Also []store.Op
+
+	// offer has Existing move the end of a lease that would end before TTL.
+	offer bool
+}
+
+// Reason says why a pool gave no more addresses.
+type Reason uint8
+
+const (
+	// Full: every address is held.
+	Full Reason = iota
+	// ReservedLeft: only reserved addresses are left.
+	ReservedLeft
+	// CoolingLeft: only cooling addresses are left.
+	CoolingLeft
+	// ForeignLeft: other owners have blocks with room, and strict affinity forbids borrowing from them.
+	ForeignLeft
+	// LimitReached: there are free blocks, and a limit or the configuration forbids claiming them.
+	LimitReached
+	// Fragmented: addresses are left, and not so many in a row as Contiguous asks for.
+	Fragmented
+	// TooSmall: no block of the pool has so many addresses in a row as Contiguous asks for.
+	TooSmall
+	// OutsideLeft: every address of the pool's ranges is held, and AssignIP alone gives the others.
+	OutsideLeft
+	// CommitFull: addresses are left, and one commit of the store takes no more.
+	CommitFull
+)
+
+// String returns a few words.
+func (r Reason) String() string {
+	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small", "full, only addresses outside its ranges are left", "more than one commit takes"}[min(r, CommitFull)]
+}
+
+// Shortage says why a pool did not give what was asked.
+type Shortage struct {
+	Family int // 4 or 6
+	Pool   string
+	Reason Reason
+}
+
+// Assigned is the result of [Engine.AutoAssign].
+type Assigned struct {
+	V4, V6 []block.Allocation
+	// Short has one entry per pool tried in a family with fewer addresses than asked.
+	Short []Shortage
+}
+
+// Assign carries out the call of that name.
+func (e *Assigner) Assign(ctx context.Context, o block.Owner, handle string) (block.Allocation, error) {
+	a := AssignArgs{Owner: o, Num4: 1, Claim: block.Claim{Handle: handle}, Existing: true}
+	got, err := e.AutoAssign(ctx, a)
+	if errors.Is(err, cause.NoPool) {
+		a.Num4, a.Num6 = 0, 1
+		got, err = e.AutoAssign(ctx, a)
+	}
+	if err != nil {
+		return block.Allocation{}, err
+	}
+	return append(got.V4, got.V6...)[0], nil
+}
+
+// AutoAssign carries out the call of that name.
+func (e *Assigner) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {
+	if err := a.check(); err != nil {
+		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
+	}
+	if err := e.CheckAlso(a.Also); err != nil {
+		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
+	}
+	p := e.used.Swap(nil)
+	if p == nil {
+		p = new(AssignPlan)
+	}
+	p.AssignArgs, p.also = a, txn.Also{Ops: a.Also}
+	labels, ok := e.Labels(a.Owner)
+	if !ok {
+		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: cause.UnknownOwner})
+	}
+	p.node = labels
+	if err := e.Do(ctx, p); err != nil { // a batch may still be at it
+		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: occ.Conflict("ipset", err)})
+	}
+	result := p.result
+	*p = AssignPlan{}
+	e.used.Store(p)
+	return result, nil
+}
+
+// check refuses what no state of the pools could serve.
+func (a *AssignArgs) check() error {
+	if err := a.Owner.Check(); err != nil {
+		return err
+	}
+	if a.Use == 0 {
+		a.Use = pool.Workload
+	}
+	for _, n := range [...]struct{ what, name string }{{"handle", a.Handle}, {"request key", a.Request}} {
+		if n.name != "" {
+			if err := block.CheckName(n.what, n.name); err != nil {
+				return err
+			}
+		}
+	}
+	if err := a.Share.Check(); err != nil {
+		return err
+	}
+	switch {
+	case a.Share != (block.Share{}) && a.Handle == "":
+		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Share", Reason: "a holder of a shared address needs a handle", Err: ipalloc.ErrInvalid})
+	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6+len(a.Addresses) == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
+		return fmt.Errorf("%w: %d + %d addresses, 1 to %d", cause.BadArgument, a.Num4, a.Num6, maxBatch)
+	case a.Use&^pool.AllUses != 0 || a.Use&(a.Use-1) != 0:
+		return cause.UnknownUse
+	case a.Existing && (a.Handle == "" || a.Request != ""):
+		return fmt.Errorf("%w: Existing needs a handle and goes without a request key", cause.BadArgument)
+	case a.Head > math.MaxUint64-a.Tail:
+		return fmt.Errorf("%w: %d + %d addresses to reserve", cause.BadArgument, a.Head, a.Tail)
+	case a.TTL < 0 || a.MaxBlocks < 0 || a.Sticky && a.Handle == "":
+		return fmt.Errorf("%w: time to live %v, at most %d blocks, sticky %v", cause.BadArgument, a.TTL, a.MaxBlocks, a.Sticky)
+	}
+	if err := a.checkNamed(); err != nil {
+		return err
+	}
+	return a.checkRow()
+}
+
+const (
+	// maxBatch bounds the addresses of one call and family.
+	maxBatch = 1 << 12
+	// takeoverAge is how long a block must have been empty before another owner may take it.
+	takeoverAge = int64(time.Minute)
+)
+
+// AssignPlan is one AutoAssign: it picks addresses, from the best place to the worst, and changes no block; when the picks are
+// complete, commit carries them out.
+type AssignPlan struct {
+	AssignArgs
+	node   map[string]string
+	result Assigned
+	memo   record.Memo
+	also   txn.Also
+
+	cat      *txn.CatalogEntry
+	searches [2]Search
+	own      *txn.OwnerEntry // the owner's record, as it was when the plan began
+	picks    []pick
+	last     record.Memo // what the handle had before, if it is sticky
+	// sticky is how many of the first picks are of addresses the handle had before, taken are the blocks taken over or adopted.
+	sticky int
+	taken  map[*txn.BlockEntry]bool
+	// Room for what most calls pick.
+	onePick [1]pick
+	few     [2]uint64
+}
+
+// pick is a block with ordinals to take from it.
+type pick struct {
+	be       *txn.BlockEntry
+	fresh    *block.Block // replaces the block: a claim or a take-over
+	adopt    bool
+	ordinals []uint64
+}
+
+// Search is the picking for one family.
+type Search struct {
+	family  int
+	want    int // addresses still to find
+	Cat     *pool.Catalog
+	Choice  pool.Choice
+	Pools   []int          // that may serve, in order, as far as they have been looked for
+	Seen    int            // how many pools have been looked at
+	few     [4]int         // room for as many, so that they need no allocation
+	reasons map[int]Reason // by pool; nil for none
+	looked  bool           // whether there are blocks without owner has been looked up, in orphans
+	orphans bool
+	ragged  []int // pools of which the owner has blocks with addresses, and not so many in a row
+	// The pools that are tried at present: those of one priority, of which the first is at tier, once tiered is set.
+	tier, priority int
+	tiered         bool
+}
+
+// Detach implements [occ.Detacher].
+func (p *AssignPlan) Detach() {
+	p.Namespace, p.Pools, p.also.Ops = maps.Clone(p.Namespace), slices.Clone(p.Pools), slices.Clone(p.also.Ops)
+	p.Addresses = slices.Clone(p.Addresses)
+}
+
+// Plan implements [occ.Plan].
+func (p *AssignPlan) Plan(t *txn.Txn) error {
+	p.reset()
+	p.also.Runs++
+	done, err := p.replay(t)
+	if !done && err == nil && p.Existing {
+		done, err = p.existing(t)
+	}
+	if done || err != nil {
+		return err
+	}
+	if err := p.pick(t); err != nil {
+		return err
+	}
+	return p.commit(t)
+}
+
+// replay puts what is still held of the answer that the request key was given before into the result, and reports whether that
+// is all that is asked for.
+func (p *AssignPlan) replay(t *txn.Txn) (done bool, err error) {
+	if p.Request == "" {
+		return false, nil
+	}
+	p.memo = record.Memo{Key: record.KindRequest + p.Request, Digest: p.digest()}
+	if p.cat, err = t.Catalog(); err != nil {
+		return false, err
+	}
+	held, err := t.Recall(p.cat, &p.memo, p.Handle)
+	if err != nil {
+		return false, err
+	}
+	p.answer(held)
+	if asked := p.asked(); len(p.result.V4) == asked[0] && len(p.result.V6) == asked[1] {
+		return true, nil
+	}
+	if p.inRow() && len(held) > 0 {
+		return false, cause.Torn
+	}
+	return false, nil
+}
+
+// digest tells this request from others.
+func (p *AssignPlan) digest() string {
+	a := &p.AssignArgs
+	return record.DigestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
+		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky, a.Contiguous, a.Aligned, a.Addresses)
+}
+
+// reset forgets what an earlier attempt has found.
+func (p *AssignPlan) reset() {
+	p.result, p.picks, p.sticky, p.taken = Assigned{}, p.onePick[:0], 0, nil
+	p.memo, p.last = record.Memo{}, record.Memo{}
+}
+
+// begin finds the pools of both families and reads what every assignment needs.
+func (p *AssignPlan) begin(t *txn.Txn) (err error) {
+	if p.cat, err = t.Catalog(); err != nil {
+		return err
+	}
+	if p.Head+p.Tail > 0 && !p.cat.Config.Strict {
+		return cause.LooseEnds
+	}
+	if err := p.pickNamed(t); err != nil {
+		return err
+	}
+	wants := p.wants()
+	p.searches = [2]Search{{family: 4, want: wants[0]}, {family: 6, want: wants[1]}}
+	for i := range p.searches {
+		s := &p.searches[i]
+		if s.want == 0 {
+			continue
+		}
+		err = s.Choose(p.cat.Catalog, pool.Choice{
+			Family: s.family, Use: p.Use, Host: p.Owner.Name, Node: p.node, Space: p.Namespace, Names: p.Pools, Both: p.PoolsAndSelectors, Ends: p.Head + p.Tail,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := p.readOwner(t); err != nil || !p.Sticky {
+		return err
+	}
+	return p.readLast(t)
+}
+
+// pick finds addresses of both families.
+func (p *AssignPlan) pick(t *txn.Txn) error {
+	if err := p.begin(t); err != nil {
+		return err
+	}
+	for i := range p.searches {
+		s := &p.searches[i]
+		if s.want == 0 {
+			continue
+		}
+		if err := p.pickFamily(t, s); err != nil {
+			return err
+		}
+		if s.want > 0 {
+			if err := p.short(t, s); err != nil {
+				return err
+			}
+		}
+	}
+	if !p.Partial && len(p.result.Short) > 0 {
+		return p.tooFew()
+	}
+	return nil
+}
+
+// readOwner reads the owner's record, and, because an owner that is new here will need a block, the pages where its
+// search would begin: one round trip for both.
+func (p *AssignPlan) readOwner(t *txn.Txn) (err error) {
+	if t.Owners.Get(p.Owner) == nil {
+		keys := []string{record.OwnerKey(p.Owner)}
+		for i := range p.searches {
+			for _, j := range p.searches[i].Pools[:min(1, len(p.searches[i].Pools))] { // the first
+				pool := &p.cat.Pools[j]
+				id, _ := record.LeafOf(p.start(j))
+				keys = t.PageKeys(keys, pool.Prefix, id)
+			}
+		}
+		if err := t.Load(keys...); err != nil {
+			return err
+		}
+	}
+	p.own, err = t.Owner(p.Owner)
+	return err
+}
+
+// pickFamily goes through the pools, those of the highest priority first, until nothing is wanting.
+func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
+	if p.Sticky {
+		if err := p.pickSticky(t, s); err != nil || s.want == 0 {
+			return err
+		}
+	}
+	for s.nextTier() {
+		if err := p.pickTier(t, s); err != nil || s.want == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// The calls for a DHCP server or a VPN: DISCOVER is Offer, REQUEST is RenewIP, RELEASE is ReleaseIPs with the client as the
+// Guard, DECLINE is Decline. A lease ends by itself: from its end on no call takes the address for held, and the next call that
+// changes its block, an assignment that would fall short, or Sweep writes it.
+
+// Offer carries out the call of that name.
+func (e *Assigner) Offer(ctx context.Context, a AssignArgs) (Assigned, error) {
+	if a.TTL <= 0 {
+		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: fmt.Errorf("%w: an offer for %v", cause.BadArgument, a.TTL)})
+	}
+	a.Existing, a.Sticky, a.offer = true, true, true
+	return e.AutoAssign(ctx, a)
+}

@@ -1,0 +1,92 @@
+package assign
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// EnsureBlock carries out the call of that name.
+func (e *Assigner) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.Prefix, err error) {
+	fail := func(err error) ([]netip.Prefix, error) {
+		return nil, cause.Wrap(ipalloc.Error{Op: "ensure block", Owner: a.Owner.String(), Err: err})
+	}
+	a.Request, a.Sticky, a.Contiguous, a.Aligned, a.Also, a.Addresses = "", false, false, false, nil, nil
+	a.Num4, a.Num6 = min(a.Num4, 1), min(a.Num6, 1)
+	if err := a.check(); err != nil {
+		return fail(err)
+	}
+	labels, ok := e.Labels(a.Owner)
+	if !ok {
+		return fail(cause.UnknownOwner)
+	}
+	p := ensurePlan{AssignPlan: AssignPlan{AssignArgs: a, node: labels}}
+	if err := e.Do(ctx, &p); err != nil {
+		return fail(err)
+	}
+	return p.blocks, nil
+}
+
+// ensurePlan picks a block where the owner has none, only from what becomes the owner's, and takes no address.
+type ensurePlan struct {
+	AssignPlan
+	blocks []netip.Prefix
+}
+
+// Plan implements [occ.Plan].
+func (p *ensurePlan) Plan(t *txn.Txn) error {
+	p.reset()
+	p.blocks = nil
+	if err := p.begin(t); err != nil {
+		return err
+	}
+	for i := range p.searches {
+		s := &p.searches[i]
+		own := p.ownIn(s)
+		p.blocks = append(p.blocks, own...)
+		if s.want == 0 || len(own) > 0 {
+			continue
+		}
+		for s.want > 0 && s.nextTier() {
+			if err := p.pickNew(t, s); err != nil {
+				return err
+			}
+		}
+		if s.want == 0 {
+			continue
+		}
+		if err := p.short(t, s); err != nil {
+			return err
+		}
+		for _, short := range p.result.Short {
+			if short.Reason == LimitReached {
+				return cause.BlockLimit
+			}
+		}
+		return p.tooFew()
+	}
+	for i := range p.picks {
+		p.picks[i].ordinals = nil
+		p.blocks = append(p.blocks, p.picks[i].be.At)
+	}
+	return p.commit(t)
+}
+
+// ownIn returns the owner's blocks that the search may use.
+func (p *ensurePlan) ownIn(s *Search) (own []netip.Prefix) {
+	for k := range p.own.Get().Len() {
+		b := p.own.Get().At(k)
+		if i := p.cat.Containing(b.Addr()); s.Serves(i) && b.Bits() == p.cat.Pools[i].BlockBits {
+			own = append(own, b)
+		}
+	}
+	return own
+}
+
+// pickNew picks from a block that is not the owner's yet and becomes it.
+func (p *ensurePlan) pickNew(t *txn.Txn, s *Search) error {
+	return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans)
+}

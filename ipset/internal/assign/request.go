@@ -1,0 +1,59 @@
+package assign
+
+import (
+	"slices"
+
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// existing puts what the handle holds into the result and reports whether that is anything. If it is not, the assignment writes an
+// answer under a key that only such calls of the handle use, so that of two at the same time one meets a conflict.
+func (p *AssignPlan) existing(t *txn.Txn) (bool, error) {
+	key := record.KindRequest + "\x00" + p.Handle
+	value, ok := t.Assume(key)
+	was, err := record.DecodeMemo(key, value, ok)
+	if err != nil {
+		return false, err
+	}
+	p.memo = record.Memo{Key: key, At: was.At}
+	if t.Changes(p.Handle) {
+		return false, occ.ErrFirst // the index does not show it yet
+	}
+	cat, err := t.Catalog()
+	if err != nil {
+		return false, err
+	}
+	p.cat = cat
+	held, err := t.HeldBy(cat, p.Handle)
+	if err != nil {
+		return false, err
+	}
+	if p.offer {
+		short := slices.DeleteFunc(slices.Clone(held), func(h txn.Place) bool {
+			return h.Until == 0 || h.Until >= block.LeaseEnd(t.Now, p.TTL)
+		})
+		if _, err := t.Extend(short, block.LeaseEnd(t.Now, p.TTL)); err != nil {
+			return false, err
+		}
+	}
+	p.answer(held)
+	return len(held) > 0, nil
+}
+
+// answer puts what the handle holds already into the result.
+func (p *AssignPlan) answer(held []txn.Place) {
+	for _, h := range held {
+		p.result.add(h.Be.AllocationOf(h.X, p.Handle))
+	}
+}
+
+func (r *Assigned) add(al block.Allocation) {
+	if al.Address.Is4() {
+		r.V4 = append(r.V4, al)
+	} else {
+		r.V6 = append(r.V6, al)
+	}
+}

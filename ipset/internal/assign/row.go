@@ -1,0 +1,44 @@
+package assign
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+)
+
+// inRow reports whether the addresses of a family must be neighbours.
+func (a *AssignArgs) inRow() bool { return a.Contiguous || a.Aligned }
+
+// inFamily returns how many addresses of the family of a prefix are asked for.
+func (a *AssignArgs) inFamily(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return a.Num4
+	}
+	return a.Num6
+}
+
+// checkRow refuses what cannot be asked of neighbouring addresses.
+func (a *AssignArgs) checkRow() error {
+	switch {
+	case !a.inRow():
+		return nil
+	case a.Partial || a.Sticky:
+		return fmt.Errorf("%w: contiguous addresses go without Partial and Sticky", cause.BadArgument)
+	case a.Aligned && (a.Num4&(a.Num4-1) != 0 || a.Num6&(a.Num6-1) != 0):
+		return fmt.Errorf("%w: %d + %d aligned addresses, each must be a power of two", cause.BadArgument, a.Num4, a.Num6)
+	}
+	return nil
+}
+
+// fits reports whether a block of pool i that is made for the owner has n addresses in a row, if those are asked for and nothing is
+// reserved of the pool. It looks at the first block, because all are alike.
+func (p *AssignPlan) fits(i, n int) bool {
+	if !p.inRow() {
+		return true
+	}
+	pool := &p.cat.Pools[i]
+	b, err := block.New(netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits), block.Options{Head: p.Head, Tail: p.Tail})
+	return err == nil && len(b.PeekRun(nil, n, p.Aligned, nil)) == n
+}

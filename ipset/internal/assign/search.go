@@ -1,0 +1,324 @@
+package assign
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// start returns the block of a pool at which the searches begin.
+func (p *AssignPlan) start(i int) netip.Prefix {
+	pool := &p.cat.Pools[i]
+	if pool.Order == block.Lowest {
+		return netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits)
+	}
+	return record.StartOf(p.Owner, pool.Prefix, pool.BlockBits)
+}
+
+// peek appends the next k ordinals that pool i hands out from a block.
+func (p *AssignPlan) peek(b *block.Block, i int, dst []uint64, k int, avoid []block.Span) []uint64 {
+	if p.inRow() {
+		return b.PeekRun(dst, k, p.Aligned, avoid)
+	}
+	if o := p.cat.Pools[i].Order; o != block.FIFO {
+		return b.PeekOrder(o, p.cat.Seeds[i], dst, k, avoid)
+	}
+	return b.Peek(dst, k, avoid)
+}
+
+// nextFree finds a free block of a pool, from start to the end and then from the beginning to start.
+func (p *AssignPlan) nextFree(t *txn.Txn, s *Search, i int, start netip.Prefix) (netip.Prefix, bool, error) {
+	pool := &p.cat.Pools[i]
+	at := record.OrdinalOf(start)
+	lo := record.OrdinalOf(netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits))
+	hi := lo.Or(addr.Low(uint(pool.BlockBits - pool.Prefix.Bits())))
+	block, ok, err := p.freeFrom(t, s, i, at, hi)
+	if !ok && err == nil && at != lo {
+		block, ok, err = p.freeFrom(t, s, i, lo, at.Sub(addr.U128{Lo: 1}))
+	}
+	return block, ok, err
+}
+
+// freeFrom finds the first block of a pool from ordinal at to hi that does not exist and that may be claimed.
+func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128) (netip.Prefix, bool, error) {
+	pool := &p.cat.Pools[i]
+	for at.Cmp(hi) <= 0 {
+		block, ok, err := t.Free(pool.Prefix, pool.BlockBits, at, hi)
+		if !ok || err != nil {
+			return netip.Prefix{}, false, err
+		}
+		if end, nested := p.cat.Inner[i].Cover(block); nested {
+			block = record.After(block, end)
+			if !block.IsValid() {
+				break
+			}
+			at = record.OrdinalOf(block)
+			continue
+		}
+		next, no := p.reserved(i, block)
+		if no {
+			p.reason(s, i, ReservedLeft)
+		} else if next, no, err = t.Occupied(p.cat, i, block); !no || err != nil {
+			return block, err == nil, err
+		}
+		if !next.IsValid() {
+			break
+		}
+		at = record.OrdinalOf(next)
+	}
+	return netip.Prefix{}, false, nil
+}
+
+// reserved reports whether a block that would be made had no address that automatic assignment may take, and which is the
+// next one that may have, the zero prefix if there is none.
+func (p *AssignPlan) reserved(i int, block netip.Prefix) (next netip.Prefix, no bool) {
+	if end, covered := p.cat.Avoid[i].Cover(block); covered {
+		return record.After(block, end), true
+	}
+	return record.After(block, record.LastAddr(block)), p.unusable(i, block)
+}
+
+// blockOptions are those of a block made for the owner.
+func (p *AssignPlan) blockOptions() block.Options {
+	return block.Options{Owner: p.Owner, Head: p.Head, Tail: p.Tail}
+}
+
+// take picks from a block made for the owner.
+func (p *AssignPlan) take(s *Search, i int, be *txn.BlockEntry, b *block.Block) {
+	ordinals := p.peek(b, i, nil, s.want, txn.Avoided(b, p.cat, i))
+	s.want -= len(ordinals)
+	p.picks = append(p.picks, pick{be: be, fresh: b, ordinals: ordinals})
+	if free, _ := b.Free(); s.want > 0 && free > uint64(len(ordinals)) {
+		p.reason(s, i, ReservedLeft)
+	}
+}
+
+// pickFrom picks what is wanted and free from a block and reports whether it found any.
+func (p *AssignPlan) pickFrom(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) bool {
+	ordinals := p.next(be, i, s.want)
+	s.want -= len(ordinals)
+	if len(ordinals) > 0 {
+		t.Guard(&be.Cell)
+		p.picks = append(p.picks, pick{be: be, ordinals: ordinals})
+	}
+	if s.want > 0 && be.Cooling() > 0 {
+		p.reason(s, i, CoolingLeft)
+	}
+	if free, _ := be.Free(); s.want > 0 && p.inRow() && free > 0 {
+		s.ragged = append(s.ragged, i)
+		p.reason(s, i, Fragmented)
+	} else if s.want > 0 && free > uint64(len(ordinals)+p.sticky) {
+		p.reason(s, i, ReservedLeft) // free, and passed over
+	}
+	return len(ordinals) > 0
+}
+
+// picked reports whether an address of a block has been picked for the handle that had it before.
+func (p *AssignPlan) picked(be *txn.BlockEntry) bool {
+	return slices.ContainsFunc(p.picks[:p.sticky], func(k pick) bool { return k.be == be })
+}
+
+// next returns the next ordinals of a block that have not been picked already, which only those of a sticky handle can be:
+// every block is met once otherwise.
+func (p *AssignPlan) next(be *txn.BlockEntry, i, n int) []uint64 {
+	var had []uint64
+	for _, k := range p.picks[:p.sticky] {
+		if k.be == be {
+			had = append(had, k.ordinals...)
+		}
+	}
+	dst := p.few[:0]
+	if len(p.picks) > 0 {
+		dst = nil // it is in use
+	}
+	ordinals := p.peek(be.Block, i, dst, n+len(had), be.Avoid(p.cat, i))
+	if len(had) > 0 {
+		ordinals = slices.DeleteFunc(ordinals, func(x uint64) bool { return slices.Contains(had, x) })
+	}
+	return ordinals[:min(n, len(ordinals))]
+}
+
+// mayClaim reports whether the limits let the owner have one more block of a pool.
+func (p *AssignPlan) mayClaim(t *txn.Txn, i int) bool {
+	blocks, err := t.BlocksOf(p.Owner)
+	if err != nil {
+		return false // the record was read when the plan began
+	}
+	return p.cat.MayClaim(blocks, i, p.MaxBlocks)
+}
+
+// because sets the reason why a pool gave nothing.
+func (s *Search) because(i int, r Reason) {
+	if s.reasons == nil {
+		s.reasons = make(map[int]Reason)
+	}
+	s.reasons[i] = r
+}
+
+// reason notes why a pool gave nothing, unless something better is known.
+func (p *AssignPlan) reason(s *Search, i int, r Reason) {
+	if old, known := s.reasons[i]; !known || r > old {
+		s.because(i, r)
+	}
+}
+
+// short reports the pools of a family that could not give enough. A limit is a reason only where there is a free block. Blocks
+// full of leases are in no index of room, so there is no shortage before what has ended is written.
+func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
+	if err := p.ended(t, s); err != nil {
+		return err
+	}
+	for k := 0; ; k++ {
+		i, ok := s.any(k)
+		if !ok {
+			return nil
+		}
+		if s.reasons[i] == LimitReached {
+			_, ok, err := p.nextFree(t, s, i, p.start(i))
+			if err != nil {
+				return err
+			}
+			if !ok && slices.Contains(s.ragged, i) {
+				s.because(i, Fragmented)
+			} else if !ok {
+				s.because(i, Full)
+			}
+		}
+		if s.reasons[i] == ReservedLeft && p.cat.OnlyOutside(i) {
+			s.because(i, OutsideLeft)
+		}
+		p.result.Short = append(p.result.Short, Shortage{s.family, p.cat.Pools[i].Name, s.reasons[i]})
+	}
+}
+
+// ended returns errDue with blocks of the tried pools in which a lease or a cooldown has ended that the plan has not seen, if
+// there are any.
+func (p *AssignPlan) ended(t *txn.Txn, s *Search) error {
+	for k, ok := 0, true; ok; k++ {
+		_, ok = s.any(k) // all pools are looked for
+	}
+	r := record.DueBy(t.Past)
+	r.Limit = listPage
+	for {
+		recs, err := t.List(r)
+		if err != nil {
+			return err
+		}
+		var due []netip.Prefix
+		for _, rec := range recs {
+			at, ok := record.ParseDueKey(rec.Key)
+			if !ok {
+				continue // Check reports it
+			}
+			if i := p.cat.Containing(at.Addr()); !slices.Contains(s.Pools, i) || at.Bits() != p.cat.Pools[i].BlockBits {
+				continue
+			}
+			due = append(due, at)
+		}
+		if err := t.Warm(due); err != nil {
+			return err
+		}
+		due = slices.DeleteFunc(due, func(at netip.Prefix) bool { // by its record, as the index may be damaged
+			be := t.Blocks.Get(at)
+			unwritten := len(be.Changes.List) > 0 && !t.Guarded(&be.Cell) // ended in the cache alone
+			t.Sure(&be.Cell)
+			return !unwritten && !be.IsDue(t.Past)
+		})
+		if len(due) > 0 {
+			return &txn.ErrDue{due}
+		}
+		if len(recs) < r.Limit {
+			return nil
+		}
+		r.From = recs[len(recs)-1].Key + "\x00"
+	}
+}
+
+// tooFew is the error of an all-or-nothing call.
+func (p *AssignPlan) tooFew() error {
+	var why []string
+	for _, s := range p.result.Short {
+		why = append(why, fmt.Sprintf("%s: %s", s.Pool, s.Reason))
+	}
+	return fmt.Errorf("%w: %s", cause.Short, strings.Join(why, ", "))
+}
+
+// Choose begins the choice of the pools that may serve, in the order in which they are tried. They are looked for as far as they
+// are needed, so that what a call costs does not grow with the number of pools behind the ones that serve it. It returns
+// [ipalloc.ErrNotFound] if a name is no pool's, and if no pool qualifies.
+func (s *Search) Choose(c *pool.Catalog, q pool.Choice) error {
+	s.Cat, s.Choice, s.Pools, s.Seen, s.tier, s.tiered = c, q, s.few[:0], 0, 0, false
+	if len(q.Names) > 0 {
+		s.Seen = len(c.Pools)
+		for _, name := range q.Names {
+			i := c.ByName(name)
+			if i < 0 {
+				return cause.Wrap(ipalloc.Error{Op: "choose", Name: name, Err: cause.UnknownPool})
+			}
+			if c.Qualifies(i, &s.Choice) && !slices.Contains(s.Pools, i) {
+				s.Pools = append(s.Pools, i)
+			}
+		}
+		slices.Sort(s.Pools)
+	}
+	if _, ok := s.Pool(0); !ok {
+		return cause.NoPool
+	}
+	return nil
+}
+
+// Pool returns the k-th pool of the tier; ok is false if there are not so many.
+func (s *Search) Pool(k int) (i int, ok bool) {
+	i, ok = s.any(s.tier + k)
+	return i, ok && (!s.tiered || s.Cat.Pools[i].Priority == s.priority)
+}
+
+// nextTier goes on to the pools of the next lower priority, the highest at first, and reports whether there are any. Before it is
+// called all pools are one tier.
+func (s *Search) nextTier() bool {
+	for _, ok := s.Pool(0); ok && s.tiered; _, ok = s.Pool(0) {
+		s.tier++
+	}
+	i, ok := s.any(s.tier)
+	if ok {
+		s.tiered, s.priority = true, s.Cat.Pools[i].Priority
+	}
+	return ok
+}
+
+// any returns the k-th pool that qualifies, of whatever priority.
+func (s *Search) any(k int) (i int, ok bool) {
+	for ; len(s.Pools) <= k; s.Seen++ {
+		if s.Seen == len(s.Cat.Pools) {
+			return 0, false
+		}
+		if s.Cat.Qualifies(s.Seen, &s.Choice) {
+			s.Pools = append(s.Pools, s.Seen)
+		}
+	}
+	return s.Pools[k], true
+}
+
+// Serves reports whether pool i is one of the tier.
+func (s *Search) Serves(i int) bool {
+	if i < 0 || s.Cat == nil {
+		return false // in no pool, or of a family that is not asked for
+	}
+	if s.tiered && s.Cat.Pools[i].Priority != s.priority {
+		return false
+	}
+	if i < s.Seen {
+		_, ok := slices.BinarySearch(s.Pools, i)
+		return ok
+	}
+	return s.Cat.Qualifies(i, &s.Choice)
+}

@@ -1,0 +1,81 @@
+package assign
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// readLast reads what the handle had last. The commit verifies it, because the memo is replaced.
+func (p *AssignPlan) readLast(t *txn.Txn) error {
+	key := record.KindSticky + p.Handle
+	value, ok, err := t.Get(key)
+	if err == nil {
+		p.last, err = record.DecodeMemo(key, value, ok)
+	}
+	return err
+}
+
+// pickSticky picks the addresses that the handle had last, where they are free, or cooling from its own use.
+func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
+	err := t.FetchAt(p.cat, func(yield func(netip.Addr) bool) {
+		for _, id := range p.last.Ids {
+			if !yield(id.Addr()) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range p.last.Ids {
+		a := id.Addr()
+		i := p.cat.Containing(a)
+		if s.want == 0 || !s.Serves(i) || slices.Contains(p.Addresses, a) {
+			continue
+		}
+		be, err := t.Block(p.cat, netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked())
+		if err != nil {
+			return err
+		}
+		if be.Block == nil || p.cat.Config.Strict && be.Owner() != p.Owner {
+			continue
+		}
+		if err := t.Ready(be, a); err != nil {
+			return err
+		}
+		x, _ := be.Ordinal(a)
+		if _, avoided := block.Within(be.Avoid(p.cat, i), x); avoided || be.CanHold(x, p.Handle) != nil {
+			continue
+		}
+		p.picks = append(p.picks, pick{be: be, ordinals: []uint64{x}})
+		p.sticky = len(p.picks)
+		s.want--
+	}
+	return nil
+}
+
+// stick notes the addresses that the handle has been given, for the next time. Those of a family of which it was given none stay.
+func (p *AssignPlan) stick(t *txn.Txn) {
+	given := [2][]block.Allocation{p.result.V4, p.result.V6}
+	if p.Num4 == 0 {
+		given[0] = nil
+	}
+	if p.Num6 == 0 {
+		given[1] = nil
+	}
+	if len(given[0])+len(given[1]) == 0 {
+		return
+	}
+	last := p.last
+	p.last.Ids, p.last.Seqs = nil, nil
+	for i, id := range last.Ids {
+		if len(given[record.Family(id)/6]) == 0 {
+			p.last.Ids, p.last.Seqs = append(p.last.Ids, id), append(p.last.Seqs, last.Seqs[i])
+		}
+	}
+	t.Remember(&p.last, given[0], given[1])
+}

@@ -1,0 +1,348 @@
+package assign
+
+import (
+	"iter"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// A walk reads firstList index records first, then more at a time, at most listPage.
+const (
+	firstList = 8
+	listPage  = 64
+)
+
+// walk yields the blocks of pool i's present size that an index lists, from a block on and around, advanced to the present, while
+// addresses are wanting. kind is what the keys of the index begin with. Blocks with a value above most in their record, and those of which
+// automatic assignment may take nothing, are left out without being read, and so are those of pools in this one.
+//
+// The index records are read now, the blocks perhaps long ago. So blocks that are not what their record says are read
+// again, and the commit verifies those that the caller passes over, by [occ.Txn.Sure]; all are read again where it could not
+// verify so many.
+func (p *AssignPlan) walk(t *txn.Txn, s *Search, i int, kind string, start netip.Prefix, most int64) iter.Seq2[*txn.BlockEntry, error] {
+	return func(yield func(*txn.BlockEntry, error) bool) {
+		all, at, limit := record.BlockRange(kind, p.cat.Pools[i].Prefix), record.BlockKey(kind, start), firstList
+		for _, r := range [...]store.Range{{From: at, To: all.To}, {From: all.From, To: at}} {
+			for ; r.From < r.To && s.want > 0; limit = min(2*limit, listPage) {
+				r.Limit = limit
+				blocks, err := p.list(t, s, i, kind, &r, most)
+				for k := 0; err == nil && k < len(blocks) && s.want > 0; k++ {
+					var be *txn.BlockEntry
+					if be, err = t.Peek(p.cat, blocks[k]); err != nil {
+						break
+					}
+					if be.Block == nil {
+						t.Sure(&be.Cell)
+					} else if !yield(be, nil) {
+						return
+					}
+				}
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+			}
+		}
+	}
+}
+
+// list reads the next records of an index, and the blocks that are not as they say. It leaves in r what is still to be listed.
+func (p *AssignPlan) list(t *txn.Txn, s *Search, i int, kind string, r *store.Range, most int64) (blocks []netip.Prefix, err error) {
+	recs, err := t.List(*r)
+	if err != nil {
+		return nil, err
+	}
+	var old []string
+	many := t.Guards()+len(recs) > t.MostGuards()
+	beyond, size := "", p.cat.Pools[i].BlockBits // the end of what has been listed, or of the avoided range that it ends in
+	skip := func(end netip.Addr) {
+		if beyond = r.To; end.Next().IsValid() {
+			beyond = record.BlockKey(kind, netip.PrefixFrom(end.Next(), size).Masked())
+		}
+	}
+	for _, rec := range recs {
+		if rec.Key < beyond {
+			continue
+		}
+		beyond = rec.Key + "\x00"
+		block, ok := record.ParseBlockID(rec.Key[len(kind):])
+		if !ok {
+			continue
+		}
+		if end, nested := p.cat.Inner[i].Cover(block); nested {
+			skip(end)
+			continue
+		}
+		value := record.ParseIndexValue(rec.Value)
+		end, covered := p.cat.Avoid[i].Cover(block)
+		switch {
+		case block.Bits() != size:
+		case covered:
+			p.reason(s, i, ReservedLeft)
+			skip(end)
+		case value > most:
+			if kind != record.KindEmpty {
+				p.reason(s, i, CoolingLeft)
+			}
+		default:
+			blocks = append(blocks, block)
+			if be := t.Blocks.Get(block); be == nil || many && !t.Guarded(&be.Cell) || !be.Shown.Says(kind, value) {
+				old = append(old, record.BlockKey(record.KindBlock, block))
+			}
+		}
+	}
+	if r.From = beyond; len(recs) < r.Limit {
+		r.From = r.To
+	}
+	if len(old) == 0 {
+		return blocks, nil
+	}
+	return blocks, t.Read(old...)
+}
+
+// pickTier goes through the places in the pools of one priority, best first.
+func (p *AssignPlan) pickTier(t *txn.Txn, s *Search) error {
+	if err := p.pickOwn(t, s); err != nil || s.want == 0 {
+		return err
+	}
+	switch {
+	case p.inRow():
+		return p.pickIn(t, s, p.pickFree, p.pickEmpty)
+	case p.cat.Config.Strict:
+		return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.noteForeign)
+	}
+	return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.pickForeign)
+}
+
+// pickIn goes through some places, each in all pools of the tier, while addresses are wanting.
+func (p *AssignPlan) pickIn(t *txn.Txn, s *Search, places ...func(*txn.Txn, *Search, int) error) error {
+	for _, pick := range places {
+		for k := 0; s.want > 0; k++ {
+			i, ok := s.Pool(k)
+			if !ok {
+				break
+			}
+			if err := pick(t, s, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pickOwn picks from the blocks that the owner has, in address order. What follows rests on those passed over having no
+// room, which the commit verifies. Of very many it cannot: then an index says which of them have room.
+func (p *AssignPlan) pickOwn(t *txn.Txn, s *Search) error {
+	own := p.own.Get()
+	n := own.Len()
+	if n > t.MostGuards() {
+		return p.pickIn(t, s, p.pickOwnOfMany)
+	}
+	for k := range n {
+		if t.Blocks.Get(own.At(k)) == nil {
+			if err := t.Warm(own.Slice()); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	for k := 0; k < n && s.want > 0; k++ {
+		i := p.cat.Containing(own.At(k).Addr())
+		if !s.Serves(i) || own.At(k).Bits() != p.cat.Pools[i].BlockBits {
+			continue // another family or pool, or a size that the pool no longer has: left to drain
+		}
+		be, err := t.Block(p.cat, own.At(k))
+		if err != nil {
+			return err
+		}
+		if be.Block == nil {
+			p.pickMore(s, i, be)
+		} else if be.Owner() == p.Owner {
+			p.pickFrom(t, s, i, be)
+		}
+	}
+	return nil
+}
+
+// pickOwnOfMany picks from the blocks in pool i of an owner of more than a commit can verify. It begins with the block that had
+// room last; the index is read only if that does not suffice.
+func (p *AssignPlan) pickOwnOfMany(t *txn.Txn, s *Search, i int) error {
+	pool := &p.cat.Pools[i]
+	start := netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits)
+	var had *txn.BlockEntry
+	if last := t.E.Hints.Get(p.Owner, s.family); last.IsValid() && last.Bits() == pool.BlockBits && p.cat.Containing(last.Addr()) == i {
+		be, err := t.Peek(p.cat, last)
+		if err != nil {
+			return err
+		}
+		if start, had = last, be; be.Block == nil {
+			p.pickMore(s, i, be)
+		} else if be.Owner() == p.Owner {
+			p.pickFrom(t, s, i, be)
+		}
+		if s.want == 0 {
+			return nil
+		}
+	}
+	for be, err := range p.walk(t, s, i, record.CodeRange(record.KindOwnRoom, p.Owner).From, start, t.Past) {
+		if err != nil {
+			return err
+		}
+		if be != had && be.Owner() == p.Owner && p.pickFrom(t, s, i, be) {
+			p.hint(t, be.At)
+		}
+	}
+	return nil
+}
+
+// hint notes the block of the owner that had room last, if it may have too many to look at each.
+func (p *AssignPlan) hint(t *txn.Txn, block netip.Prefix) {
+	if p.own.Get().Len() >= t.MostGuards() {
+		t.E.Hints.Set(p.Owner, block)
+	}
+}
+
+// pickFree claims blocks that nobody has.
+func (p *AssignPlan) pickFree(t *txn.Txn, s *Search, i int) error {
+	if !p.fits(i, s.want) {
+		s.because(i, TooSmall)
+		return nil
+	}
+	for s.want > 0 {
+		if !p.mayClaim(t, i) {
+			s.because(i, LimitReached) // whether there is a free block is looked up if it comes to a shortage
+			return nil
+		}
+		block, ok, err := p.nextFree(t, s, i, p.start(i))
+		if err != nil || !ok {
+			return err
+		}
+		b, err := t.NewBlock(p.cat, i, block, p.blockOptions())
+		if err != nil {
+			return err
+		}
+		p.take(s, i, t.Blocks.Get(block), b)
+	}
+	return nil
+}
+
+// pickEmpty takes over blocks of others that have been empty for long enough.
+func (p *AssignPlan) pickEmpty(t *txn.Txn, s *Search, i int) error {
+	before := t.Past - takeoverAge
+	if s.reasons[i] == TooSmall || !p.mayClaim(t, i) {
+		return nil
+	}
+	for be, err := range p.walk(t, s, i, record.KindEmpty, p.start(i), before) {
+		switch {
+		case err != nil:
+			return err
+		case !be.IsEmpty() || be.Owner() == p.Owner || be.Owner().Kind == block.Nobody || be.Since() > before:
+			t.Sure(&be.Cell)
+		case p.unusable(i, be.Prefix()) || p.picked(be):
+		default:
+			if err := p.takeOver(t, s, i, be); err != nil || !p.mayClaim(t, i) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// takeOver makes a block that another has left empty the owner's.
+func (p *AssignPlan) takeOver(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
+	t.Guard(&be.Cell)
+	o := p.blockOptions()
+	o.Claimed, o.Seq = block.Unstamp(t.Now), be.Seq()
+	b, err := block.New(be.Prefix(), o)
+	if err != nil {
+		return err
+	}
+	if err := t.Take(be.Owner(), be.Prefix()); err != nil {
+		return err
+	}
+	if err := t.Give(p.Owner, be.Prefix()); err != nil {
+		return err
+	}
+	p.becomesOwn(be)
+	p.take(s, i, be, b)
+	return nil
+}
+
+// becomesOwn notes a block that is taken over or adopted, so that nothing is borrowed from it as well.
+func (p *AssignPlan) becomesOwn(be *txn.BlockEntry) {
+	if p.taken == nil {
+		p.taken = make(map[*txn.BlockEntry]bool)
+	}
+	p.taken[be] = true
+}
+
+// pickOrphans adopts blocks without owner that have room. Borrowing from them instead would keep them without owner: with every
+// host that leaves a block in use, fewer blocks would have one.
+func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
+	if !p.mayClaim(t, i) {
+		return nil
+	}
+	if !s.looked {
+		r := record.CodeRange(record.KindOwnRoom, block.Owner{}) // of all pools, because mostly there is none
+		r.Limit = 1
+		recs, err := t.List(r)
+		if err != nil {
+			return err
+		}
+		s.looked, s.orphans = true, len(recs) > 0
+	}
+	if !s.orphans {
+		return nil
+	}
+	for be, err := range p.walk(t, s, i, record.CodeRange(record.KindOwnRoom, block.Owner{}).From, p.start(i), t.Past) {
+		n := len(p.picks)
+		if err != nil {
+			return err
+		}
+		if be.Owner().Kind != block.Nobody || !p.pickFrom(t, s, i, be) {
+			t.Sure(&be.Cell)
+			continue
+		}
+		p.picks[n].adopt = true
+		p.becomesOwn(be)
+		if err := t.Give(p.Owner, be.Prefix()); err != nil || !p.mayClaim(t, i) {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteForeign finds out whether others have room in a pool that strict affinity keeps from this owner.
+func (p *AssignPlan) noteForeign(t *txn.Txn, s *Search, i int) error {
+	if s.reasons[i] == LimitReached {
+		return nil
+	}
+	for be, err := range p.walk(t, s, i, record.KindRoom, p.start(i), t.Past) {
+		if err != nil {
+			return err
+		}
+		if be.Owner() != p.Owner && be.Owner().Kind != block.Nobody {
+			s.because(i, ForeignLeft)
+			return nil
+		}
+		t.Sure(&be.Cell)
+	}
+	return nil
+}
+
+// pickForeign borrows from any block with room.
+func (p *AssignPlan) pickForeign(t *txn.Txn, s *Search, i int) error {
+	for be, err := range p.walk(t, s, i, record.KindRoom, p.start(i), t.Past) {
+		if err != nil {
+			return err
+		}
+		if !p.taken[be] && (be.Owner() == p.Owner || !p.pickFrom(t, s, i, be)) {
+			t.Sure(&be.Cell)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package cause
+
+import (
+	"errors"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// cause is what stands in the way of a call, in words. It matches a sentinel of package ipalloc.
+type cause struct {
+	text string
+	is   error
+}
+
+func (c *cause) Error() string { return c.text }
+
+func (c *cause) Unwrap() error { return c.is }
+
+// Causes of arguments and configuration.
+var (
+	BadAddress   error = &cause{"not a plain IPv4 or IPv6 address", ipalloc.ErrInvalid}
+	BadBlockSize error = &cause{"block size does not fit", ipalloc.ErrInvalid}
+	BadConfig    error = &cause{"configuration contradicts itself", ipalloc.ErrInvalid}
+	BadArgument  error = &cause{"bad argument", ipalloc.ErrInvalid}
+	UnknownUse   error = &cause{"unknown use", ipalloc.ErrInvalid}
+	LooseEnds    error = &cause{"addresses are reserved for the host only with strict affinity", ipalloc.ErrInvalid}
+	UnknownOwner error = &cause{"no such owner", ipalloc.ErrNotFound}
+	UnknownPool  error = &cause{"no such pool", ipalloc.ErrNotFound}
+	PoolExists   error = &cause{"a pool of that name exists", ipalloc.ErrExists}
+	Overlap      error = &cause{"another pool has these addresses", ipalloc.ErrExists}
+	OffGrid      error = &cause{"a nested pool must be made of whole blocks of the pool around it", ipalloc.ErrInvalid}
+)
+
+// Causes of an assignment, a claim or a release.
+var (
+	NoPool     error = &cause{"no pool qualifies", ipalloc.ErrNotFound}
+	Unselected error = &cause{"the pool does not select the owner or its namespace", ipalloc.ErrNotFound}
+	Short      error = &cause{"not enough addresses", ipalloc.ErrFull}
+	Strict     error = &cause{"the block is another owner's and affinity is strict", ipalloc.ErrOccupied}
+	Claimed    error = &cause{"the block is another owner's", ipalloc.ErrOccupied}
+	Covered    error = &cause{"a block that exists is in the way", ipalloc.ErrOccupied}
+	BlockLimit error = &cause{"the owner has as many blocks as it may have", ipalloc.ErrLimit}
+	NotEmpty   error = &cause{"addresses of the block are held", ipalloc.ErrInUse}
+	Torn       error = &cause{"a part of the addresses in a row has been released", ipalloc.ErrMismatch}
+	Owner      error = &cause{"held by another, or with other attributes", ipalloc.ErrMismatch}
+	CoHeld     error = &cause{"others hold the address as well", ipalloc.ErrInUse}
+	Exhausted  error = &cause{"sequence numbers are exhausted", ipalloc.ErrLimit}
+)
+
+// IsConflict reports whether a commit met a conflict.
+func IsConflict(err error) bool { return errors.Is(err, ipalloc.ErrConflict) }
+
+// Wrap returns the error of a call. If e.Err is an error of this package already, what that says stays and e adds what it
+// leaves open, so that no text repeats itself.
+func Wrap(e ipalloc.Error) error {
+	e.Package = "ipset"
+	in, ok := e.Err.(*ipalloc.Error)
+	if !ok || in.Package != e.Package {
+		return &e
+	}
+	both := *in
+	both.Op = e.Op
+	for _, f := range [...]struct {
+		to   *string
+		from string
+	}{{&both.Owner, e.Owner}, {&both.Field, e.Field}, {&both.Name, e.Name}, {&both.Holder, e.Holder}} {
+		if *f.to == "" {
+			*f.to = f.from
+		}
+	}
+	if !both.Prefix.IsValid() {
+		both.Prefix = e.Prefix
+	}
+	if !both.Addr.IsValid() {
+		both.Addr = e.Addr
+	}
+	return &both
+}

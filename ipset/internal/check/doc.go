@@ -1,0 +1,11 @@
+// Package check compares every record with what it follows from, finds what is wrong, and repairs it.
+package check
+
+import (
+	"github.com/ipalloc/ipalloc/ipset/internal/release"
+)
+
+// Checker is this room of an engine.
+type Checker struct {
+	*release.Releaser
+}

@@ -1,0 +1,65 @@
+package check
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/release"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Step is one commit of a repair: it restores derived records, or releases addresses.
+type Step struct {
+	Text string
+	// Ops name the revisions that were checked. With Releases they are guards alone.
+	Ops      []store.Op
+	Releases []release.Release
+}
+
+// Repair carries out the call of that name.
+func (e *Checker) Repair(ctx context.Context, steps []Step) (done int, err error) {
+	if err := e.Run.Current(ctx); err != nil {
+		return 0, cause.Wrap(ipalloc.Error{Op: "repair", Err: err})
+	}
+	var refused []error
+	for _, s := range steps {
+		changed, err := e.repair(ctx, s)
+		switch {
+		case err == nil && changed:
+			done++
+		case err == nil || errors.Is(err, ipalloc.ErrConflict) || errors.Is(err, ipalloc.ErrMismatch): // changed since
+		case isRefusal(err):
+			refused = append(refused, cause.Wrap(ipalloc.Error{Op: "repair", Text: s.Text, Err: err}))
+		default:
+			return done, errors.Join(append(refused, cause.Wrap(ipalloc.Error{Op: "repair", Text: s.Text, Err: err}))...)
+		}
+	}
+	return done, errors.Join(refused...)
+}
+
+// isRefusal reports whether an error is about a step and not about the store.
+func isRefusal(err error) bool {
+	for _, is := range []error{ipalloc.ErrLimit, ipalloc.ErrCorrupt, ipalloc.ErrInvalid} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// repair carries out a step and reports whether it changed something.
+func (e *Checker) repair(ctx context.Context, s Step) (bool, error) {
+	if len(s.Releases) == 0 {
+		return true, e.Run.Write(ctx, s.Ops)
+	}
+	// A caller that renews a lease of the address or changes its attributes meanwhile uses it.
+	p := release.ReleaseAllPlan{Args: release.ReleaseArgs{Addresses: s.Releases}, Guards: s.Ops}
+	err := occ.Conflict("ipset", e.Do(ctx, &p))
+	return len(p.Released) > 0, err
+}
+
+// stepOps is how many records one step of a repair names, on a store that allows no fewer. More would be no faster.
+const stepOps = 100

@@ -1,0 +1,248 @@
+package pool
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+)
+
+// The index of attributes has a record i<key>NUL<value>NUL<address> for each attribute of a holder whose key its pool lists. Which
+// those are is noted in the address record. So the index follows from the addresses alone, whatever the pool lists by now.
+
+// maxIndex bounds the keys that a pool lists, because each may be a record more for each address of a commit.
+const MaxIndex = 8
+
+// checkIndex refuses keys that no index can have.
+func checkIndex(keys []string) error {
+	if len(keys) > MaxIndex {
+		return fmt.Errorf("%w: %d indexed attributes, at most %d", cause.BadArgument, len(keys), MaxIndex)
+	}
+	for i, key := range keys {
+		if err := block.CheckName("attribute", key); err != nil {
+			return err
+		}
+		if slices.Contains(keys[:i], key) {
+			return fmt.Errorf("%w: attribute %q twice", cause.BadArgument, key)
+		}
+	}
+	return nil
+}
+
+// Use is what an address is for; a set of bits in a [Pool].
+type Use uint8
+
+const (
+	// Workload addresses go to pods, containers and virtual machines.
+	Workload Use = 1 << iota
+	// Tunnel addresses go to the tunnel devices of hosts.
+	Tunnel
+	// LoadBalancer addresses go to services.
+	LoadBalancer
+
+	AllUses     = Workload | Tunnel | LoadBalancer
+	defaultUses = Workload | Tunnel
+)
+
+// Pool is a prefix that is divided into blocks. A zero field selects the default that its comment names.
+//
+// A pool may lie in another one, to any depth. Each address belongs to the smallest pool around it, whether or not that pool is
+// enabled, so settings and limits of the outer pool do not apply to it. A nested prefix is made of whole blocks of the pool around it.
+type Pool struct {
+	Name   string // UTF-8
+	Prefix netip.Prefix
+	// BlockBits is the prefix length of a block, /26 or /122 by default. A block may hold up to 2^64 addresses.
+	BlockBits int
+	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
+	Nodes, Namespaces Selector `json:",omitempty"`
+	// Uses are the uses that the pool's addresses may have; Workload and Tunnel by default.
+	Uses Use
+	// Disabled stops assignment from the pool. Addresses that are held stay held.
+	Disabled bool
+	// Manual restricts the pool to calls that name it.
+	Manual bool
+	// Order says which address of a block is handed out next: the one that was released first by default, the lowest, or one at
+	// random. The block is chosen before: the owner's blocks in address order, then a free one from a place that the owner's name
+	// fixes, with Lowest from the first of the pool on. So Lowest and Random are of the whole pool where it is one block. Cost:
+	// [block.Block.PeekOrder].
+	Order block.Order `json:",omitempty"`
+	// Index lists up to 8 keys of attributes by which [Engine.IPsByAttribute] finds the addresses of the pool. An assignment writes
+	// one small record more for each of them that it has an attribute of. A key that comes or goes applies to the addresses that are
+	// assigned from then on; [Engine.Reindex] applies it to the others.
+	Index []string `json:",omitempty"`
+	// Priority puts the pool before those with a lower one, whatever blocks the owner has: an address comes from a pool of lower
+	// Priority only if no pool of a higher one that qualifies can give one. Among equals an owner's existing blocks come first,
+	// then the pools in the order of their names.
+	Priority int
+	// Ranges, if any, are the only addresses of the prefix that automatic assignment takes.
+	Ranges []netipx.IPRange `json:",omitempty"`
+	// MaxBlocksPerHost limits the blocks of this pool that one owner claims; 0 is no limit but that of the [Config].
+	MaxBlocksPerHost int
+	// Subnet says that the pool is one subnet of hosts: its network and broadcast addresses, or its subnet-router anycast
+	// address for IPv6, are not assigned automatically. It has no effect on pools of one or two addresses.
+	Subnet bool `json:",omitempty"`
+	// Cooldown is how long a released address is kept from others.
+	Cooldown time.Duration
+	// Draining lists the block sizes that the pool had and that blocks may still have.
+	Draining []int `json:",omitempty"`
+}
+
+// Check fills in defaults and refuses what cannot be.
+func (p *Pool) Check() error {
+	if err := block.CheckName("pool", p.Name); err != nil {
+		return err
+	}
+	if !utf8.ValidString(p.Name) { // the catalog is JSON, which would make other names equal
+		return cause.Wrap(ipalloc.Error{Op: "check", Field: "pool", Text: p.Name, Reason: "it is not UTF-8", Err: ipalloc.ErrInvalid})
+	}
+	if err := block.CheckPrefix(p.Prefix); err != nil {
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: err})
+	}
+	width := p.Prefix.Addr().BitLen()
+	if p.BlockBits == 0 {
+		p.BlockBits = max(width-6, p.Prefix.Bits())
+	}
+	if p.BlockBits < p.Prefix.Bits() || p.BlockBits > width || width-p.BlockBits > 64 {
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: /%d", cause.BadBlockSize, p.BlockBits)})
+	}
+	if p.Uses == 0 {
+		p.Uses = defaultUses
+	}
+	if p.Uses&^AllUses != 0 {
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.UnknownUse})
+	}
+	if err := checkIndex(p.Index); err != nil {
+		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Index", Name: p.Name, Err: err})
+	}
+	if p.Order > block.Random {
+		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Order", Name: p.Name, Err: fmt.Errorf("%w: %s", cause.BadArgument, p.Order)})
+	}
+	if p.MaxBlocksPerHost < 0 || p.Cooldown < 0 {
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.BadConfig})
+	}
+	for _, r := range p.Ranges {
+		if !r.IsValid() || !p.Prefix.Contains(r.From()) || !p.Prefix.Contains(r.To()) {
+			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: range %s", cause.BadAddress, r)})
+		}
+	}
+	for _, sel := range []Selector{p.Nodes, p.Namespaces} {
+		if _, err := sel.compile(); err != nil {
+			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: err})
+		}
+	}
+	return nil
+}
+
+// Clone returns a pool that shares nothing that can change.
+func (p Pool) Clone() Pool {
+	p.Ranges, p.Draining, p.Index = slices.Clone(p.Ranges), slices.Clone(p.Draining), slices.Clone(p.Index)
+	p.Nodes, p.Namespaces = p.Nodes.clone(), p.Namespaces.clone()
+	return p
+}
+
+// Config applies to all pools. The zero value is the default.
+type Config struct {
+	// Strict forbids taking addresses from blocks of others.
+	Strict bool
+	// NoAutoBlocks forbids AutoAssign and AssignIP to claim blocks; it needs Strict.
+	NoAutoBlocks bool
+	// MaxBlocksPerHost limits the blocks that one owner claims, over all pools; 0 is no limit.
+	MaxBlocksPerHost int
+}
+
+// Check refuses what contradicts itself.
+func (c Config) Check() error {
+	switch {
+	case c.NoAutoBlocks && !c.Strict:
+		return fmt.Errorf("%w: without automatic blocks, affinity must be strict", cause.BadConfig)
+	case c.MaxBlocksPerHost < 0:
+		return fmt.Errorf("%w: a limit of %d blocks", cause.BadConfig, c.MaxBlocksPerHost)
+	}
+	return nil
+}
+
+// maxBlocks returns the limit of blocks per owner; asked narrows it if it is above 0.
+func (c Config) maxBlocks(asked int) int {
+	limit := c.MaxBlocksPerHost
+	if limit == 0 {
+		limit = math.MaxInt
+	}
+	if asked > 0 {
+		limit = min(limit, asked)
+	}
+	return limit
+}
+
+// avoided returns what automatic assignment may not take of a pool; inner is what other pools serve of it.
+func (p *Pool) avoided(reserved, inner AddrRanges) (AddrRanges, error) {
+	last := record.LastAddr(p.Prefix)
+	var inside AddrRanges
+	for _, r := range reserved.From(p.Prefix.Addr()) {
+		if last.Less(r.From()) {
+			break
+		}
+		inside = append(inside, Cut([]netipx.IPRange{r}, p.Prefix)...)
+	}
+	if len(p.Ranges) == 0 && !p.Subnet && (inner == nil || inside == nil) {
+		return inside, nil
+	}
+	var sb netipx.IPSetBuilder
+	if len(p.Ranges) > 0 {
+		sb.AddPrefix(p.Prefix)
+	}
+	for _, r := range p.Ranges {
+		sb.RemoveRange(r)
+	}
+	if p.Subnet && p.Prefix.Addr().BitLen()-p.Prefix.Bits() > 1 {
+		if sb.Add(p.Prefix.Addr()); p.Prefix.Addr().Is4() {
+			sb.Add(last)
+		}
+	}
+	for _, r := range inside {
+		sb.AddRange(r)
+	}
+	for _, r := range inner {
+		sb.RemoveRange(r)
+	}
+	set, err := sb.IPSet()
+	if err != nil {
+		return nil, err
+	}
+	return set.Ranges(), nil
+}
+
+// FreeRanges returns the addresses of a pool that no setting of its own keeps from automatic assignment.
+func (p *Pool) FreeRanges() ([]netipx.IPRange, error) {
+	avoid, err := p.avoided(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	var sb netipx.IPSetBuilder
+	sb.AddPrefix(p.Prefix)
+	for _, r := range avoid {
+		sb.RemoveRange(r)
+	}
+	set, err := sb.IPSet()
+	if err != nil {
+		return nil, err
+	}
+	return set.Ranges(), nil
+}
+
+// BlocksOf returns the blocks that an address of the pool may be in, one of each size that the pool has or had.
+func (p *Pool) BlocksOf(a netip.Addr) []netip.Prefix {
+	blocks := []netip.Prefix{netip.PrefixFrom(a, p.BlockBits).Masked()}
+	for _, size := range p.Draining {
+		blocks = append(blocks, netip.PrefixFrom(a, size).Masked())
+	}
+	return blocks
+}

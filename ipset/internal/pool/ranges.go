@@ -1,0 +1,68 @@
+package pool
+
+import (
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+)
+
+// Cut returns the parts of the ranges that lie in p.
+func Cut(rs []netipx.IPRange, p netip.Prefix) []netipx.IPRange {
+	var out []netipx.IPRange
+	last := record.LastAddr(p)
+	for _, r := range rs {
+		from, to := r.From(), r.To()
+		if from.Less(p.Addr()) {
+			from = p.Addr()
+		}
+		if last.Less(to) {
+			to = last
+		}
+		if !to.Less(from) {
+			out = append(out, netipx.IPRangeFrom(from, to))
+		}
+	}
+	return out
+}
+
+// AddrRanges are addresses as ascending ranges that neither overlap nor adjoin, which is what [netipx.IPSet.Ranges] returns.
+type AddrRanges []netipx.IPRange
+
+// From returns the ranges that end at or after a.
+func (rs AddrRanges) From(a netip.Addr) AddrRanges {
+	i, _ := slices.BinarySearchFunc(rs, a, func(r netipx.IPRange, a netip.Addr) int {
+		if r.To().Less(a) {
+			return -1
+		}
+		return 1
+	})
+	return rs[i:]
+}
+
+// Overlap reports whether an address of p is in the ranges.
+func (rs AddrRanges) Overlap(p netip.Prefix) bool {
+	rs = rs.From(p.Addr())
+	return len(rs) > 0 && !record.LastAddr(p).Less(rs[0].From())
+}
+
+// OnlyOutside reports whether pool i has ranges of its own and no address of them is reserved.
+func (c *Catalog) OnlyOutside(i int) bool {
+	for _, r := range c.Pools[i].Ranges {
+		if rest := AddrRanges(c.Reserved).From(r.From()); len(rest) > 0 && !r.To().Less(rest[0].From()) {
+			return false
+		}
+	}
+	return len(c.Pools[i].Ranges) > 0
+}
+
+// Cover reports whether all of p is in the ranges, and where the one that has it ends.
+func (rs AddrRanges) Cover(p netip.Prefix) (end netip.Addr, ok bool) {
+	rs = rs.From(record.LastAddr(p))
+	if len(rs) == 0 || p.Addr().Less(rs[0].From()) {
+		return netip.Addr{}, false
+	}
+	return rs[0].To(), true
+}

@@ -1,0 +1,61 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/netip"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Borrowing is an address that is held for a host which did not own the block when it got the address.
+type Borrowing struct {
+	Host    block.Owner
+	Address netip.Addr
+	Block   netip.Prefix
+}
+
+// Borrowings carries out the call of that name.
+func (e *Reader) Borrowings(ctx context.Context) iter.Seq2[Borrowing, error] {
+	return func(yield func(Borrowing, error) bool) {
+		var err error
+		more := true
+		r := store.Range{From: record.KindHost, To: record.KindHost + "\xff", Limit: txn.ReadMost}
+		pages := e.EachPage(ctx, r, func(recs []store.Record) bool {
+			for _, rec := range recs {
+				var b Borrowing
+				if b, err = borrowing(rec.Key); err != nil {
+					return false
+				}
+				if more = yield(b, nil); !more {
+					return false
+				}
+			}
+			return true
+		})
+		if err == nil {
+			err = pages
+		}
+		if more && err != nil {
+			yield(Borrowing{}, cause.Wrap(ipalloc.Error{Op: "list", Err: err}))
+		}
+	}
+}
+
+// borrowing reads the key of an index record of a host.
+func borrowing(key string) (Borrowing, error) {
+	code, id, _ := strings.Cut(key[1:], "\x00")
+	host, err := block.OwnerOf(code)
+	at, ok := record.ParseID(id)
+	if err != nil || !ok {
+		return Borrowing{}, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, key)
+	}
+	return Borrowing{host, at.Addr(), at.Masked()}, nil
+}

@@ -1,0 +1,397 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Lookup carries out the call of that name.
+func (e *Reader) Lookup(ctx context.Context, a netip.Addr) (block.Allocation, error) {
+	fail := func(al block.Allocation, err error) (block.Allocation, error) {
+		return al, cause.Wrap(ipalloc.Error{Op: "look up", Addr: a, Err: err})
+	}
+	if addr.CheckAddr(a) != nil {
+		return fail(block.Allocation{}, cause.BadAddress)
+	}
+	als, err := e.readStates(ctx, []string{record.AddressKey(a)}, func(block.Allocation) bool { return true })
+	switch {
+	case err != nil:
+		return fail(block.Allocation{}, err)
+	case len(als) == 0:
+		return fail(block.Allocation{}, ipalloc.ErrNotHeld)
+	case als[0].Cooling:
+		return fail(als[0], txn.InTheWay(als[0], ipalloc.ErrCooling))
+	}
+	return als[0], nil
+}
+
+// ReadAddresses reads the records of some addresses, and returns those of their holders that keep accepts.
+func (e *Reader) ReadAddresses(ctx context.Context, keys []string, keep func(block.Allocation) bool) ([]block.Allocation, error) {
+	return e.readStates(ctx, keys, func(al block.Allocation) bool { return !al.Cooling && keep(al) })
+}
+
+// readStates reads the catalog and the records of some addresses, and returns those of their holders that keep accepts, of
+// addresses held or cooling.
+func (e *Reader) readStates(ctx context.Context, keys []string, keep func(block.Allocation) bool) ([]block.Allocation, error) {
+	var als []block.Allocation
+	now, err := e.Past()
+	if err != nil {
+		return nil, err
+	}
+	for len(keys) > 0 {
+		n := min(len(keys), txn.ReadMost)
+		recs, err := e.Store.Get(ctx, nil, append([]string{record.CatalogKey}, keys[:n]...)...)
+		if err != nil {
+			return nil, err
+		}
+		cat, err := e.DecodeCatalog(ctx, recs[0])
+		if cause.IsConflict(err) {
+			continue // the pools have changed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, rec := range recs[1:] {
+			if rec.Rev == 0 {
+				continue
+			}
+			al, busy, err := readAllocation(cat, rec.Key, rec.Value, now)
+			if err != nil {
+				return nil, err
+			}
+			for h := range al.Holders() {
+				if busy && keep(h) {
+					als = append(als, h)
+				}
+			}
+		}
+		keys = keys[n:]
+	}
+	return als, nil
+}
+
+// readAllocation describes the address of a record as it is at the moment now, and reports false if it is free by then.
+func readAllocation(cat *pool.Catalog, key, value string, now int64) (block.Allocation, bool, error) {
+	at, ok := record.ParseAddressKey(key)
+	a, length, err := block.DecodeAddress(value)
+	if err == nil && (!ok || length > at.BitLen()) {
+		err = fmt.Errorf("%w: address record %q", ipalloc.ErrCorrupt, key)
+	}
+	if err != nil {
+		return block.Allocation{}, false, err
+	}
+	cooldown := int64(0)
+	if cat != nil && !a.Cooling && a.Until != 0 && a.Until <= now {
+		cooldown = cat.Cooldown(netip.PrefixFrom(at, length).Masked())
+	}
+	a, busy := a.At(now, cooldown)
+	return a.Allocation(at, length), busy, nil
+}
+
+// BlockOf carries out the call of that name.
+func (e *Reader) BlockOf(ctx context.Context, a netip.Addr) (block.Info, error) {
+	if addr.CheckAddr(a) != nil {
+		return block.Info{}, cause.Wrap(ipalloc.Error{Op: "look up", Addr: a, Err: cause.BadAddress})
+	}
+	cat, recs, err := e.readAround(ctx, a)
+	if err != nil {
+		return block.Info{}, err
+	}
+	for _, rec := range recs {
+		if p, ok := record.ParseBlockID(rec.Key[1:]); ok && rec.Rev != 0 && p.Contains(a) {
+			b, err := e.readBlock(ctx, cat, p)
+			if b == nil || err != nil {
+				return block.Info{}, err
+			}
+			return b.Info(), nil
+		}
+	}
+	return block.Info{}, nil
+}
+
+// readAround reads the catalog and the blocks that an address may be in: together by the catalog as it was last seen, and the
+// blocks
+// once more if it is another now.
+func (e *Reader) readAround(ctx context.Context, a netip.Addr) (*pool.Catalog, []store.Record, error) {
+	keys := []string{record.CatalogKey}
+	guess := e.Decoded.Load()
+	if guess != nil {
+		keys = guess.AppendKeys(keys, a)
+	}
+	recs, err := e.Store.Get(ctx, nil, keys...)
+	if err != nil {
+		return nil, nil, err
+	}
+	cat, err := e.DecodeCatalog(ctx, recs[0])
+	if cause.IsConflict(err) {
+		return e.readAround(ctx, a) // the pools have changed meanwhile
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if guess == nil || guess.Rev != recs[0].Rev {
+		keys = cat.AppendKeys(keys[:1], a)
+		if recs, err = e.Store.Get(ctx, nil, keys...); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(keys) > 1 {
+		return cat, recs[1:], nil
+	}
+	recs, _, err = e.Store.List(ctx, record.BlockBefore(a)) // it may be in a block that a pool has left behind
+	return cat, recs, err
+}
+
+// readBlock reads a block with its addresses, advanced to the present; nil if there is none.
+func (e *Reader) readBlock(ctx context.Context, cat *pool.Catalog, p netip.Prefix) (*block.Block, error) {
+	now, err := e.Past()
+	if err != nil {
+		return nil, err
+	}
+	for tries := 1; ; tries++ {
+		recs, err := e.Store.Get(ctx, nil, record.BlockKey(record.KindBlock, p))
+		if err != nil || recs[0].Rev == 0 {
+			return nil, err
+		}
+		addrs, _, err := e.Store.List(ctx, record.AddressRange(p))
+		if err != nil {
+			return nil, err
+		}
+		b, err := wholeBlock(p, recs[0], addrs)
+		if err == nil {
+			b.AdvanceTo(now, cat.Cooldown(p), math.MaxInt)
+			return b, nil
+		}
+		if tries == e.Tries {
+			return nil, cause.Wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
+		}
+	}
+}
+
+// wholeBlock puts a block and its address records together. They may have been read one after the other: that they are of one
+// moment is seen by the revisions, because every commit that writes an address writes its block.
+func wholeBlock(p netip.Prefix, rec store.Record, addrs []store.Record) (*block.Block, error) {
+	b, err := block.Decode(p, rec.Value)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range addrs {
+		a, ok := record.ParseAddressKey(r.Key)
+		x, err := b.Ordinal(a)
+		if !ok || err != nil || r.Rev > rec.Rev || !b.IsAbsent(x) {
+			return nil, fmt.Errorf("%w: address record %q", ipalloc.ErrCorrupt, r.Key)
+		}
+		if err := b.LoadRecord(x, r.Value); err != nil {
+			return nil, err
+		}
+	}
+	return b, b.Complete()
+}
+
+// EachPage calls do with the records of a range in key order, a page at a time, until it returns false.
+func (e *Reader) EachPage(ctx context.Context, r store.Range, do func([]store.Record) bool) error {
+	for {
+		recs, _, err := e.Store.List(ctx, r)
+		if err != nil {
+			return err
+		}
+		if len(recs) > 0 && !do(recs) || len(recs) < r.Limit {
+			return nil
+		}
+		r.From = recs[len(recs)-1].Key + "\x00"
+	}
+}
+
+// blocksPage is how many blocks are read with their addresses at a time.
+const blocksPage = 64
+
+// Blocks carries out the call of that name.
+func (e *Reader) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[block.Info, error] {
+	return func(yield func(block.Info, error) bool) {
+		r := store.Range{From: record.KindBlock, To: record.KindBlock + "\xff"}
+		if p.IsValid() {
+			r = record.BlockRange(record.KindBlock, p)
+		}
+		r.Limit = blocksPage
+		cat, err := e.ReadCatalog(ctx)
+		if err == nil {
+			more := true
+			err2 := e.EachPage(ctx, r, func(recs []store.Record) bool {
+				more, err = e.blocksOf(ctx, cat, recs, func(b *block.Block) bool { return yield(b.Info(), nil) })
+				return more && err == nil
+			})
+			if err == nil {
+				err = err2
+			}
+			if !more {
+				return
+			}
+		}
+		if err != nil {
+			yield(block.Info{}, err)
+		}
+	}
+}
+
+// blocksOf yields the blocks of some records with their addresses, advanced to the present; more is false if yield ended it. It
+// lists the addresses from the first of these blocks to the last, once for each family.
+func (e *Reader) blocksOf(ctx context.Context, cat *pool.Catalog, recs []store.Record, yield func(*block.Block) bool) (more bool, err error) {
+	now, err := e.Past()
+	if err != nil {
+		return true, err
+	}
+	for i := 0; i < len(recs); {
+		// Blocks of one family are read together; the range of their addresses has nothing else.
+		first, ok := record.ParseBlockID(recs[i].Key[1:])
+		if !ok {
+			return true, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, recs[i].Key)
+		}
+		j, last := i, first
+		for ; j < len(recs); j++ {
+			p, ok := record.ParseBlockID(recs[j].Key[1:])
+			if !ok || p.Addr().Is4() != first.Addr().Is4() {
+				break
+			}
+			last = p
+		}
+		addrs, _, err := e.Store.List(ctx, store.Range{From: record.AddressKey(first.Addr()), To: record.AddressKey(record.LastAddr(last)) + "\x00"})
+		if err != nil {
+			return true, err
+		}
+		for ; i < j; i++ {
+			p, _ := record.ParseBlockID(recs[i].Key[1:])
+			r := record.AddressRange(p)
+			from, _ := slices.BinarySearchFunc(addrs, r.From, func(rec store.Record, key string) int { return strings.Compare(rec.Key, key) })
+			to, _ := slices.BinarySearchFunc(addrs, r.To, func(rec store.Record, key string) int { return strings.Compare(rec.Key, key) })
+			b, err := wholeBlock(p, recs[i], addrs[from:to])
+			if err == nil {
+				b.AdvanceTo(now, cat.Cooldown(p), math.MaxInt)
+			} else if b, err = e.readBlock(ctx, cat, p); err != nil {
+				return true, err
+			}
+			if b != nil && !yield(b) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// Allocations carries out the call of that name.
+func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[block.Allocation, error] {
+	return func(yield func(block.Allocation, error) bool) {
+		r := store.Range{From: record.KindAddress, To: record.KindAddress + "\xff"}
+		if p.IsValid() {
+			r = record.AddressRange(p)
+		}
+		r.Limit = txn.ReadMost
+		now, err := e.Past()
+		var cat *pool.Catalog
+		if err == nil {
+			cat, err = e.ReadCatalog(ctx)
+		}
+		if err != nil {
+			yield(block.Allocation{}, err)
+			return
+		}
+		more := true
+		var bad error
+		err = e.EachPage(ctx, r, func(recs []store.Record) bool {
+			for _, rec := range recs {
+				al, busy, err := readAllocation(cat, rec.Key, rec.Value, now)
+				if err != nil {
+					bad = err
+					return false
+				}
+				if more = !busy || yield(al, nil); !more {
+					return false
+				}
+			}
+			return true
+		})
+		if err = errors.Join(bad, err); more && err != nil {
+			yield(block.Allocation{}, err)
+		}
+	}
+}
+
+// IPsByHandle carries out the call of that name.
+func (e *Reader) IPsByHandle(ctx context.Context, handle string) ([]block.Allocation, error) {
+	fail := func(err error) ([]block.Allocation, error) {
+		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Owner: handle, Err: err})
+	}
+	if err := block.CheckName("handle", handle); err != nil {
+		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Err: err})
+	}
+	recs, _, err := e.Store.List(ctx, record.HandleRange(handle))
+	if err != nil || len(recs) == 0 {
+		return nil, err
+	}
+	ids, err := record.IdsIn(recs, len(record.HandleRange(handle).From))
+	if err != nil {
+		return fail(err)
+	}
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = record.AddressKey(id.Addr())
+	}
+	als, err := e.ReadAddresses(ctx, keys, func(al block.Allocation) bool { return al.Handle == handle })
+	if err != nil {
+		return fail(err)
+	}
+	return als, nil
+}
+
+// EachBlock calls do with each of the blocks that exist, without their addresses, all as they are at one moment.
+func (e *Reader) EachBlock(ctx context.Context, blocks []netip.Prefix, do func(*block.Block)) error {
+	if len(blocks) == 0 {
+		return nil
+	}
+	keys := make([]string, len(blocks))
+	for i, p := range blocks {
+		keys[i] = record.BlockKey(record.KindBlock, p)
+	}
+	recs, err := e.Store.Get(ctx, nil, keys...)
+	if err != nil {
+		return err
+	}
+	for i, rec := range recs {
+		if rec.Rev == 0 {
+			continue
+		}
+		b, err := block.Decode(blocks[i], rec.Value)
+		if err != nil {
+			return cause.Wrap(ipalloc.Error{Op: "read", Prefix: blocks[i], Err: err})
+		}
+		do(b)
+	}
+	return nil
+}
+
+// BlocksOf carries out the call of that name.
+func (e *Reader) BlocksOf(ctx context.Context, o block.Owner) ([]netip.Prefix, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	recs, err := e.Store.Get(ctx, nil, record.OwnerKey(o))
+	if err != nil {
+		return nil, err
+	}
+	l, err := record.DecodeList(recs[0])
+	return l.Slice(), err
+}

@@ -1,0 +1,226 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Utilization counts the addresses of a pool or a block by state. Capacity = Used + Cooling + Reserved + Available for a block;
+// of a pool, too, with the addresses in no block among Available or Reserved. A pool does not count the addresses of the pools that
+// lie in it, so that the sum over all pools counts every address once.
+type Utilization struct {
+	// Pool is empty for blocks outside every pool.
+	Pool   string
+	Prefix netip.Prefix
+	Owner  block.Owner // of a block
+	// Capacity is all addresses that it serves. Used are held. Cooling are released and not yet free. Reserved are free, and kept from
+	// automatic assignment: by a reservation, by the pool's ranges or for the host. Available can be assigned now.
+	Capacity, Used, Cooling, Reserved, Available Count
+	Blocks                                       []Utilization // of a pool, in address order
+	// Nested are the prefixes of the pools that lie directly in this one, in address order. Their addresses do not count here.
+	Nested []netip.Prefix
+}
+
+// Utilization carries out the call of that name.
+func (e *Reader) Utilization(ctx context.Context) ([]Utilization, error) {
+	cat, err := e.ReadCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pools := make([]Utilization, len(cat.Pools), len(cat.Pools)+1)
+	for i := range cat.Pools {
+		p := &cat.Pools[i]
+		pools[i] = Utilization{Pool: p.Name, Prefix: p.Prefix, Capacity: sizeOf(p.Prefix.Addr(), record.LastAddr(p.Prefix))}
+		for _, r := range cat.Inner[i] {
+			pools[i].Capacity = pools[i].Capacity.Sub(sizeOf(r.From(), r.To()))
+		}
+		pools[i].Reserved = reservedIn(cat, i, netipx.RangeOfPrefix(p.Prefix))
+	}
+	for _, i := range cat.Places {
+		if o := cat.Outer[i]; o >= 0 {
+			pools[o].Nested = append(pools[o].Nested, cat.Pools[i].Prefix)
+		}
+	}
+	lost := Utilization{}
+	err = e.eachHeader(ctx, cat, func(b *block.Block) {
+		at := b.Prefix()
+		i := cat.Containing(at.Addr())
+		of := &lost
+		if i >= 0 {
+			of = &pools[i]
+		}
+		of.Blocks = append(of.Blocks, Utilization{Pool: of.Pool, Prefix: at, Owner: b.Owner()})
+		row := &of.Blocks[len(of.Blocks)-1]
+		for from, last := at.Addr(), record.LastAddr(at); ; {
+			i, end := cat.Served(from, at)
+			r := netipx.IPRangeFrom(from, end)
+			u := utilizationOf(b, cat, i, r)
+			row.add(u)
+			if i < 0 {
+				lost.add(u)
+			} else {
+				// What the block says of its reserved addresses replaces what the pool knew of them.
+				p := &pools[i]
+				p.Used, p.Cooling, p.Reserved = p.Used.Add(u.Used), p.Cooling.Add(u.Cooling), p.Reserved.Sub(reservedIn(cat, i, r)).Add(u.Reserved)
+			}
+			if end == last {
+				break
+			}
+			from = end.Next()
+		}
+		row.settle()
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range pools {
+		pools[i].settle()
+	}
+	if lost.Capacity != (Count{}) {
+		lost.settle()
+		pools = append(pools, lost)
+	}
+	return pools, nil
+}
+
+// eachHeader calls do with every block, advanced to the present, in address order. The block is of no use after do has returned;
+// its addresses need not be loaded.
+func (e *Reader) eachHeader(ctx context.Context, cat *pool.Catalog, do func(*block.Block)) error {
+	var bad error
+	now, err := e.Past()
+	if err != nil {
+		return err
+	}
+	headers := make([]block.Block, blocksPage)
+	r := store.Range{From: record.KindBlock, To: record.KindBlock + "\xff", Limit: txn.ReadMost}
+	err = e.EachPage(ctx, r, func(recs []store.Record) bool {
+		for part := range slices.Chunk(recs, blocksPage) {
+			if bad = e.headersOf(ctx, cat, part, now, headers, do); bad != nil {
+				return false
+			}
+		}
+		return true
+	})
+	return errors.Join(bad, err)
+}
+
+// headersOf calls do with the blocks of some records. Those in which time has ended something are read with their addresses, all
+// of them together. headers is scratch for the others.
+func (e *Reader) headersOf(ctx context.Context, cat *pool.Catalog, recs []store.Record, now int64, headers []block.Block, do func(*block.Block)) error {
+	var due []store.Record
+	for i, rec := range recs {
+		p, ok := record.ParseBlockID(rec.Key[1:])
+		if !ok {
+			return fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, rec.Key)
+		}
+		if err := headers[i].Decode(p, rec.Value); err != nil {
+			return cause.Wrap(ipalloc.Error{Op: "read", Prefix: p, Err: err})
+		}
+		if lease, cooled := headers[i].Due(now); lease || cooled {
+			due = append(due, rec)
+		}
+	}
+	var whole map[string]*block.Block
+	if len(due) > 0 {
+		whole = make(map[string]*block.Block, len(due))
+		if _, err := e.blocksOf(ctx, cat, due, func(b *block.Block) bool {
+			whole[record.BlockKey(record.KindBlock, b.Prefix())] = b
+			return true
+		}); err != nil {
+			return err
+		}
+	}
+	for i, rec := range recs {
+		if len(due) == 0 || rec.Key != due[0].Key {
+			do(&headers[i])
+			continue
+		}
+		due = due[1:]
+		if b := whole[rec.Key]; b != nil { // else it is gone by now
+			do(b)
+		}
+	}
+	return nil
+}
+
+// add adds the counts of a part.
+func (u *Utilization) add(p Utilization) {
+	u.Capacity, u.Used, u.Cooling, u.Reserved = u.Capacity.Add(p.Capacity), u.Used.Add(p.Used), u.Cooling.Add(p.Cooling), u.Reserved.Add(p.Reserved)
+}
+
+// settle derives what is available.
+func (u *Utilization) settle() {
+	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved)
+}
+
+// utilizationOf returns the use of the addresses r of a block, which pool i serves, -1 for none.
+func utilizationOf(b *block.Block, cat *pool.Catalog, i int, r netipx.IPRange) Utilization {
+	u := Utilization{Capacity: sizeOf(r.From(), r.To())}
+	part := block.Span{Hi: math.MaxUint64}
+	if at := b.Prefix(); r.From() != at.Addr() || r.To() != record.LastAddr(at) {
+		part = b.Spans([]netipx.IPRange{r})[0]
+	}
+	held, cooling, reserved := b.Count(part)
+	u.Used, u.Cooling, u.Reserved = Count{Lo: held}, Count{Lo: cooling}, Count{Lo: reserved}
+	if i >= 0 {
+		for _, s := range b.Spans(cat.Avoid[i]) {
+			u.Reserved = u.Reserved.Add(freeIn(b, block.Span{Lo: max(s.Lo, part.Lo), Hi: min(s.Hi, part.Hi)}))
+		}
+	}
+	return u
+}
+
+// freeIn returns the number of queued ordinals in a span.
+func freeIn(b *block.Block, s block.Span) Count {
+	var n Count
+	for _, q := range b.FreeSpans() {
+		if lo, hi := max(q.Lo, s.Lo), min(q.Hi, s.Hi); lo <= hi {
+			n = n.Add(Count{Lo: hi - lo}).Add(Count{Lo: 1})
+		}
+	}
+	return n
+}
+
+// reservedIn returns the number of addresses of a range that automatic assignment may not take from pool i.
+func reservedIn(c *pool.Catalog, i int, r netipx.IPRange) Count {
+	var n Count
+	for _, a := range c.Avoid[i].From(r.From()) {
+		if r.To().Less(a.From()) {
+			break
+		}
+		from, to := a.From(), a.To()
+		if from.Less(r.From()) {
+			from = r.From()
+		}
+		if r.To().Less(to) {
+			to = r.To()
+		}
+		n = n.Add(sizeOf(from, to))
+	}
+	return n
+}
+
+// sizeOf returns the number of addresses from one to another; of ::/0 it is one too few to be represented, 2^128 - 1.
+func sizeOf(from, to netip.Addr) Count {
+	n := addr.FromAddr(to).Sub(addr.FromAddr(from))
+	if lo, carry := bits.Add64(n.Lo, 1, 0); n.Hi != ^uint64(0) || carry == 0 {
+		return Count{Hi: n.Hi + carry, Lo: lo}
+	}
+	return Count(n)
+}

@@ -1,0 +1,235 @@
+package record
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// EndOf returns the end of the range of a kind.
+func EndOf(kind string) string { return string(kind[0] + 1) }
+
+// The first byte of a key; README.md of package store lists them. In a key that names a block or an address the family follows,
+// '4' or '6', and the address.
+const (
+	KindCatalog = "c"
+	KindBlock   = "b"
+	KindAddress = "a"
+	KindPage    = "s"
+	KindOwner   = "o"
+	KindHandle  = "h"
+	KindHost    = "n"
+	KindIndex   = "i"
+	KindFormer  = "f"
+	KindRoom    = "r"
+	KindOwnRoom = "w"
+	KindEmpty   = "e"
+	KindDue     = "d"
+	KindMemo    = "m"
+	KindAged    = "t"
+	KindSpace   = "x" // all records of a named space, for which see store.Space; no kind comes after it
+)
+
+// The two kinds of memos.
+const (
+	KindRequest = KindMemo + "q"
+	KindSticky  = KindMemo + "l"
+)
+
+// IsForeign reports whether a record belongs to another program that shares the store: its key begins with an upper-case letter.
+func IsForeign(key string) bool { return key[0] >= 'A' && key[0] <= 'Z' }
+
+// catalogKey is the key of the root of the catalog, poolsKey that of its pools.
+const (
+	CatalogKey = KindCatalog
+	PoolsKey   = KindCatalog + "p"
+)
+
+// AppendBlockID appends the part of a key that names a block: family, base address, prefix length. Blocks sort by
+// address, and of two that begin at the same address the larger one comes first.
+func AppendBlockID(dst []byte, p netip.Prefix) []byte {
+	if p.Addr().Is4() {
+		dst = append(dst, '4')
+	} else {
+		dst = append(dst, '6')
+	}
+	return append(wire.AppendAddr(dst, p.Addr()), byte(p.Bits()))
+}
+
+// BlockKey returns the key of the given kind for a block.
+func BlockKey(kind string, p netip.Prefix) string {
+	var buf [20]byte
+	return string(AppendBlockID(append(buf[:0], kind...), p))
+}
+
+// ParseBlockID is the inverse of appendBlockID for a block.
+func ParseBlockID(s string) (netip.Prefix, bool) {
+	p, ok := ParseID(s)
+	return p, ok && p == p.Masked()
+}
+
+// ParseID is the inverse of appendBlockID for a block, or for an address with the prefix length of its block.
+func ParseID(s string) (netip.Prefix, bool) {
+	if len(s) != 6 && len(s) != 18 || (s[0] == '4') != (len(s) == 6) || s[0] != '4' && s[0] != '6' {
+		return netip.Prefix{}, false
+	}
+	a, _ := netip.AddrFromSlice([]byte(s[1 : len(s)-1]))
+	p := netip.PrefixFrom(a, int(s[len(s)-1]))
+	return p, p.IsValid() && !a.Is4In6()
+}
+
+// BlockRange returns the keys of the given kind of all blocks that begin in p.
+func BlockRange(kind string, p netip.Prefix) store.Range {
+	from := AppendBlockID([]byte(kind), p)
+	from[len(from)-1] = 0
+	to := AppendBlockID([]byte(kind), netip.PrefixFrom(LastAddr(p), p.Bits()))
+	to[len(to)-1] = 0xff // no prefix is that long
+	return store.Range{From: string(from), To: string(to)}
+}
+
+// BlockBefore returns the range that holds the last block that begins at or before a. Blocks do not overlap, so that no other
+// can have a.
+func BlockBefore(a netip.Addr) store.Range {
+	key := BlockKey(KindBlock, netip.PrefixFrom(a, a.BitLen()))
+	return store.Range{From: key[:2], To: key + "\x00", Limit: 1, Reverse: true}
+}
+
+// LastAddr returns the highest address of a prefix.
+func LastAddr(p netip.Prefix) netip.Addr {
+	width := p.Addr().BitLen()
+	u := addr.FromAddr(p.Addr()).Or(addr.Low(uint(width - p.Bits())))
+	if width == 32 {
+		return u.Addr4()
+	}
+	return u.Addr6()
+}
+
+// AppendAddressKey appends the key of the record of an address.
+func AppendAddressKey(dst []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		return wire.AppendAddr(append(dst, KindAddress+"4"...), a)
+	}
+	return wire.AppendAddr(append(dst, KindAddress+"6"...), a)
+}
+
+// AddressKey returns the key of the record of an address.
+func AddressKey(a netip.Addr) string {
+	var buf [18]byte
+	return string(AppendAddressKey(buf[:0], a))
+}
+
+// ParseAddressKey is the inverse of addressKey.
+func ParseAddressKey(s string) (netip.Addr, bool) {
+	if len(s) != 6 && len(s) != 18 || s[:1] != KindAddress || (s[1] == '4') != (len(s) == 6) || s[1] != '4' && s[1] != '6' {
+		return netip.Addr{}, false
+	}
+	return netip.AddrFromSlice([]byte(s[2:]))
+}
+
+// AddressRange returns the keys of the records of all addresses of p.
+func AddressRange(p netip.Prefix) store.Range {
+	return store.Range{From: AddressKey(p.Addr()), To: AddressKey(LastAddr(p)) + "\x00"}
+}
+
+// AppendNameKey appends the key of the index record that a handle, or an owner by its code, has an address or a block: for an
+// address, at is the address with the prefix length of its block.
+func AppendNameKey(dst []byte, kind, name string, at netip.Prefix) []byte {
+	dst = append(append(dst, kind...), name...)
+	return AppendBlockID(append(dst, 0), at)
+}
+
+// HandleRange returns the keys of all addresses that a handle holds.
+func HandleRange(handle string) store.Range {
+	return store.Range{From: KindHandle + handle + "\x00", To: KindHandle + handle + "\x01"}
+}
+
+// OwnerKey returns the key of the list of blocks of an owner. It ends like no other, so that it is a prefix of itself alone.
+func OwnerKey(o block.Owner) string { return KindOwner + o.Code() + "\x00" }
+
+// CodeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, of the blocks that were its
+// own, or of those that are and have room.
+func CodeRange(kind string, o block.Owner) store.Range {
+	key := kind + o.Code()
+	return store.Range{From: key + "\x00", To: key + "\x01"}
+}
+
+// DueKey returns the key under which a block waits for a moment.
+func DueKey(at int64, p netip.Prefix) string { return string(appendDueKey(nil, at, p)) }
+
+func appendDueKey(dst []byte, at int64, p netip.Prefix) []byte {
+	return AppendBlockID(binary.BigEndian.AppendUint64(append(dst, KindDue...), uint64(at)), p)
+}
+
+// dueTimeEnd is where the time in such a key ends.
+const DueTimeEnd = 1 + 8
+
+// ParseDueKey returns the block of such a key.
+func ParseDueKey(key string) (netip.Prefix, bool) {
+	if len(key) <= DueTimeEnd {
+		return netip.Prefix{}, false
+	}
+	return ParseBlockID(key[DueTimeEnd:])
+}
+
+// DueBy returns the keys of the blocks that are due at a moment.
+func DueBy(at int64) store.Range {
+	return store.Range{From: KindDue, To: DueKey(max(at, 0)+1, netip.PrefixFrom(netip.IPv4Unspecified(), 0))[:DueTimeEnd]}
+}
+
+// AgedKey returns the key under which a memo is found by its age.
+func AgedKey(at int64, key string) string {
+	b := append(make([]byte, 0, AgedTimeEnd+len(key)), KindAged...)
+	b = binary.BigEndian.AppendUint64(append(b, key[1]), uint64(at))
+	return string(append(b, key...))
+}
+
+// IsAgedKey reports whether agedKey may have made a key.
+func IsAgedKey(s string) bool {
+	return strings.HasPrefix(s, KindAged) && len(s) > AgedTimeEnd && IsMemoKey(s[AgedTimeEnd:]) && s[1] == s[AgedTimeEnd+1]
+}
+
+// IsMemoKey reports whether a key is one of a memo.
+func IsMemoKey(key string) bool {
+	return len(key) > 2 && (key[:2] == KindRequest || key[:2] == KindSticky)
+}
+
+// agedTimeEnd is where the time in such a key ends.
+const AgedTimeEnd = 2 + 8
+
+// Family returns 4 or 6.
+func Family(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return 4
+	}
+	return 6
+}
+
+// IdsIn returns the blocks, or the addresses with the prefix lengths of their blocks, that index records name from a place in
+// their keys on.
+func IdsIn(recs []store.Record, at int) ([]netip.Prefix, error) {
+	ids := make([]netip.Prefix, 0, len(recs))
+	for _, rec := range recs {
+		p, ok := ParseID(rec.Key[at:])
+		if !ok {
+			return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, rec.Key)
+		}
+		ids = append(ids, p)
+	}
+	return ids, nil
+}
+
+// After returns the block of the same size as b that has the address after end; the zero prefix if end is the last
+// address there is.
+func After(b netip.Prefix, end netip.Addr) netip.Prefix {
+	if end = end.Next(); !end.IsValid() {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(end, b.Bits()).Masked()
+}

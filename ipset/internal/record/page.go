@@ -1,0 +1,165 @@
+package record
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/space"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// A space page is one word: of level 0, which of 64 blocks in a row exist; of level n, which of 64 pages of
+// level n-1 are full. 1 is taken. The geometry depends on family and block size only, not on pools, so pools are
+// split and merged without touching it. A page without a record is all clear, and one that is all clear has no record.
+//
+// The record of a page of level 0 has the mark too: the highest sequence number of the blocks deleted below it. When the last block
+// goes, so does the page, and the mark passes to the floor of the page, which it shares with every 64th page of its block size. A page
+// that comes takes its mark from its floor. So what remains of all blocks that ever were is 64 records a block size at most.
+
+// PageID names a page of the space of all blocks of one size.
+type PageID struct {
+	V6   bool
+	Bits uint8 // prefix length of the blocks
+	space.ID
+}
+
+// maxPages is how many records of pages the coming or going of a block usually changes at most: the page, its floor, and those of
+// levels that become full or cease to be.
+const MaxPages = 5
+
+// floorLevel is what the key of a floor has in place of a level. No space has so many levels.
+const FloorLevel = 0xff
+
+// Floor returns the floor of a page of level 0.
+func (id PageID) Floor() PageID {
+	id.Level, id.Index = FloorLevel, addr.U128{Lo: id.Index.Lo & 63}
+	return id
+}
+
+// Key returns the key of the page's record.
+func (id PageID) Key() string {
+	b := make([]byte, 0, 20)
+	b = append(b, KindPage...)
+	if !id.V6 {
+		b = append(b, '4', id.Bits, id.Level)
+		return string(binary.BigEndian.AppendUint32(b, uint32(id.Index.Lo)))
+	}
+	b = append(b, '6', id.Bits, id.Level)
+	b = binary.BigEndian.AppendUint64(b, id.Index.Hi)
+	return string(binary.BigEndian.AppendUint64(b, id.Index.Lo))
+}
+
+// PageRange returns the range of the pages of one level of a block size with an index from first to last; with open, that of the
+// first page of that size or a longer one.
+func PageRange(v6 bool, size, level int, first, last addr.U128, open bool) store.Range {
+	from := PageID{v6, uint8(size), space.ID{Level: uint8(level), Index: first}}.Key()
+	if open {
+		return store.Range{From: from, To: from[:2] + "\xff", Limit: 1}
+	}
+	return store.Range{From: from, To: PageID{v6, uint8(size), space.ID{Level: uint8(level), Index: last}}.Key() + "\x00"}
+}
+
+// ParsePageKey is the inverse of key.
+func ParsePageKey(s string) (PageID, bool) {
+	if len(s) != 8 && len(s) != 20 || s[0] != KindPage[0] || (s[1] == '4') != (len(s) == 8) || s[1] != '4' && s[1] != '6' {
+		return PageID{}, false
+	}
+	id := PageID{s[1] == '6', s[2], space.ID{Level: s[3]}}
+	b := []byte(s[4:])
+	if id.V6 {
+		id.Index = addr.U128{Hi: binary.BigEndian.Uint64(b), Lo: binary.BigEndian.Uint64(b[8:])}
+	} else {
+		id.Index.Lo = uint64(binary.BigEndian.Uint32(b))
+	}
+	return id, true
+}
+
+// parent returns the page above and the position in it; ok is false for the page that spans the whole family.
+func (id PageID) Up() (up PageID, child uint, ok bool) {
+	up = id
+	up.ID, child, ok = id.Parent(int(id.Bits))
+	return up, child, ok
+}
+
+// LeafOf returns the page that says whether a block exists, and the block's position in it.
+func LeafOf(p netip.Prefix) (PageID, uint) {
+	leaf, child := space.Leaf(OrdinalOf(p))
+	return PageID{p.Addr().Is6(), uint8(p.Bits()), leaf}, child
+}
+
+// Block returns the block at a position of a page of level 0.
+func (id PageID) Block(i int) netip.Prefix {
+	return BlockAt(id.V6, int(id.Bits), id.Index.Shl(space.Bits).Or(addr.U128{Lo: uint64(i)}))
+}
+
+// OrdinalOf returns the number of a block among all of its size and family, from address 0.
+func OrdinalOf(p netip.Prefix) addr.U128 {
+	return addr.FromAddr(p.Addr()).Shr(uint(p.Addr().BitLen() - p.Bits()))
+}
+
+// BlockAt is the inverse of ordinalOf.
+func BlockAt(v6 bool, bits int, n addr.U128) netip.Prefix {
+	if v6 {
+		return netip.PrefixFrom(n.Shl(uint(128-bits)).Addr6(), bits)
+	}
+	return netip.PrefixFrom(n.Shl(uint(32-bits)).Addr4(), bits)
+}
+
+// Page is the content of a page.
+type Page struct {
+	Word uint64
+	// Mark is the highest sequence number of the blocks deleted below this page of level 0, or of the pages that this floor has
+	// outlived; a new block starts after it.
+	Mark uint64
+}
+
+const pageVersion = 1
+
+func (p Page) Encode() string { return string(p.Append(nil)) }
+
+func (p Page) Append(dst []byte) []byte {
+	return binary.AppendUvarint(binary.BigEndian.AppendUint64(append(dst, pageVersion), p.Word), p.Mark)
+}
+
+func DecodePage(rec store.Record) (Page, error) {
+	if rec.Rev == 0 {
+		return Page{}, nil
+	}
+	r := &wire.Reader{S: rec.Value}
+	v, word := r.Byte(), r.Bytes(8)
+	p := Page{Mark: r.Uvarint()}
+	if r.Err != nil || v != pageVersion || r.S != "" {
+		return Page{}, fmt.Errorf("%w: space page", ipalloc.ErrCorrupt)
+	}
+	p.Word = binary.BigEndian.Uint64([]byte(word))
+	return p, nil
+}
+
+// StartOf returns the block of a pool at which the searches of an owner begin. The owner's name fixes it, so hosts that start
+// at the same time search in different places, and a host that returns searches where it was before. size is the
+// prefix length of the pool's blocks, from that of the pool on.
+func StartOf(o block.Owner, pool netip.Prefix, size int) netip.Prefix {
+	h := HashOf(o.String())
+	mix := func(x uint64) uint64 { // a finaliser: every bit depends on all
+		x = (x ^ x>>33) * 0xff51afd7ed558ccd
+		x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+		return x ^ x>>33
+	}
+	n := addr.U128{Hi: mix(h + 1), Lo: mix(h)}.And(addr.Low(uint(size - pool.Bits())))
+	first := netip.PrefixFrom(pool.Addr(), size)
+	return BlockAt(pool.Addr().Is6(), size, OrdinalOf(first).Or(n))
+}
+
+// HashOf returns the FNV-1a hash of a name.
+func HashOf(name string) uint64 {
+	h := uint64(14695981039346656037)
+	for _, c := range []byte(name) {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return h
+}

@@ -1,0 +1,118 @@
+package release
+
+import (
+	"context"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// sweepAged forgets the memos of a kind that are older than age, normal if that is 0 and none if it is below.
+func (e *Releaser) sweepAged(ctx context.Context, kind string, age, normal time.Duration) (forgotten int, err error) {
+	if age == 0 {
+		age = normal
+	}
+	if age < 0 {
+		return 0, nil
+	}
+	now, err := e.Clock()
+	if err != nil {
+		return 0, err
+	}
+	before := record.AgedKey(max(now-int64(age)+1, 0), kind)
+	r := store.Range{From: record.KindAged + kind[1:], To: before[:record.AgedTimeEnd], Limit: e.agedPerCommit()}
+	for {
+		recs, _, err := e.Store.List(ctx, r)
+		if err != nil || len(recs) == 0 {
+			return forgotten, err
+		}
+		r.From = recs[len(recs)-1].Key + "\x00"
+		last := len(recs) < r.Limit
+		p := agedPlan{entries: recs}
+		if err := e.Run.Do(ctx, &p); err != nil {
+			return forgotten, err
+		}
+		if forgotten += p.forgotten; last {
+			return forgotten, nil
+		}
+	}
+}
+
+// agedPerCommit is how many memos go in one commit: each is two records.
+func (e *Releaser) agedPerCommit() int {
+	if limit := e.Limits.Ops; limit > 0 {
+		return max(1, limit/3)
+	}
+	return 256
+}
+
+// agedPlan forgets the memos that some entries name, as far as they still are of that age. Sticky handles that hold an address
+// grow young again.
+type agedPlan struct {
+	entries   []store.Record
+	forgotten int
+}
+
+// Plan implements [occ.Plan]. An earlier plan of the transaction may have replaced one of the entries.
+func (p *agedPlan) Plan(t *txn.Txn) error {
+	if t.Pending() {
+		return occ.ErrFirst
+	}
+	p.forgotten = 0
+	var keys []string
+	for _, r := range p.entries {
+		if record.IsAgedKey(r.Key) { // Check reports others
+			keys = append(keys, r.Key[record.AgedTimeEnd:])
+		}
+	}
+	if err := t.Load(keys...); err != nil {
+		return err
+	}
+	n := 0
+	for _, r := range p.entries {
+		if !record.IsAgedKey(r.Key) {
+			continue
+		}
+		t.Add(store.Op{Kind: store.Delete, Key: r.Key, Expect: store.AnyRevision})
+		n++
+		key := r.Key[record.AgedTimeEnd:]
+		value, ok, err := t.Get(key)
+		if err != nil {
+			return err
+		}
+		m, err := record.DecodeMemo(key, value, ok)
+		if err != nil {
+			return err
+		}
+		if record.AgedKey(m.At, key) != r.Key {
+			continue // gone, or written again since: it has another entry
+		}
+		holds, err := sticks(t, key)
+		switch {
+		case err != nil:
+			return err
+		case holds:
+			m.At = 0 // its entry goes already
+			t.Remember(&m)
+			n++
+		default:
+			t.Delete(key)
+			p.forgotten++
+		}
+	}
+	return t.Room(n)
+}
+
+// sticks reports whether a memo is one of a sticky handle that holds an address.
+func sticks(t *txn.Txn, key string) (bool, error) {
+	if key[:2] != record.KindSticky {
+		return false, nil
+	}
+	r := record.HandleRange(key[2:])
+	r.Limit = 1
+	recs, err := t.List(r)
+	return len(recs) > 0, err
+}

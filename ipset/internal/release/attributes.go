@@ -1,0 +1,95 @@
+package release
+
+import (
+	"context"
+	"math/bits"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// SetOwnerArgs are the arguments of [Engine.SetAttributes].
+type SetOwnerArgs struct {
+	Address netip.Addr
+	// Guard names the handle, and perhaps the allocation, that must hold the address, and selects that holder of a shared
+	// address. Without it the first holder is meant.
+	block.Guard
+	// Active and Alternate replace the attributes where they are not nil.
+	Active, Alternate *block.Attributes
+	// Host, if not nil, becomes the host that the address is held for: the one that a virtual machine has moved to.
+	Host *block.Owner
+	// Swap exchanges active and alternate before they are replaced.
+	Swap bool
+	// IfActive and IfAlternate, if not nil, must equal the present attributes, before the swap.
+	IfActive, IfAlternate *block.Attributes
+}
+
+// detach copies what the arguments refer to, because the plan may outlive the call.
+func (a *SetOwnerArgs) detach() {
+	for _, p := range []**block.Attributes{&a.Active, &a.Alternate, &a.IfActive, &a.IfAlternate} {
+		if *p != nil {
+			c := **p
+			*p = &c
+		}
+	}
+	if a.Host != nil {
+		c := *a.Host
+		a.Host = &c
+	}
+}
+
+// SetAttributes carries out the call of that name.
+func (e *Releaser) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
+	var err error
+	if a.Host != nil {
+		err = a.Host.Check()
+	}
+	if err == nil {
+		a.detach()
+		err = e.doHeld(ctx, a.Address, a.Guard, a.apply, nil)
+	}
+	if err != nil {
+		return cause.Wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Owner: a.Handle, Err: err})
+	}
+	return nil
+}
+
+// apply changes a holder.
+func (a *SetOwnerArgs) apply(t *txn.Txn, at txn.Place) error {
+	h := at.Holder
+	if a.IfActive != nil && *a.IfActive != h.Active || a.IfAlternate != nil && *a.IfAlternate != h.Alternate {
+		return cause.Owner
+	}
+	cat, err := t.Catalog()
+	if err != nil {
+		return err
+	}
+	if a.Swap {
+		h.Active, h.Alternate = h.Alternate, h.Active
+	}
+	if a.Active != nil {
+		h.Active = *a.Active
+	}
+	if a.Alternate != nil {
+		h.Alternate = *a.Alternate
+	}
+	index := cat.Index(at.Be.At)
+	h.Indexed = h.Active.Mark(index)
+	if a.Host != nil {
+		h.Host, h.Borrowed = *a.Host, *a.Host != at.Be.Owner()
+	}
+	if _, is := at.Be.Look(at.X); is.Count() > 1 {
+		if err := at.Be.CanGrow(at.X, h, t.E.Limits.Value); err != nil {
+			return err
+		}
+	}
+	if err := t.Room(t.BlockOps(at.Be, txn.OpsPerAddress+len(index)+bits.OnesCount64(at.Indexed), false, false)); err != nil {
+		return err
+	}
+	at.Be.Replace(at.X, h)
+	t.Change(at.Be)
+	return nil
+}

@@ -1,0 +1,116 @@
+package release
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/block"
+)
+
+// Liveness says whether an allocation is in use, as far as the caller knows.
+type Liveness uint8
+
+const (
+	// Alive means that it is in use, or that the caller cannot tell.
+	Alive Liveness = iota
+	// Leaked means that it is not in use. It is released once that has held for the whole grace period.
+	Leaked
+	// Gone means that what used it no longer exists. It is released at once.
+	Gone
+)
+
+// Collector finds addresses that are held but not in use, and releases them. An address is a candidate when it is
+// first seen leaked, and confirmed when it has been so for the grace period; once it is seen alive, the period begins again. The
+// addresses of a handle go together or not at all. Those without handle are never touched.
+//
+// A Collector remembers only candidates. It is not safe for concurrent use.
+type Collector struct {
+	e     *Releaser
+	grace time.Duration
+	since map[leakKey]time.Time // candidates
+}
+
+// leakKey is one allocation: a later one of the same address is another.
+type leakKey struct {
+	addr netip.Addr
+	seq  uint64
+}
+
+// NewCollector carries out the call of that name.
+func (e *Releaser) NewCollector(grace time.Duration) *Collector {
+	return &Collector{e: e, grace: grace, since: make(map[leakKey]time.Time)}
+}
+
+// Candidates returns the number of addresses that were leaked when last seen.
+func (c *Collector) Candidates() int { return len(c.since) }
+
+// Collect looks at every address once and releases those confirmed. It calls live for each holder of an address that has a handle, and again
+// for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and sequence number,
+// so an address that has another holder by then stays held. It returns what it released, and the error of the store that ended
+// it.
+func (c *Collector) Collect(ctx context.Context, live func(block.Allocation) Liveness) ([]block.Allocation, error) {
+	now := c.e.Now()
+	seen := make(map[leakKey]time.Time)
+	confirmed := make(map[string][]block.Allocation) // by handle
+	for al, err := range c.e.Allocations(ctx, netip.Prefix{}) {
+		if err != nil {
+			return nil, err
+		}
+		if al.Handle == "" || al.Cooling {
+			continue
+		}
+		for al := range al.Holders() {
+			l := live(al)
+			if l == Alive {
+				continue
+			}
+			key := leakKey{al.Address, al.Seq}
+			first, known := c.since[key]
+			if !known {
+				first = now
+			}
+			seen[key] = first
+			if l == Gone || c.grace > 0 && now.Sub(first) >= c.grace {
+				confirmed[al.Handle] = append(confirmed[al.Handle], al)
+			}
+		}
+	}
+	c.since = seen
+	return c.release(ctx, confirmed, live)
+}
+
+// release gives back the addresses of the handles of which all are confirmed, handle by handle.
+func (c *Collector) release(ctx context.Context, confirmed map[string][]block.Allocation, live func(block.Allocation) Liveness) ([]block.Allocation, error) {
+	var done []block.Allocation
+	for _, h := range slices.Sorted(maps.Keys(confirmed)) {
+		als := confirmed[h]
+		// The handle may have others, which are not confirmed, and it may be alive by now.
+		current, err := c.e.IPsByHandle(ctx, h)
+		if err != nil {
+			return done, err
+		}
+		same := func(a, b block.Allocation) bool { return a.Address == b.Address && a.Seq == b.Seq }
+		alive := func(al block.Allocation) bool { return live(al) == Alive }
+		if !slices.EqualFunc(current, als, same) || slices.ContainsFunc(current, alive) {
+			continue
+		}
+		releases := make([]Release, len(als))
+		for i, al := range als {
+			releases[i] = Release{al.Address, block.Guard{Handle: h, Seq: al.Seq}}
+		}
+		res, err := c.e.ReleaseIPs(ctx, releases...)
+		for i, r := range res {
+			if r.Outcome == block.Released {
+				done = append(done, als[i])
+			}
+			delete(c.since, leakKey{als[i].Address, als[i].Seq})
+		}
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}

@@ -1,0 +1,15 @@
+// Package release takes addresses and blocks back: by address, handle, host and time, with leases, affinity and leaks.
+package release
+
+import (
+	"sync/atomic"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/query"
+)
+
+// Releaser is this room of an engine.
+type Releaser struct {
+	*query.Reader
+	used atomic.Pointer[ReleasePlan] // the last plan, for the next call
+	idle atomic.Pointer[IdleList]
+}

@@ -1,0 +1,241 @@
+package release
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// The index of empty blocks is by address, so that a host finds one to take over. A sweep asks for those that have been empty for
+// longest. It lists the index and remembers what it says: a block that becomes empty later is idle only when IdleAfter has passed
+// since, and then the index is listed again.
+
+// IdleList is the empty blocks at a moment.
+type IdleList struct {
+	listed int64         // when
+	after  time.Duration // the IdleAfter for which the list serves
+	rows   []idleRow     // those that have been empty for longest first
+}
+
+// idleRow is a block and since when it is empty.
+type idleRow struct {
+	since int64
+	at    netip.Prefix
+}
+
+// sweepIdle gives back blocks that are empty.
+func (e *Releaser) sweepIdle(ctx context.Context, a SweepArgs, s *Swept) error {
+	now, err := e.Past()
+	if err != nil {
+		return err
+	}
+	before := int64(math.MinInt64)
+	if a.IdleAfter > 0 {
+		before = block.Later(now, -int64(a.IdleAfter))
+	}
+	l := e.idle.Swap(nil) // a sweep beside this one lists for itself, and one after an error
+	if l == nil || a.Unselected || l.after != a.IdleAfter || l.listed <= before || l.listed > now {
+		if l, err = e.listIdle(ctx, now, a.IdleAfter); err != nil {
+			return err
+		}
+	}
+	n, _ := slices.BinarySearchFunc(l.rows, before, func(r idleRow, before int64) int {
+		if r.since <= before {
+			return -1
+		}
+		return 1
+	})
+	if a.Unselected {
+		n = len(l.rows)
+	}
+	var kept []idleRow
+	if n > 0 {
+		cat, err := e.ReadCatalog(ctx)
+		if err != nil {
+			return err
+		}
+		for part := range slices.Chunk(l.rows[:n], txn.ReadMost) {
+			if kept, err = e.giveBack(ctx, cat, a, before, part, kept, s); err != nil {
+				return err
+			}
+		}
+	}
+	if !a.Unselected {
+		sortIdle(kept)
+		l.rows = append(kept, l.rows[n:]...)
+		e.idle.Store(l)
+	}
+	return nil
+}
+
+// listIdle lists the empty blocks.
+func (e *Releaser) listIdle(ctx context.Context, now int64, after time.Duration) (*IdleList, error) {
+	l := &IdleList{listed: now, after: after}
+	r := store.Range{From: record.KindEmpty, To: record.KindEmpty + "\xff", Limit: txn.ReadMost}
+	err := e.EachPage(ctx, r, func(recs []store.Record) bool {
+		for _, rec := range recs {
+			if p, ok := record.ParseBlockID(rec.Key[1:]); ok {
+				l.rows = append(l.rows, idleRow{record.ParseIndexValue(rec.Value), p})
+			}
+		}
+		return true
+	})
+	sortIdle(l.rows)
+	return l, err
+}
+
+// sortIdle orders blocks by since when they are empty.
+func sortIdle(rows []idleRow) {
+	slices.SortFunc(rows, func(a, b idleRow) int { return cmp.Or(cmp.Compare(a.since, b.since), record.ComparePrefix(a.at, b.at)) })
+}
+
+// giveBack gives back those of the blocks that are idle or no longer selected, and appends to kept those that their owners keep.
+func (e *Releaser) giveBack(ctx context.Context, cat *pool.Catalog, a SweepArgs, before int64, rows, kept []idleRow, s *Swept) ([]idleRow, error) {
+	stays := make(map[netip.Prefix]int64, len(rows))
+	for _, r := range rows {
+		stays[r.at] = r.since
+	}
+	due := make(map[netip.Prefix]idleBlock)
+	err := e.EachBlock(ctx, slices.SortedFunc(maps.Keys(stays), record.ComparePrefix), func(b *block.Block) {
+		d := idleBlock{b.Owner(), b.Prefix(), !a.Unselected || e.selected(cat, b)}
+		if d.owner.Kind != block.Nobody && (!d.selected || b.Since() <= before && b.IsEmpty()) {
+			due[d.at] = d
+		}
+	})
+	if err != nil {
+		return kept, err
+	}
+	maps.DeleteFunc(stays, func(at netip.Prefix, _ int64) bool { _, is := due[at]; return !is })
+	if err := e.leaveOut(ctx, due, a.Keep); err != nil {
+		return kept, err
+	}
+	p := returnPlan{keep: a.Keep, before: before}
+	err = e.InSteps(slices.SortedFunc(maps.Keys(due), record.ComparePrefix), txn.StepCost{txn.OpsPerBlock, 1}, func(step []netip.Prefix) error {
+		p.due = p.due[:0]
+		for _, at := range step {
+			p.due = append(p.due, due[at])
+		}
+		if err := e.Do(ctx, &p); err != nil {
+			return err
+		}
+		for i := range p.parts {
+			s.Returned = append(s.Returned, p.parts[i].released...)
+			for _, at := range p.parts[i].released {
+				delete(stays, at)
+			}
+		}
+		return nil
+	})
+	for at, since := range stays {
+		kept = append(kept, idleRow{since, at})
+	}
+	return kept, err
+}
+
+// idleBlock is a block that a sweep may give back.
+type idleBlock struct {
+	owner    block.Owner
+	at       netip.Prefix
+	selected bool // by its pool: only its age counts
+}
+
+// leaveOut removes the blocks of owners that have no more than they keep, which then costs no commit. One round trip.
+func (e *Releaser) leaveOut(ctx context.Context, due map[netip.Prefix]idleBlock, keep int) error {
+	owners := make(map[string]bool)
+	for _, d := range due {
+		if d.selected && keep > 0 {
+			owners[record.OwnerKey(d.owner)] = false
+		}
+	}
+	if len(owners) == 0 {
+		return nil
+	}
+	recs, err := e.Store.Get(ctx, nil, slices.Sorted(maps.Keys(owners))...)
+	if err != nil {
+		return err
+	}
+	for _, r := range recs {
+		l, err := record.DecodeList(r)
+		if err != nil {
+			return cause.Wrap(ipalloc.Error{Op: "read", Name: r.Key, Err: err})
+		}
+		owners[r.Key] = l.Len() <= keep
+	}
+	maps.DeleteFunc(due, func(_ netip.Prefix, d idleBlock) bool { return d.selected && owners[record.OwnerKey(d.owner)] })
+	return nil
+}
+
+// returnPlan gives back blocks of several owners in one commit.
+type returnPlan struct {
+	due    []idleBlock
+	keep   int
+	before int64
+	parts  []disownPlan
+}
+
+// Plan implements [occ.Plan].
+func (p *returnPlan) Plan(t *txn.Txn) error {
+	cat, err := t.Catalog()
+	if err != nil {
+		return err
+	}
+	if err := p.read(t); err != nil {
+		return err
+	}
+	p.parts = p.parts[:0]
+	at := make(map[idleBlock]int) // by owner and whether selected
+	for _, d := range p.due {
+		of := idleBlock{owner: d.owner, selected: d.selected}
+		i, ok := at[of]
+		if !ok {
+			i = len(p.parts)
+			at[of] = i
+			part := disownPlan{owner: d.owner, mustBeEmpty: true}
+			if d.selected {
+				part.keep, part.emptySince = p.keep, p.before
+			}
+			p.parts = append(p.parts, part)
+		}
+		p.parts[i].blocks = append(p.parts[i].blocks, d.at)
+	}
+	n := 0
+	for i := range p.parts {
+		if err := p.parts[i].choose(t, cat); err != nil {
+			return err
+		}
+		n += p.parts[i].records
+	}
+	if n == 0 {
+		return nil
+	}
+	if err := t.Room(n); err != nil {
+		return err
+	}
+	for i := range p.parts {
+		p.parts[i].finish(t)
+	}
+	return nil
+}
+
+// read reads blocks, owners and pages again, because others have written them since, in one round trip.
+func (p *returnPlan) read(t *txn.Txn) error {
+	var keys []string
+	for _, d := range p.due {
+		leaf, _ := record.LeafOf(d.at)
+		keys = append(keys, record.BlockKey(record.KindBlock, d.at), record.OwnerKey(d.owner), leaf.Key(), leaf.Floor().Key())
+	}
+	slices.Sort(keys)
+	return t.Read(slices.Compact(keys)...)
+}

@@ -1,0 +1,191 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// Renew carries out the call of that name.
+func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) ([]block.Allocation, error) {
+	if err := block.CheckName("handle", handle); err != nil || ttl <= 0 {
+		return nil, cause.Wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: errors.Join(err, cause.BadArgument)})
+	}
+	var renewed []block.Allocation
+	err := e.eachAddressOf(ctx, handle, txn.StepCost{txn.OpsPerLease, 1}, func(ids []netip.Prefix) error {
+		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
+		err := e.Do(ctx, &p)
+		if err == nil { // else a batch may still be at it
+			renewed = append(renewed, p.renewed...)
+		}
+		return err
+	})
+	if err == nil && len(renewed) == 0 {
+		err = ipalloc.ErrNotHeld
+	}
+	if err != nil {
+		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: err})
+	}
+	return renewed, nil
+}
+
+// renewPlan moves the ends of some leases of a handle.
+type renewPlan struct {
+	handle  string
+	ttl     time.Duration
+	ids     []netip.Prefix // addresses with the prefix lengths of their blocks
+	renewed []block.Allocation
+}
+
+// Plan implements [occ.Plan].
+func (p *renewPlan) Plan(t *txn.Txn) (err error) {
+	cat, err := t.Catalog()
+	if err != nil {
+		return err
+	}
+	held, err := t.HeldAt(cat, p.ids, nil, p.handle)
+	if err != nil {
+		return err
+	}
+	p.renewed, err = t.Extend(held, block.Later(t.Now, int64(p.ttl)))
+	return err
+}
+
+// RenewIP carries out the call of that name.
+func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g block.Guard, ttl time.Duration) (block.Allocation, error) {
+	var renewed block.Allocation
+	if ttl <= 0 {
+		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: fmt.Errorf("%w: renewed for %v", cause.BadArgument, ttl)})
+	}
+	err := e.doHeld(ctx, a, g, func(t *txn.Txn, h txn.Place) error {
+		_, was := h.Be.Look(h.X)
+		if renewed = was.AllocationOf(a, h.Be.At.Bits(), h.Holder); h.Until == 0 {
+			return nil
+		}
+		als, err := t.Extend([]txn.Place{h}, block.Later(t.Now, int64(ttl)))
+		if err == nil {
+			renewed = als[0]
+		}
+		return err
+	}, nil)
+	if err != nil {
+		return block.Allocation{}, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: err})
+	}
+	return renewed, nil
+}
+
+// DeclineArgs are the arguments of [Engine.Decline].
+type DeclineArgs struct {
+	Address netip.Addr
+	// Guard is the holder that declines the address. It must be the only one: without a Guard, all holders lose the address.
+	block.Guard
+	// For is how long the address stays out of use.
+	For time.Duration
+	// Reason is kept with the address for that time; see [Allocation].Declined.
+	Reason string
+}
+
+// Decline carries out the call of that name.
+func (e *Releaser) Decline(ctx context.Context, a DeclineArgs) (block.Allocation, error) {
+	fail := func(err error) (block.Allocation, error) {
+		return block.Allocation{}, cause.Wrap(ipalloc.Error{Op: "decline", Addr: a.Address, Owner: a.Handle, Err: err})
+	}
+	if a.For <= 0 {
+		return fail(fmt.Errorf("%w: declined for %v", cause.BadArgument, a.For))
+	}
+	var declined block.Allocation
+	decline := func(t *txn.Txn, h txn.Place) error {
+		_, was := h.Be.Look(h.X)
+		if a.Guard != (block.Guard{}) && was.Count() > 1 {
+			return cause.CoHeld
+		}
+		why, err := block.DeclineAttributes(h.Handle, a.Reason)
+		if err != nil {
+			return err
+		}
+		if err := t.FetchCooling(h.Be); err != nil {
+			return err
+		}
+		if err := t.Room(t.BlockOps(h.Be, record.RecordsOf(was), true, true)); err != nil {
+			return err
+		}
+		h.Be.Decline(h.X, t.Now, block.Later(t.Now, int64(a.For)), why)
+		t.Change(h.Be)
+		_, is := h.Be.Look(h.X)
+		declined = h.Be.Allocation(h.X, is)
+		return nil
+	}
+	again := func(al block.Allocation) bool {
+		by, _, ok := al.Declined()
+		if ok = ok && a.Handle != "" && by == a.Handle && (a.Seq == 0 || a.Seq == al.Seq); ok {
+			declined = al
+		}
+		return ok
+	}
+	if err := e.doHeld(ctx, a.Address, a.Guard, decline, again); err != nil {
+		return fail(err)
+	}
+	return declined, nil
+}
+
+// heldPlan changes one address that must be held as a guard says.
+type heldPlan struct {
+	at    netip.Addr
+	guard block.Guard
+	do    func(*txn.Txn, txn.Place) error
+	done  func(block.Allocation) bool // reports whether an address that cools is what the call would have made of it
+}
+
+// doHeld carries out a heldPlan.
+func (e *Releaser) doHeld(ctx context.Context, a netip.Addr, g block.Guard, do func(*txn.Txn, txn.Place) error, done func(block.Allocation) bool) error {
+	if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
+		return cause.BadAddress
+	}
+	return e.Do(ctx, &heldPlan{a, g, do, done})
+}
+
+// Plan implements [occ.Plan].
+func (p *heldPlan) Plan(t *txn.Txn) error {
+	cat, err := t.Catalog()
+	if err != nil {
+		return err
+	}
+	be, err := t.Locate(cat, p.at)
+	if err != nil {
+		return err
+	}
+	if be == nil || be.Block == nil {
+		return ipalloc.ErrNotHeld
+	}
+	if err := t.Ready(be, p.at); err != nil {
+		return err
+	}
+	x, err := be.Ordinal(p.at)
+	if err != nil {
+		return ipalloc.ErrNotHeld
+	}
+	al, busy := be.Lookup(p.at)
+	switch be.CanDrop(x, p.guard) {
+	case block.OwnerChanged:
+		return txn.InTheWay(al, ipalloc.ErrMismatch)
+	case block.Released:
+		_, a := be.Look(x)
+		h, _ := a.Find(p.guard)
+		return p.do(t, txn.Place{be, x, h})
+	}
+	switch {
+	case !busy:
+		return ipalloc.ErrNotHeld
+	case p.done != nil && p.done(al):
+		return nil
+	}
+	return txn.InTheWay(al, ipalloc.ErrCooling)
+}

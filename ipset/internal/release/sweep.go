@@ -1,0 +1,99 @@
+package release
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// SweepArgs says what [Engine.Sweep] returns and forgets. Blocks are returned only as the fields say. Request keys and sticky
+// handles have a default age, because without one they would accumulate.
+type SweepArgs struct {
+	// IdleAfter returns blocks that have been empty for that long; 0 returns none for their age.
+	IdleAfter time.Duration
+	// Keep is the number of blocks that an owner keeps even if they are idle.
+	Keep int
+	// Unselected returns empty blocks of pools that no longer select their host, whatever their age.
+	Unselected bool
+	// RequestsAfter forgets the answers to request keys that are older. 0 is a day; a negative value keeps them.
+	RequestsAfter time.Duration
+	// StickyAfter forgets the last addresses of sticky handles that have held nothing for about that long. 0 is 30 days; a
+	// negative value keeps them.
+	StickyAfter time.Duration
+}
+
+// Swept reports what a sweep did.
+type Swept struct {
+	// Advanced is the number of blocks in which leases or cooldowns ended. Blocks without owner that became empty are deleted.
+	Advanced int
+	// Returned are the blocks that were given back.
+	Returned []netip.Prefix
+	// Requests and Sticky are the numbers of answers and of sticky handles forgotten.
+	Requests, Sticky int
+}
+
+// Sweep carries out the call of that name.
+func (e *Releaser) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
+	var s Swept
+	err := e.sweepDue(ctx, &s)
+	if err == nil && (a.IdleAfter > 0 || a.Unselected) {
+		err = e.sweepIdle(ctx, a, &s)
+	}
+	if err == nil {
+		s.Requests, err = e.sweepAged(ctx, record.KindRequest, a.RequestsAfter, 24*time.Hour)
+	}
+	if err == nil {
+		s.Sticky, err = e.sweepAged(ctx, record.KindSticky, a.StickyAfter, 30*24*time.Hour)
+	}
+	if err != nil {
+		return s, cause.Wrap(ipalloc.Error{Op: "sweep", Err: err})
+	}
+	return s, nil
+}
+
+// sweepDue advances the blocks whose time has come.
+func (e *Releaser) sweepDue(ctx context.Context, s *Swept) error {
+	now, err := e.Past()
+	if err != nil {
+		return err
+	}
+	r := record.DueBy(now)
+	r.Limit = txn.ReadMost
+	for {
+		recs, _, err := e.Store.List(ctx, r)
+		if err != nil {
+			return err
+		}
+		var due []netip.Prefix
+		for _, rec := range recs {
+			if p, ok := record.ParseDueKey(rec.Key); ok { // else Check reports it
+				due = append(due, p)
+			}
+		}
+		if err := e.Advance(ctx, due); err != nil {
+			return err
+		}
+		s.Advanced += len(due)
+		if len(recs) < r.Limit {
+			return nil
+		}
+		r.From = recs[len(recs)-1].Key + "\x00"
+	}
+}
+
+// selected reports whether the pool of a block still serves its host, with blocks of this size.
+func (e *Releaser) selected(cat *pool.Catalog, b *block.Block) bool {
+	i := cat.Containing(b.Prefix().Addr())
+	if i < 0 || cat.Pools[i].BlockBits != b.Prefix().Bits() {
+		return false
+	}
+	labels, ok := e.Labels(b.Owner())
+	return ok && cat.SelectsNode(i, b.Owner().Name, labels)
+}

@@ -1,0 +1,62 @@
+package txn
+
+import (
+	"context"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// ReadCatalog reads the catalog as it is now.
+func (e *Engine) ReadCatalog(ctx context.Context) (*pool.Catalog, error) {
+	if e.Decoded.Load() != nil {
+		recs, err := e.Store.Get(ctx, nil, record.CatalogKey)
+		if err != nil {
+			return nil, err
+		}
+		if d := e.Decoded.Load(); d.Rev == recs[0].Rev && d.Rev != 0 {
+			return d.Catalog, nil
+		}
+	}
+	recs, err := e.Store.Get(ctx, nil, record.CatalogKey, record.PoolsKey)
+	if err != nil {
+		return nil, err
+	}
+	return e.decodePools(recs[0], recs[1])
+}
+
+// DecodedCatalog is a catalog with its revision. It does not change any more.
+type DecodedCatalog struct {
+	Rev uint64
+	*pool.Catalog
+}
+
+// DecodeCatalog returns the catalog of a root that has been read. The pools are read and decoded once for every revision. It returns
+// [ipalloc.ErrConflict] if the root has changed since.
+func (e *Engine) DecodeCatalog(ctx context.Context, root store.Record) (*pool.Catalog, error) {
+	if d := e.Decoded.Load(); d != nil && d.Rev == root.Rev && root.Rev != 0 {
+		return d.Catalog, nil
+	}
+	if root.Rev == 0 {
+		return pool.DecodeCatalog("")
+	}
+	recs, err := e.DB.Get(ctx, nil, record.CatalogKey, record.PoolsKey) // plans call it, too
+	if err != nil {
+		return nil, err
+	}
+	if recs[0].Rev != root.Rev {
+		return nil, store.Conflict("ipset", record.CatalogKey)
+	}
+	return e.decodePools(recs[0], recs[1])
+}
+
+// decodePools decodes a catalog and keeps it.
+func (e *Engine) decodePools(root, pools store.Record) (*pool.Catalog, error) {
+	c, err := pool.DecodeRooted(root, pools)
+	if err != nil || root.Rev == 0 {
+		return c, err
+	}
+	e.Decoded.Store(&DecodedCatalog{root.Rev, c})
+	return c, nil
+}

@@ -1,0 +1,196 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+)
+
+// Time ends leases and cooldowns without a commit; the plan that next meets the block writes that beside its own changes. Where the
+// limits of the store leave no room for it, the plan ends with errDue, time is written in commits of its own, and the plan is
+// made again. A plan therefore decides by the present, not by what fits into its commit.
+
+// ErrDue is the answer of a plan that met blocks in which more has ended than its commit can write.
+type ErrDue struct{ Blocks []netip.Prefix }
+
+func (e *ErrDue) Error() string { return "leases or cooldowns have ended, and are written first" }
+
+// Do carries out a plan, after what has to be written first.
+func (e *Engine) Do(ctx context.Context, p occ.Plan[*Txn]) error {
+	for {
+		err := e.Run.Do(ctx, p)
+		if err == nil {
+			return nil
+		}
+		var due *ErrDue
+		if !errors.As(err, &due) {
+			return err
+		}
+		if err := e.Advance(ctx, due.Blocks); err != nil {
+			return err
+		}
+	}
+}
+
+// Advance writes what time has changed in blocks, in as many commits as that takes.
+func (e *Engine) Advance(ctx context.Context, blocks []netip.Prefix) error {
+	return e.InSteps(blocks, StepCost{OpsPerBlock, 1}, func(step []netip.Prefix) error {
+		for p := (advancePlan{blocks: step}); len(p.blocks) > 0; p.blocks = p.rest {
+			if err := e.Run.Do(ctx, &p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// advancePlan writes what time has changed in blocks, and deletes those that nobody owns and in which nothing is left.
+type advancePlan struct {
+	blocks []netip.Prefix
+	rest   []netip.Prefix // blocks in which more has ended than this commit took
+}
+
+// Plan implements [occ.Plan].
+func (p *advancePlan) Plan(t *Txn) error {
+	p.rest = nil
+	cat, err := t.Catalog()
+	if err != nil {
+		return err
+	}
+	if err := t.readDue(p.blocks); err != nil {
+		return err
+	}
+	left := math.MaxInt
+	if limit := t.E.Limits.Ops; limit > 0 {
+		left = limit
+	}
+	var drops []Drop
+	for i, b := range p.blocks {
+		be, err := t.entry(b)
+		if err != nil {
+			return err
+		}
+		t.Guard(&be.Cell)
+		if be.Block == nil {
+			continue
+		}
+		all, err := t.advanceSome(cat, be, t.mostEndsAlone(cat, be))
+		if err != nil {
+			return err
+		}
+		if record.IndexOf(be.Block) == be.Shown && len(be.Changes.List) == 0 {
+			continue
+		}
+		pages := 0
+		if be.Owner().Kind == block.Nobody {
+			pages = record.MaxPages // it may go
+		}
+		if left -= t.BlockOps(be, pages, true, pages > 0); left < 0 && len(drops) > 0 {
+			p.rest = append(p.rest, p.blocks[i:]...)
+			break
+		}
+		drops = append(drops, Drop{Be: be})
+		if !all {
+			p.rest = append(p.rest, b)
+		}
+	}
+	return t.Drop(cat, drops)
+}
+
+// readDue reads blocks again, and those of their addresses that are needed to end leases and cooldowns: two round trips.
+func (t *Txn) readDue(blocks []netip.Prefix) error {
+	if len(blocks) == 1 {
+		return nil // mostly it is cached as it is
+	}
+	keys := make([]string, len(blocks))
+	for i, b := range blocks {
+		keys[i] = record.BlockKey(record.KindBlock, b)
+	}
+	if err := t.Read(keys...); err != nil {
+		return err
+	}
+	f := Fetch{T: t}
+	for _, b := range blocks {
+		be := t.Blocks.Get(b)
+		if !be.IsDue(t.Past) || len(f.Addrs) > fetchMost {
+			continue
+		}
+		for _, x := range be.absentDue(t.Past) {
+			f.Add(b, be.Addr(x))
+		}
+	}
+	return f.Run()
+}
+
+// absentDue returns the ordinals that are not loaded and that have to be to end the leases or cooldowns that are over.
+func (be *BlockEntry) absentDue(past int64) (xs []uint64) {
+	lease, cooled := be.Due(past)
+	switch {
+	case lease:
+		return be.AppendAbsent(nil)
+	case cooled && !be.KnowsCooling():
+		for x, until := range be.EachCooling() {
+			if until == 0 {
+				xs = append(xs, x)
+			}
+		}
+	}
+	return xs
+}
+
+// advanceSome ends leases and cooldowns of a block, at most so many each beside those that wait to be written. It reports whether
+// that is all that have ended by now.
+func (t *Txn) advanceSome(cat *CatalogEntry, be *BlockEntry, most int) (all bool, err error) {
+	if be.IsDue(t.Past) {
+		if most -= len(be.Changes.List); most <= 0 {
+			return false, nil
+		}
+		if err := t.fetchOrdinals(be, be.absentDue(t.Past)); err != nil {
+			return false, err
+		}
+		be.AdvanceTo(t.Past, cat.Cooldown(be.At), most)
+	}
+	return !be.IsDue(t.Past), nil
+}
+
+// IsDue reports whether a lease or a cooldown has ended that the cached block still has.
+func (be *BlockEntry) IsDue(past int64) bool {
+	if be.Block == nil {
+		return false
+	}
+	lease, cooled := be.Due(past)
+	return lease || cooled
+}
+
+// mostEnds is how many leases and cooldowns each a plan ends in one block beside its own changes: a third of what a commit
+// takes, at up to three records a lease and one for each indexed attribute.
+func (t *Txn) mostEnds(cat *CatalogEntry, be *BlockEntry) int {
+	if limit := t.E.Limits.Ops; limit > 0 {
+		return max(1, limit/(8+2*len(cat.Index(be.At))))
+	}
+	return math.MaxInt
+}
+
+// mostEndsAlone is mostEnds for a commit that does nothing else.
+func (t *Txn) mostEndsAlone(cat *CatalogEntry, be *BlockEntry) int {
+	if limit := t.E.Limits.Ops; limit > 0 {
+		return max(1, (limit-OpsPerBlock-record.MaxPages)/(OpsPerAddress+1+len(cat.Index(be.At))))
+	}
+	return math.MaxInt
+}
+
+// Room is [occ.Txn.Room] for a plan that met blocks with ended leases or cooldowns: without them it may fit.
+func (t *Txn) Room(n int) error {
+	err := t.Txn.Room(n)
+	if len(t.aged) > 0 && errors.Is(err, ipalloc.ErrLimit) {
+		return &ErrDue{slices.Clone(t.aged)}
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package txn
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Config is what an engine is made of.
+type Config struct {
+	Store  store.Store
+	Now    func() time.Time
+	Skew   time.Duration
+	Labels func(block.Owner) (map[string]string, bool)
+	Keep   int // how many records of each kind are cached
+	Tries  int // how often a commit that meets conflicts is made
+	Retry  occ.Retry
+}
+
+// Engine is what the rooms share of one engine: the store and its limits, the clock, the decoded catalog, and the runner that
+// carries out their plans one commit after the other.
+type Engine struct {
+	DB     store.Store // what plans read and commits are made on
+	Store  store.Store // DB for what reads outside of a plan
+	Limits store.Limits
+	Now    func() time.Time
+	Labels func(block.Owner) (map[string]string, bool)
+	Skew   int64
+	Keep   int
+	Tries  int // of what may meet conflicts
+	Retry  occ.Retry
+
+	Decoded atomic.Pointer[DecodedCatalog] // the last one that was decoded
+
+	Hints Hints
+	Run   *occ.Runner[*Txn]
+	Txn   *Txn
+}
+
+// NewEngine returns an engine. It reads nothing.
+func NewEngine(c Config) *Engine {
+	e := &Engine{DB: c.Store, Limits: c.Store.Limits(), Now: c.Now, Labels: c.Labels, Skew: int64(c.Skew), Keep: c.Keep, Tries: c.Tries, Retry: c.Retry}
+	e.Hints.last = occ.NewRecent[block.Owner, *[2]netip.Prefix](e.Keep)
+	e.Start()
+	return e
+}
+
+// Times that the records keep are nanoseconds since 1970 in 64 bits, above 0.
+var (
+	firstTime = time.Unix(0, 1)
+	lastTime  = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// Clock reads the clock. It returns [ipalloc.ErrInvalid] for a time that no record can keep, as of a machine without a battery: one
+// that was written would end nothing, or everything at once.
+func (e *Engine) Clock() (int64, error) {
+	now := e.Now()
+	if now.Before(firstTime) || now.After(lastTime) {
+		return 0, cause.Wrap(ipalloc.Error{Op: "read clock", Field: "Options.Now", Text: now.UTC().Format(time.RFC3339Nano), Reason: "not from 1970 to 2261", Err: ipalloc.ErrInvalid})
+	}
+	return block.Stamp(now), nil
+}
+
+// Past returns the moment that has passed by every engine's clock.
+func (e *Engine) Past() (int64, error) {
+	now, err := e.Clock()
+	return now - e.Skew, err
+}

@@ -1,0 +1,132 @@
+package txn
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+)
+
+// Extend moves the ends of those of some addresses that are held under a lease, and returns these.
+func (t *Txn) Extend(held []Place, until int64) ([]block.Allocation, error) {
+	n := 0
+	for i, h := range held {
+		if i == 0 || held[i-1].Be != h.Be {
+			n += t.BlockOps(h.Be, 0, true, false)
+		}
+		n++
+	}
+	if err := t.Room(n); err != nil {
+		return nil, err
+	}
+	var extended []block.Allocation
+	for _, h := range held {
+		if h.Be.Extend(h.X, h.Seq, until) {
+			_, a := h.Be.Look(h.X)
+			h.Until = until
+			extended = append(extended, a.AllocationOf(h.Be.Addr(h.X), h.Be.At.Bits(), h.Holder))
+			t.Change(h.Be)
+		}
+	}
+	return extended, nil
+}
+
+// InTheWay is the error for an address that is as al says: who has it, until when, and why if it was declined.
+func InTheWay(al block.Allocation, err error) error {
+	e := ipalloc.Error{Op: "find", Addr: al.Address, Holder: al.Holder(), Until: al.Until, Err: err}
+	if handle, reason, ok := al.Declined(); ok {
+		e.Holder, e.Reason = "", fmt.Sprintf("%v: declined by %q: %s", err, handle, reason)
+	}
+	return cause.Wrap(e)
+}
+
+// Changes reports whether the transaction gives an address to a handle or takes one from it.
+func (t *Txn) Changes(handle string) bool {
+	for _, e := range t.Entries() {
+		be, ok := e.(*BlockEntry)
+		if !ok {
+			continue
+		}
+		for _, c := range be.Changes.List {
+			if holds(c.Was, handle) {
+				return true
+			}
+			if be.Block == nil {
+				continue
+			}
+			if _, a := be.Look(c.X); holds(a, handle) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// holds reports whether a handle is one of the holders of an address, which is nil if it has no record.
+func holds(a *block.Address, handle string) bool {
+	if a == nil || a.Cooling {
+		return false
+	}
+	_, ok := a.Find(block.Guard{Handle: handle})
+	return ok
+}
+
+// Place is an ordinal of a block and one of its holders.
+type Place struct {
+	Be *BlockEntry
+	X  uint64
+	block.Holder
+}
+
+// HeldBy returns the addresses that a handle holds, in address order. The transaction rests on the blocks.
+func (t *Txn) HeldBy(cat *CatalogEntry, handle string) ([]Place, error) {
+	r := record.HandleRange(handle)
+	recs, err := t.ListStored(r)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := record.IdsIn(recs, len(r.From))
+	if err != nil {
+		return nil, err
+	}
+	return t.HeldAt(cat, ids, nil, handle)
+}
+
+// HeldAt returns those of some addresses, each with the prefix length of its block, that a handle holds: under the sequence number
+// of each, if there are any.
+func (t *Txn) HeldAt(cat *CatalogEntry, ids []netip.Prefix, seqs []uint64, handle string) ([]Place, error) {
+	f := Fetch{T: t}
+	for _, id := range ids {
+		f.Add(id.Masked(), id.Addr())
+	}
+	if err := f.Run(); err != nil {
+		return nil, err
+	}
+	var held []Place
+	for i, id := range ids {
+		be, err := t.Block(cat, id.Masked())
+		if err != nil {
+			return nil, err
+		}
+		if be.Block == nil {
+			continue
+		}
+		x, err := be.Block.Ordinal(id.Addr())
+		if err != nil {
+			continue
+		}
+		if st, a := be.Look(x); st == block.Held {
+			g := block.Guard{Handle: handle}
+			if seqs != nil {
+				g.Seq = seqs[i]
+			}
+			if h, ok := a.Find(g); ok {
+				held = append(held, Place{be, x, h})
+			}
+		}
+	}
+	return held, nil
+}

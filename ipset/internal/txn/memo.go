@@ -1,0 +1,62 @@
+package txn
+
+import (
+	"fmt"
+
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Reserve makes room for what remember writes, and returns how many records it writes besides the memo: the entry by age and the
+// removal of the former entry.
+func Reserve(m *record.Memo, t *Txn) int {
+	if m.Key == "" {
+		return 0
+	}
+	t.Touch(m.Key)
+	if m.At == 0 {
+		return 1
+	}
+	return 2
+}
+
+// Remember writes a memo of now, with what has been given besides, in place of the one that was found.
+func (t *Txn) Remember(m *record.Memo, given ...[]block.Allocation) {
+	if m.Key == "" {
+		return
+	}
+	for _, als := range given {
+		for _, al := range als {
+			m.Ids, m.Seqs = append(m.Ids, al.Prefix()), append(m.Seqs, al.Seq)
+		}
+	}
+	was := m.At
+	m.At = t.Now
+	t.Put(m.Key, m.Encode())
+	if was == t.Now {
+		return
+	}
+	if was != 0 {
+		t.Add(store.Op{Kind: store.Delete, Key: record.AgedKey(was, m.Key), Expect: store.AnyRevision})
+	}
+	t.Add(store.Op{Kind: store.Put, Key: record.AgedKey(t.Now, m.Key), Expect: store.AnyRevision})
+}
+
+// Recall returns what of the answer that the request key was given before is still held by the handle, in the order of the
+// answer. A record that is not known is assumed not to exist, and the commit verifies that: the first call of a key so needs no
+// read of its own, and whatever else it finds, an answer that there is comes first. A shortage is not kept: a repetition asks for
+// what is missing.
+func (t *Txn) Recall(cat *CatalogEntry, m *record.Memo, handle string) ([]Place, error) {
+	value, ok := t.Assume(m.Key)
+	was, err := record.DecodeMemo(m.Key, value, ok)
+	if err != nil || !ok {
+		return nil, err
+	}
+	if was.Digest != m.Digest {
+		return nil, fmt.Errorf("%w: the request key was used for a request with other arguments", cause.BadArgument)
+	}
+	m.At = was.At
+	return t.HeldAt(cat, was.Ids, was.Seqs, handle)
+}

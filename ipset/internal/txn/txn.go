@@ -1,0 +1,300 @@
+package txn
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/space"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Txn is one commit in the making. Plans change the cached blocks, owners and pages in place; see package occ. Blocks are
+// changed last, when the plan can no longer fail.
+type Txn struct {
+	occ.Txn
+	E      *Engine
+	Now    int64
+	Past   int64 // what ends at this moment or before has ended by every engine's clock
+	Cat    catalogKind
+	Blocks *occ.Cache[netip.Prefix, *BlockEntry]
+	Owners *occ.Cache[block.Owner, *OwnerEntry]
+	Pages  *occ.Cache[record.PageID, *pageEntry]
+	scan   blockPages // of the search or change of pages that is under way
+	// aged are the blocks met whose cached state has ended leases or cooldowns that are not written yet.
+	aged []netip.Prefix
+}
+
+// Start makes the transaction of an engine on its store, and what carries out its plans.
+func (e *Engine) Start() {
+	t := &Txn{
+		E:      e,
+		Blocks: occ.NewCache(e.Keep, ParseBlockKey, readBlock),
+		Owners: occ.NewCache(e.Keep, record.ParseOwnerKey, readOwner),
+		Pages:  occ.NewCache(e.Keep, record.ParsePageKey, readPage),
+	}
+	t.Cat.e = e
+	t.Register(record.KindBlock, t.Blocks)
+	t.Register(record.CatalogKey, &t.Cat)
+	t.Register(record.KindPage, t.Pages)
+	t.Register(record.KindOwner, t.Owners)
+	e.Run = occ.New(t, occ.Config{Package: "ipset", Store: e.DB, Attempts: e.Tries, Wait: occ.Backoff(e.Retry), Fence: fence})
+	e.Txn = t
+	e.Store = &settledStore{e.DB, e.Run}
+}
+
+// Begin implements [occ.Transaction].
+func (t *Txn) Begin() (err error) {
+	t.Now, err = t.E.Clock()
+	t.Past = t.Now - t.E.Skew
+	t.aged = t.aged[:0]
+	return err
+}
+
+// fence ranks the expectations of a lost commit. A record that the commit writes is the best one to make false, because engines
+// that do other things do not rest on it; the catalog is the last resort. Records that should not exist do not serve, because a
+// fence that made one could be deleted.
+func fence(op store.Op) (rank int, value string) {
+	switch {
+	case record.IsForeign(op.Key): // the caller rests on the revisions of its own records
+	case op.Key == record.CatalogKey:
+		return 1, pool.RootOf(0, "")
+	case op.Expect != 0 && op.Kind == store.Guard:
+		return 2, ""
+	case op.Expect != 0:
+		return 3, ""
+	}
+	return 0, ""
+}
+
+// opsPerBlock bounds the records of a block itself: the block, its room and empty entries, that of its owner or as an orphan,
+// and two
+// of due.
+const OpsPerBlock = 6
+
+// opsPerLease bounds the records of a block in which leases get other ends: the block, its empty entry, and two of due.
+const OpsPerLease = 4
+
+// opsPerAddress bounds the records of an address, but for its indexed attributes: its own, its handle and its host.
+const OpsPerAddress = 3
+
+// ownerOps bounds the records that a change of a block's owner adds: that addresses are held for the former one and no longer for
+// the new one, and that one has room and the other not.
+const OwnerOps = 4
+
+// BlockOps bounds the records that a plan adds to the commit by changing a block; n is how many those of its addresses are, timed
+// says that it may end a time or begin one, a lease or a cooldown, and fills that the block may get room or lose it. A block that
+// another plan of the transaction has changed costs no more than those.
+func (t *Txn) BlockOps(be *BlockEntry, n int, timed, fills bool) int {
+	if !t.Changed(&be.Cell) {
+		n += 2 // the block, its empty entry
+		for _, c := range be.Changes.List {
+			n += record.RecordsOf(c.Was) // time takes away, and adds none but the address as it cools
+		}
+		timed = timed || be.Shown.Due != 0 || be.Block != nil && (be.NextLease() != 0 || be.Cooling() > 0)
+		fills = fills || be.Block == nil || !be.Shown.Room || be.Shown.Ready != 0 || be.Owner().Kind == block.Nobody
+	}
+	if timed {
+		n += 2 // the entries of the former and the next time
+	}
+	if fills {
+		n += 2 // the room entries of the block, and of its owner or as an orphan
+	}
+	return n
+}
+
+// Catalog returns the catalog.
+func (t *Txn) Catalog() (*CatalogEntry, error) {
+	if t.Cat.entry == nil {
+		keys := []string{record.CatalogKey}
+		if t.E.Decoded.Load() == nil {
+			keys = append(keys, record.PoolsKey) // in the same round trip
+		}
+		recs, err := t.Records(keys...)
+		if err != nil {
+			return nil, err
+		}
+		if len(recs) > 1 {
+			if _, err := t.E.decodePools(recs[0], recs[1]); err != nil {
+				return nil, err
+			}
+		}
+		if err := t.See(recs[0]); err != nil {
+			return nil, err
+		}
+	}
+	t.Guard(&t.Cat.entry.Cell)
+	return t.Cat.entry, nil
+}
+
+// SetCatalog changes the catalog.
+func (t *Txn) SetCatalog(c *pool.Catalog, value string) {
+	t.Cat.entry.Catalog, t.Cat.entry.value = c, value
+	t.Change(t.Cat.entry)
+}
+
+// Owner returns the blocks of an owner.
+func (t *Txn) Owner(o block.Owner) (*OwnerEntry, error) {
+	oe := t.Owners.Get(o)
+	if oe == nil {
+		if err := t.Load(record.OwnerKey(o)); err != nil {
+			return nil, err
+		}
+		oe = t.Owners.Get(o)
+	}
+	t.Guard(&oe.Cell)
+	return oe, nil
+}
+
+// BlocksOf returns the blocks of an owner.
+func (t *Txn) BlocksOf(o block.Owner) (record.BlockList, error) {
+	oe, err := t.Owner(o)
+	if err != nil {
+		return record.BlockList{}, err
+	}
+	return oe.Get(), nil
+}
+
+// Give adds a block to those of an owner; take removes it. Orphan blocks are in no owner's record.
+func (t *Txn) Give(o block.Owner, p netip.Prefix) error {
+	return t.setBlocks(o, p, record.BlockList.With)
+}
+
+func (t *Txn) Take(o block.Owner, p netip.Prefix) error {
+	return t.setBlocks(o, p, record.BlockList.Without)
+}
+
+func (t *Txn) setBlocks(o block.Owner, p netip.Prefix, change func(record.BlockList, netip.Prefix) record.BlockList) error {
+	if o.Kind == block.Nobody {
+		return nil
+	}
+	oe, err := t.Owner(o)
+	if err == nil {
+		occ.Set(&t.Txn, oe, change(oe.Get(), p))
+	}
+	return err
+}
+
+// Page returns a page.
+func (t *Txn) Page(id record.PageID) (*pageEntry, error) {
+	pe := t.Pages.Get(id)
+	if pe == nil || !t.Sure(&pe.Cell) {
+		if err := t.Read(id.Key()); err != nil {
+			return nil, err
+		}
+		pe = t.Pages.Get(id)
+		t.Sure(&pe.Cell)
+	}
+	return pe, nil
+}
+
+// blockPages are the pages of one block size; they implement [space.Pages].
+type blockPages struct {
+	t    *Txn
+	pool netip.Prefix // of a search: its pages are read together with those above, up to the one that spans the pool
+	v6   bool
+	bits uint8
+
+	vacate bool   // the mark of the page of level 0 is raised to seq
+	mark   uint64 // of that page
+	seq    uint64
+}
+
+// Word returns the word of a page.
+func (p *blockPages) Word(id space.ID) (uint64, error) {
+	at := record.PageID{p.v6, p.bits, id}
+	if p.pool.IsValid() && p.t.Pages.Get(at) == nil {
+		if err := p.t.Load(p.t.PageKeys(nil, p.pool, at)...); err != nil {
+			return 0, err
+		}
+	}
+	pe, err := p.t.Page(at)
+	if err != nil {
+		return 0, err
+	}
+	return pe.Get().Word, nil
+}
+
+// SetWord changes the word of a page, which Word has read.
+func (p *blockPages) SetWord(id space.ID, word uint64) error {
+	pe, err := p.t.Page(record.PageID{p.v6, p.bits, id})
+	if err != nil {
+		return err
+	}
+	pg := record.Page{word, pe.Get().Mark}
+	if id.Level == 0 && p.vacate {
+		pg.Mark = max(pg.Mark, p.seq)
+	}
+	came, goes := pe.Get().Word == 0, word == 0
+	switch {
+	case id.Level > 0 && goes:
+		pg = record.Page{}
+	case id.Level == 0 && came != goes:
+		if pg, err = p.pass(record.PageID{p.v6, p.bits, id}.Floor(), pg); err != nil {
+			return err
+		}
+	}
+	if id.Level == 0 {
+		p.mark = pg.Mark
+	}
+	occ.Set(&p.t.Txn, pe, pg)
+	return nil
+}
+
+// pass has a page that comes take its mark from its floor, and one that goes leave it there. The commit of a page that goes writes the
+// floor and that of one that comes verifies it, because the page may come and go unseen in between.
+func (p *blockPages) pass(floor record.PageID, pg record.Page) (record.Page, error) {
+	fe, err := p.t.Page(floor)
+	if err != nil {
+		return pg, err
+	}
+	if pg.Word != 0 {
+		p.t.Guard(&fe.Cell)
+		return record.Page{pg.Word, max(pg.Mark, fe.Get().Mark)}, nil
+	}
+	occ.Set(&p.t.Txn, fe, record.Page{Mark: max(pg.Mark, fe.Get().Mark, 1)})
+	return record.Page{}, nil
+}
+
+// Free returns the first block of a pool, of the given size and with an ordinal of from to to, that does not exist. It reads
+// each page on its way at most once, in one round trip with those above.
+func (t *Txn) Free(pool netip.Prefix, size int, from, to addr.U128) (netip.Prefix, bool, error) {
+	t.scan = blockPages{t: t, pool: pool, v6: pool.Addr().Is6(), bits: uint8(size)}
+	n, ok, err := space.Find(t.scan.Word, from, to)
+	if !ok || err != nil {
+		return netip.Prefix{}, false, err
+	}
+	return record.BlockAt(t.scan.v6, size, n), true, nil
+}
+
+// Occupy marks a block as existing and returns the mark of its page, the sequence number to start after.
+func (t *Txn) Occupy(block netip.Prefix) (mark uint64, err error) {
+	t.scan = blockPages{t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits())}
+	err = space.Mark(&t.scan, block.Bits(), record.OrdinalOf(block), true)
+	return t.scan.mark, err
+}
+
+// WarmPages reads those pages of level 0 of blocks, and their floors, that the cache lacks, in one round trip.
+func (t *Txn) WarmPages(blocks []netip.Prefix) error {
+	var keys []string
+	for _, p := range blocks {
+		leaf, _ := record.LeafOf(p)
+		for _, id := range [...]record.PageID{leaf, leaf.Floor()} {
+			if t.Pages.Get(id) == nil {
+				keys = append(keys, id.Key())
+			}
+		}
+	}
+	slices.Sort(keys)
+	return t.Load(slices.Compact(keys)...)
+}
+
+// Vacate marks a block as not existing and raises the mark of its page to seq.
+func (t *Txn) Vacate(block netip.Prefix, seq uint64) error {
+	t.scan = blockPages{t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits()), vacate: true, seq: seq}
+	return space.Mark(&t.scan, block.Bits(), record.OrdinalOf(block), false)
+}
