@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -137,6 +138,7 @@ func (s *Store) conflict(ops []store.Op, resp *pb.TxnResponse, i int) error {
 }
 
 // A commit that a member refuses because it knows of no leader is sent to another one: this often, with pauses of readWait.
+// One that finds no member to go to waits for one as a read does.
 const writeAttempts = 3
 
 // write makes a transaction that writes. Its error wraps ipalloc.ErrUnknownOutcome unless it certainly left no trace.
@@ -144,36 +146,41 @@ func (s *Store) write(ctx context.Context, op string, req *pb.TxnRequest) (*pb.T
 	if size := proto.Size(req); size > s.maxBytes {
 		return nil, wrap(op, &store.Cause{Kind: ipalloc.ErrLimit, Err: fmt.Errorf("request of %d bytes, at most %d", size, s.maxBytes)})
 	}
+	begin := time.Now()
 	for attempt := 1; ; attempt++ {
-		resp, err := s.writeOnce(ctx, op, req)
-		if !errors.Is(err, rpctypes.ErrNoLeader) || attempt == writeAttempts || sleep(ctx, readWait) != nil {
+		resp, sent, err := s.writeOnce(ctx, op, req)
+		again := errors.Is(err, rpctypes.ErrNoLeader) && attempt < writeAttempts
+		if !sent && err != nil {
+			again = waits(ctx, err, attempt, begin)
+		}
+		if !again || sleep(ctx, readWait) != nil {
 			return resp, err
 		}
 	}
 }
 
-// writeOnce sends a transaction that writes, once.
+// writeOnce sends a transaction that writes, once, and reports whether it was given to a connection.
 //
 // The client would repeat a transaction that was cancelled on the way, although it may have been made: ending the
 // context of the call as soon as that is known keeps it from doing so.
-func (s *Store) writeOnce(ctx context.Context, op string, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+func (s *Store) writeOnce(ctx context.Context, op string, req *pb.TxnRequest) (resp *pb.TxnResponse, sent bool, err error) {
 	once, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	var to peer.Peer // set only if a connection was given the request
-	resp, err := s.kv.Txn(once, req, grpc.Peer(&to), grpc.OnFinish(func(err error) {
+	resp, err = s.kv.Txn(once, req, grpc.Peer(&to), grpc.OnFinish(func(err error) {
 		if c := status.Code(err); c == codes.Canceled || c == codes.DeadlineExceeded {
 			cancel()
 		}
 	}))
 	switch {
 	case err == nil:
-		return resp, nil
+		return resp, true, nil
 	case to.Addr == nil:
-		return nil, failure(ctx, op, err)
+		return nil, false, failure(ctx, op, err)
 	case traceless(err):
-		return nil, failure(context.WithoutCancel(ctx), op, err)
+		return nil, true, failure(context.WithoutCancel(ctx), op, err)
 	}
-	return nil, unknown(ctx, op, err)
+	return nil, true, unknown(ctx, op, err)
 }
 
 // revisionIs compares the revision of a key; 0 is that of a key that does not exist.

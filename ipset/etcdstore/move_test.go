@@ -105,14 +105,14 @@ func TestRollback(t *testing.T) {
 	if err := c.Start(limited(t)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Get(limited(t), nil, "k")
-	for i := 0; i < 100 && Retryable(err); i++ { // the client may have to find the member again
-		_, err = s.Get(limited(t), nil, "k")
-	}
+	err := again(func() error { _, err := s.Get(limited(t), nil, "k"); return err })
 	if !errors.Is(err, ErrReplaced) || Retryable(err) {
 		t.Errorf("Get: %v", err)
 	}
-	_, err = s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: last - 10}})
+	err = again(func() error {
+		_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: last - 10}})
+		return err
+	})
 	if !errors.Is(err, ErrReplaced) || Retryable(err) {
 		t.Errorf("Commit: %v", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,7 +16,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -178,6 +182,39 @@ func TestNobodyListens(t *testing.T) {
 	lost := connect(t, []string{address})
 	if _, err := Open(limited(t), lost, newPrefix(), Options{}); err == nil || !Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("Open: %v", err)
+	}
+}
+
+// TestMemberComesBack verifies that a commit, as a read, waits for a member that is started again.
+func TestMemberComesBack(t *testing.T) {
+	var refused atomic.Int32
+	conns := make(chan net.Conn, 100)
+	client := connect(t, sharedCluster(t).Endpoints(), func(c *clientv3.Config) {
+		quick := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}}
+		c.DialOptions = append(c.DialOptions, grpc.WithConnectParams(quick), grpc.WithContextDialer(
+			func(ctx context.Context, address string) (net.Conn, error) {
+				if refused.Add(-1) >= 0 {
+					return nil, syscall.ECONNREFUSED
+				}
+				conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+				conns <- conn
+				return conn, err
+			}))
+	})
+	s := openIn(t, client, newPrefix(), Options{})
+	for name, call := range map[string]func() error{
+		"commit": func() error {
+			_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: store.AnyRevision}})
+			return err
+		},
+		"get": func() error { _, err := s.Get(limited(t), nil, "k"); return err },
+	} {
+		refused.Store(5)
+		_ = (<-conns).Close()
+		client.ActiveConnection().WaitForStateChange(limited(t), connectivity.Ready)
+		if err := call(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
 	}
 }
 

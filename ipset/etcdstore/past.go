@@ -217,5 +217,5 @@ func (s *Store) sweep(ctx context.Context) {
 		req.Compare = append(req.Compare, revisionIs(string(kv.Key), uint64(kv.ModRevision)))
 		req.Success = append(req.Success, deleteOp(string(kv.Key)))
 	}
-	_, _ = s.writeOnce(ctx, "open", req)
+	_, _, _ = s.writeOnce(ctx, "open", req)
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A read that finds no member, or one that cannot answer now, is repeated about as the client repeats its own. A member
-// that was cut off a moment ago takes seven seconds to say so: such an answer is not waited for more often than there are others to
-// ask.
+// A read that finds no member, or one that cannot answer now, is repeated about as the client repeats its own, and so is a commit
+// that finds none. A member that was cut off a moment ago takes seven seconds to say so: such an answer is not waited for more
+// often than there are others to ask.
 const (
 	readAttempts = 50
 	readWait     = 50 * time.Millisecond
@@ -49,14 +49,19 @@ func (s *Store) read(ctx context.Context, op string, call func(context.Context) 
 		if err == nil {
 			return nil
 		}
-		last := attempt >= readAttempts || attempt >= slowAttempts && time.Since(begin) > slowAfter
-		if last || ctx.Err() != nil || code(err) != codes.Unavailable {
+		if !waits(ctx, err, attempt, begin) {
 			return failure(ctx, op, err)
 		}
 		if err := sleep(ctx, readWait); err != nil {
 			return failure(ctx, op, err)
 		}
 	}
+}
+
+// waits reports whether a call that no member answered, and that left no trace, is to be made again after this attempt.
+func waits(ctx context.Context, err error, attempt int, begin time.Time) bool {
+	last := attempt >= readAttempts || attempt >= slowAttempts && time.Since(begin) > slowAfter
+	return !last && ctx.Err() == nil && code(err) == codes.Unavailable
 }
 
 // sleep waits for d or a little more, so that those that failed together do not come back together.
