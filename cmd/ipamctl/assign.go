@@ -33,6 +33,9 @@ func (a *app) assignCommand() *cobra.Command {
 			if err := need(cmd, "host", "handle"); err != nil {
 				return err
 			}
+			if err := a.loadLabels(cmd.Context()); err != nil {
+				return err
+			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error { return a.assign(ctx, e, &f, args) })
 		},
 	}
@@ -50,7 +53,7 @@ func (a *app) assignCommand() *cobra.Command {
 	flags.BoolVar(&f.existing, "existing", false, "return what the handle holds, if it holds any")
 	flags.BoolVar(&f.sticky, "sticky", false, "give the handle the addresses back that it had last, if they are free")
 	_ = c.RegisterFlagCompletionFunc("pool", a.completePools)
-	return a.dryRunFlag(c)
+	return a.labelsFlag(a.dryRunFlag(c))
 }
 
 func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args []string) error {
@@ -88,6 +91,11 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 	}
 	if f.num4+f.num6 == 0 {
 		f.num4 = 1
+	}
+	if owner.Kind == ipset.Host {
+		if err := a.needLabels(ctx, e, use, f.pools); err != nil {
+			return err
+		}
 	}
 	got, err := e.AutoAssign(ctx, ipset.AssignArgs{
 		Owner: owner, Num4: f.num4, Num6: f.num6, Claim: claim, Use: use, Pools: f.pools,

@@ -33,6 +33,9 @@ type app struct {
 	yes     bool
 	timeout time.Duration
 
+	passwordFile string
+	labels       hostLabels
+
 	wrote atomic.Bool // a commit was made
 }
 
@@ -92,7 +95,8 @@ func (a *app) root() *cobra.Command {
 		Long: "ipamctl shows and changes what ipalloc's package ipset keeps in a store.\n\n" +
 			"The store is named by --store or the variable IPAMCTL_STORE: bolt:///path/of/file,\n" +
 			"etcd://host:port,host:port/prefix, sqlite:///path/of/file, postgres://user@host:port/database or kube://namespace/name\n" +
-			"(the cluster of the kubeconfig). A command that only reads, and every --dry-run, works on a\n" +
+			"(the cluster of the kubeconfig). An etcd's name may end with ?cacert=FILE&cert=FILE&key=FILE&user=NAME; what is not there is read\n" +
+			"from ETCDCTL_CACERT and so on. Passwords are read from a file, ETCDCTL_PASSWORD or PGPASSWORD. A command that only reads, and every --dry-run, works on a\n" +
 			"bbolt file while another process has it: it reads a copy of the file that it has verified.\n\n" + exitText,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -101,6 +105,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fail(exitUsage, "%v", err) })
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.store, "store", "", "the `STORE`, such as bolt:///path/of/file (default $IPAMCTL_STORE)")
+	flags.StringVar(&a.passwordFile, "password-file", "", "the first line of this `FILE` is the password for an etcd or a PostgreSQL")
 	flags.StringVar(&a.space, "space", "", "the space `NAME` of the store, for every command (default: that without a name)")
 	flags.StringVarP(&a.format, "output", "o", "table", "the `FORMAT`: table, json, yaml, name or csv")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "write nothing to standard error but errors")

@@ -71,7 +71,7 @@ func (a *app) other(ctx context.Context, format, name string) (*inventory, error
 	}
 	if format == "in-use" {
 		uses, err := a.readInUse(name)
-		inv := &inventory{lacks: lacks{true, true, true}}
+		inv := &inventory{lacks: lacks{true, true, true, false}}
 		for _, u := range uses {
 			inv.Addresses = append(inv.Addresses, addressEntry{Address: u.Address.String(), Handle: u.Handle})
 		}
@@ -119,11 +119,11 @@ func (a *app) printDiff(mine, other *inventory) error {
 
 // differences compares what both inventories have a place for.
 func differences(mine, other *inventory) (all []difference) {
-	l := lacks{mine.noHosts || other.noHosts, mine.noBlocks || other.noBlocks, mine.noDetails || other.noDetails}
-	if !l.noDetails || len(other.Pools) > 0 {
+	l := lacks{mine.noHosts || other.noHosts, mine.noBlocks || other.noBlocks, mine.noDetails || other.noDetails, mine.noPools || other.noPools}
+	if !l.noPools && (!l.noDetails || len(other.Pools) > 0) {
 		all = append(all, comparePools(mine, other, l)...)
 	}
-	if !l.noDetails {
+	if !l.noDetails && !l.noPools {
 		all = append(all, compareMaps("setting", settingsOf(mine), settingsOf(other), equal)...)
 	}
 	if !l.noBlocks {

@@ -126,7 +126,7 @@ func forbidden(err error) bool {
 	case errors.As(err, &lite):
 		return lite.Code()&0xff == sqlite3.SQLITE_READONLY
 	case errors.As(err, &etcd):
-		return etcd.Code() == codes.PermissionDenied || etcd.Code() == codes.Unauthenticated
+		return etcd.Code() == codes.PermissionDenied || etcd.Code() == codes.Unauthenticated || etcd == rpctypes.ErrAuthFailed
 	}
 	return kuberrors.IsForbidden(err) || kuberrors.IsUnauthorized(err)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -84,17 +83,6 @@ func (a *app) export(ctx context.Context, e *ipset.Engine, format, to string) er
 func indented(v any) ([]byte, error) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	return append(text, '\n'), err
-}
-
-func csvOf(inv *inventory) ([]byte, error) {
-	var out bytes.Buffer
-	w := csv.NewWriter(&out)
-	_ = w.Write([]string{"address", "handle", "host", "attributes"})
-	for _, e := range inv.Addresses {
-		_ = w.Write([]string{e.Address, e.Handle, e.Host, strings.ReplaceAll(attributesText(e.Attributes), ",", ";")})
-	}
-	w.Flush()
-	return out.Bytes(), w.Error()
 }
 
 // writeHostLocal writes a file for each address into a directory that must be new or empty.

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -24,7 +21,8 @@ var exchangeFormats = []string{"json", "csv", "host-local", "calico", "whereabou
 
 const formatsHelp = `The formats:
   json         settings, pools, blocks, and addresses with all their holders, as export writes them
-  csv          a line for each address: address,handle,host,attributes
+  csv          a line for each holder of an address; its first line names the columns, of which only address is needed:
+               address,handle,host,attributes,until,alternate,share,shareKey,cooling,reason
   host-local   the directory of a network of the CNI plugin host-local: a file for each address
   calico       IPPool and IPAMBlock objects, as kubectl get ippools,ipamblocks -o yaml prints them
   whereabouts  IPPool objects of whereabouts, as kubectl get ippools.whereabouts.cni.cncf.io -A -o yaml prints them
@@ -68,34 +66,8 @@ func (a *app) readInventory(format, name string) (*inventory, error) {
 // strict decodes JSON or YAML and refuses fields that it does not know.
 func strict(text []byte, v any) error { return yaml.UnmarshalStrict(text, v) }
 
-func readCSV(text []byte) (*inventory, error) {
-	inv := &inventory{lacks: lacks{noBlocks: true, noDetails: true}}
-	r := csv.NewReader(bytes.NewReader(text))
-	r.FieldsPerRecord = -1
-	for n := 1; ; n++ {
-		rec, err := r.Read()
-		if err == io.EOF {
-			return inv, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if n == 1 && rec[0] == "address" {
-			continue
-		}
-		rec = append(rec, "", "", "")
-		e := addressEntry{Address: rec[0], Handle: rec[1], Host: rec[2]}
-		for _, kv := range strings.Split(rec[3], ";") {
-			if k, v, ok := strings.Cut(kv, "="); ok {
-				if e.Attributes == nil {
-					e.Attributes = map[string]string{}
-				}
-				e.Attributes[k] = v
-			}
-		}
-		inv.Addresses = append(inv.Addresses, e)
-	}
-}
+// lenient decodes JSON or YAML and passes over fields that it does not know.
+func lenient(text []byte, v any) error { return yaml.Unmarshal(text, v) }
 
 // The attributes in which an import keeps what ipset has no field for.
 const (
@@ -110,7 +82,7 @@ func readHostLocal(dir string) (*inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv := &inventory{lacks: lacks{true, true, true}}
+	inv := &inventory{lacks: lacks{true, true, true, false}}
 	for _, f := range files {
 		ip, err := netip.ParseAddr(strings.ReplaceAll(f.Name(), "_", ":"))
 		if err != nil || !f.Type().IsRegular() {
@@ -229,7 +201,7 @@ func readWhereabouts(text []byte) (*inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv := &inventory{lacks: lacks{true, true, true}}
+	inv := &inventory{lacks: lacks{true, true, true, false}}
 	for _, o := range all {
 		var p whereaboutsPool
 		if err := json.Unmarshal(o.Spec, &p); err != nil {
@@ -282,7 +254,7 @@ func readGoIPAM(text []byte) (*inventory, error) {
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fail(exitUsage, "not a dump of go-ipam: %v", err)
 	}
-	inv := &inventory{lacks: lacks{true, true, true}}
+	inv := &inventory{lacks: lacks{true, true, true, false}}
 	for _, p := range all {
 		if p.IsParent || p.ChildPrefixLength > 0 {
 			continue

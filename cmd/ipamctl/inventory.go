@@ -30,8 +30,8 @@ type inventory struct {
 	lacks
 }
 
-// lacks says what a format has no place for: hosts, blocks, and the details of a holder and of a pool.
-type lacks struct{ noHosts, noBlocks, noDetails bool }
+// lacks says what a format has no place for: hosts, blocks, the details of a holder and of a pool, and pools and settings at all.
+type lacks struct{ noHosts, noBlocks, noDetails, noPools bool }
 
 // poolEntry is a pool with its settings.
 type poolEntry struct {

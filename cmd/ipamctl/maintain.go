@@ -122,7 +122,15 @@ func (a *app) sweepCommand() *cobra.Command {
 		Use: "sweep", Args: cobra.NoArgs,
 		Short: "End leases and cooldowns, give back idle blocks, forget old request keys",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.loadLabels(cmd.Context()); err != nil {
+				return err
+			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
+				if args.Unselected {
+					if err := a.needLabels(ctx, e, anyUse, nil); err != nil {
+						return err
+					}
+				}
 				defer a.progress("sweeping")()
 				s, err := e.Sweep(ctx, args)
 				if err != nil {
@@ -139,10 +147,10 @@ func (a *app) sweepCommand() *cobra.Command {
 	flags := c.Flags()
 	flags.DurationVar(&args.IdleAfter, "idle-after", 0, "give back blocks that have been empty for this long; 0 gives back none")
 	flags.IntVar(&args.Keep, "keep", 0, "blocks that a host keeps all the same")
-	flags.BoolVar(&args.Unselected, "unselected", false, "give back empty blocks of pools that no longer select their host")
+	flags.BoolVar(&args.Unselected, "unselected", false, "give back empty blocks of pools that no longer select their host; a host that --labels lacks is selected by none")
 	flags.DurationVar(&args.RequestsAfter, "requests-after", 0, "forget request keys that are older (default 24h)")
 	flags.DurationVar(&args.StickyAfter, "sticky-after", 0, "forget what sticky handles had that held nothing for this long (default 720h)")
-	return a.dryRunFlag(c)
+	return a.labelsFlag(a.dryRunFlag(c))
 }
 
 // candidate is an address that was held and not in use when gc last looked.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/storeurl"
+	"github.com/ipalloc/ipalloc/internal/storeurl/access"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
@@ -68,10 +70,16 @@ func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source
 	if err != nil {
 		return nil, fail(exitUsage, "%v", err)
 	}
+	if a.passwordFile != "" && flag == "--store" && (l.Kind == "etcd" || l.Kind == "postgres") {
+		if l.Params == nil {
+			l.Params = url.Values{}
+		}
+		l.Params.Set(storeurl.PasswordFile, a.passwordFile)
+	}
 	s := &source{location: l}
 	switch {
 	case l.Kind == "etcd":
-		err = s.openEtcd(ctx, m)
+		err = s.openEtcd(ctx, a.getenv, m)
 	case l.Kind == "sqlite" || l.Kind == "postgres":
 		err = s.openSQL(ctx, m)
 	case l.Kind == "kube":
@@ -171,8 +179,13 @@ func wait(ctx context.Context, d time.Duration) error {
 // patience is how long an etcd may take to answer the first call.
 const patience = 10 * time.Second
 
-func (s *source) openEtcd(ctx context.Context, m mode) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: s.location.Endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+func (s *source) openEtcd(ctx context.Context, getenv func(string) string, m mode) error {
+	let, err := access.OfEtcd(s.location, getenv)
+	if err != nil {
+		return fail(exitUsage, "%w", err)
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: s.location.Endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+		TLS: let.TLS, Username: let.User, Password: let.Password})
 	if err != nil {
 		return err
 	}
@@ -189,12 +202,20 @@ func (s *source) openEtcd(ctx context.Context, m mode) error {
 
 // openSQL opens a store in a SQLite file, which Open would make if it did not exist, or in a PostgreSQL.
 func (s *source) openSQL(ctx context.Context, m mode) error {
-	driver, dsn := "pgx", s.location.DSN
+	driver := "pgx"
+	dsn, err := access.Postgres(s.location)
 	if s.location.Kind == "sqlite" {
 		if _, err := os.Stat(s.location.Path); err != nil && (m != making || !errors.Is(err, os.ErrNotExist)) {
 			return err
 		}
-		driver, dsn = "sqlite", "file:"+s.location.Path+"?_txlock=immediate"
+		option := "_txlock=immediate"
+		if m == reading {
+			option = "mode=ro"
+		}
+		driver, dsn = "sqlite", storeurl.SQLite(s.location.Path, option)
+	}
+	if err != nil {
+		return fail(exitUsage, "%w", err)
 	}
 	db, err := sql.Open(driver, dsn)
 	if err != nil {
@@ -229,7 +250,7 @@ func (s *source) openKube(ctx context.Context, m mode) error {
 
 // engine returns an engine on a store.
 func (a *app) engine(db store.Store) (*ipset.Engine, error) {
-	return ipset.New(db, ipset.Options{Now: a.now})
+	return ipset.New(db, ipset.Options{Now: a.now, Labels: a.labelsOf()})
 }
 
 // read runs f on an engine that only reads.

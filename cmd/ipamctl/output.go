@@ -67,7 +67,7 @@ func (a *app) print(l *listing) error {
 		}
 		_ = w.Write(header)
 		for _, r := range l.rows {
-			_ = w.Write(r.cells)
+			_ = w.Write(csvCells(r.cells))
 		}
 		w.Flush()
 		return w.Error()

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/csv"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
 	"github.com/ipalloc/ipalloc/internal/test/world"
+	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -120,7 +123,7 @@ func TestExportCarriesEverything(t *testing.T) {
 	}
 	for _, change := range []string{
 		"release 10.9.0.10 --if-handle two", "release 10.9.0.12 --if-handle one", "pool set plain --cooldown 5m", "pool set lowest --priority 7", "pool set shared --disabled",
-		"config set --max-blocks-per-host 3", "reserve add 10.0.2.0/28", "reserve remove 10.0.0.0/30", "assign --host h1 --handle another", "release --handle leased --yes",
+		"config set --max-blocks-per-host 3", "reserve add 10.0.2.0/28", "reserve remove 10.0.0.0/30", "assign --host h1 --handle another --pool plain", "release --handle leased --yes",
 	} {
 		to := fresh()
 		if status, out, stderr := call(t, to, strings.Fields(change)...); status != exitOK {
@@ -129,6 +132,56 @@ func TestExportCarriesEverything(t *testing.T) {
 		if status, out, _ := call(t, to, "diff", from["IPAMCTL_STORE"]); status != exitFindings {
 			t.Errorf("%s: diff ends with %d: %s", change, status, out)
 		}
+	}
+}
+
+// CSV loses nothing of what is held: the pools are all that another store needs before.
+func TestCSVCarriesEveryHolder(t *testing.T) {
+	dir := t.TempDir()
+	from := map[string]string{"IPAMCTL_STORE": newBolt(t, func(e *ipset.Engine) {
+		cluster(t)(e)
+		for i, value := range []string{"a;b=c", "=cmd|' /C calc'!A0", "\x1b[31m\\ \"quoted\"", "plain", "-1", "'", `{"x":1}`} {
+			at := netip.AddrFrom4([4]byte{192, 0, 2, byte(8 + i)})
+			claim := ipset.Claim{Handle: value, TTL: time.Hour, Attributes: must[ipset.Attributes](t)(ipset.NewAttributes(map[string]string{"note": value, "x": "y"}))}
+			if i == 3 {
+				claim.Share = ipset.Share{Max: 3, Key: "=k"}
+			}
+			must[ipset.Allocation](t)(e.AssignIP(t.Context(), ipset.AssignIPArgs{Address: at, Owner: ipset.HostOwner("=h"), Claim: claim}))
+			if i == 3 {
+				claim.Handle, claim.TTL = "@second", 0
+				must[ipset.Allocation](t)(e.AssignIP(t.Context(), ipset.AssignIPArgs{Address: at, Owner: ipset.HostOwner("h2"), Claim: claim}))
+			}
+		}
+	})}
+	if status, _, stderr := call(t, from, "export", "--format", "csv", "--to", dir+"/all.csv"); status != exitOK {
+		t.Fatal(stderr)
+	}
+	text, err := os.ReadFile(dir + "/all.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cell := range must[[][]string](t)(csv.NewReader(strings.NewReader(string(text))).ReadAll()) {
+		for _, c := range cell {
+			if c != "" && strings.ContainsAny(c[:1], "=+-@") && c != "-1" || strings.ContainsAny(c, "\x1b\t\r") {
+				t.Errorf("a program would run or obey %q", c)
+			}
+		}
+	}
+	to := map[string]string{"IPAMCTL_STORE": "bolt://" + dir + "/to.db"}
+	for _, line := range []string{"pool add pods 10.1.0.0/24 --block-bits 28", "pool add pods6 fd00:10::/64 --block-bits 122", "pool add lb 192.0.2.0/27 --block-bits 29 --use loadbalancer",
+		"import " + dir + "/all.csv --format csv", "import " + dir + "/all.csv --format csv", "diff " + dir + "/all.csv --format csv"} {
+		if status, out, stderr := call(t, to, strings.Fields(line)...); status != exitOK {
+			t.Fatalf("%s: status %d\n%s%s", line, status, out, stderr)
+		}
+	}
+	_, out, _ := call(t, to, "diff", from["IPAMCTL_STORE"], "-o", "csv")
+	for _, line := range strings.Split(out, "\n") {
+		if strings.HasPrefix(line, "address") {
+			t.Error(line)
+		}
+	}
+	if _, out, _ := call(t, to, "address", "list", "-o", "csv"); !strings.Contains(out, "'=cmd|") || strings.Contains(out, "\x1b") {
+		t.Error(out)
 	}
 }
 

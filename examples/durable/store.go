@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
@@ -16,6 +17,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/internal/storeurl"
+	"github.com/ipalloc/ipalloc/internal/storeurl/access"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
@@ -54,7 +56,14 @@ func open(ctx context.Context, l *storeurl.Location, mustExist bool) (store.Stor
 
 // openEtcd connects to the cluster and opens the store there.
 func openEtcd(ctx context.Context, l *storeurl.Location, mustExist bool) (store.Store, func() error, error) {
+	let, err := access.OfEtcd(l, os.Getenv)
+	if err != nil {
+		return nil, nil, err
+	}
 	client, err := clientv3.New(clientv3.Config{
+		TLS:         let.TLS,
+		Username:    let.User,
+		Password:    let.Password,
 		Endpoints:   l.Endpoints,
 		DialTimeout: 5 * time.Second,
 		Logger:      zap.NewNop(),
@@ -71,13 +80,17 @@ func openEtcd(ctx context.Context, l *storeurl.Location, mustExist bool) (store.
 
 // openSQL opens the store in a SQLite file or in a PostgreSQL.
 func openSQL(ctx context.Context, l *storeurl.Location, mustExist bool) (store.Store, func() error, error) {
-	driver, name := "pgx", l.DSN
+	driver := "pgx"
+	name, err := access.Postgres(l)
+	if err != nil {
+		return nil, nil, err
+	}
 	if l.Kind == "sqlite" {
 		mode := "rwc" // read, write and create
 		if mustExist {
 			mode = "rw"
 		}
-		driver, name = "sqlite", "file:"+l.Path+"?mode="+mode
+		driver, name = "sqlite", storeurl.SQLite(l.Path, "mode="+mode)
 	}
 	db, err := sql.Open(driver, name)
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	_ "modernc.org/sqlite"             // the driver sqlite
 
 	"github.com/ipalloc/ipalloc/internal/storeurl"
+	"github.com/ipalloc/ipalloc/internal/storeurl/access"
 )
 
 func main() {
@@ -62,9 +63,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "vpn: %v\n", err)
 		return 2
 	}
-	driver, dsn := "pgx", l.DSN
+	driver := "pgx"
+	dsn, err := access.Postgres(l)
+	if err != nil {
+		fmt.Fprintf(stderr, "vpn: %v\n", err)
+		return 2
+	}
 	if l.Kind == "sqlite" {
-		driver, dsn = "sqlite", "file:"+l.Path+"?_txlock=immediate&_pragma=busy_timeout(10000)"
+		driver, dsn = "sqlite", storeurl.SQLite(l.Path, "_txlock=immediate", "_pragma=busy_timeout(10000)")
 	}
 	db, err := sql.Open(driver, dsn)
 	if err == nil {

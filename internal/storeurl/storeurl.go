@@ -7,11 +7,16 @@
 //	postgres://user@host:5432/database  a PostgreSQL, as its own drivers name it; postgresql:// is the same
 //	kube://namespace/name               the Kubernetes cluster of the kubeconfig, or of the pod
 //
+// The name of an etcd may be followed by parameters, which have the names of etcdctl's flags: ?cacert=FILE&cert=FILE&key=FILE
+// for TLS, user=NAME, password-file=FILE, and insecure-transport=true to send a password in clear. password-file is known with
+// postgres, too, beside the parameters of its own. Package access reads what they name.
+//
 // It opens nothing, so that a program links only the stores it supports.
 package storeurl
 
 import (
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,13 +24,14 @@ import (
 
 // Location is a store by its name.
 type Location struct {
-	Kind      string   // "memory", "bolt", "etcd", "sqlite", "postgres" or "kube"
-	Path      string   // of the file, with Kind bolt or sqlite
-	Endpoints []string // with Kind etcd
-	Prefix    string   // of the keys, with a slash at both ends; with Kind etcd
-	Namespace string   // with Kind kube
-	Name      string   // of the store in it
-	DSN       string   // as it was written, for the driver; it may hold a password
+	Kind      string     // "memory", "bolt", "etcd", "sqlite", "postgres" or "kube"
+	Path      string     // of the file, with Kind bolt or sqlite
+	Endpoints []string   // with Kind etcd
+	Prefix    string     // of the keys, with a slash at both ends; with Kind etcd
+	Namespace string     // with Kind kube
+	Name      string     // of the store in it
+	Params    url.Values // with Kind etcd; with Kind postgres, those that are not for the driver
+	DSN       string     // as it was written, for the driver; it may hold a password
 }
 
 // String returns the name of the store without a password, for messages.
@@ -100,7 +106,14 @@ func Parse(flag, text string, supported ...string) (*Location, error) {
 		if rest == "" {
 			return fault("a host is missing, as in postgres://ipam@10.0.0.1:5432/ipam")
 		}
+		if err := l.takeParams(); err != nil {
+			return fault("%v", err)
+		}
 	case "etcd":
+		rest, query, _ := strings.Cut(rest, "?")
+		if err := l.readParams(query); err != nil {
+			return fault("%v", err)
+		}
 		hosts, prefix, _ := strings.Cut(rest, "/")
 		switch {
 		case strings.Contains(rest, "@"):
@@ -118,4 +131,54 @@ func Parse(flag, text string, supported ...string) (*Location, error) {
 		}
 	}
 	return l, nil
+}
+
+// params are the parameters of an etcd's name.
+var params = []string{"cacert", "cert", "key", "user", PasswordFile, "insecure-transport"}
+
+// PasswordFile is the parameter that names a file with the password.
+const PasswordFile = "password-file"
+
+// readParams reads the parameters of an etcd's name.
+func (l *Location) readParams(query string) (err error) {
+	if query == "" {
+		return nil
+	}
+	if l.Params, err = url.ParseQuery(query); err != nil {
+		return fmt.Errorf("the parameters after ? cannot be read")
+	}
+	for name := range l.Params {
+		if !slices.Contains(params, name) {
+			return fmt.Errorf("there is no parameter %q; the parameters are %s", name, strings.Join(params, ", "))
+		}
+	}
+	return nil
+}
+
+// takeParams takes the parameters of a PostgreSQL's name that its driver does not know out of it.
+func (l *Location) takeParams() error {
+	head, query, found := strings.Cut(l.DSN, "?")
+	if !found || !strings.Contains(query, PasswordFile+"=") {
+		return nil
+	}
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return fmt.Errorf("the parameters after ? cannot be read")
+	}
+	l.Params = url.Values{PasswordFile: q[PasswordFile]}
+	delete(q, PasswordFile)
+	if l.DSN = head; len(q) > 0 {
+		l.DSN += "?" + q.Encode()
+	}
+	return nil
+}
+
+// SQLite returns the name under which the driver of SQLite opens a file, whatever is in its path, with options such as
+// "mode=ro".
+func SQLite(path string, options ...string) string {
+	name := "file:" + (&url.URL{Path: path}).EscapedPath()
+	if len(options) > 0 {
+		name += "?" + strings.Join(options, "&")
+	}
+	return name
 }

@@ -119,6 +119,9 @@ func (k *sharedConf) remote() (r Remote, err error) {
 	if err != nil {
 		return r, badConf("%v", err)
 	}
+	if len(at.Params) > 0 {
+		return r, badConf("ipam.store: the parameters after ? are keys of their own here: storeTLS, storeUser and storePasswordFile")
+	}
 	r = Remote{Endpoints: at.Endpoints, Prefix: at.Prefix, TLS: k.StoreTLS, User: k.StoreUser}
 	if (k.StoreUser != "" || k.StorePasswordFile != "") && k.StoreTLS == nil && !k.StoreInsecure {
 		return r, badConf("ipam.storeUser needs ipam.storeTLS: the password would go over the network in clear, which ipam.storeInsecure allows")

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ipalloc/ipalloc/internal/storeurl"
+	"github.com/ipalloc/ipalloc/internal/storeurl/access"
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+)
+
+// An etcd that asks for certificates, a user and a password lets the program in, and no one who lacks one of these.
+func TestEtcdWithTLS(t *testing.T) {
+	dir := t.TempDir()
+	files := must[*etcdtest.TLS](t)(etcdtest.NewTLS(dir))
+	files.ClientAuth = true
+	c := etcdtest.New(t, etcdtest.Config{NoSync: true, TLS: files})
+	at := c.Members()[0].ClientAddress()
+	certificates := "cacert=" + files.CA + "&cert=" + files.ClientCert + "&key=" + files.ClientKey
+	name := "etcd://" + at + "/ipam?" + certificates
+	let := must[access.Etcd](t)(access.OfEtcd(must[*storeurl.Location](t)(storeurl.Parse("", name)), func(string) string { return "" }))
+	client := must[*clientv3.Client](t)(clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), TLS: let.TLS}))
+	defer client.Close()
+	ctx := t.Context()
+	must[*clientv3.AuthUserAddResponse](t)(client.UserAdd(ctx, "root", "S3cret"))
+	must[*clientv3.AuthUserGrantRoleResponse](t)(client.UserGrantRole(ctx, "root", "root"))
+	must[*clientv3.AuthEnableResponse](t)(client.AuthEnable(ctx))
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("S3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"IPAMCTL_STORE": name + "&user=root"}
+	if status, _, stderr := call(t, env, "pool", "add", "pods", "10.1.0.0/24", "--password-file", secret); status != exitOK {
+		t.Fatal(stderr)
+	}
+	for _, e := range []map[string]string{
+		{"IPAMCTL_STORE": name + "&user=root&password-file=" + secret},
+		{"IPAMCTL_STORE": "etcd://" + at + "/ipam", "ETCDCTL_CACERT": files.CA, "ETCDCTL_CERT": files.ClientCert, "ETCDCTL_KEY": files.ClientKey, "ETCDCTL_USER": "root:S3cret"},
+	} {
+		if status, out, stderr := call(t, e, "pool", "list", "-o", "name"); status != exitOK || out != "pods\n" {
+			t.Errorf("%v: %s", e, stderr)
+		}
+	}
+	for _, c := range []struct {
+		name, password string
+		status         int
+	}{{"etcd://" + at + "/ipam", "", exitUnavailable}, {name, "", exitRefused}, {name + "&user=root", "wrong", exitRefused}, {"etcd://" + at + "/ipam?user=root", "S3cret", exitUsage}} {
+		env := map[string]string{"IPAMCTL_STORE": c.name, "ETCDCTL_PASSWORD": c.password}
+		if status, _, stderr := call(t, env, "pool", "list", "--timeout", "2s"); status != c.status || strings.Contains(stderr, "S3cret") {
+			t.Errorf("%s: status %d, want %d: %s", c.name, status, c.status, stderr)
+		}
+	}
+}
+
+// What a store forbids ends with its own status.
+func TestForbidden(t *testing.T) {
+	for code, want := range map[string]int{"42501": exitRefused, "28P01": exitRefused, "57P03": exitUnavailable} {
+		if got := statusOf(&pgconn.PgError{Code: code}); got != want {
+			t.Errorf("%s: status %d", code, got)
+		}
+	}
+}
+
+// A file that one may only read is read, whatever its name is.
+func TestSQLiteFiles(t *testing.T) {
+	for _, file := range []string{"a b?c#d%41.sqlite", "plain.sqlite"} {
+		path := filepath.Join(t.TempDir(), file)
+		env := map[string]string{"IPAMCTL_STORE": "sqlite://" + path}
+		if status, _, stderr := call(t, env, "pool", "add", "pods", "10.1.0.0/24"); status != exitOK {
+			t.Fatal(stderr)
+		}
+		if files := must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(path))); files[0].Name() != file {
+			t.Errorf("%s is in %s", file, files[0].Name())
+		}
+		before := must[[]byte](t)(os.ReadFile(path))
+		if status, out, stderr := call(t, env, "pool", "list", "-o", "name"); status != exitOK || out != "pods\n" {
+			t.Errorf("%s: %s%s", file, out, stderr)
+		}
+		if string(before) != string(must[[]byte](t)(os.ReadFile(path))) {
+			t.Errorf("a reader wrote to %s", file)
+		}
+	}
+}
+
+// Without the labels of hosts, what depends on them is not answered; a list of them, or of nodes, gives them.
+func TestLabels(t *testing.T) {
+	name := newBolt(t, cluster(t))
+	dir := t.TempDir()
+	for file, text := range map[string]string{"lines": "w1 zone=a,disk=ssd\nw2 zone=b # second\n", "bad": "w1 zone\n",
+		"nodes.json": `{"kind":"List","items":[{"metadata":{"name":"w1","labels":{"zone":"a"}},"spec":{}}]}`,
+		"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- metadata:\n    name: w1\n    labels: {zone: a}\n"} {
+		if err := os.WriteFile(dir+"/"+file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	transcript(t, "labels.txt", map[string]string{"IPAMCTL_STORE": name, "dir": dir}, "pool add zoned 10.4.0.0/24 --nodes zone=a --priority 9",
+		"assign --host w1 --handle x --dry-run", "assign --host w1 --handle x --pool pods --dry-run -o name", "assign --host virtual:v --handle x --dry-run -o name",
+		"assign --host w1 --handle x --labels "+dir+"/lines -o name", "assign --host w2 --handle y --labels "+dir+"/lines -o name", "assign --host w3 --handle z --labels "+dir+"/lines",
+		"assign --host w1 --handle j --labels "+dir+"/nodes.json -o name", "assign --host w1 --handle y2 --labels "+dir+"/nodes.yaml -o name",
+		"assign --host w1 --handle z --labels "+dir+"/bad", "assign --host w1 --handle z --labels "+dir+"/none",
+		"sweep --unselected", "sweep -q", "sweep --unselected --labels "+dir+"/lines --dry-run")
+}

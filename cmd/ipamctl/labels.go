@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// The store does not keep the labels of hosts, by which pools select them: the service that owns it knows them. hostLabels are
+// those that a person names, because an answer without them would be about other pools than the service's.
+type hostLabels struct {
+	from string
+	of   map[string]map[string]string // by host
+}
+
+const labelsHelp = `Pools may select hosts by labels, which the store does not keep. --labels names them: kube for the nodes of the API server that the
+kubeconfig names, the output of kubectl get nodes -o json or -o yaml in a file, or a file with a host and its labels on each line, as
+in "worker-1 zone=a,disk=ssd".`
+
+// labelsFlag gives a command --labels.
+func (a *app) labelsFlag(c *cobra.Command) *cobra.Command {
+	c.Long = strings.TrimSpace(c.Long + "\n\n" + labelsHelp)
+	c.Flags().StringVar(&a.labels.from, "labels", "", "the labels of hosts: a `FILE`, or kube for the API server's nodes")
+	return c
+}
+
+// loadLabels reads what --labels names.
+func (a *app) loadLabels(ctx context.Context) (err error) {
+	switch a.labels.from {
+	case "":
+		return nil
+	case "kube":
+		a.labels.of, err = nodeLabels(ctx)
+		return err
+	}
+	text, err := a.readFile(a.labels.from)
+	if err != nil {
+		return err
+	}
+	a.labels.of, err = parseLabels(a.labels.from, string(text))
+	return err
+}
+
+// parseLabels reads a list of nodes, or a line for each host.
+func parseLabels(file, text string) (map[string]map[string]string, error) {
+	of := map[string]map[string]string{}
+	if head := strings.TrimSpace(text); strings.HasPrefix(head, "{") || strings.HasPrefix(head, "apiVersion:") {
+		var list struct {
+			Items []struct {
+				Metadata struct {
+					Name   string
+					Labels map[string]string
+				}
+			}
+		}
+		if err := lenient([]byte(text), &list); err != nil {
+			return nil, fail(exitUsage, "%s: %v", file, err)
+		}
+		for _, n := range list.Items {
+			of[n.Metadata.Name] = n.Metadata.Labels
+		}
+		if len(of) == 0 {
+			return nil, fail(exitUsage, "%s: not a list of nodes", file)
+		}
+		return of, nil
+	}
+	for n, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		labels := map[string]string{}
+		for _, kv := range strings.FieldsFunc(strings.Join(f[1:], ","), func(r rune) bool { return r == ',' }) {
+			k, v, ok := strings.Cut(kv, "=")
+			if !ok || k == "" {
+				return nil, fail(exitUsage, "%s:%d: %q is not of the form KEY=VALUE", file, n+1, kv)
+			}
+			labels[k] = v
+		}
+		of[f[0]] = labels
+	}
+	return of, nil
+}
+
+// nodeLabels asks the API server.
+func nodeLabels(ctx context.Context) (map[string]map[string]string, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		return nil, fail(exitUnavailable, "--labels kube: no cluster: %v", err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	of := map[string]map[string]string{}
+	for next := ""; ; {
+		list, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).List(ctx, metav1.ListOptions{Limit: 500, Continue: next})
+		if err != nil {
+			return nil, fmt.Errorf("--labels kube: %w", err)
+		}
+		for i := range list.Items {
+			of[list.Items[i].GetName()] = list.Items[i].GetLabels()
+		}
+		if next = list.GetContinue(); next == "" {
+			return of, nil
+		}
+	}
+}
+
+// labelsOf is the function of that name that an engine gets; nil without --labels.
+func (a *app) labelsOf() func(ipset.Owner) (map[string]string, bool) {
+	if a.labels.of == nil {
+		return nil
+	}
+	return func(o ipset.Owner) (map[string]string, bool) {
+		labels, known := a.labels.of[o.Name]
+		return labels, known || o.Kind != ipset.Host
+	}
+}
+
+// anyUse stands for every pool, whether it hands out addresses or not.
+const anyUse = ^ipset.Use(0)
+
+// needLabels refuses an answer that depends on labels which are not known. use is what the addresses are for; only, if it is not
+// empty, names the pools that may serve.
+func (a *app) needLabels(ctx context.Context, e *ipset.Engine, use ipset.Use, only []string) error {
+	if a.labels.of != nil {
+		return nil
+	}
+	all, err := e.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	var by []string
+	for _, p := range all {
+		named := slices.Contains(only, p.Name)
+		if byLabels(p) && (use == anyUse || !p.Disabled && p.Uses&use != 0 && (named || len(only) == 0 && !p.Manual)) {
+			by = append(by, p.Name)
+		}
+	}
+	if len(by) == 0 {
+		return nil
+	}
+	return fail(exitUsage, "the labels of hosts are not known here, and by them choose the pools %s: name them with --labels", strings.Join(by, ", "))
+}
+
+// byLabels reports whether a pool selects hosts by labels, not by their names alone.
+func byLabels(p ipset.Pool) bool {
+	return slices.ContainsFunc(p.Nodes, func(t ipset.Term) bool { return len(t.Labels) > 0 })
+}
