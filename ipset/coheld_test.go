@@ -28,6 +28,18 @@ func join(e *Engine, handle string, s Share) error {
 	return err
 }
 
+// joinNamed is join by the call that gives automatic addresses as well.
+func joinNamed(e *Engine, handle string, s Share) error {
+	got, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner(hostsOf[handle]), Addresses: []netip.Addr{vip}, Claim: Claim{Handle: handle, Share: s}})
+	if err == nil && (len(got.V4) != 1 || got.V4[0].Handle != handle) {
+		return fmt.Errorf("%s was given %+v", handle, got)
+	}
+	return err
+}
+
+// joins are the two calls that name an address. They do the same.
+var joins = []func(*Engine, string, Share) error{join, joinNamed}
+
 // holders returns the handles that hold the shared address, in their order, by every query that shows them.
 func (w *world) holders() []string {
 	w.t.Helper()
@@ -114,6 +126,7 @@ func TestHoldersExhaustively(t *testing.T) {
 			for i, k := 0, n; i < depth; i, k = i+1, k/ops {
 				e, op := engines[i%2], k%ops
 				h := handles[op%3]
+				join := joins[i%2]
 				switch {
 				case op < 3:
 					if err, want := join(e, h, share), m.join(h, share); !errors.Is(err, want) {
@@ -159,6 +172,13 @@ func TestHoldersExhaustively(t *testing.T) {
 
 // A refusal names what stands in the way, and changes nothing.
 func TestJoinRefusals(t *testing.T) {
+	for _, join := range joins {
+		joinRefusals(t, join)
+	}
+}
+
+func joinRefusals(t *testing.T, join func(*Engine, string, Share) error) {
+	t.Helper()
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 	share := Share{Max: 2, Key: "web"}
 	refuse := func(name string, err, want error, text string) {
@@ -185,6 +205,31 @@ func TestJoinRefusals(t *testing.T) {
 	refuse("third", join(w.Engine, "r", share), ipalloc.ErrLimit, `ipset: assign 10.0.0.5 for "host:a": limit exceeded: the address has 2 holders, held by "p"`)
 	if got := w.holders(); !slices.Equal(got, []string{"p", "q"}) {
 		t.Errorf("held by %v", got)
+	}
+	w.check()
+}
+
+// A holder joins a shared address of each family, and gets an automatic address, in one commit.
+func TestJoinBesideAutomatic(t *testing.T) {
+	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "fd00::/120", 124))
+	six, share := ip("fd00::9"), Share{Max: 2, Key: "web"}
+	for i, handle := range []string{"p", "q"} {
+		rev := w.revision()
+		got, err := w.AutoAssign(bg, AssignArgs{
+			Owner: HostOwner(hostsOf[handle]), Num4: 1, Addresses: []netip.Addr{vip, six}, Claim: Claim{Handle: handle, Share: share}, Request: handle,
+		})
+		if err != nil || len(got.V4) != 2 || got.V4[0].Address != vip || len(got.V6) != 1 || got.V6[0].Address != six || w.revision() != rev+1 {
+			t.Fatalf("%s: %+v, %v in %d commits", handle, got, err, w.revision()-rev)
+		}
+		for _, at := range []netip.Addr{vip, six} {
+			al, err := w.Lookup(bg, at)
+			if err != nil || len(slices.Collect(al.Holders())) != i+1 {
+				t.Errorf("%s: %s is held by %+v, %v", handle, at, slices.Collect(al.Holders()), err)
+			}
+		}
+		if al, err := w.Lookup(bg, got.V4[1].Address); err != nil || len(slices.Collect(al.Holders())) != 1 {
+			t.Errorf("%s: automatic: %+v, %v", handle, al, err)
+		}
 	}
 	w.check()
 }

@@ -1,6 +1,7 @@
 package assign
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,6 +134,12 @@ func (e *Assigner) Assign(ctx context.Context, o block.Owner, handle string) (bl
 
 // AutoAssign carries out the call of that name.
 func (e *Assigner) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {
+	a.Use = cmp.Or(a.Use, pool.Workload)
+	return e.assign(ctx, a)
+}
+
+// assign carries out an assignment. Of named addresses a Use of 0 is any.
+func (e *Assigner) assign(ctx context.Context, a AssignArgs) (Assigned, error) {
 	if err := a.check(); err != nil {
 		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
 	}
@@ -162,9 +169,6 @@ func (e *Assigner) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, erro
 func (a *AssignArgs) check() error {
 	if err := a.Owner.Check(); err != nil {
 		return err
-	}
-	if a.Use == 0 {
-		a.Use = pool.Workload
 	}
 	for _, n := range [...]struct{ what, name string }{{"handle", a.Handle}, {"request key", a.Request}} {
 		if n.name != "" {
@@ -214,7 +218,7 @@ type AssignPlan struct {
 
 	cat      *txn.CatalogEntry
 	searches [2]Search
-	own      *txn.OwnerEntry // the owner's record, as it was when the plan began
+	own      *txn.OwnerEntry // the owner's record, as it was when the plan began; nil if all addresses are named
 	picks    []pick
 	last     record.Memo // what the handle had before, if it is sticky
 	// sticky is how many of the first picks are of addresses the handle had before, taken are the blocks taken over or adopted.
@@ -230,6 +234,7 @@ type pick struct {
 	be       *txn.BlockEntry
 	fresh    *block.Block // replaces the block: a claim or a take-over
 	adopt    bool
+	joins    bool // the ordinal is held, and gets one more holder
 	ordinals []uint64
 }
 
@@ -308,7 +313,7 @@ func (p *AssignPlan) digest() string {
 // reset forgets what an earlier attempt has found.
 func (p *AssignPlan) reset() {
 	p.result, p.picks, p.sticky, p.taken = Assigned{}, p.onePick[:0], 0, nil
-	p.memo, p.last = record.Memo{}, record.Memo{}
+	p.memo, p.last, p.own = record.Memo{}, record.Memo{}, nil
 }
 
 // begin finds the pools of both families and reads what every assignment needs.
@@ -336,7 +341,10 @@ func (p *AssignPlan) begin(t *txn.Txn) (err error) {
 			return err
 		}
 	}
-	if err := p.readOwner(t); err != nil || !p.Sticky {
+	if wants != [2]int{} {
+		err = p.readOwner(t)
+	}
+	if err != nil || !p.Sticky {
 		return err
 	}
 	return p.readLast(t)

@@ -40,6 +40,11 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 		}
 		id, until := block.IdentityOf(p.Claim, p.Owner, p.cat.Index(k.be.At)...), block.LeaseEnd(t.Now, p.TTL)
 		for _, x := range k.ordinals {
+			if k.joins {
+				k.be.Join(x, id, until)
+				p.result.add(k.be.AllocationOf(x, p.Handle))
+				continue
+			}
 			al := block.Allocation{
 				Address: k.be.Addr(x), Block: k.be.Prefix(), Host: p.Owner, Handle: p.Handle, Attributes: p.Attributes,
 				Seq: k.be.Hold(x, id, until), Until: block.Unstamp(until),

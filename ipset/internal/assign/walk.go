@@ -201,7 +201,7 @@ func (p *AssignPlan) pickOwnOfMany(t *txn.Txn, s *Search, i int) error {
 
 // hint notes the block of the owner that had room last, if it may have too many to look at each.
 func (p *AssignPlan) hint(t *txn.Txn, block netip.Prefix) {
-	if p.own.Get().Len() >= t.MostGuards() {
+	if p.own != nil && p.own.Get().Len() >= t.MostGuards() {
 		t.E.Hints.Set(p.Owner, block)
 	}
 }

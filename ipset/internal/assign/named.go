@@ -1,0 +1,213 @@
+package assign
+
+// A named address ignores reservations and ranges, and selectors unless they are asked for, because the caller has chosen it. It
+// is a pick like the automatic ones, so that both kinds share one commit, and one meaning of sharing, limits and requests.
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// AssignIPArgs are the arguments of [Engine.AssignIP].
+type AssignIPArgs struct {
+	Address netip.Addr
+	// Owner is the host that the address is for.
+	Owner block.Owner
+	block.Claim
+	// Use, if not 0, must be one that the pool allows.
+	Use pool.Use
+	// Selectors applies the selectors of the pool that has the address: its Nodes to the labels of the owner, its Namespaces to
+	// Namespace. Without it neither counts. Pool.Manual never does, because the address names the pool.
+	Selectors bool
+	// Namespace has the labels of the namespace.
+	Namespace map[string]string
+	// MaxBlocks narrows the limit of blocks per host if it is above 0.
+	MaxBlocks int
+	// Head and Tail are the addresses to reserve for the host at the ends of a block made for it; they need strict affinity.
+	Head, Tail uint64
+	// Request, if not empty, names this request: a repetition returns the allocation while the handle still holds it, and
+	// assigns the address again after. The same key with other arguments is [ipalloc.ErrInvalid].
+	Request string
+	// Also are records of yours that are written in the same commit, as in [AssignArgs]: not if the handle has the address
+	// already, and not by a repetition of the Request.
+	Also []store.Op
+}
+
+// AssignIP carries out the call of that name: an assignment of one named address and no automatic one.
+func (e *Assigner) AssignIP(ctx context.Context, a AssignIPArgs) (block.Allocation, error) {
+	got, err := e.assign(ctx, AssignArgs{
+		Owner: a.Owner, Addresses: []netip.Addr{a.Address}, Claim: a.Claim, Use: a.Use, PoolsAndSelectors: a.Selectors, Namespace: a.Namespace,
+		MaxBlocks: a.MaxBlocks, Head: a.Head, Tail: a.Tail, Request: a.Request, Also: a.Also,
+	})
+	if err != nil {
+		return block.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})
+	}
+	return append(got.V4, got.V6...)[0], nil
+}
+
+// checkNamed refuses addresses that no pool can have, and those named twice.
+func (a *AssignArgs) checkNamed() error {
+	for i, at := range a.Addresses {
+		if !at.IsValid() || at.Is4In6() || at.Zone() != "" || slices.Contains(a.Addresses[:i], at) {
+			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.BadAddress})
+		}
+	}
+	if len(a.Addresses) > maxNamed || len(a.Addresses) > 0 && a.inRow() {
+		return fmt.Errorf("%w: %d named addresses, at most %d, and none beside contiguous ones", cause.BadArgument, len(a.Addresses), maxNamed)
+	}
+	return nil
+}
+
+// maxNamed bounds the addresses that one call names.
+const maxNamed = 64
+
+// pickNamed picks the addresses that the caller names; those that the handle has already go into the result.
+func (p *AssignPlan) pickNamed(t *txn.Txn) error {
+	if len(p.Addresses) == 0 {
+		return nil
+	}
+	if err := t.FetchAt(p.cat, slices.Values(p.Addresses)); err != nil {
+		return err
+	}
+	for _, a := range p.Addresses {
+		same := func(al block.Allocation) bool { return al.Address == a }
+		if slices.ContainsFunc(p.result.V4, same) || slices.ContainsFunc(p.result.V6, same) {
+			continue
+		}
+		if err := p.pickAddress(t, a); err != nil {
+			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: a, Err: err})
+		}
+	}
+	p.sticky = len(p.picks)
+	return nil
+}
+
+// pickAddress picks one named address. Its block is made for the owner if there is none.
+func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
+	if k := slices.IndexFunc(p.picks, func(k pick) bool { return k.fresh != nil && k.be.At.Contains(a) }); k >= 0 {
+		x, err := p.picks[k].fresh.Ordinal(a)
+		if err == nil {
+			err = p.picks[k].fresh.CanHold(x, p.Handle)
+		}
+		p.picks[k].ordinals = append(p.picks[k].ordinals, x)
+		return err
+	}
+	i := p.cat.Containing(a)
+	if i < 0 {
+		return cause.NoPool
+	}
+	be, err := t.Locate(p.cat, a)
+	if err != nil {
+		return err
+	}
+	if be.Block != nil {
+		if err := t.Ready(be, a); err != nil {
+			return err
+		}
+		if x, err := be.Ordinal(a); err == nil && p.Handle != "" && be.HasHolder(x, p.Handle) {
+			p.result.add(be.AllocationOf(x, p.Handle))
+			return nil
+		}
+	}
+	switch pool := &p.cat.Pools[i]; {
+	case pool.Disabled || p.Use != 0 && pool.Uses&p.Use == 0:
+		return cause.NoPool
+	case p.PoolsAndSelectors && !(p.cat.SelectsNode(i, p.Owner.Name, p.node) && p.cat.SelectsSpace(i, p.Namespace)):
+		return cause.Wrap(ipalloc.Error{Op: "assign", Name: pool.Name, Addr: a, Err: cause.Unselected})
+	}
+	k, b := pick{be: be}, be.Block
+	if b == nil {
+		if b, err = p.claim(t, i, a); err != nil {
+			return err
+		}
+		k.fresh = b
+	}
+	x, err := b.Ordinal(a)
+	if err != nil {
+		return err
+	}
+	st, _ := b.Look(x)
+	k.ordinals, k.joins = []uint64{x}, st == block.Held && p.Share != (block.Share{})
+	switch {
+	case k.joins:
+		err = b.CanJoin(x, p.Share.Key)
+	case b.Owner() != p.Owner && p.cat.Config.Strict:
+		return cause.Wrap(ipalloc.Error{Op: "assign", Prefix: b.Prefix(), Holder: b.Owner().String(), Err: cause.Strict})
+	default:
+		err = b.CanHold(x, p.Handle)
+	}
+	if err != nil {
+		al, _ := b.Lookup(a)
+		return txn.InTheWay(al, err)
+	}
+	p.picks = append(p.picks, k)
+	if !k.joins {
+		return nil
+	}
+	id := block.IdentityOf(p.Claim, p.Owner, p.cat.Index(be.At)...)
+	seq := b.Seq() + uint64(len(p.picks)) // the last one that these picks give to the block, or above
+	return b.CanGrow(x, block.Holder{Identity: id, Seq: seq, Until: block.LeaseEnd(t.Now, p.TTL)}, t.E.Limits.Value)
+}
+
+// claim makes the block of an address for the owner.
+func (p *AssignPlan) claim(t *txn.Txn, i int, a netip.Addr) (*block.Block, error) {
+	at := netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked()
+	blocks, err := t.BlocksOf(p.Owner)
+	if err != nil {
+		return nil, err
+	}
+	if !p.cat.MayClaim(blocks, i, p.MaxBlocks) {
+		return nil, cause.Wrap(ipalloc.Error{Op: "claim", Prefix: at, Err: cause.BlockLimit})
+	}
+	return t.NewBlock(p.cat, i, at, p.blockOptions())
+}
+
+// pickMore picks from a block that was made for named addresses and reports whether it found any.
+func (p *AssignPlan) pickMore(s *Search, i int, be *txn.BlockEntry) bool {
+	for k := range p.picks[:p.sticky] {
+		made := &p.picks[k]
+		if made.be != be || made.fresh == nil {
+			continue
+		}
+		more := p.peek(made.fresh, i, nil, s.want+len(made.ordinals), txn.Avoided(made.fresh, p.cat, i))
+		more = slices.DeleteFunc(more, func(x uint64) bool { return slices.Contains(made.ordinals, x) })
+		more = more[:min(s.want, len(more))]
+		made.ordinals = append(made.ordinals, more...)
+		s.want -= len(more)
+		return len(more) > 0
+	}
+	return false
+}
+
+// wants returns how many addresses of each family are to be found.
+func (p *AssignPlan) wants() (n [2]int) {
+	n = p.asked()
+	n[0], n[1] = n[0]-len(p.result.V4), n[1]-len(p.result.V6)
+	for _, k := range p.picks {
+		n[record.Family(k.be.At)/6] -= len(k.ordinals)
+	}
+	return n
+}
+
+// asked returns how many addresses of each family the call is to return.
+func (p *AssignPlan) asked() [2]int {
+	n := [2]int{p.Num4, p.Num6}
+	for _, a := range p.Addresses {
+		if a.Is4() {
+			n[0]++
+		} else {
+			n[1]++
+		}
+	}
+	return n
+}
