@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/internal/snap"
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // The world of a trace: pools that overlap in every way, in children of every size,
@@ -161,9 +162,9 @@ func (r *clusterReplay) add(tr *model.Trace) {
 		}
 	}
 	for _, t := range e.Terms {
-		var term nodeipam.Term
+		var term selector.Term
 		for _, q := range t {
-			req := nodeipam.Requirement{Key: q.Key, Op: nodeipam.Operator(q.Op), Values: q.Values}
+			req := selector.Requirement{Key: q.Key, Op: selector.Operator(q.Op), Values: q.Values}
 			if q.Field {
 				term.Fields = append(term.Fields, req)
 			} else {

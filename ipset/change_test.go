@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
@@ -147,7 +148,7 @@ func TestLeasesAndSticky(t *testing.T) {
 func TestIdleBlocksGoBack(t *testing.T) {
 	labels := map[string]string{"zone": "a"}
 	p := poolOf("a", "10.0.0.0/24", 30)
-	p.Nodes = Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{"a"}}}}}
+	p.Nodes = selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{"a"}}}}}
 	w := newWorld(t, Config{}, p)
 	w.core.Labels = func(Owner) (map[string]string, bool) { return labels, true }
 	w.assign(want("h", 12, "p"))

@@ -73,28 +73,3 @@ func TestCountText(t *testing.T) {
 		}
 	}
 }
-
-func TestSelectorMatches(t *testing.T) {
-	web := Selector{{Labels: []Requirement{{Key: "tier", Op: In, Values: []string{"web"}}}}, {Fields: []Requirement{{Key: "metadata.name", Op: In, Values: []string{"n1"}}}}}
-	for _, tt := range []struct {
-		s      Selector
-		name   string
-		labels map[string]string
-		want   bool
-	}{
-		{nil, "", nil, true},
-		{web, "n2", nil, false},
-		{web, "n2", map[string]string{"tier": "web"}, true},
-		{web, "n2", map[string]string{"tier": "db"}, false},
-		{web, "n1", map[string]string{"tier": "db"}, true},
-	} {
-		if got, err := tt.s.Matches(tt.name, tt.labels); got != tt.want || err != nil {
-			t.Errorf("%v matches %s %v: %v, %v", tt.s, tt.name, tt.labels, got, err)
-		}
-	}
-	for _, s := range []Selector{{{}}, {{Labels: []Requirement{{Key: "a", Op: "Near"}}}}, {{Fields: []Requirement{{Key: "metadata.name", Op: Exists}}}}} {
-		if ok, err := s.Matches("n1", nil); ok || !errors.Is(err, ipalloc.ErrInvalid) {
-			t.Errorf("%v: %v, %v", s, ok, err)
-		}
-	}
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // must ends an example on an error that cannot happen in it.
@@ -178,7 +179,7 @@ func ExampleCount() {
 
 // A caller can ask what a pool would, before it assigns anything.
 func ExampleSelector_Matches() {
-	web := ipset.Selector{{Labels: []ipset.Requirement{{Key: "tier", Op: ipset.In, Values: []string{"web", "edge"}}}}}
+	web := selector.Selector{{Labels: []selector.Requirement{{Key: "tier", Op: selector.In, Values: []string{"web", "edge"}}}}}
 	fmt.Println(web.Matches("node-a", map[string]string{"tier": "edge"}))
 	fmt.Println(web.Matches("node-b", nil))
 	// Output:

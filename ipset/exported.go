@@ -243,33 +243,6 @@ type HostReport = query.HostReport
 // BlockLimit is a limit of blocks and how many of them an owner has.
 type BlockLimit = query.BlockLimit
 
-// Operator says what a [Requirement] asks of a label. The operators are those of the node selector of the Kubernetes API:
-// NotIn and DoesNotExist also hold without the label; Gt and Lt hold for a label whose value is a decimal integer above or
-// below the required one.
-type Operator = pool.Operator
-
-const In = pool.In
-
-const NotIn = pool.NotIn
-
-const Exists = pool.Exists
-
-const DoesNotExist = pool.DoesNotExist
-
-const Gt = pool.Gt
-
-const Lt = pool.Lt
-
-// Requirement asks one thing of one label. Among the Fields of a [Term] it asks for the name: Key is "metadata.name" then, and Op
-// is In or NotIn.
-type Requirement = pool.Requirement
-
-// Term is a list of one or more requirements, all of which must hold.
-type Term = pool.Term
-
-// Selector is a list of terms, one of which must hold. An empty Selector selects everything.
-type Selector = pool.Selector
-
 // SweepArgs says what [Engine.Sweep] returns and forgets. Blocks are returned only as the fields say. Request keys and sticky
 // handles have a default age, because without one they would accumulate.
 type SweepArgs = release.SweepArgs

@@ -8,11 +8,12 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // key returns a selector of what has a label with a value.
-func key(k, v string) Selector {
-	return Selector{{Labels: []Requirement{{Key: k, Op: In, Values: []string{v}}}}}
+func key(k, v string) selector.Selector {
+	return selector.Selector{{Labels: []selector.Requirement{{Key: k, Op: selector.In, Values: []string{v}}}}}
 }
 
 // labelled is a world with a pool for owners of zone a and namespaces of team x, and one for all.

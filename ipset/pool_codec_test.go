@@ -13,12 +13,13 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // fullCatalog returns a catalog with every field set in some pool and in none.
 func fullCatalog(t *testing.T) *pool.Catalog {
-	sel := func(z string) Selector {
-		return Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{z}}}}}
+	sel := func(z string) selector.Selector {
+		return selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{z}}}}}
 	}
 	full := Pool{
 		Name: "π", Prefix: netip.MustParsePrefix("fd00::/16"), BlockBits: 120, Nodes: sel("a"), Namespaces: sel("b"), Uses: LoadBalancer,

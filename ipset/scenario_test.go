@@ -14,6 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 func TestConfigContradictions(t *testing.T) {
@@ -60,8 +61,10 @@ func TestBadPools(t *testing.T) {
 		"unknown use":   {bad(func(p *Pool) { p.Uses = 64 }), cause.UnknownUse},
 		"negative":      {bad(func(p *Pool) { p.Cooldown = -1 }), cause.BadConfig},
 		"range outside": {bad(func(p *Pool) { p.Ranges = ranges("10.2.0.0/24").Ranges() }), cause.BadAddress},
-		"empty term":    {bad(func(p *Pool) { p.Nodes = Selector{{}} }), cause.BadConfig},
-		"unknown op":    {bad(func(p *Pool) { p.Namespaces = Selector{{Labels: []Requirement{{Key: "a", Op: "Like"}}}} }), cause.BadConfig},
+		"empty term":    {bad(func(p *Pool) { p.Nodes = selector.Selector{{}} }), cause.BadConfig},
+		"unknown op": {bad(func(p *Pool) {
+			p.Namespaces = selector.Selector{{Labels: []selector.Requirement{{Key: "a", Op: "Like"}}}}
+		}), cause.BadConfig},
 	} {
 		before, _ := w.store.MarshalBinary()
 		if err := w.AddPool(bg, tt.p); !errors.Is(err, tt.want) {
@@ -92,8 +95,8 @@ func TestBadPools(t *testing.T) {
 
 // TestChoose is the truth table of pool selection.
 func TestChoose(t *testing.T) {
-	zone := func(z string) Selector {
-		return Selector{{Labels: []Requirement{{Key: "zone", Op: In, Values: []string{z}}}}}
+	zone := func(z string) selector.Selector {
+		return selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{z}}}}}
 	}
 	c := &pool.Catalog{Version: pool.CatalogVersion, Pools: []Pool{
 		{Name: "any", Prefix: netip.MustParsePrefix("10.0.0.0/24")},
@@ -103,7 +106,7 @@ func TestChoose(t *testing.T) {
 		{Name: "off", Prefix: netip.MustParsePrefix("10.0.4.0/24"), Disabled: true},
 		{Name: "lb", Prefix: netip.MustParsePrefix("10.0.5.0/24"), Uses: LoadBalancer},
 		{Name: "six", Prefix: netip.MustParsePrefix("2001:db8::/64")},
-		{Name: "n1", Prefix: netip.MustParsePrefix("10.0.6.0/24"), Nodes: Selector{{Fields: []Requirement{{Key: "metadata.name", Op: In, Values: []string{"n1"}}}}}},
+		{Name: "n1", Prefix: netip.MustParsePrefix("10.0.6.0/24"), Nodes: selector.Selector{{Fields: []selector.Requirement{{Key: "metadata.name", Op: selector.In, Values: []string{"n1"}}}}}},
 	}}
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)

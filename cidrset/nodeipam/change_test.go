@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // byLabels returns an allocator with two entries that overlap, and its configuration.
@@ -20,7 +21,7 @@ func byLabelsForTest(t testing.TB, opts ...Option) *Allocator {
 	t.Helper()
 	a := mustNew(t, Config{ByLabels: true}, opts...)
 	for _, e := range []Entry{
-		{Name: "x", IPv4: pfx("10.0.0.0/20"), HostBits: 8, Selector: []Term{{Labels: []Requirement{{Key: "a", Op: Exists}}}}},
+		{Name: "x", IPv4: pfx("10.0.0.0/20"), HostBits: 8, Selector: []selector.Term{{Labels: []selector.Requirement{{Key: "a", Op: selector.Exists}}}}},
 		{Name: "y", IPv4: pfx("10.0.0.0/16"), HostBits: 6},
 	} {
 		if err := a.AddEntry(e); err != nil {

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/selector"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // Entry is a pool of one or both families, the size of what a node gets from it, and
@@ -19,7 +18,7 @@ type Entry struct {
 	Name string
 	// Selector lists terms of which one must hold for the node. Without a term the
 	// entry is a default entry, for every node that no other entry can serve.
-	Selector []Term
+	Selector selector.Selector
 	// IPv4 and IPv6 are the pools; the zero Prefix for a missing family. They may
 	// overlap those of other entries.
 	IPv4, IPv6 netip.Prefix
@@ -31,56 +30,16 @@ type Entry struct {
 	MaskIPv4, MaskIPv6 int
 }
 
-// Term is a list of requirements, all of which must hold. It needs at least one.
-type Term struct {
-	Labels []Requirement // on the labels of the node
-	Fields []Requirement // on its name: Key "metadata.name", In or NotIn
-}
-
-// Requirement asks one thing of one label.
-type Requirement struct {
-	Key    string
-	Op     Operator
-	Values []string // one or more for In and NotIn, one integer for Gt and Lt
-}
-
-// Operator says what a [Requirement] asks of a label. The operators are those of the
-// node selector of the Kubernetes API: NotIn and DoesNotExist hold for a node without
-// the label, Gt and Lt for one whose label is a decimal integer above or below the
-// value.
-type Operator string
-
-// The operators.
-const (
-	In           Operator = "In"
-	NotIn        Operator = "NotIn"
-	Exists       Operator = "Exists"
-	DoesNotExist Operator = "DoesNotExist"
-	Gt           Operator = "Gt"
-	Lt           Operator = "Lt"
-)
-
 // clone returns a copy that shares nothing with e.
 func (e Entry) clone() Entry {
-	e.Selector = slices.Clone(e.Selector)
-	for i, t := range e.Selector {
-		e.Selector[i] = Term{Labels: cloneRequirements(t.Labels), Fields: cloneRequirements(t.Fields)}
-	}
+	e.Selector = e.Selector.Clone()
 	return e
-}
-
-func cloneRequirements(rs []Requirement) []Requirement {
-	rs = slices.Clone(rs)
-	for i := range rs {
-		rs[i].Values = slices.Clone(rs[i].Values)
-	}
-	return rs
 }
 
 // entry is an Entry, checked and compiled.
 type entry struct {
 	spec        Entry
-	selector    *selector.Selector
+	selector    *selector.Matcher
 	hostBits    int
 	capacity    int     // log2 of the children of the family that has fewer
 	pools       [2]pool // IPv4, IPv6; the prefix is invalid if the entry lacks the family
@@ -98,11 +57,11 @@ func newEntry(c Entry) (*entry, *ipalloc.Error) {
 		return bad("Name", "empty", netip.Prefix{})
 	}
 	e := &entry{spec: c.clone()}
-	sel, err := compile(c.Selector)
+	sel, err := c.Selector.Compile()
 	if err != nil {
-		var place *selector.Error
+		var place *ipalloc.Error
 		errors.As(err, &place)
-		return bad("Selector"+place.Path(), place.Err.Error(), netip.Prefix{})
+		return bad("Selector"+place.Field, place.Reason, netip.Prefix{})
 	}
 	e.selector = sel
 	hostBits, field, reason := c.size()
@@ -173,23 +132,6 @@ func (e *Entry) size() (hostBits int, field, reason string) {
 		return 0, "HostBits", "neither host bits nor a mask"
 	}
 	return hostBits, field, ""
-}
-
-// compile turns the terms into the selector that matches them.
-func compile(terms []Term) (*selector.Selector, error) {
-	out := make([]selector.Term, len(terms))
-	for i, t := range terms {
-		out[i] = selector.Term{Labels: compileRequirements(t.Labels), Fields: compileRequirements(t.Fields)}
-	}
-	return selector.New(out...)
-}
-
-func compileRequirements(rs []Requirement) []selector.Requirement {
-	out := make([]selector.Requirement, len(rs))
-	for i, r := range rs {
-		out[i] = selector.Requirement{Key: r.Key, Op: selector.Operator(r.Op), Values: r.Values}
-	}
-	return out
 }
 
 // has reports whether the entry has the family at that position.

@@ -10,6 +10,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // labels is the policy of entries that are chosen by the labels of a node: one child
@@ -259,7 +260,7 @@ func (l *labels) save(w *snap.Writer) {
 	w.Count(len(l.entries))
 	for _, e := range l.entries {
 		w.String(e.spec.Name)
-		snap.WriteList(w, e.spec.Selector, func(t Term) {
+		snap.WriteList(w, e.spec.Selector, func(t selector.Term) {
 			saveRequirements(w, t.Labels)
 			saveRequirements(w, t.Fields)
 		})
@@ -277,8 +278,8 @@ func (l *labels) save(w *snap.Writer) {
 	}
 }
 
-func saveRequirements(w *snap.Writer, rs []Requirement) {
-	snap.WriteList(w, rs, func(q Requirement) {
+func saveRequirements(w *snap.Writer, rs []selector.Requirement) {
+	snap.WriteList(w, rs, func(q selector.Requirement) {
 		w.String(q.Key)
 		w.String(string(q.Op))
 		snap.WriteList(w, q.Values, w.String)
@@ -312,8 +313,8 @@ func restoreLabels(a *Allocator, r *snap.Reader) *labels {
 // restoreEntry returns nil after an error.
 func restoreEntry(r *snap.Reader) *entry {
 	spec := Entry{Name: r.String()}
-	spec.Selector = snap.ReadList(r, 2, func() Term {
-		return Term{Labels: restoreRequirements(r), Fields: restoreRequirements(r)}
+	spec.Selector = snap.ReadList(r, 2, func() selector.Term {
+		return selector.Term{Labels: restoreRequirements(r), Fields: restoreRequirements(r)}
 	})
 	spec.IPv4, spec.IPv6 = r.Prefix(), r.Prefix()
 	for _, bits := range []*int{&spec.HostBits, &spec.MaskIPv4, &spec.MaskIPv6} {
@@ -336,8 +337,8 @@ func restoreEntry(r *snap.Reader) *entry {
 	return e
 }
 
-func restoreRequirements(r *snap.Reader) []Requirement {
-	return snap.ReadList(r, 3, func() Requirement {
-		return Requirement{Key: r.String(), Op: Operator(r.String()), Values: snap.ReadList(r, 1, r.String)}
+func restoreRequirements(r *snap.Reader) []selector.Requirement {
+	return snap.ReadList(r, 3, func() selector.Requirement {
+		return selector.Requirement{Key: r.String(), Op: selector.Operator(r.String()), Values: snap.ReadList(r, 1, r.String)}
 	})
 }

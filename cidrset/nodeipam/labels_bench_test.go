@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // overlapping returns an allocator with two entries that share one /8, in children
@@ -22,7 +23,7 @@ func overlapping(tb testing.TB, n int) (*nodeipam.Allocator, []nodeipam.Node) {
 	}{{"large", 8}, {"small", 5}} {
 		err := a.AddEntry(nodeipam.Entry{
 			Name: e.name, IPv4: netip.MustParsePrefix("10.0.0.0/8"), HostBits: e.bits,
-			Selector: []nodeipam.Term{{Labels: []nodeipam.Requirement{{Key: "size", Op: nodeipam.In, Values: []string{e.name}}}}},
+			Selector: selector.Selector{{Labels: []selector.Requirement{{Key: "size", Op: selector.In, Values: []string{e.name}}}}},
 		})
 		if err != nil {
 			tb.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // gpuAndDefault returns an allocator with a small pool of large prefixes for
@@ -27,8 +28,8 @@ func gpuAndDefault() *nodeipam.Allocator {
 		Name: "gpu",
 		IPv4: netip.MustParsePrefix("10.64.0.0/21"),
 		IPv6: netip.MustParsePrefix("fd00:64::/96"),
-		Selector: []nodeipam.Term{{Labels: []nodeipam.Requirement{
-			{Key: "gpus", Op: nodeipam.Gt, Values: []string{"3"}},
+		Selector: selector.Selector{{Labels: []selector.Requirement{
+			{Key: "gpus", Op: selector.Gt, Values: []string{"3"}},
 		}}},
 		MaskIPv4: 22,
 	}} {

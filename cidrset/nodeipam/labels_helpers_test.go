@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 type (
@@ -32,22 +33,22 @@ func prefixes(texts ...string) (ps []netip.Prefix) {
 }
 
 // sel reads a selector, a term for each text: "a=1|2,b,!c,d!=x,e>5,@=n1,@!=n2".
-func sel(texts ...string) (s []nodeipam.Term) {
+func sel(texts ...string) (s []selector.Term) {
 	for _, text := range texts {
-		var t nodeipam.Term
+		var t selector.Term
 		for _, part := range strings.Split(text, ",") {
-			r := nodeipam.Requirement{Key: part, Op: nodeipam.Exists}
+			r := selector.Requirement{Key: part, Op: selector.Exists}
 			for _, op := range []struct {
 				sign string
-				op   nodeipam.Operator
-			}{{"!=", nodeipam.NotIn}, {"=", nodeipam.In}, {">", nodeipam.Gt}, {"<", nodeipam.Lt}} {
+				op   selector.Operator
+			}{{"!=", selector.NotIn}, {"=", selector.In}, {">", selector.Gt}, {"<", selector.Lt}} {
 				if key, value, ok := strings.Cut(part, op.sign); ok {
-					r = nodeipam.Requirement{Key: key, Op: op.op, Values: strings.Split(value, "|")}
+					r = selector.Requirement{Key: key, Op: op.op, Values: strings.Split(value, "|")}
 					break
 				}
 			}
 			if key, ok := strings.CutPrefix(part, "!"); ok {
-				r = nodeipam.Requirement{Key: key, Op: nodeipam.DoesNotExist}
+				r = selector.Requirement{Key: key, Op: selector.DoesNotExist}
 			}
 			if r.Key == "@" {
 				r.Key = "metadata.name"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // Every refusal of an entry names entry and field, can be told by its sentinel, and
@@ -51,7 +52,7 @@ func TestAddRefusals(t *testing.T) {
 		"mask without a family": {with(func(e *entry) { e.IPv6, e.MaskIPv6 = netip.Prefix{}, 120 }), ipalloc.ErrInvalid, "MaskIPv6"},
 		"unknown operator": {with(func(e *entry) { e.Selector = sel("b", "a"); e.Selector[1].Labels[0].Op = "Near" }),
 			ipalloc.ErrInvalid, "Selector[1].Labels[0]"},
-		"empty term": {with(func(e *entry) { e.Selector = []nodeipam.Term{{}} }), ipalloc.ErrInvalid, "Selector[0]"},
+		"empty term": {with(func(e *entry) { e.Selector = selector.Selector{{}} }), ipalloc.ErrInvalid, "Selector[0]"},
 		"unknown field": {with(func(e *entry) { e.Selector = sel("@=n1"); e.Selector[0].Fields[0].Key = "spec.x" }),
 			ipalloc.ErrInvalid, "Selector[0].Fields[0]"},
 		"changed":   {with(func(e *entry) { e.Name = "old" }), ipalloc.ErrExists, ""},

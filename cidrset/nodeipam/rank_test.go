@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // The order, rule after rule: in each case the first entry wins by the named
@@ -152,7 +153,7 @@ var ambiguities = []struct {
 		"Yes, both are default, and the rules apply among defaults.", "Both are said to select all nodes.",
 		[]entry{
 			{Name: "missing", IPv4: pfx("10.0.0.0/16"), HostBits: 8},
-			{Name: "no-terms", IPv4: pfx("10.1.0.0/20"), HostBits: 8, Selector: []nodeipam.Term{}},
+			{Name: "no-terms", IPv4: pfx("10.1.0.0/20"), HostBits: 8, Selector: selector.Selector{}},
 		},
 		node{Name: "n1"}, []string{"no-terms", "missing"},
 	},

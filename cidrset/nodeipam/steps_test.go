@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // What the nodes of the index cost is bounded: a search looks at no more nodes than
@@ -24,8 +25,8 @@ func TestStepsGrowWithTheLogarithm(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, bits := range map[string]int{"large": 8, "small": 5} {
-			r := Requirement{Key: "size", Op: In, Values: []string{name}}
-			if err := a.AddEntry(Entry{Name: name, IPv4: netip.MustParsePrefix("10.0.0.0/8"), HostBits: bits, Selector: []Term{{Labels: []Requirement{r}}}}); err != nil {
+			r := selector.Requirement{Key: "size", Op: selector.In, Values: []string{name}}
+			if err := a.AddEntry(Entry{Name: name, IPv4: netip.MustParsePrefix("10.0.0.0/8"), HostBits: bits, Selector: []selector.Term{{Labels: []selector.Requirement{r}}}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -5,11 +5,12 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // selectorText writes a selector as parseSelector reads it: requirements joined by commas, terms by
 // semicolons.
-func selectorText(s ipset.Selector) string {
+func selectorText(s selector.Selector) string {
 	terms := make([]string, len(s))
 	for i, t := range s {
 		var reqs []string
@@ -21,17 +22,17 @@ func selectorText(s ipset.Selector) string {
 	return strings.Join(terms, "; ")
 }
 
-func requirementText(r ipset.Requirement) string {
+func requirementText(r selector.Requirement) string {
 	switch r.Op {
-	case ipset.Exists:
+	case selector.Exists:
 		return r.Key
-	case ipset.DoesNotExist:
+	case selector.DoesNotExist:
 		return "!" + r.Key
-	case ipset.Gt:
+	case selector.Gt:
 		return r.Key + ">" + strings.Join(r.Values, "")
-	case ipset.Lt:
+	case selector.Lt:
 		return r.Key + "<" + strings.Join(r.Values, "")
-	case ipset.NotIn:
+	case selector.NotIn:
 		if len(r.Values) == 1 {
 			return r.Key + "!=" + r.Values[0]
 		}
@@ -48,13 +49,13 @@ const nameField = "metadata.name"
 
 // parseSelector reads "zone=a,disk in (ssd,nvme),!spot; role" as two terms, of which one must hold.
 // The empty text selects everything.
-func parseSelector(text string) (ipset.Selector, error) {
-	var s ipset.Selector
+func parseSelector(text string) (selector.Selector, error) {
+	var s selector.Selector
 	if strings.TrimSpace(text) == "" {
 		return s, nil
 	}
 	for _, term := range strings.Split(text, ";") {
-		var t ipset.Term
+		var t selector.Term
 		for _, part := range splitOutside(term) {
 			r, ok := parseRequirement(strings.TrimSpace(part))
 			if !ok {
@@ -89,16 +90,16 @@ func splitOutside(s string) (parts []string) {
 	return append(parts, s[from:])
 }
 
-func parseRequirement(s string) (r ipset.Requirement, ok bool) {
+func parseRequirement(s string) (r selector.Requirement, ok bool) {
 	if list, found := strings.CutSuffix(s, ")"); found {
 		head, values, _ := strings.Cut(list, "(")
 		f := strings.Fields(head)
 		if len(f) != 2 {
 			return r, false
 		}
-		r = ipset.Requirement{Key: f[0], Op: ipset.In}
+		r = selector.Requirement{Key: f[0], Op: selector.In}
 		if f[1] == "notin" {
-			r.Op = ipset.NotIn
+			r.Op = selector.NotIn
 		} else if f[1] != "in" {
 			return r, false
 		}
@@ -109,16 +110,16 @@ func parseRequirement(s string) (r ipset.Requirement, ok bool) {
 	}
 	for _, o := range []struct {
 		sign string
-		op   ipset.Operator
-	}{{"!=", ipset.NotIn}, {"==", ipset.In}, {"=", ipset.In}, {">", ipset.Gt}, {"<", ipset.Lt}} {
+		op   selector.Operator
+	}{{"!=", selector.NotIn}, {"==", selector.In}, {"=", selector.In}, {">", selector.Gt}, {"<", selector.Lt}} {
 		if k, v, found := strings.Cut(s, o.sign); found {
-			return ipset.Requirement{Key: strings.TrimSpace(k), Op: o.op, Values: []string{strings.TrimSpace(v)}}, k != ""
+			return selector.Requirement{Key: strings.TrimSpace(k), Op: o.op, Values: []string{strings.TrimSpace(v)}}, k != ""
 		}
 	}
 	if k, found := strings.CutPrefix(s, "!"); found {
-		return ipset.Requirement{Key: k, Op: ipset.DoesNotExist}, k != ""
+		return selector.Requirement{Key: k, Op: selector.DoesNotExist}, k != ""
 	}
-	return ipset.Requirement{Key: s, Op: ipset.Exists}, s != "" && !strings.ContainsAny(s, " ()")
+	return selector.Requirement{Key: s, Op: selector.Exists}, s != "" && !strings.ContainsAny(s, " ()")
 }
 
 // useNames are the uses by name.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // The kinds of resources that are read, field by field as their projects define them:
@@ -219,10 +220,10 @@ func (e *entry) selecting(v value, err error) error {
 func (e *entry) nodeSelector(v value) error {
 	return e.selecting(v, v.object(map[string]func(value) error{"nodeSelectorTerms": func(v value) error {
 		return v.list(func(v value) error {
-			var t nodeipam.Term
+			var t selector.Term
 			err := v.object(map[string]func(value) error{
-				"matchExpressions": requirements(&t.Labels, nodeipam.In, nodeipam.NotIn, nodeipam.Exists, nodeipam.DoesNotExist, nodeipam.Gt, nodeipam.Lt),
-				"matchFields":      requirements(&t.Fields, nodeipam.In, nodeipam.NotIn),
+				"matchExpressions": requirements(&t.Labels, selector.In, selector.NotIn, selector.Exists, selector.DoesNotExist, selector.Gt, selector.Lt),
+				"matchFields":      requirements(&t.Fields, selector.In, selector.NotIn),
 			})
 			e.Selector = append(e.Selector, t)
 			return err
@@ -232,13 +233,13 @@ func (e *entry) nodeSelector(v value) error {
 
 // labelSelector reads a LabelSelector: labels and requirements that must all hold.
 func (e *entry) labelSelector(v value) error {
-	var t nodeipam.Term
+	var t selector.Term
 	err := v.object(map[string]func(value) error{
-		"matchExpressions": requirements(&t.Labels, nodeipam.In, nodeipam.NotIn, nodeipam.Exists, nodeipam.DoesNotExist),
+		"matchExpressions": requirements(&t.Labels, selector.In, selector.NotIn, selector.Exists, selector.DoesNotExist),
 		"matchLabels": func(v value) error {
 			return v.pairs(func(key string, v value) error {
 				var s string
-				t.Labels = append(t.Labels, nodeipam.Requirement{Key: key, Op: nodeipam.In})
+				t.Labels = append(t.Labels, selector.Requirement{Key: key, Op: selector.In})
 				err := text(&s)(v)
 				t.Labels[len(t.Labels)-1].Values = []string{s}
 				return err
@@ -246,15 +247,15 @@ func (e *entry) labelSelector(v value) error {
 		},
 	})
 	if len(t.Labels) > 0 {
-		e.Selector = []nodeipam.Term{t}
+		e.Selector = selector.Selector{t}
 	}
 	return e.selecting(v, err)
 }
 
-func requirements(out *[]nodeipam.Requirement, ops ...nodeipam.Operator) func(value) error {
+func requirements(out *[]selector.Requirement, ops ...selector.Operator) func(value) error {
 	return func(v value) error {
 		return v.list(func(v value) error {
-			var r nodeipam.Requirement
+			var r selector.Requirement
 			err := v.object(map[string]func(value) error{
 				"key": text(&r.Key),
 				"operator": func(v value) error {
@@ -262,7 +263,7 @@ func requirements(out *[]nodeipam.Requirement, ops ...nodeipam.Operator) func(va
 					if err := text(&op)(v); err != nil {
 						return err
 					}
-					if r.Op = nodeipam.Operator(op); !slices.Contains(ops, r.Op) {
+					if r.Op = selector.Operator(op); !slices.Contains(ops, r.Op) {
 						return v.errorf("unknown operator %q, want one of %v", op, ops)
 					}
 					return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // plan is a pool in the words of both.
@@ -23,13 +24,13 @@ type plan struct {
 	name, prefix string
 	blockBits    int
 	selector     string // of hosts, in Calico's language
-	hosts        ipset.Selector
+	hosts        selector.Selector
 	uses         ipset.Use // 0 for both
 }
 
 // label requires a label of a host.
-func label(key string, op ipset.Operator, values ...string) ipset.Selector {
-	return ipset.Selector{{Labels: []ipset.Requirement{{Key: key, Op: op, Values: values}}}}
+func label(key string, op selector.Operator, values ...string) selector.Selector {
+	return selector.Selector{{Labels: []selector.Requirement{{Key: key, Op: op, Values: values}}}}
 }
 
 // plans are the pools of all worlds. Calico goes through the blocks of a host in the order of their texts: here it is
@@ -38,10 +39,10 @@ func label(key string, op ipset.Operator, values ...string) ipset.Selector {
 var plans = []plan{
 	{"p1", "10.1.0.128/25", 28, "", nil, 0},
 	{"p2", "10.2.0.192/27", 30, "", nil, 0},
-	{"p3", "10.3.0.192/26", 29, `zone == "a"`, label("zone", ipset.In, "a"), 0},
-	{"p4", "10.4.0.224/27", 30, `!has(gpu)`, label("gpu", ipset.DoesNotExist), ipset.Tunnel},
+	{"p3", "10.3.0.192/26", 29, `zone == "a"`, label("zone", selector.In, "a"), 0},
+	{"p4", "10.4.0.224/27", 30, `!has(gpu)`, label("gpu", selector.DoesNotExist), ipset.Tunnel},
 	{"p6", "fd00:6::180/121", 124, "", nil, 0},
-	{"p7", "fd00:7::20/123", 126, `zone in {"a", "c"}`, label("zone", ipset.In, "a", "c"), 0},
+	{"p7", "fd00:7::20/123", 126, `zone in {"a", "c"}`, label("zone", selector.In, "a", "c"), 0},
 	{"q1", "10.5.0.128/25", 30, "", nil, 0},
 	{"q2", "fd00:8::80/121", 126, "", nil, 0},
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/internal/test/synctest"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // retryAfterError is the answer of a server under load.
@@ -27,7 +28,7 @@ func (e retryAfterError) RetryAfter() time.Duration { return time.Duration(e) }
 func TestUnmatchedNodesWaitForAnEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(1000)...)
-		a := labelled(t, "10.0.0.0/12", nodeipam.Term{Labels: []nodeipam.Requirement{{Key: "match", Op: nodeipam.Exists}}})
+		a := labelled(t, "10.0.0.0/12", selector.Term{Labels: []selector.Requirement{{Key: "match", Op: selector.Exists}}})
 		c, stop := k.start(a, func(cfg *Config) { cfg.Bound = 100 })
 		defer stop()
 		sleep(time.Hour)
@@ -78,7 +79,7 @@ func TestSpaceWakesAllFullNodes(t *testing.T) {
 			nodes = append(nodes, nodeipam.ParseNode(fmt.Sprint("old", i), fmt.Sprintf("10.0.%d.0/24", i)))
 		}
 		k := newCluster(t, append(nodes, plain(9)...)...)
-		a := labelled(t, "10.0.0.0/22", nodeipam.Term{Fields: []nodeipam.Requirement{{Key: "metadata.name", Op: nodeipam.NotIn, Values: []string{"n0000"}}}})
+		a := labelled(t, "10.0.0.0/22", selector.Term{Fields: []selector.Requirement{{Key: "metadata.name", Op: selector.NotIn, Values: []string{"n0000"}}}})
 		c, stop := k.start(a)
 		defer stop()
 		sleep(time.Hour)
@@ -310,7 +311,7 @@ func TestConditionsEndWithTheirNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(50)...)
 		k.latency = time.Millisecond
-		a := labelled(t, "10.0.0.0/24", nodeipam.Term{Fields: []nodeipam.Requirement{{Key: "metadata.name", Op: nodeipam.NotIn, Values: []string{"n0030", "n0031", "n0040"}}}})
+		a := labelled(t, "10.0.0.0/24", selector.Term{Fields: []selector.Requirement{{Key: "metadata.name", Op: selector.NotIn, Values: []string{"n0030", "n0031", "n0040"}}}})
 		c, stop := k.start(a, func(cfg *Config) { cfg.Bound, cfg.Workers = 3, 1 })
 		defer stop()
 		sleep(time.Hour)

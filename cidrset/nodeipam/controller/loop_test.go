@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // records is a source and a writer in memory whose view is always up to date.
@@ -275,10 +276,10 @@ func mustNew(t *testing.T, c nodeipam.Config) *nodeipam.Allocator {
 
 // labelled returns an allocator with one entry of /24 children for the nodes that a
 // term matches.
-func labelled(t *testing.T, pool string, term nodeipam.Term) *nodeipam.Allocator {
+func labelled(t *testing.T, pool string, term selector.Term) *nodeipam.Allocator {
 	t.Helper()
 	a := mustNew(t, nodeipam.Config{ByLabels: true})
-	if err := a.AddEntry(nodeipam.Entry{Name: "e", IPv4: pfx(pool), MaskIPv4: 24, Selector: []nodeipam.Term{term}}); err != nil {
+	if err := a.AddEntry(nodeipam.Entry{Name: "e", IPv4: pfx(pool), MaskIPv4: 24, Selector: selector.Selector{term}}); err != nil {
 		t.Fatal(err)
 	}
 	return a

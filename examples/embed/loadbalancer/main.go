@@ -18,6 +18,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // controller owns all blocks. It is no machine, so pools that select nodes do not serve it.
@@ -98,7 +99,7 @@ func open(ctx context.Context, db store.Store) (*ipset.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	internal := ipset.Selector{{Labels: []ipset.Requirement{{Key: "tier", Op: ipset.In, Values: []string{"internal"}}}}}
+	internal := selector.Selector{{Labels: []selector.Requirement{{Key: "tier", Op: selector.In, Values: []string{"internal"}}}}}
 	for _, p := range []ipset.Pool{
 		{Name: "internal", Prefix: netip.MustParsePrefix("10.9.0.0/28"), BlockBits: 28, Namespaces: internal, Priority: 10},
 		{Name: "public", Prefix: netip.MustParsePrefix("203.0.113.0/31"), BlockBits: 31},

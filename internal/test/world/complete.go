@@ -13,6 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // Missing returns what the world lacks: the kinds of records that README.md of package store lists, and the fields of
@@ -69,7 +70,7 @@ func (w *World) unset() (missing []string) {
 		note(reflect.ValueOf(v), set)
 	}
 	for _, v := range []any{
-		ipset.Pool{}, ipset.Config{}, ipset.AssignArgs{}, ipset.AssignIPArgs{}, ipset.Share{}, ipset.Claim{}, ipset.Requirement{}, ipset.Term{},
+		ipset.Pool{}, ipset.Config{}, ipset.AssignArgs{}, ipset.AssignIPArgs{}, ipset.Share{}, ipset.Claim{}, selector.Requirement{}, selector.Term{},
 		ipset.DeclineArgs{}, ipset.SetOwnerArgs{}, ipset.Allocation{}, ipset.BlockLimit{},
 		prefixes.Pool{}, prefixes.Request{}, prefixes.Holding{}, hostlocal.Range{}, hostlocal.Config{}, hostlocal.Holding{},
 	} {

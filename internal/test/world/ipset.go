@@ -7,15 +7,16 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // pools are the pools of a space, one for each thing that a pool can be.
 func pools() []ipset.Pool {
-	rack := ipset.Selector{{
-		Labels: []ipset.Requirement{{Key: "rack", Op: ipset.In, Values: []string{"1"}}},
-		Fields: []ipset.Requirement{{Key: "metadata.name", Op: ipset.NotIn, Values: []string{"none"}}},
+	rack := selector.Selector{{
+		Labels: []selector.Requirement{{Key: "rack", Op: selector.In, Values: []string{"1"}}},
+		Fields: []selector.Requirement{{Key: "metadata.name", Op: selector.NotIn, Values: []string{"none"}}},
 	}}
-	team := ipset.Selector{{Labels: []ipset.Requirement{{Key: "team", Op: ipset.Exists}}}}
+	team := selector.Selector{{Labels: []selector.Requirement{{Key: "team", Op: selector.Exists}}}}
 	return []ipset.Pool{
 		{Name: "plain", Prefix: prefix("10.0.0.0/22"), Cooldown: time.Hour},
 		{Name: "inner", Prefix: prefix("10.0.1.0/26"), BlockBits: 28, Manual: true},

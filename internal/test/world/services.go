@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/selector"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -82,8 +83,8 @@ func NewNodes(tb testing.TB, opts ...nodeipam.Option) (slots, byLabels *nodeipam
 	must(tb, slots.DrainPool(prefix("10.144.0.0/20"), true))
 	byLabels, err = nodeipam.New(nodeipam.Config{ByLabels: true, Families: []nodeipam.Family{nodeipam.IPv4}, Reserved: reserved}, opts...)
 	must(tb, err)
-	term := func(value string) []nodeipam.Term {
-		return []nodeipam.Term{{Labels: []nodeipam.Requirement{{Key: "rack", Op: nodeipam.In, Values: []string{value}}}}}
+	term := func(value string) []selector.Term {
+		return selector.Selector{{Labels: []selector.Requirement{{Key: "rack", Op: selector.In, Values: []string{value}}}}}
 	}
 	for _, e := range []nodeipam.Entry{
 		{Name: "default", IPv4: prefix("10.128.0.0/20"), HostBits: 8},

@@ -10,9 +10,9 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/selector"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // Clone returns a catalog that shares nothing that can change.
@@ -62,7 +62,7 @@ type Catalog struct {
 	Avoid         []AddrRanges
 	Seeds         []uint64 // of the random order
 	indexed       bool     // a pool has an Index
-	nodes, spaces []*selector.Selector
+	nodes, spaces []*selector.Matcher
 }
 
 const (
@@ -91,7 +91,7 @@ func (c *Catalog) Prepare() error {
 	n := len(c.Pools)
 	c.Avoid, c.names, c.Places = make([]AddrRanges, n), make(map[string]int, n), make([]int, n)
 	c.Seeds = make([]uint64, n)
-	c.nodes, c.spaces = make([]*selector.Selector, n), make([]*selector.Selector, n)
+	c.nodes, c.spaces = make([]*selector.Matcher, n), make([]*selector.Matcher, n)
 	for i := range c.Pools {
 		p := &c.Pools[i]
 		if err := p.Check(); err != nil {
@@ -102,10 +102,10 @@ func (c *Catalog) Prepare() error {
 			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.PoolExists})
 		}
 		c.names[p.Name], c.Places[i], c.Seeds[i] = i, i, record.HashOf(p.Name)
-		if c.nodes[i], err = p.Nodes.compile(); err != nil {
+		if c.nodes[i], err = p.Nodes.Compile(); err != nil {
 			return err
 		}
-		if c.spaces[i], err = p.Namespaces.compile(); err != nil {
+		if c.spaces[i], err = p.Namespaces.Compile(); err != nil {
 			return err
 		}
 	}

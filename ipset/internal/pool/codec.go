@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // The catalog is two records. The root, under catalogKey, is a few bytes: every commit that assigns an address guards it, and every
@@ -75,7 +76,7 @@ func codeAddrs(w *wire.Coder, r *netipx.IPRange) {
 }
 
 // codeSelector codes a selector as JSON.
-func codeSelector(w *wire.Coder, s *Selector) {
+func codeSelector(w *wire.Coder, s *selector.Selector) {
 	text, err := json.Marshal(*s)
 	form := string(text)
 	wire.String(w, &form)

@@ -14,6 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // The index of attributes has a record i<key>NUL<value>NUL<address> for each attribute of a holder whose key its pool lists. Which
@@ -63,7 +64,7 @@ type Pool struct {
 	// BlockBits is the prefix length of a block, /26 or /122 by default. A block may hold up to 2^64 addresses.
 	BlockBits int
 	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
-	Nodes, Namespaces Selector `json:",omitempty"`
+	Nodes, Namespaces selector.Selector `json:",omitempty"`
 	// Uses are the uses that the pool's addresses may have; Workload and Tunnel by default.
 	Uses Use
 	// Disabled stops assignment from the pool. Addresses that are held stay held.
@@ -134,8 +135,8 @@ func (p *Pool) Check() error {
 			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: range %s", cause.BadAddress, r)})
 		}
 	}
-	for _, sel := range []Selector{p.Nodes, p.Namespaces} {
-		if _, err := sel.compile(); err != nil {
+	for _, sel := range []selector.Selector{p.Nodes, p.Namespaces} {
+		if _, err := sel.Compile(); err != nil {
 			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: err})
 		}
 	}
@@ -145,7 +146,7 @@ func (p *Pool) Check() error {
 // Clone returns a pool that shares nothing that can change.
 func (p Pool) Clone() Pool {
 	p.Ranges, p.Draining, p.Index = slices.Clone(p.Ranges), slices.Clone(p.Draining), slices.Clone(p.Index)
-	p.Nodes, p.Namespaces = p.Nodes.clone(), p.Namespaces.clone()
+	p.Nodes, p.Namespaces = p.Nodes.Clone(), p.Namespaces.Clone()
 	return p
 }
 

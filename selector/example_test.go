@@ -3,11 +3,11 @@ package selector_test
 import (
 	"fmt"
 
-	"github.com/ipalloc/ipalloc/internal/selector"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 func Example() {
-	s, err := selector.New(
+	s, err := selector.Selector{
 		selector.Term{Labels: []selector.Requirement{
 			{Key: "zone", Op: selector.In, Values: []string{"a", "b"}},
 			{Key: "gpus", Op: selector.Gt, Values: []string{"3"}},
@@ -15,7 +15,7 @@ func Example() {
 		selector.Term{Fields: []selector.Requirement{
 			{Key: selector.NameField, Op: selector.In, Values: []string{"bastion"}},
 		}},
-	)
+	}.Compile()
 	if err != nil {
 		fmt.Println(err)
 		return

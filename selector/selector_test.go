@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/internal/selector"
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 type (
@@ -17,9 +18,9 @@ type (
 	labels = map[string]string
 )
 
-func must(t testing.TB, terms ...term) *selector.Selector {
+func must(t testing.TB, terms ...term) *selector.Matcher {
 	t.Helper()
-	s, err := selector.New(terms...)
+	s, err := selector.Selector(terms).Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func TestMatch(t *testing.T) {
 			t.Errorf("%s: %d %q, want %d %q", name, met, text, c.met, c.text)
 		}
 	}
-	var none *selector.Selector
+	var none *selector.Matcher
 	if met, ok := none.Match("n", nil); met != 0 || !ok || !none.Empty() || none.String() != "" || none.Why("n", nil) != "" || none.Labels("n", nil) != "" {
 		t.Error("the nil selector does not select everything")
 	}
@@ -139,16 +140,6 @@ func TestCanonicalForm(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	s, err := selector.FromLabels(labels{"b": "2", "a": "1"})
-	if err != nil || s.String() != "a in (1), b in (2)" {
-		t.Errorf("FromLabels: %v, %v", s, err)
-	}
-	if s, err := selector.FromLabels(nil); err != nil || !s.Empty() {
-		t.Errorf("FromLabels(nil): %v, %v", s, err)
-	}
-	if _, err := selector.FromLabels(labels{"a b": "1"}); !errors.Is(err, selector.ErrKey) {
-		t.Errorf("FromLabels of a bad key: %v", err)
-	}
 }
 
 func TestWhy(t *testing.T) {
@@ -162,49 +153,48 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// Every refusal names its place and can be told by its sentinel.
+// Every refusal names its place and says what is wrong.
 func TestRefusals(t *testing.T) {
 	long := strings.Repeat("x", 64)
 	for name, c := range map[string]struct {
-		term term
-		err  error
-		path string
+		term         term
+		reason, path string
 	}{
-		"nothing asked":         {term{}, selector.ErrEmptyTerm, "[1]"},
-		"unknown operator":      {term{Labels: []req{{"a", "Near", nil}}}, selector.ErrOperator, "[1].Labels[0]"},
-		"no operator":           {term{Labels: []req{{"a", "", nil}}}, selector.ErrOperator, "[1].Labels[0]"},
-		"operator in lower":     {term{Labels: []req{{"a", "in", []string{"x"}}}}, selector.ErrOperator, "[1].Labels[0]"},
-		"no key":                {term{Labels: []req{{"", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
-		"space in key":          {term{Labels: []req{{"a b", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
-		"key begins with a dot": {term{Labels: []req{{".a", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
-		"long key":              {term{Labels: []req{{long, selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
-		"empty prefix":          {term{Labels: []req{{"/a", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
-		"empty name":            {term{Labels: []req{{"a/", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
-		"prefix in upper":       {term{Labels: []req{{"A.io/a", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
-		"prefix with a hyphen":  {term{Labels: []req{{"-a.io/a", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
-		"prefix, empty part":    {term{Labels: []req{{"a..io/a", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
-		"two slashes":           {term{Labels: []req{{"a/b/c", selector.Exists, nil}}}, selector.ErrKey, "[1].Labels[0]"},
-		"In without values":     {term{Labels: []req{{"a", selector.In, nil}}}, selector.ErrValues, "[1].Labels[0]"},
-		"NotIn without values":  {term{Labels: []req{{"a", selector.NotIn, nil}}}, selector.ErrValues, "[1].Labels[0]"},
-		"Exists with a value":   {term{Labels: []req{{"a", selector.Exists, []string{"x"}}}}, selector.ErrValues, "[1].Labels[0]"},
-		"DoesNotExist with one": {term{Labels: []req{{"a", selector.DoesNotExist, []string{"x"}}}}, selector.ErrValues, "[1].Labels[0]"},
-		"Gt with two":           {term{Labels: []req{{"a", selector.Gt, []string{"1", "2"}}}}, selector.ErrValues, "[1].Labels[0]"},
-		"Lt with none":          {term{Labels: []req{{"a", selector.Lt, nil}}}, selector.ErrValues, "[1].Labels[0]"},
-		"Gt of a word":          {term{Labels: []req{{"a", selector.Gt, []string{"x"}}}}, selector.ErrValue, "[1].Labels[0]"},
-		"Gt of too much":        {term{Labels: []req{{"a", selector.Gt, []string{"9223372036854775808"}}}}, selector.ErrValue, "[1].Labels[0]"},
-		"long value":            {term{Labels: []req{{"a", selector.In, []string{"x", long}}}}, selector.ErrValue, "[1].Labels[0]"},
-		"value with a space":    {term{Labels: []req{{"a", selector.Exists, nil}, {"a", selector.In, []string{"x y"}}}}, selector.ErrValue, "[1].Labels[1]"},
-		"value ends in a dot":   {term{Labels: []req{{"a", selector.In, []string{"x."}}}}, selector.ErrValue, "[1].Labels[0]"},
-		"another field":         {term{Fields: []req{{"spec.x", selector.In, []string{"x"}}}}, selector.ErrKey, "[1].Fields[0]"},
-		"field exists":          {term{Fields: []req{{selector.NameField, selector.Exists, nil}}}, selector.ErrOperator, "[1].Fields[0]"},
-		"field with no value":   {term{Fields: []req{{selector.NameField, selector.In, nil}}}, selector.ErrValues, "[1].Fields[0]"},
-		"field with a bad name": {term{Fields: []req{{selector.NameField, selector.In, []string{""}}}}, selector.ErrValue, "[1].Fields[0]"},
+		"nothing asked":         {term{}, "a term without requirements", "[1]"},
+		"unknown operator":      {term{Labels: []req{{"a", "Near", nil}}}, "unknown operator", "[1].Labels[0]"},
+		"no operator":           {term{Labels: []req{{"a", "", nil}}}, "unknown operator", "[1].Labels[0]"},
+		"operator in lower":     {term{Labels: []req{{"a", "in", []string{"x"}}}}, "unknown operator", "[1].Labels[0]"},
+		"no key":                {term{Labels: []req{{"", selector.Exists, nil}}}, "bad key", "[1].Labels[0]"},
+		"space in key":          {term{Labels: []req{{"a b", selector.Exists, nil}}}, "bad key", "[1].Labels[0]"},
+		"key begins with a dot": {term{Labels: []req{{".a", selector.Exists, nil}}}, "bad key", "[1].Labels[0]"},
+		"long key":              {term{Labels: []req{{long, selector.Exists, nil}}}, "bad key", "[1].Labels[0]"},
+		"empty prefix":          {term{Labels: []req{{"/a", selector.Exists, nil}}}, "bad key", "[1].Labels[0]"},
+		"empty name":            {term{Labels: []req{{"a/", selector.Exists, nil}}}, "bad key", "[1].Labels[0]"},
+		"prefix in upper":       {term{Labels: []req{{"A.io/a", selector.Exists, nil}}}, "bad key", "[1].Labels[0]"},
+		"prefix with a hyphen":  {term{Labels: []req{{"-a.io/a", selector.Exists, nil}}}, "bad key", "[1].Labels[0]"},
+		"prefix, empty part":    {term{Labels: []req{{"a..io/a", selector.Exists, nil}}}, "bad key", "[1].Labels[0]"},
+		"two slashes":           {term{Labels: []req{{"a/b/c", selector.Exists, nil}}}, "bad key", "[1].Labels[0]"},
+		"In without values":     {term{Labels: []req{{"a", selector.In, nil}}}, "wrong number of values", "[1].Labels[0]"},
+		"NotIn without values":  {term{Labels: []req{{"a", selector.NotIn, nil}}}, "wrong number of values", "[1].Labels[0]"},
+		"Exists with a value":   {term{Labels: []req{{"a", selector.Exists, []string{"x"}}}}, "wrong number of values", "[1].Labels[0]"},
+		"DoesNotExist with one": {term{Labels: []req{{"a", selector.DoesNotExist, []string{"x"}}}}, "wrong number of values", "[1].Labels[0]"},
+		"Gt with two":           {term{Labels: []req{{"a", selector.Gt, []string{"1", "2"}}}}, "wrong number of values", "[1].Labels[0]"},
+		"Lt with none":          {term{Labels: []req{{"a", selector.Lt, nil}}}, "wrong number of values", "[1].Labels[0]"},
+		"Gt of a word":          {term{Labels: []req{{"a", selector.Gt, []string{"x"}}}}, "bad value", "[1].Labels[0]"},
+		"Gt of too much":        {term{Labels: []req{{"a", selector.Gt, []string{"9223372036854775808"}}}}, "bad value", "[1].Labels[0]"},
+		"long value":            {term{Labels: []req{{"a", selector.In, []string{"x", long}}}}, "bad value", "[1].Labels[0]"},
+		"value with a space":    {term{Labels: []req{{"a", selector.Exists, nil}, {"a", selector.In, []string{"x y"}}}}, "bad value", "[1].Labels[1]"},
+		"value ends in a dot":   {term{Labels: []req{{"a", selector.In, []string{"x."}}}}, "bad value", "[1].Labels[0]"},
+		"another field":         {term{Fields: []req{{"spec.x", selector.In, []string{"x"}}}}, "bad key", "[1].Fields[0]"},
+		"field exists":          {term{Fields: []req{{selector.NameField, selector.Exists, nil}}}, "unknown operator", "[1].Fields[0]"},
+		"field with no value":   {term{Fields: []req{{selector.NameField, selector.In, nil}}}, "wrong number of values", "[1].Fields[0]"},
+		"field with a bad name": {term{Fields: []req{{selector.NameField, selector.In, []string{""}}}}, "bad value", "[1].Fields[0]"},
 	} {
 		good := term{Labels: []req{{"k8s.example.com/a", selector.In, []string{"", strings.Repeat("x", 63)}}}}
-		s, err := selector.New(good, c.term)
-		var e *selector.Error
-		if s != nil || !errors.Is(err, c.err) || !errors.As(err, &e) || e.Path() != c.path || e.Term != 1 {
-			t.Errorf("%s: %v, want %v at %s", name, err, c.err, c.path)
+		m, err := selector.Selector{good, c.term}.Compile()
+		var e *ipalloc.Error
+		if m != nil || !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &e) || e.Field != c.path || !strings.HasPrefix(e.Reason, c.reason) {
+			t.Errorf("%s: %v, want %v at %s", name, err, c.reason, c.path)
 		}
 	}
 }
@@ -235,7 +225,7 @@ func TestEveryByte(t *testing.T) {
 			if x.f {
 				tm = term{Fields: []req{x.r}}
 			}
-			_, err := selector.New(tm)
+			_, err := selector.Selector{tm}.Compile()
 			if want := strings.Contains(x.good, b); (err == nil) != want {
 				t.Errorf("%s, byte %d %q: %v, want good %v", what, c, b, err, want)
 			}
@@ -248,13 +238,13 @@ func TestEveryByte(t *testing.T) {
 func TestBoundsOfLength(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	for n, want := range map[int]bool{1: true, 62: true, 63: true, 64: true, 252: true, 253: true, 254: false, 255: false} {
-		_, prefix := selector.New(term{Labels: []req{{long(n) + "/x", selector.Exists, nil}}})
-		_, name := selector.New(term{Fields: []req{{selector.NameField, selector.In, []string{long(n)}}}})
+		_, prefix := selector.Selector{term{Labels: []req{{long(n) + "/x", selector.Exists, nil}}}}.Compile()
+		_, name := selector.Selector{term{Fields: []req{{selector.NameField, selector.In, []string{long(n)}}}}}.Compile()
 		if (prefix == nil) != want || (name == nil) != want {
 			t.Errorf("%d bytes: prefix %v, name %v, want good %v", n, prefix, name, want)
 		}
-		_, key := selector.New(term{Labels: []req{{"x/" + long(n), selector.Exists, nil}}})
-		_, value := selector.New(term{Labels: []req{{"x", selector.In, []string{long(n)}}}})
+		_, key := selector.Selector{term{Labels: []req{{"x/" + long(n), selector.Exists, nil}}}}.Compile()
+		_, value := selector.Selector{term{Labels: []req{{"x", selector.In, []string{long(n)}}}}}.Compile()
 		if want := n <= 63; (key == nil) != want || (value == nil) != want {
 			t.Errorf("%d bytes: key %v, value %v, want good %v", n, key, value, want)
 		}
@@ -340,5 +330,30 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 	node := labels{"a": "y", "n": "7"}
 	if n := testing.AllocsPerRun(100, func() { s.Match("n1", node) }); n != 0 {
 		t.Errorf("Match allocates %v times", n)
+	}
+}
+
+func TestSelectorMatches(t *testing.T) {
+	web := selector.Selector{{Labels: []selector.Requirement{{Key: "tier", Op: selector.In, Values: []string{"web"}}}}, {Fields: []selector.Requirement{{Key: "metadata.name", Op: selector.In, Values: []string{"n1"}}}}}
+	for _, tt := range []struct {
+		s      selector.Selector
+		name   string
+		labels map[string]string
+		want   bool
+	}{
+		{nil, "", nil, true},
+		{web, "n2", nil, false},
+		{web, "n2", map[string]string{"tier": "web"}, true},
+		{web, "n2", map[string]string{"tier": "db"}, false},
+		{web, "n1", map[string]string{"tier": "db"}, true},
+	} {
+		if got, err := tt.s.Matches(tt.name, tt.labels); got != tt.want || err != nil {
+			t.Errorf("%v matches %s %v: %v, %v", tt.s, tt.name, tt.labels, got, err)
+		}
+	}
+	for _, s := range []selector.Selector{{{}}, {{Labels: []selector.Requirement{{Key: "a", Op: "Near"}}}}, {{Fields: []selector.Requirement{{Key: "metadata.name", Op: selector.Exists}}}}} {
+		if ok, err := s.Matches("n1", nil); ok || !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Errorf("%v: %v, %v", s, ok, err)
+		}
 	}
 }

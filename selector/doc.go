@@ -19,13 +19,13 @@
 //
 // # Checks
 //
-// [New] refuses what can only be a mistake: an unknown operator, a key or value
+// [Selector.Compile] refuses what can only be a mistake: an unknown operator, a key or value
 // that no label can have, the wrong number of values, a term that asks for
-// nothing. A Selector never fails afterwards.
+// nothing. A [Matcher] never fails.
 //
 // # Cost and concurrency
 //
-// A Selector is immutable and safe for concurrent use. A match looks up each
+// A Matcher is immutable and safe for concurrent use. A match looks up each
 // required label once and does not allocate.
 //
 // # Origin

@@ -1,13 +1,14 @@
 package selector
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// Operator says what a [Requirement] asks of a label.
+// Operator says what a [Requirement] asks of a label. The operators are those of the node selector of the Kubernetes API: NotIn and
+// DoesNotExist also hold without the label; Gt and Lt hold for a label whose value is a decimal integer above or below the required
+// one.
 type Operator string
 
 // The operators.
@@ -37,9 +38,65 @@ type Term struct {
 	Fields []Requirement // on NameField, with In or NotIn
 }
 
-// Selector is a list of terms, one of which must hold. The zero and the nil Selector have
-// no term and select everything. It is immutable.
-type Selector struct {
+// Selector is a list of terms, one of which must hold. Without a term it selects everything.
+type Selector []Term
+
+// Compile returns the selector ready to match. It returns [ipalloc.ErrInvalid], with the place of the requirement and what is wrong
+// with it, for a selector that can only be a mistake. Cost: O(requirements).
+func (s Selector) Compile() (*Matcher, error) {
+	m := &Matcher{}
+	for i := range s {
+		t, err := compile(i, &s[i])
+		if err != nil {
+			return nil, err
+		}
+		m.terms = append(m.terms, t)
+	}
+	slices.SortFunc(m.terms, func(a, b term) int {
+		if a.positive() != b.positive() {
+			return b.positive() - a.positive()
+		}
+		return strings.Compare(a.text, b.text)
+	})
+	m.terms = slices.CompactFunc(m.terms, func(a, b term) bool { return a.text == b.text })
+	texts := make([]string, len(m.terms))
+	for i := range m.terms {
+		texts[i] = m.terms[i].text
+	}
+	m.text = strings.Join(texts, " or ")
+	return m, nil
+}
+
+// Matches reports whether the selector selects what has that name and those labels. It compiles the selector each time, and fails
+// as Compile does.
+func (s Selector) Matches(name string, labels map[string]string) (bool, error) {
+	m, err := s.Compile()
+	if err != nil {
+		return false, err
+	}
+	_, ok := m.Match(name, labels)
+	return ok, nil
+}
+
+// Clone returns a selector that shares nothing with s.
+func (s Selector) Clone() Selector {
+	s = slices.Clone(s)
+	for i := range s {
+		s[i].Labels, s[i].Fields = cloneAll(s[i].Labels), cloneAll(s[i].Fields)
+	}
+	return s
+}
+
+func cloneAll(rs []Requirement) []Requirement {
+	rs = slices.Clone(rs)
+	for i := range rs {
+		rs[i].Values = slices.Clone(rs[i].Values)
+	}
+	return rs
+}
+
+// Matcher is a compiled [Selector]. The zero and the nil Matcher select everything. It is immutable and safe for concurrent use.
+type Matcher struct {
 	terms []term // most labels first, then by labels and text
 	text  string
 }
@@ -61,75 +118,36 @@ type requirement struct {
 	field  bool
 }
 
-// New returns the selector of the given terms, which it does not keep. It fails
-// with an [*Error] that says which requirement is wrong and why.
-func New(terms ...Term) (*Selector, error) {
-	s := &Selector{}
-	for i := range terms {
-		t, err := compile(i, &terms[i])
-		if err != nil {
-			return nil, err
-		}
-		s.terms = append(s.terms, t)
-	}
-	slices.SortFunc(s.terms, func(a, b term) int {
-		if a.positive() != b.positive() {
-			return b.positive() - a.positive()
-		}
-		return strings.Compare(a.text, b.text)
-	})
-	s.terms = slices.CompactFunc(s.terms, func(a, b term) bool { return a.text == b.text })
-	texts := make([]string, len(s.terms))
-	for i := range s.terms {
-		texts[i] = s.terms[i].text
-	}
-	s.text = strings.Join(texts, " or ")
-	return s, nil
-}
-
-// FromLabels returns the selector of what has all the given labels, the empty
-// selector if there are none. It fails as [New] does.
-func FromLabels(labels map[string]string) (*Selector, error) {
-	if len(labels) == 0 {
-		return &Selector{}, nil
-	}
-	var t Term
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		t.Labels = append(t.Labels, Requirement{Key: key, Op: In, Values: []string{labels[key]}})
-	}
-	return New(t)
-}
-
 // Empty reports whether the selector has no term and so selects everything.
-func (s *Selector) Empty() bool { return s == nil || len(s.terms) == 0 }
+func (m *Matcher) Empty() bool { return m == nil || len(m.terms) == 0 }
 
 // String returns the canonical form: "a in (x,y), !b or c > 5". Two selectors have
 // the same one if, and only if, they are of the same requirements in whatever
 // order. The empty selector is "".
-func (s *Selector) String() string {
-	if s == nil {
+func (m *Matcher) String() string {
+	if m == nil {
 		return ""
 	}
-	return s.text
+	return m.text
 }
 
 // compile checks and compiles term i of a selector.
 func compile(i int, src *Term) (term, error) {
 	var t term
 	if len(src.Labels)+len(src.Fields) == 0 {
-		return t, &Error{Term: i, Index: -1, Err: ErrEmptyTerm}
+		return t, wrong("", i, -1, errEmptyTerm)
 	}
 	for j, r := range src.Labels {
 		c, err := compileRequirement(r, false)
 		if err != nil {
-			return t, &Error{Term: i, Index: j, Requirement: r, Err: err}
+			return t, wrong(".Labels", i, j, err)
 		}
 		t.requirements = append(t.requirements, c)
 	}
 	for j, r := range src.Fields {
 		c, err := compileRequirement(r, true)
 		if err != nil {
-			return t, &Error{Term: i, Index: j, Field: true, Requirement: r, Err: err}
+			return t, wrong(".Fields", i, j, err)
 		}
 		t.requirements = append(t.requirements, c)
 	}

@@ -11,12 +11,12 @@ import (
 // term: the term that needs the most. A label that several requirements ask for
 // counts once, and so does the name. The empty selector selects everything, with
 // none met. Match does not allocate.
-func (s *Selector) Match(name string, labels map[string]string) (met int, ok bool) {
-	if s.Empty() {
+func (m *Matcher) Match(name string, labels map[string]string) (met int, ok bool) {
+	if m.Empty() {
 		return 0, true
 	}
-	for i := range s.terms {
-		if t := &s.terms[i]; t.failing(name, labels) == nil {
+	for i := range m.terms {
+		if t := &m.terms[i]; t.failing(name, labels) == nil {
 			return t.positive(), true // terms that need more come first
 		}
 	}
@@ -27,13 +27,13 @@ func (s *Selector) Match(name string, labels map[string]string) (met int, ok boo
 // "key=value", ascending by key, joined by commas. The name is the key metadata.name
 // and follows a label of that key. Of several equally good terms it is the string that
 // sorts lowest. It is "" if nothing is counted.
-func (s *Selector) Labels(name string, labels map[string]string) string {
+func (m *Matcher) Labels(name string, labels map[string]string) string {
 	best, found := "", -1
-	if s.Empty() {
+	if m.Empty() {
 		return ""
 	}
-	for i := range s.terms {
-		t := &s.terms[i]
+	for i := range m.terms {
+		t := &m.terms[i]
 		if found >= 0 && t.positive() < found {
 			break
 		}
@@ -72,13 +72,13 @@ func (t *term) met(name string, labels map[string]string) string {
 
 // Why returns the first requirement of each term that does not hold, with what is
 // there instead: "zone in (b), but zone=a". It is "" if the selector matches.
-func (s *Selector) Why(name string, labels map[string]string) string {
+func (m *Matcher) Why(name string, labels map[string]string) string {
 	var reasons []string
-	if s.Empty() {
+	if m.Empty() {
 		return ""
 	}
-	for i := range s.terms {
-		r := s.terms[i].failing(name, labels)
+	for i := range m.terms {
+		r := m.terms[i].failing(name, labels)
 		if r == nil {
 			return ""
 		}
