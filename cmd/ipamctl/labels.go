@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // The store does not keep the labels of hosts, by which pools select them: the service that owns it knows them. hostLabels are
@@ -156,5 +157,5 @@ func (a *app) needLabels(ctx context.Context, e *ipset.Engine, use ipset.Use, on
 
 // byLabels reports whether a pool selects hosts by labels, not by their names alone.
 func byLabels(p ipset.Pool) bool {
-	return slices.ContainsFunc(p.Nodes, func(t ipset.Term) bool { return len(t.Labels) > 0 })
+	return slices.ContainsFunc(p.Nodes, func(t selector.Term) bool { return len(t.Labels) > 0 })
 }
