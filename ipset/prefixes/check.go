@@ -137,7 +137,7 @@ func (c *checker) read(rec store.Record) {
 	case strings.HasPrefix(rec.Key, kindHolding):
 		r, err := decodeRecord(rec)
 		if err != nil {
-			p, _ := parseID(rec.Key[len(kindHolding):])
+			p, _ := parseHoldingKey(rec.Key)
 			c.add(Damaged, rec.Key, p)
 			return
 		}
@@ -201,7 +201,7 @@ func (c *checker) derive() {
 	}
 	for _, id := range c.deepestFirst() {
 		p := c.pages[id]
-		c.want[id.key()] = string(p.append(nil, id.depth()))
+		c.want[id.key()] = p.value()
 		if id.depth() > 0 {
 			tr := tree{pool: id.of()}
 			up := tr.at(id.base, id.depth()-1)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -192,7 +193,9 @@ func TestReport(t *testing.T) {
 	whole, _ := furnished(t)
 	want := fmt.Sprint(records(t, whole))
 	holding := func(at, pool netip.Prefix, above string) string {
-		return string((&record{Holding: Holding{Prefix: at, Owner: "other", Pool: pool}, above: above}).append(nil))
+		w := wire.Write(nil)
+		(&record{Holding: Holding{Prefix: at, Owner: "other", Pool: pool}, above: above}).code(w)
+		return string(w.B)
 	}
 	in20 := tree{pool: p("10.0.0.0/20")}.root().key()
 	for name, c := range map[string]struct {

@@ -1,8 +1,9 @@
 package prefixes
 
 import (
-	"encoding/binary"
 	"math/bits"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // A pool's space is a tree of pages. The page at depth d spans a prefix 6d bits longer
@@ -26,10 +27,10 @@ const maxDepth = maxRelative/pageBits + 1
 type page struct {
 	taken, divided uint64 // slots; no slot is both
 	first          uint64 // of the taken slots the first one of each held prefix
-	room           uint64 // the divided slots under which something is free
-	// below has one summary for each slot with room, in slot order: the free prefixes of
-	// the pages under it. Best fit leaves few such slots.
-	below []sizes
+	// lengths are those of the maximal free prefixes in the pages under divided slots, and
+	// below says for each, in order, under which slots there is one.
+	lengths sizes
+	below   []uint64
 }
 
 // sizes is a set of prefix lengths relative to the pool's, 0 to 127: those of the
@@ -42,6 +43,28 @@ func (s sizes) with(n int) sizes { s[n>>6] |= 1 << (n & 63); return s }
 func (s sizes) has(n int) bool { return s[n>>6]>>(n&63)&1 == 1 }
 
 func (s sizes) or(o sizes) sizes { return sizes{s[0] | o[0], s[1] | o[1]} }
+
+func (s sizes) len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) }
+
+// rank returns how many of the lengths are below n.
+func (s sizes) rank(n int) int {
+	if n < 64 {
+		return bits.OnesCount64(s[0] & (1<<n - 1))
+	}
+	return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]&(1<<(n-64)-1))
+}
+
+// pop removes the least length and returns it.
+func (s *sizes) pop() int {
+	if s[0] != 0 {
+		n := bits.TrailingZeros64(s[0])
+		s[0] &= s[0] - 1
+		return n
+	}
+	n := 64 + bits.TrailingZeros64(s[1])
+	s[1] &= s[1] - 1
+	return n
+}
 
 // fit returns the longest of the lengths that is not above n: the smallest free prefix
 // that one of length n fits into. It returns -1 if there is none.
@@ -78,37 +101,33 @@ func (p page) runs() (maximal [pageBits + 1]uint64) {
 
 // sizes returns the lengths of the maximal free prefixes in a page of depth d.
 func (p page) sizes(d int) sizes {
-	var s sizes
+	s := p.lengths
 	for k, run := range p.runs() {
 		if run != 0 {
 			s = s.with(pageBits*(d+1) - k)
 		}
 	}
-	for _, below := range p.below {
-		s = s.or(below)
-	}
 	return s
 }
 
 // under returns what is free under a divided slot.
-func (p page) under(slot int) sizes {
-	if p.room>>slot&1 == 0 {
-		return sizes{}
+func (p page) under(slot int) (s sizes) {
+	lengths := p.lengths
+	for _, slots := range p.below {
+		if n := lengths.pop(); slots>>slot&1 == 1 {
+			s = s.with(n)
+		}
 	}
-	return p.below[bits.OnesCount64(p.room&(1<<slot-1))]
+	return s
 }
 
 // withRoom returns the first slot under which a prefix of a length is free as a whole, -1
 // if there is none.
 func (p page) withRoom(n int) int {
-	room := p.room
-	for _, s := range p.below {
-		if s.has(n) {
-			return bits.TrailingZeros64(room)
-		}
-		room &= room - 1
+	if !p.lengths.has(n) {
+		return -1
 	}
-	return -1
+	return bits.TrailingZeros64(p.below[p.lengths.rank(n)])
 }
 
 // divide makes a slot divided, with what is free under it.
@@ -124,19 +143,24 @@ func (p page) unite(slot int) page {
 }
 
 func (p page) setRoom(slot int, s sizes) page {
-	i, had, has := bits.OnesCount64(p.room&(1<<slot-1)), p.room>>slot&1 == 1, s != sizes{}
-	if !had && !has || had && p.below[i] == s {
+	if p.under(slot) == s {
 		return p
 	}
-	below := append(make([]sizes, 0, len(p.below)+1), p.below[:i]...)
-	if p.room &^= 1 << slot; has {
-		p.room |= 1 << slot
-		below = append(below, s)
+	all, was := p.lengths.or(s), p.below
+	below, lengths := make([]uint64, 0, all.len()), sizes{}
+	for all != (sizes{}) {
+		n, slots := all.pop(), uint64(0)
+		if p.lengths.has(n) {
+			slots, was = was[0]&^(1<<slot), was[1:]
+		}
+		if s.has(n) {
+			slots |= 1 << slot
+		}
+		if slots != 0 {
+			below, lengths = append(below, slots), lengths.with(n)
+		}
 	}
-	if had {
-		i++
-	}
-	p.below = append(below, p.below[i:]...)
+	p.below, p.lengths = below, lengths
 	return p
 }
 
@@ -205,95 +229,78 @@ func run(slot, order int) uint64 {
 	return (1<<(1<<order) - 1) << slot
 }
 
-// The first byte of a page's record: with one number for each slot with room, or, where a
-// length is above 63 bits, with two.
-const (
-	pageNarrow = 1
-	pageWide   = 2
-)
-
-// append appends the record's value of a page of depth d.
-//
-//	1 or 2, taken, first, divided, room (8 bytes each); for each slot with room its lengths
-//	up to 63 as an uvarint, and with 2 those from 64 on too, shifted by those above this
-//	depth
-func (p page) append(b []byte, d int) []byte {
-	at, shift := len(b), pageBits*(d+1)
-	b = append(b, pageNarrow)
-	for _, slots := range [...]uint64{p.taken, p.first, p.divided, p.room} {
-		b = binary.BigEndian.AppendUint64(b, slots)
+// code codes a page: its slots, the lengths that are free under divided ones, those of the
+// lengths whose slots differ from the slots of the length before, and in what they differ.
+// A path to a single prefix has one divided slot for all lengths.
+func (p *page) code(c *wire.Coder) {
+	c.Version(recordVersion)
+	wire.Word(c, &p.taken)
+	wire.Word(c, &p.first)
+	wire.Word(c, &p.divided)
+	p.lengths.code(c)
+	if !c.Writes {
+		p.below = make([]uint64, p.lengths.len())
 	}
-	high := uint64(0)
-	for _, s := range p.below {
-		high |= s.shiftRight(shift)[1]
-	}
-	if high != 0 {
-		b[at] = pageWide
-	}
-	for _, s := range p.below {
-		s = s.shiftRight(shift)
-		if s[0] < 0x80 {
-			b = append(b, byte(s[0]))
-		} else {
-			b = binary.AppendUvarint(b, s[0])
+	turns := p.turns()
+	turns.code(c)
+	last, lengths := p.divided, p.lengths
+	for i := range p.below {
+		if n := lengths.pop(); turns.has(n) {
+			differ := p.below[i] ^ last
+			wire.Uint(c, &differ)
+			last ^= differ
 		}
-		if high != 0 {
-			b = binary.AppendUvarint(b, s[1])
-		}
+		p.below[i] = last
 	}
-	return b
+	if !c.Writes && (p.turns() != turns || !p.rooms()) {
+		c.Fail("slots of a length")
+	}
 }
 
-func (s sizes) shiftRight(n int) sizes {
-	if n >= 64 {
-		return sizes{s[1] >> (n - 64), 0}
-	}
-	return sizes{s[0]>>n | s[1]<<(64-n), s[1] >> n}
+func (s *sizes) code(c *wire.Coder) {
+	wire.Uint(c, &s[0])
+	wire.Uint(c, &s[1])
 }
 
-func (s sizes) shiftLeft(n int) sizes {
-	if n >= 64 {
-		return sizes{0, s[0] << (n - 64)}
+// turns returns the lengths whose slots differ from those of the length before.
+func (p *page) turns() (turns sizes) {
+	last, lengths := p.divided, p.lengths
+	for _, slots := range p.below {
+		if n := lengths.pop(); slots != last {
+			turns, last = turns.with(n), slots
+		}
 	}
-	return sizes{s[0] << n, s[1]<<n | s[0]>>(64-n)}
+	return turns
 }
 
-// decodePage is the inverse of append.
-func decodePage(value string, id pageID) (page, error) {
-	bad := corrupt(id.of(), "a page of the free space is damaged")
-	if err := checkVersion(id.of(), value, pageWide); err != nil {
-		return page{}, err
-	}
-	b := []byte(value)
-	if len(b) < 33 {
-		return page{}, bad
-	}
-	p := page{taken: binary.BigEndian.Uint64(b[1:]), first: binary.BigEndian.Uint64(b[9:]), divided: binary.BigEndian.Uint64(b[17:]), room: binary.BigEndian.Uint64(b[25:])}
-	b = b[33:]
-	if !p.sound() || p.empty() || p.room&^p.divided != 0 || !p.within(id) {
-		return page{}, bad
-	}
-	shift, high := pageBits*(id.depth()+1), uint64(0)
-	for range bits.OnesCount64(p.room) {
-		var s sizes
-		for i := range int(value[0]) {
-			v, n := binary.Uvarint(b)
-			if n <= 0 || n > 1 && b[n-1] == 0 {
-				return page{}, bad
-			}
-			s[i], b = v, b[n:]
+// rooms reports whether each length has slots, all of them divided.
+func (p *page) rooms() bool {
+	for _, slots := range p.below {
+		if slots == 0 || slots&^p.divided != 0 {
+			return false
 		}
-		if s == (sizes{}) || s.shiftLeft(shift).shiftRight(shift) != s {
-			return page{}, bad
-		}
-		high |= s[1]
-		p.below = append(p.below, s.shiftLeft(shift))
 	}
-	if (high != 0) != (value[0] == pageWide) {
-		return page{}, bad
+	return true
+}
+
+func (p page) value() string {
+	c := wire.Write(nil)
+	p.code(c)
+	return string(c.B)
+}
+
+// decodePage returns the page of a record's value.
+func decodePage(value string, id pageID) (p page, err error) {
+	c := wire.Coder{Reader: wire.Reader{S: value}}
+	p.code(&c)
+	if !p.sound() || p.empty() || !p.within(id) {
+		c.Fail("slots")
 	}
-	if len(b) > 0 {
-		return page{}, bad
+	if lengths := p.lengths; lengths != (sizes{}) && lengths.pop() <= pageBits*(id.depth()+1) {
+		c.Fail("lengths")
+	}
+	if c.End() != nil {
+		return page{}, unreadable(id.of(), "a page", c.Err)
 	}
 	return p, nil
 }

@@ -200,7 +200,7 @@ func (a *Allocator) list(ctx context.Context, r store.Range) iter.Seq2[store.Rec
 
 // decodeRecord returns the holding of a record.
 func decodeRecord(rec store.Record) (record, error) {
-	at, ok := parseID(rec.Key[len(kindHolding):])
+	at, ok := parseHoldingKey(rec.Key)
 	if !ok {
 		return record{}, corrupt(netip.Prefix{}, "key of a holding")
 	}
@@ -236,7 +236,7 @@ func (a *Allocator) Changes(ctx context.Context, after uint64) iter.Seq2[Change,
 				c := Change{Rev: ev.Rev}
 				var r record
 				if rec.Rev == 0 {
-					c.Prefix, _ = parseID(rec.Key[len(kindHolding):])
+					c.Prefix, _ = parseHoldingKey(rec.Key)
 				} else if r, err = decodeRecord(rec); err == nil {
 					c.Prefix, c.Holding = r.Prefix, r.Holding
 				}

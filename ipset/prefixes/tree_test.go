@@ -31,7 +31,7 @@ func (r recorded) set(c *pageCell, p page) {
 		delete(r, c.id)
 		return
 	}
-	r[c.id] = string(p.append(nil, c.id.depth()))
+	r[c.id] = p.value()
 }
 
 // halves is the free space of a pool as a list of its maximal free prefixes: what a tree
@@ -204,8 +204,9 @@ func TestSizesFit(t *testing.T) {
 // A page's value is refused when it is cut, longer, or not in its only form.
 func TestDecodePageRefuses(t *testing.T) {
 	p := page{taken: 6, first: 6}.divide(0, sizes{1 << 9}).divide(63, sizes{1 << 8, 1 << 20})
-	value, root := string(p.append(nil, 0)), pageID{}
-	if got, err := decodePage(value, root); err != nil || got.taken != p.taken || !slices.Equal(got.below, p.below) {
+	value, root := p.value(), pageID{}
+	got, err := decodePage(value, root)
+	if err != nil || got.taken != p.taken || got.lengths != p.lengths || !slices.Equal(got.below, p.below) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	for cut := 0; cut < len(value); cut++ {
@@ -213,13 +214,45 @@ func TestDecodePageRefuses(t *testing.T) {
 			t.Errorf("accepted %d of %d bytes", cut, len(value))
 		}
 	}
+	beside := page{taken: 6, first: 6, divided: 1, lengths: sizes{1 << 9}, below: []uint64{1 << 2}}
+	nowhere := page{taken: 6, first: 6, divided: 1, lengths: sizes{1 << 9}, below: []uint64{0}}
+	above := page{taken: 6, first: 6, divided: 1, lengths: sizes{1 << 6}, below: []uint64{1}}
 	for _, bad := range []string{
-		value + "\x00", "\x03" + value[1:], "\x01" + value[1:], string(page{}.append(nil, 0)),
-		string(page{taken: 1, first: 1, divided: 1, below: make([]sizes, 1)}.append(nil, 0)),
-		value[:33] + "\x88\x00" + value[34:],
+		value + "\x00", "\x00" + value[1:], "\x02" + value[1:], page{}.value(), page{taken: 1, first: 1, divided: 1}.value(),
+		page{taken: 3, first: 2}.value(), beside.value(), nowhere.value(), above.value(), value[:25] + "\x80\x86\x00" + value[27:], value[:len(value)-1] + "\x00",
 	} {
 		if _, err := decodePage(bad, root); err == nil {
 			t.Errorf("accepted %q", bad)
+		}
+	}
+}
+
+// Summaries of slots in any order leave what the last one of each slot says.
+func TestSetRoom(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		var p page
+		want := map[int]sizes{}
+		for range 100 {
+			slot, s := rng.IntN(8), sizes{}
+			for range rng.IntN(4) {
+				s = s.with(7 + rng.IntN(121))
+			}
+			if p, want[slot] = p.divide(slot, s), s; len(p.below) != p.lengths.len() {
+				t.Fatal(p)
+			}
+			var all sizes
+			for slot, s := range want {
+				if all = all.or(s); p.under(slot) != s {
+					t.Fatalf("slot %d: %b, want %b", slot, p.under(slot), s)
+				}
+			}
+			if p.lengths != all {
+				t.Fatalf("%b, want %b", p.lengths, all)
+			}
+			if q, err := decodePage(p.value(), pageID{}); err != nil || q.lengths != p.lengths || !slices.Equal(q.below, p.below) {
+				t.Fatal(q, err)
+			}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -36,7 +37,10 @@ type rootsCell struct{ occ.Var[[]Pool] }
 // Write implements occ.Entry.
 func (c *rootsCell) Write(o *occ.Ops) {
 	o.Put(&c.Cell)
-	o.Buf = append(o.Buf, encodeRoots(c.Get())...)
+	pools := c.Get()
+	w := wire.Write(o.Buf)
+	codeRoots(w, &pools)
+	o.Buf = w.B
 	o.Value()
 }
 
@@ -44,6 +48,7 @@ func (c *rootsCell) Write(o *occ.Ops) {
 // too, which needs no expectation because it follows from the holding.
 type holdingCell struct {
 	occ.Var[record]
+	at      netip.Prefix
 	indexed string // the owner whose index entry the store has
 }
 
@@ -53,24 +58,30 @@ func (c *holdingCell) Write(o *occ.Ops) {
 	if r.Owner == "" {
 		remove(o, &c.Cell)
 	} else {
+		w := wire.Coder{B: o.Buf, Writes: true}
 		o.Put(&c.Cell)
-		o.Buf = r.append(o.Buf)
+		r.code(&w)
+		o.Buf = w.B
 		o.Value()
 	}
 	if r.Owner == c.indexed {
 		return
 	}
-	at, _ := parseID(c.Key[len(kindHolding):])
 	if c.indexed != "" {
-		o.Add(store.Op{Kind: store.Delete, Expect: store.AnyRevision})
-		o.Buf = appendOwnerKey(o.Buf, c.indexed, at)
-		o.Key()
+		c.index(o, store.Op{Kind: store.Delete, Expect: store.AnyRevision}, c.indexed)
 	}
 	if r.Owner != "" {
-		o.Add(store.Op{Kind: store.Put, Expect: store.AnyRevision, Value: lengths[r.Pool.Bits() : r.Pool.Bits()+1]})
-		o.Buf = appendOwnerKey(o.Buf, r.Owner, at)
-		o.Key()
+		c.index(o, store.Op{Kind: store.Put, Expect: store.AnyRevision, Value: lengths[r.Pool.Bits() : r.Pool.Bits()+1]}, r.Owner)
 	}
+}
+
+// index adds an operation on the index entry of an owner.
+func (c *holdingCell) index(o *occ.Ops, op store.Op, owner string) {
+	o.Add(op)
+	w := wire.Coder{B: o.Buf, Writes: true}
+	codeOwnerKey(&w, &owner, &c.at)
+	o.Buf = w.B
+	o.Key()
 }
 
 // Settle implements occ.Entry.
@@ -92,7 +103,9 @@ func (c *pageCell) Write(o *occ.Ops) {
 		return
 	}
 	o.Put(&c.Cell)
-	o.Buf = p.append(o.Buf, c.id.depth())
+	w := wire.Coder{B: o.Buf, Writes: true}
+	p.code(&w)
+	o.Buf = w.B
 	o.Value()
 }
 
@@ -115,12 +128,12 @@ func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
 		pools, err := decodeRoots(r.Value)
 		return &rootsCell{occ.NewVar(r, pools)}, err
 	})
-	t.holdings = occ.NewCache(keptCells, func(key string) (netip.Prefix, bool) { return parseID(key[len(kindHolding):]) }, func(at netip.Prefix, r store.Record) (*holdingCell, error) {
+	t.holdings = occ.NewCache(keptCells, parseHoldingKey, func(at netip.Prefix, r store.Record) (*holdingCell, error) {
 		if r.Rev == 0 {
-			return &holdingCell{Var: occ.NewVar(r, record{})}, nil
+			return &holdingCell{Var: occ.NewVar(r, record{}), at: at}, nil
 		}
 		h, err := decodeHolding(at, r.Value)
-		return &holdingCell{occ.NewVar(r, h), h.Owner}, err
+		return &holdingCell{occ.NewVar(r, h), at, h.Owner}, err
 	})
 	t.pages = occ.NewCache(keptCells, parsePageKey, func(id pageID, r store.Record) (*pageCell, error) {
 		if r.Rev == 0 {
@@ -135,12 +148,19 @@ func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
 	return occ.New(t, occ.Config{Package: pkg, Store: db, Attempts: attempts, Fence: fence})
 }
 
+// noRoots is the record of the root pools without one.
+var noRoots = func() string {
+	c := wire.Write(nil)
+	codeRoots(c, new([]Pool))
+	return string(c.B)
+}()
+
 // fence ranks what a lost commit expects: best a record that it writes, which no other
 // call need rest on; last the root pools, on which all do.
 func fence(op store.Op) (rank int, value string) {
 	switch {
 	case op.Key == keyRoots:
-		return 1, encodeRoots(nil)
+		return 1, noRoots
 	case op.Expect == 0:
 		return 0, ""
 	case op.Kind == store.Guard:
@@ -198,7 +218,7 @@ func (t *txn) holding(at netip.Prefix) (r record, ok bool, err error) {
 func (t *txn) give(r *record) error {
 	c := t.holdings.Get(r.Prefix)
 	if c == nil {
-		c = &holdingCell{Var: occ.NewVar(store.Record{Key: holdingKey(r.Prefix)}, record{})}
+		c = &holdingCell{Var: occ.NewVar(store.Record{Key: holdingKey(r.Prefix)}, record{}), at: r.Prefix}
 		t.holdings.Put(r.Prefix, c)
 	}
 	t.Guard(&c.Cell)

@@ -2,8 +2,11 @@ package wire
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
+	"strings"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
@@ -14,6 +17,9 @@ type Coder struct {
 	B      []byte // what has been written
 	Writes bool
 }
+
+// Read returns a coder that reads s.
+func Read(s string) *Coder { return &Coder{Reader: Reader{S: s}} }
 
 // Write returns a coder that appends to b.
 func Write(b []byte) *Coder { return &Coder{B: b, Writes: true} }
@@ -52,6 +58,36 @@ func String(c *Coder, s *string) {
 	}
 }
 
+// Word codes a number in 8 bytes, the highest first.
+func Word(c *Coder, v *uint64) {
+	if c.Writes {
+		c.B = binary.BigEndian.AppendUint64(c.B, *v)
+	} else if b := c.Bytes(8); c.Err == nil {
+		*v = binary.BigEndian.Uint64([]byte(b))
+	}
+}
+
+// Rest codes a string that ends the record.
+func Rest(c *Coder, s *string) {
+	if c.Writes {
+		c.B = append(c.B, *s...)
+	} else {
+		*s, c.S = c.S, ""
+	}
+}
+
+// Name codes a string without NUL, and the NUL that ends it in a key.
+func Name(c *Coder, s *string) {
+	if c.Writes {
+		c.B = append(append(c.B, *s...), 0)
+		return
+	}
+	name, rest, ok := strings.Cut(c.S, "\x00")
+	if *s, c.S = name, rest; !ok {
+		c.Fail("name")
+	}
+}
+
 // List codes the number of elements and each of them; every element takes a byte at least.
 func List[E any](c *Coder, s *[]E, code func(*Coder, *E)) {
 	n := len(*s)
@@ -64,6 +100,25 @@ func List[E any](c *Coder, s *[]E, code func(*Coder, *E)) {
 	}
 	for i := range *s {
 		code(c, &(*s)[i])
+	}
+}
+
+// Version codes the version of a form. A later one fails with [ipalloc.ErrMismatch].
+func (c *Coder) Version(v byte) {
+	got := v
+	if Byte(c, &got); got > v && c.Err == nil {
+		c.Err, c.S = fmt.Errorf("%w: version %d", ipalloc.ErrMismatch, got), ""
+	} else if got != v {
+		c.Fail("version")
+	}
+}
+
+// Literal codes bytes that are the same in every record, such as the first ones of a key.
+func (c *Coder) Literal(s string) {
+	if c.Writes {
+		c.B = append(c.B, s...)
+	} else if c.Bytes(uint64(len(s))) != s {
+		c.Fail("kind")
 	}
 }
 
@@ -94,6 +149,60 @@ func (c *Coder) Addrs(as ...*netip.Addr) {
 			c.B = AppendAddr(c.B, *a)
 		} else if *a, _ = netip.AddrFromSlice([]byte(c.Bytes(uint64(bits / 8)))); addr.CheckAddr(*a) != nil {
 			c.Fail("address")
+		}
+	}
+}
+
+// Family codes '4' or '6'.
+func (c *Coder) Family(v6 *bool) {
+	f := byte('4')
+	if *v6 {
+		f = '6'
+	}
+	if Byte(c, &f); f != '4' && f != '6' {
+		c.Fail("family")
+	}
+	*v6 = f == '6'
+}
+
+// Index codes a number that has as many bytes as an address of a family.
+func (c *Coder) Index(v6 bool, u *addr.U128) {
+	a := u.Addr4()
+	if v6 {
+		a = u.Addr6()
+	}
+	c.bytes(v6, &a)
+	*u = addr.FromAddr(a)
+}
+
+// Addr codes a family and an address.
+func (c *Coder) Addr(a *netip.Addr) {
+	v6 := a.Is6()
+	c.Family(&v6)
+	if c.bytes(v6, a); !c.Writes && addr.CheckAddr(*a) != nil {
+		c.Fail("address")
+	}
+}
+
+func (c *Coder) bytes(v6 bool, a *netip.Addr) {
+	switch {
+	case c.Writes:
+		c.B = AppendAddr(c.B, *a)
+	case v6:
+		*a, _ = netip.AddrFromSlice([]byte(c.Bytes(16)))
+	default:
+		*a, _ = netip.AddrFromSlice([]byte(c.Bytes(4)))
+	}
+}
+
+// Prefix codes a family, an address and a length: the bytes sort by address, and a larger prefix before a smaller one that begins at
+// the same address.
+func (c *Coder) Prefix(p *netip.Prefix) {
+	at, n := p.Addr(), p.Bits()
+	c.Addr(&at)
+	if Byte(c, &n); !c.Writes {
+		if *p = netip.PrefixFrom(at, n); addr.Check(*p) != nil {
+			c.Fail("prefix")
 		}
 	}
 }

@@ -73,6 +73,14 @@ func (r *Reader) Fail(what string) {
 	r.S = ""
 }
 
+// End returns the first failure; bytes that are left are one.
+func (r *Reader) End() error {
+	if r.S != "" {
+		r.Fail("length")
+	}
+	return r.Err
+}
+
 // AppendString appends the length and the bytes of a string.
 func AppendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
