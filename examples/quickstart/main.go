@@ -27,9 +27,7 @@ func main() {
 		log.Fatal(err)
 	}
 	a, err := engine.Assign(ctx, ipset.HostOwner("node-a"), "pod-1") // again: the same address
-	if errors.Is(err, ipalloc.ErrFull) {
-		log.Fatal("no address is left: ", err)
-	} else if err != nil {
+	if err != nil { // errors.Is(err, ipalloc.ErrFull): no address is left
 		log.Fatal(err)
 	}
 	released, err := engine.ReleaseByHandle(ctx, "pod-1")
