@@ -27,7 +27,7 @@ func main() {
 		log.Fatal(err)
 	}
 	a, err := engine.Assign(ctx, ipset.HostOwner("node-a"), "pod-1") // again: the same address
-	if err != nil { // errors.Is(err, ipalloc.ErrFull): no address is left
+	if err != nil {                                                  // errors.Is(err, ipalloc.ErrFull): no address is left
 		log.Fatal(err)
 	}
 	released, err := engine.ReleaseByHandle(ctx, "pod-1")
