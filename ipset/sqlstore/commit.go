@@ -130,7 +130,7 @@ func (s *Store) repeat(batch []*call, attempt int, err error) bool {
 		return false
 	}
 	made := errors.As(err, new(*uncertain))
-	if !made && stateOf(err).retry && (attempt < attempts || s.d.patient()) {
+	if st := stateOf(err); !made && st.retry && (attempt < attempts || st.locked) {
 		s.queue.Return(batch)
 		return true
 	}

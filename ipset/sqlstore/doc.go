@@ -32,8 +32,8 @@
 //
 // A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome: the context ended or the connection
 // broke while it was in flight, the server ended the connection in place of an answer, or SQLite met an I/O error during COMMIT.
-// Deadlocks, serialisation failures, refused connections and locked files are repeated for about a second; on SQLite the
-// lock of the file is awaited until the context ends, and writers of several processes get it about equally often. A
+// Deadlocks, serialisation failures and refused connections are repeated for about a second. A locked file of SQLite is awaited,
+// by Open and reads too, until the context ends; writers of several processes get it about equally often. A
 // certificate that is not trusted and a server without TLS are final errors. [Retryable] reports of every error whether
 // trying again can help.
 //

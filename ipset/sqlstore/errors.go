@@ -91,6 +91,7 @@ func causeOf(ctx context.Context, err error) *store.Cause {
 // state is what the error of a driver means.
 type state struct {
 	retry  bool // it passes by itself
+	locked bool // as soon as another process gives back the lock of the file: a call waits for it for as long as its context lasts
 	absent bool // a table of the store does not exist
 	full   bool // no room
 	// foreign: a table of that name has other columns.

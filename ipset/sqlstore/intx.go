@@ -37,8 +37,8 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, in store.Store) err
 		switch {
 		case err == nil || began && errors.Is(err, context.DeadlineExceeded): // one of f's own
 			return err
-		case !began && s.d.patient():
-			attempt = min(attempt, attempts-1)
+		case began && attempt == attempts:
+			return err
 		}
 		if !s.again(ctx, attempt, err) {
 			return err

@@ -133,6 +133,22 @@ func TestOpenAtOnce(t *testing.T) {
 	})
 }
 
+// A file that another process has locked, for longer than attempts pass, is waited for as long as the context lasts.
+func TestOpenWaitsForTheLock(t *testing.T) {
+	path := "file:" + filepath.Join(t.TempDir(), "store.db")
+	other := begin(t, connect(t, "sqlite", path+"?_txlock=immediate"))
+	db := connect(t, "sqlite", path)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := Open(ctx, db, Options{}); !errors.Is(err, context.DeadlineExceeded) || !Retryable(err) {
+		t.Errorf("while it is locked: %v", err)
+	}
+	if err := other.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	openIn(t, db, Options{})
+}
+
 // A database that is not as Open must find it is refused and not changed.
 func TestRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -476,7 +492,7 @@ func TestFunction(t *testing.T) {
 		t.Errorf("NoCreate: %v", err)
 	}
 	put(t, openIn(t, db, Options{}), "a", "")
-	run(t, db, "CREATE SCHEMA with_foreign_function")
+	run(t, db, "DROP SCHEMA IF EXISTS with_foreign_function CASCADE", "CREATE SCHEMA with_foreign_function")
 	foreign := connect(t, "pgx", sharedServer(t).DSN()+" search_path=with_foreign_function")
 	run(t, foreign, "CREATE FUNCTION ipalloc_commit("+commitArgs+") RETURNS int LANGUAGE sql AS 'SELECT 1'")
 	if _, err := Open(t.Context(), foreign, Options{}); !errors.Is(err, ipalloc.ErrMismatch) || !strings.Contains(err.Error(), "function") {

@@ -167,9 +167,6 @@ func (postgres) keyIn(column string, n int, keys [][]byte) (string, []any) {
 	return fmt.Sprintf("%s = ANY ($%d)", column, n), []any{keys}
 }
 
-// patient says that a commit gives up in the end.
-func (postgres) patient() bool { return false }
-
 // pause is at least half of 1 ms doubled for each attempt up to 64 ms.
 func (postgres) pause(attempt int) time.Duration {
 	most := time.Millisecond << min(attempt-1, 6)

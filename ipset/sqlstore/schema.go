@@ -47,8 +47,6 @@ type dialect interface {
 	// of its callers; it is called at most once. since must be a revision of the store's past. An error that is no
 	// *uncertain left no trace.
 	transact(s *Store, since uint64, take func() (context.Context, []*call)) ([]result, error)
-	// patient reports whether a commit waits for the lock of the store for as long as its caller does.
-	patient() bool
 	// pause returns the wait after an attempt, counted from 1.
 	pause(attempt int) time.Duration
 	// within makes one commit in a transaction of the caller, all or nothing.

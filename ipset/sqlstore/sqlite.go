@@ -110,9 +110,6 @@ func (sqlite) lockStore(live string) string {
 	return `UPDATE ipalloc_meta AS m SET rev = rev ` + live + ` RETURNING rev`
 }
 
-// patient says that a commit waits for the lock of the file for as long as its caller does.
-func (sqlite) patient() bool { return true }
-
 // The lock of a file has no queue: whoever asks when it is free gets it. It is shared fairly if all ask equally often, so a writer
 // that has just had it waits as long as those that did not get it, for as long as there are others.
 const (
@@ -322,7 +319,7 @@ func (w *liteWriter) end(ctx context.Context) error {
 func sqliteState(code int, text string) state {
 	switch code & 0xff {
 	case 5, 6, 15: // busy, locked, locking protocol
-		return state{retry: true, traceless: true}
+		return state{retry: true, traceless: true, locked: true}
 	case 10: // I/O error
 		return state{}
 	case 13: // full

@@ -66,7 +66,7 @@ func (s *Store) ID() string { return s.id }
 var prefixes = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)
 
 // Open returns the store in a database, and makes an empty one if there is none. The kind of database is found by asking it.
-// An older schema is migrated.
+// An older schema is migrated. A file that another process has locked is waited for as long as ctx lasts.
 //
 // Errors, after all of which nothing was changed: ipalloc.ErrMismatch for tables that are not a store's, and for a schema of a
 // newer release; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for options that cannot be,
@@ -119,12 +119,12 @@ func (s *Store) openOnce(ctx context.Context) (err error) {
 }
 
 // How often a call is repeated that failed for a reason that passes, left no trace, and was not in conflict: a deadlock,
-// a serialisation failure, a locked database, a connection that could not be made.
+// a serialisation failure, a connection that could not be made. A locked file is waited for.
 const attempts = 20
 
 // again waits before the next attempt of a call, and reports whether there should be one.
 func (s *Store) again(ctx context.Context, attempt int, err error) bool {
-	if attempt >= attempts || !Retryable(err) || unknownOutcome(err) || ctx.Err() != nil {
+	if attempt >= attempts && !stateOf(err).locked || !Retryable(err) || unknownOutcome(err) || ctx.Err() != nil {
 		return false
 	}
 	d := s.d
