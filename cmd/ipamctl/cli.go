@@ -34,9 +34,11 @@ type app struct {
 	timeout time.Duration
 
 	passwordFile string
+	adopting     bool // the store is opened to be taken over
 	labels       hostLabels
 
-	wrote atomic.Bool // a commit was made
+	wrote  atomic.Bool // a commit was made
+	copies []string    // of files, each with the name of the file
 }
 
 // output is a stream that keeps the first error of writing, which not every print returns.
@@ -65,7 +67,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	err = a.verdict(ctx, err, out.err)
 	if err != nil && err.Error() != "" {
-		fmt.Fprintf(a.stderr, "ipamctl: %v\n", err)
+		names := strings.NewReplacer(append(a.copies, "boltstore.Salvage", "ipamctl salvage", " or wait for it with Options.LockWait", " or only look, which needs no lock")...)
+		fmt.Fprintf(a.stderr, "ipamctl: %s\n", names.Replace(err.Error()))
 	}
 	return statusOf(err)
 }
@@ -97,7 +100,7 @@ func (a *app) root() *cobra.Command {
 			"etcd://host:port,host:port/prefix, sqlite:///path/of/file, postgres://user@host:port/database or kube://namespace/name\n" +
 			"(the cluster of the kubeconfig). An etcd's name may end with ?cacert=FILE&cert=FILE&key=FILE&user=NAME; what is not there is read\n" +
 			"from ETCDCTL_CACERT and so on. Passwords are read from a file, ETCDCTL_PASSWORD or PGPASSWORD. A command that only reads, and every --dry-run, works on a\n" +
-			"bbolt file while another process has it: it reads a copy of the file that it has verified.\n\n" + exitText,
+			"consistent copy of a bbolt file, which it makes beside the process that has it, in the directory for temporary files.\n\n" + exitText,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -118,7 +121,7 @@ func (a *app) root() *cobra.Command {
 		a.assignCommand(), a.releaseCommand(), a.reserveCommand(), a.configCommand(), a.spaceCommand(),
 		a.importCommand(), a.exportCommand(), a.diffCommand(), a.backupCommand(), a.restoreCommand(), a.copyCommand(),
 		a.watchCommand(), a.topCommand(), a.snapshotCommand(), a.manCommand(),
-		a.mapCommand(), a.checkCommand(), a.repairCommand(), a.gcCommand(), a.sweepCommand())
+		a.salvageCommand(), a.compactCommand(), a.adoptCommand(), a.mapCommand(), a.checkCommand(), a.repairCommand(), a.gcCommand(), a.sweepCommand())
 	for _, c := range allCommands(root) {
 		wrapArgs(c)
 	}

@@ -32,7 +32,7 @@ func testWatch(t *testing.T, name string, delivered bool) {
 	}
 	r, w := io.Pipe()
 	errs, errw := io.Pipe()
-	a := &app{stdin: strings.NewReader(""), stdout: w, stderr: errw, getenv: func(string) string { return name }, now: func() time.Time { return noon }}
+	a := &app{stdin: strings.NewReader(""), stdout: w, stderr: errw, getenv: func(k string) string { return map[string]string{"IPAMCTL_STORE": name}[k] }, now: func() time.Time { return noon }}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	status := make(chan int, 1)

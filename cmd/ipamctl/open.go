@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"time"
@@ -16,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	_ "modernc.org/sqlite" // the driver sqlite
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/storeurl"
 	"github.com/ipalloc/ipalloc/internal/storeurl/access"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -31,7 +28,7 @@ import (
 type mode int
 
 const (
-	reading mode = iota // works beside the process that has a bbolt file
+	reading mode = iota // of a bbolt file, works on a copy
 	writing
 	making // writing; the store need not exist
 )
@@ -41,7 +38,6 @@ type source struct {
 	store.Store
 	location *storeurl.Location
 	bolt     *boltstore.Store // of a bbolt file
-	copied   bool             // it is a copy of a file that another process has
 	closers  []func() error
 }
 
@@ -79,9 +75,9 @@ func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source
 	s := &source{location: l}
 	switch {
 	case l.Kind == "etcd":
-		err = s.openEtcd(ctx, a.getenv, m)
+		err = s.openEtcd(ctx, a.getenv, m, a.adopting && m == writing)
 	case l.Kind == "sqlite" || l.Kind == "postgres":
-		err = s.openSQL(ctx, m)
+		err = s.openSQL(ctx, m, a.adopting && m == writing)
 	case l.Kind == "kube":
 		err = s.openKube(ctx, m)
 	case m == reading:
@@ -108,60 +104,24 @@ func (s *source) openBolt(ctx context.Context, path string, o boltstore.Options)
 	return nil
 }
 
-// copies is how often a file that changes is copied before the program gives up.
-const copies = 10
-
-// openBoltView opens a consistent view of a bbolt file. If another process writes to the file, the
-// view is a copy: a commit that happened while the file was copied may have torn it, which the
-// checksums of the records and their sum tell, so a copy that fails the verification is made again.
+// openBoltView opens a consistent copy of a bbolt file, which is made beside the process that has it. The file is not locked, so
+// a command that looks keeps no service from starting.
 func (a *app) openBoltView(ctx context.Context, s *source) error {
 	path := s.location.Path
-	err := s.openBolt(ctx, path, boltstore.Options{ReadOnly: true})
-	if !errors.Is(err, boltstore.ErrLocked) {
-		return err
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return s.openBolt(ctx, path, boltstore.Options{ReadOnly: true}) // says what it is
 	}
-	dir, tmp := os.MkdirTemp("", "ipamctl")
-	if tmp != nil {
-		return errors.Join(err, tmp)
+	dir, err := os.MkdirTemp("", "ipamctl")
+	if err != nil {
+		return err
 	}
 	s.closers = append(s.closers, func() error { return os.RemoveAll(dir) })
-	s.copied = true
-	a.note("%v; reading a verified copy of it", err)
 	name := dir + "/copy.db"
-	for i := range copies {
-		if err = copyFile(ctx, path, name); err != nil {
-			return err
-		}
-		err = s.openBolt(ctx, name, boltstore.Options{ReadOnly: true, Verify: boltstore.VerifyAlways})
-		if !torn(err) {
-			return err
-		}
-		if werr := wait(ctx, time.Duration(i+1)*10*time.Millisecond); werr != nil {
-			return werr
-		}
-	}
-	return fmt.Errorf("%s: %d copies made while another process wrote to it were all torn, the last: %w", path, copies, err)
-}
-
-// torn reports whether an error may be that of a copy whose parts are of different commits: a page that has been used again can
-// look like damage, and like the file of another program.
-func torn(err error) bool {
-	return errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrMismatch)
-}
-
-// copyFile copies a file that another process may be writing to.
-func copyFile(ctx context.Context, from, to string) error {
-	src, err := os.Open(from)
-	if err != nil {
+	a.copies = append(a.copies, name, path)
+	if err := boltstore.Snapshot(ctx, path, name); err != nil {
 		return err
 	}
-	defer src.Close()
-	dst, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(dst, src)
-	return errors.Join(err, dst.Close(), ctx.Err())
+	return s.openBolt(ctx, name, boltstore.Options{ReadOnly: true})
 }
 
 // wait waits, or returns the error of ctx if that ends first.
@@ -179,7 +139,7 @@ func wait(ctx context.Context, d time.Duration) error {
 // patience is how long an etcd may take to answer the first call.
 const patience = 10 * time.Second
 
-func (s *source) openEtcd(ctx context.Context, getenv func(string) string, m mode) error {
+func (s *source) openEtcd(ctx context.Context, getenv func(string) string, m mode, adopt bool) error {
 	let, err := access.OfEtcd(s.location, getenv)
 	if err != nil {
 		return fail(exitUsage, "%w", err)
@@ -192,7 +152,7 @@ func (s *source) openEtcd(ctx context.Context, getenv func(string) string, m mod
 	s.closers = append(s.closers, client.Close)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	db, err := etcdstore.Open(ctx, client, s.location.Prefix, etcdstore.Options{NoCreate: m != making})
+	db, err := etcdstore.Open(ctx, client, s.location.Prefix, etcdstore.Options{NoCreate: m != making, Adopt: adopt})
 	if err != nil {
 		return err
 	}
@@ -201,7 +161,7 @@ func (s *source) openEtcd(ctx context.Context, getenv func(string) string, m mod
 }
 
 // openSQL opens a store in a SQLite file, which Open would make if it did not exist, or in a PostgreSQL.
-func (s *source) openSQL(ctx context.Context, m mode) error {
+func (s *source) openSQL(ctx context.Context, m mode, adopt bool) error {
 	driver := "pgx"
 	dsn, err := access.Postgres(s.location)
 	if s.location.Kind == "sqlite" {
@@ -224,7 +184,7 @@ func (s *source) openSQL(ctx context.Context, m mode) error {
 	s.closers = append(s.closers, db.Close)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	records, err := sqlstore.Open(ctx, db, sqlstore.Options{NoCreate: m != making})
+	records, err := sqlstore.Open(ctx, db, sqlstore.Options{NoCreate: m != making, Adopt: adopt})
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func runDocument(t *testing.T, name string) {
 }
 
 // amount is what depends on how a release lays out its records.
-var amount = regexp.MustCompile(`^((records|written) +)\d+$`)
+var amount = regexp.MustCompile(`^((records|written|expected) +)\d+$`)
 
 // answer runs a command and returns what it writes, with its status if that is not 0.
 func answer(t *testing.T, bash, dir, command string) string {

@@ -59,6 +59,7 @@
 //
 // # Backup, restore, moving
 //
+// [Snapshot] copies a file that another process has, without a lock.
 // [Store.Backup] writes a copy while the store is in use, and [Restore] makes a file of it
 // and verifies it. Copying the file itself is safe only while no process has it open.
 // [Salvage] saves what is readable of a file that is refused. store.Copy moves the records

@@ -39,3 +39,6 @@ func PagesRead(t *testing.T, path string) int64 {
 	}
 	return c.n
 }
+
+// SnapshotBetween is Snapshot with a function that is called after each piece that it copies.
+var SnapshotBetween = snapshot
