@@ -71,7 +71,7 @@ func (e *entryAPI) start(ctx context.Context) error {
 		return err
 	}
 	if len(e.informers) == 0 {
-		return errors.New("the API server serves no ClusterCIDRs: apply deploy/crds, or set -cluster-cidrs")
+		return errors.New("the API server serves no ClusterCIDRs: apply deploy/chart/crds, or set -cluster-cidrs")
 	}
 	e.sync(ctx)
 	e.group.Go(func() { e.follow(ctx) })

@@ -50,7 +50,7 @@ func TestEndToEnd(t *testing.T) {
 	r.c = newCluster(t, serviceCIDRs)
 	r.c.tryDeployments(t)
 	for _, name := range []string{"rbac", "deployment", "service"} {
-		r.c.apply(t, "../deploy/base/"+name+".yaml")
+		r.c.apply(t, "../deploy/chart/base/"+name+".yaml")
 	}
 	r.c.checkRights(t)
 	r.c.login(t)

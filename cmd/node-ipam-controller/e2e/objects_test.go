@@ -59,7 +59,7 @@ func (r *run) post(path, body, want string) {
 // objects starts over with ClusterCIDRs of the API server, in both kinds.
 func (r *run) objects() {
 	r.clear()
-	r.c.apply(r.T, "../deploy/crds/crds.yaml")
+	r.c.apply(r.T, "../deploy/chart/crds/crds.yaml")
 	r.waitServed(clusterCIDRPath, configPath)
 	config := "apiVersion: networking.ipalloc.dev/v1\nkind: ClusterCIDRConfig\nmetadata: {name: rack1}\nspec:\n  ipv4: {cidr: 10.128.0.0/16, perNodeMaskSize: 26}\n  ipv6: {cidr: \"fd00:30::/64\", perNodeMaskSize: 122}\n"
 	r.post(clusterCIDRPath, clusterCIDRText("a"), "ipv4 or ipv6 is needed")
@@ -86,7 +86,7 @@ func (r *run) objects() {
 	}
 	r.each(nodes[:30], r.create)
 	p.kill()
-	r.controller(r.direct, flags...)
+	p = r.controller(r.direct, flags...)
 	for i := range misspelt {
 		name := fmt.Sprint("misspelt", i)
 		wait(r.T, name+" to be refused", func() bool {
@@ -117,6 +117,8 @@ func (r *run) objects() {
 	r.tables()
 	r.immutable()
 	r.deletedWithNodes(nodes)
+	p.kill()
+	r.uninstall(flags)
 }
 
 // immutable checks that the API server refuses another spec, and that a ServiceCIDR is

@@ -106,7 +106,7 @@ func (r *run) upgrade() {
 	}
 
 	// Our definition over theirs: the statuses come, and old is there as long as its nodes.
-	r.c.apply(r.T, "../deploy/crds/crds.yaml")
+	r.c.apply(r.T, "../deploy/chart/crds/crds.yaml")
 	wait(r.T, "the statuses", func() bool {
 		a, _ := r.object(clusterCIDRPath, "controlplane")
 		b, _ := r.object(clusterCIDRPath, "worker")

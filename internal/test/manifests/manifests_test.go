@@ -86,11 +86,6 @@ func TestChartIsTheKustomization(t *testing.T) {
 			}
 		}
 	}
-	a, err := os.ReadFile(controller + "/crds/crds.yaml")
-	b, err2 := os.ReadFile(controller + "/chart/crds/crds.yaml")
-	if err != nil || err2 != nil || !bytes.Equal(a, b) {
-		t.Errorf("crds/crds.yaml and chart/crds/crds.yaml differ (%v, %v): copy the first", err, err2)
-	}
 }
 
 // settled drops what may differ: labels and annotations, the hash in the name of a
@@ -158,6 +153,20 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
+// An image is named by its digest, if there is one.
+func TestChartDigest(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	found := chart(t, map[string]any{"config": map[string]any{"cluster-cidr": "10.0.0.0/16"},
+		"image": map[string]any{"repository": "r.example/x", "digest": digest}, "nodeSelector": map[string]any{}})
+	pod := found["Deployment kube-system node-ipam-controller"]["spec"].(object)["template"].(object)["spec"].(object)
+	if got := pod["containers"].([]any)[0].(object)["image"]; got != "r.example/x@"+digest {
+		t.Errorf("image %v", got)
+	}
+	if got := pod["nodeSelector"].(object); len(got) != 0 || pod["tolerations"] == nil {
+		t.Errorf("a value of the chart leaves nodeSelector %v, tolerations %v", got, pod["tolerations"])
+	}
+}
+
 // The schema refuses values that cannot be.
 func TestChartRefuses(t *testing.T) {
 	ranged := map[string]any{"cluster-cidr": "10.0.0.0/16"}
@@ -167,6 +176,7 @@ func TestChartRefuses(t *testing.T) {
 		"RangeAllocator":                  {"config": map[string]any{"cidr-allocator-type": "Cloud"}},
 		"port":                            {"port": 0, "config": ranged},
 		"tga":                             {"image": map[string]any{"repository": "x", "tga": "y"}, "config": ranged},
+		"digest":                          {"image": map[string]any{"repository": "x", "tag": "y", "digest": "latest"}, "config": ranged},
 		"leader-elect-resource-namespace": {"config": map[string]any{"cluster-cidr": "x", "leader-elect-resource-namespace": "x"}},
 	} {
 		if _, err := Chart(controller+"/chart", "kube-system", values); err == nil || !strings.Contains(err.Error(), want) {
