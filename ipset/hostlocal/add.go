@@ -163,24 +163,20 @@ func (t *txn) add(e *Engine, h header, who Attachment, requested []netip.Addr) (
 		return nil, err
 	}
 	own.epoch, own.scope = h.epoch, e.scope
-	t.put(t.attachment(who), own.encode())
+	t.put(t.attachment(who), encode(own))
 	return got, nil
 }
 
 // advance picks the next free address of a set, the zero Addr if there is none, and
 // moves the set's cursor there.
 func (t *txn) advance(s RangeSet, cursor string) (netip.Addr, error) {
-	v, err := t.get(cursor)
+	last, err := get[place](t, cursor)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	last, err := decodeCursor(cursor, v)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	a, err := t.pick(s, last)
+	a, err := t.pick(s, last.Addr)
 	if err == nil && a.IsValid() {
-		t.put(cursor, encodeCursor(a))
+		t.put(cursor, encode(place{a}))
 	}
 	return a, err
 }
@@ -194,6 +190,6 @@ func (t *txn) take(a netip.Addr, who Attachment) error {
 	if err != nil {
 		return err
 	}
-	t.put(t.address(a), encodeHolder(who))
+	t.put(t.address(a), encode(who))
 	return t.mark(a, true)
 }

@@ -29,7 +29,7 @@ func (e *Engine) check(recs []store.Record) error {
 		var err error
 		switch kind, rest := e.split(r.Key); {
 		case kind == kindHeader && (rest == "" || checkName("Scope", rest) == nil):
-			h, bad := decodeHeader(r.Key, r.Value)
+			h, bad := decode[header](r.Key, r.Value)
 			err, now[rest] = bad, h.epoch
 		case kind == kindAttachment:
 			who, own, bad := e.parseAttachment(r)
@@ -38,7 +38,7 @@ func (e *Engine) check(recs []store.Record) error {
 				if want[e.address(a)] != "" {
 					return corrupt(r.Key, "holds %s, which another attachment holds", a)
 				}
-				want[e.address(a)] = encodeHolder(who)
+				want[e.address(a)] = encode(who)
 				id, child := leafOf(a)
 				level[id] |= 1 << child
 			}

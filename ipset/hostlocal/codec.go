@@ -1,11 +1,9 @@
 package hostlocal
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
@@ -13,9 +11,31 @@ import (
 // checksum, because the store has one. A form that changes gets another version.
 const codecVersion = 2
 
-// header is read by every operation of a network, and every commit names its revision:
-//
-//	version, epoch, purged, boot (the rest)
+// coded is a pointer to a value with one function for both directions of its record.
+type coded[T any] interface {
+	*T
+	code(c *wire.Coder)
+}
+
+func encode[T any, P coded[T]](v T) string {
+	c := wire.Write(nil)
+	c.Version(codecVersion)
+	P(&v).code(c)
+	return string(c.B)
+}
+
+// decode returns the content of a record, the zero T with an error.
+func decode[T any, P coded[T]](key, value string) (v T, err error) {
+	c := wire.Read(value)
+	c.Version(codecVersion)
+	if P(&v).code(c); c.End() != nil {
+		var none T
+		return none, corrupt(key, "damaged: %v", c.Err)
+	}
+	return v, nil
+}
+
+// header is read by every operation of a network, and every commit names its revision.
 //
 // An epoch is the time between two starts of the node, as far as they were seen: it
 // grows by one when a call brings another boot than the one recorded. An attachment
@@ -25,135 +45,55 @@ type header struct {
 	boot          string
 }
 
-func (h header) encode() string {
-	b := binary.AppendUvarint([]byte{codecVersion}, h.epoch)
-	return string(append(binary.AppendUvarint(b, h.purged), h.boot...))
+func (h *header) code(c *wire.Coder) {
+	wire.Uint(c, &h.epoch)
+	wire.Uint(c, &h.purged)
+	if wire.Rest(c, &h.boot); h.purged > h.epoch || len(h.boot) > maxName {
+		c.Fail("epoch or boot")
+	}
 }
 
-func decodeHeader(key, value string) (h header, err error) {
-	if value == "" {
-		return h, nil
-	}
-	r := read(value)
-	h.epoch, h.purged = r.Uvarint(), r.Uvarint()
-	h.boot = r.S
-	if r.Err != nil || h.purged > h.epoch || len(h.boot) > maxName {
-		return header{}, corrupt(key, "damaged header")
-	}
-	return h, nil
-}
-
-// holding is the content of an attachment's record: version, epoch, length of the
-// scope, scope, addresses.
+// holding is the content of an attachment's record: at least one address, and none twice.
 type holding struct {
 	epoch     uint64
 	scope     string
 	addresses []netip.Addr
 }
 
-func (h holding) encode() string {
-	b := binary.AppendUvarint([]byte{codecVersion}, h.epoch)
-	b = wire.AppendString(b, h.scope)
-	for _, a := range h.addresses {
-		b = appendAddr(b, a)
+func (h *holding) code(c *wire.Coder) {
+	wire.Uint(c, &h.epoch)
+	wire.String(c, &h.scope)
+	wire.List(c, &h.addresses, func(c *wire.Coder, a *netip.Addr) { c.Addr(a) })
+	if c.Writes {
+		return
 	}
-	return string(b)
+	sorted := slices.SortedFunc(slices.Values(h.addresses), netip.Addr.Compare)
+	if len(sorted) == 0 || len(slices.Compact(sorted)) < len(h.addresses) {
+		c.Fail("no address, or one twice")
+	}
 }
 
-// decodeHolding reads an attachment's record, which has at least one address and none
-// of them twice.
-func decodeHolding(key, value string) (h holding, err error) {
-	r := read(value)
-	h.epoch, h.scope = r.Uvarint(), r.Bytes(r.Uvarint())
-	for r.S != "" {
-		a := readAddr(r)
-		if slices.Contains(h.addresses, a) {
-			r.Fail("address twice")
-		}
-		h.addresses = append(h.addresses, a)
+// code codes the attachment that holds an address.
+func (a *Attachment) code(c *wire.Coder) {
+	wire.String(c, &a.Container)
+	if wire.Rest(c, &a.Interface); !c.Writes && a.check() != nil {
+		c.Fail("attachment")
 	}
-	if r.Err != nil || len(h.addresses) == 0 {
-		return holding{}, corrupt(key, "damaged attachment")
-	}
-	return h, nil
 }
 
-// encodeHolder encodes the attachment that holds an address: version, length of the
-// container's name, the container's name, the interface's name.
-func encodeHolder(a Attachment) string {
-	return string(append(wire.AppendString([]byte{codecVersion}, a.Container), a.Interface...))
-}
+// place is an address: in a value the one that a set gave last, in a key the one that is held.
+type place struct{ netip.Addr }
 
-func decodeHolder(key, value string) (a Attachment, err error) {
-	r := read(value)
-	a.Container = r.Bytes(r.Uvarint())
-	if a.Interface = r.S; r.Err != nil || a.check() != nil {
-		return Attachment{}, corrupt(key, "damaged holder")
-	}
-	return a, nil
-}
+func (p *place) code(c *wire.Coder) { c.Addr(&p.Addr) }
 
-// encodeCursor encodes the address that a set gave last.
-func encodeCursor(a netip.Addr) string {
-	return string(appendAddr([]byte{codecVersion}, a))
-}
+// word is a page. One that is all clear has no record.
+type word uint64
 
-func decodeCursor(key, value string) (netip.Addr, error) {
-	if value == "" {
-		return netip.Addr{}, nil
-	}
-	r := read(value)
-	a := readAddr(r)
-	if r.Err != nil || r.S != "" {
-		return netip.Addr{}, corrupt(key, "damaged cursor")
-	}
-	return a, nil
-}
+func (w *word) code(c *wire.Coder) { wire.Word(c, (*uint64)(w)) }
 
-// encodeWord encodes a page; one that is all clear has no record.
 func encodeWord(w uint64) string {
 	if w == 0 {
 		return ""
 	}
-	return string(binary.BigEndian.AppendUint64([]byte{codecVersion}, w))
-}
-
-func decodeWord(key, value string) (uint64, error) {
-	switch {
-	case value == "":
-		return 0, nil
-	case len(value) != 9 || value[0] != codecVersion:
-		return 0, corrupt(key, "damaged page")
-	}
-	return binary.BigEndian.Uint64([]byte(value[1:])), nil
-}
-
-// read begins to read a value: it takes the version off.
-func read(value string) *wire.Reader {
-	r := &wire.Reader{S: value}
-	if r.Byte() != codecVersion {
-		r.Fail("version")
-	}
-	return r
-}
-
-// appendAddr appends a family and an address.
-func appendAddr(b []byte, a netip.Addr) []byte {
-	return wire.AppendAddr(append(b, family(a.Is6())), a)
-}
-
-func readAddr(r *wire.Reader) netip.Addr {
-	n := uint64(4)
-	switch r.Byte() {
-	case '4':
-	case '6':
-		n = 16
-	default:
-		r.Fail("family")
-	}
-	a, ok := netip.AddrFromSlice([]byte(r.Bytes(n)))
-	if !ok || addr.CheckAddr(a) != nil {
-		r.Fail("address")
-	}
-	return a
+	return encode(word(w))
 }

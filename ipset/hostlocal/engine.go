@@ -107,7 +107,7 @@ func (e *Engine) purge(ctx context.Context) error {
 			return err // another engine purged, or the node was started again
 		}
 		h.purged = h.epoch
-		t.put(t.header(), h.encode())
+		t.put(t.header(), encode(h))
 		return nil
 	})
 }

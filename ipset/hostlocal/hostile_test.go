@@ -66,7 +66,7 @@ func TestHostileRecords(t *testing.T) {
 		try(fmt.Sprintf("%q, much more", r.Key), kind != kindHeader, r.Key, strings.Repeat("\xff", 5000))
 	}
 	for _, key := range []string{"", "h\x00", "t", "t\x00", "tx", "t\x00eth0", "a", "a4", "a4abc", "a6abc", "a4abcde", "a9", "p", "p4", "p4abcdef", "p6", "c", "cabc", "cabcde", "z"} {
-		for _, value := range []string{"\x00", "\x02", "\x02\x01a4", encodeWord(7), holding{1, "", addrs("10.0.0.6")}.encode()} {
+		for _, value := range []string{"\x00", "\x02", "\x02\x01a4", encodeWord(7), encode(holding{1, "", addrs("10.0.0.6")})} {
 			try(fmt.Sprintf("key %q with %q", key, value), true, base.prefix+key, value)
 		}
 	}
@@ -79,7 +79,7 @@ func TestHostileAttachmentKeys(t *testing.T) {
 		w := newWorld(t, subnets("10.0.0.0/29"))
 		w.add(eth0("a"), nil, "10.0.0.2")
 		key := w.prefix + rest
-		mustCommit(t, w.store, store.Op{Kind: store.Put, Key: key, Value: holding{0, "", addrs("10.0.0.6")}.encode(), Expect: store.AnyRevision})
+		mustCommit(t, w.store, store.Op{Kind: store.Put, Key: key, Value: encode(holding{0, "", addrs("10.0.0.6")}), Expect: store.AnyRevision})
 		if s, err := w.Export(ctx); !errors.Is(err, ipalloc.ErrCorrupt) || len(s.Holdings) > 0 {
 			t.Errorf("%q: Export %v, %v", rest, s, err)
 		}

@@ -1,13 +1,13 @@
 package hostlocal
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -71,46 +71,61 @@ type keys struct{ prefix, scope string }
 
 func newKeys(network, scope string) keys { return keys{"L" + network + "\x00", scope} }
 
-func (k keys) kind(kind byte) []byte {
-	b := make([]byte, 0, len(k.prefix)+64)
-	return append(append(b, k.prefix...), kind)
+// key returns the key of a record of a kind, from what its code writes.
+func (k keys) key(kind byte, code func(*wire.Coder)) string {
+	c := wire.Write(make([]byte, 0, len(k.prefix)+64))
+	c.B = append(append(c.B, k.prefix...), kind)
+	code(c)
+	return string(c.B)
 }
 
-func (k keys) header() string { return string(append(k.kind(kindHeader), k.scope...)) }
+func (k keys) header() string { return k.prefix + string(rune(kindHeader)) + k.scope }
 
-func (k keys) attachment(a Attachment) string {
-	b := append(k.kind(kindAttachment), a.Container...)
-	return string(append(append(b, 0), a.Interface...))
+func (k keys) attachment(a Attachment) string { return k.key(kindAttachment, a.codeKey) }
+
+func (k keys) address(a netip.Addr) string { return k.key(kindAddress, (&place{a}).code) }
+
+func (k keys) page(id pageID) string { return k.key(kindPage, id.codeKey) }
+
+func (a *Attachment) codeKey(c *wire.Coder) {
+	wire.Name(c, &a.Container)
+	if wire.Rest(c, &a.Interface); !c.Writes && a.check() != nil {
+		c.Fail("attachment")
+	}
 }
 
-// cursor returns the key of a set's cursor. In a scope the set's first address stands for
-// its number, so that networks with the same ranges continue each other.
+func (id *pageID) codeKey(c *wire.Coder) {
+	c.Family(&id.v6)
+	wire.Byte(c, &id.Level)
+	c.Index(id.v6, &id.Index)
+}
+
+// cursorKey names a set: by its number or, in a scope, by its first address, so that networks with the same ranges continue
+// each other.
+type cursorKey struct {
+	set   int
+	first place
+}
+
+func (k *cursorKey) codeKey(c *wire.Coder) {
+	scoped := k.first.IsValid()
+	if c.Flags(&scoped); scoped {
+		k.set = -1
+		k.first.code(c)
+		return
+	}
+	number := addr.U128{Lo: uint64(k.set)}
+	c.Index(false, &number)
+	k.set = int(number.Lo)
+}
+
+// cursor returns the key of a set's cursor.
 func (e *Engine) cursor(set int) string {
+	k := cursorKey{set: set}
 	if e.scope != "" && set < len(e.sets) {
-		return string(append(e.kind(kindCursor), encodeCursor(e.sets[set][0].Start)...))
+		k.first.Addr = e.sets[set][0].Start
 	}
-	return string(binary.BigEndian.AppendUint32(e.kind(kindCursor), uint32(set)))
-}
-
-func (k keys) address(a netip.Addr) string {
-	b := append(k.kind(kindAddress), family(a.Is6()))
-	return string(append(b, a.AsSlice()...))
-}
-
-func (k keys) page(id pageID) string {
-	b := append(k.kind(kindPage), family(id.v6), id.Level)
-	if !id.v6 {
-		return string(binary.BigEndian.AppendUint32(b, uint32(id.Index.Lo)))
-	}
-	b = binary.BigEndian.AppendUint64(b, id.Index.Hi)
-	return string(binary.BigEndian.AppendUint64(b, id.Index.Lo))
-}
-
-func family(v6 bool) byte {
-	if v6 {
-		return '6'
-	}
-	return '4'
+	return e.key(kindCursor, k.codeKey)
 }
 
 // all returns the records of one kind, or of all kinds for 0.
@@ -131,25 +146,31 @@ func (k keys) split(key string) (kind byte, rest string) {
 
 // parseAttachment reads a record of an attachment, key and value.
 func (k keys) parseAttachment(r store.Record) (a Attachment, h holding, err error) {
-	_, rest := k.split(r.Key)
-	container, ifname, ok := strings.Cut(rest, "\x00")
-	if a = (Attachment{container, ifname}); !ok || a.check() != nil {
-		return Attachment{}, h, corrupt(r.Key, "not the key of an attachment")
+	if err := k.parse(r.Key, a.codeKey); err != nil {
+		return Attachment{}, h, err
 	}
-	h, err = decodeHolding(r.Key, r.Value)
+	h, err = decode[holding](r.Key, r.Value)
 	return a, h, err
 }
 
 // parseCursor reads a record of a cursor, key and value; set is -1 if the key has none.
 func (k keys) parseCursor(r store.Record) (set int, a netip.Addr, err error) {
-	_, rest := k.split(r.Key)
-	if set = -1; len(rest) == 4 {
-		set = int(binary.BigEndian.Uint32([]byte(rest)))
-	} else if _, bad := decodeCursor(r.Key, rest); bad != nil || rest == "" {
-		return 0, a, corrupt(r.Key, "not the key of a cursor")
+	var key cursorKey
+	if err := k.parse(r.Key, key.codeKey); err != nil {
+		return 0, a, err
 	}
-	a, err = decodeCursor(r.Key, r.Value)
-	return set, a, err
+	last, err := decode[place](r.Key, r.Value)
+	return key.set, last.Addr, err
+}
+
+// parse reads what follows the kind in a key.
+func (k keys) parse(key string, code func(*wire.Coder)) error {
+	_, rest := k.split(key)
+	c := wire.Read(rest)
+	if code(c); c.End() != nil {
+		return corrupt(key, "its key: %v", c.Err)
+	}
+	return nil
 }
 
 // toAddr is the inverse of addr.FromAddr.

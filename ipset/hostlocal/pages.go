@@ -35,12 +35,8 @@ type tree struct {
 
 // Word implements [space.Pages].
 func (t tree) Word(id space.ID) (uint64, error) {
-	key := t.page(pageID{t.v6, id})
-	v, err := t.get(key)
-	if err != nil {
-		return 0, err
-	}
-	return decodeWord(key, v)
+	w, err := get[word](t.txn, t.page(pageID{t.v6, id}))
+	return uint64(w), err
 }
 
 // SetWord implements [space.Pages].

@@ -170,7 +170,7 @@ func (e *Engine) sweepStep(ctx context.Context, step []Attachment, goes func(Att
 		if err := t.Load(need...); err != nil {
 			return err
 		}
-		if _, err := t.get(t.header()); err != nil { // every commit names it
+		if _, _, err := t.Get(t.header()); err != nil { // every commit names it
 			return err
 		}
 		for _, a := range step {

@@ -107,7 +107,7 @@ func (e *Engine) Import(ctx context.Context, s State) (left []*ipalloc.Error, er
 		err := e.do(ctx, "import", Attachment{}, func(t *txn) error {
 			_, err := t.begin(e, e.cursor(set))
 			if err == nil {
-				t.put(e.cursor(set), encodeCursor(a))
+				t.put(e.cursor(set), encode(place{a}))
 			}
 			return err
 		})
@@ -153,7 +153,7 @@ func (e *Engine) importStep(ctx context.Context, step []Holding) ([]*ipalloc.Err
 				}
 			}
 			if len(has.addresses) > 0 {
-				t.put(t.attachment(h.Attachment), has.encode())
+				t.put(t.attachment(h.Attachment), encode(has))
 			}
 		}
 		return nil
@@ -174,12 +174,12 @@ func (e *Engine) Recover(ctx context.Context) (s State, lost int, err error) {
 	holders := make(map[netip.Addr]Attachment)
 	for _, r := range recs { // addresses come before attachments
 		var bad error
-		switch kind, rest := e.split(r.Key); kind {
+		switch kind, _ := e.split(r.Key); kind {
 		case kindAddress:
-			a, damagedKey := decodeCursor(r.Key, string(rune(codecVersion))+rest)
-			who, damaged := decodeHolder(r.Key, r.Value)
-			if bad = errors.Join(damagedKey, damaged); bad == nil {
-				holders[a] = who
+			var a place
+			who, damaged := decode[Attachment](r.Key, r.Value)
+			if bad = errors.Join(e.parse(r.Key, a.code), damaged); bad == nil {
+				holders[a.Addr] = who
 			}
 		case kindAttachment:
 			who, h, damaged := e.parseAttachment(r)

@@ -31,13 +31,16 @@ func (e *Engine) fence(op store.Op) (rank int, value string) {
 	if op.Key != e.header() {
 		return 0, ""
 	}
-	return 1, header{}.encode()
+	return 1, encode(header{})
 }
 
-// get returns a record's value as the transaction has it, empty if there is none.
-func (t *txn) get(key string) (string, error) {
-	v, _, err := t.Get(key)
-	return v, err
+// get returns the content of a record as the transaction has it, the zero T if there is none.
+func get[T any, P coded[T]](t *txn, key string) (v T, err error) {
+	value, ok, err := t.Get(key)
+	if err != nil || !ok {
+		return v, err
+	}
+	return decode[T, P](key, value)
 }
 
 // put changes a record that was read; an empty value removes it.
@@ -51,33 +54,19 @@ func (t *txn) put(key, value string) {
 
 // touch writes the header even if it does not change.
 func (t *txn) touch() error {
-	v, err := t.get(t.header())
-	if err == nil && v == "" {
-		t.put(t.header(), header{}.encode())
+	_, ok, err := t.Get(t.header())
+	if err == nil && !ok {
+		t.put(t.header(), encode(header{}))
 	}
 	t.Touch(t.header())
 	return err
 }
 
 // holding returns what an attachment holds.
-func (t *txn) holding(who Attachment) (h holding, err error) {
-	key := t.attachment(who)
-	v, err := t.get(key)
-	if err == nil && v != "" {
-		h, err = decodeHolding(key, v)
-	}
-	return h, err
-}
+func (t *txn) holding(who Attachment) (holding, error) { return get[holding](t, t.attachment(who)) }
 
 // holder returns which attachment holds an address; the zero Attachment if it is free.
-func (t *txn) holder(a netip.Addr) (who Attachment, err error) {
-	key := t.address(a)
-	v, err := t.get(key)
-	if err == nil && v != "" {
-		who, err = decodeHolder(key, v)
-	}
-	return who, err
-}
+func (t *txn) holder(a netip.Addr) (Attachment, error) { return get[Attachment](t, t.address(a)) }
 
 // errPurge is returned by a plan that found attachments of an earlier boot, which have
 // to go first.
@@ -89,11 +78,7 @@ func (t *txn) begin(e *Engine, keys ...string) (header, error) {
 	if err := t.Load(append(keys, key)...); err != nil {
 		return header{}, err
 	}
-	v, err := t.get(key)
-	if err != nil {
-		return header{}, err
-	}
-	h, err := decodeHeader(key, v)
+	h, err := get[header](t, key)
 	if err != nil {
 		return h, err
 	}
@@ -102,7 +87,7 @@ func (t *txn) begin(e *Engine, keys ...string) (header, error) {
 			h.epoch++
 		}
 		h.boot = e.boot
-		t.put(key, h.encode())
+		t.put(key, encode(h))
 	}
 	if e.leases && h.purged < h.epoch {
 		return h, errPurge
