@@ -18,7 +18,8 @@ import (
 
 // postgres is the dialect of PostgreSQL. A commit is one call of a function, and that is one transaction: one round trip.
 //
-// The function takes the lock of the meta row before anything else. Each of its statements sees what was committed when the
+// The function takes the lock of the store before anything else: an advisory lock, which PostgreSQL hands on in the order of
+// arrival, and then that of the meta row, which alone would often go to the session that has just given it back. Each of its statements sees what was committed when the
 // statement begins, so the expectations are compared with the state that the commit changes, and revisions become visible in
 // their order. A statement with common table expressions alone could not do that: it would compare with the state from before
 // it waited for the lock.
@@ -37,7 +38,8 @@ func (postgres) empty() string { return "''::bytea" }
 func (postgres) current() string { return " AND NOT pg_is_in_recovery()" }
 
 func (postgres) lockStore(live string) string {
-	return `SELECT m.rev FROM ipalloc_meta m ` + live + ` FOR UPDATE`
+	return `WITH q AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtextextended($1, 0)))
+	SELECT m.rev FROM q, ipalloc_meta m ` + live + ` FOR UPDATE OF m`
 }
 
 var postgresSteps = [][]string{{
@@ -72,6 +74,7 @@ DECLARE
 	n int := 0;
 	kept bigint;
 BEGIN
+	PERFORM pg_advisory_xact_lock(hashtextextended(store, 0));
 	SELECT m.rev INTO old FROM ipalloc_meta m LIVE FOR UPDATE;
 	IF NOT FOUND THEN
 		RETURN;
