@@ -251,7 +251,7 @@ func TestCoolingInOrderOfTheirEnds(t *testing.T) {
 
 // The leases of a handle are renewed, and its addresses released, in as few commits as the store's limit allows.
 func TestStepsAreAsLongAsFits(t *testing.T) {
-	for _, tt := range []struct{ limit, renew, release int }{{0, 1, 1}, {16, 1, 4}, {20, 1, 3}, {127, 1, 1}} {
+	for _, tt := range []struct{ limit, renew, release int }{{0, 1, 1}, {16, 1, 2}, {20, 1, 2}, {127, 1, 1}} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 26))
 		a := want("h", 12, "p")
 		a.TTL = time.Hour

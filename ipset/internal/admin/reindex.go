@@ -27,13 +27,13 @@ func (e *Admin) Reindex(ctx context.Context, pool string) (changed int, err erro
 	}
 	var ids []netip.Prefix
 	step := func() error {
-		err := e.InSteps(ids, txn.StepCost{0, txn.OpsPerBlock + 1}, func(part []netip.Prefix) error {
+		err := e.InSteps(ids, func(part []netip.Prefix) (int, error) {
 			p := reindexPlan{ids: part}
 			err := e.Do(ctx, &p)
 			if err == nil {
 				changed += p.n
 			}
-			return err
+			return p.done, err
 		})
 		ids = ids[:0]
 		return err
@@ -60,12 +60,13 @@ func (e *Admin) Reindex(ctx context.Context, pool string) (changed int, err erro
 // reindexPlan brings the index records of some addresses in line with their pools.
 type reindexPlan struct {
 	ids []netip.Prefix // with the prefix lengths of their blocks
-	n   int            // how many addresses it changed
+	// done is how many of them the commit has taken, n how many of those it changed.
+	done, n int
 }
 
 // Plan implements [occ.Plan].
 func (p *reindexPlan) Plan(t *txn.Txn) error {
-	p.n = 0
+	p.n, p.done = 0, 0
 	cat, err := t.Catalog()
 	if err != nil {
 		return err
@@ -78,14 +79,20 @@ func (p *reindexPlan) Plan(t *txn.Txn) error {
 		_, a := h.Be.Look(h.X)
 		return a.IsMarked(cat.Index(h.Be.At))
 	})
-	n := 0
+	p.done = len(p.ids)
+	b := t.Budget()
 	for i, h := range held {
 		_, a := h.Be.Look(h.X)
-		if n += record.RecordsOf(a) + pool.MaxIndex*a.Count(); i == 0 || held[i-1].Be != h.Be {
-			n += t.BlockOps(h.Be, 0, false, false)
+		n := record.RecordsOf(a) + pool.MaxIndex*a.Count()
+		if i == 0 || held[i-1].Be != h.Be {
+			n = t.BlockOps(h.Be, n, false, false)
+		}
+		if !b.Take(n, 0) {
+			held, p.done = held[:i], slices.Index(p.ids, netip.PrefixFrom(h.Be.Addr(h.X), h.Be.At.Bits()))
+			break
 		}
 	}
-	if err := t.Room(n); err != nil {
+	if err := t.Room(b.Ops); err != nil {
 		return err
 	}
 	for _, h := range held {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -56,9 +55,8 @@ func (e *Checker) repair(ctx context.Context, s Step) (bool, error) {
 		return true, e.Run.Write(ctx, s.Ops)
 	}
 	// A caller that renews a lease of the address or changes its attributes meanwhile uses it.
-	p := release.ReleaseAllPlan{Args: release.ReleaseArgs{Addresses: s.Releases}, Guards: s.Ops}
-	err := occ.Conflict("ipset", e.Do(ctx, &p))
-	return len(p.Released) > 0, err
+	released, err := e.ReleaseIf(ctx, release.ReleaseArgs{Addresses: s.Releases}, s.Ops)
+	return len(released) > 0, err
 }
 
 // stepOps is how many records one step of a repair names, on a store that allows no fewer. More would be no faster.

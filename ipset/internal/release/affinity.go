@@ -188,112 +188,22 @@ func (e *Releaser) ReleasePool(ctx context.Context, name string, mustBeEmpty boo
 // disown takes blocks from an owner, some at a time.
 func (e *Releaser) disown(ctx context.Context, o block.Owner, blocks []netip.Prefix, mustBeEmpty bool) (released []netip.Prefix, err error) {
 	var notEmpty error
-	err = e.InSteps(blocks, txn.StepCost{txn.OpsPerBlock, 1}, func(part []netip.Prefix) error {
-		p := disownPlan{owner: o, blocks: part, mustBeEmpty: mustBeEmpty}
+	err = e.InSteps(blocks, func(part []netip.Prefix) (int, error) {
+		p := disownPlan{mustBeEmpty: mustBeEmpty}
+		for _, at := range part {
+			p.blocks = append(p.blocks, ownedBlock{owner: o, at: at})
+		}
 		if err := e.Do(ctx, &p); err != nil {
-			return err
+			return 0, err
 		}
 		released = append(released, p.released...)
 		if p.refused.IsValid() {
 			notEmpty = cause.Wrap(ipalloc.Error{Op: "release affinity", Prefix: p.refused, Owner: o.String(), Err: cause.NotEmpty})
 		}
-		return nil
+		return p.done, nil
 	})
 	if err != nil {
 		return released, cause.Wrap(ipalloc.Error{Op: "release affinity", Owner: o.String(), Err: err})
 	}
 	return released, notEmpty
-}
-
-// disownPlan takes blocks from an owner in one commit.
-type disownPlan struct {
-	owner       block.Owner
-	blocks      []netip.Prefix
-	mustBeEmpty bool
-	emptySince  int64 // if not 0, only blocks that have been empty since then or before
-	keep        int   // blocks that the owner keeps at least
-	released    []netip.Prefix
-	refused     netip.Prefix
-
-	chosen  []*txn.BlockEntry
-	records int // that taking those writes at most
-}
-
-// Plan implements [occ.Plan].
-func (p *disownPlan) Plan(t *txn.Txn) error {
-	cat, err := t.Catalog()
-	if err != nil {
-		return err
-	}
-	if err := p.choose(t, cat); err != nil || len(p.chosen) == 0 {
-		return err
-	}
-	if err := t.Room(p.records); err != nil {
-		return err
-	}
-	p.finish(t)
-	return nil
-}
-
-// choose finds the blocks to take, and changes none of them.
-func (p *disownPlan) choose(t *txn.Txn, cat *txn.CatalogEntry) error {
-	p.released, p.refused, p.chosen, p.records = p.released[:0], netip.Prefix{}, p.chosen[:0], 0
-	if err := t.Warm(p.blocks); err != nil {
-		return err
-	}
-	var empty []netip.Prefix
-	for _, block := range p.blocks {
-		if be := t.Blocks.Get(block); be != nil && be.Block != nil && be.IsEmpty() {
-			empty = append(empty, block)
-		}
-	}
-	if err := t.WarmPages(empty); err != nil {
-		return err
-	}
-	var used []netip.Prefix // blocks taken that are in use
-	owned, err := t.BlocksOf(p.owner)
-	if err != nil {
-		return err
-	}
-	for _, block := range p.blocks {
-		be, err := t.Block(cat, block)
-		if err != nil {
-			return err
-		}
-		switch {
-		case be.Block == nil || be.Owner() != p.owner || p.keep > 0 && owned.Len()-len(p.chosen) <= p.keep:
-			continue
-		case !be.IsEmpty() && p.mustBeEmpty, p.emptySince != 0 && be.Since() > p.emptySince:
-			p.refused = block
-			continue
-		}
-		if be.IsEmpty() {
-			if err := t.Vacate(block, be.Seq()); err != nil {
-				return err
-			}
-		}
-		if err := t.Take(p.owner, block); err != nil {
-			return err
-		}
-		if p.chosen = append(p.chosen, be); be.Used() > 0 {
-			used = append(used, be.At)
-		}
-		p.records += t.BlockOps(be, txn.OwnerOps, false, true)
-	}
-	// The addresses say whether any is held for the owner: if none is, the block need not name it any more.
-	return t.FetchPlaces(used)
-}
-
-// finish takes the blocks.
-func (p *disownPlan) finish(t *txn.Txn) {
-	for _, be := range p.chosen {
-		p.released = append(p.released, be.Prefix())
-		if be.IsEmpty() {
-			be.Set(nil)
-		} else {
-			be.Disown()
-			be.Forget(p.owner)
-		}
-		t.Change(be)
-	}
 }

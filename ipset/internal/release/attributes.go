@@ -86,7 +86,7 @@ func (a *SetOwnerArgs) apply(t *txn.Txn, at txn.Place) error {
 			return err
 		}
 	}
-	if err := t.Room(t.BlockOps(at.Be, txn.OpsPerAddress+len(index)+bits.OnesCount64(at.Indexed), false, false)); err != nil {
+	if err := t.Room(t.BlockOps(at.Be, 3+len(index)+bits.OnesCount64(at.Indexed), false, false)); err != nil {
 		return err
 	}
 	at.Be.Replace(at.X, h)

@@ -10,6 +10,6 @@ import (
 // Releaser is this room of an engine.
 type Releaser struct {
 	*query.Reader
-	used atomic.Pointer[ReleasePlan] // the last plan, for the next call
+	used atomic.Pointer[releasePlan] // the last plan, for the next call
 	idle atomic.Pointer[IdleList]
 }

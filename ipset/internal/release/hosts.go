@@ -9,7 +9,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
-	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -106,15 +105,13 @@ func (e *Releaser) ReleaseAddressesOf(ctx context.Context, o block.Owner) (relea
 			}
 		}
 		slices.SortStableFunc(places, record.ComparePrefix)
-		err = e.InSteps(places, txn.StepCost{txn.OpsPerBlock, 1}, func(part []netip.Prefix) error {
-			for more := true; more; {
-				p := &releaseHostPlan{host: o, places: part}
-				if err := e.Do(ctx, p); err != nil {
-					return err
-				}
-				released, more = append(released, p.released...), p.more
+		err = e.InSteps(places, func(part []netip.Prefix) (int, error) {
+			p := releasePlan{host: o, places: part}
+			err := e.Do(ctx, &p)
+			if err == nil {
+				released = append(released, p.released...)
 			}
-			return nil
+			return p.done, err
 		})
 	}
 	if err != nil {
@@ -129,124 +126,4 @@ func (e *Releaser) RemoveHost(ctx context.Context, o block.Owner) (released []ne
 		blocks, err = e.DisownBlocks(ctx, o, false)
 	}
 	return released, blocks, err
-}
-
-// releaseHostPlan releases addresses of a host in some places, as many as a commit takes. A place is a block, or an address with
-// the prefix length of its block; the base address of a block stands for the block, which costs nothing but time.
-type releaseHostPlan struct {
-	host     block.Owner
-	places   []netip.Prefix
-	released []netip.Addr
-	more     bool
-}
-
-// Plan implements [occ.Plan].
-func (p *releaseHostPlan) Plan(t *txn.Txn) error {
-	p.released, p.more = p.released[:0], false
-	cat, err := t.Catalog()
-	if err != nil {
-		return err
-	}
-	blocks := make([]netip.Prefix, len(p.places))
-	for i, id := range p.places {
-		blocks[i] = id.Masked()
-	}
-	if err := t.Warm(blocks); err != nil {
-		return err
-	}
-	if err := t.FetchPlaces(p.places); err != nil {
-		return err
-	}
-	var drops []txn.Drop
-	left := releaseBatch
-	if t.E.Limits.Ops > 0 {
-		left = t.E.Limits.Ops
-	}
-	var former []*txn.BlockEntry
-	for i, id := range p.places {
-		be, err := t.Block(cat, blocks[i])
-		if err != nil {
-			return err
-		}
-		if be.Block == nil {
-			continue
-		}
-		ordinals, err := p.ordinals(t, be, id, drops)
-		if err != nil {
-			return err
-		}
-		for _, x := range ordinals {
-			if n := len(drops); n == 0 || drops[n-1].Be != be {
-				// A block costs what it is written with, and its pages if it goes.
-				if left -= t.BlockOps(be, record.MaxPages, true, true); left < txn.OpsPerAddress && n > 0 {
-					p.more = true
-					return p.finish(t, cat, drops, former)
-				}
-				drops = append(drops, txn.Drop{Be: be})
-			}
-			_, a := be.Look(x)
-			if left -= record.RecordsOf(a); left < 0 && len(p.released) > 0 {
-				p.more = true
-				return p.finish(t, cat, drops, former)
-			}
-			for h := range a.Holders() {
-				if h.Host == p.host {
-					drops[len(drops)-1].Add(x, h.Seq)
-				}
-			}
-			p.released = append(p.released, be.Addr(x))
-		}
-		if id == be.At && block.HasCode(be.Former(), p.host.Code()) {
-			if left -= t.BlockOps(be, 1, false, false); left < 0 && len(drops)+len(former) > 0 {
-				p.more = true
-				break
-			}
-			former = append(former, be)
-		}
-	}
-	return p.finish(t, cat, drops, former)
-}
-
-// finish releases what drops say, and has the blocks former, in which nothing is held for the host then, name it no longer.
-func (p *releaseHostPlan) finish(t *txn.Txn, cat *txn.CatalogEntry, drops []txn.Drop, former []*txn.BlockEntry) error {
-	n := 0
-	for _, be := range former {
-		n += t.BlockOps(be, 1, false, false)
-	}
-	if err := t.Room(n); err != nil {
-		return err
-	}
-	if err := t.Drop(cat, drops); err != nil {
-		return err
-	}
-	for _, be := range former {
-		if be.Block != nil { // else it is deleted
-			be.Forget(p.host)
-			t.Change(be)
-		}
-	}
-	return nil
-}
-
-// ordinals returns what is held for the host in a place and is not in drops, ascending.
-func (p *releaseHostPlan) ordinals(t *txn.Txn, be *txn.BlockEntry, id netip.Prefix, drops []txn.Drop) (xs []uint64, err error) {
-	if id != be.At {
-		if err := t.Ready(be, id.Addr()); err != nil {
-			return nil, err
-		}
-		x, err := be.Block.Ordinal(id.Addr())
-		if n := len(drops); err == nil && be.HeldFor(x, p.host) && (n == 0 || drops[n-1].Be != be || !slices.ContainsFunc(drops[n-1].Leaving, func(l txn.Leaving) bool { return l.X == x })) {
-			xs = append(xs, x)
-		}
-		return xs, nil
-	}
-	if err := t.FetchAll(be); err != nil {
-		return nil, err
-	}
-	for x := range be.Each() {
-		if be.HeldFor(x, p.host) {
-			xs = append(xs, x)
-		}
-	}
-	return xs, nil
 }

@@ -107,10 +107,10 @@ func (e *Releaser) giveBack(ctx context.Context, cat *pool.Catalog, a SweepArgs,
 	for _, r := range rows {
 		stays[r.at] = r.since
 	}
-	due := make(map[netip.Prefix]idleBlock)
+	due := make(map[netip.Prefix]ownedBlock)
 	err := e.EachBlock(ctx, slices.SortedFunc(maps.Keys(stays), record.ComparePrefix), func(b *block.Block) {
-		d := idleBlock{b.Owner(), b.Prefix(), !a.Unselected || e.selected(cat, b)}
-		if d.owner.Kind != block.Nobody && (!d.selected || b.Since() <= before && b.IsEmpty()) {
+		d := ownedBlock{b.Owner(), b.Prefix(), !a.Unselected || e.selected(cat, b)}
+		if d.owner.Kind != block.Nobody && (!d.byRule || b.Since() <= before && b.IsEmpty()) {
 			due[d.at] = d
 		}
 	})
@@ -121,22 +121,19 @@ func (e *Releaser) giveBack(ctx context.Context, cat *pool.Catalog, a SweepArgs,
 	if err := e.leaveOut(ctx, due, a.Keep); err != nil {
 		return kept, err
 	}
-	p := returnPlan{keep: a.Keep, before: before}
-	err = e.InSteps(slices.SortedFunc(maps.Keys(due), record.ComparePrefix), txn.StepCost{txn.OpsPerBlock, 1}, func(step []netip.Prefix) error {
-		p.due = p.due[:0]
+	err = e.InSteps(slices.SortedFunc(maps.Keys(due), record.ComparePrefix), func(step []netip.Prefix) (int, error) {
+		p := disownPlan{mustBeEmpty: true, afresh: true, keep: a.Keep, idleSince: before}
 		for _, at := range step {
-			p.due = append(p.due, due[at])
+			p.blocks = append(p.blocks, due[at])
 		}
 		if err := e.Do(ctx, &p); err != nil {
-			return err
+			return 0, err
 		}
-		for i := range p.parts {
-			s.Returned = append(s.Returned, p.parts[i].released...)
-			for _, at := range p.parts[i].released {
-				delete(stays, at)
-			}
+		s.Returned = append(s.Returned, p.released...)
+		for _, at := range p.released {
+			delete(stays, at)
 		}
-		return nil
+		return p.done, nil
 	})
 	for at, since := range stays {
 		kept = append(kept, idleRow{since, at})
@@ -144,18 +141,11 @@ func (e *Releaser) giveBack(ctx context.Context, cat *pool.Catalog, a SweepArgs,
 	return kept, err
 }
 
-// idleBlock is a block that a sweep may give back.
-type idleBlock struct {
-	owner    block.Owner
-	at       netip.Prefix
-	selected bool // by its pool: only its age counts
-}
-
 // leaveOut removes the blocks of owners that have no more than they keep, which then costs no commit. One round trip.
-func (e *Releaser) leaveOut(ctx context.Context, due map[netip.Prefix]idleBlock, keep int) error {
+func (e *Releaser) leaveOut(ctx context.Context, due map[netip.Prefix]ownedBlock, keep int) error {
 	owners := make(map[string]bool)
 	for _, d := range due {
-		if d.selected && keep > 0 {
+		if d.byRule && keep > 0 {
 			owners[record.OwnerKey(d.owner)] = false
 		}
 	}
@@ -173,69 +163,6 @@ func (e *Releaser) leaveOut(ctx context.Context, due map[netip.Prefix]idleBlock,
 		}
 		owners[r.Key] = l.Len() <= keep
 	}
-	maps.DeleteFunc(due, func(_ netip.Prefix, d idleBlock) bool { return d.selected && owners[record.OwnerKey(d.owner)] })
+	maps.DeleteFunc(due, func(_ netip.Prefix, d ownedBlock) bool { return d.byRule && owners[record.OwnerKey(d.owner)] })
 	return nil
-}
-
-// returnPlan gives back blocks of several owners in one commit.
-type returnPlan struct {
-	due    []idleBlock
-	keep   int
-	before int64
-	parts  []disownPlan
-}
-
-// Plan implements [occ.Plan].
-func (p *returnPlan) Plan(t *txn.Txn) error {
-	cat, err := t.Catalog()
-	if err != nil {
-		return err
-	}
-	if err := p.read(t); err != nil {
-		return err
-	}
-	p.parts = p.parts[:0]
-	at := make(map[idleBlock]int) // by owner and whether selected
-	for _, d := range p.due {
-		of := idleBlock{owner: d.owner, selected: d.selected}
-		i, ok := at[of]
-		if !ok {
-			i = len(p.parts)
-			at[of] = i
-			part := disownPlan{owner: d.owner, mustBeEmpty: true}
-			if d.selected {
-				part.keep, part.emptySince = p.keep, p.before
-			}
-			p.parts = append(p.parts, part)
-		}
-		p.parts[i].blocks = append(p.parts[i].blocks, d.at)
-	}
-	n := 0
-	for i := range p.parts {
-		if err := p.parts[i].choose(t, cat); err != nil {
-			return err
-		}
-		n += p.parts[i].records
-	}
-	if n == 0 {
-		return nil
-	}
-	if err := t.Room(n); err != nil {
-		return err
-	}
-	for i := range p.parts {
-		p.parts[i].finish(t)
-	}
-	return nil
-}
-
-// read reads blocks, owners and pages again, because others have written them since, in one round trip.
-func (p *returnPlan) read(t *txn.Txn) error {
-	var keys []string
-	for _, d := range p.due {
-		leaf, _ := record.LeafOf(d.at)
-		keys = append(keys, record.BlockKey(record.KindBlock, d.at), record.OwnerKey(d.owner), leaf.Key(), leaf.Floor().Key())
-	}
-	slices.Sort(keys)
-	return t.Read(slices.Compact(keys)...)
 }

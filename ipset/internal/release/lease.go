@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
@@ -20,13 +21,13 @@ func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) 
 		return nil, cause.Wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: errors.Join(err, cause.BadArgument)})
 	}
 	var renewed []block.Allocation
-	err := e.eachAddressOf(ctx, handle, txn.StepCost{txn.OpsPerLease, 1}, func(ids []netip.Prefix) error {
+	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) (int, error) {
 		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
 		err := e.Do(ctx, &p)
 		if err == nil { // else a batch may still be at it
 			renewed = append(renewed, p.renewed...)
 		}
-		return err
+		return p.done, err
 	})
 	if err == nil && len(renewed) == 0 {
 		err = ipalloc.ErrNotHeld
@@ -42,6 +43,7 @@ type renewPlan struct {
 	handle  string
 	ttl     time.Duration
 	ids     []netip.Prefix // addresses with the prefix lengths of their blocks
+	done    int            // how many of them
 	renewed []block.Allocation
 }
 
@@ -54,6 +56,14 @@ func (p *renewPlan) Plan(t *txn.Txn) (err error) {
 	held, err := t.HeldAt(cat, p.ids, nil, p.handle)
 	if err != nil {
 		return err
+	}
+	p.done = len(p.ids)
+	b := t.Budget()
+	for i, h := range held {
+		if !b.Take(t.LeaseOps(held, i), 0) {
+			held, p.done = held[:i], slices.Index(p.ids, netip.PrefixFrom(h.Be.Addr(h.X), h.Be.At.Bits()))
+			break
+		}
 	}
 	p.renewed, err = t.Extend(held, block.Later(t.Now, int64(p.ttl)))
 	return err

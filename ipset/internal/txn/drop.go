@@ -2,52 +2,135 @@ package txn
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
-// Drop is what to release of one block, and how many records that has.
-type Drop struct {
-	Be      *BlockEntry
-	Leaving []Leaving
-	records int
-	Shared  bool // some of the addresses may have several holders
+// Whatever takes addresses back, a release or time, notes what leaves in one list, block by block. The list knows what writing it
+// costs, so that every release is cut into commits in the same place and by the same count.
+
+// Drops is what one commit releases. Its memory may be used again.
+type Drops struct {
+	t      *Txn
+	cat    *CatalogEntry
+	list   []drop
+	budget Budget
+	one    [1]leaving // room for the release of one address
 }
 
-// Leaving is a holder that gives an ordinal back, by its sequence number; 0 is all holders.
-type Leaving struct{ X, seq uint64 }
+// drop is what to release of one block.
+type drop struct {
+	be      *BlockEntry
+	leaving []leaving
+	shared  bool        // some of the addresses may have several holders
+	forget  block.Owner // a former owner for whom nothing is held afterwards
+}
 
-// Add notes that a holder leaves an ordinal, 0 for all.
-func (d *Drop) Add(x, seq uint64) {
-	_, a := d.Be.Look(x)
-	d.Leaving, d.Shared = append(d.Leaving, Leaving{x, seq}), d.Shared || a.IsShared()
-	if h, ok := a.Find(block.Guard{Seq: seq}); ok && seq != 0 {
-		var buf [2]record.IndexEntry
-		d.records += 1 + len(record.HolderEntries(buf[:0], &h))
-	} else {
-		d.records += record.RecordsOf(a)
+// leaving is a holder that gives an ordinal back, by its sequence number; 0 is all holders.
+type leaving struct{ x, seq uint64 }
+
+// Begin empties the list. whole is one that is released in one commit or not at all.
+func (d *Drops) Begin(t *Txn, cat *CatalogEntry, whole bool) {
+	d.t, d.cat, d.list, d.budget = t, cat, d.list[:0], t.Budget()
+	if whole {
+		d.budget.left = math.MaxInt
 	}
+}
+
+// End drops what refers to the engine, and keeps the memory.
+func (d *Drops) End() {
+	clear(d.list[:cap(d.list)])
+	*d = Drops{list: d.list[:0]}
+}
+
+// find returns what is noted of a block. It was mostly noted last.
+func (d *Drops) find(be *BlockEntry) *drop {
+	for i := len(d.list) - 1; i >= 0; i-- {
+		if d.list[i].be == be {
+			return &d.list[i]
+		}
+	}
+	return nil
+}
+
+// add notes a block that changes, with n records of its addresses, unless the commit is full.
+func (d *Drops) add(be *BlockEntry, n int) *drop {
+	if dr := d.find(be); dr != nil {
+		if !d.budget.Take(n, 0) {
+			return nil
+		}
+		return dr
+	}
+	pages, orphan := 0, be.Owner().Kind == block.Nobody
+	if orphan {
+		pages = record.MaxPages // it may go
+	}
+	if !d.budget.Take(d.t.BlockOps(be, n, d.cat.Cooldown(be.At) > 0, orphan), pages) {
+		return nil
+	}
+	d.list = append(d.list, drop{be: be})
+	dr := &d.list[len(d.list)-1]
+	if len(d.list) == 1 {
+		dr.leaving = d.one[:0]
+	}
+	return dr
+}
+
+// Advance has a block written as time has left it. It reports false if the commit is full.
+func (d *Drops) Advance(be *BlockEntry) bool { return d.add(be, 0) != nil }
+
+// Forget has a block name a former owner no longer, for whom nothing is held afterwards. It reports false if the commit is full.
+func (d *Drops) Forget(be *BlockEntry, o block.Owner) bool {
+	dr := d.add(be, 1)
+	if dr != nil {
+		dr.forget = o
+	}
+	return dr != nil
+}
+
+// Leave notes that holders leave an ordinal, 0 for all. It reports false if the commit is full.
+func (d *Drops) Leave(be *BlockEntry, x uint64, seqs ...uint64) bool {
+	_, a := be.Look(x)
+	n := record.RecordsOf(a)
+	if h, ok := a.Find(block.Guard{Seq: seqs[0]}); ok && len(seqs) == 1 && seqs[0] != 0 {
+		var buf [2]record.IndexEntry
+		n = 1 + len(record.HolderEntries(buf[:0], &h))
+	}
+	dr := d.add(be, n)
+	if dr == nil {
+		return false
+	}
+	for _, seq := range seqs {
+		dr.leaving = append(dr.leaving, leaving{x, seq})
+	}
+	dr.shared = dr.shared || a.IsShared()
+	return true
 }
 
 // Has reports whether a holder of an ordinal is among those that leave, 0 for all of them.
-func (d *Drop) Has(x, seq uint64) bool {
-	if !d.Shared {
-		return slices.ContainsFunc(d.Leaving, func(l Leaving) bool { return l.X == x })
+func (d *Drops) Has(be *BlockEntry, x, seq uint64) bool {
+	dr := d.find(be)
+	if dr == nil {
+		return false
 	}
-	_, a := d.Be.Look(x)
-	return slices.Contains(d.Leaving, Leaving{x, seq}) || d.all(x, a)
+	if !dr.shared {
+		return slices.ContainsFunc(dr.leaving, func(l leaving) bool { return l.x == x })
+	}
+	_, a := be.Look(x)
+	return slices.Contains(dr.leaving, leaving{x, seq}) || dr.all(x, a)
 }
 
 // frees returns how many ordinals have no holder afterwards.
-func (d *Drop) frees() (n uint64) {
-	if !d.Shared {
-		return uint64(len(d.Leaving))
+func (d *drop) frees() (n uint64) {
+	if !d.shared {
+		return uint64(len(d.leaving))
 	}
-	for i, l := range d.Leaving {
-		_, a := d.Be.Look(l.X)
-		if d.all(l.X, a) && !slices.ContainsFunc(d.Leaving[:i], func(o Leaving) bool { return o.X == l.X }) {
+	for i, l := range d.leaving {
+		_, a := d.be.Look(l.x)
+		if d.all(l.x, a) && !slices.ContainsFunc(d.leaving[:i], func(o leaving) bool { return o.x == l.x }) {
 			n++
 		}
 	}
@@ -55,55 +138,62 @@ func (d *Drop) frees() (n uint64) {
 }
 
 // all reports whether all holders of an ordinal leave it.
-func (d *Drop) all(x uint64, a *block.Address) bool {
+func (d *drop) all(x uint64, a *block.Address) bool {
 	n := 0
-	for _, l := range d.Leaving {
-		if l.X == x && l.seq == 0 {
+	for _, l := range d.leaving {
+		if l.x == x && l.seq == 0 {
 			return true
-		} else if l.X == x {
+		} else if l.x == x {
 			n++
 		}
 	}
 	return n == a.Count()
 }
 
-// Drop releases ordinals of blocks in the transaction, each block's in ascending order. A block without owner that is left
-// empty is deleted. It changes no block if it returns an error.
-func (t *Txn) Drop(cat *CatalogEntry, drops []Drop) error {
-	n := 0
-	for _, dr := range drops {
-		cooldown := cat.Cooldown(dr.Be.Prefix())
-		cools := len(dr.Leaving) > 0 && cooldown > 0
-		if _, last := dr.Be.CoolingTimes(); cools && block.Later(t.Now, cooldown) < last {
-			if err := t.FetchCooling(dr.Be); err != nil { // one that was declined cools for longer
+// empties reports whether nothing of the block is held or cooling afterwards.
+func (d *drop) empties() bool { return d.be.Cooling() == 0 && d.frees() == d.be.Used() }
+
+// Drop releases what is noted, of each block in ascending order. A block without owner that is left empty is deleted. It changes
+// no block if it returns an error.
+func (d *Drops) Drop() error {
+	t := d.t
+	for i := range d.list {
+		dr := &d.list[i]
+		cooldown := d.cat.Cooldown(dr.be.Prefix())
+		cools := len(dr.leaving) > 0 && cooldown > 0
+		if _, last := dr.be.CoolingTimes(); cools && block.Later(t.Now, cooldown) < last {
+			if err := t.FetchCooling(dr.be); err != nil { // one that was declined cools for longer
 				return err
 			}
 		}
-		n += t.BlockOps(dr.Be, dr.records, cools, dr.Be.Owner().Kind == block.Nobody)
-		if dr.empties() && dr.Be.Owner().Kind == block.Nobody && !cools {
-			if err := t.Vacate(dr.Be.Prefix(), dr.Be.Seq()); err != nil {
+		if dr.empties() && dr.be.Owner().Kind == block.Nobody && !cools {
+			if err := t.Vacate(dr.be.Prefix(), dr.be.Seq()); err != nil {
 				return err
 			}
 		}
 	}
-	if err := t.Room(n); err != nil {
+	if err := t.Room(d.budget.Ops); err != nil {
 		return err
 	}
-	for _, dr := range drops {
-		slices.SortStableFunc(dr.Leaving, func(a, b Leaving) int { return cmp.Compare(a.X, b.X) })
-		cooldown := cat.Cooldown(dr.Be.Prefix())
-		for _, l := range dr.Leaving {
-			if st, _ := dr.Be.Look(l.X); st == block.Held { // else an earlier one freed it
-				dr.Be.Leave(l.X, l.seq, t.Now, block.Later(t.Now, cooldown))
-			}
-		}
-		if dr.Be.IsEmpty() && dr.Be.Owner().Kind == block.Nobody {
-			dr.Be.Set(nil)
-		}
-		t.Change(dr.Be)
+	for i := range d.list {
+		d.list[i].carryOut(t, d.cat.Cooldown(d.list[i].be.Prefix()))
 	}
 	return nil
 }
 
-// empties reports whether nothing of the block is held or cooling afterwards.
-func (d *Drop) empties() bool { return d.Be.Cooling() == 0 && d.frees() == d.Be.Used() }
+// carryOut changes the block.
+func (d *drop) carryOut(t *Txn, cooldown int64) {
+	slices.SortStableFunc(d.leaving, func(a, b leaving) int { return cmp.Compare(a.x, b.x) })
+	for _, l := range d.leaving {
+		if st, _ := d.be.Look(l.x); st == block.Held { // else an earlier one freed it
+			d.be.Leave(l.x, l.seq, t.Now, block.Later(t.Now, cooldown))
+		}
+	}
+	switch {
+	case d.be.IsEmpty() && d.be.Owner().Kind == block.Nobody:
+		d.be.Set(nil)
+	case d.forget != block.Owner{}:
+		d.be.Forget(d.forget)
+	}
+	t.Change(d.be)
+}

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
@@ -41,13 +40,13 @@ func (e *Engine) Do(ctx context.Context, p occ.Plan[*Txn]) error {
 
 // Advance writes what time has changed in blocks, in as many commits as that takes.
 func (e *Engine) Advance(ctx context.Context, blocks []netip.Prefix) error {
-	return e.InSteps(blocks, StepCost{OpsPerBlock, 1}, func(step []netip.Prefix) error {
+	return e.InSteps(blocks, func(step []netip.Prefix) (int, error) {
 		for p := (advancePlan{blocks: step}); len(p.blocks) > 0; p.blocks = p.rest {
 			if err := e.Run.Do(ctx, &p); err != nil {
-				return err
+				return 0, err
 			}
 		}
-		return nil
+		return len(step), nil
 	})
 }
 
@@ -67,11 +66,8 @@ func (p *advancePlan) Plan(t *Txn) error {
 	if err := t.readDue(p.blocks); err != nil {
 		return err
 	}
-	left := math.MaxInt
-	if limit := t.E.Limits.Ops; limit > 0 {
-		left = limit
-	}
-	var drops []Drop
+	var drops Drops
+	drops.Begin(t, cat, false)
 	for i, b := range p.blocks {
 		be, err := t.entry(b)
 		if err != nil {
@@ -88,20 +84,15 @@ func (p *advancePlan) Plan(t *Txn) error {
 		if record.IndexOf(be.Block) == be.Shown && len(be.Changes.List) == 0 {
 			continue
 		}
-		pages := 0
-		if be.Owner().Kind == block.Nobody {
-			pages = record.MaxPages // it may go
-		}
-		if left -= t.BlockOps(be, pages, true, pages > 0); left < 0 && len(drops) > 0 {
+		if !drops.Advance(be) {
 			p.rest = append(p.rest, p.blocks[i:]...)
 			break
 		}
-		drops = append(drops, Drop{Be: be})
 		if !all {
 			p.rest = append(p.rest, b)
 		}
 	}
-	return t.Drop(cat, drops)
+	return drops.Drop()
 }
 
 // readDue reads blocks again, and those of their addresses that are needed to end leases and cooldowns: two round trips.
@@ -178,10 +169,10 @@ func (t *Txn) mostEnds(cat *CatalogEntry, be *BlockEntry) int {
 	return math.MaxInt
 }
 
-// mostEndsAlone is mostEnds for a commit that does nothing else.
+// mostEndsAlone is mostEnds for a commit that does nothing else: at up to four records a lease.
 func (t *Txn) mostEndsAlone(cat *CatalogEntry, be *BlockEntry) int {
 	if limit := t.E.Limits.Ops; limit > 0 {
-		return max(1, (limit-OpsPerBlock-record.MaxPages)/(OpsPerAddress+1+len(cat.Index(be.At))))
+		return max(1, (limit-OpsPerBlock-record.MaxPages)/(4+len(cat.Index(be.At))))
 	}
 	return math.MaxInt
 }

@@ -13,11 +13,8 @@ import (
 // Extend moves the ends of those of some addresses that are held under a lease, and returns these.
 func (t *Txn) Extend(held []Place, until int64) ([]block.Allocation, error) {
 	n := 0
-	for i, h := range held {
-		if i == 0 || held[i-1].Be != h.Be {
-			n += t.BlockOps(h.Be, 0, true, false)
-		}
-		n++
+	for i := range held {
+		n += t.LeaseOps(held, i)
 	}
 	if err := t.Room(n); err != nil {
 		return nil, err
@@ -32,6 +29,14 @@ func (t *Txn) Extend(held []Place, until int64) ([]block.Allocation, error) {
 		}
 	}
 	return extended, nil
+}
+
+// LeaseOps bounds the records that another end of the lease of held[i] adds to those before it.
+func (t *Txn) LeaseOps(held []Place, i int) int {
+	if i > 0 && held[i-1].Be == held[i].Be {
+		return 1
+	}
+	return t.BlockOps(held[i].Be, 1, true, false)
 }
 
 // InTheWay is the error for an address that is as al says: who has it, until when, and why if it was declined.

@@ -9,19 +9,16 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// stepBlocks is the largest number of blocks that a step of a long operation changes.
+// StepBlocks is the largest number of blocks that a step of a long operation changes.
 const StepBlocks = 64
 
-// StepCost bounds the records that a step writes: for each block, and for each place in it, an address or the block itself.
-type StepCost struct{ Block, Place int }
-
-// InSteps calls do with some of the blocks or addresses at a time, as many as a commit takes by their cost, and with fewer if that is
-// too much, or if others keep changing one of them.
-func (e *Engine) InSteps(places []netip.Prefix, c StepCost, do func([]netip.Prefix) error) error {
+// InSteps calls do with some of the blocks or addresses at a time. do returns how many it has dealt with, in order: as many as a
+// commit takes. It gets fewer if others keep changing one of them, or if what it did not foresee is too much.
+func (e *Engine) InSteps(places []netip.Prefix, do func([]netip.Prefix) (done int, err error)) error {
 	most := StepBlocks
 	for len(places) > 0 {
-		n := e.fitting(places[:min(most, len(places))], c)
-		err := do(places[:n])
+		n := min(most, len(places))
+		done, err := do(places[:n])
 		if n > 1 && (errors.Is(err, ipalloc.ErrLimit) || cause.IsConflict(err)) {
 			most = n / 2
 			continue
@@ -29,23 +26,9 @@ func (e *Engine) InSteps(places []netip.Prefix, c StepCost, do func([]netip.Pref
 		if err != nil {
 			return err
 		}
-		places = places[n:]
+		places = places[done:]
 	}
 	return nil
-}
-
-// fitting returns how many of some places go into one commit.
-func (e *Engine) fitting(places []netip.Prefix, c StepCost) int {
-	limit, ops := e.Limits.Ops, 0
-	for i, p := range places {
-		if ops += c.Place; i == 0 || places[i-1].Masked() != p.Masked() {
-			ops += c.Block
-		}
-		if limit > 0 && ops > limit && i > 0 {
-			return i
-		}
-	}
-	return len(places)
 }
 
 // Fitting returns how many operations a commit takes beside some others, at least one; most bounds those of all.

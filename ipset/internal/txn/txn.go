@@ -71,42 +71,6 @@ func fence(op store.Op) (rank int, value string) {
 	return 0, ""
 }
 
-// opsPerBlock bounds the records of a block itself: the block, its room and empty entries, that of its owner or as an orphan,
-// and two
-// of due.
-const OpsPerBlock = 6
-
-// opsPerLease bounds the records of a block in which leases get other ends: the block, its empty entry, and two of due.
-const OpsPerLease = 4
-
-// opsPerAddress bounds the records of an address, but for its indexed attributes: its own, its handle and its host.
-const OpsPerAddress = 3
-
-// ownerOps bounds the records that a change of a block's owner adds: that addresses are held for the former one and no longer for
-// the new one, and that one has room and the other not.
-const OwnerOps = 4
-
-// BlockOps bounds the records that a plan adds to the commit by changing a block; n is how many those of its addresses are, timed
-// says that it may end a time or begin one, a lease or a cooldown, and fills that the block may get room or lose it. A block that
-// another plan of the transaction has changed costs no more than those.
-func (t *Txn) BlockOps(be *BlockEntry, n int, timed, fills bool) int {
-	if !t.Changed(&be.Cell) {
-		n += 2 // the block, its empty entry
-		for _, c := range be.Changes.List {
-			n += record.RecordsOf(c.Was) // time takes away, and adds none but the address as it cools
-		}
-		timed = timed || be.Shown.Due != 0 || be.Block != nil && (be.NextLease() != 0 || be.Cooling() > 0)
-		fills = fills || be.Block == nil || !be.Shown.Room || be.Shown.Ready != 0 || be.Owner().Kind == block.Nobody
-	}
-	if timed {
-		n += 2 // the entries of the former and the next time
-	}
-	if fills {
-		n += 2 // the room entries of the block, and of its owner or as an orphan
-	}
-	return n
-}
-
 // Catalog returns the catalog.
 func (t *Txn) Catalog() (*CatalogEntry, error) {
 	if t.Cat.entry == nil {

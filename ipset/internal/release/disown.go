@@ -1,0 +1,145 @@
+package release
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// A caller that gives up blocks and a sweep that returns idle ones take them from their owners by one plan: an empty block is
+// deleted, because nobody would look for it, and one in use stays without owner until its last address leaves.
+
+// ownedBlock is a block that its owner may lose.
+type ownedBlock struct {
+	owner  block.Owner
+	at     netip.Prefix
+	byRule bool // only if it is idle and its owner has more than it keeps
+}
+
+// disownPlan takes blocks from their owners, as many as a commit takes, in order.
+type disownPlan struct {
+	blocks      []ownedBlock
+	mustBeEmpty bool
+	afresh      bool  // others have written the blocks since they were read
+	idleSince   int64 // byRule takes blocks that have been empty since then or before
+	keep        int   // byRule leaves the owner so many
+	done        int   // how many of the blocks are dealt with
+	released    []netip.Prefix
+	refused     netip.Prefix
+}
+
+// Plan implements [occ.Plan].
+func (p *disownPlan) Plan(t *txn.Txn) error {
+	p.released, p.refused, p.done = p.released[:0], netip.Prefix{}, len(p.blocks)
+	cat, err := t.Catalog()
+	if err != nil {
+		return err
+	}
+	if err := p.read(t); err != nil {
+		return err
+	}
+	chosen, ops, err := p.choose(t, cat)
+	if err != nil || len(chosen) == 0 {
+		return err
+	}
+	if err := t.Room(ops); err != nil {
+		return err
+	}
+	for _, be := range chosen {
+		p.released = append(p.released, be.At)
+		if be.IsEmpty() {
+			be.Set(nil)
+		} else {
+			o := be.Owner()
+			be.Disown()
+			be.Forget(o)
+		}
+		t.Change(be)
+	}
+	return nil
+}
+
+// read reads what the choice needs in one or two round trips: blocks, owners, and the pages of blocks that may go.
+func (p *disownPlan) read(t *txn.Txn) error {
+	var blocks, empty []netip.Prefix
+	var keys []string
+	for _, b := range p.blocks {
+		blocks = append(blocks, b.at)
+		leaf, _ := record.LeafOf(b.at)
+		keys = append(keys, record.BlockKey(record.KindBlock, b.at), record.OwnerKey(b.owner), leaf.Key(), leaf.Floor().Key())
+	}
+	if p.afresh {
+		slices.Sort(keys)
+		return t.Read(slices.Compact(keys)...)
+	}
+	if err := t.Warm(blocks); err != nil {
+		return err
+	}
+	for _, at := range blocks {
+		if be := t.Blocks.Get(at); be != nil && be.Block != nil && be.IsEmpty() {
+			empty = append(empty, at)
+		}
+	}
+	return t.WarmPages(empty)
+}
+
+// choose finds the blocks to take and how many records that writes. It changes none of them.
+func (p *disownPlan) choose(t *txn.Txn, cat *txn.CatalogEntry) (chosen []*txn.BlockEntry, ops int, err error) {
+	var used []netip.Prefix
+	var last ownedBlock // the pages and the owner of the block before count once
+	budget := t.Budget()
+	for i, b := range p.blocks {
+		be, err := t.Block(cat, b.at)
+		if err != nil {
+			return nil, 0, err
+		}
+		owned, err := t.BlocksOf(b.owner)
+		if err != nil {
+			return nil, 0, err
+		}
+		switch {
+		case be.Block == nil || be.Owner() != b.owner || b.byRule && p.keep > 0 && owned.Len() <= p.keep:
+			continue
+		case !be.IsEmpty() && p.mustBeEmpty, b.byRule && be.Since() > p.idleSince:
+			p.refused = b.at
+			continue
+		}
+		if !budget.Take(t.BlockOps(be, txn.OwnerOps, false, true), pagesBeside(last, b)) {
+			p.done = i
+			break
+		}
+		if last = b; be.IsEmpty() {
+			err = t.Vacate(b.at, be.Seq())
+		} else if be.Used() > 0 {
+			used = append(used, b.at)
+		}
+		if err == nil {
+			err = t.Take(b.owner, b.at)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		chosen = append(chosen, be)
+	}
+	// The addresses say whether any is held for the owner: if none is, the block need not name it any more.
+	return chosen, budget.Ops, t.FetchPlaces(used)
+}
+
+// pagesBeside bounds the records of pages and owners that taking a block writes beside those of the block before.
+func pagesBeside(last, b ownedBlock) int {
+	if !last.at.IsValid() {
+		return record.MaxPages + 1
+	}
+	n := 0
+	was, _ := record.LeafOf(last.at)
+	if is, _ := record.LeafOf(b.at); is != was {
+		n = record.MaxPages
+	}
+	if b.owner != last.owner {
+		n++
+	}
+	return n
+}
