@@ -42,7 +42,10 @@ func (p *provider) serveClaim(ctx context.Context, k key) error {
 	if err != nil {
 		return err
 	} else if c == nil {
+		p.forget(k)
 		return p.dropStray(ctx, k)
+	} else if p.behind(k, c) {
+		return nil
 	}
 	at, ours := c.Spec.PoolRef.pool(k.namespace)
 	if !ours {
@@ -56,6 +59,9 @@ func (p *provider) serveClaim(ctx context.Context, k key) error {
 	}
 	from, why := p.inForce(at)
 	if from == nil {
+		if c.ready(k.name) {
+			return nil // what it has, it keeps; after a restart no pool is in force yet
+		}
 		return p.setClaimStatus(ctx, k, c, "PoolNotReady", why) // the pool has its claims looked at when it is in force
 	}
 	have, err := cached[address](p.caches[addresses], k.namespace, k.name)

@@ -52,6 +52,10 @@ func TestRequestsOfAClaim(t *testing.T) {
 		}
 		w.restart()
 		w.look()
+		w.asked = nil
+		if err := w.one(key{claims, "default", "m0"}); err != nil || len(w.asked) > 0 {
+			t.Errorf("a claim that is ready costs %v before its pool is in force, %v", w.asked, err)
+		}
 		if err := w.one(key{pools, "default", "machines"}); err != nil {
 			t.Fatal(err)
 		}

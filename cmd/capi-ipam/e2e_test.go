@@ -42,9 +42,9 @@ type cluster struct {
 	engine     *ipset.Engine // beside the replicas, to look into the store
 }
 
-// begin starts everything but the replicas.
-func begin(t *testing.T) *cluster {
-	c := &cluster{T: t, server: kubetest.New(t, kubetest.Config{}), program: filepath.Join(t.TempDir(), "capi-ipam")}
+// begin starts everything but the replicas, with flags of the API server.
+func begin(t *testing.T, flags ...string) *cluster {
+	c := &cluster{T: t, server: kubetest.New(t, kubetest.Config{Flags: flags}), program: filepath.Join(t.TempDir(), "capi-ipam")}
 	if out, err := exec.Command("go", "build", "-o", c.program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

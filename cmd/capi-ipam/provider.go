@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
@@ -41,10 +42,11 @@ type provider struct {
 	mu         sync.Mutex
 	serving    map[key]*serving            // the pools in force
 	collectors map[string]*ipset.Collector // by space
+	written    map[key]string              // resource versions of claims that this process wrote and its cache may lack
 }
 
 const (
-	workers = 8
+	workers = 16 // those that wait for the store share a commit
 	// retryMax is the longest pause before an object that could not be served is looked at again.
 	retryMax = 5 * time.Second
 	// countPause is how long a pool waits before it writes new counts: one patch for many claims.
@@ -60,7 +62,7 @@ func newProvider(client dynamic.Interface, s store.Store, log *slog.Logger) (*pr
 		client: client, store: s, engine: engine, log: log,
 		caches:  map[schema.GroupVersionResource]cache.Indexer{},
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](10*time.Millisecond, retryMax)),
-		serving: map[key]*serving{}, collectors: map[string]*ipset.Collector{},
+		serving: map[key]*serving{}, collectors: map[string]*ipset.Collector{}, written: map[key]string{},
 	}, nil
 }
 
@@ -209,7 +211,31 @@ func (p *provider) patch(ctx context.Context, k key, o *metav1.ObjectMeta, chang
 	if err != nil {
 		return nil, fmt.Errorf("patch: %w", err)
 	}
+	if k.resource == claims {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.written[k] = got.GetResourceVersion()
+	}
 	return got, nil
+}
+
+// behind reports whether the cache has a claim as it was before this process wrote it. The event of that write is still to come.
+func (p *provider) behind(k key, c *claim) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	order, err := resourceversion.CompareResourceVersion(c.ResourceVersion, p.written[k])
+	if err == nil && order < 0 {
+		return true
+	}
+	delete(p.written, k)
+	return false
+}
+
+// forget drops what is remembered of a claim that is gone.
+func (p *provider) forget(k key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.written, k)
 }
 
 // resource returns the client of the resource that an object is of, in its namespace if it has one.
