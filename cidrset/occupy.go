@@ -1,6 +1,7 @@
 package cidrset
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -113,12 +114,14 @@ func (s *Set) Release(p netip.Prefix) (freed uint64, err error) {
 // under one lock and as one change, and returns how many there were in all. If one of
 // ps is refused, the error names it and nothing is released.
 func (s *Set) ReleaseN(ps []netip.Prefix) (freed uint64, err error) {
-	for _, p := range ps {
+	for i, p := range ps {
 		if _, ok := s.codec.Child(p); ok {
 			continue
 		}
-		if _, _, err := s.within("release", p); err != nil {
-			return 0, err
+		if _, _, rel, why := s.locate(p); rel != addr.Whole {
+			e := s.refused("release", p, rel, why)
+			e.Field = fmt.Sprintf("prefixes[%d]", i)
+			return 0, e
 		}
 	}
 	now := s.clock()

@@ -101,7 +101,7 @@ func (s *Set) within(op string, p netip.Prefix) (lo, hi uint64, err error) {
 }
 
 // refused returns the error of an operation that cannot be done on p.
-func (s *Set) refused(op string, p netip.Prefix, rel addr.Relation, why error) error {
+func (s *Set) refused(op string, p netip.Prefix, rel addr.Relation, why error) *ipalloc.Error {
 	switch {
 	case why != nil:
 		e := s.fail(op, p, ipalloc.ErrInvalid, why.Error())
