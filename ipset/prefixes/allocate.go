@@ -39,35 +39,45 @@ func (a *Allocator) allocate(ctx context.Context, op string, r Request, reuse bo
 	if err := r.check(r.Bits); err != nil {
 		return Holding{}, explain(err, call)
 	}
-	var got record
-	err := a.do(ctx, call, func(t *txn) error {
-		above, err := t.open(r.Pool, r.Bits)
-		if err != nil {
-			return err
-		}
-		tr := t.tree(r.Pool)
-		at, ok, err := tr.find(r.Bits - r.Pool.Bits())
-		if err != nil {
-			return err
-		}
-		if reuse { // after the pages, whose revisions exclude an Assign since then
-			if got, err = t.heldBy(&r); got.Owner != "" || err != nil {
-				return err
-			}
-		}
-		if !ok {
-			return full(tr)
-		}
-		if ok, err := tr.put(at); err != nil || !ok {
-			return cmp.Or(err, damaged(r.Pool))
-		}
-		got = r.record(at, above)
-		return t.give(&got)
-	})
-	if err != nil {
-		return Holding{}, err
+	p := &allocation{Request: r, reuse: reuse}
+	if err := a.run.Do(ctx, p); err != nil {
+		return Holding{}, explain(err, call)
 	}
-	return got.Holding, nil
+	return p.got.Holding, nil
+}
+
+// allocation is the plan of Allocate and Assign: one value in place of a closure and what
+// it captures.
+type allocation struct {
+	Request
+	reuse bool
+	got   record
+}
+
+// Plan implements occ.Plan.
+func (r *allocation) Plan(t *txn) error {
+	above, err := t.open(r.Pool, r.Bits)
+	if err != nil {
+		return err
+	}
+	tr := t.tree(r.Pool)
+	at, ok, err := tr.find(r.Bits - r.Pool.Bits())
+	if err != nil {
+		return err
+	}
+	if r.reuse { // after the pages, whose revisions exclude an Assign since then
+		if r.got, err = t.heldBy(&r.Request); r.got.Owner != "" || err != nil {
+			return err
+		}
+	}
+	if !ok {
+		return full(tr)
+	}
+	if ok, err := tr.put(at); err != nil || !ok {
+		return cmp.Or(err, damaged(r.Pool))
+	}
+	r.got = r.record(at, above)
+	return t.give(&r.got)
 }
 
 // record returns what is held if the request is granted with a prefix.

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -15,8 +17,13 @@ import (
 // released again.
 func fill(b *testing.B, pool string, shortest, longest, n int) (*prefixes.Allocator, netip.Prefix) {
 	b.Helper()
+	return fillOn(b, store.NewMemory(), pool, shortest, longest, n)
+}
+
+func fillOn(b *testing.B, db store.Store, pool string, shortest, longest, n int) (*prefixes.Allocator, netip.Prefix) {
+	b.Helper()
 	ctx := context.Background()
-	a, err := prefixes.New(store.NewMemory(), prefixes.Options{})
+	a, err := prefixes.New(db, prefixes.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -56,6 +63,68 @@ func BenchmarkPair(b *testing.B) {
 				pairs(b, a, pool, c.shortest, c.longest)
 			})
 		}
+	}
+}
+
+// noted is a store that keeps the operations of the last commit.
+type noted struct {
+	store.Store
+	last []store.Op
+}
+
+func (n *noted) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	n.last = append(n.last[:0], ops...)
+	return n.Store.Commit(ctx, ops)
+}
+
+// floor is a transaction that writes and guards records as they are.
+type floor struct{ occ.Txn }
+
+// BenchmarkFloor makes the two commits of a pair without deciding anything: what occ and the memory store cost for the same records.
+func BenchmarkFloor(b *testing.B) {
+	for _, n := range []int{1000, 1_000_000} {
+		b.Run(fmt.Sprintf("v4/held=%d", n), func(b *testing.B) {
+			db := &noted{Store: store.NewMemory()}
+			a, pool := fillOn(b, db, "10.0.0.0/8", 28, 32, n)
+			ctx := context.Background()
+			h, err := a.Allocate(ctx, prefixes.Request{Pool: pool, Owner: "a-node-with-a-name", Bits: 30})
+			if err != nil {
+				b.Fatal(err)
+			}
+			allocate := slices.Clone(db.last)
+			if err := a.Release(ctx, h.Owner, h.Prefix); err != nil {
+				b.Fatal(err)
+			}
+			release := slices.Clone(db.last)
+			run := occ.New(&floor{}, occ.Config{Package: "floor", Store: db.Store, Keep: 100, Fence: func(store.Op) (int, string) { return 0, "" }})
+			commit := func(ops []store.Op) occ.Func[*floor] {
+				return func(t *floor) error {
+					for _, op := range ops {
+						switch op.Kind {
+						case store.Put:
+							t.Put(op.Key, op.Value)
+						case store.Delete:
+							t.Delete(op.Key)
+						default:
+							if _, _, err := t.Get(op.Key); err != nil {
+								return err
+							}
+						}
+					}
+					return nil
+				}
+			}
+			plans := []occ.Func[*floor]{commit(allocate), commit(release)}
+			b.ReportAllocs()
+			b.ReportMetric(float64(len(allocate)+len(release)), "records/op")
+			for b.Loop() {
+				for _, p := range plans {
+					if err := run.Do(ctx, p); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
 	}
 }
 
