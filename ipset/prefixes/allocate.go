@@ -5,10 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Allocate hands out a prefix. It takes the first part of the smallest free prefix that
@@ -141,8 +139,8 @@ func (t *txn) open(pool netip.Prefix, bits int) (above string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if i := slices.IndexFunc(roots, func(r Pool) bool { return r.Prefix == pool }); i >= 0 {
-		sizes = roots[i].Sizes
+	if root, ok := roots.sizes[pool]; ok {
+		sizes = root
 	} else {
 		r, ok, err := t.holding(pool)
 		switch {
@@ -172,42 +170,45 @@ var lengths = func() string {
 	return string(b)
 }()
 
-// heldBy returns the lowest holding of an owner from the pool and of the length of a
-// request; the zero record if there is none.
-func (t *txn) heldBy(r *Request) (record, error) {
-	keys, err := t.owned(r.Owner, r.Pool)
-	if err != nil {
-		return record{}, err
-	}
-	for _, at := range keys {
-		if at.Bits() != r.Bits {
-			continue
-		}
-		if got, ok, err := t.holding(at); err != nil || ok && got.Owner == r.Owner && got.Pool == r.Pool {
-			return got, err
-		}
-	}
-	return record{}, nil
-}
+// ownedPart is how many index entries of an owner Assign reads at a time: it needs the first one of the length.
+const ownedPart = 16
 
-// indexed returns what the index has for an owner in a pool, or everywhere if pool is the
-// zero Prefix, in address order.
-func (a *Allocator) indexed(ctx context.Context, owner string, pool netip.Prefix) (at []netip.Prefix, err error) {
-	within := ownerRange(owner)
-	if pool.IsValid() {
-		within = store.Range{From: ownerKey(owner, pool), To: ownerKey(owner, lastIn(pool)) + "\x00"}
-	}
-	recs, _, err := a.store.List(ctx, within)
-	for _, rec := range recs {
-		_, p, ok := parseOwnerKey(rec.Key)
-		if !ok || len(rec.Value) != 1 {
-			return nil, corrupt(netip.Prefix{}, fmt.Sprintf("index entry %q", rec.Key))
+// heldBy returns the lowest holding of an owner from the pool and of the length of a
+// request; the zero record if there is none. The index shows what is stored, so the holdings
+// that the transaction has written come first.
+func (t *txn) heldBy(r *Request) (best record, err error) {
+	look := func(at netip.Prefix) error {
+		if at.Bits() != r.Bits || best.Owner != "" && !at.Addr().Less(best.Prefix.Addr()) {
+			return nil
 		}
-		if !pool.IsValid() || int(rec.Value[0]) == pool.Bits() {
-			at = append(at, p)
+		got, ok, err := t.holding(at)
+		if err == nil && ok && got.Owner == r.Owner && got.Pool == r.Pool {
+			best = got
+		}
+		return err
+	}
+	for _, at := range t.given {
+		if err := look(at); err != nil {
+			return record{}, err
 		}
 	}
-	return at, err
+	for rec, err := range t.a.list(t.Ctx, ownerRange(r.Owner, r.Pool), ownedPart) {
+		var at netip.Prefix
+		var pool int
+		if err == nil {
+			at, pool, err = parseEntry(rec)
+		}
+		if err == nil && pool == r.Pool.Bits() {
+			err = look(at)
+		}
+		if err != nil {
+			return record{}, err
+		}
+		if best.Owner != "" && !at.Addr().Less(best.Prefix.Addr()) {
+			break
+		}
+	}
+	return best, nil
 }
 
 // full returns the error for a pool without a free prefix of the requested length.

@@ -85,3 +85,29 @@ func TestPairCosts(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnerOfMany: what an owner holds is listed once to release it all, however many commits that takes, and Assign lists no more
+// of it than up to the first prefix of the length.
+func TestOwnerOfMany(t *testing.T) {
+	const n = 3000
+	db := &counting{Memory: store.NewMemory()}
+	a := allocator(t, db)
+	pool := prefix("10.0.0.0/8")
+	if err := a.AddPool(t.Context(), Pool{pool, Sizes{28, 32}}); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if _, err := a.Allocate(t.Context(), Request{Pool: pool, Owner: "o", Bits: 30}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	*db = counting{Memory: db.Memory}
+	if h, err := a.Assign(t.Context(), Request{Pool: pool, Owner: "o", Bits: 30}); err != nil || h.Prefix != prefix("10.0.0.0/30") || db.listed > ownedPart {
+		t.Errorf("%v, %v, %d listed", h, err, db.listed)
+	}
+	*db = counting{Memory: db.Memory}
+	released, err := a.ReleaseByOwner(t.Context(), "o")
+	if err != nil || len(released) != n || db.commits < 2 || db.listed > 2*n+1000 {
+		t.Errorf("%d released, %v, %+v", len(released), err, db)
+	}
+}

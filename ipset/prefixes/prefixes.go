@@ -98,7 +98,7 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 		if err != nil {
 			return err
 		}
-		for _, r := range roots {
+		for _, r := range roots.pools {
 			switch {
 			case r == pool:
 				return nil
@@ -110,7 +110,7 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 				return err
 			}
 		}
-		t.setRoots(append(slices.Clip(roots), pool))
+		t.setRoots(append(slices.Clip(roots.pools), pool))
 		return nil
 	})
 }
@@ -127,14 +127,14 @@ func (a *Allocator) RemovePool(ctx context.Context, pool netip.Prefix) error {
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(roots, func(r Pool) bool { return r.Prefix == pool })
+		i := slices.IndexFunc(roots.pools, func(r Pool) bool { return r.Prefix == pool })
 		if i < 0 {
 			return fail(ipalloc.ErrNotFound, "")
 		}
 		if err := t.mustBeEmpty(pool); err != nil {
 			return err
 		}
-		t.setRoots(slices.Delete(slices.Clone(roots), i, i+1))
+		t.setRoots(slices.Delete(slices.Clone(roots.pools), i, i+1))
 		return nil
 	})
 }
@@ -144,7 +144,7 @@ func (a *Allocator) Pools(ctx context.Context) ([]Pool, error) {
 	var pools []Pool
 	err := a.do(ctx, ipalloc.Error{Op: "pools"}, func(t *txn) error {
 		roots, err := t.roots()
-		pools = slices.Clone(roots)
+		pools = slices.Clone(roots.pools)
 		return err
 	})
 	if err != nil {

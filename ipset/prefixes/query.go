@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -119,23 +120,28 @@ func (a *Allocator) Owned(ctx context.Context, owner string) ([]Holding, error) 
 	if err := a.run.Current(ctx); err != nil {
 		return nil, explain(err, call)
 	}
-	at, err := a.indexed(ctx, owner, netip.Prefix{})
+	recs, _, err := a.store.List(ctx, ownerRange(owner, netip.Prefix{}))
 	var held []Holding
-	for err == nil && len(at) > 0 {
-		keys := make([]string, min(len(at), 100))
-		for i := range keys {
-			keys[i] = holdingKey(at[i])
+	for part := range slices.Chunk(recs, 100) {
+		keys := make([]string, len(part))
+		for i, rec := range part {
+			at, _, err := parseEntry(rec)
+			if err != nil {
+				return held, explain(err, call)
+			}
+			keys[i] = holdingKey(at)
 		}
-		at = at[len(keys):]
-		var recs []store.Record
-		recs, err = a.store.Get(ctx, nil, keys...)
-		for _, rec := range recs {
+		found, err := a.store.Get(ctx, nil, keys...)
+		if err != nil {
+			return held, explain(err, call)
+		}
+		for _, rec := range found {
 			if rec.Rev == 0 {
 				continue
 			}
-			r, e := decodeRecord(rec)
-			if e != nil {
-				return held, explain(e, call)
+			r, err := decodeRecord(rec)
+			if err != nil {
+				return held, explain(err, call)
 			}
 			if r.Owner == owner {
 				held = append(held, r.Holding)
@@ -163,7 +169,7 @@ func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Hold
 			yield(Holding{}, explain(err, call))
 			return
 		}
-		for rec, err := range a.list(ctx, insideRange(within)) {
+		for rec, err := range a.list(ctx, insideRange(within), listPart) {
 			var r record
 			if err == nil {
 				r, err = decodeRecord(rec)
@@ -175,10 +181,10 @@ func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Hold
 	}
 }
 
-// list yields the records of a range, listPart at a time.
-func (a *Allocator) list(ctx context.Context, r store.Range) iter.Seq2[store.Record, error] {
+// list yields the records of a range, so many at a time.
+func (a *Allocator) list(ctx context.Context, r store.Range, part int) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
-		r.Limit = listPart
+		r.Limit = part
 		for {
 			recs, _, err := a.store.List(ctx, r)
 			if err != nil {
@@ -190,10 +196,14 @@ func (a *Allocator) list(ctx context.Context, r store.Range) iter.Seq2[store.Rec
 					return
 				}
 			}
-			if len(recs) < listPart {
+			if len(recs) < part {
 				return
 			}
-			r.From = recs[len(recs)-1].Key + "\x00"
+			if last := recs[len(recs)-1].Key; r.Reverse {
+				r.To = last
+			} else {
+				r.From = last + "\x00"
+			}
 		}
 	}
 }

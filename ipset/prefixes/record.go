@@ -1,6 +1,7 @@
 package prefixes
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
@@ -65,9 +66,22 @@ func parseOwnerKey(key string) (owner string, p netip.Prefix, ok bool) {
 	return owner, p, c.End() == nil
 }
 
-// ownerRange returns the index entries of an owner.
-func ownerRange(owner string) store.Range {
-	return store.Range{From: kindOwner + owner + "\x00", To: kindOwner + owner + "\x01"}
+// ownerRange returns the index entries of an owner in a prefix; the zero Prefix has all.
+func ownerRange(owner string, within netip.Prefix) store.Range {
+	if !within.IsValid() {
+		return store.Range{From: kindOwner + owner + "\x00", To: kindOwner + owner + "\x01"}
+	}
+	return store.Range{From: ownerKey(owner, within), To: ownerKey(owner, lastIn(within)) + "\x00"}
+}
+
+// parseEntry returns the prefix of an index entry and the length of the pool that it is held from.
+func parseEntry(rec store.Record) (at netip.Prefix, pool int, err error) {
+	_, at, ok := parseOwnerKey(rec.Key)
+	c, n := wire.Read(rec.Value), 0
+	if wire.Byte(c, &n); !ok || c.End() != nil {
+		return at, 0, corrupt(netip.Prefix{}, fmt.Sprintf("index entry %q", rec.Key))
+	}
+	return at, n, nil
 }
 
 // insideRange returns the keys of the holdings in a prefix, itself included. The zero

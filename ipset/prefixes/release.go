@@ -1,12 +1,13 @@
 package prefixes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 )
 
 // Release returns a prefix to its pool in one commit. It fails with ErrNotHeld if the
@@ -115,16 +116,24 @@ func (a *Allocator) releasePart(ctx context.Context, call ipalloc.Error) ([]Hold
 	var more bool
 	err := a.do(ctx, call, func(t *txn) error {
 		part, more = nil, false
-		at, err := t.owned(call.Owner, netip.Prefix{})
-		if err != nil {
-			return err
+		if t.Pending() {
+			return occ.ErrFirst // the index does not show what is pending
 		}
-		slices.Reverse(at) // a prefix comes after those that are held from it
-		for _, p := range at {
-			if more = !t.fits(len(part)); more {
+		entries := ownerRange(call.Owner, netip.Prefix{})
+		entries.Reverse = true // a prefix comes after those that are held from it
+		for rec, err := range a.list(ctx, entries, t.mostCells()/3+1) {
+			var r record
+			var ok bool
+			var p netip.Prefix
+			if err == nil {
+				p, _, err = parseEntry(rec)
+			}
+			if more = err == nil && !t.fits(len(part)); more {
 				return nil
 			}
-			r, ok, err := t.holding(p)
+			if err == nil {
+				r, ok, err = t.holding(p)
+			}
 			if err == nil && (!ok || r.Owner != call.Owner) {
 				continue
 			}
@@ -153,12 +162,10 @@ const mostCells = 1000
 
 // fits reports whether the commit has room for another step after n.
 func (t *txn) fits(n int) bool {
-	limit := t.a.store.Limits().Ops
-	if limit == 0 {
-		limit = mostCells
-	}
-	return n == 0 || t.Guards()+2*n+maxDepth+3 <= limit
+	return n == 0 || t.Guards()+2*n+maxDepth+3 <= t.mostCells()
 }
+
+func (t *txn) mostCells() int { return cmp.Or(t.a.store.Limits().Ops, mostCells) }
 
 // Transfer gives a holding to another owner by compare-and-swap: it fails with ErrNotHeld
 // unless from holds exactly that prefix, and Holder says if another owner does. What is

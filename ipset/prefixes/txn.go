@@ -3,7 +3,6 @@ package prefixes
 import (
 	"context"
 	"net/netip"
-	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -32,12 +31,26 @@ type txn struct {
 // must not use them after an error: the plan may still run.
 type plan = occ.Func[*txn]
 
-type rootsCell struct{ occ.Var[[]Pool] }
+// roots is the root pools in the order in which they were added, and their sizes by prefix.
+type roots struct {
+	pools []Pool
+	sizes map[netip.Prefix]Sizes
+}
+
+func newRoots(pools []Pool) roots {
+	r := roots{pools, make(map[netip.Prefix]Sizes, len(pools))}
+	for _, p := range pools {
+		r.sizes[p.Prefix] = p.Sizes
+	}
+	return r
+}
+
+type rootsCell struct{ occ.Var[roots] }
 
 // Write implements occ.Entry.
 func (c *rootsCell) Write(o *occ.Ops) {
 	o.Put(&c.Cell)
-	pools := c.Get()
+	pools := c.Get().pools
 	w := wire.Write(o.Buf)
 	codeRoots(w, &pools)
 	o.Buf = w.B
@@ -123,10 +136,10 @@ func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
 	t := &txn{a: a}
 	t.rootPools = occ.NewCache(1, func(string) (k struct{}, ok bool) { return k, true }, func(_ struct{}, r store.Record) (*rootsCell, error) {
 		if r.Rev == 0 {
-			return &rootsCell{occ.NewVar[[]Pool](r, nil)}, nil
+			return &rootsCell{occ.NewVar(r, roots{})}, nil
 		}
 		pools, err := decodeRoots(r.Value)
-		return &rootsCell{occ.NewVar(r, pools)}, err
+		return &rootsCell{occ.NewVar(r, newRoots(pools))}, err
 	})
 	t.holdings = occ.NewCache(keptCells, parseHoldingKey, func(at netip.Prefix, r store.Record) (*holdingCell, error) {
 		if r.Rev == 0 {
@@ -184,11 +197,11 @@ func (a *Allocator) do(ctx context.Context, call ipalloc.Error, p plan) error {
 func (t *txn) tree(pool netip.Prefix) tree { return tree{pool, t, &t.way} }
 
 // roots returns the root pools.
-func (t *txn) roots() ([]Pool, error) {
+func (t *txn) roots() (roots, error) {
 	c := t.rootPools.Get(struct{}{})
 	if c == nil {
 		if err := t.Load(keyRoots); err != nil {
-			return nil, err
+			return roots{}, err
 		}
 		c = t.rootPools.Get(struct{}{})
 	}
@@ -197,7 +210,7 @@ func (t *txn) roots() ([]Pool, error) {
 }
 
 // setRoots replaces the root pools, which have been read.
-func (t *txn) setRoots(pools []Pool) { occ.Set(&t.Txn, t.rootPools.Get(struct{}{}), pools) }
+func (t *txn) setRoots(pools []Pool) { occ.Set(&t.Txn, t.rootPools.Get(struct{}{}), newRoots(pools)) }
 
 // holding returns what is held under exactly this prefix; ok is false for nothing.
 func (t *txn) holding(at netip.Prefix) (r record, ok bool, err error) {
@@ -275,25 +288,4 @@ func (t *txn) prefetch(tr tree, at netip.Prefix) error {
 		keys[d] = tr.at(base, d).key()
 	}
 	return t.Load(keys...)
-}
-
-// owned returns the prefixes that an owner holds from a pool, or from all if pool is the
-// zero Prefix, in address order: what the index has, and what the transaction has written.
-// The caller looks at each holding, because either may be out of date.
-func (t *txn) owned(owner string, pool netip.Prefix) (at []netip.Prefix, err error) {
-	at, err = t.a.indexed(t.Ctx, owner, pool)
-	if len(t.given) > 0 {
-		at = append(at, t.given...)
-		slices.SortFunc(at, comparePrefixes)
-		at = slices.Compact(at)
-	}
-	return at, err
-}
-
-// comparePrefixes orders prefixes as their keys.
-func comparePrefixes(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return a.Bits() - b.Bits()
 }

@@ -139,7 +139,7 @@ func (a *Allocator) utilization(ctx context.Context, call ipalloc.Error, pool ne
 
 // eachPage calls f for every page of a range. It reads all at one moment, or in parts.
 func (a *Allocator) eachPage(ctx context.Context, within store.Range, parts bool, f func(pageID, page)) error {
-	recs := a.list(ctx, within)
+	recs := a.list(ctx, within, listPart)
 	if !parts {
 		all, _, err := a.store.List(ctx, within)
 		if err != nil {
