@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"k8s.io/client-go/tools/clientcmd"
@@ -21,6 +20,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
 	"github.com/ipalloc/ipalloc/ipset/sqlstore"
+	_ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx" // the driver pgx
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 

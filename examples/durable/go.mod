@@ -6,7 +6,6 @@ require (
 	github.com/ipalloc/ipalloc v0.0.0-20261122125819-c3c0557d1ef8
 	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261122125819-c3c0557d1ef8
 	github.com/ipalloc/ipalloc/ipset/etcdstore v0.0.0-20261122125819-c3c0557d1ef8
-	github.com/jackc/pgx/v5 v5.12.0
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.uber.org/zap v1.27.1
 	modernc.org/sqlite v1.60.1
@@ -20,6 +19,7 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect

@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/ipalloc/ipalloc v0.0.0-20261122125819-c3c0557d1ef8
 	github.com/ipalloc/ipalloc/ipset/sqlstore v0.0.0-20261122125819-c3c0557d1ef8
-	github.com/jackc/pgx/v5 v5.12.0
 	modernc.org/sqlite v1.60.1
 )
 
@@ -14,6 +13,7 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect

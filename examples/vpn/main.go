@@ -22,11 +22,11 @@ import (
 	"os"
 	"os/signal"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	_ "modernc.org/sqlite"             // the driver sqlite
 
 	"github.com/ipalloc/ipalloc/internal/storeurl"
 	"github.com/ipalloc/ipalloc/internal/storeurl/access"
+	_ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx" // the driver pgx
 )
 
 func main() {

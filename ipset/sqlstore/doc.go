@@ -1,7 +1,7 @@
 // Package sqlstore keeps the records of package ipset in a SQL database: SQLite for one machine, PostgreSQL for any number of
 // them. An assignment can be part of a transaction of yours.
 //
-//	import _ "modernc.org/sqlite" // or _ "github.com/jackc/pgx/v5/stdlib"
+//	import _ "modernc.org/sqlite" // or _ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx"
 //
 //	db, err := sql.Open("sqlite", "file:/var/lib/vpn.db?_txlock=immediate&_pragma=busy_timeout(10000)")
 //	s, err := sqlstore.Open(ctx, db, sqlstore.Options{})
@@ -48,7 +48,8 @@
 // PostgreSQL must be 12 or newer, with the right to create tables and a plpgsql function in the schema that search_path names
 // first; a hot standby is refused. Behind a pooler that shares connections between transactions, use pgx's
 // default_query_exec_mode=exec; notifications then do not arrive, and watches ask every Options.Poll. SQLite must be 3.37 or
-// newer, in a file on a local file system. The drivers tested are modernc.org/sqlite and pgx's stdlib.
+// newer, in a file on a local file system. The drivers tested are modernc.org/sqlite and pgx; PostgreSQL needs the import of package
+// sqlstore/pgx, which a program on SQLite leaves out.
 //
 // # Limits
 //

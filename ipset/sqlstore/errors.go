@@ -4,16 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/sqlstore/internal/driver"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -105,7 +104,6 @@ type state struct {
 
 // stateOf classifies the error of a driver.
 func stateOf(err error) state {
-	var pg *pgconn.PgError
 	var lite interface {
 		error
 		Code() int
@@ -115,16 +113,17 @@ func stateOf(err error) state {
 		st.traceless = true
 		return st
 	}
+	if report, ok := driver.Reported(err); ok {
+		return postgresState(report)
+	}
 	switch {
-	case errors.As(err, &pg):
-		return postgresState(pg)
 	case untrusted(err):
 		return state{traceless: true}
 	case errors.As(err, &lite):
 		return sqliteState(lite.Code(), lite.Error())
-	case errors.As(err, new(*pgconn.ConnectError)), pgconn.SafeToRetry(err):
+	case driver.Unsent(err):
 		return state{retry: true, traceless: true}
-	case errors.Is(err, driver.ErrBadConn): // drivers return it only for what they have not sent
+	case errors.Is(err, sqldriver.ErrBadConn): // drivers return it only for what they have not sent
 		return state{retry: true, traceless: true}
 	case errors.Is(err, ErrReplaced):
 		return state{traceless: true}
@@ -155,12 +154,8 @@ const undefinedFunction = "42883"
 
 // postgresState classifies what a PostgreSQL server reports. After an ERROR the server has rolled back; a FATAL or PANIC ends
 // the connection, possibly after a COMMIT was carried out.
-func postgresState(pg *pgconn.PgError) state {
-	severity := pg.SeverityUnlocalized
-	if severity == "" {
-		severity = pg.Severity
-	}
-	st := state{traceless: severity == "ERROR"}
+func postgresState(pg driver.Report) state {
+	st := state{traceless: pg.Severity == "ERROR"}
 	switch {
 	case pg.Code == "40001", pg.Code == "40P01", pg.Code == "55P03": // serialisation, deadlock, lock not available
 		st.retry = true

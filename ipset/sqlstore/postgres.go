@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math"
@@ -11,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/stdlib"
-
+	"github.com/ipalloc/ipalloc/ipset/sqlstore/internal/driver"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -259,22 +257,10 @@ func (postgres) listen(ctx context.Context, s *Store, wake func()) {
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.Raw(func(raw any) error {
-		c, ok := raw.(*stdlib.Conn)
-		if !ok {
-			return nil // a driver around pgx
-		}
-		if _, err := c.Conn().Exec(ctx, `LISTEN "`+s.q.name("ipalloc_commit")+`"`); err != nil {
-			return driver.ErrBadConn
-		}
-		wake() // for commits from before
-		for {
-			n, err := c.Conn().WaitForNotification(ctx)
-			if err != nil {
-				return driver.ErrBadConn // so that the pool drops a connection that listens
-			}
-			if strings.EqualFold(n.Payload, s.id) {
+		return driver.Postgres.Listen(ctx, raw, s.q.name("ipalloc_commit"), wake, func(payload string) {
+			if strings.EqualFold(payload, s.id) {
 				wake()
 			}
-		}
+		})
 	})
 }

@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
-
 	"github.com/ipalloc/ipalloc/internal/test/pgtest"
 	"github.com/ipalloc/ipalloc/ipset/enginetest"
+	_ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )

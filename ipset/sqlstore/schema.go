@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/sqlstore/internal/driver"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -97,14 +96,17 @@ func (q queries) name(text string) string {
 func detect(ctx context.Context, db *sql.DB) (dialect, error) {
 	var version string
 	err := db.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&version)
-	var pg *pgconn.PgError
+	var server interface{ SQLState() string } // of every driver for PostgreSQL that is in use
 	switch {
 	case err == nil:
 		return sqlite{}, nil
-	case errors.As(err, &pg) && pg.Code == undefinedFunction:
-		return postgres{}, nil
+	case !errors.As(err, &server) || server.SQLState() != undefinedFunction:
+		return nil, err
 	}
-	return nil, err
+	if _, known := driver.Reported(err); !known {
+		return nil, invalid("db", fmt.Sprintf("the driver %T is not known: import _ %q and open with it", db.Driver(), "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx"))
+	}
+	return postgres{}, nil
 }
 
 // meta is the row that tells what a database holds.

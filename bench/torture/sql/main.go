@@ -15,10 +15,10 @@ import (
 	"os/signal"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
 	"github.com/ipalloc/ipalloc/ipset/sqlstore"
+	_ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx" // the driver pgx
 )
 
 // pool is what is assigned from.
