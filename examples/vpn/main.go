@@ -22,7 +22,7 @@ import (
 	"os"
 	"os/signal"
 
-	_ "modernc.org/sqlite"             // the driver sqlite
+	_ "modernc.org/sqlite" // the driver sqlite
 
 	"github.com/ipalloc/ipalloc/internal/storeurl"
 	"github.com/ipalloc/ipalloc/internal/storeurl/access"
