@@ -15,6 +15,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
+// A pool that comes to serve other addresses may find blocks of a former pool there, of another size. They must drain and not be overlapped,
+// and a sequence number must not come again at an address; both are settled before the new catalog is committed.
+
 // mayRepeat reports whether blocks that are made with next could use sequence numbers again that blocks at the same addresses had. Those
 // of the same size cannot: their marks stay, in pages and floors. So addresses must come in, or a block size, where there is or was a
 // block of another size in the family. None can come meanwhile, because a pool with another size that serves the addresses now counts,

@@ -12,6 +12,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
+// The keys that a pool lists count for new holders at once. For those that hold addresses already the index is written by this call, in
+// steps, because a pool may have millions.
+
 // Reindex carries out the call of that name.
 func (e *Admin) Reindex(ctx context.Context, pool string) (changed int, err error) {
 	fail := func(err error) (int, error) {

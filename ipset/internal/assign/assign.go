@@ -21,6 +21,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// An assignment has two halves. The first picks places from the best to the worst and may fail or be repeated at any point, because it
+// changes no block; the second, in commit.go, changes them and cannot fail.
+
 // AssignArgs are the arguments of [Engine.AutoAssign]. Zero fields mean the default.
 type AssignArgs struct {
 	// Owner is the host (or virtual owner) that the addresses are for.

@@ -1,5 +1,7 @@
 // Package assign gives addresses: the search for the best places, addresses that the caller names, neighbours, repeated requests,
 // sticky handles. A plan picks places first and changes no block; when the picks are complete, it carries them out.
+//
+// It imports txn and what txn imports, and no room beside it: what an assignment needs of a release is in txn.
 package assign
 
 import (

@@ -8,6 +8,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
+// Neighbouring addresses are found in one block, never across two, because blocks may part ways: one is given up, the other stays.
+
 // inRow reports whether the addresses of a family must be neighbours.
 func (a *AssignArgs) inRow() bool { return a.Contiguous || a.Aligned }
 

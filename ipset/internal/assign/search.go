@@ -15,6 +15,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
+// The search says why it found nothing. An operator acts differently on a pool that is full, reserved, cooling or limited, and the reason is
+// known only where a place is passed over.
+
 // start returns the block of a pool at which the searches begin.
 func (p *AssignPlan) start(i int) netip.Prefix {
 	pool := &p.cat.Pools[i]
@@ -200,7 +203,7 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 	}
 }
 
-// ended returns errDue with blocks of the tried pools in which a lease or a cooldown has ended that the plan has not seen, if
+// ended returns ErrDue with blocks of the tried pools in which a lease or a cooldown has ended that the plan has not seen, if
 // there are any.
 func (p *AssignPlan) ended(t *txn.Txn, s *Search) error {
 	for k, ok := 0, true; ok; k++ {

@@ -9,6 +9,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
+// A machine that comes back finds its old address while that is free. The memo is a wish and no claim: the address stays free for
+// others meanwhile.
+
 // readLast reads what the handle had last. The commit verifies it, because the memo is replaced.
 func (p *AssignPlan) readLast(t *txn.Txn) error {
 	key := record.KindSticky + p.Handle

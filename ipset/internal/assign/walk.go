@@ -10,6 +10,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// A host that has no room of its own is sent to free blocks, idle ones, orphans and at last to those of others, in the order in which they
+// disturb other hosts least. Each kind has an index, so the cost follows what is found and not the size of the pool.
+
 // A walk reads firstList index records first, then more at a time, at most listPage.
 const (
 	firstList = 8

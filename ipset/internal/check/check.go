@@ -14,6 +14,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// A check trusts nothing that can be derived: it derives every index record, list and page again from blocks and addresses, with the
+// functions of the writer, and compares.
+
 // ProblemKind says what is wrong.
 type ProblemKind string
 

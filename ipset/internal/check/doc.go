@@ -1,4 +1,6 @@
 // Package check compares every record with what it follows from, finds what is wrong, and repairs it.
+//
+// It imports release, because a repair may release, txn and what txn imports.
 package check
 
 import (

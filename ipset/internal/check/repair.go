@@ -10,6 +10,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// A repair runs while callers assign and release. Each step names the revisions that the check saw, so a step whose ground has changed
+// does nothing, and the next check looks again.
+
 // Step is one commit of a repair: it restores derived records, or releases addresses.
 type Step struct {
 	Text string

@@ -16,6 +16,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// A difference that the scan has seen may be a commit in between. Each suspect group is read again until its records stay the same
+// throughout, and only then is it called a problem.
+
 // checkTries is how often a group is read while it changes.
 const checkTries = 16
 

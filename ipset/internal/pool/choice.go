@@ -6,6 +6,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
+// Which pools may serve a request is decided in one place, so that an assignment, a dry run and a report of a host give the same answer.
+
 // Choice is what decides which pools may serve an assignment.
 type Choice struct {
 	Family int // 4 or 6

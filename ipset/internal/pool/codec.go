@@ -14,7 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/selector"
 )
 
-// The catalog is two records. The root, under catalogKey, is a few bytes: every commit that assigns an address guards it, and every
+// The catalog is two records. The root, under CatalogKey, is a few bytes: every commit that assigns an address guards it, and every
 // query reads it. The pools and what else there is are the record under poolsKey. Both are written in one commit, so the revision of
 // the root says whether the pools are those that an engine has decoded. A pool takes some 25 bytes, a reserved range 8 or 32.
 //

@@ -20,7 +20,7 @@ import (
 // The index of attributes has a record i<key>NUL<value>NUL<address> for each attribute of a holder whose key its pool lists. Which
 // those are is noted in the address record. So the index follows from the addresses alone, whatever the pool lists by now.
 
-// maxIndex bounds the keys that a pool lists, because each may be a record more for each address of a commit.
+// MaxIndex bounds the keys that a pool lists, because each may be a record more for each address of a commit.
 const MaxIndex = 8
 
 // checkIndex refuses keys that no index can have.

@@ -15,6 +15,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// A borrowed address is routed apart from its block. A controller that programs routes asks for exactly these, without reading all blocks.
+
 // Borrowing is an address that is held for a host which did not own the block when it got the address.
 type Borrowing struct {
 	Host    block.Owner

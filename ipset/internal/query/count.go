@@ -11,11 +11,13 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
+// A pool of IPv6 has more addresses than 64 bits count, and a sum that wraps would show an empty pool as full.
+
 // Count is a number of addresses: Hi * 2^64 + Lo. Counts are comparable by ==. Text and JSON have it as a string of decimal
 // digits, because many readers of JSON round numbers above 2^53.
 type Count struct{ Hi, Lo uint64 }
 
-// maxCount is the largest Count.
+// MaxCount is the largest Count.
 var MaxCount = Count{math.MaxUint64, math.MaxUint64}
 
 // Add returns c+d, or the largest Count if the sum exceeds it.

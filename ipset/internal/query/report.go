@@ -12,6 +12,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
+// What a host has and what limits it is the first question after an assignment that failed. The counts come from the same catalog and
+// lists as the decision did.
+
 // HostReport is what one owner has.
 type HostReport struct {
 	Owner block.Owner

@@ -21,6 +21,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// An alarm rests on these sums, so each address counts once: in the block that has it, in the smallest pool that serves it.
+
 // Utilization counts the addresses of a pool or a block by state. Capacity = Used + Cooling + Reserved + Available for a block;
 // of a pool, too, with the addresses in no block among Available or Reserved. A pool does not count the addresses of the pools that
 // lie in it, so that the sum over all pools counts every address once.

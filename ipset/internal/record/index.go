@@ -11,6 +11,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
+// The index records are derived here and nowhere else. The writer, Check, an import and Changes all ask these functions, so an index
+// record cannot mean one thing where it is written and another where it is verified. What they derive depends on the record alone and
+// never on the present time, because a record that changes its meaning without a commit could not be compared.
+
 // BlockIndex is what the index records of a block say: a function of its record.
 type BlockIndex struct {
 	Room, empty bool
@@ -93,7 +97,7 @@ func ownerIndex(kind string, o block.Owner) IndexEntry {
 	return IndexEntry{Kind: kind[0], code: '0' + byte(o.Kind), name: o.Name}
 }
 
-// The index records of a block are those of entries, the ones of an address those of addressEntries, and no others: the
+// The index records of a block are those of Entries, the ones of an address those of AddressEntries, and no others: the
 // writer writes the difference between what they were and what they are, and Check compares them with those that are there.
 
 // Entries appends the index records of a block.
@@ -176,6 +180,7 @@ func RecordsOf(a *block.Address) int {
 // IndexValue codes the time in an index record; 0 is no value.
 func IndexValue(v int64) string { return string(AppendIndexValue(nil, v)) }
 
+// AppendIndexValue appends the coded time.
 func AppendIndexValue(dst []byte, v int64) []byte {
 	if v == 0 {
 		return dst
@@ -183,7 +188,7 @@ func AppendIndexValue(dst []byte, v int64) []byte {
 	return binary.AppendVarint(dst, v)
 }
 
-// ParseIndexValue is the inverse of indexValue. What does not parse is never due.
+// ParseIndexValue is the inverse of AppendIndexValue. What does not parse is never due.
 func ParseIndexValue(s string) int64 {
 	if s == "" {
 		return 0

@@ -13,6 +13,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// A key sorts as its subject does: a block by its address, a due time by its moment. Every walk in the engine is therefore one range of
+// the store, and every page of it ends at a key from which the next one begins.
+
 // EndOf returns the end of the range of a kind.
 func EndOf(kind string) string { return string(kind[0] + 1) }
 
@@ -46,7 +49,7 @@ const (
 // IsForeign reports whether a record belongs to another program that shares the store: its key begins with an upper-case letter.
 func IsForeign(key string) bool { return key[0] >= 'A' && key[0] <= 'Z' }
 
-// catalogKey is the key of the root of the catalog, poolsKey that of its pools.
+// CatalogKey is the key of the root of the catalog, PoolsKey that of its pools.
 const (
 	CatalogKey = KindCatalog
 	PoolsKey   = KindCatalog + "p"
@@ -69,13 +72,13 @@ func BlockKey(kind string, p netip.Prefix) string {
 	return string(AppendBlockID(append(buf[:0], kind...), p))
 }
 
-// ParseBlockID is the inverse of appendBlockID for a block.
+// ParseBlockID is the inverse of AppendBlockID for a block.
 func ParseBlockID(s string) (netip.Prefix, bool) {
 	p, ok := ParseID(s)
 	return p, ok && p == p.Masked()
 }
 
-// ParseID is the inverse of appendBlockID for a block, or for an address with the prefix length of its block.
+// ParseID is the inverse of AppendBlockID for a block, or for an address with the prefix length of its block.
 func ParseID(s string) (netip.Prefix, bool) {
 	if len(s) != 6 && len(s) != 18 || (s[0] == '4') != (len(s) == 6) || s[0] != '4' && s[0] != '6' {
 		return netip.Prefix{}, false
@@ -167,7 +170,7 @@ func appendDueKey(dst []byte, at int64, p netip.Prefix) []byte {
 	return AppendBlockID(binary.BigEndian.AppendUint64(append(dst, KindDue...), uint64(at)), p)
 }
 
-// dueTimeEnd is where the time in such a key ends.
+// DueTimeEnd is where the time in such a key ends.
 const DueTimeEnd = 1 + 8
 
 // ParseDueKey returns the block of such a key.
@@ -200,7 +203,7 @@ func IsMemoKey(key string) bool {
 	return len(key) > 2 && (key[:2] == KindRequest || key[:2] == KindSticky)
 }
 
-// agedTimeEnd is where the time in such a key ends.
+// AgedTimeEnd is where the time in such a key ends.
 const AgedTimeEnd = 2 + 8
 
 // Family returns 4 or 6.

@@ -12,7 +12,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// ParseOwnerKey is the inverse of ownerKey.
+// The blocks of a host are one record, not an index, because a commit that claims a block must verify how many there are. The list is
+// searched and changed in its coded form: decoding thousands of prefixes for each claim would cost more than the claim.
+
+// ParseOwnerKey is the inverse of OwnerKey.
 func ParseOwnerKey(key string) (block.Owner, bool) {
 	if len(key) < 4 || key[len(key)-1] != 0 {
 		return block.Owner{}, false

@@ -28,11 +28,11 @@ type PageID struct {
 	space.ID
 }
 
-// maxPages is how many records of pages the coming or going of a block usually changes at most: the page, its floor, and those of
+// MaxPages is how many records of pages the coming or going of a block usually changes at most: the page, its floor, and those of
 // levels that become full or cease to be.
 const MaxPages = 5
 
-// floorLevel is what the key of a floor has in place of a level. No space has so many levels.
+// FloorLevel is what the key of a floor has in place of a level. No space has so many levels.
 const FloorLevel = 0xff
 
 // Floor returns the floor of a page of level 0.
@@ -79,7 +79,7 @@ func ParsePageKey(s string) (PageID, bool) {
 	return id, true
 }
 
-// parent returns the page above and the position in it; ok is false for the page that spans the whole family.
+// Up returns the page above and the position in it; ok is false for the page that spans the whole family.
 func (id PageID) Up() (up PageID, child uint, ok bool) {
 	up = id
 	up.ID, child, ok = id.Parent(int(id.Bits))

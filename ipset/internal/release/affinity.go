@@ -15,6 +15,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
+// A host usually gets its blocks by assigning addresses. These calls give it blocks by hand and take them back, for operators that plan
+// routes before there are addresses.
+
 // ClaimFailure is a block that could not be claimed, and why.
 type ClaimFailure struct {
 	Block netip.Prefix

@@ -11,6 +11,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
+// A virtual machine that migrates changes host and attributes in one step, without a moment at which its address has no holder. Conditions
+// on the present attributes let two controllers agree on who makes the step.
+
 // SetOwnerArgs are the arguments of [Engine.SetAttributes].
 type SetOwnerArgs struct {
 	Address netip.Addr

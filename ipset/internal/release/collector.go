@@ -10,6 +10,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
+// A crash between an assignment and its use leaves an address that no program will release. Only the caller knows what is in use, and its
+// knowledge may be old; hence the grace period, the second look and the guard of the release.
+
 // Liveness says whether an allocation is in use, as far as the caller knows.
 type Liveness uint8
 

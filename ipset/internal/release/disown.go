@@ -10,7 +10,7 @@ import (
 )
 
 // A caller that gives up blocks and a sweep that returns idle ones take them from their owners by one plan: an empty block is
-// deleted, because nobody would look for it, and one in use stays without owner until its last address leaves.
+// deleted, because a free block costs no record, and one in use stays without owner until its last address leaves.
 
 // ownedBlock is a block that its owner may lose.
 type ownedBlock struct {

@@ -13,6 +13,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// There are three ways to say what goes: addresses, a handle, a host. The calls differ in what they promise if a guard fails; the plan
+// behind them, in plan.go, is one.
+
 // Release names an address to release.
 type Release struct {
 	Address netip.Addr

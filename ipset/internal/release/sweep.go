@@ -13,6 +13,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
+// Time ends leases and cooldowns without a commit. What it has ended stays in the records until a plan meets the block; the sweep meets
+// the blocks that no plan comes to, and returns blocks that have been empty for long.
+
 // SweepArgs says what [Engine.Sweep] returns and forgets. Blocks are returned only as the fields say. Request keys and sticky
 // handles have a default age, because without one they would accumulate.
 type SweepArgs struct {

@@ -7,6 +7,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/space"
 )
 
+// A pool that changes its block size keeps its old blocks until they are empty. A new block must not overlap one of them, and the space
+// pages of each size answer that without a list of all blocks.
+
 // Occupied reports whether something is where a block would be made: the block itself, although its page does not know
 // it, or a block of another size that the pool had; and which is the next block that may be free of it.
 //

@@ -13,7 +13,7 @@ import (
 )
 
 // Time ends leases and cooldowns without a commit; the plan that next meets the block writes that beside its own changes. Where the
-// limits of the store leave no room for it, the plan ends with errDue, time is written in commits of its own, and the plan is
+// limits of the store leave no room for it, the plan ends with ErrDue, time is written in commits of its own, and the plan is
 // made again. A plan therefore decides by the present, not by what fits into its commit.
 
 // ErrDue is the answer of a plan that met blocks in which more has ended than its commit can write.

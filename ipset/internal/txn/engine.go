@@ -12,6 +12,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// Every room works on the same few things of an engine. They stand here, at the bottom, so that no room needs the face above it.
+
 // Config is what an engine is made of.
 type Config struct {
 	Store  store.Store

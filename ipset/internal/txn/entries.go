@@ -15,7 +15,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Avoid is the same, kept for as long as the catalog stays.
+// The cells are what the cache holds and what a commit writes: the catalog, blocks, owners and pages. A block is changed in place, because
+// copying it for each assignment would cost more than the assignment; owners and pages are values and can be restored.
+
+// Avoid returns the ordinals that automatic assignment may not take, kept for as long as the catalog stays.
 func (be *BlockEntry) Avoid(cat *CatalogEntry, i int) []block.Span {
 	if cat.Avoid[i] == nil {
 		return nil
@@ -26,6 +29,7 @@ func (be *BlockEntry) Avoid(cat *CatalogEntry, i int) []block.Span {
 	return be.spans
 }
 
+// CatalogEntry is the cell of the catalog.
 type CatalogEntry struct {
 	occ.Cell
 	*pool.Catalog
@@ -73,6 +77,7 @@ func (k *catalogKind) Age() {}
 // Reset implements [occ.Kind].
 func (k *catalogKind) Reset() { k.entry = nil }
 
+// BlockEntry is the cell of a block, with what its index and address records say in the store.
 type BlockEntry struct {
 	occ.Cell
 	At           netip.Prefix
@@ -86,6 +91,7 @@ type BlockEntry struct {
 	of           *pool.Catalog
 }
 
+// ParseBlockKey returns the block that the key of its record names.
 func ParseBlockKey(key string) (netip.Prefix, bool) { return record.ParseBlockID(key[1:]) }
 
 // readBlock makes the entry of a block.
@@ -139,6 +145,7 @@ func (be *BlockEntry) Settle() {
 	be.Changes.Settle()
 }
 
+// OwnerEntry is the cell of the blocks of an owner.
 type OwnerEntry struct{ occ.Var[record.BlockList] }
 
 // readOwner makes the entry of an owner.
@@ -164,6 +171,7 @@ func (oe *OwnerEntry) Write(o *occ.Ops) {
 	o.Value()
 }
 
+// pageEntry is the cell of a space page.
 type pageEntry struct{ occ.Var[record.Page] }
 
 // readPage makes the entry of a page.

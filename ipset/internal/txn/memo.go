@@ -9,7 +9,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Reserve makes room for what remember writes, and returns how many records it writes besides the memo: the entry by age and the
+// A memo and its entry by age are written together, and the commit verifies the memo that it replaces. Two requests with one key therefore
+// cannot both be the first.
+
+// Reserve makes room for what Remember writes, and returns how many records it writes besides the memo: the entry by age and the
 // removal of the former entry.
 func Reserve(m *record.Memo, t *Txn) int {
 	if m.Key == "" {

@@ -14,12 +14,15 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// readMost is how many records are read at once.
+// A round trip costs a hundred times what a plan costs. So reads are gathered: blocks with their addresses, pages with those above them, and
+// only what the cache lacks.
+
+// ReadMost is how many records are read at once.
 const ReadMost = 1000
 
 // Plans decide by what they read here, and the commit verifies it: on whatever one of these methods returns the commit
 // depends, so that a plan made from a cache that has fallen behind ends in a conflict and is made again, a plan that
-// fails, too. Only peek leaves that to its caller.
+// fails, too. Only Peek leaves that to its caller.
 
 // Block returns a block, advanced to the present.
 func (t *Txn) Block(cat *CatalogEntry, p netip.Prefix) (*BlockEntry, error) {
@@ -42,7 +45,7 @@ func (t *Txn) entry(p netip.Prefix) (*BlockEntry, error) {
 	return be, nil
 }
 
-// Peek is block for those who meet many: they guard what they pick, and make sure of what they pass over.
+// Peek is Block for callers that meet many: they guard what they pick, and make sure of what they pass over.
 func (t *Txn) Peek(cat *CatalogEntry, p netip.Prefix) (*BlockEntry, error) {
 	be, err := t.entry(p)
 	if err != nil {

@@ -13,6 +13,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// A transaction is the view that a plan has of the store: cells that it reads, guards and changes. The runner of package occ commits it;
+// the plan never calls the store itself.
+
 // Txn is one commit in the making. Plans change the cached blocks, owners and pages in place; see package occ. Blocks are
 // changed last, when the plan can no longer fail.
 type Txn struct {
@@ -123,11 +126,12 @@ func (t *Txn) BlocksOf(o block.Owner) (record.BlockList, error) {
 	return oe.Get(), nil
 }
 
-// Give adds a block to those of an owner; take removes it. Orphan blocks are in no owner's record.
+// Give adds a block to those of an owner. Orphan blocks are in no owner's record.
 func (t *Txn) Give(o block.Owner, p netip.Prefix) error {
 	return t.setBlocks(o, p, record.BlockList.With)
 }
 
+// Take removes a block from those of an owner.
 func (t *Txn) Take(o block.Owner, p netip.Prefix) error {
 	return t.setBlocks(o, p, record.BlockList.Without)
 }
