@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"go4.org/netipx"
@@ -26,11 +28,13 @@ type importing struct {
 	// final are the pools that this import has added, with the settings that they get at the end: a disabled pool, or one with
 	// limits, would refuse what was assigned before.
 	final []ipset.Pool
+	fresh bool        // there was no pool, so no address is there that this import has not brought
+	mu    *sync.Mutex // guards done while addresses are brought
 }
 
 // bring imports an inventory and returns what it did and what was refused.
 func (a *app) bring(ctx context.Context, e *ipset.Engine, inv *inventory, host ipset.Owner) (brought, []string, error) {
-	i := &importing{app: a, e: e, inv: inv, host: host}
+	i := &importing{app: a, e: e, inv: inv, host: host, mu: new(sync.Mutex)}
 	for _, step := range []func(context.Context) error{i.pools, i.calico, i.blocks, i.addresses, i.settings} {
 		if err := step(ctx); err != nil {
 			return i.done, i.refused, err
@@ -41,12 +45,17 @@ func (a *app) bring(ctx context.Context, e *ipset.Engine, inv *inventory, host i
 
 // refuse notes an entry that was refused, and returns an error that ends the import.
 func (i *importing) refuse(what string, err error) error {
-	switch statusOf(err) {
-	case exitUnavailable, exitAborted, exitDamaged:
+	if final(err) {
 		return err
 	}
 	i.refused = append(i.refused, fmt.Sprintf("%s: %v", what, err))
 	return nil
+}
+
+// final reports whether an error ends an import.
+func final(err error) bool {
+	status := statusOf(err)
+	return status == exitUnavailable || status == exitAborted || status == exitDamaged
 }
 
 // pools adds the pools that are not there yet, open to every assignment.
@@ -55,6 +64,7 @@ func (i *importing) pools(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	i.fresh = len(there) == 0
 	for _, entry := range i.inv.Pools {
 		p, err := entry.pool()
 		at := slices.IndexFunc(there, func(q ipset.Pool) bool { return q.Name == p.Name && q.Prefix == p.Prefix })
@@ -210,12 +220,8 @@ func (i *importing) addresses(ctx context.Context) error {
 			orphans = append(orphans, p)
 		}
 	}
-	for _, entry := range i.inv.Addresses {
-		if err := i.address(ctx, entry); err != nil {
-			if err = i.refuse(entry.Address, err); err != nil {
-				return err
-			}
-		}
+	if err := i.inLanes(ctx); err != nil {
+		return err
 	}
 	for _, p := range orphans {
 		b, err := i.e.BlockOf(ctx, p.Addr())
@@ -227,6 +233,52 @@ func (i *importing) addresses(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// lanes is how many addresses are brought at once: the engine puts them into one commit, as many as its store allows.
+const lanes = 1024
+
+// inLanes brings the addresses, those of one address one after the other, and notes what is refused in the order of the list.
+func (i *importing) inLanes(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	refused := make([]error, len(i.inv.Addresses))
+	var of [lanes][]int
+	for n, entry := range i.inv.Addresses {
+		h := fnv.New32a()
+		h.Write([]byte(entry.Address))
+		of[h.Sum32()%lanes] = append(of[h.Sum32()%lanes], n)
+	}
+	var wg sync.WaitGroup
+	for _, lane := range of {
+		wg.Go(func() {
+			for _, n := range lane {
+				if refused[n] = i.address(ctx, i.inv.Addresses[n]); final(refused[n]) {
+					cancel(refused[n])
+				}
+				if ctx.Err() != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	for n, err := range refused {
+		if err != nil {
+			_ = i.refuse(i.inv.Addresses[n].Address, err) // which is not final
+		}
+	}
+	return nil
+}
+
+// count counts an address that was brought, or was there.
+func (i *importing) count(n *int) {
+	i.mu.Lock()
+	*n++
+	i.mu.Unlock()
 }
 
 // address brings one holder of an address, or one that is cooling.
@@ -254,8 +306,10 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 			return nil // the lease or the cooldown has ended
 		}
 	}
-	if there, err := i.there(ctx, ip, entry); there || err != nil {
-		return err
+	if !i.fresh || entry.Share != nil || entry.Cooling {
+		if there, err := i.there(ctx, ip, entry); there || err != nil {
+			return err
+		}
 	}
 	claim := ipset.Claim{Handle: entry.Handle, TTL: ttl}
 	if claim.Attributes, err = ipset.NewAttributes(entry.Attributes); err != nil {
@@ -267,7 +321,7 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 	if _, err = i.e.AssignIP(ctx, ipset.AssignIPArgs{Address: ip, Owner: owner, Claim: claim}); err != nil {
 		return err
 	}
-	if i.done.Addresses++; entry.Cooling {
+	if i.count(&i.done.Addresses); entry.Cooling {
 		reason := entry.Reason
 		if reason == "" {
 			reason = "imported while it was cooling"
@@ -301,7 +355,7 @@ func (i *importing) there(ctx context.Context, ip netip.Addr, entry addressEntry
 			continue
 		}
 		if (lacksOf(i.inv, entry)).same(is, entry) {
-			i.done.There++
+			i.count(&i.done.There)
 			return true, nil
 		}
 		return true, fail(exitConflict, "%q has it already, on %s", entry.Handle, is.Host)

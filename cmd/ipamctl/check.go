@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // problemView is a finding in JSON.
@@ -83,7 +85,7 @@ func (a *app) checkCommand() *cobra.Command {
 			"Without --space it checks every space; the list of --in-use is of that without a name.\n" +
 			"It prints a sentence for each finding and ends with status 1 if there is one.\n\n" + inUseHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+			return a.readAll(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				var all []spaceReport
 				err := a.eachSpace(ctx, e, func(in *ipset.Engine) error {
 					var list *coverage
@@ -103,6 +105,48 @@ func (a *app) checkCommand() *cobra.Command {
 	}
 	v.flags(c)
 	return c
+}
+
+// readAll is read for a command that reads every record: those of a store on the network are brought here at once, in one view, which
+// costs an etcd a fraction of many small ranges.
+func (a *app) readAll(ctx context.Context, f func(ctx context.Context, e *ipset.Engine) error) (err error) {
+	ctx, cancel := a.limit(ctx)
+	defer cancel()
+	db, err := a.open(ctx, reading)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	var at store.Store = db
+	if db.location.Kind == "etcd" || db.location.Kind == "kube" {
+		if at, err = bringHere(ctx, db); err != nil {
+			return err
+		}
+	}
+	e, err := a.engine(at)
+	if err != nil {
+		return err
+	}
+	return f(ctx, e)
+}
+
+// bringHere reads a store into memory.
+func bringHere(ctx context.Context, db store.Store) (*store.Memory, error) {
+	recs, _, err := db.List(ctx, store.Range{})
+	if err != nil {
+		return nil, err
+	}
+	here := store.NewMemory()
+	for part := range slices.Chunk(recs, 10_000) {
+		ops := make([]store.Op, len(part))
+		for i, r := range part {
+			ops[i] = store.Op{Kind: store.Put, Key: r.Key, Value: r.Value}
+		}
+		if _, err := here.Commit(ctx, ops); err != nil {
+			return nil, err
+		}
+	}
+	return here, nil
 }
 
 // spaceReport is what was found in a space.

@@ -34,6 +34,7 @@ type app struct {
 	timeout time.Duration
 
 	passwordFile string
+	copying      bool // the store is opened to be copied into
 	adopting     bool // the store is opened to be taken over
 	labels       hostLabels
 

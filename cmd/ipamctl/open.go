@@ -85,8 +85,14 @@ func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source
 	default:
 		err = s.openBolt(ctx, l.Path, boltstore.Options{NoCreate: m != making, LockWait: time.Second})
 	}
+	if err == nil && !a.copying {
+		err = store.Complete(ctx, s.Store)
+	}
 	if err == nil {
 		s.Store, err = a.within(ctx, s.Store, m)
+	}
+	if err == nil && !a.copying {
+		err = store.Complete(ctx, s.Store) // a space has a mark of its own
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -173,7 +173,7 @@ func (a *app) copyCommand() *cobra.Command {
 		Use: "copy STORE", Args: cobra.ExactArgs(1),
 		Short: "Copy the store into another one, which must be empty",
 		Long: "copy moves to another kind of store. No program may write to either one meanwhile. It may be interrupted and repeated: until it\n" +
-			"is done, the other store is of no use to an engine.",
+			"is done, the other store says that it is being copied into, and engines and other commands refuse it.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.store == "" {
 				a.store = a.getenv("IPAMCTL_STORE")
@@ -197,7 +197,9 @@ func (a *app) copyStore(ctx context.Context, from, to string) (err error) {
 		m = reading
 	}
 	var dst store.Store
+	a.copying = true
 	opened, err := a.openStore(ctx, "--store", to, m)
+	a.copying = false
 	switch {
 	case err == nil:
 		defer func() { err = errors.Join(err, opened.Close()) }()

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // What each of the originals keeps is taken over; a second import finds it all there, and diff finds nothing.
@@ -224,5 +228,59 @@ func testBackup(t *testing.T, from, to string) {
 	run(to, exitFindings, "diff", from)
 	if _, err := os.Stat(file); err != nil {
 		t.Error(err)
+	}
+}
+
+// A store into which a copy was stopped says so to every command but copy, which goes on.
+func TestStoppedCopy(t *testing.T) {
+	from := newBolt(t, cluster(t))
+	path := t.TempDir() + "/to.db"
+	src := must[*boltstore.Store](t)(boltstore.Open(t.Context(), strings.TrimPrefix(from, "bolt://"), boltstore.Options{ReadOnly: true}))
+	dst := must[*boltstore.Store](t)(boltstore.Open(t.Context(), path, boltstore.Options{NoSync: true}))
+	part := storetest.NewLimited(dst, store.Limits{Ops: 20})
+	part.Script(storetest.AtCommit(3, storetest.Fail(storetest.ErrInjected)))
+	if _, err := store.Copy(t.Context(), part, src); err == nil {
+		t.Fatal("the copy was not stopped")
+	}
+	if err := errors.Join(src.Close(), dst.Close()); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"IPAMCTL_STORE": "bolt://" + path}
+	for _, line := range []string{"pool list", "check", "pool add new 10.9.0.0/24", "assign --host a --handle b", "diff " + from, "backup " + path + ".backup", "export"} {
+		if status, _, stderr := call(t, env, strings.Fields(line)...); status != exitRefused || !strings.Contains(stderr, "being copied into") {
+			t.Errorf("%s: status %d: %s", line, status, stderr)
+		}
+	}
+	for _, line := range []string{"copy bolt://" + path + " --dry-run", "copy bolt://" + path, "diff bolt://" + path} {
+		if status, out, stderr := call(t, map[string]string{"IPAMCTL_STORE": from}, strings.Fields(line)...); status != exitOK {
+			t.Errorf("%s: status %d: %s%s", line, status, out, stderr)
+		}
+	}
+	if contents(t, from) != contents(t, "bolt://"+path) {
+		t.Error("the copy is not what the store is")
+	}
+}
+
+// Many addresses are imported in few commits: a commit for each would be a sync of the disk for each.
+func TestImportTakesFewCommits(t *testing.T) {
+	const n = 2000
+	inv := &inventory{Pools: []poolEntry{{Name: "p", Prefix: "10.0.0.0/16"}}}
+	for i := range n {
+		inv.Addresses = append(inv.Addresses, addressEntry{Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250), Handle: fmt.Sprint("h", i), Host: fmt.Sprintf("host:%d", i/250)})
+	}
+	db := storetest.NewFaulty(store.NewMemory())
+	db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if c.Kind == storetest.Commit {
+			runtime.Gosched() // callers that come meanwhile go into the next one
+		}
+		return storetest.Outcome{}
+	})
+	a := &app{now: func() time.Time { return noon }}
+	done, refused, err := a.bring(t.Context(), newEngine(t, db), inv, ipset.Owner{})
+	if err != nil || len(refused) > 0 || done.Addresses != n {
+		t.Fatalf("%+v, %q, %v", done, refused, err)
+	}
+	if commits := db.Counts().Commits; commits > n/4 {
+		t.Errorf("%d commits for %d addresses", commits, n)
 	}
 }

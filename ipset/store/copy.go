@@ -25,21 +25,26 @@ const (
 // dst must be empty, or hold a part of an earlier Copy from src. No program may use
 // either store meanwhile. Records get the revisions of dst.
 //
-// Copy may be interrupted at any moment and called again; it then continues. It writes
-// the records under [RootKey] last, after all others of every [Space]: until then the
-// records in dst are of no use to an engine. After an error dst is in that state, or
-// the roots of some spaces are there and Copy writes the others when called again.
+// Copy may be interrupted at any moment and called again; it then continues. Its first
+// commit puts a mark under each [RootKey] that src has, and its last ones put the roots in
+// place of the marks: until then an engine on dst refuses every call, and [Complete] says
+// why. After an error dst is in that state, or the roots of some spaces are there and Copy
+// writes the others when called again.
 //
 // Errors: ipalloc.ErrExists if dst has a record that src has not, or another value of it,
 // or was written to meanwhile. ipalloc.ErrMismatch if src changed meanwhile: stop its
-// users, and copy into an empty store. ipalloc.ErrLimit if a record of src is larger than
+// users, and copy into an empty store. ipalloc.ErrInUse if src is itself a copy that is not
+// complete. ipalloc.ErrLimit if a record of src is larger than
 // dst accepts. ipalloc.ErrUnknownOutcome: call again. Else the errors of the stores.
 //
 // It lists src three times and dst twice, and holds a page of each and the root records.
 func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
-	c := copier{dst: dst, src: src, limits: dst.Limits()}
+	c := copier{dst: dst, src: src, limits: dst.Limits(), marks: map[string]uint64{}}
 	before, err := c.compare(ctx)
 	if err != nil {
+		return c.report, err
+	}
+	if err := c.begin(ctx); err != nil {
 		return c.report, err
 	}
 	if err := c.copy(ctx); err != nil {
@@ -55,12 +60,20 @@ func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
 	if after.value != before.value {
 		return c.report, &ipalloc.Error{Package: "store", Op: "copy", Reason: "the source changed meanwhile", Err: ipalloc.ErrMismatch}
 	}
-	for _, op := range c.roots {
-		if err := c.add(ctx, op); err != nil {
-			return c.report, err
-		}
+	return c.report, c.end(ctx)
+}
+
+// copyMark is the value of a root of a store that is being copied into. It is the root of no catalog, so engines refuse it.
+const copyMark = "being copied into"
+
+// Complete returns ipalloc.ErrInUse for a store, or a [Space] of one, that a [Copy] which has not ended copies into. It reads one record.
+// Engines refuse such a store by themselves, as one whose root is damaged.
+func Complete(ctx context.Context, db Store) error {
+	recs, err := db.Get(ctx, nil, RootKey)
+	if err == nil && recs[0].Value == copyMark {
+		err = &ipalloc.Error{Package: "store", Op: "open", Reason: "the store is being copied into: repeat the copy, or empty the store", Err: ipalloc.ErrInUse}
 	}
-	return c.report, c.flush(ctx)
+	return err
 }
 
 // copyPage is how many records are read at once.
@@ -117,7 +130,10 @@ func holds(key, reason string) error {
 type copier struct {
 	dst, src Store
 	limits   Limits
-	roots    []Op // that are missing
+	roots    []Op              // that are missing
+	marks    map[string]uint64 // the revisions of the marks in dst
+	missing  bool              // another record is missing
+	rooted   bool              // src has a root of the space without a name
 	ops      []Op
 	bytes    int
 	report   CopyReport
@@ -128,9 +144,14 @@ func (c *copier) eachRecord(ctx context.Context, do func(r Record, there bool) e
 	next, stop := iter.Pull2(pages(ctx, c.dst))
 	defer stop()
 	is, err, more := next()
+	marked := func() bool { return err == nil && more && isRoot(is.Key) && is.Value == copyMark }
 	for r, bad := range pages(ctx, c.src) {
 		if bad != nil {
 			return copyError("list the source", bad)
+		}
+		for marked() && is.Key <= r.Key {
+			c.marks[is.Key] = is.Rev
+			is, err, more = next()
 		}
 		if err != nil {
 			return copyError("list the destination", err)
@@ -146,6 +167,10 @@ func (c *copier) eachRecord(ctx context.Context, do func(r Record, there bool) e
 			return err
 		}
 	}
+	for marked() {
+		c.marks[is.Key] = is.Rev
+		is, err, more = next()
+	}
 	if err != nil {
 		return copyError("list the destination", err)
 	}
@@ -157,36 +182,81 @@ func (c *copier) eachRecord(ctx context.Context, do func(r Record, there bool) e
 
 // compare counts the records and returns their fingerprint. A dst that has a root while another record is missing is in use.
 func (c *copier) compare(ctx context.Context) (*sum, error) {
-	all, root, missing := newSum(maphash.MakeSeed()), "", false
+	all, root := newSum(maphash.MakeSeed()), ""
 	err := c.eachRecord(ctx, func(r Record, there bool) error {
 		c.report.Records++
 		all.add(r)
+		c.rooted = c.rooted || r.Key == RootKey
 		switch {
+		case isRoot(r.Key) && r.Value == copyMark:
+			return &ipalloc.Error{Package: "store", Op: "copy", Name: r.Key, Reason: "the source is being copied into", Err: ipalloc.ErrInUse}
 		case isRoot(r.Key) && there:
 			root = r.Key
-		case !isRoot(r.Key) && !there:
-			missing = true
+		case isRoot(r.Key):
+			c.roots = append(c.roots, Op{Kind: Put, Key: r.Key, Value: r.Value})
+		case !there:
+			c.missing = true
 		}
 		return nil
 	})
-	if err == nil && root != "" && missing {
+	if err == nil && root != "" && c.missing {
 		err = holds(root, "the destination is in use")
 	}
 	return all, err
 }
 
-// copy writes the records that dst lacks, but for the roots, which it keeps.
+// begin marks the roots that are missing, and that of the space without a name in any case.
+func (c *copier) begin(ctx context.Context) error {
+	if !c.missing && len(c.roots) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(c.roots)+1)
+	if !c.rooted {
+		keys = append(keys, RootKey)
+	}
+	for _, op := range c.roots {
+		keys = append(keys, op.Key)
+	}
+	written := c.report.Written
+	for _, key := range keys {
+		if c.marks[key] != 0 {
+			continue
+		}
+		c.marks[key] = 0
+		if err := c.add(ctx, Op{Kind: Put, Key: key, Value: copyMark}); err != nil {
+			return err
+		}
+	}
+	err := c.flush(ctx)
+	c.report.Written = written // a mark is no record of src
+	return err
+}
+
+// end puts the roots in place of the marks.
+func (c *copier) end(ctx context.Context) error {
+	for _, op := range c.roots {
+		op.Expect = c.marks[op.Key]
+		if err := c.add(ctx, op); err != nil {
+			return err
+		}
+	}
+	if err := c.flush(ctx); err != nil || c.rooted || c.marks[RootKey] == 0 {
+		return err
+	}
+	written := c.report.Written
+	c.ops = append(c.ops, Op{Kind: Delete, Key: RootKey, Expect: c.marks[RootKey]})
+	err := c.flush(ctx)
+	c.report.Written = written
+	return err
+}
+
+// copy writes the records that dst lacks, but for the roots.
 func (c *copier) copy(ctx context.Context) error {
 	err := c.eachRecord(ctx, func(r Record, there bool) error {
-		op := Op{Kind: Put, Key: r.Key, Value: r.Value}
-		switch {
-		case there:
-			return nil
-		case isRoot(r.Key):
-			c.roots = append(c.roots, op)
+		if there || isRoot(r.Key) {
 			return nil
 		}
-		return c.add(ctx, op)
+		return c.add(ctx, Op{Kind: Put, Key: r.Key, Value: r.Value})
 	})
 	if err != nil {
 		return err
@@ -219,13 +289,18 @@ func (c *copier) flush(ctx context.Context) error {
 	if len(c.ops) == 0 {
 		return nil
 	}
-	_, err := c.dst.Commit(ctx, c.ops)
+	rev, err := c.dst.Commit(ctx, c.ops)
 	switch {
 	case errors.Is(err, ipalloc.ErrConflict):
 		key, _ := ConflictKey(err)
 		return holds(key, "another program writes to the destination")
 	case err != nil:
 		return copyError("write to the destination", err)
+	}
+	for _, op := range c.ops {
+		if op.Value == copyMark && isRoot(op.Key) {
+			c.marks[op.Key] = rev
+		}
 	}
 	c.report.Written += len(c.ops)
 	c.ops, c.bytes = nil, 0

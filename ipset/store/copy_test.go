@@ -2,10 +2,12 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -95,5 +97,66 @@ func TestCopyReadsPages(t *testing.T) {
 	}
 	if report, err := store.Copy(t.Context(), to, from); err != nil || report.Written != 0 {
 		t.Errorf("again: %+v, %v", report, err)
+	}
+}
+
+// From its first commit to its last, a copy says in the destination that it is not complete: in the store, and in each space. It says so
+// after each commit at which it can be stopped, goes on from there, and leaves nothing behind.
+func TestCopySaysThatItIsNotComplete(t *testing.T) {
+	for name, keys := range map[string][]string{
+		"catalogs": {"a1", "a2", "b1", "c", "cp", "xblue\x00a1", "xblue\x00c", "xred\x00c"}, "one": {"c"}, "no catalog": {"X1", "X2", "X3"}, "a space alone": {"xblue\x00a1", "xblue\x00c"},
+	} {
+		src := store.NewMemory()
+		for _, key := range keys {
+			if _, err := src.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: key, Value: "value of " + key}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for stop := 1; ; stop++ {
+			dst := store.NewMemory()
+			limited := storetest.NewFaulty(storetest.NewLimited(dst, store.Limits{Ops: 1}))
+			n := 0
+			limited.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+				if c.Kind == storetest.Commit {
+					if n++; n > stop {
+						return storetest.Outcome{Err: context.Canceled}
+					}
+				}
+				return storetest.Outcome{}
+			})
+			_, err := store.Copy(t.Context(), limited, src)
+			if err == nil {
+				if got := store.Complete(t.Context(), dst); got != nil {
+					t.Errorf("%s: %v", name, got)
+				}
+				break
+			}
+			recs, _, lerr := dst.List(t.Context(), store.Range{})
+			if lerr != nil {
+				t.Fatal(lerr)
+			}
+			said := store.Complete(t.Context(), dst)
+			for _, space := range []string{"blue", "red"} {
+				in, serr := store.Space(dst, space)
+				if serr != nil {
+					t.Fatal(serr)
+				}
+				said = errors.Join(said, store.Complete(t.Context(), in))
+			}
+			if len(recs) < len(keys) && !errors.Is(said, ipalloc.ErrInUse) {
+				t.Errorf("%s: stopped after %d commits with %d records: %v", name, stop, len(recs), said)
+			}
+			if _, err := store.Copy(t.Context(), store.NewMemory(), dst); said != nil && !errors.Is(err, ipalloc.ErrInUse) {
+				t.Errorf("%s: a part of a copy is copied on: %v", name, err)
+			}
+			report, err := store.Copy(t.Context(), dst, src)
+			if err != nil || report.Records != len(keys) {
+				t.Fatalf("%s: stopped after %d commits: %+v, %v", name, stop, report, err)
+			}
+			recs, _, lerr = dst.List(t.Context(), store.Range{})
+			if lerr != nil || len(recs) != len(keys) || recs[0].Value != "value of "+recs[0].Key {
+				t.Errorf("%s: %d records, %v", name, len(recs), lerr)
+			}
+		}
 	}
 }

@@ -219,6 +219,7 @@ func TestCopySpaces(t *testing.T) {
 		put(s, "z", "last")
 	}
 	want, _, _ := src.List(t.Context(), store.Range{})
+	const marks = 4 // the first commits
 	for k := 1; ; k++ {
 		mem := store.NewMemory()
 		dst := storetest.NewLimited(mem, store.Limits{Ops: 1})
@@ -226,14 +227,14 @@ func TestCopySpaces(t *testing.T) {
 		_, err := store.Copy(t.Context(), dst, src)
 		there, _, _ := mem.List(t.Context(), store.Range{})
 		for _, r := range there {
-			if strings.HasSuffix(r.Key, "c") && len(there) < len(want)-4 {
+			if strings.HasSuffix(r.Key, "c") && r.Value == "root" && len(there) < len(want) {
 				t.Fatalf("root %q is among the first %d records of %d", r.Key, len(there), len(want))
 			}
 		}
 		if err == nil {
 			break
 		}
-		if k == len(want) { // one root is missing; the others are, and one space loses a record
+		if k == len(want)+marks { // one root is missing; the others are, and one space loses a record
 			if _, err := mem.Commit(t.Context(), []store.Op{{Kind: store.Delete, Key: "xa\x00b1", Expect: store.AnyRevision}}); err != nil {
 				t.Fatal(err)
 			}
@@ -243,7 +244,7 @@ func TestCopySpaces(t *testing.T) {
 			put(mem, "xa\x00b1", "block")
 		}
 		dst.Script(nil)
-		if rep, err := store.Copy(t.Context(), dst, src); err != nil || rep.Written != len(want)-k+1 {
+		if rep, err := store.Copy(t.Context(), dst, src); err != nil || rep.Written != len(want)-max(0, k-1-marks) {
 			t.Fatalf("after fault %d: %+v, %v", k, rep, err)
 		}
 		got, _, _ := mem.List(t.Context(), store.Range{})
