@@ -31,7 +31,7 @@
 // store, but neither package knows that the other uses the same addresses. <prefix> is the
 // family, the address and the length.
 //
-//	Xr                              the root pools with their sizes
+//	Xr                              the root pools with their sizes; none without a root pool
 //	Xh<prefix>                      a holding: the pools that it lies in, its children's sizes, owner, attributes
 //	Xo<owner>\0<prefix>             the owner has that holding
 //	Xf<pool><depth><address>        a page of a pool: which of 64 parts are free, held, or divided further

@@ -2,6 +2,7 @@ package prefixes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -78,6 +80,61 @@ func TestCallersLeave(t *testing.T) {
 	rep, err := a.Check(t.Context())
 	if err != nil || len(rep.Problems) > 0 || rep.Holdings > 0 {
 		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// The last RemovePool leaves no record.
+func TestLastPoolLeavesNothing(t *testing.T) {
+	s := store.NewMemory()
+	a := allocator(t, s)
+	for range 2 {
+		for _, pool := range []netip.Prefix{prefix("10.0.0.0/8"), prefix("fd00::/40")} {
+			if err := a.AddPool(t.Context(), Pool{pool, Sizes{pool.Bits() + 4, pool.Bits() + 20}}); err != nil {
+				t.Fatal(err)
+			}
+			h, err := a.Allocate(t.Context(), Request{Pool: pool, Owner: "o", Bits: pool.Bits() + 13})
+			if err == nil {
+				err = a.Release(t.Context(), "o", h.Prefix)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for left, pool := range []netip.Prefix{prefix("fd00::/40"), prefix("10.0.0.0/8")} {
+			if err := a.RemovePool(t.Context(), pool); err != nil || len(records(t, s)) != 1-left {
+				t.Fatalf("%v, %d records are left", err, len(records(t, s)))
+			}
+		}
+	}
+}
+
+// A commit of AddPool with unknown outcome adds nothing once the allocator's next call has answered, although the record of the
+// root pools is deleted meanwhile.
+func TestLateAddPool(t *testing.T) {
+	for lost := 1; lost <= 2; lost++ {
+		f, late := storetest.NewFaulty(store.NewMemory()), make(chan struct{})
+		a, other := allocator(t, f), allocator(t, f)
+		f.Script(storetest.AtCommit(lost, storetest.Late(late)))
+		if err := a.AddPool(t.Context(), Pool{prefix("10.0.0.0/8"), Sizes{9, 20}}); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			t.Fatal(err)
+		}
+		f.Script(nil)
+		if pools, err := a.Pools(t.Context()); err != nil || len(pools) > 0 {
+			t.Fatal(pools, err)
+		}
+		if err := other.AddPool(t.Context(), Pool{prefix("11.0.0.0/8"), Sizes{9, 20}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.RemovePool(t.Context(), prefix("11.0.0.0/8")); err != nil {
+			t.Fatal(err)
+		}
+		close(late)
+		f.Settle()
+		for _, x := range []*Allocator{a, other} {
+			if pools, err := x.Pools(t.Context()); err != nil || len(pools) > 0 {
+				t.Errorf("commit %d: %v, %v", lost, pools, err)
+			}
+		}
 	}
 }
 

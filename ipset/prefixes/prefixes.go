@@ -2,6 +2,7 @@ package prefixes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -79,8 +80,11 @@ func New(db store.Store, o Options) (*Allocator, error) {
 	return a, nil
 }
 
+// errNoRoots is the answer of a plan that needs the record of the root pools.
+var errNoRoots = errors.New("prefixes: no record of the root pools")
+
 // AddPool adds a root pool. Adding a pool that exists with the same sizes changes
-// nothing, so the call can be repeated.
+// nothing, so the call can be repeated. The first pool of a store takes two commits.
 //
 // Errors: ErrInvalid for a prefix that is not masked or is 4-in-6, and for sizes that are
 // not all longer than the prefix; ErrExists for a prefix that overlaps a root pool, which
@@ -93,8 +97,11 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 	if reason := pool.Sizes.check(pool.Prefix); reason != "" {
 		return explain(invalid("Sizes", reason), call)
 	}
-	return a.do(ctx, call, func(t *txn) error {
+	add := func(t *txn) error {
 		roots, err := t.roots()
+		if err == nil && t.rootPools.Get(struct{}{}).Rev == 0 {
+			err = errNoRoots
+		}
 		if err != nil {
 			return err
 		}
@@ -112,10 +119,22 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 		}
 		t.setRoots(append(slices.Clip(roots.pools), pool))
 		return nil
-	})
+	}
+	for {
+		err := a.run.Do(ctx, occ.Func[*txn](add))
+		if !errors.Is(err, errNoRoots) {
+			return explain(err, call)
+		}
+		// A commit of unknown outcome can be made false by a record that it expects at a revision, but not by one that it
+		// expects not to exist and that may be deleted again. So the record comes empty, in a commit that may be made late.
+		err = a.run.Write(ctx, []store.Op{{Kind: store.Put, Key: keyRoots, Value: noRoots}})
+		if err != nil && !errors.Is(err, ipalloc.ErrConflict) {
+			return explain(err, call)
+		}
+	}
 }
 
-// RemovePool removes a root pool. It fails with ErrNotFound if no root pool has that
+// RemovePool removes a root pool. The last one leaves no record. It fails with ErrNotFound if no root pool has that
 // prefix, and with ErrInUse while a prefix is held from it; InTheWay and Holder name one.
 func (a *Allocator) RemovePool(ctx context.Context, pool netip.Prefix) error {
 	call := ipalloc.Error{Op: "remove pool", Prefix: pool}

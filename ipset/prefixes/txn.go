@@ -49,8 +49,12 @@ type rootsCell struct{ occ.Var[roots] }
 
 // Write implements occ.Entry.
 func (c *rootsCell) Write(o *occ.Ops) {
-	o.Put(&c.Cell)
 	pools := c.Get().pools
+	if len(pools) == 0 {
+		remove(o, &c.Cell)
+		return
+	}
+	o.Put(&c.Cell)
 	w := wire.Write(o.Buf)
 	codeRoots(w, &pools)
 	o.Buf = w.B
@@ -172,10 +176,10 @@ var noRoots = func() string {
 // call need rest on; last the root pools, on which all do.
 func fence(op store.Op) (rank int, value string) {
 	switch {
-	case op.Key == keyRoots:
-		return 1, noRoots
 	case op.Expect == 0:
 		return 0, ""
+	case op.Key == keyRoots:
+		return 1, ""
 	case op.Kind == store.Guard:
 		return 2, ""
 	}
