@@ -112,6 +112,10 @@ release-trial: ## prepare a release with a version made from HEAD; change nothin
 pin: ## have the nested modules require their siblings as they are at HEAD
 	@cd internal/tools && GOWORK=off go run ./release -pin
 
+.PHONY: api
+api: ## write api.txt of every package that others import: what it exports
+	@cd internal/tools && GOWORK=off go run ./api -write
+
 .PHONY: doc
 doc: ## print the documentation of every package that can be imported
 	@for p in $$(go list -f '{{if ne .Name "main"}}{{.ImportPath}}{{end}}' ./... | grep -v -e /internal/ -e /fuzz -e /bench); do \
