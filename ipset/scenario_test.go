@@ -61,10 +61,10 @@ func TestBadPools(t *testing.T) {
 		"unknown use":   {bad(func(p *Pool) { p.Uses = 64 }), cause.UnknownUse},
 		"negative":      {bad(func(p *Pool) { p.Cooldown = -1 }), cause.BadConfig},
 		"range outside": {bad(func(p *Pool) { p.Ranges = ranges("10.2.0.0/24").Ranges() }), cause.BadAddress},
-		"empty term":    {bad(func(p *Pool) { p.Nodes = selector.Selector{{}} }), cause.BadConfig},
+		"empty term":    {bad(func(p *Pool) { p.Nodes = selector.Selector{{}} }), ipalloc.ErrInvalid},
 		"unknown op": {bad(func(p *Pool) {
 			p.Namespaces = selector.Selector{{Labels: []selector.Requirement{{Key: "a", Op: "Like"}}}}
-		}), cause.BadConfig},
+		}), ipalloc.ErrInvalid},
 	} {
 		before, _ := w.store.MarshalBinary()
 		if err := w.AddPool(bg, tt.p); !errors.Is(err, tt.want) {
