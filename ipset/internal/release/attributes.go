@@ -2,12 +2,12 @@ package release
 
 import (
 	"context"
-	"math/bits"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
@@ -79,17 +79,19 @@ func (a *SetOwnerArgs) apply(t *txn.Txn, at txn.Place) error {
 	if a.Alternate != nil {
 		h.Alternate = *a.Alternate
 	}
-	index := cat.Index(at.Be.At)
-	h.Indexed = h.Active.Mark(index)
+	h.Indexed = h.Active.Mark(cat.Index(at.Be.At))
 	if a.Host != nil {
 		h.Host, h.Borrowed = *a.Host, *a.Host != at.Be.Owner()
 	}
-	if _, is := at.Be.Look(at.X); is.Count() > 1 {
+	_, is := at.Be.Look(at.X)
+	if is.Count() > 1 {
 		if err := at.Be.CanGrow(at.X, h, t.E.Limits.Value); err != nil {
 			return err
 		}
 	}
-	if err := t.Room(t.BlockOps(at.Be, 3+len(index)+bits.OnesCount64(at.Indexed), false, false)); err != nil {
+	var buf [4]record.IndexEntry
+	n := record.RecordsOf(is) + len(record.HolderEntries(buf[:0], &h)) // those that it has, and those of the holder as it will be
+	if err := t.Room(t.BlockOps(at.Be, n, false, false)); err != nil {
 		return err
 	}
 	at.Be.Replace(at.X, h)
