@@ -87,11 +87,11 @@ func (r *blockReplay) step(op int, tr *model.Trace) {
 			err = e.AddPool(context.Background(), ipset.Pool{Name: "p", Prefix: r.p, BlockBits: r.p.Bits()})
 		}
 		if err == nil {
-			err = e.ImportBlock(context.Background(), r.b)
+			err = e.Operator().ImportBlock(context.Background(), r.b)
 		}
 		if err == nil {
 			var b ipset.BlockInfo
-			if b, err = e.BlockOf(context.Background(), r.p.Addr()); err == nil {
+			if b, err = e.Operator().BlockOf(context.Background(), r.p.Addr()); err == nil {
 				r.b = b.Copy()
 			}
 		}
@@ -274,12 +274,12 @@ func readAnything(t *testing.T, recs []store.Record, i int, value string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep, err := e.Check(ctx, nil)
+	rep, err := e.Operator().Check(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	sound := true
-	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
+	for b, err := range e.Operator().Blocks(ctx, netip.Prefix{}) {
 		if err != nil {
 			sound = false
 			if !errors.Is(err, ipalloc.ErrCorrupt) {
@@ -295,7 +295,7 @@ func readAnything(t *testing.T, recs []store.Record, i int, value string) {
 	e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 9, Partial: true})
 	e.ReleaseByHandle(ctx, "p0")
 	e.Utilization(ctx)
-	e.Sweep(ctx, ipset.SweepArgs{})
+	e.Operator().Sweep(ctx, ipset.SweepArgs{})
 }
 
 // randomBytes returns n bytes that a seed gives.

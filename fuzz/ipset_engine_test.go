@@ -167,7 +167,7 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 		r.configure(e, tr.Below(2) == 0, int(tr.Below(4)))
 	case 14:
 		r.m.Step(time.Duration(tr.Below(90)) * time.Second)
-		if _, err := e.Sweep(ctx, ipset.SweepArgs{}); err != nil {
+		if _, err := e.Operator().Sweep(ctx, ipset.SweepArgs{}); err != nil {
 			r.t.Fatal(err)
 		}
 		r.m.Sweep()
@@ -214,7 +214,7 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 		}
 	case 20:
 		keep := int(tr.Below(2))
-		if _, err := e.Sweep(ctx, ipset.SweepArgs{IdleAfter: 70 * time.Second, Keep: keep}); err != nil {
+		if _, err := e.Operator().Sweep(ctx, ipset.SweepArgs{IdleAfter: 70 * time.Second, Keep: keep}); err != nil {
 			r.t.Fatal(err)
 		}
 		r.m.Sweep()
@@ -389,12 +389,12 @@ func (r *ipamReplay) assignIP(e *ipset.Engine, a ipset.AssignIPArgs) {
 // compare compares all blocks, and verifies the store.
 func (r *ipamReplay) compare(op int) {
 	r.t.Helper()
-	rep, err := r.e[0].Check(context.Background(), nil)
+	rep, err := r.e[0].Operator().Check(context.Background(), nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	for _, p := range rep.Problems {
-		if p.Kind != ipset.NoPool {
+		if p.Kind != ipset.ProblemNoPool {
 			r.t.Fatalf("after op %d: %s", op, p)
 		}
 	}
@@ -403,7 +403,7 @@ func (r *ipamReplay) compare(op int) {
 		r.t.Fatalf("after op %d: rows %v, %v, want %v", op, rows, err, r.rows)
 	}
 	n := 0
-	for b, err := range r.e[0].Blocks(context.Background(), netip.Prefix{}) {
+	for b, err := range r.e[0].Operator().Blocks(context.Background(), netip.Prefix{}) {
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -45,7 +45,7 @@ func (r *ipamReplay) reserve(e *ipset.Engine, tr *model.Trace) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	live, err := e.SetReservations(context.Background(), set)
+	live, err := e.Operator().SetReservations(context.Background(), set)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func (r *ipamReplay) configure(e *ipset.Engine, strict bool, limit int) {
 	if limit > 0 {
 		cfg.MaxBlocksPerHost, r.m.Limit = limit, limit
 	}
-	if err := e.SetConfig(context.Background(), cfg); err != nil {
+	if err := e.Operator().SetConfig(context.Background(), cfg); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -63,7 +63,7 @@ func TestAddressRecordThatDoesNotFit(t *testing.T) {
 				t.Errorf("%s: assign: %v", name, err)
 			}
 		}
-		if rep, err := e.Check(bg, nil); err != nil || len(rep.Problems) == 0 {
+		if rep, err := e.Operator().Check(bg, nil); err != nil || len(rep.Problems) == 0 {
 			t.Errorf("%s: Check found nothing, %v", name, err)
 		}
 	}

@@ -38,7 +38,7 @@ func TestRequestsAreForgottenByAge(t *testing.T) {
 	} {
 		w.clock.add(tt.after)
 		s := limited(w.store, 64)
-		got, err := w.engine(s).Sweep(bg, tt.args)
+		got, err := w.engine(s).Operator().Sweep(bg, tt.args)
 		if err != nil || got.Requests != tt.n {
 			t.Errorf("%+v: %+v, %v, want %d", tt.args, got, err, tt.n)
 		}
@@ -76,7 +76,7 @@ func TestStickyHandlesAreForgotten(t *testing.T) {
 	w.check()
 	w.clock.add(11 * 24 * time.Hour)
 	for _, want := range []int{1, 0} { // one has left
-		if s, err := w.Sweep(bg, SweepArgs{}); err != nil || s.Sticky != want {
+		if s, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Sticky != want {
 			t.Errorf("%+v, %v, want %d forgotten", s, err, want)
 		}
 		w.check()
@@ -86,10 +86,10 @@ func TestStickyHandlesAreForgotten(t *testing.T) {
 	}
 	w.releaseHandle("holds")
 	w.clock.add(100 * 24 * time.Hour)
-	if s, err := w.Sweep(bg, SweepArgs{StickyAfter: -1}); err != nil || s.Sticky != 0 {
+	if s, err := w.Operator().Sweep(bg, SweepArgs{StickyAfter: -1}); err != nil || s.Sticky != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if s, err := w.Sweep(bg, SweepArgs{}); err != nil || s.Sticky != 2 || w.records(record.KindSticky)+w.records(record.KindAged) != 0 {
+	if s, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Sticky != 2 || w.records(record.KindSticky)+w.records(record.KindAged) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	w.check()
@@ -110,11 +110,11 @@ func TestStaleAgesAreRepaired(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rep, err := w.Check(bg, nil)
+	rep, err := w.Operator().Check(bg, nil)
 	if err != nil || len(rep.Problems) != 2 {
 		t.Fatalf("%v, %v", rep.Problems, err)
 	}
-	if n, err := w.Repair(bg, rep.Repair); err != nil || n != 2 {
+	if n, err := w.Operator().Repair(bg, rep.Repair); err != nil || n != 2 {
 		t.Errorf("%d repaired, %v", n, err)
 	}
 	w.check()
@@ -141,7 +141,7 @@ func TestSweepIsResumed(t *testing.T) {
 		}
 		w.clock.add(1000 * time.Hour)
 		args := SweepArgs{IdleAfter: time.Minute, Keep: 1}
-		_, err := w.engine(scripted(w.store, storetest.From(k+1, storetest.Fail(errDown)))).Sweep(bg, args)
+		_, err := w.engine(scripted(w.store, storetest.From(k+1, storetest.Fail(errDown)))).Operator().Sweep(bg, args)
 		w.check()
 		if err == nil {
 			return
@@ -149,7 +149,7 @@ func TestSweepIsResumed(t *testing.T) {
 		if !errors.Is(err, errDown) {
 			t.Fatal(err)
 		}
-		if _, err := w.Sweep(bg, args); err != nil {
+		if _, err := w.Operator().Sweep(bg, args); err != nil {
 			t.Fatal(err)
 		}
 		w.check()

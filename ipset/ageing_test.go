@@ -152,7 +152,7 @@ func (a *ageing) day(hosts, n4, n6 int, sweep SweepArgs) (d agedDay) {
 			a.start(n4, n6)
 		}
 		d.lists += a.s.Counts().Lists - before
-		if _, err := a.e.Sweep(bg, sweep); err != nil {
+		if _, err := a.e.Operator().Sweep(bg, sweep); err != nil {
 			a.t.Fatal(err)
 		}
 	}

@@ -164,7 +164,7 @@ func TestAlsoOfManyCallers(t *testing.T) {
 	if stale.Load() != 20 || won.Load() != 1 || lost.Load() != 19 {
 		t.Errorf("%d stale, %d won, %d lost", stale.Load(), won.Load(), lost.Load())
 	}
-	rep, err := w.Check(bg, nil)
+	rep, err := w.Operator().Check(bg, nil)
 	if err != nil || rep.Allocations != 21 || len(rep.Problems) != 0 {
 		t.Errorf("%+v, %v", rep, err)
 	}

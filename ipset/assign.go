@@ -2,7 +2,129 @@ package ipset
 
 import (
 	"context"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/assign"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
+
+// AssignArgs are the arguments of [Engine.AutoAssign]. Zero fields mean the default.
+type AssignArgs struct {
+	// Owner is the host (or virtual owner) that the addresses are for.
+	Owner Owner
+	// Num4 and Num6 are how many addresses of each family.
+	Num4, Num6 int
+	// Addresses are given besides these, in the same commit: a static IPv4 address with an automatic IPv6 one. What
+	// [Engine.AssignIP] says of its address holds of each: reservations and ranges do not count for it, selectors count with
+	// PoolsAndSelectors alone, one that the handle holds already is no error. If one cannot be given, the call fails, also with
+	// Partial. They come first in the result. At most 64.
+	Addresses []netip.Addr
+	// Claim is the handle, the attributes and the time to live.
+	Claim
+	// Use is one of Workload, Tunnel and LoadBalancer; Workload by default.
+	Use Use
+	// Namespace has the labels of the namespace.
+	Namespace map[string]string
+	// Pools narrows the choice to the named pools; their selectors then do not count unless PoolsAndSelectors.
+	Pools             []string
+	PoolsAndSelectors bool
+	// MaxBlocks narrows the limit of blocks per host if it is above 0.
+	MaxBlocks int
+	// Head and Tail are the addresses to reserve for the host at the ends of blocks made for it; they need strict affinity.
+	Head, Tail uint64
+	// Partial accepts fewer addresses than asked, also where one commit does not take so many: Short of the result says why. Without
+	// it a shortage in any family is an error and nothing is assigned.
+	Partial bool
+	// Contiguous asks for neighbouring addresses: those of a family are in one block and in a row, all or none. They come from the
+	// owner's blocks, then from one that it claims or takes over, and are never borrowed; the lowest that fit are taken, whatever the
+	// Order of the pool. It goes without Partial and Sticky. A repeated Request whose addresses have been released in part is
+	// [ipalloc.ErrMismatch]. Cost: O(spans log spans) of the free queue for each block that is looked at.
+	Contiguous bool
+	// Aligned is Contiguous with addresses that make up a prefix, such as a /29 of a block of /26: their number is a power of two,
+	// and the first is a multiple of it.
+	Aligned bool
+	// Existing returns the addresses that the handle holds, if it holds any, in place of assigning more; the numbers do not
+	// count then. Calls with Existing for one handle give it addresses once, from however many engines they come at the same time.
+	// It costs one round trip more, and goes without a Request.
+	Existing bool
+	// Sticky gives the handle the addresses back that it had last, as far as they are free. It costs one round trip more.
+	Sticky bool
+	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
+	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
+	Request string
+	// Also are records of yours that are written in the same commit, both or neither: the row of a machine with its address.
+	// Their keys begin with an upper-case letter, A to Z. They are written if anything is assigned: not where Existing finds
+	// addresses of the handle, and not by a repetition of a Request, whose first commit has written them. They are not among
+	// the arguments that a repetition must repeat.
+	Also []store.Op
+}
+
+// AssignIPArgs are the arguments of [Engine.AssignIP].
+type AssignIPArgs struct {
+	Address netip.Addr
+	// Owner is the host that the address is for.
+	Owner Owner
+	Claim
+	// Use, if not 0, must be one that the pool allows.
+	Use Use
+	// Selectors applies the selectors of the pool that has the address: its Nodes to the labels of the owner, its Namespaces to
+	// Namespace. Without it neither counts. Pool.Manual never does, because the address names the pool.
+	Selectors bool
+	// Namespace has the labels of the namespace.
+	Namespace map[string]string
+	// MaxBlocks narrows the limit of blocks per host if it is above 0.
+	MaxBlocks int
+	// Head and Tail are the addresses to reserve for the host at the ends of a block made for it; they need strict affinity.
+	Head, Tail uint64
+	// Request, if not empty, names this request: a repetition returns the allocation while the handle still holds it, and
+	// assigns the address again after. The same key with other arguments is [ipalloc.ErrInvalid].
+	Request string
+	// Also are records of yours that are written in the same commit, as in [AssignArgs]: not if the handle has the address
+	// already, and not by a repetition of the Request.
+	Also []store.Op
+}
+
+// Reason says why a pool gave no more addresses.
+type Reason uint8
+
+const (
+	// ReasonFull: every address is held.
+	ReasonFull = Reason(assign.Full)
+	// ReasonReservedLeft: only reserved addresses are left.
+	ReasonReservedLeft = Reason(assign.ReservedLeft)
+	// ReasonCoolingLeft: only cooling addresses are left.
+	ReasonCoolingLeft = Reason(assign.CoolingLeft)
+	// ReasonForeignLeft: other owners have blocks with room, and strict affinity forbids borrowing from them.
+	ReasonForeignLeft = Reason(assign.ForeignLeft)
+	// ReasonLimitReached: there are free blocks, and a limit or the configuration forbids claiming them.
+	ReasonLimitReached = Reason(assign.LimitReached)
+	// ReasonFragmented: addresses are left, and not so many in a row as Contiguous asks for.
+	ReasonFragmented = Reason(assign.Fragmented)
+	// ReasonTooSmall: no block of the pool has so many addresses in a row as Contiguous asks for.
+	ReasonTooSmall = Reason(assign.TooSmall)
+	// ReasonOutsideLeft: every address of the pool's ranges is held, and AssignIP alone gives the others.
+	ReasonOutsideLeft = Reason(assign.OutsideLeft)
+	// ReasonCommitFull: addresses are left, and one commit of the store takes no more.
+	ReasonCommitFull = Reason(assign.CommitFull)
+)
+
+// String returns a few words.
+func (r Reason) String() string { return assign.Reason(r).String() }
+
+// Shortage says why a pool did not give what was asked.
+type Shortage struct {
+	Family int // 4 or 6
+	Pool   string
+	Reason Reason
+}
+
+// Assigned is the result of [Engine.AutoAssign].
+type Assigned struct {
+	V4, V6 []Allocation
+	// Short has one entry per pool tried in a family with fewer addresses than asked.
+	Short []Shortage
+}
 
 // Assign returns the address that a handle holds, and gives it one if it holds none: an IPv4 address, or an IPv6 address where no
 // IPv4 pool serves the owner. Repeating it is safe, also after [ipalloc.ErrUnknownOutcome] and from several engines at once. If the
@@ -31,5 +153,59 @@ func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation
 //
 // Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.
 func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {
-	return e.assign.AutoAssign(ctx, a)
+	got, err := e.assign.AutoAssign(ctx, assign.AssignArgs(a))
+	return assigned(got), err
 }
+
+// AssignIP gives one named address. If its block does not exist, the owner claims it. It ignores reservations and the pool's
+// ranges, because the caller names the address, and selectors unless Selectors is set. If the handle already holds the address,
+// AssignIP returns the allocation as it is.
+//
+// With Claim.Share, a held address that its first holder shares under the same key gets one more holder, also from a block of
+// another owner under strict affinity. The limit is that of the first holder. A holder is added and removed in one commit.
+//
+// Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner that does not
+// exist, if no enabled pool has the address for this use, and with Selectors if the pool does not select the owner and the
+// namespace; [ipalloc.ErrOccupied] with the holder if the address is held, and
+// if its block is another owner's and affinity is strict; [ipalloc.ErrCooling] with the time, unless the handle is the one that
+// released it; [ipalloc.ErrMismatch] with the first holder if the address is shared under another key; [ipalloc.ErrReserved];
+// [ipalloc.ErrLimit] if the block would have to be claimed and may not be, and for a shared address that has as many holders as it
+// may have, or whose record would take more than 256 KiB or than the store takes;
+// [ipalloc.ErrConflict], [ipalloc.ErrUnknownOutcome] and other errors of the store as for AutoAssign.
+func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, error) {
+	return e.assign.AssignIP(ctx, assign.AssignIPArgs(a))
+}
+
+// Offer assigns what a handle may want to keep, for the short time TTL: the addresses that it holds, else those that it had last
+// as far as they are free, else others. It is AutoAssign with Existing and Sticky, and an address that the handle holds for less
+// than TTL is held for TTL. An offer that is taken is a lease: RenewIP or Renew moves its end. One that is not taken ends by
+// itself.
+//
+// Errors as for AutoAssign; [ipalloc.ErrInvalid] without TTL or handle, and with a Request.
+func (e *Engine) Offer(ctx context.Context, a AssignArgs) (Assigned, error) {
+	got, err := e.assign.Offer(ctx, assign.AssignArgs(a))
+	return assigned(got), err
+}
+
+// EnsureBlock makes sure that an owner has a block in one of the pools that may serve the arguments, and returns the owner's
+// blocks there, which need not have room. Without any it claims one, as AutoAssign would, and assigns no address. Num4 and Num6
+// say which families; their values do not count.
+//
+// Errors as for AutoAssign, nothing claimed; [ipalloc.ErrLimit] if there is a block and it may not be claimed,
+// [ipalloc.ErrFull] if there is none.
+func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.Prefix, err error) {
+	return e.assign.EnsureBlock(ctx, assign.AssignArgs(a))
+}
+
+func assigned(got assign.Assigned) Assigned {
+	a := Assigned{V4: got.V4, V6: got.V6}
+	for _, s := range got.Short {
+		a.Short = append(a.Short, Shortage{s.Family, s.Pool, Reason(s.Reason)})
+	}
+	return a
+}
+
+// StartOf returns the block of a pool at which the searches of an owner begin. The owner's name fixes it, so hosts that start
+// at the same time search in different places, and a host that returns searches where it was before. size is the
+// prefix length of the pool's blocks, from that of the pool on.
+func StartOf(o Owner, pool netip.Prefix, size int) netip.Prefix { return record.StartOf(o, pool, size) }

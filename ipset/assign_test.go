@@ -61,7 +61,7 @@ func TestAssign(t *testing.T) {
 	if a, err := w.Assign(bg, h, "pod"); err != nil || a.Seq <= first.Seq {
 		t.Errorf("after a release: %+v, %v", a, err)
 	}
-	w.check(NoPool)
+	w.check(ProblemNoPool)
 }
 
 // TestAssignOfOneHandleAtTheSameTime: two engines that serve one handle at the same time, and callers of one engine, give it one
@@ -116,7 +116,7 @@ func TestAssignOfOneHandleAtTheSameTime(t *testing.T) {
 	}
 	w.check()
 	w.clock.add(48 * time.Hour)
-	if _, err := w.Sweep(bg, SweepArgs{}); err != nil || w.records(record.KindRequest) != 0 || w.records(record.KindAged) != 0 {
+	if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil || w.records(record.KindRequest) != 0 || w.records(record.KindAged) != 0 {
 		t.Errorf("%v, %d records left", err, w.records(record.KindRequest))
 	}
 }
@@ -167,7 +167,7 @@ func TestSubnetPools(t *testing.T) {
 		for _, s := range tt.spared {
 			w.ReleaseIPs(bg, Release{Address: ip(s)})
 		}
-		if err := w.SplitPool(bg, "a", 1); err != nil {
+		if err := w.Operator().SplitPool(bg, "a", 1); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.assign(a); len(got.V4) != 14 {
@@ -285,7 +285,7 @@ func TestShortageInManyBlocks(t *testing.T) {
 		}
 		for _, n := range []int{1, 5, 16, 60, 128, 200} {
 			got, err := e.AutoAssign(bg, want("x", n, "x"))
-			fits := slices.ContainsFunc(got.Short, func(s Shortage) bool { return s.Reason == CommitFull })
+			fits := slices.ContainsFunc(got.Short, func(s Shortage) bool { return s.Reason == ReasonCommitFull })
 			if err != nil || len(got.V4) == 0 || len(got.V4) < min(n, 128) && !fits || (len(got.V4) < n) != (len(got.Short) > 0) || limit == 0 && len(got.V4) != min(n, 128) {
 				t.Errorf("%d records, %d of 128: %d, %v, %v", limit, n, len(got.V4), got.Short, err)
 			}

@@ -44,7 +44,7 @@ func findsHandles(t *testing.T, e *Engine, key, value string, want ...string) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%s = %s finds %v, want %v", key, value, got, want)
 	}
-	if rep, err := e.Check(t.Context(), nil); err != nil || len(rep.Problems) > 0 {
+	if rep, err := e.Operator().Check(t.Context(), nil); err != nil || len(rep.Problems) > 0 {
 		t.Fatalf("check: %v, %v", rep.Problems, err)
 	}
 }
@@ -160,16 +160,16 @@ func TestReindex(t *testing.T) {
 		if err := e.UpdatePool(ctx, pool); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := e.Reindex(ctx, "a"); n != len(all) || err != nil {
+		if n, err := e.Operator().Reindex(ctx, "a"); n != len(all) || err != nil {
 			t.Errorf("%v: %d addresses, %v", c.index, n, err)
 		}
 		findsHandles(t, e, "user", "anna", c.user...)
 		findsHandles(t, e, "tenant", "t", c.tenant...)
-		if n, err := e.Reindex(ctx, "a"); n != 0 || err != nil {
+		if n, err := e.Operator().Reindex(ctx, "a"); n != 0 || err != nil {
 			t.Errorf("%v again: %d addresses, %v", c.index, n, err)
 		}
 	}
-	if _, err := e.Reindex(ctx, "none"); !errors.Is(err, ipalloc.ErrNotFound) {
+	if _, err := e.Operator().Reindex(ctx, "none"); !errors.Is(err, ipalloc.ErrNotFound) {
 		t.Errorf("no such pool: %v", err)
 	}
 }
@@ -182,12 +182,12 @@ func TestImportIndexes(t *testing.T) {
 		a.Attributes = attributes(t, "user", "anna", "tenant", "t")
 		from.assign(a)
 	}
-	b, err := from.BlockOf(bg, from.assign(want("h", 1, "3")).V4[0].Address)
+	b, err := from.Operator().BlockOf(bg, from.assign(want("h", 1, "3")).V4[0].Address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	to := newWorld(t, Config{}, Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"user"}})
-	if err := to.ImportBlock(bg, b.Copy()); err != nil {
+	if err := to.Operator().ImportBlock(bg, b.Copy()); err != nil {
 		t.Fatal(err)
 	}
 	findsHandles(t, to.Engine, "user", "anna", "1", "2")
@@ -229,7 +229,7 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 				_, err = e.ReleaseIPs(ctx, Release{Address: at})
 			case 6:
 				now = now.Add(30 * time.Second)
-				_, err = e.Sweep(ctx, SweepArgs{IdleAfter: time.Minute})
+				_, err = e.Operator().Sweep(ctx, SweepArgs{IdleAfter: time.Minute})
 			case 7:
 				_, _, err = e.RemoveHost(ctx, owner)
 			}

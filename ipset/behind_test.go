@@ -41,7 +41,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 			return counted(len(as), n, err)
 		},
 		"Reindex": func(ctx context.Context, e *Engine, _ []netip.Addr) error {
-			_, err := e.Reindex(ctx, "p")
+			_, err := e.Operator().Reindex(ctx, "p")
 			return err
 		},
 		"named": func(ctx context.Context, e *Engine, at []netip.Addr) error {

@@ -80,7 +80,7 @@ func BenchmarkFull(b *testing.B) {
 			w := full(b, prefix)
 			for b.Loop() {
 				got, err := w.AutoAssign(bg, want("new", 1, "h"))
-				if err != nil || len(got.V4) != 0 || got.Short[0].Reason != Full {
+				if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ReasonFull {
 					b.Fatal(got, err)
 				}
 			}

@@ -66,7 +66,7 @@ func TestOrphansOfBothFamiliesAreSeen(t *testing.T) {
 	if err != nil || len(us) != 1 || us[0].Pool != "" || len(us[0].Blocks) != 2 || us[0].Used != (Count{Lo: 2}) || us[0].Available != (Count{Lo: 126}) {
 		t.Errorf("%+v, %v", us, err)
 	}
-	w.check(NoPool)
+	w.check(ProblemNoPool)
 	if as := w.releaseHandle("p"); len(as) != 2 {
 		t.Errorf("released %v", as)
 	}

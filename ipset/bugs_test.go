@@ -146,7 +146,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 		if _, err := w.DisownBlocks(bg, HostOwner("old"), true); err != nil {
 			t.Fatal(err)
 		}
-		for b, err := range w.Blocks(bg, netip.Prefix{}) {
+		for b, err := range w.Operator().Blocks(bg, netip.Prefix{}) {
 			if err != nil || b.Prefix().Bits() != sizes[1] {
 				t.Errorf("%v: left: %v, %v", sizes, b.Prefix(), err)
 			}
@@ -187,13 +187,13 @@ func TestCoolingOrphanIsNotLost(t *testing.T) {
 	w.DisownBlocks(bg, HostOwner("gone"), false)
 	w.releaseHandle("p")
 	w.check()
-	if got := w.assign(want("new", 4, "q")); lastBytes(got.V4) != "2 3" || got.Short[0].Reason != CoolingLeft {
+	if got := w.assign(want("new", 4, "q")); lastBytes(got.V4) != "2 3" || got.Short[0].Reason != ReasonCoolingLeft {
 		t.Fatalf("while cooling: %+v", got)
 	}
 	w.releaseHandle("q")
 	w.DisownBlocks(bg, HostOwner("new"), false)
 	w.clock.add(time.Hour)
-	if _, err := w.Sweep(bg, SweepArgs{}); err != nil {
+	if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil {
 		t.Fatal(err)
 	}
 	if n := w.records(record.KindBlock) + w.records(record.KindDue); n != 0 {
@@ -382,7 +382,7 @@ func TestLostClaimRaceIsRetried(t *testing.T) {
 	if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.10"), Owner: HostOwner("slow"), Claim: Claim{Handle: "p"}}); err != nil {
 		t.Errorf("the one who lost: %v", err)
 	}
-	b, _ := w.BlockOf(bg, ip("10.0.0.10"))
+	b, _ := w.Operator().BlockOf(bg, ip("10.0.0.10"))
 	if b.Owner() != HostOwner("fast") || b.Used() != 2 {
 		t.Errorf("block of %v with %d addresses", b.Owner(), b.Used())
 	}

@@ -72,7 +72,7 @@ func BenchmarkPools(b *testing.B) {
 			}
 			set, err := sb.IPSet()
 			if err == nil {
-				_, err = w.SetReservations(bg, set)
+				_, err = w.Operator().SetReservations(bg, set)
 			}
 			return err
 		})

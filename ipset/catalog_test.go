@@ -22,7 +22,7 @@ func manyPools(t testing.TB, n int) *pool.Catalog {
 	c := &pool.Catalog{}
 	for i := range n {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
-		c.Pools = append(c.Pools, Pool{Name: fmt.Sprintf("p%05d", i), Prefix: p, BlockBits: 26})
+		c.Pools = append(c.Pools, pool.Pool{Name: fmt.Sprintf("p%05d", i), Prefix: p, BlockBits: 26})
 		c.Reserved = append(c.Reserved, netipx.IPRangeFrom(p.Addr().Next(), p.Addr().Next()))
 	}
 	if err := c.Prepare(); err != nil {
@@ -77,7 +77,7 @@ func TestPoolsNest(t *testing.T) {
 	} {
 		c := &pool.Catalog{}
 		for i, p := range tt.prefixes {
-			c.Pools = append(c.Pools, Pool{Name: fmt.Sprint("p", i), Prefix: netip.MustParsePrefix(p), BlockBits: map[bool]int{true: 128, false: 32}[strings.Contains(p, ":")]})
+			c.Pools = append(c.Pools, pool.Pool{Name: fmt.Sprint("p", i), Prefix: netip.MustParsePrefix(p), BlockBits: map[bool]int{true: 128, false: 32}[strings.Contains(p, ":")]})
 		}
 		if err := c.Prepare(); errors.Is(err, cause.Overlap) != tt.same || !tt.same && !slices.Equal(c.Outer, tt.outer) {
 			t.Errorf("%v: %v, %v", tt.prefixes, c.Outer, err)

@@ -80,7 +80,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
 	}
 	w.check()
 	w.clock.add(2 * time.Hour)
-	if s, err := w.Sweep(bg, SweepArgs{RequestsAfter: time.Hour}); err != nil || s.Requests != 4 || w.records(record.KindRequest) != 0 {
+	if s, err := w.Operator().Sweep(bg, SweepArgs{RequestsAfter: time.Hour}); err != nil || s.Requests != 4 || w.records(record.KindRequest) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -117,7 +117,7 @@ func TestLeasesAndSticky(t *testing.T) {
 		t.Fatalf("renewed %v without lease, %v", n, err)
 	}
 	w.clock.add(59 * time.Minute)
-	if _, err := w.Sweep(bg, SweepArgs{}); err != nil {
+	if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil {
 		t.Fatal(err)
 	}
 	if als, _ := w.IPsByHandle(bg, "vm"); len(als) != 2 {
@@ -128,7 +128,7 @@ func TestLeasesAndSticky(t *testing.T) {
 		t.Fatalf("held after its end: %v", als)
 	}
 	w.check()
-	if s, err := w.Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 1 {
+	if s, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	w.check()
@@ -157,7 +157,7 @@ func TestIdleBlocksGoBack(t *testing.T) {
 	w.clock.add(9 * time.Minute)
 	sweep := func(a SweepArgs) int {
 		t.Helper()
-		s, err := w.Sweep(bg, a)
+		s, err := w.Operator().Sweep(bg, a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func TestSplitMergeDrain(t *testing.T) {
 	w.assign(want("h", 100, "p"))
 	before := w.records(record.KindBlock)
 	_, rev, _ := w.store.List(bg, store.Range{Limit: 1})
-	if err := w.SplitPool(bg, "a", 2); err != nil {
+	if err := w.Operator().SplitPool(bg, "a", 2); err != nil {
 		t.Fatal(err)
 	}
 	for ev, err := range w.store.Watch(bg, rev, "") {
@@ -204,17 +204,17 @@ func TestSplitMergeDrain(t *testing.T) {
 	if ps, _ := w.Pools(bg); len(ps) != 4 || ps[3].Name != "a-3" || ps[3].Prefix != netip.MustParsePrefix("10.0.0.192/26") {
 		t.Fatalf("%+v", ps)
 	}
-	if err := w.SplitPool(bg, "a-0", 3); !errors.Is(err, cause.BadBlockSize) {
+	if err := w.Operator().SplitPool(bg, "a-0", 3); !errors.Is(err, cause.BadBlockSize) {
 		t.Errorf("parts smaller than a block: %v", err)
 	}
-	if err := w.MergePools(bg, "b", "a-0", "a-2"); !errors.Is(err, ipalloc.ErrInvalid) {
+	if err := w.Operator().MergePools(bg, "b", "a-0", "a-2"); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("parts that are no prefix: %v", err)
 	}
 	w.assign(want("g", 20, "q"))
-	if err := w.MergePools(bg, "b", "a-1", "a-0"); err != nil {
+	if err := w.Operator().MergePools(bg, "b", "a-1", "a-0"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.MergePools(bg, "a", "b", "a-2", "a-3"); err != nil {
+	if err := w.Operator().MergePools(bg, "a", "b", "a-2", "a-3"); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
@@ -225,7 +225,7 @@ func TestSplitMergeDrain(t *testing.T) {
 	if w.records(record.KindBlock) < before {
 		t.Error("blocks were lost")
 	}
-	held, err := w.Drain(bg, "a")
+	held, err := w.Operator().Drain(bg, "a")
 	if err != nil || len(held) != 256 {
 		t.Errorf("drain lists %d, %v", len(held), err)
 	}

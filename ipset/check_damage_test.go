@@ -53,7 +53,7 @@ func TestDamageOfEveryRecord(t *testing.T) {
 			if _, err := w.store.Commit(bg, []store.Op{op}); err != nil {
 				t.Fatal(err)
 			}
-			rep, err := w.Check(bg, slices.Values(uses))
+			rep, err := w.Operator().Check(bg, slices.Values(uses))
 			if err != nil || len(rep.Problems) == 0 {
 				t.Errorf("%s: %v, %v", at, rep, err)
 				continue
@@ -64,10 +64,10 @@ func TestDamageOfEveryRecord(t *testing.T) {
 			}
 			e := w.engine(w.store)
 			for range 4 {
-				if _, err := e.Repair(bg, rep.Repair); err != nil {
+				if _, err := e.Operator().Repair(bg, rep.Repair); err != nil {
 					t.Errorf("%s: %v", at, err)
 				}
-				if rep, err = e.Check(bg, slices.Values(uses)); err != nil {
+				if rep, err = e.Operator().Check(bg, slices.Values(uses)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -78,10 +78,10 @@ func TestDamageOfEveryRecord(t *testing.T) {
 				w.restore(before, record.CatalogKey, record.PoolsKey)
 			} else {
 				for _, p := range rep.Problems {
-					if kind == record.KindAddress && op.Key == r.Key && p.Kind == OtherHandle {
+					if kind == record.KindAddress && op.Key == r.Key && p.Kind == ProblemOtherHandle {
 						continue // nothing tells which handle it was
 					}
-					if p.Kind != Damaged || len(rep.Repair) > 0 || op.Key == r.Key {
+					if p.Kind != ProblemDamaged || len(rep.Repair) > 0 || op.Key == r.Key {
 						t.Errorf("%s: left %s", at, p)
 					}
 				}
@@ -139,7 +139,7 @@ func (w *world) holds(what string, uses []InUse) {
 // problemsOf returns the problems of a check, each as its kind and its key.
 func (w *world) problemsOf() (got []string) {
 	w.t.Helper()
-	rep, err := w.Check(bg, nil)
+	rep, err := w.Operator().Check(bg, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -161,12 +161,12 @@ func TestDamageThatNothingPointsTo(t *testing.T) {
 		op   store.Op
 		want []string
 	}{
-		"the address of no handle":  {store.Op{Kind: store.Delete, Key: first}, []string{fmt.Sprintf("%s %q", LostAddress, first)}},
-		"the list of no owner":      {store.Op{Kind: store.Put, Key: nobody, Value: "?"}, []string{fmt.Sprintf("%s %q", WrongOwner, nobody)}},
-		"a list of nobody":          {store.Op{Kind: store.Put, Key: nobody, Value: record.ListOf(nil).Encode()}, []string{fmt.Sprintf("%s %q", WrongOwner, nobody)}},
-		"a key that names no owner": {store.Op{Kind: store.Put, Key: noOwner}, []string{fmt.Sprintf("%s %q", StaleIndex, noOwner)}},
-		"no address before":         {store.Op{Kind: store.Put, Key: record.KindAddress + "\x01"}, []string{fmt.Sprintf("%s %q", Damaged, record.KindAddress+"\x01")}},
-		"no address behind":         {store.Op{Kind: store.Put, Key: record.KindAddress + "6zz"}, []string{fmt.Sprintf("%s %q", Damaged, record.KindAddress+"6zz")}},
+		"the address of no handle":  {store.Op{Kind: store.Delete, Key: first}, []string{fmt.Sprintf("%s %q", ProblemLostAddress, first)}},
+		"the list of no owner":      {store.Op{Kind: store.Put, Key: nobody, Value: "?"}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
+		"a list of nobody":          {store.Op{Kind: store.Put, Key: nobody, Value: record.ListOf(nil).Encode()}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
+		"a key that names no owner": {store.Op{Kind: store.Put, Key: noOwner}, []string{fmt.Sprintf("%s %q", ProblemStaleIndex, noOwner)}},
+		"no address before":         {store.Op{Kind: store.Put, Key: record.KindAddress + "\x01"}, []string{fmt.Sprintf("%s %q", ProblemDamaged, record.KindAddress+"\x01")}},
+		"no address behind":         {store.Op{Kind: store.Put, Key: record.KindAddress + "6zz"}, []string{fmt.Sprintf("%s %q", ProblemDamaged, record.KindAddress+"6zz")}},
 	} {
 		c.op.Expect = store.AnyRevision
 		if _, err := w.store.Commit(bg, []store.Op{c.op}); err != nil {
@@ -196,13 +196,13 @@ func TestStrayInOverlappingBlocks(t *testing.T) {
 	if _, err := w.store.Commit(bg, ops); err != nil {
 		t.Fatal(err)
 	}
-	rep, err := w.Check(bg, nil)
+	rep, err := w.Operator().Check(bg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for _, p := range rep.Problems {
-		if p.Kind == StrayAddress || p.Kind == Overlapping {
+		if p.Kind == ProblemStrayAddress || p.Kind == ProblemOverlapping {
 			got = append(got, fmt.Sprint(p.Kind, " ", p.Block, " ", p.Addr))
 		}
 	}
@@ -218,7 +218,7 @@ func TestReportCounts(t *testing.T) {
 	w.assign(want("i", 1, "q"))
 	w.releaseHandle("q")
 	w.remove(w.list(record.HandleRange("p"))[0].Key)
-	if rep, err := w.Check(bg, nil); err != nil || rep.Blocks != 3 || rep.Allocations != 17 || rep.Unsettled != 0 || len(rep.Problems) != 1 {
+	if rep, err := w.Operator().Check(bg, nil); err != nil || rep.Blocks != 3 || rep.Allocations != 17 || rep.Unsettled != 0 || len(rep.Problems) != 1 {
 		t.Errorf("%+v, %v", rep, err)
 	}
 	f := storetest.NewFaulty(w.store)
@@ -230,7 +230,7 @@ func TestReportCounts(t *testing.T) {
 		}
 		return storetest.Outcome{}
 	})
-	if rep, err := w.engine(f).Check(bg, nil); err != nil || rep.Unsettled != 1 || len(rep.Problems) != 0 {
+	if rep, err := w.engine(f).Operator().Check(bg, nil); err != nil || rep.Unsettled != 1 || len(rep.Problems) != 0 {
 		t.Errorf("%+v, %v", rep, err)
 	}
 }

@@ -62,13 +62,13 @@ func TestCheckSeesEveryIndex(t *testing.T) {
 			if _, err := w.store.Commit(bg, []store.Op{op}); err != nil {
 				t.Fatal(err)
 			}
-			rep, err := w.Check(bg, nil)
+			rep, err := w.Operator().Check(bg, nil)
 			if err != nil || len(rep.Problems) == 0 {
 				t.Errorf("%v of %q goes unseen, %v", op.Kind, op.Key, err)
 			}
 			for range 2 {
-				w.Repair(bg, rep.Repair)
-				rep, _ = w.Check(bg, nil)
+				w.Operator().Repair(bg, rep.Repair)
+				rep, _ = w.Operator().Check(bg, nil)
 			}
 			w.check()
 		}
@@ -89,7 +89,7 @@ func TestCheckReadsPages(t *testing.T) {
 		}
 		return storetest.Outcome{}
 	})
-	rep, err := w.engine(f).Check(bg, nil)
+	rep, err := w.engine(f).Operator().Check(bg, nil)
 	if err != nil || len(rep.Problems) != 0 || rep.Blocks < 188 || rep.Allocations != 12000 {
 		t.Fatalf("%+v, %v", rep, err)
 	}
@@ -118,7 +118,7 @@ func TestCheckWhileOthersCommit(t *testing.T) {
 			}
 			return storetest.Outcome{}
 		})
-		rep, err := w.engine(f).Check(bg, nil)
+		rep, err := w.engine(f).Operator().Check(bg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,14 +126,14 @@ func TestCheckWhileOthersCommit(t *testing.T) {
 		switch {
 		case !damaged && len(rep.Problems) > 0:
 			t.Fatalf("round %d: %v", round, rep.Problems)
-		case damaged && !(len(rep.Problems) == 1 && rep.Problems[0].Kind == MissingIndex && rep.Problems[0].Key == key):
+		case damaged && !(len(rep.Problems) == 1 && rep.Problems[0].Kind == ProblemMissingIndex && rep.Problems[0].Key == key):
 			t.Fatalf("round %d: %v, want %q missing", round, rep.Problems, key)
 		}
 		if damaged {
-			if rep, err = w.Check(bg, nil); err != nil {
+			if rep, err = w.Operator().Check(bg, nil); err != nil {
 				t.Fatal(err)
 			}
-			if n, err := w.Repair(bg, rep.Repair); n != 1 || err != nil {
+			if n, err := w.Operator().Repair(bg, rep.Repair); n != 1 || err != nil {
 				t.Fatal(n, err)
 			}
 		}
@@ -155,7 +155,7 @@ func (w *world) disturb(r *rand.Rand) {
 		w.DisownBlocks(bg, HostOwner(host), r.IntN(2) == 0)
 	case 6:
 		w.clock.add(time.Duration(r.IntN(90)) * time.Minute)
-		w.Sweep(bg, SweepArgs{IdleAfter: time.Minute})
+		w.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Minute})
 	case 7:
 		if w.AddPool(bg, poolOf("new", "10.0.1.0/27", 29)) != nil {
 			w.ReleaseByHandle(bg, "new")

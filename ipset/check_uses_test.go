@@ -73,7 +73,7 @@ func assignBeside(t *testing.T, n int, live bool) (more bool) {
 	if live {
 		list = func(yield func(InUse) bool) { slices.Values(w.used())(yield) }
 	}
-	rep, err := w.engine(f).Check(bg, list)
+	rep, err := w.engine(f).Operator().Check(bg, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func assignBeside(t *testing.T, n int, live bool) (more bool) {
 		t.Fatalf("assignment before call %d: %v", n, rep.Problems)
 	}
 	uses = slices.DeleteFunc(uses, func(u InUse) bool { return u.Handle == "ends" })
-	if _, err := w.Repair(bg, rep.Repair); err != nil {
+	if _, err := w.Operator().Repair(bg, rep.Repair); err != nil {
 		t.Fatal(err)
 	}
 	w.keeps(fmt.Sprintf("assignment before call %d", n), uses)
@@ -101,19 +101,19 @@ func TestUsesBesideALostRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		for round := 0; ; round++ {
-			rep, err := w.Check(bg, slices.Values(uses))
+			rep, err := w.Operator().Check(bg, slices.Values(uses))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, p := range rep.Problems {
-				if p.Kind == Unused || p.Kind == NotHeld {
+				if p.Kind == ProblemUnused || p.Kind == ProblemNotHeld {
 					t.Fatalf("%q lost: %s", r.Key, p)
 				}
 			}
 			if len(rep.Problems) == 0 && round > 0 {
 				break
 			}
-			if n, err := w.Repair(bg, rep.Repair); err != nil || n == 0 {
+			if n, err := w.Operator().Repair(bg, rep.Repair); err != nil || n == 0 {
 				t.Fatalf("%q lost: %d steps, %v: %v", r.Key, n, err, rep.Problems)
 			}
 		}
@@ -142,7 +142,7 @@ func TestUsesOfLeases(t *testing.T) {
 		{nil, []string{"unused " + plain.String()}},
 		{[]InUse{{end, "ended"}, {cool, "cooling"}, {plain, ""}}, []string{"not held " + end.String(), "not held " + cool.String()}},
 	} {
-		rep, err := w.Check(bg, slices.Values(tt.uses))
+		rep, err := w.Operator().Check(bg, slices.Values(tt.uses))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,16 +165,16 @@ func TestUsesOfLostRecords(t *testing.T) {
 			uses = w.used()
 		}
 		w.remove(record.AddressKey(al.Address))
-		rep, err := w.Check(bg, slices.Values(uses))
+		rep, err := w.Operator().Check(bg, slices.Values(uses))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range rep.Problems {
-			if p.Kind != LostAddress && p.Kind != StaleIndex {
+			if p.Kind != ProblemLostAddress && p.Kind != ProblemStaleIndex {
 				t.Errorf("%d uses: %s", len(uses), p)
 			}
 		}
-		if _, err := w.Repair(bg, rep.Repair); err != nil {
+		if _, err := w.Operator().Repair(bg, rep.Repair); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Lookup(bg, al.Address); err != nil {
@@ -200,7 +200,7 @@ func TestRepairLeavesWhatIsUsedSince(t *testing.T) {
 	} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		al := w.assign(want("h", 1, "p")).V4[0]
-		rep, err := w.Check(bg, func(func(InUse) bool) {})
+		rep, err := w.Operator().Check(bg, func(func(InUse) bool) {})
 		if err != nil || len(rep.Repair) != 1 {
 			t.Fatal(rep, err)
 		}
@@ -209,7 +209,7 @@ func TestRepairLeavesWhatIsUsedSince(t *testing.T) {
 				t.Fatal(name, err)
 			}
 		}
-		done, err := w.engine(w.store).Repair(bg, rep.Repair)
+		done, err := w.engine(w.store).Operator().Repair(bg, rep.Repair)
 		if err != nil || done != map[bool]int{true: 1}[use == nil] {
 			t.Errorf("%s: %d steps, %v", name, done, err)
 		}

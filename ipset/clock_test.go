@@ -32,13 +32,13 @@ func TestClockOutOfRange(t *testing.T) {
 		"Lookup":          func() error { _, err := w.Lookup(bg, a); return err },
 		"IPsByHandle":     func() error { _, err := w.IPsByHandle(bg, "p"); return err },
 		"IPsByHost":       func() error { _, err := w.IPsByHost(bg, HostOwner("h")); return err },
-		"BlockOf":         func() error { _, err := w.BlockOf(bg, a); return err },
+		"BlockOf":         func() error { _, err := w.Operator().BlockOf(bg, a); return err },
 		"Utilization":     func() error { _, err := w.Utilization(bg); return err },
-		"Sweep":           func() error { _, err := w.Sweep(bg, SweepArgs{IdleAfter: time.Hour}); return err },
-		"Check":           func() error { _, err := w.Check(bg, nil); return err },
+		"Sweep":           func() error { _, err := w.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Hour}); return err },
+		"Check":           func() error { _, err := w.Operator().Check(bg, nil); return err },
 		"DryRun":          func() error { _, err := w.DryRun().ReleaseByHandle(bg, "p"); return err },
 		"Collect": func() error {
-			_, err := w.NewCollector(0).Collect(bg, func(Allocation) Liveness { return Gone })
+			_, err := w.Operator().NewCollector(0).Collect(bg, func(Allocation) Liveness { return Gone })
 			return err
 		},
 		"Allocations": func() error {
@@ -48,7 +48,7 @@ func TestClockOutOfRange(t *testing.T) {
 			return nil
 		},
 		"Blocks": func() error {
-			for _, err := range w.Blocks(context.Background(), p.Prefix) {
+			for _, err := range w.Operator().Blocks(context.Background(), p.Prefix) {
 				return err
 			}
 			return nil

@@ -37,7 +37,7 @@ func TestHoldersInOrphan(t *testing.T) {
 				w.check()
 			}
 		}
-		if b, err := w.BlockOf(bg, vip); err != nil || b.IsValid() {
+		if b, err := w.Operator().BlockOf(bg, vip); err != nil || b.IsValid() {
 			t.Errorf("together %v: the block is still there, %v", together, err)
 		}
 		w.check()
@@ -52,7 +52,7 @@ func TestImportHolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b, err := w.BlockOf(bg, vip)
+	b, err := w.Operator().BlockOf(bg, vip)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestImportHolders(t *testing.T) {
 	}
 	for _, b := range []*block.Block{b.Copy(), restored} {
 		to := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
-		if err := to.ImportBlock(bg, b); err != nil {
+		if err := to.Operator().ImportBlock(bg, b); err != nil {
 			t.Fatal(err)
 		}
 		if got := to.holders(); !slices.Equal(got, []string{"q", "p", "r"}) {
@@ -87,11 +87,11 @@ func TestImportHolders(t *testing.T) {
 		if _, err := db.Commit(bg, []store.Op{{Kind: store.Delete, Key: r.Key, Expect: store.AnyRevision}}); err != nil {
 			t.Fatal(err)
 		}
-		rep, err := to.Check(bg, nil)
-		if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != MissingIndex {
+		rep, err := to.Operator().Check(bg, nil)
+		if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != ProblemMissingIndex {
 			t.Fatalf("%q lost: %+v, %v", r.Key, rep, err)
 		}
-		if _, err := to.Repair(bg, rep.Repair); err != nil {
+		if _, err := to.Operator().Repair(bg, rep.Repair); err != nil {
 			t.Fatal(err)
 		}
 	}

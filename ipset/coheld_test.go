@@ -331,7 +331,7 @@ func TestHoldersHaveLeases(t *testing.T) {
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Fatalf("held by %v, want %v", got, want)
 		}
-		if _, err := w.Sweep(bg, SweepArgs{}); err != nil {
+		if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil {
 			t.Fatal(err)
 		}
 		got = w.holders()
@@ -403,18 +403,18 @@ func TestUnusedHolders(t *testing.T) {
 		}
 		if collect {
 			live := func(al Allocation) Liveness { return map[bool]Liveness{true: Gone, false: Alive}[al.Handle == "q"] }
-			if als, err := w.NewCollector(0).Collect(bg, live); err != nil || len(als) != 1 || als[0].Handle != "q" {
+			if als, err := w.Operator().NewCollector(0).Collect(bg, live); err != nil || len(als) != 1 || als[0].Handle != "q" {
 				t.Errorf("collected %+v, %v", als, err)
 			}
 		} else {
-			rep, err := w.Check(bg, slices.Values([]InUse{{vip, "p"}, {vip, "r"}}))
-			if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != Unused {
+			rep, err := w.Operator().Check(bg, slices.Values([]InUse{{vip, "p"}, {vip, "r"}}))
+			if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != ProblemUnused {
 				t.Fatalf("%+v, %v", rep, err)
 			}
-			if _, err := w.Repair(bg, rep.Repair); err != nil {
+			if _, err := w.Operator().Repair(bg, rep.Repair); err != nil {
 				t.Fatal(err)
 			}
-			rep, _ = w.Check(bg, slices.Values([]InUse{{vip, "p"}, {vip, "r"}, {vip, "r"}, {vip, "s"}}))
+			rep, _ = w.Operator().Check(bg, slices.Values([]InUse{{vip, "p"}, {vip, "r"}, {vip, "r"}, {vip, "s"}}))
 			var got []string
 			for _, p := range rep.Problems {
 				got = append(got, p.String())
@@ -487,7 +487,7 @@ func TestSharedAddressCountsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if rep, _ := w.Check(bg, nil); n != 1 || rep.Allocations != 1 {
+	if rep, _ := w.Operator().Check(bg, nil); n != 1 || rep.Allocations != 1 {
 		t.Errorf("%d allocations, Check counts %d", n, rep.Allocations)
 	}
 }

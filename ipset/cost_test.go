@@ -81,7 +81,7 @@ func TestSweepReadsWhatIsDue(t *testing.T) {
 	sweep := func(what string, a SweepArgs, returned, calls int) {
 		t.Helper()
 		s.Reset()
-		got, err := e.Sweep(bg, a)
+		got, err := e.Operator().Sweep(bg, a)
 		if err != nil || len(got.Returned) != returned {
 			t.Fatalf("%s: %d returned, %v", what, len(got.Returned), err)
 		}
@@ -290,7 +290,7 @@ func TestReservationsAreListedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := storetest.NewFaulty(w.store)
-	live, err := w.engine(s).SetReservations(bg, set)
+	live, err := w.engine(s).Operator().SetReservations(bg, set)
 	want := 0
 	for _, al := range held {
 		if set.Contains(al.Address) {

@@ -8,21 +8,20 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/query"
 )
 
-var counts = []Count{{}, {Lo: 1}, {Lo: 2}, {Lo: 63}, {Lo: 1<<53 + 1}, {Lo: math.MaxUint64}, {Hi: 1}, {Hi: 1, Lo: 1}, {Hi: 1 << 16}, {Hi: math.MaxUint64}, query.MaxCount}
+var counts = []Count{{}, {Lo: 1}, {Lo: 2}, {Lo: 63}, {Lo: 1<<53 + 1}, {Lo: math.MaxUint64}, {Hi: 1}, {Hi: 1, Lo: 1}, {Hi: 1 << 16}, {Hi: math.MaxUint64}, maxCount}
 
 // A Count calculates as an integer of unlimited size would, and stays at its ends in place of wrapping around.
 func TestCountAgreesWithBig(t *testing.T) {
-	most := query.MaxCount.Big()
+	most := maxCount.big()
 	for _, c := range counts {
 		for _, d := range counts {
-			sum := new(big.Int).Add(c.Big(), d.Big())
+			sum := new(big.Int).Add(c.big(), d.big())
 			if sum.Cmp(most) > 0 {
 				sum = most
 			}
-			diff := new(big.Int).Sub(c.Big(), d.Big())
+			diff := new(big.Int).Sub(c.big(), d.big())
 			if diff.Sign() < 0 {
 				diff = new(big.Int)
 			}
@@ -32,19 +31,19 @@ func TestCountAgreesWithBig(t *testing.T) {
 			if got := c.Sub(d).String(); got != diff.String() {
 				t.Errorf("%s - %s = %s", c, d, got)
 			}
-			if got := c.Cmp(d); got != c.Big().Cmp(d.Big()) {
+			if got := c.Cmp(d); got != c.big().Cmp(d.big()) {
 				t.Errorf("%s against %s: %d", c, d, got)
 			}
 			ratio := 0.0
 			if !d.IsZero() {
-				ratio, _ = new(big.Rat).SetFrac(c.Big(), d.Big()).Float64()
+				ratio, _ = new(big.Rat).SetFrac(c.big(), d.big()).Float64()
 			}
 			if got := c.Ratio(d); math.Abs(got-ratio) > 1e-15*ratio {
 				t.Errorf("%s of %s is %v, want %v", c, d, got, ratio)
 			}
 		}
 		for _, n := range []uint64{1, 2, 3, 64, math.MaxUint64} {
-			if got, want := c.Div(n).String(), new(big.Int).Div(c.Big(), new(big.Int).SetUint64(n)); got != want.String() {
+			if got, want := c.Div(n).String(), new(big.Int).Div(c.big(), new(big.Int).SetUint64(n)); got != want.String() {
 				t.Errorf("%s / %d = %s, want %s", c, n, got, want)
 			}
 		}
@@ -58,7 +57,7 @@ func TestCountAgreesWithBig(t *testing.T) {
 func TestCountText(t *testing.T) {
 	for _, c := range counts {
 		b, err := json.Marshal(c)
-		if err != nil || string(b) != `"`+c.Big().String()+`"` {
+		if err != nil || string(b) != `"`+c.big().String()+`"` {
 			t.Errorf("%v: %s, %v", c, b, err)
 		}
 		var back Count

@@ -66,12 +66,12 @@ func TestGenerationIsUsedSparingly(t *testing.T) {
 	}{
 		{"the same pool", func() error { return w.UpdatePool(bg, p) }, false, false},
 		{"another priority", func() error { p.Priority = 3; return w.UpdatePool(bg, p) }, false, true},
-		{"drain", func() error { _, err := w.Drain(bg, "a"); return err }, false, true},
-		{"drain again", func() error { _, err := w.Drain(bg, "a"); return err }, false, false},
-		{"split", func() error { return w.SplitPool(bg, "a", 1) }, false, true},
-		{"merge", func() error { return w.MergePools(bg, "a", "a-0", "a-1") }, false, true},
+		{"drain", func() error { _, err := w.Operator().Drain(bg, "a"); return err }, false, true},
+		{"drain again", func() error { _, err := w.Operator().Drain(bg, "a"); return err }, false, false},
+		{"split", func() error { return w.Operator().SplitPool(bg, "a", 1) }, false, true},
+		{"merge", func() error { return w.Operator().MergePools(bg, "a", "a-0", "a-1") }, false, true},
 		{"another block size", func() error { p.BlockBits = 27; return w.UpdatePool(bg, p) }, true, true},
-		{"the same configuration", func() error { return w.SetConfig(bg, Config{}) }, false, false},
+		{"the same configuration", func() error { return w.Operator().SetConfig(bg, Config{}) }, false, false},
 		{"remove", func() error { return w.RemovePool(bg, "a") }, false, true},
 		{"add", func() error { return w.AddPool(bg, p) }, false, true},
 		{"add another where all blocks are of its size", func() error {
@@ -87,7 +87,7 @@ func TestGenerationIsUsedSparingly(t *testing.T) {
 			return w.AddPool(bg, poolOf("d", "10.3.0.0/24", 28))
 		}, true, true},
 		{"add one of the other family", func() error { return w.AddPool(bg, poolOf("six", "2001:db8::/112", 122)) }, false, true},
-		{"no reservations", func() error { _, err := w.SetReservations(bg, nil); return err }, false, false},
+		{"no reservations", func() error { _, err := w.Operator().SetReservations(bg, nil); return err }, false, false},
 	} {
 		before, rev := generation(), w.rev()
 		if err := tt.do(); err != nil {
@@ -222,7 +222,7 @@ func TestSkew(t *testing.T) {
 	if n := got(); n != 0 {
 		t.Fatalf("%d while the lease runs", n)
 	}
-	if s, err := ahead.Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 0 {
+	if s, err := ahead.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 0 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	if als, err := ahead.IPsByHandle(bg, "lease"); err != nil || len(als) != 4 {
@@ -262,15 +262,15 @@ func TestSweepIsNotStoppedByConflicts(t *testing.T) {
 		})
 	}
 	full, conflict := errors.New("the disk is full"), store.Conflict("test", "q")
-	if _, err := w.engine(refuse(1, full)).Sweep(bg, SweepArgs{}); !errors.Is(err, full) {
+	if _, err := w.engine(refuse(1, full)).Operator().Sweep(bg, SweepArgs{}); !errors.Is(err, full) {
 		t.Errorf("%v, want %v", err, full)
 	}
-	if s, err := w.engine(refuse(3, conflict)).Sweep(bg, SweepArgs{}); err != nil || s.Requests != 1 {
+	if s, err := w.engine(refuse(3, conflict)).Operator().Sweep(bg, SweepArgs{}); err != nil || s.Requests != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	w.assign(a)
 	w.clock.add(48 * time.Hour)
-	if _, err := w.engine(refuse(1000, conflict)).Sweep(bg, SweepArgs{}); !errors.Is(err, conflict) {
+	if _, err := w.engine(refuse(1000, conflict)).Operator().Sweep(bg, SweepArgs{}); !errors.Is(err, conflict) {
 		t.Errorf("conflicts without end: %v", err)
 	}
 	w.check()
@@ -282,11 +282,11 @@ func TestSplitPoolBounds(t *testing.T) {
 	p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.32-10.0.0.80"), netipx.MustParseIPRange("10.0.0.120-10.0.0.130")}
 	w := newWorld(t, Config{}, p)
 	for _, bits := range []int{-1, 0, 9, math.MinInt, math.MaxInt} {
-		if err := w.SplitPool(bg, "a", bits); !errors.Is(err, cause.BadArgument) {
+		if err := w.Operator().SplitPool(bg, "a", bits); !errors.Is(err, cause.BadArgument) {
 			t.Errorf("%d bits: %v", bits, err)
 		}
 	}
-	if err := w.SplitPool(bg, "a", 2); err != nil {
+	if err := w.Operator().SplitPool(bg, "a", 2); err != nil {
 		t.Fatal(err)
 	}
 	ps, err := w.Pools(bg)
@@ -321,7 +321,7 @@ func TestListsShowThePresent(t *testing.T) {
 				held++
 			}
 		}
-		for b, err := range w.Blocks(bg, netip.Prefix{}) {
+		for b, err := range w.Operator().Blocks(bg, netip.Prefix{}) {
 			if err != nil || int(b.Used()) != held || int(b.Cooling()) != cooling {
 				t.Errorf("%d held, %d cooling, %v; want %d, %d", b.Used(), b.Cooling(), err, held, cooling)
 			}
@@ -360,7 +360,7 @@ func TestImportOfManyWithoutHandle(t *testing.T) {
 		}
 		b.AutoAssign(nil, 1, Claim{Attributes: attrs}, w.clock.now(), nil)
 	}
-	if err := w.engine(limited(w.store, 64)).ImportBlock(bg, b); err != nil {
+	if err := w.engine(limited(w.store, 64)).Operator().ImportBlock(bg, b); err != nil {
 		t.Error(err)
 	}
 	w.check()
@@ -413,11 +413,11 @@ func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
 			churn()
 			note(w.assign(want("g", 1, "stays")).V4)
 			lose(w)
-			rep, err := w.Check(bg, nil)
+			rep, err := w.Operator().Check(bg, nil)
 			if err != nil || len(rep.Repair) == 0 {
 				t.Fatal(rep, err)
 			}
-			if n, err := w.Repair(bg, rep.Repair); err != nil || n != len(rep.Repair) {
+			if n, err := w.Operator().Repair(bg, rep.Repair); err != nil || n != len(rep.Repair) {
 				t.Fatalf("%d of %d steps, %v", n, len(rep.Repair), err)
 			}
 			if name == "the catalog" {

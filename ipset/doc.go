@@ -49,7 +49,7 @@
 //
 //   - Repeat [Engine.Assign], or AutoAssign with Existing: they return what the handle holds.
 //   - Repeat AutoAssign or AssignIP with its request key. It returns what of the first
-//     answer is still held and assigns the rest. [Engine.Sweep] forgets the key after a day.
+//     answer is still held and assigns the rest. [Operator.Sweep] forgets the key after a day.
 //   - Otherwise release by handle, on the same engine. An engine remembers a lost commit and
 //     settles it before it plans or reads anything else.
 //

@@ -239,7 +239,7 @@ func TestDryRunFails(t *testing.T) {
 func TestDryRunAfterUnknownOutcome(t *testing.T) {
 	for _, read := range []func(*ipset.Engine){
 		func(e *ipset.Engine) { _, _ = e.Pools(context.Background()) },
-		func(e *ipset.Engine) { _, _ = e.Check(context.Background(), nil) },
+		func(e *ipset.Engine) { _, _ = e.Operator().Check(context.Background(), nil) },
 	} {
 		testDryRunAfterUnknownOutcome(t, read)
 	}
@@ -392,7 +392,7 @@ func TestDryRunsAtOnce(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	if rep, err := e.Check(ctx, nil); err != nil || len(rep.Problems) > 0 {
+	if rep, err := e.Operator().Check(ctx, nil); err != nil || len(rep.Problems) > 0 {
 		t.Errorf("%+v, %v", rep, err)
 	}
 }
@@ -452,7 +452,7 @@ func TestDryRunOfSpaces(t *testing.T) {
 	if a, b, c := assign(planned, "p1"), assign(plan, "p2"), assign(planned, "p3"); a != first || b != first || c != first.Next() {
 		t.Errorf("%s, %s, %s, want %s twice and the next", a, b, c, first)
 	}
-	if err := plan.RemoveSpace(ctx, "blue"); !errors.Is(err, ipalloc.ErrInUse) {
+	if err := plan.Operator().RemoveSpace(ctx, "blue"); !errors.Is(err, ipalloc.ErrInUse) {
 		t.Errorf("remove a space in use: %v", err)
 	}
 	if revision(t, db) != before {

@@ -230,7 +230,7 @@ func (w *dryWorld) blocks() dryCall {
 		}}
 	case 6:
 		return dryCall{"Collect", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.NewCollector(0).Collect(ctx, func(al ipset.Allocation) ipset.Liveness {
+			res, err := e.Operator().NewCollector(0).Collect(ctx, func(al ipset.Allocation) ipset.Liveness {
 				if al.Handle == "p3" {
 					return ipset.Gone
 				}
@@ -241,7 +241,7 @@ func (w *dryWorld) blocks() dryCall {
 	}
 	args := ipset.SweepArgs{IdleAfter: time.Duration(w.r.IntN(90)) * time.Second, Keep: w.r.IntN(2), Unselected: w.flip(2), RequestsAfter: time.Minute, StickyAfter: time.Minute}
 	return dryCall{"Sweep", func(ctx context.Context, e *ipset.Engine) string {
-		res, err := e.Sweep(ctx, args)
+		res, err := e.Operator().Sweep(ctx, args)
 		return answer(err, res)
 	}}
 }
@@ -258,15 +258,15 @@ func (w *dryWorld) config() dryCall {
 	switch w.r.IntN(11) {
 	case 9:
 		return dryCall{"MergePools", func(ctx context.Context, e *ipset.Engine) string {
-			return answer(e.MergePools(ctx, p.Name, p.Name+"-0", p.Name+"-1"))
+			return answer(e.Operator().MergePools(ctx, p.Name, p.Name+"-0", p.Name+"-1"))
 		}}
 	case 10: // what is found is of this moment
 		return dryCall{"Repair", func(ctx context.Context, e *ipset.Engine) string {
-			rep, err := e.Check(ctx, nil)
+			rep, err := e.Operator().Check(ctx, nil)
 			if err != nil {
 				return answer(err)
 			}
-			n, err := e.Repair(ctx, rep.Repair)
+			n, err := e.Operator().Repair(ctx, rep.Repair)
 			return answer(err, rep.Problems, n)
 		}}
 	case 0, 1, 2:
@@ -277,20 +277,20 @@ func (w *dryWorld) config() dryCall {
 		return dryCall{"RemovePool", func(ctx context.Context, e *ipset.Engine) string { return answer(e.RemovePool(ctx, p.Name)) }}
 	case 5:
 		return dryCall{"SplitPool", func(ctx context.Context, e *ipset.Engine) string {
-			return answer(e.SplitPool(ctx, p.Name, bits))
+			return answer(e.Operator().SplitPool(ctx, p.Name, bits))
 		}}
 	case 6:
 		return dryCall{"SetReservations", func(ctx context.Context, e *ipset.Engine) string {
-			live, err := e.SetReservations(ctx, reserved)
+			live, err := e.Operator().SetReservations(ctx, reserved)
 			return answer(err, live)
 		}}
 	case 7:
 		return dryCall{"Drain", func(ctx context.Context, e *ipset.Engine) string {
-			held, err := e.Drain(ctx, p.Name)
+			held, err := e.Operator().Drain(ctx, p.Name)
 			return answer(err, held)
 		}}
 	}
-	return dryCall{"SetConfig", func(ctx context.Context, e *ipset.Engine) string { return answer(e.SetConfig(ctx, cfg)) }}
+	return dryCall{"SetConfig", func(ctx context.Context, e *ipset.Engine) string { return answer(e.Operator().SetConfig(ctx, cfg)) }}
 }
 
 // query returns a call that only reads.
@@ -299,7 +299,7 @@ func (w *dryWorld) query() dryCall {
 	return dryCall{"queries", func(ctx context.Context, e *ipset.Engine) string {
 		al, err := e.Lookup(ctx, a)
 		all := answer(err, al)
-		if b, err := e.BlockOf(ctx, a); b.IsValid() {
+		if b, err := e.Operator().BlockOf(ctx, a); b.IsValid() {
 			all += answer(err, b.Prefix(), b.Owner(), b.Used())
 		}
 		als, err := e.IPsByHandle(ctx, handle)

@@ -66,6 +66,8 @@ type Engine struct {
 	query   *query.Reader
 	check   *check.Checker
 	admin   *admin.Admin
+
+	operator Operator
 }
 
 // New returns an engine on a store. It reads nothing.
@@ -94,6 +96,7 @@ func New(db store.Store, o Options) (*Engine, error) {
 		}
 	}
 	e := &Engine{}
+	e.operator.e = e
 	e.spaces = &spaces{db: db, options: o, root: e}
 	e.build(db)
 	return e, nil

@@ -53,7 +53,7 @@ func newWorld(t testing.TB, cfg Config, pools ...Pool) *world {
 	t.Helper()
 	w := &world{t: t, store: store.NewMemory(), clock: &clock{t: t0}}
 	w.Engine = w.engine(w.store)
-	if err := w.SetConfig(bg, cfg); err != nil {
+	if err := w.Operator().SetConfig(bg, cfg); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range pools {
@@ -189,7 +189,7 @@ func TestAutoAssignTwoHostsShareNothing(t *testing.T) {
 // check fails the test if any record is not what the blocks say. kinds may occur.
 func (w *world) check(kinds ...ProblemKind) {
 	w.t.Helper()
-	rep, err := w.Check(bg, nil)
+	rep, err := w.Operator().Check(bg, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

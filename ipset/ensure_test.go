@@ -35,7 +35,7 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
 	if _, err := w.DisownBlocks(bg, HostOwner("g"), true); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.SetConfig(bg, Config{Strict: true, NoAutoBlocks: true}); err != nil {
+	if err := w.Operator().SetConfig(bg, Config{Strict: true, NoAutoBlocks: true}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.EnsureBlock(bg, a); !errors.Is(err, cause.BlockLimit) || len(w.blocksOf("h2")) != 0 {
@@ -180,7 +180,7 @@ func TestPoolDisabledDuringAClaim(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
 	r := newRacing(w.store)
 	r.before = func([]store.Op) {
-		if _, err := w.Drain(bg, "a"); err != nil {
+		if _, err := w.Operator().Drain(bg, "a"); err != nil {
 			t.Error(err)
 		}
 	}

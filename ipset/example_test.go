@@ -117,7 +117,7 @@ func ExampleEngine_ReleaseIPs() {
 }
 
 // Check says what is wrong with the records, and Repair what was lost of them.
-func ExampleEngine_Check() {
+func ExampleOperator_Check() {
 	ctx := context.Background()
 	db := store.NewMemory()
 	e, err := ipset.New(db, ipset.Options{})
@@ -128,7 +128,7 @@ func ExampleEngine_Check() {
 	// Somebody deletes the record that lists the blocks of the host.
 	_, err = db.Commit(ctx, []store.Op{{Kind: store.Delete, Key: "o1node-a\x00", Expect: store.AnyRevision}})
 	must(err)
-	rep, err := e.Check(ctx, nil)
+	rep, err := e.Operator().Check(ctx, nil)
 	must(err)
 	for _, p := range rep.Problems {
 		fmt.Println(p)
@@ -136,7 +136,7 @@ func ExampleEngine_Check() {
 	for _, s := range rep.Repair {
 		fmt.Println("would", s.Text)
 	}
-	n, err := e.Repair(ctx, rep.Repair)
+	n, err := e.Operator().Repair(ctx, rep.Repair)
 	fmt.Println(n, "repaired,", err)
 	// Output:
 	// wrong owner "o1node-a\x00": missing
@@ -205,8 +205,8 @@ func ExampleEngine_InSpace() {
 	_, err = red.ReleaseByHandle(ctx, "pod-1")
 	must(err)
 	must(red.RemovePool(ctx, "net"))
-	must(e.RemoveSpace(ctx, "red"))
-	for name, err := range e.Spaces(ctx) {
+	must(e.Operator().RemoveSpace(ctx, "red"))
+	for name, err := range e.Operator().Spaces(ctx) {
 		fmt.Println("left:", name, err)
 	}
 	// Output:
@@ -216,7 +216,7 @@ func ExampleEngine_InSpace() {
 }
 
 // Records of your own lie beside those of the engine, under keys that begin with an upper-case letter.
-func ExampleEngine_Check_yourRecords() {
+func ExampleOperator_Check_yourRecords() {
 	ctx, db := context.Background(), store.NewMemory()
 	e, err := ipset.New(db, ipset.Options{})
 	must(err)
@@ -227,7 +227,7 @@ func ExampleEngine_Check_yourRecords() {
 	must(err)
 	mine, _, err := db.List(ctx, store.Range{From: "Machine/", To: "Machine0"}) // '0' follows '/'
 	must(err)
-	rep, err := e.Check(ctx, nil)
+	rep, err := e.Operator().Check(ctx, nil)
 	fmt.Println(mine[0].Key, mine[0].Value == a.Address.String(), len(rep.Problems), err)
 	// Output: Machine/laptop true 0 <nil>
 }
@@ -293,7 +293,7 @@ func ExampleEngine_Release() {
 // The hosts with the most addresses, the borrowers, and those that may have no further block.
 func ExampleEngine_Hosts() {
 	ctx, engine := context.Background(), newEngine("10.0.0.0/28", 29)
-	must(engine.SetConfig(ctx, ipset.Config{MaxBlocksPerHost: 1}))
+	must(engine.Operator().SetConfig(ctx, ipset.Config{MaxBlocksPerHost: 1}))
 	for i, n := range []int{4, 7, 5} {
 		_, err := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("node-", i)), Num4: n})
 		must(err)

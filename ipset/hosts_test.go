@@ -254,7 +254,7 @@ func TestManyLeasesEndInSteps(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	w.check()
-	if _, err := e.Sweep(bg, SweepArgs{}); err != nil {
+	if _, err := e.Operator().Sweep(bg, SweepArgs{}); err != nil {
 		t.Fatal(err)
 	}
 	w.check()

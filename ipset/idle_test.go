@@ -35,7 +35,7 @@ func TestSweepCostFollowsWhatIsDue(t *testing.T) {
 	sweep := func(a SweepArgs) (storetest.Counts, Swept) {
 		t.Helper()
 		s.Reset()
-		got, err := e.Sweep(bg, a)
+		got, err := e.Operator().Sweep(bg, a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestLaterIdleBlocksAreFound(t *testing.T) {
 	sweep := func(d time.Duration, want int) {
 		t.Helper()
 		w.clock.add(d)
-		if got, err := e.Sweep(bg, SweepArgs{IdleAfter: time.Hour}); err != nil || len(got.Returned) != want {
+		if got, err := e.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Hour}); err != nil || len(got.Returned) != want {
 			t.Errorf("returned %v, %v, want %d", got.Returned, err, want)
 		}
 	}
@@ -102,11 +102,11 @@ func TestSweepCommitsManyBlocksAtOnce(t *testing.T) {
 		w, _, stale := idleWorld(t, n, time.Minute)
 		s := storetest.NewLimited(w.store, store.Limits{Ops: limit})
 		e := w.engine(s)
-		if _, err := stale.Sweep(bg, SweepArgs{}); err != nil {
+		if _, err := stale.Operator().Sweep(bg, SweepArgs{}); err != nil {
 			t.Fatal(err)
 		}
 		w.clock.add(time.Hour)
-		got, err := e.Sweep(bg, SweepArgs{})
+		got, err := e.Operator().Sweep(bg, SweepArgs{})
 		most := n/txn.StepBlocks + 1
 		if limit > 0 {
 			most = n/(limit/(txn.OpsPerBlock+1)) + 1

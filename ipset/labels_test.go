@@ -63,7 +63,7 @@ func TestLabelsOfEveryOwner(t *testing.T) {
 	}
 	// Without the label the pool no longer selects the virtual owner either: its empty block goes back.
 	w.core.Labels = func(Owner) (map[string]string, bool) { return nil, true }
-	s, err := w.Sweep(bg, SweepArgs{Unselected: true})
+	s, err := w.Operator().Sweep(bg, SweepArgs{Unselected: true})
 	if err != nil || len(s.Returned) != 2 {
 		t.Errorf("returned %v, %v", s.Returned, err)
 	}

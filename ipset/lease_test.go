@@ -236,14 +236,14 @@ func TestCoolingInOrderOfTheirEnds(t *testing.T) {
 	}
 	w.releaseHandle("p")
 	for _, want := range []int{0, 5, 6, 7, 8} {
-		b, err := w.engine(w.store).BlockOf(bg, als[0].Address)
+		b, err := w.engine(w.store).Operator().BlockOf(bg, als[0].Address)
 		if err != nil || b.Cooling() != uint64(8-want) {
 			t.Errorf("after %v: %d cooling, want %d, %v", w.clock.now().Sub(t0), b.Cooling(), 8-want, err)
 		}
 		w.check()
 		w.clock.add(10 * time.Second)
 	}
-	b, err := w.BlockOf(bg, als[0].Address)
+	b, err := w.Operator().BlockOf(bg, als[0].Address)
 	if since, ok := b.Empty(); err != nil || !ok || since.Sub(t0) != 40*time.Second {
 		t.Errorf("empty since %v, %v, %v", since, ok, err)
 	}

@@ -104,7 +104,7 @@ func state(t testing.TB, e *ipset.Engine) *ledger {
 			l.addresses[holding{h.Address, h.Seq}] = tenantOf(h)
 		}
 	}
-	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
+	for b, err := range e.Operator().Blocks(ctx, netip.Prefix{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,12 +117,12 @@ func state(t testing.TB, e *ipset.Engine) *ledger {
 	for _, p := range pools {
 		l.pools[p.Name] = p
 	}
-	set, err := e.Reservations(ctx)
+	set, err := e.Operator().Reservations(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.reserved = fmt.Sprint(set.Ranges())
-	if l.config, err = e.Config(ctx); err != nil {
+	if l.config, err = e.Operator().Config(ctx); err != nil {
 		t.Fatal(err)
 	}
 	return l

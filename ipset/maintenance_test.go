@@ -98,7 +98,7 @@ func TestCollector(t *testing.T) {
 		}
 		return state[al.Handle]
 	}
-	c := w.NewCollector(15 * time.Minute)
+	c := w.Operator().NewCollector(15 * time.Minute)
 	collect := func() (hs []string) {
 		t.Helper()
 		als, err := c.Collect(bg, live)
@@ -139,7 +139,7 @@ func TestCollector(t *testing.T) {
 	if c.Candidates() != 1 {
 		t.Errorf("%d candidates left", c.Candidates())
 	}
-	never := w.NewCollector(0)
+	never := w.Operator().NewCollector(0)
 	if als, err := never.Collect(bg, func(Allocation) Liveness { return Leaked }); err != nil || len(als) != 0 {
 		t.Errorf("without grace: %v, %v", als, err)
 	}
@@ -149,7 +149,7 @@ func TestCollectorAsksOnceMore(t *testing.T) { // checked once more just before
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 2, "p"))
 	calls := 0
-	c := w.NewCollector(time.Minute)
+	c := w.Operator().NewCollector(time.Minute)
 	als, err := c.Collect(bg, func(Allocation) Liveness {
 		if calls++; calls > 2 {
 			return Alive
@@ -190,7 +190,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		} {
 			w := build()
 			w.store.Commit(bg, []store.Op{wrong})
-			rep, err := w.Check(bg, nil)
+			rep, err := w.Operator().Check(bg, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,10 +203,10 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			}
 			// A block or an address that was lost is restored first, and what follows from it after.
 			for range 2 {
-				if _, err := w.Repair(bg, rep.Repair); err != nil {
+				if _, err := w.Operator().Repair(bg, rep.Repair); err != nil {
 					t.Errorf("%q: %v", wrong.Key, err)
 				}
-				if rep, err = w.Check(bg, nil); err != nil {
+				if rep, err = w.Operator().Check(bg, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -225,7 +225,7 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 	putBlock("10.0.0.0/27") // overlaps, wrong size
 	putBlock("10.9.0.0/28") // no pool
 	w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: "b4zz", Value: "?", Expect: 0}, {Kind: store.Put, Key: "x", Value: "?", Expect: 0}})
-	rep, err := w.Check(bg, nil)
+	rep, err := w.Operator().Check(bg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,12 +236,12 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 		}
 		kinds = append(kinds, p.Kind)
 	}
-	for _, k := range []ProblemKind{WrongSize, NoPool, Damaged} {
+	for _, k := range []ProblemKind{ProblemWrongSize, ProblemNoPool, ProblemDamaged} {
 		if !slices.Contains(kinds, k) {
 			t.Errorf("%s is not among %v", k, kinds)
 		}
 	}
-	if overlaps := StartOf(HostOwner("h"), netip.MustParsePrefix("10.0.0.0/26"), 28).Overlaps(netip.MustParsePrefix("10.0.0.0/27")); overlaps != slices.Contains(kinds, Overlapping) {
+	if overlaps := StartOf(HostOwner("h"), netip.MustParsePrefix("10.0.0.0/26"), 28).Overlaps(netip.MustParsePrefix("10.0.0.0/27")); overlaps != slices.Contains(kinds, ProblemOverlapping) {
 		t.Errorf("overlap found: %v", !overlaps)
 	}
 }
@@ -263,11 +263,11 @@ func TestGarbageInTheStore(t *testing.T) {
 	if rep := Check(recs, nil); len(rep.Problems) < len(recs)/2 {
 		t.Errorf("%d problems in %d records", len(rep.Problems), len(recs))
 	}
-	if _, err := w.Check(bg, nil); err != nil {
+	if _, err := w.Operator().Check(bg, nil); err != nil {
 		t.Error(err)
 	}
 	w.clock.add(time.Hour)
-	w.Sweep(bg, SweepArgs{IdleAfter: 1, Unselected: true, RequestsAfter: 1, StickyAfter: 1})
+	w.Operator().Sweep(bg, SweepArgs{IdleAfter: 1, Unselected: true, RequestsAfter: 1, StickyAfter: 1})
 	if got, err := w.AutoAssign(bg, want("h", 1, "q")); err != nil || len(got.V4) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -280,7 +280,7 @@ func TestCheckAgainstUses(t *testing.T) {
 		{held[0].Address, "p"}, {held[1].Address, ""}, {held[2].Address, "other"},
 		{ip("10.0.0.63"), "nobody"}, {ip("192.0.2.1"), ""}, {held[0].Address, "twice"},
 	}
-	rep, err := w.Check(bg, slices.Values(uses))
+	rep, err := w.Operator().Check(bg, slices.Values(uses))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,13 +289,13 @@ func TestCheckAgainstUses(t *testing.T) {
 		got[p.Kind] = p.Addr
 	}
 	for k, a := range map[ProblemKind]netip.Addr{
-		OtherHandle: held[2].Address, Unused: held[3].Address, NotHeld: ip("10.0.0.63"), OutsideOfPool: ip("192.0.2.1"), UsedTwice: held[0].Address,
+		ProblemOtherHandle: held[2].Address, ProblemUnused: held[3].Address, ProblemNotHeld: ip("10.0.0.63"), ProblemOutsideOfPool: ip("192.0.2.1"), ProblemUsedTwice: held[0].Address,
 	} {
 		if got[k] != a {
 			t.Errorf("%s: %v, want %v", k, got[k], a)
 		}
 	}
-	if n, err := w.Repair(bg, rep.Repair); n != 1 || err != nil {
+	if n, err := w.Operator().Repair(bg, rep.Repair); n != 1 || err != nil {
 		t.Fatalf("%d steps, %v", n, err)
 	}
 	if als, _ := w.IPsByHandle(bg, "p"); len(als) != 3 {
@@ -309,9 +309,9 @@ func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
 	al := w.assign(want("h", 1, "p")).V4[0]
 	key := string(record.AppendNameKey(nil, record.KindHandle, "p", al.Prefix()))
 	w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}})
-	rep, _ := w.Check(bg, nil)
+	rep, _ := w.Operator().Check(bg, nil)
 	w.ReleaseIPs(bg, Release{Address: al.Address})
-	if n, err := w.Repair(bg, rep.Repair); n != 0 || err != nil {
+	if n, err := w.Operator().Repair(bg, rep.Repair); n != 0 || err != nil {
 		t.Errorf("%d steps on old revisions, %v", n, err)
 	}
 	w.check()
@@ -331,11 +331,11 @@ func TestImportBlock(t *testing.T) {
 		}
 		return b
 	}
-	if err := w.ImportBlock(bg, fresh()); err != nil {
+	if err := w.Operator().ImportBlock(bg, fresh()); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
-	if err := w.ImportBlock(bg, fresh()); !errors.Is(err, cause.Covered) {
+	if err := w.Operator().ImportBlock(bg, fresh()); !errors.Is(err, cause.Covered) {
 		t.Errorf("again: %v", err)
 	}
 	if als, _ := w.IPsByHandle(bg, "pod-1"); len(als) != 2 {
@@ -347,7 +347,7 @@ func TestImportBlock(t *testing.T) {
 	}
 	w.check()
 	w.RemovePool(bg, "a")
-	if err := w.ImportBlock(bg, mustBlock(t, "10.0.0.8/30", block.Options{})); !errors.Is(err, cause.UnknownPool) {
+	if err := w.Operator().ImportBlock(bg, mustBlock(t, "10.0.0.8/30", block.Options{})); !errors.Is(err, cause.UnknownPool) {
 		t.Errorf("no pool: %v", err)
 	}
 }

@@ -36,10 +36,10 @@ func TestNestedRefusals(t *testing.T) {
 	w.refuses("larger blocks", w.UpdatePool(bg, poolOf("mid", "10.0.8.0/22", 25)), ipalloc.ErrInvalid, `"mid"`, `"in"`)
 	w.refuses("pool between", w.RemovePool(bg, "mid"), ipalloc.ErrInvalid, `"out"`, `"in"`)
 	w.refuses("grows to the same", w.UpdatePool(bg, poolOf("mid", "10.0.0.0/16", 28)), ipalloc.ErrExists, `"out"`)
-	w.refuses("split across a pool", w.SplitPool(bg, "out", 7), ipalloc.ErrExists, `"mid"`, "10.0.8.0/22")
-	w.refuses("split at a pool", w.SplitPool(bg, "out", 6), ipalloc.ErrExists, `"mid"`)
-	w.refuses("parts off the grid", w.SplitPool(bg, "mid", 3), ipalloc.ErrInvalid, `"out"`)
-	w.refuses("merged off the grid", w.MergePools(bg, "m", "out", "mid"), ipalloc.ErrInvalid, `"m"`, `"in"`)
+	w.refuses("split across a pool", w.Operator().SplitPool(bg, "out", 7), ipalloc.ErrExists, `"mid"`, "10.0.8.0/22")
+	w.refuses("split at a pool", w.Operator().SplitPool(bg, "out", 6), ipalloc.ErrExists, `"mid"`)
+	w.refuses("parts off the grid", w.Operator().SplitPool(bg, "mid", 3), ipalloc.ErrInvalid, `"out"`)
+	w.refuses("merged off the grid", w.Operator().MergePools(bg, "m", "out", "mid"), ipalloc.ErrInvalid, `"m"`, `"in"`)
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
 		t.Error("the store changed")
 	}
@@ -60,7 +60,7 @@ func TestNestedPoolServesItsAddresses(t *testing.T) {
 			}
 			got := w.assign(a)
 			for _, s := range got.Short {
-				if s.Reason != Full {
+				if s.Reason != ReasonFull {
 					t.Errorf("%s gave no more: %s", name, s.Reason)
 				}
 			}
@@ -79,7 +79,7 @@ func TestNestedPoolServesItsAddresses(t *testing.T) {
 		if err != nil || us[0].Capacity != (Count{Lo: 64}) || us[1].Capacity != (Count{Lo: 192}) || us[1].Used.Lo != 192 || len(us[1].Blocks) != 3 {
 			t.Errorf("%+v, %v", us, err)
 		}
-		if held, err := w.Drain(bg, "out"); err != nil || len(held) != 192 {
+		if held, err := w.Operator().Drain(bg, "out"); err != nil || len(held) != 192 {
 			t.Errorf("drain lists %d, %v", len(held), err)
 		}
 		if blocks, err := w.ReleasePool(bg, "out", false); err != nil || len(blocks) != 3 {
@@ -189,7 +189,7 @@ func TestNestedMerge(t *testing.T) {
 	in := poolOf("in", "10.0.0.64/26", 26)
 	in.Ranges = ranges("10.0.0.80/28").Ranges()
 	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/24", 26), in, poolOf("other", "10.0.0.128/26", 26))
-	if err := w.MergePools(bg, "all", "in", "out"); err != nil {
+	if err := w.Operator().MergePools(bg, "all", "in", "out"); err != nil {
 		t.Fatal(err)
 	}
 	w.check()

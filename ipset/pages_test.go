@@ -48,7 +48,7 @@ func TestPagesGoWithTheirBlocks(t *testing.T) {
 				if err := w.RemovePool(bg, "a"); err != nil {
 					t.Fatal(err)
 				}
-				w.check(NoPool)
+				w.check(ProblemNoPool)
 			}
 			if _, _, err := w.RemoveHost(bg, h); err != nil {
 				t.Fatal(err)
@@ -60,7 +60,7 @@ func TestPagesGoWithTheirBlocks(t *testing.T) {
 			}
 		}
 		w.clock.add(48 * time.Hour)
-		if _, err := w.Sweep(bg, SweepArgs{}); err != nil { // what Assign remembers
+		if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil { // what Assign remembers
 			t.Fatal(err)
 		}
 		if floors, others := left(); floors > 64 || others > 0 {
@@ -165,11 +165,11 @@ func TestEmptyPagesAndFloorsAreRepaired(t *testing.T) {
 		if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: tt.key, Value: tt.value, Expect: store.AnyRevision}}); err != nil {
 			t.Fatal(err)
 		}
-		rep, err := w.Check(bg, nil)
+		rep, err := w.Operator().Check(bg, nil)
 		if err != nil || len(rep.Problems) != tt.problems {
 			t.Fatalf("%q: %v, %v", tt.value, rep.Problems, err)
 		}
-		if n, err := w.Repair(bg, rep.Repair); err != nil || n != len(rep.Repair) {
+		if n, err := w.Operator().Repair(bg, rep.Repair); err != nil || n != len(rep.Repair) {
 			t.Errorf("%q: %d of %d steps, %v", tt.value, n, len(rep.Repair), err)
 		}
 		w.check()

@@ -21,14 +21,14 @@ func fullCatalog(t *testing.T) *pool.Catalog {
 	sel := func(z string) selector.Selector {
 		return selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{z}}}}}
 	}
-	full := Pool{
+	full := pool.Pool{
 		Name: "π", Prefix: netip.MustParsePrefix("fd00::/16"), BlockBits: 120, Nodes: sel("a"), Namespaces: sel("b"), Uses: LoadBalancer,
 		Disabled: true, Manual: true, Order: Random, Priority: -7, Ranges: ranges("fd00::/64", "fd00:1::/64").Ranges(), MaxBlocksPerHost: 3,
 		Subnet: true, Cooldown: time.Hour, Draining: []int{64, 112, 128},
 	}
 	c := &pool.Catalog{
-		Generation: 77, Config: Config{Strict: true, NoAutoBlocks: true, MaxBlocksPerHost: 9},
-		Pools: []Pool{full, poolOf("plain", "10.0.0.0/24", 26), poolOf("nested", "10.0.0.64/26", 28)}, Reserved: ranges("10.0.0.0/30", "fd00::/127").Ranges(),
+		Generation: 77, Config: pool.Config{Strict: true, NoAutoBlocks: true, MaxBlocksPerHost: 9},
+		Pools: []pool.Pool{full, pool.Pool(poolOf("plain", "10.0.0.0/24", 26)), pool.Pool(poolOf("nested", "10.0.0.64/26", 28))}, Reserved: ranges("10.0.0.0/30", "fd00::/127").Ranges(),
 	}
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestCatalogHalvesMustAgree(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if rep, err := w.Check(bg, nil); err != nil || len(rep.Problems) == 0 || rep.Problems[0].Kind != Damaged {
+		if rep, err := w.Operator().Check(bg, nil); err != nil || len(rep.Problems) == 0 || rep.Problems[0].Kind != ProblemDamaged {
 			t.Errorf("%s: %+v, %v", name, rep, err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestPoolsAreReadOnce(t *testing.T) {
 		if reads != i+1 {
 			t.Errorf("after %d changes the pools were read %d times", i, reads)
 		}
-		if err := w.SetConfig(bg, Config{MaxBlocksPerHost: 10 + i}); err != nil {
+		if err := w.Operator().SetConfig(bg, Config{MaxBlocksPerHost: 10 + i}); err != nil {
 			t.Fatal(err)
 		}
 	}

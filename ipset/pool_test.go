@@ -25,7 +25,7 @@ func TestPoolNameUTF8(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"add":   e.AddPool(ctx, Pool{Name: "\xff", Prefix: netip.MustParsePrefix("10.1.0.0/24")}),
-		"merge": e.MergePools(ctx, "\xff", "a", "b"),
+		"merge": e.Operator().MergePools(ctx, "\xff", "a", "b"),
 	} {
 		if got := new(ipalloc.Error); !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &got) || got.Field != "pool" {
 			t.Errorf("%s: %v", what, err)

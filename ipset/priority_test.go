@@ -77,7 +77,7 @@ func TestPriorityTiersOfOneCall(t *testing.T) {
 		}
 	}
 	for i, s := range got.Short {
-		if want := []string{"p1", "p3", "p2", "p0"}[i]; s.Pool != want || s.Reason != Full {
+		if want := []string{"p1", "p3", "p2", "p0"}[i]; s.Pool != want || s.Reason != ReasonFull {
 			t.Errorf("shortage %d: %v, want %s", i, s, want)
 		}
 	}

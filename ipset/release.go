@@ -3,7 +3,45 @@ package ipset
 import (
 	"context"
 	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/release"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
+
+// Release names an address to release.
+type Release struct {
+	Address netip.Addr
+	// Guard is the condition on which it is released.
+	Guard
+}
+
+// ReleaseResult is the outcome for one address.
+type ReleaseResult struct {
+	Address netip.Addr
+	Outcome Outcome
+}
+
+// ReleaseArgs are the arguments of [Engine.Release].
+type ReleaseArgs struct {
+	// Handle, if not empty, releases all of its addresses.
+	Handle string
+	// Addresses are released if their guards hold.
+	Addresses []Release
+	// Also are records of yours that are written in the same commit. Their keys begin with an upper-case letter.
+	Also []store.Op
+}
+
+// Release gives addresses back in one commit, all or none, and writes records of the caller with it: the row of a machine goes with
+// its addresses. It returns the addresses that were held, in the order of their blocks. Addresses that are free or cooling already
+// are no error, and Also is written for them too.
+//
+// Errors, nothing changed: [ipalloc.ErrMismatch] with the holder if a guard does not hold; [ipalloc.ErrConflict] if a record of
+// Also is not at the revision that it expects, which [store.ConflictKey] names; [ipalloc.ErrLimit] if one commit cannot hold the
+// call; [ipalloc.ErrInvalid]; errors of the store as for AutoAssign. ReleaseIPs and ReleaseByHandle go in several commits where one
+// does not suffice.
+func (e *Engine) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, error) {
+	return e.release.Release(ctx, release.ReleaseArgs{Handle: a.Handle, Addresses: releasesOf(nil, a.Addresses), Also: a.Also})
+}
 
 // ReleaseIPs releases addresses and returns the outcome of each, in the order of the arguments. Addresses
 // released together are queued in address order, block by block. Repeating a release is no error: the outcome is WasFree, as
@@ -12,7 +50,12 @@ import (
 // Addresses go in as many commits as they need, all of a block in one where they fit. It returns [ipalloc.ErrInvalid] if an
 // address is not valid, nothing released; or an error of the store, and the results so far.
 func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]ReleaseResult, error) {
-	return e.release.ReleaseIPs(ctx, releases...)
+	var few [4]release.Release
+	results := make([]ReleaseResult, 0, len(releases))
+	err := e.release.ReleaseIPs(ctx, releasesOf(few[:0], releases), func(a netip.Addr, o Outcome) {
+		results = append(results, ReleaseResult{a, o})
+	})
+	return results, err
 }
 
 // ReleaseByHandle gives back every address of a handle and returns them in the order of their blocks. A handle that
@@ -21,4 +64,12 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]Release
 // It returns [ipalloc.ErrInvalid] for an empty handle, or an error of the store and the addresses released so far.
 func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
 	return e.release.ReleaseByHandle(ctx, handle)
+}
+
+// releasesOf appends releases to dst as the room takes them.
+func releasesOf(dst []release.Release, releases []Release) []release.Release {
+	for _, r := range releases {
+		dst = append(dst, release.Release(r))
+	}
+	return dst
 }

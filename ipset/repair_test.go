@@ -36,7 +36,7 @@ func TestRepairFitsTheStore(t *testing.T) {
 			}
 			e := w.engine(storetest.NewLimited(w.store, limits))
 			for range 2 {
-				rep, err := e.Check(bg, nil)
+				rep, err := e.Operator().Check(bg, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -45,7 +45,7 @@ func TestRepairFitsTheStore(t *testing.T) {
 						t.Fatalf("%+v, %q: %v", limits, s.Text, err)
 					}
 				}
-				if n, err := e.Repair(bg, rep.Repair); err != nil || n != len(rep.Repair) {
+				if n, err := e.Operator().Repair(bg, rep.Repair); err != nil || n != len(rep.Repair) {
 					t.Fatalf("%+v, kind %q: %d of %d steps, %v", limits, kind, n, len(rep.Repair), err)
 				}
 			}
@@ -68,7 +68,7 @@ func TestRepairGoesOn(t *testing.T) {
 	w.assign(want("h", 1, "p"))
 	lost := w.list(record.HandleRange("p"))[0].Key
 	w.remove(lost)
-	rep, err := w.Check(bg, nil)
+	rep, err := w.Operator().Check(bg, nil)
 	if err != nil || len(rep.Repair) != 1 {
 		t.Fatal(rep, err)
 	}
@@ -78,7 +78,7 @@ func TestRepairGoesOn(t *testing.T) {
 	}
 	conflict := Step{Text: "changed since", Ops: []store.Op{{Kind: store.Put, Key: record.CatalogKey, Expect: 0}}}
 	e := w.engine(storetest.NewLimited(w.store, store.Limits{Ops: 16}))
-	n, err := e.Repair(bg, append([]Step{large, conflict}, rep.Repair...))
+	n, err := e.Operator().Repair(bg, append([]Step{large, conflict}, rep.Repair...))
 	if n != 1 || !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrConflict) {
 		t.Errorf("%d steps, %v", n, err)
 	}
@@ -90,7 +90,7 @@ func TestRepairGoesOn(t *testing.T) {
 
 // mustFail returns the error of one step.
 func (e *Engine) mustFail(s Step) error {
-	_, err := e.Repair(bg, []Step{s})
+	_, err := e.Operator().Repair(bg, []Step{s})
 	return err
 }
 
@@ -102,7 +102,7 @@ func TestRepairOfUnknownOutcome(t *testing.T) {
 		if what == "index" {
 			w.remove(w.list(record.HandleRange("p"))[0].Key)
 		}
-		rep, err := w.Check(bg, func(yield func(InUse) bool) {
+		rep, err := w.Operator().Check(bg, func(yield func(InUse) bool) {
 			if what == "index" {
 				yield(InUse{Address: al.Address})
 			}
@@ -113,7 +113,7 @@ func TestRepairOfUnknownOutcome(t *testing.T) {
 		f, late := storetest.NewFaulty(w.store), make(chan struct{})
 		f.Script(storetest.AtCommit(1, storetest.Late(late)))
 		e := w.engine(f)
-		if n, err := e.Repair(bg, rep.Repair); n != 0 || !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		if n, err := e.Operator().Repair(bg, rep.Repair); n != 0 || !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Fatalf("%s: %d, %v", what, n, err)
 		}
 		if _, err := e.Lookup(bg, al.Address); err != nil {
@@ -137,7 +137,7 @@ func TestRepairOnAFailingStore(t *testing.T) {
 		for _, kind := range []string{record.KindHandle, record.KindOwner, record.KindPage} {
 			w.remove(w.list(store.Range{From: kind, To: record.EndOf(kind), Limit: 1})[0].Key)
 		}
-		rep, err := w.Check(bg, nil)
+		rep, err := w.Operator().Check(bg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,12 +150,12 @@ func TestRepairOnAFailingStore(t *testing.T) {
 			}
 			return storetest.Outcome{}
 		})
-		if done, err := w.engine(f).Repair(bg, rep.Repair); more != errors.Is(err, storetest.ErrInjected) || more == (done == len(rep.Repair)) {
+		if done, err := w.engine(f).Operator().Repair(bg, rep.Repair); more != errors.Is(err, storetest.ErrInjected) || more == (done == len(rep.Repair)) {
 			t.Fatalf("call %d: %d of %d steps, %v", n, done, len(rep.Repair), err)
 		}
 		for range 2 {
-			rep, _ = w.Check(bg, nil)
-			if _, err := w.Repair(bg, rep.Repair); err != nil {
+			rep, _ = w.Operator().Check(bg, nil)
+			if _, err := w.Operator().Repair(bg, rep.Repair); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -55,18 +55,18 @@ func TestShortageOutsideOfRanges(t *testing.T) {
 	p := poolOf("lan", "10.0.0.0/24", 24)
 	p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.100-10.0.0.103")}
 	for reserved, want := range map[string]Reason{
-		"":                      OutsideLeft,
-		"10.0.0.0-10.0.0.99":    OutsideLeft,
-		"10.0.0.104-10.0.0.110": OutsideLeft,
-		"10.0.0.99-10.0.0.100":  ReservedLeft,
-		"10.0.0.103-10.0.0.200": ReservedLeft,
+		"":                      ReasonOutsideLeft,
+		"10.0.0.0-10.0.0.99":    ReasonOutsideLeft,
+		"10.0.0.104-10.0.0.110": ReasonOutsideLeft,
+		"10.0.0.99-10.0.0.100":  ReasonReservedLeft,
+		"10.0.0.103-10.0.0.200": ReasonReservedLeft,
 	} {
 		w := newWorld(t, Config{}, p)
 		if reserved != "" {
 			var sb netipx.IPSetBuilder
 			sb.AddRange(netipx.MustParseIPRange(reserved))
 			set, _ := sb.IPSet()
-			if _, err := w.SetReservations(bg, set); err != nil {
+			if _, err := w.Operator().SetReservations(bg, set); err != nil {
 				t.Fatal(err)
 			}
 		}

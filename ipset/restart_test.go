@@ -65,12 +65,12 @@ func TestReservationsAreNotWalkedThrough(t *testing.T) {
 		{"two holes", []string{"10.0.0.0/10", "10.65.0.0/16", "10.128.0.0/9"}, 8, 1},
 	} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/8", 26))
-		if _, err := w.SetReservations(bg, ranges(tt.reserved...)); err != nil {
+		if _, err := w.Operator().SetReservations(bg, ranges(tt.reserved...)); err != nil {
 			t.Fatal(err)
 		}
 		c := storetest.NewFaulty(w.store)
 		got, err := w.engine(c).AutoAssign(bg, want("h", 1, "p"))
-		if err != nil || len(got.V4) != tt.n || tt.n == 0 && got.Short[0].Reason != ReservedLeft {
+		if err != nil || len(got.V4) != tt.n || tt.n == 0 && got.Short[0].Reason != ReasonReservedLeft {
 			t.Errorf("%s: %+v, %v", tt.name, got, err)
 		}
 		if c.Counts().Calls() > tt.calls || touched(c) > 40 {
@@ -91,12 +91,12 @@ func TestReservedRoomIsNotWalkedThrough(t *testing.T) {
 		if n := len(w.blocksOf("old0")); n != 20 {
 			t.Fatal(n)
 		}
-		if _, err := w.SetReservations(bg, ranges("10.0.0.0/16")); err != nil {
+		if _, err := w.Operator().SetReservations(bg, ranges("10.0.0.0/16")); err != nil {
 			t.Fatal(err)
 		}
 		c := storetest.NewFaulty(w.store)
 		got, err := w.engine(c).AutoAssign(bg, want("new", 1, "p"))
-		if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ReservedLeft {
+		if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ReasonReservedLeft {
 			t.Errorf("strict %v: %+v, %v", strict, got, err)
 		}
 		if c.Counts().Calls() > 12 || touched(c) > 60 {

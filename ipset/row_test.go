@@ -74,7 +74,7 @@ func TestContiguousLeavesOut(t *testing.T) {
 	p.Cooldown = time.Hour
 	p.Ranges = ranges("10.0.0.0/29", "10.0.0.8/30").Ranges() // without 12 to 15
 	w := newWorld(t, Config{}, p)
-	if _, err := w.SetReservations(bg, ranges("10.0.0.0/32")); err != nil {
+	if _, err := w.Operator().SetReservations(bg, ranges("10.0.0.0/32")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.3"), Owner: HostOwner("h"), Claim: Claim{Handle: "p"}}); err != nil {

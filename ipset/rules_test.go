@@ -36,7 +36,7 @@ func TestFreedBlockOfAFullPoolIsFound(t *testing.T) {
 	for _, prefix := range prefixes {
 		w := full(t, prefix)
 		w.check()
-		if got := w.assign(want("new", 1, "p")); len(got.V4) != 0 || got.Short[0].Reason != Full {
+		if got := w.assign(want("new", 1, "p")); len(got.V4) != 0 || got.Short[0].Reason != ReasonFull {
 			t.Fatalf("%s: %+v", prefix, got)
 		}
 		block := w.blocksOf("old2")[7]
@@ -59,7 +59,7 @@ func TestCollectorSparesAHandleThatGrows(t *testing.T) { // all of a handle or n
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 2, "p"))
 	grown := false
-	c := w.NewCollector(time.Minute)
+	c := w.Operator().NewCollector(time.Minute)
 	als, err := c.Collect(bg, func(Allocation) Liveness {
 		if !grown {
 			grown = true

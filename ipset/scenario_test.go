@@ -26,11 +26,11 @@ func TestConfigContradictions(t *testing.T) {
 		{Config{}, true}, {Config{Strict: true}, true}, {Config{Strict: true, NoAutoBlocks: true}, true}, {Config{NoAutoBlocks: true}, false},
 		{Config{MaxBlocksPerHost: 3}, true}, {Config{MaxBlocksPerHost: 3, Strict: true}, true}, {Config{}, true}, {Config{MaxBlocksPerHost: -1}, false},
 	} {
-		err := w.SetConfig(bg, tt.cfg)
+		err := w.Operator().SetConfig(bg, tt.cfg)
 		if (err == nil) != tt.ok || err != nil && !errors.Is(err, cause.BadConfig) {
 			t.Errorf("%+v: %v", tt.cfg, err)
 		}
-		if now, err := w.Engine.Config(bg); err != nil || (now == tt.cfg) != tt.ok {
+		if now, err := w.Engine.Operator().Config(bg); err != nil || (now == tt.cfg) != tt.ok {
 			t.Errorf("%+v: is %+v, %v", tt.cfg, now, err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestChoose(t *testing.T) {
 	zone := func(z string) selector.Selector {
 		return selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{z}}}}}
 	}
-	c := &pool.Catalog{Version: pool.CatalogVersion, Pools: []Pool{
+	c := &pool.Catalog{Version: pool.CatalogVersion, Pools: []pool.Pool{
 		{Name: "any", Prefix: netip.MustParsePrefix("10.0.0.0/24")},
 		{Name: "east", Prefix: netip.MustParsePrefix("10.0.1.0/24"), Nodes: zone("east"), Priority: 5},
 		{Name: "tenant", Prefix: netip.MustParsePrefix("10.0.2.0/24"), Namespaces: zone("x"), Priority: 9},
@@ -179,24 +179,24 @@ func TestReasons(t *testing.T) {
 		w.assign(want("x", 8, "x"))
 		return w
 	}
-	if r := reason(fill(Config{}, poolOf("a", "10.0.0.0/29", 30)), want("h", 1, "p")); r != Full {
+	if r := reason(fill(Config{}, poolOf("a", "10.0.0.0/29", 30)), want("h", 1, "p")); r != ReasonFull {
 		t.Errorf("full pool: %v", r)
 	}
 	w := fill(Config{Strict: true}, poolOf("a", "10.0.0.0/28", 28))
-	if r := reason(w, want("h", 1, "p")); r != ForeignLeft {
+	if r := reason(w, want("h", 1, "p")); r != ReasonForeignLeft {
 		t.Errorf("room in another's block: %v", r)
 	}
 	w = newWorld(t, Config{Strict: true, MaxBlocksPerHost: 1}, poolOf("a", "10.0.0.0/28", 30))
-	if r := reason(w, want("h", 5, "p")); r != LimitReached {
+	if r := reason(w, want("h", 5, "p")); r != ReasonLimitReached {
 		t.Errorf("limit: %v", r)
 	}
 	w = newWorld(t, Config{Strict: true, NoAutoBlocks: true}, poolOf("a", "10.0.0.0/28", 30))
-	if r := reason(w, want("h", 1, "p")); r != LimitReached {
+	if r := reason(w, want("h", 1, "p")); r != ReasonLimitReached {
 		t.Errorf("no automatic blocks: %v", r)
 	}
 	w = newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
-	w.SetReservations(bg, ranges("10.0.0.0/30"))
-	if r := reason(w, want("h", 5, "p")); r != ReservedLeft {
+	w.Operator().SetReservations(bg, ranges("10.0.0.0/30"))
+	if r := reason(w, want("h", 5, "p")); r != ReasonReservedLeft {
 		t.Errorf("reserved: %v", r)
 	}
 	p := poolOf("a", "10.0.0.0/29", 29)
@@ -204,10 +204,10 @@ func TestReasons(t *testing.T) {
 	w = newWorld(t, Config{}, p)
 	w.assign(want("h", 8, "p"))
 	w.releaseHandle("p")
-	if r := reason(w, want("h", 1, "q")); r != CoolingLeft {
+	if r := reason(w, want("h", 1, "q")); r != ReasonCoolingLeft {
 		t.Errorf("cooling, own block: %v", r)
 	}
-	if r := reason(w, want("other", 1, "q")); r != CoolingLeft {
+	if r := reason(w, want("other", 1, "q")); r != ReasonCoolingLeft {
 		t.Errorf("cooling, another's block: %v", r)
 	}
 	w.check()
@@ -226,7 +226,7 @@ func TestTakeOver(t *testing.T) { // an empty block of another host, after a min
 		}
 		w.releaseHandle("q")
 		w.clock.add(60 * time.Second)
-		before, _ := w.BlockOf(bg, ip("10.0.0.0"))
+		before, _ := w.Operator().BlockOf(bg, ip("10.0.0.0"))
 		if got := w.assign(want("new", 1, "q")); len(got.V4) != 1 || got.V4[0].Seq <= before.Seq() {
 			t.Fatalf("strict %v, after a minute: %+v", strict, got)
 		}
@@ -246,7 +246,7 @@ func TestTakeOverIsLostToTheOwner(t *testing.T) { // the owner assigns while ano
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("old", 1, "r")) }
 	got, err := e.AutoAssign(bg, want("new", 1, "q"))
-	if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ForeignLeft {
+	if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ReasonForeignLeft {
 		t.Errorf("%+v, %v", got, err)
 	}
 	w.check()
@@ -321,18 +321,18 @@ func TestSequenceNumbersNeverRepeat(t *testing.T) {
 func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/27", 29))
 	live := w.assign(want("x", 1, "x")).V4[0]
-	held, err := w.SetReservations(bg, ranges("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/29", live.Block.String()))
+	held, err := w.Operator().SetReservations(bg, ranges("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/29", live.Block.String()))
 	if err != nil || len(held) != 1 || held[0].Address != live.Address {
 		t.Fatalf("live addresses inside: %v, %v", held, err)
 	}
 	got := w.assign(want("h", 40, "p"))
 	for _, al := range got.V4 {
-		if set, _ := w.Reservations(bg); set.Contains(al.Address) {
+		if set, _ := w.Operator().Reservations(bg); set.Contains(al.Address) {
 			t.Errorf("%s is reserved", al.Address)
 		}
 	}
 	for _, b := range w.blocksOf("h") {
-		if set, _ := w.Reservations(bg); set.ContainsPrefix(b) {
+		if set, _ := w.Operator().Reservations(bg); set.ContainsPrefix(b) {
 			t.Errorf("block %s is reserved", b)
 		}
 	}
@@ -370,7 +370,7 @@ func TestUtilizationAddsUp(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/26", 28)
 	p.Cooldown = time.Hour
 	w := newWorld(t, Config{Strict: true}, p)
-	w.SetReservations(bg, ranges("10.0.0.2/31", "10.0.0.62/31"))
+	w.Operator().SetReservations(bg, ranges("10.0.0.2/31", "10.0.0.62/31"))
 	a := want("h", 20, "p")
 	a.Head, a.Tail = 3, 1
 	got := w.assign(a).V4

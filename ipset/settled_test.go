@@ -36,8 +36,8 @@ var settling = map[string]func(e *Engine) error{
 		return err
 	},
 	"AutoAssign": func(e *Engine) error { _, err := e.AutoAssign(bg, want("z", 1, "z")); return err },
-	"BlockOf":    func(e *Engine) error { _, err := e.BlockOf(bg, ip("10.0.0.1")); return err },
-	"Blocks":     func(e *Engine) error { return last(e.Blocks(bg, netip.Prefix{})) },
+	"BlockOf":    func(e *Engine) error { _, err := e.Operator().BlockOf(bg, ip("10.0.0.1")); return err },
+	"Blocks":     func(e *Engine) error { return last(e.Operator().Blocks(bg, netip.Prefix{})) },
 	"BlocksOf":   func(e *Engine) error { _, err := e.BlocksOf(bg, HostOwner("x")); return err },
 	"Borrowings": func(e *Engine) error { return last(e.Borrowings(bg)) },
 	"Changes": func(e *Engine) (err error) {
@@ -46,18 +46,18 @@ var settling = map[string]func(e *Engine) error{
 		}
 		return err
 	},
-	"Check": func(e *Engine) error { _, err := e.Check(bg, nil); return err },
+	"Check": func(e *Engine) error { _, err := e.Operator().Check(bg, nil); return err },
 	"ClaimAffinity": func(e *Engine) error {
 		_, _, err := e.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.240/28"), HostOwner("z"))
 		return err
 	},
-	"Config": func(e *Engine) error { _, err := e.Config(bg); return err },
+	"Config": func(e *Engine) error { _, err := e.Operator().Config(bg); return err },
 	"Decline": func(e *Engine) error {
 		_, err := e.Decline(bg, DeclineArgs{Address: ip("10.0.0.9"), For: time.Hour})
 		return ignore(err, ipalloc.ErrNotHeld)
 	},
 	"DisownBlocks":   func(e *Engine) error { _, err := e.DisownBlocks(bg, HostOwner("z"), false); return err },
-	"Drain":          func(e *Engine) error { _, err := e.Drain(bg, "p"); return err },
+	"Drain":          func(e *Engine) error { _, err := e.Operator().Drain(bg, "p"); return err },
 	"DryRun":         func(e *Engine) error { _, err := e.DryRun().IPsByHandle(bg, "x"); return err },
 	"EnsureBlock":    func(e *Engine) error { _, err := e.EnsureBlock(bg, want("z", 1, "z")); return err },
 	"Hosts":          func(e *Engine) error { _, err := e.Hosts(bg); return err },
@@ -69,21 +69,21 @@ var settling = map[string]func(e *Engine) error{
 		if err != nil {
 			return err
 		}
-		return e.ImportBlock(bg, b)
+		return e.Operator().ImportBlock(bg, b)
 	},
 	"InSpace": func(e *Engine) error {
 		in, err := e.InSpace("s")
-		return errors.Join(err, func() error { _, err := in.Pools(bg); return err }(), last(in.Spaces(bg)))
+		return errors.Join(err, func() error { _, err := in.Pools(bg); return err }(), last(e.spaces.root.Operator().Spaces(bg)))
 	},
 	"Lookup":     func(e *Engine) error { _, err := e.Lookup(bg, ip("10.0.0.1")); return ignore(err, ipalloc.ErrNotHeld) },
-	"MergePools": func(e *Engine) error { return e.MergePools(bg, "r", "p") },
+	"MergePools": func(e *Engine) error { return e.Operator().MergePools(bg, "r", "p") },
 	"NewCollector": func(e *Engine) error {
-		_, err := e.NewCollector(0).Collect(bg, func(Allocation) Liveness { return Alive })
+		_, err := e.Operator().NewCollector(0).Collect(bg, func(Allocation) Liveness { return Alive })
 		return err
 	},
 	"Offer":              func(e *Engine) error { a := want("z", 1, "z"); a.TTL = time.Hour; _, err := e.Offer(bg, a); return err },
 	"Pools":              func(e *Engine) error { _, err := e.Pools(bg); return err },
-	"Reindex":            func(e *Engine) error { _, err := e.Reindex(bg, "p"); return err },
+	"Reindex":            func(e *Engine) error { _, err := e.Operator().Reindex(bg, "p"); return err },
 	"Release":            func(e *Engine) error { _, err := e.Release(bg, ReleaseArgs{Handle: "z"}); return err },
 	"ReleaseAddressesOf": func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, HostOwner("z")); return err },
 	"ReleaseAffinity": func(e *Engine) error {
@@ -95,22 +95,22 @@ var settling = map[string]func(e *Engine) error{
 	"ReleasePool":     func(e *Engine) error { _, err := e.ReleasePool(bg, "p", true); return err },
 	"RemoveHost":      func(e *Engine) error { _, _, err := e.RemoveHost(bg, HostOwner("z")); return err },
 	"RemovePool":      func(e *Engine) error { return e.RemovePool(bg, "p") },
-	"RemoveSpace":     func(e *Engine) error { return e.RemoveSpace(bg, e.space) },
+	"RemoveSpace":     func(e *Engine) error { return e.spaces.root.Operator().RemoveSpace(bg, e.space) },
 	"Renew":           func(e *Engine) error { _, err := e.Renew(bg, "z", time.Hour); return ignore(err, ipalloc.ErrNotHeld) },
 	"RenewIP": func(e *Engine) error {
 		_, err := e.RenewIP(bg, ip("10.0.0.9"), Guard{}, time.Hour)
 		return ignore(err, ipalloc.ErrNotHeld)
 	},
-	"Repair":       func(e *Engine) error { _, err := e.Repair(bg, nil); return err },
-	"Reservations": func(e *Engine) error { _, err := e.Reservations(bg); return err },
+	"Repair":       func(e *Engine) error { _, err := e.Operator().Repair(bg, nil); return err },
+	"Reservations": func(e *Engine) error { _, err := e.Operator().Reservations(bg); return err },
 	"SetAttributes": func(e *Engine) error {
 		return ignore(e.SetAttributes(bg, SetOwnerArgs{Address: ip("10.0.0.9")}), ipalloc.ErrNotHeld)
 	},
-	"SetConfig":       func(e *Engine) error { return e.SetConfig(bg, Config{}) },
-	"SetReservations": func(e *Engine) error { _, err := e.SetReservations(bg, nil); return err },
-	"Spaces":          func(e *Engine) error { return last(e.Spaces(bg)) },
-	"SplitPool":       func(e *Engine) error { return e.SplitPool(bg, "p", 1) },
-	"Sweep":           func(e *Engine) error { _, err := e.Sweep(bg, SweepArgs{}); return err },
+	"SetConfig":       func(e *Engine) error { return e.Operator().SetConfig(bg, Config{}) },
+	"SetReservations": func(e *Engine) error { _, err := e.Operator().SetReservations(bg, nil); return err },
+	"Spaces":          func(e *Engine) error { return last(e.spaces.root.Operator().Spaces(bg)) },
+	"SplitPool":       func(e *Engine) error { return e.Operator().SplitPool(bg, "p", 1) },
+	"Sweep":           func(e *Engine) error { _, err := e.Operator().Sweep(bg, SweepArgs{}); return err },
 	"UpdatePool":      func(e *Engine) error { return e.UpdatePool(bg, poolOf("p", "10.0.0.0/24", 28)) },
 	"Utilization":     func(e *Engine) error { _, err := e.Utilization(bg); return err },
 }
@@ -126,11 +126,13 @@ func ignore(err error, those ...error) error {
 // TestEveryCallSettles: a commit of unknown outcome that has not been made when the engine's next call answers is never made, whatever
 // the call, in the space without a name and in another.
 func TestEveryCallSettles(t *testing.T) {
-	// Space reads nothing, and Follow has no answer.
-	for i, of := 0, reflect.TypeFor[*Engine](); i < of.NumMethod(); i++ {
-		m := of.Method(i)
-		if settling[m.Name] == nil && !slices.Contains([]string{"Space", "Follow"}, m.Name) {
-			t.Errorf("%s is missing", m.Name)
+	// Space and Operator read nothing, and Follow has no answer.
+	for _, of := range []reflect.Type{reflect.TypeFor[*Engine](), reflect.TypeFor[*Operator]()} {
+		for i := range of.NumMethod() {
+			name := of.Method(i).Name
+			if settling[name] == nil && !slices.Contains([]string{"Space", "Follow", "Operator"}, name) {
+				t.Errorf("%s is missing", name)
+			}
 		}
 	}
 	for name, call := range settling {

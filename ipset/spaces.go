@@ -29,7 +29,7 @@ type spaces struct {
 //
 // The engine has the options of e, and a cache of its own; Options.Now, Labels and Retry.Sleep are called by all of them at once.
 // The same name returns the same engine. InSpace reads and writes nothing: a space exists while it has a record, and
-// [Engine.Spaces] lists those that do. Spaces have no order among them, so InSpace of a space's engine returns another one beside
+// [Operator.Spaces] lists those that do. Spaces have no order among them, so InSpace of a space's engine returns another one beside
 // it.
 //
 // A name is 1 to 255 bytes of UTF-8 without NUL, else InSpace returns [ipalloc.ErrInvalid]. A commit in a space allocates once
@@ -70,16 +70,56 @@ func (e *Engine) Space() string { return e.space }
 // Spaces yields the names of the spaces that exist, in byte order; the space without a name is not among them. It reads one
 // record of each, in a round trip of its own. An error is the last thing that it yields: the store's, or [ipalloc.ErrCorrupt]
 // after all names if a key names no space. A commit of unknown outcome in any of the spaces is settled first.
-func (e *Engine) Spaces(ctx context.Context) iter.Seq2[string, error] {
+func (o *Operator) Spaces(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for _, in := range e.spaces.all() {
+		if err := o.mustOwnStore("list spaces"); err != nil {
+			yield("", err)
+			return
+		}
+		for _, in := range o.e.spaces.all() {
 			if err := in.core.Run.Current(ctx); err != nil {
 				yield("", cause.Wrap(ipalloc.Error{Op: "list spaces", Name: in.space, Err: err}))
 				return
 			}
 		}
-		store.Spaces(ctx, e.spaces.db)(yield)
+		store.Spaces(ctx, o.e.spaces.db)(yield)
 	}
+}
+
+// RemoveSpace removes all records of this package from a space that has no pool left and no address that is held or cooling: its
+// empty blocks, and what it remembers of request keys and sequence numbers. A space of that name that is made later is a new one,
+// whose sequence numbers begin again. A space that does not exist is no error.
+//
+// It returns [ipalloc.ErrInUse] if the space has a pool, an address or a record of another program, and says which; no more than
+// empty blocks is gone then. Records of others are never removed: with one that comes while the space is removed, RemoveSpace
+// returns ErrInUse, and nothing but that record is left. No assignment is lost, because everything goes on the condition that the
+// catalog is as it was without pools; the catalog goes last. If RemoveSpace is interrupted, or a pool is added meanwhile, what is
+// left is a space in order: use it, or call RemoveSpace again. It takes a commit for up to 256 records.
+func (o *Operator) RemoveSpace(ctx context.Context, name string) error {
+	if err := o.mustOwnStore("remove space"); err != nil {
+		return err
+	}
+	in, err := o.e.InSpace(name)
+	if err != nil {
+		return err
+	}
+	if err := in.admin.RemoveAll(ctx); err != nil {
+		return cause.Wrap(ipalloc.Error{Op: "remove space", Name: name, Err: err})
+	}
+	s := o.e.spaces
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.engines, name)
+	return nil
+}
+
+// mustOwnStore refuses the engine of a named space, which its tenant may have: whoever has the store has the engine of the space
+// without a name.
+func (o *Operator) mustOwnStore(op string) error {
+	if o.e.space == "" {
+		return nil
+	}
+	return cause.Wrap(ipalloc.Error{Op: op, Name: o.e.space, Reason: "only the engine of the space without a name does that", Err: ipalloc.ErrInvalid})
 }
 
 // all returns the engines that there are.

@@ -60,10 +60,10 @@ func TestSpacesNothingCrosses(t *testing.T) {
 		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.SetConfig(bg, Config{MaxBlocksPerHost: 2 + n, Strict: true}); err != nil {
+		if err := e.Operator().SetConfig(bg, Config{MaxBlocksPerHost: 2 + n, Strict: true}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.SetReservations(bg, ranges(fmt.Sprintf("10.0.0.%d/32", 16*n))); err != nil {
+		if _, err := e.Operator().SetReservations(bg, ranges(fmt.Sprintf("10.0.0.%d/32", 16*n))); err != nil {
 			t.Fatal(err)
 		}
 		a := want("h", 2+n, "pod")
@@ -84,7 +84,7 @@ func TestSpacesNothingCrosses(t *testing.T) {
 		}
 	}
 	var names []string
-	for name, err := range engines[1].Spaces(bg) {
+	for name, err := range engines[1].Operator().Spaces(bg) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,10 +108,10 @@ func TestSpacesNothingCrosses(t *testing.T) {
 // spaceIs verifies what the queries of an engine say of the nth space.
 func spaceIs(t *testing.T, e *Engine, n int) {
 	t.Helper()
-	if cfg, err := e.Config(bg); err != nil || cfg.MaxBlocksPerHost != 2+n {
+	if cfg, err := e.Operator().Config(bg); err != nil || cfg.MaxBlocksPerHost != 2+n {
 		t.Errorf("space %d: %+v, %v", n, cfg, err)
 	}
-	if set, err := e.Reservations(bg); err != nil || !set.Equal(ranges(fmt.Sprintf("10.0.0.%d/32", 16*n))) {
+	if set, err := e.Operator().Reservations(bg); err != nil || !set.Equal(ranges(fmt.Sprintf("10.0.0.%d/32", 16*n))) {
 		t.Errorf("space %d: %v, %v", n, set, err)
 	}
 	if als, err := e.IPsByHandle(bg, "pod"); err != nil || len(als) != 2+n {
@@ -129,7 +129,7 @@ func spaceIs(t *testing.T, e *Engine, n int) {
 			t.Error(err)
 		}
 	}
-	for _, err := range e.Blocks(bg, netip.Prefix{}) {
+	for _, err := range e.Operator().Blocks(bg, netip.Prefix{}) {
 		if blocks++; err != nil {
 			t.Error(err)
 		}
@@ -137,7 +137,7 @@ func spaceIs(t *testing.T, e *Engine, n int) {
 	if held != 3+n || blocks != 2 {
 		t.Errorf("space %d: %d allocations in %d blocks", n, held, blocks)
 	}
-	if rep, err := e.Check(bg, nil); err != nil || len(rep.Problems) > 0 || rep.Allocations != 3+n || rep.Blocks != 2 {
+	if rep, err := e.Operator().Check(bg, nil); err != nil || len(rep.Problems) > 0 || rep.Allocations != 3+n || rep.Blocks != 2 {
 		t.Errorf("space %d: %+v, %v", n, rep, err)
 	}
 	a := want("h", 2+n, "pod")
@@ -202,12 +202,12 @@ func TestSpacesCheck(t *testing.T) {
 		}
 		before := keysOutside(t, w.store, damaged)
 		for _, name := range spaceNames {
-			rep, err := inSpace(t, w.engine(w.store), name).Check(bg, nil)
+			rep, err := inSpace(t, w.engine(w.store), name).Operator().Check(bg, nil)
 			if err != nil || (len(rep.Problems) > 0) != (name == damaged) {
 				t.Errorf("%q is damaged; check of %q: %v, %v", damaged, name, rep.Problems, err)
 			}
 			if name == damaged {
-				if done, err := e.Repair(bg, rep.Repair); err != nil || done != len(rep.Repair) {
+				if done, err := e.Operator().Repair(bg, rep.Repair); err != nil || done != len(rep.Repair) {
 					t.Errorf("repair: %d of %d, %v", done, len(rep.Repair), err)
 				}
 			}
@@ -215,7 +215,7 @@ func TestSpacesCheck(t *testing.T) {
 		if after := keysOutside(t, w.store, damaged); !slices.Equal(before, after) {
 			t.Errorf("the repair of %q wrote outside of it", damaged)
 		}
-		if rep, err := e.Check(bg, nil); err != nil || len(rep.Problems) > 0 {
+		if rep, err := e.Operator().Check(bg, nil); err != nil || len(rep.Problems) > 0 {
 			t.Errorf("after the repair: %v, %v", rep.Problems, err)
 		}
 	}
@@ -253,7 +253,7 @@ func TestSpacesUnknownOutcome(t *testing.T) {
 	close(land)
 	f.Settle()
 	for _, s := range []*Engine{red, blue} {
-		rep, err := s.Check(bg, nil)
+		rep, err := s.Operator().Check(bg, nil)
 		if want := map[string]int{"red": 0, "blue": 2}[s.Space()]; err != nil || len(rep.Problems) > 0 || rep.Allocations != want {
 			t.Errorf("space %q: %+v, %v", s.Space(), rep, err)
 		}
@@ -315,7 +315,7 @@ func TestSpacesForeign(t *testing.T) {
 		if _, err := e.core.Store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Mine/1"}, {Kind: store.Put, Key: "Z"}}); err != nil {
 			t.Fatal(err)
 		}
-		if rep, err := e.Check(bg, nil); err != nil || len(rep.Problems) > 0 {
+		if rep, err := e.Operator().Check(bg, nil); err != nil || len(rep.Problems) > 0 {
 			t.Errorf("space %q: %v, %v", name, rep.Problems, err)
 		}
 	}
@@ -325,7 +325,7 @@ func TestSpacesForeign(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if rep, err := w.Check(bg, nil); err != nil || len(rep.Problems) != 5 {
+	if rep, err := w.Operator().Check(bg, nil); err != nil || len(rep.Problems) != 5 {
 		t.Errorf("%v, %v", rep.Problems, err)
 	}
 }
@@ -348,7 +348,7 @@ func TestRemoveSpace(t *testing.T) {
 	}
 	refused := func(what, says string) {
 		t.Helper()
-		if err := w.RemoveSpace(bg, "red"); !errors.Is(err, ipalloc.ErrInUse) || !strings.Contains(err.Error(), says) {
+		if err := w.Operator().RemoveSpace(bg, "red"); !errors.Is(err, ipalloc.ErrInUse) || !strings.Contains(err.Error(), says) {
 			t.Errorf("with %s: %v", what, err)
 		}
 	}
@@ -370,14 +370,14 @@ func TestRemoveSpace(t *testing.T) {
 	if _, err := red.core.Store.Commit(bg, []store.Op{{Kind: store.Delete, Key: "Mine", Expect: store.AnyRevision}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.RemoveSpace(bg, "red"); err != nil {
+	if err := w.Operator().RemoveSpace(bg, "red"); err != nil {
 		t.Fatal(err)
 	}
 	after, _, err := w.store.List(bg, store.Range{})
 	if err != nil || !slices.Equal(before, after) {
 		t.Errorf("%d records are left, %d were outside of the space, %v", len(after), len(before), err)
 	}
-	if err := w.RemoveSpace(bg, "red"); err != nil {
+	if err := w.Operator().RemoveSpace(bg, "red"); err != nil {
 		t.Errorf("again: %v", err)
 	}
 	// An engine that knew the space goes on in a new one.
@@ -387,7 +387,7 @@ func TestRemoveSpace(t *testing.T) {
 	if _, err := red.AutoAssign(bg, want("h7", 2, "pod")); err != nil {
 		t.Fatal(err)
 	}
-	if rep, err := red.Check(bg, nil); err != nil || len(rep.Problems) > 0 || rep.Allocations != 2 {
+	if rep, err := red.Operator().Check(bg, nil); err != nil || len(rep.Problems) > 0 || rep.Allocations != 2 {
 		t.Errorf("%+v, %v", rep, err)
 	}
 }
@@ -434,13 +434,13 @@ func TestRemoveSpaceInterrupted(t *testing.T) {
 					script = storetest.At(k, storetest.Fail(storetest.ErrInjected))
 				}
 				f.Script(script)
-				err := e.RemoveSpace(bg, "red")
+				err := e.Operator().RemoveSpace(bg, "red")
 				if met = err != nil; met && !errors.Is(err, storetest.ErrInjected) {
 					t.Fatalf("fault %d: %v", k, err)
 				}
 				f.Script(nil)
 				if again {
-					if err := e.RemoveSpace(bg, "red"); err != nil {
+					if err := e.Operator().RemoveSpace(bg, "red"); err != nil {
 						t.Fatalf("after fault %d: %v", k, err)
 					}
 				} else {
@@ -456,7 +456,7 @@ func TestRemoveSpaceInterrupted(t *testing.T) {
 				if recs, _, err := mem.List(bg, store.Range{}); again && (err != nil || len(recs) > 0) {
 					t.Fatalf("after fault %d: %v are left, %v", k, recs, err)
 				}
-				if rep, err := red.Check(bg, nil); err != nil || len(rep.Problems) > 0 || !again && rep.Allocations != 3 {
+				if rep, err := red.Operator().Check(bg, nil); err != nil || len(rep.Problems) > 0 || !again && rep.Allocations != 3 {
 					t.Fatalf("way %d, after fault %d: %+v, %v", way, k, rep, err)
 				}
 			}
@@ -496,7 +496,7 @@ func TestRemoveSpaceKeepsForeign(t *testing.T) {
 				}
 				return storetest.Outcome{}
 			})
-			err = e.RemoveSpace(bg, "red")
+			err = e.Operator().RemoveSpace(bg, "red")
 			if !more {
 				break
 			}
@@ -506,8 +506,8 @@ func TestRemoveSpaceKeepsForeign(t *testing.T) {
 			if recs, err := in.core.Store.Get(bg, nil, "Machine/1"); err != nil || recs[0].Value != "x" {
 				t.Errorf("%s, before call %d of %d: the record is gone", how, n, calls)
 			}
-			rep, err := in.Check(bg, nil)
-			if err != nil || slices.ContainsFunc(rep.Problems, func(p Problem) bool { return p.Kind != NoPool }) {
+			rep, err := in.Operator().Check(bg, nil)
+			if err != nil || slices.ContainsFunc(rep.Problems, func(p Problem) bool { return p.Kind != ProblemNoPool }) {
 				t.Errorf("%s, before call %d of %d: %v, %v", how, n, calls, rep.Problems, err)
 			}
 		}
@@ -545,4 +545,32 @@ func TestManySpacesAreSmall(t *testing.T) {
 		t.Errorf("%d bytes for the engine of a space", each)
 	}
 	runtime.KeepAlive(w)
+}
+
+// A tenant with the engine of a space neither lists the spaces of others nor removes one.
+func TestTenantsKeepToTheirSpace(t *testing.T) {
+	e, err := New(store.NewMemory(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant, other := inSpace(t, e, "tenant").Operator(), inSpace(t, e, "other")
+	if err := other.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tenant.RemoveSpace(bg, "other"); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Error("removes another's space:", err)
+	}
+	if err := last(tenant.Spaces(bg)); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Error("lists the spaces:", err)
+	}
+	var names []string
+	for name, err := range e.Operator().Spaces(bg) {
+		names = append(names, name)
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if len(names) != 1 || names[0] != "other" {
+		t.Error("spaces", names)
+	}
 }

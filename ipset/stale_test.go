@@ -78,7 +78,7 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) {
 		w, e := newStale(t)
 		w.releaseHandle("p")
 		w.clock.add(2 * time.Minute)
-		if s, err := e.Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 1 {
+		if s, err := e.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 1 {
 			t.Fatalf("%+v, %v", s, err)
 		}
 		if n := w.records(record.KindDue); n != 0 {
@@ -100,7 +100,7 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) {
 		w.releaseHandle("p")
 		w.releaseHandle("q")
 		w.clock.add(time.Hour)
-		s, err := e.Sweep(bg, SweepArgs{IdleAfter: time.Minute, Keep: 1})
+		s, err := e.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Minute, Keep: 1})
 		if err != nil || len(s.Returned) != 2 || len(w.blocksOf("a")) != 1 {
 			t.Errorf("gave back %v, %v, left %v", s.Returned, err, w.blocksOf("a"))
 		}

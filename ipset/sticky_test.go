@@ -45,7 +45,7 @@ func TestStickyAtRandom(t *testing.T) {
 				w.DisownBlocks(bg, a.Owner, r.IntN(2) == 0)
 			case 5:
 				w.clock.add(time.Duration(r.IntN(90)) * time.Second)
-				w.Sweep(bg, SweepArgs{IdleAfter: time.Minute, Keep: 1})
+				w.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Minute, Keep: 1})
 			}
 			w.check()
 			n := 0

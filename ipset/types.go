@@ -26,6 +26,8 @@ type (
 	Order = block.Order
 	// Outcome says what a release did with one address.
 	Outcome = block.Outcome
+	// Use is what an address is for; a set of bits in a [Pool].
+	Use = block.Use
 )
 
 // The kinds of an [Owner].
@@ -33,6 +35,14 @@ const (
 	Nobody  = block.Nobody
 	Host    = block.Host
 	Virtual = block.Virtual
+)
+
+// The uses of an address. Workload addresses go to pods, containers and virtual machines, Tunnel addresses to the tunnel devices of
+// hosts, LoadBalancer addresses to services.
+const (
+	Workload     = block.Workload
+	Tunnel       = block.Tunnel
+	LoadBalancer = block.LoadBalancer
 )
 
 // The orders of a [Pool].

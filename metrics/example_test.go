@@ -64,7 +64,7 @@ func ExampleNewLeaks() {
 		fmt.Println(err)
 		return
 	}
-	leaks := metrics.NewLeaks("pods", engine.NewCollector(10*time.Minute), nil)
+	leaks := metrics.NewLeaks("pods", engine.Operator().NewCollector(10*time.Minute), nil)
 	prometheus.NewRegistry().MustRegister(leaks)
 
 	running := map[string]bool{"pod-1": true} // what the API server knows

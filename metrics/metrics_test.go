@@ -380,7 +380,7 @@ func TestLeaks(t *testing.T) {
 	for _, h := range []string{"a", "b"} {
 		must(e.Assign(ctx, ipset.HostOwner("n"), h))(t)
 	}
-	l := metrics.NewLeaks("p", e.NewCollector(time.Hour), func() time.Time { return now })
+	l := metrics.NewLeaks("p", e.Operator().NewCollector(time.Hour), func() time.Time { return now })
 	want(t, scrape(t, l), "leak_last_run_timestamp_seconds", map[string]float64{"": 0})
 	leaked := func(a ipset.Allocation) ipset.Liveness {
 		if a.Handle == "a" {
@@ -519,7 +519,7 @@ func everything(t *testing.T) []prometheus.Collector {
 	pods := metrics.NewEngine("all", e, metrics.EngineOptions{Hosts: 1, Borrowed: true})
 	pods.Observe(ipset.Assigned{Short: []ipset.Shortage{{Family: 4, Pool: "p"}}}, ipalloc.ErrFull)
 	return []prometheus.Collector{metrics.NewSet("all", s), metrics.NewNodes("all", a), services, pods, db,
-		metrics.NewLeaks("all", e.NewCollector(0), nil), metrics.NewBackups("all"),
+		metrics.NewLeaks("all", e.Operator().NewCollector(0), nil), metrics.NewBackups("all"),
 		metrics.NewFile("all", func() metrics.FileStats { return metrics.FileStats{} }, 1)}
 }
 

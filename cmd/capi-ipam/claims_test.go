@@ -133,7 +133,7 @@ func TestCollectorAsksTheServer(t *testing.T) {
 			w.delete(addresses, "default", "gone")
 			at := key{pools, "default", "machines"}
 			uid := w.serving[at].uid
-			w.collectors[string(uid)] = w.serving[at].engine.NewCollector(time.Nanosecond)
+			w.collectors[string(uid)] = w.serving[at].engine.Operator().NewCollector(time.Nanosecond)
 			if err := w.caches[claims].Replace(nil, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -324,7 +324,7 @@ func TestDeletedClaim(t *testing.T) {
 	if err != nil || len(o.Finalizers) != 0 {
 		t.Fatalf("%+v, %v", o, err)
 	}
-	for name, err := range w.engine.Spaces(context.Background()) {
+	for name, err := range w.engine.Operator().Spaces(context.Background()) {
 		t.Errorf("space %s is left, %v", name, err)
 	}
 	if recs, err := w.db.Get(t.Context(), nil, rangesKey(at)); err != nil || recs[0].Rev != 0 {

@@ -31,7 +31,7 @@ func (p *provider) collect(ctx context.Context) {
 func (p *provider) collectAll(ctx context.Context) (released int, err error) {
 	r := &round{provider: p}
 	seen := map[string]*ipset.Collector{}
-	for uid, err := range p.engine.Spaces(ctx) {
+	for uid, err := range p.engine.Operator().Spaces(ctx) {
 		if err != nil {
 			return released, err
 		}
@@ -52,7 +52,7 @@ func (p *provider) collectAll(ctx context.Context) (released int, err error) {
 		}
 		c := p.collectors[uid]
 		if c == nil {
-			c = engine.NewCollector(leakGrace)
+			c = engine.Operator().NewCollector(leakGrace)
 		}
 		seen[uid] = c
 		n, err := r.space(ctx, c, engine, at, types.UID(uid))

@@ -248,7 +248,7 @@ func (p *provider) removePool(ctx context.Context, k key, o *pool) error {
 	if err != nil {
 		return err
 	}
-	held, err := engine.Drain(ctx, k.String())
+	held, err := engine.Operator().Drain(ctx, k.String())
 	if err != nil && !errors.Is(err, ipalloc.ErrNotFound) {
 		return err
 	}
@@ -282,7 +282,7 @@ func (p *provider) removeSpace(ctx context.Context, k key, uid types.UID) error 
 	if err := engine.RemovePool(ctx, k.String()); err != nil && !errors.Is(err, ipalloc.ErrNotFound) {
 		return err
 	}
-	if err := p.engine.RemoveSpace(ctx, string(uid)); err != nil {
+	if err := p.engine.Operator().RemoveSpace(ctx, string(uid)); err != nil {
 		return err
 	}
 	return p.withdraw(ctx, k, uid)

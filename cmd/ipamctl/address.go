@@ -171,7 +171,7 @@ func (a *app) showAddresses(ctx context.Context, e *ipset.Engine, args []string)
 // lookup says what an address is: of one with several holders, what each has.
 func lookup(ctx context.Context, e *ipset.Engine, all []ipset.Pool, ip netip.Addr) ([]addressView, error) {
 	v := addressView{Address: ip.String(), State: stateNoBlock, Pool: poolAt(all, ip)}
-	b, err := e.BlockOf(ctx, ip)
+	b, err := e.Operator().BlockOf(ctx, ip)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func lookup(ctx context.Context, e *ipset.Engine, all []ipset.Pool, ip netip.Add
 		}
 		v.BlockSince = timeText(b.Claimed())
 	}
-	reserved, err := e.Reservations(ctx)
+	reserved, err := e.Operator().Reservations(ctx)
 	if err == nil && (reserved.Contains(ip) || avoids(all, v.Pool, ip)) {
 		v.State = stateReserved
 	}
@@ -242,7 +242,7 @@ func (a *app) addressListCommand() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					for b, err := range e.Blocks(ctx, p) {
+					for b, err := range e.Operator().Blocks(ctx, p) {
 						if err != nil {
 							return err
 						}
@@ -280,7 +280,7 @@ func addHeld(ctx context.Context, e *ipset.Engine, l *listing, als []ipset.Alloc
 	for _, al := range als {
 		owner, known := owners[al.Block]
 		if !known {
-			b, err := e.BlockOf(ctx, al.Address)
+			b, err := e.Operator().BlockOf(ctx, al.Address)
 			if err != nil {
 				return err
 			}

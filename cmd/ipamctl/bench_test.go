@@ -45,7 +45,7 @@ func large(b *testing.B, blocks, held int) string {
 			b.Fatal(err)
 		}
 		blk.AutoAssign(nil, held, ipset.Claim{Handle: fmt.Sprintf("pod-%d", i)}, noon, nil)
-		if err := e.ImportBlock(ctx, blk); err != nil {
+		if err := e.Operator().ImportBlock(ctx, blk); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -51,7 +51,7 @@ func ownerText(o ipset.Owner) string {
 }
 
 func (a *app) showBlock(ctx context.Context, e *ipset.Engine, p netip.Prefix) error {
-	b, err := e.BlockOf(ctx, p.Addr())
+	b, err := e.Operator().BlockOf(ctx, p.Addr())
 	if err != nil {
 		return err
 	}

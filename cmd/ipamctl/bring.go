@@ -183,13 +183,13 @@ func (i *importing) calico(ctx context.Context) error {
 			continue
 		}
 		p, held := b.Prefix(), int(b.Used())
-		if there, err := i.e.BlockOf(ctx, p.Addr()); err != nil {
+		if there, err := i.e.Operator().BlockOf(ctx, p.Addr()); err != nil {
 			return err
 		} else if there.IsValid() && there.Prefix() == p && there.Owner() == b.Owner() && sameHolders(there, b.Info()) {
 			i.done.There += 1 + held
 			continue
 		}
-		if err := i.e.ImportBlock(ctx, b); err == nil {
+		if err := i.e.Operator().ImportBlock(ctx, b); err == nil {
 			i.done.Blocks++
 			i.done.Addresses += held
 		} else if err = i.refuse("block "+p.String(), err); err != nil {
@@ -212,7 +212,7 @@ func (i *importing) addresses(ctx context.Context) error {
 		if err != nil || entry.Owner != "" {
 			continue
 		}
-		b, err := i.e.BlockOf(ctx, p.Addr())
+		b, err := i.e.Operator().BlockOf(ctx, p.Addr())
 		if err != nil {
 			return err
 		}
@@ -224,7 +224,7 @@ func (i *importing) addresses(ctx context.Context) error {
 		return err
 	}
 	for _, p := range orphans {
-		b, err := i.e.BlockOf(ctx, p.Addr())
+		b, err := i.e.Operator().BlockOf(ctx, p.Addr())
 		if err == nil && b.IsValid() {
 			_, err = i.e.ReleaseAffinity(ctx, p, b.Owner(), false)
 		}
@@ -383,7 +383,7 @@ func (i *importing) settings(ctx context.Context) error {
 	if err := i.reservations(ctx); err != nil || i.inv.Config == nil {
 		return err
 	}
-	is, err := i.e.Config(ctx)
+	is, err := i.e.Operator().Config(ctx)
 	want := ipset.Config(*i.inv.Config)
 	switch {
 	case err != nil || is == want:
@@ -391,14 +391,14 @@ func (i *importing) settings(ctx context.Context) error {
 	case is != ipset.Config{}:
 		return i.refuse("configuration", fail(exitConflict, "it is %+v, not %+v", is, want))
 	}
-	return i.e.SetConfig(ctx, want)
+	return i.e.Operator().SetConfig(ctx, want)
 }
 
 func (i *importing) reservations(ctx context.Context) error {
 	if len(i.inv.Reservations) == 0 {
 		return nil
 	}
-	is, err := i.e.Reservations(ctx)
+	is, err := i.e.Operator().Reservations(ctx)
 	if err != nil {
 		return err
 	}
@@ -417,6 +417,6 @@ func (i *importing) reservations(ctx context.Context) error {
 	case len(is.Ranges()) > 0:
 		return i.refuse("reservations", fail(exitConflict, "there are others"))
 	}
-	_, err = i.e.SetReservations(ctx, want)
+	_, err = i.e.Operator().SetReservations(ctx, want)
 	return err
 }

@@ -36,20 +36,20 @@ func viewProblem(p ipset.Problem) problemView {
 // sentences say what a finding means; what is about one record, block or address, and the detail, come
 // with it.
 var sentences = map[ipset.ProblemKind]string{
-	ipset.Damaged:       "a record cannot be read",
-	ipset.Overlapping:   "the block shares addresses with another one",
-	ipset.WrongSize:     "the block is of a size that its pool neither has nor drains",
-	ipset.NoPool:        "the block is outside of every pool",
-	ipset.StaleIndex:    "an index record names something that no block has",
-	ipset.MissingIndex:  "an index record is missing",
-	ipset.WrongOwner:    "the list of blocks of an owner is not what the blocks say",
-	ipset.WrongPage:     "the page that finds free blocks is not what the blocks say",
-	ipset.OldGeneration: "sequence numbers could repeat",
-	ipset.Unused:        "the address is held and not in use",
-	ipset.NotHeld:       "the address is in use and not held",
-	ipset.OtherHandle:   "the address is in use by another handle than the one that holds it",
-	ipset.UsedTwice:     "the address is in use twice",
-	ipset.OutsideOfPool: "the address is in use and in no pool",
+	ipset.ProblemDamaged:       "a record cannot be read",
+	ipset.ProblemOverlapping:   "the block shares addresses with another one",
+	ipset.ProblemWrongSize:     "the block is of a size that its pool neither has nor drains",
+	ipset.ProblemNoPool:        "the block is outside of every pool",
+	ipset.ProblemStaleIndex:    "an index record names something that no block has",
+	ipset.ProblemMissingIndex:  "an index record is missing",
+	ipset.ProblemWrongOwner:    "the list of blocks of an owner is not what the blocks say",
+	ipset.ProblemWrongPage:     "the page that finds free blocks is not what the blocks say",
+	ipset.ProblemOldGeneration: "sequence numbers could repeat",
+	ipset.ProblemUnused:        "the address is held and not in use",
+	ipset.ProblemNotHeld:       "the address is in use and not held",
+	ipset.ProblemOtherHandle:   "the address is in use by another handle than the one that holds it",
+	ipset.ProblemUsedTwice:     "the address is in use twice",
+	ipset.ProblemOutsideOfPool: "the address is in use and in no pool",
 }
 
 // sentence says what was found: where, what, and the detail.
@@ -165,9 +165,9 @@ func (a *app) examine(ctx context.Context, e *ipset.Engine, v *coverage) (*ipset
 		uses = slices.Values(v.list)
 	}
 	defer a.progress("checking")()
-	r, err := e.Check(ctx, uses)
+	r, err := e.Operator().Check(ctx, uses)
 	if v != nil && err == nil {
-		r.Problems = slices.DeleteFunc(r.Problems, func(p ipset.Problem) bool { return p.Kind == ipset.Unused && !v.covers(p.Addr) })
+		r.Problems = slices.DeleteFunc(r.Problems, func(p ipset.Problem) bool { return p.Kind == ipset.ProblemUnused && !v.covers(p.Addr) })
 	}
 	return r, err
 }

@@ -78,7 +78,7 @@ func TestMapInChromium(t *testing.T) {
 	name := newBolt(t, func(e *ipset.Engine) {
 		cluster(t)(e)
 		ctx := t.Context()
-		if _, err := e.SetReservations(ctx, reserving(t, "10.1.0.64/28")); err != nil {
+		if _, err := e.Operator().SetReservations(ctx, reserving(t, "10.1.0.64/28")); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.DisownBlocks(ctx, ipset.HostOwner("b"), false); err != nil {

@@ -159,7 +159,7 @@ func calicoOf(ctx context.Context, e *ipset.Engine) ([]byte, error) {
 		}
 		all = append(all, manifest{calicoVersion, "IPPool", map[string]any{"name": p.Name}, spec})
 	}
-	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
+	for b, err := range e.Operator().Blocks(ctx, netip.Prefix{}) {
 		if err != nil {
 			return nil, err
 		}

@@ -67,7 +67,7 @@ func (a *app) showHost(ctx context.Context, e *ipset.Engine, o ipset.Owner) erro
 	}
 	v := hostView{Host: o.String(), Blocks: texts(blocks), Addresses: len(als)}
 	for _, p := range blocks {
-		b, err := e.BlockOf(ctx, p.Addr())
+		b, err := e.Operator().BlockOf(ctx, p.Addr())
 		if err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func hostViews(ctx context.Context, e *ipset.Engine) ([]*hostView, error) {
 		}
 		return h
 	}
-	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
+	for b, err := range e.Operator().Blocks(ctx, netip.Prefix{}) {
 		if err != nil {
 			return nil, err
 		}

@@ -98,11 +98,11 @@ func take(ctx context.Context, e *ipset.Engine) (*inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := e.Config(ctx)
+	cfg, err := e.Operator().Config(ctx)
 	if err != nil {
 		return nil, err
 	}
-	reserved, err := e.Reservations(ctx)
+	reserved, err := e.Operator().Reservations(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func take(ctx context.Context, e *ipset.Engine) (*inventory, error) {
 	for _, p := range all {
 		inv.Pools = append(inv.Pools, entryOf(p))
 	}
-	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
+	for b, err := range e.Operator().Blocks(ctx, netip.Prefix{}) {
 		if err != nil {
 			return nil, err
 		}
@@ -211,7 +211,7 @@ func bringBlocks(ctx context.Context, e *ipset.Engine, inv *inventory, done *bro
 			p, err = parsePrefix(entry.Block)
 		}
 		if err == nil {
-			there, berr := e.BlockOf(ctx, p.Addr())
+			there, berr := e.Operator().BlockOf(ctx, p.Addr())
 			if berr == nil && there.IsValid() && there.Prefix() == p && there.Owner() == o {
 				done.There++
 				continue

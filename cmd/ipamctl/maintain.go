@@ -103,7 +103,7 @@ func (a *app) repair(ctx context.Context, e *ipset.Engine) error {
 	}
 	done := 0
 	for _, p := range plans {
-		m, rerr := p.in.Repair(ctx, p.steps)
+		m, rerr := p.in.Operator().Repair(ctx, p.steps)
 		if done += m; rerr != nil {
 			err = rerr
 			break
@@ -132,7 +132,7 @@ func (a *app) sweepCommand() *cobra.Command {
 					}
 				}
 				defer a.progress("sweeping")()
-				s, err := e.Sweep(ctx, args)
+				s, err := e.Operator().Sweep(ctx, args)
 				if err != nil {
 					return err
 				}
@@ -349,7 +349,7 @@ func (a *app) collect(ctx context.Context, e *ipset.Engine, leaked *leaks, limit
 		return nil, err
 	}
 	done := a.progress("collecting")
-	released, err := e.NewCollector(0).Collect(ctx, leaked.live)
+	released, err := e.Operator().NewCollector(0).Collect(ctx, leaked.live)
 	done()
 	l := &listing{columns: []string{"ADDRESS", "STATE", "HANDLE", "SINCE"}, empty: "everything that is held is in use"}
 	for _, al := range released {

@@ -160,7 +160,7 @@ func (a *app) compareWith(ctx context.Context, other string, s *surveyor, spaces
 	}
 	for i, after := range spaces {
 		p := ipset.Pool{Name: after.Name, Prefix: after.Pool, BlockBits: after.Pool.Addr().BitLen()}
-		if s.reserved, err = e.Reservations(ctx); err != nil {
+		if s.reserved, err = e.Operator().Reservations(ctx); err != nil {
 			return err
 		}
 		before, err := s.space(ctx, e, p)

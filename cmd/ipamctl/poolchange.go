@@ -200,7 +200,7 @@ func (a *app) poolDrainCommand() *cobra.Command {
 		Short: "Disable a pool and list who still has addresses of it",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
-				held, err := e.Drain(ctx, args[0])
+				held, err := e.Operator().Drain(ctx, args[0])
 				if err != nil {
 					return err
 				}
@@ -225,7 +225,7 @@ func (a *app) poolSplitCommand() *cobra.Command {
 				return fail(exitUsage, "%q is not a number of bits", args[1])
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
-				if err := e.SplitPool(ctx, args[0], bits); err != nil {
+				if err := e.Operator().SplitPool(ctx, args[0], bits); err != nil {
 					return err
 				}
 				var names []string
@@ -245,7 +245,7 @@ func (a *app) poolMergeCommand() *cobra.Command {
 		Long:  "merge replaces pools by one with the settings of the first part. Blocks and addresses stay where they are.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
-				if err := e.MergePools(ctx, args[0], args[1:]...); err != nil {
+				if err := e.Operator().MergePools(ctx, args[0], args[1:]...); err != nil {
 					return err
 				}
 				return a.printPools(ctx, e, args[0])
@@ -289,7 +289,7 @@ func (a *app) removePool(ctx context.Context, e *ipset.Engine, name string, forc
 	if used := p.Used; !used.IsZero() && !force {
 		return refused(count{used}.String() + " addresses are")
 	}
-	held, err := e.Drain(ctx, name)
+	held, err := e.Operator().Drain(ctx, name)
 	if err != nil {
 		return err
 	}

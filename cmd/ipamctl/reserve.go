@@ -24,7 +24,7 @@ func (a *app) reserveCommand() *cobra.Command {
 }
 
 func (a *app) printReservations(ctx context.Context, e *ipset.Engine) error {
-	set, err := e.Reservations(ctx)
+	set, err := e.Operator().Reservations(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (a *app) reserveChange(use, short string, edit func(*netipx.IPSetBuilder, n
 				}
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
-				old, err := e.Reservations(ctx)
+				old, err := e.Operator().Reservations(ctx)
 				if err != nil {
 					return err
 				}
@@ -76,7 +76,7 @@ func (a *app) reserveChange(use, short string, edit func(*netipx.IPSetBuilder, n
 				if err != nil {
 					return err
 				}
-				live, err := e.SetReservations(ctx, set)
+				live, err := e.Operator().SetReservations(ctx, set)
 				if err != nil {
 					return err
 				}
@@ -103,14 +103,14 @@ func (a *app) configCommand() *cobra.Command {
 		Short: "Change the configuration; settings without a flag stay as they are",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error {
-				cfg, err := e.Config(ctx)
+				cfg, err := e.Operator().Config(ctx)
 				if err != nil {
 					return err
 				}
 				set(cmd.Flags(), "strict", &cfg.Strict, want.Strict)
 				set(cmd.Flags(), "no-auto-blocks", &cfg.NoAutoBlocks, want.NoAutoBlocks)
 				set(cmd.Flags(), "max-blocks-per-host", &cfg.MaxBlocksPerHost, want.MaxBlocksPerHost)
-				if err := e.SetConfig(ctx, cfg); err != nil {
+				if err := e.Operator().SetConfig(ctx, cfg); err != nil {
 					return err
 				}
 				return a.printConfig(ctx, e)
@@ -129,7 +129,7 @@ func (a *app) configCommand() *cobra.Command {
 }
 
 func (a *app) printConfig(ctx context.Context, e *ipset.Engine) error {
-	cfg, err := e.Config(ctx)
+	cfg, err := e.Operator().Config(ctx)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (a *app) eachSpace(ctx context.Context, e *ipset.Engine, f func(e *ipset.En
 	if err := f(e); err != nil || a.space != "" {
 		return err
 	}
-	for name, err := range e.Spaces(ctx) {
+	for name, err := range e.Operator().Spaces(ctx) {
 		if err != nil {
 			return err
 		}
@@ -123,12 +123,12 @@ func (a *app) spaceCommand() *cobra.Command {
 				return err
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
-				for name, err := range e.Spaces(ctx) {
+				for name, err := range e.Operator().Spaces(ctx) {
 					if err != nil {
 						return err
 					}
 					if name == args[0] {
-						return e.RemoveSpace(ctx, name)
+						return e.Operator().RemoveSpace(ctx, name)
 					}
 				}
 				return fail(exitNotFound, "there is no space %q", args[0])

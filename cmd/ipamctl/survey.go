@@ -34,7 +34,7 @@ func (s *surveyor) spaces(ctx context.Context, e *ipset.Engine, names []string) 
 			return nil, fail(exitNotFound, "there is no pool %q", name)
 		}
 	}
-	if s.reserved, err = e.Reservations(ctx); err != nil {
+	if s.reserved, err = e.Operator().Reservations(ctx); err != nil {
 		return nil, err
 	}
 	var out []*addrmap.Space
@@ -57,7 +57,7 @@ func (s *surveyor) space(ctx context.Context, e *ipset.Engine, p ipset.Pool) (*a
 	w := spanWriter{space: &addrmap.Space{Name: p.Name, Pool: p.Prefix, Finest: finestOf(p)}, reserved: s.reservedIn(p)}
 	at, end := addrmap.Of(p.Prefix)
 	full := false
-	for b, err := range e.Blocks(ctx, p.Prefix) {
+	for b, err := range e.Operator().Blocks(ctx, p.Prefix) {
 		if err != nil {
 			return nil, err
 		}

@@ -200,7 +200,7 @@ func (c *Control) Verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := e.Check(ctx, nil)
+	report, err := e.Operator().Check(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -272,3 +272,15 @@ func Unstamp(ns int64) time.Time {
 	}
 	return time.Unix(0, ns).UTC()
 }
+
+// Use is what an address is for; a set of bits in a pool.
+type Use uint8
+
+const (
+	// Workload addresses go to pods, containers and virtual machines.
+	Workload Use = 1 << iota
+	// Tunnel addresses go to the tunnel devices of hosts.
+	Tunnel
+	// LoadBalancer addresses go to services.
+	LoadBalancer
+)

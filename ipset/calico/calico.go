@@ -52,7 +52,7 @@ func corrupt(prefix netip.Prefix, format string, args ...any) error {
 
 // Import reads a block. Addresses that cool there do so here until cooldown after their release; addresses reserved for a
 // Windows host become the block's reserved ones; a block that is empty counts as empty since its claim. An address is held for
-// the host in its attribute "node", else for the block's owner. Give the block to [ipset.Engine.ImportBlock].
+// the host in its attribute "node", else for the block's owner. Give the block to [ipset.Operator.ImportBlock].
 //
 // It returns an error that is [ipalloc.ErrCorrupt] for anything that does not fit together.
 func Import(data []byte, cooldown time.Duration) (*block.Block, error) {

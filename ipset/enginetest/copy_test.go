@@ -40,7 +40,7 @@ func holds(t *testing.T, s store.Store) map[netip.Addr]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep, err := e.Check(t.Context(), nil)
+	rep, err := e.Operator().Check(t.Context(), nil)
 	if err != nil || len(rep.Problems) > 0 {
 		t.Fatalf("%+v, %v", rep, err)
 	}

@@ -121,7 +121,7 @@ func history() []step {
 			if err != nil {
 				return err
 			}
-			_, err = e.SetReservations(ctx, set)
+			_, err = e.Operator().SetReservations(ctx, set)
 			return err
 		}}
 	}
@@ -164,7 +164,7 @@ func setUp(t *testing.T, e *ipset.Engine) {
 // verify checks that the store is consistent and holds exactly what was given.
 func verify(t *testing.T, e *ipset.Engine, held map[netip.Addr]string) {
 	t.Helper()
-	rep, err := e.Check(context.Background(), nil)
+	rep, err := e.Operator().Check(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

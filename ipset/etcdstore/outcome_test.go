@@ -335,7 +335,7 @@ func TestLostAnswer(t *testing.T) {
 // wantHeld verifies that the store is consistent and holds exactly what was given.
 func wantHeld(t *testing.T, e *ipset.Engine, held map[netip.Addr]string) {
 	t.Helper()
-	rep, err := e.Check(limited(t), nil)
+	rep, err := e.Operator().Check(limited(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 		t.Fatalf("a process that saw nothing of what was lost: %v", err)
 	}
 	wantHeld(t, e, held)
-	if rep, err := e.Check(limited(t), nil); err != nil || len(rep.Problems) > 0 {
+	if rep, err := e.Operator().Check(limited(t), nil); err != nil || len(rep.Problems) > 0 {
 		t.Errorf("%+v, %v", rep.Problems, err)
 	}
 }

@@ -31,7 +31,7 @@ func TestStoreSharedWithIPSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if r, err := e.Check(ctx, nil); err != nil || len(r.Problems) > 0 || r.Allocations != 1 {
+		if r, err := e.Operator().Check(ctx, nil); err != nil || len(r.Problems) > 0 || r.Allocations != 1 {
 			t.Errorf("ipset's check: %+v, %v", r, err)
 		}
 		if err := w.Check(ctx); err != nil {
@@ -79,7 +79,7 @@ func TestSpaces(t *testing.T) {
 		}
 	}
 	var names []string
-	for name, err := range e.Spaces(ctx) {
+	for name, err := range e.Operator().Spaces(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestSpaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := in.Check(ctx, nil); err != nil || len(r.Problems) > 0 {
+		if r, err := in.Operator().Check(ctx, nil); err != nil || len(r.Problems) > 0 {
 			t.Errorf("ipset's check of %q: %v, %v", name, r.Problems, err)
 		}
 		names = append(names, name)

@@ -238,7 +238,7 @@ func (s *storm) verify(t *testing.T, server *kubetest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep, err := e.Check(limited(t), nil)
+	rep, err := e.Operator().Check(limited(t), nil)
 	if err != nil || len(rep.Problems) > 0 {
 		t.Errorf("%+v, %v", rep.Problems, err)
 	}

@@ -39,7 +39,7 @@ func sound(t *testing.T, s *Store, held map[string]string) {
 			t.Errorf("%s was told %s and holds %v, %v", handle, address, got, err)
 		}
 	}
-	if report, err := e.Check(t.Context(), nil); err != nil || len(report.Problems) > 0 {
+	if report, err := e.Operator().Check(t.Context(), nil); err != nil || len(report.Problems) > 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
 }

@@ -88,7 +88,7 @@ func verify(t *testing.T, s *Store, db *sql.DB, e *ipset.Engine, want int) {
 		}
 		held++
 	}
-	if report, err := e.Check(t.Context(), nil); err != nil || len(report.Problems) > 0 {
+	if report, err := e.Operator().Check(t.Context(), nil); err != nil || len(report.Problems) > 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	if n != want || held != want || rows.Err() != nil {

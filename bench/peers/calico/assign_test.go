@@ -276,7 +276,7 @@ func beyond(ours, theirs answer) []netip.Prefix {
 // anywhere.
 func (w *world) foreign(host string, ours, theirs answer) bool {
 	for _, p := range beyond(ours, theirs) {
-		b := must(w.engine.BlockOf(bg, p.Addr()))
+		b := must(w.engine.Operator().BlockOf(bg, p.Addr()))
 		if b.Owner() == w.ours(host) && (p.Addr().Is4() || theirs.v6 != nil) {
 			return false
 		}

@@ -19,7 +19,7 @@ func (w *world) compare() {
 	theirs := w.blocks()
 	affine := map[ipset.Owner][]netip.Prefix{}
 	ours := 0
-	for b, err := range w.engine.Blocks(bg, netip.Prefix{}) {
+	for b, err := range w.engine.Operator().Blocks(bg, netip.Prefix{}) {
 		if err != nil {
 			w.fail("%v", err)
 		}
@@ -46,7 +46,7 @@ func (w *world) compare() {
 		}
 	}
 	w.compareRecords(theirs)
-	if problems := must(w.engine.Check(bg, nil)).Problems; slices.ContainsFunc(problems, func(p ipset.Problem) bool { return p.Kind != ipset.NoPool }) {
+	if problems := must(w.engine.Operator().Check(bg, nil)).Problems; slices.ContainsFunc(problems, func(p ipset.Problem) bool { return p.Kind != ipset.ProblemNoPool }) {
 		w.fail("check: %v", problems)
 	}
 }
@@ -187,7 +187,7 @@ func (w *world) compareUse() {
 			}
 			ends := uint64(0)
 			if w.windows {
-				bl := must(w.engine.BlockOf(bg, b.Prefix.Addr()))
+				bl := must(w.engine.Operator().BlockOf(bg, b.Prefix.Addr()))
 				head, tail := bl.Reserved()
 				ends = head + tail
 			}

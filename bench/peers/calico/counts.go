@@ -49,7 +49,7 @@ func crowd(o options, c codec, each int, log io.Writer) []fact {
 
 	pool := netip.PrefixFrom(wholeNet.Addr(), 16)
 	e := must(ipset.New(store.NewMemory(), ipset.Options{}))
-	check(e.SetConfig(bg, ipset.Config{}))
+	check(e.Operator().SetConfig(bg, ipset.Config{}))
 	check(e.AddPool(bg, ipset.Pool{Name: "pool", Prefix: pool, BlockBits: crowdBlockBits}))
 	note(ours, func(handle string) bool {
 		got, err := e.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("host"), Num4: 1, Claim: ipset.Claim{Handle: handle}, Use: ipset.Workload})

@@ -40,7 +40,7 @@ type oursEngine struct {
 func newOurs(s store.Store, pool netip.Prefix, c ipset.Config) *oursEngine {
 	o := &oursEngine{store: s}
 	o.fresh()
-	check(o.SetConfig(bg, c))
+	check(o.Operator().SetConfig(bg, c))
 	check(o.AddPool(bg, ipset.Pool{Name: "pool", Prefix: pool, BlockBits: 26}))
 	return o
 }
@@ -78,7 +78,7 @@ func (o *oursEngine) fill(p netip.Prefix, owner string, held int) {
 	if got := b.AutoAssign(nil, held, ipset.Claim{Handle: p.String()}, time.Now(), nil); len(got) != held {
 		panic("the block is too small")
 	}
-	check(o.ImportBlock(bg, b))
+	check(o.Operator().ImportBlock(bg, b))
 }
 
 func (o *oursEngine) drop(host string) { must(o.DisownBlocks(bg, ipset.HostOwner(host), true)) }

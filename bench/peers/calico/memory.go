@@ -92,7 +92,7 @@ func ourSnapshot() ([]byte, uint64) {
 		for j := range n {
 			b.AutoAssign(buf[:0], 1, ipset.Claim{Handle: handleName(first + j)}, now, nil)
 		}
-		check(e.ImportBlock(bg, b))
+		check(e.Operator().ImportBlock(bg, b))
 	}
 	built := liveHeap()
 	return must(db.MarshalBinary()), built

@@ -53,7 +53,7 @@ func (w *world) releases(tr *model.Trace) (ours []ipset.Release, theirs []ipam.R
 
 // blockAt returns the block that an address is in or would be in.
 func (w *world) blockAt(a netip.Addr) netip.Prefix {
-	if b := must(w.engine.BlockOf(bg, a)); b.IsValid() {
+	if b := must(w.engine.Operator().BlockOf(bg, a)); b.IsValid() {
 		return b.Prefix()
 	}
 	for i := range plans {
@@ -278,7 +278,7 @@ func (w *world) releaseAffinity(tr *model.Trace) {
 // sameBlocks reports whether both have the same blocks.
 func (w *world) sameBlocks() bool {
 	theirs, n := w.blocks(), 0
-	for b, err := range w.engine.Blocks(bg, netip.Prefix{}) {
+	for b, err := range w.engine.Operator().Blocks(bg, netip.Prefix{}) {
 		if err != nil || theirs[b.Prefix()] == nil || w.owner(theirs[b.Prefix()].Affinity) != b.Owner() {
 			return false
 		}
@@ -345,6 +345,6 @@ func (w *world) ensureBlock(tr *model.Trace) {
 
 // wholly reports whether the first of the blocks is wholly reserved.
 func (w *world) wholly(blocks []netip.Prefix) bool {
-	set := must(w.engine.Reservations(bg))
+	set := must(w.engine.Operator().Reservations(bg))
 	return len(blocks) > 0 && set.ContainsPrefix(blocks[0])
 }

@@ -222,7 +222,7 @@ func (w *world) reserve(tr *model.Trace) {
 		w.calico.reserved = append(w.calico.reserved, p.String())
 	}
 	w.step("reserve %v", w.calico.reserved)
-	must(w.engine.SetReservations(bg, must(sb.IPSet())))
+	must(w.engine.Operator().SetReservations(bg, must(sb.IPSet())))
 }
 
 func (w *world) configure(tr *model.Trace) {
@@ -295,7 +295,7 @@ func (w *world) migrate() {
 	w.Helper()
 	w.step("migrate")
 	e := must(ipset.New(store.NewMemory(), ipset.Options{}))
-	check(e.SetConfig(bg, ipset.Config{}))
+	check(e.Operator().SetConfig(bg, ipset.Config{}))
 	for i := range plans {
 		check(e.AddPool(bg, plans[i].ours()))
 	}
@@ -307,12 +307,12 @@ func (w *world) migrate() {
 		kvp := must(w.backend.unpack(r, key))
 		b, err := convert.Import(must(calicomodel.SerializeValue(kvp)), 0)
 		if err == nil {
-			err = e.ImportBlock(bg, b)
+			err = e.Operator().ImportBlock(bg, b)
 		}
 		if err != nil {
 			w.fail("import %s: %v", r.path, err)
 		}
-		in, err := e.BlockOf(bg, prefixOf(key.CIDR).Addr())
+		in, err := e.Operator().BlockOf(bg, prefixOf(key.CIDR).Addr())
 		if err != nil {
 			w.fail("imported %s: %v", r.path, err)
 		}

@@ -43,7 +43,7 @@ func newBoth(t *testing.T, c ipset.Config, pools ...string) *both {
 	}
 	b.calico = must(newCalico(b.backend, list, "x", "y"))
 	check(b.calico.SetIPAMConfig(bg, ipam.IPAMConfig{StrictAffinity: c.Strict, AutoAllocateBlocks: true}))
-	check(b.engine.SetConfig(bg, c))
+	check(b.engine.Operator().SetConfig(bg, c))
 	return b
 }
 
@@ -127,7 +127,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 	looseLimit: func(t *testing.T) (bool, bool) {
 		b := newBoth(t, ipset.Config{}, "10.1.0.0/26 28")
 		err := b.calico.SetIPAMConfig(bg, ipam.IPAMConfig{AutoAllocateBlocks: true, MaxBlocksPerHost: 3})
-		return err != nil, b.engine.SetConfig(bg, ipset.Config{MaxBlocksPerHost: 3}) == nil
+		return err != nil, b.engine.Operator().SetConfig(bg, ipset.Config{MaxBlocksPerHost: 3}) == nil
 	},
 	noLimit: func(t *testing.T) (bool, bool) {
 		b := newBoth(t, ipset.Config{}, "10.1.0.0/24 29")
@@ -217,7 +217,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		b.calico.reserved = []string{"10.1.0.0/28"}
 		var sb netipx.IPSetBuilder
 		sb.AddPrefix(netip.MustParsePrefix("10.1.0.0/28"))
-		must(b.engine.SetReservations(bg, must(sb.IPSet())))
+		must(b.engine.Operator().SetReservations(bg, must(sb.IPSet())))
 		v4, _, err := b.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: "x", HostReservedAttrIPv4s: windowsEnds})
 		o, oerr := b.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Head: 3, Tail: 1})
 		return err == nil && v4.String() == "10.1.0.16/28", oerr == nil && len(o) == 1 && o[0].String() == "10.1.0.0/28"
@@ -234,7 +234,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		c := &calico{backend: b}
 		must(ipam.NewIPAMClient(b, c, (*calicoReservations)(c)).GetIPAMConfig(bg))
 		db := store.NewMemory()
-		must(must(ipset.New(db, ipset.Options{})).Config(bg))
+		must(must(ipset.New(db, ipset.Options{})).Operator().Config(bg))
 		recs, _, err := db.List(bg, store.Range{})
 		return b.tree.Len() == 1, err == nil && len(recs) == 0
 	},

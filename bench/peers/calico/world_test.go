@@ -221,7 +221,7 @@ func (w *world) setConfig(c ipset.Config) bool {
 	if ours.MaxBlocksPerHost == 0 {
 		ours.MaxBlocksPerHost = 20 // Calico's limit where none is configured
 	}
-	oerr := w.engine.SetConfig(bg, ours)
+	oerr := w.engine.Operator().SetConfig(bg, ours)
 	if (terr == nil) != (oerr == nil) {
 		w.fail("configuration %+v: Calico %v, ours %v", c, terr, oerr)
 	}

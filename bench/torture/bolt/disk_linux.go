@@ -158,7 +158,7 @@ func assignUntilFull(ctx context.Context, e *ipset.Engine, given map[netip.Addr]
 
 // same verifies that the store is consistent and holds what was given.
 func same(ctx context.Context, e *ipset.Engine, given map[netip.Addr]string) error {
-	rep, err := e.Check(ctx, nil)
+	rep, err := e.Operator().Check(ctx, nil)
 	if err != nil || len(rep.Problems) > 0 {
 		return fmt.Errorf("check: %v, %v", rep, err)
 	}

@@ -154,7 +154,7 @@ func (s *storm) compare(doubt map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	rep, err := e.Check(ctx, nil)
+	rep, err := e.Operator().Check(ctx, nil)
 	if err != nil || len(rep.Problems) > 0 {
 		return fmt.Errorf("check: %v, %v", rep, err)
 	}

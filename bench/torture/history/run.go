@@ -177,7 +177,7 @@ func (w *writer) release(ctx context.Context) error {
 
 // Verify compares a store with what must be held, and has the engine check it.
 func Verify(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-	rep, err := e.Check(ctx, nil)
+	rep, err := e.Operator().Check(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func (c *cluster) openPods(ctx context.Context) (err error) {
 	if c.pods, err = ipset.New(c.db, ipset.Options{}); err != nil {
 		return err
 	}
-	if err := c.pods.SetConfig(ctx, ipset.Config{Strict: true}); err != nil { // a pod's address lies in its node's block
+	if err := c.pods.Operator().SetConfig(ctx, ipset.Config{Strict: true}); err != nil { // a pod's address lies in its node's block
 		return err
 	}
 	for _, p := range []ipset.Pool{
@@ -121,7 +121,7 @@ func (c *cluster) hide(ctx context.Context, service string) error {
 
 // collect frees what pods hold that do not run: the messages of their end were lost.
 func (c *cluster) collect(ctx context.Context, runs func(pod string) bool) ([]ipset.Allocation, error) {
-	return c.pods.NewCollector(0).Collect(ctx, func(a ipset.Allocation) ipset.Liveness {
+	return c.pods.Operator().NewCollector(0).Collect(ctx, func(a ipset.Allocation) ipset.Liveness {
 		if runs(a.Handle) {
 			return ipset.Alive
 		}

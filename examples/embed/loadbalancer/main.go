@@ -127,7 +127,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c := engine.NewCollector(time.Minute)
+	c := engine.Operator().NewCollector(time.Minute)
 	web := &service{name: "shop/web"}
 	dns := &service{name: "shop/dns", address: netip.MustParseAddr("203.0.113.1"), share: "edge"}
 	dot := &service{name: "shop/dns-tls", address: dns.address, share: "edge"}

@@ -118,7 +118,7 @@ func (n *Network) resume(ctx context.Context) error {
 		}
 	}
 	for _, r := range n.cfg.Ranges {
-		for b, err := range n.engine.Blocks(ctx, r.Pool) {
+		for b, err := range n.engine.Operator().Blocks(ctx, r.Pool) {
 			if err != nil {
 				return err
 			}
@@ -257,7 +257,7 @@ func (n *Network) noteBlock(ctx context.Context, a ipset.Allocation, node string
 	if known && was == node {
 		return nil
 	}
-	b, err := n.engine.BlockOf(ctx, a.Address)
+	b, err := n.engine.Operator().BlockOf(ctx, a.Address)
 	if err != nil || !b.IsValid() {
 		return err
 	}
@@ -297,7 +297,7 @@ func (n *Network) tidy(ctx context.Context, until uint64) error {
 	at := n.cfg.Events[n.next-1].Time/every*every + every
 	for round := 0; round < 2 && at <= until; round++ {
 		n.clock.Store(int64(at))
-		swept, err := n.engine.Sweep(ctx, ipset.SweepArgs{IdleAfter: n.cfg.Idle})
+		swept, err := n.engine.Operator().Sweep(ctx, ipset.SweepArgs{IdleAfter: n.cfg.Idle})
 		if err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func dump(t *testing.T, n *Network) string {
 	t.Helper()
 	var s strings.Builder
 	for _, r := range n.cfg.Ranges {
-		for b, err := range n.engine.Blocks(t.Context(), r.Pool) {
+		for b, err := range n.engine.Operator().Blocks(t.Context(), r.Pool) {
 			if err != nil {
 				t.Fatal(err)
 			}

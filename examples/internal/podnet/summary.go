@@ -106,7 +106,7 @@ func (n *Network) Pictures(ctx context.Context) ([]addrmap.Picture, error) {
 	var pictures []addrmap.Picture
 	for _, r := range n.cfg.Ranges {
 		space := &addrmap.Space{Name: r.Name, Pool: r.Pool, Finest: r.BlockBits}
-		for b, err := range n.engine.Blocks(ctx, r.Pool) {
+		for b, err := range n.engine.Operator().Blocks(ctx, r.Pool) {
 			if err != nil {
 				return nil, err
 			}

@@ -23,7 +23,7 @@ func (n *Network) Verify(ctx context.Context, when string) error {
 		return err
 	}
 	found = append(found, engineFound...)
-	report, err := n.engine.Check(ctx, n.uses())
+	report, err := n.engine.Operator().Check(ctx, n.uses())
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (n *Network) checkEngine(ctx context.Context) (found []string, err error) {
 	for i, r := range n.cfg.Ranges {
 		var used uint64
 		var end netip.Addr // of the block before
-		for b, err := range n.engine.Blocks(ctx, r.Pool) {
+		for b, err := range n.engine.Operator().Blocks(ctx, r.Pool) {
 			if err != nil {
 				return nil, err
 			}

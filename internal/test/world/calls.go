@@ -201,11 +201,11 @@ func releasing() []Call {
 			return answer(err, got, failed)
 		}},
 		{Method: "Sweep", May: handle("ended", "away", "cools", "requested"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.Sweep(ctx, ipset.SweepArgs{IdleAfter: 5 * time.Minute, Unselected: true})
+			got, err := e.Operator().Sweep(ctx, ipset.SweepArgs{IdleAfter: 5 * time.Minute, Unselected: true})
 			return answer(err, got)
 		}},
 		{Method: "NewCollector", May: handle("left", "two"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.NewCollector(0).Collect(ctx, func(a ipset.Allocation) ipset.Liveness {
+			got, err := e.Operator().NewCollector(0).Collect(ctx, func(a ipset.Allocation) ipset.Liveness {
 				if a.Handle == "left" || a.Handle == "two" {
 					return ipset.Gone
 				}
@@ -242,37 +242,37 @@ func administering() []Call {
 			return e.UpdatePool(ctx, ipset.Pool{Name: "plain", Prefix: prefix("10.0.0.0/22"), BlockBits: 27, Cooldown: time.Minute, Index: []string{"tenant"}})
 		}),
 		admin("RemovePool", of("pool orphans"), func(ctx ctx, e engine) error { return e.RemovePool(ctx, "orphans") }),
-		admin("SplitPool", of("pool random"), func(ctx ctx, e engine) error { return e.SplitPool(ctx, "random", 1) }),
-		admin("MergePools", of("pool inner"), func(ctx ctx, e engine) error { return e.MergePools(ctx, "inner", "inner", "innermost") }),
-		admin("SetConfig", of("config"), func(ctx ctx, e engine) error { return e.SetConfig(ctx, ipset.Config{MaxBlocksPerHost: 7}) }),
+		admin("SplitPool", of("pool random"), func(ctx ctx, e engine) error { return e.Operator().SplitPool(ctx, "random", 1) }),
+		admin("MergePools", of("pool inner"), func(ctx ctx, e engine) error { return e.Operator().MergePools(ctx, "inner", "inner", "innermost") }),
+		admin("SetConfig", of("config"), func(ctx ctx, e engine) error { return e.Operator().SetConfig(ctx, ipset.Config{MaxBlocksPerHost: 7}) }),
 		{Method: "SetReservations", May: of("reservations"), Do: func(ctx ctx, e engine) (string, error) {
-			live, err := e.SetReservations(ctx, reserved())
+			live, err := e.Operator().SetReservations(ctx, reserved())
 			return answer(err, live)
 		}},
 		{Method: "Drain", May: of("pool lowest"), Do: func(ctx ctx, e engine) (string, error) {
-			held, err := e.Drain(ctx, "lowest")
+			held, err := e.Operator().Drain(ctx, "lowest")
 			return answer(err, held)
 		}},
 		{Method: "Reindex", Do: func(ctx ctx, e engine) (string, error) {
-			n, err := e.Reindex(ctx, "lowest")
+			n, err := e.Operator().Reindex(ctx, "lowest")
 			return answer(err, n)
 		}},
 		{Method: "Repair", Do: func(ctx ctx, e engine) (string, error) {
-			r, err := e.Check(ctx, nil)
+			r, err := e.Operator().Check(ctx, nil)
 			if err != nil {
 				return answer(err)
 			}
-			done, err := e.Repair(ctx, r.Repair)
+			done, err := e.Operator().Repair(ctx, r.Repair)
 			return answer(err, done)
 		}},
 		{Method: "ImportBlock", Do: func(ctx ctx, e engine) (string, error) {
-			b, err := e.BlockOf(ctx, at("10.7.0.1"))
+			b, err := e.Operator().BlockOf(ctx, at("10.7.0.1"))
 			if err != nil || !b.IsValid() {
 				return answer(err)
 			}
-			return answer(e.ImportBlock(ctx, b.Copy())) // it is there already
+			return answer(e.Operator().ImportBlock(ctx, b.Copy())) // it is there already
 		}},
-		admin("RemoveSpace", nil, func(ctx ctx, e engine) error { return e.RemoveSpace(ctx, "blue") }), // it is in use
+		admin("RemoveSpace", nil, func(ctx ctx, e engine) error { return e.Operator().RemoveSpace(ctx, "blue") }), // it is in use
 	}
 }
 
@@ -285,7 +285,7 @@ func Queries() []Call {
 		query("Allocations", func(ctx ctx, e engine) (string, error) { return all(e.Allocations(ctx, netip.Prefix{})) }),
 		query("Blocks", func(ctx ctx, e engine) (string, error) {
 			var b strings.Builder
-			for i, err := range e.Blocks(ctx, netip.Prefix{}) {
+			for i, err := range e.Operator().Blocks(ctx, netip.Prefix{}) {
 				if err != nil {
 					return "", err
 				}
@@ -294,13 +294,13 @@ func Queries() []Call {
 			return b.String(), nil
 		}),
 		query("Borrowings", func(ctx ctx, e engine) (string, error) { return all(e.Borrowings(ctx)) }),
-		query("Spaces", func(ctx ctx, e engine) (string, error) { return all(e.Spaces(ctx)) }),
+		query("Spaces", func(ctx ctx, e engine) (string, error) { return all(e.Operator().Spaces(ctx)) }),
 		query("Space", func(_ ctx, e engine) (string, error) { return e.Space(), nil }),
 		query("Hosts", func(ctx ctx, e engine) (string, error) { h, err := e.Hosts(ctx); return answer(err, h) }),
 		query("Pools", func(ctx ctx, e engine) (string, error) { p, err := e.Pools(ctx); return answer(err, p) }),
-		query("Config", func(ctx ctx, e engine) (string, error) { c, err := e.Config(ctx); return answer(err, c) }),
+		query("Config", func(ctx ctx, e engine) (string, error) { c, err := e.Operator().Config(ctx); return answer(err, c) }),
 		query("Reservations", func(ctx ctx, e engine) (string, error) {
-			r, err := e.Reservations(ctx)
+			r, err := e.Operator().Reservations(ctx)
 			if err != nil {
 				return "", err
 			}
@@ -308,7 +308,7 @@ func Queries() []Call {
 		}),
 		query("Utilization", func(ctx ctx, e engine) (string, error) { u, err := e.Utilization(ctx); return answer(err, u) }),
 		query("Check", func(ctx ctx, e engine) (string, error) {
-			r, err := e.Check(ctx, nil)
+			r, err := e.Operator().Check(ctx, nil)
 			if err != nil {
 				return "", err
 			}
@@ -322,7 +322,7 @@ func Queries() []Call {
 	for _, a := range []string{"10.0.0.1", "10.9.0.10", "10.9.0.11", "10.4.0.0", "10.4.0.1", "10.4.0.2", "10.4.0.3", "10.4.0.4", "10.1.0.1", "fd01::1", "192.0.2.1"} {
 		qs = append(qs, query("Lookup", func(ctx ctx, e engine) (string, error) { al, err := e.Lookup(ctx, at(a)); return answer(err, al) }),
 			query("BlockOf", func(ctx ctx, e engine) (string, error) {
-				b, err := e.BlockOf(ctx, at(a))
+				b, err := e.Operator().BlockOf(ctx, at(a))
 				if err != nil || !b.IsValid() {
 					return "no block", err
 				}

@@ -9,19 +9,20 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
-// Every method of an engine is among the calls and queries of the laws.
+// Every method of an engine and of its operator is among the calls and queries of the laws.
 func TestCallsAreComplete(t *testing.T) {
 	have := map[string]bool{
-		"InSpace": true, "DryRun": true, // make the engines of the laws
+		"InSpace": true, "DryRun": true, "Operator": true, // make the engines of the laws
 		"Changes": true, "Follow": true, // have laws of their own
 	}
 	for _, c := range append(Calls(), Queries()...) {
 		have[c.Method] = true
 	}
-	engine := reflect.TypeFor[*ipset.Engine]()
-	for i := range engine.NumMethod() {
-		if name := engine.Method(i).Name; !have[name] {
-			t.Errorf("no law calls Engine.%s", name)
+	for _, of := range []reflect.Type{reflect.TypeFor[*ipset.Engine](), reflect.TypeFor[*ipset.Operator]()} {
+		for i := range of.NumMethod() {
+			if name := of.Method(i).Name; !have[name] {
+				t.Errorf("no law calls %s.%s", of.Elem().Name(), name)
+			}
 		}
 	}
 }
@@ -100,7 +101,7 @@ func TestDryRunsAnswerAsCalls(t *testing.T) {
 			db := storetest.NewLimited(w.DB, l)
 			e := w.Engine(t, db, "blue", 0)
 			for range 2 { // the second time the engine knows what it has read
-				if _, err := e.Check(t.Context(), nil); err != nil {
+				if _, err := e.Operator().Check(t.Context(), nil); err != nil {
 					t.Fatal(err)
 				}
 				db.Reset()

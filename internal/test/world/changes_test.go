@@ -65,7 +65,7 @@ func state(t *testing.T, e *ipset.Engine) replica {
 			r.set(holderKey(h), fields(h), true)
 		}
 	}
-	for b, err := range e.Blocks(ctx, netip.Prefix{}) {
+	for b, err := range e.Operator().Blocks(ctx, netip.Prefix{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,12 +78,12 @@ func state(t *testing.T, e *ipset.Engine) replica {
 	for _, p := range pools {
 		r.set("pool "+p.Name, p, true)
 	}
-	set, err := e.Reservations(ctx)
+	set, err := e.Operator().Reservations(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.set("reservations", set.Ranges(), true)
-	cfg, err := e.Config(ctx)
+	cfg, err := e.Operator().Config(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func addressesOf(uses []ipset.InUse) (only []ipset.InUse) {
 
 func (w *World) check(t *testing.T, db store.Store, space string, uses iter.Seq[ipset.InUse]) *ipset.Report {
 	t.Helper()
-	r, err := w.Engine(t, db, space, 0).Check(t.Context(), uses)
+	r, err := w.Engine(t, db, space, 0).Operator().Check(t.Context(), uses)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,16 +108,16 @@ func TestCheckIsSilentBesideWriters(t *testing.T) {
 				}
 				return storetest.Outcome{}
 			})
-			r, err := w.Engine(t, db, "", 0).Check(t.Context(), slices.Values(uses))
+			r, err := w.Engine(t, db, "", 0).Operator().Check(t.Context(), slices.Values(uses))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, p := range r.Problems {
-				if p.Kind != ipset.Unused && p.Kind != ipset.NoPool { // the call assigned what the list cannot know, or removed the pool
+				if p.Kind != ipset.ProblemUnused && p.Kind != ipset.ProblemNoPool { // the call assigned what the list cannot know, or removed the pool
 					t.Errorf("%s (%d) before list %d: %v", c.Method, i, list, p)
 				}
 			}
-			if _, err := w.Engine(t, w.DB, "", 0).Repair(t.Context(), r.Repair); err != nil {
+			if _, err := w.Engine(t, w.DB, "", 0).Operator().Repair(t.Context(), r.Repair); err != nil {
 				t.Error(err)
 			}
 			held := w.uses(t, w.DB, "")

@@ -88,9 +88,9 @@ func (w *World) unset() (missing []string) {
 func isExcused(t reflect.Type, field string) bool {
 	return slices.Contains([]string{
 		"hostlocal.Config.Attempts", "hostlocal.Config.Wait", // how often a call is tried
-		"release.SetOwnerArgs.IfActive", "release.SetOwnerArgs.IfAlternate", "release.SetOwnerArgs.Swap", // conditions, and an exchange
-		"query.BlockLimit.Pool", "query.BlockLimit.Blocks", "query.BlockLimit.Max", // computed from what is asked otherwise
-		"pool.Pool.Draining", // written by the engine; Pools shows it
+		"ipset.SetOwnerArgs.IfActive", "ipset.SetOwnerArgs.IfAlternate", "ipset.SetOwnerArgs.Swap", // conditions, and an exchange
+		"ipset.BlockLimit.Pool", "ipset.BlockLimit.Blocks", "ipset.BlockLimit.Max", // computed from what is asked otherwise
+		"ipset.Pool.Draining", // written by the engine; Pools shows it
 	}, t.String()+"."+field)
 }
 

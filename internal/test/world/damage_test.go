@@ -84,7 +84,7 @@ func TestDamageIsFoundAndMended(t *testing.T) {
 func (w *World) repair(t *testing.T, db store.Store, what string, uses []ipset.InUse, lost netip.Addr) {
 	t.Helper()
 	for round := range 5 {
-		r, err := w.Engine(t, db, "", 0).Check(t.Context(), slices.Values(uses))
+		r, err := w.Engine(t, db, "", 0).Operator().Check(t.Context(), slices.Values(uses))
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 			return
@@ -99,7 +99,7 @@ func (w *World) repair(t *testing.T, db store.Store, what string, uses []ipset.I
 		if round == 4 {
 			t.Errorf("%s: the repair does not end: %v", what, r.Repair)
 		}
-		if _, err := w.Engine(t, db, "", 0).Repair(t.Context(), r.Repair); err != nil {
+		if _, err := w.Engine(t, db, "", 0).Operator().Repair(t.Context(), r.Repair); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

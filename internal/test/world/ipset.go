@@ -41,11 +41,11 @@ func (f *filler) addresses() {
 	for _, p := range pools() {
 		f.must(f.e.AddPool(f.Context(), use(f, p)))
 	}
-	f.must(f.e.SetConfig(f.Context(), use(f, ipset.Config{Strict: true})))
+	f.must(f.e.Operator().SetConfig(f.Context(), use(f, ipset.Config{Strict: true})))
 	f.assign(ipset.AssignArgs{Owner: host("windows"), Num4: 1, Claim: ipset.Claim{Handle: "ends"}, Head: 3, Tail: 1})
 	f.assignIP(ipset.AssignIPArgs{Address: at("10.0.3.4"), Owner: host("windows"), Claim: ipset.Claim{Handle: "ends"}, Head: 3, Tail: 1,
 		Also: []store.Op{{Kind: store.Put, Key: "Machine/3", Value: "here", Expect: store.AnyRevision}}})
-	f.must(f.e.SetConfig(f.Context(), ipset.Config{}))
+	f.must(f.e.Operator().SetConfig(f.Context(), ipset.Config{}))
 	f.own()
 	f.others()
 	f.states()
@@ -173,7 +173,7 @@ func (f *filler) settings() {
 	set.AddRange(netipx.MustParseIPRange("fd00::ff00-fd00::ffff"))
 	reserved, err := set.IPSet()
 	f.must(err)
-	_, err = f.e.SetReservations(f.Context(), reserved)
+	_, err = f.e.Operator().SetReservations(f.Context(), reserved)
 	f.must(err)
 	p := pools()[3]
 	p.Disabled = true
@@ -182,5 +182,5 @@ func (f *filler) settings() {
 	if f.space == "red" {
 		cfg = ipset.Config{Strict: true, NoAutoBlocks: true, MaxBlocksPerHost: 1000}
 	}
-	f.must(f.e.SetConfig(f.Context(), use(f, cfg)))
+	f.must(f.e.Operator().SetConfig(f.Context(), use(f, cfg)))
 }

@@ -72,10 +72,10 @@ func (v *view) settings() {
 	for _, p := range pools {
 		v.add("pool "+p.Name, p)
 	}
-	cfg, err := v.e.Config(v.ctx)
+	cfg, err := v.e.Operator().Config(v.ctx)
 	v.must(err)
 	v.add("config", cfg)
-	reserved, err := v.e.Reservations(v.ctx)
+	reserved, err := v.e.Operator().Reservations(v.ctx)
 	v.must(err)
 	v.add("reservations", reserved.Ranges())
 	use, err := v.e.Utilization(v.ctx)
@@ -88,7 +88,7 @@ func (v *view) settings() {
 
 // blocks adds each block, each holder of an address, and each address that is cooling.
 func (v *view) blocks() {
-	for b, err := range v.e.Blocks(v.ctx, netip.Prefix{}) {
+	for b, err := range v.e.Operator().Blocks(v.ctx, netip.Prefix{}) {
 		v.must(err)
 		head, tail := b.Reserved()
 		since, empty := b.Empty()

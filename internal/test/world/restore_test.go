@@ -20,18 +20,18 @@ func TestRestoreAsAdvised(t *testing.T) {
 	uses := w.uses(t, w.DB, "")
 
 	restored := backup.Engine(t, backup.DB, "", 0)
-	r, err := restored.Check(t.Context(), slices.Values(uses))
+	r, err := restored.Operator().Check(t.Context(), slices.Values(uses))
 	must(t, err)
 	for _, p := range r.Problems {
-		if p.Kind == ipset.NotHeld {
+		if p.Kind == ipset.ProblemNotHeld {
 			i := slices.IndexFunc(uses, func(u ipset.InUse) bool { return u.Address == p.Addr })
 			_, err := restored.AssignIP(t.Context(), ipset.AssignIPArgs{Address: p.Addr, Owner: host("h2"), Claim: ipset.Claim{Handle: uses[i].Handle}})
 			must(t, err)
 		}
 	}
-	r, err = restored.Check(t.Context(), slices.Values(uses))
+	r, err = restored.Operator().Check(t.Context(), slices.Values(uses))
 	must(t, err)
-	_, err = restored.Repair(t.Context(), r.Repair)
+	_, err = restored.Operator().Repair(t.Context(), r.Repair)
 	must(t, err)
 	if held := w.uses(t, backup.DB, ""); !slices.Equal(held, uses) {
 		t.Errorf("held after the procedure\n%v\nin use\n%v", held, uses)

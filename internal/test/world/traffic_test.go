@@ -107,7 +107,7 @@ func (tr *traffic) settle(what string) {
 		}
 	}
 	for _, p := range tr.w.check(tr.T, tr.w.DB, "", nil).Problems {
-		if p.Kind != ipset.NoPool { // the blocks of a pool that was removed stay until they are empty
+		if p.Kind != ipset.ProblemNoPool { // the blocks of a pool that was removed stay until they are empty
 			tr.Errorf("%s: %v", what, p)
 		}
 	}

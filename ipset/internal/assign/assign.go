@@ -24,58 +24,25 @@ import (
 // An assignment has two halves. The first picks places from the best to the worst and may fail or be repeated at any point, because it
 // changes no block; the second, in commit.go, changes them and cannot fail.
 
-// AssignArgs are the arguments of [Engine.AutoAssign]. Zero fields mean the default.
+// AssignArgs is the type of that name of the engine, which documents it.
 type AssignArgs struct {
-	// Owner is the host (or virtual owner) that the addresses are for.
-	Owner block.Owner
-	// Num4 and Num6 are how many addresses of each family.
+	Owner      block.Owner
 	Num4, Num6 int
-	// Addresses are given besides these, in the same commit: a static IPv4 address with an automatic IPv6 one. What
-	// [Engine.AssignIP] says of its address holds of each: reservations and ranges do not count for it, selectors count with
-	// PoolsAndSelectors alone, one that the handle holds already is no error. If one cannot be given, the call fails, also with
-	// Partial. They come first in the result. At most 64.
-	Addresses []netip.Addr
-	// Claim is the handle, the attributes and the time to live.
+	Addresses  []netip.Addr
 	block.Claim
-	// Use is one of Workload, Tunnel and LoadBalancer; Workload by default.
-	Use pool.Use
-	// Namespace has the labels of the namespace.
-	Namespace map[string]string
-	// Pools narrows the choice to the named pools; their selectors then do not count unless PoolsAndSelectors.
+	Use               block.Use
+	Namespace         map[string]string
 	Pools             []string
 	PoolsAndSelectors bool
-	// MaxBlocks narrows the limit of blocks per host if it is above 0.
-	MaxBlocks int
-	// Head and Tail are the addresses to reserve for the host at the ends of blocks made for it; they need strict affinity.
-	Head, Tail uint64
-	// Partial accepts fewer addresses than asked, also where one commit does not take so many: Short of the result says why. Without
-	// it a shortage in any family is an error and nothing is assigned.
-	Partial bool
-	// Contiguous asks for neighbouring addresses: those of a family are in one block and in a row, all or none. They come from the
-	// owner's blocks, then from one that it claims or takes over, and are never borrowed; the lowest that fit are taken, whatever the
-	// Order of the pool. It goes without Partial and Sticky. A repeated Request whose addresses have been released in part is
-	// [ipalloc.ErrMismatch]. Cost: O(spans log spans) of the free queue for each block that is looked at.
-	Contiguous bool
-	// Aligned is Contiguous with addresses that make up a prefix, such as a /29 of a block of /26: their number is a power of two,
-	// and the first is a multiple of it.
-	Aligned bool
-	// Existing returns the addresses that the handle holds, if it holds any, in place of assigning more; the numbers do not
-	// count then. Calls with Existing for one handle give it addresses once, from however many engines they come at the same time.
-	// It costs one round trip more, and goes without a Request.
-	Existing bool
-	// Sticky gives the handle the addresses back that it had last, as far as they are free. It costs one round trip more.
-	Sticky bool
-	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
-	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
-	Request string
-	// Also are records of yours that are written in the same commit, both or neither: the row of a machine with its address.
-	// Their keys begin with an upper-case letter, A to Z. They are written if anything is assigned: not where Existing finds
-	// addresses of the handle, and not by a repetition of a Request, whose first commit has written them. They are not among
-	// the arguments that a repetition must repeat.
-	Also []store.Op
-
-	// offer has Existing move the end of a lease that would end before TTL.
-	offer bool
+	MaxBlocks         int
+	Head, Tail        uint64
+	Partial           bool
+	Contiguous        bool
+	Aligned           bool
+	Existing          bool
+	Sticky            bool
+	Request           string
+	Also              []store.Op
 }
 
 // Reason says why a pool gave no more addresses.
@@ -107,18 +74,17 @@ func (r Reason) String() string {
 	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small", "full, only addresses outside its ranges are left", "more than one commit takes"}[min(r, CommitFull)]
 }
 
-// Shortage says why a pool did not give what was asked.
+// Shortage is the type of that name of the engine, which documents it.
 type Shortage struct {
 	Family int // 4 or 6
 	Pool   string
 	Reason Reason
 }
 
-// Assigned is the result of [Engine.AutoAssign].
+// Assigned is the type of that name of the engine, which documents it.
 type Assigned struct {
 	V4, V6 []block.Allocation
-	// Short has one entry per pool tried in a family with fewer addresses than asked.
-	Short []Shortage
+	Short  []Shortage
 }
 
 // Assign carries out the call of that name.
@@ -137,12 +103,13 @@ func (e *Assigner) Assign(ctx context.Context, o block.Owner, handle string) (bl
 
 // AutoAssign carries out the call of that name.
 func (e *Assigner) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {
-	a.Use = cmp.Or(a.Use, pool.Workload)
-	return e.assign(ctx, a)
+	a.Use = cmp.Or(a.Use, block.Workload)
+	return e.assign(ctx, a, false)
 }
 
-// assign carries out an assignment. Of named addresses a Use of 0 is any.
-func (e *Assigner) assign(ctx context.Context, a AssignArgs) (Assigned, error) {
+// assign carries out an assignment. Of named addresses a Use of 0 is any. An offer moves the end of a
+// lease that would end before TTL.
+func (e *Assigner) assign(ctx context.Context, a AssignArgs, offer bool) (Assigned, error) {
 	if err := a.check(); err != nil {
 		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
 	}
@@ -153,7 +120,7 @@ func (e *Assigner) assign(ctx context.Context, a AssignArgs) (Assigned, error) {
 	if p == nil {
 		p = new(AssignPlan)
 	}
-	p.AssignArgs, p.also = a, txn.Also{Ops: a.Also}
+	p.AssignArgs, p.offer, p.also = a, offer, txn.Also{Ops: a.Also}
 	labels, ok := e.Labels(a.Owner)
 	if !ok {
 		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: cause.UnknownOwner})
@@ -214,6 +181,7 @@ const (
 // complete, commit carries them out.
 type AssignPlan struct {
 	AssignArgs
+	offer  bool // Existing moves the end of a lease that would end before TTL
 	node   map[string]string
 	result Assigned
 	memo   record.Memo
@@ -422,6 +390,6 @@ func (e *Assigner) Offer(ctx context.Context, a AssignArgs) (Assigned, error) {
 	if a.TTL <= 0 {
 		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: fmt.Errorf("%w: an offer for %v", cause.BadArgument, a.TTL)})
 	}
-	a.Existing, a.Sticky, a.offer = true, true, true
-	return e.AutoAssign(ctx, a)
+	a.Existing, a.Sticky, a.Use = true, true, cmp.Or(a.Use, block.Workload)
+	return e.assign(ctx, a, true)
 }

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
@@ -20,7 +20,7 @@ func (e *Assigner) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []neti
 		return nil, cause.Wrap(ipalloc.Error{Op: "ensure block", Owner: a.Owner.String(), Err: err})
 	}
 	a.Request, a.Sticky, a.Contiguous, a.Aligned, a.Also, a.Addresses = "", false, false, false, nil, nil
-	a.Use = cmp.Or(a.Use, pool.Workload)
+	a.Use = cmp.Or(a.Use, block.Workload)
 	a.Num4, a.Num6 = min(a.Num4, 1), min(a.Num6, 1)
 	if err := a.check(); err != nil {
 		return fail(err)

@@ -12,35 +12,23 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// AssignIPArgs are the arguments of [Engine.AssignIP].
+// AssignIPArgs is the type of that name of the engine, which documents it.
 type AssignIPArgs struct {
 	Address netip.Addr
-	// Owner is the host that the address is for.
-	Owner block.Owner
+	Owner   block.Owner
 	block.Claim
-	// Use, if not 0, must be one that the pool allows.
-	Use pool.Use
-	// Selectors applies the selectors of the pool that has the address: its Nodes to the labels of the owner, its Namespaces to
-	// Namespace. Without it neither counts. Pool.Manual never does, because the address names the pool.
-	Selectors bool
-	// Namespace has the labels of the namespace.
-	Namespace map[string]string
-	// MaxBlocks narrows the limit of blocks per host if it is above 0.
-	MaxBlocks int
-	// Head and Tail are the addresses to reserve for the host at the ends of a block made for it; they need strict affinity.
+	Use        block.Use
+	Selectors  bool
+	Namespace  map[string]string
+	MaxBlocks  int
 	Head, Tail uint64
-	// Request, if not empty, names this request: a repetition returns the allocation while the handle still holds it, and
-	// assigns the address again after. The same key with other arguments is [ipalloc.ErrInvalid].
-	Request string
-	// Also are records of yours that are written in the same commit, as in [AssignArgs]: not if the handle has the address
-	// already, and not by a repetition of the Request.
-	Also []store.Op
+	Request    string
+	Also       []store.Op
 }
 
 // AssignIP carries out the call of that name: an assignment of one named address and no automatic one.
@@ -48,7 +36,7 @@ func (e *Assigner) AssignIP(ctx context.Context, a AssignIPArgs) (block.Allocati
 	got, err := e.assign(ctx, AssignArgs{
 		Owner: a.Owner, Addresses: []netip.Addr{a.Address}, Claim: a.Claim, Use: a.Use, PoolsAndSelectors: a.Selectors, Namespace: a.Namespace,
 		MaxBlocks: a.MaxBlocks, Head: a.Head, Tail: a.Tail, Request: a.Request, Also: a.Also,
-	})
+	}, false)
 	if err != nil {
 		return block.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})
 	}

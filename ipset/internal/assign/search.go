@@ -237,7 +237,7 @@ func (p *AssignPlan) ended(t *txn.Txn, s *Search) error {
 			return !unwritten && !be.IsDue(t.Past)
 		})
 		if len(due) > 0 {
-			return &txn.ErrDue{due}
+			return &txn.ErrDue{Blocks: due}
 		}
 		if len(recs) < r.Limit {
 			return nil

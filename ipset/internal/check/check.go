@@ -41,7 +41,7 @@ const (
 	OutsideOfPool ProblemKind = "outside a pool" // an address in use in no pool
 )
 
-// Problem is one thing that [Check] found.
+// Problem is the type of that name of the engine, which documents it.
 type Problem struct {
 	Kind   ProblemKind
 	Key    string       // the record, if it is about one
@@ -69,22 +69,19 @@ func (p Problem) String() string {
 	return s.String()
 }
 
-// Report is what [Check] found and what would repair it.
+// Report is the type of that name of the engine, which documents it.
 type Report struct {
 	Problems    []Problem
 	Repair      []Step
 	Blocks      int
 	Allocations int
-	// Unsettled is the number of findings that could not be confirmed because their records changed while they were
-	// examined. They are not among the problems; the next check looks at them again. A snapshot has none.
-	Unsettled int
+	Unsettled   int
 }
 
-// InUse is one address that is in use, as far as the caller knows.
+// InUse is the type of that name of the engine, which documents it.
 type InUse struct {
 	Address netip.Addr
-	// Handle, if not empty, should be the one that holds the address. Without it every holder of the address counts as using it.
-	Handle string
+	Handle  string
 }
 
 // Check examines a snapshot of all records, in key order as [store.Store.List] returns them: that every record can be read,
@@ -92,8 +89,8 @@ type InUse struct {
 // index record, list of blocks and space page is what the blocks and addresses say. If uses is not nil it is compared with what
 // is held. Neither a cooling address counts as unused nor one with a lease, which ends by itself unless its holder renews it.
 //
-// It is pure. The report's Repair can be read before it is given to [Engine.Repair]. It keeps some 200 bytes a block and, of
-// what is in order, nothing for an address without uses and some 80 bytes with them; see [Engine.Check].
+// It is pure. The report's Repair can be read before it is given to [Operator.Repair]. It keeps some 200 bytes a block and, of
+// what is in order, nothing for an address without uses and some 80 bytes with them; see [Operator.Check].
 func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
 	byKey := func(a, b store.Record) int { return strings.Compare(a.Key, b.Key) }
 	if !slices.IsSortedFunc(recs, byKey) {

@@ -13,10 +13,9 @@ import (
 // A repair runs while callers assign and release. Each step names the revisions that the check saw, so a step whose ground has changed
 // does nothing, and the next check looks again.
 
-// Step is one commit of a repair: it restores derived records, or releases addresses.
+// Step is the type of that name of the engine, which documents it.
 type Step struct {
-	Text string
-	// Ops name the revisions that were checked. With Releases they are guards alone.
+	Text     string
 	Ops      []store.Op
 	Releases []release.Release
 }

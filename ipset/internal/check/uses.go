@@ -134,7 +134,7 @@ func (c *checker) unused(r store.Record, holders []holding) {
 		} else {
 			s.Text += ", " + h.handle
 		}
-		s.Releases = append(s.Releases, release.Release{h.at, block.Guard{Handle: h.handle, Seq: h.seq}})
+		s.Releases = append(s.Releases, release.Release{Address: h.at, Guard: block.Guard{Handle: h.handle, Seq: h.seq}})
 	}
 	c.rep.Repair = append(c.rep.Repair, s)
 }

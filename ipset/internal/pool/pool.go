@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -39,62 +40,28 @@ func checkIndex(keys []string) error {
 	return nil
 }
 
-// Use is what an address is for; a set of bits in a [Pool].
-type Use uint8
-
 const (
-	// Workload addresses go to pods, containers and virtual machines.
-	Workload Use = 1 << iota
-	// Tunnel addresses go to the tunnel devices of hosts.
-	Tunnel
-	// LoadBalancer addresses go to services.
-	LoadBalancer
-
-	AllUses     = Workload | Tunnel | LoadBalancer
-	defaultUses = Workload | Tunnel
+	AllUses     = block.Workload | block.Tunnel | block.LoadBalancer
+	defaultUses = block.Workload | block.Tunnel
 )
 
-// Pool is a prefix that is divided into blocks. A zero field selects the default that its comment names.
-//
-// A pool may lie in another one, to any depth. Each address belongs to the smallest pool around it, whether or not that pool is
-// enabled, so settings and limits of the outer pool do not apply to it. A nested prefix is made of whole blocks of the pool around it.
+// Pool is the type of that name of the engine, which documents it.
 type Pool struct {
-	Name   string // UTF-8
-	Prefix netip.Prefix
-	// BlockBits is the prefix length of a block, /26 or /122 by default. A block may hold up to 2^64 addresses.
-	BlockBits int
-	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
+	Name              string // UTF-8
+	Prefix            netip.Prefix
+	BlockBits         int
 	Nodes, Namespaces selector.Selector `json:",omitempty"`
-	// Uses are the uses that the pool's addresses may have; Workload and Tunnel by default.
-	Uses Use
-	// Disabled stops assignment from the pool. Addresses that are held stay held.
-	Disabled bool
-	// Manual restricts the pool to calls that name it.
-	Manual bool
-	// Order says which address of a block is handed out next: the one that was released first by default, the lowest, or one at
-	// random. The block is chosen before: the owner's blocks in address order, then a free one from a place that the owner's name
-	// fixes, with Lowest from the first of the pool on. So Lowest and Random are of the whole pool where it is one block. Cost:
-	// [block.Block.PeekOrder].
-	Order block.Order `json:",omitempty"`
-	// Index lists up to 8 keys of attributes by which [Engine.IPsByAttribute] finds the addresses of the pool. An assignment writes
-	// one small record more for each of them that it has an attribute of. A key that comes or goes applies to the addresses that are
-	// assigned from then on; [Engine.Reindex] applies it to the others.
-	Index []string `json:",omitempty"`
-	// Priority puts the pool before those with a lower one, whatever blocks the owner has: an address comes from a pool of lower
-	// Priority only if no pool of a higher one that qualifies can give one. Among equals an owner's existing blocks come first,
-	// then the pools in the order of their names.
-	Priority int
-	// Ranges, if any, are the only addresses of the prefix that automatic assignment takes.
-	Ranges []netipx.IPRange `json:",omitempty"`
-	// MaxBlocksPerHost limits the blocks of this pool that one owner claims; 0 is no limit but that of the [Config].
-	MaxBlocksPerHost int
-	// Subnet says that the pool is one subnet of hosts: its network and broadcast addresses, or its subnet-router anycast
-	// address for IPv6, are not assigned automatically. It has no effect on pools of one or two addresses.
-	Subnet bool `json:",omitempty"`
-	// Cooldown is how long a released address is kept from others.
-	Cooldown time.Duration
-	// Draining lists the block sizes that the pool had and that blocks may still have.
-	Draining []int `json:",omitempty"`
+	Uses              block.Use
+	Disabled          bool
+	Manual            bool
+	Order             block.Order `json:",omitempty"`
+	Index             []string    `json:",omitempty"`
+	Priority          int
+	Ranges            []netipx.IPRange `json:",omitempty"`
+	MaxBlocksPerHost  int
+	Subnet            bool `json:",omitempty"`
+	Cooldown          time.Duration
+	Draining          []int `json:",omitempty"`
 }
 
 // Check fills in defaults and refuses what cannot be.
@@ -135,9 +102,11 @@ func (p *Pool) Check() error {
 			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: range %s", cause.BadAddress, r)})
 		}
 	}
-	for _, sel := range []selector.Selector{p.Nodes, p.Namespaces} {
-		if _, err := sel.Compile(); err != nil {
-			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: err})
+	for i, sel := range []selector.Selector{p.Nodes, p.Namespaces} {
+		var at *ipalloc.Error
+		if _, err := sel.Compile(); errors.As(err, &at) {
+			field := [...]string{"Nodes", "Namespaces"}[i] + at.Field
+			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Field: field, Reason: at.Reason, Err: ipalloc.ErrInvalid})
 		}
 	}
 	return nil
@@ -150,13 +119,10 @@ func (p Pool) Clone() Pool {
 	return p
 }
 
-// Config applies to all pools. The zero value is the default.
+// Config is the type of that name of the engine, which documents it.
 type Config struct {
-	// Strict forbids taking addresses from blocks of others.
-	Strict bool
-	// NoAutoBlocks forbids AutoAssign and AssignIP to claim blocks; it needs Strict.
-	NoAutoBlocks bool
-	// MaxBlocksPerHost limits the blocks that one owner claims, over all pools; 0 is no limit.
+	Strict           bool
+	NoAutoBlocks     bool
 	MaxBlocksPerHost int
 }
 

@@ -17,7 +17,7 @@ import (
 
 // A borrowed address is routed apart from its block. A controller that programs routes asks for exactly these, without reading all blocks.
 
-// Borrowing is an address that is held for a host which did not own the block when it got the address.
+// Borrowing is the type of that name of the engine, which documents it.
 type Borrowing struct {
 	Host    block.Owner
 	Address netip.Addr

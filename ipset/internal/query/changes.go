@@ -66,31 +66,22 @@ func (k ChangeKind) String() string {
 	}[min(k, ConfigChanged)]
 }
 
-// Change is one thing that a commit changed. The fields that its Kind does not name are zero.
+// Change is the type of that name of the engine, which documents it.
 type Change struct {
-	Kind ChangeKind
-	// Address is the address of the kinds that are about one. Was and Is are its record before and after the commit, zero for none.
-	Address netip.Addr
-	Was, Is block.Allocation
-	// Block is the block of the kinds that are about one, Owner its owner after the commit and Former its owner before.
-	Block         netip.Prefix
-	Owner, Former block.Owner
-
+	Kind                     ChangeKind
+	Address                  netip.Addr
+	Was, Is                  block.Allocation
+	Block                    netip.Prefix
+	Owner, Former            block.Owner
 	Pool, FormerPool         *pool.Pool
 	Reserved, FormerReserved *netipx.IPSet
 	Config, FormerConfig     *pool.Config
-
-	// Unknown is set if the state before is not known, which happens only to the first change of a record after a start at a
-	// revision. The change is then reported as if nothing had been before, such as AddressAssigned for a renewed lease. Pools and
-	// settings are one record: all of them are reported then, as they are.
-	Unknown bool
+	Unknown                  bool
 }
 
-// Commit is what one commit changed.
+// Commit is the type of that name of the engine, which documents it.
 type Commit struct {
-	// Rev is the revision of the commit. Changes continues after it.
-	Rev uint64
-	// Present is set for the state at the beginning, as if one commit had made it. More is set if a further part of it follows.
+	Rev           uint64
 	Present, More bool
 	Changes       []Change
 }

@@ -15,27 +15,19 @@ import (
 // What a host has and what limits it is the first question after an assignment that failed. The counts come from the same catalog and
 // lists as the decision did.
 
-// HostReport is what one owner has.
+// HostReport is the type of that name of the engine, which documents it.
 type HostReport struct {
-	Owner block.Owner
-	// Blocks is the number of blocks that it owns. Used, Cooling and Available are their addresses, whoever holds them.
+	Owner                    block.Owner
 	Blocks                   int
 	Used, Cooling, Available Count
-	// Borrowed is the number of addresses that it holds in blocks of others, Lent that of addresses which others hold in its own.
-	Borrowed, Lent int
-	// Limits are the limits of blocks that apply to it, that of the [Config] first.
-	Limits []BlockLimit
+	Borrowed, Lent           int
+	Limits                   []BlockLimit
 }
 
-// BlockLimit is a limit of blocks and how many of them an owner has.
+// BlockLimit is the type of that name of the engine, which documents it.
 type BlockLimit struct {
 	Pool        string // empty for that of the Config
 	Blocks, Max int
-}
-
-// AtLimit reports whether a limit forbids the owner another block, of any pool or of one.
-func (r HostReport) AtLimit() bool {
-	return slices.ContainsFunc(r.Limits, func(l BlockLimit) bool { return l.Blocks >= l.Max })
 }
 
 // Hosts carries out the call of that name.

@@ -23,20 +23,14 @@ import (
 
 // An alarm rests on these sums, so each address counts once: in the block that has it, in the smallest pool that serves it.
 
-// Utilization counts the addresses of a pool or a block by state. Capacity = Used + Cooling + Reserved + Available for a block;
-// of a pool, too, with the addresses in no block among Available or Reserved. A pool does not count the addresses of the pools that
-// lie in it, so that the sum over all pools counts every address once.
+// Utilization is the type of that name of the engine, which documents it.
 type Utilization struct {
-	// Pool is empty for blocks outside every pool.
-	Pool   string
-	Prefix netip.Prefix
-	Owner  block.Owner // of a block
-	// Capacity is all addresses that it serves. Used are held. Cooling are released and not yet free. Reserved are free, and kept from
-	// automatic assignment: by a reservation, by the pool's ranges or for the host. Available can be assigned now.
+	Pool                                         string
+	Prefix                                       netip.Prefix
+	Owner                                        block.Owner // of a block
 	Capacity, Used, Cooling, Reserved, Available Count
 	Blocks                                       []Utilization // of a pool, in address order
-	// Nested are the prefixes of the pools that lie directly in this one, in address order. Their addresses do not count here.
-	Nested []netip.Prefix
+	Nested                                       []netip.Prefix
 }
 
 // Utilization carries out the call of that name.

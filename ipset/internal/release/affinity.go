@@ -18,7 +18,7 @@ import (
 // A host usually gets its blocks by assigning addresses. These calls give it blocks by hand and take them back, for operators that plan
 // routes before there are addresses.
 
-// ClaimFailure is a block that could not be claimed, and why.
+// ClaimFailure is the type of that name of the engine, which documents it.
 type ClaimFailure struct {
 	Block netip.Prefix
 	Err   error

@@ -14,19 +14,13 @@ import (
 // A virtual machine that migrates changes host and attributes in one step, without a moment at which its address has no holder. Conditions
 // on the present attributes let two controllers agree on who makes the step.
 
-// SetOwnerArgs are the arguments of [Engine.SetAttributes].
+// SetOwnerArgs is the type of that name of the engine, which documents it.
 type SetOwnerArgs struct {
 	Address netip.Addr
-	// Guard names the handle, and perhaps the allocation, that must hold the address, and selects that holder of a shared
-	// address. Without it the first holder is meant.
 	block.Guard
-	// Active and Alternate replace the attributes where they are not nil.
-	Active, Alternate *block.Attributes
-	// Host, if not nil, becomes the host that the address is held for: the one that a virtual machine has moved to.
-	Host *block.Owner
-	// Swap exchanges active and alternate before they are replaced.
-	Swap bool
-	// IfActive and IfAlternate, if not nil, must equal the present attributes, before the swap.
+	Active, Alternate     *block.Attributes
+	Host                  *block.Owner
+	Swap                  bool
 	IfActive, IfAlternate *block.Attributes
 }
 

@@ -104,13 +104,14 @@ func (c *Collector) release(ctx context.Context, confirmed map[string][]block.Al
 		for i, al := range als {
 			releases[i] = Release{al.Address, block.Guard{Handle: h, Seq: al.Seq}}
 		}
-		res, err := c.e.ReleaseIPs(ctx, releases...)
-		for i, r := range res {
-			if r.Outcome == block.Released {
+		i := 0
+		err = c.e.ReleaseIPs(ctx, releases, func(_ netip.Addr, o block.Outcome) {
+			if o == block.Released {
 				done = append(done, als[i])
 			}
 			delete(c.since, leakKey{als[i].Address, als[i].Seq})
-		}
+			i++
+		})
 		if err != nil {
 			return done, err
 		}

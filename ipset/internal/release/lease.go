@@ -95,14 +95,11 @@ func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g block.Guard, ttl
 	return renewed, nil
 }
 
-// DeclineArgs are the arguments of [Engine.Decline].
+// DeclineArgs is the type of that name of the engine, which documents it.
 type DeclineArgs struct {
 	Address netip.Addr
-	// Guard is the holder that declines the address. It must be the only one: without a Guard, all holders lose the address.
 	block.Guard
-	// For is how long the address stays out of use.
-	For time.Duration
-	// Reason is kept with the address for that time; see [Allocation].Declined.
+	For    time.Duration
 	Reason string
 }
 
@@ -192,7 +189,7 @@ func (p *heldPlan) Plan(t *txn.Txn) error {
 	case block.Released:
 		_, a := be.Look(x)
 		h, _ := a.Find(p.guard)
-		return p.do(t, txn.Place{be, x, h})
+		return p.do(t, txn.Place{Be: be, X: x, Holder: h})
 	}
 	switch {
 	case !busy:

@@ -16,48 +16,39 @@ import (
 // There are three ways to say what goes: addresses, a handle, a host. The calls differ in what they promise if a guard fails; the plan
 // behind them, in plan.go, is one.
 
-// Release names an address to release.
+// Release is the type of that name of the engine, which documents it.
 type Release struct {
 	Address netip.Addr
-	// Guard is the condition on which it is released.
 	block.Guard
-}
-
-// ReleaseResult is the outcome for one address.
-type ReleaseResult struct {
-	Address netip.Addr
-	Outcome block.Outcome
 }
 
 // maxBatch is how many named addresses one commit releases at most.
 const maxBatch = 4096
 
-// ReleaseIPs carries out the call of that name.
-func (e *Releaser) ReleaseIPs(ctx context.Context, releases ...Release) ([]ReleaseResult, error) {
+// ReleaseIPs carries out the call of that name. It reports the outcome of each address as it is known.
+func (e *Releaser) ReleaseIPs(ctx context.Context, releases []Release, report func(netip.Addr, block.Outcome)) error {
 	if len(releases) == 0 {
-		return nil, nil
+		return nil
 	}
 	if err := checkReleases(releases); err != nil {
-		return nil, err
+		return err
 	}
 	p := e.used.Swap(nil)
 	if p == nil {
 		p = new(releasePlan)
 	}
 	p.named = append(p.named[:0], releases...)
-	results := make([]ReleaseResult, 0, len(releases))
-	for len(results) < len(releases) {
-		p.from = len(results)
+	for p.from = 0; p.from < len(releases); p.from += len(p.outcomes) {
 		if err := e.Do(ctx, p); err != nil { // a batch may still be at it
-			return results, cause.Wrap(ipalloc.Error{Op: "release", Addr: releases[len(results)].Address, Err: err})
+			return cause.Wrap(ipalloc.Error{Op: "release", Addr: releases[p.from].Address, Err: err})
 		}
 		for i, o := range p.outcomes {
-			results = append(results, ReleaseResult{releases[p.from+i].Address, o})
+			report(releases[p.from+i].Address, o)
 		}
 	}
 	p.forget()
 	e.used.Store(p)
-	return results, nil
+	return nil
 }
 
 // checkReleases refuses what is no address.
@@ -103,14 +94,11 @@ func (e *Releaser) eachAddressOf(ctx context.Context, handle string, do func([]n
 	return e.InSteps(ids, do)
 }
 
-// ReleaseArgs are the arguments of [Engine.Release].
+// ReleaseArgs is the type of that name of the engine, which documents it.
 type ReleaseArgs struct {
-	// Handle, if not empty, releases all of its addresses.
-	Handle string
-	// Addresses are released if their guards hold.
+	Handle    string
 	Addresses []Release
-	// Also are records of yours that are written in the same commit. Their keys begin with an upper-case letter.
-	Also []store.Op
+	Also      []store.Op
 }
 
 // Release carries out the call of that name.

@@ -16,29 +16,19 @@ import (
 // Time ends leases and cooldowns without a commit. What it has ended stays in the records until a plan meets the block; the sweep meets
 // the blocks that no plan comes to, and returns blocks that have been empty for long.
 
-// SweepArgs says what [Engine.Sweep] returns and forgets. Blocks are returned only as the fields say. Request keys and sticky
-// handles have a default age, because without one they would accumulate.
+// SweepArgs is the type of that name of the engine, which documents it.
 type SweepArgs struct {
-	// IdleAfter returns blocks that have been empty for that long; 0 returns none for their age.
-	IdleAfter time.Duration
-	// Keep is the number of blocks that an owner keeps even if they are idle.
-	Keep int
-	// Unselected returns empty blocks of pools that no longer select their host, whatever their age.
-	Unselected bool
-	// RequestsAfter forgets the answers to request keys that are older. 0 is a day; a negative value keeps them.
+	IdleAfter     time.Duration
+	Keep          int
+	Unselected    bool
 	RequestsAfter time.Duration
-	// StickyAfter forgets the last addresses of sticky handles that have held nothing for about that long. 0 is 30 days; a
-	// negative value keeps them.
-	StickyAfter time.Duration
+	StickyAfter   time.Duration
 }
 
-// Swept reports what a sweep did.
+// Swept is the type of that name of the engine, which documents it.
 type Swept struct {
-	// Advanced is the number of blocks in which leases or cooldowns ended. Blocks without owner that became empty are deleted.
-	Advanced int
-	// Returned are the blocks that were given back.
-	Returned []netip.Prefix
-	// Requests and Sticky are the numbers of answers and of sticky handles forgotten.
+	Advanced         int
+	Returned         []netip.Prefix
 	Requests, Sticky int
 }
 

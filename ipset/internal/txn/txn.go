@@ -174,7 +174,7 @@ type blockPages struct {
 
 // Word returns the word of a page.
 func (p *blockPages) Word(id space.ID) (uint64, error) {
-	at := record.PageID{p.v6, p.bits, id}
+	at := record.PageID{V6: p.v6, Bits: p.bits, ID: id}
 	if p.pool.IsValid() && p.t.Pages.Get(at) == nil {
 		if err := p.t.Load(p.t.PageKeys(nil, p.pool, at)...); err != nil {
 			return 0, err
@@ -189,11 +189,11 @@ func (p *blockPages) Word(id space.ID) (uint64, error) {
 
 // SetWord changes the word of a page, which Word has read.
 func (p *blockPages) SetWord(id space.ID, word uint64) error {
-	pe, err := p.t.Page(record.PageID{p.v6, p.bits, id})
+	pe, err := p.t.Page(record.PageID{V6: p.v6, Bits: p.bits, ID: id})
 	if err != nil {
 		return err
 	}
-	pg := record.Page{word, pe.Get().Mark}
+	pg := record.Page{Word: word, Mark: pe.Get().Mark}
 	if id.Level == 0 && p.vacate {
 		pg.Mark = max(pg.Mark, p.seq)
 	}
@@ -202,7 +202,7 @@ func (p *blockPages) SetWord(id space.ID, word uint64) error {
 	case id.Level > 0 && goes:
 		pg = record.Page{}
 	case id.Level == 0 && came != goes:
-		if pg, err = p.pass(record.PageID{p.v6, p.bits, id}.Floor(), pg); err != nil {
+		if pg, err = p.pass(record.PageID{V6: p.v6, Bits: p.bits, ID: id}.Floor(), pg); err != nil {
 			return err
 		}
 	}
@@ -222,7 +222,7 @@ func (p *blockPages) pass(floor record.PageID, pg record.Page) (record.Page, err
 	}
 	if pg.Word != 0 {
 		p.t.Guard(&fe.Cell)
-		return record.Page{pg.Word, max(pg.Mark, fe.Get().Mark)}, nil
+		return record.Page{Word: pg.Word, Mark: max(pg.Mark, fe.Get().Mark)}, nil
 	}
 	occ.Set(&p.t.Txn, fe, record.Page{Mark: max(pg.Mark, fe.Get().Mark, 1)})
 	return record.Page{}, nil

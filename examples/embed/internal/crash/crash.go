@@ -104,7 +104,7 @@ func Held(t *testing.T, e *ipset.Engine) map[string][]string {
 			}
 		}
 	}
-	if rep, err := e.Check(t.Context(), nil); err != nil || len(rep.Problems) > 0 {
+	if rep, err := e.Operator().Check(t.Context(), nil); err != nil || len(rep.Problems) > 0 {
 		t.Errorf("%+v, %v", rep, err)
 	}
 	return have

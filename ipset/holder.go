@@ -4,16 +4,46 @@ import (
 	"context"
 	"net/netip"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/release"
 )
 
-// Offer assigns what a handle may want to keep, for the short time TTL: the addresses that it holds, else those that it had last
-// as far as they are free, else others. It is AutoAssign with Existing and Sticky, and an address that the handle holds for less
-// than TTL is held for TTL. An offer that is taken is a lease: RenewIP or Renew moves its end. One that is not taken ends by
-// itself.
+// SetOwnerArgs are the arguments of [Engine.SetAttributes].
+type SetOwnerArgs struct {
+	Address netip.Addr
+	// Guard names the handle, and perhaps the allocation, that must hold the address, and selects that holder of a shared
+	// address. Without it the first holder is meant.
+	Guard
+	// Active and Alternate replace the attributes where they are not nil.
+	Active, Alternate *Attributes
+	// Host, if not nil, becomes the host that the address is held for: the one that a virtual machine has moved to.
+	Host *Owner
+	// Swap exchanges active and alternate before they are replaced.
+	Swap bool
+	// IfActive and IfAlternate, if not nil, must equal the present attributes, before the swap.
+	IfActive, IfAlternate *Attributes
+}
+
+// DeclineArgs are the arguments of [Engine.Decline].
+type DeclineArgs struct {
+	Address netip.Addr
+	// Guard is the holder that declines the address. It must be the only one: without a Guard, all holders lose the address.
+	Guard
+	// For is how long the address stays out of use.
+	For time.Duration
+	// Reason is kept with the address for that time; see [Allocation].Declined.
+	Reason string
+}
+
+// SetAttributes changes what one holder of one address has: the attributes of the owner that is active and of the one that may
+// take over, which it can swap, and the host that the address is held for. Other holders of the address and other addresses of
+// the handle keep theirs.
 //
-// Errors as for AutoAssign; [ipalloc.ErrInvalid] without TTL or handle, and with a Request.
-func (e *Engine) Offer(ctx context.Context, a AssignArgs) (Assigned, error) {
-	return e.assign.Offer(ctx, a)
+// Errors, nothing changed: [ipalloc.ErrInvalid] for an address or a host that cannot be; [ipalloc.ErrNotHeld]; [ipalloc.ErrCooling]
+// with the time; [ipalloc.ErrMismatch] with the holder if the guard names another, or if one of the expected attributes is
+// different; [ipalloc.ErrLimit] if the record of a shared address would take more than 256 KiB; errors of the store as elsewhere. One commit.
+func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
+	return e.release.SetAttributes(ctx, release.SetOwnerArgs(a))
 }
 
 // Renew moves the end of all leases of a handle to ttl from now and returns them with their new end. Addresses that it holds
@@ -42,5 +72,5 @@ func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g Guard, ttl time.Du
 // address beside the one that the guard names, [ipalloc.ErrCooling] with the time if the address cools for another reason, [ipalloc.ErrNotHeld], and [ipalloc.ErrInvalid]; [ipalloc.ErrLimit] for a reason of more
 // than some 64 KiB; errors of the store as elsewhere.
 func (e *Engine) Decline(ctx context.Context, a DeclineArgs) (Allocation, error) {
-	return e.release.Decline(ctx, a)
+	return e.release.Decline(ctx, release.DeclineArgs(a))
 }

@@ -1,0 +1,134 @@
+package ipset
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"slices"
+)
+
+// ClaimFailure is a block that could not be claimed, and why.
+type ClaimFailure struct {
+	Block netip.Prefix
+	Err   error
+}
+
+// HostReport is what one owner has.
+type HostReport struct {
+	Owner Owner
+	// Blocks is the number of blocks that it owns. Used, Cooling and Available are their addresses, whoever holds them.
+	Blocks                   int
+	Used, Cooling, Available Count
+	// Borrowed is the number of addresses that it holds in blocks of others, Lent that of addresses which others hold in its own.
+	Borrowed, Lent int
+	// Limits are the limits of blocks that apply to it, that of the [Config] first.
+	Limits []BlockLimit
+}
+
+// AtLimit reports whether a limit forbids the owner another block, of any pool or of one.
+func (r HostReport) AtLimit() bool {
+	return slices.ContainsFunc(r.Limits, func(l BlockLimit) bool { return l.Blocks >= l.Max })
+}
+
+// BlockLimit is a limit of blocks and how many of them an owner has.
+type BlockLimit struct {
+	Pool        string // empty for that of the Config
+	Blocks, Max int
+}
+
+// Borrowing is an address that is held for a host which did not own the block when it got the address.
+type Borrowing struct {
+	Host    Owner
+	Address netip.Addr
+	Block   netip.Prefix
+}
+
+// Hosts returns a report for every owner of a block and every borrower, those with the most addresses in use first, then by name.
+// It reads the records of all blocks and of borrowed addresses, not those of the others: O(blocks + borrowed addresses). Like
+// Utilization it is no consistent snapshot.
+func (e *Engine) Hosts(ctx context.Context) ([]HostReport, error) {
+	found, err := e.query.Hosts(ctx)
+	var hosts []HostReport
+	for _, h := range found {
+		r := HostReport{
+			Owner: h.Owner, Blocks: h.Blocks, Used: Count(h.Used), Cooling: Count(h.Cooling), Available: Count(h.Available),
+			Borrowed: h.Borrowed, Lent: h.Lent,
+		}
+		for _, l := range h.Limits {
+			r.Limits = append(r.Limits, BlockLimit(l))
+		}
+		hosts = append(hosts, r)
+	}
+	return hosts, err
+}
+
+// IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other host has
+// borrowed, and those that it has borrowed. None is no error. It returns [ipalloc.ErrInvalid]. Cost: six round trips.
+func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
+	return e.release.IPsByHost(ctx, o)
+}
+
+// BlocksOf returns the blocks of an owner in address order. One round trip.
+func (e *Engine) BlocksOf(ctx context.Context, o Owner) ([]netip.Prefix, error) {
+	return e.query.BlocksOf(ctx, o)
+}
+
+// Borrowings yields the borrowed addresses, by host, then in address order; an error is the last thing it yields. It reads index
+// records alone, a page at a time: the cost is the number of borrowed addresses, whatever else is held. No snapshot.
+func (e *Engine) Borrowings(ctx context.Context) iter.Seq2[Borrowing, error] {
+	return func(yield func(Borrowing, error) bool) {
+		for b, err := range e.query.Borrowings(ctx) {
+			if !yield(Borrowing(b), err) {
+				return
+			}
+		}
+	}
+}
+
+// ClaimAffinity gives an owner every block in a prefix, as far as it lies in a pool: blocks that do not exist are
+// made, those without owner are adopted, those of others, those beyond a limit and those of a disabled pool fail, and those
+// the owner has count as claimed. One commit per block; an interrupted claim is resumed by repeating it.
+//
+// It returns [ipalloc.ErrInvalid] for an owner or a prefix that cannot be, [ipalloc.ErrNotFound] if no pool overlaps the
+// prefix, ipalloc.ErrLimit for more
+// than 65,536 blocks; or an error of the store and what was done so far.
+func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
+	claimed, without, err := e.release.ClaimAffinity(ctx, p, o)
+	for _, f := range without {
+		failed = append(failed, ClaimFailure(f))
+	}
+	return claimed, failed, err
+}
+
+// ReleaseAffinity takes the blocks that lie in a prefix from an owner: an empty one is deleted, one in use is left without
+// owner unless mustBeEmpty. Blocks of others, and one that is larger than the prefix, are not touched. It returns the blocks
+// taken and, with mustBeEmpty, an error that is [ipalloc.ErrInUse] if one was in use; errors of the store as they come. Steps of a
+// few blocks each.
+func (e *Engine) ReleaseAffinity(ctx context.Context, p netip.Prefix, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
+	return e.release.ReleaseAffinity(ctx, p, o, mustBeEmpty)
+}
+
+// DisownBlocks takes all its blocks from an owner, as ReleaseAffinity does.
+func (e *Engine) DisownBlocks(ctx context.Context, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
+	return e.release.DisownBlocks(ctx, o, mustBeEmpty)
+}
+
+// ReleasePool takes every block of a pool from its owner, as ReleaseAffinity does. It returns [ipalloc.ErrNotFound].
+func (e *Engine) ReleasePool(ctx context.Context, name string, mustBeEmpty bool) (released []netip.Prefix, err error) {
+	return e.release.ReleasePool(ctx, name, mustBeEmpty)
+}
+
+// ReleaseAddressesOf gives back every address that is held for a host, in its own blocks and in those that it borrowed from, and
+// returns them. Addresses that others borrowed from its blocks stay, and so do the blocks: [Engine.DisownBlocks] takes those.
+//
+// Each step is a commit of its own. Repeat a call that was interrupted. It returns [ipalloc.ErrInvalid], or an error of the
+// store with what was given back so far.
+func (e *Engine) ReleaseAddressesOf(ctx context.Context, o Owner) (released []netip.Addr, err error) {
+	return e.release.ReleaseAddressesOf(ctx, o)
+}
+
+// RemoveHost gives back every address that is held for a host and then all its blocks; those from which others have
+// borrowed are left without owner. It is ReleaseAddressesOf and DisownBlocks in this order, and resumed in the same way.
+func (e *Engine) RemoveHost(ctx context.Context, o Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
+	return e.release.RemoveHost(ctx, o)
+}

@@ -1,0 +1,147 @@
+package ipset
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/release"
+)
+
+// Operator has the calls of whoever runs the pools: their configuration, blocks as they are, check and repair, and what is to be done
+// every minute. [Engine.Operator] returns it. Safe for concurrent use, as the engine is.
+type Operator struct{ e *Engine }
+
+// Operator returns the operator's calls of the engine.
+func (e *Engine) Operator() *Operator { return &e.operator }
+
+// Config applies to all pools. The zero value is the default.
+type Config struct {
+	// Strict forbids taking addresses from blocks of others.
+	Strict bool
+	// NoAutoBlocks forbids AutoAssign and AssignIP to claim blocks; it needs Strict.
+	NoAutoBlocks bool
+	// MaxBlocksPerHost limits the blocks that one owner claims, over all pools; 0 is no limit.
+	MaxBlocksPerHost int
+}
+
+// Config returns the configuration.
+func (o *Operator) Config(ctx context.Context) (Config, error) {
+	c, err := o.e.admin.Config(ctx)
+	return Config(c), err
+}
+
+// SetConfig replaces the configuration. It returns [ipalloc.ErrInvalid] for one that contradicts itself.
+func (o *Operator) SetConfig(ctx context.Context, cfg Config) error {
+	return o.e.admin.SetConfig(ctx, pool.Config(cfg))
+}
+
+// Reservations returns the addresses that automatic assignment never takes.
+func (o *Operator) Reservations(ctx context.Context) (*netipx.IPSet, error) {
+	return o.e.admin.Reservations(ctx)
+}
+
+// SetReservations replaces the addresses that automatic assignment never takes, in one commit. Addresses in use stay in use and
+// are returned, in address order; finding them reads every block at most once. An error after the commit leaves the
+// reservations in force.
+func (o *Operator) SetReservations(ctx context.Context, set *netipx.IPSet) (live []Allocation, err error) {
+	return o.e.admin.SetReservations(ctx, set)
+}
+
+// Drain disables a pool and returns the allocations of its addresses that are still held. It reads those of the pools in it, too. It returns [ipalloc.ErrNotFound] if there is no
+// such pool.
+func (o *Operator) Drain(ctx context.Context, name string) (held []Allocation, err error) {
+	return o.e.admin.Drain(ctx, name)
+}
+
+// SplitPool replaces a pool by 2^bits pools of equal size with the same settings, named after it and their order: a-0,
+// a-1 and so on. Blocks stay where they are; nothing but the catalog is written.
+//
+// It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for more than 8 bits or less than 1 and if a
+// part would be smaller than a block, and [ipalloc.ErrExists] if a name is taken or a pool in it is as large as a part or
+// larger. A block larger than a part stops it, too.
+func (o *Operator) SplitPool(ctx context.Context, name string, bits int) error {
+	return o.e.admin.SplitPool(ctx, name, bits)
+}
+
+// MergePools replaces pools that together make up a prefix by one pool of that name, with the settings of the first. Blocks stay
+// where they are; those of another size than the first pool's drain. A pool and pools in it can be merged; other pools in them stay.
+//
+// It returns [ipalloc.ErrNotFound] if a part is no pool, [ipalloc.ErrInvalid] without parts or if they do not make up one
+// prefix, and [ipalloc.ErrExists] if another pool has the name.
+func (o *Operator) MergePools(ctx context.Context, name string, parts ...string) error {
+	return o.e.admin.MergePools(ctx, name, parts...)
+}
+
+// Reindex brings the index records of the addresses of a pool in line with its Index and returns the number of addresses that it
+// changed. Call it after [Engine.UpdatePool] has changed Index. It reads every address of the pool and goes in steps of a commit
+// each; repeat one that was interrupted. It returns [ipalloc.ErrNotFound] if there is no such pool, or an error of the store.
+func (o *Operator) Reindex(ctx context.Context, pool string) (changed int, err error) {
+	return o.e.admin.Reindex(ctx, pool)
+}
+
+// BlockOf returns the block that an address is in, the zero BlockInfo if there is none.
+func (o *Operator) BlockOf(ctx context.Context, a netip.Addr) (BlockInfo, error) {
+	return o.e.query.BlockOf(ctx, a)
+}
+
+// Blocks yields every block in p, in address order; an error is the last thing it yields. It reads a few
+// at a time, so the result is not a consistent snapshot. The zero prefix is every block of both families.
+func (o *Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockInfo, error] {
+	return o.e.query.Blocks(ctx, p)
+}
+
+// ImportBlock puts a block as it is into the store, with its index records. The engine takes over the block; the caller must
+// not use it afterwards. A block with more addresses than one commit can hold is written in steps: an import that is
+// interrupted
+// leaves the block with the addresses so far, the others free.
+//
+// It returns [ipalloc.ErrOccupied] if a block is there already, of whatever size, and [ipalloc.ErrNotFound] if no pool has it
+// or the
+// pool's blocks have another size; nothing is changed then.
+func (o *Operator) ImportBlock(ctx context.Context, b *block.Block) error {
+	return o.e.admin.ImportBlock(ctx, b)
+}
+
+// SweepArgs says what [Operator.Sweep] returns and forgets. Blocks are returned only as the fields say. Request keys and sticky
+// handles have a default age, because without one they would accumulate.
+type SweepArgs struct {
+	// IdleAfter returns blocks that have been empty for that long; 0 returns none for their age.
+	IdleAfter time.Duration
+	// Keep is the number of blocks that an owner keeps even if they are idle.
+	Keep int
+	// Unselected returns empty blocks of pools that no longer select their host, whatever their age.
+	Unselected bool
+	// RequestsAfter forgets the answers to request keys that are older. 0 is a day; a negative value keeps them.
+	RequestsAfter time.Duration
+	// StickyAfter forgets the last addresses of sticky handles that have held nothing for about that long. 0 is 30 days; a
+	// negative value keeps them.
+	StickyAfter time.Duration
+}
+
+// Swept reports what a sweep did.
+type Swept struct {
+	// Advanced is the number of blocks in which leases or cooldowns ended. Blocks without owner that became empty are deleted.
+	Advanced int
+	// Returned are the blocks that were given back.
+	Returned []netip.Prefix
+	// Requests and Sticky are the numbers of answers and of sticky handles forgotten.
+	Requests, Sticky int
+}
+
+// Sweep ends leases and cooldowns in blocks that no other call touches, returns blocks that are idle or no longer selected, and
+// forgets old request keys and sticky handles. Call it every minute or so from one engine. Many blocks go into one commit, as many as
+// the store's limits allow; repeat a sweep that was interrupted.
+//
+// Its cost follows what is due. The engine remembers the empty blocks, some 60 bytes each, and lists them again after IdleAfter;
+// a sweep with Unselected lists all of them, because their hosts' labels may have changed. Idle blocks that Keep leaves to their owners
+// cost two reads in 1,000.
+func (o *Operator) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
+	s, err := o.e.release.Sweep(ctx, release.SweepArgs(a))
+	return Swept(s), err
+}
