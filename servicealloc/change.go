@@ -58,9 +58,9 @@ func (r *Registry) Apply(c Change) error {
 	}
 	r.lock()
 	defer r.unlock()
-	for _, g := range []*Grant{&c.Grant, &c.From} {
+	for name, g := range map[string]*Grant{"Grant": &c.Grant, "From": &c.From} {
 		if !g.wellFormed() || g.Generation > maxGeneration || c.Kind != Released && g.Generation == 0 && g == &c.Grant && !g.empty() {
-			return ownerError("apply", g.Owner, "no grant of a registry", ipalloc.ErrInvalid)
+			return g.refused("apply", name, "no grant of a registry")
 		}
 	}
 	rec, err := r.find("apply", c.Owner, 0)
@@ -84,7 +84,7 @@ func (r *Registry) Apply(c Change) error {
 			return err
 		}
 	default:
-		return ownerError("apply", c.Owner, "a change of another kind", ipalloc.ErrInvalid)
+		return c.refused("apply", "Kind", "a change of another kind")
 	}
 	r.last = max(r.last, c.Generation, c.From.Generation)
 	return nil

@@ -24,11 +24,11 @@ import (
 func (r *Registry) Move(from, to Grant) (left, got uint64, err error) {
 	r.lock()
 	defer r.unlock()
-	a, gone, err := r.party(&from)
+	a, gone, err := r.party("from", &from)
 	if err != nil {
 		return 0, 0, err
 	}
-	b, come, err := r.party(&to)
+	b, come, err := r.party("to", &to)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -77,18 +77,23 @@ func (r *Registry) Move(from, to Grant) (left, got uint64, err error) {
 // party returns the record of an owner that Move is about, and what it is about; nil if
 // that is nothing. The record of an owner that holds nothing is entered if it gets
 // something.
-func (r *Registry) party(g *Grant) (*record, []subject, error) {
+func (r *Registry) party(name string, g *Grant) (*record, []subject, error) {
 	if g.empty() {
 		return nil, nil, nil
 	}
 	if !g.wellFormed() {
-		return nil, nil, ownerError("move", g.Owner, "not an address or a port", ipalloc.ErrInvalid)
+		return nil, nil, g.refused("move", name, "lists what is no address or port")
 	}
 	rec, err := r.find("move", g.Owner, g.Generation)
 	if err == nil && rec.generation != g.Generation {
 		err = ownerError("move", g.Owner, "the owner's grant is of another generation", ipalloc.ErrMismatch)
 	}
 	return rec, r.subjects(g), err
+}
+
+// refused returns the error of a grant in an argument that cannot be one.
+func (g *Grant) refused(op, field, why string) error {
+	return &ipalloc.Error{Package: "servicealloc", Op: op, Field: field, Owner: g.Owner, Reason: why, Err: ipalloc.ErrInvalid}
 }
 
 // wellFormed reports whether g lists addresses and ports that can be held.

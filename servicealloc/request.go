@@ -11,9 +11,9 @@ import (
 const maxRequestPorts = 1 << 10
 
 // wellFormed refuses a request that no registry could answer.
-func wellFormed(owner string, req Request) error {
+func wellFormed(op, owner string, req Request) error {
 	bad := func(e ipalloc.Error) error {
-		e.Package, e.Op, e.Owner, e.Err = "servicealloc", "allocate", owner, ipalloc.ErrInvalid
+		e.Package, e.Op, e.Owner, e.Err = "servicealloc", op, owner, ipalloc.ErrInvalid
 		return &e
 	}
 	for i, ip := range req.Addrs {
@@ -60,10 +60,14 @@ type taking struct {
 // Otherwise the random value is replaced if it was used. Unless replace is set, req must
 // name the generation of what it changes.
 func (r *Registry) take(owner string, req Request, replace bool) (*record, Grant, error) {
-	if owner == "" {
-		return nil, Grant{}, ownerError("allocate", owner, "no owner", ipalloc.ErrInvalid)
+	op := "allocate"
+	if replace {
+		op = "begin"
 	}
-	rec, err := r.find("allocate", owner, req.Generation)
+	if owner == "" {
+		return nil, Grant{}, invalid(op, "owner", "no owner")
+	}
+	rec, err := r.find(op, owner, req.Generation)
 	if err != nil {
 		return nil, Grant{}, err
 	}
@@ -73,12 +77,12 @@ func (r *Registry) take(owner string, req Request, replace bool) (*record, Grant
 	case answers && !lacks:
 		return rec, now, nil
 	case !replace && answers && req.Generation != now.Generation:
-		return nil, Grant{}, &ipalloc.Error{Package: "servicealloc", Op: "allocate", Owner: owner, Addr: foreign.addr(), Port: foreign.port().Number,
+		return nil, Grant{}, &ipalloc.Error{Package: "servicealloc", Op: op, Owner: owner, Addr: foreign.addr(), Port: foreign.port().Number,
 			Holder: r.holderName(foreign), Err: ipalloc.ErrOccupied}
 	case !replace && req.Generation != now.Generation:
-		return nil, Grant{}, ownerError("allocate", owner, "the owner holds something else", ipalloc.ErrMismatch)
+		return nil, Grant{}, ownerError(op, owner, "the owner holds something else", ipalloc.ErrMismatch)
 	}
-	if err := wellFormed(owner, req); err != nil {
+	if err := wellFormed(op, owner, req); err != nil {
 		return nil, Grant{}, err
 	}
 	k := taking{r: r, rec: rec, now: r.heldOf(rec, now), g: Grant{Owner: owner, Generation: r.last + 1, Spilled: now.Spilled,
@@ -88,7 +92,7 @@ func (r *Registry) take(owner string, req Request, replace bool) (*record, Grant
 		r.giveBack(rec, k.claimed, nil)
 	}
 	if problem != nil {
-		problem.Package, problem.Op, problem.Owner = "servicealloc", "allocate", owner
+		problem.Package, problem.Op, problem.Owner = "servicealloc", op, owner
 		return nil, Grant{}, problem
 	}
 	if k.g.empty() {

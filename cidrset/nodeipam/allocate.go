@@ -191,7 +191,7 @@ func (a *Allocator) Reserve(p netip.Prefix) error {
 func (a *Allocator) changeReserved(op Op, p netip.Prefix, f func(netip.Prefix) bool) error {
 	return update(a, op, func(policy) (*Change, *ipalloc.Error) {
 		if err := addr.Check(p); err != nil {
-			return nil, invalidPrefix("", p, err.Error())
+			return nil, invalidPrefix("prefix", p, err.Error())
 		}
 		switch {
 		case f(p):

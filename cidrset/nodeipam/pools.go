@@ -118,7 +118,7 @@ func (s *slots) grow(from, to netip.Prefix) *ipalloc.Error {
 		err = invalidPrefix("to", to, "does not contain the pool")
 	}
 	if err != nil {
-		err.Pool = from
+		err.Field, err.Pool = "to", from
 		return err
 	}
 	if other := s.overlapping(to, old); other != nil {

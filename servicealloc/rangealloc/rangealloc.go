@@ -34,7 +34,7 @@ type form struct {
 
 // parse reads the text of a range, which people may have written: host bits are masked
 // off.
-func parse(spec string) (f form, err error) {
+func parse(op, spec string) (f form, err error) {
 	lo, hi, _ := strings.Cut(spec, "-")
 	first, err1 := strconv.ParseUint(lo, 10, 16)
 	last, err2 := strconv.ParseUint(hi, 10, 16)
@@ -47,7 +47,7 @@ func parse(spec string) (f form, err error) {
 		f.pool, err = servicealloc.NewRange(p.Masked())
 	}
 	if err != nil {
-		return f, &ipalloc.Error{Package: "rangealloc", Op: "parse", Text: spec, Reason: "neither a service range nor a range of ports", Err: ipalloc.ErrInvalid}
+		return f, &ipalloc.Error{Package: "rangealloc", Op: op, Field: "spec", Text: spec, Reason: "neither a service range nor a range of ports", Err: ipalloc.ErrInvalid}
 	}
 	return f, nil
 }
@@ -85,7 +85,7 @@ func (f *form) add(g *servicealloc.Grant, x uint64) bool {
 // It fails with [ipalloc.ErrInvalid] if spec is no range, and with [ipalloc.ErrLimit] if
 // an address lies 2^28 or more behind the first one.
 func Encode(spec string, grants ...servicealloc.Grant) (data []byte, err error) {
-	f, err := parse(spec)
+	f, err := parse("encode", spec)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func Encode(spec string, grants ...servicealloc.Grant) (data []byte, err error) 
 // It fails with [ipalloc.ErrInvalid] if spec is no range, and with [ipalloc.ErrCorrupt]
 // if data has bits beyond it.
 func Decode(spec string, data []byte) (g servicealloc.Grant, err error) {
-	f, err := parse(spec)
+	f, err := parse("decode", spec)
 	if err != nil {
 		return g, err
 	}
