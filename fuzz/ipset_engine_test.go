@@ -154,7 +154,7 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 	case 9:
 		host, mustBeEmpty := r.host(tr), tr.Below(2) == 0
 		r.m.ReleaseHost("host:"+host, mustBeEmpty)
-		if _, err := e.DisownBlocks(ctx, ipset.HostOwner(host), mustBeEmpty); err != nil && !errors.Is(err, ipalloc.ErrInUse) {
+		if _, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: ipset.HostOwner(host), OnlyEmpty: mustBeEmpty}); err != nil && !errors.Is(err, ipalloc.ErrInUse) {
 			r.t.Fatal(err)
 		}
 	case 10:
@@ -375,7 +375,7 @@ func (r *ipamReplay) assignIP(e *ipset.Engine, a ipset.AssignIPArgs) {
 	had := r.m.Has(a.Address, a.Handle)
 	al, err := e.AssignIP(context.Background(), a)
 	why := "ends"
-	if had || w.Head+w.Tail == 0 || r.m.Strict || errors.Is(err, ipalloc.ErrNotFound) {
+	if w.Head+w.Tail == 0 || r.m.Strict || errors.Is(err, ipalloc.ErrNotFound) {
 		why = r.m.AssignIP(a.Address, w)
 	}
 	if !ipamRefusals[why].is(err) {

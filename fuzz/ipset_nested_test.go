@@ -129,7 +129,7 @@ var nestedOps = []func(r *ipamReplay, e *ipset.Engine){
 	},
 	func(r *ipamReplay, e *ipset.Engine) {
 		r.m.ReleaseHost("host:h1", false)
-		if _, err := e.DisownBlocks(r.t.Context(), ipset.HostOwner("h1"), false); err != nil {
+		if _, err := e.DisownBlocks(r.t.Context(), ipset.DisownArgs{Owner: ipset.HostOwner("h1")}); err != nil {
 			r.t.Fatal(err)
 		}
 	},

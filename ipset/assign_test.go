@@ -212,7 +212,7 @@ func TestOrphanIsAdoptedBeforeBorrowing(t *testing.T) {
 		w.assign(want("stays", 8, "p"))
 		w.assign(want("gone", 6, "q"))
 		w.ReleaseIPs(bg, Release{Address: ip(fmt.Sprintf("10.0.0.%d", w.blocksOf("stays")[0].Addr().As4()[3]))})
-		if _, err := w.DisownBlocks(bg, HostOwner("gone"), false); err != nil {
+		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")}); err != nil {
 			t.Fatal(err)
 		}
 		return w
@@ -250,7 +250,7 @@ func TestRemovedHostLeavesNoRecord(t *testing.T) {
 		w.assign(want("b", 8, "q"))
 		w.assign(want("b", 2, "q")) // of the block of gone
 		if before {
-			if _, err := w.DisownBlocks(bg, HostOwner("gone"), false); err != nil || w.records(record.KindFormer) != 1 {
+			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")}); err != nil || w.records(record.KindFormer) != 1 {
 				t.Fatalf("%d names of former owners, %v", w.records(record.KindFormer), err)
 			}
 		}

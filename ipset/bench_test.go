@@ -54,7 +54,7 @@ func BenchmarkFirstBlock(b *testing.B) {
 				if _, err := e.ReleaseByHandle(bg, "h"); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := e.DisownBlocks(bg, HostOwner(host), false); err != nil {
+				if _, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner(host)}); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()
@@ -187,7 +187,7 @@ func BenchmarkOwnerOf2000(b *testing.B) {
 			block := w.assign(want("h", 1, "p")).V4[0].Block
 			b.StopTimer()
 			w.releaseHandle("p")
-			if _, err := w.ReleaseAffinity(bg, block, HostOwner("h"), true); err != nil {
+			if _, err := w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
 				b.Fatal(err)
 			}
 			b.StartTimer()

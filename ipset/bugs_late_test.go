@@ -81,7 +81,7 @@ func TestVirtualOwnersAreReleasedToo(t *testing.T) {
 	if n := len(w.blocksOf("lb")); n != 1 {
 		t.Fatalf("host has %d blocks", n)
 	}
-	released, err := w.ReleasePool(bg, "a", false)
+	released, err := w.DisownBlocks(bg, DisownArgs{Pool: "a"})
 	if err != nil || len(released) != 2 || w.records(record.KindOwner) != 0 {
 		t.Errorf("released %v, %v, %d owners left", released, err, w.records(record.KindOwner))
 	}

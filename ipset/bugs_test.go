@@ -143,7 +143,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 		w.check()
 		// The old blocks drain: they give nothing out, and vanish when they are empty and given back.
 		w.releaseHandle("p")
-		if _, err := w.DisownBlocks(bg, HostOwner("old"), true); err != nil {
+		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("old"), OnlyEmpty: true}); err != nil {
 			t.Fatal(err)
 		}
 		for b, err := range w.Operator().Blocks(bg, netip.Prefix{}) {
@@ -158,7 +158,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) {
 	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("gone", 3, "p"))
-	if _, err := w.DisownBlocks(bg, HostOwner("gone"), false); err != nil {
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")}); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
@@ -171,7 +171,7 @@ func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) {
 	}
 	w.check()
 	// Adopted by hand as well.
-	w.DisownBlocks(bg, HostOwner("new"), false)
+	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("new")})
 	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/29"), HostOwner("third"))
 	if err != nil || len(claimed) != 1 || len(failed) != 0 {
 		t.Fatalf("claimed %v, failed %v, %v", claimed, failed, err)
@@ -184,14 +184,14 @@ func TestCoolingOrphanIsNotLost(t *testing.T) {
 	p.Cooldown = time.Minute
 	w := newWorld(t, Config{Strict: true}, p)
 	w.assign(want("gone", 2, "p"))
-	w.DisownBlocks(bg, HostOwner("gone"), false)
+	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")})
 	w.releaseHandle("p")
 	w.check()
 	if got := w.assign(want("new", 4, "q")); lastBytes(got.V4) != "2 3" || got.Short[0].Reason != ReasonCoolingLeft {
 		t.Fatalf("while cooling: %+v", got)
 	}
 	w.releaseHandle("q")
-	w.DisownBlocks(bg, HostOwner("new"), false)
+	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("new")})
 	w.clock.add(time.Hour)
 	if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil {
 		t.Fatal(err)

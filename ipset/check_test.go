@@ -37,7 +37,7 @@ func busy(t testing.TB) *world {
 	sticky := want("h", 1, "sticky")
 	sticky.Sticky, sticky.Request = true, "request"
 	w.assign(sticky)
-	w.DisownBlocks(bg, HostOwner("gone"), false)
+	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")})
 	last := w.blocksOf("h")[1]
 	for at := last.Addr(); w.records(record.KindHost) == 0 && last.Contains(at); at = at.Next() {
 		w.AssignIP(bg, AssignIPArgs{Address: at, Owner: HostOwner("guest")})
@@ -152,14 +152,14 @@ func (w *world) disturb(r *rand.Rand) {
 	case 3, 4:
 		w.ReleaseByHandle(bg, handle)
 	case 5:
-		w.DisownBlocks(bg, HostOwner(host), r.IntN(2) == 0)
+		w.DisownBlocks(bg, DisownArgs{Owner: HostOwner(host), OnlyEmpty: r.IntN(2) == 0})
 	case 6:
 		w.clock.add(time.Duration(r.IntN(90)) * time.Minute)
 		w.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Minute})
 	case 7:
 		if w.AddPool(bg, poolOf("new", "10.0.1.0/27", 29)) != nil {
 			w.ReleaseByHandle(bg, "new")
-			w.DisownBlocks(bg, HostOwner("new"), true)
+			w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("new"), OnlyEmpty: true})
 			w.RemovePool(bg, "new")
 			return
 		}

@@ -18,7 +18,7 @@ func TestHoldersInOrphan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := w.DisownBlocks(bg, HostOwner("a"), false); err != nil {
+		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("a")}); err != nil {
 			t.Fatal(err)
 		}
 		first, second := Release{Address: vip, Guard: Guard{Handle: "p"}}, Release{Address: vip, Guard: Guard{Handle: "q"}}

@@ -195,11 +195,11 @@ func TestCommitsKeepTheLimits(t *testing.T) {
 	r := newRacing(limited(w.store, 64))
 	e = w.engine(r)
 	r.before = func([]store.Op) { cancel() }
-	if _, err := e.DisownBlocks(ctx, HostOwner("h0"), false); !errors.Is(err, context.Canceled) {
+	if _, err := e.DisownBlocks(ctx, DisownArgs{Owner: HostOwner("h0")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 	w.check()
-	if _, err := e.DisownBlocks(bg, HostOwner("h0"), false); err != nil || len(w.blocksOf("h0")) != 0 {
+	if _, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h0")}); err != nil || len(w.blocksOf("h0")) != 0 {
 		t.Errorf("resumed: %v, %d blocks left", err, len(w.blocksOf("h0")))
 	}
 	w.check()

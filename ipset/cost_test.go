@@ -57,7 +57,7 @@ func TestUpdatePoolReadsPages(t *testing.T) {
 		t.Error(got)
 	}
 	w.releaseHandle("p")
-	if _, err := w.DisownBlocks(bg, HostOwner("h"), true); err != nil {
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
 	p.Priority = 9

@@ -81,7 +81,7 @@ func TestGenerationIsUsedSparingly(t *testing.T) {
 		{"add another where a block has another size", func() error { return w.AddPool(bg, poolOf("c", "10.2.0.0/24", 28)) }, true, true},
 		{"add another where such a block was", func() error {
 			w.releaseHandle("p")
-			if _, err := w.DisownBlocks(bg, HostOwner("h"), true); err != nil {
+			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
 				return err
 			}
 			return w.AddPool(bg, poolOf("d", "10.3.0.0/24", 28))
@@ -405,7 +405,7 @@ func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
 				for range 5 {
 					note(w.assign(want("h", 64, "p")).V4)
 					w.releaseHandle("p")
-					if _, err := w.DisownBlocks(bg, HostOwner("h"), true); err != nil {
+					if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
 						t.Fatal(err)
 					}
 				}

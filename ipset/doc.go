@@ -23,13 +23,19 @@
 //	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Release all or none
 //	leases        Offer, RenewIP, Renew, Decline
 //	look up       Lookup, IPsByHandle, IPsByHost, IPsByAttribute, Allocations, Borrowings, Hosts, Utilization
-//	pools         AddPool, UpdatePool, Drain, SplitPool, MergePools, RemovePool, SetReservations
+//	pools         Pools, AddPool, UpdatePool, RemovePool
 //	hosts         EnsureBlock, ClaimAffinity, DisownBlocks, RemoveHost
-//	every minute  Sweep for what only time ends; a Collector for leaks
 //	follow        Changes, what every commit did; Follow, to keep a cache fresh
 //	what if       DryRun: an engine whose calls answer the same and write nothing
+//	spaces        InSpace, for pools of tenants that overlap
+//
+// [Engine.Operator] has the calls of whoever runs the pools:
+//
+//	every minute  Sweep for what only time ends; a Collector for leaks
+//	settings      Config, SetConfig, SetReservations, SplitPool, MergePools, Drain, Reindex
+//	blocks        Blocks, BlockOf, ImportBlock
 //	in doubt      Check, Repair
-//	spaces        InSpace, Spaces, RemoveSpace, for pools of tenants that overlap
+//	spaces        Spaces, RemoveSpace
 //
 // # Which address
 //
@@ -126,4 +132,10 @@
 // every commit did, whole and in order, for an audit log.
 //
 // The records, and what a commit relies on, are described in README.md of package store.
+//
+// # Rooms
+//
+// This package checks arguments and converts them. The work is done in internal packages, each of which imports only those before
+// it: cause (what can stand in the way), record (keys and index records), pool (the catalog), txn (one commit in the making), then
+// assign and query, release, and check and admin.
 package ipset

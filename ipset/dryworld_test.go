@@ -203,13 +203,13 @@ func (w *dryWorld) blocks() dryCall {
 			return answer(err, claimed, failed)
 		}}
 	case 1:
-		return dryCall{"ReleaseAffinity", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.ReleaseAffinity(ctx, p, o, must)
+		return dryCall{"DisownBlocks of a prefix", func(ctx context.Context, e *ipset.Engine) string {
+			res, err := e.DisownBlocks(ctx, ipset.DisownArgs{Prefix: p, Owner: o, OnlyEmpty: must})
 			return answer(err, res)
 		}}
 	case 2:
 		return dryCall{"DisownBlocks", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.DisownBlocks(ctx, o, must)
+			res, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: o, OnlyEmpty: must})
 			return answer(err, res)
 		}}
 	case 3:
@@ -224,8 +224,8 @@ func (w *dryWorld) blocks() dryCall {
 		}}
 	case 5:
 		name := w.pool().Name
-		return dryCall{"ReleasePool", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.ReleasePool(ctx, name, must)
+		return dryCall{"DisownBlocks of a pool", func(ctx context.Context, e *ipset.Engine) string {
+			res, err := e.DisownBlocks(ctx, ipset.DisownArgs{Pool: name, OnlyEmpty: must})
 			return answer(err, res)
 		}}
 	case 6:

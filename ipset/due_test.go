@@ -98,7 +98,7 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 			return answered(fmt.Sprint(as, blocks), err)
 		},
 		"DisownBlocks": func(ctx context.Context, e *Engine) string {
-			return answered(e.DisownBlocks(ctx, HostOwner("a"), true))
+			return answered(e.DisownBlocks(ctx, DisownArgs{Owner: HostOwner("a"), OnlyEmpty: true}))
 		},
 		"Utilization": func(ctx context.Context, e *Engine) string {
 			us, err := e.Utilization(ctx)

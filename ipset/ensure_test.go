@@ -32,7 +32,7 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
 	a := want("h2", 1, "")
 	a.MaxBlocks = 1
 	w.releaseHandle("q")
-	if _, err := w.DisownBlocks(bg, HostOwner("g"), true); err != nil {
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("g"), OnlyEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Operator().SetConfig(bg, Config{Strict: true, NoAutoBlocks: true}); err != nil {
@@ -50,7 +50,7 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), p)
 	w.assign(want("h", 1, "p"))
 	for _, s := range []string{"10.0.0.4/30", "10.0.0.0/29", "10.0.0.15/32"} { // parts of the block
-		if got, err := w.ReleaseAffinity(bg, netip.MustParsePrefix(s), HostOwner("h"), false); err != nil || len(got) != 0 || len(w.blocksOf("h")) != 1 {
+		if got, err := w.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix(s), Owner: HostOwner("h")}); err != nil || len(got) != 0 || len(w.blocksOf("h")) != 1 {
 			t.Errorf("%s: %v, %v", s, got, err)
 		}
 	}
@@ -58,7 +58,7 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 	if err != nil || len(claimed) != 1 || len(failed) != 1 || !errors.Is(failed[0].Err, cause.NoPool) {
 		t.Errorf("%v, %v, %v", claimed, failed, err)
 	}
-	if got, err := w.ReleaseAffinity(bg, netip.MustParsePrefix("10.0.0.0/28"), HostOwner("h"), false); err != nil || len(got) != 1 {
+	if got, err := w.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/28"), Owner: HostOwner("h")}); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 	w.check()

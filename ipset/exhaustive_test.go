@@ -31,7 +31,7 @@ func TestEngineExhaustively(t *testing.T) {
 				case 5:
 					w.releaseHandle("p")
 				case 6, 7:
-					w.DisownBlocks(bg, HostOwner(fmt.Sprint("h", op-6)), k%2 == 0)
+					w.DisownBlocks(bg, DisownArgs{Owner: HostOwner(fmt.Sprint("h", op-6)), OnlyEmpty: k%2 == 0})
 				case 8:
 					w.clock.add(time.Minute)
 				}
@@ -77,7 +77,7 @@ func TestDrainedSizesAreForgotten(t *testing.T) {
 		t.Errorf("draining %v", d)
 	}
 	w.releaseHandle("p")
-	w.DisownBlocks(bg, HostOwner("h"), true)
+	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true})
 	if d := draining(29); len(d) != 0 {
 		t.Errorf("draining %v", d)
 	}

@@ -5,6 +5,9 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
 // ClaimFailure is a block that could not be claimed, and why.
@@ -100,22 +103,32 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (cl
 	return claimed, failed, err
 }
 
-// ReleaseAffinity takes the blocks that lie in a prefix from an owner: an empty one is deleted, one in use is left without
-// owner unless mustBeEmpty. Blocks of others, and one that is larger than the prefix, are not touched. It returns the blocks
-// taken and, with mustBeEmpty, an error that is [ipalloc.ErrInUse] if one was in use; errors of the store as they come. Steps of a
-// few blocks each.
-func (e *Engine) ReleaseAffinity(ctx context.Context, p netip.Prefix, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
-	return e.release.ReleaseAffinity(ctx, p, o, mustBeEmpty)
+// DisownArgs say which blocks [Engine.DisownBlocks] takes from their owners.
+type DisownArgs struct {
+	// Owner is whose blocks: all, or those in Prefix if that is set.
+	Owner  Owner
+	Prefix netip.Prefix
+	// Pool, in place of Owner and Prefix, means every block of the pool of that name, whoever owns it.
+	Pool string
+	// OnlyEmpty leaves blocks with their owners in which an address is held.
+	OnlyEmpty bool
 }
 
-// DisownBlocks takes all its blocks from an owner, as ReleaseAffinity does.
-func (e *Engine) DisownBlocks(ctx context.Context, o Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
-	return e.release.DisownBlocks(ctx, o, mustBeEmpty)
-}
-
-// ReleasePool takes every block of a pool from its owner, as ReleaseAffinity does. It returns [ipalloc.ErrNotFound].
-func (e *Engine) ReleasePool(ctx context.Context, name string, mustBeEmpty bool) (released []netip.Prefix, err error) {
-	return e.release.ReleasePool(ctx, name, mustBeEmpty)
+// DisownBlocks takes blocks from their owners: an empty one is deleted, one in use is left without owner unless OnlyEmpty. Blocks of
+// others, and one that is larger than the prefix, are not touched. It returns the blocks taken.
+//
+// Errors: [ipalloc.ErrInvalid] without Owner and Pool, or with both; [ipalloc.ErrNotFound] for a pool that does not exist; with OnlyEmpty
+// [ipalloc.ErrInUse] if a block was in use, after the others; those of the store. Steps of a few blocks each.
+func (e *Engine) DisownBlocks(ctx context.Context, a DisownArgs) ([]netip.Prefix, error) {
+	switch {
+	case (a.Owner == Owner{}) == (a.Pool == "") || a.Pool != "" && a.Prefix.IsValid():
+		return nil, cause.Wrap(ipalloc.Error{Op: "disown", Field: "Owner", Reason: "an owner or a pool, and not both", Err: ipalloc.ErrInvalid})
+	case a.Pool != "":
+		return e.release.ReleasePool(ctx, a.Pool, a.OnlyEmpty)
+	case a.Prefix.IsValid():
+		return e.release.ReleaseAffinity(ctx, a.Prefix, a.Owner, a.OnlyEmpty)
+	}
+	return e.release.DisownBlocks(ctx, a.Owner, a.OnlyEmpty)
 }
 
 // ReleaseAddressesOf gives back every address that is held for a host, in its own blocks and in those that it borrowed from, and

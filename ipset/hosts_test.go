@@ -40,7 +40,7 @@ func TestReleaseByHost(t *testing.T) {
 		if !strict {
 			w.assign(want("b", 2, "q")) // of a's block
 		}
-		if _, err := w.DisownBlocks(bg, HostOwner("a"), false); err != nil {
+		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("a")}); err != nil {
 			t.Fatal(err)
 		}
 		a := w.heldFor("a")
@@ -137,7 +137,7 @@ func TestHostsAtRandom(t *testing.T) {
 					delete(held, a)
 				}
 			case 6:
-				if _, err := w.DisownBlocks(bg, HostOwner(host), false); err != nil {
+				if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner(host)}); err != nil {
 					t.Fatal(err)
 				}
 			case 7:
@@ -279,7 +279,7 @@ func TestBlockComesBackToItsHost(t *testing.T) {
 				at := w.assign(want("o", 2, "pod")).V4[0].Block
 				change := func() (err error) {
 					if leaves {
-						_, err = w.DisownBlocks(bg, o, false)
+						_, err = w.DisownBlocks(bg, DisownArgs{Owner: o})
 					} else {
 						_, _, err = w.ClaimAffinity(bg, at, o)
 					}

@@ -173,7 +173,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		lease := want("h", 1, "s")
 		lease.TTL = time.Hour
 		w.assign(lease)
-		w.DisownBlocks(bg, HostOwner("gone"), false)
+		w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")})
 		w.check()
 		return w
 	}

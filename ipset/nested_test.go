@@ -82,7 +82,7 @@ func TestNestedPoolServesItsAddresses(t *testing.T) {
 		if held, err := w.Operator().Drain(bg, "out"); err != nil || len(held) != 192 {
 			t.Errorf("drain lists %d, %v", len(held), err)
 		}
-		if blocks, err := w.ReleasePool(bg, "out", false); err != nil || len(blocks) != 3 {
+		if blocks, err := w.DisownBlocks(bg, DisownArgs{Pool: "out"}); err != nil || len(blocks) != 3 {
 			t.Errorf("released %v, %v", blocks, err)
 		}
 		if n := len(w.blocksOf("h-in")); n != 4 {
@@ -133,7 +133,7 @@ func TestNestedDraining(t *testing.T) {
 		t.Errorf("%+v", us)
 	}
 	w.releaseHandle("p")
-	w.DisownBlocks(bg, HostOwner("h"), true)
+	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true})
 	w.assign(AssignArgs{Owner: HostOwner("g"), Num4: 64, Claim: Claim{Handle: "q"}, Pools: []string{"in"}})
 	// The outer pool had blocks of the nested one's size once; those that there are now are not its own.
 	for _, bits := range []int{28, 26} {

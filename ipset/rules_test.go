@@ -45,7 +45,7 @@ func TestFreedBlockOfAFullPoolIsFound(t *testing.T) {
 			rs = append(rs, Release{Address: a})
 		}
 		w.ReleaseIPs(bg, rs...)
-		if rel, err := w.ReleaseAffinity(bg, block, HostOwner("old2"), true); err != nil || len(rel) != 1 {
+		if rel, err := w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: HostOwner("old2"), OnlyEmpty: true}); err != nil || len(rel) != 1 {
 			t.Fatalf("%s: released %v, %v", prefix, rel, err)
 		}
 		if got := w.assign(want("new", 64, "p")); len(got.V4) != 64 || got.V4[0].Block != block {
@@ -191,7 +191,7 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 		for a := block.Addr(); block.Contains(a); a = a.Next() {
 			w.ReleaseIPs(bg, Release{Address: a})
 		}
-		w.ReleaseAffinity(bg, block, HostOwner("old0"), true)
+		w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: HostOwner("old0"), OnlyEmpty: true})
 		cost("first block", 5, 19, want("new", 1, "p"), 1)
 		w.check()
 	}

@@ -259,7 +259,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("h", 1, "q")) }
-	if rel, err := e.ReleaseAffinity(bg, al.Block, HostOwner("h"), true); !errors.Is(err, cause.NotEmpty) || len(rel) != 0 {
+	if rel, err := e.DisownBlocks(bg, DisownArgs{Prefix: al.Block, Owner: HostOwner("h"), OnlyEmpty: true}); !errors.Is(err, cause.NotEmpty) || len(rel) != 0 {
 		t.Errorf("%v, %v", rel, err)
 	}
 	if als, _ := w.IPsByHandle(bg, "q"); len(als) != 1 {
@@ -269,7 +269,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	// The other way round: the block goes while the host's next address is on its way.
 	w.releaseHandle("q")
 	r.before = func([]store.Op) {
-		if _, err := w.DisownBlocks(bg, HostOwner("h"), true); err != nil {
+		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -301,7 +301,7 @@ func TestSequenceNumbersNeverRepeat(t *testing.T) {
 			w.releaseHandle("p")
 		}
 		if i%5 == 0 {
-			w.DisownBlocks(bg, HostOwner(h), false)
+			w.DisownBlocks(bg, DisownArgs{Owner: HostOwner(h)})
 		}
 		if i%11 == 0 {
 			if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {

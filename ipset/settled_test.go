@@ -56,7 +56,7 @@ var settling = map[string]func(e *Engine) error{
 		_, err := e.Decline(bg, DeclineArgs{Address: ip("10.0.0.9"), For: time.Hour})
 		return ignore(err, ipalloc.ErrNotHeld)
 	},
-	"DisownBlocks":   func(e *Engine) error { _, err := e.DisownBlocks(bg, HostOwner("z"), false); return err },
+	"DisownBlocks":   func(e *Engine) error { _, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("z")}); return err },
 	"Drain":          func(e *Engine) error { _, err := e.Operator().Drain(bg, "p"); return err },
 	"DryRun":         func(e *Engine) error { _, err := e.DryRun().IPsByHandle(bg, "x"); return err },
 	"EnsureBlock":    func(e *Engine) error { _, err := e.EnsureBlock(bg, want("z", 1, "z")); return err },
@@ -86,17 +86,20 @@ var settling = map[string]func(e *Engine) error{
 	"Reindex":            func(e *Engine) error { _, err := e.Operator().Reindex(bg, "p"); return err },
 	"Release":            func(e *Engine) error { _, err := e.Release(bg, ReleaseArgs{Handle: "z"}); return err },
 	"ReleaseAddressesOf": func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, HostOwner("z")); return err },
-	"ReleaseAffinity": func(e *Engine) error {
-		_, err := e.ReleaseAffinity(bg, netip.MustParsePrefix("10.0.0.0/24"), HostOwner("z"), false)
+	"DisownBlocks of a prefix": func(e *Engine) error {
+		_, err := e.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Owner: HostOwner("z")})
 		return err
 	},
 	"ReleaseByHandle": func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "z"); return err },
 	"ReleaseIPs":      func(e *Engine) error { _, err := e.ReleaseIPs(bg, Release{Address: ip("10.0.0.1")}); return err },
-	"ReleasePool":     func(e *Engine) error { _, err := e.ReleasePool(bg, "p", true); return err },
-	"RemoveHost":      func(e *Engine) error { _, _, err := e.RemoveHost(bg, HostOwner("z")); return err },
-	"RemovePool":      func(e *Engine) error { return e.RemovePool(bg, "p") },
-	"RemoveSpace":     func(e *Engine) error { return e.spaces.root.Operator().RemoveSpace(bg, e.space) },
-	"Renew":           func(e *Engine) error { _, err := e.Renew(bg, "z", time.Hour); return ignore(err, ipalloc.ErrNotHeld) },
+	"ReleasePool": func(e *Engine) error {
+		_, err := e.DisownBlocks(bg, DisownArgs{Pool: "p", OnlyEmpty: true})
+		return err
+	},
+	"RemoveHost":  func(e *Engine) error { _, _, err := e.RemoveHost(bg, HostOwner("z")); return err },
+	"RemovePool":  func(e *Engine) error { return e.RemovePool(bg, "p") },
+	"RemoveSpace": func(e *Engine) error { return e.spaces.root.Operator().RemoveSpace(bg, e.space) },
+	"Renew":       func(e *Engine) error { _, err := e.Renew(bg, "z", time.Hour); return ignore(err, ipalloc.ErrNotHeld) },
 	"RenewIP": func(e *Engine) error {
 		_, err := e.RenewIP(bg, ip("10.0.0.9"), Guard{}, time.Hour)
 		return ignore(err, ipalloc.ErrNotHeld)

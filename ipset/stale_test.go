@@ -52,7 +52,7 @@ func TestPoolInsideALargeBlock(t *testing.T) {
 	}
 	w.check()
 	w.releaseHandle("p")
-	if _, err := w.DisownBlocks(bg, HostOwner("a"), true); err != nil {
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("a"), OnlyEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.assign(want("b", 32, "q")); len(got.V4) != 32 {

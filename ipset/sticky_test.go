@@ -42,7 +42,7 @@ func TestStickyAtRandom(t *testing.T) {
 					delete(held, x)
 				}
 			case 4:
-				w.DisownBlocks(bg, a.Owner, r.IntN(2) == 0)
+				w.DisownBlocks(bg, DisownArgs{Owner: a.Owner, OnlyEmpty: r.IntN(2) == 0})
 			case 5:
 				w.clock.add(time.Duration(r.IntN(90)) * time.Second)
 				w.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Minute, Keep: 1})

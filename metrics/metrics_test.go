@@ -261,7 +261,7 @@ func TestEngine(t *testing.T) {
 	}
 	sums(t, got)
 
-	must(e.DisownBlocks(ctx, ipset.HostOwner("a"), false))(t)
+	must(e.DisownBlocks(ctx, ipset.DisownArgs{Owner: ipset.HostOwner("a")}))(t)
 	res := must(e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("b"), Num4: 400, Partial: true, Claim: ipset.Claim{Handle: "many"}}))(t)
 	c.Observe(res, nil)
 	_, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("b"), Num4: 400})

@@ -226,7 +226,7 @@ func (i *importing) addresses(ctx context.Context) error {
 	for _, p := range orphans {
 		b, err := i.e.Operator().BlockOf(ctx, p.Addr())
 		if err == nil && b.IsValid() {
-			_, err = i.e.ReleaseAffinity(ctx, p, b.Owner(), false)
+			_, err = i.e.DisownBlocks(ctx, ipset.DisownArgs{Prefix: p, Owner: b.Owner()})
 		}
 		if err != nil {
 			return err

@@ -81,7 +81,7 @@ func TestMapInChromium(t *testing.T) {
 		if _, err := e.Operator().SetReservations(ctx, reserving(t, "10.1.0.64/28")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.DisownBlocks(ctx, ipset.HostOwner("b"), false); err != nil {
+		if _, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: ipset.HostOwner("b")}); err != nil {
 			t.Fatal(err)
 		}
 	})

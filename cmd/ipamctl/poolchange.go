@@ -296,7 +296,7 @@ func (a *app) removePool(ctx context.Context, e *ipset.Engine, name string, forc
 	if len(held) > 0 && !force {
 		return refused(plural(len(held), "address") + " of the pool, which is disabled now, are")
 	}
-	if _, err := e.ReleasePool(ctx, name, false); err != nil {
+	if _, err := e.DisownBlocks(ctx, ipset.DisownArgs{Pool: name}); err != nil {
 		return err
 	}
 	if err := e.RemovePool(ctx, name); err != nil {

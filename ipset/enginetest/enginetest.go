@@ -139,7 +139,7 @@ func history() []step {
 	}
 	disown := func(host string) step {
 		return step{"remove " + host, func(ctx context.Context, e *ipset.Engine, _ map[netip.Addr]string) error {
-			_, err := e.DisownBlocks(ctx, ipset.HostOwner(host), false)
+			_, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: ipset.HostOwner(host)})
 			return err
 		}}
 	}

@@ -327,7 +327,7 @@ func (w *world) housekeeping(before map[netip.Prefix]*calicoBlockRecord, hosts .
 		if pool == nil || pool.Disabled || w.selects(pool.Name, b.Host()) {
 			w.fail("Calico deletes block %v of %s", p, b.Host())
 		}
-		got, err := w.engine.ReleaseAffinity(bg, p, w.owner(b.Affinity), true)
+		got, err := w.engine.DisownBlocks(bg, ipset.DisownArgs{Prefix: p, Owner: w.owner(b.Affinity), OnlyEmpty: true})
 		if err != nil || len(got) != 1 {
 			w.fail("release %v: %v, %v", p, got, err)
 		}

@@ -81,4 +81,6 @@ func (o *oursEngine) fill(p netip.Prefix, owner string, held int) {
 	check(o.Operator().ImportBlock(bg, b))
 }
 
-func (o *oursEngine) drop(host string) { must(o.DisownBlocks(bg, ipset.HostOwner(host), true)) }
+func (o *oursEngine) drop(host string) {
+	must(o.DisownBlocks(bg, ipset.DisownArgs{Owner: ipset.HostOwner(host), OnlyEmpty: true}))
+}

@@ -251,7 +251,7 @@ func (w *world) releaseAffinity(tr *model.Trace) {
 	w.step("ReleaseAffinity %v %s %v", p, host, mustBeEmpty)
 	before := w.moment()
 	terr := w.calico.ReleaseAffinity(bg, netOf(p), host, mustBeEmpty)
-	got, oerr := w.engine.ReleaseAffinity(bg, p, w.ours(host), mustBeEmpty)
+	got, oerr := w.engine.DisownBlocks(bg, ipset.DisownArgs{Prefix: p, Owner: w.ours(host), OnlyEmpty: mustBeEmpty})
 	pool := w.poolAt(p.Addr())
 	switch {
 	case terr == nil && oerr == nil:
@@ -297,7 +297,7 @@ func (w *world) releaseHost(tr *model.Trace) {
 	} else {
 		terr = w.calico.RemoveIPAMHost(bg, host)
 	}
-	_, oerr := w.engine.DisownBlocks(bg, w.ours(host), how == 0)
+	_, oerr := w.engine.DisownBlocks(bg, ipset.DisownArgs{Owner: w.ours(host), OnlyEmpty: how == 0})
 	if theirs, ours := w.calicoClass(terr), w.ourClass(oerr); theirs != ours {
 		w.fail("Calico %v, ours %v", terr, oerr)
 	}
@@ -311,7 +311,7 @@ func (w *world) releasePool(tr *model.Trace) {
 	}
 	w.step("ReleasePoolAffinities %s", p.name)
 	terr := w.calico.ReleasePoolAffinities(bg, netOf(p.netip()))
-	_, oerr := w.engine.ReleasePool(bg, p.name, false)
+	_, oerr := w.engine.DisownBlocks(bg, ipset.DisownArgs{Pool: p.name})
 	if terr != nil || oerr != nil {
 		w.fail("Calico %v, ours %v", terr, oerr)
 	}

@@ -52,7 +52,7 @@ func TestVerifySees(t *testing.T) {
 		},
 		"taken from its node": {
 			func(n *Network) error {
-				_, err := n.engine.DisownBlocks(t.Context(), ipset.HostOwner(node), false)
+				_, err := n.engine.DisownBlocks(t.Context(), ipset.DisownArgs{Owner: ipset.HostOwner(node)})
 				return err
 			},
 			`belongs to node "", it was node "`,

@@ -184,16 +184,16 @@ func releasing() []Call {
 			to, active := host("h7"), attributesOf("moved")
 			return answer(e.SetAttributes(ctx, ipset.SetOwnerArgs{Address: at("10.9.0.11"), Guard: ipset.Guard{Handle: "two"}, Host: &to, Active: &active}))
 		}},
-		{Method: "ReleaseAffinity", May: of(), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.ReleaseAffinity(ctx, prefix("10.0.2.0/25"), host("h5"), true)
+		{Method: "DisownBlocks", May: of(), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.DisownBlocks(ctx, ipset.DisownArgs{Prefix: prefix("10.0.2.0/25"), Owner: host("h5"), OnlyEmpty: true})
 			return answer(err, got)
 		}},
 		{Method: "DisownBlocks", May: of(), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.DisownBlocks(ctx, host("h1"), false)
+			got, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: host("h1")})
 			return answer(err, got)
 		}},
-		{Method: "ReleasePool", May: of(), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.ReleasePool(ctx, "inner", false)
+		{Method: "DisownBlocks", May: of(), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.DisownBlocks(ctx, ipset.DisownArgs{Pool: "inner"})
 			return answer(err, got)
 		}},
 		{Method: "ClaimAffinity", May: of(), Do: func(ctx ctx, e engine) (string, error) {

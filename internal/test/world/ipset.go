@@ -93,7 +93,7 @@ func (f *filler) others() {
 	f.assign(ipset.AssignArgs{Owner: host("h2"), Num4: 1, Claim: ipset.Claim{Handle: "lender"}, Pools: []string{"tiny"}})
 	f.assign(ipset.AssignArgs{Owner: host("h3"), Num4: 1, Claim: ipset.Claim{Handle: "borrower"}, Pools: []string{"tiny"}})
 	f.assign(ipset.AssignArgs{Owner: host("h4"), Num4: 2, Claim: ipset.Claim{Handle: "left"}, Pools: []string{"orphans"}})
-	_, err := f.e.DisownBlocks(f.Context(), host("h4"), false)
+	_, err := f.e.DisownBlocks(f.Context(), ipset.DisownArgs{Owner: host("h4")})
 	f.must(err)
 	_, failed, err := f.e.ClaimAffinity(f.Context(), prefix("10.0.2.0/25"), host("h5"))
 	if f.must(err); len(failed) > 0 {
