@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// callers are the numbers of callers at once, and turns how often each side has its turn; the median counts.
+var callers = []int{1, 32, 256}
+
+const turns = 3
+
+// value is about what an assignment writes: the record of a block and that of an address.
+var value = strings.Repeat("v", 150)
+
+// subject is a store, and the program that it stands on without it.
+type subject struct {
+	store store.Store
+	bare  func(ctx context.Context, caller int) error // one write
+	trips *atomic.Int64                               // round trips so far; nil: there are none
+	close func() error
+}
+
+// rates prints a row for each store.
+func rates(ctx context.Context, turn time.Duration, say func(string, ...any)) error {
+	dir, err := os.MkdirTemp("", "torture-rates-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	say("| | pairs a second: 1, 32, 256 callers | pairs of bare writes | round trips: `AutoAssign`, `ReleaseIPs` | `Assign`, `ReleaseByHandle` |")
+	say("|---|---:|---:|---:|---:|")
+	for _, s := range subjects {
+		on, err := s.open(ctx, dir)
+		if err == nil {
+			var text string
+			text, err = row(ctx, on, turn)
+			err = errors.Join(err, on.close())
+			say("| %s | %s |", s.name, text)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// row returns the measurements of one store.
+func row(ctx context.Context, s *subject, turn time.Duration) (string, error) {
+	e, err := ipset.New(s.store, ipset.Options{})
+	if err != nil {
+		return "", err
+	}
+	if err := e.AddPool(ctx, ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/12"), BlockBits: 26}); err != nil {
+		return "", err
+	}
+	sides := []func(ctx context.Context, caller int) error{
+		func(ctx context.Context, caller int) error { return pair(ctx, e, caller) },
+		func(ctx context.Context, caller int) error {
+			return errors.Join(s.bare(ctx, caller), s.bare(ctx, caller))
+		},
+	}
+	var text [2][]string
+	for _, n := range callers {
+		var on [2][]float64
+		for i := range turns + 1 { // the first turn warms up
+			for side, f := range sides {
+				rate, err := perSecond(ctx, n, turn, f)
+				if err != nil {
+					return "", err
+				}
+				if i > 0 {
+					on[side] = append(on[side], rate)
+				}
+			}
+		}
+		for side := range on {
+			slices.Sort(on[side])
+			text[side] = append(text[side], fmt.Sprintf("%.0f", on[side][turns/2]))
+		}
+	}
+	trips, err := s.count(ctx, sides[0])
+	if err != nil {
+		return "", err
+	}
+	byHandle, err := s.count(ctx, func(ctx context.Context, caller int) error { return pairByHandle(ctx, e, caller) })
+	return strings.Join([]string{strings.Join(text[0], ", "), strings.Join(text[1], ", "), trips, byHandle}, " | "), err
+}
+
+// count returns how many round trips a call of one caller takes.
+func (s *subject) count(ctx context.Context, f func(context.Context, int) error) (string, error) {
+	if s.trips == nil {
+		return "0", f(ctx, 0)
+	}
+	const calls = 20
+	var err error
+	for i := range calls + 1 {
+		if i == 1 { // the first fills caches
+			s.trips.Store(0)
+		}
+		err = errors.Join(err, f(ctx, 0))
+	}
+	return fmt.Sprintf("%.1f", float64(s.trips.Load())/calls), err
+}
+
+// pair assigns an address to a caller's host and releases it.
+func pair(ctx context.Context, e *ipset.Engine, caller int) error {
+	handle := fmt.Sprint("pod ", caller)
+	got, err := e.AutoAssign(ctx, ipset.AssignArgs{
+		Owner: ipset.HostOwner(fmt.Sprint("host ", caller)), Num4: 1, Claim: ipset.Claim{Handle: handle},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = e.ReleaseIPs(ctx, ipset.Release{Address: got.V4[0].Address, Guard: ipset.Guard{Handle: handle}})
+	return err
+}
+
+// pairByHandle does the same by handle alone: both calls list what the handle holds.
+func pairByHandle(ctx context.Context, e *ipset.Engine, caller int) error {
+	handle := fmt.Sprint("pod ", caller)
+	if _, err := e.Assign(ctx, ipset.HostOwner(fmt.Sprint("host ", caller)), handle); err != nil {
+		return err
+	}
+	_, err := e.ReleaseByHandle(ctx, handle)
+	return err
+}
+
+// perSecond returns how many calls of f callers make a second.
+func perSecond(ctx context.Context, n int, d time.Duration, f func(context.Context, int) error) (float64, error) {
+	var made atomic.Int64
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for c := range n {
+		wg.Go(func() {
+			for errs[c] == nil && time.Since(begin) < d {
+				errs[c] = f(ctx, c)
+				made.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return float64(made.Load()) / time.Since(begin).Seconds(), errors.Join(errs...)
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/pgtest"
+)
+
+// Every store has a row without an empty cell.
+func TestRates(t *testing.T) {
+	var rows []string
+	err := rates(t.Context(), 20*time.Millisecond, func(format string, args ...any) { rows = append(rows, fmt.Sprintf(format, args...)) })
+	if errors.Is(err, pgtest.ErrSkip) || errors.Is(err, etcdtest.ErrSkip) || errors.Is(err, kubetest.ErrSkip) {
+		t.Skip(err)
+	}
+	if err != nil || len(rows) != 2+len(subjects) {
+		t.Fatalf("%q, %v", rows, err)
+	}
+	for _, row := range rows {
+		t.Log(row)
+		if strings.Count(row, "|") != 6 || strings.Contains(row, "|  |") {
+			t.Errorf("row %s", row)
+		}
+	}
+}

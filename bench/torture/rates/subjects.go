@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"go.etcd.io/bbolt"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"k8s.io/client-go/rest"
+	_ "modernc.org/sqlite"
+
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/pgtest"
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+	"github.com/ipalloc/ipalloc/ipset/kubestore"
+	"github.com/ipalloc/ipalloc/ipset/sqlstore"
+	_ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx" // tells its errors
+)
+
+// subjects are the stores, each beside the program that it stands on.
+var subjects = []struct {
+	name string
+	open func(ctx context.Context, dir string) (*subject, error)
+}{
+	{"bbolt", onBolt}, {"SQLite", onSQLite}, {"PostgreSQL", onPostgres}, {"etcd, one member", onEtcd}, {"API server", onKube},
+}
+
+func onBolt(ctx context.Context, dir string) (*subject, error) {
+	s, err := boltstore.Open(ctx, filepath.Join(dir, "store.db"), boltstore.Options{})
+	if err != nil {
+		return nil, err
+	}
+	db, err := bbolt.Open(filepath.Join(dir, "bare.db"), 0o600, nil)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	bucket := []byte("bare")
+	bare := func(_ context.Context, caller int) error {
+		return db.Batch(func(tx *bbolt.Tx) error {
+			b, err := tx.CreateBucketIfNotExists(bucket)
+			if err != nil {
+				return err
+			}
+			return b.Put(fmt.Append(nil, caller), []byte(value))
+		})
+	}
+	db.MaxBatchDelay = 0 // as the store: a caller waits for nobody
+	return &subject{store: s, bare: bare, close: func() error { return errors.Join(s.Close(), db.Close()) }}, nil
+}
+
+// inserts returns a bare write to a table that it makes.
+func inserts(ctx context.Context, db *sql.DB, id string) (func(context.Context, int) error, error) {
+	_, err := db.ExecContext(ctx, "CREATE TABLE bare (id "+id+", caller integer NOT NULL, value text NOT NULL)")
+	return func(ctx context.Context, caller int) error {
+		_, err := db.ExecContext(ctx, "INSERT INTO bare (caller, value) VALUES ($1, $2)", caller, value)
+		return err
+	}, err
+}
+
+func onSQLite(ctx context.Context, dir string) (*subject, error) {
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "store.sqlite"))
+	if err != nil {
+		return nil, err
+	}
+	s, err := sqlstore.Open(ctx, db, sqlstore.Options{})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	plain, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "bare.sqlite")+"?_pragma=journal_mode(WAL)")
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	plain.SetMaxOpenConns(1) // else most calls find the file locked
+	bare, err := inserts(ctx, plain, "integer PRIMARY KEY")
+	return &subject{store: s, bare: bare, close: func() error { return errors.Join(db.Close(), plain.Close()) }}, err
+}
+
+// countedConn counts what is written to a connection: a statement is one write.
+type countedConn struct {
+	net.Conn
+	trips *atomic.Int64
+}
+
+func (c countedConn) Write(b []byte) (int, error) {
+	c.trips.Add(1)
+	return c.Conn.Write(b)
+}
+
+func onPostgres(ctx context.Context, _ string) (*subject, error) {
+	server, err := pgtest.Start(ctx, pgtest.Config{})
+	if err != nil {
+		return nil, err
+	}
+	config, err := pgx.ParseConfig(server.DSN())
+	if err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	var trips atomic.Int64
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return countedConn{conn, &trips}, err
+	}
+	db := stdlib.OpenDB(*config)
+	db.SetMaxOpenConns(32) // the server takes 100
+	db.SetMaxIdleConns(32)
+	closeAll := func() error { return errors.Join(db.Close(), server.Close()) }
+	s, err := sqlstore.Open(ctx, db, sqlstore.Options{})
+	if err != nil {
+		return nil, errors.Join(err, closeAll())
+	}
+	bare, err := inserts(ctx, db, "bigserial PRIMARY KEY")
+	return &subject{store: s, bare: bare, trips: &trips, close: closeAll}, err
+}
+
+func onEtcd(ctx context.Context, _ string) (*subject, error) {
+	c, err := etcdtest.Start(ctx, etcdtest.Config{})
+	if err != nil {
+		return nil, err
+	}
+	var trips atomic.Int64
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop(), DialOptions: []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			trips.Add(1)
+			return next(ctx, method, req, reply, cc, opts...)
+		}),
+	}})
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	s, err := etcdstore.Open(ctx, client, "/rates/", etcdstore.Options{})
+	bare := func(ctx context.Context, caller int) error {
+		_, err := client.Put(ctx, fmt.Sprint("/bare/", caller), value)
+		return err
+	}
+	return &subject{store: s, bare: bare, trips: &trips, close: func() error { return errors.Join(client.Close(), c.Close()) }}, err
+}
+
+// countedTransport counts requests.
+type countedTransport struct {
+	http.RoundTripper
+	trips *atomic.Int64
+}
+
+func (c countedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.trips.Add(1)
+	return c.RoundTripper.RoundTrip(r)
+}
+
+func onKube(ctx context.Context, _ string) (*subject, error) {
+	server, err := kubetest.Start(ctx, kubetest.Config{})
+	if err != nil {
+		return nil, err
+	}
+	crd := filepath.Join("..", "..", "ipset", "kubestore", "config", "crd.yaml") // from bench/torture, or from its test
+	if _, err := os.Stat(crd); err != nil {
+		crd = filepath.Join("..", crd)
+	}
+	var trips atomic.Int64
+	config := &rest.Config{Host: server.URL, BearerToken: server.Token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return countedTransport{next, &trips} })
+	client, err := rest.HTTPClientFor(config)
+	err = errors.Join(err, server.Define(ctx, crd, "/apis/store.ipalloc.dev/v1/namespaces/default/storeobjects"))
+	if err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	s, err := kubestore.Open(ctx, config, "default", "rates", kubestore.Options{})
+	b := &configMaps{url: server.URL + "/api/v1/namespaces/default/configmaps", client: client}
+	return &subject{store: s, bare: b.write, trips: &trips, close: server.Close}, err
+}
