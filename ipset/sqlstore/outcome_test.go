@@ -243,6 +243,23 @@ func TestRoundTripsWithTx(t *testing.T) {
 	t.Logf("%d round trips beside BEGIN, INSERT and COMMIT", w.count()-3)
 }
 
+// What a machine costs that is enrolled, removed and enrolled again under one name: a list and a commit for each call.
+func TestRoundTripsOfAHandle(t *testing.T) {
+	db, w := wired(t, postgresSchema(t))
+	_, e := machines(t, db)
+	for i := range 4 {
+		w.arm(0, 0)
+		assign(t, e, "machine")
+		n := w.count()
+		if _, err := e.ReleaseByHandle(t.Context(), "machine"); err != nil {
+			t.Fatal(err)
+		}
+		if both := w.count(); i > 1 && (n != 2 || both != 4) { // the first calls prepare their statements
+			t.Errorf("round %d: %d round trips to assign, %d with the release", i, n, both)
+		}
+	}
+}
+
 // Many callers at once share transactions.
 func TestCallersShareATransaction(t *testing.T) {
 	db, w := wired(t, postgresSchema(t))

@@ -45,7 +45,7 @@ func (e *Engine) Start() {
 	t.Register(record.CatalogKey, &t.Cat)
 	t.Register(record.KindPage, t.Pages)
 	t.Register(record.KindOwner, t.Owners)
-	e.Run = occ.New(t, occ.Config{Package: "ipset", Store: e.DB, Attempts: e.Tries, Wait: occ.Backoff(e.Retry), Fence: fence})
+	e.Run = occ.New(t, occ.Config{Package: "ipset", Store: e.DB, Keep: e.Keep, Attempts: e.Tries, Wait: occ.Backoff(e.Retry), Fence: fence})
 	e.Txn = t
 	e.Store = &settledStore{e.DB, e.Run}
 }
