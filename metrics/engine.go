@@ -12,14 +12,17 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
 var (
 	blocks         = define("blocks", gauge, "Blocks: orphan without an owner, else empty, partial or full.", "space", "pool", "state")
 	borrowed       = define("borrowed_addresses", gauge, "Addresses held by hosts that did not own the block when they got them; only with EngineOptions.Borrowed.", "space", "pool")
+	poolServes     = define("pool_serves", gauge, "1 if the pool serves callers that do not name it, 0 if it is disabled, drained or manual.", "space", "pool")
 	hostCount      = define("hosts", gauge, "Owners of blocks; only with EngineOptions.Hosts.", "space")
 	hostBlocks     = define("host_blocks", gauge, "Blocks of the hosts that have most; all others under the host \"(others)\".", "space", "host")
 	hostUsed       = define("host_used", gauge, "Addresses held in these blocks.", "space", "host")
@@ -65,6 +68,9 @@ type view struct {
 	pools []poolView
 	hosts []hostView
 	count int // owners
+
+	serves map[string]bool             // by pool
+	kept   map[string][]netipx.IPRange // by pool: what automatic assignment never takes
 }
 
 type poolView struct {
@@ -98,7 +104,7 @@ func NewEngine(name string, e *ipset.Engine, o EngineOptions) *Engine {
 		o.Timeout = 10 * time.Second
 	}
 	return &Engine{
-		series: newSpaceSeries(name, "ipset", e.Space(), poolCapacity, poolCount, poolLargest, blocks, borrowed, hostCount, hostBlocks, hostUsed, shortages,
+		series: newSpaceSeries(name, "ipset", e.Space(), poolCapacity, poolCount, poolUsable, poolLargest, blocks, borrowed, poolServes, hostCount, hostBlocks, hostUsed, shortages,
 			assignFailures, scrapeSuccess, scrapeSeconds),
 		engine: e, opts: o, short: make(map[shortage]float64), failures: make(map[string]float64),
 	}
@@ -156,6 +162,13 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 		if p.free >= 0 {
 			e.send(out, poolLargest, float64(p.free), p.name)
 		}
+		if serves, known := v.serves[p.name]; known {
+			n := 0.0
+			if serves {
+				n = 1
+			}
+			e.send(out, poolServes, n, p.name)
+		}
 		if e.opts.Borrowed {
 			e.send(out, borrowed, float64(p.borrowed), p.name)
 		}
@@ -176,6 +189,21 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for i := range v.pools { // a counter that is born above 0 has no first increase
+		p := &v.pools[i]
+		if !p.use.Prefix.IsValid() {
+			continue
+		}
+		family := 6
+		if p.use.Prefix.Addr().Is4() {
+			family = 4
+		}
+		for r := ipset.ReasonFull; r <= ipset.ReasonCommitFull; r++ {
+			if s := (shortage{p.name, family, r}); e.short[s] == 0 {
+				e.short[s] = 0
+			}
+		}
+	}
 	for s, n := range e.short {
 		e.send(out, shortages, n, s.pool, strconv.Itoa(s.family), s.reason.String())
 	}
@@ -199,6 +227,9 @@ func (e *Engine) read() view {
 	v := view{at: at}
 	us, err := e.engine.Utilization(ctx)
 	if err == nil {
+		err = v.settings(ctx, e.engine)
+	}
+	if err == nil {
 		v.summarize(us, e.opts.Hosts)
 		if e.opts.Borrowed {
 			err = v.borrowings(e.engine.Borrowings(ctx))
@@ -210,6 +241,24 @@ func (e *Engine) read() view {
 	v.took = time.Since(at)
 	e.view = v
 	return v
+}
+
+// settings reads which pools serve, and what they keep back.
+func (v *view) settings(ctx context.Context, e *ipset.Engine) error {
+	pools, err := e.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	reserved, err := e.Operator().Reservations(ctx)
+	if err != nil {
+		return err
+	}
+	v.serves, v.kept = make(map[string]bool, len(pools)), make(map[string][]netipx.IPRange)
+	for _, p := range pools {
+		v.serves[p.Name] = !p.Disabled && !p.Manual
+		v.kept[p.Name] = addrmap.KeptBack(p.Prefix, p.Ranges, p.Subnet, reserved, nil)
+	}
+	return nil
 }
 
 // borrowings counts the borrowed addresses of each pool.
@@ -262,7 +311,7 @@ func (v *view) summarize(us []ipset.Utilization, hosts int) {
 		places = make(map[ipset.Owner]int)
 	}
 	for i := range us {
-		p := poolView{name: us[i].Pool, use: us[i], free: largestFree(&us[i])}
+		p := poolView{name: us[i].Pool, use: us[i], free: largestFree(&us[i], v.kept[us[i].Pool])}
 		if p.name == "" {
 			p.name = "(none)"
 		}

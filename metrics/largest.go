@@ -2,51 +2,62 @@ package metrics
 
 import (
 	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
-// largestFree returns the length of the largest prefix of a pool in which there is no block and no nested pool, -1 if there is none.
-// Both are in address order. O(blocks): a gap is only asked whether it has a larger prefix than the gaps before it.
-func largestFree(u *ipset.Utilization) int {
+// largestFree returns the length of the largest prefix of a pool in which there is no block and nothing that is kept back, as
+// addrmap.KeptBack says, -1 if there is none. O(n log n) in the blocks; a gap is only asked whether it has a larger prefix than the gaps
+// before it.
+func largestFree(u *ipset.Utilization, kept []netipx.IPRange) int {
 	if !u.Prefix.IsValid() {
 		return -1 // blocks outside every pool
 	}
-	bits := u.Prefix.Addr().BitLen() + 1 // no prefix found
-	from, end := bounds(u.Prefix)
-	gap := func(last addr.U128) {
-		for bits > 0 && holds(from, last, uint(u.Prefix.Addr().BitLen()+1-bits)) {
+	type span struct{ first, last addr.U128 }
+	taken := make([]span, 0, len(u.Blocks)+len(u.Nested)+len(kept))
+	add := func(first, last addr.U128) { taken = append(taken, span{first, last}) }
+	for i := range u.Blocks {
+		add(bounds(u.Blocks[i].Prefix))
+	}
+	for _, p := range u.Nested {
+		add(bounds(p))
+	}
+	for _, r := range kept {
+		add(addr.FromAddr(r.From()), addr.FromAddr(r.To()))
+	}
+	slices.SortFunc(taken, func(x, y span) int { return x.first.Cmp(y.first) })
+	width := u.Prefix.Addr().BitLen()
+	bits := width + 1 // no prefix found
+	gap := func(from, last addr.U128) {
+		for bits > 0 && holds(from, last, uint(width+1-bits)) {
 			bits--
 		}
 	}
-	found := func() int {
-		if bits > u.Prefix.Addr().BitLen() {
-			return -1
+	from, end := bounds(u.Prefix)
+	full := false
+	for _, s := range taken {
+		if s.last.Cmp(from) < 0 {
+			continue // in what was passed
 		}
-		return bits
+		if from.Cmp(s.first) < 0 {
+			gap(from, s.first.Sub(addr.U128{Lo: 1}))
+		}
+		if full = s.last.Cmp(end) >= 0; full {
+			break
+		}
+		from = s.last.Add(addr.U128{Lo: 1})
 	}
-	for blocks, nested := u.Blocks, u.Nested; len(blocks)+len(nested) > 0; {
-		var p netip.Prefix
-		if len(nested) == 0 || len(blocks) > 0 && blocks[0].Prefix.Addr().Less(nested[0].Addr()) {
-			p, blocks = blocks[0].Prefix, blocks[1:]
-		} else {
-			p, nested = nested[0], nested[1:]
-		}
-		first, last := bounds(p)
-		if last.Cmp(from) < 0 {
-			continue // in a block of a former size
-		}
-		if from.Cmp(first) < 0 {
-			gap(first.Sub(addr.U128{Lo: 1}))
-		}
-		if last.Cmp(end) >= 0 {
-			return found()
-		}
-		from = last.Add(addr.U128{Lo: 1})
+	if !full {
+		gap(from, end)
 	}
-	gap(end)
-	return found()
+	if bits > width {
+		return -1
+	}
+	return bits
 }
 
 // bounds returns the first and the last address of a prefix.

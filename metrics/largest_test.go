@@ -38,9 +38,14 @@ func TestLargestFree(t *testing.T) {
 				t.Fatal(err)
 			}
 			u.Blocks, u.Nested = nil, nil
+			var kept []netipx.IPRange
 			for _, p := range blocks.Prefixes() {
-				if random.IntN(3) == 0 {
+				switch random.IntN(4) {
+				case 0:
 					u.Nested = append(u.Nested, p)
+					continue
+				case 1:
+					kept = append(kept, netipx.RangeOfPrefix(p))
 					continue
 				}
 				u.Blocks = append(u.Blocks, ipset.Utilization{Prefix: p})
@@ -55,12 +60,12 @@ func TestLargestFree(t *testing.T) {
 					want = p.Bits()
 				}
 			}
-			if got := largestFree(&u); got != want {
+			if got := largestFree(&u, kept); got != want {
 				t.Fatalf("%s with %v: /%d, want /%d", pool, blocks.Prefixes(), got, want)
 			}
 		}
 	}
-	if got := largestFree(&ipset.Utilization{Blocks: []ipset.Utilization{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}}}); got != -1 {
+	if got := largestFree(&ipset.Utilization{Blocks: []ipset.Utilization{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}}}, nil); got != -1 {
 		t.Errorf("blocks outside every pool: %d", got)
 	}
 }

@@ -269,7 +269,15 @@ func TestEngine(t *testing.T) {
 	c.Observe(ipset.Assigned{}, errors.New("of the caller"))
 	got = scrape(t, c)
 	want(t, got, "blocks", map[string]float64{"pool=pods,state=orphan": 1, "pool=pods,state=empty": 0, "pool=pods,state=partial": 0, "pool=pods,state=full": 3})
-	want(t, got, "shortages_total", map[string]float64{"family=4,pool=pods,reason=" + res.Short[0].Reason.String(): 1})
+	short := map[string]float64{"family=4,pool=pods,reason=" + res.Short[0].Reason.String(): 1}
+	for r := ipset.ReasonFull; r <= ipset.ReasonCommitFull; r++ { // born at 0, so the first one is an increase
+		if at := "family=4,pool=pods,reason=" + r.String(); short[at] == 0 {
+			short[at] = 0
+		}
+	}
+	want(t, got, "shortages_total", short)
+	want(t, got, "pool_usable", map[string]float64{"kind=ipset,pool=pods": 256})
+	want(t, got, "pool_serves", map[string]float64{"pool=pods": 1})
 	want(t, got, "assign_failures_total", map[string]float64{"reason=full": 1, "reason=other": 1})
 	sums(t, got)
 }

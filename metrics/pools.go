@@ -10,6 +10,7 @@ import (
 var (
 	poolCapacity = define("pool_capacity", gauge, "What the pool can hold: prefixes, addresses or ports.", "kind", "space", "pool")
 	poolCount    = define("pool_count", gauge, "What of the capacity is used, cooling, reserved or free; the states sum to the capacity.", "kind", "space", "pool", "state")
+	poolUsable   = define("pool_usable", gauge, "What of the capacity is not reserved: with ranges, what lies in them and what is held.", "kind", "space", "pool")
 	poolLargest  = define("pool_largest_free_prefix_length", gauge, "Length of the largest free prefix, in ipset of the largest one without blocks; absent without one, and for other kinds.", "kind", "space", "pool")
 
 	nodesHolding     = define("nodes", gauge, "Nodes that hold prefixes.")
@@ -29,9 +30,14 @@ type state struct {
 // pool sends the capacity and the states of one pool.
 func (s series) pool(out chan<- prometheus.Metric, name string, capacity float64, states ...state) {
 	s.send(out, poolCapacity, capacity, name)
+	usable := capacity
 	for _, st := range states {
 		s.send(out, poolCount, st.n, name, st.name)
+		if st.name == "reserved" {
+			usable -= st.n
+		}
 	}
+	s.send(out, poolUsable, usable, name)
 }
 
 type set struct {
@@ -41,7 +47,7 @@ type set struct {
 
 // NewSet returns a collector of the counts of a set. A scrape costs one call of Stats.
 func NewSet(name string, s *cidrset.Set) prometheus.Collector {
-	return &set{newSeries(name, "cidrset", poolCapacity, poolCount, poolLargest), s}
+	return &set{newSeries(name, "cidrset", poolCapacity, poolCount, poolUsable, poolLargest), s}
 }
 
 // Collect implements [prometheus.Collector].
@@ -60,7 +66,7 @@ type nodes struct {
 
 // NewNodes returns a collector of the counts of an allocator of node prefixes. A scrape costs one call of Stats.
 func NewNodes(name string, a *nodeipam.Allocator) prometheus.Collector {
-	return &nodes{newSeries(name, "nodeipam", poolCapacity, poolCount, nodesHolding, nodesTerminating, nodesForeign,
+	return &nodes{newSeries(name, "nodeipam", poolCapacity, poolCount, poolUsable, nodesHolding, nodesTerminating, nodesForeign,
 		nodeReservations, nodeEntries, nodeEntriesGoing), a}
 }
 

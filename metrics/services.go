@@ -21,7 +21,7 @@ type services struct {
 }
 
 func newServices(name string, stats func(send func(pool string, st servicealloc.Stats)), more ...*family) services {
-	return services{newSeries(name, "servicealloc", append(more, poolCapacity, poolCount, servicesClosed)...), stats}
+	return services{newSeries(name, "servicealloc", append(more, poolCapacity, poolCount, poolUsable, servicesClosed)...), stats}
 }
 
 // NewRange returns a collector of the counts of a range, by band. A scrape costs one call of Stats.

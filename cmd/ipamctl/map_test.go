@@ -1,10 +1,16 @@
 package main
 
 import (
+	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset"
 )
 
 func TestMap(t *testing.T) {
@@ -35,4 +41,56 @@ func TestMap(t *testing.T) {
 		"map", "map pods --by host", "map pods --by age --ascii", "map --by pool --in 10.1.0.0/25", "map pods --view sizes", "map pods --fit 27",
 		"map pods --candidates "+dir+"/c.json", "map pods --diff bolt://"+old, "map pods -o csv", "map pods --cells 4 -o json", "map pods --fit 27 -o json",
 		"map lb --view both", "map none", "map --in 10.9.0.0/16", "map --by size", "map --view tree", "map --diff bolt://"+old+" --by host", "map --candidates "+dir+"/used.txt")
+}
+
+// Lists and maps agree about what is free, of nested pools, ranges, subnets and reservations: the largest free prefix of a list is the
+// largest of which the map has a place, and no place is in another pool or kept back.
+func TestFreeSpaceHasOneTruth(t *testing.T) {
+	name := newBolt(t, func(e *ipset.Engine) {
+		for _, p := range []ipset.Pool{
+			{Name: "outer", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28},
+			{Name: "inner", Prefix: netip.MustParsePrefix("10.0.0.128/25"), BlockBits: 28},
+			{Name: "ranged", Prefix: netip.MustParsePrefix("10.1.0.0/24"), BlockBits: 28, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.1.0.200-10.1.0.207")}},
+			{Name: "reserved", Prefix: netip.MustParsePrefix("10.2.0.0/24"), BlockBits: 28}, {Name: "subnet", Prefix: netip.MustParsePrefix("10.3.0.0/24"), Subnet: true, BlockBits: 28},
+			{Name: "plain", Prefix: netip.MustParsePrefix("10.4.0.0/24"), BlockBits: 28},
+		} {
+			if err := e.AddPool(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		must[[]ipset.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.2.0.0/25", "10.2.0.192/26")))
+		for _, pool := range []string{"outer", "inner"} {
+			must[ipset.Assigned](t)(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner("a"), Num4: 113, Partial: true, Pools: []string{pool}, Claim: ipset.Claim{Handle: "h"}}))
+		}
+	})
+	env := map[string]string{"IPAMCTL_STORE": name}
+	_, out, _ := call(t, env, "pool", "list", "-o", "json")
+	var listed []struct{ Name, LargestFree string }
+	if err := json.Unmarshal([]byte(out), &listed); err != nil || len(listed) != 6 {
+		t.Fatal(err, out)
+	}
+	for _, p := range listed {
+		_, out, _ := call(t, env, "map", p.Name, "--view", "sizes", "-o", "json")
+		var fits []struct {
+			Bits    int
+			First   string
+			Count   json.Number
+			InBlock bool
+		}
+		if err := json.Unmarshal([]byte(out), &fits); err != nil {
+			t.Fatal(err, out)
+		}
+		largest := ""
+		for _, f := range fits {
+			if f.First != "" && !f.InBlock && largest == "" {
+				largest = f.First
+			}
+		}
+		if largest != p.LargestFree {
+			t.Errorf("%s: the list says %q, the map %q", p.Name, p.LargestFree, largest)
+		}
+	}
+	if status, out, _ := call(t, env, "map", "outer", "--fit", "28"); status != exitOK || strings.Contains(out, "10.0.0.1") {
+		t.Error(out)
+	}
 }

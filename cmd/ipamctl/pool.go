@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -74,20 +75,27 @@ func pools(ctx context.Context, e *ipset.Engine) ([]poolUse, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := surveyor{pools: all}
+	if s.reserved, err = e.Operator().Reservations(ctx); err != nil {
+		return nil, err
+	}
 	out := make([]poolUse, 0, len(all))
 	for _, p := range all {
 		i := slices.IndexFunc(use, func(u ipset.Utilization) bool { return u.Pool == p.Name })
 		if i < 0 {
 			continue // added after the list was read
 		}
-		out = append(out, poolUse{p, use[i], largestFree(&use[i])})
+		out = append(out, poolUse{p, use[i], largestFree(&use[i], s.reservedIn(p))})
 	}
 	return out, nil
 }
 
-// largestFree returns the largest prefix of a pool outside of every block and every nested pool.
-func largestFree(u *ipset.Utilization) netip.Prefix {
-	taken := slices.Clone(u.Nested)
+// largestFree returns the largest prefix of a pool outside of every block and of what is kept back, as the map shows it.
+func largestFree(u *ipset.Utilization, kept []netipx.IPRange) netip.Prefix {
+	var taken []netip.Prefix
+	for _, r := range kept {
+		taken = r.AppendPrefixes(taken)
+	}
 	for _, b := range u.Blocks {
 		taken = append(taken, b.Prefix)
 	}

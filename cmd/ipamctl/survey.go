@@ -21,6 +21,7 @@ type surveyor struct {
 	leaked   map[netip.Addr]uint64
 	now      time.Time
 	reserved *netipx.IPSet
+	pools    []ipset.Pool
 }
 
 // spaces reads the pools with the given names, all if there are none, in address order.
@@ -37,6 +38,7 @@ func (s *surveyor) spaces(ctx context.Context, e *ipset.Engine, names []string) 
 	if s.reserved, err = e.Operator().Reservations(ctx); err != nil {
 		return nil, err
 	}
+	s.pools = all
 	var out []*addrmap.Space
 	for _, p := range all {
 		if len(names) > 0 && !slices.Contains(names, p.Name) {
@@ -56,10 +58,13 @@ func (s *surveyor) spaces(ctx context.Context, e *ipset.Engine, names []string) 
 func (s *surveyor) space(ctx context.Context, e *ipset.Engine, p ipset.Pool) (*addrmap.Space, error) {
 	w := spanWriter{space: &addrmap.Space{Name: p.Name, Pool: p.Prefix, Finest: finestOf(p)}, reserved: s.reservedIn(p)}
 	at, end := addrmap.Of(p.Prefix)
-	full := false
+	full, inner := false, s.inner(p)
 	for b, err := range e.Operator().Blocks(ctx, p.Prefix) {
 		if err != nil {
 			return nil, err
+		}
+		if slices.ContainsFunc(inner, func(q netip.Prefix) bool { return q.Bits() <= b.Prefix().Bits() && q.Contains(b.Prefix().Addr()) }) {
+			continue // it is drawn with its own pool
 		}
 		lo, hi := addrmap.Of(b.Prefix())
 		if lo.Cmp(at) > 0 {
@@ -163,30 +168,17 @@ func (s *surveyor) label(b ipset.BlockInfo, holder ipset.Owner, handle string) s
 
 // reservedIn returns what automatic assignment never takes of a pool.
 func (s *surveyor) reservedIn(p ipset.Pool) []netipx.IPRange {
-	var b netipx.IPSetBuilder
-	if len(p.Ranges) > 0 {
-		b.AddPrefix(p.Prefix)
-		for _, r := range p.Ranges {
-			b.RemoveRange(r)
+	return addrmap.KeptBack(p.Prefix, p.Ranges, p.Subnet, s.reserved, s.inner(p))
+}
+
+// inner returns the pools that lie in a pool.
+func (s *surveyor) inner(p ipset.Pool) (inner []netip.Prefix) {
+	for _, q := range s.pools {
+		if q.Prefix.Bits() > p.Prefix.Bits() && p.Prefix.Contains(q.Prefix.Addr()) {
+			inner = append(inner, q.Prefix)
 		}
 	}
-	if p.Subnet && p.Prefix.Addr().BitLen()-p.Prefix.Bits() > 1 {
-		if b.Add(p.Prefix.Addr()); p.Prefix.Addr().Is4() {
-			b.Add(netipx.PrefixLastIP(p.Prefix))
-		}
-	}
-	b.AddSet(s.reserved)
-	set, err := b.IPSet()
-	if err != nil {
-		return nil // every range is one that the engine has accepted
-	}
-	var in netipx.IPSetBuilder
-	in.AddPrefix(p.Prefix)
-	in.Intersect(set)
-	if set, err = in.IPSet(); err != nil {
-		return nil
-	}
-	return set.Ranges()
+	return inner
 }
 
 // spanWriter adds spans to a space and splits what is free where it is reserved.
