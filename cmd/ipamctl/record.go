@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// A recording is a file of lines, each a change in JSON as watch prints it, in the order of the commits. The last revision in it is where
+// the next run goes on. At a size it gets the name FILE.1, and that FILE.2, and so on.
+
+func (a *app) recordCommand() *cobra.Command {
+	var count, keep int
+	var size int64
+	c := &cobra.Command{
+		Use: "record FILE", Args: cobra.ExactArgs(1),
+		Short: "Keep every change in a file, which history reads",
+		Long: "record appends a line for every change and syncs the file at the end of a commit. Started again, it goes on after the last\n" +
+			"revision in the file; if the store no longer has the commits since, a line says that changes are missing. A recording is a\n" +
+			"reader beside the engines, which it costs nothing. It is for stores that deliver their commits; a bbolt file does so to its\n" +
+			"own process alone. It ends with Ctrl-C.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := a.limit(cmd.Context())
+			defer cancel()
+			db, err := a.open(ctx, reading)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			if db.location.Kind == "bolt" {
+				return fail(exitUsage, "the commits of a bbolt file are delivered to its own process alone: watch compares its states")
+			}
+			e, err := a.engine(db)
+			if err != nil {
+				return err
+			}
+			r := recording{app: a, file: args[0], size: size, keep: keep, left: count}
+			err = r.run(ctx, e)
+			if errors.Is(err, errEnough) || errors.Is(err, context.DeadlineExceeded) && a.timeout > 0 {
+				return nil
+			}
+			return err
+		},
+	}
+	c.Flags().IntVarP(&count, "count", "n", 0, "end after this many changes; 0 does not")
+	c.Flags().Int64Var(&size, "size", 64<<20, "begin a new file at this many `BYTES`")
+	c.Flags().IntVar(&keep, "keep", 10, "the `NUMBER` of old files that are kept")
+	return c
+}
+
+// recording is a recording that is being made.
+type recording struct {
+	*app
+	file string
+	size int64
+	keep int
+	left int // changes until the end; 0 is no end
+}
+
+func (r *recording) run(ctx context.Context, e *ipset.Engine) error {
+	after, err := r.last()
+	if err != nil {
+		return err
+	}
+	for {
+		for c, err := range e.Changes(ctx, after) {
+			if errors.Is(err, store.ErrCompacted) && after > 0 {
+				after = 0
+				if err := r.write(changeView{Change: "changes are missing", What: "the store no longer has the commits since the last line"}); err != nil {
+					return err
+				}
+				break
+			}
+			if err != nil {
+				return err
+			}
+			var lines []changeView
+			for _, ch := range c.Changes {
+				v := changeOf(c.Rev, ch)
+				if ch.Unknown { // the first change since the last run, which says all pools and settings
+					v.Change = "as found: " + v.Change
+				}
+				if !c.Present {
+					lines = append(lines, v)
+				}
+			}
+			if c.Present && !c.More {
+				lines = append(lines, changeView{Rev: c.Rev, Change: "recording began", What: "state of this revision"})
+			}
+			if err := r.write(lines...); err != nil {
+				return err
+			}
+			after = c.Rev
+		}
+		if after > 0 {
+			return ctx.Err()
+		}
+	}
+}
+
+// last returns the last revision of the file, and cuts off a line that was not written to its end.
+func (r *recording) last() (rev uint64, err error) {
+	text, err := os.ReadFile(r.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	whole := text[:strings.LastIndexByte(string(text), '\n')+1]
+	if len(whole) < len(text) {
+		err = os.Truncate(r.file, int64(len(whole)))
+	}
+	for line := range strings.Lines(string(whole)) {
+		var v changeView
+		if json.Unmarshal([]byte(line), &v) != nil {
+			return 0, fail(exitDamaged, "%s: not a recording", r.file)
+		}
+		rev = max(rev, v.Rev)
+	}
+	return rev, err
+}
+
+// write appends the lines of a commit.
+func (r *recording) write(lines ...changeView) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	if info, err := os.Stat(r.file); err == nil && info.Size() >= r.size {
+		for n := r.keep - 1; n > 0; n-- {
+			_ = os.Rename(fmt.Sprintf("%s.%d", r.file, n), fmt.Sprintf("%s.%d", r.file, n+1)) // which need not exist
+		}
+		if err := os.Rename(r.file, r.file+".1"); err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile(r.file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	var text []byte
+	for _, v := range lines {
+		v.Time = timeText(r.now())
+		line, err := json.Marshal(v)
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		text = append(append(text, line...), '\n')
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil || r.left == 0 {
+		return err
+	}
+	if r.left -= len(lines); r.left <= 0 {
+		return errEnough
+	}
+	return nil
+}
+
+func (a *app) historyCommand() *cobra.Command {
+	var file, at string
+	c := &cobra.Command{
+		Use: "history ADDRESS|HANDLE|HOST|POOL --recording FILE", Args: cobra.ExactArgs(1),
+		Short: "Show what a recording has of an address, a handle, a host or a pool",
+		Long: "history prints the changes in which the word is the address, the block or the prefix, the handle, the host or the pool, the oldest\n" +
+			"first, from the file of record and its older ones. --at prints the last of each address before a time: who had it then.",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if file == "" {
+				return fail(exitUsage, "history needs the --recording that record made")
+			}
+			var until time.Time
+			if at != "" {
+				var err error
+				if until, err = time.Parse(time.RFC3339, at); err != nil {
+					return fail(exitUsage, "--at %s: a time such as 2026-03-01T12:00:00Z is needed", at)
+				}
+			}
+			return a.history(file, args[0], until)
+		},
+	}
+	c.Flags().StringVar(&file, "recording", "", "the `FILE` of record")
+	c.Flags().StringVar(&at, "at", "", "only what held at this `TIME`")
+	return c
+}
+
+func (a *app) history(file, word string, until time.Time) error {
+	files := []string{file}
+	for n := 1; exists(fmt.Sprintf("%s.%d", file, n)); n++ {
+		files = append(files, fmt.Sprintf("%s.%d", file, n))
+	}
+	slices.Reverse(files)
+	var found []changeView
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var v changeView
+			if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+				f.Close()
+				return fail(exitDamaged, "%s: %v", name, err)
+			}
+			when, err := time.Parse(time.RFC3339, v.Time)
+			if err == nil && (until.IsZero() || !when.After(until)) && v.about(word) {
+				found = append(found, v)
+			}
+		}
+		if err := errors.Join(lines.Err(), f.Close()); err != nil {
+			return err
+		}
+	}
+	if !until.IsZero() {
+		found = lastOfEach(found)
+	}
+	if len(found) == 0 {
+		return fail(exitNotFound, "the recording has nothing of %q", word)
+	}
+	l := &listing{columns: []string{"TIME", "REVISION", "CHANGE", "WHAT", "BEFORE", "AFTER"}}
+	for _, v := range found {
+		l.add(v.What, v, v.Time, fmt.Sprint(v.Rev), v.Change, v.What, v.Before, v.After)
+	}
+	return a.print(l)
+}
+
+// about reports whether a change is about what a word names. Changes that are missing are about everything.
+func (v *changeView) about(word string) bool {
+	if v.What == word || v.Rev == 0 {
+		return true
+	}
+	for _, text := range []string{v.Before, v.After} {
+		f := strings.Fields(text)
+		if slices.Contains(f, word) || slices.Contains(f, "host:"+word) {
+			return true
+		}
+	}
+	return false
+}
+
+// lastOfEach returns the last change of each thing.
+func lastOfEach(all []changeView) (last []changeView) {
+	for i, v := range all {
+		if !slices.ContainsFunc(all[i+1:], func(w changeView) bool { return w.What == v.What }) {
+			last = append(last, v)
+		}
+	}
+	return last
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// A recording has every change once, also those that came between two runs, and goes on after a line that was cut off; history finds
+// what is of an address, a handle, a host and a pool, in older files as well.
+func TestRecord(t *testing.T) {
+	env := map[string]string{"IPAMCTL_STORE": newStore(t, "sqlite://"+t.TempDir()+"/ipam.sqlite")}
+	file := t.TempDir() + "/changes"
+	run := func(want int, line string) string {
+		t.Helper()
+		status, out, stderr := call(t, env, strings.Fields(line)...)
+		if status != want {
+			t.Fatalf("%s: status %d, want %d\n%s%s", line, status, want, out, stderr)
+		}
+		return out + stderr
+	}
+	run(exitOK, "record "+file+" -n 1") // where it begins
+	run(exitOK, "assign --host x --handle one 10.1.0.100")
+	run(exitOK, "release --handle one --yes")
+	run(exitOK, "pool set lb --priority 3")
+	run(exitOK, "record "+file+" -n 4 --size 10") // block, address, cooling, pool
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n"); n < 1 || !strings.Contains(string(text), "pool added") {
+		t.Errorf("%s", text)
+	}
+	if err := os.WriteFile(file, append(text, `{"time":"2026`...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(exitOK, "assign --host y --handle two 10.1.0.101")
+	run(exitOK, "record "+file+" -n 1 --size 10")
+	for word, want := range map[string][]string{
+		"10.1.0.100": {"assigned", "cooling"}, "one": {"assigned"}, "x": {"assigned", "block claimed"}, "two": {"10.1.0.101"}, "lb": {"as found: pool added"},
+	} {
+		out := run(exitOK, "history "+word+" --recording "+file)
+		for _, w := range want {
+			if strings.Count(out, w) < 1 {
+				t.Errorf("%s lacks %s:\n%s", word, w, out)
+			}
+		}
+	}
+	if out := run(exitOK, "history 10.1.0.100 --recording "+file); strings.Count(out, "assigned") != 1 {
+		t.Errorf("a change is there twice, or not at all:\n%s", out)
+	}
+	if out := run(exitOK, "history 10.1.0.100 --at 2026-03-01T12:00:00Z --recording "+file); strings.Count(out, "10.1.0.100") != 1 || !strings.Contains(out, "cooling") {
+		t.Error(out)
+	}
+	run(exitNotFound, "history 10.1.0.100 --at 2026-02-01T12:00:00Z --recording "+file)
+	run(exitNotFound, "history nobody --recording "+file)
+	run(exitUsage, "history nobody")
+	run(exitUsage, "record x --store "+newBolt(t, cluster(t)))
+}
