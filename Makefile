@@ -112,6 +112,10 @@ release-trial: ## prepare a release with a version made from HEAD; change nothin
 pin: ## have the nested modules require their siblings as they are at HEAD
 	@cd internal/tools && GOWORK=off go run ./release -pin
 
+.PHONY: programs
+programs: ## build the programs of release VERSION for linux amd64 and arm64 into DIR, with checksums
+	@.ci/build '$(VERSION)' '$(DIR)'
+
 .PHONY: api
 api: ## write api.txt of every package that others import: what it exports
 	@cd internal/tools && GOWORK=off go run ./api -write

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/ipalloc/ipalloc/cmd/internal/version"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
 )
 
@@ -30,7 +31,13 @@ func main() {
 	kubeconfig := flag.String("kubeconfig", "", "a kubeconfig `file`; empty in a pod")
 	namespace := flag.String("namespace", "capi-ipam", "the `namespace` of the store")
 	name := flag.String("store", "capi-ipam", "the `name` of the store")
+	show := flag.Bool("version", false, "print the version, and end")
 	flag.Parse()
+	if *show {
+		program, goVersion := version.Of()
+		fmt.Printf("capi-ipam %s (%s)\n", program, goVersion)
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *kubeconfig, *namespace, *name); err != nil && ctx.Err() == nil {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cmd/internal/version"
 )
 
 // app is one run of the program: its streams, and the flags that all commands have.
@@ -93,6 +94,7 @@ func (a *app) verdict(ctx context.Context, err, writing error) error {
 
 // root returns the command tree.
 func (a *app) root() *cobra.Command {
+	program, _ := version.Of()
 	root := &cobra.Command{
 		Use:   "ipamctl",
 		Short: "Show and change the pools, blocks and addresses in a store of ipalloc",
@@ -102,6 +104,7 @@ func (a *app) root() *cobra.Command {
 			"(the cluster of the kubeconfig). An etcd's name may end with ?cacert=FILE&cert=FILE&key=FILE&user=NAME; what is not there is read\n" +
 			"from ETCDCTL_CACERT and so on. Passwords are read from a file, ETCDCTL_PASSWORD or PGPASSWORD. A command that only reads, and every --dry-run, works on a\n" +
 			"consistent copy of a bbolt file, which it makes beside the process that has it, in the directory for temporary files.\n\n" + exitText,
+		Version:       program,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,

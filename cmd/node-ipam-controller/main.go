@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/cmd/internal/version"
 )
 
 func main() {
@@ -40,7 +41,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err == nil && o.version:
-		module, goVersion := version()
+		module, goVersion := version.Of()
 		_, _ = fmt.Fprintf(out, "node-ipam-controller %s (%s)\n", module, goVersion)
 		return 0
 	case err != nil:

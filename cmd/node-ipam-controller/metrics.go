@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"net/http"
 	"net/netip"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
+	"github.com/ipalloc/ipalloc/cmd/internal/version"
 )
 
 // metrics are what the program counts, in a registry of its own: the names of the
@@ -41,30 +40,11 @@ func newMetrics(labelled bool) *metrics {
 		kubernetesMetrics: newKubernetesMetrics(),
 	}
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "node_ipam_build_info", Help: "1, with the version of this program."}, []string{"version", "goversion"})
-	info.WithLabelValues(version()).Set(1)
+	info.WithLabelValues(version.Of()).Set(1)
 	m.registry.MustRegister(m.allocations, m.releases, m.writes, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry.MustRegister(m.collectors()...)
 	return m
-}
-
-// stamped is the version that the build of an image sets. The go command records none in a
-// workspace.
-var stamped string
-
-// version returns the version of the module, or of the commit, and that of Go.
-func version() (module, goVersion string) {
-	b, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown", "unknown"
-	}
-	module = cmp.Or(stamped, b.Main.Version)
-	for _, s := range b.Settings {
-		if s.Key == "vcs.revision" && (module == "" || module == "(devel)") {
-			module = s.Value
-		}
-	}
-	return module, b.GoVersion
 }
 
 // labels returns the label values of a pool.

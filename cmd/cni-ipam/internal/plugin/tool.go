@@ -8,8 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
+
+	"github.com/ipalloc/ipalloc/cmd/internal/version"
 )
 
 const usage = `cni-ipam is a CNI plugin: a runtime calls it with CNI_COMMAND in the environment.
@@ -155,17 +156,8 @@ func parse(flags *flag.FlagSet, args []string) (names []string, err error) {
 
 // version prints what was built.
 func (w *word) version([]string) error {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		info = &debug.BuildInfo{}
-	}
-	rev := ""
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" || s.Key == "vcs.modified" && s.Value == "true" {
-			rev += " " + s.Value
-		}
-	}
-	_, err := fmt.Fprintf(w.stdout, "%s %s%s %s\n", about, info.Main.Version, rev, info.GoVersion)
+	program, goVersion := version.Of()
+	_, err := fmt.Fprintf(w.stdout, "%s %s %s\n", about, program, goVersion)
 	return err
 }
 
