@@ -55,7 +55,8 @@
 //
 // # Errors
 //
-// Every error except a context's is, or wraps, an [*ipalloc.Error]. The state after an
+// Every error is, or wraps, an [*ipalloc.Error] of this package, and matches one sentinel
+// or the error of the context. The state after an
 // error is the state before the call, unless the method says otherwise.
 //
 // # Limits

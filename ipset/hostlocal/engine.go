@@ -57,8 +57,8 @@ type Engine struct {
 
 // New returns an engine. It reads nothing.
 //
-// It returns ErrInvalid, with Field, for a network name, a boot or a store that cannot
-// be, and for Leases without Boot; and the errors of [Canonical] for the sets.
+// It returns ErrInvalid, with Field, for a network name, a boot, a store or Attempts that
+// cannot be, and for Leases without Boot; and the errors of [Canonical] for the sets.
 func New(db store.Store, c Config) (*Engine, error) {
 	err := checkName("Network", c.Network)
 	if err == nil && c.Scope != "" {
@@ -69,12 +69,14 @@ func New(db store.Store, c Config) (*Engine, error) {
 		err = fault(ipalloc.ErrInvalid, "store", "no store")
 	case len(c.Boot) > maxName:
 		err = fault(ipalloc.ErrInvalid, "Boot", fmt.Sprintf("%d bytes, at most %d", len(c.Boot), maxName))
+	case c.Attempts < 0:
+		err = fault(ipalloc.ErrInvalid, "Attempts", "negative")
 	case c.Leases && c.Boot == "":
 		err = fault(ipalloc.ErrInvalid, "Leases", "leases need Boot")
 	}
 	e := &Engine{
 		keys: newKeys(c.Network, c.Scope), store: db, network: c.Network, boot: c.Boot, leases: c.Leases,
-		tries: cmp.Or(max(c.Attempts, 0), 16),
+		tries: cmp.Or(c.Attempts, 16),
 	}
 	if err == nil {
 		e.sets, err = Canonical(c.Sets)

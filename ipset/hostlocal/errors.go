@@ -56,13 +56,19 @@ func own(err error) *ipalloc.Error {
 	return nil
 }
 
-// explain completes an error of this package with the call that failed.
+// explain completes an error with the call that failed, and makes any other error, such as the store's, one of this package.
 func (e *Engine) explain(err error, op string, who Attachment) error {
-	if f := own(err); f != nil {
-		f.Op, f.Name = op, e.network
-		if who != (Attachment{}) {
-			f.Owner = who.String()
-		}
+	if err == nil {
+		return nil
+	}
+	f := own(err)
+	if f == nil {
+		f = fault(err, "", "")
+		err = f
+	}
+	f.Op, f.Name = op, e.network
+	if who != (Attachment{}) {
+		f.Owner = who.String()
 	}
 	return err
 }

@@ -71,7 +71,7 @@ func Canonical(sets []RangeSet) ([]RangeSet, error) {
 		for j, q := range out[i+1:] {
 			if slices.ContainsFunc(s, func(r Range) bool { return slices.ContainsFunc(q, r.overlaps) }) {
 				err, in := setFault(ipalloc.ErrExists, i, netip.Addr{}, fmt.Sprintf("overlaps Sets[%d]", i+1+j))
-				err.Op, in.Other = "new", i+1+j
+				err.Op, in.Other = "canonical", i+1+j
 				return nil, err
 			}
 		}
@@ -82,7 +82,7 @@ func Canonical(sets []RangeSet) ([]RangeSet, error) {
 func (s RangeSet) canonicalize(set int) error {
 	refuse := func(sentinel error, i int, field, reason string) (*ipalloc.Error, *SetError) {
 		err, in := setFault(sentinel, set, netip.Addr{}, reason)
-		err.Op, in.Range = "new", i
+		err.Op, in.Range = "canonical", i
 		if i >= 0 {
 			err.Field += fmt.Sprintf("[%d]", i) + field
 		}

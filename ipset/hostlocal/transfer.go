@@ -64,8 +64,7 @@ func (e *Engine) Export(ctx context.Context) (State, error) {
 // store's errors. Cost: linear in what is imported.
 func (e *Engine) Import(ctx context.Context, s State) (left []*ipalloc.Error, err error) {
 	leave := func(who Attachment, err error) {
-		e.explain(err, "import", who)
-		left = append(left, own(err))
+		left = append(left, own(e.explain(err, "import", who)))
 	}
 	var good []Holding
 	for _, h := range s.Holdings {
@@ -204,5 +203,5 @@ func (e *Engine) Recover(ctx context.Context) (s State, lost int, err error) {
 	for _, who := range slices.SortedFunc(maps.Keys(held), Attachment.Compare) {
 		s.Holdings = append(s.Holdings, Holding{Attachment: who, Addresses: held[who]})
 	}
-	return s, lost, err
+	return s, lost, e.explain(err, "recover", Attachment{})
 }

@@ -34,7 +34,7 @@ func (a *Allocator) Assign(ctx context.Context, r Request) (Holding, error) {
 
 func (a *Allocator) allocate(ctx context.Context, op string, r Request, reuse bool) (Holding, error) {
 	call := ipalloc.Error{Op: op, Owner: r.Owner, Pool: r.Pool, Bits: r.Bits}
-	if err := r.check(r.Bits); err != nil {
+	if err := r.check("Bits", r.Bits); err != nil {
 		return Holding{}, explain(err, call)
 	}
 	p := &allocation{Request: r, reuse: reuse}
@@ -99,7 +99,7 @@ func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request) (Hol
 	if at.Bits() < r.Pool.Bits() || !r.Pool.Contains(at.Addr()) {
 		return Holding{}, explain(fail(ipalloc.ErrOutOfRange, ""), call)
 	}
-	if err := r.check(at.Bits()); err != nil {
+	if err := r.check("at", at.Bits()); err != nil {
 		return Holding{}, explain(err, call)
 	}
 	var got record

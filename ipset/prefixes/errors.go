@@ -82,16 +82,24 @@ func (s Sizes) check(pool netip.Prefix) string {
 	return ""
 }
 
+// checkBits returns the error for a length that no prefix in a pool has.
+func checkBits(field string, pool netip.Prefix, bits int) error {
+	if bits <= pool.Bits() || bits > pool.Addr().BitLen() {
+		return invalid(field, fmt.Sprintf("/%d is not from /%d to /%d", bits, pool.Bits()+1, pool.Addr().BitLen()))
+	}
+	return nil
+}
+
 // check returns the error for a request that no state of the store could grant.
-func (r *Request) check(bits int) error {
+func (r *Request) check(field string, bits int) error {
 	if err := checkPrefix("Pool", r.Pool); err != nil {
 		return err
 	}
 	if err := checkOwner("Owner", r.Owner); err != nil {
 		return err
 	}
-	if bits <= r.Pool.Bits() || bits > r.Pool.Addr().BitLen() {
-		return invalid("Bits", fmt.Sprintf("not from %d to %d", r.Pool.Bits()+1, r.Pool.Addr().BitLen()))
+	if err := checkBits(field, r.Pool, bits); err != nil {
+		return err
 	}
 	if r.Children != (Sizes{}) {
 		if reason := r.Children.check(netip.PrefixFrom(r.Pool.Addr(), bits)); reason != "" {

@@ -20,6 +20,9 @@ func (a *Allocator) Fits(ctx context.Context, pool netip.Prefix, bits int) (neti
 	if err := checkPrefix("pool", pool); err != nil {
 		return netip.Prefix{}, explain(err, call)
 	}
+	if err := checkBits("bits", pool, bits); err != nil {
+		return netip.Prefix{}, explain(err, call)
+	}
 	var at netip.Prefix
 	err := a.do(ctx, call, func(t *txn) error {
 		if _, err := t.open(pool, bits); err != nil {
@@ -159,7 +162,7 @@ func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Hold
 	return func(yield func(Holding, error) bool) {
 		call := ipalloc.Error{Op: "all", Prefix: within}
 		var err error
-		if within.IsValid() {
+		if within != (netip.Prefix{}) {
 			err = checkPrefix("within", within)
 		}
 		if err == nil {

@@ -173,7 +173,7 @@ func (t *txn) mostCells() int { return cmp.Or(t.a.store.Limits().Ops, mostCells)
 // repeat it: ErrNotHeld with to as the Holder means that it was made.
 func (a *Allocator) Transfer(ctx context.Context, at netip.Prefix, from, to string) (Holding, error) {
 	call := ipalloc.Error{Op: "transfer", Owner: from, Prefix: at}
-	if err := checkOwner("to", to); err != nil {
+	if err := cmp.Or(checkOwner("from", from), checkOwner("to", to)); err != nil {
 		return Holding{}, explain(err, call)
 	}
 	return a.change(ctx, call, func(r *record) { r.Owner = to })

@@ -104,7 +104,7 @@ func asError(err error) *types.Error {
 		code = types.ErrInvalidEnvironmentVariables
 	case invalid:
 		code = types.ErrInvalidNetworkConfig
-	case errors.Is(err, ipalloc.ErrCorrupt) && errors.As(err, &own) && own.Package == "hostlocal":
+	case errors.As(err, &own) && own.Package == "hostlocal" && own.Err == ipalloc.ErrCorrupt: // not one of the store
 		code = types.ErrInternal
 	}
 	return types.NewError(uint(code), err.Error(), "")
