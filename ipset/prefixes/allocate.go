@@ -90,45 +90,36 @@ func (r *Request) record(at netip.Prefix, above string) record {
 // the pool; ErrOccupied if a part of it is held, and InTheWay and Holder name that.
 func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request) (Holding, error) {
 	call := ipalloc.Error{Op: "occupy", Owner: r.Owner, Pool: r.Pool, Prefix: at}
-	if err := checkPrefix("at", at); err != nil {
-		return Holding{}, explain(err, call)
+	bad := cmp.Or(checkPrefix("at", at), checkPrefix("Pool", r.Pool))
+	if bad == nil && (at.Bits() < r.Pool.Bits() || !r.Pool.Contains(at.Addr())) {
+		bad = fail(ipalloc.ErrOutOfRange, "")
 	}
-	if err := checkPrefix("Pool", r.Pool); err != nil {
-		return Holding{}, explain(err, call)
+	if bad == nil {
+		bad = r.check("at", at.Bits())
 	}
-	if at.Bits() < r.Pool.Bits() || !r.Pool.Contains(at.Addr()) {
-		return Holding{}, explain(fail(ipalloc.ErrOutOfRange, ""), call)
-	}
-	if err := r.check("at", at.Bits()); err != nil {
-		return Holding{}, explain(err, call)
-	}
-	var got record
-	err := a.do(ctx, call, func(t *txn) error {
+	return answer(ctx, a, call, bad, func(t *txn) (none Holding, err error) {
 		above, err := t.open(r.Pool, at.Bits())
 		if err != nil {
-			return err
+			return none, err
 		}
 		tr := t.tree(r.Pool)
 		if err := t.prefetch(tr, at); err != nil {
-			return err
+			return none, err
 		}
 		ok, err := tr.take(at)
 		if err != nil {
-			return err
+			return none, err
 		}
 		if ok {
-			got = r.record(at, above)
-			return t.give(&got)
+			got := r.record(at, above)
+			return got.Holding, t.give(&got)
 		}
-		if got, ok, err = t.holding(at); err != nil || ok && got.Owner == r.Owner && got.Pool == r.Pool {
-			return err
+		got, ok, err := t.holding(at)
+		if err == nil && (!ok || got.Owner != r.Owner || got.Pool != r.Pool) {
+			err = t.occupied(at, above)
 		}
-		return t.occupied(at, above)
+		return got.Holding, err
 	})
-	if err != nil {
-		return Holding{}, err
-	}
-	return got.Holding, nil
 }
 
 // open returns the lengths of the pools down to the given one, which must hand out

@@ -36,132 +36,140 @@ func keeps(t *testing.T, call string, err, want error) {
 	}
 }
 
-// TestImpossibleArguments: every method that returns an error has a row, and refuses each impossible argument before it reads or
-// changes anything. A row without arguments to refuse is empty.
-func TestImpossibleArguments(t *testing.T) {
-	var none netip.Prefix
-	pool, host := prefix("10.0.0.0/8"), netip.MustParsePrefix("10.0.0.1/8")
-	mapped, long := netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104), strings.Repeat("o", MaxOwner+1)
-	badPrefixes := []netip.Prefix{none, host, mapped, netip.PrefixFrom(pool.Addr(), 33)}
-	badOwners := []string{"", "a\x00b", long}
-	var badRequests []Request
+// Arguments that no state of the store could grant.
+var (
+	aPool       = prefix("10.0.0.0/8")
+	badPrefixes = []netip.Prefix{
+		{}, netip.MustParsePrefix("10.0.0.1/8"), netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104), netip.PrefixFrom(aPool.Addr(), 33),
+	}
+	badOwners  = []string{"", "a\x00b", strings.Repeat("o", MaxOwner+1)}
+	badLengths = []int{-200, -1, 0, 8, 33, 200}
+	tooLong    = strings.Repeat("a", MaxAttributes+1)
+)
+
+func badRequests() []Request {
+	bad := []Request{{Pool: aPool, Owner: "o", Bits: 24, Attributes: tooLong}}
 	for _, p := range badPrefixes {
-		badRequests = append(badRequests, Request{Pool: p, Owner: "o", Bits: 24})
+		bad = append(bad, Request{Pool: p, Owner: "o", Bits: 24})
 	}
 	for _, o := range badOwners {
-		badRequests = append(badRequests, Request{Pool: pool, Owner: o, Bits: 24})
+		bad = append(bad, Request{Pool: aPool, Owner: o, Bits: 24})
 	}
 	for _, s := range []Sizes{{28, 26}, {24, 28}, {28, 33}, {-1, 28}} {
-		badRequests = append(badRequests, Request{Pool: pool, Owner: "o", Bits: 24, Children: s})
+		bad = append(bad, Request{Pool: aPool, Owner: "o", Bits: 24, Children: s})
 	}
-	badRequests = append(badRequests, Request{Pool: pool, Owner: "o", Bits: 24, Attributes: strings.Repeat("a", MaxAttributes+1)})
-	badLengths := []int{-200, -1, 0, 8, 33, 200}
-	ctx := t.Context()
-	rows := map[string]func(a *Allocator, refuse func(error)){
-		"AddPool": func(a *Allocator, refuse func(error)) {
-			for _, p := range badPrefixes {
-				refuse(a.AddPool(ctx, Pool{p, Sizes{24, 28}}))
-			}
-			for _, s := range []Sizes{{}, {8, 24}, {24, 9}, {24, 33}, {-1, 24}} {
-				refuse(a.AddPool(ctx, Pool{pool, s}))
-			}
-			refuse(a.AddPool(ctx, Pool{prefix("::/0"), Sizes{1, 128}}))
-		},
-		"Occupy": func(a *Allocator, refuse func(error)) {
-			at := func(p netip.Prefix, r Request) { _, err := a.Occupy(ctx, p, r); refuse(err) }
-			for _, p := range badPrefixes {
-				at(p, Request{Pool: pool, Owner: "o"})
-			}
-			for _, r := range badRequests {
-				at(prefix("10.0.0.0/24"), r)
-			}
-			at(pool, Request{Pool: pool, Owner: "o"})
-		},
-		"Release": func(a *Allocator, refuse func(error)) {
-			for _, p := range badPrefixes {
-				refuse(a.Release(ctx, "o", p))
-			}
-			for _, o := range badOwners {
-				refuse(a.Release(ctx, o, pool))
-			}
-		},
-		"Transfer": func(a *Allocator, refuse func(error)) {
-			transfer := func(p netip.Prefix, from, to string) { _, err := a.Transfer(ctx, p, from, to); refuse(err) }
-			for _, p := range badPrefixes {
-				transfer(p, "o", "p")
-			}
-			for _, o := range badOwners {
-				transfer(pool, o, "p")
-				transfer(pool, "o", o)
-			}
-		},
-		"SetAttributes": func(a *Allocator, refuse func(error)) {
-			set := func(o string, p netip.Prefix, s string) { _, err := a.SetAttributes(ctx, o, p, s); refuse(err) }
-			for _, p := range badPrefixes {
-				set("o", p, "")
-			}
-			for _, o := range badOwners {
-				set(o, pool, "")
-			}
-			set("o", pool, strings.Repeat("a", MaxAttributes+1))
-		},
-		"Fits": func(a *Allocator, refuse func(error)) {
-			for _, p := range badPrefixes {
-				_, err := a.Fits(ctx, p, 24)
-				refuse(err)
-			}
-			for _, n := range badLengths {
-				_, err := a.Fits(ctx, pool, n)
-				refuse(err)
-			}
-		},
-		"All": func(a *Allocator, refuse func(error)) {
-			for _, p := range badPrefixes[1:] { // the zero Prefix is everything
-				refuse(drain(a.All(ctx, p)))
-			}
-		},
-		"ReleaseByOwner": func(a *Allocator, refuse func(error)) {
-			for _, o := range badOwners {
-				_, err := a.ReleaseByOwner(ctx, o)
-				refuse(err)
-			}
-		},
-		"Owned": func(a *Allocator, refuse func(error)) {
-			for _, o := range badOwners {
-				_, err := a.Owned(ctx, o)
-				refuse(err)
-			}
-		},
-		"Pools": nil, "Check": nil, "Repair": nil, "Changes": nil,
-	}
-	for name, call := range map[string]func(*Allocator, Request) (Holding, error){
-		"Allocate": func(a *Allocator, r Request) (Holding, error) { return a.Allocate(ctx, r) },
-		"Assign":   func(a *Allocator, r Request) (Holding, error) { return a.Assign(ctx, r) },
-	} {
-		rows[name] = func(a *Allocator, refuse func(error)) {
-			for _, r := range badRequests {
-				_, err := call(a, r)
-				refuse(err)
-			}
-			for _, n := range badLengths {
-				_, err := call(a, Request{Pool: pool, Owner: "o", Bits: n})
-				refuse(err)
-			}
+	return bad
+}
+
+// row makes every call of one method that has to be refused.
+type row func(ctx context.Context, a *Allocator, refuse func(error))
+
+func second(_ any, err error) error { return err }
+
+func ofPrefix(call func(context.Context, *Allocator, netip.Prefix) error) row {
+	return func(ctx context.Context, a *Allocator, refuse func(error)) {
+		for _, p := range badPrefixes {
+			refuse(call(ctx, a, p))
 		}
 	}
-	for name, call := range map[string]func(*Allocator, netip.Prefix) error{
-		"RemovePool":  func(a *Allocator, p netip.Prefix) error { return a.RemovePool(ctx, p) },
-		"Get":         func(a *Allocator, p netip.Prefix) error { _, err := a.Get(ctx, p); return err },
-		"Path":        func(a *Allocator, p netip.Prefix) error { _, err := a.Path(ctx, p); return err },
-		"Utilization": func(a *Allocator, p netip.Prefix) error { _, err := a.Utilization(ctx, p); return err },
-		"Levels":      func(a *Allocator, p netip.Prefix) error { _, err := a.Levels(ctx, p); return err },
-	} {
-		rows[name] = func(a *Allocator, refuse func(error)) {
-			for _, p := range badPrefixes {
-				refuse(call(a, p))
-			}
+}
+
+func ofRequest(call func(context.Context, *Allocator, Request) (Holding, error)) row {
+	return func(ctx context.Context, a *Allocator, refuse func(error)) {
+		for _, r := range badRequests() {
+			refuse(second(call(ctx, a, r)))
+		}
+		for _, n := range badLengths {
+			refuse(second(call(ctx, a, Request{Pool: aPool, Owner: "o", Bits: n})))
 		}
 	}
+}
+
+func ofHolding(call func(ctx context.Context, a *Allocator, owner string, at netip.Prefix) error) row {
+	return func(ctx context.Context, a *Allocator, refuse func(error)) {
+		for _, p := range badPrefixes {
+			refuse(call(ctx, a, "o", p))
+		}
+		for _, o := range badOwners {
+			refuse(call(ctx, a, o, aPool))
+		}
+	}
+}
+
+func refusedAddPool(ctx context.Context, a *Allocator, refuse func(error)) {
+	for _, p := range badPrefixes {
+		refuse(a.AddPool(ctx, Pool{p, Sizes{24, 28}}))
+	}
+	for _, s := range []Sizes{{}, {8, 24}, {24, 9}, {24, 33}, {-1, 24}} {
+		refuse(a.AddPool(ctx, Pool{aPool, s}))
+	}
+	refuse(a.AddPool(ctx, Pool{prefix("::/0"), Sizes{1, 128}}))
+}
+
+func refusedOccupy(ctx context.Context, a *Allocator, refuse func(error)) {
+	for _, p := range append(badPrefixes, aPool) {
+		refuse(second(a.Occupy(ctx, p, Request{Pool: aPool, Owner: "o"})))
+	}
+	for _, r := range badRequests() {
+		refuse(second(a.Occupy(ctx, prefix("10.0.0.0/24"), r)))
+	}
+}
+
+func refusedFits(ctx context.Context, a *Allocator, refuse func(error)) {
+	for _, p := range badPrefixes {
+		refuse(second(a.Fits(ctx, p, 24)))
+	}
+	for _, n := range badLengths {
+		refuse(second(a.Fits(ctx, aPool, n)))
+	}
+}
+
+func refusedAll(ctx context.Context, a *Allocator, refuse func(error)) {
+	for _, p := range badPrefixes[1:] { // the zero Prefix is everything
+		refuse(drain(a.All(ctx, p)))
+	}
+}
+
+func refusedOwners(call func(context.Context, *Allocator, string) ([]Holding, error)) row {
+	return func(ctx context.Context, a *Allocator, refuse func(error)) {
+		for _, o := range badOwners {
+			refuse(second(call(ctx, a, o)))
+		}
+	}
+}
+
+// rows are the methods of an Allocator; nil is one without an argument to refuse.
+var rows = map[string]row{
+	"AddPool": refusedAddPool, "Occupy": refusedOccupy, "Fits": refusedFits, "All": refusedAll,
+	"Pools": nil, "Check": nil, "Repair": nil, "Changes": nil,
+	"Allocate":       ofRequest(func(ctx context.Context, a *Allocator, r Request) (Holding, error) { return a.Allocate(ctx, r) }),
+	"Assign":         ofRequest(func(ctx context.Context, a *Allocator, r Request) (Holding, error) { return a.Assign(ctx, r) }),
+	"Owned":          refusedOwners(func(ctx context.Context, a *Allocator, o string) ([]Holding, error) { return a.Owned(ctx, o) }),
+	"ReleaseByOwner": refusedOwners(func(ctx context.Context, a *Allocator, o string) ([]Holding, error) { return a.ReleaseByOwner(ctx, o) }),
+	"RemovePool":     ofPrefix(func(ctx context.Context, a *Allocator, p netip.Prefix) error { return a.RemovePool(ctx, p) }),
+	"Get":            ofPrefix(func(ctx context.Context, a *Allocator, p netip.Prefix) error { return second(a.Get(ctx, p)) }),
+	"Path":           ofPrefix(func(ctx context.Context, a *Allocator, p netip.Prefix) error { return second(a.Path(ctx, p)) }),
+	"Utilization":    ofPrefix(func(ctx context.Context, a *Allocator, p netip.Prefix) error { return second(a.Utilization(ctx, p)) }),
+	"Levels":         ofPrefix(func(ctx context.Context, a *Allocator, p netip.Prefix) error { return second(a.Levels(ctx, p)) }),
+	"Release":        ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error { return a.Release(ctx, o, p) }),
+	"Transfer": func(ctx context.Context, a *Allocator, refuse func(error)) {
+		ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
+			return second(a.Transfer(ctx, p, o, "p"))
+		})(ctx, a, refuse)
+		for _, to := range badOwners {
+			refuse(second(a.Transfer(ctx, aPool, "o", to)))
+		}
+	},
+	"SetAttributes": func(ctx context.Context, a *Allocator, refuse func(error)) {
+		ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
+			return second(a.SetAttributes(ctx, o, p, ""))
+		})(ctx, a, refuse)
+		refuse(second(a.SetAttributes(ctx, "o", aPool, tooLong)))
+	},
+}
+
+// TestImpossibleArguments: every exported method has a row, and refuses each impossible argument.
+func TestImpossibleArguments(t *testing.T) {
 	for i, of := 0, reflect.TypeFor[*Allocator](); i < of.NumMethod(); i++ {
 		if _, ok := rows[of.Method(i).Name]; !ok {
 			t.Errorf("%s has no row", of.Method(i).Name)
@@ -170,15 +178,11 @@ func TestImpossibleArguments(t *testing.T) {
 	s, _ := furnished(t)
 	for name, row := range rows {
 		if row != nil {
-			row(allocator(t, s), func(err error) { t.Helper(); keeps(t, name, err, ipalloc.ErrInvalid) })
+			row(t.Context(), allocator(t, s), func(err error) { t.Helper(); keeps(t, name, err, ipalloc.ErrInvalid) })
 		}
 	}
-	for _, o := range []Options{{Attempts: -1}} {
-		_, err := New(s, o)
-		keeps(t, "New", err, ipalloc.ErrInvalid)
-	}
-	_, err := New(nil, Options{})
-	keeps(t, "New", err, ipalloc.ErrInvalid)
+	keeps(t, "New", second(New(s, Options{Attempts: -1})), ipalloc.ErrInvalid)
+	keeps(t, "New", second(New(nil, Options{})), ipalloc.ErrInvalid)
 }
 
 // TestErrorsOfTheStore: what a store answers is an error of the call, whatever the call and whichever of its calls of the store.

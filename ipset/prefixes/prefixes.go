@@ -138,10 +138,7 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 // prefix, and with ErrInUse while a prefix is held from it; InTheWay and Holder name one.
 func (a *Allocator) RemovePool(ctx context.Context, pool netip.Prefix) error {
 	call := ipalloc.Error{Op: "remove pool", Prefix: pool}
-	if err := checkPrefix("pool", pool); err != nil {
-		return explain(err, call)
-	}
-	return a.do(ctx, call, func(t *txn) error {
+	return a.do(ctx, call, checkPrefix("pool", pool), func(t *txn) error {
 		roots, err := t.roots()
 		if err != nil {
 			return err
@@ -160,14 +157,8 @@ func (a *Allocator) RemovePool(ctx context.Context, pool netip.Prefix) error {
 
 // Pools returns the root pools in the order in which they were added.
 func (a *Allocator) Pools(ctx context.Context) ([]Pool, error) {
-	var pools []Pool
-	err := a.do(ctx, ipalloc.Error{Op: "pools"}, func(t *txn) error {
+	return answer(ctx, a, ipalloc.Error{Op: "pools"}, nil, func(t *txn) ([]Pool, error) {
 		roots, err := t.roots()
-		pools = slices.Clone(roots.pools)
-		return err
+		return slices.Clone(roots.pools), err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return pools, nil
 }

@@ -1,6 +1,7 @@
 package prefixes
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"net/netip"
@@ -17,51 +18,31 @@ const listPart = 1000
 // is none, and with the other errors of Allocate. It changes nothing.
 func (a *Allocator) Fits(ctx context.Context, pool netip.Prefix, bits int) (netip.Prefix, error) {
 	call := ipalloc.Error{Op: "fits", Pool: pool, Bits: bits}
-	if err := checkPrefix("pool", pool); err != nil {
-		return netip.Prefix{}, explain(err, call)
-	}
-	if err := checkBits("bits", pool, bits); err != nil {
-		return netip.Prefix{}, explain(err, call)
-	}
-	var at netip.Prefix
-	err := a.do(ctx, call, func(t *txn) error {
+	bad := cmp.Or(checkPrefix("pool", pool), checkBits("bits", pool, bits))
+	return answer(ctx, a, call, bad, func(t *txn) (at netip.Prefix, err error) {
 		if _, err := t.open(pool, bits); err != nil {
-			return err
+			return at, err
 		}
 		tr := t.tree(pool)
-		p, ok, err := tr.find(bits - pool.Bits())
+		at, ok, err := tr.find(bits - pool.Bits())
 		if err == nil && !ok {
 			err = full(tr)
 		}
-		at = p
-		return err
+		return at, err
 	})
-	if err != nil {
-		return netip.Prefix{}, err
-	}
-	return at, nil
 }
 
 // Get returns the holding of exactly this prefix. It fails with ErrNotFound if the prefix
 // is not held; Path also finds one that contains it.
 func (a *Allocator) Get(ctx context.Context, at netip.Prefix) (Holding, error) {
 	call := ipalloc.Error{Op: "get", Prefix: at}
-	if err := checkPrefix("at", at); err != nil {
-		return Holding{}, explain(err, call)
-	}
-	var got record
-	err := a.do(ctx, call, func(t *txn) error {
-		var ok bool
-		var err error
-		if got, ok, err = t.holding(at); err == nil && !ok {
+	return answer(ctx, a, call, checkPrefix("at", at), func(t *txn) (Holding, error) {
+		got, ok, err := t.holding(at)
+		if err == nil && !ok {
 			err = fail(ipalloc.ErrNotFound, "not held")
 		}
-		return err
+		return got.Holding, err
 	})
-	if err != nil {
-		return Holding{}, err
-	}
-	return got.Holding, nil
 }
 
 // Path returns the holdings that contain a prefix, itself included, the largest first:

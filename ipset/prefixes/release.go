@@ -16,10 +16,7 @@ import (
 // changed then.
 func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix) error {
 	call := ipalloc.Error{Op: "release", Owner: owner, Prefix: at}
-	if err := checkHeld(owner, at); err != nil {
-		return explain(err, call)
-	}
-	return a.do(ctx, call, func(t *txn) error {
+	return a.do(ctx, call, checkHeld(owner, at), func(t *txn) error {
 		r, err := t.held(owner, at)
 		if err != nil {
 			return err
@@ -29,10 +26,7 @@ func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix) 
 }
 
 func checkHeld(owner string, at netip.Prefix) error {
-	if err := checkOwner("owner", owner); err != nil {
-		return err
-	}
-	return checkPrefix("at", at)
+	return cmp.Or(checkOwner("owner", owner), checkPrefix("at", at))
 }
 
 // held returns the holding of a prefix, which must be the owner's.
@@ -95,65 +89,59 @@ func (t *txn) mustBeEmpty(pool netip.Prefix) error {
 // stays released. ErrInUse names a prefix that another owner holds from one of them.
 func (a *Allocator) ReleaseByOwner(ctx context.Context, owner string) (released []Holding, err error) {
 	call := ipalloc.Error{Op: "release by owner", Owner: owner}
-	if err := checkOwner("owner", owner); err != nil {
-		return nil, explain(err, call)
-	}
-	for {
-		part, more, err := a.releasePart(ctx, call)
+	for more := true; more; {
+		part, err := answer(ctx, a, call, checkOwner("owner", owner), func(t *txn) (p part, err error) {
+			return t.releasePart(owner)
+		})
 		if err != nil {
 			return released, err
 		}
-		if released = append(released, part...); !more {
-			return released, nil
-		}
+		released, more = append(released, part.released...), part.more
 	}
+	return released, nil
 }
 
-// releasePart releases as much of what call.Owner holds as one commit has room for, and
-// reports whether there is more. What it meets after a prefix that is in use stays.
-func (a *Allocator) releasePart(ctx context.Context, call ipalloc.Error) ([]Holding, bool, error) {
-	var part []Holding
-	var more bool
-	err := a.do(ctx, call, func(t *txn) error {
-		part, more = nil, false
-		if t.Pending() {
-			return occ.ErrFirst // the index does not show what is pending
-		}
-		entries := ownerRange(call.Owner, netip.Prefix{})
-		entries.Reverse = true // a prefix comes after those that are held from it
-		for rec, err := range a.list(ctx, entries, t.mostCells()/3+1) {
-			var r record
-			var ok bool
-			var p netip.Prefix
-			if err == nil {
-				p, _, err = parseEntry(rec)
-			}
-			if more = err == nil && !t.fits(len(part)); more {
-				return nil
-			}
-			if err == nil {
-				r, ok, err = t.holding(p)
-			}
-			if err == nil && (!ok || r.Owner != call.Owner) {
-				continue
-			}
-			if err == nil {
-				err = t.release(&r)
-			}
-			if more = err != nil && len(part) > 0 && errors.Is(err, ipalloc.ErrInUse); more {
-				return nil // the next part begins with this one
-			}
-			if err != nil {
-				return err
-			}
-			part = append(part, r.Holding)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, false, err
+// part is what one commit has released, and whether there is more.
+type part struct {
+	released []Holding
+	more     bool
+}
+
+// releasePart releases as much of what an owner holds as one commit has room for. What it
+// meets after a prefix that is in use stays.
+func (t *txn) releasePart(owner string) (p part, err error) {
+	if t.Pending() {
+		return p, occ.ErrFirst // the index does not show what is pending
 	}
-	return part, more, nil
+	entries := ownerRange(owner, netip.Prefix{})
+	entries.Reverse = true // a prefix comes after those that are held from it
+	for rec, err := range t.a.list(t.Ctx, entries, t.mostCells()/3+1) {
+		if err != nil {
+			return p, err
+		}
+		at, _, err := parseEntry(rec)
+		if err != nil {
+			return p, err
+		}
+		if p.more = !t.fits(len(p.released)); p.more {
+			return p, nil
+		}
+		r, ok, err := t.holding(at)
+		if err == nil && (!ok || r.Owner != owner) {
+			continue
+		}
+		if err == nil {
+			err = t.release(&r)
+		}
+		if p.more = err != nil && len(p.released) > 0 && errors.Is(err, ipalloc.ErrInUse); p.more {
+			return p, nil // the next part begins with this one
+		}
+		if err != nil {
+			return p, err
+		}
+		p.released = append(p.released, r.Holding)
+	}
+	return p, nil
 }
 
 // mostCells bounds what a call of several steps does in one commit on a store without
@@ -173,39 +161,25 @@ func (t *txn) mostCells() int { return cmp.Or(t.a.store.Limits().Ops, mostCells)
 // repeat it: ErrNotHeld with to as the Holder means that it was made.
 func (a *Allocator) Transfer(ctx context.Context, at netip.Prefix, from, to string) (Holding, error) {
 	call := ipalloc.Error{Op: "transfer", Owner: from, Prefix: at}
-	if err := cmp.Or(checkOwner("from", from), checkOwner("to", to)); err != nil {
-		return Holding{}, explain(err, call)
-	}
-	return a.change(ctx, call, func(r *record) { r.Owner = to })
+	return a.change(ctx, call, cmp.Or(checkOwner("from", from), checkOwner("to", to)), func(r *record) { r.Owner = to })
 }
 
 // SetAttributes replaces the attributes of a holding. It fails with ErrNotHeld as Transfer
 // does, and with ErrInvalid for more than MaxAttributes bytes.
 func (a *Allocator) SetAttributes(ctx context.Context, owner string, at netip.Prefix, attributes string) (Holding, error) {
 	call := ipalloc.Error{Op: "set attributes", Owner: owner, Prefix: at}
-	if err := checkAttributes(attributes); err != nil {
-		return Holding{}, explain(err, call)
-	}
-	return a.change(ctx, call, func(r *record) { r.Attributes = attributes })
+	return a.change(ctx, call, checkAttributes(attributes), func(r *record) { r.Attributes = attributes })
 }
 
 // change replaces what is kept of a holding of call.Owner.
-func (a *Allocator) change(ctx context.Context, call ipalloc.Error, change func(*record)) (Holding, error) {
-	if err := checkHeld(call.Owner, call.Prefix); err != nil {
-		return Holding{}, explain(err, call)
-	}
-	var got record
-	err := a.do(ctx, call, func(t *txn) error {
-		was, err := t.held(call.Owner, call.Prefix)
+func (a *Allocator) change(ctx context.Context, call ipalloc.Error, bad error, change func(*record)) (Holding, error) {
+	bad = cmp.Or(bad, checkHeld(call.Owner, call.Prefix))
+	return answer(ctx, a, call, bad, func(t *txn) (Holding, error) {
+		got, err := t.held(call.Owner, call.Prefix)
 		if err != nil {
-			return err
+			return Holding{}, err
 		}
-		got = was
 		change(&got)
-		return t.replace(got.Prefix, &got)
+		return got.Holding, t.replace(got.Prefix, &got)
 	})
-	if err != nil {
-		return Holding{}, err
-	}
-	return got.Holding, nil
 }

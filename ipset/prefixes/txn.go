@@ -27,10 +27,6 @@ type txn struct {
 	way       path
 }
 
-// plan is a call's part of a transaction. It may write to variables of its caller, who
-// must not use them after an error: the plan may still run.
-type plan = occ.Func[*txn]
-
 // roots is the root pools in the order in which they were added, and their sizes by prefix.
 type roots struct {
 	pools []Pool
@@ -192,9 +188,25 @@ func (t *txn) Begin() error {
 	return nil
 }
 
-// do carries out a plan and completes its error.
-func (a *Allocator) do(ctx context.Context, call ipalloc.Error, p plan) error {
-	return explain(a.run.Do(ctx, p), call)
+// do carries out a plan unless bad is set, and completes the error of either.
+func (a *Allocator) do(ctx context.Context, call ipalloc.Error, bad error, plan occ.Func[*txn]) error {
+	if bad == nil {
+		bad = a.run.Do(ctx, plan)
+	}
+	return explain(bad, call)
+}
+
+// answer is do for a plan that answers more than an error.
+func answer[T any](ctx context.Context, a *Allocator, call ipalloc.Error, bad error, plan func(*txn) (T, error)) (T, error) {
+	var got, none T
+	err := a.do(ctx, call, bad, func(t *txn) (err error) {
+		got, err = plan(t)
+		return err
+	})
+	if err != nil {
+		return none, err // a plan that its caller has left may still write to got
+	}
+	return got, nil
 }
 
 // tree returns the space of a pool.

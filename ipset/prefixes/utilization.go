@@ -94,10 +94,7 @@ func (a *Allocator) Levels(ctx context.Context, pool netip.Prefix) ([]*Utilizati
 }
 
 func (a *Allocator) utilization(ctx context.Context, call ipalloc.Error, pool netip.Prefix, deep bool) ([]*Utilization, error) {
-	if err := checkPrefix("pool", pool); err != nil {
-		return nil, explain(err, call)
-	}
-	if err := a.do(ctx, call, func(t *txn) error { _, err := t.open(pool, -1); return err }); err != nil {
+	if err := a.do(ctx, call, checkPrefix("pool", pool), func(t *txn) error { _, err := t.open(pool, -1); return err }); err != nil {
 		return nil, err
 	}
 	var levels []*Utilization
