@@ -11,19 +11,28 @@ import (
 
 // Every call refuses what it must in the form that package ipalloc promises.
 func TestRefusals(t *testing.T) {
-	p, mp := netip.MustParsePrefix, netip.MustParsePrefix("::ffff:10.0.0.0/104")
-	pool := p("10.0.0.0/22")
+	var rows []refusal.Row
+	add := func(call, what, op string, is error, field string, err error) {
+		rows = append(rows, refusal.Row{Call: call, What: what, Op: op, Is: is, Field: field, Err: err})
+	}
 	set := func(opts ...Option) *Set {
-		s, err := New(pool, 24, opts...)
+		s, err := New(netip.MustParsePrefix("10.0.0.0/22"), 24, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	var rows []refusal.Row
-	add := func(call, what, op string, is error, field string, err error) {
-		rows = append(rows, refusal.Row{Call: call, What: what, Op: op, Is: is, Field: field, Err: err})
-	}
+	refuseConstructors(t, set, add)
+	refusePrefixes(set, add)
+	refuseState(set, add)
+	refusal.Check(t, "cidrset", rows)
+}
+
+type addRow func(call, what, op string, is error, field string, err error)
+
+func refuseConstructors(t *testing.T, set func(...Option) *Set, add addRow) {
+	p, mp := netip.MustParsePrefix, netip.MustParsePrefix("::ffff:10.0.0.0/104")
+	pool := p("10.0.0.0/22")
 	data, err := set().MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
@@ -33,17 +42,6 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	other, _ := foreign.MarshalBinary()
-	cooling := func(op func(s *Set) error) error {
-		s := set(Cooldown(time.Hour, time.Now))
-		for _, p := range []netip.Prefix{pool} {
-			_, _ = s.Occupy(p)
-			_, _ = s.Release(p)
-		}
-		return op(s)
-	}
-	full := set()
-	_, _ = full.Occupy(pool)
-
 	for what, in := range map[string]struct {
 		pool  netip.Prefix
 		bits  int
@@ -74,7 +72,10 @@ func TestRefusals(t *testing.T) {
 	}
 	_, err = Restore(pool, 24, other)
 	add("Restore", "another pool", "restore", ipalloc.ErrMismatch, "", err)
+}
 
+func refusePrefixes(set func(...Option) *Set, add addRow) {
+	p, mp := netip.MustParsePrefix, netip.MustParsePrefix("::ffff:10.0.0.0/104")
 	for what, in := range map[string]struct {
 		p     netip.Prefix
 		is    error
@@ -105,12 +106,26 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	add("Set.SetCursor", "larger", "set cursor", ipalloc.ErrMisaligned, "", set().SetCursor(p("10.0.0.0/8")))
-	add("Set.Claim", "taken", "claim", ipalloc.ErrOccupied, "", full.Claim(p("10.0.1.0/24")))
+}
+
+func refuseState(set func(...Option) *Set, add addRow) {
+	pool := netip.MustParsePrefix("10.0.0.0/22")
+	cooling := func(op func(s *Set) error) error {
+		s := set(Cooldown(time.Hour, time.Now))
+		for _, p := range []netip.Prefix{pool} {
+			_, _ = s.Occupy(p)
+			_, _ = s.Release(p)
+		}
+		return op(s)
+	}
+	full := set()
+	_, _ = full.Occupy(pool)
+	add("Set.Claim", "taken", "claim", ipalloc.ErrOccupied, "", full.Claim(netip.MustParsePrefix("10.0.1.0/24")))
 	for _, bits := range []int{-1, 0, 21, 25, 129} {
 		_, err := set().AllocatePrefix(bits)
 		add("Set.AllocatePrefix", "length", "allocate", ipalloc.ErrInvalid, "bits", err)
 	}
-	_, err = full.AllocatePrefix(24)
+	_, err := full.AllocatePrefix(24)
 	add("Set.AllocatePrefix", "full", "allocate", ipalloc.ErrFull, "", err)
 	_, err = full.AllocateNext()
 	add("Set.AllocateNext", "full", "allocate", ipalloc.ErrFull, "", err)
@@ -125,5 +140,4 @@ func TestRefusals(t *testing.T) {
 	add("Set.MarshalBinary", "never", "", nil, "", err)
 	_, err = full.AppendBinary(nil)
 	add("Set.AppendBinary", "never", "", nil, "", err)
-	refusal.Check(t, "cidrset", rows)
 }
