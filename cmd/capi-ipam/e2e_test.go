@@ -222,7 +222,7 @@ func (c *cluster) look() view {
 // allocations yields what the store holds in the spaces of all pools.
 func (c *cluster) allocations() iter.Seq[ipset.Allocation] {
 	return func(yield func(ipset.Allocation) bool) {
-		for name, err := range c.engine.Spaces(context.Background()) {
+		for name, err := range c.engine.Operator().Spaces(context.Background()) {
 			if err != nil {
 				c.Fatal(err)
 			}
@@ -347,7 +347,7 @@ func TestClaims(t *testing.T) {
 			t.Fatal("the pool stays")
 		}
 	}
-	for name, err := range c.engine.Spaces(t.Context()) {
+	for name, err := range c.engine.Operator().Spaces(t.Context()) {
 		t.Errorf("space %s is left, %v", name, err)
 	}
 }
