@@ -1,10 +1,15 @@
 package ipset
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
@@ -102,5 +107,46 @@ func TestReservedRoomIsNotWalkedThrough(t *testing.T) {
 		if c.Counts().Calls() > 12 || touched(c) > 60 {
 			t.Errorf("strict %v: %d calls and %d records", strict, c.Counts().Calls(), touched(c))
 		}
+	}
+}
+
+// A store whose copy has been interrupted is refused with what to do, and serves once the copy is repeated.
+func TestInterruptedCopyIsRefused(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+	w.assign(want("h", 20, "x"))
+	dst := store.NewMemory()
+	few := storetest.NewFaulty(storetest.NewLimited(dst, store.Limits{Ops: 4}))
+	commits := 0
+	few.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if c.Kind == storetest.Commit {
+			if commits++; commits > 3 {
+				return storetest.Outcome{Err: context.Canceled}
+			}
+		}
+		return storetest.Outcome{}
+	})
+	if _, err := store.Copy(bg, few, w.store); err == nil {
+		t.Fatal("the copy ended")
+	}
+	e, err := New(dst, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range settling {
+		if name == "NewCollector" || name == "InSpace" || name == "RemoveSpace" || name == "Spaces" {
+			continue
+		}
+		if err := call(e); err != nil && !errors.Is(err, ipalloc.ErrInUse) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := e.AutoAssign(bg, want("h", 1, "y")); !errors.Is(err, ipalloc.ErrInUse) || !strings.Contains(err.Error(), "being copied into") {
+		t.Error("assign:", err)
+	}
+	if _, err := store.Copy(bg, dst, w.store); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := e.IPsByHandle(bg, "x"); err != nil || len(held) != 20 {
+		t.Error(len(held), err)
 	}
 }

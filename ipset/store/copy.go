@@ -63,14 +63,15 @@ func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
 	return c.report, c.end(ctx)
 }
 
-// copyMark is the value of a root of a store that is being copied into. It is the root of no catalog, so engines refuse it.
-const copyMark = "being copied into"
+// CopyMark is the value of a root of a store that is being copied into. It is the root of no catalog; engines refuse it with
+// ipalloc.ErrInUse.
+const CopyMark = "being copied into"
 
 // Complete returns ipalloc.ErrInUse for a store, or a [Space] of one, that a [Copy] which has not ended copies into. It reads one record.
-// Engines refuse such a store by themselves, as one whose root is damaged.
+// Engines refuse such a store by themselves, with the same error.
 func Complete(ctx context.Context, db Store) error {
 	recs, err := db.Get(ctx, nil, RootKey)
-	if err == nil && recs[0].Value == copyMark {
+	if err == nil && recs[0].Value == CopyMark {
 		err = &ipalloc.Error{Package: "store", Op: "open", Reason: "the store is being copied into: repeat the copy, or empty the store", Err: ipalloc.ErrInUse}
 	}
 	return err
@@ -144,7 +145,7 @@ func (c *copier) eachRecord(ctx context.Context, do func(r Record, there bool) e
 	next, stop := iter.Pull2(pages(ctx, c.dst))
 	defer stop()
 	is, err, more := next()
-	marked := func() bool { return err == nil && more && isRoot(is.Key) && is.Value == copyMark }
+	marked := func() bool { return err == nil && more && isRoot(is.Key) && is.Value == CopyMark }
 	for r, bad := range pages(ctx, c.src) {
 		if bad != nil {
 			return copyError("list the source", bad)
@@ -188,7 +189,7 @@ func (c *copier) compare(ctx context.Context) (*sum, error) {
 		all.add(r)
 		c.rooted = c.rooted || r.Key == RootKey
 		switch {
-		case isRoot(r.Key) && r.Value == copyMark:
+		case isRoot(r.Key) && r.Value == CopyMark:
 			return &ipalloc.Error{Package: "store", Op: "copy", Name: r.Key, Reason: "the source is being copied into", Err: ipalloc.ErrInUse}
 		case isRoot(r.Key) && there:
 			root = r.Key
@@ -223,7 +224,7 @@ func (c *copier) begin(ctx context.Context) error {
 			continue
 		}
 		c.marks[key] = 0
-		if err := c.add(ctx, Op{Kind: Put, Key: key, Value: copyMark}); err != nil {
+		if err := c.add(ctx, Op{Kind: Put, Key: key, Value: CopyMark}); err != nil {
 			return err
 		}
 	}
@@ -298,7 +299,7 @@ func (c *copier) flush(ctx context.Context) error {
 		return copyError("write to the destination", err)
 	}
 	for _, op := range c.ops {
-		if op.Value == copyMark && isRoot(op.Key) {
+		if op.Value == CopyMark && isRoot(op.Key) {
 			c.marks[op.Key] = rev
 		}
 	}

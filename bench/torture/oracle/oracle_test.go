@@ -46,7 +46,11 @@ func recorded(t *testing.T, s store.Store) ([]Call, []Watch) {
 
 // A history of a store that does what it should is right; whatever is changed of it is noticed.
 func TestDamagedHistories(t *testing.T) {
+	seen := func(w Watch) bool { return len(w.Events) > 10 }
 	calls, watches := recorded(t, store.NewMemory())
+	for !slices.ContainsFunc(watches, seen) { // the scheduler gave the watches no turn
+		calls, watches = recorded(t, store.NewMemory())
+	}
 	if err := Check(calls, watches); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +73,11 @@ func TestDamagedHistories(t *testing.T) {
 			return func() { *c = was }
 		},
 		"a refused commit that was made": func() func() {
-			c := first(made)
+			c := first(func(c *Call) bool { // which somebody saw
+				return made(c) && slices.ContainsFunc(watches, func(w Watch) bool {
+					return slices.ContainsFunc(w.Events, func(e store.Event) bool { return e.Rev == c.Rev })
+				})
+			})
 			c.Outcome = Refused
 			return func() { c.Outcome = Done }
 		},
@@ -106,13 +114,13 @@ func TestDamagedHistories(t *testing.T) {
 			return func() { c.Begin, c.End = c.Begin-1<<40, c.End-1<<40 }
 		},
 		"an event that is missing": func() func() {
-			i := slices.IndexFunc(watches, func(w Watch) bool { return len(w.Events) > 10 })
+			i := slices.IndexFunc(watches, seen)
 			was := watches[i].Events
 			watches[i].Events = slices.Concat(was[:5], was[6:])
 			return func() { watches[i].Events = was }
 		},
 		"an event that came twice": func() func() {
-			i := slices.IndexFunc(watches, func(w Watch) bool { return len(w.Events) > 10 })
+			i := slices.IndexFunc(watches, seen)
 			was := watches[i].Events
 			watches[i].Events = slices.Concat(was[:5], was[4:])
 			return func() { watches[i].Events = was }

@@ -28,6 +28,7 @@ var (
 	UnknownPool  error = &cause{"no such pool", ipalloc.ErrNotFound}
 	PoolExists   error = &cause{"a pool of that name exists", ipalloc.ErrExists}
 	Overlap      error = &cause{"another pool has these addresses", ipalloc.ErrExists}
+	Copied       error = &cause{"the store is being copied into: repeat the copy, or empty the store", ipalloc.ErrInUse}
 	OffGrid      error = &cause{"a nested pool must be made of whole blocks of the pool around it", ipalloc.ErrInvalid}
 )
 

@@ -9,6 +9,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/selector"
@@ -99,6 +100,9 @@ func RootOf(generation uint64, pools string) string {
 func DecodeRooted(root, pools store.Record) (*Catalog, error) {
 	if root.Rev == 0 {
 		return DecodeCatalog("")
+	}
+	if root.Value == store.CopyMark {
+		return nil, cause.Copied
 	}
 	c, err := DecodeCatalog(pools.Value)
 	if err == nil && root.Value != RootOf(c.Generation, pools.Value) {
