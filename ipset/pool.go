@@ -65,11 +65,12 @@ func (e *Engine) Pools(ctx context.Context) ([]Pool, error) {
 }
 
 // AddPool adds a pool. If it lies in another pool, it takes over the addresses of its prefix; if others lie in it, they keep theirs.
-// Blocks that exist in its prefix are served by it; those of another size drain.
+// Blocks that exist in its prefix are served by it; those of another size drain. If the store has an equal pool, nothing is written,
+// so a program may add its pools at each start.
 //
 // It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and for one
-// that is, or of which another is, a part of a block of the pool around; [ipalloc.ErrExists] if another pool has its name or its
-// prefix. Then nothing changes. The error names the pool in the way.
+// that is, or of which another is, a part of a block of the pool around; [ipalloc.ErrExists] if another pool has its prefix, which
+// the error names, or its name, with the first field that differs in Field. Then nothing changes.
 func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 	return e.admin.AddPool(ctx, pool.Pool(p))
 }

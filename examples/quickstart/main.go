@@ -6,12 +6,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"net/netip"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -22,12 +20,12 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16")})
-	if err != nil && !errors.Is(err, ipalloc.ErrExists) { // a store that lasts has it already
+	err = engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16")}) // again: nothing
+	if err != nil {
 		log.Fatal(err)
 	}
 	a, err := engine.Assign(ctx, ipset.HostOwner("node-a"), "pod-1") // again: the same address
-	if err != nil {                                                  // errors.Is(err, ipalloc.ErrFull): no address is left
+	if err != nil {                                                  // matches ipalloc.ErrFull if no address is left
 		log.Fatal(err)
 	}
 	released, err := engine.ReleaseByHandle(ctx, "pod-1")

@@ -49,7 +49,7 @@ func (c *cluster) openPods(ctx context.Context) (err error) {
 		{Name: "pods6", Prefix: netip.MustParsePrefix("fd00:244::/48"), BlockBits: 64},
 	} {
 		p.MaxBlocksPerHost, p.Cooldown = 1, time.Minute
-		if err := c.pods.AddPool(ctx, p); err != nil && !errors.Is(err, ipalloc.ErrExists) {
+		if err := c.pods.AddPool(ctx, p); err != nil {
 			return err
 		}
 	}

@@ -105,7 +105,7 @@ func open(ctx context.Context, db store.Store) (*ipset.Engine, error) {
 		{Name: "public", Prefix: netip.MustParsePrefix("203.0.113.0/31"), BlockBits: 31},
 	} {
 		p.Uses = ipset.LoadBalancer
-		if err := engine.AddPool(ctx, p); err != nil && !errors.Is(err, ipalloc.ErrExists) {
+		if err := engine.AddPool(ctx, p); err != nil {
 			return nil, err
 		}
 	}

@@ -52,7 +52,7 @@ func open(ctx context.Context, db store.Store, customer string) (*vpn, error) {
 	for _, p := range ranges {
 		p.Order, p.Cooldown = ipset.Random, 24*time.Hour
 		p.Manual = true // only for calls that name it
-		if err := engine.AddPool(ctx, p); err != nil && !errors.Is(err, ipalloc.ErrExists) {
+		if err := engine.AddPool(ctx, p); err != nil {
 			return nil, err
 		}
 	}

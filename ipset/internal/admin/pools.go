@@ -109,8 +109,13 @@ func (e *Admin) AddPool(ctx context.Context, p pool.Pool) error {
 		return err
 	}
 	return e.Change(ctx, "add", func(_ *txn.Txn, c *pool.Catalog) error {
-		if c.ByName(p.Name) >= 0 {
-			return cause.Wrap(ipalloc.Error{Op: "add", Name: p.Name, Err: cause.PoolExists})
+		if i := c.ByName(p.Name); i >= 0 {
+			field := c.Pools[i].Differs(p)
+			if field == "" {
+				return nil
+			}
+			reason := "a pool of that name exists with another " + field
+			return cause.Wrap(ipalloc.Error{Op: "add", Field: field, Name: p.Name, Reason: reason, Err: cause.PoolExists})
 		}
 		if err := c.Unlike(&p); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -110,6 +111,20 @@ func (p *Pool) Check() error {
 		}
 	}
 	return nil
+}
+
+// Differs returns the name of the first field in which two checked pools differ, "" if they are equal. Draining does not count: it is
+// what the engine notes.
+func (p Pool) Differs(q Pool) string {
+	a, b := reflect.ValueOf(p), reflect.ValueOf(q)
+	for i := range a.NumField() {
+		x, y := a.Field(i), b.Field(i)
+		empty := x.Kind() == reflect.Slice && x.Len()+y.Len() == 0
+		if name := a.Type().Field(i).Name; name != "Draining" && !empty && !reflect.DeepEqual(x.Interface(), y.Interface()) {
+			return name
+		}
+	}
+	return ""
 }
 
 // Clone returns a pool that shares nothing that can change.
