@@ -401,7 +401,7 @@ func TestErrorStates(t *testing.T) {
 		}
 	}
 	for code, want := range map[int]state{
-		5: {retry: true, traceless: true}, 517: {retry: true, traceless: true}, 6: {retry: true, traceless: true},
+		5: {retry: true, traceless: true, locked: true}, 517: {retry: true, traceless: true, locked: true}, 6: {retry: true, traceless: true, locked: true},
 		13: {full: true, traceless: true}, 10: {}, 10 | 4<<8: {}, 19: {traceless: true},
 	} {
 		if got := sqliteState(code, ""); got != want {
