@@ -197,7 +197,9 @@ func TestMemberComesBack(t *testing.T) {
 					return nil, syscall.ECONNREFUSED
 				}
 				conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-				conns <- conn
+				if err == nil {
+					conns <- conn
+				}
 				return conn, err
 			}))
 	})
@@ -210,7 +212,9 @@ func TestMemberComesBack(t *testing.T) {
 		"get": func() error { _, err := s.Get(limited(t), nil, "k"); return err },
 	} {
 		refused.Store(5)
-		_ = (<-conns).Close()
+		for range len(conns) {
+			_ = (<-conns).Close()
+		}
 		client.ActiveConnection().WaitForStateChange(limited(t), connectivity.Ready)
 		if err := call(); err != nil {
 			t.Fatalf("%s: %v", name, err)
