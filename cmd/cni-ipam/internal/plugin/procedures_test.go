@@ -52,10 +52,12 @@ func (n *clusterNode) runPods(networks ...string) {
 	for w, network := range networks {
 		n.pods.Go(func() {
 			runtime := &node{TB: n.TB, dir: n.dir, bin: n.installed()}
-			for k := 0; ; k++ {
+			for k, last := 0, 0; ; k++ {
 				select {
-				case <-n.stop:
-					return
+				case <-n.stop: // a pod is left, so that there is something to compare
+					if last++; last > 5 || n.storm.holds(network+"-") {
+						return
+					}
 				default:
 				}
 				pod := fmt.Sprint(network, "-", w, "-", k%5)
@@ -66,6 +68,18 @@ func (n *clusterNode) runPods(networks ...string) {
 			}
 		})
 	}
+}
+
+// holds reports whether a pod whose name begins so was told an address.
+func (s *handoverStorm) holds(prefix string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pod := range s.told {
+		if strings.HasPrefix(pod, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // restPods ends that and compares what the network with each name holds with what was told.
