@@ -93,7 +93,7 @@ func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
 // not agree with it is read once more, so nothing assigned or released meanwhile is a problem. A list that was made before the
 // check lacks what has been assigned since, which counts as unused: do not repair by it while others assign. A lease that has ended
 // holds nothing.
-func (o *Operator) Check(ctx context.Context, uses iter.Seq[InUse]) (*Report, error) {
+func (o Operator) Check(ctx context.Context, uses iter.Seq[InUse]) (*Report, error) {
 	r, err := o.e.check.Check(ctx, usesOf(uses))
 	return reportOf(r), err
 }
@@ -102,7 +102,7 @@ func (o *Operator) Check(ctx context.Context, uses iter.Seq[InUse]) (*Report, er
 // number of steps done. It leaves out a step whose records have changed; the next check looks at them again. It goes on after a
 // step that is refused otherwise, such as with [ipalloc.ErrCorrupt], and returns those errors together at the end. Any other
 // error ends it.
-func (o *Operator) Repair(ctx context.Context, steps []Step) (done int, err error) {
+func (o Operator) Repair(ctx context.Context, steps []Step) (done int, err error) {
 	return o.e.check.Repair(ctx, stepsOf(steps))
 }
 

@@ -27,7 +27,7 @@ const (
 type Collector struct{ room *release.Collector }
 
 // NewCollector returns a collector that waits for grace; 0 or less confirms only what is [Gone].
-func (o *Operator) NewCollector(grace time.Duration) *Collector {
+func (o Operator) NewCollector(grace time.Duration) *Collector {
 	return &Collector{o.e.release.NewCollector(grace)}
 }
 

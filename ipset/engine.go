@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/internal/admin"
@@ -66,8 +67,6 @@ type Engine struct {
 	query   *query.Reader
 	check   *check.Checker
 	admin   *admin.Admin
-
-	operator Operator
 }
 
 // New returns an engine on a store. It reads nothing.
@@ -96,7 +95,6 @@ func New(db store.Store, o Options) (*Engine, error) {
 		}
 	}
 	e := &Engine{}
-	e.operator.e = e
 	e.spaces = &spaces{db: db, options: o, root: e}
 	e.build(db)
 	return e, nil
@@ -114,4 +112,27 @@ func (e *Engine) build(db store.Store) {
 	e.release = &release.Releaser{Reader: e.query}
 	e.check = &check.Checker{Releaser: e.release}
 	e.admin = &admin.Admin{Releaser: e.release}
+}
+
+// spaces are the engines of the named spaces of one store, made on first use.
+type spaces struct {
+	db      store.Store
+	options Options
+	root    *Engine // of the space without a name
+	of      *spaces // for dry engines, those that they stand for
+	mu      sync.Mutex
+	engines map[string]*Engine
+}
+
+// lockedSource is a random source that several engines share.
+type lockedSource struct {
+	mu  sync.Mutex
+	src rand.Source
+}
+
+// Uint64 implements [rand.Source].
+func (l *lockedSource) Uint64() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.src.Uint64()
 }

@@ -18,7 +18,7 @@ import (
 type Operator struct{ e *Engine }
 
 // Operator returns the operator's calls of the engine.
-func (e *Engine) Operator() *Operator { return &e.operator }
+func (e *Engine) Operator() Operator { return Operator{e} }
 
 // Config applies to all pools. The zero value is the default.
 type Config struct {
@@ -31,31 +31,31 @@ type Config struct {
 }
 
 // Config returns the configuration.
-func (o *Operator) Config(ctx context.Context) (Config, error) {
+func (o Operator) Config(ctx context.Context) (Config, error) {
 	c, err := o.e.admin.Config(ctx)
 	return Config(c), err
 }
 
 // SetConfig replaces the configuration. It returns [ipalloc.ErrInvalid] for one that contradicts itself.
-func (o *Operator) SetConfig(ctx context.Context, cfg Config) error {
+func (o Operator) SetConfig(ctx context.Context, cfg Config) error {
 	return o.e.admin.SetConfig(ctx, pool.Config(cfg))
 }
 
 // Reservations returns the addresses that automatic assignment never takes.
-func (o *Operator) Reservations(ctx context.Context) (*netipx.IPSet, error) {
+func (o Operator) Reservations(ctx context.Context) (*netipx.IPSet, error) {
 	return o.e.admin.Reservations(ctx)
 }
 
 // SetReservations replaces the addresses that automatic assignment never takes, in one commit. Addresses in use stay in use and
 // are returned, in address order; finding them reads every block at most once. An error after the commit leaves the
 // reservations in force.
-func (o *Operator) SetReservations(ctx context.Context, set *netipx.IPSet) (live []Allocation, err error) {
+func (o Operator) SetReservations(ctx context.Context, set *netipx.IPSet) (live []Allocation, err error) {
 	return o.e.admin.SetReservations(ctx, set)
 }
 
 // Drain disables a pool and returns the allocations of its addresses that are still held. It reads those of the pools in it, too. It returns [ipalloc.ErrNotFound] if there is no
 // such pool.
-func (o *Operator) Drain(ctx context.Context, name string) (held []Allocation, err error) {
+func (o Operator) Drain(ctx context.Context, name string) (held []Allocation, err error) {
 	return o.e.admin.Drain(ctx, name)
 }
 
@@ -65,7 +65,7 @@ func (o *Operator) Drain(ctx context.Context, name string) (held []Allocation, e
 // It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for more than 8 bits or less than 1 and if a
 // part would be smaller than a block, and [ipalloc.ErrExists] if a name is taken or a pool in it is as large as a part or
 // larger. A block larger than a part stops it, too.
-func (o *Operator) SplitPool(ctx context.Context, name string, bits int) error {
+func (o Operator) SplitPool(ctx context.Context, name string, bits int) error {
 	return o.e.admin.SplitPool(ctx, name, bits)
 }
 
@@ -74,25 +74,25 @@ func (o *Operator) SplitPool(ctx context.Context, name string, bits int) error {
 //
 // It returns [ipalloc.ErrNotFound] if a part is no pool, [ipalloc.ErrInvalid] without parts or if they do not make up one
 // prefix, and [ipalloc.ErrExists] if another pool has the name.
-func (o *Operator) MergePools(ctx context.Context, name string, parts ...string) error {
+func (o Operator) MergePools(ctx context.Context, name string, parts ...string) error {
 	return o.e.admin.MergePools(ctx, name, parts...)
 }
 
 // Reindex brings the index records of the addresses of a pool in line with its Index and returns the number of addresses that it
 // changed. Call it after [Engine.UpdatePool] has changed Index. It reads every address of the pool and goes in steps of a commit
 // each; repeat one that was interrupted. It returns [ipalloc.ErrNotFound] if there is no such pool, or an error of the store.
-func (o *Operator) Reindex(ctx context.Context, pool string) (changed int, err error) {
+func (o Operator) Reindex(ctx context.Context, pool string) (changed int, err error) {
 	return o.e.admin.Reindex(ctx, pool)
 }
 
 // BlockOf returns the block that an address is in, the zero BlockInfo if there is none.
-func (o *Operator) BlockOf(ctx context.Context, a netip.Addr) (BlockInfo, error) {
+func (o Operator) BlockOf(ctx context.Context, a netip.Addr) (BlockInfo, error) {
 	return o.e.query.BlockOf(ctx, a)
 }
 
 // Blocks yields every block in p, in address order; an error is the last thing it yields. It reads a few
 // at a time, so the result is not a consistent snapshot. The zero prefix is every block of both families.
-func (o *Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockInfo, error] {
+func (o Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockInfo, error] {
 	return o.e.query.Blocks(ctx, p)
 }
 
@@ -104,7 +104,7 @@ func (o *Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockIn
 // It returns [ipalloc.ErrOccupied] if a block is there already, of whatever size, and [ipalloc.ErrNotFound] if no pool has it
 // or the
 // pool's blocks have another size; nothing is changed then.
-func (o *Operator) ImportBlock(ctx context.Context, b *block.Block) error {
+func (o Operator) ImportBlock(ctx context.Context, b *block.Block) error {
 	return o.e.admin.ImportBlock(ctx, b)
 }
 
@@ -141,7 +141,7 @@ type Swept struct {
 // Its cost follows what is due. The engine remembers the empty blocks, some 60 bytes each, and lists them again after IdleAfter;
 // a sweep with Unselected lists all of them, because their hosts' labels may have changed. Idle blocks that Keep leaves to their owners
 // cost two reads in 1,000.
-func (o *Operator) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
+func (o Operator) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
 	s, err := o.e.release.Sweep(ctx, release.SweepArgs(a))
 	return Swept(s), err
 }

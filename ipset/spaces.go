@@ -4,24 +4,12 @@ import (
 	"context"
 	"iter"
 	"maps"
-	"math/rand/v2"
 	"slices"
-	"sync"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
-
-// spaces are the engines of the named spaces of one store, made on first use.
-type spaces struct {
-	db      store.Store
-	options Options
-	root    *Engine // of the space without a name
-	of      *spaces // for dry engines, those that they stand for
-	mu      sync.Mutex
-	engines map[string]*Engine
-}
 
 // InSpace returns the engine of a named space, such as a tenant, a VRF or a virtual network. Pools of different spaces may
 // overlap. Everything that an engine has or does is of its own space: pools, configuration and reservations, hosts, handles,
@@ -29,12 +17,18 @@ type spaces struct {
 //
 // The engine has the options of e, and a cache of its own; Options.Now, Labels and Retry.Sleep are called by all of them at once.
 // The same name returns the same engine. InSpace reads and writes nothing: a space exists while it has a record, and
-// [Operator.Spaces] lists those that do. Spaces have no order among them, so InSpace of a space's engine returns another one beside
-// it.
+// [Operator.Spaces] lists those that do. Whoever has the engine of a named space has that space alone: its InSpace returns e for its
+// own name, and [ipalloc.ErrInvalid] for another.
 //
 // A name is 1 to 255 bytes of UTF-8 without NUL, else InSpace returns [ipalloc.ErrInvalid]. A commit in a space allocates once
 // more, and its keys are longer by the name and two bytes; see [store.Space].
 func (e *Engine) InSpace(name string) (*Engine, error) {
+	if name == e.space && name != "" {
+		return e, nil
+	}
+	if err := e.mustOwnStore("enter space"); err != nil {
+		return nil, err
+	}
 	s := e.spaces
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,9 +64,9 @@ func (e *Engine) Space() string { return e.space }
 // Spaces yields the names of the spaces that exist, in byte order; the space without a name is not among them. It reads one
 // record of each, in a round trip of its own. An error is the last thing that it yields: the store's, or [ipalloc.ErrCorrupt]
 // after all names if a key names no space. A commit of unknown outcome in any of the spaces is settled first.
-func (o *Operator) Spaces(ctx context.Context) iter.Seq2[string, error] {
+func (o Operator) Spaces(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if err := o.mustOwnStore("list spaces"); err != nil {
+		if err := o.e.mustOwnStore("list spaces"); err != nil {
 			yield("", err)
 			return
 		}
@@ -95,8 +89,8 @@ func (o *Operator) Spaces(ctx context.Context) iter.Seq2[string, error] {
 // returns ErrInUse, and nothing but that record is left. No assignment is lost, because everything goes on the condition that the
 // catalog is as it was without pools; the catalog goes last. If RemoveSpace is interrupted, or a pool is added meanwhile, what is
 // left is a space in order: use it, or call RemoveSpace again. It takes a commit for up to 256 records.
-func (o *Operator) RemoveSpace(ctx context.Context, name string) error {
-	if err := o.mustOwnStore("remove space"); err != nil {
+func (o Operator) RemoveSpace(ctx context.Context, name string) error {
+	if err := o.e.mustOwnStore("remove space"); err != nil {
 		return err
 	}
 	in, err := o.e.InSpace(name)
@@ -115,11 +109,11 @@ func (o *Operator) RemoveSpace(ctx context.Context, name string) error {
 
 // mustOwnStore refuses the engine of a named space, which its tenant may have: whoever has the store has the engine of the space
 // without a name.
-func (o *Operator) mustOwnStore(op string) error {
-	if o.e.space == "" {
+func (e *Engine) mustOwnStore(op string) error {
+	if e.space == "" {
 		return nil
 	}
-	return cause.Wrap(ipalloc.Error{Op: op, Name: o.e.space, Reason: "only the engine of the space without a name does that", Err: ipalloc.ErrInvalid})
+	return cause.Wrap(ipalloc.Error{Op: op, Field: "space", Name: e.space, Reason: "only the engine of the space without a name does that", Err: ipalloc.ErrInvalid})
 }
 
 // all returns the engines that there are.
@@ -127,17 +121,4 @@ func (s *spaces) all() []*Engine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append(slices.Collect(maps.Values(s.engines)), s.root)
-}
-
-// lockedSource is a random source that several engines share.
-type lockedSource struct {
-	mu  sync.Mutex
-	src rand.Source
-}
-
-// Uint64 implements [rand.Source].
-func (l *lockedSource) Uint64() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.src.Uint64()
 }

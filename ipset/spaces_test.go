@@ -518,12 +518,12 @@ func TestRemoveSpaceKeepsForeign(t *testing.T) {
 func TestInSpace(t *testing.T) {
 	w := newWorld(t, Config{})
 	red := inSpace(t, w.Engine, "red")
-	if inSpace(t, w.Engine, "red") != red || inSpace(t, red, "red") != red || inSpace(t, inSpace(t, red, "blue"), "red") != red {
+	if inSpace(t, w.Engine, "red") != red || inSpace(t, red, "red") != red || inSpace(t, w.Engine, "blue") == red {
 		t.Error("several engines of one space")
 	}
 	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("n", 256)} {
 		var e *ipalloc.Error
-		if _, err := red.InSpace(name); !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &e) || e.Field != "name" {
+		if _, err := w.InSpace(name); !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &e) || e.Field != "name" {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -547,7 +547,7 @@ func TestManySpacesAreSmall(t *testing.T) {
 	runtime.KeepAlive(w)
 }
 
-// A tenant with the engine of a space neither lists the spaces of others nor removes one.
+// A tenant with the engine of a space neither lists the spaces of others, nor enters or removes one, also in a dry run.
 func TestTenantsKeepToTheirSpace(t *testing.T) {
 	e, err := New(store.NewMemory(), Options{})
 	if err != nil {
@@ -559,6 +559,14 @@ func TestTenantsKeepToTheirSpace(t *testing.T) {
 	}
 	if err := tenant.RemoveSpace(bg, "other"); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error("removes another's space:", err)
+	}
+	for _, own := range []*Engine{tenant.e, tenant.e.DryRun()} {
+		if _, err := own.InSpace("other"); !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Error("enters another's space:", err)
+		}
+		if in, err := own.InSpace("tenant"); err != nil || in != own {
+			t.Error("its own space:", err)
+		}
 	}
 	if err := last(tenant.Spaces(bg)); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error("lists the spaces:", err)
