@@ -11,14 +11,28 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"time"
 )
 
 func main() {
-	turn := flag.Duration("turn", time.Second, "how long a turn of one side takes")
+	c := config{Callers: []int{1, 32, 256}}
+	flag.DurationVar(&c.Turn, "turn", time.Second, "how long a turn of one side takes")
+	flag.Func("callers", "how many callers at once, separated by commas (default 1,32,256)", func(text string) error {
+		c.Callers = nil
+		for word := range strings.SplitSeq(text, ",") {
+			n, err := strconv.Atoi(word)
+			if err != nil || n < 1 {
+				return fmt.Errorf("%q is no number of callers", word)
+			}
+			c.Callers = append(c.Callers, n)
+		}
+		return nil
+	})
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := rates(ctx, *turn, func(format string, args ...any) { fmt.Printf(format+"\n", args...) })
+	err := rates(ctx, c, func(format string, args ...any) { fmt.Printf(format+"\n", args...) })
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -16,10 +16,14 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// callers are the numbers of callers at once, and turns how often each side has its turn; the median counts.
-var callers = []int{1, 32, 256}
-
+// turns is how often each side has its turn; the median counts.
 const turns = 3
+
+// config says what to measure.
+type config struct {
+	Callers []int         // at once
+	Turn    time.Duration // of one side
+}
 
 // value is about what an assignment writes: the record of a block and that of an address.
 var value = strings.Repeat("v", 150)
@@ -33,19 +37,19 @@ type subject struct {
 }
 
 // rates prints a row for each store.
-func rates(ctx context.Context, turn time.Duration, say func(string, ...any)) error {
+func rates(ctx context.Context, c config, say func(string, ...any)) error {
 	dir, err := os.MkdirTemp("", "torture-rates-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	say("| | pairs a second: 1, 32, 256 callers | pairs of bare writes | round trips: `AutoAssign`, `ReleaseIPs` | `Assign`, `ReleaseByHandle` |")
+	say("| | pairs a second: %s callers | pairs of bare writes | round trips: `AutoAssign`, `ReleaseIPs` | `Assign`, `ReleaseByHandle` |", strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Callers), " ", ", "), "[]"))
 	say("|---|---:|---:|---:|---:|")
 	for _, s := range subjects {
 		on, err := s.open(ctx, dir)
 		if err == nil {
 			var text string
-			text, err = row(ctx, on, turn)
+			text, err = row(ctx, on, c)
 			err = errors.Join(err, on.close())
 			say("| %s | %s |", s.name, text)
 		}
@@ -57,7 +61,7 @@ func rates(ctx context.Context, turn time.Duration, say func(string, ...any)) er
 }
 
 // row returns the measurements of one store.
-func row(ctx context.Context, s *subject, turn time.Duration) (string, error) {
+func row(ctx context.Context, s *subject, c config) (string, error) {
 	e, err := ipset.New(s.store, ipset.Options{})
 	if err != nil {
 		return "", err
@@ -72,11 +76,11 @@ func row(ctx context.Context, s *subject, turn time.Duration) (string, error) {
 		},
 	}
 	var text [2][]string
-	for _, n := range callers {
+	for _, n := range c.Callers {
 		var on [2][]float64
 		for i := range turns + 1 { // the first turn warms up
 			for side, f := range sides {
-				rate, err := perSecond(ctx, n, turn, f)
+				rate, err := perSecond(ctx, n, c.Turn, f)
 				if err != nil {
 					return "", err
 				}

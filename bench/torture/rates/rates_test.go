@@ -15,7 +15,7 @@ import (
 // Every store has a row without an empty cell.
 func TestRates(t *testing.T) {
 	var rows []string
-	err := rates(t.Context(), 20*time.Millisecond, func(format string, args ...any) { rows = append(rows, fmt.Sprintf(format, args...)) })
+	err := rates(t.Context(), config{Callers: []int{1, 32}, Turn: 20 * time.Millisecond}, func(format string, args ...any) { rows = append(rows, fmt.Sprintf(format, args...)) })
 	if errors.Is(err, pgtest.ErrSkip) || errors.Is(err, etcdtest.ErrSkip) || errors.Is(err, kubetest.ErrSkip) {
 		t.Skip(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -47,9 +48,15 @@ func onBolt(ctx context.Context, dir string) (*subject, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	bucket := []byte("bare")
+	db.MaxBatchDelay = time.Millisecond // the best of 20 microseconds to 10 milliseconds; 0 is no batching at all
+	bucket, inside := []byte("bare"), atomic.Int64{}
 	bare := func(_ context.Context, caller int) error {
-		return db.Batch(func(tx *bbolt.Tx) error {
+		write := db.Batch
+		if inside.Add(1) == 1 {
+			write = db.Update // a lone caller has nothing to wait for
+		}
+		defer inside.Add(-1)
+		return write(func(tx *bbolt.Tx) error {
 			b, err := tx.CreateBucketIfNotExists(bucket)
 			if err != nil {
 				return err
@@ -57,7 +64,6 @@ func onBolt(ctx context.Context, dir string) (*subject, error) {
 			return b.Put(fmt.Append(nil, caller), []byte(value))
 		})
 	}
-	db.MaxBatchDelay = 0 // as the store: a caller waits for nobody
 	return &subject{store: s, bare: bare, close: func() error { return errors.Join(s.Close(), db.Close()) }}, nil
 }
 
