@@ -3,6 +3,8 @@ package bitmap
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 // chains counts the inner nodes that hold one child and nothing else: the rest of
@@ -39,7 +41,7 @@ func chains(up, nd *node) (n int) {
 // The paths to isolated ordinals are compressed, not only when they are made
 // but also when what forked from them goes away.
 func TestNoChainIsKept(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range seeds.Each(t, 40, 40) {
 		rng := rand.New(rand.NewPCG(seed, 16))
 		b := NewPow2(64 - int(seed%3)*20)
 		holes := seed%2 == 1 // in a full set

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/bitmap"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 // Ascending, complete, twice the same, at every size.
@@ -139,7 +140,7 @@ func (w *watch) end() {
 // Flips and fills between two steps, anywhere, with words, pages and nodes
 // coming and going under the iterator.
 func TestIterateWhileChanging(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range seeds.Each(t, 60, 60) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		n := []uint64{1, 64, 65, 200, 4096, 4097, 9000, 30000}[seed%8]
 		state := seed/8%2 == 0
@@ -198,7 +199,7 @@ func TestIterateWhileChanging(t *testing.T) {
 // A run is maximal when it is yielded, but for what was yielded before, and
 // nothing of its state is left out between two of them.
 func TestRunsWhileChanging(t *testing.T) {
-	for seed := range uint64(80) {
+	for seed := range seeds.Each(t, 80, 80) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		last := []uint64{0, 63, 64, 199, 4095, 4096, 1<<18 + 4999, top}[seed%8]
 		state := seed/8%2 == 0

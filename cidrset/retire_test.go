@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 // A set in a wide pool does not grow with the releases of its life: neither its memory
@@ -62,7 +63,7 @@ func TestCooledRunsAreBounded(t *testing.T) {
 // one is taken of what is free, and every derived value is right.
 func TestRetiredRunsHaveCooled(t *testing.T) {
 	const children, wait = 64, 10 * time.Second
-	for seed := range uint64(40) {
+	for seed := range seeds.Each(t, 40, 40) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		now := time.Unix(1000, 0)
 		s, err := New(netip.MustParsePrefix("10.0.0.0/26"), 32, Cooldown(wait, func() time.Time { return now }))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/bitmap"
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 // bitmapSizes are the spaces a trace may choose from, as the highest ordinal:
@@ -283,11 +284,7 @@ func randomBitmapTrace(rng *rand.Rand, n int) []byte {
 }
 
 func TestBitmapAgainstModel(t *testing.T) {
-	rounds := 2000
-	if testing.Short() {
-		rounds = 300
-	}
-	for seed := range uint64(rounds) {
+	for seed := range seeds.Each(t, 300, 2000) {
 		replayBitmap(t, randomBitmapTrace(rand.New(rand.NewPCG(seed, 1)), 60))
 	}
 }

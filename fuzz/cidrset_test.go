@@ -14,6 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 // cidrPools are the pools a trace may choose from: one child, a few, a page, several
@@ -412,12 +413,8 @@ func randomCidrTrace(rng *rand.Rand, pool byte, n int) []byte {
 }
 
 func TestCidrSetAgainstModel(t *testing.T) {
-	rounds := 20
-	if testing.Short() {
-		rounds = 6
-	}
-	for pool := range cidrPools {
-		for seed := range uint64(rounds) {
+	for seed := range seeds.Each(t, 6, 20) {
+		for pool := range cidrPools {
 			replayCidrSet(t, randomCidrTrace(rand.New(rand.NewPCG(seed, 1)), byte(pool), 60))
 		}
 	}

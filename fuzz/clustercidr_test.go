@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/internal/snap"
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
@@ -386,11 +387,7 @@ func randomClusterTrace(rng *rand.Rand, n int) []byte {
 }
 
 func TestClusterCIDRAgainstModel(t *testing.T) {
-	rounds := 1000
-	if testing.Short() {
-		rounds = 150
-	}
-	for seed := range uint64(rounds) {
+	for seed := range seeds.Each(t, 150, 1000) {
 		replayCluster(t, randomClusterTrace(rand.New(rand.NewPCG(seed, 1)), 60))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -279,11 +280,7 @@ func randomHostLocalTrace(rng *rand.Rand, n int) []byte {
 }
 
 func TestHostLocalAgainstModel(t *testing.T) {
-	rounds := 300
-	if testing.Short() {
-		rounds = 50
-	}
-	for seed := range uint64(rounds) {
+	for seed := range seeds.Each(t, 50, 300) {
 		replayHostLocal(t, randomHostLocalTrace(rand.New(rand.NewPCG(seed, 1)), 100))
 	}
 }

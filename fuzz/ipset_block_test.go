@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -309,7 +310,7 @@ func randomBytes(seed uint64, n int) []byte {
 }
 
 func TestBlockAgainstTwin(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range seeds.Each(t, 300, 300) {
 		replayBlock(t, randomBytes(seed, 400))
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -447,7 +448,7 @@ func FuzzIPAM(f *testing.F) {
 func replayIPAMTest(t *testing.T, data []byte) { replayIPAM(t, ipamPools, [2]int{0, 3}, data) }
 
 func TestIPAMAgainstTwin(t *testing.T) {
-	for seed := range uint64(120) {
+	for seed := range seeds.Each(t, 120, 120) {
 		replayIPAMTest(t, randomBytes(seed+1000, 600))
 	}
 }
@@ -455,7 +456,7 @@ func TestIPAMAgainstTwin(t *testing.T) {
 // TestIPAMSpacesAgainstTwin runs traces in spaces of one store, a step of each in turn. Pools, hosts and handles have the same
 // names in all of them, and each space answers as if it were alone.
 func TestIPAMSpacesAgainstTwin(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range seeds.Each(t, 20, 20) {
 		db := store.NewMemory()
 		var sides []*ipamReplay
 		var traces []*model.Trace

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -110,7 +111,7 @@ func chooseOf(got []ipset.Allocation) func(free []netip.Addr, n int) []netip.Add
 }
 
 func TestNestedPoolsAgainstTwin(t *testing.T) {
-	for seed := range uint64(120) {
+	for seed := range seeds.Each(t, 120, 120) {
 		replayNestedTest(t, randomBytes(seed+3000, 600))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 const nodeipamOps = 16
@@ -421,11 +422,7 @@ func randomNodeIPAMTrace(rng *rand.Rand, n int) []byte {
 }
 
 func TestNodeIPAMAgainstModel(t *testing.T) {
-	rounds := 400
-	if testing.Short() {
-		rounds = 60
-	}
-	for seed := range uint64(rounds) {
+	for seed := range seeds.Each(t, 60, 400) {
 		replayNodeIPAM(t, randomNodeIPAMTrace(rand.New(rand.NewPCG(seed, 1)), 60))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -277,11 +278,7 @@ func randomPrefixesTrace(rng *rand.Rand, n int) (data []byte) {
 }
 
 func TestPrefixesAgainstModel(t *testing.T) {
-	rounds := 300
-	if testing.Short() {
-		rounds = 50
-	}
-	for seed := range uint64(rounds) {
+	for seed := range seeds.Each(t, 50, 300) {
 		replayPrefixes(t, randomPrefixesTrace(rand.New(rand.NewPCG(seed, 1)), 120))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -196,7 +197,7 @@ func TestImportIndexes(t *testing.T) {
 
 // Whatever is done, in commits as small as a store allows, the index finds what a list of all addresses has.
 func TestIndexFollowsEveryCall(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range seeds.Each(t, 20, 20) {
 		ctx, now := t.Context(), time.Unix(1000, 0)
 		e, err := New(storetest.NewLimited(store.NewMemory(), store.Limits{Ops: 64}), Options{Now: func() time.Time { return now }})
 		if err != nil {

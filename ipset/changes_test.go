@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
@@ -23,7 +24,7 @@ import (
 // state that the changes make is that of the store, and every change says what was before.
 func TestChangesTellEveryState(t *testing.T) {
 	kinds, shared := map[ipset.ChangeKind]int{}, 0
-	for seed := range uint64(60) {
+	for seed := range seeds.Each(t, 60, 60) {
 		db := store.NewMemory()
 		l := newLedger()
 		var e *ipset.Engine
@@ -71,11 +72,11 @@ func TestChangesTellEveryState(t *testing.T) {
 		}
 	}
 	for k := ipset.AddressAssigned; k <= ipset.ConfigChanged; k++ {
-		if t.Log(k, kinds[k]); kinds[k] == 0 {
+		if t.Log(k, kinds[k]); kinds[k] == 0 && !seeds.Chosen() {
 			t.Errorf("%v was never reported", k)
 		}
 	}
-	if shared == 0 {
+	if shared == 0 && !seeds.Chosen() {
 		t.Error("no address had several holders")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -156,11 +157,7 @@ func TestCallerThatLeftIsFenced(t *testing.T) {
 // TestGivingUpCallersLeakNothing is a storm of callers that give up at random moments, on a store that loses commits and makes
 // some of them late, and that do what the documentation says: release by handle on the same engine.
 func TestGivingUpCallersLeakNothing(t *testing.T) {
-	seeds := uint64(12)
-	if testing.Short() {
-		seeds = 3
-	}
-	for seed := range seeds {
+	for seed := range seeds.Each(t, 3, 12) {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 28))
 		s := newLosing(w.store, rand.New(rand.NewPCG(seed, 7)))
 		e := w.engine(s)

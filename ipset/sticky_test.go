@@ -7,17 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
 // TestStickyAtRandom mixes sticky assignments of moving handles with everything that moves blocks about: what is given is
 // held by who got it, by nobody else, and was free or cooling from its own use before.
 func TestStickyAtRandom(t *testing.T) {
-	seeds := uint64(40)
-	if testing.Short() {
-		seeds = 12
-	}
-	for seed := range seeds {
+	for seed := range seeds.Each(t, 12, 40) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		p := poolOf("a", "10.0.0.0/28", 30)
 		p.Cooldown = time.Duration(seed%2) * 30 * time.Second

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 // What a service is asked to be, in the words of Kubernetes.
@@ -82,7 +83,7 @@ func TestRollbackAtEveryStep(t *testing.T) {
 			}
 		}
 	})
-	for seed := range uint64(20) {
+	for seed := range seeds.Each(t, 20, 20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		r := newRegistryT(t, "10.0.0.0/28 fd00::/124")
 		type open struct {

@@ -11,6 +11,7 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -23,10 +24,16 @@ var operations = flag.Int("operations", 200_000, "operations side by side with K
 // full, so that picks spill into the static band and come back.
 func TestServicesSideBySide(t *testing.T) {
 	each := *operations / 5
-	for i, p := range []string{"10.96.0.0/24", "10.96.0.0/27", "10.96.0.0/20", "fd00::/118"} {
-		longAddresses(t, netip.MustParsePrefix(p), each, rand.New(rand.NewPCG(uint64(i), 1)))
+	for seed := range seeds.Each(t, 1, 1) {
+		sideBySide(t, each, seed)
 	}
-	longPorts(t, each, rand.New(rand.NewPCG(9, 1)))
+}
+
+func sideBySide(t *testing.T, each int, seed uint64) {
+	for i, p := range []string{"10.96.0.0/24", "10.96.0.0/27", "10.96.0.0/20", "fd00::/118"} {
+		longAddresses(t, netip.MustParsePrefix(p), each, rand.New(rand.NewPCG(uint64(i)+seed, 1)))
+	}
+	longPorts(t, each, rand.New(rand.NewPCG(9+seed, 1)))
 }
 
 func longAddresses(t *testing.T, p netip.Prefix, n int, rng *rand.Rand) {

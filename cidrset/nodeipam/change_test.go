@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
@@ -240,7 +241,7 @@ func TestApplyTellsItsReceiver(t *testing.T) {
 // any point on the snapshot that was made at its end: no pool comes back, and they stay
 // in their order with their cursors.
 func TestApplyOverASnapshotOfPools(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range seeds.Each(t, 60, 60) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		cfg := Config{Slots: []Slot{{26, pfxs("192.168.0.0/24")}, {28, pfxs("172.16.0.0/26")}}}
 		var journal []Change

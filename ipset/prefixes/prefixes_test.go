@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -165,7 +166,7 @@ func TestInTheWay(t *testing.T) {
 // answers.
 func TestAgreesWithCidrset(t *testing.T) {
 	ctx := context.Background()
-	for seed := range uint64(30) {
+	for seed := range seeds.Each(t, 30, 30) {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		pool, longest := netip.MustParsePrefix("10.0.0.0/16"), 30
 		if seed%2 == 1 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -110,8 +111,8 @@ func TestTreeAgreesWithAList(t *testing.T) {
 		{"0.0.0.0/0", 32}, {"0.0.0.0/0", 7}, {"192.168.0.0/16", 23}, {"2001:db8::/32", 64}, {"::/0", 127}, {"8000::/1", 128},
 		{"2001:db8::/57", 64}, {"2001:db8::/120", 128},
 	}
-	for _, c := range pools {
-		for seed := range uint64(20) {
+	for seed := range seeds.Each(t, 20, 20) {
+		for _, c := range pools {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			pool, recs := netip.MustParsePrefix(c.pool), recorded{}
 			tr, list := tree{pool, recs, new(path)}, halves{netip.MustParsePrefix(c.pool): true}

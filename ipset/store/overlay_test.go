@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -108,7 +109,7 @@ func (p *overlayPair) compare(r *rand.Rand, keys []string) {
 // An overlay answers what a store would to which the commits had been made, and leaves the one below as it was, also while others
 // change what the overlay has not written.
 func TestOverlayIsAStore(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range seeds.Each(t, 200, 200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		p := newOverlayPair(t)
 		key := func() string { return fmt.Sprintf("k%02d", r.IntN(30)) }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -49,12 +50,8 @@ var stores = map[string]func(t *testing.T) store.Store{
 
 // TestLinearizable records histories of several engines on one store, with room and without, and has them explained.
 func TestLinearizable(t *testing.T) {
-	seeds := 10
-	if testing.Short() {
-		seeds = 2
-	}
-	for name, open := range stores {
-		for seed := range uint64(seeds) {
+	for seed := range seeds.Each(t, 2, 10) {
+		for name, open := range stores {
 			pool := netip.MustParsePrefix("10.0.0.0/26")
 			es := engines(t, open(t), 4, pool)
 			steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 8, Rounds: 60, Name: name, Seed: seed})

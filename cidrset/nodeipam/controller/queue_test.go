@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/internal/test/synctest"
 )
 
@@ -162,11 +163,7 @@ func TestQueueKeepsANodeThatChangesWhileItRuns(t *testing.T) {
 // that exist at a time (land reports it), nothing is reassigned, and once the
 // trouble is over every node has its prefixes and nothing is leaked.
 func TestStorm(t *testing.T) {
-	seeds := uint64(40)
-	if testing.Short() {
-		seeds = 8
-	}
-	for seed := range seeds {
+	for seed := range seeds.Each(t, 8, 40) {
 		synctest.Test(t, func(t *testing.T) { storm(t, rand.New(rand.NewPCG(seed, 3)), false) })
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 // cidrTwins returns both twins of the same set.
@@ -112,7 +113,7 @@ func TestCidrTwinsByHand(t *testing.T) {
 
 // Two twins written apart agree on everything, random picks included.
 func TestCidrTwinsAgree(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range seeds.Each(t, 300, 300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		order := int(seed % 6)
 		cooldown := time.Duration(seed/18%2) * 10 * time.Second

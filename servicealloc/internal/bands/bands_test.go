@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 // Zones of one band that touch or overlap become one, closed ones go first, static ones
@@ -34,7 +35,7 @@ func TestMerge(t *testing.T) {
 // both kinds, runs, and the counts, with everything recomputed after each step.
 func TestSpaceAgainstAList(t *testing.T) {
 	const size = 70
-	for seed := range uint64(300) {
+	for seed := range seeds.Each(t, 300, 300) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		var zones []Zone
 		for range rng.IntN(6) {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 // switched is a directory that changes hands, beside one in which host-local alone works. Both
@@ -73,13 +75,13 @@ func (n *node) legacyContent(network string) map[string]string {
 // TestSwitchDifferential: whoever has the network, the answers are those of host-local alone,
 // and the files after an export are those that it would have written.
 func TestSwitchDifferential(t *testing.T) {
-	sequences, steps := 40, 60
+	steps := 60
 	if testing.Short() {
-		sequences, steps = 4, 40
+		steps = 40
 	}
 	calls := map[string]int{}
-	for seed := range sequences {
-		random := rand.New(rand.NewPCG(uint64(seed), 11))
+	for seed := range seeds.Each(t, 4, 40) {
+		random := rand.New(rand.NewPCG(seed, 11))
 		// A full set stops an ADD; with two sets, host-local has moved the first cursor by then.
 		ipam := []string{`"ranges":[[{"subnet":"10.1.2.0/29"}]]`, `"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"fd00::/64"}]]`,
 			`"ranges":[[{"subnet":"10.1.2.0/30"},{"subnet":"10.1.2.8/29","rangeStart":"10.1.2.9","gateway":"10.1.2.10"}]]`}[seed%3]
@@ -117,7 +119,7 @@ func TestSwitchDifferential(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"ADD", "DEL", "CHECK", "takeover", "import", "export"} {
-		if calls[want] == 0 {
+		if calls[want] == 0 && !seeds.Chosen() {
 			t.Errorf("no %s", want)
 		}
 	}
