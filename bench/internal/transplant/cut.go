@@ -1,0 +1,100 @@
+package transplant
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/printer"
+	"go/token"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// without returns the source of a file without the top-level functions, types and
+// variables that cut names, and without the imports that nothing else uses. It notes
+// what it has left out in done.
+func without(name string, source []byte, cut map[string]string, done map[string]bool) ([]byte, error) {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, name, source, 0)
+	if err != nil {
+		return nil, err
+	}
+	var kept []ast.Decl
+	var left bool
+	for _, d := range file.Decls {
+		if n := declared(d); n != "" && cut[n] != "" {
+			done[n], left = true, true
+			continue
+		}
+		kept = append(kept, d)
+	}
+	if !left {
+		return source, nil
+	}
+	file.Decls = kept
+	used := map[string]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok {
+				used[x.Name] = true
+			}
+		}
+		return true
+	})
+	for _, d := range file.Decls {
+		g, ok := d.(*ast.GenDecl)
+		if !ok || g.Tok != token.IMPORT {
+			continue
+		}
+		var specs []ast.Spec
+		for _, s := range g.Specs {
+			if i := s.(*ast.ImportSpec); used[packageName(i)] || i.Name != nil && (i.Name.Name == "." || i.Name.Name == "_") {
+				specs = append(specs, s)
+			}
+		}
+		g.Specs = specs
+	}
+	var out bytes.Buffer
+	if err := printer.Fprint(&out, set, file); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return out.Bytes(), nil
+}
+
+// declared returns the name that a declaration is cut by: that of a function without a
+// receiver, or of a declaration of one type or variable.
+func declared(d ast.Decl) string {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			return d.Name.Name
+		}
+	case *ast.GenDecl:
+		if len(d.Specs) != 1 {
+			return ""
+		}
+		switch s := d.Specs[0].(type) {
+		case *ast.TypeSpec:
+			return s.Name.Name
+		case *ast.ValueSpec:
+			return s.Names[0].Name
+		}
+	}
+	return ""
+}
+
+// packageName guesses the name by which a file uses an import: the last element of its
+// path that is not a version.
+func packageName(i *ast.ImportSpec) string {
+	if i.Name != nil {
+		return i.Name.Name
+	}
+	p, _ := strconv.Unquote(i.Path.Value)
+	base := path.Base(p)
+	if v, ok := strings.CutPrefix(base, "v"); ok && strings.Trim(v, "0123456789") == "" {
+		base = path.Base(path.Dir(p))
+	}
+	return base
+}

@@ -1,0 +1,210 @@
+// Package transplant runs the test files of another module on an adapter over this one.
+//
+// The files come from the module cache at test time and are never copied into this
+// repository: the go command lays them into the adapter's package by -overlay.
+package transplant
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A Suite is a set of test files and the adapter that they run on.
+type Suite struct {
+	Name    string
+	Adapter string   // the directory of its package, under the working directory
+	Module  string   // the module of the files, required by the go.mod at hand
+	Dir     string   // their directory in it
+	Tests   []string // test files
+	With    []string // other files of Dir that the adapter uses unchanged
+	Args    []string // further arguments of go test
+	// Cut names the functions that are left out, and why: what concerns internals of the original.
+	Cut map[string]string
+	// Differ names the tests that fail on the adapter on purpose, and why. A test of a group (a
+	// subtest, a spec) is named with its group.
+	Differ map[string]string
+	// Read returns the outcomes from what go test printed; nil stands for the events of -json.
+	Read func(t testing.TB, output []byte) []Outcome
+}
+
+// An Outcome is the result of one test that has no subtests.
+type Outcome struct {
+	Test   string
+	Passed bool
+	Log    string
+}
+
+// A Tally is a row of the table of suites.
+type Tally struct {
+	Version                     string // of the module
+	Functions, Cases, Different int
+	Lines                       int // of the adapter
+}
+
+// Run runs the suite. It fails t for a test that fails and is not in Differ, for an entry
+// of Differ that passes or is not there, and for an entry of Cut that is not there.
+func (s *Suite) Run(t *testing.T) Tally {
+	t.Helper()
+	mod := download(t, s.Module)
+	replace := map[string]string{}
+	cut := map[string]bool{}
+	for _, name := range slices.Concat(s.Tests, s.With) {
+		source, err := os.ReadFile(filepath.Join(mod.Dir, s.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if source, err = without(name, source, s.Cut, cut); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, source, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		target, err := filepath.Abs(filepath.Join(s.Adapter, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[target] = file
+	}
+	for name := range s.Cut {
+		if !cut[name] {
+			t.Errorf("nothing to cut: %s is in none of the files", name)
+		}
+	}
+	overlay := filepath.Join(t.TempDir(), "overlay.json")
+	data, err := json.Marshal(map[string]any{"Replace": replace})
+	if err == nil {
+		err = os.WriteFile(overlay, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := slices.Concat([]string{"test", "-json", "-tags", "transplant", "-vet=off", "-count=1", "-overlay", overlay, "./" + s.Adapter}, s.Args)
+	output, err := exec.Command("go", args...).Output()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		if len(exit.Stderr) > 0 {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, exit.Stderr)
+		}
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	read := s.Read
+	if read == nil {
+		read = events
+	}
+	tally, problems := s.judge(read(t, output))
+	for _, p := range problems {
+		t.Error(p)
+	}
+	if tally.Cases == 0 {
+		t.Errorf("no test was run:\n%s", output)
+	}
+	tally.Version, tally.Lines = mod.Version, lines(t, s.Adapter)
+	return tally
+}
+
+// judge counts the outcomes and returns where they are not those of the table of differences.
+func (s *Suite) judge(outcomes []Outcome) (tally Tally, problems []string) {
+	functions, met := map[string]bool{}, map[string]bool{}
+	for _, o := range outcomes {
+		tally.Cases++
+		group, _, _ := strings.Cut(o.Test, "/")
+		functions[group] = true
+		reason, expected := s.Differ[o.Test]
+		switch {
+		case expected:
+			met[o.Test] = true
+			tally.Different++
+			if o.Passed {
+				problems = append(problems, o.Test+" passes, but the table says that it differs: "+reason)
+			}
+		case !o.Passed:
+			problems = append(problems, o.Test+" fails, and the table does not have it:\n"+o.Log)
+		}
+	}
+	for name := range s.Differ {
+		if !met[name] {
+			problems = append(problems, name+" is in the table of differences and was not run")
+		}
+	}
+	tally.Functions = len(functions)
+	return tally, problems
+}
+
+// module is what go mod download says of one.
+type module struct{ Version, Dir string }
+
+func download(t testing.TB, path string) (m module) {
+	t.Helper()
+	out, err := exec.Command("go", "mod", "download", "-json", path).Output()
+	if err == nil {
+		err = json.Unmarshal(out, &m)
+	}
+	if err != nil || m.Dir == "" {
+		t.Fatalf("go mod download %s: %v\n%s", path, err, out)
+	}
+	return m
+}
+
+// events reads the output of go test -json.
+func events(t testing.TB, output []byte) (list []Outcome) {
+	logs := map[string]*strings.Builder{}
+	parent := map[string]bool{}
+	lines := bufio.NewScanner(bytes.NewReader(output))
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		var e struct{ Action, Test, Output string }
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("go test says %q", lines.Bytes())
+		}
+		switch {
+		case e.Test == "" && e.Action == "output" && strings.Contains(e.Output, "build failed"):
+			t.Fatalf("%s", output)
+		case e.Test == "":
+		case e.Action == "run":
+			logs[e.Test] = &strings.Builder{}
+			if i := strings.LastIndexByte(e.Test, '/'); i >= 0 {
+				parent[e.Test[:i]] = true
+			}
+		case e.Action == "output":
+			logs[e.Test].WriteString(e.Output)
+		case e.Action == "pass" || e.Action == "fail" || e.Action == "skip":
+			list = append(list, Outcome{e.Test, e.Action == "pass", logs[e.Test].String()})
+			delete(logs, e.Test)
+		}
+	}
+	for name, log := range logs { // a panic or the end of the program left it unfinished
+		list = append(list, Outcome{name, false, fmt.Sprintf("did not end\n%s", log)})
+	}
+	return slices.DeleteFunc(list, func(o Outcome) bool { return parent[o.Test] && (o.Passed || failedBelow(list, o.Test)) })
+}
+
+// failedBelow reports whether a subtest explains why the test of that name failed.
+func failedBelow(list []Outcome, name string) bool {
+	return slices.ContainsFunc(list, func(o Outcome) bool { return !o.Passed && strings.HasPrefix(o.Test, name+"/") })
+}
+
+// lines counts those of the adapter.
+func lines(t testing.TB, dir string) (n int) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no adapter in %s: %v", dir, err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += bytes.Count(data, []byte("\n"))
+	}
+	return n
+}

@@ -1,0 +1,77 @@
+package transplant
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+const printed = `{"Action":"run","Test":"TestA"}
+{"Action":"run","Test":"TestA/x"}
+{"Action":"pass","Test":"TestA/x"}
+{"Action":"run","Test":"TestA/y"}
+{"Action":"output","Test":"TestA/y","Output":"why"}
+{"Action":"fail","Test":"TestA/y"}
+{"Action":"fail","Test":"TestA"}
+{"Action":"run","Test":"TestB"}
+{"Action":"pass","Test":"TestB"}
+{"Action":"run","Test":"TestC"}
+`
+
+// TestJudge holds the outcomes against tables that fit them and tables that don't.
+func TestJudge(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		differ map[string]string
+		want   []string
+	}{
+		{"no table", nil, []string{"TestA/y fails", "TestC fails"}},
+		{"right", map[string]string{"TestA/y": "-", "TestC": "-"}, nil},
+		{"a difference that vanished", map[string]string{"TestA/y": "-", "TestC": "-", "TestB": "-"}, []string{"TestB passes"}},
+		{"a test that is not there", map[string]string{"TestA/y": "-", "TestC": "-", "TestA/z": "-"}, []string{"TestA/z is in the table"}},
+	} {
+		tally, problems := (&Suite{Differ: c.differ}).judge(events(t, []byte(printed)))
+		slices.Sort(problems)
+		if tally.Functions != 3 || tally.Cases != 4 || len(problems) != len(c.want) {
+			t.Fatalf("%s: %+v, %q", c.name, tally, problems)
+		}
+		for i, p := range problems {
+			if !strings.HasPrefix(p, c.want[i]) {
+				t.Errorf("%s: %q, want %q", c.name, p, c.want[i])
+			}
+		}
+	}
+}
+
+// TestWithout cuts a function, and with it the import that only it uses.
+func TestWithout(t *testing.T) {
+	const source = `package p
+
+import (
+	"fmt"
+	log "example.org/logger/v2"
+	"example.org/errors/v2"
+)
+
+var out = 1
+
+func Kept() { fmt.Println(errors.New) }
+
+func Gone() { log.Print() }
+
+func (x T) Out() {}
+`
+	done := map[string]bool{}
+	got, err := without("p.go", []byte(source), map[string]string{"Gone": "-", "out": "-", "Out": "-"}, done)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, stays := range map[string]bool{"Kept": true, "Out": true, "Gone": false, "var out": false, "logger": false, `"fmt"`: true, "errors/v2": true} {
+		if strings.Contains(string(got), text) != stays {
+			t.Errorf("%q stays: %v, want %v\n%s", text, !stays, stays, got)
+		}
+	}
+	if !done["Gone"] || !done["out"] || done["Out"] {
+		t.Errorf("cut %v", done)
+	}
+}

@@ -1,0 +1,3 @@
+// Package transplants runs the tests of other projects on adapters over this module.
+// README.md has the results; go test ./transplants repeats them.
+package transplants

@@ -1,0 +1,8 @@
+//go:build transplant
+
+package transplants
+
+// What only their test files import, so that go.mod has it.
+import (
+	_ "k8s.io/component-base/metrics/testutil"
+)

@@ -1,0 +1,53 @@
+package transplants
+
+import "github.com/ipalloc/ipalloc/bench/internal/transplant"
+
+const (
+	services = "pkg/registry/core/service/"
+
+	arithmetic = "calls their arithmetic of addresses"
+	objects    = "prepares or counts their API objects"
+)
+
+var suites = []*transplant.Suite{
+	{
+		Name: "Kubernetes allocator: bitmap", Adapter: "allocator",
+		Module: "k8s.io/kubernetes", Dir: services + "allocator", Tests: []string{"bitmap_test.go"},
+	},
+	{
+		Name: "Kubernetes portallocator: allocator, operations, metrics", Adapter: "portallocator",
+		Module: "k8s.io/kubernetes", Dir: services + "portallocator",
+		Tests: []string{"allocator_test.go", "operation_test.go"}, With: []string{"metrics.go", "operation.go"},
+	},
+	{
+		Name: "Kubernetes ipallocator: bitmap, IP addresses, ServiceCIDRs", Adapter: "ipallocator",
+		Module: "k8s.io/kubernetes", Dir: services + "ipallocator",
+		Tests: []string{"bitmap_test.go", "ipallocator_test.go", "cidrallocator_test.go"}, With: []string{"interfaces.go", "metrics.go"},
+		Cut: map[string]string{
+			"newTestAllocator":                           "makes the original",
+			"newTestMetaAllocator":                       "makes the original",
+			"TestAddOffsetAddress":                       arithmetic,
+			"Test_addOffsetAddress":                      arithmetic,
+			"Test_broadcastAddress":                      arithmetic,
+			"Test_hostsPerNetwork":                       arithmetic,
+			"Test_ipIterator":                            arithmetic,
+			"Test_ipIterator_Number":                     arithmetic,
+			"Test_isNotContained":                        arithmetic,
+			"TestUsedWithCIDRFiltering":                  objects,
+			"TestFreeWithOverflowProtection":             objects,
+			"TestUsedWithInvalidIPs":                     objects,
+			"TestAllocateNextStopOnError":                objects,
+			"TestAllocateNext_Collision":                 objects,
+			"TestCIDRAllocateDualWrite":                  objects,
+			"TestCIDRAllocateDualWriteCollision":         objects,
+			"TestCIDRAllocatorClusterIPAllocatedMetrics": objects,
+			"TestCIDRAllocateNextStopOnError":            objects,
+			"TestCIDRAllocateNextDontStopOnNot":          objects,
+		},
+	},
+	{
+		Name: "Kubernetes nodeipam: cidrset, metrics", Adapter: "cidrset",
+		Module: "k8s.io/kubernetes", Dir: "pkg/controller/nodeipam/ipam/cidrset",
+		Tests: []string{"cidr_set_test.go"}, With: []string{"metrics.go"},
+	},
+}
