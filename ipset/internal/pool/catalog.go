@@ -56,16 +56,14 @@ type Catalog struct {
 	Pools      []Pool // by priority, then name
 	Reserved   []netipx.IPRange
 
-	names  map[string]int // pools by name
-	Places []int          // pools in address order, of two that begin together the larger first
-	Outer  []int          // by pool: the one that it lies in, -1 for none
-	Inner  []AddrRanges   // by pool: what those in it serve
+	names  []int        // pools by name
+	Places []int        // pools in address order, of two that begin together the larger first
+	Outer  []int        // by pool: the one that it lies in, -1 for none
+	Inner  []AddrRanges // by pool: what those in it serve
 
-	// By pool: what automatic assignment may not take, nil for nothing; and the selectors, compiled.
-	Avoid         []AddrRanges
-	Seeds         []uint64 // of the random order
-	indexed       bool     // a pool has an Index
-	nodes, spaces []*selector.Matcher
+	Avoid         []AddrRanges              // by pool: what automatic assignment may not take, nil for nothing
+	indexed       bool                      // a pool has an Index
+	nodes, spaces map[int]*selector.Matcher // by pool: the selectors that are not empty, compiled
 }
 
 const (
@@ -86,43 +84,49 @@ func (c *Catalog) Prepare() error {
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	set, err := SetOf(c.Reserved)
-	if err != nil {
-		return err
-	}
-	reserved := AddrRanges(set.Ranges())
 	n := len(c.Pools)
-	c.Avoid, c.names, c.Places = make([]AddrRanges, n), make(map[string]int, n), make([]int, n)
-	c.Seeds = make([]uint64, n)
-	c.nodes, c.spaces = make([]*selector.Matcher, n), make([]*selector.Matcher, n)
+	c.names, c.Places = make([]int, n), make([]int, n)
+	c.nodes, c.spaces = make(map[int]*selector.Matcher), make(map[int]*selector.Matcher)
 	for i := range c.Pools {
 		p := &c.Pools[i]
-		if err := p.Check(); err != nil {
+		nodes, spaces, err := p.check()
+		if err != nil {
 			return err
+		}
+		if len(p.Nodes) > 0 {
+			c.nodes[i] = nodes
+		}
+		if len(p.Namespaces) > 0 {
+			c.spaces[i] = spaces
 		}
 		c.indexed = c.indexed || len(p.Index) > 0
-		if _, twice := c.names[p.Name]; twice {
-			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.PoolExists})
-		}
-		c.names[p.Name], c.Places[i], c.Seeds[i] = i, i, record.HashOf(p.Name)
-		if c.nodes[i], err = p.Nodes.Compile(); err != nil {
-			return err
-		}
-		if c.spaces[i], err = p.Namespaces.Compile(); err != nil {
-			return err
+		c.names[i], c.Places[i] = i, i
+	}
+	// Both orders are mostly that of the pools already, which a sort finds in O(n).
+	slices.SortFunc(c.names, func(i, j int) int { return strings.Compare(c.Pools[i].Name, c.Pools[j].Name) })
+	for k := 1; k < n; k++ {
+		if name := c.Pools[c.names[k]].Name; name == c.Pools[c.names[k-1]].Name {
+			return cause.Wrap(ipalloc.Error{Op: "check", Name: name, Err: cause.PoolExists})
 		}
 	}
-	return c.derive(reserved)
+	return c.derive()
 }
 
 // derive finds what follows from pools and reservations together: which pools lie in which, and what each may not assign.
-func (c *Catalog) derive(reserved AddrRanges) error {
+func (c *Catalog) derive() error {
+	reserved, err := normal(c.Reserved)
+	if err != nil {
+		return err
+	}
 	slices.SortFunc(c.Places, func(i, j int) int { return record.ComparePrefix(c.Pools[i].Prefix, c.Pools[j].Prefix) })
 	if err := c.nest(); err != nil {
 		return err
 	}
-	for i := range c.Pools {
-		var err error
+	c.Avoid = make([]AddrRanges, len(c.Pools))
+	for _, i := range c.Places {
+		for len(reserved) > 0 && reserved[0].To().Less(c.Pools[i].Prefix.Addr()) {
+			reserved = reserved[1:]
+		}
 		if c.Avoid[i], err = c.Pools[i].avoided(reserved, c.Inner[i]); err != nil {
 			return err
 		}
@@ -130,6 +134,7 @@ func (c *Catalog) derive(reserved AddrRanges) error {
 	return nil
 }
 
+// SetOf returns the addresses of some ranges.
 func SetOf(rs []netipx.IPRange) (*netipx.IPSet, error) {
 	var sb netipx.IPSetBuilder
 	for _, r := range rs {
@@ -146,10 +151,11 @@ func (c *Catalog) ByName(name string) int {
 	if c.names == nil { // not prepared: it is being changed
 		return slices.IndexFunc(c.Pools, func(p Pool) bool { return p.Name == name })
 	}
-	if i, ok := c.names[name]; ok {
-		return i
+	k, ok := slices.BinarySearchFunc(c.names, name, func(i int, name string) int { return strings.Compare(c.Pools[i].Name, name) })
+	if !ok {
+		return -1
 	}
-	return -1
+	return c.names[k]
 }
 
 // Cooldown returns how long an address released from a block is kept from others.

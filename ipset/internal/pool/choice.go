@@ -46,12 +46,20 @@ func (p *Pool) tooSmall(ends uint64) bool {
 
 // SelectsNode reports whether pool i selects a host.
 func (c *Catalog) SelectsNode(i int, host string, labels map[string]string) bool {
-	_, ok := c.nodes[i].Match(host, labels)
+	m := c.nodes[i]
+	if m == nil {
+		return true
+	}
+	_, ok := m.Match(host, labels)
 	return ok
 }
 
 // SelectsSpace reports whether pool i selects a namespace.
 func (c *Catalog) SelectsSpace(i int, labels map[string]string) bool {
-	_, ok := c.spaces[i].Match("", labels)
+	m := c.spaces[i]
+	if m == nil {
+		return true
+	}
+	_, ok := m.Match("", labels)
 	return ok
 }

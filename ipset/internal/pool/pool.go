@@ -67,6 +67,36 @@ type Pool struct {
 
 // Check fills in defaults and refuses what cannot be.
 func (p *Pool) Check() error {
+	_, _, err := p.check()
+	return err
+}
+
+// check is Check; it returns the compiled selectors.
+func (p *Pool) check() (nodes, spaces *selector.Matcher, err error) {
+	if err := p.checkFields(); err != nil {
+		return nil, nil, err
+	}
+	if nodes, err = p.compile("Nodes", p.Nodes); err != nil {
+		return nil, nil, err
+	}
+	spaces, err = p.compile("Namespaces", p.Namespaces)
+	return nodes, spaces, err
+}
+
+// compile compiles a selector; an empty one, which most pools have, is nil.
+func (p *Pool) compile(field string, s selector.Selector) (*selector.Matcher, error) {
+	if len(s) == 0 {
+		return nil, nil
+	}
+	m, err := s.Compile()
+	if at := (*ipalloc.Error)(nil); errors.As(err, &at) {
+		return nil, cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Field: field + at.Field, Reason: at.Reason, Err: ipalloc.ErrInvalid})
+	}
+	return m, err
+}
+
+// checkFields fills in defaults and refuses what cannot be, but for the selectors.
+func (p *Pool) checkFields() error {
 	if err := block.CheckName("pool", p.Name); err != nil {
 		return err
 	}
@@ -101,13 +131,6 @@ func (p *Pool) Check() error {
 	for _, r := range p.Ranges {
 		if !r.IsValid() || !p.Prefix.Contains(r.From()) || !p.Prefix.Contains(r.To()) {
 			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: range %s", cause.BadAddress, r)})
-		}
-	}
-	for i, sel := range []selector.Selector{p.Nodes, p.Namespaces} {
-		var at *ipalloc.Error
-		if _, err := sel.Compile(); errors.As(err, &at) {
-			field := [...]string{"Nodes", "Namespaces"}[i] + at.Field
-			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Field: field, Reason: at.Reason, Err: ipalloc.ErrInvalid})
 		}
 	}
 	return nil
@@ -164,16 +187,10 @@ func (c Config) maxBlocks(asked int) int {
 	return limit
 }
 
-// avoided returns what automatic assignment may not take of a pool; inner is what other pools serve of it.
+// avoided returns what automatic assignment may not take of a pool: of the reservations, the first of which ends in the pool or behind
+// it; inner is what other pools serve of it.
 func (p *Pool) avoided(reserved, inner AddrRanges) (AddrRanges, error) {
-	last := record.LastAddr(p.Prefix)
-	var inside AddrRanges
-	for _, r := range reserved.From(p.Prefix.Addr()) {
-		if last.Less(r.From()) {
-			break
-		}
-		inside = append(inside, Cut([]netipx.IPRange{r}, p.Prefix)...)
-	}
+	last, inside := record.LastAddr(p.Prefix), reserved.within(p.Prefix)
 	if len(p.Ranges) == 0 && !p.Subnet && (inner == nil || inside == nil) {
 		return inside, nil
 	}

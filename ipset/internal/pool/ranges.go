@@ -45,6 +45,36 @@ func (rs AddrRanges) From(a netip.Addr) AddrRanges {
 	return rs[i:]
 }
 
+// within returns the addresses of the ranges that lie in p, nil for none, as a part of the ranges where the ends of p cut none of
+// them. The first range ends in p or behind it.
+func (rs AddrRanges) within(p netip.Prefix) AddrRanges {
+	last, n := record.LastAddr(p), 0
+	for n < len(rs) && !last.Less(rs[n].From()) {
+		n++
+	}
+	switch {
+	case n == 0:
+		return nil
+	case rs[0].From().Less(p.Addr()) || last.Less(rs[n-1].To()):
+		return Cut(rs[:n], p)
+	}
+	return rs[:n:n]
+}
+
+// normal returns the addresses of some ranges. Those of a record are in normal form mostly, and are returned as they are.
+func normal(rs []netipx.IPRange) (AddrRanges, error) {
+	for i, r := range rs {
+		if !r.IsValid() || r.From().Is4In6() || r.From().Zone() != "" || i > 0 && !rs[i-1].To().Next().Less(r.From()) {
+			set, err := SetOf(rs)
+			if err != nil {
+				return nil, err
+			}
+			return set.Ranges(), nil
+		}
+	}
+	return rs, nil
+}
+
 // Overlap reports whether an address of p is in the ranges.
 func (rs AddrRanges) Overlap(p netip.Prefix) bool {
 	rs = rs.From(p.Addr())

@@ -147,7 +147,9 @@ func (c *Coder) Addrs(as ...*netip.Addr) {
 	for _, a := range as {
 		if c.Writes {
 			c.B = AppendAddr(c.B, *a)
-		} else if *a, _ = netip.AddrFromSlice([]byte(c.Bytes(uint64(bits / 8)))); addr.CheckAddr(*a) != nil {
+		} else if b := c.Bytes(uint64(bits / 8)); len(b) == 4 {
+			*a = netip.AddrFrom4([4]byte{b[0], b[1], b[2], b[3]})
+		} else if *a, _ = netip.AddrFromSlice([]byte(b)); addr.CheckAddr(*a) != nil {
 			c.Fail("address")
 		}
 	}
