@@ -20,13 +20,15 @@ var (
 	// ipalloc.ErrMismatch.
 	ErrForeign = fmt.Errorf("%w: not a store of this package", ipalloc.ErrMismatch)
 	// ErrNoSpace means that the disk, a quota or Options.MaxSize has no room for the
-	// commit. Commits succeed again when there is room.
-	ErrNoSpace = errors.New("no space left")
-	// ErrReadOnly means that the store was opened for reading.
-	ErrReadOnly = errors.New("opened read-only")
+	// commit. It matches ipalloc.ErrLimit. Commits succeed again when there is room.
+	ErrNoSpace = fmt.Errorf("%w: no space left", ipalloc.ErrLimit)
+	// ErrReadOnly means that the store was opened for reading. It matches
+	// ipalloc.ErrMismatch.
+	ErrReadOnly = fmt.Errorf("%w: opened read-only", ipalloc.ErrMismatch)
 	// ErrFailed means that an earlier commit ended in a way that leaves open what the
-	// disk holds. Reads go on; close the store and open it again to write.
-	ErrFailed = errors.New("an earlier write failed, open the file again")
+	// disk holds. It matches ipalloc.ErrClosed. Reads go on; close the store and open it
+	// again to write.
+	ErrFailed = fmt.Errorf("%w for writing: an earlier write failed, open the file again", ipalloc.ErrClosed)
 )
 
 // failure returns an *ipalloc.Error about a file. It returns err itself if that is one

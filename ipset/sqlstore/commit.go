@@ -52,8 +52,9 @@ func newRequest(ops []store.Op) request {
 //
 // If ctx ends before the transaction begins, the error is that of ctx and the commit left no trace. If ctx ends while the
 // transaction is in flight, or the connection breaks before the answer to its COMMIT, the error matches
-// ipalloc.ErrUnknownOutcome. Deadlocks, serialisation failures and a locked database are repeated. [ErrNoSpace]: there was no
-// room, and nothing was changed. [ErrReplaced]: the store is not there.
+// ipalloc.ErrUnknownOutcome. Deadlocks, serialisation failures and a locked database are repeated. ipalloc.ErrLimit: the commit
+// is too large, or the disk or a quota has no room for it; nothing was changed, and commits succeed again when there is room.
+// [ErrReplaced]: the store is not there.
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, s.failure(ctx, "commit", err)

@@ -16,16 +16,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Errors that a caller may want to tell apart, beside those of package ipalloc.
-var (
-	// ErrReplaced means that the store is not the one that Open found: its tables were removed or made anew, it was
-	// adopted by another, its file was replaced, or the database went back to an earlier state. It matches
-	// ipalloc.ErrMismatch. Nothing was committed and nothing was read. What engines have cached is not valid: open the
-	// store again, and make new engines on it.
-	ErrReplaced = fmt.Errorf("%w: the store was replaced", ipalloc.ErrMismatch)
-	// ErrNoSpace means that the disk or a quota has no room for the commit. Commits succeed again when there is room.
-	ErrNoSpace = errors.New("no space left")
-)
+// ErrReplaced means that the store is not the one that Open found: its tables were removed or made anew, it was adopted by
+// another, its file was replaced, or the database went back to an earlier state. It matches ipalloc.ErrMismatch. Nothing was
+// committed and nothing was read. What engines have cached is not valid: open the store again, and make new engines on it.
+var ErrReplaced = fmt.Errorf("%w: the store was replaced", ipalloc.ErrMismatch)
 
 // Retryable reports whether the same call can succeed later without a repair: after a conflict, a deadlock, a locked
 // database, a server that restarts, a deadline that was too short. If err matches ipalloc.ErrUnknownOutcome as well,
@@ -82,7 +76,7 @@ func causeOf(ctx context.Context, err error) *store.Cause {
 	case st.taken:
 		c.Kind = ipalloc.ErrMismatch
 	case st.full:
-		c.Kind = ErrNoSpace
+		c.Kind = ipalloc.ErrLimit
 	}
 	return c
 }

@@ -356,7 +356,7 @@ func TestNoSpace(t *testing.T) {
 	for ; err == nil && n < 1000; n++ {
 		_, err = s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: fmt.Sprint(n), Value: strings.Repeat("v", 1000)}})
 	}
-	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+	if !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
 		t.Fatalf("after %d commits: %v", n, err)
 	}
 	if recs, _, err := s.List(t.Context(), store.Range{}); err != nil || len(recs) != n-1 {

@@ -349,7 +349,7 @@ func TestWithTxFailsInside(t *testing.T) {
 	}
 	put(t, in, "before", "")
 	_, err = in.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "part"}, {Kind: store.Put, Key: "too much", Value: strings.Repeat("v", 1<<20)}})
-	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+	if !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Error(err)
 	}
 	err = tx.Commit()
