@@ -33,7 +33,8 @@ type Address struct {
 // has changed, except that after ErrUnknownOutcome the addresses may be held: call
 // [Engine.Del] on the same engine.
 //
-// Cost: a few records of the store for each address, however many are taken.
+// Cost: a few records of the store for each address, however many are taken; the first Add of a network, or of a scope,
+// makes one commit more.
 func (e *Engine) Add(ctx context.Context, who Attachment, requested ...netip.Addr) ([]Address, error) {
 	if err := e.checkAdd(who, requested); err != nil {
 		return nil, e.explain(err, "add", who)
@@ -45,7 +46,7 @@ func (e *Engine) Add(ctx context.Context, who Attachment, requested ...netip.Add
 	requested = slices.Clone(requested) // the plan may run after the call has returned
 	var got []Address
 	err := e.do(ctx, "add", who, func(t *txn) error {
-		h, err := t.begin(e, slices.Clone(keys)...)
+		h, err := t.grant(e, slices.Clone(keys)...)
 		if err == nil {
 			got, err = t.add(e, h, who, slices.Clone(requested))
 		}

@@ -9,7 +9,7 @@ import (
 
 // Values begin with the version of their form. Numbers are uvarints. They carry no
 // checksum, because the store has one. A form that changes gets another version.
-const codecVersion = 2
+const codecVersion = 3
 
 // coded is a pointer to a value with one function for both directions of its record.
 type coded[T any] interface {
@@ -35,7 +35,9 @@ func decode[T any, P coded[T]](key, value string) (v T, err error) {
 	return v, nil
 }
 
-// header is read by every operation of a network, and every commit names its revision.
+// header is read by every operation of a network, and every commit names its revision. It exists before an address is
+// handed out, in a commit of its own, so that no commit that grants expects it to be absent: Remove deletes it, and a lost
+// commit with that expectation could be made afterwards.
 //
 // An epoch is the time between two starts of the node, as far as they were seen: it
 // grows by one when a call brings another boot than the one recorded. An attachment
@@ -43,9 +45,12 @@ func decode[T any, P coded[T]](key, value string) (v T, err error) {
 type header struct {
 	epoch, purged uint64
 	boot          string
+	// closing is set by Remove. The next commit that grants clears it, and so changes the revision that Remove expects.
+	closing bool
 }
 
 func (h *header) code(c *wire.Coder) {
+	c.Flags(&h.closing)
 	wire.Uint(c, &h.epoch)
 	wire.Uint(c, &h.purged)
 	if wire.Rest(c, &h.boot); h.purged > h.epoch || len(h.boot) > maxName {

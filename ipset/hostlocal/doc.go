@@ -19,7 +19,7 @@
 // All state is records in a store, which may hold those of package ipset and of other
 // engines too. A key is "L", the network's name, NUL, the kind, and:
 //
-//	h<scope>                the header of a scope: the boot, and how many there were
+//	h<scope>                the header of a scope: the boot, how many there were, and whether Remove is under way
 //	t<container>\0<iface>   an attachment: its addresses, its scope, and in which boot it was added
 //	a<address>              the attachment that holds the address
 //	p<level,index>          a page: which of 64 addresses in a row, or of 64 pages below, are taken
@@ -43,8 +43,8 @@
 // that must not see each other at all, of tenants whose attachments and network names may be
 // the same, get a space of the store each: New(in, config) with in from [store.Space].
 //
-// Import, GC and the end of leases work in steps of one commit each, and every step
-// leaves a consistent state.
+// Import, GC, Remove and the end of leases work in steps of one commit each, and every step
+// leaves a consistent state. [Engine.Remove] deletes what an empty network leaves: its headers and cursors.
 //
 // Calls of one engine that come while a commit is under way share the next one.
 //
@@ -71,6 +71,7 @@
 //	Verify         one read
 //	Status         O(sets · log64 n)
 //	GC, Import, Export, Check   O(attachments)
+//	Remove         O(scopes + sets)
 //
 // Concurrency: an [Engine] is safe for concurrent use.
 // Restart: an engine keeps nothing outside the store.

@@ -43,6 +43,7 @@ var calls = map[string]func(context.Context, *Engine) error{
 	"Del":     func(ctx context.Context, e *Engine) error { _, err := e.Del(ctx, eth0("a")); return err },
 	"GC":      func(ctx context.Context, e *Engine) error { _, err := e.GC(ctx, nil); return err },
 	"Verify":  func(ctx context.Context, e *Engine) error { return e.Verify(ctx, eth0("a")) },
+	"Remove":  func(ctx context.Context, e *Engine) error { return e.Remove(ctx) },
 	"Status":  func(ctx context.Context, e *Engine) error { return e.Status(ctx) },
 	"Check":   func(ctx context.Context, e *Engine) error { return e.Check(ctx) },
 	"Export":  func(ctx context.Context, e *Engine) error { _, err := e.Export(ctx); return err },

@@ -104,7 +104,7 @@ func (e *Engine) Import(ctx context.Context, s State) (left []*ipalloc.Error, er
 			continue
 		}
 		err := e.do(ctx, "import", Attachment{}, func(t *txn) error {
-			_, err := t.begin(e, e.cursor(set))
+			_, err := t.grant(e, e.cursor(set))
 			if err == nil {
 				t.put(e.cursor(set), encode(place{a}))
 			}
@@ -126,7 +126,7 @@ func (e *Engine) importStep(ctx context.Context, step []Holding) ([]*ipalloc.Err
 		for _, h := range step {
 			need = append(append(need, t.attachment(h.Attachment)), t.records(h.Addresses)...)
 		}
-		head, err := t.begin(e, need...)
+		head, err := t.grant(e, need...)
 		if err != nil {
 			return err
 		}

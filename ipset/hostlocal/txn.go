@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -26,12 +27,13 @@ func (e *Engine) newRunner(db store.Store, c Config) *occ.Runner[*txn] {
 	return occ.New(&txn{keys: e.keys}, occ.Config{Package: pkg, Store: db, Attempts: e.tries, Wait: c.Wait, Fence: e.fence})
 }
 
-// fence chooses the header, because every commit names it.
+// fence chooses the header, because every commit names it. One that does not exist yet may be deleted again, but nothing is
+// granted on it.
 func (e *Engine) fence(op store.Op) (rank int, value string) {
-	if op.Key != e.header() {
+	if op.Key != e.header() || op.Expect == 0 {
 		return 0, ""
 	}
-	return 1, encode(header{})
+	return 1, ""
 }
 
 // get returns the content of a record as the transaction has it, the zero T if there is none.
@@ -52,12 +54,9 @@ func (t *txn) put(key, value string) {
 	}
 }
 
-// touch writes the header even if it does not change.
+// touch writes the header even if it does not change. Without one, no commit that grants can be in flight.
 func (t *txn) touch() error {
-	_, ok, err := t.Get(t.header())
-	if err == nil && !ok {
-		t.put(t.header(), encode(header{}))
-	}
+	_, _, err := t.Get(t.header())
 	t.Touch(t.header())
 	return err
 }
@@ -71,6 +70,22 @@ func (t *txn) holder(a netip.Addr) (Attachment, error) { return get[Attachment](
 // errPurge is returned by a plan that found attachments of an earlier boot, which have
 // to go first.
 var errPurge = errors.New("hostlocal: purge first")
+
+// errNoHeader is returned by a plan that grants in a scope without a header, which has to be written first.
+var errNoHeader = errors.New("hostlocal: no header")
+
+// grant is begin for a plan that hands out addresses or moves a cursor.
+func (t *txn) grant(e *Engine, keys ...string) (header, error) {
+	h, err := t.begin(e, keys...)
+	if err == nil && t.Known(t.header()).Rev == 0 {
+		err = errNoHeader
+	}
+	if err == nil && h.closing {
+		h.closing = false
+		t.put(t.header(), encode(h))
+	}
+	return h, err
+}
 
 // begin reads the header and further records in one round trip, and notes a new boot.
 func (t *txn) begin(e *Engine, keys ...string) (header, error) {
@@ -95,15 +110,25 @@ func (t *txn) begin(e *Engine, keys ...string) (header, error) {
 	return h, nil
 }
 
-// do carries out a plan, after the purge if one is due.
+// do carries out a plan, after what has to come first.
 func (e *Engine) do(ctx context.Context, op string, who Attachment, p plan) error {
-	err := e.attempt(ctx, p)
-	for errors.Is(err, errPurge) {
-		if err = e.purge(ctx); err == nil {
-			err = e.attempt(ctx, p)
+	for {
+		err := e.attempt(ctx, p)
+		switch {
+		case errors.Is(err, errPurge):
+			err = e.purge(ctx)
+		case errors.Is(err, errNoHeader):
+			err = e.run.Write(ctx, []store.Op{{Kind: store.Put, Key: e.header(), Value: encode(header{boot: e.boot})}})
+			if errors.Is(err, ipalloc.ErrConflict) {
+				err = nil // another engine was faster
+			}
+		default:
+			return e.explain(err, op, who)
+		}
+		if err != nil {
+			return e.explain(err, op, who)
 		}
 	}
-	return e.explain(err, op, who)
 }
 
 // attempt carries out one plan, with as many commits as it takes.

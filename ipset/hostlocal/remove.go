@@ -1,0 +1,84 @@
+package hostlocal
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// A network keeps headers and cursors after its last address is released, so that its sets go on where they stopped. A store
+// whose spaces come and go needs a call that deletes them too.
+
+// Remove deletes every record of a network in which nothing is held, in all of its scopes. It is idempotent, and the network
+// may be used again. An Add at the same time either keeps Remove from deleting its scope, or begins anew after it.
+//
+// It returns ErrInUse, with Holder and Addr, for the first attachment that holds something; ErrCorrupt; ErrConflict if
+// other engines were faster each time; and the store's errors. After an error positions of sets may be forgotten; repeat the
+// call. Cost: linear in the scopes and sets, two commits for those that fit one.
+func (e *Engine) Remove(ctx context.Context) error {
+	var err error
+	if e.leases { // attachments of an earlier boot go first
+		err = e.do(ctx, "remove", Attachment{}, func(t *txn) error { _, err := t.begin(e); return err })
+	}
+	for try, more := 1, true; more && err == nil; try++ {
+		if more, err = e.removeStep(ctx); errors.Is(err, ipalloc.ErrConflict) && try < e.tries {
+			more, err = true, nil
+		}
+	}
+	return e.explain(err, "remove", Attachment{})
+}
+
+// removeStep marks the headers of all scopes, and, when all are marked and nothing is held, deletes every record. An Add since
+// the mark has written the header of its scope, which is then at another revision.
+func (e *Engine) removeStep(ctx context.Context) (more bool, err error) {
+	if err := e.run.Current(ctx); err != nil {
+		return false, err
+	}
+	recs, _, err := e.store.List(ctx, e.all(0))
+	if err != nil {
+		return false, err
+	}
+	var mark, drop []store.Op // cursors come before headers
+	for _, r := range recs {
+		switch kind, _ := e.split(r.Key); kind {
+		case kindAttachment:
+			who, h, err := e.parseAttachment(r)
+			if err == nil {
+				in, _ := setFault(ipalloc.ErrInUse, -1, h.addresses[0], "an attachment holds addresses")
+				in.Holder, err = who.String(), in
+			}
+			return false, err
+		case kindHeader:
+			h, err := decode[header](r.Key, r.Value)
+			if err != nil {
+				return false, err
+			}
+			if !h.closing {
+				h.closing = true
+				mark = append(mark, store.Op{Kind: store.Put, Key: r.Key, Value: encode(h), Expect: r.Rev})
+			}
+		case kindCursor:
+		default:
+			err = corrupt(r.Key, "nothing is held")
+		}
+		drop = append(drop, store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev})
+	}
+	if len(mark) > 0 {
+		drop = mark
+	} else if err != nil {
+		return false, err // no attachment explains a record
+	}
+	size := sweepPage
+	if most := e.store.Limits().Ops; most > 0 {
+		size = most
+	}
+	for part := range slices.Chunk(drop, size) {
+		if err := e.run.Write(ctx, part); err != nil {
+			return false, err
+		}
+	}
+	return len(mark) > 0, nil
+}

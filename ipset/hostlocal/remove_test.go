@@ -1,0 +1,141 @@
+package hostlocal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// left returns how many records a store has.
+func left(t *testing.T, s store.Store) int {
+	t.Helper()
+	recs, _, err := s.List(ctx, store.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(recs)
+}
+
+// TestRemove: a network in which nothing is held leaves no record, in whatever scopes it was used, and its space can be removed.
+func TestRemove(t *testing.T) {
+	for _, ops := range []int{0, 24} {
+		db := store.NewMemory()
+		in, err := store.Space(db, "red")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &world{TB: t, store: storetest.NewLimited(in, store.Limits{Ops: ops})}
+		for range 2 {
+			for i := range 30 {
+				e := w.scoped(fmt.Sprint("node", i), subnets("10.0.0.0/24", fmt.Sprintf("10.1.%d.0/24", i)))
+				if _, err := e.Add(ctx, eth0("a")); err != nil {
+					t.Fatal(err)
+				}
+				if err := e.Remove(ctx); !errors.Is(err, ipalloc.ErrInUse) || own(err).Holder != "a/eth0" || !own(err).Addr.IsValid() {
+					t.Fatal(err)
+				}
+				if _, err := e.Del(ctx, eth0("a")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/24"), subnets("fd00::/64")}})
+			w.add(eth0("a"), nil, "10.0.0.2", "fd00::2")
+			w.del(eth0("a"), "10.0.0.2", "fd00::2")
+			for range 2 { // the second finds nothing
+				if err := w.Remove(ctx); err != nil || left(t, db) != 0 {
+					t.Fatalf("%d operations a commit: %v, %d records are left", ops, err, left(t, db))
+				}
+			}
+		}
+		e, err := ipset.New(db, ipset.Options{})
+		if err == nil {
+			err = e.Operator().RemoveSpace(ctx, "red")
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestRemoveAmongAdds: an Add at any moment of Remove keeps its address and finds its network whole, in the scope that is removed
+// from and in another.
+func TestRemoveAmongAdds(t *testing.T) {
+	set := subnets("10.0.0.0/28")
+	for _, scope := range []string{"", "other"} {
+		refused := 0
+		for k, met := 1, true; met; k++ {
+			w := newWorld(t)
+			w.open(Config{Sets: []RangeSet{set}, Boot: "b"})
+			w.add(eth0("a"), nil, "10.0.0.2")
+			w.del(eth0("a"), "10.0.0.2")
+			rival, err := New(w.store, Config{Network: "net", Sets: []RangeSet{set}, Scope: scope, Boot: "b"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			met = false
+			f := storetest.NewFaulty(w.store)
+			f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+				if met = met || c.N == k; c.N == k {
+					if _, err := rival.Add(ctx, eth0("rival")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return storetest.Outcome{}
+			})
+			e, err := New(f, Config{Network: "net"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err = e.Remove(ctx); errors.Is(err, ipalloc.ErrInUse) {
+				refused++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Check(ctx); err != nil {
+				t.Fatalf("scope %q, Add at call %d: %v", scope, k, err)
+			}
+			if recs, _, err := w.store.List(ctx, w.all(kindHeader)); err != nil || met && len(recs) == 0 {
+				t.Fatalf("scope %q, Add at call %d: %d headers, %v", scope, k, len(recs), err)
+			}
+			if met {
+				freed, err := rival.Del(ctx, eth0("rival"))
+				if err != nil || len(freed) != 1 {
+					t.Fatalf("scope %q, Add at call %d: released %v, %v", scope, k, freed, err)
+				}
+			}
+		}
+		if refused == 0 {
+			t.Errorf("scope %q: no Add was in the way", scope)
+		}
+	}
+}
+
+// TestLateAddAfterRemove: an Add of unknown outcome that Del has settled is not made after Remove, although all that it rests
+// upon is as it was.
+func TestLateAddAfterRemove(t *testing.T) {
+	for lost := 1; lost <= 2; lost++ {
+		mem, late := store.NewMemory(), make(chan struct{})
+		f := storetest.NewFaulty(mem)
+		f.Script(storetest.AtCommit(lost, storetest.Late(late)))
+		w := &world{TB: t, store: f}
+		w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/28")}})
+		if _, err := w.Add(ctx, eth0("a")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			t.Fatal(err)
+		}
+		w.del(eth0("a"))
+		if err := w.Remove(ctx); err != nil || left(t, mem) != 0 {
+			t.Fatalf("%v, %d records are left", err, left(t, mem))
+		}
+		close(late)
+		f.Settle()
+		if s, err := w.Export(ctx); err != nil || len(s.Holdings) != 0 {
+			t.Errorf("commit %d: held %v, %v", lost, s.Holdings, err)
+		}
+	}
+}
