@@ -22,7 +22,7 @@ type EntryState struct {
 //
 // It fails with an [*ipalloc.Error] that names entry and field and matches
 // [ipalloc.ErrInvalid] for an entry that cannot be, or that lacks a family which every
-// node needs; [ipalloc.ErrExists] if another entry has the name; [ipalloc.ErrInUse] if
+// node needs; [ipalloc.ErrExists], with the Field, if another entry has the name; [ipalloc.ErrInUse] if
 // the entry of that name is terminating; [ipalloc.ErrMismatch] if the allocator has
 // slots. Nothing has changed then. O(entries), and O(nodes) if some have no entry.
 func (a *Allocator) AddEntry(c Entry) error {
@@ -37,11 +37,11 @@ func (a *Allocator) AddEntry(c Entry) error {
 		i, found := l.search(c.Name)
 		if found {
 			old := l.entries[i]
-			switch {
+			switch field := old.differs(e); {
 			case old.terminating:
 				return nil, &ipalloc.Error{Name: c.Name, Err: ipalloc.ErrInUse, Reason: "the entry is terminating"}
-			case !old.same(e):
-				return nil, &ipalloc.Error{Name: c.Name, Err: ipalloc.ErrExists, Reason: fmt.Sprintf("exists as %v for %q and cannot be changed", old, old.selector)}
+			case field != "":
+				return nil, &ipalloc.Error{Name: c.Name, Field: field, Err: ipalloc.ErrExists, Reason: fmt.Sprintf("exists as %v for %q and cannot be changed", old, old.selector)}
 			}
 			return nil, nil
 		}

@@ -137,10 +137,19 @@ func (e *Entry) size() (hostBits int, field, reason string) {
 // has reports whether the entry has the family at that position.
 func (e *entry) has(family int) bool { return e.pools[family].prefix.IsValid() }
 
-// same reports whether o says what e says, perhaps in other words.
-func (e *entry) same(o *entry) bool {
-	return e.spec.Name == o.spec.Name && e.selector.String() == o.selector.String() &&
-		e.hostBits == o.hostBits && e.spec.IPv4 == o.spec.IPv4 && e.spec.IPv6 == o.spec.IPv6
+// differs returns the name of the first field in which two entries of a name differ, "" if they say the same in whatever words.
+func (e *entry) differs(o *entry) string {
+	switch {
+	case e.selector.String() != o.selector.String():
+		return "Selector"
+	case e.spec.IPv4 != o.spec.IPv4:
+		return "IPv4"
+	case e.spec.IPv6 != o.spec.IPv6:
+		return "IPv6"
+	case e.hostBits != o.hostBits:
+		return "HostBits"
+	}
+	return ""
 }
 
 // fit reports whether all the prefixes are children of the entry.

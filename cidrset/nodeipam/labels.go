@@ -219,7 +219,7 @@ func (l *labels) check() error {
 		switch {
 		case err != nil:
 			return err
-		case !again.same(e) || again.capacity != e.capacity:
+		case again.spec.Name != e.spec.Name || again.differs(e) != "" || again.capacity != e.capacity:
 			return fmt.Errorf("entry %q changed", name)
 		case e.terminating && l.nodes[name] == 0:
 			return fmt.Errorf("entry %q is terminating without nodes", name)

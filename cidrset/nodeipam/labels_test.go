@@ -55,8 +55,9 @@ func TestAddRefusals(t *testing.T) {
 		"empty term": {with(func(e *entry) { e.Selector = selector.Selector{{}} }), ipalloc.ErrInvalid, "Selector[0]"},
 		"unknown field": {with(func(e *entry) { e.Selector = sel("@=n1"); e.Selector[0].Fields[0].Key = "spec.x" }),
 			ipalloc.ErrInvalid, "Selector[0].Fields[0]"},
-		"changed":   {with(func(e *entry) { e.Name = "old" }), ipalloc.ErrExists, ""},
-		"other way": {with(func(e *entry) { e.Name, e.Selector = "old", sel("b") }), ipalloc.ErrExists, ""},
+		"changed":   {with(func(e *entry) { e.Name = "old" }), ipalloc.ErrExists, "Selector"},
+		"larger":    {with(func(e *entry) { e.Name, e.Selector, e.IPv4 = "old", sel("a,c"), pfx("10.0.0.0/15") }), ipalloc.ErrExists, "IPv4"},
+		"other way": {with(func(e *entry) { e.Name, e.Selector = "old", sel("b") }), ipalloc.ErrExists, "Selector"},
 	} {
 		a := allocator(t, dual, e46("old", "10.0.0.0/16", "fd00::/112", 8, "a,c"))
 		e := fails(t, a, c.err, func() error { return a.AddEntry(c.e) })

@@ -11,6 +11,16 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
+// Adding the pool of another slot says that the slot differs.
+func TestAddPoolOfAnotherSlot(t *testing.T) {
+	a := mustNew(t, Config{Slots: []Slot{{26, pfxs("10.0.0.0/24")}, {28, pfxs("10.1.0.0/24")}}})
+	err := a.AddPool(1, pfx("10.0.0.0/24"))
+	var e *ipalloc.Error
+	if !errors.Is(err, ipalloc.ErrExists) || !errors.As(err, &e) || e.Field != "slot" {
+		t.Error(err)
+	}
+}
+
 func TestPoolsOnline(t *testing.T) {
 	a := mustNew(t, Config{Slots: []Slot{{26, pfxs("10.0.1.0/25")}, {64, pfxs("fd00::/60")}}})
 	allocate(t, a, "a", "10.0.1.0/26", "fd00::/64")
@@ -54,6 +64,7 @@ func TestPoolsOnline(t *testing.T) {
 		{a.AddPool(0, pfx("fd02::/48")), ipalloc.ErrInvalid},
 		{a.AddPool(1, pfx("::/1")), ipalloc.ErrInvalid},
 		{a.AddPool(0, pfx("10.1.0.0/16")), ipalloc.ErrExists},
+		{a.AddPool(0, pfx("10.1.0.0/25")), nil}, // as it is
 		{a.AddPool(1, pfx("fd02::/65")), ipalloc.ErrInvalid},
 		{a.AddPool(0, netip.Prefix{}), ipalloc.ErrInvalid},
 		{a.GrowPool(pfx("10.9.0.0/24"), pfx("10.8.0.0/15")), ipalloc.ErrNotFound},

@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -9,9 +10,10 @@ import (
 )
 
 // AddPool adds a pool to a slot, behind the pools it has. What nodes hold in it
-// already, and what is reserved in it, is taken.
+// already, and what is reserved in it, is taken. Adding a pool that the slot has does
+// nothing, so a program may add its pools at each start.
 //
-// It fails as [New] does, with Field "slot" for a slot that does not exist, and with
+// It fails as [New] does, with Field "slot" for a slot that does not exist or for a pool of another slot, and with
 // [ipalloc.ErrMismatch] if the allocator has no slots; nothing has changed then.
 // O(pools).
 func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
@@ -21,7 +23,15 @@ func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
 			return nil, err
 		}
 		if other := s.overlapping(p, nil); other != nil {
-			return nil, exists(p, other)
+			if other.prefix != p {
+				return nil, exists(p, other)
+			}
+			if other.slot != slot {
+				err := exists(p, other)
+				err.Field, err.Reason = "slot", fmt.Sprintf("the pool exists in slot %d", other.slot)
+				return nil, err
+			}
+			return nil, nil
 		}
 		s.enter(pl, len(s.slots[slot].pools))
 		return &Change{Slot: slot, Prefix: p, Pools: s.layout()}, nil

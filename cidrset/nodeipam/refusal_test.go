@@ -102,7 +102,8 @@ func refusePools(t *testing.T, add addRow) {
 	pool, none := p("10.0.0.0/24"), p("10.9.0.0/24")
 	add("Allocator.AddPool", "slot", "add pool", ipalloc.ErrInvalid, "slot", a.AddPool(1, none))
 	add("Allocator.AddPool", "zero", "add pool", ipalloc.ErrInvalid, "pool", a.AddPool(0, netip.Prefix{}))
-	add("Allocator.AddPool", "there", "add pool", ipalloc.ErrExists, "", a.AddPool(0, pool))
+	around := netip.PrefixFrom(pool.Addr(), pool.Bits()-1).Masked()
+	add("Allocator.AddPool", "around", "add pool", ipalloc.ErrExists, "", a.AddPool(0, around))
 	add("Allocator.AddPool", "labels", "add pool", ipalloc.ErrMismatch, "", l.AddPool(0, pool))
 	add("Allocator.GrowPool", "none", "grow pool", ipalloc.ErrNotFound, "", a.GrowPool(none, p("10.9.0.0/16")))
 	add("Allocator.GrowPool", "elsewhere", "grow pool", ipalloc.ErrInvalid, "to", a.GrowPool(pool, none))
@@ -136,7 +137,7 @@ func refuseEntries(t *testing.T, add addRow) {
 	}
 	other := right
 	other.HostBits = 7
-	add("Allocator.AddEntry", "another", "add entry", ipalloc.ErrExists, "", l.AddEntry(other))
+	add("Allocator.AddEntry", "another", "add entry", ipalloc.ErrExists, "HostBits", l.AddEntry(other))
 	_, err := l.DeleteEntry("y")
 	add("Allocator.DeleteEntry", "none", "delete entry", ipalloc.ErrNotFound, "", err)
 	_, err = a.DeleteEntry("x")

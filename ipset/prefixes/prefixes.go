@@ -88,7 +88,7 @@ var errNoRoots = errors.New("prefixes: no record of the root pools")
 //
 // Errors: ErrInvalid for a prefix that is not masked or is 4-in-6, and for sizes that are
 // not all longer than the prefix; ErrExists for a prefix that overlaps a root pool, which
-// InTheWay names, or that is one with other sizes.
+// InTheWay names, or, with the Field, that is one with other sizes.
 func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 	call := ipalloc.Error{Op: "add pool", Prefix: pool.Prefix}
 	if err := checkPrefix("Prefix", pool.Prefix); err != nil {
@@ -110,7 +110,9 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 			case r == pool:
 				return nil
 			case r.Prefix == pool.Prefix:
-				return fail(ipalloc.ErrExists, fmt.Sprintf("exists and hands out /%d to /%d", r.Sizes.Shortest, r.Sizes.Longest))
+				err := fail(ipalloc.ErrExists, fmt.Sprintf("exists and hands out /%d to /%d", r.Sizes.Shortest, r.Sizes.Longest))
+				err.Field = "Sizes"
+				return err
 			case r.Prefix.Overlaps(pool.Prefix):
 				err := fail(ipalloc.ErrExists, "overlaps a root pool")
 				err.InTheWay = r.Prefix

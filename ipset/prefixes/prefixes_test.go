@@ -93,7 +93,7 @@ func TestInvalidCalls(t *testing.T) {
 	}
 	call("AddPool", "Sizes", ipalloc.ErrInvalid, a.AddPool(ctx, Pool{p("::/0"), Sizes{1, 128}}))
 	call("AddPool", "", ipalloc.ErrExists, a.AddPool(ctx, Pool{p("10.0.0.0/7"), Sizes{8, 9}}))
-	call("AddPool", "", ipalloc.ErrExists, a.AddPool(ctx, Pool{pool, Sizes{9, 24}}))
+	call("AddPool", "Sizes", ipalloc.ErrExists, a.AddPool(ctx, Pool{pool, Sizes{9, 24}}))
 	call("RemovePool", "pool", ipalloc.ErrInvalid, a.RemovePool(ctx, unmasked))
 	call("RemovePool", "", ipalloc.ErrNotFound, a.RemovePool(ctx, held))
 	call("RemovePool", "", ipalloc.ErrInUse, a.RemovePool(ctx, pool))
