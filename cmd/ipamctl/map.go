@@ -17,9 +17,9 @@ import (
 
 // mapFlags are those of map.
 type mapFlags struct {
-	by, view, in, svg, diff, candidates string
-	fit, cells                          int
-	ascii                               bool
+	by, host, order, view, in, svg, diff, candidates string
+	fit, cells                                       int
+	ascii                                            bool
 }
 
 func (a *app) mapCommand() *cobra.Command {
@@ -27,10 +27,10 @@ func (a *app) mapCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "map [POOL...]", Args: cobra.ArbitraryArgs, ValidArgsFunction: a.completePools,
 		Short: "Draw pools: what is free, used, reserved, cooling, borrowed, without owner, leaked",
-		Long: "map draws pools in Hilbert order, in which each aligned prefix is a square or two, or with --view sizes a row for each\n" +
-			"prefix length with where such a prefix is free. On a terminal it draws with colours; with --svg it writes a picture whose\n" +
-			"cells tell prefix, state, holder and count under the pointer; -o json prints the cells. An IPv6 pool is drawn where it is\n" +
-			"touched.",
+		Long: "map draws pools in Hilbert order, in which each aligned prefix is a square or two, with --order rows in rows, or with --view\n" +
+			"sizes a row for each prefix length with where such a prefix is free. On a terminal it draws with colours; with --svg it writes\n" +
+			"a picture whose cells tell prefix, state, holder and count under the pointer; -o json prints the cells. Of a pool with more\n" +
+			"blocks than can be drawn, such as one of IPv6, it draws those in which something is, in rows.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -40,6 +40,8 @@ func (a *app) mapCommand() *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.by, "by", "state", "colour by `WHAT`: state, host, age or pool")
+	flags.StringVar(&f.host, "host", "", "colour only what this `HOST` has")
+	flags.StringVar(&f.order, "order", "hilbert", "the `ORDER` of the cells: hilbert or rows")
 	flags.StringVar(&f.view, "view", "hilbert", "the `VIEW`: hilbert, sizes or both")
 	flags.IntVar(&f.fit, "fit", 0, "show where a prefix of this `LENGTH` is free")
 	flags.StringVar(&f.in, "in", "", "draw only this `PREFIX`")
@@ -57,6 +59,15 @@ func (f *mapFlags) check() error {
 	}
 	if !slices.Contains([]string{"hilbert", "sizes", "both"}, f.view) {
 		return fail(exitUsage, "--view %s: hilbert, sizes or both is needed", f.view)
+	}
+	if f.order != "hilbert" && f.order != "rows" {
+		return fail(exitUsage, "--order %s: hilbert or rows is needed", f.order)
+	}
+	if f.host != "" && f.by != "state" && f.by != "host" {
+		return fail(exitUsage, "--host colours a host; --by %s does not go with it", f.by)
+	}
+	if f.host != "" {
+		f.by = "host"
 	}
 	if f.diff != "" && f.by != "state" {
 		return fail(exitUsage, "--diff shows states; --by %s does not go with it", f.by)
@@ -96,6 +107,12 @@ func (a *app) drawMap(ctx context.Context, e *ipset.Engine, f *mapFlags, names [
 // pictures reads what is drawn.
 func (a *app) pictures(ctx context.Context, e *ipset.Engine, f *mapFlags, names []string) ([]addrmap.Picture, error) {
 	s := surveyor{by: f.by, handles: f.diff != "", now: a.now(), leaked: map[netip.Addr]uint64{}}
+	if f.host != "" {
+		var err error
+		if s.host, err = ownerOf(f.host); err != nil {
+			return nil, err
+		}
+	}
 	if f.candidates != "" {
 		all, err := readCandidates(f.candidates)
 		if err != nil {
@@ -129,7 +146,7 @@ func (a *app) pictures(ctx context.Context, e *ipset.Engine, f *mapFlags, names 
 		if f.fit > space.Pool.Addr().BitLen() {
 			return nil, fail(exitUsage, "--fit %d: pool %s is of IPv4, whose longest prefix is /32", f.fit, space.Name)
 		}
-		p := addrmap.Picture{Space: space, ByLabel: f.by != "state", Bits: f.fit}
+		p := addrmap.Picture{Space: space, ByLabel: f.by != "state", Rows: f.order == "rows", Bits: f.fit}
 		if in.IsValid() && in.Bits() > space.Pool.Bits() {
 			p.Prefix = in
 		}
@@ -218,7 +235,6 @@ type cellView struct {
 	Label  string           `json:"label,omitempty"`
 	Labels int              `json:"labels,omitempty"`
 	Counts map[string]count `json:"addresses"`
-	Panel  int              `json:"panel"`
 	X      int              `json:"x"`
 	Y      int              `json:"y"`
 	W      int              `json:"w"`
@@ -249,17 +265,16 @@ func cellListing(pictures []addrmap.Picture, f *mapFlags) *listing {
 		if !in.IsValid() {
 			in = p.Space.Pool
 		}
-		for n, panel := range p.Space.Panels(in, order) {
-			for _, q := range addrmap.Squares(panel.Cells, true, p.ByLabel) {
-				v := cellView{Pool: p.Space.Name, Prefix: q.Prefix.String(), State: q.State.String(), Level: q.Level, Label: q.Label, Labels: max(q.Labels, 0),
-					Counts: map[string]count{}, Panel: n, X: q.X, Y: q.Y, W: q.W, H: q.H}
-				for st, k := range q.Counts {
-					if !k.IsZero() {
-						v.Counts[addrmap.State(st).String()] = count{ipset.Count(k)}
-					}
+		panel := p.Space.Panel(in, order, p.Rows)
+		for _, q := range panel.Squares(p.ByLabel) {
+			v := cellView{Pool: p.Space.Name, Prefix: q.Prefix.String(), State: q.State.String(), Level: q.Level, Label: q.Label, Labels: max(q.Labels, 0),
+				Counts: map[string]count{}, X: q.X, Y: q.Y, W: q.W, H: q.H}
+			for st, k := range q.Counts {
+				if !k.IsZero() {
+					v.Counts[addrmap.State(st).String()] = count{ipset.Count(k)}
 				}
-				l.add(v.Prefix, v, v.Pool, v.Prefix, v.State, fmt.Sprint(v.Level), v.Label, fmt.Sprint(v.Labels))
 			}
+			l.add(v.Prefix, v, v.Pool, v.Prefix, v.State, fmt.Sprint(v.Level), v.Label, fmt.Sprint(v.Labels))
 		}
 	}
 	return l

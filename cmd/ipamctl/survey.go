@@ -16,8 +16,9 @@ import (
 
 // surveyor makes the spaces that a map shows.
 type surveyor struct {
-	by       string // state, host, pool or age: what labels are
-	handles  bool   // labels are handles, and every address that is held is Used: for a comparison
+	by       string      // state, host, pool or age: what labels are
+	host     ipset.Owner // the only one that has a label, unless it is nobody
+	handles  bool        // labels are handles, and every address that is held is Used: for a comparison
 	leaked   map[netip.Addr]uint64
 	now      time.Time
 	reserved *netipx.IPSet
@@ -162,6 +163,8 @@ func (s *surveyor) label(b ipset.BlockInfo, holder ipset.Owner, handle string) s
 			}
 		}
 		return "30 days and more"
+	case s.host.Kind != ipset.Nobody && s.host != holder:
+		return ""
 	}
 	return holder.String()
 }

@@ -3,6 +3,7 @@ package addrmap
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -46,15 +47,15 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// In Hilbert order neighbours are neighbours, each place has one cell, and an aligned group of 4^k cells is a
-// square.
+// In Hilbert order neighbours are neighbours, each place has one cell, and an aligned group of 4^k cells is a square.
 func TestPlace(t *testing.T) {
 	for order := range 11 {
-		w, h := Size(order)
+		p := Panel{Cells: make([]Cell, 1<<order)}
+		w, h := p.Size()
 		seen := map[[2]int]bool{}
-		px, py := Place(0, order)
-		for i := range 1 << order {
-			x, y := Place(i, order)
+		px, py := p.Place(0)
+		for i := range p.Cells {
+			x, y := p.Place(i)
 			if x < 0 || y < 0 || x >= w || y >= h || seen[[2]int{x, y}] {
 				t.Fatalf("order %d: cell %d at %d, %d", order, i, x, y)
 			}
@@ -64,7 +65,7 @@ func TestPlace(t *testing.T) {
 			}
 			px, py = x, y
 			for k := 1; 2*k <= order; k++ {
-				fx, fy := Place(i>>(2*k)<<(2*k), order)
+				fx, fy := p.Place(i >> (2 * k) << (2 * k))
 				if x>>k != fx>>k || y>>k != fy>>k {
 					t.Fatalf("order %d: cell %d is outside of the square of its group of 4^%d", order, i, k)
 				}
@@ -73,89 +74,83 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// Merging loses and doubles nothing, and what is merged is drawn alike.
+// Squares cover each cell once, in both orders: joining loses and doubles nothing, and what is joined is drawn alike.
 func TestSquares(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for order := range 9 {
 		s, _ := random(rng, netip.MustParsePrefix("10.0.0.0/22"))
 		s.Spans = s.Spans[:len(s.Spans)/2]
-		cells := s.Cells(s.Pool, order)
-		at := map[[2]int]int{}
-		for i := range cells {
-			x, y := Place(i, order)
-			at[[2]int{x, y}] = i
-		}
-		for _, merge := range []bool{false, true} {
+		for _, rows := range []bool{false, true} {
+			p := s.Panel(s.Pool, order, rows)
+			at := map[[2]int]int{}
+			for i := range p.Cells {
+				x, y := p.Place(i)
+				at[[2]int{x, y}] = i
+			}
 			var sum Counts
 			covered := 0
-			for _, q := range Squares(cells, merge, false) {
+			for _, q := range p.Squares(false) {
 				for st, n := range q.Counts {
 					sum[st] = sum[st].Add(n)
 				}
 				for x := q.X; x < q.X+q.W; x++ {
 					for y := q.Y; y < q.Y+q.H; y++ {
 						covered++
-						c := cells[at[[2]int{x, y}]]
+						c := p.Cells[at[[2]int{x, y}]]
 						if c.look(false).state != q.State || c.Level != q.Level || !q.Prefix.Contains(c.Prefix.Addr()) {
-							t.Fatalf("order %d: %v is in the square of %v", order, c.Prefix, q.Prefix)
+							t.Fatalf("order %d, rows %v: %v is in the square of %v", order, rows, c.Prefix, q.Prefix)
 						}
 					}
 				}
 			}
-			if covered != len(cells) || sum != s.Total() {
-				t.Fatalf("order %d: %d of %d cells, %v", order, covered, len(cells), sum)
+			if covered != len(p.Cells) || sum != s.Total() {
+				t.Fatalf("order %d, rows %v: %d of %d cells, %v", order, rows, covered, len(p.Cells), sum)
 			}
 		}
 	}
 }
 
-// A /64 with three hosts far apart is three panels of blocks, and the gaps between say how much is not shown.
-func TestPanelsDescend(t *testing.T) {
-	s := space("fd00::/64", 122, span("fd00::40/122", Used, "a"), span("fd00::80/122", Idle, "a"),
+// Of a /64 with three hosts far apart the blocks are drawn in which something is, and what is reserved takes no room.
+func TestTouched(t *testing.T) {
+	s := space("fd00::/64", 122, span("fd00::40/122", Used, "a"), span("fd00::80/122", Idle, "a"), span("fd00::1:0:0:0/80", Reserved, ""),
 		span("fd00::6a6d:9fb9:9677:6880/122", Used, "b"), span("fd00::ffff:ffff:ffff:ffc0/122", Idle, "c"))
-	panels := s.Panels(s.Pool, 12)
+	p := s.Panel(s.Pool, 12, false)
 	var got []string
-	total := uint64(0)
-	for _, p := range panels {
-		got = append(got, p.Prefix.String())
-		total += p.Before.Lo + p.After.Lo + uint64(len(p.Cells))
-		for _, c := range p.Cells {
-			if c.Prefix.Bits() != 122 {
-				t.Errorf("a cell of %v", c.Prefix)
-			}
-		}
+	for _, c := range p.Cells {
+		got = append(got, c.Prefix.String())
 	}
-	if len(got) != 3 || got[0] != "fd00::/118" || total != 1<<58 {
-		t.Errorf("%v, %d blocks", got, total)
+	if want := []string{"fd00::40/122", "fd00::80/122", "fd00::6a6d:9fb9:9677:6880/122", "fd00::ffff:ffff:ffff:ffc0/122"}; !slices.Equal(got, want) || !p.Touched || p.All.Lo != 1<<58 {
+		t.Errorf("%q of %v", got, p.All)
 	}
-	for _, prefix := range []string{"10.0.0.0/8", "::/0", "fd00::/48"} {
+	if q := p.Squares(false); len(q) != 4 || q[3].X != 3 || q[3].Prefix.String() != got[3] {
+		t.Errorf("%+v", q)
+	}
+	for prefix, want := range map[string]int{"10.0.0.0/8": 1 << 12, "::/0": 1, "fd00::/48": 1} {
 		empty := space(prefix, 0)
-		if p := empty.Panels(empty.Pool, 12); len(p) != 1 {
-			t.Errorf("%s: %d panels", prefix, len(p))
+		if p := empty.Panel(empty.Pool, 12, false); p.Touched || len(p.Cells) != want {
+			t.Errorf("%s: %d cells", prefix, len(p.Cells))
 		}
 	}
 }
 
-// With hosts all over a pool the cells become larger until the picture can be looked at.
-func TestPanelsCoarsen(t *testing.T) {
+// With more blocks than there is room for, the cells around them become larger, and each address is in one.
+func TestTouchedCoarsens(t *testing.T) {
 	s := &Space{Pool: netip.MustParsePrefix("fd00::/48"), Finest: 122}
 	base, _ := Of(s.Pool)
-	for i := range uint64(1000) {
-		lo := base.Add(addr.U128{Lo: i}.Shl(70))
+	for i := range uint64(10_000) {
+		lo := base.Add(addr.U128{Lo: i * i}.Shl(50))
 		s.Add(Span{lo, lo.Add(addr.Low(6)), Used, "h"})
 	}
 	if err := s.Check(); err != nil {
 		t.Fatal(err)
 	}
 	var used addr.U128
-	panels := s.Panels(s.Pool, 12)
-	for _, p := range panels {
-		for _, c := range p.Cells {
-			used = used.Add(c.Counts[Used])
-		}
+	p := s.Panel(s.Pool, 12, false)
+	for _, c := range p.Cells {
+		used = used.Add(c.Counts[Used])
 	}
-	if len(panels) > maxPanels || used != (addr.U128{Lo: 64000}) {
-		t.Errorf("%d panels, %v used", len(panels), used)
+	if len(p.Cells) > 1<<12 || !p.Touched || used != (addr.U128{Lo: 640_000}) {
+		t.Errorf("%d cells, touched %v, %v used", len(p.Cells), p.Touched, used)
 	}
 }
 

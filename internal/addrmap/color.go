@@ -55,7 +55,13 @@ func stateColor(st State, level int, dark bool) rgb {
 	case Used:
 		return used[1].fade(used[0], float64(level-1)/7)
 	}
-	return stateColors[st]
+	if st.urgency() > 0 || level == 8 {
+		return stateColors[st]
+	}
+	return stateColors[st].fade(free, ink(level))
 }
+
+// ink is how much of its colour a cell has of which some eighths are taken: what is painted of a picture is what is taken.
+func ink(level int) float64 { return float64(max(level, 2)) / 8 }
 
 func classColor(class int) rgb { return classColors[class] }

@@ -18,6 +18,8 @@ type Picture struct {
 	Prefix netip.Prefix
 	// ByLabel colours by label instead of by state; the labels with the most addresses have a colour each.
 	ByLabel bool
+	// Rows draws the cells in rows, as text is read, instead of in Hilbert order.
+	Rows bool
 	// Bits, if not 0, is the only length that the view by size shows.
 	Bits int
 
@@ -134,13 +136,17 @@ func number(n addr.U128) string {
 	return fmt.Sprintf("~2^%d", k)
 }
 
-// gap says how many cells are left out.
-func gap(cells addr.U128, bits int) string {
-	plural := "s"
-	if cells == one {
-		plural = ""
+// scale says what the cells of a panel are.
+func (p *Panel) scale(s *Space) string {
+	bits := p.Cells[0].Prefix.Bits()
+	text := fmt.Sprintf("one cell: a /%d", bits)
+	if finest := s.finest(); finest > bits {
+		text += fmt.Sprintf(", %s /%d", number(sizeOf(finest-bits)), finest)
 	}
-	return fmt.Sprintf("× %s empty /%d%s", number(cells), bits, plural)
+	if p.Touched {
+		text += fmt.Sprintf("; only cells with something in them are drawn, %d of %s", len(p.Cells), number(p.All))
+	}
+	return text
 }
 
 // title says what a cell is: prefix, state, holder, counts.

@@ -57,7 +57,9 @@ func TestText(t *testing.T) {
 		{"sizes", Picture{Space: site()}, TextStyle{View: Sizes}},
 		{"one size, ASCII", Picture{Space: site(), Bits: 27}, TextStyle{View: Sizes, ASCII: true}},
 		{"comparison", Picture{Space: changed()}, TextStyle{}},
+		{"rows", Picture{Space: site(), Rows: true}, TextStyle{}},
 		{"sparse", Picture{Space: sparse()}, TextStyle{View: Both}},
+		{"sparse, colours", Picture{Space: sparse()}, TextStyle{Color: true}},
 		{"empty", Picture{Space: space("fd00::/8", 64)}, TextStyle{View: Both}},
 		{"one address", Picture{Space: space("10.0.0.1/32", 0)}, TextStyle{View: Both}},
 		{"odd", Picture{Space: space("10.0.0.0/27", 0, span("10.0.0.0/30", Used, "a"))}, TextStyle{View: Both}},
@@ -80,6 +82,47 @@ func TestText(t *testing.T) {
 	}
 	if !bytes.Equal(out.Bytes(), want) {
 		t.Errorf("run with -update and look at the difference:\n%s", out.String())
+	}
+}
+
+// Each cell on a terminal has its own colour: as many halves of characters as cells have it, and none of a neighbour.
+func TestCharacterShowsBothCells(t *testing.T) {
+	s := space("10.0.0.0/24", 0)
+	base, _ := Of(s.Pool)
+	for i := range uint64(256) {
+		lo := base.Add(addr.U128{Lo: i})
+		s.Add(Span{lo, lo, []State{Borrowed, Used, Used}[i%3], "h"})
+	}
+	var out bytes.Buffer
+	if err := Text(&out, Picture{Space: s, Rows: true}, TextStyle{Color: true}); err != nil {
+		t.Fatal(err)
+	}
+	picture, _, _ := strings.Cut(out.String(), "one cell")
+	orange := stateColors[Borrowed]
+	halves := 0
+	for c := range strings.SplitSeq(picture, "\x1b[") {
+		switch { // a half has the colour of the sign or that of the ground; a character of one colour only has a ground
+		case strings.HasPrefix(c, fmt.Sprintf("38;2;%d;%d;%dm", orange[0], orange[1], orange[2])), strings.HasSuffix(c, "▀") && strings.HasPrefix(c, fmt.Sprintf("48;2;%d;%d;%dm", orange[0], orange[1], orange[2])):
+			halves++
+		case strings.HasPrefix(c, fmt.Sprintf("48;2;%d;%d;%dm", orange[0], orange[1], orange[2])):
+			halves += 2
+		}
+	}
+	if want := (256 + 2) / 3; halves != want {
+		t.Errorf("%d halves are borrowed, want %d", halves, want)
+	}
+}
+
+// A cell has as much of its colour as it has addresses of the state: 3 of 64 that cool are not painted like 64.
+func TestInkIsWhatIsTaken(t *testing.T) {
+	for _, dark := range []bool{false, true} {
+		few, all, free := stateColor(Cooling, 1, dark), stateColor(Cooling, 8, dark), stateColor(Free, 0, dark)
+		if few == all || few == free || all != stateColors[Cooling] {
+			t.Errorf("dark %v: %v of %v", dark, few, all)
+		}
+	}
+	if stateColor(Leaked, 1, true) != stateColors[Leaked] {
+		t.Error("a leak candidate fades")
 	}
 }
 
@@ -151,7 +194,7 @@ func TestSVG(t *testing.T) {
 			t.Errorf("no cell says %q:\n%s", want, all)
 		}
 	}
-	for _, want := range []string{"pods 10.0.0.0/22  12 % used", "× ~2^61 empty /122s", "prefers-color-scheme:dark", "/26  9 fit, first 10.0.0.192/26"} {
+	for _, want := range []string{"pods 10.0.0.0/22  12 % used", "only cells with something in them are drawn, 2 of 2^74", "prefers-color-scheme:dark", "/26  9 fit, first 10.0.0.192/26"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no text says %q", want)
 		}

@@ -157,42 +157,25 @@ var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\"", 
 func (s *svg) picture(p *Picture, order int) {
 	s.text(svgMargin, " font-size=\"15\" font-weight=\"bold\"", p.Space.Headline())
 	s.y += 4
-	panels := p.Space.Panels(p.Prefix, order)
-	for _, panel := range panels {
-		bits := panel.Cells[0].Prefix.Bits()
-		if !panel.Before.IsZero() {
-			s.text(svgMargin, "", gap(panel.Before, bits))
-		}
-		if len(panels) > 1 {
-			s.text(svgMargin, "", panel.Prefix.String())
-		}
-		if s.panel(p, panel.Cells); s.over {
-			return
-		}
-		if !panel.After.IsZero() {
-			s.text(svgMargin, "", gap(panel.After, bits))
-		}
+	panel := p.Space.Panel(p.Prefix, order, p.Rows)
+	if s.panel(p, &panel); s.over {
+		return
 	}
-	bits := panels[0].Cells[0].Prefix.Bits()
-	scale := fmt.Sprintf("Hilbert order from the upper left; the smallest cell is a /%d", bits)
-	if finest := p.Space.finest(); finest > bits {
-		scale += fmt.Sprintf(", %s /%d", number(sizeOf(finest-bits)), finest)
+	scale := panel.scale(p.Space)
+	if !panel.Rows {
+		scale = "Hilbert order from the upper left; " + scale
 	}
 	s.text(svgMargin, "", scale)
 	s.legend(p)
 }
 
-// panel draws cells, a power of two of them.
-func (s *svg) panel(p *Picture, cells []Cell) {
-	order := 0
-	for 1<<order < len(cells) {
-		order++
-	}
-	w, h := Size(order)
+// panel draws cells.
+func (s *svg) panel(p *Picture, panel *Panel) {
+	w, h := panel.Size()
 	px := min(max(svgWidth/w, svgMinCell), svgMaxCell)
 	x0, y0 := svgMargin, s.y
 	byLook := map[string][]Square{}
-	squares := Squares(cells, true, p.ByLabel)
+	squares := panel.Squares(p.ByLabel)
 	if s.out.Len()+svgSquare*len(squares) > s.limit {
 		s.over = true
 		return
@@ -200,6 +183,9 @@ func (s *svg) panel(p *Picture, cells []Cell) {
 	for _, q := range squares {
 		k := attributes(p, &q.Cell, q.W*px)
 		byLook[k] = append(byLook[k], q)
+	}
+	if panel.Rows {
+		x0 += s.ruler(panel, px)
 	}
 	looks := make([]string, 0, len(byLook))
 	for k := range byLook {
@@ -213,9 +199,22 @@ func (s *svg) panel(p *Picture, cells []Cell) {
 		}
 		s.out.WriteString("</g>\n")
 	}
-	s.quarters(cells, order, px)
+	if !panel.Rows {
+		s.quarters(panel, px)
+	}
 	s.y += h*px + 8
 	s.width = max(s.width, x0+w*px)
+}
+
+// ruler names the first addresses of rows at the left, as far as there is room, and returns its width.
+func (s *svg) ruler(p *Panel, px int) (width int) {
+	w, h := p.Size()
+	for y := 0; y < h; y += (svgText + px - 1) / px {
+		name := p.Cells[y*w].Prefix.Addr().String()
+		fmt.Fprintf(&s.out, "<text class=\"tx\" x=\"%d\" y=\"%d\">%s</text>\n", svgMargin, s.y+y*px+svgText-2, name)
+		width = max(width, textWidth(name)+8)
+	}
+	return width
 }
 
 // attributes returns how a square of a width in pixels is filled.
@@ -225,15 +224,20 @@ func attributes(p *Picture, c *Cell, px int) string {
 		return fmt.Sprintf(" class=\"c%d\" fill-opacity=\"%.2f\"", p.class(c.Label), 0.3+0.7*float64(c.Level)/8)
 	case c.State == Used:
 		return fmt.Sprintf(" class=\"u%d\"", c.Level)
-	case patterns[c.State] != "" && px >= svgPattern:
-		return fmt.Sprintf(" fill=\"url(#p%d)\"", c.State)
 	}
-	return fmt.Sprintf(" class=\"s%d\"", c.State)
+	fill := fmt.Sprintf(" class=\"s%d\"", c.State)
+	if patterns[c.State] != "" && px >= svgPattern {
+		fill = fmt.Sprintf(" fill=\"url(#p%d)\"", c.State)
+	}
+	if c.State > Used && c.State.urgency() == 0 && c.Level < 8 {
+		fill += fmt.Sprintf(" fill-opacity=\"%.2f\"", ink(c.Level))
+	}
+	return fill
 }
 
 // quarters draws lines around the quarters of the quarters, and names them.
-func (s *svg) quarters(cells []Cell, order, px int) {
-	w, h := Size(order)
+func (s *svg) quarters(p *Panel, px int) {
+	w, h := p.Size()
 	side := h / 4
 	if side*px < 48 {
 		side = h / 2
@@ -250,9 +254,9 @@ func (s *svg) quarters(cells []Cell, order, px int) {
 	}
 	fmt.Fprintf(&s.out, "<g pointer-events=\"none\"><path class=\"ln\" d=\"%s\"/>\n", lines.String())
 	n := side * side
-	for lo := 0; lo < len(cells); lo += n {
-		x, y := Place(lo, order)
-		c := cells[lo].Prefix
+	for lo := 0; lo < len(p.Cells); lo += n {
+		x, y := p.Place(lo)
+		c := p.Cells[lo].Prefix
 		bits := c.Bits()
 		for k := n; k > 1; k /= 2 {
 			bits--
@@ -295,7 +299,7 @@ func (s *svg) legend(p *Picture) {
 			s.y += svgLine
 		}
 		for i := range n {
-			s.swatch(x, attributes(p, &Cell{State: st, Level: i + 1}, 14))
+			s.swatch(x, attributes(p, &Cell{State: st, Level: i + 9 - n}, 14))
 			x += 14
 		}
 		s.at(x+8, "", label)

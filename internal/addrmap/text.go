@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math/bits"
 	"net/netip"
 	"strings"
 	"unicode/utf8"
@@ -14,7 +15,7 @@ type View uint8
 
 // The views of a text picture.
 const (
-	Hilbert View = iota // in Hilbert order
+	Hilbert View = iota // the cells
 	Sizes               // a row for each length, with where such a prefix is free
 	Both
 )
@@ -41,7 +42,7 @@ func Text(w io.Writer, p Picture, style TextStyle) error {
 	t := textPicture{Picture: p, style: style}
 	fmt.Fprintln(&t.out, p.Space.Headline())
 	if style.View != Sizes {
-		t.hilbert()
+		t.cells()
 		t.legend()
 	}
 	if style.View == Both {
@@ -79,27 +80,10 @@ func (t *textPicture) order() int {
 	return 2*k - 1
 }
 
-func (t *textPicture) hilbert() {
-	panels := t.Space.Panels(t.Prefix, t.order())
-	for _, panel := range panels {
-		bits := panel.Cells[0].Prefix.Bits()
-		if !panel.Before.IsZero() {
-			fmt.Fprintln(&t.out, t.ascii(gap(panel.Before, bits)))
-		}
-		if len(panels) > 1 {
-			fmt.Fprintln(&t.out, panel.Prefix)
-		}
-		t.panel(panel.Cells)
-		if !panel.After.IsZero() {
-			fmt.Fprintln(&t.out, t.ascii(gap(panel.After, bits)))
-		}
-	}
-	bits := panels[0].Cells[0].Prefix.Bits()
-	fmt.Fprintf(&t.out, "\none cell: a /%d", bits)
-	if finest := t.Space.finest(); finest > bits {
-		fmt.Fprintf(&t.out, ", %s /%d", number(sizeOf(finest-bits)), finest)
-	}
-	fmt.Fprintln(&t.out)
+func (t *textPicture) cells() {
+	panel := t.Space.Panel(t.Prefix, t.order(), t.Rows)
+	t.panel(&panel)
+	fmt.Fprintln(&t.out, "\n"+panel.scale(t.Space))
 }
 
 // ascii replaces the signs that are not ASCII, if that was asked for.
@@ -110,29 +94,34 @@ func (t *textPicture) ascii(s string) string {
 	return s
 }
 
-// panel draws cells, a power of two of them, with the prefixes of the quarters at the sides.
-func (t *textPicture) panel(cells []Cell) {
-	order := 0
-	for 1<<order < len(cells) {
-		order++
-	}
-	w, h := Size(order)
-	grid := make([]*Cell, w*h)
-	for i := range cells {
-		x, y := Place(i, order)
-		grid[y*w+x] = &cells[i]
+// panel draws cells, with prefixes at the sides: those of the quarters, or of the rows.
+func (t *textPicture) panel(p *Panel) {
+	w, h := p.Size()
+	grid := make([]*Cell, w*(h+1))
+	for i := range p.Cells {
+		x, y := p.Place(i)
+		grid[y*w+x] = &p.Cells[i]
 	}
 	step := 1
 	if t.style.Color {
 		step = 2
 	}
 	side := max(h/4, step)
+	if p.Rows {
+		side = step
+	}
 	label := func(c *Cell) string {
-		bits := c.Prefix.Bits()
-		for k := 1; k < side; k *= 2 {
-			bits -= 2
+		if c == nil {
+			return ""
 		}
-		return netip.PrefixFrom(c.Prefix.Addr(), bits).Masked().String()
+		if p.Touched {
+			return c.Prefix.Addr().String()
+		}
+		group := side * side
+		if p.Rows {
+			group = w
+		}
+		return netip.PrefixFrom(c.Prefix.Addr(), c.Prefix.Bits()-bits.Len(uint(group))+1).Masked().String()
 	}
 	width := 0
 	for y := 0; y < h; y += side {
@@ -148,22 +137,19 @@ func (t *textPicture) panel(cells []Cell) {
 		var line strings.Builder
 		for x := range w {
 			if t.style.Color {
-				var lower *Cell
-				if y+1 < h {
-					lower = grid[(y+1)*w+x]
-				}
-				line.WriteString(t.pair(grid[y*w+x], lower))
+				line.WriteString(t.pair(grid[y*w+x], grid[(y+1)*w+x]))
 			} else {
 				line.WriteString(t.mark(grid[y*w+x]))
 			}
 		}
+		text := strings.TrimRight(line.String(), " ")
 		if t.style.Color {
-			line.WriteString(reset)
+			text += reset
 		}
-		if labels && y%side == 0 {
-			line.WriteString("  " + label(grid[y*w+w-1]))
+		if labels && y%side == 0 && !p.Rows {
+			text += "  " + label(grid[y*w+w-1])
 		}
-		fmt.Fprintln(&t.out, line.String())
+		fmt.Fprintln(&t.out, text)
 	}
 }
 
@@ -193,33 +179,41 @@ func (t *textPicture) mark(c *Cell) string {
 	return t.ascii(signs[c.State])
 }
 
-// pair returns the character for two cells, one above the other. Used and free cells differ in
-// brightness; the other states have a sign in addition to their colour.
+// pair returns the character for two cells, one above the other, each in its colour. Where both are in one state that has a sign,
+// that is there, too.
 func (t *textPicture) pair(upper, lower *Cell) string {
-	if lower == nil {
-		lower = upper
+	if upper == nil {
+		return "" // behind the last cell
 	}
-	top, bottom := t.color(upper), t.color(lower)
-	c := upper
-	if lower.State.urgency() > upper.State.urgency() || upper.State <= Used && lower.State > Used {
-		c = lower
+	top, bottom := t.color(upper), t.color(upper)
+	if lower != nil {
+		bottom = t.color(lower)
 	}
-	if c.State > Used && !t.ByLabel {
-		return background(t.color(c)) + foreground(contrast(t.color(c))) + t.ascii(signs[c.State])
-	}
-	if top == bottom {
+	switch {
+	case lower == nil:
+		return reset + foreground(top) + t.half()
+	case upper.State > Used && upper.State == lower.State && !t.ByLabel && top == bottom:
+		return background(top) + foreground(contrast(top)) + t.ascii(signs[upper.State])
+	case top == bottom:
 		return background(top) + " "
-	}
-	if t.style.ASCII {
+	case t.style.ASCII:
 		return background(top) + foreground(bottom) + "_"
 	}
 	return foreground(top) + background(bottom) + "▀"
 }
 
+// half is a character of which the upper half has the colour of the foreground.
+func (t *textPicture) half() string {
+	if t.style.ASCII {
+		return "\""
+	}
+	return "▀"
+}
+
 // color returns the colour of a cell on a dark screen.
 func (t *textPicture) color(c *Cell) rgb {
 	if t.ByLabel && c.Label != "" {
-		return classColor(t.class(c.Label)).fade(darkFree, float64(max(c.Level, 2))/8)
+		return classColor(t.class(c.Label)).fade(darkFree, ink(c.Level))
 	}
 	return stateColor(c.State, c.Level, true)
 }
