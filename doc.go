@@ -57,7 +57,7 @@
 //	ErrNotHeld         the owner does not hold what the call refers to
 //	ErrOutOfRange      the named prefix, address or port is not in the pool or range
 //	ErrMisaligned      the named prefix is not of the size that the pool hands out
-//	ErrReserved        the named prefix or address overlaps a reservation
+//	ErrReserved        the named prefix or address overlaps a reservation, or only reserved ones are left
 //	ErrDuplicate       two records claim the same thing
 //	ErrExists          something else of that name exists
 //	ErrNotFound        nothing of that name exists, or no entry matches

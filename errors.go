@@ -27,7 +27,7 @@ var (
 	ErrOutOfRange = errors.New("out of range")
 	// ErrMisaligned means the named prefix is not of the size that the pool hands out.
 	ErrMisaligned = errors.New("misaligned")
-	// ErrReserved means the named prefix or address overlaps a reservation.
+	// ErrReserved means the named prefix or address overlaps a reservation, or only reserved ones are left.
 	ErrReserved = errors.New("reserved")
 	// ErrDuplicate means two records claim the same thing.
 	ErrDuplicate = errors.New("duplicate")

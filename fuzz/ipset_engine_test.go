@@ -266,7 +266,8 @@ var ipamRefusals = map[string]refusal{
 	"overlap": {ipalloc.ErrOccupied, "a block that exists is in the way"}, "taken": {ipalloc.ErrOccupied, ": occupied, held by"},
 	"cooling": {ipalloc.ErrCooling, "until"}, "reserved": {ipalloc.ErrReserved, ""}, "limit": {ipalloc.ErrLimit, "as many blocks"},
 	"key": {ipalloc.ErrMismatch, "is shared under the key"}, "full": {ipalloc.ErrLimit, "holders, held by"},
-	"short": {ipalloc.ErrFull, "not enough addresses"}, "size": {ipalloc.ErrInvalid, "block size"}, "ends": {ipalloc.ErrInvalid, "strict affinity"},
+	"short": {ipalloc.ErrFull, "not enough addresses"}, "short, cooling": {ipalloc.ErrCooling, "not enough addresses: "},
+	"short, reserved": {ipalloc.ErrReserved, "not enough addresses"}, "short, limit": {ipalloc.ErrLimit, "not enough addresses"}, "size": {ipalloc.ErrInvalid, "block size"}, "ends": {ipalloc.ErrInvalid, "strict affinity"},
 }
 
 // claim claims the block of an address by hand.
@@ -335,6 +336,9 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repe
 	}
 	r.m.Choose = chooseOf(append(slices.Clone(got.V4), got.V6...))
 	want, why := r.m.AutoAssign(w)
+	if why == "short" {
+		why = onlyReason(got.Short)
+	}
 	if why != "" {
 		if !ipamRefusals[why].is(err) {
 			r.t.Fatalf("%+v: %v, want %q", a, err, why)
@@ -359,6 +363,27 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repe
 			r.rows[op.Key] = op.Value
 		}
 	}
+}
+
+// onlyReason returns the refusal of a call that is short.
+func onlyReason(short []ipset.Shortage) string {
+	for _, s := range short {
+		if s.Reason != short[0].Reason {
+			return "short"
+		}
+	}
+	if len(short) == 0 {
+		return "no shortage is named"
+	}
+	switch short[0].Reason {
+	case ipset.ReasonCoolingLeft:
+		return "short, cooling"
+	case ipset.ReasonReservedLeft:
+		return "short, reserved"
+	case ipset.ReasonLimitReached:
+		return "short, limit"
+	}
+	return "short"
 }
 
 // fresh verifies that an address never has a sequence number twice.

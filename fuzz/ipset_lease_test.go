@@ -82,6 +82,9 @@ func (r *ipamReplay) both(e *ipset.Engine, a netip.Addr, handle string, tr *mode
 	got, err := e.AutoAssign(context.Background(), args)
 	r.m.Choose = chooseOf(append(slices.Clone(got.V4), got.V6...))
 	want, why := r.m.AssignBoth(args.Addresses, w)
+	if why == "short" {
+		why = onlyReason(got.Short)
+	}
 	if !ipamRefusals[why].is(err) {
 		r.t.Fatalf("assign %+v: %v, want %q", args, err, why)
 	}

@@ -3,6 +3,7 @@ package ipset
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/internal/assign"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -85,7 +86,7 @@ type AssignIPArgs struct {
 	Also []store.Op
 }
 
-// Reason says why a pool gave no more addresses.
+// Reason says why a pool gave no more addresses, or does not qualify.
 type Reason uint8
 
 const (
@@ -107,6 +108,23 @@ const (
 	ReasonOutsideLeft = Reason(assign.OutsideLeft)
 	// ReasonCommitFull: addresses are left, and one commit of the store takes no more.
 	ReasonCommitFull = Reason(assign.CommitFull)
+
+	// The others say why a pool does not qualify.
+
+	// ReasonOtherFamily: it has addresses of the other family.
+	ReasonOtherFamily = Reason(assign.OtherFamily)
+	// ReasonNotNamed: other pools are named, or it is Manual and none is.
+	ReasonNotNamed = Reason(assign.NotNamed)
+	// ReasonDisabled: it is disabled.
+	ReasonDisabled = Reason(assign.Disabled)
+	// ReasonOtherUse: it is for other uses.
+	ReasonOtherUse = Reason(assign.OtherUse)
+	// ReasonEndsTooLarge: Head and Tail leave nothing of its blocks.
+	ReasonEndsTooLarge = Reason(assign.EndsTooLarge)
+	// ReasonNotOfHost: its Nodes do not select the owner.
+	ReasonNotOfHost = Reason(assign.NotOfHost)
+	// ReasonNotOfNamespace: its Namespaces do not select the namespace.
+	ReasonNotOfNamespace = Reason(assign.NotOfNamespace)
 )
 
 // String returns a few words.
@@ -117,12 +135,25 @@ type Shortage struct {
 	Family int // 4 or 6
 	Pool   string
 	Reason Reason
+	// Until is when the first of its cooling addresses is free, with ReasonCoolingLeft.
+	Until time.Time
+	// Limit is the limit that ReasonLimitReached means, with the blocks that the owner has or would have got. Max is 0 under NoAutoBlocks.
+	Limit BlockLimit
+}
+
+// Explanation says what one pool would do for a call.
+type Explanation struct {
+	// Shortage is why the pool gives too few addresses. If Gives is not empty, only Family and Pool are set.
+	Shortage
+	// Gives are the addresses that it would give.
+	Gives []netip.Addr
 }
 
 // Assigned is the result of [Engine.AutoAssign].
 type Assigned struct {
 	V4, V6 []Allocation
-	// Short has one entry per pool tried in a family with fewer addresses than asked.
+	// Short has one entry per pool tried in a family with fewer addresses than asked, also beside the error of a shortage. Where no
+	// pool qualifies, it has one for each pool, or for each that the call names.
 	Short []Shortage
 }
 
@@ -145,8 +176,9 @@ func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation
 // All is done in one commit. Fewer addresses than asked is an error unless Partial is set.
 //
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments, among them Head or Tail without strict affinity;
-// [ipalloc.ErrNotFound] for an owner or a pool that does not exist, and if no pool may serve a family; [ipalloc.ErrFull] without
-// Partial; [ipalloc.ErrLimit] if one commit cannot hold the call; [ipalloc.ErrConflict] after Retry.Attempts conflicts; any
+// [ipalloc.ErrNotFound] for an owner or a pool that does not exist, and if no pool may serve a family; without Partial, for a
+// shortage, [ipalloc.ErrCooling] with the time, [ipalloc.ErrLimit] or [ipalloc.ErrReserved] if all pools tried have that reason alone, else
+// [ipalloc.ErrFull]; [ipalloc.ErrLimit] if one commit cannot hold the call; [ipalloc.ErrConflict] after Retry.Attempts conflicts; any
 // error of the store. If a record of Also is not at the revision that it expects, the error is [ipalloc.ErrConflict] as well,
 // without another attempt, and [store.ConflictKey] names the record. After [ipalloc.ErrUnknownOutcome] the addresses may have been
 // assigned: repeat with the same Request, or release by handle on the same engine.
@@ -192,7 +224,7 @@ func (e *Engine) Offer(ctx context.Context, a AssignArgs) (Assigned, error) {
 // say which families; their values do not count.
 //
 // Errors as for AutoAssign, nothing claimed; [ipalloc.ErrLimit] if there is a block and it may not be claimed,
-// [ipalloc.ErrFull] if there is none.
+// an error of a shortage if there is none.
 func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.Prefix, err error) {
 	return e.assign.EnsureBlock(ctx, assign.AssignArgs(a))
 }
@@ -200,9 +232,28 @@ func (e *Engine) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.
 func assigned(got assign.Assigned) Assigned {
 	a := Assigned{V4: got.V4, V6: got.V6}
 	for _, s := range got.Short {
-		a.Short = append(a.Short, Shortage{s.Family, s.Pool, Reason(s.Reason)})
+		a.Short = append(a.Short, shortage(s))
 	}
 	return a
+}
+
+func shortage(s assign.Shortage) Shortage {
+	return Shortage{s.Family, s.Pool, Reason(s.Reason), s.Until, BlockLimit(s.Limit)}
+}
+
+// Explain says of every pool what it would do for AutoAssign with these arguments if it were the only one, in the order in which pools
+// are tried: the addresses that it would give, or why it gives too few. Existing, Sticky, Partial, Request, Addresses and Also do not count.
+// Nothing is written. The pools are looked at one after the other, so the answer is no consistent snapshot.
+//
+// Errors: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner or a pool that does not exist; those of the
+// store. Cost: that of a [Engine.DryRun] for each pool that qualifies.
+func (e *Engine) Explain(ctx context.Context, a AssignArgs) ([]Explanation, error) {
+	found, err := e.assign.Explain(ctx, assign.AssignArgs(a), func() *assign.Assigner { return e.DryRun().assign })
+	var all []Explanation
+	for _, x := range found {
+		all = append(all, Explanation{shortage(x.Shortage), x.Gives})
+	}
+	return all, err
 }
 
 // StartOf returns the block of a pool at which the searches of an owner begin. The owner's name fixes it, so hosts that start

@@ -90,7 +90,7 @@ func TestAllOrNothing(t *testing.T) {
 	a := want("h", 3, "p")
 	a.Num6, a.Partial = 5, false
 	before, _ := w.store.MarshalBinary()
-	if got, err := w.AutoAssign(bg, a); !errors.Is(err, cause.Short) || len(got.V4) > 0 || !strings.Contains(err.Error(), "b: full") {
+	if got, err := w.AutoAssign(bg, a); !errors.Is(err, cause.Short) || len(got.V4) > 0 || !strings.Contains(err.Error(), `in "b": not enough addresses: full`) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {

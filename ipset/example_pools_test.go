@@ -83,5 +83,5 @@ func ExampleAssignArgs_aligned() {
 	// Output:
 	// 10.0.0.200/29 of 10.0.0.192/26
 	// 8 released <nil>
-	// true ipset: assign for "host:node-a": not enough addresses: pods: blocks too small
+	// true ipset: assign for "host:node-a" in "pods": not enough addresses: blocks too small
 }

@@ -74,7 +74,7 @@ func ExampleEngine_AutoAssign_full() {
 	// Output:
 	// 4 of 5, <nil>
 	// pods: full
-	// true ipset: assign for "host:node-a": not enough addresses: pods: full
+	// true ipset: assign for "host:node-a" in "pods": not enough addresses: full
 }
 
 // A request key makes a call repeatable: after a timeout, the caller does not know whether it has addresses.

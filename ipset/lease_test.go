@@ -204,7 +204,7 @@ func TestDeclined(t *testing.T) {
 			t.Errorf("%s was offered", a)
 		}
 	}
-	if _, err := w.Offer(bg, offer("c3")); !errors.Is(err, ipalloc.ErrFull) || !strings.Contains(err.Error(), "cooling") {
+	if _, err := w.Offer(bg, offer("c3")); !errors.Is(err, ipalloc.ErrCooling) || !strings.Contains(err.Error(), "cooling until 2026-01-02T03:14:05Z") {
 		t.Errorf("the rest is cooling: %v", err)
 	}
 	us, err := w.Utilization(bg)

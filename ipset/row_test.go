@@ -42,7 +42,7 @@ func TestContiguousLengths(t *testing.T) {
 					if !errors.Is(err, ipalloc.ErrFull) {
 						t.Errorf("%d of a /%d: %v", n, bits, err)
 					}
-					w.refuses("too long", err, ipalloc.ErrFull, "a: blocks too small")
+					w.refuses("too long", err, ipalloc.ErrFull, `in "a": not enough addresses: blocks too small`)
 					continue
 				}
 				if err != nil || len(got.V4) != n || !isRow(got.V4) {
@@ -90,9 +90,9 @@ func TestContiguousLeavesOut(t *testing.T) {
 	}
 	before, _ := w.store.MarshalBinary()
 	_, err = w.AutoAssign(bg, row("h", 3, false, "r")) // 1 and 2 are left, 4 to 7 cool, 12 to 15 are outside
-	w.refuses("no row", err, ipalloc.ErrFull, "a: fragmented")
+	w.refuses("no row", err, ipalloc.ErrFull, `in "a": not enough addresses: fragmented`)
 	_, err = w.AutoAssign(bg, row("g", 1, false, "r"))
-	w.refuses("another's block", err, ipalloc.ErrFull, "a: full")
+	w.refuses("another's block", err, ipalloc.ErrFull, `in "a": not enough addresses: full`)
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
 		t.Error("the store changed")
 	}
@@ -115,7 +115,7 @@ func TestContiguousBothFamilies(t *testing.T) {
 	a.Num6 = 16
 	a.Handle = "q"
 	_, err = w.AutoAssign(bg, a)
-	w.refuses("one family", err, ipalloc.ErrFull, "b: blocks too small")
+	w.refuses("one family", err, ipalloc.ErrFull, `in "b": not enough addresses: blocks too small`)
 	if als, _ := w.IPsByHandle(bg, "q"); len(als) > 0 {
 		t.Errorf("%v", als)
 	}
@@ -129,10 +129,10 @@ func TestContiguousLimit(t *testing.T) {
 	w := newWorld(t, Config{}, p)
 	w.assign(want("h", 3, "p"))
 	_, err := w.AutoAssign(bg, row("h", 8, false, "q"))
-	w.refuses("a block is free", err, ipalloc.ErrFull, "a: limit")
+	w.refuses("a block is free", err, ipalloc.ErrLimit, `in "a": not enough addresses: limit: 1 of 1 blocks`)
 	w.assign(want("g", 1, "p"))
 	_, err = w.AutoAssign(bg, row("h", 8, false, "q"))
-	w.refuses("no block is free", err, ipalloc.ErrFull, "a: fragmented")
+	w.refuses("no block is free", err, ipalloc.ErrFull, `in "a": not enough addresses: fragmented`)
 	// A block that another has left empty is taken over whole.
 	w.releaseHandle("p")
 	w.clock.add(2 * time.Minute)

@@ -60,6 +60,7 @@ var settling = map[string]func(e *Engine) error{
 	"Drain":          func(e *Engine) error { _, err := e.Operator().Drain(bg, "p"); return err },
 	"DryRun":         func(e *Engine) error { _, err := e.DryRun().IPsByHandle(bg, "x"); return err },
 	"EnsureBlock":    func(e *Engine) error { _, err := e.EnsureBlock(bg, want("z", 1, "z")); return err },
+	"Explain":        func(e *Engine) error { _, err := e.Explain(bg, want("z", 1, "z")); return err },
 	"Hosts":          func(e *Engine) error { _, err := e.Hosts(bg); return err },
 	"IPsByAttribute": func(e *Engine) error { _, err := e.IPsByAttribute(bg, "user", "x"); return err },
 	"IPsByHandle":    func(e *Engine) error { _, err := e.IPsByHandle(bg, "x"); return err },

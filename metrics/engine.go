@@ -131,6 +131,9 @@ func (e *Engine) Observe(a ipset.Assigned, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range a.Short {
+		if errors.Is(err, ipalloc.ErrNotFound) {
+			break // no pool qualifies: none was tried
+		}
 		e.short[shortage{s.Pool, s.Family, s.Reason}]++
 	}
 	if err == nil {

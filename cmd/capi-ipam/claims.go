@@ -89,7 +89,7 @@ func (p *provider) serveClaim(ctx context.Context, k key) error {
 	default:
 		err = p.provide(ctx, k, c, from)
 	}
-	if errors.Is(err, ipalloc.ErrFull) {
+	if errors.Is(err, ipalloc.ErrFull) || errors.Is(err, ipalloc.ErrCooling) || errors.Is(err, ipalloc.ErrReserved) {
 		from.wait(k)
 		p.queue.AddAfter(k, fullRetry)
 		return p.setClaimStatus(ctx, k, c, "PoolExhausted", "all addresses of the pool are in use")

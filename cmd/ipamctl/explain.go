@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
@@ -49,7 +47,7 @@ func (a *app) explainCommand() *cobra.Command {
 				if ip, err := parseAddr(args[0]); err == nil {
 					return a.explainAddress(ctx, e, ip)
 				}
-				return a.explain(ctx, e.DryRun(), args[0], wanted)
+				return a.explain(ctx, e, args[0], wanted)
 			})
 		},
 	}
@@ -84,13 +82,33 @@ func (a *app) explain(ctx context.Context, e *ipset.Engine, name string, use ips
 	}
 	l := &listing{columns: []string{"HOST", "POOL", "GIVES", "REASON", "SELECTS", "STATE", "USES", "BLOCKS", "LIMIT", "AVAILABLE", "COOLING", "RESERVED"},
 		empty: "there is no pool, or no host has a block of it"}
+	args := ipset.AssignArgs{Num4: 1, Num6: 1, Use: use, Claim: ipset.Claim{Handle: "ipamctl explain"}, PoolsAndSelectors: true}
+	for _, p := range all {
+		args.Pools = append(args.Pools, p.Name)
+	}
 	for _, o := range hosts {
-		for i := range all {
-			v, err := a.oneVerdict(ctx, e, &all[i], o, use, cfg)
-			if err != nil {
-				return err
+		args.Owner = o
+		known := true
+		if of := a.labelsOf(); of != nil {
+			_, known = of(o)
+		}
+		if !known {
+			for _, p := range all {
+				v := verdictView{Pool: p.Name, Selects: "no", Reason: "--labels has no such host", State: stateOf(p.Pool)}
+				l.add(v.Pool, v, o.String(), v.Pool, "", v.Reason, v.Selects, v.State, "", "", "", "", "", "")
 			}
-			limit := "-"
+			continue
+		}
+		found, err := e.Explain(ctx, args)
+		if err != nil {
+			return err
+		}
+		for _, x := range found {
+			i := slices.IndexFunc(all, func(p poolUse) bool { return p.Name == x.Pool })
+			if i < 0 {
+				continue // not asked about
+			}
+			v, limit := a.poolVerdict(&all[i], o, x, cfg), "-"
 			if v.Limit > 0 {
 				limit = fmt.Sprint(v.Limit)
 			}
@@ -101,9 +119,9 @@ func (a *app) explain(ctx context.Context, e *ipset.Engine, name string, use ips
 	return a.print(l)
 }
 
-// oneVerdict asks the engine for an address of a pool, unless the pool does not serve such a call at all.
-func (a *app) oneVerdict(ctx context.Context, e *ipset.Engine, p *poolUse, o ipset.Owner, use ipset.Use, cfg ipset.Config) (v verdictView, err error) {
-	v = verdictView{Pool: p.Name, Selects: "yes", State: stateOf(p.Pool), Uses: strings.Join(usesOf(p.Uses), ","), Limit: p.MaxBlocksPerHost,
+// poolVerdict says in words what the engine says of a pool for an owner.
+func (a *app) poolVerdict(p *poolUse, o ipset.Owner, x ipset.Explanation, cfg ipset.Config) verdictView {
+	v := verdictView{Pool: p.Name, Selects: "yes", State: stateOf(p.Pool), Uses: strings.Join(usesOf(p.Uses), ","), Limit: p.MaxBlocksPerHost,
 		Available: count{p.Utilization.Available}, Cooling: count{p.Utilization.Cooling}, Reserved: count{p.Utilization.Reserved}}
 	if v.Limit == 0 || cfg.MaxBlocksPerHost > 0 && cfg.MaxBlocksPerHost < v.Limit {
 		v.Limit = cfg.MaxBlocksPerHost
@@ -113,53 +131,26 @@ func (a *app) oneVerdict(ctx context.Context, e *ipset.Engine, p *poolUse, o ips
 			v.Blocks++
 		}
 	}
-	labels, known := map[string]string(nil), true
-	if of := a.labelsOf(); of != nil {
-		labels, known = of(o)
-	} else if byLabels(p.Pool) {
-		v.Selects = "unknown"
-	}
-	switch selects, err := p.Nodes.Matches(o.Name, labels); {
-	case err != nil:
-		return v, err
-	case v.Selects == "unknown":
-		v.Reason = "its selector is " + selectorText(p.Nodes) + ", and the labels of the host are not known: name them with --labels"
-		return v, nil
-	case !known:
-		v.Selects, v.Reason = "no", "--labels has no such host"
-	case !selects:
-		v.Selects, v.Reason = "no", "its selector is "+selectorText(p.Nodes)
-	case p.Disabled:
-		v.Reason = "it is disabled"
-	case p.Uses&use == 0:
-		v.Reason = "it does not serve this use"
-	case p.Manual:
-		v.Reason = "only calls that name it"
-	}
-	if v.Reason != "" && !(p.Manual && v.Selects == "yes" && !p.Disabled && p.Uses&use != 0) {
-		return v, nil
-	}
-	args := ipset.AssignArgs{Owner: o, Claim: ipset.Claim{Handle: "ipamctl explain"}, Use: use, Pools: []string{p.Name}, Partial: true}
-	if p.Pool.Prefix.Addr().Is4() {
-		args.Num4 = 1
-	} else {
-		args.Num6 = 1
-	}
-	got, err := e.DryRun().AutoAssign(ctx, args)
-	for _, al := range slices.Concat(got.V4, got.V6) {
-		v.Gives = al.Address.String()
-	}
-	for _, s := range got.Short {
-		v.Reason = s.Reason.String()
-		if s.Reason == ipset.ReasonLimitReached {
-			v.Reason = fmt.Sprintf("%v: %d of %d blocks", s.Reason, v.Blocks, v.Limit)
+	if len(x.Gives) > 0 {
+		if v.Gives = x.Gives[0].String(); p.Manual {
+			v.Reason = ipset.ReasonNotNamed.String()
 		}
+		return v
 	}
-	var fault *ipalloc.Error
-	if errors.As(err, &fault) && v.Gives == "" && statusOf(err) != exitDamaged {
-		v.Reason, err = err.Error(), nil
+	switch v.Reason = x.Reason.String(); x.Reason {
+	case ipset.ReasonDisabled, ipset.ReasonOtherUse:
+		v.Selects = "-" // not looked at
+	case ipset.ReasonNotOfHost:
+		v.Selects, v.Reason = "no", "its selector is "+selectorText(p.Nodes)
+		if a.labelsOf() == nil && byLabels(p.Pool) {
+			v.Selects, v.Reason = "unknown", v.Reason+", and the labels of the host are not known: name them with --labels"
+		}
+	case ipset.ReasonCoolingLeft:
+		v.Reason += " until " + timeText(x.Until)
+	case ipset.ReasonLimitReached:
+		v.Reason += fmt.Sprintf(": %d of %d blocks", x.Limit.Blocks, x.Limit.Max)
 	}
-	return v, err
+	return v
 }
 
 // explainAddress says what an address is, why nobody gets it, and what would free it.

@@ -46,12 +46,12 @@ func TestExplain(t *testing.T) {
 		line string
 		want map[string]string // by pool: what its line has
 	}{
-		{"explain a", map[string]string{"zoned": "labels of the host are not known", "disabled": "it is disabled", "limited": "limit: 1 of 1 blocks", "reserved": ",reserved,", "manual": "only calls that name it", "lb": "does not serve this use", "pods": ",10.1.0."}},
+		{"explain a", map[string]string{"zoned": "labels of the host are not known", "disabled": ",disabled,-,", "limited": "limit: 1 of 1 blocks", "reserved": ",reserved,", "manual": "only calls that name it", "lb": "for other uses", "pods": ",10.1.0."}},
 		{"explain a --labels " + labels, map[string]string{"zoned": "its selector is zone=a"}},
 		{"explain host:z --labels " + labels, map[string]string{"zoned": ",10.40.0.", "limited": ",10.42.0."}},
 		{"explain y --labels " + labels, map[string]string{"pods": "--labels has no such host"}},
 		{"explain limited", map[string]string{"limited": "host:a,limited,,limit: 1 of 1 blocks"}},
-		{"explain z --for loadbalancer --labels " + labels, map[string]string{"pods": "does not serve this use", "lb": "only calls that name it"}},
+		{"explain z --for loadbalancer --labels " + labels, map[string]string{"pods": "for other uses", "lb": "only calls that name it"}},
 		{"explain 10.1.0.51", map[string]string{"pods": `""guest"" on host:c holds it",release 10.1.0.51 --if-handle guest`}},
 		{"explain 10.1.0.193", map[string]string{"pods": "it cools until 2026-03-01T13:00:00Z"}},
 		{"explain 10.1.0.17", map[string]string{"pods": "a reservation has it,reserve remove 10.1.0.17"}},

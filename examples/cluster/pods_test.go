@@ -29,7 +29,7 @@ func TestPodTraceFaults(t *testing.T) {
 
 func TestPodPoolTooSmall(t *testing.T) {
 	status, _, errs := start("-podpool4", "10.0.0.0/26")
-	want := `cluster: pod "shop/app-15" on node "app-02", with 64 other pods: ipset: assign for "host:app-02": not enough addresses: IPv4: full; at the peak there are 82 pods (-podpool4, -podpool6)` + "\n"
+	want := `cluster: pod "shop/app-15" on node "app-02", with 64 other pods: ipset: assign for "host:app-02" in "IPv4": not enough addresses: full; at the peak there are 82 pods (-podpool4, -podpool6)` + "\n"
 	if status != exitFailed || errs != want {
 		t.Errorf("status %d, %q\nwant %q", status, errs, want)
 	}

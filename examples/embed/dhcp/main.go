@@ -136,7 +136,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	_, err = d.discover(ctx, "aa:03")
-	fmt.Println("declined, offer", c, "full:", errors.Is(err, ipalloc.ErrFull))
+	fmt.Println("declined, offer", c, "cooling:", errors.Is(err, ipalloc.ErrCooling))
 	return nil
 }
 

@@ -22,7 +22,7 @@ func Example() {
 	// offer 192.168.1.100 request: <nil> by another: NAK
 	// renew too late: NAK
 	// after a restart 192.168.1.101 and 192.168.1.100 again
-	// declined, offer 192.168.1.102 full: true
+	// declined, offer 192.168.1.102 cooling: true
 }
 
 func TestMain(m *testing.M) { crash.Main(m, storm) }
@@ -39,7 +39,7 @@ func storm(ctx context.Context, file string, random *rand.Rand, do crash.Do) err
 		mac := fmt.Sprint("aa:", random.IntN(20))
 		err = do(mac, func() ([]string, error) {
 			a, err := d.discover(ctx, mac)
-			if errors.Is(err, ipalloc.ErrFull) { // declined addresses are out of use
+			if errors.Is(err, ipalloc.ErrFull) || errors.Is(err, ipalloc.ErrCooling) { // declined addresses are out of use
 				return nil, nil
 			} else if err != nil {
 				return nil, err

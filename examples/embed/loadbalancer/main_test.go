@@ -20,7 +20,7 @@ func Example() {
 	// shop/dns-tls [203.0.113.1]
 	// shop/mail is pending: ipset: assign 203.0.113.1 for "virtual:loadbalancer": occupied, held by "shop/dns"
 	// data/db [10.9.0.0]
-	// shop/late is pending: ipset: assign for "virtual:loadbalancer": not enough addresses: public: full
+	// shop/late is pending: ipset: assign for "virtual:loadbalancer" in "public": not enough addresses: full
 	// dns is deleted
 	// shop/web [203.0.113.0]
 	// shop/dns-tls [203.0.113.1]

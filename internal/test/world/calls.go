@@ -282,6 +282,10 @@ func Queries() []Call {
 		return Call{Method: method, Do: do}
 	}
 	qs := []Call{
+		query("Explain", func(ctx ctx, e engine) (string, error) {
+			x, err := e.Explain(ctx, ipset.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1})
+			return answer(err, x)
+		}),
 		query("Allocations", func(ctx ctx, e engine) (string, error) { return all(e.Allocations(ctx, netip.Prefix{})) }),
 		query("Blocks", func(ctx ctx, e engine) (string, error) {
 			var b strings.Builder

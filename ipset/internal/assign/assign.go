@@ -69,16 +69,22 @@ const (
 	CommitFull
 )
 
+// The others say why a pool does not qualify: each is CommitFull and a [pool.Obstacle].
+const (
+	OtherFamily    = CommitFull + Reason(pool.Family)
+	NotNamed       = CommitFull + Reason(pool.Unnamed)
+	Disabled       = CommitFull + Reason(pool.Disabled)
+	OtherUse       = CommitFull + Reason(pool.Use)
+	EndsTooLarge   = CommitFull + Reason(pool.SmallBlocks)
+	NotOfHost      = CommitFull + Reason(pool.Nodes)
+	NotOfNamespace = CommitFull + Reason(pool.Namespaces)
+)
+
 // String returns a few words.
 func (r Reason) String() string {
-	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small", "full, only addresses outside its ranges are left", "more than one commit takes"}[min(r, CommitFull)]
-}
-
-// Shortage is the type of that name of the engine, which documents it.
-type Shortage struct {
-	Family int // 4 or 6
-	Pool   string
-	Reason Reason
+	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small", "full, only addresses outside its ranges are left",
+		"more than one commit takes", "of the other family", "only calls that name it", "disabled", "for other uses", "blocks not larger than Head and Tail",
+		"does not select the host", "does not select the namespace"}[min(r, NotOfNamespace)]
 }
 
 // Assigned is the type of that name of the engine, which documents it.
@@ -101,7 +107,7 @@ func (e *Assigner) Assign(ctx context.Context, o block.Owner, handle string) (bl
 	return append(got.V4, got.V6...)[0], nil
 }
 
-// AutoAssign carries out the call of that name.
+// AutoAssign carries out the call of that name. With the error of a shortage it returns Short.
 func (e *Assigner) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {
 	a.Use = cmp.Or(a.Use, block.Workload)
 	return e.assign(ctx, a, false)
@@ -127,7 +133,8 @@ func (e *Assigner) assign(ctx context.Context, a AssignArgs, offer bool) (Assign
 	}
 	p.node = labels
 	if err := e.Do(ctx, p); err != nil { // a batch may still be at it
-		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: occ.Conflict("ipset", err)})
+		fault := ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: occ.Conflict("ipset", err)}
+		return Assigned{Short: describe(err, &fault)}, cause.Wrap(fault)
 	}
 	result := p.result
 	*p = AssignPlan{}
@@ -219,6 +226,7 @@ type Search struct {
 	Seen    int            // how many pools have been looked at
 	few     [4]int         // room for as many, so that they need no allocation
 	reasons map[int]Reason // by pool; nil for none
+	cools   map[int]int64  // by pool: when the first cooling address that was passed over is free
 	looked  bool           // whether there are blocks without owner has been looked up, in orphans
 	orphans bool
 	ragged  []int // pools of which the owner has blocks with addresses, and not so many in a row
@@ -305,10 +313,7 @@ func (p *AssignPlan) begin(t *txn.Txn) (err error) {
 		if s.want == 0 {
 			continue
 		}
-		err = s.Choose(p.cat.Catalog, pool.Choice{
-			Family: s.family, Use: p.Use, Host: p.Owner.Name, Node: p.node, Space: p.Namespace, Names: p.Pools, Both: p.PoolsAndSelectors, Ends: p.Head + p.Tail,
-		})
-		if err != nil {
+		if err := s.Choose(p.cat.Catalog, p.choice(p.node, s.family)); err != nil {
 			return err
 		}
 	}

@@ -87,7 +87,7 @@ func (p *AssignPlan) dropLast(t *txn.Txn) bool {
 		} else {
 			continue
 		}
-		short := Shortage{record.Family(be.At), p.cat.Pools[p.cat.Containing(be.At.Addr())].Name, CommitFull}
+		short := Shortage{Family: record.Family(be.At), Pool: p.cat.Pools[p.cat.Containing(be.At.Addr())].Name, Reason: CommitFull}
 		if !slices.Contains(p.result.Short, short) {
 			p.result.Short = append(p.result.Short, short)
 		}

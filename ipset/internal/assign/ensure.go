@@ -3,6 +3,7 @@ package assign
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
@@ -17,7 +18,9 @@ import (
 // EnsureBlock carries out the call of that name.
 func (e *Assigner) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.Prefix, err error) {
 	fail := func(err error) ([]netip.Prefix, error) {
-		return nil, cause.Wrap(ipalloc.Error{Op: "ensure block", Owner: a.Owner.String(), Err: err})
+		fault := ipalloc.Error{Op: "ensure block", Owner: a.Owner.String(), Err: err}
+		describe(err, &fault)
+		return nil, cause.Wrap(fault)
 	}
 	a.Request, a.Sticky, a.Contiguous, a.Aligned, a.Also, a.Addresses = "", false, false, false, nil, nil
 	a.Use = cmp.Or(a.Use, block.Workload)
@@ -69,7 +72,7 @@ func (p *ensurePlan) Plan(t *txn.Txn) error {
 		}
 		for _, short := range p.result.Short {
 			if short.Reason == LimitReached {
-				return cause.BlockLimit
+				return fmt.Errorf("%w: %d of %d", cause.BlockLimit, short.Limit.Blocks, short.Limit.Max)
 			}
 		}
 		return p.tooFew()

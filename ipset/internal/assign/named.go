@@ -108,8 +108,10 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 		}
 	}
 	switch pool := &p.cat.Pools[i]; {
-	case pool.Disabled || p.Use != 0 && pool.Uses&p.Use == 0:
-		return cause.NoPool
+	case pool.Disabled:
+		return &shortage{[]Shortage{{Family: record.Family(pool.Prefix), Pool: pool.Name, Reason: Disabled}}, cause.NoPool}
+	case p.Use != 0 && pool.Uses&p.Use == 0:
+		return &shortage{[]Shortage{{Family: record.Family(pool.Prefix), Pool: pool.Name, Reason: OtherUse}}, cause.NoPool}
 	case p.PoolsAndSelectors && !(p.cat.SelectsNode(i, p.Owner.Name, p.node) && p.cat.SelectsSpace(i, p.Namespace)):
 		return cause.Wrap(ipalloc.Error{Op: "assign", Name: pool.Name, Addr: a, Err: cause.Unselected})
 	}
@@ -154,8 +156,8 @@ func (p *AssignPlan) claim(t *txn.Txn, i int, a netip.Addr) (*block.Block, error
 	if err != nil {
 		return nil, err
 	}
-	if !p.cat.MayClaim(blocks, i, p.MaxBlocks) {
-		return nil, cause.Wrap(ipalloc.Error{Op: "claim", Prefix: at, Err: cause.BlockLimit})
+	if limit, reached := p.cat.Limit(blocks, i, p.MaxBlocks); reached {
+		return nil, cause.Wrap(ipalloc.Error{Op: "claim", Prefix: at, Name: limit.Pool, Err: fmt.Errorf("%w: %d of %d", cause.BlockLimit, limit.Blocks, limit.Max)})
 	}
 	return t.NewBlock(p.cat, i, at, p.blockOptions())
 }

@@ -1,10 +1,8 @@
 package assign
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -113,8 +111,8 @@ func (p *AssignPlan) pickFrom(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) 
 		t.Guard(&be.Cell)
 		p.picks = append(p.picks, pick{be: be, ordinals: ordinals})
 	}
-	if s.want > 0 && be.Cooling() > 0 {
-		p.reason(s, i, CoolingLeft)
+	if until, _ := be.CoolingTimes(); s.want > 0 && until != 0 {
+		p.cooling(s, i, until)
 	}
 	if free, _ := be.Free(); s.want > 0 && p.inRow() && free > 0 {
 		s.ragged = append(s.ragged, i)
@@ -199,7 +197,7 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 		if s.reasons[i] == ReservedLeft && p.cat.OnlyOutside(i) {
 			s.because(i, OutsideLeft)
 		}
-		p.result.Short = append(p.result.Short, Shortage{s.family, p.cat.Pools[i].Name, s.reasons[i]})
+		p.result.Short = append(p.result.Short, p.shortageOf(t, s, i))
 	}
 }
 
@@ -246,15 +244,6 @@ func (p *AssignPlan) ended(t *txn.Txn, s *Search) error {
 	}
 }
 
-// tooFew is the error of an all-or-nothing call.
-func (p *AssignPlan) tooFew() error {
-	var why []string
-	for _, s := range p.result.Short {
-		why = append(why, fmt.Sprintf("%s: %s", s.Pool, s.Reason))
-	}
-	return fmt.Errorf("%w: %s", cause.Short, strings.Join(why, ", "))
-}
-
 // Choose begins the choice of the pools that may serve, in the order in which they are tried. They are looked for as far as they
 // are needed, so that what a call costs does not grow with the number of pools behind the ones that serve it. It returns
 // [ipalloc.ErrNotFound] if a name is no pool's, and if no pool qualifies.
@@ -274,7 +263,7 @@ func (s *Search) Choose(c *pool.Catalog, q pool.Choice) error {
 		slices.Sort(s.Pools)
 	}
 	if _, ok := s.Pool(0); !ok {
-		return cause.NoPool
+		return s.noPool()
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (p *AssignPlan) list(t *txn.Txn, s *Search, i int, kind string, r *store.Ra
 			skip(end)
 		case value > most:
 			if kind != record.KindEmpty {
-				p.reason(s, i, CoolingLeft)
+				p.cooling(s, i, value)
 			}
 		default:
 			blocks = append(blocks, block)

@@ -37,6 +37,9 @@ var (
 	NoPool     error = &cause{"no pool qualifies", ipalloc.ErrNotFound}
 	Unselected error = &cause{"the pool does not select the owner or its namespace", ipalloc.ErrNotFound}
 	Short      error = &cause{"not enough addresses", ipalloc.ErrFull}
+	Cooling    error = &cause{"not enough addresses", ipalloc.ErrCooling}
+	Reserved   error = &cause{"not enough addresses", ipalloc.ErrReserved}
+	Limited    error = &cause{"not enough addresses", ipalloc.ErrLimit}
 	Strict     error = &cause{"the block is another owner's and affinity is strict", ipalloc.ErrOccupied}
 	Claimed    error = &cause{"the block is another owner's", ipalloc.ErrOccupied}
 	Covered    error = &cause{"a block that exists is in the way", ipalloc.ErrOccupied}

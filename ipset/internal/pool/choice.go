@@ -21,21 +21,50 @@ type Choice struct {
 	Ends   uint64            // addresses reserved at the ends of each block
 }
 
+// Obstacle is what keeps a pool from serving a choice.
+type Obstacle uint8
+
+const (
+	None        Obstacle = iota
+	Family               // it has addresses of the other family
+	Unnamed              // other pools are asked for, or it is manual and none is
+	Disabled             // it is disabled
+	Use                  // it is for other uses
+	SmallBlocks          // its blocks are not larger than what is reserved of them
+	Nodes                // it does not select the host
+	Namespaces           // it does not select the namespace
+)
+
 // Qualifies reports whether pool i may serve. It is pure.
+func (c *Catalog) Qualifies(i int, q *Choice) bool { return c.Obstacle(i, q) == None }
+
+// Obstacle returns the first thing that keeps pool i from serving, None if it may. It is pure.
 //
 // A pool must be enabled, of the family and for the use, and its blocks must be larger than what is reserved of them.
 // Asked for by name, it is taken as it is unless both is set; otherwise it must be automatic and select both
 // the host and the namespace.
-func (c *Catalog) Qualifies(i int, q *Choice) bool {
+func (c *Catalog) Obstacle(i int, q *Choice) Obstacle {
 	p := &c.Pools[i]
 	asked := len(q.Names) > 0 && slices.Contains(q.Names, p.Name)
 	switch {
-	case p.Disabled, record.Family(p.Prefix) != q.Family, p.Uses&q.Use == 0, len(q.Names) > 0 && !asked:
-		return false
-	case p.tooSmall(q.Ends), p.Manual && !asked:
-		return false
+	case record.Family(p.Prefix) != q.Family:
+		return Family
+	case !asked && (len(q.Names) > 0 || p.Manual):
+		return Unnamed
+	case p.Disabled:
+		return Disabled
+	case p.Uses&q.Use == 0:
+		return Use
+	case p.tooSmall(q.Ends):
+		return SmallBlocks
+	case asked && !q.Both:
+		return None
+	case !c.SelectsNode(i, q.Host, q.Node):
+		return Nodes
+	case !c.SelectsSpace(i, q.Space):
+		return Namespaces
 	}
-	return asked && !q.Both || c.SelectsNode(i, q.Host, q.Node) && c.SelectsSpace(i, q.Space)
+	return None
 }
 
 // tooSmall reports whether nothing is left of a block when ends addresses are reserved.

@@ -175,8 +175,11 @@ func (c Config) Check() error {
 	return nil
 }
 
-// maxBlocks returns the limit of blocks per owner; asked narrows it if it is above 0.
+// maxBlocks returns the limit of blocks per owner, 0 if none is claimed automatically; asked narrows it if it is above 0.
 func (c Config) maxBlocks(asked int) int {
+	if c.NoAutoBlocks {
+		return 0
+	}
 	limit := c.MaxBlocksPerHost
 	if limit == 0 {
 		limit = math.MaxInt

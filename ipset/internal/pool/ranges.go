@@ -81,14 +81,17 @@ func (rs AddrRanges) Overlap(p netip.Prefix) bool {
 	return len(rs) > 0 && !record.LastAddr(p).Less(rs[0].From())
 }
 
-// OnlyOutside reports whether pool i has ranges of its own and no address of them is reserved.
+// OnlyOutside reports whether the ranges of pool i, or its being a subnet, keep addresses from automatic assignment, and no
+// reservation does.
 func (c *Catalog) OnlyOutside(i int) bool {
-	for _, r := range c.Pools[i].Ranges {
-		if rest := AddrRanges(c.Reserved).From(r.From()); len(rest) > 0 && !r.To().Less(rest[0].From()) {
+	p := &c.Pools[i]
+	free, err := p.FreeRanges()
+	for _, r := range free {
+		if AddrRanges(c.Reserved).meet(r) {
 			return false
 		}
 	}
-	return len(c.Pools[i].Ranges) > 0
+	return err == nil && (len(p.Ranges) > 0 || p.Subnet)
 }
 
 // Cover reports whether all of p is in the ranges, and where the one that has it ends.

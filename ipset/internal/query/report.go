@@ -10,6 +10,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 )
 
 // What a host has and what limits it is the first question after an assignment that failed. The counts come from the same catalog and
@@ -21,13 +22,7 @@ type HostReport struct {
 	Blocks                   int
 	Used, Cooling, Available Count
 	Borrowed, Lent           int
-	Limits                   []BlockLimit
-}
-
-// BlockLimit is the type of that name of the engine, which documents it.
-type BlockLimit struct {
-	Pool        string // empty for that of the Config
-	Blocks, Max int
+	Limits                   []pool.BlockLimit
 }
 
 // Hosts carries out the call of that name.
@@ -76,11 +71,11 @@ func (e *Reader) Hosts(ctx context.Context) ([]HostReport, error) {
 	out := make([]HostReport, 0, len(reports))
 	for o, r := range reports {
 		if limit := cat.Config.MaxBlocksPerHost; limit > 0 {
-			r.Limits = append(r.Limits, BlockLimit{"", r.Blocks, limit})
+			r.Limits = append(r.Limits, pool.BlockLimit{Blocks: r.Blocks, Max: limit})
 		}
 		for _, p := range cat.Pools {
 			if n := inPool[o][p.Name]; p.MaxBlocksPerHost > 0 && n > 0 {
-				r.Limits = append(r.Limits, BlockLimit{p.Name, n, p.MaxBlocksPerHost})
+				r.Limits = append(r.Limits, pool.BlockLimit{Pool: p.Name, Blocks: n, Max: p.MaxBlocksPerHost})
 			}
 		}
 		out = append(out, *r)
