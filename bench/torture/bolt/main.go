@@ -49,6 +49,7 @@ func run(kills int, seed uint64) error {
 		}
 	}
 	fmt.Printf("%d kills in %v: %v\n", kills, time.Since(began).Round(time.Second), s)
+	fmt.Printf("tried: %d kills\n", kills)
 	for _, disk := range []string{"limit", "tmpfs"} {
 		out, err := fullDisk(disk, filepath.Join(dir, disk))
 		if err != nil {

@@ -372,6 +372,7 @@ func report(results []result, say func(string, ...any)) ([]history.Step, error) 
 		}
 	}
 	say("%d operations in %d processes: %v; %d attempts with unknown outcome, all settled", len(steps), len(results), kinds, unknown)
+	say("tried: %d operations", len(steps))
 	for _, what := range slices.Sorted(maps.Keys(errors_)) {
 		say("  %6d x %s", errors_[what], what)
 	}

@@ -70,6 +70,7 @@ func settle(ctx context.Context, name string, c config, say func(string, ...any)
 		return err
 	}
 	say("%-9s %d operations; %d attempts failed, %d of them with unknown outcome, all settled", name, len(steps), st.failed, st.unknown)
+	say("tried: %d operations", len(steps))
 	if err := history.Check(steps, checkLimit); err != nil {
 		return err
 	}

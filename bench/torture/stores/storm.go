@@ -117,6 +117,7 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 	all, followed, counts := summary(calls, watches)
 	count(say, name, times)
 	say("%-9s %d calls: %v; %d watches", name, len(all), counts, len(followed))
+	say("tried: %d calls", len(all))
 	if counts["commit done"] < 10 {
 		return errors.New("next to nothing was done")
 	}
