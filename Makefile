@@ -5,6 +5,7 @@ SHELL := bash
 FUZZTIME ?= 10s
 BENCH ?= .
 COUNT ?= 1
+PROVE ?= 10m
 
 tools := internal/tools/bin
 
@@ -19,9 +20,10 @@ gotest := $(if $(CI_GOTEST),"$(CI_GOTEST)",go test)
 test: ## test the root module and ipset/boltstore in short form, within three minutes; builds no other program
 	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each light $(gotest) -short -timeout 30m ./...
 
+# The step vet has vetted what these run.
 .PHONY: test-full
 test-full: ## the same in full
-	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each light $(gotest) -timeout 60m ./...
+	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each light $(gotest) -vet=off -timeout 60m ./...
 
 # Modules in internal test files of other modules, which the cache of test results does
 # not see change.
@@ -35,11 +37,19 @@ test-all: test-full test-heavy ## run all tests, those of heavy modules in short
 
 .PHONY: race
 race: ## run the tests under the race detector, in short form
-	@.ci/each work $(gotest) -race -short -timeout 60m ./...
+	@.ci/each work $(gotest) -race -vet=off -short -timeout 60m ./...
 
 .PHONY: invariants
-invariants: ## run the tests of the root module with every internal assertion compiled in
+invariants: ## run the tests of the root module in short form with every internal assertion compiled in
+	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each root $(gotest) -tags invariants -short -timeout 60m ./...
+
+.PHONY: invariants-full
+invariants-full: ## the same in full
 	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each root $(gotest) -tags invariants -timeout 60m ./...
+
+.PHONY: prove
+prove: ## run the proof of every claim in the documents for PROVE (default 10m, without what has to be built), and write PROOF.md
+	@cd internal/tools && GOWORK=off go run ./prove -for '$(PROVE)' -out ../../PROOF.md
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (default 10s)
