@@ -2,80 +2,53 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"net/http"
+	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
-	"github.com/ipalloc/ipalloc/internal/test/pgtest"
 )
 
 // subject is a store with what it stands on.
 type subject struct {
 	place     string
 	processes int
-	faults    []fault // beside a killed and a stopped process
+	faults    []fault // beside those of every store
 	close     func() error
+	omitted   error // why the disk of the store is never full
 }
 
-// fault does something to what a store stands on; hold is how long it lasts.
+// fault does something to a store's processes or to what the store stands on; hold is how long it lasts.
 type fault struct {
 	name string
-	do   func(ctx context.Context, hold time.Duration) error
+	do   func(ctx context.Context, on victims, hold time.Duration) error
 }
 
 // subjects is the table of stores and of what happens to them.
 var subjects = map[string]func(ctx context.Context) (*subject, error){
-	"bolt":     func(context.Context) (*subject, error) { return inFile("store.db", 1) },
-	"sqlite":   func(context.Context) (*subject, error) { return inFile("store.sqlite", 3) },
+	"bolt":     onBolt,
+	"sqlite":   onSQLite,
 	"postgres": onPostgres,
 	"etcd":     onEtcd,
 	"kube":     onKube,
 }
 
-func inFile(name string, processes int) (*subject, error) {
-	dir, err := os.MkdirTemp("", "torture-stores-")
-	if err != nil {
-		return nil, err
-	}
-	place := filepath.Join(dir, name)
-	if processes > 1 {
-		place = "file:" + place
-	}
-	return &subject{place: place, processes: processes, close: func() error { return os.RemoveAll(dir) }}, nil
-}
-
-func onPostgres(ctx context.Context) (*subject, error) {
-	server, err := pgtest.Start(ctx, pgtest.Config{NoSync: true})
-	if err != nil {
-		return nil, err
-	}
-	query := func(text string) func(context.Context, time.Duration) error {
-		return func(ctx context.Context, _ time.Duration) error {
-			db, err := sql.Open("pgx", server.DSN())
-			if err == nil {
-				_, err = db.ExecContext(ctx, text)
-				_ = db.Close()
-			}
-			return err
-		}
-	}
-	const others = ` FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`
-	return &subject{place: server.DSN(), processes: 3, close: server.Close, faults: []fault{
-		{"server stopped at once", func(ctx context.Context, _ time.Duration) error {
-			server.Stop()
-			return server.Start(ctx)
+// ofEveryStore returns the faults of the processes.
+func ofEveryStore(random *rand.Rand) []fault {
+	return []fault{
+		{"process killed", func(_ context.Context, on victims, _ time.Duration) error {
+			return on.kill(random.IntN(on.count()))
 		}},
-		{"sessions ended", query("SELECT pg_terminate_backend(pid)" + others)},
-		{"statements cancelled", query("SELECT pg_cancel_backend(pid)" + others)},
-		{"table locked", query("BEGIN; LOCK TABLE ipalloc_records; SELECT pg_sleep(0.3); COMMIT")},
-	}}, nil
+		{"process stopped", func(ctx context.Context, on victims, hold time.Duration) error {
+			i := random.IntN(on.count())
+			err := on.signal(i, true)
+			wait(ctx, hold)
+			return errors.Join(err, on.signal(i, false))
+		}},
+	}
 }
 
 // wait returns after a time, or when ctx ends.
@@ -86,107 +59,69 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-func onEtcd(ctx context.Context) (*subject, error) {
-	c, err := etcdtest.Start(ctx, etcdtest.Config{Members: 3, NoSync: true})
-	if err != nil {
-		return nil, err
-	}
-	place := ""
-	for i, e := range c.Endpoints() {
-		if i > 0 {
-			place += ","
-		}
-		place += e
-	}
-	leader := func(begin func(*etcdtest.Member) error, end func(*etcdtest.Member) error) func(context.Context, time.Duration) error {
-		return func(ctx context.Context, hold time.Duration) error {
-			m, err := c.Leader(ctx)
-			if err == nil {
-				err = begin(m)
-			}
-			if err != nil {
-				return err
-			}
-			wait(ctx, hold)
-			if err := end(m); err != nil {
-				return err
-			}
-			return c.WaitHealthy(ctx)
-		}
-	}
-	kill := func(m *etcdtest.Member) error { m.Kill(); return nil }
-	return &subject{place: place, processes: 3, close: c.Close, faults: []fault{
-		{"leader killed", leader(kill, (*etcdtest.Member).Start)},
-		{"leader stopped", leader((*etcdtest.Member).Pause, (*etcdtest.Member).Resume)},
-		{"history compacted", func(ctx context.Context, _ time.Duration) error {
-			client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints()})
-			if err != nil {
-				return err
-			}
-			defer func() { _ = client.Close() }()
-			resp, err := client.Get(ctx, "x")
-			if err == nil {
-				_, err = client.Compact(ctx, resp.Header.Revision)
-			}
+// lasting is a fault that begins, holds and ends.
+func lasting(name string, begin, end func(context.Context) error) fault {
+	return fault{name, func(ctx context.Context, _ victims, hold time.Duration) error {
+		if err := begin(ctx); err != nil {
 			return err
-		}},
-	}}, nil
+		}
+		wait(ctx, hold)
+		return end(ctx)
+	}}
 }
 
-// kubeUser has the role that the README of kubestore gives.
-const kubeUser = "system:serviceaccount:default:controller"
-
-const binding = `apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: ipalloc-store}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: ipalloc-store}
-subjects: [{kind: ServiceAccount, name: controller, namespace: default}]
-`
-
-func onKube(ctx context.Context) (*subject, error) {
-	server, err := kubetest.Start(ctx, kubetest.Config{})
+// onDisk has open make a subject in a directory that is a disk of its own, and adds the fault that the disk is full. recover is
+// what an operator does when there is room again; it may be nil.
+func onDisk(bytes int, open func(dir string) (*subject, error), recover func(context.Context) error) (*subject, error) {
+	dir, err := os.MkdirTemp("", "torture-stores-")
 	if err != nil {
 		return nil, err
 	}
-	const objects = "/apis/store.ipalloc.dev/v1/namespaces/default/storeobjects"
-	config := filepath.Join("..", "..", "ipset", "kubestore", "config") // from bench/torture, or from its test
-	if _, err := os.Stat(config); err != nil {
-		config = filepath.Join("..", config)
+	mounted := mount(dir, bytes)
+	if mounted != nil && !errors.Is(mounted, errNoDisk) {
+		return nil, mounted
 	}
-	err = server.Define(ctx, filepath.Join(config, "crd.yaml"), objects)
-	role, err2 := os.ReadFile(filepath.Join(config, "rbac.yaml"))
-	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/"
-	if err = errors.Join(err, err2); err == nil {
-		_, err = server.Request(ctx, http.MethodPost, rbac+"roles", string(role))
+	remove := func() error {
+		if mounted == nil {
+			return errors.Join(unmount(dir), os.RemoveAll(dir))
+		}
+		return os.RemoveAll(dir)
 	}
-	if err == nil {
-		_, err = server.Request(ctx, http.MethodPost, rbac+"rolebindings", binding)
-	}
+	s, err := open(dir)
 	if err != nil {
-		_ = server.Close()
-		return nil, err
+		return nil, errors.Join(err, remove())
 	}
-	member := server.EtcdCluster().Members()[0]
-	return &subject{place: server.URL + " " + server.Token, processes: 3, close: server.Close, faults: []fault{
-		{"API server killed", func(ctx context.Context, _ time.Duration) error {
-			server.Kill()
-			return server.Restart(ctx)
-		}},
-		{"API server stopped", func(ctx context.Context, hold time.Duration) error {
-			err := server.Pause()
-			wait(ctx, hold)
-			if err == nil {
-				err = server.Resume()
+	closeStore := s.close
+	s.close = func() error { return errors.Join(closeStore(), remove()) }
+	if s.omitted = mounted; mounted == nil {
+		ballast := filepath.Join(dir, "ballast")
+		s.faults = append(s.faults, lasting("disk full", func(context.Context) error { return fill(ballast) }, func(ctx context.Context) error {
+			if err := os.Remove(ballast); err != nil || recover == nil {
+				return err
 			}
-			return err
-		}},
-		{"its etcd stopped", func(ctx context.Context, hold time.Duration) error {
-			err := member.Pause()
-			wait(ctx, hold)
-			if err == nil {
-				err = member.Resume()
-			}
-			return err
-		}},
-	}}, nil
+			return recover(ctx)
+		}))
+	}
+	return s, nil
+}
+
+// fill writes a file until the disk has no room for another page.
+func fill(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, zeroes{})
+	if err = errors.Join(err, f.Close()); !errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("the disk is not full: %w", err)
+	}
+	return nil
+}
+
+// zeroes never ends.
+type zeroes struct{}
+
+func (zeroes) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }

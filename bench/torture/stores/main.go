@@ -34,6 +34,9 @@ func main() {
 	if workerMain() || serveMain() {
 		return
 	}
+	if status, done := contained(); done {
+		os.Exit(status)
+	}
 	c := config{}
 	names := slices.Sorted(maps.Keys(subjects))
 	flag.DurationVar(&c.Duration, "duration", time.Minute, "how long each store is tormented")

@@ -16,6 +16,9 @@ func TestMain(m *testing.M) {
 	if workerMain() || serveMain() {
 		return
 	}
+	if status, done := contained(); done {
+		os.Exit(status)
+	}
 	os.Exit(m.Run())
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -58,11 +59,15 @@ type Question struct {
 }
 
 type Answer struct {
-	Records        []store.Record
-	Rev            uint64
-	Err, Conflict  string
-	Unknown, Retry bool
+	Records       []store.Record
+	Rev           uint64
+	Err, Conflict string
+	Kind          int // of kinds, from 1
+	Retry         bool
 }
+
+// kinds are the sentinels that the parent has to know.
+var kinds = []error{ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit, ipalloc.ErrClosed}
 
 // server answers the parent.
 type server struct{ s store.Store }
@@ -71,7 +76,8 @@ func (a *Answer) failed(err error) {
 	if err == nil {
 		return
 	}
-	a.Err, a.Unknown, a.Retry = err.Error(), errors.Is(err, ipalloc.ErrUnknownOutcome), store.Retryable(err)
+	a.Err, a.Retry = err.Error(), store.Retryable(err)
+	a.Kind = 1 + slices.IndexFunc(kinds, func(k error) bool { return errors.Is(err, k) })
 	a.Conflict, _ = store.ConflictKey(err)
 }
 
@@ -208,8 +214,11 @@ func (r *remote) call(ctx context.Context, method string, q Question) (Answer, e
 		return Answer{}, lost(fmt.Errorf("%w: %w", errDied, done.Error))
 	case a.Conflict != "":
 		return Answer{}, store.Conflict("torture", a.Conflict)
-	case a.Err != "" && a.Unknown:
-		return Answer{}, fail(method, fmt.Errorf("%w: %s", ipalloc.ErrUnknownOutcome, a.Err), a.Retry)
+	case a.Err != "" && a.Kind > 0:
+		if kinds[a.Kind-1] == ipalloc.ErrClosed { // an earlier write failed: the store is to be opened again
+			r.drop(client)
+		}
+		return Answer{}, fail(method, fmt.Errorf("%w: %s", kinds[a.Kind-1], a.Err), a.Retry)
 	case a.Err != "":
 		return Answer{}, fail(method, errors.New(a.Err), a.Retry)
 	}

@@ -106,7 +106,7 @@ func (s *settlement) retry(err error) bool {
 	}
 	s.failed++
 	s.mu.Unlock()
-	again := store.Retryable(err)
+	again := store.Retryable(err) || errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrClosed) // there will be room; the store is opened again
 	if again {
 		time.Sleep(5 * time.Millisecond) // a writer that fails at once does something else, too
 	}

@@ -181,25 +181,18 @@ func sendStop(p *os.Process, stop bool) error {
 	return nil
 }
 
-// torment has one fault after the other until the time is over, each at least twice.
+// torment has one fault after the other until the time is over, each at least once.
 func torment(ctx context.Context, s *subject, on victims, c config) (map[string]int, error) {
 	random := rand.New(rand.NewPCG(c.Seed, 1))
-	faults := append([]fault{
-		{"process killed", func(context.Context, time.Duration) error {
-			return on.kill(random.IntN(on.count()))
-		}},
-		{"process stopped", func(ctx context.Context, hold time.Duration) error {
-			i := random.IntN(on.count())
-			err := on.signal(i, true)
-			wait(ctx, hold)
-			return errors.Join(err, on.signal(i, false))
-		}},
-	}, s.faults...)
+	faults := append(ofEveryStore(random), s.faults...)
 	times := make(map[string]int)
+	if s.omitted != nil {
+		times["no full disk, because "+s.omitted.Error()] = 0
+	}
 	for end, n := time.Now().Add(c.Duration), 0; time.Now().Before(end) || n < len(faults); n++ {
 		wait(ctx, c.Hold/2+time.Duration(random.Int64N(int64(c.Hold))))
 		f := faults[n%len(faults)]
-		if err := f.do(ctx, c.Hold); err != nil {
+		if err := f.do(ctx, on, c.Hold); err != nil {
 			return times, fmt.Errorf("%s: %w", f.name, err)
 		}
 		times[f.name]++

@@ -34,6 +34,7 @@ type Member struct {
 	mu      sync.Mutex
 	process *process
 	logFrom int64 // where the log of the running process begins
+	joins   bool  // a cluster that exists
 }
 
 func newMember(config *Config, index int, metrics string) *Member {
@@ -84,6 +85,9 @@ func (m *Member) arguments() []string {
 		"--initial-cluster", strings.Join(cluster, ","),
 		"--listen-metrics-urls", m.MetricsURL(),
 	}
+	if m.joins {
+		args = append(args, "--initial-cluster-state", "existing")
+	}
 	if c.NoSync {
 		args = append(args, "--unsafe-no-fsync")
 	}
@@ -118,6 +122,16 @@ func (m *Member) start() error {
 // serves, which it can't do before a quorum runs: WaitHealthy does. It fails with
 // ErrRunning, or with the error of starting a process.
 func (m *Member) Start() error { return m.start() }
+
+// Wipe ends the process by SIGKILL and removes its data. A member that is started then joins the cluster as a new one: its
+// former self must have been removed from the cluster, and its address added.
+func (m *Member) Wipe() error {
+	m.Kill()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.joins = true
+	return os.RemoveAll(m.DataDir())
+}
 
 // Running says whether the process runs, paused or not.
 func (m *Member) Running() bool { return m.current().running() }

@@ -24,6 +24,8 @@ var ErrSkip = errors.New("SKIPPED, there is no PostgreSQL here")
 type Config struct {
 	// NoSync has the server not wait for the disk.
 	NoSync bool
+	// Dir is where the server makes its directory; "" is the directory for temporary files.
+	Dir string
 	// Settings are more settings of the server, as name=value.
 	Settings []string
 }
@@ -69,7 +71,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "ipalloc-pg-")
+	dir, err := os.MkdirTemp(config.Dir, "ipalloc-pg-")
 	if err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
 	}
@@ -102,6 +104,9 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 // DSN returns the connection string of the database, to which more settings can be appended after a space.
 func (s *Server) DSN() string { return "host=" + s.dir + " user=postgres dbname=postgres" }
+
+// Dir returns the directory of the server's socket.
+func (s *Server) Dir() string { return s.dir }
 
 // Log returns what the server has logged.
 func (s *Server) Log() string {
@@ -167,6 +172,17 @@ func (s *Server) Stop() {
 		_ = quit(s.cmd.Process)
 		<-s.ended
 		s.cmd = nil
+	}
+}
+
+// Revive returns when the server answers, and starts it if it has ended by itself.
+func (s *Server) Revive(ctx context.Context) error {
+	err := s.await(ctx)
+	select {
+	case <-s.ended:
+		return s.Start(ctx)
+	default:
+		return err
 	}
 }
 

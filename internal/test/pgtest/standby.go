@@ -12,7 +12,7 @@ import (
 // Standby returns a hot standby of the server, which streams its log asynchronously: a second server, on a copy of the data. The
 // caller closes it. The statement SELECT pg_promote() makes it a primary.
 func (s *Server) Standby(ctx context.Context) (*Server, error) {
-	dir, err := os.MkdirTemp("", "ipalloc-pg-")
+	dir, err := os.MkdirTemp(s.config.Dir, "ipalloc-pg-")
 	if err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
 	}
