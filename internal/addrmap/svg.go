@@ -2,6 +2,7 @@ package addrmap
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -17,11 +18,14 @@ type SVGStyle struct {
 	Sizes bool
 	// Limit is the largest size in bytes, 1,000,000 by default: the cells become larger until it is kept.
 	Limit int
+	// Width is that of the cells in pixels, 768 by default.
+	Width int
+	// Bare leaves out the colours, for a page that has [StyleSheet].
+	Bare bool
 }
 
 const (
 	svgMargin  = 16
-	svgWidth   = 768 // of a picture in Hilbert order
 	svgMinCell = 2
 	svgMaxCell = 24
 	svgText    = 13
@@ -40,10 +44,8 @@ func SVG(w io.Writer, style SVGStyle, pictures ...Picture) error {
 			return err
 		}
 	}
-	limit := style.Limit
-	if limit == 0 {
-		limit = 1_000_000
-	}
+	limit := cmp.Or(style.Limit, 1_000_000)
+	style.Width = min(max(cmp.Or(style.Width, 768), 256), 4096)
 	var out []byte
 	for order := svgStart; order >= svgLeast; order-- {
 		if out = render(style, order, limit, pictures); out != nil && len(out) <= limit {
@@ -57,7 +59,7 @@ func SVG(w io.Writer, style SVGStyle, pictures ...Picture) error {
 // render draws with at most 2^order cells in a picture. It returns nil if that is larger than limit, as far as it
 // can tell before it has drawn all, except at the coarsest order.
 func render(style SVGStyle, order, limit int, pictures []Picture) []byte {
-	s := &svg{y: svgMargin, limit: limit}
+	s := &svg{y: svgMargin, limit: limit, most: style.Width}
 	if order == svgLeast {
 		s.limit = math.MaxInt
 	}
@@ -73,16 +75,19 @@ func render(style SVGStyle, order, limit int, pictures []Picture) []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %[1]d %[2]d\" "+
 		"font-family=\"ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace\" font-size=\"%[3]d\">\n", s.width+svgMargin, s.y+svgMargin, svgText)
-	out.WriteString(styleSheet())
+	if !style.Bare {
+		out.WriteString("<style>" + StyleSheet() + "</style>\n")
+	}
+	out.WriteString("<defs>\n" + defs() + "</defs>\n")
 	out.WriteString("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n")
 	out.Write(s.out.Bytes())
 	out.WriteString("</svg>\n")
 	return out.Bytes()
 }
 
-// styleSheet returns the colours for light and dark, and the patterns by which states differ besides.
-func styleSheet() string {
-	var light, dark, defs strings.Builder
+// StyleSheet returns the colours for light and dark, for a page that shows pictures and allows no styles in them.
+func StyleSheet() string {
+	var light, dark strings.Builder
 	rule := func(class string, l, d rgb) {
 		fmt.Fprintf(&light, ".%s{fill:%v}", class, l)
 		fmt.Fprintf(&dark, ".%s{fill:%v}", class, d)
@@ -98,12 +103,19 @@ func styleSheet() string {
 	for i, c := range classColors {
 		rule(fmt.Sprintf("c%d", i), c, c)
 	}
+	return light.String() + ".ln{stroke:#0006;fill:none}.qt{fill:#000b;stroke:#fffc;stroke-width:3px;paint-order:stroke;font-size:10px}" +
+		"@media (prefers-color-scheme:dark){" + dark.String() + ".ln{stroke:#fff6}.qt{fill:#fffd;stroke:#000c}}"
+}
+
+// defs returns the patterns by which states differ besides.
+func defs() string {
+	var lines []string
 	for st, d := range patterns {
-		fmt.Fprintf(&defs, "<pattern id=\"p%d\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\"><rect class=\"s%[1]d\" width=\"8\" height=\"8\"/>"+
-			"<path d=\"%s\" stroke=\"#000\" fill=\"none\" stroke-width=\".8\"/></pattern>\n", st, d)
+		lines = append(lines, fmt.Sprintf("<pattern id=\"p%d\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\"><rect class=\"s%[1]d\" width=\"8\" height=\"8\"/>"+
+			"<path d=\"%s\" stroke=\"#000\" fill=\"none\" stroke-width=\".8\"/></pattern>\n", st, d))
 	}
-	return "<style>" + light.String() + ".ln{stroke:#0006;fill:none}.qt{fill:#000b;stroke:#fffc;stroke-width:3px;paint-order:stroke;font-size:10px}" +
-		"@media (prefers-color-scheme:dark){" + dark.String() + ".ln{stroke:#fff6}.qt{fill:#fffd;stroke:#000c}}</style>\n<defs>\n" + sortLines(defs.String()) + "</defs>\n"
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }
 
 // patterns are what is drawn over the colour of a state.
@@ -118,16 +130,11 @@ var patterns = map[State]string{
 	Changed:  "M0 8L8 0",
 }
 
-func sortLines(s string) string {
-	lines := strings.SplitAfter(s, "\n")
-	slices.Sort(lines)
-	return strings.Join(lines, "")
-}
-
 // svg is a picture in the making.
 type svg struct {
 	out      bytes.Buffer
 	y, width int
+	most     int // width of the cells
 	limit    int
 	over     bool // the picture will be larger than limit
 }
@@ -172,7 +179,7 @@ func (s *svg) picture(p *Picture, order int) {
 // panel draws cells.
 func (s *svg) panel(p *Picture, panel *Panel) {
 	w, h := panel.Size()
-	px := min(max(svgWidth/w, svgMinCell), svgMaxCell)
+	px := min(max(s.most/w, svgMinCell), svgMaxCell)
 	x0, y0 := svgMargin, s.y
 	byLook := map[string][]Square{}
 	squares := panel.Squares(p.ByLabel)
@@ -294,7 +301,7 @@ func (s *svg) legend(p *Picture) {
 		if st == Used {
 			n, label = 8, fmt.Sprintf("used %s, in eighths", number(counts[st]))
 		}
-		if width := n*14 + 8 + textWidth(label) + 20; x > svgMargin && x+width > svgMargin+svgWidth {
+		if width := n*14 + 8 + textWidth(label) + 20; x > svgMargin && x+width > svgMargin+s.most {
 			x = svgMargin
 			s.y += svgLine
 		}

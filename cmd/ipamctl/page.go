@@ -1,0 +1,277 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ipalloc/ipalloc/internal/addrmap"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+//go:embed page
+var pageFiles embed.FS
+
+const (
+	mostRows   = 500 // rows of a list on the page, which says that there are more
+	mostGuests = 64  // browsers that wait for changes; more are refused
+)
+
+// handler serves the page below a path.
+func (p *page) handler(path string) http.Handler {
+	files, err := fs.Sub(pageFiles, "page")
+	if err != nil {
+		panic(err) // the files are in the program
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /", http.FileServerFS(files))
+	mux.HandleFunc("GET /map.css", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/css")
+		fmt.Fprint(w, addrmap.StyleSheet())
+	})
+	mux.HandleFunc("GET /map.svg", p.svg)
+	mux.HandleFunc("GET /events", p.events)
+	for name, answer := range map[string]func(context.Context, *ipset.Engine, *http.Request) (any, error){
+		"pools": p.poolRows, "blocks": p.blockRows, "addresses": p.addressRows, "find": p.find, "changes": p.changeRows,
+	} {
+		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
+			p.reading.RLock()
+			defer p.reading.RUnlock()
+			v, err := answer(r.Context(), p.e, r)
+			if err != nil {
+				p.refuse(w, err)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(v) // the browser has gone
+		})
+	}
+	return guarded(http.StripPrefix(path[:len(path)-1], mux))
+}
+
+// guarded answers only a browser that asks this machine by a name of its own: a page from elsewhere whose name is made to lead here has
+// another Host. Nothing but what the page brings is run or shown.
+func guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		if at, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !at.IsLoopback()) {
+			http.Error(w, "ask for this page at 127.0.0.1 or localhost", http.StatusMisdirectedRequest)
+			return
+		}
+		if site := r.Header.Get("Sec-Fetch-Site"); r.Method != http.MethodGet || site == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+			http.Error(w, "only the page itself may ask, with GET", http.StatusMethodNotAllowed)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)) // a recorder has none
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refuse answers with an error.
+func (p *page) refuse(w http.ResponseWriter, err error) {
+	status := http.StatusServiceUnavailable
+	switch statusOf(err) {
+	case exitUsage:
+		status = http.StatusBadRequest
+	case exitNotFound:
+		status = http.StatusNotFound
+	case exitDamaged:
+		status = http.StatusInternalServerError
+	}
+	http.Error(w, err.Error(), status)
+}
+
+// rows is a list on the page.
+type rows struct {
+	Rows []any `json:"rows"`
+	More bool  `json:"more,omitempty"` // there are more
+}
+
+func (r *rows) addAll(l *listing) bool {
+	for _, x := range l.rows {
+		if r.More = len(r.Rows) >= mostRows; r.More {
+			return false
+		}
+		r.Rows = append(r.Rows, x.item)
+	}
+	return true
+}
+
+func (p *page) poolRows(ctx context.Context, e *ipset.Engine, _ *http.Request) (any, error) {
+	all, err := pools(ctx, e)
+	out := rows{Rows: []any{}}
+	for i := range all {
+		out.Rows = append(out.Rows, all[i].view())
+	}
+	return out, err
+}
+
+// prefixOf returns the prefix that a request is about.
+func prefixOf(r *http.Request) (netip.Prefix, error) { return parsePrefix(r.FormValue("in")) }
+
+func (p *page) blockRows(ctx context.Context, e *ipset.Engine, r *http.Request) (any, error) {
+	in, err := prefixOf(r)
+	if err != nil {
+		return nil, err
+	}
+	use, err := e.Utilization(ctx)
+	out, l := rows{Rows: []any{}}, &listing{}
+	for _, pool := range use {
+		for i := range pool.Blocks {
+			if len(l.rows) <= mostRows && pool.Blocks[i].Prefix.Overlaps(in) {
+				addBlock(l, &pool.Blocks[i])
+			}
+		}
+	}
+	out.addAll(l)
+	return out, err
+}
+
+func (p *page) addressRows(ctx context.Context, e *ipset.Engine, r *http.Request) (any, error) {
+	in, err := prefixOf(r)
+	if err != nil {
+		return nil, err
+	}
+	all, err := e.Pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := rows{Rows: []any{}}
+	for b, err := range e.Operator().Blocks(ctx, in) {
+		if err != nil {
+			return nil, err
+		}
+		l := &listing{}
+		addAllocations(l, b, all, func(al ipset.Allocation) bool { return in.Contains(al.Address) })
+		if !out.addAll(l) {
+			break
+		}
+	}
+	return out, nil
+}
+
+// find returns what a word names: an address, a handle or a host.
+func (p *page) find(ctx context.Context, e *ipset.Engine, r *http.Request) (any, error) {
+	word := r.FormValue("q")
+	all, err := e.Pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := rows{Rows: []any{}}
+	if ip, err := parseAddr(word); err == nil {
+		views, err := lookup(ctx, e, all, ip)
+		for _, v := range views {
+			out.Rows = append(out.Rows, v)
+		}
+		return out, err
+	}
+	held, err := e.IPsByHandle(ctx, word)
+	if o, faulty := ownerOf(word); err == nil && faulty == nil {
+		var of []ipset.Allocation
+		if of, err = e.IPsByHost(ctx, o); err == nil {
+			held = slices.Concat(held, of)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(held) == 0 {
+		return nil, fail(exitNotFound, "%q is no address, and no handle or host with one", word)
+	}
+	l := &listing{}
+	err = addHeld(ctx, e, l, held[:min(len(held), mostRows+1)])
+	out.addAll(l)
+	return out, err
+}
+
+func (p *page) changeRows(context.Context, *ipset.Engine, *http.Request) (any, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := rows{Rows: []any{}}
+	for _, v := range slices.Backward(p.latest) {
+		out.Rows = append(out.Rows, v)
+	}
+	return out, nil
+}
+
+// svg draws a part of a pool.
+func (p *page) svg(w http.ResponseWriter, r *http.Request) {
+	p.reading.RLock()
+	defer p.reading.RUnlock()
+	f := mapFlags{by: cmp.Or(r.FormValue("by"), "state"), order: cmp.Or(r.FormValue("order"), "hilbert"), view: "hilbert", host: r.FormValue("host"),
+		in: r.FormValue("in"), cells: 1}
+	width, _ := strconv.Atoi(r.FormValue("width")) // 0 is a width that is good to look at
+	var pictures []addrmap.Picture
+	err := f.check()
+	if err == nil {
+		pictures, err = p.pictures(r.Context(), p.e, &f, []string{r.FormValue("pool")})
+	}
+	if err != nil {
+		p.refuse(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "image/svg+xml")
+	_ = addrmap.SVG(w, addrmap.SVGStyle{Width: width, Limit: 400_000, Bare: true}, pictures...) // the browser has gone
+}
+
+// events sends a line when something has changed, at most twice a second.
+func (p *page) events(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	p.guests++
+	guests := p.guests
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.guests--
+		p.mu.Unlock()
+	}()
+	if guests > mostGuests {
+		p.refuse(w, errors.New("too many pages are open"))
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	for {
+		p.mu.Lock()
+		told := p.told
+		text, err := json.Marshal(map[string]any{"revision": p.rev, "fault": p.fault})
+		p.mu.Unlock()
+		if err == nil {
+			err = out.SetWriteDeadline(time.Now().Add(time.Minute))
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(w, "data: %s\n\n", text)
+		}
+		if err = errors.Join(err, out.Flush()); err != nil {
+			return
+		}
+		select {
+		case <-told:
+		case <-time.After(20 * time.Second): // a connection that is gone is found by writing
+		case <-r.Context().Done():
+			return
+		}
+		if wait(r.Context(), 500*time.Millisecond) != nil {
+			return
+		}
+	}
+}

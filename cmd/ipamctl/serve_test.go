@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// newPage returns the handler of a page below /key/, of a store that fails the test if it is written to.
+func newPage(t *testing.T) http.Handler {
+	t.Helper()
+	db := store.NewMemory()
+	cluster(t)(newEngine(t, db))
+	p := &page{app: &app{now: func() time.Time { return noon }}, told: make(chan struct{}), e: newEngine(t, readOnly{&unwritten{db, t}})}
+	p.tell(nil, changeView{Change: "assigned", What: "10.1.0.1"})
+	return p.handler("/key/")
+}
+
+// unwritten is a store of which a commit is an error of the test.
+type unwritten struct {
+	store.Store
+	t *testing.T
+}
+
+func (u *unwritten) Commit(context.Context, []store.Op) (uint64, error) {
+	u.t.Error("the page writes to the store")
+	return 0, errors.New("written")
+}
+
+// ask asks the page for a path.
+func ask(t *testing.T, h http.Handler, path string, change func(*http.Request)) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:8000"+path, nil)
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// The page answers what the commands do, and what cannot be is an error in words.
+func TestPageAnswers(t *testing.T) {
+	h := newPage(t)
+	for _, c := range []struct {
+		path   string
+		status int
+		has    string
+	}{
+		{"/key/", 200, `<script type="module" src="page.js">`}, {"/key/page.js", 200, "EventSource"}, {"/key/page.css", 200, "prefers-color-scheme"},
+		{"/key/map.css", 200, ".u8{fill:"}, {"/key/pools", 200, `"name":"pods6"`}, {"/key/changes", 200, `"change":"assigned"`},
+		{"/key/blocks?in=10.1.0.0/24", 200, `"owner":"host:b"`}, {"/key/blocks?in=x", 400, "neither a prefix nor an address"},
+		{"/key/addresses?in=10.1.0.32/28", 200, `"handle":"batch"`}, {"/key/addresses?in=10.9.0.0/28", 200, `{"rows":[]}`},
+		{"/key/find?q=10.1.0.48", 200, `"state":"held"`}, {"/key/find?q=guest", 200, `"host":"host:c"`}, {"/key/find?q=a", 200, `"handle":"web-0"`},
+		{"/key/find?q=nobody", 404, "no address, and no handle or host"}, {"/key/find?q=198.51.100.1", 404, "in no pool"},
+		{"/key/map.svg?pool=pods&width=300", 200, "<svg "}, {"/key/map.svg?pool=none", 404, "there is no pool"}, {"/key/map.svg?pool=pods&order=x", 400, "--order x"},
+		{"/key/none", 404, ""}, {"/pools", 404, ""}, {"/", 404, ""}, {"/other/pools", 404, ""},
+	} {
+		w := ask(t, h, c.path, nil)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.has) {
+			t.Errorf("%s: %d %s", c.path, w.Code, w.Body)
+		}
+	}
+	w := ask(t, h, "/key/map.svg?pool=pods&in=10.1.0.32/27&order=rows", nil)
+	if err := xml.Unmarshal(w.Body.Bytes(), new(struct{ XMLName xml.Name })); err != nil || !strings.Contains(w.Body.String(), "10.1.0.51/32 borrowed") {
+		t.Errorf("%v: %s", err, w.Body)
+	}
+}
+
+// A request of another page, whose name was made to lead to this machine, is refused, and so is every method that could change something.
+func TestPageIsForThisMachine(t *testing.T) {
+	h := newPage(t)
+	for name, c := range map[string]struct {
+		change func(*http.Request)
+		want   int
+	}{
+		"localhost":       {func(r *http.Request) { r.Host = "localhost:8000" }, 200},
+		"forwarded port":  {func(r *http.Request) { r.Host = "127.0.0.1:9999" }, 200},
+		"IPv6":            {func(r *http.Request) { r.Host = "[::1]:8000" }, 200},
+		"another name":    {func(r *http.Request) { r.Host = "evil.example:8000" }, 421},
+		"a name like it":  {func(r *http.Request) { r.Host = "127.0.0.1.evil.example" }, 421},
+		"another address": {func(r *http.Request) { r.Host = "192.0.2.1:8000" }, 421},
+		"no name":         {func(r *http.Request) { r.Host = "" }, 421},
+		"POST":            {func(r *http.Request) { r.Method = http.MethodPost }, 405},
+		"DELETE":          {func(r *http.Request) { r.Method = http.MethodDelete }, 405},
+		"HEAD":            {func(r *http.Request) { r.Method = http.MethodHead }, 405},
+		"another site": {func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.Header.Set("Sec-Fetch-Mode", "no-cors")
+		}, 405},
+	} {
+		w := ask(t, h, "/key/pools", c.change)
+		if w.Code != c.want {
+			t.Errorf("%s: %d, want %d", name, w.Code, c.want)
+		}
+		if policy := w.Header().Get("Content-Security-Policy"); w.Code == 200 && !strings.HasPrefix(policy, "default-src 'self';") {
+			t.Errorf("%s: the policy is %q", name, policy)
+		}
+	}
+	for _, file := range []string{"index.html", "page.css", "page.js"} {
+		text, err := pageFiles.ReadFile("page/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := regexp.MustCompile(`(?i)(https?:)?//[a-z]|innerHTML|style=|onclick="|eval\(`).FindString(strings.ReplaceAll(string(text), "http://www.w3.org/2000/svg", "")); found != "" {
+			t.Errorf("%s has %q", file, found)
+		}
+	}
+	if _, err := (readOnly{store.NewMemory()}).Commit(t.Context(), nil); !errors.Is(err, ipalloc.ErrMismatch) {
+		t.Error(err)
+	}
+	for _, at := range []string{"0.0.0.0:0", "192.0.2.1:80", ":8000", "example.com:80", "[::]:0"} {
+		if status, _, stderr := call(t, map[string]string{"IPAMCTL_STORE": "bolt:///none"}, "serve", "--listen", at); status != exitUsage {
+			t.Errorf("%s: status %d, %s", at, status, stderr)
+		}
+	}
+}
+
+// serving runs serve and returns the name of its page.
+func serving(t *testing.T, name string) string {
+	t.Helper()
+	r, w := io.Pipe()
+	a := &app{stdin: strings.NewReader(""), stdout: w, stderr: io.Discard, getenv: func(string) string { return name }, now: func() time.Time { return noon }}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan int, 1)
+	go func() { done <- a.run(ctx, []string{"serve", "--interval", "50ms"}) }()
+	t.Cleanup(func() {
+		cancel()
+		if status := <-done; status != exitOK {
+			t.Errorf("serve ends with %d", status)
+		}
+	})
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// What another process changes is told, of a file and of a store that delivers its changes, and the store is as it was.
+func TestPageIsLive(t *testing.T) {
+	for kind, name := range map[string]string{"bolt": newBolt(t, cluster(t)), "sqlite": newStore(t, "sqlite://"+t.TempDir()+"/ipam.sqlite")} {
+		url := serving(t, name)
+		r, err := http.Get(url + "events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		lines := bufio.NewScanner(r.Body)
+		revision := func() (now struct {
+			Revision int
+			Fault    string
+		}) {
+			for lines.Scan() {
+				if text, found := strings.CutPrefix(lines.Text(), "data: "); found {
+					if err := json.Unmarshal([]byte(text), &now); err != nil || now.Fault != "" {
+						t.Fatal(kind, err, now.Fault)
+					}
+					return now
+				}
+			}
+			t.Fatal(kind, lines.Err())
+			return now
+		}
+		for revision().Revision == 0 { // the state at the beginning is still being read
+		}
+		before := contents(t, name)
+		if got := contents(t, name); got != before {
+			t.Errorf("%s: the store has changed", kind)
+		}
+		if status, _, stderr := call(t, map[string]string{"IPAMCTL_STORE": name}, "assign", "--host", "z", "--handle", "live"); status != exitOK {
+			t.Fatal(kind, stderr)
+		}
+		for found := false; !found; {
+			revision()
+			page, err := http.Get(url + "find?q=live")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(page.Body)
+			page.Body.Close()
+			found = strings.Contains(string(text), "host:z")
+		}
+	}
+}
+
+// The page in a browser: pools, a click into the map, a block, an address, a search, what another process changes; on a phone and in the dark.
+func TestPageInChromium(t *testing.T) {
+	b := newBrowser(t)
+	name := newStore(t, "sqlite://"+t.TempDir()+"/ipam.sqlite")
+	url := serving(t, name)
+	b.screen(1000, 700, false)
+	b.call("Page.navigate", map[string]any{"url": url}, nil)
+	b.until(`document.querySelectorAll('table a').length >= 3 && live.textContent === 'live'`)
+	if text := b.eval(`main.innerText`); !strings.Contains(text, "10.1.0.0/24") || !strings.Contains(text, "pods6") {
+		t.Error(text)
+	}
+	if status, _, stderr := call(t, map[string]string{"IPAMCTL_STORE": name}, "assign", "--host", "z", "--handle", "new", "--pool", "pods"); status != exitOK {
+		t.Fatal(stderr)
+	}
+	b.until(`main.innerText.includes('block claimed') && main.innerText.includes('new on host:z')`)
+	b.picture("docs/page.png")
+
+	b.eval(`[...document.querySelectorAll('a')].find(a => a.textContent === 'pods').click()`)
+	b.until(`document.querySelector('.map svg path title') && main.innerText.includes('10.1.0.32/28')`)
+	if n := b.eval(`getComputedStyle(document.querySelector('.map .u8')).fill`); n != "rgb(0, 63, 107)" {
+		t.Errorf("a used cell is %s", n)
+	}
+	b.picture("docs/page-pool.png")
+	// A click on a free part of the pool shows that part, a click on an address who has it.
+	b.eval(`[...document.querySelectorAll('.map title')].find(t => t.textContent.startsWith('10.1.0.0/28 free')).parentNode.dispatchEvent(new MouseEvent('click', {bubbles: true}))`)
+	b.until(`document.querySelector('h1')?.textContent.includes('10.1.0.0/28')`)
+	b.eval(`history.back()`)
+	b.until(`main.dataset.shown === 'pool/pods' && document.querySelector('.map title')`)
+	b.eval(`[...document.querySelectorAll('.map title')].find(t => t.textContent.startsWith('10.1.0.51/32 ') || t.textContent.startsWith('10.1.0.48/32 ')).parentNode.dispatchEvent(new MouseEvent('click', {bubbles: true}))`)
+	b.until(`main.dataset.shown.startsWith('find/10.1.0.') && main.innerText.includes('host:a')`)
+	b.eval(`word.value = 'guest'; document.querySelector('form').requestSubmit()`)
+	b.until(`main.dataset.shown === 'find/guest' && main.innerText.includes('host:c')`)
+	b.eval(`word.value = '<img src=x>'; document.querySelector('form').requestSubmit()`)
+	b.until(`document.querySelector('[role=alert]')?.textContent.includes('<img src=x>')`)
+	for i := len(b.said) - 1; i >= 0; i-- { // a search without an answer is one that the page shows
+		if strings.Contains(b.said[i], "status of 404") {
+			b.said = append(b.said[:i], b.said[i+1:]...)
+		}
+	}
+
+	b.screen(390, 800, true)
+	for _, view := range []string{"", "pool/pods", "pool/pods6", "find/batch"} {
+		b.eval(`location.hash = '#` + view + `'`)
+		b.until(`main.dataset.shown === '` + view + `' && document.querySelector('table')`)
+		if n := b.eval(`document.documentElement.scrollWidth`); n != "390" {
+			t.Errorf("%q is %s pixels wide on a phone of 390", view, n)
+		}
+		if ground := b.eval(`getComputedStyle(document.body).backgroundColor`); ground != "rgb(23, 25, 28)" {
+			t.Errorf("in the dark the page is %s", ground)
+		}
+		if view == "pool/pods" {
+			b.picture("docs/page-phone.png")
+		}
+	}
+	if len(b.said) > 0 {
+		t.Errorf("the browser says\n%s", strings.Join(b.said, "\n"))
+	}
+}
