@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,6 +61,9 @@ func (a *app) recordCommand() *cobra.Command {
 	return c
 }
 
+// missingChanges is the change that says that the store has forgotten some.
+const missingChanges = "changes are missing"
+
 // recording is a recording that is being made.
 type recording struct {
 	*app
@@ -78,7 +82,7 @@ func (r *recording) run(ctx context.Context, e *ipset.Engine) error {
 		for c, err := range e.Changes(ctx, after) {
 			if errors.Is(err, store.ErrCompacted) && after > 0 {
 				after = 0
-				if err := r.write(changeView{Change: "changes are missing", What: "the store no longer has the commits since the last line"}); err != nil {
+				if err := r.write(changeView{Change: missingChanges, What: "the store no longer has the commits since the last line"}); err != nil {
 					return err
 				}
 				break
@@ -195,34 +199,45 @@ func (a *app) historyCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) history(file, word string, until time.Time) error {
+// readRecording calls f with each change in a recording and its time, the oldest first.
+func readRecording(file string, f func(v changeView, at time.Time)) error {
 	files := []string{file}
 	for n := 1; exists(fmt.Sprintf("%s.%d", file, n)); n++ {
 		files = append(files, fmt.Sprintf("%s.%d", file, n))
 	}
-	slices.Reverse(files)
-	var found []changeView
-	for _, name := range files {
-		f, err := os.Open(name)
+	for _, name := range slices.Backward(files) {
+		in, err := os.Open(name)
 		if err != nil {
 			return err
 		}
-		lines := bufio.NewScanner(f)
+		lines := bufio.NewScanner(in)
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
 			var v changeView
-			if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
-				f.Close()
+			err := json.Unmarshal(lines.Bytes(), &v)
+			at, faulty := time.Parse(time.RFC3339, v.Time)
+			if err = cmp.Or(err, faulty); err != nil {
+				in.Close()
 				return fail(exitDamaged, "%s: %v", name, err)
 			}
-			when, err := time.Parse(time.RFC3339, v.Time)
-			if err == nil && (until.IsZero() || !when.After(until)) && v.about(word) {
-				found = append(found, v)
-			}
+			f(v, at)
 		}
-		if err := errors.Join(lines.Err(), f.Close()); err != nil {
+		if err := errors.Join(lines.Err(), in.Close()); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (a *app) history(file, word string, until time.Time) error {
+	var found []changeView
+	err := readRecording(file, func(v changeView, at time.Time) {
+		if (until.IsZero() || !at.After(until)) && v.about(word) {
+			found = append(found, v)
+		}
+	})
+	if err != nil {
+		return err
 	}
 	if !until.IsZero() {
 		found = lastOfEach(found)
