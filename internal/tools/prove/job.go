@@ -203,6 +203,7 @@ var (
 	logged  = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
 	tried   = regexp.MustCompile(`\btried: (\d+) (\w+)`)
 	execs   = regexp.MustCompile(`(?m)^fuzz: elapsed: .*execs: (\d+)`)
+	kept    = regexp.MustCompile(`(?m)^fuzz: elapsed: .*baseline coverage: (\d+)/`)
 	again   = regexp.MustCompile(`to repeat: IPALLOC_SEED=(\d+)`)
 	rerun   = regexp.MustCompile(`go test -run=(\S+)`)
 	passing = map[string]string{"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
@@ -237,10 +238,18 @@ func parse(j *job, text string) {
 			last = ""
 		}
 	}
-	if all := execs.FindAllStringSubmatch(text, -1); j.kind == fuzzing && len(all) > 0 {
-		n, _ := strconv.ParseUint(all[len(all)-1][1], 10, 64)
-		r.tried[j.unit] += n
+	if j.kind == fuzzing {
+		r.tried[j.unit] += lastNumber(execs, text)
+		r.tried["inputs kept from before"] = max(r.tried["inputs kept from before"], lastNumber(kept, text))
 	}
+}
+
+// lastNumber is the number in the last match of re.
+func lastNumber(re *regexp.Regexp, text string) (n uint64) {
+	if all := re.FindAllStringSubmatch(text, -1); len(all) > 0 {
+		n, _ = strconv.ParseUint(all[len(all)-1][1], 10, 64)
+	}
+	return n
 }
 
 // onlyDeadline reports that a fuzz target failed for nothing but the end of its time: https://go.dev/issue/75804.

@@ -77,7 +77,7 @@ func table(r *repo) []*proof {
 func peers() *proof {
 	return &proof{
 		id:     "peers",
-		method: "The same random calls go to the real Kubernetes, Calico and host-local packages and to this module. Each answer and each state is equal, or the difference is in a table with its reason.",
+		method: "The same random calls go to the real Kubernetes, Calico and host-local packages and to this module. Each answer and each state is equal, or the difference is in a table with its reason. Their own tests pass on ours, or differ for a reason.",
 		claims: []claim{replaces,
 			{setPage, "The policy is that of the cidrset of the Kubernetes node IPAM controller."},
 			{cniPage, "It takes the same configuration and gives the same answers for every version of the specification from 0.1.0 to 1.1.0."},
@@ -91,6 +91,7 @@ func peers() *proof {
 			random("cmd/cni-ipam/internal/plugin", "TestDifferential", "traces of 50 invocations"),
 			random("cmd/cni-ipam/internal/plugin", "TestSwitchDifferential", "sequences of 60 invocations, takeovers and exports"),
 			tests("bench/peers", "TestPeersObeyTheContract", "TestFillLikeKubernetes", "TestNoPrefixLikeKubernetes", "TestServicePeers"),
+			tests("bench/peers/transplants", "TestTransplants"),
 			tests("servicealloc", "TestSmallRangesOfKubernetes"),
 			tests("cmd/cni-ipam/internal/plugin", "TestDivergences"),
 		},
@@ -219,7 +220,7 @@ func faults() *proof {
 			{readme, "A call that ends in `ErrUnknownOutcome` may have been carried out: [what to do](ipset/store/README.md#what-no-store-promises)."},
 			{ipsetPage, "An engine remembers a lost commit and settles it before it plans or reads anything else."},
 			{prefixPage, "The next call of the same allocator first makes sure that such a commit can no longer be made."},
-			{localPage, "Import, GC and the end of leases work in steps of one commit each, and every step leaves a consistent state."},
+			{localPage, "Import, GC, Remove and the end of leases work in steps of one commit each, and every step leaves a consistent state."},
 			{loopPage, "If the outcome of one is unknown, the node is unsettled: it keeps its prefixes and the same ones are written again, until the view or a live read shows what the node has."},
 			{sqlPage, "A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome: the context ended or the connection broke while it was in flight, the server ended the connection in place of an answer, or SQLite met an I/O error during COMMIT."},
 		},

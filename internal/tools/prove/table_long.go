@@ -38,7 +38,7 @@ func fuzzed(r *repo) *proof {
 		},
 	}
 	for _, t := range r.fuzz {
-		part := part{kind: fuzzing, dir: t.dir, tests: []string{t.name}, unit: "inputs", least: 2 * time.Second}
+		part := part{kind: fuzzing, dir: t.dir, tests: []string{t.name}, unit: "inputs", least: 5 * time.Second}
 		if t.dir == "bench/peers" || t.dir == "bench/peers/calico" {
 			part.from = time.Hour // instrumenting the peers takes longer than a short run
 		}
