@@ -55,14 +55,15 @@
 //	ErrCooling         what would fit was released too recently
 //	ErrOccupied        the named prefix, address or port is taken
 //	ErrNotHeld         the owner does not hold what the call refers to
-//	ErrOutOfRange      the named prefix, address or port is not in the pool or range
-//	ErrMisaligned      the named prefix is not of the size that the pool hands out
+//	ErrOutOfRange      the named prefix, address or port is not in the pool or range,
+//	                   or not of a size that the pool hands out
 //	ErrReserved        the named prefix or address overlaps a reservation, or only reserved ones are left
-//	ErrDuplicate       two records claim the same thing
 //	ErrExists          something else of that name exists
 //	ErrNotFound        nothing of that name exists, or no entry matches
 //	ErrInUse           the pool, range or block still has holders
 //	ErrMismatch        the state differs from what the caller expects
+//	ErrVersion         another version wrote what was read, in an unknown form
+//	ErrReplaced        the store is not the one that was opened
 //	ErrLimit           a documented or configured limit would be exceeded
 //	ErrConflict        another writer changed a record first
 //	ErrUnknownOutcome  the change may or may not have been made

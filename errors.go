@@ -23,14 +23,11 @@ var (
 	ErrOccupied = errors.New("occupied")
 	// ErrNotHeld means the owner does not hold what the call refers to.
 	ErrNotHeld = errors.New("not held")
-	// ErrOutOfRange means the named prefix, address or port is not in the pool or range.
+	// ErrOutOfRange means the named prefix, address or port is not in the pool or range,
+	// or not of a size that the pool hands out.
 	ErrOutOfRange = errors.New("out of range")
-	// ErrMisaligned means the named prefix is not of the size that the pool hands out.
-	ErrMisaligned = errors.New("misaligned")
 	// ErrReserved means the named prefix or address overlaps a reservation, or only reserved ones are left.
 	ErrReserved = errors.New("reserved")
-	// ErrDuplicate means two records claim the same thing.
-	ErrDuplicate = errors.New("duplicate")
 	// ErrExists means something else of that name exists.
 	ErrExists = errors.New("exists")
 	// ErrNotFound means nothing of that name exists, or no entry matches.
@@ -38,8 +35,15 @@ var (
 	// ErrInUse means the pool, range or block still has holders, or is being drained.
 	ErrInUse = errors.New("in use")
 	// ErrMismatch means the state differs from what the caller expects: another
-	// holder, generation, pool, kind or version.
+	// holder, generation, pool or kind.
 	ErrMismatch = errors.New("mismatch")
+	// ErrVersion means another version of this module wrote what was read, a newer one as
+	// a rule, in a form that this one does not read.
+	ErrVersion = errors.New("unknown version")
+	// ErrReplaced means the store is not the one that was opened, or went back to an
+	// earlier state. Nothing was read or committed. What was read from it before is not
+	// valid: open the store again, and make new engines on it.
+	ErrReplaced = errors.New("the store was replaced")
 	// ErrLimit means a documented or configured limit would be exceeded.
 	ErrLimit = errors.New("limit exceeded")
 	// ErrConflict means another writer changed a record first. Repeat the call.

@@ -182,7 +182,7 @@ func (e *encoder) sparse(nd *node, n uint64, state bool) {
 // UnmarshalBinary replaces the set with the one that data is the binary form of.
 //
 // It accepts any bytes. It fails with an [*ipalloc.Error] that matches
-// [ipalloc.ErrCorrupt] if data is damaged, or [ipalloc.ErrMismatch] if a newer version
+// [ipalloc.ErrCorrupt] if data is damaged, or [ipalloc.ErrVersion] if a newer version
 // wrote it; the set is unchanged then. It allocates at most a few nodes for each byte.
 func (b *Bitmap) UnmarshalBinary(data []byte) error {
 	d := decoder{b: &Bitmap{}, r: snap.NewReader(data, magic, version)}

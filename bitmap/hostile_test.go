@@ -60,7 +60,7 @@ func decode(t testing.TB, data []byte) (*bitmap.Bitmap, error) {
 	b.SetRange(70, 99)
 	if err := b.UnmarshalBinary(data); err != nil {
 		var e *ipalloc.Error
-		if !errors.As(err, &e) || e.Package != "bitmap" || !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, ipalloc.ErrMismatch) {
+		if !errors.As(err, &e) || e.Package != "bitmap" || !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, ipalloc.ErrVersion) {
 			t.Fatalf("%x: error %v is of no kind", data, err)
 		}
 		if b.Len() != 200 || b.Count() != 30 || b.CountRange(70, 99) != 30 || b.Check() != nil {
@@ -161,7 +161,7 @@ func TestNumbersAndCuts(t *testing.T) {
 			t.Errorf("%s: reads as %v", name, b)
 		}
 	}
-	if err := new(bitmap.Bitmap).UnmarshalBinary(seal([]byte{0xB7, 2, 0})); !errors.Is(err, ipalloc.ErrMismatch) {
+	if err := new(bitmap.Bitmap).UnmarshalBinary(seal([]byte{0xB7, 2, 0})); !errors.Is(err, ipalloc.ErrVersion) {
 		t.Errorf("a newer version: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func TestClaim(t *testing.T) {
 		"10.0.0.0/22": {ipalloc.ErrOccupied, "10.0.2.0/24"}, "10.0.4.0/22": {ipalloc.ErrOccupied, "10.0.6.0/24"},
 		"10.0.0.0/16": {ipalloc.ErrOccupied, "10.0.2.0/24"}, "10.0.2.0/24": {ipalloc.ErrOccupied, "10.0.2.0/24"},
 		"10.0.0.0/15": {ipalloc.ErrOutOfRange, ""}, "10.1.0.0/24": {ipalloc.ErrOutOfRange, ""}, "fd00::/64": {ipalloc.ErrOutOfRange, ""},
-		"10.0.0.0/25": {ipalloc.ErrMisaligned, ""}, "10.0.0.1/24": {ipalloc.ErrInvalid, ""}, "10.0.8.1/21": {ipalloc.ErrInvalid, ""},
+		"10.0.0.0/25": {ipalloc.ErrOutOfRange, ""}, "10.0.0.1/24": {ipalloc.ErrInvalid, ""}, "10.0.8.1/21": {ipalloc.ErrInvalid, ""},
 	} {
 		err := s.Claim(netip.MustParsePrefix(p))
 		refused(t, err, "claim", c.kind, p, "10.0.0.0/16", c.inTheWay)

@@ -135,7 +135,7 @@ func TestSetCursor(t *testing.T) {
 	next(t, copied, "10.0.0.2/32")
 	next(t, s, "10.0.0.2/32")
 	for text, want := range map[string]error{
-		"10.0.0.8/32": ipalloc.ErrOutOfRange, "10.0.0.0/29": ipalloc.ErrMisaligned, "10.0.0.0/8": ipalloc.ErrMisaligned,
+		"10.0.0.8/32": ipalloc.ErrOutOfRange, "10.0.0.0/29": ipalloc.ErrOutOfRange, "10.0.0.0/8": ipalloc.ErrOutOfRange,
 		"10.0.0.1/31": ipalloc.ErrInvalid, "::/128": ipalloc.ErrOutOfRange,
 	} {
 		if err := s.SetCursor(pfx(text)); !errors.Is(err, want) {

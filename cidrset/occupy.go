@@ -83,9 +83,9 @@ func (s *Set) Claim(p netip.Prefix) error {
 // alone.
 //
 // It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid] as [Set.Occupy]
-// does; [ipalloc.ErrMisaligned] if p is smaller than a child, because releasing the
-// child could free a neighbour's space; [ipalloc.ErrOutOfRange] if p is larger than the
-// pool or not in it. The set is unchanged then. O(log n) plus the nodes it discards.
+// does, and [ipalloc.ErrOutOfRange] if p is not in the pool, larger than it, or smaller
+// than a child, because releasing the child could free a neighbour's space. The set is
+// unchanged then. O(log n) plus the nodes it discards.
 func (s *Set) Release(p netip.Prefix) (freed uint64, err error) {
 	if i, ok := s.codec.Child(p); ok && s.plain {
 		s.mu.Lock()

@@ -86,12 +86,12 @@ func refusePrefixes(set func(...Option) *Set, add addRow) {
 		"4-in-6":      {mp, ipalloc.ErrInvalid, "prefix"},
 		"elsewhere":   {p("10.1.0.0/24"), ipalloc.ErrOutOfRange, ""},
 		"IPv6":        {p("fd00::/64"), ipalloc.ErrOutOfRange, ""},
-		"longer":      {p("10.0.0.0/25"), ipalloc.ErrMisaligned, ""},
+		"longer":      {p("10.0.0.0/25"), ipalloc.ErrOutOfRange, ""},
 		"larger":      {p("10.0.0.0/8"), ipalloc.ErrOutOfRange, ""},
 	} {
 		s := set()
 		add("Set.Claim", what, "claim", in.is, in.field, s.Claim(in.p))
-		if in.is == ipalloc.ErrInvalid || in.is == ipalloc.ErrOutOfRange && what != "larger" {
+		if in.is == ipalloc.ErrInvalid || in.is == ipalloc.ErrOutOfRange && what != "larger" && what != "longer" {
 			_, err := s.Occupy(in.p)
 			add("Set.Occupy", what, "occupy", in.is, in.field, err)
 			_, err = s.Release(in.p)
@@ -105,7 +105,7 @@ func refusePrefixes(set func(...Option) *Set, add addRow) {
 			add("Set.SetCursor", what, "set cursor", in.is, in.field, s.SetCursor(in.p))
 		}
 	}
-	add("Set.SetCursor", "larger", "set cursor", ipalloc.ErrMisaligned, "", set().SetCursor(p("10.0.0.0/8")))
+	add("Set.SetCursor", "larger", "set cursor", ipalloc.ErrOutOfRange, "", set().SetCursor(p("10.0.0.0/8")))
 }
 
 func refuseState(set func(...Option) *Set, add addRow) {

@@ -112,7 +112,7 @@ func (s *Set) refused(op string, p netip.Prefix, rel addr.Relation, why error) *
 	case rel == addr.Larger:
 		return s.fail(op, p, ipalloc.ErrOutOfRange, "larger than the pool")
 	}
-	return s.fail(op, p, ipalloc.ErrMisaligned, fmt.Sprintf("a child is a /%d", s.ChildBits()))
+	return s.fail(op, p, ipalloc.ErrOutOfRange, fmt.Sprintf("a child is a /%d", s.ChildBits()))
 }
 
 // fail returns the error of an operation on p, which may be the zero Prefix.

@@ -61,7 +61,7 @@ func (s *Set) AppendBinary(b []byte) ([]byte, error) {
 // It accepts any bytes, and either fails with an [*ipalloc.Error] or returns a set
 // that passes [Set.Check]. The error matches [ipalloc.ErrCorrupt] if data is damaged;
 // [ipalloc.ErrMismatch] if it is the snapshot of a set of another pool or child length,
-// or of a newer version; [ipalloc.ErrInvalid] for arguments that [New] refuses.
+// [ipalloc.ErrVersion] for one of a newer version; [ipalloc.ErrInvalid] for arguments that [New] refuses.
 func Restore(pool netip.Prefix, childBits int, data []byte, opts ...Option) (*Set, error) {
 	s, err := newSet("restore", pool, childBits, opts)
 	if err != nil {

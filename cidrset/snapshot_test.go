@@ -187,7 +187,7 @@ func survives(t testing.TB, data []byte, opts ...cidrset.Option) (ok bool) {
 	if err != nil {
 		var e *ipalloc.Error
 		_, bad := cidrset.New(pool, bits)
-		is := errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrMismatch) || bad != nil && errors.Is(err, ipalloc.ErrInvalid)
+		is := errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrMismatch) || errors.Is(err, ipalloc.ErrVersion) || bad != nil && errors.Is(err, ipalloc.ErrInvalid)
 		if s != nil || !is || !errors.As(err, &e) || e.Op != "restore" {
 			t.Fatalf("Restore(%v, %d, %x) = %v, %v", pool, bits, data, s, err)
 		}

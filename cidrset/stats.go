@@ -78,7 +78,7 @@ func (s *Set) Cursor() netip.Prefix {
 // not a change: [OnChange] does not report it.
 //
 // It fails with an [*ipalloc.Error] as [Set.Occupy] does, and with one that matches
-// [ipalloc.ErrMisaligned] unless p is a child; the cursor stays then. O(1).
+// [ipalloc.ErrOutOfRange] unless p is a child; the cursor stays then. O(1).
 func (s *Set) SetCursor(p netip.Prefix) error {
 	i, ok := s.codec.Child(p)
 	if !ok {

@@ -172,7 +172,7 @@ func blocks(order int) (out []netip.Prefix) {
 
 var failures = map[string]error{
 	model.CidrFull: ipalloc.ErrFull, model.CidrCooling: ipalloc.ErrCooling, model.CidrRange: ipalloc.ErrOutOfRange,
-	model.CidrMisaligned: ipalloc.ErrMisaligned, model.CidrBits: ipalloc.ErrInvalid,
+	model.CidrMisaligned: ipalloc.ErrOutOfRange, model.CidrBits: ipalloc.ErrInvalid,
 	model.CidrOccupied: ipalloc.ErrOccupied,
 }
 

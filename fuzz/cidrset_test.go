@@ -261,7 +261,7 @@ func (r *cidrReplay) prefix(tr *model.Trace) netip.Prefix {
 
 var cidrKinds = map[string]error{
 	model.CidrFull: ipalloc.ErrFull, model.CidrCooling: ipalloc.ErrCooling, model.CidrRange: ipalloc.ErrOutOfRange,
-	model.CidrMisaligned: ipalloc.ErrMisaligned, model.CidrPrefix: ipalloc.ErrInvalid, model.CidrBits: ipalloc.ErrInvalid,
+	model.CidrMisaligned: ipalloc.ErrOutOfRange, model.CidrPrefix: ipalloc.ErrInvalid, model.CidrBits: ipalloc.ErrInvalid,
 	model.CidrOccupied: ipalloc.ErrOccupied,
 }
 

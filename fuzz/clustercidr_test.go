@@ -270,8 +270,8 @@ func (r *clusterReplay) observe(tr *model.Trace) {
 func problemWord(t testing.TB, e *ipalloc.Error) string {
 	for err, word := range map[error]string{
 		ipalloc.ErrNotFound: "no entry", ipalloc.ErrLimit: "too many", ipalloc.ErrMismatch: "unfit",
-		ipalloc.ErrOutOfRange: "unfit", ipalloc.ErrMisaligned: "unfit", ipalloc.ErrReserved: "reserved",
-		ipalloc.ErrNotHeld: "missing", ipalloc.ErrDuplicate: "duplicate " + e.Holder,
+		ipalloc.ErrOutOfRange: "unfit", ipalloc.ErrReserved: "reserved",
+		ipalloc.ErrNotHeld: "missing", ipalloc.ErrOccupied: "duplicate " + e.Holder,
 	} {
 		switch {
 		case !errors.Is(e, err):

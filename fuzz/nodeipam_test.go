@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
@@ -171,15 +172,15 @@ func (r *nodeipamReplay) words(problems []*ipalloc.Error) (words []string) {
 			w = "slot"
 		case errors.Is(e, ipalloc.ErrMismatch):
 			w = "family"
+		case errors.Is(e, ipalloc.ErrOutOfRange) && strings.HasPrefix(e.Reason, "not a /"):
+			w = "size"
 		case errors.Is(e, ipalloc.ErrOutOfRange):
 			w = "range"
-		case errors.Is(e, ipalloc.ErrMisaligned):
-			w = "size"
 		case errors.Is(e, ipalloc.ErrReserved):
 			w = "reserved"
 		case errors.Is(e, ipalloc.ErrInvalid):
 			w = "bad"
-		case errors.Is(e, ipalloc.ErrDuplicate):
+		case errors.Is(e, ipalloc.ErrOccupied):
 			w = "rival"
 		}
 		words = append(words, w)

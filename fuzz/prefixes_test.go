@@ -73,7 +73,7 @@ func (r *prefixesReplay) addPool(a *prefixes.Allocator, p prefixes.Pool) {
 // prefixesWord turns an error into what the model says of it.
 func prefixesWord(err error) string {
 	for word, sentinel := range map[string]error{
-		"exists": ipalloc.ErrExists, "full": ipalloc.ErrFull, "occupied": ipalloc.ErrOccupied, "misaligned": ipalloc.ErrMisaligned,
+		"exists": ipalloc.ErrExists, "full": ipalloc.ErrFull, "occupied": ipalloc.ErrOccupied,
 		"out of range": ipalloc.ErrOutOfRange, "not found": ipalloc.ErrNotFound, "not held": ipalloc.ErrNotHeld, "in use": ipalloc.ErrInUse,
 	} {
 		if errors.Is(err, sentinel) {

@@ -118,7 +118,7 @@ var reasons = []struct {
 	{ipalloc.ErrUnknownOutcome, "unknown outcome"}, {ipalloc.ErrConflict, "conflict"}, {ipalloc.ErrFull, "full"},
 	{ipalloc.ErrCooling, "cooling"}, {ipalloc.ErrOccupied, "occupied"}, {ipalloc.ErrReserved, "reserved"},
 	{ipalloc.ErrLimit, "limit"}, {ipalloc.ErrNotFound, "not found"}, {ipalloc.ErrInvalid, "invalid"},
-	{ipalloc.ErrCorrupt, "corrupt"}, {ipalloc.ErrClosed, "closed"},
+	{ipalloc.ErrVersion, "unknown version"}, {ipalloc.ErrReplaced, "replaced"}, {ipalloc.ErrCorrupt, "corrupt"}, {ipalloc.ErrClosed, "closed"},
 	{context.Canceled, "cancelled"}, {context.DeadlineExceeded, "deadline"},
 }
 

@@ -83,7 +83,7 @@ func ExampleRegistry_Load() {
 		fmt.Println(problem)
 	}
 	// Output:
-	// servicealloc: load 10.96.1.1 for "default/copy": duplicate, held by "default/web"
+	// servicealloc: load 10.96.1.1 for "default/copy": occupied, held by "default/web"
 	// servicealloc: load 172.16.0.1 for "default/old": not a usable address of any range
 }
 

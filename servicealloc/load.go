@@ -11,8 +11,9 @@ import (
 // out. It never fails as a whole. It returns what is wrong with the records, and keeps
 // all that they name out of circulation, whatever is wrong with it:
 //
-//   - [ipalloc.ErrDuplicate]: another owner, the Holder, has it already, or the owner is
-//     listed twice. When the holder gives it back it goes to this owner.
+//   - [ipalloc.ErrOccupied]: another owner, the Holder, has it already. When the holder
+//     gives it back it goes to this owner.
+//   - [ipalloc.ErrExists]: the owner is listed twice.
 //   - [ipalloc.ErrOutOfRange], [ipalloc.ErrReserved]: no range has it usable. It stays
 //     with the owner when a range that has it is added.
 //   - [ipalloc.ErrInvalid]: an address is zoned or 4-in-6; its plain form is held. Or the
@@ -40,7 +41,7 @@ func (r *Registry) Load(grants []Grant) (problems []*ipalloc.Error) {
 			problems = append(problems, &e)
 		}
 		if g.Owner != "" && listed[g.Owner] {
-			note(ipalloc.Error{Reason: "the owner is listed twice", Err: ipalloc.ErrDuplicate})
+			note(ipalloc.Error{Reason: "the owner is listed twice", Err: ipalloc.ErrExists})
 		}
 		listed[g.Owner] = true
 		r.load(g, note)
@@ -132,7 +133,7 @@ func (r *Registry) loadOne(rec *record, s subject, note func(ipalloc.Error)) {
 		return
 	}
 	if h := r.holder(s); h != nil {
-		note(ipalloc.Error{Addr: s.addr(), Port: s.port().Number, Holder: h.owner, Err: ipalloc.ErrDuplicate})
+		note(ipalloc.Error{Addr: s.addr(), Port: s.port().Number, Holder: h.owner, Err: ipalloc.ErrOccupied})
 	} else if err := r.ranges.takeable(s); err != nil && err.Err != ipalloc.ErrInUse {
 		note(*err)
 	}

@@ -45,9 +45,9 @@ func TestLoadProblems(t *testing.T) {
 		got = append(got, strings.TrimPrefix(p.Error(), "servicealloc: load "))
 	}
 	if want := []string{
-		`10.0.0.1 for "b": duplicate, held by "a"`,
+		`10.0.0.1 for "b": occupied, held by "a"`,
 		`for "b": the owner is listed twice`,
-		`port 30001 for "c": duplicate, held by "a"`,
+		`port 30001 for "c": occupied, held by "a"`,
 		`port 29999 for "c" in "30000-30127": out of range`,
 		`10.0.0.8 for "d" in "kept" 10.0.0.8/31: reserved`,
 		`10.0.0.0 for "d": not a usable address of any range`,

@@ -143,7 +143,7 @@ func Clock(now func() time.Time) Option {
 // arguments must be those of the first time; [Random] is ignored, because the snapshot
 // has the state of the generator. Every constructor takes it and then fails with
 // [ipalloc.ErrCorrupt] for damaged data, and with [ipalloc.ErrMismatch] for a snapshot
-// of something else, of other options or of a newer version.
+// of something else or of other options, [ipalloc.ErrVersion] for one of a newer version.
 func Restore(data []byte) Option {
 	return option{"Restore", func(c *config) string { c.restore, c.snapshot = true, data; return "" }}
 }

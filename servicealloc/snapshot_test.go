@@ -124,7 +124,7 @@ func TestRestoreHostile(t *testing.T) {
 			t.Helper()
 			m, err := w.restore(b)
 			if err != nil {
-				if !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, ipalloc.ErrMismatch) {
+				if !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, ipalloc.ErrMismatch) && !errors.Is(err, ipalloc.ErrVersion) {
 					t.Fatalf("%s, %s: %v", name, what, err)
 				}
 				wantErr(t, err, err)
@@ -190,7 +190,7 @@ func TestRestoreMismatch(t *testing.T) {
 		}
 		newer := slices.Clone(data[:len(data)-4])
 		newer[slices.Index(newer, 1)] = 9 // the version is the first byte that is 1
-		if _, err := w.restore(snap.Seal(newer, 0)); !errors.Is(err, ipalloc.ErrMismatch) {
+		if _, err := w.restore(snap.Seal(newer, 0)); !errors.Is(err, ipalloc.ErrVersion) {
 			t.Errorf("%s, newer: %v", name, err)
 		}
 		changes := 0

@@ -17,7 +17,7 @@ const (
 )
 
 var divergences = []divergence{
-	{releasesPart, "frees the whole child", "ErrMisaligned, nothing changes",
+	{releasesPart, "frees the whole child", "ErrOutOfRange, nothing changes",
 		"the rest of the child may be somebody else's: a node keeps working while its prefix is given to another"},
 	{releasesMore, "frees the whole pool", "ErrOutOfRange, nothing changes",
 		"who gives back more than there is has mistaken the pool, and every owner would pay"},

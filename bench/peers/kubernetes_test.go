@@ -238,7 +238,7 @@ func (r *replay) release(p netip.Prefix) {
 		r.refuses("Release", p, err, ipalloc.ErrOutOfRange)
 		return
 	case p.Bits() > r.codec.ChildBits():
-		name, want = releasesPart, ipalloc.ErrMisaligned
+		name, want = releasesPart, ipalloc.ErrOutOfRange
 	case p.Bits() < r.codec.Pool().Bits():
 		name, want = releasesMore, ipalloc.ErrOutOfRange
 	}
@@ -353,7 +353,7 @@ var demonstrations = map[string]struct {
 		n, _ := k.AllocateNext()
 		_, ours := s.Release(netip.MustParsePrefix("10.0.0.4/30"))
 		return err == nil && n != nil && n.String() == "10.0.0.0/28", ours
-	}, ipalloc.ErrMisaligned},
+	}, ipalloc.ErrOutOfRange},
 	releasesMore: {func() (bool, error) {
 		k, s := bothFull()
 		err := k.Release(ipNet(netip.MustParsePrefix("0.0.0.0/0")))

@@ -88,13 +88,13 @@ func (a *Allocator) Occupy(n Node) error {
 	defer a.unlock()
 	index := indexOf(len(n.Prefixes))
 	for i, p := range n.Prefixes {
-		err := addr.Check(p)
-		if err == nil && index(n.Prefixes[:i], p) >= 0 {
-			err = ipalloc.ErrDuplicate
+		reason := "listed twice"
+		if err := addr.Check(p); err != nil {
+			reason = err.Error()
+		} else if index(n.Prefixes[:i], p) < 0 {
+			continue
 		}
-		if err != nil {
-			return opError("occupy", &ipalloc.Error{Owner: n.Name, Field: field(i), Prefix: p, Err: ipalloc.ErrInvalid, Reason: err.Error()})
-		}
+		return opError("occupy", &ipalloc.Error{Owner: n.Name, Field: field(i), Prefix: p, Err: ipalloc.ErrInvalid, Reason: reason})
 	}
 	o := a.ownerOf(&n)
 	if o != nil && slices.Equal(o.prefixes, n.Prefixes) && (n.Entry == "" || n.Entry == o.entry) {

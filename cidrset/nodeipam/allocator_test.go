@@ -147,7 +147,7 @@ func TestWidePools(t *testing.T) {
 		if err != nil || got.Prefixes[0] != netip.PrefixFrom(pfx(c.pool).Addr(), c.bits) {
 			t.Errorf("%s in /%d: %v, %v", c.pool, c.bits, got, err)
 		}
-		if err := a.Occupy(Node{Name: "m", Prefixes: []netip.Prefix{pfx(c.pool)}}); c.bits != 24 && !errors.Is(err, ipalloc.ErrMisaligned) {
+		if err := a.Occupy(Node{Name: "m", Prefixes: []netip.Prefix{pfx(c.pool)}}); c.bits != 24 && !errors.Is(err, ipalloc.ErrOutOfRange) {
 			t.Errorf("%s in /%d: occupying all of it: %v", c.pool, c.bits, err)
 		}
 		st := a.Stats().Pools[0]
@@ -204,12 +204,12 @@ func TestOccupyIsAllOrNothing(t *testing.T) {
 		{"m", nil, ipalloc.ErrInvalid, "Prefixes", ""},
 		{"m", []netip.Prefix{pfx("10.0.0.0/24"), {}}, ipalloc.ErrInvalid, "Prefixes[1]", ""},
 		{"m", pfxs("10.0.0.0/24", "10.0.0.0/24"), ipalloc.ErrInvalid, "Prefixes[1]", ""},
-		{"m", pfxs("10.0.0.0/24", "fd00::/64"), ipalloc.ErrDuplicate, "Prefixes[1]", "n"},
+		{"m", pfxs("10.0.0.0/24", "fd00::/64"), ipalloc.ErrOccupied, "Prefixes[1]", "n"},
 		{"m", pfxs("fd00:0:0:1::/64"), ipalloc.ErrMismatch, "Prefixes[0]", ""},
 		{"m", pfxs("10.1.0.0/24"), ipalloc.ErrOutOfRange, "Prefixes[0]", ""},
 		{"m", pfxs("10.0.0.0/16"), ipalloc.ErrOutOfRange, "Prefixes[0]", ""},
-		{"m", pfxs("10.0.0.0/25"), ipalloc.ErrMisaligned, "Prefixes[0]", ""},
-		{"m", pfxs("10.0.0.0/23"), ipalloc.ErrMisaligned, "Prefixes[0]", ""},
+		{"m", pfxs("10.0.0.0/25"), ipalloc.ErrOutOfRange, "Prefixes[0]", ""},
+		{"m", pfxs("10.0.0.0/23"), ipalloc.ErrOutOfRange, "Prefixes[0]", ""},
 		{"m", pfxs("10.0.3.0/24"), ipalloc.ErrReserved, "Prefixes[0]", ""},
 		{"m", pfxs("10.0.0.0/24", "fd00:0:0:1::/64", "10.0.2.0/24"), ipalloc.ErrLimit, "Prefixes[2]", ""},
 		{"n", pfxs("10.0.0.0/24"), ipalloc.ErrMismatch, "Prefixes[0]", ""},

@@ -69,9 +69,9 @@ type PoolState struct {
 // it is replayed on; the state is right again at the end of the overlap. A receiver of
 // this allocator gets c itself.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrMismatch] for a kind that
-// it does not know, or that belongs to the other policy, and [ipalloc.ErrCorrupt] or
-// [ipalloc.ErrInvalid] for a change that no allocator makes. Nothing has changed then.
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrVersion] for a kind that
+// it does not know, [ipalloc.ErrMismatch] for one that belongs to the other policy, and
+// [ipalloc.ErrCorrupt] or [ipalloc.ErrInvalid] for a change that no allocator makes. Nothing has changed then.
 func (a *Allocator) Apply(c Change) error {
 	if err := c.check(); err != nil {
 		return opError("apply", err)
@@ -139,7 +139,7 @@ func (c *Change) check() *ipalloc.Error {
 			return &ipalloc.Error{Prefix: c.Prefix, Err: ipalloc.ErrCorrupt, Reason: err.Error()}
 		}
 	default:
-		return &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: fmt.Sprintf("unknown kind of change: %d", c.Op)}
+		return &ipalloc.Error{Err: ipalloc.ErrVersion, Reason: fmt.Sprintf("unknown kind of change: %d", c.Op)}
 	}
 	return nil
 }

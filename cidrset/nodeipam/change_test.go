@@ -122,10 +122,10 @@ func TestApplyRefuses(t *testing.T) {
 		c    Change
 		want error
 	}{
-		{slots, Change{}, ipalloc.ErrMismatch},
-		{labels, Change{}, ipalloc.ErrMismatch},
-		{slots, Change{Op: OpDeleteEntry + 1, Nodes: two[:1]}, ipalloc.ErrMismatch},
-		{labels, Change{Op: 255, Nodes: two[:1]}, ipalloc.ErrMismatch},
+		{slots, Change{}, ipalloc.ErrVersion},
+		{labels, Change{}, ipalloc.ErrVersion},
+		{slots, Change{Op: OpDeleteEntry + 1, Nodes: two[:1]}, ipalloc.ErrVersion},
+		{labels, Change{Op: 255, Nodes: two[:1]}, ipalloc.ErrVersion},
 		{slots, Change{Op: OpAddEntry, Added: Entry{Name: "e", IPv4: pfx("10.1.0.0/16"), HostBits: 8}}, ipalloc.ErrMismatch},
 		{slots, Change{Op: OpDeleteEntry, Entry: "x"}, ipalloc.ErrMismatch},
 		{labels, Change{Op: OpAddPool, Prefix: pfx("10.1.0.0/16")}, ipalloc.ErrMismatch},

@@ -162,7 +162,7 @@ func (l *labels) fits(r *recording, at place, pl *pool) {
 	case !pl.contains(at.prefix):
 		r.bad(at, ipalloc.ErrOutOfRange, "").Pool = pl.prefix
 	case !pl.has(at.prefix):
-		r.bad(at, ipalloc.ErrMisaligned, fmt.Sprintf("not a /%d", pl.size)).Pool = pl.prefix
+		r.bad(at, ipalloc.ErrOutOfRange, fmt.Sprintf("not a /%d", pl.size)).Pool = pl.prefix
 	}
 }
 

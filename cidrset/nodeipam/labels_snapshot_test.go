@@ -99,7 +99,7 @@ func TestDamagedSnapshots(t *testing.T) {
 		}
 	}
 	data[len("nodeipam")] = 2
-	if _, err := nodeipam.Restore(sum(data)); !is(err, ipalloc.ErrMismatch) {
+	if _, err := nodeipam.Restore(sum(data)); !is(err, ipalloc.ErrVersion) {
 		t.Errorf("a newer version: %v", err)
 	}
 }

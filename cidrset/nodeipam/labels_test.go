@@ -144,7 +144,7 @@ func TestOtherErrors(t *testing.T) {
 		fails(t, a, ipalloc.ErrInvalid, func() error { return a.Reserve(p) })
 		fails(t, a, ipalloc.ErrInvalid, func() error { return a.Unreserve(p) })
 	}
-	fails(t, a, ipalloc.ErrMismatch, func() error { return a.Apply(nodeipam.Change{}) })
+	fails(t, a, ipalloc.ErrVersion, func() error { return a.Apply(nodeipam.Change{}) })
 	if as, ok := a.Release("n2"); ok || as.Prefixes != nil {
 		t.Error("n2 held something")
 	}

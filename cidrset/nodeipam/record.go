@@ -50,11 +50,10 @@ func (a *Allocator) Observe(n Node) (changed bool, problems []*ipalloc.Error) {
 //   - [ipalloc.ErrLimit]: more prefixes than slots, or two prefixes of one family;
 //   - [ipalloc.ErrMismatch]: of the other family, or several entries fit; Name is the
 //     one that was recorded and Holder another;
-//   - [ipalloc.ErrOutOfRange], [ipalloc.ErrMisaligned]: not what the slot or entry
-//     hands out;
+//   - [ipalloc.ErrOutOfRange]: not what the slot or entry hands out;
 //   - [ipalloc.ErrNotFound]: the recorded entry, in Name, does not exist;
 //   - [ipalloc.ErrNotHeld]: no prefix of a family that every node needs;
-//   - [ipalloc.ErrReserved], [ipalloc.ErrDuplicate]: the prefix overlaps a reservation,
+//   - [ipalloc.ErrReserved], [ipalloc.ErrOccupied]: the prefix overlaps a reservation,
 //     or what another node, named in Holder, holds.
 //
 // Nodes that are not listed keep what they hold. O(n log n). The allocator is locked
@@ -303,7 +302,7 @@ func (r *recording) overlaps(pl place) {
 		r.bad(pl, ipalloc.ErrReserved, "overlaps a reservation")
 	}
 	if rival != nil {
-		r.bad(pl, ipalloc.ErrDuplicate, "overlaps another node's prefix").Holder = rival.name
+		r.bad(pl, ipalloc.ErrOccupied, "overlaps another node's prefix").Holder = rival.name
 	}
 }
 

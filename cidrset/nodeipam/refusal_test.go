@@ -88,7 +88,7 @@ func refuseNodes(t *testing.T, add addRow) {
 	if _, err := a.Allocate(Node{Name: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	add("Allocator.Occupy", "taken", "occupy", ipalloc.ErrDuplicate, "Prefixes[0]", a.Occupy(Node{Name: "b", Prefixes: []netip.Prefix{p("10.0.0.0/24")}}))
+	add("Allocator.Occupy", "taken", "occupy", ipalloc.ErrOccupied, "Prefixes[0]", a.Occupy(Node{Name: "b", Prefixes: []netip.Prefix{p("10.0.0.0/24")}}))
 	_, err = a.Allocate(Node{Name: "b"})
 	add("Allocator.Allocate", "full", "allocate", ipalloc.ErrFull, "Slots[0]", err)
 	l := refused(t, Config{ByLabels: true})
@@ -146,7 +146,7 @@ func refuseEntries(t *testing.T, add addRow) {
 
 func refuseChanges(t *testing.T, add addRow) {
 	a, l := refused(t, oneSlot("10.0.0.0/24")), refused(t, Config{ByLabels: true})
-	add("Allocator.Apply", "kind", "apply", ipalloc.ErrMismatch, "", a.Apply(Change{Op: 99}))
+	add("Allocator.Apply", "kind", "apply", ipalloc.ErrVersion, "", a.Apply(Change{Op: 99}))
 	add("Allocator.Apply", "prefix", "apply", ipalloc.ErrCorrupt, "", a.Apply(Change{Op: OpReserve}))
 	add("Allocator.Apply", "nodes", "apply", ipalloc.ErrCorrupt, "Nodes[0]", a.Apply(Change{Op: OpOccupy, Nodes: []Node{{Name: "a", Prefixes: make([]netip.Prefix, 1)}}}))
 	add("Allocator.Apply", "pools", "apply", ipalloc.ErrInvalid, "Pools", a.Apply(Change{Op: OpDrainPool, Prefix: netip.MustParsePrefix("10.0.0.0/24")}))

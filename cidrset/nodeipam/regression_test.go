@@ -52,7 +52,7 @@ func TestRetriesForOneOwnerDoNotLeak(t *testing.T) {
 func TestDeletingOneOfTwoOwnersDoesNotFreeThePrefixOfTheOther(t *testing.T) {
 	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/23")}}})
 	problems := a.Load([]Node{ParseNode("n1", "10.0.0.0/24"), ParseNode("n2", "10.0.0.0/24")})
-	if len(problems) != 1 || !errors.Is(problems[0], ipalloc.ErrDuplicate) || problems[0].Owner != "n2" || problems[0].Holder != "n1" {
+	if len(problems) != 1 || !errors.Is(problems[0], ipalloc.ErrOccupied) || problems[0].Owner != "n2" || problems[0].Holder != "n1" {
 		t.Fatalf("problems %v", problems)
 	}
 	for i, gone := range []string{"n1", "n2"} {
@@ -91,7 +91,7 @@ func TestReleaseDoesNotFreeAReservation(t *testing.T) {
 func TestReleasingOnePartDoesNotFreeTheChildOfItsNeighbour(t *testing.T) {
 	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/23")}}})
 	problems := a.Load([]Node{ParseNode("n1", "10.0.0.0/27"), ParseNode("n2", "10.0.0.32/27")})
-	if len(problems) != 2 || !errors.Is(problems[0], ipalloc.ErrMisaligned) || !errors.Is(problems[1], ipalloc.ErrMisaligned) {
+	if len(problems) != 2 || !errors.Is(problems[0], ipalloc.ErrOutOfRange) || !errors.Is(problems[1], ipalloc.ErrOutOfRange) {
 		t.Fatal(problems)
 	}
 	a.Release("n1")

@@ -44,7 +44,7 @@ func FuzzRestore(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		a, err := restoreInSteps(t, snap.Seal(bytes.Clone(body), 0))
 		if err != nil {
-			if !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, ipalloc.ErrMismatch) {
+			if !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, ipalloc.ErrVersion) {
 				t.Fatal(err)
 			}
 			return
@@ -99,7 +99,7 @@ func TestRestoreOfHostileBodies(t *testing.T) {
 	if _, err := Restore(snap.Seal([]byte(snapshotMagic+"\x01"+slots+"\x00\x01\x01n\x00\x00\x00\x01"+p), 0)); err != nil {
 		t.Errorf("the good one: %v", err)
 	}
-	if _, err := Restore(snap.Seal([]byte(snapshotMagic+"\x02"+slots+"\x00\x00"), 0)); !errors.Is(err, ipalloc.ErrMismatch) {
+	if _, err := Restore(snap.Seal([]byte(snapshotMagic+"\x02"+slots+"\x00\x00"), 0)); !errors.Is(err, ipalloc.ErrVersion) {
 		t.Errorf("a newer version: %v", err)
 	}
 }

@@ -195,7 +195,7 @@ func (s *slots) fits(r *recording, pl place) {
 	case in == nil || in.slot != pl.at:
 		r.bad(pl, ipalloc.ErrOutOfRange, "in no pool of its slot")
 	case !in.has(pl.prefix):
-		r.bad(pl, ipalloc.ErrMisaligned, fmt.Sprintf("not a /%d", sl.bits)).Pool = in.prefix
+		r.bad(pl, ipalloc.ErrOutOfRange, fmt.Sprintf("not a /%d", sl.bits)).Pool = in.prefix
 	}
 }
 

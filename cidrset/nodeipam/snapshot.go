@@ -61,7 +61,7 @@ func (a *Allocator) MarshalBinary() ([]byte, error) {
 // Restore returns the allocator that data is a snapshot of, with the given options.
 //
 // Whatever the bytes, it returns an allocator that passes [Allocator.Check], or an
-// [*ipalloc.Error] that matches [ipalloc.ErrCorrupt]; [ipalloc.ErrMismatch] if a newer
+// [*ipalloc.Error] that matches [ipalloc.ErrCorrupt]; [ipalloc.ErrVersion] if a newer
 // program wrote them; [ipalloc.ErrInvalid] for a bad option. Time and memory are
 // linear in the length of data, up to a logarithm.
 func Restore(data []byte, opts ...Option) (*Allocator, error) {

@@ -76,7 +76,7 @@ func TestStepsOfLoadingOnePrefix(t *testing.T) {
 			t.Errorf("%d nodes with one prefix: %d problems", n, len(problems))
 		}
 		for _, p := range problems {
-			if !errors.Is(p, ipalloc.ErrDuplicate) || p.Holder == "" || p.Holder == p.Owner {
+			if !errors.Is(p, ipalloc.ErrOccupied) || p.Holder == "" || p.Holder == p.Owner {
 				t.Fatalf("%v", p)
 			}
 		}

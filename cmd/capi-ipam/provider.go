@@ -25,7 +25,6 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/kubestore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -159,7 +158,7 @@ func (p *provider) work(ctx context.Context, fail context.CancelCauseFunc) bool 
 	switch {
 	case err == nil:
 		p.queue.Forget(k)
-	case errors.Is(err, kubestore.ErrReplaced) || errors.Is(err, ipalloc.ErrCorrupt):
+	case errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrCorrupt):
 		fail(err)
 	case ctx.Err() == nil:
 		p.log.Warn("not served yet", "resource", k.resource.Resource, "name", k.String(), "err", err)

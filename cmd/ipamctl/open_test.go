@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
-	"github.com/ipalloc/ipalloc/ipset/sqlstore"
 )
 
 // A command that reads works while another process has the file, also while that writes; one that
@@ -135,7 +135,7 @@ func TestRescue(t *testing.T) {
 	defer old.Close()
 	run(exitUsage, lite, "compact")
 	run(exitOK, lite, "adopt", "--yes")
-	if _, err := newEngine(t, old).Pools(t.Context()); !errors.Is(err, sqlstore.ErrReplaced) {
+	if _, err := newEngine(t, old).Pools(t.Context()); !errors.Is(err, ipalloc.ErrReplaced) {
 		t.Errorf("an engine from before goes on: %v", err)
 	}
 }

@@ -113,7 +113,7 @@ func (a *app) readSnapshot(file string, f *snapshotFlags) (*snapshot, error) {
 		return rangeSnapshot(data, pool)
 	}
 	s, err := nodeSnapshot(data)
-	if errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrMismatch) {
+	if errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrVersion) {
 		return nil, fmt.Errorf("%w; if it is no snapshot of nodeipam, name --pool, --pool and --bits, or --ports", err)
 	}
 	return s, err

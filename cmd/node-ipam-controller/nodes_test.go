@@ -281,7 +281,7 @@ func TestSourceListsWhatThereIs(t *testing.T) {
 func TestReasonsOfEvents(t *testing.T) {
 	for want, errs := range map[string][]error{
 		notAvailable:     {&ipalloc.Error{Package: "nodeipam", Op: "allocate", Err: ipalloc.ErrFull}},
-		recordInvalid:    {&ipalloc.Error{Package: "nodeipam", Op: "record", Err: ipalloc.ErrDuplicate}},
+		recordInvalid:    {&ipalloc.Error{Package: "nodeipam", Op: "record", Err: ipalloc.ErrOccupied}},
 		assignmentFailed: {controller.ErrRejected, &ipalloc.Error{Package: "controller", Op: "write", Err: ipalloc.ErrUnknownOutcome}},
 	} {
 		for _, err := range errs {

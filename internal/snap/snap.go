@@ -136,7 +136,7 @@ type Reader struct {
 
 // NewReader checks the frame of data. It accepts versions from 1 to newest. Err
 // matches [ipalloc.ErrCorrupt] for damaged bytes or another kind of snapshot, and
-// [ipalloc.ErrMismatch] for a version that a newer program wrote.
+// [ipalloc.ErrVersion] for a version that a newer program wrote.
 func NewReader(data []byte, magic string, newest byte) *Reader {
 	r := &Reader{}
 	if len(data) < len(magic)+1+sumSize || string(data[:len(magic)]) != magic {
@@ -153,7 +153,7 @@ func NewReader(data []byte, magic string, newest byte) *Reader {
 	case r.version == 0:
 		r.Fail("version 0")
 	case r.version > newest:
-		r.Mismatch("snapshot of version %d, this program reads up to %d", r.version, newest)
+		r.err = fmt.Errorf("%w: snapshot of version %d, this program reads up to %d", ipalloc.ErrVersion, r.version, newest)
 	default:
 		r.data = body[len(magic)+1:]
 	}

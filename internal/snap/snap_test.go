@@ -108,7 +108,7 @@ func TestDamage(t *testing.T) {
 
 // A version that a newer program wrote is a mismatch and not damage; 0 is no version.
 func TestVersion(t *testing.T) {
-	for version, want := range map[byte]error{0: ipalloc.ErrCorrupt, 1: nil, 2: nil, 3: ipalloc.ErrMismatch} {
+	for version, want := range map[byte]error{0: ipalloc.ErrCorrupt, 1: nil, 2: nil, 3: ipalloc.ErrVersion} {
 		b, _ := snap.NewWriter(nil, "ts", version).Finish()
 		if err := snap.NewReader(b, "ts", 2).Close(); !errors.Is(err, want) {
 			t.Errorf("version %d: %v", version, err)

@@ -96,7 +96,7 @@ func examine(t *testing.T, path, what string, data []byte, opts boltstore.Option
 	}
 	s, err := boltstore.Open(t.Context(), path, opts)
 	if err != nil {
-		if !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, boltstore.ErrForeign) && !errors.Is(err, ipalloc.ErrMismatch) {
+		if !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, boltstore.ErrForeign) && !errors.Is(err, ipalloc.ErrVersion) {
 			t.Errorf("%s: %v", what, err)
 		}
 		return true

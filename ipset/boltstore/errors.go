@@ -65,7 +65,7 @@ func foreign(path, what string) error {
 
 // newer returns the error of a file in a format that this program does not know.
 func newer(path, what string) error {
-	return &ipalloc.Error{Package: "boltstore", Op: "open", Text: path, Reason: what + ": use the program that wrote it, or a newer one", Err: ipalloc.ErrMismatch}
+	return &ipalloc.Error{Package: "boltstore", Op: "open", Text: path, Reason: what + ": use the program that wrote it, or a newer one", Err: ipalloc.ErrVersion}
 }
 
 // locked returns the error of a file that another process has. cause is why waiting ended.

@@ -25,7 +25,7 @@ const lockPoll = 50 * time.Millisecond
 //
 // Errors, after all of which the file is unchanged: [ErrLocked] if another process has
 // it (see Options.LockWait); ipalloc.ErrCorrupt if it was cut off, torn or overwritten;
-// [ErrForeign] if it is not a store of this package; ipalloc.ErrMismatch, and not
+// [ErrForeign] if it is not a store of this package; ipalloc.ErrVersion, and not
 // ErrForeign, if a newer program wrote it; ipalloc.ErrInvalid for an option. Errors of
 // the system match those of package os (os.ErrPermission, os.ErrNotExist).
 func Open(ctx context.Context, path string, opts Options) (*Store, error) {

@@ -100,7 +100,7 @@ func (s state) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], crc32.IEEETable))
 }
 
-// parseState is the inverse of append. It returns an error that matches ipalloc.ErrMismatch for a state of
+// parseState is the inverse of append. It returns an error that matches ipalloc.ErrVersion for a state of
 // another version and some other one for bytes that are none.
 func parseState(raw []byte) (state, error) {
 	rest, ok := strings.CutPrefix(string(raw), stateMagic)
@@ -110,7 +110,7 @@ func parseState(raw []byte) (state, error) {
 	case !ok || !ok2 || err != nil:
 		return state{}, fmt.Errorf("the record that says what the file is: unreadable")
 	case n != formatVersion:
-		return state{}, fmt.Errorf("%w: the file has format %d, this program knows format %d", ipalloc.ErrMismatch, n, formatVersion)
+		return state{}, fmt.Errorf("%w: the file has format %d, this program knows format %d", ipalloc.ErrVersion, n, formatVersion)
 	case len(rest) < 3*8+1+4 || len(rest) != 3*8+1+int(rest[24])+4:
 		return state{}, fmt.Errorf("the record that says what the file is: length")
 	case crc32.Checksum(raw[:len(raw)-4], crc32.IEEETable) != binary.BigEndian.Uint32(raw[len(raw)-4:]):

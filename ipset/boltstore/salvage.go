@@ -30,7 +30,7 @@ type Salvaged struct {
 // If only the newer meta page is damaged, Salvage saves the whole last transaction. Else it takes every record whose checksum
 // is right from every page that the list of free pages does not name; if that list is unreadable or may be out of date, from
 // every page, the newest of each record. from is only read, and must not be open. os.ErrExist: to exists.
-// ipalloc.ErrMismatch: there is nothing in it that this package wrote, or a newer program wrote it.
+// ErrForeign: there is nothing in it that this package wrote. ipalloc.ErrVersion: a newer program wrote it.
 func Salvage(ctx context.Context, from, to string) (Salvaged, error) {
 	var out Salvaged
 	err := func() error {
@@ -180,7 +180,7 @@ func (r rescued) sum() (st state) {
 // salvage writes what can be read into a new file.
 func (im *image) salvage(ctx context.Context, to string) (Salvaged, error) {
 	st, _, stErr := im.roots()
-	if errors.Is(stErr, ipalloc.ErrMismatch) {
+	if errors.Is(stErr, ErrForeign) || errors.Is(stErr, ipalloc.ErrVersion) {
 		return Salvaged{}, stErr
 	}
 	if im.stale && !im.cut {

@@ -27,7 +27,7 @@ func (im *image) roots() (st state, tables []entry, err error) {
 					return im.damaged(int64(r.page), fmt.Sprintf("record %q in %s", r.key, stateBucket))
 				}
 				switch st, err = parseState(r.value); {
-				case errors.Is(err, ipalloc.ErrMismatch):
+				case errors.Is(err, ipalloc.ErrVersion):
 					return newer(im.path, err.Error())
 				case err != nil:
 					return im.damaged(int64(r.page), err.Error())

@@ -24,7 +24,7 @@ import (
 // A commit that changes nothing, such as the removal of records that do not exist, returns the current revision.
 //
 // Every commit verifies the format record and the past of the cluster: a store that was removed, adopted, converted or set
-// back takes no more: [ErrReplaced].
+// back takes no more: [ipalloc.ErrReplaced].
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, failure(ctx, "commit", err)

@@ -48,7 +48,7 @@
 // # Requirements
 //
 // Every answer names its cluster, and a revision that never falls. An answer from another
-// cluster is ipalloc.ErrMismatch. [ErrReplaced] is the answer of every read, watch and
+// cluster is ipalloc.ErrMismatch. [ipalloc.ErrReplaced] is the answer of every read, watch and
 // commit when the format record is not the one that Open found, and when the past of the
 // cluster lacks a commit that this process saw, as after restoring a snapshot under
 // running clients. Removing, adopting or converting a store therefore shuts out every
@@ -59,7 +59,7 @@
 // that record's revision at least, however many commits others made since. Open removes
 // the lanes that were not written for longest when there are more than 4,096. A process
 // that needs a removed one reads the old revision of it; if that was compacted too, it
-// cannot compare, and gets ErrReplaced.
+// cannot compare, and gets ipalloc.ErrReplaced.
 //
 // Servers must be of etcd 3.4.25, 3.5.8 or newer. In older ones a progress notification
 // can overtake events; a watch of several prefixes that notices this ends with an error.

@@ -14,13 +14,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// ErrReplaced means that the store is not the one that Open found: its format record was
-// removed, adopted or converted since, or the cluster went back to an earlier state, as
-// after restoring a snapshot under running clients. It matches ipalloc.ErrMismatch.
-// Nothing was committed and nothing was read. What engines have cached is not valid: open
-// the store again, and make new engines on it.
-var ErrReplaced = fmt.Errorf("%w: the store was replaced", ipalloc.ErrMismatch)
-
 // wrap returns the error of a method.
 func wrap(op string, err error) error {
 	return &ipalloc.Error{Package: "etcdstore", Op: op, Err: err}
@@ -31,9 +24,16 @@ func mismatch(op, format string, args ...any) error {
 	return &ipalloc.Error{Package: "etcdstore", Op: op, Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrMismatch}
 }
 
-// replaced returns an [ErrReplaced] with its details.
+// otherVersion returns the error of a store that another release made.
+func otherVersion(format string, args ...any) error {
+	return &ipalloc.Error{Package: "etcdstore", Op: "open", Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrVersion}
+}
+
+// replaced returns the error of a store that is not the one that Open found: its format record was
+// removed, adopted or converted since, or the cluster went back to an earlier state, as after
+// restoring a snapshot under running clients.
 func replaced(op, format string, args ...any) error {
-	return wrap(op, fmt.Errorf("%w: %s", ErrReplaced, fmt.Sprintf(format, args...)))
+	return wrap(op, fmt.Errorf("%w: %s", ipalloc.ErrReplaced, fmt.Sprintf(format, args...)))
 }
 
 // Retryable reports whether the same call can succeed later without a repair: after a

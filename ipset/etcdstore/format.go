@@ -39,10 +39,10 @@ func decodeFormat(s string) (cluster uint64, err error) {
 		return 0, mismatch("open", "not a store: format record %.80q", s)
 	}
 	if v > version {
-		return 0, mismatch("open", "the store has version %d of the format, this release knows up to %d", v, version)
+		return 0, otherVersion("the store has version %d of the format, this release knows up to %d", v, version)
 	}
 	if v < version {
-		return 0, mismatch("open", "the store has version %d of the format, this release reads %d alone", v, version)
+		return 0, otherVersion("the store has version %d of the format, this release reads %d alone", v, version)
 	}
 	number, _ = strings.CutPrefix(strings.TrimSuffix(rest, "\n"), "cluster ")
 	if cluster, err = strconv.ParseUint(number, 10, 64); err != nil || s != encodeFormat(cluster) {
@@ -176,7 +176,7 @@ func (s *Store) adopt(ctx context.Context, born, mark uint64) error {
 		return err
 	}
 	if !resp.Succeeded {
-		return wrap("open", &store.Cause{Err: ErrReplaced, Retry: true})
+		return wrap("open", &store.Cause{Err: ipalloc.ErrReplaced, Retry: true})
 	}
 	return s.opened(resp.Header, born, uint64(resp.Header.Revision))
 }

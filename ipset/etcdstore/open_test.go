@@ -159,8 +159,8 @@ func TestOtherVersions(t *testing.T) {
 	for _, v := range []int{version - 1, version + 1} {
 		prefix := newPrefix()
 		put(t, client, prefix+"format", fmt.Sprintf("ipset store\nversion %d\nwhatever it says", v))
-		refused(t, client, prefix, Options{}, ipalloc.ErrMismatch)
-		refused(t, client, prefix, Options{Adopt: true}, ipalloc.ErrMismatch)
+		refused(t, client, prefix, Options{}, ipalloc.ErrVersion)
+		refused(t, client, prefix, Options{Adopt: true}, ipalloc.ErrVersion)
 	}
 }
 
@@ -221,12 +221,12 @@ func TestReplaced(t *testing.T) {
 			{Kind: store.Put, Key: "k", Value: "w", Expect: store.AnyRevision}, {Kind: store.Put, Key: "new", Expect: 0}, {Kind: store.Guard, Key: "k", Expect: rev},
 			{Kind: store.Delete, Key: "k", Expect: store.AnyRevision},
 		} {
-			if _, err := s.Commit(limited(t), []store.Op{op}); !errors.Is(err, ErrReplaced) || errors.Is(err, ipalloc.ErrConflict) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+			if _, err := s.Commit(limited(t), []store.Op{op}); !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrConflict) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
 				t.Errorf("%s: %+v: %v", name, op, err)
 			}
 		}
 		for what, err := range reads(limited(t), s, rev) {
-			if !errors.Is(err, ErrReplaced) || !errors.Is(err, ipalloc.ErrMismatch) || Retryable(err) {
+			if !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrMismatch) || Retryable(err) {
 				t.Errorf("%s: %s: %v", name, what, err)
 			}
 		}

@@ -367,7 +367,7 @@ func TestAnotherClusterAnswers(t *testing.T) {
 	rev := mustCommit(t, s, "k", "v")
 	for want, change := range map[error]func(*pb.ResponseHeader){
 		ipalloc.ErrMismatch: func(h *pb.ResponseHeader) { h.ClusterId++ },
-		ErrReplaced:         func(h *pb.ResponseHeader) { h.Revision = int64(rev) - 1 },
+		ipalloc.ErrReplaced: func(h *pb.ResponseHeader) { h.Revision = int64(rev) - 1 },
 	} {
 		r.set(func(_ context.Context, _ *pb.TxnRequest, pass func() (*pb.TxnResponse, error)) (*pb.TxnResponse, error) {
 			resp, err := pass()

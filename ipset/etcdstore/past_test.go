@@ -42,7 +42,7 @@ func again(f func() error) error {
 }
 
 // A cluster is set back to a copy of its data, under the same cluster ID, and another process commits as often as commits were
-// lost. A process that knows the lost ones gets ErrReplaced from whatever it does first, and assigns nothing twice.
+// lost. A process that knows the lost ones gets ipalloc.ErrReplaced from whatever it does first, and assigns nothing twice.
 func TestSetBackUnderAnotherWriter(t *testing.T) {
 	c := etcdtest.New(t, etcdtest.Config{NoSync: true})
 	prefix := newPrefix()
@@ -102,7 +102,7 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 		held[auto(t, e, "h", handle, "")] = handle
 	}
 	for name, first := range firsts {
-		if err := again(func() error { return first(stores[name], engines[name]) }); !errors.Is(err, ErrReplaced) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+		if err := again(func() error { return first(stores[name], engines[name]) }); !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -121,7 +121,7 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 }
 
 // Lanes that were not written for long are removed by Open. A process whose newest commit wrote one of them proves its past by
-// the revision that the servers remember, and goes on; if that was compacted, it cannot, and gets ErrReplaced.
+// the revision that the servers remember, and goes on; if that was compacted, it cannot, and gets ipalloc.ErrReplaced.
 func TestLanesAreRemoved(t *testing.T) {
 	client := connect(t, sharedCluster(t).Endpoints())
 	for _, compacted := range []bool{false, true} {
@@ -142,7 +142,7 @@ func TestLanesAreRemoved(t *testing.T) {
 		}
 		_, err := reader.Get(limited(t), nil, "k")
 		_, err2 := writer.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: rev}})
-		if compacted != errors.Is(err, ErrReplaced) || compacted != errors.Is(err2, ErrReplaced) || !compacted && errors.Join(err, err2) != nil {
+		if compacted != errors.Is(err, ipalloc.ErrReplaced) || compacted != errors.Is(err2, ipalloc.ErrReplaced) || !compacted && errors.Join(err, err2) != nil {
 			t.Errorf("compacted %v: %v, %v", compacted, err, err2)
 		}
 	}

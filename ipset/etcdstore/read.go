@@ -77,7 +77,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // ask makes a transaction of reads, and verifies that it was answered by the store that Open found: its cluster, no earlier
-// state of it, the same past and the same format record. Else the error is [ErrReplaced] or ipalloc.ErrMismatch: a store that
+// state of it, the same past and the same format record. Else the error is [ipalloc.ErrReplaced] or ipalloc.ErrMismatch: a store that
 // was wiped does not read as one without records.
 func (s *Store) ask(ctx context.Context, op string, reads ...*pb.RequestOp) (*pb.TxnResponse, error) {
 	for attempt := 1; ; attempt++ {

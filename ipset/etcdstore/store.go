@@ -36,7 +36,7 @@ type Options struct {
 	// NoCreate refuses a prefix that holds no store. Without it, a mistyped prefix is an empty store.
 	NoCreate bool
 	// Adopt takes over a store that was made in another cluster: after `etcdutl snapshot restore`, or a mirror. The cluster
-	// it was made in may hand out nothing any more. Every store opened before, on this cluster, ends with [ErrReplaced].
+	// it was made in may hand out nothing any more. Every store opened before, on this cluster, ends with [ipalloc.ErrReplaced].
 	Adopt bool
 	// MaxOps and MaxBytes are the --max-txn-ops and --max-request-bytes of the servers, where these are not the
 	// default (128 and 1.5 MiB).
@@ -70,8 +70,8 @@ type Store struct {
 // round trip, two if it makes the store. The client's KV and Watcher fields are not used, only its connection.
 //
 // Errors, after all of which nothing was written: ipalloc.ErrMismatch if the prefix holds keys but no store, if it lies
-// inside another store's prefix, if a newer release made the store, or if the cluster is not the expected one or not the one
-// that the store was made in; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for a prefix or
+// inside another store's prefix, or if the cluster is not the expected one or not the one that the store was made in;
+// ipalloc.ErrVersion if another release made the store; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for a prefix or
 // limits that cannot be.
 func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options) (*Store, error) {
 	if client == nil {
@@ -136,7 +136,7 @@ func (s *Store) seen(h *pb.ResponseHeader, since uint64) error {
 	}
 	rev := uint64(h.GetRevision())
 	if rev < since {
-		return fmt.Errorf("%w: the cluster is at revision %d after %d", ErrReplaced, rev, since)
+		return fmt.Errorf("%w: the cluster is at revision %d after %d", ipalloc.ErrReplaced, rev, since)
 	}
 	for have := s.high.Load(); rev > have && !s.high.CompareAndSwap(have, rev); have = s.high.Load() {
 	}

@@ -15,7 +15,7 @@ import (
 
 var sentinels = []error{
 	ipalloc.ErrInvalid, ipalloc.ErrFull, ipalloc.ErrCooling, ipalloc.ErrOccupied, ipalloc.ErrNotHeld, ipalloc.ErrOutOfRange,
-	ipalloc.ErrMisaligned, ipalloc.ErrReserved, ipalloc.ErrDuplicate, ipalloc.ErrExists, ipalloc.ErrNotFound, ipalloc.ErrInUse,
+	ipalloc.ErrReserved, ipalloc.ErrVersion, ipalloc.ErrReplaced, ipalloc.ErrExists, ipalloc.ErrNotFound, ipalloc.ErrInUse,
 	ipalloc.ErrMismatch, ipalloc.ErrLimit, ipalloc.ErrConflict, ipalloc.ErrUnknownOutcome, ipalloc.ErrCorrupt, ipalloc.ErrClosed,
 }
 

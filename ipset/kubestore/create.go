@@ -43,7 +43,8 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	case h.Role != roleHead || h.Store == "":
 		return mismatch(s.name, "the object is not the head of a store")
 	case h.Version > version:
-		return mismatch(s.name, "the store has version %d of the format, this release knows up to %d", h.Version, version)
+		return &ipalloc.Error{Package: "kubestore", Op: "open", Name: s.name, Err: ipalloc.ErrVersion,
+			Reason: fmt.Sprintf("the store has version %d of the format, this release knows up to %d", h.Version, version)}
 	case h.Slots < minSlots || h.Slots > maxSlots:
 		return corrupt(s.name, "%d log objects", h.Slots)
 	}

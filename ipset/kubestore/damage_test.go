@@ -67,11 +67,11 @@ func TestDeletedByHand(t *testing.T) {
 					}
 				}()
 			} else {
-				ended <- ErrReplaced
+				ended <- ipalloc.ErrReplaced
 			}
 			time.Sleep(50 * time.Millisecond) // the watch is likely there; if not, it finds the gap when it begins
 			admin(t, http.MethodDelete, deleted(s), "")
-			if err := <-ended; !errors.Is(err, ErrReplaced) || Retryable(err) {
+			if err := <-ended; !errors.Is(err, ipalloc.ErrReplaced) || Retryable(err) {
 				t.Errorf("a watch: %v", err)
 			}
 			if err := refusal(t, s.name, Options{}); !errors.Is(err, ipalloc.ErrMismatch) {
@@ -83,10 +83,10 @@ func TestDeletedByHand(t *testing.T) {
 					break
 				}
 			}
-			if what != "the snapshot" && !errors.Is(err, ErrReplaced) {
+			if what != "the snapshot" && !errors.Is(err, ipalloc.ErrReplaced) {
 				t.Errorf("the process that writes: %v", err)
 			}
-			if _, err := s.Get(ctx, nil, "chain"); what != "the snapshot" && !errors.Is(err, ErrReplaced) {
+			if _, err := s.Get(ctx, nil, "chain"); what != "the snapshot" && !errors.Is(err, ipalloc.ErrReplaced) {
 				t.Errorf("a read after that: %v", err)
 			}
 		})
@@ -129,10 +129,10 @@ func TestMadeAnew(t *testing.T) {
 	}
 	other := openAt(t, s.name, Options{Slots: minSlots})
 	work(t, other, 3)
-	if _, err := s.Commit(limited(t), []store.Op{put("x", "", store.AnyRevision)}); !errors.Is(err, ErrReplaced) {
+	if _, err := s.Commit(limited(t), []store.Op{put("x", "", store.AnyRevision)}); !errors.Is(err, ipalloc.ErrReplaced) {
 		t.Errorf("a commit: %v", err)
 	}
-	if _, _, err := s.List(limited(t), store.Range{}); !errors.Is(err, ErrReplaced) {
+	if _, _, err := s.List(limited(t), store.Range{}); !errors.Is(err, ipalloc.ErrReplaced) {
 		t.Errorf("a read: %v", err)
 	}
 	if got := contents(t, other); len(got) != 4 {
@@ -175,7 +175,7 @@ func TestBackup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Commit(ctx, []store.Op{put("x", "", 0)}); !errors.Is(err, ErrReplaced) {
+	if _, err := s.Commit(ctx, []store.Op{put("x", "", 0)}); !errors.Is(err, ipalloc.ErrReplaced) {
 		t.Errorf("a process from before: %v", err)
 	}
 }
@@ -186,10 +186,10 @@ func TestRollback(t *testing.T) {
 		c.Wrap(func(next http.RoundTripper) http.RoundTripper { return rollback{next} })
 	})
 	_, err := s.Commit(limited(t), []store.Op{put("a", "", 0)})
-	if !errors.Is(err, ErrReplaced) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+	if !errors.Is(err, ipalloc.ErrReplaced) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
 		t.Error(err)
 	}
-	if _, err := s.Get(limited(t), nil, "a"); !errors.Is(err, ErrReplaced) {
+	if _, err := s.Get(limited(t), nil, "a"); !errors.Is(err, ipalloc.ErrReplaced) {
 		t.Error(err)
 	}
 }
@@ -232,7 +232,7 @@ func TestForeignObjects(t *testing.T) {
 	s := openAt(t, newName(), Options{Slots: minSlots})
 	work(t, s, 1)
 	admin(t, http.MethodPatch, s.name, `{"spec":{"version":2}}`)
-	if err := refusal(t, s.name, Options{}); !errors.Is(err, ipalloc.ErrMismatch) || !strings.Contains(err.Error(), "version 2") {
+	if err := refusal(t, s.name, Options{}); !errors.Is(err, ipalloc.ErrVersion) || !strings.Contains(err.Error(), "version 2") {
 		t.Error(err)
 	}
 	s = openAt(t, newName(), Options{Slots: minSlots})

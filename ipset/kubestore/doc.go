@@ -58,10 +58,10 @@
 // API server that starts refuses what its roles allow. So is an answer that is not the API
 // server's. A server that TLS does not trust is an error at once.
 //
-// [ErrReplaced] is the answer of every call from the moment on when an object of the store
+// [ipalloc.ErrReplaced] is the answer of every call from the moment on when an object of the store
 // is found deleted, created again, or older than it was. Deleted means that the API server
 // says twice that there is no such object; a label that was taken off is written back.
-// ErrReplaced is also the answer when the cluster's etcd was set back: after an error, and
+// ipalloc.ErrReplaced is also the answer when the cluster's etcd was set back: after an error, and
 // after a second without an answer, a process reads the newest commit object that it knows
 // and compares its random id before it answers or writes anything. ipalloc.ErrCorrupt is the answer
 // when an object does not decode or does not continue the log. Neither is ever taken for

@@ -10,12 +10,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// ErrReplaced means that the store is not the one that Open found: one of its objects was
-// deleted, created anew or restored. It matches ipalloc.ErrMismatch. Nothing was committed
-// and nothing was read. What engines have cached is not valid: repair the store, open it
-// again, and make new engines on it.
-var ErrReplaced = fmt.Errorf("%w: the store was replaced", ipalloc.ErrMismatch)
-
 // Retryable reports whether the same call can succeed later without a repair: after a
 // conflict, a restart of the API server, a deadline that was too short. If err matches
 // ipalloc.ErrUnknownOutcome as well, repeat the engine's call with its request key. A
@@ -48,7 +42,7 @@ func failure(op string, err error) error {
 
 // unknown returns the error of a commit that may have been made.
 func unknown(err error) error {
-	final := errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrMismatch) || errors.Is(err, ipalloc.ErrCorrupt)
+	final := errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrMismatch) || errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrCorrupt)
 	return &ipalloc.Error{Package: "kubestore", Op: "commit", Err: &store.Cause{Kind: ipalloc.ErrUnknownOutcome, Err: err, Retry: !final}}
 }
 
@@ -67,10 +61,11 @@ func corrupt(name, format string, args ...any) error {
 	return &ipalloc.Error{Package: "kubestore", Op: "read", Name: name, Reason: "corrupt object: " + reason, Err: ipalloc.ErrCorrupt}
 }
 
-// replaced returns an [ErrReplaced] with its details.
+// replaced returns the error of a store that is not the one that Open found: one of its objects was
+// deleted, created anew or restored. Repair the store before it is opened again.
 func replaced(name, format string, args ...any) error {
-	reason := ErrReplaced.Error() + ": " + fmt.Sprintf(format, args...)
-	return &ipalloc.Error{Package: "kubestore", Op: "read", Name: name, Reason: reason, Err: ErrReplaced}
+	reason := ipalloc.ErrReplaced.Error() + ": " + fmt.Sprintf(format, args...)
+	return &ipalloc.Error{Package: "kubestore", Op: "read", Name: name, Reason: reason, Err: ipalloc.ErrReplaced}
 }
 
 // missing turns an answer that something is not there into an error that says what to do.

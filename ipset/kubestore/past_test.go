@@ -44,7 +44,7 @@ func again(f func() error) error {
 }
 
 // The cluster's etcd is set back, and another process commits as often as commits were lost, or more often than the log has
-// slots. A process that knows the lost ones gets ErrReplaced from whatever it does first, assigns nothing twice, and puts
+// slots. A process that knows the lost ones gets ipalloc.ErrReplaced from whatever it does first, assigns nothing twice, and puts
 // nothing in the place of what the other did.
 func TestSetBackUnderAnotherWriter(t *testing.T) {
 	server := kubetest.New(t, kubetest.Config{})
@@ -142,7 +142,7 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 				held[a] = fmt.Sprint("b", i)
 			}
 			p := stale[name]
-			if err := again(func() error { return do(p.s, p.e) }); !errors.Is(err, ErrReplaced) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			if err := again(func() error { return do(p.s, p.e) }); !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 				t.Errorf("%s: %v", name, err)
 			}
 			_, e = engineOn(name)
@@ -183,7 +183,7 @@ func TestContinues(t *testing.T) {
 		{[]string{"a1", "b1", "a3", "c1"}, false},       // another value
 		{[]string{"a1", "b1", "b2", "c1", "d1"}, false}, // a is older than seen
 	} {
-		if err := old.continues(replicaOf(tt.later...)); (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrReplaced) {
+		if err := old.continues(replicaOf(tt.later...)); (err == nil) != tt.ok || err != nil && !errors.Is(err, ipalloc.ErrReplaced) {
 			t.Errorf("%v: %v", tt.later, err)
 		}
 	}

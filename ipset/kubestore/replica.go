@@ -49,7 +49,7 @@ const (
 	beyond             // later ones; some between are missing
 )
 
-// apply takes a log object over. The error is ErrCorrupt or ErrReplaced, and the replica is then unchanged.
+// apply takes a log object over. The error is ErrCorrupt or ipalloc.ErrReplaced, and the replica is then unchanged.
 func (r *replica) apply(o *object, f *frame) (news, error) {
 	at := r.slot(f.seq)
 	switch {

@@ -87,7 +87,7 @@ var nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$`)
 // objects. Making a store takes a request for each log object.
 //
 // Errors: ipalloc.ErrNotFound if the definition or the namespace is missing, or if there is no store and NoCreate is set;
-// ipalloc.ErrMismatch if objects of another store have the names, or a newer release made the store; [ErrReplaced] if an
+// ipalloc.ErrMismatch if objects of another store have the names; ipalloc.ErrVersion if a newer release made the store; [ipalloc.ErrReplaced] if an
 // object is missing; ipalloc.ErrCorrupt if one is damaged; ipalloc.ErrInvalid for a name, namespace or number that cannot be.
 // A store that was not made completely is completed by the next Open.
 func Open(ctx context.Context, config *rest.Config, namespace, name string, o Options) (*Store, error) {
@@ -155,7 +155,7 @@ func (s *Store) seen(o *object) uint64 {
 
 // fail notes an error after which the store is of no use, and returns err.
 func (s *Store) fail(err error) error {
-	if errors.Is(err, ErrReplaced) || errors.Is(err, ipalloc.ErrCorrupt) {
+	if errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrCorrupt) {
 		s.mu.Lock()
 		if s.broken == nil {
 			s.broken = err
@@ -284,7 +284,7 @@ func (s *Store) List(ctx context.Context, r store.Range) ([]store.Record, uint64
 // Watch implements [store.Store]. The process remembers the last 1,024 commits that it saw. All watches of a Store share one
 // watch of the API server, which resumes by itself for as long as ctx lasts.
 //
-// It ends with store.ErrCompacted, [ErrReplaced], the context's error or one that is not [Retryable].
+// It ends with store.ErrCompacted, [ipalloc.ErrReplaced], the context's error or one that is not [Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		f := s.join()

@@ -13,7 +13,7 @@ import (
 // the length fits into, of several such the lowest.
 //
 // Errors: ErrInvalid for a malformed request; ErrNotFound if Pool is neither a root pool
-// nor a holding with Children; ErrMisaligned if Pool does not hand out that length;
+// nor a holding with Children; ErrOutOfRange if Pool does not hand out that length;
 // ErrFull if no free prefix of that length is left, and Reason names the largest that is.
 // Nothing is changed then.
 //
@@ -147,7 +147,7 @@ func (t *txn) open(pool netip.Prefix, bits int) (above string, err error) {
 		above, sizes = r.above, r.Children
 	}
 	if bits >= 0 && (bits < sizes.Shortest || bits > sizes.Longest) {
-		return "", fail(ipalloc.ErrMisaligned, fmt.Sprintf("the pool hands out /%d to /%d", sizes.Shortest, sizes.Longest))
+		return "", fail(ipalloc.ErrOutOfRange, fmt.Sprintf("the pool hands out /%d to /%d", sizes.Shortest, sizes.Longest))
 	}
 	return above + lengths[pool.Bits():pool.Bits()+1], nil
 }

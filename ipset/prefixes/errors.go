@@ -30,7 +30,7 @@ func explain(err error, call ipalloc.Error) error {
 	}
 	e := *in // the callers of one commit may share it
 	e.Op, e.Owner = call.Op, call.Owner
-	if !errors.Is(e.Err, ipalloc.ErrCorrupt) && !errors.Is(e.Err, ipalloc.ErrMismatch) { // they name the prefix of the record
+	if !errors.Is(e.Err, ipalloc.ErrCorrupt) && !errors.Is(e.Err, ipalloc.ErrVersion) { // they name the prefix of the record
 		e.Prefix, e.Pool, e.Bits = call.Prefix, call.Pool, call.Bits
 	}
 	return &e

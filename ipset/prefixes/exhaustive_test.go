@@ -59,7 +59,7 @@ func (w *world) allocator() *Allocator {
 func (w *world) same(what string, got netip.Prefix, err error, want netip.Prefix, why string) {
 	w.t.Helper()
 	sentinel := map[string]error{
-		"full": ipalloc.ErrFull, "occupied": ipalloc.ErrOccupied, "misaligned": ipalloc.ErrMisaligned, "not held": ipalloc.ErrNotHeld,
+		"full": ipalloc.ErrFull, "occupied": ipalloc.ErrOccupied, "not held": ipalloc.ErrNotHeld,
 	}[why]
 	if !errors.Is(err, sentinel) || why == "" && (err != nil || got != want) {
 		w.t.Fatalf("%s in %v: %v, %v, want %v, %q", what, w.m.Sorted(), got, err, want, why)

@@ -59,8 +59,8 @@ func TestInvalid(t *testing.T) {
 		{"Attributes", ipalloc.ErrInvalid, with(func(r *Request) { r.Attributes = long })},
 		{"", ipalloc.ErrNotFound, with(func(r *Request) { r.Pool = p("11.0.0.0/8") })},
 		{"", ipalloc.ErrNotFound, with(func(r *Request) { r.Pool = p("10.16.0.0/12") })},
-		{"", ipalloc.ErrMisaligned, with(func(r *Request) { r.Bits = 11 })},
-		{"", ipalloc.ErrMisaligned, with(func(r *Request) { r.Bits = 25 })},
+		{"", ipalloc.ErrOutOfRange, with(func(r *Request) { r.Bits = 11 })},
+		{"", ipalloc.ErrOutOfRange, with(func(r *Request) { r.Bits = 25 })},
 	} {
 		_, err := a.Allocate(ctx, c.r)
 		refused(t, fmt.Sprintf("Allocate(%.60v)", c.r), err, c.field, c.sentinel)
@@ -112,7 +112,7 @@ func TestInvalidCalls(t *testing.T) {
 	call("Transfer", "from", ipalloc.ErrInvalid, second(a.Transfer(ctx, held, "", "o")))
 	call("SetAttributes", "Attributes", ipalloc.ErrInvalid, second(a.SetAttributes(ctx, "owner0", held, long)))
 	call("Fits", "pool", ipalloc.ErrInvalid, second(a.Fits(ctx, unmasked, 20)))
-	call("Fits", "", ipalloc.ErrMisaligned, second(a.Fits(ctx, pool, 30)))
+	call("Fits", "", ipalloc.ErrOutOfRange, second(a.Fits(ctx, pool, 30)))
 	call("Get", "at", ipalloc.ErrInvalid, second(a.Get(ctx, unmasked)))
 	call("Get", "", ipalloc.ErrNotFound, second(a.Get(ctx, p("10.0.0.0/9"))))
 	call("Path", "at", ipalloc.ErrInvalid, second(a.Path(ctx, unmasked)))

@@ -165,9 +165,9 @@ func TestErrorsNameTheRecord(t *testing.T) {
 		{"a later version", holdingKey(at), "\x09", func(a *Allocator) error {
 			_, err := a.Allocate(t.Context(), Request{Pool: at, Owner: "o", Bits: 28})
 			return err
-		}, ipalloc.ErrMismatch, at, netip.Prefix{}},
+		}, ipalloc.ErrVersion, at, netip.Prefix{}},
 		{"no holding", "Z", "", func(a *Allocator) error { _, err := a.Get(t.Context(), prefix("10.9.0.0/16")); return err }, ipalloc.ErrNotFound, prefix("10.9.0.0/16"), netip.Prefix{}},
-		{"no room", "Z", "", func(a *Allocator) error { _, err := a.Fits(t.Context(), prefix("10.0.0.0/8"), 25); return err }, ipalloc.ErrMisaligned, netip.Prefix{}, prefix("10.0.0.0/8")},
+		{"no room", "Z", "", func(a *Allocator) error { _, err := a.Fits(t.Context(), prefix("10.0.0.0/8"), 25); return err }, ipalloc.ErrOutOfRange, netip.Prefix{}, prefix("10.0.0.0/8")},
 	} {
 		s, _ := furnished(t)
 		put(t, s, c.key, c.value)

@@ -39,7 +39,7 @@
 //
 // # Requirements
 //
-// [ErrReplaced] is the answer of every read, watch and commit when the tables are not those that Open found, when a SQLite file
+// [ipalloc.ErrReplaced] is the answer of every read, watch and commit when the tables are not those that Open found, when a SQLite file
 // was removed or another took its place, and when the database has another past than the one seen before: it was set back, or a
 // replica that lacked the last commits was promoted. A store that was wiped, and a table of records that was emptied, never read
 // as a store without records. A process that was idle for longer than Options.History is not told of another past; what it

@@ -16,10 +16,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// ErrReplaced means that the store is not the one that Open found: its tables were removed or made anew, it was adopted by
-// another, its file was replaced, or the database went back to an earlier state. It matches ipalloc.ErrMismatch. Nothing was
-// committed and nothing was read. What engines have cached is not valid: open the store again, and make new engines on it.
-var ErrReplaced = fmt.Errorf("%w: the store was replaced", ipalloc.ErrMismatch)
 
 // Retryable reports whether the same call can succeed later without a repair: after a conflict, a deadlock, a locked
 // database, a server that restarts, a deadline that was too short. If err matches ipalloc.ErrUnknownOutcome as well,
@@ -53,6 +49,12 @@ func mismatch(format string, args ...any) error {
 	return &ipalloc.Error{Package: "sqlstore", Op: "open", Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrMismatch}
 }
 
+// later returns the error of a store that a newer release made.
+func later(version, known int) error {
+	return &ipalloc.Error{Package: "sqlstore", Op: "open", Err: ipalloc.ErrVersion,
+		Reason: fmt.Sprintf("the store has version %d of the schema, this release knows up to %d", version, known)}
+}
+
 // causeOf classifies an error of a call that left no trace.
 func causeOf(ctx context.Context, err error) *store.Cause {
 	if e := ctx.Err(); e != nil {
@@ -62,7 +64,7 @@ func causeOf(ctx context.Context, err error) *store.Cause {
 		}
 		return &store.Cause{Err: e, Retry: retry}
 	}
-	if errors.Is(err, ErrReplaced) {
+	if errors.Is(err, ipalloc.ErrReplaced) {
 		return &store.Cause{Err: err}
 	}
 	if errors.Is(err, sql.ErrTxDone) {
@@ -72,7 +74,7 @@ func causeOf(ctx context.Context, err error) *store.Cause {
 	c := &store.Cause{Err: err, Retry: st.retry}
 	switch {
 	case st.absent:
-		c.Kind = ErrReplaced
+		c.Kind = ipalloc.ErrReplaced
 	case st.taken:
 		c.Kind = ipalloc.ErrMismatch
 	case st.full:
@@ -119,7 +121,7 @@ func stateOf(err error) state {
 		return state{retry: true, traceless: true}
 	case errors.Is(err, sqldriver.ErrBadConn): // drivers return it only for what they have not sent
 		return state{retry: true, traceless: true}
-	case errors.Is(err, ErrReplaced):
+	case errors.Is(err, ipalloc.ErrReplaced):
 		return state{traceless: true}
 	case errors.Is(err, errStandby): // it may be promoted, or the next connection leads to the primary
 		return state{retry: true, traceless: true}

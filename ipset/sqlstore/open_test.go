@@ -105,7 +105,7 @@ func TestPrefixes(t *testing.T) {
 			t.Errorf("%v at %d, %v", recs, rev, err)
 		}
 		run(t, db, "DROP TABLE other_records", "DROP TABLE other_changes", "DROP TABLE other_meta")
-		fails(t, b, ErrReplaced)
+		fails(t, b, ipalloc.ErrReplaced)
 		put(t, a, "a", "2")
 	})
 }
@@ -205,10 +205,11 @@ func TestNewerVersion(t *testing.T) {
 	each(t, func(t *testing.T, reopen func() *sql.DB) {
 		db := reopen()
 		put(t, openIn(t, db, Options{}), "a", "")
-		for _, text := range []string{"UPDATE ipalloc_meta SET version = 99", "UPDATE ipalloc_meta SET version = 1, format = 'other'"} {
-			run(t, db, text)
+		for text, want := range map[string]error{"version = 99": ipalloc.ErrVersion, "version = 1, format = 'other'": ipalloc.ErrMismatch} {
+			run(t, db, "UPDATE ipalloc_meta SET format = '"+format+"'")
+			run(t, db, "UPDATE ipalloc_meta SET "+text)
 			for _, o := range []Options{{}, {Adopt: true}, {NoCreate: true}} {
-				if _, err := Open(t.Context(), db, o); !errors.Is(err, ipalloc.ErrMismatch) {
+				if _, err := Open(t.Context(), db, o); !errors.Is(err, want) {
 					t.Errorf("%s, %+v: %v", text, o, err)
 				}
 			}
@@ -270,7 +271,7 @@ func TestReplaced(t *testing.T) {
 				put(t, s, "a", "1")
 				put(t, s, "a", "2")
 				change(t, reopen(), s.file == nil)
-				fails(t, s, ErrReplaced)
+				fails(t, s, ipalloc.ErrReplaced)
 			})
 		})
 	}
@@ -292,11 +293,11 @@ func TestReplacedFile(t *testing.T) {
 	if err := os.Rename(other, path); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, s, ErrReplaced)
+	fails(t, s, ipalloc.ErrReplaced)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, s, ErrReplaced)
+	fails(t, s, ipalloc.ErrReplaced)
 }
 
 // A move from memory through both databases and back keeps every record.
@@ -485,7 +486,7 @@ func TestFunction(t *testing.T) {
 	drop := "DROP FUNCTION ipalloc_commit"
 	run(t, db, drop)
 	_, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "a"}})
-	if !errors.Is(err, ipalloc.ErrMismatch) || errors.Is(err, ErrReplaced) || !strings.Contains(err.Error(), "ipalloc_commit") {
+	if !errors.Is(err, ipalloc.ErrMismatch) || errors.Is(err, ipalloc.ErrReplaced) || !strings.Contains(err.Error(), "ipalloc_commit") {
 		t.Errorf("a commit without it: %v", err)
 	}
 	if _, err := Open(t.Context(), db, Options{NoCreate: true}); !errors.Is(err, errNoFunction) {

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // A revision is the number of a commit, and below it some random bits. Two pasts of one database, as before and after the
@@ -34,7 +36,7 @@ func salts(n int) []int64 {
 // seen verifies the revision of an answer: it is not below since, the highest one seen before the question was asked.
 func (s *Store) seen(rev, since uint64) error {
 	if rev < since {
-		return s.lose(fmt.Errorf("%w: the database is at revision %d after %d", ErrReplaced, rev, since))
+		return s.lose(fmt.Errorf("%w: the database is at revision %d after %d", ipalloc.ErrReplaced, rev, since))
 	}
 	for have := s.high.Load(); rev > have && !s.high.CompareAndSwap(have, rev); have = s.high.Load() {
 	}
@@ -65,14 +67,14 @@ func (s *Store) gone(ctx context.Context, q querier, since uint64) error {
 		return err
 	}
 	if !ok || m.id != s.id {
-		return fmt.Errorf("%w: store %s is not in the database", ErrReplaced, s.id)
+		return fmt.Errorf("%w: store %s is not in the database", ipalloc.ErrReplaced, s.id)
 	}
 	var records int
 	if err := q.QueryRowContext(ctx, s.q.name(`SELECT count(*) FROM ipalloc_records WHERE key = EMPTY`)).Scan(&records); err != nil {
 		return err
 	}
 	if records == 0 {
-		return fmt.Errorf("%w: its records were removed", ErrReplaced)
+		return fmt.Errorf("%w: its records were removed", ipalloc.ErrReplaced)
 	}
-	return s.lose(fmt.Errorf("%w: the database is at revision %d, and revision %d, which was seen, is not in its past", ErrReplaced, m.rev, since))
+	return s.lose(fmt.Errorf("%w: the database is at revision %d, and revision %d, which was seen, is not in its past", ipalloc.ErrReplaced, m.rev, since))
 }

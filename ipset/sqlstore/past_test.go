@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/pgtest"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -53,7 +54,7 @@ func copyTables(t *testing.T, db *sql.DB, from, to string) {
 }
 
 // A database that is set back under a running process, to which another one commits as often as commits were lost: the process
-// that saw the lost ones gets no other answer than ErrReplaced, also when the history has passed them.
+// that saw the lost ones gets no other answer than ipalloc.ErrReplaced, also when the history has passed them.
 func TestSetBack(t *testing.T) {
 	each(t, func(t *testing.T, reopen func() *sql.DB) {
 		db := reopen()
@@ -67,19 +68,19 @@ func TestSetBack(t *testing.T) {
 		copyTables(t, db, "old_", "ipalloc_")
 		b := openIn(t, reopen(), Options{History: 1})
 		held := map[string]string{"b": assign(t, newEngine(t, b), "b")}
-		if got, err := ea.Assign(t.Context(), host, "a"); !errors.Is(err, ErrReplaced) {
+		if got, err := ea.Assign(t.Context(), host, "a"); !errors.Is(err, ipalloc.ErrReplaced) {
 			t.Errorf("assigned %v, %v", got, err)
 		}
-		fails(t, a, ErrReplaced)
+		fails(t, a, ipalloc.ErrReplaced)
 		tx := begin(t, db)
-		if _, err := a.WithTx(t.Context(), tx); !errors.Is(err, ErrReplaced) {
+		if _, err := a.WithTx(t.Context(), tx); !errors.Is(err, ipalloc.ErrReplaced) {
 			t.Errorf("a transaction: %v", err)
 		}
 		_ = tx.Rollback()
 		for range 2 * compactEvery {
 			put(t, b, "x", "")
 		}
-		fails(t, a, ErrReplaced)
+		fails(t, a, ipalloc.ErrReplaced)
 		sound(t, b, held)
 	})
 }
@@ -118,8 +119,8 @@ func TestEmptied(t *testing.T) {
 		s := openIn(t, db, Options{})
 		put(t, s, "a", "")
 		run(t, db, "DELETE FROM ipalloc_records")
-		fails(t, s, ErrReplaced)
-		if err := firstRead(t, db); !errors.Is(err, ErrReplaced) {
+		fails(t, s, ipalloc.ErrReplaced)
+		if err := firstRead(t, db); !errors.Is(err, ipalloc.ErrReplaced) {
 			t.Errorf("opened anew: %v", err)
 		}
 	})
@@ -238,9 +239,9 @@ func TestFailover(t *testing.T) {
 	v.dsn = standby.DSN()
 	b := openIn(t, v.connect(t), Options{})
 	held := map[string]string{"b": assign(t, newEngine(t, b), "b")}
-	if got, err := ea.Assign(ctx, host, "a"); !errors.Is(err, ErrReplaced) {
+	if got, err := ea.Assign(ctx, host, "a"); !errors.Is(err, ipalloc.ErrReplaced) {
 		t.Errorf("assigned %v, %v", got, err)
 	}
-	fails(t, a, ErrReplaced)
+	fails(t, a, ipalloc.ErrReplaced)
 	sound(t, b, held)
 }

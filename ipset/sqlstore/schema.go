@@ -142,7 +142,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	last := len(s.d.migrations())
 	switch {
 	case ok && m.version > last:
-		return mismatch("the store has version %d of the schema, this release knows up to %d", m.version, last)
+		return later(m.version, last)
 	case !ok && s.opts.NoCreate:
 		return &ipalloc.Error{Package: "sqlstore", Op: "open", Text: s.q.prefix, Reason: "no store with this prefix in the database", Err: ipalloc.ErrNotFound}
 	case ok && m.version == last && !s.opts.Adopt:
@@ -176,7 +176,7 @@ func (s *Store) upgrade(ctx context.Context) error {
 		return err
 	}
 	if m.version > len(steps) {
-		return mismatch("the store has version %d of the schema, this release knows up to %d", m.version, len(steps))
+		return later(m.version, len(steps))
 	}
 	for _, step := range append(slices.Clip(steps[m.version:]), s.d.code()) {
 		for _, text := range step {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -84,7 +85,7 @@ func (s *Store) sameFile() error {
 		return nil
 	}
 	if now, err := os.Stat(s.path); err != nil || !os.SameFile(now, s.file) {
-		return fmt.Errorf("%w: the file %s is another one", ErrReplaced, s.path)
+		return fmt.Errorf("%w: the file %s is another one", ipalloc.ErrReplaced, s.path)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type Options struct {
 	Prefix string
 	// NoCreate refuses a database that holds no store.
 	NoCreate bool
-	// Adopt gives the store a new identity: every store opened before ends with [ErrReplaced]. Set it once after a restore.
+	// Adopt gives the store a new identity: every store opened before ends with [ipalloc.ErrReplaced]. Set it once after a restore.
 	Adopt bool
 	// NoSync accepts connections that do not wait for the disk: SQLite's synchronous below FULL, PostgreSQL's
 	// synchronous_commit off. Acknowledged commits then survive the death of the process but not that of the machine.
@@ -68,8 +68,8 @@ var prefixes = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)
 // Open returns the store in a database, and makes an empty one if there is none. The kind of database is found by asking it.
 // An older schema is migrated. A file that another process has locked is waited for as long as ctx lasts.
 //
-// Errors, after all of which nothing was changed: ipalloc.ErrMismatch for tables that are not a store's, and for a schema of a
-// newer release; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for options that cannot be,
+// Errors, after all of which nothing was changed: ipalloc.ErrMismatch for tables that are not a store's; ipalloc.ErrVersion for a
+// schema of a newer release; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for options that cannot be,
 // a SQLite database in memory, and connections that do not wait for the disk unless NoSync is set; else that of the database.
 func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	if o.Prefix == "" {

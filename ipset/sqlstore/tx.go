@@ -38,7 +38,7 @@ import (
 // a refusal by the engine (full, not held, ...), roll back; if [Retryable], repeat all of the transaction. After it has ended
 // each call fails with ipalloc.ErrClosed. Watch fails.
 //
-// Errors: ipalloc.ErrMismatch if the transaction is on a database that does not hold the store; [Retryable] ones.
+// Errors: ipalloc.ErrReplaced if the transaction is on a database that does not hold the store; [Retryable] ones.
 func (s *Store) WithTx(ctx context.Context, tx *sql.Tx) (store.Store, error) {
 	in, err := s.begin(ctx, tx)
 	if err != nil {

@@ -327,7 +327,7 @@ func TestWithTxRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = foreign.Rollback() }()
-		if _, err := s.WithTx(t.Context(), foreign); !errors.Is(err, ipalloc.ErrMismatch) && s.file != nil {
+		if _, err := s.WithTx(t.Context(), foreign); !errors.Is(err, ipalloc.ErrReplaced) && s.file != nil {
 			t.Error(err)
 		}
 	})

@@ -23,7 +23,7 @@ const window = 256 * oneStep
 // unless the pool has only one, and keeps it until the last watch ends.
 //
 // It goes on by itself after a broken connection, without loss or repetition, for as long as ctx lasts. It ends with
-// store.ErrCompacted, [ErrReplaced], the context's error or one that is not [Retryable].
+// store.ErrCompacted, [ipalloc.ErrReplaced], the context's error or one that is not [Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		text, args := s.watchQuery(prefixes)

@@ -202,7 +202,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}{
 		"no records":          {append(head(1), 7, 0), nil},
 		"one":                 {append(head(1), 7, 1, 1, 'a', 1, 'v', 7), nil},
-		"a newer version":     {append(head(2), 7, 0), ipalloc.ErrMismatch},
+		"a newer version":     {append(head(2), 7, 0), ipalloc.ErrVersion},
 		"revision, long form": {append(head(1), 0x87, 0, 0), ipalloc.ErrCorrupt},
 		"count, long form":    {append(head(1), 7, 0x80, 0), ipalloc.ErrCorrupt},
 		"length, long form":   {append(head(1), 7, 1, 0x81, 0, 'a', 1, 'v', 7), ipalloc.ErrCorrupt},

@@ -41,7 +41,7 @@ func (m *Memory) MarshalBinary() ([]byte, error) { return m.AppendBinary(nil) }
 // RestoreMemory returns a store with the records of a snapshot, revisions included.
 //
 // Anything that AppendBinary did not write is ipalloc.ErrCorrupt; a snapshot of a newer
-// version is ipalloc.ErrMismatch. The store does not keep data.
+// version is ipalloc.ErrVersion. The store does not keep data.
 func RestoreMemory(data []byte) (*Memory, error) {
 	m, err := restore(data)
 	if err != nil {

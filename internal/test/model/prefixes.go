@@ -66,7 +66,7 @@ func (m *Prefixes) used(pool netip.Prefix) bool {
 	return false
 }
 
-// open returns "", "not found" or "misaligned".
+// open returns "", "not found" or "out of range".
 func (m *Prefixes) open(pool netip.Prefix, bits int) string {
 	h := m.Held[pool]
 	shortest, longest := h.Shortest, h.Longest
@@ -79,7 +79,7 @@ func (m *Prefixes) open(pool netip.Prefix, bits int) string {
 	case longest == 0:
 		return "not found"
 	case bits < shortest || bits > longest:
-		return "misaligned"
+		return "out of range"
 	}
 	return ""
 }
@@ -117,7 +117,7 @@ func halves(p netip.Prefix) (lo, hi netip.Prefix) {
 	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(top, p.Bits()+1)
 }
 
-// Fits returns the prefix that comes next, or "not found", "misaligned" or "full".
+// Fits returns the prefix that comes next, or "not found", "out of range" or "full".
 func (m *Prefixes) Fits(pool netip.Prefix, bits int) (at netip.Prefix, why string) {
 	if why := m.open(pool, bits); why != "" {
 		return at, why
@@ -171,7 +171,7 @@ func (m *Prefixes) Sorted() (all []netip.Prefix) {
 	return all
 }
 
-// Occupy returns "", "out of range", "not found", "misaligned" or "occupied", and with
+// Occupy returns "", "out of range", "not found" or "occupied", and with
 // that the holding in the way.
 func (m *Prefixes) Occupy(at netip.Prefix, h PrefixHolding) (why string, inTheWay netip.Prefix) {
 	if at.Bits() < h.Pool.Bits() || !h.Pool.Contains(at.Addr()) {

@@ -12,7 +12,7 @@ type ServiceSubject struct {
 }
 
 // ServiceDuplicate is the problem of what another owner has already.
-const ServiceDuplicate = "duplicate"
+const ServiceDuplicate = "occupied"
 
 func (m *ServiceRegistry) keys(p ServicePort) (out []ServiceSubject) {
 	if !m.PerProtocol {

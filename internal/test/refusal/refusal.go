@@ -29,8 +29,8 @@ type Row struct {
 
 var sentinels = []error{
 	ipalloc.ErrInvalid, ipalloc.ErrFull, ipalloc.ErrCooling, ipalloc.ErrOccupied, ipalloc.ErrNotHeld, ipalloc.ErrOutOfRange,
-	ipalloc.ErrMisaligned, ipalloc.ErrReserved, ipalloc.ErrDuplicate, ipalloc.ErrExists, ipalloc.ErrNotFound, ipalloc.ErrInUse,
-	ipalloc.ErrMismatch, ipalloc.ErrLimit, ipalloc.ErrConflict, ipalloc.ErrUnknownOutcome, ipalloc.ErrCorrupt, ipalloc.ErrClosed,
+	ipalloc.ErrReserved, ipalloc.ErrExists, ipalloc.ErrNotFound, ipalloc.ErrInUse,
+	ipalloc.ErrMismatch, ipalloc.ErrVersion, ipalloc.ErrReplaced, ipalloc.ErrLimit, ipalloc.ErrConflict, ipalloc.ErrUnknownOutcome, ipalloc.ErrCorrupt, ipalloc.ErrClosed,
 }
 
 // Check fails the test for each row whose error has another form than promised: it is or

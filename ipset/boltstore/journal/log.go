@@ -127,7 +127,7 @@ func (j *Journal[A]) checkKind(value string) error {
 
 // newer returns the error of a journal of a version that this program does not know.
 func (j *Journal[A]) newer(v uint64) error {
-	return &ipalloc.Error{Package: "journal", Op: "open", Name: j.name, Err: ipalloc.ErrMismatch,
+	return &ipalloc.Error{Package: "journal", Op: "open", Name: j.name, Err: ipalloc.ErrVersion,
 		Reason: fmt.Sprintf("version %d, this program knows up to %d", v, version)}
 }
 
@@ -224,7 +224,7 @@ func (j *Journal[A]) rebuild(l journalLog, snapshot []byte, batches []batch) err
 	for i, b := range batches {
 		for _, c := range b.Changes {
 			if err := j.kind.replay(a, c); errors.Is(err, errUnknownChange) {
-				return j.fail("open", fmt.Errorf("%w: %w", ipalloc.ErrMismatch, err))
+				return j.fail("open", fmt.Errorf("%w: %w", ipalloc.ErrVersion, err))
 			} else if err != nil {
 				return j.damaged(fmt.Sprintf("batch %d of %d: %+v: %v", i+1, len(batches), c, err))
 			}

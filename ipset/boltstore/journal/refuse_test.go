@@ -223,14 +223,14 @@ func TestJournalOfANewerVersion(t *testing.T) {
 		op   store.Op
 		want error
 	}{
-		"kind":             {store.Op{Kind: store.Put, Key: "kind", Value: "2 cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrMismatch},
+		"kind":             {store.Op{Kind: store.Put, Key: "kind", Value: "2 cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrVersion},
 		"kind, unreadable": {store.Op{Kind: store.Put, Key: "kind", Value: "cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 		"kind, version 0":  {store.Op{Kind: store.Put, Key: "kind", Value: "0 cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
-		"batch":            {batch(`{"version":2,"deeds":[7]}`), ipalloc.ErrMismatch},
+		"batch":            {batch(`{"version":2,"deeds":[7]}`), ipalloc.ErrVersion},
 		"batch, no number": {batch(`{"changes":[]}`), ipalloc.ErrCorrupt},
 		"batch, cut":       {batch(`{"version":1,"chan`), ipalloc.ErrCorrupt},
 		"field":            {batch(`{"version":1,"changes":[{"op":"allocate","prefixes":["10.0.0.0/24"],"until":5}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrCorrupt},
-		"change":           {batch(`{"version":1,"changes":[{"op":"lend","prefixes":["10.0.0.0/24"]}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrMismatch},
+		"change":           {batch(`{"version":1,"changes":[{"op":"lend","prefixes":["10.0.0.0/24"]}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrVersion},
 		"key of the log":   {store.Op{Kind: store.Put, Key: "log\x00", Value: `{"version":1,"changes":[]}`, Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 		"key of a part":    {store.Op{Kind: store.Put, Key: "part\x00", Value: "x", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 		"parts beside it":  {store.Op{Kind: store.Put, Key: "parts", Value: "1 1", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},

@@ -103,11 +103,11 @@ func List[E any](c *Coder, s *[]E, code func(*Coder, *E)) {
 	}
 }
 
-// Version codes the version of a form. A later one fails with [ipalloc.ErrMismatch].
+// Version codes the version of a form. A later one fails with [ipalloc.ErrVersion].
 func (c *Coder) Version(v byte) {
 	got := v
 	if Byte(c, &got); got > v && c.Err == nil {
-		c.Err, c.S = fmt.Errorf("%w: version %d", ipalloc.ErrMismatch, got), ""
+		c.Err, c.S = fmt.Errorf("%w: version %d", ipalloc.ErrVersion, got), ""
 	} else if got != v {
 		c.Fail("version")
 	}

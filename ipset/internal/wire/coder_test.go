@@ -95,7 +95,7 @@ func TestRefused(t *testing.T) {
 		code  func(*Coder)
 		want  error
 	}{
-		{"\x02", version, nil}, {"\x03", version, ipalloc.ErrMismatch}, {"\x01", version, ipalloc.ErrCorrupt}, {"", version, ipalloc.ErrCorrupt},
+		{"\x02", version, nil}, {"\x03", version, ipalloc.ErrVersion}, {"\x01", version, ipalloc.ErrCorrupt}, {"", version, ipalloc.ErrCorrupt},
 		{"4\x0a\x00\x00\x00\x08", prefix, nil}, {"4\x0a\x00\x00\x01\x08", prefix, ipalloc.ErrCorrupt}, {"4\x0a\x00\x00\x00\x21", prefix, ipalloc.ErrCorrupt},
 		{"5\x0a\x00\x00\x00\x08", prefix, ipalloc.ErrCorrupt}, {"6\x0a\x00\x00\x00\x08", prefix, ipalloc.ErrCorrupt},
 		{"4\x0a\x00\x00\x00\x08 ", prefix, ipalloc.ErrCorrupt}, {"\x0a\x00\x00\x00", index, ipalloc.ErrCorrupt},
