@@ -16,7 +16,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-
 // Retryable reports whether the same call can succeed later without a repair: after a conflict, a deadlock, a locked
 // database, a server that restarts, a deadline that was too short. If err matches ipalloc.ErrUnknownOutcome as well,
 // repeat the engine's call with its request key. Inside a transaction of the caller (see [Store.WithTx]) the whole transaction
