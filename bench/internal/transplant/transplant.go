@@ -27,7 +27,10 @@ type Suite struct {
 	Tests   []string // test files
 	With    []string // other files of Dir that the adapter uses unchanged
 	Args    []string // further arguments of go test
-	// Cut names the functions that are left out, and why: what concerns internals of the original.
+	// Import replaces packages that the files import.
+	Import map[string]string
+	// Cut names the functions, and the containers of specs by their text, that are left out, and
+	// why: what concerns internals of the original.
 	Cut map[string]string
 	// Differ names the tests that fail on the adapter on purpose, and why. A test of a group (a
 	// subtest, a spec) is named with its group.
@@ -62,7 +65,7 @@ func (s *Suite) Run(t *testing.T) Tally {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if source, err = without(name, source, s.Cut, cut); err != nil {
+		if source, err = s.edit(name, source, cut); err != nil {
 			t.Fatal(err)
 		}
 		file := filepath.Join(t.TempDir(), name)
@@ -200,6 +203,9 @@ func lines(t testing.TB, dir string) (n int) {
 		t.Fatalf("no adapter in %s: %v", dir, err)
 	}
 	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

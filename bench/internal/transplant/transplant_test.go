@@ -43,8 +43,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestWithout cuts a function, and with it the import that only it uses.
-func TestWithout(t *testing.T) {
+// TestEdit cuts functions and specs, and with them the imports that nothing else uses.
+func TestEdit(t *testing.T) {
 	const source = `package p
 
 import (
@@ -59,19 +59,29 @@ func Kept() { fmt.Println(errors.New) }
 
 func Gone() { log.Print() }
 
+var _ = Describe("a table", 1)
+
+var _ = Describe("all", func() {
+	It("stays", 2)
+	It("specs", 3)
+})
+
 func (x T) Out() {}
 `
 	done := map[string]bool{}
-	got, err := without("p.go", []byte(source), map[string]string{"Gone": "-", "out": "-", "Out": "-"}, done)
+	got, err := (&Suite{
+		Cut:    map[string]string{"Gone": "-", "out": "-", "Out": "-", "a table": "-", "specs": "-"},
+		Import: map[string]string{"fmt": "example.org/fmt"},
+	}).edit("p.go", []byte(source), done)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, stays := range map[string]bool{"Kept": true, "Out": true, "Gone": false, "var out": false, "logger": false, `"fmt"`: true, "errors/v2": true} {
+	for text, stays := range map[string]bool{"Kept": true, "Out": true, "Gone": false, "var out": false, "logger": false, "example.org/fmt": true, "a table": false, "stays": true, "specs": false, "errors/v2": true} {
 		if strings.Contains(string(got), text) != stays {
 			t.Errorf("%q stays: %v, want %v\n%s", text, !stays, stays, got)
 		}
 	}
-	if !done["Gone"] || !done["out"] || done["Out"] {
+	if !done["Gone"] || !done["out"] || !done["a table"] || !done["specs"] || done["Out"] {
 		t.Errorf("cut %v", done)
 	}
 }

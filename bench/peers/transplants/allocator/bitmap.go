@@ -1,6 +1,5 @@
 //go:build transplant
 
-// Package allocator puts servicealloc.Ports in the place of Kubernetes' bitmap of offsets.
 package allocator
 
 import (

@@ -1,6 +1,5 @@
 //go:build transplant
 
-// Package cidrset puts cidrset.Set in the place of Kubernetes' set of node CIDRs.
 package cidrset
 
 import (

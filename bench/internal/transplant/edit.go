@@ -8,14 +8,17 @@ import (
 	"go/printer"
 	"go/token"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// without returns the source of a file without the top-level functions, types and
-// variables that cut names, and without the imports that nothing else uses. It notes
-// what it has left out in done.
-func without(name string, source []byte, cut map[string]string, done map[string]bool) ([]byte, error) {
+// edit returns the source of a file without the top-level functions, types and variables
+// that cut names, without the calls whose first argument is such a text (a table or a
+// container of specs), and without the imports that nothing else uses. Imports named in
+// the suite are replaced. It notes what it has left out in done.
+func (suite *Suite) edit(name string, source []byte, done map[string]bool) ([]byte, error) {
+	cut := suite.Cut
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, source, 0)
 	if err != nil {
@@ -24,16 +27,35 @@ func without(name string, source []byte, cut map[string]string, done map[string]
 	var kept []ast.Decl
 	var left bool
 	for _, d := range file.Decls {
-		if n := declared(d); n != "" && cut[n] != "" {
+		if n := declared(d); cut[n] != "" {
 			done[n], left = true, true
 			continue
 		}
 		kept = append(kept, d)
 	}
+	file.Decls = kept
+	ast.Inspect(file, func(n ast.Node) bool {
+		if b, ok := n.(*ast.BlockStmt); ok {
+			b.List = slices.DeleteFunc(b.List, func(s ast.Stmt) bool {
+				e, ok := s.(*ast.ExprStmt)
+				if !ok || cut[text(e.X)] == "" {
+					return false
+				}
+				done[text(e.X)], left = true, true
+				return true
+			})
+		}
+		return true
+	})
+	for _, i := range file.Imports {
+		was, _ := strconv.Unquote(i.Path.Value)
+		if to := suite.Import[was]; to != "" {
+			i.Path.Value, left = strconv.Quote(to), true
+		}
+	}
 	if !left {
 		return source, nil
 	}
-	file.Decls = kept
 	used := map[string]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok {
@@ -64,7 +86,7 @@ func without(name string, source []byte, cut map[string]string, done map[string]
 }
 
 // declared returns the name that a declaration is cut by: that of a function without a
-// receiver, or of a declaration of one type or variable.
+// receiver, or of one type or variable, or the text that a declaration of specs begins with.
 func declared(d ast.Decl) string {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
@@ -79,7 +101,21 @@ func declared(d ast.Decl) string {
 		case *ast.TypeSpec:
 			return s.Name.Name
 		case *ast.ValueSpec:
+			if s.Names[0].Name == "_" && len(s.Values) == 1 {
+				return text(s.Values[0])
+			}
 			return s.Names[0].Name
+		}
+	}
+	return ""
+}
+
+// text returns the first argument of a call if it is a text.
+func text(e ast.Expr) string {
+	if c, ok := e.(*ast.CallExpr); ok && len(c.Args) > 0 {
+		if l, ok := c.Args[0].(*ast.BasicLit); ok && l.Kind == token.STRING {
+			s, _ := strconv.Unquote(l.Value)
+			return s
 		}
 	}
 	return ""

@@ -1,0 +1,72 @@
+package transplant
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/bench/internal/report"
+)
+
+// Run runs the suites and holds the table in README.md, between comments with the name
+// transplants, to what they find, or writes it.
+func Run(t *testing.T, suites []*Suite, write bool) {
+	tallies := make([]Tally, len(suites))
+	whole := true
+	for i, s := range suites {
+		ran := t.Run(s.Adapter, func(t *testing.T) { tallies[i] = s.Run(t) })
+		whole = whole && ran && tallies[i].Cases > 0
+	}
+	if !whole {
+		return // a part of the suites, chosen by -run, or a failure that is reported
+	}
+	place := report.Place{File: "README.md", Name: "transplants"}
+	before, err := os.ReadFile(place.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := table(suites, tallies)
+	if write {
+		if err := place.Refresh(text); err != nil {
+			t.Fatal(err)
+		}
+	} else if !strings.Contains(string(before), text) {
+		t.Errorf("README.md has other results; the test's flag -write puts these in:\n%s", text)
+	}
+}
+
+// table returns the results, what differs and what is left out.
+func table(suites []*Suite, tallies []Tally) string {
+	var b strings.Builder
+	b.WriteString("| suite | module | functions | cases | differ | lines of the adapter |\n|---|---|--:|--:|--:|--:|\n")
+	for i, s := range suites {
+		v := tallies[i]
+		fmt.Fprintf(&b, "| %s | %s %s | %d | %d | %d | %d |\n", s.Name, s.Module, v.Version, v.Functions, v.Cases, v.Different, v.Lines)
+	}
+	rows(&b, "\nDiffers on purpose:\n\n| adapter | test | because |\n|---|---|---|\n", suites, func(s *Suite) map[string]string { return s.Differ })
+	rows(&b, "\nLeft out:\n\n| adapter | function | because it |\n|---|---|---|\n", suites, func(s *Suite) map[string]string { return s.Cut })
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// rows writes a table with a row for the names that have the same reason, if there are any.
+func rows(b *strings.Builder, head string, suites []*Suite, of func(*Suite) map[string]string) {
+	for _, s := range suites {
+		names := map[string][]string{}
+		for name, reason := range of(s) {
+			names[reason] = append(names[reason], "`"+name+"`")
+		}
+		var lines []string
+		for reason, list := range names {
+			slices.Sort(list)
+			lines = append(lines, fmt.Sprintf("| %s | %s | %s |\n", s.Adapter, strings.Join(list, ", "), reason))
+		}
+		slices.Sort(lines)
+		if len(lines) > 0 {
+			b.WriteString(head)
+			head = ""
+		}
+		b.WriteString(strings.Join(lines, ""))
+	}
+}

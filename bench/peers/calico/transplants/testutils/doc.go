@@ -1,0 +1,2 @@
+// Package testutils runs the suite on one datastore.
+package testutils

@@ -1,0 +1,2 @@
+// Package allocator puts servicealloc.Ports in the place of Kubernetes' bitmap of offsets.
+package allocator

@@ -1,0 +1,2 @@
+// Package cidrset puts cidrset.Set in the place of Kubernetes' set of node CIDRs.
+package cidrset
