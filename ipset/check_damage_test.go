@@ -157,16 +157,18 @@ func TestDamageThatNothingPointsTo(t *testing.T) {
 	whole := w.list(store.Range{})
 	nobody, noOwner := record.OwnerKey(HostOwner("nobody")), record.KindOwner+"\xff"
 	first := record.AddressKey(als[0].Address)
+	outside, stray := record.AddressKey(ip("11.0.0.1")), block.Address{Holder: block.Holder{Seq: 1}}
 	for name, c := range map[string]struct {
 		op   store.Op
 		want []string
 	}{
-		"the address of no handle":  {store.Op{Kind: store.Delete, Key: first}, []string{fmt.Sprintf("%s %q", ProblemLostAddress, first)}},
-		"the list of no owner":      {store.Op{Kind: store.Put, Key: nobody, Value: "?"}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
-		"a list of nobody":          {store.Op{Kind: store.Put, Key: nobody, Value: record.ListOf(nil).Encode()}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
-		"a key that names no owner": {store.Op{Kind: store.Put, Key: noOwner}, []string{fmt.Sprintf("%s %q", ProblemStaleIndex, noOwner)}},
-		"no address before":         {store.Op{Kind: store.Put, Key: record.KindAddress + "\x01"}, []string{fmt.Sprintf("%s %q", ProblemDamaged, record.KindAddress+"\x01")}},
-		"no address behind":         {store.Op{Kind: store.Put, Key: record.KindAddress + "6zz"}, []string{fmt.Sprintf("%s %q", ProblemDamaged, record.KindAddress+"6zz")}},
+		"the address of no handle":     {store.Op{Kind: store.Delete, Key: first}, []string{fmt.Sprintf("%s %q", ProblemLostAddress, first)}},
+		"the list of no owner":         {store.Op{Kind: store.Put, Key: nobody, Value: "?"}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
+		"a list of nobody":             {store.Op{Kind: store.Put, Key: nobody, Value: record.ListOf(nil).Encode()}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
+		"a key that names no owner":    {store.Op{Kind: store.Put, Key: noOwner}, []string{fmt.Sprintf("%s %q", ProblemStaleIndex, noOwner)}},
+		"no address before":            {store.Op{Kind: store.Put, Key: record.KindAddress + "\x01"}, []string{fmt.Sprintf("%s %q", ProblemDamaged, record.KindAddress+"\x01")}},
+		"an address of a block of /33": {store.Op{Kind: store.Put, Key: outside, Value: string(stray.Append(nil, 33))}, []string{fmt.Sprintf("%s %q", ProblemDamaged, outside)}},
+		"no address behind":            {store.Op{Kind: store.Put, Key: record.KindAddress + "6zz"}, []string{fmt.Sprintf("%s %q", ProblemDamaged, record.KindAddress+"6zz")}},
 	} {
 		c.op.Expect = store.AnyRevision
 		if _, err := w.store.Commit(bg, []store.Op{c.op}); err != nil {
@@ -232,6 +234,36 @@ func TestReportCounts(t *testing.T) {
 	})
 	if rep, err := w.engine(f).Operator().Check(bg, nil); err != nil || rep.Unsettled != 1 || len(rep.Problems) != 0 {
 		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// TestPlaceOfABlockThatLeaves: a block in no pool is a problem if it is still there when its place is read again, else it counts as
+// unsettled.
+func TestPlaceOfABlockThatLeaves(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	lost := mustBlock(t, "11.0.0.0/28", block.Options{})
+	key := record.BlockKey(record.KindBlock, lost.Prefix())
+	w.restore([]store.Record{{Key: key, Value: string(lost.Append(nil))}}, key)
+	for _, leaves := range []bool{false, true} {
+		f, kinds := storetest.NewFaulty(w.store), 0
+		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			if leaves && c.Kind == storetest.Get && slices.Contains(c.Keys, key) {
+				w.remove(key)
+			}
+			return storetest.Outcome{}
+		})
+		rep, err := w.engine(f).Operator().Check(bg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range rep.Problems {
+			if p.Kind == ProblemNoPool && p.Block == lost.Prefix() {
+				kinds++
+			}
+		}
+		if gone := rep.Unsettled == 1; gone != leaves || (kinds == 1) == leaves {
+			t.Errorf("leaves %v: %+v", leaves, rep)
+		}
 	}
 }
 
