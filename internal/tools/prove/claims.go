@@ -22,7 +22,7 @@ var (
 	region  = regexp.MustCompile(`(?s)<!-- claims -->(.*?)<!-- /claims -->`)
 	section = regexp.MustCompile(`(?ms)^# Guarantees$(.*?)(?:^# |\z)`)
 	named   = regexp.MustCompile("[`\\[](?:[a-z]+\\.)?Test[A-Za-z0-9]*[`\\]](?:\\([^)]*\\))?")
-	place   = regexp.MustCompile("\\bin ([a-z]+(?:/[a-z]+)+)")
+	place   = regexp.MustCompile(`\bin ([a-z]+(?:/[a-z]+)+)`)
 )
 
 // collect returns the proofs, the promises of the documents, and where they do not agree.

@@ -56,7 +56,7 @@ func (j *job) name() string {
 	return cmp.Or(j.dir+map[bool]string{true: " with assertions"}[j.tags != ""], ".")
 }
 
-// goTest returns a command line of go in the module of the job, for people too.
+// environment is what go needs in the module of the job.
 func (j *job) environment(joined bool) []string {
 	if joined {
 		return nil

@@ -150,6 +150,11 @@ func only(r result, names []string) result {
 			out.tests[name] = o
 		}
 	}
+	for _, s := range r.skipped {
+		if test, _, _ := strings.Cut(s, "/"); slices.Contains(names, test) {
+			out.skipped = append(out.skipped, s)
+		}
+	}
 	if len(out.tests) < len(names) || slices.ContainsFunc(names, func(n string) bool { return r.tests[n].status == "failed" }) {
 		out.failed = r.failed
 	}
@@ -176,6 +181,9 @@ func verdict(r result) string {
 	for _, f := range r.failed {
 		what, _, _ := strings.Cut(f.what, "\n")
 		out = append(out, "**"+cell(what)+"**, to repeat: `"+f.repeat+"`")
+	}
+	for _, s := range r.skipped {
+		out = append(out, "skipped: "+cell(s))
 	}
 	seen := map[string]bool{}
 	for _, name := range sortedNames(r.tests) {

@@ -224,8 +224,8 @@ func TestPage(t *testing.T) {
 	page := b.page()
 	for _, want := range []string{
 		"| all is | [nested/README.md](nested/README.md) | [a](#a) |", "### a\n\nBy trying.",
-		"| [x/p](x/p) `TestKept` | 12 traces | skipped: there is no sun |", "| [x/p](x/p) `TestLost` | 1 test | nothing |",
-		"it takes a run of 1h0m0s", "| all is kept | [x/p](x/p) `TestLost` | nothing |", "| seed | 5 |",
+		"| [x/p](x/p) `TestKept` | 12 traces | skipped: TestLost/part: there is no moon; skipped: there is no sun |", "| [x/p](x/p) `TestLost` | 1 test | skipped: TestLost/part: there is no moon |",
+		"it takes a run of 1h0m0s", "| all is kept | [x/p](x/p) `TestLost` | skipped: TestLost/part: there is no moon |", "| seed | 5 |",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not in:\n%s", want, page)
