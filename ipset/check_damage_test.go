@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -180,6 +181,30 @@ func TestDamageThatNothingPointsTo(t *testing.T) {
 		w.remove(c.op.Key)
 		w.restore(whole, c.op.Key)
 		w.check()
+	}
+}
+
+// TestRepairedBlockIsRead: a block whose lost address was repaired is read by every call, with an engine that has nothing in its cache.
+func TestRepairedBlockIsRead(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	als := w.assign(want("h", 3, "p")).V4
+	w.remove(record.AddressKey(als[1].Address))
+	rep, err := w.Operator().Check(bg, nil)
+	if err == nil {
+		_, err = w.Operator().Repair(bg, rep.Repair)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for b, err := range w.engine(w.store).Operator().Blocks(bg, netip.Prefix{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(slices.Collect(b.All()))
+	}
+	if n != 3 {
+		t.Errorf("%d addresses are held, want 3", n)
 	}
 }
 

@@ -135,7 +135,7 @@ func (a *app) addressCommand() *cobra.Command {
 		Short: "Show who has an address",
 		Long:  "show prints the holder, the host, the block and the pool of each address. It fails with status 3 if an address is in no pool.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.showAddresses(ctx, e, args) })
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.showAddresses(ctx, e, args) })
 		},
 	}, a.addressListCommand())
 	return c
@@ -235,7 +235,7 @@ func (a *app) addressListCommand() *cobra.Command {
 					return err
 				}
 			}
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				l := &listing{columns: allocationColumns, empty: "no address is held"}
 				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
 					all, err := e.Pools(ctx)
@@ -302,7 +302,7 @@ func (a *app) handleCommand() *cobra.Command {
 		Short: "Show the addresses of a handle",
 		Long:  "show prints the addresses of a handle. It fails with status 3 if the handle holds none.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				als, err := e.IPsByHandle(ctx, args[0])
 				if err != nil {
 					return err

@@ -36,7 +36,7 @@ func (a *app) blockCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.showBlock(ctx, e, p) })
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.showBlock(ctx, e, p) })
 		},
 	})
 	return c
@@ -132,7 +132,7 @@ func (a *app) blockListCommand() *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the blocks",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				l := &listing{columns: blockColumns}
 				known := f.pool == "" && f.host == ""
 				err := a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {

@@ -47,7 +47,7 @@ func (a *app) hostCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.showHost(ctx, e, o) })
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.showHost(ctx, e, o) })
 		},
 	})
 	return c
@@ -116,7 +116,7 @@ func (a *app) hostListCommand() *cobra.Command {
 			if !slices.Contains([]string{"name", "addresses", "blocks", "borrowed"}, sort) {
 				return fail(exitUsage, "--sort %s: name, addresses, blocks or borrowed is needed", sort)
 			}
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				l := &listing{columns: []string{"HOST", "BLOCKS", "ADDRESSES", "BORROWED", "LENT"}, empty: "no host has a block or an address"}
 				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
 					hosts, err := hostViews(ctx, e)

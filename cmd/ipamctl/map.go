@@ -35,7 +35,7 @@ func (a *app) mapCommand() *cobra.Command {
 			if err := f.check(); err != nil {
 				return err
 			}
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.drawMap(ctx, e, &f, args) })
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.drawMap(ctx, e, &f, args) })
 		},
 	}
 	flags := c.Flags()

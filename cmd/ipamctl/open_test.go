@@ -102,6 +102,15 @@ func TestRescue(t *testing.T) {
 		}
 		return out, stderr
 	}
+	for _, c := range []struct{ line, has string }{
+		{"address list", "10.1.0.49 "}, {"pool list", "pods6"}, {"block list", "10.1.0.32/28"}, {"host list", "host:b"}, {"map pods", "one cell"}, {"host show b", "db-0"},
+	} {
+		out, said := run(exitDamaged, "bolt://"+dir+"/bad.db", strings.Fields(c.line)...)
+		if !strings.Contains(out, c.has) || !strings.Contains(said, "what cannot be read is 10.1.0.32, fd00:10::6a6d:9fb9:9677:6880") {
+			t.Errorf("%s:\n%s%s", c.line, out, said)
+		}
+	}
+	run(exitDamaged, "bolt://"+dir+"/bad.db", "export", "--to", dir+"/part.json")
 	_, said := run(exitDamaged, "bolt://"+dir+"/bad.db", "address", "list")
 	if !strings.Contains(said, dir+"/bad.db") || strings.Contains(said, "copy.db") || !strings.Contains(said, "ipamctl salvage") {
 		t.Error(said)
@@ -114,7 +123,10 @@ func TestRescue(t *testing.T) {
 	if out, _ := run(exitOK, "", "salvage", path, dir+"/whole.db"); !strings.Contains(out, "whole     true") {
 		t.Error(out)
 	}
-	run(exitOK, "bolt://"+dir+"/saved.db", "pool", "list")
+	run(exitOK, "bolt://"+dir+"/saved.db", "repair", "--apply", "--yes")
+	if out, _ := run(exitOK, "bolt://"+dir+"/saved.db", "address", "list"); !strings.Contains(out, "10.1.0.32 ") || !strings.Contains(out, "guest") {
+		t.Errorf("a repaired store has not all that is held:\n%s", out)
+	}
 	before := contents(t, name)
 	run(exitOK, name, "compact")
 	if after := contents(t, name); after != before {

@@ -157,7 +157,7 @@ func (a *app) poolListCommand() *cobra.Command {
 			if !slices.Contains([]string{"order", "use", "name"}, sort) {
 				return fail(exitUsage, "--sort %s: order, use or name is needed", sort)
 			}
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				l := &listing{columns: poolColumns, empty: "there are no pools"}
 				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
 					all, err := pools(ctx, e)
@@ -218,7 +218,7 @@ func (a *app) poolShowCommand() *cobra.Command {
 		Use: "show NAME", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
 		Short: "Show the settings and the use of one pool",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				all, err := pools(ctx, e)
 				if err != nil {
 					return err
@@ -282,7 +282,7 @@ func (a *app) poolTreeCommand() *cobra.Command {
 		Use: "tree [NAME]", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completePools,
 		Short: "Show pools, the owners of their blocks, and the blocks, as a tree",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				all, err := pools(ctx, e)
 				if err != nil {
 					return err

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/internal/storeurl"
+	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
 
@@ -122,4 +124,64 @@ func (a *app) adoptCommand() *cobra.Command {
 	}
 	c.Flags().BoolVarP(&a.yes, "yes", "y", false, "do not ask for confirmation")
 	return c
+}
+
+// look is read for a command that lists: one damaged record of a bbolt file does not hide the others. The status stays that of damage,
+// so no program takes the answer for all there is.
+func (a *app) look(ctx context.Context, f func(ctx context.Context, e *ipset.Engine) error) error {
+	damage := a.read(ctx, f)
+	path, file := strings.CutPrefix(a.store, "bolt://")
+	if statusOf(damage) != exitDamaged || !file {
+		return damage
+	}
+	dir, err := os.MkdirTemp("", "ipamctl")
+	if err != nil {
+		return damage
+	}
+	defer os.RemoveAll(dir)
+	from, rest := dir+"/copy.db", dir+"/rest.db"
+	if boltstore.Snapshot(ctx, path, from) != nil {
+		from = path // whose pages are damaged, too; salvage refuses one that a process has
+	}
+	if _, err := boltstore.Salvage(ctx, from, rest); err != nil {
+		return damage
+	}
+	lost, err := a.mend(ctx, rest)
+	if err != nil {
+		return damage
+	}
+	name := a.store
+	a.store = "bolt://" + rest
+	err = a.read(ctx, f)
+	if a.store = name; err != nil {
+		return damage
+	}
+	return fail(exitDamaged, "%w; the rest is shown, and what cannot be read is %s", damage, blocksText(lost))
+}
+
+// mend makes a salvaged file agree with itself, and returns what it has lost.
+func (a *app) mend(ctx context.Context, file string) (lost []string, err error) {
+	db, err := boltstore.Open(ctx, file, boltstore.Options{NoSync: true})
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	e, err := a.engine(db)
+	if err != nil {
+		return nil, err
+	}
+	return lost, a.eachSpace(ctx, e, func(in *ipset.Engine) error {
+		r, err := in.Operator().Check(ctx, nil)
+		if err != nil {
+			return err
+		}
+		for _, p := range r.Problems {
+			switch v := viewProblem(p); {
+			case p.Kind == ipset.ProblemLostAddress || p.Kind == ipset.ProblemLostBlock:
+				lost = append(lost, v.Where)
+			}
+		}
+		_, err = in.Operator().Repair(ctx, r.Repair)
+		return err
+	})
 }

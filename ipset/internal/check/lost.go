@@ -51,7 +51,7 @@ func isNewer(value string) bool {
 
 // lost reports the addresses of a block that have no record, or an unreadable one. The repair writes records without holder: the
 // addresses stay held until they are released by name, because someone may use them. A lease among them becomes one without end.
-// Each step guards the block's record, and the last one writes it if it changes.
+// Each step guards the block's record, and the last one writes it, because no address record may be newer than that of its block.
 func (v *view) lost(b *block.Block, unreadable []netip.Addr) {
 	if b.Absent() == 0 {
 		return
@@ -69,10 +69,8 @@ func (v *view) lost(b *block.Block, unreadable []netip.Addr) {
 		}
 		ops = append(ops, store.Op{Kind: store.Put, Key: key, Value: string(a.Append(nil, b.Prefix().Bits())), Expect: v.from[key]})
 	}
-	last := v.guard(v.name)
-	if b.Recount() {
-		last = store.Op{Kind: store.Put, Key: v.name, Value: string(b.Append(nil)), Expect: v.from[v.name]}
-	}
+	b.Recount()
+	last := store.Op{Kind: store.Put, Key: v.name, Value: string(b.Append(nil)), Expect: v.from[v.name]}
 	for len(ops) > 0 {
 		n, with := txn.Fitting(v.c.limits, stepOps, ops, last), v.guard(v.name)
 		if n == len(ops) {
