@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 // TestEngineExhaustively runs every sequence of four operations of two hosts on a pool of two blocks of two addresses.
@@ -39,6 +41,7 @@ func TestEngineExhaustively(t *testing.T) {
 			w.check()
 		}
 	}
+	seeds.Tried(t, uint64(2*total), "sequences")
 }
 
 func TestStickyTakesBackItsCoolingAddress(t *testing.T) {

@@ -30,7 +30,8 @@ type job struct {
 // result is what a job, or a test of it, came to.
 type result struct {
 	took    time.Duration
-	tried   map[string]uint64 // by unit
+	tried   map[string]uint64            // by unit
+	by      map[string]map[string]uint64 // the same of each test
 	tests   map[string]outcome
 	failed  []failure
 	skipped []string // reasons
@@ -115,7 +116,7 @@ const longest = 10 * time.Minute
 // run runs the job for its share of the time.
 func (b *book) runJob(ctx context.Context, j *job, share time.Duration) {
 	began := time.Now()
-	j.result = result{tried: map[string]uint64{}, tests: map[string]outcome{}, ran: true}
+	j.result = result{tried: map[string]uint64{}, by: map[string]map[string]uint64{}, tests: map[string]outcome{}, ran: true}
 	for left := share; ctx.Err() == nil; left = share - time.Since(began) {
 		b.attempt(ctx, j, min(left, longest))
 		left = share - time.Since(began)
@@ -198,7 +199,7 @@ func (b *book) importPath(j *job) string {
 const modulePath = "github.com/ipalloc/ipalloc"
 
 var (
-	began   = regexp.MustCompile(`^=== (?:RUN|NAME|CONT)\s+(\S+)`)
+	starts  = regexp.MustCompile(`^=== (?:RUN|NAME|CONT)\s+(\S+)`)
 	ended   = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+)`)
 	logged  = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
 	tried   = regexp.MustCompile(`\btried: (\d+) (\w+)`)
@@ -212,7 +213,7 @@ var (
 // parse enters what the output of a process says into the result of the job.
 func parse(j *job, text string) {
 	r := &j.result
-	last := ""
+	last, test := "", ""
 	for line := range strings.Lines(text) {
 		if m := tried.FindStringSubmatch(line); m != nil {
 			n, _ := strconv.ParseUint(m[1], 10, 64)
@@ -221,6 +222,10 @@ func parse(j *job, text string) {
 				unit = j.unit
 			}
 			r.tried[unit] += n
+			if r.by[test] == nil {
+				r.by[test] = map[string]uint64{}
+			}
+			r.by[test][unit] += n
 		}
 		switch m := ended.FindStringSubmatch(line); {
 		case m != nil && !strings.Contains(m[2], "/"):
@@ -234,8 +239,9 @@ func parse(j *job, text string) {
 		}
 		if m := logged.FindStringSubmatch(line); m != nil {
 			last = m[1]
-		} else if began.MatchString(line) {
+		} else if m := starts.FindStringSubmatch(line); m != nil {
 			last = ""
+			test, _, _ = strings.Cut(m[1], "/")
 		}
 	}
 	if j.kind == fuzzing {

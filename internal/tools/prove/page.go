@@ -144,8 +144,11 @@ func only(r result, names []string) result {
 	if len(names) == 0 {
 		return r
 	}
-	out := result{ran: r.ran, tests: map[string]outcome{}, took: r.took}
+	out := result{ran: r.ran, tried: map[string]uint64{}, tests: map[string]outcome{}, took: r.took}
 	for _, name := range names {
+		for unit, n := range r.by[name] {
+			out.tried[unit] += n
+		}
 		if o, ok := r.tests[name]; ok {
 			out.tests[name] = o
 		}

@@ -143,7 +143,7 @@ const output = `=== RUN   TestKept
 `
 
 func newJob(k kind, names ...string) *job {
-	return &job{part: part{kind: k, dir: "nested/q", tests: names, unit: "traces"}, module: "nested", result: result{tried: map[string]uint64{}, tests: map[string]outcome{}}}
+	return &job{part: part{kind: k, dir: "nested/q", tests: names, unit: "traces"}, module: "nested", result: result{tried: map[string]uint64{}, by: map[string]map[string]uint64{}, tests: map[string]outcome{}}}
 }
 
 func TestOutputIsRead(t *testing.T) {
@@ -153,6 +153,12 @@ func TestOutputIsRead(t *testing.T) {
 	if r.tried["traces"] != 12 || r.tests["TestKept"].status != "failed" || r.tests["TestLost"].status != "passed" ||
 		r.tests["TestSkipped"] != (outcome{"skipped", "there is no sun"}) || !slices.Equal(r.skipped, []string{"TestLost/part: there is no moon"}) {
 		t.Errorf("%+v", r)
+	}
+	if got := amount(only(r, []string{"TestKept"})); got != "12 traces" {
+		t.Errorf("TestKept: %s", got)
+	}
+	if got := amount(only(r, []string{"TestLost", "TestSkipped"})); got != "2 tests" {
+		t.Errorf("the others: %s", got)
 	}
 	f := newJob(fuzzing, "FuzzBytes")
 	parse(f, "fuzz: elapsed: 0s, gathering baseline coverage: 0/3 completed\nfuzz: elapsed: 3s, execs: 1000 (300/sec), new interesting: 1 (total: 4)\nfuzz: elapsed: 6s, execs: 2345 (300/sec)\nPASS\n")
