@@ -79,7 +79,8 @@ func (b *book) build(ctx context.Context, j *job, dir string) error {
 	if j.kind == target {
 		return nil
 	}
-	j.binary = filepath.Join(dir, strings.NewReplacer("/", "_", ".", "_").Replace(j.dir)+"_"+strconv.Itoa(int(j.kind))+j.tags)
+	form := map[kind]string{program: "program", fuzzing: "fuzz"}[j.kind] // all other parts of a package share its tests
+	j.binary = filepath.Join(dir, strings.NewReplacer("/", "_", ".", "_").Replace(j.dir)+"_"+form+j.tags)
 	b.mu.Lock()
 	compile, begun := b.builds[j.binary]
 	if !begun {

@@ -92,6 +92,7 @@ func peers() *proof {
 			random("cmd/cni-ipam/internal/plugin", "TestSwitchDifferential", "sequences of 60 invocations, takeovers and exports"),
 			tests("bench/peers", "TestPeersObeyTheContract", "TestFillLikeKubernetes", "TestNoPrefixLikeKubernetes", "TestServicePeers"),
 			tests("bench/peers/transplants", "TestTransplants"),
+			tests("bench/peers/calico/transplants", "TestTransplants"),
 			tests("servicealloc", "TestSmallRangesOfKubernetes"),
 			tests("cmd/cni-ipam/internal/plugin", "TestDivergences"),
 		},
