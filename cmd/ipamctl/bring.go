@@ -29,7 +29,7 @@ type importing struct {
 	// limits, would refuse what was assigned before.
 	final []ipset.Pool
 	fresh bool        // there was no pool, so no address is there that this import has not brought
-	mu    *sync.Mutex // guards done while addresses are brought
+	mu    *sync.Mutex // guards done while entries are brought
 }
 
 // bring imports an inventory and returns what it did and what was refused.
@@ -199,8 +199,38 @@ func (i *importing) calico(ctx context.Context) error {
 	return nil
 }
 
+// blocks claims blocks for their owners. A block without owner appears with its first address.
 func (i *importing) blocks(ctx context.Context) error {
-	return bringBlocks(ctx, i.e, i.inv, &i.done, i.refuse)
+	all := i.inv.Blocks
+	return i.inLanes(ctx, len(all), func(n int) (string, string) { return all[n].Block, "block " + all[n].Block },
+		func(ctx context.Context, n int) error { return i.block(ctx, all[n]) })
+}
+
+// block claims a block.
+func (i *importing) block(ctx context.Context, entry blockEntry) error {
+	o, err := ipset.ParseOwner(entry.Owner)
+	if err != nil || o.Kind == ipset.Nobody {
+		return err
+	}
+	p, err := parsePrefix(entry.Block)
+	if err != nil {
+		return err
+	}
+	if !i.fresh {
+		there, err := i.e.Operator().BlockOf(ctx, p.Addr())
+		if err == nil && there.IsValid() && there.Prefix() == p && there.Owner() == o {
+			i.count(&i.done.There)
+			return nil
+		}
+	}
+	_, failed, err := i.e.ClaimAffinity(ctx, p, o)
+	if err == nil && len(failed) > 0 {
+		err = failed[0].Err
+	}
+	if err == nil {
+		i.count(&i.done.Blocks)
+	}
+	return err
 }
 
 // addresses brings the addresses. A block without owner that is not there yet is made by the host of its first address, which
@@ -220,7 +250,10 @@ func (i *importing) addresses(ctx context.Context) error {
 			orphans = append(orphans, p)
 		}
 	}
-	if err := i.inLanes(ctx); err != nil {
+	all := i.inv.Addresses
+	err := i.inLanes(ctx, len(all), func(n int) (string, string) { return all[n].Address, all[n].Address },
+		func(ctx context.Context, n int) error { return i.address(ctx, all[n]) })
+	if err != nil {
 		return err
 	}
 	for _, p := range orphans {
@@ -235,26 +268,27 @@ func (i *importing) addresses(ctx context.Context) error {
 	return nil
 }
 
-// lanes is how many addresses are brought at once: the engine puts them into one commit, as many as its store allows.
+// lanes is how many entries are brought at once: the engine puts them into one commit, as many as its store allows.
 const lanes = 1024
 
-// inLanes brings the addresses, those of one address one after the other, and notes what is refused in the order of the list.
-func (i *importing) inLanes(ctx context.Context) error {
+// inLanes brings n entries, those with one key one after the other, and notes what is refused in the order of the list.
+func (i *importing) inLanes(ctx context.Context, n int, name func(n int) (key, what string), bring func(ctx context.Context, n int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	refused := make([]error, len(i.inv.Addresses))
+	refused := make([]error, n)
 	var of [lanes][]int
-	for n, entry := range i.inv.Addresses {
+	for k := range n {
+		key, _ := name(k)
 		h := fnv.New32a()
-		h.Write([]byte(entry.Address))
-		of[h.Sum32()%lanes] = append(of[h.Sum32()%lanes], n)
+		h.Write([]byte(key))
+		of[h.Sum32()%lanes] = append(of[h.Sum32()%lanes], k)
 	}
 	var wg sync.WaitGroup
 	for _, lane := range of {
 		wg.Go(func() {
-			for _, n := range lane {
-				if refused[n] = i.address(ctx, i.inv.Addresses[n]); final(refused[n]) {
-					cancel(refused[n])
+			for _, k := range lane {
+				if refused[k] = bring(ctx, k); final(refused[k]) {
+					cancel(refused[k])
 				}
 				if ctx.Err() != nil {
 					return
@@ -266,15 +300,16 @@ func (i *importing) inLanes(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	for n, err := range refused {
+	for k, err := range refused {
 		if err != nil {
-			_ = i.refuse(i.inv.Addresses[n].Address, err) // which is not final
+			_, what := name(k)
+			_ = i.refuse(what, err) // which is not final
 		}
 	}
 	return nil
 }
 
-// count counts an address that was brought, or was there.
+// count counts what was brought, or was there.
 func (i *importing) count(n *int) {
 	i.mu.Lock()
 	*n++

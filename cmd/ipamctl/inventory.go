@@ -199,37 +199,6 @@ type brought struct {
 	There     int `json:"alreadyThere"` // pools, blocks and addresses
 }
 
-// bringBlocks claims blocks for their owners. A block without owner appears with its first address.
-func bringBlocks(ctx context.Context, e *ipset.Engine, inv *inventory, done *brought, fatal func(string, error) error) error {
-	for _, entry := range inv.Blocks {
-		o, err := ipset.ParseOwner(entry.Owner)
-		if err == nil && o.Kind == ipset.Nobody {
-			continue
-		}
-		var p netip.Prefix
-		if err == nil {
-			p, err = parsePrefix(entry.Block)
-		}
-		if err == nil {
-			there, berr := e.Operator().BlockOf(ctx, p.Addr())
-			if berr == nil && there.IsValid() && there.Prefix() == p && there.Owner() == o {
-				done.There++
-				continue
-			}
-			_, failed, cerr := e.ClaimAffinity(ctx, p, o)
-			if err = cerr; cerr == nil && len(failed) > 0 {
-				err = failed[0].Err
-			}
-		}
-		if err == nil {
-			done.Blocks++
-		} else if err = fatal("block "+entry.Block, err); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // sameHolders reports whether two blocks hold the same addresses for the same handles.
 func sameHolders(x, y ipset.BlockInfo) bool {
 	held := func(b ipset.BlockInfo) string {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -282,5 +283,38 @@ func TestImportTakesFewCommits(t *testing.T) {
 	}
 	if commits := db.Counts().Commits; commits > n/4 {
 		t.Errorf("%d commits for %d addresses", commits, n)
+	}
+}
+
+// slow is a store whose commits take as long as a disk that syncs, and are counted.
+type slow struct {
+	store.Store
+	commits atomic.Int64
+}
+
+func (s *slow) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	s.commits.Add(1)
+	time.Sleep(time.Millisecond)
+	return s.Store.Commit(ctx, ops)
+}
+
+// Blocks and addresses are brought many in a commit: a commit each is what an import of a fleet would wait for.
+func TestImportIsFewCommits(t *testing.T) {
+	inv := &inventory{Pools: []poolEntry{{Name: "pods", Prefix: "10.0.0.0/16", BlockBits: 26}}}
+	for b := range 256 {
+		host := fmt.Sprintf("host:node-%d", b%50)
+		inv.Blocks = append(inv.Blocks, blockEntry{Block: fmt.Sprintf("10.0.%d.0/26", b), Owner: host})
+		for k := range 8 {
+			inv.Addresses = append(inv.Addresses, addressEntry{Address: fmt.Sprintf("10.0.%d.%d", b, k), Handle: fmt.Sprintf("pod-%d-%d", b, k), Host: host})
+		}
+	}
+	db := &slow{Store: store.NewMemory()}
+	a := &app{now: func() time.Time { return noon }}
+	done, refused, err := a.bring(t.Context(), newEngine(t, db), inv, ipset.Owner{})
+	if err != nil || len(refused) > 0 || done.Blocks != 256 || done.Addresses != 2048 {
+		t.Fatal(done, refused, err)
+	}
+	if n := db.commits.Load(); n > 150 {
+		t.Errorf("%d commits for 256 blocks and 2,048 addresses", n)
 	}
 }
