@@ -250,14 +250,14 @@ func TestRemovedHostLeavesNoRecord(t *testing.T) {
 		w.assign(want("b", 8, "q"))
 		w.assign(want("b", 2, "q")) // of the block of gone
 		if before {
-			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")}); err != nil || w.records(record.KindFormer) != 1 {
-				t.Fatalf("%d names of former owners, %v", w.records(record.KindFormer), err)
+			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")}); err != nil || w.former() != 1 {
+				t.Fatalf("%d names of former owners, %v", w.former(), err)
 			}
 		}
 		if released, _, err := w.RemoveHost(bg, HostOwner("gone")); err != nil || len(released) != 6 {
 			t.Fatalf("released %v, %v", released, err)
 		}
-		if n := w.records(record.KindFormer); n != 0 {
+		if n := w.former(); n != 0 {
 			t.Errorf("disowned before %v: %d names of former owners are left", before, n)
 		}
 		for _, r := range w.list(store.Range{}) {

@@ -155,11 +155,10 @@ func liveHeap() uint64 {
 	return s.HeapAlloc
 }
 
-// BenchmarkOwnerOf2000 is an assignment and its release for an owner of 2,000 blocks, and an assignment that finds them all full and
-// claims one more, which is given back before the next, outside the time.
+// BenchmarkOwnerOf2000 is an assignment and its release for an owner of 2,000 blocks, and an assignment of owners of 20 and of 2,000
+// that finds all blocks full and claims one more, which is given back before the next, outside the time.
 func BenchmarkOwnerOf2000(b *testing.B) {
-	const n = 2000
-	owner := func(b *testing.B, free int) *world {
+	owner := func(b *testing.B, n, free int) *world {
 		w := newWorld(b, Config{}, poolOf("a", "10.0.0.0/8", 26))
 		for range n {
 			w.assign(want("h", 64, ""))
@@ -172,7 +171,7 @@ func BenchmarkOwnerOf2000(b *testing.B) {
 		return w
 	}
 	b.Run("assign", func(b *testing.B) {
-		w := owner(b, 1)
+		w := owner(b, 2000, 1)
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := w.ReleaseIPs(bg, Release{Address: w.assign(want("h", 1, "p")).V4[0].Address}); err != nil {
@@ -180,19 +179,21 @@ func BenchmarkOwnerOf2000(b *testing.B) {
 			}
 		}
 	})
-	b.Run("claim", func(b *testing.B) {
-		w := owner(b, 0)
-		b.ReportAllocs()
-		for b.Loop() {
-			block := w.assign(want("h", 1, "p")).V4[0].Block
-			b.StopTimer()
-			w.releaseHandle("p")
-			if _, err := w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
-				b.Fatal(err)
+	for _, n := range []int{20, 2000} {
+		b.Run(fmt.Sprint("claim/", n), func(b *testing.B) {
+			w := owner(b, n, 0)
+			b.ReportAllocs()
+			for b.Loop() {
+				block := w.assign(want("h", 1, "p")).V4[0].Block
+				b.StopTimer()
+				w.releaseHandle("p")
+				if _, err := w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
 			}
-			b.StartTimer()
-		}
-	})
+		})
+	}
 }
 
 // BenchmarkSpaces is an AutoAssign and the release of its address in a store with 10,000 blocks: of the space without a name, with

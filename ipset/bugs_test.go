@@ -43,6 +43,16 @@ func (w *world) records(kind string) int {
 	return len(w.list(store.Range{From: kind, To: kind + "\xff\xff"}))
 }
 
+// former returns how many records say that a block was the own one of a former owner.
+func (w *world) former() (n int) {
+	for _, r := range w.list(store.Range{From: record.KindOwner, To: record.EndOf(record.KindOwner)}) {
+		if _, number := record.ParseOwnerKey(r.Key); !number && r.Value != "" {
+			n++
+		}
+	}
+	return n
+}
+
 // list returns the records of a range.
 func (w *world) list(r store.Range) []store.Record {
 	w.t.Helper()

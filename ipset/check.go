@@ -73,8 +73,9 @@ type Report struct {
 
 // Check examines a snapshot of all records, in key order as [store.Store.List] returns them: that every record can be read,
 // that blocks neither overlap nor lie where no pool made them, that every address record is what its block says, and that every
-// index record, list of blocks and space page is what the blocks and addresses say. If uses is not nil it is compared with what
-// is held. Neither a cooling address counts as unused nor one with a lease, which ends by itself unless its holder renews it.
+// index record, number of blocks of an owner and space page is what the blocks and addresses say. If uses is not nil it is compared
+// with what is held. Neither a cooling address counts as unused nor one with a lease, which ends by itself unless its holder
+// renews it.
 //
 // It is pure. The report's Repair can be read before it is given to [Operator.Repair]. It keeps some 200 bytes a block and, of
 // what is in order, nothing for an address without uses and some 80 bytes with them; see [Operator.Check].

@@ -164,8 +164,8 @@ func TestDamageThatNothingPointsTo(t *testing.T) {
 		want []string
 	}{
 		"the address of no handle":     {store.Op{Kind: store.Delete, Key: first}, []string{fmt.Sprintf("%s %q", ProblemLostAddress, first)}},
-		"the list of no owner":         {store.Op{Kind: store.Put, Key: nobody, Value: "?"}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
-		"a list of nobody":             {store.Op{Kind: store.Put, Key: nobody, Value: record.ListOf(nil).Encode()}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
+		"the number of no owner":       {store.Op{Kind: store.Put, Key: nobody, Value: "?"}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
+		"a number of nobody":           {store.Op{Kind: store.Put, Key: nobody, Value: "\x02\x00"}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
 		"a key that names no owner":    {store.Op{Kind: store.Put, Key: noOwner}, []string{fmt.Sprintf("%s %q", ProblemStaleIndex, noOwner)}},
 		"no address before":            {store.Op{Kind: store.Put, Key: record.KindAddress + "\x01"}, []string{fmt.Sprintf("%s %q", ProblemDamaged, record.KindAddress+"\x01")}},
 		"an address of a block of /33": {store.Op{Kind: store.Put, Key: outside, Value: string(stray.Append(nil, 33))}, []string{fmt.Sprintf("%s %q", ProblemDamaged, outside)}},

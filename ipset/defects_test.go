@@ -339,16 +339,6 @@ func TestListsShowThePresent(t *testing.T) {
 	}
 }
 
-// TestOwnerBytes: every cut of a list of blocks is refused.
-func TestOwnerBytes(t *testing.T) {
-	whole := record.ListOf([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/26"), netip.MustParsePrefix("10.0.1.0/26"), netip.MustParsePrefix("fd00::/122")}).Encode()
-	for i := range whole {
-		if _, err := record.DecodeList(store.Record{Rev: 1, Value: whole[:i]}); err == nil {
-			t.Errorf("%d of %d bytes: %v", i, len(whole), err)
-		}
-	}
-}
-
 // TestImportOfManyWithoutHandle: addresses without handle have no index records and do not count against a commit's limit.
 func TestImportOfManyWithoutHandle(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 24))

@@ -99,9 +99,8 @@
 //
 // A block has 1 to 2^64 addresses, of which 2^24 may be held. A name (host, handle, request
 // key, pool) has at most 1,024 bytes and no NUL byte. An address has at most 256 holders. Attributes of one address have at
-// most 64 KiB, and the record of an address with several holders 256 KiB; [ipalloc.ErrLimit] says so. The blocks of one owner are one record: an owner with 10,000 blocks rewrites
-// 60 KB for each claim, and with more than 64 blocks its order of addresses follows what
-// the engine saw last.
+// most 64 KiB, and the record of an address with several holders 256 KiB; [ipalloc.ErrLimit] says so. An owner may have any
+// number of blocks; with more than 64, its order of addresses follows what the engine saw last.
 //
 // The record of a block of 2^16 addresses or more grows by about 3 bytes for each stretch of its free addresses, and every commit
 // in the block writes it: 72 KB after 25,000 of 50,000 addresses were released in random order. Where it would be longer than a
@@ -109,7 +108,7 @@
 // 500 KB. Choose smaller blocks for so many addresses.
 //
 // The pools are one record: 10,000 with as many reserved ranges take some 260 KB, which a
-// change of a pool rewrites and an engine reads again, 14 ms of work. Other calls do not
+// change of a pool rewrites and an engine reads again, 5 ms of work. Other calls do not
 // depend on their number.
 //
 // A store takes 2^24 changes by which a pool gets addresses or another block size while its

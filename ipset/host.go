@@ -66,7 +66,7 @@ func (e *Engine) Hosts(ctx context.Context) ([]HostReport, error) {
 }
 
 // IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other host has
-// borrowed, and those that it has borrowed. None is no error. It returns [ipalloc.ErrInvalid]. Cost: six round trips.
+// borrowed, and those that it has borrowed. None is no error. It returns [ipalloc.ErrInvalid]. Cost: four round trips.
 func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 	return e.release.IPsByHost(ctx, o)
 }

@@ -42,7 +42,7 @@ var sentences = map[ipset.ProblemKind]string{
 	ipset.ProblemNoPool:        "the block is outside of every pool",
 	ipset.ProblemStaleIndex:    "an index record names something that no block has",
 	ipset.ProblemMissingIndex:  "an index record is missing",
-	ipset.ProblemWrongOwner:    "the list of blocks of an owner is not what the blocks say",
+	ipset.ProblemWrongOwner:    "the number of blocks of an owner is not what the blocks say",
 	ipset.ProblemWrongPage:     "the page that finds free blocks is not what the blocks say",
 	ipset.ProblemOldGeneration: "sequence numbers could repeat",
 	ipset.ProblemUnused:        "the address is held and not in use",

@@ -54,7 +54,10 @@ func (p *ensurePlan) Plan(t *txn.Txn) error {
 	}
 	for i := range p.searches {
 		s := &p.searches[i]
-		own := p.ownIn(s)
+		own, err := p.ownIn(t, s)
+		if err != nil {
+			return err
+		}
 		p.blocks = append(p.blocks, own...)
 		if s.want == 0 || len(own) > 0 {
 			continue
@@ -85,14 +88,17 @@ func (p *ensurePlan) Plan(t *txn.Txn) error {
 }
 
 // ownIn returns the owner's blocks that the search may use.
-func (p *ensurePlan) ownIn(s *Search) (own []netip.Prefix) {
-	for k := range p.own.Get().Len() {
-		b := p.own.Get().At(k)
+func (p *ensurePlan) ownIn(t *txn.Txn, s *Search) (own []netip.Prefix, err error) {
+	all, err := t.BlocksOf(p.Owner)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range all {
 		if i := p.cat.Containing(b.Addr()); s.Serves(i) && b.Bits() == p.cat.Pools[i].BlockBits {
 			own = append(own, b)
 		}
 	}
-	return own
+	return own, nil
 }
 
 // pickNew picks from a block that is not the owner's yet and becomes it.

@@ -152,11 +152,9 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 // claim makes the block of an address for the owner.
 func (p *AssignPlan) claim(t *txn.Txn, i int, a netip.Addr) (*block.Block, error) {
 	at := netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked()
-	blocks, err := t.BlocksOf(p.Owner)
-	if err != nil {
+	if limit, reached, err := t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks); err != nil {
 		return nil, err
-	}
-	if limit, reached := p.cat.Limit(blocks, i, p.MaxBlocks); reached {
+	} else if reached {
 		return nil, cause.Wrap(ipalloc.Error{Op: "claim", Prefix: at, Name: limit.Pool, Err: fmt.Errorf("%w: %d of %d", cause.BlockLimit, limit.Blocks, limit.Max)})
 	}
 	return t.NewBlock(p.cat, i, at, p.blockOptions())

@@ -149,12 +149,9 @@ func (p *AssignPlan) next(be *txn.BlockEntry, i, n int) []uint64 {
 }
 
 // mayClaim reports whether the limits let the owner have one more block of a pool.
-func (p *AssignPlan) mayClaim(t *txn.Txn, i int) bool {
-	blocks, err := t.BlocksOf(p.Owner)
-	if err != nil {
-		return false // the record was read when the plan began
-	}
-	return p.cat.MayClaim(blocks, i, p.MaxBlocks)
+func (p *AssignPlan) mayClaim(t *txn.Txn, i int) (bool, error) {
+	_, reached, err := t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks)
+	return !reached, err
 }
 
 // because sets the reason why a pool gave nothing.
@@ -197,7 +194,11 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 		if s.reasons[i] == ReservedLeft && p.cat.OnlyOutside(i) {
 			s.because(i, OutsideLeft)
 		}
-		p.result.Short = append(p.result.Short, p.shortageOf(t, s, i))
+		short, err := p.shortageOf(t, s, i)
+		if err != nil {
+			return err
+		}
+		p.result.Short = append(p.result.Short, short)
 	}
 }
 

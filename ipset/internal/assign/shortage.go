@@ -99,19 +99,17 @@ func (s *Search) noPool() error {
 }
 
 // shortageOf says why pool i gave too few.
-func (p *AssignPlan) shortageOf(t *txn.Txn, s *Search, i int) Shortage {
-	short := Shortage{Family: s.family, Pool: p.cat.Pools[i].Name, Reason: s.reasons[i]}
+func (p *AssignPlan) shortageOf(t *txn.Txn, s *Search, i int) (short Shortage, err error) {
+	short = Shortage{Family: s.family, Pool: p.cat.Pools[i].Name, Reason: s.reasons[i]}
 	switch short.Reason {
 	case CoolingLeft:
 		if until := s.cools[i]; until != 0 {
 			short.Until = block.Unstamp(block.Later(until, t.E.Skew))
 		}
 	case LimitReached:
-		if blocks, err := t.BlocksOf(p.Owner); err == nil { // the record was read when the plan began
-			short.Limit, _ = p.cat.Limit(blocks, i, p.MaxBlocks)
-		}
+		short.Limit, _, err = t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks)
 	}
-	return short
+	return short, err
 }
 
 // cooling notes that an address of pool i is free at a moment.

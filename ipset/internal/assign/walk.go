@@ -141,24 +141,26 @@ func (p *AssignPlan) pickIn(t *txn.Txn, s *Search, places ...func(*txn.Txn, *Sea
 // room, which the commit verifies. Of very many it cannot: then an index says which of them have room.
 func (p *AssignPlan) pickOwn(t *txn.Txn, s *Search) error {
 	own := p.own.Get()
-	n := own.Len()
-	if n > t.MostGuards() {
+	if own.N > t.MostGuards() {
 		return p.pickIn(t, s, p.pickOwnOfMany)
 	}
-	for k := range n {
-		if t.Blocks.Get(own.At(k)) == nil {
-			if err := t.Warm(own.Slice()); err != nil {
+	for _, at := range own.Blocks {
+		if t.Blocks.Get(at) == nil {
+			if err := t.Warm(own.Blocks); err != nil {
 				return err
 			}
 			break
 		}
 	}
-	for k := 0; k < n && s.want > 0; k++ {
-		i := p.cat.Containing(own.At(k).Addr())
-		if !s.Serves(i) || own.At(k).Bits() != p.cat.Pools[i].BlockBits {
+	for _, at := range own.Blocks {
+		if s.want == 0 {
+			break
+		}
+		i := p.cat.Containing(at.Addr())
+		if !s.Serves(i) || at.Bits() != p.cat.Pools[i].BlockBits {
 			continue // another family or pool, or a size that the pool no longer has: left to drain
 		}
-		be, err := t.Block(p.cat, own.At(k))
+		be, err := t.Block(p.cat, at)
 		if err != nil {
 			return err
 		}
@@ -204,7 +206,7 @@ func (p *AssignPlan) pickOwnOfMany(t *txn.Txn, s *Search, i int) error {
 
 // hint notes the block of the owner that had room last, if it may have too many to look at each.
 func (p *AssignPlan) hint(t *txn.Txn, block netip.Prefix) {
-	if p.own != nil && p.own.Get().Len() >= t.MostGuards() {
+	if p.own != nil && p.own.Get().N >= t.MostGuards() {
 		t.E.Hints.Set(p.Owner, block)
 	}
 }
@@ -216,7 +218,9 @@ func (p *AssignPlan) pickFree(t *txn.Txn, s *Search, i int) error {
 		return nil
 	}
 	for s.want > 0 {
-		if !p.mayClaim(t, i) {
+		if may, err := p.mayClaim(t, i); err != nil {
+			return err
+		} else if !may {
 			s.because(i, LimitReached) // whether there is a free block is looked up if it comes to a shortage
 			return nil
 		}
@@ -236,8 +240,11 @@ func (p *AssignPlan) pickFree(t *txn.Txn, s *Search, i int) error {
 // pickEmpty takes over blocks of others that have been empty for long enough.
 func (p *AssignPlan) pickEmpty(t *txn.Txn, s *Search, i int) error {
 	before := t.Past - takeoverAge
-	if s.reasons[i] == TooSmall || !p.mayClaim(t, i) {
+	if s.reasons[i] == TooSmall {
 		return nil
+	}
+	if may, err := p.mayClaim(t, i); err != nil || !may {
+		return err
 	}
 	for be, err := range p.walk(t, s, i, record.KindEmpty, p.start(i), before) {
 		switch {
@@ -247,7 +254,10 @@ func (p *AssignPlan) pickEmpty(t *txn.Txn, s *Search, i int) error {
 			t.Sure(&be.Cell)
 		case p.unusable(i, be.Prefix()) || p.picked(be):
 		default:
-			if err := p.takeOver(t, s, i, be); err != nil || !p.mayClaim(t, i) {
+			if err := p.takeOver(t, s, i, be); err != nil {
+				return err
+			}
+			if may, err := p.mayClaim(t, i); err != nil || !may {
 				return err
 			}
 		}
@@ -286,8 +296,8 @@ func (p *AssignPlan) becomesOwn(be *txn.BlockEntry) {
 // pickOrphans adopts blocks without owner that have room. Borrowing from them instead would keep them without owner: with every
 // host that leaves a block in use, fewer blocks would have one.
 func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
-	if !p.mayClaim(t, i) {
-		return nil
+	if may, err := p.mayClaim(t, i); err != nil || !may {
+		return err
 	}
 	if !s.looked {
 		r := record.CodeRange(record.KindOwnRoom, block.Owner{}) // of all pools, because mostly there is none
@@ -312,7 +322,10 @@ func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 		}
 		p.picks[n].adopt = true
 		p.becomesOwn(be)
-		if err := t.Give(p.Owner, be.Prefix()); err != nil || !p.mayClaim(t, i) {
+		if err := t.Give(p.Owner, be.Prefix()); err != nil {
+			return err
+		}
+		if may, err := p.mayClaim(t, i); err != nil || !may {
 			return err
 		}
 	}

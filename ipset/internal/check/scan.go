@@ -20,7 +20,7 @@ import (
 )
 
 // A check reads everything once, in pages. Blocks and their addresses lie in the same order and are read side by side. What
-// follows from them (index records, lists of owners, space pages), and the entries of memos by age, are compared with what is
+// follows from them (index records, numbers of blocks of owners, space pages), and the entries of memos by age, are compared with what is
 // there without keeping either: each such record belongs to a group, which keeps the sum of the hashes of the records that it
 // should have less those that it has. The hash is chosen at random for each check, so if the two sets differ the sum is zero
 // with a probability of 2^-64 only, whatever the records are. A group whose sum is not zero, or whose block or addresses have a
@@ -226,7 +226,8 @@ func (c *checker) scanBlocks() error {
 	c.strays(addrs, "")
 	for o, blocks := range c.owners {
 		key := record.OwnerKey(o)
-		c.group([]byte(key)).sum += c.hashOf(key, record.ListOf(blocks).Encode())
+		owned := record.OwnedOf(blocks)
+		c.group([]byte(key)).sum += c.hashOf(key, string(owned.Append(nil)))
 	}
 	for id, p := range c.pages {
 		key := id.Key()
@@ -339,7 +340,7 @@ func (c *checker) strays(addrs *cursor, before string) {
 }
 
 // The kinds of index records that belong to a block.
-const BlockKinds = record.KindRoom + record.KindOwnRoom + record.KindEmpty + record.KindDue + record.KindHandle + record.KindHost + record.KindIndex + record.KindFormer
+const BlockKinds = record.KindRoom + record.KindOwnRoom + record.KindEmpty + record.KindDue + record.KindHandle + record.KindHost + record.KindIndex + record.KindOwner
 
 // rest yields the records of the engine's space but blocks, addresses and those of other programs.
 func (c *checker) rest(do func(*store.Record)) error {
@@ -378,7 +379,7 @@ func (c *checker) scanRest() error {
 				value = record.Page{Word: p.Word}.Encode()
 			}
 			g.sum -= c.hashOf(r.Key, value)
-		case kind != "" && strings.Contains(BlockKinds+record.KindAged+record.KindPage+record.KindOwner, kind):
+		case kind != "" && strings.Contains(BlockKinds+record.KindAged+record.KindPage, kind):
 			c.stale(r.Key, r.Rev)
 		default:
 			c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "unknown kind of record"})
@@ -403,6 +404,8 @@ func (c *checker) nameOf(key string) []byte {
 	ok := false
 	switch {
 	case kind == "":
+	case kind == record.KindOwner && strings.HasSuffix(key, "\x00") && strings.Count(key, "\x00") == 1:
+		_, ok = record.ParseOwnerKey(key)
 	case strings.Contains(BlockKinds, kind):
 		for _, n := range [...]int{6, 18} {
 			if len(key) > n {
@@ -411,8 +414,6 @@ func (c *checker) nameOf(key string) []byte {
 				}
 			}
 		}
-	case kind == record.KindOwner:
-		_, ok = record.ParseOwnerKey(key)
 	case kind == record.KindPage:
 		_, ok = record.ParsePageKey(key)
 	case kind == record.KindCatalog:

@@ -281,42 +281,54 @@ func (v *view) put(p Problem, text string, r store.Record, want string, guards .
 	v.c.step(fmt.Sprintf(text, r.Key), append([]store.Op{{Kind: store.Put, Key: r.Key, Value: want, Expect: r.Rev}}, guards...)...)
 }
 
-// owner examines the list of blocks of an owner. What gives a block to the owner, or takes it, writes the list. A list that does
-// not exist may have come and gone meanwhile, and one of the blocks with it.
+// owner examines the record of an owner. What gives a block to the owner, or takes it, writes the record. Which they are is known
+// from the blocks, and of those that have come since, from the index.
 func (v *view) owner() (bool, error) {
 	o, _ := record.ParseOwnerKey(v.name)
 	was, err := v.get(v.name)
 	if err != nil {
 		return false, err
 	}
-	listed, _ := record.DecodeList(was[0])
+	listed, _, err := v.c.in.List(v.c.ctx, record.CodeRange(record.KindOwner, o))
+	if err != nil {
+		return false, err
+	}
 	keys := []string{v.name}
-	for _, p := range append(listed.Slice(), v.c.owners[o]...) {
+	for _, p := range v.c.owners[o] {
 		keys = append(keys, record.BlockKey(record.KindBlock, p))
+	}
+	for _, r := range listed {
+		if p, ok := record.ParseBlockID(r.Key[len(v.name):]); ok {
+			keys = append(keys, record.BlockKey(record.KindBlock, p))
+		}
 	}
 	slices.Sort(keys[1:])
 	recs, err := v.get(slices.Compact(keys)...)
 	if err != nil || recs[0].Rev != was[0].Rev {
 		return false, err
 	}
-	var owns record.BlockList
+	var blocks []netip.Prefix
 	var guards []store.Op
 	for _, r := range recs[1:] {
 		p, _ := record.ParseBlockID(r.Key[1:])
 		if b, err := block.Decode(p, r.Value); err == nil && b.Owner() == o {
-			owns, guards = owns.With(p), []store.Op{v.guard(r.Key)}
+			blocks, guards = append(blocks, p), []store.Op{v.guard(r.Key)}
 		}
 	}
+	owns := record.OwnedOf(blocks)
 	problem := Problem{Kind: WrongOwner, Key: v.name, Detail: "missing"}
 	if recs[0].Rev != 0 {
-		problem.Detail = fmt.Sprintf("lists %v, owns %v", listed.Slice(), owns.Slice())
+		is, bad := record.DecodeOwned(recs[0])
+		if problem.Detail = fmt.Sprintf("%d blocks %v, owns %d %v", is.N, is.Blocks, owns.N, owns.Blocks); bad != nil {
+			problem.Detail = bad.Error()
+		}
 	}
-	switch text := "rewrite the blocks of " + o.String(); {
-	case owns.Len() == 0 && recs[0].Rev != 0:
+	switch text, want := "rewrite the blocks of "+o.String(), string(owns.Append(nil)); {
+	case owns.N == 0 && recs[0].Rev != 0:
 		v.c.add(problem)
 		v.c.step(text, store.Op{Kind: store.Delete, Key: v.name, Expect: recs[0].Rev})
-	case owns.Len() > 0 && recs[0].Value != owns.Encode():
-		v.put(problem, strings.ReplaceAll(text, "%", "%%")+"%.0s", recs[0], owns.Encode(), guards...)
+	case owns.N > 0 && recs[0].Value != want:
+		v.put(problem, strings.ReplaceAll(text, "%", "%%")+"%.0s", recs[0], want, guards...)
 	}
 	return true, nil
 }

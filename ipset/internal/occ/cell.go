@@ -47,6 +47,9 @@ func NewVar[V any](r store.Record, v V) Var[V] {
 // Get returns the content. It does not guard the cell.
 func (x *Var[V]) Get() V { return x.now }
 
+// Complete replaces the content by another form of the same, when its commit has been made.
+func (x *Var[V]) Complete(v V) { x.now = v }
+
 func (x *Var[V]) variable() *Var[V] { return x }
 
 func (x *Var[V]) restore() { x.now = x.before }

@@ -172,27 +172,9 @@ type BlockLimit struct {
 	Blocks, Max int
 }
 
-// MayClaim reports whether an owner of blocks may have one more of pool i; asked narrows the limit if it is above 0.
-func (c *Catalog) MayClaim(blocks record.BlockList, i, asked int) bool {
-	_, reached := c.Limit(blocks, i, asked)
-	return !reached
-}
-
-// Limit returns the limit that forbids an owner of blocks one more of pool i, false if none does.
-func (c *Catalog) Limit(blocks record.BlockList, i, asked int) (BlockLimit, bool) {
-	if most := c.Config.maxBlocks(asked); blocks.Len() >= most {
-		return BlockLimit{Blocks: blocks.Len(), Max: most}, true
-	}
-	pool, n := &c.Pools[i], 0
-	if pool.MaxBlocksPerHost == 0 {
-		return BlockLimit{}, false
-	}
-	for k := range blocks.Len() {
-		if at := blocks.At(k).Addr(); pool.Prefix.Contains(at) && (c.Inner[i] == nil || c.Containing(at) == i) {
-			n++
-		}
-	}
-	return BlockLimit{pool.Name, n, pool.MaxBlocksPerHost}, n >= pool.MaxBlocksPerHost
+// MostBlocks returns how many blocks an owner may have, of whatever pool; asked narrows that if it is above 0.
+func (c *Catalog) MostBlocks(asked int) int {
+	return c.Config.maxBlocks(asked)
 }
 
 // AppendKeys appends the keys of the blocks that an address may be in, none if it is in no pool.

@@ -388,13 +388,24 @@ func (e *Reader) EachBlock(ctx context.Context, blocks []netip.Prefix, do func(*
 
 // BlocksOf carries out the call of that name.
 func (e *Reader) BlocksOf(ctx context.Context, o block.Owner) ([]netip.Prefix, error) {
+	return e.owned(ctx, o, record.CodeRange(record.KindOwner, o))
+}
+
+// BlocksIn returns the blocks of an owner that lie in a prefix, in address order.
+func (e *Reader) BlocksIn(ctx context.Context, o block.Owner, p netip.Prefix) ([]netip.Prefix, error) {
+	blocks, err := e.owned(ctx, o, record.BlockRange(record.OwnerKey(o), p))
+	return slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return b.Bits() < p.Bits() }), err
+}
+
+// owned returns the blocks of an owner in a part of its records.
+func (e *Reader) owned(ctx context.Context, o block.Owner, r store.Range) ([]netip.Prefix, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	recs, err := e.Store.Get(ctx, nil, record.OwnerKey(o))
+	recs, _, err := e.Store.List(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	l, err := record.DecodeList(recs[0])
-	return l.Slice(), err
+	own, _, err := record.BlocksOf(o, recs)
+	return own, err
 }

@@ -18,16 +18,16 @@ import (
 // BlockIndex is what the index records of a block say: a function of its record.
 type BlockIndex struct {
 	Room, empty bool
-	owner       block.Owner // with room: who may assign from it first
-	Ready       int64       // with room: 0 if an address is free, else when the first has cooled
-	since       int64       // with empty: since when it is or, while addresses cool, from when on it will be
-	Due         int64       // when time next changes the block; 0 is never
-	former      string      // see Block
+	owner       block.Owner
+	Ready       int64  // with room: 0 if an address is free, else when the first has cooled
+	since       int64  // with empty: since when it is or, while addresses cool, from when on it will be
+	Due         int64  // when time next changes the block; 0 is never
+	former      string // the owners before the present one, see Block
 }
 
 // IndexOf derives the index records. It may not depend on the present time, or it could not be checked.
 func IndexOf(b *block.Block) BlockIndex {
-	x := BlockIndex{Due: b.NextLease(), former: b.Former()}
+	x := BlockIndex{owner: b.Owner(), Due: b.NextLease(), former: b.Former()}
 	cooling := b.Cooling() > 0
 	first, last := b.CoolingTimes()
 	if cooling {
@@ -38,9 +38,6 @@ func IndexOf(b *block.Block) BlockIndex {
 	}
 	if x.Room = b.HasFree() || cooling; b.HasFree() {
 		x.Ready = 0
-	}
-	if x.Room {
-		x.owner = b.Owner()
 	}
 	if x.empty = b.Used() == 0 && b.Owner().Kind != block.Nobody; x.empty {
 		if x.since = b.Since(); cooling {
@@ -61,10 +58,10 @@ func (x BlockIndex) Says(kind string, value int64) bool {
 // IndexEntry is one index record of a block or of an address, but for the block or the address that its key names.
 type IndexEntry struct {
 	Kind  byte
-	code  byte   // of kinds f, n, w: what an owner's code begins with
-	name  string // of kinds f, h, n, w: handle or owner; of kind i the key of an attribute, NUL and its value
+	code  byte   // of kinds n, o, w: what an owner's code begins with
+	name  string // of kinds h, n, o, w: handle or owner; of kind i the key of an attribute, NUL and its value
 	time  int64  // of kind d
-	Value int64  // of kinds e, r, w
+	Value int64  // of kinds e, o, r, w
 }
 
 // SameKey reports whether two entries of one block or address are one record.
@@ -107,6 +104,9 @@ func (x *BlockIndex) Entries(dst []IndexEntry) []IndexEntry {
 		own.Value = x.Ready
 		dst = append(dst, IndexEntry{Kind: KindRoom[0], Value: x.Ready}, own)
 	}
+	if x.owner.Kind != block.Nobody {
+		dst = append(dst, ownerIndex(KindOwner, x.owner))
+	}
 	if x.empty {
 		dst = append(dst, IndexEntry{Kind: KindEmpty[0], Value: x.since})
 	}
@@ -116,7 +116,7 @@ func (x *BlockIndex) Entries(dst []IndexEntry) []IndexEntry {
 	for rest := x.former; rest != ""; {
 		var code string
 		code, rest, _ = strings.Cut(rest, "\x00")
-		dst = append(dst, IndexEntry{Kind: KindFormer[0], name: code})
+		dst = append(dst, IndexEntry{Kind: KindOwner[0], code: code[0], name: code[1:], Value: hadBefore})
 	}
 	return dst
 }

@@ -30,7 +30,6 @@ const (
 	KindHandle  = "h"
 	KindHost    = "n"
 	KindIndex   = "i"
-	KindFormer  = "f"
 	KindRoom    = "r"
 	KindOwnRoom = "w"
 	KindEmpty   = "e"
@@ -153,11 +152,8 @@ func HandleRange(handle string) store.Range {
 	return store.Range{From: KindHandle + handle + "\x00", To: KindHandle + handle + "\x01"}
 }
 
-// OwnerKey returns the key of the list of blocks of an owner. It ends like no other, so that it is a prefix of itself alone.
-func OwnerKey(o block.Owner) string { return KindOwner + o.Code() + "\x00" }
-
-// CodeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, of the blocks that were its
-// own, or of those that are and have room.
+// CodeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, of the blocks that are or were
+// its own, or of those that are and have room.
 func CodeRange(kind string, o block.Owner) store.Range {
 	key := kind + o.Code()
 	return store.Range{From: key + "\x00", To: key + "\x01"}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -109,13 +108,11 @@ func (p *claimPlan) Plan(t *txn.Txn) error {
 		}
 		return cause.Wrap(ipalloc.Error{Op: "claim", Prefix: p.block, Holder: be.Owner().String(), Err: cause.Claimed})
 	}
-	blocks, err := t.BlocksOf(p.owner)
-	if err != nil {
-		return err
-	}
 	limits := *cat.Catalog
 	limits.Config.NoAutoBlocks = false // this is a claim by hand
-	if !limits.MayClaim(blocks, i, 0) {
+	if _, reached, err := t.Limit(&limits, p.owner, i, 0); err != nil {
+		return err
+	} else if reached {
 		return cause.BlockLimit
 	}
 	b := be.Block
@@ -143,11 +140,10 @@ func (e *Releaser) ReleaseAffinity(ctx context.Context, p netip.Prefix, o block.
 	if err := errors.Join(o.Check(), block.CheckPrefix(p)); err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "release affinity", Prefix: p, Owner: o.String(), Err: err})
 	}
-	blocks, err := e.BlocksOf(ctx, o)
+	blocks, err := e.BlocksIn(ctx, o, p)
 	if err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "release affinity", Owner: o.String(), Err: err})
 	}
-	blocks = slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return !p.Overlaps(b) || b.Bits() < p.Bits() })
 	return e.disown(ctx, o, blocks, mustBeEmpty)
 }
 

@@ -96,12 +96,12 @@ func (p *disownPlan) choose(t *txn.Txn, cat *txn.CatalogEntry) (chosen []*txn.Bl
 		if err != nil {
 			return nil, 0, err
 		}
-		owned, err := t.BlocksOf(b.owner)
+		oe, err := t.Owner(b.owner)
 		if err != nil {
 			return nil, 0, err
 		}
 		switch {
-		case be.Block == nil || be.Owner() != b.owner || b.byRule && p.keep > 0 && owned.Len() <= p.keep:
+		case be.Block == nil || be.Owner() != b.owner || b.byRule && p.keep > 0 && oe.Get().N <= p.keep:
 			continue
 		case !be.IsEmpty() && p.mustBeEmpty, b.byRule && be.Since() > p.idleSince:
 			p.refused = b.at

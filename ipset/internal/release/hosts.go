@@ -9,7 +9,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // An address is held for a host: mostly that whose block it is in, else one that borrowed it. Its record has the host. What is
@@ -18,50 +17,28 @@ import (
 // block's owner writes more for it.
 
 // hostPlaces returns where addresses may be held for a host: blocks that are or were its own, and addresses that it borrowed, each
-// with the prefix length of its block; both in address order. Four round trips. A block that becomes the host's own while the lists
-// are read is in neither, but then the record of the host's blocks has changed, and they are read again.
+// with the prefix length of its block; both in address order. Two round trips. A block that becomes the host's own or ceases to be
+// meanwhile is in the first list all the time.
 func (e *Releaser) hostPlaces(ctx context.Context, o block.Owner) (blocks, borrowed []netip.Prefix, err error) {
 	if err := o.Check(); err != nil {
 		return nil, nil, err
 	}
-	key := record.OwnerKey(o)
-	own, err := e.Store.Get(ctx, nil, key)
-	for tries := 1; err == nil; tries++ {
-		if blocks, borrowed, err = e.listedPlaces(ctx, o, own[0]); err != nil {
-			break
-		}
-		rev := own[0].Rev
-		if own, err = e.Store.Get(ctx, nil, key); err != nil || own[0].Rev == rev {
-			break
-		}
-		if tries == e.Tries {
-			err = store.Conflict("ipset", key)
-		}
-	}
-	return blocks, borrowed, err
-}
-
-// listedPlaces returns the places of a host with the record of its blocks.
-func (e *Releaser) listedPlaces(ctx context.Context, o block.Owner, own store.Record) (blocks, borrowed []netip.Prefix, err error) {
-	l, err := record.DecodeList(own)
+	recs, _, err := e.Store.List(ctx, record.CodeRange(record.KindOwner, o))
 	if err != nil {
 		return nil, nil, err
 	}
-	blocks = l.Slice()
-	var ids [2][]netip.Prefix
-	for i, kind := range [...]string{record.KindFormer, record.KindHost} {
-		r := record.CodeRange(kind, o)
-		recs, _, err := e.Store.List(ctx, r)
-		if err == nil {
-			ids[i], err = record.IdsIn(recs, len(r.From))
-		}
-		if err != nil {
-			return nil, nil, err
-		}
+	own, had, err := record.BlocksOf(o, recs)
+	if err != nil {
+		return nil, nil, err
 	}
-	blocks = append(blocks, ids[0]...)
+	r := record.CodeRange(record.KindHost, o)
+	if recs, _, err = e.Store.List(ctx, r); err != nil {
+		return nil, nil, err
+	}
+	borrowed, err = record.IdsIn(recs, len(r.From))
+	blocks = append(own, had...)
 	slices.SortFunc(blocks, record.ComparePrefix)
-	return slices.Compact(blocks), ids[1], nil
+	return blocks, borrowed, err
 }
 
 // IPsByHost carries out the call of that name.

@@ -157,11 +157,11 @@ func (e *Releaser) leaveOut(ctx context.Context, due map[netip.Prefix]ownedBlock
 		return err
 	}
 	for _, r := range recs {
-		l, err := record.DecodeList(r)
+		owned, err := record.DecodeOwned(r)
 		if err != nil {
 			return cause.Wrap(ipalloc.Error{Op: "read", Name: r.Key, Err: err})
 		}
-		owners[r.Key] = l.Len() <= keep
+		owners[r.Key] = owned.N <= keep
 	}
 	maps.DeleteFunc(due, func(_ netip.Prefix, d ownedBlock) bool { return d.byRule && owners[record.OwnerKey(d.owner)] })
 	return nil

@@ -145,32 +145,6 @@ func (be *BlockEntry) Settle() {
 	be.Changes.Settle()
 }
 
-// OwnerEntry is the cell of the blocks of an owner.
-type OwnerEntry struct{ occ.Var[record.BlockList] }
-
-// readOwner makes the entry of an owner.
-func readOwner(o block.Owner, r store.Record) (*OwnerEntry, error) {
-	if o.Kind == block.Nobody {
-		return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
-	}
-	blocks, err := record.DecodeList(r)
-	if err != nil {
-		return nil, cause.Wrap(ipalloc.Error{Op: "read", Owner: o.String(), Err: err})
-	}
-	return &OwnerEntry{occ.NewVar(r, blocks)}, nil
-}
-
-// Write implements [occ.Entry].
-func (oe *OwnerEntry) Write(o *occ.Ops) {
-	if oe.Get().Len() == 0 {
-		o.Delete(&oe.Cell)
-		return
-	}
-	o.Put(&oe.Cell)
-	o.Buf = oe.Get().Append(o.Buf)
-	o.Value()
-}
-
 // pageEntry is the cell of a space page.
 type pageEntry struct{ occ.Var[record.Page] }
 

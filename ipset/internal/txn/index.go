@@ -93,12 +93,12 @@ func (be *BlockEntry) writeAddress(ops *occ.Ops, at netip.Prefix, was, is *block
 // What a plan will write is bounded here and nowhere else, by the entries that Write compares: a plan changes blocks only after
 // [Txn.Room] has found that they fit, because a block that has been changed cannot be restored without a copy of all its addresses.
 
-// OpsPerBlock bounds the records of a block itself: the block, its room and empty entries, that of its owner or as an orphan, and two
-// of due.
-const OpsPerBlock = 6
+// OpsPerBlock bounds the records of a block itself: the block, its room and empty entries, those that its owner has it and has room
+// or that it has room as an orphan, and two of due.
+const OpsPerBlock = 7
 
-// OwnerOps bounds the records that a change of a block's owner adds: that addresses are held for the former one and no longer for
-// the new one, and that one has room and the other not.
+// OwnerOps bounds the records that a change of a block's owner adds: that the one had it and the other has it, and that the one has
+// room no longer and the other has.
 const OwnerOps = 4
 
 // BlockOps bounds the records that a plan adds to the commit by changing a block; n is how many those of its addresses are, timed
@@ -107,6 +107,9 @@ const OwnerOps = 4
 func (t *Txn) BlockOps(be *BlockEntry, n int, timed, fills bool) int {
 	if !t.Changed(&be.Cell) {
 		n += 2 // the block, its empty entry
+		if be.Block == nil {
+			n++ // that its owner has it
+		}
 		for _, c := range be.Changes.List {
 			n += record.RecordsOf(c.Was) // time takes away, and adds none but the address as it cools
 		}

@@ -104,49 +104,6 @@ func (t *Txn) SetCatalog(c *pool.Catalog, value string) {
 	t.Change(t.Cat.entry)
 }
 
-// Owner returns the blocks of an owner.
-func (t *Txn) Owner(o block.Owner) (*OwnerEntry, error) {
-	oe := t.Owners.Get(o)
-	if oe == nil {
-		if err := t.Load(record.OwnerKey(o)); err != nil {
-			return nil, err
-		}
-		oe = t.Owners.Get(o)
-	}
-	t.Guard(&oe.Cell)
-	return oe, nil
-}
-
-// BlocksOf returns the blocks of an owner.
-func (t *Txn) BlocksOf(o block.Owner) (record.BlockList, error) {
-	oe, err := t.Owner(o)
-	if err != nil {
-		return record.BlockList{}, err
-	}
-	return oe.Get(), nil
-}
-
-// Give adds a block to those of an owner. Orphan blocks are in no owner's record.
-func (t *Txn) Give(o block.Owner, p netip.Prefix) error {
-	return t.setBlocks(o, p, record.BlockList.With)
-}
-
-// Take removes a block from those of an owner.
-func (t *Txn) Take(o block.Owner, p netip.Prefix) error {
-	return t.setBlocks(o, p, record.BlockList.Without)
-}
-
-func (t *Txn) setBlocks(o block.Owner, p netip.Prefix, change func(record.BlockList, netip.Prefix) record.BlockList) error {
-	if o.Kind == block.Nobody {
-		return nil
-	}
-	oe, err := t.Owner(o)
-	if err == nil {
-		occ.Set(&t.Txn, oe, change(oe.Get(), p))
-	}
-	return err
-}
-
 // Page returns a page.
 func (t *Txn) Page(id record.PageID) (*pageEntry, error) {
 	pe := t.Pages.Get(id)

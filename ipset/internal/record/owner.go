@@ -1,0 +1,195 @@
+package record
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// An owner has a record for each block that is its own, or was and has an address that may be held for it. These follow from the
+// blocks, like all index records. Before them stands the number of its own blocks: every commit that gives it a block or takes one
+// writes the number, and one that depends on a limit verifies it. A few blocks are listed beside the number, because a new engine then
+// reads them in the same round trip. So a record of an owner has at most some hundred bytes, however many blocks it has.
+
+// hadBefore is the value of the record of a block that was the owner's own; that of one that is has none.
+const hadBefore = 1
+
+// OwnerKey returns the key of the number of blocks of an owner. It is what the keys of their records begin with.
+func OwnerKey(o block.Owner) string { return KindOwner + o.Code() + "\x00" }
+
+// ParseOwnerKey is the inverse of OwnerKey.
+func ParseOwnerKey(key string) (block.Owner, bool) {
+	if key == "" || strings.IndexByte(key, 0) != len(key)-1 {
+		return block.Owner{}, false
+	}
+	o, err := block.OwnerOf(key[1 : len(key)-1])
+	return o, err == nil && o.Kind != block.Nobody
+}
+
+const (
+	ownerVersion = 2
+	// MaxListed is the largest number of blocks that are listed: what a commit can verify.
+	MaxListed = 64
+)
+
+// Owned is how many blocks an owner has, and which if they are few. It is a value.
+type Owned struct {
+	N          int
+	Blocks     []netip.Prefix // all in address order, nil for more than MaxListed
+	came, gone []netip.Prefix // what has changed since the record was read or written
+}
+
+// Append appends the record: the version, the number, and the blocks if they are few.
+func (o *Owned) Append(dst []byte) []byte {
+	dst = binary.AppendUvarint(append(dst, ownerVersion), uint64(o.N))
+	for _, p := range o.Blocks {
+		dst = AppendBlockID(dst, p)
+	}
+	return dst
+}
+
+// OwnedOf returns the value for some blocks, which ascend.
+func OwnedOf(blocks []netip.Prefix) Owned {
+	if len(blocks) > MaxListed {
+		return Owned{N: len(blocks)}
+	}
+	return Owned{N: len(blocks), Blocks: blocks}
+}
+
+// DecodeOwned reads the record of an owner; no record is no blocks.
+func DecodeOwned(rec store.Record) (o Owned, err error) {
+	if rec.Rev == 0 {
+		return o, nil
+	}
+	r := &wire.Reader{S: rec.Value}
+	if v := r.Byte(); v != ownerVersion {
+		r.Fail("version")
+	}
+	n := r.Uvarint()
+	if n == 0 || n > 1<<48 {
+		r.Fail("number")
+	}
+	for n <= MaxListed && uint64(len(o.Blocks)) < n && r.Err == nil {
+		size := uint64(18)
+		if r.S != "" && r.S[0] == '4' {
+			size = 6
+		}
+		p, ok := ParseBlockID(r.Bytes(size))
+		if k := len(o.Blocks); !ok || k > 0 && ComparePrefix(o.Blocks[k-1], p) >= 0 {
+			r.Fail("block")
+		}
+		o.Blocks = append(o.Blocks, p)
+	}
+	if err := r.End(); err != nil {
+		return Owned{}, fmt.Errorf("%w: blocks of an owner", err)
+	}
+	o.N = int(n)
+	return o, nil
+}
+
+// BlocksOf returns the blocks that the records of an owner name, in address order: those that are its own, and those that were.
+// The records begin as [CodeRange] says, and the number may be among them.
+func BlocksOf(o block.Owner, recs []store.Record) (own, had []netip.Prefix, err error) {
+	at := len(OwnerKey(o))
+	for _, r := range recs {
+		if len(r.Key) == at {
+			continue
+		}
+		p, ok := ParseBlockID(r.Key[at:])
+		if !ok {
+			return nil, nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
+		}
+		if r.Value == "" {
+			own = append(own, p)
+		} else {
+			had = append(had, p)
+		}
+	}
+	return own, had, nil
+}
+
+// Listed reports whether Blocks are all blocks.
+func (o *Owned) Listed() bool { return len(o.Blocks) == o.N }
+
+// With returns o with one block more, which it has not had.
+func (o Owned) With(p netip.Prefix) Owned {
+	listed := o.Listed()
+	if listed && has(o.Blocks, p) {
+		return o
+	}
+	o.came, o.gone = with(o.came, p), without(o.gone, p)
+	if o.N++; listed && o.N <= MaxListed {
+		o.Blocks = with(o.Blocks, p)
+	} else {
+		o.Blocks = nil
+	}
+	return o
+}
+
+// Without returns o with one block less, which it has had. It is not listed if o is not, however few are left.
+func (o Owned) Without(p netip.Prefix) Owned {
+	if o.Listed() && !has(o.Blocks, p) {
+		return o
+	}
+	o.came, o.gone = without(o.came, p), with(o.gone, p)
+	o.N, o.Blocks = max(o.N-1, 0), without(o.Blocks, p)
+	return o
+}
+
+// All returns all blocks, of those that the store had when the record was read or written.
+func (o *Owned) All(stored []netip.Prefix) []netip.Prefix {
+	for _, p := range o.came {
+		stored = with(stored, p)
+	}
+	for _, p := range o.gone {
+		stored = without(stored, p)
+	}
+	return stored
+}
+
+// Relisted returns o with all blocks, after so many were taken that they are few. If records are damaged the number is that of the list.
+func (o Owned) Relisted(all []netip.Prefix) Owned {
+	listed := OwnedOf(all)
+	listed.came, listed.gone = o.came, o.gone
+	return listed
+}
+
+// Settled returns o as it is written.
+func (o Owned) Settled() Owned { return Owned{N: o.N, Blocks: o.Blocks} }
+
+func has(blocks []netip.Prefix, p netip.Prefix) bool {
+	_, found := slices.BinarySearchFunc(blocks, p, ComparePrefix)
+	return found
+}
+
+// with returns ascending blocks with p, without those without it. Neither changes what it is given.
+func with(blocks []netip.Prefix, p netip.Prefix) []netip.Prefix {
+	i, found := slices.BinarySearchFunc(blocks, p, ComparePrefix)
+	if found {
+		return blocks
+	}
+	return slices.Insert(slices.Clip(blocks), i, p)
+}
+
+func without(blocks []netip.Prefix, p netip.Prefix) []netip.Prefix {
+	i, found := slices.BinarySearchFunc(blocks, p, ComparePrefix)
+	if !found {
+		return blocks
+	}
+	return slices.Delete(slices.Clone(blocks), i, i+1)
+}
+
+// ComparePrefix orders prefixes as their block keys are ordered.
+func ComparePrefix(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return a.Bits() - b.Bits()
+}

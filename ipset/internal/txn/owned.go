@@ -1,0 +1,150 @@
+package txn
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Every commit that gives an owner a block or takes one writes the record with the number of its blocks. So the revision of that record
+// is also that of the set: blocks listed after the cell was read are the set of its revision, or the commit that rests on the cell
+// is in conflict.
+
+// OwnerEntry is the cell of how many blocks an owner has, and which if they are few.
+type OwnerEntry struct{ occ.Var[record.Owned] }
+
+// readOwner makes the entry of an owner.
+func readOwner(o block.Owner, r store.Record) (*OwnerEntry, error) {
+	if o.Kind == block.Nobody {
+		return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
+	}
+	owned, err := record.DecodeOwned(r)
+	if err != nil {
+		return nil, cause.Wrap(ipalloc.Error{Op: "read", Owner: o.String(), Err: err})
+	}
+	return &OwnerEntry{occ.NewVar(r, owned)}, nil
+}
+
+// Write implements [occ.Entry].
+func (oe *OwnerEntry) Write(o *occ.Ops) {
+	owned := oe.Get()
+	if owned.N == 0 {
+		o.Delete(&oe.Cell)
+		return
+	}
+	o.Put(&oe.Cell)
+	o.Buf = owned.Append(o.Buf)
+	o.Value()
+}
+
+// Settle implements [occ.Entry].
+func (oe *OwnerEntry) Settle() { oe.Complete(oe.Get().Settled()) }
+
+// Owner returns how many blocks an owner has.
+func (t *Txn) Owner(o block.Owner) (*OwnerEntry, error) {
+	oe := t.Owners.Get(o)
+	if oe == nil {
+		if err := t.Load(record.OwnerKey(o)); err != nil {
+			return nil, err
+		}
+		oe = t.Owners.Get(o)
+	}
+	t.Guard(&oe.Cell)
+	return oe, nil
+}
+
+// BlocksOf returns the blocks of an owner, many from the store.
+func (t *Txn) BlocksOf(o block.Owner) ([]netip.Prefix, error) {
+	oe, err := t.Owner(o)
+	if err != nil {
+		return nil, err
+	}
+	owned := oe.Get()
+	if owned.Listed() {
+		return owned.Blocks, nil
+	}
+	return t.listOwned(o, oe, owned)
+}
+
+// listOwned lists the blocks of an owner: those in the store, with what the transaction has changed.
+func (t *Txn) listOwned(o block.Owner, oe *OwnerEntry, owned record.Owned) ([]netip.Prefix, error) {
+	recs, err := t.ListStored(record.CodeRange(record.KindOwner, o))
+	if err != nil {
+		return nil, err
+	}
+	own, _, err := record.BlocksOf(o, recs)
+	if err != nil {
+		return nil, err
+	}
+	if own = owned.All(own); len(own) != owned.N {
+		err = t.Read(oe.Key) // a conflict if the cell is behind; else records are damaged
+	}
+	return own, err
+}
+
+// Give adds a block to those of an owner, who has not had it. Nobody has no number of blocks.
+func (t *Txn) Give(o block.Owner, p netip.Prefix) error {
+	if o.Kind == block.Nobody {
+		return nil
+	}
+	oe, err := t.Owner(o)
+	if err == nil {
+		occ.Set(&t.Txn, oe, oe.Get().With(p))
+	}
+	return err
+}
+
+// Take removes a block from those of an owner, who has had it. When few are left they are listed again.
+func (t *Txn) Take(o block.Owner, p netip.Prefix) error {
+	if o.Kind == block.Nobody {
+		return nil
+	}
+	oe, err := t.Owner(o)
+	if err != nil {
+		return err
+	}
+	owned := oe.Get().Without(p)
+	if owned.N <= record.MaxListed && !owned.Listed() {
+		blocks, err := t.listOwned(o, oe, owned)
+		if err != nil {
+			return err
+		}
+		owned = owned.Relisted(blocks)
+	}
+	occ.Set(&t.Txn, oe, owned)
+	return nil
+}
+
+// Limit returns the limit that forbids an owner one more block of pool i, false if none does; asked narrows the limit of all its blocks
+// if it is above 0.
+func (t *Txn) Limit(c *pool.Catalog, o block.Owner, i, asked int) (limit pool.BlockLimit, reached bool, err error) {
+	oe, err := t.Owner(o)
+	if err != nil {
+		return limit, false, err
+	}
+	n, p := oe.Get().N, &c.Pools[i]
+	if most := c.MostBlocks(asked); n >= most {
+		return pool.BlockLimit{Blocks: n, Max: most}, true, nil
+	}
+	if p.MaxBlocksPerHost == 0 || n < p.MaxBlocksPerHost {
+		return limit, false, nil
+	}
+	blocks, err := t.BlocksOf(o)
+	if err != nil {
+		return limit, false, err
+	}
+	n = 0
+	for _, b := range blocks {
+		if p.Prefix.Contains(b.Addr()) && c.Containing(b.Addr()) == i {
+			n++
+		}
+	}
+	return pool.BlockLimit{Pool: p.Name, Blocks: n, Max: p.MaxBlocksPerHost}, n >= p.MaxBlocksPerHost, nil
+}

@@ -1,0 +1,204 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// The record of an owner lists few blocks and counts many. These tests are about owners around that number.
+
+// TestClaimOfManyBlocksWritesNoMore: what a claim writes does not grow with the blocks that the owner has.
+func TestClaimOfManyBlocksWritesNoMore(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 32))
+	s := storetest.NewFaulty(w.store)
+	e := w.engine(s)
+	written := make(map[int]storetest.Counts)
+	for n := range 2001 {
+		s.Reset()
+		if _, err := e.AutoAssign(bg, want("h", 1, fmt.Sprintf("pod-%05d", n))); err != nil {
+			t.Fatal(err)
+		}
+		written[n] = s.Counts()
+	}
+	few, many := written[20], written[2000]
+	if many.Values > few.Values || many.Written > few.Written {
+		t.Errorf("a claim writes %d records and %d bytes for an owner of 2,000 blocks, %d and %d for one of 20", many.Written, many.Values, few.Written, few.Values)
+	}
+	for n, c := range written {
+		if c.Values > 600 || c.Written > few.Written+2 { // a space page above becomes full
+			t.Errorf("the claim beside %d blocks writes %d records and %d bytes", n, c.Written, c.Values)
+		}
+	}
+	w.check()
+}
+
+// TestLimitsOfManyBlocks: the limits of an owner and of a pool hold for owners of few and of many blocks, in another pool or in the
+// same, for engines that know the owner and for new ones.
+func TestLimitsOfManyBlocks(t *testing.T) {
+	for _, tt := range []struct{ other, limit int }{{0, 3}, {10, 55}, {60, 4}, {60, 5}, {63, 2}, {64, 1}, {65, 3}, {80, 70}} {
+		for _, cold := range []bool{false, true} {
+			limited := poolOf("a", "10.0.0.0/24", 32)
+			limited.MaxBlocksPerHost = tt.limit
+			w := newWorld(t, Config{}, limited, poolOf("b", "10.0.1.0/24", 32), poolOf("c", "10.0.0.0/28", 32))
+			e := w.Engine
+			take := func(pool string) error {
+				if cold {
+					e = w.engine(w.store)
+				}
+				a := want("h", 1, "p")
+				a.Pools, a.Partial = []string{pool}, false
+				_, err := e.AutoAssign(bg, a)
+				return err
+			}
+			for range tt.other {
+				if err := take("b"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := take("c"); err != nil { // in the prefix of a, and not of it
+				t.Fatal(err)
+			}
+			n := 0
+			for n <= tt.limit && take("a") == nil {
+				n++
+			}
+			if err := take("a"); n != tt.limit || !errors.Is(err, ipalloc.ErrLimit) {
+				t.Errorf("%+v, cold %v: %d blocks of the limited pool, then %v", tt, cold, n, err)
+			}
+			if _, failed, err := e.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.255/32"), HostOwner("h")); err != nil || len(failed) != 1 || !errors.Is(failed[0].Err, ipalloc.ErrLimit) {
+				t.Errorf("%+v, cold %v: a claim by hand: %v, %v", tt, cold, failed, err)
+			}
+			if all := w.blocksOf("h"); len(all) != tt.other+1+tt.limit || !slices.IsSortedFunc(all, record.ComparePrefix) {
+				t.Errorf("%+v, cold %v: %d blocks %v", tt, cold, len(all), all)
+			}
+			w.check()
+		}
+	}
+}
+
+// TestManyBlocksBecomeFew: an owner gives up blocks, some in one commit, until few are left and none is, and gets others meanwhile.
+func TestManyBlocksBecomeFew(t *testing.T) {
+	for _, limits := range []store.Limits{{}, {Ops: 127}, {Ops: 24}} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 32))
+		e := w.engine(limitedStore{w.store, limits})
+		claim := func(p string) {
+			if _, failed, err := e.ClaimAffinity(bg, netip.MustParsePrefix(p), HostOwner("h")); err != nil || len(failed) > 0 {
+				t.Fatal(failed, err)
+			}
+		}
+		claim("10.0.0.0/25")
+		left := 128
+		for _, give := range []string{"10.0.0.0/27", "10.0.0.32/28", "10.0.0.48/29", "10.0.0.56/30", "10.0.0.60/30", "10.0.0.64/32", "10.0.0.65/32", "10.0.0.66/31", "10.0.0.96/27"} {
+			p := netip.MustParsePrefix(give)
+			gone, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), Prefix: p})
+			left -= 1 << (32 - p.Bits())
+			if blocks := w.blocksOf("h"); err != nil || len(gone) != 1<<(32-p.Bits()) || len(blocks) != left {
+				t.Fatalf("%+v: gave up %v, %v; %d blocks are left, want %d", limits, gone, err, len(blocks), left)
+			}
+			w.check()
+		}
+		claim("10.0.0.0/25")
+		if _, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h")}); err != nil || len(w.blocksOf("h")) != 0 || w.records(record.KindOwner) != 0 {
+			t.Errorf("%+v: %v, %d records of owners are left", limits, err, w.records(record.KindOwner))
+		}
+		w.check()
+	}
+}
+
+// limitedStore is a store with other limits.
+type limitedStore struct {
+	store.Store
+	limits store.Limits
+}
+
+func (s limitedStore) Limits() store.Limits { return s.limits }
+
+// TestOwnersRaceAtTheLimit: several engines, each with a cache of its own, give one owner blocks and take them, around the number up
+// to which blocks are listed. The limit of blocks is never passed, and the records are right after each round.
+func TestOwnersRaceAtTheLimit(t *testing.T) {
+	const limit = record.MaxListed + 2
+	w := newWorld(t, Config{MaxBlocksPerHost: limit}, poolOf("a", "10.0.0.0/25", 32))
+	engines := []*Engine{w.Engine, w.engine(w.store), w.engine(w.store)}
+	for round := range 30 {
+		var wg sync.WaitGroup
+		for i, e := range engines {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for k := range 8 {
+					at := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte((round*7 + i*41 + k*13) % 128)}), 32)
+					var err error
+					if (round+i)%3 > 0 {
+						_, _, err = e.ClaimAffinity(bg, at, HostOwner("h"))
+					} else {
+						_, err = e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), Prefix: at})
+					}
+					if err != nil && !errors.Is(err, ipalloc.ErrConflict) {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+		wg.Wait()
+		if n := len(w.blocksOf("h")); n > limit {
+			t.Fatalf("round %d: %d blocks, at most %d", round, n, limit)
+		}
+		w.check()
+	}
+}
+
+// TestDamagedRecordsOfManyBlocks: a number that is wrong, or lost, and a block that its owner's records lack are found and repaired,
+// and nothing that the engine does meanwhile fails or gives up.
+func TestDamagedRecordsOfManyBlocks(t *testing.T) {
+	for _, n := range []int{3, record.MaxListed, record.MaxListed + 1, 70} {
+		number := record.OwnerKey(HostOwner("h"))
+		first := string(record.AppendNameKey(nil, record.KindOwner, HostOwner("h").Code(), netip.MustParsePrefix("10.0.0.0/32")))
+		other := string(record.AppendNameKey(nil, record.KindOwner, HostOwner("h").Code(), netip.MustParsePrefix("10.0.1.0/32")))
+		for name, c := range map[string]struct {
+			op   store.Op
+			want ProblemKind
+		}{
+			"number lost":       {store.Op{Kind: store.Delete, Key: number}, ProblemWrongOwner},
+			"number wrong":      {store.Op{Kind: store.Put, Key: number, Value: "\x02\x64"}, ProblemWrongOwner},
+			"number unreadable": {store.Op{Kind: store.Put, Key: number, Value: "?"}, ProblemWrongOwner},
+			"block lost":        {store.Op{Kind: store.Delete, Key: first}, ProblemMissingIndex},
+			"block had":         {store.Op{Kind: store.Put, Key: first, Value: record.IndexValue(1)}, ProblemStaleIndex},
+			"block of another":  {store.Op{Kind: store.Put, Key: other}, ProblemStaleIndex},
+		} {
+			w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 32))
+			for i := range n {
+				if _, _, err := w.ClaimAffinity(bg, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), HostOwner("h")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.op.Expect = store.AnyRevision
+			if _, err := w.store.Commit(bg, []store.Op{c.op}); err != nil {
+				t.Fatal(err)
+			}
+			rep, err := w.Operator().Check(bg, nil)
+			if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != c.want {
+				t.Errorf("%d blocks, %s: %+v, %v", n, name, rep, err)
+			}
+			e := w.engine(w.store)
+			if _, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), Prefix: netip.MustParsePrefix("10.0.0.2/32")}); err != nil && !errors.Is(err, ipalloc.ErrCorrupt) {
+				t.Errorf("%d blocks, %s: %v", n, name, err)
+			}
+			if rep, err = w.Operator().Check(bg, nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Operator().Repair(bg, rep.Repair); err != nil {
+				t.Errorf("%d blocks, %s: %v", n, name, err)
+			}
+			w.check()
+		}
+	}
+}
