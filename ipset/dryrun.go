@@ -17,6 +17,7 @@ import (
 // engine is a conflict, and the call is repeated. Where it may differ:
 //
 //   - The dry call reads the clock, and the labels of hosts, when it is made.
+//   - It draws seeds of its own for new pools in random order.
 //   - It meets only the refusals that the store announces in its Limits, not a full disk or a missing permission.
 //   - An owner of more than 64 blocks is served by the engine's memory of which one had room last. The dry engine begins with
 //     the memory that e has now.

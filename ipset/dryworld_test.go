@@ -56,6 +56,7 @@ func (w *dryWorld) pool() ipset.Pool {
 	if w.flip(2) {
 		p.BlockBits--
 	}
+	p.Seed = 7 // a dry call draws another
 	p.Order = []ipset.Order{ipset.FIFO, ipset.Lowest, ipset.Random}[w.r.IntN(5)/2]
 	p.Disabled, p.Manual, p.Priority, p.MaxBlocksPerHost = w.flip(12), w.flip(16), w.r.IntN(2), w.r.IntN(16)/14*2
 	return p

@@ -38,7 +38,7 @@ type Options struct {
 	// blocks end Skew later than their time says, because an engine whose clock is ahead must not hand out what another engine
 	// still holds.
 	Skew time.Duration
-	// Rand draws the waits between retries; by default the process's generator.
+	// Rand draws the waits between retries and the seeds of pools; by default the process's generator.
 	Rand rand.Source
 	// Labels returns the labels of an owner, a host or a virtual one, by which [Pool].Nodes selects it, and false for an owner
 	// that does not exist. Without it all owners exist and have no labels. It is called without a lock held and must not block

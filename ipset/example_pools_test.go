@@ -41,14 +41,14 @@ func ExamplePool_nested() {
 }
 
 // Random spreads addresses, so that one that was released is not the next one handed out, and neither is its neighbour. The same calls
-// give the same addresses again.
+// give the same addresses again, because the seed is named.
 func ExamplePool_order() {
 	ctx := context.Background()
 	e, err := ipset.New(store.NewMemory(), ipset.Options{})
 	must(err)
 	for _, o := range []ipset.Order{ipset.FIFO, ipset.Lowest, ipset.Random} {
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(o), 0}), 24)
-		must(e.AddPool(ctx, ipset.Pool{Name: o.String(), Prefix: prefix, BlockBits: 24, Order: o}))
+		must(e.AddPool(ctx, ipset.Pool{Name: o.String(), Prefix: prefix, BlockBits: 24, Order: o, Seed: 1}))
 		a := ipset.AssignArgs{Owner: ipset.HostOwner("router"), Num4: 3, Pools: []string{o.String()}}
 		first, err := e.AutoAssign(ctx, a)
 		must(err)
@@ -62,7 +62,7 @@ func ExamplePool_order() {
 	// Output:
 	// fifo 10.0.0.0 10.0.0.1 10.0.0.2 then 10.0.0.3
 	// lowest 10.0.1.0 10.0.1.1 10.0.1.2 then 10.0.1.1
-	// random 10.0.2.243 10.0.2.30 10.0.2.92 then 10.0.2.49
+	// random 10.0.2.224 10.0.2.30 10.0.2.223 then 10.0.2.108
 }
 
 // Aligned gives a prefix out of a block, such as a /29 to a virtual machine with containers of its own.

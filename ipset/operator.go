@@ -46,7 +46,8 @@ func (o Operator) Reservations(ctx context.Context) (*netipx.IPSet, error) {
 	return o.e.admin.Reservations(ctx)
 }
 
-// SetReservations replaces the addresses that automatic assignment never takes, in one commit. Addresses in use stay in use and
+// SetReservations replaces the addresses that automatic assignment never takes, in one commit; [Operator.ChangePools] adds and removes
+// single ones. Addresses in use stay in use and
 // are returned, in address order; finding them reads every block at most once. An error after the commit leaves the
 // reservations in force.
 func (o Operator) SetReservations(ctx context.Context, set *netipx.IPSet) (live []Allocation, err error) {

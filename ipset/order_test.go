@@ -40,11 +40,13 @@ func TestLowestFirst(t *testing.T) {
 	}
 }
 
-// TestRandomFollowsFromState: the same calls on two stores give the same addresses, from whichever engine and dry or not; another name
+// TestRandomFollowsFromState: the same calls on two stores give the same addresses, from whichever engine and dry or not; another seed
 // of the pool gives others.
 func TestRandomFollowsFromState(t *testing.T) {
-	run := func(name string) (got []string) {
-		w := newWorld(t, Config{}, ordered(name, "10.0.0.0/24", 24, Random))
+	run := func(seed uint64) (got []string) {
+		p := ordered("a", "10.0.0.0/24", 24, Random)
+		p.Seed = seed
+		w := newWorld(t, Config{}, p)
 		engines := []*Engine{w.Engine, w.engine(w.store)}
 		for i := range 60 {
 			e := engines[i%2]
@@ -67,7 +69,7 @@ func TestRandomFollowsFromState(t *testing.T) {
 		w.check()
 		return got
 	}
-	one, again, other := run("a"), run("a"), run("b")
+	one, again, other := run(1), run(1), run(2)
 	if !slices.Equal(one, again) || slices.Equal(one, other) || slices.IsSorted(one) {
 		t.Errorf("%v, %v, %v", one, again, other)
 	}

@@ -1,12 +1,18 @@
 package ipset
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"net/netip"
+	"strings"
 	"time"
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/admin"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/selector"
 )
@@ -16,42 +22,80 @@ import (
 // A pool may lie in another one, to any depth. Each address belongs to the smallest pool around it, whether or not that pool is
 // enabled, so settings and limits of the outer pool do not apply to it. A nested prefix is made of whole blocks of the pool around it.
 type Pool struct {
-	Name   string // UTF-8
-	Prefix netip.Prefix
+	Name   string       `json:"name"` // UTF-8
+	Prefix netip.Prefix `json:"prefix"`
 	// BlockBits is the prefix length of a block, /26 or /122 by default. A block may hold up to 2^64 addresses.
-	BlockBits int
+	BlockBits int `json:"blockBits,omitempty"`
 	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
-	Nodes, Namespaces selector.Selector `json:",omitempty"`
+	Nodes      selector.Selector `json:"nodes,omitempty"`
+	Namespaces selector.Selector `json:"namespaces,omitempty"`
 	// Uses are the uses that the pool's addresses may have; Workload and Tunnel by default.
-	Uses Use
+	Uses Use `json:"uses,omitempty"`
 	// Disabled stops assignment from the pool. Addresses that are held stay held.
-	Disabled bool
+	Disabled bool `json:"disabled,omitempty"`
 	// Manual restricts the pool to calls that name it.
-	Manual bool
+	Manual bool `json:"manual,omitempty"`
 	// Order says which address of a block is handed out next: the one that was released first by default, the lowest, or one at
 	// random. The block is chosen before: the owner's blocks in address order, then a free one from a place that the owner's name
 	// fixes, with Lowest from the first of the pool on. So Lowest and Random are of the whole pool where it is one block. Cost:
 	// [Block.PeekOrder].
-	Order Order `json:",omitempty"`
+	Order Order `json:"order,omitempty"`
+	// Seed decides the addresses of a Random order. The call that makes the pool draws it if it is 0, from [Options].Rand, so two stores
+	// do not hand out the same addresses; a call that changes the pool keeps it if it is 0. It is no secret.
+	Seed uint64 `json:"seed,omitempty"`
 	// Index lists up to 8 keys of attributes by which [Engine.IPsByAttribute] finds the addresses of the pool. An assignment writes
 	// one small record more for each of them that it has an attribute of. A key that comes or goes applies to the addresses that are
 	// assigned from then on; [Operator.Reindex] applies it to the others.
-	Index []string `json:",omitempty"`
+	Index []string `json:"index,omitempty"`
 	// Priority puts the pool before those with a lower one, whatever blocks the owner has: an address comes from a pool of lower
 	// Priority only if no pool of a higher one that qualifies can give one. Among equals an owner's existing blocks come first,
 	// then the pools in the order of their names.
-	Priority int
+	Priority int `json:"priority,omitempty"`
 	// Ranges, if any, are the only addresses of the prefix that automatic assignment takes.
-	Ranges []netipx.IPRange `json:",omitempty"`
+	Ranges []netipx.IPRange `json:"ranges,omitempty"`
 	// MaxBlocksPerHost limits the blocks of this pool that one owner claims; 0 is no limit but that of the [Config].
-	MaxBlocksPerHost int
+	MaxBlocksPerHost int `json:"maxBlocksPerHost,omitempty"`
 	// Subnet says that the pool is one subnet of hosts: its network and broadcast addresses, or its subnet-router anycast
 	// address for IPv6, are not assigned automatically. It has no effect on pools of one or two addresses.
-	Subnet bool `json:",omitempty"`
+	Subnet bool `json:"subnet,omitempty"`
 	// Cooldown is how long a released address is kept from others.
-	Cooldown time.Duration
+	Cooldown time.Duration `json:"-"`
 	// Draining lists the block sizes that the pool had and that blocks may still have.
-	Draining []int `json:",omitempty"`
+	Draining []int `json:"draining,omitempty"`
+}
+
+// poolForm is a pool in JSON.
+type poolForm Pool
+
+// MarshalJSON writes a pool as a person does: uses by name, a cooldown such as "1h", and no field that has its zero value.
+func (p Pool) MarshalJSON() ([]byte, error) {
+	form := struct {
+		poolForm
+		Cooldown string `json:"cooldown,omitempty"`
+	}{poolForm: poolForm(p)}
+	if p.Cooldown != 0 {
+		form.Cooldown = strings.Replace(strings.Replace(p.Cooldown.String(), "m0s", "m", 1), "h0m", "h", 1)
+	}
+	return json.Marshal(form)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for what no pool can be, unknown fields among it.
+func (p *Pool) UnmarshalJSON(text []byte) error {
+	form := struct {
+		poolForm
+		Cooldown string `json:"cooldown"`
+	}{}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	err := d.Decode(&form)
+	if err == nil && form.Cooldown != "" {
+		form.poolForm.Cooldown, err = time.ParseDuration(form.Cooldown)
+	}
+	if err != nil {
+		return cause.Wrap(ipalloc.Error{Op: "read", Field: "Pool", Reason: err.Error(), Err: ipalloc.ErrInvalid})
+	}
+	*p = Pool(form.poolForm)
+	return nil
 }
 
 // Pools returns all pools, in the order in which they are tried.
@@ -89,11 +133,38 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 	return e.admin.UpdatePool(ctx, pool.Pool(p))
 }
 
-// RemovePool removes a pool from the catalog. Its blocks stay until they are released; [Operator.Drain] lists the addresses that are
+// RemovePool removes a pool from the catalog, whatever is held of it; [Operator.ChangePools] can refuse then. Its blocks stay until they are released; [Operator.Drain] lists the addresses that are
 // still held. The pool around it, if there is one, serves its addresses from then on; blocks of another size than that pool's drain.
 //
 // It returns [ipalloc.ErrNotFound] if there is no such pool, and [ipalloc.ErrInvalid] if a pool in it would be a part of a block of
 // the pool around; then nothing changes.
 func (e *Engine) RemovePool(ctx context.Context, name string) error {
 	return e.admin.RemovePool(ctx, name)
+}
+
+// PoolChanges are changes of pools and reservations that are made together. Zero fields change nothing.
+type PoolChanges struct {
+	// Set are pools to add. One whose name exists takes its place as in [Engine.UpdatePool]; an equal one is left.
+	Set []Pool
+	// Remove are names of pools that go before those of Set come, so a pool may be made anew elsewhere. A name that no pool has is
+	// passed over.
+	Remove []string
+	// IfEmpty refuses to remove a pool of which an address is held, and takes its empty blocks from their owners. The pools are disabled
+	// in a commit before the one that removes them; a call that was cut off leaves them so, and can be repeated.
+	IfEmpty bool
+	// Reserve and Unreserve add to the reservations and take from them. Addresses in use stay in use.
+	Reserve, Unreserve []netipx.IPRange
+}
+
+// ChangePools makes several changes of pools and reservations in one commit, so that a mirror of another system's pools has no state
+// between. If nothing differs, nothing is written.
+//
+// Errors, nothing changed: those of [Engine.AddPool] and [Engine.UpdatePool]; with IfEmpty [ipalloc.ErrInUse], with pool, address and
+// holder; [ipalloc.ErrInvalid] for a range that cannot be reserved; those of the store.
+func (o Operator) ChangePools(ctx context.Context, a PoolChanges) error {
+	c := admin.PoolChanges{Remove: a.Remove, IfEmpty: a.IfEmpty, Reserve: a.Reserve, Unreserve: a.Unreserve}
+	for _, p := range a.Set {
+		c.Set = append(c.Set, pool.Pool(p))
+	}
+	return o.e.admin.ChangePools(ctx, c)
 }

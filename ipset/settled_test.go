@@ -46,6 +46,9 @@ var settling = map[string]func(e *Engine) error{
 		}
 		return err
 	},
+	"ChangePools": func(e *Engine) error {
+		return e.Operator().ChangePools(bg, PoolChanges{Set: []Pool{poolOf("q", "10.1.0.0/24", 28)}})
+	},
 	"Check": func(e *Engine) error { _, err := e.Operator().Check(bg, nil); return err },
 	"ClaimAffinity": func(e *Engine) error {
 		_, _, err := e.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.240/28"), HostOwner("z"))

@@ -16,7 +16,7 @@ var changes = []string{
 	"pool add more 10.9.0.0/24",
 	"pool add other 10.1.0.0/24", "pool add other 10.1.0.128/29",
 	"pool set more --priority 0 --nodes= --range= --manual",
-	"pool set more --use gateway", "pool set more --order sorted", "pool set more --order random",
+	"pool set more --use gateway", "pool set more --order sorted", "pool set more --order random --seed 1",
 	"pool set none --manual",
 	"pool set more --manual=false -o json",
 	"pool resize more",

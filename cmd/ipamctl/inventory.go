@@ -52,6 +52,7 @@ type poolEntry struct {
 	Draining   []int    `json:"draining,omitempty"` // the other sizes of its blocks
 
 	Order ipset.Order `json:"order,omitempty"`
+	Seed  uint64      `json:"seed,omitempty"`
 }
 
 // blockEntry is a block with its owner.
@@ -151,7 +152,7 @@ func (inv *inventory) keep(in netip.Prefix) {
 
 func entryOf(p ipset.Pool) poolEntry {
 	e := poolEntry{Name: p.Name, Prefix: p.Prefix.String(), BlockBits: p.BlockBits, Uses: usesOf(p.Uses), Disabled: p.Disabled, Manual: p.Manual,
-		Priority: p.Priority, Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet, Order: p.Order, Index: p.Index, Draining: p.Draining}
+		Priority: p.Priority, Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet, Order: p.Order, Seed: p.Seed, Index: p.Index, Draining: p.Draining}
 	for _, r := range p.Ranges {
 		e.Ranges = append(e.Ranges, r.String())
 	}
@@ -163,7 +164,7 @@ func entryOf(p ipset.Pool) poolEntry {
 
 // pool returns the pool that an entry says.
 func (e poolEntry) pool() (p ipset.Pool, err error) {
-	p = ipset.Pool{Name: e.Name, BlockBits: e.BlockBits, Disabled: e.Disabled, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet, Order: e.Order, Index: e.Index}
+	p = ipset.Pool{Name: e.Name, BlockBits: e.BlockBits, Disabled: e.Disabled, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet, Order: e.Order, Seed: e.Seed, Index: e.Index}
 	if p.Prefix, err = parsePrefix(e.Prefix); err != nil {
 		return p, err
 	}

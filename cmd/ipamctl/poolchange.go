@@ -21,6 +21,7 @@ type poolFlags struct {
 	disabled, manual, subnet       bool
 	cooldown                       time.Duration
 	order                          string
+	seed                           uint64
 }
 
 func (f *poolFlags) register(flags *pflag.FlagSet) {
@@ -34,6 +35,7 @@ func (f *poolFlags) register(flags *pflag.FlagSet) {
 	flags.IntVar(&f.maxBlocks, "max-blocks-per-host", 0, "the blocks of this pool that one host may claim; 0 is no limit")
 	flags.BoolVar(&f.subnet, "subnet", false, "the pool is one subnet: spare its network and broadcast addresses")
 	flags.StringVar(&f.order, "order", "fifo", "hand out the address released first, the lowest or a random one: `ORDER` fifo, lowest or random")
+	flags.Uint64Var(&f.seed, "seed", 0, "the `NUMBER` that decides a random order; 0 draws one when the pool is made")
 	flags.DurationVar(&f.cooldown, "cooldown", 0, "keep a released address from others for this long")
 }
 
@@ -76,6 +78,7 @@ func (f *poolFlags) apply(flags *pflag.FlagSet, p *ipset.Pool) (err error) {
 	set(flags, "manual", &p.Manual, f.manual)
 	set(flags, "priority", &p.Priority, f.priority)
 	set(flags, "max-blocks-per-host", &p.MaxBlocksPerHost, f.maxBlocks)
+	set(flags, "seed", &p.Seed, f.seed)
 	set(flags, "subnet", &p.Subnet, f.subnet)
 	set(flags, "cooldown", &p.Cooldown, f.cooldown)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -39,13 +40,16 @@ type vpn struct {
 // row is the key of the record of a machine. Keys that begin with an upper-case letter are ours.
 func row(machine string) string { return "Machine/" + machine }
 
+// random draws the seed of each customer's order of addresses; nil is the generator of the process.
+var random rand.Source
+
 // open returns the VPN of a customer.
 func open(ctx context.Context, db store.Store, customer string) (*vpn, error) {
 	in, err := store.Space(db, customer)
 	if err != nil {
 		return nil, err
 	}
-	engine, err := ipset.New(in, ipset.Options{})
+	engine, err := ipset.New(in, ipset.Options{Rand: random})
 	if err != nil {
 		return nil, err
 	}

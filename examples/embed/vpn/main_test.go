@@ -14,18 +14,20 @@ import (
 
 // Machines keep their addresses over a restart.
 func Example() {
+	random = rand.NewPCG(1, 2)
+	defer func() { random = nil }()
 	main()
 	// Output:
 	// day 1
-	// acme laptop [100.64.10.248 fd7a:115c:a1e0:8:d396:5cef:39a4:761b]
-	// acme phone [100.64.17.26 fd7a:115c:a1e0:88c4:eb89:c22b:fed6:1b03]
-	// globex laptop [100.64.10.248 fd7a:115c:a1e0:8:d396:5cef:39a4:761b]
-	// globex phone [100.64.17.26 fd7a:115c:a1e0:88c4:eb89:c22b:fed6:1b03]
+	// acme laptop [100.64.8.84 fd7a:115c:a1e0:8:374a:c936:b587:f5c7]
+	// acme phone [100.64.19.13 fd7a:115c:a1e0:88c4:4284:7fc9:31a:6802]
+	// globex laptop [100.64.9.162 fd7a:115c:a1e0:8:a55a:f42c:53f0:5324]
+	// globex phone [100.64.18.222 fd7a:115c:a1e0:88c4:22ec:43c3:736e:9c14]
 	// day 2
-	// acme laptop [100.64.10.248 fd7a:115c:a1e0:8:d396:5cef:39a4:761b]
-	// acme phone [100.64.17.26 fd7a:115c:a1e0:88c4:eb89:c22b:fed6:1b03]
-	// globex laptop [100.64.10.248 fd7a:115c:a1e0:8:d396:5cef:39a4:761b]
-	// globex phone [100.64.17.26 fd7a:115c:a1e0:88c4:eb89:c22b:fed6:1b03]
+	// acme laptop [100.64.8.84 fd7a:115c:a1e0:8:374a:c936:b587:f5c7]
+	// acme phone [100.64.19.13 fd7a:115c:a1e0:88c4:4284:7fc9:31a:6802]
+	// globex laptop [100.64.9.162 fd7a:115c:a1e0:8:a55a:f42c:53f0:5324]
+	// globex phone [100.64.18.222 fd7a:115c:a1e0:88c4:22ec:43c3:736e:9c14]
 	// ada has [laptop phone]
 	// 100.64.8.77 is taken by printer
 	// released [100.64.8.77] refused to another: true

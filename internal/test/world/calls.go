@@ -242,6 +242,18 @@ func administering() []Call {
 			return e.UpdatePool(ctx, ipset.Pool{Name: "plain", Prefix: prefix("10.0.0.0/22"), BlockBits: 27, Cooldown: time.Minute, Index: []string{"tenant"}})
 		}),
 		admin("RemovePool", of("pool orphans"), func(ctx ctx, e engine) error { return e.RemovePool(ctx, "orphans") }),
+		admin("ChangePools", of("pool spare", "pool orphans", "pool lowest", "reservations"), func(ctx ctx, e engine) error {
+			lowest := pools()[6]
+			lowest.Disabled = true
+			return e.Operator().ChangePools(ctx, ipset.PoolChanges{Set: []ipset.Pool{spare, lowest, pools()[1]}, Remove: []string{"orphans", "none"},
+				Unreserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.2")}, Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.3.250-10.0.3.255")}})
+		}),
+		admin("ChangePools", of("pool random"), func(ctx ctx, e engine) error {
+			return e.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{"random"}})
+		}),
+		admin("ChangePools", nil, func(ctx ctx, e engine) error {
+			return e.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{"random"}, IfEmpty: true}) // it has addresses
+		}),
 		admin("SplitPool", of("pool random"), func(ctx ctx, e engine) error { return e.Operator().SplitPool(ctx, "random", 1) }),
 		admin("MergePools", of("pool inner"), func(ctx ctx, e engine) error { return e.Operator().MergePools(ctx, "inner", "inner", "innermost") }),
 		admin("SetConfig", of("config"), func(ctx ctx, e engine) error { return e.Operator().SetConfig(ctx, ipset.Config{MaxBlocksPerHost: 7}) }),

@@ -26,7 +26,7 @@ func pools() []ipset.Pool {
 		{Name: "ranged", Prefix: prefix("10.3.0.0/26"), BlockBits: 28, Subnet: true, MaxBlocksPerHost: 2, Manual: true,
 			Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.3.0.2-10.3.0.9"), netipx.MustParseIPRange("10.3.0.20-10.3.0.60")}},
 		{Name: "lowest", Prefix: prefix("10.4.0.0/26"), BlockBits: 27, Order: ipset.Lowest, Index: []string{"tenant"}, Cooldown: time.Minute, Manual: true},
-		{Name: "random", Prefix: prefix("10.5.0.0/26"), BlockBits: 28, Order: ipset.Random, Manual: true},
+		{Name: "random", Prefix: prefix("10.5.0.0/26"), BlockBits: 28, Order: ipset.Random, Seed: 7, Manual: true},
 		{Name: "tiny", Prefix: prefix("10.6.0.0/28"), BlockBits: 28, Manual: true},
 		{Name: "orphans", Prefix: prefix("10.7.0.0/28"), BlockBits: 28, Manual: true},
 		{Name: "resized", Prefix: prefix("10.8.0.0/25"), BlockBits: 29, Manual: true},

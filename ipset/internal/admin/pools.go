@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 
@@ -104,63 +106,103 @@ func (e *Admin) Pools(ctx context.Context) ([]pool.Pool, error) {
 
 // AddPool carries out the call of that name.
 func (e *Admin) AddPool(ctx context.Context, p pool.Pool) error {
-	p = p.Clone()
-	if err := p.Check(); err != nil {
+	p, err := checked(p)
+	if err != nil {
 		return err
 	}
+	seed := e.draw(p)
 	return e.Change(ctx, "add", func(_ *txn.Txn, c *pool.Catalog) error {
-		if i := c.ByName(p.Name); i >= 0 {
-			field := c.Pools[i].Differs(p)
-			if field == "" {
-				return nil
-			}
-			reason := "a pool of that name exists with another " + field
-			return cause.Wrap(ipalloc.Error{Op: "add", Field: field, Name: p.Name, Reason: reason, Err: cause.PoolExists})
+		i := c.ByName(p.Name)
+		if i < 0 {
+			return add(c, p, seed)
 		}
-		if err := c.Unlike(&p); err != nil {
-			return err
+		field := c.Pools[i].Differs(p)
+		if field == "" {
+			return nil
 		}
-		c.Pools = append(c.Pools, p.Clone())
-		return nil
+		reason := "a pool of that name exists with another " + field
+		return cause.Wrap(ipalloc.Error{Op: "add", Field: field, Name: p.Name, Reason: reason, Err: cause.PoolExists})
 	})
 }
 
 // UpdatePool carries out the call of that name.
 func (e *Admin) UpdatePool(ctx context.Context, p pool.Pool) error {
-	p = p.Clone()
-	if err := p.Check(); err != nil {
+	p, err := checked(p)
+	if err != nil {
 		return err
 	}
+	seed := e.draw(p)
 	return e.Change(ctx, "update", func(t *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(p.Name)
 		if i < 0 {
 			return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.UnknownPool})
 		}
-		was := c.Pools[i].Prefix
-		if p.Prefix.Bits() > was.Bits() || !p.Prefix.Contains(was.Addr()) {
-			return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: fmt.Errorf("%w: a pool can grow and not shrink or move", cause.BadArgument)})
-		}
-		if err := c.Unlike(&p); err != nil {
-			return err
-		}
-		next := p.Clone()
-		next.Draining = nil
-		now, err := t.Catalog()
-		if err != nil {
-			return err
-		}
-		// A size that drains can only vanish, the present one may be claimed at this moment.
-		for _, size := range c.Pools[i].Draining {
-			if has, err := hasBlocks(t, was, now.Inner[now.ByName(p.Name)], size); err != nil {
-				return err
-			} else if has {
-				next.Drain(size)
-			}
-		}
-		next.Drain(c.Pools[i].BlockBits)
-		c.Pools[i] = next
-		return nil
+		return update(t, c, i, p, seed)
 	})
+}
+
+// checked returns a checked copy of a pool.
+func checked(p pool.Pool) (pool.Pool, error) {
+	p = p.Clone()
+	return p, p.Check()
+}
+
+// draw returns the seed of new pools: 53 bits, which every reader of JSON keeps. It draws none if no pool may need it.
+func (e *Admin) draw(ps ...pool.Pool) (seed uint64) {
+	draw := rand.Uint64
+	if e.Retry.Rand != nil {
+		draw = e.Retry.Rand.Uint64
+	}
+	for slices.ContainsFunc(ps, func(p pool.Pool) bool { return p.Order == block.Random && p.Seed == 0 }) && seed == 0 {
+		seed = draw() >> 11
+	}
+	return seed
+}
+
+// seeded returns a pool with a seed, if it needs one.
+func seeded(p pool.Pool, seed uint64) pool.Pool {
+	if p = p.Clone(); p.Order == block.Random && p.Seed == 0 {
+		p.Seed = seed
+	}
+	return p
+}
+
+// add adds a pool to a catalog.
+func add(c *pool.Catalog, p pool.Pool, seed uint64) error {
+	if err := c.Unlike(&p); err != nil {
+		return err
+	}
+	c.Pools = append(c.Pools, seeded(p, seed))
+	return nil
+}
+
+// update replaces pool i of a catalog.
+func update(t *txn.Txn, c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
+	was := c.Pools[i].Prefix
+	if p.Prefix.Bits() > was.Bits() || !p.Prefix.Contains(was.Addr()) {
+		return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: fmt.Errorf("%w: a pool can grow and not shrink or move", cause.BadArgument)})
+	}
+	if err := c.Unlike(&p); err != nil {
+		return err
+	}
+	p.Seed = cmp.Or(p.Seed, c.Pools[i].Seed)
+	next := seeded(p, seed)
+	next.Draining = nil
+	now, err := t.Catalog()
+	if err != nil {
+		return err
+	}
+	// A size that drains can only vanish, the present one may be claimed at this moment.
+	for _, size := range c.Pools[i].Draining {
+		if has, err := hasBlocks(t, was, now.Inner[now.ByName(p.Name)], size); err != nil {
+			return err
+		} else if has {
+			next.Drain(size)
+		}
+	}
+	next.Drain(c.Pools[i].BlockBits)
+	c.Pools[i] = next
+	return nil
 }
 
 // RemovePool carries out the call of that name.
@@ -343,13 +385,11 @@ func (e *Admin) Drain(ctx context.Context, name string) (held []block.Allocation
 	if i < 0 {
 		return nil, cause.Wrap(ipalloc.Error{Op: "drain", Name: name, Err: cause.UnknownPool}) // removed meanwhile
 	}
-	for al, err := range e.Allocations(ctx, cat.Pools[i].Prefix) {
+	for al, err := range e.heldIn(ctx, cat, i) {
 		if err != nil {
 			return held, err
 		}
-		if !al.Cooling && cat.Containing(al.Address) == i {
-			held = append(held, al)
-		}
+		held = append(held, al)
 	}
 	return held, nil
 }

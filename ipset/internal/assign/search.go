@@ -31,7 +31,7 @@ func (p *AssignPlan) peek(b *block.Block, i int, dst []uint64, k int, avoid []bl
 		return b.PeekRun(dst, k, p.Aligned, avoid)
 	}
 	if o := p.cat.Pools[i].Order; o != block.FIFO {
-		return b.PeekOrder(o, record.HashOf(p.cat.Pools[i].Name), dst, k, avoid)
+		return b.PeekOrder(o, p.cat.Pools[i].Seed, dst, k, avoid)
 	}
 	return b.Peek(dst, k, avoid)
 }

@@ -44,6 +44,7 @@ var (
 	Claimed    error = &cause{"the block is another owner's", ipalloc.ErrOccupied}
 	Covered    error = &cause{"a block that exists is in the way", ipalloc.ErrOccupied}
 	BlockLimit error = &cause{"the owner has as many blocks as it may have", ipalloc.ErrLimit}
+	PoolHeld   error = &cause{"addresses of the pool are held", ipalloc.ErrInUse}
 	NotEmpty   error = &cause{"addresses of the block are held", ipalloc.ErrInUse}
 	Torn       error = &cause{"a part of the addresses in a row has been released", ipalloc.ErrMismatch}
 	Owner      error = &cause{"held by another, or with other attributes", ipalloc.ErrMismatch}

@@ -40,8 +40,8 @@ func codePool(w *wire.Coder, p *Pool) {
 	p.Prefix = netip.PrefixFrom(at, length)
 	wire.Byte(w, &p.BlockBits)
 	priority, most, cooldown, ranges := p.Priority != 0, p.MaxBlocksPerHost != 0, p.Cooldown != 0, len(p.Ranges) > 0
-	draining, nodes, namespaces, index := len(p.Draining) > 0, len(p.Nodes) > 0, len(p.Namespaces) > 0, len(p.Index) > 0
-	w.Flags(&p.Disabled, &p.Manual, &p.Subnet, &priority, &most, &cooldown, &ranges, &draining, &nodes, &namespaces, &index)
+	draining, nodes, namespaces, index, seed := len(p.Draining) > 0, len(p.Nodes) > 0, len(p.Namespaces) > 0, len(p.Index) > 0, p.Seed != 0
+	w.Flags(&p.Disabled, &p.Manual, &p.Subnet, &priority, &most, &cooldown, &ranges, &draining, &nodes, &namespaces, &index, &seed)
 	wire.Byte(w, &p.Uses)
 	wire.Byte(w, &p.Order)
 	if priority {
@@ -67,6 +67,9 @@ func codePool(w *wire.Coder, p *Pool) {
 	}
 	if index {
 		wire.List(w, &p.Index, wire.String)
+	}
+	if seed {
+		wire.Uint(w, &p.Seed)
 	}
 }
 

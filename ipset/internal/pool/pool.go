@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -56,6 +57,7 @@ type Pool struct {
 	Disabled          bool
 	Manual            bool
 	Order             block.Order `json:",omitempty"`
+	Seed              uint64      `json:",omitempty"`
 	Index             []string    `json:",omitempty"`
 	Priority          int
 	Ranges            []netipx.IPRange `json:",omitempty"`
@@ -137,8 +139,9 @@ func (p *Pool) checkFields() error {
 }
 
 // Differs returns the name of the first field in which two checked pools differ, "" if they are equal. Draining does not count: it is
-// what the engine notes.
+// what the engine notes. Nor does a seed that q has not named.
 func (p Pool) Differs(q Pool) string {
+	q.Seed = cmp.Or(q.Seed, p.Seed)
 	a, b := reflect.ValueOf(p), reflect.ValueOf(q)
 	for i := range a.NumField() {
 		x, y := a.Field(i), b.Field(i)

@@ -1,0 +1,201 @@
+package block
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+)
+
+// Text and JSON say all that a value has, in a form that a person reads. Names and values may be any bytes, which JSON cannot say: a text
+// that is not UTF-8 is quoted as Go does, and attributes of such bytes are base64.
+
+// useNames are the texts of the uses, lowest bit first.
+var useNames = [...]string{"workload", "tunnel", "loadbalancer"}
+
+// String returns the names of the uses, such as "workload,tunnel".
+func (u Use) String() string {
+	names, _ := u.names()
+	return strings.Join(names, ",")
+}
+
+// names returns the names of the uses. ok is false if one has none.
+func (u Use) names() (names []string, ok bool) {
+	for i, name := range useNames {
+		if u&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if rest := u >> len(useNames) << len(useNames); rest != 0 {
+		return append(names, fmt.Sprintf("use %d", uint8(rest))), false
+	}
+	return names, true
+}
+
+// MarshalJSON writes the names of the uses as a list. It returns [ipalloc.ErrInvalid] for an unknown one.
+func (u Use) MarshalJSON() ([]byte, error) {
+	names, ok := u.names()
+	if !ok {
+		return nil, failed(ipalloc.Error{Op: "write", Field: "use", Text: u.String(), Err: ipalloc.ErrInvalid})
+	}
+	return json.Marshal(append([]string{}, names...))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for anything else.
+func (u *Use) UnmarshalJSON(text []byte) error {
+	var names []string
+	if err := json.Unmarshal(text, &names); err != nil {
+		return failed(ipalloc.Error{Op: "read", Field: "use", Text: string(text), Err: ipalloc.ErrInvalid})
+	}
+	var all Use
+	for _, name := range names {
+		i := slices.Index(useNames[:], name)
+		if i < 0 {
+			return failed(ipalloc.Error{Op: "read", Field: "use", Text: name, Err: ipalloc.ErrInvalid})
+		}
+		all |= 1 << i
+	}
+	*u = all
+	return nil
+}
+
+// MarshalText returns what String returns, with a name quoted that is not UTF-8 or begins with a quote. It returns [ipalloc.ErrInvalid]
+// for an unknown kind.
+func (o Owner) MarshalText() ([]byte, error) {
+	if o != (Owner{}) && o.Check() != nil {
+		return nil, failed(ipalloc.Error{Op: "write", Field: "owner", Text: fmt.Sprintf("%d:%s", o.Kind, o.Name), Err: ipalloc.ErrInvalid})
+	}
+	o.Name = quote(o.Name)
+	return []byte(o.String()), nil
+}
+
+// UnmarshalText reads what MarshalText writes. It returns [ipalloc.ErrInvalid] for anything else.
+func (o *Owner) UnmarshalText(text []byte) error {
+	read, err := ParseOwner(string(text))
+	if err != nil {
+		return err
+	}
+	if read.Name, err = unquote(read.Name); err != nil {
+		return err
+	}
+	*o = read
+	return nil
+}
+
+// quote returns a text that JSON keeps: in quotes if it is not UTF-8, or would be taken for one in quotes.
+func quote(s string) string {
+	if !utf8.ValidString(s) || strings.HasPrefix(s, `"`) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// unquote is the inverse of quote.
+func unquote(s string) (string, error) {
+	if !strings.HasPrefix(s, `"`) {
+		return s, nil
+	}
+	text, err := strconv.Unquote(s)
+	if err != nil {
+		return "", failed(ipalloc.Error{Op: "read", Field: "text", Text: s, Err: ipalloc.ErrInvalid})
+	}
+	return text, nil
+}
+
+// String returns the attributes as quoted keys and values, keys ascending: "app"="web" "zone"="a".
+func (a Attributes) String() string {
+	var pairs []string
+	for k, v := range a.All() {
+		pairs = append(pairs, strconv.Quote(k)+"="+strconv.Quote(v))
+	}
+	return strings.Join(pairs, " ")
+}
+
+// MarshalJSON writes an object of strings, or a string of base64 if a key or a value is not UTF-8.
+func (a Attributes) MarshalJSON() ([]byte, error) {
+	all := a.Map()
+	for k, v := range all {
+		if !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return json.Marshal([]byte(a.code))
+		}
+	}
+	if all == nil {
+		return []byte("{}"), nil
+	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for anything else and [ipalloc.ErrLimit] for more than 64
+// KiB.
+func (a *Attributes) UnmarshalJSON(text []byte) error {
+	var all map[string]string
+	if err := json.Unmarshal(text, &all); err == nil {
+		read, err := NewAttributes(all)
+		if err == nil {
+			*a = read
+		}
+		return err
+	}
+	var code []byte
+	if err := json.Unmarshal(text, &code); err != nil || len(code) == 0 || !(Attributes{string(code)}).valid() {
+		return failed(ipalloc.Error{Op: "read", Field: "attributes", Text: string(text[:min(len(text), 64)]), Err: ipalloc.ErrInvalid})
+	}
+	*a = Attributes{string(code)}
+	return nil
+}
+
+// allocationForm is an allocation in JSON. Share is the coded share with all holders, which has no other form that loses nothing.
+type allocationForm struct {
+	Address    netip.Addr   `json:"address"`
+	Block      netip.Prefix `json:"block"`
+	Host       Owner        `json:"host"`
+	Handle     string       `json:"handle,omitempty"`
+	Attributes Attributes   `json:"attributes,omitzero"`
+	Alternate  Attributes   `json:"alternate,omitzero"`
+	Seq        uint64       `json:"seq"`
+	Until      time.Time    `json:"until,omitzero"`
+	Cooling    bool         `json:"cooling,omitempty"`
+	Share      string       `json:"share,omitempty"`
+}
+
+// MarshalJSON writes all of the allocation; what holders share is base64, and [Allocation.Holders] reads it.
+func (a Allocation) MarshalJSON() ([]byte, error) {
+	return json.Marshal(allocationForm{
+		a.Address, a.Block, a.Host, quote(a.Handle), a.Attributes, a.Alternate, a.Seq, a.Until, a.Cooling, base64.StdEncoding.EncodeToString([]byte(a.shared)),
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for what no allocation can be.
+func (a *Allocation) UnmarshalJSON(text []byte) error {
+	fail := func(err error) error {
+		return failed(ipalloc.Error{Op: "read", Field: "allocation", Reason: err.Error(), Err: ipalloc.ErrInvalid})
+	}
+	var f allocationForm
+	if err := json.Unmarshal(text, &f); err != nil {
+		return fail(err)
+	}
+	handle, err := unquote(f.Handle)
+	if err != nil {
+		return err
+	}
+	shared, err := base64.StdEncoding.DecodeString(f.Share)
+	if err != nil {
+		return fail(err)
+	}
+	if len(shared) > 0 {
+		r := wire.Reader{S: string(shared)}
+		if (&Address{Holder: Holder{Identity: Identity{Handle: "\x00"}}}).checkShared(&r); r.Err != nil {
+			return fail(r.Err)
+		}
+	}
+	*a = Allocation{f.Address, f.Block, f.Host, handle, f.Attributes, f.Alternate, f.Seq, f.Until, f.Cooling, string(shared)}
+	return nil
+}

@@ -1,0 +1,154 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+)
+
+// A program that mirrors the pools of another system has no order of single changes without a state between that is wrong.
+
+// PoolChanges is the type of that name of the engine, which documents it.
+type PoolChanges struct {
+	Set                []pool.Pool
+	Remove             []string
+	IfEmpty            bool
+	Reserve, Unreserve []netipx.IPRange
+}
+
+// ChangePools carries out the call of that name.
+func (e *Admin) ChangePools(ctx context.Context, a PoolChanges) error {
+	set := make([]pool.Pool, len(a.Set))
+	for i, p := range a.Set {
+		var err error
+		if set[i], err = checked(p); err != nil {
+			return err
+		}
+	}
+	reserve, err := pool.SetOf(a.Reserve)
+	if err != nil {
+		return cause.Wrap(ipalloc.Error{Op: "change", Field: "Reserve", Err: err})
+	}
+	unreserve, err := pool.SetOf(a.Unreserve)
+	if err != nil {
+		return cause.Wrap(ipalloc.Error{Op: "change", Field: "Unreserve", Err: err})
+	}
+	remove := slices.Clone(a.Remove) // the plan may run after the caller has left
+	var disabled []string
+	if a.IfEmpty {
+		if disabled, err = e.empty(ctx, remove); err != nil {
+			return cause.Wrap(ipalloc.Error{Op: "change", Err: err})
+		}
+	}
+	seed := e.draw(set...)
+	err = e.Change(ctx, "change", func(t *txn.Txn, c *pool.Catalog) error {
+		c.Pools = slices.DeleteFunc(c.Pools, func(p pool.Pool) bool { return slices.Contains(remove, p.Name) })
+		for _, p := range set {
+			var err error
+			if i := slices.IndexFunc(c.Pools, func(q pool.Pool) bool { return q.Name == p.Name }); i < 0 {
+				err = add(c, p, seed)
+			} else if c.Pools[i].Differs(p) != "" {
+				err = update(t, c, i, p, seed)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		var sb netipx.IPSetBuilder
+		for _, r := range c.Reserved {
+			sb.AddRange(r)
+		}
+		sb.AddSet(reserve)
+		sb.RemoveSet(unreserve)
+		all, err := sb.IPSet()
+		c.Reserved = all.Ranges()
+		return err
+	})
+	if err != nil && len(disabled) > 0 && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		return errors.Join(err, e.enable(ctx, disabled))
+	}
+	return err
+}
+
+// empty disables some pools and takes their blocks away, and returns those that were enabled; or it refuses and leaves them as they
+// are. They are disabled first, because no commit can verify that none of very many blocks comes meanwhile.
+func (e *Admin) empty(ctx context.Context, names []string) (were []string, err error) {
+	if err := e.unheld(ctx, names); err != nil {
+		return nil, err
+	}
+	err = e.Change(ctx, "disable", func(_ *txn.Txn, c *pool.Catalog) error {
+		were = nil
+		for i := range c.Pools {
+			if p := &c.Pools[i]; slices.Contains(names, p.Name) && !p.Disabled {
+				p.Disabled, were = true, append(were, p.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = e.unheld(ctx, names)
+	for i := 0; err == nil && i < len(names); i++ {
+		if _, err = e.ReleasePool(ctx, names[i], false); errors.Is(err, cause.UnknownPool) {
+			err = nil // it is gone
+		}
+	}
+	if err != nil && len(were) > 0 {
+		return nil, errors.Join(err, e.enable(ctx, were))
+	}
+	return were, err
+}
+
+// enable takes back that some pools were disabled.
+func (e *Admin) enable(ctx context.Context, names []string) error {
+	return e.Change(ctx, "enable", func(_ *txn.Txn, c *pool.Catalog) error {
+		for i := range c.Pools {
+			if slices.Contains(names, c.Pools[i].Name) {
+				c.Pools[i].Disabled = false
+			}
+		}
+		return nil
+	})
+}
+
+// heldIn yields what is held of pool i.
+func (e *Admin) heldIn(ctx context.Context, c *pool.Catalog, i int) iter.Seq2[block.Allocation, error] {
+	return func(yield func(block.Allocation, error) bool) {
+		for al, err := range e.Allocations(ctx, c.Pools[i].Prefix) {
+			if (err != nil || !al.Cooling && c.Containing(al.Address) == i) && !yield(al, err) {
+				return
+			}
+		}
+	}
+}
+
+// unheld refuses pools of which an address is held.
+func (e *Admin) unheld(ctx context.Context, names []string) error {
+	c, err := e.ReadCatalog(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		i := c.ByName(name)
+		if i < 0 {
+			continue
+		}
+		for al, err := range e.heldIn(ctx, c, i) {
+			if err != nil {
+				return err
+			}
+			return cause.Wrap(ipalloc.Error{Op: "remove", Name: name, InTheWay: al.Block, Addr: al.Address, Holder: al.Holder(), Err: cause.PoolHeld})
+		}
+	}
+	return nil
+}

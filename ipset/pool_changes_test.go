@@ -1,0 +1,157 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+func names(t *testing.T, e *Engine) (all []string) {
+	t.Helper()
+	pools, err := e.Pools(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pools {
+		all = append(all, p.Name+" "+p.Prefix.String())
+	}
+	return all
+}
+
+// TestChangePoolsInOneCommit: pools come, go, change and take another's place, and reservations come and go, in one commit; an equal
+// call writes nothing, and a wrong one changes nothing.
+func TestChangePoolsInOneCommit(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30), poolOf("c", "10.2.0.0/28", 30))
+	e := w.Engine
+	changes := PoolChanges{
+		Set:     []Pool{poolOf("a", "10.0.0.0/28", 30), {Name: "c", Prefix: netip.MustParsePrefix("10.2.0.0/27"), BlockBits: 30, Cooldown: time.Hour}, poolOf("d", "10.1.0.0/28", 30)},
+		Remove:  []string{"b", "none"},
+		Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.3")}, Unreserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.3-10.0.0.9")},
+	}
+	for want := uint64(1); want <= 1; want-- { // the second call finds everything done
+		before := w.rev()
+		if err := e.Operator().ChangePools(bg, changes); err != nil || w.rev()-before != want {
+			t.Errorf("%d commits, want %d: %v", w.rev()-before, want, err)
+		}
+	}
+	reserved, err := e.Operator().Reservations(bg)
+	if got := names(t, e); err != nil || !slices.Equal(got, []string{"a 10.0.0.0/28", "c 10.2.0.0/27", "d 10.1.0.0/28"}) || len(reserved.Ranges()) != 1 || reserved.Ranges()[0].String() != "10.0.0.0-10.0.0.2" {
+		t.Errorf("%v, %v, %v", got, reserved.Ranges(), err)
+	}
+	// A pool that is made anew may be elsewhere.
+	if err := e.Operator().ChangePools(bg, PoolChanges{Set: []Pool{poolOf("a", "10.9.0.0/28", 30)}, Remove: []string{"a"}}); err != nil {
+		t.Error(err)
+	}
+	before := names(t, e)
+	for text, wrong := range map[string]PoolChanges{
+		"can grow and not shrink": {Set: []Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("a", "10.6.0.0/28", 30)}},
+		"another pool has these":  {Set: []Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("f", "10.9.0.0/28", 30)}},
+		"not a plain IPv4":        {Set: []Pool{poolOf("e", "10.5.0.0/28", 30)}, Reserve: []netipx.IPRange{{}}},
+	} {
+		if err := e.Operator().ChangePools(bg, wrong); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if after := names(t, e); !slices.Equal(after, before) {
+		t.Errorf("%v, was %v", after, before)
+	}
+	w.check()
+}
+
+// TestRemoveIfEmpty: a pool of which an address is held stays as it is, also if the address comes while the call is under way; an
+// empty one goes with its blocks.
+func TestRemoveIfEmpty(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30))
+	a := want("h", 1, "x")
+	a.Pools = []string{"b"}
+	held := w.assign(a).V4[0]
+	before, _ := w.store.MarshalBinary()
+	gone := PoolChanges{Remove: []string{"a", "b"}, IfEmpty: true}
+	err := w.Operator().ChangePools(bg, gone)
+	if e := new(ipalloc.Error); !errors.Is(err, ipalloc.ErrInUse) || !errors.As(err, &e) || e.Name != "b" || e.Addr != held.Address || e.Holder != "x" {
+		t.Errorf("%v", err)
+	}
+	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
+		t.Error("the refused call has changed the store")
+	}
+	w.releaseHandle("x")
+	db := storetest.NewLimited(w.store, store.Limits{})
+	e, meanwhile := w.engine(db), false
+	db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		if c.Kind == storetest.Commit && !meanwhile {
+			meanwhile = true
+			w.assign(a) // between the first look and the commit
+		}
+		return storetest.Outcome{}
+	})
+	if err := e.Operator().ChangePools(bg, gone); !errors.Is(err, ipalloc.ErrInUse) || !meanwhile {
+		t.Errorf("%v", err)
+	}
+	pools, err := w.Pools(bg)
+	if err != nil || len(pools) != 2 || pools[0].Disabled || pools[1].Disabled {
+		t.Errorf("%v, %v", pools, err)
+	}
+	w.releaseHandle("x")
+	if err := e.Operator().ChangePools(bg, gone); err != nil {
+		t.Error(err)
+	}
+	for b := range w.Operator().Blocks(bg, netip.Prefix{}) {
+		t.Errorf("block %v is left", b.Prefix())
+	}
+	w.check()
+}
+
+// TestSeedsOfPools: the seed of a random order is drawn when the pool is made, stays with it, and can be named.
+func TestSeedsOfPools(t *testing.T) {
+	first := func(draws uint64, p Pool) (order string, made Pool) {
+		w := newWorld(t, Config{})
+		e, err := New(w.store, Options{Rand: rand.NewPCG(draws, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.AddPool(bg, p); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.AddPool(bg, p); err != nil {
+			t.Errorf("the pool is there: %v", err)
+		}
+		p.Cooldown = time.Hour
+		if err := e.UpdatePool(bg, p); err != nil {
+			t.Fatal(err)
+		}
+		got, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num4: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, al := range got.V4 {
+			order += " " + al.Address.String()
+		}
+		pools, _ := e.Pools(bg)
+		return order, pools[0]
+	}
+	p := poolOf("p", "10.0.0.0/24", 24)
+	p.Order = Random
+	a, made := first(1, p)
+	b, other := first(2, p)
+	if again, _ := first(1, p); a != again || a == b || made.Seed == 0 || made.Seed == other.Seed || made.Seed >= 1<<53 {
+		t.Errorf("%s, again %s, elsewhere %s; seeds %d, %d", a, again, b, made.Seed, other.Seed)
+	}
+	p.Seed = made.Seed
+	if named, _ := first(3, p); named != a {
+		t.Errorf("with the seed %s, want %s", named, a)
+	}
+	if _, fifo := first(1, poolOf("p", "10.0.0.0/24", 24)); fifo.Seed != 0 {
+		t.Errorf("a pool in order of release has seed %d", fifo.Seed)
+	}
+}
