@@ -7,6 +7,7 @@ require (
 	github.com/bits-and-blooms/bitset v1.29.0
 	github.com/cilium/cilium v1.20.2
 	github.com/ipalloc/ipalloc v0.0.0
+	github.com/stretchr/testify v1.11.1
 	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb
 	golang.org/x/sys v0.46.0
 	k8s.io/api v0.36.4
@@ -68,6 +69,7 @@ require (
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
+	gopkg.in/yaml.v3 v3.0.1 // indirect
 	k8s.io/apiextensions-apiserver v0.36.4 // indirect
 	k8s.io/apiserver v0.36.4 // indirect
 	k8s.io/controller-manager v0.0.0 // indirect

@@ -50,4 +50,14 @@ var suites = []*transplant.Suite{
 		Module: "k8s.io/kubernetes", Dir: "pkg/controller/nodeipam/ipam/cidrset",
 		Tests: []string{"cidr_set_test.go"}, With: []string{"metrics.go"},
 	},
+	{
+		Name: "Cilium service/ipallocator", Adapter: "cilium",
+		Module: "github.com/cilium/cilium", Dir: "pkg/ipam/service/ipallocator", Tests: []string{"allocator_test.go"},
+		Cut: map[string]string{
+			"TestRangeSize":                    arithmetic,
+			"TestAddOffset":                    arithmetic,
+			"TestAddrOffset":                   arithmetic,
+			"TestAddOffsetAddrOffsetRoundTrip": arithmetic,
+		},
+	},
 }
