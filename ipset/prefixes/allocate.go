@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Allocate hands out a prefix. It takes the first part of the smallest free prefix that
@@ -19,27 +20,29 @@ import (
 //
 // It makes one commit: the holding, its index entry, and for each 6 bits between the pool
 // and the prefix at most one page.
-func (a *Allocator) Allocate(ctx context.Context, r Request) (Holding, error) {
-	return a.allocate(ctx, "allocate", r, false)
+//
+// Operations of also on records of yours are part of that commit, both or neither: a Guard, or the row of a cluster with its
+// prefix. Their keys begin with an upper-case letter other than X. If a record is not at the revision that its operation
+// expects, the error is ErrConflict, and store.ConflictKey names the record.
+func (a *Allocator) Allocate(ctx context.Context, r Request, also ...store.Op) (Holding, error) {
+	return a.allocate(ctx, "allocate", r, false, also)
 }
 
 // Assign returns a prefix of the requested length that the owner holds from the pool, the
 // lowest of several; if the owner holds none it allocates one as Allocate does. Concurrent
 // calls of several processes return the same prefix. It is idempotent: repeat it after an
-// error. It does not change Children and Attributes of a holding that exists. The errors
-// are those of Allocate.
-func (a *Allocator) Assign(ctx context.Context, r Request) (Holding, error) {
-	return a.allocate(ctx, "assign", r, true)
+// error. It does not change Children and Attributes of a holding that exists, and does not
+// carry out also then. The errors are those of Allocate, and with Request.New ErrExists for
+// such a holding, which InTheWay names.
+func (a *Allocator) Assign(ctx context.Context, r Request, also ...store.Op) (Holding, error) {
+	return a.allocate(ctx, "assign", r, true, also)
 }
 
-func (a *Allocator) allocate(ctx context.Context, op string, r Request, reuse bool) (Holding, error) {
+func (a *Allocator) allocate(ctx context.Context, op string, r Request, reuse bool, also []store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: op, Owner: r.Owner, Pool: r.Pool, Bits: r.Bits}
-	if err := r.check("Bits", r.Bits); err != nil {
-		return Holding{}, explain(err, call)
-	}
 	p := &allocation{Request: r, reuse: reuse}
-	if err := a.run.Do(ctx, p); err != nil {
-		return Holding{}, explain(err, call)
+	if err := a.do(ctx, call, r.check("Bits", r.Bits), p, also...); err != nil {
+		return Holding{}, err
 	}
 	return p.got.Holding, nil
 }
@@ -64,7 +67,10 @@ func (r *allocation) Plan(t *txn) error {
 		return err
 	}
 	if r.reuse { // after the pages, whose revisions exclude an Assign since then
-		if r.got, err = t.heldBy(&r.Request); r.got.Owner != "" || err != nil {
+		if r.got, err = t.heldBy(&r.Request); err == nil && r.got.Owner != "" && r.New {
+			err = held(&r.got)
+		}
+		if r.got.Owner != "" || err != nil {
 			return err
 		}
 	}
@@ -78,17 +84,25 @@ func (r *allocation) Plan(t *txn) error {
 	return t.give(&r.got)
 }
 
+// held returns the error for a prefix that the owner should not hold yet.
+func held(r *record) error {
+	e := fail(ipalloc.ErrExists, "the owner holds one already")
+	e.InTheWay, e.Holder = r.Prefix, r.Owner
+	return e
+}
+
 // record returns what is held if the request is granted with a prefix.
 func (r *Request) record(at netip.Prefix, above string) record {
 	return record{Holding{at, r.Owner, r.Pool, len(above), r.Children, r.Attributes}, above}
 }
 
 // Occupy hands out the named prefix from r.Pool. If the owner holds it from that pool
-// already, Occupy returns the holding as it is.
+// already, Occupy returns the holding as it is, or ErrExists with Request.New. also is as in
+// Allocate, and is not carried out for such a holding.
 //
 // The errors are those of Allocate except ErrFull, and: ErrOutOfRange for a prefix outside
 // the pool; ErrOccupied if a part of it is held, and InTheWay and Holder name that.
-func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request) (Holding, error) {
+func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "occupy", Owner: r.Owner, Pool: r.Pool, Prefix: at}
 	bad := cmp.Or(checkPrefix("at", at), checkPrefix("Pool", r.Pool))
 	if bad == nil && (at.Bits() < r.Pool.Bits() || !r.Pool.Contains(at.Addr())) {
@@ -117,9 +131,11 @@ func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request) (Hol
 		got, ok, err := t.holding(at)
 		if err == nil && (!ok || got.Owner != r.Owner || got.Pool != r.Pool) {
 			err = t.occupied(at, above)
+		} else if err == nil && r.New {
+			err = held(&got)
 		}
 		return got.Holding, err
-	})
+	}, also...)
 }
 
 // open returns the lengths of the pools down to the given one, which must hand out
@@ -208,7 +224,7 @@ func full(tr tree) error {
 	if err != nil {
 		return err
 	}
-	for n := range maxRelative + 1 {
+	for n := 1; n <= maxRelative; n++ {
 		if free.has(n) {
 			return fail(ipalloc.ErrFull, fmt.Sprintf("no free prefix of that length (largest is /%d)", tr.pool.Bits()+n))
 		}

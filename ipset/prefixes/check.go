@@ -21,7 +21,7 @@ type ProblemKind string
 // concern.
 const (
 	Damaged      ProblemKind = "damaged"       // a root pool or a holding that cannot be read, or a key of no known kind
-	NoPool       ProblemKind = "no pool"       // a holding whose pool does not exist or does not hand out its length
+	NoPool       ProblemKind = "no pool"       // a holding whose pool does not exist
 	Overlapping  ProblemKind = "overlapping"   // a holding that overlaps another one of its pool
 	StaleIndex   ProblemKind = "stale index"   // an index entry without a holding
 	MissingIndex ProblemKind = "missing index" // a holding whose index entry is missing or wrong
@@ -91,7 +91,7 @@ func (a *Allocator) Repair(ctx context.Context) (*Report, error) {
 // checker compares all records with what the holdings say.
 type checker struct {
 	Report
-	pools    map[netip.Prefix]Sizes // that exist
+	pools    map[netip.Prefix]bool // that exist
 	holdings []record
 	have     map[string]store.Record // index entries and pages
 	want     map[string]string
@@ -108,7 +108,7 @@ func (a *Allocator) check(ctx context.Context) (*checker, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{pools: map[netip.Prefix]Sizes{}, have: map[string]store.Record{}, want: map[string]string{}, from: map[string]string{}, pages: map[pageID]page{}}
+	c := &checker{pools: map[netip.Prefix]bool{}, have: map[string]store.Record{}, want: map[string]string{}, from: map[string]string{}, pages: map[pageID]page{}}
 	for _, rec := range recs {
 		c.read(rec)
 	}
@@ -131,7 +131,7 @@ func (c *checker) read(rec store.Record) {
 			c.add(Damaged, rec.Key, netip.Prefix{})
 		}
 		for _, r := range roots {
-			c.pools[r.Prefix] = r.Sizes
+			c.pools[r.Prefix] = true
 		}
 		c.Pools = len(roots)
 	case strings.HasPrefix(rec.Key, kindHolding):
@@ -168,12 +168,11 @@ func (c *checker) tree() {
 				continue
 			}
 		}
-		sizes, ok := c.pools[r.Pool]
-		if n := r.Prefix.Bits(); !ok || n < sizes.Shortest || n > sizes.Longest || above != r.above[:r.Level-1] {
+		if !c.pools[r.Pool] || above != r.above[:r.Level-1] {
 			c.add(NoPool, key, r.Prefix)
 		}
 		if r.Children != (Sizes{}) {
-			c.pools[r.Prefix] = r.Children
+			c.pools[r.Prefix] = true
 		}
 		around = append(around, r)
 	}

@@ -209,7 +209,6 @@ func TestReport(t *testing.T) {
 		"roots":              {key: keyRoots, value: "\x01", problems: []Problem{}, holdings: 10},
 		"holding":            {key: holdingKey(p("10.0.0.0/32")), value: "\x01", problems: []Problem{{Damaged, holdingKey(p("10.0.0.0/32")), p("10.0.0.0/32")}}, holdings: 9},
 		"unknown key":        {key: "Xz", problems: []Problem{{Damaged, "Xz", netip.Prefix{}}}, holdings: 10},
-		"no pool":            {key: holdingKey(p("10.64.0.0/25")), value: holding(p("10.64.0.0/25"), p("10.0.0.0/8"), "\x08"), problems: []Problem{{NoPool, holdingKey(p("10.64.0.0/25")), p("10.64.0.0/25")}}, holdings: 11},
 		"another pool":       {key: holdingKey(p("11.0.0.0/16")), value: holding(p("11.0.0.0/16"), p("11.0.0.0/8"), "\x08"), problems: []Problem{{NoPool, holdingKey(p("11.0.0.0/16")), p("11.0.0.0/16")}}, holdings: 11},
 		"overlapping inside": {key: holdingKey(p("10.0.0.128/26")), value: holding(p("10.0.0.128/26"), p("10.0.0.0/20"), "\x08\x10\x14"), problems: []Problem{{Overlapping, holdingKey(p("10.0.0.128/26")), p("10.0.0.128/26")}}, holdings: 11},
 		"stale":              {key: ownerKey("nobody", p("10.0.0.0/32")), value: "\x14", problems: []Problem{{StaleIndex, ownerKey("nobody", p("10.0.0.0/32")), p("10.0.0.0/32")}}, holdings: 10, mends: true},

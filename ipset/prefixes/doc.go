@@ -23,7 +23,25 @@
 //
 // [Allocator.Assign] is the call for a controller: it returns what the owner holds or
 // allocates it, however often it is repeated. [Allocator.Occupy] takes a prefix that the
-// caller names; [Allocator.Fits] says what the next call would return.
+// caller names; [Allocator.Fits] says what the next call would return. [Request].New tells
+// whether it was there.
+//
+// A plan may change: [Allocator.SetSizes] and [Allocator.SetChildren] say what is handed out
+// from now on, and what is held stays held. [Allocator.ReleaseTree] releases a holding with all
+// that is held from it.
+//
+// # Records of yours
+//
+// A call that changes a holding takes operations on records of yours into its commit. So a rule
+// that spans two packages holds across processes, such as that a prefix gives addresses or
+// children and never both. Write the use of the prefix with the revision that you have read, here
+// and in the Also of package ipset:
+//
+//	use := store.Op{Kind: store.Put, Key: "Use/10.0.4.0/24", Value: "children", Expect: rev}
+//	_, err := a.SetChildren(ctx, owner, at, prefixes.Sizes{Shortest: 26, Longest: 28}, use)
+//
+// Of two processes that read the same revision one gets ErrConflict, and store.ConflictKey names
+// the record.
 //
 // # Records
 //
@@ -60,8 +78,8 @@
 // # Limits
 //
 // An owner's name has at most [MaxOwner] bytes, attributes have at most [MaxAttributes]. A
-// pool hands out prefixes at most 127 bits longer than itself. The root pools are one
-// record: some thousands of them are fine.
+// root pool hands out prefixes up to single addresses, and itself as a whole; a holding hands out
+// longer ones than itself. The root pools are one record: some thousands of them are fine.
 //
 // # Complexity
 //
@@ -72,7 +90,8 @@
 //	Fits                                d pages, verified in one round trip
 //	Path                                2 round trips
 //	Utilization                         the pages of the pool
-//	Levels                              every record below the pool
+//	Levels, ReleaseTree                 every record below the pool
+//	State                               every holding, in memory
 //	Check, Repair                       every record
 //
 // Concurrency: an [Allocator] is safe for concurrent use. Restart: it keeps nothing

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 )
 
 const pkg = "prefixes"
@@ -22,6 +23,7 @@ func explain(err error, call ipalloc.Error) error {
 	if err == nil {
 		return nil
 	}
+	err = occ.Conflict(pkg, err)
 	in, ok := err.(*ipalloc.Error)
 	if !ok || in.Package != pkg {
 		e := call
@@ -67,25 +69,33 @@ func checkAttributes(attributes string) error {
 	return nil
 }
 
-// check returns why a pool cannot hand out prefixes of these lengths, "" if it can.
-func (s Sizes) check(pool netip.Prefix) string {
+// check returns why a pool cannot hand out prefixes of these lengths, "" if it can. A root pool may hand out itself.
+func (s Sizes) check(pool netip.Prefix, root bool) string {
 	switch {
 	case s.Shortest > s.Longest:
 		return fmt.Sprintf("shortest length /%d is longer than /%d", s.Shortest, s.Longest)
-	case s.Shortest <= pool.Bits():
+	case s.Shortest < pool.Bits(), s.Shortest == pool.Bits() && !root:
 		return fmt.Sprintf("/%d is not longer than %s", s.Shortest, pool)
 	case s.Longest > pool.Addr().BitLen():
 		return fmt.Sprintf("/%d is longer than an address", s.Longest)
-	case s.Longest-pool.Bits() > maxRelative:
-		return fmt.Sprintf("/%d is more than %d bits longer than %s", s.Longest, maxRelative, pool)
 	}
 	return ""
 }
 
+// checkOf returns the error for lengths that a holding cannot hand out.
+func (s Sizes) checkOf(at netip.Prefix) error {
+	if s != (Sizes{}) {
+		if reason := s.check(at, false); reason != "" {
+			return invalid("Children", reason)
+		}
+	}
+	return nil
+}
+
 // checkBits returns the error for a length that no prefix in a pool has.
 func checkBits(field string, pool netip.Prefix, bits int) error {
-	if bits <= pool.Bits() || bits > pool.Addr().BitLen() {
-		return invalid(field, fmt.Sprintf("/%d is not from /%d to /%d", bits, pool.Bits()+1, pool.Addr().BitLen()))
+	if bits < pool.Bits() || bits > pool.Addr().BitLen() {
+		return invalid(field, fmt.Sprintf("/%d is not from /%d to /%d", bits, pool.Bits(), pool.Addr().BitLen()))
 	}
 	return nil
 }
@@ -101,10 +111,11 @@ func (r *Request) check(field string, bits int) error {
 	if err := checkBits(field, r.Pool, bits); err != nil {
 		return err
 	}
-	if r.Children != (Sizes{}) {
-		if reason := r.Children.check(netip.PrefixFrom(r.Pool.Addr(), bits)); reason != "" {
-			return invalid("Children", reason)
-		}
+	if err := r.Children.checkOf(netip.PrefixFrom(r.Pool.Addr(), bits)); err != nil {
+		return err
+	}
+	if r.Children != (Sizes{}) && bits == r.Pool.Bits() {
+		return invalid("Children", "the prefix is the whole pool")
 	}
 	return checkAttributes(r.Attributes)
 }

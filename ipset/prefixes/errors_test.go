@@ -43,7 +43,7 @@ var (
 		{}, netip.MustParsePrefix("10.0.0.1/8"), netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104), netip.PrefixFrom(aPool.Addr(), 33),
 	}
 	badOwners  = []string{"", "a\x00b", strings.Repeat("o", MaxOwner+1)}
-	badLengths = []int{-200, -1, 0, 8, 33, 200}
+	badLengths = []int{-200, -1, 0, 7, 33, 200}
 	tooLong    = strings.Repeat("a", MaxAttributes+1)
 )
 
@@ -100,14 +100,24 @@ func refusedAddPool(ctx context.Context, a *Allocator, refuse func(error)) {
 	for _, p := range badPrefixes {
 		refuse(a.AddPool(ctx, Pool{p, Sizes{24, 28}}))
 	}
-	for _, s := range []Sizes{{}, {8, 24}, {24, 9}, {24, 33}, {-1, 24}} {
+	for _, s := range badSizes {
 		refuse(a.AddPool(ctx, Pool{aPool, s}))
 	}
-	refuse(a.AddPool(ctx, Pool{prefix("::/0"), Sizes{1, 128}}))
+}
+
+var badSizes = []Sizes{{}, {7, 24}, {24, 9}, {24, 33}, {-1, 24}}
+
+func refusedSetSizes(ctx context.Context, a *Allocator, refuse func(error)) {
+	for _, p := range badPrefixes {
+		refuse(a.SetSizes(ctx, p, Sizes{24, 28}))
+	}
+	for _, s := range badSizes {
+		refuse(a.SetSizes(ctx, aPool, s))
+	}
 }
 
 func refusedOccupy(ctx context.Context, a *Allocator, refuse func(error)) {
-	for _, p := range append(badPrefixes, aPool) {
+	for _, p := range badPrefixes {
 		refuse(second(a.Occupy(ctx, p, Request{Pool: aPool, Owner: "o"})))
 	}
 	for _, r := range badRequests() {
@@ -130,6 +140,13 @@ func refusedAll(ctx context.Context, a *Allocator, refuse func(error)) {
 	}
 }
 
+func refusedState(ctx context.Context, a *Allocator, refuse func(error)) {
+	for _, p := range badPrefixes[1:] { // the zero Prefix is everything
+		_, _, err := a.State(ctx, p)
+		refuse(err)
+	}
+}
+
 func refusedOwners(call func(context.Context, *Allocator, string) ([]Holding, error)) row {
 	return func(ctx context.Context, a *Allocator, refuse func(error)) {
 		for _, o := range badOwners {
@@ -140,7 +157,7 @@ func refusedOwners(call func(context.Context, *Allocator, string) ([]Holding, er
 
 // rows are the methods of an Allocator; nil is one without an argument to refuse.
 var rows = map[string]row{
-	"AddPool": refusedAddPool, "Occupy": refusedOccupy, "Fits": refusedFits, "All": refusedAll,
+	"AddPool": refusedAddPool, "SetSizes": refusedSetSizes, "Occupy": refusedOccupy, "Fits": refusedFits, "All": refusedAll, "State": refusedState,
 	"Pools": nil, "Check": nil, "Repair": nil, "Changes": nil,
 	"Allocate":       ofRequest(func(ctx context.Context, a *Allocator, r Request) (Holding, error) { return a.Allocate(ctx, r) }),
 	"Assign":         ofRequest(func(ctx context.Context, a *Allocator, r Request) (Holding, error) { return a.Assign(ctx, r) }),
@@ -152,6 +169,17 @@ var rows = map[string]row{
 	"Utilization":    ofPrefix(func(ctx context.Context, a *Allocator, p netip.Prefix) error { return second(a.Utilization(ctx, p)) }),
 	"Levels":         ofPrefix(func(ctx context.Context, a *Allocator, p netip.Prefix) error { return second(a.Levels(ctx, p)) }),
 	"Release":        ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error { return a.Release(ctx, o, p) }),
+	"ReleaseTree": ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
+		return second(a.ReleaseTree(ctx, o, p))
+	}),
+	"SetChildren": func(ctx context.Context, a *Allocator, refuse func(error)) {
+		ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
+			return second(a.SetChildren(ctx, o, p, Sizes{}))
+		})(ctx, a, refuse)
+		for _, s := range badSizes[1:] { // the zero Sizes is no pool
+			refuse(second(a.SetChildren(ctx, "o", aPool, s)))
+		}
+	},
 	"Transfer": func(ctx context.Context, a *Allocator, refuse func(error)) {
 		ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
 			return second(a.Transfer(ctx, p, o, "p"))

@@ -57,6 +57,18 @@ var calls = map[string]struct {
 		_, err := a.SetAttributes(ctx, "owner1", prefix("10.0.0.0/20"), "b")
 		return err
 	}, nil},
+	"SetSizes": {func(ctx context.Context, a *Allocator) error {
+		return a.SetSizes(ctx, prefix("10.0.0.0/8"), Sizes{9, 30})
+	}, nil},
+	"SetChildren": {func(ctx context.Context, a *Allocator) error {
+		_, err := a.SetChildren(ctx, "owner1", prefix("10.0.0.0/20"), Sizes{24, 30})
+		return err
+	}, nil},
+	"ReleaseTree": {func(ctx context.Context, a *Allocator) error {
+		_, err := a.ReleaseTree(ctx, "owner0", prefix("10.0.0.0/16"))
+		return err
+	}, nil},
+	"State": {func(ctx context.Context, a *Allocator) error { _, _, err := a.State(ctx, netip.Prefix{}); return err }, nil},
 	"Fits": {func(ctx context.Context, a *Allocator) error {
 		_, err := a.Fits(ctx, prefix("10.0.0.0/20"), 28)
 		return err

@@ -16,11 +16,11 @@ import (
 const pageBits = 6
 
 // maxRelative is the largest difference between a pool's length and one of those that it
-// hands out, because a set of lengths has 128 bits.
-const maxRelative = 127
+// hands out.
+const maxRelative = 128
 
 // maxDepth is the number of levels of pages that such a pool has.
-const maxDepth = maxRelative/pageBits + 1
+const maxDepth = (maxRelative-1)/pageBits + 1
 
 // page is one page's content. The methods that change it return another page and leave
 // below intact, because a transaction that fails keeps the former one.
@@ -33,14 +33,14 @@ type page struct {
 	below   []uint64
 }
 
-// sizes is a set of prefix lengths relative to the pool's, 0 to 127: those of the
-// maximal free prefixes in a part of the pool. A free prefix is maximal if the one of
-// which it is a half is not free.
+// sizes is a set of prefix lengths relative to the pool's, 1 to 128, the first in bit 0: those
+// of the maximal free prefixes in a part of the pool. A free prefix is maximal if the one of
+// which it is a half is not free. Length 0 is that of a pool whose first page is empty.
 type sizes [2]uint64
 
-func (s sizes) with(n int) sizes { s[n>>6] |= 1 << (n & 63); return s }
+func (s sizes) with(n int) sizes { n--; s[n>>6] |= 1 << (n & 63); return s }
 
-func (s sizes) has(n int) bool { return s[n>>6]>>(n&63)&1 == 1 }
+func (s sizes) has(n int) bool { n--; return s[n>>6]>>(n&63)&1 == 1 }
 
 func (s sizes) or(o sizes) sizes { return sizes{s[0] | o[0], s[1] | o[1]} }
 
@@ -48,7 +48,7 @@ func (s sizes) len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]
 
 // rank returns how many of the lengths are below n.
 func (s sizes) rank(n int) int {
-	if n < 64 {
+	if n--; n < 64 {
 		return bits.OnesCount64(s[0] & (1<<n - 1))
 	}
 	return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]&(1<<(n-64)-1))
@@ -59,27 +59,27 @@ func (s *sizes) pop() int {
 	if s[0] != 0 {
 		n := bits.TrailingZeros64(s[0])
 		s[0] &= s[0] - 1
-		return n
+		return n + 1
 	}
 	n := 64 + bits.TrailingZeros64(s[1])
 	s[1] &= s[1] - 1
-	return n
+	return n + 1
 }
 
 // fit returns the longest of the lengths that is not above n: the smallest free prefix
-// that one of length n fits into. It returns -1 if there is none.
+// that one of length n fits into. It returns 0 if there is none.
 func (s sizes) fit(n int) int {
 	hi, lo := s[1], s[0]
-	if n < 127 {
-		hi &= 1<<max(n-63, 0) - 1
+	if n < 128 {
+		hi &= 1<<max(n-64, 0) - 1
 	}
 	if hi != 0 {
-		return 127 - bits.LeadingZeros64(hi)
+		return 128 - bits.LeadingZeros64(hi)
 	}
-	if n < 63 {
-		lo &= 1<<(n+1) - 1
+	if n < 64 {
+		lo &= 1<<n - 1
 	}
-	return 63 - bits.LeadingZeros64(lo)
+	return 64 - bits.LeadingZeros64(lo)
 }
 
 // aligned[k] has the first slot of each run of 2^k slots that starts at a multiple of 2^k.
@@ -99,11 +99,12 @@ func (p page) runs() (maximal [pageBits + 1]uint64) {
 	return maximal
 }
 
-// sizes returns the lengths of the maximal free prefixes in a page of depth d.
+// sizes returns the lengths of the maximal free prefixes in a page of depth d. An empty one of
+// depth 0 has none.
 func (p page) sizes(d int) sizes {
 	s := p.lengths
 	for k, run := range p.runs() {
-		if run != 0 {
+		if run != 0 && (d > 0 || k < pageBits) {
 			s = s.with(pageBits*(d+1) - k)
 		}
 	}
@@ -191,7 +192,7 @@ func (p *page) drop(slot, order int) bool {
 func (p page) order(slot int) int {
 	n := min(bits.TrailingZeros64(^(p.taken >> slot)), 1+bits.TrailingZeros64(p.first>>slot>>1))
 	n = min(n, 1<<pageBits-slot)
-	if n == 0 || n&(n-1) != 0 || slot&(n-1) != 0 || n == 1<<pageBits {
+	if n == 0 || n&(n-1) != 0 || slot&(n-1) != 0 {
 		return -1
 	}
 	return bits.TrailingZeros(uint(n))
@@ -211,10 +212,13 @@ func (p page) sound() bool {
 	return covered == p.taken && p.taken&p.divided == 0
 }
 
-// within reports whether nothing in the page is smaller than an address.
+// within reports whether nothing in the page is smaller than an address or larger than the page can hold.
 func (p page) within(id pageID) bool {
 	pool := id.of()
 	k := pool.Bits() + pageBits*(id.depth()+1) - pool.Addr().BitLen() // log2 of the slots of an address
+	if p.taken == ^uint64(0) && p.first == 1 {
+		return id.depth() == 0 // a part that is held as a whole is a slot of the page above
+	}
 	return k <= 0 || p.divided == 0 && p.first&^aligned[k] == 0 && p.taken&aligned[k]*run(0, k) == p.taken
 }
 

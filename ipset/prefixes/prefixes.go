@@ -49,6 +49,8 @@ type Request struct {
 	Children Sizes
 	// Attributes are kept with the holding.
 	Attributes string
+	// New makes Assign and Occupy fail with ErrExists in place of returning what the owner holds already.
+	New bool
 }
 
 // Options configure an [Allocator]. The zero Options are the defaults.
@@ -87,14 +89,14 @@ var errNoRoots = errors.New("prefixes: no record of the root pools")
 // nothing, so the call can be repeated. The first pool of a store takes two commits.
 //
 // Errors: ErrInvalid for a prefix that is not masked or is 4-in-6, and for sizes that are
-// not all longer than the prefix; ErrExists for a prefix that overlaps a root pool, which
+// shorter than the prefix; ErrExists for a prefix that overlaps a root pool, which
 // InTheWay names, or, with the Field, that is one with other sizes.
 func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 	call := ipalloc.Error{Op: "add pool", Prefix: pool.Prefix}
 	if err := checkPrefix("Prefix", pool.Prefix); err != nil {
 		return explain(err, call)
 	}
-	if reason := pool.Sizes.check(pool.Prefix); reason != "" {
+	if reason := pool.Sizes.check(pool.Prefix, true); reason != "" {
 		return explain(invalid("Sizes", reason), call)
 	}
 	add := func(t *txn) error {
@@ -140,21 +142,46 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 // prefix, and with ErrInUse while a prefix is held from it; InTheWay and Holder name one.
 func (a *Allocator) RemovePool(ctx context.Context, pool netip.Prefix) error {
 	call := ipalloc.Error{Op: "remove pool", Prefix: pool}
-	return a.do(ctx, call, checkPrefix("pool", pool), func(t *txn) error {
-		roots, err := t.roots()
-		if err != nil {
-			return err
+	return a.do(ctx, call, checkPrefix("pool", pool), occ.Func[*txn](func(t *txn) error {
+		roots, i, err := t.root(pool)
+		if err == nil {
+			err = t.mustBeEmpty(pool)
 		}
-		i := slices.IndexFunc(roots.pools, func(r Pool) bool { return r.Prefix == pool })
-		if i < 0 {
-			return fail(ipalloc.ErrNotFound, "")
+		if err == nil {
+			t.setRoots(slices.Delete(roots, i, i+1))
 		}
-		if err := t.mustBeEmpty(pool); err != nil {
-			return err
+		return err
+	}))
+}
+
+// SetSizes replaces the lengths that a root pool hands out from now on. What is held from it stays held. It fails with
+// ErrNotFound if no root pool has that prefix, and with ErrInvalid for sizes that AddPool refuses.
+func (a *Allocator) SetSizes(ctx context.Context, pool netip.Prefix, sizes Sizes) error {
+	call := ipalloc.Error{Op: "set sizes", Prefix: pool}
+	bad := checkPrefix("pool", pool)
+	if bad == nil {
+		if reason := sizes.check(pool, true); reason != "" {
+			bad = invalid("sizes", reason)
 		}
-		t.setRoots(slices.Delete(slices.Clone(roots.pools), i, i+1))
-		return nil
-	})
+	}
+	return a.do(ctx, call, bad, occ.Func[*txn](func(t *txn) error {
+		roots, i, err := t.root(pool)
+		if err == nil && roots[i].Sizes != sizes {
+			roots[i].Sizes = sizes
+			t.setRoots(roots)
+		}
+		return err
+	}))
+}
+
+// root returns a copy of the root pools, and which one has that prefix.
+func (t *txn) root(pool netip.Prefix) ([]Pool, int, error) {
+	roots, err := t.roots()
+	i := slices.IndexFunc(roots.pools, func(r Pool) bool { return r.Prefix == pool })
+	if err == nil && i < 0 {
+		err = fail(ipalloc.ErrNotFound, "")
+	}
+	return slices.Clone(roots.pools), i, err
 }
 
 // Pools returns the root pools in the order in which they were added.

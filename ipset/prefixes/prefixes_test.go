@@ -49,7 +49,7 @@ func TestInvalid(t *testing.T) {
 		{"Owner", ipalloc.ErrInvalid, with(func(r *Request) { r.Owner = "" })},
 		{"Owner", ipalloc.ErrInvalid, with(func(r *Request) { r.Owner = "a\x00b" })},
 		{"Owner", ipalloc.ErrInvalid, with(func(r *Request) { r.Owner = long })},
-		{"Bits", ipalloc.ErrInvalid, with(func(r *Request) { r.Bits = 8 })},
+		{"Bits", ipalloc.ErrInvalid, with(func(r *Request) { r.Bits = 7 })},
 		{"Bits", ipalloc.ErrInvalid, with(func(r *Request) { r.Bits = -1 })},
 		{"Bits", ipalloc.ErrInvalid, with(func(r *Request) { r.Bits = 33 })},
 		{"Children", ipalloc.ErrInvalid, with(func(r *Request) { r.Children = Sizes{20, 24} })},
@@ -82,16 +82,14 @@ func TestInvalidCalls(t *testing.T) {
 	held, unmasked, mapped := p("10.0.0.0/16"), netip.PrefixFrom(pool.Addr().Next(), 8), p("::ffff:10.0.0.0/104")
 	good := Request{Pool: pool, Owner: "o", Bits: 20}
 	call := func(what, field string, sentinel, err error) { t.Helper(); refused(t, what, err, field, sentinel) }
-	second := func(_ any, err error) error { return err }
 	call("New", "db", ipalloc.ErrInvalid, second(New(nil, Options{})))
 	call("New", "Attempts", ipalloc.ErrInvalid, second(New(s, Options{Attempts: -1})))
 	for _, pool := range []Pool{{unmasked, Sizes{9, 24}}, {mapped, Sizes{120, 128}}, {}} {
 		call("AddPool", "Prefix", ipalloc.ErrInvalid, a.AddPool(ctx, pool))
 	}
-	for _, sizes := range []Sizes{{}, {8, 9}, {12, 9}, {9, 33}} {
+	for _, sizes := range []Sizes{{}, {7, 9}, {12, 9}, {9, 33}} {
 		call("AddPool", "Sizes", ipalloc.ErrInvalid, a.AddPool(ctx, Pool{p("11.0.0.0/8"), sizes}))
 	}
-	call("AddPool", "Sizes", ipalloc.ErrInvalid, a.AddPool(ctx, Pool{p("::/0"), Sizes{1, 128}}))
 	call("AddPool", "", ipalloc.ErrExists, a.AddPool(ctx, Pool{p("10.0.0.0/7"), Sizes{8, 9}}))
 	call("AddPool", "Sizes", ipalloc.ErrExists, a.AddPool(ctx, Pool{pool, Sizes{9, 24}}))
 	call("RemovePool", "pool", ipalloc.ErrInvalid, a.RemovePool(ctx, unmasked))
@@ -101,7 +99,7 @@ func TestInvalidCalls(t *testing.T) {
 	call("Occupy", "Pool", ipalloc.ErrInvalid, second(a.Occupy(ctx, held, Request{Owner: "o"})))
 	call("Occupy", "", ipalloc.ErrOutOfRange, second(a.Occupy(ctx, p("11.0.0.0/16"), good)))
 	call("Occupy", "", ipalloc.ErrOutOfRange, second(a.Occupy(ctx, p("fd00::/48"), good)))
-	call("Occupy", "at", ipalloc.ErrInvalid, second(a.Occupy(ctx, pool, good)))
+	call("Occupy", "", ipalloc.ErrOutOfRange, second(a.Occupy(ctx, pool, good)))
 	call("Occupy", "", ipalloc.ErrOccupied, second(a.Occupy(ctx, p("10.0.0.0/15"), good)))
 	call("Occupy", "", ipalloc.ErrOccupied, second(a.Occupy(ctx, p("10.0.15.0/24"), good)))
 	call("Release", "owner", ipalloc.ErrInvalid, a.Release(ctx, "", held))

@@ -165,6 +165,30 @@ func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Hold
 	}
 }
 
+// State returns the holdings in a prefix, itself included, in address order, at one moment, and the store's revision of that
+// moment, after which Changes goes on. The zero Prefix has all. It reads everything into memory, some 500 bytes a holding.
+func (a *Allocator) State(ctx context.Context, within netip.Prefix) (held []Holding, rev uint64, err error) {
+	call := ipalloc.Error{Op: "state", Prefix: within}
+	if within != (netip.Prefix{}) {
+		err = checkPrefix("within", within)
+	}
+	if err == nil {
+		err = a.run.Current(ctx)
+	}
+	if err != nil {
+		return nil, 0, explain(err, call)
+	}
+	recs, rev, err := a.store.List(ctx, insideRange(within))
+	for _, rec := range recs {
+		r, err := decodeRecord(rec)
+		if err != nil {
+			return nil, 0, explain(err, call)
+		}
+		held = append(held, r.Holding)
+	}
+	return held, rev, explain(err, call)
+}
+
 // list yields the records of a range, so many at a time.
 func (a *Allocator) list(ctx context.Context, r store.Range, part int) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
@@ -203,7 +227,8 @@ func decodeRecord(rec store.Record) (record, error) {
 
 // Change is a commit that changed the holding of a prefix.
 type Change struct {
-	Rev    uint64 // of the commit
+	// Rev is that of the commit; 0 while a part of the present state is still to come.
+	Rev    uint64
 	Prefix netip.Prefix
 	// Holding is what is held from now on; the zero Holding means that the prefix was released.
 	Holding Holding
@@ -211,13 +236,28 @@ type Change struct {
 
 // Changes yields the changes of holdings after a revision of the store, in their order,
 // until ctx ends or the caller breaks the loop. A prefix that was handed out, given to
-// another owner or given other attributes is a change with a Holding. An error ends the
-// loop; store.ErrCompacted means that the store no longer has all commits after that
-// revision: read All and watch from the store's present revision.
+// another owner or given other attributes or children is a change with a Holding. After 0 the
+// present state comes first, as State returns it, and the last of it has its revision. An error
+// ends the loop; store.ErrCompacted means that the store no longer has all commits after that
+// revision: begin again with 0, and forget what was held and is not in the state.
 func (a *Allocator) Changes(ctx context.Context, after uint64) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		call := ipalloc.Error{Op: "changes"}
-		if err := a.run.Current(ctx); err != nil {
+		err := a.run.Current(ctx)
+		if err == nil && after == 0 {
+			var held []Holding
+			held, after, err = a.State(ctx, netip.Prefix{})
+			for i, h := range held {
+				c := Change{Prefix: h.Prefix, Holding: h}
+				if i == len(held)-1 {
+					c.Rev = after
+				}
+				if !yield(c, nil) {
+					return
+				}
+			}
+		}
+		if err != nil {
 			yield(Change{}, explain(err, call))
 			return
 		}

@@ -15,6 +15,7 @@ import (
 // length, so prefixes sort by address, and a larger one before a smaller one that begins
 // at the same address.
 const (
+	kindOf      = "X"
 	keyRoots    = "Xr" // the root pools
 	kindHolding = "Xh" // <prefix>: a holding
 	kindOwner   = "Xo" // <owner> 0 <prefix>: the length of the pool that it is held from
@@ -28,7 +29,7 @@ const (
 )
 
 // recordVersion begins every value. A form that changes gets another one.
-const recordVersion = 1
+const recordVersion = 2
 
 func codeHoldingKey(c *wire.Coder, p *netip.Prefix) {
 	c.Literal(kindHolding)
@@ -113,7 +114,7 @@ func (id *pageID) code(c *wire.Coder) {
 	}
 	tr := tree{pool: pool}
 	*id = newPageID(pool, depth, id.base)
-	if depth >= maxDepth || pool.Bits()+pageBits*depth >= tr.width() || tr.at(id.base, 0) != tr.root() || tr.at(id.base, depth) != *id {
+	if depth >= maxDepth || depth > 0 && pool.Bits()+pageBits*depth >= tr.width() || tr.at(id.base, 0) != tr.root() || tr.at(id.base, depth) != *id {
 		c.Fail("page")
 	}
 }
@@ -167,7 +168,7 @@ func decodeHolding(p netip.Prefix, value string) (record, error) {
 	r.Prefix, r.Level = p, len(r.above)
 	last := -1
 	for i := range r.Level {
-		if n := int(r.above[i]); n <= last || n >= p.Bits() {
+		if n := int(r.above[i]); n <= last || n > p.Bits() || n == p.Bits() && r.Level > 1 {
 			c.Fail("pools")
 		} else {
 			last = n
@@ -176,7 +177,7 @@ func decodeHolding(p netip.Prefix, value string) (record, error) {
 	if r.Owner == "" || len(r.Owner) > MaxOwner || len(r.Attributes) > MaxAttributes {
 		c.Fail("owner or attributes")
 	}
-	if r.Level == 0 || r.Children != (Sizes{}) && r.Children.check(p) != "" {
+	if r.Level == 0 || r.Children != (Sizes{}) && (r.Children.check(p, false) != "" || int(r.above[r.Level-1]) == p.Bits()) {
 		c.Fail("pools or children")
 	}
 	if c.Err != nil {
@@ -196,7 +197,7 @@ func codeRoots(c *wire.Coder, pools *[]Pool) {
 	c.Version(recordVersion)
 	wire.List(c, pools, func(c *wire.Coder, p *Pool) {
 		c.Prefix(&p.Prefix)
-		if p.Sizes.code(c); !c.Writes && p.Sizes.check(p.Prefix) != "" {
+		if p.Sizes.code(c); !c.Writes && p.Sizes.check(p.Prefix, true) != "" {
 			c.Fail("sizes")
 		}
 	})

@@ -8,20 +8,38 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Release returns a prefix to its pool in one commit. It fails with ErrNotHeld if the
 // owner does not hold exactly that prefix, and Holder says if another owner does; with
 // ErrInUse while a prefix is held from it, and InTheWay and Holder name one. Nothing is
-// changed then.
-func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix) error {
+// changed then. also is as in Allocate.
+func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix, also ...store.Op) error {
 	call := ipalloc.Error{Op: "release", Owner: owner, Prefix: at}
-	return a.do(ctx, call, checkHeld(owner, at), func(t *txn) error {
+	return a.do(ctx, call, checkHeld(owner, at), occ.Func[*txn](func(t *txn) error {
 		r, err := t.held(owner, at)
 		if err != nil {
 			return err
 		}
 		return t.release(&r)
+	}), also...)
+}
+
+// ReleaseTree releases a holding with all that is held from it, whoever holds that, the deepest first, and returns what it has
+// released. It needs a commit for each part of the holdings that fits one; an error ends it, what has been released before stays
+// released, and repeating the call continues. What is handed out from the tree meanwhile is released too. It fails with
+// ErrNotHeld if the owner does not hold exactly that prefix.
+func (a *Allocator) ReleaseTree(ctx context.Context, owner string, at netip.Prefix) ([]Holding, error) {
+	call := ipalloc.Error{Op: "release tree", Owner: owner, Prefix: at}
+	return a.releaseParts(ctx, call, checkHeld(owner, at), func(t *txn) (part, error) {
+		if _, err := t.held(owner, at); err != nil {
+			return part{}, err
+		}
+		return t.releasePart(insideRange(at), func(rec store.Record) (netip.Prefix, error) {
+			r, err := decodeRecord(rec)
+			return r.Prefix, err
+		}, "")
 	})
 }
 
@@ -74,7 +92,7 @@ func (t *txn) mustBeEmpty(pool netip.Prefix) error {
 		if err != nil {
 			return err
 		}
-		if r.Prefix != pool {
+		if r.Prefix != pool || r.Pool == pool {
 			e.InTheWay, e.Holder = r.Prefix, r.Owner
 			break
 		}
@@ -89,10 +107,18 @@ func (t *txn) mustBeEmpty(pool netip.Prefix) error {
 // stays released. ErrInUse names a prefix that another owner holds from one of them.
 func (a *Allocator) ReleaseByOwner(ctx context.Context, owner string) (released []Holding, err error) {
 	call := ipalloc.Error{Op: "release by owner", Owner: owner}
+	return a.releaseParts(ctx, call, checkOwner("owner", owner), func(t *txn) (part, error) {
+		return t.releasePart(ownerRange(owner, netip.Prefix{}), func(rec store.Record) (netip.Prefix, error) {
+			at, _, err := parseEntry(rec)
+			return at, err
+		}, owner)
+	})
+}
+
+// releaseParts makes a commit for each part.
+func (a *Allocator) releaseParts(ctx context.Context, call ipalloc.Error, bad error, plan func(*txn) (part, error)) (released []Holding, err error) {
 	for more := true; more; {
-		part, err := answer(ctx, a, call, checkOwner("owner", owner), func(t *txn) (p part, err error) {
-			return t.releasePart(owner)
-		})
+		part, err := answer(ctx, a, call, bad, plan)
 		if err != nil {
 			return released, err
 		}
@@ -107,19 +133,18 @@ type part struct {
 	more     bool
 }
 
-// releasePart releases as much of what an owner holds as one commit has room for. What it
-// meets after a prefix that is in use stays.
-func (t *txn) releasePart(owner string) (p part, err error) {
+// releasePart releases as much of what a range of records names as one commit has room for; owner is that of
+// all, or empty. What it meets after a prefix that is in use stays.
+func (t *txn) releasePart(entries store.Range, parse func(store.Record) (netip.Prefix, error), owner string) (p part, err error) {
 	if t.Pending() {
-		return p, occ.ErrFirst // the index does not show what is pending
+		return p, occ.ErrFirst // the range does not show what is pending
 	}
-	entries := ownerRange(owner, netip.Prefix{})
 	entries.Reverse = true // a prefix comes after those that are held from it
 	for rec, err := range t.a.list(t.Ctx, entries, t.mostCells()/3+1) {
 		if err != nil {
 			return p, err
 		}
-		at, _, err := parseEntry(rec)
+		at, err := parse(rec)
 		if err != nil {
 			return p, err
 		}
@@ -127,7 +152,7 @@ func (t *txn) releasePart(owner string) (p part, err error) {
 			return p, nil
 		}
 		r, ok, err := t.holding(at)
-		if err == nil && (!ok || r.Owner != owner) {
+		if err == nil && (!ok || owner != "" && r.Owner != owner) {
 			continue
 		}
 		if err == nil {
@@ -157,29 +182,53 @@ func (t *txn) mostCells() int { return cmp.Or(t.a.store.Limits().Ops, mostCells)
 
 // Transfer gives a holding to another owner by compare-and-swap: it fails with ErrNotHeld
 // unless from holds exactly that prefix, and Holder says if another owner does. What is
-// held from the prefix keeps its owners. It makes one commit. After an unknown outcome
+// held from the prefix keeps its owners. It makes one commit, of which also is part as in Allocate. After an unknown outcome
 // repeat it: ErrNotHeld with to as the Holder means that it was made.
-func (a *Allocator) Transfer(ctx context.Context, at netip.Prefix, from, to string) (Holding, error) {
+func (a *Allocator) Transfer(ctx context.Context, at netip.Prefix, from, to string, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "transfer", Owner: from, Prefix: at}
-	return a.change(ctx, call, cmp.Or(checkOwner("from", from), checkOwner("to", to)), func(r *record) { r.Owner = to })
+	return a.change(ctx, call, cmp.Or(checkOwner("from", from), checkOwner("to", to)), also, func(_ *txn, r *record) error { r.Owner = to; return nil })
 }
 
 // SetAttributes replaces the attributes of a holding. It fails with ErrNotHeld as Transfer
-// does, and with ErrInvalid for more than MaxAttributes bytes.
-func (a *Allocator) SetAttributes(ctx context.Context, owner string, at netip.Prefix, attributes string) (Holding, error) {
+// does, and with ErrInvalid for more than MaxAttributes bytes. also is as in Allocate.
+func (a *Allocator) SetAttributes(ctx context.Context, owner string, at netip.Prefix, attributes string, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "set attributes", Owner: owner, Prefix: at}
-	return a.change(ctx, call, checkAttributes(attributes), func(r *record) { r.Attributes = attributes })
+	return a.change(ctx, call, checkAttributes(attributes), also, func(_ *txn, r *record) error { r.Attributes = attributes; return nil })
+}
+
+// SetChildren replaces the lengths that a holding hands out from now on, makes it a pool, or, with the zero Sizes, no pool
+// any more. What is held from it stays held. also is as in Allocate: a Guard of a record of yours keeps a prefix whose addresses
+// you hand out from becoming a pool.
+//
+// It fails with ErrNotHeld as Transfer does; with ErrInvalid for lengths that are not longer than the prefix, or if that is a
+// whole root pool; and with ErrInUse for the zero Sizes while a prefix is held from it, which InTheWay and Holder name.
+func (a *Allocator) SetChildren(ctx context.Context, owner string, at netip.Prefix, children Sizes, also ...store.Op) (Holding, error) {
+	call := ipalloc.Error{Op: "set children", Owner: owner, Prefix: at}
+	return a.change(ctx, call, cmp.Or(checkHeld(owner, at), children.checkOf(at)), also, func(t *txn, r *record) error {
+		if children != (Sizes{}) && r.Pool == at {
+			return invalid("Children", "the prefix is the whole pool")
+		}
+		if children == (Sizes{}) && r.Children != children {
+			if err := t.mustBeEmpty(at); err != nil {
+				return err
+			}
+		}
+		r.Children = children
+		return nil
+	})
 }
 
 // change replaces what is kept of a holding of call.Owner.
-func (a *Allocator) change(ctx context.Context, call ipalloc.Error, bad error, change func(*record)) (Holding, error) {
+func (a *Allocator) change(ctx context.Context, call ipalloc.Error, bad error, also []store.Op, change func(*txn, *record) error) (Holding, error) {
 	bad = cmp.Or(bad, checkHeld(call.Owner, call.Prefix))
 	return answer(ctx, a, call, bad, func(t *txn) (Holding, error) {
 		got, err := t.held(call.Owner, call.Prefix)
+		if err == nil {
+			err = change(t, &got)
+		}
 		if err != nil {
 			return Holding{}, err
 		}
-		change(&got)
 		return got.Holding, t.replace(got.Prefix, &got)
-	})
+	}, also...)
 }

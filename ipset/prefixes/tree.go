@@ -112,7 +112,7 @@ func (t tree) free() (sizes, error) {
 // it, for put.
 func (t tree) find(n int) (at netip.Prefix, ok bool, err error) {
 	id, w := t.root(), t.way
-	fit := -1
+	fit := 0
 	for w.n = 0; ; {
 		c, err := t.pages.page(id)
 		if err != nil {
@@ -125,7 +125,7 @@ func (t tree) find(n int) (at netip.Prefix, ok bool, err error) {
 		d := w.n
 		w.cells[d] = c
 		if w.n++; d == 0 {
-			if fit = p.sizes(0).fit(n); fit < 0 {
+			if fit = p.sizes(0).fit(n); fit == 0 && !p.empty() {
 				return at, false, nil
 			}
 		}
@@ -214,7 +214,7 @@ func (t tree) put(at netip.Prefix) (bool, error) {
 // with its slots, and those above as far as they change.
 func (t tree) give(at netip.Prefix) error {
 	base, n := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits()
-	d := (n - 1) / pageBits
+	d := max(n-1, 0) / pageBits
 	t.way.n = 0
 	c, err := t.pages.page(t.at(base, d))
 	if err != nil {

@@ -3,6 +3,8 @@ package prefixes
 import (
 	"context"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -188,8 +190,44 @@ func (t *txn) Begin() error {
 	return nil
 }
 
+// joined is a plan with records of its caller, which are written if the plan changes a holding.
+type joined struct {
+	plan occ.Plan[*txn]
+	ops  []store.Op
+	runs int
+}
+
+// Plan implements occ.Plan.
+func (j *joined) Plan(t *txn) error {
+	j.runs++
+	before := len(t.given)
+	err := j.plan.Plan(t)
+	if err == nil && len(t.given) > before {
+		err = t.Join(j.ops, j.runs > 1)
+	}
+	return err
+}
+
+// join returns a plan that writes records of the caller in its commit.
+func (a *Allocator) join(plan occ.Plan[*txn], also []store.Op) (occ.Plan[*txn], error) {
+	if len(also) == 0 {
+		return plan, nil
+	}
+	for _, op := range also {
+		if op.Key == "" || op.Key[0] < 'A' || op.Key[0] > 'Z' || strings.HasPrefix(op.Key, kindOf) {
+			err := invalid("also", "a key of yours begins with an upper-case letter other than X")
+			err.Text = op.Key
+			return nil, err
+		}
+	}
+	return &joined{plan: plan, ops: slices.Clone(also)}, store.CheckOps(pkg, also, a.store.Limits())
+}
+
 // do carries out a plan unless bad is set, and completes the error of either.
-func (a *Allocator) do(ctx context.Context, call ipalloc.Error, bad error, plan occ.Func[*txn]) error {
+func (a *Allocator) do(ctx context.Context, call ipalloc.Error, bad error, plan occ.Plan[*txn], also ...store.Op) error {
+	if bad == nil {
+		plan, bad = a.join(plan, also)
+	}
 	if bad == nil {
 		bad = a.run.Do(ctx, plan)
 	}
@@ -197,12 +235,12 @@ func (a *Allocator) do(ctx context.Context, call ipalloc.Error, bad error, plan 
 }
 
 // answer is do for a plan that answers more than an error.
-func answer[T any](ctx context.Context, a *Allocator, call ipalloc.Error, bad error, plan func(*txn) (T, error)) (T, error) {
+func answer[T any](ctx context.Context, a *Allocator, call ipalloc.Error, bad error, plan func(*txn) (T, error), also ...store.Op) (T, error) {
 	var got, none T
-	err := a.do(ctx, call, bad, func(t *txn) (err error) {
+	err := a.do(ctx, call, bad, occ.Func[*txn](func(t *txn) (err error) {
 		got, err = plan(t)
 		return err
-	})
+	}), also...)
 	if err != nil {
 		return none, err // a plan that its caller has left may still write to got
 	}
@@ -295,7 +333,7 @@ func (t *txn) set(c *pageCell, p page) { occ.Set(&t.Txn, c, p) }
 // last one is known.
 func (t *txn) prefetch(tr tree, at netip.Prefix) error {
 	base, n := addr.FromAddr(at.Addr()), at.Bits()-tr.pool.Bits()
-	last := (n - 1) / pageBits
+	last := max(n-1, 0) / pageBits
 	if t.pages.Get(tr.at(base, last)) != nil {
 		return nil
 	}

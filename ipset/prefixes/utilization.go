@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -94,7 +95,7 @@ func (a *Allocator) Levels(ctx context.Context, pool netip.Prefix) ([]*Utilizati
 }
 
 func (a *Allocator) utilization(ctx context.Context, call ipalloc.Error, pool netip.Prefix, deep bool) ([]*Utilization, error) {
-	if err := a.do(ctx, call, checkPrefix("pool", pool), func(t *txn) error { _, err := t.open(pool, -1); return err }); err != nil {
+	if err := a.do(ctx, call, checkPrefix("pool", pool), occ.Func[*txn](func(t *txn) error { _, err := t.open(pool, -1); return err })); err != nil {
 		return nil, err
 	}
 	var levels []*Utilization

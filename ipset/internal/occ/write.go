@@ -48,6 +48,26 @@ func (t *Txn) Expect(ops []store.Op) error {
 	return nil
 }
 
+// Join adds operations of the caller to the commit. If again is set, the plan has met a conflict: a revision that is not the present
+// one will not be so later, so the call ends with a [Stale].
+func (t *Txn) Join(ops []store.Op, again bool) error {
+	for _, op := range ops {
+		if t.Adds(op.Key) {
+			return ErrFirst // a record is written once in a commit
+		}
+	}
+	if again {
+		if err := t.Expect(ops); err != nil {
+			return err
+		}
+	}
+	err := t.Room(len(ops))
+	if err == nil {
+		t.other = append(t.other, ops...)
+	}
+	return err
+}
+
 // Write makes a commit of operations as they are, and of nothing else. It returns a conflict if a record is not at the revision
 // that its operation expects. As after Do, a commit of unknown outcome is settled before anything else is planned.
 func (r *Runner[T]) Write(ctx context.Context, ops []store.Op) error {

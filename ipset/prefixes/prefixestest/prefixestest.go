@@ -51,6 +51,7 @@ func Test(t *testing.T, open storetest.Open) {
 		{"FailsAtEveryCall", testFailsAtEveryCall}, {"UnknownAtEveryCommit", testUnknownAtEveryCommit},
 		{"ContextEndsAtEveryCall", testContextEndsAtEveryCall}, {"LateCommits", testLateCommits},
 		{"ManyAllocators", testManyAllocators}, {"SameOwner", testSameOwner}, {"RoundTrips", testRoundTrips},
+		{"AddressesOrChildren", testAddressesOrChildren},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, open) })
 	}
@@ -98,6 +99,19 @@ func history() []step {
 			return err
 		}},
 		assign("2001:db8::/48", "other", 64, prefixes.Sizes{}),
+		{"set sizes", func(ctx context.Context, a *prefixes.Allocator) error {
+			return a.SetSizes(ctx, pool4, prefixes.Sizes{Shortest: 16, Longest: 30})
+		}},
+		{"set children", func(ctx context.Context, a *prefixes.Allocator) error {
+			_, err := a.SetChildren(ctx, "cluster", p("10.0.0.0/24"), prefixes.Sizes{Shortest: 25, Longest: 32})
+			return err
+		}},
+		assign("10.0.0.0/16", "tree", 22, prefixes.Sizes{Shortest: 24, Longest: 32}),
+		assign("10.0.20.0/22", "leaf", 32, prefixes.Sizes{}),
+		{"release tree", func(ctx context.Context, a *prefixes.Allocator) error {
+			_, err := a.ReleaseTree(ctx, "tree", p("10.0.20.0/22"))
+			return released(err)
+		}},
 		{"transfer", func(ctx context.Context, a *prefixes.Allocator) error {
 			_, err := a.Transfer(ctx, p("10.0.0.0/20"), "region", "region-2")
 			var e *ipalloc.Error
@@ -374,6 +388,47 @@ func testSameOwner(t *testing.T, open storetest.Open) {
 	if all := verify(t, s); len(all) != 6 {
 		t.Errorf("held %v", all)
 	}
+}
+
+// testAddressesOrChildren has two processes use each of several prefixes, one for addresses and one for children: the caller's record
+// in the same commit lets one of them do it.
+func testAddressesOrChildren(t *testing.T, open storetest.Open) {
+	ctx := context.Background()
+	s := open(t)
+	a, other := newAllocator(t, s), newAllocator(t, s)
+	err := a.AddPool(ctx, prefixes.Pool{Prefix: pool4, Sizes: sizes4})
+	for i := range 20 {
+		at := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 24)
+		if err == nil {
+			_, err = a.Occupy(ctx, at, prefixes.Request{Pool: pool4, Owner: "o"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		use := func(what string) store.Op { return store.Op{Kind: store.Put, Key: "Use/" + at.String(), Value: what} }
+		var wg sync.WaitGroup
+		var errs [2]error
+		wg.Add(2)
+		go func() {
+			defer wg.Done()
+			_, errs[0] = a.SetChildren(ctx, "o", at, prefixes.Sizes{Shortest: 26, Longest: 28}, use("children"))
+		}()
+		go func() {
+			defer wg.Done()
+			_, errs[1] = other.SetAttributes(ctx, "o", at, "addresses", use("addresses"))
+		}()
+		wg.Wait()
+		h, err := a.Get(ctx, at)
+		if err != nil || (errs[0] == nil) == (errs[1] == nil) || (h.Children != prefixes.Sizes{}) == (h.Attributes != "") {
+			t.Fatalf("%v: %v; %v, %v", at, errs, h, err)
+		}
+		for _, err := range errs {
+			if key, _ := store.ConflictKey(err); err != nil && (!errors.Is(err, ipalloc.ErrConflict) || key != "Use/"+at.String()) {
+				t.Errorf("%v: %v", at, err)
+			}
+		}
+	}
+	verify(t, s)
 }
 
 // testRoundTrips counts the calls of the store.

@@ -1,0 +1,84 @@
+package prefixes
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// rowOf returns the caller's record in a store, "" if there is none.
+func rowOf(t *testing.T, s store.Store) string {
+	t.Helper()
+	recs, err := s.Get(t.Context(), nil, "Row")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recs[0].Value
+}
+
+// TestAlso: records of the caller are written with every change of a holding and only then, and a revision that is not there stops
+// both.
+func TestAlso(t *testing.T) {
+	ctx, s := t.Context(), store.NewMemory()
+	a, pool := allocator(t, s), prefix("10.0.0.0/8")
+	if err := a.AddPool(ctx, Pool{pool, Sizes{9, 24}}); err != nil {
+		t.Fatal(err)
+	}
+	at, r := prefix("10.0.0.0/16"), Request{Pool: pool, Owner: "o", Bits: 16}
+	for i, step := range []func(also ...store.Op) error{
+		func(also ...store.Op) error { return second(a.Allocate(ctx, r, also...)) },
+		func(also ...store.Op) error { return second(a.SetAttributes(ctx, "o", at, "x", also...)) },
+		func(also ...store.Op) error { return second(a.SetChildren(ctx, "o", at, Sizes{20, 24}, also...)) },
+		func(also ...store.Op) error { return second(a.Transfer(ctx, at, "o", "p", also...)) },
+		func(also ...store.Op) error { return a.Release(ctx, "p", at, also...) },
+		func(also ...store.Op) error { return second(a.Assign(ctx, r, also...)) },
+		func(also ...store.Op) error { return a.Release(ctx, "o", at, also...) },
+		func(also ...store.Op) error { return second(a.Occupy(ctx, at, r, also...)) },
+	} {
+		before := fmt.Sprint(records(t, s))
+		err := step(store.Op{Kind: store.Guard, Key: "Other", Expect: 7})
+		if key, ok := store.ConflictKey(err); !errors.Is(err, ipalloc.ErrConflict) || !ok || key != "Other" {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		if after := fmt.Sprint(records(t, s)); after != before {
+			t.Fatalf("step %d: changed by a call that failed", i)
+		}
+		value := fmt.Sprint("row ", i)
+		if err := step(store.Op{Kind: store.Put, Key: "Row", Value: value, Expect: store.AnyRevision}); err != nil || rowOf(t, s) != value {
+			t.Fatalf("step %d: %v, %q", i, err, rowOf(t, s))
+		}
+	}
+	put := store.Op{Kind: store.Put, Key: "Row", Value: "again", Expect: store.AnyRevision}
+	for _, err := range []error{second(a.Assign(ctx, r, put)), second(a.Occupy(ctx, at, r, put))} {
+		if err != nil || rowOf(t, s) == "again" {
+			t.Errorf("written for a holding that was there: %v", err)
+		}
+	}
+	for _, key := range []string{"", "x", "Xh", "row"} {
+		err := second(a.Allocate(ctx, r, store.Op{Kind: store.Put, Key: key, Expect: store.AnyRevision}))
+		refused(t, fmt.Sprintf("key %q", key), err, "also", ipalloc.ErrInvalid)
+	}
+}
+
+// TestNew: a caller whose owner is a constant learns whether the prefix was there.
+func TestNew(t *testing.T) {
+	s := store.NewMemory()
+	pool := prefix("10.0.0.0/8")
+	for i := range 2 {
+		a := allocator(t, s)
+		if err := a.AddPool(t.Context(), Pool{pool, Sizes{8, 24}}); err != nil {
+			t.Fatal(err)
+		}
+		_, assigned := a.Assign(t.Context(), Request{Pool: pool, Owner: "o", Bits: 16, New: true})
+		_, occupied := a.Occupy(t.Context(), prefix("10.9.0.0/24"), Request{Pool: pool, Owner: "o", New: true})
+		for _, err := range []error{assigned, occupied} {
+			var e *ipalloc.Error
+			if there := errors.Is(err, ipalloc.ErrExists); there != (i > 0) || there && (!errors.As(err, &e) || e.Holder != "o" || !e.InTheWay.IsValid()) {
+				t.Errorf("process %d: %v", i, err)
+			}
+		}
+	}
+}
