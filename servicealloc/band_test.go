@@ -117,6 +117,77 @@ func TestPointToPoint(t *testing.T) {
 	}
 }
 
+// FirstAddress, LastAddress and Between say which addresses of a prefix are usable; a snapshot is of these options alone.
+func TestEnds(t *testing.T) {
+	both := []Option{FirstAddress(), LastAddress()}
+	for _, c := range []struct {
+		prefix, first, last string
+		usable              uint64
+		opts                []Option
+	}{
+		{"10.0.0.0/24", "10.0.0.1", "10.0.0.254", 254, nil},
+		{"10.0.0.0/24", "10.0.0.0", "10.0.0.254", 255, both[:1:1]},
+		{"10.0.0.0/24", "10.0.0.1", "10.0.0.255", 255, both[1:]},
+		{"10.0.0.0/24", "10.0.0.0", "10.0.0.255", 256, both},
+		{"10.0.0.6/31", "10.0.0.6", "10.0.0.6", 1, both[:1:1]},
+		{"10.0.0.6/31", "10.0.0.6", "10.0.0.7", 2, both},
+		{"10.0.0.6/32", "10.0.0.6", "10.0.0.6", 1, both},
+		{"10.0.0.6/32", "", "", 0, both[:1:1]},
+		{"0.0.0.0/30", "0.0.0.1", "0.0.0.3", 3, both},
+		{"fd00::/120", "fd00::", "fd00::ff", 256, both[:1:1]},
+		{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 1, both[:1:1]},
+		{"10.0.0.0/16", "10.0.1.20", "10.0.2.9", 246, []Option{Between(ip("10.0.1.20"), ip("10.0.2.9"))}},
+		{"10.0.0.0/24", "10.0.0.0", "10.0.0.0", 1, []Option{Between(ip("10.0.0.0"), ip("10.0.0.0"))}},
+		{"fd00::/64", "fd00::5", "fd00::a", 6, []Option{Between(ip("fd00::5"), ip("fd00::a"))}},
+	} {
+		r := newRangeT(t, c.prefix, append(c.opts, LowestFirst())...)
+		if r.Free() != c.usable {
+			t.Errorf("%s: %d usable, want %d", c.prefix, r.Free(), c.usable)
+		}
+		if c.usable == 0 {
+			continue
+		}
+		for _, edge := range []struct {
+			at   netip.Addr
+			want error
+		}{{ip(c.first), nil}, {ip(c.last), nil}, {ip(c.first).Prev(), ipalloc.ErrOutOfRange}, {ip(c.last).Next(), ipalloc.ErrOutOfRange}} {
+			if err := r.Allocate(edge.at); edge.at.IsValid() && !errors.Is(err, edge.want) && !errors.Is(err, ipalloc.ErrOccupied) {
+				t.Errorf("%s: %v: %v", c.prefix, edge.at, err)
+			}
+		}
+		check(t, r)
+		data := must(r.MarshalBinary())
+		again := must(NewRange(pfx(c.prefix), append(c.opts, LowestFirst(), Restore(data))...))
+		if again.Free() != r.Free() {
+			t.Errorf("%s: restored with %d free, want %d", c.prefix, again.Free(), r.Free())
+		}
+		if _, err := NewRange(pfx(c.prefix), LowestFirst(), Restore(data)); (err == nil) != (c.opts == nil) {
+			t.Errorf("%s: restored without its options: %v", c.prefix, err)
+		}
+	}
+	for _, b := range [][2]string{{"10.0.0.9", "10.0.0.3"}, {"10.0.0.9", "10.0.1.0"}, {"9.0.0.1", "10.0.0.3"}, {"fd00::1", "fd00::2"}, {"10.0.0.1", "fd00::2"}, {"0.0.0.0", "10.0.0.2"}} {
+		_, err := NewRange(pfx("10.0.0.0/24"), Between(ip(b[0]), ip(b[1])))
+		if e := (*ipalloc.Error)(nil); !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &e) || e.Field != "Between" {
+			t.Errorf("%v: %v", b, err)
+		}
+	}
+	_, err := NewRegistry(PortRange{}, Between(ip("10.0.0.1"), ip("10.0.0.2")))
+	wantErr(t, err, ipalloc.ErrInvalid)
+}
+
+// A run of addresses is the prefixes that make it up.
+func TestRunOfAddresses(t *testing.T) {
+	r := must(NewRegistry(PortRange{}, FirstAddress(), LastAddress(), LowestFirst()))
+	wantErr(t, r.SetRange(rangeOf("x", "10.0.0.7/32 10.0.0.8/31")), nil)
+	for _, want := range []string{"10.0.0.7", "10.0.0.8", "10.0.0.9"} {
+		if g := must(r.Allocate(want, Request{Addrs: anyBoth[:1]})); textOf(g) != want {
+			t.Errorf("%v, want %s", g, want)
+		}
+	}
+	wantErr(t, errOf(r.Allocate("b", Request{Addrs: anyBoth[:1]})), ipalloc.ErrFull)
+	check(t, r)
+}
+
 // The sizes of the static band of ports that Kubernetes tests.
 func TestBandsOfPorts(t *testing.T) {
 	for _, tt := range []struct {
@@ -219,6 +290,9 @@ func TestConstructorsRefuse(t *testing.T) {
 		"protocols apart":  {PortRange{First: 1, Last: 10, PerProtocol: true}, nil, "PortRange"},
 		"prefixes":         {PortRange{First: 1, Last: 10}, []Option{StaticBand(0, pfx("10.0.0.0/24"))}, "StaticBand"},
 		"point to point":   {PortRange{First: 1, Last: 10}, []Option{PointToPoint()}, "PointToPoint"},
+		"first address":    {PortRange{First: 1, Last: 10}, []Option{FirstAddress()}, "FirstAddress"},
+		"last address":     {PortRange{First: 1, Last: 10}, []Option{LastAddress()}, "LastAddress"},
+		"between":          {PortRange{First: 1, Last: 10}, []Option{Between(ip("10.0.0.1"), ip("10.0.0.2"))}, "Between"},
 		"a clock":          {PortRange{First: 1, Last: 10}, []Option{Clock(now)}, "Clock"},
 		"no option":        {PortRange{First: 1, Last: 10}, []Option{nil}, "Option"},
 	} {

@@ -4,8 +4,8 @@
 // # Which address will I get, and why
 //
 // A range is a prefix. Its usable addresses are all but network and broadcast (IPv4) or
-// all but the base address (IPv6). The lowest of them are the static band, the rest is
-// the dynamic band:
+// all but the base address (IPv6); [FirstAddress], [LastAddress] and [Between] say otherwise.
+// The lowest of them are the static band, the rest is the dynamic band:
 //
 //		prefix          static band                 dynamic band                 addresses
 //		10.96.0.0/28    none                        10.96.0.1 - 10.96.0.14         0 +    14

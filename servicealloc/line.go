@@ -98,19 +98,26 @@ func (s subject) port() Port {
 func (s *settings) usable(p netip.Prefix) (span, bool) {
 	lo, hi := ends(p)
 	sp := span{Lo: lo.Lo, Hi: hi.Lo}
-	host := p.Addr().BitLen() - p.Bits()
-	switch {
-	case s.pointToPoint && host <= 1:
-		if p.Addr().IsUnspecified() { // by which a request leaves the choice open
-			sp.Lo++
-		}
-		return sp, sp.Lo <= sp.Hi
-	case p.Addr().Is4() && host <= 1, host == 0:
-		return sp, false
-	case p.Addr().Is4():
-		sp.Hi--
+	if s.between[0].IsValid() {
+		return span{Lo: addr.FromAddr(s.between[0]).Lo, Hi: addr.FromAddr(s.between[1]).Lo}, true
 	}
-	return span{Lo: sp.Lo + 1, Hi: sp.Hi}, true
+	host := p.Addr().BitLen() - p.Bits()
+	all := s.pointToPoint && host <= 1
+	first, last := s.first || all, s.last || all || p.Addr().Is6()
+	if host == 0 && !(first && last) {
+		return sp, false
+	}
+	some := sp
+	if !first || p.Addr().IsUnspecified() { // by which a request leaves the choice open
+		some.Lo++
+	}
+	if !last {
+		some.Hi--
+	}
+	if some.Lo > some.Hi {
+		return sp, false
+	}
+	return some, true
 }
 
 // mapped is where IPv4 addresses stand in IPv6 (RFC 4291, 2.5.5.2). The engine refuses

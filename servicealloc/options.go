@@ -50,7 +50,9 @@ type settings struct {
 	lowest       bool
 	neverSpill   bool
 	pointToPoint bool
-	size         int // of the static band; negative: the share that Kubernetes computes
+	first, last  bool          // usable in every prefix
+	between      [2]netip.Addr // valid in a Range of a part of its prefix
+	size         int           // of the static band; negative: the share that Kubernetes computes
 	static       []netip.Prefix
 }
 
@@ -112,6 +114,50 @@ func PointToPoint() Option {
 	return option{"PointToPoint", func(c *config) string { c.pointToPoint = true; return "" }}
 }
 
+// FirstAddress makes the first address of every prefix usable, but never 0.0.0.0 and ::,
+// which no request can name. With [LastAddress], for prefixes that are no network of their
+// own, such as those that a cloud delegates, or those that make up a run of addresses.
+// [NewRange] and [NewRegistry] take it.
+func FirstAddress() Option {
+	return option{"FirstAddress", func(c *config) string { c.first = true; return "" }}
+}
+
+// LastAddress makes the last address of every IPv4 prefix usable; that of an IPv6 prefix
+// always is. [NewRange] and [NewRegistry] take it.
+func LastAddress() Option {
+	return option{"LastAddress", func(c *config) string { c.last = true; return "" }}
+}
+
+// Between makes exactly the addresses from first to last usable, both included, as DHCP
+// servers have it. Both must lie in the prefix. Only [NewRange] takes it; a [Registry] has the
+// prefixes that make up the run, with [FirstAddress] and [LastAddress].
+func Between(first, last netip.Addr) Option {
+	return option{"Between", func(c *config) string {
+		if !first.IsValid() || !last.IsValid() || last.Less(first) || first.IsUnspecified() {
+			return fmt.Sprintf("no addresses from %v to %v", first, last)
+		}
+		c.between = [2]netip.Addr{first, last}
+		return ""
+	}}
+}
+
+// onlyPrefixes returns the name of an option that only prefixes have, "" if none is set.
+func (s *settings) onlyPrefixes() string {
+	switch {
+	case s.pointToPoint:
+		return "PointToPoint"
+	case s.first:
+		return "FirstAddress"
+	case s.last:
+		return "LastAddress"
+	case s.between[0].IsValid():
+		return "Between"
+	case len(s.static) > 0:
+		return "StaticBand"
+	}
+	return ""
+}
+
 // OnChange makes f receive every change: in the order in which they happen, one call
 // for a batch, without a lock held, and before the method that made the change returns.
 // f may read the allocator but must not modify it: a modifying call deadlocks. If f
@@ -154,7 +200,7 @@ var defaults = settings{size: -1}
 // shared returns the settings, which are never modified; those of most ranges share one
 // place, to keep a range small.
 func (c *config) shared() *settings {
-	if s := c.settings; s.lowest || s.neverSpill || s.pointToPoint || s.size >= 0 || len(s.static) > 0 {
+	if s := c.settings; s.lowest || s.neverSpill || s.size >= 0 || s.onlyPrefixes() != "" {
 		return &s
 	}
 	return &defaults
@@ -184,7 +230,14 @@ func invalid(op, field, why string) error {
 
 // String returns the form in which a snapshot has the settings.
 func (s *settings) String() string {
-	return fmt.Sprint(s.lowest, s.neverSpill, s.pointToPoint, max(s.size, -1), s.static)
+	text := fmt.Sprint(s.lowest, s.neverSpill, s.pointToPoint, max(s.size, -1), s.static)
+	if s.first || s.last {
+		text += fmt.Sprint(" ", s.first, s.last)
+	}
+	if s.between[0].IsValid() {
+		text += fmt.Sprint(" ", s.between)
+	}
+	return text
 }
 
 // A picker holds the random value that the next allocation uses. It is drawn ahead, so

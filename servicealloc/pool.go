@@ -43,8 +43,8 @@ type codec[T any] interface {
 // NewRange returns a range of the prefix p with nothing taken.
 //
 // All addresses are usable but network and broadcast for IPv4, all but the base address
-// for IPv6. A prefix without a usable address (/31 and /32, /128) is a range that is
-// always full; see [PointToPoint].
+// for IPv6; [FirstAddress], [LastAddress] and [Between] say otherwise. A prefix without a
+// usable address (/31 and /32, /128) is a range that is always full; see [PointToPoint].
 //
 // It fails with [ipalloc.ErrInvalid] if p is invalid, zoned, 4-in-6, has host bits set
 // or is an IPv6 prefix wider than /64, or if an option contradicts p or another one;
@@ -61,6 +61,9 @@ func NewRange(p netip.Prefix, opts ...Option) (*Range, error) {
 		if !q.Overlaps(p) {
 			return nil, invalid("new", "StaticBand", q.String()+" lies outside "+p.String())
 		}
+	}
+	if b := c.between; b[0].IsValid() && !(p.Contains(b[0]) && p.Contains(b[1])) {
+		return nil, invalid("new", "Between", fmt.Sprintf("%v to %v lies outside %v", b[0], b[1], p))
 	}
 	sp, ok := c.usable(p)
 	if !ok {
@@ -87,10 +90,8 @@ func NewPorts(r PortRange, opts ...Option) (*Ports, error) {
 		return nil, invalid("new", "PortRange", r.String()+" "+why)
 	case r.PerProtocol:
 		return nil, invalid("new", "PortRange", "numbers the protocols apart; make one for each")
-	case c.pointToPoint:
-		return nil, invalid("new", "PointToPoint", "ports have no prefix")
-	case len(c.static) > 0:
-		return nil, invalid("new", "StaticBand", "ports have no prefix")
+	case c.onlyPrefixes() != "":
+		return nil, invalid("new", c.onlyPrefixes(), "ports have no prefix")
 	}
 	return newPool[uint16](numbers{r}, &c, portsMagic, uint64(r.First)<<16|uint64(r.Last), 0)
 }

@@ -73,6 +73,9 @@ func NewRegistry(ports PortRange, opts ...Option) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.between[0].IsValid() {
+		return nil, invalid("new", "Between", "only a Range has it")
+	}
 	portSet := &defaults
 	if ports != (PortRange{}) {
 		p := c
