@@ -52,21 +52,21 @@ func TestFreeSpaceHasOneTruth(t *testing.T) {
 			{Name: "inner", Prefix: netip.MustParsePrefix("10.0.0.128/25"), BlockBits: 28},
 			{Name: "ranged", Prefix: netip.MustParsePrefix("10.1.0.0/24"), BlockBits: 28, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.1.0.200-10.1.0.207")}},
 			{Name: "reserved", Prefix: netip.MustParsePrefix("10.2.0.0/24"), BlockBits: 28}, {Name: "subnet", Prefix: netip.MustParsePrefix("10.3.0.0/24"), Subnet: true, BlockBits: 28},
-			{Name: "plain", Prefix: netip.MustParsePrefix("10.4.0.0/24"), BlockBits: 28},
+			{Name: "plain", Prefix: netip.MustParsePrefix("10.4.0.0/24"), BlockBits: 28}, {Name: "claimed", Prefix: netip.MustParsePrefix("10.5.0.0/26"), BlockBits: 27},
 		} {
 			if err := e.AddPool(t.Context(), p); err != nil {
 				t.Fatal(err)
 			}
 		}
-		must[[]ipset.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.2.0.0/25", "10.2.0.192/26")))
-		for _, pool := range []string{"outer", "inner"} {
+		must[[]ipset.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.2.0.0/25", "10.2.0.192/26", "10.5.0.8/30", "10.5.0.40/30")))
+		for _, pool := range []string{"outer", "inner", "claimed"} {
 			must[ipset.Assigned](t)(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner("a"), Num4: 113, Partial: true, Pools: []string{pool}, Claim: ipset.Claim{Handle: "h"}}))
 		}
 	})
 	env := map[string]string{"IPAMCTL_STORE": name}
 	_, out, _ := call(t, env, "pool", "list", "-o", "json")
 	var listed []struct{ Name, LargestFree string }
-	if err := json.Unmarshal([]byte(out), &listed); err != nil || len(listed) != 6 {
+	if err := json.Unmarshal([]byte(out), &listed); err != nil || len(listed) != 7 {
 		t.Fatal(err, out)
 	}
 	for _, p := range listed {
@@ -85,6 +85,9 @@ func TestFreeSpaceHasOneTruth(t *testing.T) {
 			if f.First != "" && !f.InBlock && largest == "" {
 				largest = f.First
 			}
+		}
+		if p.Name == "claimed" && largest != "" {
+			t.Errorf("a pool of which every block is taken has %s", largest)
 		}
 		if largest != p.LargestFree {
 			t.Errorf("%s: the list says %q, the map %q", p.Name, p.LargestFree, largest)

@@ -199,8 +199,8 @@ func (s *Space) gaps(blocks bool) iter.Seq2[addr.U128, addr.U128] {
 	return func(yield func(lo, hi addr.U128) bool) {
 		at, end := Of(s.Pool)
 		for _, sp := range s.Spans {
-			if !sp.State.taken() && (!blocks || sp.State == Free) {
-				continue
+			if !sp.State.taken() && (!blocks || sp.State == Free) || sp.Hi.Cmp(at) < 0 {
+				continue // free, or in a span before it
 			}
 			if at.Cmp(sp.Lo) < 0 && !yield(at, sp.Lo.Sub(one)) {
 				return
