@@ -3,6 +3,7 @@ package boltstore
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -37,8 +38,20 @@ func failure(op, path string, err error) error {
 	if e := (*ipalloc.Error)(nil); err == nil || errors.As(err, &e) {
 		return err
 	}
-	return &ipalloc.Error{Package: "boltstore", Op: op, Text: path, Err: err}
+	out := &ipalloc.Error{Package: "boltstore", Op: op, Text: path, Err: err}
+	for of, kind := range kinds {
+		if errors.Is(err, of) {
+			out.Reason, out.Err = err.Error(), fmt.Errorf("%w: %w", kind, err)
+		}
+	}
+	return out
 }
+
+// errNoFile is the error of a path that names a directory or a device.
+var errNoFile = errors.New("not a regular file")
+
+// kinds are what errors about files match beside themselves.
+var kinds = map[error]error{fs.ErrNotExist: ipalloc.ErrNotFound, fs.ErrExist: ipalloc.ErrExists, errNoFile: ipalloc.ErrMismatch}
 
 // unknown returns the error of a commit that may have been made.
 func unknown(path string, cause error) error {

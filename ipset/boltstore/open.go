@@ -27,7 +27,8 @@ const lockPoll = 50 * time.Millisecond
 // it (see Options.LockWait); ipalloc.ErrCorrupt if it was cut off, torn or overwritten;
 // [ErrForeign] if it is not a store of this package; ipalloc.ErrVersion, and not
 // ErrForeign, if a newer program wrote it; ipalloc.ErrInvalid for an option. Errors of
-// the system match those of package os (os.ErrPermission, os.ErrNotExist).
+// the system match those of package os (os.ErrPermission, os.ErrNotExist), and those about a
+// missing file ipalloc.ErrNotFound.
 func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -73,7 +74,7 @@ func acquire(ctx context.Context, path string, opts *Options) (*os.File, error) 
 		if errors.Is(err, fs.ErrNotExist) && !opts.NoCreate && !opts.ReadOnly && !made {
 			made = true
 			if err := create(path, opts); err != nil {
-				return nil, failure("make", path, err)
+				return nil, failure("open", path, err)
 			}
 			continue
 		}
@@ -111,7 +112,7 @@ func openExisting(path string, opts *Options) (*os.File, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errNoFile}
 	}
 	return openFile(path, flag, 0)
 }

@@ -65,6 +65,8 @@ func causeOf(ctx context.Context, err error) *store.Cause {
 		c.Kind = ipalloc.ErrLimit
 	case errors.Is(err, rpctypes.ErrCompacted):
 		c.Kind = store.ErrCompacted
+	case closing(err):
+		c.Kind = ipalloc.ErrClosed
 	}
 	return c
 }

@@ -92,8 +92,11 @@ func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options
 		s.maxBytes = defaultMaxBytes
 	}
 	s.setLimits()
-	if s.maxOps < 2+standingOps || s.limits.Bytes < minBytes {
-		return nil, invalid("Options.MaxOps, MaxBytes", fmt.Sprintf("%d operations and %d bytes per request are too few", s.maxOps, s.maxBytes))
+	if least := 2 + standingOps; s.maxOps < least {
+		return nil, invalid("Options.MaxOps", fmt.Sprintf("%d operations per request, at least %d", s.maxOps, least))
+	}
+	if s.limits.Bytes < minBytes {
+		return nil, invalid("Options.MaxBytes", fmt.Sprintf("%d bytes per request of %d operations leave %d to a commit, at least %d", s.maxBytes, s.maxOps, max(0, s.limits.Bytes), minBytes))
 	}
 	if err := s.open(ctx, prefix, o); err != nil {
 		return nil, err

@@ -43,6 +43,11 @@ func unknown(ctx context.Context, err error) error {
 
 func unknownOutcome(err error) bool { return errors.Is(err, ipalloc.ErrUnknownOutcome) }
 
+// isNil returns the error of an argument of a transaction that is nil.
+func isNil(field string) error {
+	return &ipalloc.Error{Package: "sqlstore", Op: "begin", Field: field, Reason: "is nil", Err: ipalloc.ErrInvalid}
+}
+
 // mismatch returns the error of a database that holds something else than the caller expects.
 func mismatch(format string, args ...any) error {
 	return &ipalloc.Error{Package: "sqlstore", Op: "open", Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrMismatch}
@@ -66,7 +71,7 @@ func causeOf(ctx context.Context, err error) *store.Cause {
 	if errors.Is(err, ipalloc.ErrReplaced) {
 		return &store.Cause{Err: err}
 	}
-	if errors.Is(err, sql.ErrTxDone) {
+	if errors.Is(err, sql.ErrTxDone) || err.Error() == closedDB {
 		return &store.Cause{Kind: ipalloc.ErrClosed, Err: err}
 	}
 	st := stateOf(err)
@@ -81,6 +86,9 @@ func causeOf(ctx context.Context, err error) *store.Cause {
 	}
 	return c
 }
+
+// closedDB is the text of the error of a *sql.DB that was closed, for which package sql has no variable.
+const closedDB = "sql: database is closed"
 
 // state is what the error of a driver means.
 type state struct {

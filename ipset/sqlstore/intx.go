@@ -32,6 +32,9 @@ import (
 // Errors: those of f; those of [Store.WithTx]; ipalloc.ErrUnknownOutcome if the connection was lost during COMMIT. The addresses
 // are assigned then if and only if the rows of f are there.
 func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, in store.Store) error) error {
+	if f == nil {
+		return isNil("f")
+	}
 	for attempt := 1; ; attempt++ {
 		began, err := s.inTxOnce(ctx, f)
 		switch {

@@ -83,8 +83,10 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 		return nil, invalid("db", "is nil")
 	case !prefixes.MatchString(o.Prefix):
 		return nil, invalid("Options.Prefix", fmt.Sprintf("%q is no plain lower-case name of at most 32 bytes", o.Prefix))
-	case o.History < 0 || o.Poll < 0:
-		return nil, invalid("Options.History, Poll", "a negative value is not allowed")
+	case o.History < 0:
+		return nil, invalid("Options.History", fmt.Sprintf("%d is negative", o.History))
+	case o.Poll < 0:
+		return nil, invalid("Options.Poll", fmt.Sprintf("%v is negative", o.Poll))
 	}
 	s := &Store{db: db, opts: o}
 	s.queue = combine.New[request](false, s.batch)

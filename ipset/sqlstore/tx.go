@@ -49,6 +49,9 @@ func (s *Store) WithTx(ctx context.Context, tx *sql.Tx) (store.Store, error) {
 
 // begin takes the lock of the store for a transaction.
 func (s *Store) begin(ctx context.Context, tx *sql.Tx) (*inTx, error) {
+	if tx == nil {
+		return nil, isNil("tx")
+	}
 	err := s.usable()
 	if err == nil {
 		_, err = s.lock(ctx, tx, s.high.Load())

@@ -31,7 +31,7 @@ const (
 // why. After an error dst is in that state, or the roots of some spaces are there and Copy
 // writes the others when called again.
 //
-// Errors: ipalloc.ErrExists if dst has a record that src has not, or another value of it,
+// Errors: ipalloc.ErrInvalid for a nil store. ipalloc.ErrExists if dst has a record that src has not, or another value of it,
 // or was written to meanwhile. ipalloc.ErrMismatch if src changed meanwhile: stop its
 // users, and copy into an empty store. ipalloc.ErrInUse if src is itself a copy that is not
 // complete. ipalloc.ErrLimit if a record of src is larger than
@@ -39,6 +39,11 @@ const (
 //
 // It lists src three times and dst twice, and holds a page of each and the root records.
 func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
+	for field, db := range map[string]Store{"dst": dst, "src": src} {
+		if db == nil {
+			return CopyReport{}, isNil("copy", field)
+		}
+	}
 	c := copier{dst: dst, src: src, limits: dst.Limits(), marks: map[string]uint64{}}
 	before, err := c.compare(ctx)
 	if err != nil {
@@ -70,6 +75,9 @@ const CopyMark = "being copied into"
 // Complete returns ipalloc.ErrInUse for a store, or a [Space] of one, that a [Copy] which has not ended copies into. It reads one record.
 // Engines refuse such a store by themselves, with the same error.
 func Complete(ctx context.Context, db Store) error {
+	if db == nil {
+		return isNil("open", "db")
+	}
 	recs, err := db.Get(ctx, nil, RootKey)
 	if err == nil && recs[0].Value == CopyMark {
 		err = &ipalloc.Error{Package: "store", Op: "open", Reason: "the store is being copied into: repeat the copy, or empty the store", Err: ipalloc.ErrInUse}

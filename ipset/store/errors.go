@@ -32,6 +32,11 @@ func ConflictKey(err error) (key string, ok bool) {
 	return e.Name, true
 }
 
+// isNil returns the error of an argument that is nil.
+func isNil(op, field string) error {
+	return &ipalloc.Error{Package: "store", Op: op, Field: field, Reason: "is nil", Err: ipalloc.ErrInvalid}
+}
+
 // CheckOps returns the error of a commit that no store accepts, or that exceeds l, and
 // nil for one that is well formed. pkg names the store's package in the error. Every
 // implementation of [Store] calls it first, so that all of them reject the same commits

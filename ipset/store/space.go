@@ -36,6 +36,8 @@ func Space(db Store, name string) (Store, error) {
 		return nil, &ipalloc.Error{Package: "store", Op: "space", Field: "name", Text: name, Reason: reason, Err: is}
 	}
 	switch {
+	case db == nil:
+		return nil, isNil("space", "db")
 	case name == "" || len(name) > maxSpace:
 		return fail(fmt.Sprintf("%d bytes, want 1 to %d", len(name), maxSpace), ipalloc.ErrInvalid)
 	case !utf8.ValidString(name) || strings.IndexByte(name, 0) >= 0:

@@ -87,7 +87,7 @@ func faults(pkg string, r Row) (all []string) {
 	switch {
 	case e.Package != pkg || e.Op != r.Op:
 		all = append(all, "Package "+e.Package+", Op "+e.Op+", want "+head)
-	case !strings.HasPrefix(text, head) || strings.Count(text, pkg+": ") != 1:
+	case !strings.HasPrefix(text, head) || strings.Count(" "+text, " "+pkg+": ") != 1:
 		all = append(all, "the text does not say "+head+" once")
 	}
 	if strings.Contains(text, "\n") {
