@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -258,4 +259,37 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestAttributesOfOneAddressOnly(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	pod1, _ := NewAttributes(map[string]string{"pod": "1"})
+	pod2, _ := NewAttributes(map[string]string{"pod": "2"})
+	a := want("h", 3, "vm")
+	a.Attributes = pod1
+	got := w.assign(a).V4
+	set := SetOwnerArgs{Address: got[1].Address, Guard: Guard{Handle: "vm"}, Alternate: &pod2, IfActive: &pod1}
+	if err := w.SetAttributes(bg, set); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.SetAttributes(bg, SetOwnerArgs{Address: got[1].Address, Swap: true, IfAlternate: &pod2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.SetAttributes(bg, SetOwnerArgs{Address: got[1].Address, Swap: true, IfActive: &pod1}); !errors.Is(err, cause.Owner) {
+		t.Errorf("swap with the wrong expectation: %v", err)
+	}
+	if err := w.SetAttributes(bg, SetOwnerArgs{Address: ip("10.0.0.255")}); !errors.Is(err, ipalloc.ErrNotHeld) {
+		t.Errorf("free address: %v", err)
+	}
+	for i, al := range got {
+		now, err := w.Lookup(bg, al.Address)
+		wantActive := pod1
+		if i == 1 {
+			wantActive = pod2
+		}
+		if err != nil || now.Attributes != wantActive || now.Seq != al.Seq {
+			t.Errorf("address %d: %+v, %v", i, now, err)
+		}
+	}
+	w.check()
 }

@@ -3,10 +3,13 @@ package ipset
 import (
 	"context"
 	"errors"
+	"math"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
 // A clock that no record can keep is refused by every call that depends on the time. The store stays as it was, and with a right
@@ -71,5 +74,116 @@ func TestClockOutOfRange(t *testing.T) {
 		w.assign(leased)
 		w.releaseHandle("q")
 		w.check()
+	}
+}
+
+// TestLargestDurations: the largest time to live and the largest cooldown are without end; they do not wrap into the past.
+func TestLargestDurations(t *testing.T) {
+	for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 - 1, 200 * 365 * 24 * time.Hour} {
+		p := poolOf("a", "10.0.0.0/30", 30)
+		p.Cooldown = d
+		w := newWorld(t, Config{}, p)
+		a := want("h", 2, "p")
+		a.TTL = d
+		first := w.assign(a)
+		w.clock.add(100 * 365 * 24 * time.Hour)
+		if als, err := w.IPsByHandle(bg, "p"); err != nil || len(als) != 2 || !als[0].Until.After(w.clock.now()) {
+			t.Fatalf("%v: %v, %v", d, als, err)
+		}
+		if n, err := w.Renew(bg, "p", d); len(n) != 2 || err != nil {
+			t.Fatal(n, err)
+		}
+		w.assign(want("h", 1, "q")) // touches the block
+		w.check()
+		w.releaseHandle("p")
+		w.clock.add(time.Hour)
+		if got := w.assign(want("h", 4, "r")); len(got.V4) != 1 {
+			t.Errorf("%v: %v, of which %v cool", d, got.V4, first.V4)
+		}
+		w.check()
+	}
+}
+
+// TestSkew: an engine whose clock is ahead by no more than Skew ends nothing that another still holds; what has ended by every
+// clock ends.
+func TestSkew(t *testing.T) {
+	p := poolOf("a", "10.0.0.0/30", 30)
+	p.Cooldown = 10 * time.Minute
+	w := newWorld(t, Config{}, p)
+	ahead, err := New(w.store, Options{Now: func() time.Time { return w.clock.now().Add(time.Hour) }, Skew: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := want("h", 4, "lease")
+	a.TTL = 20 * time.Minute
+	w.assign(a)
+	got := func() int {
+		res, err := ahead.AutoAssign(bg, want("h", 1, "thief"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(res.V4)
+	}
+	w.clock.add(19 * time.Minute)
+	if n := got(); n != 0 {
+		t.Fatalf("%d while the lease runs", n)
+	}
+	if s, err := ahead.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 0 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if als, err := ahead.IPsByHandle(bg, "lease"); err != nil || len(als) != 4 {
+		t.Fatal(als, err)
+	}
+	if n, err := w.Renew(bg, "lease", 20*time.Minute); len(n) != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	w.clock.add(21 * time.Minute)
+	if n := got(); n != 0 {
+		t.Fatalf("%d while they cool", n)
+	}
+	w.clock.add(10 * time.Minute)
+	if n := got(); n != 1 {
+		t.Fatalf("%d after the cooldown", n)
+	}
+	w.check()
+	if _, err := New(w.store, Options{Skew: -1}); !errors.Is(err, cause.BadArgument) {
+		t.Error(err)
+	}
+}
+
+// TestListsShowThePresent: Blocks and Allocations show leases and cooldowns as they are now.
+func TestListsShowThePresent(t *testing.T) {
+	p := poolOf("a", "10.0.0.0/28", 28)
+	p.Cooldown = time.Minute
+	w := newWorld(t, Config{}, p)
+	a := want("h", 2, "p")
+	a.TTL = time.Hour
+	w.assign(a)
+	count := func() (held, cooling int) {
+		for al, err := range w.Allocations(bg, netip.Prefix{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if al.Cooling {
+				cooling++
+			} else {
+				held++
+			}
+		}
+		for b, err := range w.Operator().Blocks(bg, netip.Prefix{}) {
+			if err != nil || int(b.Used()) != held || int(b.Cooling()) != cooling {
+				t.Errorf("%d held, %d cooling, %v; want %d, %d", b.Used(), b.Cooling(), err, held, cooling)
+			}
+		}
+		return held, cooling
+	}
+	for _, tt := range []struct {
+		after         time.Duration
+		held, cooling int
+	}{{0, 2, 0}, {time.Hour, 0, 2}, {time.Minute, 0, 0}} {
+		w.clock.add(tt.after)
+		if held, cooling := count(); held != tt.held || cooling != tt.cooling {
+			t.Errorf("%v later: %d held, %d cooling, want %d, %d", tt.after, held, cooling, tt.held, tt.cooling)
+		}
 	}
 }

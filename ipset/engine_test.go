@@ -12,9 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"go4.org/netipx"
+
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -225,4 +228,58 @@ func lastBytes(als []Allocation) string {
 		s = append(s, fmt.Sprint(b[len(b)-1]))
 	}
 	return strings.Join(s, " ")
+}
+
+func ranges(prefixes ...string) *netipx.IPSet {
+	var sb netipx.IPSetBuilder
+	for _, p := range prefixes {
+		sb.AddPrefix(netip.MustParsePrefix(p))
+	}
+	set, err := sb.IPSet()
+	if err != nil {
+		panic(err)
+	}
+	return set
+}
+
+func (w *world) releaseHandle(h string) []netip.Addr {
+	w.t.Helper()
+	as, err := w.ReleaseByHandle(bg, h)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return as
+}
+
+// records returns the number of records of a kind.
+func (w *world) records(kind string) int {
+	return len(w.list(store.Range{From: kind, To: kind + "\xff\xff"}))
+}
+
+// former returns how many records say that a block was the own one of a former owner.
+func (w *world) former() (n int) {
+	for _, r := range w.list(store.Range{From: record.KindOwner, To: record.EndOf(record.KindOwner)}) {
+		if _, number := record.ParseOwnerKey(r.Key); !number && r.Value != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// list returns the records of a range.
+func (w *world) list(r store.Range) []store.Record {
+	w.t.Helper()
+	recs, _, err := w.store.List(bg, r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return recs
+}
+
+func (w *world) rev() uint64 {
+	_, rev, err := w.store.List(bg, store.Range{Limit: 1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return rev
 }

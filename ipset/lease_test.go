@@ -11,6 +11,8 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -267,4 +269,45 @@ func TestStepsAreAsLongAsFits(t *testing.T) {
 		}
 		w.check()
 	}
+}
+
+// TestLeaseGivenBackLeavesNoEntry: the entry that says when time changes a block follows the lease that ends first.
+func TestLeaseGivenBackLeavesNoEntry(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28))
+	for i, ttl := range []time.Duration{time.Hour, 2 * time.Hour, 2 * time.Hour} {
+		a := want("h", 1, fmt.Sprint("p", i))
+		a.TTL = ttl
+		w.assign(a)
+	}
+	due := func() time.Duration {
+		recs := w.list(store.Range{From: record.KindDue, To: record.KindDue + "\xff"})
+		if len(recs) == 0 {
+			return 0
+		}
+		at := int64(0)
+		for _, c := range []byte(recs[0].Key[1:record.DueTimeEnd]) {
+			at = at<<8 | int64(c)
+		}
+		return time.Duration(at - block.Stamp(w.clock.now()))
+	}
+	if got := due(); got != time.Hour {
+		t.Fatal(got)
+	}
+	w.releaseHandle("p0")
+	if got := due(); got != 2*time.Hour {
+		t.Errorf("the first given back: %v", got)
+	}
+	if _, err := w.Renew(bg, "p1", 3*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	w.releaseHandle("p2")
+	if got := due(); got != 3*time.Hour {
+		t.Errorf("the rest renewed: %v", got)
+	}
+	w.check()
+	w.releaseHandle("p1")
+	if got := due(); got != 0 {
+		t.Errorf("none left: %v", got)
+	}
+	w.check()
 }

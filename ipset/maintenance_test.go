@@ -14,6 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 func TestFollowTakesWhatOthersChange(t *testing.T) {
@@ -369,6 +370,37 @@ func TestEnsureBlock(t *testing.T) {
 	}
 	if _, err := w.EnsureBlock(bg, want("last", 1, "")); !errors.Is(err, cause.Short) {
 		t.Errorf("no block left: %v", err)
+	}
+	w.check()
+}
+
+// TestSweepIsNotStoppedByConflicts: a conflict while old request keys are forgotten is met again, and any other error is
+// returned.
+func TestSweepIsNotStoppedByConflicts(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	a := want("h", 1, "p")
+	a.Request = "r"
+	w.assign(a)
+	w.clock.add(48 * time.Hour)
+	refuse := func(n int, err error) *storetest.Faulty {
+		return scripted(w.store, func(_ context.Context, c storetest.Call) storetest.Outcome {
+			if c.Kind == storetest.Commit && c.Nth <= n {
+				return storetest.Fail(err)
+			}
+			return storetest.Outcome{}
+		})
+	}
+	full, conflict := errors.New("the disk is full"), store.Conflict("test", "q")
+	if _, err := w.engine(refuse(1, full)).Operator().Sweep(bg, SweepArgs{}); !errors.Is(err, full) {
+		t.Errorf("%v, want %v", err, full)
+	}
+	if s, err := w.engine(refuse(3, conflict)).Operator().Sweep(bg, SweepArgs{}); err != nil || s.Requests != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	w.assign(a)
+	w.clock.add(48 * time.Hour)
+	if _, err := w.engine(refuse(1000, conflict)).Operator().Sweep(bg, SweepArgs{}); !errors.Is(err, conflict) {
+		t.Errorf("conflicts without end: %v", err)
 	}
 	w.check()
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
@@ -201,4 +202,40 @@ func TestDamagedRecordsOfManyBlocks(t *testing.T) {
 			w.check()
 		}
 	}
+}
+
+func TestBlockLimitIsNotPerPool(t *testing.T) {
+	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 2}, poolOf("a", "10.0.0.0/24", 30), poolOf("b", "10.0.1.0/24", 30))
+	for _, name := range []string{"a", "b"} {
+		a := want("h", 16, "p")
+		a.Pools = []string{name}
+		w.assign(a)
+	}
+	if n := len(w.blocksOf("h")); n != 2 {
+		t.Errorf("%d blocks, limit 2", n)
+	}
+	_, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.200"), Owner: HostOwner("h")})
+	if !errors.Is(err, cause.BlockLimit) {
+		t.Errorf("AssignIP beyond the limit: %v", err)
+	}
+	w.check()
+}
+
+func TestBlockLimitDoesNotForbidBorrowing(t *testing.T) {
+	w := newWorld(t, Config{MaxBlocksPerHost: 20}, poolOf("a", "10.0.0.0/24", 32))
+	p := poolOf("b", "10.0.1.0/28", 28)
+	if err := w.AddPool(bg, p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.0"), Owner: HostOwner("x")}); err != nil {
+		t.Fatal(err)
+	}
+	got := w.assign(want("h", 30, "p"))
+	if n := len(w.blocksOf("h")); n != 20 {
+		t.Errorf("%d blocks, limit 20", n)
+	}
+	if len(got.V4) != 30 {
+		t.Errorf("%d addresses: the limit forbade to borrow: %+v", len(got.V4), got.Short)
+	}
+	w.check()
 }

@@ -2,12 +2,17 @@ package ipset
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"net/netip"
 	"reflect"
 	"testing"
 	"time"
 
+	"go4.org/netipx"
+
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/selector"
 )
@@ -72,4 +77,176 @@ func TestAddPoolAgain(t *testing.T) {
 	if n := reflect.TypeFor[Pool]().NumField(); n != 16 {
 		t.Errorf("Pool has %d fields, 14 of which, without Name and Draining, are compared here", n)
 	}
+}
+
+func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
+	for _, sizes := range [][2]int{{26, 28}, {28, 26}, {28, 32}, {32, 28}, {25, 27}} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/25", sizes[0]))
+		held := map[netip.Addr]bool{}
+		for i, al := range w.assign(want("old", 40, "p")).V4 {
+			if held[al.Address] = true; i%3 > 0 {
+				w.ReleaseIPs(bg, Release{Address: al.Address})
+				delete(held, al.Address)
+			}
+		}
+		if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/25", sizes[1])); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			for _, al := range w.assign(want(fmt.Sprint("h", i%5), 10, "q")).V4 {
+				if held[al.Address] {
+					t.Fatalf("%v: %s given twice", sizes, al.Address)
+				}
+				held[al.Address] = true
+			}
+		}
+		w.check()
+		// The old blocks drain: they give nothing out, and vanish when they are empty and given back.
+		w.releaseHandle("p")
+		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("old"), OnlyEmpty: true}); err != nil {
+			t.Fatal(err)
+		}
+		for b, err := range w.Operator().Blocks(bg, netip.Prefix{}) {
+			if err != nil || b.Prefix().Bits() != sizes[1] {
+				t.Errorf("%v: left: %v, %v", sizes, b.Prefix(), err)
+			}
+		}
+		w.check()
+	}
+}
+
+func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) {
+	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/30", 30), poolOf("b", "10.0.1.0/31", 31), poolOf("c", "10.0.2.0/32", 32), poolOf("d", "10.0.3.0/24", 29))
+	a := want("h", 2, "p")
+	a.Head, a.Tail = 3, 1
+	got := w.assign(a)
+	for _, al := range got.V4 {
+		if !netip.MustParsePrefix("10.0.3.0/24").Contains(al.Address) {
+			t.Errorf("%s is in a pool whose blocks are all reserved", al.Address)
+		}
+	}
+	a.Pools = []string{"a", "b", "c"}
+	if _, err := w.AutoAssign(bg, a); !errors.Is(err, cause.NoPool) {
+		t.Errorf("only small pools: %v", err)
+	}
+	w.check()
+}
+
+func TestClaimDoesNotLeaveThePool(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.1.0/24", 26))
+	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/22"), HostOwner("h"))
+	if err != nil || len(claimed) != 4 || len(failed) != 0 {
+		t.Fatalf("claimed %v, failed %v, %v", claimed, failed, err)
+	}
+	if _, _, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.9.0.0/22"), HostOwner("h")); !errors.Is(err, cause.UnknownPool) {
+		t.Errorf("outside every pool: %v", err)
+	}
+	if _, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.1.0/24"), HostOwner("other")); err != nil || len(failed) != 4 || !errors.Is(failed[0].Err, cause.Claimed) {
+		t.Errorf("foreign: %v, %v", failed, err)
+	}
+	w.check()
+}
+
+func TestHugeBlocksDoNotMakeUselessBlocks(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "2001:db8::/48", 64), poolOf("b", "2001:db9::/32", 122))
+	a := AssignArgs{Owner: HostOwner("h"), Num6: 3, Use: Workload, Claim: Claim{Handle: "p"}, Pools: []string{"a"}}
+	for range 5 {
+		if got := w.assign(a); len(got.V6) != 3 || got.V6[0].Prefix().Bits() != 64 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if n := len(w.blocksOf("h")); n != 1 {
+		t.Errorf("%d blocks", n)
+	}
+	a.Pools = []string{"b"}
+	if got := w.assign(a); len(got.V6) != 3 {
+		t.Errorf("2^90 blocks: %+v", got)
+	}
+	us, err := w.Utilization(bg)
+	if err != nil || us[0].Capacity != (Count{Hi: 1 << 16}) || us[0].Used != (Count{Lo: 15}) {
+		t.Errorf("%+v, %v", us, err)
+	}
+	w.check()
+}
+
+// TestGenerationIsUsedSparingly: a change of pools that brings in no address and no block size leaves the generation as it
+// is, and so does one where no block of another size ever was. One that changes nothing writes nothing.
+func TestGenerationIsUsedSparingly(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	generation := func() uint64 {
+		cat, err := w.core.ReadCatalog(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cat.Generation
+	}
+	p := poolOf("a", "10.0.0.0/24", 26)
+	for _, tt := range []struct {
+		what   string
+		do     func() error
+		raises bool
+		writes bool
+	}{
+		{"the same pool", func() error { return w.UpdatePool(bg, p) }, false, false},
+		{"another priority", func() error { p.Priority = 3; return w.UpdatePool(bg, p) }, false, true},
+		{"drain", func() error { _, err := w.Operator().Drain(bg, "a"); return err }, false, true},
+		{"drain again", func() error { _, err := w.Operator().Drain(bg, "a"); return err }, false, false},
+		{"split", func() error { return w.Operator().SplitPool(bg, "a", 1) }, false, true},
+		{"merge", func() error { return w.Operator().MergePools(bg, "a", "a-0", "a-1") }, false, true},
+		{"another block size", func() error { p.BlockBits = 27; return w.UpdatePool(bg, p) }, true, true},
+		{"the same configuration", func() error { return w.Operator().SetConfig(bg, Config{}) }, false, false},
+		{"remove", func() error { return w.RemovePool(bg, "a") }, false, true},
+		{"add", func() error { return w.AddPool(bg, p) }, false, true},
+		{"add another where all blocks are of its size", func() error {
+			w.assign(want("h", 1, "p"))
+			return w.AddPool(bg, poolOf("b", "10.1.0.0/24", 27))
+		}, false, true},
+		{"add another where a block has another size", func() error { return w.AddPool(bg, poolOf("c", "10.2.0.0/24", 28)) }, true, true},
+		{"add another where such a block was", func() error {
+			w.releaseHandle("p")
+			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
+				return err
+			}
+			return w.AddPool(bg, poolOf("d", "10.3.0.0/24", 28))
+		}, true, true},
+		{"add one of the other family", func() error { return w.AddPool(bg, poolOf("six", "2001:db8::/112", 122)) }, false, true},
+		{"no reservations", func() error { _, err := w.Operator().SetReservations(bg, nil); return err }, false, false},
+	} {
+		before, rev := generation(), w.rev()
+		if err := tt.do(); err != nil {
+			t.Fatal(tt.what, err)
+		}
+		if raised := generation() != before; raised != tt.raises {
+			t.Errorf("%s: raised the generation: %v", tt.what, raised)
+		}
+		if wrote := w.rev() != rev; wrote != tt.writes {
+			t.Errorf("%s: wrote: %v", tt.what, wrote)
+		}
+	}
+}
+
+// TestSplitPoolBounds: bits out of range are refused, and the ranges of a pool are cut to its parts.
+func TestSplitPoolBounds(t *testing.T) {
+	p := poolOf("a", "10.0.0.0/24", 28)
+	p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.32-10.0.0.80"), netipx.MustParseIPRange("10.0.0.120-10.0.0.130")}
+	w := newWorld(t, Config{}, p)
+	for _, bits := range []int{-1, 0, 9, math.MinInt, math.MaxInt} {
+		if err := w.Operator().SplitPool(bg, "a", bits); !errors.Is(err, cause.BadArgument) {
+			t.Errorf("%d bits: %v", bits, err)
+		}
+	}
+	if err := w.Operator().SplitPool(bg, "a", 2); err != nil {
+		t.Fatal(err)
+	}
+	ps, err := w.Pools(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"[10.0.0.32-10.0.0.63] false", "[10.0.0.64-10.0.0.80 10.0.0.120-10.0.0.127] false", "[10.0.0.128-10.0.0.130] false", "[] true"}
+	for i, p := range ps {
+		if got := fmt.Sprint(p.Ranges, p.Disabled); got != want[i] {
+			t.Errorf("%s: %s, want %s", p.Name, got, want[i])
+		}
+	}
+	w.check()
 }

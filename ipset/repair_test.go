@@ -163,3 +163,75 @@ func TestRepairOnAFailingStore(t *testing.T) {
 		w.check()
 	}
 }
+
+// TestRepairKeepsSequenceNumbersUnique: after pages or the catalog were lost and repaired, no address gets a sequence number that
+// it had, whatever the block size by then.
+func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
+	for name, lose := range map[string]func(w *world){
+		"pages": func(w *world) {
+			for _, rec := range w.list(store.Range{From: record.KindPage, To: record.KindPage + "\xff"}) {
+				w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: rec.Key, Expect: store.AnyRevision}})
+			}
+		},
+		"a damaged page": func(w *world) {
+			for _, rec := range w.list(store.Range{From: record.KindPage, To: record.KindPage + "\xff"}) {
+				w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: rec.Key, Value: "?", Expect: store.AnyRevision}})
+			}
+		},
+		"the catalog": func(w *world) {
+			w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: record.CatalogKey, Expect: store.AnyRevision}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := poolOf("a", "10.0.0.0/26", 27)
+			w := newWorld(t, Config{}, p)
+			p.BlockBits = 28 // raises the generation
+			if err := w.UpdatePool(bg, p); err != nil {
+				t.Fatal(err)
+			}
+			seen := make(map[Release]bool)
+			note := func(als []Allocation) {
+				for _, al := range als {
+					k := Release{Address: al.Address, Guard: Guard{Seq: al.Seq}}
+					if seen[k] {
+						t.Fatalf("%v again", k)
+					}
+					seen[k] = true
+				}
+			}
+			churn := func() {
+				for range 5 {
+					note(w.assign(want("h", 64, "p")).V4)
+					w.releaseHandle("p")
+					if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			churn()
+			note(w.assign(want("g", 1, "stays")).V4)
+			lose(w)
+			rep, err := w.Operator().Check(bg, nil)
+			if err != nil || len(rep.Repair) == 0 {
+				t.Fatal(rep, err)
+			}
+			if n, err := w.Operator().Repair(bg, rep.Repair); err != nil || n != len(rep.Repair) {
+				t.Fatalf("%d of %d steps, %v", n, len(rep.Repair), err)
+			}
+			if name == "the catalog" {
+				if err := w.AddPool(bg, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.check()
+			churn()
+			p.BlockBits = 29
+			if err := w.UpdatePool(bg, p); err != nil {
+				t.Fatal(err)
+			}
+			w.releaseHandle("stays")
+			churn()
+			w.check()
+		})
+	}
+}

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // TestStickyAtRandom mixes sticky assignments of moving handles with everything that moves blocks about: what is given is
@@ -106,5 +108,52 @@ func TestStickyWithoutPicksWritesNothing(t *testing.T) {
 	}
 	if w.rev() != before {
 		t.Errorf("%d commits", w.rev()-before)
+	}
+}
+
+// TestStickyOfTwoEngines: two engines that serve one sticky handle at the same time leave one entry by age.
+func TestStickyOfTwoEngines(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	a := want("h", 1, "vm")
+	a.Sticky = true
+	w.assign(a)
+	w.clock.add(time.Minute)
+	r := newRacing(w.store)
+	r.before = func([]store.Op) {
+		w.assign(a)
+		w.clock.add(time.Minute)
+	}
+	if _, err := w.engine(r).AutoAssign(bg, a); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	if n := w.records(record.KindAged); n != 1 {
+		t.Errorf("%d entries by age", n)
+	}
+}
+
+// TestStickyTwiceInOneBatch: two calls of one sticky handle that come together leave one record.
+func TestStickyTwiceInOneBatch(t *testing.T) {
+	w, g, e := newGated(t)
+	go e.AutoAssign(bg, want("h", 1, "first"))
+	<-g.arrived
+	var wg sync.WaitGroup
+	for i := range 2 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			a := want("h", 1, "vm")
+			a.Sticky = true
+			if _, err := e.AutoAssign(bg, a); err != nil {
+				t.Error(err)
+			}
+		}()
+		waitFor(e, i+1)
+	}
+	close(g.open)
+	wg.Wait()
+	w.check()
+	if n, aged := w.records(record.KindSticky), w.records(record.KindAged); n != 1 || aged != 1 {
+		t.Errorf("%d records, %d entries", n, aged)
 	}
 }

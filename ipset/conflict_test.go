@@ -1,0 +1,106 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+func TestManyCallersOfOneHostGetNoSpuriousErrors(t *testing.T) {
+	const callers, each = 256, 10
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 28))
+	var mu sync.Mutex
+	seen := map[netip.Addr]bool{}
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range each {
+				got, err := w.AutoAssign(bg, want("h", 1, fmt.Sprint(c, "-", i)))
+				if err != nil || len(got.V4) != 1 {
+					t.Errorf("caller %d: %+v, %v", c, got, err)
+					return
+				}
+				mu.Lock()
+				if seen[got.V4[0].Address] {
+					t.Errorf("%s twice", got.V4[0].Address)
+				}
+				seen[got.V4[0].Address] = true
+				mu.Unlock()
+			}
+		}()
+	}
+	wg.Wait()
+	if n := len(w.blocksOf("h")); n != callers*each/16 {
+		t.Errorf("%d blocks for %d addresses", n, callers*each)
+	}
+	w.check()
+}
+
+func TestLostClaimRaceIsRetried(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	r := newRacing(w.store)
+	e := w.engine(r)
+	r.before = func([]store.Op) {
+		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: HostOwner("fast")}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.10"), Owner: HostOwner("slow"), Claim: Claim{Handle: "p"}}); err != nil {
+		t.Errorf("the one who lost: %v", err)
+	}
+	b, _ := w.Operator().BlockOf(bg, ip("10.0.0.10"))
+	if b.Owner() != HostOwner("fast") || b.Used() != 2 {
+		t.Errorf("block of %v with %d addresses", b.Owner(), b.Used())
+	}
+	w.check()
+}
+
+func TestCancelledSearchIsNotAShortage(t *testing.T) {
+	for at := 1; at <= 3; at++ {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+		for i := range 4 {
+			w.assign(want(fmt.Sprint("h", i), 16, "p"))
+		}
+		ctx, cancel := context.WithCancel(bg)
+		e := w.engine(scripted(w.store, func(_ context.Context, c storetest.Call) storetest.Outcome {
+			if c.Kind == storetest.List && c.Nth == at {
+				cancel()
+			}
+			return storetest.Outcome{}
+		}))
+		if got, err := e.AutoAssign(ctx, want("new", 1, "q")); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended at list %d: %+v, %v", at, got, err)
+		}
+	}
+}
+
+var errForbidden = errors.New("forbidden")
+
+func TestOtherErrorsAreNotRetried(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 26))
+	b := onCommit(w.store, func(_ context.Context, ops []store.Op) storetest.Outcome {
+		if slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key[:1] == record.KindHandle }) {
+			return storetest.Fail(errForbidden)
+		}
+		return storetest.Outcome{}
+	})
+	e := w.engine(b)
+	if _, err := e.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, errForbidden) || errors.Is(err, cause.BlockLimit) {
+		t.Errorf("%v", err)
+	}
+	if b.Counts().Calls() > 3 {
+		t.Errorf("%d calls", b.Counts().Calls())
+	}
+	w.check()
+}
