@@ -49,7 +49,11 @@ type AssignArgs struct {
 	// count then. Calls with Existing for one handle give it addresses once, from however many engines they come at the same time.
 	// It costs one round trip more, and goes without a Request.
 	Existing bool
-	// Sticky gives the handle the addresses back that it had last, as far as they are free. It costs one round trip more.
+	// Wish is an address that a client asks for, as in option 50 of DHCP. It is given if automatic assignment could give it, so it
+	// respects ranges, reservations, selectors and limits; else others are. It comes before what a Sticky handle had last.
+	Wish netip.Addr
+	// Sticky gives the handle the addresses back that it had last from a call with Sticky, named by the caller or not, as far as they are
+	// free. It costs one round trip more.
 	Sticky bool
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
 	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
@@ -78,6 +82,8 @@ type AssignIPArgs struct {
 	MaxBlocks int
 	// Head and Tail are the addresses to reserve for the host at the ends of a block made for it; they need strict affinity.
 	Head, Tail uint64
+	// Sticky remembers the address for the calls with [AssignArgs].Sticky. Without it the call leaves no memory.
+	Sticky bool
 	// Request, if not empty, names this request: a repetition returns the allocation while the handle still holds it, and
 	// assigns the address again after. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string

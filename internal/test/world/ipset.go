@@ -156,9 +156,9 @@ func (f *filler) memos() {
 	f.must(err)
 	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Claim: ipset.Claim{Handle: "requested"}, Request: "request-1",
 		Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "here", Expect: store.AnyRevision}}})
-	f.assignIP(ipset.AssignIPArgs{Address: at("10.0.3.201"), Owner: host("h3"), Claim: ipset.Claim{Handle: "requested ip"}, Request: "request-2",
+	f.assignIP(ipset.AssignIPArgs{Address: at("10.0.3.201"), Owner: host("h3"), Claim: ipset.Claim{Handle: "requested ip"}, Request: "request-2", Sticky: true,
 		Use: ipset.Workload, Selectors: true, Namespace: map[string]string{"team": "a"}, MaxBlocks: 64})
-	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: ipset.Claim{Handle: "sticky"}, Sticky: true})
+	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: ipset.Claim{Handle: "sticky"}, Sticky: true, Wish: at("10.0.3.60")})
 	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: ipset.Claim{Handle: "away"}, Sticky: true, Existing: false})
 	_, err = f.e.ReleaseByHandle(f.Context(), "away")
 	f.must(err)

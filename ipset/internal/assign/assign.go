@@ -40,6 +40,7 @@ type AssignArgs struct {
 	Contiguous        bool
 	Aligned           bool
 	Existing          bool
+	Wish              netip.Addr
 	Sticky            bool
 	Request           string
 	Also              []store.Op
@@ -286,7 +287,7 @@ func (p *AssignPlan) replay(t *txn.Txn) (done bool, err error) {
 func (p *AssignPlan) digest() string {
 	a := &p.AssignArgs
 	return record.DigestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
-		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky, a.Contiguous, a.Aligned, a.Addresses)
+		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky, a.Contiguous, a.Aligned, a.Addresses, a.Wish)
 }
 
 // reset forgets what an earlier attempt has found.
@@ -373,7 +374,7 @@ func (p *AssignPlan) readOwner(t *txn.Txn) (err error) {
 
 // pickFamily goes through the pools, those of the highest priority first, until nothing is wanting.
 func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
-	if p.Sticky {
+	if p.Sticky || p.Wish.IsValid() && p.Wish.Is4() == (s.family == 4) {
 		if err := p.pickSticky(t, s); err != nil || s.want == 0 {
 			return err
 		}

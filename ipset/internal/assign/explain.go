@@ -25,7 +25,7 @@ func (e *Assigner) Explain(ctx context.Context, a AssignArgs, dry func() *Assign
 	fail := func(err error) ([]Explanation, error) {
 		return nil, cause.Wrap(ipalloc.Error{Op: "explain", Owner: a.Owner.String(), Err: err})
 	}
-	a.Existing, a.Sticky, a.Partial, a.Request, a.Addresses, a.Also = false, false, false, "", nil, nil
+	a.Existing, a.Sticky, a.Partial, a.Request, a.Addresses, a.Also, a.Wish = false, false, false, "", nil, nil, netip.Addr{}
 	a.Use = cmp.Or(a.Use, block.Workload)
 	if err := a.check(); err != nil {
 		return fail(err)

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -27,6 +28,7 @@ type AssignIPArgs struct {
 	Namespace  map[string]string
 	MaxBlocks  int
 	Head, Tail uint64
+	Sticky     bool
 	Request    string
 	Also       []store.Op
 }
@@ -35,7 +37,7 @@ type AssignIPArgs struct {
 func (e *Assigner) AssignIP(ctx context.Context, a AssignIPArgs) (block.Allocation, error) {
 	got, err := e.assign(ctx, AssignArgs{
 		Owner: a.Owner, Addresses: []netip.Addr{a.Address}, Claim: a.Claim, Use: a.Use, PoolsAndSelectors: a.Selectors, Namespace: a.Namespace,
-		MaxBlocks: a.MaxBlocks, Head: a.Head, Tail: a.Tail, Request: a.Request, Also: a.Also,
+		MaxBlocks: a.MaxBlocks, Head: a.Head, Tail: a.Tail, Sticky: a.Sticky, Request: a.Request, Also: a.Also,
 	}, false)
 	if err != nil {
 		return block.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})
@@ -49,6 +51,9 @@ func (a *AssignArgs) checkNamed() error {
 		if !at.IsValid() || at.Is4In6() || at.Zone() != "" || slices.Contains(a.Addresses[:i], at) {
 			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.BadAddress})
 		}
+	}
+	if a.Wish != (netip.Addr{}) && addr.CheckAddr(a.Wish) != nil {
+		return cause.Wrap(ipalloc.Error{Op: "assign", Field: "Wish", Addr: a.Wish, Err: cause.BadAddress})
 	}
 	if len(a.Addresses) > maxNamed || len(a.Addresses) > 0 && a.inRow() {
 		return fmt.Errorf("%w: %d named addresses, at most %d, and none beside contiguous ones", cause.BadArgument, len(a.Addresses), maxNamed)

@@ -26,8 +26,8 @@ func (a *AssignArgs) checkRow() error {
 	switch {
 	case !a.inRow():
 		return nil
-	case a.Partial || a.Sticky:
-		return fmt.Errorf("%w: contiguous addresses go without Partial and Sticky", cause.BadArgument)
+	case a.Partial || a.Sticky || a.Wish.IsValid():
+		return fmt.Errorf("%w: contiguous addresses go without Partial, Sticky and Wish", cause.BadArgument)
 	case a.Aligned && (a.Num4&(a.Num4-1) != 0 || a.Num6&(a.Num6-1) != 0):
 		return fmt.Errorf("%w: %d + %d aligned addresses, each must be a power of two", cause.BadArgument, a.Num4, a.Num6)
 	}

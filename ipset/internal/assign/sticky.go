@@ -22,20 +22,24 @@ func (p *AssignPlan) readLast(t *txn.Txn) error {
 	return err
 }
 
-// pickSticky picks the addresses that the handle had last, where they are free, or cooling from its own use.
-func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
-	err := t.FetchAt(p.cat, func(yield func(netip.Addr) bool) {
-		for _, id := range p.last.Ids {
-			if !yield(id.Addr()) {
-				return
-			}
-		}
-	})
-	if err != nil {
-		return err
+// preferred yields the address that the caller wishes for, then those that the handle had last.
+func (p *AssignPlan) preferred(yield func(netip.Addr) bool) {
+	if p.Wish.IsValid() && !yield(p.Wish) {
+		return
 	}
 	for _, id := range p.last.Ids {
-		a := id.Addr()
+		if a := id.Addr(); a != p.Wish && !yield(a) {
+			return
+		}
+	}
+}
+
+// pickSticky picks the preferred addresses, where they are free, or cooling from the handle's own use. A block is made for a wish alone.
+func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
+	if err := t.FetchAt(p.cat, p.preferred); err != nil {
+		return err
+	}
+	for a := range p.preferred {
 		i := p.cat.Containing(a)
 		if s.want == 0 || !s.Serves(i) || slices.Contains(p.Addresses, a) {
 			continue
@@ -43,6 +47,12 @@ func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
 		be, err := t.Block(p.cat, netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked())
 		if err != nil {
 			return err
+		}
+		if be.Block == nil && a == p.Wish {
+			if err := p.pickWish(t, s, i, be); err != nil {
+				return err
+			}
+			continue
 		}
 		if be.Block == nil || p.cat.Config.Strict && be.Owner() != p.Owner {
 			continue
@@ -61,15 +71,37 @@ func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
 	return nil
 }
 
+// pickWish makes the block of a wish for the owner, unless something that limits automatic assignment keeps the address or the block.
+func (p *AssignPlan) pickWish(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
+	if _, no, err := t.Occupied(p.cat, i, be.At); no || err != nil {
+		return err
+	}
+	if may, err := p.mayClaim(t, i); !may || err != nil {
+		return err
+	}
+	b, err := block.New(be.At, p.blockOptions())
+	if err != nil {
+		return err
+	}
+	x, err := b.Ordinal(p.Wish)
+	if err != nil {
+		return err
+	}
+	if _, avoided := block.Within(txn.Avoided(b, p.cat, i), x); avoided || b.CanHold(x, p.Handle) != nil {
+		return nil
+	}
+	if b, err = t.NewBlock(p.cat, i, be.At, p.blockOptions()); err != nil {
+		return err
+	}
+	p.picks = append(p.picks, pick{be: be, fresh: b, ordinals: []uint64{x}})
+	p.sticky = len(p.picks)
+	s.want--
+	return nil
+}
+
 // stick notes the addresses that the handle has been given, for the next time. Those of a family of which it was given none stay.
 func (p *AssignPlan) stick(t *txn.Txn) {
 	given := [2][]block.Allocation{p.result.V4, p.result.V6}
-	if p.Num4 == 0 {
-		given[0] = nil
-	}
-	if p.Num6 == 0 {
-		given[1] = nil
-	}
 	if len(given[0])+len(given[1]) == 0 {
 		return
 	}

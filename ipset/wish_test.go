@@ -1,0 +1,105 @@
+package ipset
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
+)
+
+// TestWish: an address that a client asks for is given where automatic assignment could give it, else another is, and never an error.
+func TestWish(t *testing.T) {
+	pool := Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 29, MaxBlocksPerHost: 3, Cooldown: time.Hour,
+		Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.2-10.0.0.47")}}
+	w := newWorld(t, Config{}, pool, Pool{Name: "m", Prefix: netip.MustParsePrefix("10.1.0.0/28"), Manual: true})
+	if err := w.Operator().ChangePools(bg, PoolChanges{Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.20-10.0.0.21")}}); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(host, handle, wish string, n int) []Allocation {
+		t.Helper()
+		got, err := w.AutoAssign(bg, AssignArgs{Owner: HostOwner(host), Num4: n, Claim: Claim{Handle: handle}, Wish: ip(wish)})
+		if err != nil || len(got.V4) != n {
+			t.Fatalf("%s for %s: %v, %v", wish, handle, got, err)
+		}
+		w.check()
+		return got.V4
+	}
+	for i, c := range []struct {
+		what, wish string
+		want       bool
+	}{
+		{"a block that is made for it", "10.0.0.19", true},
+		{"its own block", "10.0.0.17", true},
+		{"held by another", "10.0.0.17", false},
+		{"reserved", "10.0.0.20", false},
+		{"a second block", "10.0.0.4", true},
+		{"outside the ranges", "10.0.0.1", false},
+		{"outside the ranges, in no block", "10.0.0.60", false},
+		{"a pool that must be named", "10.1.0.3", false},
+		{"no pool", "192.0.2.1", false},
+		{"the other family", "fd00::1", false},
+	} {
+		if got := ask("h", string(rune('a'+i)), c.wish, 1)[0].Address; (got == ip(c.wish)) != c.want {
+			t.Errorf("%s: asked for %s, got %s", c.what, c.wish, got)
+		}
+	}
+	// The rest of several comes from the block that is made, and a limit keeps the next one from being made.
+	if got := ask("h", "more", "10.0.0.33", 4); got[0].Address != ip("10.0.0.33") {
+		t.Errorf("%v", got)
+	}
+	if got := ask("h", "limit", "10.0.0.41", 1)[0].Address; got == ip("10.0.0.41") {
+		t.Error("the wish is beyond the limit of blocks")
+	}
+	if got := ask("g", "limit", "10.0.0.38", 1)[0].Address; got != ip("10.0.0.38") {
+		t.Errorf("borrowed: %s", got)
+	}
+	w.releaseHandle("limit")
+	if got := ask("g", "other", "10.0.0.38", 1)[0].Address; got == ip("10.0.0.38") {
+		t.Error("the address cools")
+	}
+	for _, a := range []AssignArgs{{Wish: netip.MustParseAddr("::ffff:10.0.0.1")}, {Wish: ip("10.0.0.9"), Contiguous: true}} {
+		a.Owner, a.Num4 = HostOwner("h"), 1
+		if _, err := w.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Errorf("%+v: %v", a, err)
+		}
+	}
+}
+
+// TestStickyRemembersNamedAddresses: a call with Sticky remembers what it gives, named by the caller or not.
+func TestStickyRemembersNamedAddresses(t *testing.T) {
+	h := HostOwner("dhcp")
+	for name, give := range map[string]func(e *Engine, c Claim) error{
+		"AssignIP": func(e *Engine, c Claim) error {
+			_, err := e.AssignIP(bg, AssignIPArgs{Owner: h, Address: ip("10.0.0.77"), Claim: c, Sticky: true})
+			return err
+		},
+		"Addresses": func(e *Engine, c Claim) error {
+			_, err := e.AutoAssign(bg, AssignArgs{Owner: h, Addresses: []netip.Addr{ip("10.0.0.77")}, Claim: c, Sticky: true})
+			return err
+		},
+		"Offer": func(e *Engine, c Claim) error {
+			c.TTL = time.Minute
+			_, err := e.Offer(bg, AssignArgs{Owner: h, Addresses: []netip.Addr{ip("10.0.0.77")}, Claim: c})
+			return err
+		},
+		"Wish": func(e *Engine, c Claim) error {
+			_, err := e.AutoAssign(bg, AssignArgs{Owner: h, Num4: 1, Wish: ip("10.0.0.77"), Claim: c, Sticky: true})
+			return err
+		},
+	} {
+		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 24))
+		if err := give(w.Engine, Claim{Handle: "c"}); err != nil {
+			t.Fatal(name, err)
+		}
+		w.releaseHandle("c")
+		got, err := w.Offer(bg, AssignArgs{Owner: h, Num4: 1, Claim: Claim{Handle: "c", TTL: time.Minute}})
+		if err != nil || got.V4[0].Address != ip("10.0.0.77") {
+			t.Errorf("%s: had 10.0.0.77, and is offered %v, %v", name, got.V4, err)
+		}
+		w.check()
+	}
+}
