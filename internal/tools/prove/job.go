@@ -138,7 +138,7 @@ func (b *book) attempt(ctx context.Context, j *job, share time.Duration) {
 		cmd = exec.CommandContext(ctx, "make", append([]string{"-s"}, j.args...)...)
 	}
 	cmd.Dir = filepath.Join(b.repo.top, j.dir)
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(append(os.Environ(), j.environment(b.repo.joined[j.module])...), env...) // tests run go themselves
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = time.Minute
 	out, err := cmd.CombinedOutput()
