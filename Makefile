@@ -28,7 +28,7 @@ test-full: ## the same in full
 # Modules in internal test files of other modules, which the cache of test results does
 # not see change.
 .PHONY: test-heavy
-test-heavy: ## run what test leaves out: builds an etcd, a kube-apiserver and the CNI plugins, compiles Kubernetes, Calico and Cilium
+test-heavy: ## run what test leaves out: builds etcd, a kube-apiserver and the CNI plugins, compiles Kubernetes, Calico and Cilium
 	@.ci/each root $(gotest) ./internal/test/etcdtest
 	@.ci/each heavy bash -c 'case $$PWD in */internal/*) again=-count=1 ;; esac; exec $(gotest) -short -timeout 60m $$again ./...'
 

@@ -1,7 +1,7 @@
 // Package ipset hands out single addresses from pools, to any number of hosts and
 // programs that share one store.
 //
-//	engine, err := ipset.New(db, ipset.Options{})                           // db: a file, an etcd, memory
+//	engine, err := ipset.New(db, ipset.Options{})                           // db: a file, etcd, memory
 //	err = engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: prefix})     // once more: nothing
 //	address, err := engine.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")  // again: the same address
 //	released, err := engine.ReleaseByHandle(ctx, "pod-1")

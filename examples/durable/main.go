@@ -1,5 +1,5 @@
 // Command durable gives the pods of a trace their addresses, as examples/cluster does, and keeps them
-// where -store says: in memory, in a file, in a SQL database, in an etcd, or in a Kubernetes API server. Stop it
+// where -store says: in memory, in a file, in a SQL database, in etcd, or in a Kubernetes API server. Stop it
 // anywhere, with Ctrl-C or kill -9,
 // and start it again: it goes on where it was, and ends as if it had never stopped.
 //
@@ -7,7 +7,7 @@
 //	durable -store bolt:///var/lib/durable.db          # a file of this machine
 //	durable -store sqlite:///var/lib/durable.sqlite     # a SQLite file of this machine
 //	durable -store postgres://ipam@10.0.0.1/durable    # a PostgreSQL of many machines
-//	durable -store etcd://10.0.0.1:2379/durable        # an etcd of many machines
+//	durable -store etcd://10.0.0.1:2379/durable        # etcd on many machines
 //	durable -store kube://default/durable              # objects of a Kubernetes API server
 //	durable -store bolt:///var/lib/durable.db -copy-to etcd://10.0.0.1:2379/durable
 //

@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	ctx, db := context.Background(), store.NewMemory() // or a file, an etcd, a SQL database: nothing below changes
+	ctx, db := context.Background(), store.NewMemory() // or a file, etcd, a SQL database: nothing below changes
 	engine, err := ipset.New(db, ipset.Options{})
 	if err != nil {
 		log.Fatal(err)

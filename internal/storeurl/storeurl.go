@@ -117,7 +117,7 @@ func Parse(flag, text string, supported ...string) (*Location, error) {
 		hosts, prefix, _ := strings.Cut(rest, "/")
 		switch {
 		case strings.Contains(rest, "@"):
-			return fault("the name of an etcd has no user")
+			return fault("the name of an etcd cluster has no user")
 		case hosts == "":
 			return fault("a host is missing, as in etcd://10.0.0.1:2379/ipam")
 		}

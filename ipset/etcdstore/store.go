@@ -43,7 +43,7 @@ type Options struct {
 	MaxOps, MaxBytes int
 }
 
-// Store is an store.Store in an etcd. [Open] makes one. Safe for concurrent use, by any number of processes.
+// Store is a store.Store in etcd. [Open] makes one. Safe for concurrent use, by any number of processes.
 //
 // It holds nothing that must be closed; the client is the caller's, and must outlive it.
 type Store struct {

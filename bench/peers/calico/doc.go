@@ -2,7 +2,7 @@
 // the newest that is published as a Go module): the same work, in one run.
 //
 //	calico                    measure and print the tables
-//	calico -etcd              also on an etcd, which is built the first time
+//	calico -etcd              also on etcd, which is built the first time
 //	calico -readme README.md  and refresh them between the markers in a file
 //	calico -check             and exit with status 1 if a target is missed
 //	calico -quick             fewer and shorter passes, nothing that takes minutes

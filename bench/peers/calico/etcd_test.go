@@ -22,7 +22,7 @@ func newEtcd(t *testing.T) *etcd {
 	return e
 }
 
-// The works on an etcd run, and the requests of one caller are as many as the engine makes calls.
+// The works on etcd run, and the requests of one caller are as many as the engine makes calls.
 func TestEtcdWorksRun(t *testing.T) {
 	e := newEtcd(t)
 	for _, w := range e.works().works {

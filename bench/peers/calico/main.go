@@ -39,7 +39,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	fs.BoolVar(&c.quick, "quick", false, "3 passes of 10ms, without the slowest works")
 	fs.StringVar(&c.readme, "readme", "", "`file` in which to refresh the tables")
 	fs.BoolVar(&c.check, "check", false, "fail if a target is missed")
-	fs.BoolVar(&c.etcd, "etcd", false, "measure on an etcd as well, which is built the first time")
+	fs.BoolVar(&c.etcd, "etcd", false, "measure on etcd as well, which is built the first time")
 	fs.StringVar(&c.only, "only", "", "`regexp` of works, as in engine/32, or of work@contestant")
 	fs.StringVar(&c.profile, "cpuprofile", "", "`file` for a CPU profile")
 	if err := fs.Parse(args); err != nil {

@@ -83,7 +83,7 @@ func (e *etcd) engines() map[string]func(netip.Prefix) engine {
 	}
 }
 
-// works are the works on engines that share an etcd.
+// works are the works on engines that share etcd.
 func (e *etcd) works() *worklist {
 	ws := &worklist{section: sectionEtcd}
 	makers := e.engines()

@@ -1,4 +1,4 @@
-// Command cni-ipam-etcd is cni-ipam with the client of an etcd. The command cni-ipam runs it
+// Command cni-ipam-etcd is cni-ipam with the client of etcd. The command cni-ipam runs it
 // for networks whose configuration names a store that nodes share.
 package main
 

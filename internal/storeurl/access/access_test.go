@@ -19,7 +19,7 @@ func parse(t *testing.T, name string) *storeurl.Location {
 	return l
 }
 
-// What the name of an etcd lacks comes from the variables of etcdctl; a password never travels in clear unasked.
+// What the name of an etcd cluster lacks comes from the variables of etcdctl; a password never travels in clear unasked.
 func TestEtcd(t *testing.T) {
 	dir := t.TempDir()
 	files, err := etcdtest.NewTLS(dir)

@@ -1,5 +1,5 @@
 // Package etcdtest runs real etcd members on loopback, for tests and for programs
-// that measure or torture what talks to an etcd.
+// that measure or torture what talks to etcd.
 //
 // # Terms
 //

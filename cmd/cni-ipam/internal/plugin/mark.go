@@ -26,7 +26,7 @@ const sharedScheme = "etcd://"
 
 // turn is how long a call of a shared network waits for the one before it. Calls of one node
 // that run one after the other don't compete for the records. Nothing depends on it, and a
-// call that waits for an etcd must not stop the others.
+// call that waits for etcd must not stop the others.
 const turn = time.Second
 
 // mark returns the text of the mark: the store, and the space in it.

@@ -17,7 +17,7 @@ import (
 
 // A network whose configuration names a store shares its addresses with other nodes, and
 // with other networks of the same space. Its directory has the guard against host-local, and a
-// mark. The client of an etcd takes
+// mark. The client of etcd takes
 // longer to initialise than a whole call on a file: it is linked into a second command,
 // which the first one becomes when a configuration asks for it.
 
@@ -144,7 +144,7 @@ func (p place) scope() string {
 	return p.shared.node + "/" + p.network
 }
 
-// helperName is the command that links the client of an etcd. It lies beside the other one.
+// helperName is the command that links the client of etcd. It lies beside the other one.
 const helperName = "cni-ipam-etcd"
 
 // handOver becomes the other command, with the same arguments, environment and stdin.
