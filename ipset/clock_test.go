@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
 // A clock that no record can keep is refused by every call that depends on the time. The store stays as it was, and with a right
@@ -146,7 +145,7 @@ func TestSkew(t *testing.T) {
 		t.Fatalf("%d after the cooldown", n)
 	}
 	w.check()
-	if _, err := New(w.store, Options{Skew: -1}); !errors.Is(err, cause.BadArgument) {
+	if _, err := New(w.store, Options{Skew: -1}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error(err)
 	}
 }

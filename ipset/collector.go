@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 )
 
@@ -39,5 +40,6 @@ func (c *Collector) Candidates() int { return c.room.Candidates() }
 // so an address that has another holder by then stays held. It returns what it released, and the error of the store that ended
 // it.
 func (c *Collector) Collect(ctx context.Context, live func(Allocation) Liveness) ([]Allocation, error) {
-	return c.room.Collect(ctx, func(al Allocation) release.Liveness { return release.Liveness(live(al)) })
+	released, err := c.room.Collect(ctx, func(al Allocation) release.Liveness { return release.Liveness(live(al)) })
+	return released, cause.Op("collect", err)
 }

@@ -1,7 +1,6 @@
 package ipset
 
 import (
-	"fmt"
 	"math"
 	"math/big"
 	"math/bits"
@@ -81,7 +80,7 @@ func (c Count) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 func (c *Count) UnmarshalText(text []byte) error {
 	n, ok := new(big.Int).SetString(string(text), 10)
 	if !ok || n.Sign() < 0 || n.BitLen() > 128 || n.String() != string(text) {
-		return cause.Wrap(ipalloc.Error{Op: "read", Field: "count", Err: fmt.Errorf("%w: %q", cause.BadArgument, text)})
+		return cause.Wrap(ipalloc.Error{Op: "read", Field: "count", Text: string(text), Err: ipalloc.ErrInvalid})
 	}
 	hi, lo := new(big.Int), new(big.Int)
 	hi.Rsh(n, 64)

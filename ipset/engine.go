@@ -2,7 +2,6 @@ package ipset
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -72,10 +71,10 @@ type Engine struct {
 // New returns an engine on a store. It reads nothing.
 func New(db store.Store, o Options) (*Engine, error) {
 	if db == nil {
-		return nil, fmt.Errorf("%w: no store", cause.BadArgument)
+		return nil, cause.Op("new", cause.Invalid("store", "none"))
 	}
 	if o.Skew < 0 {
-		return nil, fmt.Errorf("%w: clocks apart by %v", cause.BadArgument, o.Skew)
+		return nil, cause.Op("new", cause.Invalid("Skew", "clocks apart by %v", o.Skew))
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -62,7 +62,7 @@ func (e *Engine) Hosts(ctx context.Context) ([]HostReport, error) {
 		}
 		hosts = append(hosts, r)
 	}
-	return hosts, err
+	return hosts, cause.Op("report", err)
 }
 
 // IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other host has
@@ -73,7 +73,8 @@ func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
 
 // BlocksOf returns the blocks of an owner in address order. One round trip.
 func (e *Engine) BlocksOf(ctx context.Context, o Owner) ([]netip.Prefix, error) {
-	return e.query.BlocksOf(ctx, o)
+	blocks, err := e.query.BlocksOf(ctx, o)
+	return blocks, cause.Op("look up", err)
 }
 
 // Borrowings yields the borrowed addresses, by host, then in address order; an error is the last thing it yields. It reads index
@@ -143,5 +144,6 @@ func (e *Engine) ReleaseAddressesOf(ctx context.Context, o Owner) (released []ne
 // RemoveHost gives back every address that is held for a host and then all its blocks; those from which others have
 // borrowed are left without owner. It is ReleaseAddressesOf and DisownBlocks in this order, and resumed in the same way.
 func (e *Engine) RemoveHost(ctx context.Context, o Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
-	return e.release.RemoveHost(ctx, o)
+	released, blocks, err = e.release.RemoveHost(ctx, o)
+	return released, blocks, cause.Op("remove host", err)
 }

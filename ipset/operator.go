@@ -9,6 +9,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 )
@@ -33,7 +34,7 @@ type Config struct {
 // Config returns the configuration.
 func (o Operator) Config(ctx context.Context) (Config, error) {
 	c, err := o.e.admin.Config(ctx)
-	return Config(c), err
+	return Config(c), cause.Op("read", err)
 }
 
 // SetConfig replaces the configuration. It returns [ipalloc.ErrInvalid] for one that contradicts itself.
@@ -43,7 +44,8 @@ func (o Operator) SetConfig(ctx context.Context, cfg Config) error {
 
 // Reservations returns the addresses that automatic assignment never takes.
 func (o Operator) Reservations(ctx context.Context) (*netipx.IPSet, error) {
-	return o.e.admin.Reservations(ctx)
+	set, err := o.e.admin.Reservations(ctx)
+	return set, cause.Op("read", err)
 }
 
 // SetReservations replaces the addresses that automatic assignment never takes, in one commit; [Operator.ChangePools] adds and removes

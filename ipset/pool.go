@@ -105,7 +105,7 @@ func (e *Engine) Pools(ctx context.Context) ([]Pool, error) {
 	for _, p := range found {
 		pools = append(pools, Pool(p))
 	}
-	return pools, err
+	return pools, cause.Op("read", err)
 }
 
 // AddPool adds a pool. If it lies in another pool, it takes over the addresses of its prefix; if others lie in it, they keep theirs.
@@ -116,7 +116,7 @@ func (e *Engine) Pools(ctx context.Context) ([]Pool, error) {
 // that is, or of which another is, a part of a block of the pool around; [ipalloc.ErrExists] if another pool has its prefix, which
 // the error names, or its name, with the first field that differs in Field. Then nothing changes.
 func (e *Engine) AddPool(ctx context.Context, p Pool) error {
-	return e.admin.AddPool(ctx, pool.Pool(p))
+	return cause.Op("add", e.admin.AddPool(ctx, pool.Pool(p)))
 }
 
 // UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits
@@ -130,7 +130,7 @@ func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 // It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for a prefix that does not contain the present
 // one, or the errors of AddPool; then nothing changes.
 func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
-	return e.admin.UpdatePool(ctx, pool.Pool(p))
+	return cause.Op("update", e.admin.UpdatePool(ctx, pool.Pool(p)))
 }
 
 // RemovePool removes a pool from the catalog, whatever is held of it; [Operator.ChangePools] can refuse then. Its blocks stay until they are released; [Operator.Drain] lists the addresses that are
@@ -166,5 +166,5 @@ func (o Operator) ChangePools(ctx context.Context, a PoolChanges) error {
 	for _, p := range a.Set {
 		c.Set = append(c.Set, pool.Pool(p))
 	}
-	return o.e.admin.ChangePools(ctx, c)
+	return cause.Op("change pools", o.e.admin.ChangePools(ctx, c))
 }

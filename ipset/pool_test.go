@@ -66,6 +66,7 @@ func TestAddPoolAgain(t *testing.T) {
 		"Order": func(p *Pool) { p.Order = Lowest }, "Index": func(p *Pool) { p.Index = nil }, "Priority": func(p *Pool) { p.Priority = 0 },
 		"Ranges": func(p *Pool) { p.Ranges = nil }, "MaxBlocksPerHost": func(p *Pool) { p.MaxBlocksPerHost = 1 },
 		"Subnet": func(p *Pool) { p.Subnet = true }, "Cooldown": func(p *Pool) { p.Cooldown = 0 },
+		"Seed": func(p *Pool) { p.Seed = 7 },
 	} {
 		q := p
 		change(&q)
@@ -74,8 +75,8 @@ func TestAddPoolAgain(t *testing.T) {
 			t.Errorf("another %s: %v", field, err)
 		}
 	}
-	if n := reflect.TypeFor[Pool]().NumField(); n != 16 {
-		t.Errorf("Pool has %d fields, 14 of which, without Name and Draining, are compared here", n)
+	if n := reflect.TypeFor[Pool]().NumField(); n != 17 {
+		t.Errorf("Pool has %d fields, 15 of which, without Name and Draining, are compared here", n)
 	}
 }
 
@@ -231,7 +232,7 @@ func TestSplitPoolBounds(t *testing.T) {
 	p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.32-10.0.0.80"), netipx.MustParseIPRange("10.0.0.120-10.0.0.130")}
 	w := newWorld(t, Config{}, p)
 	for _, bits := range []int{-1, 0, 9, math.MinInt, math.MaxInt} {
-		if err := w.Operator().SplitPool(bg, "a", bits); !errors.Is(err, cause.BadArgument) {
+		if err := w.Operator().SplitPool(bg, "a", bits); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%d bits: %v", bits, err)
 		}
 	}

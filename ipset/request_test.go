@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
@@ -35,12 +34,12 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 		a := first
 		change(&a)
 		for _, e := range []*Engine{w.Engine, w.engine(w.store)} {
-			if got, err := e.AutoAssign(bg, a); !errors.Is(err, cause.BadArgument) {
+			if got, err := e.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
 				t.Errorf("another %s: %+v, %v", name, got, err)
 			}
 		}
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, cause.BadArgument) {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("another verb: %v", err)
 	}
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {

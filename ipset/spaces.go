@@ -37,7 +37,7 @@ func (e *Engine) InSpace(name string) (*Engine, error) {
 	}
 	db, err := store.Space(s.db, name)
 	if err != nil {
-		return nil, err
+		return nil, cause.Wrap(ipalloc.Error{Op: "enter space", Field: "name", Name: name, Err: err})
 	}
 	in, err := New(db, s.options)
 	if err != nil {
@@ -95,7 +95,7 @@ func (o Operator) RemoveSpace(ctx context.Context, name string) error {
 	}
 	in, err := o.e.InSpace(name)
 	if err != nil {
-		return err
+		return cause.Op("remove space", err)
 	}
 	if err := in.admin.RemoveAll(ctx); err != nil {
 		return cause.Wrap(ipalloc.Error{Op: "remove space", Name: name, Err: err})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/query"
 )
 
@@ -28,7 +29,7 @@ type Utilization struct {
 // cooldown has ended that no call has met yet.
 func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 	us, err := e.query.Utilization(ctx)
-	return utilizations(us), err
+	return utilizations(us), cause.Op("report", err)
 }
 
 func utilizations(us []query.Utilization) (all []Utilization) {

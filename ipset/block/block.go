@@ -124,7 +124,7 @@ func (b *Block) reset(p netip.Prefix, head, tail uint64) error {
 // CheckPrefix refuses prefixes that are invalid, not masked, or 4-in-6.
 func CheckPrefix(p netip.Prefix) error {
 	if err := addr.Check(p); err != nil {
-		return fmt.Errorf("%w: prefix %s: %w", ipalloc.ErrInvalid, p, err)
+		return failed(ipalloc.Error{Op: "check", Field: "Prefix", Prefix: p, Reason: err.Error(), Err: ipalloc.ErrInvalid})
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func ParseOwner(s string) (Owner, error) {
 	if ok && name != "" && kind == "virtual" {
 		return Owner{Virtual, name}, nil
 	}
-	return Owner{}, fmt.Errorf("%w: owner %q", ipalloc.ErrInvalid, s)
+	return Owner{}, failed(ipalloc.Error{Op: "parse", Field: "owner", Text: s, Err: ipalloc.ErrInvalid})
 }
 
 // String returns "host:name", "virtual:name" or "".
@@ -66,7 +66,7 @@ func (o Owner) String() string {
 // Check refuses an owner that cannot own.
 func (o Owner) Check() error {
 	if o.Kind != Host && o.Kind != Virtual {
-		return fmt.Errorf("%w: owner of kind %d", ipalloc.ErrInvalid, o.Kind)
+		return failed(ipalloc.Error{Op: "check", Field: "Owner", Reason: fmt.Sprintf("of kind %d", o.Kind), Err: ipalloc.ErrInvalid})
 	}
 	return CheckName("owner", o.Name)
 }
@@ -93,7 +93,7 @@ func NewAttributes(m map[string]string) (Attributes, error) {
 		size += len(k) + len(v) + 2
 	}
 	if size > maxAttributes {
-		return Attributes{}, fmt.Errorf("%w: attributes of %d bytes, at most %d", ipalloc.ErrLimit, size, maxAttributes)
+		return Attributes{}, failed(ipalloc.Error{Op: "check", Field: "attributes", Reason: fmt.Sprintf("%d bytes, at most %d", size, maxAttributes), Err: ipalloc.ErrLimit})
 	}
 	slices.Sort(keys)
 	b := make([]byte, 0, size)
@@ -104,7 +104,7 @@ func NewAttributes(m map[string]string) (Attributes, error) {
 		b = append(b, m[k]...)
 	}
 	if len(b) > maxAttributes {
-		return Attributes{}, fmt.Errorf("%w: attributes of %d bytes, at most %d", ipalloc.ErrLimit, len(b), maxAttributes)
+		return Attributes{}, failed(ipalloc.Error{Op: "check", Field: "attributes", Reason: fmt.Sprintf("%d bytes, at most %d", len(b), maxAttributes), Err: ipalloc.ErrLimit})
 	}
 	return Attributes{string(b)}, nil
 }

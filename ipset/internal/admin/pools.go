@@ -180,7 +180,7 @@ func add(c *pool.Catalog, p pool.Pool, seed uint64) error {
 func update(t *txn.Txn, c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
 	was := c.Pools[i].Prefix
 	if p.Prefix.Bits() > was.Bits() || !p.Prefix.Contains(was.Addr()) {
-		return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: fmt.Errorf("%w: a pool can grow and not shrink or move", cause.BadArgument)})
+		return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.Invalid("Prefix", "a pool can grow and not shrink or move")})
 	}
 	if err := c.Unlike(&p); err != nil {
 		return err
@@ -226,7 +226,7 @@ func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
 		}
 		p := c.Pools[i]
 		if bits < 1 || bits > 8 {
-			return fmt.Errorf("%w: split in 2^%d", cause.BadArgument, bits)
+			return cause.Invalid("bits", "split in 2^%d", bits)
 		}
 		for _, q := range c.Pools {
 			if q.Prefix.Bits() > p.Prefix.Bits() && q.Prefix.Bits() <= p.Prefix.Bits()+bits && p.Prefix.Overlaps(q.Prefix) {
@@ -235,7 +235,7 @@ func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
 		}
 		for _, size := range append([]int{p.BlockBits}, p.Draining...) {
 			if p.Prefix.Bits()+bits > size {
-				return cause.Wrap(ipalloc.Error{Op: "split", Name: name, Err: fmt.Errorf("%w: parts of /%d, blocks of /%d", cause.BadBlockSize, p.Prefix.Bits()+bits, size)})
+				return cause.Wrap(ipalloc.Error{Op: "split", Name: name, Err: cause.Invalid("bits", "parts of /%d, blocks of /%d", p.Prefix.Bits()+bits, size)})
 			}
 		}
 		if p.Subnet { // the ends of the whole stay what they are, those of the parts are addresses like others
@@ -267,7 +267,7 @@ func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) er
 	parts = slices.Clone(parts) // the plan may run after the caller has left
 	return e.Change(ctx, "merge", func(_ *txn.Txn, c *pool.Catalog) error {
 		if len(parts) == 0 {
-			return fmt.Errorf("%w: no pools to merge", cause.BadArgument)
+			return cause.Invalid("parts", "no pools to merge")
 		}
 		var all []pool.Pool
 		var merged pool.Pool
@@ -289,7 +289,7 @@ func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) er
 			return err
 		}
 		if len(whole) != 1 {
-			return cause.Wrap(ipalloc.Error{Op: "merge", Name: name, Err: fmt.Errorf("%w: the parts are %d prefixes", ipalloc.ErrInvalid, len(whole))})
+			return cause.Wrap(ipalloc.Error{Op: "merge", Name: name, Err: cause.Invalid("parts", "they are %d prefixes", len(whole))})
 		}
 		merged.Name, merged.Prefix, merged.Ranges = name, whole[0], nil
 		if !free.ContainsPrefix(whole[0]) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"net/netip"
@@ -160,17 +159,21 @@ func (a *AssignArgs) check() error {
 	}
 	switch {
 	case a.Share != (block.Share{}) && a.Handle == "":
-		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Share", Reason: "a holder of a shared address needs a handle", Err: ipalloc.ErrInvalid})
+		return cause.Invalid("Share", "a holder of a shared address needs a handle")
 	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6+len(a.Addresses) == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
-		return fmt.Errorf("%w: %d + %d addresses, 1 to %d", cause.BadArgument, a.Num4, a.Num6, maxBatch)
+		return cause.Invalid("Num4", "%d + %d addresses, 1 to %d", a.Num4, a.Num6, maxBatch)
 	case a.Use&^pool.AllUses != 0 || a.Use&(a.Use-1) != 0:
 		return cause.UnknownUse
 	case a.Existing && (a.Handle == "" || a.Request != ""):
-		return fmt.Errorf("%w: Existing needs a handle and goes without a request key", cause.BadArgument)
+		return cause.Invalid("Existing", "it needs a handle and goes without a request key")
 	case a.Head > math.MaxUint64-a.Tail:
-		return fmt.Errorf("%w: %d + %d addresses to reserve", cause.BadArgument, a.Head, a.Tail)
-	case a.TTL < 0 || a.MaxBlocks < 0 || a.Sticky && a.Handle == "":
-		return fmt.Errorf("%w: time to live %v, at most %d blocks, sticky %v", cause.BadArgument, a.TTL, a.MaxBlocks, a.Sticky)
+		return cause.Invalid("Head", "%d + %d addresses to reserve", a.Head, a.Tail)
+	case a.TTL < 0:
+		return cause.Invalid("TTL", "%v", a.TTL)
+	case a.MaxBlocks < 0:
+		return cause.Invalid("MaxBlocks", "%d", a.MaxBlocks)
+	case a.Sticky && a.Handle == "":
+		return cause.Invalid("Sticky", "it needs a handle")
 	}
 	if err := a.checkNamed(); err != nil {
 		return err
@@ -394,7 +397,7 @@ func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
 // Offer carries out the call of that name.
 func (e *Assigner) Offer(ctx context.Context, a AssignArgs) (Assigned, error) {
 	if a.TTL <= 0 {
-		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: fmt.Errorf("%w: an offer for %v", cause.BadArgument, a.TTL)})
+		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: cause.Invalid("TTL", "an offer for %v", a.TTL)})
 	}
 	a.Existing, a.Sticky, a.Use = true, true, cmp.Or(a.Use, block.Workload)
 	return e.assign(ctx, a, true)

@@ -56,7 +56,7 @@ func (a *AssignArgs) checkNamed() error {
 		return cause.Wrap(ipalloc.Error{Op: "assign", Field: "Wish", Addr: a.Wish, Err: cause.BadAddress})
 	}
 	if len(a.Addresses) > maxNamed || len(a.Addresses) > 0 && a.inRow() {
-		return fmt.Errorf("%w: %d named addresses, at most %d, and none beside contiguous ones", cause.BadArgument, len(a.Addresses), maxNamed)
+		return cause.Invalid("Addresses", "%d, at most %d, and none beside contiguous ones", len(a.Addresses), maxNamed)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package assign
 
 import (
-	"fmt"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/ipset/block"
@@ -27,9 +26,9 @@ func (a *AssignArgs) checkRow() error {
 	case !a.inRow():
 		return nil
 	case a.Partial || a.Sticky || a.Wish.IsValid():
-		return fmt.Errorf("%w: contiguous addresses go without Partial, Sticky and Wish", cause.BadArgument)
+		return cause.Invalid("Contiguous", "it goes without Partial, Sticky and Wish")
 	case a.Aligned && (a.Num4&(a.Num4-1) != 0 || a.Num6&(a.Num6-1) != 0):
-		return fmt.Errorf("%w: %d + %d aligned addresses, each must be a power of two", cause.BadArgument, a.Num4, a.Num6)
+		return cause.Invalid("Aligned", "%d + %d addresses, each must be a power of two", a.Num4, a.Num6)
 	}
 	return nil
 }

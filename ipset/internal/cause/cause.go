@@ -2,6 +2,7 @@ package cause
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/ipalloc/ipalloc"
 )
@@ -18,18 +19,16 @@ func (c *cause) Unwrap() error { return c.is }
 
 // Causes of arguments and configuration.
 var (
-	BadAddress   error = &cause{"not a plain IPv4 or IPv6 address", ipalloc.ErrInvalid}
+	BadAddress         = Invalid("Address", "not a plain IPv4 or IPv6 address")
 	BadBlockSize error = &cause{"block size does not fit", ipalloc.ErrInvalid}
-	BadConfig    error = &cause{"configuration contradicts itself", ipalloc.ErrInvalid}
-	BadArgument  error = &cause{"bad argument", ipalloc.ErrInvalid}
-	UnknownUse   error = &cause{"unknown use", ipalloc.ErrInvalid}
-	LooseEnds    error = &cause{"addresses are reserved for the host only with strict affinity", ipalloc.ErrInvalid}
+	UnknownUse         = Invalid("Use", "unknown use")
+	LooseEnds          = Invalid("Head", "addresses are reserved for the host only with strict affinity")
 	UnknownOwner error = &cause{"no such owner", ipalloc.ErrNotFound}
 	UnknownPool  error = &cause{"no such pool", ipalloc.ErrNotFound}
 	PoolExists   error = &cause{"a pool of that name exists", ipalloc.ErrExists}
 	Overlap      error = &cause{"another pool has these addresses", ipalloc.ErrExists}
 	Copied       error = &cause{"the store is being copied into: repeat the copy, or empty the store", ipalloc.ErrInUse}
-	OffGrid      error = &cause{"a nested pool must be made of whole blocks of the pool around it", ipalloc.ErrInvalid}
+	OffGrid            = Invalid("Prefix", "a nested pool must be made of whole blocks of the pool around it")
 )
 
 // Causes of an assignment, a claim or a release.
@@ -55,6 +54,19 @@ var (
 // IsConflict reports whether a commit met a conflict.
 func IsConflict(err error) bool { return errors.Is(err, ipalloc.ErrConflict) }
 
+// Invalid returns the error of an argument that cannot be. [Wrap] adds the call.
+func Invalid(field, format string, args ...any) error {
+	return &ipalloc.Error{Package: "ipset", Field: field, Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrInvalid}
+}
+
+// Op returns an error as that of a call, nil for nil.
+func Op(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return Wrap(ipalloc.Error{Op: op, Err: err})
+}
+
 // Wrap returns the error of a call. If e.Err is an error of this package already, what that says stays and e adds what it
 // leaves open, so that no text repeats itself.
 func Wrap(e ipalloc.Error) error {
@@ -78,6 +90,9 @@ func Wrap(e ipalloc.Error) error {
 	}
 	if !both.Addr.IsValid() {
 		both.Addr = e.Addr
+	}
+	if !both.InTheWay.IsValid() {
+		both.InTheWay = e.InTheWay
 	}
 	return &both
 }

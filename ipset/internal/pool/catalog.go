@@ -2,7 +2,6 @@ package pool
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -139,7 +138,7 @@ func SetOf(rs []netipx.IPRange) (*netipx.IPSet, error) {
 	var sb netipx.IPSetBuilder
 	for _, r := range rs {
 		if !r.IsValid() || r.From().Is4In6() || r.From().Zone() != "" {
-			return nil, fmt.Errorf("%w: reservation %s", cause.BadAddress, r)
+			return nil, cause.Invalid("reservations", "%s", r)
 		}
 		sb.AddRange(r)
 	}

@@ -3,7 +3,6 @@ package pool
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"net/netip"
 	"reflect"
@@ -29,14 +28,14 @@ const MaxIndex = 8
 // checkIndex refuses keys that no index can have.
 func checkIndex(keys []string) error {
 	if len(keys) > MaxIndex {
-		return fmt.Errorf("%w: %d indexed attributes, at most %d", cause.BadArgument, len(keys), MaxIndex)
+		return cause.Invalid("Index", "%d attributes, at most %d", len(keys), MaxIndex)
 	}
 	for i, key := range keys {
 		if err := block.CheckName("attribute", key); err != nil {
 			return err
 		}
 		if slices.Contains(keys[:i], key) {
-			return fmt.Errorf("%w: attribute %q twice", cause.BadArgument, key)
+			return cause.Invalid("Index", "attribute %q twice", key)
 		}
 	}
 	return nil
@@ -113,26 +112,29 @@ func (p *Pool) checkFields() error {
 		p.BlockBits = max(width-6, p.Prefix.Bits())
 	}
 	if p.BlockBits < p.Prefix.Bits() || p.BlockBits > width || width-p.BlockBits > 64 {
-		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: /%d", cause.BadBlockSize, p.BlockBits)})
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: cause.Invalid("BlockBits", "/%d does not fit", p.BlockBits)})
 	}
 	if p.Uses == 0 {
 		p.Uses = defaultUses
 	}
 	if p.Uses&^AllUses != 0 {
-		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.UnknownUse})
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Uses", "unknown use")})
 	}
 	if err := checkIndex(p.Index); err != nil {
 		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Index", Name: p.Name, Err: err})
 	}
 	if p.Order > block.Random {
-		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Order", Name: p.Name, Err: fmt.Errorf("%w: %s", cause.BadArgument, p.Order)})
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Order", "%s", p.Order)})
 	}
-	if p.MaxBlocksPerHost < 0 || p.Cooldown < 0 {
-		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.BadConfig})
+	if p.MaxBlocksPerHost < 0 {
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("MaxBlocksPerHost", "%d", p.MaxBlocksPerHost)})
+	}
+	if p.Cooldown < 0 {
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Cooldown", "%v", p.Cooldown)})
 	}
 	for _, r := range p.Ranges {
 		if !r.IsValid() || !p.Prefix.Contains(r.From()) || !p.Prefix.Contains(r.To()) {
-			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: fmt.Errorf("%w: range %s", cause.BadAddress, r)})
+			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: cause.Invalid("Ranges", "%s is not in the prefix", r)})
 		}
 	}
 	return nil
@@ -171,9 +173,9 @@ type Config struct {
 func (c Config) Check() error {
 	switch {
 	case c.NoAutoBlocks && !c.Strict:
-		return fmt.Errorf("%w: without automatic blocks, affinity must be strict", cause.BadConfig)
+		return cause.Invalid("Strict", "without automatic blocks, affinity must be strict")
 	case c.MaxBlocksPerHost < 0:
-		return fmt.Errorf("%w: a limit of %d blocks", cause.BadConfig, c.MaxBlocksPerHost)
+		return cause.Invalid("MaxBlocksPerHost", "%d", c.MaxBlocksPerHost)
 	}
 	return nil
 }

@@ -28,7 +28,11 @@ const maxClaim = 1 << 16
 
 // ClaimAffinity carries out the call of that name.
 func (e *Releaser) ClaimAffinity(ctx context.Context, p netip.Prefix, o block.Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
-	if err := errors.Join(o.Check(), block.CheckPrefix(p)); err != nil {
+	err = o.Check()
+	if err == nil {
+		err = block.CheckPrefix(p)
+	}
+	if err != nil {
 		return nil, nil, cause.Wrap(ipalloc.Error{Op: "claim", Prefix: p, Owner: o.String(), Err: err})
 	}
 	cat, err := e.ReadCatalog(ctx)
@@ -137,12 +141,16 @@ func (p *claimPlan) Plan(t *txn.Txn) error {
 
 // ReleaseAffinity carries out the call of that name.
 func (e *Releaser) ReleaseAffinity(ctx context.Context, p netip.Prefix, o block.Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
-	if err := errors.Join(o.Check(), block.CheckPrefix(p)); err != nil {
-		return nil, cause.Wrap(ipalloc.Error{Op: "release affinity", Prefix: p, Owner: o.String(), Err: err})
+	err := o.Check()
+	if err == nil {
+		err = block.CheckPrefix(p)
+	}
+	if err != nil {
+		return nil, cause.Wrap(ipalloc.Error{Op: "disown", Prefix: p, Owner: o.String(), Err: err})
 	}
 	blocks, err := e.BlocksIn(ctx, o, p)
 	if err != nil {
-		return nil, cause.Wrap(ipalloc.Error{Op: "release affinity", Owner: o.String(), Err: err})
+		return nil, cause.Wrap(ipalloc.Error{Op: "disown", Owner: o.String(), Err: err})
 	}
 	return e.disown(ctx, o, blocks, mustBeEmpty)
 }
@@ -151,7 +159,7 @@ func (e *Releaser) ReleaseAffinity(ctx context.Context, p netip.Prefix, o block.
 func (e *Releaser) DisownBlocks(ctx context.Context, o block.Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
 	blocks, err := e.BlocksOf(ctx, o)
 	if err != nil {
-		return nil, cause.Wrap(ipalloc.Error{Op: "release affinity", Owner: o.String(), Err: err})
+		return nil, cause.Wrap(ipalloc.Error{Op: "disown", Owner: o.String(), Err: err})
 	}
 	return e.disown(ctx, o, blocks, mustBeEmpty)
 }
@@ -164,7 +172,7 @@ func (e *Releaser) ReleasePool(ctx context.Context, name string, mustBeEmpty boo
 	}
 	i := cat.ByName(name)
 	if i < 0 {
-		return nil, cause.Wrap(ipalloc.Error{Op: "release affinity", Name: name, Err: cause.UnknownPool})
+		return nil, cause.Wrap(ipalloc.Error{Op: "disown", Name: name, Err: cause.UnknownPool})
 	}
 	var notEmpty error
 	for b, err := range e.Blocks(ctx, cat.Pools[i].Prefix) {
@@ -197,12 +205,12 @@ func (e *Releaser) disown(ctx context.Context, o block.Owner, blocks []netip.Pre
 		}
 		released = append(released, p.released...)
 		if p.refused.IsValid() {
-			notEmpty = cause.Wrap(ipalloc.Error{Op: "release affinity", Prefix: p.refused, Owner: o.String(), Err: cause.NotEmpty})
+			notEmpty = cause.Wrap(ipalloc.Error{Op: "disown", Prefix: p.refused, Owner: o.String(), Err: cause.NotEmpty})
 		}
 		return p.done, nil
 	})
 	if err != nil {
-		return released, cause.Wrap(ipalloc.Error{Op: "release affinity", Owner: o.String(), Err: err})
+		return released, cause.Wrap(ipalloc.Error{Op: "disown", Owner: o.String(), Err: err})
 	}
 	return released, notEmpty
 }

@@ -2,8 +2,6 @@ package release
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -20,11 +18,15 @@ import (
 
 // Renew carries out the call of that name.
 func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) ([]block.Allocation, error) {
-	if err := block.CheckName("handle", handle); err != nil || ttl <= 0 {
-		return nil, cause.Wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: errors.Join(err, cause.BadArgument)})
+	err := block.CheckName("handle", handle)
+	if err == nil && ttl <= 0 {
+		err = cause.Invalid("ttl", "renewed for %v", ttl)
+	}
+	if err != nil {
+		return nil, cause.Wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: err})
 	}
 	var renewed []block.Allocation
-	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) (int, error) {
+	err = e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) (int, error) {
 		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
 		err := e.Do(ctx, &p)
 		if err == nil { // else a batch may still be at it
@@ -76,7 +78,7 @@ func (p *renewPlan) Plan(t *txn.Txn) (err error) {
 func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g block.Guard, ttl time.Duration) (block.Allocation, error) {
 	var renewed block.Allocation
 	if ttl <= 0 {
-		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: fmt.Errorf("%w: renewed for %v", cause.BadArgument, ttl)})
+		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: cause.Invalid("ttl", "renewed for %v", ttl)})
 	}
 	err := e.doHeld(ctx, a, g, func(t *txn.Txn, h txn.Place) error {
 		_, was := h.Be.Look(h.X)
@@ -109,7 +111,7 @@ func (e *Releaser) Decline(ctx context.Context, a DeclineArgs) (block.Allocation
 		return block.Allocation{}, cause.Wrap(ipalloc.Error{Op: "decline", Addr: a.Address, Owner: a.Handle, Err: err})
 	}
 	if a.For <= 0 {
-		return fail(fmt.Errorf("%w: declined for %v", cause.BadArgument, a.For))
+		return fail(cause.Invalid("For", "declined for %v", a.For))
 	}
 	var declined block.Allocation
 	decline := func(t *txn.Txn, h txn.Place) error {

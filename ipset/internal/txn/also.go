@@ -1,8 +1,6 @@
 package txn
 
 import (
-	"fmt"
-
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
@@ -27,7 +25,7 @@ func (e *Engine) CheckAlso(ops []store.Op) error {
 	}
 	for _, op := range ops {
 		if op.Key == "" || !record.IsForeign(op.Key) {
-			return cause.Wrap(ipalloc.Error{Op: "check", Field: "Also", Text: op.Key, Err: fmt.Errorf("%w: a key of yours begins with an upper-case letter", cause.BadArgument)})
+			return cause.Wrap(ipalloc.Error{Op: "check", Text: op.Key, Err: cause.Invalid("Also", "a key of yours begins with an upper-case letter")})
 		}
 	}
 	return store.CheckOps("ipset", ops, e.Limits)

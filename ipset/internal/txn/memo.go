@@ -1,8 +1,6 @@
 package txn
 
 import (
-	"fmt"
-
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -58,7 +56,7 @@ func (t *Txn) Recall(cat *CatalogEntry, m *record.Memo, handle string) ([]Place,
 		return nil, err
 	}
 	if was.Digest != m.Digest {
-		return nil, fmt.Errorf("%w: the request key was used for a request with other arguments", cause.BadArgument)
+		return nil, cause.Invalid("Request", "the key was used for a request with other arguments")
 	}
 	m.At = was.At
 	return t.HeldAt(cat, was.Ids, was.Seqs, handle)
