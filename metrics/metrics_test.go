@@ -264,7 +264,7 @@ func TestEngine(t *testing.T) {
 	must(e.DisownBlocks(ctx, ipset.DisownArgs{Owner: ipset.HostOwner("a")}))(t)
 	res := must(e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("b"), Num4: 400, Partial: true, Claim: ipset.Claim{Handle: "many"}}))(t)
 	c.Observe(res, nil)
-	_, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("b"), Num4: 400})
+	_, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("b"), Num4: 1}) // one is left, and cools
 	c.Observe(ipset.Assigned{}, err)
 	c.Observe(ipset.Assigned{}, errors.New("of the caller"))
 	got = scrape(t, c)
@@ -278,7 +278,7 @@ func TestEngine(t *testing.T) {
 	want(t, got, "shortages_total", short)
 	want(t, got, "pool_usable", map[string]float64{"kind=ipset,pool=pods": 256})
 	want(t, got, "pool_serves", map[string]float64{"pool=pods": 1})
-	want(t, got, "assign_failures_total", map[string]float64{"reason=full": 1, "reason=other": 1})
+	want(t, got, "assign_failures_total", map[string]float64{"reason=cooling": 1, "reason=other": 1})
 	sums(t, got)
 }
 
