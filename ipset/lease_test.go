@@ -311,3 +311,52 @@ func TestLeaseGivenBackLeavesNoEntry(t *testing.T) {
 	}
 	w.check()
 }
+
+// TestSweepTellsWhichLeasesEnded: a sweep names each lease that it ends, once, as its holder had the address, however few of them a
+// commit takes; not one that still runs, that was given back, or that an assignment has ended.
+func TestSweepTellsWhichLeasesEnded(t *testing.T) {
+	for _, limits := range []store.Limits{{}, {Ops: 40}} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		e := w.engine(limitedStore{w.store, limits})
+		ended := map[string]Allocation{}
+		for i := range 70 {
+			a := want("h", 1, fmt.Sprint("lease", i))
+			a.TTL = time.Hour
+			got := w.assign(a)
+			ended[a.Handle] = got.V4[0]
+		}
+		vip := ip("10.0.0.250")
+		for handle, ttl := range map[string]time.Duration{"soon": time.Hour, "late": 3 * time.Hour, "never": 0} {
+			al, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner(handle), Claim: Claim{Handle: handle, TTL: ttl, Share: Share{Max: 3}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if handle == "soon" {
+				ended[handle] = al
+			}
+		}
+		if _, err := w.ReleaseByHandle(bg, "lease7"); err != nil {
+			t.Fatal(err)
+		}
+		delete(ended, "lease7")
+		w.clock.add(2 * time.Hour)
+		s, err := e.Operator().Sweep(bg, SweepArgs{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, al := range s.Ended {
+			was, ok := ended[al.Handle]
+			if !ok || al.Address != was.Address || al.Host != was.Host || al.Seq != was.Seq || !al.Until.Equal(was.Until) {
+				t.Errorf("%+v: %+v, want %+v", limits, al, was)
+			}
+			delete(ended, al.Handle)
+		}
+		if len(ended) > 0 {
+			t.Errorf("%+v: no word of %v", limits, ended)
+		}
+		if s, err := e.Operator().Sweep(bg, SweepArgs{}); err != nil || len(s.Ended) > 0 {
+			t.Errorf("%+v: a second sweep: %+v, %v", limits, s, err)
+		}
+		w.check()
+	}
+}

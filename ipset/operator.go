@@ -131,6 +131,9 @@ type SweepArgs struct {
 type Swept struct {
 	// Advanced is the number of blocks in which leases or cooldowns ended. Blocks without owner that became empty are deleted.
 	Advanced int
+	// Ended are the leases that this sweep ended, each as its holder had the address. A lease that an assignment met first is not among
+	// them: [Engine.Changes] tells of all.
+	Ended []Allocation
 	// Returned are the blocks that were given back.
 	Returned []netip.Prefix
 	// Requests and Sticky are the numbers of answers and of sticky handles forgotten.

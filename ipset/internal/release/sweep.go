@@ -28,6 +28,7 @@ type SweepArgs struct {
 // Swept is the type of that name of the engine, which documents it.
 type Swept struct {
 	Advanced         int
+	Ended            []block.Allocation
 	Returned         []netip.Prefix
 	Requests, Sticky int
 }
@@ -70,7 +71,9 @@ func (e *Releaser) sweepDue(ctx context.Context, s *Swept) error {
 				due = append(due, p)
 			}
 		}
-		if err := e.Advance(ctx, due); err != nil {
+		ended, err := e.Advance(ctx, due)
+		s.Ended = append(s.Ended, ended...)
+		if err != nil {
 			return err
 		}
 		s.Advanced += len(due)

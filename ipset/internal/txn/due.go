@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
@@ -32,33 +33,37 @@ func (e *Engine) Do(ctx context.Context, p occ.Plan[*Txn]) error {
 		if !errors.As(err, &due) {
 			return err
 		}
-		if err := e.Advance(ctx, due.Blocks); err != nil {
+		if _, err := e.Advance(ctx, due.Blocks); err != nil {
 			return err
 		}
 	}
 }
 
-// Advance writes what time has changed in blocks, in as many commits as that takes.
-func (e *Engine) Advance(ctx context.Context, blocks []netip.Prefix) error {
-	return e.InSteps(blocks, func(step []netip.Prefix) (int, error) {
+// Advance writes what time has changed in blocks, in as many commits as that takes. It returns the leases that it ended, each as its
+// holder had the address.
+func (e *Engine) Advance(ctx context.Context, blocks []netip.Prefix) (ended []block.Allocation, err error) {
+	err = e.InSteps(blocks, func(step []netip.Prefix) (int, error) {
 		for p := (advancePlan{blocks: step}); len(p.blocks) > 0; p.blocks = p.rest {
 			if err := e.Run.Do(ctx, &p); err != nil {
 				return 0, err
 			}
+			ended = append(ended, p.ended...)
 		}
 		return len(step), nil
 	})
+	return ended, err
 }
 
 // advancePlan writes what time has changed in blocks, and deletes those that nobody owns and in which nothing is left.
 type advancePlan struct {
 	blocks []netip.Prefix
 	rest   []netip.Prefix // blocks in which more has ended than this commit took
+	ended  []block.Allocation
 }
 
 // Plan implements [occ.Plan].
 func (p *advancePlan) Plan(t *Txn) error {
-	p.rest = nil
+	p.rest, p.ended = nil, nil
 	cat, err := t.Catalog()
 	if err != nil {
 		return err
@@ -88,6 +93,7 @@ func (p *advancePlan) Plan(t *Txn) error {
 			p.rest = append(p.rest, p.blocks[i:]...)
 			break
 		}
+		p.ended = append(p.ended, be.ended(t.Past)...)
 		if !all {
 			p.rest = append(p.rest, b)
 		}
@@ -149,6 +155,28 @@ func (t *Txn) advanceSome(cat *CatalogEntry, be *BlockEntry, most int) (all bool
 		be.AdvanceTo(t.Past, cat.Cooldown(be.At), most)
 	}
 	return !be.IsDue(t.Past), nil
+}
+
+// ended returns the leases that a change of the block has ended, each as its holder had the address.
+func (be *BlockEntry) ended(past int64) (all []block.Allocation) {
+	for _, c := range be.Changes.List {
+		if c.Was == nil || c.Was.Cooling {
+			continue
+		}
+		_, now := be.Look(c.X)
+		for h := range c.Was.Holders() {
+			if h.Until == 0 || h.Until > past {
+				continue
+			}
+			if now != nil && !now.Cooling {
+				if _, held := now.Find(block.Guard{Handle: h.Handle, Seq: h.Seq}); held {
+					continue // one of more than this commit takes
+				}
+			}
+			all = append(all, c.Was.AllocationOf(be.Addr(c.X), be.At.Bits(), h))
+		}
+	}
+	return all
 }
 
 // IsDue reports whether a lease or a cooldown has ended that the cached block still has.
