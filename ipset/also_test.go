@@ -114,6 +114,8 @@ func TestAlsoRefusals(t *testing.T) {
 			"the engine's":      {[]store.Op{{Kind: store.Put, Key: record.CatalogKey}}, ipalloc.ErrInvalid},
 			"a kind to come":    {[]store.Op{insert("1", ""), {Kind: store.Put, Key: "z"}}, ipalloc.ErrInvalid},
 			"after the letters": {[]store.Op{{Kind: store.Put, Key: "[1"}}, ipalloc.ErrInvalid},
+			"hostlocal's":       {[]store.Op{{Kind: store.Put, Key: "Lpods"}}, ipalloc.ErrInvalid},
+			"prefixes'":         {[]store.Op{{Kind: store.Delete, Key: "Xr", Expect: store.AnyRevision}}, ipalloc.ErrInvalid},
 			"twice":             {[]store.Op{insert("1", "a"), remove("1")}, ipalloc.ErrInvalid},
 			"no such operation": {[]store.Op{{Kind: 99, Key: "Row"}}, ipalloc.ErrInvalid},
 			"too many":          {many, ipalloc.ErrLimit},

@@ -59,7 +59,7 @@ type AssignArgs struct {
 	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
 	// Also are records of yours that are written in the same commit, both or neither: the row of a machine with its address.
-	// Their keys begin with an upper-case letter, A to Z. They are written if anything is assigned: not where Existing finds
+	// Their keys begin with an upper-case letter other than L and X, those of hostlocal and prefixes, which may be guarded. They are written if anything is assigned: not where Existing finds
 	// addresses of the handle, and not by a repetition of a Request, whose first commit has written them. They are not among
 	// the arguments that a repetition must repeat.
 	Also []store.Op

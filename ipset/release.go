@@ -27,7 +27,7 @@ type ReleaseArgs struct {
 	Handle string
 	// Addresses are released if their guards hold.
 	Addresses []Release
-	// Also are records of yours that are written in the same commit. Their keys begin with an upper-case letter.
+	// Also are records of yours that are written in the same commit, as in [AssignArgs].
 	Also []store.Op
 }
 

@@ -57,7 +57,7 @@ func TestAlso(t *testing.T) {
 			t.Errorf("written for a holding that was there: %v", err)
 		}
 	}
-	for _, key := range []string{"", "x", "Xh", "row"} {
+	for _, key := range []string{"", "x", "Xh", "Lpods", "row"} {
 		err := second(a.Allocate(ctx, r, store.Op{Kind: store.Put, Key: key, Expect: store.AnyRevision}))
 		refused(t, fmt.Sprintf("key %q", key), err, "also", ipalloc.ErrInvalid)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -213,12 +212,10 @@ func (a *Allocator) join(plan occ.Plan[*txn], also []store.Op) (occ.Plan[*txn], 
 	if len(also) == 0 {
 		return plan, nil
 	}
-	for _, op := range also {
-		if op.Key == "" || op.Key[0] < 'A' || op.Key[0] > 'Z' || strings.HasPrefix(op.Key, kindOf) {
-			err := invalid("also", "a key of yours begins with an upper-case letter other than X")
-			err.Text = op.Key
-			return nil, err
-		}
+	if key, found := occ.NotYours(also); found {
+		err := invalid("also", "a key of yours begins with an upper-case letter other than L and X")
+		err.Text = key
+		return nil, err
 	}
 	return &joined{plan: plan, ops: slices.Clone(also)}, store.CheckOps(pkg, also, a.store.Limits())
 }

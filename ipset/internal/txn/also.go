@@ -4,7 +4,6 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -23,10 +22,8 @@ func (e *Engine) CheckAlso(ops []store.Op) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	for _, op := range ops {
-		if op.Key == "" || !record.IsForeign(op.Key) {
-			return cause.Wrap(ipalloc.Error{Op: "check", Text: op.Key, Err: cause.Invalid("Also", "a key of yours begins with an upper-case letter")})
-		}
+	if key, found := occ.NotYours(ops); found {
+		return cause.Wrap(ipalloc.Error{Op: "check", Text: key, Err: cause.Invalid("Also", "a key of yours begins with an upper-case letter other than L and X")})
 	}
 	return store.CheckOps("ipset", ops, e.Limits)
 }
