@@ -52,16 +52,16 @@ type AssignArgs struct {
 	// Wish is an address that a client asks for, as in option 50 of DHCP. It is given if automatic assignment could give it, so it
 	// respects ranges, reservations, selectors and limits; else others are. It comes before what a Sticky handle had last.
 	Wish netip.Addr
-	// Sticky gives the handle the addresses back that it had last from a call with Sticky, named by the caller or not, as far as they are
-	// free. It costs one round trip more.
+	// Sticky gives the handle the addresses back that it had last from a call with Sticky, named by the caller or not, as far as
+	// they are free. It costs one round trip more.
 	Sticky bool
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
 	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
 	// Also are records of yours that are written in the same commit, both or neither: the row of a machine with its address.
-	// Their keys begin with an upper-case letter other than L and X, those of hostlocal and prefixes, which may be guarded. They are written if anything is assigned: not where Existing finds
-	// addresses of the handle, and not by a repetition of a Request, whose first commit has written them. They are not among
-	// the arguments that a repetition must repeat.
+	// Their keys begin with an upper-case letter other than L and X, those of hostlocal and prefixes, which may be guarded. They
+	// are written if anything is assigned: not where Existing finds addresses of the handle, and not by a repetition of a
+	// Request, whose first commit has written them. They are not among the arguments that a repetition must repeat.
 	Also []store.Op
 }
 
@@ -143,7 +143,8 @@ type Shortage struct {
 	Reason Reason
 	// Until is when the first of its cooling addresses is free, with ReasonCoolingLeft.
 	Until time.Time
-	// Limit is the limit that ReasonLimitReached means, with the blocks that the owner has or would have got. Max is 0 under NoAutoBlocks.
+	// Limit is the limit that ReasonLimitReached means, with the blocks that the owner has or would have got. Max is 0 under
+	// NoAutoBlocks.
 	Limit BlockLimit
 }
 
@@ -183,11 +184,12 @@ func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation
 //
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments, among them Head or Tail without strict affinity;
 // [ipalloc.ErrNotFound] for an owner or a pool that does not exist, and if no pool may serve a family; without Partial, for a
-// shortage, [ipalloc.ErrCooling] with the time, [ipalloc.ErrLimit] or [ipalloc.ErrReserved] if all pools tried have that reason alone, else
-// [ipalloc.ErrFull]; [ipalloc.ErrLimit] if one commit cannot hold the call; [ipalloc.ErrConflict] after Retry.Attempts conflicts; any
-// error of the store. If a record of Also is not at the revision that it expects, the error is [ipalloc.ErrConflict] as well,
-// without another attempt, and [store.ConflictKey] names the record. After [ipalloc.ErrUnknownOutcome] the addresses may have been
-// assigned: repeat with the same Request, or release by handle on the same engine.
+// shortage, [ipalloc.ErrCooling] with the time, [ipalloc.ErrLimit] or [ipalloc.ErrReserved] if all pools tried have that reason
+// alone, else [ipalloc.ErrFull]; [ipalloc.ErrLimit] if one commit cannot hold the call; [ipalloc.ErrConflict] after
+// Retry.Attempts conflicts; any error of the store. If a record of Also is not at the revision that it expects, the error is
+// [ipalloc.ErrConflict] as well, without another attempt, and [store.ConflictKey] names the record. After
+// [ipalloc.ErrUnknownOutcome] the addresses may have been assigned: repeat with the same Request, or release by handle on the
+// same engine.
 //
 // Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.
 func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {
@@ -247,9 +249,9 @@ func shortage(s assign.Shortage) Shortage {
 	return Shortage{s.Family, s.Pool, Reason(s.Reason), s.Until, BlockLimit(s.Limit)}
 }
 
-// Explain says of every pool what it would do for AutoAssign with these arguments if it were the only one, in the order in which pools
-// are tried: the addresses that it would give, or why it gives too few. Existing, Sticky, Partial, Request, Addresses and Also do not count.
-// Nothing is written. The pools are looked at one after the other, so the answer is no consistent snapshot.
+// Explain says of every pool what it would do for AutoAssign with these arguments if it were the only one, in the order in which
+// pools are tried: the addresses that it would give, or why it gives too few. Existing, Sticky, Partial, Request, Addresses and
+// Also do not count. Nothing is written. The pools are looked at one after the other, so the answer is no consistent snapshot.
 //
 // Errors: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner or a pool that does not exist; those of the
 // store. Cost: that of a [Engine.DryRun] for each pool that qualifies.

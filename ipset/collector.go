@@ -35,10 +35,10 @@ func (o Operator) NewCollector(grace time.Duration) *Collector {
 // Candidates returns the number of addresses that were leaked when last seen.
 func (c *Collector) Candidates() int { return c.room.Candidates() }
 
-// Collect looks at every address once and releases those confirmed. It calls live for each holder of an address that has a handle, and again
-// for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and sequence number,
-// so an address that has another holder by then stays held. It returns what it released, and the error of the store that ended
-// it.
+// Collect looks at every address once and releases those confirmed. It calls live for each holder of an address that has a
+// handle, and again for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and
+// sequence number, so an address that has another holder by then stays held. It returns what it released, and the error of the
+// store that ended it.
 func (c *Collector) Collect(ctx context.Context, live func(Allocation) Liveness) ([]Allocation, error) {
 	released, err := c.room.Collect(ctx, func(al Allocation) release.Liveness { return release.Liveness(live(al)) })
 	return released, cause.Op("collect", err)

@@ -39,9 +39,10 @@ type DeclineArgs struct {
 // take over, which it can swap, and the host that the address is held for. Other holders of the address and other addresses of
 // the handle keep theirs.
 //
-// Errors, nothing changed: [ipalloc.ErrInvalid] for an address or a host that cannot be; [ipalloc.ErrNotHeld]; [ipalloc.ErrCooling]
-// with the time; [ipalloc.ErrMismatch] with the holder if the guard names another, or if one of the expected attributes is
-// different; [ipalloc.ErrLimit] if the record of a shared address would take more than 256 KiB; errors of the store as elsewhere. One commit.
+// Errors, nothing changed: [ipalloc.ErrInvalid] for an address or a host that cannot be; [ipalloc.ErrNotHeld];
+// [ipalloc.ErrCooling] with the time; [ipalloc.ErrMismatch] with the holder if the guard names another, or if one of the expected
+// attributes is different; [ipalloc.ErrLimit] if the record of a shared address would take more than 256 KiB; errors of the store
+// as elsewhere. One commit.
 func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
 	return e.release.SetAttributes(ctx, release.SetOwnerArgs(a))
 }
@@ -68,9 +69,10 @@ func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g Guard, ttl time.Du
 // holder included. [Engine.Lookup] and Allocations show it with the reason. To repeat a Decline with the same handle is no error
 // and changes nothing.
 //
-// Errors, nothing changed: [ipalloc.ErrMismatch] with the holder if the guard names another, [ipalloc.ErrInUse] if others hold the
-// address beside the one that the guard names, [ipalloc.ErrCooling] with the time if the address cools for another reason, [ipalloc.ErrNotHeld], and [ipalloc.ErrInvalid]; [ipalloc.ErrLimit] for a reason of more
-// than some 64 KiB; errors of the store as elsewhere.
+// Errors, nothing changed: [ipalloc.ErrMismatch] with the holder if the guard names another, [ipalloc.ErrInUse] if others hold
+// the address beside the one that the guard names, [ipalloc.ErrCooling] with the time if the address cools for another reason,
+// [ipalloc.ErrNotHeld], and [ipalloc.ErrInvalid]; [ipalloc.ErrLimit] for a reason of more than some 64 KiB; errors of the store
+// as elsewhere.
 func (e *Engine) Decline(ctx context.Context, a DeclineArgs) (Allocation, error) {
 	return e.release.Decline(ctx, release.DeclineArgs(a))
 }

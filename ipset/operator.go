@@ -56,8 +56,8 @@ func (o Operator) SetReservations(ctx context.Context, set *netipx.IPSet) (live 
 	return o.e.admin.SetReservations(ctx, set)
 }
 
-// Drain disables a pool and returns the allocations of its addresses that are still held. It reads those of the pools in it, too. It returns [ipalloc.ErrNotFound] if there is no
-// such pool.
+// Drain disables a pool and returns the allocations of its addresses that are still held. It reads those of the pools in it, too.
+// It returns [ipalloc.ErrNotFound] if there is no such pool.
 func (o Operator) Drain(ctx context.Context, name string) (held []Allocation, err error) {
 	return o.e.admin.Drain(ctx, name)
 }

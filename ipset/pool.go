@@ -40,8 +40,8 @@ type Pool struct {
 	// fixes, with Lowest from the first of the pool on. So Lowest and Random are of the whole pool where it is one block. Cost:
 	// [Block.PeekOrder].
 	Order Order `json:"order,omitempty"`
-	// Seed decides the addresses of a Random order. The call that makes the pool draws it if it is 0, from [Options].Rand, so two stores
-	// do not hand out the same addresses; a call that changes the pool keeps it if it is 0. It is no secret.
+	// Seed decides the addresses of a Random order. The call that makes the pool draws it if it is 0, from [Options].Rand, so two
+	// stores do not hand out the same addresses; a call that changes the pool keeps it if it is 0. It is no secret.
 	Seed uint64 `json:"seed,omitempty"`
 	// Index lists up to 8 keys of attributes by which [Engine.IPsByAttribute] finds the addresses of the pool. An assignment writes
 	// one small record more for each of them that it has an attribute of. A key that comes or goes applies to the addresses that are
@@ -133,8 +133,9 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 	return cause.Op("update", e.admin.UpdatePool(ctx, pool.Pool(p)))
 }
 
-// RemovePool removes a pool from the catalog, whatever is held of it; [Operator.ChangePools] can refuse then. Its blocks stay until they are released; [Operator.Drain] lists the addresses that are
-// still held. The pool around it, if there is one, serves its addresses from then on; blocks of another size than that pool's drain.
+// RemovePool removes a pool from the catalog, whatever is held of it; [Operator.ChangePools] can refuse then. Its blocks stay
+// until they are released; [Operator.Drain] lists the addresses that are still held. The pool around it, if there is one, serves
+// its addresses from then on; blocks of another size than that pool's drain.
 //
 // It returns [ipalloc.ErrNotFound] if there is no such pool, and [ipalloc.ErrInvalid] if a pool in it would be a part of a block of
 // the pool around; then nothing changes.
@@ -149,8 +150,8 @@ type PoolChanges struct {
 	// Remove are names of pools that go before those of Set come, so a pool may be made anew elsewhere. A name that no pool has is
 	// passed over.
 	Remove []string
-	// IfEmpty refuses to remove a pool of which an address is held, and takes its empty blocks from their owners. The pools are disabled
-	// in a commit before the one that removes them; a call that was cut off leaves them so, and can be repeated.
+	// IfEmpty refuses to remove a pool of which an address is held, and takes its empty blocks from their owners. The pools are
+	// disabled in a commit before the one that removes them; a call that was cut off leaves them so, and can be repeated.
 	IfEmpty bool
 	// Reserve and Unreserve add to the reservations and take from them. Addresses in use stay in use.
 	Reserve, Unreserve []netipx.IPRange

@@ -15,13 +15,13 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// A pool that comes to serve other addresses may find blocks of a former pool there, of another size. They must drain and not be overlapped,
-// and a sequence number must not come again at an address; both are settled before the new catalog is committed.
+// A pool that comes to serve other addresses may find blocks of a former pool there, of another size. They must drain and not be
+// overlapped, and a sequence number must not come again at an address; both are settled before the new catalog is committed.
 
-// mayRepeat reports whether blocks that are made with next could use sequence numbers again that blocks at the same addresses had. Those
-// of the same size cannot: their marks stay, in pages and floors. So addresses must come in, or a block size, where there is or was a
-// block of another size in the family. None can come meanwhile, because a pool with another size that serves the addresses now counts,
-// and so does every page and every floor of another size.
+// mayRepeat reports whether blocks that are made with next could use sequence numbers again that blocks at the same addresses
+// had. Those of the same size cannot: their marks stay, in pages and floors. So addresses must come in, or a block size, where
+// there is or was a block of another size in the family. None can come meanwhile, because a pool with another size that serves
+// the addresses now counts, and so does every page and every floor of another size.
 func mayRepeat(t *txn.Txn, before, next *pool.Catalog) (bool, error) {
 	for i := range next.Pools {
 		p := &next.Pools[i]

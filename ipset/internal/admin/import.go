@@ -14,8 +14,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// Another program's blocks come in address by address, with holders and times as they were. Sequence numbers of an import may be ahead of
-// this store, so the generation of the catalog is raised first.
+// Another program's blocks come in address by address, with holders and times as they were. Sequence numbers of an import may be
+// ahead of this store, so the generation of the catalog is raised first.
 
 // ImportBlock carries out the call of that name.
 func (e *Admin) ImportBlock(ctx context.Context, b *block.Block) error {

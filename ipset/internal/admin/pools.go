@@ -19,8 +19,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// Each change of the pools is a function on a copy of the catalog, in a commit of its own. A plan that was made on the old catalog meets a
-// conflict, so no address is assigned by rules that no longer hold.
+// Each change of the pools is a function on a copy of the catalog, in a commit of its own. A plan that was made on the old
+// catalog meets a conflict, so no address is assigned by rules that no longer hold.
 
 // Change applies f to a copy of the catalog and commits what it leaves; what is left as it was is not written.
 func (e *Admin) Change(ctx context.Context, op string, f func(t *txn.Txn, c *pool.Catalog) error) error {

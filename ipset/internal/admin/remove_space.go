@@ -12,8 +12,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A space is removed under traffic: an engine elsewhere may add a pool at any moment. Every step verifies the catalog without pools, and
-// the catalog itself goes last.
+// A space is removed under traffic: an engine elsewhere may add a pool at any moment. Every step verifies the catalog without
+// pools, and the catalog itself goes last.
 
 // RemoveAll removes the records of an engine's store: the empty blocks, then all others on the condition that the catalog is the one
 // that has no pool, then the catalog. A pool that is added after an interruption begins above all sequence numbers, because the

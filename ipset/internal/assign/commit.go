@@ -11,8 +11,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// A block that has been changed cannot be restored, so all that can fail comes before the first change: the room in the commit, and with
-// Partial the decision which picks to give up.
+// A block that has been changed cannot be restored, so all that can fail comes before the first change: the room in the commit,
+// and with Partial the decision which picks to give up.
 
 // commit carries out the picks. Room is all that can fail; then the blocks are changed and the result is complete.
 func (p *AssignPlan) commit(t *txn.Txn) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// A host may want its block before its first address: to announce a route, or to find out early that it gets none. The search is that of an
-// assignment without borrowing, and no address is taken.
+// A host may want its block before its first address: to announce a route, or to find out early that it gets none. The search is
+// that of an assignment without borrowing, and no address is taken.
 
 // EnsureBlock carries out the call of that name.
 func (e *Assigner) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.Prefix, err error) {

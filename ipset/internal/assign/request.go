@@ -9,8 +9,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// A caller that repeats a call must not be given more. What the handle holds already is looked up first, and a record that only such calls
-// write makes two of them at the same time meet in a conflict.
+// A caller that repeats a call must not be given more. What the handle holds already is looked up first, and a record that only
+// such calls write makes two of them at the same time meet in a conflict.
 
 // existing puts what the handle holds into the result and reports whether that is anything. If it is not, the assignment writes an
 // answer under a key that only such calls of the handle use, so that of two at the same time one meets a conflict.

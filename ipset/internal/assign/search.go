@@ -13,8 +13,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// The search says why it found nothing. An operator acts differently on a pool that is full, reserved, cooling or limited, and the reason is
-// known only where a place is passed over.
+// The search says why it found nothing. An operator acts differently on a pool that is full, reserved, cooling or limited, and
+// the reason is known only where a place is passed over.
 
 // start returns the block of a pool at which the searches begin.
 func (p *AssignPlan) start(i int) netip.Prefix {

@@ -34,7 +34,8 @@ func (p *AssignPlan) preferred(yield func(netip.Addr) bool) {
 	}
 }
 
-// pickSticky picks the preferred addresses, where they are free, or cooling from the handle's own use. A block is made for a wish alone.
+// pickSticky picks the preferred addresses, where they are free, or cooling from the handle's own use. A block is made for a wish
+// alone.
 func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
 	if err := t.FetchAt(p.cat, p.preferred); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A host that has no room of its own is sent to free blocks, idle ones, orphans and at last to those of others, in the order in which they
-// disturb other hosts least. Each kind has an index, so the cost follows what is found and not the size of the pool.
+// A host that has no room of its own is sent to free blocks, idle ones, orphans and at last to those of others, in the order in
+// which they disturb other hosts least. Each kind has an index, so the cost follows what is found and not the size of the pool.
 
 // A walk reads firstList index records first, then more at a time, at most listPage.
 const (
@@ -20,8 +20,8 @@ const (
 )
 
 // walk yields the blocks of pool i's present size that an index lists, from a block on and around, advanced to the present, while
-// addresses are wanting. kind is what the keys of the index begin with. Blocks with a value above most in their record, and those of which
-// automatic assignment may take nothing, are left out without being read, and so are those of pools in this one.
+// addresses are wanting. kind is what the keys of the index begin with. Blocks with a value above most in their record, and those
+// of which automatic assignment may take nothing, are left out without being read, and so are those of pools in this one.
 //
 // The index records are read now, the blocks perhaps long ago. So blocks that are not what their record says are read
 // again, and the commit verifies those that the caller passes over, by [occ.Txn.Sure]; all are read again where it could not

@@ -12,8 +12,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A block whose record is lost is made again of its addresses, because an address that is in use must not be given to another holder. What
-// cannot be known is left held without holder; releasing it is a decision for an operator.
+// A block whose record is lost is made again of its addresses, because an address that is in use must not be given to another
+// holder. What cannot be known is left held without holder; releasing it is a decision for an operator.
 
 // remake is a block that the repair makes again of its addresses, because its record is lost or damaged.
 type remake struct {

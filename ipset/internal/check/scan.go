@@ -20,11 +20,11 @@ import (
 )
 
 // A check reads everything once, in pages. Blocks and their addresses lie in the same order and are read side by side. What
-// follows from them (index records, numbers of blocks of owners, space pages), and the entries of memos by age, are compared with what is
-// there without keeping either: each such record belongs to a group, which keeps the sum of the hashes of the records that it
-// should have less those that it has. The hash is chosen at random for each check, so if the two sets differ the sum is zero
-// with a probability of 2^-64 only, whatever the records are. A group whose sum is not zero, or whose block or addresses have a
-// flaw, is suspect and settled: it is read again in one consistent view. See settle.go.
+// follows from them (index records, numbers of blocks of owners, space pages), and the entries of memos by age, are compared with
+// what is there without keeping either: each such record belongs to a group, which keeps the sum of the hashes of the records
+// that it should have less those that it has. The hash is chosen at random for each check, so if the two sets differ the sum is
+// zero with a probability of 2^-64 only, whatever the records are. A group whose sum is not zero, or whose block or addresses
+// have a flaw, is suspect and settled: it is read again in one consistent view. See settle.go.
 //
 // A group has the name of the block's record, of the owner's or of the page; memos are in a fixed number of buckets.
 

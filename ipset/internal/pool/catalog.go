@@ -14,8 +14,8 @@ import (
 	"github.com/ipalloc/ipalloc/selector"
 )
 
-// The catalog is a value: what changes pools makes a copy, prepares it and commits it. Everything that follows from all pools together is
-// derived once for each revision, because every assignment asks for it and pools change rarely.
+// The catalog is a value: what changes pools makes a copy, prepares it and commits it. Everything that follows from all pools
+// together is derived once for each revision, because every assignment asks for it and pools change rarely.
 
 // Clone returns a catalog that shares nothing that can change.
 func (c *Catalog) Clone() *Catalog {

@@ -7,7 +7,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
-// Which pools may serve a request is decided in one place, so that an assignment, a dry run and a report of a host give the same answer.
+// Which pools may serve a request is decided in one place, so that an assignment, a dry run and a report of a host give the same
+// answer.
 
 // Choice is what decides which pools may serve an assignment.
 type Choice struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
-// Reservations, the ranges of a pool and the pools within it are all sets of addresses that an assignment must avoid. One form serves them
-// all: sorted ranges, searched in O(log n), because a prefix may hold 2^64 addresses.
+// Reservations, the ranges of a pool and the pools within it are all sets of addresses that an assignment must avoid. One form
+// serves them all: sorted ranges, searched in O(log n), because a prefix may hold 2^64 addresses.
 
 // Cut returns the parts of the ranges that lie in p.
 func Cut(rs []netipx.IPRange, p netip.Prefix) []netipx.IPRange {

@@ -10,8 +10,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// An indexed attribute turns a question over all addresses into one range. Attributes are indexed by choice, because each costs a record
-// with every assignment.
+// An indexed attribute turns a question over all addresses into one range. Attributes are indexed by choice, because each costs a
+// record with every assignment.
 
 // attributeRange returns the keys of the index records of an attribute.
 func attributeRange(key, value string) store.Range {

@@ -15,7 +15,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A borrowed address is routed apart from its block. A controller that programs routes asks for exactly these, without reading all blocks.
+// A borrowed address is routed apart from its block. A controller that programs routes asks for exactly these, without reading
+// all blocks.
 
 // Borrowing is the type of that name of the engine, which documents it.
 type Borrowing struct {

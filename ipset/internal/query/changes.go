@@ -19,8 +19,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A follower wants events of addresses, the store has revisions of records. The decoder compares each record with what it was before, by the
-// same derivation as the writer, so that no event is told twice or missed between two records of one commit.
+// A follower wants events of addresses, the store has revisions of records. The decoder compares each record with what it was
+// before, by the same derivation as the writer, so that no event is told twice or missed between two records of one commit.
 
 // ChangeKind says what a [Change] is.
 type ChangeKind uint8

@@ -13,8 +13,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A cache that is behind costs a conflict and a second attempt. Following the records of some owners keeps their cells current, so their
-// next commit succeeds at once even when other engines change their blocks.
+// A cache that is behind costs a conflict and a second attempt. Following the records of some owners keeps their cells current,
+// so their next commit succeeds at once even when other engines change their blocks.
 
 // Follow carries out the call of that name.
 func (e *Reader) Follow(ctx context.Context, owners ...block.Owner) error {

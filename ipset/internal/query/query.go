@@ -20,8 +20,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A query reads outside of any plan and rests on nothing afterwards. It shows blocks as time has left them, although nothing is written:
-// an ended lease is not held for any caller.
+// A query reads outside of any plan and rests on nothing afterwards. It shows blocks as time has left them, although nothing is
+// written: an ended lease is not held for any caller.
 
 // Lookup carries out the call of that name.
 func (e *Reader) Lookup(ctx context.Context, a netip.Addr) (block.Allocation, error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
-// A caller that repeats a request after an unknown outcome needs the first answer, and a sticky handle needs its last addresses. Both are
-// memos, with one coder, one index by age, and one sweep that forgets them.
+// A caller that repeats a request after an unknown outcome needs the first answer, and a sticky handle needs its last addresses.
+// Both are memos, with one coder, one index by age, and one sweep that forgets them.
 
 // Memo is the record of what was given under a request key, or to a sticky handle. It has no end of its own: a record
 // t<kind><time><key> beside each, written in the same commit, lists memos by age, so that forgetting the old ones costs what there is

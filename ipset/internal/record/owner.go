@@ -154,7 +154,8 @@ func (o *Owned) All(stored []netip.Prefix) []netip.Prefix {
 	return stored
 }
 
-// Relisted returns o with all blocks, after so many were taken that they are few. If records are damaged the number is that of the list.
+// Relisted returns o with all blocks, after so many were taken that they are few. If records are damaged the number is that of
+// the list.
 func (o Owned) Relisted(all []netip.Prefix) Owned {
 	listed := OwnedOf(all)
 	listed.came, listed.gone = o.came, o.gone

@@ -10,8 +10,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Memos have no end of their own, because the last repetition of a request does not say that it is the last. A sweep forgets the old ones by an
-// index of their age, at a cost that follows what is due.
+// Memos have no end of their own, because the last repetition of a request does not say that it is the last. A sweep forgets the
+// old ones by an index of their age, at a cost that follows what is due.
 
 // sweepAged forgets the memos of a kind that are older than age, normal if that is 0 and none if it is below.
 func (e *Releaser) sweepAged(ctx context.Context, kind string, age, normal time.Duration) (forgotten int, err error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// A virtual machine that migrates changes host and attributes in one step, without a moment at which its address has no holder. Conditions
-// on the present attributes let two controllers agree on who makes the step.
+// A virtual machine that migrates changes host and attributes in one step, without a moment at which its address has no holder.
+// Conditions on the present attributes let two controllers agree on who makes the step.
 
 // SetOwnerArgs is the type of that name of the engine, which documents it.
 type SetOwnerArgs struct {

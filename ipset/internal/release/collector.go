@@ -10,8 +10,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
-// A crash between an assignment and its use leaves an address that no program will release. Only the caller knows what is in use, and its
-// knowledge may be old; hence the grace period, the second look and the guard of the release.
+// A crash between an assignment and its use leaves an address that no program will release. Only the caller knows what is in use,
+// and its knowledge may be old; hence the grace period, the second look and the guard of the release.
 
 // Liveness says whether an allocation is in use, as far as the caller knows.
 type Liveness uint8
@@ -50,10 +50,10 @@ func (e *Releaser) NewCollector(grace time.Duration) *Collector {
 // Candidates returns the number of addresses that were leaked when last seen.
 func (c *Collector) Candidates() int { return len(c.since) }
 
-// Collect looks at every address once and releases those confirmed. It calls live for each holder of an address that has a handle, and again
-// for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and sequence number,
-// so an address that has another holder by then stays held. It returns what it released, and the error of the store that ended
-// it.
+// Collect looks at every address once and releases those confirmed. It calls live for each holder of an address that has a
+// handle, and again for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and
+// sequence number, so an address that has another holder by then stays held. It returns what it released, and the error of the
+// store that ended it.
 func (c *Collector) Collect(ctx context.Context, live func(block.Allocation) Liveness) ([]block.Allocation, error) {
 	now := c.e.Now()
 	seen := make(map[leakKey]time.Time)

@@ -13,8 +13,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// A lease is moved, ended early or refused by its holder alone. The calls therefore name the holder in a guard, and what has changed hands
-// since is an error and not a release.
+// A lease is moved, ended early or refused by its holder alone. The calls therefore name the holder in a guard, and what has
+// changed hands since is an error and not a release.
 
 // Renew carries out the call of that name.
 func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) ([]block.Allocation, error) {

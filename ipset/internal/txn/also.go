@@ -7,8 +7,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A caller that keeps a row of a machine beside its address needs both or neither. Its records join the commit of the plan, with keys that
-// no record of this package can have.
+// A caller that keeps a row of a machine beside its address needs both or neither. Its records join the commit of the plan, with
+// keys that no record of this package can have.
 
 // Also is the caller's own records on their way through a plan, which writes them in its commit.
 type Also struct {

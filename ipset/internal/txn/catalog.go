@@ -8,8 +8,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Decoding a catalog of thousands of pools costs milliseconds, and its root changes rarely. So each engine keeps the last one it decoded and
-// compares revisions, and a commit verifies the root alone.
+// Decoding a catalog of thousands of pools costs milliseconds, and its root changes rarely. So each engine keeps the last one it
+// decoded and compares revisions, and a commit verifies the root alone.
 
 // ReadCatalog reads the catalog as it is now.
 func (e *Engine) ReadCatalog(ctx context.Context) (*pool.Catalog, error) {

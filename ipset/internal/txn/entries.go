@@ -15,8 +15,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// The cells are what the cache holds and what a commit writes: the catalog, blocks, owners and pages. A block is changed in place, because
-// copying it for each assignment would cost more than the assignment; owners and pages are values and can be restored.
+// The cells are what the cache holds and what a commit writes: the catalog, blocks, owners and pages. A block is changed in
+// place, because copying it for each assignment would cost more than the assignment; owners and pages are values and can be
+// restored.
 
 // Avoid returns the ordinals that automatic assignment may not take, kept for as long as the catalog stays.
 func (be *BlockEntry) Avoid(cat *CatalogEntry, i int) []block.Span {

@@ -10,8 +10,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
-// What a handle holds is asked before an answer is repeated, a lease renewed or an address released. The index names the places, but only
-// the block says who holds them now; therefore every question goes through the block, and the commit rests on it.
+// What a handle holds is asked before an answer is repeated, a lease renewed or an address released. The index names the places,
+// but only the block says who holds them now; therefore every question goes through the block, and the commit rests on it.
 
 // Extend moves the ends of those of some addresses that are held under a lease, and returns these.
 func (t *Txn) Extend(held []Place, until int64) ([]block.Allocation, error) {

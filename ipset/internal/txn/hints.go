@@ -9,8 +9,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
-// A commit cannot verify thousands of blocks of one host. The hint says where such a host had room last; a wrong hint costs a read and never
-// a wrong answer, because the block is verified before it is used.
+// A commit cannot verify thousands of blocks of one host. The hint says where such a host had room last; a wrong hint costs a
+// read and never a wrong answer, because the block is verified before it is used.
 
 // Hints are the blocks that had room last, by owner and family, of owners with more blocks than a commit can verify. They
 // outlive the cached record of the owner, and a dry engine begins with those of its engine.

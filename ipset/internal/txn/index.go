@@ -10,8 +10,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A commit writes the difference between the index records that a block or an address had and those that it has. The difference is taken
-// when the commit is made, so a plan that changes an address twice writes it once.
+// A commit writes the difference between the index records that a block or an address had and those that it has. The difference
+// is taken when the commit is made, so a plan that changes an address twice writes it once.
 
 // Write implements [occ.Entry]: it adds what changes of the records of a block.
 func (be *BlockEntry) Write(o *occ.Ops) {

@@ -10,8 +10,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
-// An address names its block by the size of its pool, unless an earlier size of that pool drains or the pool is gone. One function knows all
-// three cases, so that no call finds an address that another call does not.
+// An address names its block by the size of its pool, unless an earlier size of that pool drains or the pool is gone. One
+// function knows all three cases, so that no call finds an address that another call does not.
 
 // NewBlock makes a block that does not exist, for the caller to put into its entry.
 func (t *Txn) NewBlock(cat *CatalogEntry, i int, at netip.Prefix, o block.Options) (*block.Block, error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A memo and its entry by age are written together, and the commit verifies the memo that it replaces. Two requests with one key therefore
-// cannot both be the first.
+// A memo and its entry by age are written together, and the commit verifies the memo that it replaces. Two requests with one key
+// therefore cannot both be the first.
 
 // Reserve makes room for what Remember writes, and returns how many records it writes besides the memo: the entry by age and the
 // removal of the former entry.

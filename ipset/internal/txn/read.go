@@ -14,8 +14,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A round trip costs a hundred times what a plan costs. So reads are gathered: blocks with their addresses, pages with those above them, and
-// only what the cache lacks.
+// A round trip costs a hundred times what a plan costs. So reads are gathered: blocks with their addresses, pages with those
+// above them, and only what the cache lacks.
 
 // ReadMost is how many records are read at once.
 const ReadMost = 1000

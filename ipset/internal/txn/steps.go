@@ -9,8 +9,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Releasing a host or sweeping a large pool writes more than a store takes in one commit. Such calls go in steps, each of them complete in
-// itself, so that an interruption leaves nothing half done.
+// Releasing a host or sweeping a large pool writes more than a store takes in one commit. Such calls go in steps, each of them
+// complete in itself, so that an interruption leaves nothing half done.
 
 // StepBlocks is the largest number of blocks that a step of a long operation changes.
 const StepBlocks = 64

@@ -13,8 +13,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A transaction is the view that a plan has of the store: cells that it reads, guards and changes. The runner of package occ commits it;
-// the plan never calls the store itself.
+// A transaction is the view that a plan has of the store: cells that it reads, guards and changes. The runner of package occ
+// commits it; the plan never calls the store itself.
 
 // Txn is one commit in the making. Plans change the cached blocks, owners and pages in place; see package occ. Blocks are
 // changed last, when the plan can no longer fail.
