@@ -34,6 +34,7 @@ func main() {
 	flag.StringVar(&c.out, "out", "", "write the page to this `FILE`")
 	only := flag.String("only", "", "run the proofs with these `IDS` alone, separated by commas")
 	flag.Parse()
+	_ = os.Unsetenv("GOWORK") // make starts this program outside of the workspace; each job says where its module belongs
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, &c, *check, *list, *only)
 	stop()
