@@ -47,6 +47,12 @@
 // then, unless affinity is strict, it borrows. Limits forbid claiming, never borrowing.
 // Contiguous addresses are of one block of the owner's and are not borrowed.
 //
+// A block without owner is deleted by the commit that writes it as empty. A release of its
+// last address is such a commit. Where its last lease or cooldown ends by time, that is
+// written by the next Sweep, by an assignment that finds too few addresses and looks
+// through its pools for what has ended, and by a call for which a limited store has no
+// room in its commit otherwise. Until then the block is listed and may be adopted.
+//
 // # Errors
 //
 // Every error but a context's is, or wraps, an *ipalloc.Error. A conflict with another

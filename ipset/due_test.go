@@ -207,3 +207,39 @@ func TestNothingDueIsAnAnswer(t *testing.T) {
 		cancel()
 	}
 }
+
+// An orphan that time alone emptied stays until a commit writes that end. An assignment that finds enough elsewhere leaves it; one
+// that is short writes the end, which deletes it, also where it assigns nothing.
+func TestShortCallDeletesOrphanThatTimeEmptied(t *testing.T) {
+	w := newWorld(t, Config{MaxBlocksPerHost: 1, Strict: true}, poolOf("p", "10.0.0.0/29", 30))
+	w.assign(AssignArgs{Owner: HostOwner("a"), Num4: 1, Claim: Claim{Handle: "leased", TTL: 10 * time.Second}})
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("a")}); err != nil {
+		t.Fatal(err)
+	}
+	blocks := func() (n int) {
+		for _, err := range w.Operator().Blocks(bg, netip.Prefix{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		return n
+	}
+	if n := blocks(); n != 1 {
+		t.Fatalf("%d blocks, want the orphan", n)
+	}
+	w.assign(want("b", 1, "first"))
+	w.clock.add(11 * time.Second)
+	w.assign(want("b", 1, "second"))
+	if n := blocks(); n != 2 {
+		t.Errorf("%d blocks after a call that found enough, want 2", n)
+	}
+	a := want("b", 4, "third")
+	a.Partial = false
+	if _, err := w.AutoAssign(bg, a); err == nil {
+		t.Error("4 of 2 addresses")
+	}
+	if n := blocks(); n != 1 {
+		t.Errorf("%d blocks after a call that was short, want that of b", n)
+	}
+}

@@ -129,7 +129,7 @@ type SweepArgs struct {
 
 // Swept reports what a sweep did.
 type Swept struct {
-	// Advanced is the number of blocks in which leases or cooldowns ended. Blocks without owner that became empty are deleted.
+	// Advanced is the number of blocks in which leases or cooldowns ended. Those without owner that are empty by it are deleted.
 	Advanced int
 	// Ended are the leases that this sweep ended, each as its holder had the address. A lease that an assignment met first is not among
 	// them: [Engine.Changes] tells of all.
