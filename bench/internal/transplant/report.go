@@ -10,24 +10,35 @@ import (
 	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
-// Run runs the suites and holds the table in README.md, between comments with the name
-// transplants, to what they find, or writes it.
+// Run vets the adapters, runs the suites, and holds the table in README.md, between comments with
+// the name transplants, to what they find, or writes it. The row of a suite that is left out stays.
 func Run(t *testing.T, suites []*Suite, write bool) {
-	tallies := make([]Tally, len(suites))
-	whole := true
-	for i, s := range suites {
-		ran := t.Run(s.Adapter, func(t *testing.T) { tallies[i] = s.Run(t) })
-		whole = whole && ran && tallies[i].Cases > 0
-	}
-	if !whole {
-		return // a part of the suites, chosen by -run, or a failure that is reported
-	}
+	t.Run("vet", func(t *testing.T) { vet(t, suites) })
 	place := report.Place{File: "README.md", Name: "transplants"}
 	before, err := os.ReadFile(place.File)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := table(suites, tallies)
+	results := make([]string, len(suites))
+	whole := true
+	for i, s := range suites {
+		var tally Tally
+		skipped := false
+		ran := t.Run(s.Adapter, func(t *testing.T) {
+			defer func() { skipped = t.Skipped() }()
+			tally = s.Run(t)
+		})
+		if skipped {
+			results[i] = rowOf(s, string(before))
+		} else if tally.Cases > 0 {
+			results[i] = row(s, tally)
+		}
+		whole = whole && ran && results[i] != ""
+	}
+	if !whole {
+		return // a part of the suites, chosen by -run, or a failure that is reported
+	}
+	text := table(suites, results)
 	if write {
 		if err := place.Refresh(text); err != nil {
 			t.Fatal(err)
@@ -37,14 +48,26 @@ func Run(t *testing.T, suites []*Suite, write bool) {
 	}
 }
 
+// row returns the row of a suite in the table.
+func row(s *Suite, v Tally) string {
+	return fmt.Sprintf("| %s | %s %s | %d | %d | %d | %d |\n", s.Name, s.Module, v.Version, v.Functions, v.Cases, v.Different, v.Lines)
+}
+
+// rowOf returns the row of a suite that the text has.
+func rowOf(s *Suite, text string) string {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "| "+s.Name+" | ") {
+			return line
+		}
+	}
+	return ""
+}
+
 // table returns the results, what differs and what is left out.
-func table(suites []*Suite, tallies []Tally) string {
+func table(suites []*Suite, results []string) string {
 	var b strings.Builder
 	b.WriteString("| suite | module | functions | cases | differ | lines of the adapter |\n|---|---|--:|--:|--:|--:|\n")
-	for i, s := range suites {
-		v := tallies[i]
-		fmt.Fprintf(&b, "| %s | %s %s | %d | %d | %d | %d |\n", s.Name, s.Module, v.Version, v.Functions, v.Cases, v.Different, v.Lines)
-	}
+	b.WriteString(strings.Join(results, ""))
 	rows(&b, "\nDiffers on purpose:\n\n| adapter | test | because |\n|---|---|---|\n", suites, func(s *Suite) map[string]string { return s.Differ })
 	rows(&b, "\nLeft out:\n\n| adapter | function | because it |\n|---|---|---|\n", suites, func(s *Suite) map[string]string { return s.Cut })
 	return strings.TrimSuffix(b.String(), "\n")

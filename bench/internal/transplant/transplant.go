@@ -1,7 +1,7 @@
 // Package transplant runs the test files of another module on an adapter over this one.
 //
-// The files come from the module cache at test time and are never copied into this
-// repository: the go command lays them into the adapter's package by -overlay.
+// The files come from the module cache, or a checkout, at test time and are never copied
+// into this repository: the go command lays them into the adapter's package by -overlay.
 package transplant
 
 import (
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,7 +23,8 @@ import (
 type Suite struct {
 	Name    string
 	Adapter string   // the directory of its package, under the working directory
-	Module  string   // the module of the files, required by the go.mod at hand
+	Module  string   // the module of the files
+	Version string   // its version; empty is the one that the go.mod at hand requires
 	Dir     string   // their directory in it
 	Tests   []string // test files
 	With    []string // other files of Dir that the adapter uses unchanged
@@ -57,42 +59,19 @@ type Tally struct {
 // of Differ that passes or is not there, and for an entry of Cut that is not there.
 func (s *Suite) Run(t *testing.T) Tally {
 	t.Helper()
-	mod := download(t, s.Module)
-	replace := map[string]string{}
+	mod := s.source(t)
+	files := map[string]string{}
 	cut := map[string]bool{}
-	for _, name := range slices.Concat(s.Tests, s.With) {
-		source, err := os.ReadFile(filepath.Join(mod.Dir, s.Dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if source, err = s.edit(name, source, cut); err != nil {
-			t.Fatal(err)
-		}
-		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, source, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		target, err := filepath.Abs(filepath.Join(s.Adapter, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		replace[target] = file
-	}
+	s.lay(t, mod.Dir, slices.Concat(s.With, s.Tests), files, cut)
 	for name := range s.Cut {
 		if !cut[name] {
 			t.Errorf("nothing to cut: %s is in none of the files", name)
 		}
 	}
-	overlay := filepath.Join(t.TempDir(), "overlay.json")
-	data, err := json.Marshal(map[string]any{"Replace": replace})
-	if err == nil {
-		err = os.WriteFile(overlay, data, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := slices.Concat([]string{"test", "-json", "-tags", "transplant", "-vet=off", "-count=1", "-overlay", overlay, "./" + s.Adapter}, s.Args)
-	output, err := exec.Command("go", args...).Output()
+	args := slices.Concat([]string{"test", "-json", "-tags", "transplant", "-vet=off", "-count=1", "-overlay", overlay(t, files), "./" + s.Adapter}, s.Args)
+	run := exec.Command("go", args...)
+	run.Env = append(os.Environ(), "TRANSPLANT_DIR="+filepath.Join(mod.Dir, s.Dir))
+	output, err := run.Output()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		if len(exit.Stderr) > 0 {
 			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, exit.Stderr)
@@ -143,19 +122,110 @@ func (s *Suite) judge(outcomes []Outcome) (tally Tally, problems []string) {
 	return tally, problems
 }
 
+// lay writes files of the suite, without what it cuts, where the go command finds them as
+// the replacements of files in the adapter's package.
+func (s *Suite) lay(t testing.TB, module string, names []string, files map[string]string, cut map[string]bool) {
+	t.Helper()
+	for _, name := range names {
+		source, err := os.ReadFile(filepath.Join(module, s.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if source, err = s.edit(name, source, cut); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, source, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		target, err := filepath.Abs(filepath.Join(s.Adapter, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[target] = file
+	}
+}
+
+// overlay writes the file that the go command's -overlay names.
+func overlay(t testing.TB, files map[string]string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "overlay.json")
+	data, err := json.Marshal(map[string]any{"Replace": files})
+	if err == nil {
+		err = os.WriteFile(name, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// vet vets the adapters, which go vet without the tag transplant does not see, with the files of
+// the originals that they use. An adapter whose original is left out is vetted if it uses none.
+func vet(t *testing.T, suites []*Suite) {
+	files, cut := map[string]string{}, map[string]bool{}
+	args := []string{"list", "-f", "{{.Dir}}", "./..."}
+	out, err := exec.Command("go", args...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := strings.Fields(string(out))
+	for _, s := range suites {
+		if len(s.With) == 0 {
+			continue
+		}
+		if mod, err := s.find(t); err == nil {
+			s.lay(t, mod.Dir, s.With, files, cut)
+		} else {
+			own, _ := filepath.Abs(s.Adapter)
+			dirs = slices.DeleteFunc(dirs, func(dir string) bool { return dir == own })
+			t.Logf("%s: not vetted: %v", s.Adapter, err)
+		}
+	}
+	args = slices.Concat([]string{"vet", "-tags", "transplant", "-overlay", overlay(t, files)}, dirs)
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		t.Errorf("go vet: %v\n%s", err, out)
+	}
+}
+
 // module is what go mod download says of one.
 type module struct{ Version, Dir string }
 
-func download(t testing.TB, path string) (m module) {
+// source returns the module of the files, and skips the test if it cannot be had and the
+// go.mod at hand does not require it.
+func (s *Suite) source(t testing.TB) module {
 	t.Helper()
-	out, err := exec.Command("go", "mod", "download", "-json", path).Output()
-	if err == nil {
-		err = json.Unmarshal(out, &m)
+	m, err := s.find(t)
+	if err != nil && s.Version != "" {
+		t.Skipf("left out: %v; IPALLOC_PEERS names no directory with a checkout of it", err)
 	}
-	if err != nil || m.Dir == "" {
-		t.Fatalf("go mod download %s: %v\n%s", path, err, out)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return m
+}
+
+// find returns the module: the checkout in the directory that IPALLOC_PEERS names, under the
+// last element of the module's path, or what the go command downloads.
+func (s *Suite) find(t testing.TB) (m module, err error) {
+	download := exec.Command("go", "mod", "download", "-json", s.Module)
+	if s.Version != "" {
+		if peers := os.Getenv("IPALLOC_PEERS"); peers != "" {
+			checkout := filepath.Join(peers, path.Base(s.Module))
+			if _, err := os.Stat(filepath.Join(checkout, "go.mod")); err == nil {
+				return module{s.Version, checkout}, nil
+			}
+		}
+		download.Args[len(download.Args)-1] += "@" + s.Version
+		download.Dir = t.TempDir() // outside of a module, whose go.sum it would change
+	}
+	out, err := download.Output()
+	if bad := json.Unmarshal(out, &m); err != nil || bad != nil || m.Dir == "" {
+		var said struct{ Error string }
+		_ = json.Unmarshal(out, &said) // the reason is for a reader alone
+		return m, fmt.Errorf("%s cannot be downloaded: %v: %s", s.Module, err, strings.Join(strings.Fields(said.Error), " "))
+	}
+	return m, nil
 }
 
 // events reads the output of go test -json.

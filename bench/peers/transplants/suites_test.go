@@ -60,4 +60,10 @@ var suites = []*transplant.Suite{
 			"TestAddOffsetAddrOffsetRoundTrip": arithmetic,
 		},
 	},
+	{
+		Name: "coredhcp: bitmaps of prefixes and addresses", Adapter: "coredhcp",
+		Module: "github.com/coredhcp/coredhcp", Version: "v0.0.0-20260217182248-a0841cb3038f",
+		Dir: "plugins/allocators/bitmap", Tests: []string{"bitmap_test.go", "bitmap_ipv4_test.go"},
+		Cut: map[string]string{"BenchmarkParallelAllocPartiallyFilled": "replaces the original's bitmap"},
+	},
 }
