@@ -35,9 +35,13 @@ test-heavy: ## run what test leaves out: builds etcd, a kube-apiserver and the C
 .PHONY: test-all
 test-all: test-full test-heavy ## run all tests, those of heavy modules in short form
 
+# Tests whose names say that one goroutine does all: comparisons with a model, exhaustive worlds,
+# counts of allocations and steps, seeds of fuzz targets. The race detector has nothing to see there.
+one_goroutine = ^(Fuzz.*|Test.*(Exhaustively|AgainstTwin|AgainstModel|NotAllocate|Cost))$$
+
 .PHONY: race
-race: ## run the tests under the race detector, in short form
-	@.ci/each work $(gotest) -race -vet=off -short -timeout 60m ./...
+race: ## run the tests under the race detector, in short form, but for those of one goroutine by their names
+	@.ci/each work $(gotest) -race -vet=off -short -timeout 60m -skip '$(one_goroutine)' ./...
 
 .PHONY: invariants
 invariants: ## run the tests of the root module in short form with every internal assertion compiled in
