@@ -6,6 +6,10 @@ FUZZTIME ?= 10s
 BENCH ?= .
 COUNT ?= 1
 PROVE ?= 10m
+N ?= 100
+PKG ?= ./ipset/... ./cidrset/... ./servicealloc/... ./bitmap
+TESTS ?= ./... ./ipset/boltstore/...
+SEED ?= 0
 
 tools := internal/tools/bin
 
@@ -54,6 +58,10 @@ invariants-full: ## the same in full
 .PHONY: prove
 prove: ## run the proof of every claim in the documents for PROVE (default 10m, without what has to be built), and write PROOF.md
 	@cd internal/tools && GOWORK=off go run ./prove -for '$(PROVE)' -out ../../PROOF.md
+
+.PHONY: mutants
+mutants: ## change N places (default 100) of the packages PKG, and name the changes that none of the tests of TESTS notices; SEED repeats a run
+	@cd internal/tools && GOWORK=off go run ./mutate -n '$(N)' -pkg '$(PKG)' -tests '$(TESTS)' -seed '$(SEED)'
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (default 10s)
