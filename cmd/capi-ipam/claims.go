@@ -87,7 +87,7 @@ func (p *provider) serveClaim(ctx context.Context, k key) error {
 	case have != nil:
 		return p.dropStray(ctx, k) // the claim is looked at again when it has gone
 	default:
-		err = p.provide(ctx, k, c, from)
+		err = p.provide(ctx, k, c, from, obj != nil && c.Status.AddressRef.Name == "")
 	}
 	if errors.Is(err, ipalloc.ErrFull) || errors.Is(err, ipalloc.ErrCooling) || errors.Is(err, ipalloc.ErrReserved) {
 		from.wait(k)
@@ -111,9 +111,11 @@ func gone(err error) error {
 	return err
 }
 
-// provide assigns an address to a claim and publishes it.
-func (p *provider) provide(ctx context.Context, k key, c *claim, from *serving) error {
-	args := ipset.AssignArgs{Owner: owner, Claim: holder(k, string(c.UID)), Pools: []string{from.name}, Existing: true}
+// provide assigns an address to a claim and publishes it. The finalizer of the claim comes before its address, and the API server
+// lets one process add it. That process is the first and does not ask the store what the claim has. An IPAddress that is there
+// nevertheless counts: publish releases what was assigned beside it.
+func (p *provider) provide(ctx context.Context, k key, c *claim, from *serving, first bool) error {
+	args := ipset.AssignArgs{Owner: owner, Claim: holder(k, string(c.UID)), Pools: []string{from.name}, Existing: !first}
 	if from.prefix.Addr().Is4() {
 		args.Num4 = 1
 	} else {

@@ -1,13 +1,13 @@
-// Command capi-ipam gives the IPAddressClaims of Cluster API their addresses, from pools that are objects of the API
-// server. Its state is in a kubestore: the same API server, no etcd of its own.
+// Command capi-ipam gives IPAddressClaims of Cluster API their addresses, from pools that are objects of the API server. Its state
+// is in a kubestore of the same API server, so it needs no etcd of its own.
 //
 //	kubectl apply -f ../../ipset/kubestore/config/crd.yaml -f deploy/
 //	capi-ipam -kubeconfig ~/.kube/config -namespace capi-ipam
 //
-// Start as many replicas as you like. They need no leader election: the store decides which of them gives a claim its
-// address, and the others find it given. Stop any of them anywhere; it continues when it is started again.
+// Any number of replicas may run, without leader election: the store decides which one gives a claim its address, and the others
+// find it. A replica may be killed at any step; the next one continues.
 //
-// The program is a demonstration; README.md says what it does and where to begin reading.
+// The program is a demonstration. README.md says what it does and where to begin reading.
 package main
 
 import (

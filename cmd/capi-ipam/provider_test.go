@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // world is an API server in memory with one replica, whose caches follow when the test says so.
@@ -26,7 +27,7 @@ type world struct {
 	*testing.T
 	*provider
 	client *fake.FakeDynamicClient
-	db     store.Store
+	db     *storetest.Faulty
 	mu     sync.Mutex
 	uids   int
 	asked  []string // requests of the replica
@@ -35,7 +36,7 @@ type world struct {
 var resources = map[schema.GroupVersionResource]string{claims: "IPAddressClaimList", addresses: "IPAddressList", clusters: "ClusterList", pools: "IPPoolList", globalPools: "GlobalIPPoolList"}
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, db: store.NewMemory(), client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), resources)}
+	w := &world{T: t, db: storetest.NewFaulty(store.NewMemory()), client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), resources)}
 	w.client.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		o := a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured)
 		w.uids++
@@ -226,6 +227,19 @@ func (w *world) held(k key) (n int) {
 func (w *world) delete(r schema.GroupVersionResource, namespace, name string) {
 	w.Helper()
 	if err := w.client.Tracker().Delete(r, namespace, name); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// change alters an object as a person does.
+func (w *world) change(r schema.GroupVersionResource, namespace, name string, do func(*unstructured.Unstructured)) {
+	w.Helper()
+	obj, err := w.client.Tracker().Get(r, namespace, name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	do(obj.(*unstructured.Unstructured))
+	if err := w.client.Tracker().Update(r, obj, namespace); err != nil {
 		w.Fatal(err)
 	}
 }
