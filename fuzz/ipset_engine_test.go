@@ -44,6 +44,7 @@ type ipamReplay struct {
 	m     *model.IPSet
 	seen  map[ipset.Release]bool
 	asked int
+	steps int
 	// offering makes Offer of the next AutoAssign.
 	offering bool
 	rows     map[string]string // records of the caller
@@ -102,6 +103,7 @@ func (r *ipamReplay) next(tr *model.Trace) bool {
 	op := tr.Op(ipamOps)
 	r.m.Advance()
 	r.e[len(r.e)-1] = r.engine(0)
+	r.steps++
 	r.step(op, r.e[tr.Below(uint64(len(r.e)))], tr)
 	r.compare(op)
 	return true
@@ -195,6 +197,13 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 		if a.MaxBlocks == 1 && !a.Partial {
 			a.Contiguous, a.Aligned = true, a.Num4 != 3 && a.Head == 0
 			a.MaxBlocks, a.Sticky = 0, false
+		}
+		if r.steps%3 == 0 && !a.Contiguous {
+			def := r.defs[r.steps/3%len(r.defs)]
+			a.From = netip.MustParsePrefix(def.prefix).Addr()
+			for range r.steps * 5 % 18 {
+				a.From = a.From.Next()
+			}
 		}
 		if n := tr.Below(9); n < 3 {
 			r.asked++
@@ -312,7 +321,7 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repe
 	a.Use = ipset.Workload
 	w := r.wanted(a.Owner, &a.Claim, lease)
 	w.N, w.Sticky, w.All, w.Head, w.Tail, w.Most = [2]int{a.Num4, a.Num6}, a.Sticky, !a.Partial, int(a.Head), int(a.Tail), a.MaxBlocks
-	w.Row, w.Aligned = a.Contiguous, a.Aligned
+	w.Row, w.Aligned, w.From = a.Contiguous, a.Aligned, a.From
 	if repeat {
 		r.asked++
 		a.Request = fmt.Sprint("request ", r.asked)

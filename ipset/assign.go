@@ -45,13 +45,18 @@ type AssignArgs struct {
 	// Aligned is Contiguous with addresses that make up a prefix, such as a /29 of a block of /26: their number is a power of two,
 	// and the first is a multiple of it.
 	Aligned bool
-	// Existing returns the addresses that the handle holds, if it holds any, in place of assigning more; the numbers do not
-	// count then. Calls with Existing for one handle give it addresses once, from however many engines they come at the same time.
+	// Existing returns the addresses that the handle holds, of Pools if these are named, in place of assigning more; the numbers do
+	// not count then. Calls with Existing for one handle give it addresses once, from however many engines they come at the same time.
 	// It costs one round trip more, and goes without a Request.
 	Existing bool
 	// Wish is an address that a client asks for, as in option 50 of DHCP. It is given if automatic assignment could give it, so it
 	// respects ranges, reservations, selectors and limits; else others are. It comes before what a Sticky handle had last.
 	Wish netip.Addr
+	// From asks for the next free addresses at or after an address, for a server that gives them in sequence: the lowest ones of its
+	// family that automatic assignment may give, in whosever block they are, and none below. Pools of one priority are searched in
+	// address order. What a Sticky handle had comes first. It goes without Addresses, Wish and Contiguous. Cost: three round trips,
+	// and one more for each 64 blocks with room that are passed over.
+	From netip.Addr
 	// Sticky gives the handle the addresses back that it had last from a call with Sticky, named by the caller or not, as far as
 	// they are free. It costs one round trip more.
 	Sticky bool
@@ -112,6 +117,8 @@ const (
 	ReasonTooSmall = Reason(assign.TooSmall)
 	// ReasonOutsideLeft: every address of the pool's ranges is held, and AssignIP alone gives the others.
 	ReasonOutsideLeft = Reason(assign.OutsideLeft)
+	// ReasonBelowFrom: every address at or after From is held, and those below it are not looked at.
+	ReasonBelowFrom = Reason(assign.BelowFrom)
 	// ReasonCommitFull: addresses are left, and one commit of the store takes no more.
 	ReasonCommitFull = Reason(assign.CommitFull)
 
@@ -165,13 +172,13 @@ type Assigned struct {
 }
 
 // Assign returns the address that a handle holds, and gives it one if it holds none: an IPv4 address, or an IPv6 address where no
-// IPv4 pool serves the owner. Repeating it is safe, also after [ipalloc.ErrUnknownOutcome] and from several engines at once. If the
-// handle holds several, it returns the first.
+// IPv4 pool serves the owner. Pools, if any are named, are the only ones that count, for what the handle holds too. Repeating the call
+// is safe, also after [ipalloc.ErrUnknownOutcome] and from several engines at once. If the handle holds several, it returns the first.
 //
 // Errors as for AutoAssign, which has all the options. Cost: two round trips while the owner's own blocks have room and are
 // cached.
-func (e *Engine) Assign(ctx context.Context, o Owner, handle string) (Allocation, error) {
-	return e.assign.Assign(ctx, o, handle)
+func (e *Engine) Assign(ctx context.Context, o Owner, handle string, pools ...string) (Allocation, error) {
+	return e.assign.Assign(ctx, o, handle, pools...)
 }
 
 // AutoAssign gives addresses to a host: from the pools of the highest [Pool.Priority] that serve it, and only what these lack

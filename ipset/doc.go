@@ -19,7 +19,7 @@
 //
 // # Calls
 //
-//	assign        Assign; AutoAssign with all options; AssignIP for a named address, or to share it
+//	assign        Assign, of any pool or of named ones; AutoAssign with all options; AssignIP for a named address, or to share it
 //	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Release all or none
 //	leases        Offer, RenewIP, Renew, Decline
 //	look up       Lookup, IPsByHandle, IPsByHost, IPsByAttribute, Allocations, Borrowings, Hosts, Utilization

@@ -50,12 +50,16 @@ type IPSetWant struct {
 	N          [2]int // IPv4 and IPv6 addresses
 	Hold       IPSetHold
 	Sticky     bool
-	All        bool // or nothing
-	Head, Tail int  // reserved ends of new blocks
-	Most       int  // blocks of the owner, 0 is no narrower limit
-	Row        bool // neighbours of one block, all or none
-	Aligned    bool // neighbours that make up a prefix
+	All        bool       // or nothing
+	Head, Tail int        // reserved ends of new blocks
+	Most       int        // blocks of the owner, 0 is no narrower limit
+	Row        bool       // neighbours of one block, all or none
+	Aligned    bool       // neighbours that make up a prefix
+	From       netip.Addr // the lowest addresses of its family that are not below it
 }
+
+// onward reports whether addresses of a family are searched from an address on.
+func (w IPSetWant) onward(v6 bool) bool { return w.From.IsValid() && w.From.Is6() == v6 }
 
 // Sorted returns the blocks in address order.
 func (m *IPSet) Sorted() []*IPSetBlock {
@@ -197,8 +201,9 @@ func (m *IPSet) AutoAssign(w IPSetWant) (out []netip.Addr, why string) {
 	m.ended = make(map[netip.Prefix]bool)
 	before := m.clone()
 	for f := 0; f < len(pools); f++ {
+		ended := w.onward(f == 1) && w.N[f] > 0 && m.writeEnds(pools[f])
 		got := m.autoAssign(w, w.N[f], f == 1, pools[f])
-		if len(got) < w.N[f] && m.writeEnds(pools[f]) {
+		if ended || len(got) < w.N[f] && m.writeEnds(pools[f]) {
 			m.restore(before)
 			before, out, f = m.clone(), nil, -1
 			continue
@@ -259,6 +264,10 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 			same++
 		}
 		tier, pools = pools[:same], pools[same:]
+		if w.onward(v6) {
+			out = append(out, m.assignOnward(w, n-len(out), tier)...)
+			continue
+		}
 		for _, b := range m.Sorted() {
 			if b.Owner == owner && poolOf(b) {
 				take(b)

@@ -114,6 +114,10 @@ func assigning() []Call {
 			got, err := e.Assign(ctx, host("h1"), "new")
 			return answer(err, got)
 		}},
+		{Method: "Assign", May: handle("plain"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Assign(ctx, host("h1"), "plain", "orphans", "random")
+			return answer(err, got)
+		}},
 		auto("new", ipset.AssignArgs{Owner: host("h1"), Num4: 2, Num6: 1, Claim: claim("new")}),
 		auto("new", ipset.AssignArgs{Owner: host("h7"), Num4: 1, Num6: 1, Claim: claim("new"), Request: "new request"}),
 		auto("requested", ipset.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Claim: claim("requested"), Request: "request-1"}),
@@ -122,6 +126,8 @@ func assigning() []Call {
 		auto("new", ipset.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"tiny"}}),
 		auto("new", ipset.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"orphans"}}),
 		auto("new", ipset.AssignArgs{Owner: host("h6"), Num4: 6, Claim: claim("new"), Pools: []string{"lowest"}, Partial: true}),
+		auto("new", ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("new"), Wish: at("10.0.3.91")}),
+		auto("new", ipset.AssignArgs{Owner: host("h8"), Num4: 3, Claim: claim("new"), From: at("10.0.3.1")}),
 		auto("new", ipset.AssignArgs{Owner: host("h1"), Num4: 4, Contiguous: true, Claim: claim("new")}),
 		ip("new", ipset.AssignIPArgs{Address: at("10.0.3.90"), Owner: host("h2"), Claim: claim("new")}),
 		ip("four", ipset.AssignIPArgs{Address: at("10.9.0.10"), Owner: host("rfour"), Use: ipset.LoadBalancer, Claim: ipset.Claim{Handle: "four", Share: ipset.Share{Max: 4, Key: "web"}}}),

@@ -163,6 +163,7 @@ func (f *filler) memos() {
 	_, err = f.e.ReleaseByHandle(f.Context(), "away")
 	f.must(err)
 	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: ipset.Claim{Handle: "plain"}, Existing: true})
+	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: ipset.Claim{Handle: "next"}, From: at("10.0.3.70")})
 }
 
 // settings makes the reservations and the configuration, and disables a pool in which addresses are held.

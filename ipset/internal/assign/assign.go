@@ -40,6 +40,7 @@ type AssignArgs struct {
 	Aligned           bool
 	Existing          bool
 	Wish              netip.Addr
+	From              netip.Addr
 	Sticky            bool
 	Request           string
 	Also              []store.Op
@@ -65,6 +66,8 @@ const (
 	TooSmall
 	// OutsideLeft: every address of the pool's ranges is held, and AssignIP alone gives the others.
 	OutsideLeft
+	// BelowFrom: every address at or after From is held, and the others are not looked at.
+	BelowFrom
 	// CommitFull: addresses are left, and one commit of the store takes no more.
 	CommitFull
 )
@@ -83,6 +86,7 @@ const (
 // String returns a few words.
 func (r Reason) String() string {
 	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small", "full, only addresses outside its ranges are left",
+		"full from there on",
 		"more than one commit takes", "of the other family", "only calls that name it", "disabled", "for other uses", "blocks not larger than Head and Tail",
 		"does not select the host", "does not select the namespace"}[min(r, NotOfNamespace)]
 }
@@ -94,8 +98,8 @@ type Assigned struct {
 }
 
 // Assign carries out the call of that name.
-func (e *Assigner) Assign(ctx context.Context, o block.Owner, handle string) (block.Allocation, error) {
-	a := AssignArgs{Owner: o, Num4: 1, Claim: block.Claim{Handle: handle}, Existing: true}
+func (e *Assigner) Assign(ctx context.Context, o block.Owner, handle string, pools ...string) (block.Allocation, error) {
+	a := AssignArgs{Owner: o, Num4: 1, Claim: block.Claim{Handle: handle}, Pools: pools, Existing: true}
 	got, err := e.AutoAssign(ctx, a)
 	if errors.Is(err, cause.NoPool) {
 		a.Num4, a.Num6 = 0, 1
@@ -288,8 +292,11 @@ func (p *AssignPlan) replay(t *txn.Txn) (done bool, err error) {
 
 // digest tells this request from others.
 func (p *AssignPlan) digest() string {
-	a := &p.AssignArgs
-	return record.DigestOf("auto", a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
+	a, call := &p.AssignArgs, any("auto")
+	if a.From.IsValid() {
+		call = "auto from " + a.From.String()
+	}
+	return record.DigestOf(call, a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
 		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky, a.Contiguous, a.Aligned, a.Addresses, a.Wish)
 }
 
@@ -377,13 +384,23 @@ func (p *AssignPlan) readOwner(t *txn.Txn) (err error) {
 
 // pickFamily goes through the pools, those of the highest priority first, until nothing is wanting.
 func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
+	onward := p.From.IsValid() && p.From.Is4() == (s.family == 4)
+	if onward {
+		if err := p.ended(t, s); err != nil { // a block full of leases that have ended is in no index of room
+			return err
+		}
+	}
 	if p.Sticky || p.Wish.IsValid() && p.Wish.Is4() == (s.family == 4) {
 		if err := p.pickSticky(t, s); err != nil || s.want == 0 {
 			return err
 		}
 	}
 	for s.nextTier() {
-		if err := p.pickTier(t, s); err != nil || s.want == 0 {
+		pick := p.pickTier
+		if onward {
+			pick = p.pickOnward
+		}
+		if err := pick(t, s); err != nil || s.want == 0 {
 			return err
 		}
 	}

@@ -129,12 +129,12 @@ func (k *pick) fills() bool {
 // unusable reports whether a block has no address that automatic assignment may take.
 func (p *AssignPlan) unusable(i int, at netip.Prefix) bool {
 	avoid := p.cat.Avoid[i]
-	if !avoid.Overlap(at) {
+	if !avoid.Overlap(at) && !p.cuts(at) {
 		return false
 	}
 	b, err := block.New(at, block.Options{Head: p.Head, Tail: p.Tail})
 	if err != nil || !p.inRow() {
-		return err != nil || len(b.Peek(nil, 1, b.Spans(avoid))) == 0
+		return err != nil || len(b.Peek(nil, 1, p.above(b, b.Spans(avoid)))) == 0
 	}
 	return len(b.PeekRun(nil, p.inFamily(at), p.Aligned, b.Spans(avoid))) == 0
 }

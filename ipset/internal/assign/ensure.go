@@ -22,7 +22,8 @@ func (e *Assigner) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []neti
 		describe(err, &fault)
 		return nil, cause.Wrap(fault)
 	}
-	a.Request, a.Sticky, a.Contiguous, a.Aligned, a.Also, a.Addresses, a.Wish = "", false, false, false, nil, nil, netip.Addr{}
+	a.Request, a.Sticky, a.Contiguous, a.Aligned, a.Also, a.Addresses = "", false, false, false, nil, nil
+	a.Wish, a.From = netip.Addr{}, netip.Addr{}
 	a.Use = cmp.Or(a.Use, block.Workload)
 	a.Num4, a.Num6 = min(a.Num4, 1), min(a.Num6, 1)
 	if err := a.check(); err != nil {

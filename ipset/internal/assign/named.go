@@ -52,8 +52,13 @@ func (a *AssignArgs) checkNamed() error {
 			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.BadAddress})
 		}
 	}
-	if a.Wish != (netip.Addr{}) && addr.CheckAddr(a.Wish) != nil {
-		return cause.Wrap(ipalloc.Error{Op: "assign", Field: "Wish", Addr: a.Wish, Err: cause.BadAddress})
+	for i, at := range [...]netip.Addr{a.Wish, a.From} {
+		if at != (netip.Addr{}) && addr.CheckAddr(at) != nil {
+			return cause.Wrap(ipalloc.Error{Op: "assign", Field: [...]string{"Wish", "From"}[i], Addr: at, Err: cause.BadAddress})
+		}
+	}
+	if a.From.IsValid() && (len(a.Addresses) > 0 || a.Wish.IsValid() || a.inRow()) {
+		return cause.Invalid("From", "it goes without Addresses, Wish and Contiguous")
 	}
 	if len(a.Addresses) > maxNamed || len(a.Addresses) > 0 && a.inRow() {
 		return cause.Invalid("Addresses", "%d, at most %d, and none beside contiguous ones", len(a.Addresses), maxNamed)

@@ -34,6 +34,9 @@ func (p *AssignPlan) existing(t *txn.Txn) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if len(p.Pools) > 0 {
+		held = slices.DeleteFunc(held, func(h txn.Place) bool { return !p.names(cat.Containing(h.Be.At.Addr())) })
+	}
 	if p.offer {
 		short := slices.DeleteFunc(slices.Clone(held), func(h txn.Place) bool {
 			return h.Until == 0 || h.Until >= block.LeaseEnd(t.Now, p.TTL)
@@ -44,6 +47,11 @@ func (p *AssignPlan) existing(t *txn.Txn) (bool, error) {
 	}
 	p.answer(held)
 	return len(held) > 0, nil
+}
+
+// names reports whether pool i is one of those that the caller names.
+func (p *AssignPlan) names(i int) bool {
+	return i >= 0 && slices.Contains(p.Pools, p.cat.Pools[i].Name)
 }
 
 // answer puts what the handle holds already into the result.

@@ -30,6 +30,9 @@ func (p *AssignPlan) peek(b *block.Block, i int, dst []uint64, k int, avoid []bl
 	if p.inRow() {
 		return b.PeekRun(dst, k, p.Aligned, avoid)
 	}
+	if p.onward(b.Prefix()) {
+		return b.PeekOrder(block.Lowest, 0, dst, k, p.above(b, avoid))
+	}
 	if o := p.cat.Pools[i].Order; o != block.FIFO {
 		return b.PeekOrder(o, p.cat.Pools[i].Seed, dst, k, avoid)
 	}
@@ -98,7 +101,7 @@ func (p *AssignPlan) take(s *Search, i int, be *txn.BlockEntry, b *block.Block) 
 	ordinals := p.peek(b, i, nil, s.want, txn.Avoided(b, p.cat, i))
 	s.want -= len(ordinals)
 	p.picks = append(p.picks, pick{be: be, fresh: b, ordinals: ordinals})
-	if free, _ := b.Free(); s.want > 0 && free > uint64(len(ordinals)) {
+	if free, _ := b.Free(); s.want > 0 && free > uint64(len(ordinals)) && !p.cuts(b.Prefix()) {
 		p.reason(s, i, ReservedLeft)
 	}
 }
@@ -117,7 +120,7 @@ func (p *AssignPlan) pickFrom(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) 
 	if free, _ := be.Free(); s.want > 0 && p.inRow() && free > 0 {
 		s.ragged = append(s.ragged, i)
 		p.reason(s, i, Fragmented)
-	} else if s.want > 0 && free > uint64(len(ordinals)+p.sticky) {
+	} else if s.want > 0 && free > uint64(len(ordinals)+p.sticky) && !p.cuts(be.At) {
 		p.reason(s, i, ReservedLeft) // free, and passed over
 	}
 	return len(ordinals) > 0

@@ -27,9 +27,15 @@ const (
 // again, and the commit verifies those that the caller passes over, by [occ.Txn.Sure]; all are read again where it could not
 // verify so many.
 func (p *AssignPlan) walk(t *txn.Txn, s *Search, i int, kind string, start netip.Prefix, most int64) iter.Seq2[*txn.BlockEntry, error] {
+	all, at := record.BlockRange(kind, p.cat.Pools[i].Prefix), record.BlockKey(kind, start)
+	return p.walkIn(t, s, i, kind, most, store.Range{From: at, To: all.To}, store.Range{From: all.From, To: at})
+}
+
+// walkIn is walk over ranges of the index.
+func (p *AssignPlan) walkIn(t *txn.Txn, s *Search, i int, kind string, most int64, ranges ...store.Range) iter.Seq2[*txn.BlockEntry, error] {
 	return func(yield func(*txn.BlockEntry, error) bool) {
-		all, at, limit := record.BlockRange(kind, p.cat.Pools[i].Prefix), record.BlockKey(kind, start), firstList
-		for _, r := range [...]store.Range{{From: at, To: all.To}, {From: all.From, To: at}} {
+		limit := firstList
+		for _, r := range ranges {
 			for ; r.From < r.To && s.want > 0; limit = min(2*limit, listPage) {
 				r.Limit = limit
 				blocks, err := p.list(t, s, i, kind, &r, most)

@@ -1,0 +1,164 @@
+package assign
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// A sequential server asks for the next free address at or after one. It asks for the order of addresses, so a search from there takes
+// each block as it comes, whosever it is: free blocks and those with room are merged by address.
+
+// onward reports whether the addresses of the family of a prefix are searched from an address on.
+func (a *AssignArgs) onward(p netip.Prefix) bool {
+	return a.From.IsValid() && a.From.Is4() == p.Addr().Is4()
+}
+
+// cuts reports whether the search begins inside a block, so that free addresses of it are passed over.
+func (a *AssignArgs) cuts(at netip.Prefix) bool {
+	return a.From.IsValid() && at.Contains(a.From) && at.Addr() != a.From
+}
+
+// above returns the avoided spans of a block with those below where the search begins.
+func (a *AssignArgs) above(b *block.Block, avoid []block.Span) []block.Span {
+	if !a.cuts(b.Prefix()) {
+		return avoid
+	}
+	x, err := b.Ordinal(a.From)
+	if err != nil {
+		return avoid
+	}
+	cut := []block.Span{{Lo: 0, Hi: x - 1}}
+	for _, s := range avoid {
+		if s.Hi >= x {
+			cut = append(cut, block.Span{Lo: max(s.Lo, x), Hi: s.Hi})
+		}
+	}
+	return cut
+}
+
+// pickOnward picks from the pools of a tier, one after the other in address order.
+func (p *AssignPlan) pickOnward(t *txn.Txn, s *Search) error {
+	var tier []int
+	for k := 0; ; k++ {
+		i, ok := s.Pool(k)
+		if !ok {
+			break
+		}
+		tier = append(tier, i)
+	}
+	slices.SortFunc(tier, func(i, j int) int { return record.ComparePrefix(p.cat.Pools[i].Prefix, p.cat.Pools[j].Prefix) })
+	for _, i := range tier {
+		if s.want == 0 {
+			return nil
+		}
+		if err := p.pickFromOn(t, s, i); err != nil {
+			return err
+		}
+		pool := &p.cat.Pools[i]
+		if _, known := s.reasons[i]; !known && s.want > 0 && pool.Prefix.Addr().Less(p.From) {
+			s.because(i, BelowFrom)
+		}
+	}
+	return nil
+}
+
+// pickFromOn picks the lowest addresses of pool i that are not below From.
+func (p *AssignPlan) pickFromOn(t *txn.Txn, s *Search, i int) error {
+	pool := &p.cat.Pools[i]
+	first, last := pool.Prefix.Addr(), record.LastAddr(pool.Prefix)
+	if first.Less(p.From) {
+		first = p.From
+	}
+	if last.Less(first) {
+		return nil
+	}
+	at := netip.PrefixFrom(first, pool.BlockBits).Masked()
+	all := record.BlockRange(record.KindRoom, pool.Prefix)
+	r := store.Range{From: record.BlockKey(record.KindRoom, at), To: all.To}
+	for be, err := range p.walkIn(t, s, i, record.KindRoom, t.Past, r) {
+		if err != nil {
+			return err
+		}
+		if at.Addr().Less(be.At.Addr()) {
+			before := netip.PrefixFrom(be.At.Addr().Prev(), pool.BlockBits).Masked()
+			if err := p.claimFromOn(t, s, i, at, before); err != nil || s.want == 0 {
+				return err
+			}
+		}
+		if err := p.pickWhosever(t, s, i, be); err != nil {
+			return err
+		}
+		if at = record.After(be.At, record.LastAddr(be.At)); !at.IsValid() || s.want == 0 {
+			return nil
+		}
+	}
+	if s.want == 0 || last.Less(at.Addr()) {
+		return nil
+	}
+	return p.claimFromOn(t, s, i, at, netip.PrefixFrom(last, pool.BlockBits).Masked())
+}
+
+// claimFromOn claims free blocks of pool i, from one to another, while addresses are wanting.
+func (p *AssignPlan) claimFromOn(t *txn.Txn, s *Search, i int, at, to netip.Prefix) error {
+	hi := record.OrdinalOf(to)
+	for s.want > 0 {
+		block, ok, err := p.freeFrom(t, s, i, record.OrdinalOf(at), hi)
+		if err != nil || !ok {
+			return err
+		}
+		if may, err := p.mayClaim(t, i); err != nil || !may {
+			p.reason(s, i, LimitReached)
+			return err
+		}
+		b, err := t.NewBlock(p.cat, i, block, p.blockOptions())
+		if err != nil {
+			return err
+		}
+		p.take(s, i, t.Blocks.Get(block), b)
+	}
+	return nil
+}
+
+// pickWhosever picks from a block with room: of the owner, without owner, idle, or of another that lets others borrow.
+func (p *AssignPlan) pickWhosever(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
+	if be.Owner() == p.Owner {
+		if !p.pickFrom(t, s, i, be) {
+			t.Sure(&be.Cell)
+		}
+		return nil
+	}
+	may, err := p.mayClaim(t, i)
+	if err != nil {
+		return err
+	}
+	orphan := be.Owner().Kind == block.Nobody
+	idle := !orphan && be.IsEmpty() && be.Since() <= t.Past-takeoverAge
+	if may && idle && !p.unusable(i, be.At) && !p.picked(be) {
+		return p.takeOver(t, s, i, be)
+	}
+	if p.cat.Config.Strict && !(may && orphan) {
+		why := ForeignLeft
+		if orphan {
+			why = LimitReached
+		}
+		p.reason(s, i, why)
+		t.Sure(&be.Cell)
+		return nil
+	}
+	n := len(p.picks)
+	if !p.pickFrom(t, s, i, be) {
+		t.Sure(&be.Cell)
+		return nil
+	}
+	if !may || !orphan {
+		return nil
+	}
+	p.picks[n].adopt = true
+	p.becomesOwn(be)
+	return t.Give(p.Owner, be.At)
+}
