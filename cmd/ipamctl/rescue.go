@@ -176,9 +176,8 @@ func (a *app) mend(ctx context.Context, file string) (lost []string, err error) 
 			return err
 		}
 		for _, p := range r.Problems {
-			switch v := viewProblem(p); {
-			case p.Kind == ipset.ProblemLostAddress || p.Kind == ipset.ProblemLostBlock:
-				lost = append(lost, v.Where)
+			if p.Kind == ipset.ProblemLostAddress || p.Kind == ipset.ProblemLostBlock {
+				lost = append(lost, viewProblem(p).Where)
 			}
 		}
 		_, err = in.Operator().Repair(ctx, r.Repair)

@@ -26,19 +26,13 @@ func (s *Space) Cells(p netip.Prefix, order int) []Cell {
 	order = min(order, s.width()-p.Bits(), 20)
 	cells := make([]Cell, 1<<order)
 	cellOrder := s.width() - p.Bits() - order
-	base, end := Of(p)
+	base, _ := Of(p)
 	for i := range cells {
 		cells[i].Prefix = netip.PrefixFrom(s.Addr(base.Add(addr.U128{Lo: uint64(i)}.Shl(uint(cellOrder)))), p.Bits()+order)
 	}
 	f := filler{cells: cells, size: sizeOf(cellOrder), at: -1, labels: map[string]addr.U128{}}
-	for _, sp := range s.in(p) {
+	for sp := range s.within(p) {
 		lo, hi := sp.Lo, sp.Hi
-		if lo.Cmp(base) < 0 {
-			lo = base
-		}
-		if hi.Cmp(end) > 0 {
-			hi = end
-		}
 		for {
 			i := int(lo.Sub(base).Shr(uint(cellOrder)).Lo)
 			if cellOrder >= 128 {

@@ -46,18 +46,11 @@ func (s *Space) Panel(p netip.Prefix, order int, rows bool) Panel {
 
 // touched returns the prefixes of a length in which there is something, ascending, and false if they are more than most.
 func (s *Space) touched(p netip.Prefix, bits, most int) (touched []netip.Prefix, ok bool) {
-	first, last := Of(p)
-	for _, sp := range s.in(p) {
+	for sp := range s.within(p) {
 		if sp.State == Reserved {
 			continue // such ranges may have most of the pool, and nothing is in them
 		}
 		lo, hi := sp.Lo, sp.Hi
-		if lo.Cmp(first) < 0 {
-			lo = first
-		}
-		if hi.Cmp(last) > 0 {
-			hi = last
-		}
 		for {
 			q := netip.PrefixFrom(s.Addr(lo), bits).Masked()
 			if n := len(touched); n == 0 || touched[n-1] != q {

@@ -158,6 +158,24 @@ func (s *Space) in(p netip.Prefix) []Span {
 	return s.Spans[from:max(from, to)]
 }
 
+// within yields what the spans that overlap a prefix have of it.
+func (s *Space) within(p netip.Prefix) iter.Seq[Span] {
+	lo, hi := Of(p)
+	return func(yield func(Span) bool) {
+		for _, sp := range s.in(p) {
+			if sp.Lo.Cmp(lo) < 0 {
+				sp.Lo = lo
+			}
+			if sp.Hi.Cmp(hi) > 0 {
+				sp.Hi = hi
+			}
+			if !yield(sp) {
+				return
+			}
+		}
+	}
+}
+
 // Counts are addresses by state.
 type Counts [states]addr.U128
 
