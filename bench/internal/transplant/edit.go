@@ -14,7 +14,7 @@ import (
 )
 
 // edit returns the source of a file without the top-level functions, types and variables
-// that cut names, a type of a file of With with its methods there, without the calls whose first argument is such a text (a table or a
+// that cut names, a method as T.M, without the calls whose first argument is such a text (a table or a
 // container of specs), and without the imports that nothing else uses. Imports named in
 // the suite are replaced. It notes what it has left out in done.
 func (suite *Suite) edit(name string, source []byte, done map[string]bool) ([]byte, error) {
@@ -27,11 +27,7 @@ func (suite *Suite) edit(name string, source []byte, done map[string]bool) ([]by
 	var kept []ast.Decl
 	var left bool
 	for _, d := range file.Decls {
-		n := declared(d)
-		if n == "" && slices.Contains(suite.With, name) {
-			n = receiver(d)
-		}
-		if cut[n] != "" {
+		if n := declared(d); cut[n] != "" {
 			done[n], left = true, true
 			continue
 		}
@@ -89,13 +85,20 @@ func (suite *Suite) edit(name string, source []byte, done map[string]bool) ([]by
 	return out.Bytes(), nil
 }
 
-// declared returns the name that a declaration is cut by: that of a function without a
-// receiver, or of one type or variable, or the text that a declaration of specs begins with.
+// declared returns the name that a declaration is cut by: that of a function, a method with
+// its type, one type or variable, or the text that a declaration of specs begins with.
 func declared(d ast.Decl) string {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
 		if d.Recv == nil {
 			return d.Name.Name
+		}
+		t := d.Recv.List[0].Type
+		if p, ok := t.(*ast.StarExpr); ok {
+			t = p.X
+		}
+		if t, ok := t.(*ast.Ident); ok {
+			return t.Name + "." + d.Name.Name
 		}
 	case *ast.GenDecl:
 		if len(d.Specs) != 1 {
@@ -110,22 +113,6 @@ func declared(d ast.Decl) string {
 			}
 			return s.Names[0].Name
 		}
-	}
-	return ""
-}
-
-// receiver returns the type that a method belongs to.
-func receiver(d ast.Decl) string {
-	f, ok := d.(*ast.FuncDecl)
-	if !ok {
-		return ""
-	}
-	t := f.Recv.List[0].Type
-	if p, ok := t.(*ast.StarExpr); ok {
-		t = p.X
-	}
-	if name, ok := t.(*ast.Ident); ok {
-		return name.Name
 	}
 	return ""
 }

@@ -142,6 +142,9 @@ func (s *Suite) lay(t testing.TB, module string, names []string, files map[strin
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := os.Stat(target); err == nil {
+			t.Fatalf("the adapter has a file %s of its own", name)
+		}
 		files[target] = file
 	}
 }

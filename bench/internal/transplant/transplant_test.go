@@ -88,16 +88,13 @@ func (x T) Out() {}
 	}
 }
 
-// TestEditMethods cuts a type of the original with its methods, and leaves those that a test
-// file gives to the adapter's type.
+// TestEditMethods cuts the methods of a type by their names, with a pointer or without.
 func TestEditMethods(t *testing.T) {
-	const source = "package p\n\ntype T struct{}\n\nfunc (t *T) Out() {}\n\nfunc (t Other) Kept() {}\n"
-	suite := &Suite{With: []string{"p.go"}, Cut: map[string]string{"T": "-"}}
-	for name, stays := range map[string]bool{"p.go": false, "p_test.go": true} {
-		got, err := suite.edit(name, []byte(source), map[string]bool{})
-		if err != nil || strings.Contains(string(got), "Out") != stays || !strings.Contains(string(got), "Kept") {
-			t.Errorf("%s: %v\n%s", name, err, got)
-		}
+	const source = "package p\n\ntype T struct{}\n\nfunc (t *T) OutA() {}\n\nfunc (t T) OutB() {}\n\nfunc (t T) Kept() {}\n\nfunc (t Other) OutA() {}\n"
+	suite := &Suite{Cut: map[string]string{"T.OutA": "-", "T.OutB": "-"}}
+	got, err := suite.edit("p.go", []byte(source), map[string]bool{})
+	if text := string(got); err != nil || strings.Contains(text, "T) Out") || !strings.Contains(text, "T) Kept") || !strings.Contains(text, "Other) OutA") {
+		t.Errorf("%v\n%s", err, got)
 	}
 }
 

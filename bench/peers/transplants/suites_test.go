@@ -6,6 +6,7 @@ const (
 	services = "pkg/registry/core/service/"
 
 	arithmetic = "calls their arithmetic of addresses"
+	original   = "is the original"
 	objects    = "prepares or counts their API objects"
 )
 
@@ -65,5 +66,18 @@ var suites = []*transplant.Suite{
 		Module: "github.com/coredhcp/coredhcp", Version: "v0.0.0-20260217182248-a0841cb3038f",
 		Dir: "plugins/allocators/bitmap", Tests: []string{"bitmap_test.go", "bitmap_ipv4_test.go"},
 		Cut: map[string]string{"BenchmarkParallelAllocPartiallyFilled": "replaces the original's bitmap"},
+	},
+	{
+		Name: "go-ipam: prefixes, examples, JSON, seeds of the fuzz target", Adapter: "goipam",
+		Module: "github.com/metal-stack/go-ipam", Version: "v1.14.14", Dir: ".",
+		Tests: []string{"prefix_test.go", "ipam_test.go", "json_test.go", "prefix_fuzz_test.go"},
+		With:  []string{"errors.go", "ip.go", "ipam.go", "json.go", "prefix.go", "storage.go"},
+		Cut: map[string]string{
+			"ipamer.acquireChildPrefixInternal":  original,
+			"ipamer.acquireSpecificIPInternal":   original,
+			"ipamer.acquireAndStore":             original,
+			"ipamer.releaseIPFromPrefixInternal": original,
+			"retryOnOptimisticLock":              original,
+		},
 	},
 }
