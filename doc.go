@@ -56,7 +56,8 @@
 //	ErrOccupied        the named prefix, address or port is taken
 //	ErrNotHeld         the owner does not hold what the call refers to
 //	ErrOutOfRange      the named prefix, address or port is not in the pool or range,
-//	                   or not of a size that the pool hands out
+//	                   or not of a size that the pool hands out; a watch from a
+//	                   revision that the store no longer has
 //	ErrReserved        the named prefix or address overlaps a reservation, or only reserved ones are left
 //	ErrExists          something else of that name exists
 //	ErrNotFound        nothing of that name exists, or no entry matches
@@ -65,7 +66,7 @@
 //	ErrVersion         another version wrote what was read, in an unknown form
 //	ErrReplaced        the store is not the one that was opened
 //	ErrLimit           a documented or configured limit would be exceeded
-//	ErrConflict        another writer changed a record first
+//	ErrConflict        another writer changed a record first, or a server refused the write
 //	ErrUnknownOutcome  the change may or may not have been made
 //	ErrCorrupt         stored bytes are damaged or contradict themselves
 //	ErrClosed          the store or controller was closed

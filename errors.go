@@ -24,7 +24,8 @@ var (
 	// ErrNotHeld means the owner does not hold what the call refers to.
 	ErrNotHeld = errors.New("not held")
 	// ErrOutOfRange means the named prefix, address or port is not in the pool or range,
-	// or not of a size that the pool hands out.
+	// or not of a size that the pool hands out. Of a watch it means that the store no
+	// longer has the commits after the revision named: list, and watch from there.
 	ErrOutOfRange = errors.New("out of range")
 	// ErrReserved means the named prefix or address overlaps a reservation, or only reserved ones are left.
 	ErrReserved = errors.New("reserved")
@@ -46,7 +47,8 @@ var (
 	ErrReplaced = errors.New("the store was replaced")
 	// ErrLimit means a documented or configured limit would be exceeded.
 	ErrLimit = errors.New("limit exceeded")
-	// ErrConflict means another writer changed a record first. Repeat the call.
+	// ErrConflict means another writer changed a record first, or a server refused the
+	// write. Nothing was changed. Repeat the call.
 	ErrConflict = errors.New("conflict")
 	// ErrUnknownOutcome means the change may or may not have been made.
 	ErrUnknownOutcome = errors.New("unknown outcome")

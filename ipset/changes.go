@@ -94,7 +94,7 @@ type Commit struct {
 // a record that was changed between that revision and the start may be Unknown once: keep the holders beside the revision if you
 // need them.
 //
-// Errors: [store.ErrCompacted] if the store no longer has the commits after that revision, or if the loop body is so slow that
+// Errors: [ipalloc.ErrOutOfRange] if the store no longer has the commits after that revision, or if the loop body is so slow that
 // the store forgets commits before they are delivered: begin again with 0, and take the state that comes as the outcome of all
 // that was missed. [ipalloc.ErrCorrupt] for a record that cannot be read. Else the error of the store or of ctx.
 //

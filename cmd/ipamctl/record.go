@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A recording is a file of lines, each a change in JSON as watch prints it, in the order of the commits. The last revision in it is where
@@ -80,7 +80,7 @@ func (r *recording) run(ctx context.Context, e *ipset.Engine) error {
 	}
 	for {
 		for c, err := range e.Changes(ctx, after) {
-			if errors.Is(err, store.ErrCompacted) && after > 0 {
+			if errors.Is(err, ipalloc.ErrOutOfRange) && after > 0 {
 				after = 0
 				if err := r.write(changeView{Change: missingChanges, What: "the store no longer has the commits since the last line"}); err != nil {
 					return err

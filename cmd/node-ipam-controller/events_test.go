@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
 // An event says, of a node that no ClusterCIDR serves, what becomes of each. It fits
@@ -42,7 +41,7 @@ func TestEventsOfConditions(t *testing.T) {
 	p.report("n", nil)
 	p.report("n", &ipalloc.Error{Package: "controller", Op: "write", Err: ipalloc.ErrLimit})
 	p.report("n", &ipalloc.Error{Package: "nodeipam", Op: "record", Err: ipalloc.ErrLimit})
-	p.report("n", &ipalloc.Error{Package: "controller", Op: "write", Err: errors.Join(controller.ErrRejected)})
+	p.report("n", &ipalloc.Error{Package: "controller", Op: "write", Err: errors.Join(ipalloc.ErrConflict)})
 	first := <-recorder.Events
 	if message := strings.TrimPrefix(first, "Warning CIDRNotAvailable "); !strings.Contains(message, "size=huge") || len(message) > 1024 || !strings.HasSuffix(message, "...") {
 		t.Errorf("%d characters: %s", len(message), message)

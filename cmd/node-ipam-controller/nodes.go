@@ -23,7 +23,6 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
 // entryAnnotation records the ClusterCIDR that a node's CIDRs came from.
@@ -143,7 +142,7 @@ func result(err error) string {
 		return "recorded"
 	case errors.As(err, &delayed{}):
 		return "delayed"
-	case errors.Is(err, controller.ErrRejected), errors.Is(err, ipalloc.ErrNotFound):
+	case errors.Is(err, ipalloc.ErrConflict), errors.Is(err, ipalloc.ErrNotFound):
 		return "rejected"
 	}
 	return "unknown"
@@ -156,14 +155,14 @@ func (w *nodeWriter) write(ctx context.Context, n nodeipam.Node, as nodeipam.Ass
 	defer cancel()
 	data, err := patch(n, as)
 	if err != nil {
-		return fmt.Errorf("%w: %w", controller.ErrRejected, err)
+		return fmt.Errorf("%w: %w", ipalloc.ErrConflict, err)
 	}
 	client := w.client.CoreV1().RESTClient()
 	request := client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(n.Name).MaxRetries(0).Body(data)
 	if limiter := client.GetRateLimiter(); limiter != nil {
 		begin := time.Now()
 		if err := limiter.Wait(ctx); err != nil {
-			return fmt.Errorf("%w: %w", controller.ErrRejected, err)
+			return fmt.Errorf("%w: %w", ipalloc.ErrConflict, err)
 		}
 		clientmetrics.RateLimiterLatency.Observe(ctx, http.MethodPatch, *request.URL(), time.Since(begin))
 		request.Throttle(nil)
@@ -172,7 +171,7 @@ func (w *nodeWriter) write(ctx context.Context, n nodeipam.Node, as nodeipam.Ass
 	if w.fence != nil {
 		left, err := w.fence()
 		if err != nil {
-			return fmt.Errorf("%w: %w", controller.ErrRejected, err)
+			return fmt.Errorf("%w: %w", ipalloc.ErrConflict, err)
 		}
 		timeout = min(timeout, left)
 	}
@@ -225,11 +224,11 @@ func classify(err error) error {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%w: %w", ipalloc.ErrNotFound, err)
 	case apierrors.IsTooManyRequests(err):
-		return delayed{fmt.Errorf("%w: %w", controller.ErrRejected, err), delay(err)}
+		return delayed{fmt.Errorf("%w: %w", ipalloc.ErrConflict, err), delay(err)}
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsBadRequest(err),
 		apierrors.IsConflict(err), apierrors.IsMethodNotSupported(err),
 		apierrors.IsNotAcceptable(err), apierrors.IsUnsupportedMediaType(err), apierrors.IsRequestEntityTooLargeError(err):
-		return fmt.Errorf("%w: %w", controller.ErrRejected, err)
+		return fmt.Errorf("%w: %w", ipalloc.ErrConflict, err)
 	}
 	if d, ok := apierrors.SuggestsClientDelay(err); ok && d > 0 {
 		return delayed{err, delay(err)}

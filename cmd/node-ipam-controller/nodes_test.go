@@ -22,7 +22,6 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
 func node(name string, cidrs ...string) nodeipam.Node { return nodeipam.ParseNode(name, cidrs...) }
@@ -94,7 +93,7 @@ func TestOnePatchWritesBothFieldsAndTheUID(t *testing.T) {
 		t.Fatalf("%s: %s", path, body)
 	}
 	as.Prefixes = as.Prefixes[:1] // an answer that is not what was asked for
-	if err := w.Write(t.Context(), n, as); err == nil || errors.Is(err, controller.ErrRejected) {
+	if err := w.Write(t.Context(), n, as); err == nil || errors.Is(err, ipalloc.ErrConflict) {
 		t.Fatal(err)
 	}
 }
@@ -114,12 +113,12 @@ func TestFailuresOfAWrite(t *testing.T) {
 		want error // nil: unknown
 	}{
 		{"not found", status(404, metav1.StatusReasonNotFound), ipalloc.ErrNotFound},
-		{"invalid", status(422, metav1.StatusReasonInvalid), controller.ErrRejected},
-		{"forbidden", status(403, metav1.StatusReasonForbidden), controller.ErrRejected},
-		{"unauthorized", status(401, metav1.StatusReasonUnauthorized), controller.ErrRejected},
-		{"another UID", status(409, metav1.StatusReasonConflict), controller.ErrRejected},
-		{"bad request", status(400, metav1.StatusReasonBadRequest), controller.ErrRejected},
-		{"too many", status(429, metav1.StatusReasonTooManyRequests), controller.ErrRejected},
+		{"invalid", status(422, metav1.StatusReasonInvalid), ipalloc.ErrConflict},
+		{"forbidden", status(403, metav1.StatusReasonForbidden), ipalloc.ErrConflict},
+		{"unauthorized", status(401, metav1.StatusReasonUnauthorized), ipalloc.ErrConflict},
+		{"another UID", status(409, metav1.StatusReasonConflict), ipalloc.ErrConflict},
+		{"bad request", status(400, metav1.StatusReasonBadRequest), ipalloc.ErrConflict},
+		{"too many", status(429, metav1.StatusReasonTooManyRequests), ipalloc.ErrConflict},
 		{"internal", status(500, metav1.StatusReasonInternalError), nil},
 		{"unavailable", status(503, metav1.StatusReasonServiceUnavailable), nil},
 		{"server timeout", status(504, metav1.StatusReasonTimeout), nil},
@@ -140,7 +139,7 @@ func TestFailuresOfAWrite(t *testing.T) {
 			c.f(w, r)
 		})
 		err := w.Write(t.Context(), node("n"), nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24").Prefixes})
-		definite := errors.Is(err, controller.ErrRejected) || errors.Is(err, ipalloc.ErrNotFound)
+		definite := errors.Is(err, ipalloc.ErrConflict) || errors.Is(err, ipalloc.ErrNotFound)
 		if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && definite {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
@@ -154,7 +153,7 @@ func TestFailuresOfAWrite(t *testing.T) {
 func TestAFenceRefusesWrites(t *testing.T) {
 	w := newWriter(t, func(http.ResponseWriter, *http.Request) { t.Error("a request") })
 	w.fence = func() (time.Duration, error) { return 0, errors.New("the lease is not held") }
-	if err := w.Write(t.Context(), node("n"), nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24").Prefixes}); !errors.Is(err, controller.ErrRejected) {
+	if err := w.Write(t.Context(), node("n"), nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24").Prefixes}); !errors.Is(err, ipalloc.ErrConflict) {
 		t.Error(err)
 	}
 }
@@ -184,7 +183,7 @@ func TestDelaysOfTheServer(t *testing.T) {
 		})
 		err := w.Write(t.Context(), node("n"), nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24").Prefixes})
 		var d interface{ RetryAfter() time.Duration }
-		if !errors.As(err, &d) || d.RetryAfter() != c.want || errors.Is(err, controller.ErrRejected) != c.definite {
+		if !errors.As(err, &d) || d.RetryAfter() != c.want || errors.Is(err, ipalloc.ErrConflict) != c.definite {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -282,7 +281,7 @@ func TestReasonsOfEvents(t *testing.T) {
 	for want, errs := range map[string][]error{
 		notAvailable:     {&ipalloc.Error{Package: "nodeipam", Op: "allocate", Err: ipalloc.ErrFull}},
 		recordInvalid:    {&ipalloc.Error{Package: "nodeipam", Op: "record", Err: ipalloc.ErrOccupied}},
-		assignmentFailed: {controller.ErrRejected, &ipalloc.Error{Package: "controller", Op: "write", Err: ipalloc.ErrUnknownOutcome}},
+		assignmentFailed: {ipalloc.ErrConflict, &ipalloc.Error{Package: "controller", Op: "write", Err: ipalloc.ErrUnknownOutcome}},
 	} {
 		for _, err := range errs {
 			if got := reason(fmt.Errorf("x: %w", err)); got != want {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
@@ -121,8 +122,8 @@ func TestMetrics(t *testing.T) {
 }
 
 func TestResultsOfWrites(t *testing.T) {
-	for want, err := range map[string]error{"recorded": nil, "delayed": delayed{controller.ErrRejected, time.Second},
-		"rejected": controller.ErrRejected, "unknown": errors.New("lost")} {
+	for want, err := range map[string]error{"recorded": nil, "delayed": delayed{ipalloc.ErrConflict, time.Second},
+		"rejected": ipalloc.ErrConflict, "unknown": errors.New("lost")} {
 		if got := result(err); got != want {
 			t.Errorf("%v: %s, want %s", err, got, want)
 		}

@@ -47,7 +47,7 @@
 //
 // One process at a time has the file, so a watch sees all commits. It can begin at any of
 // the last Options.History commits since the file was opened; otherwise, as after every
-// restart, it ends with store.ErrCompacted.
+// restart, it ends with ipalloc.ErrOutOfRange.
 //
 // # Reading
 //

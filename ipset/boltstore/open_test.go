@@ -59,7 +59,7 @@ func TestReopen(t *testing.T) {
 		t.Fatalf("%v at %d", recs, rev)
 	}
 	for _, err := range s.Watch(t.Context(), first, "a") {
-		if !errors.Is(err, store.ErrCompacted) {
+		if !errors.Is(err, ipalloc.ErrOutOfRange) {
 			t.Errorf("a watch from before this process: %v", err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestHistory(t *testing.T) {
 	for range 5 {
 		revs = append(revs, put(t, s, "a", ""))
 	}
-	for after, want := range map[uint64]error{revs[0]: store.ErrCompacted, revs[1]: nil} {
+	for after, want := range map[uint64]error{revs[0]: ipalloc.ErrOutOfRange, revs[1]: nil} {
 		for ev, err := range s.Watch(t.Context(), after, "a") {
 			if !errors.Is(err, want) || err == nil && ev.Rev != revs[2] {
 				t.Errorf("after %d: %v, %v", after, ev, err)

@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -73,7 +74,7 @@ func (s *Store) next(ctx context.Context, after uint64) (store.Event, error) {
 		switch {
 		case after < h.oldest:
 			s.mu.Unlock()
-			return store.Event{}, failure("watch", s.path, store.ErrCompacted)
+			return store.Event{}, failure("watch", s.path, fmt.Errorf("%w: the store no longer has the commits after that revision", ipalloc.ErrOutOfRange))
 		case i < len(h.events):
 			ev := h.events[i]
 			s.mu.Unlock()

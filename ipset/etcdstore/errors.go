@@ -64,7 +64,7 @@ func causeOf(ctx context.Context, err error) *store.Cause {
 	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps), tooLargeToSend(err):
 		c.Kind = ipalloc.ErrLimit
 	case errors.Is(err, rpctypes.ErrCompacted):
-		c.Kind = store.ErrCompacted
+		c.Kind = ipalloc.ErrOutOfRange
 	case closing(err):
 		c.Kind = ipalloc.ErrClosed
 	}

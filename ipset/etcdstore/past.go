@@ -173,7 +173,7 @@ func (s *Store) prove(ctx context.Context, op string, p point) error {
 		}})
 		return err
 	})
-	if errors.Is(err, store.ErrCompacted) {
+	if errors.Is(err, ipalloc.ErrOutOfRange) {
 		return replaced(op, "commit %d, which this process saw, is too old to be compared with the past of the cluster", p.rev)
 	}
 	if err != nil {

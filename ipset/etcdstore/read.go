@@ -125,13 +125,13 @@ func revisionOf(resp *pb.TxnResponse, i int) uint64 {
 func restarts(f func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := f()
-		if !errors.Is(err, store.ErrCompacted) {
+		if !errors.Is(err, ipalloc.ErrOutOfRange) {
 			return err
 		}
 		var e *ipalloc.Error
 		var c *store.Cause
 		if attempt == listAttempts && errors.As(err, &e) && errors.As(err, &c) {
-			return wrap(e.Op, &store.Cause{Err: c.Err, Retry: true}) // ErrCompacted is for watches
+			return wrap(e.Op, &store.Cause{Err: c.Err, Retry: true}) // ipalloc.ErrOutOfRange is for watches
 		}
 	}
 }

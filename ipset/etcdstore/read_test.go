@@ -93,7 +93,7 @@ func TestLongReads(t *testing.T) {
 // TestRestarts verifies that a read that a compaction overtakes begins anew, and gives up after a while with an error that is
 // no watch's.
 func TestRestarts(t *testing.T) {
-	compacted := wrap("list", &store.Cause{Kind: store.ErrCompacted, Err: errors.New("compacted")})
+	compacted := wrap("list", &store.Cause{Kind: ipalloc.ErrOutOfRange, Err: errors.New("compacted")})
 	calls := 0
 	if err := restarts(func() error {
 		if calls++; calls < listAttempts {
@@ -108,7 +108,7 @@ func TestRestarts(t *testing.T) {
 		calls++
 		return compacted
 	})
-	if errors.Is(err, store.ErrCompacted) || !Retryable(err) || calls != listAttempts {
+	if errors.Is(err, ipalloc.ErrOutOfRange) || !Retryable(err) || calls != listAttempts {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 	calls = 0

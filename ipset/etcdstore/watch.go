@@ -45,7 +45,7 @@ var errBroken = errors.New("etcdstore: loop broken")
 // What a client learns too late that the way to its member is cut, it learns of a watch too late as well:
 // set DialKeepAliveTime and DialKeepAliveTimeout.
 //
-// It ends with store.ErrCompacted, [ipalloc.ErrReplaced], the context's error or one that is not [Retryable].
+// It ends with ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		w := &watch{s: s, ranges: s.disjoint(prefixes), next: max(after, s.born) + 1, yield: yield}

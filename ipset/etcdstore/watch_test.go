@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -308,12 +309,12 @@ func TestWatchCompacted(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.cut(false)
-		if err := <-ended; !errors.Is(err, store.ErrCompacted) || Retryable(err) {
+		if err := <-ended; !errors.Is(err, ipalloc.ErrOutOfRange) || Retryable(err) {
 			t.Errorf("a watch that was away: %v", err)
 		}
 		n := 0
 		for _, err := range s.Watch(limited(t), first, prefixes...) {
-			if n++; !errors.Is(err, store.ErrCompacted) || Retryable(err) {
+			if n++; !errors.Is(err, ipalloc.ErrOutOfRange) || Retryable(err) {
 				t.Errorf("a watch from the past: %v", err)
 			}
 		}

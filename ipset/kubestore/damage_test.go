@@ -400,7 +400,7 @@ func TestFarBehind(t *testing.T) {
 				want["late"] = ""
 			case "watch":
 				for ev, err := range late.Watch(ctx, 0, "k") {
-					if !errors.Is(err, store.ErrCompacted) {
+					if !errors.Is(err, ipalloc.ErrOutOfRange) {
 						t.Errorf("%+v, %v", ev, err)
 					}
 				}

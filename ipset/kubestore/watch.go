@@ -103,8 +103,8 @@ func (s *Store) watch(ctx context.Context, f *follower, after *uint64, prefixes 
 			*after = ev.Rev
 		case ctx.Err() != nil:
 			return true, ctx.Err()
-		case errors.Is(err, store.ErrCompacted):
-			return true, &ipalloc.Error{Package: "kubestore", Op: "watch", Err: store.ErrCompacted}
+		case errors.Is(err, ipalloc.ErrOutOfRange):
+			return true, &ipalloc.Error{Package: "kubestore", Op: "watch", Reason: "the store no longer has the commits after that revision", Err: ipalloc.ErrOutOfRange}
 		case s.usable(ctx) != nil:
 			return true, s.usable(ctx)
 		case f.ended.Err() != nil:

@@ -238,7 +238,7 @@ type Change struct {
 // until ctx ends or the caller breaks the loop. A prefix that was handed out, given to
 // another owner or given other attributes or children is a change with a Holding. After 0 the
 // present state comes first, as State returns it, and the last of it has its revision. An error
-// ends the loop; store.ErrCompacted means that the store no longer has all commits after that
+// ends the loop; ipalloc.ErrOutOfRange means that the store no longer has all commits after that
 // revision: begin again with 0, and forget what was held and is not in the state.
 func (a *Allocator) Changes(ctx context.Context, after uint64) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -23,7 +24,7 @@ const window = 256 * oneStep
 // unless the pool has only one, and keeps it until the last watch ends.
 //
 // It goes on by itself after a broken connection, without loss or repetition, for as long as ctx lasts. It ends with
-// store.ErrCompacted, [ipalloc.ErrReplaced], the context's error or one that is not [Retryable].
+// ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		text, args := s.watchQuery(prefixes)
@@ -133,7 +134,7 @@ func (s *Store) changes(ctx context.Context, text string, args []any, after uint
 	case !any:
 		return nil, 0, s.gone(ctx, s.db, since)
 	case after>>pastBits < horizon>>pastBits:
-		return nil, 0, store.ErrCompacted
+		return nil, 0, &ipalloc.Error{Package: "sqlstore", Op: "watch", Reason: "the store no longer has the commits after that revision", Err: ipalloc.ErrOutOfRange}
 	}
 	return events(recs, ats), rev, s.seen(rev, since)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/pgtest"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -94,7 +95,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%d changes are kept, %v", changes, err)
 		}
 		for _, err := range s.Watch(t.Context(), revs[99], "") {
-			if !errors.Is(err, store.ErrCompacted) {
+			if !errors.Is(err, ipalloc.ErrOutOfRange) {
 				t.Errorf("%v", err)
 			}
 		}

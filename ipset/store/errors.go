@@ -7,15 +7,6 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// ErrCompacted means that a store no longer has the commits that a watch asked for. It
-// matches ipalloc.ErrNotFound. List again, and watch from the revision of that list.
-var ErrCompacted error = compacted{}
-
-type compacted struct{}
-
-func (compacted) Error() string { return "the store no longer has the commits after that revision" }
-func (compacted) Unwrap() error { return ipalloc.ErrNotFound }
-
 // Conflict returns the error of a commit that found the record of key at another
 // revision than expected. It matches ipalloc.ErrConflict. pkg names the store's package.
 func Conflict(pkg, key string) error {

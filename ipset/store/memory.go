@@ -164,7 +164,7 @@ func (m *Memory) next(ctx context.Context, rev uint64, prefixes []string) (Event
 		m.mu.Lock()
 		if rev <= m.oldest {
 			m.mu.Unlock()
-			return Event{}, &ipalloc.Error{Package: "store", Op: "watch", Err: ErrCompacted}
+			return Event{}, &ipalloc.Error{Package: "store", Op: "watch", Reason: "the store no longer has the commits after that revision", Err: ipalloc.ErrOutOfRange}
 		}
 		if rev <= m.rev {
 			ev := Event{Rev: rev}

@@ -106,8 +106,8 @@ type Store interface {
 
 	// Watch yields every commit after revision after that wrote a key with one of the
 	// prefixes, in commit order, until ctx ends or the caller breaks the loop. An error
-	// is the last thing it yields. [ErrCompacted] means that the store no longer has
-	// all the commits after that revision. No lock is held while the loop body runs.
+	// is the last thing it yields. [ipalloc.ErrOutOfRange] means that the store no longer
+	// has all the commits after that revision. No lock is held while the loop body runs.
 	Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[Event, error]
 
 	// Limits returns what one commit may hold. It does not change.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -48,7 +49,7 @@ func (a *audit) run(ctx context.Context, endpoints []string) error {
 			return err
 		}
 		for ev, err := range s.Watch(ctx, rev, watched...) {
-			if errors.Is(err, store.ErrCompacted) {
+			if errors.Is(err, ipalloc.ErrOutOfRange) {
 				break // as anybody would who missed something
 			}
 			if err != nil {

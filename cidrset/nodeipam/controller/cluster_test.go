@@ -176,9 +176,9 @@ func (k *cluster) land(n nodeipam.Node, as nodeipam.Assignment) error {
 	case !ok:
 		return fmt.Errorf("no %s: %w", n.Name, ipalloc.ErrNotFound)
 	case is.UID != n.UID:
-		return fmt.Errorf("another node: %w", ErrRejected)
+		return fmt.Errorf("another node: %w", ipalloc.ErrConflict)
 	case len(is.Prefixes) > 0 && !slices.Equal(is.Prefixes, as.Prefixes):
-		return fmt.Errorf("has %v: %w", is.Prefixes, ErrRejected)
+		return fmt.Errorf("has %v: %w", is.Prefixes, ipalloc.ErrConflict)
 	case len(is.Prefixes) == 0:
 		for _, other := range k.nodes {
 			for _, p := range other.Prefixes {

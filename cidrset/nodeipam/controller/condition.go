@@ -82,7 +82,7 @@ func (c *Controller) unserved(name string, err error) {
 func (c *Controller) unwritten(name, op string, as nodeipam.Assignment, sentinel, cause error) {
 	now := condition{unwritten, sentinel.Error()}
 	wrapped := fmt.Errorf("%w: %w", sentinel, cause)
-	if sentinel == ErrRejected {
+	if sentinel == ipalloc.ErrConflict {
 		now.text, wrapped = cause.Error(), cause
 	}
 	e := &ipalloc.Error{Package: "controller", Op: op, Owner: name, Err: wrapped}

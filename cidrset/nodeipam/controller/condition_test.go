@@ -20,7 +20,7 @@ import (
 type retryAfterError time.Duration
 
 func (e retryAfterError) Error() string             { return "too many requests" }
-func (e retryAfterError) Unwrap() error             { return ErrRejected }
+func (e retryAfterError) Unwrap() error             { return ipalloc.ErrConflict }
 func (e retryAfterError) RetryAfter() time.Duration { return time.Duration(e) }
 
 // A thousand nodes that no entry matches are a thousand reports in an hour, not one per
@@ -165,9 +165,9 @@ func TestConditionsOfAWrite(t *testing.T) {
 			tries++
 			switch d := time.Since(begin); {
 			case d < 10*time.Minute:
-				return fmt.Errorf("forbidden: %w", ErrRejected), false
+				return fmt.Errorf("forbidden: %w", ipalloc.ErrConflict), false
 			case d < 20*time.Minute:
-				return fmt.Errorf("admission: %w", ErrRejected), false
+				return fmt.Errorf("admission: %w", ipalloc.ErrConflict), false
 			case d < 30*time.Minute:
 				return fmt.Errorf("dial %d: refused", tries), false // another text each time
 			case d < 40*time.Minute:
@@ -179,8 +179,8 @@ func TestConditionsOfAWrite(t *testing.T) {
 		c, stop := k.start(a)
 		defer stop()
 		for _, want := range []string{
-			`n0000: controller: write 10.0.0.0/24 for "n0000": forbidden: rejected`,
-			`for "n0000": admission: rejected`,
+			`n0000: controller: write 10.0.0.0/24 for "n0000": forbidden: conflict`,
+			`for "n0000": admission: conflict`,
 			`for "n0000": unknown outcome: dial `,
 			`for "n0000": limit exceeded: too many requests`,
 			"n0000: fine",
@@ -247,7 +247,7 @@ func TestNamedDelayAfterAnUnknownOutcome(t *testing.T) {
 			if len(k.writes) == 1 {
 				return unknownDelay{errTimeout}, true
 			}
-			return fmt.Errorf("immutable: %w", ErrRejected), false
+			return fmt.Errorf("immutable: %w", ipalloc.ErrConflict), false
 		}
 		a := small(t, 8)
 		c, stop := k.start(a)
@@ -333,8 +333,8 @@ func TestErrorsOfReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	why := errors.New("why")
-	cause := fmt.Errorf("%w: %w", ErrRejected, why)
-	for _, sentinel := range []error{ErrRejected, ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit} {
+	cause := fmt.Errorf("%w: %w", ipalloc.ErrConflict, why)
+	for _, sentinel := range []error{ipalloc.ErrConflict, ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit} {
 		c.unwritten("n", "write", nodeipam.Assignment{}, sentinel, cause)
 		var e *ipalloc.Error
 		if !errors.As(got, &e) || e.Owner != "n" || e.Op != "write" || !errors.Is(got, sentinel) || !errors.Is(got, why) {

@@ -2,15 +2,10 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
-
-// ErrRejected is for a [Writer] to wrap. It means that the write was refused: nothing
-// was recorded and nothing will be.
-var ErrRejected = errors.New("rejected")
 
 // Source is the view of the nodes that a [Controller] works from, such as a cache that
 // follows an API server. The view may lag behind, but it never goes back.
@@ -39,8 +34,9 @@ type Source interface {
 // its prefixes and the call is repeated after that time, not before.
 type Writer interface {
 	// Write records an assignment for n, which has no prefixes in the view. Writing what
-	// is recorded already succeeds. An error that wraps [ErrRejected] or
-	// [ipalloc.ErrNotFound] means that this call recorded nothing and will not; after any
+	// is recorded already succeeds. An error that wraps [ipalloc.ErrConflict],
+	// for a write that was refused, or [ipalloc.ErrNotFound], for a node that does not
+	// exist, means that this call recorded nothing and will not; after any
 	// other error that is unknown, and the request may be carried out as late as
 	// [Config].RequestLife after Write returned.
 	//

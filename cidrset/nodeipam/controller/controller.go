@@ -46,7 +46,7 @@ type Config struct {
 	// a nil error, when it ends; a retry alone reports nothing. The condition is a record
 	// that the allocator objects to (the errors of Load and Observe, joined if there are
 	// several), a node that the allocator cannot serve (ErrFull, ErrCooling, ErrNotFound
-	// of package ipalloc), or a write that was refused (ErrRejected), delayed by the
+	// of package ipalloc), or a write that was refused (ipalloc.ErrConflict), delayed by the
 	// server (ErrLimit) or of unknown outcome (ErrUnknownOutcome). Several goroutines
 	// call it, one at a time for each node, without any lock held.
 	Report func(node string, err error)

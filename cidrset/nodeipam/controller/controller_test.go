@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/internal/test/synctest"
 )
@@ -109,7 +110,7 @@ func TestThreeAttemptsThenLongerWaits(t *testing.T) {
 		var at []string
 		k.onWrite = func(string) (error, bool) {
 			at = append(at, time.Since(begin).String())
-			return fmt.Errorf("forbidden: %w", ErrRejected), false
+			return fmt.Errorf("forbidden: %w", ipalloc.ErrConflict), false
 		}
 		a := small(t, 8)
 		c, stop := k.start(a, func(cfg *Config) { cfg.Base, cfg.Max = time.Second, 3*time.Second })
@@ -182,7 +183,7 @@ func TestLaterRejectionsDoNotSettleAnUnknownOutcome(t *testing.T) {
 				if tries++; tries == 1 {
 					return errTimeout, landed
 				}
-				return fmt.Errorf("immutable: %w", ErrRejected), false
+				return fmt.Errorf("immutable: %w", ipalloc.ErrConflict), false
 			}
 			reads := 0
 			k.onRead = func(string) error {
@@ -249,7 +250,7 @@ func TestLateWriteKeepsItsPrefix(t *testing.T) {
 					} else if writes == 1 {
 						return errTimeout, false
 					}
-					return fmt.Errorf("forbidden: %w", ErrRejected), false
+					return fmt.Errorf("forbidden: %w", ipalloc.ErrConflict), false
 				}
 				a := small(t, 1)
 				c, stop := k.start(a)
@@ -277,7 +278,7 @@ func TestRejectedRewriteDoesNotFreeWhatWasWritten(t *testing.T) {
 		reject := false
 		k.onWrite = func(string) (error, bool) {
 			if reject {
-				return ErrRejected, false
+				return ipalloc.ErrConflict, false
 			}
 			return nil, true
 		}

@@ -58,7 +58,7 @@ func TestFailingNodesDoNotStarveOthers(t *testing.T) {
 		k := newCluster(t, plain(200)...)
 		k.onWrite = func(name string) (error, bool) {
 			if name < "n0100" {
-				return ErrRejected, false
+				return ipalloc.ErrConflict, false
 			}
 			return nil, true
 		}
@@ -185,7 +185,7 @@ func (k *cluster) fail(draw func(int) int) {
 	k.onWrite = func(string) (error, bool) {
 		switch draw(10) {
 		case 0, 1:
-			return ErrRejected, false
+			return ipalloc.ErrConflict, false
 		case 2, 3:
 			return errTimeout, true
 		case 4, 5:

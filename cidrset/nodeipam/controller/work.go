@@ -233,7 +233,7 @@ func (w *worker) write(n nodeipam.Node, as nodeipam.Assignment) verdict {
 		return w.settle(n.Name)
 	}
 	if !errors.Is(err, ipalloc.ErrNotFound) {
-		w.unwritten(n.Name, "write", as, ErrRejected, err)
+		w.unwritten(n.Name, "write", as, ipalloc.ErrConflict, err)
 	}
 	w.release(n.Name)
 	return verdict{kind: later}
@@ -248,7 +248,7 @@ func (w *worker) attempt(n nodeipam.Node, as nodeipam.Assignment) error {
 	w.locked(func() {
 		d := doubt{uid: n.UID}
 		switch {
-		case errors.Is(err, ErrRejected) || errors.Is(err, ipalloc.ErrNotFound):
+		case errors.Is(err, ipalloc.ErrConflict) || errors.Is(err, ipalloc.ErrNotFound):
 			w.stats.Rejected++
 			return
 		case err == nil:

@@ -68,7 +68,7 @@ func (a *api) Get(name string) (nodeipam.Node, bool) {
 func (a *api) Write(_ context.Context, n nodeipam.Node, as nodeipam.Assignment) error {
 	now, ok := a.Get(n.Name)
 	if !ok || now.UID != n.UID {
-		return controller.ErrRejected
+		return ipalloc.ErrConflict
 	}
 	now.Prefixes = as.Prefixes
 	a.put(now)

@@ -43,7 +43,7 @@ func (e *Reader) Follow(ctx context.Context, owners ...block.Owner) error {
 			return cause.Wrap(ipalloc.Error{Op: "follow", Err: err})
 		}
 		switch rev, err = e.follow(ctx, rev, keys, watched); {
-		case errors.Is(err, store.ErrCompacted):
+		case errors.Is(err, ipalloc.ErrOutOfRange):
 			watched = nil
 		case err != nil:
 			return cause.Wrap(ipalloc.Error{Op: "follow", Err: err})

@@ -144,7 +144,7 @@ func testWatchOverlap(t *testing.T, s store.Store) {
 	}
 }
 
-// testWatchForgets verifies that a watch from long ago either yields every commit since or ends with store.ErrCompacted: never
+// testWatchForgets verifies that a watch from long ago either yields every commit since or ends with ipalloc.ErrOutOfRange: never
 // a gap.
 func testWatchForgets(t *testing.T, s store.Store) {
 	const writers, each = 48, 25 // more commits than the stores here remember
@@ -171,7 +171,7 @@ func testWatchForgets(t *testing.T, s store.Store) {
 	n, last := 0, before
 	for ev, err := range s.Watch(ctx, before, "w") {
 		if err != nil {
-			if !errors.Is(err, store.ErrCompacted) || n > 0 {
+			if !errors.Is(err, ipalloc.ErrOutOfRange) || n > 0 {
 				t.Errorf("after %d events: %v", n, err)
 			}
 			return
