@@ -2,11 +2,16 @@ package prefixes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
+	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // counting is a store that counts what it commits and reads.
@@ -105,9 +110,110 @@ func TestOwnerOfMany(t *testing.T) {
 	if h, err := a.Assign(t.Context(), Request{Pool: pool, Owner: "o", Bits: 30}); err != nil || h.Prefix != prefix("10.0.0.0/30") || db.listed > ownedPart {
 		t.Errorf("%v, %v, %d listed", h, err, db.listed)
 	}
+	all := 0
+	for h, err := range a.All(t.Context(), pool) {
+		if all++; err != nil || h.Owner != "o" {
+			t.Fatal(h, err)
+		}
+	}
+	if held, err := a.Owned(t.Context(), "o"); err != nil || all != n || len(held) != n {
+		t.Errorf("%d in all, %d owned, want %d, %v", all, len(held), n, err)
+	}
+	if h, err := a.Assign(t.Context(), Request{Pool: pool, Owner: "o", Bits: 32}); err != nil || h.Prefix != prefix("10.0.46.224/32") {
+		t.Errorf("%v, %v", h, err)
+	}
+	if h, err := a.Assign(t.Context(), Request{Pool: pool, Owner: "o", Bits: 32}); err != nil || h.Prefix != prefix("10.0.46.224/32") {
+		t.Errorf("behind %d others: %v, %v", n, h, err)
+	}
+	if err := a.Release(t.Context(), "o", prefix("10.0.46.224/32")); err != nil {
+		t.Fatal(err)
+	}
 	*db = counting{Memory: db.Memory}
 	released, err := a.ReleaseByOwner(t.Context(), "o")
 	if err != nil || len(released) != n || db.commits < 2 || db.listed > 2*n+1000 {
 		t.Errorf("%d released, %v, %+v", len(released), err, db)
+	}
+}
+
+// TestColdCosts: an allocator that knows nothing yet reads all pages on the way to a prefix at once, and expects nothing of holdings
+// that earlier commits have written.
+func TestColdCosts(t *testing.T) {
+	s := store.NewMemory()
+	pool, at := prefix("fd00::/32"), prefix("fd00:0:1:2:3::/80")
+	a := allocator(t, s)
+	if err := a.AddPool(t.Context(), Pool{pool, Sizes{48, 80}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Occupy(t.Context(), at, Request{Pool: pool, Owner: "o"}); err != nil {
+		t.Fatal(err)
+	}
+	f := storetest.NewFaulty(s)
+	a = allocator(t, f)
+	if err := a.Release(t.Context(), "o", at); err != nil || f.Counts().Calls() != 3 {
+		t.Errorf("a cold Release: %v, %+v, want one read for the holding, one for the pages, and a commit", err, f.Counts())
+	}
+	f.Script(nil)
+	a = allocator(t, f)
+	if _, err := a.Occupy(t.Context(), at, Request{Pool: pool, Owner: "o"}); err != nil || f.Counts().Calls() > 4 {
+		t.Errorf("a cold Occupy: %v, %+v", err, f.Counts())
+	}
+	guards := 0
+	for i := range 20 {
+		f.Script(nil)
+		if _, err := a.Assign(t.Context(), Request{Pool: pool, Owner: fmt.Sprint("node", i), Bits: 64}); err != nil {
+			t.Fatal(err)
+		}
+		if guards == 0 {
+			guards = f.Counts().Guards
+		} else if f.Counts().Guards > guards {
+			t.Errorf("Assign %d expects %d records that it does not write, the first one %d", i, f.Counts().Guards, guards)
+		}
+	}
+}
+
+// TestLastPrefixOfAll: the error for a full pool names the largest free prefix, at every length of it.
+func TestLastPrefixOfAll(t *testing.T) {
+	for _, pool := range []netip.Prefix{prefix("::/0"), prefix("10.0.0.0/24"), prefix("fd00::/41")} {
+		a := allocator(t, store.NewMemory())
+		if err := a.AddPool(t.Context(), Pool{pool, Sizes{pool.Bits(), pool.Addr().BitLen()}}); err != nil {
+			t.Fatal(err)
+		}
+		for bits := pool.Bits() + 1; bits <= pool.Addr().BitLen(); bits++ {
+			if _, err := a.Allocate(t.Context(), Request{Pool: pool, Owner: "o", Bits: bits}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := a.Fits(t.Context(), pool, bits-1)
+			if want := fmt.Sprintf("(largest is /%d)", bits); !errors.Is(err, ipalloc.ErrFull) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: %v, want %s", pool, err, want)
+			}
+		}
+		if _, err := a.Allocate(t.Context(), Request{Pool: pool, Owner: "o", Bits: pool.Addr().BitLen()}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := a.Fits(t.Context(), pool, pool.Addr().BitLen())
+		if !errors.Is(err, ipalloc.ErrFull) || strings.Contains(err.Error(), "largest") {
+			t.Errorf("%v: %v", pool, err)
+		}
+	}
+}
+
+// TestStepsFitACommit: calls of several steps stay within every limit of a store that one step fits.
+func TestStepsFitACommit(t *testing.T) {
+	pool := prefix("fd00::/8")
+	for ops := maxDepth + 8; ops <= 64; ops++ {
+		f := storetest.NewLimited(store.NewMemory(), store.Limits{Ops: ops})
+		a := allocator(t, f)
+		if err := a.AddPool(t.Context(), Pool{pool, Sizes{48, 128}}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 12 { // with no page in common but the first
+			at := netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, byte(i) << 4, 1}), 64+5*i)
+			if _, err := a.Occupy(t.Context(), at, Request{Pool: pool, Owner: "o"}); err != nil {
+				t.Fatal(ops, err)
+			}
+		}
+		if released, err := a.ReleaseByOwner(t.Context(), "o"); err != nil || len(released) != 12 {
+			t.Errorf("a commit of %d: %d released, %v", ops, len(released), err)
+		}
 	}
 }

@@ -55,6 +55,7 @@ func badRequests() []Request {
 	for _, o := range badOwners {
 		bad = append(bad, Request{Pool: aPool, Owner: o, Bits: 24})
 	}
+	bad = append(bad, Request{Pool: aPool, Owner: "o", Bits: 8, Children: Sizes{16, 24}})
 	for _, s := range []Sizes{{28, 26}, {24, 28}, {28, 33}, {-1, 28}} {
 		bad = append(bad, Request{Pool: aPool, Owner: "o", Bits: 24, Children: s})
 	}

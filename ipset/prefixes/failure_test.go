@@ -200,3 +200,54 @@ func TestEveryCallSettles(t *testing.T) {
 		}
 	}
 }
+
+// TestCallsThatCannotSettle fails the k-th call of the store under every call that follows a commit of unknown outcome, for every k:
+// the answer is that error, and the lost commit may still be made.
+func TestCallsThatCannotSettle(t *testing.T) {
+	for name, call := range calls {
+		for k, met := 1, true; met; k++ {
+			s, _ := furnished(t)
+			f := storetest.NewFaulty(s)
+			a := allocator(t, f)
+			f.Script(storetest.AtCommit(1, storetest.Unknown(false)))
+			if _, err := a.Allocate(t.Context(), Request{Pool: prefix("10.0.0.0/8"), Owner: "lost", Bits: 24}); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+				t.Fatal(err)
+			}
+			met = false
+			f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+				if met = met || c.N == k; c.N == k {
+					return storetest.Fail(ipalloc.ErrClosed)
+				}
+				return storetest.Outcome{}
+			})
+			err := call.do(t.Context(), a)
+			if met && !errors.Is(err, ipalloc.ErrClosed) {
+				t.Errorf("%s after a lost commit: call %d of the store failed, and the answer is %v", name, k, err)
+			}
+		}
+	}
+}
+
+// TestListOfEverythingFails: Assign does not take a list that failed for one without a holding, whatever the length of the pool.
+func TestListOfEverythingFails(t *testing.T) {
+	for _, pool := range []Pool{{prefix("0.0.0.0/0"), Sizes{8, 24}}, {prefix("128.0.0.0/1"), Sizes{8, 24}}} {
+		f := storetest.NewFaulty(store.NewMemory())
+		a := allocator(t, f)
+		if err := a.AddPool(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+		r := Request{Pool: pool.Prefix, Owner: "o", Bits: 24}
+		if _, err := a.Assign(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			if c.Kind == storetest.List {
+				return storetest.Fail(storetest.ErrInjected)
+			}
+			return storetest.Outcome{}
+		})
+		if h, err := a.Assign(t.Context(), r); !errors.Is(err, storetest.ErrInjected) {
+			t.Errorf("%v: %v, %v", pool.Prefix, h, err)
+		}
+	}
+}

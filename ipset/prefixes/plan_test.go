@@ -39,6 +39,9 @@ func TestPlanChanges(t *testing.T) {
 		}
 	}
 	gives(region.Prefix, 24, ipalloc.ErrNotFound)
+	if err := a.SetSizes(ctx, root, Sizes{8, 16}); err != nil { // a root pool may hand out itself
+		t.Fatal(err)
+	}
 	if err := a.SetSizes(ctx, root, Sizes{20, 22}); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -101,6 +102,78 @@ func TestKeysCutShort(t *testing.T) {
 	for _, id := range []string{"", "4", "4\x0a", "4\x0a\x00\x00\x00", "4\x0a\x00\x00\x00\x08\x00", "5\x0a\x00\x00\x00\x08", "6\x0a\x00\x00\x00\x08"} {
 		if p, ok := parseHoldingKey(kindHolding + id); ok {
 			t.Errorf("%q is %v", id, p)
+		}
+	}
+}
+
+// TestDamagedEntries: a damaged record of the index, of the pages or of a holding fails the calls that read it, and an index entry
+// of another owner's prefix releases nothing.
+func TestDamagedEntries(t *testing.T) {
+	ctx := t.Context()
+	at := prefix("10.0.0.0/20")
+	byOwner := func(a *Allocator) error { return second(a.ReleaseByOwner(ctx, "owner1")) }
+	byOther := func(a *Allocator) error { return second(a.ReleaseByOwner(ctx, "owner3")) }
+	owned := func(a *Allocator) error { return second(a.Owned(ctx, "owner1")) }
+	assign := func(a *Allocator) error {
+		return second(a.Assign(ctx, Request{Pool: prefix("10.0.0.0/16"), Owner: "owner1", Bits: 20}))
+	}
+	utilization := func(a *Allocator) error { return second(a.Utilization(ctx, prefix("10.0.0.0/16"))) }
+	levels := func(a *Allocator) error { return second(a.Levels(ctx, prefix("10.0.0.0/8"))) }
+	tree := func(a *Allocator) error { return second(a.ReleaseTree(ctx, "owner0", prefix("10.0.0.0/16"))) }
+	get := func(a *Allocator) error { return second(a.Get(ctx, at)) }
+	entry, root := ownerKey("owner1", at), tree16.key()
+	for _, c := range []struct {
+		name, key, value string
+		calls            []func(*Allocator) error
+	}{
+		{"entry without a value", entry, "", []func(*Allocator) error{byOwner, owned, assign}},
+		{"longer entry", entry, "\x10\x00", []func(*Allocator) error{byOwner, owned, assign}},
+		{"key of an entry cut short", kindOwner + "owner1\x00", "\x10", []func(*Allocator) error{owned}},
+		{"key of an entry cut short", kindOwner + "owner3\x00", "\x10", []func(*Allocator) error{byOther}},
+		{"page", root, "\x02", []func(*Allocator) error{utilization, levels, assign}},
+		{"key of a page cut short", kindPage + "4\x0a\x00\x00\x00\x10", "\x02", []func(*Allocator) error{utilization, levels}},
+		{"holding", holdingKey(at), "\x02", []func(*Allocator) error{byOwner, owned, levels, tree, get}},
+		{"key of a holding cut short", kindHolding + "4\x0a\x00\x00\x01", "\x02", []func(*Allocator) error{levels, tree}},
+	} {
+		for i, call := range c.calls {
+			s, _ := furnished(t)
+			put(t, s, c.key, c.value)
+			before := fmt.Sprint(records(t, s))
+			if err := call(allocator(t, s)); !errors.Is(err, ipalloc.ErrCorrupt) || fmt.Sprint(records(t, s)) != before {
+				t.Errorf("%s, call %d: %v", c.name, i, err)
+			}
+		}
+	}
+
+	s, _ := furnished(t)
+	put(t, s, ownerKey("nobody", at), "\x10")
+	released, err := allocator(t, s).ReleaseByOwner(ctx, "nobody")
+	if err != nil || len(released) > 0 {
+		t.Errorf("an index entry alone: released %v, %v", released, err)
+	}
+	if h, err := allocator(t, s).Get(ctx, at); err != nil || h.Owner != "owner1" {
+		t.Errorf("%v, %v", h, err)
+	}
+}
+
+// tree16 is the first page of 10.0.0.0/16.
+var tree16 = tree{pool: prefix("10.0.0.0/16")}.root()
+
+// TestPoolsOfAHolding: the lengths of the pools that a holding is in ascend, and none but that of a whole root pool is its own.
+func TestPoolsOfAHolding(t *testing.T) {
+	for _, c := range []struct {
+		above string
+		good  bool
+	}{
+		{"\x08", true}, {"\x08\x10", true}, {"\x00\x08\x13", true}, {"\x14", true},
+		{"", false}, {"\x08\x08", false}, {"\x10\x08", false}, {"\x08\x14", false}, {"\x15", false}, {"\x08\x10\x10", false},
+	} {
+		r := record{Holding{Owner: "o"}, c.above}
+		w := wire.Write(nil)
+		r.code(w)
+		got, err := decodeHolding(prefix("10.0.0.0/20"), string(w.B))
+		if c.good != (err == nil) || !c.good && !errors.Is(err, ipalloc.ErrCorrupt) || c.good && got.Level != len(c.above) {
+			t.Errorf("%q: %+v, %v", c.above, got, err)
 		}
 	}
 }

@@ -225,10 +225,42 @@ func TestDecodePageRefuses(t *testing.T) {
 	above := page{taken: 6, first: 6, divided: 1, lengths: sizes{1 << 5}, below: []uint64{1}}
 	for _, bad := range []string{
 		value + "\x00", "\x00" + value[1:], "\x01" + value[1:], page{}.value(), page{taken: 1, first: 1, divided: 1}.value(),
-		page{taken: 3, first: 2}.value(), beside.value(), nowhere.value(), above.value(), value[:25] + "\x80\x86\x00" + value[27:], value[:len(value)-1] + "\x00",
+		page{taken: 3, first: 2}.value(), page{taken: 7, first: 1}.value(), page{taken: 6, first: 2}.value(), beside.value(), nowhere.value(), above.value(), value[:25] + "\x80\x86\x00" + value[27:], value[:len(value)-1] + "\x00",
 	} {
 		if _, err := decodePage(bad, root); err == nil {
 			t.Errorf("accepted %q", bad)
+		}
+	}
+}
+
+// A pool that is held as a whole is so in its first page; a part of it is a slot of the page above.
+func TestWholePage(t *testing.T) {
+	tr := tree{pool: prefix("10.0.0.0/8")}
+	whole := page{taken: ^uint64(0), first: 1}.value()
+	if _, err := decodePage(whole, tr.root()); err != nil {
+		t.Error(err)
+	}
+	if p, err := decodePage(whole, tr.under(tr.root(), 3)); err == nil {
+		t.Errorf("below a slot: %+v", p)
+	}
+}
+
+// A page drops what was held, and nothing else.
+func TestDrop(t *testing.T) {
+	for order := range pageBits + 1 {
+		for slot := 0; slot < 64; slot += 1 << order {
+			for other := range pageBits + 1 {
+				for at := range 64 {
+					var p page
+					if !p.hold(slot, order) {
+						t.Fatal(slot, order)
+					}
+					want := at == slot && other == order
+					if p.drop(at, other) != want || p.empty() != want {
+						t.Errorf("2^%d slots from %d held, 2^%d from %d dropped: %v, want %v", order, slot, other, at, !want, want)
+					}
+				}
+			}
 		}
 	}
 }
