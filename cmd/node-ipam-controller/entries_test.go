@@ -66,6 +66,14 @@ spec:
 	}
 }
 
+// bomb returns fields of which each has ten aliases of the one before.
+func bomb(depth int) (text string) {
+	for i := range depth {
+		text += fmt.Sprintf("%c: &%[1]c [%s]\n", 'b'+i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c, ", 'a'+i), 10), ", "))
+	}
+	return text
+}
+
 func TestBadEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "entries.yaml")
 	o, err := parse(t, "-cluster-cidrs", path)
@@ -84,45 +92,45 @@ func TestBadEntries(t *testing.T) {
 		"kind: ClusterCIDR\nmetadata: {name: x}":                                                                                                             "no apiVersion",
 		"apiVersion: x/v1\nkind: ClusterCIDR\nspec: {}":                                                                                                      "no metadata.name",
 		"apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: x}\nspec: ":                                                                                   "no spec",
-		"apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: 7}":                                                                                           "line 3: metadata.name: want a string",
-		"apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {nam: x}":                                                                                            "line 3: metadata.nam: unknown field",
-		"apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: x}\nsepc: {}":                                                                                 "line 4: sepc: unknown field",
-		head("ClusterCIDR", "  perNodeHostBits: 8\n  ipv4: 10.0.0\n"):                                                                                        `line 7: spec.ipv4: "10.0.0" is no CIDR`,
-		head("ClusterCIDR", "  perNodeHostBits: \"8\"\n"):                                                                                                    "line 6: spec.perNodeHostBits: want an integer",
-		head("ClusterCIDR", "  perNodeHostBits: 8.5\n"):                                                                                                      "line 6: spec.perNodeHostBits: want an integer",
-		head("ClusterCIDR", "  ipv4: {cidr: 10.0.0.0/16}\n"):                                                                                                 "line 6: spec.ipv4: want a string",
-		head("ClusterCIDR", good+"  ipv4: 10.1.0.0/16\n"):                                                                                                    "line 8: spec.ipv4: set twice",
-		head("ClusterCIDR", good+"  nodeSelectr: {}\n"):                                                                                                      "line 8: spec.nodeSelectr: unknown field",
-		head("ClusterCIDR", good+"  network: n\n"):                                                                                                           "line 8: spec.network: unknown field",
-		head("ClusterCIDR", good+"  nodeSelector:\n    matchLabels: {a: b}\n"):                                                                               "line 9: spec.nodeSelector.matchLabels: unknown field",
-		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerm: []\n"):                                                                              "line 9: spec.nodeSelector.nodeSelectorTerm: unknown field",
-		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerms: {}\n"):                                                                             "line 9: spec.nodeSelector.nodeSelectorTerms: want a list",
-		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerms: [{}]\n"):                                                                           "line 9: spec.nodeSelector: nodeipam: add entry",
-		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerms:\n    - matchExpressions:\n      - {key: a, operator: Near}\n"):                     `line 11: spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].operator: unknown operator "Near"`,
-		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [1]}]}]}\n"):                       "matchExpressions[0].values[0]: want a string",
-		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, value: [b]}]}]}\n"):                        "matchExpressions[0].value: unknown field",
-		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: Exists}]}]}\n"):                         `matchFields[0].operator: unknown operator "Exists"`,
-		head("ClusterCIDR", good+"  nodeSelector: {}\n"):                                                                                                     "line 8: spec.nodeSelector: an empty selector",
-		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: []}\n"):                                                                                "line 8: spec.nodeSelector: an empty selector",
-		head("ClusterCIDRConfig", "  ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}\n  nodeSelector: {matchLabels: {}, matchExpressions: }\n"):               "line 7: spec.nodeSelector: an empty selector",
-		"&t\napiVersion: v1\nkind: List\nitems: [*t]\n":                                                                                                      "line 4: *t: aliases are not read",
-		"&t\napiVersion: v1\nkind: ClusterCIDRList\nitems: [{kind: List, apiVersion: v1, <<: *t}]\n":                                                         "aliases are not read",
-		"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n":                                                                                                        "aliases are not read",
+		"apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: 7}":                                                                                           "metadata.name: want a string",
+		"apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {nam: x}":                                                                                            "unknown field \"metadata.nam\"",
+		"apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: x}\nsepc: {}":                                                                                 "unknown field \"sepc\"",
+		head("ClusterCIDR", "  perNodeHostBits: 8\n  ipv4: 10.0.0\n"):                                                                                        `spec.ipv4: "10.0.0" is no CIDR`,
+		head("ClusterCIDR", "  perNodeHostBits: \"8\"\n"):                                                                                                    "spec.perNodeHostBits: want an integer",
+		head("ClusterCIDR", "  perNodeHostBits: 8.5\n"):                                                                                                      "spec.perNodeHostBits: want an integer",
+		head("ClusterCIDR", "  ipv4: {cidr: 10.0.0.0/16}\n"):                                                                                                 "spec.ipv4: want a string",
+		head("ClusterCIDR", good+"  ipv4: 10.1.0.0/16\n"):                                                                                                    `line 8: key "ipv4" already set`,
+		head("ClusterCIDR", good+"  nodeSelectr: {}\n"):                                                                                                      "unknown field \"spec.nodeSelectr\"",
+		head("ClusterCIDR", good+"  network: n\n"):                                                                                                           "unknown field \"spec.network\"",
+		head("ClusterCIDR", good+"  nodeSelector:\n    matchLabels: {a: b}\n"):                                                                               "unknown field \"spec.nodeSelector.matchLabels\"",
+		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerm: []\n"):                                                                              "unknown field \"spec.nodeSelector.nodeSelectorTerm\"",
+		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerms: {}\n"):                                                                             "spec.nodeSelector.nodeSelectorTerms: want a list",
+		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerms: [{}]\n"):                                                                           "spec.nodeSelector: nodeipam: add entry",
+		head("ClusterCIDR", good+"  nodeSelector:\n    nodeSelectorTerms:\n    - matchExpressions:\n      - {key: a, operator: Near}\n"):                     `Selector[0].Labels[0] in "x": unknown operator: "Near"`,
+		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [1]}]}]}\n"):                       "matchExpressions.values: want a string",
+		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, value: [b]}]}]}\n"):                        "nodeSelectorTerms[0].matchExpressions[0].value\"",
+		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: Exists}]}]}\n"):                         `Selector[0].Fields[0] in "x": unknown operator: "Exists"`,
+		head("ClusterCIDR", good+"  nodeSelector: {}\n"):                                                                                                     "spec.nodeSelector: an empty selector",
+		head("ClusterCIDR", good+"  nodeSelector: {nodeSelectorTerms: []}\n"):                                                                                "spec.nodeSelector: an empty selector",
+		head("ClusterCIDRConfig", "  ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}\n  nodeSelector: {matchLabels: {}, matchExpressions: }\n"):               "spec.nodeSelector: an empty selector",
+		"&t\napiVersion: v1\nkind: List\nitems: [*t]\n":                                                                                                      "anchor 't' value contains itself",
+		"&t\napiVersion: v1\nkind: ClusterCIDRList\nitems: [{kind: List, apiVersion: v1, <<: *t}]\n":                                                         "contains itself",
+		"a: &a [x, x, x, x, x, x, x, x, x, x]\n" + bomb(6):                                                                                                   "excessive aliasing",
 		"kind: " + strings.Repeat("x", maxFile):                                                                                                              "more than 4194304 bytes",
-		head("ClusterCIDR", "  ipv4: 10.0.0.0/16\n"):                                                                                                         "line 6: spec: nodeipam: add entry",
-		head("ClusterCIDRConfig", good):                                                                                                                      "line 6: spec.perNodeHostBits: unknown field",
-		head("ClusterCIDRConfig", "  ipv4: 10.0.0.0/16\n"):                                                                                                   "line 6: spec.ipv4: want a mapping of fields",
-		head("ClusterCIDRConfig", "  ipv4: {cidr: z, perNodeMaskSize: 24}\n"):                                                                                `line 6: spec.ipv4.cidr: "z" is no CIDR`,
-		head("ClusterCIDRConfig", "  ipv4: {cidr: 10.0.0.0/16}\n"):                                                                                           "line 6: spec.ipv4: no perNodeMaskSize",
-		head("ClusterCIDRConfig", "  ipv4: {cidr: 10.0.0.0/16, mask: 24}\n"):                                                                                 "line 6: spec.ipv4.mask: unknown field",
-		head("ClusterCIDRConfig", "  network: other\n"):                                                                                                      `line 6: spec.network: "other" is another network`,
-		head("ClusterCIDRConfig", "  nodeSelector:\n    nodeSelectorTerms: []\n"):                                                                            "line 7: spec.nodeSelector.nodeSelectorTerms: unknown field",
-		head("ClusterCIDRConfig", "  nodeSelector:\n    matchLabels: {a: true}\n"):                                                                           "line 7: spec.nodeSelector.matchLabels[a]: want a string",
-		head("ClusterCIDRConfig", "  nodeSelector:\n    matchLabels: [a]\n"):                                                                                 "line 7: spec.nodeSelector.matchLabels: want a mapping",
-		head("ClusterCIDRConfig", "  nodeSelector:\n    matchExpressions: [{key: a, operator: Gt, values: ['1']}]\n"):                                        `matchExpressions[0].operator: unknown operator "Gt"`,
-		head("ClusterCIDRConfig", "  ipv4:\n    cidr: 10.0.0.0/16\n    perNodeMaskSize: 24\n  ipv6:\n    cidr: fd00::/64\n    perNodeMaskSize: 96\n"):        "line 11: spec.ipv6.perNodeMaskSize: nodeipam: add entry",
-		head("ClusterCIDR", good) + "---\n" + head("ClusterCIDR", good):                                                                                      "line 12: metadata.name: a second entry of that name",
-		"apiVersion: v1\nkind: List\nitems:\n- apiVersion: x/v1\n  kind: ClusterCIDR\n  metadata: {name: x}\n  spec:\n    perNodeHostBits: 8\n    ipv5: x\n": "line 9: items[0].spec.ipv5: unknown field",
+		head("ClusterCIDR", "  ipv4: 10.0.0.0/16\n"):                                                                                                         "spec.perNodeHostBits: nodeipam: add entry",
+		head("ClusterCIDRConfig", good):                                                                                                                      "spec.ipv4: want a mapping of fields, not string",
+		head("ClusterCIDRConfig", "  ipv4: 10.0.0.0/16\n"):                                                                                                   "spec.ipv4: want a mapping of fields",
+		head("ClusterCIDRConfig", "  ipv4: {cidr: z, perNodeMaskSize: 24}\n"):                                                                                `spec.ipv4.cidr: "z" is no CIDR`,
+		head("ClusterCIDRConfig", "  ipv4: {cidr: 10.0.0.0/16}\n"):                                                                                           "spec.ipv4: no perNodeMaskSize",
+		head("ClusterCIDRConfig", "  ipv4: {cidr: 10.0.0.0/16, mask: 24}\n"):                                                                                 "unknown field \"spec.ipv4.mask\"",
+		head("ClusterCIDRConfig", "  network: other\n"):                                                                                                      `spec.network: "other" is another network`,
+		head("ClusterCIDRConfig", "  nodeSelector:\n    nodeSelectorTerms: []\n"):                                                                            "unknown field \"spec.nodeSelector.nodeSelectorTerms\"",
+		head("ClusterCIDRConfig", "  nodeSelector:\n    matchLabels: {a: true}\n"):                                                                           "spec.nodeSelector.matchLabels: want a string",
+		head("ClusterCIDRConfig", "  nodeSelector:\n    matchLabels: [a]\n"):                                                                                 "spec.nodeSelector.matchLabels: want a mapping",
+		head("ClusterCIDRConfig", "  nodeSelector:\n    matchExpressions: [{key: a, operator: Gt, values: ['1']}]\n"):                                        `spec.nodeSelector: unknown operator "Gt"`,
+		head("ClusterCIDRConfig", "  ipv4:\n    cidr: 10.0.0.0/16\n    perNodeMaskSize: 24\n  ipv6:\n    cidr: fd00::/64\n    perNodeMaskSize: 96\n"):        "spec.ipv6.perNodeMaskSize: nodeipam: add entry",
+		head("ClusterCIDR", good) + "---\n" + head("ClusterCIDR", good):                                                                                      "metadata.name: a second entry of the name x",
+		"apiVersion: v1\nkind: List\nitems:\n- apiVersion: x/v1\n  kind: ClusterCIDR\n  metadata: {name: x}\n  spec:\n    perNodeHostBits: 8\n    ipv5: x\n": "unknown field \"spec.ipv5\"",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -141,7 +149,7 @@ func TestBadEntries(t *testing.T) {
 // is a default entry.
 func TestLabelSelectors(t *testing.T) {
 	for text, want := range map[string]string{
-		"{matchLabels: {rack: rack1, 'node.kubernetes.io/instance-type': medium}}":             "[{[{rack In [rack1]} {node.kubernetes.io/instance-type In [medium]}] []}]",
+		"{matchLabels: {rack: rack1, 'node.kubernetes.io/instance-type': medium}}":             "[{[{node.kubernetes.io/instance-type In [medium]} {rack In [rack1]}] []}]",
 		"{matchLabels: {a: b}, matchExpressions: [{key: c, operator: NotIn, values: [d, e]}]}": "[{[{a In [b]} {c NotIn [d e]}] []}]",
 		"{matchExpressions: [{key: c, operator: DoesNotExist}]}":                               "[{[{c DoesNotExist []}] []}]",
 		"{matchLabels: {a: ''}}": "[{[{a In []}] []}]",
@@ -202,8 +210,8 @@ func TestClusterWideRules(t *testing.T) {
 	for _, c := range []struct{ cluster, text, want string }{
 		{"", spec("ipv4: 10.0.0.0/16"), "[10.0.0.0/24]"},
 		{"fd00::/48,10.0.0.0/8", spec("ipv4: 10.0.0.0/16, ipv6: 'fd01::/64'"), "[fd01::/120 10.0.0.0/24]"},
-		{"10.0.0.0/8,fd00::/48", spec("ipv4: 10.0.0.0/16"), "line 4: spec"},
-		{"10.0.0.0/8", spec("ipv4: 11.0.0.0/16"), "line 4: spec.ipv4: node-ipam-controller: add entry IPv4 11.0.0.0/16"},
+		{"10.0.0.0/8,fd00::/48", spec("ipv4: 10.0.0.0/16"), "spec"},
+		{"10.0.0.0/8", spec("ipv4: 11.0.0.0/16"), "spec.ipv4: node-ipam-controller: add entry IPv4 11.0.0.0/16"},
 		{"10.0.0.0/16", spec("ipv4: 10.0.0.0/8"), "outside of the pod CIDRs"},
 		{"10.0.0.0/16,11.0.0.0/16", spec("ipv4: 11.0.8.0/21"), "[11.0.8.0/24]"},
 	} {

@@ -234,7 +234,11 @@ func (e *entryAPI) list() (objects []*object) {
 	for resource, informer := range e.informers {
 		for _, obj := range informer.GetStore().List() {
 			o := &object{Unstructured: obj.(*unstructured.Unstructured), resource: resource}
-			o.entry, o.err = parseObject(o.Unstructured)
+			data, err := o.MarshalJSON()
+			if err == nil {
+				o.entry, err = parseEntry(o.GetKind(), data)
+			}
+			o.err = err
 			objects = append(objects, o)
 		}
 	}
@@ -247,20 +251,6 @@ func (e *entryAPI) list() (objects []*object) {
 		}
 	}
 	return objects
-}
-
-// parseObject reads an object as strictly as a file.
-func parseObject(u *unstructured.Unstructured) (entry, error) {
-	data, err := u.MarshalJSON()
-	if err != nil {
-		return entry{}, err
-	}
-	entries, err := parseEntries(data)
-	if err != nil {
-		return entry{}, errors.New(strings.TrimPrefix(err.Error(), "line 1: "))
-	}
-	entries[0].lines = nil // all on one
-	return entries[0], nil
 }
 
 // setFinalizers fails with a conflict if the object is not the one that was looked at.

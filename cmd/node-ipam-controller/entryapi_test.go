@@ -232,8 +232,8 @@ func TestRefusedObjects(t *testing.T) {
 		o.start()
 		o.api.nodesLoaded()
 		later(time.Minute)
-		o.want("", "typo", false, "0 nodes, 0 free, Refused spec.nodeSelectr: unknown field")
-		o.want("", "size", true, "0 nodes, 0 free, Refused nodeipam: add entry")
+		o.want("", "typo", false, "0 nodes, 0 free, Refused unknown field \"spec.nodeSelectr\"")
+		o.want("", "size", true, "0 nodes, 0 free, Refused spec.perNodeHostBits: nodeipam: add entry")
 		o.want("", "both", true, "0 nodes, 4 free, InForce")
 		o.want(configKind, "both", false, "0 nodes, 0 free, Refused metadata.name: ClusterCIDR both has that name")
 		o.want(configKind, "net", false, "0 nodes, 0 free, Refused spec.network: \"other\" is another network")
@@ -291,7 +291,7 @@ func TestEventsOfObjects(t *testing.T) {
 		o.start()
 		want()
 		o.api.nodesLoaded()
-		want("typo Warning ClusterCIDRRefused: spec.nodeSelectr: unknown field")
+		want("typo Warning ClusterCIDRRefused: unknown field \"spec.nodeSelectr\"")
 		for _, name := range []string{"m", "n"} {
 			if _, err := o.api.allocator.Allocate(nodeipam.Node{Name: name}); err != nil {
 				t.Fatal(err)

@@ -96,7 +96,7 @@ func (f *entryFile) applyFile() (added bool, err error) {
 	added, refused := f.apply(entries)
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(refused)) {
-		errs = append(errs, refused[name])
+		errs = append(errs, fmt.Errorf("%s: %w", name, refused[name]))
 	}
 	return added, errors.Join(errs...)
 }

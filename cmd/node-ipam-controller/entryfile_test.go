@@ -154,7 +154,7 @@ func TestWhatIsWrongWithTheFileChangesNothing(t *testing.T) {
 			{"", "no ClusterCIDR in it"},
 			{good + "---\napiVersion: v1\nkind: Node\n", "want ClusterCIDR"},
 			{entryText("a", "10.3.0.0/16", "") + entryText("b", "10.2.0.0/16", "big"), "and cannot be changed"},
-			{good + entryText("a", "10.1.0.0/16", ""), "a second entry of that name"},
+			{good + entryText("a", "10.1.0.0/16", ""), "a second entry of the name a"},
 		} {
 			f.change(c.text)
 			if f.file.inForce() || !strings.Contains(f.log.String(), c.says) {

@@ -197,7 +197,7 @@ var flagTests = map[string]func(*apiServer){
 		s.want("reads of objects", len(s.asked("GET", "clustercidr")), 0)
 		code, log := s.finish("-allocate-node-cidrs", "-cluster-cidrs", s.file(clusterCIDR("e", "{perNodeHostBits: 8, ipv5: 10.3.0.0/16}")))
 		s.want("exit code", code, 2)
-		s.contains(log, "line 4: spec.ipv5: unknown field")
+		s.contains(log, "unknown field \\\"spec.ipv5")
 	},
 	"families": func(s *apiServer) {
 		s.clusterCIDR("single", map[string]any{"perNodeHostBits": 8, "ipv4": "10.9.0.0/24"})
