@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -408,5 +409,70 @@ func TestSharedAddressCountsOnce(t *testing.T) {
 	}
 	if rep, _ := w.Operator().Check(bg, nil); n != 1 || rep.Allocations != 1 {
 		t.Errorf("%d allocations, Check counts %d", n, rep.Allocations)
+	}
+}
+
+// A sharing key finds the holders of its addresses until the last one has left, by a release, by time, or in steps on a store with
+// small commits. What nobody shares, or shares without a key, has no such record.
+func TestIPsByShare(t *testing.T) {
+	for _, ops := range []int{0, 12} {
+		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/28", 30))
+		w.Engine = w.engine(limited(w.store, ops))
+		take := func(a, handle, host string, s Share, ttl time.Duration) {
+			t.Helper()
+			_, err := w.AssignIP(bg, AssignIPArgs{Address: ip(a), Owner: HostOwner(host), Claim: Claim{Handle: handle, Share: s, TTL: ttl}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		finds := func(key string, want ...string) {
+			t.Helper()
+			als, err := w.IPsByShare(bg, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, al := range als {
+				got = append(got, fmt.Sprint(al.Address, " ", al.Handle))
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%q with %d finds %v, want %v", key, ops, got, want)
+			}
+			w.check()
+		}
+		web := Share{Max: 3, Key: "web"}
+		take("10.0.0.4", "one", "a", web, time.Minute)
+		take("10.0.0.4", "two", "b", web, time.Minute)
+		take("10.0.0.6", "one", "b", web, 0)
+		take("10.0.0.7", "other", "a", Share{Max: 2, Key: "we"}, 0)
+		if w.records(record.KindShare) != 3 {
+			t.Errorf("%d records of 3 addresses", w.records(record.KindShare))
+		}
+		take("10.0.0.8", "keyless", "a", Share{Max: 2}, 0)
+		take("10.0.0.9", "alone", "a", Share{}, 0)
+		if w.records(record.KindShare) != 3 {
+			t.Errorf("%d records: one of an address without a key", w.records(record.KindShare))
+		}
+		finds("web", "10.0.0.4 one", "10.0.0.4 two", "10.0.0.6 one")
+		finds("we", "10.0.0.7 other")
+		finds("w")
+		if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.4"), Guard: Guard{Handle: "one"}}); err != nil {
+			t.Fatal(err)
+		}
+		finds("web", "10.0.0.4 two", "10.0.0.6 one")
+		w.clock.add(2 * time.Minute)
+		finds("web", "10.0.0.6 one") // the lease has ended, and nothing has written it
+		if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil {
+			t.Fatal(err)
+		}
+		finds("web", "10.0.0.6 one")
+		w.releaseHandle("one")
+		finds("web")
+		if w.records(record.KindShare) != 1 {
+			t.Errorf("%d records, want that of the other key", w.records(record.KindShare))
+		}
+		if _, err := w.IPsByShare(bg, ""); !errors.Is(err, ipalloc.ErrInvalid) {
+			t.Errorf("no key: %v", err)
+		}
 	}
 }

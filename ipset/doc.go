@@ -22,7 +22,8 @@
 //	assign        Assign, of any pool or of named ones; AutoAssign with all options; AssignIP for a named address, or to share it
 //	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Release all or none
 //	leases        Offer, RenewIP, Renew, Decline
-//	look up       Lookup, IPsByHandle, IPsByHost, IPsByAttribute, Allocations, Borrowings, Hosts, Utilization
+//	look up       Lookup, IPsByHandle, IPsByHost, IPsByAttribute, IPsByShare, Allocations, Borrowings, Hosts,
+//	              Utilization
 //	pools         Pools, AddPool, UpdatePool, RemovePool
 //	hosts         EnsureBlock, ClaimAffinity, DisownBlocks, RemoveHost
 //	follow        Changes, what every commit did; Follow, to keep a cache fresh

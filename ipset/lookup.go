@@ -27,6 +27,12 @@ func (e *Engine) IPsByAttribute(ctx context.Context, key, value string) ([]Alloc
 	return e.query.IPsByAttribute(ctx, key, value)
 }
 
+// IPsByShare returns the addresses whose first holders share them under a key, in address order, each holder of an address by itself;
+// none is no error. It returns [ipalloc.ErrInvalid] for an empty key. Cost: two round trips, and the number of holders found.
+func (e *Engine) IPsByShare(ctx context.Context, key string) ([]Allocation, error) {
+	return e.query.IPsByShare(ctx, key)
+}
+
 // Allocations yields what is held or cooling in p, in address order, each address once, with its first holder; an error is the
 // last thing it yields. It reads a few at a
 // time, so the result is not a consistent snapshot. The zero prefix is every address of both families.

@@ -72,6 +72,7 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.Decline", "no time", "decline", invalid, "For", second(e.Decline(bg, DeclineArgs{Address: netip.MustParseAddr("10.0.0.1")})))
 	add("Engine.Follow", "no owner", "follow", invalid, "Owner", e.Follow(bg, zero))
 	add("Engine.IPsByAttribute", "no key", "look up", invalid, "attribute", second(e.IPsByAttribute(bg, "", "x")))
+	add("Engine.IPsByShare", "no key", "look up", invalid, "sharing key", second(e.IPsByShare(bg, "")))
 	add("Engine.IPsByHandle", "no handle", "look up", invalid, "handle", second(e.IPsByHandle(bg, "")))
 	add("Engine.IPsByHost", "no host", "look up", invalid, "Owner", second(e.IPsByHost(bg, zero)))
 	add("Engine.InSpace", "no name", "enter space", invalid, "name", second(e.InSpace("")))

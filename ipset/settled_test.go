@@ -66,6 +66,7 @@ var settling = map[string]func(e *Engine) error{
 	"Explain":        func(e *Engine) error { _, err := e.Explain(bg, want("z", 1, "z")); return err },
 	"Hosts":          func(e *Engine) error { _, err := e.Hosts(bg); return err },
 	"IPsByAttribute": func(e *Engine) error { _, err := e.IPsByAttribute(bg, "user", "x"); return err },
+	"IPsByShare":     func(e *Engine) error { _, err := e.IPsByShare(bg, "web"); return err },
 	"IPsByHandle":    func(e *Engine) error { _, err := e.IPsByHandle(bg, "x"); return err },
 	"IPsByHost":      func(e *Engine) error { _, err := e.IPsByHost(bg, HostOwner("x")); return err },
 	"ImportBlock": func(e *Engine) error {

@@ -340,6 +340,8 @@ func Queries() []Call {
 			a, err := e.IPsByAttribute(ctx, "tenant", "two")
 			return answer(err, a)
 		}),
+		query("IPsByShare", func(ctx ctx, e engine) (string, error) { a, err := e.IPsByShare(ctx, "web"); return answer(err, a) }),
+		query("IPsByShare", func(ctx ctx, e engine) (string, error) { a, err := e.IPsByShare(ctx, "we"); return answer(err, a) }),
 	}
 	for _, a := range []string{"10.0.0.1", "10.9.0.10", "10.9.0.11", "10.4.0.0", "10.4.0.1", "10.4.0.2", "10.4.0.3", "10.4.0.4", "10.1.0.1", "fd01::1", "192.0.2.1"} {
 		qs = append(qs, query("Lookup", func(ctx ctx, e engine) (string, error) { al, err := e.Lookup(ctx, at(a)); return answer(err, al) }),

@@ -105,6 +105,9 @@ func (p *AssignPlan) size(t *txn.Txn) (n int) {
 		a := block.Address{Holder: block.Holder{Identity: block.IdentityOf(p.Claim, p.Owner, p.cat.Index(k.be.At)...)}}
 		a.Borrowed = k.fresh == nil && !k.adopt && k.be.Owner() != p.Owner
 		records := len(k.ordinals) * record.RecordsOf(&a)
+		if p.Share.Key != "" {
+			records += len(k.ordinals)
+		}
 		if k.adopt || k.fresh != nil && k.be.Block != nil {
 			records += txn.OwnerOps
 		}

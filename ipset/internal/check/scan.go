@@ -340,7 +340,7 @@ func (c *checker) strays(addrs *cursor, before string) {
 }
 
 // The kinds of index records that belong to a block.
-const BlockKinds = record.KindRoom + record.KindOwnRoom + record.KindEmpty + record.KindDue + record.KindHandle + record.KindHost + record.KindIndex + record.KindOwner
+const BlockKinds = record.KindRoom + record.KindOwnRoom + record.KindEmpty + record.KindDue + record.KindHandle + record.KindHost + record.KindIndex + record.KindShare + record.KindOwner
 
 // rest yields the records of the engine's space but blocks, addresses and those of other programs.
 func (c *checker) rest(do func(*store.Record)) error {

@@ -10,37 +10,12 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// An indexed attribute turns a question over all addresses into one range. Attributes are indexed by choice, because each costs a
-// record with every assignment.
-
-// attributeRange returns the keys of the index records of an attribute.
-func attributeRange(key, value string) store.Range {
-	from := record.KindIndex + key + "\x00" + value
-	return store.Range{From: from + "\x00", To: from + "\x01"}
-}
+// An index turns a question over all addresses into one range. Attributes are indexed by choice, because each costs a record with every
+// assignment; sharing keys always are, because shared addresses are few.
 
 // IPsByAttribute carries out the call of that name.
 func (e *Reader) IPsByAttribute(ctx context.Context, key, value string) ([]block.Allocation, error) {
-	fail := func(err error) ([]block.Allocation, error) {
-		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Field: "attribute", Name: key, Err: err})
-	}
-	if err := block.CheckName("attribute", key); err != nil {
-		return fail(err)
-	}
-	r := attributeRange(key, value)
-	recs, _, err := e.Store.List(ctx, r)
-	if err != nil {
-		return fail(err)
-	}
-	ids, err := record.IdsIn(recs, len(r.From))
-	if err != nil {
-		return fail(err)
-	}
-	keys := make([]string, len(ids))
-	for i, id := range ids {
-		keys[i] = record.AddressKey(id.Addr())
-	}
-	als, err := e.ReadAddresses(ctx, keys, func(al block.Allocation) bool {
+	return e.indexed(ctx, "attribute", key, record.KindIndex+key+"\x00"+value, func(al block.Allocation) bool {
 		for k, v := range al.Attributes.All() {
 			if k == key {
 				return v == value
@@ -48,6 +23,34 @@ func (e *Reader) IPsByAttribute(ctx context.Context, key, value string) ([]block
 		}
 		return false
 	})
+}
+
+// IPsByShare carries out the call of that name.
+func (e *Reader) IPsByShare(ctx context.Context, key string) ([]block.Allocation, error) {
+	return e.indexed(ctx, "sharing key", key, record.KindShare+key, func(al block.Allocation) bool { return al.Share().Key == key })
+}
+
+// indexed returns the holders that keep accepts, of the addresses whose index records begin with a prefix. what and name are the argument.
+func (e *Reader) indexed(ctx context.Context, what, name, prefix string, keep func(block.Allocation) bool) ([]block.Allocation, error) {
+	fail := func(err error) ([]block.Allocation, error) {
+		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Field: what, Name: name, Err: err})
+	}
+	if err := block.CheckName(what, name); err != nil {
+		return fail(err)
+	}
+	recs, _, err := e.Store.List(ctx, store.Range{From: prefix + "\x00", To: prefix + "\x01"})
+	if err != nil {
+		return fail(err)
+	}
+	ids, err := record.IdsIn(recs, len(prefix)+1)
+	if err != nil {
+		return fail(err)
+	}
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = record.AddressKey(id.Addr())
+	}
+	als, err := e.ReadAddresses(ctx, keys, keep)
 	if err != nil {
 		return fail(err)
 	}

@@ -59,7 +59,7 @@ func (x BlockIndex) Says(kind string, value int64) bool {
 type IndexEntry struct {
 	Kind  byte
 	code  byte   // of kinds n, o, w: what an owner's code begins with
-	name  string // of kinds h, n, o, w: handle or owner; of kind i the key of an attribute, NUL and its value
+	name  string // of kinds h, n, o, w: handle or owner; of kind i the key of an attribute, NUL and its value; of kind k a sharing key
 	time  int64  // of kind d
 	Value int64  // of kinds e, o, r, w
 }
@@ -135,6 +135,9 @@ func AddressEntries(dst []IndexEntry, a *block.Address) []IndexEntry {
 			h.Borrowed = false // another holder has the host
 		}
 		dst = HolderEntries(dst, &h)
+	}
+	if key := a.Share().Key; key != "" {
+		dst = append(dst, IndexEntry{Kind: KindShare[0], name: key})
 	}
 	return dst
 }

@@ -30,6 +30,7 @@ const (
 	KindHandle  = "h"
 	KindHost    = "n"
 	KindIndex   = "i"
+	KindShare   = "k"
 	KindRoom    = "r"
 	KindOwnRoom = "w"
 	KindEmpty   = "e"

@@ -97,7 +97,9 @@ func (d *Drops) Leave(be *BlockEntry, x uint64, seqs ...uint64) bool {
 	n := record.RecordsOf(a)
 	if h, ok := a.Find(block.Guard{Seq: seqs[0]}); ok && len(seqs) == 1 && seqs[0] != 0 {
 		var buf [2]record.IndexEntry
-		n = 1 + len(record.HolderEntries(buf[:0], &h))
+		if n = 1 + len(record.HolderEntries(buf[:0], &h)); a.Share().Key != "" {
+			n++ // that of the key goes with the last holder
+		}
 	}
 	dr := d.add(be, n)
 	if dr == nil {
