@@ -237,7 +237,9 @@ type Search struct {
 	cools   map[int]int64  // by pool: when the first cooling address that was passed over is free
 	looked  bool           // whether there are blocks without owner has been looked up, in orphans
 	orphans bool
-	ragged  []int // pools of which the owner has blocks with addresses, and not so many in a row
+	// stretches are what has been listed of the indexes.
+	stretches []stretch
+	ragged    []int // pools of which the owner has blocks with addresses, and not so many in a row
 	// The pools that are tried at present: those of one priority, of which the first is at tier, once tiered is set.
 	tier, priority int
 	tiered         bool

@@ -61,7 +61,7 @@ func (p *AssignPlan) walkIn(t *txn.Txn, s *Search, i int, kind string, most int6
 
 // list reads the next records of an index, and the blocks that are not as they say. It leaves in r what is still to be listed.
 func (p *AssignPlan) list(t *txn.Txn, s *Search, i int, kind string, r *store.Range, most int64) (blocks []netip.Prefix, err error) {
-	recs, err := t.List(*r)
+	recs, next, err := s.listed(t, kind, *r)
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +104,7 @@ func (p *AssignPlan) list(t *txn.Txn, s *Search, i int, kind string, r *store.Ra
 			}
 		}
 	}
-	if r.From = beyond; len(recs) < r.Limit {
-		r.From = r.To
-	}
+	r.From = max(beyond, next)
 	if len(old) == 0 {
 		return blocks, nil
 	}

@@ -1,0 +1,53 @@
+package ipset
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// TestListsDoNotFollowThePools: a host that finds no free block borrows with as many lists, however many pools lie side by side,
+// wherever there is room, and so does a call that finds all of them full. A list goes on into the pools behind.
+func TestListsDoNotFollowThePools(t *testing.T) {
+	for _, n := range []int{2, 16, 64} {
+		for _, room := range []int{0, n / 2, n - 1, -1} { // the pool that has some
+			var pools []Pool
+			for i := range n {
+				p := poolOf(fmt.Sprintf("p%02d", i*7%n), fmt.Sprintf("10.0.0.%d/30", 4*i), 31) // not in the order of the addresses
+				if n == 2 {
+					p.Name = fmt.Sprintf("p%02d", i)
+				}
+				p.Cooldown = time.Minute
+				pools = append(pools, p)
+			}
+			w := newWorld(t, Config{}, pools...)
+			for i := range 2 * n {
+				w.assign(want(fmt.Sprint("h", i), 2, fmt.Sprint("p", i)))
+			}
+			if room >= 0 { // of the second block of the pool, one address
+				a := netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", 4*room+2))
+				if _, err := w.ReleaseIPs(bg, Release{Address: a}); err != nil {
+					t.Fatal(err)
+				}
+				w.clock.add(time.Hour)
+			}
+			s := storetest.NewFaulty(w.store)
+			e := w.engine(s)
+			if _, err := e.Pools(bg); err != nil {
+				t.Fatal(err)
+			}
+			s.Reset()
+			got, err := e.AutoAssign(bg, want("late", 1, "q"))
+			if err != nil || len(got.V4) != min(1, room+1) {
+				t.Fatalf("%d pools, room in %d: %v, %v", n, room, got, err)
+			}
+			if lists := s.Counts().Lists; lists > 10 {
+				t.Errorf("%d pools, room in %d: %d lists", n, room, lists)
+			}
+			w.check()
+		}
+	}
+}
