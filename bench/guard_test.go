@@ -8,11 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/bench/internal/thread"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
-
-// start is the origin of wall times.
-var start = time.Now()
 
 const (
 	// passes of a comparison, in each of which both sides run once.
@@ -83,9 +81,9 @@ func calibrate(s side) int {
 
 // timed returns how long one of n takes, in nanoseconds.
 func timed(s side, n int) float64 {
-	t := threadTime()
+	t := thread.Time()
 	s(n)
-	return float64(threadTime()-t) / float64(n)
+	return float64(thread.Time()-t) / float64(n)
 }
 
 // ratios says that times are compared. They are not while the packages of

@@ -66,10 +66,10 @@ func TestPictureIsOfTheTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, l := range lines {
-		for _, p := range l.at {
-			if x, y := across(p.taken), down(p.ns); x < left || x > width-right+1 || y < top || y > height-bottom {
-				t.Errorf("%s at %v %% is drawn at %.0f, %.0f, outside of the axes", l.name, p.taken, x, y)
+	for p, l := panel(lines), 0; l < len(p.Lines); l++ {
+		for _, at := range p.Lines[l].At {
+			if !p.Inside(at) {
+				t.Errorf("%s is drawn outside of the axes: %v", p.Lines[l].Name, at)
 			}
 		}
 	}

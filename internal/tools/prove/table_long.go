@@ -100,7 +100,8 @@ func costs() *proof {
 			tests("bitmap", "TestFlipsDoNotAllocate", "TestRangesOfEveryOrderDoNotAllocate", "TestNodesOfEveryLevelDoNotAllocate"),
 			tests("cidrset", "TestNewIsSmall"),
 			{kind: once, dir: "cidrset", tests: []string{"TestReleaseOfManyRunsIsLinear"}, tags: "invariants"},
-			tests("ipset", "TestDryRunCost"),
+			tests("ipset", "TestDryRunCost", "TestListsDoNotFollowThePools", "TestAffinityDoesNotDecay"),
+			{kind: rounds, dir: "bench/scale", tests: []string{"TestDaysCostTheSame"}, unit: "clusters of 100 nodes over 9 days", weight: 2, least: 3 * time.Second},
 			tests("ipset/block", "TestBlockRecordIsSmall"),
 		},
 	}

@@ -1,4 +1,4 @@
-package bench
+package thread
 
 import (
 	"syscall"
@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// threadTime returns the CPU time of the calling thread, to which the caller must
-// be locked. What other programs do meanwhile does not count.
-func threadTime() time.Duration {
+// Time returns the CPU time of the calling thread, to which the caller must be locked. What other programs do meanwhile does not
+// count.
+func Time() time.Duration {
 	const threadCPUTime = 3 // CLOCK_THREAD_CPUTIME_ID, which package syscall does not name
 	var ts syscall.Timespec
 	if _, _, err := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, threadCPUTime, uintptr(unsafe.Pointer(&ts)), 0); err != 0 {

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package thread
+
+import "time"
+
+// Time is wall time where there is no clock of a thread to read.
+func Time() time.Duration { return time.Since(start) }

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/seeds"
+	"github.com/ipalloc/ipalloc/ipset"
+)
+
+// few is a small cluster in which each day has its zone, its split, its drain and a third of its nodes replaced.
+func few(seed uint64) config {
+	return config{
+		Days: 9, Nodes: 100, Pods: 1250, Engines: 4, Tick: time.Hour, Turnover: 0.5, Leak: 0.01, Seed: seed,
+		UpgradeIn: 3, ZoneEvery: 1, SplitEvery: 1, DrainEvery: 1,
+	}
+}
+
+// TestDaysCostTheSame: a call on the last days costs the round trips and the bytes that it cost on the first, and the state is as
+// spread as it was. simulate compares with the oracle. What a collection and a drain cost follows how many leaks there are, and
+// which pool it is: that is left to long runs.
+func TestDaysCostTheSame(t *testing.T) {
+	for seed := range seeds.Each(t, 1, 3) {
+		rows, err := simulate(t.Context(), few(seed), "memory", func(row) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, last, days := ends(rows)
+		if days != 4 {
+			t.Fatalf("%d days are compared", days)
+		}
+		const ratio = 1.4 // of so few calls
+		calls, states := costs(first, last)
+		for _, c := range append(calls, states...) {
+			if c.what == kindNames[collect] || c.what == kindNames[drain] || strings.HasPrefix(c.what, "memory") {
+				continue
+			}
+			t.Logf("%s %s: %s, then %s", c.what, c.unit, c.format(c.first), c.format(c.last))
+			if c.last > ratio*c.first+0.02 {
+				t.Errorf("%s %s: %s on the first days, %s on the last", c.what, c.unit, c.format(c.first), c.format(c.last))
+			}
+		}
+		all := total(rows)
+		for k, u := range all.Uses {
+			if u.Calls == 0 {
+				t.Errorf("%s is never called", kindNames[k])
+			}
+		}
+		if all.Leaked == 0 || all.Borrowed == 0 {
+			t.Errorf("%d addresses leaked, %d borrowed: this is no test of them", all.Leaked, all.Borrowed)
+		}
+	}
+}
+
+// The same cluster on an etcd costs what it costs in memory, but for what the limits of the store divide.
+func TestOnEtcd(t *testing.T) {
+	c := few(1)
+	c.Days, c.Nodes, c.Pods, c.Tick = 1, 20, 100, time.Hour
+	rows, err := simulate(t.Context(), c, "etcd", func(row) {})
+	if errors.Is(err, etcdtest.ErrSkip) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	inMemory, err := simulate(t.Context(), c, "memory", func(row) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []int{assign, release, renew} {
+		if a, b := rows[0].Uses[k], inMemory[0].Uses[k]; a.Calls != b.Calls || a.Trips() != b.Trips() {
+			t.Errorf("%s: %d calls with %d round trips on etcd, %d with %d in memory", kindNames[k], a.Calls, a.Trips(), b.Calls, b.Trips())
+		}
+	}
+	if rows[0].File == 0 || inMemory[0].File != 0 {
+		t.Errorf("files of %d and %d bytes", rows[0].File, inMemory[0].File)
+	}
+}
+
+// The oracle finds each kind of error.
+func TestOracle(t *testing.T) {
+	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	later := now.Add(time.Hour)
+	held := func(as ...netip.Addr) func(yield func(ipset.Allocation, error) bool) {
+		return func(yield func(ipset.Allocation, error) bool) {
+			for _, a := range as {
+				if !yield(ipset.Allocation{Address: a, Handle: "pod-7", Host: ipset.HostOwner("node-3")}, nil) {
+					return
+				}
+			}
+		}
+	}
+	known := func(uint32) bool { return true }
+	fresh := func() *oracle {
+		o := newOracle()
+		if o.assigned(a, holding{pod: 7, host: 3}, now) != nil || o.assigned(b, holding{pod: 7, host: 3, ends: minutes(later)}, now) != nil {
+			t.Fatal("a free address is refused")
+		}
+		return o
+	}
+	lease := ipset.Allocation{Address: b, Handle: "pod-7"}
+	for name, f := range map[string]func(o *oracle) error{
+		"twice":                 func(o *oracle) error { return o.assigned(a, holding{pod: 8, host: 3}, later) },
+		"twice within a lease":  func(o *oracle) error { return o.assigned(b, holding{pod: 8, host: 3}, now) },
+		"another one's release": func(o *oracle) error { return o.released(a, 8, 3, now) },
+		"on another host":       func(o *oracle) error { return o.released(a, 7, 4, now) },
+		"released twice":        func(o *oracle) error { return errors.Join(must(o.released(a, 7, 3, now)), o.released(a, 7, 3, now)) },
+		"another one's renewal": func(o *oracle) error { return o.renewed(b, 8, later) },
+		"still cooling": func(o *oracle) error {
+			return errors.Join(must(o.released(a, 7, 3, now)), o.assigned(a, holding{pod: 8, host: 3}, now.Add(cooldown-1)))
+		},
+		"lapsed early":    func(o *oracle) error { return o.lapsed(lease, now) },
+		"lost":            func(o *oracle) error { return o.compare(held(a), now, known) },
+		"held by nobody":  func(o *oracle) error { return o.compare(held(a, b, netip.MustParseAddr("10.0.0.2")), now, known) },
+		"a host that was": func(o *oracle) error { return o.compare(held(a, b), now, func(uint32) bool { return false }) },
+		"ended and held":  func(o *oracle) error { return o.compare(held(a, b), later, known) },
+		"another holder": func(o *oracle) error {
+			o.held[a.As16()] = holding{pod: 8, host: 3}
+			return o.compare(held(a, b), now, known)
+		},
+	} {
+		if f(fresh()) == nil {
+			t.Errorf("%s: not found", name)
+		}
+	}
+	for name, f := range map[string]func(o *oracle) error{
+		"all":           func(o *oracle) error { return o.compare(held(a, b), now, known) },
+		"after the end": func(o *oracle) error { return o.assigned(b, holding{pod: 8, host: 3}, later) },
+		"lapsed":        func(o *oracle) error { return errors.Join(o.lapsed(lease, later), o.compare(held(a), later, known)) },
+		"renewed": func(o *oracle) error {
+			return errors.Join(o.renewed(b, 7, later.Add(time.Hour)), o.compare(held(a, b), later, known))
+		},
+		"cooled": func(o *oracle) error {
+			err := o.released(a, 7, 3, now)
+			o.cool(now.Add(cooldown))
+			return errors.Join(err, o.assigned(a, holding{pod: 8, host: 3}, now.Add(cooldown)))
+		},
+	} {
+		if err := f(fresh()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// must panics with an error of what has to succeed.
+func must(err error) error {
+	if err != nil {
+		panic(err)
+	}
+	return nil
+}
+
+// What grows is named in the verdict, and what does not is not. Every day is in the file, every line in the picture.
+func TestReport(t *testing.T) {
+	var rows []row
+	for day := range 9 {
+		r := row{Day: day, state: state{Pods: 10, Held: 10, Used: 10, Records: 40 + day, Bytes: 400, Heap: 1000, Blocks: 5, Needed: 4, Borrowed: 1}}
+		r.Uses[assign] = usage{Calls: 10, Commits: 10, BytesWritten: 100}
+		r.Uses[release] = usage{Calls: 10, Commits: 10 + 2*day, BytesWritten: 100}
+		rows = append(rows, r)
+	}
+	text := strings.Join(tables(rows), "\n")
+	if !strings.Contains(text, "Grows: ReleaseByHandle round trips (1.50 to 2.30).") {
+		t.Errorf("the verdict is wrong:\n%s", text)
+	}
+	for i := range rows {
+		rows[i].Uses[release].Commits = 10
+	}
+	if text := strings.Join(tables(rows), "\n"); !strings.Contains(text, "Flat: ") {
+		t.Errorf("the verdict is wrong:\n%s", text)
+	}
+	lines := strings.Split(strings.TrimSpace(csv(rows)), "\n")
+	for _, l := range lines {
+		if strings.Count(l, ",") != strings.Count(lines[0], ",") {
+			t.Errorf("a line of %d fields, the head has %d", strings.Count(l, ","), strings.Count(lines[0], ","))
+		}
+	}
+	if len(lines) != len(rows)+1 {
+		t.Errorf("%d lines for %d days", len(lines), len(rows))
+	}
+	for _, p := range panels(rows) {
+		for _, l := range p.Lines {
+			for _, at := range l.At {
+				if !p.Inside(at) {
+					t.Errorf("%s: %s is drawn outside of the axes: %v", p.Title, l.Name, at)
+				}
+			}
+		}
+	}
+}
+
+// A run writes its three files, that of a single day too, and refuses a page without a place for its tables before it begins.
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	out := output{csv: filepath.Join(dir, "csv"), svg: filepath.Join(dir, "svg"), readme: filepath.Join(dir, "readme"), name: "x"}
+	c := few(1)
+	c.Days, c.Nodes, c.Pods, c.Tick = 1, 20, 100, time.Hour
+	if err := run(t.Context(), c, "memory", out, io.Discard); err == nil {
+		t.Error("there is no page")
+	}
+	if err := os.WriteFile(out.readme, []byte("<!-- x:begin -->\n<!-- x:end -->\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), c, "memory", out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{out.csv: "day,", out.svg: "<svg", out.readme: "AutoAssign"} {
+		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, without %q", file, err, want)
+		}
+	}
+	if err := run(t.Context(), c, "paper", output{}, io.Discard); err == nil {
+		t.Error("there is no store of paper")
+	}
+}
