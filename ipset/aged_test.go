@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestRequestsAreForgottenByAge: answers go when they are old, at the cost of those that go.
@@ -141,7 +141,7 @@ func TestSweepIsResumed(t *testing.T) {
 		}
 		w.clock.add(1000 * time.Hour)
 		args := SweepArgs{IdleAfter: time.Minute, Keep: 1}
-		_, err := w.engine(scripted(w.store, storetest.From(k+1, storetest.Fail(errDown)))).Operator().Sweep(bg, args)
+		_, err := w.engine(scripted(w.store, faults.From(k+1, faults.Fail(errDown)))).Operator().Sweep(bg, args)
 		w.check()
 		if err == nil {
 			return

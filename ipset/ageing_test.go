@@ -7,16 +7,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // ageing is a cluster at constant load over simulated days: its pods and its hosts are replaced, and the counts of a late day are
 // compared with those of an early one. held is the oracle: who was told that an address is his.
 type ageing struct {
 	*world
-	s      *storetest.Faulty
+	s      *faults.Faulty
 	e      *Engine
 	rng    *rand.Rand
 	hosts  []int // by place: the number of the host there
@@ -56,7 +56,7 @@ func (d *agedDay) add(o agedDay) {
 
 func newAgeing(t *testing.T, hosts, podsPerHost int, pools ...Pool) *ageing {
 	w := newWorld(t, Config{}, pools...)
-	s := storetest.NewFaulty(w.store)
+	s := faults.NewFaulty(w.store)
 	a := &ageing{world: w, s: s, e: w.engine(s), rng: rand.New(rand.NewPCG(1, 2)), load: make(map[int]int), held: make(map[netip.Addr]string), most: podsPerHost * 3 / 2}
 	for range hosts {
 		a.hosts = append(a.hosts, a.serial)

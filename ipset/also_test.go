@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // row returns the record of a caller.
@@ -83,7 +83,7 @@ func TestAlsoBothOrNeither(t *testing.T) {
 			"old revision":   update("1", "x", before),
 			"guard":          {Kind: store.Guard, Key: "Row/2", Expect: before},
 		} {
-			s := storetest.NewFaulty(w.store)
+			s := faults.NewFaulty(w.store)
 			err := call(w.engine(s), "vm2", insert("4", "x"), op)
 			if key, ok := store.ConflictKey(err); !errors.Is(err, ipalloc.ErrConflict) || !ok || key != op.Key {
 				t.Errorf("%s, %s: %v", name, what, err)

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestAssign: one address or an error; the same one while the handle holds it, another kind of pool where there is no IPv4 pool,
@@ -277,7 +277,7 @@ func TestShortageInManyBlocks(t *testing.T) {
 		for i := range 128 { // three of four addresses of each block are held
 			w.assign(want(fmt.Sprint("h", i), 3, fmt.Sprint("p", i)))
 		}
-		e := w.engine(storetest.NewLimited(w.store, store.Limits{Ops: limit}))
+		e := w.engine(faults.NewLimited(w.store, store.Limits{Ops: limit}))
 		a := want("x", 200, "x")
 		a.Partial = false
 		if _, err := e.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrFull) {

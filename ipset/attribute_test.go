@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // attributes returns the attributes in pairs of key and value.
@@ -136,7 +136,7 @@ func TestIndexRefuses(t *testing.T) {
 // Reindex makes addresses that were there before found, or no longer, and has nothing to do the second time.
 func TestReindex(t *testing.T) {
 	ctx := t.Context()
-	e, err := New(storetest.NewLimited(store.NewMemory(), store.Limits{Ops: 24}), Options{})
+	e, err := New(faults.NewLimited(store.NewMemory(), store.Limits{Ops: 24}), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestImportIndexes(t *testing.T) {
 func TestIndexFollowsEveryCall(t *testing.T) {
 	for seed := range seeds.Each(t, 20, 20) {
 		ctx, now := t.Context(), time.Unix(1000, 0)
-		e, err := New(storetest.NewLimited(store.NewMemory(), store.Limits{Ops: 64}), Options{Now: func() time.Time { return now }})
+		e, err := New(faults.NewLimited(store.NewMemory(), store.Limits{Ops: 64}), Options{Now: func() time.Time { return now }})
 		if err != nil {
 			t.Fatal(err)
 		}

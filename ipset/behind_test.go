@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // A cache that is behind in many blocks costs one conflict and not one a block, whatever it knows of them: each call makes at most
@@ -59,7 +59,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 			var trips, commits [2]int
 			for stale := range 2 {
 				w, at := wideWorld(t, n, name != "RemoveHost")
-				db := storetest.NewLimited(w.store, store.Limits{Ops: limit})
+				db := faults.NewLimited(w.store, store.Limits{Ops: limit})
 				e := w.engine(db)
 				for i := range n { // it knows all blocks, of a third of them all addresses
 					a := want(fmt.Sprint("h", i), 1, fmt.Sprint("y", i))

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 )
 
 // TestListsDoNotFollowThePools: a host that finds no free block borrows with as many lists, however many pools lie side by side,
@@ -34,7 +34,7 @@ func TestListsDoNotFollowThePools(t *testing.T) {
 				}
 				w.clock.add(time.Hour)
 			}
-			s := storetest.NewFaulty(w.store)
+			s := faults.NewFaulty(w.store)
 			e := w.engine(s)
 			if _, err := e.Pools(bg); err != nil {
 				t.Fatal(err)

@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // Borrowings yields what hosts hold in blocks of others, of both families, and nothing else.
 func TestBorrowings(t *testing.T) {
-	faulty := storetest.NewFaulty(store.NewMemory())
+	faulty := faults.NewFaulty(store.NewMemory())
 	e, err := New(faulty, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -61,8 +61,8 @@ func TestBorrowings(t *testing.T) {
 		break
 	}
 
-	faulty.Script(storetest.From(1, storetest.Fail(storetest.ErrInjected)))
-	if _, err := list(); !errors.Is(err, storetest.ErrInjected) {
+	faulty.Script(faults.From(1, faults.Fail(faults.ErrInjected)))
+	if _, err := list(); !errors.Is(err, faults.ErrInjected) {
 		t.Errorf("a store that fails: %v", err)
 	}
 	faulty.Script(nil)

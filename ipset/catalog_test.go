@@ -10,11 +10,11 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/assign"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // manyPools returns a catalog of n pools of a /24 each in 10.0.0.0/8, and as many reserved addresses.
@@ -109,7 +109,7 @@ func TestPoolsNest(t *testing.T) {
 func TestCatalogIsDecodedOnce(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
-	s := storetest.NewFaulty(w.store)
+	s := faults.NewFaulty(w.store)
 	e := w.engine(s)
 	first, err := e.core.ReadCatalog(bg)
 	if err != nil {

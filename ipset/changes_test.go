@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // Random calls are made, and the changes followed: from the state in the middle, and from several revisions. At each revision the
@@ -192,7 +192,7 @@ func TestChangesOfUnknownSettings(t *testing.T) {
 func TestChangesFail(t *testing.T) {
 	ctx := context.Background()
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
-	f := storetest.NewFaulty(store.NewMemory())
+	f := faults.NewFaulty(store.NewMemory())
 	e := w.engine(t, f, 0)
 	must(e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29"), BlockBits: 29}))
 	last := func(ctx context.Context, after uint64) (last error) {
@@ -210,8 +210,8 @@ func TestChangesFail(t *testing.T) {
 		t.Error(err)
 	}
 	for n := 1; n <= 2; n++ { // the list, the watch
-		f.Script(storetest.At(n, storetest.Fail(storetest.ErrInjected)))
-		if err := last(ctx, 0); !errors.Is(err, storetest.ErrInjected) {
+		f.Script(faults.At(n, faults.Fail(faults.ErrInjected)))
+		if err := last(ctx, 0); !errors.Is(err, faults.ErrInjected) {
 			t.Errorf("call %d: %v", n, err)
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/check"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // damages returns what may become of a record: it is lost, its value cut, longer or another, its key doubled or cut short.
@@ -248,14 +248,14 @@ func TestReportCounts(t *testing.T) {
 	if rep, err := w.Operator().Check(bg, nil); err != nil || rep.Blocks != 3 || rep.Allocations != 17 || rep.Unsettled != 0 || len(rep.Problems) != 1 {
 		t.Errorf("%+v, %v", rep, err)
 	}
-	f := storetest.NewFaulty(w.store)
-	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.Get { // every block changes between any two reads
+	f := faults.NewFaulty(w.store)
+	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Get { // every block changes between any two reads
 			for _, r := range w.list(store.Range{From: record.KindBlock, To: record.EndOf(record.KindBlock)}) {
 				w.restore([]store.Record{r}, r.Key)
 			}
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	if rep, err := w.engine(f).Operator().Check(bg, nil); err != nil || rep.Unsettled != 1 || len(rep.Problems) != 0 {
 		t.Errorf("%+v, %v", rep, err)
@@ -270,12 +270,12 @@ func TestPlaceOfABlockThatLeaves(t *testing.T) {
 	key := record.BlockKey(record.KindBlock, lost.Prefix())
 	w.restore([]store.Record{{Key: key, Value: string(lost.Append(nil))}}, key)
 	for _, leaves := range []bool{false, true} {
-		f, kinds := storetest.NewFaulty(w.store), 0
-		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-			if leaves && c.Kind == storetest.Get && slices.Contains(c.Keys, key) {
+		f, kinds := faults.NewFaulty(w.store), 0
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if leaves && c.Kind == faults.Get && slices.Contains(c.Keys, key) {
 				w.remove(key)
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
 		rep, err := w.engine(f).Operator().Check(bg, nil)
 		if err != nil {

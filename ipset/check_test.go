@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/check"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // busy returns a world in which every kind of record occurs.
@@ -82,12 +82,12 @@ func TestCheckReadsPages(t *testing.T) {
 		w.assign(want(fmt.Sprint("h", i/3), 60, fmt.Sprint("p", i)))
 	}
 	all := len(w.list(store.Range{}))
-	f := storetest.NewFaulty(w.store)
-	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.List && (c.Range.Limit == 0 || c.Range.Limit > txn.ReadMost) {
+	f := faults.NewFaulty(w.store)
+	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.List && (c.Range.Limit == 0 || c.Range.Limit > txn.ReadMost) {
 			t.Errorf("a list of %+v", c.Range)
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	rep, err := w.engine(f).Operator().Check(bg, nil)
 	if err != nil || len(rep.Problems) != 0 || rep.Blocks < 188 || rep.Allocations != 12000 {
@@ -111,12 +111,12 @@ func TestCheckWhileOthersCommit(t *testing.T) {
 			key = w.list(record.HandleRange("quiet"))[1].Key
 			w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}})
 		}
-		f := storetest.NewFaulty(w.store)
-		f.Script(func(context.Context, storetest.Call) storetest.Outcome {
+		f := faults.NewFaulty(w.store)
+		f.Script(func(context.Context, faults.Call) faults.Outcome {
 			for range 1 + r.IntN(3) {
 				w.disturb(r)
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
 		rep, err := w.engine(f).Operator().Check(bg, nil)
 		if err != nil {

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // used returns the addresses that are held, each in use by its holders.
@@ -60,14 +60,14 @@ func assignBeside(t *testing.T, n int, live bool) (more bool) {
 	}
 	w.assign(want("h", 1, "ends"))
 	uses := w.used()
-	f := storetest.NewFaulty(w.store)
-	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+	f := faults.NewFaulty(w.store)
+	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 		if c.N == n {
 			more = true
 			w.assign(want("h", 1, "new"))
 			w.releaseHandle("ends")
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	list := slices.Values(uses)
 	if live {

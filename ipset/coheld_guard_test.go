@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // Each holder has a lease of its own. The address cools, or is free, when the last has ended.
@@ -142,7 +142,7 @@ func TestGuardNamesItsHolder(t *testing.T) {
 			p := poolOf("a", "10.0.0.0/29", 29)
 			p.Index = []string{"is"}
 			w := newWorld(t, Config{}, p)
-			w.Engine = w.engine(storetest.NewLimited(w.store, store.Limits{Ops: 40}))
+			w.Engine = w.engine(faults.NewLimited(w.store, store.Limits{Ops: 40}))
 			for k, handle := range []string{"p", "q", "s"} {
 				claim := Claim{Handle: handle, Attributes: attrs(handle), Share: Share{Max: 3}, TTL: time.Duration(k+1) * time.Hour}
 				if _, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner(hostsOf[handle]), Claim: claim}); err != nil {
@@ -196,7 +196,7 @@ func TestRecordOfASharedAddressIsBounded(t *testing.T) {
 	}
 	for _, l := range []store.Limits{{}, {Ops: 127, Value: 100_000, Bytes: 400_000}} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
-		w.Engine = w.engine(storetest.NewLimited(w.store, l))
+		w.Engine = w.engine(faults.NewLimited(w.store, l))
 		held := 0
 		for i := range 12 {
 			c := Claim{Handle: fmt.Sprint("p", i), Attributes: attrs(30_000), Share: Share{Max: 256}}

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // vip is the address that the holders of these tests share.
@@ -236,7 +236,7 @@ func TestJoinBesideAutomatic(t *testing.T) {
 // One holder more or less is one commit, which writes the address and what lists this holder.
 func TestHolderCostsOneCommit(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
-	f := storetest.NewFaulty(w.store)
+	f := faults.NewFaulty(w.store)
 	e := w.engine(f)
 	share := Share{Max: 3, Key: "web"}
 	for _, h := range []string{"p", "q", "r"} {
@@ -284,18 +284,18 @@ func TestHoldersWithFaults(t *testing.T) {
 		"by handle":   {[]string{"p", "q"}, func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "p"); return err }, []string{"q"}},
 		"by host":     {[]string{"p", "q", "r"}, func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, HostOwner("a")); return err }, []string{"q"}},
 	} {
-		for _, o := range []storetest.Outcome{storetest.Fail(errors.New("no answer")), storetest.Unknown(false), storetest.Unknown(true)} {
-			for n, faults := 1, true; faults; n++ {
+		for _, o := range []faults.Outcome{faults.Fail(errors.New("no answer")), faults.Unknown(false), faults.Unknown(true)} {
+			for n, refused := 1, true; refused; n++ {
 				w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 				for _, h := range tt.before {
 					if err := join(w.Engine, h, share); err != nil {
 						t.Fatal(err)
 					}
 				}
-				f := storetest.NewFaulty(w.store)
+				f := faults.NewFaulty(w.store)
 				e := w.engine(f)
-				f.Script(storetest.At(n, o))
-				faults = tt.do(e) != nil
+				f.Script(faults.At(n, o))
+				refused = tt.do(e) != nil
 				f.Script(nil)
 				if got := w.holders(); !slices.Equal(got, tt.before) && !slices.Equal(got, tt.after) {
 					t.Fatalf("%s, call %d: held by %v", name, n, got)

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // waitFor waits until n calls wait in the engine.
@@ -210,7 +210,7 @@ func TestContentionIsBounded(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
 	var waits []time.Duration
-	s := onCommit(w.store, func(context.Context, []store.Op) storetest.Outcome { return storetest.Conflict(record.CatalogKey) })
+	s := onCommit(w.store, func(context.Context, []store.Op) faults.Outcome { return faults.Conflict(record.CatalogKey) })
 	e, err := New(s, Options{Now: w.clock.now, Retry: Retry{Attempts: 6, Base: 4 * time.Millisecond, Max: 10 * time.Millisecond, Sleep: func(_ context.Context, d time.Duration) error {
 		waits = append(waits, d)
 		return nil

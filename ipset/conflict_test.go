@@ -9,10 +9,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 func TestManyCallersOfOneHostGetNoSpuriousErrors(t *testing.T) {
@@ -73,11 +73,11 @@ func TestCancelledSearchIsNotAShortage(t *testing.T) {
 			w.assign(want(fmt.Sprint("h", i), 16, "p"))
 		}
 		ctx, cancel := context.WithCancel(bg)
-		e := w.engine(scripted(w.store, func(_ context.Context, c storetest.Call) storetest.Outcome {
-			if c.Kind == storetest.List && c.Nth == at {
+		e := w.engine(scripted(w.store, func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.Kind == faults.List && c.Nth == at {
 				cancel()
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		}))
 		if got, err := e.AutoAssign(ctx, want("new", 1, "q")); !errors.Is(err, context.Canceled) {
 			t.Errorf("ended at list %d: %+v, %v", at, got, err)
@@ -89,11 +89,11 @@ var errForbidden = errors.New("forbidden")
 
 func TestOtherErrorsAreNotRetried(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 26))
-	b := onCommit(w.store, func(_ context.Context, ops []store.Op) storetest.Outcome {
+	b := onCommit(w.store, func(_ context.Context, ops []store.Op) faults.Outcome {
 		if slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key[:1] == record.KindHandle }) {
-			return storetest.Fail(errForbidden)
+			return faults.Fail(errForbidden)
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	e := w.engine(b)
 	if _, err := e.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, errForbidden) || errors.Is(err, cause.BlockLimit) {

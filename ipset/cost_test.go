@@ -11,8 +11,8 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/internal/invariant"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestUpdatePoolReadsPages: a pool whose blocks have one size is updated without reading any of them, one that drains reads a
@@ -20,7 +20,7 @@ import (
 func TestUpdatePoolReadsPages(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 28))
 	w.assign(want("h", 4096, "p"))
-	s := storetest.NewFaulty(w.store)
+	s := faults.NewFaulty(w.store)
 	e := w.engine(s)
 	p := poolOf("a", "10.0.0.0/20", 28)
 	p.Priority = 7
@@ -76,7 +76,7 @@ func TestSweepReadsWhatIsDue(t *testing.T) {
 		w.assign(want(fmt.Sprint("h", i), 1, "p"))
 	}
 	w.releaseHandle("p")
-	s := storetest.NewFaulty(w.store)
+	s := faults.NewFaulty(w.store)
 	e := w.engine(s)
 	sweep := func(what string, a SweepArgs, returned, calls int) {
 		t.Helper()
@@ -209,7 +209,7 @@ func TestSpacePairAllocates(t *testing.T) {
 // TestDefaultCache: with Options.Cache unset, hosts that come round about cost one call each.
 func TestDefaultCache(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 26))
-	s := storetest.NewFaulty(w.store)
+	s := faults.NewFaulty(w.store)
 	e, err := New(s, Options{Now: w.clock.now})
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 	if len(all) != 4*n || len(w.blocksOf("h")) != n {
 		t.Fatalf("%d addresses, %d blocks", len(all), len(w.blocksOf("h")))
 	}
-	s := storetest.NewFaulty(w.store)
+	s := faults.NewFaulty(w.store)
 	e := w.engine(s)
 	release := func(k int) netip.Addr {
 		t.Helper()
@@ -289,7 +289,7 @@ func TestReservationsAreListedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := storetest.NewFaulty(w.store)
+	s := faults.NewFaulty(w.store)
 	live, err := w.engine(s).Operator().SetReservations(bg, set)
 	want := 0
 	for _, al := range held {

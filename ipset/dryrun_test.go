@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // revision returns the revision of a store: any commit raises it.
@@ -137,7 +137,7 @@ func TestDryRunOfAnOwnerOfManyBlocks(t *testing.T) {
 // A dry run reads as few records as the call, however many the store has, and makes no commit.
 func TestDryRunCost(t *testing.T) {
 	ctx := context.Background()
-	f := storetest.NewFaulty(store.NewMemory())
+	f := faults.NewFaulty(store.NewMemory())
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	e := w.engine(t, f, 0)
 	if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/12")}); err != nil {
@@ -175,7 +175,7 @@ func TestDryRunCost(t *testing.T) {
 // does the end of the context.
 func TestDryRunFails(t *testing.T) {
 	db := store.NewMemory()
-	f := storetest.NewFaulty(db)
+	f := faults.NewFaulty(db)
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	e := w.engine(t, f, 0)
 	for _, p := range []ipset.Pool{{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}, {Name: "b", Prefix: netip.MustParsePrefix("fd00::/64")}} {
@@ -196,7 +196,7 @@ func TestDryRunFails(t *testing.T) {
 	failed, before := 0, revision(t, db)
 	for k := 1; ; k++ {
 		f.Reset()
-		f.Script(storetest.At(k, storetest.Fail(storetest.ErrInjected)))
+		f.Script(faults.At(k, faults.Fail(faults.ErrInjected)))
 		plan := e.DryRun()
 		_, err := calls(context.Background(), plan)
 		if f.Counts().Commits > 0 {
@@ -206,17 +206,17 @@ func TestDryRunFails(t *testing.T) {
 			break
 		}
 		failed++
-		if !errors.Is(err, storetest.ErrInjected) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		if !errors.Is(err, faults.ErrInjected) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Errorf("call %d: %v", k, err)
 		}
 		f.Script(nil)
 		ctx, cancel := context.WithCancel(context.Background())
 		f.Reset()
-		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 			if c.N == k {
 				cancel()
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
 		if _, err := calls(ctx, e.DryRun()); !errors.Is(err, context.Canceled) {
 			t.Errorf("end at call %d: %v", k, err)
@@ -246,7 +246,7 @@ func TestDryRunAfterUnknownOutcome(t *testing.T) {
 func testDryRunAfterUnknownOutcome(t *testing.T, read func(*ipset.Engine)) {
 	ctx := context.Background()
 	for _, outcome := range []string{"made", "not made", "late"} {
-		f := storetest.NewFaulty(store.NewMemory())
+		f := faults.NewFaulty(store.NewMemory())
 		w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 		e := w.engine(t, f, 0)
 		if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 30}); err != nil {
@@ -254,8 +254,8 @@ func testDryRunAfterUnknownOutcome(t *testing.T, read func(*ipset.Engine)) {
 		}
 		o, land := ipset.HostOwner("h"), make(chan struct{})
 		f.Reset()
-		f.Script(storetest.AtCommit(1, map[string]storetest.Outcome{
-			"made": storetest.Unknown(true), "not made": storetest.Unknown(false), "late": storetest.Late(land),
+		f.Script(faults.AtCommit(1, map[string]faults.Outcome{
+			"made": faults.Unknown(true), "not made": faults.Unknown(false), "late": faults.Late(land),
 		}[outcome]))
 		if _, err := e.Assign(ctx, o, "p1"); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Fatal(err)

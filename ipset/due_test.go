@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // answered writes what a call returned.
@@ -128,7 +128,7 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 						t.Fatal(err)
 					}
 					w := &world{t: t, store: m, clock: &clock{t: made.clock.now()}}
-					db := storetest.NewLimited(w.store, store.Limits{Ops: limit})
+					db := faults.NewLimited(w.store, store.Limits{Ops: limit})
 					w.Engine = w.engine(db)
 					full := AssignArgs{Owner: HostOwner("a"), Num4: 65, Claim: Claim{Handle: "nobody"}}
 					if _, err := w.AutoAssign(bg, full); !errors.Is(err, ipalloc.ErrFull) && !errors.Is(err, ipalloc.ErrCooling) {
@@ -165,7 +165,7 @@ func TestEndedLeaseIsNotKept(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/26", 26))
 	endedWorlds["leases"](w)
 	w.clock.add(time.Hour)
-	db := storetest.NewLimited(w.store, store.Limits{Ops: 127})
+	db := faults.NewLimited(w.store, store.Limits{Ops: 127})
 	had, err := w.engine(db).Assign(bg, HostOwner("a"), "p60")
 	if err != nil || !had.Until.IsZero() {
 		t.Fatalf("%+v, %v", had, err)

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestEnsureBlockIsContentWithAFullOne: a block need not have room, and a second one is not claimed.
@@ -69,13 +69,13 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 func TestDeadlineInABatch(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	entered, pass := make(chan struct{}, 8), make(chan struct{}, 1)
-	e := w.engine(onCommit(w.store, func(ctx context.Context, _ []store.Op) storetest.Outcome {
+	e := w.engine(onCommit(w.store, func(ctx context.Context, _ []store.Op) faults.Outcome {
 		entered <- struct{}{}
 		select {
 		case <-pass:
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		case <-ctx.Done():
-			return storetest.Unknown(false)
+			return faults.Unknown(false)
 		}
 	}))
 	done := make(chan error, 3)

@@ -6,8 +6,8 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestFollowDoesNotGrowWithTheCluster: other hosts, also those whose names begin with that of the followed one, neither add to
@@ -19,11 +19,11 @@ func TestFollowDoesNotGrowWithTheCluster(t *testing.T) {
 		w.assign(want(fmt.Sprint("h1", i), 1, "q"))
 	}
 	begun := make(chan int, 8) // the number of prefixes
-	s := scripted(w.store, func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.Watch {
+	s := scripted(w.store, func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Watch {
 			begun <- len(c.Keys)
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	ctx, cancel := context.WithCancel(bg)
 	ended := make(chan error)
@@ -68,7 +68,7 @@ func (s *watchSteps) Watch(ctx context.Context, after uint64, prefixes ...string
 func TestFollowUsesWhatArrives(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 26))
 	w.assign(want("h", 1, "p"))
-	f := storetest.NewFaulty(w.store)
+	f := faults.NewFaulty(w.store)
 	s := &watchSteps{Store: f, begun: make(chan struct{}, 8), done: make(chan struct{}, 8)}
 	e := w.engine(s)
 	ctx, cancel := context.WithCancel(bg)

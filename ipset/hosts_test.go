@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // held returns the addresses that are held for a host, as text.
@@ -210,11 +210,11 @@ func TestRemovalOfAHostGoesInSteps(t *testing.T) {
 		w.assign(want("b", 128, "r")) // of all that is left
 		ctx, cancel := context.WithCancel(bg)
 		commits := 0
-		e := w.engine(onCommit(limited(w.store, 32), func(context.Context, []store.Op) storetest.Outcome {
+		e := w.engine(onCommit(limited(w.store, 32), func(context.Context, []store.Op) faults.Outcome {
 			if commits++; commits == interrupted {
 				cancel()
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		}))
 		as, blocks, err := e.RemoveHost(ctx, HostOwner("a"))
 		cancel()
@@ -289,15 +289,15 @@ func TestBlockComesBackToItsHost(t *testing.T) {
 					t.Fatal(name)
 				}
 				leaves = !leaves
-				f := storetest.NewFaulty(w.store)
+				f := faults.NewFaulty(w.store)
 				e := w.engine(f)
-				f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+				f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 					if c.N == nth+1 {
 						if err := change(); err != nil {
 							t.Error(err)
 						}
 					}
-					return storetest.Outcome{}
+					return faults.Outcome{}
 				})
 				if n, err := call(e, o); err != nil || n != 2 {
 					t.Errorf("%s, before call %d, leaves %v: %d addresses, %v", name, nth+1, leaves, n, err)

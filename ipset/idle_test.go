@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // idleWorld has n hosts with an empty block each, and an engine whose calls are counted.
-func idleWorld(t *testing.T, n int, cooldown time.Duration) (*world, *storetest.Faulty, *Engine) {
+func idleWorld(t *testing.T, n int, cooldown time.Duration) (*world, *faults.Faulty, *Engine) {
 	p := poolOf("a", "10.0.0.0/12", 28)
 	p.Cooldown = cooldown
 	w := newWorld(t, Config{}, p)
@@ -23,7 +23,7 @@ func idleWorld(t *testing.T, n int, cooldown time.Duration) (*world, *storetest.
 	for i := range n {
 		w.releaseHandle(fmt.Sprint("p", i))
 	}
-	s := storetest.NewFaulty(w.store)
+	s := faults.NewFaulty(w.store)
 	return w, s, w.engine(s)
 }
 
@@ -32,7 +32,7 @@ func idleWorld(t *testing.T, n int, cooldown time.Duration) (*world, *storetest.
 func TestSweepCostFollowsWhatIsDue(t *testing.T) {
 	const n = 900
 	w, s, e := idleWorld(t, n, 0)
-	sweep := func(a SweepArgs) (storetest.Counts, Swept) {
+	sweep := func(a SweepArgs) (faults.Counts, Swept) {
 		t.Helper()
 		s.Reset()
 		got, err := e.Operator().Sweep(bg, a)
@@ -100,7 +100,7 @@ func TestSweepCommitsManyBlocksAtOnce(t *testing.T) {
 	const n = 300
 	for _, limit := range []int{0, 125} {
 		w, _, stale := idleWorld(t, n, time.Minute)
-		s := storetest.NewLimited(w.store, store.Limits{Ops: limit})
+		s := faults.NewLimited(w.store, store.Limits{Ops: limit})
 		e := w.engine(s)
 		if _, err := stale.Operator().Sweep(bg, SweepArgs{}); err != nil {
 			t.Fatal(err)

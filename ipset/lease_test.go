@@ -11,10 +11,10 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // lan is a world with a dynamic range of three addresses.
@@ -258,7 +258,7 @@ func TestStepsAreAsLongAsFits(t *testing.T) {
 		a := want("h", 12, "p")
 		a.TTL = time.Hour
 		w.assign(a)
-		f := storetest.NewLimited(w.store, store.Limits{Ops: tt.limit})
+		f := faults.NewLimited(w.store, store.Limits{Ops: tt.limit})
 		e := w.engine(f)
 		if als, err := e.Renew(bg, "p", 2*time.Hour); err != nil || len(als) != 12 || f.Counts().Commits != tt.renew {
 			t.Errorf("%d records: renewed %d in %d commits, want %d: %v", tt.limit, len(als), f.Counts().Commits, tt.renew, err)

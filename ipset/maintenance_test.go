@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 func TestFollowTakesWhatOthersChange(t *testing.T) {
@@ -382,12 +382,12 @@ func TestSweepIsNotStoppedByConflicts(t *testing.T) {
 	a.Request = "r"
 	w.assign(a)
 	w.clock.add(48 * time.Hour)
-	refuse := func(n int, err error) *storetest.Faulty {
-		return scripted(w.store, func(_ context.Context, c storetest.Call) storetest.Outcome {
-			if c.Kind == storetest.Commit && c.Nth <= n {
-				return storetest.Fail(err)
+	refuse := func(n int, err error) *faults.Faulty {
+		return scripted(w.store, func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.Kind == faults.Commit && c.Nth <= n {
+				return faults.Fail(err)
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
 	}
 	full, conflict := errors.New("the disk is full"), store.Conflict("test", "q")

@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // The record of an owner lists few blocks and counts many. These tests are about owners around that number.
@@ -20,9 +20,9 @@ import (
 // TestClaimOfManyBlocksWritesNoMore: what a claim writes does not grow with the blocks that the owner has.
 func TestClaimOfManyBlocksWritesNoMore(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 32))
-	s := storetest.NewFaulty(w.store)
+	s := faults.NewFaulty(w.store)
 	e := w.engine(s)
-	written := make(map[int]storetest.Counts)
+	written := make(map[int]faults.Counts)
 	for n := range 2001 {
 		s.Reset()
 		if _, err := e.AutoAssign(bg, want("h", 1, fmt.Sprintf("pod-%05d", n))); err != nil {

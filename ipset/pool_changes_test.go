@@ -13,8 +13,8 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 func names(t *testing.T, e *Engine) (all []string) {
@@ -86,14 +86,14 @@ func TestRemoveIfEmpty(t *testing.T) {
 		t.Error("the refused call has changed the store")
 	}
 	w.releaseHandle("x")
-	db := storetest.NewLimited(w.store, store.Limits{})
+	db := faults.NewLimited(w.store, store.Limits{})
 	e, meanwhile := w.engine(db), false
-	db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.Commit && !meanwhile {
+	db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Commit && !meanwhile {
 			meanwhile = true
 			w.assign(a) // between the first look and the commit
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	if err := e.Operator().ChangePools(bg, gone); !errors.Is(err, ipalloc.ErrInUse) || !meanwhile {
 		t.Errorf("%v", err)

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestLostCommitIsFenced: a commit of unknown outcome that has not been made when its handle is released cannot be made
@@ -208,7 +208,7 @@ func TestGivingUpCallersLeakNothing(t *testing.T) {
 
 // losing is a store that loses a part of the outcomes: the commit was made, is not made, or is made some commits later.
 type losing struct {
-	*storetest.Faulty
+	*faults.Faulty
 	store store.Store
 	mu    sync.Mutex
 	r     *rand.Rand
@@ -218,7 +218,7 @@ type losing struct {
 
 func newLosing(db store.Store, r *rand.Rand) *losing {
 	s := &losing{store: db, r: r, done: make(map[string]bool)}
-	s.Faulty = onCommit(db, func(_ context.Context, ops []store.Op) storetest.Outcome {
+	s.Faulty = onCommit(db, func(_ context.Context, ops []store.Op) faults.Outcome {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(s.later) > 0 && s.r.IntN(3) == 0 {
@@ -227,15 +227,15 @@ func newLosing(db store.Store, r *rand.Rand) *losing {
 		}
 		switch s.r.IntN(12) {
 		case 0:
-			return storetest.Unknown(true)
+			return faults.Unknown(true)
 		case 1:
-			return storetest.Unknown(false)
+			return faults.Unknown(false)
 		case 2:
 			s.later = append(s.later, append([]store.Op(nil), ops...))
-			return storetest.Unknown(false)
+			return faults.Unknown(false)
 		}
 		runtime.Gosched()
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	return s
 }
@@ -258,13 +258,13 @@ func (s *losing) quiet() {
 func TestHotCallFailsAlone(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	n, others := 0, 0 // conflicts, and those before the last commit of another call
-	g := newGate(onCommit(w.store, func(_ context.Context, ops []store.Op) storetest.Outcome {
+	g := newGate(onCommit(w.store, func(_ context.Context, ops []store.Op) faults.Outcome {
 		if slices.ContainsFunc(ops, func(op store.Op) bool { return strings.HasPrefix(op.Key, record.KindHandle+"hot") }) {
 			n++
-			return storetest.Conflict(record.CatalogKey)
+			return faults.Conflict(record.CatalogKey)
 		}
 		others = n
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	}))
 	e := w.engine(g)
 	go e.AutoAssign(bg, want("h", 1, "first"))
@@ -302,7 +302,7 @@ func TestHotCallFailsAlone(t *testing.T) {
 // trace.
 func TestCallerThatLeftIsNotServed(t *testing.T) {
 	w, g, _ := newGated(t)
-	e := w.engine(storetest.NewLimited(g, store.Limits{Ops: 9})) // few calls in a commit
+	e := w.engine(faults.NewLimited(g, store.Limits{Ops: 9})) // few calls in a commit
 	go e.AutoAssign(bg, want("h", 1, "first"))
 	<-g.arrived
 	ctx, cancel := context.WithCancel(bg)
@@ -365,7 +365,7 @@ func TestPanicLeavesTheEngineUsable(t *testing.T) {
 							runtime.Goexit()
 						}
 					}
-					e, err := New(onCommit(g, func(context.Context, []store.Op) storetest.Outcome { strike("store"); return storetest.Outcome{} }), Options{Now: func() time.Time { strike("clock"); return w.clock.now() }, Retry: Retry{Sleep: noSleep}})
+					e, err := New(onCommit(g, func(context.Context, []store.Op) faults.Outcome { strike("store"); return faults.Outcome{} }), Options{Now: func() time.Time { strike("clock"); return w.clock.now() }, Retry: Retry{Sleep: noSleep}})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // remove deletes records behind the engine's back.
@@ -34,7 +34,7 @@ func TestRepairFitsTheStore(t *testing.T) {
 			for _, r := range w.list(store.Range{From: kind, To: record.EndOf(kind)}) {
 				w.remove(r.Key)
 			}
-			e := w.engine(storetest.NewLimited(w.store, limits))
+			e := w.engine(faults.NewLimited(w.store, limits))
 			for range 2 {
 				rep, err := e.Operator().Check(bg, nil)
 				if err != nil {
@@ -77,7 +77,7 @@ func TestRepairGoesOn(t *testing.T) {
 		large.Ops = append(large.Ops, store.Op{Kind: store.Put, Key: fmt.Sprint("A", i)})
 	}
 	conflict := Step{Text: "changed since", Ops: []store.Op{{Kind: store.Put, Key: record.CatalogKey, Expect: 0}}}
-	e := w.engine(storetest.NewLimited(w.store, store.Limits{Ops: 16}))
+	e := w.engine(faults.NewLimited(w.store, store.Limits{Ops: 16}))
 	n, err := e.Operator().Repair(bg, append([]Step{large, conflict}, rep.Repair...))
 	if n != 1 || !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrConflict) {
 		t.Errorf("%d steps, %v", n, err)
@@ -110,8 +110,8 @@ func TestRepairOfUnknownOutcome(t *testing.T) {
 		if err != nil || len(rep.Repair) != 1 {
 			t.Fatal(rep, err)
 		}
-		f, late := storetest.NewFaulty(w.store), make(chan struct{})
-		f.Script(storetest.AtCommit(1, storetest.Late(late)))
+		f, late := faults.NewFaulty(w.store), make(chan struct{})
+		f.Script(faults.AtCommit(1, faults.Late(late)))
 		e := w.engine(f)
 		if n, err := e.Operator().Repair(bg, rep.Repair); n != 0 || !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Fatalf("%s: %d, %v", what, n, err)
@@ -141,16 +141,16 @@ func TestRepairOnAFailingStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := storetest.NewFaulty(w.store)
+		f := faults.NewFaulty(w.store)
 		more = false
-		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 			if c.N == n {
 				more = true
-				return storetest.Fail(storetest.ErrInjected)
+				return faults.Fail(faults.ErrInjected)
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
-		if done, err := w.engine(f).Operator().Repair(bg, rep.Repair); more != errors.Is(err, storetest.ErrInjected) || more == (done == len(rep.Repair)) {
+		if done, err := w.engine(f).Operator().Repair(bg, rep.Repair); more != errors.Is(err, faults.ErrInjected) || more == (done == len(rep.Repair)) {
 			t.Fatalf("call %d: %d of %d steps, %v", n, done, len(rep.Repair), err)
 		}
 		for range 2 {

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // cluster returns a store with n blocks, 100 of each host, made without an engine's help so that it is quick.
@@ -45,7 +45,7 @@ func TestRestartReadsLittle(t *testing.T) {
 		{"new", 3, 20},   // catalog; owner and pages; commit
 		{"host0", 4, 20}, // catalog; owner and pages; its block; commit
 	} {
-		c := storetest.NewFaulty(w.store)
+		c := faults.NewFaulty(w.store)
 		got, err := w.engine(c).AutoAssign(bg, want(tt.host, 1, "q"))
 		if err != nil || len(got.V4) != 1 {
 			t.Fatalf("%+v, %v", got, err)
@@ -73,7 +73,7 @@ func TestReservationsAreNotWalkedThrough(t *testing.T) {
 		if _, err := w.Operator().SetReservations(bg, ranges(tt.reserved...)); err != nil {
 			t.Fatal(err)
 		}
-		c := storetest.NewFaulty(w.store)
+		c := faults.NewFaulty(w.store)
 		got, err := w.engine(c).AutoAssign(bg, want("h", 1, "p"))
 		if err != nil || len(got.V4) != tt.n || tt.n == 0 && got.Short[0].Reason != ReasonReservedLeft {
 			t.Errorf("%s: %+v, %v", tt.name, got, err)
@@ -99,7 +99,7 @@ func TestReservedRoomIsNotWalkedThrough(t *testing.T) {
 		if _, err := w.Operator().SetReservations(bg, ranges("10.0.0.0/16")); err != nil {
 			t.Fatal(err)
 		}
-		c := storetest.NewFaulty(w.store)
+		c := faults.NewFaulty(w.store)
 		got, err := w.engine(c).AutoAssign(bg, want("new", 1, "p"))
 		if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ReasonReservedLeft {
 			t.Errorf("strict %v: %+v, %v", strict, got, err)
@@ -115,15 +115,15 @@ func TestInterruptedCopyIsRefused(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 20, "x"))
 	dst := store.NewMemory()
-	few := storetest.NewFaulty(storetest.NewLimited(dst, store.Limits{Ops: 4}))
+	few := faults.NewFaulty(faults.NewLimited(dst, store.Limits{Ops: 4}))
 	commits := 0
-	few.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.Commit {
+	few.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Commit {
 			if commits++; commits > 3 {
-				return storetest.Outcome{Err: context.Canceled}
+				return faults.Outcome{Err: context.Canceled}
 			}
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	if _, err := store.Copy(bg, few, w.store); err == nil {
 		t.Fatal("the copy ended")

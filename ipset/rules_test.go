@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) {
@@ -115,15 +115,15 @@ func TestStickyAddressIsNotLostInATakeOver(t *testing.T) {
 
 func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 30))
-	g := newGate(onCommit(w.store, func(_ context.Context, ops []store.Op) storetest.Outcome {
+	g := newGate(onCommit(w.store, func(_ context.Context, ops []store.Op) faults.Outcome {
 		n := 0
 		for _, op := range ops {
 			n += len(op.Value)
 		}
 		if n > 4096 { // which no count of records foresees
-			return storetest.Fail(fmt.Errorf("%w: %d bytes", ipalloc.ErrLimit, n))
+			return faults.Fail(fmt.Errorf("%w: %d bytes", ipalloc.ErrLimit, n))
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	}))
 	e := w.engine(g)
 	var wg sync.WaitGroup
@@ -167,7 +167,7 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 	}
 	for _, prefix := range prefixes {
 		w := full(t, prefix)
-		s := storetest.NewFaulty(w.store)
+		s := faults.NewFaulty(w.store)
 		e := w.engine(s)
 		cost := func(what string, calls, records int, a AssignArgs, n int) {
 			t.Helper()

@@ -5,54 +5,54 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // scripted returns a store with a script.
-func scripted(s store.Store, script storetest.Script) *storetest.Faulty {
-	f := storetest.NewFaulty(s)
+func scripted(s store.Store, script faults.Script) *faults.Faulty {
+	f := faults.NewFaulty(s)
 	f.Script(script)
 	return f
 }
 
 // onCommit returns a store whose commits have the outcome that do returns.
-func onCommit(s store.Store, do func(ctx context.Context, ops []store.Op) storetest.Outcome) *storetest.Faulty {
-	return scripted(s, func(ctx context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind != storetest.Commit {
-			return storetest.Outcome{}
+func onCommit(s store.Store, do func(ctx context.Context, ops []store.Op) faults.Outcome) *faults.Faulty {
+	return scripted(s, func(ctx context.Context, c faults.Call) faults.Outcome {
+		if c.Kind != faults.Commit {
+			return faults.Outcome{}
 		}
 		return do(ctx, c.Ops)
 	})
 }
 
 // limited returns a store that takes so many ops in a commit.
-func limited(s store.Store, ops int) *storetest.Faulty {
-	return storetest.NewLimited(s, store.Limits{Ops: ops})
+func limited(s store.Store, ops int) *faults.Faulty {
+	return faults.NewLimited(s, store.Limits{Ops: ops})
 }
 
 // touched returns how many records a store has returned, written and compared.
-func touched(f *storetest.Faulty) int {
+func touched(f *faults.Faulty) int {
 	c := f.Counts()
 	return c.Read + c.Written + c.Guards
 }
 
 // gated is a store whose commits wait for the test, or for their context.
 type gated struct {
-	*storetest.Faulty
+	*faults.Faulty
 	arrived chan int // the number of operations of a commit that waits
 	open    chan struct{}
 }
 
 func newGate(s store.Store) *gated {
 	g := &gated{arrived: make(chan int, 1000), open: make(chan struct{}, 1000)}
-	g.Faulty = onCommit(s, func(ctx context.Context, ops []store.Op) storetest.Outcome {
+	g.Faulty = onCommit(s, func(ctx context.Context, ops []store.Op) faults.Outcome {
 		g.arrived <- len(ops)
 		select {
 		case <-g.open:
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		case <-ctx.Done():
-			return storetest.Fail(ctx.Err())
+			return faults.Fail(ctx.Err())
 		}
 	})
 	return g
@@ -67,14 +67,14 @@ func newGated(t *testing.T) (*world, *gated, *Engine) {
 
 // racing calls back before a commit, once.
 type racing struct {
-	*storetest.Faulty
+	*faults.Faulty
 	mu     sync.Mutex
 	before func(ops []store.Op)
 }
 
 func newRacing(s store.Store) *racing {
 	r := &racing{}
-	r.Faulty = onCommit(s, func(_ context.Context, ops []store.Op) storetest.Outcome {
+	r.Faulty = onCommit(s, func(_ context.Context, ops []store.Op) faults.Outcome {
 		r.mu.Lock()
 		f := r.before
 		r.before = nil
@@ -82,14 +82,14 @@ func newRacing(s store.Store) *racing {
 		if f != nil {
 			f(ops)
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	return r
 }
 
 // late is a store whose next commit fails with ipalloc.ErrUnknownOutcome and is made only when the test says so.
 type late struct {
-	*storetest.Faulty
+	*faults.Faulty
 	store store.Store
 	mu    sync.Mutex
 	armed bool
@@ -98,14 +98,14 @@ type late struct {
 
 func newLate(s store.Store, armed bool) *late {
 	l := &late{store: s, armed: armed}
-	l.Faulty = onCommit(s, func(_ context.Context, ops []store.Op) storetest.Outcome {
+	l.Faulty = onCommit(s, func(_ context.Context, ops []store.Op) faults.Outcome {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if !l.armed {
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		}
 		l.armed, l.held = false, append([]store.Op(nil), ops...)
-		return storetest.Unknown(false)
+		return faults.Unknown(false)
 	})
 	return l
 }

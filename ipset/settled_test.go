@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // last returns the error that a sequence ends with.
@@ -146,7 +146,7 @@ func TestEveryCallSettles(t *testing.T) {
 	for name, call := range settling {
 		for _, space := range []string{"", "s"} {
 			mem, late := store.NewMemory(), make(chan struct{})
-			f := storetest.NewFaulty(mem)
+			f := faults.NewFaulty(mem)
 			e, err := New(f, Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -163,7 +163,7 @@ func TestEveryCallSettles(t *testing.T) {
 			if _, err := e.AutoAssign(bg, want("y", 1, "y")); err != nil {
 				t.Fatal(err)
 			}
-			f.Script(storetest.AtCommit(1, storetest.Late(late)))
+			f.Script(faults.AtCommit(1, faults.Late(late)))
 			if _, err := e.AutoAssign(bg, want("x", 1, "x")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 				t.Fatal(err)
 			}

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // spaceNames are the space without a name and two whose names begin alike.
@@ -224,7 +224,7 @@ func TestSpacesCheck(t *testing.T) {
 // A commit of unknown outcome in one space is fenced by the engine of that space, and delays no other.
 func TestSpacesUnknownOutcome(t *testing.T) {
 	mem := store.NewMemory()
-	f := storetest.NewFaulty(mem)
+	f := faults.NewFaulty(mem)
 	e, err := New(f, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestSpacesUnknownOutcome(t *testing.T) {
 		}
 	}
 	land := make(chan struct{})
-	f.Script(storetest.AtCommit(1, storetest.Late(land)))
+	f.Script(faults.AtCommit(1, faults.Late(land)))
 	if _, err := red.AutoAssign(bg, want("h", 2, "pod")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestSpacesUnknownOutcome(t *testing.T) {
 // Follow drops what another engine changes in the same space, and hears nothing of others.
 func TestSpacesFollow(t *testing.T) {
 	w := newWorld(t, Config{})
-	f := storetest.NewFaulty(w.store)
+	f := faults.NewFaulty(w.store)
 	mine, err := New(f, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -393,9 +393,9 @@ func TestRemoveSpace(t *testing.T) {
 }
 
 // emptied returns an engine on a store with limits, and one of its spaces, which has no pool left and much to remove.
-func emptied(t *testing.T, mem store.Store) (f *storetest.Faulty, e, red *Engine) {
+func emptied(t *testing.T, mem store.Store) (f *faults.Faulty, e, red *Engine) {
 	t.Helper()
-	f = storetest.NewLimited(mem, store.Limits{Ops: 20, Key: 1000, Value: 1 << 16, Bytes: 1 << 18})
+	f = faults.NewLimited(mem, store.Limits{Ops: 20, Key: 1000, Value: 1 << 16, Bytes: 1 << 18})
 	e, err := New(f, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -429,13 +429,13 @@ func TestRemoveSpaceInterrupted(t *testing.T) {
 				mem := store.NewMemory()
 				f, e, red := emptied(t, mem)
 				late := make(chan struct{})
-				script := storetest.AtCommit(k, []storetest.Outcome{{}, storetest.Unknown(true), storetest.Unknown(false), storetest.Late(late)}[way])
+				script := faults.AtCommit(k, []faults.Outcome{{}, faults.Unknown(true), faults.Unknown(false), faults.Late(late)}[way])
 				if way == 0 {
-					script = storetest.At(k, storetest.Fail(storetest.ErrInjected))
+					script = faults.At(k, faults.Fail(faults.ErrInjected))
 				}
 				f.Script(script)
 				err := e.Operator().RemoveSpace(bg, "red")
-				if met = err != nil; met && !errors.Is(err, storetest.ErrInjected) {
+				if met = err != nil; met && !errors.Is(err, faults.ErrInjected) {
 					t.Fatalf("fault %d: %v", k, err)
 				}
 				f.Script(nil)
@@ -487,14 +487,14 @@ func TestRemoveSpaceKeepsForeign(t *testing.T) {
 			}
 			in, calls := inSpace(t, other, "red"), 0
 			more = false
-			f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 				if calls = c.N; c.N == n {
 					more = true
 					if err := do(in); err != nil {
 						t.Error(err)
 					}
 				}
-				return storetest.Outcome{}
+				return faults.Outcome{}
 			})
 			err = e.Operator().RemoveSpace(bg, "red")
 			if !more {

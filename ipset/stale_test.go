@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestStaleAbsenceIsNotBuiltUpon: an engine once saw that there was no block of the pool's old size, and has not heard of the
@@ -203,7 +203,7 @@ func TestSmallCachesGiveTheSameAnswers(t *testing.T) {
 // over as full, has room. It plans anew without the commit that would tell it the same.
 func TestConflictFoundByReading(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
-	db := storetest.NewFaulty(w.store)
+	db := faults.NewFaulty(w.store)
 	e := w.engine(db)
 	if _, err := e.AutoAssign(bg, want("h", 8, "p")); err != nil {
 		t.Fatal(err)

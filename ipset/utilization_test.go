@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 )
 
 // Blocks in which a cooldown has ended are read 64 at a time, not each by itself, and count as what they are by now.
@@ -22,7 +22,7 @@ func TestUtilizationReadsDueBlocksTogether(t *testing.T) {
 		}
 	}
 	w.clock.add(time.Hour)
-	counted := storetest.NewFaulty(w.store)
+	counted := faults.NewFaulty(w.store)
 	use, err := w.engine(counted).Utilization(bg)
 	if err != nil {
 		t.Fatal(err)

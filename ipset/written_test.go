@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 )
 
 // What an assignment writes does not grow with what its block holds: at most 400 bytes of values and a few records with handles of
@@ -15,7 +15,7 @@ func TestAssignmentWritesLittle(t *testing.T) {
 		p := poolOf("a", "10.0.0.0/26", 26)
 		p.Cooldown = cooldown
 		w := newWorld(t, Config{}, p)
-		db := storetest.NewFaulty(w.store)
+		db := faults.NewFaulty(w.store)
 		e := w.engine(db)
 		const host = "node-with-a-name-of-32-characters"
 		handle := func(i int) string { return fmt.Sprintf("k8s-pod-network.%024d", i) }
@@ -52,7 +52,7 @@ func TestOwnerOf2000BlocksReadsLittle(t *testing.T) {
 	for range 2000 {
 		w.assign(want("h", 16, ""))
 	}
-	s := storetest.NewFaulty(w.store)
+	s := faults.NewFaulty(w.store)
 	e := w.engine(s)
 	for i := range 48 {
 		s.Reset()

@@ -25,10 +25,10 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 	"github.com/ipalloc/ipalloc/metrics"
 	"github.com/ipalloc/ipalloc/servicealloc"
 	"github.com/ipalloc/ipalloc/servicealloc/repair"
@@ -352,10 +352,10 @@ func TestEngineWide(t *testing.T) {
 
 // A scrape of a store that fails has no pools and says so; the next one works.
 func TestScrapeFails(t *testing.T) {
-	faulty := storetest.NewFaulty(store.NewMemory())
+	faulty := faults.NewFaulty(store.NewMemory())
 	e, _ := newEngine(t, faulty, "10.0.0.0/24")
 	c := metrics.NewEngine("pods", e, metrics.EngineOptions{})
-	faulty.Script(storetest.From(1, storetest.Fail(storetest.ErrInjected)))
+	faulty.Script(faults.From(1, faults.Fail(faults.ErrInjected)))
 	got := scrape(t, c)
 	want(t, got, "scrape_success", map[string]float64{"": 0})
 	if got["ipalloc_pool_capacity"] != nil {
@@ -367,7 +367,7 @@ func TestScrapeFails(t *testing.T) {
 
 // MaxAge keeps the statistics, so that a scrape makes no call to the store.
 func TestMaxAge(t *testing.T) {
-	faulty := storetest.NewFaulty(store.NewMemory())
+	faulty := faults.NewFaulty(store.NewMemory())
 	e, _ := newEngine(t, faulty, "10.0.0.0/24")
 	c := metrics.NewEngine("pods", e, metrics.EngineOptions{MaxAge: time.Hour})
 	scrape(t, c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
@@ -12,13 +13,13 @@ import (
 
 // Commits are counted by their outcome, and an unknown one is unsettled until a later commit is made.
 func TestStore(t *testing.T) {
-	faulty := storetest.NewFaulty(store.NewMemory())
+	faulty := faults.NewFaulty(store.NewMemory())
 	db := metrics.NewStore("pods", faulty)
 	ctx := t.Context()
 	commit := func(ops ...store.Op) { _, _ = db.Commit(ctx, ops) }
 	commit(store.Op{Kind: store.Put, Key: "a", Value: "123"})
 	commit(store.Op{Kind: store.Put, Key: "a", Value: "123"}) // expects that there is none
-	faulty.Script(storetest.AtCommit(1, storetest.Unknown(true)))
+	faulty.Script(faults.AtCommit(1, faults.Unknown(true)))
 	commit(store.Op{Kind: store.Delete, Key: "a", Expect: store.AnyRevision})
 	faulty.Script(nil)
 	commit(store.Op{}) // not well formed
@@ -37,13 +38,13 @@ func TestStore(t *testing.T) {
 
 // Retries after conflicts wait by way of the wrapper.
 func TestRetry(t *testing.T) {
-	faulty := storetest.NewFaulty(store.NewMemory())
+	faulty := faults.NewFaulty(store.NewMemory())
 	e, db := newEngine(t, faulty, "10.0.0.0/24")
-	faulty.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.Commit && c.Nth <= 3 {
-			return storetest.Conflict("c")
+	faulty.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Commit && c.Nth <= 3 {
+			return faults.Conflict("c")
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	must(e.Assign(t.Context(), ipset.HostOwner("a"), "h"))(t)
 	got := scrape(t, db)

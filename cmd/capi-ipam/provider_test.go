@@ -18,8 +18,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // world is an API server in memory with one replica, whose caches follow when the test says so.
@@ -27,7 +27,7 @@ type world struct {
 	*testing.T
 	*provider
 	client *fake.FakeDynamicClient
-	db     *storetest.Faulty
+	db     *faults.Faulty
 	mu     sync.Mutex
 	uids   int
 	asked  []string // requests of the replica
@@ -36,7 +36,7 @@ type world struct {
 var resources = map[schema.GroupVersionResource]string{claims: "IPAddressClaimList", addresses: "IPAddressList", clusters: "ClusterList", pools: "IPPoolList", globalPools: "GlobalIPPoolList"}
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, db: storetest.NewFaulty(store.NewMemory()), client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), resources)}
+	w := &world{T: t, db: faults.NewFaulty(store.NewMemory()), client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), resources)}
 	w.client.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		o := a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured)
 		w.uids++

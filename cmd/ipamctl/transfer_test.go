@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/world"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // What each of the originals keeps is taken over; a second import finds it all there, and diff finds nothing.
@@ -238,8 +238,8 @@ func TestStoppedCopy(t *testing.T) {
 	path := t.TempDir() + "/to.db"
 	src := must[*boltstore.Store](t)(boltstore.Open(t.Context(), strings.TrimPrefix(from, "bolt://"), boltstore.Options{ReadOnly: true}))
 	dst := must[*boltstore.Store](t)(boltstore.Open(t.Context(), path, boltstore.Options{NoSync: true}))
-	part := storetest.NewLimited(dst, store.Limits{Ops: 20})
-	part.Script(storetest.AtCommit(3, storetest.Fail(storetest.ErrInjected)))
+	part := faults.NewLimited(dst, store.Limits{Ops: 20})
+	part.Script(faults.AtCommit(3, faults.Fail(faults.ErrInjected)))
 	if _, err := store.Copy(t.Context(), part, src); err == nil {
 		t.Fatal("the copy was not stopped")
 	}
@@ -269,12 +269,12 @@ func TestImportTakesFewCommits(t *testing.T) {
 	for i := range n {
 		inv.Addresses = append(inv.Addresses, addressEntry{Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250), Handle: fmt.Sprint("h", i), Host: fmt.Sprintf("host:%d", i/250)})
 	}
-	db := storetest.NewFaulty(store.NewMemory())
-	db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.Commit {
+	db := faults.NewFaulty(store.NewMemory())
+	db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Commit {
 			runtime.Gosched() // callers that come meanwhile go into the next one
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	a := &app{now: func() time.Time { return noon }}
 	done, refused, err := a.bring(t.Context(), newEngine(t, db), inv, ipset.Owner{})

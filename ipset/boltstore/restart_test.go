@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // manyBlocks makes a store of n blocks, each with addresses, by hosts with 20 blocks each.
@@ -57,7 +57,7 @@ func firstAllocation(tb testing.TB, path string, opts boltstore.Options) (calls,
 		tb.Fatal(err)
 	}
 	defer s.Close()
-	f := storetest.NewFaulty(s)
+	f := faults.NewFaulty(s)
 	e, err := ipset.New(f, ipset.Options{})
 	if err != nil {
 		tb.Fatal(err)

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // copySource returns a store with blocks, handles and leases in it.
@@ -62,7 +62,7 @@ func TestCopy(t *testing.T) {
 	src := copySource(t)
 	want := holds(t, src)
 	mem := store.NewMemory()
-	dst := storetest.NewLimited(mem, tight)
+	dst := faults.NewLimited(mem, tight)
 	rep, err := store.Copy(t.Context(), dst, src)
 	if err != nil || rep.Written != rep.Records || rep.Records < 80 {
 		t.Fatalf("%+v, %v", rep, err)
@@ -95,11 +95,11 @@ func TestCopy(t *testing.T) {
 func TestCopyInterrupted(t *testing.T) {
 	src := copySource(t)
 	want := len(holds(t, src))
-	for _, fault := range []storetest.Outcome{storetest.Fail(storetest.ErrInjected), storetest.Unknown(true), storetest.Unknown(false)} {
+	for _, fault := range []faults.Outcome{faults.Fail(faults.ErrInjected), faults.Unknown(true), faults.Unknown(false)} {
 		met := true
 		for k := 1; met; k++ {
-			dst := storetest.NewLimited(store.NewMemory(), tight)
-			dst.Script(storetest.At(k, fault))
+			dst := faults.NewLimited(store.NewMemory(), tight)
+			dst.Script(faults.At(k, fault))
 			_, err := store.Copy(t.Context(), dst, src)
 			met = dst.Counts().Calls() >= k
 			dst.Script(nil)
@@ -109,7 +109,7 @@ func TestCopyInterrupted(t *testing.T) {
 				}
 				break
 			}
-			if !errors.Is(err, storetest.ErrInjected) {
+			if !errors.Is(err, faults.ErrInjected) {
 				t.Fatalf("fault %d: %v", k, err)
 			}
 			if recs, err := dst.Get(t.Context(), nil, "c"); err != nil || recs[0].Rev != 0 && !fault.Made && !refused(t, dst) {
@@ -141,14 +141,14 @@ func refused(t *testing.T, db store.Store) bool {
 // A store that changes while it is copied is not taken for whole, and one that holds something else is not written to.
 func TestCopyRefuses(t *testing.T) {
 	src := copySource(t)
-	busy := storetest.NewFaulty(src)
-	busy.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.List && c.Nth == 2 {
+	busy := faults.NewFaulty(src)
+	busy.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.List && c.Nth == 2 {
 			if _, err := src.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "q-somebody", Expect: store.AnyRevision}}); err != nil {
 				t.Error(err)
 			}
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	dst := store.NewMemory()
 	if _, err := store.Copy(t.Context(), dst, busy); !errors.Is(err, ipalloc.ErrMismatch) {
@@ -165,14 +165,14 @@ func TestCopyRefuses(t *testing.T) {
 		t.Errorf("onto something else: %+v, %v", rep, err)
 	}
 	mem := store.NewMemory()
-	racing := storetest.NewFaulty(mem)
-	racing.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.Commit && c.Nth == 2 { // the first one is the mark
+	racing := faults.NewFaulty(mem)
+	racing.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Commit && c.Nth == 2 { // the first one is the mark
 			if _, err := mem.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "q-somebody"}}); err != nil {
 				t.Error(err)
 			}
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	if _, err := store.Copy(t.Context(), racing, src); !errors.Is(err, ipalloc.ErrExists) {
 		t.Errorf("onto a store that somebody writes to: %v", err)

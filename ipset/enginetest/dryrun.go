@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -16,7 +17,7 @@ import (
 // engine carries out the whole rest of the history first. No dry run makes a commit.
 func testDryRun(t *testing.T, open storetest.Open) {
 	ctx := context.Background()
-	f := storetest.NewFaulty(open(t))
+	f := faults.NewFaulty(open(t))
 	c := &clock{t: start}
 	e := newEngine(t, f, c)
 	setUp(t, e)

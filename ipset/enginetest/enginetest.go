@@ -22,6 +22,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
@@ -192,22 +193,22 @@ func verify(t *testing.T, e *ipset.Engine, held map[netip.Addr]string) {
 
 // replay runs the history with a fault that the script reports by setting met. After it, a new engine repeats the step that
 // met it and continues. k numbers the run.
-func replay(t *testing.T, open storetest.Open, k int, fault storetest.Outcome, commitsOnly bool) bool {
+func replay(t *testing.T, open storetest.Open, k int, fault faults.Outcome, commitsOnly bool) bool {
 	t.Helper()
-	f := storetest.NewFaulty(open(t))
+	f := faults.NewFaulty(open(t))
 	c := &clock{t: start}
 	e := newEngine(t, f, c)
 	setUp(t, e)
 	met, n := false, 0
-	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if commitsOnly && c.Kind != storetest.Commit || met {
-			return storetest.Outcome{}
+	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if commitsOnly && c.Kind != faults.Commit || met {
+			return faults.Outcome{}
 		}
 		if n++; n == k {
 			met = true
 			return fault
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	held := make(map[netip.Addr]string)
 	for _, s := range history() {
@@ -217,7 +218,7 @@ func replay(t *testing.T, open storetest.Open, k int, fault storetest.Outcome, c
 			t.Fatalf("fault %d: %s did not notice", k, s.name)
 		}
 		if err != nil {
-			if !errors.Is(err, storetest.ErrInjected) || met == before || fault.Unknown && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			if !errors.Is(err, faults.ErrInjected) || met == before || fault.Unknown && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 				t.Fatalf("fault %d: %s: %v", k, s.name, err)
 			}
 			e = newEngine(t, f, c) // as after a crash: nothing is cached
@@ -234,14 +235,14 @@ func replay(t *testing.T, open storetest.Open, k int, fault storetest.Outcome, c
 
 // testFailsAtEveryCall breaks every call once, so that it leaves no trace.
 func testFailsAtEveryCall(t *testing.T, open storetest.Open) {
-	for k := 1; replay(t, open, k, storetest.Fail(storetest.ErrInjected), false); k++ {
+	for k := 1; replay(t, open, k, faults.Fail(faults.ErrInjected), false); k++ {
 	}
 }
 
 // testUnknownAtEveryCommit loses the answer of every commit once, of one that was made and of one that was not.
 func testUnknownAtEveryCommit(t *testing.T, open storetest.Open) {
 	for _, made := range []bool{true, false} {
-		for k := 1; replay(t, open, k, storetest.Unknown(made), true); k++ {
+		for k := 1; replay(t, open, k, faults.Unknown(made), true); k++ {
 		}
 	}
 }
@@ -252,11 +253,11 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 	ctx := context.Background()
 	lost := 0
 	for k, met := 1, true; met; k++ {
-		f := storetest.NewFaulty(open(t))
+		f := faults.NewFaulty(open(t))
 		e := newEngine(t, f, &clock{t: start})
 		setUp(t, e)
 		land := make(chan struct{})
-		f.Script(storetest.AtCommit(k, storetest.Late(land)))
+		f.Script(faults.AtCommit(k, faults.Late(land)))
 		met = false
 		held := make(map[netip.Addr]string)
 		for i := range 6 {
@@ -301,18 +302,18 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 // either whole or nothing.
 func testContextEndsAtEveryCall(t *testing.T, open storetest.Open) {
 	for k := 1; ; k++ {
-		f := storetest.NewFaulty(open(t))
+		f := faults.NewFaulty(open(t))
 		c := &clock{t: start}
 		e := newEngine(t, f, c)
 		setUp(t, e)
 		ctx, cancel := context.WithCancel(context.Background())
 		met := false
-		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 			if c.N == k {
 				cancel()
 				met = true
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
 		held := make(map[netip.Addr]string)
 		for _, s := range history() {
@@ -391,7 +392,7 @@ func many(t *testing.T, open storetest.Open, engines int) {
 // testRoundTrips counts the calls of the store: one per assignment and release in steady state, two and no list for a
 // host's first block.
 func testRoundTrips(t *testing.T, open storetest.Open) {
-	f := storetest.NewFaulty(open(t))
+	f := faults.NewFaulty(open(t))
 	e := newEngine(t, f, &clock{t: start})
 	setUp(t, e)
 	held := make(map[netip.Addr]string)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // lossy is a store that loses the answer to one commit of several records, and makes it when told to.
@@ -103,17 +103,17 @@ func TestLostStepOfGC(t *testing.T) {
 func TestCallsShareCommits(t *testing.T) {
 	w := newWorld(t, subnets("10.0.0.0/28"))
 	open, reached := make(chan struct{}), make(chan struct{})
-	db := storetest.NewFaulty(w.store)
+	db := faults.NewFaulty(w.store)
 	e, err := New(db, Config{Network: "net", Sets: []RangeSet{subnets("10.0.0.0/28")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.Commit && c.Nth == 1 {
+	db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Commit && c.Nth == 1 {
 			close(reached)
 			<-open
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	var wg sync.WaitGroup
 	errs := make([]error, 20)

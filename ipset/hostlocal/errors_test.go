@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 var sentinels = []error{
@@ -65,7 +65,7 @@ func TestErrorsOfTheStore(t *testing.T) {
 	}
 	for name, call := range calls {
 		for k, met := 1, true; met; k++ {
-			f := storetest.NewFaulty(store.NewMemory())
+			f := faults.NewFaulty(store.NewMemory())
 			c := Config{Network: "net", Sets: []RangeSet{subnets("10.0.0.0/24")}, Boot: "b1", Leases: true}
 			w := &world{TB: t, store: f}
 			w.open(c)
@@ -74,12 +74,12 @@ func TestErrorsOfTheStore(t *testing.T) {
 			w.open(c)
 			met = false
 			n := 0
-			f.Script(func(context.Context, storetest.Call) storetest.Outcome {
+			f.Script(func(context.Context, faults.Call) faults.Outcome {
 				if n++; n == k {
 					met = true
-					return storetest.Fail(ipalloc.ErrClosed)
+					return faults.Fail(ipalloc.ErrClosed)
 				}
-				return storetest.Outcome{}
+				return faults.Outcome{}
 			})
 			err := call(t.Context(), w.Engine)
 			f.Script(nil)
@@ -92,8 +92,8 @@ func TestErrorsOfTheStore(t *testing.T) {
 
 // TestImpossibleArguments: each is refused with the field, before anything is read.
 func TestImpossibleArguments(t *testing.T) {
-	f := storetest.NewFaulty(store.NewMemory())
-	f.Script(func(context.Context, storetest.Call) storetest.Outcome { return storetest.Fail(storetest.ErrInjected) })
+	f := faults.NewFaulty(store.NewMemory())
+	f.Script(func(context.Context, faults.Call) faults.Outcome { return faults.Fail(faults.ErrInjected) })
 	good := Config{Network: "net", Sets: []RangeSet{subnets("10.0.0.0/24")}}
 	e, err := New(f, good)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // left returns how many records a store has.
@@ -30,7 +30,7 @@ func TestRemove(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &world{TB: t, store: storetest.NewLimited(in, store.Limits{Ops: ops})}
+		w := &world{TB: t, store: faults.NewLimited(in, store.Limits{Ops: ops})}
 		for range 2 {
 			for i := range 30 {
 				e := w.scoped(fmt.Sprint("node", i), subnets("10.0.0.0/24", fmt.Sprintf("10.1.%d.0/24", i)))
@@ -79,14 +79,14 @@ func TestRemoveAmongAdds(t *testing.T) {
 				t.Fatal(err)
 			}
 			met = false
-			f := storetest.NewFaulty(w.store)
-			f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			f := faults.NewFaulty(w.store)
+			f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 				if met = met || c.N == k; c.N == k {
 					if _, err := rival.Add(ctx, eth0("rival")); err != nil {
 						t.Fatal(err)
 					}
 				}
-				return storetest.Outcome{}
+				return faults.Outcome{}
 			})
 			e, err := New(f, Config{Network: "net"})
 			if err != nil {
@@ -121,8 +121,8 @@ func TestRemoveAmongAdds(t *testing.T) {
 func TestLateAddAfterRemove(t *testing.T) {
 	for lost := 1; lost <= 2; lost++ {
 		mem, late := store.NewMemory(), make(chan struct{})
-		f := storetest.NewFaulty(mem)
-		f.Script(storetest.AtCommit(lost, storetest.Late(late)))
+		f := faults.NewFaulty(mem)
+		f.Script(faults.AtCommit(lost, faults.Late(late)))
 		w := &world{TB: t, store: f}
 		w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/28")}})
 		if _, err := w.Add(ctx, eth0("a")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // counting is a store that counts the records of each call, and may refuse large commits.
@@ -268,16 +268,16 @@ func TestFaults(t *testing.T) {
 	for call := 1; call < 40; call++ {
 		for _, after := range []bool{false, true} {
 			mem := store.NewMemory()
-			db := storetest.NewFaulty(mem)
+			db := faults.NewFaulty(mem)
 			e, err := New(db, Config{Network: "n", Sets: []RangeSet{subnets("10.0.0.0/28"), subnets("fd00::/120")}, Boot: "b", Leases: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			fault := storetest.Fail(storetest.ErrInjected)
+			fault := faults.Fail(faults.ErrInjected)
 			if after {
-				fault = storetest.Unknown(true)
+				fault = faults.Unknown(true)
 			}
-			db.Script(storetest.At(call, fault))
+			db.Script(faults.At(call, fault))
 			told := map[Attachment][]netip.Addr{}
 			unknown := map[Attachment]bool{}
 			for i := range 6 {

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // others are what another allocator does to furnished meanwhile.
@@ -60,16 +60,16 @@ func TestChangesBetweenCallsOfTheStore(t *testing.T) {
 				if name == "Repair" {
 					hide(t, s)
 				}
-				f := storetest.NewFaulty(s)
+				f := faults.NewFaulty(s)
 				met = false
-				f.Script(func(ctx context.Context, c storetest.Call) storetest.Outcome {
+				f.Script(func(ctx context.Context, c faults.Call) faults.Outcome {
 					if c.N == k {
 						met = true
 						if err := change(ctx, allocator(t, s)); err != nil && name != "Repair" {
 							t.Errorf("%s, call %d: another one %s: %v", name, k, does, err)
 						}
 					}
-					return storetest.Outcome{}
+					return faults.Outcome{}
 				})
 				err := call.do(t.Context(), allocator(t, f))
 				f.Script(nil)
@@ -122,7 +122,7 @@ type failing struct {
 
 func (f *failing) page(id pageID) (*pageCell, error) {
 	if f.reads++; f.reads == f.k {
-		return nil, storetest.ErrInjected
+		return nil, faults.ErrInjected
 	}
 	return f.recorded.page(id)
 }

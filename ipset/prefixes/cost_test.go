@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // counting is a store that counts what it commits and reads.
@@ -147,7 +147,7 @@ func TestColdCosts(t *testing.T) {
 	if _, err := a.Occupy(t.Context(), at, Request{Pool: pool, Owner: "o"}); err != nil {
 		t.Fatal(err)
 	}
-	f := storetest.NewFaulty(s)
+	f := faults.NewFaulty(s)
 	a = allocator(t, f)
 	if err := a.Release(t.Context(), "o", at); err != nil || f.Counts().Calls() != 3 {
 		t.Errorf("a cold Release: %v, %+v, want one read for the holding, one for the pages, and a commit", err, f.Counts())
@@ -201,7 +201,7 @@ func TestLastPrefixOfAll(t *testing.T) {
 func TestStepsFitACommit(t *testing.T) {
 	pool := prefix("fd00::/8")
 	for ops := maxDepth + 8; ops <= 64; ops++ {
-		f := storetest.NewLimited(store.NewMemory(), store.Limits{Ops: ops})
+		f := faults.NewLimited(store.NewMemory(), store.Limits{Ops: ops})
 		a := allocator(t, f)
 		if err := a.AddPool(t.Context(), Pool{pool, Sizes{48, 128}}); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 )
 
 var sentinels = []error{
@@ -219,13 +219,13 @@ func TestErrorsOfTheStore(t *testing.T) {
 	for name, call := range calls {
 		for k, met := 1, true; met && !strings.Contains(name, " "); k++ {
 			s, _ := furnished(t)
-			f := storetest.NewFaulty(s)
+			f := faults.NewFaulty(s)
 			met = false
-			f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 				if met = met || c.N == k; c.N == k {
-					return storetest.Fail(ipalloc.ErrClosed)
+					return faults.Fail(ipalloc.ErrClosed)
 				}
-				return storetest.Outcome{}
+				return faults.Outcome{}
 			})
 			if err := call.do(t.Context(), allocator(t, f)); met {
 				keeps(t, name, err, ipalloc.ErrClosed)

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 func drain[T any](seq iter.Seq2[T, error]) (err error) {
@@ -115,13 +115,13 @@ func TestEveryCallFails(t *testing.T) {
 				damage(t, s)
 			}
 			before := fmt.Sprint(records(t, s))
-			f := storetest.NewFaulty(s)
+			f := faults.NewFaulty(s)
 			met = false
-			f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 				if met = met || c.N == k; c.N == k {
-					return storetest.Fail(storetest.ErrInjected)
+					return faults.Fail(faults.ErrInjected)
 				}
-				return storetest.Outcome{}
+				return faults.Outcome{}
 			})
 			a, err := New(f, Options{})
 			if err != nil {
@@ -132,7 +132,7 @@ func TestEveryCallFails(t *testing.T) {
 			switch {
 			case !met && !errors.Is(err, call.want):
 				t.Errorf("%s: %v, want %v", name, err, call.want)
-			case met && !errors.Is(err, storetest.ErrInjected):
+			case met && !errors.Is(err, faults.ErrInjected):
 				t.Errorf("%s: call %d of the store failed, and the answer is %v", name, k, err)
 			case met && name != "Repair" && fmt.Sprint(records(t, s)) != before:
 				t.Errorf("%s: call %d of the store failed, and records changed", name, k)
@@ -181,12 +181,12 @@ func TestEveryCallSettles(t *testing.T) {
 			if what == "repair" {
 				damage(t, s)
 			}
-			f, late := storetest.NewFaulty(s), make(chan struct{})
+			f, late := faults.NewFaulty(s), make(chan struct{})
 			a, err := New(f, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.Script(storetest.AtCommit(1, storetest.Late(late)))
+			f.Script(faults.AtCommit(1, faults.Late(late)))
 			if err := lose(t.Context(), a); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 				t.Fatal(err)
 			}
@@ -207,18 +207,18 @@ func TestCallsThatCannotSettle(t *testing.T) {
 	for name, call := range calls {
 		for k, met := 1, true; met; k++ {
 			s, _ := furnished(t)
-			f := storetest.NewFaulty(s)
+			f := faults.NewFaulty(s)
 			a := allocator(t, f)
-			f.Script(storetest.AtCommit(1, storetest.Unknown(false)))
+			f.Script(faults.AtCommit(1, faults.Unknown(false)))
 			if _, err := a.Allocate(t.Context(), Request{Pool: prefix("10.0.0.0/8"), Owner: "lost", Bits: 24}); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 				t.Fatal(err)
 			}
 			met = false
-			f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 				if met = met || c.N == k; c.N == k {
-					return storetest.Fail(ipalloc.ErrClosed)
+					return faults.Fail(ipalloc.ErrClosed)
 				}
-				return storetest.Outcome{}
+				return faults.Outcome{}
 			})
 			err := call.do(t.Context(), a)
 			if met && !errors.Is(err, ipalloc.ErrClosed) {
@@ -231,7 +231,7 @@ func TestCallsThatCannotSettle(t *testing.T) {
 // TestListOfEverythingFails: Assign does not take a list that failed for one without a holding, whatever the length of the pool.
 func TestListOfEverythingFails(t *testing.T) {
 	for _, pool := range []Pool{{prefix("0.0.0.0/0"), Sizes{8, 24}}, {prefix("128.0.0.0/1"), Sizes{8, 24}}} {
-		f := storetest.NewFaulty(store.NewMemory())
+		f := faults.NewFaulty(store.NewMemory())
 		a := allocator(t, f)
 		if err := a.AddPool(t.Context(), pool); err != nil {
 			t.Fatal(err)
@@ -240,13 +240,13 @@ func TestListOfEverythingFails(t *testing.T) {
 		if _, err := a.Assign(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-			if c.Kind == storetest.List {
-				return storetest.Fail(storetest.ErrInjected)
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.Kind == faults.List {
+				return faults.Fail(faults.ErrInjected)
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
-		if h, err := a.Assign(t.Context(), r); !errors.Is(err, storetest.ErrInjected) {
+		if h, err := a.Assign(t.Context(), r); !errors.Is(err, faults.ErrInjected) {
 			t.Errorf("%v: %v, %v", pool.Prefix, h, err)
 		}
 	}

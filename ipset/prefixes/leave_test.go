@@ -11,14 +11,14 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // Callers that leave at any moment share no memory with the commit that they have left
 // (the race detector sees it), and an owner that is released afterwards holds nothing.
 func TestCallersLeave(t *testing.T) {
-	f := storetest.NewFaulty(store.NewMemory())
+	f := faults.NewFaulty(store.NewMemory())
 	a, err := New(f, Options{Attempts: 1000})
 	if err != nil {
 		t.Fatal(err)
@@ -27,9 +27,9 @@ func TestCallersLeave(t *testing.T) {
 	if err := a.AddPool(t.Context(), Pool{pool, Sizes{20, 28}}); err != nil {
 		t.Fatal(err)
 	}
-	f.Script(func(context.Context, storetest.Call) storetest.Outcome {
+	f.Script(func(context.Context, faults.Call) faults.Outcome {
 		runtime.Gosched()
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	var wg sync.WaitGroup
 	for w := range 8 {
@@ -112,9 +112,9 @@ func TestLastPoolLeavesNothing(t *testing.T) {
 // root pools is deleted meanwhile.
 func TestLateAddPool(t *testing.T) {
 	for lost := 1; lost <= 2; lost++ {
-		f, late := storetest.NewFaulty(store.NewMemory()), make(chan struct{})
+		f, late := faults.NewFaulty(store.NewMemory()), make(chan struct{})
 		a, other := allocator(t, f), allocator(t, f)
-		f.Script(storetest.AtCommit(lost, storetest.Late(late)))
+		f.Script(faults.AtCommit(lost, faults.Late(late)))
 		if err := a.AddPool(t.Context(), Pool{prefix("10.0.0.0/8"), Sizes{9, 20}}); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Fatal(err)
 		}

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 func sound(t *testing.T, a *Allocator) {
@@ -131,7 +131,7 @@ func TestReleaseTree(t *testing.T) {
 	ctx := t.Context()
 	for k, met := 1, true; met; k++ {
 		_, seed := furnished(t)
-		f := storetest.NewLimited(seed.store, store.Limits{Ops: 48})
+		f := faults.NewLimited(seed.store, store.Limits{Ops: 48})
 		a := allocator(t, f)
 		all, _, err := a.State(ctx, netip.Prefix{})
 		if err != nil {
@@ -141,12 +141,12 @@ func TestReleaseTree(t *testing.T) {
 		inside := slices.DeleteFunc(slices.Clone(all), func(h Holding) bool { return !region.Overlaps(h.Prefix) })
 		met = false
 		n := 0
-		f.Script(func(context.Context, storetest.Call) storetest.Outcome {
+		f.Script(func(context.Context, faults.Call) faults.Outcome {
 			if n++; n == k {
 				met = true
-				return storetest.Fail(storetest.ErrInjected)
+				return faults.Fail(faults.ErrInjected)
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
 		released, err := a.ReleaseTree(ctx, "owner0", region)
 		f.Script(nil)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // refused verifies the sentinel and the field of an error of this package.
@@ -303,7 +303,7 @@ func TestChanges(t *testing.T) {
 func TestCallersShareACommit(t *testing.T) {
 	for _, owners := range []int{33, 1} {
 		ctx := context.Background()
-		f := storetest.NewLimited(store.NewMemory(), store.Limits{Ops: 128})
+		f := faults.NewLimited(store.NewMemory(), store.Limits{Ops: 128})
 		a, err := New(f, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -314,12 +314,12 @@ func TestCallersShareACommit(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		entered, open := make(chan struct{}), make(chan struct{})
-		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-			if c.Kind == storetest.Commit && c.Nth == 1 {
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.Kind == faults.Commit && c.Nth == 1 {
 				close(entered)
 				<-open
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
 		run := func(owner string) {
 			wg.Add(1)

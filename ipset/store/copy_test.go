@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestCopyIntoLimits: the commits of a copy keep to each limit of the destination, and are as few as it allows.
@@ -28,7 +28,7 @@ func TestCopyIntoLimits(t *testing.T) {
 		{Ops: 4, Bytes: 10 * size}: records / 4, {Ops: 10, Bytes: 4 * size}: records / 4,
 	} {
 		mem := store.NewMemory()
-		dst := storetest.NewLimited(mem, limits)
+		dst := faults.NewLimited(mem, limits)
 		if _, err := store.Copy(t.Context(), dst, src); err != nil {
 			t.Errorf("%+v: %v", limits, err)
 			continue
@@ -83,13 +83,13 @@ func TestCopyReadsPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	from, to := storetest.NewFaulty(src), storetest.NewFaulty(store.NewMemory())
-	for _, s := range []*storetest.Faulty{from, to} {
-		s.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-			if c.Kind == storetest.List && (c.Range.Limit == 0 || c.Range.Limit > 1000) {
+	from, to := faults.NewFaulty(src), faults.NewFaulty(store.NewMemory())
+	for _, s := range []*faults.Faulty{from, to} {
+		s.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.Kind == faults.List && (c.Range.Limit == 0 || c.Range.Limit > 1000) {
 				t.Errorf("a list of %d records", c.Range.Limit)
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
 	}
 	if report, err := store.Copy(t.Context(), to, from); err != nil || report.Records != records || report.Written != records {
@@ -114,15 +114,15 @@ func TestCopySaysThatItIsNotComplete(t *testing.T) {
 		}
 		for stop := 1; ; stop++ {
 			dst := store.NewMemory()
-			limited := storetest.NewFaulty(storetest.NewLimited(dst, store.Limits{Ops: 1}))
+			limited := faults.NewFaulty(faults.NewLimited(dst, store.Limits{Ops: 1}))
 			n := 0
-			limited.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-				if c.Kind == storetest.Commit {
+			limited.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+				if c.Kind == faults.Commit {
 					if n++; n > stop {
-						return storetest.Outcome{Err: context.Canceled}
+						return faults.Outcome{Err: context.Canceled}
 					}
 				}
-				return storetest.Outcome{}
+				return faults.Outcome{}
 			})
 			_, err := store.Copy(t.Context(), limited, src)
 			if err == nil {

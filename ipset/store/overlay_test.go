@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // overlayPair is an overlay of a memory store, and a plain store to which every commit to either is made.
@@ -225,20 +225,20 @@ func TestOverlaysAtOnce(t *testing.T) {
 // overlay of an overlay has revisions of its own.
 func TestOverlayCommitsMeet(t *testing.T) {
 	ctx := context.Background()
-	db := storetest.NewFaulty(store.NewMemory())
+	db := faults.NewFaulty(store.NewMemory())
 	over := store.NewOverlay(db)
 	create := func(o *store.Overlay, key string) (uint64, error) {
 		return o.Commit(ctx, []store.Op{{Kind: store.Put, Key: key}})
 	}
 	met := false
-	db.Script(func(context.Context, storetest.Call) storetest.Outcome {
+	db.Script(func(context.Context, faults.Call) faults.Outcome {
 		if !met {
 			met = true
 			if _, err := create(over, "a"); err != nil {
 				t.Error(err)
 			}
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	if _, err := create(over, "a"); !errors.Is(err, ipalloc.ErrConflict) || !met {
 		t.Errorf("created twice: %v", err)
@@ -255,7 +255,7 @@ func TestOverlayCommitsMeet(t *testing.T) {
 // Every call of an overlay costs one call of the store below, fails with its error, and refuses what it refuses.
 func TestOverlayCost(t *testing.T) {
 	ctx := context.Background()
-	db := storetest.NewLimited(store.NewMemory(), store.Limits{Ops: 2})
+	db := faults.NewLimited(store.NewMemory(), store.Limits{Ops: 2})
 	over := store.NewOverlay(db)
 	op := func(key string) store.Op { return store.Op{Kind: store.Put, Key: key} }
 	if _, err := over.Commit(ctx, []store.Op{op("a"), op("b")}); err != nil {
@@ -279,12 +279,12 @@ func TestOverlayCost(t *testing.T) {
 		t.Error(err)
 	}
 	db.Reset()
-	db.Script(storetest.From(1, storetest.Fail(storetest.ErrInjected)))
+	db.Script(faults.From(1, faults.Fail(faults.ErrInjected)))
 	_, getErr := over.Get(ctx, nil, "a")
 	_, _, listErr := over.List(ctx, store.Range{})
 	_, commitErr := over.Commit(ctx, []store.Op{op("d")})
 	for _, err := range []error{getErr, listErr, commitErr} {
-		if !errors.Is(err, storetest.ErrInjected) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		if !errors.Is(err, faults.ErrInjected) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Error(err)
 		}
 	}

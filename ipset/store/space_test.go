@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -31,10 +32,10 @@ func TestSpace(t *testing.T) {
 	for name, open := range map[string]func() store.Store{
 		"memory": func() store.Store { return store.NewMemory() },
 		"limited": func() store.Store {
-			return storetest.NewLimited(store.NewMemory(), store.Limits{Ops: 30, Key: 300, Value: 1 << 15, Bytes: 1 << 16})
+			return faults.NewLimited(store.NewMemory(), store.Limits{Ops: 30, Key: 300, Value: 1 << 15, Bytes: 1 << 16})
 		},
 		"bytes": func() store.Store {
-			return storetest.NewLimited(store.NewMemory(), store.Limits{Key: 300, Value: 1 << 15, Bytes: 1 << 16})
+			return faults.NewLimited(store.NewMemory(), store.Limits{Key: 300, Value: 1 << 15, Bytes: 1 << 16})
 		},
 		"in a space": func() store.Store { return space(t, store.NewMemory(), "outer") },
 	} {
@@ -99,7 +100,7 @@ func TestSpacesApart(t *testing.T) {
 
 // Listing the spaces reads one record of each, and passes over keys that name none.
 func TestSpacesSkip(t *testing.T) {
-	f := storetest.NewFaulty(store.NewMemory())
+	f := faults.NewFaulty(store.NewMemory())
 	const n = 20
 	for i := range n {
 		s := space(t, f, fmt.Sprintf("s%02d", i))
@@ -132,8 +133,8 @@ func TestSpacesSkip(t *testing.T) {
 	if names, err := list(); names != n || !errors.Is(err, ipalloc.ErrCorrupt) {
 		t.Errorf("with damaged keys: %d spaces, %v", names, err)
 	}
-	f.Script(storetest.At(6, storetest.Fail(storetest.ErrInjected)))
-	if names, err := list(); names != 2 || !errors.Is(err, storetest.ErrInjected) {
+	f.Script(faults.At(6, faults.Fail(faults.ErrInjected)))
+	if names, err := list(); names != 2 || !errors.Is(err, faults.ErrInjected) {
 		t.Errorf("with a failing store: %d spaces, %v", names, err)
 	}
 }
@@ -151,7 +152,7 @@ func TestSpaceNames(t *testing.T) {
 		}
 	}
 	for _, l := range []store.Limits{{Key: 10}, {Ops: 5, Bytes: 30}, {Bytes: 1}} {
-		if _, err := store.Space(storetest.NewLimited(store.NewMemory(), l), "12345678"); !errors.Is(err, ipalloc.ErrLimit) {
+		if _, err := store.Space(faults.NewLimited(store.NewMemory(), l), "12345678"); !errors.Is(err, ipalloc.ErrLimit) {
 			t.Errorf("%+v: %v", l, err)
 		}
 	}
@@ -167,7 +168,7 @@ func TestSpaceNames(t *testing.T) {
 func TestSpaceLimits(t *testing.T) {
 	for _, l := range []store.Limits{{Ops: 127, Value: 400_000, Bytes: 400_000}, {Ops: 1024, Value: 512 << 10, Bytes: 512 << 10}} {
 		for _, name := range []string{"a", strings.Repeat("n", 255)} {
-			s := space(t, storetest.NewLimited(store.NewMemory(), l), name)
+			s := space(t, faults.NewLimited(store.NewMemory(), l), name)
 			in := s.Limits()
 			var ops []store.Op // as many ops as it allows, and then as many bytes
 			for i := range in.Ops {
@@ -222,8 +223,8 @@ func TestCopySpaces(t *testing.T) {
 	const marks = 4 // the first commits
 	for k := 1; ; k++ {
 		mem := store.NewMemory()
-		dst := storetest.NewLimited(mem, store.Limits{Ops: 1})
-		dst.Script(storetest.AtCommit(k, storetest.Fail(storetest.ErrInjected)))
+		dst := faults.NewLimited(mem, store.Limits{Ops: 1})
+		dst.Script(faults.AtCommit(k, faults.Fail(faults.ErrInjected)))
 		_, err := store.Copy(t.Context(), dst, src)
 		there, _, _ := mem.List(t.Context(), store.Range{})
 		for _, r := range there {

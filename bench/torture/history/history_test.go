@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // limit is how long the checker may take before it is taken for hung.
@@ -107,8 +107,8 @@ func count(steps []Step) map[Kind]int {
 
 // careless returns a store that ignores what is expected of records: the last writer wins.
 func careless() store.Store {
-	f := storetest.NewFaulty(store.NewMemory())
-	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+	f := faults.NewFaulty(store.NewMemory())
+	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 		writes := []store.Op{}
 		for _, op := range c.Ops {
 			if op.Kind != store.Guard {
@@ -116,7 +116,7 @@ func careless() store.Store {
 				writes = append(writes, op)
 			}
 		}
-		return storetest.Outcome{Ops: writes}
+		return faults.Outcome{Ops: writes}
 	})
 	return f
 }
@@ -152,9 +152,9 @@ func TestDoubleAssignmentIsRefused(t *testing.T) {
 // forgetful returns a store that lies about every 8th commit: it reports it as made and does not make it. One lie may go unseen, as that
 // about an address that is given back at once; so many do not.
 func forgetful() store.Store {
-	f := storetest.NewFaulty(store.NewMemory())
-	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		return storetest.Outcome{Lie: c.Kind == storetest.Commit && c.Nth%8 == 7}
+	f := faults.NewFaulty(store.NewMemory())
+	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		return faults.Outcome{Lie: c.Kind == faults.Commit && c.Nth%8 == 7}
 	})
 	return f
 }

@@ -14,8 +14,8 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // builtin returns the built-in traces and pools, and what args change.
@@ -153,13 +153,13 @@ func TestDieInAnyCommit(t *testing.T) {
 	for _, made := range []bool{false, true} {
 		for commit, died := 1, true; died; commit += step {
 			mem := store.NewMemory()
-			db := storetest.NewFaulty(mem)
-			db.Script(storetest.AtCommit(commit, storetest.Unknown(made)))
+			db := faults.NewFaulty(mem)
+			db.Script(faults.AtCommit(commit, faults.Unknown(made)))
 			n, err := Open(t.Context(), db, cfg)
 			if err == nil {
 				err = n.Run(t.Context(), len(cfg.Events))
 			}
-			if died = err != nil; died && !errors.Is(err, storetest.ErrInjected) {
+			if died = err != nil; died && !errors.Is(err, faults.ErrInjected) {
 				t.Fatal(err)
 			}
 			again := open(t, mem, cfg)

@@ -4,9 +4,9 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // Every method of an engine and of its operator is among the calls and queries of the laws.
@@ -35,7 +35,7 @@ func TestQueriesOnColdAndWarmEngines(t *testing.T) {
 	w := New(t)
 	for _, l := range limits {
 		for _, space := range Spaces {
-			db := storetest.NewLimited(w.Copy(t).DB, l)
+			db := faults.NewLimited(w.Copy(t).DB, l)
 			warm, small := w.Engine(t, db, space, 0), w.Engine(t, db, space, 2)
 			for range 2 {
 				for _, q := range Queries() {
@@ -73,7 +73,7 @@ func TestCallsLeaveOthersAlone(t *testing.T) {
 		for i, c := range Calls() {
 			for _, space := range []string{"", "blue"} {
 				w := w.Copy(t)
-				got, err := c.Do(t.Context(), w.Engine(t, storetest.NewLimited(w.DB, l), space, 0))
+				got, err := c.Do(t.Context(), w.Engine(t, faults.NewLimited(w.DB, l), space, 0))
 				changed := false
 				for _, line := range Diff(before, w.Look(t, w.DB)) {
 					changed = true
@@ -98,7 +98,7 @@ func TestDryRunsAnswerAsCalls(t *testing.T) {
 				continue
 			}
 			w := w.Copy(t)
-			db := storetest.NewLimited(w.DB, l)
+			db := faults.NewLimited(w.DB, l)
 			e := w.Engine(t, db, "blue", 0)
 			for range 2 { // the second time the engine knows what it has read
 				if _, err := e.Operator().Check(t.Context(), nil); err != nil {

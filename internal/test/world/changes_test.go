@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // replica is the state of a space, put together from its changes.
@@ -98,7 +98,7 @@ func TestChangesRebuildTheWorld(t *testing.T) {
 		for _, l := range limits {
 			w := New(t)
 			w.Clock.t = start
-			db := storetest.NewLimited(w.DB, l)
+			db := faults.NewLimited(w.DB, l)
 			e := w.Engine(t, db, space, 0)
 			next, stop := iter.Pull2(w.Engine(t, w.DB, space, 0).Changes(context.Background(), 0))
 			defer stop()

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // uses returns every address that is held in a space, by each of its holders.
@@ -53,7 +53,7 @@ func (w *World) check(t *testing.T, db store.Store, space string, uses iter.Seq[
 func TestCheckIsSilent(t *testing.T) {
 	w := New(t)
 	for _, l := range limits {
-		db := storetest.NewLimited(w.DB, l)
+		db := faults.NewLimited(w.DB, l)
 		for _, space := range Spaces {
 			uses := w.uses(t, db, space)
 			for _, uses := range []iter.Seq[ipset.InUse]{nil, slices.Values(uses), slices.Values(addressesOf(uses))} {
@@ -97,16 +97,16 @@ func TestCheckIsSilentBesideWriters(t *testing.T) {
 		}
 		for list := 1; ; list++ {
 			w := w.Copy(t)
-			db := storetest.NewFaulty(w.DB)
+			db := faults.NewFaulty(w.DB)
 			met := false
-			db.Script(func(ctx ctx, call storetest.Call) storetest.Outcome {
-				if call.Kind == storetest.List && call.Nth == list {
+			db.Script(func(ctx ctx, call faults.Call) faults.Outcome {
+				if call.Kind == faults.List && call.Nth == list {
 					met = true
 					if _, err := c.Do(t.Context(), w.Engine(t, w.DB, "", 0)); err != nil {
 						t.Log(c.Method, err)
 					}
 				}
-				return storetest.Outcome{}
+				return faults.Outcome{}
 			})
 			r, err := w.Engine(t, db, "", 0).Operator().Check(t.Context(), slices.Values(uses))
 			if err != nil {

@@ -3,8 +3,8 @@ package world
 import (
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // records returns all records of a store without their revisions.
@@ -48,7 +48,7 @@ func TestSnapshotIsTheSameWorld(t *testing.T) {
 func TestCopyIsTheSameWorld(t *testing.T) {
 	w := New(t)
 	for _, l := range []store.Limits{{}, {Ops: 127}, {Bytes: 4096}, {Ops: 24, Bytes: 2048}} {
-		to := storetest.NewLimited(store.NewMemory(), l)
+		to := faults.NewLimited(store.NewMemory(), l)
 		if _, err := store.Copy(t.Context(), to, w.DB); err != nil {
 			t.Fatal(l, err)
 		}
@@ -56,8 +56,8 @@ func TestCopyIsTheSameWorld(t *testing.T) {
 		commits := to.Counts().Commits
 		for k := 1; k <= commits; k += 1 + commits/20 {
 			for _, made := range []bool{false, true} {
-				to := storetest.NewLimited(store.NewMemory(), l)
-				to.Script(storetest.AtCommit(k, storetest.Unknown(made)))
+				to := faults.NewLimited(store.NewMemory(), l)
+				to.Script(faults.AtCommit(k, faults.Unknown(made)))
 				_, _ = store.Copy(t.Context(), to, w.DB)
 				to.Script(nil)
 				if _, err := store.Copy(t.Context(), to, w.DB); err != nil {

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // damages are what can happen to a record. Each returns the op that does it.
@@ -54,7 +54,7 @@ func TestDamageIsFoundAndMended(t *testing.T) {
 				if _, err := w.DB.Commit(t.Context(), []store.Op{op}); err != nil {
 					t.Fatal(err)
 				}
-				db := storetest.NewLimited(w.DB, l)
+				db := faults.NewLimited(w.DB, l)
 				what := fmt.Sprintf("record %q %s, limits %v", r.Key, name, l)
 				if r.Key[0] == 'c' {
 					// Nothing else says what the pools were: only a backup brings them back.

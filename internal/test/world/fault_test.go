@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 )
 
 // A call that fails at any of its store calls, or whose commit has an unknown outcome, is settled as documented: repeated,
@@ -20,7 +20,7 @@ func TestCallsAreSettledAsDocumented(t *testing.T) {
 	for _, l := range limits {
 		for i, c := range Calls() {
 			clean := w.Copy(t)
-			db := storetest.NewLimited(clean.DB, l)
+			db := faults.NewLimited(clean.DB, l)
 			if _, err := c.Do(t.Context(), clean.Engine(t, db, "", 0)); err != nil && c.May != nil {
 				t.Fatalf("%s (%d): %v", c.Method, i, err)
 			}
@@ -30,10 +30,10 @@ func TestCallsAreSettledAsDocumented(t *testing.T) {
 				step = 1 + counts.Calls()/6
 			}
 			for k := 1; k <= counts.Calls(); k += step {
-				for _, o := range []storetest.Outcome{storetest.Fail(storetest.ErrInjected), storetest.Unknown(false), storetest.Unknown(true)} {
+				for _, o := range []faults.Outcome{faults.Fail(faults.ErrInjected), faults.Unknown(false), faults.Unknown(true)} {
 					w := w.Copy(t)
-					db := storetest.NewLimited(w.DB, l)
-					db.Script(storetest.At(k, o))
+					db := faults.NewLimited(w.DB, l)
+					db.Script(faults.At(k, o))
 					e := w.Engine(t, db, "", 0)
 					_, err := c.Do(t.Context(), e)
 					db.Script(nil)

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // traffic is what other engines do while a procedure runs: each with a cache that is older than what the procedure
@@ -128,15 +128,15 @@ func TestProceduresUnderTraffic(t *testing.T) {
 			for k := 1; ; k++ {
 				w := w.Copy(t)
 				others := newTraffic(t, w, w.DB)
-				db := storetest.NewLimited(w.DB, l)
+				db := faults.NewLimited(w.DB, l)
 				met := false
-				db.Script(func(_ context.Context, call storetest.Call) storetest.Outcome {
+				db.Script(func(_ context.Context, call faults.Call) faults.Outcome {
 					others.burst()
 					if call.N != k {
-						return storetest.Outcome{}
+						return faults.Outcome{}
 					}
 					met = true
-					return []storetest.Outcome{storetest.Fail(storetest.ErrInjected), storetest.Unknown(true), storetest.Unknown(false)}[(i+k)%3]
+					return []faults.Outcome{faults.Fail(faults.ErrInjected), faults.Unknown(true), faults.Unknown(false)}[(i+k)%3]
 				})
 				e := w.Engine(t, db, "", 0)
 				_, err := c.Do(t.Context(), e)

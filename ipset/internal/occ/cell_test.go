@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestCacheForgetsByUse: what is used often stays, whatever the order of the keys in memory, and nothing is allocated while all
@@ -120,7 +120,7 @@ func push(name, word string, fail error) Func[*lists] {
 // TestTypedCells: content is decoded once, changed content is seen by the next plan, a plan that fails leaves what was there, and
 // a list that becomes empty has no record.
 func TestTypedCells(t *testing.T) {
-	db := storetest.NewFaulty(store.NewMemory())
+	db := faults.NewFaulty(store.NewMemory())
 	r, x := newLists(db)
 	for _, word := range []string{"a", "b"} {
 		if err := r.Do(bg, push("x", word, nil)); err != nil {
@@ -195,7 +195,7 @@ func TestDamagedRecord(t *testing.T) {
 // TestConflictFoundByReading: a record that a plan rests upon and that is read again ends the attempt if it has changed.
 func TestConflictFoundByReading(t *testing.T) {
 	mem := store.NewMemory()
-	db := storetest.NewFaulty(mem)
+	db := faults.NewFaulty(mem)
 	r, x := newLists(db)
 	if err := r.Do(bg, push("x", "a", nil)); err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestConflictFoundByReading(t *testing.T) {
 // plans that change something.
 func TestListNeedsTheFirstPlace(t *testing.T) {
 	g := newGate()
-	db := storetest.NewFaulty(store.NewMemory())
+	db := faults.NewFaulty(store.NewMemory())
 	db.Script(g.script)
 	r := newRunner(db)
 	first := do(bg, r, incr("a"))

@@ -9,14 +9,14 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestHotCallFailsAlone: a call whose record changes before each of its commits gives up; the others of its batch do not.
 func TestHotCallFailsAlone(t *testing.T) {
 	mem := store.NewMemory()
-	db := storetest.NewFaulty(mem)
+	db := faults.NewFaulty(mem)
 	g := newGate()
 	db.Script(g.script)
 	r := newRunner(db, func(c *Config) { c.Attempts = 6 })
@@ -28,14 +28,14 @@ func TestHotCallFailsAlone(t *testing.T) {
 		waitFor(r, i+1)
 	}
 	rival, hot := newRunner(mem), 0
-	db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind == storetest.Commit && slices.ContainsFunc(c.Ops, func(op store.Op) bool { return op.Key == "hot" }) {
+	db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Commit && slices.ContainsFunc(c.Ops, func(op store.Op) bool { return op.Key == "hot" }) {
 			hot++
 			if err := rival.Do(bg, incr("hot")); err != nil {
 				t.Error(err)
 			}
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	g.open <- struct{}{}
 	if err := <-first; err != nil {
@@ -69,7 +69,7 @@ func TestPanics(t *testing.T) {
 	for _, batch := range []bool{false, true} {
 		for _, where := range []string{"plan", "get", "commit", "wait"} {
 			mem := store.NewMemory()
-			db := storetest.NewFaulty(mem)
+			db := faults.NewFaulty(mem)
 			var armed atomic.Bool
 			r := newRunner(db, keep(8), func(c *Config) {
 				c.Wait = func(context.Context, int) error { panic("boom") }
@@ -89,16 +89,16 @@ func TestPanics(t *testing.T) {
 				<-g.arrived
 			}
 			var lost []store.Op
-			db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+			db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 				switch {
 				case !armed.Load():
-				case where == "get" && c.Kind == storetest.Get, where == "commit" && c.Kind == storetest.Commit:
+				case where == "get" && c.Kind == faults.Get, where == "commit" && c.Kind == faults.Commit:
 					lost = slices.Clone(c.Ops)
 					panic("boom")
-				case where == "wait" && c.Kind == storetest.Commit:
-					return storetest.Conflict("a")
+				case where == "wait" && c.Kind == faults.Commit:
+					return faults.Conflict("a")
 				}
-				return storetest.Outcome{}
+				return faults.Outcome{}
 			})
 			p := Plan[*txn](incr("a"))
 			switch where {

@@ -7,19 +7,19 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // lost returns a runner that has lost a commit of one more to the counter a, which has 1; the commit can still be made.
-func lost(t *testing.T) (*runner, *storetest.Faulty, chan struct{}) {
+func lost(t *testing.T) (*runner, *faults.Faulty, chan struct{}) {
 	t.Helper()
-	db, until := storetest.NewFaulty(store.NewMemory()), make(chan struct{})
+	db, until := faults.NewFaulty(store.NewMemory()), make(chan struct{})
 	r := newRunner(db)
 	if err := r.Do(bg, incr("a")); err != nil {
 		t.Fatal(err)
 	}
-	db.Script(storetest.AtCommit(1, storetest.Late(until)))
+	db.Script(faults.AtCommit(1, faults.Late(until)))
 	if err := r.Do(bg, incr("a")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Fatal(err)
 	}
@@ -28,17 +28,17 @@ func lost(t *testing.T) (*runner, *storetest.Faulty, chan struct{}) {
 
 // While a lost commit cannot be fenced no call is answered, because the commit may still change what the answer rests on.
 func TestNothingIsPlannedUnfenced(t *testing.T) {
-	for _, kind := range []storetest.Kind{storetest.Get, storetest.Commit} {
+	for _, kind := range []faults.Kind{faults.Get, faults.Commit} {
 		r, db, until := lost(t)
 		planned := false
-		db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 			if c.Kind == kind && c.Nth == 1 {
-				return storetest.Fail(storetest.ErrInjected)
+				return faults.Fail(faults.ErrInjected)
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
 		err := r.Do(bg, Func[*txn](func(*txn) error { planned = true; return nil }))
-		if !errors.Is(err, storetest.ErrInjected) || planned {
+		if !errors.Is(err, faults.ErrInjected) || planned {
 			t.Errorf("%v fails: %v, planned %v", kind, err, planned)
 		}
 		close(until)
@@ -52,7 +52,7 @@ func TestNothingIsPlannedUnfenced(t *testing.T) {
 // A fence that meets a conflict is tried again, and is no error of the next call.
 func TestFenceMeetsAConflict(t *testing.T) {
 	r, db, until := lost(t)
-	db.Script(storetest.AtCommit(1, storetest.Conflict("a")))
+	db.Script(faults.AtCommit(1, faults.Conflict("a")))
 	if err := r.Do(bg, incr("a")); err != nil {
 		t.Error(err)
 	}
@@ -66,7 +66,7 @@ func TestFenceMeetsAConflict(t *testing.T) {
 // A plan that ends its goroutine, as t.FailNow does, leaves the runner to the calls that wait.
 func TestGoexitWhileOthersWait(t *testing.T) {
 	mem := store.NewMemory()
-	db, g := storetest.NewFaulty(mem), newGate()
+	db, g := faults.NewFaulty(mem), newGate()
 	r := newRunner(db)
 	db.Script(g.script)
 	first := do(bg, r, incr("a"))
@@ -103,7 +103,7 @@ func TestGoexitWhileOthersWait(t *testing.T) {
 // A record that is damaged behind the cache fails the call that needs it, not those that share its commit.
 func TestDamageFailsAlone(t *testing.T) {
 	mem := store.NewMemory()
-	db, g := storetest.NewFaulty(mem), newGate()
+	db, g := faults.NewFaulty(mem), newGate()
 	r, _ := newLists(db)
 	for _, name := range []string{"x", "y", "z"} {
 		if err := r.Do(bg, push(name, "a", nil)); err != nil {

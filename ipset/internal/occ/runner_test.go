@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // gate is a script that stops every commit until the test lets it through.
@@ -27,16 +27,16 @@ type gate struct {
 
 func newGate() *gate { return &gate{make(chan []store.Op, 100), make(chan struct{}, 100)} }
 
-func (g *gate) script(ctx context.Context, c storetest.Call) storetest.Outcome {
-	if c.Kind != storetest.Commit {
-		return storetest.Outcome{}
+func (g *gate) script(ctx context.Context, c faults.Call) faults.Outcome {
+	if c.Kind != faults.Commit {
+		return faults.Outcome{}
 	}
 	g.arrived <- slices.Clone(c.Ops)
 	select {
 	case <-g.open:
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	case <-ctx.Done():
-		return storetest.Fail(ctx.Err())
+		return faults.Fail(ctx.Err())
 	}
 }
 
@@ -69,7 +69,7 @@ func TestCallersShareCommits(t *testing.T) {
 	for _, c := range []struct{ limit, commits int }{{0, 2}, {31, 2}, {16, 3}, {1, 32}} {
 		g := newGate()
 		mem := store.NewMemory()
-		db := storetest.NewLimited(mem, store.Limits{Ops: c.limit})
+		db := faults.NewLimited(mem, store.Limits{Ops: c.limit})
 		db.Script(g.script)
 		r := newRunner(db)
 		calls := []chan error{do(bg, r, incr("k0"))}
@@ -105,7 +105,7 @@ func TestPlanTooLargeFailsAlone(t *testing.T) {
 	})
 	g := newGate()
 	mem := store.NewMemory()
-	db := storetest.NewLimited(mem, store.Limits{Ops: 4})
+	db := faults.NewLimited(mem, store.Limits{Ops: 4})
 	r := newRunner(db)
 	if err := r.Do(bg, large); !errors.Is(err, ipalloc.ErrLimit) {
 		t.Error(err)
@@ -137,7 +137,7 @@ func TestPlanTooLargeFailsAlone(t *testing.T) {
 func TestLeaving(t *testing.T) {
 	g := newGate()
 	mem := store.NewMemory()
-	db := storetest.NewFaulty(mem)
+	db := faults.NewFaulty(mem)
 	db.Script(g.script)
 	r := newRunner(db)
 	first := do(bg, r, incr("first"))
@@ -182,7 +182,7 @@ func TestLeaving(t *testing.T) {
 func TestLeftCallIsNotPlannedAgain(t *testing.T) {
 	g := newGate()
 	mem := store.NewMemory()
-	db := storetest.NewFaulty(mem)
+	db := faults.NewFaulty(mem)
 	db.Script(g.script)
 	r := newRunner(db)
 	first := do(bg, r, incr("first"))
@@ -217,7 +217,7 @@ func TestLeftCallIsNotPlannedAgain(t *testing.T) {
 // TestBatchEndsWithItsLastCaller: when all callers of a commit have left, its context ends, and the runner is idle again.
 func TestBatchEndsWithItsLastCaller(t *testing.T) {
 	g := newGate()
-	db := storetest.NewFaulty(store.NewMemory())
+	db := faults.NewFaulty(store.NewMemory())
 	db.Script(g.script)
 	r := newRunner(db)
 	first := do(bg, r, incr("first"))
@@ -253,21 +253,21 @@ func TestBatchEndsWithItsLastCaller(t *testing.T) {
 // answered stays, and each of its deeds is carried out once or, if its outcome is unknown, at most once. Of use with -race.
 func TestStorm(t *testing.T) {
 	mem := store.NewMemory()
-	db := storetest.NewFaulty(mem)
+	db := faults.NewFaulty(mem)
 	var n atomic.Int64
-	db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.Kind != storetest.Commit {
-			return storetest.Outcome{}
+	db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind != faults.Commit {
+			return faults.Outcome{}
 		}
 		switch n.Add(1) % 7 {
 		case 3:
-			return storetest.Unknown(true)
+			return faults.Unknown(true)
 		case 5:
 			until := make(chan struct{})
 			time.AfterFunc(time.Duration(rand.IntN(int(time.Millisecond))), func() { close(until) })
-			return storetest.Late(until)
+			return faults.Late(until)
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	attempts := func(c *Config) { c.Attempts = 1 << 20 }
 	runners := []*runner{newRunner(db, attempts), newRunner(db, attempts, keep(4))}
@@ -308,17 +308,17 @@ func TestStorm(t *testing.T) {
 
 // TestReadFailureIsNoAnswer: a plan that cannot read has no commit to verify; an answer of what one read has shown neither.
 func TestReadFailureIsNoAnswer(t *testing.T) {
-	db := storetest.NewFaulty(store.NewMemory())
+	db := faults.NewFaulty(store.NewMemory())
 	r := newRunner(db)
 	for i, c := range []struct {
-		script storetest.Script
+		script faults.Script
 		p      Plan[*txn]
 		err    error
 		calls  int
 	}{
 		{nil, deed{"delete", "a", ""}, errNone, 1},
 		{nil, deed{"move", "a", "b"}, errEmpty, 3},
-		{storetest.At(2, storetest.Fail(storetest.ErrInjected)), deed{"move", "a", "b"}, storetest.ErrInjected, 2},
+		{faults.At(2, faults.Fail(faults.ErrInjected)), deed{"move", "a", "b"}, faults.ErrInjected, 2},
 		{nil, Func[*txn](func(t *txn) error { return t.Load("a", "b", "a") }), nil, 1},
 		{nil, Func[*txn](func(t *txn) error { t.Assume("c"); return nil }), nil, 1},
 	} {
@@ -334,7 +334,7 @@ func TestReadFailureIsNoAnswer(t *testing.T) {
 
 // TestAssume: a record that was assumed not to exist and does is read after the conflict.
 func TestAssume(t *testing.T) {
-	db := storetest.NewFaulty(store.NewMemory())
+	db := faults.NewFaulty(store.NewMemory())
 	if err := newRunner(db).Do(bg, incr("a")); err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 var bg = context.Background()
@@ -163,14 +163,14 @@ func TestWorlds(t *testing.T) {
 // play is one run of TestWorlds.
 func play(t *testing.T, script []deed, who, call, way int) {
 	mem := store.NewMemory()
-	db := storetest.NewFaulty(mem)
+	db := faults.NewFaulty(mem)
 	late := make(chan struct{})
-	fault := [...]storetest.Outcome{
-		storetest.Fail(storetest.ErrInjected), storetest.Conflict("a"), storetest.Unknown(true), storetest.Unknown(false), storetest.Late(late),
+	fault := [...]faults.Outcome{
+		faults.Fail(faults.ErrInjected), faults.Conflict("a"), faults.Unknown(true), faults.Unknown(false), faults.Late(late),
 	}[way]
-	db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if c.N != call || way > 0 && c.Kind != storetest.Commit {
-			return storetest.Outcome{}
+	db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.N != call || way > 0 && c.Kind != faults.Commit {
+			return faults.Outcome{}
 		}
 		return fault
 	})
@@ -194,7 +194,7 @@ func play(t *testing.T, script []deed, who, call, way int) {
 				lands()
 				lands = func() {}
 			}
-		case errors.Is(err, storetest.ErrInjected):
+		case errors.Is(err, faults.ErrInjected):
 		case err != answer:
 			t.Errorf("%v by %b, call %d fails in way %d: %v answered %v, want %v", script, who, call, way, d, err, answer)
 			return
@@ -224,7 +224,7 @@ func TestRivals(t *testing.T) {
 					for times := range 4 {
 						name := fmt.Sprintf("keep %d, state %d, %v, %d times %v first", cached, state, d, times, other)
 						mem := store.NewMemory()
-						db := storetest.NewFaulty(mem)
+						db := faults.NewFaulty(mem)
 						r, rival := newRunner(db, keep(cached)), newRunner(mem, keep(cached))
 						want := counters{}
 						for i, k := range []string{"a", "b"} {
@@ -236,8 +236,8 @@ func TestRivals(t *testing.T) {
 							}
 						}
 						left := times
-						db.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-							if c.Kind == storetest.Commit && left > 0 {
+						db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+							if c.Kind == faults.Commit && left > 0 {
 								left--
 								_, answer := want.do(other)
 								if err := rival.Do(bg, other); err != answer {
@@ -245,7 +245,7 @@ func TestRivals(t *testing.T) {
 								}
 								want, _ = want.do(other)
 							}
-							return storetest.Outcome{}
+							return faults.Outcome{}
 						})
 						err := r.Do(bg, d)
 						next, answer := want.do(d)

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // TestWriteIsAlone: operations that are written as they are share no commit with plans on the same records, and the plans that
 // follow see what was written.
 func TestWriteIsAlone(t *testing.T) {
 	mem := store.NewMemory()
-	db := storetest.NewFaulty(mem)
+	db := faults.NewFaulty(mem)
 	g := newGate()
 	db.Script(g.script)
 	r := newRunner(db, keep(8))
@@ -45,9 +45,9 @@ func TestWriteIsAlone(t *testing.T) {
 // TestWriteConflicts: a record at another revision ends a write, a conflict about nothing does not.
 func TestWriteConflicts(t *testing.T) {
 	mem := store.NewMemory()
-	db := storetest.NewFaulty(mem)
+	db := faults.NewFaulty(mem)
 	r := newRunner(db)
-	db.Script(storetest.AtCommit(1, storetest.Conflict("a")))
+	db.Script(faults.AtCommit(1, faults.Conflict("a")))
 	if err := r.Write(bg, []store.Op{{Kind: store.Put, Key: "a", Value: "1"}}); err != nil {
 		t.Error(err)
 	}
@@ -67,9 +67,9 @@ func TestWriteConflicts(t *testing.T) {
 // TestWriteOfUnknownOutcome: a write that lands late does not land after the next answer.
 func TestWriteOfUnknownOutcome(t *testing.T) {
 	mem := store.NewMemory()
-	db, late := storetest.NewFaulty(mem), make(chan struct{})
+	db, late := faults.NewFaulty(mem), make(chan struct{})
 	r := newRunner(db)
-	db.Script(storetest.AtCommit(1, storetest.Late(late)))
+	db.Script(faults.AtCommit(1, faults.Late(late)))
 	if err := r.Write(bg, []store.Op{{Kind: store.Put, Key: "a", Value: "7"}}); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
@@ -177,25 +178,25 @@ func verify(t *testing.T, s store.Store) []prefixes.Holding {
 
 // replay runs the history with a fault that the script reports by setting met. After it, a
 // new allocator repeats the step that met it and continues. k numbers the run.
-func replay(t *testing.T, open storetest.Open, k int, fault storetest.Outcome, commitsOnly bool) bool {
+func replay(t *testing.T, open storetest.Open, k int, fault faults.Outcome, commitsOnly bool) bool {
 	t.Helper()
-	f := storetest.NewFaulty(open(t))
+	f := faults.NewFaulty(open(t))
 	a := newAllocator(t, f)
 	met, n := false, 0
-	f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
-		if commitsOnly && c.Kind != storetest.Commit || met {
-			return storetest.Outcome{}
+	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if commitsOnly && c.Kind != faults.Commit || met {
+			return faults.Outcome{}
 		}
 		if n++; n == k {
 			met = true
 			return fault
 		}
-		return storetest.Outcome{}
+		return faults.Outcome{}
 	})
 	for _, s := range history() {
 		before := met
 		if err := s.do(context.Background(), a); err != nil {
-			if !errors.Is(err, storetest.ErrInjected) || met == before || fault.Unknown && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			if !errors.Is(err, faults.ErrInjected) || met == before || fault.Unknown && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 				t.Fatalf("fault %d: %s: %v", k, s.name, err)
 			}
 			a = newAllocator(t, f) // as after a crash: nothing is cached
@@ -213,7 +214,7 @@ func replay(t *testing.T, open storetest.Open, k int, fault storetest.Outcome, c
 
 // testFailsAtEveryCall breaks every call once, so that it leaves no trace.
 func testFailsAtEveryCall(t *testing.T, open storetest.Open) {
-	for k := 1; replay(t, open, k, storetest.Fail(storetest.ErrInjected), false); k++ {
+	for k := 1; replay(t, open, k, faults.Fail(faults.ErrInjected), false); k++ {
 	}
 }
 
@@ -221,7 +222,7 @@ func testFailsAtEveryCall(t *testing.T, open storetest.Open) {
 // of one that was not.
 func testUnknownAtEveryCommit(t *testing.T, open storetest.Open) {
 	for _, made := range []bool{true, false} {
-		for k := 1; replay(t, open, k, storetest.Unknown(made), true); k++ {
+		for k := 1; replay(t, open, k, faults.Unknown(made), true); k++ {
 		}
 	}
 }
@@ -230,16 +231,16 @@ func testUnknownAtEveryCommit(t *testing.T, open storetest.Open) {
 // back, and the step can be repeated on the same allocator.
 func testContextEndsAtEveryCall(t *testing.T, open storetest.Open) {
 	for k, met := 1, true; met; k++ {
-		f := storetest.NewFaulty(open(t))
+		f := faults.NewFaulty(open(t))
 		a := newAllocator(t, f)
 		ctx, cancel := context.WithCancel(context.Background())
 		met = false
-		f.Script(func(_ context.Context, c storetest.Call) storetest.Outcome {
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 			if c.N == k {
 				cancel()
 				met = true
 			}
-			return storetest.Outcome{}
+			return faults.Outcome{}
 		})
 		for _, s := range history() {
 			if err := s.do(ctx, a); err != nil {
@@ -266,13 +267,13 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 	ctx := context.Background()
 	lost := 0
 	for k, met := 1, true; met; k++ {
-		f := storetest.NewFaulty(open(t))
+		f := faults.NewFaulty(open(t))
 		a := newAllocator(t, f)
 		if err := a.AddPool(ctx, prefixes.Pool{Prefix: pool4, Sizes: sizes4}); err != nil {
 			t.Fatal(err)
 		}
 		land := make(chan struct{})
-		f.Script(storetest.AtCommit(k, storetest.Late(land)))
+		f.Script(faults.AtCommit(k, faults.Late(land)))
 		met = false
 		for i := range 4 {
 			owner := fmt.Sprint("owner", i)
@@ -434,7 +435,7 @@ func testAddressesOrChildren(t *testing.T, open storetest.Open) {
 // testRoundTrips counts the calls of the store.
 func testRoundTrips(t *testing.T, open storetest.Open) {
 	ctx := context.Background()
-	f := storetest.NewFaulty(open(t))
+	f := faults.NewFaulty(open(t))
 	a := newAllocator(t, f)
 	var h prefixes.Holding
 	request := func(owner string) prefixes.Request { return prefixes.Request{Pool: pool4, Owner: owner, Bits: 28} }

@@ -3,6 +3,7 @@ package prefixestest
 import (
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -15,7 +16,7 @@ func TestMemory(t *testing.T) {
 func TestLimited(t *testing.T) {
 	for _, ops := range []int{128, 12} {
 		Test(t, func(*testing.T) store.Store {
-			return storetest.NewLimited(store.NewMemory(), store.Limits{Ops: ops, Bytes: 1 << 20})
+			return faults.NewLimited(store.NewMemory(), store.Limits{Ops: ops, Bytes: 1 << 20})
 		})
 	}
 }

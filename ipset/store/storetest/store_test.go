@@ -9,7 +9,3 @@ import (
 func memory(*testing.T) store.Store { return store.NewMemory() }
 
 func TestMemory(t *testing.T) { TestStore(t, memory) }
-
-func TestMemoryThroughFaulty(t *testing.T) {
-	TestStore(t, func(t *testing.T) store.Store { return NewFaulty(store.NewMemory()) })
-}

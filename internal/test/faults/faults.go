@@ -1,4 +1,6 @@
-package storetest
+// Package faults breaks stores for tests: [Faulty] wraps a [store.Store], counts its calls
+// and fails at a chosen one.
+package faults
 
 import (
 	"context"
@@ -63,7 +65,7 @@ func Fail(err error) Outcome { return Outcome{Err: err} }
 
 // Conflict returns the outcome of a commit that is in conflict about key, although the
 // record may be as expected.
-func Conflict(key string) Outcome { return Outcome{Err: store.Conflict("storetest", key)} }
+func Conflict(key string) Outcome { return Outcome{Err: store.Conflict("faults", key)} }
 
 // Unknown returns the outcome of a commit whose answer was lost; made says whether the
 // commit was made.
@@ -153,7 +155,7 @@ func (f *Faulty) Script(s Script) {
 	f.reset()
 }
 
-// Reset begins to count anew and returns what was counted.
+// Reset sets the counts to 0 and returns what they were.
 func (f *Faulty) Reset() Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -217,7 +219,7 @@ func failure(ctx context.Context, op string, o Outcome) error {
 	if _, ok := err.(*ipalloc.Error); ok {
 		return err
 	}
-	return &ipalloc.Error{Package: "storetest", Op: op, Err: err}
+	return &ipalloc.Error{Package: "faults", Op: op, Err: err}
 }
 
 // Get implements [store.Store].
@@ -249,7 +251,7 @@ func (f *Faulty) List(ctx context.Context, r store.Range) ([]store.Record, uint6
 // Commit implements [store.Store].
 func (f *Faulty) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if f.limits != nil {
-		if err := store.CheckOps("storetest", ops, *f.limits); err != nil {
+		if err := store.CheckOps("faults", ops, *f.limits); err != nil {
 			return 0, err
 		}
 	}

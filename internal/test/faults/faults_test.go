@@ -1,4 +1,4 @@
-package storetest
+package faults
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // Each outcome of a commit is what the caller sees and what the store holds afterwards.
@@ -25,25 +26,25 @@ func TestOutcomes(t *testing.T) {
 		"lost, not made": {Unknown(false), ErrInjected, true, false},
 		"late":           {Late(late), ErrInjected, true, false},
 		"a lie":          {Outcome{Lie: true}, nil, false, false},
-		"other ops":      {Outcome{Ops: []store.Op{put("other", "", 0)}}, nil, false, false},
+		"other ops":      {Outcome{Ops: []store.Op{put("other", "")}}, nil, false, false},
 	} {
 		mem := store.NewMemory()
 		f := NewFaulty(mem)
 		f.Script(AtCommit(1, tt.outcome))
-		_, err := f.Commit(context.Background(), []store.Op{put("k", "value", 0)})
+		_, err := f.Commit(context.Background(), []store.Op{put("k", "value")})
 		if !errors.Is(err, tt.want) || errors.Is(err, ipalloc.ErrUnknownOutcome) != tt.unknown {
 			t.Errorf("%s: %v", name, err)
 		}
 		if e := (*ipalloc.Error)(nil); err != nil && !errors.As(err, &e) {
 			t.Errorf("%s: %T is no *ipalloc.Error", name, err)
 		}
-		if made := get(t, mem, "k").Rev != 0; made != tt.made {
+		if made := revision(t, mem, "k") != 0; made != tt.made {
 			t.Errorf("%s: made is %v", name, made)
 		}
 		if name == "late" {
 			close(late)
 			f.Settle()
-			if get(t, mem, "k").Rev == 0 {
+			if revision(t, mem, "k") == 0 {
 				t.Error("a late commit was not made")
 			}
 		}
@@ -61,8 +62,10 @@ func TestCounts(t *testing.T) {
 		}
 		return Outcome{}
 	})
-	commit(t, f, put("a", "12", 0), put("bc", "3", 0), del("x", 0), guard("y", 0))
-	get(t, f, "a")
+	if _, err := f.Commit(context.Background(), []store.Op{put("a", "12"), put("bc", "3"), {Kind: store.Delete, Key: "x"}, {Key: "y"}}); err != nil {
+		t.Fatal(err)
+	}
+	revision(t, f, "a")
 	for i, want := range []int{2, 1} {
 		if recs, _, err := f.List(context.Background(), store.Range{To: "z"}); err != nil || len(recs) != want {
 			t.Errorf("list %d: %v, %v", i, recs, err)
@@ -89,7 +92,7 @@ func TestLimited(t *testing.T) {
 	if f.Limits().Ops != 1 {
 		t.Error(f.Limits())
 	}
-	if _, err := f.Commit(context.Background(), []store.Op{put("a", "", 0), put("b", "", 0)}); !errors.Is(err, ipalloc.ErrLimit) {
+	if _, err := f.Commit(context.Background(), []store.Op{put("a", ""), put("b", "")}); !errors.Is(err, ipalloc.ErrLimit) {
 		t.Error(err)
 	}
 }
@@ -119,4 +122,21 @@ func TestFaultAfterContext(t *testing.T) {
 			t.Errorf("call %d: %v", i+1, err)
 		}
 	}
+}
+
+// Without a script a faulty store keeps the contract.
+func TestPassesOn(t *testing.T) {
+	storetest.TestStore(t, func(*testing.T) store.Store { return NewFaulty(store.NewMemory()) })
+}
+
+func put(key, value string) store.Op { return store.Op{Kind: store.Put, Key: key, Value: value} }
+
+// revision returns the revision of a record.
+func revision(t *testing.T, s store.Store, key string) uint64 {
+	t.Helper()
+	recs, err := s.Get(context.Background(), nil, key)
+	if err != nil || len(recs) != 1 {
+		t.Fatal(recs, err)
+	}
+	return recs[0].Rev
 }
