@@ -56,6 +56,28 @@ func TestRequestsAreForgottenByAge(t *testing.T) {
 	w.check()
 }
 
+// TestRequestsAreForgottenTogether: a commit on a store without limits forgets many, and one on a small store as many as fit.
+func TestRequestsAreForgottenTogether(t *testing.T) {
+	const n = 100
+	for ops, most := range map[int]int{0: 3, 64: 8} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 26))
+		for i := range n {
+			a := want("h", 1, fmt.Sprint("p", i))
+			a.Request = fmt.Sprint("request ", i)
+			w.assign(a)
+		}
+		w.clock.add(48 * time.Hour)
+		s := storetest.NewFaulty(w.store)
+		if ops > 0 {
+			s = limited(w.store, ops)
+		}
+		got, err := w.engine(s).Operator().Sweep(bg, SweepArgs{})
+		if err != nil || got.Requests != n || s.Counts().Commits > most {
+			t.Errorf("limit %d: %+v, %v, %d commits, want up to %d", ops, got, err, s.Counts().Commits, most)
+		}
+	}
+}
+
 // TestStickyHandlesAreForgotten: not while they hold an address, and only so long after.
 func TestStickyHandlesAreForgotten(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26), poolOf("b", "2001:db8::/120", 122))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
@@ -315,4 +316,72 @@ func TestDamagedPageOfAPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.check()
+}
+
+// TestKeyOfAPageOfAPool: a key between those of the pages of a pool that names none is damage to an update of the pool.
+func TestKeyOfAPageOfAPool(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 26))
+	w.assign(want("h", 1, "p"))
+	if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/16", 28)); err != nil {
+		t.Fatal(err)
+	}
+	page := w.list(store.Range{From: record.KindPage, To: record.EndOf(record.KindPage)})[0]
+	key := page.Key + "\x00"
+	w.restore([]store.Record{{Key: key, Value: page.Value}}, key)
+	w.remove(page.Key)
+	if err := w.engine(w.store).UpdatePool(bg, poolOf("a", "10.0.0.0/16", 29)); !errors.Is(err, ipalloc.ErrCorrupt) {
+		t.Errorf("key %q: %v", key, err)
+	}
+}
+
+// TestAddressOfAnImpossibleBlock: the record of an IPv4 address whose block would be longer than an address is damage to the calls
+// that read it alone.
+func TestAddressOfAnImpossibleBlock(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	at := w.assign(want("h", 1, "p")).V4[0].Address
+	rec, err := w.store.Get(bg, nil, record.AddressKey(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, length, err := block.DecodeAddress(rec[0].Value)
+	if err != nil || length != 28 {
+		t.Fatal(length, err)
+	}
+	for _, length := range []int{28, 32, 33, 128} {
+		w.restore([]store.Record{{Key: rec[0].Key, Value: string(a.Append(nil, length))}}, rec[0].Key)
+		if _, err := w.engine(w.store).IPsByHandle(bg, "p"); (err == nil) != (length <= 32) || err != nil && !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("a block of /%d: %v", length, err)
+		}
+	}
+}
+
+// TestCoolingInALostBlock: the host of an address that cools is no former owner of the block that a repair makes again, and neither is
+// one that had borrowed from it.
+func TestCoolingInALostBlock(t *testing.T) {
+	w := newWorld(t, Config{}, Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28, Cooldown: time.Hour})
+	w.assign(want("gone", 1, "cools"))
+	b := w.blocksOf("gone")[0]
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: b.Addr().Next().Next(), Owner: HostOwner("stays"), Claim: Claim{Handle: "p"}}); err != nil {
+		t.Fatal(err)
+	}
+	w.releaseHandle("cools")
+	w.remove(record.BlockKey(record.KindBlock, b))
+	for range 3 {
+		rep, err := w.Operator().Check(bg, nil)
+		if err == nil {
+			_, err = w.Operator().Repair(bg, rep.Repair)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.check()
+	rec, err := w.store.Get(bg, nil, record.BlockKey(record.KindBlock, b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := mustBlock(t, b.String(), block.Options{})
+	if err := made.Decode(b, rec[0].Value); err != nil || made.Former() != "" || made.Used() != 1 || made.Cooling() != 1 {
+		t.Errorf("the former owners are %q, %v", made.Former(), err)
+	}
 }

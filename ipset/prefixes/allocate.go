@@ -22,7 +22,7 @@ import (
 // and the prefix at most one page.
 //
 // Operations of also on records of yours are part of that commit, both or neither: a Guard, or the row of a cluster with its
-// prefix. Their keys begin with an upper-case letter other than X. If a record is not at the revision that its operation
+// prefix. Their keys begin with an upper-case letter other than L and X. If a record is not at the revision that its operation
 // expects, the error is ErrConflict, and store.ConflictKey names the record.
 func (a *Allocator) Allocate(ctx context.Context, r Request, also ...store.Op) (Holding, error) {
 	return a.allocate(ctx, "allocate", r, false, also)

@@ -23,6 +23,9 @@ var others = map[string]func(context.Context, *Allocator) error{
 		_, err := a.Transfer(ctx, prefix("fd00::/64"), "owner3", "other")
 		return err
 	},
+	"gives back": func(ctx context.Context, a *Allocator) error {
+		return a.Release(ctx, "owner2", prefix("10.0.0.0/32"))
+	},
 	"divides": func(ctx context.Context, a *Allocator) error {
 		_, err := a.Allocate(ctx, Request{Pool: prefix("10.0.0.0/20"), Owner: "other", Bits: 32})
 		return err

@@ -175,8 +175,10 @@ func TestStrayPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Allocate(ctx, Request{Pool: pool, Owner: "new", Bits: 32}); !errors.Is(err, ipalloc.ErrCorrupt) {
-		t.Errorf("10.0.0.0/32 is held: %v", err)
+	for bits := 27; bits <= 32; bits++ {
+		if h, err := a.Allocate(ctx, Request{Pool: pool, Owner: "new", Bits: bits}); !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("10.0.0.0/32 is held, /%d: %v, %v", bits, h.Prefix, err)
+		}
 	}
 	if _, err := a.Repair(ctx); err != nil {
 		t.Fatal(err)
