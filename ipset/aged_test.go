@@ -67,7 +67,7 @@ func TestRequestsAreForgottenTogether(t *testing.T) {
 			w.assign(a)
 		}
 		w.clock.add(48 * time.Hour)
-		s := storetest.NewFaulty(w.store)
+		s := faults.NewFaulty(w.store)
 		if ops > 0 {
 			s = limited(w.store, ops)
 		}
