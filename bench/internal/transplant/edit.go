@@ -14,7 +14,7 @@ import (
 )
 
 // edit returns the source of a file without the top-level functions, types and variables
-// that cut names, a method as T.M, without the calls whose first argument is such a text (a table or a
+// that Cut names, or Keep does not, a method as T.M, without the calls whose first argument is such a text (a table or a
 // container of specs), and without the imports that nothing else uses. Imports named in
 // the suite are replaced. It notes what it has left out in done.
 func (suite *Suite) edit(name string, source []byte, done map[string]bool) ([]byte, error) {
@@ -26,12 +26,23 @@ func (suite *Suite) edit(name string, source []byte, done map[string]bool) ([]by
 	}
 	var kept []ast.Decl
 	var left bool
+	keep := slices.Clone(suite.Keep[name])
 	for _, d := range file.Decls {
-		if n := declared(d); cut[n] != "" {
-			done[n], left = true, true
-			continue
+		n := declared(d)
+		i := slices.Index(keep, n)
+		if i >= 0 {
+			keep = slices.Delete(keep, i, i+1)
 		}
-		kept = append(kept, d)
+		if cut[n] != "" {
+			done[n], left = true, true
+		} else if suite.Keep[name] != nil && n != "" && i < 0 {
+			left = true
+		} else {
+			kept = append(kept, d)
+		}
+	}
+	if len(keep) > 0 {
+		return nil, fmt.Errorf("nothing to keep: %q in %s", keep, name)
 	}
 	file.Decls = kept
 	ast.Inspect(file, func(n ast.Node) bool {

@@ -28,7 +28,10 @@ type Suite struct {
 	Dir     string   // their directory in it
 	Tests   []string // test files
 	With    []string // other files of Dir that the adapter uses unchanged
-	Args    []string // further arguments of go test
+	// Keep names, of files of With, the functions, methods, types and variables that the adapter
+	// uses, where it uses few; all else but groups of constants or variables is left out.
+	Keep map[string][]string
+	Args []string // further arguments of go test
 	// Import replaces packages that the files import.
 	Import map[string]string
 	// Cut names the functions, and the containers of specs by their text, that are left out, and

@@ -98,6 +98,22 @@ func TestEditMethods(t *testing.T) {
 	}
 }
 
+// TestEditKeep leaves out what a file declares and the suite does not keep, but no group.
+func TestEditKeep(t *testing.T) {
+	const source = "package p\n\nimport \"fmt\"\n\nconst (\n\ta = 1\n\tb = 2\n)\n\ntype T struct{}\n\nfunc (t T) Kept() {}\n\nfunc (t T) Out() { fmt.Println() }\n\nfunc Out() {}\n"
+	suite := &Suite{Keep: map[string][]string{"p.go": {"T", "T.Kept"}}}
+	got, err := suite.edit("p.go", []byte(source), nil)
+	for text, stays := range map[string]bool{"type T": true, "Kept": true, "Out": false, "fmt": false} {
+		if err != nil || strings.Contains(string(got), text) != stays {
+			t.Errorf("%q stays: %v, want %v; %v\n%s", text, !stays, stays, err, got)
+		}
+	}
+	suite.Keep["p.go"] = append(suite.Keep["p.go"], "T.Gone")
+	if _, err := suite.edit("p.go", []byte(source), nil); err == nil || !strings.Contains(err.Error(), "T.Gone") {
+		t.Errorf("a name that is not there: %v", err)
+	}
+}
+
 // TestCheckout takes the files from a checkout that IPALLOC_PEERS names, for a module that go.mod does not require.
 func TestCheckout(t *testing.T) {
 	dir := t.TempDir()

@@ -28,7 +28,11 @@ const (
 
 var suites = []*transplant.Suite{{
 	Name: "Calico IPAM: client, Windows", Adapter: "ipam", Module: calico, Dir: "libcalico-go/lib/ipam",
-	Tests: []string{"ipam_test.go", "ipam_win_test.go"}, With: []string{"interface.go", "ipam_types.go", "pools.go"},
+	Tests: []string{"ipam_test.go", "ipam_win_test.go"}, With: []string{"interface.go", "ipam.go", "ipam_types.go", "pools.go"},
+	Keep: map[string][]string{"ipam.go": {
+		"IPReservationInterface", "IPAMAssignments", "IPAMAssignments.AddMsg", "IPAMAssignments.PartialFulfillmentError", "ErrUseRequired",
+		"decideHostname", "ipamClient.AutoAssign", "ipamClient.EnsureBlock",
+	}},
 	Import: map[string]string{lib + "backend": here + "backend", lib + "backend/k8s": here + "k8s", lib + "testutils": here + "testutils"},
 	Args:   []string{"-ginkgo.seed=1"}, // the order of the containers
 	Read:   specs,
