@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -111,11 +110,7 @@ func (p *program) record(ctx context.Context, node string, metadata map[string]a
 	if err != nil {
 		return err
 	}
-	var fence func() (time.Duration, error)
-	if p.options.leaderElect {
-		fence = p.fence
-	}
-	ctx, cancel, err := fenced(ctx, fence, requestTimeout)
+	ctx, cancel, err := fenced(ctx, p.fence, requestTimeout)
 	if err != nil {
 		return err
 	}

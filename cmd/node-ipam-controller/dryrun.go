@@ -8,8 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
@@ -109,21 +112,15 @@ func joined(as nodeipam.Assignment) string {
 	return text
 }
 
-// listNodes returns all nodes by name, a page at a time.
+// listNodes returns all nodes by name. It reads them in pages.
 func listNodes(ctx context.Context, client kubernetes.Interface) (nodes []nodeipam.Node, err error) {
-	options := metav1.ListOptions{Limit: 500}
-	for {
-		page, err := client.CoreV1().Nodes().List(ctx, options)
-		if err != nil {
-			return nil, err
-		}
-		for i := range page.Items {
-			nodes = append(nodes, toNode(&page.Items[i]))
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			break
-		}
-	}
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return client.CoreV1().Nodes().List(ctx, o)
+	})
+	err = pages.EachListItem(ctx, metav1.ListOptions{}, func(n runtime.Object) error {
+		nodes = append(nodes, toNode(n.(*v1.Node)))
+		return nil
+	})
 	slices.SortFunc(nodes, func(a, b nodeipam.Node) int { return strings.Compare(a.Name, b.Name) })
-	return nodes, nil
+	return nodes, err
 }

@@ -7,15 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
@@ -59,13 +61,12 @@ type entryAPI struct {
 	looked    time.Time // when the API server was asked last what it serves
 	kick      chan struct{}
 	group     sync.WaitGroup
-	failing   map[string]string // what was logged of each object
 }
 
 // start returns when all objects that there are have been applied, and follows them
 // until ctx ends.
 func (e *entryAPI) start(ctx context.Context) error {
-	e.kick, e.failing = make(chan struct{}, 1), map[string]string{}
+	e.kick = make(chan struct{}, 1)
 	e.informers = map[schema.GroupVersionResource]cache.SharedIndexInformer{}
 	if err := e.followServed(ctx); err != nil {
 		return err
@@ -86,11 +87,6 @@ func (e *entryAPI) followServed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	upToDate := func(o *metav1.ListOptions) {
-		if o.ResourceVersion == "0" {
-			o.ResourceVersion = ""
-		}
-	}
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(e.client, 0, metav1.NamespaceAll, upToDate)
 	kick := func(any) {
 		select {
@@ -98,25 +94,15 @@ func (e *entryAPI) followServed(ctx context.Context) error {
 		default:
 		}
 	}
-	var added []cache.InformerSynced
+	var added []cache.SharedIndexInformer
 	for _, r := range resources {
-		if e.informers[r] != nil {
-			continue
+		if e.informers[r] == nil {
+			e.informers[r] = factory.ForResource(r).Informer()
+			added = append(added, e.informers[r])
+			e.log.Info("following", "resource", r.GroupResource().String())
 		}
-		informer := factory.ForResource(r).Informer()
-		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: kick, UpdateFunc: func(_, obj any) { kick(obj) }, DeleteFunc: kick}); err != nil {
-			return err
-		}
-		e.informers[r] = informer
-		added = append(added, informer.HasSynced)
-		e.log.Info("following", "resource", r.GroupResource().String())
 	}
-	factory.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), added...) {
-		return context.Cause(ctx)
-	}
-	return nil
+	return observe(ctx, factory, kick, added...)
 }
 
 // served returns the resources that the API server serves.
@@ -165,8 +151,9 @@ type object struct {
 	*unstructured.Unstructured
 	resource schema.GroupVersionResource
 	entry    entry
-	err      error // why it is not in force
-	pending  bool  // because a request failed, which is made again
+	status   entryStatus // as it was seen
+	err      error       // why it is not in force
+	pending  bool        // because a request failed, which is made again
 }
 
 func (o *object) String() string { return o.GetKind() + " " + o.GetName() }
@@ -209,16 +196,16 @@ func (e *entryAPI) sync(ctx context.Context) (added bool) {
 		if !loaded || o.pending {
 			continue // the counts are not yet those of the nodes, or the condition is not known
 		}
-		now := status(o, state, there, pools)
+		now := o.newStatus(state, there, pools)
 		e.events.see(o, now)
 		if err := e.setStatus(ctx, o, now); err != nil {
-			e.complain(o.String()+" status", err)
+			e.complain(o.String()+" status", err, "a status is not written")
 		}
 	}
 	e.events.forget(objects)
 	refusals := 0
 	for _, o := range objects {
-		e.complain(o.String(), o.err)
+		e.complain(o.String(), o.err, "a ClusterCIDR is not in force")
 		if o.err != nil {
 			refusals++
 		}
@@ -239,6 +226,9 @@ func (e *entryAPI) list() (objects []*object) {
 				o.entry, err = parseEntry(o.GetKind(), data)
 			}
 			o.err = err
+			if old, ok := o.Object["status"].(map[string]any); ok {
+				_ = runtime.DefaultUnstructuredConverter.FromUnstructured(old, &o.status) // another form counts as none
+			}
 			objects = append(objects, o)
 		}
 	}
@@ -286,87 +276,61 @@ func (e *entryAPI) patch(ctx context.Context, o *object, change map[string]any, 
 
 // setStatus patches the status if it is another one. A server whose definition of the
 // resource has no status is left alone.
-func (e *entryAPI) setStatus(ctx context.Context, o *object, status map[string]any) error {
-	if old, _, _ := unstructured.NestedMap(o.Object, "status"); e.readOnly || sameStatus(old, status) {
+func (e *entryAPI) setStatus(ctx context.Context, o *object, now entryStatus) error {
+	if e.readOnly || equality.Semantic.DeepEqual(o.status, now) {
 		return nil
 	}
-	err := e.patch(ctx, o, map[string]any{"status": status}, "status")
+	err := e.patch(ctx, o, map[string]any{"status": now}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-// complain logs why an object is not in force, once.
-func (e *entryAPI) complain(what string, err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != e.failing[what] {
-		e.log.Error("a ClusterCIDR is not in force", "object", what, "err", err)
-	}
-	if text == "" {
-		delete(e.failing, what)
-	} else {
-		e.failing[what] = text
-	}
+// entryStatus is the status of an object. The null of a field removes it.
+type entryStatus struct {
+	Conditions []metav1.Condition `json:"conditions"`
+	Nodes      *int64             `json:"nodes"`
+	IPv4       *poolCounts        `json:"ipv4"`
+	IPv6       *poolCounts        `json:"ipv6"`
 }
 
-// status returns the status of an object: counts, and whether it is in force.
-func status(o *object, state nodeipam.EntryState, there bool, pools []nodeipam.PoolStats) map[string]any {
-	condition := map[string]any{"type": "Ready", "status": "True", "reason": "InForce", "message": "",
-		"observedGeneration": o.GetGeneration(), "lastTransitionTime": metav1.Now().UTC().Format(time.RFC3339)}
+// poolCounts are CIDRs of a pool.
+type poolCounts struct {
+	Capacity int64 `json:"capacity"`
+	Used     int64 `json:"used"`
+	Free     int64 `json:"free"`
+}
+
+// newStatus returns the status that an object should have: counts, and whether it is in force.
+func (o *object) newStatus(state nodeipam.EntryState, there bool, pools []nodeipam.PoolStats) entryStatus {
+	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "InForce", ObservedGeneration: o.GetGeneration()}
 	switch {
 	case o.err != nil:
-		condition["status"], condition["reason"], condition["message"] = "False", "Refused", o.err.Error()
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Refused", o.err.Error()
 	case o.GetDeletionTimestamp() != nil:
-		condition["status"], condition["reason"], condition["message"] = "False", "Terminating", "serves no further node; waits for its last one"
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Terminating", "serves no further node; waits for its last one"
 	}
-	s := map[string]any{"conditions": []any{condition}, "nodes": nil, "ipv4": nil, "ipv6": nil}
+	s := entryStatus{Conditions: slices.Clone(o.status.Conditions)}
+	meta.SetStatusCondition(&s.Conditions, ready)
 	if !there || o.err != nil {
 		return s
 	}
-	s["nodes"] = int64(state.Nodes)
+	nodes := int64(state.Nodes)
+	s.Nodes = &nodes
 	for _, p := range pools {
 		if p.Entry != state.Name {
 			continue
 		}
-		family := "ipv6"
+		counts := &poolCounts{count(p.Capacity), count(p.Used + p.Reserved), count(p.Free)}
 		if p.Pool.Addr().Is4() {
-			family = "ipv4"
+			s.IPv4 = counts
+		} else {
+			s.IPv6 = counts
 		}
-		s[family] = map[string]any{"capacity": count(p.Capacity), "used": count(p.Used + p.Reserved), "free": count(p.Free)}
 	}
 	return s
 }
 
 // count returns n as the API can hold it.
 func count(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
-
-// sameStatus compares statuses but for the time of the last transition, which it carries
-// over to the new one if the condition is the same.
-func sameStatus(old, now map[string]any) bool {
-	fresh := now["conditions"].([]any)[0].(map[string]any)
-	plain := func(m map[string]any) map[string]any {
-		out := map[string]any{}
-		for k, v := range m {
-			if v != nil && k != "lastTransitionTime" {
-				out[k] = v
-			}
-		}
-		return out
-	}
-	conditions, _ := old["conditions"].([]any)
-	if len(conditions) != 1 {
-		return false
-	}
-	before, _ := conditions[0].(map[string]any)
-	if before["status"] == fresh["status"] {
-		fresh["lastTransitionTime"] = before["lastTransitionTime"]
-	}
-	a, b := plain(old), plain(now)
-	delete(a, "conditions")
-	delete(b, "conditions")
-	return reflect.DeepEqual(plain(before), plain(fresh)) && reflect.DeepEqual(a, b)
-}

@@ -243,6 +243,30 @@ func TestRefusedObjects(t *testing.T) {
 	})
 }
 
+// A condition of another controller stays in the status.
+func TestConditionOfAnotherStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObjects(t, clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22}")+
+			"\nstatus: {conditions: [{type: Theirs, status: 'True', reason: R, message: '', lastTransitionTime: '2026-01-02T03:04:05Z'}]}")
+		o.start()
+		o.api.nodesLoaded()
+		later(2 * time.Second)
+		conditions, _, _ := unstructured.NestedSlice(o.get("", "a").Object, "status", "conditions")
+		var types []any
+		for _, c := range conditions {
+			types = append(types, c.(map[string]any)["type"])
+		}
+		if fmt.Sprint(types) != "[Theirs Ready]" {
+			t.Errorf("conditions %v", types)
+		}
+		writes := len(o.client.Actions())
+		later(time.Minute)
+		if n := len(o.client.Actions()) - writes; n > 0 {
+			t.Errorf("%d requests while nothing changes", n)
+		}
+	})
+}
+
 // A dry run writes nothing; a server without the resources is an error.
 func TestObjectsReadOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -32,7 +32,7 @@ type entryEvents struct {
 
 // see compares the condition of an object with the one before: of the last look or, at
 // the first one, of the status that it had.
-func (e *entryEvents) see(o *object, status map[string]any) {
+func (e *entryEvents) see(o *object, status entryStatus) {
 	if e.write == nil {
 		return
 	}
@@ -41,8 +41,7 @@ func (e *entryEvents) see(o *object, status map[string]any) {
 	}
 	before, seen := e.last[o.GetUID()]
 	if !seen {
-		old, _, _ := unstructured.NestedMap(o.Object, "status")
-		before, seen = conditionOf(old)
+		before, seen = conditionOf(o.status)
 	}
 	now, _ := conditionOf(status)
 	e.last[o.GetUID()] = now
@@ -81,23 +80,21 @@ func (e *entryEvents) forget(objects []*object) {
 }
 
 // conditionOf reads the condition from a status; ok is false if it has none.
-func conditionOf(status map[string]any) (c entryCondition, ok bool) {
-	conditions, _, _ := unstructured.NestedSlice(status, "conditions")
-	if len(conditions) != 1 {
+func conditionOf(s entryStatus) (c entryCondition, ok bool) {
+	ready := meta.FindStatusCondition(s.Conditions, "Ready")
+	if ready == nil {
 		return c, false
 	}
-	ready, _ := conditions[0].(map[string]any)
-	message, _ := ready["message"].(string)
-	switch ready["reason"] {
+	switch ready.Reason {
 	case "Refused":
-		return entryCondition{entryRefused, message}, true
+		return entryCondition{entryRefused, ready.Message}, true
 	case "Terminating":
-		return entryCondition{entryTerminating, message}, true
+		return entryCondition{entryTerminating, ready.Message}, true
 	}
-	for _, family := range []string{"ipv4", "ipv6"} {
-		capacity, _, _ := unstructured.NestedInt64(status, family, "capacity")
-		if free, there, _ := unstructured.NestedInt64(status, family, "free"); there && free == 0 {
-			return entryCondition{entryFull, fmt.Sprintf("none of %d CIDRs of %s is free; nodes that only this object serves get none", capacity, family)}, true
+	for i, p := range []*poolCounts{s.IPv4, s.IPv6} {
+		if p != nil && p.Free == 0 {
+			family := []string{"ipv4", "ipv6"}[i]
+			return entryCondition{entryFull, fmt.Sprintf("none of %d CIDRs of %s is free; nodes that only this object serves get none", p.Capacity, family)}, true
 		}
 	}
 	return c, true

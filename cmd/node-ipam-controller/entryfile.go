@@ -16,8 +16,7 @@ type entryFile struct {
 	path string
 
 	seen    []byte
-	settled bool   // what was seen is in force
-	failing string // what was wrong at the last look
+	settled bool // what was seen is in force
 }
 
 // openEntries reads the file and adds its entries. Unlike later, an error is final.
@@ -68,21 +67,9 @@ func (f *entryFile) look() (added bool) {
 		added, err = f.applyFile()
 		f.settled = err == nil
 	}
-	f.complain(err)
+	f.complain(f.path, err, "the file of ClusterCIDRs is not in force, or not all of it")
+	f.refused = err != nil
 	return added
-}
-
-// complain logs what is wrong, once.
-func (f *entryFile) complain(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != f.failing {
-		f.log.Error("the file of ClusterCIDRs is not in force, or not all of it", "file", f.path, "err", err)
-	}
-	f.failing = text
-	f.refused = err != nil || !f.settled
 }
 
 // applyFile makes the entries those of the file as it was seen. A file that cannot be

@@ -62,6 +62,23 @@ type entrySet struct {
 	loaded  bool    // the nodes are: an entry may have some
 	entries []entry // as they were applied last
 	refused bool    // something that the file or the API server has is not in force
+
+	failing map[string]string // what was logged of the file or of each object
+}
+
+// complain logs what is wrong with the file or an object, once.
+func (s *entrySet) complain(what string, err error, message string) {
+	if err == nil {
+		delete(s.failing, what)
+		return
+	}
+	if s.failing == nil {
+		s.failing = map[string]string{}
+	}
+	if s.failing[what] != err.Error() {
+		s.failing[what] = err.Error()
+		s.log.Error(message, "of", what, "err", err)
+	}
 }
 
 // inForce reports whether everything that the file or the API server had at the last

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -48,7 +49,7 @@ func work(ctx context.Context, p *program) (err error) {
 	defer p.events.stop()
 	ctx, cancel := context.WithCancel(ctx)
 	if api := p.chooser.api; api != nil {
-		api.events.write, api.events.successes = p.events.entry, p.options.successEvents
+		api.fence, api.events.write, api.events.successes = p.fence, p.events.entry, p.options.successEvents
 		defer api.group.Wait()
 	}
 	var group sync.WaitGroup
@@ -64,13 +65,7 @@ func work(ctx context.Context, p *program) (err error) {
 			group.Go(func() { p.backfill(ctx) })
 		}
 	}
-	writer := &nodeWriter{client: p.client, timeout: requestTimeout, durations: p.chooser.metrics.writes}
-	if p.options.leaderElect {
-		writer.fence = p.fence
-		if p.chooser.api != nil {
-			p.chooser.api.fence = p.fence
-		}
-	}
+	writer := &nodeWriter{client: p.client, timeout: requestTimeout, fence: p.fence, durations: p.chooser.metrics.writes}
 	if p.options.successEvents {
 		writer.recorded = func(node string, as nodeipam.Assignment) {
 			p.events.node(node, v1.EventTypeNormal, assigned, joined(as))
@@ -156,8 +151,11 @@ func (p *program) lead(outer context.Context, lock resourcelock.Interface) error
 // fence fails if the lease was not renewed for as long as a leader tries to: a process
 // that was stopped, or whose machine was, must not write before it finds out that
 // another one leads. It returns how long no other process can lead, which is how long a
-// write may take.
+// write may take. Without -leader-elect there is no limit.
 func (p *program) fence() (left time.Duration, err error) {
+	if !p.options.leaderElect {
+		return math.MaxInt64, nil
+	}
 	e := p.elector.Load()
 	if e == nil || !e.IsLeader() {
 		return 0, errors.New("the lease is not held")

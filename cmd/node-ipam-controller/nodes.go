@@ -64,32 +64,40 @@ type nodeSource struct {
 	informer atomic.Pointer[cache.SharedIndexInformer]
 }
 
-// Start begins with a consistent list of the nodes. An informer whose API server does not
-// stream them lists from the server's cache otherwise, which may lack the last writes of
-// the leader before.
+// Start begins with a consistent list of the nodes.
 func (s *nodeSource) Start(ctx context.Context, changed func(name string)) error {
-	upToDate := func(o *metav1.ListOptions) {
-		if o.ResourceVersion == "0" {
-			o.ResourceVersion = ""
-		}
-	}
 	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slim), informers.WithTweakListOptions(upToDate))
 	informer := factory.Core().V1().Nodes().Informer()
-	notify := func(obj any) {
+	s.informer.Store(&informer)
+	return observe(ctx, factory, func(obj any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 			changed(key)
 		}
+	}, informer)
+}
+
+// upToDate has an informer begin with a consistent list. One whose API server does not stream
+// objects lists from the server's cache otherwise, which may lack the last writes of the
+// leader before.
+func upToDate(o *metav1.ListOptions) {
+	if o.ResourceVersion == "0" {
+		o.ResourceVersion = ""
 	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    notify,
-		UpdateFunc: func(_, obj any) { notify(obj) },
-		DeleteFunc: notify,
-	}); err != nil {
-		return err
+}
+
+// observe starts informers of a factory, and returns when they know all objects. It calls changed
+// for each object that is new, another one or gone, until ctx ends.
+func observe(ctx context.Context, factory interface{ Start(<-chan struct{}) }, changed func(obj any), all ...cache.SharedIndexInformer) error {
+	var synced []cache.InformerSynced
+	for _, i := range all {
+		if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed}); err != nil {
+			return err
+		}
+		synced = append(synced, i.HasSynced)
 	}
-	s.informer.Store(&informer)
 	factory.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return context.Cause(ctx)
 	}
 	return nil

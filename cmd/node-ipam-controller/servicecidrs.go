@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	listersv1 "k8s.io/client-go/listers/networking/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
@@ -47,17 +46,11 @@ func (s *serviceCIDRs) start(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	factory := informers.NewSharedInformerFactory(s.client, 0)
+	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTweakListOptions(upToDate))
 	objects := factory.Networking().V1().ServiceCIDRs()
 	s.lister = objects.Lister()
-	sync := func(any) { s.sync() }
-	if _, err := objects.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: sync, UpdateFunc: func(_, obj any) { sync(obj) }, DeleteFunc: sync}); err != nil {
+	if err := observe(ctx, factory, func(any) { s.sync() }, objects.Informer()); err != nil {
 		return err
-	}
-	factory.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), objects.Informer().HasSynced) {
-		return context.Cause(ctx)
 	}
 	s.sync()
 	s.warn()
