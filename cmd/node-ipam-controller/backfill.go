@@ -9,36 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
-// guessing is a source of nodes that names the ClusterCIDR of nodes whose record has
-// none, such as those of a cluster that another controller has served: of those whose
-// CIDRs the node has, the one that its labels choose first. It guesses until the nodes
-// are loaded; the allocator remembers it then.
-type guessing struct {
-	controller.Source
-	set *entrySet
-}
-
-func (g guessing) List() []nodeipam.Node {
-	nodes := g.Source.List()
-	g.set.mu.Lock()
-	loaded := g.set.loaded
-	g.set.mu.Unlock()
-	if loaded {
-		return nodes
-	}
-	for i := range nodes {
-		g.set.guess(&nodes[i])
-	}
-	return nodes
-}
-
-// guess sets the entry of a node that has CIDRs and no entry, if its labels choose one
-// that they may come from.
+// guess sets the ClusterCIDR of a node that has CIDRs and no record of one, such as a node of a
+// cluster that another controller has served: of those that its CIDRs may come from, the one that
+// its labels choose first. It guesses until the nodes are loaded; then the allocator remembers it.
 func (s *entrySet) guess(n *nodeipam.Node) {
-	if n.Entry != "" || len(n.Prefixes) == 0 {
+	s.mu.Lock()
+	loaded := s.loaded
+	s.mu.Unlock()
+	if loaded || n.Entry != "" || len(n.Prefixes) == 0 {
 		return
 	}
 	entries := map[string]nodeipam.Entry{}

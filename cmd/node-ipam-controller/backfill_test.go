@@ -43,10 +43,10 @@ func TestEntriesOfFormerNodes(t *testing.T) {
 			record("size", "big", "", "10.1.4.0/25"))         // of no entry
 
 		p := served(t, []string{"-cluster-cidrs", path})
-		p.log, p.client, p.nodes = slog.New(slog.DiscardHandler), client, &nodeSource{client: client}
+		p.log, p.client, p.nodes = slog.New(slog.DiscardHandler), client, &nodeSource{client: client, guess: p.chooser.set.guess}
 		var err error
 		p.controller, err = controller.New(controller.Config{Allocator: p.chooser.allocator, Loaded: p.chooser.loaded,
-			Source: guessing{p.nodes, p.chooser.set}, Writer: &nodeWriter{client: client}})
+			Source: p.nodes, Writer: &nodeWriter{client: client}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,11 +55,10 @@ func work(ctx context.Context, p *program) (err error) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel()
-	p.nodes = &nodeSource{client: p.client}
-	source := startFirst{p.nodes, p.chooser.prepare(func() { p.controller.Retry() })}
+	p.nodes = &nodeSource{client: p.client, first: p.chooser.prepare(func() { p.controller.Retry() })}
 	loaded := p.chooser.loaded
 	if set := p.chooser.set; set != nil {
-		source.Source = guessing{p.nodes, set}
+		p.nodes.guess = set.guess
 		loaded = func() {
 			p.chooser.loaded()
 			group.Go(func() { p.backfill(ctx) })
@@ -72,7 +71,7 @@ func work(ctx context.Context, p *program) (err error) {
 		}
 	}
 	p.controller, err = controller.New(controller.Config{
-		Allocator: p.chooser.allocator, Source: source, Loaded: loaded,
+		Allocator: p.chooser.allocator, Source: p.nodes, Loaded: loaded,
 		Writer: writer, Workers: p.options.workers, Report: p.report, Worked: p.chooser.metrics.turn,
 	})
 	if err != nil {

@@ -55,23 +55,12 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 		log.Error("bad configuration", "err", err)
 		return 2
 	}
-	config, err := clientcmd.BuildConfigFromFlags(o.master, o.kubeconfig)
-	if err != nil {
-		log.Error("no way to the API server", "err", err)
-		return 1
-	}
-	config.QPS, config.Burst = float32(o.qps), o.burst
-	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "node-ipam-controller"))
+	config, client, objects, err := o.connect()
 	if err != nil {
 		log.Error("no way to the API server", "err", err)
 		return 1
 	}
 	if chooser.set != nil && chooser.file == nil {
-		objects, err := dynamic.NewForConfig(rest.AddUserAgent(config, "node-ipam-controller"))
-		if err != nil {
-			log.Error("no way to the API server", "err", err)
-			return 1
-		}
 		chooser.api = &entryAPI{entrySet: chooser.set, client: objects, discovery: client.Discovery(), period: o.syncPeriod, readOnly: o.dryRun || o.explain != ""}
 	}
 	chooser.services.client = client
@@ -92,6 +81,21 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// connect returns the clients of the API server: of its own kinds, and of all.
+func (o *options) connect() (*rest.Config, kubernetes.Interface, dynamic.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags(o.master, o.kubeconfig)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	config.QPS, config.Burst = float32(o.qps), o.burst
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "node-ipam-controller"))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	objects, err := dynamic.NewForConfig(config)
+	return config, client, objects, err
 }
 
 // logger returns the log that the flags ask for.

@@ -61,11 +61,18 @@ func slim(obj any) (any, error) {
 // nodeSource is a controller.Source over an informer.
 type nodeSource struct {
 	client   kubernetes.Interface
+	first    []func(context.Context) error // starts before the nodes are listed
+	guess    func(*nodeipam.Node)          // completes the record of a listed node; may be nil
 	informer atomic.Pointer[cache.SharedIndexInformer]
 }
 
 // Start begins with a consistent list of the nodes.
 func (s *nodeSource) Start(ctx context.Context, changed func(name string)) error {
+	for _, start := range s.first {
+		if err := start(ctx); err != nil {
+			return err
+		}
+	}
 	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slim), informers.WithTweakListOptions(upToDate))
 	informer := factory.Core().V1().Nodes().Informer()
 	s.informer.Store(&informer)
@@ -105,7 +112,11 @@ func observe(ctx context.Context, factory interface{ Start(<-chan struct{}) }, c
 
 func (s *nodeSource) List() (nodes []nodeipam.Node) {
 	for _, obj := range (*s.informer.Load()).GetStore().List() {
-		nodes = append(nodes, toNode(obj.(*v1.Node)))
+		n := toNode(obj.(*v1.Node))
+		if s.guess != nil {
+			s.guess(&n)
+		}
+		nodes = append(nodes, n)
 	}
 	return nodes
 }

@@ -16,7 +16,6 @@ import (
 	listersv1 "k8s.io/client-go/listers/networking/v1"
 
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
 // serviceCIDRs reserves the ranges of the ServiceCIDR objects of the API server, as they
@@ -105,19 +104,4 @@ func (s *serviceCIDRs) ranges(o *networkingv1.ServiceCIDR) (ps []netip.Prefix) {
 		}
 	}
 	return ps
-}
-
-// startFirst is a source of nodes that starts after others have.
-type startFirst struct {
-	controller.Source
-	first []func(context.Context) error
-}
-
-func (s startFirst) Start(ctx context.Context, changed func(name string)) error {
-	for _, start := range s.first {
-		if err := start(ctx); err != nil {
-			return err
-		}
-	}
-	return s.Source.Start(ctx, changed)
 }
