@@ -69,6 +69,35 @@ func TestChangePoolsInOneCommit(t *testing.T) {
 	w.check()
 }
 
+// TestChangePoolsMakesAnew: a pool that is removed and set by one call, in place, smaller or with blocks of the size that drained, knows
+// the sizes of the blocks that are there: what they hold is found by its address and not assigned again.
+func TestChangePoolsMakesAnew(t *testing.T) {
+	for _, anew := range []struct {
+		prefix string
+		sizes  []int // one call for each
+	}{{"10.0.0.0/26", []int{30}}, {"10.0.0.0/27", []int{30}}, {"10.0.0.0/26", []int{30, 30}}, {"10.0.0.0/26", []int{30, 28}}} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+		held, err := w.AssignIP(bg, AssignIPArgs{Address: netip.MustParseAddr("10.0.0.5"), Owner: HostOwner("h"), Claim: Claim{Handle: "first"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range anew.sizes {
+			if err := w.Operator().ChangePools(bg, PoolChanges{Remove: []string{"a"}, Set: []Pool{poolOf("a", anew.prefix, size)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = w.AssignIP(bg, AssignIPArgs{Address: held.Address, Owner: HostOwner("i"), Claim: Claim{Handle: "second"}})
+		if !errors.Is(err, ipalloc.ErrOccupied) {
+			t.Errorf("%v: second holder: %v, want occupied", anew, err)
+		}
+		w.check()
+		if out, err := w.ReleaseIPs(bg, Release{Address: held.Address}); err != nil || out[0].Outcome != Released {
+			t.Errorf("%v: release: %v, %v", anew, out, err)
+		}
+		w.check()
+	}
+}
+
 // TestRemoveIfEmpty: a pool of which an address is held stays as it is, also if the address comes while the call is under way; an
 // empty one goes with its blocks.
 func TestRemoveIfEmpty(t *testing.T) {

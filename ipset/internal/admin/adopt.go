@@ -49,17 +49,17 @@ func mayRepeat(t *txn.Txn, before, next *pool.Catalog) (bool, error) {
 }
 
 // adopt notes for every pool that has come to serve other addresses the sizes of the blocks that may be there: those of the pools
-// that served them, and those of blocks that former pools have left.
+// that served them, a former one of its own name among them, and those of blocks that former pools have left.
 func adopt(t *txn.Txn, before, next *pool.Catalog) error {
 	for i := range next.Pools {
 		p := &next.Pools[i]
-		if j := before.ByName(p.Name); j >= 0 && before.SameGround(j, next, i) {
+		if j := before.ByName(p.Name); j >= 0 && before.SameGround(j, next, i) && p.KeepsSizesOf(&before.Pools[j]) {
 			continue
 		}
 		ground := next.Ground(i)
 		var of []*pool.Pool
 		was, err := before.GroundOf(ground, p.Prefix, func(q *pool.Pool) bool {
-			if q.Name != p.Name { // the call that changes p notes its former sizes
+			if !p.KeepsSizesOf(q) {
 				of = append(of, q)
 			}
 			return true

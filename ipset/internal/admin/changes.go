@@ -57,7 +57,7 @@ func (e *Admin) ChangePools(ctx context.Context, a PoolChanges) error {
 			if i := slices.IndexFunc(c.Pools, func(q pool.Pool) bool { return q.Name == p.Name }); i < 0 {
 				err = add(c, p, seed)
 			} else if c.Pools[i].Differs(p) != "" {
-				err = update(t, c, i, p, seed)
+				err = update(c, i, p, seed)
 			}
 			if err != nil {
 				return err

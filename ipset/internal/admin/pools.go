@@ -137,7 +137,7 @@ func (e *Admin) UpdatePool(ctx context.Context, p pool.Pool) error {
 		if i < 0 {
 			return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.UnknownPool})
 		}
-		return update(t, c, i, p, seed)
+		return update(c, i, p, seed)
 	})
 }
 
@@ -177,7 +177,7 @@ func add(c *pool.Catalog, p pool.Pool, seed uint64) error {
 }
 
 // update replaces pool i of a catalog.
-func update(t *txn.Txn, c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
+func update(c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
 	was := c.Pools[i].Prefix
 	if p.Prefix.Bits() > was.Bits() || !p.Prefix.Contains(was.Addr()) {
 		return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.Invalid("Prefix", "a pool can grow and not shrink or move")})
@@ -187,19 +187,7 @@ func update(t *txn.Txn, c *pool.Catalog, i int, p pool.Pool, seed uint64) error 
 	}
 	p.Seed = cmp.Or(p.Seed, c.Pools[i].Seed)
 	next := seeded(p, seed)
-	next.Draining = nil
-	now, err := t.Catalog()
-	if err != nil {
-		return err
-	}
-	// A size that drains can only vanish, the present one may be claimed at this moment.
-	for _, size := range c.Pools[i].Draining {
-		if has, err := hasBlocks(t, was, now.Inner[now.ByName(p.Name)], size); err != nil {
-			return err
-		} else if has {
-			next.Drain(size)
-		}
-	}
+	next.Draining = nil // adopt notes those that blocks still have
 	next.Drain(c.Pools[i].BlockBits)
 	c.Pools[i] = next
 	return nil

@@ -177,3 +177,9 @@ func (p *Pool) Drain(sizes ...int) {
 	p.Draining = slices.DeleteFunc(p.Draining, func(s int) bool { return s == p.BlockBits })
 	slices.Sort(p.Draining)
 }
+
+// KeepsSizesOf reports whether p may have blocks of every size that blocks of q may have.
+func (p *Pool) KeepsSizesOf(q *Pool) bool {
+	has := func(size int) bool { return size == p.BlockBits || slices.Contains(p.Draining, size) }
+	return has(q.BlockBits) && !slices.ContainsFunc(q.Draining, func(size int) bool { return !has(size) })
+}
