@@ -70,3 +70,40 @@ func (p Picture) held(handle string) (n int) {
 	}
 	return n
 }
+
+// A call or a query of which any store call fails returns that failure: no read that failed is taken for nothing found.
+func TestFailedStoreCallsAreReported(t *testing.T) {
+	w := New(t)
+	for i, c := range append(Queries(), Calls()...) {
+		for k, met := 1, true; met; k++ {
+			w := w
+			if c.May != nil {
+				w = w.Copy(t)
+			}
+			db := faults.NewFaulty(w.DB)
+			db.Script(faults.At(k, faults.Fail(faults.ErrInjected)))
+			_, err := c.Do(t.Context(), w.Engine(t, db, "", 0))
+			if met = db.Counts().Calls() >= k; met && !errors.Is(err, faults.ErrInjected) {
+				t.Errorf("%s (%d): store call %d of %d failed, and the answer is %v", c.Method, i, k, db.Counts().Calls(), err)
+			}
+		}
+	}
+}
+
+// A call that follows a commit of unknown outcome first makes sure of that commit, and returns the failure of the store if it can't.
+func TestCallsThatCannotSettleFail(t *testing.T) {
+	w := New(t)
+	for i, c := range append(Queries(), Calls()...) {
+		w := w.Copy(t)
+		db := faults.NewFaulty(w.DB)
+		e := w.Engine(t, db, "", 0)
+		db.Script(faults.AtCommit(1, faults.Unknown(false)))
+		if _, err := e.Assign(t.Context(), host("lost"), "lost"); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			t.Fatal(err)
+		}
+		db.Script(faults.At(1, faults.Fail(faults.ErrInjected)))
+		if _, err := c.Do(t.Context(), e); db.Counts().Calls() > 0 && !errors.Is(err, faults.ErrInjected) {
+			t.Errorf("%s (%d): the first store call failed, and the answer is %v", c.Method, i, err)
+		}
+	}
+}
