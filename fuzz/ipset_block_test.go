@@ -151,7 +151,7 @@ func (r *blockReplay) claim(tr *model.Trace) (ipset.Claim, model.IPSetHold) {
 	v := tr.Uint()
 	c := ipset.Claim{Handle: fmt.Sprint("h", v%5)}
 	c.Attributes, _ = ipset.NewAttributes(map[string]string{"k": fmt.Sprint(v / 5 % 2)})
-	h := model.IPSetHold{Handle: c.Handle, Attr: fmt.Sprint(v / 5 % 2)}
+	h := model.IPSetHold{Handle: c.Handle, Since: r.now, Attr: fmt.Sprint(v / 5 % 2)}
 	if v/10%3 == 0 {
 		c.TTL = time.Duration(1+v/30%20) * time.Second
 		h.Until = r.now.Add(c.TTL)
@@ -180,7 +180,7 @@ func compareBlock(t testing.TB, b *block.Block, m *model.IPSetBlock) {
 	n := 0
 	for al := range b.All() {
 		h, ok := m.Holds[al.Address]
-		if !ok || h.Cooling != al.Cooling || h.Handle != al.Handle || !h.Until.Equal(al.Until) {
+		if !ok || h.Cooling != al.Cooling || h.Handle != al.Handle || !h.Until.Equal(al.Until) || !h.Since.Truncate(time.Second).Equal(al.Since) {
 			t.Fatalf("%s: %+v, want %+v", m.Prefix, al, h)
 		}
 		if h.Host != "" && h.Host != al.Host.String() && !h.Cooling {
@@ -205,7 +205,7 @@ func compareHolders(t testing.TB, al ipset.Allocation, h model.IPSetHold) {
 	t.Helper()
 	got, want := slices.Collect(al.Holders()), h.Holders()
 	same := func(x ipset.Allocation, y model.IPSetHold) bool {
-		return x.Handle == y.Handle && (y.Host == "" || h.Cooling || x.Host.String() == y.Host) && x.Until.Equal(y.Until)
+		return x.Handle == y.Handle && (y.Host == "" || h.Cooling || x.Host.String() == y.Host) && x.Until.Equal(y.Until) && x.Since.Equal(y.Since.Truncate(time.Second))
 	}
 	if s := al.Share(); !slices.EqualFunc(got, want, same) || s.Max != h.Most || s.Key != h.Key {
 		t.Fatalf("%s: shared as %+v, held by %+v, want %+v", al.Address, s, got, h)

@@ -310,7 +310,7 @@ func (r *ipamReplay) address(tr *model.Trace) netip.Addr {
 
 // wanted returns what the twin is asked for, and the time to live put into the engine's claim.
 func (r *ipamReplay) wanted(owner ipset.Owner, c *ipset.Claim, lease bool) model.IPSetWant {
-	w := model.IPSetWant{Owner: owner.String(), Hold: model.IPSetHold{Handle: c.Handle, Host: owner.String(), Most: c.Share.Max, Key: c.Share.Key}}
+	w := model.IPSetWant{Owner: owner.String(), Hold: model.IPSetHold{Handle: c.Handle, Host: owner.String(), Since: r.m.Now, Most: c.Share.Max, Key: c.Share.Key}}
 	if lease {
 		c.TTL, w.Hold.Until = 40*time.Second, r.m.Now.Add(40*time.Second)
 	}

@@ -37,6 +37,9 @@ func busy(t testing.TB) *world {
 	sticky := want("h", 1, "sticky")
 	sticky.Sticky, sticky.Request = true, "request"
 	w.assign(sticky)
+	shared := want("h", 1, "vip")
+	shared.Share = Share{Max: 2, Key: "web"}
+	w.assign(shared)
 	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")})
 	last := w.blocksOf("h")[1]
 	for at := last.Addr(); w.records(record.KindHost) == 0 && last.Contains(at); at = at.Next() {

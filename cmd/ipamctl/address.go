@@ -28,6 +28,7 @@ type addressView struct {
 	BlockOwner string            `json:"blockOwner,omitempty"`
 	BlockSince string            `json:"blockSince,omitempty"`
 	Sequence   uint64            `json:"sequence,omitempty"`
+	Since      string            `json:"since,omitempty"`
 	Until      string            `json:"until,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
 	Alternate  map[string]string `json:"alternateAttributes,omitempty"`
@@ -75,7 +76,7 @@ func timeText(t time.Time) string {
 func viewOf(al ipset.Allocation, owner ipset.Owner, pool string) addressView {
 	v := addressView{
 		Address: al.Address.String(), State: stateHeld, Handle: al.Handle, Host: al.Host.String(), Pool: pool, Block: al.Block.String(),
-		BlockOwner: owner.String(), Sequence: al.Seq, Until: timeText(al.Until), Attributes: al.Attributes.Map(), Alternate: al.Alternate.Map(),
+		BlockOwner: owner.String(), Sequence: al.Seq, Since: timeText(al.Since), Until: timeText(al.Until), Attributes: al.Attributes.Map(), Alternate: al.Alternate.Map(),
 		Borrowed: borrowed(al, owner),
 	}
 	if al.Cooling {
@@ -146,7 +147,7 @@ func (a *app) showAddresses(ctx context.Context, e *ipset.Engine, args []string)
 	if err != nil {
 		return err
 	}
-	l := &listing{columns: append(slices.Clone(allocationColumns), "SEQUENCE", "BLOCK SINCE", "ALTERNATE"), single: len(args) == 1}
+	l := &listing{columns: append(slices.Clone(allocationColumns), "SEQUENCE", "SINCE", "BLOCK SINCE", "ALTERNATE"), single: len(args) == 1}
 	for _, arg := range args {
 		ip, err := parseAddr(arg)
 		if err != nil {
@@ -161,7 +162,7 @@ func (a *app) showAddresses(ctx context.Context, e *ipset.Engine, args []string)
 			if v.Sequence != 0 {
 				seq = fmt.Sprint(v.Sequence)
 			}
-			l.add(v.Address, v, append(v.cells(), seq, v.BlockSince, attributesText(v.Alternate))...)
+			l.add(v.Address, v, append(v.cells(), seq, v.Since, v.BlockSince, attributesText(v.Alternate))...)
 		}
 		l.single = l.single && len(views) == 1
 	}

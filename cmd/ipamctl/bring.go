@@ -347,6 +347,11 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 		}
 	}
 	claim := ipset.Claim{Handle: entry.Handle, TTL: ttl}
+	if entry.Since != "" {
+		if claim.Since, err = time.Parse(time.RFC3339Nano, entry.Since); err != nil {
+			return fail(exitUsage, "since %q: %v", entry.Since, err)
+		}
+	}
 	if claim.Attributes, err = ipset.NewAttributes(entry.Attributes); err != nil {
 		return err
 	}
@@ -386,6 +391,7 @@ func (i *importing) there(ctx context.Context, ip netip.Addr, entry addressEntry
 	}
 	for _, h := range holders {
 		is := addressEntryOf(h)
+		is.Since = entry.Since // what is there stays
 		if is.Cooling != entry.Cooling || is.Handle != entry.Handle && entry.Handle != "" {
 			continue
 		}

@@ -49,14 +49,14 @@ func csvCells(cells []string) []string {
 }
 
 // csvColumns are the columns of addresses in CSV. A file of the first four has no details.
-var csvColumns = []string{"address", "handle", "host", "attributes", "until", "alternate", "share", "shareKey", "cooling", "reason"}
+var csvColumns = []string{"address", "handle", "host", "attributes", "until", "alternate", "share", "shareKey", "cooling", "reason", "since"}
 
 func csvOf(inv *inventory) ([]byte, error) {
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
 	_ = w.Write(csvColumns)
 	for _, e := range inv.Addresses {
-		cells := []string{e.Address, e.Handle, e.Host, csvAttributes(e.Attributes), e.Until, csvAttributes(e.Alternate), "", "", "", e.Reason}
+		cells := []string{e.Address, e.Handle, e.Host, csvAttributes(e.Attributes), e.Until, csvAttributes(e.Alternate), "", "", "", e.Reason, e.Since}
 		if e.Share != nil {
 			cells[6], cells[7] = strconv.Itoa(e.Share.Max), e.Share.Key
 		}
@@ -155,6 +155,8 @@ func csvEntry(columns, cells []string) (e addressEntry, err error) {
 			e.Until = text
 		case "reason":
 			e.Reason = text
+		case "since":
+			e.Since = text
 		case "attributes":
 			e.Attributes, err = parseAttributes(text)
 		case "alternate":

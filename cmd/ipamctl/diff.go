@@ -246,6 +246,9 @@ func (l lacks) same(x, y addressEntry) bool {
 	if l.noDetails {
 		return (x.Handle == y.Handle || x.Handle == "" || y.Handle == "") && (l.noHosts || x.Host == y.Host || x.Host == "" || y.Host == "")
 	}
+	if x.Since == "" || y.Since == "" { // a source that does not say
+		x.Since, y.Since = "", ""
+	}
 	return reflect.DeepEqual(x.plain(), y.plain())
 }
 
@@ -273,7 +276,7 @@ func (l lacks) text(all []addressEntry) string {
 			part += " on " + e.Host
 		}
 		if !l.noDetails {
-			for _, d := range []struct{ name, value string }{{"until", e.Until}, {"with", attributesText(e.Attributes)}, {"alternate", attributesText(e.Alternate)}} {
+			for _, d := range []struct{ name, value string }{{"since", e.Since}, {"until", e.Until}, {"with", attributesText(e.Attributes)}, {"alternate", attributesText(e.Alternate)}} {
 				if d.value != "" {
 					part += " " + d.name + " " + d.value
 				}

@@ -66,6 +66,7 @@ type addressEntry struct {
 	Address    string            `json:"address"`
 	Handle     string            `json:"handle,omitempty"`
 	Host       string            `json:"host,omitempty"`
+	Since      string            `json:"since,omitempty"`
 	Until      string            `json:"until,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
 	Alternate  map[string]string `json:"alternate,omitempty"`
@@ -81,7 +82,7 @@ type shareEntry struct {
 }
 
 func addressEntryOf(al ipset.Allocation) addressEntry {
-	e := addressEntry{Address: al.Address.String(), Handle: al.Handle, Host: al.Host.String(), Until: timeText(al.Until),
+	e := addressEntry{Address: al.Address.String(), Handle: al.Handle, Host: al.Host.String(), Since: timeText(al.Since), Until: timeText(al.Until),
 		Attributes: al.Attributes.Map(), Alternate: al.Alternate.Map(), Cooling: al.Cooling}
 	if s := al.Share(); s != (ipset.Share{}) {
 		e.Share = &shareEntry{s.Max, s.Key}

@@ -3,8 +3,10 @@ package block
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
@@ -29,6 +31,9 @@ type Holder struct {
 	Seq      uint64
 	Until    int64 // the end of the lease, 0 without one; of a cooling address the moment it is free
 	Borrowed bool  // the host was not the block's owner when it got the address: an index record says so
+	// Since is when the holder got the address, or when it began to cool, in seconds since 1970; 0 is not known. It fits beside Borrowed
+	// and takes four bytes of the record.
+	Since uint32
 }
 
 // Address is what an address record says. The embedded Holder is the first one; [Address.Holders] yields all.
@@ -50,9 +55,11 @@ type Address struct {
 //	active            string, with addrActive: coded attributes
 //	alternate         string, with addrAlternate
 //	indexed           with addrIndexed: the bits of the active attributes that an index lists
+//	since             with addrSince: seconds since 1970, four bytes, the first one the highest
 //	most              with addrShared: how many holders there may be
 //	key               string, with addrShared: what the holders have in common
-//	further holders   with addrShared: each as flags, sequence number, until, host, handle, active, alternate, indexed
+//	further holders   with addrShared: each as flags, sequence number, until, host, handle, active, alternate, indexed,
+//	                  since
 //
 // The flags of the first 7 bits take one byte, so that most records have no more. New ones go to the end.
 const (
@@ -68,8 +75,9 @@ const (
 	addrAlternate = 1 << 7
 	addrShared    = 1 << 8
 	addrIndexed   = 1 << 9
+	addrSince     = 1 << 10
 
-	holderFlags  = addrBorrowed | addrUntil | addrHost | addrVirtual | addrHandle | addrActive | addrAlternate | addrIndexed
+	holderFlags  = addrBorrowed | addrUntil | addrHost | addrVirtual | addrHandle | addrActive | addrAlternate | addrIndexed | addrSince
 	addressFlags = holderFlags | addrCooling | addrShared
 )
 
@@ -83,8 +91,20 @@ func (h *Holder) flags() (flags uint64) {
 	if h.Indexed != 0 {
 		flags |= addrIndexed
 	}
+	if h.Since != 0 {
+		flags |= addrSince
+	}
 	return flags
 }
+
+// seconds returns a time of a block, in nanoseconds, as it is kept with an address: from 1 to the year 2106.
+func seconds(at int64) uint32 { return uint32(min(max(at/int64(time.Second), 1), math.MaxUint32)) }
+
+// ToSecond returns a time of a block as an [Allocation] has it that is held since then.
+func ToSecond(at int64) time.Time { return (&Holder{Since: seconds(at)}).since() }
+
+// since returns when the holder got the address, the zero time if that is not known.
+func (h *Holder) since() time.Time { return Unstamp(int64(h.Since) * int64(time.Second)) }
 
 // append appends what the flags announce.
 func (h *Holder) append(dst []byte) []byte {
@@ -99,6 +119,9 @@ func (h *Holder) append(dst []byte) []byte {
 	}
 	if h.Indexed != 0 {
 		dst = binary.AppendUvarint(dst, h.Indexed)
+	}
+	if h.Since != 0 {
+		dst = binary.BigEndian.AppendUint32(dst, h.Since)
 	}
 	return dst
 }
@@ -133,6 +156,14 @@ func (h *Holder) read(r *wire.Reader, flags uint64) {
 	if flags&addrIndexed != 0 {
 		if h.Indexed = r.Uvarint(); h.Indexed == 0 {
 			r.Fail("index")
+		}
+	}
+	if flags&addrSince != 0 {
+		if s := r.Bytes(4); r.Err == nil {
+			h.Since = binary.BigEndian.Uint32([]byte(s))
+		}
+		if h.Since == 0 {
+			r.Fail("time")
 		}
 	}
 	switch {
@@ -205,7 +236,7 @@ func (a Address) At(now, cooldown int64) (Address, bool) {
 		}
 	}
 	if a.Until != 0 && !a.Cooling && a.Until <= now && a.shared == "" {
-		a.Cooling, a.Until = true, Later(a.Until, cooldown)
+		a.Cooling, a.Since, a.Until = true, seconds(a.Until), Later(a.Until, cooldown)
 	}
 	return a, !a.Cooling || a.Until > now
 }
@@ -219,7 +250,7 @@ func (a *Address) Allocation(at netip.Addr, length int) Allocation {
 func (a *Address) AllocationOf(at netip.Addr, length int, h Holder) Allocation {
 	al := Allocation{
 		Address: at, Block: netip.PrefixFrom(at, length).Masked(), Host: h.Host, Handle: h.Handle,
-		Attributes: h.Active, Alternate: h.Alternate, Seq: h.Seq, Until: Unstamp(h.Until), Cooling: a.Cooling,
+		Attributes: h.Active, Alternate: h.Alternate, Seq: h.Seq, Since: h.since(), Until: Unstamp(h.Until), Cooling: a.Cooling,
 	}
 	if a.shared != "" {
 		rest := a.further()

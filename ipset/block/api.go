@@ -22,6 +22,16 @@ type Claim struct {
 	// Share, if it is not zero, lets the address have other holders beside the first, who is then in need of a handle. Each
 	// holder has its own host, attributes and lease. The address is free when the last is gone.
 	Share Share
+	// Since is when the holder got the address, of one that is brought from elsewhere. Zero, and a time to come, are now.
+	Since time.Time
+}
+
+// HeldSince returns since when an address is held that a claim takes now.
+func (c Claim) HeldSince(now int64) int64 {
+	if c.Since.Unix() < 1 || c.Since.After(Unstamp(now)) {
+		return now
+	}
+	return Stamp(c.Since)
 }
 
 // IdentityOf returns whose an address is that is held for a host by a claim. index are the keys of attributes that an index lists.
@@ -131,12 +141,12 @@ func (b *Block) AutoAssign(dst []Allocation, n int, c Claim, now time.Time, avoi
 	id, at := IdentityOf(c, b.owner), Stamp(now)
 	until := LeaseEnd(at, c.TTL)
 	for _, x := range b.free.peek(buf[:0], b.most(n), spans) {
-		seq := b.Hold(x, id, until)
+		seq := b.Hold(x, id, c.HeldSince(at), until)
 		if c.Share != (Share{}) {
 			dst = append(dst, b.AllowSharing(x, c.Share))
 			continue
 		}
-		dst = append(dst, Allocation{Address: b.Addr(x), Block: b.prefix, Host: b.owner, Handle: c.Handle, Attributes: c.Attributes, Seq: seq, Until: Unstamp(until)})
+		dst = append(dst, Allocation{Address: b.Addr(x), Block: b.prefix, Host: b.owner, Handle: c.Handle, Attributes: c.Attributes, Seq: seq, Since: ToSecond(c.HeldSince(at)), Until: Unstamp(until)})
 	}
 	return dst
 }
@@ -157,7 +167,7 @@ func (b *Block) Assign(a netip.Addr, c Claim, now time.Time) (Allocation, error)
 	if err := b.CanHold(x, c.Handle); err != nil {
 		return Allocation{}, err
 	}
-	b.Hold(x, IdentityOf(c, b.owner), LeaseEnd(Stamp(now), c.TTL))
+	b.Hold(x, IdentityOf(c, b.owner), c.HeldSince(Stamp(now)), LeaseEnd(Stamp(now), c.TTL))
 	b.AllowSharing(x, c.Share)
 	al, _ := b.Lookup(a)
 	return al, nil

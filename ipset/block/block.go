@@ -259,9 +259,10 @@ func (b *Block) KnowsCooling() bool {
 	return b.absent == 0 || !slices.ContainsFunc(b.cool, func(c cooling) bool { return c.until == 0 })
 }
 
-// Hold gives a free or cooling ordinal to an identity and returns the sequence number. until is the end of the lease or 0.
+// Hold gives a free or cooling ordinal to an identity, from since on, and returns the sequence number. until is the end of the lease or
+// 0.
 // If the ordinal cools, KnowsCooling must hold.
-func (b *Block) Hold(x uint64, id Identity, until int64) uint64 {
+func (b *Block) Hold(x uint64, id Identity, since, until int64) uint64 {
 	p := b.page(x, true)
 	bit := uint64(1) << (x & 63)
 	if p.cooling&bit != 0 {
@@ -279,7 +280,7 @@ func (b *Block) Hold(x uint64, id Identity, until int64) uint64 {
 	p.held |= bit
 	p.cooling &^= bit
 	a := b.fresh()
-	*a = Address{Holder: Holder{Identity: id, Seq: b.seq, Until: until, Borrowed: b.borrows(id)}}
+	*a = Address{Holder: Holder{Identity: id, Seq: b.seq, Since: seconds(since), Until: until, Borrowed: b.borrows(id)}}
 	b.set(p, x, a)
 	b.used++
 	b.begin(until)
@@ -378,7 +379,7 @@ func (b *Block) Drop(x uint64, now, until int64) {
 	p.held &^= bit
 	if until > now {
 		a := b.Change(x)
-		a.Cooling, a.Until, a.shared = true, until, ""
+		a.Cooling, a.Since, a.Until, a.shared = true, seconds(now), until, ""
 		p.cooling |= bit
 		b.cools(x, until)
 	} else {

@@ -284,11 +284,11 @@ func (b *Block) CanGrow(x uint64, h Holder, most int) error {
 	return nil
 }
 
-// Join adds a holder to a held ordinal and returns its sequence number. until is the end of its lease or 0. [Block.CanJoin]
+// Join adds a holder to a held ordinal, from since on, and returns its sequence number. until is the end of its lease or 0. [Block.CanJoin]
 // must allow it, and none of the holders may have the handle.
-func (b *Block) Join(x uint64, id Identity, until int64) uint64 {
+func (b *Block) Join(x uint64, id Identity, since, until int64) uint64 {
 	b.seq++
-	b.Change(x).add(Holder{Identity: id, Seq: b.seq, Until: until, Borrowed: b.borrows(id)})
+	b.Change(x).add(Holder{Identity: id, Seq: b.seq, Since: seconds(since), Until: until, Borrowed: b.borrows(id)})
 	b.begin(until)
 	return b.seq
 }

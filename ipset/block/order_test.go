@@ -23,7 +23,7 @@ func orderBlock(t *testing.T, r *rand.Rand, prefix string) (b *Block, avoid []Sp
 	for range r.Uint64N(2 * size) {
 		x := r.Uint64N(size)
 		if st, _ := b.Look(x); st == Free {
-			b.Hold(x, Identity{}, 0)
+			b.Hold(x, Identity{}, 1, 0)
 		} else if st == Held {
 			b.Drop(x, 1, 1)
 		}
@@ -121,7 +121,7 @@ func TestRandomOrderIsFair(t *testing.T) {
 			t.Fatalf("%x again", x)
 		}
 		seen[x] = true
-		huge.Hold(x, Identity{}, 0)
+		huge.Hold(x, Identity{}, 1, 0)
 	}
 	if got := huge.PeekRun(nil, 64, true, nil); len(got) != 64 {
 		t.Errorf("%v", got)

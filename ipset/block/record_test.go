@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -55,7 +56,7 @@ func TestRecordBytes(t *testing.T) {
 			h.Write([]byte(addrs[x]))
 		}
 	}
-	if got := hex.EncodeToString(h.Sum(nil)[:8]); got != "2e418e3fb3193892" {
+	if got := hex.EncodeToString(h.Sum(nil)[:8]); got != "bcf19dd7814e94c5" {
 		t.Errorf("400 blocks: %s", got)
 	}
 }
@@ -111,5 +112,22 @@ func TestCountOfParts(t *testing.T) {
 				t.Fatalf("%d to %d: %s, want %v", lo, hi, got, want)
 			}
 		}
+	}
+}
+
+// A record without the time since when the address is held is one that an earlier version wrote: it is not known then.
+func TestRecordWithoutSince(t *testing.T) {
+	old, _ := hex.DecodeString("02281c0104676f6e650171")
+	a, length, err := DecodeAddress(string(old))
+	if err != nil || length != 28 || a.Since != 0 || string(a.Append(nil, length)) != string(old) {
+		t.Fatalf("%+v, %d, %v", a, length, err)
+	}
+	if al := a.Allocation(netip.MustParseAddr("10.0.0.96"), length); !al.Since.IsZero() || al.Handle != "q" {
+		t.Errorf("%+v", al)
+	}
+	a.Since = 0x695735a5
+	al, size := a.Allocation(netip.MustParseAddr("10.0.0.96"), length), len(a.Append(nil, length))
+	if want := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC); !al.Since.Equal(want) || size != len(old)+5 {
+		t.Errorf("since %v, want %v; %d bytes more, want 5", al.Since, want, size-len(old))
 	}
 }

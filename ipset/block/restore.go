@@ -27,6 +27,9 @@ func Restore(p netip.Prefix, o Options, free []netip.Addr, busy []Allocation) (*
 				Identity: Identity{Host: h.Host, Handle: h.Handle, Active: h.Attributes, Alternate: h.Alternate},
 				Seq:      h.Seq, Until: Stamp(h.Until), Borrowed: !h.Cooling && h.Host != b.owner && h.Host.Kind != Nobody,
 			}
+			if !h.Since.IsZero() {
+				holder.Since = seconds(Stamp(h.Since))
+			}
 			if a.Seq == 0 {
 				a.Holder = holder
 				a.allow(al.Share())

@@ -161,6 +161,7 @@ type allocationForm struct {
 	Attributes Attributes   `json:"attributes,omitzero"`
 	Alternate  Attributes   `json:"alternate,omitzero"`
 	Seq        uint64       `json:"seq"`
+	Since      time.Time    `json:"since,omitzero"`
 	Until      time.Time    `json:"until,omitzero"`
 	Cooling    bool         `json:"cooling,omitempty"`
 	Share      string       `json:"share,omitempty"`
@@ -169,7 +170,7 @@ type allocationForm struct {
 // MarshalJSON writes all of the allocation; what holders share is base64, and [Allocation.Holders] reads it.
 func (a Allocation) MarshalJSON() ([]byte, error) {
 	return json.Marshal(allocationForm{
-		a.Address, a.Block, a.Host, quote(a.Handle), a.Attributes, a.Alternate, a.Seq, a.Until, a.Cooling, base64.StdEncoding.EncodeToString([]byte(a.shared)),
+		a.Address, a.Block, a.Host, quote(a.Handle), a.Attributes, a.Alternate, a.Seq, a.Since, a.Until, a.Cooling, base64.StdEncoding.EncodeToString([]byte(a.shared)),
 	})
 }
 
@@ -196,6 +197,6 @@ func (a *Allocation) UnmarshalJSON(text []byte) error {
 			return fail(r.Err)
 		}
 	}
-	*a = Allocation{f.Address, f.Block, f.Host, handle, f.Attributes, f.Alternate, f.Seq, f.Until, f.Cooling, string(shared)}
+	*a = Allocation{f.Address, f.Block, f.Host, handle, f.Attributes, f.Alternate, f.Seq, f.Since, f.Until, f.Cooling, string(shared)}
 	return nil
 }

@@ -210,6 +210,9 @@ type Allocation struct {
 	Alternate  Attributes
 	// Seq is the sequence number of the allocation; no other allocation of this address ever has it.
 	Seq uint64
+	// Since is when the holder got the address; for a cooling address it is when that began to cool. It is to the second, and zero if
+	// it is not known, as of an import that does not say.
+	Since time.Time
 	// Until is the end of the lease, zero without one. For a cooling address it is when the address can be assigned again.
 	Until   time.Time
 	Cooling bool
@@ -233,6 +236,7 @@ func (a Allocation) Holders() iter.Seq[Allocation] {
 		}
 		for h := range holdersIn(rest) {
 			a.Host, a.Handle, a.Attributes, a.Alternate, a.Seq, a.Until = h.Host, h.Handle, h.Active, h.Alternate, h.Seq, Unstamp(h.Until)
+			a.Since = h.since()
 			if !yield(a) {
 				return
 			}

@@ -11,6 +11,7 @@ type IPSetHold struct {
 	Handle  string
 	Host    string // who it is held for, where the block's owner does not say
 	Attr    string
+	Since   time.Time // when the holder got it, or when it began to cool
 	Until   time.Time // end of the lease or of the cooldown; zero for none
 	Cooling bool
 	// Declined says that the address cools because By, the handle that had it, declined it.
@@ -156,6 +157,7 @@ func (b *IPSetBlock) CanTake(a netip.Addr, handle string) string {
 func (b *IPSetBlock) Drop(a netip.Addr, now time.Time, cooldown time.Duration) {
 	h := b.Holds[a]
 	if cooldown > 0 {
+		h.Since = now
 		h.Cooling, h.Until, h.Most, h.Key, h.More = true, now.Add(cooldown), 0, "", nil
 		b.Holds[a] = h
 		i := len(b.Cool)

@@ -85,7 +85,8 @@ func (f *filler) own() {
 	f.assign(ipset.AssignArgs{Owner: host("h2"), Num4: 40, Claim: ipset.Claim{Handle: "few"}, Pools: []string{"tiny"}, Partial: true, PoolsAndSelectors: true})
 	_, err := f.e.ReleaseByHandle(f.Context(), "few")
 	f.must(err)
-	f.assignIP(ipset.AssignIPArgs{Address: at("10.0.3.200"), Owner: host("h3")}) // without a handle
+	f.assignIP(ipset.AssignIPArgs{Address: at("10.0.3.200"), Owner: host("h3"), // without a handle, and from elsewhere
+		Claim: ipset.Claim{Since: time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)}})
 }
 
 // others makes blocks that are borrowed from, without owner, empty, and of another size than their pool's.

@@ -116,7 +116,7 @@ func (v *view) blocks() {
 
 // fields returns what an allocation says, as text.
 func fields(a ipset.Allocation) string {
-	return fmt.Sprintf("%v %v %q %v %v %d %v %v %+v", a.Block, a.Host, a.Handle, slices.Sorted(text(a.Attributes)), slices.Sorted(text(a.Alternate)), a.Seq, a.Until.UTC(), a.Cooling, a.Share())
+	return fmt.Sprintf("%v %v %q %v %v %d %v %v %v %+v", a.Block, a.Host, a.Handle, slices.Sorted(text(a.Attributes)), slices.Sorted(text(a.Alternate)), a.Seq, a.Since.UTC(), a.Until.UTC(), a.Cooling, a.Share())
 }
 
 func text(a ipset.Attributes) func(func(string) bool) {

@@ -42,15 +42,16 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 			k.be.Give(p.Owner, t.Now)
 		}
 		id, until := block.IdentityOf(p.Claim, p.Owner, p.cat.Index(k.be.At)...), block.LeaseEnd(t.Now, p.TTL)
+		since := p.HeldSince(t.Now)
 		for _, x := range k.ordinals {
 			if k.joins {
-				k.be.Join(x, id, until)
+				k.be.Join(x, id, since, until)
 				p.result.add(k.be.AllocationOf(x, p.Handle))
 				continue
 			}
 			al := block.Allocation{
 				Address: k.be.Addr(x), Block: k.be.Prefix(), Host: p.Owner, Handle: p.Handle, Attributes: p.Attributes,
-				Seq: k.be.Hold(x, id, until), Until: block.Unstamp(until),
+				Seq: k.be.Hold(x, id, since, until), Since: block.ToSecond(since), Until: block.Unstamp(until),
 			}
 			if p.Share != (block.Share{}) {
 				al = k.be.AllowSharing(x, p.Share)

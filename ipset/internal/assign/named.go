@@ -156,7 +156,7 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 	}
 	id := block.IdentityOf(p.Claim, p.Owner, p.cat.Index(be.At)...)
 	seq := b.Seq() + uint64(len(p.picks)) // the last one that these picks give to the block, or above
-	return b.CanGrow(x, block.Holder{Identity: id, Seq: seq, Until: block.LeaseEnd(t.Now, p.TTL)}, t.E.Limits.Value)
+	return b.CanGrow(x, block.Holder{Identity: id, Seq: seq, Since: 1, Until: block.LeaseEnd(t.Now, p.TTL)}, t.E.Limits.Value)
 }
 
 // claim makes the block of an address for the owner.
