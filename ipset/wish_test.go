@@ -69,6 +69,29 @@ func TestWish(t *testing.T) {
 	}
 }
 
+// TestWishInTheBlockOfNamedAddresses: a wish and addresses that the caller names share the block that the call makes for them, and the
+// handle holds all that it was given.
+func TestWishInTheBlockOfNamedAddresses(t *testing.T) {
+	for wish, want := range map[string]bool{"10.0.0.6": true, "10.0.0.5": false, "10.0.0.1": false, "10.0.0.9": true} {
+		w := newWorld(t, Config{}, Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 29, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.2-10.0.0.14")}})
+		got, err := w.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num4: 2, Addresses: []netip.Addr{ip("10.0.0.5"), ip("10.0.0.7")}, Claim: Claim{Handle: "a"}, Wish: ip(wish)})
+		if err != nil || len(got.V4) != 4 {
+			t.Fatalf("wish %s: %v, %v", wish, got, err)
+		}
+		given := map[netip.Addr]bool{}
+		for _, al := range got.V4 {
+			given[al.Address] = true
+			if now, err := w.Lookup(bg, al.Address); err != nil || now.Handle != "a" {
+				t.Errorf("wish %s: %s was given: %v, %v", wish, al.Address, now, err)
+			}
+		}
+		if len(given) != 4 || want && !given[ip(wish)] {
+			t.Errorf("wish %s: %v", wish, given)
+		}
+		w.check()
+	}
+}
+
 // TestStickyRemembersNamedAddresses: a call with Sticky remembers what it gives, named by the caller or not.
 func TestStickyRemembersNamedAddresses(t *testing.T) {
 	h := HostOwner("dhcp")

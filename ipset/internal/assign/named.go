@@ -92,7 +92,7 @@ func (p *AssignPlan) pickNamed(t *txn.Txn) error {
 
 // pickAddress picks one named address. Its block is made for the owner if there is none.
 func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
-	if k := slices.IndexFunc(p.picks, func(k pick) bool { return k.fresh != nil && k.be.At.Contains(a) }); k >= 0 {
+	if k := p.madeFor(a); k >= 0 {
 		x, err := p.picks[k].fresh.Ordinal(a)
 		if err == nil {
 			err = p.picks[k].fresh.CanHold(x, p.Handle)
@@ -157,6 +157,11 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 	id := block.IdentityOf(p.Claim, p.Owner, p.cat.Index(be.At)...)
 	seq := b.Seq() + uint64(len(p.picks)) // the last one that these picks give to the block, or above
 	return b.CanGrow(x, block.Holder{Identity: id, Seq: seq, Since: 1, Until: block.LeaseEnd(t.Now, p.TTL)}, t.E.Limits.Value)
+}
+
+// madeFor returns the pick that makes the block of an address, -1 if there is none.
+func (p *AssignPlan) madeFor(a netip.Addr) int {
+	return slices.IndexFunc(p.picks, func(k pick) bool { return k.fresh != nil && k.be.At.Contains(a) })
 }
 
 // claim makes the block of an address for the owner.

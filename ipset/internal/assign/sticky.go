@@ -49,6 +49,10 @@ func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
 		if err != nil {
 			return err
 		}
+		if k := p.madeFor(a); k >= 0 {
+			p.pickMade(s, i, k, a)
+			continue
+		}
 		if be.Block == nil && a == p.Wish {
 			if err := p.pickWish(t, s, i, be); err != nil {
 				return err
@@ -70,6 +74,17 @@ func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
 		s.want--
 	}
 	return nil
+}
+
+// pickMade picks a preferred address from the block that pick k makes, if automatic assignment may give it.
+func (p *AssignPlan) pickMade(s *Search, i, k int, a netip.Addr) {
+	b := p.picks[k].fresh
+	x, _ := b.Ordinal(a)
+	if _, avoided := block.Within(txn.Avoided(b, p.cat, i), x); avoided || b.CanHold(x, p.Handle) != nil {
+		return
+	}
+	p.picks[k].ordinals = append(p.picks[k].ordinals, x)
+	s.want--
 }
 
 // pickWish makes the block of a wish for the owner, unless something that limits automatic assignment keeps the address or the block.
