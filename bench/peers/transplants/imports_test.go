@@ -4,6 +4,8 @@ package transplants
 
 // What only their test files import, so that go.mod has it.
 import (
+	_ "github.com/google/go-cmp/cmp/cmpopts"
 	_ "github.com/stretchr/testify/require"
+	_ "golang.org/x/sync/errgroup"
 	_ "k8s.io/component-base/metrics/testutil"
 )

@@ -3,6 +3,7 @@ package transplants
 import "github.com/ipalloc/ipalloc/bench/internal/transplant"
 
 const (
+	here     = "github.com/ipalloc/ipalloc/bench/peers/transplants/"
 	services = "pkg/registry/core/service/"
 
 	arithmetic = "calls their arithmetic of addresses"
@@ -78,6 +79,19 @@ var suites = []*transplant.Suite{
 			"ipamer.acquireAndStore":             original,
 			"ipamer.releaseIPFromPrefixInternal": original,
 			"retryOnOptimisticLock":              original,
+		},
+	},
+	{
+		Name: "headscale: addresses of nodes", Adapter: "headscale",
+		Module: "github.com/juanfont/headscale", Version: "v0.29.2", Dir: "hscontrol/db",
+		Tests: []string{"ip_test.go", "ip_random_exhaustion_test.go", "ip_backfill_race_test.go"}, With: []string{"ip.go"},
+		Keep: map[string][]string{"ip.go": {
+			"IPAllocator.Next", "IPAllocator.allocateNext4", "IPAllocator.allocateNext6", "ErrCouldNotAllocateIP",
+		}},
+		Import: map[string]string{
+			"github.com/juanfont/headscale/hscontrol/types": here + "headscale/types",
+			"github.com/juanfont/headscale/hscontrol/util":  here + "headscale/util",
+			"tailscale.com/net/tsaddr":                      here + "headscale/tsaddr",
 		},
 	},
 }

@@ -71,15 +71,29 @@ func (i *ipamer) acquireChildPrefixInternal(ctx context.Context, namespace, pare
 
 // lacks returns the error of a prefix without room for a child of that length.
 func (p held) lacks(cidr string, length int) error {
+	text, verb := fmt.Sprintf("no prefix found in %s with length:%d", cidr, length), "are"
 	_, free := p.availablePrefixes()
-	text := fmt.Sprintf("no prefix found in %s with length:%d", cidr, length)
-	switch len(free) {
-	case 0:
+	if len(free) == 0 {
 		return errors.New(text)
-	case 1:
-		return fmt.Errorf("%s, but %s is available", text, free[0])
+	} else if len(free) == 1 {
+		verb = "is"
 	}
-	return fmt.Errorf("%s, but %s are available", text, strings.Join(free, ","))
+	return fmt.Errorf("%s, but %s %s available", text, strings.Join(free, ","), verb)
+}
+
+// next returns the address that the engine would give next, which may lie behind the prefix.
+func (p held) next(ctx context.Context) (netip.Addr, error) {
+	args := ipset.AssignArgs{Owner: ipset.HostOwner(owner), Num4: 1, From: p.at.Addr().Next()}
+	if p.at.Addr().Is6() {
+		args.Num4, args.Num6 = 0, 1
+	}
+	got, err := p.engine.DryRun().AutoAssign(ctx, args)
+	if errors.Is(err, ipalloc.ErrFull) {
+		return netip.Addr{}, nil
+	} else if err != nil {
+		return netip.Addr{}, err
+	}
+	return append(got.V4, got.V6...)[0].Address, nil
 }
 
 func (i *ipamer) acquireSpecificIPInternal(ctx context.Context, namespace, prefixCidr, specificIP string) (*IP, error) {
@@ -90,23 +104,21 @@ func (i *ipamer) acquireSpecificIPInternal(ctx context.Context, namespace, prefi
 	if p.isParent {
 		return nil, fmt.Errorf("prefix %s has childprefixes, acquire ip not possible", p)
 	}
-	ip := p.at.Addr()
-	if specificIP != "" {
-		if ip, err = netip.ParseAddr(specificIP); err != nil {
-			return nil, fmt.Errorf("given ip:%s in not valid", specificIP)
-		}
-		if !p.at.Contains(ip) {
-			return nil, fmt.Errorf("given ip:%s is not in %s", specificIP, prefixCidr)
-		}
-		if p.ips[ip.String()] {
-			return nil, fmt.Errorf("%w: given ip:%s is already allocated", ErrAlreadyAllocated, ip)
+	ip, bad := netip.ParseAddr(specificIP)
+	if specificIP == "" {
+		if ip, err = p.next(ctx); err != nil {
+			return nil, err
 		}
 	}
-	for p.ips[ip.String()] {
-		ip = ip.Next()
-	}
-	if !p.at.Contains(ip) {
+	switch inside, taken := p.at.Contains(ip), p.ips[ip.String()]; {
+	case specificIP == "" && (!inside || taken): // IPv4's broadcast address counts as taken
 		return nil, fmt.Errorf("%w: no more ips in prefix: %s left, length of prefix.ips: %d", ErrNoIPAvailable, p, len(p.ips))
+	case specificIP != "" && bad != nil:
+		return nil, fmt.Errorf("given ip:%s in not valid", specificIP)
+	case !inside:
+		return nil, fmt.Errorf("given ip:%s is not in %s", specificIP, prefixCidr)
+	case taken:
+		return nil, fmt.Errorf("%w: given ip:%s is already allocated", ErrAlreadyAllocated, ip)
 	}
 	args := ipset.AssignIPArgs{Address: ip, Owner: ipset.HostOwner(owner), Also: []store.Op{p.use(store.Put, "")}}
 	if _, err := p.engine.AssignIP(ctx, args); errors.Is(err, ipalloc.ErrOccupied) {

@@ -198,20 +198,18 @@ func (s space) create(ctx context.Context, at, from netip.Prefix, also ...store.
 
 // CreatePrefix takes a prefix with the addresses that it has.
 func (st storage) CreatePrefix(ctx context.Context, p Prefix, namespace string) (Prefix, error) {
-	if p.ParentCidr != "" {
-		_, err := (&ipamer{storage: st}).acquireChildPrefixInternal(ctx, namespace, p.ParentCidr, p.Cidr, 0)
-		if err != nil {
-			return p, err
-		}
-		return st.UpdatePrefix(ctx, p, namespace)
-	}
 	s, err := st.space(namespace)
 	at, bad := netip.ParsePrefix(p.Cidr)
 	if err := errors.Join(err, bad); err != nil {
 		return p, err
 	}
-	root, _ := at.Addr().Prefix(0)
-	if err := s.create(ctx, at, root); errors.Is(err, ipalloc.ErrNotFound) {
+	if p.ParentCidr != "" {
+		_, err = (&ipamer{storage: st}).acquireChildPrefixInternal(ctx, namespace, p.ParentCidr, p.Cidr, 0)
+	} else {
+		root, _ := at.Addr().Prefix(0)
+		err = s.create(ctx, at, root)
+	}
+	if errors.Is(err, ipalloc.ErrNotFound) {
 		return p, ErrNamespaceDoesNotExist
 	} else if err != nil {
 		return p, err

@@ -1,0 +1,2 @@
+// Package tsaddr has the addresses that Tailscale keeps for itself.
+package tsaddr

@@ -1,0 +1,2 @@
+// Package util compares what headscale's tests compare.
+package util

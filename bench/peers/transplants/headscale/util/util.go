@@ -1,0 +1,11 @@
+//go:build transplant
+
+package util
+
+import (
+	"net/netip"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var Comparers = []cmp.Option{cmp.Comparer(func(x, y netip.Addr) bool { return x == y })}
