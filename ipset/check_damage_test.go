@@ -349,8 +349,11 @@ func TestAddressOfAnImpossibleBlock(t *testing.T) {
 	}
 	for _, length := range []int{28, 32, 33, 128} {
 		w.restore([]store.Record{{Key: rec[0].Key, Value: string(a.Append(nil, length))}}, rec[0].Key)
-		if _, err := w.engine(w.store).IPsByHandle(bg, "p"); (err == nil) != (length <= 32) || err != nil && !errors.Is(err, ipalloc.ErrCorrupt) {
-			t.Errorf("a block of /%d: %v", length, err)
+		_, byHandle := w.engine(w.store).IPsByHandle(bg, "p")
+		for _, err := range []error{byHandle, last(w.engine(w.store).Allocations(bg, netip.Prefix{}))} {
+			if (err == nil) != (length <= 32) || err != nil && !errors.Is(err, ipalloc.ErrCorrupt) {
+				t.Errorf("a block of /%d: %v", length, err)
+			}
 		}
 	}
 }

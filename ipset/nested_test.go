@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
@@ -220,6 +221,53 @@ func TestNestedPoolIsSeenAtOnce(t *testing.T) {
 	for _, al := range got.V4 {
 		if p.Prefix.Contains(al.Address) {
 			t.Errorf("%s is the nested pool's", al.Address)
+		}
+	}
+	w.check()
+}
+
+// TestNestedInABlock: a block of the outer pool that has addresses of a nested one counts in each pool with what that pool serves.
+func TestNestedInABlock(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/24", 26))
+	w.assign(want("h", 20, "p"))
+	if err := w.UpdatePool(bg, poolOf("out", "10.0.0.0/24", 28)); err != nil { // that block drains
+		t.Fatal(err)
+	}
+	if err := w.AddPool(bg, poolOf("in", "10.0.0.16/28", 30)); err != nil {
+		t.Fatal(err)
+	}
+	us, err := w.Utilization(bg)
+	if err != nil || len(us) != 2 {
+		t.Fatalf("%+v, %v", us, err)
+	}
+	in, out := us[0], us[1]
+	if in.Pool != "in" {
+		in, out = out, in
+	}
+	if in.Capacity.Lo != 16 || in.Used.Lo != 4 || out.Capacity.Lo != 240 || out.Used.Lo != 16 || len(out.Blocks) != 1 || out.Blocks[0].Used.Lo != 20 {
+		t.Errorf("nested %+v, around it %+v", in, out)
+	}
+}
+
+// TestDrainingSizesAreRead: a read of the pages of any size that drains which fails ends the search for a new block.
+func TestDrainingSizesAreRead(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	for _, bits := range []int{28, 30, 27} {
+		w.assign(want(fmt.Sprint("h", bits), 1, "p"))
+		if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/24", bits)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pools, err := w.Pools(bg); err != nil || len(pools[0].Draining) != 3 {
+		t.Fatalf("%+v, %v", pools, err)
+	}
+	for k, met := 1, true; met; k++ {
+		f := faults.NewFaulty(w.store)
+		f.Script(faults.At(k, faults.Fail(faults.ErrInjected)))
+		a := want(fmt.Sprint("new", k), 1, "q")
+		got, err := w.engine(f).AutoAssign(bg, a)
+		if met = f.Counts().Calls() >= k; met && !errors.Is(err, faults.ErrInjected) {
+			t.Errorf("call %d of the store failed: %+v, %v", k, got, err)
 		}
 	}
 	w.check()

@@ -88,9 +88,13 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.RenewIP", "no address", "renew", invalid, "Address", second(e.RenewIP(bg, netip.Addr{}, Guard{}, time.Hour)))
 	add("Engine.SetAttributes", "no address", "set attributes", invalid, "Address", e.SetAttributes(bg, SetOwnerArgs{}))
 	for what, a := range map[string]DisownArgs{
-		"neither": {}, "both": {Owner: host, Pool: "pods"}, "a prefix of a pool": {Pool: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")},
+		"neither": {}, "a prefix that is not masked": {Owner: host, Prefix: netip.PrefixFrom(ip("10.0.0.1"), 24)}, "a prefix of nobody": {Prefix: netip.MustParsePrefix("10.0.0.0/24")}, "both": {Owner: host, Pool: "pods"}, "a prefix of a pool": {Pool: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")},
 	} {
-		add("Engine.DisownBlocks", what, "disown", invalid, "Owner", second(e.DisownBlocks(bg, a)))
+		field := "Owner"
+		if what == "a prefix that is not masked" {
+			field = "Prefix"
+		}
+		add("Engine.DisownBlocks", what, "disown", invalid, field, second(e.DisownBlocks(bg, a)))
 	}
 	add("Engine.DisownBlocks", "unknown", "disown", ipalloc.ErrNotFound, "", second(e.DisownBlocks(bg, DisownArgs{Pool: "x"})))
 

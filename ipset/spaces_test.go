@@ -14,6 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -418,6 +419,32 @@ func emptied(t *testing.T, mem store.Store) (f *faults.Faulty, e, red *Engine) {
 		t.Fatal(err)
 	}
 	return f, e, red
+}
+
+// TestRemoveSpaceOfManyHosts: the empty blocks of more hosts than are read at a time are given back.
+func TestRemoveSpaceOfManyHosts(t *testing.T) {
+	root := newWorld(t, Config{})
+	e, err := root.InSpace("many")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.AddPool(bg, poolOf("a", "10.0.0.0/16", 31)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range txn.ReadMost + 100 {
+		if _, err := e.EnsureBlock(bg, want(fmt.Sprint("h", i), 1, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.RemovePool(bg, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := root.Operator().RemoveSpace(bg, "many"); err != nil {
+		t.Error(err)
+	}
+	if left := root.list(store.Range{}); len(left) > 2 { // the catalog of the space without a name
+		t.Errorf("%d records are left, %q first", len(left), left[0].Key)
+	}
 }
 
 // A removal that fails at any call of the store, or loses the answer of any commit, which may be made late, leaves a space in order,

@@ -46,6 +46,40 @@ func TestPortsContract(t *testing.T) {
 	wantErr(t, err, ipalloc.ErrFull)
 }
 
+// The first and the last number of a range are of it, the numbers beside it are not, and a dry run answers as the call would.
+func TestPortsAtBothEnds(t *testing.T) {
+	for _, r := range []PortRange{{First: 30000, Last: 32767}, {First: 1, Last: 65535}, {First: 1, Last: 1}, {First: 65535, Last: 65535}} {
+		p := newPortsT(t, r.First, r.Last)
+		for _, n := range []uint16{r.First, r.Last} {
+			if will, spilled, err := p.DryRun(n); will != n || spilled || err != nil {
+				t.Errorf("%v: DryRun(%d) = %d, %v, %v", r, n, will, spilled, err)
+			}
+			if err := p.Allocate(n); err != nil && r.First != r.Last {
+				t.Errorf("%v: %v", r, err)
+			}
+			if b, taken := p.Lookup(n); b == Closed || !taken {
+				t.Errorf("%v: Lookup(%d) = %v, %v", r, n, b, taken)
+			}
+			will, _, err := p.DryRun(n)
+			if will != 0 {
+				t.Errorf("%v: DryRun of a taken number is %d", r, will)
+			}
+			wantErr(t, err, ipalloc.ErrOccupied)
+			if !p.Release(n) {
+				t.Errorf("%v: %d was not taken", r, n)
+			}
+		}
+		for _, n := range []uint16{r.First - 1, r.Last + 1} {
+			if n < r.First || n > r.Last {
+				wantErr(t, p.Allocate(n), ipalloc.ErrOutOfRange)
+				if b, taken := p.Lookup(n); b != Closed || taken || p.Release(n) {
+					t.Errorf("%v: %d is of it", r, n)
+				}
+			}
+		}
+	}
+}
+
 // With PerProtocol each protocol has its own numbers, and a port of all protocols is
 // one that is free in each.
 func TestPortsPerProtocol(t *testing.T) {

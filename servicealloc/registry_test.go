@@ -31,6 +31,41 @@ func TestFailingRequestsLeakNothing(t *testing.T) {
 	check(t, r)
 }
 
+// What a registry returns is the caller's: changing it changes nothing that is held.
+func TestAnswersAreCopies(t *testing.T) {
+	r := newRegistryT(t, "10.0.0.0/24 fd00::/64")
+	spoil := func(g Grant) {
+		for i := range g.Addrs {
+			g.Addrs[i] = ip("192.0.2.1")
+		}
+		for i := range g.Ports {
+			g.Ports[i] = Port{TCP, 1}
+		}
+	}
+	req := Request{Addrs: anyBoth, Ports: []Port{{}, {TCP, 30001}}}
+	for range 2 {
+		g := must(r.Allocate("a", req))
+		before := stateOf(t, r)
+		spoil(g)
+		if got := stateOf(t, r); got != before {
+			t.Errorf("after a change of the answer\n%s\nwant\n%s", got, before)
+		}
+		if again := must(r.Allocate("a", req)); slices.Contains(again.Addrs, ip("192.0.2.1")) {
+			t.Errorf("%+v", again)
+		}
+	}
+	tx, g, err := r.Begin("b", Request{Addrs: anyBoth, Ports: []Port{{}, {TCP, 30002}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoil(g)
+	wantErr(t, tx.Commit(), nil)
+	if g, ok := r.Get("b"); !ok || slices.Contains(g.Addrs, ip("192.0.2.1")) || len(g.Addrs) != 2 {
+		t.Errorf("%+v", g)
+	}
+	check(t, r)
+}
+
 // What a request may ask for, and what the error says.
 func TestRegistryRefuses(t *testing.T) {
 	r := newRegistryT(t, "10.0.0.0/24 fd00::/64")
