@@ -98,7 +98,7 @@ func newCluster(ctx context.Context, c config, db store.Store) (*cluster, error)
 	for range c.Engines {
 		e, err := ipset.New(s.meter, ipset.Options{
 			Now: func() time.Time { return s.now }, Rand: rand.NewPCG(c.Seed, uint64(len(s.engines))),
-			Cache: max(8192, 2*c.Nodes/c.Engines),
+			Cache: max(256, 2*c.Nodes/c.Engines), // so that it is full after some weeks
 			Retry: ipset.Retry{Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }},
 		})
 		if err != nil {

@@ -10,7 +10,8 @@
 //	cd bench/scale && GOWORK=off go run . -days 1 -nodes 100000 -pods 10000000 -csv days.csv
 //	cd bench/scale && GOWORK=off go run . -store etcd -days 3
 //
-// It prints a table of the calls and one of the state, the first days beside the last, and says what grows. README.md has one run.
+// It prints a table of the calls and one of the state, the first days beside the last, and says what grows. An interrupt ends it
+// after the last whole day. README.md has one run.
 // Run it with GOMAXPROCS=1 to have the CPU time without that of a collector on another core.
 package main
 
@@ -78,7 +79,7 @@ func run(ctx context.Context, c config, kind string, out output, say io.Writer) 
 		return err
 	}
 	text := fmt.Sprintf("%d days of %s nodes and %s pods at the peak, %d engines, store %s, seed %d: %s assignments in %v; %s, %s, commit %s.\n\n%s",
-		c.Days, report.Whole(float64(c.Nodes)), report.Whole(float64(c.Pods)), c.Engines, kind, c.Seed, report.Whole(float64(total(rows).Uses[assign].Calls)),
+		len(rows), report.Whole(float64(c.Nodes)), report.Whole(float64(c.Pods)), c.Engines, kind, c.Seed, report.Whole(float64(total(rows).Uses[assign].Calls)),
 		time.Since(begin).Round(time.Second), runtime.Version(), report.CPUModel(), commit, strings.Join(tables(rows), "\n"))
 	fmt.Fprintln(say, text)
 	if out.readme != "" {
@@ -116,6 +117,9 @@ func simulate(ctx context.Context, c config, kind string, told func(row)) (rows 
 	}
 	for range c.Days {
 		r, err := s.aDay()
+		if err != nil && ctx.Err() != nil && len(rows) > 0 {
+			break // interrupted: the days so far are the result
+		}
 		if err != nil {
 			return nil, err
 		}

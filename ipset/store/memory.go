@@ -105,7 +105,7 @@ func (m *Memory) Commit(ctx context.Context, ops []Op) (uint64, error) {
 func (m *Memory) apply(ops []Op) {
 	m.rev++
 	ev := &m.ring[m.rev%history]
-	ev.Rev, ev.Changes = m.rev, ev.Changes[:0]
+	ev.Rev, ev.Changes = m.rev, emptied(ev.Changes, len(ops))
 	if m.rev-m.oldest > history {
 		m.oldest = m.rev - history
 	}
@@ -137,6 +137,20 @@ func (m *Memory) apply(ops []Op) {
 		close(m.wait)
 		m.wait = nil
 	}
+}
+
+// spare is how many changes a remembered commit keeps room for, however few the commit in its place has.
+const spare = 32
+
+// emptied returns a slice for up to n changes, the old one if it is not much too large: else each place of the ring would come to
+// be as large as the largest commit that ever had it. No old record stays behind its end, because it would keep the strings of
+// its commit alive.
+func emptied(old []Record, n int) []Record {
+	if cap(old) > max(spare, 4*n) {
+		return nil
+	}
+	clear(old)
+	return old[:0]
 }
 
 // Watch implements [Store]. It remembers the last 1,024 commits.

@@ -221,3 +221,39 @@ func TestRestoreRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestMemoryForgetsLargeCommits: what the last commits were decides what is kept for watches, not how large an earlier one was.
+func TestMemoryForgetsLargeCommits(t *testing.T) {
+	m := NewMemory()
+	commit := func(kind Kind, from, n int) {
+		t.Helper()
+		var ops []Op
+		for i := range n {
+			ops = append(ops, Op{Kind: kind, Key: fmt.Sprint("k", from+i), Expect: AnyRevision})
+		}
+		if _, err := m.Commit(context.Background(), ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range history {
+		commit(Put, i, 200)
+	}
+	for i := range history {
+		commit(Put, i, 1+i%3)
+	}
+	for i, ev := range m.ring {
+		if cap(ev.Changes) > spare {
+			t.Fatalf("place %d has room for %d changes", i, cap(ev.Changes))
+		}
+	}
+	for i := range 2 * history { // a place that stays has nothing behind its end
+		commit(Put, i, 20-19*(i/history))
+	}
+	for i, ev := range m.ring {
+		for _, r := range ev.Changes[len(ev.Changes):cap(ev.Changes)] {
+			if r != (Record{}) {
+				t.Fatalf("place %d keeps %+v of an earlier commit", i, r)
+			}
+		}
+	}
+}

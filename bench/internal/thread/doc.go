@@ -1,4 +1,4 @@
-// Package thread is the clock of the benchmarks: the CPU time of one thread.
+// Package thread has the clocks of the benchmarks: the CPU time of one thread, and of the process.
 package thread
 
 import "time"
