@@ -24,18 +24,15 @@ const (
 	runSize = 4
 )
 
-// MarshalBinary returns a snapshot of the set; see [Set.AppendBinary].
-func (s *Set) MarshalBinary() ([]byte, error) { return s.AppendBinary(nil) }
-
-// AppendBinary appends a snapshot of the set to b: pool, child length, cursor, taken
+// MarshalBinary returns a snapshot of the set: pool, child length, cursor, taken
 // and cooling children, with a version and a checksum. It takes at most one bit for
 // each child and a little, a few bytes for a set that is empty or full, and about
 // twenty bytes for each run of children that began to cool at the same moment. The
 // error is always nil. It holds the set's lock.
-func (s *Set) AppendBinary(b []byte) ([]byte, error) {
+func (s *Set) MarshalBinary() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := snap.NewWriter(b, snapshotMagic, snapshotVersion)
+	w := snap.NewWriter(nil, snapshotMagic, snapshotVersion)
 	w.Prefix(s.Pool())
 	w.Byte(byte(s.ChildBits()))
 	w.Uvarint(s.cursor)

@@ -217,7 +217,7 @@ func (r *clusterReplay) allocate(tr *model.Trace) {
 	if fail == model.ClusterFull { // then Explain lists what was tried
 		var full []string
 		for _, c := range x.Candidates {
-			if c.Verdict == nodeipam.Full {
+			if c.Verdict == "full" {
 				full = append(full, c.Entry)
 			}
 		}

@@ -16,8 +16,8 @@ import (
 type Entry struct {
 	// Name identifies the entry and is recorded with its nodes.
 	Name string
-	// Selector lists terms of which one must hold for the node. Without a term the
-	// entry is a default entry, for every node that no other entry can serve.
+	// Selector lists terms; at least one must hold for the node. Without a term the entry
+	// is a default entry, for every node that no other entry can serve.
 	Selector selector.Selector
 	// IPv4 and IPv6 are the pools; the zero Prefix for a missing family. They may
 	// overlap those of other entries.
@@ -137,7 +137,7 @@ func (e *Entry) size() (hostBits int, field, reason string) {
 // has reports whether the entry has the family at that position.
 func (e *entry) has(family int) bool { return e.pools[family].prefix.IsValid() }
 
-// differs returns the name of the first field in which two entries of a name differ, "" if they say the same in whatever words.
+// differs returns the name of the first field in which two entries of a name differ, "" if they are equivalent.
 func (e *entry) differs(o *entry) string {
 	switch {
 	case e.selector.String() != o.selector.String():
@@ -175,23 +175,23 @@ func (e *entry) String() string {
 
 // compareBase orders entries by base address, as a number, IPv4 before IPv6, and then
 // by prefix length, longer first. An entry that has a family precedes one without it.
-func compareBase(a, b *entry) (Rule, int) {
+func compareBase(a, b *entry) (string, int) {
 	for i := range a.pools {
 		x, y := a.pools[i].prefix, b.pools[i].prefix
 		if x.IsValid() != y.IsValid() {
 			if x.IsValid() {
-				return RuleBase, -1
+				return ruleBase, -1
 			}
-			return RuleBase, 1
+			return ruleBase, 1
 		}
 		if c := x.Addr().Compare(y.Addr()); c != 0 {
-			return RuleBase, c
+			return ruleBase, c
 		}
 	}
 	for i := range a.pools {
 		if c := cmp.Compare(b.pools[i].prefix.Bits(), a.pools[i].prefix.Bits()); c != 0 {
-			return RuleLength, c
+			return ruleLength, c
 		}
 	}
-	return RuleName, 0
+	return ruleName, 0
 }

@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// Verdict says what becomes of an entry for a node.
-type Verdict string
-
-// The verdicts.
+// The verdicts of a [Candidate].
 const (
-	Chosen      Verdict = "chosen"      // Allocate takes this one, or would if the node held nothing
-	Behind      Verdict = "behind"      // matches and has room, but a better one is chosen
-	Full        Verdict = "full"        // matches, but has no room in one of its families
-	NoMatch     Verdict = "no match"    // the selector does not match
-	Terminating Verdict = "terminating" // deleted; serves no further node
+	verdictChosen      = "chosen"      // Allocate takes this one, or would if the node held nothing
+	verdictBehind      = "behind"      // matches and has room, but a better one is chosen
+	verdictFull        = "full"        // matches, but has no room in one of its families
+	verdictNoMatch     = "no match"    // the selector does not match
+	verdictTerminating = "terminating" // deleted; serves no further node
 )
 
 // Candidate is one entry in an [Explanation].
 type Candidate struct {
-	Entry   string
-	Rank    int // 1 for the best match; 0 if the entry cannot serve the node at all
-	Verdict Verdict
-	// Rule put the entry behind the one ranked before it; "" for the first and for entries
-	// without a rank.
-	Rule Rule
+	Entry string
+	Rank  int // 1 for the best match; 0 if the entry cannot serve the node at all
+	// Verdict is "chosen" for the entry that Allocate takes, or would take if the node held
+	// nothing; "behind" for one that has room but ranks lower; "full" for one without room in
+	// one of its families; "no match"; or "terminating" for one that was deleted.
+	Verdict string
+	// Rule put the entry behind the one ranked before it, such as "labels met" or "base
+	// address"; "" for the first and for entries without a rank.
+	Rule string
 	// Reason says in words what decided, and why the entry is full or does not match.
 	Reason string
 }
@@ -59,25 +59,25 @@ func (a *Allocator) Explain(n Node) Explanation {
 	}
 	var before *candidate
 	for i, c := range l.rank(&n) {
-		out := Candidate{Entry: c.spec.Name, Rank: i + 1, Verdict: Behind}
+		out := Candidate{Entry: c.spec.Name, Rank: i + 1, Verdict: verdictBehind}
 		reason := "the best match"
 		if before != nil {
 			out.Rule, _ = compare(before, c, &n)
 			reason = behind(out.Rule, before, c, &n)
 		}
 		if _, full := l.room(c.entry, nil); full != nil {
-			out.Verdict = Full
+			out.Verdict = verdictFull
 			reason = fmt.Sprintf("no free /%d in %v; %s", full.size, full.prefix, reason)
 		} else if x.Chosen == "" {
-			x.Chosen, out.Verdict = c.spec.Name, Chosen
+			x.Chosen, out.Verdict = c.spec.Name, verdictChosen
 		}
 		out.Reason, before = reason, c
 		x.Candidates = append(x.Candidates, out)
 	}
 	for _, e := range l.entries {
-		out := Candidate{Entry: e.spec.Name, Verdict: NoMatch, Reason: e.selector.Why(n.Name, n.Labels)}
+		out := Candidate{Entry: e.spec.Name, Verdict: verdictNoMatch, Reason: e.selector.Why(n.Name, n.Labels)}
 		if e.terminating {
-			out.Verdict, out.Reason = Terminating, "deleted; nodes still to go: "+strconv.Itoa(l.nodes[e.spec.Name])
+			out.Verdict, out.Reason = verdictTerminating, "deleted; nodes still to go: "+strconv.Itoa(l.nodes[e.spec.Name])
 		}
 		if out.Reason != "" {
 			x.Candidates = append(x.Candidates, out)
@@ -87,20 +87,20 @@ func (a *Allocator) Explain(n Node) Explanation {
 }
 
 // behind says why b is ranked behind a.
-func behind(r Rule, a, b *candidate, n *Node) string {
+func behind(r string, a, b *candidate, n *Node) string {
 	var mine, its string
 	switch r {
-	case RuleSelector:
+	case ruleSelector:
 		return "has no selector; " + a.spec.Name + " has one"
-	case RuleLabels:
+	case ruleLabels:
 		mine, its = fmt.Sprintf("%d (%s)", b.met, b.labels(n)), fmt.Sprintf("%d (%s)", a.met, a.labels(n))
-	case RuleCapacity:
+	case ruleCapacity:
 		mine, its = power(b.capacity)+" children", power(a.capacity)+" children"
-	case RuleAddresses:
+	case ruleAddresses:
 		mine, its = power(b.hostBits), power(a.hostBits)
-	case RuleMatched:
+	case ruleMatched:
 		mine, its = strconv.Quote(b.labels(n)), strconv.Quote(a.labels(n))
-	case RuleName:
+	case ruleName:
 		mine, its = b.spec.Name, a.spec.Name
 	default:
 		mine, its = b.String(), a.String()

@@ -156,7 +156,7 @@ func bytesOf(t testing.TB, a *nodeipam.Allocator) string {
 
 // ranking returns the names of the entries that may serve n, best first, with the
 // rule that put each behind the one before.
-func ranking(a *nodeipam.Allocator, n node) (names []string, rules []nodeipam.Rule) {
+func ranking(a *nodeipam.Allocator, n node) (names []string, rules []string) {
 	for _, c := range a.Explain(n).Candidates {
 		if c.Rank > 0 {
 			names = append(names, c.Entry)

@@ -7,28 +7,25 @@ import (
 	"strings"
 )
 
-// Rule is a step of the ranking: it decides between two entries that all earlier
-// steps leave equal.
-type Rule string
-
-// The rules, in their order, which the package comment describes. No two entries are
-// equal under all of them.
+// The rules of the ranking, in their order, which the package comment describes. Each
+// decides between two entries that all earlier ones leave equal. No two entries are equal
+// under all of them.
 const (
-	RuleSelector  Rule = "selector"
-	RuleLabels    Rule = "labels met"
-	RuleCapacity  Rule = "capacity"
-	RuleAddresses Rule = "addresses per node"
-	RuleMatched   Rule = "names of the labels met" // the name of the node counts as the label metadata.name
-	RuleBase      Rule = "base address"            // an entry that has a family precedes one without it
-	RuleLength    Rule = "prefix length"
-	RuleName      Rule = "name"
+	ruleSelector  = "selector"
+	ruleLabels    = "labels met"
+	ruleCapacity  = "capacity"
+	ruleAddresses = "addresses per node"
+	ruleMatched   = "names of the labels met" // the name of the node counts as the label metadata.name
+	ruleBase      = "base address"            // an entry that has a family precedes one without it
+	ruleLength    = "prefix length"
+	ruleName      = "name"
 )
 
 // candidate is an entry that matches a node.
 type candidate struct {
 	*entry
 	met     int
-	matched string // filled in when a comparison gets as far as RuleMatched
+	matched string // filled in when a comparison gets as far as ruleMatched
 	filled  bool
 }
 
@@ -42,29 +39,29 @@ func (c *candidate) labels(n *Node) string {
 
 // compare orders two candidates for n, the better one first, and returns the rule that
 // decided.
-func compare(a, b *candidate, n *Node) (Rule, int) {
+func compare(a, b *candidate, n *Node) (string, int) {
 	if x, y := a.selector.Empty(), b.selector.Empty(); x != y {
 		if y {
-			return RuleSelector, -1
+			return ruleSelector, -1
 		}
-		return RuleSelector, 1
+		return ruleSelector, 1
 	}
 	if c := cmp.Compare(b.met, a.met); c != 0 {
-		return RuleLabels, c
+		return ruleLabels, c
 	}
 	if c := cmp.Compare(a.capacity, b.capacity); c != 0 {
-		return RuleCapacity, c
+		return ruleCapacity, c
 	}
 	if c := cmp.Compare(a.hostBits, b.hostBits); c != 0 {
-		return RuleAddresses, c
+		return ruleAddresses, c
 	}
 	if c := strings.Compare(a.labels(n), b.labels(n)); c != 0 {
-		return RuleMatched, c
+		return ruleMatched, c
 	}
 	if rule, c := compareBase(a.entry, b.entry); c != 0 {
 		return rule, c
 	}
-	return RuleName, strings.Compare(a.spec.Name, b.spec.Name)
+	return ruleName, strings.Compare(a.spec.Name, b.spec.Name)
 }
 
 // rank returns the entries that may serve n, best first, in the policy's scratch.

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
@@ -17,52 +16,52 @@ import (
 func TestEachRule(t *testing.T) {
 	for name, c := range map[string]struct {
 		win, lose entry
-		rule      nodeipam.Rule
+		rule      string
 	}{
 		"a selector beats a default of fewer children": {
-			e4("x", "10.0.0.0/8", 8, "a"), e4("a", "10.0.0.0/24", 4), nodeipam.RuleSelector},
+			e4("x", "10.0.0.0/8", 8, "a"), e4("a", "10.0.0.0/24", 4), "selector"},
 		"two labels beat one": {
-			e4("x", "192.168.0.0/16", 8, "a=1,b=2"), e4("a", "10.1.0.0/24", 8, "a=1"), nodeipam.RuleLabels},
+			e4("x", "192.168.0.0/16", 8, "a=1,b=2"), e4("a", "10.1.0.0/24", 8, "a=1"), "labels met"},
 		"a label beats only negative ones": {
-			e4("x", "10.0.0.0/8", 8, "a"), e4("a", "10.0.0.0/24", 4, "!z,y!=1"), nodeipam.RuleLabels},
+			e4("x", "10.0.0.0/8", 8, "a"), e4("a", "10.0.0.0/24", 4, "!z,y!=1"), "labels met"},
 		"every positive operator counts": {
-			e4("x", "10.0.0.0/8", 8, "a=1,b,n>3,m<9"), e4("a", "10.0.0.0/24", 4, "a=1,b,n>3"), nodeipam.RuleLabels},
+			e4("x", "10.0.0.0/8", 8, "a=1,b,n>3,m<9"), e4("a", "10.0.0.0/24", 4, "a=1,b,n>3"), "labels met"},
 		"the name counts": {
-			e4("x", "10.0.0.0/8", 8, "a,@=n1"), e4("a", "10.0.0.0/24", 4, "b"), nodeipam.RuleLabels},
+			e4("x", "10.0.0.0/8", 8, "a,@=n1"), e4("a", "10.0.0.0/24", 4, "b"), "labels met"},
 		"of OR-ed terms the best counts": {
-			e4("x", "10.0.0.0/8", 8, "a", "a,b", "z,y,x"), e4("a", "10.0.0.0/24", 4, "b"), nodeipam.RuleLabels},
+			e4("x", "10.0.0.0/8", 8, "a", "a,b", "z,y,x"), e4("a", "10.0.0.0/24", 4, "b"), "labels met"},
 		"fewer children": {
-			e4("x", "192.168.0.0/24", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), nodeipam.RuleCapacity},
+			e4("x", "192.168.0.0/24", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), "capacity"},
 		"fewer children in the smaller family": {
-			e46("x", "192.168.0.0/16", "fd00::/119", 8, "a"), e46("a", "10.0.0.0/22", "fd00::/112", 8, "a"), nodeipam.RuleCapacity},
+			e46("x", "192.168.0.0/16", "fd00::/119", 8, "a"), e46("a", "10.0.0.0/22", "fd00::/112", 8, "a"), "capacity"},
 		"fewer addresses per node": {
-			e4("x", "192.168.0.0/22", 6, "a"), e4("a", "10.0.0.0/20", 8, "a"), nodeipam.RuleAddresses},
+			e4("x", "192.168.0.0/22", 6, "a"), e4("a", "10.0.0.0/20", 8, "a"), "addresses per node"},
 		"lower names of labels": {
-			e4("x", "192.168.0.0/16", 8, "a"), e4("a", "10.0.0.0/16", 8, "b"), nodeipam.RuleMatched},
+			e4("x", "192.168.0.0/16", 8, "a"), e4("a", "10.0.0.0/16", 8, "b"), "names of the labels met"},
 		"lower names of several labels": {
-			e4("x", "192.168.0.0/16", 8, "b,a"), e4("a", "10.0.0.0/16", 8, "a,m"), nodeipam.RuleMatched},
+			e4("x", "192.168.0.0/16", 8, "b,a"), e4("a", "10.0.0.0/16", 8, "a,m"), "names of the labels met"},
 		"lower base address": {
-			e4("x", "9.0.0.0/16", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), nodeipam.RuleBase},
+			e4("x", "9.0.0.0/16", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), "base address"},
 		"lower base address, IPv6": {
-			e6("x", "fd00:9::/112", 8, "a"), e6("a", "fd00:10::/112", 8, "a"), nodeipam.RuleBase},
+			e6("x", "fd00:9::/112", 8, "a"), e6("a", "fd00:10::/112", 8, "a"), "base address"},
 		"IPv4 before IPv6": {
-			e4("x", "203.0.113.0/24", 4, "a"), e6("a", "fd00::/120", 4, "a"), nodeipam.RuleBase},
+			e4("x", "203.0.113.0/24", 4, "a"), e6("a", "fd00::/120", 4, "a"), "base address"},
 		"IPv4 decides before IPv6": {
-			e46("x", "10.0.0.0/16", "fd01::/112", 8, "a"), e46("a", "10.1.0.0/16", "fd00::/112", 8, "a"), nodeipam.RuleBase},
+			e46("x", "10.0.0.0/16", "fd01::/112", 8, "a"), e46("a", "10.1.0.0/16", "fd00::/112", 8, "a"), "base address"},
 		"the same IPv4, lower IPv6": {
-			e46("x", "10.0.0.0/16", "fd00::/112", 8, "a"), e46("a", "10.0.0.0/16", "fd01::/112", 8, "a"), nodeipam.RuleBase},
+			e46("x", "10.0.0.0/16", "fd00::/112", 8, "a"), e46("a", "10.0.0.0/16", "fd01::/112", 8, "a"), "base address"},
 		"the same IPv4, one with IPv6": {
-			e46("x", "10.0.0.0/16", "fd00::/112", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), nodeipam.RuleBase},
+			e46("x", "10.0.0.0/16", "fd00::/112", 8, "a"), e4("a", "10.0.0.0/16", 8, "a"), "base address"},
 		"longer prefix": { // the other family makes the capacities equal
-			e46("x", "10.0.0.0/16", "fd00::/114", 8, "a"), e46("a", "10.0.0.0/14", "fd00::/114", 8, "a"), nodeipam.RuleLength},
+			e46("x", "10.0.0.0/16", "fd00::/114", 8, "a"), e46("a", "10.0.0.0/14", "fd00::/114", 8, "a"), "prefix length"},
 		"longer prefix, IPv6": {
-			e46("x", "10.0.0.0/16", "fd00::/110", 8, "a"), e46("a", "10.0.0.0/16", "fd00::/108", 8, "a"), nodeipam.RuleLength},
+			e46("x", "10.0.0.0/16", "fd00::/110", 8, "a"), e46("a", "10.0.0.0/16", "fd00::/108", 8, "a"), "prefix length"},
 		"lower name": {
-			e4("a", "10.0.0.0/16", 8, "a"), e4("x", "10.0.0.0/16", 8, "a"), nodeipam.RuleName},
+			e4("a", "10.0.0.0/16", 8, "a"), e4("x", "10.0.0.0/16", 8, "a"), "name"},
 		"the same among defaults: fewer children": {
-			e4("x", "192.168.0.0/24", 4), e4("a", "10.0.0.0/16", 4), nodeipam.RuleCapacity},
+			e4("x", "192.168.0.0/24", 4), e4("a", "10.0.0.0/16", 4), "capacity"},
 		"the same among defaults: name": {
-			e4("a", "10.0.0.0/16", 8), e4("x", "10.0.0.0/16", 8), nodeipam.RuleName},
+			e4("a", "10.0.0.0/16", 8), e4("x", "10.0.0.0/16", 8), "name"},
 	} {
 		n := node{Name: "n1", Labels: labels("a=1,b=2,m=5,n=5")}
 		for _, order := range [][]entry{{c.win, c.lose}, {c.lose, c.win}} {

@@ -10,9 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/examples/internal/podnet"
 	"github.com/ipalloc/ipalloc/internal/addrmap"
-	"github.com/ipalloc/ipalloc/ipset/etcdstore"
-	"github.com/ipalloc/ipalloc/ipset/kubestore"
-	"github.com/ipalloc/ipalloc/ipset/sqlstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // patience is how long the program tries to get through to a store that does not answer.
@@ -69,7 +67,7 @@ func (r *runner) patiently(ctx context.Context, ask func() error) error {
 	giveUp := time.Now().Add(patience)
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		err := ask()
-		if err == nil || ctx.Err() != nil || !retryable(err) || time.Now().After(giveUp) {
+		if err == nil || ctx.Err() != nil || !store.Retryable(err) || time.Now().After(giveUp) {
 			return err
 		}
 		fmt.Fprintf(r.log, "%s: trying again: %v\n", r.cfg.store, err)
@@ -77,11 +75,6 @@ func (r *runner) patiently(ctx context.Context, ask func() error) error {
 			return err
 		}
 	}
-}
-
-// retryable reports whether the same call can succeed later, on whatever store.
-func retryable(err error) bool {
-	return etcdstore.Retryable(err) || kubestore.Retryable(err) || sqlstore.Retryable(err)
 }
 
 // wait waits, or returns the error of ctx when that ends first.

@@ -77,7 +77,7 @@ func (c *secured) as(t *testing.T, user string) *clientv3.Client {
 // denied verifies an error for want of permission.
 func denied(t *testing.T, what string, err error) {
 	t.Helper()
-	if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+	if !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) {
 		t.Errorf("%s: %v", what, err)
 	}
 }
@@ -121,7 +121,7 @@ func TestAuthAndTLS(t *testing.T) {
 			denied(t, "Open", err)
 		}
 		_, err := Open(limited(t), c.as(t, ""), "/own/store/", Options{})
-		if err == nil || Retryable(err) {
+		if err == nil || store.Retryable(err) {
 			t.Errorf("Open without a name: %v", err)
 		}
 	})

@@ -43,7 +43,7 @@
 // "request timed out", "leader changed", "server stopped" and "database space exceeded",
 // because the member that first exceeds its quota makes the commit and still answers so.
 //
-// [Retryable] reports of every error whether trying again can help.
+// [store.Retryable] reports of every error whether trying again can help.
 //
 // # Requirements
 //

@@ -36,15 +36,6 @@ func replaced(op, format string, args ...any) error {
 	return wrap(op, fmt.Errorf("%w: %s", ipalloc.ErrReplaced, fmt.Sprintf(format, args...)))
 }
 
-// Retryable reports whether the same call can succeed later without a repair: after a
-// conflict, a change of leader, a member out of reach, a deadline that was too short. If
-// err matches ipalloc.ErrUnknownOutcome as well, repeat the engine's call with its request
-// key. A cancelled context, a full database, a missing permission, a commit that is too
-// large, and ErrMismatch are not retryable.
-//
-// err is what the store returned, or what an engine on it returned.
-func Retryable(err error) bool { return store.Retryable(err) }
-
 // failure returns the error of a call that left no trace.
 func failure(ctx context.Context, op string, err error) error {
 	return wrap(op, causeOf(ctx, err))

@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // An engine on a cluster of three. The client notices within seconds that the way to a member is cut.
@@ -25,11 +26,11 @@ func ExampleOpen() {
 	}
 	defer client.Close()
 	ctx := context.Background()
-	store, err := etcdstore.Open(ctx, client, "/ipalloc/", etcdstore.Options{NoCreate: true})
+	db, err := etcdstore.Open(ctx, client, "/ipalloc/", etcdstore.Options{NoCreate: true})
 	if err != nil {
 		log.Fatal(err)
 	}
-	engine, err := ipset.New(store, ipset.Options{})
+	engine, err := ipset.New(db, ipset.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func ExampleOpen() {
 			fmt.Println(got.V4[0].Address)
 			return
 		}
-		if !etcdstore.Retryable(err) {
+		if !store.Retryable(err) {
 			log.Fatal(err, "; may have been done: ", errors.Is(err, ipalloc.ErrUnknownOutcome))
 		}
 		time.Sleep(100 * time.Millisecond)

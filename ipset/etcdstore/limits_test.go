@@ -56,7 +56,7 @@ func TestLimits(t *testing.T) {
 				return ops
 			},
 		} {
-			if _, err := s.Commit(limited(t), f(1)); !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+			if _, err := s.Commit(limited(t), f(1)); !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) {
 				t.Errorf("%s, one more: %v", name, err)
 			}
 			if _, err := s.Commit(limited(t), f(0)); err != nil {
@@ -79,7 +79,7 @@ func TestSmallerServer(t *testing.T) {
 	}
 	s := openIn(t, client, newPrefix(), Options{})
 	for _, ops := range [][]store.Op{ops(60, 1), ops(2, 250_000)} {
-		if _, err := s.Commit(limited(t), ops); err != nil && (!errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err)) {
+		if _, err := s.Commit(limited(t), ops); err != nil && (!errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err)) {
 			t.Errorf("%d records: %v", len(ops), err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestFullDatabase(t *testing.T) {
 	for ; err == nil && n < 100; n++ {
 		_, err = s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: fmt.Sprint("k", n), Value: value, Expect: 0}})
 	}
-	if !errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) || !strings.Contains(err.Error(), "space exceeded") {
+	if !errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) || !strings.Contains(err.Error(), "space exceeded") {
 		t.Fatalf("after %d commits: %v", n, err)
 	}
 	recs, rev, err := s.List(limited(t), store.Range{})

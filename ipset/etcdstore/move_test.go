@@ -106,14 +106,14 @@ func TestRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := again(func() error { _, err := s.Get(limited(t), nil, "k"); return err })
-	if !errors.Is(err, ipalloc.ErrReplaced) || Retryable(err) {
+	if !errors.Is(err, ipalloc.ErrReplaced) || store.Retryable(err) {
 		t.Errorf("Get: %v", err)
 	}
 	err = again(func() error {
 		_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: last - 10}})
 		return err
 	})
-	if !errors.Is(err, ipalloc.ErrReplaced) || Retryable(err) {
+	if !errors.Is(err, ipalloc.ErrReplaced) || store.Retryable(err) {
 		t.Errorf("Commit: %v", err)
 	}
 	again := openIn(t, connect(t, c.Endpoints()), strings.TrimSuffix(s.format, formatName), Options{NoCreate: true})

@@ -21,7 +21,7 @@ func refused(t *testing.T, client *clientv3.Client, prefix string, o Options, wa
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err := Open(limited(t), client, prefix, o); !errors.Is(err, want) || s != nil || Retryable(err) {
+	if s, err := Open(limited(t), client, prefix, o); !errors.Is(err, want) || s != nil || store.Retryable(err) {
 		t.Errorf("Open(%q, %+v) = %v, want %v", prefix, o, err, want)
 	}
 	after, err := client.Get(limited(t), prefix, clientv3.WithPrefix())
@@ -221,12 +221,12 @@ func TestReplaced(t *testing.T) {
 			{Kind: store.Put, Key: "k", Value: "w", Expect: store.AnyRevision}, {Kind: store.Put, Key: "new", Expect: 0}, {Kind: store.Guard, Key: "k", Expect: rev},
 			{Kind: store.Delete, Key: "k", Expect: store.AnyRevision},
 		} {
-			if _, err := s.Commit(limited(t), []store.Op{op}); !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrConflict) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+			if _, err := s.Commit(limited(t), []store.Op{op}); !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrConflict) || errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) {
 				t.Errorf("%s: %+v: %v", name, op, err)
 			}
 		}
 		for what, err := range reads(limited(t), s, rev) {
-			if !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrMismatch) || Retryable(err) {
+			if !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrMismatch) || store.Retryable(err) {
 				t.Errorf("%s: %s: %v", name, what, err)
 			}
 		}

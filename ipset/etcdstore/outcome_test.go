@@ -80,8 +80,8 @@ func TestOutcomes(t *testing.T) {
 		})
 		_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: key, Expect: 0}})
 		var e *ipalloc.Error
-		if !errors.As(err, &e) || e.Op != "commit" || errors.Is(err, ipalloc.ErrUnknownOutcome) != tt.unknown || Retryable(err) != tt.retry || errors.Is(err, ipalloc.ErrConflict) {
-			t.Errorf("%v: %v (unknown %v, retryable %v), want unknown %v, retryable %v", tt.err, err, errors.Is(err, ipalloc.ErrUnknownOutcome), Retryable(err), tt.unknown, tt.retry)
+		if !errors.As(err, &e) || e.Op != "commit" || errors.Is(err, ipalloc.ErrUnknownOutcome) != tt.unknown || store.Retryable(err) != tt.retry || errors.Is(err, ipalloc.ErrConflict) {
+			t.Errorf("%v: %v (unknown %v, retryable %v), want unknown %v, retryable %v", tt.err, err, errors.Is(err, ipalloc.ErrUnknownOutcome), store.Retryable(err), tt.unknown, tt.retry)
 		}
 		if tt.is != nil && !errors.Is(err, tt.is) {
 			t.Errorf("%v: %v is not %v", tt.err, err, tt.is)
@@ -151,7 +151,7 @@ func TestReadsAreRepeated(t *testing.T) {
 		r.set(func(context.Context, *pb.TxnRequest, func() (*pb.TxnResponse, error)) (*pb.TxnResponse, error) {
 			return nil, rpctypes.ErrGRPCPermissionDenied
 		})
-		if err := call(); !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) || r.count() != 1 {
+		if err := call(); !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) || r.count() != 1 {
 			t.Errorf("%s: %v after %d calls", name, err, r.count())
 		}
 	}
@@ -166,10 +166,10 @@ func TestNobodyListens(t *testing.T) {
 	for i := 0; i < 100 && errors.Is(err, ipalloc.ErrUnknownOutcome); i++ { // the client may not have noticed yet
 		_, err = s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k"}})
 	}
-	if c := (*store.Cause)(nil); !errors.As(err, &c) || code(c.Err) != codes.Unavailable || !Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+	if c := (*store.Cause)(nil); !errors.As(err, &c) || code(c.Err) != codes.Unavailable || !store.Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("Commit: %v", err)
 	}
-	if _, err := s.Get(limited(t), nil, "k"); err == nil || !Retryable(err) {
+	if _, err := s.Get(limited(t), nil, "k"); err == nil || !store.Retryable(err) {
 		t.Errorf("Get: %v", err)
 	}
 
@@ -180,7 +180,7 @@ func TestNobodyListens(t *testing.T) {
 	address := listener.Addr().String()
 	_ = listener.Close()
 	lost := connect(t, []string{address})
-	if _, err := Open(limited(t), lost, newPrefix(), Options{}); err == nil || !Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+	if _, err := Open(limited(t), lost, newPrefix(), Options{}); err == nil || !store.Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -233,7 +233,7 @@ func TestClosedClient(t *testing.T) {
 	for _, watchErr = range s.Watch(limited(t), 0, "") {
 	}
 	for what, err := range map[string]error{"Commit": commitErr, "Get": getErr, "Watch": watchErr} {
-		if err == nil || Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) || limited(t).Err() != nil {
+		if err == nil || store.Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) || limited(t).Err() != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -246,7 +246,7 @@ func TestDeadlines(t *testing.T) {
 	s := openIn(t, client, newPrefix(), Options{})
 	ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
-	if _, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "k"}}); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ipalloc.ErrUnknownOutcome) || !Retryable(err) {
+	if _, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "k"}}); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ipalloc.ErrUnknownOutcome) || !store.Retryable(err) {
 		t.Errorf("before: %v", err)
 	}
 	made := make(chan struct{})
@@ -258,7 +258,7 @@ func TestDeadlines(t *testing.T) {
 	ctx, cancel = context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	_, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "k", Expect: 0}})
-	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || !Retryable(err) {
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || !store.Retryable(err) {
 		t.Errorf("during: %v", err)
 	}
 	<-made
@@ -272,7 +272,7 @@ func TestDeadlines(t *testing.T) {
 		stop()
 		return nil, rpctypes.ErrGRPCTimeout
 	})
-	if _, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "k"}}); !errors.Is(err, context.Canceled) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+	if _, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "k"}}); !errors.Is(err, context.Canceled) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -376,10 +376,10 @@ func TestAnotherClusterAnswers(t *testing.T) {
 			}
 			return resp, err
 		})
-		if _, err := s.Get(limited(t), nil, "k", "l"); !errors.Is(err, want) || Retryable(err) {
+		if _, err := s.Get(limited(t), nil, "k", "l"); !errors.Is(err, want) || store.Retryable(err) {
 			t.Errorf("Get: %v, want %v", err, want)
 		}
-		if _, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: store.AnyRevision}}); !errors.Is(err, want) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+		if _, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: store.AnyRevision}}); !errors.Is(err, want) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) {
 			t.Errorf("Commit: %v, want %v", err, want)
 		}
 		if _, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: 0}}); !errors.Is(err, want) || errors.Is(err, ipalloc.ErrUnknownOutcome) || errors.Is(err, ipalloc.ErrConflict) {
@@ -396,7 +396,7 @@ func TestSmallSends(t *testing.T) {
 	})
 	s := openIn(t, client, newPrefix(), Options{})
 	_, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Value: string(make([]byte, 20<<10))}})
-	if !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+	if !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) {
 		t.Errorf("Commit: %v", err)
 	}
 }

@@ -35,7 +35,7 @@ func setBack(t *testing.T, c *etcdtest.Cluster, change func(data string) error) 
 // again, and between its attempts every call fails at once.
 func again(f func() error) error {
 	err := f()
-	for begin := time.Now(); Retryable(err) && time.Since(begin) < guard; err = f() {
+	for begin := time.Now(); store.Retryable(err) && time.Since(begin) < guard; err = f() {
 		time.Sleep(readWait)
 	}
 	return err
@@ -102,7 +102,7 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 		held[auto(t, e, "h", handle, "")] = handle
 	}
 	for name, first := range firsts {
-		if err := again(func() error { return first(stores[name], engines[name]) }); !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+		if err := again(func() error { return first(stores[name], engines[name]) }); !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

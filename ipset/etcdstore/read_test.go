@@ -67,21 +67,21 @@ func TestLongReads(t *testing.T) {
 	all := append([]string{"a"}, append(keys[:500], "z")...)
 	for range 20 {
 		recs, _, err := s.List(limited(t), store.Range{})
-		if err != nil && !Retryable(err) {
+		if err != nil && !store.Retryable(err) {
 			t.Fatal(err)
 		}
 		if err == nil && (len(recs) != 2002 || recs[0].Rev != recs[2001].Rev) {
 			t.Errorf("List: %d records, %v and %v", len(recs), recs[0], recs[len(recs)-1])
 		}
 		got, err := s.Get(limited(t), nil, all...)
-		if err != nil && !Retryable(err) {
+		if err != nil && !store.Retryable(err) {
 			t.Fatal(err)
 		}
 		if err == nil && (len(got) != len(all) || got[0].Rev != got[len(got)-1].Rev || got[0].Rev == 0) {
 			t.Errorf("Get: %d records, %v and %v", len(got), got[0], got[len(got)-1])
 		}
 		last, _, err := s.List(limited(t), store.Range{Reverse: true, Limit: 2})
-		if err != nil && !Retryable(err) {
+		if err != nil && !store.Retryable(err) {
 			t.Fatal(err)
 		}
 		if err == nil && (len(last) != 2 || last[0].Key != "z" || last[1].Key != keys[1999]) {
@@ -108,7 +108,7 @@ func TestRestarts(t *testing.T) {
 		calls++
 		return compacted
 	})
-	if errors.Is(err, ipalloc.ErrOutOfRange) || !Retryable(err) || calls != listAttempts {
+	if errors.Is(err, ipalloc.ErrOutOfRange) || !store.Retryable(err) || calls != listAttempts {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 	calls = 0

@@ -96,7 +96,7 @@ func TestConflictIsOneRoundTrip(t *testing.T) {
 		{Kind: store.Put, Key: "a", Expect: rev}, {Kind: store.Put, Key: "x", Expect: store.AnyRevision}, {Kind: store.Put, Key: "b", Expect: rev}, {Kind: store.Guard, Key: "c", Expect: 0},
 	})
 	key, _ := store.ConflictKey(err)
-	if got, _ := tap.counted(); key != "b" || !Retryable(err) || len(got) != 1 {
+	if got, _ := tap.counted(); key != "b" || !store.Retryable(err) || len(got) != 1 {
 		t.Errorf("%v, %v", err, got)
 	}
 }

@@ -45,7 +45,7 @@ var errBroken = errors.New("etcdstore: loop broken")
 // What a client learns too late that the way to its member is cut, it learns of a watch too late as well:
 // set DialKeepAliveTime and DialKeepAliveTimeout.
 //
-// It ends with ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [Retryable].
+// It ends with ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [store.Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		w := &watch{s: s, ranges: s.disjoint(prefixes), next: max(after, s.born) + 1, yield: yield}
@@ -79,7 +79,7 @@ func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 func watchError(ctx context.Context, err error) (_ error, again bool) {
 	var final *ipalloc.Error
 	if ctx.Err() == nil && errors.As(err, &final) {
-		return err, Retryable(err)
+		return err, store.Retryable(err)
 	}
 	c := causeOf(ctx, err)
 	c.Retry = c.Retry || ctx.Err() == nil && errors.Is(err, io.EOF) // the server ended the stream

@@ -272,7 +272,7 @@ func mustRetry(t *testing.T, s *Store, key, value string) uint64 {
 		if err == nil {
 			_, err = s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: key, Value: value, Expect: recs[0].Rev}})
 		}
-		if err != nil && !Retryable(err) {
+		if err != nil && !store.Retryable(err) {
 			t.Fatal(err)
 		}
 	}
@@ -309,12 +309,12 @@ func TestWatchCompacted(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.cut(false)
-		if err := <-ended; !errors.Is(err, ipalloc.ErrOutOfRange) || Retryable(err) {
+		if err := <-ended; !errors.Is(err, ipalloc.ErrOutOfRange) || store.Retryable(err) {
 			t.Errorf("a watch that was away: %v", err)
 		}
 		n := 0
 		for _, err := range s.Watch(limited(t), first, prefixes...) {
-			if n++; !errors.Is(err, ipalloc.ErrOutOfRange) || Retryable(err) {
+			if n++; !errors.Is(err, ipalloc.ErrOutOfRange) || store.Retryable(err) {
 				t.Errorf("a watch from the past: %v", err)
 			}
 		}
@@ -460,7 +460,7 @@ func TestWatchEnds(t *testing.T) {
 			ended <- last
 		}()
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) || Retryable(err) {
+		if err := <-ended; !errors.Is(err, context.Canceled) || store.Retryable(err) {
 			t.Errorf("%q: %v", prefixes, err)
 		}
 		ctx, cancel = context.WithDeadline(context.Background(), time.Now().Add(20*time.Millisecond))

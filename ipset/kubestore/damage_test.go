@@ -71,7 +71,7 @@ func TestDeletedByHand(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond) // the watch is likely there; if not, it finds the gap when it begins
 			admin(t, http.MethodDelete, deleted(s), "")
-			if err := <-ended; !errors.Is(err, ipalloc.ErrReplaced) || Retryable(err) {
+			if err := <-ended; !errors.Is(err, ipalloc.ErrReplaced) || store.Retryable(err) {
 				t.Errorf("a watch: %v", err)
 			}
 			want := ipalloc.ErrReplaced
@@ -190,7 +190,7 @@ func TestRollback(t *testing.T) {
 		c.Wrap(func(next http.RoundTripper) http.RoundTripper { return rollback{next} })
 	})
 	_, err := s.Commit(limited(t), []store.Op{put("a", "", 0)})
-	if !errors.Is(err, ipalloc.ErrReplaced) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+	if !errors.Is(err, ipalloc.ErrReplaced) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) {
 		t.Error(err)
 	}
 	if _, err := s.Get(limited(t), nil, "a"); !errors.Is(err, ipalloc.ErrReplaced) {
@@ -337,19 +337,19 @@ func TestMissing(t *testing.T) {
 		t.Error(err)
 	}
 	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
-	if _, err := Open(limited(t), config, "default", "pods", Options{}); err == nil || !strings.Contains(err.Error(), "forbidden") || Retryable(err) {
+	if _, err := Open(limited(t), config, "default", "pods", Options{}); err == nil || !strings.Contains(err.Error(), "forbidden") || store.Retryable(err) {
 		t.Error(err)
 	}
 	f := &faults{}
 	untrusting := configOf(server)
 	untrusting.Insecure = false
 	f.use(untrusting)
-	if _, err := Open(limited(t), untrusting, "default", "pods", Options{}); !untrusted(err) || Retryable(err) || f.n != 1 {
+	if _, err := Open(limited(t), untrusting, "default", "pods", Options{}); !untrusted(err) || store.Retryable(err) || f.n != 1 {
 		t.Errorf("a certificate of nobody, after %d requests: %v", f.n, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := Open(ctx, &rest.Config{Host: "http://127.0.0.1:1"}, "default", "pods", Options{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") || !Retryable(err) {
+	if _, err := Open(ctx, &rest.Config{Host: "http://127.0.0.1:1"}, "default", "pods", Options{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") || !store.Retryable(err) {
 		t.Errorf("nothing listens: %v", err)
 	}
 	for _, tt := range []struct {

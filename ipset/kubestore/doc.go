@@ -52,7 +52,7 @@
 // the API server does not answer for 15 seconds, if the caller's context ends while the
 // request is in flight, or if the whole log was overwritten before an answer came.
 //
-// [Retryable] reports of every error whether trying again can help.
+// [store.Retryable] reports of every error whether trying again can help.
 //
 // A refusal (401, 403) of what was allowed before is repeated for 15 seconds, because an
 // API server that starts refuses what its roles allow. So is an answer that is not the API

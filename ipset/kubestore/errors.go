@@ -10,15 +10,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Retryable reports whether the same call can succeed later without a repair: after a
-// conflict, a restart of the API server, a deadline that was too short. If err matches
-// ipalloc.ErrUnknownOutcome as well, repeat the engine's call with its request key. A
-// cancelled context, a missing permission, a commit that is too large, and ErrMismatch are
-// not retryable.
-//
-// err is what the store returned, or what an engine on it returned.
-func Retryable(err error) bool { return store.Retryable(err) }
-
 // wrap returns the error of a method. An error that has a package's form already keeps it.
 func wrap(op string, err error) error {
 	if err == nil {

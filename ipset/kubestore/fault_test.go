@@ -289,7 +289,7 @@ func TestCallersShareWrites(t *testing.T) {
 // A commit that was not in the request whose outcome is unknown was not made, and says so.
 func TestUnsentOutcome(t *testing.T) {
 	lost := unknown(errLost)
-	if err := notMade(lost); !errors.Is(lost, ipalloc.ErrUnknownOutcome) || errors.Is(err, ipalloc.ErrUnknownOutcome) || !errors.Is(err, errLost) || !Retryable(err) {
+	if err := notMade(lost); !errors.Is(lost, ipalloc.ErrUnknownOutcome) || errors.Is(err, ipalloc.ErrUnknownOutcome) || !errors.Is(err, errLost) || !store.Retryable(err) {
 		t.Error(err)
 	}
 	if err := failure("commit", errLost); notMade(err) != err {
@@ -318,7 +318,7 @@ func TestUnknownOutcome(t *testing.T) {
 		if made && err != nil { // the second request finds the first one's commit
 			t.Errorf("%v: %v", what, err)
 		}
-		if !made && (!errors.Is(err, ipalloc.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) || !Retryable(err)) {
+		if !made && (!errors.Is(err, ipalloc.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) || !store.Retryable(err)) {
 			t.Errorf("%v: %v", what, err)
 		}
 		f.mu.Lock()

@@ -37,7 +37,7 @@ func setBack(t *testing.T, server *kubetest.Server, change func(data string) err
 // again repeats a call for as long as its error says that this can help.
 func again(f func() error) error {
 	for {
-		if err := f(); !Retryable(err) {
+		if err := f(); !store.Retryable(err) {
 			return err
 		}
 	}

@@ -125,7 +125,7 @@ func TestRoomOfTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Commit(ctx, []store.Op{put("more", pad, 0)}); !errors.Is(err, ipalloc.ErrLimit) || Retryable(err) || !strings.Contains(err.Error(), "at most 1048576") {
+	if _, err := s.Commit(ctx, []store.Op{put("more", pad, 0)}); !errors.Is(err, ipalloc.ErrLimit) || store.Retryable(err) || !strings.Contains(err.Error(), "at most 1048576") {
 		t.Error(err)
 	}
 	other := openAt(t, s.name, Options{}) // which counts from the snapshot and the log

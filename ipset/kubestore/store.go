@@ -260,8 +260,8 @@ func (s *Store) rounds() {
 	}
 }
 
-// Get implements [store.Store]. It costs one linearizable read of one object, whatever it returns; calls at the same time
-// share that read.
+// Get implements [store.Store]. It costs one linearizable read of one object, however many records it returns; calls at
+// the same time share that read.
 func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	mem, err := s.current(ctx, "get")
 	if err != nil {
@@ -284,7 +284,7 @@ func (s *Store) List(ctx context.Context, r store.Range) ([]store.Record, uint64
 // Watch implements [store.Store]. The process remembers the last 1,024 commits that it saw. All watches of a Store share one
 // watch of the API server, which resumes by itself for as long as ctx lasts.
 //
-// It ends with ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [Retryable].
+// It ends with ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [store.Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		f := s.join()

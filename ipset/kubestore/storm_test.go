@@ -42,7 +42,7 @@ func writer(env string) error {
 	settled := func(f func() error) error {
 		for {
 			err := f()
-			if err == nil || !Retryable(err) {
+			if err == nil || !store.Retryable(err) {
 				return err
 			}
 			what := "retry" // which also ends a writer that has lost its parent

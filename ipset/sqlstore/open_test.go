@@ -82,7 +82,7 @@ func TestReopen(t *testing.T) {
 		again := openIn(t, reopen(), Options{NoCreate: true})
 		recs, at, err := again.List(t.Context(), store.Range{})
 		want := []store.Record{{Key: "a", Value: "1", Rev: rev}}
-		if err != nil || at != rev || !slices.Equal(recs, want) || again.ID() != s.ID() {
+		if err != nil || at != rev || !slices.Equal(recs, want) || again.id != s.id {
 			t.Errorf("%v at %d, %v", recs, at, err)
 		}
 		// The changes from before are there as well.
@@ -123,7 +123,7 @@ func TestOpenAtOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				ids[i] = s.ID()
+				ids[i] = s.id
 			})
 		}
 		wg.Wait()

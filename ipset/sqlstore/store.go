@@ -23,7 +23,7 @@ type Options struct {
 	// Adopt gives the store a new identity: every store opened before ends with [ipalloc.ErrReplaced]. Set it once after a restore.
 	Adopt bool
 	// NoSync accepts connections that do not wait for the disk: SQLite's synchronous below FULL, PostgreSQL's
-	// synchronous_commit off. Acknowledged commits then survive the death of the process but not that of the machine.
+	// synchronous_commit off. Acknowledged commits then survive a crash of the process but not of the machine.
 	NoSync bool
 	// History is how many commits are kept for watches; 0 is 10,000. Every 64th commit removes older ones, by the
 	// History of the store that makes it.
@@ -58,9 +58,6 @@ var limits = store.Limits{Key: 2500, Value: 16 << 20, Bytes: 64 << 20}
 
 // Limits implements [store.Store]: 2,500 bytes for a key, 16 MiB for a value, 64 MiB for a commit, any number of records.
 func (s *Store) Limits() store.Limits { return limits }
-
-// ID returns the identity of the store, drawn when it was made or adopted.
-func (s *Store) ID() string { return s.id }
 
 // prefixes are the prefixes that need no quotes in either language.
 var prefixes = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)

@@ -34,8 +34,8 @@ func (c *Cause) Unwrap() []error {
 }
 
 // Retryable reports whether the same call can succeed later without a repair: after a conflict, a deadline that was too short,
-// and whatever a store has marked so in a [Cause]. If err matches ipalloc.ErrUnknownOutcome as well, repeat the engine's call
-// with its request key. A cancelled context is not retryable.
+// and errors that a store has marked so in a [Cause]. If err matches ipalloc.ErrUnknownOutcome as well, repeat the engine's
+// call with its request key. A cancelled context is not retryable.
 //
 // err is what a store returned, or what an engine on it returned.
 func Retryable(err error) bool {

@@ -8,12 +8,12 @@
 //		{Kind: store.Delete, Key: "c", Expect: store.AnyRevision},
 //	})
 //
-// Terms: a record is a key with a value; its revision is that of the commit that last
-// wrote it, and 0 means that it does not exist. A commit writes several records, each
-// on the revision that its caller expects, all or nothing, and may guard records that
-// it does not write. It ends in one of four ways:
+// Terms: a record is a key with a value; its revision is the one of the commit that last
+// wrote it, and 0 means that it does not exist. A commit writes several records, each on
+// the revision that its caller expects, all or nothing, and may guard records that it
+// does not write. It ends in one of four ways:
 //
-//	nil                          made, and durable as far as the store is
+//	nil                          made, and as durable as the store
 //	ipalloc.ErrConflict          not made: a record has another revision; [ConflictKey] names it
 //	ipalloc.ErrUnknownOutcome    made, not made, or made later: the outcome never arrived
 //	anything else                not made
@@ -31,7 +31,7 @@
 // or networks. Keys that begin with an upper-case letter are left to other programs, in a
 // store and in each space of it: package ipset does not read, report or remove such records.
 //
-// [Overlay] shows a store with commits that are kept in memory only, for what-if questions.
+// [NewOverlay] shows a store with commits that are kept in memory only, for what-if questions.
 //
 // Errors: every error is, or wraps, an *ipalloc.Error. Errors of a context and of a
 // backend match no sentinel of package ipalloc; the cause is wrapped.

@@ -9,18 +9,8 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Overlay is a [Store] over another one. Its reads show the store below and the commits made to the overlay; its commits are
-// verified against both and kept in memory. It never writes to the store below. [NewOverlay] makes one; the zero value is
-// unusable.
-//
-// A record that the overlay has not written shows the present state of the store below, so a change of it below is a conflict
-// for a commit that expects the former revision. A record that the overlay has written hides the one below. If that one changes
-// afterwards, the two histories contradict each other, and every call that meets the record fails with ipalloc.ErrMismatch:
-// begin with a new overlay.
-//
-// A call costs one round trip to the store below; a list may cost more where the overlay has removed records. Memory: the
-// records written. No lock is held during a call of the store below. Safe for concurrent use.
-type Overlay struct {
+// overlay is the store that [NewOverlay] returns.
+type overlay struct {
 	below Store
 
 	mu      sync.Mutex
@@ -29,8 +19,17 @@ type Overlay struct {
 	pins    map[string]uint64 // of each record written, the revision that it had below
 }
 
-// NewOverlay returns an overlay of a store. It reads nothing.
-func NewOverlay(below Store) *Overlay { return &Overlay{below: below, pins: make(map[string]uint64)} }
+// NewOverlay returns a store over another one. It reads nothing. The overlay's reads show the store below and the commits made
+// to the overlay; its commits are verified against both and kept in memory. It never writes to the store below.
+//
+// A record that the overlay has not written shows the present state of the store below, so a change of it below is a conflict
+// for a commit that expects the former revision. A record that the overlay has written hides the record below. If the record
+// below changes afterwards, the two histories contradict each other, and every call that meets the record fails with ipalloc.ErrMismatch:
+// start with a new overlay.
+//
+// A call costs one round trip to the store below; a list may cost more where the overlay has removed records. Memory: the
+// records written. No lock is held during a call of the store below. Safe for concurrent use.
+func NewOverlay(below Store) Store { return &overlay{below: below, pins: make(map[string]uint64)} }
 
 // overlayRevs counts the commits of all overlays. An overlay may have another one below, and their revisions must differ from
 // each other and from those of any store.
@@ -47,7 +46,7 @@ type layer struct {
 }
 
 // layers returns what the overlay says of some keys, and its version.
-func (o *Overlay) layers(dst []layer, n int, key func(int) string) ([]layer, uint64) {
+func (o *overlay) layers(dst []layer, n int, key func(int) string) ([]layer, uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i := range n {
@@ -61,7 +60,7 @@ func (o *Overlay) layers(dst []layer, n int, key func(int) string) ([]layer, uin
 }
 
 // is reports whether the overlay still has a version: what was read below since then goes with what it said then.
-func (o *Overlay) is(version uint64) bool {
+func (o *overlay) is(version uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.version == version
@@ -73,7 +72,7 @@ func moved(op, key string) error {
 }
 
 // Get implements [Store].
-func (o *Overlay) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
+func (o *overlay) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
 	for {
 		layers, version := o.layers(nil, len(keys), func(i int) string { return keys[i] })
 		all, err := o.below.Get(ctx, dst, keys...)
@@ -97,8 +96,8 @@ func (o *Overlay) Get(ctx context.Context, dst []Record, keys ...string) ([]Reco
 	}
 }
 
-// List implements [Store]. The revision returned is that of the store below.
-func (o *Overlay) List(ctx context.Context, r Range) ([]Record, uint64, error) {
+// List implements [Store]. It returns the revision of the store below.
+func (o *overlay) List(ctx context.Context, r Range) ([]Record, uint64, error) {
 	for window := r; ; {
 		o.mu.Lock()
 		version := o.version
@@ -165,7 +164,7 @@ func merge(r Range, own []Record, pins []uint64, below []Record) (merged []Recor
 
 // Commit implements [Store]. It reads the records of ops below and keeps the commit in memory. Its revision is above those of
 // the store below.
-func (o *Overlay) Commit(ctx context.Context, ops []Op) (uint64, error) {
+func (o *overlay) Commit(ctx context.Context, ops []Op) (uint64, error) {
 	if err := ended(ctx, "commit"); err != nil {
 		return 0, err
 	}
@@ -201,7 +200,7 @@ func (o *Overlay) Commit(ctx context.Context, ops []Op) (uint64, error) {
 }
 
 // apply makes the changes of a commit that was verified at a version, and reports false if the overlay has another one now.
-func (o *Overlay) apply(ops []Op, below []Record, version uint64) (uint64, bool) {
+func (o *overlay) apply(ops []Op, below []Record, version uint64) (uint64, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.version != version {
@@ -228,9 +227,9 @@ func (o *Overlay) apply(ops []Op, below []Record, version uint64) (uint64, bool)
 }
 
 // Watch yields the commits of the store below. Those of the overlay are not among them.
-func (o *Overlay) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[Event, error] {
+func (o *overlay) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[Event, error] {
 	return o.below.Watch(ctx, after, prefixes...)
 }
 
-// Limits returns those of the store below.
-func (o *Overlay) Limits() Limits { return o.below.Limits() }
+// Limits returns the limits of the store below.
+func (o *overlay) Limits() Limits { return o.below.Limits() }

@@ -19,7 +19,7 @@ import (
 type overlayPair struct {
 	t       *testing.T
 	below   *store.Memory
-	over    *store.Overlay
+	over    store.Store
 	plain   *store.Memory
 	written map[string]bool // by the overlay
 }
@@ -172,7 +172,7 @@ func TestOverlayMoved(t *testing.T) {
 func TestOverlaysAtOnce(t *testing.T) {
 	ctx := context.Background()
 	below := store.NewMemory()
-	overs := []*store.Overlay{store.NewOverlay(below), store.NewOverlay(below)}
+	overs := []store.Store{store.NewOverlay(below), store.NewOverlay(below)}
 	overs = append(overs, store.NewOverlay(overs[0]))
 	var wg sync.WaitGroup
 	for _, o := range overs[1:] {
@@ -227,7 +227,7 @@ func TestOverlayCommitsMeet(t *testing.T) {
 	ctx := context.Background()
 	db := faults.NewFaulty(store.NewMemory())
 	over := store.NewOverlay(db)
-	create := func(o *store.Overlay, key string) (uint64, error) {
+	create := func(o store.Store, key string) (uint64, error) {
 		return o.Commit(ctx, []store.Op{{Kind: store.Put, Key: key}})
 	}
 	met := false

@@ -45,7 +45,7 @@ func TestRefusals(t *testing.T) {
 		_, err = m.Commit(ctx, ops)
 		row("Memory.Commit", what, err, ipalloc.ErrInvalid, "commit", "ops")
 		_, err = over.Commit(ctx, ops)
-		row("Overlay.Commit", what, err, ipalloc.ErrInvalid, "commit", "ops")
+		row("Memory.Commit", "of an overlay: "+what, err, ipalloc.ErrInvalid, "commit", "ops")
 		row("CheckOps", what, store.CheckOps("store", ops, store.Limits{}), ipalloc.ErrInvalid, "commit", "ops")
 	}
 	put := []store.Op{{Kind: store.Put, Key: "k", Value: "v"}}
@@ -65,16 +65,15 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	_, err = moved.Get(ctx, nil, "k")
-	row("Overlay.Get", "changed below", err, ipalloc.ErrMismatch, "get", "")
+	row("Memory.Get", "of an overlay that was changed below", err, ipalloc.ErrMismatch, "get", "")
 	_, _, err = moved.List(ctx, store.Range{})
-	row("Overlay.List", "changed below", err, ipalloc.ErrMismatch, "list", "")
+	row("Memory.List", "of an overlay that was changed below", err, ipalloc.ErrMismatch, "list", "")
 	_, err = moved.Commit(ctx, []store.Op{{Kind: store.Put, Key: "k", Expect: store.AnyRevision}})
-	row("Overlay.Commit", "changed below", err, ipalloc.ErrMismatch, "commit", "")
+	row("Memory.Commit", "of an overlay that was changed below", err, ipalloc.ErrMismatch, "commit", "")
 	for call, f := range map[string]func() error{
 		"Memory.Get":           func() error { _, err := m.Get(ctx, nil, "", "k"); return err },
 		"Memory.List":          func() error { _, _, err := m.List(ctx, store.Range{From: "z", To: "a", Limit: -1}); return err },
 		"Memory.Check":         m.Check,
-		"Memory.AppendBinary":  func() error { _, err := m.AppendBinary(nil); return err },
 		"Memory.MarshalBinary": func() error { _, err := m.MarshalBinary(); return err },
 	} {
 		row(call, "never fails", f(), nil, "", "")

@@ -16,12 +16,12 @@ const (
 	snapshotVersion = 1
 )
 
-// AppendBinary appends a snapshot of the whole store to b. It holds the lock while it
+// MarshalBinary returns a snapshot of the whole store. It holds the lock while it
 // copies. It returns no error.
-func (m *Memory) AppendBinary(b []byte) ([]byte, error) {
+func (m *Memory) MarshalBinary() ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w := snap.NewWriter(b, snapshotMagic, snapshotVersion)
+	w := snap.NewWriter(nil, snapshotMagic, snapshotVersion)
 	w.Uvarint(m.rev)
 	w.Count(m.table.n)
 	m.table.all(func(b *packer) {
@@ -35,12 +35,9 @@ func (m *Memory) AppendBinary(b []byte) ([]byte, error) {
 	return w.Finish()
 }
 
-// MarshalBinary returns a snapshot of the whole store. It returns no error.
-func (m *Memory) MarshalBinary() ([]byte, error) { return m.AppendBinary(nil) }
-
 // RestoreMemory returns a store with the records of a snapshot, revisions included.
 //
-// Anything that AppendBinary did not write is ipalloc.ErrCorrupt; a snapshot of a newer
+// Anything that MarshalBinary did not write is ipalloc.ErrCorrupt; a snapshot of a newer
 // version is ipalloc.ErrVersion. The store does not keep data.
 func RestoreMemory(data []byte) (*Memory, error) {
 	m, err := restore(data)

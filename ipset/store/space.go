@@ -12,8 +12,8 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// The keys of a space are those of its records behind "x", its name and a NUL. No key of
-// the space without a name begins with an x.
+// The key of a record in a space is "x", the name of the space, a NUL and the record's key
+// there. No key of the space without a name begins with an x.
 const (
 	spaceKind = "x"
 	spaceEnd  = "y" // above all keys of spaces

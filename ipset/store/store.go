@@ -88,8 +88,8 @@ type Store interface {
 	// the result is dst as it was given.
 	Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error)
 
-	// List returns the records of a range in key order: one consistent view, whatever
-	// its size, and the revision of the store that it shows. The slice is the caller's.
+	// List returns the records of a range in key order: one consistent view, however
+	// large, and the revision of the store that it shows. The slice is the caller's.
 	List(ctx context.Context, r Range) (recs []Record, rev uint64, err error)
 
 	// Commit checks every expectation, makes every change, all or nothing, and returns

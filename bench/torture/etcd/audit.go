@@ -86,7 +86,7 @@ func (a *audit) list(ctx context.Context, s *etcdstore.Store) (uint64, error) {
 			}
 			return rev, nil
 		}
-		if !etcdstore.Retryable(err) {
+		if !store.Retryable(err) {
 			return 0, err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/ipalloc/ipalloc/bench/torture/history"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // workerEnv holds the orders of a worker process.
@@ -100,7 +101,7 @@ func openEngine(ctx context.Context, client *clientv3.Client) (*ipset.Engine, *e
 			e, err := ipset.New(s, ipset.Options{Retry: ipset.Retry{Attempts: 50}})
 			return e, s, err
 		}
-		if !etcdstore.Retryable(err) {
+		if !store.Retryable(err) {
 			return nil, nil, err
 		}
 	}
@@ -171,7 +172,7 @@ func (s *seen) retry(err error) bool {
 		what = "unknown outcome: " + what
 	}
 	s.result.Errors[what]++
-	again := etcdstore.Retryable(err)
+	again := store.Retryable(err)
 	if again {
 		time.Sleep(pause)
 	}

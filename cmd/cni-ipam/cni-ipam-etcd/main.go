@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	plugin.Main(&plugin.Client{Open: open, Retryable: etcdstore.Retryable, YAML: yaml.YAMLToJSON})
+	plugin.Main(&plugin.Client{Open: open, YAML: yaml.YAMLToJSON})
 }
 
 // open connects to the cluster and opens the store there.

@@ -56,9 +56,6 @@ func (j *Journal[A]) fail(op string, err error) error {
 	return &ipalloc.Error{Package: "journal", Op: op, Name: j.name, Err: err}
 }
 
-// Name returns the name that the journal was opened with.
-func (j *Journal[A]) Name() string { return j.name }
-
 // Do calls f with the allocator and returns when everything that f changed is in the file: only then hand out what it
 // returned. Calls of one journal run one after the other. f must not wait for another Do, and must not keep the allocator. What f
 // changed before it returned an error is kept, and is in the file when Do returns that error.

@@ -12,6 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // The directory of a network that nodes share has a mark, which names the store. While it is
@@ -208,7 +209,7 @@ func (p place) inSpace(s hostlocal.State) hostlocal.State {
 
 // retry gives an error of the shared store that passes the code for it.
 func (s *state) retry(err error) error {
-	if err == nil || s.shared == nil || client == nil || !client.Retryable(err) {
+	if err == nil || s.shared == nil || !store.Retryable(err) {
 		return err
 	}
 	return types.NewError(types.ErrTryAgainLater, err.Error(), "")

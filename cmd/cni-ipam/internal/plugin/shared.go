@@ -47,9 +47,8 @@ type Session struct {
 
 // Client is what a command links beside this package.
 type Client struct {
-	Open      func(context.Context, Remote) (*Session, error)
-	Retryable func(error) bool             // whether trying again later can help, after an error of Open or of the store
-	YAML      func([]byte) ([]byte, error) // returns the JSON of a text in YAML
+	Open func(context.Context, Remote) (*Session, error)
+	YAML func([]byte) ([]byte, error) // returns the JSON of a text in YAML
 }
 
 // client is that of the command; nil if it links none.
