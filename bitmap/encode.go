@@ -179,7 +179,7 @@ func (e *encoder) sparse(nd *node, n uint64, state bool) {
 	}
 }
 
-// UnmarshalBinary replaces the set with the one that data is the binary form of.
+// UnmarshalBinary replaces the set with the one that data encodes.
 //
 // It accepts any bytes. It fails with an [*ipalloc.Error] that matches
 // [ipalloc.ErrCorrupt] if data is damaged, or [ipalloc.ErrVersion] if a newer version

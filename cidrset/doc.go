@@ -47,8 +47,8 @@
 //
 // # Origin
 //
-// The policy is that of the cidrset of the Kubernetes node IPAM controller. It differs
-// where that one loses or double-assigns prefixes: releasing less than a child is an
-// error, host bits in the pool are an error, and IPv6 pools may have more than 2^16
+// The policy is the one of package cidrset in the Kubernetes node IPAM controller. It
+// differs where that one loses or double-assigns prefixes: releasing less than a child is
+// an error, host bits in the pool are an error, and IPv6 pools may have more than 2^16
 // children.
 package cidrset

@@ -16,7 +16,7 @@ import (
 
 var (
 	storeCommits   = define("store_commits_total", counter, "Commits: made, conflict, unknown (the outcome never arrived) or failed.", "outcome")
-	storeSeconds   = define("store_operation_seconds", histogram, "Duration of get, list and commit, whatever their outcome.", "op")
+	storeSeconds   = define("store_operation_seconds", histogram, "Duration of get, list and commit, failed ones included.", "op")
 	storeErrors    = define("store_read_errors_total", counter, "Reads that failed.")
 	storeRecords   = define("store_records_written_total", counter, "Records put and deleted by commits that were made.")
 	storeBytes     = define("store_bytes_written_total", counter, "Bytes of their keys and values.")

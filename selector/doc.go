@@ -3,9 +3,9 @@
 //
 // # Terms
 //
-// A [Requirement] asks one thing of one label, or of the name. A [Term] is a list
-// of requirements that must all hold. A [Selector] is a list of terms of which one
-// must hold; without any term it selects everything and is called empty.
+// A [Requirement] asks one thing of one label, or of the name. A [Term] is a list of
+// requirements that must all hold. A [Selector] is a list of terms; at least one must
+// hold; without any term it selects everything and is called empty.
 //
 // A requirement is positive if it needs the label to be there: In, Exists, Gt and
 // Lt. NotIn and DoesNotExist also hold for a thing that has no such label at all,

@@ -121,9 +121,9 @@ type requirement struct {
 // Empty reports whether the selector has no term and so selects everything.
 func (m *Matcher) Empty() bool { return m == nil || len(m.terms) == 0 }
 
-// String returns the canonical form: "a in (x,y), !b or c > 5". Two selectors have
-// the same one if, and only if, they are of the same requirements in whatever
-// order. The empty selector is "".
+// String returns the canonical form: "a in (x,y), !b or c > 5". Two selectors have the
+// same form if, and only if, they have the same requirements in any order. The empty
+// selector is "".
 func (m *Matcher) String() string {
 	if m == nil {
 		return ""

@@ -19,7 +19,7 @@
 //	    a well-known one, such as cluster DNS at 10.96.0.10, stays free until you ask.
 //	  - You don't: a [Range] gives you the next free address of the dynamic band at or
 //	    after a random start, coming round at its end, and a [Registry] one of all the
-//	    free ones, each with the same probability, whatever range it lies in; with
+//	    free ones, each with the same probability in all ranges; with
 //	    [LowestFirst] the lowest free one.
 //	  - The dynamic band is full: the same in the static band, and the answer says spilled;
 //	    with [NeverSpill], or when that is full too, [ipalloc.ErrFull].

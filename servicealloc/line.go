@@ -8,7 +8,7 @@ import (
 	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
-// A lineKey names a line: a row of up to 2^64 numbers of which each is an address or a
+// A lineKey names a line: a row of up to 2^64 numbers, each of which is an address or a
 // port. All IPv4 addresses are one line, the IPv6 addresses of one /64 are one, and so
 // are the port numbers of each protocol.
 type lineKey struct {

@@ -9,7 +9,7 @@ import (
 
 // Load takes over what is recorded of owners: after a start, before anything is handed
 // out. It never fails as a whole. It returns what is wrong with the records, and keeps
-// all that they name out of circulation, whatever is wrong with it:
+// all that they name out of circulation, even what is wrong:
 //
 //   - [ipalloc.ErrOccupied]: another owner, the Holder, has it already. When the holder
 //     gives it back it goes to this owner.

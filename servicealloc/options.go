@@ -122,8 +122,8 @@ func FirstAddress() Option {
 	return option{"FirstAddress", func(c *config) string { c.first = true; return "" }}
 }
 
-// LastAddress makes the last address of every IPv4 prefix usable; that of an IPv6 prefix
-// always is. [NewRange] and [NewRegistry] take it.
+// LastAddress makes the last address of every IPv4 prefix usable. The last address of an
+// IPv6 prefix always is. [NewRange] and [NewRegistry] take it.
 func LastAddress() Option {
 	return option{"LastAddress", func(c *config) string { c.last = true; return "" }}
 }
@@ -186,15 +186,15 @@ func Clock(now func() time.Time) Option {
 }
 
 // Restore makes the constructor return what MarshalBinary saved in data. The other
-// arguments must be those of the first time; [Random] is ignored, because the snapshot
+// arguments must be the same as the first time; [Random] is ignored, because the snapshot
 // has the state of the generator. Every constructor takes it and then fails with
-// [ipalloc.ErrCorrupt] for damaged data, and with [ipalloc.ErrMismatch] for a snapshot
-// of something else or of other options, [ipalloc.ErrVersion] for one of a newer version.
+// [ipalloc.ErrCorrupt] for damaged data, and with [ipalloc.ErrMismatch] for a snapshot of
+// something else or of other options, [ipalloc.ErrVersion] for one of a newer version.
 func Restore(data []byte) Option {
 	return option{"Restore", func(c *config) string { c.restore, c.snapshot = true, data; return "" }}
 }
 
-// defaults are the settings of whatever is made without an option.
+// defaults are the settings without any option.
 var defaults = settings{size: -1}
 
 // shared returns the settings, which are never modified; those of most ranges share one

@@ -23,7 +23,8 @@ type Request struct {
 	// choose. A service port that is served over TCP and UDP is one entry without a
 	// protocol, so that both get the same number; so is a health-check node port.
 	Ports []Port
-	// Generation, if not 0, is that of the grant that this request replaces.
+	// Generation, if not 0, must be the generation of the grant that this request
+	// replaces.
 	Generation uint64
 	// Deadline, if not zero, is when a transaction ends by itself, rolled back. Choose
 	// it later than any write of the owner's record can still succeed. Only

@@ -15,7 +15,7 @@ type RangeInfo struct {
 	// Draining ranges hand nothing out; what is held in them stays held.
 	Draining bool
 	// Reserved takes the prefixes, and the Ports, out of circulation instead of making
-	// them a range: nothing in them is handed out, whatever ranges they lie in.
+	// them a range: nothing in them is handed out, from any range.
 	Reserved bool
 	Ports    []PortRange // of a reservation
 }

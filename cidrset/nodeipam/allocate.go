@@ -11,10 +11,10 @@ import (
 )
 
 // Allocate gives n one free child for each slot, or of each family of one entry, and
-// returns them: all of them or none. A child is free if no held prefix and no
-// reservation overlaps it. A node that holds something gets that, whatever its labels
-// say now. Allocate returns after the receiver of [OnChange] has seen the change that
-// gave the node its prefixes, also if an earlier call made it.
+// returns them: all of them or none. A child is free if no held prefix and no reservation
+// overlaps it. A node that holds something gets that, even if its labels have changed
+// since. Allocate returns after the receiver of [OnChange] has seen the change that gave
+// the node its prefixes, also if an earlier call made it.
 //
 // By slots, the first pool of the slot that has a free child and does not drain
 // serves it. By labels, the best entry that matches and has room in all its families

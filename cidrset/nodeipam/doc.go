@@ -36,12 +36,12 @@
 //
 // # Rules of both policies
 //
-// A child is free if nothing that is held or reserved overlaps it, whatever its size.
-// Prefixes that no pool accounts for are kept out of circulation too, also for pools
-// that are added later. [Allocator.Occupy] takes what the caller names and refuses what
-// is not right. [Allocator.Observe] and [Allocator.Load] record what nodes have, right
-// or not, and report what is wrong. [Allocator.Release] is by node, never by what its
-// record says now.
+// A child is free if no held or reserved prefix of any size overlaps it. Prefixes that no
+// pool accounts for are kept out of circulation too, also for pools that are added later.
+// [Allocator.Occupy] takes what the caller names and refuses what is not right.
+// [Allocator.Observe] and [Allocator.Load] record what nodes have, right or not, and
+// report what is wrong. [Allocator.Release] is by node, never by what its record says
+// now.
 //
 // # Errors
 //
@@ -65,9 +65,10 @@
 //
 // Record with each node what Allocate returns. To start, call [New], add all entries,
 // terminating ones included, call Load with the full list of nodes, and then delete the
-// entries that are being deleted. The same nodes hold the same; only the cursors begin
-// anew. [Restore] of a snapshot, or a journal of changes replayed with [Allocator.Apply],
-// carries the cursors too. Release what a Load after Restore does not list.
+// entries that are being deleted. The nodes then hold the same prefixes as before; only
+// the cursors start at the beginning. [Restore] of a snapshot, or a journal of changes
+// replayed with [Allocator.Apply], carries the cursors too. Release what a Load after
+// Restore does not list.
 //
 // # Origin
 //

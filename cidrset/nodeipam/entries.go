@@ -16,9 +16,8 @@ type EntryState struct {
 }
 
 // AddEntry adds an entry. What nodes and reservations have taken of its pools stays
-// taken. Nodes recorded without an entry whose prefixes are all children of this one
-// are recorded with it from now on. Adding an entry that exists, in whatever words,
-// does nothing.
+// taken. Nodes recorded without an entry whose prefixes are all children of this one are
+// recorded with it from now on. Adding an entry equal to one that exists does nothing.
 //
 // It fails with an [*ipalloc.Error] that names entry and field and matches
 // [ipalloc.ErrInvalid] for an entry that cannot be, or that lacks a family which every

@@ -50,7 +50,7 @@ func (a *Allocator) moveBehind(pl *pool, p netip.Prefix) {
 	}
 }
 
-// contains reports whether p is inside the pool, whatever its size.
+// contains reports whether p, of any size, is inside the pool.
 func (pl *pool) contains(p netip.Prefix) bool {
 	return p.Bits() >= pl.prefix.Bits() && pl.prefix.Contains(p.Addr())
 }

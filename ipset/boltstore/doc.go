@@ -11,9 +11,9 @@
 //
 // # Guarantees
 //
-// A commit that was acknowledged survives the death of the process, and that of the machine
-// as far as the disk keeps what it was told to sync. With Options.NoSync it survives the
-// death of the process only. A commit is made wholly or not at all.
+// An acknowledged commit survives a crash of the process, and a crash of the machine if
+// the disk keeps what it has synced. With Options.NoSync it survives the death of the
+// process only. A commit is made wholly or not at all.
 //
 // A file that was cut off, torn or overwritten, or that has pages older than the rest, is
 // refused with ipalloc.ErrCorrupt and never changed or taken as empty. bbolt protects its
@@ -53,9 +53,9 @@
 //
 // Get and List each show one state. They do not wait for commits, with one exception: a
 // file that outgrows what is mapped (1 GiB at first, more for a larger file) is mapped
-// anew. That commit waits until no read is in flight, and later reads wait for the commit.
-// Reads may show a commit whose sync is still in flight. A store that is backed up or
-// listed for long grows by what is written meanwhile.
+// again. That commit waits until no read is in flight, and later reads wait for the
+// commit. Reads may show a commit whose sync is still in flight. A store that is backed up
+// or listed for long grows by what is written meanwhile.
 //
 // # Backup, restore, moving
 //

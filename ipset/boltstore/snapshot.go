@@ -22,7 +22,7 @@ const (
 // Snapshot writes a new file to, which is from as one of its commits left it. It takes no lock: another process may have from and
 // commit meanwhile, and is not held up. The new file is a store, and is not synced to the disk. Snapshot reads from once, and what is
 // written meanwhile again. os.ErrExist: to exists. [ErrLocked] if commits come so fast that it misses some each time.
-// ipalloc.ErrCorrupt and [ErrForeign] as from [Open], whatever another process writes at that time.
+// ipalloc.ErrCorrupt and [ErrForeign] as from [Open], even while another process writes the file.
 func Snapshot(ctx context.Context, from, to string) error {
 	return snapshot(ctx, from, to, func() {})
 }

@@ -8,7 +8,7 @@ import (
 
 // Stats are numbers about a store at one moment.
 type Stats struct {
-	// Revision is that of the last commit.
+	// Revision is the revision of the last commit.
 	Revision uint64
 	// Records is the number of records.
 	Records uint64

@@ -17,9 +17,10 @@
 // of pools that it lies in. An owner is any text: a node's name, a tenant and a cluster.
 // It may hold any number of prefixes.
 //
-// Policy: best fit. A prefix comes from the smallest free prefix that it fits into, of
-// several such the lowest, as with cidrset.Set.AllocatePrefix. Neighbours that are free
-// count as one free prefix at once, so what has been released is whole again.
+// Policy: best fit. A prefix comes from the smallest free prefix that it fits into, and
+// from the lowest if there are several, as with cidrset.Set.AllocatePrefix. Neighbours
+// that are free count as one free prefix at once, so what has been released is whole
+// again.
 //
 // [Allocator.Assign] is the call for a controller: it returns what the owner holds or
 // allocates it, however often it is repeated. [Allocator.Occupy] takes a prefix that the

@@ -64,7 +64,7 @@
 //	Get       1; in SQLite one statement for each 512 keys
 //	List      1; the result is in memory as a whole
 //	Watch     1 for each wake-up, and for each 256 revisions; changes are filtered by the server
-//	WithTx    1; an engine in the transaction reads anew: an assignment takes up to 6
+//	WithTx    1; an engine in the transaction starts with an empty cache: an assignment takes up to 6
 //	Open      4; about 20 if it makes the store
 //
 // A connection that meets a statement for the first time prepares it, in one round trip more.

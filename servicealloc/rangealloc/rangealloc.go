@@ -1,9 +1,9 @@
 // Package rangealloc reads and writes the RangeAllocation object (core/v1) in which
 // Kubernetes keeps a range of service addresses or of node ports.
 //
-// Its data is a big-endian number without leading zero bytes, of which bit i says that
-// the i-th usable address or port of the range is taken. It says nothing about owners.
-// [Decode] returns a grant for [servicealloc.Registry.Load], and [Encode] takes those of
+// Its data is a big-endian number without leading zero bytes; bit i says that the i-th
+// usable address or port of the range is taken. It says nothing about owners. [Decode]
+// returns a grant for [servicealloc.Registry.Load], and [Encode] takes those of
 // [servicealloc.Registry.All]. Both are pure and linear in the data.
 package rangealloc
 

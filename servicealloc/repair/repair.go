@@ -48,7 +48,7 @@ const (
 )
 
 // Finding is one difference between what is held and what is desired. It is about an
-// address or a port number, of which one is set.
+// address or a port number; exactly one is set.
 type Finding struct {
 	Kind  Kind
 	Owner string // that desires it; of Leaked, that holds it
@@ -56,7 +56,8 @@ type Finding struct {
 	Port  servicealloc.Port
 	// Holder is the other owner, of Duplicate and WrongOwner.
 	Holder string
-	// Generation is that of the grant that holds it; of Missing, of the owner's grant.
+	// Generation is the generation of the grant that holds it; for Missing, of the
+	// owner's grant.
 	Generation uint64
 	// Seen is in how many comparisons in a row the finding was made, Since when the
 	// first of them was made, and Age how long ago that was at the last.
@@ -147,9 +148,9 @@ func (i item) usable(reg *servicealloc.Registry) bool {
 // Diff compares what is held with what is desired, which has the form of
 // [servicealloc.Registry.Load], and returns what differs, in the order of addresses and
 // ports. previous is the result of the last call, nil at first, and now the time of this
-// one: a finding that is in previous too grows older, whatever else has changed in the
+// one: a finding that is in previous too grows older, even if other things changed in the
 // grants of its owners. A finding that was absent once, was repaired by [Apply], or has
-// another owner or holder by now, begins anew.
+// another owner or holder by now, starts over.
 //
 // What an open transaction has taken is neither missing nor leaked. To act on a leak the
 // first time it is seen races with whatever is about to record its owner: let [Plan]

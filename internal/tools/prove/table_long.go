@@ -5,9 +5,9 @@ import "time"
 func storms() *proof {
 	return &proof{
 		id:     "storms",
-		method: "Processes and servers are killed, stopped, cut off and filled up at random moments. What was acknowledged is there, nothing is held twice or by nobody, and every answer is as the replay of all commits says.",
+		method: "Processes and servers are killed, paused, disconnected and run out of space at random moments. Every acknowledged change is still there, every address has exactly the holder that was told, and every answer agrees with a replay of all commits.",
 		claims: []claim{survives, neverTwice,
-			{boltPage, "A commit that was acknowledged survives the death of the process, and that of the machine as far as the disk keeps what it was told to sync."},
+			{boltPage, "An acknowledged commit survives a crash of the process, and a crash of the machine if the disk keeps what it has synced."},
 			{boltPage, "With Options.NoSync it survives the death of the process only."},
 			{boltPage, "A commit is made wholly or not at all."},
 			{boltPage, "A full disk fails the commit with [ErrNoSpace] and changes nothing; commits succeed again when there is room."},
@@ -122,7 +122,7 @@ func machines() *proof {
 func asserted() *proof {
 	return &proof{
 		id:     "assertions",
-		method: "The whole suite of the root module runs in full with every internal assertion compiled in: after each operation everything derived is computed anew and compared.",
+		method: "The full suite of the root module runs with every internal assertion compiled in: after each operation all derived state is recomputed and compared.",
 		claims: []claim{neverTwice},
 		parts:  []part{{kind: target, dir: ".", args: []string{"invariants-full"}, from: time.Hour}},
 	}

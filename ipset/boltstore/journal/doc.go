@@ -19,7 +19,7 @@
 // the log grows on, and opening replays it. A snapshot of any size is kept, in parts of
 // 16 MiB; one batch has at most 64 MiB.
 //
-// Complexity: a change writes its batch, whatever the size of the allocator; snapshots
+// Complexity: a change writes its batch only, however large the allocator is; snapshots
 // add an amortised constant factor. Opening reads the snapshot and replays the log.
 //
 // Concurrency: all methods are safe for concurrent use. A goroutine exists while changes
