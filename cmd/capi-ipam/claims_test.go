@@ -147,6 +147,23 @@ func TestStrayAddressGivesBackItsOwn(t *testing.T) {
 	}
 }
 
+// A claim that the cache does not show keeps its IPAddress and its address.
+func TestClaimOutsideTheCacheKeepsItsAddress(t *testing.T) {
+	w := newWorld(t)
+	w.pool("default", "machines", "10.20.0.10-10.20.0.14")
+	w.claim("default", "m0", "machines")
+	w.serve()
+	if err := w.caches[claims].Replace(nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.one(key{claims, "default", "m0"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.held(key{pools, "default", "machines"}); n != 1 || len(w.given()) != 1 {
+		t.Errorf("%d held, %v", n, w.given())
+	}
+}
+
 // Nothing is collected on the word of a cache. A claim that the cache does not show keeps its address if the API server has it or
 // does not answer.
 func TestCollectorAsksTheServer(t *testing.T) {

@@ -18,8 +18,7 @@ func (p *program) serve() (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	server := newServer(p.handler())
 	p.log.Info("serving health and metrics", "address", listener.Addr().String())
 	go func() { _ = server.Serve(listener) }()
 	return func() {
@@ -27,6 +26,12 @@ func (p *program) serve() (stop func(), err error) {
 		defer cancel()
 		_ = server.Shutdown(ctx)
 	}, nil
+}
+
+// newServer bounds what a client may send and how long it may take, because anyone who reaches the port is one.
+func newServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 }
 
 func (p *program) handler() http.Handler {

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -189,5 +192,55 @@ func TestReadyKeepsNoCancellation(t *testing.T) {
 	p.handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, "GET", "/readyz", nil))
 	if code, text := p.get("/readyz"); code != 200 {
 		t.Errorf("%d %s", code, text)
+	}
+}
+
+// oneConn is a listener with a single connection.
+type oneConn struct {
+	net.Conn
+	once, closed chan struct{}
+}
+
+func (l oneConn) Accept() (net.Conn, error) {
+	select {
+	case <-l.once:
+		return l.Conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l oneConn) Close() error   { close(l.closed); return nil }
+func (l oneConn) Addr() net.Addr { return l.LocalAddr() }
+
+// A client that sends nothing, or no more, is cut off, and so is one that sends too much. None of them keeps the server's memory.
+func TestServerBoundsItsClients(t *testing.T) {
+	const request = "GET / HTTP/1.1\r\nHost: h\r\n"
+	for _, c := range []struct {
+		name, sends, answer string
+		after               time.Duration // until the connection is closed
+	}{
+		{"silent", "", "", 10 * time.Second},
+		{"unfinished", request, "", 10 * time.Second},
+		{"idle", request + "\r\n", "200 OK", time.Minute},
+		{"large", request + "X: " + strings.Repeat("x", 64<<10), "431 ", 500 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ours, theirs := net.Pipe()
+				listener := oneConn{theirs, make(chan struct{}, 1), make(chan struct{})}
+				listener.once <- struct{}{}
+				server := newServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+				go func() { _ = server.Serve(listener) }()
+				begun := time.Now()
+				go func() { _, _ = io.WriteString(ours, c.sends) }()
+				answer, _ := io.ReadAll(ours)
+				if took := time.Since(begun); took > c.after || !strings.Contains(string(answer), c.answer) {
+					t.Errorf("closed after %v: %q", took, answer)
+				}
+				_ = ours.Close()
+				_ = server.Close()
+			})
+		})
 	}
 }
