@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -174,3 +175,50 @@ func TestBackupWriterFails(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// ending is a context that is cancelled when it has been asked a number of times.
+type ending struct {
+	context.Context
+	left int
+}
+
+func (e *ending) Err() error {
+	if e.left--; e.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestCompactThatIsCancelled: whenever the context ends, Compact leaves a whole file without an error, or no file and an error.
+func TestCompactThatIsCancelled(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, boltstore.Options{NoSync: true})
+	for i := range 10 {
+		if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: fmt.Sprint("key", i), Value: "v"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 0; ; n++ {
+		path := filepath.Join(dir, fmt.Sprint("copy", n))
+		err := s.Compact(&ending{t.Context(), n}, path)
+		if err != nil {
+			if _, stat := os.Stat(path); !errors.Is(err, context.Canceled) || !errors.Is(stat, fs.ErrNotExist) {
+				t.Fatalf("cancelled after %d looks: %v, %v", n, err, stat)
+			}
+			continue
+		}
+		if n < 10 {
+			t.Errorf("%d looks at the context for 10 records", n)
+		}
+		copied, err := boltstore.Open(t.Context(), path, boltstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer copied.Close()
+		recs, _, err := copied.List(t.Context(), store.Range{})
+		if err != nil || len(recs) != 10 {
+			t.Errorf("%d records, %v", len(recs), err)
+		}
+		return
+	}
+}
