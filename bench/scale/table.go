@@ -15,9 +15,6 @@ func (s state) text() string {
 
 func (s state) borrowed() float64 { return over(s.Borrowed, s.Held) }
 
-// loose returns the share of addresses of claimed blocks that nobody holds.
-func (s state) loose(room int) float64 { return 1 - over(s.Used, s.Blocks*room) }
-
 func over(a, b int) float64 { return float64(a) / float64(max(1, b)) }
 
 // total sums up rows.
