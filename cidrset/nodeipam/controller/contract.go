@@ -36,8 +36,8 @@ type Writer interface {
 	// Write records an assignment for n, which has no prefixes in the view. Writing what
 	// is recorded already succeeds. An error that wraps [ipalloc.ErrConflict],
 	// for a write that was refused, or [ipalloc.ErrNotFound], for a node that does not
-	// exist, means that this call recorded nothing and will not; after any
-	// other error that is unknown, and the request may be carried out as late as
+	// exist, means that this call recorded nothing and never will. After any other
+	// error the outcome is unknown, and the request may be carried out as late as
 	// [Config].RequestLife after Write returned.
 	//
 	// The record decides, at the moment when the request is carried out: it refuses a

@@ -9,9 +9,10 @@
 // contents of an event: a worker looks at the view and at the allocator and does what
 // is missing. One node is never worked on twice at a time.
 //
-// A node that has prefixes is observed; one without any is given some and written; a
-// terminating one keeps what it has and gets nothing; one that is gone gives back what
-// it had. Another UID under the same name is a new node, and the old one is gone first.
+// The controller observes a node that has prefixes. For a node without any it allocates
+// prefixes and writes them. A terminating node keeps its prefixes and gets no others. The
+// prefixes of a node that is gone are released. Another UID under the same name is a new
+// node, and the old one is gone first.
 //
 // # Failures
 //
@@ -23,8 +24,8 @@
 // out until then; refusals of later attempts do not shorten that. If the node is gone,
 // its prefixes are free at once.
 // The view alone never frees the prefixes of an unsettled node, because it may be older
-// than the write. An answer that names a delay is kept to: the node keeps its prefixes,
-// and its changes do not shorten the wait.
+// than the write. If an answer names a delay, the node keeps its prefixes and waits that
+// long; its changes do not shorten the wait.
 //
 // A node for which the allocator is full waits with growing pauses, and is tried as soon
 // as another one gives space back. A node that no entry matches waits until it changes
@@ -33,8 +34,8 @@
 // # Limits and cost
 //
 // A node costs one write, and one read per unknown outcome. The queue remembers
-// Config.Bound nodes; those beyond are found by a pass over the view, which runs at the
-// start and after a node was dropped, never otherwise.
+// Config.Bound nodes. A pass over the view finds the others; it runs at the start and
+// after the queue dropped a node.
 //
 // # Restart
 //

@@ -1,16 +1,16 @@
-// Package serviceips allocates service addresses in the way of the newer allocator of
-// Kubernetes, with package servicealloc in the place of its search: an address belongs
-// to the service that an IPAddress object of that name refers to, and the ranges are the
-// cluster's ServiceCIDR objects.
+// Package serviceips allocates service addresses as the allocator inside kube-apiserver
+// does, with package servicealloc for the search. An address belongs to the service that
+// the IPAddress object of that name refers to. The ranges are the ServiceCIDR objects of
+// the cluster.
 //
-// The API server is the judge: any number of allocators, the one inside kube-apiserver
-// included, may work on the same ranges, because only one of them can create the object
-// of an address. The registry makes the first guess nearly always right.
+// Any number of allocators, the one inside kube-apiserver included, may work on the same
+// ranges, because only one of them can create the object of an address. The registry
+// follows the objects, so the first attempt nearly always succeeds.
 //
 //	Take     take an address, create its IPAddress, then commit. If the object exists,
 //	         the address stays taken for its owner, and the next one is tried. After an
 //	         unclear answer the object is read before anything is given back.
-//	Release  delete the object, then give the address back.
+//	Release  delete the object, then release the address.
 //	Run      ranges come, drain, return and go as their objects do; addresses follow the
 //	         IPAddress objects that others create and delete.
 package serviceips
@@ -54,10 +54,10 @@ func New(client kubernetes.Interface, opts ...servicealloc.Option) (*Allocator, 
 	return &Allocator{client: client, registry: r, gone: map[string]bool{}}, err
 }
 
-// Registry returns the registry, to read it.
+// Registry returns the registry. The caller must only read it.
 func (a *Allocator) Registry() *servicealloc.Registry { return a.registry }
 
-// owner is who holds the address of an IPAddress object: one grant for each object.
+// owner returns the holder of the address of an IPAddress object. Each object is one grant.
 func owner(ip *networkingv1.IPAddress) string {
 	p := ip.Spec.ParentRef
 	if p == nil {
@@ -83,8 +83,8 @@ func family(a netip.Addr) string {
 	return "IPv6"
 }
 
-// Take gives a service the address want, or with an unspecified one (0.0.0.0 or ::) any
-// of that family, and returns it when its object exists.
+// Take allocates the address want to a service and returns it when its object exists. An
+// unspecified want (0.0.0.0 or ::) means any address of that family.
 //
 // It fails with ipalloc.ErrFull and the other errors of servicealloc.Registry.Begin, with
 // ipalloc.ErrOccupied if want has another owner, and with ipalloc.ErrUnknownOutcome if it
@@ -166,7 +166,7 @@ func definite(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsBadRequest(err) || apierrors.IsTooManyRequests(err)
 }
 
-// Release deletes the object of an address of a service and gives the address back.
+// Release deletes the object of an address of a service and releases the address.
 // After an unclear answer it reads the object and tries again, three times in all. If it
 // fails, the address stays taken until Run sees the object go.
 func (a *Allocator) Release(ctx context.Context, namespace, service string, addr netip.Addr) error {
