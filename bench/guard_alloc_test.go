@@ -6,7 +6,6 @@ import (
 
 	"github.com/ipalloc/ipalloc/bitmap"
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
 // hot are the paths that must not allocate in steady state.
@@ -44,10 +43,7 @@ var hot = map[string]func() side{
 // up, and one or two more may: a set where free children are few and far between
 // holds as many pages as it ever needed at once, and at times needs one more.
 func TestGuardAllocations(t *testing.T) {
-	switch {
-	case invariant.Enabled:
-		t.Skip("assertions allocate")
-	case raced, testing.Short():
+	if raced || testing.Short() {
 		t.Skip("many operations")
 	}
 	const n, rounds = 1 << 17, 4

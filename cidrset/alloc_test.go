@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
 // zeroAlloc wants the call not to allocate in steady state, which it reaches by
@@ -25,9 +24,6 @@ func zeroAlloc(t *testing.T, name string, call func()) {
 // The promise of the package comment: the hot methods do not allocate, at whatever
 // fill, and with every policy.
 func TestZeroAllocations(t *testing.T) {
-	if invariant.Enabled {
-		t.Skip("assertions allocate")
-	}
 	for _, pool := range []struct {
 		pool string
 		bits int
@@ -122,9 +118,6 @@ func zeroAllocs(t *testing.T, name string, s *cidrset.Set, k kind) {
 
 // A pool that has room for large ones: they cost no allocation either.
 func TestZeroAllocationsOfLargeOnes(t *testing.T) {
-	if invariant.Enabled {
-		t.Skip("assertions allocate")
-	}
 	for _, pool := range []struct {
 		pool string
 		bits int
