@@ -331,20 +331,14 @@ func (c ipamClient) ClaimAffinity(ctx context.Context, cidr cnet.IPNet, host str
 	if err != nil {
 		return nil, nil, err
 	}
-	pools, err := e.Pools(ctx)
-	for _, p := range pools {
-		if p.Prefix.Overlaps(prefix(cidr)) && prefix(cidr).Bits() > p.BlockBits {
-			return nil, nil, fmt.Errorf("The requested CIDR (%s) is smaller than the minimum.", cidr.String())
-		}
-	}
-	if err != nil {
-		return nil, nil, err
-	}
 	got, refused, err := e.ClaimAffinity(ctx, prefix(cidr), ipset.HostOwner(host))
 	for _, b := range got {
 		claimed = append(claimed, network(b))
 	}
 	for _, f := range refused {
+		if errors.Is(f.Err, ipalloc.ErrInvalid) {
+			return nil, nil, fmt.Errorf("The requested CIDR (%s) is smaller than the minimum.", cidr.String())
+		}
 		failed = append(failed, network(f.Block))
 	}
 	return claimed, failed, err
