@@ -116,6 +116,26 @@ func TestRepair(t *testing.T) {
 	}
 }
 
+// TestRepairOfManyRecords: Repair restores all entries of the index and all pages in one round, however many are lost.
+func TestRepairOfManyRecords(t *testing.T) {
+	s, a := furnished(t)
+	whole, lost := records(t, s), 0
+	for _, rec := range whole {
+		if kind := rec.Key[:2]; kind == kindOwner || kind == kindPage {
+			lost++
+			if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Delete, Key: rec.Key, Expect: store.AnyRevision}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if lost <= 16 { // rounds that Repair begins
+		t.Fatalf("%d records are derived", lost)
+	}
+	if _, err := a.Repair(t.Context()); err != nil || fmt.Sprint(records(t, s)) != fmt.Sprint(whole) {
+		t.Errorf("%v: %q, want %q", err, records(t, s), whole)
+	}
+}
+
 // Whatever record is damaged, no call hands out what is held, and none panics.
 func TestDamageGivesNothingTwice(t *testing.T) {
 	ctx := context.Background()

@@ -133,7 +133,8 @@ func ParseAddressKey(s string) (netip.Addr, bool) {
 	if len(s) != 6 && len(s) != 18 || s[:1] != KindAddress || (s[1] == '4') != (len(s) == 6) || s[1] != '4' && s[1] != '6' {
 		return netip.Addr{}, false
 	}
-	return netip.AddrFromSlice([]byte(s[2:]))
+	a, ok := netip.AddrFromSlice([]byte(s[2:]))
+	return a, ok && !a.Is4In6()
 }
 
 // AddressRange returns the keys of the records of all addresses of p.
