@@ -44,6 +44,20 @@
 // Of two processes that read the same revision one gets ErrConflict, and store.ConflictKey names
 // the record.
 //
+// # Addresses below
+//
+// A holding becomes a pool of addresses by ipset's AddPool, in one commit with the call that
+// assigns it, and both are taken back in one:
+//
+//	err := store.Together(ctx, db, func(tx store.Store) error {
+//		// allocator and engine are made on tx
+//		err := engine.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{name}, IfEmpty: true})
+//		if err != nil {
+//			return err // an address is held, and the holding stays
+//		}
+//		return allocator.Release(ctx, owner, at)
+//	})
+//
 // # Records
 //
 // Every key begins with X. Such records and those of an ipset.Engine do not meet in one

@@ -32,6 +32,7 @@
 // store and in each space of it: package ipset does not read, report or remove such records.
 //
 // [NewOverlay] shows a store with commits that are kept in memory only, for what-if questions.
+// [Together] makes the commits of calls of several packages one.
 //
 // Errors: every error is, or wraps, an *ipalloc.Error. Errors of a context and of a
 // backend match no sentinel of package ipalloc; the cause is wrapped.

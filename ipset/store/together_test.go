@@ -1,0 +1,209 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// plan is the allocators of one store: prefixes above, addresses below.
+type plan struct {
+	*ipset.Engine
+	tree *prefixes.Allocator
+}
+
+func planOn(t *testing.T, db store.Store) plan {
+	t.Helper()
+	tree, err := prefixes.New(db, prefixes.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := ipset.New(db, ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan{e, tree}
+}
+
+var region = netip.MustParsePrefix("10.0.0.0/8")
+
+// node gives a node its prefix and makes that a pool of addresses.
+func (p plan) node(ctx context.Context, name string) (netip.Prefix, error) {
+	h, err := p.tree.Assign(ctx, prefixes.Request{Pool: region, Owner: name, Bits: 24})
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return h.Prefix, p.AddPool(ctx, ipset.Pool{Name: name, Prefix: h.Prefix})
+}
+
+// remove takes both back, unless an address is held.
+func (p plan) remove(ctx context.Context, name string, at netip.Prefix) error {
+	if err := p.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{name}, IfEmpty: true}); err != nil {
+		return err
+	}
+	return p.tree.Release(ctx, name, at)
+}
+
+// A prefix of a tree and the pool that is made of it come in one commit and go in one; an address in between keeps both.
+func TestTogetherMakesAPoolOfAHolding(t *testing.T) {
+	ctx := t.Context()
+	for _, space := range []string{"", "red"} {
+		memory := store.NewMemory()
+		faulty := faults.NewFaulty(memory)
+		db := store.Store(faulty)
+		if space != "" {
+			var err error
+			if db, err = store.Space(db, space); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := planOn(t, db)
+		if err := p.tree.AddPool(ctx, prefixes.Pool{Prefix: region, Sizes: prefixes.Sizes{Shortest: 16, Longest: 28}}); err != nil {
+			t.Fatal(err)
+		}
+		var at netip.Prefix
+		both := func(do func(tx plan) error) error {
+			faulty.Reset()
+			err := store.Together(ctx, db, func(tx store.Store) error { return do(planOn(t, tx)) })
+			if n := faulty.Counts().Commits; err == nil && n != 1 || err != nil && n != 0 {
+				t.Errorf("%d commits, %v", n, err)
+			}
+			return err
+		}
+		if err := both(func(tx plan) (err error) { at, err = tx.node(ctx, "n1"); return err }); err != nil {
+			t.Fatal(err)
+		}
+		faulty.Reset()
+		again := func(tx store.Store) error { _, err := planOn(t, tx).node(ctx, "n1"); return err }
+		if err := store.Together(ctx, db, again); err != nil || faulty.Counts().Commits != 0 {
+			t.Errorf("again: %d commits, %v", faulty.Counts().Commits, err)
+		}
+		if _, err := p.Assign(ctx, ipset.HostOwner("n1"), "pod", "n1"); err != nil {
+			t.Fatal(err)
+		}
+		gone := func(tx plan) error { return tx.remove(ctx, "n1", at) }
+		if err := both(gone); !errors.Is(err, ipalloc.ErrInUse) {
+			t.Errorf("removed with an address: %v", err)
+		}
+		stop := errors.New("stop")
+		if err := both(func(tx plan) error { _, _ = tx.node(ctx, "n2"); return stop }); err != stop {
+			t.Error(err)
+		}
+		if _, err := p.ReleaseByHandle(ctx, "pod"); err != nil {
+			t.Fatal(err)
+		}
+		if err := both(gone); err != nil {
+			t.Fatal(err)
+		}
+		pools, err := p.Pools(ctx)
+		held, _, stateErr := p.tree.State(ctx, netip.Prefix{})
+		if err != nil || stateErr != nil || len(pools)+len(held) != 0 {
+			t.Errorf("left: %v, %v, %v, %v", pools, held, err, stateErr)
+		}
+		if rep, err := p.Operator().Check(ctx, nil); err != nil || len(rep.Problems) > 0 {
+			t.Errorf("%v, %v", rep, err)
+		}
+		if rep, err := p.tree.Check(ctx); err != nil || len(rep.Problems) > 0 {
+			t.Errorf("%v, %v", rep, err)
+		}
+	}
+}
+
+// What another changes meanwhile makes f begin anew, also a record that f has only read: no pool is made of a prefix that is released.
+func TestTogetherBeginsAnew(t *testing.T) {
+	ctx := t.Context()
+	db := store.NewMemory()
+	p := planOn(t, db)
+	if err := p.tree.AddPool(ctx, prefixes.Pool{Prefix: region, Sizes: prefixes.Sizes{Shortest: 16, Longest: 28}}); err != nil {
+		t.Fatal(err)
+	}
+	h, err := p.tree.Allocate(ctx, prefixes.Request{Pool: region, Owner: "n1", Bits: 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	err = store.Together(ctx, db, func(tx store.Store) error {
+		in := planOn(t, tx)
+		got, err := in.tree.Get(ctx, h.Prefix) // no commit of the tree relies on it
+		if err != nil {
+			return err
+		}
+		if calls++; calls == 1 {
+			if err := p.tree.Release(ctx, "n1", h.Prefix); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return in.AddPool(ctx, ipset.Pool{Name: "n1", Prefix: got.Prefix})
+	})
+	if pools, _ := p.Pools(ctx); !errors.Is(err, ipalloc.ErrNotHeld) && !errors.Is(err, ipalloc.ErrNotFound) || calls != 1 || len(pools) != 0 {
+		t.Errorf("%d calls, %v, pools %v", calls, err, pools)
+	}
+	// A write of another between two commits of f.
+	calls = 0
+	err = store.Together(ctx, db, func(tx store.Store) error {
+		in := planOn(t, tx)
+		if _, err := in.node(ctx, "n2"); err != nil {
+			return err
+		}
+		if calls++; calls < 3 {
+			return p.AddPool(ctx, ipset.Pool{Name: string(rune('a' + calls)), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(calls)}), 24)})
+		}
+		return nil
+	})
+	if pools, _ := p.Pools(ctx); err != nil || calls != 3 || len(pools) != 3 {
+		t.Errorf("%d calls, %v, pools %v", calls, err, pools)
+	}
+	// Against one who always changes what f has read the call gives up, whether f writes that record or another.
+	for _, writes := range []string{"Yours", "Mine"} {
+		neverWins(t, db, writes)
+	}
+}
+
+func neverWins(t *testing.T, db store.Store, writes string) {
+	ctx, calls := t.Context(), 0
+	err := store.Together(ctx, db, func(tx store.Store) error {
+		calls++
+		recs, err := tx.Get(ctx, nil, "Mine")
+		if err == nil {
+			_, err = db.Commit(ctx, []store.Op{{Kind: store.Put, Key: "Mine", Value: "other", Expect: store.AnyRevision}})
+		}
+		if err == nil {
+			_, err = tx.Commit(ctx, []store.Op{{Kind: store.Put, Key: writes, Value: recs[0].Value + "mine", Expect: store.AnyRevision}})
+		}
+		return err
+	})
+	if key, ok := store.ConflictKey(err); !ok || key != "Mine" || calls != 16 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+	if recs, err := db.Get(ctx, nil, "Yours", "Mine"); err != nil || recs[0].Rev != 0 || recs[1].Value != "other" {
+		t.Errorf("%v, %v", recs, err)
+	}
+}
+
+// A plan of more records than one commit takes is refused as a whole.
+func TestTogetherOfTooMuch(t *testing.T) {
+	ctx := t.Context()
+	db := store.NewMemory()
+	err := store.Together(ctx, faults.NewLimited(db, store.Limits{Ops: 12}), func(tx store.Store) error {
+		for i := range 5 {
+			var ops []store.Op
+			for k := range 5 {
+				ops = append(ops, store.Op{Kind: store.Put, Key: "Row/" + string(rune('a'+5*i+k)), Expect: store.AnyRevision})
+			}
+			if _, err := tx.Commit(ctx, ops); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if recs, _, _ := db.List(ctx, store.Range{}); !errors.Is(err, ipalloc.ErrLimit) || len(recs) != 0 {
+		t.Errorf("%v, %v", recs, err)
+	}
+}
