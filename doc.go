@@ -17,7 +17,7 @@
 //
 // Package ipset hands out single addresses on many hosts. Each host has blocks of its
 // own, and all programs share one store: memory (ipset/store), a file (ipset/boltstore),
-// a SQL database (ipset/sqlstore), an etcd (ipset/etcdstore) or a Kubernetes API server
+// a SQL database (ipset/sqlstore), etcd (ipset/etcdstore) or a Kubernetes API server
 // (ipset/kubestore). Package ipset/boltstore/journal keeps allocators of cidrset and
 // servicealloc in such a file, and package metrics shows all of them to Prometheus.
 //

@@ -6,36 +6,36 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Kind says what a [Change] did.
-type Kind string
+// Op says what a [Change] did.
+type Op string
 
-// The kinds of changes.
+// The operations that change an allocator.
 const (
-	// Allocated means that the addresses and ports are taken, named or chosen.
-	Allocated Kind = "allocated"
-	// Released means that the addresses and ports are given back.
-	Released Kind = "released"
-	// Replaced means that the owner now holds what the change lists, with what an
+	// OpAllocate means that the addresses and ports are taken, named or chosen.
+	OpAllocate Op = "allocated"
+	// OpRelease means that the addresses and ports are given back.
+	OpRelease Op = "released"
+	// OpReplace means that the owner now holds what the change lists, with what an
 	// open transaction has taken.
-	Replaced Kind = "replaced"
-	// Moved means that the owner now holds what the change lists besides what it held
+	OpReplace Op = "replaced"
+	// OpMove means that the owner now holds what the change lists besides what it held
 	// before, and that the owner From does not hold any more what From lists. Both have
 	// the generations after it, and either may list nothing.
-	Moved Kind = "moved"
-	// RangeSet means that the range was added, or changed to what the change says.
-	RangeSet Kind = "range set"
-	// RangeRemoved means that the range of that name was removed.
-	RangeRemoved Kind = "range removed"
+	OpMove Op = "moved"
+	// OpSetRange means that the range was added, or changed to what the change says.
+	OpSetRange Op = "range set"
+	// OpRemoveRange means that the range of that name was removed.
+	OpRemoveRange Op = "range removed"
 )
 
 // Change is one change of an allocator, as [OnChange] delivers it. Its slices belong
 // to the receiver. A [Range] or [Ports] fills in Addrs or Ports alone. A registry is
 // rebuilt from its changes, in order, by [Registry.Apply].
 type Change struct {
-	Kind Kind
+	Op Op
 	Grant
-	From  Grant     // of Moved
-	Range RangeInfo // of RangeSet and RangeRemoved
+	From  Grant     // of OpMove
+	Range RangeInfo // of OpSetRange and OpRemoveRange
 }
 
 // Apply repeats a change that [OnChange] delivered, in a registry that follows another one
@@ -47,10 +47,10 @@ type Change struct {
 // It fails with [ipalloc.ErrInvalid] for a change that no registry makes, and with
 // [ipalloc.ErrInUse] if a transaction of the owner is open here. Nothing is changed then.
 func (r *Registry) Apply(c Change) error {
-	switch c.Kind {
-	case RangeSet:
+	switch c.Op {
+	case OpSetRange:
 		return r.setRange("apply", c.Range, true)
-	case RangeRemoved:
+	case OpRemoveRange:
 		if err := r.removeRange("apply", c.Range.Name, true); !errors.Is(err, ipalloc.ErrNotFound) {
 			return err
 		}
@@ -59,7 +59,7 @@ func (r *Registry) Apply(c Change) error {
 	r.lock()
 	defer r.unlock()
 	for name, g := range map[string]*Grant{"Grant": &c.Grant, "From": &c.From} {
-		if !g.wellFormed() || g.Generation > maxGeneration || c.Kind != Released && g.Generation == 0 && g == &c.Grant && !g.empty() {
+		if !g.wellFormed() || g.Generation > maxGeneration || c.Op != OpRelease && g.Generation == 0 && g == &c.Grant && !g.empty() {
 			return g.refused("apply", name, "no grant of a registry")
 		}
 	}
@@ -67,30 +67,30 @@ func (r *Registry) Apply(c Change) error {
 	if err != nil {
 		return err
 	}
-	switch c.Kind {
-	case Released:
+	switch c.Op {
+	case OpRelease:
 		r.become(rec, holding{}, nil)
 		return nil
-	case Allocated, Replaced:
-		if c.Kind == Allocated && rec.generation != 0 {
+	case OpAllocate, OpReplace:
+		if c.Op == OpAllocate && rec.generation != 0 {
 			r.become(rec, holding{}, nil) // so that it comes last again where others claim the same
 		}
 		for _, s := range r.subjects(&c.Grant) {
 			r.claim(s, rec)
 		}
 		r.become(rec, holdingOf(&c.Grant), nil)
-	case Moved:
+	case OpMove:
 		if err := r.applyMove(c); err != nil {
 			return err
 		}
 	default:
-		return c.refused("apply", "Kind", "a change of another kind")
+		return c.refused("apply", "Op", "an unknown operation")
 	}
 	r.last = max(r.last, c.Generation, c.From.Generation)
 	return nil
 }
 
-// applyMove repeats a change of kind Moved.
+// applyMove repeats a change of OpMove.
 func (r *Registry) applyMove(c Change) error {
 	var a, b *record
 	var err error

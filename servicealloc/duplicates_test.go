@@ -133,7 +133,7 @@ func TestGenerationsHaveABound(t *testing.T) {
 			wantErr(t, err, ipalloc.ErrCorrupt)
 		}
 		f := newRegistryT(t, "10.0.0.0/24")
-		if err := f.Apply(Change{Kind: Allocated, Grant: Grant{Owner: "a", Generation: generation, Addrs: anyBoth[:0]}}); generation > maxGeneration {
+		if err := f.Apply(Change{Op: OpAllocate, Grant: Grant{Owner: "a", Generation: generation, Addrs: anyBoth[:0]}}); generation > maxGeneration {
 			wantErr(t, err, ipalloc.ErrInvalid)
 		}
 	}
@@ -160,14 +160,14 @@ func TestApplyRefuses(t *testing.T) {
 		want error
 	}{
 		{Change{}, ipalloc.ErrInvalid},
-		{Change{Kind: "lent", Grant: Grant{Owner: "a", Generation: 9, Addrs: one}}, ipalloc.ErrInvalid},
-		{Change{Kind: Allocated, Grant: Grant{Owner: "a", Addrs: one}}, ipalloc.ErrInvalid},
-		{Change{Kind: Replaced, Grant: Grant{Owner: "a", Generation: 9, Addrs: []netip.Addr{{}}}}, ipalloc.ErrInvalid},
-		{Change{Kind: Allocated, Grant: Grant{Owner: "a", Generation: 9, Ports: []Port{{"x", 1}}}}, ipalloc.ErrInvalid},
-		{Change{Kind: Moved, From: Grant{Owner: "a", Generation: 9, Addrs: []netip.Addr{ip("fe80::1%z")}}}, ipalloc.ErrInvalid},
-		{Change{Kind: Allocated, Grant: Grant{Owner: "open", Generation: 9, Addrs: one}}, ipalloc.ErrInUse},
-		{Change{Kind: Moved, From: Grant{Owner: "open", Generation: 9, Addrs: one}}, ipalloc.ErrInUse},
-		{Change{Kind: RangeSet, Range: RangeInfo{Name: "x"}}, ipalloc.ErrInvalid},
+		{Change{Op: "lent", Grant: Grant{Owner: "a", Generation: 9, Addrs: one}}, ipalloc.ErrInvalid},
+		{Change{Op: OpAllocate, Grant: Grant{Owner: "a", Addrs: one}}, ipalloc.ErrInvalid},
+		{Change{Op: OpReplace, Grant: Grant{Owner: "a", Generation: 9, Addrs: []netip.Addr{{}}}}, ipalloc.ErrInvalid},
+		{Change{Op: OpAllocate, Grant: Grant{Owner: "a", Generation: 9, Ports: []Port{{"x", 1}}}}, ipalloc.ErrInvalid},
+		{Change{Op: OpMove, From: Grant{Owner: "a", Generation: 9, Addrs: []netip.Addr{ip("fe80::1%z")}}}, ipalloc.ErrInvalid},
+		{Change{Op: OpAllocate, Grant: Grant{Owner: "open", Generation: 9, Addrs: one}}, ipalloc.ErrInUse},
+		{Change{Op: OpMove, From: Grant{Owner: "open", Generation: 9, Addrs: one}}, ipalloc.ErrInUse},
+		{Change{Op: OpSetRange, Range: RangeInfo{Name: "x"}}, ipalloc.ErrInvalid},
 	} {
 		if wantErr(t, r.Apply(tt.c), tt.want); stateOf(t, r) != before {
 			t.Fatalf("%+v changed something", tt.c)

@@ -189,11 +189,11 @@ func (r *Registry) became(rec *record, had Grant) {
 	switch {
 	case r.changes == nil || had.equal(&has):
 	case has.Generation == 0:
-		r.changes.Add(Change{Kind: Released, Grant: had})
+		r.changes.Add(Change{Op: OpRelease, Grant: had})
 	case had.Generation == 0:
-		r.changes.Add(Change{Kind: Allocated, Grant: has})
+		r.changes.Add(Change{Op: OpAllocate, Grant: has})
 	default:
-		r.changes.Add(Change{Kind: Replaced, Grant: has})
+		r.changes.Add(Change{Op: OpReplace, Grant: has})
 	}
 }
 

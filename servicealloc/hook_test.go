@@ -55,10 +55,10 @@ func TestJournalRebuilds(t *testing.T) {
 	replay := map[netip.Addr]bool{}
 	for _, c := range journal {
 		for _, a := range c.Addrs {
-			if replay[a] == (c.Kind == Allocated) {
-				t.Fatalf("%v: %v twice in a row", c.Kind, a)
+			if replay[a] == (c.Op == OpAllocate) {
+				t.Fatalf("%v: %v twice in a row", c.Op, a)
 			}
-			replay[a] = c.Kind == Allocated
+			replay[a] = c.Op == OpAllocate
 		}
 	}
 	for a := range r.All() {
@@ -78,11 +78,11 @@ func TestJournalRebuilds(t *testing.T) {
 // read.
 func TestHookOfARange(t *testing.T) {
 	var got []Change
-	want := func(what string, ops ...Kind) { t.Helper(); wantOps(t, what, &got, ops...) }
+	want := func(what string, ops ...Op) { t.Helper(); wantOps(t, what, &got, ops...) }
 	var r *Range
 	r, _ = NewRange(pfx("10.0.0.0/24"), OnChange(func(c Change) {
 		for _, a := range c.Addrs {
-			if has(r, a) != (c.Kind == Allocated) { // deadlocks if the lock is held
+			if has(r, a) != (c.Op == OpAllocate) { // deadlocks if the lock is held
 				t.Errorf("%+v", c)
 			}
 		}
@@ -95,7 +95,7 @@ func TestHookOfARange(t *testing.T) {
 	if len(got) == 4 && len(got[2].Addrs) != 5 {
 		t.Errorf("%+v", got[2])
 	}
-	want("range", Allocated, Allocated, Allocated, Released)
+	want("range", OpAllocate, OpAllocate, OpAllocate, OpRelease)
 	r.Release(ip("10.0.0.1"))
 	r.Allocate(ip("10.0.0.0"))
 	r.AllocateN(make([]netip.Addr, 500))
@@ -105,11 +105,11 @@ func TestHookOfARange(t *testing.T) {
 }
 
 // wantOps compares what a hook has seen, and forgets it.
-func wantOps(t *testing.T, what string, got *[]Change, ops ...Kind) {
+func wantOps(t *testing.T, what string, got *[]Change, ops ...Op) {
 	t.Helper()
-	var seen []Kind
+	var seen []Op
 	for _, c := range *got {
-		seen = append(seen, c.Kind)
+		seen = append(seen, c.Op)
 	}
 	if !slices.Equal(seen, ops) {
 		t.Fatalf("%s: %+v, want %v", what, *got, ops)
@@ -121,7 +121,7 @@ func wantOps(t *testing.T, what string, got *[]Change, ops ...Kind) {
 func TestHookOfTheOthers(t *testing.T) {
 	var got []Change
 	see := OnChange(func(c Change) { got = append(got, c) })
-	want := func(what string, ops ...Kind) { t.Helper(); wantOps(t, what, &got, ops...) }
+	want := func(what string, ops ...Op) { t.Helper(); wantOps(t, what, &got, ops...) }
 	p := newPortsT(t, 1, 100, see)
 	p.AllocateNext()
 	p.Allocate(4)
@@ -130,7 +130,7 @@ func TestHookOfTheOthers(t *testing.T) {
 	if c := got[1]; !slices.Equal(c.Ports, []Port{{Number: 4}}) || c.Addrs != nil {
 		t.Errorf("%+v", c)
 	}
-	want("ports", Allocated, Allocated, Released)
+	want("ports", OpAllocate, OpAllocate, OpRelease)
 
 	g := newRegistryT(t, "10.0.0.0/24 fd00::/64", see)
 	a, _ := g.Allocate("o", Request{Addrs: anyBoth})
@@ -145,13 +145,13 @@ func TestHookOfTheOthers(t *testing.T) {
 	if c := got[2]; c.Owner != "o" || c.Generation != b.Generation || textOf(c.Grant) != textOf(b) {
 		t.Errorf("%+v", c)
 	}
-	want("registry", RangeSet, Allocated, Replaced, Released, RangeSet, RangeRemoved)
+	want("registry", OpSetRange, OpAllocate, OpReplace, OpRelease, OpSetRange, OpRemoveRange)
 	g.SetRange(rangeOf("main", "10.0.0.0/24 fd00::/64"))
 	g.Allocate("o", Request{Addrs: anyBoth, DryRun: true})
 	g.Load([]Grant{{Owner: "l", Addrs: []netip.Addr{ip("10.0.0.7")}}})
 	g.Load([]Grant{{Owner: "l", Addrs: []netip.Addr{ip("10.0.0.7")}}})
 	g.Move(Grant{Owner: "l", Addrs: []netip.Addr{ip("10.0.0.7")}, Generation: got[1].Generation}, Grant{Owner: "m", Ports: []Port{{"", 30001}}})
-	want("load and move", RangeSet, Allocated, Moved)
+	want("load and move", OpSetRange, OpAllocate, OpMove)
 }
 
 // A call that finds that the owner holds what it asks for returns only when the receiver

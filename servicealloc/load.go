@@ -90,9 +90,9 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 	switch {
 	case r.changes == nil:
 	case fresh:
-		r.changes.Add(Change{Kind: Allocated, Grant: added})
+		r.changes.Add(Change{Op: OpAllocate, Grant: added})
 	default:
-		r.changes.Add(Change{Kind: Moved, Grant: added})
+		r.changes.Add(Change{Op: OpMove, Grant: added})
 	}
 }
 

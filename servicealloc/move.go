@@ -59,7 +59,7 @@ func (r *Registry) Move(from, to Grant) (left, got uint64, err error) {
 			rec.generation = r.last
 		}
 	}
-	c := Change{Kind: Moved}
+	c := Change{Op: OpMove}
 	if a != nil {
 		left = a.generation
 		c.From = Grant{Owner: a.owner, Generation: left, Addrs: slices.Clone(from.Addrs), Ports: slices.Clone(from.Ports), Spilled: a.spilled}

@@ -214,9 +214,9 @@ func (p *Pool[T]) fullError() error {
 }
 
 // changed ends a call that has taken or released a member.
-func (p *Pool[T]) changed(k Kind, member T) {
+func (p *Pool[T]) changed(op Op, member T) {
 	if p.changes != nil {
-		p.changes.Add(Change{Kind: k, Grant: p.codec.grant(member)})
+		p.changes.Add(Change{Op: op, Grant: p.codec.grant(member)})
 	}
 	p.unlock()
 }
@@ -255,7 +255,7 @@ func (p *Pool[T]) AllocateNext() (member T, spilled bool, err error) {
 	p.space.Take(x)
 	p.pick.draw()
 	member = p.codec.at(x)
-	p.changed(Allocated, member)
+	p.changed(OpAllocate, member)
 	return member, b == static, nil
 }
 
@@ -280,7 +280,7 @@ func (p *Pool[T]) AllocateN(dst []T) (spilled int, err error) {
 	p.fill(static, dst[k:])
 	p.pick.draw()
 	if p.changes != nil {
-		p.changes.Add(Change{Kind: Allocated, Grant: p.codec.grant(slices.Clone(dst)...)})
+		p.changes.Add(Change{Op: OpAllocate, Grant: p.codec.grant(slices.Clone(dst)...)})
 	}
 	p.unlock()
 	return len(dst) - int(k), nil
@@ -330,7 +330,7 @@ func (p *Pool[T]) Allocate(member T) error {
 		return p.codec.problem(member, err)
 	}
 	p.space.Take(x)
-	p.changed(Allocated, member)
+	p.changed(OpAllocate, member)
 	return nil
 }
 
@@ -354,7 +354,7 @@ func (p *Pool[T]) Release(member T) bool {
 		p.mu.Unlock()
 		return false
 	}
-	p.changed(Released, member)
+	p.changed(OpRelease, member)
 	return true
 }
 

@@ -108,7 +108,7 @@ func refuseGrants(t *testing.T, add addRow) {
 	add("Registry.Move", "to", "move", ipalloc.ErrInvalid, "to", err)
 	_, _, err = r.Move(Grant{Owner: "one", Generation: one.Generation, Addrs: []netip.Addr{ip("10.0.0.2")}}, Grant{})
 	add("Registry.Move", "not held", "move", ipalloc.ErrNotHeld, "", err)
-	for field, c := range map[string]Change{"Grant": {Kind: Allocated, Grant: bad}, "From": {Kind: Moved, From: bad}, "Kind": {Kind: "x"}} {
+	for field, c := range map[string]Change{"Grant": {Op: OpAllocate, Grant: bad}, "From": {Op: OpMove, From: bad}, "Op": {Op: "x"}} {
 		add("Registry.Apply", field, "apply", ipalloc.ErrInvalid, field, r.Apply(c))
 	}
 
@@ -143,7 +143,7 @@ func refuseRanges(t *testing.T, add addRow) {
 		"a draining reserved": {RangeInfo{Name: "x", Reserved: true, Draining: true, Ports: []PortRange{testPorts}}, "Draining"},
 	} {
 		add("Registry.SetRange", what, "set range", ipalloc.ErrInvalid, c.field, r.SetRange(c.info))
-		add("Registry.Apply", what, "apply", ipalloc.ErrInvalid, c.field, r.Apply(Change{Kind: RangeSet, Range: c.info}))
+		add("Registry.Apply", what, "apply", ipalloc.ErrInvalid, c.field, r.Apply(Change{Op: OpSetRange, Range: c.info}))
 	}
 	add("Registry.SetRange", "many", "set range", ipalloc.ErrLimit, "", r.SetRange(RangeInfo{Name: "x", Reserved: true, Ports: repeated(testPorts, maxPrefixes+1)}))
 	add("Registry.RemoveRange", "none", "remove range", ipalloc.ErrNotFound, "", r.RemoveRange("x"))

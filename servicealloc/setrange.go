@@ -97,9 +97,9 @@ func (r *Registry) setRange(op string, info RangeInfo, force bool) error {
 // replaceRange puts e, nil for none, in the place of old, nil for none, unless something
 // is held that only old has.
 func (r *Registry) replaceRange(op string, old, e *RangeInfo, force bool) error {
-	kind, is := RangeSet, e
+	did, is := OpSetRange, e
 	if e == nil {
-		kind, is = RangeRemoved, old
+		did, is = OpRemoveRange, old
 	}
 	if r.closed {
 		return &ipalloc.Error{Package: "servicealloc", Op: op, Name: is.Name, Err: ipalloc.ErrClosed}
@@ -113,7 +113,7 @@ func (r *Registry) replaceRange(op string, old, e *RangeInfo, force bool) error 
 	}
 	r.ranges.update(old, e)
 	if r.changes != nil {
-		r.changes.Add(Change{Kind: kind, Range: is.clone()})
+		r.changes.Add(Change{Op: did, Range: is.clone()})
 	}
 	return nil
 }

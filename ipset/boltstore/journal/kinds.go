@@ -112,10 +112,10 @@ func replaySet(set *cidrset.Set, c change) error {
 
 // serviceChange translates a change. A change of the ranges is rare, so it takes a snapshot.
 func serviceChange(c servicealloc.Change) change {
-	out := change{Op: string(c.Kind), grant: grantOf(c.Grant)}
-	switch c.Kind {
-	case servicealloc.Allocated, servicealloc.Released, servicealloc.Replaced:
-	case servicealloc.Moved:
+	out := change{Op: string(c.Op), grant: grantOf(c.Grant)}
+	switch c.Op {
+	case servicealloc.OpAllocate, servicealloc.OpRelease, servicealloc.OpReplace:
+	case servicealloc.OpMove:
 		from := grantOf(c.From)
 		out.From = &from
 	default:
@@ -159,12 +159,12 @@ type holder[T any] interface {
 // replayService repeats a change of an allocator of addresses or ports.
 func replayService[T any](a holder[T], c change, of []T) error {
 	for _, x := range of {
-		switch servicealloc.Kind(c.Op) {
-		case servicealloc.Allocated:
+		switch servicealloc.Op(c.Op) {
+		case servicealloc.OpAllocate:
 			if err := a.Allocate(x); err != nil {
 				return err
 			}
-		case servicealloc.Released:
+		case servicealloc.OpRelease:
 			if !a.Release(x) {
 				return fmt.Errorf("%v is not held", x)
 			}
@@ -215,12 +215,12 @@ func OpenRegistry(ctx context.Context, s *boltstore.Store, name string, ports se
 }
 
 func replayRegistry(r *servicealloc.Registry, c change) error {
-	switch servicealloc.Kind(c.Op) {
-	case servicealloc.Allocated, servicealloc.Replaced, servicealloc.Released, servicealloc.Moved:
+	switch servicealloc.Op(c.Op) {
+	case servicealloc.OpAllocate, servicealloc.OpReplace, servicealloc.OpRelease, servicealloc.OpMove:
 	default:
 		return unknownChange(c)
 	}
-	out := servicealloc.Change{Kind: servicealloc.Kind(c.Op), Grant: c.grant.of()}
+	out := servicealloc.Change{Op: servicealloc.Op(c.Op), Grant: c.grant.of()}
 	if c.From != nil {
 		out.From = c.From.of()
 	}
