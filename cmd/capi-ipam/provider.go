@@ -15,12 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/ipalloc/ipalloc"
@@ -260,21 +262,14 @@ func live[T any](ctx context.Context, p *provider, k key) (*T, error) {
 
 // list calls do with every object of a resource, in one namespace or in all, as the API server has them, not a cache.
 func list[T any](ctx context.Context, p *provider, resource schema.GroupVersionResource, namespace string, do func(*T)) error {
-	opts := metav1.ListOptions{Limit: 500}
-	for {
-		page, err := p.resource(key{resource: resource, namespace: namespace}).List(ctx, opts)
-		if err != nil {
-			return err
-		}
-		for i := range page.Items {
-			o, err := decode[T](&page.Items[i])
-			if err != nil {
-				return err
-			}
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return p.resource(key{resource: resource, namespace: namespace}).List(ctx, o)
+	})
+	return pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		o, err := decode[T](obj)
+		if err == nil {
 			do(o)
 		}
-		if opts.Continue = page.GetContinue(); opts.Continue == "" {
-			return nil
-		}
-	}
+		return err
+	})
 }
